@@ -1,0 +1,13 @@
+// Package xds holds the nouns of the relay: resources, snapshots, states,
+// subscriptions, keys and nodes, and the wire forms of requests and responses.
+//
+// It is floor 0: it starts no goroutine, does no I/O, reads no clock and
+// imports nothing internal.
+//
+// # Concurrency
+//
+// Resource, NameSet, Subscription, Snapshot, State, Key and Node are immutable
+// once made and may be shared freely. A Builder and a Names have one owner at
+// a time. Functions that scan or build wire forms keep no state; what a scan
+// returns aliases its input, as each one says.
+package xds

@@ -1,0 +1,108 @@
+package xds
+
+import (
+	"encoding/binary"
+	"strconv"
+	"strings"
+)
+
+// Key is an aggregation key: a list of elements as one comparable value. Two
+// keys are equal if and only if their elements are, one by one: [a_b, c] is
+// not [a, b_c]. The zero Key has no elements and is no node's key.
+type Key struct {
+	// enc is each element's length as uvarint and its bytes, in order.
+	enc string
+}
+
+// NewKey makes the key of these elements.
+func NewKey(elements ...string) Key {
+	var b []byte
+	for _, e := range elements {
+		b = binary.AppendUvarint(b, uint64(len(e)))
+		b = append(b, e...)
+	}
+	return Key{enc: string(b)}
+}
+
+// IsZero reports whether k has no elements.
+func (k Key) IsZero() bool { return k.enc == "" }
+
+// Elements returns the key's elements.
+func (k Key) Elements() []string {
+	var out []string
+	for rest := k.enc; rest != ""; {
+		n, w := binary.Uvarint([]byte(rest[:min(len(rest), binary.MaxVarintLen64)]))
+		out = append(out, rest[w:w+int(n)])
+		rest = rest[w+int(n):]
+	}
+	return out
+}
+
+// String is for people: elements joined by "/". An element that is empty or
+// holds anything but letters, digits and "-._:@" is quoted, so that different
+// keys read differently; ParseKey is its inverse.
+func (k Key) String() string {
+	var b strings.Builder
+	for i, e := range k.Elements() {
+		if i > 0 {
+			b.WriteByte('/')
+		}
+		if plain(e) {
+			b.WriteString(e)
+		} else {
+			b.WriteString(strconv.Quote(e))
+		}
+	}
+	return b.String()
+}
+
+// ParseKey reads what String wrote; it reports false for anything else.
+func ParseKey(s string) (Key, bool) {
+	if s == "" {
+		return Key{}, false
+	}
+	var elements []string
+	for {
+		var e string
+		if strings.HasPrefix(s, `"`) {
+			q, err := strconv.QuotedPrefix(s)
+			if err != nil {
+				return Key{}, false
+			}
+			if e, err = strconv.Unquote(q); err != nil {
+				return Key{}, false
+			}
+			s = s[len(q):]
+		} else {
+			end := strings.IndexByte(s, '/')
+			if end < 0 {
+				end = len(s)
+			}
+			e, s = s[:end], s[end:]
+			if !plain(e) {
+				return Key{}, false
+			}
+		}
+		elements = append(elements, e)
+		if s == "" {
+			return NewKey(elements...), true
+		}
+		if s[0] != '/' {
+			return Key{}, false
+		}
+		s = s[1:]
+	}
+}
+
+func plain(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case strings.IndexByte("-._:@", c) >= 0:
+		default:
+			return false
+		}
+	}
+	return s != ""
+}

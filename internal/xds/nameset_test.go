@@ -1,0 +1,77 @@
+package xds
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// A NameSet behaves as a map, is the same whatever its history, and its Diff
+// is exact.
+func TestNameSetAgainstMap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		name := rapid.Custom(func(t *rapid.T) string {
+			return fmt.Sprintf("n%d", rapid.IntRange(0, 900).Draw(t, "i"))
+		})
+		var set *NameSet
+		plain := map[string]bool{}
+		for range rapid.IntRange(1, 12).Draw(t, "steps") {
+			before, names := set, rapid.SliceOfN(name, 0, 300).Draw(t, "names")
+			was := maps.Clone(plain)
+			if rapid.Bool().Draw(t, "add") {
+				set = set.Add(names...)
+				for _, n := range names {
+					plain[n] = true
+				}
+			} else {
+				set = set.Remove(names...)
+				for _, n := range names {
+					delete(plain, n)
+				}
+			}
+			want := slices.Sorted(maps.Keys(plain))
+			if got := slices.Collect(set.All()); !slices.Equal(got, want) {
+				t.Fatalf("names %v, want %v", got, want)
+			}
+			if set.Len() != len(plain) {
+				t.Fatalf("Len %d, want %d", set.Len(), len(plain))
+			}
+			if again := NewNameSet(want...); !again.Equal(set) || again.Sum() != set.Sum() {
+				t.Fatal("the same names, made at once, are not equal")
+			}
+			for n, added := range before.Diff(set) {
+				if was[n] == plain[n] || plain[n] != added {
+					t.Fatalf("Diff yields %s, %v", n, added)
+				}
+				was[n] = plain[n]
+			}
+			for n := range plain {
+				if !was[n] || !set.Has(n) {
+					t.Fatalf("%s: Diff left it out, or Has does not know it", n)
+				}
+			}
+		}
+	})
+}
+
+// Growing by one name copies one chunk, and keeps the others.
+func TestNameSetSharesChunks(t *testing.T) {
+	var names []string
+	for i := range 10000 {
+		names = append(names, fmt.Sprintf("cluster-%05d", i))
+	}
+	a := NewNameSet(names...)
+	b := a.Add("cluster-05000-new")
+	shared := 0
+	for _, c := range b.Chunks() {
+		if slices.Contains(a.Chunks(), c) {
+			shared++
+		}
+	}
+	if len(b.Chunks())-shared > 4 {
+		t.Fatalf("%d of %d chunks are new", len(b.Chunks())-shared, len(b.Chunks()))
+	}
+}

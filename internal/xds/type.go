@@ -1,0 +1,101 @@
+package xds
+
+import "strings"
+
+// TypeURL is a resource type as it stands in type_url,
+// "type.googleapis.com/envoy.config.cluster.v3.Cluster".
+type TypeURL string
+
+// The types that the protocol names. Any other type URL is carried as well
+// (P3), by the rules of the zero row.
+const (
+	ClusterType   TypeURL = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+	EndpointType  TypeURL = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+	ListenerType  TypeURL = "type.googleapis.com/envoy.config.listener.v3.Listener"
+	ScopedType    TypeURL = "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration"
+	RouteType     TypeURL = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
+	VHostType     TypeURL = "type.googleapis.com/envoy.config.route.v3.VirtualHost"
+	SecretType    TypeURL = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
+	RuntimeType   TypeURL = "type.googleapis.com/envoy.service.runtime.v3.Runtime"
+	ExtensionType TypeURL = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig"
+)
+
+// Type is a row of the type table: everything in which one type differs from
+// another. Code asks the row, it does not switch on the URL.
+type Type struct {
+	URL   TypeURL
+	Short string // "CDS"; empty for a type outside the table
+	// FullState: a SotW response holds everything, and what is missing is gone.
+	FullState bool
+	// NoLegacyWildcard: an empty first list of names is no interest (P21).
+	NoLegacyWildcard bool
+	// AlwaysResend: initial_resource_versions suppress nothing (P27).
+	AlwaysResend bool
+	// Warms: an unacknowledged response may not hold back the next one when a
+	// later type has a change to send, since clients withhold the ACK (P19).
+	Warms bool
+	// Follower names the type whose resource follows each new or changed
+	// resource of this one, under the name Resource.Follows (P37).
+	Follower TypeURL
+	// Order of sending on an aggregated stream, lowest first (P35).
+	Order uint8
+	// SelfNamed: the body's field 1 is the resource's name. A type outside the
+	// table is taken for self-named, and refused where field 1 is no valid
+	// string (P3).
+	SelfNamed bool
+}
+
+// lastOrder is that of every type P35 does not name.
+const lastOrder = 6
+
+var table = []Type{
+	{URL: ClusterType, Short: "CDS", FullState: true, Warms: true, Follower: EndpointType, Order: 0, SelfNamed: true},
+	{URL: EndpointType, Short: "EDS", NoLegacyWildcard: true, AlwaysResend: true, Warms: true, Order: 1, SelfNamed: true},
+	{URL: ListenerType, Short: "LDS", FullState: true, Order: 2, SelfNamed: true},
+	{URL: ScopedType, Short: "SRDS", FullState: true, Order: 3, SelfNamed: true},
+	{URL: RouteType, Short: "RDS", NoLegacyWildcard: true, Order: 4, SelfNamed: true},
+	{URL: VHostType, Short: "VHDS", Order: 5, SelfNamed: true},
+	{URL: SecretType, Short: "SDS", NoLegacyWildcard: true, Order: lastOrder, SelfNamed: true},
+	{URL: RuntimeType, Short: "RTDS", NoLegacyWildcard: true, Order: lastOrder, SelfNamed: true},
+	{URL: ExtensionType, Short: "ECDS", NoLegacyWildcard: true, Order: lastOrder, SelfNamed: true},
+}
+
+var byURL, byShort = func() (map[TypeURL]*Type, map[string]*Type) {
+	u, s := make(map[TypeURL]*Type), make(map[string]*Type)
+	for i := range table {
+		u[table[i].URL], s[table[i].Short] = &table[i], &table[i]
+	}
+	return u, s
+}()
+
+// Types returns the rows of the table, in the order of sending.
+func Types() []Type { return table }
+
+// TypeOf returns the row of url; for a URL outside the table a row with the
+// protocol's general rules.
+func TypeOf(url TypeURL) Type {
+	if t, ok := byURL[url]; ok {
+		return *t
+	}
+	return Type{URL: url, Order: lastOrder, SelfNamed: true}
+}
+
+// Label is the type as metrics show it: its short name, or "other".
+func (t Type) Label() string {
+	if t.Short == "" {
+		return "other"
+	}
+	return t.Short
+}
+
+// ParseType reads a type as users write it: a short name in any case ("cds"),
+// or a URL, which is taken as it is. It reports false for anything else.
+func ParseType(s string) (TypeURL, bool) {
+	if t, ok := byShort[strings.ToUpper(s)]; ok {
+		return t.URL, true
+	}
+	if strings.Contains(s, "/") {
+		return TypeURL(s), true
+	}
+	return "", false
+}
