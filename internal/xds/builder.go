@@ -1,0 +1,223 @@
+package xds
+
+import (
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/tidwall/btree"
+)
+
+// Builder makes the snapshots of one type under one key, each from the one
+// before: what it costs follows the change, not the size. It has one owner;
+// the snapshots are anyone's.
+type Builder struct {
+	typ     Type
+	lineage uint64
+	gen     uint64
+
+	entries        btree.Map[string, entry]
+	count          int
+	bytes, retired int64
+	sum            Version
+
+	origin, version string
+	answered        bool
+	received        time.Time
+
+	log      []change
+	logNames int
+	pending  map[string]entry // before the changes since the last snapshot
+	dirty    bool             // something but an entry changed
+}
+
+// The log of a lineage reaches back at least as many names as there are
+// entries, but at most so many generations.
+const (
+	minLogNames = 512
+	maxLogGens  = 1024
+)
+
+var lineages atomic.Uint64
+
+// NewBuilder makes the builder of an empty type.
+func NewBuilder(t Type) *Builder {
+	return &Builder{typ: t, lineage: lineages.Add(1), pending: make(map[string]entry), dirty: true}
+}
+
+// Apply takes over an update. What is equal to what is held changes nothing
+// but the origin's version of it (P33). It reports whether a client could see
+// any difference.
+func (b *Builder) Apply(u Update) bool {
+	if b.origin != u.Origin || u.Version != "" && b.version != u.Version {
+		b.origin, b.dirty = u.Origin, true
+		b.version = u.Version
+	}
+	if u.Wildcard && !b.answered {
+		b.answered, b.dirty = true, true
+	}
+	changed := false
+	for _, r := range u.Changed {
+		e, _ := b.entries.Get(r.Name)
+		part := &e.named
+		if u.Wildcard {
+			part = &e.wild
+		}
+		same := *part != gone && r.Same(*part)
+		if same && *part == r {
+			continue
+		}
+		*part = r
+		b.set(r.Name, e)
+		changed = changed || !same
+	}
+	for _, name := range u.Removed {
+		e, _ := b.entries.Get(name)
+		was := e
+		if u.Wildcard {
+			e.wild = nil
+		} else {
+			e.named = gone
+		}
+		if e != was {
+			b.set(name, e)
+			changed = true
+		}
+	}
+	if changed {
+		b.received = u.Received
+	}
+	return changed
+}
+
+// Forget drops what came for names that nobody asks for any more (P65).
+func (b *Builder) Forget(names ...string) {
+	for _, name := range names {
+		if e, ok := b.entries.Get(name); ok && e.named != nil {
+			e.named = nil
+			b.set(name, e)
+		}
+	}
+}
+
+// EndWildcard drops what the wildcard brought, once nobody asks for it any
+// more. What is asked for by name is kept under its name, so that it is never
+// without an owner in between.
+func (b *Builder) EndWildcard(wanted *NameSet) {
+	if !b.answered {
+		return
+	}
+	b.answered, b.dirty = false, true
+	type item struct {
+		name string
+		e    entry
+	}
+	var items []item
+	b.entries.Scan(func(name string, e entry) bool {
+		items = append(items, item{name, e})
+		return true
+	})
+	for _, it := range items {
+		e := it.e
+		if e.wild == nil {
+			continue
+		}
+		if (e.named == nil || e.named == gone) && wanted.Has(it.name) {
+			e.named = e.wild
+		}
+		e.wild = nil
+		b.set(it.name, e)
+	}
+}
+
+// set stores an entry and keeps the sums.
+func (b *Builder) set(name string, e entry) {
+	was, had := b.entries.Get(name)
+	if _, noted := b.pending[name]; !noted {
+		b.pending[name] = was
+	}
+	if r := was.effective(); r != nil {
+		b.count--
+		b.bytes -= r.Size()
+		b.sum = b.sum.sub(r.member)
+	}
+	if r := e.effective(); r != nil {
+		b.count++
+		b.bytes += r.Size()
+		b.sum = b.sum.add(r.member)
+	}
+	for i, old := range []*Resource{was.wild, was.named} {
+		if old != nil && old != gone && old != []*Resource{e.wild, e.named}[i] {
+			b.retired += old.Size()
+		}
+	}
+	switch {
+	case e != entry{}:
+		b.entries.Set(name, e)
+	case had:
+		b.entries.Delete(name)
+	}
+}
+
+// Snapshot publishes what has been applied since the last call, as part of the
+// State of generation stateGen, with the names that changed for clients
+// (sorted); prev is returned if nothing changed at all.
+func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string) {
+	names := make([]string, 0, len(b.pending))
+	replaced := false
+	for name, was := range b.pending {
+		now, _ := b.entries.Get(name)
+		if now == was {
+			continue
+		}
+		replaced = true
+		if !samePart(was.wild, now.wild) || !samePart(was.named, now.named) {
+			names = append(names, name)
+		}
+	}
+	clear(b.pending)
+	if prev != nil && !replaced && !b.dirty {
+		return prev, nil
+	}
+	b.dirty = false
+	slices.Sort(names)
+	b.gen++
+	b.append(change{gen: b.gen, names: names})
+	s := &Snapshot{
+		Type: b.typ, Lineage: b.lineage, Gen: b.gen, StateGen: stateGen,
+		Origin: b.origin, Version: b.version, Answered: b.answered, Received: b.received,
+		Bytes: b.bytes, Retired: b.retired,
+		entries: b.entries.Copy(), count: b.count,
+		log: b.log,
+	}
+	if s.Version == "" {
+		s.Version = b.sum.String()
+	}
+	return s, names
+}
+
+// samePart reports whether clients see no difference between two parts.
+func samePart(a, b *Resource) bool {
+	return a == b || a != gone && b != gone && a.Same(b)
+}
+
+// append adds to the log and bounds it. Snapshots hold slices of the array, so
+// shortening makes a new one.
+func (b *Builder) append(c change) {
+	b.log = append(b.log, c)
+	b.logNames += len(c.names)
+	if b.logNames <= max(minLogNames, b.entries.Len()) && len(b.log) <= maxLogGens {
+		return
+	}
+	kept, names := len(b.log), 0
+	for kept > 0 && len(b.log)-kept < maxLogGens/2 {
+		names += len(b.log[kept-1].names)
+		if names > max(minLogNames, b.entries.Len())/2 {
+			names -= len(b.log[kept-1].names)
+			break
+		}
+		kept--
+	}
+	b.log = slices.Clone(b.log[kept:])
+	b.logNames = names
+}

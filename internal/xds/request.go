@@ -1,0 +1,181 @@
+package xds
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/maphash"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Variant is one of the two variants of the transport protocol.
+type Variant uint8
+
+const (
+	SotW Variant = iota
+	Delta
+)
+
+func (v Variant) String() string {
+	if v == Delta {
+		return "delta"
+	}
+	return "sotw"
+}
+
+// Request is a DiscoveryRequest or a DeltaDiscoveryRequest, scanned on the
+// wire. Its slices alias the message; scanning into the same Request again
+// allocates nothing.
+type Request struct {
+	TypeURL []byte
+	Node    []byte // nil if the request has none
+	Nonce   []byte
+	Version []byte // SotW: version_info
+
+	// Names are resource_names, or resource_names_subscribe; Unsubscribe and
+	// Initial are incremental only.
+	Names       [][]byte
+	Unsubscribe [][]byte
+	Initial     []NamedVersion
+	// NamesSum is a hash over Names in their order and with their number. It is
+	// seeded by process; equal lists have equal sums.
+	NamesSum uint64
+
+	// Refused: error_detail is there, the request is a NACK (P13).
+	Refused      bool
+	ErrorCode    int32
+	ErrorMessage []byte
+
+	// Locators: the request has resource_locators (P39).
+	Locators bool
+}
+
+// NamedVersion is an entry of initial_resource_versions.
+type NamedVersion struct{ Name, Version []byte }
+
+// ErrLongRequestName is P28's bound.
+var ErrLongRequestName = fmt.Errorf("resource name longer than %d bytes", MaxNameBytes)
+
+var errUTF8 = errors.New("a string is not UTF-8")
+
+// requestFields are the numbers that differ between the two messages.
+var requestFields = [...]struct {
+	version, node, names, unsubscribe, initial, typeURL, nonce, detail, locators, locators2 protowire.Number
+}{
+	SotW:  {version: 1, node: 2, names: 3, typeURL: 4, nonce: 5, detail: 6, locators: 7, locators2: -1, unsubscribe: -1, initial: -1},
+	Delta: {version: -1, node: 1, typeURL: 2, names: 3, unsubscribe: 4, initial: 5, nonce: 6, detail: 7, locators: 8, locators2: 9},
+}
+
+// Scan reads msg into r, replacing what was there. The error says what is
+// malformed.
+func (r *Request) Scan(v Variant, msg []byte) error {
+	*r = Request{Names: r.Names[:0], Unsubscribe: r.Unsubscribe[:0], Initial: r.Initial[:0]}
+	f := &requestFields[v]
+	sum := maphash.Hash{}
+	sum.SetSeed(nameSeed)
+	for b := msg; len(b) > 0; {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		b = b[n:]
+		if typ != protowire.BytesType {
+			if n = protowire.ConsumeFieldValue(num, typ, b); n < 0 {
+				return protowire.ParseError(n)
+			}
+			b = b[n:]
+			continue
+		}
+		val, n := protowire.ConsumeBytes(b)
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		b = b[n:]
+		switch num {
+		case f.names:
+			if err := checkName(val); err != nil {
+				return err
+			}
+			r.Names = append(r.Names, val)
+			var size [4]byte
+			binary.LittleEndian.PutUint32(size[:], uint32(len(val)))
+			_, _ = sum.Write(size[:])
+			_, _ = sum.Write(val)
+		case f.typeURL:
+			if !validName(val) {
+				return errUTF8
+			}
+			r.TypeURL = val
+		case f.nonce:
+			r.Nonce = val
+		case f.version:
+			r.Version = val
+		case f.node:
+			r.Node = val
+		case f.unsubscribe:
+			if err := checkName(val); err != nil {
+				return err
+			}
+			r.Unsubscribe = append(r.Unsubscribe, val)
+		case f.initial:
+			e, err := scanEntry(val)
+			if err != nil {
+				return err
+			}
+			r.Initial = append(r.Initial, e)
+		case f.detail:
+			r.Refused = true
+			if err := r.scanStatus(val); err != nil {
+				return err
+			}
+		case f.locators, f.locators2:
+			r.Locators = true
+		}
+	}
+	r.NamesSum = sum.Sum64()
+	return nil
+}
+
+func checkName(name []byte) error {
+	if len(name) > MaxNameBytes {
+		return ErrLongRequestName
+	}
+	if !validName(name) {
+		return errUTF8
+	}
+	return nil
+}
+
+// scanEntry reads an entry of a map<string, string>.
+func scanEntry(b []byte) (e NamedVersion, err error) {
+	err = eachField(b, func(num protowire.Number, typ protowire.Type, val, _ []byte) error {
+		if typ == protowire.BytesType {
+			switch num {
+			case 1:
+				e.Name = val
+			case 2:
+				e.Version = val
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		err = checkName(e.Name)
+	}
+	return e, err
+}
+
+// scanStatus reads a google.rpc.Status.
+func (r *Request) scanStatus(b []byte) error {
+	return eachField(b, func(num protowire.Number, typ protowire.Type, val, _ []byte) error {
+		switch {
+		case num == 1 && typ == protowire.VarintType:
+			c, _ := protowire.ConsumeVarint(val)
+			r.ErrorCode = int32(c)
+		case num == 2 && typ == protowire.BytesType:
+			r.ErrorMessage = val
+		}
+		return nil
+	})
+}

@@ -1,0 +1,331 @@
+package xds
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// MaxNameBytes bounds a resource name (P28): a longer one from a client is
+// refused, from an origin a fault.
+const MaxNameBytes = 2048
+
+// Version is a content version: the first 128 bits of a SHA-256. Versions are
+// made from what they name, the same in every replica and for ever (P61).
+type Version [16]byte
+
+// String is the version as it stands in responses: 32 hexadecimal digits.
+func (v Version) String() string { return hex.EncodeToString(v[:]) }
+
+// add returns v+o mod 2^128, and sub v-o: a set's version follows its changes
+// at the cost of the change.
+func (v Version) add(o Version) Version { return v.combine(o, 0) }
+func (v Version) sub(o Version) Version { return v.combine(o, 0xff) }
+
+func (v Version) combine(o Version, flip byte) Version {
+	carry := uint16(flip & 1)
+	for i := len(v) - 1; i >= 0; i-- {
+		t := uint16(v[i]) + uint16(o[i]^flip) + carry
+		v[i], carry = byte(t), t>>8
+	}
+	return v
+}
+
+// Fields of envoy.service.discovery.v3.Resource.
+const (
+	resourceVersion protowire.Number = 1
+	resourceBody    protowire.Number = 2
+	resourceName    protowire.Number = 3
+	resourceAliases protowire.Number = 4
+)
+
+// wrapperType is the type of an Any that wraps a Resource in SotW.
+const wrapperType = "type.googleapis.com/envoy.service.discovery.v3.Resource"
+
+// Resource is one resource as the origin sent it. Nothing of it is ever decoded
+// and encoded again (P39). It is immutable.
+type Resource struct {
+	// Name by which clients subscribe.
+	Name string
+	// Aliases under which it can be subscribed as well, sorted.
+	Aliases []string
+	// Version of the content: type URL, body, aliases; not TTL (P61).
+	Version Version
+	// OriginVersion is the origin's own version of it, "" if it gave none. It is
+	// sent back to that origin (P55) and plays no part in equality.
+	OriginVersion string
+	// Follows names the resource of Type.Follower that follows this one (P37);
+	// "" for none.
+	Follows string
+
+	// body is field 2 of both DiscoveryResponse and Resource on the wire: tag,
+	// length and Any. extra are the other fields of Resource as they came, but
+	// for name, version and body.
+	body, extra []byte
+	// member is what this resource adds to its set's version.
+	member Version
+}
+
+// Size is the memory that its bytes take, in bytes.
+func (r *Resource) Size() int64 {
+	return int64(len(r.Name) + len(r.body) + len(r.extra))
+}
+
+// Same reports whether a client could see no difference between the two: body,
+// aliases, TTL and all other fields are equal, whatever the origin's version.
+func (r *Resource) Same(o *Resource) bool {
+	return r == o || r != nil && o != nil && r.Version == o.Version && r.Name == o.Name &&
+		bytes.Equal(r.body, o.body) && bytes.Equal(r.extra, o.extra)
+}
+
+// Any returns the wire form of the google.protobuf.Any; not to be changed.
+func (r *Resource) Any() []byte {
+	_, n := protowire.ConsumeVarint(r.body[1:])
+	return r.body[1+n:]
+}
+
+// TypeURL is the type of the body.
+func (r *Resource) TypeURL() TypeURL {
+	url, _, _ := splitAny(r.Any())
+	return TypeURL(url)
+}
+
+// Raw is a resource cut out of a response and not copied yet: its slices alias
+// the response.
+type Raw struct {
+	Name          string
+	OriginVersion string
+	aliases       []string
+	body, extra   []byte
+}
+
+// HasBody is false for a heartbeat (P62) and for an alias that the origin
+// could not resolve (P18): neither is a resource to hold.
+func (r *Raw) HasBody() bool { return r.body != nil }
+
+// NewResource makes the resource of name with this Any on the wire, as an
+// origin that reads files does. It copies anyWire.
+func NewResource(t Type, name string, anyWire []byte) (*Resource, error) {
+	body := protowire.AppendTag(make([]byte, 0, len(anyWire)+8), resourceBody, protowire.BytesType)
+	r := &Raw{Name: name, body: protowire.AppendBytes(body, anyWire)}
+	if err := r.check(t, anyWire); err != nil {
+		return nil, err
+	}
+	return r.Take(t, nil), nil
+}
+
+// Take makes the Resource of r, or returns held if nothing but memory would
+// differ. Only a changed resource is hashed and copied. r must be checked and
+// have a body.
+func (r *Raw) Take(t Type, held *Resource) *Resource {
+	if held != nil && held.Name == r.Name && bytes.Equal(held.body, r.body) && bytes.Equal(held.extra, r.extra) {
+		if held.OriginVersion == r.OriginVersion {
+			return held
+		}
+		renamed := *held // the origin's version alone is new: share the bytes
+		renamed.OriginVersion = strings.Clone(r.OriginVersion)
+		return &renamed
+	}
+	_, n := protowire.ConsumeVarint(r.body[1:])
+	url, value, _ := splitAny(r.body[1+n:])
+	whole := append(bytes.Clone(r.body), r.extra...)
+	out := &Resource{
+		Name:          strings.Clone(r.Name),
+		OriginVersion: strings.Clone(r.OriginVersion),
+		body:          whole[:len(r.body):len(r.body)],
+		extra:         whole[len(r.body):],
+	}
+	for _, a := range r.aliases {
+		out.Aliases = append(out.Aliases, strings.Clone(a))
+	}
+	slices.Sort(out.Aliases)
+	out.Version = contentVersion(url, value, out.Aliases)
+	out.member = memberVersion(out.Name, out.Version)
+	if t.Follower != "" {
+		out.Follows = edsName(out.Name, value)
+	}
+	return out
+}
+
+// contentVersion is the SHA-256 of the parts, each after its length as uvarint,
+// cut to 128 bits. It is fixed for ever: clients bring it back after a
+// reconnect, to any replica of any build.
+func contentVersion(url string, value []byte, aliases []string) Version {
+	h := sha256.New()
+	var n [binary.MaxVarintLen64]byte
+	part := func(b []byte) {
+		h.Write(n[:binary.PutUvarint(n[:], uint64(len(b)))])
+		h.Write(b)
+	}
+	part([]byte(url))
+	part(value)
+	for _, a := range aliases {
+		part([]byte(a))
+	}
+	var sum [sha256.Size]byte
+	return Version(h.Sum(sum[:0])[:16])
+}
+
+// memberVersion is what a resource adds to the version of a set.
+func memberVersion(name string, v Version) Version {
+	sum := sha256.Sum256(append([]byte(name), v[:]...))
+	return Version(sum[:16])
+}
+
+// Faults of a resource in a response, each a reason to NACK it (P18).
+var (
+	ErrUnreadable = errors.New("unreadable")
+	ErrNameless   = errors.New("resource without a name")
+	ErrLongName   = fmt.Errorf("name longer than %d bytes", MaxNameBytes)
+	ErrOtherType  = errors.New("resource of another type")
+	ErrTwice      = errors.New("the same name twice")
+	ErrBoth       = errors.New("name both in resources and in removed_resources")
+)
+
+// check holds the cut resource against P18 and P28.
+func (r *Raw) check(t Type, anyWire []byte) error {
+	if r.Name == "" {
+		return ErrNameless
+	}
+	if len(r.Name) > MaxNameBytes {
+		return ErrLongName
+	}
+	if r.body == nil {
+		return nil
+	}
+	url, _, ok := splitAny(anyWire)
+	if !ok {
+		return fmt.Errorf("%w: resource %q", ErrUnreadable, r.Name)
+	}
+	if TypeURL(url) != t.URL {
+		return fmt.Errorf("%w: resource %q is a %s", ErrOtherType, r.Name, url)
+	}
+	return nil
+}
+
+// cutSotW cuts an element of DiscoveryResponse.resources; whole is the field
+// with its tag, anyWire its value. A wrapped Resource is unwrapped.
+func cutSotW(t Type, whole, anyWire []byte) (Raw, error) {
+	url, value, ok := splitAny(anyWire)
+	if !ok {
+		return Raw{}, ErrUnreadable
+	}
+	if url == wrapperType {
+		return cutDelta(t, value)
+	}
+	name, ok := selfName(value)
+	if !ok {
+		return Raw{}, fmt.Errorf("%w: field 1 of a %s is no string", ErrNameless, url)
+	}
+	r := Raw{Name: name, body: whole}
+	return r, r.check(t, anyWire)
+}
+
+// cutDelta cuts an element of DeltaDiscoveryResponse.resources.
+func cutDelta(t Type, wire []byte) (Raw, error) {
+	var r Raw
+	var anyWire []byte
+	err := eachField(wire, func(num protowire.Number, typ protowire.Type, val, whole []byte) error {
+		if typ == protowire.BytesType {
+			switch num {
+			case resourceVersion:
+				r.OriginVersion = string(val)
+				return nil
+			case resourceName:
+				r.Name = string(val)
+				return nil
+			case resourceBody:
+				if r.body != nil {
+					return errors.New("two bodies")
+				}
+				r.body, anyWire = whole, val
+				return nil
+			case resourceAliases:
+				r.aliases = append(r.aliases, string(val))
+			}
+		}
+		r.extra = append(r.extra, whole...)
+		return nil
+	})
+	if err != nil {
+		return r, fmt.Errorf("%w: %w", ErrUnreadable, err)
+	}
+	if !validName([]byte(r.Name)) {
+		return r, fmt.Errorf("%w: name is not UTF-8", ErrUnreadable)
+	}
+	return r, r.check(t, anyWire)
+}
+
+// splitAny reads a google.protobuf.Any; the value aliases b.
+func splitAny(b []byte) (url string, value []byte, ok bool) {
+	err := eachField(b, func(num protowire.Number, typ protowire.Type, val, _ []byte) error {
+		if typ == protowire.BytesType {
+			switch num {
+			case 1:
+				url = string(val)
+			case 2:
+				value = val
+			}
+		}
+		return nil
+	})
+	return url, value, err == nil
+}
+
+// selfName reads field 1 of a body, where all types that the protocol names,
+// and others by P3, keep their name.
+func selfName(value []byte) (name string, ok bool) {
+	err := eachField(value, func(num protowire.Number, typ protowire.Type, val, _ []byte) error {
+		if num == 1 {
+			ok = typ == protowire.BytesType && validName(val)
+			name = string(val)
+		}
+		return nil
+	})
+	return name, err == nil && ok && name != ""
+}
+
+// Fields of envoy.config.cluster.v3.Cluster that say which load assignment it
+// waits for.
+const (
+	clusterType      protowire.Number = 2
+	clusterEDS       protowire.Number = 3
+	edsServiceName   protowire.Number = 2
+	discoveryTypeEDS                  = 3
+)
+
+// edsName is the load assignment of a cluster on the wire: its
+// eds_cluster_config.service_name, else its name; "" if it does not use EDS.
+func edsName(name string, cluster []byte) string {
+	uses, service := false, ""
+	_ = eachField(cluster, func(num protowire.Number, typ protowire.Type, val, _ []byte) error {
+		switch {
+		case num == clusterType && typ == protowire.VarintType:
+			v, _ := protowire.ConsumeVarint(val)
+			uses = v == discoveryTypeEDS
+		case num == clusterEDS && typ == protowire.BytesType:
+			_ = eachField(val, func(num protowire.Number, typ protowire.Type, val, _ []byte) error {
+				if num == edsServiceName && typ == protowire.BytesType {
+					service = string(val)
+				}
+				return nil
+			})
+		}
+		return nil
+	})
+	switch {
+	case !uses:
+		return ""
+	case service != "":
+		return service
+	default:
+		return name
+	}
+}

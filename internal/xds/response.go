@@ -1,0 +1,166 @@
+package xds
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Response is a DiscoveryResponse or a DeltaDiscoveryResponse as an origin
+// sent it, cut into resources without decoding them. Raws alias the message.
+type Response struct {
+	TypeURL   TypeURL
+	Nonce     string
+	Version   string // version_info or system_version_info
+	Resources []Raw
+	Removed   []string // incremental only
+	Origin    string   // control_plane.identifier
+}
+
+// responseFields are the numbers of both messages; they differ in one.
+const (
+	respVersion   protowire.Number = 1
+	respResources protowire.Number = 2
+	respTypeURL   protowire.Number = 4
+	respNonce     protowire.Number = 5
+	respRemoved   protowire.Number = 6 // incremental
+)
+
+var respControlPlane = [...]protowire.Number{SotW: 6, Delta: 7}
+
+// ParseResponse cuts msg. On a fault by P18 or P28 it returns the first fault,
+// and a Response with the fields by which to NACK: TypeURL, Nonce, Version.
+func ParseResponse(v Variant, msg []byte) (*Response, error) {
+	r := new(Response)
+	var raw [][2][]byte // a resource's whole field, and its value
+	err := eachField(msg, func(num protowire.Number, typ protowire.Type, val, whole []byte) error {
+		if typ != protowire.BytesType {
+			return nil
+		}
+		switch num {
+		case respVersion:
+			r.Version = string(val)
+		case respResources:
+			raw = append(raw, [2][]byte{whole, val})
+		case respTypeURL:
+			r.TypeURL = TypeURL(val)
+		case respNonce:
+			r.Nonce = string(val)
+		case respRemoved:
+			if v == Delta {
+				r.Removed = append(r.Removed, string(val))
+			}
+		}
+		if num == respControlPlane[v] {
+			_ = eachField(val, func(num protowire.Number, _ protowire.Type, val, _ []byte) error {
+				if num == 1 {
+					r.Origin = string(val)
+				}
+				return nil
+			})
+		}
+		return nil
+	})
+	if err != nil {
+		return r, fmt.Errorf("%w: %w", ErrUnreadable, err)
+	}
+	t := TypeOf(r.TypeURL)
+	seen := make(map[string]bool, len(raw)+len(r.Removed))
+	r.Resources = make([]Raw, 0, len(raw))
+	for _, w := range raw {
+		var res Raw
+		if v == Delta {
+			res, err = cutDelta(t, w[1])
+		} else {
+			res, err = cutSotW(t, w[0], w[1])
+		}
+		if err != nil {
+			return r, err
+		}
+		if seen[res.Name] {
+			return r, fmt.Errorf("%w: %q", ErrTwice, res.Name)
+		}
+		seen[res.Name] = true
+		r.Resources = append(r.Resources, res)
+	}
+	for _, name := range r.Removed {
+		if len(name) > MaxNameBytes {
+			return r, ErrLongName
+		}
+		if seen[name] {
+			return r, fmt.Errorf("%w: %q", ErrBoth, name)
+		}
+	}
+	return r, nil
+}
+
+// Body describes a response body to build: everything but the nonce.
+type Body struct {
+	Variant    Variant
+	Type       TypeURL
+	Version    string
+	Identifier string // of the control plane
+	Resources  []*Resource
+	Removed    []string // incremental only
+}
+
+// Encode builds the body as one contiguous slice. A nonce is appended to it on
+// the wire as a field of its own (AppendNonce): fields may come in any order.
+func (b *Body) Encode() []byte {
+	out := make([]byte, 0, b.size())
+	if b.Version != "" {
+		out = appendString(out, respVersion, b.Version)
+	}
+	for _, r := range b.Resources {
+		if b.Variant == SotW {
+			out = append(out, r.body...)
+			continue
+		}
+		out = protowire.AppendTag(out, respResources, protowire.BytesType)
+		out = protowire.AppendVarint(out, uint64(r.entrySize()))
+		out = appendString(out, resourceName, r.Name)
+		out = appendString(out, resourceVersion, r.Version.String())
+		out = append(out, r.body...)
+		out = append(out, r.extra...)
+	}
+	out = appendString(out, respTypeURL, string(b.Type))
+	for _, name := range b.Removed {
+		out = appendString(out, respRemoved, name)
+	}
+	if b.Identifier != "" {
+		out = protowire.AppendTag(out, respControlPlane[b.Variant], protowire.BytesType)
+		out = protowire.AppendVarint(out, uint64(fieldSize(len(b.Identifier))))
+		out = appendString(out, 1, b.Identifier)
+	}
+	return out
+}
+
+func (b *Body) size() int {
+	n := fieldSize(len(b.Version)) + fieldSize(len(b.Type)) + fieldSize(fieldSize(len(b.Identifier)))
+	for _, r := range b.Resources {
+		if b.Variant == SotW {
+			n += len(r.body)
+		} else {
+			n += fieldSize(r.entrySize())
+		}
+	}
+	for _, name := range b.Removed {
+		n += fieldSize(len(name))
+	}
+	return n
+}
+
+// entrySize is the size of an incremental resource with its content version.
+func (r *Resource) entrySize() int {
+	return fieldSize(len(r.Name)) + fieldSize(2*len(r.Version)) + len(r.body) + len(r.extra)
+}
+
+// fieldSize is the size of a bytes field with a number below 16.
+func fieldSize(n int) int { return 1 + protowire.SizeBytes(n) }
+
+func appendString(b []byte, num protowire.Number, s string) []byte {
+	return protowire.AppendString(protowire.AppendTag(b, num, protowire.BytesType), s)
+}
+
+// AppendNonce appends the nonce field that completes a body.
+func AppendNonce(dst []byte, nonce string) []byte { return appendString(dst, respNonce, nonce) }

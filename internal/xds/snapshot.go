@@ -1,0 +1,267 @@
+package xds
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tidwall/btree"
+)
+
+// Presence is what is known of a name.
+type Presence uint8
+
+const (
+	// Pending: the origin has not spoken of it; nothing is sent for it (P25).
+	Pending Presence = iota
+	// Present: there is a resource.
+	Present
+	// Absent: the origin said that there is none, or is taken to have (P57).
+	Absent
+)
+
+// entry is all that is known of a name: what the wildcard brought, and what
+// came for the name itself (P50). The pointer is nil for "not spoken of" and
+// gone for "absent"; the wildcard part is never gone, since what a wildcard
+// leaves out is simply not there.
+type entry struct{ wild, named *Resource }
+
+var gone = new(Resource)
+
+// effective is the resource a wildcard client would be given first.
+func (e entry) effective() *Resource {
+	switch {
+	case e.wild != nil:
+		return e.wild
+	case e.named != gone:
+		return e.named
+	}
+	return nil
+}
+
+// Snapshot is all that is known of one type under one key at a generation. It
+// is immutable. Snapshots of one View are one lineage: what lies between two
+// of them is in a log that both share.
+type Snapshot struct {
+	Type Type
+	// Lineage names the View that made it, unique in the process; generations
+	// of different lineages cannot be compared.
+	Lineage uint64
+	// Gen counts the snapshots of the lineage.
+	Gen uint64
+	// StateGen is the generation of the group's State in which it first stood.
+	StateGen uint64
+	// Origin whose word the newest part of it is.
+	Origin string
+	// Version is what goes into version_info and system_version_info (P61).
+	Version string
+	// Answered: the origin has answered the wildcard, be it with nothing.
+	Answered bool
+	// Received is when the newest change in it came.
+	Received time.Time
+	// Bytes is the size of all resources in it, and Retired of all that were
+	// replaced since the lineage began: an old snapshot keeps at most the
+	// difference in Retired alive.
+	Bytes, Retired int64
+
+	entries *btree.Map[string, entry]
+	count   int // resources
+	// log is the tail of the lineage's log; the array is shared with newer
+	// snapshots, which only append behind what this one sees.
+	log []change
+
+	derivedOnce sync.Once
+	derived     any
+}
+
+// change is what one generation changed.
+type change struct {
+	gen   uint64
+	names []string // sorted
+}
+
+// Len returns the number of resources.
+func (s *Snapshot) Len() int {
+	if s == nil {
+		return 0
+	}
+	return s.count
+}
+
+// Derived returns what make returned when it was first called for this
+// snapshot: a place for what is computed from it (encoded frames), which so
+// lives exactly as long. It is safe for concurrent use and has one user.
+func (s *Snapshot) Derived(make func() any) any {
+	s.derivedOnce.Do(func() { s.derived = make() })
+	return s.derived
+}
+
+// Look returns what a client with sub may know of name. A name that sub does
+// not cover is Pending, and so is everything in a nil snapshot. A wildcard
+// client gets the wildcard's copy of a name that both hold (P50); a name that
+// only the wildcard was asked for, and that its answer left out, is absent.
+func (s *Snapshot) Look(sub *Subscription, name string) (*Resource, Presence) {
+	if s == nil {
+		return nil, Pending
+	}
+	named := sub.Names.Has(name)
+	if !named && !sub.Wildcard {
+		return nil, Pending
+	}
+	e, _ := s.entries.Get(name)
+	return s.look(e, sub.Wildcard, named)
+}
+
+func (s *Snapshot) look(e entry, wildcard, named bool) (*Resource, Presence) {
+	first, second := e.named, e.wild
+	if wildcard {
+		first, second = e.wild, e.named
+		if !named {
+			second = nil
+		}
+	}
+	switch {
+	case first != nil && first != gone:
+		return first, Present
+	case second != nil && second != gone:
+		return second, Present
+	case named && e.named == gone, s.Answered:
+		return nil, Absent
+	}
+	return nil, Pending
+}
+
+// Held returns the resource held under name, whoever asked for it; nil if none.
+func (s *Snapshot) Held(name string) *Resource {
+	if s == nil {
+		return nil
+	}
+	e, _ := s.entries.Get(name)
+	return e.effective()
+}
+
+// Known reports whether anything is known of name, its absence included.
+func (s *Snapshot) Known(name string) bool {
+	if s == nil {
+		return false
+	}
+	e, ok := s.entries.Get(name)
+	return ok && e != entry{}
+}
+
+// Resources calls yield for every resource held, in order of names.
+func (s *Snapshot) Resources(yield func(*Resource) bool) {
+	if s == nil {
+		return
+	}
+	s.entries.Scan(func(_ string, e entry) bool {
+		if r := e.effective(); r != nil {
+			return yield(r)
+		}
+		return true
+	})
+}
+
+// Covered calls yield for each resource that sub covers, in order of names.
+func (s *Snapshot) Covered(sub *Subscription, yield func(*Resource) bool) {
+	if s == nil {
+		return
+	}
+	if sub.Wildcard {
+		s.entries.Scan(func(name string, e entry) bool {
+			r, is := s.look(e, true, e.wild == nil && sub.Names.Has(name))
+			return is != Present || yield(r)
+		})
+		return
+	}
+	for name := range sub.Names.All() {
+		if r, is := s.Look(sub, name); is == Present && !yield(r) {
+			return
+		}
+	}
+}
+
+// Changes returns the names covered by sub, sorted, of which s may know
+// something else than from does; from may be nil, older, newer, or of another
+// lineage. The cost follows the log between the two where it reaches, else the
+// sizes of the snapshots, or of sub if that is a list of names.
+func (s *Snapshot) Changes(from *Snapshot, sub *Subscription) []string {
+	if s == from {
+		return nil
+	}
+	if names, ok := between(from, s); ok && from.answered() == s.answered() {
+		return slices.DeleteFunc(names, func(n string) bool { return !sub.Covers(n) })
+	}
+	if !sub.Wildcard {
+		var names []string
+		for n := range sub.Names.All() {
+			if from.get(n) != s.get(n) || from.answered() != s.answered() {
+				names = append(names, n)
+			}
+		}
+		return names
+	}
+	var names []string
+	if s != nil {
+		s.entries.Scan(func(n string, e entry) bool {
+			if from.get(n) != e {
+				names = append(names, n)
+			}
+			return true
+		})
+	}
+	if from != nil {
+		from.entries.Scan(func(n string, _ entry) bool {
+			if s == nil {
+				names = append(names, n)
+			} else if _, ok := s.entries.Get(n); !ok {
+				names = append(names, n)
+			}
+			return true
+		})
+	}
+	for n := range sub.Names.All() { // absence may have become known by the answer alone
+		if from.answered() != s.answered() && s.get(n) == from.get(n) {
+			names = append(names, n)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func (s *Snapshot) get(name string) entry {
+	if s == nil {
+		return entry{}
+	}
+	e, _ := s.entries.Get(name)
+	return e
+}
+
+func (s *Snapshot) answered() bool { return s != nil && s.Answered }
+
+// between returns the names changed between two snapshots of one lineage, in
+// either direction, sorted; false if the log does not reach. The slice is the
+// caller's.
+func between(a, b *Snapshot) ([]string, bool) {
+	if a == nil || b == nil || a.Lineage != b.Lineage {
+		return nil, false
+	}
+	if a.Gen > b.Gen {
+		a, b = b, a
+	}
+	if len(b.log) == 0 || b.log[0].gen > a.Gen+1 {
+		return nil, false
+	}
+	first, _ := slices.BinarySearchFunc(b.log, a.Gen+1, func(c change, g uint64) int {
+		return int(int64(c.gen) - int64(g))
+	})
+	var names []string
+	for _, c := range b.log[first:] {
+		names = append(names, c.names...)
+	}
+	if len(b.log)-first > 1 {
+		slices.Sort(names)
+		names = slices.Compact(names)
+	}
+	return names, true
+}

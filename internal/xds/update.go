@@ -1,0 +1,51 @@
+package xds
+
+import "time"
+
+// Update is what came from an origin, or what it is taken to have said: the
+// only currency between SotW and incremental. It holds no resource that was
+// not asked for (P65).
+type Update struct {
+	Type TypeURL
+	// Origin that it came from.
+	Origin string
+	// Version is the origin's newest for the type, from version_info or
+	// system_version_info; "" where it filled none (P61).
+	Version string
+	// Wildcard: the update answers the wildcard; else names asked for.
+	Wildcard bool
+	// Changed may hold resources equal to what is held; the View tells.
+	Changed []*Resource
+	// Removed names are gone, or, asked for by name, absent (P25).
+	Removed []string
+	// Guess: nobody said that Removed are absent, the time ran out (P57).
+	Guess bool
+	// Received is when the response was read.
+	Received time.Time
+}
+
+// Interest is what a group wants of the origin, for all its types. It is
+// immutable.
+type Interest struct {
+	Types []TypeInterest // in the order of the types' first use
+}
+
+// TypeInterest is what a group wants of one type. Where wildcard and names
+// meet, the wildcard alone is asked for.
+type TypeInterest struct {
+	Type     TypeURL
+	Wildcard bool
+	Names    *NameSet
+}
+
+// Of returns what is wanted of typ.
+func (i *Interest) Of(typ TypeURL) TypeInterest {
+	if i != nil {
+		for _, t := range i.Types {
+			if t.Type == typ {
+				return t
+			}
+		}
+	}
+	return TypeInterest{Type: typ}
+}
