@@ -1,0 +1,86 @@
+package fanout
+
+import (
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"xdsrelay/internal/expr"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// Source says which group a client belongs to. The floor above implements it.
+type Source interface {
+	// Join makes a type of a stream a member of the group of its node's key. It
+	// does not wait for the origin. The error is a *Refusal.
+	Join(j Join) (Member, error)
+}
+
+// Join is what a Source has to know of the client.
+type Join struct {
+	Node  *xds.Node
+	Peer  expr.Peer
+	Type  xds.TypeURL
+	Waker Waker
+}
+
+// Member is one type of one stream in its group. No method blocks, and all but
+// Subscribe and Leave, which belong to the stream's receiver, are safe for
+// concurrent use.
+type Member interface {
+	// Key of the group.
+	Key() xds.Key
+	// State is the newest one on the member's track; nil before the group has
+	// any.
+	State() *xds.State
+	// Intern returns the group's one value equal to sub. Clients that want the
+	// same share it.
+	Intern(sub *xds.Subscription) *xds.Subscription
+	// Subscribe says what the client wants from now on; sub is interned. Once
+	// the group has indexed it, it calls the Waker, whatever State holds, so
+	// that no update falls between.
+	Subscribe(sub *xds.Subscription)
+	// Nacked reports a refusal of this type (P17).
+	Nacked(n Nack)
+	// Leave ends the membership; the Waker is not called once the group has
+	// seen it.
+	Leave()
+}
+
+// Nack is a client's refusal (P17).
+type Nack struct {
+	Version string // of the refused response
+	Code    int32
+	Message string // bounded
+	Node    string // id
+}
+
+// Waker is how a group reaches one type of a stream. Its methods neither block
+// nor call back.
+type Waker interface {
+	// Wake says that there may be something to send.
+	Wake()
+	// End ends the whole stream with the refusal.
+	End(r *Refusal)
+}
+
+// Refusal ends a stream, or refuses one: it is counted by its reason, and its
+// message goes to the client.
+type Refusal struct {
+	Code   codes.Code
+	Reason telemetry.Reason
+	Err    error
+}
+
+func (r *Refusal) Error() string { return r.Err.Error() }
+func (r *Refusal) Unwrap() error { return r.Err }
+
+// GRPCStatus makes the refusal the stream's status.
+func (r *Refusal) GRPCStatus() *status.Status { return status.New(r.Code, r.Error()) }
+
+// Refuse makes a Refusal.
+func Refuse(code codes.Code, reason telemetry.Reason, format string, args ...any) *Refusal {
+	return &Refusal{Code: code, Reason: reason, Err: fmt.Errorf(format, args...)}
+}
