@@ -1,0 +1,129 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// complete fills in what a default value alone cannot say, and makes paths
+// that were written in the file relative to it. Paths from the environment and
+// from flags are relative to the working directory, as anywhere.
+func (c *Config) complete(file string) error {
+	if c.Name == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return fmt.Errorf("configuration: name of the host, which `name` is by default: %w", err)
+		}
+		c.Name = host
+	}
+	dir := filepath.Dir(file)
+	for _, p := range c.paths() {
+		if *p.path != "" && !filepath.IsAbs(*p.path) && c.Places.Of(p.key).File == file {
+			*p.path = filepath.Join(dir, *p.path)
+		}
+	}
+	for i := range c.Downstream.Several {
+		l := &c.Downstream.Several[i]
+		l.Key = fmt.Sprintf("downstream.listeners[%d]", i)
+		if l.Secrets == "" {
+			l.Secrets = SecretsMTLS
+		}
+	}
+	for i := range c.Upstream.Origins {
+		o := &c.Upstream.Origins[i]
+		if o.Name == "" {
+			o.Name = o.Address
+		}
+		if o.Balance == "" {
+			o.Balance = BalanceRoundRobin
+		}
+		// file:x, but not file://host/x, which validate refuses.
+		path, ok := strings.CutPrefix(o.Address, "file:")
+		if !ok || path == "" || strings.HasPrefix(path, "//") {
+			continue
+		}
+		if !filepath.IsAbs(path) && c.Places.Of(fmt.Sprintf("upstream.origins[%d]", i)).File == file {
+			path = filepath.Join(dir, path)
+		}
+		abs, err := filepath.Abs(path)
+		if err != nil {
+			return fmt.Errorf("configuration: origin %s: %w", o.Name, err)
+		}
+		o.Address = "file://" + abs
+	}
+	if c.Aggregation.File == "" && len(c.Aggregation.Rules) == 0 {
+		c.Aggregation.Rules = []Rule{{Key: Strings{"node.cluster"}}}
+	}
+	return nil
+}
+
+// Dir returns the directory of an origin that is one. The path is as it was
+// written: percent signs in it are nothing special.
+func (o *Origin) Dir() (string, bool) {
+	path, ok := strings.CutPrefix(o.Address, "file://")
+	return path, ok
+}
+
+// path is a value that names a file or directory.
+type path struct {
+	key  string
+	path *string
+	dir  bool // made when it is missing
+}
+
+// paths returns all values that name files.
+func (c *Config) paths() []path {
+	var out []path
+	add := func(key string, p *string) { out = append(out, path{key: key, path: p}) }
+	server := func(key string, t *ServerTLS) {
+		add(key+".cert_file", &t.CertFile)
+		add(key+".key_file", &t.KeyFile)
+		add(key+".client_ca_file", &t.ClientCAFile)
+	}
+	server("downstream.tls", &c.Downstream.TLS)
+	for i := range c.Downstream.Several {
+		server(fmt.Sprintf("downstream.listeners[%d].tls", i), &c.Downstream.Several[i].TLS)
+	}
+	for i := range c.Upstream.Origins {
+		t, key := &c.Upstream.Origins[i].TLS, fmt.Sprintf("upstream.origins[%d].tls", i)
+		add(key+".ca_file", &t.CAFile)
+		add(key+".cert_file", &t.CertFile)
+		add(key+".key_file", &t.KeyFile)
+	}
+	add("aggregation.file", &c.Aggregation.File)
+	add("admin.tls.cert_file", &c.Admin.TLS.CertFile)
+	add("admin.tls.key_file", &c.Admin.TLS.KeyFile)
+	add("admin.token_file", &c.Admin.TokenFile)
+	out = append(out, path{key: "store.path", path: &c.Store.Path, dir: true})
+	return out
+}
+
+// CheckFiles looks whether the files and directories that the configuration
+// names are there and can be read, for a check before a start; a running relay
+// reads them where it uses them.
+func (c *Config) CheckFiles() error {
+	var faults Faults
+	for _, p := range c.paths() {
+		if *p.path == "" || p.dir {
+			continue
+		}
+		f, err := os.Open(*p.path)
+		if err != nil {
+			faults = append(faults, c.Places.Fault(p.key, "%v", err))
+			continue
+		}
+		_ = f.Close() // only read
+	}
+	for i := range c.Upstream.Origins {
+		dir, ok := c.Upstream.Origins[i].Dir()
+		if !ok {
+			continue
+		}
+		if _, err := os.ReadDir(dir); err != nil {
+			faults = append(faults, c.Places.Fault(fmt.Sprintf("upstream.origins[%d].address", i), "%v", err))
+		}
+	}
+	return faults.Err()
+}

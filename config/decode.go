@@ -1,0 +1,338 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"gopkg.in/yaml.v3"
+)
+
+// Decode holds the YAML of a file against the struct or slice that into points
+// to, and fills it. Field names are those of the yaml tags. All faults are
+// returned as Faults: unknown, duplicate and wrongly typed keys. A key without
+// a value counts as left out.
+func Decode(file string, src []byte, into any) (*Places, error) {
+	d := decoder{file: file, src: src, places: newPlaces(file)}
+	d.run(reflect.ValueOf(into).Elem(), "")
+	return d.places, d.faults.Err()
+}
+
+// decoder fills Go values from a tree of YAML nodes. It never descends further
+// than the Go types do, which bounds what aliases can make of a small file.
+type decoder struct {
+	file     string
+	src      []byte
+	lines    []int           // offset of each line
+	reserved map[string]bool // keys without indices: "upstream.origins[].variant"
+	places   *Places
+	faults   Faults
+	// leaf, if set, is called for each value that is no struct, at the top or
+	// in structs only.
+	leaf func(key string, v reflect.Value)
+}
+
+// run decodes the whole text into v, as the value of key.
+func (d *decoder) run(v reflect.Value, key string) {
+	dec := yaml.NewDecoder(bytes.NewReader(d.src))
+	var doc, more yaml.Node
+	if err := dec.Decode(&doc); err != nil {
+		if !errors.Is(err, io.EOF) {
+			d.syntax(err)
+		}
+		return
+	}
+	if err := dec.Decode(&more); err == nil {
+		d.fault(&more, "", "a second document; there has to be one only")
+	} else if !errors.Is(err, io.EOF) {
+		d.syntax(err)
+		return
+	}
+	for i := range d.src {
+		if i == 0 || d.src[i-1] == '\n' {
+			d.lines = append(d.lines, i)
+		}
+	}
+	d.value(doc.Content[0], v, key, d.leaf != nil)
+}
+
+var syntaxLine = regexp.MustCompile(`^yaml: line (\d+): (.*)`)
+
+// syntax reports what yaml.v3 could not read; it knows the line at most.
+func (d *decoder) syntax(err error) {
+	f := Fault{Pos: Pos{File: d.file, Line: 1, Column: 1}, Reason: strings.TrimPrefix(err.Error(), "yaml: ")}
+	if m := syntaxLine.FindStringSubmatch(err.Error()); m != nil {
+		f.Line, _ = strconv.Atoi(m[1])
+		f.Reason = m[2]
+	}
+	d.faults = append(d.faults, f)
+}
+
+func (d *decoder) fault(n *yaml.Node, key, format string, args ...any) {
+	d.faults = append(d.faults, Fault{
+		Pos: Pos{File: d.file, Line: n.Line, Column: n.Column}, Key: key, Reason: fmt.Sprintf(format, args...),
+	})
+}
+
+var (
+	durationType = reflect.TypeFor[time.Duration]()
+	stringsType  = reflect.TypeFor[Strings]()
+)
+
+// value fills v from n; top says that leaf is to be told of it.
+func (d *decoder) value(n *yaml.Node, v reflect.Value, key string, top bool) {
+	at := n
+	for n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" {
+		return
+	}
+	pl := place{Pos: Pos{File: d.file, Line: at.Line, Column: at.Column}}
+	if at.Kind == yaml.ScalarNode && at.Line <= len(d.lines) {
+		pl.src, pl.style, pl.value = string(d.src[d.lines[at.Line-1]:]), at.Style, at.Value
+	}
+	d.places.at[key] = pl
+
+	was := len(d.faults)
+	switch {
+	case v.Kind() == reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		d.value(n, v.Elem(), key, top)
+		return
+	case v.Kind() == reflect.Struct:
+		d.mapping(n, v, key, top)
+		return
+	case v.Kind() == reflect.Slice:
+		if v.Type() == stringsType && n.Kind == yaml.ScalarNode {
+			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+			d.value(at, v.Index(0), key+"[0]", false)
+			break
+		}
+		d.sequence(n, v, key)
+	default:
+		d.scalar(n, at, v, key)
+	}
+	if top && len(d.faults) == was {
+		d.leaf(key, v)
+	}
+}
+
+// mapping fills the struct v.
+func (d *decoder) mapping(n *yaml.Node, v reflect.Value, key string, top bool) {
+	if n.Kind != yaml.MappingNode {
+		d.fault(n, key, "wants keys and values, got %s", kindOf(n))
+		return
+	}
+	fields := map[string]int{}
+	for i := range v.NumField() {
+		if name := v.Type().Field(i).Tag.Get("yaml"); name != "" && name != "-" {
+			fields[name] = i
+		}
+	}
+	seen := map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k, val := n.Content[i], n.Content[i+1]
+		if k.Kind != yaml.ScalarNode || k.ShortTag() == "!!merge" {
+			d.fault(k, key, "a key has to be a plain name; merge keys (<<) are not supported")
+			continue
+		}
+		name, sub := k.Value, join(key, k.Value)
+		if line, ok := seen[name]; ok {
+			d.fault(k, sub, "duplicate key, first given in line %d", line)
+			continue
+		}
+		seen[name] = k.Line
+		if d.reserved[noIndices(sub)] {
+			d.fault(k, sub, "reserved for later, not supported yet")
+			continue
+		}
+		f, ok := fields[name]
+		if !ok {
+			reason := "unknown key"
+			if near := nearest(name, fields); near != "" {
+				reason += ", did you mean " + near + "?"
+			}
+			d.fault(k, sub, "%s", reason)
+			continue
+		}
+		d.value(val, v.Field(f), sub, top)
+	}
+}
+
+func (d *decoder) sequence(n *yaml.Node, v reflect.Value, key string) {
+	if n.Kind != yaml.SequenceNode {
+		d.fault(n, key, "wants a list, got %s", kindOf(n))
+		return
+	}
+	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
+	for i, e := range n.Content {
+		sub := fmt.Sprintf("%s[%d]", key, i)
+		if e.Kind == yaml.ScalarNode && e.ShortTag() == "!!null" {
+			d.fault(e, sub, "an element without a value")
+			continue
+		}
+		d.value(e, v.Index(i), sub, false)
+	}
+}
+
+// scalar fills a string, number, bool or duration.
+func (d *decoder) scalar(n, at *yaml.Node, v reflect.Value, key string) {
+	if n.Kind != yaml.ScalarNode {
+		d.fault(at, key, "wants %s, got %s", wants(v.Type()), kindOf(n))
+		return
+	}
+	tag := n.ShortTag()
+	switch {
+	case v.Type() == durationType && (tag == "!!str" || tag == "!!int" && n.Value == "0"):
+	case v.Type() == durationType && tag == "!!int":
+		d.fault(at, key, "wants a duration with its unit, as in %ss", n.Value)
+		return
+	case v.Kind() == reflect.String && tag == "!!str",
+		v.Kind() == reflect.Bool && tag == "!!bool",
+		v.CanInt() && tag == "!!int",
+		v.CanFloat() && (tag == "!!float" || tag == "!!int"):
+	case v.Kind() == reflect.String:
+		d.fault(at, key, "wants a string, got %s; put it in quotes", kindOf(n))
+		return
+	default:
+		d.fault(at, key, "wants %s, got %s", wants(v.Type()), kindOf(n))
+		return
+	}
+	if v.Type() == durationType || v.Kind() == reflect.String {
+		if err := setText(v, n.Value); err != nil {
+			d.fault(at, key, "%v", err)
+		}
+		return
+	}
+	if err := n.Decode(v.Addr().Interface()); err != nil {
+		d.fault(at, key, "wants %s, got %q", wants(v.Type()), n.Value)
+	}
+}
+
+// setText fills a scalar from a text that has no YAML type: a variable's or
+// flag's.
+func setText(v reflect.Value, s string) error {
+	switch {
+	case v.Type() == durationType:
+		t, err := time.ParseDuration(s)
+		if err != nil {
+			return fmt.Errorf("wants a duration such as 30s, got %q", s)
+		}
+		v.SetInt(int64(t))
+	case v.Kind() == reflect.String:
+		v.SetString(s)
+	case v.Kind() == reflect.Bool:
+		b, err := strconv.ParseBool(s)
+		if err != nil {
+			return fmt.Errorf("wants true or false, got %q", s)
+		}
+		v.SetBool(b)
+	case v.CanInt():
+		i, err := strconv.ParseInt(s, 10, v.Type().Bits())
+		if err != nil {
+			return fmt.Errorf("wants an integer, got %q", s)
+		}
+		v.SetInt(i)
+	case v.CanFloat():
+		f, err := strconv.ParseFloat(s, v.Type().Bits())
+		if err != nil {
+			return fmt.Errorf("wants a number, got %q", s)
+		}
+		v.SetFloat(f)
+	default:
+		return fmt.Errorf("cannot be given as text")
+	}
+	return nil
+}
+
+func join(key, name string) string {
+	if key == "" {
+		return name
+	}
+	return key + "." + name
+}
+
+var index = regexp.MustCompile(`\[\d+\]`)
+
+func noIndices(key string) string { return index.ReplaceAllString(key, "[]") }
+
+func wants(t reflect.Type) string {
+	switch {
+	case t == durationType:
+		return "a duration such as 30s"
+	case t.Kind() == reflect.String:
+		return "a string"
+	case t.Kind() == reflect.Bool:
+		return "true or false"
+	case t.Kind() == reflect.Float64:
+		return "a number"
+	default:
+		return "an integer"
+	}
+}
+
+func kindOf(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "keys and values"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	switch n.ShortTag() {
+	case "!!str":
+		return fmt.Sprintf("the string %q", n.Value)
+	case "!!int":
+		return "the integer " + n.Value
+	case "!!float":
+		return "the number " + n.Value
+	case "!!bool":
+		return n.Value
+	default:
+		return fmt.Sprintf("%q", n.Value)
+	}
+}
+
+// nearest returns the known name within two edits of name, if there is one.
+func nearest(name string, known map[string]int) string {
+	best, at := 3, ""
+	for k := range known {
+		if n := edits(name, k); n < best || n == best && at != "" && k < at {
+			best, at = n, k
+		}
+	}
+	if best >= len(name) {
+		return ""
+	}
+	return at
+}
+
+// edits is the Levenshtein distance; names over 64 bytes are nobody's typo.
+func edits(a, b string) int {
+	if len(a) > 64 || len(b) > 64 {
+		return 64
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		prev := slices.Clone(row)
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			row[j+1] = min(prev[j]+cost, prev[j+1]+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,223 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+
+	"github.com/go-viper/mapstructure/v2"
+	"github.com/spf13/pflag"
+	"github.com/spf13/viper"
+)
+
+// DefaultFile is what --config is when nobody says.
+const DefaultFile = "config/relay.yaml"
+
+// EnvPrefix is that of the environment's variables: RELAY_UPSTREAM_VARIANT is
+// upstream.variant.
+const EnvPrefix = "RELAY_"
+
+// reserved are keys that a later version will know, so that nobody takes them
+// for typing mistakes.
+var reserved = map[string]bool{
+	"upstream.routes":            true,
+	"upstream.origins[].variant": true,
+	"overrides":                  true,
+	"rollout":                    true,
+	"store.url":                  true,
+}
+
+// usage of the flags that --help shows; every other key has a hidden one.
+var usage = map[string]string{
+	"name":               "name of this replica (default: the host's)",
+	"downstream.address": "address on which clients are served",
+	"upstream.origins":   "origins as one YAML list, as in '[{address: \"10.0.0.1:18000\"}]'",
+	"upstream.variant":   "variant spoken to the origins: delta or sotw",
+	"aggregation.file":   "file of rules, instead of those of the configuration",
+	"admin.address":      "HTTP address for operators",
+	"log.level":          "debug, info, warn or error",
+	"log.format":         "text or json",
+}
+
+// AddFlags gives fs one flag for each key that is not a section, named like
+// the key: --upstream.variant. Lists are given as one YAML value. --config is
+// for the caller to add, since what it means differs between commands.
+func AddFlags(fs *pflag.FlagSet) {
+	for _, l := range leaves() {
+		fs.String(l.key, "", usage[l.key])
+		if usage[l.key] == "" {
+			// The flag exists: it was made in the line above.
+			_ = fs.MarkHidden(l.key)
+		}
+	}
+}
+
+// EnvName returns the variable that sets key.
+func EnvName(key string) string {
+	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
+}
+
+// Load reads and checks the file at path, and puts the environment and then
+// the flags of AddFlags over it; flags may be nil. What is wrong is returned as
+// Faults, all of it; another kind of error means that the file cannot be read.
+func Load(path string, flags *pflag.FlagSet) (*Config, error) {
+	src, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	return Parse(path, src, flags)
+}
+
+// Parse is Load for the text of a file that was read already.
+func Parse(path string, src []byte, flags *pflag.FlagSet) (*Config, error) {
+	l := layers{viper: viper.New(), places: newPlaces(path)}
+	l.file(path, src)
+	for _, leaf := range leaves() {
+		l.viper.SetDefault(leaf.key, leaf.value.Interface())
+		l.env(leaf)
+		l.flag(leaf, flags)
+	}
+	cfg := &Config{Places: l.places}
+	if err := l.viper.Unmarshal(cfg, func(c *mapstructure.DecoderConfig) {
+		c.TagName, c.DecodeHook, c.WeaklyTypedInput = "yaml", l.fromText, false
+	}); err != nil && len(l.faults) == 0 {
+		// Everything was decoded once already.
+		return nil, fmt.Errorf("configuration %s: %w", path, err)
+	}
+	if len(l.faults) > 0 {
+		return nil, l.faults.Err()
+	}
+	if err := cfg.complete(path); err != nil {
+		return nil, err
+	}
+	if err := cfg.validate().Err(); err != nil {
+		return nil, err
+	}
+	return cfg, nil
+}
+
+// leaf is a key that is no section, with its default.
+type leaf struct {
+	key   string
+	value reflect.Value
+}
+
+// leaves returns all keys of the file that are no sections, in its order.
+func leaves() []leaf {
+	var out []leaf
+	var walk func(v reflect.Value, key string)
+	walk = func(v reflect.Value, key string) {
+		for i := range v.NumField() {
+			name := v.Type().Field(i).Tag.Get("yaml")
+			if name == "" || name == "-" {
+				continue
+			}
+			f, sub := v.Field(i), join(key, name)
+			if f.Kind() == reflect.Struct {
+				walk(f, sub)
+			} else {
+				out = append(out, leaf{sub, f})
+			}
+		}
+	}
+	walk(reflect.ValueOf(Default()), "")
+	return out
+}
+
+// layers is viper and what it does not keep: the places and the faults.
+type layers struct {
+	viper  *viper.Viper
+	places *Places
+	faults Faults
+}
+
+// file gives viper what stands in the file, by then in the structs' own types.
+func (l *layers) file(path string, src []byte) {
+	d := decoder{file: path, src: src, places: l.places, reserved: reserved}
+	given := map[string]any{}
+	d.leaf = func(key string, v reflect.Value) {
+		names := strings.Split(key, ".")
+		at := given
+		for _, n := range names[:len(names)-1] {
+			sub, ok := at[n].(map[string]any)
+			if !ok {
+				sub = map[string]any{}
+				at[n] = sub
+			}
+			at = sub
+		}
+		at[names[len(names)-1]] = v.Interface()
+	}
+	d.run(reflect.ValueOf(new(Config)).Elem(), "")
+	l.faults = append(l.faults, d.faults...)
+	if err := l.viper.MergeConfigMap(given); err != nil {
+		l.faults = append(l.faults, Fault{Pos: Pos{File: path}, Reason: err.Error()})
+	}
+}
+
+// env binds the leaf's variable. An empty variable is one that is not set.
+func (l *layers) env(leaf leaf) {
+	name := EnvName(leaf.key)
+	text := os.Getenv(name)
+	if text == "" {
+		return
+	}
+	// BindEnv fails only without a key.
+	_ = l.viper.BindEnv(leaf.key, name)
+	l.given(leaf, name, text)
+}
+
+// flag binds the leaf's flag if it was set.
+func (l *layers) flag(leaf leaf, flags *pflag.FlagSet) {
+	if flags == nil {
+		return
+	}
+	f := flags.Lookup(leaf.key)
+	if f == nil || !f.Changed {
+		return
+	}
+	// BindPFlag fails only without a flag.
+	_ = l.viper.BindPFlag(leaf.key, f)
+	l.given(leaf, "--"+leaf.key, f.Value.String())
+}
+
+// given checks a text that was given for a leaf, and makes its source, a
+// variable or flag, the place of the leaf instead of the file.
+func (l *layers) given(leaf leaf, source, text string) {
+	for key := range l.places.at {
+		if rest, ok := strings.CutPrefix(key, leaf.key); ok && (rest == "" || rest[0] == '[') {
+			delete(l.places.at, key)
+		}
+	}
+	_, faults := fromText(leaf.key, source, text, leaf.value.Type(), l.places)
+	l.faults = append(l.faults, faults...)
+	l.places.at[leaf.key] = place{Pos: Pos{File: source}}
+}
+
+// fromText is the hook by which viper turns a variable's or flag's text into
+// the type of the field; what comes from the file has its type already.
+func (l *layers) fromText(from, to reflect.Value) (any, error) {
+	if from.Kind() != reflect.String || to.Kind() == reflect.String {
+		return from.Interface(), nil
+	}
+	v, faults := fromText("", "", from.String(), to.Type(), newPlaces(""))
+	if err := faults.Err(); err != nil {
+		return nil, err
+	}
+	return v.Interface(), nil
+}
+
+// fromText reads a text as a value of type t: lists as YAML, the rest as it is.
+func fromText(key, source, text string, t reflect.Type, places *Places) (reflect.Value, Faults) {
+	v := reflect.New(t).Elem()
+	if t.Kind() == reflect.Slice {
+		d := decoder{file: source, src: []byte(text), places: places, reserved: reserved}
+		d.run(v, key)
+		return v, d.faults
+	}
+	if err := setText(v, text); err != nil {
+		return v, Faults{{Pos: Pos{File: source}, Key: key, Reason: err.Error()}}
+	}
+	return v, nil
+}

@@ -1,0 +1,223 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// Pos is where something stands. File is a path, or the name of an environment
+// variable or flag ("RELAY_UPSTREAM_ORIGINS", "--upstream.variant").
+type Pos struct {
+	File   string `json:"file" yaml:"file"`
+	Line   int    `json:"line,omitempty" yaml:"line,omitempty"` // from 1; 0: the whole of File
+	Column int    `json:"column,omitempty" yaml:"column,omitempty"`
+}
+
+func (p Pos) String() string {
+	if p.Line == 0 {
+		return p.File
+	}
+	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)
+}
+
+// Fault is one thing that is wrong with the configuration.
+type Fault struct {
+	Pos    `yaml:",inline"`
+	Key    string `json:"key" yaml:"key"` // "upstream.origins[0].address"; empty: the file as such
+	Reason string `json:"reason" yaml:"reason"`
+}
+
+// Error is "file:line:column: key: reason".
+func (f Fault) Error() string {
+	if f.Key == "" {
+		return f.Pos.String() + ": " + f.Reason
+	}
+	return f.Pos.String() + ": " + f.Key + ": " + f.Reason
+}
+
+// Faults is all that was found wrong, in the order of the places.
+type Faults []Fault
+
+func (fs Faults) Error() string {
+	lines := make([]string, len(fs))
+	for i, f := range fs {
+		lines[i] = f.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Err returns fs, sorted, as an error; nil if there are none.
+func (fs Faults) Err() error {
+	if len(fs) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(fs, func(a, b Fault) int {
+		if a.File != b.File {
+			return strings.Compare(a.File, b.File)
+		}
+		if a.Line != b.Line {
+			return a.Line - b.Line
+		}
+		return a.Column - b.Column
+	})
+	return fs
+}
+
+// Places remembers where each key was given.
+type Places struct {
+	root string // what stands for a key that nobody gave
+	at   map[string]place
+}
+
+// place is where a value stands, and enough to find an offset inside it.
+type place struct {
+	Pos
+	// src is the text of the file from the value's line on, if the value is a
+	// scalar; style says how it is written there.
+	src   string
+	style yaml.Style
+	value string
+}
+
+func newPlaces(root string) *Places { return &Places{root: root, at: map[string]place{}} }
+
+// Given reports whether the key was given at all.
+func (p *Places) Given(key string) bool {
+	_, ok := p.at[key]
+	return ok
+}
+
+// Of returns where key was given, else where what it would be part of was.
+func (p *Places) Of(key string) Pos {
+	if p == nil {
+		return Pos{}
+	}
+	for key != "" {
+		if at, ok := p.at[key]; ok {
+			return at.Pos
+		}
+		key = parent(key)
+	}
+	return Pos{File: p.root, Line: 1, Column: 1}
+}
+
+// Inside returns where the character stands that is at line and column (both
+// from 1, columns in characters) of the text of key's value.
+func (p *Places) Inside(key string, line, column int) Pos {
+	if p != nil {
+		if at, ok := p.at[key]; ok && at.src != "" {
+			return at.inside(line, column)
+		}
+	}
+	pos := p.Of(key)
+	if p != nil && pos.Line == 0 {
+		pos.Line, pos.Column = line, column // a flag's or variable's value as such
+	}
+	return pos
+}
+
+// Fault makes the fault of key, at its place.
+func (p *Places) Fault(key, format string, args ...any) Fault {
+	return Fault{Pos: p.Of(key), Key: key, Reason: fmt.Sprintf(format, args...)}
+}
+
+// parent cuts the last element off a key: a.b[0] is part of a.b.
+func parent(key string) string {
+	if strings.HasSuffix(key, "]") {
+		return key[:strings.LastIndexByte(key, '[')]
+	}
+	return key[:max(0, strings.LastIndexByte(key, '.'))]
+}
+
+// inside walks the value and its source together. YAML folds lines, strips
+// indents and has escapes, so that a place in the one is not simply an offset
+// in the other; where the walk loses its way, the last place known is good
+// enough.
+func (p place) inside(line, column int) Pos {
+	src := []rune(p.src)
+	at := cursor{src: src, line: p.Line, column: 1}
+	for at.column < p.Column {
+		at.next()
+	}
+	block := p.style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0
+	switch {
+	case block: // the header, "|" or ">-", is not the value
+		for at.line == p.Line && !at.end() {
+			at.next()
+		}
+		at.blank()
+	case p.style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0:
+		at.next()
+	}
+	l, c := 1, 1
+	for _, want := range p.value {
+		if l == line && c == column || l > line {
+			break
+		}
+		if want == '\n' {
+			l, c = l+1, 1
+		} else {
+			c++
+		}
+		switch {
+		case at.end():
+		case want == '\n' || want == ' ' && at.peek() == '\n':
+			at.blank()
+		case p.style&yaml.DoubleQuotedStyle != 0 && at.peek() == '\\':
+			at.escape()
+		case p.style&yaml.SingleQuotedStyle != 0 && at.peek() == '\'':
+			at.next()
+			at.next()
+		default:
+			at.next()
+		}
+	}
+	return Pos{File: p.File, Line: at.line, Column: at.column}
+}
+
+// cursor is a place in a text.
+type cursor struct {
+	src          []rune
+	at           int
+	line, column int
+}
+
+func (c *cursor) end() bool { return c.at >= len(c.src) }
+
+func (c *cursor) peek() rune { return c.src[c.at] }
+
+func (c *cursor) next() {
+	if c.at < len(c.src) && c.src[c.at] == '\n' {
+		c.line, c.column = c.line+1, 1
+	} else {
+		c.column++
+	}
+	c.at++
+}
+
+// blank skips white space, over line ends too.
+func (c *cursor) blank() {
+	for !c.end() && (c.peek() == '\n' || c.peek() == ' ' || c.peek() == '\r' || c.peek() == '\t') {
+		c.next()
+	}
+}
+
+// escape skips one escape of a double-quoted scalar; one at the end of a line
+// joins it to the next.
+func (c *cursor) escape() {
+	c.next()
+	if c.end() {
+		return
+	}
+	n := map[rune]int{'x': 3, 'u': 5, 'U': 9}[c.peek()]
+	if c.peek() == '\n' {
+		c.blank()
+		n = 1 // what follows is the character that was meant
+	}
+	for range max(n, 1) {
+		c.next()
+	}
+}

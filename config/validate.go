@@ -1,0 +1,291 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// checks collects the faults of one configuration.
+type checks struct {
+	*Config
+	faults Faults
+}
+
+// validate checks what a value's type does not say. It reads no file.
+func (c *Config) validate() Faults {
+	v := checks{Config: c}
+	v.downstream()
+	v.upstream()
+	v.aggregation()
+	v.operators()
+	return v.faults
+}
+
+func (v *checks) fault(key, format string, args ...any) {
+	v.faults = append(v.faults, v.Places.Fault(key, format, args...))
+}
+
+func (v *checks) oneOf(key, got string, of ...string) {
+	if !slices.Contains(of, got) {
+		last := len(of) - 1
+		v.fault(key, "wants %s or %s, got %q", strings.Join(of[:last], ", "), of[last], got)
+	}
+}
+
+// notNegative is for durations whose zero means none or at once.
+func (v *checks) notNegative(key string, d time.Duration) {
+	if d < 0 {
+		v.fault(key, "cannot be negative, got %v", d)
+	}
+}
+
+func (v *checks) positive(key string, d time.Duration) {
+	if d <= 0 {
+		v.fault(key, "has to be more than 0s, got %v", d)
+	}
+}
+
+func (v *checks) atLeast(key string, n, least int64) {
+	if n < least {
+		v.fault(key, "has to be at least %d, got %d", least, n)
+	}
+}
+
+func (v *checks) downstream() {
+	d := &v.Downstream
+	if len(d.Several) > 0 {
+		for _, name := range []string{"address", "tls", "identity", "secrets"} {
+			if key := "downstream." + name; v.Places.Given(key) {
+				v.fault(key, "cannot be given beside downstream.listeners, since it is short for one of them")
+			}
+		}
+	}
+	for _, l := range d.Listen() {
+		v.listen(l.Key+".address", l.Address)
+		v.oneOf(l.Key+".secrets", l.Secrets, SecretsMTLS, SecretsAllow, SecretsDeny)
+		v.pair(l.Key+".tls", l.TLS.CertFile, l.TLS.KeyFile)
+		if l.TLS.ClientCAFile != "" && l.TLS.CertFile == "" {
+			v.fault(l.Key+".tls.client_ca_file", "needs tls.cert_file: clients prove who they are over TLS only")
+		}
+	}
+	if d.RESTAddress != "" {
+		v.listen("downstream.rest_address", d.RESTAddress)
+	}
+	v.oneOf("downstream.versions", d.Versions, VersionsContent, VersionsOrigin)
+	v.positive("downstream.long_poll", d.LongPoll)
+	v.positive("downstream.ack_timeout", d.AckTimeout)
+	v.positive("downstream.send_timeout", d.SendTimeout)
+	v.notNegative("downstream.settle", d.Settle)
+	v.notNegative("downstream.removal_delay", d.RemovalDelay)
+	v.notNegative("downstream.max_connection_age", d.MaxConnectionAge)
+	v.notNegative("downstream.drain", d.Drain)
+	v.positive("downstream.keepalive.time", d.Keepalive.Time)
+	v.positive("downstream.keepalive.timeout", d.Keepalive.Timeout)
+	v.notNegative("downstream.keepalive.min_time", d.Keepalive.MinTime)
+
+	for _, l := range []struct {
+		key string
+		n   int64
+	}{
+		{"streams", int64(d.Limits.Streams)},
+		{"streams_per_second", int64(d.Limits.StreamsPerSecond)},
+		{"streams_per_peer", int64(d.Limits.StreamsPerPeer)},
+		{"streams_per_connection", int64(d.Limits.StreamsPerConnection)},
+		{"request_bytes", int64(d.Limits.RequestBytes)},
+		{"node_bytes", int64(d.Limits.NodeBytes)},
+		{"names_per_stream", int64(d.Limits.NamesPerStream)},
+		{"types_per_stream", int64(d.Limits.TypesPerStream)},
+		{"keys", int64(d.Limits.Keys)},
+		{"keys_per_peer", int64(d.Limits.KeysPerPeer)},
+		{"names_per_key", int64(d.Limits.NamesPerKey)},
+		{"types_per_key", int64(d.Limits.TypesPerKey)},
+		{"pinned_bytes", d.Limits.PinnedBytes},
+	} {
+		v.atLeast("downstream.limits."+l.key, l.n, 0)
+	}
+}
+
+func (v *checks) upstream() {
+	u := &v.Upstream
+	if len(u.Origins) == 0 {
+		v.fault("upstream.origins", "has to name at least one origin, as in [{address: \"127.0.0.1:18000\"}]")
+	}
+	names := map[string]int{}
+	for i := range u.Origins {
+		v.origin(fmt.Sprintf("upstream.origins[%d]", i), &u.Origins[i])
+		if first, ok := names[u.Origins[i].Name]; ok && u.Origins[i].Name != "" {
+			v.fault(fmt.Sprintf("upstream.origins[%d].name", i), "%q is the name of upstream.origins[%d] already", u.Origins[i].Name, first)
+		} else {
+			names[u.Origins[i].Name] = i
+		}
+	}
+	v.oneOf("upstream.variant", u.Variant, VariantDelta, VariantSotW)
+	v.notNegative("upstream.linger", u.Linger)
+	v.notNegative("upstream.idle_ttl", u.IdleTTL)
+	v.atLeast("upstream.max_idle", int64(u.MaxIdle), 0)
+	v.positive("upstream.absent_after", u.AbsentAfter)
+	v.positive("upstream.first_answer_timeout", u.FirstAnswerTimeout)
+	v.atLeast("upstream.max_request_bytes", int64(u.MaxRequestBytes), 1)
+	v.atLeast("upstream.streams_per_connection", int64(u.StreamsPerConnection), 1)
+	v.positive("upstream.backoff.base", u.Backoff.Base)
+	v.positive("upstream.backoff.max", u.Backoff.Max)
+	if u.Backoff.Base > u.Backoff.Max {
+		v.fault("upstream.backoff.base", "%v is more than upstream.backoff.max, which is %v", u.Backoff.Base, u.Backoff.Max)
+	}
+	v.positive("upstream.keepalive.time", u.Keepalive.Time)
+	v.positive("upstream.keepalive.timeout", u.Keepalive.Timeout)
+}
+
+func (v *checks) origin(key string, o *Origin) {
+	dir, isDir := o.Dir()
+	switch {
+	case o.Address == "":
+		v.fault(key+".address", "has to be given: a gRPC target, or file: and a directory")
+	case o.Address == "file:" || isDir && !filepath.IsAbs(dir):
+		v.fault(key+".address", "wants file:///absolute/directory, or file:directory relative to this file, got %q", o.Address)
+	case !isDir && strings.ContainsAny(o.Address, " \t\n"):
+		v.fault(key+".address", "%q is no gRPC target: it has white space", o.Address)
+	case hostPort.MatchString(o.Address):
+		v.port(key+".address", o.Address[strings.LastIndexByte(o.Address, ':')+1:])
+	}
+	v.oneOf(key+".balance", o.Balance, BalanceRoundRobin, BalancePickFirst)
+	v.pair(key+".tls", o.TLS.CertFile, o.TLS.KeyFile)
+	if isDir && o.TLS.Enabled() {
+		v.fault(key+".tls", "cannot be given for a directory")
+	}
+}
+
+// hostPort is a gRPC target that is no URL.
+var hostPort = regexp.MustCompile(`^(\[[0-9a-fA-F:.%]+\]|[a-zA-Z0-9._-]+):\d+$`)
+
+func (v *checks) aggregation() {
+	a := &v.Aggregation
+	if a.File != "" && len(a.Rules) > 0 {
+		v.fault("aggregation.file", "cannot be given beside aggregation.rules: one of the two")
+	}
+	v.oneOf("aggregation.unmatched", a.Unmatched, UnmatchedReject, UnmatchedNode)
+	v.faults = append(v.faults, checkRules("aggregation.rules", a.Rules, v.Places)...)
+}
+
+// checkRules checks what needs no compiler.
+func checkRules(key string, rules []Rule, places *Places) Faults {
+	var faults Faults
+	for i, r := range rules {
+		sub := fmt.Sprintf("%s[%d]", key, i)
+		if len(r.Key) == 0 {
+			faults = append(faults, places.Fault(sub+".key", "has to be given: an expression, or a list of them"))
+		}
+		for j, k := range r.Key {
+			if strings.TrimSpace(k) == "" {
+				faults = append(faults, places.Fault(fmt.Sprintf("%s.key[%d]", sub, j), "is empty: every node would be refused"))
+			}
+		}
+	}
+	return faults
+}
+
+var metricName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
+
+// operators checks store, admin, metrics, tracing and log.
+func (v *checks) operators() {
+	v.notNegative("store.interval", v.Store.Interval)
+	v.atLeast("store.max_bytes", v.Store.MaxBytes, 0)
+	v.notNegative("store.max_age", v.Store.MaxAge)
+
+	for _, a := range []struct{ key, address string }{
+		{"admin.address", v.Admin.Address}, {"admin.grpc_address", v.Admin.GRPCAddress},
+	} {
+		if a.address == "" {
+			continue
+		}
+		v.listen(a.key, a.address)
+		if v.Admin.TokenFile == "" && !loopback(a.address) {
+			v.fault(a.key, "%s is not a loopback address, so admin.token_file has to be given", a.address)
+		}
+	}
+	v.pair("admin.tls", v.Admin.TLS.CertFile, v.Admin.TLS.KeyFile)
+	v.distinct()
+
+	if !metricName.MatchString(v.Metrics.Prefix) {
+		v.fault("metrics.prefix", "wants letters, digits and underscores, got %q", v.Metrics.Prefix)
+	}
+	if a := v.Metrics.StatsdAddress; a != "" {
+		v.listen("metrics.statsd_address", a)
+	}
+	if e := v.Tracing.OTLPEndpoint; e != "" {
+		u, err := url.Parse(e)
+		if _, _, split := net.SplitHostPort(e); split != nil && (err != nil || u.Host == "") {
+			v.fault("tracing.otlp_endpoint", "wants host:port or a URL, got %q", e)
+		}
+	}
+	if s := v.Tracing.Sample; !(s >= 0 && s <= 1) {
+		v.fault("tracing.sample", "wants a share between 0 and 1, got %v", s)
+	}
+	v.oneOf("log.level", v.Log.Level, "debug", "info", "warn", "error")
+	v.oneOf("log.format", v.Log.Format, FormatText, FormatJSON)
+}
+
+// distinct finds listeners that would take each other's port.
+func (v *checks) distinct() {
+	taken := map[string]string{}
+	use := func(key, address string) {
+		if address == "" || strings.HasSuffix(address, ":0") {
+			return
+		}
+		if first, ok := taken[address]; ok {
+			v.fault(key, "%s is %s already", address, first)
+			return
+		}
+		taken[address] = key
+	}
+	for _, l := range v.Downstream.Listen() {
+		use(l.Key+".address", l.Address)
+	}
+	use("downstream.rest_address", v.Downstream.RESTAddress)
+	use("admin.address", v.Admin.Address)
+	use("admin.grpc_address", v.Admin.GRPCAddress)
+}
+
+// listen checks an address to listen on or to send to.
+func (v *checks) listen(key, address string) {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		v.fault(key, "wants host:port, got %q", address)
+		return
+	}
+	v.port(key, port)
+}
+
+func (v *checks) port(key, port string) {
+	if n, err := strconv.ParseUint(port, 10, 32); err != nil || n > 65535 {
+		v.fault(key, "wants a port from 0 to 65535, got %q", port)
+	}
+}
+
+// pair checks a certificate and its key.
+func (v *checks) pair(key, cert, private string) {
+	switch {
+	case cert != "" && private == "":
+		v.fault(key+".key_file", "has to be given with cert_file")
+	case cert == "" && private != "":
+		v.fault(key+".cert_file", "has to be given with key_file")
+	}
+}
+
+// loopback reports whether only this host reaches address.
+func loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return true // reported as no address
+	}
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
+}
