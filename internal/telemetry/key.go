@@ -1,0 +1,162 @@
+package telemetry
+
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"xdsrelay/internal/xds"
+)
+
+// Type are the metrics of one resource type; with Options.KeyLabel, of one type
+// of one key.
+type Type struct {
+	// Downstream.
+	Responses   [variants]Counter // sent to clients, by Variant
+	Bytes       [variants]Counter // of those responses, before compression
+	Acks        Counter
+	Nacks       Counter
+	Stale       Counter   // requests that P12 passes over, NACKs of unknown nonces (P13)
+	Coalesced   Counter   // changes that a client never saw, since a newer one took their place
+	Propagation Histogram // from the origin's response to a client's ACK
+
+	// Upstream.
+	Updates       [results]Counter // responses of origins, by Result
+	AbsentGuesses Counter          // names taken for absent after absent_after (P57)
+	Unasked       Counter          // resources dropped, since nobody asked for them (P65)
+}
+
+// labels of the types in xds' table, and "other" for the rest.
+var (
+	typeLabels = func() []string {
+		var out []string
+		for _, t := range xds.Types() {
+			out = append(out, t.Label())
+		}
+		return append(out, xds.Type{}.Label())
+	}()
+	typeIndex = func() map[xds.TypeURL]int {
+		out := make(map[xds.TypeURL]int)
+		for i, t := range xds.Types() {
+			out[t.URL] = i
+		}
+		return out
+	}()
+)
+
+// Type returns the handles of a type, over all keys. With Options.KeyLabel it
+// is for what is of no key; otherwise every Key gives the same.
+func (m *Metrics) Type(url xds.TypeURL) *Type { return m.everyKey.Type(url) }
+
+// Key gives the metrics of one aggregation key.
+type Key struct {
+	m     *Metrics
+	name  string
+	types []atomic.Pointer[Type] // by typeIndex, then "other"; made when first asked for
+
+	// Protected by Metrics.mu. At 0 the series are gone, for good.
+	uses int
+}
+
+func newKey(m *Metrics, name string) *Key {
+	return &Key{m: m, name: name, types: make([]atomic.Pointer[Type], len(typeLabels)), uses: 1}
+}
+
+// Key returns the metrics of a key, to be released when the key is dropped.
+// Without Options.KeyLabel all keys share theirs. With it there are as many
+// series as keys, types and labels, bounded by limits.keys.
+func (m *Metrics) Key(key xds.Key) *Key {
+	if !m.keyLabel {
+		return m.everyKey
+	}
+	name := key.String()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	k, ok := m.keys[name]
+	if !ok {
+		k = newKey(m, name)
+		m.keys[name] = k
+		return k
+	}
+	k.uses++
+	return k
+}
+
+// Type returns the handles of a type of this key. Of a key that was released
+// they are those of no key.
+func (k *Key) Type(url xds.TypeURL) *Type {
+	i, ok := typeIndex[url]
+	if !ok {
+		i = len(typeLabels) - 1
+	}
+	if t := k.types[i].Load(); t != nil {
+		return t
+	}
+	k.m.mu.Lock()
+	defer k.m.mu.Unlock()
+	if k.uses == 0 {
+		return k.m.everyKey.types[i].Load()
+	}
+	t := k.types[i].Load()
+	if t == nil {
+		t = k.m.makeType(i, k.name)
+		k.types[i].Store(t)
+	}
+	return t
+}
+
+// Release ends one use of the key. After the last its series are gone from
+// the registry; handles that are still held count into nothing.
+func (k *Key) Release() {
+	m := k.m
+	if k == m.everyKey {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if k.uses == 0 {
+		return
+	}
+	if k.uses--; k.uses > 0 {
+		return
+	}
+	delete(m.keys, k.name)
+	of := prometheus.Labels{"key": k.name}
+	for _, vec := range m.perKey {
+		vec.DeletePartialMatch(of)
+	}
+	m.propagation.DeletePartialMatch(of)
+}
+
+// makeType makes the handles of a type and key. It is called from New, or with
+// mu held.
+func (m *Metrics) makeType(index int, key string) *Type {
+	label := typeLabels[index]
+	with := func(more ...string) tags {
+		t := tags{"type": label}
+		if m.keyLabel {
+			t["key"] = key
+		}
+		for i := 0; i < len(more); i += 2 {
+			t[more[i]] = more[i+1]
+		}
+		return t
+	}
+	t := &Type{
+		Acks:          m.counter("downstream_acks_total", "Responses that clients acknowledged.", with()),
+		Nacks:         m.counter("downstream_nacks_total", "Responses that clients refused.", with()),
+		Stale:         m.counter("downstream_stale_requests_total", "Requests passed over for their nonce.", with()),
+		Coalesced:     m.counter("coalesced_total", "Changes that were merged into a newer one before they were sent to a client.", with()),
+		Propagation:   Histogram{to: m.propagation.With(with())},
+		AbsentGuesses: m.counter("upstream_absent_guesses_total", "Names taken for absent because an origin said nothing of them.", with()),
+		Unasked:       m.counter("upstream_unasked_total", "Resources of an origin dropped because nobody asked for them.", with()),
+	}
+	for v := range variants {
+		t.Responses[v] = m.counter("downstream_responses_total", "Responses sent to clients.", with("variant", v.String()))
+		t.Bytes[v] = m.counter("downstream_bytes_total", "Bytes of the responses sent to clients.", with("variant", v.String()))
+	}
+	for r := range results {
+		t.Updates[r] = m.counter("upstream_updates_total", "Responses of origins, by what became of them.", with("result", r.String()))
+	}
+	return t
+}

@@ -1,0 +1,166 @@
+package telemetry
+
+// Variant of xDS, as a label.
+type Variant uint8
+
+// The variants.
+const (
+	SotW Variant = iota
+	Delta
+	variants
+)
+
+var variantNames = [variants]string{SotW: "sotw", Delta: "delta"}
+
+func (v Variant) String() string { return variantNames[v] }
+
+// Result is what became of a response of an origin.
+type Result uint8
+
+// The results.
+const (
+	// Applied: something changed.
+	Applied Result = iota
+	// Unchanged: all of it was held already, or nobody had asked for it.
+	Unchanged
+	// Rejected: it was NACKed, or its file could not be read (P18, P80).
+	Rejected
+	results
+)
+
+var resultNames = [results]string{Applied: "applied", Unchanged: "unchanged", Rejected: "rejected"}
+
+func (r Result) String() string { return resultNames[r] }
+
+// Fault is why a response of an origin, or a file, was rejected (P18).
+type Fault uint8
+
+// The faults.
+const (
+	Unreadable     Fault = iota // no protobuf, JSON or YAML of the message
+	DuplicateName               // the same name twice
+	ChangedAndGone              // a name both in resources and removed_resources
+	WrongType                   // a resource of another type
+	Nameless                    // a resource without a name
+	InvalidName                 // longer than 2 KiB, or no UTF-8 (P28)
+	UnknownName                 // an unwrapped resource whose name cannot be read (P3)
+	TooLarge                    // over the limit of a response (P59)
+	faults
+)
+
+var faultNames = [faults]string{
+	Unreadable:     "unreadable",
+	DuplicateName:  "duplicate_name",
+	ChangedAndGone: "changed_and_removed",
+	WrongType:      "wrong_type",
+	Nameless:       "nameless",
+	InvalidName:    "invalid_name",
+	UnknownName:    "unknown_name",
+	TooLarge:       "too_large",
+}
+
+func (f Fault) String() string { return faultNames[f] }
+
+// Reconnect is why a stream to an origin is opened again (P54, P56).
+type Reconnect uint8
+
+// The reasons for reconnecting.
+const (
+	// Unreachable: no stream could be opened.
+	Unreachable Reconnect = iota
+	// NoResponse: the stream ended before it had a response.
+	NoResponse
+	// Ended: the stream ended, by the origin or an error, after a response.
+	Ended
+	// TimedOut: no stream was open within first_answer_timeout.
+	TimedOut
+	// Switched: another origin serves from now on.
+	Switched
+	reconnects
+)
+
+var reconnectNames = [reconnects]string{
+	Unreachable: "unreachable",
+	NoResponse:  "no_response",
+	Ended:       "ended",
+	TimedOut:    "timed_out",
+	Switched:    "switched",
+}
+
+func (r Reconnect) String() string { return reconnectNames[r] }
+
+// Reason is why something of a client was refused, ended or passed over.
+type Reason uint8
+
+// The reasons. Those named after a key of downstream.limits are counted when
+// that limit is exceeded.
+const (
+	NodeMissing       Reason = iota // first request without a node (P1)
+	NodeInvalid                     // a node that is not well-formed
+	NodeChanged                     // a later, different node; changes nothing (P1)
+	Unmapped                        // no rule matches the first type (P5)
+	UnmappedLater                   // no rule matches a later type; unanswered (P5)
+	KeyError                        // an error or empty value in a rule's key (P5)
+	KeyChanged                      // ended, since other rules give another key (P5)
+	Identity                        // the identity rule refuses
+	Secrets                         // Secrets without a proven identity (P6)
+	TypeMissing                     // aggregated, without type_url (P2)
+	TypeMismatch                    // another type than the service's (P2)
+	RequestInvalid                  // not well-formed
+	ResourceLocators                // resource_locators (P39)
+	NameBytes                       // a name over 2 KiB (P28)
+	OriginUnreachable               // nothing held and no origin (P53)
+	SendTimeout                     // took nothing for send_timeout
+	Draining                        // the relay is shutting down
+
+	LimitStreams
+	LimitStreamsPerSecond
+	LimitStreamsPerPeer
+	LimitStreamsPerConnection
+	LimitRequestBytes
+	LimitNodeBytes
+	LimitNamesPerStream
+	LimitTypesPerStream
+	LimitKeys
+	LimitKeysPerPeer
+	LimitNamesPerKey
+	LimitTypesPerKey
+	LimitPinnedBytes
+	reasons
+)
+
+var reasonNames = [reasons]string{
+	NodeMissing:       "node_missing",
+	NodeInvalid:       "node_invalid",
+	NodeChanged:       "node_changed",
+	Unmapped:          "unmapped",
+	UnmappedLater:     "unmapped_later_type",
+	KeyError:          "key_error",
+	KeyChanged:        "key_changed",
+	Identity:          "identity",
+	Secrets:           "secrets",
+	TypeMissing:       "type_missing",
+	TypeMismatch:      "type_mismatch",
+	RequestInvalid:    "request_invalid",
+	ResourceLocators:  "resource_locators",
+	NameBytes:         "name_bytes",
+	OriginUnreachable: "origin_unreachable",
+	SendTimeout:       "send_timeout",
+	Draining:          "draining",
+
+	LimitStreams:              "streams",
+	LimitStreamsPerSecond:     "streams_per_second",
+	LimitStreamsPerPeer:       "streams_per_peer",
+	LimitStreamsPerConnection: "streams_per_connection",
+	LimitRequestBytes:         "request_bytes",
+	LimitNodeBytes:            "node_bytes",
+	LimitNamesPerStream:       "names_per_stream",
+	LimitTypesPerStream:       "types_per_stream",
+	LimitKeys:                 "keys",
+	LimitKeysPerPeer:          "keys_per_peer",
+	LimitNamesPerKey:          "names_per_key",
+	LimitTypesPerKey:          "types_per_key",
+	LimitPinnedBytes:          "pinned_bytes",
+}
+
+func (r Reason) String() string { return reasonNames[r] }

@@ -1,0 +1,262 @@
+package telemetry
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/uber-go/tally/v4"
+	"github.com/uber-go/tally/v4/multi"
+	tallyprom "github.com/uber-go/tally/v4/prometheus"
+)
+
+// DefaultPrefix is what names begin with unless Options say otherwise.
+const DefaultPrefix = "xdsrelay"
+
+// Options of the metrics; the zero value has no statsd and no key label.
+type Options struct {
+	// Prefix of every name, without the underscore after it.
+	Prefix string
+	// StatsdAddress is host:port (UDP); empty: no statsd.
+	StatsdAddress string
+	// KeyLabel adds the label key to the metrics that are of one key: those in
+	// Type. Others (streams, refusals) may be of several keys or of none.
+	KeyLabel bool
+}
+
+// Metrics are the relay's metrics that are not of one type or origin, and the
+// way to those that are.
+type Metrics struct {
+	// Downstream.
+	Streams         [variants]*Gauge // open streams, by Variant
+	MixedUserAgents Counter          // members unlike their key's representative (P58)
+	RuleErrors      Counter          // errors in a rule's match, each taken for no match
+
+	// Keys.
+	Keys *Gauge
+
+	// Upstream.
+	UpstreamStreams   *Gauge
+	OversizedRequests Counter // requests over max_request_bytes (P59)
+
+	refused [reasons]Counter
+	faults  [faults]Counter
+
+	// received is when an origin's response was last taken, since start.
+	start    time.Time
+	received atomic.Int64
+
+	// Fixed once New has returned.
+	prefix    string
+	keyLabel  bool
+	registry  *prometheus.Registry
+	prom      tallyprom.Reporter
+	reporter  tally.CachedStatsReporter
+	statsd    *statsdSink // nil: none
+	badMetric error       // the first that could not be registered
+
+	propagation *prometheus.HistogramVec
+	perKey      []*prometheus.CounterVec // those with the label key
+	everyKey    *Key                     // what is not of one key
+
+	// mu protects what is made later; never held while counting.
+	mu      sync.Mutex
+	keys    map[string]*Key
+	origins map[string]*Origin
+}
+
+// validPrefix is what Prometheus allows a name to begin with.
+var validPrefix = regexp.MustCompile(`^[a-zA-Z_:][a-zA-Z0-9_:]*$`)
+
+// propagationBuckets are in seconds: a relay on loopback takes under a
+// millisecond, and clients that warm their clusters many seconds.
+var propagationBuckets = []float64{
+	.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60,
+}
+
+// New makes the metrics and their registry, with Go's and the process' metrics
+// in it.
+func New(o Options) (*Metrics, error) {
+	if o.Prefix == "" {
+		o.Prefix = DefaultPrefix
+	}
+	if !validPrefix.MatchString(o.Prefix) {
+		return nil, fmt.Errorf("metrics.prefix: %q cannot begin a metric's name: letters, digits, _ and : only", o.Prefix)
+	}
+	m := &Metrics{
+		start:    time.Now(),
+		prefix:   o.Prefix,
+		keyLabel: o.KeyLabel,
+		registry: prometheus.NewRegistry(),
+		keys:     make(map[string]*Key),
+		origins:  make(map[string]*Origin),
+	}
+	m.prom = tallyprom.NewReporter(tallyprom.Options{
+		Registerer: m.registry,
+		// Without it the reporter panics.
+		OnRegisterError: m.cannotRegister,
+	})
+	m.reporter = m.prom
+	if o.StatsdAddress != "" {
+		m.statsd = newStatsdSink(o.StatsdAddress)
+		m.reporter = multi.NewMultiCachedReporter(m.prom, m.statsd)
+	}
+	m.register(collectors.NewGoCollector())
+	m.register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.make()
+	if m.badMetric != nil {
+		return nil, fmt.Errorf("metrics: %w", m.badMetric)
+	}
+	return m, nil
+}
+
+// make makes everything that does not depend on an origin or a key.
+func (m *Metrics) make() {
+	for v := range variants {
+		m.Streams[v] = m.gauge("downstream_streams", "Open streams of clients.", tags{"variant": v.String()})
+	}
+	m.MixedUserAgents = m.counter("mixed_user_agents_total", "Clients whose user agent is not that of their key's representative.", nil)
+	m.RuleErrors = m.counter("rule_errors_total", "Errors in the match of an aggregation rule, each taken for no match.", nil)
+	m.Keys = m.gauge("keys", "Aggregation keys held, with clients or without.", nil)
+	m.UpstreamStreams = m.gauge("upstream_streams", "Open streams to origins.", nil)
+	m.OversizedRequests = m.counter("upstream_oversized_requests_total", "Requests to an origin over upstream.max_request_bytes.", nil)
+	for r := range reasons {
+		m.refused[r] = m.counter("refused_total", "What clients were refused, by reason.", tags{"reason": r.String()})
+	}
+	for f := range faults {
+		m.faults[f] = m.counter("upstream_rejected_total", "Responses of origins and files that were rejected, by their first fault.", tags{"reason": f.String()})
+	}
+
+	age := func() float64 { return m.ConfigAge().Seconds() }
+	name := m.prefix + "_config_age_seconds"
+	m.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: name,
+		Help: "Time since a response of an origin was last taken; since start, if none was.",
+	}, age))
+	if m.statsd != nil {
+		m.statsd.read(name, age)
+	}
+
+	labels := []string{"type"}
+	if m.keyLabel {
+		labels = append(labels, "key")
+	}
+	m.propagation = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    m.prefix + "_propagation_seconds",
+		Help:    "From an origin's response to a client's ACK of it.",
+		Buckets: propagationBuckets,
+	}, labels)
+	m.register(m.propagation)
+	m.everyKey = newKey(m, "")
+	for i := range m.everyKey.types {
+		m.everyKey.types[i].Store(m.makeType(i, ""))
+	}
+}
+
+// Refuse counts that something of a client was refused for this reason.
+func (m *Metrics) Refuse(r Reason) { m.refused[r].Inc() }
+
+// Reject counts that a response of an origin was rejected for this fault.
+func (m *Metrics) Reject(f Fault) { m.faults[f].Inc() }
+
+// ConfigReceived says that at this time an origin's response was taken, changed
+// or not.
+func (m *Metrics) ConfigReceived(at time.Time) { m.received.Store(int64(at.Sub(m.start))) }
+
+// ConfigAge is the time since the last ConfigReceived; since start, without any.
+func (m *Metrics) ConfigAge() time.Duration {
+	return max(0, time.Since(m.start)-time.Duration(m.received.Load()))
+}
+
+// Handler serves the registry in Prometheus' formats. A scrape sees all that
+// was counted before it.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+// Origin are the metrics of one origin.
+type Origin struct {
+	// Connected is how many connections to it are up.
+	Connected  *Gauge
+	reconnects [reconnects]Counter
+}
+
+// Reconnect counts that a stream to the origin has to be opened again.
+func (o *Origin) Reconnect(r Reconnect) { o.reconnects[r].Inc() }
+
+// Origin returns the handles of the origin of this name, the same each time.
+// Origins are those of the configuration, so there is a bound to them.
+func (m *Metrics) Origin(name string) *Origin {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	o, ok := m.origins[name]
+	if !ok {
+		o = &Origin{Connected: m.gauge("upstream_connected", "Connections to an origin that are up.", tags{"origin": name})}
+		for r := range reconnects {
+			o.reconnects[r] = m.counter("upstream_reconnects_total", "Streams to an origin that had to be opened again.",
+				tags{"origin": name, "reason": r.String()})
+		}
+		m.origins[name] = o
+	}
+	return o
+}
+
+// tags are a metric's labels with their values.
+type tags = map[string]string
+
+// counter makes a counter; the same name always comes with the same labels.
+func (m *Metrics) counter(name, help string, t tags) Counter {
+	t = clean(t)
+	// tally's reporter makes up a help text unless it knows one by then.
+	vec, err := m.prom.RegisterCounter(m.prefix+"_"+name, slices.Sorted(maps.Keys(t)), help)
+	if err != nil {
+		m.cannotRegister(err)
+		return Counter{}
+	}
+	if _, ok := t["key"]; ok && !slices.Contains(m.perKey, vec) {
+		m.perKey = append(m.perKey, vec)
+	}
+	return Counter{to: m.reporter.AllocateCounter(m.prefix+"_"+name, t)}
+}
+
+// gauge makes a gauge, as counter does.
+func (m *Metrics) gauge(name, help string, t tags) *Gauge {
+	t = clean(t)
+	if _, err := m.prom.RegisterGauge(m.prefix+"_"+name, slices.Sorted(maps.Keys(t)), help); err != nil {
+		m.cannotRegister(err)
+		return &Gauge{}
+	}
+	g := &Gauge{to: m.reporter.AllocateGauge(m.prefix+"_"+name, t)}
+	g.settle() // statsd shows a gauge only once it has a value
+	return g
+}
+
+func (m *Metrics) register(c prometheus.Collector) {
+	if err := m.registry.Register(c); err != nil {
+		m.cannotRegister(err)
+	}
+}
+
+func (m *Metrics) cannotRegister(err error) {
+	if m.badMetric == nil {
+		m.badMetric = err
+	}
+}
+
+// clean makes values of t that Prometheus takes: it panics at other than UTF-8.
+func clean(t tags) tags {
+	out := make(tags, len(t))
+	for k, v := range t {
+		out[k] = strings.ToValidUTF8(v, "�")
+	}
+	return out
+}

@@ -1,0 +1,390 @@
+package telemetry
+
+import (
+	"fmt"
+	"maps"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"go.uber.org/goleak"
+
+	"xdsrelay/internal/xds"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func newMetrics(t testing.TB, o Options) *Metrics {
+	t.Helper()
+	m, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// scrape reads /metrics over HTTP, as Prometheus does.
+func scrape(t *testing.T, m *Metrics) map[string]*dto.MetricFamily {
+	t.Helper()
+	server := httptest.NewServer(m.Handler())
+	defer server.Close()
+	answer, err := server.Client().Get(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return families
+}
+
+// value returns that of the one series of name with exactly these labels
+// ("type=CDS,variant=sotw"); a histogram's is its number of samples.
+func value(t *testing.T, families map[string]*dto.MetricFamily, name, labels string) float64 {
+	t.Helper()
+	v, ok := series(families, name)[labels]
+	if !ok {
+		t.Errorf("no series %s{%s}", name, labels)
+	}
+	return v
+}
+
+func series(families map[string]*dto.MetricFamily, name string) map[string]float64 {
+	out := make(map[string]float64)
+	for _, m := range families[name].GetMetric() {
+		var labels []string
+		for _, l := range m.GetLabel() {
+			labels = append(labels, l.GetName()+"="+l.GetValue())
+		}
+		slices.Sort(labels)
+		v := m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		out[strings.Join(labels, ",")] = v
+	}
+	return out
+}
+
+// The names and labels that users' dashboards are made of, all there from the
+// start, and nothing beside them but Go's and the process'.
+func TestNamesAndLabels(t *testing.T) {
+	m := newMetrics(t, Options{})
+	m.Origin("first")
+	want := map[string]string{
+		"xdsrelay_downstream_streams":                "variant",
+		"xdsrelay_downstream_responses_total":        "type,variant",
+		"xdsrelay_downstream_bytes_total":            "type,variant",
+		"xdsrelay_downstream_acks_total":             "type",
+		"xdsrelay_downstream_nacks_total":            "type",
+		"xdsrelay_downstream_stale_requests_total":   "type",
+		"xdsrelay_propagation_seconds":               "type",
+		"xdsrelay_keys":                              "",
+		"xdsrelay_upstream_connected":                "origin",
+		"xdsrelay_upstream_streams":                  "",
+		"xdsrelay_upstream_updates_total":            "result,type",
+		"xdsrelay_upstream_reconnects_total":         "origin,reason",
+		"xdsrelay_upstream_absent_guesses_total":     "type",
+		"xdsrelay_upstream_unasked_total":            "type",
+		"xdsrelay_upstream_rejected_total":           "reason",
+		"xdsrelay_upstream_oversized_requests_total": "",
+		"xdsrelay_coalesced_total":                   "type",
+		"xdsrelay_refused_total":                     "reason",
+		"xdsrelay_rule_errors_total":                 "",
+		"xdsrelay_mixed_user_agents_total":           "",
+		"xdsrelay_config_age_seconds":                "",
+	}
+	families := scrape(t, m)
+	for name, f := range families {
+		if strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_") {
+			continue
+		}
+		labels, ok := want[name]
+		if !ok {
+			t.Errorf("%s is not a metric of the relay", name)
+			continue
+		}
+		for _, s := range f.Metric {
+			var got []string
+			for _, l := range s.Label {
+				got = append(got, l.GetName())
+			}
+			slices.Sort(got)
+			if strings.Join(got, ",") != labels {
+				t.Errorf("%s has labels %v, want %s", name, got, labels)
+			}
+		}
+		if f.GetHelp() == "" || strings.HasPrefix(f.GetHelp(), name) {
+			t.Errorf("%s has no help of its own: %q", name, f.GetHelp())
+		}
+	}
+	for name := range want {
+		if families[name] == nil {
+			t.Errorf("%s is missing", name)
+		}
+	}
+	for _, name := range []string{"go_goroutines", "process_open_fds"} {
+		if families[name] == nil {
+			t.Errorf("%s is missing", name)
+		}
+	}
+	types := slices.Sorted(maps.Keys(series(families, "xdsrelay_downstream_acks_total")))
+	if got, want := len(types), len(xds.Types())+1; got != want {
+		t.Errorf("%d types %v, want %d", got, types, want)
+	}
+	if got := len(series(families, "xdsrelay_refused_total")); got != int(reasons) {
+		t.Errorf("%d reasons, want %d", got, reasons)
+	}
+}
+
+// What was counted is in the next scrape, without waiting.
+func TestScrapeIsFresh(t *testing.T) {
+	m := newMetrics(t, Options{})
+	cds := m.Type(xds.ClusterType)
+	cds.Responses[SotW].Inc()
+	cds.Responses[Delta].Add(2)
+	cds.Bytes[Delta].Add(100 << 10)
+	cds.Acks.Inc()
+	cds.Propagation.Observe(3 * time.Millisecond)
+	cds.Updates[Unchanged].Inc()
+	m.Type("type.googleapis.com/a.type.of.Ours").Nacks.Inc()
+	m.Type("type.googleapis.com/another.type.of.Ours").Nacks.Inc()
+	m.Streams[Delta].Add(3)
+	m.Streams[Delta].Add(-1)
+	m.Keys.Set(7)
+	m.Refuse(LimitKeys)
+	m.Reject(DuplicateName)
+	m.Origin("a:1").Connected.Set(1)
+	m.Origin("a:1").Reconnect(NoResponse)
+	m.Origin("not\xffUTF-8").Connected.Set(1)
+
+	families := scrape(t, m)
+	for _, want := range []struct {
+		name, labels string
+		value        float64
+	}{
+		{"downstream_responses_total", "type=CDS,variant=sotw", 1},
+		{"downstream_responses_total", "type=CDS,variant=delta", 2},
+		{"downstream_responses_total", "type=EDS,variant=delta", 0},
+		{"downstream_bytes_total", "type=CDS,variant=delta", 100 << 10},
+		{"downstream_acks_total", "type=CDS", 1},
+		{"propagation_seconds", "type=CDS", 1},
+		{"propagation_seconds", "type=LDS", 0},
+		{"upstream_updates_total", "result=unchanged,type=CDS", 1},
+		{"downstream_nacks_total", "type=other", 2},
+		{"downstream_streams", "variant=delta", 2},
+		{"keys", "", 7},
+		{"refused_total", "reason=keys", 1},
+		{"refused_total", "reason=node_missing", 0},
+		{"upstream_rejected_total", "reason=duplicate_name", 1},
+		{"upstream_connected", "origin=a:1", 1},
+		{"upstream_connected", "origin=not�UTF-8", 1},
+		{"upstream_reconnects_total", "origin=a:1,reason=no_response", 1},
+		{"upstream_reconnects_total", "origin=a:1,reason=ended", 0},
+	} {
+		if got := value(t, families, "xdsrelay_"+want.name, want.labels); got != want.value {
+			t.Errorf("%s{%s} is %v, want %v", want.name, want.labels, got, want.value)
+		}
+	}
+	if m.Origin("a:1") != m.Origin("a:1") {
+		t.Error("an origin has two sets of handles")
+	}
+}
+
+// However many add at once, the gauge shows their sum in the end.
+func TestGaugeUnderRace(t *testing.T) {
+	m := newMetrics(t, Options{})
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for range 2000 {
+				m.Keys.Add(1)
+				if i%2 == 0 {
+					m.Keys.Add(-1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got := value(t, scrape(t, m), "xdsrelay_keys", ""); got != 8000 || m.Keys.Value() != 8000 {
+		t.Fatalf("the gauge shows %v, and is %d; want 8000", got, m.Keys.Value())
+	}
+}
+
+func TestConfigAge(t *testing.T) {
+	m := newMetrics(t, Options{})
+	m.start = m.start.Add(-time.Hour)
+	if age := value(t, scrape(t, m), "xdsrelay_config_age_seconds", ""); age < 3600 || age > 3700 {
+		t.Errorf("an hour after start, without a response: %v", age)
+	}
+	m.ConfigReceived(time.Now().Add(-time.Minute))
+	if age := value(t, scrape(t, m), "xdsrelay_config_age_seconds", ""); age < 60 || age > 160 {
+		t.Errorf("a minute after a response: %v", age)
+	}
+}
+
+// With the key label the metrics of a type are there for each key, until the
+// last who uses the key has released it.
+func TestKeyLabel(t *testing.T) {
+	m := newMetrics(t, Options{KeyLabel: true})
+	a, b := xds.NewKey("a", "b/c"), xds.NewKey("b")
+	of := func(labels string) (float64, bool) {
+		v, ok := series(scrape(t, m), "xdsrelay_downstream_acks_total")[labels]
+		return v, ok
+	}
+
+	ka, again, kb := m.Key(a), m.Key(a), m.Key(b)
+	if ka != again || ka == kb {
+		t.Fatal("a key has two sets of handles, or two keys share one")
+	}
+	cds := ka.Type(xds.ClusterType)
+	cds.Acks.Inc()
+	cds.Propagation.Observe(time.Second)
+	kb.Type(xds.ClusterType).Acks.Add(5)
+	m.Type(xds.ClusterType).Acks.Add(7)
+	if v, _ := of(`key=a/"b/c",type=CDS`); v != 1 {
+		t.Errorf("key a has %v", v)
+	}
+	if v, _ := of("key=b,type=CDS"); v != 5 {
+		t.Errorf("key b has %v", v)
+	}
+	if v, _ := of("key=,type=CDS"); v != 7 {
+		t.Errorf("no key has %v", v)
+	}
+	if _, ok := of("key=b,type=EDS"); ok {
+		t.Error("a type that nobody asked for has a series")
+	}
+
+	ka.Release()
+	if _, ok := of(`key=a/"b/c",type=CDS`); !ok {
+		t.Error("the series is gone while the key is used")
+	}
+	again.Release()
+	again.Release() // once too often
+	cds.Acks.Inc()
+	ka.Type(xds.EndpointType).Acks.Add(2) // a stream that ends late
+	for name, f := range scrape(t, m) {
+		for _, s := range f.Metric {
+			for _, l := range s.Label {
+				if l.GetName() == "key" && l.GetValue() != "b" && l.GetValue() != "" {
+					t.Errorf("%s has a series of released key %s", name, l.GetValue())
+				}
+			}
+		}
+	}
+	if v, _ := of("key=,type=EDS"); v != 2 {
+		t.Errorf("what came late counts %v for no key", v)
+	}
+	if v, _ := of("key=b,type=CDS"); v != 5 {
+		t.Errorf("key b has %v", v)
+	}
+
+	m.Key(a).Type(xds.ClusterType).Acks.Inc()
+	if v, _ := of(`key=a/"b/c",type=CDS`); v != 1 {
+		t.Errorf("a key that returned has %v", v)
+	}
+}
+
+// Without the key label keys share their handles, and releasing one ends
+// nothing.
+func TestNoKeyLabel(t *testing.T) {
+	m := newMetrics(t, Options{})
+	k := m.Key(xds.NewKey("a"))
+	k.Release()
+	k.Release()
+	if k.Type(xds.ClusterType) != m.Type(xds.ClusterType) {
+		t.Fatal("a key has handles of its own")
+	}
+	k.Type(xds.ClusterType).Acks.Inc()
+	if got := value(t, scrape(t, m), "xdsrelay_downstream_acks_total", "type=CDS"); got != 1 {
+		t.Fatalf("counted %v", got)
+	}
+}
+
+func TestPrefix(t *testing.T) {
+	if got := value(t, scrape(t, newMetrics(t, Options{Prefix: "edge:relay"})), "edge:relay_keys", ""); got != 0 {
+		t.Errorf("keys are %v", got)
+	}
+	for _, bad := range []string{"xds-relay", "1relay", "a b", "ä"} {
+		if _, err := New(Options{Prefix: bad}); err == nil || !strings.Contains(err.Error(), "metrics.prefix") {
+			t.Errorf("prefix %q: %v", bad, err)
+		}
+	}
+	// "go" with one of our names could be Go's own; a clash is no panic.
+	if _, err := New(Options{Prefix: "go"}); err != nil {
+		t.Errorf("prefix go: %v", err)
+	}
+}
+
+// Each value of a label's type has a name, and no two share one.
+func TestLabelsAreDistinct(t *testing.T) {
+	distinct(t, variants)
+	distinct(t, results)
+	distinct(t, faults)
+	distinct(t, reconnects)
+	distinct(t, reasons)
+}
+
+func distinct[T interface {
+	~uint8
+	fmt.Stringer
+}](t *testing.T, n T) {
+	seen := make(map[string]bool)
+	for v := range n {
+		if name := v.String(); name == "" || seen[name] {
+			t.Errorf("%T %d has the name %q, which is empty or another's", v, v, name)
+		} else {
+			seen[name] = true
+		}
+	}
+}
+
+func TestZeroHandles(t *testing.T) {
+	var of Type
+	of.Acks.Inc()
+	of.Responses[Delta].Add(1)
+	of.Propagation.Observe(time.Second)
+	var g Gauge
+	g.Add(2)
+	if g.Value() != 2 {
+		t.Errorf("a gauge that shows nowhere is %d", g.Value())
+	}
+	m := newMetrics(t, Options{})
+	m.Keys.Add(1)
+	m.Type(xds.ClusterType).Acks.Add(-1) // no panic: a counter never goes down
+	if got := value(t, scrape(t, m), "xdsrelay_downstream_acks_total", "type=CDS"); got != 0 {
+		t.Errorf("the counter is %v", got)
+	}
+}
+
+// Counting is on the way of every message: it costs no allocation.
+func TestCountingAllocatesNothing(t *testing.T) {
+	for _, o := range []Options{{}, {StatsdAddress: "127.0.0.1:9", KeyLabel: true}} {
+		m := newMetrics(t, o)
+		of := m.Key(xds.NewKey("a")).Type(xds.EndpointType)
+		n := testing.AllocsPerRun(100, func() {
+			of.Responses[Delta].Inc()
+			of.Bytes[Delta].Add(1000)
+			of.Propagation.Observe(time.Millisecond)
+			m.Streams[SotW].Add(1)
+			m.Refuse(LimitStreams)
+			m.Type(xds.EndpointType).Acks.Inc()
+		})
+		if n != 0 {
+			t.Errorf("%+v: %v allocations", o, n)
+		}
+	}
+}
+
+func BenchmarkCounter(b *testing.B) {
+	of := newMetrics(b, Options{}).Type(xds.ClusterType)
+	for b.Loop() {
+		of.Responses[Delta].Inc()
+	}
+}

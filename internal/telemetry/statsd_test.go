@@ -1,0 +1,149 @@
+package telemetry
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+// statsdServer is a UDP socket and what came in by it.
+type statsdServer struct {
+	t    *testing.T
+	conn *net.UDPConn
+	got  map[string][]string // name to values, "3|c"
+}
+
+func newStatsdServer(t *testing.T) *statsdServer {
+	t.Helper()
+	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return &statsdServer{t: t, conn: conn, got: make(map[string][]string)}
+}
+
+func (s *statsdServer) address() string { return s.conn.LocalAddr().String() }
+
+// until reads packets until name came with this value.
+func (s *statsdServer) until(name, want string) {
+	s.t.Helper()
+	s.read(name, func(v string) bool { return v == want }, want)
+}
+
+// read reads packets until name came with a value that is right.
+func (s *statsdServer) read(name string, right func(string) bool, want string) {
+	s.t.Helper()
+	if err := s.conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		s.t.Fatal(err)
+	}
+	packet := make([]byte, 64<<10)
+	for {
+		for _, v := range s.got[name] {
+			if right(v) {
+				return
+			}
+		}
+		n, err := s.conn.Read(packet)
+		if err != nil {
+			s.t.Fatalf("%s:%s did not come: %v; it has %v", name, want, err, s.got[name])
+		}
+		if n > statsdPacket {
+			s.t.Errorf("a packet of %d bytes", n)
+		}
+		for line := range strings.SplitSeq(string(packet[:n]), "\n") {
+			name, value, ok := strings.Cut(line, ":")
+			if !ok {
+				s.t.Errorf("a line without a value: %q", line)
+			}
+			s.got[name] = append(s.got[name], value)
+		}
+	}
+}
+
+// runStatsd runs the sink; what it returns ends it and waits.
+func runStatsd(t *testing.T, m *Metrics, every time.Duration) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- m.statsd.run(ctx, every) }()
+	return func() {
+		t.Helper()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Counters come as what was added since the last time, gauges as they are, and
+// labels in the name, in a form that statsd can read.
+func TestStatsd(t *testing.T) {
+	server := newStatsdServer(t)
+	m := newMetrics(t, Options{StatsdAddress: server.address(), KeyLabel: true})
+	acks := m.Key(xds.NewKey("a")).Type(xds.ClusterType).Acks
+	stop := runStatsd(t, m, time.Millisecond)
+	defer stop()
+
+	acks.Inc()
+	server.until("xdsrelay_downstream_acks_total.type.CDS", "1|c")
+	acks.Add(3)
+	server.until("xdsrelay_downstream_acks_total.type.CDS", "3|c")
+
+	m.Streams[Delta].Add(2)
+	server.until("xdsrelay_downstream_streams.variant.delta", "2|g")
+	m.Streams[Delta].Add(-2)
+	server.until("xdsrelay_downstream_streams.variant.delta", "0|g")
+
+	m.Origin("10.0.0.1:18000|x").Reconnect(Ended)
+	server.until("xdsrelay_upstream_reconnects_total.origin.10_0_0_1_18000_x.reason.ended", "1|c")
+}
+
+// What was counted last is sent when the sink ends, and keys count together.
+func TestStatsdEndsWithAll(t *testing.T) {
+	server := newStatsdServer(t)
+	m := newMetrics(t, Options{StatsdAddress: server.address(), KeyLabel: true})
+	for _, k := range []string{"a", "b"} {
+		m.Key(xds.NewKey(k)).Type(xds.RouteType).Nacks.Add(2)
+	}
+	m.Type(xds.RouteType).Nacks.Inc()
+	runStatsd(t, m, time.Hour)()
+	server.until("xdsrelay_downstream_nacks_total.type.RDS", "5|c")
+	server.until("xdsrelay_keys", "0|g")
+	server.read("xdsrelay_config_age_seconds", func(v string) bool { return strings.HasSuffix(v, "|g") }, "a gauge")
+	for name := range server.got {
+		if strings.Contains(name, ".key.") {
+			t.Errorf("%s has the key in its name", name)
+		}
+	}
+}
+
+// A statsd that cannot be found costs what was counted meanwhile, and no more.
+func TestStatsdAway(t *testing.T) {
+	m := newMetrics(t, Options{StatsdAddress: "127.0.0.1:no-such-port"})
+	m.Type(xds.ClusterType).Acks.Inc()
+	runStatsd(t, m, time.Hour)()
+	if got := value(t, scrape(t, m), "xdsrelay_downstream_acks_total", "type=CDS"); got != 1 {
+		t.Errorf("Prometheus sees %v", got)
+	}
+}
+
+// Without statsd Run waits, and returns when it is told to.
+func TestRunWithoutStatsd(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	m, done := newMetrics(t, Options{}), make(chan error, 1)
+	go func() { done <- m.Run(ctx) }()
+	select {
+	case err := <-done:
+		t.Fatalf("Run returned on its own: %v", err)
+	default:
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
