@@ -1,0 +1,261 @@
+package expr
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+
+	"cel.dev/cel-go/cel"
+	celast "cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/ext"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+)
+
+// CostLimit bounds one evaluation. A rule that compares a few fields costs
+// less than 100; a regular expression over a kilobyte some 100 more; at the
+// limit, which takes some ten milliseconds, the evaluation ends with an error.
+const CostLimit = 1_000_000
+
+// Peer is the other end of a connection, as expressions see it. The names are
+// empty where nothing was proven.
+type Peer struct {
+	Address string   `cel:"address" json:"address" yaml:"address"`
+	URISANs []string `cel:"uri_sans" json:"uri_sans" yaml:"uri_sans"`
+	DNSSANs []string `cel:"dns_sans" json:"dns_sans" yaml:"dns_sans"`
+	Subject string   `cel:"subject" json:"subject" yaml:"subject"`
+}
+
+// Input is what expressions are evaluated over. A nil Node is an empty one.
+type Input struct {
+	Node *corev3.Node
+	Type string
+	Peer Peer
+}
+
+// The names of the variables.
+const (
+	varNode = "node"
+	varType = "type"
+	varPeer = "peer"
+)
+
+func (in *Input) activation() map[string]any {
+	node := in.Node
+	if node == nil {
+		node = new(corev3.Node)
+	}
+	return map[string]any{varNode: node, varType: in.Type, varPeer: in.Peer}
+}
+
+// Error is why an expression does not compile.
+type Error struct {
+	Text   string
+	Issues []Issue
+}
+
+// Issue is one reason, and where in the expression: line and column count from
+// 1, columns in characters.
+type Issue struct {
+	Line, Column int
+	Message      string
+}
+
+func (e *Error) Error() string {
+	lines := make([]string, len(e.Issues))
+	for i, is := range e.Issues {
+		lines[i] = fmt.Sprintf("%d:%d: %s", is.Line, is.Column, is.Message)
+	}
+	return "expression " + fmt.Sprintf("%q", e.Text) + ": " + strings.Join(lines, "; ")
+}
+
+// environments, made once: what rules see, what identity sees, what upstream
+// sees.
+var (
+	ruleEnv = sync.OnceValues(func() (*cel.Env, error) { return environment(varNode, varType, varPeer) })
+	peerEnv = sync.OnceValues(func() (*cel.Env, error) { return environment(varNode, varPeer) })
+	nodeEnv = sync.OnceValues(func() (*cel.Env, error) { return environment(varNode) })
+)
+
+func environment(vars ...string) (*cel.Env, error) {
+	opts := []cel.EnvOption{
+		cel.Types(new(corev3.Node)),
+		ext.NativeTypes(reflect.TypeFor[Peer](), ext.ParseStructTags(true)),
+		ext.Strings(),
+		cel.Container("envoy.config.core.v3"),
+		cel.ASTValidators(cel.ValidateRegexLiterals(), cel.ValidateDurationLiterals(), cel.ValidateTimestampLiterals()),
+	}
+	for _, v := range vars {
+		t := cel.StringType
+		switch v {
+		case varNode:
+			t = nodeType
+		case varPeer:
+			t = cel.ObjectType("expr.Peer")
+		}
+		opts = append(opts, cel.Variable(v, t))
+	}
+	env, err := cel.NewEnv(opts...)
+	if err != nil {
+		return nil, fmt.Errorf("expression environment: %w", err)
+	}
+	return env, nil
+}
+
+var nodeType = cel.ObjectType("envoy.config.core.v3.Node")
+
+// program is a compiled expression.
+type program struct {
+	text string
+	env  *cel.Env
+	ast  *celast.AST
+	prg  cel.Program
+	uses map[string]bool
+}
+
+// compile wants an expression of type want, or of one that only its evaluation
+// shows.
+func compile(newEnv func() (*cel.Env, error), text string, want *cel.Type) (*program, error) {
+	env, err := newEnv()
+	if err != nil {
+		return nil, err
+	}
+	ast, issues := env.Compile(text)
+	if issues != nil && issues.Err() != nil {
+		e := &Error{Text: text}
+		for _, is := range issues.Errors() {
+			e.Issues = append(e.Issues, Issue{
+				Line: max(1, is.Location.Line()), Column: max(0, is.Location.Column()) + 1, Message: is.Message,
+			})
+		}
+		return nil, e
+	}
+	if t := ast.OutputType(); !t.IsExactType(want) && t.Kind() != types.DynKind {
+		return nil, &Error{Text: text, Issues: []Issue{{
+			Line: 1, Column: 1, Message: fmt.Sprintf("wants %s, the expression gives %s", name(want), name(t)),
+		}}}
+	}
+	prg, err := env.Program(ast, cel.CostLimit(CostLimit))
+	if err != nil {
+		return nil, &Error{Text: text, Issues: []Issue{{Line: 1, Column: 1, Message: err.Error()}}}
+	}
+	p := &program{text: text, env: env, ast: ast.NativeRep(), prg: prg, uses: map[string]bool{}}
+	celast.PostOrderVisit(p.ast.Expr(), celast.NewExprVisitor(func(e celast.Expr) {
+		if e.Kind() == celast.IdentKind {
+			p.uses[e.AsIdent()] = true
+		}
+	}))
+	return p, nil
+}
+
+// name is a type as users know it.
+func name(t *cel.Type) string {
+	if t.IsExactType(nodeType) {
+		return "a Node"
+	}
+	return cel.FormatCELType(t)
+}
+
+func (p *program) eval(in *Input) (ref.Val, error) {
+	out, _, err := p.prg.Eval(in.activation())
+	if err != nil {
+		return nil, errors.New(strings.TrimPrefix(err.Error(), "operation cancelled: "))
+	}
+	return out, nil
+}
+
+// Text is the expression as it was written.
+func (p *program) Text() string { return p.text }
+
+// UsesType reports whether the result can depend on the resource type.
+func (p *program) UsesType() bool { return p.uses[varType] }
+
+// UsesPeer reports whether the result can depend on the peer.
+func (p *program) UsesPeer() bool { return p.uses[varPeer] }
+
+// Predicate is an expression that is true or false.
+type Predicate struct{ program }
+
+// NewMatch compiles the match of a rule, over node, type and peer. The error is
+// an *Error.
+func NewMatch(text string) (*Predicate, error) { return newPredicate(ruleEnv, text) }
+
+// NewIdentity compiles an identity rule, over node and peer. The error is an
+// *Error.
+func NewIdentity(text string) (*Predicate, error) { return newPredicate(peerEnv, text) }
+
+func newPredicate(env func() (*cel.Env, error), text string) (*Predicate, error) {
+	p, err := compile(env, text, cel.BoolType)
+	if err != nil {
+		return nil, err
+	}
+	return &Predicate{*p}, nil
+}
+
+// Eval returns whether in fulfils p. An error is neither.
+func (p *Predicate) Eval(in Input) (bool, error) {
+	out, err := p.eval(&in)
+	if err != nil {
+		return false, err
+	}
+	b, ok := out.Value().(bool)
+	if !ok {
+		return false, fmt.Errorf("wants bool, the expression gives %s", out.Type().TypeName())
+	}
+	return b, nil
+}
+
+// String is an expression that gives a string.
+type String struct{ program }
+
+// NewKey compiles an element of a rule's key, over node, type and peer. The
+// error is an *Error.
+func NewKey(text string) (*String, error) {
+	p, err := compile(ruleEnv, text, cel.StringType)
+	if err != nil {
+		return nil, err
+	}
+	return &String{*p}, nil
+}
+
+// Eval returns the string, which may be empty.
+func (p *String) Eval(in Input) (string, error) {
+	out, err := p.eval(&in)
+	if err != nil {
+		return "", err
+	}
+	s, ok := out.Value().(string)
+	if !ok {
+		return "", fmt.Errorf("wants string, the expression gives %s; use string()", out.Type().TypeName())
+	}
+	return s, nil
+}
+
+// Node is an expression that gives a node.
+type Node struct{ program }
+
+// NewNode compiles the expression of the node that is sent upstream, over a
+// client's node. The error is an *Error.
+func NewNode(text string) (*Node, error) {
+	p, err := compile(nodeEnv, text, nodeType)
+	if err != nil {
+		return nil, err
+	}
+	return &Node{*p}, nil
+}
+
+// Eval returns the node made of node; it may be node itself.
+func (p *Node) Eval(node *corev3.Node) (*corev3.Node, error) {
+	out, err := p.eval(&Input{Node: node})
+	if err != nil {
+		return nil, err
+	}
+	n, err := out.ConvertToNative(reflect.TypeFor[*corev3.Node]())
+	if err != nil {
+		return nil, fmt.Errorf("wants a Node, the expression gives %s", out.Type().TypeName())
+	}
+	return n.(*corev3.Node), nil
+}

@@ -1,0 +1,278 @@
+package expr
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+)
+
+func node(t testing.TB, json string) *corev3.Node {
+	t.Helper()
+	n := new(corev3.Node)
+	if err := protojson.Unmarshal([]byte(json), n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+const edge = `{"id": "router~10.0.0.1~gw-1.edge", "cluster": "edge-eu", "locality": {"region": "eu", "zone": "eu-1"},
+	"metadata": {"tenant": "a", "shard": 7, "canary": true, "labels": {"app": "x", "a-b": "y"}, "list": ["p", "q"]}}`
+
+var peer = Peer{Address: "10.0.0.1:5", URISANs: []string{"spiffe://x/gw-1", "spiffe://x/gw-2"}, DNSSANs: []string{"gw"}, Subject: "CN=gw"}
+
+func TestMatch(t *testing.T) {
+	in := Input{Node: node(t, edge), Type: "type.googleapis.com/envoy.config.cluster.v3.Cluster", Peer: peer}
+	for _, c := range []struct {
+		text string
+		want bool
+		err  string
+	}{
+		{text: `true`, want: true},
+		{text: `node.cluster.startsWith("edge-")`, want: true},
+		{text: `node.cluster == "edge-us"`},
+		{text: `node.locality.zone.matches("^eu-[0-9]$")`, want: true},
+		{text: `node.locality.sub_zone == ""`, want: true},
+		{text: `node.metadata.tenant == "a"`, want: true},
+		{text: `node.metadata["labels"]["a-b"] == "y"`, want: true},
+		{text: `node.metadata.canary`, want: true},
+		{text: `node.metadata.shard == 7`, want: true},
+		{text: `node.metadata.list.exists(x, x == "q")`, want: true},
+		{text: `has(node.metadata.none)`},
+		{text: `has(node.metadata.labels.app)`, want: true},
+		{text: `node.metadata.none == "a"`, err: "no such key"},
+		{text: `node.metadata.tenant`, err: "wants bool"},
+		{text: `node.metadata.tenant > 5`, err: "no such overload"},
+		{text: `type.endsWith(".Cluster")`, want: true},
+		{text: `"spiffe://x/gw-2" in peer.uri_sans && peer.dns_sans.size() == 1 && peer.subject == "CN=gw"`, want: true},
+		{text: `peer.address.startsWith("10.")`, want: true},
+		{text: `node.id.split("~")[0] == "router"`, want: true},
+	} {
+		p, err := NewMatch(c.text)
+		if err != nil {
+			t.Errorf("%s: %v", c.text, err)
+			continue
+		}
+		got, err := p.Eval(in)
+		if got != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: %v, %v", c.text, got, err)
+		}
+	}
+}
+
+// A node without metadata, and no node at all, are as if they were empty.
+func TestEmptyNode(t *testing.T) {
+	for _, n := range []*corev3.Node{nil, {}, {Id: "x"}} {
+		p, err := NewMatch(`has(node.metadata.tenant)`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := p.Eval(Input{Node: n}); got || err != nil {
+			t.Errorf("%v: %v, %v", n, got, err)
+		}
+		if p, err = NewMatch(`node.metadata.tenant == "a"`); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Eval(Input{Node: n}); err == nil {
+			t.Errorf("%v: metadata that is not there has a value", n)
+		}
+		if p, err = NewMatch(`node.locality.zone == "" && peer.uri_sans.size() == 0`); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := p.Eval(Input{Node: n}); !got || err != nil {
+			t.Errorf("%v: %v, %v", n, got, err)
+		}
+	}
+}
+
+func TestKey(t *testing.T) {
+	in := Input{Node: node(t, edge), Type: "T", Peer: peer}
+	for _, c := range []struct{ text, want, err string }{
+		{text: `node.cluster`, want: "edge-eu"},
+		{text: `node.metadata.tenant`, want: "a"},
+		{text: `string(node.metadata.shard)`, want: "7"},
+		{text: `node.metadata.shard`, err: "wants string, the expression gives double; use string()"},
+		{text: `node.metadata.none`, err: "no such key"},
+		{text: `node.locality.sub_zone`, want: ""},
+		{text: `peer.uri_sans[0]`, want: "spiffe://x/gw-1"},
+		{text: `peer.uri_sans[5]`, err: "index out of bounds"},
+		{text: `node.id.split("~")[2].lowerAscii()`, want: "gw-1.edge"},
+		{text: `has(node.metadata.none) ? node.metadata.none : "default"`, want: "default"},
+		{text: `type`, want: "T"},
+	} {
+		p, err := NewKey(c.text)
+		if err != nil {
+			t.Errorf("%s: %v", c.text, err)
+			continue
+		}
+		got, err := p.Eval(in)
+		if got != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: %q, %v", c.text, got, err)
+		}
+	}
+}
+
+func TestErrorsHavePlaces(t *testing.T) {
+	match := func(s string) error { _, err := NewMatch(s); return err }
+	identity := func(s string) error { _, err := NewIdentity(s); return err }
+	key := func(s string) error { _, err := NewKey(s); return err }
+	upstream := func(s string) error { _, err := NewNode(s); return err }
+	for _, c := range []struct {
+		compile      func(string) error
+		text         string
+		line, column int
+		message      string
+	}{
+		{match, `node.clutser == "a"`, 1, 5, "undefined field 'clutser'"},
+		{match, "true &&\n  nobody.cluster == \"a\"", 2, 3, "undeclared reference to 'nobody'"},
+		{match, `node.cluster ==`, 1, 16, "Syntax error"},
+		{match, `node.cluster`, 1, 1, "wants bool, the expression gives string"},
+		{match, ``, 1, 1, "Syntax error"},
+		{match, `node.cluster.matches("[")`, 1, 22, "invalid matches argument"},
+		{key, `node.locality`, 1, 1, "wants string, the expression gives envoy.config.core.v3.Locality"},
+		{key, `"é" + nope`, 1, 7, "undeclared reference"},
+		{identity, `type == "x"`, 1, 6, ""},
+		{identity, `peer.name == "x"`, 1, 5, "undefined field 'name'"},
+		{upstream, `node.id`, 1, 1, "wants a Node, the expression gives string"},
+		{upstream, `peer`, 1, 1, "undeclared reference to 'peer'"},
+		{upstream, `Node{idd: "x"}`, 1, 9, "undefined field 'idd'"},
+	} {
+		err := c.compile(c.text)
+		var e *Error
+		if !errors.As(err, &e) {
+			t.Errorf("%s: %v", c.text, err)
+			continue
+		}
+		if is := e.Issues[0]; is.Line != c.line || is.Column != c.column || !strings.Contains(is.Message, c.message) {
+			t.Errorf("%s: %+v", c.text, is)
+		}
+	}
+}
+
+func TestNode(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{`Node{id: "relay", cluster: node.cluster}`, `{"id": "relay", "cluster": "edge-eu"}`},
+		{`envoy.config.core.v3.Node{id: node.metadata.tenant, metadata: {"a": {"b": [1.0, "x"]}}, locality: Locality{zone: "z"}}`,
+			`{"id": "a", "metadata": {"a": {"b": [1, "x"]}}, "locality": {"zone": "z"}}`},
+		{`node`, edge},
+	} {
+		p, err := NewNode(c.text)
+		if err != nil {
+			t.Errorf("%s: %v", c.text, err)
+			continue
+		}
+		got, err := p.Eval(node(t, edge))
+		if err != nil || !proto.Equal(got, node(t, c.want)) {
+			t.Errorf("%s: %v, %v", c.text, got, err)
+		}
+	}
+	p, err := NewNode(`node.metadata.labels`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Eval(node(t, edge)); err == nil || !strings.Contains(err.Error(), "wants a Node") {
+		t.Errorf("a map for a node: %v", err)
+	}
+}
+
+func TestCostLimit(t *testing.T) {
+	p, err := NewMatch(`node.metadata.list.all(a, node.metadata.list.all(b, node.metadata.list.all(c, a + b + c != "")))`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := `"x"` + strings.Repeat(`, "x"`, 199)
+	big := node(t, `{"metadata": {"list": [`+names+`]}}`)
+	if _, err := p.Eval(Input{Node: big}); err == nil || !strings.Contains(err.Error(), "cost limit") {
+		t.Errorf("a node that costs eight million steps: %v", err)
+	}
+	if got, err := p.Eval(Input{Node: node(t, edge)}); !got || err != nil {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+func TestUses(t *testing.T) {
+	for _, c := range []struct {
+		text          string
+		typ, peerUsed bool
+	}{
+		{`node.cluster == "type peer"`, false, false},
+		{`type == "x"`, true, false},
+		{`peer.uri_sans.exists(u, u == node.id)`, false, true},
+		{`has(node.metadata.type)`, false, false},
+	} {
+		p, err := NewMatch(c.text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.UsesType() != c.typ || p.UsesPeer() != c.peerUsed {
+			t.Errorf("%s: type %v, peer %v", c.text, p.UsesType(), p.UsesPeer())
+		}
+	}
+}
+
+func TestValues(t *testing.T) {
+	in := Input{Node: node(t, edge), Type: "T", Peer: peer}
+	for _, c := range []struct {
+		text string
+		want []string
+	}{
+		{`node.cluster.startsWith("edge-") && node.locality.zone == node.cluster`, []string{`node.cluster = "edge-eu"`, `node.locality.zone = "eu-1"`}},
+		{`false && node.metadata["labels"].app == type`, []string{`node.metadata["labels"].app = "x"`, `type = "T"`}},
+		{`peer.uri_sans.exists(u, u == node.id)`, []string{`peer.uri_sans = ["spiffe://x/gw-1","spiffe://x/gw-2"]`, `node.id = "router~10.0.0.1~gw-1.edge"`}},
+		{`has(node.metadata.none) || node.metadata.none == node.metadata.shard`,
+			[]string{`has(node.metadata.none) = false`, `node.metadata.none = no such key: none`, `node.metadata.shard = 7`}},
+		{`["a"].exists(node, node == peer.subject)`, []string{`peer.subject = "CN=gw"`}},
+		{`node.locality.region in [peer.subject, {"k": type}["k"]]`, []string{`node.locality.region = "eu"`, `peer.subject = "CN=gw"`, `type = "T"`}},
+	} {
+		p, err := NewMatch(c.text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, v := range p.Values(in) {
+			got = append(got, v.Expr+" = "+v.String())
+		}
+		if !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s:\n got %q\nwant %q", c.text, got, c.want)
+		}
+	}
+}
+
+func TestConcurrentUse(t *testing.T) {
+	p, err := NewKey(`node.metadata.tenant + "/" + peer.uri_sans[1]`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := Input{Node: node(t, edge), Peer: peer}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 100 {
+				if got, err := p.Eval(in); got != "a/spiffe://x/gw-2" || err != nil {
+					t.Errorf("%q, %v", got, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func BenchmarkKey(b *testing.B) {
+	p, err := NewKey(`node.metadata.tenant + node.cluster`)
+	if err != nil {
+		b.Fatal(err)
+	}
+	in := Input{Node: node(b, edge)}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := p.Eval(in); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
