@@ -1,0 +1,85 @@
+package fleet
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/zeebo/xxh3"
+
+	"xdsrelay/internal/xds"
+)
+
+const (
+	maxViolations = 100
+	maxNonces     = 1 << 16 // remembered per stream
+)
+
+// violate records what the server did wrong. Needs mu.
+func (c *Client) violate(s *stream, t xds.TypeURL, format string, args ...any) {
+	c.count.Violations++
+	if len(c.violations) >= maxViolations {
+		return
+	}
+	msg := fmt.Sprintf(format, args...)
+	if t != "" {
+		msg = label(t) + ": " + msg
+	}
+	c.violations = append(c.violations, fmt.Sprintf("stream %d: %s", s.number, msg))
+}
+
+// check records what is wrong with a response. The error is for what a real
+// client refuses; what one only ignores is recorded and gives none. Needs mu.
+func (c *Client) check(s *stream, url xds.TypeURL, f *frame) error {
+	var fault error
+	wrong := func(refused bool, format string, args ...any) {
+		c.violate(s, url, format, args...)
+		if refused && fault == nil {
+			fault = fmt.Errorf(format, args...)
+		}
+	}
+	t := c.types[url]
+	if t == nil || !t.spoken {
+		wrong(false, "a response of a type that was not asked for on this stream: %q", f.typeURL)
+		return nil
+	}
+	if f.nonce == "" {
+		wrong(false, "a response without a nonce")
+	} else {
+		h := xxh3.HashString(f.nonce)
+		if _, ok := s.nonces[h]; ok {
+			wrong(false, "nonce %q repeated", f.nonce)
+		} else if len(s.nonces) < maxNonces {
+			s.nonces[h] = struct{}{}
+		}
+	}
+
+	for i := range f.items {
+		it := &f.items[i]
+		if it.hasBody && string(it.typeURL) != f.typeURL {
+			wrong(true, "resource %q is of type %q", it.name, it.typeURL)
+		}
+		if len(it.name) == 0 {
+			wrong(true, "a resource without a name")
+			continue
+		}
+		h := xxh3.Hash(it.name)
+		if j, ok := f.seen[h]; ok && bytes.Equal(f.items[j].name, it.name) {
+			wrong(true, "resource %q twice in a response", it.name)
+			continue
+		}
+		f.seen[h] = i
+		if !t.covers(it) && !t.knew(it) {
+			wrong(false, "resource %q was not asked for", it.name)
+		}
+	}
+	for _, name := range f.removed {
+		if j, ok := f.seen[xxh3.Hash(name)]; ok && bytes.Equal(f.items[j].name, name) {
+			wrong(true, "name %q both in resources and in removed_resources", name)
+		}
+		it := item{name: name}
+		if e := t.held[string(name)]; !t.covers(&it) && !t.knew(&it) && e == nil {
+			wrong(false, "removed name %q was not asked for", name)
+		}
+	}
+	return fault
+}

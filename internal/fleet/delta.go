@@ -1,0 +1,49 @@
+package fleet
+
+import (
+	"slices"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+)
+
+// deltaRequest carries the change of names since the last request; the first
+// of a stream carries all names, and what the client holds at which version.
+func (c *Client) deltaRequest(s *stream, t *typeState, r *reply) *discoveryv3.DeltaDiscoveryRequest {
+	m := &discoveryv3.DeltaDiscoveryRequest{Node: c.node(s), TypeUrl: string(t.url), ErrorDetail: detail(r)}
+	if r != nil {
+		m.ResponseNonce = r.nonce
+	}
+	if t.spoken {
+		slices.Sort(t.add)
+		slices.Sort(t.drop)
+		m.ResourceNamesSubscribe, m.ResourceNamesUnsubscribe = t.add, t.drop
+		return m
+	}
+	m.ResourceNamesSubscribe = t.sorted()
+	if t.legacy && !t.star && len(t.names) > 0 {
+		// An empty list says wildcard, a list with names does not.
+		m.ResourceNamesSubscribe = append([]string{"*"}, t.sorted()...)
+	}
+	if s.versions && len(t.held) > 0 {
+		m.InitialResourceVersions = make(map[string]string, len(t.held))
+		for name, e := range t.held {
+			m.InitialResourceVersions[name] = e.Version
+		}
+	}
+	return m
+}
+
+// applyDelta takes a response: resources, then removals.
+func (c *Client) applyDelta(t *typeState, f *frame) {
+	c.applyItems(t, f)
+	for _, b := range f.removed {
+		name := string(b)
+		c.removed(t, name)
+		if _, ok := t.names[name]; ok {
+			if t.absent == nil {
+				t.absent = make(map[string]struct{})
+			}
+			t.absent[name] = struct{}{}
+		}
+	}
+}

@@ -1,0 +1,155 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
+)
+
+// Config says what a Fleet is.
+type Config struct {
+	Target      string
+	DialOptions []grpc.DialOption // none: plaintext
+	Clients     int
+	// StreamsPerConn clients share a connection; 0: each has its own.
+	StreamsPerConn int
+	// Ramp spreads the first streams evenly over this time; 0: all at once.
+	Ramp time.Duration
+
+	// Client is what all clients have in common. Its Target, Conn,
+	// DialOptions and Node are not used.
+	Client ClientConfig
+	// DeltaShare of the clients, from 0 to 1, speak incremental and the others
+	// SotW, mixed evenly; negative: all speak Client.Variant.
+	DeltaShare float64
+	// Nodes gives client i its node; nil: "client-<i>" in cluster "fleet".
+	Nodes func(i int) *corev3.Node
+	// Configure, if not nil, has the last word on client i.
+	Configure func(i int, c *ClientConfig)
+}
+
+// Fleet is many clients of one target.
+type Fleet struct {
+	cfg     Config
+	clients []*Client
+	conns   []*sharedConn
+}
+
+// sharedConn is a connection that several clients use; made by Run, before it
+// starts any of them.
+type sharedConn struct{ *grpc.ClientConn }
+
+// New makes a fleet; Run starts it.
+func New(cfg Config) (*Fleet, error) {
+	if cfg.Target == "" {
+		return nil, errors.New("fleet: no target")
+	}
+	f := &Fleet{cfg: cfg}
+	cache := new(refCache)
+	for i := range cfg.Clients {
+		cc := cfg.Client
+		cc.Target, cc.DialOptions, cc.refs = cfg.Target, cfg.DialOptions, cache
+		if cfg.DeltaShare >= 0 {
+			cc.Variant = SotW
+			if int(float64(i+1)*cfg.DeltaShare) > int(float64(i)*cfg.DeltaShare) {
+				cc.Variant = Delta
+			}
+		}
+		if cfg.Nodes != nil {
+			cc.Node = cfg.Nodes(i)
+		} else {
+			cc.Node = &corev3.Node{Id: fmt.Sprintf("client-%d", i), Cluster: "fleet"}
+		}
+		if cfg.StreamsPerConn > 0 {
+			if i%cfg.StreamsPerConn == 0 {
+				f.conns = append(f.conns, new(sharedConn))
+			}
+			cc.Conn = f.conns[i/cfg.StreamsPerConn]
+		}
+		if cfg.Configure != nil {
+			cfg.Configure(i, &cc)
+		}
+		c, err := NewClient(cc)
+		if err != nil {
+			return nil, fmt.Errorf("fleet: client %d: %w", i, err)
+		}
+		f.clients = append(f.clients, c)
+	}
+	return f, nil
+}
+
+// Run runs all clients, and returns when all have ended: nil when ctx ended,
+// else what the clients that do not reconnect failed with.
+func (f *Fleet) Run(ctx context.Context) error {
+	for _, sc := range f.conns {
+		conn, err := dial(f.cfg.Target, f.clients[0].cfg.Backoff, f.cfg.DialOptions)
+		if err != nil {
+			return fmt.Errorf("fleet: %w", err)
+		}
+		defer func() { _ = conn.Close() }() // nothing is left to be said on it
+		sc.ClientConn = conn
+	}
+	errs := make([]error, len(f.clients))
+	var wg sync.WaitGroup
+	for i, c := range f.clients {
+		wg.Go(func() {
+			if f.cfg.Ramp > 0 {
+				timer := time.NewTimer(f.cfg.Ramp * time.Duration(i) / time.Duration(len(f.clients)))
+				defer timer.Stop()
+				select {
+				case <-timer.C:
+				case <-ctx.Done():
+					return
+				}
+			}
+			errs[i] = c.Run(ctx)
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// Clients are the fleet's, in order; not to be changed.
+func (f *Fleet) Clients() []*Client { return f.clients }
+
+// WaitAll returns when cond has held for each client, each at its own moment.
+// The error names the first client for which it did not, and how many others.
+func (f *Fleet) WaitAll(ctx context.Context, cond func(c *Client) bool) error {
+	for i, c := range f.clients {
+		if err := c.Wait(ctx, cond); err != nil {
+			left := 0
+			for _, o := range f.clients[i+1:] {
+				if !cond(o) {
+					left++
+				}
+			}
+			return fmt.Errorf("fleet: client %d, and %d after it: %w", i, left, err)
+		}
+	}
+	return nil
+}
+
+// Counters are the sums over all clients.
+func (f *Fleet) Counters() Counters {
+	var sum Counters
+	for _, c := range f.clients {
+		sum.add(c.Counters())
+	}
+	return sum
+}
+
+// Violations are those of all clients, with the client's node id.
+func (f *Fleet) Violations() []string {
+	var out []string
+	for _, c := range f.clients {
+		for _, v := range c.Violations() {
+			out = append(out, c.ID()+": "+v)
+		}
+	}
+	return out
+}

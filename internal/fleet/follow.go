@@ -1,0 +1,177 @@
+package fleet
+
+import (
+	"slices"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+// warmth is a load assignment that clusters wait for.
+type warmth struct {
+	since    time.Time
+	clusters []string
+}
+
+// follow asks for what the resources of t refer to, and no longer for what
+// they don't.
+func (c *Client) follow(t *typeState) {
+	switch c.cfg.Behaviour {
+	case Envoy:
+		c.followEnvoy(t)
+	case GRPC:
+		c.followGRPC(t)
+	}
+}
+
+func (c *Client) followEnvoy(t *typeState) {
+	switch t.url {
+	case xds.ListenerType:
+		names := make(map[string]struct{})
+		for _, e := range t.held {
+			for _, n := range e.refs.routes {
+				names[n] = struct{}{}
+			}
+		}
+		c.typ(xds.RouteType).setNames(names)
+	case xds.ClusterType:
+		names := make(map[string]struct{})
+		for _, e := range t.held {
+			if e.refs.endpoint != "" {
+				names[e.refs.endpoint] = struct{}{}
+			}
+		}
+		c.typ(xds.EndpointType).setNames(names)
+	}
+}
+
+// followGRPC walks from the listener down.
+func (c *Client) followGRPC(t *typeState) {
+	if decoders[t.url] == nil {
+		return
+	}
+	lds := c.typ(xds.ListenerType)
+	routes, clusters, endpoints := make(map[string]struct{}), make(map[string]struct{}), make(map[string]struct{})
+	var queue []string
+	reach := func(names []string) {
+		for _, n := range names {
+			if _, ok := clusters[n]; !ok {
+				clusters[n] = struct{}{}
+				queue = append(queue, n)
+			}
+		}
+	}
+	for _, e := range lds.held {
+		for _, n := range e.refs.routes {
+			routes[n] = struct{}{}
+		}
+		reach(e.refs.clusters)
+	}
+	rds := c.typ(xds.RouteType)
+	rds.setNames(routes)
+	for _, e := range rds.held {
+		reach(e.refs.clusters)
+	}
+	cds := c.typ(xds.ClusterType)
+	for len(queue) > 0 {
+		e := cds.held[queue[0]]
+		queue = queue[1:]
+		if e == nil {
+			continue
+		}
+		reach(e.refs.clusters)
+		if e.refs.endpoint != "" {
+			endpoints[e.refs.endpoint] = struct{}{}
+		}
+	}
+	cds.setNames(clusters)
+	c.typ(xds.EndpointType).setNames(endpoints)
+}
+
+// cold reports whether the ACKs of t wait for clusters to warm.
+func (c *Client) cold(t *typeState) bool {
+	return t.url == xds.ClusterType && len(c.warming) > 0 && !c.cfg.AckCold
+}
+
+// chill makes a new or changed cluster wait for its load assignment. Envoy
+// asks for it again in SotW, with the same names; in incremental the name is
+// subscribed already, and nothing is sent.
+func (c *Client) chill(before, now *entry) {
+	if c.cfg.Behaviour != Envoy {
+		return
+	}
+	c.unchill(before)
+	name := now.refs.endpoint
+	if name == "" {
+		return
+	}
+	eds := c.typ(xds.EndpointType)
+	if c.cfg.KeepWarm && eds.held[name] != nil {
+		return
+	}
+	if _, ok := eds.names[name]; ok && c.cfg.Variant == SotW && eds.spoken {
+		eds.again = true
+	}
+	w := c.warming[name]
+	if w == nil {
+		w = &warmth{}
+		c.warming[name] = w
+	}
+	w.since = time.Now()
+	w.clusters = append(w.clusters, now.Name)
+	if c.warmTimer == nil {
+		c.warmTimer = time.AfterFunc(c.cfg.WarmTimeout, c.warmDue)
+	}
+}
+
+// unchill forgets that a cluster that went or changed is warming.
+func (c *Client) unchill(e *entry) {
+	if e == nil || e.refs == nil {
+		return
+	}
+	w := c.warming[e.refs.endpoint]
+	if w == nil {
+		return
+	}
+	w.clusters = slices.DeleteFunc(w.clusters, func(n string) bool { return n == e.Name })
+	if len(w.clusters) == 0 {
+		delete(c.warming, e.refs.endpoint)
+	}
+}
+
+// removed drops a resource that the server took away. A load assignment that
+// the server says not to have warms its clusters, as in Envoy: they start
+// without endpoints.
+func (c *Client) removed(t *typeState, name string) {
+	switch t.url {
+	case xds.ClusterType:
+		c.unchill(t.held[name])
+	case xds.EndpointType:
+		delete(c.warming, name)
+	}
+	t.remove(name)
+}
+
+// warmDue takes for warm what waited too long.
+func (c *Client) warmDue() {
+	c.lock()
+	defer c.unlock()
+	if c.warmTimer == nil {
+		return // stopped
+	}
+	c.warmTimer = nil
+	var oldest time.Time
+	for name, w := range c.warming {
+		switch {
+		case time.Since(w.since) >= c.cfg.WarmTimeout:
+			c.typ(xds.ClusterType).count.TimedOut += uint64(len(w.clusters))
+			delete(c.warming, name)
+		case oldest.IsZero() || w.since.Before(oldest):
+			oldest = w.since
+		}
+	}
+	if !oldest.IsZero() {
+		c.warmTimer = time.AfterFunc(time.Until(oldest.Add(c.cfg.WarmTimeout)), c.warmDue)
+	}
+	c.settle(nil)
+}

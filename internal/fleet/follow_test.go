@@ -1,0 +1,197 @@
+package fleet
+
+import (
+	"testing"
+	"time"
+
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	"google.golang.org/protobuf/proto"
+
+	"xdsrelay/internal/xds"
+)
+
+// An Envoy follows all references, takes changes, and drops what is no longer
+// referred to, in both variants.
+func TestEnvoyFollowsReferences(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			snaps := snapshots(t)
+			odd := listener("l2")
+			odd.DefaultFilterChain = filter("r3")
+			set(t, snaps, snapshot(t, "1",
+				listener("l1", "r1", "r2"), odd, apiListener("l3", "r4"),
+				route("r1", to("a")), route("r2", to("b")), route("r3", to("c")), route("r4", to("c")), route("unused"),
+				eds("a", ""), eds("b", "b-service"), static("c"),
+				load("a", 1), load("b-service", 1), load("c", 1)))
+			o := newOrigin(t, snaps)
+			c := run(t, ClientConfig{Target: o.target, Variant: v, KeepWarm: true})
+			wait(t, c, "first", func(c *Client) bool { return c.Len(xds.RouteType) == 4 && c.Complete() })
+			holds(t, c, xds.ListenerType, "l1", "l2", "l3")
+			holds(t, c, xds.RouteType, "r1", "r2", "r3", "r4")
+			holds(t, c, xds.ClusterType, "a", "b", "c")
+			holds(t, c, xds.EndpointType, "a", "b-service")
+
+			set(t, snaps, snapshot(t, "2",
+				listener("l1", "r1"),
+				route("r1", to("d")), route("r2", to("b")), route("r3", to("c")), route("r4", to("c")),
+				eds("a", ""), eds("d", ""),
+				load("a", 2), load("b-service", 1), load("d", 1)))
+			wait(t, c, "second", func(c *Client) bool {
+				return c.Version(xds.EndpointType) != "" && c.Len(xds.ListenerType) == 1 && c.Len(xds.EndpointType) == 2 &&
+					c.Len(xds.RouteType) == 1 && c.Complete() && string(body(c, xds.EndpointType, "a")) == string(wire(load("a", 2)))
+			})
+			holds(t, c, xds.RouteType, "r1")
+			holds(t, c, xds.ClusterType, "a", "d")
+			holds(t, c, xds.EndpointType, "a", "d")
+			if n, wild := c.Names(xds.ClusterType); len(n) != 0 || !wild {
+				t.Errorf("clusters asked for: %q, %v", n, wild)
+			}
+			noViolations(t, c)
+		})
+	}
+}
+
+// gRPC asks for one listener and what follows from it, and no more.
+func TestGRPCFollowsOneListener(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			snaps := snapshots(t)
+			set(t, snaps, snapshot(t, "1",
+				apiListener("svc", "r1"), apiListener("other", "r2"),
+				route("r1", to("a"), weighted("b", "agg")), route("r2", to("z")),
+				eds("a", ""), eds("b", "b-service"), aggregate("agg", "m1", "m2"), eds("m1", ""), static("m2"), eds("z", ""),
+				load("a", 1), load("b-service", 1), load("m1", 1), load("z", 1)))
+			o := newOrigin(t, snaps)
+			c := run(t, ClientConfig{Target: o.target, Variant: v, Behaviour: GRPC, Listener: "svc"})
+			wait(t, c, "first", func(c *Client) bool { return c.Len(xds.EndpointType) == 3 && c.Complete() })
+			holds(t, c, xds.ListenerType, "svc")
+			holds(t, c, xds.RouteType, "r1")
+			holds(t, c, xds.ClusterType, "a", "b", "agg", "m1", "m2")
+			holds(t, c, xds.EndpointType, "a", "b-service", "m1")
+
+			set(t, snaps, snapshot(t, "2",
+				apiListener("svc", "r1"), route("r1", to("a")),
+				eds("a", "elsewhere"), load("elsewhere", 1)))
+			wait(t, c, "second", func(c *Client) bool {
+				_, ok := c.Get(xds.EndpointType, "elsewhere")
+				return ok && c.Len(xds.ClusterType) == 1
+			})
+			holds(t, c, xds.ClusterType, "a")
+			holds(t, c, xds.EndpointType, "elsewhere")
+
+			// Without its listener nothing is left, and all names are given up.
+			set(t, snaps, snapshot(t, "3", apiListener("other", "r2"), route("r1", to("a")),
+				eds("a", "elsewhere"), load("elsewhere", 1)))
+			wait(t, c, "third", func(c *Client) bool { return c.Len(xds.ListenerType) == 0 })
+			for _, typ := range []xds.TypeURL{xds.RouteType, xds.ClusterType, xds.EndpointType} {
+				if n, wild := c.Names(typ); len(n) != 0 || wild {
+					t.Errorf("%s still asked for: %q, %v", label(typ), n, wild)
+				}
+				holds(t, c, typ)
+			}
+			noViolations(t, c)
+		})
+	}
+}
+
+// The ACK of clusters waits for load assignments, which are asked for
+// meanwhile; a changed cluster is cold again.
+func TestWithheldACKOfClusters(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			s := newScript(t)
+			c := run(t, ClientConfig{Target: s.target, Variant: v, WarmTimeout: time.Hour})
+			p := s.accept(t, v)
+			p.expect(t, xds.ClusterType)
+			p.expect(t, xds.ListenerType)
+			p.send(t, xds.ClusterType, "1", "c1", eds("a", ""), eds("b", ""), static("s"))
+			if q := p.expect(t, xds.EndpointType); !equal(q.names, "a", "b") {
+				t.Fatalf("load assignments asked for: %q", q.names)
+			}
+			p.send(t, xds.EndpointType, "1", "e1", load("a", 1))
+			if q := p.next(t); q.typ != xds.EndpointType || q.nonce != "e1" {
+				t.Fatalf("after the first load assignment: %+v", q)
+			}
+			if c.Complete() {
+				t.Error("complete with a cold cluster")
+			}
+			p.send(t, xds.EndpointType, "2", "e2", load("b", 1))
+			got := []ask{p.next(t), p.next(t)}
+			if got[0].typ != xds.ClusterType || got[0].nonce != "c1" || got[0].err != "" ||
+				got[1].typ != xds.EndpointType || got[1].nonce != "e2" {
+				t.Fatalf("after the last load assignment: %+v", got)
+			}
+			wait(t, c, "complete", func(c *Client) bool { return c.TypeCounters(xds.ClusterType).Acks == 1 })
+
+			// b changes: cold, although its load assignment is held.
+			changed := eds("b", "")
+			changed.AltStatName = "changed"
+			if v == SotW {
+				p.send(t, xds.ClusterType, "2", "c2", eds("a", ""), changed)
+				if q := p.next(t); q.typ != xds.EndpointType || q.nonce != "e2" || !equal(q.names, "a", "b") {
+					t.Fatalf("a changed cluster does not ask again: %+v", q)
+				}
+			} else {
+				p.send(t, xds.ClusterType, "2", "c2", changed)
+			}
+			p.send(t, xds.EndpointType, "3", "e3", load("b", 1))
+			if q := p.next(t); q.typ != xds.ClusterType || q.nonce != "c2" {
+				t.Fatalf("the changed cluster's ACK: %+v", q)
+			}
+			p.expect(t, xds.EndpointType)
+			if n := c.TypeCounters(xds.EndpointType).Resends; n != 1 {
+				t.Errorf("resends %d, want 1", n)
+			}
+			noViolations(t, c)
+		})
+	}
+}
+
+// A load assignment that does not come is given up after WarmTimeout.
+func TestWarmTimeout(t *testing.T) {
+	s := newScript(t)
+	c := run(t, ClientConfig{Target: s.target, Variant: Delta, WarmTimeout: 20 * time.Millisecond, ListenersLast: true})
+	p := s.accept(t, Delta)
+	p.expect(t, xds.ClusterType)
+	p.send(t, xds.ClusterType, "1", "c1", eds("a", ""))
+	p.expect(t, xds.EndpointType)
+	p.expect(t, xds.ListenerType)
+	if q := p.next(t); q.typ != xds.ClusterType || q.nonce != "c1" {
+		t.Fatalf("after the timeout: %+v", q)
+	}
+	if n := c.TypeCounters(xds.ClusterType).TimedOut; n != 1 {
+		t.Errorf("timed out: %d, want 1", n)
+	}
+}
+
+// What cannot be decoded is refused, and what was held stays.
+func TestUndecodableIsRefused(t *testing.T) {
+	s := newScript(t)
+	c := run(t, ClientConfig{Target: s.target, Variant: Delta})
+	p := s.accept(t, Delta)
+	p.expect(t, xds.ClusterType)
+	p.expect(t, xds.ListenerType)
+	bad := &listenerv3.Listener{Name: "l"}
+	bad.ProtoReflect().SetUnknown([]byte{0x1a, 0x02, 0x0a, 0x7f}) // field 3 with a broken inside
+	p.send(t, xds.ListenerType, "1", "1", bad)
+	if q := p.next(t); q.err == "" || q.nonce != "1" {
+		t.Fatalf("answer: %+v", q)
+	}
+	holds(t, c, xds.ListenerType)
+	if n := c.Counters().Nacks; n != 1 {
+		t.Errorf("%d NACKs", n)
+	}
+}
+
+func body(c *Client, t xds.TypeURL, name string) []byte {
+	r, _ := c.Get(t, name)
+	return r.Body
+}
+
+func wire(m proto.Message) []byte {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}

@@ -1,0 +1,239 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	aggregatev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"xdsrelay/internal/xds"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var variants = []Variant{SotW, Delta}
+
+// listen serves ads on loopback until the test ends.
+func listen(t *testing.T, ads discoveryv3.AggregatedDiscoveryServiceServer) (target string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := grpc.NewServer()
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(srv, ads)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = srv.Serve(l)
+	}()
+	t.Cleanup(func() {
+		srv.Stop()
+		<-done
+	})
+	return l.Addr().String()
+}
+
+// origin is go-control-plane's server, and what it was asked.
+type origin struct {
+	target string
+	mu     sync.Mutex
+	sotw   []*discoveryv3.DiscoveryRequest
+	delta  []*discoveryv3.DeltaDiscoveryRequest
+}
+
+func newOrigin(t *testing.T, c cache.Cache) *origin {
+	t.Helper()
+	o := new(origin)
+	ctx, cancel := context.WithCancel(context.Background())
+	srv := server.NewServer(ctx, c, server.CallbackFuncs{
+		StreamRequestFunc: func(_ int64, r *discoveryv3.DiscoveryRequest) error {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			o.sotw = append(o.sotw, proto.Clone(r).(*discoveryv3.DiscoveryRequest))
+			return nil
+		},
+		StreamDeltaRequestFunc: func(_ int64, r *discoveryv3.DeltaDiscoveryRequest) error {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			o.delta = append(o.delta, proto.Clone(r).(*discoveryv3.DeltaDiscoveryRequest))
+			return nil
+		},
+	})
+	o.target = listen(t, srv)
+	t.Cleanup(cancel)
+	return o
+}
+
+// run runs a client until the test ends.
+func run(t *testing.T, cfg ClientConfig) *Client {
+	t.Helper()
+	if cfg.Node == nil {
+		cfg.Node = &corev3.Node{Id: "n", Cluster: "c"}
+	}
+	cfg.Backoff = Backoff{Base: time.Millisecond, Max: 10 * time.Millisecond}
+	c, err := NewClient(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil && !cfg.NoReconnect {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	return c
+}
+
+func wait(t *testing.T, c *Client, what string, cond func(c *Client) bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := c.Wait(ctx, cond); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+func noViolations(t *testing.T, c *Client) {
+	t.Helper()
+	if v := c.Violations(); len(v) > 0 {
+		t.Errorf("violations: %q", v)
+	}
+}
+
+func holds(t *testing.T, c *Client, typ xds.TypeURL, want ...string) {
+	t.Helper()
+	var got []string
+	for name := range c.Held(typ) {
+		got = append(got, name)
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("%s held: %q, want %q", label(typ), got, want)
+	}
+}
+
+// Resources.
+
+func pack(m proto.Message) *anypb.Any {
+	a, err := anypb.New(m)
+	if err != nil {
+		panic(err)
+	}
+	return a
+}
+
+var adsSource = &corev3.ConfigSource{ResourceApiVersion: corev3.ApiVersion_V3,
+	ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}}}
+
+func eds(name, service string) *clusterv3.Cluster {
+	return &clusterv3.Cluster{Name: name, ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+		EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{EdsConfig: adsSource, ServiceName: service}}
+}
+
+func static(name string) *clusterv3.Cluster {
+	return &clusterv3.Cluster{Name: name, ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}}
+}
+
+func aggregate(name string, members ...string) *clusterv3.Cluster {
+	return &clusterv3.Cluster{Name: name, ClusterDiscoveryType: &clusterv3.Cluster_ClusterType{
+		ClusterType: &clusterv3.Cluster_CustomClusterType{Name: "envoy.clusters.aggregate",
+			TypedConfig: pack(&aggregatev3.ClusterConfig{Clusters: members})}}}
+}
+
+func load(name string, port uint32) *endpointv3.ClusterLoadAssignment {
+	return &endpointv3.ClusterLoadAssignment{ClusterName: name, Policy: &endpointv3.ClusterLoadAssignment_Policy{
+		DropOverloads: []*endpointv3.ClusterLoadAssignment_Policy_DropOverload{{Category: fmt.Sprint(port)}}}}
+}
+
+func manager(rds string) *anypb.Any {
+	return pack(&hcmv3.HttpConnectionManager{RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{
+		Rds: &hcmv3.Rds{RouteConfigName: rds, ConfigSource: adsSource}}})
+}
+
+func filter(rds string) *listenerv3.FilterChain {
+	return &listenerv3.FilterChain{Filters: []*listenerv3.Filter{{Name: "hcm",
+		ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: manager(rds)}}}}
+}
+
+func listener(name string, rds ...string) *listenerv3.Listener {
+	l := &listenerv3.Listener{Name: name}
+	for _, r := range rds {
+		l.FilterChains = append(l.FilterChains, filter(r))
+	}
+	return l
+}
+
+func apiListener(name, rds string) *listenerv3.Listener {
+	return &listenerv3.Listener{Name: name, ApiListener: &listenerv3.ApiListener{ApiListener: manager(rds)}}
+}
+
+func to(cluster string) *routev3.Route {
+	return &routev3.Route{Action: &routev3.Route_Route{Route: &routev3.RouteAction{
+		ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster}}}}
+}
+
+func weighted(clusters ...string) *routev3.Route {
+	w := new(routev3.WeightedCluster)
+	for _, c := range clusters {
+		w.Clusters = append(w.Clusters, &routev3.WeightedCluster_ClusterWeight{Name: c})
+	}
+	return &routev3.Route{Action: &routev3.Route_Route{Route: &routev3.RouteAction{
+		ClusterSpecifier: &routev3.RouteAction_WeightedClusters{WeightedClusters: w}}}}
+}
+
+func route(name string, routes ...*routev3.Route) *routev3.RouteConfiguration {
+	return &routev3.RouteConfiguration{Name: name, VirtualHosts: []*routev3.VirtualHost{{Name: "v", Domains: []string{"*"}, Routes: routes}}}
+}
+
+func snapshot(t *testing.T, version string, resources ...types.Resource) *cache.Snapshot {
+	t.Helper()
+	byType := make(map[resource.Type][]types.Resource)
+	for _, r := range resources {
+		url := string("type.googleapis.com/" + r.(proto.Message).ProtoReflect().Descriptor().FullName())
+		byType[url] = append(byType[url], r)
+	}
+	s, err := cache.NewSnapshot(version, byType)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func snapshots(t *testing.T) cache.SnapshotCache {
+	t.Helper()
+	// Not "ADS" in go-control-plane's sense, which withholds answers until all
+	// that a node has is asked for.
+	return cache.NewSnapshotCache(false, cache.IDHash{}, nil)
+}
+
+func set(t *testing.T, c cache.SnapshotCache, s *cache.Snapshot) {
+	t.Helper()
+	if err := c.SetSnapshot(context.Background(), "n", s); err != nil {
+		t.Fatal(err)
+	}
+}

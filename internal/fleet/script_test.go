@@ -1,0 +1,167 @@
+package fleet
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"xdsrelay/internal/xds"
+)
+
+// script is a server that does what a test says, also what no server may.
+type script struct {
+	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+	target string
+	peers  chan *peer
+}
+
+func newScript(t *testing.T) *script {
+	s := &script{peers: make(chan *peer, 16)}
+	s.target = listen(t, s)
+	return s
+}
+
+// ask is a request of either variant.
+type ask struct {
+	typ     xds.TypeURL
+	node    *corev3.Node
+	version string
+	nonce   string
+	err     string
+	names   []string // SotW: all; incremental: subscribed
+	drop    []string
+	initial map[string]string
+}
+
+// peer is a client's stream, seen from the server. One goroutine uses it.
+type peer struct {
+	variant Variant
+	asks    chan ask
+	end     chan error // ends the stream
+	out     func(proto.Message) error
+	ctx     context.Context
+}
+
+func (s *script) StreamAggregatedResources(st discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	return s.serve(&peer{variant: SotW, ctx: st.Context(), out: func(m proto.Message) error { return st.SendMsg(m) }},
+		func() (ask, error) {
+			r, err := st.Recv()
+			return ask{typ: xds.TypeURL(r.GetTypeUrl()), node: r.GetNode(), version: r.GetVersionInfo(), nonce: r.GetResponseNonce(),
+				err: r.GetErrorDetail().GetMessage(), names: r.GetResourceNames()}, err
+		})
+}
+
+func (s *script) DeltaAggregatedResources(st discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	return s.serve(&peer{variant: Delta, ctx: st.Context(), out: func(m proto.Message) error { return st.SendMsg(m) }},
+		func() (ask, error) {
+			r, err := st.Recv()
+			return ask{typ: xds.TypeURL(r.GetTypeUrl()), node: r.GetNode(), nonce: r.GetResponseNonce(),
+				err: r.GetErrorDetail().GetMessage(), names: r.GetResourceNamesSubscribe(),
+				drop: r.GetResourceNamesUnsubscribe(), initial: r.GetInitialResourceVersions()}, err
+		})
+}
+
+func (s *script) serve(p *peer, recv func() (ask, error)) error {
+	p.asks, p.end = make(chan ask, 256), make(chan error, 1)
+	s.peers <- p
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			a, err := recv()
+			if err != nil {
+				return
+			}
+			p.asks <- a
+		}
+	}()
+	select {
+	case err := <-p.end:
+		return err
+	case <-done:
+		return nil
+	}
+}
+
+func (s *script) accept(t *testing.T, v Variant) *peer {
+	t.Helper()
+	select {
+	case p := <-s.peers:
+		if p.variant != v {
+			t.Fatalf("a stream of %s, want %s", p.variant, v)
+		}
+		return p
+	case <-time.After(20 * time.Second):
+		t.Fatal("no stream came")
+		return nil
+	}
+}
+
+// next is the client's next request.
+func (p *peer) next(t *testing.T) ask {
+	t.Helper()
+	select {
+	case a := <-p.asks:
+		return a
+	case <-time.After(20 * time.Second):
+		t.Fatal("no request came")
+		return ask{}
+	}
+}
+
+// expect is the client's next request, which has to be of type typ.
+func (p *peer) expect(t *testing.T, typ xds.TypeURL) ask {
+	t.Helper()
+	a := p.next(t)
+	if a.typ != typ {
+		t.Fatalf("request of %s: %+v, want one of %s", label(a.typ), a, label(typ))
+	}
+	return a
+}
+
+// send sends resources under a version; in incremental it is the version of
+// each of them too.
+func (p *peer) send(t *testing.T, typ xds.TypeURL, version, nonce string, resources ...proto.Message) {
+	t.Helper()
+	if p.variant == SotW {
+		r := &discoveryv3.DiscoveryResponse{TypeUrl: string(typ), VersionInfo: version, Nonce: nonce}
+		for _, m := range resources {
+			r.Resources = append(r.Resources, anyOf(typ, m))
+		}
+		p.post(t, r)
+		return
+	}
+	p.sendDelta(t, typ, version, nonce, nil, resources...)
+}
+
+func (p *peer) sendDelta(t *testing.T, typ xds.TypeURL, version, nonce string, removed []string, resources ...proto.Message) {
+	t.Helper()
+	r := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(typ), SystemVersionInfo: version, Nonce: nonce, RemovedResources: removed}
+	for _, m := range resources {
+		a := anyOf(typ, m)
+		r.Resources = append(r.Resources, &discoveryv3.Resource{Name: string(fieldOne(a.GetValue())), Version: version, Resource: a})
+	}
+	p.post(t, r)
+}
+
+func anyOf(typ xds.TypeURL, m proto.Message) *anypb.Any {
+	if a, ok := m.(*anypb.Any); ok {
+		return a
+	}
+	return &anypb.Any{TypeUrl: string(typ), Value: wire(m)}
+}
+
+func (p *peer) post(t *testing.T, m proto.Message) {
+	t.Helper()
+	if err := p.out(m); err != nil {
+		t.Fatalf("send: %v", err)
+	}
+}
+
+func equal(got []string, want ...string) bool { return slices.Equal(got, want) }
