@@ -53,10 +53,11 @@ func (b *Builder) Apply(u Update) bool {
 		b.origin, b.dirty = u.Origin, true
 		b.version = u.Version
 	}
-	if u.Wildcard && !b.answered {
-		b.answered, b.dirty = true, true
-	}
 	changed := false
+	if u.Wildcard && !b.answered { // what it leaves out is now absent (P11)
+		b.answered, b.dirty = true, true
+		changed = true
+	}
 	for _, r := range u.Changed {
 		e, _ := b.entries.Get(r.Name)
 		part := &e.named

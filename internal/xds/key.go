@@ -61,6 +61,7 @@ func ParseKey(s string) (Key, bool) {
 	if s == "" {
 		return Key{}, false
 	}
+	whole := s
 	var elements []string
 	for {
 		var e string
@@ -85,7 +86,8 @@ func ParseKey(s string) (Key, bool) {
 		}
 		elements = append(elements, e)
 		if s == "" {
-			return NewKey(elements...), true
+			k := NewKey(elements...)
+			return k, k.String() == whole
 		}
 		if s[0] != '/' {
 			return Key{}, false

@@ -10,7 +10,9 @@ import (
 	"slices"
 	"strings"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 )
 
 // MaxNameBytes bounds a resource name (P28): a longer one from a client is
@@ -87,8 +89,15 @@ func (r *Resource) Same(o *Resource) bool {
 
 // Any returns the wire form of the google.protobuf.Any; not to be changed.
 func (r *Resource) Any() []byte {
-	_, n := protowire.ConsumeVarint(r.body[1:])
-	return r.body[1+n:]
+	return anyOf(r.body)
+}
+
+// anyOf returns the value of a body, whose tag an origin may have written
+// longer than needed.
+func anyOf(body []byte) []byte {
+	_, _, tag := protowire.ConsumeTag(body)
+	_, size := protowire.ConsumeVarint(body[tag:])
+	return body[tag+size:]
 }
 
 // TypeURL is the type of the body.
@@ -133,8 +142,7 @@ func (r *Raw) Take(t Type, held *Resource) *Resource {
 		renamed.OriginVersion = strings.Clone(r.OriginVersion)
 		return &renamed
 	}
-	_, n := protowire.ConsumeVarint(r.body[1:])
-	url, value, _ := splitAny(r.body[1+n:])
+	url, value, _ := splitAny(anyOf(r.body))
 	whole := append(bytes.Clone(r.body), r.extra...)
 	out := &Resource{
 		Name:          strings.Clone(r.Name),
@@ -220,7 +228,10 @@ func cutSotW(t Type, whole, anyWire []byte) (Raw, error) {
 	if url == wrapperType {
 		return cutDelta(t, value)
 	}
-	name, ok := selfName(value)
+	name, ok, err := selfName(value)
+	if err != nil {
+		return Raw{}, fmt.Errorf("%w: a %s: %w", ErrUnreadable, url, err)
+	}
 	if !ok {
 		return Raw{}, fmt.Errorf("%w: field 1 of a %s is no string", ErrNameless, url)
 	}
@@ -257,8 +268,14 @@ func cutDelta(t Type, wire []byte) (Raw, error) {
 	if err != nil {
 		return r, fmt.Errorf("%w: %w", ErrUnreadable, err)
 	}
-	if !validName([]byte(r.Name)) {
-		return r, fmt.Errorf("%w: name is not UTF-8", ErrUnreadable)
+	if !validName([]byte(r.Name)) || !validName([]byte(r.OriginVersion)) {
+		return r, fmt.Errorf("%w: resource %q: %w", ErrUnreadable, r.Name, errUTF8)
+	}
+	// What passes through must not cost a client the whole response.
+	if len(r.extra) > 0 {
+		if err := proto.Unmarshal(r.extra, new(discoveryv3.Resource)); err != nil {
+			return r, fmt.Errorf("%w: resource %q: %w", ErrUnreadable, r.Name, err)
+		}
 	}
 	return r, r.check(t, anyWire)
 }
@@ -269,6 +286,9 @@ func splitAny(b []byte) (url string, value []byte, ok bool) {
 		if typ == protowire.BytesType {
 			switch num {
 			case 1:
+				if !validName(val) {
+					return errUTF8
+				}
 				url = string(val)
 			case 2:
 				value = val
@@ -281,15 +301,15 @@ func splitAny(b []byte) (url string, value []byte, ok bool) {
 
 // selfName reads field 1 of a body, where all types that the protocol names,
 // and others by P3, keep their name.
-func selfName(value []byte) (name string, ok bool) {
-	err := eachField(value, func(num protowire.Number, typ protowire.Type, val, _ []byte) error {
+func selfName(value []byte) (name string, ok bool, err error) {
+	err = eachField(value, func(num protowire.Number, typ protowire.Type, val, _ []byte) error {
 		if num == 1 {
 			ok = typ == protowire.BytesType && validName(val)
 			name = string(val)
 		}
 		return nil
 	})
-	return name, err == nil && ok && name != ""
+	return name, ok && name != "", err
 }
 
 // Fields of envoy.config.cluster.v3.Cluster that say which load assignment it

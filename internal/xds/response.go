@@ -37,6 +37,10 @@ func ParseResponse(v Variant, msg []byte) (*Response, error) {
 		if typ != protowire.BytesType {
 			return nil
 		}
+		removed := v == Delta && num == respRemoved
+		if (num == respVersion || num == respTypeURL || num == respNonce || removed) && !validName(val) {
+			return errUTF8 // requests to this origin, or responses to clients, could not hold it
+		}
 		switch num {
 		case respVersion:
 			r.Version = string(val)
@@ -47,13 +51,13 @@ func ParseResponse(v Variant, msg []byte) (*Response, error) {
 		case respNonce:
 			r.Nonce = string(val)
 		case respRemoved:
-			if v == Delta {
+			if removed {
 				r.Removed = append(r.Removed, string(val))
 			}
 		}
 		if num == respControlPlane[v] {
 			_ = eachField(val, func(num protowire.Number, _ protowire.Type, val, _ []byte) error {
-				if num == 1 {
+				if num == 1 && validName(val) {
 					r.Origin = string(val)
 				}
 				return nil
@@ -136,7 +140,13 @@ func (b *Body) Encode() []byte {
 }
 
 func (b *Body) size() int {
-	n := fieldSize(len(b.Version)) + fieldSize(len(b.Type)) + fieldSize(fieldSize(len(b.Identifier)))
+	n := fieldSize(len(b.Type))
+	if b.Version != "" {
+		n += fieldSize(len(b.Version))
+	}
+	if b.Identifier != "" {
+		n += fieldSize(fieldSize(len(b.Identifier)))
+	}
 	for _, r := range b.Resources {
 		if b.Variant == SotW {
 			n += len(r.body)
@@ -163,4 +173,6 @@ func appendString(b []byte, num protowire.Number, s string) []byte {
 }
 
 // AppendNonce appends the nonce field that completes a body.
-func AppendNonce(dst []byte, nonce string) []byte { return appendString(dst, respNonce, nonce) }
+func AppendNonce(dst, nonce []byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(dst, respNonce, protowire.BytesType), nonce)
+}

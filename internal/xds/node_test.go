@@ -1,0 +1,271 @@
+package xds
+
+import (
+	"bytes"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	xdscorev3 "github.com/cncf/xds/go/xds/core/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+func marshal(t testing.TB, m proto.Message) []byte {
+	t.Helper()
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func someNode() *corev3.Node {
+	return &corev3.Node{
+		Id: "n1", Cluster: "edge", UserAgentName: "envoy", ClientFeatures: []string{"f1", "f2"},
+		Locality: &corev3.Locality{Zone: "z"},
+		Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{"k": structpb.NewStringValue("v")}},
+	}
+}
+
+func params(kv ...string) map[string]*xdscorev3.ContextParams {
+	out := map[string]*xdscorev3.ContextParams{}
+	for i := 0; i < len(kv); i += 2 {
+		out[kv[i]] = &xdscorev3.ContextParams{Params: map[string]string{"p": kv[i+1]}}
+	}
+	return out
+}
+
+func TestNodeIsReadOnTheWire(t *testing.T) {
+	var table NodeTable
+	raw := marshal(t, someNode())
+	n, err := table.Intern(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n.ID != "n1" || n.Cluster != "edge" || n.UserAgent != "envoy" || !slices.Equal(n.Features, []string{"f1", "f2"}) {
+		t.Errorf("read %+v", n)
+	}
+	if !n.Supports("f2") || n.Supports("f3") {
+		t.Error("features are wrong")
+	}
+	m, err := n.Decode()
+	if err != nil || !proto.Equal(m, someNode()) {
+		t.Errorf("decoded %v, %v", m, err)
+	}
+	if !bytes.Equal(n.Bytes(), raw) || &n.Bytes()[0] == &raw[0] {
+		t.Error("the bytes are other than they came, or not a copy")
+	}
+	// The message's buffer is used again by the transport.
+	clear(raw)
+	if m, err = n.Decode(); err != nil || m.Id != "n1" {
+		t.Error("the node changed with the buffer that it came in")
+	}
+}
+
+func TestMalformedNodes(t *testing.T) {
+	var table NodeTable
+	for name, raw := range map[string][]byte{
+		"cut":             {0x0a, 5, 'a'},
+		"no tag":          {0x80},
+		"field 0":         {0x00, 0x00},
+		"group's end":     {0x0c},
+		"invalid UTF-8":   {0x0a, 1, 0xff},
+		"metadata is cut": {0x1a, 2, 0x0a, 9},
+	} {
+		if n, err := table.Intern(raw); err == nil || !strings.HasPrefix(err.Error(), "node: ") {
+			t.Errorf("%s: %v, %v", name, n, err)
+		}
+	}
+	if table.Len() != 0 {
+		t.Errorf("%d malformed nodes are kept", table.Len())
+	}
+	good := marshal(t, someNode())
+	if _, err := MergeDynamic(good, []byte{0x0a, 5}); err == nil {
+		t.Error("a malformed later node is merged")
+	}
+	if _, err := MergeDynamic([]byte{0x0a, 5}, good); err == nil {
+		t.Error("a malformed node is merged into")
+	}
+}
+
+// A later node counts for its dynamic_parameters and nothing else.
+func TestP1_MergeDynamic(t *testing.T) {
+	first := someNode()
+	first.DynamicParameters = params("a", "1", "b", "2")
+	later := &corev3.Node{Id: "other", Cluster: "other", ClientFeatures: []string{"f9"}, DynamicParameters: params("a", "3")}
+	got, err := MergeDynamic(marshal(t, first), marshal(t, later))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := someNode()
+	want.DynamicParameters = later.DynamicParameters
+	m := new(corev3.Node)
+	if err := proto.Unmarshal(got, m); err != nil || !proto.Equal(m, want) {
+		t.Errorf("merged to %v, %v", m, err)
+	}
+
+	// The same parameters in a different node: not even a new slice.
+	raw := marshal(t, first)
+	later.DynamicParameters = first.DynamicParameters
+	if got, err = MergeDynamic(raw, marshal(t, later)); err != nil || &got[0] != &raw[0] || len(got) != len(raw) {
+		t.Errorf("equal parameters made another node, %v", err)
+	}
+
+	// None any more.
+	later.DynamicParameters = nil
+	if got, err = MergeDynamic(raw, marshal(t, later)); err != nil {
+		t.Fatal(err)
+	}
+	m = new(corev3.Node)
+	if err := proto.Unmarshal(got, m); err != nil || !proto.Equal(m, someNode()) {
+		t.Errorf("merged to %v, %v", m, err)
+	}
+	if !bytes.Equal(raw, marshal(t, first)) {
+		t.Error("the first node's bytes were written to")
+	}
+}
+
+func TestP58_WithFeatures(t *testing.T) {
+	raw := marshal(t, someNode())
+	was := bytes.Clone(raw)
+	m := new(corev3.Node)
+	if err := proto.Unmarshal(WithFeatures(raw, "x", "y"), m); err != nil {
+		t.Fatal(err)
+	}
+	want := someNode()
+	want.ClientFeatures = []string{"x", "y"}
+	if !proto.Equal(m, want) {
+		t.Errorf("%v", m)
+	}
+	m = new(corev3.Node)
+	if err := proto.Unmarshal(WithFeatures(raw), m); err != nil || len(m.ClientFeatures) != 0 || m.Id != "n1" {
+		t.Errorf("without features: %v, %v", m, err)
+	}
+	if !bytes.Equal(raw, was) {
+		t.Error("the node's bytes were written to")
+	}
+}
+
+func TestNodesAreInterned(t *testing.T) {
+	var table NodeTable
+	raw := marshal(t, someNode())
+	other := append(bytes.Clone(raw), protowire.AppendString(protowire.AppendTag(nil, 7, protowire.BytesType), "1.30")...)
+	a, err := table.Intern(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := table.Intern(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a == b || table.Len() != 2 {
+		t.Errorf("two contents, %d nodes", table.Len())
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 200 {
+				if n, err := table.Intern(bytes.Clone(raw)); n != a || err != nil {
+					t.Errorf("another node for the same content, %v", err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	runtime.KeepAlive(a)
+	runtime.KeepAlive(b)
+}
+
+// First comers of one content at once get one node.
+func TestNodesAreInternedOnceInARace(t *testing.T) {
+	for round := range 50 {
+		var table NodeTable
+		raw := marshal(t, &corev3.Node{Id: fmt.Sprint(round)})
+		nodes := make([]*Node, 8)
+		var wg sync.WaitGroup
+		for i := range nodes {
+			wg.Go(func() { nodes[i], _ = table.Intern(raw) })
+		}
+		wg.Wait()
+		for _, n := range nodes {
+			if n == nil || n != nodes[0] {
+				t.Fatal("several nodes of one content")
+			}
+		}
+	}
+}
+
+// A node that nobody holds leaves the table; one that is held stays itself.
+func TestUnusedNodesAreReleased(t *testing.T) {
+	var table NodeTable
+	keep, err := table.Intern([]byte("\x0a\x04kept"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 1000 {
+		if _, err := table.Intern(marshal(t, &corev3.Node{Id: fmt.Sprint("n", i), Cluster: strings.Repeat("c", 100)})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Cleanups run on a goroutine of the runtime after a collection: each
+	// collection and yield brings it nearer.
+	for i := 0; table.Len() > 1; i++ {
+		if i == 10000 {
+			t.Fatalf("%d nodes are left, 1 is held", table.Len())
+		}
+		runtime.GC()
+		runtime.Gosched()
+	}
+	again, err := table.Intern([]byte("\x0a\x04kept"))
+	if err != nil || again != keep {
+		t.Errorf("the node that was held is another now, %v", err)
+	}
+	runtime.KeepAlive(keep)
+}
+
+func FuzzNode(f *testing.F) {
+	f.Add([]byte("\x0a\x02n1\x12\x04edge"), []byte("\x62\x05\x0a\x01a\x12\x00"))
+	f.Add([]byte("\x0a\x05a"), []byte{})
+	f.Add([]byte("\x52\x01x\x52\x01y\x62\x03\x0a\x01a"), []byte("\x62\x00"))
+	f.Fuzz(func(t *testing.T, raw, later []byte) {
+		var table NodeTable
+		n, err := table.Intern(raw)
+		m := new(corev3.Node)
+		if bad := proto.Unmarshal(raw, m); (bad == nil) != (err == nil) {
+			t.Fatalf("Intern: %v, Unmarshal: %v", err, bad)
+		}
+		if err != nil {
+			return
+		}
+		if n.ID != m.Id || n.Cluster != m.Cluster || n.UserAgent != m.UserAgentName || !slices.Equal(n.Features, m.ClientFeatures) {
+			t.Fatalf("%+v of %v", n, m)
+		}
+		featured := new(corev3.Node)
+		if err := proto.Unmarshal(WithFeatures(raw, "z"), featured); err != nil {
+			t.Fatal(err)
+		}
+		// What is no feature but has its number goes as well.
+		m.ProtoReflect().SetUnknown(nil)
+		featured.ProtoReflect().SetUnknown(nil)
+		if m.ClientFeatures = []string{"z"}; !proto.Equal(featured, m) {
+			t.Fatalf("with features: %v, want %v", featured, m)
+		}
+		if proto.Unmarshal(later, new(corev3.Node)) != nil {
+			return
+		}
+		merged, err := MergeDynamic(raw, later)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := table.Intern(merged); err != nil {
+			t.Fatalf("the merged node: %v", err)
+		}
+	})
+}

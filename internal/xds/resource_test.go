@@ -1,0 +1,370 @@
+package xds
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"math/big"
+	"slices"
+	"strings"
+	"testing"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"pgregory.net/rapid"
+)
+
+// widget is a type that this program has never heard of.
+const widget TypeURL = "type.googleapis.com/acme.Widget"
+
+// wire is a message on the wire: a number and its value, in turn, the value a
+// string or bytes, or an int for a varint.
+func wire(fields ...any) []byte {
+	var b []byte
+	for i := 0; i < len(fields); i += 2 {
+		num := protowire.Number(fields[i].(int))
+		switch v := fields[i+1].(type) {
+		case int:
+			b = protowire.AppendVarint(protowire.AppendTag(b, num, protowire.VarintType), uint64(v))
+		case string:
+			b = protowire.AppendString(protowire.AppendTag(b, num, protowire.BytesType), v)
+		case []byte:
+			b = protowire.AppendBytes(protowire.AppendTag(b, num, protowire.BytesType), v)
+		}
+	}
+	return b
+}
+
+func anyWire(url TypeURL, value []byte) []byte { return wire(1, string(url), 2, value) }
+
+// newRes makes a resource of url with this name, whose content differs with
+// content.
+func newRes(t testing.TB, url TypeURL, name, content string) *Resource {
+	t.Helper()
+	value := wire(1, name)
+	if content != "" {
+		value = wire(1, name, 99, content)
+	}
+	r, err := NewResource(TypeOf(url), name, anyWire(url, value))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// one parses a response with a single resource and takes it.
+func one(t testing.TB, v Variant, url TypeURL, resource []byte) *Resource {
+	t.Helper()
+	r, err := ParseResponse(v, wire(4, string(url), 2, resource))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Resources) != 1 || !r.Resources[0].HasBody() {
+		t.Fatalf("%d resources", len(r.Resources))
+	}
+	return r.Resources[0].Take(TypeOf(url), nil)
+}
+
+// The versions are fixed for ever: clients come back with them after years, to
+// other builds. The values were computed by another program; a change of the
+// code that needs a change here is wrong.
+func TestP61_GoldenVersions(t *testing.T) {
+	long := strings.Repeat("n", 200)
+	for _, c := range []struct {
+		what            string
+		url             TypeURL
+		name            string
+		value           []byte
+		aliases         []string
+		version, member string
+	}{
+		{"a cluster", ClusterType, "c1", wire(1, "c1"), nil,
+			"c0e43290248270c8f8b5538488889df9", "7c35c856ebbc8dbcee2a27ea8af4a902"},
+		{"another content", ClusterType, "c1", wire(1, "c1", 2, 3), nil,
+			"bd6ab20acff2c0557935d9dbc1652a1c", "3963488adf4e7e04cbbab38a055e15a9"},
+		{"a load assignment", EndpointType, "e1", wire(1, "e1"), nil,
+			"5caab8aa86018ce1a8cc5944dcaea386", "567f2c7c4367a728bdf0f71f6ed9ce58"},
+		{"aliases", VHostType, "v1", wire(1, "v1"), []string{"a.example", "b.example"},
+			"f4a99a8b94ce84a4a3918c512f126192", "e97037fa45bfec18d6b3716da09559f6"},
+		{"no aliases", VHostType, "v1", wire(1, "v1"), nil,
+			"7e3e4729e52c92eef3e8d152e62975d2", "4077c9fb5c9552b6b009fa4edc35d693"},
+		{"an unknown type", widget, "größe", wire(1, "größe"), nil,
+			"21348ad8644a8f40088d566732c8e0ae", "dc905119e08ac3f48b52ad16ae69b3db"},
+		{"a length of two bytes", widget, long, wire(1, long), nil,
+			"e674e8ba82c748b72de7dd55b33c8aad", "63728141a58950b33f78e3bea6a163f8"},
+	} {
+		resource := wire(3, c.name, 1, "the origin's", 2, anyWire(c.url, c.value))
+		for _, a := range c.aliases {
+			resource = append(resource, wire(4, a)...)
+		}
+		r := one(t, Delta, c.url, resource)
+		if got := r.Version.String(); got != c.version {
+			t.Errorf("%s: version %s, want %s", c.what, got, c.version)
+		}
+		if got := r.member.String(); got != c.member {
+			t.Errorf("%s: member %s, want %s", c.what, got, c.member)
+		}
+
+		// The documented parts, hashed by hand: url, value, aliases, each after
+		// its length.
+		h := sha256.New()
+		for _, p := range append([]string{string(c.url), string(c.value)}, c.aliases...) {
+			if n := len(p); n < 128 {
+				h.Write([]byte{byte(n)})
+			} else {
+				h.Write([]byte{byte(n&127 | 128), byte(n >> 7)})
+			}
+			h.Write([]byte(p))
+		}
+		if got := hex.EncodeToString(h.Sum(nil)[:16]); got != c.version {
+			t.Errorf("%s: by hand %s, want %s", c.what, got, c.version)
+		}
+		if len(c.aliases) > 0 {
+			continue
+		}
+		// The same, whichever way it came.
+		for how, other := range map[string]*Resource{
+			"in SotW": one(t, SotW, c.url, anyWire(c.url, c.value)),
+			"wrapped": one(t, SotW, c.url, anyWire(wrapperType, resource)),
+			"Any written the other way round": one(t, Delta, c.url,
+				wire(2, wire(2, c.value, 1, string(c.url)), 3, c.name)),
+			"a tag longer than needed": one(t, Delta, c.url,
+				append(wire(3, c.name), append([]byte{0x92, 0x00}, wire(2, anyWire(c.url, c.value))[1:]...)...)),
+		} {
+			if other.Version != r.Version || other.Name != c.name || other.TypeURL() != c.url {
+				t.Errorf("%s %s: %s %s %s", c.what, how, other.TypeURL(), other.Name, other.Version)
+			}
+		}
+	}
+
+	b := NewBuilder(TypeOf(ClusterType))
+	b.Apply(Update{Wildcard: true, Changed: []*Resource{newRes(t, ClusterType, "c2", ""), newRes(t, ClusterType, "c1", "")}})
+	if s, _ := b.Snapshot(nil, 1); s.Version != "d5bacc503b711d30288b3174a1838740" {
+		t.Errorf("set of c1 and c2: %s", s.Version)
+	}
+}
+
+func TestP61_WhatVersionsAreMadeOf(t *testing.T) {
+	body := wire(2, anyWire(VHostType, wire(1, "v")))
+	resource := func(more ...any) *Resource {
+		return one(t, Delta, VHostType, append(wire(3, "v"), append(bytes.Clone(body), wire(more...)...)...))
+	}
+	plain := resource()
+	aliased := resource(4, "a", 4, "b")
+	if turned := resource(4, "b", 4, "a"); turned.Version != aliased.Version || !slices.Equal(turned.Aliases, []string{"a", "b"}) {
+		t.Error("the order of aliases makes a difference")
+	}
+	if aliased.Version == plain.Version || resource(4, "ab").Version == aliased.Version {
+		t.Error("aliases make no difference")
+	}
+	ttl := resource(6, marshal(t, durationpb.New(5e9)))
+	if ttl.Version != plain.Version {
+		t.Error("the TTL is part of the version")
+	}
+	if ttl.Same(plain) || plain.Same(ttl) {
+		t.Error("clients would not learn of a TTL")
+	}
+	if v := resource(1, "7"); v.Version != plain.Version || !v.Same(plain) || v.OriginVersion != "7" {
+		t.Errorf("the origin's version %q makes a difference", v.OriginVersion)
+	}
+	if resource(7, wire(1, 1)).Version != plain.Version {
+		t.Error("cache_control is part of the version")
+	}
+	if !plain.Same(plain) || plain.Same(nil) || (*Resource)(nil).Same(plain) || !(*Resource)(nil).Same(nil) {
+		t.Error("Same and nil")
+	}
+}
+
+// Sums of versions are sums mod 2^128, and so the same in every order.
+func TestP61_SumsOfVersions(t *testing.T) {
+	mod := new(big.Int).Lsh(big.NewInt(1), 128)
+	number := func(v Version) *big.Int { return new(big.Int).SetBytes(v[:]) }
+	versions := rapid.Custom(func(t *rapid.T) (v Version) {
+		copy(v[:], rapid.SliceOfN(rapid.OneOf(rapid.Byte(), rapid.SampledFrom([]byte{0, 0xff})), 16, 16).Draw(t, "bytes"))
+		return v
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := versions.Draw(t, "a"), versions.Draw(t, "b")
+		if got, want := number(a.add(b)), new(big.Int).Add(number(a), number(b)); got.Cmp(want.Mod(want, mod)) != 0 {
+			t.Fatalf("%s + %s = %x, want %x", a, b, got, want)
+		}
+		if got, want := number(a.sub(b)), new(big.Int).Sub(number(a), number(b)); got.Cmp(want.Mod(want, mod)) != 0 {
+			t.Fatalf("%s - %s = %x, want %x", a, b, got, want)
+		}
+		if a.add(b).sub(b) != a || a.sub(b).add(b) != a {
+			t.Fatal("adding and taking away changes something")
+		}
+	})
+}
+
+func TestP37_Follows(t *testing.T) {
+	eds := &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}
+	for _, c := range []struct {
+		what    string
+		cluster *clusterv3.Cluster
+		want    string
+	}{
+		{"service_name", &clusterv3.Cluster{Name: "c", ClusterDiscoveryType: eds,
+			EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{ServiceName: "s", EdsConfig: &corev3.ConfigSource{}}}, "s"},
+		{"its own name", &clusterv3.Cluster{Name: "c", ClusterDiscoveryType: eds,
+			EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{EdsConfig: &corev3.ConfigSource{}}}, "c"},
+		{"no config", &clusterv3.Cluster{Name: "c", ClusterDiscoveryType: eds}, "c"},
+		{"DNS", &clusterv3.Cluster{Name: "c", ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STRICT_DNS},
+			EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{ServiceName: "s"}}, ""},
+		{"static", &clusterv3.Cluster{Name: "c"}, ""},
+		{"a type of its own", &clusterv3.Cluster{Name: "c",
+			ClusterDiscoveryType: &clusterv3.Cluster_ClusterType{ClusterType: &clusterv3.Cluster_CustomClusterType{Name: "x"}}}, ""},
+	} {
+		r := one(t, SotW, ClusterType, anyWire(ClusterType, marshal(t, c.cluster)))
+		if r.Follows != c.want {
+			t.Errorf("%s: followed by %q, want %q", c.what, r.Follows, c.want)
+		}
+	}
+	// The same bytes under another type are no cluster.
+	if r := one(t, SotW, widget, anyWire(widget, marshal(t, &clusterv3.Cluster{Name: "c", ClusterDiscoveryType: eds}))); r.Follows != "" {
+		t.Errorf("a widget is followed by %q", r.Follows)
+	}
+}
+
+// Field 1 names a resource of a type that nobody here has heard of.
+func TestP3_UnknownTypesAreNamedByField1(t *testing.T) {
+	r := one(t, SotW, widget, anyWire(widget, wire(7, 1, 1, "w", 9, "x")))
+	if r.Name != "w" || r.Version.String() == "" {
+		t.Errorf("name %q", r.Name)
+	}
+	for what, value := range map[string][]byte{
+		"no field 1":    wire(2, "w"),
+		"a number":      wire(1, 5),
+		"empty":         wire(1, ""),
+		"invalid UTF-8": wire(1, "\xff"),
+	} {
+		_, err := ParseResponse(SotW, wire(4, string(widget), 5, "n", 2, anyWire(widget, value)))
+		wantFault(t, what, err, ErrNameless)
+		if err != nil && !strings.Contains(err.Error(), string(widget)) {
+			t.Errorf("%s: %v does not tell the type", what, err)
+		}
+	}
+	// Wrapped, it needs no field 1.
+	r = one(t, SotW, widget, anyWire(wrapperType, wire(3, "w", 2, anyWire(widget, wire(2, "x")))))
+	if r.Name != "w" {
+		t.Errorf("wrapped: name %q", r.Name)
+	}
+}
+
+// What a Resource holds beside its body comes out as it went in, and so do the
+// bytes of the Any, also where they are written in no usual way.
+func TestP39_BytesPassThrough(t *testing.T) {
+	oddAny := append(wire(77, "future", 2, wire(1, "v")), append(wire(1, string(VHostType)), 0xf8, 0x07, 0x81, 0x00)...)
+	extra := slices.Concat(
+		wire(4, "b", 4, "a"), wire(6, marshal(t, durationpb.New(3e9))), wire(7, wire(1, 1)),
+		wire(100, "unknown", 101, 300), []byte{0xab, 0x06, 0x08, 0x01, 0xac, 0x06}, // a group
+	)
+	r := one(t, Delta, VHostType, slices.Concat(wire(100, "first", 1, "9"), wire(3, "v", 2, oddAny), extra))
+	if want := slices.Concat(wire(100, "first"), extra); !bytes.Equal(r.extra, want) {
+		t.Errorf("extra\n%x, want\n%x", r.extra, want)
+	}
+	if !bytes.Equal(r.Any(), oddAny) {
+		t.Errorf("Any\n%x, want\n%x", r.Any(), oddAny)
+	}
+	if r.TypeURL() != VHostType || r.OriginVersion != "9" {
+		t.Errorf("type %s, origin's version %q", r.TypeURL(), r.OriginVersion)
+	}
+
+	body := (&Body{Variant: Delta, Type: VHostType, Resources: []*Resource{r}}).Encode()
+	got := fieldsOf(t, body, respResources)
+	if len(got) != 1 {
+		t.Fatalf("%d resources", len(got))
+	}
+	if want := slices.Concat(wire(3, "v", 1, r.Version.String(), 2, oddAny), r.extra); !bytes.Equal(got[0], want) {
+		t.Errorf("sent\n%x, want\n%x", got[0], want)
+	}
+	body = (&Body{Variant: SotW, Type: VHostType, Resources: []*Resource{r}}).Encode()
+	if got = fieldsOf(t, body, respResources); len(got) != 1 || !bytes.Equal(got[0], oddAny) {
+		t.Errorf("sent in SotW: %x", got)
+	}
+	if r.Size() < int64(len(oddAny)+len(extra)) {
+		t.Errorf("size %d", r.Size())
+	}
+}
+
+func fieldsOf(t testing.TB, msg []byte, num protowire.Number) (out [][]byte) {
+	t.Helper()
+	if err := eachField(msg, func(n protowire.Number, _ protowire.Type, val, _ []byte) error {
+		if n == num {
+			out = append(out, val)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// Take keeps what is held where it is equal, and copies what it keeps.
+func TestTakeCopiesOnlyWhatChanged(t *testing.T) {
+	typ := TypeOf(VHostType)
+	parse := func(version, content string) ([]byte, *Raw) {
+		msg := wire(4, string(VHostType), 2, wire(3, "v", 1, version, 2, anyWire(VHostType, wire(1, "v", 9, content)), 4, "a"))
+		r, err := ParseResponse(Delta, msg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return msg, &r.Resources[0]
+	}
+	msg, raw := parse("1", "x")
+	held := raw.Take(typ, nil)
+	want := bytes.Clone(held.Any())
+	clear(msg) // the transport uses the buffer again
+	if !bytes.Equal(held.Any(), want) || held.Name != "v" || held.Aliases[0] != "a" || held.OriginVersion != "1" {
+		t.Error("the resource aliases the message")
+	}
+	_, raw = parse("1", "x")
+	if raw.Take(typ, held) != held {
+		t.Error("the same was copied")
+	}
+	msg, raw = parse("2", "x")
+	renamed := raw.Take(typ, held)
+	clear(msg)
+	if renamed == held || renamed.OriginVersion != "2" || held.OriginVersion != "1" || &renamed.body[0] != &held.body[0] || !renamed.Same(held) {
+		t.Error("under a new version of the origin alone: not the same bytes, or another resource")
+	}
+	_, raw = parse("2", "y")
+	if changed := raw.Take(typ, held); changed.Same(held) || changed.Version == held.Version {
+		t.Error("a change was not taken")
+	}
+}
+
+func TestNewResource(t *testing.T) {
+	in := anyWire(ClusterType, marshal(t, &clusterv3.Cluster{Name: "c"}))
+	r, err := NewResource(TypeOf(ClusterType), "c", in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if same := one(t, SotW, ClusterType, in); !r.Same(same) || r.Version != same.Version {
+		t.Error("made from a file it is another than from a response")
+	}
+	clear(in)
+	m := new(anypb.Any)
+	unmarshal(t, r.Any(), m)
+	if m.TypeUrl != string(ClusterType) {
+		t.Error("the resource aliases its input")
+	}
+	_, err = NewResource(TypeOf(EndpointType), "c", r.Any())
+	wantFault(t, "of another type", err, ErrOtherType)
+	_, err = NewResource(TypeOf(ClusterType), "", r.Any())
+	wantFault(t, "nameless", err, ErrNameless)
+	_, err = NewResource(TypeOf(ClusterType), "c", []byte{0x0a, 9})
+	wantFault(t, "unreadable", err, ErrUnreadable)
+}
+
+// resourceMessage decodes what an incremental client would get for r.
+func resourceMessage(t testing.TB, r *Resource) *discoveryv3.Resource {
+	t.Helper()
+	m := new(discoveryv3.DeltaDiscoveryResponse)
+	unmarshal(t, (&Body{Variant: Delta, Type: r.TypeURL(), Resources: []*Resource{r}}).Encode(), m)
+	return m.Resources[0]
+}
