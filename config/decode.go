@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"encoding"
 	"errors"
 	"fmt"
 	"io"
@@ -18,18 +19,37 @@ import (
 // Decode holds the YAML of a file against the struct or slice that into points
 // to, and fills it. Field names are those of the yaml tags. All faults are
 // returned as Faults: unknown, duplicate and wrongly typed keys. A key without
-// a value counts as left out.
-func Decode(file string, src []byte, into any) (*Places, error) {
+// a value counts as left out. Places and faults name keys as parts of key,
+// which is empty for a file of its own.
+func Decode(file string, src []byte, key string, into any) (*Places, error) {
 	d := decoder{file: file, src: src, places: newPlaces(file)}
+	d.run(reflect.ValueOf(into).Elem(), key)
+	return d.places, d.faults.Err()
+}
+
+// DecodeProto is Decode for files whose schema is a protobuf message: fields
+// may also have their JSON names (andMatch for and_match).
+func DecodeProto(file string, src []byte, into any) (*Places, error) {
+	d := decoder{file: file, src: src, places: newPlaces(file), camel: true}
 	d.run(reflect.ValueOf(into).Elem(), "")
 	return d.places, d.faults.Err()
 }
 
-// decoder fills Go values from a tree of YAML nodes. It never descends further
-// than the Go types do, which bounds what aliases can make of a small file.
+// What a file may hold, aliases followed: enough for any that was written by
+// hand or by a program for this purpose.
+const (
+	maxDepth = 100
+	maxNodes = 1 << 17
+)
+
+// decoder fills Go values from a tree of YAML nodes.
 type decoder struct {
 	file     string
 	src      []byte
+	text     string          // src, which the places share
+	camel    bool            // take lowerCamel names too
+	depth    int             // of the node under way; aliases can make it infinite
+	nodes    int             // so far
 	lines    []int           // offset of each line
 	reserved map[string]bool // keys without indices: "upstream.origins[].variant"
 	places   *Places
@@ -55,6 +75,7 @@ func (d *decoder) run(v reflect.Value, key string) {
 		d.syntax(err)
 		return
 	}
+	d.text = string(d.src)
 	for i := range d.src {
 		if i == 0 || d.src[i-1] == '\n' {
 			d.lines = append(d.lines, i)
@@ -84,10 +105,19 @@ func (d *decoder) fault(n *yaml.Node, key, format string, args ...any) {
 var (
 	durationType = reflect.TypeFor[time.Duration]()
 	stringsType  = reflect.TypeFor[Strings]()
+	textType     = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
 // value fills v from n; top says that leaf is to be told of it.
 func (d *decoder) value(n *yaml.Node, v reflect.Value, key string, top bool) {
+	d.depth++
+	defer func() { d.depth-- }()
+	if d.nodes++; d.depth > maxDepth || d.nodes >= maxNodes {
+		if d.depth > maxDepth || d.nodes == maxNodes {
+			d.fault(n, key, "nested too deeply, or too much altogether")
+		}
+		return
+	}
 	at := n
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -97,7 +127,7 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, key string, top bool) {
 	}
 	pl := place{Pos: Pos{File: d.file, Line: at.Line, Column: at.Column}}
 	if at.Kind == yaml.ScalarNode && at.Line <= len(d.lines) {
-		pl.src, pl.style, pl.value = string(d.src[d.lines[at.Line-1]:]), at.Style, at.Value
+		pl.src, pl.style, pl.value = d.text[d.lines[at.Line-1]:], at.Style, at.Value
 	}
 	d.places.at[key] = pl
 
@@ -110,6 +140,8 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, key string, top bool) {
 	case v.Kind() == reflect.Struct:
 		d.mapping(n, v, key, top)
 		return
+	case v.Addr().Type().Implements(textType):
+		d.scan(n, at, v, key)
 	case v.Kind() == reflect.Slice:
 		if v.Type() == stringsType && n.Kind == yaml.ScalarNode {
 			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
@@ -144,7 +176,11 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, key string, top bool) {
 			d.fault(k, key, "a key has to be a plain name; merge keys (<<) are not supported")
 			continue
 		}
-		name, sub := k.Value, join(key, k.Value)
+		name := k.Value
+		if _, ok := fields[name]; !ok && d.camel {
+			name = snake(name)
+		}
+		sub := join(key, name)
 		if line, ok := seen[name]; ok {
 			d.fault(k, sub, "duplicate key, first given in line %d", line)
 			continue
@@ -217,6 +253,18 @@ func (d *decoder) scalar(n, at *yaml.Node, v reflect.Value, key string) {
 	}
 }
 
+// scan fills a value that reads any scalar by itself.
+func (d *decoder) scan(n, at *yaml.Node, v reflect.Value, key string) {
+	if n.Kind != yaml.ScalarNode {
+		d.fault(at, key, "wants one value, got %s", kindOf(n))
+		return
+	}
+	// What has the method was checked by the caller.
+	if err := v.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(n.Value)); err != nil {
+		d.fault(at, key, "%v", err)
+	}
+}
+
 // setText fills a scalar from a text that has no YAML type: a variable's or
 // flag's.
 func setText(v reflect.Value, s string) error {
@@ -258,6 +306,19 @@ func join(key, name string) string {
 		return name
 	}
 	return key + "." + name
+}
+
+// snake is a protobuf field's own name, from its JSON name.
+func snake(s string) string {
+	var b strings.Builder
+	for _, c := range []byte(s) {
+		if 'A' <= c && c <= 'Z' {
+			b.WriteByte('_')
+			c += 'a' - 'A'
+		}
+		b.WriteByte(c)
+	}
+	return b.String()
 }
 
 var index = regexp.MustCompile(`\[\d+\]`)

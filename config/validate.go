@@ -172,11 +172,11 @@ func (v *checks) aggregation() {
 		v.fault("aggregation.file", "cannot be given beside aggregation.rules: one of the two")
 	}
 	v.oneOf("aggregation.unmatched", a.Unmatched, UnmatchedReject, UnmatchedNode)
-	v.faults = append(v.faults, checkRules("aggregation.rules", a.Rules, v.Places)...)
+	v.faults = append(v.faults, CheckRules("aggregation.rules", a.Rules, v.Places)...)
 }
 
-// checkRules checks what needs no compiler.
-func checkRules(key string, rules []Rule, places *Places) Faults {
+// CheckRules checks of rules what needs no compiler; key is that of the list.
+func CheckRules(key string, rules []Rule, places *Places) Faults {
 	var faults Faults
 	for i, r := range rules {
 		sub := fmt.Sprintf("%s[%d]", key, i)

@@ -1,0 +1,232 @@
+package config
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// all returns the faults of err as "line:column: key: reason".
+func all(t *testing.T, err error) []string {
+	t.Helper()
+	var faults Faults
+	if err != nil && !errors.As(err, &faults) {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, f := range faults {
+		s := f.Error()
+		// The file is in the way; a variable's or flag's name is not.
+		if i := strings.Index(s, ".yaml:"); i >= 0 {
+			s = s[i+len(".yaml:"):]
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func TestDecodeFaults(t *testing.T) {
+	for name, c := range map[string]struct {
+		text string
+		want []string
+	}{
+		"nothing":  {"", []string{`1:1: upstream.origins: has to name at least one origin, as in [{address: "127.0.0.1:18000"}]`}},
+		"comments": {"# nothing\n", []string{`1:1: upstream.origins: has to name at least one origin, as in [{address: "127.0.0.1:18000"}]`}},
+		"unknown":  {origin + "  varaint: sotw\nzzz: 1\n", []string{"3:3: upstream.varaint: unknown key, did you mean variant?", "4:1: zzz: unknown key"}},
+		"unknown in a list": {"upstream:\n  origins:\n  - {adress: a}\n",
+			[]string{"3:6: upstream.origins[0].adress: unknown key, did you mean address?"}},
+		"duplicate": {origin + "log: {level: info, level: warn}\nlog: {}\n",
+			[]string{"3:20: log.level: duplicate key, first given in line 3", "4:1: log: duplicate key, first given in line 3"}},
+		"types": {origin + `name: 123
+downstream:
+  long_poll: 30
+  ack_timeout: soon
+  address: [a]
+  limits: {keys: "5", streams: 1.5, node_bytes: 99999999999999999999}
+  tls: yes
+metrics: {key_label: 1}
+tracing: {sample: much}
+`, []string{
+			"3:7: name: wants a string, got the integer 123; put it in quotes",
+			"5:14: downstream.long_poll: wants a duration with its unit, as in 30s",
+			`6:16: downstream.ack_timeout: wants a duration such as 30s, got "soon"`,
+			"7:12: downstream.address: wants a string, got a list",
+			`8:18: downstream.limits.keys: wants an integer, got the string "5"`,
+			"8:32: downstream.limits.streams: wants an integer, got the number 1.5",
+			"8:49: downstream.limits.node_bytes: wants an integer, got the number 99999999999999999999",
+			`9:8: downstream.tls: wants keys and values, got the string "yes"`,
+			"10:22: metrics.key_label: wants true or false, got the integer 1",
+			`11:19: tracing.sample: wants a number, got the string "much"`,
+		}},
+		"lists": {"upstream: {origins: {address: a}}\naggregation: {rules: [x, null, {key: [[a]]}]}\n", []string{
+			"1:21: upstream.origins: wants a list, got keys and values",
+			`2:23: aggregation.rules[0]: wants keys and values, got the string "x"`,
+			"2:26: aggregation.rules[1]: an element without a value",
+			"2:39: aggregation.rules[2].key[0]: wants a string, got a list",
+		}},
+		"reserved": {origin + "  routes: []\noverrides: []\nrollout: {}\nstore: {url: x}\n", []string{
+			"3:3: upstream.routes: reserved for later, not supported yet",
+			"4:1: overrides: reserved for later, not supported yet",
+			"5:1: rollout: reserved for later, not supported yet",
+			"6:9: store.url: reserved for later, not supported yet",
+		}},
+		"reserved in a list": {"upstream: {origins: [{address: \"a:1\", variant: sotw}]}\n",
+			[]string{"1:39: upstream.origins[0].variant: reserved for later, not supported yet"}},
+		"syntax":          {"name: [\n", []string{"1:1: did not find expected node content"}},
+		"tab":             {"name:\n\tx: 1\n", []string{"2:1: found character that cannot start any token"}},
+		"not a mapping":   {"- a\n", []string{"1:1: wants keys and values, got a list"}},
+		"second document": {origin + "---\nname: x\n", []string{"3:1: a second document; there has to be one only"}},
+		"merge":           {"log: &l {level: warn}\n" + origin + "downstream:\n  <<: *l\n", []string{"5:3: downstream: a key has to be a plain name; merge keys (<<) are not supported"}},
+		"no name":         {origin + "? [a]\n: b\n", []string{"3:3: a key has to be a plain name; merge keys (<<) are not supported"}},
+	} {
+		_, err := Load(write(t, c.text), nil)
+		if got := all(t, err); !slices.Equal(got, c.want) {
+			t.Errorf("%s:\n got %q\nwant %q", name, got, c.want)
+		}
+	}
+}
+
+func TestEnvironmentAndFlagFaults(t *testing.T) {
+	t.Setenv("RELAY_UPSTREAM_LINGER", "10")
+	t.Setenv("RELAY_METRICS_KEY_LABEL", "maybe")
+	t.Setenv("RELAY_TRACING_SAMPLE", "x")
+	t.Setenv("RELAY_DOWNSTREAM_LIMITS_KEYS", "1k")
+	t.Setenv("RELAY_UPSTREAM_VARIANT", "grpc")
+	t.Setenv("RELAY_AGGREGATION_RULES", "[{kye: node.id}]")
+	t.Setenv("RELAY_DOWNSTREAM_LISTENERS", "127.0.0.1:80")
+	_, err := Load(write(t, origin), nil)
+	want := []string{
+		"RELAY_AGGREGATION_RULES:1:3: aggregation.rules[0].kye: unknown key, did you mean key?",
+		`RELAY_DOWNSTREAM_LIMITS_KEYS: downstream.limits.keys: wants an integer, got "1k"`,
+		`RELAY_DOWNSTREAM_LISTENERS:1:1: downstream.listeners: wants a list, got the string "127.0.0.1:80"`,
+		`RELAY_METRICS_KEY_LABEL: metrics.key_label: wants true or false, got "maybe"`,
+		`RELAY_TRACING_SAMPLE: tracing.sample: wants a number, got "x"`,
+		`RELAY_UPSTREAM_LINGER: upstream.linger: wants a duration such as 30s, got "10"`,
+	}
+	if got := all(t, err); !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	for _, name := range []string{"LINGER", "VARIANT"} {
+		t.Setenv("RELAY_UPSTREAM_"+name, "")
+	}
+	for _, name := range []string{"METRICS_KEY_LABEL", "TRACING_SAMPLE", "DOWNSTREAM_LIMITS_KEYS", "AGGREGATION_RULES", "DOWNSTREAM_LISTENERS"} {
+		t.Setenv("RELAY_"+name, "")
+	}
+	t.Setenv("RELAY_LOG_LEVEL", "loud")
+	_, err = Load(write(t, origin), nil)
+	want = []string{`RELAY_LOG_LEVEL: log.level: wants debug, info, warn or error, got "loud"`}
+	if got := all(t, err); !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// An alias that contains itself, or many of itself, ends.
+func TestAliasesAreBounded(t *testing.T) {
+	type nest struct {
+		A *nest  `yaml:"a"`
+		L []nest `yaml:"l"`
+	}
+	for _, text := range []string{
+		"a: &x {a: *x}\n",
+		"l: &a [{l: &b [{}, {}]}, {l: *a}, {l: *a}]\n",
+		"l: &x [{l: *x}, {l: *x}]\n",
+	} {
+		var n nest
+		_, err := Decode("f.yaml", []byte(text), "", &n)
+		if err == nil || !strings.Contains(err.Error(), "nested too deeply") {
+			t.Errorf("%s: no fault", text)
+		}
+	}
+}
+
+func TestDecodeProtoNames(t *testing.T) {
+	var v struct {
+		AndMatch struct {
+			Rules []string `yaml:"rules"`
+		} `yaml:"and_match"`
+	}
+	if _, err := DecodeProto("f.yaml", []byte("andMatch: {rules: [x]}\n"), &v); err != nil || len(v.AndMatch.Rules) != 1 {
+		t.Errorf("%v %v", v, err)
+	}
+	_, err := DecodeProto("f.yaml", []byte("andMatch: {}\nand_match: {}\n"), &v)
+	if got := all(t, err); len(got) != 1 || got[0] != "2:1: and_match: duplicate key, first given in line 1" {
+		t.Errorf("%q", got)
+	}
+	if _, err := Decode("f.yaml", []byte("andMatch: {}\n"), "", &v); err == nil {
+		t.Error("a JSON name is taken where none is wanted")
+	}
+}
+
+// Every way in which YAML writes a string leads back to the character's place.
+func TestPlacesInsideValues(t *testing.T) {
+	for name, c := range map[string]struct {
+		text         string
+		line, column int // in the value
+		want         string
+	}{
+		"plain":            {"k: node.abc\n", 1, 6, "1:9"},
+		"single quotes":    {"k: 'a ''b'' X'\n", 1, 7, "1:13"},
+		"double quotes":    {`k: "a \"b\" \u00e9X"` + "\n", 1, 8, "1:19"},
+		"literal":          {"k: |\n  one\n  two X\n", 2, 5, "3:7"},
+		"literal, chomped": {"k: |-\n    one\n    X\n", 2, 1, "3:5"},
+		"folded":           {"k: >\n  one\n  X\n", 1, 5, "3:3"},
+		"plain, folded":    {"k: one\n  X y\n", 1, 5, "2:3"},
+		"beyond the end":   {"k: abc\n", 1, 99, "1:7"},
+		"wide characters":  {"k: 'é\u4e16X'\n", 1, 3, "1:7"},
+	} {
+		var v struct {
+			K string `yaml:"k"`
+		}
+		places, err := Decode("f", []byte(c.text), "", &v)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if got := places.Inside("k", c.line, c.column).String(); got != "f:"+c.want {
+			t.Errorf("%s: %s, want %s (value %q)", name, got, c.want, v.K)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{
+		"", origin, "name: [", "a: &a [*a]", "upstream: {origins: [{address: x, name: y}, {address: x, name: y}]}",
+		"downstream: {listeners: [{address: \":1\"}], identity: |\n  x\n}", "aggregation:\n  rules:\n  - key: [a, b]\n    types: EDS\n",
+		"? {a: b}\n: c", "<<: {a: b}", "name: !!binary aGk=", "log: {level: \"\\x41\"}", "store: {interval: 1e9}\n---\n", "\xff", "a: \t",
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, src []byte) {
+		cfg, err := Parse("f.yaml", src, nil)
+		var faults Faults
+		switch {
+		case err == nil:
+			if len(cfg.Upstream.Origins) == 0 || len(cfg.Downstream.Listen()) == 0 || cfg.Name == "" {
+				t.Errorf("accepted: %+v", cfg)
+			}
+		case !errors.As(err, &faults) || len(faults) == 0:
+			t.Errorf("not a list of faults: %v", err)
+		default:
+			for _, f := range faults {
+				if f.File != "f.yaml" || f.Line < 1 || f.Reason == "" {
+					t.Errorf("fault %+v", f)
+				}
+			}
+		}
+	})
+}
+
+func TestSetTextKnowsEveryLeaf(t *testing.T) {
+	for _, l := range leaves() {
+		v := reflect.New(l.value.Type()).Elem()
+		text := map[reflect.Kind]string{reflect.Bool: "true", reflect.Int: "1", reflect.Int64: "1", reflect.Float64: "1"}[v.Kind()]
+		if v.Type() == reflect.TypeFor[time.Duration]() {
+			text = "1s"
+		}
+		if _, faults := fromText(l.key, "X", text, v.Type(), newPlaces("")); len(faults) > 0 {
+			t.Errorf("%s: %v", l.key, faults)
+		}
+	}
+}
