@@ -112,6 +112,7 @@ const (
 	OriginUnreachable               // nothing held and no origin (P53)
 	SendTimeout                     // took nothing for send_timeout
 	Draining                        // the relay is shutting down
+	Aged                            // open for max_connection_age
 
 	LimitStreams
 	LimitStreamsPerSecond
@@ -147,6 +148,7 @@ var reasonNames = [reasons]string{
 	OriginUnreachable: "origin_unreachable",
 	SendTimeout:       "send_timeout",
 	Draining:          "draining",
+	Aged:              "max_connection_age",
 
 	LimitStreams:              "streams",
 	LimitStreamsPerSecond:     "streams_per_second",

@@ -265,3 +265,21 @@ func between(a, b *Snapshot) ([]string, bool) {
 	}
 	return names, true
 }
+
+// Generations counts the snapshots after from, up to and with to, that changed
+// anything that sub covers; 1 where that cannot be told.
+func Generations(from, to *Snapshot, sub *Subscription) int {
+	if from == nil || from.Lineage != to.Lineage || from.Gen >= to.Gen || len(to.log) == 0 || to.log[0].gen > from.Gen+1 {
+		return 1
+	}
+	n := 0
+	for _, c := range slices.Backward(to.log) {
+		if c.gen <= from.Gen {
+			break
+		}
+		if slices.ContainsFunc(c.names, sub.Covers) {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,92 @@
+package fanout
+
+import (
+	"container/heap"
+	"context"
+	"sync"
+	"time"
+)
+
+// alarms wakes slots at a time: those that hold a change back until
+// ack_timeout (P19). There is one a slot at most, and one of a stream that has
+// ended stays until it is due, so they are bounded by the rate of new streams.
+type alarms struct {
+	mu     sync.Mutex
+	due    alarmHeap
+	sooner chan struct{} // one slot: the first alarm is another now
+}
+
+type alarm struct {
+	at time.Time
+	sl *slot
+}
+
+func newAlarms() *alarms { return &alarms{sooner: make(chan struct{}, 1)} }
+
+// set wakes sl at the time; the slot notes that it has an alarm.
+func (a *alarms) set(at time.Time, sl *slot) {
+	a.mu.Lock()
+	heap.Push(&a.due, alarm{at, sl})
+	first := a.due[0].at.Equal(at)
+	a.mu.Unlock()
+	if first {
+		select {
+		case a.sooner <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// run wakes slots until ctx ends.
+func (a *alarms) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		for _, sl := range a.take(time.Now()) {
+			sl.st.mu.Lock()
+			sl.alarm = time.Time{}
+			sl.st.mu.Unlock()
+			sl.Wake()
+		}
+		timer.Reset(a.next(time.Now()))
+		select {
+		case <-timer.C:
+		case <-a.sooner:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (a *alarms) take(now time.Time) (due []*slot) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for len(a.due) > 0 && !a.due[0].at.After(now) {
+		due = append(due, heap.Pop(&a.due).(alarm).sl)
+	}
+	return due
+}
+
+// next is how long until the first alarm.
+func (a *alarms) next(now time.Time) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.due) == 0 {
+		return time.Hour
+	}
+	return a.due[0].at.Sub(now)
+}
+
+type alarmHeap []alarm
+
+func (h alarmHeap) Len() int           { return len(h) }
+func (h alarmHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h alarmHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *alarmHeap) Push(x any)        { *h = append(*h, x.(alarm)) }
+func (h *alarmHeap) Pop() any {
+	old := *h
+	x := old[len(old)-1]
+	old[len(old)-1] = alarm{}
+	*h = old[:len(old)-1]
+	return x
+}

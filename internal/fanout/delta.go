@@ -1,0 +1,197 @@
+package fanout
+
+import (
+	"xdsrelay/internal/xds"
+)
+
+// subscribeDelta: names are added, then removed (P20). The wildcard is "*", or
+// a first request without any names for the types that have it; it ends only
+// when "*" is unsubscribed (P21).
+func (s *Session) subscribeDelta(r *xds.Request) (*xds.Subscription, bool) {
+	if s.began && len(r.Names) == 0 && len(r.Unsubscribe) == 0 {
+		return s.want, false
+	}
+	next := xds.Subscription{Wildcard: s.want.Wildcard, Names: s.want.Names}
+	if !s.began && len(r.Names) == 0 && len(r.Unsubscribe) == 0 {
+		next.Wildcard = !s.typ.NoLegacyWildcard
+	}
+	next.Wildcard = next.Wildcard || has(r.Names, wildcard)
+	next.Names = next.Names.Add(plainNames(r.Names)...)
+	next.Wildcard = next.Wildcard && !has(r.Unsubscribe, wildcard)
+	next.Names = next.Names.Remove(plainNames(r.Unsubscribe)...)
+	if next.Equal(s.want) {
+		return s.want, false
+	}
+	return &next, true
+}
+
+func has(names [][]byte, name string) bool {
+	for _, n := range names {
+		if string(n) == name {
+			return true
+		}
+	}
+	return false
+}
+
+// plainNames are the names but for the wildcard.
+func plainNames(names [][]byte) []string {
+	out := make([]string, 0, len(names))
+	for _, n := range names {
+		if string(n) != wildcard {
+			out = append(out, string(n))
+		}
+	}
+	return out
+}
+
+// takeInitial keeps what the client brought from another stream (P27). An
+// empty version matches nothing, but what is gone under that name is told.
+func (s *Session) takeInitial(r *xds.Request) {
+	for _, e := range r.Initial {
+		if s.initial == nil {
+			s.initial = make(map[string]string, len(r.Initial))
+		}
+		s.initial[string(e.Name)] = string(e.Version)
+	}
+}
+
+// edit follows a request's changes, whatever its nonce (P14): a name that is
+// subscribed, for the first time or again, is sent from what is held (P23);
+// one that is explicitly unsubscribed beside the wildcard is answered (P24).
+func (s *Session) edit(r *xds.Request, want *xds.Subscription) {
+	was := s.sub
+	s.sub = want
+	if want.Wildcard && has(r.Names, wildcard) {
+		s.restart()
+	}
+	for _, n := range r.Names {
+		if name := string(n); want.Names.Has(name) {
+			s.mark(name)
+			delete(s.initial, name)
+		}
+	}
+	for _, n := range r.Unsubscribe {
+		name := string(n)
+		if want.Names.Has(name) || !was.Names.Has(name) {
+			continue // was not subscribed: ignored
+		}
+		if want.Wildcard {
+			s.mark(name)
+			continue
+		}
+		delete(s.fresh, name)
+		delete(s.early, name)
+		delete(s.initial, name)
+	}
+	if !want.Wildcard && was.Wildcard {
+		for name := range s.fresh {
+			if !want.Names.Has(name) {
+				delete(s.fresh, name)
+			}
+		}
+	}
+	s.normalize()
+	if len(s.early) == 0 {
+		s.early = nil
+	}
+}
+
+// planDelta: what changed and what went (P32), with what is to be answered
+// anew and without what the client brought.
+func (s *Session) planDelta(cur *xds.Snapshot) Plan {
+	if s.fresh == nil && s.early == nil && s.initial == nil && s.refused == nil {
+		key := frameKey{variant: xds.Delta, sub: s.sub, force: s.owed && s.sub.Wildcard && cur.Answered}
+		key.from(s.sent)
+		return Plan{do: regular, to: cur, key: key}
+	}
+	p := Plan{do: irregular, to: cur, key: frameKey{variant: xds.Delta}}
+	names := s.pendingNames(cur, &p)
+	for _, name := range names {
+		s.say(name, cur, &p)
+	}
+	s.resume(cur, &p)
+	if s.owed && s.sub.Wildcard && cur.Answered {
+		p.key.force = true // P11: also where nothing is left to say
+	}
+	return p
+}
+
+// say puts what is known of name into the plan.
+func (s *Session) say(name string, cur *xds.Snapshot, p *Plan) {
+	switch r, is := cur.Look(s.sub, name); is {
+	case xds.Present:
+		if v, brought := s.initial[name]; brought && v == r.Version.String() && !s.typ.AlwaysResend {
+			if _, was := s.had(name); was == xds.Pending {
+				return // P27: the client has it
+			}
+		}
+		p.changed = append(p.changed, r)
+	case xds.Absent:
+		p.removed = append(p.removed, name)
+	case xds.Pending:
+		// Under the wildcard there is nothing to wait for: P24.
+		if s.sub.Wildcard && cur.Answered {
+			p.removed = append(p.removed, name)
+		}
+	}
+}
+
+// resume lists what the client brought and what is gone, and keeps what is not
+// known yet (P27).
+func (s *Session) resume(cur *xds.Snapshot, p *Plan) {
+	for name, version := range s.initial {
+		if !s.sub.Covers(name) {
+			continue
+		}
+		switch _, is := cur.Look(s.sub, name); is {
+		case xds.Absent:
+			// A name asked for is among the pending ones already.
+			if !s.sub.Names.Has(name) {
+				p.removed = append(p.removed, name)
+			}
+		case xds.Pending:
+			if p.initial == nil {
+				p.initial = make(map[string]string)
+			}
+			p.initial[name] = version
+		}
+	}
+	sortUnique(&p.removed)
+}
+
+// planEarly answers newly subscribed names while a response is unanswered: they
+// do not wait (P19).
+func (s *Session) planEarly(cur *xds.Snapshot) Plan {
+	if s.owed && s.sub.Wildcard && s.sent == nil {
+		return s.planDelta(cur) // the wildcard was newly subscribed
+	}
+	p := Plan{do: irregular, to: cur, key: frameKey{variant: xds.Delta}, early: true, answered: make(map[string]*xds.Resource)}
+	speak := func(name string) {
+		before := len(p.changed) + len(p.removed)
+		s.say(name, cur, &p)
+		switch r, is := cur.Look(s.sub, name); {
+		case is == xds.Present:
+			p.answered[name] = r // sent, or brought by the client
+		case len(p.changed)+len(p.removed) > before:
+			p.answered[name] = nil
+		}
+	}
+	var names []string
+	for name := range s.fresh {
+		names = append(names, name)
+	}
+	for _, name := range cur.Changes(s.sent, s.sub) {
+		if _, was := s.had(name); was == xds.Pending && s.sub.Names.Has(name) && s.differs(name, cur) {
+			names = append(names, name)
+		}
+	}
+	sortUnique(&names)
+	for _, name := range names {
+		speak(name)
+	}
+	if len(p.changed)+len(p.removed) == 0 {
+		return Plan{}
+	}
+	return p
+}

@@ -1,0 +1,23 @@
+// Package fanout is the downstream side of the relay: streams of clients, the
+// session of each type on each stream, the frames that all who need the same
+// share, and the scheduler that sends them.
+//
+// A stream's handler goroutine only receives. It scans a request on the wire,
+// changes its session under the stream's lock, says to the group what the
+// client wants, and marks the stream dirty. As many workers as cores take dirty
+// streams, look up what is newest on the member's track, ask the session what
+// that means for this client (session.go, sotw.go, delta.go: pure functions of
+// a session, a snapshot and a time), get the shared frame for it (frame.go),
+// and send it with a nonce of its own (codec.go). A slow client is one dirty
+// bit a type, never a queue: that is also the coalescing.
+//
+// # Concurrency
+//
+// A Server is safe for concurrent use; Run returns when its workers have. A
+// stream's sessions are changed under the stream's lock, by its receiver or by
+// the one worker that has it. Whether a worker has it, and whether a message is
+// in flight, is one atomic word (runstate.go). No lock is held across a send, a
+// receive, a channel operation, a call to the Source or a log line, and no more
+// than one at a time. Waker's methods may be called from anywhere and block on
+// nothing.
+package fanout

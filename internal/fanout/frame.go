@@ -1,0 +1,220 @@
+package fanout
+
+import (
+	"hash/maphash"
+	"slices"
+	"sync"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"xdsrelay/internal/xds"
+)
+
+// Frame is an encoded response without nonce: one contiguous body, shared by
+// all streams that need the same and never pooled. It is immutable.
+type Frame struct {
+	manifest
+	body      []byte
+	resources []*xds.Resource
+	removed   []string
+}
+
+// manifest is what a response spoke of. It outlives the body in sessions that
+// have not answered yet.
+type manifest struct {
+	names   []string // in resources and removed, sorted
+	follows []string // resources of the type's follower that follow (P37)
+	version string   // version_info or system_version_info
+}
+
+// frameKey names a regular response to one snapshot: sessions in step alike
+// get the same. The snapshot that the client comes from is named by its
+// generation and not pointed to, so that a frame keeps no old snapshot alive.
+type frameKey struct {
+	variant      xds.Variant
+	full, force  bool
+	sub          *xds.Subscription
+	lineage, gen uint64
+}
+
+func (k *frameKey) from(s *xds.Snapshot) {
+	if s != nil {
+		k.lineage, k.gen = s.Lineage, s.Gen
+	}
+}
+
+// frameCache has the frames of one snapshot, in two layers: by key, so that
+// clients in step alike cost no comparison of snapshots, and by content, so
+// that clients that need the same for different reasons share the bytes. It
+// lives as long as its snapshot; both layers are bounded.
+type frameCache struct {
+	mu        sync.Mutex
+	byKey     *simplelru.LRU[frameKey, *cell]
+	byContent *simplelru.LRU[uint64, *Frame] // one frame a hash; equality by identity of resources
+}
+
+// maxFrames bounds each layer of one snapshot's cache.
+const maxFrames = 128
+
+// cell is a frame that is being built by one worker, or is there.
+type cell struct {
+	frame   *Frame   // set before done
+	done    bool     // under the cache's lock
+	waiters []parked // bounded by the streams
+}
+
+// parked is a stream that waits for a frame: to its run state that is a
+// message in flight, so that nothing overtakes it (P35).
+type parked struct {
+	st *stream
+	n  uint64
+}
+
+func framesOf(s *xds.Snapshot) *frameCache {
+	return s.Derived(func() any {
+		k, _ := simplelru.NewLRU[frameKey, *cell](maxFrames, nil)
+		c, _ := simplelru.NewLRU[uint64, *Frame](maxFrames, nil)
+		return &frameCache{byKey: k, byContent: c}
+	}).(*frameCache)
+}
+
+// frame returns the frame of a plan; an empty plan has a frame without body.
+// Building is single-flight: it returns nil if another worker is at it; st is
+// parked then, and that worker lets it go on.
+func (c *frameCache) frame(st *stream, p *Plan, from *xds.Snapshot, identifier string) *Frame {
+	if p.do == irregular {
+		return c.share(p.key.variant, p.to, identifier, p.changed, p.removed, followers(p.changed), p.key.force)
+	}
+	c.mu.Lock()
+	at, ok := c.byKey.Get(p.key)
+	if ok {
+		defer c.mu.Unlock()
+		if !at.done {
+			at.waiters = append(at.waiters, parked{st, st.run.send()})
+			return nil
+		}
+		return at.frame
+	}
+	at = &cell{}
+	c.byKey.Add(p.key, at)
+	c.mu.Unlock()
+
+	changed, removed, follows := compare(&p.key, from, p.to)
+	f := c.share(p.key.variant, p.to, identifier, changed, removed, follows, p.key.force)
+
+	c.mu.Lock()
+	at.frame, at.done = f, true
+	waiters := at.waiters
+	at.waiters = nil
+	c.mu.Unlock()
+	for _, w := range waiters {
+		w.st.completed(w.n)
+	}
+	return f
+}
+
+// share returns the frame with this content, building it if there is none. Two
+// workers may build the same at the same time, if they came to it by different
+// keys; one of the two stays.
+func (c *frameCache) share(v xds.Variant, to *xds.Snapshot, identifier string, changed []*xds.Resource, removed, follows []string, force bool) *Frame {
+	if len(changed)+len(removed) == 0 && !force {
+		return emptyFrame
+	}
+	h := contentHash(v, changed, removed)
+	c.mu.Lock()
+	f, ok := c.byContent.Get(h)
+	c.mu.Unlock()
+	if ok && slices.Equal(f.resources, changed) && slices.Equal(f.removed, removed) && slices.Equal(f.follows, follows) {
+		return f
+	}
+	f = &Frame{resources: changed, removed: removed}
+	f.follows, f.version = follows, to.Version
+	f.names = make([]string, 0, len(changed)+len(removed))
+	for _, r := range changed {
+		f.names = append(f.names, r.Name)
+	}
+	f.names = append(f.names, removed...)
+	slices.Sort(f.names)
+	body := xds.Body{
+		Variant: v, Type: to.Type.URL, Version: to.Version, Identifier: identifier,
+		Resources: changed, Removed: removed,
+	}
+	f.body = body.Encode()
+	c.mu.Lock()
+	c.byContent.Add(h, f)
+	c.mu.Unlock()
+	return f
+}
+
+// emptyFrame: there is nothing to send.
+var emptyFrame = &Frame{}
+
+// Empty reports whether there is nothing to send.
+func (f *Frame) Empty() bool { return f.body == nil }
+
+// compare computes a regular response: the difference between two snapshots
+// for a client that has been sent the one, or, for a full-state SotW type, all
+// of the other if there is any difference.
+func compare(k *frameKey, from, to *xds.Snapshot) (changed []*xds.Resource, removed, follows []string) {
+	any := k.force
+	for _, name := range to.Changes(from, k.sub) {
+		had, was := from.Look(k.sub, name)
+		has, is := to.Look(k.sub, name)
+		if !differs(k.variant, k.full, k.sub.Names.Has(name), had, was, has, is) {
+			continue
+		}
+		any = true
+		if is == xds.Present {
+			changed = append(changed, has)
+		} else {
+			removed = append(removed, name)
+		}
+	}
+	follows = followers(changed)
+	if !k.full {
+		return changed, removed, follows
+	}
+	changed, removed = nil, nil
+	if any {
+		to.Covered(k.sub, func(r *xds.Resource) bool {
+			changed = append(changed, r)
+			return true
+		})
+	}
+	return changed, nil, follows
+}
+
+// followers are the resources that follow these (P37), sorted.
+func followers(rs []*xds.Resource) []string {
+	var out []string
+	for _, r := range rs {
+		if r.Follows != "" {
+			out = append(out, r.Follows)
+		}
+	}
+	sortUnique(&out)
+	return out
+}
+
+func sortUnique(names *[]string) {
+	slices.Sort(*names)
+	*names = slices.Compact(*names)
+}
+
+var contentSeed = maphash.MakeSeed()
+
+// contentHash is a hash over the identity of the resources, which are shared
+// wherever they are equal, and the removed names.
+func contentHash(v xds.Variant, changed []*xds.Resource, removed []string) uint64 {
+	var h maphash.Hash
+	h.SetSeed(contentSeed)
+	_ = h.WriteByte(byte(v))
+	for _, r := range changed {
+		maphash.WriteComparable(&h, r)
+	}
+	for _, n := range removed {
+		_, _ = h.WriteString(n)
+		_ = h.WriteByte(0)
+	}
+	return h.Sum64()
+}

@@ -1,0 +1,103 @@
+package fanout
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
+
+// scheduler hands dirty streams to as many workers as cores. Streams are
+// queued on shards, so that publishers and workers seldom meet; a worker whose
+// shard is empty takes from the others.
+type scheduler struct {
+	shards []shard
+	idle   atomic.Int32
+	tokens chan struct{} // one for each idle worker that should look again
+}
+
+type shard struct {
+	mu    sync.Mutex
+	queue []*stream // of queued streams, each at most once, so bounded by them
+	head  int
+	_     [64]byte // a cache line of its own
+}
+
+func newScheduler() *scheduler {
+	n := runtime.GOMAXPROCS(0)
+	return &scheduler{shards: make([]shard, n), tokens: make(chan struct{}, n)}
+}
+
+// push queues a stream. Its run state says queued already.
+func (s *scheduler) push(st *stream) {
+	sh := &s.shards[st.id%uint64(len(s.shards))]
+	sh.mu.Lock()
+	sh.queue = append(sh.queue, st)
+	sh.mu.Unlock()
+	if s.idle.Load() > 0 {
+		select {
+		case s.tokens <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (sh *shard) pop() *stream {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.head == len(sh.queue) {
+		return nil
+	}
+	st := sh.queue[sh.head]
+	sh.queue[sh.head] = nil
+	sh.head++
+	switch {
+	case sh.head == len(sh.queue):
+		sh.queue, sh.head = sh.queue[:0], 0
+	case sh.head > 1024 && sh.head > len(sh.queue)/2:
+		n := copy(sh.queue, sh.queue[sh.head:])
+		clear(sh.queue[n:])
+		sh.queue, sh.head = sh.queue[:n], 0
+	}
+	return st
+}
+
+func (s *scheduler) take(own int) *stream {
+	for i := range s.shards {
+		if st := s.shards[(own+i)%len(s.shards)].pop(); st != nil {
+			return st
+		}
+	}
+	return nil
+}
+
+// run works until ctx ends; it returns when all workers have.
+func (s *scheduler) run(ctx context.Context) {
+	var workers sync.WaitGroup
+	for i := range s.shards {
+		workers.Go(func() { s.work(ctx, i) })
+	}
+	workers.Wait()
+}
+
+func (s *scheduler) work(ctx context.Context, own int) {
+	for ctx.Err() == nil {
+		st := s.take(own)
+		if st == nil {
+			// Said to be idle before looking again, so that a push in between
+			// either is seen or leaves a token.
+			s.idle.Add(1)
+			if st = s.take(own); st == nil {
+				select {
+				case <-s.tokens:
+				case <-ctx.Done():
+				}
+			}
+			s.idle.Add(-1)
+			if st == nil {
+				continue
+			}
+		}
+		st.work()
+	}
+}

@@ -1,0 +1,139 @@
+package fanout
+
+import (
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+// work is a worker's turn at the stream: it sends one message at most, since
+// one may be in flight, and of the types that have something to say the first
+// in the order of sending (P35).
+func (st *stream) work() {
+	if !st.run.enter() {
+		return
+	}
+	st.pass()
+	queue, ended := st.run.leave()
+	if ended {
+		close(*st.left.Load())
+	}
+	if queue {
+		st.srv.sched.push(st)
+	}
+}
+
+func (st *stream) pass() {
+	st.mu.Lock()
+	order := st.order // replaced, not changed, when a type is added
+	st.mu.Unlock()
+	for _, sl := range order {
+		if st.run.dirty.Load()&sl.bit == 0 && !sl.typ.Warms {
+			continue
+		}
+		if st.advance(sl) {
+			return
+		}
+	}
+	// Bits of types that joined meanwhile stay set: the stream is queued again.
+}
+
+// advance sends what there is to send of a type. It reports whether a message
+// is in flight, or the stream parked, so that nothing may follow now.
+func (st *stream) advance(sl *slot) bool {
+	for {
+		// Before the State is read: what is published later sets it again.
+		st.run.unmark(sl.bit)
+		cur := sl.snapshot()
+		now := time.Now()
+		st.mu.Lock()
+		release := sl.typ.Warms && len(sl.flights) > 0 && st.laterPending(sl)
+		from, epoch := sl.sent, sl.epoch
+		plan := sl.Next(cur, now, st.srv.opts.AckTimeout, release)
+		alarm := !plan.until.IsZero() && sl.alarm.IsZero()
+		if alarm {
+			sl.alarm = plan.until
+		}
+		st.mu.Unlock()
+		if alarm {
+			st.srv.alarms.set(plan.until, sl)
+		}
+		if plan.do == nothing || plan.do == hold {
+			return false
+		}
+		frame := framesOf(plan.to).frame(st, &plan, from, st.srv.identifier(plan.to.Origin))
+		if frame == nil {
+			st.run.mark(sl.bit)
+			return true
+		}
+		if sent, again := st.commit(sl, &plan, frame, epoch, now); !again {
+			return sent
+		}
+	}
+}
+
+// commit moves the session and sends. again: a request came in between, and
+// the plan is no longer the session's.
+func (st *stream) commit(sl *slot, plan *Plan, frame *Frame, epoch uint64, now time.Time) (sent, again bool) {
+	var buf [32]byte
+	st.mu.Lock()
+	if sl.epoch != epoch {
+		st.mu.Unlock()
+		return false, true
+	}
+	if frame.Empty() {
+		sl.Settled(plan)
+		st.mu.Unlock()
+		return false, false
+	}
+	skipped := xds.Generations(sl.sent, plan.to, sl.sub) - 1
+	nonce, seq := st.nonces.next(buf[:0])
+	sl.Sent(plan, &frame.manifest, seq, now)
+	sl.counts.sent++
+	follow := st.follow(sl, frame)
+	st.mu.Unlock()
+
+	if follow != 0 {
+		st.run.mark(follow)
+	}
+	out := newOutgoing(st, frame.body, nonce)
+	size := len(out.body) + len(out.tail)
+	st.since.Store(now.UnixNano())
+	out.seq = st.run.send()
+	// It only queues; an error means that the stream is ending, which the
+	// receiver sees as well.
+	if st.grpc.SendMsg(out) != nil {
+		return true, false
+	}
+	sl.meters.Responses[st.variant].Inc()
+	sl.meters.Bytes[st.variant].Add(size)
+	if skipped > 0 {
+		sl.meters.Coalesced.Add(skipped)
+	}
+	return true, false
+}
+
+// follow has what follows the sent resources answered again (P37), and returns
+// the dirty bits. Under the lock.
+func (st *stream) follow(sl *slot, frame *Frame) uint64 {
+	if len(frame.follows) == 0 {
+		return 0
+	}
+	for _, o := range st.slots {
+		if o.typ.URL == sl.typ.Follower && o.Refresh(frame.follows) {
+			return o.bit
+		}
+	}
+	return 0
+}
+
+// laterPending reports whether a type that is sent after sl has a change to
+// send that came after sl's unanswered response (P19). Under the lock.
+func (st *stream) laterPending(sl *slot) bool {
+	for _, o := range st.order {
+		if o.typ.Order > sl.typ.Order && o.Since(o.snapshot(), &sl.Session) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,185 @@
+package fanout
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/expr"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// Options of a Server. All are needed but Log.
+type Options struct {
+	Source  Source
+	Metrics *telemetry.Metrics
+	Log     *slog.Logger
+	// Replica is this relay's name in control_plane.identifier (P39).
+	Replica string
+	// AckTimeout is how long an unanswered response holds back the next (P19).
+	AckTimeout time.Duration
+	// SendTimeout ends a stream that takes nothing for so long; 0: never.
+	SendTimeout time.Duration
+	// MaxConnectionAge ends a stream after this time, give or take a tenth; 0:
+	// never.
+	MaxConnectionAge time.Duration
+	Limits           config.Limits
+}
+
+// Server serves the downstream side. See the package's Concurrency.
+type Server struct {
+	opts   Options
+	limits config.Limits
+	source Source
+	meters *telemetry.Metrics
+	log    *slog.Logger
+	nodes  xds.NodeTable
+
+	sched  *scheduler
+	alarms *alarms
+	door   *door
+
+	mu       sync.Mutex
+	streams  map[uint64]*stream
+	lastID   uint64
+	draining bool
+}
+
+// NewServer makes a server and starts nothing.
+func NewServer(o Options) *Server {
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	return &Server{
+		opts: o, limits: o.Limits, source: o.Source, meters: o.Metrics, log: o.Log,
+		sched: newScheduler(), alarms: newAlarms(), door: newDoor(o.Limits),
+		streams: make(map[uint64]*stream),
+	}
+}
+
+// Run sends until ctx ends; it returns when its workers have. Streams that are
+// still open then are the grpc server's to end.
+func (s *Server) Run(ctx context.Context) error {
+	var parts sync.WaitGroup
+	parts.Go(func() { s.sched.run(ctx) })
+	parts.Go(func() { s.alarms.run(ctx) })
+	parts.Go(func() { s.watch(ctx) })
+	parts.Wait()
+	return nil
+}
+
+// identifier is what control_plane.identifier says (P39).
+func (s *Server) identifier(origin string) string { return s.opts.Replica + "/" + origin }
+
+// serve is the life of one stream.
+func (s *Server) serve(gs grpc.ServerStream, v xds.Variant) error {
+	p, _ := peer.FromContext(gs.Context())
+	cancel, ok := gs.Context().Value(cancelKey{}).(context.CancelFunc)
+	if !ok || p == nil {
+		return Refuse(codes.Internal, telemetry.RequestInvalid, "the server was made without fanout's options")
+	}
+	st := &stream{
+		srv: s, grpc: gs, variant: v, cancel: cancel, opened: time.Now(),
+		from: p.Addr.String(), peer: expr.Peer{Address: host(p.Addr)},
+	}
+	if refusal := s.door.enter(st); refusal != nil {
+		s.meters.Refuse(refusal.Reason)
+		return refusal
+	}
+	defer s.door.leave(st)
+	if !s.add(st) {
+		s.meters.Refuse(telemetry.Draining)
+		return Refuse(codes.Unavailable, telemetry.Draining, "stream: the relay is shutting down")
+	}
+	s.meters.Streams[v].Add(1)
+	err := st.receive()
+	st.close()
+	s.remove(st)
+	s.meters.Streams[v].Add(-1)
+	if r := st.refusal.Load(); r != nil {
+		s.log.Info("ended a stream", "node", st.nodeID(), "peer", st.from, "reason", r.Reason, "code", r.Code, "error", r.Err)
+		s.hangUp(st, r)
+	}
+	return err
+}
+
+// hangUp closes the connection of a client that takes nothing: the status that
+// ends the stream would wait behind what the client does not take, for ever. A
+// connection that carries other streams stays: they may be others' (P16).
+func (s *Server) hangUp(st *stream, r *Refusal) {
+	if r.Reason == telemetry.SendTimeout || r.Reason == telemetry.LimitPinnedBytes {
+		if s.door.alone(st) {
+			s.door.hangUp(st.from)
+		}
+	}
+}
+
+func (s *Server) add(st *stream) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining {
+		return false
+	}
+	s.lastID++
+	st.id = s.lastID
+	st.nonces = newNonces(st.id)
+	s.streams[st.id] = st
+	return true
+}
+
+func (s *Server) remove(st *stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.streams, st.id)
+}
+
+// all returns the open streams.
+func (s *Server) all() []*stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]*stream, 0, len(s.streams))
+	for _, st := range s.streams {
+		out = append(out, st)
+	}
+	return out
+}
+
+// Drain takes no more streams and ends those there are with UNAVAILABLE, evenly
+// over the time, so that clients do not all turn to the next replica at once.
+// It returns when all were told, or when ctx ends.
+func (s *Server) Drain(ctx context.Context, over time.Duration) {
+	s.mu.Lock()
+	s.draining = true
+	s.mu.Unlock()
+	streams := s.all()
+	start := time.Now()
+	for i, st := range streams {
+		due := start.Add(over * time.Duration(i) / time.Duration(len(streams)))
+		if wait := time.Until(due); wait > 0 {
+			timer := time.NewTimer(wait)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				timer.Stop()
+				return
+			}
+		}
+		st.end(Refuse(codes.Unavailable, telemetry.Draining, "stream: the relay is shutting down"))
+	}
+}
+
+func (st *stream) nodeID() string {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.node == nil {
+		return ""
+	}
+	return st.node.ID
+}

@@ -1,0 +1,80 @@
+package fanout
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/tap"
+
+	"xdsrelay/internal/xds"
+)
+
+// aggregated is the service that carries every type (P4).
+const aggregated = "envoy.service.discovery.v3.AggregatedDiscoveryService"
+
+// Register registers the services with g, which was made with ServerOptions.
+func (s *Server) Register(g *grpc.Server) {
+	method := func(name string, v xds.Variant) grpc.StreamDesc {
+		return grpc.StreamDesc{
+			StreamName: name, ServerStreams: true, ClientStreams: true,
+			Handler: func(_ any, gs grpc.ServerStream) error { return s.serve(gs, v) },
+		}
+	}
+	g.RegisterService(&grpc.ServiceDesc{
+		ServiceName: aggregated,
+		HandlerType: (*any)(nil),
+		Streams: []grpc.StreamDesc{
+			method("StreamAggregatedResources", xds.SotW),
+			method("DeltaAggregatedResources", xds.Delta),
+		},
+		Metadata: "envoy/service/discovery/v3/ads.proto",
+	}, s)
+}
+
+// maxResponse is how large a response may be (P59), in bytes.
+const maxResponse = 256 << 20
+
+// writeBuffer is grpc's per connection, in bytes: larger does not pay, less
+// costs a system call more for each part of a large response.
+const writeBuffer = 128 << 10
+
+// Keepalive is what the server asks of its clients and grants them.
+type Keepalive struct{ Time, Timeout, MinTime time.Duration }
+
+// ServerOptions are the options of the grpc server that s is registered with.
+func (s *Server) ServerOptions(k Keepalive) []grpc.ServerOption {
+	opts := []grpc.ServerOption{
+		grpc.ForceServerCodecV2(newCodec()),
+		grpc.InTapHandle(cancellable),
+		grpc.WriteBufferSize(writeBuffer),
+		// A connection's buffers are given back while it is idle.
+		grpc.SharedWriteBuffer(true),
+		grpc.ReadBufferSize(0),
+		grpc.MaxSendMsgSize(maxResponse),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: k.Time, Timeout: k.Timeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: k.MinTime, PermitWithoutStream: true}),
+	}
+	if n := s.limits.RequestBytes; n > 0 {
+		opts = append(opts, grpc.MaxRecvMsgSize(n))
+	} else {
+		opts = append(opts, grpc.MaxRecvMsgSize(maxResponse))
+	}
+	if n := s.limits.StreamsPerConnection; n > 0 {
+		// Room for one more, which is refused with a reason instead of being
+		// kept waiting by the client's transport.
+		opts = append(opts, grpc.MaxConcurrentStreams(uint32(n)+1))
+	}
+	return opts
+}
+
+type cancelKey struct{}
+
+// cancellable gives a stream's context a cancel function, before the transport
+// takes the context: a stream can then be ended from outside its handler
+// without a goroutine of its own for receiving.
+func cancellable(ctx context.Context, _ *tap.Info) (context.Context, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	return context.WithValue(ctx, cancelKey{}, cancel), nil
+}

@@ -1,0 +1,411 @@
+package fanout
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+// Session is one type on one stream: what the client asked for, what it was
+// sent, and what it said to that. Its methods are the protocol's decisions: no
+// I/O and no clock but the times passed in. It has one user at a time.
+//
+// In step with its group a session points to a snapshot and holds no names,
+// whatever the number of resources. Names it holds only while something is
+// out of step: fresh until the next response, early until the next regular
+// one, initial until the first answers, refused until P15 lets go.
+type Session struct {
+	typ     xds.Type
+	variant xds.Variant
+
+	// Of the requests.
+	began bool              // a request has come (P11)
+	named bool              // a name was ever given (P21)
+	want  *xds.Subscription // newest; what the group is told, stale or not (P12)
+	sub   *xds.Subscription // of the last request that was not stale; responses follow it
+	sum   uint64            // SotW: hash of the newest list of names, to know a repeated one
+	count int               // and its length
+
+	// Of the responses.
+	owed    bool                     // the first answer is not given yet (P11)
+	sent    *xds.Snapshot            // what the client has been sent, but for early
+	acked   *xds.Snapshot            // what it took
+	early   map[string]*xds.Resource // incremental: answers sent ahead of sent (P19); nil: removed
+	fresh   map[string]struct{}      // to be answered from what is held though nothing changed (P22–P24, P37)
+	initial map[string]string        // P27: what the client brought, until answered
+	flights []flight                 // unanswered responses, oldest first
+	refused []refusal                // P15
+	waiting bool                     // a change is held back by an unanswered response
+}
+
+// flight is a response that has not been answered.
+type flight struct {
+	seq   uint64
+	at    time.Time
+	snap  *xds.Snapshot
+	frame *manifest
+	early bool
+}
+
+// refusal is what a refused response held: nothing of it is sent again by
+// itself, and all of it when any of it changes (P15).
+type refusal struct{ names []string }
+
+// maxFlights bounds the unanswered responses that are remembered. The oldest is
+// forgotten first; a NACK of it is then only logged.
+const maxFlights = 32
+
+// NewSession makes the session of a type that has not spoken yet.
+func NewSession(t xds.Type, v xds.Variant) *Session {
+	return &Session{typ: t, variant: v, want: xds.Nothing, sub: xds.Nothing}
+}
+
+// Subscribe returns what the client wants after the request, and whether it is
+// something else than before. It changes nothing but what is remembered of the
+// request's list; the caller interns the result and passes it to Request. P20,
+// P21.
+func (s *Session) Subscribe(r *xds.Request) (*xds.Subscription, bool) {
+	if s.variant == xds.SotW {
+		return s.subscribeSotW(r)
+	}
+	return s.subscribeDelta(r)
+}
+
+// Verdict is what a request said of an earlier response.
+type Verdict uint8
+
+const (
+	Plain Verdict = iota // no answer to a response
+	Acked
+	Nacked
+	Stale   // SotW: the newest response is unanswered, and this is no answer to it (P12)
+	Unknown // a NACK of a response that this stream does not know (P13)
+)
+
+// Outcome is what a request did.
+type Outcome struct {
+	Verdict Verdict
+	// Answered is the snapshot of the response that was acknowledged or refused.
+	Answered *xds.Snapshot
+	// Wake: there may be something to send.
+	Wake bool
+}
+
+// Request applies a request; want is what Subscribe made of it, interned, and
+// seq the number in its nonce, 0 if it is none of this stream's.
+func (s *Session) Request(r *xds.Request, want *xds.Subscription, seq uint64) Outcome {
+	first := !s.began
+	s.began = true
+	s.named = s.named || len(r.Names) > 0
+	s.want = want
+	var out Outcome
+	if first {
+		// P11: whatever nonce and version it carries.
+		s.owed, out.Wake = true, true
+		s.take(r)
+		s.sub = want
+		return out
+	}
+	s.answer(r, seq, &out)
+	if s.variant == xds.SotW {
+		if out.Verdict == Stale || len(s.flights) > 0 {
+			return out // P12; P22 will compare with s.sub
+		}
+		s.relist(want)
+	} else {
+		s.edit(r, want)
+	}
+	if s.waiting || s.fresh != nil || s.owed {
+		out.Wake, s.waiting = true, false
+	}
+	return out
+}
+
+// answer matches the request with the response that it answers.
+func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
+	i := -1
+	if seq != 0 {
+		i = slices.IndexFunc(s.flights, func(f flight) bool { return f.seq == seq })
+	}
+	newest := i >= 0 && i == len(s.flights)-1
+	switch {
+	case i < 0 && r.Refused:
+		out.Verdict = Unknown
+		return
+	case i < 0:
+		if s.variant == xds.SotW && len(s.flights) > 0 {
+			out.Verdict = Stale
+		}
+		return
+	case r.Refused:
+		// P19: a late one of an earlier response is recorded as well.
+		f := s.flights[i]
+		out.Verdict, out.Answered = Nacked, f.snap
+		s.refuse(f)
+	case s.variant == xds.SotW && !newest:
+		out.Verdict = Stale
+		return
+	default:
+		out.Verdict, out.Answered = Acked, s.flights[i].snap
+		if !s.flights[i].early {
+			s.acked = s.flights[i].snap
+		}
+	}
+	// A client answers in order: what came before is answered too. Of a SotW
+	// type only the newest answer ends the wait.
+	if s.variant == xds.SotW && !newest {
+		s.flights = slices.Delete(s.flights, i, i+1)
+	} else {
+		s.flights = slices.Delete(s.flights, 0, i+1)
+	}
+	if len(s.flights) == 0 {
+		s.flights = nil
+	}
+}
+
+// refuse remembers what the refused response held. Of a full-state SotW
+// response that is everything, and so is the next one: no names are needed.
+func (s *Session) refuse(f flight) {
+	if s.full() || len(f.frame.names) == 0 {
+		return
+	}
+	s.refused = append(s.refused, refusal{names: f.frame.names})
+	if len(s.refused) > maxFlights {
+		// The two oldest become one: a change of either then sends both.
+		merged := slices.Concat(s.refused[0].names, s.refused[1].names)
+		slices.Sort(merged)
+		s.refused = slices.Delete(s.refused, 0, 1)
+		s.refused[0] = refusal{names: slices.Compact(merged)}
+	}
+}
+
+// full reports whether a response holds everything that is subscribed to (P30).
+func (s *Session) full() bool {
+	return s.variant == xds.SotW && (s.typ.FullState || s.sub.Wildcard)
+}
+
+// outstanding reports whether a response is unanswered at now, and until when
+// it holds back the next (P19).
+func (s *Session) outstanding(now time.Time, ackTimeout time.Duration) (time.Time, bool) {
+	if len(s.flights) == 0 {
+		return time.Time{}, false
+	}
+	until := s.flights[len(s.flights)-1].at.Add(ackTimeout)
+	return until, now.Before(until)
+}
+
+// Refresh has names that the client subscribed to answered again (P37). It
+// reports whether there are any.
+func (s *Session) Refresh(names []string) bool {
+	if !s.began || s.owed {
+		return false // its first answer will have them
+	}
+	any := false
+	for _, n := range names {
+		if s.sub.Covers(n) {
+			s.mark(n)
+			any = true
+		}
+	}
+	return any
+}
+
+func (s *Session) mark(name string) {
+	if s.fresh == nil {
+		s.fresh = make(map[string]struct{})
+	}
+	s.fresh[name] = struct{}{}
+}
+
+// restart has everything answered anew, as to a first request: the wildcard
+// was subscribed.
+func (s *Session) restart() {
+	s.owed, s.sent, s.early, s.fresh = true, nil, nil, nil
+}
+
+// Plan is what a session would send now.
+type Plan struct {
+	do  action
+	to  *xds.Snapshot
+	key frameKey // of a regular response: who is in step alike gets the same
+
+	// Of an irregular one, computed for this client alone.
+	changed []*xds.Resource
+	removed []string
+
+	early    bool                     // does not move the session to `to`
+	until    time.Time                // wait: when to look again at the latest
+	answered map[string]*xds.Resource // early: what was answered
+	release  []int                    // refusals that the response covers, ascending
+	initial  map[string]string        // what is left of it
+}
+
+type action uint8
+
+const (
+	nothing   action = iota // in step, or nothing is known yet
+	hold                    // something is pending, and an unanswered response holds it back
+	regular                 // send the frame of key, if it is not empty
+	irregular               // send changed and removed, if there are any
+)
+
+// Next says what to send of cur at now. release: a later type has a change to
+// send that came after the newest unanswered response, so that this does not
+// wait (P19).
+func (s *Session) Next(cur *xds.Snapshot, now time.Time, ackTimeout time.Duration, release bool) Plan {
+	if !s.began || cur == nil {
+		return Plan{}
+	}
+	if s.owed && s.sub.Wildcard && !cur.Answered && s.sub.Names.Len() == 0 {
+		return Plan{} // P11: empty or not, but not before the origin spoke
+	}
+	if cur == s.sent && !s.owed && s.fresh == nil && s.early == nil && s.initial == nil {
+		return Plan{}
+	}
+	if until, out := s.outstanding(now, ackTimeout); out && !release {
+		if s.variant == xds.Delta {
+			if p := s.planEarly(cur); p.do != nothing {
+				p.until, s.waiting = until, true // for the rest
+				return p
+			}
+		}
+		if s.Pending(cur) {
+			s.waiting = true
+			return Plan{do: hold, until: until}
+		}
+		return Plan{}
+	}
+	if s.variant == xds.SotW {
+		return s.planSotW(cur)
+	}
+	return s.planDelta(cur)
+}
+
+// Pending reports whether the session would have anything to send of cur if no
+// response were unanswered.
+func (s *Session) Pending(cur *xds.Snapshot) bool {
+	if !s.began || cur == nil {
+		return false
+	}
+	if s.owed || s.fresh != nil {
+		return true
+	}
+	for _, name := range cur.Changes(s.sent, s.sub) {
+		if s.differs(name, cur) {
+			return true
+		}
+	}
+	return false
+}
+
+// Since reports whether anything that is pending of cur came after the newest
+// unanswered response of o (P19).
+func (s *Session) Since(cur *xds.Snapshot, o *Session) bool {
+	if cur == nil || len(o.flights) == 0 {
+		return false
+	}
+	return cur.StateGen > o.flights[len(o.flights)-1].snap.StateGen && s.Pending(cur)
+}
+
+// had is what the client has been sent under name.
+func (s *Session) had(name string) (*xds.Resource, xds.Presence) {
+	if r, ok := s.early[name]; ok {
+		if r == nil {
+			return nil, xds.Absent
+		}
+		return r, xds.Present
+	}
+	return s.sent.Look(s.sub, name)
+}
+
+// differs reports whether the client should hear of name because of what
+// changed between what it had and cur.
+func (s *Session) differs(name string, cur *xds.Snapshot) bool {
+	had, was := s.had(name)
+	has, is := cur.Look(s.sub, name)
+	return differs(s.variant, s.full(), s.sub.Names.Has(name), had, was, has, is)
+}
+
+// differs reports whether what was known of a name and what is known now are
+// two things to a client of this variant; named: it asked for the name.
+func differs(v xds.Variant, full, named bool, had *xds.Resource, was xds.Presence, has *xds.Resource, is xds.Presence) bool {
+	switch is {
+	case xds.Present:
+		return was != xds.Present || !has.Same(had)
+	case xds.Absent:
+		if v == xds.SotW {
+			return was == xds.Present && full // P30, P31
+		}
+		// P25: an absent name that was asked for is answered; what a wildcard
+		// never had is nothing.
+		return was == xds.Present || was == xds.Pending && named
+	}
+	return false // nobody said that it went
+}
+
+// Sent records that the plan went out as frame with nonce number seq.
+func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
+	s.flights = append(s.flights, flight{seq: seq, at: now, snap: p.to, frame: frame, early: p.early})
+	if len(s.flights) > maxFlights {
+		s.flights = slices.Delete(s.flights, 0, 1)
+	}
+	if p.early {
+		if s.early == nil {
+			s.early = make(map[string]*xds.Resource, len(p.answered))
+		}
+		maps.Copy(s.early, p.answered)
+		for n := range p.answered {
+			delete(s.fresh, n)
+			delete(s.initial, n)
+		}
+		s.normalize()
+		return
+	}
+	s.owed = s.owed && s.sub.Wildcard && !p.to.Answered
+	s.step(p)
+}
+
+// Settled records that the plan held nothing to send: the client is in step.
+func (s *Session) Settled(p *Plan) {
+	if p.early {
+		return
+	}
+	if s.owed {
+		return // nothing was said yet: the first answer starts from nothing
+	}
+	inStep := len(s.flights) == 0 && s.acked == s.sent
+	s.step(p)
+	if inStep {
+		s.acked = p.to
+	}
+}
+
+// step moves the session to the plan's snapshot.
+func (s *Session) step(p *Plan) {
+	for _, i := range slices.Backward(p.release) {
+		s.refused = slices.Delete(s.refused, i, i+1)
+	}
+	if len(s.refused) == 0 {
+		s.refused = nil
+	}
+	s.sent, s.early, s.initial, s.waiting = p.to, nil, p.initial, false
+	for name := range s.fresh {
+		// P24 before the wildcard's first answer: it stays to be answered.
+		if _, is := p.to.Look(s.sub, name); is != xds.Pending || !s.sub.Wildcard {
+			delete(s.fresh, name)
+		}
+	}
+	s.normalize()
+}
+
+// normalize keeps empty maps nil, so that a session in step is known by it.
+func (s *Session) normalize() {
+	if len(s.fresh) == 0 {
+		s.fresh = nil
+	}
+	if len(s.initial) == 0 {
+		s.initial = nil
+	}
+}

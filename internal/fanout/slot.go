@@ -1,0 +1,44 @@
+package fanout
+
+import (
+	"time"
+
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// slot is one type of one stream: its session with what surrounds it. Its
+// number on the stream is its dirty bit.
+type slot struct {
+	Session // under the stream's lock, but for what Subscribe says
+
+	st     *stream
+	bit    uint64
+	member Member // nil: the type maps to no key and stays unanswered (P5)
+	meters *telemetry.Type
+	began  time.Time
+
+	// Under the stream's lock.
+	epoch  uint64    // counts requests, so that a plan is not applied to a session that moved on
+	alarm  time.Time // when the slot is looked at again; zero: not set
+	counts slotCounts
+	nack   Nack // the last refusal; Message empty if there was none
+	nacked bool // and nothing was acknowledged since
+}
+
+// slotCounts are of the responses on this stream.
+type slotCounts struct{ sent, acks, nacks uint64 }
+
+// Wake implements Waker.
+func (s *slot) Wake() { s.st.wake(s.bit) }
+
+// End implements Waker.
+func (s *slot) End(r *Refusal) { s.st.end(r) }
+
+// snapshot is the newest on the member's track.
+func (s *slot) snapshot() *xds.Snapshot {
+	if s.member == nil {
+		return nil
+	}
+	return s.member.State().Snapshot(s.typ.URL)
+}

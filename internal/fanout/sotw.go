@@ -1,0 +1,152 @@
+package fanout
+
+import (
+	"slices"
+
+	"xdsrelay/internal/xds"
+)
+
+// subscribeSotW: each request lists all names (P20). An empty list is the
+// wildcard until a name was given, for types that have it, and nothing after
+// (P21).
+func (s *Session) subscribeSotW(r *xds.Request) (*xds.Subscription, bool) {
+	if s.began && r.NamesSum == s.sum && len(r.Names) == s.count {
+		return s.want, false // an ACK that repeats a thousand names costs a hash
+	}
+	s.sum, s.count = r.NamesSum, len(r.Names)
+	if len(r.Names) == 0 {
+		if s.named || s.typ.NoLegacyWildcard {
+			return xds.Nothing, !s.want.Empty()
+		}
+		return &xds.Subscription{Wildcard: true}, !s.began
+	}
+	next := &xds.Subscription{}
+	names := make([]string, 0, len(r.Names))
+	for _, n := range r.Names {
+		if string(n) == wildcard {
+			next.Wildcard = true
+		} else {
+			names = append(names, string(n))
+		}
+	}
+	next.Names = xds.NewNameSet(names...)
+	return next, !next.Equal(s.want)
+}
+
+// wildcard is the name that subscribes to whatever the origin thinks the node
+// needs (P21).
+const wildcard = "*"
+
+// take: the first request of a SotW type suppresses nothing (P11), so its
+// version is not looked at.
+func (s *Session) take(r *xds.Request) {
+	if s.variant == xds.Delta {
+		s.takeInitial(r)
+	}
+}
+
+// relist follows a request that is not stale: what is newly listed is answered
+// even if it did not change, a shorter list gets no response (P22).
+func (s *Session) relist(want *xds.Subscription) {
+	if want == s.sub {
+		return
+	}
+	was := s.sub
+	s.sub = want
+	if want.Wildcard && !was.Wildcard {
+		s.restart()
+		return
+	}
+	for name, added := range was.Names.Diff(want.Names) {
+		if added {
+			s.mark(name)
+		} else {
+			delete(s.fresh, name)
+		}
+	}
+	s.normalize()
+}
+
+// planSotW: a full-state response holds everything (P30), another what changed
+// among the subscribed, and what was newly listed (P31, P22).
+func (s *Session) planSotW(cur *xds.Snapshot) Plan {
+	key := frameKey{variant: xds.SotW, sub: s.sub, full: s.full()}
+	key.from(s.sent)
+	if s.full() {
+		key.force = s.owed && s.sub.Wildcard && cur.Answered || s.freshKnown(cur)
+		if s.owed && !s.sub.Wildcard {
+			key.force = s.anyKnown(cur)
+		}
+		return Plan{do: regular, to: cur, key: key}
+	}
+	if s.fresh == nil && s.refused == nil {
+		return Plan{do: regular, to: cur, key: key}
+	}
+	p := Plan{do: irregular, to: cur}
+	names := s.pendingNames(cur, &p)
+	for _, name := range names {
+		if r, is := cur.Look(s.sub, name); is == xds.Present {
+			p.changed = append(p.changed, r)
+		}
+	}
+	return p
+}
+
+// freshKnown reports whether anything is known of a newly listed name: then
+// the full set answers it, with the name or without (P22).
+func (s *Session) freshKnown(cur *xds.Snapshot) bool {
+	for name := range s.fresh {
+		if _, is := cur.Look(s.sub, name); is != xds.Pending {
+			return true
+		}
+	}
+	return false
+}
+
+// anyKnown reports whether there is an answer for any of the names: what there
+// is goes out, and the rest follows (P34).
+func (s *Session) anyKnown(cur *xds.Snapshot) bool {
+	for name := range s.sub.Names.All() {
+		if _, is := cur.Look(s.sub, name); is != xds.Pending {
+			return true
+		}
+	}
+	return false
+}
+
+// pendingNames are the names, sorted, of which the next response has to speak:
+// what changed, what is to be answered anew, and all that a refused response
+// held if anything of it changed (P15), whose refusals are noted in p.
+func (s *Session) pendingNames(cur *xds.Snapshot, p *Plan) []string {
+	var changed []string
+	for _, name := range cur.Changes(s.sent, s.sub) {
+		if _, ahead := s.early[name]; !ahead && s.differs(name, cur) {
+			changed = append(changed, name)
+		}
+	}
+	for name := range s.early {
+		if s.sub.Covers(name) && s.differs(name, cur) {
+			changed = append(changed, name)
+		}
+	}
+	slices.Sort(changed)
+	names := changed
+	for i, ref := range s.refused {
+		if slices.ContainsFunc(ref.names, func(n string) bool {
+			_, hit := slices.BinarySearch(changed, n)
+			return hit
+		}) {
+			p.release = append(p.release, i)
+			for _, n := range ref.names {
+				if s.sub.Covers(n) {
+					names = append(names, n)
+				}
+			}
+		}
+	}
+	for name := range s.fresh {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}

@@ -1,0 +1,105 @@
+package fanout
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+// ClientStatus is one stream, for people to read.
+type ClientStatus struct {
+	Stream    uint64       `json:"stream"`
+	Node      string       `json:"node"`
+	Cluster   string       `json:"cluster,omitempty"`
+	UserAgent string       `json:"user_agent,omitempty"`
+	Peer      string       `json:"peer"`
+	Variant   string       `json:"variant"`
+	Since     time.Time    `json:"since"`
+	Types     []TypeStatus `json:"types"`
+}
+
+// States of a type on a stream, as istioctl proxy-status has them.
+const (
+	Synced     = "SYNCED"   // took the newest that was sent
+	NotSent    = "NOT SENT" // nothing was sent yet
+	Unanswered = "STALE"    // has not answered
+	Refused    = "NACKED"   // refused the last it answered
+)
+
+// TypeStatus is one type on a stream.
+type TypeStatus struct {
+	Type     string `json:"type"`
+	Key      string `json:"key,omitempty"` // empty: maps to no key, unanswered
+	State    string `json:"state"`
+	Wildcard bool   `json:"wildcard"`
+	Names    int    `json:"names"`
+	Sent     string `json:"sent,omitempty"`  // version_info
+	Acked    string `json:"acked,omitempty"` // version_info
+	Sends    uint64 `json:"responses"`
+	Acks     uint64 `json:"acks"`
+	Nacks    uint64 `json:"nacks"`
+	Nack     *Nack  `json:"last_nack,omitempty"`
+}
+
+// Clients returns all streams, by node and stream. It locks one stream at a
+// time, for as long as it takes to copy a few words.
+func (s *Server) Clients() []ClientStatus {
+	streams := s.all()
+	out := make([]ClientStatus, 0, len(streams))
+	for _, st := range streams {
+		out = append(out, st.status())
+	}
+	slices.SortFunc(out, func(a, b ClientStatus) int {
+		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Stream, b.Stream))
+	})
+	return out
+}
+
+func (st *stream) status() ClientStatus {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	c := ClientStatus{Stream: st.id, Peer: st.from, Variant: st.variant.String(), Since: st.opened}
+	if st.node != nil {
+		c.Node, c.Cluster, c.UserAgent = st.node.ID, st.node.Cluster, st.node.UserAgent
+	}
+	for _, sl := range st.order {
+		c.Types = append(c.Types, sl.status())
+	}
+	return c
+}
+
+// status of a type. Under the stream's lock.
+func (s *slot) status() TypeStatus {
+	t := TypeStatus{
+		Type: string(s.typ.URL), Wildcard: s.sub.Wildcard, Names: s.sub.Names.Len(),
+		Sends: s.counts.sent, Acks: s.counts.acks, Nacks: s.counts.nacks,
+		Acked: version(s.acked), Sent: version(s.sent),
+	}
+	if s.member != nil {
+		t.Key = s.member.Key().String()
+	}
+	if s.counts.nacks > 0 {
+		n := s.nack
+		t.Nack = &n
+	}
+	switch {
+	case s.counts.sent == 0:
+		t.State, t.Sent, t.Acked = NotSent, "", ""
+	case s.nacked:
+		t.State = Refused
+	case len(s.flights) > 0:
+		t.State = Unanswered
+	default:
+		t.State = Synced
+	}
+	return t
+}
+
+func version(s *xds.Snapshot) string {
+	if s == nil {
+		return ""
+	}
+	return s.Version
+}

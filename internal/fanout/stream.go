@@ -1,0 +1,299 @@
+package fanout
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"xdsrelay/internal/expr"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// stream is one client's stream.
+type stream struct {
+	// Fixed.
+	id      uint64
+	srv     *Server
+	grpc    grpc.ServerStream
+	variant xds.Variant
+	peer    expr.Peer
+	from    string // remote address, which names the connection
+	opened  time.Time
+	cancel  context.CancelFunc // makes the receiver return
+
+	// The receiver's.
+	req   xds.Request
+	names int // that the stream asks for, over all types
+
+	// Any goroutine's.
+	run     runState
+	since   atomic.Int64             // when the message in flight was handed over, UnixNano; 0: none
+	refusal atomic.Pointer[Refusal]  // why the stream ends; the first counts
+	left    atomic.Pointer[chan any] // closed when the last worker has left
+
+	mu     sync.Mutex
+	node   *xds.Node // set by the first request; dynamic parameters may follow (P1)
+	slots  []*slot   // appended by the receiver; a slot's bit is its place
+	order  []*slot   // the same, in the order of sending (P35)
+	nonces nonces
+}
+
+// receive handles requests until the stream ends, and returns its status.
+func (st *stream) receive() error {
+	var in incoming
+	for first := true; ; first = false {
+		err := st.grpc.RecvMsg(&in)
+		if err != nil {
+			return st.why(err)
+		}
+		refusal := st.handle(in.bytes(), first)
+		in.release()
+		if refusal != nil {
+			st.end(refusal)
+			return refusal
+		}
+	}
+}
+
+// why is the status of a stream whose receiver could not go on.
+func (st *stream) why(err error) error {
+	if r := st.refusal.Load(); r != nil {
+		return r
+	}
+	if errors.Is(err, io.EOF) {
+		return nil // the client is done
+	}
+	if status.Code(err) == codes.ResourceExhausted {
+		st.srv.meters.Refuse(telemetry.LimitRequestBytes)
+	}
+	return err
+}
+
+// handle applies a request. A refusal ends the stream.
+func (st *stream) handle(msg []byte, first bool) *Refusal {
+	r := &st.req
+	if err := r.Scan(st.variant, msg); err != nil {
+		if errors.Is(err, xds.ErrLongRequestName) {
+			return Refuse(codes.InvalidArgument, telemetry.NameBytes, "request: %w", err)
+		}
+		return Refuse(codes.InvalidArgument, telemetry.RequestInvalid, "request: %w", err)
+	}
+	if r.Locators {
+		return Refuse(codes.Unimplemented, telemetry.ResourceLocators, "request: resource_locators are not supported")
+	}
+	if refusal := st.identify(first); refusal != nil {
+		return refusal
+	}
+	if len(r.TypeURL) == 0 {
+		return Refuse(codes.InvalidArgument, telemetry.TypeMissing, "request: no type_url on an aggregated stream")
+	}
+	sl := st.slot(r.TypeURL)
+	if sl == nil {
+		var refusal *Refusal
+		if sl, refusal = st.join(xds.TypeURL(r.TypeURL)); refusal != nil {
+			return refusal
+		}
+	}
+	if sl.member == nil {
+		return nil // P5: unanswered
+	}
+	return st.apply(sl)
+}
+
+// identify takes the node of the first request; of a later one only the
+// dynamic parameters count (P1).
+func (st *stream) identify(first bool) *Refusal {
+	raw := st.req.Node
+	if raw == nil {
+		if first {
+			return Refuse(codes.InvalidArgument, telemetry.NodeMissing, "request: the first one has no node")
+		}
+		return nil
+	}
+	if limit := st.srv.limits.NodeBytes; limit > 0 && int64(len(raw)) > int64(limit) {
+		return Refuse(codes.ResourceExhausted, telemetry.LimitNodeBytes, "node: %d bytes, more than node_bytes (%d)", len(raw), limit)
+	}
+	if !first {
+		if string(raw) == string(st.node.Bytes()) {
+			return nil
+		}
+		st.srv.meters.Refuse(telemetry.NodeChanged)
+		merged, err := xds.MergeDynamic(st.node.Bytes(), raw)
+		if err != nil {
+			return Refuse(codes.InvalidArgument, telemetry.NodeInvalid, "request: %w", err)
+		}
+		raw = merged
+	}
+	node, err := st.srv.nodes.Intern(raw)
+	if err != nil {
+		return Refuse(codes.InvalidArgument, telemetry.NodeInvalid, "request: %w", err)
+	}
+	st.mu.Lock()
+	st.node = node
+	st.mu.Unlock()
+	return nil
+}
+
+// slot returns the type's slot; nil before it spoke. Receiver only.
+func (st *stream) slot(url []byte) *slot {
+	for _, s := range st.slots {
+		if string(s.typ.URL) == string(url) {
+			return s
+		}
+	}
+	return nil
+}
+
+// maxTypes is how many dirty bits there are.
+const maxTypes = 64
+
+// join makes the slot of a type that speaks for the first time, with the key
+// of the node as it is now (P5).
+func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
+	limit := st.srv.limits.TypesPerStream
+	if limit <= 0 || limit > maxTypes {
+		limit = maxTypes
+	}
+	if len(st.slots) >= limit {
+		return nil, Refuse(codes.ResourceExhausted, telemetry.LimitTypesPerStream, "request: %s: more than types_per_stream (%d)", url, limit)
+	}
+	t := xds.TypeOf(url)
+	sl := &slot{Session: *NewSession(t, st.variant), st: st, bit: 1 << len(st.slots), began: time.Now(), meters: st.srv.meters.Type(url)}
+	member, err := st.srv.source.Join(Join{Node: st.node, Peer: st.peer, Type: url, Waker: sl})
+	if err != nil {
+		var refusal *Refusal
+		if !errors.As(err, &refusal) {
+			return nil, Refuse(codes.Internal, telemetry.KeyError, "join %s: %w", url, err)
+		}
+		if len(st.slots) == 0 || refusal.Code != codes.PermissionDenied {
+			return nil, refusal
+		}
+		st.srv.meters.Refuse(telemetry.UnmappedLater)
+		member = nil
+	}
+	sl.member = member
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.slots = append(st.slots, sl)
+	at, _ := slices.BinarySearchFunc(st.order, t.Order+1, func(s *slot, o uint8) int { return int(s.typ.Order) - int(o) })
+	st.order = slices.Insert(slices.Clone(st.order), at, sl)
+	return sl, nil
+}
+
+// apply changes the type's session by the request.
+func (st *stream) apply(sl *slot) *Refusal {
+	r := &st.req
+	fresh := !sl.Session.began
+	want, changed := sl.Subscribe(r)
+	if limit := st.srv.limits.NamesPerStream; limit > 0 {
+		names := st.names - sl.want.Names.Len() + want.Names.Len()
+		if names > limit || len(r.Initial) > limit {
+			return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names, more than names_per_stream (%d)", sl.typ.URL, max(names, len(r.Initial)), limit)
+		}
+		st.names = names
+	}
+	if changed || fresh {
+		want = sl.member.Intern(want)
+	}
+	now := time.Now()
+	st.mu.Lock()
+	out := sl.Request(r, want, st.nonces.number(r.Nonce))
+	sl.epoch++
+	nack, again := st.note(sl, &out, now)
+	st.mu.Unlock()
+
+	if changed || fresh {
+		// Interest first: the group wakes the slot once it has indexed it, so
+		// no update falls between.
+		sl.member.Subscribe(want)
+	}
+	if out.Wake {
+		st.wake(sl.bit)
+	}
+	if nack != nil {
+		sl.member.Nacked(*nack)
+		if !again {
+			st.srv.log.Warn("client refused a response", "node", nack.Node, "key", sl.member.Key(), "type", sl.typ.URL,
+				"version", nack.Version, "code", codes.Code(nack.Code), "reason", nack.Message)
+		}
+	}
+	return nil
+}
+
+// maxNackMessage bounds what is kept of a client's message, in bytes (P17).
+const maxNackMessage = 1024
+
+// note counts what a request said. It returns the refusal, if it is one, and
+// whether the same version was refused just before. Under the lock.
+func (st *stream) note(sl *slot, out *Outcome, now time.Time) (nack *Nack, again bool) {
+	switch out.Verdict {
+	case Acked:
+		sl.counts.acks++
+		sl.nacked = false
+		sl.meters.Acks.Inc()
+		// Not of what was there when the client came: that is no propagation.
+		if at := out.Answered.Received; at.After(sl.began) {
+			sl.meters.Propagation.Observe(now.Sub(at))
+		}
+	case Nacked:
+		sl.counts.nacks++
+		sl.meters.Nacks.Inc()
+		msg := st.req.ErrorMessage[:min(len(st.req.ErrorMessage), maxNackMessage)]
+		n := Nack{Version: out.Answered.Version, Code: st.req.ErrorCode, Message: string(msg), Node: st.node.ID}
+		again = sl.nacked && sl.nack.Version == n.Version
+		sl.nack, sl.nacked = n, true
+		return &n, again
+	case Stale, Unknown:
+		sl.meters.Stale.Inc()
+	}
+	return nil, false
+}
+
+// wake marks slots dirty and queues the stream if nobody has it.
+func (st *stream) wake(bits uint64) {
+	st.run.mark(bits)
+	if st.run.tryQueue() {
+		st.srv.sched.push(st)
+	}
+}
+
+// completed is called when message n has left.
+func (st *stream) completed(n uint64) {
+	st.since.Store(0)
+	if st.run.completed(n) {
+		st.srv.sched.push(st)
+	}
+}
+
+// end ends the stream with r, from any goroutine: the receiver returns it. The
+// first one counts.
+func (st *stream) end(r *Refusal) {
+	if !st.refusal.CompareAndSwap(nil, r) {
+		return
+	}
+	st.srv.meters.Refuse(r.Reason)
+	st.cancel()
+}
+
+// close waits until no worker has the stream, and leaves the groups.
+func (st *stream) close() {
+	left := make(chan any)
+	st.left.Store(&left)
+	if st.run.close() {
+		<-left
+	}
+	for _, sl := range st.slots {
+		if sl.member != nil {
+			sl.member.Leave()
+		}
+	}
+}
