@@ -192,7 +192,7 @@ func TestScrapeIsFresh(t *testing.T) {
 			t.Errorf("%s{%s} is %v, want %v", want.name, want.labels, got, want.value)
 		}
 	}
-	if m.Origin("a:1") != m.Origin("a:1") {
+	if first, again := m.Origin("a:1"), m.Origin("a:1"); first != again {
 		t.Error("an origin has two sets of handles")
 	}
 }

@@ -1,0 +1,66 @@
+# The README's two commands are `make demo` and `make test`. All targets do
+# their own set-up: they need Go (1.21 or newer: it fetches the release that
+# go.mod names) and, the first time, a network.
+
+GO       ?= go
+CLIENTS  ?= 50
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+BIN      := bin/relay
+LDFLAGS  := -s -w -X main.version=$(VERSION)
+
+# The race detector needs a C compiler. Where there is none, tests run without
+# it instead of not at all; `make race` insists.
+RACE     := $(if $(shell command -v gcc || command -v cc || command -v clang),-race)
+
+# staticcheck is a tool of tools/go.mod, pinned there, so that what it needs is
+# no dependency of the relay.
+STATICCHECK := $(GO) tool -modfile=tools/go.mod staticcheck
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: build ## an origin, the relay and CLIENTS=50 clients in one process
+	$(BIN) demo --clients $(CLIENTS)
+
+# The packages run with the race detector: their tests drive the schedulers and
+# streams in one process, where races show. What is in integration/ runs the
+# built binary as another process, which the detector in the test cannot see,
+# so it would only cost time. -count=1 there: Go would take a cached result for
+# good although the binary's sources changed, since they are not the test's.
+.PHONY: test
+test: ## all tests; unit tests with the race detector
+	$(GO) test $(RACE) -timeout 10m $$($(GO) list ./... | grep -v /integration)
+	$(GO) test -count=1 -timeout 10m ./integration/...
+
+.PHONY: race
+race: ## all tests with the race detector, integration too
+	$(GO) test -race -count=1 -timeout 20m ./...
+
+.PHONY: bench
+bench: build ## the fan-out side by side with others, then Go's benchmarks
+	$(GO) run ./integration/loadtest
+	$(GO) test -run '^$$' -bench . -benchmem ./internal/...
+
+.PHONY: lint
+lint: ## gofmt, go vet, staticcheck
+	@files=$$(gofmt -l cmd config integration internal); \
+	if [ -n "$$files" ]; then echo "gofmt would change:"; echo "$$files"; exit 1; fi
+	$(GO) vet ./...
+	$(STATICCHECK) ./...
+
+# Always: go build knows better than make what is up to date.
+.PHONY: build
+build: ## bin/relay, static
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/relay
+
+.PHONY: image
+image: ## the container image, with docker or another ENGINE
+	$(or $(ENGINE),docker) build --build-arg VERSION=$(VERSION) -t relay:$(VERSION) .
+
+.PHONY: clean
+clean: ## what was built
+	rm -rf bin

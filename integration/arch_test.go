@@ -1,0 +1,318 @@
+package integration
+
+import (
+	"bufio"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const (
+	module   = "xdsrelay"
+	maxLines = 600
+)
+
+// place is a package's place in the house: which packages of this module it may
+// import, and why no others.
+type place struct {
+	may []string
+	why string
+}
+
+// house has every package of the module. Imports go down the floors; a package
+// that is not here has to be given its place first.
+var house = map[string]place{
+	// Floor 0. xds is the ground: the others of the floor speak of its nouns.
+	"internal/xds":       {nil, "the nouns of the protocol know nobody who uses them"},
+	"internal/anytypes":  {nil, "it links messages and does nothing"},
+	"internal/expr":      {[]string{"internal/xds"}, "expressions see nodes, peers and types, and not who evaluates them"},
+	"internal/telemetry": {[]string{"internal/xds"}, "everybody counts: whatever it imported, everybody would import"},
+	"config":             {nil, "the file's structs are read by validate and by tools that run nothing of the relay"},
+
+	// Floor 1. Neighbours meet in the orchestrator only.
+	"internal/aggregator": {
+		[]string{"internal/xds", "internal/expr", "internal/telemetry", "config"},
+		"from a node to its key is a pure function, which explain and validate call without a relay",
+	},
+	"internal/upstream": {
+		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/anytypes", "config"},
+		"it hands Updates to a Sink, and does not know what becomes of them",
+	},
+	"internal/fanout": {
+		[]string{"internal/xds", "internal/expr", "internal/telemetry", "config"},
+		"it looks at a member's track, and does not know where States come from",
+	},
+
+	// Floor 2.
+	"internal/orchestrator": {
+		[]string{"internal/xds", "internal/expr", "internal/telemetry", "config",
+			"internal/aggregator", "internal/upstream", "internal/fanout"},
+		"it joins the floor below, and is read by those above",
+	},
+
+	// Floor 3.
+	"internal/admin": {
+		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/anytypes", "config",
+			"internal/aggregator", "internal/orchestrator"},
+		"it reads the orchestrator's status; through a stream or session it could change what it shows",
+	},
+
+	// Beside the relay: clients, and what holds the relay against them.
+	"internal/fleet": {
+		[]string{"internal/xds", "internal/anytypes"},
+		"simulated clients that shared the relay's code would share its mistakes",
+	},
+	"integration": {
+		[]string{"internal/xds", "internal/anytypes", "internal/fleet"},
+		"it tests the built binary from outside",
+	},
+	"integration/loadtest": {
+		[]string{"internal/xds", "internal/anytypes", "internal/fleet"},
+		"it measures the built binary from outside",
+	},
+
+	"cmd/relay": {
+		[]string{"internal/xds", "internal/anytypes", "internal/expr", "internal/telemetry", "config",
+			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/orchestrator",
+			"internal/admin", "internal/fleet"},
+		"a command imports no other and no test",
+	},
+}
+
+// never says why an arrow that someone will want is not there; more than the
+// general word of the house.
+var never = map[[2]string]string{
+	{"internal/aggregator", "internal/upstream"}:   "a rule must give the same key whether an origin is there or not",
+	{"internal/aggregator", "internal/fanout"}:     "fanout asks for a key through fanout.Source; explain asks without any stream",
+	{"internal/upstream", "internal/aggregator"}:   "it is told the key and its node; it must not ask which clients there are (P58)",
+	{"internal/upstream", "internal/fanout"}:       "an upstream that could see clients could wait for one (P16, P18)",
+	{"internal/fanout", "internal/upstream"}:       "losing the origin changes nothing downstream (P53): fanout cannot see one",
+	{"internal/fanout", "internal/aggregator"}:     "a member is joined through fanout.Source, which tests replace by a held State",
+	{"internal/fanout", "internal/orchestrator"}:   "the group marks streams dirty, streams read its States; a call back could hold a lock across both",
+	{"internal/upstream", "internal/orchestrator"}: "the group is behind upstream.Sink: a stream can be tested against a real origin alone",
+	{"internal/orchestrator", "internal/admin"}:    "what shows the relay must not be needed to run it",
+	{"internal/admin", "internal/fanout"}:          "status comes as values from the orchestrator; a session belongs to its stream",
+	{"internal/admin", "internal/upstream"}:        "status comes as values from the orchestrator; a stream belongs to its group",
+	{"internal/xds", "internal/telemetry"}:         "floor 0 does no I/O, and counting is the caller's",
+	{"internal/fleet", "internal/fanout"}:          "the codec under test must not write what the client reads with it",
+}
+
+// forbidden says why from may not import to; empty if it may.
+func forbidden(from, to string) string {
+	p, ok := house[from]
+	switch {
+	case !ok:
+		return fmt.Sprintf("%s has no place in the house yet", from)
+	case slices.Contains(p.may, to):
+		return ""
+	}
+	if why := never[[2]string{from, to}]; why != "" {
+		return why
+	}
+	return p.why
+}
+
+// source is a Go file of this module.
+type source struct {
+	path string // from the module's root
+	pkg  string // its directory, likewise
+	file *ast.File
+	set  *token.FileSet
+}
+
+func (s source) test() bool { return strings.HasSuffix(s.path, "_test.go") }
+
+func (s source) imports() []string {
+	var out []string
+	for _, i := range s.file.Imports {
+		if path, err := strconv.Unquote(i.Path.Value); err == nil {
+			out = append(out, path)
+		}
+	}
+	return out
+}
+
+// sources parses all of the module, without modules below it, whatever the
+// build tags.
+func sources(t *testing.T) []source {
+	t.Helper()
+	const root = ".."
+	var out []source
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			_, noModule := os.Stat(filepath.Join(path, "go.mod"))
+			switch name := d.Name(); {
+			case path == root:
+			case noModule == nil, name == "testdata", strings.HasPrefix(name, "."):
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if filepath.Ext(path) != ".go" {
+			return nil
+		}
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, path, nil, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		rel = filepath.ToSlash(rel)
+		out = append(out, source{path: rel, pkg: filepath.ToSlash(filepath.Dir(rel)), file: file, set: set})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(out) == 0 {
+		t.Fatal("no Go files found")
+	}
+	return out
+}
+
+// Imports go down the floors, and neighbours do not import each other. Test
+// files are free: what they import is not linked into the relay.
+func TestImportsGoDown(t *testing.T) {
+	for _, s := range sources(t) {
+		if _, ok := house[s.pkg]; !ok {
+			t.Errorf("%s: package %s has no place in the house yet", s.path, s.pkg)
+			continue
+		}
+		if s.test() {
+			continue
+		}
+		for _, path := range s.imports() {
+			to, ours := strings.CutPrefix(path, module+"/")
+			if !ours {
+				continue
+			}
+			if why := forbidden(s.pkg, to); why != "" {
+				t.Errorf("%s imports %s: %s", s.path, to, why)
+			}
+		}
+	}
+}
+
+// The table itself: it has a reason for each arrow that it forbids, no circle,
+// and says what the design says.
+func TestHouse(t *testing.T) {
+	for pkg, p := range house {
+		if p.why == "" {
+			t.Errorf("%s has no reason", pkg)
+		}
+		for _, to := range p.may {
+			if _, ok := house[to]; !ok {
+				t.Errorf("%s may import %s, which is not there", pkg, to)
+			}
+			if forbidden(to, pkg) == "" {
+				t.Errorf("%s and %s may import each other", pkg, to)
+			}
+		}
+	}
+	for arrow, why := range never {
+		if got := forbidden(arrow[0], arrow[1]); got != why {
+			t.Errorf("%s may import %s, which must never be: %s", arrow[0], arrow[1], why)
+		}
+	}
+	neighbours := []string{"internal/aggregator", "internal/upstream", "internal/fanout"}
+	for _, from := range neighbours {
+		for _, to := range neighbours {
+			if forbidden(from, to) == "" {
+				t.Errorf("%s may import its neighbour %s", from, to)
+			}
+		}
+		if forbidden("internal/orchestrator", from) != "" {
+			t.Errorf("the orchestrator may not import %s", from)
+		}
+	}
+}
+
+// viper lets unknown and wrongly typed keys pass and lower-cases names: one file
+// knows how to use it all the same.
+func TestViperIsImportedOnce(t *testing.T) {
+	for _, s := range sources(t) {
+		for _, path := range s.imports() {
+			if strings.HasPrefix(path, "github.com/spf13/viper") && s.path != "config/load.go" {
+				t.Errorf("%s imports viper; only config/load.go does", s.path)
+			}
+		}
+	}
+}
+
+// A file holds one noun. One that is longer than this holds more.
+func TestFilesAreShort(t *testing.T) {
+	for _, s := range sources(t) {
+		if n := s.set.File(s.file.Pos()).LineCount(); n > maxLines && !s.test() {
+			t.Errorf("%s has %d lines, over %d", s.path, n, maxLines)
+		}
+	}
+}
+
+// Each package says in its doc.go what it is for, and what it guarantees to
+// those who use it from several goroutines.
+func TestPackagesSayWhatTheyGuarantee(t *testing.T) {
+	said := make(map[string]bool)
+	for _, s := range sources(t) {
+		if s.test() || s.file.Name.Name == "main" {
+			continue
+		}
+		doc := s.file.Doc.Text()
+		said[s.pkg] = said[s.pkg] || filepath.Base(s.path) == "doc.go" &&
+			strings.HasPrefix(doc, "Package "+s.file.Name.Name+" ") && strings.Contains(doc, "\n# Concurrency\n")
+	}
+	for pkg, ok := range said {
+		if !ok {
+			t.Errorf(`%s has no doc.go that begins with "Package" and its name, and has a section "# Concurrency"`, pkg)
+		}
+	}
+}
+
+// A test that sleeps is slow where it passes and fails where the machine is
+// slow. In a synctest bubble sleeping costs nothing and is exact.
+func TestTestsDoNotSleep(t *testing.T) {
+	for _, s := range sources(t) {
+		if !s.test() || slices.Contains(s.imports(), "testing/synctest") {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			call, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			if of, ok := call.X.(*ast.Ident); ok && of.Name == "time" && call.Sel.Name == "Sleep" {
+				t.Errorf("%s: a test sleeps: wait for the event", s.set.Position(n.Pos()))
+			}
+			return true
+		})
+	}
+}
+
+// Nothing is left for later in the code: what is not done is in the issue.
+func TestNothingIsLeftForLater(t *testing.T) {
+	for _, s := range sources(t) {
+		for _, group := range s.file.Comments {
+			lines := bufio.NewScanner(strings.NewReader(group.Text()))
+			for lines.Scan() {
+				word, _, _ := strings.Cut(strings.TrimSpace(lines.Text()), " ")
+				switch strings.TrimRight(word, ":(") {
+				case "TO" + "DO", "FIX" + "ME", "XXX", "HACK":
+					t.Errorf("%s: %s", s.set.Position(group.Pos()), lines.Text())
+				}
+			}
+		}
+	}
+}
