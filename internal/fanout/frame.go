@@ -99,8 +99,8 @@ func (c *frameCache) frame(st *stream, p *Plan, from *xds.Snapshot, identifier s
 	c.byKey.Add(p.key, at)
 	c.mu.Unlock()
 
-	changed, removed, follows := compare(&p.key, from, p.to)
-	f := c.share(p.key.variant, p.to, identifier, changed, removed, follows, p.key.force)
+	changed, removed, follows, any := compare(&p.key, from, p.to)
+	f := c.share(p.key.variant, p.to, identifier, changed, removed, follows, any)
 
 	c.mu.Lock()
 	at.frame, at.done = f, true
@@ -116,8 +116,8 @@ func (c *frameCache) frame(st *stream, p *Plan, from *xds.Snapshot, identifier s
 // share returns the frame with this content, building it if there is none. Two
 // workers may build the same at the same time, if they came to it by different
 // keys; one of the two stays.
-func (c *frameCache) share(v xds.Variant, to *xds.Snapshot, identifier string, changed []*xds.Resource, removed, follows []string, force bool) *Frame {
-	if len(changed)+len(removed) == 0 && !force {
+func (c *frameCache) share(v xds.Variant, to *xds.Snapshot, identifier string, changed []*xds.Resource, removed, follows []string, any bool) *Frame {
+	if len(changed)+len(removed) == 0 && !any {
 		return emptyFrame
 	}
 	h := contentHash(v, changed, removed)
@@ -154,9 +154,10 @@ func (f *Frame) Empty() bool { return f.body == nil }
 
 // compare computes a regular response: the difference between two snapshots
 // for a client that has been sent the one, or, for a full-state SotW type, all
-// of the other if there is any difference.
-func compare(k *frameKey, from, to *xds.Snapshot) (changed []*xds.Resource, removed, follows []string) {
-	any := k.force
+// of the other if there is any difference. any: there is something to say, be
+// it that nothing is left.
+func compare(k *frameKey, from, to *xds.Snapshot) (changed []*xds.Resource, removed, follows []string, any bool) {
+	any = k.force
 	for _, name := range to.Changes(from, k.sub) {
 		had, was := from.Look(k.sub, name)
 		has, is := to.Look(k.sub, name)
@@ -172,7 +173,7 @@ func compare(k *frameKey, from, to *xds.Snapshot) (changed []*xds.Resource, remo
 	}
 	follows = followers(changed)
 	if !k.full {
-		return changed, removed, follows
+		return changed, removed, follows, any
 	}
 	changed, removed = nil, nil
 	if any {
@@ -181,7 +182,7 @@ func compare(k *frameKey, from, to *xds.Snapshot) (changed []*xds.Resource, remo
 			return true
 		})
 	}
-	return changed, nil, follows
+	return changed, nil, follows, any
 }
 
 // followers are the resources that follow these (P37), sorted.

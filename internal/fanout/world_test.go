@@ -1,0 +1,240 @@
+package fanout
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"xdsrelay/internal/xds"
+)
+
+// ackTimeout of the sessions under test.
+const ackTimeout = 15 * time.Second
+
+// world is one type of a group, a session on it, and a clock: what the script
+// of a test speaks to.
+type world struct {
+	t       *testing.T
+	typ     xds.Type
+	builder *xds.Builder
+	cur     *xds.Snapshot
+	state   uint64
+	now     time.Time
+
+	s      *Session
+	seq    uint64
+	nonces []uint64 // of the responses so far, oldest first
+	subs   []*xds.Subscription
+	follow []string // of the last response (P37)
+	later  bool     // a later type has a newer change to send (P19)
+}
+
+func newWorld(t *testing.T, url xds.TypeURL, v xds.Variant) *world {
+	typ := xds.TypeOf(url)
+	return &world{t: t, typ: typ, builder: xds.NewBuilder(typ), now: time.Unix(1e9, 0), s: NewSession(typ, v)}
+}
+
+// resource makes one of the world's type: "a" is named a, "a=2" has another
+// content.
+func (w *world) resource(spec string) *xds.Resource {
+	name, content, _ := strings.Cut(spec, "=")
+	var m proto.Message
+	switch w.typ.URL {
+	case xds.ClusterType:
+		m = &clusterv3.Cluster{Name: name, AltStatName: content, ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}}
+	case xds.EndpointType:
+		m = &endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: []*endpointv3.LocalityLbEndpoints{{Priority: uint32(len(content))}}}
+	default:
+		value := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), name)
+		value = protowire.AppendString(protowire.AppendTag(value, 100, protowire.BytesType), content)
+		return w.raw(name, &anypb.Any{TypeUrl: string(w.typ.URL), Value: value})
+	}
+	a, err := anypb.New(m)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	a.TypeUrl = string(w.typ.URL)
+	return w.raw(name, a)
+}
+
+func (w *world) raw(name string, a *anypb.Any) *xds.Resource {
+	wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(a)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	r, err := xds.NewResource(w.typ, name, wire)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r
+}
+
+// origin applies an update: "a", "b=2" are changed, "-c" is removed; wild says
+// that it answers the wildcard.
+func (w *world) origin(wild bool, specs ...string) {
+	u := xds.Update{Type: w.typ.URL, Origin: "o", Wildcard: wild, Received: w.now}
+	for _, s := range specs {
+		if name, gone := strings.CutPrefix(s, "-"); gone {
+			u.Removed = append(u.Removed, name)
+		} else {
+			u.Changed = append(u.Changed, w.resource(s))
+		}
+	}
+	w.builder.Apply(u)
+	w.state++
+	w.cur, _ = w.builder.Snapshot(w.cur, w.state)
+}
+
+// named and wild are the origin's answers to names and to the wildcard.
+func (w *world) named(specs ...string) { w.t.Helper(); w.origin(false, specs...) }
+func (w *world) wild(specs ...string)  { w.t.Helper(); w.origin(true, specs...) }
+
+// request describes a request of the client.
+type request struct {
+	names, unsub []string
+	initial      map[string]string
+	ack, nack    int    // of the n-th response, from 1; -1: the newest
+	nonce        uint64 // any other
+	version      string
+}
+
+// intern is what a group does: equal subscriptions are one.
+func (w *world) intern(s *xds.Subscription) *xds.Subscription {
+	for _, have := range w.subs {
+		if have.Equal(s) {
+			return have
+		}
+	}
+	w.subs = append(w.subs, s)
+	return s
+}
+
+// send applies a request of the client.
+func (w *world) send(r request) Outcome {
+	w.t.Helper()
+	var req xds.Request
+	if err := req.Scan(w.s.variant, r.wire(w.s.variant)); err != nil {
+		w.t.Fatal(err)
+	}
+	seq := r.nonce
+	if n := r.ack + r.nack; n < 0 {
+		seq = w.nonces[len(w.nonces)-1]
+	} else if n > 0 {
+		seq = w.nonces[n-1]
+	}
+	want, _ := w.s.Subscribe(&req)
+	return w.s.Request(&req, w.intern(want), seq)
+}
+
+func (w *world) sub(names ...string)   { w.t.Helper(); w.send(request{names: names}) }
+func (w *world) unsub(names ...string) { w.t.Helper(); w.send(request{unsub: names}) }
+
+// ack and nack answer the newest response; a SotW client repeats its names.
+// (to an incremental server that would be a subscription).
+func (w *world) ack(names ...string)  { w.t.Helper(); w.send(request{names: w.list(names), ack: -1}) }
+func (w *world) nack(names ...string) { w.t.Helper(); w.send(request{names: w.list(names), nack: -1}) }
+
+func (w *world) list(names []string) []string {
+	if w.s.variant == xds.Delta {
+		return nil
+	}
+	return names
+}
+
+func (w *world) pass(d time.Duration) { w.now = w.now.Add(d) }
+
+// wire encodes the request for the variant.
+func (r request) wire(v xds.Variant) []byte {
+	var b []byte
+	str := func(num protowire.Number, s string) {
+		b = protowire.AppendString(protowire.AppendTag(b, num, protowire.BytesType), s)
+	}
+	for _, n := range r.names {
+		str(3, n)
+	}
+	if v == xds.SotW {
+		str(1, r.version)
+		if r.nack != 0 {
+			str(6, "\x08\x03\x12\x07refused")
+		}
+		return b
+	}
+	for _, n := range r.unsub {
+		str(4, n)
+	}
+	for n, ver := range r.initial {
+		var e []byte
+		e = protowire.AppendString(protowire.AppendTag(e, 1, protowire.BytesType), n)
+		e = protowire.AppendString(protowire.AppendTag(e, 2, protowire.BytesType), ver)
+		str(5, string(e))
+	}
+	if r.nack != 0 {
+		str(7, "\x08\x03\x12\x07refused")
+	}
+	return b
+}
+
+// next runs the session as a worker does and returns the response: "a b=2 -c",
+// "(empty)" for one without anything, "" for none.
+func (w *world) next() string {
+	w.t.Helper()
+	from := w.s.sent
+	p := w.s.Next(w.cur, w.now, ackTimeout, w.later)
+	if p.do == nothing || p.do == hold {
+		return ""
+	}
+	f := framesOf(p.to).frame(nil, &p, from, "id")
+	if f.Empty() {
+		w.s.Settled(&p)
+		return ""
+	}
+	w.seq++
+	w.nonces = append(w.nonces, w.seq)
+	w.s.Sent(&p, &f.manifest, w.seq, w.now)
+	w.follow = f.follows
+	var out []string
+	for _, r := range f.resources {
+		out = append(out, w.describe(r))
+	}
+	for _, n := range f.removed {
+		out = append(out, "-"+n)
+	}
+	if len(out) == 0 {
+		return "(empty)"
+	}
+	return strings.Join(out, " ")
+}
+
+// describe writes a resource as resource reads it.
+func (w *world) describe(r *xds.Resource) string {
+	var a anypb.Any
+	if err := proto.Unmarshal(r.Any(), &a); err != nil {
+		w.t.Fatal(err)
+	}
+	content := ""
+	for _, c := range []string{"", "2", "33"} {
+		if slices.Equal(w.resource(r.Name+"="+c).Any(), r.Any()) {
+			content = c
+		}
+	}
+	if content == "" {
+		return r.Name
+	}
+	return fmt.Sprintf("%s=%s", r.Name, content)
+}
+
+// want fails unless the next response is this.
+func (w *world) want(response string) {
+	w.t.Helper()
+	if got := w.next(); got != response {
+		w.t.Fatalf("sends %q, want %q", got, response)
+	}
+}
