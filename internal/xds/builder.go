@@ -38,6 +38,10 @@ const (
 	maxLogGens  = 1024
 )
 
+// maxKeptPending is the number of changes up to which the map of a snapshot's
+// changes serves for the next one.
+const maxKeptPending = 64
+
 var lineages atomic.Uint64
 
 // NewBuilder makes the builder of an empty type.
@@ -176,7 +180,12 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 			names = append(names, name)
 		}
 	}
-	clear(b.pending)
+	if len(b.pending) > maxKeptPending {
+		// A map that was once large stays so, and each later change would pay.
+		b.pending = make(map[string]entry)
+	} else {
+		clear(b.pending)
+	}
 	if prev != nil && !replaced && !b.dirty {
 		return prev, nil
 	}

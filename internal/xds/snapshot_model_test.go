@@ -277,8 +277,11 @@ func TestChangesBeyondTheLog(t *testing.T) {
 	for i := range 700 {
 		names = append(names, fmt.Sprintf("n%04d", i))
 	}
-	for what, each := range map[string]int{"many generations": 1, "many names": 90, "all at once": 700, "nothing visible": 0} {
+	for what, c := range map[string]struct{ each, gens int }{
+		"many generations": {1, 1500}, "many names": {90, 200}, "all at once": {700, 60}, "nothing visible": {0, 1500},
+	} {
 		t.Run(what, func(t *testing.T) {
+			each, gens := c.each, uint64(c.gens)
 			type point struct {
 				s *Snapshot
 				m *model
@@ -293,7 +296,7 @@ func TestChangesBeyondTheLog(t *testing.T) {
 			s, _ := b.Snapshot(nil, 1)
 			history := []point{{s, m.clone()}}
 			at := 0
-			for gen := range 1500 {
+			for gen := range gens {
 				var u Update
 				u.Wildcard, u.Origin = true, fmt.Sprint(gen) // so that each is a generation
 				for range each {
@@ -302,7 +305,7 @@ func TestChangesBeyondTheLog(t *testing.T) {
 				}
 				b.Apply(u)
 				m.apply(u)
-				if s, _ = b.Snapshot(s, uint64(gen)); gen%100 == 99 || gen > 1490 {
+				if s, _ = b.Snapshot(s, gen); gen%(gens/10) == 5 || gen > gens-10 {
 					history = append(history, point{s, m.clone()})
 				}
 				if len(s.log) > maxLogGens || b.logNames > max(minLogNames, len(names)) {
