@@ -37,8 +37,9 @@ func TestEnvoyFollowsReferences(t *testing.T) {
 				eds("a", ""), eds("d", ""),
 				load("a", 2), load("b-service", 1), load("d", 1)))
 			wait(t, c, "second", func(c *Client) bool {
-				return c.Version(xds.EndpointType) != "" && c.Len(xds.ListenerType) == 1 && c.Len(xds.EndpointType) == 2 &&
-					c.Len(xds.RouteType) == 1 && c.Complete() && string(body(c, xds.EndpointType, "a")) == string(wire(load("a", 2)))
+				_, d := c.Get(xds.ClusterType, "d")
+				return d && c.Len(xds.ClusterType) == 2 && c.Len(xds.ListenerType) == 1 && c.Len(xds.RouteType) == 1 &&
+					c.Complete() && string(body(c, xds.EndpointType, "a")) == string(wire(load("a", 2)))
 			})
 			holds(t, c, xds.RouteType, "r1")
 			holds(t, c, xds.ClusterType, "a", "d")

@@ -167,7 +167,7 @@ func (c *Client) settle(now *typeState) {
 	if c.stream == nil {
 		return
 	}
-	if !c.started && c.types[xds.ClusterType].answered && len(c.warming) == 0 {
+	if c.cfg.Behaviour == Envoy && !c.started && c.types[xds.ClusterType].answered && len(c.warming) == 0 {
 		c.started = true
 		c.typ(xds.ListenerType).wantWildcard()
 		c.send(c.typ(xds.ListenerType), nil)

@@ -1,0 +1,495 @@
+package fleet
+
+import (
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"xdsrelay/internal/xds"
+)
+
+func linear(typ xds.TypeURL, resources map[string]types.Resource) *cache.LinearCache {
+	return cache.NewLinearCache(string(typ), cache.WithInitialResources(resources))
+}
+
+// Raw against go-control-plane's linear cache: names change at run time.
+func TestRawNamesAgainstLinearCache(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			lin := linear(xds.EndpointType, map[string]types.Resource{"a": load("a", 1), "b": load("b", 1), "c": load("c", 1)})
+			o := newOrigin(t, lin)
+			c := run(t, ClientConfig{Target: o.target, Variant: v, Behaviour: Raw,
+				Subscribe: []Subscription{{Type: xds.EndpointType, Names: []string{"a"}}}})
+			wait(t, c, "a", (*Client).Complete)
+			c.Subscribe(xds.EndpointType, "b")
+			wait(t, c, "b", (*Client).Complete)
+			holds(t, c, xds.EndpointType, "a", "b")
+			c.Unsubscribe(xds.EndpointType, "a")
+			holds(t, c, xds.EndpointType, "b")
+			c.SetNames(xds.EndpointType, "b", "c", "later")
+			wait(t, c, "c", func(c *Client) bool { return c.Len(xds.EndpointType) == 2 })
+			if v == Delta {
+				// go-control-plane sends what it does not have only when it comes.
+				holds(t, c, xds.EndpointType, "b", "c")
+			}
+			if err := lin.UpdateResource("later", load("later", 1)); err != nil {
+				t.Fatal(err)
+			}
+			wait(t, c, "later", (*Client).Complete)
+			if v == Delta {
+				if err := lin.DeleteResource("b"); err != nil {
+					t.Fatal(err)
+				}
+				wait(t, c, "removal", func(c *Client) bool { return slices.Equal(c.Absent(xds.EndpointType), []string{"b"}) })
+				holds(t, c, xds.EndpointType, "c", "later")
+			}
+			noViolations(t, c)
+		})
+	}
+}
+
+// Raw by the wildcard: a full state without a resource removes it, in
+// incremental the removal does.
+func TestRawWildcardAgainstLinearCache(t *testing.T) {
+	for _, v := range variants {
+		for _, names := range [][]string{nil, {"*"}} {
+			t.Run(v.String()+strings.Join(names, ""), func(t *testing.T) {
+				lin := linear(xds.ClusterType, map[string]types.Resource{"a": static("a"), "b": static("b")})
+				o := newOrigin(t, lin)
+				c := run(t, ClientConfig{Target: o.target, Variant: v, Behaviour: Raw, DiscardBodies: true,
+					Subscribe: []Subscription{{Type: xds.ClusterType, Names: names}}})
+				wait(t, c, "first", (*Client).Complete)
+				if err := lin.UpdateResources(map[string]types.Resource{"c": static("c")}, []string{"a"}); err != nil {
+					t.Fatal(err)
+				}
+				wait(t, c, "second", func(c *Client) bool { return c.Counters().Removed == 1 })
+				holds(t, c, xds.ClusterType, "b", "c")
+				if r, _ := c.Get(xds.ClusterType, "c"); r.Body != nil || r.Hash == (Hash{}) || r.Version == "" {
+					t.Errorf("discarded body: %+v", r)
+				}
+				noViolations(t, c)
+			})
+		}
+	}
+}
+
+// A refused response changes nothing that is held; the next one is taken.
+func TestRefuse(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			lin := linear(xds.ClusterType, map[string]types.Resource{"a": static("a")})
+			o := newOrigin(t, lin)
+			var mu sync.Mutex
+			var refused []string
+			c := run(t, ClientConfig{Target: o.target, Variant: v, Behaviour: Raw,
+				Subscribe: []Subscription{{Type: xds.ClusterType}},
+				OnRefused: func(_ *Client, _ xds.TypeURL, _ string, err error) {
+					mu.Lock()
+					defer mu.Unlock()
+					refused = append(refused, err.Error())
+				}})
+			wait(t, c, "first", func(c *Client) bool { return c.Counters().Acks == 1 })
+			version := c.Version(xds.ClusterType)
+			c.SetRefuse(func(typ xds.TypeURL, r []Resource) error {
+				if typ == xds.ClusterType && slices.ContainsFunc(r, func(r Resource) bool { return r.Name == "bad" }) {
+					return errors.New("no bad ones")
+				}
+				return nil
+			})
+			if err := lin.UpdateResource("bad", static("bad")); err != nil {
+				t.Fatal(err)
+			}
+			wait(t, c, "NACK", func(c *Client) bool { return c.Counters().Nacks == 1 })
+			holds(t, c, xds.ClusterType, "a")
+			if c.Version(xds.ClusterType) != version {
+				t.Errorf("version %q after a NACK, was %q", c.Version(xds.ClusterType), version)
+			}
+			c.SetRefuse(nil)
+			if err := lin.UpdateResources(map[string]types.Resource{"good": static("good")}, []string{"bad"}); err != nil {
+				t.Fatal(err)
+			}
+			wait(t, c, "after", func(c *Client) bool { return c.Counters().Acks == 2 })
+			holds(t, c, xds.ClusterType, "a", "good")
+			mu.Lock()
+			defer mu.Unlock()
+			if !slices.Equal(refused, []string{"no bad ones"}) {
+				t.Errorf("refused: %q", refused)
+			}
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			if v == SotW && !slices.ContainsFunc(o.sotw, func(r *discoveryv3.DiscoveryRequest) bool {
+				return r.GetErrorDetail().GetMessage() == "no bad ones" && r.GetVersionInfo() == version && r.GetResponseNonce() != ""
+			}) {
+				t.Errorf("requests: %v", o.sotw)
+			}
+			if v == Delta && !slices.ContainsFunc(o.delta, func(r *discoveryv3.DeltaDiscoveryRequest) bool {
+				return r.GetErrorDetail().GetMessage() == "no bad ones" && r.GetResponseNonce() != ""
+			}) {
+				t.Errorf("requests: %v", o.delta)
+			}
+		})
+	}
+}
+
+// A stalled client answers nothing; when it reads again it has all.
+func TestStall(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			s := newScript(t)
+			c := run(t, ClientConfig{Target: s.target, Variant: v, Behaviour: Raw,
+				Subscribe: []Subscription{{Type: xds.EndpointType, Names: []string{"a"}}}})
+			p := s.accept(t, v)
+			p.expect(t, xds.EndpointType)
+			c.Stall()
+			c.Stall()
+			p.send(t, xds.EndpointType, "1", "n1", load("a", 1))
+			p.send(t, xds.EndpointType, "2", "n2", load("a", 2))
+			// The client still writes: its next request overtakes the ACKs.
+			c.Subscribe(xds.EndpointType, "b")
+			if q := p.next(t); q.nonce != "" || !slices.Contains(q.names, "b") {
+				t.Fatalf("request of a stalled client: %+v", q)
+			}
+			if n := c.Counters().Responses; n != 0 {
+				t.Errorf("%d responses were taken", n)
+			}
+			c.Resume()
+			c.Resume()
+			if a, b := p.next(t), p.next(t); a.nonce != "n1" || b.nonce != "n2" {
+				t.Fatalf("ACKs: %+v %+v", a, b)
+			}
+			if got := string(body(c, xds.EndpointType, "a")); got != string(wire(load("a", 2))) {
+				t.Errorf("held: %q", got)
+			}
+		})
+	}
+}
+
+// Withheld ACKs: responses are taken, names change meanwhile under the old
+// nonce, and the release answers.
+func TestHoldAcks(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			s := newScript(t)
+			c := run(t, ClientConfig{Target: s.target, Variant: v, Behaviour: Raw,
+				Subscribe: []Subscription{{Type: xds.EndpointType, Names: []string{"a"}}}})
+			p := s.accept(t, v)
+			p.expect(t, xds.EndpointType)
+			c.HoldAcks(xds.EndpointType)
+			p.send(t, xds.EndpointType, "1", "n1", load("a", 1))
+			p.send(t, xds.EndpointType, "2", "n2", load("a", 2))
+			wait(t, c, "both taken", func(c *Client) bool { return c.Version(xds.EndpointType) == "2" })
+			c.Subscribe(xds.EndpointType, "b")
+			if q := p.next(t); q.nonce != "" || q.version != "" {
+				t.Fatalf("names answer a response: %+v", q)
+			}
+			if n := c.Counters().Acks; n != 0 {
+				t.Errorf("%d ACKs", n)
+			}
+			c.ReleaseAcks()
+			if v == Delta {
+				if q := p.next(t); q.nonce != "n1" {
+					t.Fatalf("first ACK: %+v", q)
+				}
+			}
+			q := p.next(t)
+			if q.nonce != "n2" || v == SotW && (q.version != "2" || !equal(q.names, "a", "b")) || v == Delta && len(q.names) > 0 {
+				t.Fatalf("last ACK: %+v", q)
+			}
+		})
+	}
+}
+
+// Delayed ACKs come in order, and not before their time.
+func TestAckDelay(t *testing.T) {
+	s := newScript(t)
+	const delay = 30 * time.Millisecond
+	c := run(t, ClientConfig{Target: s.target, Variant: Delta, Behaviour: Raw, AckDelay: delay,
+		Subscribe: []Subscription{{Type: xds.EndpointType, Names: []string{"a"}}}})
+	p := s.accept(t, Delta)
+	p.expect(t, xds.EndpointType)
+	sent := time.Now()
+	p.send(t, xds.EndpointType, "1", "n1", load("a", 1))
+	p.send(t, xds.EndpointType, "2", "n2", load("a", 2))
+	for _, want := range []string{"n1", "n2"} {
+		if q := p.next(t); q.nonce != want {
+			t.Fatalf("ACK %+v, want %s", q, want)
+		}
+		if d := time.Since(sent); d < delay {
+			t.Errorf("%s answered after %v", want, d)
+		}
+	}
+	if c.Counters().Acks != 2 {
+		t.Errorf("ACKs: %+v", c.Counters())
+	}
+}
+
+// An incremental client that comes back with its versions is sent nothing
+// again; without them, everything.
+func TestReconnectDelta(t *testing.T) {
+	lin := linear(xds.ClusterType, map[string]types.Resource{"a": static("a"), "b": static("b")})
+	o := newOrigin(t, lin)
+	c := run(t, ClientConfig{Target: o.target, Variant: Delta, Behaviour: Raw, Subscribe: []Subscription{{Type: xds.ClusterType}}})
+	wait(t, c, "first", (*Client).Complete)
+
+	c.Disconnect()
+	if c.Connected() {
+		t.Error("connected after Disconnect")
+	}
+	if err := lin.UpdateResources(map[string]types.Resource{"c": static("c")}, []string{"a"}); err != nil {
+		t.Fatal(err)
+	}
+	c.Reconnect(KeepVersions)
+	wait(t, c, "with versions", func(c *Client) bool { return c.Len(xds.ClusterType) == 2 && c.Counters().Removed == 1 })
+	holds(t, c, xds.ClusterType, "b", "c")
+	if n := c.Counters(); n.Resends != 0 || n.Added != 3 || n.Reconnects != 1 {
+		t.Errorf("counters: %+v", n)
+	}
+
+	c.Reconnect(DropVersions)
+	wait(t, c, "without versions", func(c *Client) bool { return c.Counters().Resends == 2 })
+
+	c.Reconnect(Forget)
+	wait(t, c, "forgotten", func(c *Client) bool { return c.Counters().Added == 5 && c.Complete() })
+	holds(t, c, xds.ClusterType, "b", "c")
+	if n := c.Counters(); n.Resends != 2 || n.Streams != 4 {
+		t.Errorf("counters: %+v", n)
+	}
+	noViolations(t, c)
+}
+
+// The first requests of a stream: the node once, versions as told, and the
+// empty lists that an Envoy sends.
+func TestFirstRequests(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			s := newScript(t)
+			c := run(t, ClientConfig{Target: s.target, Variant: v, Node: &corev3.Node{Id: "me"}})
+			first := func(version string, initial int, want ...xds.TypeURL) *peer {
+				t.Helper()
+				p := s.accept(t, v)
+				for i, typ := range want {
+					q := p.expect(t, typ)
+					if (i == 0) != (q.node.GetId() == "me") {
+						t.Errorf("node of request %d: %v", i, q.node)
+					}
+					if q.nonce != "" || len(q.names) > 0 {
+						t.Errorf("first request of %s: %+v", label(typ), q)
+					}
+					if typ == xds.ClusterType && (q.version != version || len(q.initial) != initial) {
+						t.Errorf("versions: %+v, want %q, %d", q, version, initial)
+					}
+				}
+				return p
+			}
+			p := first("", 0, xds.ClusterType, xds.ListenerType)
+			p.send(t, xds.ClusterType, "1", "n1", eds("a", ""))
+			p.expect(t, xds.EndpointType)
+			p.send(t, xds.EndpointType, "1", "n2", load("a", 1))
+			p.expect(t, xds.ClusterType)
+			p.expect(t, xds.EndpointType)
+			p.send(t, xds.ClusterType, "2", "n3", static("a"))
+			q := p.expect(t, xds.EndpointType)
+			if v == SotW && len(q.names) > 0 || v == Delta && !equal(q.drop, "a") {
+				t.Errorf("no load assignment is named any more: %+v", q)
+			}
+			holds(t, c, xds.EndpointType)
+			p.expect(t, xds.ClusterType)
+
+			version, initial := "2", 0
+			if v == Delta {
+				version, initial = "", 1
+			}
+			// The server ends the stream: the client comes back by itself.
+			p.end <- nil
+			p = first(version, initial, xds.ClusterType, xds.ListenerType, xds.EndpointType)
+			p.end <- status.Error(codes.Unavailable, "away")
+			p = first(version, initial, xds.ClusterType, xds.ListenerType, xds.EndpointType)
+			if err := c.LastError(); status.Code(err) != codes.Unavailable {
+				t.Errorf("last error: %v", err)
+			}
+			c.Reconnect(DropVersions)
+			first("", 0, xds.ClusterType, xds.ListenerType, xds.EndpointType)
+			holds(t, c, xds.ClusterType, "a")
+			c.Reconnect(Forget)
+			first("", 0, xds.ClusterType, xds.ListenerType)
+			holds(t, c, xds.ClusterType)
+		})
+	}
+}
+
+// What each call of a Raw client sends.
+func TestRawRequests(t *testing.T) {
+	const cds = xds.ClusterType
+	s := newScript(t)
+	sotw := run(t, ClientConfig{Target: s.target, Variant: SotW, Behaviour: Raw, Subscribe: []Subscription{{Type: cds}}})
+	p := s.accept(t, SotW)
+	check := func(what string, names, drop []string) {
+		t.Helper()
+		if q := p.expect(t, cds); !slices.Equal(q.names, names) || !slices.Equal(q.drop, drop) {
+			t.Errorf("%s: %q, %q, want %q, %q", what, q.names, q.drop, names, drop)
+		}
+	}
+	check("legacy wildcard", nil, nil)
+	sotw.Subscribe(cds, "b", "a")
+	check("names", []string{"a", "b"}, nil)
+	if _, wild := sotw.Names(cds); wild {
+		t.Error("in SotW a name does not end the legacy wildcard")
+	}
+	sotw.Subscribe(cds, "*")
+	check("wildcard and names", []string{"*", "a", "b"}, nil)
+	sotw.SetNames(cds)
+	check("nothing", nil, nil)
+	if _, wild := sotw.Names(cds); wild {
+		t.Error("an empty list after names is a wildcard")
+	}
+
+	delta := run(t, ClientConfig{Target: s.target, Variant: Delta, Behaviour: Raw, Subscribe: []Subscription{{Type: cds}}})
+	p = s.accept(t, Delta)
+	check("legacy wildcard", nil, nil)
+	delta.Subscribe(cds, "a")
+	check("name", []string{"a"}, nil)
+	if _, wild := delta.Names(cds); !wild {
+		t.Error("in incremental a name ends the legacy wildcard")
+	}
+	delta.Subscribe(cds, "a")
+	check("again", []string{"a"}, nil)
+	delta.Reconnect(KeepVersions)
+	p = s.accept(t, Delta)
+	check("reconnected", []string{"*", "a"}, nil)
+	delta.SetNames(cds, "b")
+	check("exactly b", []string{"b"}, []string{"*", "a"})
+	delta.Unsubscribe(cds, "b", "phantom")
+	check("phantom", nil, []string{"b", "phantom"})
+	if err := delta.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(cds), ResourceNamesSubscribe: []string{"raw"}}); err != nil {
+		t.Fatal(err)
+	}
+	check("as it is", []string{"raw"}, nil)
+}
+
+// Incremental under the wildcard: a name given up is kept until the server has
+// said whether the wildcard covers it.
+func TestUnsubscribeUnderWildcard(t *testing.T) {
+	s := newScript(t)
+	c := run(t, ClientConfig{Target: s.target, Variant: Delta, Behaviour: Raw,
+		Subscribe: []Subscription{{Type: xds.ClusterType, Names: []string{"*", "a", "b"}}}})
+	p := s.accept(t, Delta)
+	p.expect(t, xds.ClusterType)
+	p.send(t, xds.ClusterType, "1", "n1", static("a"), static("b"), static("c"))
+	p.expect(t, xds.ClusterType)
+	c.Unsubscribe(xds.ClusterType, "a", "b")
+	p.expect(t, xds.ClusterType)
+	holds(t, c, xds.ClusterType, "a", "b", "c")
+	p.sendDelta(t, xds.ClusterType, "1", "n2", []string{"a"}, static("b"))
+	p.expect(t, xds.ClusterType)
+	holds(t, c, xds.ClusterType, "b", "c")
+	c.Unsubscribe(xds.ClusterType, "*")
+	holds(t, c, xds.ClusterType)
+	noViolations(t, c)
+}
+
+// Wrapped resources, versions of their own, heartbeats, aliases.
+func TestWrappedResources(t *testing.T) {
+	s := newScript(t)
+	c := run(t, ClientConfig{Target: s.target, Variant: SotW, Behaviour: Raw,
+		Subscribe: []Subscription{{Type: xds.EndpointType, Names: []string{"a", "b"}}}})
+	p := s.accept(t, SotW)
+	p.expect(t, xds.EndpointType)
+	p.send(t, xds.EndpointType, "7", "n1",
+		pack(&discoveryv3.Resource{Name: "a", Version: "own", Ttl: durationpb.New(1500 * time.Millisecond), Resource: anyOf(xds.EndpointType, load("a", 1))}),
+		load("b", 1))
+	p.expect(t, xds.EndpointType)
+	a, _ := c.Get(xds.EndpointType, "a")
+	b, _ := c.Get(xds.EndpointType, "b")
+	if a.Version != "own" || b.Version != "7" || a.TTL != 1500*time.Millisecond || string(a.Body) != string(wire(load("a", 1))) {
+		t.Errorf("held: %+v %+v", a, b)
+	}
+	p.send(t, xds.EndpointType, "7", "n2", pack(&discoveryv3.Resource{Name: "a", Version: "own", Ttl: durationpb.New(2 * time.Second)}))
+	p.expect(t, xds.EndpointType)
+	a, _ = c.Get(xds.EndpointType, "a")
+	if a.TTL != 2*time.Second || len(a.Body) == 0 || c.Counters().Heartbeats != 1 {
+		t.Errorf("after a heartbeat: %+v, %+v", a, c.Counters())
+	}
+	noViolations(t, c)
+}
+
+// A resource may be asked for by an alias.
+func TestAliases(t *testing.T) {
+	s := newScript(t)
+	c := run(t, ClientConfig{Target: s.target, Variant: Delta, Behaviour: Raw,
+		Subscribe: []Subscription{{Type: xds.VHostType, Names: []string{"r/host"}}}})
+	p := s.accept(t, Delta)
+	p.expect(t, xds.VHostType)
+	p.post(t, &discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(xds.VHostType), Nonce: "1", Resources: []*discoveryv3.Resource{
+		{Name: "r/v", Aliases: []string{"r/host"}, Version: "1", Resource: anyOf(xds.VHostType, load("v", 1))}}})
+	p.expect(t, xds.VHostType)
+	holds(t, c, xds.VHostType, "r/v")
+	if !c.Complete() {
+		t.Error("an alias is not complete")
+	}
+	c.Unsubscribe(xds.VHostType, "r/host")
+	holds(t, c, xds.VHostType)
+	noViolations(t, c)
+}
+
+// With NoReconnect the first stream's end is Run's.
+func TestNoReconnect(t *testing.T) {
+	for _, want := range []error{status.Error(codes.ResourceExhausted, "too much"), nil} {
+		s := newScript(t)
+		c, err := NewClient(ClientConfig{Target: s.target, NoReconnect: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- c.Run(t.Context()) }()
+		p := s.accept(t, SotW)
+		if q := p.next(t); q.node != nil {
+			t.Errorf("a client without a node sends one: %v", q.node)
+		}
+		p.end <- want
+		err = <-done
+		if want == nil && !errors.Is(err, io.EOF) || want != nil && status.Code(err) != status.Code(want) {
+			t.Errorf("Run: %v, want %v", err, want)
+		}
+		if err := c.Run(t.Context()); err == nil {
+			t.Error("a second Run")
+		}
+	}
+}
+
+// A client of a server that is not there goes on trying.
+func TestServerComesLater(t *testing.T) {
+	var mu sync.Mutex
+	failed := make(chan struct{})
+	var once sync.Once
+	var errs []error
+	c := run(t, ClientConfig{Target: "127.0.0.1:1", OnStream: func(_ *Client, err error) {
+		mu.Lock()
+		errs = append(errs, err)
+		n := len(errs)
+		mu.Unlock()
+		if n == 3 {
+			once.Do(func() { close(failed) })
+		}
+	}})
+	<-failed
+	if err := c.LastError(); status.Code(err) != codes.Unavailable {
+		t.Errorf("last error: %v", err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if slices.Contains(errs, nil) {
+		t.Errorf("a stream to nowhere opened: %v", errs)
+	}
+}

@@ -1,0 +1,96 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"xdsrelay/internal/xds"
+)
+
+// A fleet of both variants and both behaviours on shared and on own
+// connections ends with what the origin has.
+func TestFleet(t *testing.T) {
+	for _, perConn := range []int{0, 10} {
+		t.Run(fmt.Sprint(perConn), func(t *testing.T) {
+			snaps := snapshots(t)
+			s := snapshot(t, "1", apiListener("svc", "r"), route("r", to("a")), eds("a", ""), load("a", 1))
+			set(t, snaps, s)
+			o := newOrigin(t, snaps)
+			var applied, responses atomic.Uint64
+			f, err := New(Config{Target: o.target, Clients: 40, StreamsPerConn: perConn, DeltaShare: 0.25, Ramp: 20 * time.Millisecond,
+				Nodes: func(int) *corev3.Node { return &corev3.Node{Id: "n"} },
+				Client: ClientConfig{
+					OnApplied:  func(*Client, xds.TypeURL, string, time.Time) { applied.Add(1) },
+					OnResponse: func(*Client, Response) { responses.Add(1) },
+				},
+				Configure: func(i int, c *ClientConfig) {
+					if i%2 == 0 {
+						c.Behaviour, c.Listener = GRPC, "svc"
+					}
+				}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+			done := make(chan error, 1)
+			go func() { done <- f.Run(ctx) }()
+			defer func() {
+				cancel()
+				if err := <-done; err != nil {
+					t.Errorf("Run: %v", err)
+				}
+			}()
+			if err := f.WaitAll(ctx, func(c *Client) bool { return c.Complete() && c.Len(xds.EndpointType) == 1 && c.Counters().Acks >= 4 }); err != nil {
+				t.Fatal(err)
+			}
+			delta := 0
+			for _, c := range f.Clients() {
+				if c.Variant() == Delta {
+					delta++
+				}
+			}
+			if delta != 10 {
+				t.Errorf("%d of 40 speak incremental", delta)
+			}
+			n := f.Counters()
+			if n.Streams != 40 || n.Reconnects != 0 || n.Nacks != 0 || n.Responses != responses.Load() || n.Acks != applied.Load() {
+				t.Errorf("counters: %+v, hooks %d %d", n, responses.Load(), applied.Load())
+			}
+			if v := f.Violations(); len(v) > 0 {
+				t.Errorf("violations: %q", v)
+			}
+		})
+	}
+}
+
+// An error of WaitAll says what is missing.
+func TestWaitAllSaysWhatIsMissing(t *testing.T) {
+	f, err := New(Config{Target: "127.0.0.1:1", Clients: 3, DeltaShare: -1, Client: ClientConfig{Variant: Delta}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	err = f.WaitAll(ctx, (*Client).Connected)
+	if err == nil || !strings.Contains(err.Error(), "client 0, and 2 after it") || !strings.Contains(err.Error(), `"client-0" (envoy, delta) without a stream`) {
+		t.Errorf("WaitAll: %v", err)
+	}
+}
+
+func TestFaultyConfig(t *testing.T) {
+	if _, err := New(Config{Clients: 1}); err == nil {
+		t.Error("a fleet without a target")
+	}
+	if _, err := NewClient(ClientConfig{}); err == nil {
+		t.Error("a client without a target")
+	}
+	if _, err := New(Config{Target: "x", Clients: 1, Client: ClientConfig{Behaviour: GRPC}}); err == nil {
+		t.Error("a gRPC client without a listener")
+	}
+}
