@@ -1,0 +1,159 @@
+package fanout
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// Each limit ends the stream that exceeds it, with its code, reason and
+// counter, and no other: a neighbour under the same key goes on.
+func TestLimits(t *testing.T) {
+	big := node("n")
+	big.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{"x": structpb.NewStringValue(strings.Repeat("x", 3000))}}
+	second := func(r *rig, conn *grpc.ClientConn) *client {
+		c := r.delta(conn)
+		c.ask(xds.ClusterType)
+		return c
+	}
+	for _, tc := range []struct {
+		reason  telemetry.Reason
+		code    codes.Code
+		limit   func(*Options)
+		exceeds func(*rig, *grpc.ClientConn) *client // conn: that of the neighbour
+	}{
+		{telemetry.LimitStreams, codes.Unavailable, func(o *Options) { o.Limits.Streams = 1 }, second},
+		{telemetry.LimitStreamsPerSecond, codes.Unavailable, func(o *Options) { o.Limits.StreamsPerSecond = 1 }, second},
+		{telemetry.LimitStreamsPerPeer, codes.ResourceExhausted, func(o *Options) { o.Limits.StreamsPerPeer = 1 }, second},
+		{telemetry.LimitStreamsPerConnection, codes.ResourceExhausted, func(o *Options) { o.Limits.StreamsPerConnection = 1 }, func(r *rig, c *grpc.ClientConn) *client {
+			other := r.delta(nil) // on a connection of its own there is room
+			other.ask(xds.ClusterType)
+			other.want("a ")
+			return second(r, c)
+		}},
+		{telemetry.LimitRequestBytes, codes.ResourceExhausted, func(o *Options) { o.Limits.RequestBytes = 2000 }, func(r *rig, _ *grpc.ClientConn) *client {
+			c := r.delta(nil)
+			c.must(&discoveryv3.DeltaDiscoveryRequest{Node: big, TypeUrl: string(xds.ClusterType)})
+			return c
+		}},
+		{telemetry.LimitNodeBytes, codes.ResourceExhausted, func(o *Options) { o.Limits.NodeBytes = 2000 }, func(r *rig, _ *grpc.ClientConn) *client {
+			c := r.delta(nil)
+			c.must(&discoveryv3.DeltaDiscoveryRequest{Node: big, TypeUrl: string(xds.ClusterType)})
+			return c
+		}},
+		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, func(r *rig, _ *grpc.ClientConn) *client {
+			c := r.delta(nil)
+			c.ask(xds.EndpointType, names(6)...)
+			c.ask(xds.RouteType, names(5)...) // over all types
+			return c
+		}},
+		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, func(r *rig, _ *grpc.ClientConn) *client {
+			c := r.delta(nil)
+			brought := map[string]string{}
+			for _, n := range names(11) {
+				brought[n] = "v"
+			}
+			c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(xds.ClusterType), InitialResourceVersions: brought})
+			return c
+		}},
+		{telemetry.LimitTypesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.TypesPerStream = 2 }, func(r *rig, _ *grpc.ClientConn) *client {
+			c := r.delta(nil)
+			for _, u := range []xds.TypeURL{xds.ClusterType, xds.EndpointType, xds.RouteType} {
+				c.ask(u, "x")
+			}
+			return c
+		}},
+		{telemetry.SendTimeout, codes.Unavailable, func(o *Options) { o.SendTimeout = 40 * time.Millisecond }, stalled},
+		{telemetry.LimitPinnedBytes, codes.ResourceExhausted, func(o *Options) { o.Limits.PinnedBytes, o.SendTimeout = 1000, time.Hour }, pinning},
+	} {
+		t.Run(tc.reason.String(), func(t *testing.T) {
+			r := newRig(t, tc.limit)
+			r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+			conn := r.dial()
+			neighbour := r.delta(conn)
+			neighbour.ask(xds.ClusterType)
+			neighbour.want("a ")
+			c := tc.exceeds(r, conn)
+			if s := c.ends(); s.Code() != tc.code {
+				// A connection that is closed on a client that takes nothing
+				// leaves it no status.
+				if tc.reason != telemetry.SendTimeout && tc.reason != telemetry.LimitPinnedBytes || s.Code() != codes.Unavailable {
+					t.Fatalf("ended with %v %q, want %v", s.Code(), s.Message(), tc.code)
+				}
+			}
+			r.counted(tc.reason, 1)
+			r.house.group("edge").publish(update(t, xds.ClusterType, "b"))
+			neighbour.want("b ")
+		})
+	}
+}
+
+// stalled is a client that asks for more than its window takes and does not
+// read; reading starts once the server has cut it.
+func stalled(r *rig, _ *grpc.ClientConn) *client {
+	u := xds.Update{Type: "type.googleapis.com/acme.Blob", Wildcard: true}
+	w := newWorld(r.t, u.Type, xds.Delta)
+	for _, n := range names(100) {
+		u.Changed = append(u.Changed, w.resource(n+"="+strings.Repeat("x", 10000)))
+	}
+	r.house.group("blobs").publish(u)
+	c := r.delta(nil)
+	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: "slow", Cluster: "blobs"}, TypeUrl: string(u.Type)})
+	r.eventually(func() bool { return r.srv.streamsOf("slow") == 1 })
+	r.eventually(func() bool { return r.srv.streamsOf("slow") == 0 })
+	return c
+}
+
+// pinning is a client that does not acknowledge while what it has is replaced.
+func pinning(r *rig, _ *grpc.ClientConn) *client {
+	g := r.house.group("blobs")
+	blob := func(fill string) xds.Update {
+		u := xds.Update{Type: "type.googleapis.com/acme.Blob", Wildcard: true}
+		u.Changed = append(u.Changed, newWorld(r.t, u.Type, xds.Delta).resource("a="+strings.Repeat(fill, 600)))
+		return u
+	}
+	g.publish(blob("x"))
+	c := r.delta(nil)
+	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: "slow", Cluster: "blobs"}, TypeUrl: "type.googleapis.com/acme.Blob"})
+	if _, err := c.Recv(); err != nil {
+		r.t.Fatal(err)
+	}
+	g.publish(blob("y"))
+	g.publish(blob("z"))
+	return c
+}
+
+// streamsOf counts the streams of a node.
+func (s *Server) streamsOf(node string) (n int) {
+	for _, c := range s.Clients() {
+		if c.Node == node {
+			n++
+		}
+	}
+	return n
+}
+
+// eventually waits for a state that no event tells.
+func (r *rig) eventually(ok func() bool) {
+	r.t.Helper()
+	deadline := time.NewTimer(10 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			r.t.Fatal("it never came to it")
+		}
+	}
+}

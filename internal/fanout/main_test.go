@@ -1,0 +1,339 @@
+package fanout
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// house is a Source with one group for each node cluster ("" has none): it
+// wakes every member at every change, which is allowed, and counts who joined.
+type house struct {
+	mu     sync.Mutex
+	groups map[string]*group
+	nacks  []Nack
+	refuse func(Join) *Refusal
+}
+
+type group struct {
+	mu       sync.Mutex
+	key      xds.Key
+	gen      uint64
+	builders map[xds.TypeURL]*xds.Builder
+	snaps    []*xds.Snapshot
+	state    *xds.State
+	members  map[*member]bool
+	subs     []*xds.Subscription
+}
+
+type member struct {
+	h    *house
+	g    *group
+	join Join
+	sub  *xds.Subscription
+}
+
+func (h *house) group(name string) *group {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.groups[name] == nil {
+		if h.groups == nil {
+			h.groups = make(map[string]*group)
+		}
+		h.groups[name] = &group{key: xds.NewKey(name), builders: map[xds.TypeURL]*xds.Builder{}, members: map[*member]bool{}}
+	}
+	return h.groups[name]
+}
+
+func (h *house) Join(j Join) (Member, error) {
+	if h.refuse != nil {
+		if r := h.refuse(j); r != nil {
+			return nil, r
+		}
+	}
+	g := h.group(j.Node.Cluster)
+	m := &member{h: h, g: g, join: j, sub: xds.Nothing}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.members[m] = true
+	return m, nil
+}
+
+func (m *member) Key() xds.Key { return m.g.key }
+
+func (m *member) State() *xds.State {
+	m.g.mu.Lock()
+	defer m.g.mu.Unlock()
+	return m.g.state
+}
+
+func (m *member) Intern(s *xds.Subscription) *xds.Subscription {
+	m.g.mu.Lock()
+	defer m.g.mu.Unlock()
+	for _, have := range m.g.subs {
+		if have.Equal(s) {
+			return have
+		}
+	}
+	m.g.subs = append(m.g.subs, s)
+	return s
+}
+
+func (m *member) Subscribe(s *xds.Subscription) {
+	m.g.mu.Lock()
+	m.sub = s
+	m.g.mu.Unlock()
+	m.join.Waker.Wake()
+}
+
+func (m *member) Nacked(n Nack) {
+	m.h.mu.Lock()
+	defer m.h.mu.Unlock()
+	m.h.nacks = append(m.h.nacks, n)
+}
+
+func (m *member) Leave() {
+	m.g.mu.Lock()
+	defer m.g.mu.Unlock()
+	delete(m.g.members, m)
+}
+
+// publish applies updates as one State.
+func (g *group) publish(us ...xds.Update) {
+	g.mu.Lock()
+	g.gen++
+	for _, u := range us {
+		b := g.builders[u.Type]
+		at := len(g.snaps)
+		for i, s := range g.snaps {
+			if s.Type.URL == u.Type {
+				at = i
+			}
+		}
+		if b == nil {
+			b = xds.NewBuilder(xds.TypeOf(u.Type))
+			g.builders[u.Type] = b
+			g.snaps = append(g.snaps, nil)
+		}
+		u.Origin, u.Received = "origin", time.Now()
+		b.Apply(u)
+		g.snaps[at], _ = b.Snapshot(g.snaps[at], g.gen)
+	}
+	g.state = xds.NewState(1, g.gen, g.snaps)
+	var members []*member
+	for m := range g.members {
+		members = append(members, m)
+	}
+	g.mu.Unlock()
+	for _, m := range members {
+		m.join.Waker.Wake()
+	}
+}
+
+// rig is a Server behind a real grpc server on loopback, and its clients.
+type rig struct {
+	t      *testing.T
+	house  *house
+	srv    *Server
+	meters *telemetry.Metrics
+	addr   string
+}
+
+func newRig(t *testing.T, change func(*Options)) *rig {
+	t.Helper()
+	meters := newMeters(t)
+	r := &rig{t: t, house: &house{}, meters: meters}
+	o := Options{Source: r.house, Metrics: meters, Replica: "replica", AckTimeout: time.Minute}
+	if change != nil {
+		change(&o)
+	}
+	r.srv = NewServer(o)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := grpc.NewServer(r.srv.ServerOptions(Keepalive{Time: time.Minute, Timeout: time.Minute, MinTime: time.Second})...)
+	r.srv.Register(g)
+	r.addr = l.Addr().String()
+	ctx, cancel := context.WithCancel(context.Background())
+	var parts sync.WaitGroup
+	parts.Go(func() { _ = g.Serve(r.srv.Listener(l)) })
+	parts.Go(func() { _ = r.srv.Run(ctx) })
+	t.Cleanup(func() { g.Stop(); cancel(); parts.Wait() })
+	return r
+}
+
+func newMeters(t *testing.T) *telemetry.Metrics {
+	t.Helper()
+	m, err := telemetry.New(telemetry.Options{Prefix: "xdsrelay"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func (r *rig) dial() *grpc.ClientConn {
+	r.t.Helper()
+	c, err := grpc.NewClient(r.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// client is an incremental stream; sotw is the other.
+type client struct {
+	t *testing.T
+	discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
+}
+
+type sotw struct {
+	t *testing.T
+	discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
+}
+
+func testContext(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func (r *rig) delta(c *grpc.ClientConn) *client {
+	r.t.Helper()
+	if c == nil {
+		c = r.dial()
+	}
+	st, err := discoveryv3.NewAggregatedDiscoveryServiceClient(c).DeltaAggregatedResources(testContext(r.t))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return &client{r.t, st}
+}
+
+func (r *rig) sotw(c *grpc.ClientConn) *sotw {
+	r.t.Helper()
+	if c == nil {
+		c = r.dial()
+	}
+	st, err := discoveryv3.NewAggregatedDiscoveryServiceClient(c).StreamAggregatedResources(testContext(r.t))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return &sotw{r.t, st}
+}
+
+func node(id string) *corev3.Node { return &corev3.Node{Id: id, Cluster: "edge"} }
+
+// ask sends a request for a type by names.
+func (c *client) ask(url xds.TypeURL, names ...string) {
+	c.t.Helper()
+	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(url), ResourceNamesSubscribe: names})
+}
+
+func (c *client) must(r *discoveryv3.DeltaDiscoveryRequest) {
+	c.t.Helper()
+	if err := c.Send(r); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// recv returns the next response and acknowledges it.
+func (c *client) recv() *discoveryv3.DeltaDiscoveryResponse {
+	c.t.Helper()
+	r, err := c.Recv()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: r.TypeUrl, ResponseNonce: r.Nonce})
+	return r
+}
+
+// said is a response's resources and removals in words.
+func said(r *discoveryv3.DeltaDiscoveryResponse) string {
+	s := ""
+	for _, res := range r.Resources {
+		s += res.Name + " "
+	}
+	for _, n := range r.RemovedResources {
+		s += "-" + n + " "
+	}
+	return s
+}
+
+func (c *client) want(text string) *discoveryv3.DeltaDiscoveryResponse {
+	c.t.Helper()
+	r := c.recv()
+	if got := said(r); got != text {
+		c.t.Fatalf("received %q, want %q", got, text)
+	}
+	return r
+}
+
+// ends reads until the stream ends and returns its status.
+func (c *client) ends() *status.Status {
+	for {
+		if _, err := c.Recv(); err != nil {
+			return status.Convert(err)
+		}
+	}
+}
+
+// wantEnd fails unless the stream ends with this code, counted once by this
+// reason.
+func (r *rig) wantEnd(c *client, code codes.Code, reason telemetry.Reason) {
+	r.t.Helper()
+	if s := c.ends(); s.Code() != code || s.Message() == "" {
+		r.t.Fatalf("ended with %v %q, want %v", s.Code(), s.Message(), code)
+	}
+	r.counted(reason, 1)
+}
+
+func (r *rig) counted(reason telemetry.Reason, n int) {
+	r.t.Helper()
+	w := httptest.NewRecorder()
+	r.meters.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if line := fmt.Sprintf("xdsrelay_refused_total{reason=%q} %d\n", reason.String(), n); !strings.Contains(w.Body.String(), line) {
+		r.t.Fatalf("the metrics do not say %s", line)
+	}
+}
+
+// update makes one of plain resources of a type.
+func update(t *testing.T, url xds.TypeURL, specs ...string) xds.Update {
+	w := newWorld(t, url, xds.Delta)
+	u := xds.Update{Type: url, Wildcard: url == xds.ClusterType || url == xds.ListenerType}
+	for _, s := range specs {
+		if s[0] == '-' {
+			u.Removed = append(u.Removed, s[1:])
+		} else {
+			u.Changed = append(u.Changed, w.resource(s))
+		}
+	}
+	return u
+}
+
+func names(n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = fmt.Sprintf("name-%04d", i)
+	}
+	return out
+}

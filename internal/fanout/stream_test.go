@@ -1,0 +1,301 @@
+package fanout
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	xdscorev3 "github.com/cncf/xds/go/xds/core/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+func TestP1_Node(t *testing.T) {
+	r := newRig(t, nil)
+	c := r.delta(nil)
+	c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(xds.ClusterType)})
+	r.wantEnd(c, codes.InvalidArgument, telemetry.NodeMissing)
+
+	// A later node counts and changes nothing, but for dynamic parameters, for
+	// types that speak later.
+	var joined []*xds.Node
+	r.house.refuse = func(j Join) *Refusal { joined = append(joined, j.Node); return nil }
+	r.house.group("edge").publish(update(t, xds.ClusterType, "a"), update(t, xds.EndpointType, "a"))
+	c = r.delta(nil)
+	c.ask(xds.ClusterType)
+	c.want("a ")
+	later := &corev3.Node{Id: "other", Cluster: "elsewhere", DynamicParameters: map[string]*xdscorev3.ContextParams{
+		string(xds.EndpointType): {Params: map[string]string{"shard": "7"}},
+	}}
+	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: later, TypeUrl: string(xds.EndpointType), ResourceNamesSubscribe: []string{"a"}})
+	c.want("a ")
+	r.counted(telemetry.NodeChanged, 1)
+	if len(joined) != 2 {
+		t.Fatalf("%d joins", len(joined))
+	}
+	n, err := joined[1].Decode()
+	if err != nil || n.Id != "n" || n.Cluster != "edge" || n.DynamicParameters[string(xds.EndpointType)].GetParams()["shard"] != "7" {
+		t.Fatalf("the later type's node is %v, %v", n, err)
+	}
+	if joined[0].ID != "n" {
+		t.Fatalf("the first type's node is %s", joined[0].ID)
+	}
+}
+
+func TestP2_AggregatedNeedsType(t *testing.T) {
+	r := newRig(t, nil)
+	c := r.delta(nil)
+	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n")})
+	r.wantEnd(c, codes.InvalidArgument, telemetry.TypeMissing)
+}
+
+func TestP3_AnyType(t *testing.T) {
+	r := newRig(t, nil)
+	const thing = "type.googleapis.com/acme.Thing"
+	u := update(t, thing, "a", "b")
+	u.Wildcard = true
+	r.house.group("edge").publish(u)
+	c := r.delta(nil)
+	c.ask(thing)
+	c.want("a b ")
+	s := r.sotw(nil)
+	if err := s.Send(&discoveryv3.DiscoveryRequest{Node: node("n"), TypeUrl: thing, ResourceNames: []string{"b"}}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Recv(); err != nil || len(got.Resources) != 1 || got.TypeUrl != thing || got.Resources[0].TypeUrl != thing {
+		t.Fatalf("%v, %v", got, err)
+	}
+}
+
+// A first type that maps to nothing is refused; a later one stays unanswered,
+// and the others go on.
+func TestP5_Unmapped(t *testing.T) {
+	r := newRig(t, nil)
+	r.house.refuse = func(j Join) *Refusal {
+		if j.Type == xds.RouteType {
+			return Refuse(codes.PermissionDenied, telemetry.Unmapped, "no rule matches")
+		}
+		return nil
+	}
+	c := r.delta(nil)
+	c.ask(xds.RouteType, "r")
+	r.wantEnd(c, codes.PermissionDenied, telemetry.Unmapped)
+
+	r.house.group("edge").publish(update(t, xds.ClusterType, "a"), update(t, xds.RouteType, "r"))
+	c = r.delta(nil)
+	c.ask(xds.ClusterType)
+	c.want("a ")
+	c.ask(xds.RouteType, "r")
+	c.ask(xds.RouteType, "q")
+	r.house.group("edge").publish(update(t, xds.ClusterType, "b"))
+	c.want("b ")
+	r.counted(telemetry.UnmappedLater, 1)
+}
+
+// One client's refusal, silence and slowness change nothing for another.
+func TestP16_OneClientDisturbsNoOther(t *testing.T) {
+	r := newRig(t, nil)
+	g := r.house.group("edge")
+	g.publish(update(t, xds.ClusterType, "a"))
+	refuses, silent, good := r.delta(nil), r.delta(nil), r.delta(nil)
+	for _, c := range []*client{refuses, silent, good} {
+		c.ask(xds.ClusterType)
+	}
+	first, err := refuses.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	refuses.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: first.TypeUrl, ResponseNonce: first.Nonce, ErrorDetail: &rpcstatus.Status{Code: 3, Message: "no"}})
+	good.want("a ")
+	for i := range 20 {
+		name := fmt.Sprintf("c%d", i)
+		g.publish(update(t, xds.ClusterType, name))
+		good.want(name + " ")
+	}
+}
+
+// NACKs reach the group with the client and its message, bounded.
+func TestP17_NacksAreKept(t *testing.T) {
+	r := newRig(t, nil)
+	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+	c := r.delta(nil)
+	c.ask(xds.ClusterType)
+	first, err := c.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := make([]byte, 5000)
+	for i := range long {
+		long[i] = 'x'
+	}
+	c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: first.TypeUrl, ResponseNonce: first.Nonce, ErrorDetail: &rpcstatus.Status{Code: 3, Message: string(long)}})
+	c.ask(xds.EndpointType, "x") // is handled after
+	c.ask("")
+	c.ends()
+	r.house.mu.Lock()
+	defer r.house.mu.Unlock()
+	if len(r.house.nacks) != 1 {
+		t.Fatalf("%d NACKs", len(r.house.nacks))
+	}
+	if n := r.house.nacks[0]; n.Node != "n" || n.Code != 3 || n.Version != first.SystemVersionInfo || len(n.Message) != maxNackMessage {
+		t.Fatalf("NACK %+v", n)
+	}
+}
+
+func TestP28_Names(t *testing.T) {
+	r := newRig(t, nil)
+	odd := "ünï/cödé?*%20\n☃"
+	u := update(t, xds.EndpointType, odd, "-"+string(make([]byte, xds.MaxNameBytes)))
+	r.house.group("edge").publish(u)
+	c := r.delta(nil)
+	c.ask(xds.EndpointType, odd)
+	c.want(odd + " ")
+	c.ask(xds.EndpointType, string(make([]byte, xds.MaxNameBytes))) // just allowed
+	c.recv()
+	c.ask(xds.EndpointType, string(make([]byte, xds.MaxNameBytes+1)))
+	r.wantEnd(c, codes.InvalidArgument, telemetry.NameBytes)
+}
+
+// What is pending on a stream goes out in the order of types.
+func TestP35_Order(t *testing.T) {
+	r := newRig(t, nil)
+	g := r.house.group("edge")
+	order := []xds.TypeURL{xds.ClusterType, xds.EndpointType, xds.ListenerType, xds.ScopedType, xds.RouteType, xds.VHostType, xds.RuntimeType}
+	c := r.delta(nil)
+	var us []xds.Update
+	for i := range order {
+		url := order[len(order)-1-i]
+		c.ask(url, "x")
+		us = append(us, update(t, url, "-x"))
+	}
+	g.publish(us...) // answers in any order: the subscriptions may still be on their way
+	for range order {
+		c.want("-x ")
+	}
+	for round := range 30 {
+		us = us[:0]
+		for i := range order {
+			us = append(us, update(t, order[len(order)-1-i], fmt.Sprintf("x=%s", []string{"", "2"}[round%2])))
+		}
+		g.publish(us...)
+		for _, url := range order {
+			if got := c.want("x "); got.TypeUrl != string(url) {
+				t.Fatalf("round %d: %s, want %s", round, got.TypeUrl, url)
+			}
+		}
+	}
+}
+
+// A changed cluster is followed by its load assignment, though unchanged.
+func TestP37_FollowsOnStream(t *testing.T) {
+	r := newRig(t, nil)
+	g := r.house.group("edge")
+	g.publish(update(t, xds.ClusterType, "a", "b"), update(t, xds.EndpointType, "a", "b"))
+	c := r.delta(nil)
+	c.ask(xds.ClusterType)
+	c.want("a b ")
+	c.ask(xds.EndpointType, "a", "b")
+	c.want("a b ")
+	g.publish(update(t, xds.ClusterType, "b=2"))
+	if got := c.want("b "); got.TypeUrl != string(xds.ClusterType) {
+		t.Fatal(got.TypeUrl)
+	}
+	if got := c.want("b "); got.TypeUrl != string(xds.EndpointType) {
+		t.Fatal(got.TypeUrl)
+	}
+	g.publish(update(t, xds.ClusterType, "a=2"))
+	c.want("a ")
+	c.want("a ")
+}
+
+// The identifier names replica and origin; a resource passes through untouched,
+// with fields that the program does not know.
+func TestP39_PassThrough(t *testing.T) {
+	r := newRig(t, nil)
+	body, err := anypb.New(&listenerv3.Listener{Name: "l", StatPrefix: "s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	body.Value = protowire.AppendVarint(protowire.AppendTag(body.Value, 19999, protowire.VarintType), 7)
+	res := &discoveryv3.Resource{Name: "l", Version: "7", Aliases: []string{"x"}, Resource: body, CacheControl: &discoveryv3.Resource_CacheControl{}}
+	unknown := protowire.AppendString(protowire.AppendTag(nil, 500, protowire.BytesType), "later")
+	res.ProtoReflect().SetUnknown(unknown)
+	wire, err := proto.Marshal(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(xds.ListenerType), Resources: []*discoveryv3.Resource{res}, SystemVersionInfo: "v7"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := xds.ParseResponse(xds.Delta, wire)
+	if err != nil {
+		t.Fatal(err)
+	}
+	typ := xds.TypeOf(xds.ListenerType)
+	r.house.group("edge").publish(xds.Update{Type: typ.URL, Wildcard: true, Version: "v7", Changed: []*xds.Resource{resp.Resources[0].Take(typ, nil)}})
+	c := r.delta(nil)
+	c.ask(typ.URL)
+	got := c.recv()
+	if got.ControlPlane.GetIdentifier() != "replica/origin" || got.SystemVersionInfo != "v7" {
+		t.Fatalf("identifier %q, version %q", got.ControlPlane.GetIdentifier(), got.SystemVersionInfo)
+	}
+	g := got.Resources[0]
+	if !proto.Equal(g.Resource, body) || string(g.ProtoReflect().GetUnknown()) != string(unknown) || len(g.Aliases) != 1 || g.CacheControl == nil {
+		t.Fatalf("the resource is %v", g)
+	}
+	s := r.sotw(nil)
+	if err := s.Send(&discoveryv3.DiscoveryRequest{Node: node("n"), TypeUrl: string(typ.URL)}); err != nil {
+		t.Fatal(err)
+	}
+	sr, err := s.Recv()
+	if err != nil || !proto.Equal(sr.Resources[0], body) || sr.VersionInfo != "v7" || sr.ControlPlane.GetIdentifier() != "replica/origin" {
+		t.Fatalf("%v, %v", sr, err)
+	}
+	// Ignored locators would make an empty list, a wildcard.
+	c = r.delta(nil)
+	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(typ.URL), ResourceLocatorsSubscribe: []*discoveryv3.ResourceLocator{{Name: "l"}}})
+	r.wantEnd(c, codes.Unimplemented, telemetry.ResourceLocators)
+}
+
+func TestBadRequests(t *testing.T) {
+	r := newRig(t, nil)
+	c := r.delta(nil)
+	n := node("n")
+	n.ProtoReflect().SetUnknown(protowire.AppendTag(nil, 3, protowire.BytesType)) // a field cut short
+	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: n, TypeUrl: string(xds.ClusterType)})
+	r.wantEnd(c, codes.InvalidArgument, telemetry.NodeInvalid)
+
+	c = r.delta(nil)
+	req := &discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(xds.ClusterType)}
+	req.ProtoReflect().SetUnknown([]byte{0x1a, 0x7f, 'x'})
+	c.must(req)
+	r.wantEnd(c, codes.InvalidArgument, telemetry.RequestInvalid)
+}
+
+// A client that stalls gets the newest when it reads again, and not all that
+// came meanwhile; without ACKs, ack_timeout lets the next go.
+func TestP19_AckTimeoutOnStream(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.AckTimeout = 30 * time.Millisecond })
+	g := r.house.group("edge")
+	g.publish(update(t, xds.ClusterType, "a"))
+	c := r.delta(nil)
+	c.ask(xds.ClusterType)
+	if first, err := c.Recv(); err != nil || said(first) != "a " {
+		t.Fatalf("%v, %v", first, err)
+	}
+	g.publish(update(t, xds.ClusterType, "b"))
+	g.publish(update(t, xds.ClusterType, "c"))
+	second, err := c.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := said(second); got != "b c " {
+		t.Fatalf("after ack_timeout: %q", got)
+	}
+}
