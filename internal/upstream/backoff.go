@@ -1,0 +1,30 @@
+package upstream
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// Backoff bounds the waits between attempts (P54).
+type Backoff struct{ Base, Max time.Duration }
+
+// reopenWithin bounds the wait after a stream that had a response (P54).
+const reopenWithin = time.Second
+
+// delay is the wait after so many failures in a row, at least one: full jitter,
+// anything up to an exponentially growing bound.
+func (b Backoff) delay(failures int, random func(time.Duration) time.Duration) time.Duration {
+	bound := b.Base
+	for i := 1; i < failures && bound < b.Max; i++ {
+		bound *= 2
+	}
+	return random(min(bound, b.Max))
+}
+
+// upTo returns a random duration in [0, d].
+func upTo(d time.Duration) time.Duration {
+	if d <= 0 {
+		return 0
+	}
+	return rand.N(d + 1)
+}

@@ -1,0 +1,195 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// Options of a Client. A zero value means the default, but for Origins.
+type Options struct {
+	// Origins in the order of preference; at least one.
+	Origins []OriginOptions
+	Variant xds.Variant
+	// AbsentAfter is how long a name may stay unanswered (P57). 15 s.
+	AbsentAfter time.Duration
+	// MaxRequestBytes is what a request should not exceed (P59). 4 MiB.
+	MaxRequestBytes int
+	// StreamsPerConnection to a gRPC origin. 100.
+	StreamsPerConnection int
+	Backoff              Backoff // 1 s, 30 s
+	Keepalive            Keepalive
+
+	Metrics *telemetry.Metrics // nil: none that anybody sees
+	Log     *slog.Logger       // nil: slog.Default
+}
+
+// OriginOptions are one origin.
+type OriginOptions struct {
+	// Name is unique among the origins; the address if empty.
+	Name string
+	// Address is a gRPC target, or file: and an absolute directory.
+	Address string
+	TLS     TLSFiles
+	// Balance over what the target resolves to: round_robin (also if empty) or
+	// pick_first.
+	Balance string
+}
+
+// Keepalive of the connections to gRPC origins: 30 s, 10 s.
+type Keepalive struct{ Time, Timeout time.Duration }
+
+// Client knows the origins.
+type Client struct {
+	opts  Options
+	sites []*site
+}
+
+// site is one origin with its accounts.
+type site struct {
+	name, address string
+	origin        origin
+	metrics       *telemetry.Origin
+
+	streams atomic.Int64 // open
+
+	mu         sync.Mutex
+	reconnects uint64
+	lastErr    error
+	lastErrAt  time.Time
+}
+
+func (s *site) ended(err error, reason telemetry.Reconnect) {
+	s.metrics.Reconnect(reason)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reconnects++
+	s.lastErr, s.lastErrAt = err, time.Now()
+}
+
+// New makes a client. It starts nothing, but reads certificates once, so that
+// what is wrong with them is known at once.
+func New(opts Options) (*Client, error) {
+	if len(opts.Origins) == 0 {
+		return nil, errors.New("upstream: no origin")
+	}
+	if err := opts.complete(); err != nil {
+		return nil, err
+	}
+	c := &Client{opts: opts}
+	seen := make(map[string]bool)
+	for _, o := range opts.Origins {
+		if o.Name == "" {
+			o.Name = o.Address
+		}
+		if seen[o.Name] {
+			return nil, fmt.Errorf("upstream: two origins of the name %q", o.Name)
+		}
+		seen[o.Name] = true
+		s := &site{name: o.Name, address: o.Address, metrics: opts.Metrics.Origin(o.Name)}
+		var err error
+		if s.origin, err = newOrigin(o, &c.opts, s.metrics); err != nil {
+			return nil, fmt.Errorf("upstream: origin %s: %w", o.Name, err)
+		}
+		c.sites = append(c.sites, s)
+	}
+	return c, nil
+}
+
+// newOrigin makes the origin that the address's scheme asks for.
+func newOrigin(o OriginOptions, opts *Options, m *telemetry.Origin) (origin, error) {
+	if o.Address == "" {
+		return nil, errors.New("no address")
+	}
+	if strings.HasPrefix(o.Address, "file:") {
+		// files.go: return newFileOrigin(o, opts, m)
+		return nil, errors.New("origins of files are not there yet")
+	}
+	return newGRPCOrigin(o, opts, m)
+}
+
+// complete fills the defaults in.
+func (o *Options) complete() error {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	def(&o.AbsentAfter, 15*time.Second)
+	def(&o.Backoff.Base, time.Second)
+	def(&o.Backoff.Max, max(30*time.Second, o.Backoff.Base))
+	def(&o.Keepalive.Time, 30*time.Second)
+	def(&o.Keepalive.Timeout, 10*time.Second)
+	if o.MaxRequestBytes == 0 {
+		o.MaxRequestBytes = 4 << 20
+	}
+	if o.StreamsPerConnection == 0 {
+		o.StreamsPerConnection = 100
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.Metrics == nil {
+		m, err := telemetry.New(telemetry.Options{})
+		if err != nil {
+			return fmt.Errorf("upstream: %w", err)
+		}
+		o.Metrics = m
+	}
+	return nil
+}
+
+// Run keeps connections and watches files. It is to run as long as any stream
+// does; it returns when all that it started has ended, nil if ctx ended it.
+func (c *Client) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, s := range c.sites {
+		g.Go(func() error {
+			if err := s.origin.upkeep(ctx); err != nil {
+				return fmt.Errorf("origin %s: %w", s.name, err)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// OriginStatus is what admin shows of an origin.
+type OriginStatus struct {
+	Name, Address string
+	Streams       int // open
+	Connections   int
+	Reconnects    uint64 // attempts and streams that ended
+	LastError     error  // of the last that ended; nil if none has
+	LastErrorAt   time.Time
+}
+
+// Origins returns the origins in the order of preference. Any goroutine.
+func (c *Client) Origins() []OriginStatus {
+	out := make([]OriginStatus, len(c.sites))
+	for i, s := range c.sites {
+		out[i] = s.status()
+	}
+	return out
+}
+
+func (s *site) status() OriginStatus {
+	n := s.origin.connections()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return OriginStatus{
+		Name: s.name, Address: s.address,
+		Streams: int(s.streams.Load()), Connections: n,
+		Reconnects: s.reconnects, LastError: s.lastErr, LastErrorAt: s.lastErrAt,
+	}
+}

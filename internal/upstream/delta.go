@@ -1,0 +1,145 @@
+package upstream
+
+import (
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"xdsrelay/internal/xds"
+)
+
+// Fields of DeltaDiscoveryRequest.
+const (
+	deltaNode        protowire.Number = 1
+	deltaTypeURL     protowire.Number = 2
+	deltaSubscribe   protowire.Number = 3
+	deltaUnsubscribe protowire.Number = 4
+	deltaInitial     protowire.Number = 5
+	deltaNonce       protowire.Number = 6
+	deltaDetail      protowire.Number = 7
+)
+
+// delta is an incremental talk: names change in requests of their own, without
+// a nonce, and no name is in both lists; acknowledgements hold nothing else
+// (P64).
+type delta struct{ talk }
+
+func newDelta(o talkOptions) *delta { return &delta{newTalk(o)} }
+
+func (d *delta) taken(r *xds.Response) {
+	t := d.byURL[r.TypeURL]
+	t.judging = false
+	t.reply(reply{nonce: r.Nonce})
+	if m := d.recall(r.TypeURL, d.held(r.TypeURL)); m.foreign.Len() > 0 {
+		names := make([]string, 0, len(r.Resources)+len(r.Removed))
+		for i := range r.Resources {
+			if r.Resources[i].HasBody() {
+				names = append(names, r.Resources[i].Name)
+			}
+		}
+		m.foreign = m.foreign.Remove(append(names, r.Removed...)...)
+	}
+}
+
+func (d *delta) next() *request {
+	for _, t := range d.types {
+		if len(t.replies) > 0 {
+			r := t.replies[0]
+			t.replies = t.replies[1:]
+			return d.answer(t, r)
+		}
+		switch {
+		case !t.requested:
+			if !t.want.empty() {
+				return d.first(t)
+			}
+		case len(t.lapsed) > 0:
+			// Out, and in again with the next request: no name in both lists.
+			r := d.change(t, nil, t.lapsed)
+			t.lapsed = nil
+			return r
+		case !t.asked.equal(t.want):
+			add, drop := diff(t.asked.names, t.want.names)
+			return d.change(t, add, drop)
+		}
+	}
+	return nil
+}
+
+// answer acknowledges or refuses a response.
+func (d *delta) answer(t *typeTalk, r reply) *request {
+	b := appendText(nil, deltaTypeURL, string(t.typ.URL))
+	b = appendText(b, deltaNonce, r.nonce)
+	if r.fault != "" {
+		b = appendStatus(b, deltaDetail, r.fault)
+	}
+	return &request{typ: t.typ.URL, head: b, refusal: r.fault}
+}
+
+// change is a request that only changes names.
+func (d *delta) change(t *typeTalk, add, drop []string) *request {
+	d.dropping(t.typ.URL, drop)
+	d.asking(t.typ.URL, xds.NewNameSet(add...))
+	t.asked.names = t.asked.names.Remove(drop...).Add(add...)
+	if t.asked.names.Equal(t.want.names) {
+		t.asked.names = t.want.names // so that the next comparison is one of pointers
+	}
+	b := appendText(nil, deltaTypeURL, string(t.typ.URL))
+	for _, n := range add {
+		b = appendText(b, deltaSubscribe, n)
+	}
+	for _, n := range drop {
+		b = appendText(b, deltaUnsubscribe, n)
+	}
+	return &request{typ: t.typ.URL, head: b, oversized: len(b) > d.maxRequest}
+}
+
+// first is a stream's first request for a type. It names the versions that are
+// held (P55); what has none of this origin's is named with an empty one, so
+// that its removal is still reported. Versions that don't fit are left out
+// (P59).
+func (d *delta) first(t *typeTalk) *request {
+	t.requested, t.asked = true, t.want
+	d.asking(t.typ.URL, t.want.names)
+
+	b := d.appendNode(nil, deltaNode)
+	b = appendText(b, deltaTypeURL, string(t.typ.URL))
+	r := &request{typ: t.typ.URL}
+	if t.want.wildcard {
+		b = appendText(b, deltaSubscribe, "*")
+	} else {
+		b = slices.Concat(b, encodeList(deltaSubscribe, t.want.names))
+	}
+	r.oversized = len(b) > d.maxRequest
+
+	snap := d.held(t.typ.URL)
+	m := d.recall(t.typ.URL, snap)
+	sub := t.want.sub()
+	for res := range covered(snap, sub) {
+		version := res.OriginVersion
+		if snap.Origin != d.origin || m.foreign.Has(res.Name) {
+			version = ""
+		}
+		size := protowire.SizeTag(1) + protowire.SizeBytes(len(res.Name))
+		if version != "" {
+			size += protowire.SizeTag(2) + protowire.SizeBytes(len(version))
+		}
+		if len(b)+protowire.SizeTag(deltaInitial)+protowire.SizeBytes(size) > d.maxRequest {
+			r.leftOut++
+			continue
+		}
+		b = protowire.AppendTag(b, deltaInitial, protowire.BytesType)
+		b = protowire.AppendVarint(b, uint64(size))
+		b = appendText(b, 1, res.Name)
+		if version != "" {
+			b = appendText(b, 2, version)
+		}
+	}
+	r.head = b
+	return r
+}
+
+// covered are the resources that sub covers in snap, which may be nil.
+func covered(snap *xds.Snapshot, sub *xds.Subscription) func(func(*xds.Resource) bool) {
+	return func(yield func(*xds.Resource) bool) { snap.Covered(sub, yield) }
+}

@@ -1,0 +1,27 @@
+// Package upstream is the relay as a client of its origins: one aggregated
+// stream for each key, SotW or incremental, which asks for what the key's group
+// wants and hands over what comes (P50–P65).
+//
+// A Client knows the origins and their connections. A Stream is one key's
+// conversation for as long as the key lives: it is opened again when it ends,
+// at the same origin or the next. An origin is either reached over gRPC
+// (grpc.go) or a directory of files; both serve the same Stream.
+//
+// What to ask, to acknowledge and to refuse is decided by a talk, one for each
+// gRPC stream: talk.go has what both variants share, sotw.go and delta.go what
+// differs. A talk does no I/O and reads no clock. What a response means, held
+// against what is held, is a pure function as well (judge.go).
+//
+// # Concurrency
+//
+// Constructors start nothing. Client.Run is to run for as long as any Stream's
+// Run does; both return once all goroutines that they started have ended.
+//
+// Stream.SetInterest and Client.Origins may be called from any goroutine and
+// never block. All else of a Stream belongs to its Run: three goroutines while
+// a gRPC stream is open, of which one (the loop) owns the talk, one only sends,
+// and one only receives. Sink.Update is called by one of them at a time, never
+// by two at once: by the receiver for a response, by the loop for a guess (P57)
+// while the receiver has nothing to hand over. Sink.Held is called by both,
+// Sink.Status by the goroutine of Run.
+package upstream

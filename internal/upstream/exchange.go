@@ -1,0 +1,264 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// mergeFor is how long changes of the interest are gathered before they are
+// asked for (P52 allows 20 ms).
+const mergeFor = 5 * time.Millisecond
+
+// exchange is one gRPC stream's life: three goroutines around a talker. The
+// loop owns the talker. The sender writes one request at a time, so that what
+// changes while the origin is slow to read is merged. The receiver reads, cuts
+// and hands each response to the loop, which judges it by what was asked and
+// says what to do; the receiver then makes the update and waits until it is
+// applied, so that a large one holds up nothing but the next response.
+type exchange struct {
+	stream  *Stream
+	cs      grpc.ClientStream
+	variant xds.Variant
+	talk    talker
+
+	requests chan *request // loop to sender; room for the one on its way
+	written  chan struct{} // sender to loop; room for one
+	inbox    chan incoming // receiver to loop
+	orders   chan verdict  // loop to receiver; room for the one it waits for
+}
+
+// incoming is what the receiver has to tell: a response with its fault; an
+// update that was applied; or the end.
+type incoming struct {
+	response *xds.Response
+	fault    error
+	applied  bool
+	err      error
+}
+
+func newExchange(s *Stream, cs grpc.ClientStream) *exchange {
+	o := talkOptions{
+		origin:      s.at.name,
+		node:        s.node,
+		held:        s.held,
+		memory:      s.memory,
+		absentAfter: s.client.opts.AbsentAfter,
+		maxRequest:  s.client.opts.MaxRequestBytes,
+	}
+	e := &exchange{
+		stream: s, cs: cs, variant: s.client.opts.Variant,
+		requests: make(chan *request, 1), written: make(chan struct{}, 1),
+		inbox: make(chan incoming), orders: make(chan verdict, 1),
+	}
+	if e.variant == xds.Delta {
+		e.talk = newDelta(o)
+	} else {
+		e.talk = newSotW(o)
+	}
+	return e
+}
+
+// run returns why the stream ended, once all three have.
+func (e *exchange) run(ctx context.Context, cancel context.CancelCauseFunc) error {
+	var wg sync.WaitGroup
+	wg.Go(func() { e.send(ctx, cancel) })
+	wg.Go(func() { e.receive(ctx) })
+	err := e.loop(ctx)
+	cancel(err)
+	wg.Wait()
+	return err
+}
+
+func (e *exchange) loop(ctx context.Context) error {
+	e.talk.want(e.stream.take())
+	var merge <-chan time.Time
+	absent := time.NewTimer(time.Hour)
+	defer absent.Stop()
+	sending, applying := false, false
+	for {
+		if !sending {
+			if r := e.talk.next(); r != nil {
+				e.note(r)
+				e.requests <- r
+				sending = true
+			}
+		}
+		var due <-chan time.Time
+		if at := e.talk.deadline(); !at.IsZero() && !applying {
+			absent.Reset(time.Until(at))
+			due = absent.C
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-e.stream.changed():
+			if merge == nil {
+				merge = time.After(mergeFor)
+			}
+		case <-merge:
+			merge = nil
+			if !e.talk.want(e.stream.take()) {
+				return errReopen
+			}
+		case <-e.written:
+			sending = false
+			e.talk.written(time.Now())
+		case now := <-due:
+			for _, u := range e.talk.expired(now) {
+				if _, err := e.stream.apply(ctx, u); err != nil {
+					return err
+				}
+				e.stream.counters(u.Type).AbsentGuesses.Add(len(u.Removed))
+			}
+		case in := <-e.inbox:
+			switch {
+			case in.err != nil:
+				return in.err
+			case in.applied:
+				applying = false
+				e.talk.taken(in.response)
+			default:
+				v, err := e.judge(in)
+				if err != nil {
+					return err
+				}
+				applying = v.take
+				e.orders <- v
+			}
+		}
+	}
+}
+
+// judge has the talker judge a response, and counts.
+func (e *exchange) judge(in incoming) (verdict, error) {
+	s, r := e.stream, in.response
+	v, err := e.talk.received(r, in.fault)
+	if err != nil {
+		s.client.opts.Metrics.Reject(telemetry.Unreadable)
+		return v, err
+	}
+	s.answered()
+	c := s.counters(r.TypeURL)
+	switch {
+	case v.unrequested:
+		c.Updates[telemetry.Unchanged].Inc()
+		c.Unasked.Add(len(r.Resources) + len(r.Removed))
+		s.log.Debug("response for a type that was not requested", "type", r.TypeURL)
+	case !v.take:
+		c.Updates[telemetry.Rejected].Inc()
+		s.client.opts.Metrics.Reject(faultOf(in.fault))
+		s.log.Warn("response refused", "origin", s.at.name, "type", r.TypeURL, "version", r.Version, "error", in.fault)
+	}
+	return v, nil
+}
+
+// note reports a request that could not be made as it should (P59).
+func (e *exchange) note(r *request) {
+	if r.oversized || r.leftOut > 0 {
+		e.stream.client.opts.Metrics.OversizedRequests.Inc()
+		e.stream.log.Warn("request over upstream.max_request_bytes", "type", r.typ,
+			"bytes", len(r.head)+len(r.tail), "versions_left_out", r.leftOut)
+	}
+}
+
+// send writes requests. The receiver learns why the transport ended.
+func (e *exchange) send(ctx context.Context, cancel context.CancelCauseFunc) {
+	for {
+		select {
+		case r := <-e.requests:
+			if err := e.cs.SendMsg(r); err != nil {
+				if !errors.Is(err, io.EOF) {
+					cancel(ended(err))
+				}
+				return
+			}
+			e.written <- struct{}{}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// receive reads responses until the stream ends.
+func (e *exchange) receive(ctx context.Context) {
+	for {
+		var msg []byte
+		err := e.cs.RecvMsg(&msg)
+		if err != nil {
+			e.tell(ctx, incoming{err: ended(err)})
+			return
+		}
+		now := time.Now()
+		r, fault := xds.ParseResponse(e.variant, msg)
+		if !e.tell(ctx, incoming{response: r, fault: fault}) {
+			return
+		}
+		select {
+		case v := <-e.orders:
+			if v.take && !e.tell(ctx, e.take(ctx, r, v.asked, now)) {
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// tell hands the loop something; false if it is over.
+func (e *exchange) tell(ctx context.Context, in incoming) bool {
+	select {
+	case e.inbox <- in:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// take makes an update of a response and has it applied.
+func (e *exchange) take(ctx context.Context, r *xds.Response, a asked, now time.Time) incoming {
+	s := e.stream
+	u, n := judge(e.variant, a, r, s.held(r.TypeURL), now)
+	changed := false
+	if !a.empty() { // nobody wants the type any more
+		var err error
+		if changed, err = s.apply(ctx, u); err != nil {
+			return incoming{err: err}
+		}
+	}
+	c := s.counters(r.TypeURL)
+	c.Unasked.Add(n.unasked)
+	if changed {
+		c.Updates[telemetry.Applied].Inc()
+	} else {
+		c.Updates[telemetry.Unchanged].Inc()
+	}
+	s.client.opts.Metrics.ConfigReceived(now)
+	return incoming{response: r, applied: true}
+}
+
+// faultOf names a fault for its counter (P18).
+func faultOf(err error) telemetry.Fault {
+	for _, f := range []struct {
+		is    error
+		fault telemetry.Fault
+	}{
+		{xds.ErrTwice, telemetry.DuplicateName},
+		{xds.ErrBoth, telemetry.ChangedAndGone},
+		{xds.ErrOtherType, telemetry.WrongType},
+		{xds.ErrNameless, telemetry.Nameless},
+		{xds.ErrLongName, telemetry.InvalidName},
+	} {
+		if errors.Is(err, f.is) {
+			return f.fault
+		}
+	}
+	return telemetry.Unreadable
+}

@@ -1,0 +1,209 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/keepalive"
+
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// maxResponse is the largest response that is received (P59).
+const maxResponse = 256 << 20
+
+// Methods of envoy.service.discovery.v3.AggregatedDiscoveryService.
+var methods = [...]string{
+	xds.SotW:  "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources",
+	xds.Delta: "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources",
+}
+
+// How long opening a stream may take: connecting, or waiting for a place on a
+// connection whose limit is known to nobody but the origin.
+const (
+	connectTimeout = 20 * time.Second
+	placeTimeout   = 3 * time.Second
+)
+
+// grpcOrigin is an origin reached over gRPC.
+type grpcOrigin struct {
+	opts    *Options
+	metrics *telemetry.Origin
+	pool    pool
+}
+
+func newGRPCOrigin(o OriginOptions, opts *Options, m *telemetry.Origin) (*grpcOrigin, error) {
+	creds, err := o.TLS.credentials()
+	if err != nil {
+		return nil, err
+	}
+	switch o.Balance {
+	case "":
+		o.Balance = "round_robin"
+	case "round_robin", "pick_first":
+	default:
+		return nil, fmt.Errorf("balance %q: neither round_robin nor pick_first", o.Balance)
+	}
+	dialOptions := []grpc.DialOption{
+		grpc.WithTransportCredentials(creds),
+		grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"loadBalancingConfig":[{%q:{}}]}`, o.Balance)),
+		grpc.WithDisableServiceConfig(), // of the resolver: balance is the user's word
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: opts.Keepalive.Time, Timeout: opts.Keepalive.Timeout}),
+		grpc.WithIdleTimeout(0),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			// Connections are tried again with full jitter as well: a wait is up to
+			// twice the nominal one.
+			Backoff:           backoff.Config{BaseDelay: opts.Backoff.Base / 2, Multiplier: 2, Jitter: 1, MaxDelay: opts.Backoff.Max / 2},
+			MinConnectTimeout: connectTimeout,
+		}),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallRecvMsgSize(maxResponse)),
+	}
+	dial := func() (*grpc.ClientConn, error) { return grpc.NewClient(o.Address, dialOptions...) }
+	cc, err := dial() // what is wrong with the target shows here
+	if err != nil {
+		return nil, err
+	}
+	if err := cc.Close(); err != nil {
+		return nil, err
+	}
+	return &grpcOrigin{opts: opts, metrics: m, pool: pool{dial: dial, limit: opts.StreamsPerConnection}}, nil
+}
+
+func (o *grpcOrigin) upkeep(ctx context.Context) error {
+	defer o.pool.close()
+	tick := time.NewTicker(idleFor / 2)
+	defer tick.Stop()
+	for {
+		select {
+		case now := <-tick.C:
+			o.pool.trim(now)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (o *grpcOrigin) attach(s *Stream) session { return &grpcSession{origin: o, stream: s} }
+
+func (o *grpcOrigin) connections() int { return o.pool.len() }
+
+// grpcSession is a Stream at a grpcOrigin. It keeps its place on a connection
+// from one attempt to the next.
+type grpcSession struct {
+	origin *grpcOrigin
+	stream *Stream
+	conn   *conn // nil before the first attempt, and after it was found full
+
+	reached bool // the last attempt got as far as an open stream
+}
+
+func (g *grpcSession) close() {
+	if g.conn != nil {
+		g.origin.pool.release(g.conn)
+		g.conn = nil
+	}
+}
+
+// rest waits for d, or until a connection that could not be made is there: no
+// use in waiting any longer then, but for a jitter, since many wait for it. An
+// attempt that reached the origin waits in full, however its connection fares.
+func (g *grpcSession) rest(ctx context.Context, d time.Duration) {
+	if g.reached || g.conn == nil {
+		sleep(ctx, d)
+		return
+	}
+	wait, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	cc := g.conn.cc
+	for state := cc.GetState(); state != connectivity.Ready; state = cc.GetState() {
+		if state == connectivity.Shutdown || !cc.WaitForStateChange(wait, state) {
+			<-wait.Done()
+			return
+		}
+	}
+	sleep(wait, upTo(min(g.origin.opts.Backoff.Base, reopenWithin)))
+}
+
+// errFull: the origin takes no more streams on this connection.
+var errFull = errors.New("origin accepts no more streams on this connection")
+
+func (g *grpcSession) serve(ctx context.Context) error {
+	g.reached = false
+	if g.conn == nil {
+		c, err := g.origin.pool.lease()
+		if err != nil {
+			return err
+		}
+		g.conn = c
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	cs, err := g.open(ctx, cancel)
+	if err != nil {
+		return err
+	}
+	g.reached = true
+	if g.origin.pool.opened(g.conn) {
+		g.origin.metrics.Connected.Add(1)
+	}
+	g.stream.opened()
+	err = newExchange(g.stream, cs).run(ctx, cancel)
+	if g.origin.pool.ended(g.conn) {
+		g.origin.metrics.Connected.Add(-1)
+	}
+	return err
+}
+
+// open opens the gRPC stream, which lives as long as ctx. If the connection is
+// there and still nothing opens, it is full, though not by our count.
+func (g *grpcSession) open(ctx context.Context, cancel context.CancelCauseFunc) (grpc.ClientStream, error) {
+	var settled atomic.Bool
+	giveUp := time.AfterFunc(connectTimeout, func() {
+		if settled.CompareAndSwap(false, true) {
+			cancel(context.DeadlineExceeded)
+		}
+	})
+	defer giveUp.Stop()
+	cc := g.conn.cc
+	full := time.AfterFunc(placeTimeout, func() {
+		if cc.GetState() == connectivity.Ready && settled.CompareAndSwap(false, true) {
+			cancel(errFull)
+		}
+	})
+	defer full.Stop()
+
+	desc := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
+	cs, err := cc.NewStream(ctx, desc, methods[g.origin.opts.Variant])
+	late := !settled.CompareAndSwap(false, true) // one of the two has cancelled ctx
+	if late {
+		err = context.Cause(ctx)
+	}
+	if errors.Is(err, errFull) {
+		n := g.origin.pool.full(g.conn)
+		g.stream.log.Warn("origin accepts fewer streams on a connection than upstream.streams_per_connection", "origin", g.stream.at.name, "accepted", n)
+		g.close()
+		if n > 0 {
+			return nil, errReopen // on another connection
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open stream: %w", err)
+	}
+	return cs, nil
+}
+
+// ended makes an error of how a stream ended.
+func ended(err error) error {
+	if errors.Is(err, io.EOF) {
+		return errors.New("origin ended the stream")
+	}
+	return fmt.Errorf("stream: %w", err)
+}

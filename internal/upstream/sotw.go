@@ -1,0 +1,161 @@
+package upstream
+
+import (
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"xdsrelay/internal/xds"
+)
+
+// Fields of DiscoveryRequest.
+const (
+	sotwVersion protowire.Number = 1
+	sotwNode    protowire.Number = 2
+	sotwNames   protowire.Number = 3
+	sotwTypeURL protowire.Number = 4
+	sotwNonce   protowire.Number = 5
+	sotwDetail  protowire.Number = 6
+)
+
+// sotwState is what only SotW keeps of a type.
+type sotwState struct {
+	// nonce is that of the newest response that was taken or refused, version
+	// that of the last taken.
+	nonce, version string
+	ackDue         bool
+
+	// list is asked, encoded: an ACK repeats all names.
+	list    []byte
+	listFor *xds.NameSet
+}
+
+// refused: the refusal carries the version last taken, so it acknowledges that
+// one as well. A plain request after it, with its nonce, must not be taken for
+// its ACK more than need be.
+func (s *sotwState) refused(nonce string) { s.nonce, s.ackDue = nonce, false }
+
+// sotw is a talk in state of the world: every request lists the whole union and
+// the newest nonce (P64).
+type sotw struct{ talk }
+
+func newSotW(o talkOptions) *sotw { return &sotw{newTalk(o)} }
+
+func (s *sotw) taken(r *xds.Response) {
+	t := s.byURL[r.TypeURL]
+	t.judging = false
+	t.sotw.nonce, t.sotw.version, t.sotw.ackDue = r.Nonce, r.Version, true
+	m := s.recall(r.TypeURL, s.held(r.TypeURL))
+	m.acked, m.version = t.askedThen, r.Version
+}
+
+func (s *sotw) next() *request {
+	for _, t := range s.types {
+		if len(t.replies) > 0 { // a NACK repeats the list of the request before it
+			r := t.replies[0]
+			t.replies = t.replies[1:]
+			return s.build(t, r.nonce, r.fault)
+		}
+		switch {
+		case !t.requested:
+			if t.want.empty() {
+				continue
+			}
+			t.requested = true
+			t.sotw.version = s.firstVersion(t)
+			s.asking(t.typ.URL, t.want.names)
+			t.asked = t.want
+		case t.judging:
+			// A request now would carry the nonce before, and be stale, or that of
+			// the response, and be taken for its ACK. Its ACK follows at once, and
+			// lists what is wanted by then.
+			continue
+		case len(t.lapsed) > 0:
+			// First without them, then with them again: nothing else makes an
+			// origin send what it has sent before.
+			s.ask(t, asked{wildcard: t.want.wildcard, names: t.asked.names.Remove(t.lapsed...)})
+			t.lapsed = nil
+		case t.sotw.ackDue || !t.asked.equal(t.want):
+			s.ask(t, t.want)
+		default:
+			continue
+		}
+		t.sotw.ackDue = false
+		return s.build(t, t.sotw.nonce, "")
+	}
+	return nil
+}
+
+// ask makes a the list from here on.
+func (s *sotw) ask(t *typeTalk, a asked) {
+	add, drop := diff(t.asked.names, a.names)
+	s.dropping(t.typ.URL, drop)
+	s.asking(t.typ.URL, xds.NewNameSet(add...))
+	t.asked = a
+}
+
+// firstVersion is the version_info of a stream's first request for a type: what
+// this origin gave for these very names, if all that it gave is still held
+// (P55). Anything absent may have been guessed, and so counts as not held.
+func (s *sotw) firstVersion(t *typeTalk) string {
+	snap := s.held(t.typ.URL)
+	m := s.recall(t.typ.URL, snap)
+	if m.version == "" || !m.acked.equal(t.want) || snap == nil || snap.Origin != s.origin {
+		return ""
+	}
+	if t.want.wildcard {
+		if !snap.Answered {
+			return ""
+		}
+		return m.version
+	}
+	sub := t.want.sub()
+	for name := range t.want.names.All() {
+		if _, is := snap.Look(sub, name); is != xds.Present {
+			return ""
+		}
+	}
+	return m.version
+}
+
+func (s *sotw) build(t *typeTalk, nonce, fault string) *request {
+	st := &t.sotw
+	var b []byte
+	if st.version != "" {
+		b = appendText(b, sotwVersion, st.version)
+	}
+	b = s.appendNode(b, sotwNode)
+	b = appendText(b, sotwTypeURL, string(t.typ.URL))
+	if nonce != "" {
+		b = appendText(b, sotwNonce, nonce)
+	}
+	if fault != "" {
+		b = appendStatus(b, sotwDetail, fault)
+	}
+	if t.asked.wildcard {
+		// An empty first list, which the oldest origins understand as well. A type
+		// never goes from names to the wildcard on one stream.
+		if t.typ.NoLegacyWildcard {
+			b = appendText(b, sotwNames, "*")
+		}
+	} else if st.listFor != t.asked.names {
+		st.list, st.listFor = encodeList(sotwNames, t.asked.names), t.asked.names
+	}
+	r := &request{typ: t.typ.URL, head: b, refusal: fault}
+	if !t.asked.wildcard {
+		r.tail = st.list
+	}
+	r.oversized = len(r.head)+len(r.tail) > s.maxRequest // sent anyway (P59)
+	return r
+}
+
+// encodeList encodes names as a repeated field.
+func encodeList(num protowire.Number, names *xds.NameSet) []byte {
+	size := 0
+	for n := range names.All() {
+		size += protowire.SizeTag(num) + protowire.SizeBytes(len(n))
+	}
+	b := make([]byte, 0, size)
+	for n := range names.All() {
+		b = appendText(b, num, n)
+	}
+	return b
+}

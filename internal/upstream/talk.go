@@ -1,0 +1,341 @@
+package upstream
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"xdsrelay/internal/xds"
+)
+
+// talker is what is said on one gRPC stream, in one of the variants. It does no
+// I/O and knows no time but the one given to it; it has one owner.
+//
+// Whoever drives it has at most one request on its way to the transport: what
+// changes meanwhile is merged into the next.
+type talker interface {
+	// want takes over the newest interest, and what was let go and wanted again
+	// since the last one. It reports false if this stream cannot carry it.
+	want(i *xds.Interest, lapsed lapses) bool
+	// next returns the next request to write, nil if there is nothing to say.
+	next() *request
+	// written says that the last request has been given to the transport.
+	written(now time.Time)
+	// received judges a response. What is to be taken is then confirmed by
+	// taken, before the next response is received.
+	received(r *xds.Response, fault error) (verdict, error)
+	// taken says that the update was applied: the response is acknowledged,
+	// whatever clients say (P18).
+	taken(r *xds.Response)
+	// deadline is when the oldest unanswered name will be taken for absent
+	// (P57); zero if there is none.
+	deadline() time.Time
+	// expired returns what is taken for absent by now.
+	expired(now time.Time) []xds.Update
+}
+
+// verdict on a response.
+type verdict struct {
+	take bool
+	// asked is what the origin had been asked for, if take.
+	asked asked
+	// unrequested: the type was never requested on this stream. To acknowledge
+	// it would be to request it.
+	unrequested bool
+}
+
+// asked is what was asked of one type.
+type asked struct {
+	wildcard bool
+	names    *xds.NameSet
+}
+
+func (a asked) empty() bool { return !a.wildcard && a.names.Len() == 0 }
+
+func (a asked) equal(b asked) bool {
+	return a.wildcard == b.wildcard && a.names.Equal(b.names)
+}
+
+// sub is the subscription under which a snapshot shows what answers a.
+func (a asked) sub() *xds.Subscription {
+	return &xds.Subscription{Wildcard: a.wildcard, Names: a.names}
+}
+
+// talkOptions are what a talk has to know of its surroundings.
+type talkOptions struct {
+	origin      string
+	node        []byte // for the first request (P58)
+	held        func(xds.TypeURL) *xds.Snapshot
+	memory      memory
+	absentAfter time.Duration
+	maxRequest  int
+}
+
+// talk is what both variants share.
+type talk struct {
+	talkOptions
+	types    []*typeTalk // in the order of their first use
+	byURL    map[xds.TypeURL]*typeTalk
+	nodeSent bool
+
+	// Names whose request is not written yet, and those on the clock, oldest
+	// first (P57).
+	unwritten, waiting []batch
+}
+
+// typeTalk is one type of a talk.
+type typeTalk struct {
+	typ       xds.Type
+	requested bool
+	// asked is what the last request made of it, want what it should be.
+	asked, want asked
+	// lapsed are names of both that were let go in between: forgotten, so that
+	// they have to be dropped and asked for again.
+	lapsed []string
+	// judging is a response that was received and not taken yet, and askedThen
+	// what had been asked when it came.
+	judging   bool
+	askedThen asked
+	// replies that are due: refusals and, in incremental, acknowledgements.
+	replies []reply
+	sotw    sotwState
+}
+
+// reply answers a response.
+type reply struct {
+	nonce string
+	fault string // "": an ACK
+}
+
+// maxReplies that wait for an origin that does not read; then the oldest is
+// given up.
+const maxReplies = 64
+
+func (t *typeTalk) reply(r reply) {
+	if len(t.replies) == maxReplies {
+		t.replies = slices.Delete(t.replies, 0, 1)
+	}
+	t.replies = append(t.replies, r)
+}
+
+// batch is names of a type that were asked for at once.
+type batch struct {
+	typ   xds.TypeURL
+	names *xds.NameSet
+	until time.Time
+}
+
+func newTalk(o talkOptions) talk {
+	return talk{talkOptions: o, byURL: make(map[xds.TypeURL]*typeTalk)}
+}
+
+// want: a change between names and wildcard takes a new stream. In SotW a
+// wildcard cannot be ended otherwise (P64), and in both variants nobody could
+// tell whether the response that comes next still answers the names or already
+// the wildcard, which decides what is absent; besides, origins keep an account
+// of what they sent on a stream, and leave that out of the answer to the new
+// question (go-control-plane does, when a wildcard is unsubscribed).
+func (t *talk) want(i *xds.Interest, lapsed lapses) bool {
+	for _, in := range i.Types {
+		if t.byURL[in.Type] == nil && !empty(in) {
+			tt := &typeTalk{typ: xds.TypeOf(in.Type)}
+			t.byURL[in.Type] = tt
+			t.types = append(t.types, tt)
+		}
+	}
+	for _, tt := range t.types {
+		in := i.Of(tt.typ.URL)
+		tt.want = asked{wildcard: in.Wildcard, names: in.Names}
+		if in.Wildcard {
+			tt.want.names = nil
+		}
+		l := lapsed[tt.typ.URL]
+		if tt.requested && (tt.asked.wildcard != tt.want.wildcard || l != nil && l.wildcard && tt.asked.wildcard) {
+			return false
+		}
+		if l == nil {
+			continue
+		}
+		for name := range l.names {
+			if tt.want.names.Has(name) && tt.asked.names.Has(name) {
+				tt.lapsed = append(tt.lapsed, name)
+			}
+		}
+	}
+	return true
+}
+
+// errGarbage ends the stream: what cannot be attributed cannot be refused.
+var errGarbage = errors.New("a response without readable type and nonce")
+
+func (t *talk) received(r *xds.Response, fault error) (verdict, error) {
+	if errors.Is(fault, xds.ErrUnreadable) && (r.TypeURL == "" || r.Nonce == "") {
+		return verdict{}, fmt.Errorf("%w: %w", errGarbage, fault)
+	}
+	tt := t.byURL[r.TypeURL]
+	if tt == nil || !tt.requested {
+		return verdict{unrequested: true}, nil
+	}
+	if fault != nil {
+		tt.refuse(r.Nonce, fault)
+		return verdict{}, nil
+	}
+	tt.judging, tt.askedThen = true, tt.asked
+	return verdict{take: true, asked: tt.asked}, nil
+}
+
+// maxFault bounds the message of a NACK, in bytes.
+const maxFault = 4096
+
+func (t *typeTalk) refuse(nonce string, fault error) {
+	msg := fault.Error()
+	msg = strings.ToValidUTF8(msg[:min(len(msg), maxFault)], "�")
+	t.sotw.refused(nonce)
+	t.reply(reply{nonce: nonce, fault: msg})
+}
+
+// recall returns what is remembered of a type from earlier streams, as far as
+// it is this origin's (P55).
+func (t *talk) recall(typ xds.TypeURL, snap *xds.Snapshot) *remembered {
+	r := t.memory[typ]
+	if r == nil || r.origin != t.origin {
+		fresh := &remembered{origin: t.origin}
+		if snap != nil && (r != nil || snap.Origin != t.origin) {
+			var names []string
+			for res := range snap.Resources {
+				names = append(names, res.Name)
+			}
+			fresh.foreign = xds.NewNameSet(names...)
+		}
+		r = fresh
+		t.memory[typ] = r
+	}
+	return r
+}
+
+// memory is what survives a stream, of every type.
+type memory map[xds.TypeURL]*remembered
+
+type remembered struct {
+	// origin is whose the rest is.
+	origin string
+	// foreign are the names held whose version is not, or not surely, this
+	// origin's: it has not sent them since it took over from another.
+	foreign *xds.NameSet
+	// acked is what had been asked for when the response of version came that
+	// was last taken (SotW).
+	acked   asked
+	version string
+}
+
+// asking records that a request adds names.
+func (t *talk) asking(typ xds.TypeURL, names *xds.NameSet) {
+	if names.Len() > 0 {
+		t.unwritten = append(t.unwritten, batch{typ: typ, names: names})
+	}
+}
+
+// dropping records that a request takes names away: their clocks stop.
+func (t *talk) dropping(typ xds.TypeURL, names []string) {
+	if len(names) == 0 {
+		return
+	}
+	for i := range t.waiting {
+		if b := &t.waiting[i]; b.typ == typ {
+			b.names = b.names.Remove(names...)
+		}
+	}
+	t.waiting = slices.DeleteFunc(t.waiting, func(b batch) bool { return b.names.Len() == 0 })
+}
+
+func (t *talk) written(now time.Time) {
+	for _, b := range t.unwritten {
+		b.until = now.Add(t.absentAfter)
+		t.waiting = append(t.waiting, b)
+	}
+	t.unwritten = nil
+}
+
+func (t *talk) deadline() time.Time {
+	if len(t.waiting) == 0 {
+		return time.Time{}
+	}
+	return t.waiting[0].until
+}
+
+func (t *talk) expired(now time.Time) []xds.Update {
+	var out []xds.Update
+	for len(t.waiting) > 0 && !t.waiting[0].until.After(now) {
+		b := t.waiting[0]
+		t.waiting = slices.Delete(t.waiting, 0, 1)
+		a := asked{names: t.byURL[b.typ].asked.names}
+		snap, sub := t.held(b.typ), a.sub()
+		var names []string
+		for name := range b.names.All() {
+			if !a.names.Has(name) {
+				continue
+			}
+			if _, is := snap.Look(sub, name); is == xds.Pending {
+				names = append(names, name)
+			}
+		}
+		if len(names) > 0 {
+			out = append(out, xds.Update{Type: b.typ, Origin: t.origin, Removed: names, Guess: true, Received: now})
+		}
+	}
+	return out
+}
+
+// diff returns the names to add and to take away to get from a to b.
+func diff(a, b *xds.NameSet) (add, drop []string) {
+	for name, added := range a.Diff(b) {
+		if added {
+			add = append(add, name)
+		} else {
+			drop = append(drop, name)
+		}
+	}
+	return add, drop
+}
+
+// request is a message to write, in two parts; tail may be shared.
+type request struct {
+	typ        xds.TypeURL
+	head, tail []byte
+	refusal    string // why it is a NACK
+	oversized  bool   // over max_request_bytes (P59)
+	leftOut    int    // versions that did not fit
+}
+
+// appendText appends a string field.
+func appendText(b []byte, num protowire.Number, s string) []byte {
+	return protowire.AppendString(protowire.AppendTag(b, num, protowire.BytesType), s)
+}
+
+func appendBytes(b []byte, num protowire.Number, v []byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(b, num, protowire.BytesType), v)
+}
+
+// invalidArgument is the code in the error_detail of a NACK.
+const invalidArgument = 3
+
+// appendStatus appends a google.rpc.Status.
+func appendStatus(b []byte, num protowire.Number, message string) []byte {
+	var s []byte
+	s = protowire.AppendVarint(protowire.AppendTag(s, 1, protowire.VarintType), invalidArgument)
+	s = appendText(s, 2, message)
+	return appendBytes(b, num, s)
+}
+
+// appendNode appends the node to a stream's first request (P58).
+func (t *talk) appendNode(b []byte, num protowire.Number) []byte {
+	if t.nodeSent {
+		return b
+	}
+	t.nodeSent = true
+	return appendBytes(b, num, t.node)
+}
