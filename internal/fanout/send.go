@@ -27,15 +27,16 @@ func (st *stream) pass() {
 	st.mu.Lock()
 	order := st.order // replaced, not changed, when a type is added
 	st.mu.Unlock()
+	// All types are looked at, not only those marked: a group publishes a State
+	// of all its types and then wakes them one by one, and the first to be woken
+	// may not be the first to go. One that is in step costs a comparison.
 	for _, sl := range order {
-		if st.run.dirty.Load()&sl.bit == 0 && !sl.typ.Warms {
-			continue
-		}
 		if st.advance(sl) {
 			return
 		}
 	}
-	// Bits of types that joined meanwhile stay set: the stream is queued again.
+	// The bit of a type that joined meanwhile stays set: the stream is queued
+	// again.
 }
 
 // advance sends what there is to send of a type. It reports whether a message

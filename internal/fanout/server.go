@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 
 	"xdsrelay/config"
 	"xdsrelay/internal/expr"
@@ -81,12 +82,12 @@ func (s *Server) identifier(origin string) string { return s.opts.Replica + "/" 
 // serve is the life of one stream.
 func (s *Server) serve(gs grpc.ServerStream, v xds.Variant) error {
 	p, _ := peer.FromContext(gs.Context())
-	cancel, ok := gs.Context().Value(cancelKey{}).(context.CancelFunc)
+	fin, ok := finisherOf(gs)
 	if !ok || p == nil {
-		return Refuse(codes.Internal, telemetry.RequestInvalid, "the server was made without fanout's options")
+		return status.Error(codes.Internal, "stream: this grpc has no way to end it from outside")
 	}
 	st := &stream{
-		srv: s, grpc: gs, variant: v, cancel: cancel, opened: time.Now(),
+		srv: s, grpc: gs, variant: v, fin: fin, opened: time.Now(),
 		from: p.Addr.String(), peer: expr.Peer{Address: host(p.Addr)},
 	}
 	if refusal := s.door.enter(st); refusal != nil {
@@ -114,10 +115,8 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant) error {
 // ends the stream would wait behind what the client does not take, for ever. A
 // connection that carries other streams stays: they may be others' (P16).
 func (s *Server) hangUp(st *stream, r *Refusal) {
-	if r.Reason == telemetry.SendTimeout || r.Reason == telemetry.LimitPinnedBytes {
-		if s.door.alone(st) {
-			s.door.hangUp(st.from)
-		}
+	if (r.Reason == telemetry.SendTimeout || r.Reason == telemetry.LimitPinnedBytes) && st.run.sending() && s.door.alone(st) {
+		s.door.hangUp(st.from)
 	}
 }
 

@@ -1,12 +1,11 @@
 package fanout
 
 import (
-	"context"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/tap"
+	"google.golang.org/grpc/status"
 
 	"xdsrelay/internal/xds"
 )
@@ -47,10 +46,8 @@ type Keepalive struct{ Time, Timeout, MinTime time.Duration }
 func (s *Server) ServerOptions(k Keepalive) []grpc.ServerOption {
 	opts := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
-		grpc.InTapHandle(cancellable),
 		grpc.WriteBufferSize(writeBuffer),
-		// A connection's buffers are given back while it is idle.
-		grpc.SharedWriteBuffer(true),
+		// Read straight from the socket: an idle stream keeps no buffer.
 		grpc.ReadBufferSize(0),
 		grpc.MaxSendMsgSize(maxResponse),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: k.Time, Timeout: k.Timeout}),
@@ -69,12 +66,16 @@ func (s *Server) ServerOptions(k Keepalive) []grpc.ServerOption {
 	return opts
 }
 
-type cancelKey struct{}
+// finisher ends a stream with a status, from any goroutine and without
+// blocking, and makes its handler's receive return. grpc has no public way to
+// do so but to return from the handler, which would take a second goroutine for
+// each stream: one that receives, and one that can be told to return. Its
+// transport's streams have this method.
+type finisher interface {
+	WriteStatus(*status.Status) error
+}
 
-// cancellable gives a stream's context a cancel function, before the transport
-// takes the context: a stream can then be ended from outside its handler
-// without a goroutine of its own for receiving.
-func cancellable(ctx context.Context, _ *tap.Info) (context.Context, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	return context.WithValue(ctx, cancelKey{}, cancel), nil
+func finisherOf(gs grpc.ServerStream) (finisher, bool) {
+	f, ok := grpc.ServerTransportStreamFromContext(gs.Context()).(finisher)
+	return f, ok
 }

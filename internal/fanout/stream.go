@@ -1,7 +1,6 @@
 package fanout
 
 import (
-	"context"
 	"errors"
 	"io"
 	"slices"
@@ -28,7 +27,7 @@ type stream struct {
 	peer    expr.Peer
 	from    string // remote address, which names the connection
 	opened  time.Time
-	cancel  context.CancelFunc // makes the receiver return
+	fin     finisher
 
 	// The receiver's.
 	req   xds.Request
@@ -274,14 +273,14 @@ func (st *stream) completed(n uint64) {
 	}
 }
 
-// end ends the stream with r, from any goroutine: the receiver returns it. The
-// first one counts.
+// end ends the stream with r, from any goroutine. The first one counts.
 func (st *stream) end(r *Refusal) {
 	if !st.refusal.CompareAndSwap(nil, r) {
 		return
 	}
 	st.srv.meters.Refuse(r.Reason)
-	st.cancel()
+	// An error means that the stream is over already.
+	_ = st.fin.WriteStatus(r.GRPCStatus())
 }
 
 // close waits until no worker has the stream, and leaves the groups.

@@ -181,6 +181,7 @@ func TestP35_Order(t *testing.T) {
 	for range order {
 		c.want("-x ")
 	}
+	r.eventually(r.inStep)
 	for round := range 30 {
 		us = us[:0]
 		for i := range order {
@@ -192,6 +193,7 @@ func TestP35_Order(t *testing.T) {
 				t.Fatalf("round %d: %s, want %s", round, got.TypeUrl, url)
 			}
 		}
+		r.eventually(r.inStep)
 	}
 }
 
