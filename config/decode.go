@@ -39,7 +39,7 @@ func DecodeProto(file string, src []byte, into any) (*Places, error) {
 // hand or by a program for this purpose.
 const (
 	maxDepth = 100
-	maxNodes = 1 << 17
+	maxNodes = 1 << 15
 )
 
 // decoder fills Go values from a tree of YAML nodes.

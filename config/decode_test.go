@@ -167,15 +167,16 @@ func TestPlacesInsideValues(t *testing.T) {
 		line, column int // in the value
 		want         string
 	}{
-		"plain":            {"k: node.abc\n", 1, 6, "1:9"},
-		"single quotes":    {"k: 'a ''b'' X'\n", 1, 7, "1:13"},
-		"double quotes":    {`k: "a \"b\" \u00e9X"` + "\n", 1, 8, "1:19"},
-		"literal":          {"k: |\n  one\n  two X\n", 2, 5, "3:7"},
-		"literal, chomped": {"k: |-\n    one\n    X\n", 2, 1, "3:5"},
-		"folded":           {"k: >\n  one\n  X\n", 1, 5, "3:3"},
-		"plain, folded":    {"k: one\n  X y\n", 1, 5, "2:3"},
-		"beyond the end":   {"k: abc\n", 1, 99, "1:7"},
-		"wide characters":  {"k: 'é\u4e16X'\n", 1, 3, "1:7"},
+		"plain":             {"k: node.abc\n", 1, 6, "1:9"},
+		"single quotes":     {"k: 'a ''b'' X'\n", 1, 7, "1:13"},
+		"double quotes":     {`k: "a \"b\" \u00e9X"` + "\n", 1, 8, "1:19"},
+		"literal":           {"k: |\n  one\n  two X\n", 2, 5, "3:7"},
+		"literal, chomped":  {"k: |-\n    one\n    X\n", 2, 1, "3:5"},
+		"literal, indented": {"k: |\n  one\n\n    two\n  X\n", 3, 3, "4:5"},
+		"folded":            {"k: >\n  one\n  X\n", 1, 5, "3:3"},
+		"plain, folded":     {"k: one\n  X y\n", 1, 5, "2:3"},
+		"beyond the end":    {"k: abc\n", 1, 99, "1:7"},
+		"wide characters":   {"k: 'é\u4e16X'\n", 1, 3, "1:7"},
 	} {
 		var v struct {
 			K string `yaml:"k"`

@@ -142,13 +142,14 @@ func (p place) inside(line, column int) Pos {
 	for at.column < p.Column {
 		at.next()
 	}
-	block := p.style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0
+	indent := 0
 	switch {
-	case block: // the header, "|" or ">-", is not the value
+	case p.style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0: // the header, "|" or ">-", is not the value
 		for at.line == p.Line && !at.end() {
 			at.next()
 		}
 		at.blank()
+		indent = at.column - 1
 	case p.style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0:
 		at.next()
 	}
@@ -164,6 +165,11 @@ func (p place) inside(line, column int) Pos {
 		}
 		switch {
 		case at.end():
+		case want == '\n' && p.style&yaml.LiteralStyle != 0:
+			at.next()
+			for !at.end() && at.column <= indent && at.peek() == ' ' {
+				at.next()
+			}
 		case want == '\n' || want == ' ' && at.peek() == '\n':
 			at.blank()
 		case p.style&yaml.DoubleQuotedStyle != 0 && at.peek() == '\\':

@@ -1,0 +1,61 @@
+package aggregator
+
+import (
+	"fmt"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/expr"
+	"xdsrelay/internal/xds"
+)
+
+// Explanation is how a node came to its key for a type, or to none.
+type Explanation struct {
+	Type string `json:"type,omitempty" yaml:"type,omitempty"`
+	// Key as people read it, and its elements; neither if Refused is set.
+	Key      string   `json:"key,omitempty" yaml:"key,omitempty"`
+	Elements []string `json:"elements,omitempty" yaml:"elements,omitempty"`
+	// Own: no rule matched, and the node got a key of its own.
+	Own bool `json:"own,omitempty" yaml:"own,omitempty"`
+	// Refused is what a client would be told.
+	Refused string       `json:"refused,omitempty" yaml:"refused,omitempty"`
+	Reason  string       `json:"reason,omitempty" yaml:"reason,omitempty"`
+	Rules   []RuleResult `json:"rules" yaml:"rules"`
+}
+
+// RuleResult is what one rule made of the node.
+type RuleResult struct {
+	Rule   string       `json:"rule" yaml:"rule"`
+	Place  config.Pos   `json:"place" yaml:"place"`
+	Types  []string     `json:"types,omitempty" yaml:"types,omitempty"`
+	Match  string       `json:"match" yaml:"match"`
+	Result string       `json:"result" yaml:"result"`
+	Error  string       `json:"error,omitempty" yaml:"error,omitempty"` // of match
+	Values []expr.Value `json:"values,omitempty" yaml:"values,omitempty"`
+	Key    []Element    `json:"key,omitempty" yaml:"key,omitempty"`
+}
+
+// Element is one part of a key.
+type Element struct {
+	Expr  string `json:"expr" yaml:"expr"`
+	Value string `json:"value,omitempty" yaml:"value,omitempty"`
+	Error string `json:"error,omitempty" yaml:"error,omitempty"`
+}
+
+// Explain computes a node's key anew and shows each step of it. It counts
+// nothing and remembers nothing. The error is that the node cannot be read.
+func (r *Rules) Explain(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (*Explanation, error) {
+	m, err := node.Decode()
+	if err != nil {
+		return nil, fmt.Errorf("explain: %w", err)
+	}
+	in := expr.Input{Node: m, Type: string(typ), Peer: peer}
+	v := r.set.evaluate(in)
+	a := r.conclude(m, v)
+	x := &Explanation{Type: string(typ), Rules: r.set.explain(in, v)}
+	if a.err != nil {
+		x.Refused, x.Reason = a.err.Error(), a.err.Reason.String()
+		return x, nil
+	}
+	x.Key, x.Elements, x.Own = a.key.String(), a.key.Elements(), v.elements == nil
+	return x, nil
+}

@@ -1,0 +1,148 @@
+package aggregator
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"xdsrelay/config"
+)
+
+// warn collects what an operator should know of a file that is in order.
+func (s *fragments) warn(places *config.Places, names, empty []string) {
+	if len(names) > 0 {
+		s.warnings = append(s.warnings, places.Fault(names[0],
+			"resource_names_fragment adds nothing to the key (%d in this file): what a client asks for is its subscription, not its key", len(names)))
+	}
+	for _, key := range empty {
+		s.warnings = append(s.warnings, places.Fault(key, "is empty and adds nothing to the key"))
+	}
+	for i, f := range s.list {
+		if a, b, ok := overlap(f); ok {
+			s.warnings = append(s.warnings, config.Fault{Pos: f[b].place, Key: fmt.Sprintf("fragments[%d]", i), Reason: fmt.Sprintf(
+				"rules[%d] and rules[%d] can both match a node; all that match add to the key, as in xds-relay", a, b)})
+		}
+		for _, r := range f {
+			if c := necessary(r.match); c.types != nil && !slices.ContainsFunc(c.types, func(t string) bool { return !strings.Contains(t, "/envoy.api.v2.") }) {
+				s.warnings = append(s.warnings, config.Fault{Pos: r.place, Key: r.name,
+					Reason: "is for types of the xDS v2 API only, which no client asks for: name the v3 types"})
+			}
+		}
+	}
+	// Err sorts.
+	_ = s.warnings.Err()
+}
+
+// overlap returns the first two rules that no reason is found for why they
+// could not both match. It errs to the side of the warning.
+func overlap(rules []*fragmentRule) (a, b int, ok bool) {
+	conds := make([]conditions, len(rules))
+	for i, r := range rules {
+		conds[i] = necessary(r.match)
+	}
+	for b := range rules {
+		for a := range b {
+			if !conds[a].excludes(conds[b]) {
+				return a, b, true
+			}
+		}
+	}
+	return 0, 0, false
+}
+
+// conditions have to hold for a predicate to be fulfilled.
+type conditions struct {
+	types    []string          // the type is one of these; nil: any
+	notTypes []string          // the type is none of these
+	exact    map[string]string // fields that have this value
+	holds    map[string]bool   // predicates that are, or are not, fulfilled
+}
+
+func necessary(p predicate) conditions {
+	c := conditions{exact: map[string]string{}, holds: map[string]bool{}}
+	c.require(p, true)
+	return c
+}
+
+// require adds what has to hold for p to be as wanted.
+func (c *conditions) require(p predicate, want bool) {
+	c.holds[p.String()] = want
+	switch p := p.(type) {
+	case notMatch:
+		c.require(p.predicate, !want)
+	case andMatch:
+		if want {
+			for _, q := range p {
+				c.require(q, true)
+			}
+		}
+	case orMatch:
+		if !want {
+			for _, q := range p {
+				c.require(q, false)
+			}
+			return
+		}
+		// Each way there is may have its types; then it is one of all these.
+		var types []string
+		for _, q := range p {
+			n := necessary(q)
+			if n.types == nil {
+				return
+			}
+			types = append(types, n.types...)
+		}
+		c.onlyTypes(types)
+	case typeMatch:
+		if want {
+			c.onlyTypes(p)
+		} else {
+			c.notTypes = append(c.notTypes, p...)
+		}
+	case fieldMatch:
+		if want && p.regex == nil {
+			c.exact[p.name] = p.exact
+		}
+	case metadataMatch:
+		switch {
+		case want && p.truth != nil:
+			c.exact[p.name] = fmt.Sprint(*p.truth)
+		case want && p.regex == nil:
+			c.exact[p.name] = fmt.Sprintf("%q", p.exact)
+		}
+	}
+}
+
+func (c *conditions) onlyTypes(types []string) {
+	if c.types == nil {
+		c.types = append([]string{}, types...)
+		return
+	}
+	c.types = slices.DeleteFunc(c.types, func(t string) bool { return !slices.Contains(types, t) })
+}
+
+// excludes reports whether c and o cannot both hold.
+func (c conditions) excludes(o conditions) bool {
+	if c.types != nil && o.types != nil && !slices.ContainsFunc(c.types, func(t string) bool { return slices.Contains(o.types, t) }) {
+		return true
+	}
+	if within(c.types, o.notTypes) || within(o.types, c.notTypes) {
+		return true
+	}
+	for f, v := range c.exact {
+		if w, ok := o.exact[f]; ok && v != w {
+			return true
+		}
+	}
+	for p, v := range c.holds {
+		if w, ok := o.holds[p]; ok && v != w {
+			return true
+		}
+	}
+	return false
+}
+
+// within reports whether there are types, and all are among these.
+func within(types, among []string) bool {
+	return types != nil && !slices.ContainsFunc(types, func(t string) bool { return !slices.Contains(among, t) })
+}
