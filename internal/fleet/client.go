@@ -116,8 +116,9 @@ func (c *Client) typ(url xds.TypeURL) *typeState {
 // lock begins a change.
 func (c *Client) lock() { c.mu.Lock() }
 
-// unlock ends a change: it wakes those who wait, and starts a writer if there
-// is something to write and none is at it.
+// unlock ends a change, and does what must not be done under the lock: it wakes
+// those who wait, starts a writer if there is something to write and none is at
+// it, and ends a stream whose outbox overflowed.
 func (c *Client) unlock() {
 	waiters := c.waiters
 	c.waiters = nil
@@ -127,12 +128,16 @@ func (c *Client) unlock() {
 		s.writing = true
 		s.writers.Add(1)
 	}
+	drowned := s != nil && s.drowned
 	c.mu.Unlock()
 	if waiters != nil {
 		close(waiters)
 	}
 	if start {
 		go c.write(s)
+	}
+	if drowned {
+		s.cancel()
 	}
 }
 

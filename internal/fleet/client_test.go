@@ -376,6 +376,37 @@ func TestRawRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("as it is", []string{"raw"}, nil)
+
+	// Types without a legacy wildcard: an empty first list is sent, and is no
+	// interest, so what comes is a violation.
+	for _, v := range variants {
+		none := run(t, ClientConfig{Target: s.target, Variant: v, Behaviour: Raw, Subscribe: []Subscription{{Type: xds.EndpointType}}})
+		p = s.accept(t, v)
+		if q := p.expect(t, xds.EndpointType); len(q.names) > 0 {
+			t.Errorf("names: %q", q.names)
+		}
+		p.send(t, xds.EndpointType, "1", "1", load("a", 1))
+		p.expect(t, xds.EndpointType)
+		if n := none.Violations(); len(n) != 1 || none.Len(xds.EndpointType) > 0 {
+			t.Errorf("violations: %q, held %v", n, none.Held(xds.EndpointType))
+		}
+	}
+}
+
+// A server that reads nothing costs the client a bounded number of requests.
+func TestServerThatReadsNothing(t *testing.T) {
+	s := newScript(t)
+	c := run(t, ClientConfig{Target: s.target, Variant: Delta, Behaviour: Raw, Subscribe: []Subscription{{Type: xds.ClusterType}}})
+	s.accept(t, Delta)
+	wait(t, c, "connected", (*Client).Connected)
+	name := strings.Repeat("x", 1000)
+	for c.Counters().Violations == 0 {
+		c.Subscribe(xds.ClusterType, name)
+	}
+	s.accept(t, Delta)
+	if v := c.Violations(); len(v) != 1 || !strings.Contains(v[0], "were not read") {
+		t.Errorf("violations: %q", v)
+	}
 }
 
 // Incremental under the wildcard: a name given up is kept until the server has

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/proto"
 
 	"xdsrelay/internal/xds"
@@ -162,6 +163,71 @@ func TestWarmTimeout(t *testing.T) {
 	}
 	if n := c.TypeCounters(xds.ClusterType).TimedOut; n != 1 {
 		t.Errorf("timed out: %d, want 1", n)
+	}
+}
+
+// A warming cluster that goes, or is no longer of type EDS, holds back nothing.
+func TestWarmingClusterGoes(t *testing.T) {
+	s := newScript(t)
+	c := run(t, ClientConfig{Target: s.target, Variant: Delta, WarmTimeout: time.Hour})
+	p := s.accept(t, Delta)
+	p.expect(t, xds.ClusterType)
+	p.expect(t, xds.ListenerType)
+	p.send(t, xds.ClusterType, "1", "c1", eds("a", "shared"), eds("b", "shared"))
+	p.expect(t, xds.EndpointType)
+	p.sendDelta(t, xds.ClusterType, "2", "c2", []string{"a"})
+	wait(t, c, "a gone", func(c *Client) bool { return c.Len(xds.ClusterType) == 1 })
+	if n := c.TypeCounters(xds.ClusterType).Acks; n != 0 {
+		t.Errorf("%d ACKs while b is cold", n)
+	}
+	p.send(t, xds.ClusterType, "3", "c3", static("b"))
+	if q := p.expect(t, xds.EndpointType); !equal(q.drop, "shared") {
+		t.Errorf("no longer referred to: %+v", q)
+	}
+	for _, want := range []string{"c1", "c2", "c3"} {
+		if q := p.expect(t, xds.ClusterType); q.nonce != want {
+			t.Errorf("ACK %+v, want %s", q, want)
+		}
+	}
+	// An answer that there is no load assignment warms, as in Envoy.
+	p.send(t, xds.ClusterType, "4", "c4", eds("b", "none"))
+	p.expect(t, xds.EndpointType)
+	p.sendDelta(t, xds.EndpointType, "4", "e4", []string{"none"})
+	if q := p.expect(t, xds.ClusterType); q.nonce != "c4" {
+		t.Errorf("ACK %+v, want c4", q)
+	}
+	if c.Complete() {
+		t.Error("complete without an answer for listeners")
+	}
+	p.send(t, xds.ListenerType, "4", "l4")
+	wait(t, c, "complete", (*Client).Complete)
+	noViolations(t, c)
+}
+
+// With AckCold nothing is withheld.
+func TestAckCold(t *testing.T) {
+	s := newScript(t)
+	run(t, ClientConfig{Target: s.target, AckCold: true})
+	p := s.accept(t, SotW)
+	p.expect(t, xds.ClusterType)
+	p.expect(t, xds.ListenerType)
+	p.send(t, xds.ClusterType, "1", "c1", eds("a", ""))
+	p.expect(t, xds.EndpointType)
+	if q := p.expect(t, xds.ClusterType); q.nonce != "c1" || q.version != "1" {
+		t.Errorf("ACK: %+v", q)
+	}
+}
+
+// Inline routes refer to clusters without a route configuration.
+func TestInlineRoutes(t *testing.T) {
+	l := &listenerv3.Listener{Name: "l", ApiListener: &listenerv3.ApiListener{ApiListener: pack(&hcmv3.HttpConnectionManager{
+		RouteSpecifier: &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: route("inline", to("a"), weighted("b"))}})}}
+	r, err := listenerRefs(wire(l))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.routes) != 0 || !equal(r.clusters, "a", "b") {
+		t.Errorf("references: %+v", r)
 	}
 }
 

@@ -78,13 +78,19 @@ func (s *script) serve(p *peer, recv func() (ask, error)) error {
 			if err != nil {
 				return
 			}
-			p.asks <- a
+			select {
+			case p.asks <- a:
+			case <-p.ctx.Done():
+				return
+			}
 		}
 	}()
 	select {
 	case err := <-p.end:
 		return err
 	case <-done:
+		return nil
+	case <-p.ctx.Done():
 		return nil
 	}
 }

@@ -35,6 +35,7 @@ type stream struct {
 	node     bool // was sent
 	versions bool // what is held is said in first requests
 	answered bool
+	drowned  bool                // the outbox overflowed
 	nonces   map[uint64]struct{} // hashes of those seen
 }
 
@@ -197,8 +198,10 @@ func (c *Client) write(s *stream) {
 func (c *Client) post(m proto.Message) {
 	s := c.stream
 	if len(s.outbox) >= maxOutbox {
-		c.violate(s, "", "%d requests were not read", maxOutbox)
-		s.cancel()
+		if !s.drowned {
+			s.drowned = true // unlock ends the stream
+			c.violate(s, "", "%d requests were not read", maxOutbox)
+		}
 		return
 	}
 	s.outbox = append(s.outbox, m)
