@@ -189,7 +189,6 @@ func (c *Client) Run(ctx context.Context) error {
 // else the two would add up. It connects with the first stream.
 func dial(target string, b Backoff, opts []grpc.DialOption) (*grpc.ClientConn, error) {
 	all := []grpc.DialOption{
-		grpc.WithSharedWriteBuffer(true),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: b.Base, Multiplier: 2, Jitter: 0.2, MaxDelay: b.Max},
 			MinConnectTimeout: 5 * time.Second,

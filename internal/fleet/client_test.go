@@ -315,7 +315,7 @@ func TestFirstRequests(t *testing.T) {
 			p.end <- nil
 			p = first(version, initial, xds.ClusterType, xds.ListenerType, xds.EndpointType)
 			p.end <- status.Error(codes.Unavailable, "away")
-			p = first(version, initial, xds.ClusterType, xds.ListenerType, xds.EndpointType)
+			first(version, initial, xds.ClusterType, xds.ListenerType, xds.EndpointType)
 			if err := c.LastError(); status.Code(err) != codes.Unavailable {
 				t.Errorf("last error: %v", err)
 			}
