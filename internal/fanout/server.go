@@ -31,7 +31,9 @@ type Options struct {
 	// MaxConnectionAge ends a stream after this time, give or take a tenth; 0:
 	// never.
 	MaxConnectionAge time.Duration
-	Limits           config.Limits
+	// Secrets are given to every client; else to none (P6).
+	Secrets bool
+	Limits  config.Limits
 }
 
 // Server serves the downstream side. See the package's Concurrency.

@@ -14,7 +14,7 @@ type slot struct {
 
 	st     *stream
 	bit    uint64
-	member Member // nil: the type maps to no key and stays unanswered (P5)
+	member Member // nil: the type stays unanswered (P5, P6)
 	meters *telemetry.Type
 	began  time.Time
 

@@ -103,7 +103,7 @@ func (st *stream) handle(msg []byte, first bool) *Refusal {
 		}
 	}
 	if sl.member == nil {
-		return nil // P5: unanswered
+		return nil // P5, P6: unanswered
 	}
 	return st.apply(sl)
 }
@@ -167,6 +167,10 @@ func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
 	}
 	t := xds.TypeOf(url)
 	sl := &slot{Session: *NewSession(t, st.variant), st: st, bit: 1 << len(st.slots), began: time.Now(), meters: st.srv.meters.Type(url)}
+	if t.Secret && !st.srv.opts.Secrets {
+		st.srv.meters.Refuse(telemetry.Secrets)
+		return st.place(sl), nil // P6: unanswered
+	}
 	member, err := st.srv.source.Join(Join{Node: st.node, Peer: st.peer, Type: url, Waker: sl})
 	if err != nil {
 		var refusal *Refusal
@@ -180,12 +184,17 @@ func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
 		member = nil
 	}
 	sl.member = member
+	return st.place(sl), nil
+}
+
+// place adds the slot to the stream, after those that are sent before it.
+func (st *stream) place(sl *slot) *slot {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.slots = append(st.slots, sl)
-	at, _ := slices.BinarySearchFunc(st.order, t.Order+1, func(s *slot, o uint8) int { return int(s.typ.Order) - int(o) })
+	at, _ := slices.BinarySearchFunc(st.order, sl.typ.Order+1, func(s *slot, o uint8) int { return int(s.typ.Order) - int(o) })
 	st.order = slices.Insert(slices.Clone(st.order), at, sl)
-	return sl, nil
+	return sl
 }
 
 // apply changes the type's session by the request.

@@ -39,6 +39,8 @@ type Type struct {
 	Follower TypeURL
 	// Order of sending on an aggregated stream, lowest first (P35).
 	Order uint8
+	// Secret: only clients with a proven identity are given it (P6).
+	Secret bool
 	// SelfNamed: the body's field 1 is the resource's name. A type outside the
 	// table is taken for self-named, and refused where field 1 is no valid
 	// string (P3).
@@ -55,7 +57,7 @@ var table = []Type{
 	{URL: ScopedType, Short: "SRDS", FullState: true, Order: 3, SelfNamed: true},
 	{URL: RouteType, Short: "RDS", NoLegacyWildcard: true, Order: 4, SelfNamed: true},
 	{URL: VHostType, Short: "VHDS", Order: 5, SelfNamed: true},
-	{URL: SecretType, Short: "SDS", NoLegacyWildcard: true, Order: lastOrder, SelfNamed: true},
+	{URL: SecretType, Short: "SDS", NoLegacyWildcard: true, Secret: true, Order: lastOrder, SelfNamed: true},
 	{URL: RuntimeType, Short: "RTDS", NoLegacyWildcard: true, Order: lastOrder, SelfNamed: true},
 	{URL: ExtensionType, Short: "ECDS", NoLegacyWildcard: true, Order: lastOrder, SelfNamed: true},
 }
