@@ -38,6 +38,8 @@ type grpcOrigin struct {
 	opts    *Options
 	metrics *telemetry.Origin
 	pool    pool
+
+	placeTimeout time.Duration // the constant, but in tests
 }
 
 func newGRPCOrigin(o OriginOptions, opts *Options, m *telemetry.Origin) (*grpcOrigin, error) {
@@ -74,7 +76,7 @@ func newGRPCOrigin(o OriginOptions, opts *Options, m *telemetry.Origin) (*grpcOr
 	if err := cc.Close(); err != nil {
 		return nil, err
 	}
-	return &grpcOrigin{opts: opts, metrics: m, pool: pool{dial: dial, limit: opts.StreamsPerConnection}}, nil
+	return &grpcOrigin{opts: opts, metrics: m, pool: pool{dial: dial, limit: opts.StreamsPerConnection}, placeTimeout: placeTimeout}, nil
 }
 
 func (o *grpcOrigin) upkeep(ctx context.Context) error {
@@ -173,7 +175,7 @@ func (g *grpcSession) open(ctx context.Context, cancel context.CancelCauseFunc) 
 	})
 	defer giveUp.Stop()
 	cc := g.conn.cc
-	full := time.AfterFunc(placeTimeout, func() {
+	full := time.AfterFunc(g.origin.placeTimeout, func() {
 		if cc.GetState() == connectivity.Ready && settled.CompareAndSwap(false, true) {
 			cancel(errFull)
 		}

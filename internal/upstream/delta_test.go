@@ -1,0 +1,231 @@
+package upstream
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"xdsrelay/internal/xds"
+)
+
+func TestP64_DeltaNamesChangeInRequestsOfTheirOwn(t *testing.T) {
+	r := newRig(t, xds.Delta)
+	r.want(named(eds, "a", "b"))
+	r.sent("EDS +[a b] node")
+	r.respond(resp{typ: eds, res: clusters("a", "b")})
+	r.want(named(eds, "b", "c"))
+	r.sent("EDS nonce 1", "EDS +[c] -[a]")
+	r.want(named(eds, "b", "c", "d")) // what is held is not asked for again
+	r.sent("EDS +[d]")
+	r.want()
+	r.sent("EDS -[b c d]")
+	r.want(named(eds, "b"))
+	r.sent("EDS +[b]")
+}
+
+func TestP64_DeltaWildcard(t *testing.T) {
+	r := newRig(t, xds.Delta)
+	r.want(all(cds), all(eds))
+	r.sent("CDS +[*] node", "EDS +[*]")
+	for _, next := range []xds.TypeInterest{named(cds, "a"), {Type: cds}} {
+		if r.want(next, all(eds)) {
+			t.Errorf("the stream goes on with %v", next)
+		}
+	}
+	r.connect()
+	r.sent("EDS +[*] node")
+	r.set(named(cds, "a"))
+	r.connect()
+	r.sent("CDS +[a] node")
+	if r.want(all(cds)) {
+		t.Error("a wildcard after names on one stream")
+	}
+}
+
+// Where wildcard and names meet, the wildcard alone is asked for.
+func TestP50_WildcardAloneIsAsked(t *testing.T) {
+	both := xds.TypeInterest{Type: cds, Wildcard: true, Names: xds.NewNameSet("a")}
+	d := newRig(t, xds.Delta)
+	d.want(both)
+	d.sent("CDS +[*] node")
+	d.respond(resp{typ: cds, res: clusters("a", "b")})
+	if u := d.last(); !u.Wildcard || len(u.Changed) != 2 {
+		t.Errorf("update %+v", u)
+	}
+	s := newRig(t, xds.SotW)
+	s.want(both)
+	s.sent("CDS [] node")
+}
+
+func TestP18_DeltaFaultsAreNACKedAndNothingIsLost(t *testing.T) {
+	other, _ := anypb.New(&anypb.Any{})
+	for name, bad := range map[string]resp{
+		"the same name twice": {typ: cds, res: clusters("b", "b")},
+		"changed and removed": {typ: cds, res: clusters("b"), removed: []string{"b"}},
+		"another type":        {typ: cds, res: []res{{name: "b", any: other}}},
+		"nameless":            {typ: cds, res: []res{{any: clusters("b")[0].body(t, cds)}}},
+		"a type like it":      {typ: cds, res: []res{{name: "b", any: &anypb.Any{TypeUrl: string(cds) + "2"}}}},
+		"P28, a long name":    {typ: cds, removed: []string{strings.Repeat("x", xds.MaxNameBytes+1)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, xds.Delta)
+			r.want(all(cds))
+			r.sent("CDS +[*] node")
+			r.respond(resp{typ: cds, res: clusters("a")})
+			r.sent("CDS nonce 1")
+			if v, _ := r.respond(bad); v.take {
+				t.Fatal("taken")
+			}
+			r.sent("CDS nonce 2 NACK")
+			r.holds(cds, "a")
+			r.respond(resp{typ: cds, res: clusters("d"), removed: []string{"a"}})
+			r.sent("CDS nonce 3")
+			r.holds(cds, "d")
+		})
+	}
+}
+
+func TestP55_DeltaReconnect(t *testing.T) {
+	r := newRig(t, xds.Delta)
+	r.want(named(eds, "a", "b", "c", "n"), all(cds))
+	r.sent("EDS +[a b c n] node", "CDS +[*]")
+	r.respond(resp{typ: eds, res: []res{{name: "a", version: "1"}, {name: "b", version: "2"}, {name: "c"}}})
+	r.respond(resp{typ: cds, res: clusters("x")})
+	r.sent("EDS nonce 1", "CDS nonce 2")
+
+	r.set(named(eds, "a", "c", "n"), all(cds)) // b is not wanted any more
+	r.connect()
+	// c has no version, but its removal is to be reported; n was never there.
+	r.sent("EDS +[a c n] a=1 c= node", "CDS +[*] x=vx")
+	r.respond(resp{typ: eds, removed: []string{"c"}})
+	r.is(eds, xds.Absent, "c")
+	r.is(eds, xds.Present, "a")
+	was := r.sink.Held(cds)
+	r.respond(resp{typ: cds, res: clusters("x")}) // the answer is held against what is held
+	if got := r.sink.Held(cds); got != was {
+		t.Error("an equal answer made another snapshot")
+	}
+}
+
+func TestP55_DeltaVersionsAreThoseOfThisOrigin(t *testing.T) {
+	r := newRig(t, xds.Delta)
+	r.want(named(eds, "a", "b"))
+	r.sent("EDS +[a b] node")
+	r.respond(resp{typ: eds, res: clusters("a", "b")})
+	r.origin = "two"
+	r.connect()
+	r.sent("EDS +[a b] a= b= node")
+	r.respond(resp{typ: eds, res: []res{{name: "a", version: "9"}}})
+	r.connect() // two gave a's, but b's is still one's, though the snapshot says two
+	r.sent("EDS +[a b] a=9 b= node")
+	r.origin = "one"
+	r.connect()
+	r.sent("EDS +[a b] a= b= node")
+}
+
+// A resource that the wildcard brought is not what a name was asked for, and
+// the other way round: only what answers the question is named.
+func TestP55_DeltaWildcardNamesOnlyWhatItBrought(t *testing.T) {
+	r := newRig(t, xds.Delta)
+	r.want(named(cds, "a"))
+	r.sent("CDS +[a] node")
+	r.respond(resp{typ: cds, res: clusters("a")})
+	r.set(all(cds))
+	r.connect()
+	r.sent("CDS +[*] node")
+}
+
+func TestP59_DeltaVersionsThatDoNotFitAreLeftOut(t *testing.T) {
+	r := newRig(t, xds.Delta)
+	r.want(all(cds))
+	r.talk.next()
+	r.respond(resp{typ: cds, res: clusters("a", "b", "c", "d")})
+	r.max = 80
+	r.connect()
+	req := r.talk.next()
+	if req == nil || len(req.head) > r.max || req.leftOut == 0 || req.leftOut == 4 || req.oversized {
+		t.Fatalf("request of %d bytes, %d left out", len(req.head), req.leftOut)
+	}
+	if got := show(t, r.v, req.bytes()); strings.Count(got, "=v")+req.leftOut != 4 {
+		t.Errorf("%s and %d left out", got, req.leftOut)
+	}
+}
+
+func TestP57_TakenForAbsent(t *testing.T) {
+	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
+		t.Run(v.String(), func(t *testing.T) {
+			r := newRig(t, v)
+			r.want(named(eds, "a", "b"))
+			r.pass(time.Minute) // not written yet: no time runs
+			r.talk.next()
+			r.pass(time.Minute)
+			r.talk.written(r.now)
+			r.respond(resp{typ: eds, res: clusters("a")})
+			r.pass(15*time.Second - 1)
+			r.is(eds, xds.Pending, "b")
+			r.pass(1)
+			r.is(eds, xds.Absent, "b")
+			if u := r.last(); !u.Guess || u.Wildcard || len(u.Removed) != 1 {
+				t.Errorf("update %+v", u)
+			}
+			r.respond(resp{typ: eds, res: clusters("b")})
+			r.is(eds, xds.Present, "b")
+			r.pass(time.Hour) // what is held never becomes absent by silence
+			r.is(eds, xds.Present, "a", "b")
+			if !r.talk.deadline().IsZero() {
+				t.Error("a clock still runs")
+			}
+		})
+	}
+}
+
+func TestP57_TheClockStopsWithTheStream(t *testing.T) {
+	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
+		r := newRig(t, v)
+		r.want(named(eds, "a"))
+		r.talk.next()
+		r.talk.written(r.now)
+		r.now = r.now.Add(14 * time.Second)
+		r.connect()
+		r.talk.next()
+		r.talk.written(r.now)
+		r.pass(14 * time.Second)
+		r.is(eds, xds.Pending, "a")
+		r.pass(time.Second)
+		r.is(eds, xds.Absent, "a")
+	}
+}
+
+func TestP57_TheClockOfANameThatWasLetGoBeginsAnew(t *testing.T) {
+	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
+		r := newRig(t, v)
+		step := func(names ...string) {
+			r.want(named(eds, names...))
+			r.talk.next()
+			r.talk.written(r.now)
+		}
+		step("a", "b")
+		r.pass(10 * time.Second)
+		step("b")
+		step("a", "b")
+		r.pass(10 * time.Second)
+		r.is(eds, xds.Pending, "a")
+		r.is(eds, xds.Absent, "b")
+		r.pass(5 * time.Second)
+		r.is(eds, xds.Absent, "a")
+	}
+}
+
+func TestP57_NotUnderAWildcard(t *testing.T) {
+	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
+		r := newRig(t, v)
+		r.want(all(cds))
+		r.talk.next()
+		r.talk.written(r.now)
+		if !r.talk.deadline().IsZero() {
+			t.Error("a clock runs for a wildcard")
+		}
+	}
+}
