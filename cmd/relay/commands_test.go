@@ -1,0 +1,296 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"gopkg.in/yaml.v3"
+)
+
+// relay runs the program with args, in a process that is this one.
+func relay(args ...string) (code int, stdout, stderr string) {
+	var out, err bytes.Buffer
+	code = run(args, &out, &err)
+	return code, out.String(), err.String()
+}
+
+// files writes files into a directory of their own, and returns it.
+func files(t *testing.T, content map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range content {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestEveryCommandHasAnExample(t *testing.T) {
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		if name := c.Name(); name == "help" || name == "completion" {
+			return
+		}
+		if c.Example == "" || c.Short == "" {
+			t.Errorf("%s has no example or no description", c.CommandPath())
+		}
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	root := newRootCmd()
+	walk(root)
+	if code, out, _ := relay("validate", "--help"); code != 0 || !strings.Contains(out, "relay validate --config relay.yaml") {
+		t.Errorf("%d %s", code, out)
+	}
+}
+
+func TestUnknownCommandsAndFlags(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"sevre"}, `relay: unknown command "sevre" for "relay"`},
+		{[]string{"validate", "--confg", "x"}, "relay: unknown flag: --confg"},
+		{[]string{"validate", "x"}, `relay: unknown command "x" for "relay validate"`},
+		{[]string{"version", "-o", "xml"}, `relay: --output: wants one of text, json, yaml, got "xml"`},
+		{[]string{"explain"}, `relay: required flag(s) "node" not set`},
+	} {
+		if code, out, err := relay(c.args...); code != 1 || out != "" || !strings.HasPrefix(err, c.want) {
+			t.Errorf("%v: %d, %s, %s", c.args, code, out, err)
+		}
+	}
+}
+
+const origins = "upstream: {origins: [{address: \"127.0.0.1:18000\"}]}\n"
+
+func TestValidate(t *testing.T) {
+	dir := files(t, map[string]string{
+		"good.yaml":   origins,
+		"bad.yaml":    "upstream:\n  origins: [{address: \"a:1\"}]\n  variant: both\n  lingr: 1s\n",
+		"values.yaml": "upstream:\n  origins: [{address: \"a:1\"}]\n  variant: both\n",
+		"exprs.yaml": `upstream:
+  origins: [{address: "a:1"}]
+  node: 'Node{id: 5}'
+downstream: {identity: node.idd == "x"}
+aggregation:
+  rules:
+    - {match: node.cluster, key: node.id}
+    - key: nope
+`,
+		"files.yaml":   "upstream: {origins: [{address: \"file:none\"}]}\naggregation:\n  file: none.yaml\nadmin: {token_file: none}\n",
+		"warn.yaml":    origins + "aggregation: {file: rules.yaml}\n",
+		"rules.yaml":   "fragments:\n- rules:\n  - {match: {any_match: true}, result: {string_fragment: a}}\n  - {match: {any_match: true}, result: {string_fragment: b}}\n",
+		"default.yaml": "",
+	})
+	for _, c := range []struct {
+		file string
+		code int
+		want string
+	}{
+		{"good.yaml", 0, "DIR/good.yaml is valid\n"},
+		{"bad.yaml", 1, "DIR/bad.yaml:4: upstream.lingr: unknown key, did you mean linger? (column 3)\n"},
+		{"values.yaml", 1, "DIR/values.yaml:3: upstream.variant: wants delta or sotw, got \"both\" (column 12)\n"},
+		{"default.yaml", 1, "DIR/default.yaml:1: upstream.origins: has to name at least one origin, as in [{address: \"127.0.0.1:18000\"}] (column 1)\n"},
+		{"exprs.yaml", 1, `DIR/exprs.yaml:3: upstream.node: expected type of field 'id' is 'string' but provided type is 'int' (column 17)
+DIR/exprs.yaml:4: downstream.identity: undefined field 'idd' (column 28)
+DIR/exprs.yaml:7: aggregation.rules[0].match: wants bool, the expression gives string (column 15)
+DIR/exprs.yaml:8: aggregation.rules[1].key[0]: undeclared reference to 'nope' (in container 'envoy.config.core.v3') (column 12)
+`},
+		{"files.yaml", 1, `DIR/files.yaml:1: upstream.origins[0].address: open DIR/none: no such file or directory (column 32)
+DIR/files.yaml:3: aggregation.file: open DIR/none.yaml: no such file or directory (column 9)
+DIR/files.yaml:4: admin.token_file: open DIR/none: no such file or directory (column 21)
+`},
+		{"warn.yaml", 0, "DIR/rules.yaml:4: fragments[0]: warning: rules[0] and rules[1] can both match a node; all that match add to the key, as in xds-relay (column 5)\nDIR/warn.yaml is valid\n"},
+	} {
+		code, out, errs := relay("validate", "--config", filepath.Join(dir, c.file))
+		if want := strings.ReplaceAll(c.want, "DIR", dir); code != c.code || out != want || errs != "" {
+			t.Errorf("%s: %d\n%s%s, want\n%s", c.file, code, out, errs, want)
+		}
+	}
+	if code, out, errs := relay("validate", "--config", filepath.Join(dir, "absent.yaml")); code != 1 || out != "" || !strings.HasPrefix(errs, "relay: configuration: open ") {
+		t.Errorf("%d %s %s", code, out, errs)
+	}
+}
+
+func TestValidateAsData(t *testing.T) {
+	dir := files(t, map[string]string{"r.yaml": origins + "log: {level: loud}\n"})
+	file := filepath.Join(dir, "r.yaml")
+	want := validation{File: file}
+	for _, format := range []string{"json", "yaml"} {
+		code, out, _ := relay("validate", "-c", file, "-o", format)
+		var got validation
+		var err error
+		if format == "json" {
+			err = json.Unmarshal([]byte(out), &got)
+		} else {
+			err = yaml.Unmarshal([]byte(out), &got)
+		}
+		if err != nil || code != 1 || got.File != want.File || got.Valid || len(got.Faults) != 1 || got.Faults[0].Line != 2 || got.Faults[0].Key != "log.level" {
+			t.Errorf("%s: %d, %v\n%s", format, code, err, out)
+		}
+	}
+}
+
+// The environment and flags go over the file here as anywhere.
+func TestValidateLayers(t *testing.T) {
+	file := filepath.Join(files(t, map[string]string{"r.yaml": origins}), "r.yaml")
+	t.Setenv("RELAY_LOG_LEVEL", "loud")
+	if code, out, _ := relay("validate", "-c", file); code != 1 || out != "RELAY_LOG_LEVEL: log.level: wants debug, info, warn or error, got \"loud\"\n" {
+		t.Errorf("%d %s", code, out)
+	}
+	if code, out, _ := relay("validate", "-c", file, "--log.level=debug"); code != 0 {
+		t.Errorf("%d %s", code, out)
+	}
+	if code, out, _ := relay("validate", "-c", file, "--log.level=debug", "--upstream.linger", "soon"); code != 1 ||
+		out != "--upstream.linger: upstream.linger: wants a duration such as 30s, got \"soon\"\n" {
+		t.Errorf("%d %s", code, out)
+	}
+}
+
+func TestDefaultFileIsValid(t *testing.T) {
+	if code, out, errs := relay("validate", "--config", "../../config/relay.yaml"); code != 0 {
+		t.Errorf("%d %s%s", code, out, errs)
+	}
+}
+
+func TestExplain(t *testing.T) {
+	dir := files(t, map[string]string{
+		"relay.yaml": origins + `aggregation:
+  rules:
+    - {match: '"spiffe://x" in peer.uri_sans', key: '"proven"'}
+    - {match: node.metadata.tenant == "a", types: [EDS], key: [node.cluster, node.locality.zone]}
+    - {match: node.cluster.startsWith("e"), key: node.cluster}
+`,
+		"node.json": `{"id": "n1", "cluster": "edge", "locality": {"zone": "z1"}, "metadata": {"tenant": "a"}}`,
+		"node.yaml": "id: n2\ncluster: web\n",
+		"peer.json": `{"address": "10.0.0.1:1", "uri_sans": ["spiffe://x"], "dns_sans": [], "subject": ""}`,
+		"bad.json":  `{"id": "n1", "clutser": "edge"}`,
+	})
+	args := func(more ...string) []string {
+		out := []string{"explain", "--config", dir + "/relay.yaml"}
+		for _, m := range more {
+			out = append(out, strings.ReplaceAll(m, "DIR", dir))
+		}
+		return out
+	}
+	for _, c := range []struct {
+		args []string
+		want []string // lines, spaces folded
+	}{
+		{args("--node", "DIR/node.json", "--type", "eds"), []string{
+			"node n1", "cluster edge", "", "type EDS", "key edge/z1", "",
+			"RULE PLACE RESULT MATCH",
+			`aggregation.rules[0] DIR/relay.yaml:4 no match "spiffe://x" in peer.uri_sans`,
+			"peer.uri_sans = []",
+			`aggregation.rules[1] DIR/relay.yaml:5 match node.metadata.tenant == "a" for EDS`,
+			`node.metadata.tenant = "a"`, `node.cluster = "edge"`, `node.locality.zone = "z1"`,
+			`key[0] node.cluster -> "edge"`, `key[1] node.locality.zone -> "z1"`,
+			`aggregation.rules[2] DIR/relay.yaml:6 not tried node.cluster.startsWith("e")`,
+		}},
+		{args("--node", "DIR/node.json", "--peer", "DIR/peer.json", "--type", "CDS"), []string{
+			"node n1", "cluster edge", "", "type CDS", "key proven", "",
+			"RULE PLACE RESULT MATCH",
+			`aggregation.rules[0] DIR/relay.yaml:4 match "spiffe://x" in peer.uri_sans`,
+			`peer.uri_sans = ["spiffe://x"]`, `key[0] "proven" -> "proven"`,
+			`aggregation.rules[1] DIR/relay.yaml:5 not tried node.metadata.tenant == "a" for EDS`,
+			`aggregation.rules[2] DIR/relay.yaml:6 not tried node.cluster.startsWith("e")`,
+		}},
+		{args("--node", "DIR/node.yaml", "--type", "EDS"), []string{
+			"node n2", "cluster web", "", "type EDS",
+			"refused no aggregation rule matches this node; tried: aggregation.rules[0]: no match; aggregation.rules[1]: no match, since its match failed: no such key: tenant; aggregation.rules[2]: no match", "",
+			"RULE PLACE RESULT MATCH",
+			`aggregation.rules[0] DIR/relay.yaml:4 no match "spiffe://x" in peer.uri_sans`,
+			"peer.uri_sans = []",
+			`aggregation.rules[1] DIR/relay.yaml:5 no match, since its match failed node.metadata.tenant == "a" for EDS`,
+			"node.metadata.tenant = no such key: tenant",
+			`aggregation.rules[2] DIR/relay.yaml:6 no match node.cluster.startsWith("e")`,
+			`node.cluster = "web"`,
+		}},
+	} {
+		code, out, errs := relay(c.args...)
+		var got []string
+		for _, l := range strings.Split(strings.TrimRight(out, "\n"), "\n") {
+			got = append(got, strings.ReplaceAll(strings.Join(strings.Fields(l), " "), dir, "DIR"))
+		}
+		if code != 0 || errs != "" || !slices.Equal(got, c.want) {
+			t.Errorf("%v: %d %s\n got %q\nwant %q", c.args[2:], code, errs, got, c.want)
+		}
+	}
+
+	// Without --type: all types, those that are alike together.
+	_, out, _ := relay(args("--node", "DIR/node.json")...)
+	if strings.Count(out, "\ntype ") != 2 || !strings.Contains(out, "type     CDS, LDS, SRDS, RDS, VHDS, SDS, RTDS, ECDS\n") || !strings.Contains(out, "type     EDS\n") {
+		t.Error(out)
+	}
+	for _, format := range []string{"json", "yaml"} {
+		var got explained
+		var err error
+		_, out, _ := relay(args("--node", "DIR/node.json", "-o", format)...)
+		if format == "json" {
+			err = json.Unmarshal([]byte(out), &got)
+		} else {
+			err = yaml.Unmarshal([]byte(out), &got)
+		}
+		if err != nil || got.Node != "n1" || len(got.Types) != 9 || got.Types[1].Key != "edge/z1" || got.Types[0].Key != "edge" ||
+			got.Types[0].Rules[2].Key[0].Expr != "node.cluster" {
+			t.Errorf("%s: %v\n%s", format, err, out)
+		}
+	}
+
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{args("--node", "DIR/none.json"), "relay: --node: open DIR/none.json: no such file"},
+		{args("--node", "DIR/bad.json"), "relay: --node DIR/bad.json: proto:"},
+		{args("--node", "DIR/node.json", "--peer", "DIR/node.json"), "relay: --peer DIR/node.json: yaml:"},
+		{args("--node", "DIR/node.json", "--type", "XDS"), `relay: --type: "XDS" is no resource type`},
+		{args("--node", "DIR/node.json", "--config", "DIR/node.json"), "DIR/node.json:1:2: id: unknown key\n"},
+	} {
+		code, out, errs := relay(c.args...)
+		if want := strings.ReplaceAll(c.want, "DIR", dir); code != 1 || out != "" || !strings.HasPrefix(errs, want) {
+			t.Errorf("%v: %d %s%s", c.args, code, out, errs)
+		}
+	}
+}
+
+func TestExplainReadsStandardInput(t *testing.T) {
+	file := filepath.Join(files(t, map[string]string{"r.yaml": origins}), "r.yaml")
+	root := newRootCmd()
+	var out bytes.Buffer
+	root.SetArgs([]string{"explain", "-c", file, "--node", "-"})
+	root.SetIn(strings.NewReader(`{"id": "a", "cluster": "b c"}`))
+	root.SetOut(&out)
+	if err := root.Execute(); err != nil || !strings.Contains(out.String(), "key      \"b c\"\n") {
+		t.Errorf("%v %s", err, &out)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	version = "v9.9.9"
+	defer func() { version = "" }()
+	if code, out, _ := relay("version"); code != 0 || !strings.HasPrefix(out, "relay v9.9.9, ") || strings.Count(out, "\n") != 1 {
+		t.Errorf("%d %s", code, out)
+	}
+	var b buildInfo
+	if _, out, _ := relay("version", "-o", "json"); json.Unmarshal([]byte(out), &b) != nil || b.Version != "v9.9.9" || b.Go == "" {
+		t.Errorf("%s", out)
+	}
+	if _, out, _ := relay("version", "-o", "yaml"); yaml.Unmarshal([]byte(out), &b) != nil || !strings.Contains(out, "version: v9.9.9\n") {
+		t.Errorf("%s", out)
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	if code, out, _ := relay("completion", "bash"); code != 0 || !strings.Contains(out, "relay") {
+		t.Errorf("%d", code)
+	}
+}

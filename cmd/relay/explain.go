@@ -1,0 +1,286 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"gopkg.in/yaml.v3"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/aggregator"
+	"xdsrelay/internal/expr"
+	"xdsrelay/internal/xds"
+)
+
+func newExplainCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "explain",
+		Short: "show which key a node gets, rule by rule",
+		Long: `explain computes a node's aggregation key from the rules of a configuration, and
+shows what each rule made of the node, with the values that it saw.
+
+The node is an envoy.config.core.v3.Node as JSON or YAML, as in an Envoy's
+bootstrap; the peer has address, uri_sans, dns_sans and subject. Either file
+can be - for standard input. Without --type all types are shown, if the rules
+tell them apart.`,
+		Example: `  echo '{"id": "web-1", "cluster": "web", "locality": {"zone": "eu-1"}}' >node.json
+  relay explain --config relay.yaml --node node.json
+  relay explain --config relay.yaml --node node.json --peer peer.json --type EDS -o json`,
+		Args: cobra.NoArgs,
+	}
+	file := addConfigFlags(cmd)
+	format := addOutputFlag(cmd, formatTable, formatJSON, formatYAML)
+	nodeFile := cmd.Flags().String("node", "", "file with the node")
+	peerFile := cmd.Flags().String("peer", "", "file with the peer (default: a peer that proved nothing)")
+	typ := cmd.Flags().String("type", "", "resource type: CDS, EDS … or a URL (default: all)")
+	// The flag was made above.
+	_ = cmd.MarkFlagRequired("node")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := config.Load(*file, cmd.Flags())
+		if err != nil {
+			return err
+		}
+		rules, err := aggregator.Compile(cfg)
+		if err != nil {
+			return err
+		}
+		m, node, err := readNode(cmd.InOrStdin(), *nodeFile)
+		if err != nil {
+			return err
+		}
+		var peer expr.Peer
+		if *peerFile != "" {
+			if peer, err = readPeer(cmd.InOrStdin(), *peerFile); err != nil {
+				return err
+			}
+		}
+		types, err := typesToExplain(*typ, rules)
+		if err != nil {
+			return err
+		}
+		out := explained{Node: m.Id, Cluster: m.Cluster}
+		for _, t := range types {
+			x, err := rules.Explain(node, peer, t)
+			if err != nil {
+				return err
+			}
+			out.Types = append(out.Types, x)
+		}
+		if *format != formatTable {
+			return printData(cmd.OutOrStdout(), *format, out)
+		}
+		return out.print(cmd.OutOrStdout())
+	}
+	return cmd
+}
+
+// explained is what explain prints: one explanation for each type asked for,
+// or a single one without a type where all types are the same.
+type explained struct {
+	Node    string                    `json:"node" yaml:"node"`
+	Cluster string                    `json:"cluster,omitempty" yaml:"cluster,omitempty"`
+	Types   []*aggregator.Explanation `json:"types" yaml:"types"`
+}
+
+// typesToExplain are the types that --type asks for.
+func typesToExplain(flag string, rules *aggregator.Rules) ([]xds.TypeURL, error) {
+	if flag != "" {
+		t, ok := xds.ParseType(flag)
+		if !ok {
+			return nil, fmt.Errorf("--type: %q is no resource type: wants a URL, or a short name such as CDS", flag)
+		}
+		return []xds.TypeURL{t}, nil
+	}
+	if !rules.UsesType() {
+		return []xds.TypeURL{""}, nil
+	}
+	var all []xds.TypeURL
+	for _, t := range xds.Types() {
+		all = append(all, t.URL)
+	}
+	return all, nil
+}
+
+// maxInput bounds the files: a node has at most a megabyte by default.
+const maxInput = 64 << 20
+
+func readInput(stdin io.Reader, flag, file string) ([]byte, error) {
+	in := stdin
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, fmt.Errorf("--%s: %w", flag, err)
+		}
+		defer f.Close()
+		in = f
+	}
+	b, err := io.ReadAll(io.LimitReader(in, maxInput+1))
+	if err == nil && len(b) > maxInput {
+		err = errors.New("larger than 64 MiB")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--%s %s: %w", flag, file, err)
+	}
+	return b, nil
+}
+
+// readNode reads a node from JSON or YAML, of which JSON is a part.
+func readNode(stdin io.Reader, file string) (*corev3.Node, *xds.Node, error) {
+	b, err := readInput(stdin, "node", file)
+	if err != nil {
+		return nil, nil, err
+	}
+	fail := func(err error) (*corev3.Node, *xds.Node, error) {
+		return nil, nil, fmt.Errorf("--node %s: %w", file, err)
+	}
+	if !json.Valid(b) {
+		var v any
+		if err := yaml.Unmarshal(b, &v); err != nil {
+			return fail(err)
+		}
+		if b, err = json.Marshal(v); err != nil {
+			return fail(err)
+		}
+	}
+	m := new(corev3.Node)
+	if err := protojson.Unmarshal(b, m); err != nil {
+		return fail(err)
+	}
+	raw, err := proto.Marshal(m)
+	if err != nil {
+		return fail(err)
+	}
+	n, err := new(xds.NodeTable).Intern(raw)
+	if err != nil {
+		return fail(err)
+	}
+	return m, n, nil
+}
+
+func readPeer(stdin io.Reader, file string) (expr.Peer, error) {
+	var p expr.Peer
+	b, err := readInput(stdin, "peer", file)
+	if err != nil {
+		return p, err
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(b))
+	dec.KnownFields(true)
+	if err := dec.Decode(&p); err != nil {
+		return p, fmt.Errorf("--peer %s: %w", file, err)
+	}
+	return p, nil
+}
+
+// print writes the explanations as tables, types with equal ones together.
+func (e *explained) print(w io.Writer) error {
+	fmt.Fprintf(w, "node     %s\n", orNone(e.Node))
+	fmt.Fprintf(w, "cluster  %s\n", orNone(e.Cluster))
+	for len(e.Types) > 0 {
+		var same []string
+		first := e.Types[0]
+		e.Types = slices.DeleteFunc(e.Types, func(x *aggregator.Explanation) bool {
+			if !alike(x, first) {
+				return false
+			}
+			same = append(same, shortType(x.Type))
+			return true
+		})
+		if err := printExplanation(w, same, first); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// alike reports whether only what the rules saw as type differs.
+func alike(a, b *aggregator.Explanation) bool {
+	return a.Key == b.Key && a.Own == b.Own && a.Refused == b.Refused &&
+		slices.EqualFunc(a.Rules, b.Rules, func(x, y aggregator.RuleResult) bool {
+			return x.Result == y.Result && x.Error == y.Error && slices.Equal(x.Key, y.Key)
+		})
+}
+
+func printExplanation(w io.Writer, types []string, x *aggregator.Explanation) error {
+	fmt.Fprintf(w, "\ntype     %s\n", strings.Join(types, ", "))
+	switch {
+	case x.Refused != "":
+		fmt.Fprintf(w, "refused  %s\n", x.Refused)
+	case x.Own:
+		fmt.Fprintf(w, "key      %s (no rule matched: a key of its own)\n", x.Key)
+	default:
+		fmt.Fprintf(w, "key      %s\n", x.Key)
+	}
+	fmt.Fprintln(w)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "RULE\tPLACE\tRESULT\tMATCH")
+	for _, r := range x.Rules {
+		place := r.Place.File
+		if r.Place.Line > 0 {
+			place = fmt.Sprintf("%s:%d", r.Place.File, r.Place.Line)
+		}
+		match := strings.Join(strings.Fields(r.Match), " ")
+		if len(r.Types) > 0 {
+			match += " for " + strings.Join(shortTypes(r.Types), " ")
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", r.Rule, orNone(place), r.Result, match)
+		for _, v := range r.Values {
+			fmt.Fprintf(t, "\t\t\t  %s = %s\n", v.Expr, cut(v.String()))
+		}
+		for i, k := range r.Key {
+			got := fmt.Sprintf("%q", cut(k.Value))
+			if k.Error != "" {
+				got = "error: " + k.Error
+			}
+			fmt.Fprintf(t, "\t\t\t  key[%d] %s -> %s\n", i, k.Expr, got)
+		}
+	}
+	if err := t.Flush(); err != nil {
+		return fmt.Errorf("output: %w", err)
+	}
+	return nil
+}
+
+// cut keeps a table readable; -o json has all of it.
+func cut(s string) string {
+	const most = 120
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func shortTypes(urls []string) []string {
+	out := make([]string, len(urls))
+	for i, u := range urls {
+		out[i] = shortType(u)
+	}
+	return out
+}
+
+func shortType(url string) string {
+	if url == "" {
+		return "all"
+	}
+	if t := xds.TypeOf(xds.TypeURL(url)); t.Short != "" {
+		return t.Short
+	}
+	return url
+}

@@ -1,0 +1,74 @@
+// Command relay is an xDS relay: it stands between control planes and a fleet
+// of Envoys and gRPC processes.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"xdsrelay/config"
+)
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is the program with its arguments; it returns the exit code.
+func run(args []string, stdout, stderr io.Writer) int {
+	root := newRootCmd()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.Execute()
+	var faults config.Faults
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, errReported):
+	case errors.As(err, &faults):
+		// One a line, so that editors find the places.
+		fmt.Fprintln(stderr, err)
+	default:
+		fmt.Fprintln(stderr, "relay:", err)
+	}
+	return 1
+}
+
+// errReported: the command has printed what is wrong as its output.
+var errReported = errors.New("reported")
+
+func newRootCmd() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "relay",
+		Short: "an xDS relay between control planes and a fleet",
+		Long: `relay stands between xDS control planes and a fleet of Envoys and gRPC
+processes. It groups nodes by aggregation rules, subscribes at the origin once
+for each group, and passes what comes on to everyone in the group.
+
+Commands that read a configuration take each of its keys as a flag too, as in
+--upstream.linger=5s, and from the environment, as in RELAY_UPSTREAM_LINGER=5s;
+--help lists the flags that are needed most.`,
+		Example: "  relay demo\n  relay serve --config relay.yaml\n  relay validate --config relay.yaml",
+		// Errors are printed by run, and a usage text would bury them.
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	// One line a command, in the order in which people need them.
+	root.AddCommand(
+		newValidateCmd(),
+		newExplainCmd(),
+		newVersionCmd(),
+	)
+	return root
+}
+
+// addConfigFlags adds --config and a flag for each key of the file.
+func addConfigFlags(cmd *cobra.Command) *string {
+	file := cmd.Flags().StringP("config", "c", config.DefaultFile, "configuration file")
+	config.AddFlags(cmd.Flags())
+	return file
+}

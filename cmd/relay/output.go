@@ -1,0 +1,52 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"gopkg.in/yaml.v3"
+)
+
+// Formats of -o.
+const (
+	formatTable = "table"
+	formatText  = "text"
+	formatJSON  = "json"
+	formatYAML  = "yaml"
+)
+
+// addOutputFlag adds -o; the first of the formats is the default. What it
+// returns is checked before the command runs.
+func addOutputFlag(cmd *cobra.Command, formats ...string) *string {
+	format := cmd.Flags().StringP("output", "o", formats[0], strings.Join(formats, ", "))
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if !slices.Contains(formats, *format) {
+			return fmt.Errorf("--output: wants one of %s, got %q", strings.Join(formats, ", "), *format)
+		}
+		return nil
+	}
+	return format
+}
+
+// printData writes v as JSON or YAML.
+func printData(w io.Writer, format string, v any) error {
+	if format == formatYAML {
+		enc := yaml.NewEncoder(w)
+		enc.SetIndent(2)
+		if err := enc.Encode(v); err != nil {
+			return fmt.Errorf("output: %w", err)
+		}
+		return enc.Close()
+	}
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("output: %w", err)
+	}
+	return nil
+}

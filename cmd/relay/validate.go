@@ -1,0 +1,120 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"xdsrelay/config"
+)
+
+func newValidateCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "validate",
+		Short: "check configuration and rules without starting",
+		Long: `validate reads the configuration as serve would, with environment and flags over
+it, compiles its rules and expressions, and looks whether the files that it
+names are there. It prints each fault as "file:line: key: reason" and exits
+with 1 if there is any. Warnings do not change the exit code.`,
+		Example: "  relay validate --config relay.yaml\n  RELAY_UPSTREAM_VARIANT=sotw relay validate --config relay.yaml -o json",
+		Args:    cobra.NoArgs,
+	}
+	file := addConfigFlags(cmd)
+	format := addOutputFlag(cmd, formatText, formatJSON, formatYAML)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		report, err := validate(cmd, *file)
+		if err != nil {
+			return err
+		}
+		if *format == formatText {
+			report.print(cmd.OutOrStdout())
+		} else if err := printData(cmd.OutOrStdout(), *format, report); err != nil {
+			return err
+		}
+		if !report.Valid {
+			return errReported
+		}
+		return nil
+	}
+	return cmd
+}
+
+// validation is what validate prints.
+type validation struct {
+	File     string        `json:"file" yaml:"file"`
+	Valid    bool          `json:"valid" yaml:"valid"`
+	Faults   config.Faults `json:"faults,omitempty" yaml:"faults,omitempty"`
+	Warnings config.Faults `json:"warnings,omitempty" yaml:"warnings,omitempty"`
+}
+
+// validate checks all that can be checked without a socket.
+func validate(cmd *cobra.Command, file string) (*validation, error) {
+	v := &validation{File: file}
+	cfg, err := config.Load(file, cmd.Flags())
+	if err != nil {
+		return v, v.add(err)
+	}
+	c, err := compileConfig(cfg)
+	if err := v.add(err); err != nil {
+		return nil, err
+	}
+	// A missing rules file is a fault of the rules already.
+	seen := map[string]bool{}
+	for _, f := range v.Faults {
+		seen[f.Key] = true
+	}
+	var files config.Faults
+	if err := cfg.CheckFiles(); err != nil && !errors.As(err, &files) {
+		return nil, err
+	}
+	for _, f := range files {
+		if !seen[f.Key] {
+			v.Faults = append(v.Faults, f)
+		}
+	}
+	// Err sorts.
+	v.Valid = v.Faults.Err() == nil
+	if c != nil {
+		v.Warnings = c.rules.Warnings()
+	}
+	return v, nil
+}
+
+// add takes the faults of err; what is no fault of the configuration it
+// returns.
+func (v *validation) add(err error) error {
+	var faults config.Faults
+	if err != nil && !errors.As(err, &faults) {
+		return err
+	}
+	v.Faults = append(v.Faults, faults...)
+	return nil
+}
+
+func (v *validation) print(w io.Writer) {
+	for _, f := range v.Faults {
+		printFault(w, f, "")
+	}
+	for _, f := range v.Warnings {
+		printFault(w, f, "warning: ")
+	}
+	if v.Valid {
+		fmt.Fprintf(w, "%s is valid\n", v.File)
+	}
+}
+
+// printFault writes "file:line: key: reason". The column comes last, so that
+// what reads the line need not know of it.
+func printFault(w io.Writer, f config.Fault, kind string) {
+	at, column := f.File, ""
+	if f.Line > 0 {
+		at, column = fmt.Sprintf("%s:%d", f.File, f.Line), fmt.Sprintf(" (column %d)", f.Column)
+	}
+	key := f.Key
+	if key != "" {
+		key += ": "
+	}
+	fmt.Fprintf(w, "%s: %s%s%s%s\n", at, key, kind, f.Reason, column)
+}

@@ -1,0 +1,66 @@
+package aggregator
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"xdsrelay/internal/expr"
+	"xdsrelay/internal/xds"
+)
+
+// The examples that come with the program compile and do what they say.
+func TestExamples(t *testing.T) {
+	const dir = "../../config/rules"
+	tried := map[string]bool{}
+	for _, c := range []struct {
+		file, node string
+		peer       expr.Peer
+		typ        xds.TypeURL
+		want       string
+	}{
+		{"by-zone.yaml", edge, expr.Peer{}, xds.EndpointType, "edge-eu/eu-1"},
+		{"by-zone.yaml", edge, expr.Peer{}, xds.ClusterType, "edge-eu"},
+		{"by-zone.yaml", `{"cluster": "c"}`, expr.Peer{}, xds.EndpointType, "c"},
+		{"by-tenant.yaml", edge, expr.Peer{}, "", "a/edge-eu/canary"},
+		{"by-tenant.yaml", `{"cluster": "c", "metadata": {"tenant": "b"}}`, expr.Peer{}, "", "b/c"},
+		{"by-tenant.yaml", `{"cluster": "c"}`, expr.Peer{}, "",
+			"the aggregation rule that matches this node gives no key; tried: rules[1]: match, but its key failed: key[0]: no such key: tenant"},
+		{"by-identity.yaml", edge, expr.Peer{URISANs: []string{"spiffe://corp/ns/shop/sa/cart"}}, "", "shop/cart"},
+		{"by-identity.yaml", edge, expr.Peer{}, "", "no aggregation rule matches this node; tried: rules[0]: no match"},
+		{"sidecars.yaml", `{"id": "router~10.0.0.1~gw-1.edge~edge.svc", "cluster": "gw.edge"}`, expr.Peer{}, "", "router/edge/gw.edge"},
+		{"sidecars.yaml", `{"id": "sidecar~10.0.0.1~cart-1.shop~shop.svc", "metadata": {"LABELS": {"app": "cart", "version": "v2"}}}`, expr.Peer{}, "", "sidecar/shop/cart/v2"},
+		{"sidecars.yaml", `{"id": "sidecar~10.0.0.1~cart-1.shop~shop.svc", "metadata": {"LABELS": {"app": "cart"}}}`, expr.Peer{}, "", "sidecar/shop/cart/none"},
+		{"sidecars.yaml", `{"id": "sidecar~10.0.0.1~cart-1.shop~shop.svc", "cluster": "cart"}`, expr.Peer{}, "", "sidecar/shop/cart"},
+		{"xds-relay.yaml", `{"cluster": "web-blue", "locality": {"zone": "eu-1"}, "metadata": {"canary": true}}`, expr.Peer{}, xds.ListenerType, "web/canary/eu-1/lds"},
+		{"xds-relay.yaml", `{"cluster": "web-green"}`, expr.Peer{}, xds.ClusterType, "web/stable/@/cds"},
+		{"xds-relay.yaml", `{"cluster": "web-green"}`, expr.Peer{}, xds.SecretType, "web/stable"},
+	} {
+		tried[c.file] = true
+		file, err := filepath.Abs(filepath.Join(dir, c.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := compile(t, "  file: "+file+"\n")
+		if w := r.Warnings(); len(w) > 0 {
+			t.Errorf("%s: %v", c.file, w)
+		}
+		k, err := r.Key(node(t, c.node), c.peer, c.typ)
+		got := k.String()
+		if err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("%s, %s: %s, want %s", c.file, c.node, got, c.want)
+		}
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if !tried[f.Name()] {
+			t.Errorf("%s is not tried", f.Name())
+		}
+	}
+}
