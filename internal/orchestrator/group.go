@@ -1,0 +1,308 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/xds"
+)
+
+// Group is everything of one key. Its exported methods are an upstream.Sink.
+type Group struct {
+	// Fixed once made.
+	registry *Registry
+	key      xds.Key
+	id       uint64 // in States
+	rep      *xds.Node
+	stream   Stream
+	opts     *Options
+	log      *slog.Logger
+	since    time.Time
+	over     chan struct{}      // closed when the goroutine has ended
+	cancel   context.CancelFunc // set by the registry before the goroutine starts
+
+	// Owned by the registry, under its lock.
+	joined int // members that did not leave
+
+	// Safe for concurrent use.
+	interned interned
+	nacks    nacks
+	mail     mailbox
+	signals  chan struct{} // one slot: there is mail, or a newer status
+	updates  chan update   // unbuffered
+	status   atomic.Pointer[upstream.Status]
+
+	// Published by the goroutine, read by anyone.
+	stable  *track                         // where members are
+	types   atomic.Pointer[[]*view]        // in the order of first use; the slice is never changed
+	refusal atomic.Pointer[fanout.Refusal] // nothing held and no origin (P53)
+	figures atomic.Pointer[figures]
+
+	// Owned by the goroutine.
+	views    []*view // what types points to
+	meters   *telemetry.Key
+	members  map[*member]struct{}
+	unlike   int // members with another user agent than the representative's
+	interest interest
+	sent     *xds.Interest // to the stream
+	gen      uint64        // of the newest State
+
+	unpublished bool             // some view's snapshot is newer than the State's
+	urgent      bool             // and is not to wait
+	publishAt   time.Time        // when it has waited long enough; zero: not waiting
+	idleSince   time.Time        // zero: has members, or was told that one is coming
+	openBy      time.Time        // when the origin counts as unreachable; zero: not waiting
+	told        *upstream.Status // of which refusal tells
+	changed     bool             // figures are old
+}
+
+// update is an Update on its way to the goroutine.
+type update struct {
+	xds.Update
+	applied chan<- struct{}
+}
+
+var _ upstream.Sink = (*Group)(nil)
+
+var groups atomic.Uint64
+
+func newGroup(r *Registry, key xds.Key, rep *xds.Node) *Group {
+	g := &Group{
+		registry: r, key: key, id: groups.Add(1), rep: rep, opts: &r.opts,
+		log:     r.log.With("key", key.String()),
+		since:   time.Now(),
+		over:    make(chan struct{}),
+		signals: make(chan struct{}, 1),
+		updates: make(chan update),
+		stable:  new(track),
+		members: make(map[*member]struct{}),
+		sent:    new(xds.Interest),
+		interest: interest{
+			linger: r.opts.Linger,
+			limit:  r.opts.Limits.NamesPerKey,
+		},
+	}
+	g.status.Store(new(upstream.Status))
+	g.types.Store(new([]*view))
+	g.figures.Store(new(figures))
+	g.stream = r.opts.Open(key.String(), rep.Bytes(), g)
+	return g
+}
+
+// Held implements upstream.Sink.
+func (g *Group) Held(typ xds.TypeURL) *xds.Snapshot {
+	if v := find(*g.types.Load(), typ); v != nil {
+		return v.held.Load()
+	}
+	return nil
+}
+
+// errOver ends a stream whose group has ended.
+var errOver = errors.New("the key was dropped")
+
+// Update implements upstream.Sink.
+func (g *Group) Update(ctx context.Context, u xds.Update) error {
+	applied := make(chan struct{})
+	select {
+	case g.updates <- update{u, applied}:
+	case <-g.over:
+		return errOver
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	<-applied // the goroutine does nothing in between
+	return nil
+}
+
+// Status implements upstream.Sink.
+func (g *Group) Status(s upstream.Status) {
+	g.status.Store(&s)
+	g.signal()
+}
+
+// signal says that there is something to look at.
+func (g *Group) signal() {
+	select {
+	case g.signals <- struct{}{}:
+	default:
+	}
+}
+
+// run is the group's life, until ctx ends or the registry lets it drop its key.
+func (g *Group) run(ctx context.Context) {
+	g.meters = g.opts.Metrics.Key(g.key)
+	defer g.meters.Release()
+	g.stream.CountIn(g.meters)
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { g.converse(ctx) })
+	g.loop(ctx)
+	cancel()
+	close(g.over)
+	wg.Wait()
+}
+
+// converse runs the upstream stream. One that ends early leaves the group with
+// what is held.
+func (g *Group) converse(ctx context.Context) {
+	err := g.stream.Run(ctx)
+	if ctx.Err() != nil || errors.Is(err, errOver) {
+		return
+	}
+	g.log.Error("upstream stream ended for good", "error", err)
+	g.Status(upstream.Status{Failed: true, Err: err})
+}
+
+// maxDrain bounds how many updates are applied before they are published.
+const maxDrain = 64
+
+func (g *Group) loop(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-g.signals:
+		case <-timer.C:
+		case u := <-g.updates:
+			g.apply(u)
+			for n := 1; n < maxDrain; n++ {
+				select {
+				case u := <-g.updates:
+					g.apply(u)
+					continue
+				default:
+				}
+				break
+			}
+		}
+		if g.step(time.Now()) {
+			return
+		}
+		timer.Reset(g.wait(time.Now()))
+	}
+}
+
+// step brings everything up to date with what was heard, and with the time. It
+// reports whether the group is over.
+func (g *Group) step(now time.Time) (over bool) {
+	mail := g.mail.take()
+	for _, l := range mail {
+		g.read(l)
+	}
+	if len(mail) > 0 {
+		g.settle(now)
+		g.changed = true
+	}
+	clear(mail) // it is used again, and is to keep no member alive
+	g.expire(now)
+	g.ask()
+	if g.unpublished && (g.urgent || !now.Before(g.publishAt)) {
+		g.publish()
+	}
+	g.judge(now)
+	if g.idle(now) {
+		if g.registry.drop(g) {
+			return true
+		}
+		g.idleSince = time.Time{} // a member is on its way
+	}
+	if g.changed {
+		g.changed = false
+		g.figures.Store(g.count())
+	}
+	return false
+}
+
+// ask tells the stream what is wanted, if that changed.
+func (g *Group) ask() {
+	if now := asked(g.views); !sameInterest(now, g.sent) {
+		g.sent, g.changed = now, true
+		g.stream.SetInterest(now)
+	}
+}
+
+// apply takes an update over; it is published later, or at once.
+func (g *Group) apply(u update) {
+	defer close(u.applied)
+	v := find(g.views, u.Type)
+	if v == nil {
+		return // nobody asks for the type any more
+	}
+	changed, first := v.apply(u.Update, g.gen+1)
+	if changed {
+		g.stale(time.Now())
+		// Somebody may be waiting for a first answer, and for nothing else.
+		g.urgent = g.urgent || first
+	}
+}
+
+// stale notes that some view has a snapshot to be published. The first such
+// waits for more, and what comes meanwhile goes with it.
+func (g *Group) stale(now time.Time) {
+	if !g.unpublished {
+		g.unpublished = true
+		g.publishAt = now.Add(g.opts.Settle)
+	}
+}
+
+// publish makes the newest snapshots the State of the stable track.
+func (g *Group) publish() {
+	g.unpublished, g.urgent = false, false
+	g.gen++
+	var snapshots []*xds.Snapshot
+	for _, v := range g.views {
+		if s := v.held.Load(); s != nil {
+			snapshots = append(snapshots, s)
+		}
+	}
+	g.show(g.stable, xds.NewState(g.id, g.gen, snapshots))
+}
+
+// show puts a State on a track, and then wakes those on it for whom something
+// is different.
+func (g *Group) show(t *track, next *xds.State) {
+	prev := t.state.Swap(next)
+	for _, v := range g.views {
+		v.wake(t, prev.Snapshot(v.typ.URL), next.Snapshot(v.typ.URL))
+	}
+}
+
+// wait is how long until the time alone changes something.
+func (g *Group) wait(now time.Time) time.Duration {
+	next := now.Add(time.Hour)
+	before := func(t time.Time) {
+		if !t.IsZero() && t.Before(next) {
+			next = t
+		}
+	}
+	before(g.interest.next())
+	if g.unpublished {
+		before(g.publishAt)
+	}
+	if g.refusal.Load() == nil && now.Before(g.openBy) {
+		before(g.openBy)
+	}
+	if !g.idleSince.IsZero() && !g.kept() {
+		before(g.idleSince.Add(g.opts.IdleTTL))
+	}
+	return next.Sub(now)
+}
+
+// find returns the view of typ; nil if there is none.
+func find(views []*view, typ xds.TypeURL) *view {
+	i := slices.IndexFunc(views, func(v *view) bool { return v.typ.URL == typ })
+	if i < 0 {
+		return nil
+	}
+	return views[i]
+}

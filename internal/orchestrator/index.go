@@ -1,0 +1,189 @@
+package orchestrator
+
+import (
+	"xdsrelay/internal/xds"
+)
+
+// index leads from a name to the members that want it. It has one entry a set
+// and not one a member: name -> chunks that hold it -> subscriptions that have
+// the chunk -> members. Subscriptions are interned and their chunks shared, so
+// a set that grew by one name costs the names of the chunk that changed, and a
+// word for each of the others.
+//
+// It belongs to the group's goroutine.
+type index struct {
+	names  map[string]bag[*chunk]
+	chunks map[*xds.Chunk]*chunk
+	subs   map[*xds.Subscription]*wanter
+	wild   bag[*wanter] // those with the wildcard
+}
+
+// chunk is a run of names with the subscriptions that hold it.
+type chunk struct {
+	of   *xds.Chunk
+	subs bag[*wanter]
+}
+
+// wanter is a subscription with its members, never none.
+type wanter struct {
+	sub     *xds.Subscription
+	members bag[*member]
+	woken   uint64 // the round in which it was last woken
+}
+
+func newIndex() index {
+	return index{
+		names:  make(map[string]bag[*chunk]),
+		chunks: make(map[*xds.Chunk]*chunk),
+		subs:   make(map[*xds.Subscription]*wanter),
+	}
+}
+
+// wants reports whether any subscription lists name.
+func (x *index) wants(name string) bool { _, ok := x.names[name]; return ok }
+
+// wildcard reports whether any subscription has the wildcard.
+func (x *index) wildcard() bool { return x.wild.len() > 0 }
+
+// put adds a member. It appends to touched the names that nobody had listed.
+func (x *index) put(m *member, sub *xds.Subscription, touched []string) []string {
+	if sub.Empty() {
+		return touched
+	}
+	w := x.subs[sub]
+	if w == nil {
+		w = &wanter{sub: sub}
+		x.subs[sub] = w
+		for _, of := range sub.Names.Chunks() {
+			c := x.chunks[of]
+			if c == nil {
+				c = &chunk{of: of}
+				x.chunks[of] = c
+				touched = x.list(c, touched)
+			}
+			c.subs.add(w)
+		}
+		if sub.Wildcard {
+			x.wild.add(w)
+		}
+	}
+	w.members.add(m)
+	return touched
+}
+
+func (x *index) list(c *chunk, touched []string) []string {
+	for _, name := range c.of.Names() {
+		b := x.names[name]
+		if b.len() == 0 {
+			touched = append(touched, name)
+		}
+		b.add(c)
+		x.names[name] = b
+	}
+	return touched
+}
+
+// remove takes a member out. It appends to touched the names that nobody lists
+// any more.
+func (x *index) remove(m *member, sub *xds.Subscription, touched []string) []string {
+	if sub.Empty() {
+		return touched
+	}
+	w := x.subs[sub]
+	w.members.remove(m)
+	if w.members.len() > 0 {
+		return touched
+	}
+	delete(x.subs, sub)
+	if sub.Wildcard {
+		x.wild.remove(w)
+	}
+	for _, of := range sub.Names.Chunks() {
+		c := x.chunks[of]
+		if c.subs.remove(w); c.subs.len() > 0 {
+			continue
+		}
+		delete(x.chunks, of)
+		for _, name := range of.Names() {
+			b := x.names[name]
+			if b.remove(c); b.len() > 0 {
+				x.names[name] = b
+				continue
+			}
+			delete(x.names, name)
+			touched = append(touched, name)
+		}
+	}
+	return touched
+}
+
+// everything is the subscription of a wildcard client that lists no name.
+var everything = &xds.Subscription{Wildcard: true}
+
+// affected calls wake once for each subscription whose clients see something
+// else in next than in prev, in round, which is a new number each time. The
+// cost follows what changed and who is affected: who wants other names costs
+// nothing.
+func (x *index) affected(prev, next *xds.Snapshot, round uint64, wake func(*wanter)) {
+	once := func(w *wanter) {
+		if w.woken != round {
+			w.woken = round
+			wake(w)
+		}
+	}
+	if prev == next {
+		return
+	}
+	if answered(prev) != answered(next) {
+		// An empty answer is one (P11), and what it left out is absent for those
+		// who listed it (P25): there is something for everyone.
+		for _, w := range x.subs {
+			once(w)
+		}
+		return
+	}
+	for _, name := range next.Changes(prev, everything) {
+		d := difference{prev: prev, next: next, name: name}
+		for _, c := range x.names[name].list {
+			for _, w := range c.subs.list {
+				if w.woken != round && d.seenBy(w.sub, true) {
+					once(w)
+				}
+			}
+		}
+		for _, w := range x.wild.list {
+			if w.woken != round && d.seenBy(w.sub, w.sub.Names.Has(name)) {
+				once(w)
+			}
+		}
+	}
+}
+
+func answered(s *xds.Snapshot) bool { return s != nil && s.Answered }
+
+// difference of one name between two snapshots. What a client sees of a name
+// depends on whether it lists it and on whether it has the wildcard, and on
+// nothing else: each of the three ways is looked at once.
+type difference struct {
+	prev, next *xds.Snapshot
+	name       string
+	looked     [4]bool
+	seen       [4]bool
+}
+
+func (d *difference) seenBy(sub *xds.Subscription, listed bool) bool {
+	way := 0
+	if listed {
+		way |= 1
+	}
+	if sub.Wildcard {
+		way |= 2
+	}
+	if !d.looked[way] {
+		was, wasThere := d.prev.Look(sub, d.name)
+		is, isThere := d.next.Look(sub, d.name)
+		d.looked[way] = true
+		d.seen[way] = wasThere != isThere || isThere == xds.Present && !is.Same(was)
+	}
+	return d.seen[way]
+}

@@ -1,0 +1,183 @@
+package orchestrator
+
+import (
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// read is what a member's letter does. Once it is done, no update can pass the
+// member by, and it is woken whatever the State holds: what came before it was
+// indexed woke it for nothing, or not at all.
+func (g *Group) read(l mail) {
+	m := l.m
+	if l.left {
+		g.out(m)
+		return
+	}
+	if !m.known {
+		g.in(m)
+	}
+	if m.over {
+		return
+	}
+	if l.track != nil {
+		m.track.Store(l.track)
+	}
+	if l.sub != nil {
+		m.view.subscribe(m, l.sub)
+		if limit := g.opts.Limits.NamesPerKey; limit > 0 && wanted(g.views) > limit {
+			m.view.subscribe(m, xds.Nothing)
+			g.end(m, fanout.Refuse(codes.Unavailable, telemetry.LimitNamesPerKey,
+				"key %s: %s: more than names_per_key (%d)", g.key, m.typ, limit))
+			return
+		}
+	}
+	if l.sub != nil || l.track != nil {
+		m.waker.Wake()
+	}
+}
+
+// in takes a member in.
+func (g *Group) in(m *member) {
+	m.known = true
+	g.members[m] = struct{}{}
+	if m.node.UserAgent != g.rep.UserAgent { // P58
+		g.unlike++
+		g.opts.Metrics.MixedUserAgents.Inc()
+	}
+	v := find(g.views, m.typ)
+	if v == nil {
+		if limit := g.opts.Limits.TypesPerKey; limit > 0 && len(g.views) >= limit {
+			g.end(m, fanout.Refuse(codes.Unavailable, telemetry.LimitTypesPerKey,
+				"key %s: %s: more than types_per_key (%d)", g.key, m.typ, limit))
+			return
+		}
+		v = newView(xds.TypeOf(m.typ), g.meters.Type(m.typ))
+		g.setViews(append(slices.Clone(g.views), v))
+	}
+	m.view = v
+	v.members++
+	if r := g.refusal.Load(); r != nil {
+		g.end(m, r)
+	}
+}
+
+// out lets a member go. From here on its Waker is not called.
+func (g *Group) out(m *member) {
+	if !m.known {
+		return // it left before the group saw it
+	}
+	m.known = false
+	delete(g.members, m)
+	if m.node.UserAgent != g.rep.UserAgent {
+		g.unlike--
+	}
+	if m.view != nil {
+		m.view.subscribe(m, xds.Nothing)
+		m.view.members--
+	}
+}
+
+// end ends a member's stream, which will leave by itself.
+func (g *Group) end(m *member, r *fanout.Refusal) {
+	m.over = true
+	m.waker.End(r)
+}
+
+func (g *Group) setViews(views []*view) {
+	g.views = views
+	g.types.Store(&views)
+}
+
+// settle draws the conclusions from all the mail that was read.
+func (g *Group) settle(now time.Time) {
+	if len(g.members) == 0 {
+		// The last one left just now, or left before it was seen.
+		g.idleSince = now
+		g.interest.freeze(g.views)
+		return
+	}
+	g.idleSince = time.Time{}
+	g.interest.update(g.views, now)
+}
+
+// expire forgets what has lingered long enough, and the types that nobody has
+// anything to do with any more.
+func (g *Group) expire(now time.Time) {
+	for v, gone := range g.interest.expire(g.views, now) {
+		g.changed = true
+		if v.forget(gone.names, gone.wildcard, g.gen+1) {
+			g.stale(now)
+		}
+	}
+	unused := func(v *view) bool { return v.members == 0 && !v.asks() }
+	if g.interest.frozen || !slices.ContainsFunc(g.views, unused) {
+		return
+	}
+	if slices.ContainsFunc(g.views, func(v *view) bool { return unused(v) && v.held.Load() != nil }) {
+		g.stale(now)
+	}
+	g.setViews(slices.DeleteFunc(slices.Clone(g.views), unused))
+}
+
+// holds reports whether there is anything to serve: a resource, or the answer
+// that there is none.
+func (g *Group) holds() bool {
+	return slices.ContainsFunc(g.views, func(v *view) bool {
+		s := v.held.Load()
+		return s.Len() > 0 || answered(s)
+	})
+}
+
+// judge decides whether clients have to go elsewhere (P53): only if nothing at
+// all is held and the origin cannot be reached. While nothing is wanted nobody
+// tries to reach it, and what the last attempt came to says nothing.
+func (g *Group) judge(now time.Time) {
+	s := g.status.Load()
+	switch {
+	case s.Connected || len(g.sent.Types) == 0:
+		g.openBy = time.Time{}
+	case g.openBy.IsZero() && g.opts.FirstAnswerTimeout > 0:
+		g.openBy = now.Add(g.opts.FirstAnswerTimeout)
+	}
+	late := !g.openBy.IsZero() && !now.Before(g.openBy)
+	if s.Connected || len(g.sent.Types) == 0 || !s.Failed && !late || g.holds() {
+		g.refusal.Store(nil)
+		return
+	}
+	was := g.refusal.Load()
+	if was != nil && g.told == s {
+		return
+	}
+	g.told = s
+	why := "no upstream stream could be opened within first_answer_timeout"
+	if s.Err != nil {
+		why = s.Err.Error()
+	}
+	r := fanout.Refuse(codes.Unavailable, telemetry.OriginUnreachable,
+		"key %s: nothing is held, and no origin can be reached: %s", g.key, why)
+	g.refusal.Store(r)
+	for m := range g.members {
+		if !m.over {
+			g.end(m, r)
+		}
+	}
+	if was == nil {
+		g.log.Warn("clients are refused: nothing is held, and no origin can be reached", "error", why, "origin", s.Origin)
+	}
+}
+
+// idle reports whether the key has been without members for long enough.
+func (g *Group) idle(now time.Time) bool {
+	return !g.idleSince.IsZero() && !g.kept() && !now.Before(g.idleSince.Add(g.opts.IdleTTL))
+}
+
+// kept reports whether the time does not count against the key: what is held
+// could not be had again (P52).
+func (g *Group) kept() bool { return !g.status.Load().Connected && g.holds() }

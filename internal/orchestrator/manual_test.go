@@ -1,0 +1,45 @@
+package orchestrator
+
+import (
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/xds"
+)
+
+// manual makes a group without a goroutine: the test calls step. It has the
+// view of typ.
+func (w *world) manual(typ xds.TypeURL) (*Group, *view) {
+	w.t.Helper()
+	g := newGroup(w.reg, xds.NewKey("manual"), w.node(&corev3.Node{Id: "manual", Cluster: "manual"}))
+	g.meters = w.reg.opts.Metrics.Key(g.key)
+	v := newView(xds.TypeOf(typ), g.meters.Type(typ))
+	v.members++ // it does not go
+	g.setViews([]*view{v})
+	return g, v
+}
+
+// member makes a member of a group that the registry knows nothing of.
+func (w *world) member(g *Group, typ xds.TypeURL) (*client, *member) {
+	c := &client{w: w}
+	m := &member{group: g, typ: typ, node: g.rep, waker: c, sub: xds.Nothing}
+	m.track.Store(g.stable)
+	c.Member = m
+	return c, m
+}
+
+func nack(version, message string) fanout.Nack {
+	return fanout.Nack{Version: version, Code: 3, Message: message, Node: "node-1"}
+}
+
+// refusalOf is the refusal that err has to be.
+func refusalOf(t testing.TB, err error) *fanout.Refusal {
+	t.Helper()
+	r, ok := err.(*fanout.Refusal)
+	if !ok {
+		t.Fatalf("%v is no refusal", err)
+	}
+	return r
+}

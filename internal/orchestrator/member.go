@@ -1,0 +1,134 @@
+package orchestrator
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/xds"
+)
+
+// track is what some members of a group see: a pointer to a State, which only
+// the group's goroutine moves.
+type track struct {
+	state atomic.Pointer[xds.State]
+}
+
+// member is one type of one stream in its group.
+type member struct {
+	// Fixed once Join has returned.
+	group *Group
+	typ   xds.TypeURL
+	node  *xds.Node
+	peer  string
+	waker fanout.Waker
+
+	// Read by anyone, stored by the group's goroutine once the member is in it.
+	track atomic.Pointer[track]
+
+	letter letter // under the mailbox's lock
+
+	// Owned by the group's goroutine.
+	view  *view             // nil: not known yet, or refused for types_per_key
+	sub   *xds.Subscription // as indexed
+	known bool              // the group has seen it
+	over  bool              // the group ended its stream, which has not left yet
+}
+
+var _ fanout.Member = (*member)(nil)
+
+func (m *member) Key() xds.Key      { return m.group.key }
+func (m *member) State() *xds.State { return m.track.Load().state.Load() }
+
+func (m *member) Intern(sub *xds.Subscription) *xds.Subscription { return m.group.interned.get(sub) }
+
+func (m *member) Subscribe(sub *xds.Subscription) {
+	m.group.post(m, func(l *letter) { l.sub = sub })
+}
+
+func (m *member) Nacked(n fanout.Nack) { m.group.nacks.note(m.typ, n, time.Now()) }
+
+// Leave counts the member out before the group hears of it: see doc.go.
+func (m *member) Leave() {
+	if m.group.leaving(m) {
+		m.group.registry.leave(m)
+		m.group.post(m, func(l *letter) { l.left = true })
+	}
+}
+
+// letter is what a group has yet to hear of a member. The newest word counts.
+type letter struct {
+	queued  bool
+	leaving bool // Leave was called
+	left    bool
+	sub     *xds.Subscription // nil: no change
+	track   *track            // nil: no change
+}
+
+// mailbox holds the members that a group has yet to look at, each once: it
+// never has more than there are members, and nobody waits to post.
+type mailbox struct {
+	mu    sync.Mutex
+	queue []*member
+	spare []mail // of the reader
+}
+
+// mail is a letter that was taken out.
+type mail struct {
+	m *member
+	letter
+}
+
+func (b *mailbox) put(m *member, write func(*letter)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	write(&m.letter)
+	if !m.letter.queued {
+		m.letter.queued = true
+		b.queue = append(b.queue, m)
+	}
+}
+
+// take empties the mailbox. The slice is good until the next call, by the same
+// goroutine.
+func (b *mailbox) take() []mail {
+	out := b.spare[:0]
+	b.mu.Lock()
+	for _, m := range b.queue {
+		out = append(out, mail{m, m.letter})
+		m.letter = letter{leaving: m.letter.leaving}
+	}
+	clear(b.queue)
+	b.queue = b.queue[:0]
+	b.mu.Unlock()
+	b.spare = out
+	return out
+}
+
+// post leaves word of m for the group.
+func (g *Group) post(m *member, write func(*letter)) {
+	g.mail.put(m, write)
+	g.signal()
+}
+
+// leaving reports whether this is the first call for m.
+func (g *Group) leaving(m *member) bool {
+	g.mail.mu.Lock()
+	defer g.mail.mu.Unlock()
+	first := !m.letter.leaving
+	m.letter.leaving = true
+	return first
+}
+
+// move puts a member on another track, forward or back, and wakes it.
+func (g *Group) move(m *member, t *track) {
+	g.post(m, func(l *letter) { l.track = t })
+}
+
+// pin makes a track that shows state for as long as members are on it.
+func pin(state *xds.State) *track {
+	t := new(track)
+	t.state.Store(state)
+	return t
+}

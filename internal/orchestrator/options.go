@@ -1,0 +1,58 @@
+package orchestrator
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/expr"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/xds"
+)
+
+// Keys maps nodes to keys. An error that is an *aggregator.Error says which
+// rules were tried (P5).
+type Keys interface {
+	Key(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (xds.Key, error)
+}
+
+// Stream is a key's conversation with its origins, as upstream.Stream is.
+type Stream interface {
+	// SetInterest says what is wanted from now on; it never blocks.
+	SetInterest(i *xds.Interest)
+	// CountIn is called before Run, and k is released after it.
+	CountIn(k *telemetry.Key)
+	// Run serves until ctx ends. It returns an error only if the sink did.
+	Run(ctx context.Context) error
+}
+
+// Options of a Registry.
+type Options struct {
+	Keys Keys
+	// Open makes the upstream stream of a key; it starts nothing.
+	Open func(id string, node []byte, sink upstream.Sink) Stream
+	// Node gives the node that is sent upstream for a key whose first client has
+	// this node; nil: the client's own (P58).
+	Node func(node *xds.Node) ([]byte, error)
+
+	// Settle is how long a change waits for more; 0: not at all.
+	Settle time.Duration
+	// Linger is how long what nobody wants any more is still asked for (P52).
+	Linger time.Duration
+	// IdleTTL is how long a key without clients is kept; 0: not at all.
+	IdleTTL time.Duration
+	// MaxIdle is how many keys without clients are kept.
+	MaxIdle int
+	// FirstAnswerTimeout is how long a key of which nothing is held may be
+	// without an open upstream stream before its clients are sent elsewhere
+	// (P53); 0: until an attempt has failed.
+	FirstAnswerTimeout time.Duration
+	// Limits of which Keys, KeysPerPeer, NamesPerKey and TypesPerKey are
+	// enforced here; 0: none.
+	Limits config.Limits
+
+	Metrics *telemetry.Metrics
+	Log     *slog.Logger // nil: slog.Default
+}

@@ -1,0 +1,237 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"sync"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/internal/aggregator"
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// Registry knows the group of every key in use. It is a fanout.Source.
+type Registry struct {
+	opts  Options
+	log   *slog.Logger
+	nodes xds.NodeTable // of representatives
+
+	mu     sync.Mutex
+	ctx    context.Context // of Run; nil before it and after its end
+	wg     sync.WaitGroup  // of groups; added to only while ctx is there
+	groups map[xds.Key]*Group
+	idle   *simplelru.LRU[xds.Key, *Group] // those without members; the registry bounds it
+	peers  map[string]map[xds.Key]int      // members of each peer, by key
+}
+
+var _ fanout.Source = (*Registry)(nil)
+
+// New makes a registry; it starts nothing.
+func New(opts Options) (*Registry, error) {
+	if opts.Log == nil {
+		opts.Log = slog.Default()
+	}
+	idle, err := simplelru.NewLRU[xds.Key, *Group](math.MaxInt, nil)
+	if err != nil {
+		return nil, fmt.Errorf("orchestrator: %w", err)
+	}
+	return &Registry{
+		opts:   opts,
+		log:    opts.Log,
+		groups: make(map[xds.Key]*Group),
+		idle:   idle,
+		peers:  make(map[string]map[xds.Key]int),
+	}, nil
+}
+
+// Run owns the groups until ctx ends, and returns nil once their goroutines
+// have. Before and after, Join refuses. It is called once.
+func (r *Registry) Run(ctx context.Context) error {
+	r.mu.Lock()
+	r.ctx = ctx
+	r.mu.Unlock()
+	<-ctx.Done()
+	r.mu.Lock()
+	r.ctx = nil
+	r.mu.Unlock()
+	r.wg.Wait()
+	return nil
+}
+
+// Join implements fanout.Source.
+func (r *Registry) Join(j fanout.Join) (fanout.Member, error) {
+	key, err := r.opts.Keys.Key(j.Node, j.Peer, j.Type)
+	if err != nil {
+		return nil, unmapped(err)
+	}
+	m := &member{typ: j.Type, node: j.Node, peer: j.Peer.Address, waker: j.Waker, sub: xds.Nothing}
+	g, refusal := r.enter(key, m, nil)
+	if g == nil && refusal == nil {
+		// The first client of its key. What the group is made of may take a
+		// while, so it is made outside the lock, and thrown away if another
+		// client was faster.
+		rep, err := r.representative(j.Node)
+		if err != nil {
+			return nil, fanout.Refuse(codes.PermissionDenied, telemetry.KeyError, "key %s: upstream.node: %w", key, err)
+		}
+		g, refusal = r.enter(key, m, newGroup(r, key, rep))
+	}
+	if refusal != nil {
+		return nil, refusal
+	}
+	m.group = g
+	m.track.Store(g.stable)
+	g.post(m, func(*letter) {})
+	return m, nil
+}
+
+// unmapped is the refusal of a node that has no key (P5).
+func unmapped(err error) *fanout.Refusal {
+	reason := telemetry.Unmapped
+	if why := (*aggregator.Error)(nil); errors.As(err, &why) && why.Reason == aggregator.Failed {
+		reason = telemetry.KeyError
+	}
+	return &fanout.Refusal{Code: codes.PermissionDenied, Reason: reason, Err: err}
+}
+
+// representative is the node that a key's stream sends upstream (P58), with the
+// client features that the relay implements itself and no others: it unwraps
+// resources in SotW. It does not take TTLs yet, so it does not announce them.
+func (r *Registry) representative(n *xds.Node) (*xds.Node, error) {
+	raw := n.Bytes()
+	if r.opts.Node != nil {
+		var err error
+		if raw, err = r.opts.Node(n); err != nil {
+			return nil, err
+		}
+		if n, err = r.nodes.Intern(raw); err != nil { // it has to be well-formed
+			return nil, err
+		}
+		raw = n.Bytes()
+	}
+	return r.nodes.Intern(xds.WithFeatures(raw, xds.FeatureSotWResource))
+}
+
+// enter counts m in and returns its key's group. If there is none, that is
+// fresh from now on; without fresh it returns neither group nor refusal.
+func (r *Registry) enter(key xds.Key, m *member, fresh *Group) (*Group, *fanout.Refusal) {
+	r.mu.Lock()
+	g, evicted, refusal := r.admit(key, m, fresh)
+	r.mu.Unlock()
+	if evicted != nil {
+		evicted.cancel()
+		r.opts.Metrics.Keys.Add(-1)
+		evicted.log.Info("key dropped: another needs its room", "limit", r.opts.Limits.Keys)
+	}
+	if g != nil && g == fresh {
+		r.opts.Metrics.Keys.Add(1)
+		g.log.Info("key in use", "node", m.node.ID)
+	}
+	return g, refusal
+}
+
+// admit is enter under the lock. The evicted group is to be cancelled.
+func (r *Registry) admit(key xds.Key, m *member, fresh *Group) (g, evicted *Group, refusal *fanout.Refusal) {
+	if r.ctx == nil || r.ctx.Err() != nil {
+		return nil, nil, fanout.Refuse(codes.Unavailable, telemetry.Draining, "the relay is not serving")
+	}
+	g = r.groups[key]
+	if g != nil {
+		if refusal := g.refusal.Load(); refusal != nil {
+			return nil, nil, refusal
+		}
+	}
+	limits := &r.opts.Limits
+	if of := r.peers[m.peer]; limits.KeysPerPeer > 0 && of[key] == 0 && len(of) >= limits.KeysPerPeer {
+		return nil, nil, fanout.Refuse(codes.ResourceExhausted, telemetry.LimitKeysPerPeer,
+			"key %s: peer %s: more than keys_per_peer (%d)", key, m.peer, limits.KeysPerPeer)
+	}
+	if g == nil {
+		full := limits.Keys > 0 && len(r.groups) >= limits.Keys
+		if full && r.idle.Len() == 0 {
+			return nil, nil, fanout.Refuse(codes.Unavailable, telemetry.LimitKeys, "key %s: more than keys (%d)", key, limits.Keys)
+		}
+		if fresh == nil {
+			return nil, nil, nil
+		}
+		if full {
+			evicted = r.evict()
+		}
+		g = fresh
+		ctx, cancel := context.WithCancel(r.ctx)
+		g.cancel = cancel
+		r.groups[key] = g
+		r.wg.Go(func() {
+			defer cancel()
+			g.run(ctx)
+		})
+	}
+	g.joined++
+	r.idle.Remove(key)
+	if r.peers[m.peer] == nil {
+		r.peers[m.peer] = make(map[xds.Key]int)
+	}
+	r.peers[m.peer][key]++
+	return g, evicted, nil
+}
+
+// evict takes out the idle group that was used longest ago. Under the lock.
+func (r *Registry) evict() *Group {
+	key, g, _ := r.idle.RemoveOldest()
+	delete(r.groups, key)
+	return g
+}
+
+// leave counts m out. A key without members is idle, and may be one too many.
+func (r *Registry) leave(m *member) {
+	g := m.group
+	r.mu.Lock()
+	of := r.peers[m.peer]
+	if of[g.key]--; of[g.key] == 0 {
+		delete(of, g.key)
+	}
+	if len(of) == 0 {
+		delete(r.peers, m.peer)
+	}
+	var evicted *Group
+	if g.joined--; g.joined == 0 {
+		r.idle.Add(g.key, g)
+		if r.idle.Len() > r.opts.MaxIdle {
+			evicted = r.evict()
+		}
+	}
+	r.mu.Unlock()
+	if evicted != nil {
+		evicted.cancel()
+		r.opts.Metrics.Keys.Add(-1)
+		evicted.log.Info("key dropped: more than max_idle are without clients", "max_idle", r.opts.MaxIdle)
+	}
+}
+
+// drop takes out a group that has been idle for long enough. It reports false
+// if a member has joined.
+func (r *Registry) drop(g *Group) bool {
+	r.mu.Lock()
+	if g.joined > 0 {
+		r.mu.Unlock()
+		return false
+	}
+	evicted := r.groups[g.key] != g // meanwhile, by others
+	if !evicted {
+		delete(r.groups, g.key)
+		r.idle.Remove(g.key)
+	}
+	r.mu.Unlock()
+	if !evicted {
+		r.opts.Metrics.Keys.Add(-1)
+		g.log.Info("key dropped: without clients for idle_ttl", "idle_ttl", r.opts.IdleTTL)
+	}
+	return true
+}

@@ -1,0 +1,149 @@
+package orchestrator
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+// KeyStatus is one key, for people to read.
+type KeyStatus struct {
+	Key      string   `json:"key"`
+	Elements []string `json:"elements"`
+	// Members is how many types of streams there are, over all streams.
+	Members int `json:"members"`
+	// Node and UserAgent are the representative's; OtherUserAgents is how many
+	// members have another one (P58).
+	Node            string         `json:"node"`
+	UserAgent       string         `json:"user_agent,omitempty"`
+	OtherUserAgents int            `json:"other_user_agents"`
+	Since           time.Time      `json:"since"`
+	IdleSince       *time.Time     `json:"idle_since,omitempty"`
+	Generation      uint64         `json:"generation"`
+	Types           []TypeStatus   `json:"types"`
+	Upstream        UpstreamStatus `json:"upstream"`
+	// Refused is why clients are sent elsewhere (P53).
+	Refused string `json:"refused,omitempty"`
+	// NacksTotal counts all NACKs; Nacks are those kept, the newest first (P17).
+	NacksTotal uint64       `json:"nacks_total"`
+	Nacks      []NackStatus `json:"nacks,omitempty"`
+}
+
+// TypeStatus is one type of a key: what members want of it, and what they are
+// shown.
+type TypeStatus struct {
+	Type      string `json:"type"`
+	Short     string `json:"short,omitempty"`
+	Members   int    `json:"members"`
+	Wildcard  bool   `json:"wildcard"` // asked for, or lingering
+	Names     int    `json:"names"`    // asked for, or lingering
+	Resources int    `json:"resources"`
+	Bytes     int64  `json:"bytes"`
+	Version   string `json:"version"`
+	Origin    string `json:"origin,omitempty"`
+	// Generation of the key in which it last changed.
+	Generation uint64 `json:"generation"`
+	// Received is when the newest change came; Age is how long ago, in seconds.
+	Received *time.Time `json:"received,omitempty"`
+	Age      float64    `json:"age_seconds,omitempty"`
+}
+
+// UpstreamStatus is a key's upstream stream.
+type UpstreamStatus struct {
+	Connected bool   `json:"connected"`
+	Origin    string `json:"origin,omitempty"`
+	Error     string `json:"error,omitempty"`
+	Failed    bool   `json:"failed"`
+	Attempts  int    `json:"attempts"`
+}
+
+// figures are what status shows of a group's own state, published when that
+// changed.
+type figures struct {
+	members, unlike int
+	idleSince       time.Time
+	types           []typeFigures // one for each view
+}
+
+type typeFigures struct {
+	url      xds.TypeURL
+	short    string
+	members  int
+	wildcard bool
+	names    int
+}
+
+func (g *Group) count() *figures {
+	f := &figures{members: len(g.members), unlike: g.unlike, idleSince: g.idleSince}
+	for _, v := range g.views {
+		f.types = append(f.types, typeFigures{v.typ.URL, v.typ.Short, v.members, v.wildcard, v.names.Len()})
+	}
+	return f
+}
+
+// Keys returns all keys, in order. It stalls no group.
+func (r *Registry) Keys() []KeyStatus {
+	r.mu.Lock()
+	groups := make([]*Group, 0, len(r.groups))
+	for _, g := range r.groups {
+		groups = append(groups, g)
+	}
+	r.mu.Unlock()
+	now := time.Now()
+	out := make([]KeyStatus, 0, len(groups))
+	for _, g := range groups {
+		out = append(out, g.describe(now))
+	}
+	slices.SortFunc(out, func(a, b KeyStatus) int { return cmp.Compare(a.Key, b.Key) })
+	return out
+}
+
+// Key returns one key; false if it is not in use.
+func (r *Registry) Key(key xds.Key) (KeyStatus, bool) {
+	r.mu.Lock()
+	g := r.groups[key]
+	r.mu.Unlock()
+	if g == nil {
+		return KeyStatus{}, false
+	}
+	return g.describe(time.Now()), true
+}
+
+// describe reads what is published. Any goroutine.
+func (g *Group) describe(now time.Time) KeyStatus {
+	f, state, up := g.figures.Load(), g.stable.state.Load(), g.status.Load()
+	s := KeyStatus{
+		Key: g.key.String(), Elements: g.key.Elements(),
+		Members: f.members, OtherUserAgents: f.unlike,
+		Node: g.rep.ID, UserAgent: g.rep.UserAgent,
+		Since:    g.since,
+		Types:    make([]TypeStatus, 0, len(f.types)),
+		Upstream: UpstreamStatus{Connected: up.Connected, Origin: up.Origin, Failed: up.Failed, Attempts: up.Attempts},
+	}
+	s.NacksTotal, s.Nacks = g.nacks.all()
+	if !f.idleSince.IsZero() {
+		s.IdleSince = &f.idleSince
+	}
+	if state != nil {
+		s.Generation = state.Gen
+	}
+	if up.Err != nil {
+		s.Upstream.Error = up.Err.Error()
+	}
+	if r := g.refusal.Load(); r != nil {
+		s.Refused = r.Error()
+	}
+	for _, t := range f.types {
+		ts := TypeStatus{Type: string(t.url), Short: t.short, Members: t.members, Wildcard: t.wildcard, Names: t.names}
+		if snap := state.Snapshot(t.url); snap != nil {
+			ts.Resources, ts.Bytes, ts.Version, ts.Origin, ts.Generation = snap.Len(), snap.Bytes, snap.Version, snap.Origin, snap.StateGen
+			if !snap.Received.IsZero() {
+				ts.Received, ts.Age = &snap.Received, now.Sub(snap.Received).Seconds()
+			}
+		}
+		s.Types = append(s.Types, ts)
+	}
+	return s
+}

@@ -1,0 +1,171 @@
+package orchestrator
+
+import (
+	"container/list"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// view is one type of a group: what is held, who wants it, and what of it is
+// asked for.
+//
+// What is held came for what is asked for, and nothing else: names that leave
+// the interest are forgotten in the same step, and an update that was on its way
+// is not let in any more (P65). Otherwise something could stay that no removal
+// would ever reach.
+type view struct {
+	typ    xds.Type
+	meters *telemetry.Type
+
+	// held is the newest snapshot, published or not; nil before the first
+	// update. Read by anyone.
+	held atomic.Pointer[xds.Snapshot]
+
+	// The rest is owned by the group's goroutine.
+	builder *xds.Builder
+	index   index
+	members int // of this type, whatever they want
+	round   uint64
+
+	// What is asked for: what members want, and what lingers. Where both are
+	// set, the wildcard alone is in the interest.
+	wildcard bool
+	names    *xds.NameSet
+
+	// touched are names whose first asker came or whose last one left, since
+	// names was last brought up to date; some may be there twice.
+	touched []string
+
+	// lingering are the names of names that nobody wants, with their place in
+	// the group's list; wildLingers is that of the wildcard.
+	lingering   map[string]*list.Element
+	wildLingers *list.Element
+}
+
+func newView(t xds.Type, meters *telemetry.Type) *view {
+	return &view{
+		typ: t, meters: meters,
+		builder: xds.NewBuilder(t), index: newIndex(),
+		lingering: make(map[string]*list.Element),
+	}
+}
+
+// subscribe indexes a member's new subscription in place of its old one.
+func (v *view) subscribe(m *member, sub *xds.Subscription) {
+	was := m.sub
+	if was == sub {
+		return
+	}
+	// In this order, so that chunks that both have are not taken out.
+	v.touched = v.index.put(m, sub, v.touched)
+	v.touched = v.index.remove(m, was, v.touched)
+	m.sub = sub
+}
+
+// interest is what is asked of the origin.
+func (v *view) interest() xds.TypeInterest {
+	if v.wildcard {
+		return xds.TypeInterest{Type: v.typ.URL, Wildcard: true}
+	}
+	return xds.TypeInterest{Type: v.typ.URL, Names: v.names}
+}
+
+// asks reports whether anything is asked for.
+func (v *view) asks() bool { return v.wildcard || v.names.Len() > 0 }
+
+// apply takes an update over. It reports whether there is a new snapshot, and
+// whether that holds a first answer, which is not to wait.
+func (v *view) apply(u xds.Update, stateGen uint64) (changed, first bool) {
+	was := v.held.Load()
+	if !v.admit(&u, was) {
+		return false, false
+	}
+	first = was == nil || u.Wildcard && !was.Answered || !u.Wildcard && v.news(&u, was)
+	v.builder.Apply(u)
+	if u.Wildcard && !answered(was) && v.names.Len() > 0 {
+		// From here on the wildcard speaks for the names as well, and nobody
+		// would bring what came for them up to date (P50).
+		v.builder.Forget(slices.Collect(v.names.All())...)
+	}
+	return v.snapshot(stateGen), first
+}
+
+// admit takes out of u what is not asked for any more, and reports whether the
+// rest is to be applied.
+func (v *view) admit(u *xds.Update, was *xds.Snapshot) bool {
+	if u.Wildcard {
+		if !v.wildcard {
+			v.meters.Unasked.Add(len(u.Changed))
+		}
+		return v.wildcard
+	}
+	if v.wildcard && answered(was) {
+		return false // the wildcard speaks for the names
+	}
+	asked := func(n string) bool { return v.names.Has(n) }
+	if slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return !asked(r.Name) }) {
+		all := u.Changed // the caller's
+		u.Changed = nil
+		for _, r := range all {
+			if asked(r.Name) {
+				u.Changed = append(u.Changed, r)
+			}
+		}
+		v.meters.Unasked.Add(len(all) - len(u.Changed))
+	}
+	if slices.ContainsFunc(u.Removed, func(n string) bool { return !asked(n) }) {
+		u.Removed = slices.DeleteFunc(slices.Clone(u.Removed), func(n string) bool { return !asked(n) })
+	}
+	return true
+}
+
+// news reports whether u speaks of a name of which nothing was known.
+func (v *view) news(u *xds.Update, was *xds.Snapshot) bool {
+	return slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return !was.Known(r.Name) }) ||
+		slices.ContainsFunc(u.Removed, func(n string) bool { return !was.Known(n) })
+}
+
+// snapshot makes the newest snapshot, and reports whether it is another one.
+func (v *view) snapshot(stateGen uint64) bool {
+	was := v.held.Load()
+	now, _ := v.builder.Snapshot(was, stateGen)
+	v.held.Store(now)
+	return now != was
+}
+
+// forget drops names from what is asked for, and the wildcard if so, together
+// with what they brought. It reports whether there is a new snapshot.
+func (v *view) forget(names []string, wildcard bool, stateGen uint64) bool {
+	v.names = v.names.Remove(names...)
+	v.builder.Forget(names...)
+	if wildcard {
+		v.wildcard = false
+		v.builder.EndWildcard(v.names)
+	}
+	return v.held.Load() != nil && v.snapshot(stateGen)
+}
+
+// wake wakes the members on track t that see something else in next than in
+// prev.
+func (v *view) wake(t *track, prev, next *xds.Snapshot) {
+	v.round++
+	v.index.affected(prev, next, v.round, func(w *wanter) {
+		for _, m := range w.members.list {
+			if !m.over && m.track.Load() == t {
+				m.waker.Wake()
+			}
+		}
+	})
+}
+
+// lingerer is something that is still asked for though nobody wants it.
+type lingerer struct {
+	view     *view
+	name     string
+	wildcard bool
+	until    time.Time
+}

@@ -1,0 +1,381 @@
+package orchestrator
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/aggregator"
+	"xdsrelay/internal/expr"
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/xds"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// feed is the upstream stream of a key, of which the test is the origin.
+type feed struct {
+	id   string
+	node []byte
+	sink upstream.Sink
+
+	mu        sync.Mutex
+	interests []*xds.Interest
+	running   bool
+	fail      chan error // ends Run early
+}
+
+func (f *feed) CountIn(*telemetry.Key) {}
+
+func (f *feed) SetInterest(i *xds.Interest) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.interests = append(f.interests, i)
+}
+
+func (f *feed) Run(ctx context.Context) error {
+	f.setRunning(true)
+	defer f.setRunning(false)
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-f.fail:
+		return err
+	}
+}
+
+func (f *feed) setRunning(b bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.running = b
+}
+
+func (f *feed) alive() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.running
+}
+
+// said is how often the origin was told something.
+func (f *feed) said() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.interests)
+}
+
+// asks is what the origin is asked for of a type: "*", or the names.
+func (f *feed) asks(typ xds.TypeURL) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.interests) == 0 {
+		return ""
+	}
+	of := f.interests[len(f.interests)-1].Of(typ)
+	names := slices.Collect(of.Names.All())
+	if of.Wildcard {
+		names = append(names, "*")
+	}
+	return strings.Join(names, " ")
+}
+
+// world is a registry with the rule "key: node.cluster" and its origins.
+type world struct {
+	t   testing.TB
+	reg *Registry
+
+	nodes xds.NodeTable
+	stop  func()
+
+	mu    sync.Mutex
+	feeds []*feed // in the order in which they were opened
+}
+
+var rules = sync.OnceValues(func() (*aggregator.Rules, error) {
+	cfg := config.Default()
+	cfg.Aggregation.Rules = []config.Rule{
+		{Match: `node.id == "keyless"`, Key: config.Strings{"node.cluster"}},
+		{Match: `node.cluster != ""`, Key: config.Strings{"node.cluster"}},
+	}
+	return aggregator.Compile(&cfg)
+})
+
+func options(t testing.TB) Options {
+	t.Helper()
+	keys, err := rules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics, err := telemetry.New(telemetry.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Options{
+		Keys: keys, Metrics: metrics, Log: slog.New(slog.DiscardHandler),
+		Linger: 10 * time.Second, IdleTTL: 10 * time.Minute, MaxIdle: 1000,
+		FirstAnswerTimeout: 15 * time.Second,
+	}
+}
+
+// newWorld makes a registry that is not running.
+func newWorld(t testing.TB, o Options) *world {
+	t.Helper()
+	w := &world{t: t, stop: func() {}}
+	o.Open = func(id string, node []byte, sink upstream.Sink) Stream {
+		f := &feed{id: id, node: node, sink: sink, fail: make(chan error, 1)}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.feeds = append(w.feeds, f)
+		return f
+	}
+	var err error
+	if w.reg, err = New(o); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// bubble runs f with a running registry, under fake time.
+func bubble(t *testing.T, edit func(*Options), f func(w *world)) {
+	t.Helper()
+	o := options(t)
+	if edit != nil {
+		edit(&o)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, o)
+		w.run()
+		f(w)
+		w.stop()
+	})
+}
+
+func (w *world) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- w.reg.Run(ctx) }()
+	w.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.t.Errorf("Run: %v", err)
+		}
+	})
+	synctest.Wait()
+}
+
+// feed is the newest stream of a key.
+func (w *world) feed(key string) *feed {
+	w.t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, f := range slices.Backward(w.feeds) {
+		if f.id == key {
+			return f
+		}
+	}
+	w.t.Fatalf("no stream of key %s was opened", key)
+	return nil
+}
+
+func (w *world) opened() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.feeds)
+}
+
+func (w *world) node(n *corev3.Node) *xds.Node {
+	raw, err := proto.Marshal(n)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	node, err := w.nodes.Intern(raw)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return node
+}
+
+// client is a member with its Waker.
+type client struct {
+	w *world
+	fanout.Member
+
+	mu    sync.Mutex
+	wakes int
+	ended *fanout.Refusal
+	left  bool
+}
+
+func (c *client) Wake() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.left {
+		c.w.t.Error("woken after Leave")
+	}
+	c.wakes++
+}
+
+func (c *client) End(r *fanout.Refusal) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.left {
+		c.w.t.Error("ended after Leave")
+	}
+	if c.ended != nil {
+		c.w.t.Error("ended twice")
+	}
+	c.ended = r
+}
+
+// woken is how often the client was woken since the last call.
+func (c *client) woken() int {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.wakes
+	c.wakes = 0
+	return n
+}
+
+func (c *client) refusal() *fanout.Refusal {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended
+}
+
+// want subscribes to names, of which "*" is the wildcard.
+func (c *client) want(names ...string) *client {
+	c.Subscribe(c.Intern(subscription(names...)))
+	return c
+}
+
+// leave leaves, after which nothing may reach the Waker.
+func (c *client) leave() {
+	c.Leave()
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.left = true
+}
+
+func (c *client) of() *member { return c.Member.(*member) }
+
+// sees is what the client may know of a name: its content, "-" for absent and
+// "?" for pending.
+func (c *client) sees(sub *xds.Subscription, name string) string {
+	synctest.Wait()
+	r, is := c.State().Snapshot(c.of().typ).Look(sub, name)
+	switch is {
+	case xds.Present:
+		return content(r)
+	case xds.Absent:
+		return "-"
+	}
+	return "?"
+}
+
+func subscription(names ...string) *xds.Subscription {
+	s := &xds.Subscription{Wildcard: slices.Contains(names, "*")}
+	s.Names = xds.NewNameSet(slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == "*" })...)
+	return s
+}
+
+// try joins as a node of a cluster.
+func (w *world) try(cluster string, typ xds.TypeURL) (*client, error) {
+	return w.tryNode(&corev3.Node{Id: "node-of-" + cluster, Cluster: cluster}, "10.0.0.1", typ)
+}
+
+func (w *world) tryNode(n *corev3.Node, peer string, typ xds.TypeURL) (*client, error) {
+	c := &client{w: w}
+	m, err := w.reg.Join(fanout.Join{Node: w.node(n), Peer: expr.Peer{Address: peer}, Type: typ, Waker: c})
+	c.Member = m
+	if (m == nil) == (err == nil) {
+		w.t.Fatalf("Join returned %v and %v", m, err)
+	}
+	synctest.Wait()
+	return c, err
+}
+
+// join joins, which must succeed.
+func (w *world) join(cluster string, typ xds.TypeURL) *client {
+	w.t.Helper()
+	c, err := w.try(cluster, typ)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return c
+}
+
+// update hands an update of names ("a=1" changed, "a" removed) over and waits
+// until its effects are there.
+func (f *feed) update(t testing.TB, typ xds.TypeURL, wildcard bool, what ...string) {
+	t.Helper()
+	u := xds.Update{Type: typ, Origin: "origin", Wildcard: wildcard, Received: time.Now()}
+	for _, s := range what {
+		if name, value, ok := strings.Cut(s, "="); ok {
+			u.Changed = append(u.Changed, resource(t, typ, name, value))
+		} else {
+			u.Removed = append(u.Removed, s)
+		}
+	}
+	f.hand(t, u)
+}
+
+func (f *feed) hand(t testing.TB, u xds.Update) {
+	t.Helper()
+	if err := f.sink.Update(context.Background(), u); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+// resource makes a body of fields 1, the name, and 100, the content.
+func resource(t testing.TB, typ xds.TypeURL, name, value string) *xds.Resource {
+	t.Helper()
+	body := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), name)
+	body = protowire.AppendString(protowire.AppendTag(body, 100, protowire.BytesType), value)
+	wire := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), string(typ))
+	wire = protowire.AppendBytes(protowire.AppendTag(wire, 2, protowire.BytesType), body)
+	r, err := xds.NewResource(xds.TypeOf(typ), name, wire)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// content is the value that resource put in.
+func content(r *xds.Resource) string {
+	wire := r.Any()
+	i := strings.LastIndex(string(wire), string(protowire.AppendTag(nil, 100, protowire.BytesType)))
+	s, _ := protowire.ConsumeString(wire[i+2:])
+	return s
+}
+
+func equal[T comparable](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+func names(prefix string, n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = fmt.Sprintf("%s-%06d", prefix, i)
+	}
+	return out
+}
