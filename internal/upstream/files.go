@@ -1,0 +1,356 @@
+package upstream
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// fileOrigin is an origin that is a directory (P80). Its files are read once
+// for all keys, which share the resources.
+type fileOrigin struct {
+	name, dir string
+	log       *slog.Logger
+	metrics   *telemetry.Metrics
+	connected *telemetry.Gauge
+
+	// shared: what the files say, and who waits for it to change.
+	mu      sync.Mutex
+	now     *contents
+	changed chan struct{} // closed when now is replaced
+
+	// Owned by upkeep.
+	files    map[string]*file
+	reported string // the directory's last fault, so that it is told once
+}
+
+// contents are what all files say together. They are immutable.
+type contents struct {
+	types map[xds.TypeURL]*fileType
+	// failed: the directory could not be read, and never was.
+	failed error
+}
+
+// fileType is what all files say of one type; the same pointer means the same.
+type fileType struct {
+	version   string
+	resources map[string]*xds.Resource
+}
+
+var nothing = new(fileType)
+
+// of returns what is said of typ.
+func (c *contents) of(typ xds.TypeURL) *fileType {
+	if t := c.types[typ]; t != nil {
+		return t
+	}
+	return nothing
+}
+
+// file is one file's state.
+type file struct {
+	read  bool
+	sum   [sha256.Size]byte // of the content read last
+	fault error             // of that content
+	good  []*section        // the last valid content that goes with all other files'
+	// next is valid content that says a name which another file says: it waits
+	// until it does not.
+	next     []*section
+	reported string
+}
+
+// newFileOrigin makes the origin of a directory: the path of a file: URL, with
+// or without its empty host. A directory that is missing is an origin that
+// cannot be reached, and is looked for again.
+func newFileOrigin(name, path string, opts *Options, m *telemetry.Origin) (*fileOrigin, error) {
+	if rest, ok := strings.CutPrefix(path, "//"); ok {
+		path = rest
+	}
+	if !filepath.IsAbs(path) {
+		return nil, fmt.Errorf("%q: not an absolute directory", path)
+	}
+	path = filepath.Clean(path)
+	if is, err := os.Stat(path); err == nil && !is.IsDir() {
+		return nil, fmt.Errorf("%s is no directory", path)
+	}
+	return &fileOrigin{
+		name: name, dir: path,
+		log: opts.Log.With("origin", name), metrics: opts.Metrics, connected: m.Connected,
+		changed: make(chan struct{}), files: make(map[string]*file),
+	}, nil
+}
+
+// upkeep follows the directory. There is one watch, whatever the number of keys.
+func (o *fileOrigin) upkeep(ctx context.Context) error {
+	w := &watch{dir: o.dir}
+	defer w.close()
+	defer o.connected.Set(0)
+	for {
+		// Watched first and read then, no change falls between. What cannot be
+		// watched is read all the same, now and then.
+		watching := w.renew()
+		settled, err := o.scan()
+		if err == nil {
+			o.connected.Set(1)
+			err = watching
+		} else {
+			o.connected.Set(0)
+			w.of = nil
+		}
+		o.report(&o.reported, o.dir, err, "directory of an origin not readable, what was read stays")
+		var again time.Duration
+		switch {
+		case err != nil:
+			again = retryEvery
+		case !settled:
+			again = quietFor
+		}
+		if !w.wait(ctx, again) {
+			return nil
+		}
+	}
+}
+
+// report logs a fault when it comes and when it goes, and not at each scan.
+func (o *fileOrigin) report(last *string, path string, err error, text string) {
+	switch {
+	case err == nil && *last != "":
+		o.log.Info("mended", "file", path)
+		*last = ""
+	case err != nil && *last != err.Error():
+		*last = err.Error()
+		o.metrics.Reject(faultOf(err))
+		o.log.Warn(text, "file", path, "error", err)
+	}
+}
+
+// refused logs a file's fault with its line, if the decoder gave one.
+func (o *fileOrigin) refused(f *file, path string, err error) {
+	var p *placed
+	if errors.As(err, &p) && p.line > 0 {
+		path = fmt.Sprintf("%s:%d", path, p.line)
+	}
+	if err != nil && f.reported != err.Error() {
+		for _, s := range f.good {
+			o.metrics.Type(s.url).Updates[telemetry.Rejected].Inc()
+		}
+	}
+	o.report(&f.reported, path, err, "file of an origin refused, its last valid content stays")
+}
+
+// scan reads all files and publishes what they say. It reports false if a file
+// was being written meanwhile.
+func (o *fileOrigin) scan() (settled bool, err error) {
+	entries, err := os.ReadDir(o.dir)
+	if err != nil {
+		o.mu.Lock()
+		never := o.now == nil || o.now.failed != nil
+		o.mu.Unlock()
+		if never {
+			o.publish(&contents{failed: err})
+		}
+		return true, err
+	}
+	there := make(map[string]bool, len(entries))
+	faults := make(map[string]error)
+	var writing []string
+	for _, e := range entries {
+		name := e.Name()
+		if !served(name) || e.IsDir() {
+			continue
+		}
+		there[name] = true
+		f := o.files[name]
+		if f == nil {
+			f = new(file)
+			o.files[name] = f
+		}
+		err := o.readFile(name, f)
+		switch {
+		case errors.Is(err, errWriting):
+			writing = append(writing, name)
+		case err != nil:
+			faults[name] = err
+		}
+	}
+	maps.DeleteFunc(o.files, func(name string, _ *file) bool { return !there[name] })
+	o.settleNames(faults)
+	for name, f := range o.files {
+		if !slices.Contains(writing, name) {
+			o.refused(f, filepath.Join(o.dir, name), faults[name])
+		}
+	}
+	o.publish(o.merge())
+	return len(writing) == 0, nil
+}
+
+// maxFile is the largest file that is read; no response is larger (P59).
+const maxFile = maxResponse
+
+// errWriting: the file was written to while it was read.
+var errWriting = errors.New("is being written")
+
+// readFile reads a file. Valid content that is new becomes f.next; a fault is
+// returned at each scan until the content is another.
+func (o *fileOrigin) readFile(name string, f *file) error {
+	path := filepath.Join(o.dir, name)
+	before, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return err
+	case !before.Mode().IsRegular():
+		return errors.New("no regular file")
+	case before.Size() > maxFile:
+		return fmt.Errorf("larger than %d bytes", maxFile)
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	after, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if !os.SameFile(before, after) || before.Size() != after.Size() || !before.ModTime().Equal(after.ModTime()) {
+		return errWriting
+	}
+	sum := sha256.Sum256(raw)
+	if !f.read || f.sum != sum {
+		f.read, f.sum = true, sum
+		f.next, f.fault = parseFile(filepath.Ext(name), raw, o.held)
+	}
+	return f.fault
+}
+
+// held is the resource that is served under a name, for sharing its memory.
+func (o *fileOrigin) held(typ xds.TypeURL, name string) *xds.Resource {
+	c, _ := o.load()
+	if c == nil {
+		return nil
+	}
+	return c.of(typ).resources[name]
+}
+
+// settleNames makes files' new contents valid where no name is said twice, all
+// new contents taken together: a resource may move from one file to another.
+// Where a name is said twice, the file whose content is new keeps what it had,
+// of two the later by name; no resource is ever said by two good contents.
+func (o *fileOrigin) settleNames(faults map[string]error) {
+	type id struct {
+		url  xds.TypeURL
+		name string
+	}
+	names := slices.Sorted(maps.Keys(o.files))
+	back := make(map[string]bool) // those that keep what they had
+	content := func(name string) []*section {
+		if f := o.files[name]; f.next == nil || back[name] {
+			return f.good
+		}
+		return o.files[name].next
+	}
+	clash := func() bool {
+		said := make(map[id]string)
+		for _, name := range names {
+			for _, s := range content(name) {
+				for _, r := range s.resources {
+					other, twice := said[id{s.url, r.Name}]
+					if !twice {
+						said[id{s.url, r.Name}] = name
+						continue
+					}
+					loser, winner := name, other
+					if o.files[name].next == nil || back[name] {
+						loser, winner = other, name
+					}
+					back[loser] = true
+					faults[loser] = fmt.Errorf("%w: %q, also in %s", xds.ErrTwice, r.Name, winner)
+					return true
+				}
+			}
+		}
+		return false
+	}
+	for clash() { // each turn takes one file back, and good contents do not clash
+	}
+	for _, name := range names {
+		if f := o.files[name]; f.next != nil && !back[name] {
+			f.good, f.next = f.next, nil
+		}
+	}
+}
+
+// merge returns what all good contents say together. The origin's version of a
+// type is that of the one file that gives the type.
+func (o *fileOrigin) merge() *contents {
+	c := &contents{types: make(map[xds.TypeURL]*fileType)}
+	sections := make(map[xds.TypeURL]int)
+	for _, f := range o.files {
+		for _, s := range f.good {
+			t := c.types[s.url]
+			if t == nil {
+				t = &fileType{version: s.version, resources: make(map[string]*xds.Resource)}
+				c.types[s.url] = t
+			}
+			if sections[s.url]++; sections[s.url] > 1 {
+				t.version = ""
+			}
+			for _, r := range s.resources {
+				t.resources[r.Name] = r
+			}
+		}
+	}
+	return c
+}
+
+// publish makes c what is served, unless it says what is served already. What
+// it says of a type that did not change keeps its pointer.
+func (o *fileOrigin) publish(c *contents) {
+	was, _ := o.load()
+	if was != nil {
+		same := (was.failed == nil) == (c.failed == nil) && len(was.types) == len(c.types)
+		for url, t := range c.types {
+			old := was.types[url]
+			if old != nil && old.version == t.version && maps.Equal(old.resources, t.resources) {
+				c.types[url] = old
+			} else {
+				same = false
+			}
+		}
+		if same {
+			return
+		}
+	}
+	if c.failed == nil {
+		o.metrics.ConfigReceived(time.Now())
+	}
+	o.mu.Lock()
+	o.now = c
+	wake := o.changed
+	o.changed = make(chan struct{})
+	o.mu.Unlock()
+	close(wake)
+}
+
+// load returns what is served, nil before the directory was looked at, and what
+// is closed when that changes.
+func (o *fileOrigin) load() (*contents, <-chan struct{}) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.now, o.changed
+}
+
+func (o *fileOrigin) connections() int { return o.connected.Value() }
+
+func (o *fileOrigin) attach(s *Stream) session { return &fileSession{origin: o, stream: s} }

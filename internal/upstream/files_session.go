@@ -1,0 +1,199 @@
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// fileSession serves one key from a directory. It needs no goroutine of its
+// own: what the files say is there at once, and complete.
+type fileSession struct {
+	origin *fileOrigin
+	stream *Stream
+}
+
+func (s *fileSession) close() {}
+
+// rest waits for d, or until the directory can be read.
+func (s *fileSession) rest(ctx context.Context, d time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	for {
+		now, changed := s.origin.load()
+		if now != nil && now.failed == nil {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *fileSession) serve(ctx context.Context) error {
+	now, changed := s.origin.load()
+	for now == nil {
+		select {
+		case <-changed:
+			now, changed = s.origin.load()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	if now.failed != nil {
+		return fmt.Errorf("read directory: %w", now.failed)
+	}
+	s.stream.opened()
+	told := make(map[xds.TypeURL]*told)
+	interest, lapsed := s.stream.take()
+	for {
+		if err := s.tell(ctx, told, now, interest, lapsed); err != nil {
+			return err
+		}
+		lapsed = nil
+		s.stream.answered()
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-changed:
+		case <-s.stream.changed():
+			sleep(ctx, mergeFor)
+			if interest, lapsed = s.stream.take(); !wantsAny(interest) {
+				return errReopen // there is no stream where nothing is wanted
+			}
+		}
+		now, changed = s.origin.load()
+	}
+}
+
+func wantsAny(i *xds.Interest) bool {
+	return i != nil && slices.ContainsFunc(i.Types, func(t xds.TypeInterest) bool { return !empty(t) })
+}
+
+// tell hands over what the group does not know yet, in the order in which one
+// type refers to the other (P35).
+func (s *fileSession) tell(ctx context.Context, of map[xds.TypeURL]*told, now *contents, interest *xds.Interest, lapsed lapses) error {
+	var types []xds.TypeInterest
+	if interest != nil {
+		types = slices.Clone(interest.Types)
+	}
+	slices.SortStableFunc(types, func(a, b xds.TypeInterest) int {
+		return int(xds.TypeOf(a.Type).Order) - int(xds.TypeOf(b.Type).Order)
+	})
+	maps.DeleteFunc(of, func(typ xds.TypeURL, _ *told) bool { return empty(interest.Of(typ)) })
+	for _, t := range types {
+		if empty(t) {
+			continue
+		}
+		if of[t.Type] == nil {
+			of[t.Type] = &told{at: nothing}
+		}
+		for _, u := range of[t.Type].updates(t, lapsed[t.Type], now.of(t.Type), s.stream.held(t.Type), time.Now()) {
+			changed, err := s.stream.apply(ctx, u)
+			if err != nil {
+				return err
+			}
+			result := telemetry.Unchanged
+			if changed {
+				result = telemetry.Applied
+			}
+			s.stream.counters(u.Type).Updates[result].Inc()
+		}
+	}
+	return nil
+}
+
+// told is what a group was told of a type on this attempt.
+type told struct {
+	wildcard bool
+	names    *xds.NameSet
+	at       *fileType
+}
+
+// updates returns what brings a group that was told t to what the files say
+// now, and remembers it as told: at most one for the wildcard and one for names,
+// since a directory can answer both. A name without a resource is absent, for
+// the origin has said all it has to say (P25). lapsed is what the group has
+// forgotten since, held what it holds, maybe from another origin.
+func (t *told) updates(want xds.TypeInterest, lapsed *lapse, now *fileType, held *xds.Snapshot, at time.Time) []xds.Update {
+	if lapsed == nil {
+		lapsed = new(lapse)
+	}
+	changed := differences(t.at, now)
+	renamed := t.at.version != now.version
+	var out []xds.Update
+	if want.Wildcard {
+		first := !t.wildcard || lapsed.wildcard
+		if first {
+			changed = make(map[string]struct{}, len(now.resources))
+			for name := range now.resources {
+				changed[name] = struct{}{}
+			}
+			held.Covered(&xds.Subscription{Wildcard: true}, func(r *xds.Resource) bool {
+				changed[r.Name] = struct{}{}
+				return true
+			})
+		}
+		if first || renamed || len(changed) > 0 {
+			out = append(out, update(want.Type, true, changed, now, at))
+		}
+		changed = differences(t.at, now)
+	}
+	if want.Names.Len() > 0 {
+		maps.DeleteFunc(changed, func(name string, _ struct{}) bool { return !want.Names.Has(name) })
+		for name, added := range t.names.Diff(want.Names) {
+			if added {
+				changed[name] = struct{}{}
+			}
+		}
+		for name := range lapsed.names {
+			if want.Names.Has(name) {
+				changed[name] = struct{}{}
+			}
+		}
+		if len(changed) > 0 || renamed && !want.Wildcard {
+			out = append(out, update(want.Type, false, changed, now, at))
+		}
+	}
+	t.wildcard, t.names, t.at = want.Wildcard, want.Names, now
+	return out
+}
+
+// differences are the names of which b says something else than a.
+func differences(a, b *fileType) map[string]struct{} {
+	out := make(map[string]struct{})
+	if a == b {
+		return out
+	}
+	for name, r := range a.resources {
+		if b.resources[name] != r {
+			out[name] = struct{}{}
+		}
+	}
+	for name := range b.resources {
+		if a.resources[name] == nil {
+			out[name] = struct{}{}
+		}
+	}
+	return out
+}
+
+// update says of names what now says of them.
+func update(typ xds.TypeURL, wildcard bool, names map[string]struct{}, now *fileType, at time.Time) xds.Update {
+	u := xds.Update{Type: typ, Version: now.version, Wildcard: wildcard, Received: at}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if r := now.resources[name]; r != nil {
+			u.Changed = append(u.Changed, r)
+		} else {
+			u.Removed = append(u.Removed, name)
+		}
+	}
+	return u
+}
