@@ -50,10 +50,12 @@ type decoder struct {
 	camel    bool            // take lowerCamel names too
 	depth    int             // of the node under way; aliases can make it infinite
 	nodes    int             // so far
+	over     bool            // and that was too much
 	lines    []int           // offset of each line
 	reserved map[string]bool // keys without indices: "upstream.origins[].variant"
 	places   *Places
 	faults   Faults
+	fields   map[reflect.Type]map[string]int // by type, as far as met
 	// leaf, if set, is called for each value that is no struct, at the top or
 	// in structs only.
 	leaf func(key string, v reflect.Value)
@@ -112,10 +114,12 @@ var (
 func (d *decoder) value(n *yaml.Node, v reflect.Value, key string, top bool) {
 	d.depth++
 	defer func() { d.depth-- }()
-	if d.nodes++; d.depth > maxDepth || d.nodes >= maxNodes {
-		if d.depth > maxDepth || d.nodes == maxNodes {
+	if d.nodes++; d.depth > maxDepth || d.nodes > maxNodes {
+		if !d.over {
 			d.fault(n, key, "nested too deeply, or too much altogether")
+			d.over = true
 		}
+		d.nodes = maxNodes // nothing more is decoded
 		return
 	}
 	at := n
@@ -163,12 +167,7 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, key string, top bool) {
 		d.fault(n, key, "wants keys and values, got %s", kindOf(n))
 		return
 	}
-	fields := map[string]int{}
-	for i := range v.NumField() {
-		if name := v.Type().Field(i).Tag.Get("yaml"); name != "" && name != "-" {
-			fields[name] = i
-		}
-	}
+	fields := d.fieldsOf(v.Type())
 	seen := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k, val := n.Content[i], n.Content[i+1]
@@ -201,6 +200,24 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, key string, top bool) {
 		}
 		d.value(val, v.Field(f), sub, top)
 	}
+}
+
+// fieldsOf returns the fields of a struct by their names in YAML.
+func (d *decoder) fieldsOf(t reflect.Type) map[string]int {
+	if fields, ok := d.fields[t]; ok {
+		return fields
+	}
+	fields := map[string]int{}
+	for i := range t.NumField() {
+		if name := t.Field(i).Tag.Get("yaml"); name != "" && name != "-" {
+			fields[name] = i
+		}
+	}
+	if d.fields == nil {
+		d.fields = map[reflect.Type]map[string]int{}
+	}
+	d.fields[t] = fields
+	return fields
 }
 
 func (d *decoder) sequence(n *yaml.Node, v reflect.Value, key string) {

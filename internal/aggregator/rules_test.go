@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -267,10 +268,34 @@ func TestKeysAreBounded(t *testing.T) {
 	}
 }
 
+// The memory holds the keys of nodes that are gone, and not the nodes.
+func TestRememberingHoldsNoNode(t *testing.T) {
+	r := compile(t, "  rules: [{key: node.id}]\n")
+	var own xds.NodeTable
+	for i := range 50 {
+		n, err := own.Intern(fmt.Appendf(nil, "\x0a\x02%02d", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := key(r, n, ""); got != fmt.Sprintf("%02d", i) {
+			t.Fatal(got)
+		}
+	}
+	for range 100 {
+		if own.Len() == 0 {
+			return
+		}
+		runtime.GC()
+		runtime.Gosched() // the table forgets a node in a cleanup after it
+	}
+	t.Errorf("%d nodes are held", own.Len())
+}
+
 // A key is computed once for what it is computed from.
 func TestKeysAreRemembered(t *testing.T) {
 	peers := []expr.Peer{{Address: "a"}, {Address: "b"}, {URISANs: []string{"a"}}, {DNSSANs: []string{"a"}}, {Subject: "a"}}
-	nodes := []string{edge, `{"id": "n", "cluster": "c", "metadata": {"tenant": "t"}}`}
+	// Held: the memory does not keep nodes alive, and a new one is another.
+	nodes := []*xds.Node{node(t, edge), node(t, `{"id": "n", "cluster": "c", "metadata": {"tenant": "t"}}`)}
 	types := []xds.TypeURL{xds.ClusterType, xds.EndpointType, "type.googleapis.com/x"}
 	for _, c := range []struct {
 		name, rules      string
@@ -289,7 +314,7 @@ func TestKeysAreRemembered(t *testing.T) {
 			for _, n := range nodes {
 				for _, typ := range types {
 					for _, p := range peers {
-						if _, err := r.Key(node(t, n), p, typ); err != nil {
+						if _, err := r.Key(n, p, typ); err != nil {
 							t.Fatal(err)
 						}
 					}
