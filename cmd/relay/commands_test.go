@@ -79,7 +79,6 @@ func TestValidate(t *testing.T) {
 		"exprs.yaml": `upstream:
   origins: [{address: "a:1"}]
   node: 'Node{id: 5}'
-downstream: {identity: node.idd == "x"}
 aggregation:
   rules:
     - {match: node.cluster, key: node.id}
@@ -89,6 +88,7 @@ aggregation:
 		"warn.yaml":    origins + "aggregation: {file: rules.yaml}\n",
 		"rules.yaml":   "fragments:\n- rules:\n  - {match: {any_match: true}, result: {string_fragment: a}}\n  - {match: {any_match: true}, result: {string_fragment: b}}\n",
 		"default.yaml": "",
+		"who.yaml":     origins + "downstream: {identity: node.idd == \"x\"}\n",
 	})
 	for _, c := range []struct {
 		file string
@@ -100,9 +100,8 @@ aggregation:
 		{"values.yaml", 1, "DIR/values.yaml:3: upstream.variant: wants delta or sotw, got \"both\" (column 12)\n"},
 		{"default.yaml", 1, "DIR/default.yaml:1: upstream.origins: has to name at least one origin, as in [{address: \"127.0.0.1:18000\"}] (column 1)\n"},
 		{"exprs.yaml", 1, `DIR/exprs.yaml:3: upstream.node: expected type of field 'id' is 'string' but provided type is 'int' (column 17)
-DIR/exprs.yaml:4: downstream.identity: undefined field 'idd' (column 28)
-DIR/exprs.yaml:7: aggregation.rules[0].match: wants bool, the expression gives string (column 15)
-DIR/exprs.yaml:8: aggregation.rules[1].key[0]: undeclared reference to 'nope' (in container 'envoy.config.core.v3') (column 12)
+DIR/exprs.yaml:6: aggregation.rules[0].match: wants bool, the expression gives string (column 15)
+DIR/exprs.yaml:7: aggregation.rules[1].key[0]: undeclared reference to 'nope' (in container 'envoy.config.core.v3') (column 12)
 `},
 		{"files.yaml", 1, `DIR/files.yaml:1: upstream.origins[0].address: open DIR/none: no such file or directory (column 32)
 DIR/files.yaml:3: aggregation.file: open DIR/none.yaml: no such file or directory (column 9)
@@ -114,6 +113,10 @@ DIR/files.yaml:4: admin.token_file: open DIR/none: no such file or directory (co
 		if want := strings.ReplaceAll(c.want, "DIR", dir); code != c.code || out != want || errs != "" {
 			t.Errorf("%s: %d\n%s%s, want\n%s", c.file, code, out, errs, want)
 		}
+	}
+	if code, out, _ := relay("validate", "--config", filepath.Join(dir, "who.yaml")); code != 1 ||
+		!strings.Contains(out, "who.yaml:2: downstream.identity: undefined field 'idd' (column 28)\n") {
+		t.Errorf("%d %s", code, out)
 	}
 	if code, out, errs := relay("validate", "--config", filepath.Join(dir, "absent.yaml")); code != 1 || out != "" || !strings.HasPrefix(errs, "relay: configuration: open ") {
 		t.Errorf("%d %s %s", code, out, errs)
