@@ -111,9 +111,8 @@ func newOrigin(o OriginOptions, opts *Options, m *telemetry.Origin) (origin, err
 	if o.Address == "" {
 		return nil, errors.New("no address")
 	}
-	if strings.HasPrefix(o.Address, "file:") {
-		// files.go: return newFileOrigin(o, opts, m)
-		return nil, errors.New("origins of files are not there yet")
+	if dir, ok := strings.CutPrefix(o.Address, "file:"); ok {
+		return newFileOrigin(o.Name, dir, opts, m)
 	}
 	return newGRPCOrigin(o, opts, m)
 }
