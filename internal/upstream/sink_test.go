@@ -19,6 +19,7 @@ type testSink struct {
 	updates  []xds.Update
 	statuses []Status
 	fail     error
+	gate     chan struct{} // updates wait until it is closed; nil: they don't
 	changed  chan struct{} // closed and replaced at every change
 }
 
@@ -41,7 +42,14 @@ func (s *testSink) Held(typ xds.TypeURL) *xds.Snapshot {
 	return s.held[typ]
 }
 
-func (s *testSink) Update(_ context.Context, u xds.Update) error {
+func (s *testSink) Update(ctx context.Context, u xds.Update) error {
+	if s.gate != nil {
+		select {
+		case <-s.gate:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fail != nil {

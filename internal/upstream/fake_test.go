@@ -1,0 +1,252 @@
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/stats"
+
+	"xdsrelay/internal/xds"
+)
+
+// bytesCodec lets an origin of the tests send anything at all.
+type bytesCodec struct{}
+
+func (bytesCodec) Name() string { return "proto" }
+
+func (bytesCodec) Marshal(v any) (mem.BufferSlice, error) {
+	return mem.BufferSlice{mem.SliceBuffer(v.([]byte))}, nil
+}
+
+func (bytesCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	*v.(*[]byte) = data.Materialize()
+	return nil
+}
+
+// fakeOrigin is a real server whose every word the test says.
+type fakeOrigin struct {
+	t       *testing.T
+	address string
+	streams chan *fakeStream
+	server  *grpc.Server
+	peers   peers
+}
+
+// fakeStream is one stream at a fakeOrigin.
+type fakeStream struct {
+	grpc.ServerStream
+	t    *testing.T
+	v    xds.Variant
+	in   chan string // requests as people write them
+	done chan error
+	n    int
+}
+
+func startFake(t *testing.T, opts ...grpc.ServerOption) *fakeOrigin {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serveFake(t, lis, opts...)
+}
+
+func serveFake(t *testing.T, lis net.Listener, opts ...grpc.ServerOption) *fakeOrigin {
+	f := &fakeOrigin{t: t, address: lis.Addr().String(), streams: make(chan *fakeStream, 1000)}
+	opts = append(opts, grpc.ForceServerCodecV2(bytesCodec{}), grpc.UnknownServiceHandler(f.handle), grpc.StatsHandler(&f.peers))
+	f.server = grpc.NewServer(opts...)
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = f.server.Serve(lis) })
+	t.Cleanup(func() {
+		f.server.Stop()
+		wg.Wait()
+	})
+	return f
+}
+
+func (f *fakeOrigin) handle(_ any, ss grpc.ServerStream) error {
+	method, _ := grpc.MethodFromServerStream(ss)
+	s := &fakeStream{ServerStream: ss, t: f.t, in: make(chan string, 1000), done: make(chan error, 1)}
+	if method == methods[xds.Delta] {
+		s.v = xds.Delta
+	} else if method != methods[xds.SotW] {
+		return fmt.Errorf("method %s", method)
+	}
+	f.streams <- s
+	go func() { // ends with the stream, which ends with this handler
+		for {
+			var msg []byte
+			if ss.RecvMsg(&msg) != nil {
+				return
+			}
+			select {
+			case s.in <- show(f.t, s.v, msg):
+			case <-ss.Context().Done():
+				return
+			}
+		}
+	}()
+	select {
+	case err := <-s.done:
+		return err
+	case <-ss.Context().Done():
+		return ss.Context().Err()
+	}
+}
+
+const patience = 20 * time.Second
+
+// next is the next stream that is opened.
+func (f *fakeOrigin) next() *fakeStream {
+	f.t.Helper()
+	select {
+	case s := <-f.streams:
+		return s
+	case <-time.After(patience):
+		f.t.Fatal("no stream is opened")
+		return nil
+	}
+}
+
+func (s *fakeStream) request() string {
+	s.t.Helper()
+	select {
+	case r := <-s.in:
+		return r
+	case <-time.After(patience):
+		s.t.Fatal("no request")
+		return ""
+	}
+}
+
+// got checks the next request, but for the node.
+func (s *fakeStream) got(want string) {
+	s.t.Helper()
+	if r := strings.TrimSuffix(s.request(), " node"); r != want {
+		s.t.Fatalf("request %q, want %q", r, want)
+	}
+}
+
+// send sends a response, with nonces 1, 2, 3.
+func (s *fakeStream) send(p resp) {
+	s.t.Helper()
+	s.n++
+	s.raw(p.encode(s.t, s.v, fmt.Sprint(s.n)))
+}
+
+func (s *fakeStream) raw(msg []byte) {
+	s.t.Helper()
+	if err := s.SendMsg(msg); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// peers counts connections.
+type peers struct {
+	mu         sync.Mutex
+	now, total int
+}
+
+func (*peers) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (*peers) HandleRPC(context.Context, stats.RPCStats)                         {}
+func (*peers) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (p *peers) HandleConn(_ context.Context, s stats.ConnStats) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch s.(type) {
+	case *stats.ConnBegin:
+		p.now++
+		p.total++
+	case *stats.ConnEnd:
+		p.now--
+	}
+}
+
+func (p *peers) counts() (now, total int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.now, p.total
+}
+
+// relay is a Client that runs, with its streams.
+type relay struct {
+	t      *testing.T
+	client *Client
+	ctx    context.Context
+	wg     sync.WaitGroup
+}
+
+var quick = Backoff{Base: 10 * time.Millisecond, Max: 50 * time.Millisecond}
+
+// startRelay runs a client of the origins.
+func startRelay(t *testing.T, o Options, addresses ...string) *relay {
+	t.Helper()
+	for _, a := range addresses {
+		o.Origins = append(o.Origins, OriginOptions{Address: a})
+	}
+	if o.Backoff == (Backoff{}) {
+		o.Backoff = quick
+	}
+	o.Log = slog.New(slog.DiscardHandler)
+	c, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &relay{t: t, client: c, ctx: ctx}
+	r.wg.Go(func() {
+		if err := c.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		r.wg.Wait()
+	})
+	return r
+}
+
+// stream runs a stream that wants these.
+func (r *relay) stream(types ...xds.TypeInterest) (*Stream, *testSink) {
+	sink := newTestSink()
+	return r.run(sink, types...), sink
+}
+
+// run runs a stream with this sink.
+func (r *relay) run(sink *testSink, types ...xds.TypeInterest) *Stream {
+	s := r.client.NewStream("key", nil, sink)
+	s.SetInterest(sink.want(types...))
+	r.wg.Go(func() {
+		if err := s.Run(r.ctx); err != nil {
+			r.t.Error(err)
+		}
+	})
+	return s
+}
+
+// eachVariant runs a test in both.
+func eachVariant(t *testing.T, test func(t *testing.T, v xds.Variant)) {
+	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
+		t.Run(v.String(), func(t *testing.T) { test(t, v) })
+	}
+}
+
+// ask is a request of either variant that only asks for names.
+func ask(v xds.Variant, label string, names ...string) string {
+	if v == xds.Delta {
+		return fmt.Sprint(label, " +", names)
+	}
+	if slices.Equal(names, []string{"*"}) {
+		names = nil
+	}
+	return fmt.Sprint(label, " ", names)
+}

@@ -1,0 +1,394 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
+	"google.golang.org/grpc/status"
+
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+func TestP18_MisbehavedResponsesOnTheWire(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		f := startFake(t)
+		r := startRelay(t, Options{Variant: v}, f.address)
+		_, sink := r.stream(named(rds, "a"))
+		s := f.next()
+		s.got(ask(v, "RDS", "a"))
+		for _, bad := range [][]res{clusters("a", "a"), {{name: "a", any: clusters("a")[0].body(t, cds)}}} {
+			s.send(resp{typ: rds, res: bad})
+			if got := s.request(); !strings.Contains(got, "NACK") {
+				t.Fatalf("request %q", got)
+			}
+		}
+		s.send(resp{typ: cds, res: clusters("x")}) // never requested: neither ACK nor NACK
+		s.send(resp{typ: rds, version: "1", res: clusters("a")})
+		if got := s.request(); strings.Contains(got, "NACK") || !strings.Contains(got, "nonce 4") {
+			t.Fatalf("request %q", got)
+		}
+		sink.untilNames(t, rds, "a")
+
+		s.raw([]byte("garbage")) // cannot be attributed: the stream ends, nothing is lost
+		s2 := f.next()
+		s2.request()
+		sink.until(t, "connection", func() bool { return sink.lastStatus().Connected })
+		sink.untilNames(t, rds, "a")
+	})
+}
+
+func TestP54_AStreamThatEndsBeforeAnyResponseFailed(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		f := startFake(t)
+		r := startRelay(t, Options{Variant: v}, f.address)
+		_, sink := r.stream(named(rds, "a"))
+		for _, err := range []error{nil, status.Error(codes.Unavailable, "no"), nil} { // OK counts as well
+			s := f.next()
+			s.request()
+			s.done <- err
+		}
+		sink.until(t, "three failures", func() bool { return sink.lastStatus().Attempts == 3 })
+		s := f.next()
+		s.request()
+		s.send(resp{typ: rds, version: "1", res: clusters("a")})
+		s.request()
+		s.done <- nil
+		sink.until(t, "an end without failure", func() bool {
+			st := sink.lastStatus()
+			for _, st := range sink.statuses {
+				if st.Err != nil && !st.Failed && st.Attempts == 0 && !st.Connected {
+					return true
+				}
+			}
+			return st.Err != nil && !st.Failed
+		})
+		start := time.Now()
+		f.next().request()
+		if d := time.Since(start); d > reopenWithin+500*time.Millisecond {
+			t.Errorf("opened again after %v", d)
+		}
+		o := r.client.Origins()[0]
+		if o.Reconnects != 4 || o.LastError == nil || o.Streams != 1 || o.Connections != 1 {
+			t.Errorf("status %+v", o)
+		}
+	})
+}
+
+func TestP53_UnreachableIsFailedAtOnce(t *testing.T) {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := lis.Addr().String()
+	if err := lis.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r := startRelay(t, Options{}, address)
+	_, sink := r.stream(named(rds, "a"))
+	sink.until(t, "failure", func() bool { st := sink.lastStatus(); return st.Failed && st.Err != nil && !st.Connected })
+
+	// Once it is there, nobody waits for a backoff that has grown.
+	if lis, err = net.Listen("tcp", address); err != nil {
+		t.Fatal(err)
+	}
+	f := serveFake(t, lis)
+	f.next().request()
+	sink.until(t, "connection", func() bool { return sink.lastStatus().Connected })
+}
+
+func TestP52_NewNamesGoWithin20msMerged(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		f := startFake(t)
+		r := startRelay(t, Options{Variant: v}, f.address)
+		stream, sink := r.stream(named(rds, "a"))
+		s := f.next()
+		s.got(ask(v, "RDS", "a"))
+		best := time.Hour // a busy machine may be late, but not always
+		names := []string{"a"}
+		for i := range 20 {
+			start := time.Now()
+			for j := range 50 {
+				names = append(names, fmt.Sprintf("%02d-%02d", i, j))
+				stream.SetInterest(sink.want(named(rds, names...)))
+			}
+			last := names[len(names)-1]
+			requests := 1
+			for !strings.Contains(s.request(), last) {
+				requests++
+			}
+			best = min(best, time.Since(start))
+			if requests > 25 {
+				t.Errorf("%d requests for 50 changes at once", requests)
+			}
+		}
+		if best > 20*time.Millisecond {
+			t.Errorf("new names go after %v", best)
+		}
+	})
+}
+
+func TestP57_AnOriginThatNeverAnswers(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		f := startFake(t)
+		m, err := telemetry.New(telemetry.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := startRelay(t, Options{Variant: v, AbsentAfter: 50 * time.Millisecond, Metrics: m}, f.address)
+		_, sink := r.stream(named(rds, "a", "b"))
+		s := f.next()
+		s.request()
+		s.send(resp{typ: rds, version: "1", res: clusters("a")})
+		sink.until(t, "absence of b", func() bool {
+			return sink.presence(rds, "b") == xds.Absent && sink.presence(rds, "a") == xds.Present
+		})
+		sink.until(t, "connection", func() bool { return sink.lastStatus().Connected }) // silence ends nothing
+	})
+}
+
+func TestP64_NamesToWildcardTakesANewStream(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		f := startFake(t)
+		r := startRelay(t, Options{Variant: v, Backoff: Backoff{Base: time.Hour, Max: time.Hour}}, f.address)
+		stream, sink := r.stream(named(cds, "a"))
+		f.next().got(ask(v, "CDS", "a"))
+		stream.SetInterest(sink.want(all(cds)))
+		s := f.next() // at once, not after a backoff, and it is no failure
+		s.got(ask(v, "CDS", "*"))
+		s.send(resp{typ: cds})
+		sink.until(t, "answer", func() bool { return sink.held[cds] != nil && sink.held[cds].Answered })
+		sink.mu.Lock()
+		for _, st := range sink.statuses {
+			if st.Failed {
+				t.Errorf("status %+v", st)
+			}
+		}
+		sink.mu.Unlock()
+
+		stream.SetInterest(sink.want()) // nothing is wanted: the stream goes, and none is opened
+		sink.until(t, "rest", func() bool { return !sink.lastStatus().Connected })
+		stream.SetInterest(sink.want(all(cds)))
+		f.next().got(ask(v, "CDS", "*"))
+	})
+}
+
+func TestP56_TheNextOriginAfterTwoFailures(t *testing.T) {
+	bad, good := startFake(t), startFake(t)
+	r := startRelay(t, Options{Variant: xds.Delta}, bad.address, good.address)
+	_, sink := r.stream(named(rds, "a"))
+	for range 2 {
+		bad.next().done <- nil
+	}
+	s := good.next()
+	s.got("RDS +[a]")
+	s.send(resp{typ: rds, res: clusters("a")})
+	sink.until(t, "the second origin's word", func() bool {
+		return sink.held[rds] != nil && sink.held[rds].Origin == good.address
+	})
+	if len(bad.streams) > 0 {
+		t.Error("a third stream at the first origin")
+	}
+}
+
+func TestP59_ResponsesOverTheDefaultLimitAreReceived(t *testing.T) {
+	f := startFake(t)
+	r := startRelay(t, Options{}, f.address)
+	_, sink := r.stream(all(cds))
+	s := f.next()
+	s.request()
+	s.send(resp{typ: cds, res: []res{{name: "a", content: strings.Repeat("x", 10<<20)}}})
+	sink.untilNames(t, cds, "a")
+}
+
+// While a large update is applied, requests go on.
+func TestP52_ASlowGroupHoldsUpNoRequest(t *testing.T) {
+	f := startFake(t)
+	r := startRelay(t, Options{Variant: xds.Delta}, f.address)
+	sink := newTestSink()
+	sink.gate = make(chan struct{})
+	stream := r.run(sink, named(rds, "a"))
+	s := f.next()
+	s.request()
+	s.send(resp{typ: rds, res: clusters("a")})
+	for i, name := range []string{"b", "c", "d"} { // the update waits since one of them
+		stream.SetInterest(sink.want(named(rds, []string{"a", "b", "c", "d"}[:i+2]...)))
+		s.got("RDS +[" + name + "]")
+	}
+	close(sink.gate)
+	s.got("RDS nonce 1")
+}
+
+func TestAnErrorOfTheGroupEndsRun(t *testing.T) {
+	f := startFake(t)
+	r := startRelay(t, Options{}, f.address)
+	sink := newTestSink()
+	over := errors.New("group is over")
+	sink.fail = over
+	stream := r.client.NewStream("key", nil, sink)
+	stream.SetInterest(sink.want(named(rds, "a")))
+	ended := make(chan error, 1)
+	r.wg.Go(func() { ended <- stream.Run(r.ctx) })
+	s := f.next()
+	s.request()
+	s.send(resp{typ: rds, res: clusters("a")})
+	if err := <-ended; !errors.Is(err, over) {
+		t.Errorf("Run returned %v", err)
+	}
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	f := startFake(t)
+	r := startRelay(t, Options{}, f.address)
+	for _, types := range [][]xds.TypeInterest{nil, {named(rds, "a")}} {
+		ctx, cancel := context.WithCancel(r.ctx)
+		sink := newTestSink()
+		stream := r.client.NewStream("key", nil, sink)
+		stream.SetInterest(sink.want(types...))
+		ended := make(chan error, 1)
+		r.wg.Go(func() { ended <- stream.Run(ctx) })
+		if types != nil {
+			f.next().request()
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run returned %v", err)
+		}
+	}
+	if n := r.client.Origins()[0].Streams; n != 0 {
+		t.Errorf("%d streams left", n)
+	}
+}
+
+func TestConnectionsHoldSoManyStreamsEach(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		f := startFake(t, grpc.MaxConcurrentStreams(10))
+		r := startRelay(t, Options{Variant: v, StreamsPerConnection: 10}, f.address)
+		fifty(t, r, f)
+		if now, total := f.peers.counts(); now != 5 || total != 5 {
+			t.Errorf("%d connections, %d ever, want 5", now, total)
+		}
+	})
+}
+
+// An origin may allow fewer streams than was configured.
+func TestConnectionsAreFoundFull(t *testing.T) {
+	f := startFake(t, grpc.MaxConcurrentStreams(10))
+	r := startRelay(t, Options{StreamsPerConnection: 100}, f.address)
+	r.client.sites[0].origin.(*grpcOrigin).placeTimeout = 200 * time.Millisecond
+	fifty(t, r, f)
+}
+
+// fifty streams, all open at once, and all answered.
+func fifty(t *testing.T, r *relay, f *fakeOrigin) {
+	t.Helper()
+	sinks := make([]*testSink, 50)
+	for i := range sinks {
+		_, sinks[i] = r.stream(named(rds, "a"))
+	}
+	for range sinks {
+		s := f.next()
+		s.request()
+		s.send(resp{typ: rds, version: "1", res: clusters("a")})
+	}
+	for _, s := range sinks {
+		s.untilNames(t, rds, "a")
+	}
+	if o := r.client.Origins()[0]; o.Streams != 50 {
+		t.Errorf("status %+v", o)
+	}
+}
+
+func TestPoolClosesIdleSurplusConnections(t *testing.T) {
+	p := &pool{limit: 2, dial: func() (*grpc.ClientConn, error) {
+		return grpc.NewClient("127.0.0.1:1", grpc.WithTransportCredentials(insecure.NewCredentials()))
+	}}
+	defer p.close()
+	var leased []*conn
+	for range 6 {
+		c, err := p.lease()
+		if err != nil {
+			t.Fatal(err)
+		}
+		leased = append(leased, c)
+	}
+	if p.len() != 3 {
+		t.Fatalf("%d connections for 6 leases of 2", p.len())
+	}
+	for _, i := range []int{0, 1, 2} { // the first is empty, the second has room
+		p.release(leased[i])
+	}
+	if c, _ := p.lease(); c != leased[2] {
+		t.Error("a lease on an empty connection while another has room")
+	}
+	p.trim(time.Now())
+	if p.len() != 3 {
+		t.Error("closed at once")
+	}
+	p.trim(time.Now().Add(idleFor))
+	if p.len() != 2 {
+		t.Errorf("%d connections, want 2", p.len())
+	}
+	for _, i := range []int{2, 3, 4, 5} {
+		p.release(leased[i])
+	}
+	p.trim(time.Now().Add(idleFor))
+	if p.len() != 1 {
+		t.Errorf("%d connections, want the last one", p.len())
+	}
+	p.close()
+	if _, err := p.lease(); err == nil {
+		t.Error("a lease of a closed pool")
+	}
+}
+
+func TestBalance(t *testing.T) {
+	for balance, spread := range map[string]bool{"": true, "round_robin": true, "pick_first": false} {
+		t.Run(balance, func(t *testing.T) {
+			one, two := startFake(t), startFake(t)
+			m := manual.NewBuilderWithScheme("test" + strings.ReplaceAll(balance, "_", ""))
+			m.InitialState(resolver.State{Addresses: []resolver.Address{{Addr: one.address}, {Addr: two.address}}})
+			resolver.Register(m)
+			r := startRelay(t, Options{Origins: []OriginOptions{{Address: m.Scheme() + ":///x", Balance: balance}}})
+			var seen [2]int
+			for range 50 { // the first ones of round_robin go where the first connection is
+				r.stream(named(rds, "a"))
+				select {
+				case <-one.streams:
+					seen[0]++
+				case <-two.streams:
+					seen[1]++
+				case <-time.After(patience):
+					t.Fatal("no stream is opened")
+				}
+			}
+			if got := seen[0] > 0 && seen[1] > 0; got != spread {
+				t.Errorf("streams at the two addresses: %v", seen)
+			}
+		})
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	for name, o := range map[string]Options{
+		"no origin":    {},
+		"no address":   {Origins: []OriginOptions{{}}},
+		"same name":    {Origins: []OriginOptions{{Address: "a:1"}, {Address: "b:1", Name: "a:1"}}},
+		"balance":      {Origins: []OriginOptions{{Address: "a:1", Balance: "best"}}},
+		"certificates": {Origins: []OriginOptions{{Address: "a:1", TLS: TLSFiles{CAFile: "/nowhere"}}}},
+	} {
+		if _, err := New(o); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
