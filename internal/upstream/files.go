@@ -245,8 +245,9 @@ func (o *fileOrigin) held(typ xds.TypeURL, name string) *xds.Resource {
 
 // settleNames makes files' new contents valid where no name is said twice, all
 // new contents taken together: a resource may move from one file to another.
-// Where a name is said twice, the file whose content is new keeps what it had,
-// of two the later by name; no resource is ever said by two good contents.
+// Where a name is said twice, the file whose good content has it wins, else the
+// first by name; the other keeps all that it had. So no two good contents ever
+// say one name.
 func (o *fileOrigin) settleNames(faults map[string]error) {
 	type id struct {
 		url  xds.TypeURL
@@ -271,7 +272,7 @@ func (o *fileOrigin) settleNames(faults map[string]error) {
 						continue
 					}
 					loser, winner := name, other
-					if o.files[name].next == nil || back[name] {
+					if says(o.files[name].good, s.url, r.Name) {
 						loser, winner = other, name
 					}
 					back[loser] = true
@@ -282,13 +283,19 @@ func (o *fileOrigin) settleNames(faults map[string]error) {
 		}
 		return false
 	}
-	for clash() { // each turn takes one file back, and good contents do not clash
+	for clash() { // each turn takes one file's new content back; good ones do not clash
 	}
 	for _, name := range names {
 		if f := o.files[name]; f.next != nil && !back[name] {
 			f.good, f.next = f.next, nil
 		}
 	}
+}
+
+func says(sections []*section, url xds.TypeURL, name string) bool {
+	return slices.ContainsFunc(sections, func(s *section) bool {
+		return s.url == url && slices.ContainsFunc(s.resources, func(r *xds.Resource) bool { return r.Name == name })
+	})
 }
 
 // merge returns what all good contents say together. The origin's version of a

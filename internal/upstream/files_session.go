@@ -127,7 +127,7 @@ func (t *told) updates(want xds.TypeInterest, lapsed *lapse, now *fileType, held
 		lapsed = new(lapse)
 	}
 	changed := differences(t.at, now)
-	renamed := t.at.version != now.version
+	renamed := t.at.version != now.version && now.version != ""
 	var out []xds.Update
 	if want.Wildcard {
 		first := !t.wildcard || lapsed.wildcard

@@ -33,7 +33,7 @@ func at(line int, format string, args ...any) error {
 
 // A YAML file's aliases may not make more of it than this, in JSON.
 const (
-	maxYAMLBytes = 64 << 20
+	maxYAMLBytes = 16 << 20
 	maxYAMLDepth = 1000
 )
 
