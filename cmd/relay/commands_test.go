@@ -14,7 +14,7 @@ import (
 )
 
 // relay runs the program with args, in a process that is this one.
-func relay(args ...string) (code int, stdout, stderr string) {
+func runRelay(args ...string) (code int, stdout, stderr string) {
 	var out, err bytes.Buffer
 	code = run(args, &out, &err)
 	return code, out.String(), err.String()
@@ -47,7 +47,7 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 	}
 	root := newRootCmd()
 	walk(root)
-	if code, out, _ := relay("validate", "--help"); code != 0 || !strings.Contains(out, "relay validate --config relay.yaml") {
+	if code, out, _ := runRelay("validate", "--help"); code != 0 || !strings.Contains(out, "relay validate --config relay.yaml") {
 		t.Errorf("%d %s", code, out)
 	}
 }
@@ -63,7 +63,7 @@ func TestUnknownCommandsAndFlags(t *testing.T) {
 		{[]string{"version", "-o", "xml"}, `relay: --output: wants one of text, json, yaml, got "xml"`},
 		{[]string{"explain"}, `relay: required flag(s) "node" not set`},
 	} {
-		if code, out, err := relay(c.args...); code != 1 || out != "" || !strings.HasPrefix(err, c.want) {
+		if code, out, err := runRelay(c.args...); code != 1 || out != "" || !strings.HasPrefix(err, c.want) {
 			t.Errorf("%v: %d, %s, %s", c.args, code, out, err)
 		}
 	}
@@ -109,16 +109,16 @@ DIR/files.yaml:4: admin.token_file: open DIR/none: no such file or directory (co
 `},
 		{"warn.yaml", 0, "DIR/rules.yaml:4: fragments[0]: warning: rules[0] and rules[1] can both match a node; all that match add to the key, as in xds-relay (column 5)\nDIR/warn.yaml is valid\n"},
 	} {
-		code, out, errs := relay("validate", "--config", filepath.Join(dir, c.file))
+		code, out, errs := runRelay("validate", "--config", filepath.Join(dir, c.file))
 		if want := strings.ReplaceAll(c.want, "DIR", dir); code != c.code || out != want || errs != "" {
 			t.Errorf("%s: %d\n%s%s, want\n%s", c.file, code, out, errs, want)
 		}
 	}
-	if code, out, _ := relay("validate", "--config", filepath.Join(dir, "who.yaml")); code != 1 ||
+	if code, out, _ := runRelay("validate", "--config", filepath.Join(dir, "who.yaml")); code != 1 ||
 		!strings.Contains(out, "who.yaml:2: downstream.identity: undefined field 'idd' (column 28)\n") {
 		t.Errorf("%d %s", code, out)
 	}
-	if code, out, errs := relay("validate", "--config", filepath.Join(dir, "absent.yaml")); code != 1 || out != "" || !strings.HasPrefix(errs, "relay: configuration: open ") {
+	if code, out, errs := runRelay("validate", "--config", filepath.Join(dir, "absent.yaml")); code != 1 || out != "" || !strings.HasPrefix(errs, "relay: configuration: open ") {
 		t.Errorf("%d %s %s", code, out, errs)
 	}
 }
@@ -128,7 +128,7 @@ func TestValidateAsData(t *testing.T) {
 	file := filepath.Join(dir, "r.yaml")
 	want := validation{File: file}
 	for _, format := range []string{"json", "yaml"} {
-		code, out, _ := relay("validate", "-c", file, "-o", format)
+		code, out, _ := runRelay("validate", "-c", file, "-o", format)
 		var got validation
 		var err error
 		if format == "json" {
@@ -146,20 +146,20 @@ func TestValidateAsData(t *testing.T) {
 func TestValidateLayers(t *testing.T) {
 	file := filepath.Join(files(t, map[string]string{"r.yaml": origins}), "r.yaml")
 	t.Setenv("RELAY_LOG_LEVEL", "loud")
-	if code, out, _ := relay("validate", "-c", file); code != 1 || out != "RELAY_LOG_LEVEL: log.level: wants debug, info, warn or error, got \"loud\"\n" {
+	if code, out, _ := runRelay("validate", "-c", file); code != 1 || out != "RELAY_LOG_LEVEL: log.level: wants debug, info, warn or error, got \"loud\"\n" {
 		t.Errorf("%d %s", code, out)
 	}
-	if code, out, _ := relay("validate", "-c", file, "--log.level=debug"); code != 0 {
+	if code, out, _ := runRelay("validate", "-c", file, "--log.level=debug"); code != 0 {
 		t.Errorf("%d %s", code, out)
 	}
-	if code, out, _ := relay("validate", "-c", file, "--log.level=debug", "--upstream.linger", "soon"); code != 1 ||
+	if code, out, _ := runRelay("validate", "-c", file, "--log.level=debug", "--upstream.linger", "soon"); code != 1 ||
 		out != "--upstream.linger: upstream.linger: wants a duration such as 30s, got \"soon\"\n" {
 		t.Errorf("%d %s", code, out)
 	}
 }
 
 func TestDefaultFileIsValid(t *testing.T) {
-	if code, out, errs := relay("validate", "--config", "../../config/relay.yaml"); code != 0 {
+	if code, out, errs := runRelay("validate", "--config", "../../config/relay.yaml"); code != 0 {
 		t.Errorf("%d %s%s", code, out, errs)
 	}
 }
@@ -218,7 +218,7 @@ func TestExplain(t *testing.T) {
 			`node.cluster = "web"`,
 		}},
 	} {
-		code, out, errs := relay(c.args...)
+		code, out, errs := runRelay(c.args...)
 		var got []string
 		for _, l := range strings.Split(strings.TrimRight(out, "\n"), "\n") {
 			got = append(got, strings.ReplaceAll(strings.Join(strings.Fields(l), " "), dir, "DIR"))
@@ -229,14 +229,14 @@ func TestExplain(t *testing.T) {
 	}
 
 	// Without --type: all types, those that are alike together.
-	_, out, _ := relay(args("--node", "DIR/node.json")...)
+	_, out, _ := runRelay(args("--node", "DIR/node.json")...)
 	if strings.Count(out, "\ntype ") != 2 || !strings.Contains(out, "type     CDS, LDS, SRDS, RDS, VHDS, SDS, RTDS, ECDS\n") || !strings.Contains(out, "type     EDS\n") {
 		t.Error(out)
 	}
 	for _, format := range []string{"json", "yaml"} {
 		var got explained
 		var err error
-		_, out, _ := relay(args("--node", "DIR/node.json", "-o", format)...)
+		_, out, _ := runRelay(args("--node", "DIR/node.json", "-o", format)...)
 		if format == "json" {
 			err = json.Unmarshal([]byte(out), &got)
 		} else {
@@ -258,7 +258,7 @@ func TestExplain(t *testing.T) {
 		{args("--node", "DIR/node.json", "--type", "XDS"), `relay: --type: "XDS" is no resource type`},
 		{args("--node", "DIR/node.json", "--config", "DIR/node.json"), "DIR/node.json:1:2: id: unknown key\n"},
 	} {
-		code, out, errs := relay(c.args...)
+		code, out, errs := runRelay(c.args...)
 		if want := strings.ReplaceAll(c.want, "DIR", dir); code != 1 || out != "" || !strings.HasPrefix(errs, want) {
 			t.Errorf("%v: %d %s%s", c.args, code, out, errs)
 		}
@@ -280,20 +280,20 @@ func TestExplainReadsStandardInput(t *testing.T) {
 func TestVersion(t *testing.T) {
 	version = "v9.9.9"
 	defer func() { version = "" }()
-	if code, out, _ := relay("version"); code != 0 || !strings.HasPrefix(out, "relay v9.9.9, ") || strings.Count(out, "\n") != 1 {
+	if code, out, _ := runRelay("version"); code != 0 || !strings.HasPrefix(out, "relay v9.9.9, ") || strings.Count(out, "\n") != 1 {
 		t.Errorf("%d %s", code, out)
 	}
 	var b buildInfo
-	if _, out, _ := relay("version", "-o", "json"); json.Unmarshal([]byte(out), &b) != nil || b.Version != "v9.9.9" || b.Go == "" {
+	if _, out, _ := runRelay("version", "-o", "json"); json.Unmarshal([]byte(out), &b) != nil || b.Version != "v9.9.9" || b.Go == "" {
 		t.Errorf("%s", out)
 	}
-	if _, out, _ := relay("version", "-o", "yaml"); yaml.Unmarshal([]byte(out), &b) != nil || !strings.Contains(out, "version: v9.9.9\n") {
+	if _, out, _ := runRelay("version", "-o", "yaml"); yaml.Unmarshal([]byte(out), &b) != nil || !strings.Contains(out, "version: v9.9.9\n") {
 		t.Errorf("%s", out)
 	}
 }
 
 func TestCompletion(t *testing.T) {
-	if code, out, _ := relay("completion", "bash"); code != 0 || !strings.Contains(out, "relay") {
+	if code, out, _ := runRelay("completion", "bash"); code != 0 || !strings.Contains(out, "relay") {
 		t.Errorf("%d", code)
 	}
 }

@@ -22,7 +22,7 @@ type compiled struct {
 // as config.Faults.
 func compileConfig(cfg *config.Config) (*compiled, error) {
 	var c compiled
-	var faults config.Faults
+	faults := unsupported(cfg)
 	rules, err := aggregator.Compile(cfg)
 	var in config.Faults
 	switch {
@@ -50,4 +50,23 @@ func compileConfig(cfg *config.Config) (*compiled, error) {
 		return nil, err
 	}
 	return &c, nil
+}
+
+// unsupported are the keys that have their name already and do nothing yet: to
+// ignore them would be to pretend.
+func unsupported(cfg *config.Config) (faults config.Faults) {
+	off := func(set bool, key string) {
+		if set {
+			faults = append(faults, cfg.Places.Fault(key, "is not supported yet"))
+		}
+	}
+	off(len(cfg.Downstream.Several) > 0, "downstream.listeners")
+	off(cfg.Downstream.TLS != config.ServerTLS{}, "downstream.tls")
+	off(cfg.Downstream.Identity != "", "downstream.identity")
+	off(cfg.Downstream.RESTAddress != "", "downstream.rest_address")
+	off(cfg.Downstream.Versions != config.VersionsContent, "downstream.versions")
+	off(cfg.Store.Path != "", "store.path")
+	off(cfg.Admin.GRPCAddress != "", "admin.grpc_address")
+	off(cfg.Tracing.OTLPEndpoint != "", "tracing.otlp_endpoint")
+	return faults
 }

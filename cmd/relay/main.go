@@ -59,6 +59,8 @@ Commands that read a configuration take each of its keys as a flag too, as in
 	}
 	// One line a command, in the order in which people need them.
 	root.AddCommand(
+		newServeCmd(),
+		newDemoCmd(),
 		newValidateCmd(),
 		newExplainCmd(),
 		newVersionCmd(),

@@ -106,7 +106,7 @@ func (s *Session) planDelta(cur *xds.Snapshot) Plan {
 		return Plan{do: regular, to: cur, key: key}
 	}
 	p := Plan{do: irregular, to: cur, key: frameKey{variant: xds.Delta}}
-	names := s.pendingNames(cur, &p)
+	names := s.pendingNames(cur)
 	for _, name := range names {
 		s.say(name, cur, &p)
 	}

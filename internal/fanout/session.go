@@ -238,7 +238,6 @@ type Plan struct {
 	early    bool                     // does not move the session to `to`
 	until    time.Time                // wait: when to look again at the latest
 	answered map[string]*xds.Resource // early: what was answered
-	release  []int                    // refusals that the response covers, ascending
 	initial  map[string]string        // what is left of it
 }
 
@@ -333,6 +332,8 @@ func (s *Session) differs(name string, cur *xds.Snapshot) bool {
 func differs(v xds.Variant, full, named bool, had *xds.Resource, was xds.Presence, has *xds.Resource, is xds.Presence) bool {
 	switch is {
 	case xds.Present:
+		// Whether a SotW client still holds what went without a word (P31) is
+		// not known: it is sent when it returns.
 		return was != xds.Present || !has.Same(had)
 	case xds.Absent:
 		if v == xds.SotW {
@@ -351,6 +352,10 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 	if len(s.flights) > maxFlights {
 		s.flights = slices.Delete(s.flights, 0, 1)
 	}
+	s.refused = slices.DeleteFunc(s.refused, func(r refusal) bool { return s.covered(r, frame) })
+	if len(s.refused) == 0 {
+		s.refused = nil
+	}
 	if p.early {
 		if s.early == nil {
 			s.early = make(map[string]*xds.Resource, len(p.answered))
@@ -365,6 +370,15 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 	}
 	s.owed = s.owed && s.sub.Wildcard && !p.to.Answered
 	s.step(p)
+}
+
+// covered reports whether a response speaks again of all that a refused one
+// held, but for what is not asked for any more.
+func (s *Session) covered(r refusal, frame *manifest) bool {
+	return !slices.ContainsFunc(r.names, func(n string) bool {
+		_, again := slices.BinarySearch(frame.names, n)
+		return !again && s.sub.Covers(n)
+	})
 }
 
 // Settled records that the plan held nothing to send: the client is in step.
@@ -384,12 +398,6 @@ func (s *Session) Settled(p *Plan) {
 
 // step moves the session to the plan's snapshot.
 func (s *Session) step(p *Plan) {
-	for _, i := range slices.Backward(p.release) {
-		s.refused = slices.Delete(s.refused, i, i+1)
-	}
-	if len(s.refused) == 0 {
-		s.refused = nil
-	}
 	s.sent, s.early, s.initial, s.waiting = p.to, nil, p.initial, false
 	for name := range s.fresh {
 		// P24 before the wildcard's first answer: it stays to be answered.

@@ -83,7 +83,7 @@ func (s *Session) planSotW(cur *xds.Snapshot) Plan {
 		return Plan{do: regular, to: cur, key: key}
 	}
 	p := Plan{do: irregular, to: cur}
-	names := s.pendingNames(cur, &p)
+	names := s.pendingNames(cur)
 	for _, name := range names {
 		if r, is := cur.Look(s.sub, name); is == xds.Present {
 			p.changed = append(p.changed, r)
@@ -116,8 +116,8 @@ func (s *Session) anyKnown(cur *xds.Snapshot) bool {
 
 // pendingNames are the names, sorted, of which the next response has to speak:
 // what changed, what is to be answered anew, and all that a refused response
-// held if anything of it changed (P15), whose refusals are noted in p.
-func (s *Session) pendingNames(cur *xds.Snapshot, p *Plan) []string {
+// held if anything of it changed (P15).
+func (s *Session) pendingNames(cur *xds.Snapshot) []string {
 	var changed []string
 	for _, name := range cur.Changes(s.sent, s.sub) {
 		if _, ahead := s.early[name]; !ahead && s.differs(name, cur) {
@@ -131,12 +131,11 @@ func (s *Session) pendingNames(cur *xds.Snapshot, p *Plan) []string {
 	}
 	slices.Sort(changed)
 	names := changed
-	for i, ref := range s.refused {
+	for _, ref := range s.refused {
 		if slices.ContainsFunc(ref.names, func(n string) bool {
 			_, hit := slices.BinarySearch(changed, n)
 			return hit
 		}) {
-			p.release = append(p.release, i)
 			for _, n := range ref.names {
 				if s.sub.Covers(n) {
 					names = append(names, n)

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/fleet"
+	"xdsrelay/internal/xds"
+)
+
+// newDemoCmd is `relay demo`.
+func newDemoCmd() *cobra.Command {
+	var clients int
+	var length time.Duration
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Show the relay at work: an origin, the relay and clients in one process",
+		Long: `Runs, all in one process and with nothing to install, an origin (a directory of
+files), the relay, and simulated clients of both variants, some like Envoy and
+some like gRPC. A resource changes every few seconds. One client refuses every
+other change of the routes.`,
+		Example: `  relay demo
+  relay demo --clients 500
+  relay demo --for 20s`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if clients < 1 {
+				return fmt.Errorf("--clients: %d: at least 1", clients)
+			}
+			ctx, hurry, stop := signals(cmd.Context())
+			defer stop()
+			if length > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, length)
+				defer cancel()
+			}
+			return runDemo(ctx, hurry, cmd.OutOrStdout(), clients)
+		},
+	}
+	cmd.Flags().IntVar(&clients, "clients", 50, "how many clients")
+	cmd.Flags().DurationVar(&length, "for", 0, "end after this time; 0: on a signal")
+	return cmd
+}
+
+// runDemo runs until ctx ends.
+func runDemo(ctx, hurry context.Context, out io.Writer, clients int) (err error) {
+	dir, err := os.MkdirTemp("", "relay-demo-")
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	origin, err := newDemoOrigin(filepath.Join(dir, "origin"))
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	// Errors only: what is worth seeing is printed below.
+	level := new(slog.LevelVar)
+	level.Set(slog.LevelError)
+	log := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level}))
+	r, err := demoRelay(dir, origin.dir, log, level)
+	if err != nil {
+		return err
+	}
+	show := newDemoShow(out, r.adm.Addr().String(), r.down.Addr().String())
+	f, err := demoFleet(r.down.Addr().String(), clients, show)
+	if err != nil {
+		return err
+	}
+	show.start(clients, origin.dir)
+
+	// The clients leave before the relay does, so that it has nothing to drain.
+	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	g, parts := errgroup.WithContext(parts)
+	g.Go(func() error { return r.run(parts, hurry) })
+	g.Go(func() error {
+		defer stop()
+		until, cancel := context.WithCancel(parts)
+		defer cancel()
+		defer context.AfterFunc(ctx, cancel)()
+		visitors, until := errgroup.WithContext(until)
+		visitors.Go(func() error { return f.Run(until) })
+		visitors.Go(func() error { return demoChanges(until, f, origin, show) })
+		return visitors.Wait()
+	})
+	err = g.Wait()
+	show.end(f)
+	return err
+}
+
+// demoRelay is the relay with the configuration of the demo. The admin address
+// is the usual one if it is free.
+func demoRelay(dir, origin string, log *slog.Logger, level *slog.LevelVar) (*relay, error) {
+	admin := config.Default().Admin.Address
+	if l, err := net.Listen("tcp", admin); err != nil {
+		admin = "127.0.0.1:0"
+	} else if err := l.Close(); err != nil {
+		return nil, fmt.Errorf("demo: %w", err)
+	}
+	file := filepath.Join(dir, "relay.yaml")
+	text := fmt.Sprintf(`name: demo
+downstream: {address: "127.0.0.1:0", drain: 0s}
+upstream: {origins: [{address: %q, name: demo-files}]}
+aggregation: {rules: [{key: [node.cluster, node.locality.zone]}]}
+admin: {address: %q}
+`, "file://"+origin, admin)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return nil, fmt.Errorf("demo: %w", err)
+	}
+	cfg, err := config.Load(file, nil)
+	if err != nil {
+		return nil, err
+	}
+	return newRelay(cfg, log, level)
+}
+
+// The demo's clients, by their number.
+const (
+	demoRefuser  = 0  // refuses every other change of the routes
+	demoGRPCEach = 10 // each tenth is like gRPC
+)
+
+func demoFleet(target string, n int, show *demoShow) (*fleet.Fleet, error) {
+	zones := []string{"eu-1", "eu-2"}
+	return fleet.New(fleet.Config{
+		Target:     target,
+		Clients:    n,
+		DeltaShare: 0.5,
+		Nodes: func(i int) *corev3.Node {
+			node := &corev3.Node{
+				Id:       fmt.Sprintf("edge-%03d", i),
+				Cluster:  "edge",
+				Locality: &corev3.Locality{Region: "eu", Zone: zones[i%len(zones)]},
+			}
+			if i%demoGRPCEach == demoGRPCEach-1 {
+				node.Id, node.Cluster = fmt.Sprintf("grpc-%03d", i), "mesh"
+			}
+			return node
+		},
+		Configure: func(i int, c *fleet.ClientConfig) {
+			c.OnApplied = show.applied
+			c.OnRefused = show.refused
+			switch {
+			case i%demoGRPCEach == demoGRPCEach-1:
+				c.Behaviour, c.Listener = fleet.GRPC, "demo.example"
+			case i == demoRefuser:
+				c.Refuse = func(t xds.TypeURL, rs []fleet.Resource) error {
+					if t == xds.RouteType && show.odd() {
+						return errors.New("this client refuses every other change of the routes")
+					}
+					return nil
+				}
+			}
+		},
+	})
+}
+
+// demoEvery is the time between two changes.
+const demoEvery = 3 * time.Second
+
+// demoChanges changes a resource now and then, until ctx ends.
+func demoChanges(ctx context.Context, f *fleet.Fleet, origin *demoOrigin, show *demoShow) error {
+	if err := f.WaitAll(ctx, func(c *fleet.Client) bool { return c.Complete() }); err != nil {
+		return ignoreEnd(ctx, err)
+	}
+	show.ready(f)
+	tick := time.NewTicker(demoEvery)
+	defer tick.Stop()
+	for n := 1; ; n++ {
+		what, err := origin.change(n, show.begin)
+		if err != nil {
+			return fmt.Errorf("demo: %w", err)
+		}
+		show.changed(n, what)
+		select {
+		case <-tick.C:
+			show.report()
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// ignoreEnd is err, unless ctx ended.
+func ignoreEnd(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+
+	"github.com/google/renameio/v2"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/xds"
+)
+
+// demoOrigin is a copy of config/demo, whose files it changes.
+type demoOrigin struct {
+	dir   string
+	turns []demoTurn
+}
+
+// demoTurn is one kind of change: all matches of find get another number.
+type demoTurn struct {
+	file string
+	typ  xds.TypeURL
+	find *regexp.Regexp // its group is a number
+	say  string         // with the number
+}
+
+var demoVersion = regexp.MustCompile(`(?m)"?version_info"?: "(\d+)"`)
+
+func newDemoOrigin(dir string) (*demoOrigin, error) {
+	src, err := fs.Sub(config.Demo, "demo")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.CopyFS(dir, src); err != nil {
+		return nil, err
+	}
+	return &demoOrigin{dir: dir, turns: []demoTurn{
+		{"endpoints.json", xds.EndpointType, regexp.MustCompile(`"load_balancing_weight": (\d+)`), "endpoints: all weights are %d now"},
+		{"routes.yaml", xds.RouteType, regexp.MustCompile(`timeout: (\d+)s`), "routes: requests time out after %d s now"},
+		{"clusters.yaml", xds.ClusterType, regexp.MustCompile(`connect_timeout: (\d+)s`), "clusters: connecting times out after %d s now"},
+	}}, nil
+}
+
+// change makes the n-th change, from 1. begin is called with the type and the
+// new version just before the file is replaced.
+func (o *demoOrigin) change(n int, begin func(xds.TypeURL, string)) (what string, err error) {
+	turn := o.turns[(n-1)%len(o.turns)]
+	file := filepath.Join(o.dir, turn.file)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	number := n%9 + 1
+	text = replaceNumber(text, turn.find, number)
+	version := strconv.Itoa(n + 1)
+	text = replaceNumber(text, demoVersion, n+1)
+	begin(turn.typ, version)
+	return fmt.Sprintf(turn.say, number), renameio.WriteFile(file, text, 0o600)
+}
+
+// replaceNumber replaces the group of each match.
+func replaceNumber(text []byte, find *regexp.Regexp, n int) []byte {
+	return find.ReplaceAllFunc(text, func(m []byte) []byte {
+		at := find.FindSubmatchIndex(m)
+		return append(append(append([]byte{}, m[:at[2]]...), strconv.Itoa(n)...), m[at[3]:]...)
+	})
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"xdsrelay/internal/fleet"
+	"xdsrelay/internal/xds"
+)
+
+// demoShow prints what happens. Its hooks are called from the clients.
+type demoShow struct {
+	out         io.Writer
+	admin, down string
+
+	mu      sync.Mutex
+	began   time.Time
+	n       int       // of the change
+	since   time.Time // the change
+	typ     xds.TypeURL
+	version string
+	took    []time.Duration
+	refusal string
+	routes  int // changes of the routes so far
+}
+
+func newDemoShow(out io.Writer, admin, down string) *demoShow {
+	return &demoShow{out: out, admin: admin, down: down, began: time.Now()}
+}
+
+func (d *demoShow) printf(format string, args ...any) {
+	// A terminal that has gone away is no reason to stop.
+	_, _ = fmt.Fprintf(d.out, format, args...)
+}
+
+func (d *demoShow) start(clients int, origin string) {
+	d.printf(`origin    %s  (files; change one by hand, if you like)
+relay     %s  (gRPC: point an Envoy or a gRPC client here)
+clients   %d, half SotW and half incremental
+
+look      curl -s http://%s/keys
+          curl -s http://%s/clients/edge-001
+          curl -s http://%s/nacks
+          curl -s http://%s/metrics | grep xdsrelay_
+
+`, origin, d.down, clients, d.admin, d.admin, d.admin, d.admin)
+}
+
+// ready says that every client has what it asked for.
+func (d *demoShow) ready(f *fleet.Fleet) {
+	d.printf("%5.1fs  all %d clients have their configuration\n", time.Since(d.began).Seconds(), len(f.Clients()))
+}
+
+// begin starts the clock of a change.
+func (d *demoShow) begin(typ xds.TypeURL, version string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.n++
+	d.typ, d.version, d.took, d.refusal = typ, version, nil, ""
+	if typ == xds.RouteType {
+		d.routes++
+	}
+	d.since = time.Now()
+}
+
+// odd reports whether the newest change of the routes is one to refuse.
+func (d *demoShow) odd() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.routes%2 == 1
+}
+
+func (d *demoShow) changed(n int, what string) {
+	d.printf("%5.1fs  change %d: %s\n", time.Since(d.began).Seconds(), n, what)
+}
+
+// applied is fleet's hook: a client took a response.
+func (d *demoShow) applied(_ *fleet.Client, t xds.TypeURL, version string, received time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if t == d.typ && version == d.version {
+		d.took = append(d.took, received.Sub(d.since))
+	}
+}
+
+// refused is fleet's hook: a client refused a response.
+func (d *demoShow) refused(c *fleet.Client, t xds.TypeURL, version string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if t == d.typ && version == d.version {
+		d.refusal = fmt.Sprintf("%s refused it: %v", c.ID(), err)
+	}
+}
+
+// report says how far the last change came.
+func (d *demoShow) report() {
+	d.mu.Lock()
+	took, refusal := slices.Sorted(slices.Values(d.took)), d.refusal
+	d.mu.Unlock()
+	var b strings.Builder
+	if len(took) > 0 {
+		fmt.Fprintf(&b, "%d clients took it, half of them within %.1f ms, the last after %.1f ms",
+			len(took), ms(took[len(took)/2]), ms(took[len(took)-1]))
+	} else {
+		b.WriteString("no client took it")
+	}
+	if refusal != "" {
+		b.WriteString("; " + refusal)
+	}
+	d.printf("        %s\n", b.String())
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// end says what it came to.
+func (d *demoShow) end(f *fleet.Fleet) {
+	c := f.Counters()
+	d.mu.Lock()
+	n := d.n
+	d.mu.Unlock()
+	d.printf("\n%d changes; the clients received %d responses, took %d and refused %d\n", n, c.Responses, c.Acks, c.Nacks)
+	for _, v := range f.Violations() {
+		d.printf("a client saw the protocol broken: %s\n", v)
+	}
+}

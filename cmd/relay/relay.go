@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/admin"
+	"xdsrelay/internal/aggregator"
+	"xdsrelay/internal/expr"
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/xds"
+)
+
+// relay is the whole program, put together: the one place that knows every
+// package.
+type relay struct {
+	cfg      *config.Config
+	log      *slog.Logger
+	meters   *telemetry.Metrics
+	rules    *aggregator.Rules
+	origins  *upstream.Client
+	registry *orchestrator.Registry
+	fanout   *fanout.Server
+	grpc     *grpc.Server
+	health   *health.Server
+	admin    *admin.Server
+
+	down, adm net.Listener
+
+	drained chan struct{} // closed by POST /drain
+}
+
+// newRelay builds the relay of a configuration and opens its listeners. It
+// starts nothing. What is wrong with the configuration is config.Faults.
+func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (*relay, error) {
+	c, err := compileConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	r := &relay{cfg: cfg, log: log, rules: c.rules, drained: make(chan struct{})}
+	for _, w := range r.rules.Warnings() {
+		log.Warn("rules", "warning", w)
+	}
+	r.meters, err = telemetry.New(telemetry.Options{
+		Prefix: cfg.Metrics.Prefix, StatsdAddress: cfg.Metrics.StatsdAddress, KeyLabel: cfg.Metrics.KeyLabel,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if r.origins, err = newUpstream(cfg, r.meters, log); err != nil {
+		return nil, err
+	}
+	if r.registry, err = r.newRegistry(c.node); err != nil {
+		return nil, err
+	}
+	d := &cfg.Downstream
+	r.fanout = fanout.NewServer(fanout.Options{
+		Source: r.registry, Metrics: r.meters, Log: log, Replica: cfg.Name,
+		AckTimeout: d.AckTimeout, SendTimeout: d.SendTimeout, MaxConnectionAge: d.MaxConnectionAge,
+		Secrets: d.Listen()[0].Secrets == config.SecretsAllow, Limits: d.Limits,
+	})
+	r.grpc = grpc.NewServer(r.fanout.ServerOptions(fanout.Keepalive{
+		Time: d.Keepalive.Time, Timeout: d.Keepalive.Timeout, MinTime: d.Keepalive.MinTime,
+	})...)
+	r.fanout.Register(r.grpc)
+	r.health = health.NewServer()
+	grpc_health_v1.RegisterHealthServer(r.grpc, r.health)
+	return r, r.listen(level)
+}
+
+func newUpstream(cfg *config.Config, m *telemetry.Metrics, log *slog.Logger) (*upstream.Client, error) {
+	u := &cfg.Upstream
+	o := upstream.Options{
+		Variant: xds.Delta, AbsentAfter: u.AbsentAfter, MaxRequestBytes: u.MaxRequestBytes,
+		StreamsPerConnection: u.StreamsPerConnection,
+		Backoff:              upstream.Backoff{Base: u.Backoff.Base, Max: u.Backoff.Max},
+		Keepalive:            upstream.Keepalive{Time: u.Keepalive.Time, Timeout: u.Keepalive.Timeout},
+		Metrics:              m, Log: log,
+	}
+	if u.Variant == config.VariantSotW {
+		o.Variant = xds.SotW
+	}
+	for _, origin := range u.Origins {
+		o.Origins = append(o.Origins, upstream.OriginOptions{
+			Name: origin.Name, Address: origin.Address, TLS: upstream.TLSFiles(origin.TLS), Balance: origin.Balance,
+		})
+	}
+	return upstream.New(o)
+}
+
+func (r *relay) newRegistry(node *expr.Node) (*orchestrator.Registry, error) {
+	u := &r.cfg.Upstream
+	o := orchestrator.Options{
+		Keys: r.rules,
+		Open: func(id string, node []byte, sink upstream.Sink) orchestrator.Stream {
+			return r.origins.NewStream(id, node, sink)
+		},
+		Settle: r.cfg.Downstream.Settle, Linger: u.Linger, IdleTTL: u.IdleTTL, MaxIdle: u.MaxIdle,
+		FirstAnswerTimeout: u.FirstAnswerTimeout, Limits: r.cfg.Downstream.Limits,
+		Metrics: r.meters, Log: r.log,
+	}
+	if node != nil {
+		o.Node = nodeOf(node)
+	}
+	return orchestrator.New(o)
+}
+
+// listen opens the listeners, so that what is wrong with them is known before
+// anything runs.
+func (r *relay) listen(level *slog.LevelVar) (err error) {
+	// gRPC's keepalive does the kernel's work (KeepAlive).
+	lc := net.ListenConfig{KeepAlive: fanout.KeepAlive}
+	down, err := lc.Listen(context.Background(), "tcp", r.cfg.Downstream.Address)
+	if err != nil {
+		return fmt.Errorf("downstream.address: %w", err)
+	}
+	r.down = r.fanout.Listener(down)
+	if r.admin, err = r.newAdmin(level, func() { close(r.drained) }); err == nil {
+		r.adm, err = net.Listen("tcp", r.cfg.Admin.Address)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("admin: %w", err), r.down.Close())
+	}
+	return nil
+}
+
+// run serves until ctx ends, drains, and returns when everything has ended.
+// hurry ends the draining.
+func (r *relay) run(ctx, hurry context.Context) error {
+	// The parts outlive ctx until the streams are drained.
+	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	g, gctx := errgroup.WithContext(parts)
+	g.Go(func() error { return r.meters.Run(gctx) })
+	g.Go(func() error { return r.origins.Run(gctx) })
+	g.Go(func() error { return r.registry.Run(gctx) })
+	g.Go(func() error { return r.fanout.Run(gctx) })
+	g.Go(func() error { return serving(r.admin.Run(gctx, r.adm), "admin") })
+	g.Go(func() error { return serving(r.grpc.Serve(r.down), "downstream") })
+
+	r.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_SERVING)
+	r.admin.SetReady(true)
+	r.log.Info("serving", "downstream", r.down.Addr().String(), "admin", r.adm.Addr().String(), "name", r.cfg.Name)
+
+	g.Go(func() error {
+		select {
+		case <-ctx.Done():
+			r.drain(hurry)
+		case <-r.drained:
+			r.drain(hurry)
+		case <-gctx.Done(): // a part failed
+			r.grpc.Stop()
+		}
+		stop()
+		return nil
+	})
+	return g.Wait()
+}
+
+// goodbye is how long clients have, after they were told, to take it.
+const goodbye = 2 * time.Second
+
+// drain ends the streams over the configured time, and then the server.
+func (r *relay) drain(hurry context.Context) {
+	r.log.Info("draining", "over", r.cfg.Downstream.Drain)
+	r.admin.SetReady(false)
+	r.health.Shutdown()
+	r.fanout.Drain(hurry, r.cfg.Downstream.Drain)
+	hurry, cancel := context.WithTimeout(hurry, goodbye)
+	defer cancel()
+	done := make(chan struct{})
+	go func() { r.grpc.GracefulStop(); close(done) }()
+	select {
+	case <-done:
+	case <-hurry.Done():
+		r.grpc.Stop()
+		<-done
+	}
+}
+
+// serving is nil for a server that was told to stop.
+func serving(err error, what string) error {
+	if err == nil || errors.Is(err, http.ErrServerClosed) || errors.Is(err, grpc.ErrServerStopped) {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}

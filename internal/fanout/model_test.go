@@ -1,0 +1,262 @@
+package fanout
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"xdsrelay/internal/xds"
+)
+
+// modelClient is a client as plain maps: what it asked for, and what it holds.
+type modelClient struct {
+	*world
+	rt *rapid.T
+
+	wildcard bool
+	names    map[string]bool
+	holds    map[string]string // name -> content
+
+	open  []modelResponse // not answered yet, oldest first
+	sent  map[string]string
+	cause map[string]bool // names that may be sent though equal to what was sent
+	// refused are the names of refused responses, until a response has covered
+	// all that is still asked for of one again (P15).
+	refused [][]string
+}
+
+type modelResponse struct {
+	text  string
+	items map[string]string // content, or "-" for removed
+}
+
+func (c *modelClient) covers(name string) bool { return c.wildcard || c.names[name] }
+
+// work lets the session send, and holds each response against what was sent
+// before: nothing goes twice without cause (P33).
+func (c *modelClient) work(origin map[string]string) {
+	for {
+		if c.s.variant == xds.SotW && !c.s.full() {
+			// What went without a word is new when it returns.
+			maps.DeleteFunc(c.sent, func(n, _ string) bool { return origin[n] == "" })
+		}
+		text := c.next()
+		if text == "" {
+			return
+		}
+		r := modelResponse{text: text, items: map[string]string{}}
+		for _, item := range strings.Fields(text) {
+			name, content, _ := strings.Cut(item, "=")
+			switch {
+			case item == "(empty)":
+				continue
+			case name[0] == '-':
+				name, content = name[1:], "-"
+			case content == "":
+				content = "1"
+			}
+			r.items[name] = content
+			again := slices.ContainsFunc(c.refused, func(set []string) bool { return slices.Contains(set, name) })
+			if !c.s.full() && !c.cause[name] && !again && c.sent[name] == content {
+				c.rt.Fatalf("%s sent again: %q", item, text)
+			}
+			// Under the wildcard an unsubscribed name is answered (P24); a name
+			// that a stale request gave up still stands (P12).
+			if !c.covers(name) && !c.s.sub.Covers(name) && content != "-" {
+				c.rt.Fatalf("%s was not asked for: %q", item, text)
+			}
+			c.sent[name] = content
+			delete(c.cause, name)
+		}
+		if c.s.full() {
+			for name := range c.sent {
+				if _, ok := r.items[name]; !ok {
+					delete(c.sent, name)
+				}
+			}
+		}
+		c.refused = slices.DeleteFunc(c.refused, func(set []string) bool {
+			return !slices.ContainsFunc(set, func(n string) bool { return r.items[n] == "" && c.covers(n) })
+		})
+		c.open = append(c.open, r)
+	}
+}
+
+// answer takes or refuses the oldest unanswered response.
+func (c *modelClient) answer(refuse bool) {
+	if len(c.open) == 0 {
+		return
+	}
+	r := c.open[0]
+	c.open = c.open[1:]
+	n := len(c.nonces) - len(c.open)
+	req := request{names: c.list(c.asked()), ack: n}
+	if refuse {
+		req.ack, req.nack = 0, n
+		c.refused = append(c.refused, slices.Collect(maps.Keys(r.items)))
+	} else {
+		if c.s.full() {
+			c.holds = map[string]string{}
+		}
+		for name, content := range r.items {
+			if content == "-" {
+				delete(c.holds, name)
+			} else {
+				c.holds[name] = content
+			}
+		}
+	}
+	c.send(req)
+}
+
+// asked is the list of names as a SotW client repeats it.
+func (c *modelClient) asked() []string {
+	names := slices.Sorted(maps.Keys(c.names))
+	if c.wildcard {
+		names = append(names, "*")
+	}
+	return names
+}
+
+// subscribe changes the names.
+func (c *modelClient) subscribe(add, drop []string) {
+	for _, n := range add {
+		if c.s.variant == xds.Delta || !c.names[n] {
+			c.cause[n] = true
+		}
+		c.names[n] = true
+	}
+	for _, n := range drop {
+		delete(c.names, n)
+		if c.wildcard {
+			c.cause[n] = true
+		} else {
+			delete(c.holds, n)
+			delete(c.sent, n)
+		}
+	}
+	if c.s.variant == xds.Delta {
+		c.send(request{names: add, unsub: drop})
+	} else {
+		c.send(request{names: c.asked()})
+	}
+}
+
+// A client of either variant ends with what the origin holds for what it asked
+// for, whatever it subscribed to, refused or withheld on the way; and nothing is
+// sent twice without cause.
+func TestModel(t *testing.T) {
+	for _, url := range []xds.TypeURL{xds.ClusterType, xds.EndpointType} {
+		for _, v := range variants {
+			for _, wild := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%s/wildcard=%v", xds.TypeOf(url).Short, v, wild), func(t *testing.T) {
+					rapid.Check(t, func(rt *rapid.T) { runModel(t, rt, url, v, wild) })
+				})
+			}
+		}
+	}
+}
+
+func runModel(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild bool) {
+	c := &modelClient{
+		world: newWorld(t, url, v), rt: rt, wildcard: wild,
+		names: map[string]bool{}, holds: map[string]string{}, sent: map[string]string{}, cause: map[string]bool{},
+	}
+	origin := map[string]string{}
+	name := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"})
+	some := rapid.SliceOfNDistinct(name, 0, 3, rapid.ID[string])
+	change := func(specs map[string]string) {
+		var list []string
+		for n, content := range specs {
+			switch content {
+			case "-":
+				list = append(list, "-"+n)
+				delete(origin, n)
+			case "1":
+				list = append(list, n)
+				origin[n] = content
+			default:
+				list = append(list, n+"="+content)
+				origin[n] = content
+			}
+		}
+		c.origin(wild, list...)
+	}
+	first := some.Draw(rt, "first")
+	for _, n := range first {
+		c.names[n] = true
+	}
+	if wild && !slices.Contains(first, "*") {
+		c.send(request{names: c.asked()})
+	} else {
+		c.send(request{names: first})
+	}
+	for range rapid.IntRange(1, 40).Draw(rt, "steps") {
+		switch rapid.SampledFrom([]string{"change", "change", "names", "ack", "ack", "nack", "work", "time"}).Draw(rt, "step") {
+		case "change":
+			specs := map[string]string{}
+			for _, n := range some.Draw(rt, "changed") {
+				specs[n] = rapid.SampledFrom([]string{"1", "2", "33", "-"}).Draw(rt, "content")
+			}
+			change(specs)
+		case "names":
+			c.subscribe(some.Draw(rt, "add"), some.Draw(rt, "drop"))
+		case "ack":
+			c.answer(false)
+		case "nack":
+			c.answer(true)
+		case "time":
+			c.pass(ackTimeout)
+		}
+		if rapid.Bool().Draw(rt, "work") {
+			c.work(origin)
+		}
+	}
+	// To rest: everything changes once more, so that what was refused is let
+	// go (P15), and is taken; and something goes.
+	all := func(content string) map[string]string {
+		specs := map[string]string{}
+		for _, n := range []string{"a", "b", "c", "d", "e", "f"} {
+			specs[n] = content
+		}
+		return specs
+	}
+	for _, specs := range []map[string]string{all("2"), all("33"), {"a": "-", "b": "-"}} {
+		change(specs)
+		for range 100 {
+			c.pass(time.Second)
+			c.work(origin)
+			if len(c.open) == 0 {
+				break
+			}
+			c.answer(false)
+		}
+		if c.work(origin); len(c.open) > 0 {
+			rt.Fatalf("does not come to rest: %v", c.open)
+		}
+	}
+	// What a SotW client of other than full-state types holds of a removed
+	// resource stays until its parent changes (P60).
+	for n := range c.holds {
+		if _, ok := origin[n]; !ok && v == xds.SotW && !c.s.full() {
+			delete(c.holds, n)
+		}
+		if !c.covers(n) {
+			delete(c.holds, n)
+		}
+	}
+	want := map[string]string{}
+	for n, content := range origin {
+		if c.covers(n) {
+			want[n] = content
+		}
+	}
+	if !maps.Equal(c.holds, want) {
+		rt.Fatalf("holds %v, want %v", c.holds, want)
+	}
+}
