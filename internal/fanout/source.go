@@ -51,10 +51,10 @@ type Member interface {
 
 // Nack is a client's refusal (P17).
 type Nack struct {
-	Version string // of the refused response
-	Code    int32
-	Message string // bounded
-	Node    string // id
+	Version string `json:"version"` // of the refused response
+	Code    int32  `json:"code"`
+	Message string `json:"message"` // bounded
+	Node    string `json:"node"`    // id
 }
 
 // Waker is how a group reaches one type of a stream. Its methods neither block
