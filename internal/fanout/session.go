@@ -257,8 +257,10 @@ func (s *Session) Next(cur *xds.Snapshot, now time.Time, ackTimeout time.Duratio
 	if !s.began || cur == nil {
 		return Plan{}
 	}
-	if s.owed && s.sub.Wildcard && !cur.Answered && s.sub.Names.Len() == 0 {
-		return Plan{} // P11: empty or not, but not before the origin spoke
+	if s.sub.Wildcard && !cur.Answered && (s.full() || s.owed && s.sub.Names.Len() == 0) {
+		// P11: empty or not, but not before the origin spoke. And of a full-state
+		// response the rest would be taken for gone (P30).
+		return Plan{}
 	}
 	if cur == s.sent && !s.owed && s.fresh == nil && s.early == nil && s.initial == nil {
 		return Plan{}

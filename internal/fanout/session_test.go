@@ -529,6 +529,13 @@ func TestP30_FullState(t *testing.T) {
 	w.ack()
 	w.wild("a=2")
 	w.want("a=2 b")
+	// Beside a name, too, the wildcard is waited for: what is missing is gone.
+	w = newWorld(t, xds.ClusterType, xds.SotW)
+	w.named("a")
+	w.sub("*", "a")
+	w.want("")
+	w.wild("a", "b")
+	w.want("a b")
 	// Of names, all that the stream asked for.
 	w = newWorld(t, xds.ListenerType, xds.SotW)
 	w.named("a", "b", "other")
