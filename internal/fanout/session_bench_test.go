@@ -1,0 +1,260 @@
+package fanout
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"xdsrelay/internal/xds"
+)
+
+// crowd is one type of a group with many resources, and the clients that want
+// all of them, as their sessions and nothing else of them.
+type crowd struct {
+	t        testing.TB
+	typ      xds.Type
+	variant  xds.Variant
+	builder  *xds.Builder
+	all      *xds.Subscription // interned
+	cur      *xds.Snapshot
+	sessions []*Session
+	seq      uint64
+	ack      []byte // a request on the wire
+	now      time.Time
+}
+
+func newCrowd(t testing.TB, v xds.Variant, resources int) *crowd {
+	c := &crowd{
+		t: t, typ: xds.TypeOf(xds.ClusterType), variant: v,
+		all: &xds.Subscription{Wildcard: true}, now: time.Unix(1e9, 0),
+	}
+	c.builder = xds.NewBuilder(c.typ)
+	u := xds.Update{Type: c.typ.URL, Origin: "o", Wildcard: true}
+	for i := range resources {
+		u.Changed = append(u.Changed, c.resource(i, 0))
+	}
+	c.publish(u)
+	url, nonce := protowire.Number(4), protowire.Number(5)
+	if v == xds.Delta {
+		url, nonce = 2, 6
+	}
+	c.ack = protowire.AppendString(protowire.AppendTag(nil, url, protowire.BytesType), string(c.typ.URL))
+	c.ack = protowire.AppendString(protowire.AppendTag(c.ack, nonce, protowire.BytesType), "01234567-1")
+	return c
+}
+
+// resource is cluster i in some version.
+func (c *crowd) resource(i, version int) *xds.Resource {
+	str := func(b []byte, n protowire.Number, s string) []byte {
+		return protowire.AppendString(protowire.AppendTag(b, n, protowire.BytesType), s)
+	}
+	name := fmt.Sprintf("cluster-%06d", i)
+	value := str(str(nil, 1, name), 28, fmt.Sprint("stat-", version))
+	r, err := xds.NewResource(c.typ, name, str(str(nil, 1, string(c.typ.URL)), 2, string(value)))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return r
+}
+
+func (c *crowd) publish(u xds.Update) {
+	c.builder.Apply(u)
+	gen := uint64(1)
+	if c.cur != nil {
+		gen = c.cur.StateGen + 1
+	}
+	c.cur, _ = c.builder.Snapshot(c.cur, gen)
+}
+
+// change has the origin change one cluster.
+func (c *crowd) change(version int) {
+	c.publish(xds.Update{Type: c.typ.URL, Origin: "o", Wildcard: true, Changed: []*xds.Resource{c.resource(0, version)}})
+}
+
+// join adds a session and brings it in step.
+func (c *crowd) join() {
+	s := NewSession(c.typ, c.variant)
+	s.Request(&xds.Request{}, c.all, 0)
+	c.sessions = append(c.sessions, s)
+	c.step(s)
+}
+
+// step brings a session in step with what is newest: the response is sent, and
+// its ACK comes.
+func (c *crowd) step(s *Session) {
+	from := s.sent
+	p := s.Next(c.cur, c.now, ackTimeout, false)
+	f := framesOf(p.to).frame(nil, &p, from, "id")
+	if f.Empty() {
+		c.t.Fatal("there is nothing to send")
+	}
+	c.seq++
+	s.Sent(&p, &f.manifest, c.seq, c.now)
+	c.answer(s, &xds.Request{})
+}
+
+// answer has the ACK of the newest response handled as a receiver does.
+func (c *crowd) answer(s *Session, r *xds.Request) {
+	if err := r.Scan(c.variant, c.ack); err != nil {
+		c.t.Fatal(err)
+	}
+	want, _ := s.Subscribe(r)
+	if out := s.Request(r, want, c.seq); out.Verdict != Acked {
+		c.t.Fatalf("verdict %v", out.Verdict)
+	}
+}
+
+// weigh returns what a session in step holds on average, in bytes: what is
+// freed when all of them go, while the newest snapshot and its frames stay.
+func (c *crowd) weigh(sessions int) float64 {
+	for range sessions {
+		c.join()
+	}
+	// After a change: an older snapshot that a session keeps alive counts.
+	c.change(1)
+	for _, s := range c.sessions {
+		c.step(s)
+	}
+	with := inUse()
+	c.sessions = nil
+	without := inUse()
+	runtime.KeepAlive(c)
+	return float64(int64(with)-int64(without)) / float64(sessions)
+}
+
+// inUse is what is in use after all garbage is gone.
+func inUse() uint64 {
+	runtime.GC()
+	runtime.GC() // what pools held back
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// A session in step with its group points to a snapshot and holds no names.
+func TestSessionMemoryDoesNotGrowWithResources(t *testing.T) {
+	const sessions, most = 2000, 1024
+	for _, v := range variants {
+		few := newCrowd(t, v, 10).weigh(sessions)
+		many := newCrowd(t, v, 10_000).weigh(sessions)
+		t.Logf("%v: %.0f and %.0f bytes a session", v, few, many)
+		if many > few+64 || many > most {
+			t.Errorf("%v: %.0f bytes a session with 10 resources, %.0f with 10,000", v, few, many)
+		}
+	}
+}
+
+// B/session must be the same whatever the number of resources.
+func BenchmarkSessionMemory(b *testing.B) {
+	for _, v := range variants {
+		for _, resources := range []int{10, 1000, 100_000} {
+			b.Run(fmt.Sprintf("%v/resources=%d", v, resources), func(b *testing.B) {
+				sum := 0.0
+				for b.Loop() {
+					b.StopTimer()
+					c := newCrowd(b, v, resources)
+					b.StartTimer()
+					sum += c.weigh(20_000)
+				}
+				b.ReportMetric(sum/float64(b.N), "B/session")
+				b.ReportMetric(0, "ns/op")
+			})
+		}
+	}
+}
+
+// unanswered puts a response in flight again, without allocating.
+func (c *crowd) unanswered(s *Session, space []flight, frame *manifest) {
+	s.flights = append(space[:0], flight{seq: c.seq, at: c.now, snap: c.cur, frame: frame})
+}
+
+// An ACK costs no memory, whichever the variant.
+func TestACKAllocatesNothing(t *testing.T) {
+	for _, v := range variants {
+		c := newCrowd(t, v, 10)
+		c.join()
+		var req xds.Request
+		space, frame := make([]flight, 1), &manifest{}
+		if n := testing.AllocsPerRun(100, func() {
+			c.unanswered(c.sessions[0], space, frame)
+			c.answer(c.sessions[0], &req)
+		}); n != 0 {
+			t.Errorf("%v: %v allocations", v, n)
+		}
+	}
+}
+
+// From the wire to the session's verdict, without the stream around it.
+func BenchmarkACK(b *testing.B) {
+	for _, v := range variants {
+		b.Run(v.String(), func(b *testing.B) {
+			c := newCrowd(b, v, 10)
+			c.join()
+			var req xds.Request
+			space, frame := make([]flight, 1), &manifest{}
+			b.ReportAllocs()
+			for b.Loop() {
+				c.unanswered(c.sessions[0], space, frame)
+				c.answer(c.sessions[0], &req)
+			}
+		})
+	}
+}
+
+// What one more client costs of a change that others need alike: from a look at
+// the State to the ACK, without transport.
+func BenchmarkStep(b *testing.B) {
+	for _, v := range variants {
+		for _, resources := range []int{10, 10_000} {
+			b.Run(fmt.Sprintf("%v/resources=%d", v, resources), func(b *testing.B) {
+				c := newCrowd(b, v, resources)
+				const clients = 1000
+				for range clients {
+					c.join()
+				}
+				b.ReportAllocs()
+				for i := 0; b.Loop(); i++ {
+					s := c.sessions[i%clients]
+					if i%clients == 0 {
+						b.StopTimer()
+						c.change(i + 1)
+						c.step(s) // who comes first makes the frame
+						b.StartTimer()
+						continue
+					}
+					c.step(s)
+				}
+			})
+		}
+	}
+}
+
+// What one send allocates on the way to the transport, and giving it back. The
+// body is shared, whatever its size.
+func BenchmarkSend(b *testing.B) {
+	for _, size := range []int{1_000, 100_000} {
+		b.Run(fmt.Sprintf("bytes=%d", size), func(b *testing.B) {
+			body := make([]byte, size)
+			st := &stream{nonces: newNonces(1)}
+			c := newCodec()
+			b.ReportAllocs()
+			for b.Loop() {
+				var buf [32]byte
+				nonce, _ := st.nonces.next(buf[:0])
+				out := newOutgoing(st, body, nonce)
+				out.seq = st.run.send()
+				message, err := c.Marshal(out)
+				if err != nil {
+					b.Fatal(err)
+				}
+				message.Free()
+				if st.run.sending() {
+					b.Fatal("nothing told that the message has left")
+				}
+			}
+		})
+	}
+}
