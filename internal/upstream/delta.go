@@ -117,7 +117,7 @@ func (d *delta) first(t *typeTalk) *request {
 	sub := t.want.sub()
 	for res := range covered(snap, sub) {
 		version := res.OriginVersion
-		if snap.Origin != d.origin || m.foreign.Has(res.Name) {
+		if m.foreign.Has(res.Name) {
 			version = ""
 		}
 		size := protowire.SizeTag(1) + protowire.SizeBytes(len(res.Name))

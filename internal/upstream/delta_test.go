@@ -153,6 +153,30 @@ func TestP59_DeltaVersionsThatDoNotFitAreLeftOut(t *testing.T) {
 	}
 }
 
+func TestP58_TheNodeIsInTheFirstRequestOfEachStreamOnly(t *testing.T) {
+	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
+		r := newRig(t, v)
+		r.want(named(rds, "a"), named(eds, "b"))
+		for range 2 {
+			for i := range 2 {
+				msg := r.talk.next().bytes()
+				var scanned xds.Request
+				if err := scanned.Scan(v, msg); err != nil {
+					t.Fatal(err)
+				}
+				want := ""
+				if i == 0 {
+					want = "\x0a\x01n" // the key's, byte for byte
+				}
+				if string(scanned.Node) != want {
+					t.Errorf("%v: node %q in request %d", v, scanned.Node, i)
+				}
+			}
+			r.connect()
+		}
+	}
+}
+
 func TestP57_TakenForAbsent(t *testing.T) {
 	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
 		t.Run(v.String(), func(t *testing.T) {
@@ -221,7 +245,7 @@ func TestP57_TheClockOfANameThatWasLetGoBeginsAnew(t *testing.T) {
 func TestP57_NotUnderAWildcard(t *testing.T) {
 	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
 		r := newRig(t, v)
-		r.want(all(cds))
+		r.want(xds.TypeInterest{Type: cds, Wildcard: true, Names: xds.NewNameSet("a")})
 		r.talk.next()
 		r.talk.written(r.now)
 		if !r.talk.deadline().IsZero() {

@@ -193,6 +193,9 @@ func (e *exchange) receive(ctx context.Context) {
 		var msg []byte
 		err := e.cs.RecvMsg(&msg)
 		if err != nil {
+			if tooLarge(err) {
+				e.stream.client.opts.Metrics.Reject(telemetry.TooLarge)
+			}
 			e.tell(ctx, incoming{err: ended(err)})
 			return
 		}

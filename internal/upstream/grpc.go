@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
@@ -200,6 +203,12 @@ func (g *grpcSession) open(ctx context.Context, cancel context.CancelCauseFunc) 
 		return nil, fmt.Errorf("open stream: %w", err)
 	}
 	return cs, nil
+}
+
+// tooLarge reports whether the transport gave up a response for its size (P59):
+// it says so only in words.
+func tooLarge(err error) bool {
+	return status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "larger than max")
 }
 
 // ended makes an error of how a stream ended.

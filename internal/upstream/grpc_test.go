@@ -211,6 +211,28 @@ func TestP59_ResponsesOverTheDefaultLimitAreReceived(t *testing.T) {
 	sink.untilNames(t, cds, "a")
 }
 
+func TestP59_TooLarge(t *testing.T) {
+	f := startFake(t)
+	cc, err := grpc.NewClient(f.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cc.Close() }()
+	cs, err := cc.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, methods[xds.Delta],
+		grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallRecvMsgSize(10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cs.SendMsg(&request{}); err != nil {
+		t.Fatal(err)
+	}
+	f.next().raw(make([]byte, 11))
+	var msg []byte
+	if err := cs.RecvMsg(&msg); !tooLarge(err) {
+		t.Errorf("%v is not told for its size", err)
+	}
+}
+
 // While a large update is applied, requests go on.
 func TestP52_ASlowGroupHoldsUpNoRequest(t *testing.T) {
 	f := startFake(t)

@@ -44,7 +44,7 @@ func (s *sotw) taken(r *xds.Response) {
 	t.judging = false
 	t.sotw.nonce, t.sotw.version, t.sotw.ackDue = r.Nonce, r.Version, true
 	m := s.recall(r.TypeURL, s.held(r.TypeURL))
-	m.acked, m.version = t.askedThen, r.Version
+	m.acked, m.version = t.asked, r.Version // nothing was asked since it came
 }
 
 func (s *sotw) next() *request {
@@ -98,7 +98,7 @@ func (s *sotw) ask(t *typeTalk, a asked) {
 func (s *sotw) firstVersion(t *typeTalk) string {
 	snap := s.held(t.typ.URL)
 	m := s.recall(t.typ.URL, snap)
-	if m.version == "" || !m.acked.equal(t.want) || snap == nil || snap.Origin != s.origin {
+	if m.version == "" || !m.acked.equal(t.want) || snap == nil {
 		return ""
 	}
 	if t.want.wildcard {

@@ -203,11 +203,12 @@ func TestP65_SotWAbsenceIsARemoval(t *testing.T) {
 	r.respond(resp{typ: cds, version: "1", res: clusters("a", "b")})
 	r.respond(resp{typ: cds, version: "2", res: clusters("b")})
 	r.holds(cds, "b")
-	r.respond(resp{typ: cds, version: "3", res: []res{{name: "b", heartbeat: true}}})
-	r.holds(cds, "b") // never by heartbeats alone
-	r.respond(resp{typ: cds, version: "4", res: []res{{name: "b", heartbeat: true}, {name: "c"}}})
+	r.respond(resp{typ: cds, version: "3", res: clusters("b", "d", "e")})
+	r.respond(resp{typ: cds, version: "4", res: []res{{name: "b", heartbeat: true}}})
+	r.holds(cds, "b", "d", "e") // never by heartbeats alone
+	r.respond(resp{typ: cds, version: "5", res: []res{{name: "b", heartbeat: true}, {name: "c"}}})
 	r.holds(cds, "b", "c") // a heartbeat says that it is there
-	r.respond(resp{typ: cds, version: "5"})
+	r.respond(resp{typ: cds, version: "6"})
 	r.holds(cds)
 }
 

@@ -139,7 +139,11 @@ func (s *Stream) ended(err error) time.Duration {
 		}
 	}
 	s.at.ended(err, reason)
-	s.log.Info("upstream stream ended", "origin", s.at.name, "reason", reason, "error", err, "failures", s.failures, "retry_in", wait)
+	level := slog.LevelInfo
+	if s.failures > 1 { // said already
+		level = slog.LevelDebug
+	}
+	s.log.Log(context.Background(), level, "upstream stream ended", "origin", s.at.name, "reason", reason, "error", err, "failures", s.failures, "retry_in", wait)
 	s.sink.Status(Status{Origin: s.at.name, Err: err, Failed: !s.had, Attempts: s.failures})
 	return wait
 }

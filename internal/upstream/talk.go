@@ -96,10 +96,8 @@ type typeTalk struct {
 	// lapsed are names of both that were let go in between: forgotten, so that
 	// they have to be dropped and asked for again.
 	lapsed []string
-	// judging is a response that was received and not taken yet, and askedThen
-	// what had been asked when it came.
-	judging   bool
-	askedThen asked
+	// judging: a response was received and not taken yet.
+	judging bool
 	// replies that are due: refusals and, in incremental, acknowledgements.
 	replies []reply
 	sotw    sotwState
@@ -184,7 +182,7 @@ func (t *talk) received(r *xds.Response, fault error) (verdict, error) {
 		tt.refuse(r.Nonce, fault)
 		return verdict{}, nil
 	}
-	tt.judging, tt.askedThen = true, tt.asked
+	tt.judging = true
 	return verdict{take: true, asked: tt.asked}, nil
 }
 
@@ -226,8 +224,8 @@ type remembered struct {
 	// foreign are the names held whose version is not, or not surely, this
 	// origin's: it has not sent them since it took over from another.
 	foreign *xds.NameSet
-	// acked is what had been asked for when the response of version came that
-	// was last taken (SotW).
+	// acked is what had been asked for when the response came that was last
+	// taken, and version its version_info (SotW).
 	acked   asked
 	version string
 }
