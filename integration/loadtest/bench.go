@@ -1,0 +1,192 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// options of a run.
+type options struct {
+	load    load
+	rounds  int
+	only    []string // names of contenders; empty: all
+	relay   string   // the binary; empty: built
+	profile string   // directory for CPU profiles; empty: none
+	busy    int      // seconds that each profile takes
+	dir     string   // for files of the run
+	log     func(format string, args ...any)
+}
+
+// sample is what one round of one contender cost.
+type sample struct {
+	// Elapsed is from the first byte of the new generation that reached any
+	// client to the last byte of the last client's.
+	Elapsed time.Duration `json:"elapsed_ns"`
+	// Latency has the same end, and begins when the change was triggered: when
+	// the server (of the relay: its origin) was told to serve it.
+	Latency time.Duration `json:"latency_ns"`
+	// CPU is of the server's process, user and system, until it was quiet
+	// again: ACKs and garbage are in it.
+	CPU time.Duration `json:"cpu_ns"`
+	// Allocated is bytes on the server's heap for each send, its ACK included.
+	Allocated float64 `json:"allocated_per_send"`
+	// Resident is the server's memory after the round, in bytes.
+	Resident int64 `json:"resident"`
+}
+
+const (
+	// warmups are rounds before the first that counts: sockets have grown
+	// their buffers then, and pools are filled.
+	warmups = 2
+	// roundMost bounds a round of one contender.
+	roundMost = 30 * time.Second
+	// startMost bounds the start of a server and its crowd.
+	startMost = 2 * time.Minute
+)
+
+// run starts all contenders, has them do the rounds in turn, and returns the
+// samples of each, by name. All are connected all the time: idle connections
+// cost nothing, and what else the machine does falls on all alike.
+func run(ctx context.Context, o *options) (map[string][]sample, error) {
+	var in []*contender
+	defer func() {
+		for _, c := range in {
+			c.stop()
+		}
+	}()
+	for _, e := range entries {
+		if !o.wants(e.name) {
+			continue
+		}
+		o.log("starting %s and %d clients", e.name, o.load.Clients)
+		c, err := e.begin(ctx, o)
+		if c != nil {
+			in = append(in, c)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", e.name, err)
+		}
+	}
+	samples := make(map[string][]sample)
+	for r := range warmups + o.rounds {
+		o.log("round %d of %d", r-warmups+1, o.rounds)
+		for i := range in {
+			c := in[(i+r)%len(in)] // nobody always follows the same one
+			s, err := c.round(ctx)
+			if err != nil {
+				return nil, fmt.Errorf("%s: round %d: %w", c.name, r-warmups+1, err)
+			}
+			if r >= warmups {
+				samples[c.name] = append(samples[c.name], s)
+			}
+		}
+	}
+	if o.profile != "" {
+		for _, c := range in {
+			path := filepath.Join(o.profile, strings.ReplaceAll(c.name, " ", "-")+".pprof")
+			o.log("profile %s", path)
+			if err := c.profile(ctx, path, o.busy); err != nil {
+				return nil, fmt.Errorf("%s: profile: %w", c.name, err)
+			}
+		}
+	}
+	return samples, nil
+}
+
+func (o *options) wants(name string) bool {
+	for _, n := range o.only {
+		if n == name {
+			return true
+		}
+	}
+	return len(o.only) == 0
+}
+
+// begin starts the server and its crowd. The contender has to be stopped also
+// if there is an error.
+func (e *entry) begin(ctx context.Context, o *options) (*contender, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, startMost, fmt.Errorf("not connected after %s", startMost))
+	defer cancel()
+	c, err := e.start(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return c, c.connect(ctx)
+}
+
+// round pushes the next generation and measures.
+func (c *contender) round(ctx context.Context) (sample, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, roundMost, fmt.Errorf("not done after %s", roundMost))
+	defer cancel()
+	if err := c.prepare(ctx); err != nil {
+		return sample{}, err
+	}
+	// Asking allocates too, and for the relay not little: what one question
+	// costs is what lies between two with nothing between.
+	asked, err := c.allocated(ctx)
+	if err != nil {
+		return sample{}, err
+	}
+	before, err := c.allocated(ctx)
+	if err != nil {
+		return sample{}, err
+	}
+	idle, err := settle(c.proc.pid())
+	if err != nil {
+		return sample{}, err
+	}
+	begin := monotonic()
+	seen, err := c.push(ctx)
+	if err != nil {
+		return sample{}, err
+	}
+	used, err := settle(c.proc.pid())
+	if err != nil {
+		return sample{}, err
+	}
+	after, err := c.allocated(ctx)
+	if err != nil {
+		return sample{}, err
+	}
+	memory, err := resident(c.proc.pid())
+	return sample{
+		Elapsed:   time.Duration(seen.Last - seen.First),
+		Latency:   time.Duration(seen.Last - begin),
+		CPU:       used - idle,
+		Allocated: (float64(after-before) - float64(before-asked)) / float64(c.load.Clients),
+		Resident:  memory,
+	}, err
+}
+
+// prepare makes the next generation.
+func (c *contender) prepare(ctx context.Context) error {
+	_, err := c.feed.ask(ctx, command{Do: doPrepare, N: c.gen + 1})
+	return err
+}
+
+// push has the prepared generation served, and waits until all clients have it.
+func (c *contender) push(ctx context.Context) (round, error) {
+	c.gen++
+	if _, err := c.feed.ask(ctx, command{Do: doPush}); err != nil {
+		return round{}, err
+	}
+	return c.await(ctx)
+}
+
+// busy pushes one generation after the other for so long.
+func (c *contender) busy(ctx context.Context, seconds int) error {
+	for end := time.Now().Add(time.Duration(seconds) * time.Second); time.Now().Before(end); {
+		if err := c.prepare(ctx); err != nil {
+			return err
+		}
+		if _, err := c.push(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}

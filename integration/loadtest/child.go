@@ -1,0 +1,245 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// roleArg as the first argument makes this program a child: the second is its
+// role, the third its settings in JSON.
+const roleArg = "child-of-loadtest"
+
+// Roles of children.
+const (
+	roleGCP   = "go-control-plane"
+	roleBare  = "bare"
+	roleRaw   = "raw"
+	roleCrowd = "clients"
+)
+
+// command is a line from the parent to a child.
+type command struct {
+	Do   string `json:"do"`
+	N    int    `json:"n,omitempty"`    // generation
+	Path string `json:"path,omitempty"` // profile
+}
+
+// reply is a child's line to its parent, the first without a command.
+type reply struct {
+	Error string `json:"error,omitempty"`
+	Addr  string `json:"addr,omitempty"`      // hello of a server
+	Bytes uint64 `json:"allocated,omitempty"` // allocated since the start
+	Round *round `json:"round,omitempty"`
+}
+
+// child is the process of a part of the run. Its methods have one user.
+type child struct {
+	name   string
+	cmd    *exec.Cmd
+	stderr *tail
+	in     io.WriteCloser // nil: takes no commands
+	out    *bufio.Scanner
+	done   chan struct{} // closed when it has ended
+}
+
+// start starts a process that dies with this one.
+func start(name string, cmd *exec.Cmd) (*child, error) {
+	c := &child{name: name, cmd: cmd, stderr: &tail{}, done: make(chan struct{})}
+	cmd.Stderr = c.stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.WaitDelay = time.Second
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	go func() {
+		_ = cmd.Wait() // how it ended is told by whoever waited for its word
+		close(c.done)
+	}()
+	return c, nil
+}
+
+// startRole starts this program as a child and returns its hello.
+func startRole(ctx context.Context, name, role string, settings any) (*child, reply, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, reply{}, err
+	}
+	text, err := json.Marshal(settings)
+	if err != nil {
+		return nil, reply{}, err
+	}
+	cmd := exec.Command(self, roleArg, role, string(text))
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, reply{}, err
+	}
+	// Not StdoutPipe: Wait would close it under the reader.
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, reply{}, err
+	}
+	cmd.Stdout = w
+	c, err := start(name, cmd)
+	_ = w.Close()
+	if err != nil {
+		_ = r.Close()
+		return nil, reply{}, err
+	}
+	go func() { <-c.done; _ = r.Close() }()
+	c.in, c.out = in, bufio.NewScanner(r)
+	hello, err := c.read(ctx)
+	if err != nil {
+		c.stop()
+		return nil, reply{}, err
+	}
+	return c, hello, nil
+}
+
+// ask sends a command and waits for the reply.
+func (c *child) ask(ctx context.Context, cmd command) (reply, error) {
+	line, err := json.Marshal(cmd)
+	if err != nil {
+		return reply{}, err
+	}
+	if _, err := c.in.Write(append(line, '\n')); err != nil {
+		return reply{}, c.failed(err)
+	}
+	return c.read(ctx)
+}
+
+// read waits for a line. When ctx ends the child is ended too: what it says
+// later would be taken for the answer to something else.
+func (c *child) read(ctx context.Context) (reply, error) {
+	stop := context.AfterFunc(ctx, c.kill)
+	defer stop()
+	if !c.out.Scan() {
+		if ctx.Err() != nil {
+			return reply{}, c.failed(context.Cause(ctx))
+		}
+		return reply{}, c.failed(errors.New("ended"))
+	}
+	var r reply
+	if err := json.Unmarshal(c.out.Bytes(), &r); err != nil {
+		return reply{}, c.failed(err)
+	}
+	if r.Error != "" {
+		return reply{}, c.failed(errors.New(r.Error))
+	}
+	return r, nil
+}
+
+// failed adds what the child wrote to its standard error.
+func (c *child) failed(err error) error {
+	select {
+	case <-c.done:
+	case <-time.After(200 * time.Millisecond): // it may not be ending at all
+	}
+	if text := c.stderr.String(); text != "" {
+		return fmt.Errorf("%s: %w; its standard error:\n%s", c.name, err, text)
+	}
+	return fmt.Errorf("%s: %w", c.name, err)
+}
+
+func (c *child) pid() int { return c.cmd.Process.Pid }
+
+func (c *child) kill() { _ = c.cmd.Process.Kill() }
+
+// stop ends the process and waits until it has.
+func (c *child) stop() {
+	if c.in != nil {
+		_ = c.in.Close()
+	} else {
+		_ = c.cmd.Process.Signal(syscall.SIGTERM)
+	}
+	select {
+	case <-c.done:
+	case <-time.After(3 * time.Second):
+		c.kill()
+		<-c.done
+	}
+}
+
+// tail keeps the end of what is written to it. It is safe for concurrent use.
+type tail struct {
+	mu   sync.Mutex
+	kept []byte
+}
+
+const tailBytes = 8 << 10
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.kept = append(t.kept, b...)
+	if over := len(t.kept) - tailBytes; over > 0 {
+		t.kept = t.kept[:copy(t.kept, t.kept[over:])]
+	}
+	return len(b), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.TrimSpace(string(t.kept))
+}
+
+// asChild runs a role and returns the exit code.
+func asChild(args []string) int {
+	if len(args) != 2 {
+		fmt.Fprintln(os.Stderr, "a child takes a role and its settings")
+		return 2
+	}
+	var err error
+	switch role, settings := args[0], []byte(args[1]); role {
+	case roleGCP:
+		err = serveGCP(settings)
+	case roleBare:
+		err = serveBare(settings)
+	case roleRaw:
+		err = serveRaw(settings)
+	case roleCrowd:
+		err = runCrowd(settings)
+	default:
+		err = fmt.Errorf("no role %q", role)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// obey says hello and answers commands until the parent closes its end.
+func obey(hello reply, do func(command) (reply, error)) error {
+	out := json.NewEncoder(os.Stdout)
+	if err := out.Encode(hello); err != nil {
+		return err
+	}
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		var c command
+		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
+			return err
+		}
+		r, err := do(c)
+		if err != nil {
+			r = reply{Error: err.Error()}
+		}
+		if err := out.Encode(r); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}

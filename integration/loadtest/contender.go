@@ -1,0 +1,123 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+)
+
+// contender is a server with a crowd of clients, each in a process of its own.
+// Its methods have one user.
+type contender struct {
+	name  string
+	load  load
+	proc  *child // the server
+	feed  *child // what is told of a new generation: the server, or its origin
+	addr  string
+	crowd *child
+	gen   int // that was pushed last
+
+	// allocated is how many bytes the server has ever allocated, what it took
+	// to say so included.
+	allocated func(ctx context.Context) (uint64, error)
+	// profile writes a CPU profile of a server that is busy for so long.
+	profile func(ctx context.Context, path string, seconds int) error
+}
+
+// entry is a contender before it is started.
+type entry struct {
+	name, what string
+	start      func(ctx context.Context, o *options) (*contender, error)
+}
+
+// The baselines by which ratios are given.
+const (
+	nameRaw   = "raw TCP"
+	nameBare  = "bare gRPC"
+	nameRelay = "relay"
+	nameGCP   = "go-control-plane"
+)
+
+// entries are all contenders, in the order of the table.
+var entries = []entry{
+	{nameRaw, "the same bytes written to each socket, a goroutine each", ofRole(nameRaw, roleRaw)},
+	{nameBare, "grpc-go with the shared bytes, no protocol state", ofRole(nameBare, roleBare)},
+	{nameRelay, "this relay, one delta stream to a go-control-plane origin", startRelay},
+	{nameGCP, "go-control-plane's server and snapshot cache", ofRole(nameGCP, roleGCP)},
+}
+
+// ofRole starts a contender that is a child of this program.
+func ofRole(name, role string) func(context.Context, *options) (*contender, error) {
+	return func(ctx context.Context, o *options) (*contender, error) {
+		proc, hello, err := startRole(ctx, name, role, o.load)
+		if err != nil {
+			return nil, err
+		}
+		c := &contender{name: name, load: o.load, proc: proc, feed: proc, addr: hello.Addr}
+		c.allocated = func(ctx context.Context) (uint64, error) {
+			r, err := proc.ask(ctx, command{Do: doStats})
+			return r.Bytes, err
+		}
+		c.profile = func(ctx context.Context, path string, seconds int) error {
+			if _, err := proc.ask(ctx, command{Do: doProfile, Path: path}); err != nil {
+				return err
+			}
+			if err := c.busy(ctx, seconds); err != nil {
+				return err
+			}
+			_, err := proc.ask(ctx, command{Do: doEndProfile})
+			return err
+		}
+		return c, nil
+	}
+}
+
+// connect starts the crowd and waits until all have the first generation.
+func (c *contender) connect(ctx context.Context) error {
+	crowd, _, err := startRole(ctx, "clients of "+c.name, roleCrowd, crowdSettings{
+		Load: c.load, Addr: c.addr, Raw: c.name == nameRaw, Readers: runtime.GOMAXPROCS(0),
+	})
+	if err != nil {
+		return err
+	}
+	c.crowd = crowd
+	if _, err := c.await(ctx); err != nil {
+		return err
+	}
+	_, err = settle(c.proc.pid())
+	return err
+}
+
+// await waits until all clients have the newest generation.
+func (c *contender) await(ctx context.Context) (round, error) {
+	r, err := c.crowd.ask(ctx, command{Do: doAwait, N: c.gen})
+	if err != nil {
+		return round{}, fmt.Errorf("generation %d: %w%s", c.gen, err, c.words())
+	}
+	if r.Round == nil || r.Round.Bytes < c.load.Bytes*9/10 || r.Round.Bytes > c.load.Bytes*11/10+500 {
+		return round{}, fmt.Errorf("%s: clients received %+v, which is no response of about %d bytes", c.name, r.Round, c.load.Bytes)
+	}
+	return *r.Round, nil
+}
+
+// words is what the server has to say about a fault that its clients met.
+func (c *contender) words() string {
+	out := ""
+	for _, p := range []*child{c.proc, c.feed} {
+		if text := p.stderr.String(); text != "" {
+			out += fmt.Sprintf("\n%s, standard error:\n%s", p.name, text)
+		}
+	}
+	return out
+}
+
+// stop ends all its processes.
+func (c *contender) stop() {
+	for _, p := range []*child{c.crowd, c.proc, c.feed} {
+		if p != nil {
+			p.stop()
+		}
+	}
+}

@@ -1,0 +1,252 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// crowdSettings are a crowd's: clients of one server.
+type crowdSettings struct {
+	Load    load   `json:"load"`
+	Addr    string `json:"addr"`
+	Raw     bool   `json:"raw"` // bare TCP: nothing is said, and nothing acknowledged
+	Readers int    `json:"readers"`
+}
+
+// round is what the crowd saw of a generation. Times are of the machine's
+// monotonic clock in nanoseconds, which all its processes share.
+type round struct {
+	First int64 `json:"first"` // the first byte of a message to any client
+	Last  int64 `json:"last"`  // the last byte of the last client's
+	Bytes int   `json:"bytes"` // of one message, without framing
+}
+
+func monotonic() int64 {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // the clock is there
+	return t.Nano()
+}
+
+// client is one connection. It belongs to one reader.
+type client struct {
+	fd       int
+	raw      bool
+	h2       h2
+	msg      message
+	messages int // that were begun; the generation of the newest is one less
+}
+
+// tally counts what all clients have received. It is safe for concurrent use.
+type tally struct {
+	clients int
+
+	mu     sync.Mutex
+	more   sync.Cond
+	rounds []tallied // by generation
+	err    error
+}
+
+type tallied struct {
+	round
+	done int
+}
+
+func (t *tally) begun(gen int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for len(t.rounds) <= gen {
+		t.rounds = append(t.rounds, tallied{})
+	}
+	if r := &t.rounds[gen]; r.First == 0 {
+		r.First = monotonic()
+	}
+}
+
+func (t *tally) complete(gen, size int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := &t.rounds[gen]
+	r.Bytes = max(r.Bytes, size)
+	if r.done++; r.done == t.clients {
+		r.Last = monotonic()
+		t.more.Broadcast()
+	}
+}
+
+func (t *tally) fail(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.err = errors.Join(t.err, err)
+	t.more.Broadcast()
+}
+
+// await waits until all clients have generation gen. Each client receives each
+// generation once: more messages than generations are a fault of the server.
+func (t *tally) await(gen int) (round, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for t.err == nil && (len(t.rounds) <= gen || t.rounds[gen].done < t.clients) {
+		t.more.Wait()
+	}
+	switch {
+	case t.err != nil:
+		return round{}, t.err
+	case len(t.rounds) > gen+1:
+		return round{}, fmt.Errorf("clients received %d messages, and only %d generations were pushed", len(t.rounds), gen+1)
+	}
+	return t.rounds[gen].round, nil
+}
+
+// runCrowd connects the clients and answers the parent until it closes its end.
+func runCrowd(settings []byte) error {
+	var s crowdSettings
+	if err := json.Unmarshal(settings, &s); err != nil {
+		return err
+	}
+	t := &tally{clients: s.Load.Clients}
+	t.more.L = &t.mu
+	readers := make([]*reader, s.Readers)
+	for i := range readers {
+		ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+		if err != nil {
+			return fmt.Errorf("epoll: %w", err)
+		}
+		readers[i] = &reader{tally: t, epoll: ep, clients: make(map[int32]*client)}
+	}
+	for i := range s.Load.Clients {
+		if err := readers[i%len(readers)].connect(s.Addr, s.Raw, i); err != nil {
+			return fmt.Errorf("client %d: %w", i, err)
+		}
+	}
+	for _, r := range readers {
+		go r.run() // until the process ends
+	}
+	return obey(reply{}, func(c command) (reply, error) {
+		if c.Do != doAwait {
+			return reply{}, fmt.Errorf("no command %q", c.Do)
+		}
+		r, err := t.await(c.N)
+		return reply{Round: &r}, err
+	})
+}
+
+// reader reads the connections of its clients in one thread.
+type reader struct {
+	tally   *tally
+	epoll   int
+	clients map[int32]*client // by descriptor
+	out     []byte            // scratch: what is to be written in return
+}
+
+// readBuffer is filled by one read: a response of 100 KB at once, if it is
+// there, and small enough for the processor's cache.
+const readBuffer = 128 << 10
+
+// connect connects client i and has it say its first word.
+func (r *reader) connect(addr string, bare bool, i int) error {
+	to, err := netip.ParseAddrPort(addr)
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}); err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
+		return err
+	}
+	c := &client{fd: fd, raw: bare, msg: message{opaque: bare}}
+	if !bare {
+		if err := write(fd, c.h2.hello(addr, first(fmt.Sprintf("client-%05d", i)))); err != nil {
+			return err
+		}
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return err
+	}
+	r.clients[int32(fd)] = c
+	return unix.EpollCtl(r.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
+}
+
+// write writes a few bytes, for which there always is room.
+func write(fd int, b []byte) error {
+	n, err := unix.Write(fd, b)
+	if err == nil && n < len(b) {
+		err = errors.New("no room in the socket")
+	}
+	if err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return nil
+}
+
+// run reads until something fails.
+func (r *reader) run() {
+	runtime.LockOSThread()
+	events := make([]unix.EpollEvent, 256)
+	buf := make([]byte, readBuffer)
+	for {
+		n, err := unix.EpollWait(r.epoll, events, -1)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			r.tally.fail(fmt.Errorf("epoll: %w", err))
+			return
+		}
+		for _, e := range events[:max(n, 0)] {
+			if err := r.read(r.clients[e.Fd], buf); err != nil {
+				r.tally.fail(fmt.Errorf("client: %w", err))
+				return
+			}
+		}
+	}
+}
+
+// read reads once; what is left makes epoll report again.
+func (r *reader) read(c *client, buf []byte) error {
+	n, err := unix.Read(c.fd, buf)
+	switch {
+	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+		return nil
+	case err != nil:
+		return fmt.Errorf("read: %w", err)
+	case n == 0:
+		return errors.New("the server closed the connection")
+	}
+	r.out = r.out[:0]
+	data := func(b []byte) error {
+		return c.msg.feed(b, func() error { return r.begun(c) }, func() error { return r.done(c) })
+	}
+	if c.raw {
+		err = data(buf[:n])
+	} else {
+		err = c.h2.feed(buf[:n], &r.out, data)
+	}
+	if err != nil || len(r.out) == 0 {
+		return err
+	}
+	return write(c.fd, r.out)
+}
+
+func (r *reader) begun(c *client) error {
+	r.tally.begun(c.messages)
+	c.messages++
+	return nil
+}
+
+func (r *reader) done(c *client) error {
+	if !c.raw {
+		r.out = appendACK(r.out, c.msg.version, c.msg.nonce)
+	}
+	r.tally.complete(c.messages-1, c.msg.size)
+	return nil
+}

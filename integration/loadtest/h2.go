@@ -1,0 +1,190 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"strings"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// h2 is the client's side of one HTTP/2 connection with one gRPC stream, as
+// far as a server of this test makes it necessary.
+type h2 struct {
+	head  [frameHeader]byte
+	heads int
+	left  int // of the frame's payload
+	ctl   []byte
+	hpack []byte // all header blocks so far, to say how a stream ended
+	taken int    // bytes of DATA since the windows were opened
+}
+
+const (
+	frameHeader = 9
+	streamID    = 1
+	// window that the client opens, the largest: flow control is not what is
+	// measured. It is opened again after half of it.
+	window = 1<<31 - 1
+	// maxControl bounds the payload of frames that are kept to be looked at.
+	maxControl = 64 << 10
+)
+
+const adsPath = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
+
+// hello is everything that a client says until the first response: preface,
+// settings, and the stream with its first request.
+func (c *h2) hello(authority string, first []byte) []byte {
+	var out, block bytes.Buffer
+	out.WriteString(http2.ClientPreface)
+	fr := http2.NewFramer(&out, nil)
+	enc := hpack.NewEncoder(&block)
+	for _, f := range [][2]string{
+		{":method", "POST"}, {":scheme", "http"}, {":path", adsPath}, {":authority", authority},
+		{"content-type", "application/grpc"}, {"te", "trailers"},
+	} {
+		_ = enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}) // into memory
+	}
+	// All into memory as well.
+	_ = fr.WriteSettings(
+		http2.Setting{ID: http2.SettingEnablePush, Val: 0},
+		http2.Setting{ID: http2.SettingInitialWindowSize, Val: window},
+	)
+	_ = fr.WriteWindowUpdate(0, window-65535)
+	_ = fr.WriteHeaders(http2.HeadersFrameParam{StreamID: streamID, BlockFragment: block.Bytes(), EndHeaders: true})
+	return append(out.Bytes(), dataFrame(nil, first)...)
+}
+
+// dataFrame appends a frame with one gRPC message.
+func dataFrame(dst, msg []byte) []byte {
+	dst = appendFrame(dst, http2.FrameData, 0, streamID, prefixBytes+len(msg))
+	dst = binary.BigEndian.AppendUint32(append(dst, 0), uint32(len(msg)))
+	return append(dst, msg...)
+}
+
+// appendFrame appends a frame's header.
+func appendFrame(dst []byte, t http2.FrameType, flags http2.Flags, stream uint32, size int) []byte {
+	dst = append(dst, byte(size>>16), byte(size>>8), byte(size), byte(t), byte(flags))
+	return binary.BigEndian.AppendUint32(dst, stream)
+}
+
+// first is the request that subscribes to all clusters.
+func first(node string) []byte {
+	var n, r []byte
+	n = protowire.AppendString(protowire.AppendTag(n, 1, protowire.BytesType), node)
+	n = protowire.AppendString(protowire.AppendTag(n, 2, protowire.BytesType), nodeCluster)
+	r = protowire.AppendBytes(protowire.AppendTag(r, 2, protowire.BytesType), n)
+	return protowire.AppendString(protowire.AppendTag(r, 4, protowire.BytesType), clusterType)
+}
+
+// appendACK appends the frame that acknowledges a response.
+func appendACK(dst, version, nonce []byte) []byte {
+	size := protowire.SizeBytes(len(version)) + protowire.SizeBytes(len(clusterType)) + protowire.SizeBytes(len(nonce)) + 3
+	dst = appendFrame(dst, http2.FrameData, 0, streamID, prefixBytes+size)
+	dst = binary.BigEndian.AppendUint32(append(dst, 0), uint32(size))
+	dst = protowire.AppendBytes(protowire.AppendTag(dst, 1, protowire.BytesType), version)
+	dst = protowire.AppendString(protowire.AppendTag(dst, 4, protowire.BytesType), clusterType)
+	return protowire.AppendBytes(protowire.AppendTag(dst, 5, protowire.BytesType), nonce)
+}
+
+// feed reads a piece of what the server wrote. It passes on the payload of
+// DATA, and appends to out what has to be written in return.
+func (c *h2) feed(b []byte, out *[]byte, data func([]byte) error) error {
+	for len(b) > 0 {
+		if c.heads < frameHeader {
+			n := copy(c.head[c.heads:], b)
+			c.heads += n
+			b = b[n:]
+			if c.heads < frameHeader {
+				return nil
+			}
+			c.left = int(c.head[0])<<16 | int(c.head[1])<<8 | int(c.head[2])
+			c.ctl = c.ctl[:0]
+			if c.kind() != http2.FrameData && c.left > maxControl {
+				return fmt.Errorf("http2: a %v frame of %d bytes", c.kind(), c.left)
+			}
+		}
+		n := min(c.left, len(b))
+		if c.kind() == http2.FrameData {
+			if c.flags().Has(http2.FlagDataPadded) {
+				return fmt.Errorf("http2: padded DATA")
+			}
+			if err := data(b[:n]); err != nil {
+				return err
+			}
+			c.took(n, out)
+		} else {
+			c.ctl = append(c.ctl, b[:n]...)
+		}
+		c.left -= n
+		b = b[n:]
+		if c.left > 0 {
+			return nil
+		}
+		c.heads = 0
+		if c.kind() != http2.FrameData {
+			if err := c.control(out); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *h2) kind() http2.FrameType { return http2.FrameType(c.head[3]) }
+func (c *h2) flags() http2.Flags    { return http2.Flags(c.head[4]) }
+
+// took opens the windows again once half of them is used up.
+func (c *h2) took(n int, out *[]byte) {
+	c.taken += n
+	if c.taken < window/2 {
+		return
+	}
+	for _, id := range []uint32{0, streamID} {
+		*out = appendFrame(*out, http2.FrameWindowUpdate, 0, id, 4)
+		*out = binary.BigEndian.AppendUint32(*out, uint32(c.taken))
+	}
+	c.taken = 0
+}
+
+// control handles a whole frame that is not DATA. Windows that the server
+// opens are not counted: a client has one small ACK on its way at most, and
+// the server has opened them again long before many are used up.
+func (c *h2) control(out *[]byte) error {
+	switch kind := c.kind(); kind {
+	case http2.FrameSettings:
+		if !c.flags().Has(http2.FlagSettingsAck) {
+			*out = appendFrame(*out, http2.FrameSettings, http2.FlagSettingsAck, 0, 0)
+		}
+	case http2.FramePing:
+		if !c.flags().Has(http2.FlagPingAck) {
+			*out = appendFrame(*out, http2.FramePing, http2.FlagPingAck, 0, len(c.ctl))
+			*out = append(*out, c.ctl...)
+		}
+	case http2.FrameHeaders:
+		c.hpack = append(c.hpack, c.ctl...)
+		if c.flags().Has(http2.FlagHeadersEndStream) {
+			return fmt.Errorf("the server ended the stream: %s", c.headers())
+		}
+	case http2.FrameRSTStream, http2.FrameGoAway:
+		return fmt.Errorf("the server sent %v: %q", kind, c.ctl)
+	case http2.FrameWindowUpdate:
+	default:
+		return fmt.Errorf("http2: a %v frame", kind)
+	}
+	return nil
+}
+
+// headers are all that came, in words.
+func (c *h2) headers() string {
+	var out []string
+	d := hpack.NewDecoder(4096, func(f hpack.HeaderField) { out = append(out, f.Name+": "+f.Value) })
+	if _, err := d.Write(c.hpack); err != nil {
+		return err.Error()
+	}
+	return strings.Join(out, ", ")
+}

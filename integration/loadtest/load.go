@@ -1,0 +1,84 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// load is what is sent to whom. It is passed to every process of a run.
+type load struct {
+	Clients int `json:"clients"`
+	// Bytes of one response, without framing, to a few in a hundred.
+	Bytes int `json:"bytes"`
+}
+
+// bytesPerCluster is what a cluster has at least, if the response is large
+// enough for several: a hundred clusters are 100 KB.
+const bytesPerCluster = 1000
+
+const clusterType = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+
+// clusters are those of generation n. From one generation to the next the
+// first changes, and keeps its size; a SotW response has all of them.
+func (l load) clusters(n int) []*clusterv3.Cluster {
+	count := max(1, l.Bytes/bytesPerCluster)
+	out := make([]*clusterv3.Cluster, count)
+	for i := range out {
+		out[i] = l.cluster(i, count, 0)
+	}
+	out[0] = l.cluster(0, count, n)
+	return out
+}
+
+func (l load) cluster(i, count, n int) *clusterv3.Cluster {
+	c := &clusterv3.Cluster{
+		Name:                 fmt.Sprintf("cluster-%06d", i),
+		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+		EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{EdsConfig: &corev3.ConfigSource{
+			ResourceApiVersion:    corev3.ApiVersion_V3,
+			ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
+		}},
+		ConnectTimeout: durationpb.New(1e9),
+		LbPolicy:       clusterv3.Cluster_LEAST_REQUEST,
+		CircuitBreakers: &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{
+			MaxConnections: wrapperspb.UInt32(1024), MaxRequests: wrapperspb.UInt32(4096),
+		}}},
+		OutlierDetection: &clusterv3.OutlierDetection{Consecutive_5Xx: wrapperspb.UInt32(5), BaseEjectionTime: durationpb.New(30e9)},
+		AltStatName:      fmt.Sprintf("generation-%09d", n),
+	}
+	// The Any around it has the type and two fields; a resource of a response
+	// has a tag and a length before it.
+	around := len(clusterType) + 12
+	// The response has its type, too.
+	if pad := (l.Bytes-len(clusterType)-4)/count - proto.Size(c) - around; pad > 0 {
+		c.AltStatName += strings.Repeat("x", pad)
+	}
+	return c
+}
+
+// body is the SotW response of generation n without its nonce.
+func (l load) body(n int) ([]byte, error) {
+	r := &discoveryv3.DiscoveryResponse{VersionInfo: fmt.Sprint(n), TypeUrl: clusterType}
+	for _, c := range l.clusters(n) {
+		a, err := anypb.New(c)
+		if err != nil {
+			return nil, err
+		}
+		r.Resources = append(r.Resources, a)
+	}
+	return proto.Marshal(r)
+}
+
+// nodeCluster is the node.cluster of all clients: they are one key to the
+// relay, and one snapshot to go-control-plane.
+const nodeCluster = "loadtest"

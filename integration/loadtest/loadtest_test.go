@@ -1,0 +1,355 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"go.uber.org/goleak"
+	"golang.org/x/net/http2"
+	"google.golang.org/protobuf/proto"
+)
+
+// The test's binary is the program that a run starts again for its parts.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == roleArg {
+		os.Exit(asChild(os.Args[2:]))
+	}
+	dir, err := os.MkdirTemp("", "loadtest")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	binaries = dir
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(dir)
+		os.Exit(code)
+	}))
+}
+
+// binaries is where the relay is built, once for all tests.
+var binaries string
+
+var built = sync.OnceValues(func() (string, error) {
+	o := &options{}
+	err := o.build(context.Background(), binaries)
+	return o.relay, err
+})
+
+func relay(t *testing.T) string {
+	t.Helper()
+	file, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func small(t *testing.T) *options {
+	return &options{load: load{Clients: 200, Bytes: 100_000}, rounds: 2, busy: 1, dir: t.TempDir(), log: t.Logf}
+}
+
+// All contenders serve all clients, and everything that a table needs is
+// measured. How fast is not for a test to say.
+func TestShortRun(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	o := small(t)
+	o.relay = relay(t)
+	samples, err := run(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newReport(o, samples, []string{"test"})
+	if len(r.Contenders) != len(entries) {
+		t.Fatalf("%d contenders, want %d", len(r.Contenders), len(entries))
+	}
+	for _, c := range r.Contenders {
+		if len(c.Samples) != o.rounds || c.ElapsedToRaw == nil || c.LessCPUThanGCP == nil {
+			t.Errorf("%s: %d samples, ratios %v and %v", c.Name, len(c.Samples), c.ElapsedToRaw, c.LessCPUThanGCP)
+		}
+		for _, s := range c.Samples {
+			if s.Elapsed <= 0 || s.Latency < s.Elapsed || s.CPU <= 0 || s.Resident <= 0 {
+				t.Errorf("%s: a sample %+v", c.Name, s)
+			}
+		}
+	}
+	var table bytes.Buffer
+	if err := r.table(&table); err != nil {
+		t.Fatal(err)
+	}
+	t.Log(table.String())
+	if _, err := json.Marshal(r); err != nil {
+		t.Error(err)
+	}
+}
+
+// A profile of each server can be read afterwards.
+func TestProfiles(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	o := small(t)
+	o.load, o.rounds, o.profile, o.only = load{Clients: 10, Bytes: 2000}, 1, t.TempDir(), []string{nameBare, nameRelay}
+	o.relay = relay(t)
+	if _, err := run(ctx, o); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"bare-gRPC.pprof", "relay.pprof"} {
+		text, err := os.ReadFile(filepath.Join(o.profile, name))
+		if err != nil || !bytes.HasPrefix(text, []byte("\x1f\x8b")) {
+			t.Errorf("%s: %d bytes, %v", name, len(text), err)
+		}
+	}
+}
+
+// A part that fails is named, with what it wrote to its standard error.
+func TestFailureShowsStderr(t *testing.T) {
+	dir := t.TempDir()
+	broken := filepath.Join(dir, "broken")
+	if err := os.WriteFile(broken, []byte("#!/bin/sh\necho cannot open the frobnicator >&2\nexit 3\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	o := small(t)
+	o.only, o.relay = []string{nameRelay}, broken
+	_, err := run(t.Context(), o)
+	if err == nil || !strings.Contains(err.Error(), "relay") || !strings.Contains(err.Error(), "frobnicator") {
+		t.Fatalf("got %v", err)
+	}
+
+	c, _, err := startRole(t.Context(), "clients of nobody", roleCrowd, crowdSettings{
+		Load: load{Clients: 1}, Addr: "127.0.0.1:1", Readers: 1,
+	})
+	if err == nil {
+		c.stop()
+	}
+	if err == nil || !strings.Contains(err.Error(), "clients of nobody") || !strings.Contains(err.Error(), "connection refused") {
+		t.Fatalf("got %v", err)
+	}
+}
+
+// A run that takes too long ends by itself, and says who was late.
+func TestRunIsBounded(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	o := small(t)
+	o.rounds, o.only = 1_000_000, []string{nameRaw}
+	o.log = func(format string, args ...any) {
+		if strings.HasPrefix(format, "round") {
+			cancel(context.DeadlineExceeded)
+		}
+	}
+	if _, err := run(ctx, o); err == nil || !strings.Contains(err.Error(), nameRaw) || !strings.Contains(err.Error(), "deadline") {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	good := load{Clients: 1, Bytes: 1}
+	for _, c := range []struct {
+		o    options
+		only string
+		want string
+	}{
+		{options{load: good, rounds: 1}, "", ""},
+		{options{load: good, rounds: 1}, "relay, raw TCP", ""},
+		{options{load: good, rounds: 1}, "TCP", `no "TCP"`},
+		{options{load: good}, "", "at least 1"},
+		{options{load: load{Clients: 1 << 40, Bytes: 1}, rounds: 1}, "", "at most"},
+	} {
+		err := c.o.check(c.only)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v, only %q: %v, want %q", c.o, c.only, err, c.want)
+		}
+	}
+}
+
+func TestLoadHasItsSize(t *testing.T) {
+	for _, size := range []int{1000, 10_000, 100_000, 1_000_000} {
+		for _, n := range []int{0, 1, 123456} {
+			b, err := load{Bytes: size}.body(n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(b) < size*97/100 || len(b) > size*103/100 {
+				t.Errorf("%d bytes for %d", len(b), size)
+			}
+		}
+	}
+}
+
+func TestSpread(t *testing.T) {
+	for _, c := range []struct {
+		in   []float64
+		want spread
+	}{
+		{nil, spread{}},
+		{[]float64{3}, spread{3, 3, 3}},
+		{[]float64{5, 1, 3}, spread{3, 1, 5}},
+		{[]float64{4, 1, 2, 3}, spread{2.5, 1, 4}},
+	} {
+		if got := spreadOf(c.in); got != c.want {
+			t.Errorf("%v: %+v, want %+v", c.in, got, c.want)
+		}
+	}
+	a, b := []sample{{CPU: 10}, {CPU: 30}}, []sample{{CPU: 5}, {CPU: 10}}
+	if got := ratio(a, b, cpuTime); *got != (spread{2.5, 2, 3}) {
+		t.Errorf("ratio %+v", *got)
+	}
+	if got := ratio(a, nil, cpuTime); got != nil {
+		t.Errorf("ratio to nothing %+v", *got)
+	}
+}
+
+// serverBytes is what a gRPC server writes: settings, a ping, and responses in
+// frames of odd sizes.
+func serverBytes(t *testing.T, responses ...*discoveryv3.DiscoveryResponse) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	fr := http2.NewFramer(&out, nil)
+	var stream []byte
+	for _, r := range responses {
+		b, err := proto.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stream = append(stream, dataFrame(nil, b)[frameHeader:]...)
+	}
+	err := fr.WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 7})
+	for size := 1; len(stream) > 0 && err == nil; size = size*3 + 1 {
+		n := min(size, len(stream))
+		err = fr.WriteData(streamID, false, stream[:n])
+		stream = stream[n:]
+		if err == nil {
+			err = fr.WritePing(false, [8]byte{1, 2, 3})
+		}
+	}
+	if err == nil {
+		err = fr.WriteSettingsAck()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// A client finds messages, and what it has to acknowledge, however the bytes
+// are cut.
+func TestClientReads(t *testing.T) {
+	l := load{Bytes: 5000}
+	var responses []*discoveryv3.DiscoveryResponse
+	for n, nonce := range []string{"", "a", "nonce-2"} {
+		body, err := l.body(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &discoveryv3.DiscoveryResponse{Nonce: nonce, ControlPlane: nil}
+		if err := (proto.UnmarshalOptions{Merge: true}).Unmarshal(body, r); err != nil {
+			t.Fatal(err)
+		}
+		responses = append(responses, r)
+	}
+	text := serverBytes(t, responses...)
+	for _, piece := range []int{1, 2, 7, 100, 4096, len(text)} {
+		var c client
+		var out []byte
+		begun, got := 0, 0
+		for b := text; len(b) > 0; {
+			n := min(piece, len(b))
+			err := c.h2.feed(b[:n], &out, func(b []byte) error {
+				return c.msg.feed(b, func() error { begun++; return nil }, func() error {
+					want := responses[got]
+					if string(c.msg.version) != want.VersionInfo || string(c.msg.nonce) != want.Nonce || c.msg.size != proto.Size(want) {
+						t.Errorf("pieces of %d: message %d: version %q nonce %q size %d", piece, got, c.msg.version, c.msg.nonce, c.msg.size)
+					}
+					got++
+					return nil
+				})
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			b = b[n:]
+		}
+		if begun != len(responses) || got != len(responses) {
+			t.Errorf("pieces of %d: %d messages begun, %d done", piece, begun, got)
+		}
+		pings, settings := answers(t, out)
+		if pings == 0 || pings != bytes.Count(text, []byte{1, 2, 3, 0, 0, 0, 0, 0}) || settings != 1 {
+			t.Errorf("pieces of %d: answered %d pings, %d settings", piece, pings, settings)
+		}
+	}
+}
+
+// answers counts what a client wrote in return.
+func answers(t *testing.T, out []byte) (pings, settings int) {
+	t.Helper()
+	fr := http2.NewFramer(nil, bytes.NewReader(out))
+	for {
+		f, err := fr.ReadFrame()
+		if err != nil {
+			return pings, settings
+		}
+		switch f := f.(type) {
+		case *http2.PingFrame:
+			if f.IsAck() {
+				pings++
+			}
+		case *http2.SettingsFrame:
+			if f.IsAck() {
+				settings++
+			}
+		}
+	}
+}
+
+// What a client does not understand is a fault, not a slow run.
+func TestClientRefuses(t *testing.T) {
+	var trailers bytes.Buffer
+	fr := http2.NewFramer(&trailers, nil)
+	var c h2
+	hello := c.hello("a", first("n"))
+	// A server's trailers: the client's own headers will do as a block.
+	in := http2.NewFramer(nil, bytes.NewReader(hello[len(http2.ClientPreface):]))
+	for block := []byte(nil); block == nil; {
+		f, err := in.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h, ok := f.(*http2.HeadersFrame); ok {
+			block = h.HeaderBlockFragment()
+			if err := fr.WriteHeaders(http2.HeadersFrameParam{StreamID: streamID, BlockFragment: block, EndHeaders: true, EndStream: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	data := func(msg string) []byte { return appendFrame(nil, http2.FrameData, 0, streamID, len(msg)) }
+	for name, b := range map[string][]byte{
+		"ended the stream: :method: POST": trailers.Bytes(),
+		"GOAWAY":                          append(appendFrame(nil, http2.FrameGoAway, 0, 0, 8), make([]byte, 8)...),
+		"CONTINUATION":                    appendFrame(nil, http2.FrameContinuation, 0, 1, 0),
+		"bytes":                           appendFrame(nil, http2.FrameHeaders, 0, 1, maxControl+1),
+		"padded":                          append(appendFrame(nil, http2.FrameData, http2.FlagDataPadded, 1, 2), 1, 0),
+		"compressed (1)":                  append(data("12345"), "\x01\x00\x00\x00\x05"...),
+		"empty (0)":                       append(data("12345"), "\x00\x00\x00\x00\x00"...),
+		"not of a DiscoveryResponse":      append(data("123456"), "\x00\x00\x00\x00\x05\x08"...),
+		"too long":                        append(data("1234567"), "\x00\x00\x00\x00\x05\x0a\x70"...),
+		"cut off":                         append(data("123456"), "\x00\x00\x00\x00\x01\x0a"...),
+	} {
+		var c client
+		var out []byte
+		nop := func() error { return nil }
+		err := c.h2.feed(b, &out, func(b []byte) error { return c.msg.feed(b, nop, nop) })
+		if err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("got %v, want one of %q", err, name)
+		}
+	}
+}

@@ -1,0 +1,111 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == roleArg {
+		os.Exit(asChild(os.Args[2:]))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := parent(ctx, os.Args[1:])
+	stop()
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "loadtest:", err)
+		os.Exit(1)
+	}
+}
+
+// parent is the run that a user starts.
+func parent(ctx context.Context, args []string) error {
+	o := &options{busy: 5, log: func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }}
+	flags := flag.NewFlagSet("loadtest", flag.ContinueOnError)
+	flags.IntVar(&o.load.Clients, "clients", 2000, "connected clients of each server, a connection each")
+	flags.IntVar(&o.load.Bytes, "bytes", 100_000, "size of a response")
+	flags.IntVar(&o.rounds, "rounds", 5, "measured rounds")
+	only := flags.String("only", "", "run only these, with commas between: "+names())
+	flags.StringVar(&o.relay, "relay", "", "the relay's binary (default: build it)")
+	flags.StringVar(&o.profile, "profile", "", "directory: afterwards write there a CPU profile of each server")
+	file := flags.String("json", "", "file: write everything that was measured there too")
+	timeout := flags.Duration("timeout", 10*time.Minute, "for all")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if err := o.check(*only); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("not done after %s", *timeout))
+	defer cancel()
+	dir, err := os.MkdirTemp("", "loadtest")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	o.dir = dir
+	samples, err := run(ctx, o)
+	if err != nil {
+		return err
+	}
+	r := newReport(o, samples, append([]string{"go run ./integration/loadtest"}, args...))
+	if *file != "" {
+		text, err := json.MarshalIndent(r, "", "  ")
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(*file, append(text, '\n'), 0o644); err != nil {
+			return err
+		}
+	}
+	return r.table(os.Stdout)
+}
+
+func names() string {
+	var out []string
+	for _, e := range entries {
+		out = append(out, e.name)
+	}
+	return strings.Join(out, ",")
+}
+
+// check says what of the options cannot be.
+func (o *options) check(only string) error {
+	if o.load.Clients < 1 || o.load.Bytes < 1 || o.rounds < 1 {
+		return errors.New("-clients, -bytes and -rounds are at least 1")
+	}
+	if only != "" {
+		for name := range strings.SplitSeq(only, ",") {
+			if name = strings.TrimSpace(name); !strings.Contains(","+names()+",", ","+name+",") {
+				return fmt.Errorf("-only: there is no %q; there are %s", name, names())
+			}
+			o.only = append(o.only, name)
+		}
+	}
+	// The children inherit it. Go raises the soft limit to the hard one.
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err == nil {
+		const others = 100
+		if most := files.Max; uint64(o.load.Clients)+others > most {
+			return fmt.Errorf("-clients: a process may have %d files open: at most %d clients", most, most-others)
+		}
+	}
+	if o.profile != "" {
+		return os.MkdirAll(o.profile, 0o755)
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// cpu is what a process has used, user and system. It is the kernel's clock of
+// the process (clock_getcpuclockid(3)): the times in /proc/PID/stat are the
+// same, but count in 10 ms.
+func cpu(pid int) (time.Duration, error) {
+	const sched = 2 // CPUCLOCK_SCHED: nanoseconds that its threads were on a processor
+	var t unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|sched), &t); err != nil {
+		return 0, fmt.Errorf("cpu clock of process %d: %w", pid, err)
+	}
+	return time.Duration(t.Nano()), nil
+}
+
+// resident is the resident memory of a process, in bytes.
+func resident(pid int) (int64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		return 0, err
+	}
+	fields := bytes.Fields(text)
+	if len(fields) < 2 {
+		return 0, fmt.Errorf("/proc/%d/statm: %q", pid, text)
+	}
+	pages, err := strconv.ParseInt(string(fields[1]), 10, 64)
+	return pages * int64(os.Getpagesize()), err
+}
+
+// Until a server used less than quietCPU in quietTime it is still busy with the
+// round: with ACKs, or its garbage.
+const (
+	quietTime = 20 * time.Millisecond
+	quietCPU  = 500 * time.Microsecond
+	quietMost = 3 * time.Second
+)
+
+// settle waits until a process is quiet, and returns what it has used until
+// then.
+func settle(pid int) (time.Duration, error) {
+	was, err := cpu(pid)
+	if err != nil {
+		return 0, err
+	}
+	for end := time.Now().Add(quietMost); ; {
+		time.Sleep(quietTime)
+		now, err := cpu(pid)
+		if err != nil || now-was < quietCPU {
+			return now, err
+		}
+		if time.Now().After(end) {
+			return 0, fmt.Errorf("process %d is not quiet %s after a round", pid, quietMost)
+		}
+		was = now
+	}
+}

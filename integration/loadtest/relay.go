@@ -1,0 +1,185 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// build builds the relay into dir, unless one was given.
+func (o *options) build(ctx context.Context, dir string) error {
+	if o.relay != "" {
+		return nil
+	}
+	o.relay = filepath.Join(dir, "relay")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", o.relay, "xdsrelay/cmd/relay")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the relay: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// relayConfig is all that is not a default: addresses of its own, and quiet.
+const relayConfig = `name: loadtest
+downstream: {address: "%s", drain: 0s}
+upstream: {origins: [{address: "%s"}]}
+admin: {address: "%s"}
+log: {level: warn}
+`
+
+// startRelay starts the relay's binary behind an origin of its own.
+func startRelay(ctx context.Context, o *options) (*contender, error) {
+	dir, err := os.MkdirTemp(o.dir, "relay")
+	if err != nil {
+		return nil, err
+	}
+	if err := o.build(ctx, dir); err != nil {
+		return nil, err
+	}
+	origin, hello, err := startRole(ctx, "origin", roleGCP, o.load)
+	if err != nil {
+		return nil, err
+	}
+	addrs, err := freeAddrs(2)
+	if err != nil {
+		origin.stop()
+		return nil, err
+	}
+	file := filepath.Join(dir, "relay.yaml")
+	if err := os.WriteFile(file, fmt.Appendf(nil, relayConfig, addrs[0], hello.Addr, addrs[1]), 0o644); err != nil {
+		origin.stop()
+		return nil, err
+	}
+	proc, err := start(nameRelay, exec.Command(o.relay, "serve", "--config", file))
+	if err != nil {
+		origin.stop()
+		return nil, err
+	}
+	a := admin{base: "http://" + addrs[1]}
+	c := &contender{name: nameRelay, load: o.load, proc: proc, addr: addrs[0], feed: origin}
+	if err := a.ready(ctx, proc); err != nil {
+		c.stop()
+		return nil, err
+	}
+	c.allocated = a.allocated
+	c.profile = func(ctx context.Context, path string, seconds int) error {
+		return a.profile(ctx, path, seconds, c)
+	}
+	return c, nil
+}
+
+// freeAddrs finds ports that nobody listens on. The relay opens them a moment
+// later; should another be quicker, it says so and ends.
+func freeAddrs(n int) ([]string, error) {
+	var out []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close()
+		out = append(out, l.Addr().String())
+	}
+	return out, nil
+}
+
+// admin is the relay's HTTP.
+type admin struct{ base string }
+
+// get reads a path. The answer is not compressed, so that asking costs the
+// relay little.
+func (a admin) get(ctx context.Context, path string) (io.ReadCloser, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.base+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept-Encoding", "identity")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		_ = resp.Body.Close()
+		return nil, fmt.Errorf("%s: %s", path, resp.Status)
+	}
+	return resp.Body, nil
+}
+
+// readyMost is how long the relay may take to start.
+const readyMost = 10 * time.Second
+
+func (a admin) ready(ctx context.Context, proc *child) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, readyMost, fmt.Errorf("not ready after %s", readyMost))
+	defer cancel()
+	for {
+		body, err := a.get(ctx, "/ready")
+		if err == nil {
+			return body.Close()
+		}
+		select {
+		case <-proc.done:
+			return proc.failed(errors.New("ended"))
+		case <-ctx.Done():
+			return proc.failed(errors.Join(context.Cause(ctx), err))
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// allocated reads the runtime's counter out of the metrics.
+func (a admin) allocated(ctx context.Context) (uint64, error) {
+	body, err := a.get(ctx, "/metrics")
+	if err != nil {
+		return 0, err
+	}
+	defer body.Close()
+	lines := bufio.NewScanner(body)
+	var value float64
+	err = errors.New("/metrics has no go_memstats_alloc_bytes_total")
+	for lines.Scan() {
+		if text, ok := strings.CutPrefix(lines.Text(), "go_memstats_alloc_bytes_total "); ok {
+			value, err = strconv.ParseFloat(text, 64)
+		}
+	}
+	return uint64(value), errors.Join(err, lines.Err())
+}
+
+// profile asks for a profile of so long, and keeps the relay busy meanwhile.
+func (a admin) profile(ctx context.Context, path string, seconds int, c *contender) error {
+	type result struct {
+		text []byte
+		err  error
+	}
+	got := make(chan result, 1)
+	go func() {
+		body, err := a.get(ctx, fmt.Sprintf("/debug/pprof/profile?seconds=%d", seconds))
+		if err != nil {
+			got <- result{err: err}
+			return
+		}
+		defer body.Close()
+		text, err := io.ReadAll(body)
+		got <- result{text, err}
+	}()
+	if err := c.busy(ctx, seconds); err != nil {
+		return err
+	}
+	r := <-got
+	if r.err != nil {
+		return r.err
+	}
+	return os.WriteFile(path, r.text, 0o644)
+}

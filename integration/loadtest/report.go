@@ -1,0 +1,183 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// spread is a median with the smallest and the largest.
+type spread struct {
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+}
+
+func spreadOf(values []float64) spread {
+	if len(values) == 0 {
+		return spread{}
+	}
+	v := slices.Sorted(slices.Values(values))
+	mid := len(v) / 2
+	median := v[mid]
+	if len(v)%2 == 0 {
+		median = (v[mid-1] + v[mid]) / 2
+	}
+	return spread{Median: median, Min: v[0], Max: v[len(v)-1]}
+}
+
+// report is the result of a run, and the JSON.
+type report struct {
+	Command    string            `json:"command"`
+	Time       time.Time         `json:"time"`
+	Machine    machine           `json:"machine"`
+	Versions   map[string]string `json:"versions"`
+	Load       load              `json:"load"`
+	Rounds     int               `json:"rounds"`
+	Contenders []result          `json:"contenders"`
+}
+
+type machine struct {
+	CPU    string `json:"cpu"`
+	Cores  int    `json:"cores"`
+	Kernel string `json:"kernel"`
+}
+
+// result is a contender's. Ratios are computed round by round, between two
+// that followed each other closely, and are then medians of their own.
+type result struct {
+	Name    string   `json:"name"`
+	What    string   `json:"what"`
+	Samples []sample `json:"samples"`
+
+	ElapsedMS      spread  `json:"elapsed_ms"`
+	LatencyMS      spread  `json:"latency_ms"`
+	CPUMS          spread  `json:"cpu_ms"`
+	CPUPerSendUS   float64 `json:"cpu_per_send_us"`
+	AllocPerSend   spread  `json:"allocated_per_send"`
+	ResidentMB     spread  `json:"resident_mb"`
+	ElapsedToRaw   *spread `json:"elapsed_to_raw,omitempty"`
+	CPUToRaw       *spread `json:"cpu_to_raw,omitempty"`
+	LessCPUThanGCP *spread `json:"less_cpu_than_go_control_plane,omitempty"`
+	ElapsedToBare  *spread `json:"elapsed_to_bare,omitempty"`
+	CPUToBare      *spread `json:"cpu_to_bare,omitempty"`
+}
+
+func newReport(o *options, samples map[string][]sample, args []string) report {
+	r := report{
+		Command: strings.Join(args, " "), Time: time.Now().UTC().Truncate(time.Second),
+		Machine: thisMachine(), Versions: versions(), Load: o.load, Rounds: o.rounds,
+	}
+	raw, bare, gcp := samples[nameRaw], samples[nameBare], samples[nameGCP]
+	for _, e := range entries {
+		s := samples[e.name]
+		if len(s) == 0 {
+			continue
+		}
+		res := result{
+			Name: e.name, What: e.what, Samples: s,
+			ElapsedMS:    of(s, elapsed, 1e-6),
+			LatencyMS:    of(s, latency, 1e-6),
+			CPUMS:        of(s, cpuTime, 1e-6),
+			AllocPerSend: of(s, func(s sample) float64 { return s.Allocated }, 1),
+			ResidentMB:   of(s, func(s sample) float64 { return float64(s.Resident) }, 1e-6),
+
+			ElapsedToRaw:   ratio(s, raw, elapsed),
+			CPUToRaw:       ratio(s, raw, cpuTime),
+			ElapsedToBare:  ratio(s, bare, elapsed),
+			CPUToBare:      ratio(s, bare, cpuTime),
+			LessCPUThanGCP: ratio(gcp, s, cpuTime),
+		}
+		res.CPUPerSendUS = res.CPUMS.Median * 1e3 / float64(o.load.Clients)
+		r.Contenders = append(r.Contenders, res)
+	}
+	return r
+}
+
+func elapsed(s sample) float64 { return float64(s.Elapsed) }
+func latency(s sample) float64 { return float64(s.Latency) }
+func cpuTime(s sample) float64 { return float64(s.CPU) }
+
+func of(samples []sample, what func(sample) float64, unit float64) spread {
+	v := make([]float64, len(samples))
+	for i, s := range samples {
+		v[i] = what(s) * unit
+	}
+	return spreadOf(v)
+}
+
+// ratio is of a to b, round by round; nil if one of them did not run.
+func ratio(a, b []sample, what func(sample) float64) *spread {
+	if len(a) == 0 || len(a) != len(b) {
+		return nil
+	}
+	v := make([]float64, len(a))
+	for i := range a {
+		v[i] = what(a[i]) / what(b[i])
+	}
+	s := spreadOf(v)
+	return &s
+}
+
+// table writes the report for people.
+func (r *report) table(w io.Writer) error {
+	fmt.Fprintf(w, "\nOne SotW CDS response of %d bytes to %d clients, one stream and connection each; %d rounds, in turn.\n",
+		r.Load.Bytes, r.Load.Clients, r.Rounds)
+	fmt.Fprintf(w, "%d cores of %s, Linux %s, %s, grpc-go %s, go-control-plane %s. Medians (smallest–largest).\n\n",
+		r.Machine.Cores, r.Machine.CPU, r.Machine.Kernel, r.Versions["go"], r.Versions["google.golang.org/grpc"], r.Versions["github.com/envoyproxy/go-control-plane"])
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "server\telapsed ms\t× raw\tfrom trigger ms\tCPU ms\t× raw\tµs/send\t× less than gcp\talloc B/send\tRSS MB")
+	for _, c := range r.Contenders {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%.1f\t%s\t%s\t%.0f\n", c.Name,
+			c.ElapsedMS.text(0), c.ElapsedToRaw.text(2), c.LatencyMS.text(0),
+			c.CPUMS.text(0), c.CPUToRaw.text(2), c.CPUPerSendUS, c.LessCPUThanGCP.text(1),
+			c.AllocPerSend.text(0), c.ResidentMB.Median)
+	}
+	return t.Flush()
+}
+
+// text writes median and range; "-" where there is none.
+func (s *spread) text(digits int) string {
+	if s == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.*f (%.*f–%.*f)", digits, s.Median, digits, s.Min, digits, s.Max)
+}
+
+func thisMachine() machine {
+	m := machine{Cores: runtime.NumCPU(), CPU: runtime.GOARCH}
+	if text, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
+		m.Kernel = string(bytes.TrimSpace(text))
+	}
+	text, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(text)) {
+		if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == "model name" {
+			m.CPU = cmp.Or(strings.TrimSpace(v), m.CPU)
+			break
+		}
+	}
+	return m
+}
+
+func versions() map[string]string {
+	out := map[string]string{"go": runtime.Version()}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, d := range info.Deps {
+			switch d.Path {
+			case "google.golang.org/grpc", "github.com/envoyproxy/go-control-plane":
+				out[d.Path] = d.Version
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,80 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"runtime/pprof"
+)
+
+// Commands to servers.
+const (
+	doPrepare    = "prepare"  // make generation N
+	doPush       = "push"     // serve it from now on
+	doStats      = "stats"    // say how much was allocated
+	doProfile    = "profile"  // write a CPU profile to Path from now on
+	doEndProfile = "profiled" // and until now
+	doAwait      = "await"    // to clients: wait until all have generation N
+)
+
+// listen opens the port of a server. Keepalive is off, as in the relay.
+func listen() (net.Listener, error) {
+	lc := net.ListenConfig{KeepAlive: -1}
+	return lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
+}
+
+// prepare makes generation n, and returns what has it served from then on: what
+// it costs to make up clusters is nobody's fan-out.
+type prepare func(n int) (push func() error, err error)
+
+// now prepares and pushes.
+func (p prepare) now(n int) error {
+	push, err := p(n)
+	if err != nil {
+		return err
+	}
+	return push()
+}
+
+// obeyAsServer answers the commands that all servers take.
+func obeyAsServer(l net.Listener, prepare prepare) error {
+	var profile *os.File
+	push := func() error { return errors.New("nothing was prepared") }
+	return obey(reply{Addr: l.Addr().String()}, func(c command) (reply, error) {
+		switch c.Do {
+		case doPrepare:
+			next, err := prepare(c.N)
+			if err == nil {
+				push = next
+			}
+			return reply{}, err
+		case doPush:
+			return reply{}, push()
+		case doStats:
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			return reply{Bytes: m.TotalAlloc}, nil
+		case doProfile:
+			f, err := os.Create(c.Path)
+			if err != nil {
+				return reply{}, err
+			}
+			profile = f
+			return reply{}, pprof.StartCPUProfile(f)
+		case doEndProfile:
+			if profile == nil {
+				return reply{}, errors.New("no profile was begun")
+			}
+			pprof.StopCPUProfile()
+			err := profile.Close()
+			profile = nil
+			return reply{}, err
+		}
+		return reply{}, fmt.Errorf("no command %q", c.Do)
+	})
+}
