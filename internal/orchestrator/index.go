@@ -1,6 +1,8 @@
 package orchestrator
 
 import (
+	"strings"
+
 	"xdsrelay/internal/xds"
 )
 
@@ -18,11 +20,8 @@ type index struct {
 	wild   bag[*wanter] // those with the wildcard
 }
 
-// chunk is a run of names with the subscriptions that hold it.
-type chunk struct {
-	of   *xds.Chunk
-	subs bag[*wanter]
-}
+// chunk stands for a run of names that a few subscriptions, at least one, hold.
+type chunk struct{ subs bag[*wanter] }
 
 // wanter is a subscription with its members, never none.
 type wanter struct {
@@ -45,7 +44,58 @@ func (x *index) wants(name string) bool { _, ok := x.names[name]; return ok }
 // wildcard reports whether any subscription has the wildcard.
 func (x *index) wildcard() bool { return x.wild.len() > 0 }
 
-// put adds a member. It appends to touched the names that nobody had listed.
+// replace gives a member another subscription. It appends to touched the names
+// whose first asker came or whose last one left; some may be there for nothing.
+func (x *index) replace(m *member, was, sub *xds.Subscription, touched []string) []string {
+	w := x.subs[was]
+	if w == nil || w.members.len() > 1 || x.subs[sub] != nil || sub.Empty() {
+		// In this order, so that chunks that both have are not taken out.
+		touched = x.put(m, sub, touched)
+		return x.remove(m, was, touched)
+	}
+	// One client changes its own set, as one does that grows it name by name:
+	// its entry stays, and what both sets share is passed over.
+	delete(x.subs, was)
+	x.subs[sub] = w
+	w.sub = sub
+	if was.Wildcard != sub.Wildcard {
+		if sub.Wildcard {
+			x.wild.add(w)
+		} else {
+			x.wild.remove(w)
+		}
+	}
+	gone, fresh := differing(was.Names.Chunks(), sub.Names.Chunks())
+	for _, of := range fresh {
+		touched = x.link(w, of, touched)
+	}
+	for _, of := range gone {
+		touched = x.unlink(w, of, touched)
+	}
+	return touched
+}
+
+// differing returns the chunks that only a has, and those that only b has. Both
+// are in the order of their names, so one that they share is met in both at
+// once.
+func differing(a, b []*xds.Chunk) (onlyA, onlyB []*xds.Chunk) {
+	for len(a) > 0 && len(b) > 0 {
+		if a[0] == b[0] {
+			a, b = a[1:], b[1:]
+			continue
+		}
+		order := strings.Compare(a[0].Names()[0], b[0].Names()[0])
+		if order <= 0 {
+			onlyA, a = append(onlyA, a[0]), a[1:]
+		}
+		if order >= 0 {
+			onlyB, b = append(onlyB, b[0]), b[1:]
+		}
+	}
+	return append(onlyA, a...), append(onlyB, b...)
+}
+
+// put adds a member.
 func (x *index) put(m *member, sub *xds.Subscription, touched []string) []string {
 	if sub.Empty() {
 		return touched
@@ -54,37 +104,18 @@ func (x *index) put(m *member, sub *xds.Subscription, touched []string) []string
 	if w == nil {
 		w = &wanter{sub: sub}
 		x.subs[sub] = w
-		for _, of := range sub.Names.Chunks() {
-			c := x.chunks[of]
-			if c == nil {
-				c = &chunk{of: of}
-				x.chunks[of] = c
-				touched = x.list(c, touched)
-			}
-			c.subs.add(w)
-		}
 		if sub.Wildcard {
 			x.wild.add(w)
+		}
+		for _, of := range sub.Names.Chunks() {
+			touched = x.link(w, of, touched)
 		}
 	}
 	w.members.add(m)
 	return touched
 }
 
-func (x *index) list(c *chunk, touched []string) []string {
-	for _, name := range c.of.Names() {
-		b := x.names[name]
-		if b.len() == 0 {
-			touched = append(touched, name)
-		}
-		b.add(c)
-		x.names[name] = b
-	}
-	return touched
-}
-
-// remove takes a member out. It appends to touched the names that nobody lists
-// any more.
+// remove takes a member out.
 func (x *index) remove(m *member, sub *xds.Subscription, touched []string) []string {
 	if sub.Empty() {
 		return touched
@@ -99,20 +130,45 @@ func (x *index) remove(m *member, sub *xds.Subscription, touched []string) []str
 		x.wild.remove(w)
 	}
 	for _, of := range sub.Names.Chunks() {
-		c := x.chunks[of]
-		if c.subs.remove(w); c.subs.len() > 0 {
-			continue
-		}
-		delete(x.chunks, of)
+		touched = x.unlink(w, of, touched)
+	}
+	return touched
+}
+
+// link leads from the names of a chunk to a subscription.
+func (x *index) link(w *wanter, of *xds.Chunk, touched []string) []string {
+	c := x.chunks[of]
+	if c == nil {
+		c = new(chunk)
+		x.chunks[of] = c
 		for _, name := range of.Names() {
 			b := x.names[name]
-			if b.remove(c); b.len() > 0 {
-				x.names[name] = b
-				continue
+			if b.len() == 0 {
+				touched = append(touched, name)
 			}
-			delete(x.names, name)
-			touched = append(touched, name)
+			b.add(c)
+			x.names[name] = b
 		}
+	}
+	c.subs.add(w)
+	return touched
+}
+
+// unlink undoes link.
+func (x *index) unlink(w *wanter, of *xds.Chunk, touched []string) []string {
+	c := x.chunks[of]
+	if c.subs.remove(w); c.subs.len() > 0 {
+		return touched
+	}
+	delete(x.chunks, of)
+	for _, name := range of.Names() {
+		b := x.names[name]
+		if b.remove(c); b.len() > 0 {
+			x.names[name] = b
+			continue
+		}
+		delete(x.names, name)
+		touched = append(touched, name)
 	}
 	return touched
 }

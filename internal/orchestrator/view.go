@@ -60,9 +60,7 @@ func (v *view) subscribe(m *member, sub *xds.Subscription) {
 	if was == sub {
 		return
 	}
-	// In this order, so that chunks that both have are not taken out.
-	v.touched = v.index.put(m, sub, v.touched)
-	v.touched = v.index.remove(m, was, v.touched)
+	v.touched = v.index.replace(m, was, sub, v.touched)
 	m.sub = sub
 }
 

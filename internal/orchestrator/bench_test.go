@@ -1,0 +1,111 @@
+package orchestrator
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+// A change of one resource, from the update to the woken member, among so many
+// under the key: the cost follows the change.
+func BenchmarkChangeOneAmong(b *testing.B) {
+	for _, n := range []int{100, 10_000, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			w := newWorld(b, options(b))
+			g, all := w.filled(b, n)
+			c, m := w.member(g, cds)
+			m.Subscribe(m.Intern(subscription("*")))
+			g.step(time.Now())
+			c.wakes = 0
+			changes := [2][]*xds.Resource{}
+			for i := range 100 {
+				name := all[i*len(all)/100]
+				changes[0] = append(changes[0], resource(b, cds, name, "one"))
+				changes[1] = append(changes[1], resource(b, cds, name, "two"))
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range b.N {
+				one := changes[i/100%2][i%100:][:1]
+				g.apply(update{xds.Update{Type: cds, Wildcard: true, Changed: one}, make(chan struct{})})
+				g.step(time.Now())
+			}
+			equal(b, "woken", c.wakes, b.N)
+		})
+	}
+}
+
+// A change that 10,000 members of the type do not want, among them 100
+// different sets of names, against the same with one member.
+func BenchmarkPublishUnwanted(b *testing.B) {
+	for _, n := range []int{1, 10_000} {
+		b.Run(fmt.Sprintf("members=%d", n), func(b *testing.B) {
+			w := newWorld(b, options(b))
+			g, _ := w.filled(b, 1000)
+			var clients []*client
+			for i := range n {
+				c, m := w.member(g, cds)
+				clients = append(clients, c)
+				m.Subscribe(m.Intern(subscription(names(fmt.Sprintf("other-%d", i%100), 20)...)))
+			}
+			g.step(time.Now())
+			one := [2]*xds.Resource{resource(b, cds, "n-000500", "one"), resource(b, cds, "n-000500", "two")}
+			for _, c := range clients {
+				c.wakes = 0
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range b.N {
+				g.apply(update{xds.Update{Type: cds, Wildcard: true, Changed: one[i%2 : i%2+1]}, make(chan struct{})})
+				g.step(time.Now())
+			}
+			for _, c := range clients {
+				equal(b, "woken", c.wakes, 0)
+			}
+		})
+	}
+}
+
+// A set that grows by one name at a time, from the subscription to the
+// interest.
+func BenchmarkGrowSet(b *testing.B) {
+	for _, n := range []int{100, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			w := newWorld(b, options(b))
+			g, _ := w.manual(eds)
+			_, m := w.member(g, eds)
+			set := xds.NewNameSet(names("n", n)...)
+			m.Subscribe(m.Intern(&xds.Subscription{Names: set}))
+			g.step(time.Now())
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range b.N {
+				if i%1000 == 0 { // the size stays about the same
+					set = xds.NewNameSet(names("n", n)...)
+				}
+				set = set.Add(fmt.Sprintf("n-new-%d", i))
+				m.Subscribe(m.Intern(&xds.Subscription{Names: set}))
+				g.step(time.Now())
+			}
+		})
+	}
+}
+
+// filled is a group that holds n clusters by the wildcard, and their names.
+func (w *world) filled(b *testing.B, n int) (*Group, []string) {
+	g, _ := w.manual(cds)
+	_, m := w.member(g, cds)
+	m.track.Store(new(track)) // it is not woken
+	m.Subscribe(m.Intern(subscription("*")))
+	g.step(time.Now())
+	all := names("n", n)
+	u := xds.Update{Type: cds, Wildcard: true}
+	for _, name := range all {
+		u.Changed = append(u.Changed, resource(b, cds, name, "zero"))
+	}
+	g.apply(update{u, make(chan struct{})})
+	g.step(time.Now())
+	return g, all
+}

@@ -1,0 +1,235 @@
+package orchestrator
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/xds"
+)
+
+// plain is what a group should ask for, as maps: what is wanted, and what was
+// given up less than linger ago.
+type plain struct {
+	linger time.Duration
+	until  map[string]time.Time // of what is asked for; zero: wanted
+}
+
+func (p *plain) step(subs map[*member]*xds.Subscription, now time.Time) {
+	want := make(map[string]bool) // "*" is the wildcard
+	for _, s := range subs {
+		for n := range s.Names.All() {
+			want[n] = true
+		}
+		if s.Wildcard {
+			want["*"] = true
+		}
+	}
+	for n := range want {
+		p.until[n] = time.Time{}
+	}
+	for n, until := range p.until {
+		if want[n] {
+			continue
+		}
+		if until.IsZero() {
+			until = now.Add(p.linger)
+			p.until[n] = until
+		}
+		if !until.After(now) {
+			delete(p.until, n)
+		}
+	}
+}
+
+// Whatever members want and origins say: those woken are exactly those who see
+// something else, and what is asked for and held is what a plain model says
+// (P16, P33, P51, P52, P65).
+func TestGroupAgainstModel(t *testing.T) {
+	universe := names("n", 12)
+	rapid.Check(t, func(rt *rapid.T) {
+		o := options(t)
+		o.Linger = time.Duration(rapid.SampledFrom([]int{0, 5}).Draw(rt, "linger")) * time.Second
+		w := newWorld(t, o)
+		g, v := w.manual(eds)
+		g.Status(upstream.Status{Connected: true})
+		anchor, am := w.member(g, eds) // so that the group is never idle
+		g.post(am, func(*letter) {})
+		clients := map[*member]*client{am: anchor}
+		subs := map[*member]*xds.Subscription{am: xds.Nothing}
+		model := &plain{linger: o.Linger, until: make(map[string]time.Time)}
+		now := time.Now()
+		value := 0
+
+		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
+			before := g.stable.state.Load().Snapshot(eds)
+			subscribed := make(map[*member]bool)
+			some := rapid.SliceOfDistinct(rapid.SampledFrom(universe), rapid.ID[string])
+			anyone := func() *member {
+				all := slices.DeleteFunc(slices.Collect(maps.Keys(clients)), func(m *member) bool { return m == am })
+				slices.SortFunc(all, func(a, b *member) int { return strings.Compare(a.peer, b.peer) })
+				if len(all) == 0 {
+					return nil
+				}
+				return rapid.SampledFrom(all).Draw(rt, "member")
+			}
+			switch rapid.SampledFrom([]string{"join", "subscribe", "subscribe", "leave", "update", "update", "wait"}).Draw(rt, "do") {
+			case "join":
+				c, m := w.member(g, eds)
+				m.peer = fmt.Sprintf("%04d", value) // to sort by
+				value++
+				clients[m], subs[m] = c, xds.Nothing
+				g.post(m, func(*letter) {})
+			case "subscribe":
+				if m := anyone(); m != nil {
+					s := subscription(some.Draw(rt, "names")...)
+					s.Wildcard = rapid.IntRange(0, 5).Draw(rt, "wildcard") == 0
+					subs[m] = m.Intern(s)
+					subscribed[m] = true
+					m.Subscribe(subs[m])
+				}
+			case "leave":
+				if m := anyone(); m != nil {
+					delete(clients, m)
+					delete(subs, m)
+					g.post(m, func(l *letter) { l.left = true })
+				}
+			case "update":
+				u := xds.Update{Type: eds, Wildcard: rapid.Bool().Draw(rt, "of the wildcard")}
+				for _, n := range some.Draw(rt, "changed") {
+					u.Changed = append(u.Changed, resource(t, eds, n, fmt.Sprint(rapid.IntRange(0, 3).Draw(rt, "value"))))
+				}
+				u.Removed = slices.DeleteFunc(some.Draw(rt, "removed"), func(n string) bool {
+					return slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return r.Name == n })
+				})
+				g.apply(update{u, make(chan struct{})})
+			case "wait":
+				now = now.Add(time.Duration(rapid.IntRange(1, 4).Draw(rt, "seconds")) * time.Second)
+			}
+			g.step(now)
+			model.step(subs, now)
+
+			after := g.stable.state.Load().Snapshot(eds)
+			for m, c := range clients {
+				want := subscribed[m] || differs(universe, subs[m], before, after)
+				if (c.wakes > 0) != want {
+					rt.Fatalf("member that wants %v %v: woken %v, want %v", subs[m].Wildcard, slices.Collect(subs[m].Names.All()), c.wakes > 0, want)
+				}
+				c.wakes = 0
+			}
+			if v.members != len(clients)+1 { // and manual's
+				rt.Fatalf("%d members, want %d", v.members, len(clients)+1)
+			}
+			for _, n := range append(universe, "*") {
+				_, want := model.until[n]
+				if got := n == "*" && v.wildcard || v.names.Has(n); got != want {
+					rt.Fatalf("%s is asked for: %v, want %v", n, got, want)
+				}
+			}
+			held := v.held.Load()
+			if answered(held) && !v.wildcard {
+				rt.Fatal("answered, though nobody asks for the wildcard")
+			}
+			for _, n := range universe {
+				if held.Known(n) && !v.wildcard && !v.names.Has(n) {
+					rt.Fatalf("%s is known, though nobody asks for it", n)
+				}
+			}
+		}
+
+		// Once all are gone nothing is left in the index.
+		for m := range clients {
+			if m != am {
+				g.post(m, func(l *letter) { l.left = true })
+			}
+		}
+		g.step(now)
+		if x := &v.index; len(x.names)+len(x.chunks)+len(x.subs)+x.wild.len() != 0 {
+			rt.Fatalf("left in the index: %d names, %d chunks, %d subscriptions, %d with the wildcard", len(x.names), len(x.chunks), len(x.subs), x.wild.len())
+		}
+		g.step(now.Add(o.Linger))
+		if v.asks() || g.interest.leaving.Len() != 0 || len(v.lingering) != 0 {
+			rt.Fatal("something is still asked for")
+		}
+	})
+}
+
+// differs reports, name by name, whether a client sees a difference. Where the
+// wildcard's answer comes or goes, there is one for everyone who wants anything.
+func differs(universe []string, sub *xds.Subscription, a, b *xds.Snapshot) bool {
+	if answered(a) != answered(b) {
+		return !sub.Empty()
+	}
+	return slices.ContainsFunc(universe, func(n string) bool {
+		was, wasThere := a.Look(sub, n)
+		is, isThere := b.Look(sub, n)
+		return wasThere != isThere || isThere == xds.Present && !was.Same(is)
+	})
+}
+
+// A bag is a set, short or long.
+func TestBagAgainstMap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var b bag[int]
+		plain := make(map[int]bool)
+		for range rapid.IntRange(0, 200).Draw(t, "steps") {
+			x := rapid.IntRange(0, 60).Draw(t, "x")
+			if plain[x] {
+				b.remove(x)
+				delete(plain, x)
+			} else {
+				b.add(x)
+				plain[x] = true
+			}
+			got, want := slices.Sorted(slices.Values(b.list)), slices.Sorted(maps.Keys(plain))
+			if !slices.Equal(got, want) || b.len() != len(want) {
+				t.Fatalf("%v, want %v", got, want)
+			}
+		}
+	})
+}
+
+// A set that grows by one name touches that name alone, whatever its size.
+func TestGrowingSetTouchesWhatChanged(t *testing.T) {
+	w := newWorld(t, options(t))
+	g, v := w.manual(eds)
+	_, m := w.member(g, eds)
+	set := xds.NewNameSet(names("n", 20000)...)
+	v.subscribe(m, m.Intern(&xds.Subscription{Names: set}))
+	v.touched = nil
+	for i := range 100 {
+		set = set.Add(fmt.Sprintf("new-%d", i))
+		v.subscribe(m, m.Intern(&xds.Subscription{Names: set}))
+		// The names of the chunks that changed: not one of them was without an
+		// asker in between, so the new one alone is touched.
+		if len(v.touched) != 1 {
+			t.Fatalf("%d names touched", len(v.touched))
+		}
+		v.touched = nil
+	}
+	equal(t, "names", len(v.index.names), set.Len())
+	equal(t, "chunks", len(v.index.chunks), len(set.Chunks()))
+	equal(t, "subscriptions", len(v.index.subs), 1)
+}
+
+// Clients that want the same are one entry of the index.
+func TestIndexHasOneEntryForASet(t *testing.T) {
+	w := newWorld(t, options(t))
+	g, v := w.manual(eds)
+	for range 1000 {
+		_, m := w.member(g, eds)
+		v.subscribe(m, m.Intern(subscription(names("n", 100)...)))
+	}
+	equal(t, "subscriptions", len(v.index.subs), 1)
+	for _, b := range v.index.names {
+		if b.len() != 1 {
+			t.Fatalf("%d chunks hold one name", b.len())
+		}
+	}
+}

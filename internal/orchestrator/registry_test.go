@@ -1,0 +1,390 @@
+package orchestrator
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/xds"
+)
+
+// A node without a key is refused, with the rules that were tried.
+func TestP5_UnmappedIsRefused(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		for _, c := range []struct {
+			node   *corev3.Node
+			reason telemetry.Reason
+			says   string
+		}{
+			{&corev3.Node{Id: "someone"}, telemetry.Unmapped, "aggregation.rules[1]"},
+			{&corev3.Node{Id: "keyless"}, telemetry.KeyError, "aggregation.rules[0]"},
+		} {
+			_, err := w.tryNode(c.node, "10.0.0.1", cds)
+			r := refusalOf(t, err)
+			equal(t, "code", r.Code, codes.PermissionDenied)
+			equal(t, "reason", r.Reason, c.reason)
+			if !strings.Contains(r.Error(), c.says) {
+				t.Errorf("message does not name %s: %s", c.says, r.Error())
+			}
+		}
+		equal(t, "streams", w.opened(), 0)
+		equal(t, "keys", len(w.reg.Keys()), 0)
+	})
+}
+
+func TestRunOwnsTheGroups(t *testing.T) {
+	o := options(t)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, o)
+		refused := func(when string) {
+			t.Helper()
+			_, err := w.try("web", cds)
+			if r := refusalOf(t, err); r.Code != codes.Unavailable || r.Reason != telemetry.Draining {
+				t.Errorf("%s: %v", when, r)
+			}
+		}
+		refused("before Run")
+		w.run()
+		a := w.join("web", cds).want("*")
+		f := w.feed("web")
+		w.stop()
+		if f.alive() {
+			t.Error("the stream outlives Run")
+		}
+		refused("after Run")
+		// A stream that ends later harms nobody.
+		a.want("x")
+		a.Leave()
+		a.Leave()
+	})
+}
+
+// A key without clients keeps its interest, and is dropped after idle_ttl.
+func TestP52_IdleKeyIsFrozenThenDropped(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		a, b := w.join("web", eds).want("x", "y"), w.join("web", cds).want("*")
+		f := w.feed("web")
+		f.sink.Status(upstream.Status{Connected: true})
+		f.update(t, eds, false, "x=1", "y=1")
+		f.update(t, cds, true, "c=1")
+		a.want("y") // x lingers
+		synctest.Wait()
+		said := f.said()
+		b.leave()
+		a.leave()
+		time.Sleep(10*time.Minute - time.Second)
+		synctest.Wait()
+		equal(t, "told the origin", f.said(), said)
+		equal(t, "asked", f.asks(eds), "x y")
+		st, ok := w.reg.Key(xds.NewKey("web"))
+		if !ok || st.IdleSince == nil {
+			t.Fatalf("idle key: %v, idle since %v", ok, st.IdleSince)
+		}
+
+		// Revived; what is not wanted any more lingers from now on.
+		c := w.join("web", eds).want("y")
+		equal(t, "y", c.sees(subscription("y"), "y"), "1")
+		time.Sleep(9 * time.Second)
+		synctest.Wait()
+		equal(t, "told the origin", f.said(), said)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		equal(t, "asked of EDS", f.asks(eds), "y")
+		equal(t, "asked of CDS", f.asks(cds), "")
+		time.Sleep(time.Hour)
+		equal(t, "streams", w.opened(), 1)
+
+		c.leave()
+		time.Sleep(10*time.Minute - 1)
+		equal(t, "keys just before", len(w.reg.Keys()), 1)
+		time.Sleep(1)
+		synctest.Wait()
+		equal(t, "keys", len(w.reg.Keys()), 0)
+		if f.alive() {
+			t.Error("the stream still runs")
+		}
+		equal(t, "gauge", w.reg.opts.Metrics.Keys.Value(), 0)
+
+		w.join("web", eds)
+		equal(t, "streams", w.opened(), 2)
+	})
+}
+
+func TestP52_IdleTTLOfZeroDropsAtOnce(t *testing.T) {
+	bubble(t, func(o *Options) { o.IdleTTL = 0 }, func(w *world) {
+		a, b := w.join("web", eds).want("x"), w.join("web", eds)
+		w.feed("web").sink.Status(upstream.Status{Connected: true})
+		w.feed("web").update(t, eds, false, "x=1")
+		a.leave()
+		equal(t, "keys", len(w.reg.Keys()), 1)
+		b.leave()
+		equal(t, "keys", len(w.reg.Keys()), 0)
+	})
+}
+
+// While its origin is away an idle key that holds something stays.
+func TestP52_IdleKeyStaysWhileItsOriginIsAway(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		held, bare := w.join("held", eds).want("x"), w.join("bare", eds).want("x")
+		for _, key := range []string{"held", "bare"} {
+			w.feed(key).sink.Status(upstream.Status{Connected: true})
+		}
+		w.feed("held").update(t, eds, false, "x=1")
+		held.leave()
+		bare.leave()
+		for _, key := range []string{"held", "bare"} {
+			w.feed(key).sink.Status(upstream.Status{Failed: true})
+		}
+		time.Sleep(24 * time.Hour)
+		synctest.Wait()
+		if _, ok := w.reg.Key(xds.NewKey("bare")); ok {
+			t.Error("a key of which nothing is held stayed")
+		}
+		if _, ok := w.reg.Key(xds.NewKey("held")); !ok {
+			t.Fatal("the key went, though its origin is away")
+		}
+		w.feed("held").sink.Status(upstream.Status{Connected: true})
+		synctest.Wait()
+		equal(t, "keys once the origin is back", len(w.reg.Keys()), 0)
+	})
+}
+
+// At most max_idle keys are without clients; the one longest so goes first, and
+// none with a client ever does.
+func TestP52_MaxIdle(t *testing.T) {
+	bubble(t, func(o *Options) { o.MaxIdle = 2 }, func(w *world) {
+		busy := w.join("busy", eds)
+		var clients []*client
+		for i := range 4 {
+			clients = append(clients, w.join(fmt.Sprint("k", i), eds).want("x"))
+			w.feed(fmt.Sprint("k", i)).update(t, eds, false, "x=1")
+			w.feed(fmt.Sprint("k", i)).sink.Status(upstream.Status{Failed: true}) // away
+		}
+		clients[1].leave()
+		clients[0].leave()
+		w.join("k1", eds).leave() // used again: k0 is the oldest now
+		clients[2].leave()
+		equal(t, "keys", keysOf(w), "busy k1 k2 k3")
+		clients[3].leave()
+		equal(t, "keys", keysOf(w), "busy k2 k3")
+		if w.feed("k1").alive() {
+			t.Error("the stream of k1 still runs")
+		}
+		equal(t, "gauge", w.reg.opts.Metrics.Keys.Value(), 3)
+		busy.leave()
+	})
+}
+
+func keysOf(w *world) string {
+	synctest.Wait()
+	var out []string
+	for _, k := range w.reg.Keys() {
+		out = append(out, k.Key)
+	}
+	return strings.Join(out, " ")
+}
+
+func TestLimitKeys(t *testing.T) {
+	bubble(t, func(o *Options) { o.Limits.Keys = 2 }, func(w *world) {
+		a, b := w.join("a", eds), w.join("b", eds)
+		_, err := w.try("c", eds)
+		r := refusalOf(t, err)
+		equal(t, "code", r.Code, codes.Unavailable)
+		equal(t, "reason", r.Reason, telemetry.LimitKeys)
+		w.join("a", cds)
+		b.leave()
+		w.join("c", eds) // b makes room
+		equal(t, "keys", keysOf(w), "a c")
+		equal(t, "gauge", w.reg.opts.Metrics.Keys.Value(), 2)
+		if a.refusal() != nil {
+			t.Error("a was ended")
+		}
+	})
+}
+
+func TestLimitKeysPerPeer(t *testing.T) {
+	bubble(t, func(o *Options) { o.Limits.KeysPerPeer = 2 }, func(w *world) {
+		join := func(cluster, peer string) (*client, error) {
+			return w.tryNode(&corev3.Node{Id: "n", Cluster: cluster}, peer, eds)
+		}
+		must := func(c *client, err error) *client {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c
+		}
+		a, a2 := must(join("a", "10.0.0.1")), must(join("a", "10.0.0.1"))
+		must(join("b", "10.0.0.1"))
+		_, err := join("c", "10.0.0.1")
+		r := refusalOf(t, err)
+		equal(t, "code", r.Code, codes.ResourceExhausted)
+		equal(t, "reason", r.Reason, telemetry.LimitKeysPerPeer)
+		must(join("c", "10.0.0.2"))
+		a.leave()
+		if _, err := join("d", "10.0.0.1"); err == nil {
+			t.Error("a's key counts no more, though a member is left")
+		}
+		a2.leave()
+		must(join("d", "10.0.0.1"))
+		equal(t, "peers", len(w.reg.peers), 2)
+	})
+}
+
+func TestLimitTypesPerKey(t *testing.T) {
+	bubble(t, func(o *Options) { o.Limits.TypesPerKey = 2 }, func(w *world) {
+		a, b := w.join("web", cds).want("*"), w.join("web", eds).want("x")
+		c := w.join("web", rds).want("r")
+		r := c.refusal()
+		if r == nil || r.Code != codes.Unavailable || r.Reason != telemetry.LimitTypesPerKey {
+			t.Fatalf("refusal: %v", r)
+		}
+		equal(t, "asked", w.feed("web").asks(rds), "")
+		if a.refusal() != nil || b.refusal() != nil {
+			t.Error("others were ended")
+		}
+		w.join("web", eds).want("y")
+		c.leave()
+		b.leave()
+		time.Sleep(10 * time.Second) // EDS: x and y
+		if w.join("web", rds).refusal() == nil {
+			t.Error("admitted, though a client has EDS")
+		}
+	})
+}
+
+func TestLimitNamesPerKey(t *testing.T) {
+	bubble(t, func(o *Options) { o.Limits.NamesPerKey = 4 }, func(w *world) {
+		a, b := w.join("web", eds).want("x", "y"), w.join("web", rds).want("r", "s")
+		c := w.join("web", eds).want("x") // nothing new
+		f := w.feed("web")
+		f.update(t, eds, false, "x=1", "y=1")
+		d := w.join("web", eds).want("x", "z")
+		r := d.refusal()
+		if r == nil || r.Code != codes.Unavailable || r.Reason != telemetry.LimitNamesPerKey {
+			t.Fatalf("refusal: %v", r)
+		}
+		equal(t, "asked", f.asks(eds), "x y")
+		d.want("x") // too late
+		for _, other := range []*client{a, b, c} {
+			if other.refusal() != nil {
+				t.Error("another was ended")
+			}
+			other.woken()
+		}
+		f.update(t, eds, false, "x=2")
+		equal(t, "the others go on", a.woken()+c.woken(), 2)
+		equal(t, "the one that was ended", d.woken(), 0)
+
+		// All new names instead of the old: what lingers makes room, the oldest
+		// first, and no more of it than needed.
+		a.want("u")
+		synctest.Wait()
+		equal(t, "asked", f.asks(eds), "u x")
+		b.want("r")
+		a.want("u", "v")
+		synctest.Wait()
+		equal(t, "asked of EDS", f.asks(eds), "u v x")
+		equal(t, "asked of RDS", f.asks(rds), "r")
+		if a.refusal() != nil {
+			t.Errorf("a was ended: %v", a.refusal())
+		}
+		if f.sink.Held(eds).Known("y") {
+			t.Error("y is still known")
+		}
+	})
+}
+
+// Clients of a new key that come at once share one group.
+func TestConcurrentFirstJoins(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		const n = 20
+		joined := make(chan fanout.Member)
+		for range n {
+			go func() {
+				c := &client{w: w}
+				m, err := w.reg.Join(fanout.Join{Node: w.node(&corev3.Node{Id: "n", Cluster: "web"}), Type: eds, Waker: c})
+				if err != nil {
+					t.Error(err)
+				}
+				joined <- m
+			}()
+		}
+		groups := make(map[*Group]bool)
+		for range n {
+			groups[(<-joined).(*member).group] = true
+		}
+		equal(t, "groups", len(groups), 1)
+		synctest.Wait()
+		st, _ := w.reg.Key(xds.NewKey("web"))
+		equal(t, "members", st.Members, n)
+		alive := 0
+		for _, f := range w.feeds {
+			if f.alive() {
+				alive++
+			}
+		}
+		equal(t, "streams that run", alive, 1)
+		equal(t, "gauge", w.reg.opts.Metrics.Keys.Value(), 1)
+	})
+}
+
+// Members come, go and change their minds on many goroutines while updates
+// arrive; at the end everything is as if nothing had been.
+func TestChurn(t *testing.T) {
+	edit := func(o *Options) { o.Linger, o.IdleTTL, o.MaxIdle = 0, time.Millisecond, 3 }
+	bubble(t, edit, func(w *world) {
+		const workers, rounds = 8, 200
+		done := make(chan struct{})
+		for i := range workers {
+			go func() {
+				defer func() { done <- struct{}{} }()
+				for n := range rounds {
+					w.churn(fmt.Sprint("k", (i+n)%6), n)
+				}
+			}()
+		}
+		for range workers {
+			<-done
+		}
+		equal(t, "peers", len(w.reg.peers), 0)
+		time.Sleep(time.Millisecond)
+		equal(t, "keys", keysOf(w), "")
+		equal(t, "gauge", w.reg.opts.Metrics.Keys.Value(), 0)
+	})
+}
+
+// churn is a client that comes, changes its mind and goes, between updates.
+func (w *world) churn(cluster string, n int) {
+	c := &client{w: w}
+	node := w.node(&corev3.Node{Id: "n", Cluster: cluster})
+	m, err := w.reg.Join(fanout.Join{Node: node, Type: eds, Waker: c})
+	if err != nil {
+		w.t.Error(err)
+		return
+	}
+	c.Member = m
+	c.of().group.Status(upstream.Status{Connected: true}) // else it would be kept (P52)
+	c.want(names("n", n%7)...)
+	if n%3 == 0 {
+		u := xds.Update{Type: eds, Changed: []*xds.Resource{resource(w.t, eds, "n-000001", fmt.Sprint(n))}}
+		if err := c.of().group.Update(context.Background(), u); err != nil {
+			w.t.Error(err)
+		}
+	}
+	m.State().Snapshot(eds)
+	if n%10 == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	c.want("other")
+	m.Leave()
+}

@@ -1,0 +1,121 @@
+package orchestrator
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/xds"
+)
+
+// NACKs are counted and kept per key, type and version, with client and message.
+func TestP17_NacksAreCountedAndKept(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		a, b := w.join("web", cds), w.join("web", eds)
+		a.Nacked(fanout.Nack{Version: "1", Code: 3, Message: "bad cluster", Node: "a"})
+		time.Sleep(time.Second)
+		a.Nacked(fanout.Nack{Version: "1", Code: 3, Message: "bad cluster still", Node: "a"})
+		a.Nacked(fanout.Nack{Version: "2", Code: 3, Message: "bad again", Node: "a"})
+		b.Nacked(fanout.Nack{Version: "1", Code: 13, Message: "bad endpoint", Node: "b"})
+		st, _ := w.reg.Key(xds.NewKey("web"))
+		equal(t, "total", st.NacksTotal, 4)
+		equal(t, "kept", len(st.Nacks), 3)
+		newest, oldest := st.Nacks[0], st.Nacks[2]
+		equal(t, "newest", newest.Type+" "+newest.Node+" "+newest.Message, string(eds)+" b bad endpoint")
+		equal(t, "oldest", strings.TrimSpace(fmt.Sprintln(oldest.Version, oldest.Count, oldest.Code, oldest.Message, oldest.Last.Sub(oldest.First))), "1 2 3 bad cluster still 1s")
+		// Other keys have their own.
+		w.join("db", cds)
+		st, _ = w.reg.Key(xds.NewKey("db"))
+		equal(t, "the other key", st.NacksTotal, 0)
+	})
+}
+
+func TestP17_NacksAreBounded(t *testing.T) {
+	var k nacks
+	now := time.Now()
+	k.note(cds, fanout.Nack{Version: "again", Node: "n"}, now)
+	for i := range 2 * maxNacks {
+		k.note(cds, fanout.Nack{Version: fmt.Sprint(i), Node: strings.Repeat("n", 10000), Message: strings.Repeat("ä", 10000)}, now)
+		k.note(cds, fanout.Nack{Version: "again", Node: "n"}, now) // stays, since it comes again
+	}
+	total, kept := k.all()
+	equal(t, "total", total, 4*maxNacks+1)
+	equal(t, "kept", len(kept), maxNacks)
+	equal(t, "the one that comes again", kept[0].Count, 2*maxNacks+1)
+	for _, n := range kept {
+		if len(n.Message) > maxNackMessage+2 || len(n.Node) > maxNackName || !utf8.ValidString(n.Message) {
+			t.Fatalf("kept %d bytes of message, %d of node", len(n.Message), len(n.Node))
+		}
+	}
+}
+
+func TestStatus(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		a := w.join("web/1", cds).want("*")
+		w.join("web/1", eds).want("x", "y").want("x")
+		w.join("db", eds)
+		f := w.feed(`"web/1"`)
+		f.sink.Status(upstream.Status{Connected: true, Origin: "origin"})
+		f.hand(t, xds.Update{Type: cds, Origin: "origin", Version: "v1", Wildcard: true, Received: time.Now(),
+			Changed: []*xds.Resource{resource(t, cds, "c", "1")}})
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		all := w.reg.Keys()
+		equal(t, "keys", fmt.Sprint(len(all), all[0].Key, all[1].Key), `2"web/1"db`)
+		st := all[0]
+		equal(t, "elements", strings.Join(st.Elements, ","), "web/1")
+		equal(t, "members", st.Members, 2)
+		equal(t, "generation", st.Generation, 1)
+		equal(t, "upstream", st.Upstream, UpstreamStatus{Connected: true, Origin: "origin"})
+		c := st.Types[0]
+		equal(t, "CDS", strings.TrimSpace(fmt.Sprintln(c.Short, c.Members, c.Wildcard, c.Names, c.Resources, c.Version, c.Origin, c.Generation, c.Age)),
+			"CDS 1 true 0 1 v1 origin 1 3")
+		e := st.Types[1]
+		equal(t, "EDS", strings.TrimSpace(fmt.Sprintln(e.Short, e.Members, e.Wildcard, e.Names, e.Received == nil)), "EDS 1 false 1 true")
+		if _, err := json.Marshal(all); err != nil {
+			t.Error(err)
+		}
+		a.leave()
+		st, _ = w.reg.Key(xds.NewKey("web/1"))
+		equal(t, "members", st.Members, 1)
+		if _, ok := w.reg.Key(xds.NewKey("web", "1")); ok {
+			t.Error("another key's status")
+		}
+	})
+}
+
+// Clients that want the same share one subscription, for as long as one has it.
+func TestInterning(t *testing.T) {
+	var table interned
+	a := table.get(subscription("x", "y"))
+	if table.get(subscription("y", "x")) != a {
+		t.Error("equal subscriptions are two")
+	}
+	for _, other := range []*xds.Subscription{subscription("x"), subscription("x", "y", "*"), subscription("*")} {
+		if got := table.get(other); got == a || !got.Equal(other) {
+			t.Errorf("interned as %v", got)
+		}
+	}
+	equal(t, "nothing", table.get(subscription()), xds.Nothing)
+	// A subscription of another table is not shared with this one.
+	var second interned
+	if second.get(a) == a {
+		t.Error("two tables share a subscription")
+	}
+	for i := range 1000 {
+		table.get(subscription(fmt.Sprint(i))) // and nobody keeps it
+	}
+	for table.len() > 1 {
+		runtime.GC()
+		runtime.Gosched()
+	}
+	equal(t, "the one in use", table.get(subscription("x", "y")), a)
+	runtime.KeepAlive(a)
+}
