@@ -171,8 +171,17 @@ func (s *NameSet) edit(add, drop []string) *NameSet {
 		return nil
 	}
 	old := s.Chunks()
+	out.chunks = make([]*Chunk, 0, len(old)+1)
 	var carry []string // names of an unfinished chunk
 	for i := 0; i < len(old) || len(add) > 0 || len(carry) > 0; i++ {
+		if next := s.firstEdit(add, drop); next > i && len(carry) == 0 {
+			for _, c := range old[i:next] {
+				out.sum += c.sum
+			}
+			out.chunks = append(out.chunks, old[i:next]...)
+			i = next - 1
+			continue
+		}
 		var here, names []string
 		if i < len(old) {
 			// What belongs here: everything below the next chunk's first name.
@@ -181,11 +190,6 @@ func (s *NameSet) edit(add, drop []string) *NameSet {
 				next := old[i+1].names[0]
 				end, _ = slices.BinarySearch(add, next)
 				gone, _ = slices.BinarySearch(drop, next)
-			}
-			if end == 0 && gone == 0 && len(carry) == 0 {
-				out.chunks = append(out.chunks, old[i])
-				out.sum += old[i].sum
-				continue
 			}
 			here = old[i].names
 			names = merge(carry, here, add[:end], drop[:gone])
@@ -197,6 +201,18 @@ func (s *NameSet) edit(add, drop []string) *NameSet {
 		carry = out.cut(names, i >= len(old)-1)
 	}
 	return out
+}
+
+// firstEdit returns the first chunk that the first of add and drop falls into;
+// past the last one if both are empty.
+func (s *NameSet) firstEdit(add, drop []string) int {
+	first := len(s.Chunks())
+	for _, names := range [...][]string{add, drop} {
+		if first > 0 && len(names) > 0 {
+			first = min(first, s.find(names[0]))
+		}
+	}
+	return first
 }
 
 // cut appends the chunks of names and returns what is left unfinished, nothing
