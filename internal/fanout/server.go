@@ -81,15 +81,15 @@ func (s *Server) Run(ctx context.Context) error {
 // identifier is what control_plane.identifier says (P39).
 func (s *Server) identifier(origin string) string { return s.opts.Replica + "/" + origin }
 
-// serve is the life of one stream.
-func (s *Server) serve(gs grpc.ServerStream, v xds.Variant) error {
+// serve is the life of one stream, of all types if only is empty.
+func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) error {
 	p, _ := peer.FromContext(gs.Context())
 	fin, ok := finisherOf(gs)
 	if !ok || p == nil {
 		return status.Error(codes.Internal, "stream: this grpc has no way to end it from outside")
 	}
 	st := &stream{
-		srv: s, grpc: gs, variant: v, fin: fin, opened: time.Now(),
+		srv: s, grpc: gs, variant: v, only: only, fin: fin, opened: time.Now(),
 		from: p.Addr.String(), peer: expr.Peer{Address: host(p.Addr)},
 	}
 	if refusal := s.door.enter(st); refusal != nil {

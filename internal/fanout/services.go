@@ -13,23 +13,28 @@ import (
 // aggregated is the service that carries every type (P4).
 const aggregated = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 
-// Register registers the services with g, which was made with ServerOptions.
+// Register registers all services with g, which was made with ServerOptions:
+// the aggregated one, and one for each type of the table (P4).
 func (s *Server) Register(g *grpc.Server) {
-	method := func(name string, v xds.Variant) grpc.StreamDesc {
-		return grpc.StreamDesc{
-			StreamName: name, ServerStreams: true, ClientStreams: true,
-			Handler: func(_ any, gs grpc.ServerStream) error { return s.serve(gs, v) },
-		}
+	s.register(g, aggregated, "", "StreamAggregatedResources", "DeltaAggregatedResources")
+	for _, t := range xds.Types() {
+		s.register(g, t.Service, t.URL, t.SotW, t.Delta)
 	}
-	g.RegisterService(&grpc.ServiceDesc{
-		ServiceName: aggregated,
-		HandlerType: (*any)(nil),
-		Streams: []grpc.StreamDesc{
-			method("StreamAggregatedResources", xds.SotW),
-			method("DeltaAggregatedResources", xds.Delta),
-		},
-		Metadata: "envoy/service/discovery/v3/ads.proto",
-	}, s)
+}
+
+// register registers a service for one type, or for all if only is empty.
+func (s *Server) register(g *grpc.Server, service string, only xds.TypeURL, sotw, delta string) {
+	desc := &grpc.ServiceDesc{ServiceName: service, HandlerType: (*any)(nil)}
+	for v, method := range map[xds.Variant]string{xds.SotW: sotw, xds.Delta: delta} {
+		if method == "" {
+			continue
+		}
+		desc.Streams = append(desc.Streams, grpc.StreamDesc{
+			StreamName: method, ServerStreams: true, ClientStreams: true,
+			Handler: func(_ any, gs grpc.ServerStream) error { return s.serve(gs, v, only) },
+		})
+	}
+	g.RegisterService(desc, s)
 }
 
 // maxResponse is how large a response may be (P59), in bytes.
@@ -38,6 +43,11 @@ const maxResponse = 256 << 20
 // writeBuffer is grpc's per connection, in bytes: larger does not pay, less
 // costs a system call more for each part of a large response.
 const writeBuffer = 128 << 10
+
+// requestWindow is how much of its requests a client may send before the relay
+// has read it, in bytes, per stream and per connection. ACKs are small; a large
+// request takes a round trip for each part of this size.
+const requestWindow = 256 << 10
 
 // Keepalive is what the server asks of its clients and grants them.
 type Keepalive struct{ Time, Timeout, MinTime time.Duration }
@@ -49,6 +59,10 @@ func (s *Server) ServerOptions(k Keepalive) []grpc.ServerOption {
 		grpc.WriteBufferSize(writeBuffer),
 		// Read straight from the socket: an idle stream keeps no buffer.
 		grpc.ReadBufferSize(0),
+		// Of a fixed size, windows need no estimate of the bandwidth: for that, grpc
+		// answers each request, and so each ACK, by a ping and a window update.
+		grpc.StaticStreamWindowSize(requestWindow),
+		grpc.StaticConnWindowSize(requestWindow),
 		grpc.MaxSendMsgSize(maxResponse),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: k.Time, Timeout: k.Timeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: k.MinTime, PermitWithoutStream: true}),

@@ -24,6 +24,7 @@ type stream struct {
 	srv     *Server
 	grpc    grpc.ServerStream
 	variant xds.Variant
+	only    xds.TypeURL // of a per-type service; empty: aggregated
 	peer    expr.Peer
 	from    string // remote address, which names the connection
 	opened  time.Time
@@ -92,20 +93,33 @@ func (st *stream) handle(msg []byte, first bool) *Refusal {
 	if refusal := st.identify(first); refusal != nil {
 		return refusal
 	}
-	if len(r.TypeURL) == 0 {
-		return Refuse(codes.InvalidArgument, telemetry.TypeMissing, "request: no type_url on an aggregated stream")
-	}
-	sl := st.slot(r.TypeURL)
-	if sl == nil {
-		var refusal *Refusal
-		if sl, refusal = st.join(xds.TypeURL(r.TypeURL)); refusal != nil {
-			return refusal
-		}
+	sl, refusal := st.speaking()
+	if refusal != nil {
+		return refusal
 	}
 	if sl.member == nil {
 		return nil // P5, P6: unanswered
 	}
 	return st.apply(sl)
+}
+
+// speaking returns the slot of the request's type (P2).
+func (st *stream) speaking() (*slot, *Refusal) {
+	url := st.req.TypeURL
+	switch {
+	case st.only != "" && len(url) == 0 && len(st.slots) > 0:
+		return st.slots[0], nil
+	case st.only != "" && len(url) == 0:
+		return st.join(st.only)
+	case st.only != "" && string(url) != string(st.only):
+		return nil, Refuse(codes.InvalidArgument, telemetry.TypeMismatch, "request: type_url %s on a stream of %s", url, st.only)
+	case len(url) == 0:
+		return nil, Refuse(codes.InvalidArgument, telemetry.TypeMissing, "request: no type_url on an aggregated stream")
+	}
+	if sl := st.slot(url); sl != nil {
+		return sl, nil
+	}
+	return st.join(xds.TypeURL(url))
 }
 
 // identify takes the node of the first request; of a later one only the
@@ -168,6 +182,9 @@ func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
 	t := xds.TypeOf(url)
 	sl := &slot{Session: *NewSession(t, st.variant), st: st, bit: 1 << len(st.slots), began: time.Now(), meters: st.srv.meters.Type(url)}
 	if t.Secret && !st.srv.opts.Secrets {
+		if st.only != "" {
+			return nil, Refuse(codes.PermissionDenied, telemetry.Secrets, "request: Secrets are not given to this client")
+		}
 		st.srv.meters.Refuse(telemetry.Secrets)
 		return st.place(sl), nil // P6: unanswered
 	}

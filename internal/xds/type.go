@@ -41,25 +41,33 @@ type Type struct {
 	Order uint8
 	// Secret: only clients with a proven identity are given it (P6).
 	Secret bool
-	// SelfNamed: the body's field 1 is the resource's name. A type outside the
-	// table is taken for self-named, and refused where field 1 is no valid
-	// string (P3).
-	SelfNamed bool
+	// Service that carries this type alone, and its methods; SotW is "" where
+	// there is none (P4).
+	Service, SotW, Delta string
 }
 
 // lastOrder is that of every type P35 does not name.
 const lastOrder = 6
 
 var table = []Type{
-	{URL: ClusterType, Short: "CDS", FullState: true, Warms: true, Follower: EndpointType, Order: 0, SelfNamed: true},
-	{URL: EndpointType, Short: "EDS", NoLegacyWildcard: true, AlwaysResend: true, Warms: true, Order: 1, SelfNamed: true},
-	{URL: ListenerType, Short: "LDS", FullState: true, Order: 2, SelfNamed: true},
-	{URL: ScopedType, Short: "SRDS", FullState: true, Order: 3, SelfNamed: true},
-	{URL: RouteType, Short: "RDS", NoLegacyWildcard: true, Order: 4, SelfNamed: true},
-	{URL: VHostType, Short: "VHDS", Order: 5, SelfNamed: true},
-	{URL: SecretType, Short: "SDS", NoLegacyWildcard: true, Secret: true, Order: lastOrder, SelfNamed: true},
-	{URL: RuntimeType, Short: "RTDS", NoLegacyWildcard: true, Order: lastOrder, SelfNamed: true},
-	{URL: ExtensionType, Short: "ECDS", NoLegacyWildcard: true, Order: lastOrder, SelfNamed: true},
+	{URL: ClusterType, Short: "CDS", FullState: true, Warms: true, Follower: EndpointType, Order: 0,
+		Service: "envoy.service.cluster.v3.ClusterDiscoveryService", SotW: "StreamClusters", Delta: "DeltaClusters"},
+	{URL: EndpointType, Short: "EDS", NoLegacyWildcard: true, AlwaysResend: true, Warms: true, Order: 1,
+		Service: "envoy.service.endpoint.v3.EndpointDiscoveryService", SotW: "StreamEndpoints", Delta: "DeltaEndpoints"},
+	{URL: ListenerType, Short: "LDS", FullState: true, Order: 2,
+		Service: "envoy.service.listener.v3.ListenerDiscoveryService", SotW: "StreamListeners", Delta: "DeltaListeners"},
+	{URL: ScopedType, Short: "SRDS", FullState: true, Order: 3,
+		Service: "envoy.service.route.v3.ScopedRoutesDiscoveryService", SotW: "StreamScopedRoutes", Delta: "DeltaScopedRoutes"},
+	{URL: RouteType, Short: "RDS", NoLegacyWildcard: true, Order: 4,
+		Service: "envoy.service.route.v3.RouteDiscoveryService", SotW: "StreamRoutes", Delta: "DeltaRoutes"},
+	{URL: VHostType, Short: "VHDS", Order: 5,
+		Service: "envoy.service.route.v3.VirtualHostDiscoveryService", Delta: "DeltaVirtualHosts"},
+	{URL: SecretType, Short: "SDS", NoLegacyWildcard: true, Secret: true, Order: lastOrder,
+		Service: "envoy.service.secret.v3.SecretDiscoveryService", SotW: "StreamSecrets", Delta: "DeltaSecrets"},
+	{URL: RuntimeType, Short: "RTDS", NoLegacyWildcard: true, Order: lastOrder,
+		Service: "envoy.service.runtime.v3.RuntimeDiscoveryService", SotW: "StreamRuntime", Delta: "DeltaRuntime"},
+	{URL: ExtensionType, Short: "ECDS", NoLegacyWildcard: true, Order: lastOrder,
+		Service: "envoy.service.extension.v3.ExtensionConfigDiscoveryService", SotW: "StreamExtensionConfigs", Delta: "DeltaExtensionConfigs"},
 }
 
 var byURL, byShort = func() (map[TypeURL]*Type, map[string]*Type) {
@@ -79,7 +87,7 @@ func TypeOf(url TypeURL) Type {
 	if t, ok := byURL[url]; ok {
 		return *t
 	}
-	return Type{URL: url, Order: lastOrder, SelfNamed: true}
+	return Type{URL: url, Order: lastOrder}
 }
 
 // Label is the type as metrics show it: its short name, or "other".
