@@ -35,6 +35,9 @@ func serveBare(settings []byte) error {
 		grpc.ForceServerCodecV2(bareCodec{}),
 		grpc.WriteBufferSize(128<<10),
 		grpc.ReadBufferSize(0),
+		// Else each ACK is answered by a ping and a window update.
+		grpc.StaticStreamWindowSize(256<<10),
+		grpc.StaticConnWindowSize(256<<10),
 		grpc.UnknownServiceHandler(b.serve),
 	)
 	go func() { _ = g.Serve(lis) }() // until the process ends
