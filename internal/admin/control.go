@@ -1,0 +1,67 @@
+package admin
+
+import (
+	"log/slog"
+	"net/http"
+	"strings"
+)
+
+// readiness is what /ready says.
+type readiness struct {
+	Ready bool   `json:"ready"`
+	State string `json:"state"`
+}
+
+func (s *Server) ready(*http.Request) (int, any) {
+	now := s.phase.Load()
+	out := readiness{Ready: now == serving, State: phases[now]}
+	if !out.Ready {
+		return http.StatusServiceUnavailable, out
+	}
+	return http.StatusOK, out
+}
+
+func (s *Server) live(*http.Request) (int, any) {
+	return http.StatusOK, struct {
+		Live bool `json:"live"`
+	}{true}
+}
+
+// drain tells the relay to drain, and does not wait for it: the connection that
+// asks for it ends with the relay.
+func (s *Server) drain(r *http.Request) (int, any) {
+	if s.phase.Swap(draining) != draining {
+		s.opts.Log.Info("admin: told to drain", "by", r.RemoteAddr)
+		s.opts.Drain()
+	}
+	return http.StatusAccepted, struct {
+		State string `json:"state"`
+	}{phases[draining]}
+}
+
+// levels are the log's, by their names in the configuration.
+var levels = map[string]slog.Level{
+	"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
+}
+
+func levelName(l slog.Level) string { return strings.ToLower(l.String()) }
+
+// logging is what /logging says.
+type logging struct {
+	Level string `json:"level"`
+}
+
+func (s *Server) level(*http.Request) (int, any) {
+	return http.StatusOK, logging{levelName(s.opts.Level.Level())}
+}
+
+func (s *Server) setLevel(r *http.Request) (int, any) {
+	to, ok := levels[strings.ToLower(r.URL.Query().Get("level"))]
+	if !ok {
+		return fail(http.StatusBadRequest, "level: wants debug, info, warn or error")
+	}
+	was := s.opts.Level.Level()
+	s.opts.Level.Set(to)
+	s.opts.Log.Info("admin: log level set", "from", levelName(was), "to", levelName(to), "by", r.RemoteAddr)
+	return http.StatusOK, logging{levelName(to)}
+}

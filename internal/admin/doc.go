@@ -1,0 +1,44 @@
+// Package admin is what operators reach over HTTP: whether the relay is up,
+// which keys, clients and origins it has, who refused what, how a node gets its
+// key, metrics, profiles, the log level, and the order to drain.
+//
+// # Answers
+//
+// Answers are JSON, or YAML with ?format=yaml; errors are {"error": "..."}.
+// What is not known in a query is an error and not ignored: a misspelt
+// page_token would give the first page for ever.
+//
+// Lists are {"items": [...], "next_page_token": "..."}. ?limit= is how many items
+// at most (1000 by default, 10000 at most); a page ends early when it has grown
+// over 4 MiB. ?page_token= takes the next_page_token of the page before; it
+// names the last item there and not a number of items, so that pages neither
+// skip nor repeat what is there all the time, while other things come and go.
+// Keys are in order of their text, clients in order of their coming.
+//
+// A key in a path is as xds.Key.String writes it, a node is its id; both are
+// percent-encoded (slashes that separate plain elements may stay as they are).
+// Several clients may have one id, so /clients/{node} is a list.
+//
+// POST /explain takes a node (envoy.config.core.v3.Node) as JSON, or
+// {"node": ..., "peer": ...}.
+//
+// # Who may
+//
+// With a token file every path but /ready, /live and /metrics needs
+// "Authorization: Bearer" and the token. Without one, only a loopback address
+// is served, and only under the name localhost or as an IP address: a web page
+// whose own name resolves to 127.0.0.1 would otherwise read all of it through
+// its visitor's browser. What changes state is POST, and refused from pages of
+// another origin, by Sec-Fetch-Site and Origin.
+//
+// # Concurrency
+//
+// A Server is safe for concurrent use. It keeps no state of its own but whether
+// it is ready. What it shows it reads through Clients, Keys, Origins and Rules,
+// which copy what they return. Few requests read at a time and the others
+// wait; nobody has the turn to read while a body is read or an answer written;
+// and what is held for answers is bounded by a page, for a few of them. So
+// neither many readers nor slow ones reach the data path.
+//
+// New starts nothing. Run returns when all connections have ended.
+package admin

@@ -1,0 +1,102 @@
+package admin
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"xdsrelay/internal/aggregator"
+	"xdsrelay/internal/expr"
+	"xdsrelay/internal/xds"
+)
+
+// explained is what `relay explain -o json` prints as well: an explanation for
+// each type asked for, or one without a type where all types are the same.
+type explained struct {
+	Node    string                    `json:"node"`
+	Cluster string                    `json:"cluster,omitempty"`
+	Types   []*aggregator.Explanation `json:"types"`
+}
+
+func (s *Server) explain(r *http.Request) (int, any) {
+	types, err := s.typesToExplain(r)
+	if err != nil {
+		return fail(http.StatusBadRequest, err.Error())
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return fail(http.StatusBadRequest, err.Error())
+	}
+	node, peer, err := s.readNode(body)
+	if err != nil {
+		return fail(http.StatusBadRequest, err.Error())
+	}
+	out := explained{Node: node.ID, Cluster: node.Cluster}
+	for _, t := range types {
+		x, err := s.opts.Rules.Explain(node, peer, t)
+		if err != nil {
+			return fail(http.StatusBadRequest, err.Error())
+		}
+		out.Types = append(out.Types, x)
+	}
+	return http.StatusOK, out
+}
+
+func (s *Server) typesToExplain(r *http.Request) ([]xds.TypeURL, error) {
+	if name := r.URL.Query().Get("type"); name != "" {
+		t, ok := xds.ParseType(name)
+		if !ok {
+			return nil, fmt.Errorf("type: %q is no resource type: wants a URL, or a short name such as CDS", name)
+		}
+		return []xds.TypeURL{t}, nil
+	}
+	if !s.opts.Rules.UsesType() {
+		return []xds.TypeURL{""}, nil
+	}
+	var all []xds.TypeURL
+	for _, t := range xds.Types() {
+		all = append(all, t.URL)
+	}
+	return all, nil
+}
+
+// readNode reads a node, or an object with a node and its peer; a Node has no
+// field of the name node.
+func (s *Server) readNode(body []byte) (*xds.Node, expr.Peer, error) {
+	var peer expr.Peer
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(body, &fields); err != nil {
+		return nil, peer, fmt.Errorf("body: wants a JSON object: %w", err)
+	}
+	if node, ok := fields["node"]; ok {
+		body = node
+		delete(fields, "node")
+		if p, ok := fields["peer"]; ok {
+			delete(fields, "peer")
+			dec := json.NewDecoder(bytes.NewReader(p))
+			dec.DisallowUnknownFields()
+			if err := dec.Decode(&peer); err != nil {
+				return nil, peer, fmt.Errorf("peer: %w", err)
+			}
+		}
+		for name := range fields {
+			return nil, peer, fmt.Errorf("body: %q is not known beside node and peer", name)
+		}
+	}
+	m := new(corev3.Node)
+	if err := protojson.Unmarshal(body, m); err != nil {
+		return nil, peer, fmt.Errorf("node: %w", err)
+	}
+	raw, err := proto.Marshal(m)
+	if err != nil {
+		return nil, peer, fmt.Errorf("node: %w", err)
+	}
+	node, err := s.nodes.Intern(raw)
+	return node, peer, err
+}

@@ -1,0 +1,90 @@
+package admin
+
+import (
+	"strings"
+	"testing"
+
+	"xdsrelay/internal/aggregator"
+	"xdsrelay/internal/xds"
+)
+
+func (r *rig) explainTo(path, body string) explained {
+	r.Helper()
+	var out explained
+	got := r.do("POST", path, body, "Content-Type", "application/json")
+	r.check(got, 200, &out)
+	return out
+}
+
+func TestExplain(t *testing.T) {
+	r := serve(t, nil)
+	const node = `{"id": "n", "cluster": "edge-eu", "locality": {"zone": "z/1"}, "metadata": {"a": [1, "on"]}}`
+
+	got := r.explainTo("/explain?type=eds", node)
+	if got.Node != "n" || got.Cluster != "edge-eu" || len(got.Types) != 1 {
+		t.Fatalf("%+v", got)
+	}
+	x := got.Types[0]
+	if x.Type != string(xds.EndpointType) || x.Key != `edge-eu/"z/1"` || len(x.Rules) != 3 || x.Rules[0].Result != "match" {
+		t.Errorf("%+v", x)
+	}
+
+	// These rules tell types apart, so all of the table are shown.
+	got = r.explainTo("/explain", node)
+	if len(got.Types) != len(xds.Types()) {
+		t.Fatalf("%d types", len(got.Types))
+	}
+	for _, x := range got.Types {
+		if want := "edge-eu"; x.Key != want && x.Type != string(xds.EndpointType) {
+			t.Errorf("%s has key %s", x.Type, x.Key)
+		}
+	}
+
+	got = r.explainTo("/explain?type=CDS", `{"node": `+node+`, "peer": {"uri_sans": ["spiffe://a"]}}`)
+	if got.Types[0].Key != "proven" {
+		t.Errorf("with a peer: %+v", got.Types[0])
+	}
+
+	// A node that is refused is an answer.
+	got = r.explainTo("/explain?type=CDS", `{"id": "n"}`)
+	if got.Types[0].Refused == "" || got.Types[0].Key != "" {
+		t.Errorf("%+v", got.Types[0])
+	}
+}
+
+func TestExplainWithoutTypes(t *testing.T) {
+	r := serve(t, func(o *Options) {
+		o.Rules = compile(t, `{upstream: {origins: [{address: "127.0.0.1:1"}]}, aggregation: {rules: [{key: node.id}]}}`)
+	})
+	if got := r.explainTo("/explain", `{"id": "n"}`); len(got.Types) != 1 || got.Types[0].Type != "" || got.Types[0].Key != "n" {
+		t.Errorf("%+v", got)
+	}
+	var y struct{ Types []aggregator.Explanation }
+	got := r.do("POST", "/explain?format=yaml", `{"id": "n"}`, "Content-Type", "application/json")
+	r.check(got, 200, &y)
+	if y.Types[0].Key != "n" || y.Types[0].Rules[0].Place.Line != 1 {
+		t.Errorf("%s", got.body)
+	}
+}
+
+func TestExplainOfNoNode(t *testing.T) {
+	r := serve(t, nil)
+	for body, says := range map[string]string{
+		``:                                 "JSON object",
+		`[]`:                               "JSON object",
+		`{"id": 1}`:                        "node: ",
+		`{"name": "n"}`:                    `unknown field \"name\"`,
+		`{"id": "n"} x`:                    "JSON object",
+		`{"node": {"id": "n"}, "per": {}}`: `\"per\" is not known`,
+		`{"node": {"id": "n"}, "peer": {"uri": 1}}`: "peer: ",
+		`{"node": []}`: "node: ",
+	} {
+		got := r.do("POST", "/explain", body, "Content-Type", "application/json")
+		r.check(got, 400, nil)
+		if s := strings.ReplaceAll(string(got.body), "\u00a0", " "); !strings.Contains(s, says) {
+			t.Errorf("%s: %s, want %s", body, s, says)
+		}
+	}
+	got := r.do("POST", "/explain?type=nothing", `{"id": "n"}`, "Content-Type", "application/json")
+	r.check(got, 400, nil)
+}

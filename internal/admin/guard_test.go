@@ -1,0 +1,341 @@
+package admin
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// every path, with the methods that it has.
+var every = []struct {
+	path  string
+	allow string
+	open  bool
+}{
+	{"/", "GET, HEAD", false},
+	{"/ready", "GET, HEAD", true},
+	{"/live", "GET, HEAD", true},
+	{"/server_info", "GET, HEAD", false},
+	{"/keys", "GET, HEAD", false},
+	{"/keys/k", "GET, HEAD", false},
+	{"/clients", "GET, HEAD", false},
+	{"/clients/n", "GET, HEAD", false},
+	{"/nacks", "GET, HEAD", false},
+	{"/origins", "GET, HEAD", false},
+	{"/explain", "POST", false},
+	{"/metrics", "GET, HEAD", true},
+	{"/logging", "GET, HEAD, POST", false},
+	{"/drain", "POST", false},
+	{"/debug/pprof/", "GET, HEAD", false},
+	{"/debug/pprof/cmdline", "GET, HEAD", false},
+	{"/debug/pprof/heap", "GET, HEAD", false},
+	{"/debug/pprof/symbol", "GET, HEAD", false},
+}
+
+func TestMethods(t *testing.T) {
+	r := serve(t, nil)
+	r.SetReady(true)
+	for _, p := range every {
+		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"} {
+			if method == "POST" && p.path == "/drain" {
+				continue // TestDrain
+			}
+			got := r.do(method, p.path, "")
+			if allowed := strings.Contains(p.allow, method); !allowed {
+				r.check(got, 405, nil)
+				if a := got.Header.Get("Allow"); a != p.allow {
+					t.Errorf("%s %s: Allow: %q, want %q", method, p.path, a, p.allow)
+				}
+			} else if got.StatusCode == 405 || got.StatusCode == 500 {
+				t.Errorf("%s %s: %s", method, p.path, got.Status)
+			}
+			if c := got.Header.Get("Cache-Control"); c != "no-store" {
+				t.Errorf("%s %s: Cache-Control: %q", method, p.path, c)
+			}
+		}
+	}
+	if len(r.drains) > 0 || r.phase.Load() != serving {
+		t.Error("drained by something else than a POST")
+	}
+	r.want(404, "GET", "/nothing", nil)
+	r.want(404, "POST", "/nothing", nil)
+	r.want(405, "DELETE", "/nothing", nil)
+}
+
+func TestIndexHasAllPaths(t *testing.T) {
+	r := serve(t, nil)
+	got := string(r.get("/", nil).body)
+	for _, p := range r.routes() {
+		if !strings.Contains(got, " "+strings.TrimSuffix(strings.ReplaceAll(p.path, "...", ""), "{profile}")+" ") {
+			t.Errorf("%s is not there:\n%s", p.path, got)
+		}
+	}
+}
+
+func TestToken(t *testing.T) {
+	r := serve(t, func(o *Options) { o.Config.TokenFile = write(t, "token", " s3cret\n") })
+	r.SetReady(true)
+	for _, p := range every {
+		method := "GET"
+		if !strings.Contains(p.allow, method) {
+			method = "POST"
+		}
+		if p.open {
+			r.get(p.path, nil)
+			continue
+		}
+		for _, auth := range []string{"", "Bearer", "Bearer ", "Bearer wrong", "Bearer s3cre", "Bearer s3crets", "s3cret", "Basic s3cret"} {
+			got := r.want(401, method, p.path, nil, "Authorization", auth)
+			if h := got.Header.Get("WWW-Authenticate"); !strings.HasPrefix(h, "Bearer") {
+				t.Errorf("%s %s: WWW-Authenticate: %q", method, p.path, h)
+			}
+		}
+		// Not even the methods are told.
+		r.want(401, "DELETE", p.path, nil)
+		if got := r.do(method, p.path+"?x=1", "", "Authorization", "bearer s3cret"); got.StatusCode == 401 || got.StatusCode == 403 {
+			t.Errorf("%s %s with the token: %s", method, p.path, got.Status)
+		}
+	}
+	r.want(401, "GET", "/nothing", nil)
+	r.want(401, "GET", "/%2e%2e%2fready", nil)
+	r.want(401, "POST", "/logging?level=debug", nil)
+	if len(r.drains) > 1 || r.level.Level() != slog.LevelInfo {
+		t.Error("something was done without the token")
+	}
+	// With a token the relay may have any name.
+	r.want(200, "GET", "/keys", nil, "Authorization", "Bearer s3cret", "Host", "relay.example.com")
+}
+
+func TestTokenFile(t *testing.T) {
+	for name, content := range map[string]string{"empty": " \n", "two": "a b", "lines": "a\nb", "binary": "\x00", "latin": "ä"} {
+		r := newServer(t, nil)
+		o := r.opts
+		o.Config.TokenFile = write(t, "token", content)
+		if _, err := New(o); err == nil || !strings.HasPrefix(err.Error(), "admin.token_file: ") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	o := newServer(t, nil).opts
+	o.Config.TokenFile = t.TempDir() + "/missing"
+	if _, err := New(o); err == nil || !strings.Contains(err.Error(), "missing") {
+		t.Errorf("missing: %v", err)
+	}
+	if _, err := New(Options{}); err == nil {
+		t.Error("no options are taken")
+	}
+}
+
+// A page whose name was made to point here is told nothing.
+func TestNameOfTheRelay(t *testing.T) {
+	r := serve(t, nil)
+	for host, ok := range map[string]bool{
+		"localhost": true, "LOCALHOST:19000": true, "127.0.0.1": true, "127.0.0.1:1": true, "[::1]:19000": true, "[::1]": true, "10.0.0.1:9": true,
+		"evil.example.com": false, "evil.example.com:19000": false, "localhost.example.com": false, "127.0.0.1.nip.io": false,
+	} {
+		want := 200
+		if !ok {
+			want = 403
+		}
+		r.want(want, "GET", "/keys", nil, "Host", host)
+		r.want(200, "GET", "/live", nil, "Host", host)
+	}
+}
+
+func TestPagesOfOtherOriginsChangeNothing(t *testing.T) {
+	r := serve(t, nil)
+	for _, h := range [][]string{
+		{"Origin", "http://evil.example.com"}, {"Origin", "null"}, {"Origin", "http://127.0.0.1:1"},
+		{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"},
+	} {
+		for _, path := range []string{"/drain", "/logging?level=debug", "/explain"} {
+			r.want(403, "POST", path, nil, h...)
+		}
+		r.want(200, "GET", "/logging", nil, h...) // and they cannot read it
+	}
+	if len(r.drains) > 0 || r.level.Level() != slog.LevelInfo {
+		t.Error("something was done")
+	}
+	for _, h := range [][]string{nil, {"Origin", r.url}, {"Sec-Fetch-Site", "same-origin"}, {"Sec-Fetch-Site", "none"}} {
+		r.want(200, "POST", "/logging?level=info", nil, h...)
+	}
+}
+
+func TestLogging(t *testing.T) {
+	r := serve(t, nil)
+	for name, want := range map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "ERROR": slog.LevelError} {
+		var got logging
+		r.want(200, "POST", "/logging?level="+name, &got)
+		if r.level.Level() != want || got.Level != strings.ToLower(name) {
+			t.Errorf("%s: %v, answered %q", name, r.level.Level(), got.Level)
+		}
+		got = logging{}
+		if r.get("/logging", &got); got.Level != strings.ToLower(name) {
+			t.Errorf("/logging is %q after %s", got.Level, name)
+		}
+	}
+	was := r.level.Level()
+	for _, q := range []string{"", "?level=", "?level=loud", "?level=info&level=debug", "?level=info&x=1", "?level=info&format=xml"} {
+		r.want(400, "POST", "/logging"+q, nil)
+	}
+	r.want(400, "GET", "/logging?level=debug", nil)
+	if r.level.Level() != was {
+		t.Error("the level was set by what is wrong")
+	}
+}
+
+func TestDrain(t *testing.T) {
+	r := serve(t, nil)
+	r.SetReady(true)
+	r.want(202, "POST", "/drain", nil)
+	r.want(202, "POST", "/drain", nil)
+	r.want(503, "GET", "/ready", nil)
+	r.get("/live", nil)
+	if len(r.drains) != 1 {
+		t.Fatalf("drained %d times", len(r.drains))
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	r := serve(t, nil)
+	r.meters.Keys.Set(42)
+	if got := string(r.get("/metrics", nil).body); !strings.Contains(got, "\nxdsrelay_keys 42\n") {
+		t.Errorf("%s", got)
+	}
+	for range maxScrapes {
+		r.scrapes <- struct{}{}
+	}
+	r.want(503, "GET", "/metrics", nil)
+	for range maxScrapes {
+		<-r.scrapes
+	}
+	r.get("/metrics", nil)
+}
+
+func TestProfiles(t *testing.T) {
+	r := serve(t, nil)
+	if got := string(r.get("/debug/pprof/", nil).body); !strings.Contains(got, "goroutine") {
+		t.Errorf("%s", got)
+	}
+	if got := string(r.get("/debug/pprof/goroutine?debug=1", nil).body); !strings.Contains(got, "goroutine profile:") {
+		t.Errorf("%s", got)
+	}
+	r.get("/debug/pprof/cmdline", nil)
+	r.want(404, "GET", "/debug/pprof/nothing", nil)
+	if got := r.do("GET", "/debug/pprof", ""); got.StatusCode >= 400 {
+		t.Errorf("/debug/pprof: %s", got.Status)
+	}
+}
+
+// Who reads status holds up neither probes nor scrapes, and the relay's data is
+// read by a few at a time.
+func TestReadsTakeTurns(t *testing.T) {
+	r := serve(t, nil)
+	r.world.block, r.world.asked = make(chan struct{}), make(chan struct{}, 20)
+	r.SetReady(true)
+	const readers = maxReads + 3
+	done := make(chan int, readers)
+	for range readers {
+		go func() {
+			res, err := r.client.Get(r.url + "/clients")
+			if err != nil {
+				done <- 0
+				return
+			}
+			_ = res.Body.Close()
+			done <- res.StatusCode
+		}()
+	}
+	for range maxReads {
+		<-r.world.asked
+	}
+	// Wait until the others have come as well.
+	for len(r.held) < readers {
+		r.get("/live", nil)
+	}
+	for _, path := range []string{"/ready", "/live", "/metrics", "/server_info", "/logging"} {
+		r.get(path, nil)
+	}
+	if len(r.world.asked) > 0 {
+		t.Errorf("more than %d read at a time", maxReads)
+	}
+	close(r.world.block)
+	for range readers {
+		if status := <-done; status != 200 {
+			t.Errorf("status %d", status)
+		}
+	}
+	if len(r.held)+len(r.reads) != 0 {
+		t.Error("turns were not given back")
+	}
+}
+
+// stuck takes nothing of an answer until it is let.
+type stuck struct {
+	*httptest.ResponseRecorder
+	writing, let chan struct{}
+}
+
+func (s *stuck) Write(b []byte) (int, error) {
+	s.writing <- struct{}{}
+	<-s.let
+	return len(b), nil
+}
+
+// Who takes an answer slowly, or sends a body slowly, has no turn.
+func TestSlowReadersHoldNobodyUp(t *testing.T) {
+	r := serve(t, nil)
+	w := &stuck{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
+	done := make(chan struct{})
+	for range maxReads {
+		go func() {
+			r.Handler().ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/clients", nil))
+			done <- struct{}{}
+		}()
+		<-w.writing
+	}
+	body, send := io.Pipe()
+	for range maxReads {
+		go func() {
+			req := httptest.NewRequest("POST", "http://localhost/explain", body)
+			req.Header.Set("Content-Type", "application/json")
+			r.Handler().ServeHTTP(httptest.NewRecorder(), req)
+			done <- struct{}{}
+		}()
+	}
+	for len(r.held) < 2*maxReads {
+		r.get("/live", nil)
+	}
+	r.get("/clients", nil)
+	r.get("/keys", nil)
+	close(w.let)
+	_ = send.Close()
+	for range 2 * maxReads {
+		<-done
+	}
+}
+
+func TestBodies(t *testing.T) {
+	r := serve(t, nil)
+	large := `{"id": "` + strings.Repeat("x", maxBody) + `"}`
+	r.check(r.do("POST", "/explain", large, "Content-Type", "application/json"), 413, nil)
+	r.check(r.do("POST", "/explain", `{"id": "n", "cluster": "c"}`), 415, nil)
+	r.check(r.do("POST", "/explain", `{"id": "n", "cluster": "c"}`, "Content-Type", "text/plain"), 415, nil)
+	r.check(r.do("POST", "/explain", `{"id": "n", "cluster": "c"}`, "Content-Type", "application/json; charset=utf-8"), 200, nil)
+	// What has no use for a body does not read it.
+	if got := r.do("POST", "/logging?level=info", "{}"); got.StatusCode != 200 {
+		t.Errorf("%s", got.Status)
+	}
+	req, _ := http.NewRequest("GET", r.url+"/live", nil)
+	req.Header.Set("X", strings.Repeat("x", 2*maxHeader))
+	res, err := r.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if res.StatusCode != 431 {
+		t.Errorf("a large header: %s", res.Status)
+	}
+}

@@ -1,0 +1,257 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"gopkg.in/yaml.v3"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/aggregator"
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/xds"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The relay's parts are what a Server shows.
+var (
+	_ Clients = (*fanout.Server)(nil)
+	_ Keys    = (*orchestrator.Registry)(nil)
+	_ Origins = (*upstream.Client)(nil)
+	_ Rules   = (*aggregator.Rules)(nil)
+)
+
+// world is what there is to show.
+type world struct {
+	mu      sync.Mutex
+	clients []fanout.ClientStatus
+	keys    []orchestrator.KeyStatus
+	origins []upstream.OriginStatus
+	block   chan struct{} // if set, Clients waits for it
+	asked   chan struct{} // and says so
+}
+
+func (w *world) Clients() []fanout.ClientStatus {
+	if w.block != nil {
+		w.asked <- struct{}{}
+		<-w.block
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]fanout.ClientStatus(nil), w.clients...)
+}
+
+func (w *world) Keys() []orchestrator.KeyStatus {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]orchestrator.KeyStatus(nil), w.keys...)
+}
+
+func (w *world) Key(key xds.Key) (orchestrator.KeyStatus, bool) {
+	for _, k := range w.Keys() {
+		if k.Key == key.String() {
+			return k, true
+		}
+	}
+	return orchestrator.KeyStatus{}, false
+}
+
+func (w *world) Origins() []upstream.OriginStatus { return w.origins }
+
+func (w *world) set(change func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change()
+}
+
+// rig is a Server that answers on loopback.
+type rig struct {
+	*testing.T
+	*Server
+	world  *world
+	level  slog.LevelVar
+	meters *telemetry.Metrics
+	drains chan struct{} // has one for each time
+	url    string
+	client *http.Client
+	stop   func() error
+}
+
+// rules that tell types apart, as a user writes them.
+const rules = `
+upstream: {origins: [{address: "127.0.0.1:1"}]}
+aggregation:
+  rules:
+    - match: node.cluster.startsWith("edge-")
+      types: [EDS]
+      key: [node.cluster, node.locality.zone]
+    - match: 'peer.uri_sans.exists(u, u == "spiffe://a")'
+      key: '"proven"'
+    - key: node.cluster
+`
+
+// compile compiles the rules of a file.
+func compile(t *testing.T, text string) *aggregator.Rules {
+	t.Helper()
+	file := write(t, "relay.yaml", text)
+	cfg, err := config.Load(file, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := aggregator.Compile(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// write makes a file for one test.
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func newServer(t *testing.T, change func(*Options)) *rig {
+	t.Helper()
+	meters, err := telemetry.New(telemetry.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{T: t, world: &world{}, meters: meters, drains: make(chan struct{}, 10)}
+	o := Options{
+		Name: "replica", Version: "v1",
+		Clients: r.world, Keys: r.world, Origins: r.world, Rules: compile(t, rules),
+		Metrics: meters, Level: &r.level, Drain: func() { r.drains <- struct{}{} },
+		Log: slog.New(slog.DiscardHandler),
+	}
+	if change != nil {
+		change(&o)
+	}
+	if r.Server, err = New(o); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// serve makes a Server and runs it.
+func serve(t *testing.T, change func(*Options)) *rig {
+	t.Helper()
+	r := newServer(t, change)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.url = "http://" + l.Addr().String()
+	r.client = &http.Client{
+		Transport:     &http.Transport{},
+		Timeout:       20 * time.Second,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Server.Run(ctx, l) }()
+	r.stop = sync.OnceValue(func() error {
+		r.client.CloseIdleConnections()
+		cancel()
+		return <-ended
+	})
+	t.Cleanup(func() {
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// reply is what came.
+type reply struct {
+	*http.Response
+	body []byte
+}
+
+// do sends a request; headers are names and values in turn.
+func (r *rig) do(method, path, body string, headers ...string) reply {
+	r.Helper()
+	req, err := http.NewRequest(method, r.url+path, bytes.NewReader([]byte(body)))
+	if err != nil {
+		r.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			req.Host = headers[i+1]
+		}
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	res, err := r.client.Do(req)
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return reply{res, b}
+}
+
+// want fails unless path answers so, and decodes the answer into v if it is
+// given.
+func (r *rig) want(status int, method, path string, v any, headers ...string) reply {
+	r.Helper()
+	got := r.do(method, path, "", headers...)
+	r.check(got, status, v)
+	return got
+}
+
+func (r *rig) get(path string, v any) reply {
+	r.Helper()
+	return r.want(http.StatusOK, http.MethodGet, path, v)
+}
+
+func (r *rig) check(got reply, status int, v any) {
+	r.Helper()
+	what := got.Request.Method + " " + got.Request.URL.RequestURI()
+	if got.StatusCode != status {
+		r.Fatalf("%s: %s, want %d: %s", what, got.Status, status, got.body)
+	}
+	if v == nil {
+		return
+	}
+	var err error
+	switch typ := got.Header.Get("Content-Type"); typ {
+	case "application/json":
+		err = json.Unmarshal(got.body, v)
+	case "application/yaml":
+		err = yaml.Unmarshal(got.body, v)
+	default:
+		r.Fatalf("%s: content type %q", what, typ)
+	}
+	if err != nil {
+		r.Fatalf("%s: %v: %s", what, err, got.body)
+	}
+}
+
+// list is a page of a list.
+type list[T any] struct {
+	Items []T
+	Next  string `json:"next_page_token"`
+}

@@ -1,0 +1,76 @@
+package admin
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"sort"
+	"strconv"
+)
+
+const (
+	defaultLimit = 1000
+	maxLimit     = 10000
+	maxPage      = 4 << 20 // bytes, over which a page ends
+)
+
+// page is a part of a list. It is encoded item by item, so that only what fits
+// is held.
+type page struct {
+	Items []json.RawMessage `json:"items"`
+	Next  string            `json:"next_page_token,omitempty"`
+}
+
+// paging are the query parameters of lists.
+var paging = []string{"limit", "page_token"}
+
+// paged answers with a page of rows. place gives a row's place, by which rows
+// are in order, no two the same; show what is to be seen of it, or false if it
+// has gone in the meantime.
+func paged[T any](r *http.Request, rows []T, place func(*T) string, show func(*T) (any, bool)) (int, any) {
+	limit, after, err := pageOf(r)
+	if err != nil {
+		return fail(http.StatusBadRequest, err.Error())
+	}
+	p := page{Items: []json.RawMessage{}}
+	size := 0
+	for i := sort.Search(len(rows), func(i int) bool { return place(&rows[i]) > after }); i < len(rows); i++ {
+		v, ok := show(&rows[i])
+		if !ok {
+			continue
+		}
+		if len(p.Items) == limit || size > maxPage {
+			p.Next = base64.RawURLEncoding.EncodeToString([]byte(after))
+			break
+		}
+		b, err := marshal(v, "")
+		if err != nil {
+			return fail(http.StatusInternalServerError, fmt.Sprintf("item %q cannot be written: %v", place(&rows[i]), err))
+		}
+		p.Items = append(p.Items, b)
+		size += len(b)
+		after = place(&rows[i])
+	}
+	return http.StatusOK, p
+}
+
+// whole shows a row as it is.
+func whole[T any](row *T) (any, bool) { return row, true }
+
+// pageOf reads which page is asked for.
+func pageOf(r *http.Request) (limit int, after string, err error) {
+	limit = defaultLimit
+	q := r.URL.Query()
+	if l := q.Get("limit"); l != "" {
+		if limit, err = strconv.Atoi(l); err != nil || limit < 1 || limit > maxLimit {
+			return 0, "", fmt.Errorf("limit: wants a number from 1 to %d", maxLimit)
+		}
+	}
+	b, err := base64.RawURLEncoding.DecodeString(q.Get("page_token"))
+	if err != nil {
+		return 0, "", errors.New("page_token: wants the next_page_token of the page before")
+	}
+	return limit, string(b), nil
+}

@@ -1,0 +1,112 @@
+package admin
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/pprof"
+	"strings"
+)
+
+// routes are all paths but / and what is not there.
+func (s *Server) routes() []route {
+	list := func(answer func(*http.Request) (int, any), query ...string) *endpoint {
+		return &endpoint{answer: answer, reads: true, query: append(query, paging...)}
+	}
+	return []route{
+		{path: "/ready", open: true, says: "200 while clients are served, 503 before and when draining",
+			get: &endpoint{answer: s.ready}},
+		{path: "/live", open: true, says: "200 while the process answers",
+			get: &endpoint{answer: s.live}},
+		{path: "/server_info", says: "version, phase, and numbers in short",
+			get: &endpoint{answer: s.serverInfo}},
+		{path: "/keys", says: "the aggregation keys in use",
+			get: list(s.listKeys)},
+		{path: "/keys/{key...}", says: "one of them, with what was refused",
+			get: &endpoint{answer: s.oneKey, reads: true}},
+		{path: "/clients", says: "the clients' streams; ?key= those of a key",
+			get: list(s.listClients, "key")},
+		{path: "/clients/{node...}", says: "those of a node's id",
+			get: list(s.listNode)},
+		{path: "/nacks", says: "what clients refused, by key",
+			get: list(s.listNacks)},
+		{path: "/origins", says: "the origins, in order of preference",
+			get: &endpoint{answer: s.listOrigins, reads: true}},
+		{path: "/explain", says: "which key a node gets, rule by rule; ?type= for one type",
+			post: &endpoint{answer: s.explain, reads: true, json: true, query: []string{"type"}}},
+		{path: "/metrics", open: true, says: "for Prometheus",
+			get: &endpoint{raw: s.metrics()}},
+		{path: "/logging", says: "the log level; POST ?level= sets it",
+			get:  &endpoint{answer: s.level},
+			post: &endpoint{answer: s.setLevel, query: []string{"level"}}},
+		{path: "/drain", says: "drains and ends the relay",
+			post: &endpoint{answer: s.drain}},
+		{path: "/debug/pprof/{profile...}", says: "Go's profiles",
+			get: &endpoint{raw: http.HandlerFunc(profile)}},
+	}
+}
+
+func (s *Server) mux() http.Handler {
+	m := http.NewServeMux()
+	routes := s.routes()
+	for i := range routes {
+		m.Handle(routes[i].path, s.guard(&routes[i]))
+	}
+	home := route{get: &endpoint{raw: index(routes)}}
+	m.Handle("/{$}", s.guard(&home))
+	// The methods are those that any path has: what is not there is not found,
+	// whatever the method.
+	nowhere := &endpoint{raw: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.write(w, formats[r.URL.Query().Get("format")], http.StatusNotFound, failure{r.URL.Path + " is not there; / has all paths"})
+	})}
+	m.Handle("/", s.guard(&route{get: nowhere, post: nowhere}))
+	return m
+}
+
+// index is the list of paths, as text.
+func index(routes []route) http.Handler {
+	var b strings.Builder
+	for _, r := range routes {
+		path := strings.ReplaceAll(r.path, "...", "")
+		if path == "/debug/pprof/{profile}" {
+			path = "/debug/pprof/"
+		}
+		fmt.Fprintf(&b, "%-16s %-18s %s\n", strings.Join(r.allow(), " "), path, r.says)
+	}
+	b.WriteString("\nAnswers are JSON, or YAML with ?format=yaml; lists take ?limit= and ?page_token=.\n")
+	all := b.String()
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = w.Write([]byte(all)) // who hung up wants no answer
+	})
+}
+
+// profile is net/http/pprof, which registers itself with a mux that is not
+// served.
+func profile(w http.ResponseWriter, r *http.Request) {
+	switch r.PathValue("profile") {
+	case "cmdline":
+		pprof.Cmdline(w, r)
+	case "profile":
+		pprof.Profile(w, r)
+	case "symbol":
+		pprof.Symbol(w, r)
+	case "trace":
+		pprof.Trace(w, r)
+	default:
+		pprof.Index(w, r)
+	}
+}
+
+// metrics are not read in turns: who scrapes must not wait for who lists.
+func (s *Server) metrics() http.Handler {
+	h := s.opts.Metrics.Handler()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case s.scrapes <- struct{}{}:
+			defer func() { <-s.scrapes }()
+			h.ServeHTTP(w, r)
+		default:
+			s.write(w, jsonFormat, http.StatusServiceUnavailable, failure{"too many scrapes at a time"})
+		}
+	})
+}

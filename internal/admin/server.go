@@ -1,0 +1,237 @@
+package admin
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/netutil"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/aggregator"
+	"xdsrelay/internal/expr"
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/xds"
+)
+
+// What a client may take, in time and in bytes. A profile may take longer, by
+// the time that it asks for.
+const (
+	maxConnections = 512
+	maxReads       = 2  // at a time
+	maxHeld        = 16 // answers of what is read, until they are written
+	maxScrapes     = 8  // at a time
+	maxHeader      = 64 << 10
+	maxBody        = 1 << 20
+	headerTimeout  = 5 * time.Second
+	bodyTimeout    = 30 * time.Second
+	answerTimeout  = 30 * time.Second
+	idleTimeout    = time.Minute
+	grace          = 2 * time.Second // for what is being answered when Run ends
+)
+
+// Clients are the open streams, as fanout.Server has them.
+type Clients interface{ Clients() []fanout.ClientStatus }
+
+// Keys are the keys in use, as orchestrator.Registry has them.
+type Keys interface {
+	Keys() []orchestrator.KeyStatus
+	Key(xds.Key) (orchestrator.KeyStatus, bool)
+}
+
+// Origins are those of the configuration, as upstream.Client has them.
+type Origins interface {
+	Origins() []upstream.OriginStatus
+}
+
+// Rules give nodes their keys, as aggregator.Rules do.
+type Rules interface {
+	UsesType() bool
+	Explain(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (*aggregator.Explanation, error)
+}
+
+// Options of a Server. All are needed but Log.
+type Options struct {
+	// Config has the files of token and certificate; the address is the
+	// listener's.
+	Config config.Admin
+	// Name of this replica, and the program's version.
+	Name, Version string
+
+	Clients Clients
+	Keys    Keys
+	Origins Origins
+	Rules   Rules
+	Metrics *telemetry.Metrics
+	// Level of the log, which POST /logging sets.
+	Level *slog.LevelVar
+	// Drain makes the relay drain and end. It returns at once, and is called at
+	// most once.
+	Drain func()
+
+	Log *slog.Logger // nil: slog.Default
+}
+
+// Server answers operators.
+type Server struct {
+	// Fixed once made.
+	opts    Options
+	token   *[sha256.Size]byte // the token's hash; nil: none is needed
+	tls     *tls.Config        // nil: plaintext
+	handler http.Handler
+	started time.Time
+
+	// Safe for concurrent use.
+	phase   atomic.Int32
+	nodes   xds.NodeTable
+	held    chan struct{} // has one for each request whose answer costs by what the relay holds
+	reads   chan struct{} // for each of them that reads just now
+	scrapes chan struct{} // for each that scrapes
+}
+
+// New makes a Server. It reads the files of token and certificate, and starts
+// nothing.
+func New(o Options) (*Server, error) {
+	switch {
+	case o.Clients == nil, o.Keys == nil, o.Origins == nil, o.Rules == nil, o.Metrics == nil, o.Level == nil, o.Drain == nil:
+		return nil, errors.New("admin: options are missing")
+	case o.Log == nil:
+		o.Log = slog.Default()
+	}
+	s := &Server{
+		opts: o, started: time.Now(),
+		held: make(chan struct{}, maxHeld), reads: make(chan struct{}, maxReads), scrapes: make(chan struct{}, maxScrapes),
+	}
+	if f := o.Config.TokenFile; f != "" {
+		token, err := readToken(f)
+		if err != nil {
+			return nil, fmt.Errorf("admin.token_file: %w", err)
+		}
+		sum := sha256.Sum256([]byte(token))
+		s.token = &sum
+	}
+	if t := o.Config.TLS; t.CertFile != "" {
+		cert, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("admin.tls: %w", err)
+		}
+		s.tls = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
+	}
+	s.handler = s.mux()
+	return s, nil
+}
+
+// readToken reads the file's one line. An empty token would be no token.
+func readToken(file string) (string, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	token := strings.TrimSpace(string(b))
+	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", fmt.Errorf("%s: wants one token of printable ASCII without blanks", file)
+	}
+	return token, nil
+}
+
+// Handler answers everything, for whoever may ask.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+// Run serves l, with TLS if it is configured, until ctx ends; then it returns
+// nil. It closes l. An address that others than this host reach is refused
+// without a token.
+func (s *Server) Run(ctx context.Context, l net.Listener) error {
+	if err := s.mayServe(l.Addr()); err != nil {
+		return errors.Join(err, l.Close())
+	}
+	if tcp, ok := l.Addr().(*net.TCPAddr); s.tls == nil && !(ok && tcp.IP.IsLoopback()) {
+		s.opts.Log.Warn("admin: the token travels in plaintext; admin.tls would protect it", "address", l.Addr().String())
+	}
+	l = netutil.LimitListener(l, maxConnections)
+	if s.tls != nil {
+		l = tls.NewListener(l, s.tls)
+	}
+	var conns sync.WaitGroup
+	srv := &http.Server{
+		Handler:           s.handler,
+		ReadHeaderTimeout: headerTimeout,
+		WriteTimeout:      answerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelWarn),
+		// HTTP/1 only: a connection ends after its request, and can be waited for.
+		Protocols: new(http.Protocols),
+		// No ReadTimeout: it would end the context of a long profile. What has a
+		// body gets its time in guard.
+		ConnState: func(_ net.Conn, state http.ConnState) {
+			switch state {
+			case http.StateNew: // in Serve, before the connection's goroutine
+				conns.Add(1)
+			case http.StateClosed: // the last that goroutine does
+				conns.Done()
+			}
+		},
+	}
+	srv.Protocols.SetHTTP1(true)
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Serve(l) }()
+	select {
+	case err := <-ended:
+		// The listener failed.
+		_ = srv.Close() // closes it once more, at most
+		conns.Wait()
+		return fmt.Errorf("admin %s: %w", l.Addr(), err)
+	case <-ctx.Done():
+	}
+	hurry, done := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer done()
+	if srv.Shutdown(hurry) != nil {
+		_ = srv.Close() // what did not end in time
+	}
+	<-ended
+	conns.Wait()
+	return nil
+}
+
+// mayServe checks that an address is for this host only, or a token needed.
+func (s *Server) mayServe(a net.Addr) error {
+	if s.token != nil {
+		return nil
+	}
+	if tcp, ok := a.(*net.TCPAddr); ok && tcp.IP.IsLoopback() {
+		return nil
+	}
+	return fmt.Errorf("admin %s: not a loopback address, so admin.token_file has to be given", a)
+}
+
+// The phases of a relay's life, in order.
+const (
+	starting int32 = iota
+	serving
+	draining
+)
+
+var phases = [...]string{starting: "starting", serving: "serving", draining: "draining"}
+
+// SetReady says that the listeners are open, or, after that, that the relay
+// drains; from then on it is never ready again.
+func (s *Server) SetReady(ready bool) {
+	if ready {
+		s.phase.CompareAndSwap(starting, serving)
+	} else {
+		s.phase.CompareAndSwap(serving, draining)
+	}
+}

@@ -1,0 +1,171 @@
+package admin
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"net/http"
+	"runtime/trace"
+	"strings"
+	"testing"
+	"time"
+
+	"xdsrelay/config"
+)
+
+func TestWithoutTokenOnlyLoopback(t *testing.T) {
+	run := func(r *rig, address string) error {
+		t.Helper()
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			t.Skipf("this host has no %s: %v", address, err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		err = r.Server.Run(ctx, l)
+		if c, dial := net.Dial("tcp", l.Addr().String()); dial == nil {
+			_ = c.Close()
+			t.Errorf("%s is still open", address)
+		}
+		return err
+	}
+	for _, address := range []string{"0.0.0.0:0", ":0"} {
+		err := run(newServer(t, nil), address)
+		if err == nil || !strings.Contains(err.Error(), "not a loopback address, so admin.token_file has to be given") {
+			t.Errorf("%s: %v", address, err)
+		}
+		withToken := newServer(t, func(o *Options) { o.Config.TokenFile = write(t, "token", "t") })
+		if err := run(withToken, address); err != nil {
+			t.Errorf("%s with a token: %v", address, err)
+		}
+	}
+	if err := run(newServer(t, nil), "127.0.0.1:0"); err != nil {
+		t.Errorf("loopback: %v", err)
+	}
+}
+
+// certificate makes one for 127.0.0.1, and its pool.
+func certificate(t *testing.T) (config.AdminTLS, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	c := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(cert)
+	return config.AdminTLS{
+		CertFile: write(t, "cert.pem", string(cert)),
+		KeyFile:  write(t, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}))),
+	}, pool
+}
+
+func TestTLS(t *testing.T) {
+	files, pool := certificate(t)
+	r := serve(t, func(o *Options) { o.Config.TLS = files })
+	plain := r.do("GET", "/live", "")
+	if plain.StatusCode == 200 {
+		t.Error("plaintext is answered")
+	}
+	r.client.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: true}
+	r.url = strings.Replace(r.url, "http:", "https:", 1)
+	if got := r.get("/live", nil); got.TLS == nil || got.ProtoMajor != 1 {
+		t.Errorf("%s over %v", got.Proto, got.TLS)
+	}
+
+	o := newServer(t, nil).opts
+	o.Config.TLS = config.AdminTLS{CertFile: files.CertFile, KeyFile: files.CertFile}
+	if _, err := New(o); err == nil || !strings.HasPrefix(err.Error(), "admin.tls: ") {
+		t.Errorf("a certificate for a key: %v", err)
+	}
+}
+
+// Run ends with all connections, also such as ask for nothing or take long.
+func TestRunEnds(t *testing.T) {
+	r := serve(t, nil)
+	r.get("/live", nil)
+	idle, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer idle.Close()
+	cut := make(chan struct{})
+	go func() {
+		defer close(cut)
+		if res, err := r.client.Get(r.url + "/debug/pprof/trace?seconds=600"); err == nil {
+			_ = res.Body.Close()
+		}
+	}()
+	for !trace.IsEnabled() {
+		r.get("/live", nil)
+	}
+	begun := time.Now()
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if trace.IsEnabled() {
+		t.Error("the trace goes on")
+	}
+	<-cut
+	if took := time.Since(begun); took > 2*grace+5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// Run does not return before what it serves has, though its connection is cut.
+func TestRunWaitsForWhatItServes(t *testing.T) {
+	r := serve(t, nil)
+	r.world.block, r.world.asked = make(chan struct{}), make(chan struct{}, 1)
+	cut := make(chan struct{})
+	go func() {
+		defer close(cut)
+		if res, err := r.client.Get(r.url + "/clients"); err == nil {
+			_ = res.Body.Close()
+		}
+	}()
+	<-r.world.asked
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = r.stop() // reported by the rig
+	}()
+	<-cut
+	select {
+	case <-ended:
+		t.Error("Run returned while a request was read for")
+	case <-time.After(100 * time.Millisecond):
+	}
+	close(r.world.block)
+	<-ended
+}
+
+func TestRunTellsThatTheListenerFailed(t *testing.T) {
+	r := newServer(t, nil)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	if err := r.Server.Run(context.Background(), l); err == nil || !strings.HasPrefix(err.Error(), "admin 127.0.0.1:") {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,164 @@
+package admin
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"runtime"
+	"slices"
+	"time"
+
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/xds"
+)
+
+// serverInfo is the relay in short. It reads counters only.
+type serverInfo struct {
+	Name            string      `json:"name"`
+	Version         string      `json:"version"`
+	Go              string      `json:"go"`
+	State           string      `json:"state"`
+	Started         time.Time   `json:"started"`
+	Uptime          float64     `json:"uptime_seconds"`
+	Streams         streamCount `json:"downstream_streams"`
+	Keys            int         `json:"keys"`
+	UpstreamStreams int         `json:"upstream_streams"`
+	ConfigAge       float64     `json:"config_age_seconds"`
+	Level           string      `json:"log_level"`
+}
+
+type streamCount struct {
+	SotW  int `json:"sotw"`
+	Delta int `json:"delta"`
+}
+
+func (s *Server) serverInfo(*http.Request) (int, any) {
+	m := s.opts.Metrics
+	return http.StatusOK, serverInfo{
+		Name: s.opts.Name, Version: s.opts.Version, Go: runtime.Version(),
+		State: phases[s.phase.Load()], Started: s.started, Uptime: time.Since(s.started).Seconds(),
+		Streams: streamCount{SotW: m.Streams[telemetry.SotW].Value(), Delta: m.Streams[telemetry.Delta].Value()},
+		Keys:    m.Keys.Value(), UpstreamStreams: m.UpstreamStreams.Value(),
+		ConfigAge: m.ConfigAge().Seconds(), Level: levelName(s.opts.Level.Level()),
+	}
+}
+
+func keyPlace(k *orchestrator.KeyStatus) string { return k.Key }
+
+// keys returns all, in order of their places.
+func (s *Server) keys() []orchestrator.KeyStatus {
+	all := s.opts.Keys.Keys()
+	slices.SortFunc(all, func(a, b orchestrator.KeyStatus) int { return cmp.Compare(a.Key, b.Key) })
+	return all
+}
+
+// listKeys leaves out what was refused, which can be more than all the rest.
+func (s *Server) listKeys(r *http.Request) (int, any) {
+	return paged(r, s.keys(), keyPlace, func(k *orchestrator.KeyStatus) (any, bool) {
+		k.Nacks = nil
+		return k, true
+	})
+}
+
+func (s *Server) oneKey(r *http.Request) (int, any) {
+	name := r.PathValue("key")
+	key, ok := xds.ParseKey(name)
+	if !ok {
+		return fail(http.StatusBadRequest, notKey(name))
+	}
+	k, ok := s.opts.Keys.Key(key)
+	if !ok {
+		return fail(http.StatusNotFound, fmt.Sprintf("key %s is not in use", name))
+	}
+	return http.StatusOK, k
+}
+
+func notKey(name string) string {
+	return fmt.Sprintf("key: %q is no key: wants elements as /keys shows them, joined by / and percent-encoded", name)
+}
+
+// keyNacks is what the clients of a key refused.
+type keyNacks struct {
+	Key   string                    `json:"key"`
+	Total uint64                    `json:"nacks_total"`
+	Nacks []orchestrator.NackStatus `json:"nacks"`
+}
+
+// listNacks has one item for each key of which something was refused. What that
+// was is read key by key, for those on the page only.
+func (s *Server) listNacks(r *http.Request) (int, any) {
+	refused := slices.DeleteFunc(s.keys(), func(k orchestrator.KeyStatus) bool { return k.NacksTotal == 0 })
+	return paged(r, refused, keyPlace, func(k *orchestrator.KeyStatus) (any, bool) {
+		key, _ := xds.ParseKey(k.Key) // Key writes it so
+		now, ok := s.opts.Keys.Key(key)
+		return keyNacks{Key: now.Key, Total: now.NacksTotal, Nacks: now.Nacks}, ok
+	})
+}
+
+// clientPlace is the stream's number: a node's id comes from the client, and
+// may be longer than a URL.
+func clientPlace(c *fanout.ClientStatus) string { return fmt.Sprintf("%020d", c.Stream) }
+
+func (s *Server) listClients(r *http.Request) (int, any) {
+	q := r.URL.Query()
+	key := q.Get("key")
+	if _, ok := xds.ParseKey(key); !ok && q.Has("key") {
+		return fail(http.StatusBadRequest, notKey(key))
+	}
+	return s.clients(r, func(c *fanout.ClientStatus) bool {
+		return key == "" || slices.ContainsFunc(c.Types, func(t fanout.TypeStatus) bool { return t.Key == key })
+	})
+}
+
+func (s *Server) listNode(r *http.Request) (int, any) {
+	id := r.PathValue("node")
+	found := false
+	status, p := s.clients(r, func(c *fanout.ClientStatus) bool {
+		found = found || c.Node == id
+		return c.Node == id
+	})
+	if !found && status == http.StatusOK {
+		return fail(http.StatusNotFound, fmt.Sprintf("no client has the node id %q", id))
+	}
+	return status, p
+}
+
+// clients answers with those that are wanted.
+func (s *Server) clients(r *http.Request, wanted func(*fanout.ClientStatus) bool) (int, any) {
+	all := slices.DeleteFunc(s.opts.Clients.Clients(), func(c fanout.ClientStatus) bool { return !wanted(&c) })
+	slices.SortFunc(all, func(a, b fanout.ClientStatus) int { return cmp.Compare(a.Stream, b.Stream) })
+	return paged(r, all, clientPlace, whole)
+}
+
+// origin is an upstream.OriginStatus as it is shown.
+type origin struct {
+	Name        string     `json:"name"`
+	Address     string     `json:"address"`
+	Streams     int        `json:"streams"`
+	Connections int        `json:"connections"`
+	Reconnects  uint64     `json:"reconnects"`
+	LastError   string     `json:"last_error,omitempty"`
+	LastErrorAt *time.Time `json:"last_error_at,omitempty"`
+}
+
+func show(o upstream.OriginStatus) origin {
+	out := origin{Name: o.Name, Address: o.Address, Streams: o.Streams, Connections: o.Connections, Reconnects: o.Reconnects}
+	if o.LastError != nil {
+		out.LastError, out.LastErrorAt = o.LastError.Error(), &o.LastErrorAt
+	}
+	return out
+}
+
+// listOrigins is one page: there are as many as the configuration has.
+func (s *Server) listOrigins(*http.Request) (int, any) {
+	out := struct {
+		Items []origin `json:"items"`
+	}{Items: []origin{}}
+	for _, o := range s.opts.Origins.Origins() {
+		out.Items = append(out.Items, show(o))
+	}
+	return http.StatusOK, out
+}

@@ -1,0 +1,328 @@
+package admin
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/xds"
+)
+
+func TestReadyFromOpenListenersUntilDrain(t *testing.T) {
+	r := serve(t, nil)
+	is := func(status int, state string) {
+		t.Helper()
+		var got readiness
+		r.want(status, "GET", "/ready", &got)
+		if got.State != state || got.Ready != (status == http.StatusOK) {
+			t.Fatalf("/ready says %+v, want %s", got, state)
+		}
+		r.get("/live", nil)
+	}
+	is(503, "starting")
+	r.SetReady(false)
+	is(503, "starting")
+	r.SetReady(true)
+	is(200, "serving")
+	r.SetReady(false)
+	is(503, "draining")
+	r.SetReady(true) // it is too late
+	is(503, "draining")
+}
+
+func TestServerInfo(t *testing.T) {
+	r := serve(t, nil)
+	r.SetReady(true)
+	r.meters.Streams[telemetry.Delta].Add(3)
+	r.meters.Keys.Set(2)
+	var got serverInfo
+	r.get("/server_info", &got)
+	if got.Name != "replica" || got.Version != "v1" || got.State != "serving" || got.Streams.Delta != 3 || got.Keys != 2 ||
+		got.Level != "info" || !strings.HasPrefix(got.Go, "go") || time.Since(got.Started) > time.Minute {
+		t.Fatalf("%+v", got)
+	}
+}
+
+// Keys whose text needs quoting, escaping, or looks like a path.
+var oddKeys = []xds.Key{
+	xds.NewKey("edge", "eu-1"), xds.NewKey("edge/eu", "1"), xds.NewKey("a_b", "c"), xds.NewKey("a", "b_c"),
+	xds.NewKey(""), xds.NewKey("..", "live"), xds.NewKey(".."), xds.NewKey("100%", "ä?&#\n"), xds.NewKey("a//b", "%2F"),
+}
+
+func TestKeys(t *testing.T) {
+	r := serve(t, nil)
+	for _, k := range oddKeys {
+		r.world.keys = append(r.world.keys, orchestrator.KeyStatus{
+			Key: k.String(), Elements: k.Elements(), Since: time.Unix(1, 0),
+			NacksTotal: 1, Nacks: []orchestrator.NackStatus{{Type: "t", Message: "no"}},
+		})
+	}
+	var all list[orchestrator.KeyStatus]
+	r.get("/keys", &all)
+	if len(all.Items) != len(oddKeys) || all.Next != "" {
+		t.Fatalf("%d keys, next %q", len(all.Items), all.Next)
+	}
+	for i, k := range all.Items {
+		if i > 0 && k.Key <= all.Items[i-1].Key {
+			t.Errorf("%s comes after %s", k.Key, all.Items[i-1].Key)
+		}
+		if k.Nacks != nil || k.NacksTotal != 1 {
+			t.Errorf("%s: the list has NACKs", k.Key)
+		}
+		var one orchestrator.KeyStatus
+		r.get("/keys/"+escape(k.Key), &one)
+		if one.Key != k.Key || !reflect.DeepEqual(one.Elements, k.Elements) || len(one.Nacks) != 1 {
+			t.Errorf("/keys/%s is %+v", escape(k.Key), one)
+		}
+	}
+	// Slashes between plain elements may stay.
+	r.get("/keys/edge/eu-1", nil)
+	r.want(404, "GET", "/keys/nowhere", nil)
+	r.want(400, "GET", "/keys/no%20key", nil)
+	r.want(400, "GET", "/keys/", nil)
+}
+
+// escape is percent-encoding of a path's element that leaves no dots, which
+// would be taken for a way up.
+func escape(s string) string { return strings.ReplaceAll(url.PathEscape(s), ".", "%2E") }
+
+func TestClients(t *testing.T) {
+	r := serve(t, nil)
+	key := xds.NewKey("a b", "c").String()
+	odd := "sidecar~10.0.0.1~web/0?#%~ä"
+	r.world.clients = []fanout.ClientStatus{
+		{Stream: 10, Node: odd, Types: []fanout.TypeStatus{{Type: "t", Key: key, State: fanout.Synced}}},
+		{Stream: 9, Node: "b", Types: []fanout.TypeStatus{{Type: "t", Key: "other"}}},
+		{Stream: 11, Node: odd},
+		{Stream: 12, Node: ""},
+	}
+	streams := func(path string, want ...uint64) {
+		t.Helper()
+		var got list[fanout.ClientStatus]
+		r.get(path, &got)
+		var have []uint64
+		for _, c := range got.Items {
+			have = append(have, c.Stream)
+		}
+		if !reflect.DeepEqual(have, want) {
+			t.Errorf("%s has streams %v, want %v", path, have, want)
+		}
+	}
+	streams("/clients", 9, 10, 11, 12)
+	streams("/clients/"+escape(odd), 10, 11)
+	streams("/clients/"+escape(odd)+"?limit=1", 10)
+	streams("/clients/b", 9)
+	streams("/clients/", 12) // the client that has no id
+	streams("/clients?key="+url.QueryEscape(key), 10)
+	streams("/clients?key=nobody", []uint64(nil)...)
+	r.want(404, "GET", "/clients/nobody", nil)
+	r.want(400, "GET", "/clients?key=", nil)
+	r.want(400, "GET", "/clients/b?limit=0", nil)
+}
+
+func TestNacks(t *testing.T) {
+	r := serve(t, nil)
+	r.world.keys = []orchestrator.KeyStatus{
+		{Key: "b", NacksTotal: 7, Nacks: []orchestrator.NackStatus{{Type: "t", Node: "n", Version: "1", Message: "<no> & no", Count: 7}}},
+		{Key: "a"},
+		{Key: "c", NacksTotal: 1, Nacks: []orchestrator.NackStatus{{Type: "u"}}},
+	}
+	var got list[keyNacks]
+	body := r.get("/nacks", &got).body
+	if len(got.Items) != 2 || got.Items[0].Key != "b" || got.Items[0].Total != 7 || got.Items[0].Nacks[0].Message != "<no> & no" || got.Items[1].Key != "c" {
+		t.Fatalf("%+v", got)
+	}
+	if !strings.Contains(string(body), `"<no> & no"`) {
+		t.Errorf("not readable: %s", body)
+	}
+	r.get("/nacks?limit=1", &got)
+	var second list[keyNacks]
+	r.get("/nacks?limit=1&page_token="+got.Next, &second)
+	if len(second.Items) != 1 || second.Items[0].Key != "c" || second.Next != "" {
+		t.Errorf("the second page is %+v", second)
+	}
+}
+
+func TestOrigins(t *testing.T) {
+	r := serve(t, nil)
+	at := time.Unix(1700000000, 0).UTC()
+	r.world.origins = []upstream.OriginStatus{
+		{Name: "z", Address: "127.0.0.1:1", Streams: 4, Connections: 2, Reconnects: 3, LastError: errors.New("refused"), LastErrorAt: at},
+		{Name: "a", Address: "file:///x"},
+	}
+	var got list[origin]
+	r.get("/origins", &got)
+	want := []origin{
+		{Name: "z", Address: "127.0.0.1:1", Streams: 4, Connections: 2, Reconnects: 3, LastError: "refused", LastErrorAt: &at},
+		{Name: "a", Address: "file:///x"},
+	}
+	if !reflect.DeepEqual(got.Items, want) {
+		t.Fatalf("%+v", got)
+	}
+}
+
+func TestNothingThereIsAnEmptyList(t *testing.T) {
+	r := serve(t, nil)
+	for _, path := range []string{"/keys", "/clients", "/nacks", "/origins"} {
+		if body := string(r.get(path, nil).body); body != "{\n  \"items\": []\n}\n" {
+			t.Errorf("%s: %q", path, body)
+		}
+		if body := string(r.get(path+"?format=yaml", nil).body); body != "items: []\n" {
+			t.Errorf("%s: %q", path, body)
+		}
+	}
+}
+
+// All pages together have each item once, whatever the limit, also when items
+// come and go between them.
+func TestPaging(t *testing.T) {
+	r := serve(t, nil)
+	for i := range 25 {
+		r.world.keys = append(r.world.keys, orchestrator.KeyStatus{Key: fmt.Sprintf("k%02d", i)})
+	}
+	for _, limit := range []int{1, 4, 5, 24, 25, 26, 10000} {
+		var seen []string
+		pages, token := 0, ""
+		for {
+			var p list[orchestrator.KeyStatus]
+			r.get(fmt.Sprintf("/keys?limit=%d&page_token=%s", limit, token), &p)
+			for _, k := range p.Items {
+				seen = append(seen, k.Key)
+			}
+			pages++
+			if token = p.Next; token == "" {
+				break
+			}
+		}
+		if want := (25 + limit - 1) / limit; pages != want || len(seen) != 25 {
+			t.Errorf("limit %d: %d pages with %d items, want %d with 25", limit, pages, len(seen), want)
+		}
+	}
+
+	var p list[orchestrator.KeyStatus]
+	r.get("/keys?limit=3", &p)
+	r.world.set(func() {
+		r.world.keys = append(r.world.keys[:1:1], r.world.keys[3:]...) // k01, k02 go
+		r.world.keys = append(r.world.keys, orchestrator.KeyStatus{Key: "a"})
+	})
+	r.get("/keys?limit=3&page_token="+p.Next, &p)
+	if p.Items[0].Key != "k03" {
+		t.Errorf("the second page begins with %s, want k03", p.Items[0].Key)
+	}
+
+	for _, q := range []string{"limit=0", "limit=-1", "limit=x", "limit=10001", "page_token=%21", "limit=1&limit=2", "page-token=x", "format=xml", "x=%zz"} {
+		r.want(400, "GET", "/keys?"+q, nil)
+	}
+}
+
+func TestDefaultLimit(t *testing.T) {
+	r := serve(t, nil)
+	for i := range defaultLimit + 1 {
+		r.world.clients = append(r.world.clients, fanout.ClientStatus{Stream: uint64(i)})
+	}
+	var p list[fanout.ClientStatus]
+	r.get("/clients", &p)
+	if len(p.Items) != defaultLimit || p.Next == "" {
+		t.Fatalf("%d items, next %q", len(p.Items), p.Next)
+	}
+	r.get("/clients?page_token="+p.Next, &p)
+	if len(p.Items) != 1 || p.Items[0].Stream != defaultLimit {
+		t.Fatalf("%d items", len(p.Items))
+	}
+}
+
+// A page is bounded in bytes too, and has an item however large that is.
+func TestPageBytes(t *testing.T) {
+	r := serve(t, nil)
+	for i := range 4 {
+		r.world.clients = append(r.world.clients, fanout.ClientStatus{Stream: uint64(i), Node: strings.Repeat("x", maxPage/2)})
+	}
+	r.world.clients = append(r.world.clients, fanout.ClientStatus{Stream: 4, Node: strings.Repeat("x", maxPage+1)})
+	items, pages, token := 0, 0, ""
+	for {
+		var p list[fanout.ClientStatus]
+		got := r.get("/clients?page_token="+token, &p)
+		if len(got.body) > 2*maxPage {
+			t.Fatalf("a page of %d bytes", len(got.body))
+		}
+		items, pages = items+len(p.Items), pages+1
+		if token = p.Next; token == "" {
+			break
+		}
+	}
+	if items != 5 || pages != 3 {
+		t.Fatalf("%d items on %d pages", items, pages)
+	}
+}
+
+// YAML has the same as JSON, whatever strings there are.
+func TestYAML(t *testing.T) {
+	r := serve(t, nil)
+	for i, s := range []string{
+		"plain", "on", "1", "1e3", "0x10", "null", "~", "", " a ", "a: b", "- a", "#c", "a\nb\n", "\u2028\x00\x7f", "ä", "{}", "'", `"`,
+		"2024-01-01", "!!int", "&a", "*a", strings.Repeat("long ", 100), "\xff",
+	} {
+		r.world.clients = append(r.world.clients, fanout.ClientStatus{
+			Stream: uint64(i), Node: s, Since: time.Unix(1, 0), Types: []fanout.TypeStatus{{Acks: 1 << 63, Wildcard: true}},
+		})
+	}
+	var j, y any
+	r.get("/clients", &j)
+	got := r.get("/clients?format=yaml", &y)
+	if typ := got.Header.Get("Content-Type"); typ != "application/yaml" {
+		t.Errorf("content type %q", typ)
+	}
+	if a, b := normal(t, j), normal(t, y); a != b {
+		t.Errorf("YAML differs:\n%s\nJSON:\n%s", b, a)
+	}
+	// Readers of YAML 1.1 take an on for true.
+	if s := string(got.body); !strings.Contains(s, "\n    node: \"on\"\n") || !strings.Contains(s, "\n    node: plain\n") {
+		t.Errorf("quotes: %s", s)
+	}
+	// Fields are in the order of JSON.
+	if s := string(got.body); strings.Index(s, "stream:") > strings.Index(s, "node:") {
+		t.Errorf("order: %s", s)
+	}
+	got = r.want(404, "GET", "/keys/x?format=yaml", &y)
+	if s := string(got.body); !strings.HasPrefix(s, "error: ") {
+		t.Errorf("error: %q", s)
+	}
+}
+
+func TestYAMLKeysMayBeLong(t *testing.T) {
+	in := map[string]any{strings.Repeat("k", 5000): 1, "on": 1.5, "x": nil}
+	b, err := asYAML(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out map[string]any
+	if err := yaml.Unmarshal(b, &out); err != nil || len(out) != 3 || out["on"] != 1.5 {
+		t.Fatalf("%v: %s", err, b)
+	}
+}
+
+func normal(t *testing.T, v any) string {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var a any
+	if err := json.Unmarshal(b, &a); err != nil {
+		t.Fatal(err)
+	}
+	b, _ = json.MarshalIndent(a, "", " ")
+	return string(b)
+}
