@@ -106,7 +106,7 @@ func TestP52_IdleKeyIsFrozenThenDropped(t *testing.T) {
 		c.leave()
 		time.Sleep(10*time.Minute - 1)
 		equal(t, "keys just before", len(w.reg.Keys()), 1)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		equal(t, "keys", len(w.reg.Keys()), 0)
 		if f.alive() {
@@ -229,6 +229,7 @@ func TestLimitKeysPerPeer(t *testing.T) {
 		r := refusalOf(t, err)
 		equal(t, "code", r.Code, codes.ResourceExhausted)
 		equal(t, "reason", r.Reason, telemetry.LimitKeysPerPeer)
+		must(join("b", "10.0.0.1")).leave() // a key that it has
 		must(join("c", "10.0.0.2"))
 		a.leave()
 		if _, err := join("d", "10.0.0.1"); err == nil {
@@ -285,6 +286,10 @@ func TestLimitNamesPerKey(t *testing.T) {
 		equal(t, "the others go on", a.woken()+c.woken(), 2)
 		equal(t, "the one that was ended", d.woken(), 0)
 
+		// Nor does the wildcard, which takes no room, have to go.
+		wild := w.join("web", cds).want("*")
+		wild.want()
+		synctest.Wait()
 		// All new names instead of the old: what lingers makes room, the oldest
 		// first, and no more of it than needed.
 		a.want("u")
@@ -295,11 +300,34 @@ func TestLimitNamesPerKey(t *testing.T) {
 		synctest.Wait()
 		equal(t, "asked of EDS", f.asks(eds), "u v x")
 		equal(t, "asked of RDS", f.asks(rds), "r")
+		equal(t, "asked of CDS", f.asks(cds), "*")
 		if a.refusal() != nil {
 			t.Errorf("a was ended: %v", a.refusal())
 		}
 		if f.sink.Held(eds).Known("y") {
 			t.Error("y is still known")
+		}
+	})
+}
+
+// A group that believes that its last member left is not dropped if another
+// has joined.
+func TestDropOfAKeyThatWasJoined(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		a := w.join("web", eds)
+		g := a.of().group
+		if w.reg.drop(g) {
+			t.Fatal("dropped with a member")
+		}
+		// What follows such a refusal is the member's mail.
+		g.move(a.of(), g.stable)
+		equal(t, "woken", a.woken(), 1)
+		a.leave()
+		if !w.reg.drop(g) {
+			t.Fatal("not dropped without members")
+		}
+		if b := w.join("web", eds); b.of().group == g {
+			t.Error("joined a group that is over")
 		}
 	})
 }

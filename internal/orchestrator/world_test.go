@@ -215,6 +215,7 @@ type client struct {
 
 	mu    sync.Mutex
 	wakes int
+	saw   uint64 // generation of the State when it was last woken
 	ended *fanout.Refusal
 	left  bool
 }
@@ -226,6 +227,9 @@ func (c *client) Wake() {
 		c.w.t.Error("woken after Leave")
 	}
 	c.wakes++
+	if s := c.State(); s != nil {
+		c.saw = s.Gen
+	}
 }
 
 func (c *client) End(r *fanout.Refusal) {
