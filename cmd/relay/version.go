@@ -9,7 +9,7 @@ import (
 )
 
 // version is set by the linker: -X main.version=v1.2.3.
-var version string
+var version = "dev"
 
 func newVersionCmd() *cobra.Command {
 	cmd := &cobra.Command{
