@@ -285,11 +285,15 @@ func TestLimitNamesPerKey(t *testing.T) {
 		f.update(t, eds, false, "x=2")
 		equal(t, "the others go on", a.woken()+c.woken(), 2)
 		equal(t, "the one that was ended", d.woken(), 0)
+		d.of().group.move(d.of(), pin(nil))
+		equal(t, "the one that was ended", d.woken(), 0)
 
 		// Nor does the wildcard, which takes no room, have to go.
 		wild := w.join("web", cds).want("*")
+		synctest.Wait()
 		wild.want()
 		synctest.Wait()
+
 		// All new names instead of the old: what lingers makes room, the oldest
 		// first, and no more of it than needed.
 		a.want("u")

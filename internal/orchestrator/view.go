@@ -153,7 +153,7 @@ func (v *view) wake(t *track, prev, next *xds.Snapshot) {
 	v.round++
 	v.index.affected(prev, next, v.round, func(w *wanter) {
 		for _, m := range w.members.list {
-			if !m.over && m.track.Load() == t {
+			if m.track.Load() == t {
 				m.waker.Wake()
 			}
 		}

@@ -1,0 +1,235 @@
+package orchestrator
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/xds"
+)
+
+// A late joiner is served from what is held, without a word to the origin, also
+// when the origin is away.
+func TestP53_LateJoinerIsServedFromWhatIsHeld(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		a := w.join("web", eds).want("x", "y")
+		synctest.Wait()
+		f := w.feed("web")
+		f.sink.Status(upstream.Status{Connected: true, Origin: "origin"})
+		f.update(t, eds, false, "x=1", "y=1")
+		f.sink.Status(upstream.Status{Origin: "origin", Failed: true, Err: errors.New("refused"), Attempts: 3})
+		time.Sleep(time.Hour)
+		said := f.said()
+		b, err := w.try("web", eds)
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "before it asked", b.State().Snapshot(eds).Len(), 2)
+		b.want("x")
+		equal(t, "woken once indexed", b.woken(), 1)
+		equal(t, "x", b.sees(subscription("x"), "x"), "1")
+		equal(t, "told the origin", f.said(), said)
+		if a.refusal() != nil || b.refusal() != nil {
+			t.Error("a stream was ended, though something is held")
+		}
+		equal(t, "state", b.State(), a.State())
+	})
+}
+
+// For want of an origin streams end only if nothing is held and it cannot be
+// reached; joins are refused while that lasts.
+func TestP53_NothingHeldAndUnreachable(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		a := w.join("web", eds).want("x")
+		other := w.join("db", eds).want("x")
+		synctest.Wait()
+		f := w.feed("web")
+		f.sink.Status(upstream.Status{Origin: "origin", Failed: true, Err: errors.New("connection refused"), Attempts: 1})
+		r := a.refusal()
+		if r == nil {
+			t.Fatal("the stream was not ended")
+		}
+		equal(t, "code", r.Code, codes.Unavailable)
+		equal(t, "reason", r.Reason, telemetry.OriginUnreachable)
+		if !strings.Contains(r.Error(), "connection refused") || !strings.Contains(r.Error(), "web") {
+			t.Errorf("message: %s", r.Error())
+		}
+		if other.refusal() != nil {
+			t.Error("the other key's stream was ended as well")
+		}
+		if _, err := w.try("web", cds); err == nil || !errors.Is(err, r) {
+			t.Errorf("join: %v", err)
+		}
+		a.leave()
+		if _, err := w.try("web", eds); err == nil {
+			t.Error("a join is not refused once all have left")
+		}
+		f.sink.Status(upstream.Status{Connected: true, Origin: "origin"})
+		synctest.Wait()
+		b := w.join("web", eds).want("x")
+		f.update(t, eds, false, "x=1")
+		equal(t, "x", b.sees(subscription("x"), "x"), "1")
+	})
+}
+
+// A member that joined just before is ended as well, once the group sees it.
+func TestP53_MemberOnItsWay(t *testing.T) {
+	w := newWorld(t, options(t))
+	g, _ := w.manual(eds)
+	a, m := w.member(g, eds)
+	m.Subscribe(m.Intern(subscription("x")))
+	g.step(time.Now())
+	b, late := w.member(g, cds)
+	g.Status(upstream.Status{Failed: true})
+	g.step(time.Now())
+	late.Subscribe(late.Intern(subscription("*")))
+	g.step(time.Now())
+	if a.ended == nil || b.ended == nil {
+		t.Errorf("ended: %v and %v", a.ended, b.ended)
+	}
+	equal(t, "asked for the late one", w.feeds[0].asks(cds), "")
+	equal(t, "woken", b.wakes, 0)
+}
+
+func TestP53_NoStreamWithinFirstAnswerTimeout(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		idle := w.join("quiet", eds)
+		a := w.join("web", eds).want("x")
+		time.Sleep(15*time.Second - 1)
+		if a.refusal() != nil {
+			t.Error("ended too early")
+		}
+		time.Sleep(time.Nanosecond)
+		if r := a.refusal(); r == nil || r.Reason != telemetry.OriginUnreachable {
+			t.Errorf("refusal: %v", r)
+		}
+		if idle.refusal() != nil {
+			t.Error("a client that wants nothing was ended")
+		}
+	})
+}
+
+// An origin that is silent on an open stream ends nothing.
+func TestP53_SilenceEndsNothing(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		a := w.join("web", eds).want("x")
+		w.feed("web").sink.Status(upstream.Status{Connected: true})
+		time.Sleep(time.Hour)
+		if a.refusal() != nil {
+			t.Error("ended by silence")
+		}
+		// Nor does a stream that is opened again at once.
+		w.feed("web").sink.Status(upstream.Status{Err: errors.New("EOF")})
+		synctest.Wait()
+		w.feed("web").sink.Status(upstream.Status{Connected: true})
+		time.Sleep(time.Hour)
+		if a.refusal() != nil {
+			t.Error("ended by a reconnect")
+		}
+		w.join("web", eds).want("x")
+	})
+}
+
+// An empty answer is something that is held.
+func TestP53_AnEmptyAnswerIsHeld(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		a := w.join("web", cds).want("*")
+		f := w.feed("web")
+		f.sink.Status(upstream.Status{Connected: true})
+		f.update(t, cds, true)
+		f.sink.Status(upstream.Status{Failed: true})
+		time.Sleep(time.Minute)
+		if a.refusal() != nil {
+			t.Error("ended, though the origin had said that there is nothing")
+		}
+	})
+}
+
+// A stream that ends for good leaves what is held, and refuses where nothing is.
+func TestP53_StreamEndedForGood(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		a, b := w.join("held", eds).want("x"), w.join("bare", eds).want("x")
+		w.feed("held").update(t, eds, false, "x=1")
+		w.feed("held").fail <- errors.New("broken")
+		w.feed("bare").fail <- errors.New("broken")
+		if a.refusal() != nil {
+			t.Error("ended, though something is held")
+		}
+		if r := b.refusal(); r == nil || !strings.Contains(r.Error(), "broken") {
+			t.Errorf("refusal: %v", r)
+		}
+	})
+}
+
+// The node sent upstream is the first client's, with the relay's own features,
+// for as long as the key lives.
+func TestP58_RepresentativeNode(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		first := &corev3.Node{
+			Id: "first", Cluster: "web", UserAgentName: "envoy",
+			ClientFeatures: []string{"envoy.lb.does_not_support_overprovisioning", xds.FeatureTTL},
+		}
+		a, err := w.tryNode(first, "10.0.0.1", eds)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got corev3.Node
+		if err := proto.Unmarshal(w.feed("web").node, &got); err != nil {
+			t.Fatal(err)
+		}
+		first.ClientFeatures = []string{xds.FeatureSotWResource}
+		if !proto.Equal(&got, first) {
+			t.Errorf("node %v, want %v", &got, first)
+		}
+		b, err := w.tryNode(&corev3.Node{Id: "second", Cluster: "web", UserAgentName: "gRPC Go"}, "10.0.0.2", eds)
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		st, _ := w.reg.Key(xds.NewKey("web"))
+		equal(t, "unlike", st.OtherUserAgents, 1)
+		equal(t, "representative", st.Node, "first")
+		a.leave()
+		equal(t, "streams", w.opened(), 1)
+		st, _ = w.reg.Key(xds.NewKey("web"))
+		equal(t, "representative once it left", st.Node, "first")
+		b.leave()
+		st, _ = w.reg.Key(xds.NewKey("web"))
+		equal(t, "unlike once it left", st.OtherUserAgents, 0)
+	})
+}
+
+func TestP58_NodeByConfiguration(t *testing.T) {
+	fail := false
+	bubble(t, func(o *Options) {
+		o.Node = func(n *xds.Node) ([]byte, error) {
+			if fail {
+				return nil, errors.New("no such key: zone")
+			}
+			return proto.Marshal(&corev3.Node{Id: "relay", Cluster: n.Cluster})
+		}
+	}, func(w *world) {
+		w.join("web", eds)
+		var got corev3.Node
+		if err := proto.Unmarshal(w.feed("web").node, &got); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "id", got.Id, "relay")
+		equal(t, "cluster", got.Cluster, "web")
+		fail = true
+		w.join("web", eds) // the key has its node
+		_, err := w.try("db", eds)
+		if r := refusalOf(t, err); r.Reason != telemetry.KeyError || !strings.Contains(r.Error(), "no such key: zone") {
+			t.Errorf("refusal: %v", r)
+		}
+		equal(t, "streams", w.opened(), 1)
+	})
+}
