@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -59,11 +61,18 @@ func (w *world) Clients() []fanout.ClientStatus {
 func (w *world) Keys() []orchestrator.KeyStatus {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return append([]orchestrator.KeyStatus(nil), w.keys...)
+	all := slices.Clone(w.keys)
+	slices.SortFunc(all, func(a, b orchestrator.KeyStatus) int { return cmp.Compare(a.Key, b.Key) })
+	for i := range all {
+		all[i].Nacks = nil
+	}
+	return all
 }
 
 func (w *world) Key(key xds.Key) (orchestrator.KeyStatus, bool) {
-	for _, k := range w.Keys() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, k := range w.keys {
 		if k.Key == key.String() {
 			return k, true
 		}

@@ -48,19 +48,13 @@ func (s *Server) serverInfo(*http.Request) (int, any) {
 
 func keyPlace(k *orchestrator.KeyStatus) string { return k.Key }
 
-// keys returns all, in order of their places.
+// keys returns all, in order.
 func (s *Server) keys() []orchestrator.KeyStatus {
-	all := s.opts.Keys.Keys()
-	slices.SortFunc(all, func(a, b orchestrator.KeyStatus) int { return cmp.Compare(a.Key, b.Key) })
-	return all
+	return s.opts.Keys.Keys()
 }
 
-// listKeys leaves out what was refused, which can be more than all the rest.
 func (s *Server) listKeys(r *http.Request) (int, any) {
-	return paged(r, s.keys(), keyPlace, func(k *orchestrator.KeyStatus) (any, bool) {
-		k.Nacks = nil
-		return k, true
-	})
+	return paged(r, s.keys(), keyPlace, whole[orchestrator.KeyStatus])
 }
 
 func (s *Server) oneKey(r *http.Request) (int, any) {

@@ -82,7 +82,7 @@ func (st *stream) why(err error) error {
 func (st *stream) handle(msg []byte, first bool) *Refusal {
 	r := &st.req
 	if err := r.Scan(st.variant, msg); err != nil {
-		if errors.Is(err, xds.ErrLongRequestName) {
+		if errors.Is(err, xds.ErrLongRequestName) || errors.Is(err, xds.ErrLongType) {
 			return Refuse(codes.InvalidArgument, telemetry.NameBytes, "request: %w", err)
 		}
 		return Refuse(codes.InvalidArgument, telemetry.RequestInvalid, "request: %w", err)

@@ -181,6 +181,12 @@ func TestP28_Names(t *testing.T) {
 	c.recv()
 	c.ask(xds.EndpointType, string(make([]byte, xds.MaxNameBytes+1)))
 	r.wantEnd(c, codes.InvalidArgument, telemetry.NameBytes)
+	c = r.delta(nil)
+	c.ask(xds.TypeURL(make([]byte, xds.MaxNameBytes+1))) // a type is kept as well
+	if s := c.ends(); s.Code() != codes.InvalidArgument {
+		t.Fatalf("a long type URL ends with %v", s.Code())
+	}
+	r.counted(telemetry.NameBytes, 2)
 }
 
 // What is pending on a stream goes out in the order of types.

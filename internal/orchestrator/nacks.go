@@ -63,6 +63,13 @@ func (k *nacks) note(typ xds.TypeURL, n fanout.Nack, now time.Time) {
 	k.kept = append(k.kept, s)
 }
 
+// count returns how many there were.
+func (k *nacks) count() uint64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.total
+}
+
 // all returns how many there were, and what is kept, the newest first.
 func (k *nacks) all() (uint64, []NackStatus) {
 	k.mu.Lock()

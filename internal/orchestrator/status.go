@@ -26,7 +26,8 @@ type KeyStatus struct {
 	Upstream        UpstreamStatus `json:"upstream"`
 	// Refused is why clients are sent elsewhere (P53).
 	Refused string `json:"refused,omitempty"`
-	// NacksTotal counts all NACKs; Nacks are those kept, the newest first (P17).
+	// NacksTotal counts all NACKs; Nacks are those kept, the newest first (P17),
+	// and not in a list of keys.
 	NacksTotal uint64       `json:"nacks_total"`
 	Nacks      []NackStatus `json:"nacks,omitempty"`
 }
@@ -83,7 +84,8 @@ func (g *Group) count() *figures {
 	return f
 }
 
-// Keys returns all keys, in order. It stalls no group.
+// Keys returns all keys, in order, without the NACKs that are kept: Key has
+// those. It stalls no group.
 func (r *Registry) Keys() []KeyStatus {
 	r.mu.Lock()
 	groups := make([]*Group, 0, len(r.groups))
@@ -108,7 +110,9 @@ func (r *Registry) Key(key xds.Key) (KeyStatus, bool) {
 	if g == nil {
 		return KeyStatus{}, false
 	}
-	return g.describe(time.Now()), true
+	s := g.describe(time.Now())
+	s.NacksTotal, s.Nacks = g.nacks.all()
+	return s, true
 }
 
 // describe reads what is published. Any goroutine.
@@ -122,7 +126,7 @@ func (g *Group) describe(now time.Time) KeyStatus {
 		Types:    make([]TypeStatus, 0, len(f.types)),
 		Upstream: UpstreamStatus{Connected: up.Connected, Origin: up.Origin, Failed: up.Failed, Attempts: up.Attempts},
 	}
-	s.NacksTotal, s.Nacks = g.nacks.all()
+	s.NacksTotal = g.nacks.count()
 	if !f.idleSince.IsZero() {
 		s.IdleSince = &f.idleSince
 	}

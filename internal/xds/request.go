@@ -56,6 +56,9 @@ type NamedVersion struct{ Name, Version []byte }
 // ErrLongRequestName is P28's bound.
 var ErrLongRequestName = fmt.Errorf("resource name longer than %d bytes", MaxNameBytes)
 
+// ErrLongType: a type URL has the bound of a name.
+var ErrLongType = fmt.Errorf("type_url longer than %d bytes", MaxNameBytes)
+
 var errUTF8 = errors.New("a string is not UTF-8")
 
 // requestFields are the numbers that differ between the two messages.
@@ -103,6 +106,9 @@ func (r *Request) Scan(v Variant, msg []byte) error {
 			// order; one maphash.Hash over all names costs half as much again.
 			r.NamesSum = r.NamesSum*0x9e3779b97f4a7c15 + maphash.Bytes(nameSeed, val)
 		case f.typeURL:
+			if len(val) > MaxNameBytes {
+				return ErrLongType // it is kept: by streams, and by groups
+			}
 			if !validName(val) {
 				return errUTF8
 			}
