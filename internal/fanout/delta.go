@@ -67,7 +67,7 @@ func (s *Session) edit(r *xds.Request, want *xds.Subscription) {
 	}
 	for _, n := range r.Names {
 		if name := string(n); want.Names.Has(name) {
-			s.mark(name)
+			s.mark(name, asked)
 			delete(s.initial, name)
 		}
 	}
@@ -77,7 +77,7 @@ func (s *Session) edit(r *xds.Request, want *xds.Subscription) {
 			continue // was not subscribed: ignored
 		}
 		if want.Wildcard {
-			s.mark(name)
+			s.mark(name, asked)
 			continue
 		}
 		delete(s.fresh, name)
@@ -178,8 +178,10 @@ func (s *Session) planEarly(cur *xds.Snapshot) Plan {
 		}
 	}
 	var names []string
-	for name := range s.fresh {
-		names = append(names, name)
+	for name, why := range s.fresh {
+		if why == asked {
+			names = append(names, name)
+		}
 	}
 	for _, name := range cur.Changes(s.sent, s.sub) {
 		if _, was := s.had(name); was == xds.Pending && s.sub.Names.Has(name) && s.differs(name, cur) {

@@ -17,7 +17,7 @@
 // stream's sessions are changed under the stream's lock, by its receiver or by
 // the one worker that has it. Whether a worker has it, and whether a message is
 // in flight, is one atomic word (runstate.go). No lock is held across a send, a
-// receive, a channel operation, a call to the Source or a log line, and no more
-// than one at a time. Waker's methods may be called from anywhere and block on
+// receive, a channel operation, a callback or a log line, and no more than one at
+// a time; Member.State, which takes none, is the one call that is made under it. Waker's methods may be called from anywhere and block on
 // nothing.
 package fanout

@@ -13,14 +13,14 @@ import (
 // Frame is an encoded response without nonce: one contiguous body, shared by
 // all streams that need the same and never pooled. It is immutable.
 type Frame struct {
-	manifest
+	*manifest
 	body      []byte
 	resources []*xds.Resource
 	removed   []string
 }
 
-// manifest is what a response spoke of. It outlives the body in sessions that
-// have not answered yet.
+// manifest is what a response spoke of. Sessions that have not answered yet keep
+// it, and not the body.
 type manifest struct {
 	names   []string // in resources and removed, sorted
 	follows []string // resources of the type's follower that follow (P37)
@@ -33,6 +33,7 @@ type manifest struct {
 type frameKey struct {
 	variant      xds.Variant
 	full, force  bool
+	anew         bool // everything in it is new to the client
 	sub          *xds.Subscription
 	lineage, gen uint64
 }
@@ -45,16 +46,21 @@ func (k *frameKey) from(s *xds.Snapshot) {
 
 // frameCache has the frames of one snapshot, in two layers: by key, so that
 // clients in step alike cost no comparison of snapshots, and by content, so
-// that clients that need the same for different reasons share the bytes. It
-// lives as long as its snapshot; both layers are bounded.
+// that clients that need the same for different reasons share the bytes. Both
+// layers are bounded, in number and in bytes. It lives as long as its snapshot,
+// or until that is superseded.
 type frameCache struct {
 	mu        sync.Mutex
-	byKey     *simplelru.LRU[frameKey, *cell]
-	byContent *simplelru.LRU[uint64, *Frame] // one frame a hash; equality by identity of resources
+	byKey     *layer[frameKey]
+	byContent *layer[uint64] // one frame a hash; equality by identity of resources
 }
 
-// maxFrames bounds each layer of one snapshot's cache.
-const maxFrames = 128
+// maxFrames bounds each layer of one snapshot's cache; so does frameBytes, which
+// is what small frames may take whatever the size of the snapshot.
+const (
+	maxFrames  = 128
+	frameBytes = 64 << 10
+)
 
 // cell is a frame that is being built by one worker, or is there.
 type cell struct {
@@ -70,11 +76,40 @@ type parked struct {
 	n  uint64
 }
 
+// layer is a cache of cells, least recently used out first. Of a body that
+// alone is over the bound, one is kept: it is the one that everybody needs.
+type layer[K comparable] struct {
+	cells *simplelru.LRU[K, *cell]
+	bytes int64
+	max   int64
+}
+
+func newLayer[K comparable](limit int64) *layer[K] {
+	l := &layer[K]{max: limit}
+	// It fails only for a size that is not positive.
+	l.cells, _ = simplelru.NewLRU(maxFrames, func(_ K, c *cell) {
+		if c.done {
+			l.bytes -= int64(len(c.frame.body))
+		}
+	})
+	return l
+}
+
+// finish notes that the cell of k, if it is still there, has its frame.
+func (l *layer[K]) finish(k K, c *cell, f *Frame) {
+	if at, ok := l.cells.Peek(k); ok && at == c {
+		l.bytes += int64(len(f.body))
+	}
+	c.frame, c.done = f, true
+	for l.bytes > l.max && l.cells.Len() > 1 {
+		l.cells.RemoveOldest()
+	}
+}
+
 func framesOf(s *xds.Snapshot) *frameCache {
 	return s.Derived(func() any {
-		k, _ := simplelru.NewLRU[frameKey, *cell](maxFrames, nil)
-		c, _ := simplelru.NewLRU[uint64, *Frame](maxFrames, nil)
-		return &frameCache{byKey: k, byContent: c}
+		limit := 2*s.Bytes + frameBytes
+		return &frameCache{byKey: newLayer[frameKey](limit), byContent: newLayer[uint64](limit)}
 	}).(*frameCache)
 }
 
@@ -86,7 +121,7 @@ func (c *frameCache) frame(st *stream, p *Plan, from *xds.Snapshot, identifier s
 		return c.share(p.key.variant, p.to, identifier, p.changed, p.removed, followers(p.changed), p.key.force)
 	}
 	c.mu.Lock()
-	at, ok := c.byKey.Get(p.key)
+	at, ok := c.byKey.cells.Get(p.key)
 	if ok {
 		defer c.mu.Unlock()
 		if !at.done {
@@ -96,14 +131,14 @@ func (c *frameCache) frame(st *stream, p *Plan, from *xds.Snapshot, identifier s
 		return at.frame
 	}
 	at = &cell{}
-	c.byKey.Add(p.key, at)
+	c.byKey.cells.Add(p.key, at)
 	c.mu.Unlock()
 
 	changed, removed, follows, any := compare(&p.key, from, p.to)
 	f := c.share(p.key.variant, p.to, identifier, changed, removed, follows, any)
 
 	c.mu.Lock()
-	at.frame, at.done = f, true
+	c.byKey.finish(p.key, at, f)
 	waiters := at.waiters
 	at.waiters = nil
 	c.mu.Unlock()
@@ -122,13 +157,12 @@ func (c *frameCache) share(v xds.Variant, to *xds.Snapshot, identifier string, c
 	}
 	h := contentHash(v, changed, removed)
 	c.mu.Lock()
-	f, ok := c.byContent.Get(h)
+	at, ok := c.byContent.cells.Get(h)
 	c.mu.Unlock()
-	if ok && slices.Equal(f.resources, changed) && slices.Equal(f.removed, removed) && slices.Equal(f.follows, follows) {
-		return f
+	if ok && at.frame.holds(changed, removed, follows) {
+		return at.frame
 	}
-	f = &Frame{resources: changed, removed: removed}
-	f.follows, f.version = follows, to.Version
+	f := &Frame{resources: changed, removed: removed, manifest: &manifest{follows: follows, version: to.Version}}
 	f.names = make([]string, 0, len(changed)+len(removed))
 	for _, r := range changed {
 		f.names = append(f.names, r.Name)
@@ -141,13 +175,21 @@ func (c *frameCache) share(v xds.Variant, to *xds.Snapshot, identifier string, c
 	}
 	f.body = body.Encode()
 	c.mu.Lock()
-	c.byContent.Add(h, f)
+	at = new(cell)
+	c.byContent.cells.Remove(h) // another frame of this hash, if there is one
+	c.byContent.cells.Add(h, at)
+	c.byContent.finish(h, at, f)
 	c.mu.Unlock()
 	return f
 }
 
+// holds reports whether this is what the frame is made of.
+func (f *Frame) holds(changed []*xds.Resource, removed, follows []string) bool {
+	return slices.Equal(f.resources, changed) && slices.Equal(f.removed, removed) && slices.Equal(f.follows, follows)
+}
+
 // emptyFrame: there is nothing to send.
-var emptyFrame = &Frame{}
+var emptyFrame = &Frame{manifest: new(manifest)}
 
 // Empty reports whether there is nothing to send.
 func (f *Frame) Empty() bool { return f.body == nil }
@@ -175,14 +217,18 @@ func compare(k *frameKey, from, to *xds.Snapshot) (changed []*xds.Resource, remo
 	if !k.full {
 		return changed, removed, follows, any
 	}
-	changed, removed = nil, nil
-	if any {
-		to.Covered(k.sub, func(r *xds.Resource) bool {
-			changed = append(changed, r)
-			return true
-		})
+	if !any {
+		return nil, nil, nil, false
 	}
-	return changed, nil, follows, any
+	changed = nil
+	to.Covered(k.sub, func(r *xds.Resource) bool {
+		changed = append(changed, r)
+		return true
+	})
+	if k.anew {
+		follows = followers(changed)
+	}
+	return changed, nil, follows, true
 }
 
 // followers are the resources that follow these (P37), sorted.

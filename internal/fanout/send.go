@@ -40,42 +40,44 @@ func (st *stream) pass() {
 }
 
 // advance sends what there is to send of a type. It reports whether a message
-// is in flight, or the stream parked, so that nothing may follow now.
+// is in flight, or nothing may follow now for another reason.
 func (st *stream) advance(sl *slot) bool {
-	for {
-		// Before the State is read: what is published later sets it again.
-		st.run.unmark(sl.bit)
-		cur := sl.snapshot()
-		now := time.Now()
-		st.mu.Lock()
-		release := sl.typ.Warms && len(sl.flights) > 0 && st.laterPending(sl)
-		from, epoch := sl.sent, sl.epoch
-		plan := sl.Next(cur, now, st.srv.opts.AckTimeout, release)
-		alarm := !plan.until.IsZero() && sl.alarm.IsZero()
-		if alarm {
-			sl.alarm = plan.until
-		}
-		st.mu.Unlock()
-		if alarm {
-			st.srv.alarms.set(plan.until, sl)
-		}
-		if plan.do == nothing || plan.do == hold {
-			return false
-		}
-		frame := framesOf(plan.to).frame(st, &plan, from, st.srv.identifier(plan.to.Origin))
-		if frame == nil {
-			st.run.mark(sl.bit)
-			return true
-		}
-		if sent, again := st.commit(sl, &plan, frame, epoch, now); !again {
-			return sent
-		}
+	// Before the State is read: what is published later sets it again.
+	st.run.unmark(sl.bit)
+	cur := sl.snapshot()
+	now := time.Now()
+	st.mu.Lock()
+	release := sl.typ.Warms && len(sl.flights) > 0 && st.laterPending(sl)
+	from, epoch := sl.sent, sl.epoch
+	plan := sl.Next(cur, now, st.srv.opts.AckTimeout, release)
+	alarm := !plan.until.IsZero() && sl.alarm.IsZero()
+	if alarm {
+		sl.alarm = plan.until
 	}
+	st.mu.Unlock()
+	if alarm {
+		st.srv.alarms.set(plan.until, sl)
+	}
+	if plan.do == nothing || plan.do == hold {
+		return false
+	}
+	frame := framesOf(plan.to).frame(st, &plan, from, st.srv.identifier(plan.to.Origin))
+	if frame == nil {
+		st.run.mark(sl.bit) // parked
+		return true
+	}
+	sent, stale := st.commit(sl, &plan, frame, epoch, now)
+	if stale {
+		// A request came in between. Again, but after the others: a client that
+		// asks faster than it can be answered is to keep no worker (P16).
+		st.run.mark(sl.bit)
+	}
+	return sent || stale
 }
 
-// commit moves the session and sends. again: a request came in between, and
+// commit moves the session and sends. stale: a request came in between, and
 // the plan is no longer the session's.
-func (st *stream) commit(sl *slot, plan *Plan, frame *Frame, epoch uint64, now time.Time) (sent, again bool) {
+func (st *stream) commit(sl *slot, plan *Plan, frame *Frame, epoch uint64, now time.Time) (sent, stale bool) {
 	var buf [32]byte
 	st.mu.Lock()
 	if sl.epoch != epoch {
@@ -89,9 +91,13 @@ func (st *stream) commit(sl *slot, plan *Plan, frame *Frame, epoch uint64, now t
 	}
 	skipped := xds.Generations(sl.sent, plan.to, sl.sub) - 1
 	nonce, seq := st.nonces.next(buf[:0])
-	sl.Sent(plan, &frame.manifest, seq, now)
+	sl.Sent(plan, frame.manifest, seq, now)
 	sl.counts.sent++
-	follow := st.follow(sl, frame)
+	sl.version = frame.version
+	if sl.typ.Warms {
+		st.setMarks(sl)
+	}
+	follow := st.follow(sl, frame.follows) | st.follow(sl, plan.follows)
 	st.mu.Unlock()
 
 	if follow != 0 {
@@ -99,6 +105,7 @@ func (st *stream) commit(sl *slot, plan *Plan, frame *Frame, epoch uint64, now t
 	}
 	out := newOutgoing(st, frame.body, nonce)
 	size := len(out.body) + len(out.tail)
+	st.flying.Store(frame)
 	st.since.Store(now.UnixNano())
 	out.seq = st.run.send()
 	// It only queues; an error means that the stream is ending, which the
@@ -116,23 +123,47 @@ func (st *stream) commit(sl *slot, plan *Plan, frame *Frame, epoch uint64, now t
 
 // follow has what follows the sent resources answered again (P37), and returns
 // the dirty bits. Under the lock.
-func (st *stream) follow(sl *slot, frame *Frame) uint64 {
-	if len(frame.follows) == 0 {
+func (st *stream) follow(sl *slot, names []string) uint64 {
+	if len(names) == 0 {
 		return 0
 	}
 	for _, o := range st.slots {
-		if o.typ.URL == sl.typ.Follower && o.Refresh(frame.follows) {
+		if o.typ.URL == sl.typ.Follower && o.Refresh(names) {
 			return o.bit
 		}
 	}
 	return 0
 }
 
+// mark is a snapshot by its name, which keeps nothing alive.
+type mark struct{ lineage, gen uint64 }
+
+func markOf(s *xds.Snapshot) mark {
+	if s == nil {
+		return mark{}
+	}
+	return mark{s.Lineage, s.Gen}
+}
+
+// setMarks notes where the types that are sent after sl stand as its response
+// goes out. Their keys may be others: only identity can be compared. Under the
+// lock.
+func (st *stream) setMarks(sl *slot) {
+	for _, o := range st.order {
+		if o.typ.Order > sl.typ.Order {
+			o.marks[sl.typ.Order] = markOf(o.snapshot())
+		}
+	}
+}
+
 // laterPending reports whether a type that is sent after sl has a change to
-// send that came after sl's unanswered response (P19). Under the lock.
+// send that came after sl's newest response (P19). Under the lock.
 func (st *stream) laterPending(sl *slot) bool {
 	for _, o := range st.order {
-		if o.typ.Order > sl.typ.Order && o.Since(o.snapshot(), &sl.Session) {
+		if o.typ.Order <= sl.typ.Order {
+			continue
+		}
+		if cur := o.snapshot(); markOf(cur) != o.marks[sl.typ.Order] && o.Pending(cur) {
 			return true
 		}
 	}

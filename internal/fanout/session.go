@@ -31,22 +31,36 @@ type Session struct {
 	// Of the responses.
 	owed    bool                     // the first answer is not given yet (P11)
 	sent    *xds.Snapshot            // what the client has been sent, but for early
-	acked   *xds.Snapshot            // what it took
 	early   map[string]*xds.Resource // incremental: answers sent ahead of sent (P19); nil: removed
-	fresh   map[string]struct{}      // to be answered from what is held though nothing changed (P22–P24, P37)
+	fresh   map[string]cause         // to be answered from what is held though nothing changed
 	initial map[string]string        // P27: what the client brought, until answered
 	flights []flight                 // unanswered responses, oldest first
 	refused []refusal                // P15
 	waiting bool                     // a change is held back by an unanswered response
+
+	// Of the answers. A version and no snapshot: what a client took long ago is
+	// not to be kept alive for it.
+	acked   string // version_info that it took last
+	inStep  bool   // it took the newest response
+	refuses bool   // it refused the response that it answered last
 }
 
-// flight is a response that has not been answered.
+// cause is why a name is to be answered though nothing changed.
+type cause uint8
+
+const (
+	refreshed cause = iota // P37; waits like any change (P19)
+	asked                  // newly subscribed, or given up beside the wildcard (P22–P24)
+)
+
+// flight is a response that has not been answered. It keeps neither the body
+// nor the snapshot alive.
 type flight struct {
-	seq   uint64
-	at    time.Time
-	snap  *xds.Snapshot
-	frame *manifest
-	early bool
+	seq      uint64
+	at       time.Time
+	frame    *manifest
+	received time.Time // when the origin sent what is newest in it
+	early    bool
 }
 
 // refusal is what a refused response held: nothing of it is sent again by
@@ -87,8 +101,10 @@ const (
 // Outcome is what a request did.
 type Outcome struct {
 	Verdict Verdict
-	// Answered is the snapshot of the response that was acknowledged or refused.
-	Answered *xds.Snapshot
+	// Version of the response that was acknowledged or refused, and when the
+	// origin sent what is newest in it.
+	Version  string
+	Received time.Time
 	// Wake: there may be something to send.
 	Wake bool
 }
@@ -141,18 +157,20 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 		return
 	case r.Refused:
 		// P19: a late one of an earlier response is recorded as well.
-		f := s.flights[i]
-		out.Verdict, out.Answered = Nacked, f.snap
-		s.refuse(f)
+		out.Verdict = Nacked
+		s.inStep, s.refuses = false, true
+		s.refuse(s.flights[i].frame.names)
 	case s.variant == xds.SotW && !newest:
 		out.Verdict = Stale
 		return
 	default:
-		out.Verdict, out.Answered = Acked, s.flights[i].snap
+		out.Verdict = Acked
+		s.inStep, s.refuses = newest, false
 		if !s.flights[i].early {
-			s.acked = s.flights[i].snap
+			s.acked = s.flights[i].frame.version
 		}
 	}
+	out.Version, out.Received = s.flights[i].frame.version, s.flights[i].received
 	// A client answers in order: what came before is answered too. Of a SotW
 	// type only the newest answer ends the wait.
 	if s.variant == xds.SotW && !newest {
@@ -165,20 +183,38 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 	}
 }
 
-// refuse remembers what the refused response held. Of a full-state SotW
-// response that is everything, and so is the next one: no names are needed.
-func (s *Session) refuse(f flight) {
-	if s.full() || len(f.frame.names) == 0 {
+// refuse remembers what the refused response held, as far as it is still asked
+// for. Of a full-state SotW response that is everything, and so is the next one:
+// no names are needed.
+func (s *Session) refuse(names []string) {
+	if s.full() {
 		return
 	}
-	s.refused = append(s.refused, refusal{names: f.frame.names})
+	if names = s.stillAsked(names); len(names) == 0 {
+		return
+	}
+	s.refused = append(s.refused, refusal{names: names})
 	if len(s.refused) > maxFlights {
 		// The two oldest become one: a change of either then sends both.
-		merged := slices.Concat(s.refused[0].names, s.refused[1].names)
-		slices.Sort(merged)
+		merged := s.stillAsked(slices.Concat(s.refused[0].names, s.refused[1].names))
+		sortUnique(&merged)
 		s.refused = slices.Delete(s.refused, 0, 1)
-		s.refused[0] = refusal{names: slices.Compact(merged)}
+		s.refused[0] = refusal{names: merged[:min(len(merged), maxRefused)]}
 	}
+}
+
+// maxRefused bounds the names of refusals that were merged. What a wildcard
+// covers is the origin's to decide, and over time has no other bound.
+const maxRefused = 1 << 16
+
+// stillAsked are the names that the client still asks for: names itself if it
+// is all of them.
+func (s *Session) stillAsked(names []string) []string {
+	gone := func(n string) bool { return !s.sub.Covers(n) }
+	if !slices.ContainsFunc(names, gone) {
+		return names
+	}
+	return slices.DeleteFunc(slices.Clone(names), gone)
 }
 
 // full reports whether a response holds everything that is subscribed to (P30).
@@ -205,18 +241,18 @@ func (s *Session) Refresh(names []string) bool {
 	any := false
 	for _, n := range names {
 		if s.sub.Covers(n) {
-			s.mark(n)
+			s.mark(n, refreshed)
 			any = true
 		}
 	}
 	return any
 }
 
-func (s *Session) mark(name string) {
+func (s *Session) mark(name string, why cause) {
 	if s.fresh == nil {
-		s.fresh = make(map[string]struct{})
+		s.fresh = make(map[string]cause)
 	}
-	s.fresh[name] = struct{}{}
+	s.fresh[name] = max(why, s.fresh[name])
 }
 
 // restart has everything answered anew, as to a first request: the wildcard
@@ -239,6 +275,7 @@ type Plan struct {
 	until    time.Time                // wait: when to look again at the latest
 	answered map[string]*xds.Resource // early: what was answered
 	initial  map[string]string        // what is left of it
+	follows  []string                 // besides the frame's: what follows what was asked for (P37)
 }
 
 type action uint8
@@ -301,15 +338,6 @@ func (s *Session) Pending(cur *xds.Snapshot) bool {
 	return false
 }
 
-// Since reports whether anything that is pending of cur came after the newest
-// unanswered response of o (P19).
-func (s *Session) Since(cur *xds.Snapshot, o *Session) bool {
-	if cur == nil || len(o.flights) == 0 {
-		return false
-	}
-	return cur.StateGen > o.flights[len(o.flights)-1].snap.StateGen && s.Pending(cur)
-}
-
 // had is what the client has been sent under name.
 func (s *Session) had(name string) (*xds.Resource, xds.Presence) {
 	if r, ok := s.early[name]; ok {
@@ -339,7 +367,8 @@ func differs(v xds.Variant, full, named bool, had *xds.Resource, was xds.Presenc
 		return was != xds.Present || !has.Same(had)
 	case xds.Absent:
 		if v == xds.SotW {
-			return was == xds.Present && full // P30, P31
+			// P30, P31; P22: the full set, without it, answers a listed name.
+			return full && (was == xds.Present || was == xds.Pending && named)
 		}
 		// P25: an absent name that was asked for is answered; what a wildcard
 		// never had is nothing.
@@ -350,11 +379,12 @@ func differs(v xds.Variant, full, named bool, had *xds.Resource, was xds.Presenc
 
 // Sent records that the plan went out as frame with nonce number seq.
 func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
-	s.flights = append(s.flights, flight{seq: seq, at: now, snap: p.to, frame: frame, early: p.early})
+	s.inStep = false
+	s.flights = append(s.flights, flight{seq: seq, at: now, frame: frame, received: p.to.Received, early: p.early})
 	if len(s.flights) > maxFlights {
 		s.flights = slices.Delete(s.flights, 0, 1)
 	}
-	s.refused = slices.DeleteFunc(s.refused, func(r refusal) bool { return s.covered(r, frame) })
+	s.refused = slices.DeleteFunc(s.refused, func(r refusal) bool { return s.covered(r, frame, p.to) })
 	if len(s.refused) == 0 {
 		s.refused = nil
 	}
@@ -375,11 +405,15 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 }
 
 // covered reports whether a response speaks again of all that a refused one
-// held, but for what is not asked for any more.
-func (s *Session) covered(r refusal, frame *manifest) bool {
+// held, but for what is not asked for any more, and what SotW has no way to
+// speak of.
+func (s *Session) covered(r refusal, frame *manifest, to *xds.Snapshot) bool {
 	return !slices.ContainsFunc(r.names, func(n string) bool {
-		_, again := slices.BinarySearch(frame.names, n)
-		return !again && s.sub.Covers(n)
+		if _, again := slices.BinarySearch(frame.names, n); again || !s.sub.Covers(n) {
+			return false
+		}
+		_, is := to.Look(s.sub, n)
+		return s.variant == xds.Delta || is == xds.Present
 	})
 }
 
@@ -388,13 +422,13 @@ func (s *Session) Settled(p *Plan) {
 	if p.early {
 		return
 	}
-	if s.owed {
+	if s.owed && (s.sub.Wildcard || s.full()) {
 		return // nothing was said yet: the first answer starts from nothing
 	}
-	inStep := len(s.flights) == 0 && s.acked == s.sent
+	s.owed = false
 	s.step(p)
-	if inStep {
-		s.acked = p.to
+	if s.inStep {
+		s.acked = p.to.Version
 	}
 }
 

@@ -92,13 +92,13 @@ func (c *crowd) step(s *Session) {
 		c.t.Fatal("there is nothing to send")
 	}
 	c.seq++
-	s.Sent(&p, &f.manifest, c.seq, c.now)
+	s.Sent(&p, f.manifest, c.seq, c.now)
 	c.answer(s, &xds.Request{})
 }
 
 // answer has the ACK of the newest response handled as a receiver does.
 func (c *crowd) answer(s *Session, r *xds.Request) {
-	if err := r.Scan(c.variant, c.ack); err != nil {
+	if err := r.Scan(c.variant, c.ack, 0); err != nil {
 		c.t.Fatal(err)
 	}
 	want, _ := s.Subscribe(r)
@@ -168,7 +168,7 @@ func BenchmarkSessionMemory(b *testing.B) {
 
 // unanswered puts a response in flight again, without allocating.
 func (c *crowd) unanswered(s *Session, space []flight, frame *manifest) {
-	s.flights = append(space[:0], flight{seq: c.seq, at: c.now, snap: c.cur, frame: frame})
+	s.flights = append(space[:0], flight{seq: c.seq, at: c.now, frame: frame})
 }
 
 // An ACK costs no memory, whichever the variant.

@@ -22,9 +22,16 @@ type slot struct {
 	epoch  uint64    // counts requests, so that a plan is not applied to a session that moved on
 	alarm  time.Time // when the slot is looked at again; zero: not set
 	counts slotCounts
-	nack   Nack // the last refusal; Message empty if there was none
-	nacked bool // and nothing was acknowledged since
+	// version that was sent last.
+	version string
+	// marks are where this type stood when a type that warms was last sent, by
+	// that type's order (P19).
+	marks [warmers]mark
+	nack  Nack // the last refusal
 }
+
+// warmers is one more than the order of the last type that warms.
+const warmers = 2
 
 // slotCounts are of the responses on this stream.
 type slotCounts struct{ sent, acks, nacks uint64 }

@@ -29,8 +29,10 @@ func (s *Session) subscribeSotW(r *xds.Request) (*xds.Subscription, bool) {
 			names = append(names, string(n))
 		}
 	}
-	next.Names = xds.NewNameSet(names...)
-	return next, !next.Equal(s.want)
+	if next.Names = xds.NewNameSet(names...); next.Equal(s.want) {
+		return s.want, false // in another order
+	}
+	return next, true
 }
 
 // wildcard is the name that subscribes to whatever the origin thinks the node
@@ -59,7 +61,7 @@ func (s *Session) relist(want *xds.Subscription) {
 	}
 	for name, added := range was.Names.Diff(want.Names) {
 		if added {
-			s.mark(name)
+			s.mark(name, asked)
 		} else {
 			delete(s.fresh, name)
 		}
@@ -77,7 +79,10 @@ func (s *Session) planSotW(cur *xds.Snapshot) Plan {
 		if s.owed && !s.sub.Wildcard {
 			key.force = s.anyKnown(cur)
 		}
-		return Plan{do: regular, to: cur, key: key}
+		// A client that refused may have taken nothing: all that is sent is new
+		// to it (P37).
+		key.anew = s.refuses
+		return Plan{do: regular, to: cur, key: key, follows: s.followFresh(cur)}
 	}
 	if s.fresh == nil && s.refused == nil {
 		return Plan{do: regular, to: cur, key: key}
@@ -101,6 +106,17 @@ func (s *Session) freshKnown(cur *xds.Snapshot) bool {
 		}
 	}
 	return false
+}
+
+// followFresh is what follows the newly listed (P37).
+func (s *Session) followFresh(cur *xds.Snapshot) []string {
+	var rs []*xds.Resource
+	for name := range s.fresh {
+		if r, is := cur.Look(s.sub, name); is == xds.Present {
+			rs = append(rs, r)
+		}
+	}
+	return followers(rs)
 }
 
 // anyKnown reports whether there is an answer for any of the names: what there

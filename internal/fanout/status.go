@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"time"
-
-	"xdsrelay/internal/xds"
 )
 
 // ClientStatus is one stream, for people to read.
@@ -75,7 +73,7 @@ func (s *slot) status() TypeStatus {
 	t := TypeStatus{
 		Type: string(s.typ.URL), Wildcard: s.sub.Wildcard, Names: s.sub.Names.Len(),
 		Sends: s.counts.sent, Acks: s.counts.acks, Nacks: s.counts.nacks,
-		Acked: version(s.acked), Sent: version(s.sent),
+		Acked: s.acked, Sent: s.version,
 	}
 	if s.member != nil {
 		t.Key = s.member.Key().String()
@@ -86,8 +84,8 @@ func (s *slot) status() TypeStatus {
 	}
 	switch {
 	case s.counts.sent == 0:
-		t.State, t.Sent, t.Acked = NotSent, "", ""
-	case s.nacked:
+		t.State, t.Acked = NotSent, ""
+	case s.refuses:
 		t.State = Refused
 	case len(s.flights) > 0:
 		t.State = Unanswered
@@ -95,11 +93,4 @@ func (s *slot) status() TypeStatus {
 		t.State = Synced
 	}
 	return t
-}
-
-func version(s *xds.Snapshot) string {
-	if s == nil {
-		return ""
-	}
-	return s.Version
 }

@@ -31,12 +31,13 @@ type stream struct {
 	fin     finisher
 
 	// The receiver's.
-	req   xds.Request
-	names int // that the stream asks for, over all types
+	req   *xds.Request // while it handles one
+	names int          // that the stream asks for, over all types
 
 	// Any goroutine's.
 	run     runState
-	since   atomic.Int64             // when the message in flight was handed over, UnixNano; 0: none
+	flying  atomic.Pointer[Frame]    // the message in flight; nil: none
+	since   atomic.Int64             // when it was handed over, UnixNano
 	refusal atomic.Pointer[Refusal]  // why the stream ends; the first counts
 	left    atomic.Pointer[chan any] // closed when the last worker has left
 
@@ -55,7 +56,12 @@ func (st *stream) receive() error {
 		if err != nil {
 			return st.why(err)
 		}
+		st.req = requests.Get().(*xds.Request)
 		refusal := st.handle(in.bytes(), first)
+		if st.req.Entries() <= maxPooled {
+			requests.Put(st.req)
+		}
+		st.req = nil
 		in.release()
 		if refusal != nil {
 			st.end(refusal)
@@ -63,6 +69,12 @@ func (st *stream) receive() error {
 		}
 	}
 }
+
+// requests are scanned into; a stream has one only while it handles a request.
+// Those that had to hold many names are not kept.
+var requests = sync.Pool{New: func() any { return new(xds.Request) }}
+
+const maxPooled = 1 << 14
 
 // why is the status of a stream whose receiver could not go on.
 func (st *stream) why(err error) error {
@@ -80,8 +92,11 @@ func (st *stream) why(err error) error {
 
 // handle applies a request. A refusal ends the stream.
 func (st *stream) handle(msg []byte, first bool) *Refusal {
-	r := &st.req
-	if err := r.Scan(st.variant, msg); err != nil {
+	r := st.req
+	if err := r.Scan(st.variant, msg, st.srv.limits.NamesPerStream); err != nil {
+		if errors.Is(err, xds.ErrTooManyNames) {
+			return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %w than names_per_stream (%d)", err, st.srv.limits.NamesPerStream)
+		}
 		if errors.Is(err, xds.ErrLongRequestName) || errors.Is(err, xds.ErrLongType) {
 			return Refuse(codes.InvalidArgument, telemetry.NameBytes, "request: %w", err)
 		}
@@ -194,7 +209,8 @@ func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
 		if !errors.As(err, &refusal) {
 			return nil, Refuse(codes.Internal, telemetry.KeyError, "join %s: %w", url, err)
 		}
-		if len(st.slots) == 0 || refusal.Code != codes.PermissionDenied {
+		first := !slices.ContainsFunc(st.slots, func(s *slot) bool { return s.member != nil })
+		if first || refusal.Code != codes.PermissionDenied {
 			return nil, refusal
 		}
 		st.srv.meters.Refuse(telemetry.UnmappedLater)
@@ -216,13 +232,13 @@ func (st *stream) place(sl *slot) *slot {
 
 // apply changes the type's session by the request.
 func (st *stream) apply(sl *slot) *Refusal {
-	r := &st.req
+	r := st.req
 	fresh := !sl.Session.began
 	want, changed := sl.Subscribe(r)
 	if limit := st.srv.limits.NamesPerStream; limit > 0 {
 		names := st.names - sl.want.Names.Len() + want.Names.Len()
-		if names > limit || len(r.Initial) > limit {
-			return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names, more than names_per_stream (%d)", sl.typ.URL, max(names, len(r.Initial)), limit)
+		if names > limit {
+			return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names, more than names_per_stream (%d)", sl.typ.URL, names, limit)
 		}
 		st.names = names
 	}
@@ -232,7 +248,9 @@ func (st *stream) apply(sl *slot) *Refusal {
 	now := time.Now()
 	st.mu.Lock()
 	out := sl.Request(r, want, st.nonces.number(r.Nonce))
-	sl.epoch++
+	if fresh || changed || out.Wake || out.Verdict == Acked || out.Verdict == Nacked {
+		sl.epoch++
+	}
 	nack, again := st.note(sl, &out, now)
 	st.mu.Unlock()
 
@@ -263,19 +281,18 @@ func (st *stream) note(sl *slot, out *Outcome, now time.Time) (nack *Nack, again
 	switch out.Verdict {
 	case Acked:
 		sl.counts.acks++
-		sl.nacked = false
 		sl.meters.Acks.Inc()
 		// Not of what was there when the client came: that is no propagation.
-		if at := out.Answered.Received; at.After(sl.began) {
-			sl.meters.Propagation.Observe(now.Sub(at))
+		if out.Received.After(sl.began) {
+			sl.meters.Propagation.Observe(now.Sub(out.Received))
 		}
 	case Nacked:
 		sl.counts.nacks++
 		sl.meters.Nacks.Inc()
 		msg := st.req.ErrorMessage[:min(len(st.req.ErrorMessage), maxNackMessage)]
-		n := Nack{Version: out.Answered.Version, Code: st.req.ErrorCode, Message: string(msg), Node: st.node.ID}
-		again = sl.nacked && sl.nack.Version == n.Version
-		sl.nack, sl.nacked = n, true
+		n := Nack{Version: out.Version, Code: st.req.ErrorCode, Message: string(msg), Node: st.node.ID}
+		again = sl.counts.nacks > 1 && sl.nack.Version == n.Version
+		sl.nack = n
 		return &n, again
 	case Stale, Unknown:
 		sl.meters.Stale.Inc()
@@ -293,7 +310,7 @@ func (st *stream) wake(bits uint64) {
 
 // completed is called when message n has left.
 func (st *stream) completed(n uint64) {
-	st.since.Store(0)
+	st.flying.Store(nil)
 	if st.run.completed(n) {
 		st.srv.sched.push(st)
 	}

@@ -7,7 +7,6 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/internal/telemetry"
-	"xdsrelay/internal/xds"
 )
 
 // watch looks at all streams now and then, for what no event tells: clients
@@ -39,11 +38,17 @@ func (s *Server) watchEvery() time.Duration {
 
 // look is one round of watch.
 func (s *Server) look(now time.Time) {
-	pins := make(map[uint64]pin) // by lineage: the oldest snapshot kept alive
+	pins := make(map[any]pin)
 	for _, st := range s.all() {
-		if since := st.since.Load(); since != 0 && s.opts.SendTimeout > 0 && now.Sub(time.Unix(0, since)) > s.opts.SendTimeout {
-			st.end(Refuse(codes.Unavailable, telemetry.SendTimeout, "stream: took nothing for send_timeout (%s)", s.opts.SendTimeout))
-			continue
+		if f := st.flying.Load(); f != nil {
+			waits := now.Sub(time.Unix(0, st.since.Load()))
+			if limit := s.patience(f); limit > 0 && waits > limit {
+				st.end(Refuse(codes.Unavailable, telemetry.SendTimeout, "stream: took nothing for send_timeout (%s)", limit))
+				continue
+			}
+			if waits > slow {
+				pins[f] = pin{st, int64(len(f.body))}
+			}
 		}
 		if age := s.opts.MaxConnectionAge; age > 0 && now.Sub(st.opened) > jitter(age, st.id) {
 			st.end(Refuse(codes.Unavailable, telemetry.Aged, "stream: older than max_connection_age"))
@@ -54,27 +59,47 @@ func (s *Server) look(now time.Time) {
 	s.unpin(pins)
 }
 
-// jitter is d, give or take a tenth, by the stream's number.
-func jitter(d time.Duration, id uint64) time.Duration {
-	part := time.Duration(id * 0x9e3779b97f4a7c15 >> 44) // of 2^20
-	return d - d/10 + d/5*part>>20
+// slow is a message that is in flight for longer than anyone who reads would
+// take; only then what it keeps alive counts.
+const slow = time.Second
+
+// leastRate is what a client that does take something takes at least, in bytes
+// a second: a large response has so much longer than send_timeout.
+const leastRate = 1 << 20
+
+// patience is how long the frame may be in flight; 0: for ever.
+func (s *Server) patience(f *Frame) time.Duration {
+	if s.opts.SendTimeout == 0 {
+		return 0
+	}
+	return s.opts.SendTimeout + time.Duration(len(f.body))*time.Second/leastRate
 }
 
-// pin is the oldest snapshot of a lineage that a stream keeps alive, and what
-// that costs: everything that was replaced since.
+// jitter is d, give or take a tenth, by the stream's number.
+func jitter(d time.Duration, id uint64) time.Duration {
+	part := time.Duration(id * 0x9e3779b97f4a7c15 >> 54) // of 1024
+	return d - d/10 + d/5/1024*part
+}
+
+// pin is something old that is kept alive, by whom, and what it costs in bytes.
 type pin struct {
 	st    *stream
 	bytes int64
 }
 
-// lag notes what the stream's sessions keep alive. A session that is behind
-// for lack of anything to say is woken, so that it lets go.
-func (st *stream) lag(pins map[uint64]pin) {
+// lag notes what the stream's sessions keep alive: for each lineage the most
+// that any keeps of what was replaced since. A session that is behind for lack
+// of anything to say is woken, so that it lets go.
+func (st *stream) lag(pins map[any]pin) {
 	idle := uint64(0)
 	st.mu.Lock()
 	for _, sl := range st.slots {
-		cur, old := sl.snapshot(), sl.Oldest()
-		if cur == nil || old == nil || cur == old || cur.Lineage != old.Lineage {
+		cur, old := sl.snapshot(), sl.sent
+		if cur == nil || old == nil || cur == old {
+			continue
+		}
+		old.Release() // its frames: nobody comes to it any more
+		if cur.Lineage != old.Lineage {
 			continue
 		}
 		if len(sl.flights) == 0 {
@@ -92,8 +117,8 @@ func (st *stream) lag(pins map[uint64]pin) {
 
 // unpin ends the streams that keep most alive, until the rest is within
 // pinned_bytes. What one lineage's slowest stream keeps alive, the others of it
-// do as well, so each lineage counts once.
-func (s *Server) unpin(pins map[uint64]pin) {
+// do as well, and a frame that many wait for is one: each counts once.
+func (s *Server) unpin(pins map[any]pin) {
 	limit := s.limits.PinnedBytes
 	if limit <= 0 {
 		return
@@ -103,30 +128,15 @@ func (s *Server) unpin(pins map[uint64]pin) {
 		total += p.bytes
 	}
 	for total > limit {
-		var worst uint64
-		for lineage, p := range pins {
-			if p.bytes > pins[worst].bytes {
-				worst = lineage
+		var worst any
+		for what, p := range pins {
+			if worst == nil || p.bytes > pins[worst].bytes {
+				worst = what
 			}
 		}
 		p := pins[worst]
 		delete(pins, worst)
 		total -= p.bytes
-		p.st.end(Refuse(codes.ResourceExhausted, telemetry.LimitPinnedBytes, "stream: keeps %d bytes of old states alive, more than pinned_bytes (%d) allow", p.bytes, limit))
+		p.st.end(Refuse(codes.ResourceExhausted, telemetry.LimitPinnedBytes, "stream: keeps %d bytes alive that others are done with, more than pinned_bytes (%d) allow", p.bytes, limit))
 	}
-}
-
-// Oldest is the oldest snapshot that the session keeps alive; nil if none.
-func (s *Session) Oldest() *xds.Snapshot {
-	oldest := s.sent
-	older := func(o *xds.Snapshot) {
-		if o != nil && (oldest == nil || o.Lineage == oldest.Lineage && o.Gen < oldest.Gen) {
-			oldest = o
-		}
-	}
-	older(s.acked)
-	for _, f := range s.flights {
-		older(f.snap)
-	}
-	return oldest
 }

@@ -121,7 +121,7 @@ func (w *world) intern(s *xds.Subscription) *xds.Subscription {
 func (w *world) send(r request) Outcome {
 	w.t.Helper()
 	var req xds.Request
-	if err := req.Scan(w.s.variant, r.wire(w.s.variant)); err != nil {
+	if err := req.Scan(w.s.variant, r.wire(w.s.variant), 0); err != nil {
 		w.t.Fatal(err)
 	}
 	seq := r.nonce
@@ -198,7 +198,7 @@ func (w *world) next() string {
 	}
 	w.seq++
 	w.nonces = append(w.nonces, w.seq)
-	w.s.Sent(&p, &f.manifest, w.seq, w.now)
+	w.s.Sent(&p, f.manifest, w.seq, w.now)
 	w.follow = f.follows
 	var out []string
 	for _, r := range f.resources {

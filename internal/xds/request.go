@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"math"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -56,6 +57,12 @@ type NamedVersion struct{ Name, Version []byte }
 // ErrLongRequestName is P28's bound.
 var ErrLongRequestName = fmt.Errorf("resource name longer than %d bytes", MaxNameBytes)
 
+// ErrTooManyNames: a list of the request has more entries than it may.
+var ErrTooManyNames = errors.New("more names")
+
+// Entries is how many entries r has room for: what it costs to keep it.
+func (r *Request) Entries() int { return cap(r.Names) + cap(r.Unsubscribe) + cap(r.Initial) }
+
 // ErrLongType: a type URL has the bound of a name.
 var ErrLongType = fmt.Errorf("type_url longer than %d bytes", MaxNameBytes)
 
@@ -69,9 +76,13 @@ var requestFields = [...]struct {
 	Delta: {version: -1, node: 1, typeURL: 2, names: 3, unsubscribe: 4, initial: 5, nonce: 6, detail: 7, locators: 8, locators2: 9},
 }
 
-// Scan reads msg into r, replacing what was there. The error says what is
+// Scan reads msg into r, replacing what was there. Each of its lists may have
+// maxNames entries, duplicates counted; 0: any number. The error says what is
 // malformed.
-func (r *Request) Scan(v Variant, msg []byte) error {
+func (r *Request) Scan(v Variant, msg []byte, maxNames int) error {
+	if maxNames <= 0 {
+		maxNames = math.MaxInt
+	}
 	// Left in the arrays, they would keep messages alive that are long answered.
 	clear(r.Names)
 	clear(r.Unsubscribe)
@@ -101,6 +112,9 @@ func (r *Request) Scan(v Variant, msg []byte) error {
 			if err := checkName(val); err != nil {
 				return err
 			}
+			if len(r.Names) == maxNames {
+				return ErrTooManyNames
+			}
 			r.Names = append(r.Names, val)
 			// A multiplication by an odd number keeps what came before, and the
 			// order; one maphash.Hash over all names costs half as much again.
@@ -123,11 +137,17 @@ func (r *Request) Scan(v Variant, msg []byte) error {
 			if err := checkName(val); err != nil {
 				return err
 			}
+			if len(r.Unsubscribe) == maxNames {
+				return ErrTooManyNames
+			}
 			r.Unsubscribe = append(r.Unsubscribe, val)
 		case f.initial:
 			e, err := scanEntry(val)
 			if err != nil {
 				return err
+			}
+			if len(r.Initial) == maxNames {
+				return ErrTooManyNames
 			}
 			r.Initial = append(r.Initial, e)
 		case f.detail:

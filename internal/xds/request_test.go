@@ -147,14 +147,14 @@ func TestScanAgainstUnmarshal(t *testing.T) {
 			}
 			unknown := wire(77, rapid.Int().Draw(t, "unknown"), 78, "unknown")
 			msg = slices.Concat(unknown, msg, unknown)
-			if err := r.Scan(v, msg); err != nil {
+			if err := r.Scan(v, msg, 0); err != nil {
 				t.Fatal(err)
 			}
 			if what := differs(&r, expectOf(m)); what != "" {
 				t.Fatalf("%s: %s is other:\n%+v, want\n%v", v, what, r, m)
 			}
 			var again Request
-			if err := again.Scan(v, bytes.Clone(msg)); err != nil || again.NamesSum != r.NamesSum {
+			if err := again.Scan(v, bytes.Clone(msg), 0); err != nil || again.NamesSum != r.NamesSum {
 				t.Fatalf("another sum of the same names, %v", err)
 			}
 		})
@@ -186,11 +186,11 @@ func TestMalformedRequests(t *testing.T) {
 		"a length beyond what can be had": {SotW, []byte{0x1a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}},
 	} {
 		var r Request
-		if err := r.Scan(c.v, c.msg); err == nil {
+		if err := r.Scan(c.v, c.msg, 0); err == nil {
 			t.Errorf("%s: read as %+v", what, r)
 		}
 		// The next message is not the worse for it.
-		if err := r.Scan(SotW, wire(3, "n", 4, "t")); err != nil || len(r.Names) != 1 || string(r.TypeURL) != "t" || r.Refused {
+		if err := r.Scan(SotW, wire(3, "n", 4, "t"), 0); err != nil || len(r.Names) != 1 || string(r.TypeURL) != "t" || r.Refused {
 			t.Errorf("after %s: %+v, %v", what, r, err)
 		}
 	}
@@ -204,15 +204,15 @@ func TestP28_LongNamesInRequests(t *testing.T) {
 		"initial":     func(n string) []byte { return wire(5, wire(1, n, 2, "v")) },
 	} {
 		var r Request
-		if err := r.Scan(Delta, msg(fits)); err != nil {
+		if err := r.Scan(Delta, msg(fits), 0); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
-		if err := r.Scan(Delta, msg(long)); !errors.Is(err, ErrLongRequestName) {
+		if err := r.Scan(Delta, msg(long), 0); !errors.Is(err, ErrLongRequestName) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	var r Request
-	if err := r.Scan(SotW, wire(3, long)); !errors.Is(err, ErrLongRequestName) {
+	if err := r.Scan(SotW, wire(3, long), 0); !errors.Is(err, ErrLongRequestName) {
 		t.Errorf("SotW: %v", err)
 	}
 }
@@ -224,7 +224,7 @@ func TestP39_LocatorsAreSeen(t *testing.T) {
 		want bool
 	}{{SotW, 7, true}, {SotW, 8, false}, {Delta, 8, true}, {Delta, 9, true}, {Delta, 7, false}} {
 		var r Request
-		if err := r.Scan(c.v, wire(c.num, wire(1, ""))); err != nil || r.Locators != c.want {
+		if err := r.Scan(c.v, wire(c.num, wire(1, "")), 0); err != nil || r.Locators != c.want {
 			t.Errorf("%s field %d: %v, %v", c.v, c.num, r.Locators, err)
 		}
 	}
@@ -238,7 +238,7 @@ func TestNamesSum(t *testing.T) {
 			msg = append(msg, wire(3, n)...)
 		}
 		var r Request
-		if err := r.Scan(v, msg); err != nil {
+		if err := r.Scan(v, msg, 0); err != nil {
 			t.Fatal(err)
 		}
 		return r.NamesSum
@@ -257,7 +257,7 @@ func TestNamesSum(t *testing.T) {
 		}
 	}
 	var r Request
-	if err := r.Scan(SotW, wire(1, "1", 3, "a", 4, "t", 5, "n", 3, "b")); err != nil || r.NamesSum != sum(SotW, "a", "b") {
+	if err := r.Scan(SotW, wire(1, "1", 3, "a", 4, "t", 5, "n", 3, "b"), 0); err != nil || r.NamesSum != sum(SotW, "a", "b") {
 		t.Errorf("other fields play a part in the sum, %v", err)
 	}
 }
@@ -288,7 +288,7 @@ func TestScanDoesNotAllocate(t *testing.T) {
 	} {
 		var r Request
 		if n := testing.AllocsPerRun(100, func() {
-			if err := r.Scan(c.v, c.msg); err != nil {
+			if err := r.Scan(c.v, c.msg, 0); err != nil {
 				t.Fatal(err)
 			}
 		}); n != 0 {
@@ -301,11 +301,11 @@ func TestScanDoesNotAllocate(t *testing.T) {
 // before it: else a client could pin one message a name.
 func TestScanLetsGoOfOldMessages(t *testing.T) {
 	var r Request
-	if err := r.Scan(Delta, wire(3, "a", 3, "b", 4, "c", 4, "d", 5, wire(1, "e"), 5, wire(1, "f"))); err != nil {
+	if err := r.Scan(Delta, wire(3, "a", 3, "b", 4, "c", 4, "d", 5, wire(1, "e"), 5, wire(1, "f")), 0); err != nil {
 		t.Fatal(err)
 	}
 	for _, msg := range [][]byte{wire(3, "x", 4, "y", 5, wire(1, "z")), nil} {
-		if err := r.Scan(Delta, msg); err != nil {
+		if err := r.Scan(Delta, msg, 0); err != nil {
 			t.Fatal(err)
 		}
 		for _, b := range slices.Concat(r.Names[:cap(r.Names)][len(r.Names):], r.Unsubscribe[:cap(r.Unsubscribe)][len(r.Unsubscribe):]) {
@@ -332,7 +332,7 @@ func FuzzScan(f *testing.F) {
 			v, m, node = Delta, new(discoveryv3.DeltaDiscoveryRequest), 1
 		}
 		var r Request
-		err := r.Scan(v, msg)
+		err := r.Scan(v, msg, 0)
 		bad := proto.Unmarshal(msg, m)
 		if err != nil {
 			if bad == nil && !errors.Is(err, ErrLongRequestName) {
@@ -360,7 +360,7 @@ func BenchmarkScan(b *testing.B) {
 			b.ReportAllocs()
 			var r Request
 			for b.Loop() {
-				if err := r.Scan(SotW, msg); err != nil {
+				if err := r.Scan(SotW, msg, 0); err != nil {
 					b.Fatal(err)
 				}
 			}

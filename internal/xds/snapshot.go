@@ -2,7 +2,7 @@ package xds
 
 import (
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tidwall/btree"
@@ -70,8 +70,7 @@ type Snapshot struct {
 	// snapshots, which only append behind what this one sees.
 	log []change
 
-	derivedOnce sync.Once
-	derived     any
+	derived atomic.Pointer[any]
 }
 
 // change is what one generation changed.
@@ -89,12 +88,23 @@ func (s *Snapshot) Len() int {
 }
 
 // Derived returns what make returned when it was first called for this
-// snapshot: a place for what is computed from it (encoded frames), which so
-// lives exactly as long. It is safe for concurrent use and has one user.
+// snapshot, or since Release: a place for what is computed from it (encoded
+// frames). It is safe for concurrent use and has one user. make may be called
+// more than once at a time, and all get what one call made.
 func (s *Snapshot) Derived(make func() any) any {
-	s.derivedOnce.Do(func() { s.derived = make() })
-	return s.derived
+	if have := s.derived.Load(); have != nil {
+		return *have
+	}
+	made := make()
+	if !s.derived.CompareAndSwap(nil, &made) {
+		return s.Derived(make)
+	}
+	return made
 }
+
+// Release lets go of what was derived, once the snapshot is superseded: it can
+// be made again.
+func (s *Snapshot) Release() { s.derived.Store(nil) }
 
 // Look returns what a client with sub may know of name. A name that sub does
 // not cover is Pending, and so is everything in a nil snapshot. A wildcard
