@@ -18,20 +18,15 @@ type interest struct {
 	limit  int // names_per_key; 0: none
 
 	leaving list.List // of *lingerer
-	// frozen: no member is left, and everything stays asked for as it was.
+	// frozen: no member is left, or none of those that came since has said what
+	// it wants, and everything stays asked for as it was.
 	frozen bool
 }
 
 // update brings what is asked for up to date with what members want.
 func (i *interest) update(views []*view, now time.Time) {
 	if i.frozen {
-		i.frozen = false
-		for _, v := range views {
-			// What stayed over and is not wanted lingers from now on.
-			for name := range v.names.All() {
-				v.touched = append(v.touched, name)
-			}
-		}
+		return
 	}
 	for _, v := range views {
 		var fresh []string
@@ -69,6 +64,21 @@ func (i *interest) freeze(views []*view) {
 	for _, v := range views {
 		clear(v.lingering)
 		v.wildLingers, v.touched = nil, nil
+	}
+}
+
+// thaw ends freeze: a member has said what it wants. That one has joined is not
+// enough, since what is held for it would be gone before it asks (P53). What
+// stayed over and is not wanted lingers from the next update on.
+func (i *interest) thaw(views []*view) {
+	if !i.frozen {
+		return
+	}
+	i.frozen = false
+	for _, v := range views {
+		for name := range v.names.All() {
+			v.touched = append(v.touched, name)
+		}
 	}
 }
 

@@ -37,6 +37,7 @@ func (g *Group) read(l mail) {
 				"key %s: %s: more than names_per_key (%d)", g.key, m.typ, limit))
 			return
 		}
+		g.interest.thaw(g.views)
 	}
 	if l.sub != nil || l.track != nil {
 		m.waker.Wake()

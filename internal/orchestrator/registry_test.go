@@ -158,6 +158,31 @@ func TestP52_IdleKeyStaysWhileItsOriginIsAway(t *testing.T) {
 	})
 }
 
+// What an idle key holds stays until a client that came has said what it wants,
+// also with linger: 0s: its first request is still on its way when it joins.
+func TestP53_JoiningAnIdleKeyForgetsNothing(t *testing.T) {
+	bubble(t, func(o *Options) { o.Linger = 0 }, func(w *world) {
+		a := w.join("web", eds).want("x", "y")
+		f := w.feed("web")
+		f.sink.Status(upstream.Status{Connected: true})
+		f.update(t, eds, false, "x=1", "y=1")
+		a.leave()
+		f.sink.Status(upstream.Status{Failed: true}) // away
+		time.Sleep(time.Minute)
+
+		b := w.join("web", eds)
+		w.join("web", eds).leave() // one that never asks
+		time.Sleep(time.Minute)
+		equal(t, "asked before the client asks", f.asks(eds), "x y")
+		b.want("x")
+		equal(t, "x", b.sees(subscription("x"), "x"), "1")
+		if r := b.refusal(); r != nil {
+			t.Errorf("refused: %v", r)
+		}
+		equal(t, "asked once it has asked", f.asks(eds), "x")
+	})
+}
+
 // At most max_idle keys are without clients; the one longest so goes first, and
 // none with a client ever does.
 func TestP52_MaxIdle(t *testing.T) {
