@@ -59,6 +59,7 @@ type Group struct {
 	urgent      bool             // and is not to wait
 	publishAt   time.Time        // when it has waited long enough; zero: not waiting
 	idleSince   time.Time        // zero: has members, or was told that one is coming
+	idleFrom    time.Time        // from when idle_ttl counts; zero: it does not count
 	openBy      time.Time        // when the origin counts as unreachable; zero: not waiting
 	told        *upstream.Status // of which refusal tells
 	changed     bool             // figures are old
@@ -214,7 +215,7 @@ func (g *Group) step(now time.Time) (over bool) {
 		if g.registry.drop(g) {
 			return true
 		}
-		g.idleSince = time.Time{} // a member is on its way
+		g.idleSince, g.idleFrom = time.Time{}, time.Time{} // a member is on its way
 	}
 	if g.changed {
 		g.changed = false
@@ -292,8 +293,8 @@ func (g *Group) wait(now time.Time) time.Duration {
 	if g.refusal.Load() == nil && now.Before(g.openBy) {
 		before(g.openBy)
 	}
-	if !g.idleSince.IsZero() && !g.kept() {
-		before(g.idleSince.Add(g.opts.IdleTTL))
+	if !g.idleFrom.IsZero() {
+		before(g.idleFrom.Add(g.opts.IdleTTL))
 	}
 	return next.Sub(now)
 }

@@ -100,7 +100,7 @@ func (g *Group) setViews(views []*view) {
 func (g *Group) settle(now time.Time) {
 	if len(g.members) == 0 {
 		// The last one left just now, or left before it was seen.
-		g.idleSince = now
+		g.idleSince, g.idleFrom = now, time.Time{}
 		g.interest.freeze(g.views)
 		return
 	}
@@ -174,9 +174,17 @@ func (g *Group) judge(now time.Time) {
 	}
 }
 
-// idle reports whether the key has been without members for long enough.
+// idle reports whether the key has been without members for long enough. The
+// time counts anew once its origin is back: it was not to be had meanwhile.
 func (g *Group) idle(now time.Time) bool {
-	return !g.idleSince.IsZero() && !g.kept() && !now.Before(g.idleSince.Add(g.opts.IdleTTL))
+	switch {
+	case g.idleSince.IsZero() || g.kept():
+		g.idleFrom = time.Time{}
+		return false
+	case g.idleFrom.IsZero():
+		g.idleFrom = now
+	}
+	return !now.Before(g.idleFrom.Add(g.opts.IdleTTL))
 }
 
 // kept reports whether the time does not count against the key: what is held

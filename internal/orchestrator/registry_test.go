@@ -152,9 +152,18 @@ func TestP52_IdleKeyStaysWhileItsOriginIsAway(t *testing.T) {
 		if _, ok := w.reg.Key(xds.NewKey("held")); !ok {
 			t.Fatal("the key went, though its origin is away")
 		}
+		// Once the origin is back the time counts, from then on; and anew each
+		// time that it was away.
 		w.feed("held").sink.Status(upstream.Status{Connected: true})
+		time.Sleep(10*time.Minute - 1)
+		equal(t, "keys just before idle_ttl", keysOf(w), "held")
+		w.feed("held").sink.Status(upstream.Status{Failed: true})
 		synctest.Wait()
-		equal(t, "keys once the origin is back", len(w.reg.Keys()), 0)
+		w.feed("held").sink.Status(upstream.Status{Connected: true})
+		time.Sleep(10*time.Minute - 1)
+		equal(t, "keys just before idle_ttl, the second time", keysOf(w), "held")
+		time.Sleep(time.Nanosecond)
+		equal(t, "keys after it", keysOf(w), "")
 	})
 }
 
