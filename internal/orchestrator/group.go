@@ -61,6 +61,9 @@ type Group struct {
 	idleSince   time.Time        // zero: has members, or was told that one is coming
 	idleFrom    time.Time        // from when idle_ttl counts; zero: it does not count
 	openBy      time.Time        // when the origin counts as unreachable; zero: not waiting
+	judged      *upstream.Status // the newest that judge has seen
+	provenAt    time.Time        // when judged, if connected, ends a refusal by itself
+	heard       *upstream.Status // under which the origin last said something
 	told        *upstream.Status // of which refusal tells
 	changed     bool             // figures are old
 }
@@ -235,6 +238,7 @@ func (g *Group) ask() {
 // apply takes an update over; it is published later, or at once.
 func (g *Group) apply(u update) {
 	defer close(u.applied)
+	g.heard = g.status.Load() // that of u's stream, which told it before
 	v := find(g.views, u.Type)
 	if v == nil {
 		return // nobody asks for the type any more
@@ -290,8 +294,11 @@ func (g *Group) wait(now time.Time) time.Duration {
 	if g.unpublished {
 		before(g.publishAt)
 	}
-	if g.refusal.Load() == nil && now.Before(g.openBy) {
+	switch refused := g.refusal.Load() != nil; {
+	case !refused && now.Before(g.openBy):
 		before(g.openBy)
+	case refused:
+		before(g.provenAt)
 	}
 	if !g.idleFrom.IsZero() {
 		before(g.idleFrom.Add(g.opts.IdleTTL))

@@ -136,11 +136,22 @@ func (g *Group) holds() bool {
 	})
 }
 
+// proven is for how long an open stream has to stay so before it counts as an
+// origin that can be reached again, unless the origin says something: one that
+// accepts every stream and then fails it serves nobody.
+const proven = time.Second
+
 // judge decides whether clients have to go elsewhere (P53): only if nothing at
 // all is held and the origin cannot be reached. While nothing is wanted nobody
 // tries to reach it, and what the last attempt came to says nothing.
 func (g *Group) judge(now time.Time) {
 	s := g.status.Load()
+	if s != g.judged {
+		g.judged, g.provenAt = s, time.Time{}
+		if s.Connected {
+			g.provenAt = now.Add(proven)
+		}
+	}
 	switch {
 	case s.Connected || len(g.sent.Types) == 0:
 		g.openBy = time.Time{}
@@ -148,12 +159,21 @@ func (g *Group) judge(now time.Time) {
 		g.openBy = now.Add(g.opts.FirstAnswerTimeout)
 	}
 	late := !g.openBy.IsZero() && !now.Before(g.openBy)
-	if s.Connected || len(g.sent.Types) == 0 || !s.Failed && !late || g.holds() {
+	was := g.refusal.Load()
+	switch {
+	case len(g.sent.Types) == 0 || g.holds():
 		g.refusal.Store(nil)
 		return
-	}
-	was := g.refusal.Load()
-	if was != nil && g.told == s {
+	case s.Connected:
+		// A silent origin ends nothing, and must not refuse for ever.
+		if was != nil && (g.heard == s || !now.Before(g.provenAt)) {
+			g.refusal.Store(nil)
+		}
+		return
+	case !s.Failed && !late:
+		g.refusal.Store(nil)
+		return
+	case was != nil && g.told == s:
 		return
 	}
 	g.told = s

@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
+	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
@@ -73,11 +75,82 @@ func TestP53_NothingHeldAndUnreachable(t *testing.T) {
 			t.Error("a join is not refused once all have left")
 		}
 		f.sink.Status(upstream.Status{Connected: true, Origin: "origin"})
-		synctest.Wait()
-		b := w.join("web", eds).want("x")
 		f.update(t, eds, false, "x=1")
+		b := w.join("web", eds).want("x")
 		equal(t, "x", b.sees(subscription("x"), "x"), "1")
 	})
+}
+
+// An origin that accepts streams and then fails them cannot be reached: the
+// refusal stands, without a gap that clients fall into. A stream on which the
+// origin says something ends it, and so does one that just stays open.
+func TestP53_AcceptedIsNotReached(t *testing.T) {
+	var log strings.Builder
+	edit := func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) }
+	bubble(t, edit, func(w *world) {
+		w.join("web", eds).want("x")
+		synctest.Wait()
+		f := w.feed("web")
+		refused := func(when, why string) {
+			t.Helper()
+			synctest.Wait()
+			_, err := w.try("web", eds)
+			if err == nil {
+				t.Fatalf("%s: a client may join", when)
+			}
+			if !strings.Contains(err.Error(), why) {
+				t.Errorf("%s: %v, want %s", when, err, why)
+			}
+		}
+		for _, why := range []string{"first", "second", "third"} {
+			f.sink.Status(upstream.Status{Failed: true, Err: errors.New(why)})
+			refused("after the attempt", why)
+			f.sink.Status(upstream.Status{Connected: true})
+			refused("while the stream is open", why)
+			time.Sleep(time.Second - 1)
+			refused("while the stream is open", why)
+		}
+		equal(t, "warnings", strings.Count(log.String(), "level=WARN"), 1)
+
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		a := w.join("web", eds).want("x") // the stream stays open
+		time.Sleep(time.Hour)
+		if r := a.refusal(); r != nil {
+			t.Errorf("ended by silence: %v", r)
+		}
+
+		f.sink.Status(upstream.Status{Failed: true, Err: errors.New("again")})
+		refused("after it ended", "again")
+		f.sink.Status(upstream.Status{Connected: true})
+		refused("before it said anything", "again")
+		f.hand(t, xds.Update{Type: eds, Origin: "origin", Version: "1"}) // nothing, but it speaks
+		w.join("web", eds).want("x")
+	})
+}
+
+// A refusal tells of the newest attempt, and is made once for each.
+func TestP53_RefusalTellsOfTheNewestAttempt(t *testing.T) {
+	w := newWorld(t, options(t))
+	g, _ := w.manual(eds)
+	_, m := w.member(g, eds)
+	m.Subscribe(m.Intern(subscription("x")))
+	now := time.Now()
+	says := func(why string) *fanout.Refusal {
+		t.Helper()
+		g.step(now)
+		r := g.refusal.Load()
+		if r == nil || !strings.Contains(r.Error(), why) {
+			t.Fatalf("refusal %v, want %s", r, why)
+		}
+		return r
+	}
+	g.Status(upstream.Status{Failed: true, Err: errors.New("first")})
+	r := says("first")
+	now = now.Add(time.Minute)
+	equal(t, "refusal, nothing new being known", says("first"), r)
+	g.Status(upstream.Status{Failed: true, Err: errors.New("second")})
+	says("second")
 }
 
 // A member that joined just before is ended as well, once the group sees it.
