@@ -65,6 +65,11 @@ func TestLimits(t *testing.T) {
 			c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(xds.ClusterType), InitialResourceVersions: brought})
 			return c
 		}},
+		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, func(r *rig, _ *grpc.ClientConn) *client {
+			c := r.delta(nil) // the same name: what counts is what has to be scanned
+			c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(xds.ClusterType), ResourceNamesUnsubscribe: make([]string, 11)})
+			return c
+		}},
 		{telemetry.LimitTypesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.TypesPerStream = 2 }, func(r *rig, _ *grpc.ClientConn) *client {
 			c := r.delta(nil)
 			for _, u := range []xds.TypeURL{xds.ClusterType, xds.EndpointType, xds.RouteType} {

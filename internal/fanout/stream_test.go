@@ -325,3 +325,110 @@ func TestP19_AckTimeoutOnStream(t *testing.T) {
 		t.Fatalf("after ack_timeout: %q", got)
 	}
 }
+
+// A client that withholds the ACK of clusters gets the next clusters when a
+// later type has a change that came after, and not before: neither for the
+// clusters' change alone nor for a later type's change that came before the
+// clusters went out.
+func TestP19_WarmingOnStream(t *testing.T) {
+	r := newRig(t, nil)
+	g := r.house.group("edge")
+	g.publish(update(t, xds.ClusterType, "a"), update(t, xds.ListenerType, "l"))
+	c := r.delta(nil)
+	c.ask(xds.ListenerType)
+	c.want("l ")
+	c.ask(xds.ClusterType)
+	next := func() *discoveryv3.DeltaDiscoveryResponse {
+		t.Helper()
+		got, err := c.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	if got := next(); said(got) != "a " { // not acknowledged from here on
+		t.Fatal(said(got))
+	}
+	g.publish(update(t, xds.ClusterType, "b"))
+	c.ask(xds.RouteType, "r") // something that goes out, after b did not
+	g.publish(update(t, xds.RouteType, "r"))
+	if got := next(); said(got) != "b " {
+		// The route is a change of a later type that came after a: b goes first.
+		t.Fatalf("%s of %s", said(got), got.TypeUrl)
+	}
+	if got := next(); said(got) != "r " {
+		t.Fatal(said(got))
+	}
+	c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(xds.RouteType), ResponseNonce: "none"})
+	g.publish(update(t, xds.ClusterType, "d"))
+	c.ask(xds.RuntimeType, "-x") // never answered: nothing is known of it
+	g.publish(update(t, xds.ListenerType, "m"))
+	if got := next(); said(got) != "d " || got.TypeUrl != string(xds.ClusterType) {
+		t.Fatalf("%s of %s", said(got), got.TypeUrl)
+	}
+	if got := next(); said(got) != "m " {
+		t.Fatal(said(got))
+	}
+	// Clusters alone wait.
+	g.publish(update(t, xds.ClusterType, "e"))
+	r.eventually(func() bool {
+		for _, st := range r.srv.all() {
+			st.mu.Lock()
+			waits := st.order[0].waiting
+			st.mu.Unlock()
+			if waits {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// A request that comes between a plan and its sending is not passed over: the
+// names that it adds are answered, those that it drops are not sent for it.
+func TestRequestsBetweenPlanAndSend(t *testing.T) {
+	r := newRig(t, nil)
+	all := names(400)
+	r.house.group("edge").publish(update(t, xds.EndpointType, all...))
+	c := r.delta(nil)
+	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(xds.EndpointType), ResourceNamesSubscribe: all[:1]})
+	for _, n := range all[1:] {
+		c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(xds.EndpointType), ResourceNamesSubscribe: []string{n}})
+	}
+	got := map[string]bool{}
+	for len(got) < len(all) {
+		resp := c.recv()
+		for _, res := range resp.Resources {
+			if got[res.Name] {
+				t.Fatalf("%s came twice", res.Name)
+			}
+			got[res.Name] = true
+		}
+	}
+}
+
+// Streams that need a frame that another worker is building get it when it is
+// there.
+func TestManyStreamsOneFrame(t *testing.T) {
+	r := newRig(t, nil)
+	g := r.house.group("edge")
+	conn := r.dial()
+	var cs []*client
+	for range 40 {
+		c := r.delta(conn)
+		c.ask(xds.ClusterType)
+		cs = append(cs, c)
+	}
+	for round := range 10 {
+		var specs []string
+		for _, n := range names(300) {
+			specs = append(specs, fmt.Sprintf("%s=%s", n, []string{"", "2"}[round%2]))
+		}
+		g.publish(update(t, xds.ClusterType, specs...))
+		for _, c := range cs {
+			if got := c.recv(); len(got.Resources) != 300 {
+				t.Fatalf("round %d: %d resources", round, len(got.Resources))
+			}
+		}
+	}
+}

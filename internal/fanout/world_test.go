@@ -199,7 +199,7 @@ func (w *world) next() string {
 	w.seq++
 	w.nonces = append(w.nonces, w.seq)
 	w.s.Sent(&p, f.manifest, w.seq, w.now)
-	w.follow = f.follows
+	w.follow = slices.Sorted(slices.Values(slices.Concat(f.follows, p.follows)))
 	var out []string
 	for _, r := range f.resources {
 		out = append(out, w.describe(r))

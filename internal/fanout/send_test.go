@@ -1,0 +1,104 @@
+package fanout
+
+import (
+	"testing"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+// still is a stream without a connection: what a worker does with it up to the
+// send can be looked at step by step.
+func still(t *testing.T, r *rig, types ...xds.TypeURL) (*stream, []*slot) {
+	t.Helper()
+	st := &stream{id: 1, srv: r.srv, variant: xds.Delta, nonces: newNonces(1)}
+	st.run.word.Store(running) // nobody queues it
+	node, err := r.srv.nodes.Intern([]byte("\x0a\x01n\x12\x04edge"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.node = node
+	for _, url := range types {
+		st.req = new(xds.Request)
+		if err := st.req.Scan(xds.Delta, request{names: []string{"*"}}.wire(xds.Delta), 0); err != nil {
+			t.Fatal(err)
+		}
+		sl, refusal := st.join(url)
+		if refusal != nil {
+			t.Fatal(refusal)
+		}
+		if refusal := st.apply(sl); refusal != nil {
+			t.Fatal(refusal)
+		}
+	}
+	return st, st.slots
+}
+
+// A plan that a request has overtaken is not applied.
+func TestOvertakenPlanIsStale(t *testing.T) {
+	r := newRig(t, nil)
+	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+	st, slots := still(t, r, xds.ClusterType)
+	sl := slots[0]
+	cur := sl.snapshot()
+	plan := sl.Next(cur, time.Now(), time.Minute, false)
+	frame := framesOf(cur).frame(st, &plan, nil, "id")
+	epoch := sl.epoch
+	if err := st.req.Scan(xds.Delta, request{unsub: []string{"*"}}.wire(xds.Delta), 0); err != nil {
+		t.Fatal(err)
+	}
+	if refusal := st.apply(sl); refusal != nil {
+		t.Fatal(refusal)
+	}
+	if sent, stale := st.commit(sl, &plan, frame, epoch, time.Now()); sent || !stale || sl.sent != nil || len(sl.flights) > 0 {
+		t.Fatalf("sent %v, stale %v: %+v", sent, stale, sl.Session)
+	}
+}
+
+// A stream whose frame another worker builds is parked, with its bit set, and
+// is looked at again when the frame is there.
+func TestParkedStreamComesBack(t *testing.T) {
+	r := newRig(t, nil)
+	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+	st, slots := still(t, r, xds.ClusterType)
+	sl := slots[0]
+	plan := sl.Next(sl.snapshot(), time.Now(), time.Minute, false)
+	cache := framesOf(sl.snapshot())
+	building := new(cell)
+	cache.mu.Lock()
+	cache.byKey.cells.Add(plan.key, building)
+	cache.mu.Unlock()
+	if !st.advance(sl) {
+		t.Fatal("something could follow")
+	}
+	if st.run.dirty.Load()&sl.bit == 0 || !st.run.sending() || len(building.waiters) != 1 {
+		t.Fatalf("dirty %b, sending %v, %d wait", st.run.dirty.Load(), st.run.sending(), len(building.waiters))
+	}
+	if queue, ended := st.run.leave(); queue || ended {
+		t.Fatal("a parked stream is queued")
+	}
+	if !st.run.completed(building.waiters[0].n) {
+		t.Fatal("it is not queued when the frame is there")
+	}
+}
+
+// What a later type had to send already when the clusters went out does not let
+// the next clusters go (P19).
+func TestP19_OnlyLaterChanges(t *testing.T) {
+	r := newRig(t, nil)
+	g := r.house.group("edge")
+	g.publish(update(t, xds.ClusterType, "a"), update(t, xds.ListenerType, "l"))
+	st, slots := still(t, r, xds.ClusterType, xds.ListenerType)
+	cds := slots[0]
+	st.mu.Lock()
+	st.setMarks(cds)
+	before := st.laterPending(cds)
+	st.mu.Unlock()
+	g.publish(update(t, xds.ListenerType, "m"))
+	st.mu.Lock()
+	after := st.laterPending(cds)
+	st.mu.Unlock()
+	if before || !after {
+		t.Fatalf("before the change %v, after it %v", before, after)
+	}
+}
