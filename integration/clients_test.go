@@ -1,0 +1,119 @@
+package integration
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"google.golang.org/protobuf/proto"
+
+	"xdsrelay/internal/fleet"
+	"xdsrelay/internal/xds"
+)
+
+var variants = []fleet.Variant{fleet.SotW, fleet.Delta}
+
+// upstreams are the values of upstream.variant.
+var upstreams = []string{"sotw", "delta"}
+
+func node(id, cluster string) *corev3.Node { return &corev3.Node{Id: id, Cluster: cluster} }
+
+// client runs a simulated client until the test ends, and has nothing to say
+// against the server by then. Its backoff is short.
+func client(t testing.TB, target string, cfg fleet.ClientConfig) *fleet.Client {
+	t.Helper()
+	cfg.Target = target
+	cfg.Backoff = fleet.Backoff{Base: 10 * time.Millisecond, Max: 100 * time.Millisecond}
+	c, err := fleet.NewClient(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil && !cfg.NoReconnect {
+			t.Errorf("client %s: %v", c.ID(), err)
+		}
+		if v := c.Violations(); len(v) > 0 {
+			t.Errorf("client %s saw the server break the protocol: %q", c.ID(), v)
+		}
+	})
+	return c
+}
+
+// waitFor waits until a client comes to something.
+func waitFor(t testing.TB, c *fleet.Client, what string, cond func(c *fleet.Client) bool) {
+	t.Helper()
+	if err := c.Wait(patient(t), cond); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// has reports whether the client holds exactly this resource.
+func has(want types.Resource) func(c *fleet.Client) bool {
+	typ, name := nameOf(want)
+	body := marshal(want)
+	return func(c *fleet.Client) bool {
+		r, ok := c.Get(typ, name)
+		return ok && bytes.Equal(r.Body, body)
+	}
+}
+
+// hasNot reports whether the client holds nothing of that name.
+func hasNot(typ xds.TypeURL, name string) func(c *fleet.Client) bool {
+	return func(c *fleet.Client) bool {
+		_, ok := c.Get(typ, name)
+		return !ok
+	}
+}
+
+// all joins conditions.
+func all(conds ...func(c *fleet.Client) bool) func(c *fleet.Client) bool {
+	return func(c *fleet.Client) bool {
+		return !slices.ContainsFunc(conds, func(cond func(c *fleet.Client) bool) bool { return !cond(c) })
+	}
+}
+
+// hasAll reports whether the client holds all of these.
+func hasAll(want ...types.Resource) func(c *fleet.Client) bool {
+	var conds []func(c *fleet.Client) bool
+	for _, r := range want {
+		conds = append(conds, has(r))
+	}
+	return all(conds...)
+}
+
+// marshal as go-control-plane does it.
+func marshal(r types.Resource) []byte {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(r)
+	if err != nil {
+		panic(fmt.Sprint("of a message made here: ", err))
+	}
+	return b
+}
+
+// envoys are an Envoy of each variant, of one cluster.
+func envoys(t testing.TB, target, cluster string) []*fleet.Client {
+	t.Helper()
+	var out []*fleet.Client
+	for _, v := range variants {
+		out = append(out, client(t, target, fleet.ClientConfig{
+			Node: node(fmt.Sprintf("%s-%s", cluster, v), cluster), Variant: v, Behaviour: fleet.Envoy}))
+	}
+	return out
+}
+
+// waitAll waits until each of the clients comes to something.
+func waitAll(t testing.TB, clients []*fleet.Client, what string, cond func(c *fleet.Client) bool) {
+	t.Helper()
+	for _, c := range clients {
+		waitFor(t, c, what, cond)
+	}
+}

@@ -1,0 +1,149 @@
+package integration
+
+import (
+	"net"
+	"slices"
+	"sync"
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"xdsrelay/internal/fleet"
+	"xdsrelay/internal/xds"
+)
+
+// fake is an origin that says what it is told to, in either variant, and
+// anything.
+type fake struct {
+	addr string
+
+	mu     sync.Mutex
+	stream grpc.ServerStream // the newest
+	opened int
+	said   []request
+}
+
+func newFake(t testing.TB) *fake {
+	t.Helper()
+	l := listen(t)
+	f := &fake{addr: l.Addr().String()}
+	g := grpc.NewServer(grpc.ForceServerCodecV2(newAnyCodec()))
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, f)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = g.Serve(net.Listener(l)) // ended by Stop
+	}()
+	t.Cleanup(func() {
+		g.Stop()
+		<-done
+	})
+	return f
+}
+
+func (f *fake) StreamAggregatedResources(s discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	f.begin(s)
+	for {
+		r, err := s.Recv()
+		if err != nil {
+			return nil
+		}
+		f.heard(sotwRequest(r))
+	}
+}
+
+func (f *fake) DeltaAggregatedResources(s discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	f.begin(s)
+	for {
+		r, err := s.Recv()
+		if err != nil {
+			return nil
+		}
+		f.heard(deltaRequest(r))
+	}
+}
+
+func (f *fake) begin(s grpc.ServerStream) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stream = s
+	f.opened++
+}
+
+func (f *fake) heard(r request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.said = append(f.said, r)
+}
+
+// waitRequest waits for a request, and returns the newest such.
+func (f *fake) waitRequest(t testing.TB, what string, pick func(request) bool) request {
+	t.Helper()
+	var found request
+	until(t, what, holds(func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, r := range slices.Backward(f.said) {
+			if pick(r) {
+				found = r
+				return true
+			}
+		}
+		return false
+	}))
+	return found
+}
+
+// waitAnswer waits for the ACK or NACK of a response.
+func (f *fake) waitAnswer(t testing.TB, nonce string) request {
+	t.Helper()
+	return f.waitRequest(t, "an answer to "+nonce, func(r request) bool { return r.Nonce == nonce })
+}
+
+// streams is how many there were.
+func (f *fake) streams() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.opened
+}
+
+// send sends a response, or anything else.
+func (f *fake) send(t testing.TB, m any) {
+	t.Helper()
+	f.mu.Lock()
+	s := f.stream
+	f.mu.Unlock()
+	if err := s.SendMsg(m); err != nil {
+		t.Fatalf("origin: send: %v", err)
+	}
+}
+
+// response is one of a variant with these entries.
+func response(v fleet.Variant, typ xds.TypeURL, nonce string, entries ...entry) proto.Message {
+	if v == fleet.SotW {
+		r := &discoveryv3.DiscoveryResponse{TypeUrl: string(typ), VersionInfo: nonce, Nonce: nonce}
+		for _, e := range entries {
+			r.Resources = append(r.Resources, e.body)
+		}
+		return r
+	}
+	r := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(typ), SystemVersionInfo: nonce, Nonce: nonce}
+	for _, e := range entries {
+		r.Resources = append(r.Resources, &discoveryv3.Resource{Name: e.name, Version: nonce, Resource: e.body})
+	}
+	return r
+}
+
+// entry of a response.
+type entry struct {
+	name string
+	body *anypb.Any
+}
+
+func entryOf(m proto.Message) entry {
+	_, name := nameOf(m)
+	return entry{name: name, body: pack(m)}
+}

@@ -1,0 +1,218 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/xds"
+
+	internalxds "xdsrelay/internal/xds"
+)
+
+// backend is a service that says who it is. It returns its port.
+func backend(t testing.TB, name string) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		if err := grpc.SetHeader(ctx, metadata.Pairs("backend", name)); err != nil {
+			return nil, err
+		}
+		return next(ctx, req)
+	}))
+	grpc_health_v1.RegisterHealthServer(g, health.NewServer())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = g.Serve(l) // ended by Stop
+	}()
+	t.Cleanup(func() {
+		g.Stop()
+		<-done
+	})
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// caller calls a service all the time, and keeps an account of who answered.
+type caller struct {
+	t      testing.TB
+	mu     sync.Mutex
+	calls  int
+	failed []error
+	last   string
+
+	forgiving bool
+}
+
+// call dials xds:///name with a relay as the control plane, and calls until the
+// test ends.
+func call(t testing.TB, relay, name string) *caller {
+	t.Helper()
+	bootstrap, err := json.Marshal(map[string]any{
+		"xds_servers": []any{map[string]any{"server_uri": relay,
+			"channel_creds": []any{map[string]any{"type": "insecure"}}, "server_features": []string{"xds_v3"}}},
+		"node": map[string]any{"id": "grpc-1", "cluster": "grpc"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	builder, err := xds.NewXDSResolverWithConfigForTesting(bootstrap)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := grpc.NewClient("xds:///"+name, grpc.WithResolvers(builder),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &caller{t: t}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(2 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			c.once(ctx, grpc_health_v1.NewHealthClient(conn))
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if len(c.failed) > 0 {
+			t.Errorf("%d of %d calls failed, the first: %v", len(c.failed), c.calls, c.failed[0])
+		}
+	})
+	return c
+}
+
+func (c *caller) once(ctx context.Context, client grpc_health_v1.HealthClient) {
+	rpc, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var head metadata.MD
+	_, err := client.Check(rpc, &grpc_health_v1.HealthCheckRequest{}, grpc.WaitForReady(true), grpc.Header(&head))
+	if ctx.Err() != nil {
+		return // the test is over
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls++
+	if err != nil {
+		if !c.forgiving {
+			c.failed = append(c.failed, err)
+		}
+		return
+	}
+	c.last = fmt.Sprint(head.Get("backend"))
+}
+
+// reaches waits until calls are answered by a backend.
+func (c *caller) reaches(name string) {
+	c.t.Helper()
+	until(c.t, "calls to reach "+name, func() error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.last != fmt.Sprintf("[%s]", name) {
+			return fmt.Errorf("answered by %s; failed: %v", c.last, c.failed)
+		}
+		return nil
+	})
+}
+
+// forgive passes over calls that fail from now on; those that failed did fail.
+func (c *caller) forgive() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.forgiving = true
+}
+
+// goesOn waits for more calls.
+func (c *caller) goesOn() {
+	c.t.Helper()
+	c.mu.Lock()
+	before := c.calls
+	c.mu.Unlock()
+	until(c.t, "more calls", holds(func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.calls >= before+20
+	}))
+}
+
+// grpc-go's own xDS client finds a service through the relay, and follows it
+// through a change of endpoints, restarts of the origin and of the relay, while
+// it is called all the time. No call fails.
+func TestGRPCClient(t *testing.T) {
+	eachOrigin(t, func(t *testing.T, upstream, kind string) {
+		blue, green := backend(t, "blue"), backend(t, "green")
+		o := newOrigin(t, kind)
+		o.put("grpc", serviceAt("greeter", blue)...)
+		address := settings{"upstream.variant": upstream, "downstream.address": port(t)}
+		r := serve(t, o.addr, address)
+		c := call(t, r.addr, "greeter")
+		c.reaches("blue")
+
+		o.put("grpc", endpoints("greeter", green))
+		c.reaches("green")
+
+		o.stop()
+		c.goesOn()
+		o.put("grpc", endpoints("greeter", blue))
+		o.start()
+		c.reaches("blue")
+
+		r.stop()
+		c.goesOn() // with what it has
+		r = serve(t, o.addr, address)
+		o.put("grpc", endpoints("greeter", green))
+		c.reaches("green")
+
+		// Another cluster, by way of the routes. For a moment grpc-go picks by the
+		// new routes with the old clusters, and may fail a call, whatever the
+		// control plane does (UpdateConfigSelector comes before the balancer).
+		c.forgive()
+		o.put("grpc", cluster("greeter-2", 1), endpoints("greeter-2", blue), routes("greeter", "greeter-2", 2))
+		c.reaches("blue")
+		if nacks := r.metric(t, "downstream_nacks_total"); nacks != 0 {
+			t.Errorf("gRPC refused %v responses", nacks)
+		}
+		until(t, "the client in /clients", holds(func() bool {
+			for _, cl := range r.clients() {
+				for _, typ := range cl.Types {
+					if cl.Node == "grpc-1" && typ.Type == string(internalxds.EndpointType) && typ.State == "SYNCED" {
+						return true
+					}
+				}
+			}
+			return false
+		}))
+	})
+}
+
+// serviceAt is what gRPC needs to reach a service at a port.
+func serviceAt(name string, port int) []types.Resource {
+	return []types.Resource{apiListener(name, name), routes(name, name, 1), cluster(name, 1), endpoints(name, port)}
+}

@@ -1,0 +1,372 @@
+package integration
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+
+	"xdsrelay/internal/fleet"
+	"xdsrelay/internal/xds"
+)
+
+// The model tests: after any history, every client has what a client has that
+// asks the origin directly.
+
+// 200 clients on 4 keys: the origin sees 4 streams.
+func TestP60_ModelOfAFleet(t *testing.T) {
+	eachOrigin(t, func(t *testing.T, upstream, kind string) {
+		runModel(t, fleetModel{sotw: upstream == "sotw", snapshots: kind == snapshot}, 200, 500, func(origin string) string {
+			return serve(t, origin, settings{"upstream.variant": upstream}).addr
+		})
+	})
+}
+
+// A relay in front of a relay gives the same, whichever variants they speak.
+func TestP60_ModelOfTwoTiers(t *testing.T) {
+	for _, outer := range upstreams {
+		for _, inner := range upstreams {
+			t.Run(outer+"/"+inner, func(t *testing.T) {
+				t.Parallel()
+				runModel(t, fleetModel{sotw: outer == "sotw" || inner == "sotw"}, 60, 200, func(origin string) string {
+					core := serve(t, origin, settings{"upstream.variant": inner})
+					return serve(t, core.addr, settings{"upstream.variant": outer}).addr
+				})
+			})
+		}
+	}
+}
+
+// modelTypes are those of the model; a key has each either by the wildcard or
+// by name.
+var modelTypes = []xds.TypeURL{xds.ClusterType, xds.EndpointType, xds.ListenerType, xds.RouteType}
+
+// fullState: in SotW absence is a removal. Written out here, as the relay's own
+// table is under test.
+var fullState = map[xds.TypeURL]bool{xds.ClusterType: true, xds.ListenerType: true}
+
+const modelNames = 12
+
+type fleetModel struct {
+	sotw bool // somewhere on the way up
+	// snapshots: the origin's are snapshot caches. In SotW these take "*" for
+	// a name that they do not have, and know the legacy wildcard only. Where
+	// that is none (P21), nothing can be had by wildcard.
+	snapshots bool
+
+	t       *testing.T
+	seed    uint64
+	rng     *rand.Rand
+	o       *origin
+	keys    []*modelKey
+	clients []*modelClient
+	steady  []*modelClient // those that refuse nothing
+	n       int            // makes the next resource differ
+}
+
+type modelKey struct {
+	name string
+	wild map[xds.TypeURL]bool
+}
+
+type modelClient struct {
+	*fleet.Client
+	key  *modelKey
+	subs map[xds.TypeURL]map[string]bool // of the types by name; nil: it follows references
+}
+
+func seedOf(t *testing.T) uint64 {
+	if s := os.Getenv("RELAY_SEED"); s != "" {
+		seed, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			t.Fatalf("RELAY_SEED: %v", err)
+		}
+		return seed
+	}
+	return uint64(time.Now().UnixNano())
+}
+
+func runModel(t *testing.T, m fleetModel, clients, steps int, front func(origin string) string) {
+	kind := linear
+	if m.snapshots {
+		kind = snapshot
+	}
+	m.t, m.seed, m.o = t, seedOf(t), newOrigin(t, kind)
+	m.rng = rand.New(rand.NewPCG(m.seed, 1))
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("RELAY_SEED=%d", m.seed)
+		}
+	})
+	for i, wild := range [][]xds.TypeURL{
+		{xds.ClusterType, xds.ListenerType}, // as Envoys ask
+		modelTypes,
+		nil, // as gRPC asks
+		{xds.EndpointType, xds.RouteType},
+	} {
+		k := &modelKey{name: fmt.Sprint("key-", i), wild: make(map[xds.TypeURL]bool)}
+		for _, typ := range wild {
+			k.wild[typ] = fullState[typ] || !m.sotw || !m.snapshots
+		}
+		m.keys = append(m.keys, k)
+		m.o.put(k.name, m.some(8)...)
+	}
+	target := front(m.o.addr)
+	for i := range clients {
+		m.join(target, i)
+	}
+	for i := range steps {
+		m.step()
+		if i%4 == 0 {
+			c := m.steady[m.rng.IntN(len(m.steady))]
+			m.converge(c, fmt.Sprintf("step %d", i), m.truth(c.key))
+		}
+	}
+	m.finish()
+}
+
+// some makes resources of any types and names.
+func (m *fleetModel) some(n int) []types.Resource {
+	var out []types.Resource
+	taken := make(map[string]bool)
+	for range n {
+		typ, name := m.pick()
+		if !taken[string(typ)+name] {
+			taken[string(typ)+name] = true
+			m.n++
+			out = append(out, makeResource(typ, name, m.n))
+		}
+	}
+	return out
+}
+
+func (m *fleetModel) pick() (xds.TypeURL, string) {
+	return modelTypes[m.rng.IntN(len(modelTypes))], m.name()
+}
+
+func (m *fleetModel) name() string { return fmt.Sprint("r", m.rng.IntN(modelNames)) }
+
+// join starts client i: of key i%4, in each variant; of the first key every
+// third is an Envoy; every fourth client refuses some responses.
+func (m *fleetModel) join(target string, i int) {
+	k := m.keys[i%len(m.keys)]
+	round := i / len(m.keys)
+	c := &modelClient{key: k}
+	cfg := fleet.ClientConfig{
+		Node: node(fmt.Sprint("client-", i), k.name), Variant: variants[round%2],
+		// The model removes load assignments under clusters: an ACK that waits
+		// for them is another test's.
+		AckCold: true,
+		// Under the wildcard the relay's SotW responses hold everything.
+		WildcardIsFull: true,
+	}
+	if i%len(m.keys) != 0 || round%3 != 0 {
+		cfg.Behaviour = fleet.Raw
+		c.subs = make(map[xds.TypeURL]map[string]bool)
+		for _, typ := range modelTypes {
+			s := fleet.Subscription{Type: typ, Names: []string{"*"}}
+			if !k.wild[typ] {
+				c.subs[typ] = map[string]bool{m.name(): true, m.name(): true, m.name(): true}
+				s.Names = slices.Sorted(maps.Keys(c.subs[typ]))
+			} else if fullState[typ] && m.rng.IntN(2) == 0 {
+				s.Names = nil // the legacy wildcard
+			}
+			cfg.Subscribe = append(cfg.Subscribe, s)
+		}
+	}
+	refuses := round%4 == 3
+	if refuses {
+		rng := rand.New(rand.NewPCG(m.seed, uint64(i)+2)) // the reader's alone
+		cfg.Refuse = func(_ xds.TypeURL, rs []fleet.Resource) error {
+			// Not removals alone: what a response without resources removed is
+			// not sent again before something else changes, by P15.
+			if len(rs) > 0 && rng.IntN(3) == 0 {
+				return errors.New("a random refusal")
+			}
+			return nil
+		}
+	}
+	c.Client = client(m.t, target, cfg)
+	m.clients = append(m.clients, c)
+	if !refuses {
+		m.steady = append(m.steady, c)
+	}
+}
+
+// step changes something at the origin or about a client.
+func (m *fleetModel) step() {
+	k := m.keys[m.rng.IntN(len(m.keys))]
+	switch p := m.rng.IntN(100); {
+	case p < 50:
+		m.o.put(k.name, m.some(1+m.rng.IntN(3))...)
+	case p < 65:
+		typ, name := m.pick()
+		m.o.remove(k.name, typ, name, m.name())
+	case p < 75: // both at once, and gone and back between two sends
+		put := m.some(2)
+		gone := make(map[xds.TypeURL][]string)
+		if typ, name := m.pick(); !slices.ContainsFunc(put, func(r types.Resource) bool {
+			t, n := nameOf(r)
+			return t == typ && n == name
+		}) {
+			gone[typ] = []string{name}
+		}
+		m.o.change(k.name, put, gone)
+	case p < 95:
+		m.resubscribe(m.clients[m.rng.IntN(len(m.clients))])
+	default:
+		c := m.clients[m.rng.IntN(len(m.clients))]
+		c.Reconnect([]fleet.Memory{fleet.KeepVersions, fleet.DropVersions, fleet.Forget}[m.rng.IntN(3)])
+	}
+}
+
+// resubscribe changes the names that a client asks for.
+func (m *fleetModel) resubscribe(c *modelClient) {
+	typ := modelTypes[m.rng.IntN(len(modelTypes))]
+	names := c.subs[typ]
+	if names == nil {
+		return
+	}
+	name := m.name()
+	switch m.rng.IntN(4) {
+	case 0, 1:
+		names[name] = true
+		c.Subscribe(typ, name) // perhaps again
+	case 2:
+		delete(names, name)
+		c.Unsubscribe(typ, name) // perhaps one that it does not ask for
+	default:
+		clear(names)
+		for range 1 + m.rng.IntN(4) {
+			names[m.name()] = true
+		}
+		c.SetNames(typ, slices.Sorted(maps.Keys(names))...)
+	}
+}
+
+// truth is what the origin has for a key: bodies by type and name.
+type truth map[xds.TypeURL]map[string][]byte
+
+func (m *fleetModel) truth(k *modelKey) truth {
+	out := make(truth)
+	for _, typ := range modelTypes {
+		out[typ] = make(map[string][]byte)
+		for name, r := range m.o.has(k.name, typ) {
+			out[typ][name] = marshal(r)
+		}
+	}
+	return out
+}
+
+// converge waits until a client holds what it should.
+func (m *fleetModel) converge(c *modelClient, when string, want truth) {
+	m.t.Helper()
+	if err := c.Wait(patient(m.t), func(*fleet.Client) bool { return m.differs(c, want) == nil }); err != nil {
+		m.t.Fatalf("seed %d: %s: %s: %v (%v)", m.seed, when, c.key.name, m.differs(c, want), err)
+	}
+}
+
+// differs says in what a client differs from what it should hold.
+func (m *fleetModel) differs(c *modelClient, want truth) error {
+	for _, typ := range modelTypes {
+		held := c.Held(typ)
+		asked, wild := c.Names(typ)
+		for name, body := range want[typ] {
+			r, ok := held[name]
+			switch {
+			case !wild && !slices.Contains(asked, name):
+				if ok {
+					return fmt.Errorf("%s %s is held and not asked for", typ, name)
+				}
+			case !ok:
+				return fmt.Errorf("%s %s is missing", typ, name)
+			case !bytes.Equal(r.Body, body):
+				return fmt.Errorf("%s %s is an old one", typ, name)
+			}
+		}
+		// P60: where SotW is on the way, what is not of a full-state type may
+		// remain; but under the wildcard the relay's SotW is full-state.
+		if !fullState[typ] && (m.sotw || c.Variant() == fleet.SotW && !wild) {
+			continue
+		}
+		for name := range held {
+			if want[typ][name] == nil {
+				return fmt.Errorf("%s %s is held and was removed", typ, name)
+			}
+		}
+	}
+	return nil
+}
+
+// finish lets every client take what it refused, and holds all against clients
+// that ask the origin.
+func (m *fleetModel) finish() {
+	for _, c := range m.clients {
+		c.SetRefuse(nil)
+	}
+	// Whatever a refused response held changes once more (P15).
+	for _, k := range m.keys {
+		var again []types.Resource
+		for _, typ := range modelTypes {
+			for name := range m.o.has(k.name, typ) {
+				m.n++
+				again = append(again, makeResource(typ, name, m.n))
+			}
+		}
+		m.o.put(k.name, again...)
+	}
+	for _, c := range m.clients {
+		m.converge(c, "at the end", m.truth(c.key))
+	}
+	if open, ever := m.o.count(); open != len(m.keys) || ever != len(m.keys) {
+		m.t.Errorf("seed %d: the origin has %d streams and had %d, want %d", m.seed, open, ever, len(m.keys))
+	}
+	for _, k := range m.keys {
+		for _, v := range variants {
+			direct := m.direct(k, v)
+			for _, c := range m.clients {
+				if c.key == k && c.Variant() == v {
+					m.converge(c, "against a client of the origin", direct)
+				}
+			}
+		}
+	}
+	for _, c := range m.clients {
+		if c.Counters().Nacks == 0 && !slices.Contains(m.steady, c) {
+			m.t.Errorf("seed %d: %s was to refuse and never did", m.seed, c)
+		}
+	}
+}
+
+// direct is what a client of the origin itself has.
+func (m *fleetModel) direct(k *modelKey, v fleet.Variant) truth {
+	cfg := fleet.ClientConfig{Node: node("direct-"+v.String(), k.name), Variant: v, Behaviour: fleet.Raw}
+	for _, typ := range modelTypes {
+		s := fleet.Subscription{Type: typ, Names: []string{"*"}}
+		switch legacy := m.snapshots && v == fleet.SotW; {
+		case !k.wild[typ] || legacy && !fullState[typ]:
+			s.Names = names("r", modelNames) // all that there are
+		case legacy:
+			s.Names = nil
+		}
+		cfg.Subscribe = append(cfg.Subscribe, s)
+	}
+	c := &modelClient{Client: client(m.t, m.o.addr, cfg), key: k}
+	m.converge(c, "a client of the origin", m.truth(k))
+	out := make(truth)
+	for _, typ := range modelTypes {
+		out[typ] = make(map[string][]byte)
+		for name, r := range c.Held(typ) {
+			out[typ][name] = r.Body
+		}
+	}
+	return out
+}

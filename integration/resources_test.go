@@ -1,0 +1,117 @@
+package integration
+
+import (
+	"fmt"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"xdsrelay/internal/xds"
+)
+
+func pack(m proto.Message) *anypb.Any {
+	a, err := anypb.New(m)
+	if err != nil {
+		panic(err) // of a message made here
+	}
+	return a
+}
+
+var overADS = &corev3.ConfigSource{ResourceApiVersion: corev3.ApiVersion_V3,
+	ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}}}
+
+// cluster is one whose endpoints come by EDS. n makes it differ.
+func cluster(name string, n int) *clusterv3.Cluster {
+	return &clusterv3.Cluster{
+		Name:                 name,
+		ConnectTimeout:       durationpb.New(time.Duration(n+1) * time.Millisecond),
+		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+		EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: overADS},
+	}
+}
+
+// endpoints is a load assignment with one endpoint at each of these ports.
+func endpoints(name string, ports ...int) *endpointv3.ClusterLoadAssignment {
+	la := &endpointv3.ClusterLoadAssignment{ClusterName: name}
+	group := &endpointv3.LocalityLbEndpoints{
+		Locality:            &corev3.Locality{Region: "eu", Zone: "eu-1"},
+		LoadBalancingWeight: wrapperspb.UInt32(100),
+	}
+	for _, p := range ports {
+		group.LbEndpoints = append(group.LbEndpoints, &endpointv3.LbEndpoint{
+			HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
+				Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+					Address: "127.0.0.1", PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(p)}}}}}}})
+	}
+	la.Endpoints = append(la.Endpoints, group)
+	return la
+}
+
+func manager(routes string) *anypb.Any {
+	return pack(&hcmv3.HttpConnectionManager{
+		StatPrefix: "test",
+		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{
+			Rds: &hcmv3.Rds{RouteConfigName: routes, ConfigSource: overADS}},
+		HttpFilters: []*hcmv3.HttpFilter{{Name: "router",
+			ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: pack(&routerv3.Router{})}}},
+	})
+}
+
+// listener is one whose routes come by RDS. n makes it differ.
+func listener(name, routes string, n int) *listenerv3.Listener {
+	return &listenerv3.Listener{
+		Name:       name,
+		StatPrefix: fmt.Sprint(n),
+		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{Name: "hcm",
+			ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: manager(routes)}}}}},
+	}
+}
+
+// apiListener is one that gRPC starts from.
+func apiListener(name, routes string) *listenerv3.Listener {
+	return &listenerv3.Listener{Name: name, ApiListener: &listenerv3.ApiListener{ApiListener: manager(routes)}}
+}
+
+// routes lead everything to one cluster. n makes them differ.
+func routes(name, cluster string, n int) *routev3.RouteConfiguration {
+	return &routev3.RouteConfiguration{Name: name, VirtualHosts: []*routev3.VirtualHost{{
+		Name: fmt.Sprint("v", n), Domains: []string{"*"},
+		Routes: []*routev3.Route{{
+			Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{}},
+			Action: &routev3.Route_Route{Route: &routev3.RouteAction{
+				ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster}}},
+		}},
+	}}}
+}
+
+// make makes a resource of a type, different for each n.
+func makeResource(typ xds.TypeURL, name string, n int) types.Resource {
+	switch typ {
+	case xds.ClusterType:
+		return cluster(name, n)
+	case xds.EndpointType:
+		return endpoints(name, 1+n%65535, 1+n/65535)
+	case xds.ListenerType:
+		return listener(name, name, n)
+	case xds.RouteType:
+		return routes(name, name, n)
+	}
+	panic("no such type: " + typ)
+}
+
+// web is what an Envoy and a gRPC client need: listener "in" with routes "in"
+// to cluster "web".
+func web(n int) []types.Resource {
+	return []types.Resource{cluster("web", n), endpoints("web", 8000+n), listener("in", "in", n), routes("in", "web", n)}
+}
