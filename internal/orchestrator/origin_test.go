@@ -248,7 +248,7 @@ func TestP58_RepresentativeNode(t *testing.T) {
 	bubble(t, nil, func(w *world) {
 		first := &corev3.Node{
 			Id: "first", Cluster: "web", UserAgentName: "envoy",
-			ClientFeatures: []string{"envoy.lb.does_not_support_overprovisioning", xds.FeatureTTL},
+			ClientFeatures: []string{"envoy.lb.does_not_support_overprovisioning", "xds.config.supports-resource-ttl"},
 		}
 		a, err := w.tryNode(first, "10.0.0.1", eds)
 		if err != nil {

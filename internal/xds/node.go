@@ -24,13 +24,9 @@ const (
 	nodeDynamic   protowire.Number = 12
 )
 
-// Client features that change what a client is sent or what the relay says of
-// itself upstream (P58, P62).
-const (
-	FeatureTTL           = "xds.config.supports-resource-ttl"
-	FeatureSotWResource  = "xds.config.supports-resource-in-sotw"
-	FeatureSotWResource2 = "xds.config.resource-in-sotw"
-)
+// FeatureSotWResource says that a client takes wrapped resources in SotW; the
+// relay says it of itself upstream (P58).
+const FeatureSotWResource = "xds.config.supports-resource-in-sotw"
 
 // Node is a client's identity: the bytes of its envoy.config.core.v3.Node, and
 // the few fields that are read often. One value exists for each distinct
@@ -41,14 +37,10 @@ type Node struct {
 	ID        string
 	Cluster   string
 	UserAgent string
-	Features  []string
 }
 
 // Bytes is the node as it came; not to be changed.
 func (n *Node) Bytes() []byte { return n.raw }
-
-// Supports reports whether the client announced feature.
-func (n *Node) Supports(feature string) bool { return slices.Contains(n.Features, feature) }
 
 // Decode returns the whole message, decoded anew at each call: a node with
 // 30 KB of metadata takes a third of a millisecond and twice its size.
@@ -75,8 +67,6 @@ func parseNode(raw []byte) (*Node, error) {
 			n.Cluster = string(val)
 		case nodeUserAgent:
 			n.UserAgent = string(val)
-		case nodeFeatures:
-			n.Features = append(n.Features, string(val))
 		}
 		return nil
 	})

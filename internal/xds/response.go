@@ -14,7 +14,6 @@ type Response struct {
 	Version   string // version_info or system_version_info
 	Resources []Raw
 	Removed   []string // incremental only
-	Origin    string   // control_plane.identifier
 }
 
 // responseFields are the numbers of both messages; they differ in one.
@@ -54,14 +53,6 @@ func ParseResponse(v Variant, msg []byte) (*Response, error) {
 			if removed {
 				r.Removed = append(r.Removed, string(val))
 			}
-		}
-		if num == respControlPlane[v] {
-			_ = eachField(val, func(num protowire.Number, _ protowire.Type, val, _ []byte) error {
-				if num == 1 && validName(val) {
-					r.Origin = string(val)
-				}
-				return nil
-			})
 		}
 		return nil
 	})
