@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"slices"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -29,6 +30,7 @@ func newDelta(o talkOptions) *delta { return &delta{newTalk(o)} }
 func (d *delta) taken(r *xds.Response) {
 	t := d.byURL[r.TypeURL]
 	t.judging = false
+	t.good()
 	t.reply(reply{nonce: r.Nonce})
 	if m := d.recall(r.TypeURL, d.held(r.TypeURL)); m.foreign.Len() > 0 {
 		names := make([]string, 0, len(r.Resources)+len(r.Removed))
@@ -41,11 +43,9 @@ func (d *delta) taken(r *xds.Response) {
 	}
 }
 
-func (d *delta) next() *request {
+func (d *delta) next(now time.Time) *request {
 	for _, t := range d.types {
-		if len(t.replies) > 0 {
-			r := t.replies[0]
-			t.replies = t.replies[1:]
+		if r, ok := t.due(now); ok {
 			return d.answer(t, r)
 		}
 		switch {

@@ -140,11 +140,11 @@ func TestP55_DeltaWildcardNamesOnlyWhatItBrought(t *testing.T) {
 func TestP59_DeltaVersionsThatDoNotFitAreLeftOut(t *testing.T) {
 	r := newRig(t, xds.Delta)
 	r.want(all(cds))
-	r.talk.next()
+	r.next()
 	r.respond(resp{typ: cds, res: clusters("a", "b", "c", "d")})
 	r.max = 80
 	r.connect()
-	req := r.talk.next()
+	req := r.next()
 	if req == nil || len(req.head) > r.max || req.leftOut == 0 || req.leftOut == 4 || req.oversized {
 		t.Fatalf("request of %d bytes, %d left out", len(req.head), req.leftOut)
 	}
@@ -159,9 +159,9 @@ func TestP58_TheNodeIsInTheFirstRequestOfEachStreamOnly(t *testing.T) {
 		r.want(named(rds, "a"), named(eds, "b"))
 		for range 2 {
 			for i := range 2 {
-				msg := r.talk.next().bytes()
+				msg := r.next().bytes()
 				var scanned xds.Request
-				if err := scanned.Scan(v, msg); err != nil {
+				if err := scanned.Scan(v, msg, 10); err != nil {
 					t.Fatal(err)
 				}
 				want := ""
@@ -183,7 +183,7 @@ func TestP57_TakenForAbsent(t *testing.T) {
 			r := newRig(t, v)
 			r.want(named(eds, "a", "b"))
 			r.pass(time.Minute) // not written yet: no time runs
-			r.talk.next()
+			r.next()
 			r.pass(time.Minute)
 			r.talk.written(r.now)
 			r.respond(resp{typ: eds, res: clusters("a")})
@@ -209,11 +209,11 @@ func TestP57_TheClockStopsWithTheStream(t *testing.T) {
 	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
 		r := newRig(t, v)
 		r.want(named(eds, "a"))
-		r.talk.next()
+		r.next()
 		r.talk.written(r.now)
 		r.now = r.now.Add(14 * time.Second)
 		r.connect()
-		r.talk.next()
+		r.next()
 		r.talk.written(r.now)
 		r.pass(14 * time.Second)
 		r.is(eds, xds.Pending, "a")
@@ -227,7 +227,7 @@ func TestP57_TheClockOfANameThatWasLetGoBeginsAnew(t *testing.T) {
 		r := newRig(t, v)
 		step := func(names ...string) {
 			r.want(named(eds, names...))
-			r.talk.next()
+			r.next()
 			r.talk.written(r.now)
 		}
 		step("a", "b")
@@ -246,7 +246,7 @@ func TestP57_NotUnderAWildcard(t *testing.T) {
 	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
 		r := newRig(t, v)
 		r.want(xds.TypeInterest{Type: cds, Wildcard: true, Names: xds.NewNameSet("a")})
-		r.talk.next()
+		r.next()
 		r.talk.written(r.now)
 		if !r.talk.deadline().IsZero() {
 			t.Error("a clock runs for a wildcard")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -52,6 +53,8 @@ func newExchange(s *Stream, cs grpc.ClientStream) *exchange {
 		memory:      s.memory,
 		absentAfter: s.client.opts.AbsentAfter,
 		maxRequest:  s.client.opts.MaxRequestBytes,
+		damping:     s.client.opts.Backoff,
+		random:      upTo,
 	}
 	e := &exchange{
 		stream: s, cs: cs, variant: s.client.opts.Variant,
@@ -82,13 +85,19 @@ func (e *exchange) loop(ctx context.Context) error {
 	var merge <-chan time.Time
 	absent := time.NewTimer(time.Hour)
 	defer absent.Stop()
+	held := time.NewTimer(time.Hour)
+	defer held.Stop()
 	sending, applying := false, false
 	for {
+		var resume <-chan time.Time
 		if !sending {
-			if r := e.talk.next(); r != nil {
+			if r := e.talk.next(time.Now()); r != nil {
 				e.note(r)
 				e.requests <- r
 				sending = true
+			} else if at := e.talk.heldUntil(); !at.IsZero() {
+				held.Reset(time.Until(at))
+				resume = held.C
 			}
 		}
 		var due <-chan time.Time
@@ -111,6 +120,7 @@ func (e *exchange) loop(ctx context.Context) error {
 		case <-e.written:
 			sending = false
 			e.talk.written(time.Now())
+		case <-resume:
 		case now := <-due:
 			for _, u := range e.talk.expired(now) {
 				if _, err := e.stream.apply(ctx, u); err != nil {
@@ -140,7 +150,7 @@ func (e *exchange) loop(ctx context.Context) error {
 // judge has the talker judge a response, and counts.
 func (e *exchange) judge(in incoming) (verdict, error) {
 	s, r := e.stream, in.response
-	v, err := e.talk.received(r, in.fault)
+	v, err := e.talk.received(r, in.fault, time.Now())
 	if err != nil {
 		s.client.opts.Metrics.Reject(telemetry.Unreadable)
 		return v, err
@@ -155,7 +165,11 @@ func (e *exchange) judge(in incoming) (verdict, error) {
 	case !v.take:
 		c.Updates[telemetry.Rejected].Inc()
 		s.client.opts.Metrics.Reject(faultOf(in.fault))
-		s.log.Warn("response refused", "origin", s.at.name, "type", r.TypeURL, "version", r.Version, "error", in.fault)
+		level := slog.LevelDebug
+		if v.news {
+			level = slog.LevelWarn
+		}
+		s.log.Log(context.Background(), level, "response refused", "origin", s.at.name, "type", r.TypeURL, "version", r.Version, "in_a_row", v.refusals, "error", in.fault)
 	}
 	return v, nil
 }

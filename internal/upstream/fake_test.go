@@ -196,7 +196,9 @@ func startRelay(t *testing.T, o Options, addresses ...string) *relay {
 	if o.Backoff == (Backoff{}) {
 		o.Backoff = quick
 	}
-	o.Log = slog.New(slog.DiscardHandler)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
 	c, err := New(o)
 	if err != nil {
 		t.Fatal(err)

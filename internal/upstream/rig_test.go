@@ -52,7 +52,8 @@ func (r *rig) connect() {
 	r.cell.rest()
 	r.nonce = 0
 	node, _ := proto.Marshal(&corev3.Node{Id: "n"})
-	o := talkOptions{origin: r.origin, node: node, held: r.sink.Held, memory: r.memory, absentAfter: 15 * time.Second, maxRequest: r.max}
+	o := talkOptions{origin: r.origin, node: node, held: r.sink.Held, memory: r.memory, absentAfter: 15 * time.Second, maxRequest: r.max,
+		damping: Backoff{Base: time.Second, Max: 30 * time.Second}, random: func(d time.Duration) time.Duration { return d }}
 	if r.v == xds.Delta {
 		r.talk = newDelta(o)
 	} else {
@@ -73,11 +74,13 @@ func (r *rig) want(types ...xds.TypeInterest) bool {
 	return r.talk.want(r.cell.take())
 }
 
+func (r *rig) next() *request { return r.talk.next(r.now) }
+
 // sent writes all that is due and checks it against what is expected.
 func (r *rig) sent(want ...string) {
 	r.t.Helper()
 	var got []string
-	for req := r.talk.next(); req != nil; req = r.talk.next() {
+	for req := r.next(); req != nil; req = r.next() {
 		got = append(got, show(r.t, r.v, req.bytes()))
 		r.talk.written(r.now)
 	}
@@ -230,7 +233,7 @@ func (r *rig) respond(p resp) (verdict, tally) {
 func (r *rig) raw(msg []byte) (verdict, tally, error) {
 	r.t.Helper()
 	response, fault := xds.ParseResponse(r.v, msg)
-	v, err := r.talk.received(response, fault)
+	v, err := r.talk.received(response, fault, r.now)
 	if err != nil || !v.take {
 		return v, tally{}, err
 	}

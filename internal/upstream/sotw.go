@@ -1,6 +1,8 @@
 package upstream
 
 import (
+	"time"
+
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"xdsrelay/internal/xds"
@@ -42,19 +44,20 @@ func newSotW(o talkOptions) *sotw { return &sotw{newTalk(o)} }
 func (s *sotw) taken(r *xds.Response) {
 	t := s.byURL[r.TypeURL]
 	t.judging = false
+	t.good()
 	t.sotw.nonce, t.sotw.version, t.sotw.ackDue = r.Nonce, r.Version, true
 	m := s.recall(r.TypeURL, s.held(r.TypeURL))
 	m.acked, m.version = t.asked, r.Version // nothing was asked since it came
 }
 
-func (s *sotw) next() *request {
+func (s *sotw) next(now time.Time) *request {
 	for _, t := range s.types {
-		if len(t.replies) > 0 { // a NACK repeats the list of the request before it
-			r := t.replies[0]
-			t.replies = t.replies[1:]
+		if r, ok := t.due(now); ok { // a NACK repeats the list of the request before it
 			return s.build(t, r.nonce, r.fault)
 		}
 		switch {
+		case len(t.replies) > 0:
+			continue // a request now, with the nonce refused, would be the ACK
 		case !t.requested:
 			if t.want.empty() {
 				continue

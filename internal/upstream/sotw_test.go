@@ -45,7 +45,7 @@ func TestP64_SotWNothingIsAskedBetweenAResponseAndItsACK(t *testing.T) {
 	r.want(named(rds, "a"))
 	r.sent("RDS [a] node")
 	p, fault := xds.ParseResponse(xds.SotW, resp{typ: rds, version: "1", res: clusters("a")}.encode(t, xds.SotW, "7"))
-	if v, err := r.talk.received(p, fault); err != nil || !v.take {
+	if v, err := r.talk.received(p, fault, r.now); err != nil || !v.take {
 		t.Fatal(v, err)
 	}
 	r.want(named(rds, "a", "b"))
@@ -144,7 +144,7 @@ func TestP18_ATypeNeverRequestedIsNeitherACKedNorNACKed(t *testing.T) {
 	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
 		r := newRig(t, v)
 		r.want(named(eds, "a"))
-		r.talk.next()
+		r.next()
 		for _, res := range [][]res{clusters("x"), clusters("x", "x")} {
 			if v, _ := r.respond(resp{typ: cds, res: res}); v.take || !v.unrequested {
 				t.Errorf("verdict %+v", v)
@@ -159,7 +159,7 @@ func TestP18_WhatCannotBeAttributedEndsTheStream(t *testing.T) {
 	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
 		r := newRig(t, v)
 		r.want(named(eds, "a"))
-		r.talk.next()
+		r.next()
 		if _, _, err := r.raw([]byte{0x0a, 0x50, 'x'}); err == nil {
 			t.Error("garbage was taken")
 		}
@@ -175,7 +175,7 @@ func TestP3_UnknownTypeUnwrapped(t *testing.T) {
 	r.holds(odd, "a")
 	noName := &anypb.Any{TypeUrl: string(odd), Value: protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 7)}
 	r.respond(resp{typ: odd, version: "2", res: []res{{any: noName}}})
-	if req := r.talk.next(); req == nil || !strings.Contains(req.refusal, "field 1") {
+	if req := r.next(); req == nil || !strings.Contains(req.refusal, "field 1") {
 		t.Errorf("NACK %+v does not give the reason", req)
 	}
 	r.holds(odd, "a")
@@ -216,7 +216,7 @@ func TestP65_SotWAbsenceIsNoRemovalOfOtherTypes(t *testing.T) {
 	for _, i := range []xds.TypeInterest{all(rds), named(rds, "a", "b")} {
 		r := newRig(t, xds.SotW)
 		r.want(i)
-		r.talk.next()
+		r.next()
 		r.respond(resp{typ: rds, version: "1", res: clusters("a", "b")})
 		r.respond(resp{typ: rds, version: "2", res: clusters("b")})
 		r.respond(resp{typ: rds, version: "3"})
@@ -250,7 +250,7 @@ func TestP65_WhatArrivesUnaskedIsDropped(t *testing.T) {
 	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
 		r := newRig(t, v)
 		r.want(named(eds, "a"))
-		r.talk.next()
+		r.next()
 		verdict, n := r.respond(resp{typ: eds, version: "1", res: clusters("a", "x", "y"), removed: []string{"z"}})
 		want := 2
 		if v == xds.Delta {
@@ -260,11 +260,11 @@ func TestP65_WhatArrivesUnaskedIsDropped(t *testing.T) {
 			t.Errorf("%v: verdict %+v, unasked %d, want %d and no NACK", v, verdict, n.unasked, want)
 		}
 		r.holds(eds, "a")
-		if req := r.talk.next(); req == nil || req.refusal != "" {
+		if req := r.next(); req == nil || req.refusal != "" {
 			t.Errorf("%v: not acknowledged: %+v", v, req)
 		}
 		r.want()
-		r.talk.next()
+		r.next()
 		r.respond(resp{typ: eds, version: "2", res: clusters("a")}) // let go: on its way
 		r.holds(eds)
 	}
@@ -290,7 +290,7 @@ func TestP65_LetGoAndWantedAgainIsAskedAgain(t *testing.T) {
 	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
 		r := newRig(t, v)
 		r.want(all(cds))
-		r.talk.next()
+		r.next()
 		r.set()
 		if r.want(all(cds)) {
 			t.Errorf("%v: a wildcard that was let go is asked for again on the same stream", v)
@@ -349,7 +349,7 @@ func TestP59_SotWOversizedRequestIsSentAndReported(t *testing.T) {
 	r.max = 20
 	r.connect()
 	r.want(named(rds, strings.Repeat("a", 30)))
-	req := r.talk.next()
+	req := r.next()
 	if req == nil || !req.oversized {
 		t.Errorf("request %+v", req)
 	}
@@ -359,7 +359,7 @@ func TestP11_FirstAnswerToTheWildcardEvenIfEmpty(t *testing.T) {
 	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
 		r := newRig(t, v)
 		r.want(all(cds))
-		r.talk.next()
+		r.next()
 		r.respond(resp{typ: cds})
 		if u := r.last(); !u.Wildcard || len(u.Changed)+len(u.Removed) > 0 {
 			t.Errorf("%v: update %+v", v, u)
@@ -374,13 +374,13 @@ func TestRepliesToAnOriginThatDoesNotReadAreBounded(t *testing.T) {
 	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
 		r := newRig(t, v)
 		r.want(all(cds))
-		r.talk.next()
+		r.next()
 		for range 3 * maxReplies {
 			r.respond(resp{typ: cds, res: clusters("a", "a")})
 			r.respond(resp{typ: cds, res: clusters("a")})
 		}
 		n := 0
-		for req := r.talk.next(); req != nil; req = r.talk.next() {
+		for req := r.next(); req != nil; req = r.next() {
 			n++
 		}
 		if n > maxReplies+1 {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -21,13 +20,17 @@ type talker interface {
 	// want takes over the newest interest, and what was let go and wanted again
 	// since the last one. It reports false if this stream cannot carry it.
 	want(i *xds.Interest, lapsed lapses) bool
-	// next returns the next request to write, nil if there is nothing to say.
-	next() *request
+	// next returns the next request to write, nil if there is nothing to say by
+	// now.
+	next(now time.Time) *request
+	// heldUntil is when there may be something to say that is held back for now
+	// (P18); zero if nothing is.
+	heldUntil() time.Time
 	// written says that the last request has been given to the transport.
 	written(now time.Time)
 	// received judges a response. What is to be taken is then confirmed by
 	// taken, before the next response is received.
-	received(r *xds.Response, fault error) (verdict, error)
+	received(r *xds.Response, fault error, now time.Time) (verdict, error)
 	// taken says that the update was applied: the response is acknowledged,
 	// whatever clients say (P18).
 	taken(r *xds.Response)
@@ -46,6 +49,10 @@ type verdict struct {
 	// unrequested: the type was never requested on this stream. To acknowledge
 	// it would be to request it.
 	unrequested bool
+	// refusals of the type in a row, this one included, if it was refused; news
+	// says that this one is to be told of, and not a repetition.
+	refusals int
+	news     bool
 }
 
 // asked is what was asked of one type.
@@ -73,6 +80,9 @@ type talkOptions struct {
 	memory      memory
 	absentAfter time.Duration
 	maxRequest  int
+	// damping of refusals, and its jitter: a number up to the one given.
+	damping Backoff
+	random  func(time.Duration) time.Duration
 }
 
 // talk is what both variants share.
@@ -100,24 +110,11 @@ type typeTalk struct {
 	judging bool
 	// replies that are due: refusals and, in incremental, acknowledgements.
 	replies []reply
-	sotw    sotwState
-}
-
-// reply answers a response.
-type reply struct {
-	nonce string
-	fault string // "": an ACK
-}
-
-// maxReplies that wait for an origin that does not read; then the oldest is
-// given up.
-const maxReplies = 64
-
-func (t *typeTalk) reply(r reply) {
-	if len(t.replies) == maxReplies {
-		t.replies = slices.Delete(t.replies, 0, 1)
-	}
-	t.replies = append(t.replies, r)
+	// refusals in a row since the last response that was taken, and the fault
+	// of the last.
+	refusals int
+	fault    string
+	sotw     sotwState
 }
 
 // batch is names of a type that were asked for at once.
@@ -170,7 +167,7 @@ func (t *talk) want(i *xds.Interest, lapsed lapses) bool {
 // errGarbage ends the stream: what cannot be attributed cannot be refused.
 var errGarbage = errors.New("a response without readable type and nonce")
 
-func (t *talk) received(r *xds.Response, fault error) (verdict, error) {
+func (t *talk) received(r *xds.Response, fault error, now time.Time) (verdict, error) {
 	if errors.Is(fault, xds.ErrUnreadable) && (r.TypeURL == "" || r.Nonce == "") {
 		return verdict{}, fmt.Errorf("%w: %w", errGarbage, fault)
 	}
@@ -179,21 +176,10 @@ func (t *talk) received(r *xds.Response, fault error) (verdict, error) {
 		return verdict{unrequested: true}, nil
 	}
 	if fault != nil {
-		tt.refuse(r.Nonce, fault)
-		return verdict{}, nil
+		return t.refuse(tt, r.Nonce, fault, now), nil
 	}
 	tt.judging = true
 	return verdict{take: true, asked: tt.asked}, nil
-}
-
-// maxFault bounds the message of a NACK, in bytes.
-const maxFault = 4096
-
-func (t *typeTalk) refuse(nonce string, fault error) {
-	msg := fault.Error()
-	msg = strings.ToValidUTF8(msg[:min(len(msg), maxFault)], "�")
-	t.sotw.refused(nonce)
-	t.reply(reply{nonce: nonce, fault: msg})
 }
 
 // recall returns what is remembered of a type from earlier streams, as far as

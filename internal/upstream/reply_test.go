@@ -1,0 +1,154 @@
+package upstream
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+// Origins that answer a NACK with the same response at once would keep both
+// sides busy for ever.
+func TestP18_RepeatedNACKsAreDamped(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		r := newRig(t, v)
+		r.want(named(rds, "a"), named(eds, "x"))
+		r.sent(ask(v, "RDS", "a")+" node", ask(v, "EDS", "x"))
+		nack := map[xds.Variant]string{xds.SotW: "RDS [a] nonce ", xds.Delta: "RDS nonce "}[v]
+		bad := func() { r.respond(resp{typ: rds, res: clusters("a", "a")}) }
+		bad()
+		r.sent(nack + "1 NACK") // the first at once
+		bad()
+		r.sent()
+		r.now = r.now.Add(time.Second - 1)
+		r.sent()
+		r.now = r.now.Add(1)
+		r.sent(nack + "2 NACK")
+		bad()
+		if at := r.talk.heldUntil(); !at.Equal(r.now.Add(2 * time.Second)) {
+			t.Errorf("the third is held for %v, want 2s", at.Sub(r.now))
+		}
+		r.want(named(rds, "a"), named(eds, "x", "y")) // other types go on
+		if req := r.next(); req == nil || req.typ != eds {
+			t.Errorf("request %+v", req)
+		}
+		r.now = r.now.Add(2*time.Second - 1)
+		r.sent()
+		r.now = r.now.Add(1)
+		r.sent(nack + "3 NACK")
+		for range 10 { // the waits have a bound
+			bad()
+			r.now = r.now.Add(30 * time.Second)
+			if req := r.next(); req == nil || req.refusal == "" {
+				t.Fatalf("after the longest wait: %+v", req)
+			}
+		}
+		bad()
+		r.respond(resp{typ: rds, version: "1", res: clusters("a")}) // nothing waits any more
+		if v == xds.Delta {
+			r.sent("RDS nonce 14 NACK", "RDS nonce 15")
+		} else {
+			r.sent("RDS [a] version 1 nonce 14 NACK", "RDS [a] version 1 nonce 15")
+		}
+		if at := r.talk.heldUntil(); !at.IsZero() {
+			t.Error("something is held back")
+		}
+		bad()
+		if req := r.next(); req == nil || req.refusal == "" {
+			t.Errorf("the first after a good response: %+v", req)
+		}
+	})
+}
+
+// In SotW a change would be taken for the ACK, so it goes after the NACK, and
+// that one after the least wait. In incremental it does not wait.
+func TestP18_AChangeOfTheInterestWhileANACKIsHeldBack(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		r := newRig(t, v)
+		r.want(named(rds, "a"))
+		r.next()
+		for range 4 {
+			r.now = r.now.Add(time.Minute)
+			r.next()
+			r.respond(resp{typ: rds, res: clusters("a", "a")})
+		}
+		r.now = r.now.Add(time.Second - 1)
+		r.sent()
+		r.want(named(rds, "a", "b"))
+		if v == xds.Delta {
+			r.sent("RDS +[b]")
+			r.now = r.now.Add(3 * time.Second)
+			r.sent()
+			r.now = r.now.Add(1)
+			r.sent("RDS nonce 4 NACK")
+			return
+		}
+		r.sent()
+		if at := r.talk.heldUntil(); !at.Equal(r.now.Add(1)) {
+			t.Errorf("held for %v more", at.Sub(r.now))
+		}
+		r.now = r.now.Add(1)
+		r.sent("RDS [a] nonce 4 NACK", "RDS [a b] nonce 4")
+	})
+}
+
+func TestP18_RepeatedNACKsOnTheWire(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		f := startFake(t)
+		var log levels
+		r := startRelay(t, Options{Variant: v, Backoff: Backoff{Base: 100 * time.Millisecond, Max: 100 * time.Millisecond}, Log: slog.New(&log)}, f.address)
+		r.stream(named(rds, "a"))
+		s := f.next()
+		s.request()
+		const rounds = 20
+		start := time.Now()
+		for range rounds {
+			s.send(resp{typ: rds, res: clusters("a", "a")})
+			if got := s.request(); !strings.Contains(got, "NACK") {
+				t.Fatalf("request %q", got)
+			}
+		}
+		// On average 50 ms each; less than 5 ms is as good as impossible.
+		if d := time.Since(start); d < rounds*5*time.Millisecond {
+			t.Errorf("%d NACKs in %v", rounds, d)
+		}
+		if warn, debug := log.of("response refused"); warn != 1 || debug != rounds-1 {
+			t.Errorf("%d warnings and %d debug records of %d refusals", warn, debug, rounds)
+		}
+	})
+}
+
+// levels counts warnings and debug records by message.
+type levels struct {
+	mu          sync.Mutex
+	warn, debug map[string]int
+}
+
+func (l *levels) Enabled(context.Context, slog.Level) bool { return true }
+func (l *levels) WithAttrs([]slog.Attr) slog.Handler       { return l }
+func (l *levels) WithGroup(string) slog.Handler            { return l }
+
+func (l *levels) Handle(_ context.Context, r slog.Record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.warn == nil {
+		l.warn, l.debug = make(map[string]int), make(map[string]int)
+	}
+	switch r.Level {
+	case slog.LevelWarn:
+		l.warn[r.Message]++
+	case slog.LevelDebug:
+		l.debug[r.Message]++
+	}
+	return nil
+}
+
+func (l *levels) of(message string) (warn, debug int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.warn[message], l.debug[message]
+}
