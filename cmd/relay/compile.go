@@ -55,6 +55,7 @@ func compileConfig(cfg *config.Config) (*compiled, error) {
 // unsupported are the keys that have their name already and do nothing yet: to
 // ignore them would be to pretend.
 func unsupported(cfg *config.Config) (faults config.Faults) {
+	def := config.Default()
 	off := func(set bool, key string) {
 		if set {
 			faults = append(faults, cfg.Places.Fault(key, "is not supported yet"))
@@ -64,9 +65,11 @@ func unsupported(cfg *config.Config) (faults config.Faults) {
 	off(cfg.Downstream.TLS != config.ServerTLS{}, "downstream.tls")
 	off(cfg.Downstream.Identity != "", "downstream.identity")
 	off(cfg.Downstream.RESTAddress != "", "downstream.rest_address")
-	off(cfg.Downstream.Versions != config.VersionsContent, "downstream.versions")
-	off(cfg.Store.Path != "", "store.path")
+	off(cfg.Downstream.LongPoll != def.Downstream.LongPoll, "downstream.long_poll")
+	off(cfg.Downstream.Versions != def.Downstream.Versions, "downstream.versions")
+	off(cfg.Downstream.RemovalDelay != def.Downstream.RemovalDelay, "downstream.removal_delay")
+	off(cfg.Store != def.Store, "store")
 	off(cfg.Admin.GRPCAddress != "", "admin.grpc_address")
-	off(cfg.Tracing.OTLPEndpoint != "", "tracing.otlp_endpoint")
+	off(cfg.Tracing != def.Tracing, "tracing")
 	return faults
 }

@@ -129,7 +129,8 @@ func (r *relay) listen(level *slog.LevelVar) (err error) {
 		return fmt.Errorf("downstream.address: %w", err)
 	}
 	r.down = r.fanout.Listener(down)
-	if r.admin, err = r.newAdmin(level, func() { close(r.drained) }); err == nil {
+	r.admin, err = r.newAdmin(level, func() { close(r.drained) })
+	if err == nil && r.cfg.Admin.Address != "" {
 		r.adm, err = net.Listen("tcp", r.cfg.Admin.Address)
 	}
 	if err != nil {
@@ -149,12 +150,16 @@ func (r *relay) run(ctx, hurry context.Context) error {
 	g.Go(func() error { return r.origins.Run(gctx) })
 	g.Go(func() error { return r.registry.Run(gctx) })
 	g.Go(func() error { return r.fanout.Run(gctx) })
-	g.Go(func() error { return serving(r.admin.Run(gctx, r.adm), "admin") })
+	where := "off"
+	if r.adm != nil {
+		where = r.adm.Addr().String()
+		g.Go(func() error { return serving(r.admin.Run(gctx, r.adm), "admin") })
+	}
 	g.Go(func() error { return serving(r.grpc.Serve(r.down), "downstream") })
 
 	r.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_SERVING)
 	r.admin.SetReady(true)
-	r.log.Info("serving", "downstream", r.down.Addr().String(), "admin", r.adm.Addr().String(), "name", r.cfg.Name)
+	r.log.Info("serving", "downstream", r.down.Addr().String(), "admin", where, "name", r.cfg.Name)
 
 	g.Go(func() error {
 		select {

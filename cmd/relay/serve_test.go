@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"xdsrelay/config"
+)
+
+// The demo shows clients that get their configuration, changes that reach them,
+// one that refuses, and where to look; and leaves nothing behind.
+func TestDemo(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	code, out, errs := runRelay("demo", "--clients", "10", "--for", "7s")
+	if code != 0 {
+		t.Fatalf("%d: %s%s", code, out, errs)
+	}
+	for _, want := range []string{
+		"curl -s http://127.0.0.1:", "all 10 clients have their configuration",
+		"change 1: endpoints", "10 clients took it", "change 2: routes", "edge-000 refused it",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the output does not say %q:\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, "protocol broken") {
+		t.Error(out)
+	}
+}
+
+// What has a name and does nothing yet is refused, not ignored.
+func TestUnsupportedKeysAreFaults(t *testing.T) {
+	for key, text := range map[string]string{
+		"downstream.tls":           "downstream: {tls: {cert_file: a, key_file: b}}",
+		"downstream.identity":      "downstream: {identity: 'true'}",
+		"downstream.listeners":     "downstream: {listeners: [{address: '127.0.0.1:0'}]}",
+		"downstream.rest_address":  "downstream: {rest_address: '127.0.0.1:0'}",
+		"downstream.versions":      "downstream: {versions: origin}",
+		"downstream.removal_delay": "downstream: {removal_delay: 1s}",
+		"store":                    "store: {path: x}",
+		"admin.grpc_address":       "admin: {grpc_address: '127.0.0.1:0'}",
+		"tracing":                  "tracing: {otlp_endpoint: 'localhost:4317'}",
+	} {
+		dir := files(t, map[string]string{"relay.yaml": "upstream: {origins: [{address: 'file:.'}]}\n" + text + "\n"})
+		code, out, _ := runRelay("validate", "--config", filepath.Join(dir, "relay.yaml"))
+		if code != 1 || !strings.Contains(out, key+": is not supported yet") {
+			t.Errorf("%s: %d %s", key, code, out)
+		}
+	}
+}
+
+// The relay runs without admin, answers gRPC health, and ends when it is told.
+func TestRelayRunsAndEnds(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	dir := files(t, map[string]string{"relay.yaml": "upstream: {origins: [{address: 'file:.'}]}\n" +
+		"downstream: {address: '127.0.0.1:0', drain: 0s}\nadmin: {address: ''}\nlog: {level: error}\n"})
+	cfg, err := config.Load(filepath.Join(dir, "relay.yaml"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, level, err := newLog(t.Output(), cfg.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := newRelay(cfg, log, level)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	done := make(chan error, 1)
+	go func() { done <- r.run(ctx, context.Background()) }()
+	conn, err := grpc.NewClient(r.down.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	call, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	got, err := grpc_health_v1.NewHealthClient(conn).Check(call, &grpc_health_v1.HealthCheckRequest{}, grpc.WaitForReady(true))
+	if err != nil || got.Status != grpc_health_v1.HealthCheckResponse_SERVING {
+		t.Errorf("health: %v, %v", got, err)
+	}
+	if err := conn.Close(); err != nil {
+		t.Error(err)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
