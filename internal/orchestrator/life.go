@@ -127,12 +127,12 @@ func (g *Group) expire(now time.Time) {
 	g.setViews(slices.DeleteFunc(slices.Clone(g.views), unused))
 }
 
-// holds reports whether there is anything to serve: a resource, or the answer
-// that there is none.
+// holds reports whether there is anything to serve: a resource, or the origin's
+// word that there is none.
 func (g *Group) holds() bool {
 	return slices.ContainsFunc(g.views, func(v *view) bool {
 		s := v.held.Load()
-		return s.Len() > 0 || answered(s)
+		return s.Len() > 0 || s.Stated() > 0 || answered(s)
 	})
 }
 

@@ -126,6 +126,12 @@ func TestP53_AcceptedIsNotReached(t *testing.T) {
 		refused("before it said anything", "again")
 		f.hand(t, xds.Update{Type: eds, Origin: "origin", Version: "1"}) // nothing, but it speaks
 		w.join("web", eds).want("x")
+
+		// What it said on an earlier stream says nothing of the next.
+		f.sink.Status(upstream.Status{Failed: true, Err: errors.New("once more")})
+		refused("after it ended", "once more")
+		f.sink.Status(upstream.Status{Connected: true})
+		refused("before it said anything", "once more")
 	})
 }
 
@@ -222,6 +228,42 @@ func TestP53_AnEmptyAnswerIsHeld(t *testing.T) {
 		time.Sleep(time.Minute)
 		if a.refusal() != nil {
 			t.Error("ended, though the origin had said that there is nothing")
+		}
+	})
+}
+
+// So is the origin's word that a name does not exist, but not a guess (P57).
+func TestP53_AStatedAbsenceIsHeld(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		join := func(key string, us ...xds.Update) *client {
+			a := w.join(key, eds).want("x", "y")
+			w.feed(key).sink.Status(upstream.Status{Connected: true})
+			for _, u := range us {
+				w.feed(key).hand(t, u)
+			}
+			w.feed(key).sink.Status(upstream.Status{Failed: true})
+			return a
+		}
+		stated := xds.Update{Type: eds, Removed: []string{"x"}}
+		guessed := xds.Update{Type: eds, Removed: []string{"x", "y"}, Guess: true}
+		a, b, c := join("stated", stated), join("guessed", guessed), join("both", guessed, stated)
+		if r := a.refusal(); r != nil {
+			t.Errorf("ended, though the origin had said that there is no x: %v", r)
+		}
+		late := w.join("stated", eds).want("x")
+		equal(t, "x for a late joiner", late.sees(subscription("x"), "x"), "-")
+		late.leave()
+		if b.refusal() == nil {
+			t.Error("not ended, though the origin never said anything")
+		}
+		if r := c.refusal(); r != nil {
+			t.Errorf("ended, though the origin had confirmed the guess: %v", r)
+		}
+		// Not wanted any more, it is not held any more.
+		a.want("y")
+		time.Sleep(10 * time.Second)
+		if a.refusal() == nil {
+			t.Error("not ended, though nothing of what is asked for is held")
 		}
 	})
 }

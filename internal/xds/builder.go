@@ -17,7 +17,7 @@ type Builder struct {
 	gen     uint64
 
 	entries        btree.Map[string, entry]
-	count          int
+	count, stated  int
 	bytes, retired int64
 	sum            Version
 
@@ -68,7 +68,7 @@ func (b *Builder) Apply(u Update) bool {
 		if u.Wildcard {
 			part = &e.wild
 		}
-		same := *part != gone && r.Same(*part)
+		same := there(*part) && r.Same(*part)
 		if same && *part == r {
 			continue
 		}
@@ -79,14 +79,17 @@ func (b *Builder) Apply(u Update) bool {
 	for _, name := range u.Removed {
 		e, _ := b.entries.Get(name)
 		was := e
-		if u.Wildcard {
+		switch {
+		case u.Wildcard:
 			e.wild = nil
-		} else {
+		case !u.Guess:
 			e.named = gone
+		case e.named != gone: // else the origin has stated it before
+			e.named = guessed
 		}
 		if e != was {
 			b.set(name, e)
-			changed = true
+			changed = changed || !samePart(was.wild, e.wild) || !samePart(was.named, e.named)
 		}
 	}
 	if changed {
@@ -127,7 +130,7 @@ func (b *Builder) EndWildcard(wanted *NameSet) {
 		if e.wild == nil {
 			continue
 		}
-		if (e.named == nil || e.named == gone) && wanted.Has(it.name) {
+		if !there(e.named) && wanted.Has(it.name) {
 			e.named = e.wild
 		}
 		e.wild = nil
@@ -151,8 +154,14 @@ func (b *Builder) set(name string, e entry) {
 		b.bytes += r.Size()
 		b.sum = b.sum.add(r.member)
 	}
+	if was.named == gone {
+		b.stated--
+	}
+	if e.named == gone {
+		b.stated++
+	}
 	for i, old := range []*Resource{was.wild, was.named} {
-		if old != nil && old != gone && old != []*Resource{e.wild, e.named}[i] {
+		if there(old) && old != []*Resource{e.wild, e.named}[i] {
 			b.retired += old.Size()
 		}
 	}
@@ -197,7 +206,7 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 		Type: b.typ, Lineage: b.lineage, Gen: b.gen, StateGen: stateGen,
 		Origin: b.origin, Version: b.version, Answered: b.answered, Received: b.received,
 		Bytes: b.bytes, Retired: b.retired,
-		entries: b.entries.Copy(), count: b.count,
+		entries: b.entries.Copy(), count: b.count, stated: b.stated,
 		log: b.log,
 	}
 	if s.Version == "" {
@@ -208,7 +217,7 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 
 // samePart reports whether clients see no difference between two parts.
 func samePart(a, b *Resource) bool {
-	return a == b || a != gone && b != gone && a.Same(b)
+	return a == b || absent(a) && absent(b) || !absent(a) && !absent(b) && a.Same(b)
 }
 
 // append adds to the log and bounds it. Snapshots hold slices of the array, so

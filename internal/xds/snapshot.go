@@ -21,19 +21,27 @@ const (
 )
 
 // entry is all that is known of a name: what the wildcard brought, and what
-// came for the name itself (P50). The pointer is nil for "not spoken of" and
-// gone for "absent"; the wildcard part is never gone, since what a wildcard
-// leaves out is simply not there.
+// came for the name itself (P50). The pointer is nil for "not spoken of", and
+// gone or guessed for "absent"; the wildcard part is never that, since what a
+// wildcard leaves out is simply not there.
 type entry struct{ wild, named *Resource }
 
-var gone = new(Resource)
+// gone is an absence that the origin stated, guessed one that it did not (P57).
+// They differ for no client, but only the first is the origin's word (P53).
+var gone, guessed = new(Resource), new(Resource)
+
+// absent reports whether a part of an entry stands for an absence.
+func absent(r *Resource) bool { return r == gone || r == guessed }
+
+// there reports whether it is a resource.
+func there(r *Resource) bool { return r != nil && !absent(r) }
 
 // effective is the resource a wildcard client would be given first.
 func (e entry) effective() *Resource {
 	switch {
 	case e.wild != nil:
 		return e.wild
-	case e.named != gone:
+	case there(e.named):
 		return e.named
 	}
 	return nil
@@ -66,6 +74,7 @@ type Snapshot struct {
 
 	entries *btree.Map[string, entry]
 	count   int // resources
+	stated  int // absences
 	// log is the tail of the lineage's log; the array is shared with newer
 	// snapshots, which only append behind what this one sees.
 	log []change
@@ -85,6 +94,14 @@ func (s *Snapshot) Len() int {
 		return 0
 	}
 	return s.count
+}
+
+// Stated returns the number of names that the origin said are absent.
+func (s *Snapshot) Stated() int {
+	if s == nil {
+		return 0
+	}
+	return s.stated
 }
 
 // Derived returns what make returned when it was first called for this
@@ -131,11 +148,11 @@ func (s *Snapshot) look(e entry, wildcard, named bool) (*Resource, Presence) {
 		}
 	}
 	switch {
-	case first != nil && first != gone:
+	case there(first):
 		return first, Present
-	case second != nil && second != gone:
+	case there(second):
 		return second, Present
-	case named && e.named == gone, s.Answered:
+	case named && absent(e.named), s.Answered:
 		return nil, Absent
 	}
 	return nil, Pending

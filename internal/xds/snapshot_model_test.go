@@ -13,16 +13,17 @@ import (
 // model is what a Snapshot should be, as plain maps.
 type model struct {
 	wild, named map[string]*Resource
-	absent      map[string]bool // said of names asked for
+	absent      map[string]bool // said of names asked for, or guessed
+	stated      map[string]bool // those said
 	answered    bool
 }
 
 func newModel() *model {
-	return &model{wild: map[string]*Resource{}, named: map[string]*Resource{}, absent: map[string]bool{}}
+	return &model{wild: map[string]*Resource{}, named: map[string]*Resource{}, absent: map[string]bool{}, stated: map[string]bool{}}
 }
 
 func (m *model) clone() *model {
-	return &model{maps.Clone(m.wild), maps.Clone(m.named), maps.Clone(m.absent), m.answered}
+	return &model{maps.Clone(m.wild), maps.Clone(m.named), maps.Clone(m.absent), maps.Clone(m.stated), m.answered}
 }
 
 func (m *model) apply(u Update) {
@@ -33,6 +34,7 @@ func (m *model) apply(u Update) {
 		} else {
 			m.named[r.Name] = r
 			delete(m.absent, r.Name)
+			delete(m.stated, r.Name)
 		}
 	}
 	for _, n := range u.Removed {
@@ -41,6 +43,7 @@ func (m *model) apply(u Update) {
 		} else {
 			delete(m.named, n)
 			m.absent[n] = true
+			m.stated[n] = m.stated[n] || !u.Guess
 		}
 	}
 }
@@ -49,6 +52,7 @@ func (m *model) forget(names []string) {
 	for _, n := range names {
 		delete(m.named, n)
 		delete(m.absent, n)
+		delete(m.stated, n)
 	}
 }
 
@@ -57,6 +61,7 @@ func (m *model) endWildcard(wanted *NameSet) {
 		if m.named[n] == nil && wanted.Has(n) {
 			m.named[n] = r
 			delete(m.absent, n)
+			delete(m.stated, n)
 		}
 	}
 	m.wild, m.answered = map[string]*Resource{}, false
@@ -124,6 +129,15 @@ func (m *model) check(t interface{ Fatalf(string, ...any) }, s *Snapshot, names 
 	if s.Len() != len(held) || s.Bytes != bytes || s.Answered != m.answered {
 		t.Fatalf("gen %d: %d resources of %d bytes, answered %v; want %d, %d, %v",
 			s.Gen, s.Len(), s.Bytes, s.Answered, len(held), bytes, m.answered)
+	}
+	stated := 0
+	for _, said := range m.stated {
+		if said {
+			stated++
+		}
+	}
+	if s.Stated() != stated {
+		t.Fatalf("gen %d: %d absences stated, want %d", s.Gen, s.Stated(), stated)
 	}
 	if s.Version != sum.String() {
 		t.Fatalf("gen %d: the version is %s, of the content it is %s", s.Gen, s.Version, sum)
@@ -208,6 +222,7 @@ func TestP50_SnapshotsAgainstMaps(t *testing.T) {
 						}
 					default:
 						u := Update{Wildcard: rapid.Bool().Draw(t, "of the wildcard"), Received: time.Unix(int64(step), 0)}
+						u.Guess = !u.Wildcard && rapid.IntRange(0, 3).Draw(t, "guess") == 0
 						for _, n := range some.Draw(t, "names") {
 							if i := rapid.IntRange(0, 8).Draw(t, "content"); i < 6 {
 								u.Changed = append(u.Changed, pool[n][i])
