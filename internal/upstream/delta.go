@@ -53,6 +53,9 @@ func (d *delta) next(now time.Time) *request {
 			if !t.want.empty() {
 				return d.first(t)
 			}
+		case t.ending:
+			t.ending = false
+			return d.change(t, nil, []string{"*"})
 		case len(t.lapsed) > 0:
 			// Out, and in again with the next request: no name in both lists.
 			r := d.change(t, nil, t.lapsed)

@@ -9,8 +9,8 @@
 //
 // What to ask, to acknowledge and to refuse is decided by a talk, one for each
 // gRPC stream: talk.go has what both variants share (reply.go how responses are
-// answered), sotw.go and delta.go what differs. A talk does no I/O and reads no
-// clock. What a response means, held
+// answered, clocks.go what is taken for absent), sotw.go and delta.go what
+// differs. A talk does no I/O and reads no clock. What a response means, held
 // against what is held, is a pure function as well (judge.go).
 //
 // # Concurrency

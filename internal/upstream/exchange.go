@@ -55,7 +55,9 @@ func newExchange(s *Stream, cs grpc.ClientStream) *exchange {
 		maxRequest:  s.client.opts.MaxRequestBytes,
 		damping:     s.client.opts.Backoff,
 		random:      upTo,
+		carried:     s.carried,
 	}
+	s.carried = nil
 	e := &exchange{
 		stream: s, cs: cs, variant: s.client.opts.Variant,
 		requests: make(chan *request, 1), written: make(chan struct{}, 1),
@@ -115,6 +117,7 @@ func (e *exchange) loop(ctx context.Context) error {
 		case <-merge:
 			merge = nil
 			if !e.talk.want(e.stream.take()) {
+				e.stream.carried = e.talk.carry(time.Now())
 				return errReopen
 			}
 		case <-e.written:

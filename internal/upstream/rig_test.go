@@ -47,12 +47,17 @@ func newRig(t *testing.T, v xds.Variant) *rig {
 	return r
 }
 
-// connect begins a new stream.
-func (r *rig) connect() {
+// connect begins a new stream after one that ended.
+func (r *rig) connect() { r.begin(nil) }
+
+// reopen begins a new stream instead of one that the relay ended itself.
+func (r *rig) reopen() { r.begin(r.talk.carry(r.now)) }
+
+func (r *rig) begin(carried []batch) {
 	r.cell.rest()
 	r.nonce = 0
 	node, _ := proto.Marshal(&corev3.Node{Id: "n"})
-	o := talkOptions{origin: r.origin, node: node, held: r.sink.Held, memory: r.memory, absentAfter: 15 * time.Second, maxRequest: r.max,
+	o := talkOptions{origin: r.origin, node: node, held: r.sink.Held, memory: r.memory, carried: carried, absentAfter: 15 * time.Second, maxRequest: r.max,
 		damping: Backoff{Base: time.Second, Max: 30 * time.Second}, random: func(d time.Duration) time.Duration { return d }}
 	if r.v == xds.Delta {
 		r.talk = newDelta(o)

@@ -133,7 +133,8 @@ func (s *sotw) build(t *typeTalk, nonce, fault string) *request {
 	if fault != "" {
 		b = appendStatus(b, sotwDetail, fault)
 	}
-	if t.asked.wildcard {
+	wildcard := t.asked.wildcard || t.ended
+	if wildcard {
 		// An empty first list, which the oldest origins understand as well. A type
 		// never goes from names to the wildcard on one stream.
 		if t.typ.NoLegacyWildcard {
@@ -143,7 +144,7 @@ func (s *sotw) build(t *typeTalk, nonce, fault string) *request {
 		st.list, st.listFor = encodeList(sotwNames, t.asked.names), t.asked.names
 	}
 	r := &request{typ: t.typ.URL, head: b, refusal: fault}
-	if !t.asked.wildcard {
+	if !wildcard {
 		r.tail = st.list
 	}
 	r.oversized = len(r.head)+len(r.tail) > s.maxRequest // sent anyway (P59)

@@ -29,9 +29,10 @@ type Stream struct {
 	// Owned by Run's goroutine and the session that it is in.
 	at       *site // where the session is
 	memory   memory
-	open     bool // the attempt reached the origin
-	had      bool // it brought a response
-	failures int  // attempts that failed, since the last response
+	carried  []batch // clocks from a stream ended by the relay itself to the next (P57)
+	open     bool    // the attempt reached the origin
+	had      bool    // it brought a response
+	failures int     // attempts that failed, since the last response
 }
 
 // NewStream makes the stream of a key; id is the key as people read it, node
@@ -127,6 +128,7 @@ func (s *Stream) attempt(ctx context.Context, ses session) error {
 // before the next (P54): a stream that ended before any response, even with OK,
 // failed.
 func (s *Stream) ended(err error) time.Duration {
+	s.carried = nil // the clocks stop with the stream
 	reason, wait := telemetry.Ended, upTo(reopenWithin)
 	if s.had {
 		s.failures = 0

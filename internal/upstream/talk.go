@@ -3,7 +3,6 @@ package upstream
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -39,6 +38,9 @@ type talker interface {
 	deadline() time.Time
 	// expired returns what is taken for absent by now.
 	expired(now time.Time) []xds.Update
+	// carry is what the next stream, if the relay itself ends this one, has to
+	// know of the clocks (P57).
+	carry(now time.Time) []batch
 }
 
 // verdict on a response.
@@ -83,6 +85,8 @@ type talkOptions struct {
 	// damping of refusals, and its jitter: a number up to the one given.
 	damping Backoff
 	random  func(time.Duration) time.Duration
+	// carried are the clocks of the stream before, if the relay itself ended it.
+	carried []batch
 }
 
 // talk is what both variants share.
@@ -92,8 +96,8 @@ type talk struct {
 	byURL    map[xds.TypeURL]*typeTalk
 	nodeSent bool
 
-	// Names whose request is not written yet, and those on the clock, oldest
-	// first (P57).
+	// Names whose request is not written yet, and those on the clock, by when
+	// their time is up (P57).
 	unwritten, waiting []batch
 }
 
@@ -103,6 +107,10 @@ type typeTalk struct {
 	requested bool
 	// asked is what the last request made of it, want what it should be.
 	asked, want asked
+	// ended: the wildcard was asked for, and nobody wants it any more: asked is
+	// empty since. The origin may still be asked for it: always in SotW, and in
+	// incremental while ending.
+	ended, ending bool
 	// lapsed are names of both that were let go in between: forgotten, so that
 	// they have to be dropped and asked for again.
 	lapsed []string
@@ -117,13 +125,6 @@ type typeTalk struct {
 	sotw     sotwState
 }
 
-// batch is names of a type that were asked for at once.
-type batch struct {
-	typ   xds.TypeURL
-	names *xds.NameSet
-	until time.Time
-}
-
 func newTalk(o talkOptions) talk {
 	return talk{talkOptions: o, byURL: make(map[xds.TypeURL]*typeTalk)}
 }
@@ -134,6 +135,11 @@ func newTalk(o talkOptions) talk {
 // the wildcard, which decides what is absent; besides, origins keep an account
 // of what they sent on a stream, and leave that out of the answer to the new
 // question (go-control-plane does, when a wildcard is unsubscribed).
+//
+// Where nothing of the type is wanted after the wildcard, no question is open:
+// the stream goes on, since others use it (P16), and what still comes is
+// dropped. It is opened anew once the type is wanted again; or when nothing is
+// wanted at all.
 func (t *talk) want(i *xds.Interest, lapsed lapses) bool {
 	for _, in := range i.Types {
 		if t.byURL[in.Type] == nil && !empty(in) {
@@ -142,26 +148,43 @@ func (t *talk) want(i *xds.Interest, lapsed lapses) bool {
 			t.types = append(t.types, tt)
 		}
 	}
+	fits, ended, wanted := true, false, false
 	for _, tt := range t.types {
 		in := i.Of(tt.typ.URL)
 		tt.want = asked{wildcard: in.Wildcard, names: in.Names}
 		if in.Wildcard {
 			tt.want.names = nil
 		}
-		l := lapsed[tt.typ.URL]
-		if tt.requested && (tt.asked.wildcard != tt.want.wildcard || l != nil && l.wildcard && tt.asked.wildcard) {
-			return false
-		}
-		if l == nil {
-			continue
-		}
+		fits = tt.carries(lapsed[tt.typ.URL]) && fits
+		ended = ended || tt.ended
+		wanted = wanted || !tt.want.empty()
+	}
+	return fits && (wanted || !ended)
+}
+
+// carries takes over what t is to want, and reports whether this stream can
+// carry it.
+func (t *typeTalk) carries(l *lapse) bool {
+	if !t.requested {
+		return true
+	}
+	if l != nil {
 		for name := range l.names {
-			if tt.want.names.Has(name) && tt.asked.names.Has(name) {
-				tt.lapsed = append(tt.lapsed, name)
+			if t.want.names.Has(name) && t.asked.names.Has(name) {
+				t.lapsed = append(t.lapsed, name)
 			}
 		}
 	}
-	return true
+	switch {
+	case t.want.empty():
+		if t.asked.wildcard {
+			t.asked, t.ended, t.ending = asked{}, true, true
+		}
+		return true
+	case t.ended, t.asked.wildcard != t.want.wildcard:
+		return false
+	}
+	return !t.asked.wildcard || l == nil || !l.wildcard
 }
 
 // errGarbage ends the stream: what cannot be attributed cannot be refused.
@@ -214,64 +237,6 @@ type remembered struct {
 	// taken, and version its version_info (SotW).
 	acked   asked
 	version string
-}
-
-// asking records that a request adds names.
-func (t *talk) asking(typ xds.TypeURL, names *xds.NameSet) {
-	if names.Len() > 0 {
-		t.unwritten = append(t.unwritten, batch{typ: typ, names: names})
-	}
-}
-
-// dropping records that a request takes names away: their clocks stop.
-func (t *talk) dropping(typ xds.TypeURL, names []string) {
-	if len(names) == 0 {
-		return
-	}
-	for i := range t.waiting {
-		if b := &t.waiting[i]; b.typ == typ {
-			b.names = b.names.Remove(names...)
-		}
-	}
-	t.waiting = slices.DeleteFunc(t.waiting, func(b batch) bool { return b.names.Len() == 0 })
-}
-
-func (t *talk) written(now time.Time) {
-	for _, b := range t.unwritten {
-		b.until = now.Add(t.absentAfter)
-		t.waiting = append(t.waiting, b)
-	}
-	t.unwritten = nil
-}
-
-func (t *talk) deadline() time.Time {
-	if len(t.waiting) == 0 {
-		return time.Time{}
-	}
-	return t.waiting[0].until
-}
-
-func (t *talk) expired(now time.Time) []xds.Update {
-	var out []xds.Update
-	for len(t.waiting) > 0 && !t.waiting[0].until.After(now) {
-		b := t.waiting[0]
-		t.waiting = slices.Delete(t.waiting, 0, 1)
-		a := asked{names: t.byURL[b.typ].asked.names}
-		snap, sub := t.held(b.typ), a.sub()
-		var names []string
-		for name := range b.names.All() {
-			if !a.names.Has(name) {
-				continue
-			}
-			if _, is := snap.Look(sub, name); is == xds.Pending {
-				names = append(names, name)
-			}
-		}
-		if len(names) > 0 {
-			out = append(out, xds.Update{Type: b.typ, Origin: t.origin, Removed: names, Guess: true, Received: now})
-		}
-	}
-	return out
 }
 
 // diff returns the names to add and to take away to get from a to b.

@@ -1,0 +1,112 @@
+package upstream
+
+import (
+	"slices"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+// batch is names of a type that were asked for at once.
+type batch struct {
+	typ   xds.TypeURL
+	names *xds.NameSet
+	until time.Time     // once written
+	left  time.Duration // until then
+}
+
+// asking records that a request adds names. Those that the stream before waited
+// for wait for the rest of their time.
+func (t *talk) asking(typ xds.TypeURL, names *xds.NameSet) {
+	t.carried = slices.DeleteFunc(t.carried, func(b batch) bool {
+		if b.typ != typ {
+			return false
+		}
+		if b.names = common(b.names, names); b.names.Len() > 0 {
+			names = names.Remove(slices.Collect(b.names.All())...)
+			t.unwritten = append(t.unwritten, b)
+		}
+		return true // whatever is left was let go
+	})
+	if names.Len() > 0 {
+		t.unwritten = append(t.unwritten, batch{typ: typ, names: names, left: t.absentAfter})
+	}
+}
+
+// dropping records that a request takes names away: their clocks stop.
+func (t *talk) dropping(typ xds.TypeURL, names []string) {
+	if len(names) == 0 {
+		return
+	}
+	for i := range t.waiting {
+		if b := &t.waiting[i]; b.typ == typ {
+			b.names = b.names.Remove(names...)
+		}
+	}
+	t.waiting = slices.DeleteFunc(t.waiting, func(b batch) bool { return b.names.Len() == 0 })
+}
+
+func (t *talk) written(now time.Time) {
+	for _, b := range t.unwritten {
+		b.until = now.Add(b.left)
+		t.waiting = append(t.waiting, b)
+	}
+	t.unwritten = nil
+	slices.SortStableFunc(t.waiting, func(a, b batch) int { return a.until.Compare(b.until) })
+}
+
+func (t *talk) deadline() time.Time {
+	if len(t.waiting) == 0 {
+		return time.Time{}
+	}
+	return t.waiting[0].until
+}
+
+func (t *talk) expired(now time.Time) []xds.Update {
+	var out []xds.Update
+	for len(t.waiting) > 0 && !t.waiting[0].until.After(now) {
+		b := t.waiting[0]
+		t.waiting = slices.Delete(t.waiting, 0, 1)
+		a := asked{names: common(b.names, t.byURL[b.typ].asked.names)}
+		snap, sub := t.held(b.typ), a.sub()
+		var names []string
+		for name := range a.names.All() {
+			if _, is := snap.Look(sub, name); is == xds.Pending {
+				names = append(names, name)
+			}
+		}
+		if len(names) > 0 {
+			out = append(out, xds.Update{Type: b.typ, Origin: t.origin, Removed: names, Guess: true, Received: now})
+		}
+	}
+	return out
+}
+
+func (t *talk) carry(now time.Time) []batch {
+	for i := range t.waiting {
+		t.waiting[i].left = max(0, t.waiting[i].until.Sub(now))
+	}
+	var out []batch
+	for _, b := range slices.Concat(t.waiting, t.unwritten, t.carried) {
+		tt := t.byURL[b.typ]
+		if tt == nil {
+			continue
+		}
+		b.names = common(b.names, tt.want.names).Remove(tt.lapsed...)
+		if b.names.Len() > 0 {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// common are the names of both.
+func common(a, b *xds.NameSet) *xds.NameSet {
+	var gone []string
+	for name := range a.All() {
+		if !b.Has(name) {
+			gone = append(gone, name)
+		}
+	}
+	return a.Remove(gone...)
+}
