@@ -195,11 +195,16 @@ func TestP35_Order(t *testing.T) {
 	g := r.house.group("edge")
 	order := []xds.TypeURL{xds.ClusterType, xds.EndpointType, xds.ListenerType, xds.ScopedType, xds.RouteType, xds.VHostType, xds.RuntimeType}
 	c := r.delta(nil)
+	named := func(url xds.TypeURL, spec string) xds.Update { // what came for the name, not the wildcard
+		u := update(t, url, spec)
+		u.Wildcard = false
+		return u
+	}
 	var us []xds.Update
 	for i := range order {
 		url := order[len(order)-1-i]
 		c.ask(url, "x")
-		us = append(us, update(t, url, "-x"))
+		us = append(us, named(url, "-x"))
 	}
 	g.publish(us...) // answers in any order: the subscriptions may still be on their way
 	for range order {
@@ -209,7 +214,7 @@ func TestP35_Order(t *testing.T) {
 	for round := range 30 {
 		us = us[:0]
 		for i := range order {
-			us = append(us, update(t, order[len(order)-1-i], fmt.Sprintf("x=%s", []string{"", "2"}[round%2])))
+			us = append(us, named(order[len(order)-1-i], fmt.Sprintf("x=%s", []string{"", "2"}[round%2])))
 		}
 		g.publish(us...)
 		for _, url := range order {

@@ -192,11 +192,10 @@ func (x *index) affected(prev, next *xds.Snapshot, round uint64, wake func(*want
 	}
 	if answered(prev) != answered(next) {
 		// An empty answer is one (P11), and what it left out is absent for those
-		// who listed it (P25): there is something for everyone.
-		for _, w := range x.subs {
+		// who listed it as well (P25).
+		for _, w := range x.wild.list {
 			once(w)
 		}
-		return
 	}
 	for _, name := range next.Changes(prev, everything) {
 		d := difference{prev: prev, next: next, name: name}

@@ -161,10 +161,10 @@ func TestGroupAgainstModel(t *testing.T) {
 }
 
 // differs reports, name by name, whether a client sees a difference. Where the
-// wildcard's answer comes or goes, there is one for everyone who wants anything.
+// wildcard's answer comes or goes, there is one for everyone who has it.
 func differs(universe []string, sub *xds.Subscription, a, b *xds.Snapshot) bool {
-	if answered(a) != answered(b) {
-		return !sub.Empty()
+	if answered(a) != answered(b) && sub.Wildcard {
+		return true
 	}
 	return slices.ContainsFunc(universe, func(n string) bool {
 		was, wasThere := a.Look(sub, n)

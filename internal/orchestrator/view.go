@@ -84,12 +84,39 @@ func (v *view) apply(u xds.Update, stateGen uint64) (changed, first bool) {
 	}
 	first = was == nil || u.Wildcard && !was.Answered || !u.Wildcard && v.news(&u, was)
 	v.builder.Apply(u)
-	if u.Wildcard && !answered(was) && v.names.Len() > 0 {
-		// From here on the wildcard speaks for the names as well, and nobody
-		// would bring what came for them up to date (P50).
-		v.builder.Forget(slices.Collect(v.names.All())...)
+	if u.Wildcard && v.names.Len() > 0 {
+		v.supersede(&u, was)
 	}
 	return v.snapshot(stateGen), first
+}
+
+// supersede makes what the wildcard says of names count for those who ask for
+// them, since the wildcard alone is asked for: its copy takes the place of what
+// came for the name, and once its copy goes the name is absent.
+//
+// Of names that the wildcard never had it says nothing, whatever its answer
+// leaves out (P16, P51): what came for them is kept, and nobody brings it up to
+// date, nor answers what is pending, until the wildcard is given up. A removal
+// of such a name is no word of the origin's either: origins answer so a name
+// that is unsubscribed beside a wildcard which does not cover it (P24).
+func (v *view) supersede(u *xds.Update, was *xds.Snapshot) {
+	var brought []string
+	for _, r := range u.Changed {
+		if v.names.Has(r.Name) {
+			brought = append(brought, r.Name)
+		}
+	}
+	v.builder.Forget(brought...)
+	gone := *u
+	gone.Wildcard, gone.Changed, gone.Removed = false, nil, nil
+	for _, name := range u.Removed {
+		if _, is := was.Look(everything, name); is == xds.Present && v.names.Has(name) {
+			gone.Removed = append(gone.Removed, name)
+		}
+	}
+	if len(gone.Removed) > 0 {
+		v.builder.Apply(gone)
+	}
 }
 
 // admit takes out of u what is not asked for any more, and reports whether the
@@ -102,7 +129,7 @@ func (v *view) admit(u *xds.Update, was *xds.Snapshot) bool {
 		return v.wildcard
 	}
 	if v.wildcard && answered(was) {
-		return false // the wildcard speaks for the names
+		return false // the wildcard alone is asked for, and this is older
 	}
 	asked := func(n string) bool { return v.names.Has(n) }
 	if slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return !asked(r.Name) }) {

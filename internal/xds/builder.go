@@ -58,7 +58,7 @@ func (b *Builder) Apply(u Update) bool {
 		b.version = u.Version
 	}
 	changed := false
-	if u.Wildcard && !b.answered { // what it leaves out is now absent (P11)
+	if u.Wildcard && !b.answered { // what it leaves out is now absent to who asked for it (P11)
 		b.answered, b.dirty = true, true
 		changed = true
 	}

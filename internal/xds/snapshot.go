@@ -125,8 +125,10 @@ func (s *Snapshot) Release() { s.derived.Store(nil) }
 
 // Look returns what a client with sub may know of name. A name that sub does
 // not cover is Pending, and so is everything in a nil snapshot. A wildcard
-// client gets the wildcard's copy of a name that both hold (P50); a name that
-// only the wildcard was asked for, and that its answer left out, is absent.
+// client gets the wildcard's copy of a name that both hold (P50), and to it
+// absent is what the wildcard's answer left out and nobody else brought. To who
+// asks for the name alone that answer says nothing: what a wildcard covers is
+// the origin's choice, and another client's wildcard takes no name away (P16).
 func (s *Snapshot) Look(sub *Subscription, name string) (*Resource, Presence) {
 	if s == nil {
 		return nil, Pending
@@ -152,7 +154,7 @@ func (s *Snapshot) look(e entry, wildcard, named bool) (*Resource, Presence) {
 		return first, Present
 	case there(second):
 		return second, Present
-	case named && absent(e.named), s.Answered:
+	case named && absent(e.named), wildcard && s.Answered:
 		return nil, Absent
 	}
 	return nil, Pending
@@ -216,13 +218,16 @@ func (s *Snapshot) Changes(from *Snapshot, sub *Subscription) []string {
 	if s == from {
 		return nil
 	}
-	if names, ok := between(from, s); ok && from.answered() == s.answered() {
+	// With the wildcard's answer a listed name is absent without a change of its
+	// own; to who has no wildcard the answer alone is nothing.
+	flips := sub.Wildcard && from.answered() != s.answered()
+	if names, ok := between(from, s); ok && (!flips || sub.Names.Len() == 0) {
 		return slices.DeleteFunc(names, func(n string) bool { return !sub.Covers(n) })
 	}
 	if !sub.Wildcard {
 		var names []string
 		for n := range sub.Names.All() {
-			if from.get(n) != s.get(n) || from.answered() != s.answered() {
+			if from.get(n) != s.get(n) {
 				names = append(names, n)
 			}
 		}
@@ -247,10 +252,8 @@ func (s *Snapshot) Changes(from *Snapshot, sub *Subscription) []string {
 			return true
 		})
 	}
-	for n := range sub.Names.All() { // absence may have become known by the answer alone
-		if from.answered() != s.answered() && s.get(n) == from.get(n) {
-			names = append(names, n)
-		}
+	if flips {
+		names = slices.AppendSeq(names, sub.Names.All())
 	}
 	slices.Sort(names)
 	return slices.Compact(names)

@@ -94,7 +94,7 @@ func (m *model) look(sub *Subscription, name string) (*Resource, Presence) {
 			return r, Present
 		}
 	}
-	if byName && m.absent[name] || m.answered {
+	if byName && m.absent[name] || sub.Wildcard && m.answered {
 		return nil, Absent
 	}
 	return nil, Pending
