@@ -159,7 +159,7 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 		// P19: a late one of an earlier response is recorded as well.
 		out.Verdict = Nacked
 		s.inStep, s.refuses = false, true
-		s.refuse(s.flights[i].frame.names)
+		s.refuse(s.flights[i].frame.names, s.flights[i+1:])
 	case s.variant == xds.SotW && !newest:
 		out.Verdict = Stale
 		return
@@ -185,12 +185,28 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 
 // refuse remembers what the refused response held, as far as it is still asked
 // for. Of a full-state SotW response that is everything, and so is the next one:
-// no names are needed.
-func (s *Session) refuse(names []string) {
+// no names are needed. Where a response that went out since, without waiting
+// (P19), spoke of any of it, that change is behind us: the next one has to speak
+// of the rest, or nothing ever would.
+func (s *Session) refuse(names []string, since []flight) {
 	if s.full() {
 		return
 	}
 	if names = s.stillAsked(names); len(names) == 0 {
+		return
+	}
+	again := func(n string) bool {
+		return slices.ContainsFunc(since, func(f flight) bool {
+			_, spoke := slices.BinarySearch(f.frame.names, n)
+			return spoke
+		})
+	}
+	if slices.ContainsFunc(names, again) {
+		for _, n := range names {
+			if !again(n) {
+				s.mark(n, refreshed)
+			}
+		}
 		return
 	}
 	s.refused = append(s.refused, refusal{names: names})

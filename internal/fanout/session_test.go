@@ -223,6 +223,49 @@ func TestP19_OneUnanswered(t *testing.T) {
 	})
 }
 
+// A response that did not wait said what became of a part of one that is refused
+// only now: the rest is not left for a change that has already been.
+func TestP15_LateRefusalOfWhatChangedSince(t *testing.T) {
+	t.Run("delta", func(t *testing.T) {
+		w := newWorld(t, xds.ClusterType, xds.Delta)
+		w.wild("a", "b", "c")
+		w.sub()
+		w.want("a b c")
+		w.ack()
+		w.wild("a=2", "-b")
+		w.want("a=2 -b")
+		w.later = true
+		w.wild("-a")
+		w.want("-a")
+		w.later = false
+		w.send(request{nack: 2})
+		w.want("") // the newest is unanswered
+		w.ack()
+		w.want("-b")
+		w.ack()
+		w.want("")
+	})
+	t.Run("sotw", func(t *testing.T) {
+		w := newWorld(t, xds.EndpointType, xds.SotW)
+		w.named("a", "b")
+		w.sub("a", "b")
+		w.want("a b")
+		w.ack("a", "b")
+		w.named("a=2", "b=2")
+		w.want("a=2 b=2")
+		w.later = true
+		w.named("a=33")
+		w.want("a=33")
+		w.later = false
+		w.send(request{names: []string{"a", "b"}, nack: 2})
+		w.want("")
+		w.ack("a", "b")
+		w.want("b=2")
+		w.ack("a", "b")
+		w.want("")
+	})
+}
+
 // In incremental, answers to newly subscribed names don't wait.
 func TestP19_NewNamesDoNotWait(t *testing.T) {
 	w := newWorld(t, xds.EndpointType, xds.Delta)
