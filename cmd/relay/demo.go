@@ -167,8 +167,11 @@ func demoFleet(target string, n int, show *demoShow) (*fleet.Fleet, error) {
 	})
 }
 
-// demoEvery is the time between two changes.
-const demoEvery = 3 * time.Second
+// demoEvery is the time between two changes, demoTakes how long one is watched.
+const (
+	demoEvery = 3 * time.Second
+	demoTakes = 500 * time.Millisecond
+)
 
 // demoChanges changes a resource now and then, until ctx ends.
 func demoChanges(ctx context.Context, f *fleet.Fleet, origin *demoOrigin, show *demoShow) error {
@@ -184,9 +187,15 @@ func demoChanges(ctx context.Context, f *fleet.Fleet, origin *demoOrigin, show *
 			return fmt.Errorf("demo: %w", err)
 		}
 		show.changed(n, what)
+		soon := time.NewTimer(demoTakes)
+		select {
+		case <-soon.C:
+		case <-ctx.Done():
+		}
+		soon.Stop()
+		show.report()
 		select {
 		case <-tick.C:
-			show.report()
 		case <-ctx.Done():
 			return nil
 		}

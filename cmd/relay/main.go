@@ -43,8 +43,9 @@ var errReported = errors.New("reported")
 
 func newRootCmd() *cobra.Command {
 	root := &cobra.Command{
-		Use:   "relay",
-		Short: "an xDS relay between control planes and a fleet",
+		Use:     "relay",
+		Version: version,
+		Short:   "an xDS relay between control planes and a fleet",
 		Long: `relay stands between xDS control planes and a fleet of Envoys and gRPC
 processes. It groups nodes by aggregation rules, subscribes at the origin once
 for each group, and passes what comes on to everyone in the group.

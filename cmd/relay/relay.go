@@ -181,7 +181,7 @@ const goodbye = 2 * time.Second
 
 // drain ends the streams over the configured time, and then the server.
 func (r *relay) drain(hurry context.Context) {
-	r.log.Info("draining", "over", r.cfg.Downstream.Drain)
+	r.log.Info("draining", "over", r.cfg.Downstream.Drain.String())
 	r.admin.SetReady(false)
 	r.health.Shutdown()
 	r.fanout.Drain(hurry, r.cfg.Downstream.Drain)

@@ -3,6 +3,7 @@ package fanout
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -107,7 +108,7 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 	s.remove(st)
 	s.meters.Streams[v].Add(-1)
 	if r := st.refusal.Load(); r != nil {
-		s.log.Info("ended a stream", "node", st.nodeID(), "peer", st.from, "reason", r.Reason, "code", r.Code, "error", r.Err)
+		s.log.Info("ended a stream", "node", st.nodeID(), "peer", st.from, "reason", r.Reason.String(), "code", r.Code.String(), "error", r.Err)
 		s.hangUp(st, r)
 	}
 	return err
@@ -152,27 +153,36 @@ func (s *Server) all() []*stream {
 	return out
 }
 
+// drainEvery is how often Drain looks how many streams are left.
+const drainEvery = 50 * time.Millisecond
+
 // Drain takes no more streams and ends those there are with UNAVAILABLE, evenly
 // over the time, so that clients do not all turn to the next replica at once.
-// It returns when all were told, or when ctx ends.
+// It returns when none is left that was not told, or when ctx ends.
 func (s *Server) Drain(ctx context.Context, over time.Duration) {
 	s.mu.Lock()
 	s.draining = true
 	s.mu.Unlock()
-	streams := s.all()
-	start := time.Now()
-	for i, st := range streams {
-		due := start.Add(over * time.Duration(i) / time.Duration(len(streams)))
-		if wait := time.Until(due); wait > 0 {
-			timer := time.NewTimer(wait)
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-				timer.Stop()
-				return
-			}
+	end := time.Now().Add(over)
+	tick := time.NewTicker(drainEvery)
+	defer tick.Stop()
+	for {
+		left := slices.DeleteFunc(s.all(), func(st *stream) bool { return st.refusal.Load() != nil })
+		if len(left) == 0 {
+			return // told, or gone by themselves
 		}
-		st.end(Refuse(codes.Unavailable, telemetry.Draining, "stream: the relay is shutting down"))
+		now := len(left)
+		if rounds := int(time.Until(end) / drainEvery); rounds > 0 {
+			now = (len(left) + rounds - 1) / rounds
+		}
+		for _, st := range left[:now] {
+			st.end(Refuse(codes.Unavailable, telemetry.Draining, "stream: the relay is shutting down"))
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

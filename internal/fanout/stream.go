@@ -201,6 +201,7 @@ func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
 			return nil, Refuse(codes.PermissionDenied, telemetry.Secrets, "request: Secrets are not given to this client")
 		}
 		st.srv.meters.Refuse(telemetry.Secrets)
+		st.srv.log.Warn("Secrets are not given to this client, and stay unanswered", "node", st.node.ID, "peer", st.from)
 		return st.place(sl), nil // P6: unanswered
 	}
 	member, err := st.srv.source.Join(Join{Node: st.node, Peer: st.peer, Type: url, Waker: sl})
@@ -265,8 +266,8 @@ func (st *stream) apply(sl *slot) *Refusal {
 	if nack != nil {
 		sl.member.Nacked(*nack)
 		if !again {
-			st.srv.log.Warn("client refused a response", "node", nack.Node, "key", sl.member.Key(), "type", sl.typ.URL,
-				"version", nack.Version, "code", codes.Code(nack.Code), "reason", nack.Message)
+			st.srv.log.Warn("client refused a response", "node", nack.Node, "key", sl.member.Key().String(), "type", sl.typ.URL,
+				"version", nack.Version, "code", codes.Code(nack.Code).String(), "reason", nack.Message)
 		}
 	}
 	return nil
