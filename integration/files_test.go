@@ -1,0 +1,122 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"google.golang.org/protobuf/encoding/protojson"
+	"gopkg.in/yaml.v3"
+
+	"xdsrelay/internal/fleet"
+	"xdsrelay/internal/xds"
+)
+
+// directory is an origin of files.
+type directory struct {
+	t    testing.TB
+	path string
+}
+
+// write makes a file of a DiscoveryResponse with these resources, by an atomic
+// rename, as JSON or YAML by its name.
+func (d *directory) write(file string, resources ...types.Resource) {
+	d.t.Helper()
+	r := new(discoveryv3.DiscoveryResponse)
+	for _, m := range resources {
+		url, _ := nameOf(m)
+		r.TypeUrl = string(url)
+		r.Resources = append(r.Resources, pack(m))
+	}
+	text, err := protojson.Marshal(r)
+	if err == nil && filepath.Ext(file) == ".yaml" {
+		var tree any
+		if err = yaml.Unmarshal(text, &tree); err == nil {
+			text, err = yaml.Marshal(tree)
+		}
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.raw(file, string(text))
+}
+
+// raw makes a file of any text.
+func (d *directory) raw(file, text string) {
+	d.t.Helper()
+	path := filepath.Join(d.path, file)
+	err := os.WriteFile(path+".new", []byte(text), 0o600)
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+func (d *directory) remove(file string) {
+	d.t.Helper()
+	if err := os.Remove(filepath.Join(d.path, file)); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// P80: what the files of a directory hold reaches the clients of every key, and
+// so do changes, additions, removals; a file that cannot be read takes nothing
+// away.
+func TestP80_Files(t *testing.T) {
+	for _, upstream := range upstreams { // has no say here
+		t.Run(upstream, func(t *testing.T) {
+			t.Parallel()
+			d := &directory{t: t, path: t.TempDir()}
+			d.write("clusters.json", cluster("web", 1))
+			d.write("endpoints.yaml", endpoints("web", 8001))
+			d.write("listeners.yaml", listener("in", "in", 1))
+			d.write("routes.json", routes("in", "web", 1))
+			r := serve(t, "file://"+d.path, settings{"upstream.variant": upstream})
+			clients := append(envoys(t, r.addr, "edge"), envoys(t, r.addr, "core")...)
+			waitAll(t, clients, "the files", hasAll(web(1)...))
+
+			d.write("clusters.json", cluster("web", 2))
+			waitAll(t, clients, "a change", has(cluster("web", 2)))
+			d.write("more.yaml", cluster("api", 1)) // merged with the other of its type
+			d.write("more-endpoints.json", endpoints("api", 9000))
+			waitAll(t, clients, "another file", hasAll(cluster("web", 2), cluster("api", 1), endpoints("api", 9000)))
+			d.remove("more.yaml")
+			waitAll(t, clients, "a removal", all(has(cluster("web", 2)), hasNot(xds.ClusterType, "api")))
+
+			d.raw("clusters.json", `{"resources": [ broken`)
+			r.waitMetric(t, 1, "upstream_rejected_total", "reason", "unreadable")
+			d.write("endpoints.yaml", endpoints("web", 8002))
+			waitAll(t, clients, "what comes after", all(has(endpoints("web", 8002)), has(cluster("web", 2))))
+			d.write("clusters.json", cluster("web", 3))
+			waitAll(t, clients, "the file mended", has(cluster("web", 3)))
+			for _, c := range clients {
+				if n := c.Counters().Streams; n != 1 {
+					t.Errorf("%s needed %d streams", c, n)
+				}
+			}
+		})
+	}
+}
+
+// A bare `relay serve` in the repository works: its configuration is
+// config/relay.yaml, whose origin is the demo's directory. The addresses alone
+// are other ones here, by the environment.
+func TestDefaultConfiguration(t *testing.T) {
+	t.Parallel()
+	r := start(t, "..", []string{"RELAY_DOWNSTREAM_ADDRESS=127.0.0.1:0", "RELAY_ADMIN_ADDRESS=127.0.0.1:0",
+		"RELAY_DOWNSTREAM_DRAIN=100ms"}, "serve")
+	for i, v := range variants {
+		e := client(t, r.addr, fleet.ClientConfig{Node: node(fmt.Sprint("envoy-", i), "demo"), Variant: v, Behaviour: fleet.Envoy})
+		g := client(t, r.addr, fleet.ClientConfig{Node: node(fmt.Sprint("grpc-", i), "demo-grpc"), Variant: v,
+			Behaviour: fleet.GRPC, Listener: "demo.example"})
+		waitFor(t, e, "the demo's resources", func(c *fleet.Client) bool {
+			return c.Complete() && c.Len(xds.ClusterType) > 0 && c.Len(xds.EndpointType) > 0 && c.Len(xds.ListenerType) > 0 && c.Len(xds.RouteType) > 0
+		})
+		waitFor(t, g, "the demo's service", func(c *fleet.Client) bool { return c.Complete() && c.Len(xds.EndpointType) == 1 })
+	}
+}
