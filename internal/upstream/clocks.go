@@ -67,7 +67,11 @@ func (t *talk) expired(now time.Time) []xds.Update {
 	for len(t.waiting) > 0 && !t.waiting[0].until.After(now) {
 		b := t.waiting[0]
 		t.waiting = slices.Delete(t.waiting, 0, 1)
-		a := asked{names: common(b.names, t.byURL[b.typ].asked.names)}
+		tt := t.byURL[b.typ]
+		if tt == nil {
+			continue
+		}
+		a := asked{names: common(b.names, tt.asked.names)}
 		snap, sub := t.held(b.typ), a.sub()
 		var names []string
 		for name := range a.names.All() {

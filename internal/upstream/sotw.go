@@ -39,7 +39,11 @@ func (s *sotwState) refused(nonce string) { s.nonce, s.ackDue = nonce, false }
 // the newest nonce (P64).
 type sotw struct{ talk }
 
-func newSotW(o talkOptions) *sotw { return &sotw{newTalk(o)} }
+func newSotW(o talkOptions) *sotw {
+	s := &sotw{newTalk(o)}
+	s.nonces = true
+	return s
+}
 
 func (s *sotw) taken(r *xds.Response) {
 	t := s.byURL[r.TypeURL]

@@ -92,6 +92,7 @@ type talkOptions struct {
 // talk is what both variants share.
 type talk struct {
 	talkOptions
+	nonces   bool        // requests repeat the newest nonce
 	types    []*typeTalk // in the order of their first use
 	byURL    map[xds.TypeURL]*typeTalk
 	nodeSent bool
@@ -108,8 +109,8 @@ type typeTalk struct {
 	// asked is what the last request made of it, want what it should be.
 	asked, want asked
 	// ended: the wildcard was asked for, and nobody wants it any more: asked is
-	// empty since. The origin may still be asked for it: always in SotW, and in
-	// incremental while ending.
+	// empty since. In SotW the origin stays asked for it, in incremental only
+	// while ending.
 	ended, ending bool
 	// lapsed are names of both that were let go in between: forgotten, so that
 	// they have to be dropped and asked for again.
@@ -155,36 +156,36 @@ func (t *talk) want(i *xds.Interest, lapsed lapses) bool {
 		if in.Wildcard {
 			tt.want.names = nil
 		}
-		fits = tt.carries(lapsed[tt.typ.URL]) && fits
+		fits = t.carries(tt, lapsed[tt.typ.URL]) && fits
 		ended = ended || tt.ended
 		wanted = wanted || !tt.want.empty()
 	}
-	return fits && (wanted || !ended)
+	return t.tidy() && fits && (wanted || !ended)
 }
 
-// carries takes over what t is to want, and reports whether this stream can
+// carries takes over what tt is to want, and reports whether this stream can
 // carry it.
-func (t *typeTalk) carries(l *lapse) bool {
-	if !t.requested {
+func (t *talk) carries(tt *typeTalk, l *lapse) bool {
+	if !tt.requested {
 		return true
 	}
 	if l != nil {
 		for name := range l.names {
-			if t.want.names.Has(name) && t.asked.names.Has(name) {
-				t.lapsed = append(t.lapsed, name)
+			if tt.want.names.Has(name) && tt.asked.names.Has(name) {
+				tt.lapsed = append(tt.lapsed, name)
 			}
 		}
 	}
 	switch {
-	case t.want.empty():
-		if t.asked.wildcard {
-			t.asked, t.ended, t.ending = asked{}, true, true
+	case tt.want.empty():
+		if tt.asked.wildcard {
+			tt.asked, tt.ended, tt.ending = asked{}, true, !t.nonces
 		}
 		return true
-	case t.ended, t.asked.wildcard != t.want.wildcard:
+	case tt.ended, tt.asked.wildcard != tt.want.wildcard:
 		return false
 	}
-	return !t.asked.wildcard || l == nil || !l.wildcard
+	return !tt.asked.wildcard || l == nil || !l.wildcard
 }
 
 // errGarbage ends the stream: what cannot be attributed cannot be refused.
@@ -224,7 +225,7 @@ func (t *talk) recall(typ xds.TypeURL, snap *xds.Snapshot) *remembered {
 	return r
 }
 
-// memory is what survives a stream, of every type.
+// memory is what survives a stream, of every type that is wanted.
 type memory map[xds.TypeURL]*remembered
 
 type remembered struct {

@@ -1,0 +1,201 @@
+package upstream
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"xdsrelay/internal/xds"
+)
+
+// types are those that a talker remembers.
+func (r *rig) types() int {
+	t := &talk{}
+	switch v := r.talk.(type) {
+	case *sotw:
+		t = &v.talk
+	case *delta:
+		t = &v.talk
+	}
+	if len(t.types) != len(t.byURL) {
+		r.t.Fatalf("%d types in order, %d by URL", len(t.types), len(t.byURL))
+	}
+	return len(t.types)
+}
+
+func (r *rig) flush() (requests []string) {
+	for q := r.next(); q != nil; q = r.next() {
+		requests = append(requests, show(r.t, r.v, q.bytes()))
+		r.talk.written(r.now)
+	}
+	return requests
+}
+
+// Types that clients make up cost the other clients of the key nothing for long.
+func TestP16_TypesThatNobodyWantsAnyMoreAreForgotten(t *testing.T) {
+	const junk = 1000
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		for what, of := range map[string]func(xds.TypeURL) xds.TypeInterest{
+			"names":        func(typ xds.TypeURL) xds.TypeInterest { return named(typ, "n") },
+			"the wildcard": all,
+		} {
+			t.Run(what, func(t *testing.T) {
+				r := newRig(t, v)
+				r.want(named(eds, "a"))
+				r.flush()
+				opened, most := 0, 0
+				want := func(types ...xds.TypeInterest) {
+					if !r.want(append(types, named(eds, "a"))...) {
+						r.reopen()
+						opened++
+					}
+					r.flush()
+					most = max(most, r.types(), len(r.memory))
+				}
+				for i := range junk {
+					typ := xds.TypeURL(fmt.Sprintf("junk/%d", i))
+					want(of(typ))
+					if !r.respondTo(typ) {
+						t.Fatalf("the response for %s is not taken", typ)
+					}
+					r.flush()
+					want()
+				}
+				want()
+				if most > maxSpent+3 {
+					t.Errorf("%d types remembered", most)
+				}
+				if len(r.memory) > 1 {
+					t.Errorf("%d types remembered for the next stream", len(r.memory))
+				}
+				limit := junk/maxSpent + 1
+				if v == xds.Delta && what == "names" {
+					limit = 0
+				}
+				if opened > limit {
+					t.Errorf("opened anew %d times, want at most %d", opened, limit)
+				}
+			})
+		}
+	})
+}
+
+// respondTo sends something of typ, and reports whether it was taken.
+func (r *rig) respondTo(typ xds.TypeURL) bool {
+	v, _ := r.respond(resp{typ: typ, version: "1", res: []res{{name: "n", version: "1"}}})
+	return v.take
+}
+
+// Never asked for: nothing to remember. And what is remembered of earlier
+// streams goes even if the type was let go between two.
+func TestP16_NothingIsRememberedOfWhatWasNotAsked(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		r := newRig(t, v)
+		r.want(named(eds, "a"), named(rds, "n"))
+		r.want(named(eds, "a"))
+		if n := r.types(); n != 1 {
+			t.Errorf("%d types remembered, want 1", n)
+		}
+		r.want(named(eds, "a"), named(rds, "n"))
+		r.flush()
+		r.respond(resp{typ: rds, version: "1", res: clusters("n")})
+		r.set(named(eds, "a"))
+		r.connect()
+		if len(r.memory) != 1 || r.memory[eds] == nil {
+			t.Errorf("remembered %v, want EDS", r.memory)
+		}
+	})
+}
+
+// As long as something is due for a type, it is known.
+func TestP18_ATypeIsNotForgottenWhileAReplyIsDue(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		for what, n := range map[string]int{"good": 1, "bad": 2} {
+			r := newRig(t, v)
+			const types = 2 * maxSpent // far over the bound
+			var junk []xds.TypeInterest
+			for i := range types {
+				junk = append(junk, named(xds.TypeURL(fmt.Sprintf("junk/%d", i)), "n"))
+			}
+			r.want(append(junk, named(eds, "a"))...)
+			r.flush()
+			r.want(named(eds, "a"))
+			r.flush()
+			var first *xds.Response
+			judged := false
+			for i, of := range junk { // they crossed the last requests
+				p := resp{typ: of.Type, version: "1", res: clusters("n", "n")[:n]}
+				if i > 0 {
+					r.respond(p)
+					continue
+				}
+				parsed, fault := xds.ParseResponse(v, p.encode(t, v, "0")) // is being applied
+				verdict, err := r.talk.received(parsed, fault, r.now)
+				if err != nil || verdict.take != (n == 1) {
+					t.Fatal(verdict, err)
+				}
+				judged = verdict.take
+				first = parsed
+			}
+			if !r.want(named(eds, "a", "b")) {
+				t.Error("a new stream while replies are due")
+			}
+			replies := 0
+			for _, q := range r.flush() {
+				if strings.Contains(q, "nonce") {
+					replies++
+				}
+			}
+			if judged {
+				r.want(named(eds, "a")) // forgets what can be forgotten
+				r.flush()
+				r.talk.taken(first)
+				replies += len(r.flush())
+			}
+			if replies != types {
+				t.Errorf("%s: %d replies to %d responses", what, replies, types)
+			}
+		}
+	})
+}
+
+// In SotW a request without the newest nonce is stale, also for a type that was
+// not wanted for a while.
+func TestP64_SotWTheNonceOutlivesTheInterest(t *testing.T) {
+	r := newRig(t, xds.SotW)
+	r.want(named(eds, "a"), named(rds, "n"))
+	r.flush()
+	r.respond(resp{typ: rds, version: "1", res: clusters("n")})
+	r.flush()
+	for _, names := range [][]string{{"a", "b"}, {"a"}, {"a", "b"}} {
+		r.want(named(eds, names...))
+		r.flush()
+	}
+	r.want(named(eds, "a", "b"), named(rds, "m"))
+	r.sent("RDS [m] version 1 nonce 1")
+}
+
+// What cannot be forgotten within a stream, and would be too much, ends it.
+func TestP64_WhatHasToBeKnownOfAStreamIsNotForgotten(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		r := newRig(t, v)
+		r.want(named(eds, "a"), all(cds))
+		r.flush()
+		r.want(named(eds, "a"))
+		r.flush()
+		var junk []xds.TypeInterest
+		for i := range 2 * maxSpent {
+			junk = append(junk, named(xds.TypeURL(fmt.Sprintf("junk/%d", i)), "n"))
+		}
+		r.want(append(junk, named(eds, "a"))...)
+		r.flush()
+		r.want(named(eds, "a"))
+		r.flush()
+		if fits := r.want(named(eds, "a", "b")); fits != (v == xds.Delta) {
+			t.Errorf("the stream goes on: %v", fits)
+		}
+		if v == xds.Delta && r.want(named(eds, "a", "b"), all(cds)) {
+			t.Error("the wildcard is wanted again, and the stream goes on")
+		}
+	})
+}
