@@ -169,6 +169,27 @@ func TestP5_UnmappedNodeIsToldTheRules(t *testing.T) {
 	}
 }
 
+// P2: a service for one type takes no other, and needs none to be named.
+func TestP2_ServiceOfOneType(t *testing.T) {
+	o := newOrigin(t, snapshot)
+	o.put("edge", web(1)...)
+	r := serve(t, o.addr, nil)
+	for v, method := range map[fleet.Variant]string{
+		fleet.SotW:  "/envoy.service.cluster.v3.ClusterDiscoveryService/StreamClusters",
+		fleet.Delta: "/envoy.service.cluster.v3.ClusterDiscoveryService/DeltaClusters",
+	} {
+		good := rawOn(t, r.addr, method)
+		send(t, good, ask(v, node("n", "edge"), ""))
+		if err := good.RecvMsg(answer(v)); err != nil {
+			t.Errorf("%s: without a type: %v", method, err)
+		}
+		bad := rawOn(t, r.addr, method)
+		send(t, bad, ask(v, node("n", "edge"), xds.ListenerType))
+		refused(t, bad, answer(v), codes.InvalidArgument)
+	}
+	r.waitMetric(t, 2, "refused_total", "reason", "type_mismatch")
+}
+
 // A type URL that nobody knows is carried as any other (P3), and one that the
 // origin has nothing of disturbs neither its own stream nor others.
 func TestP3_UnknownTypes(t *testing.T) {

@@ -40,6 +40,12 @@ var methods = map[fleet.Variant]string{
 // raw opens a stream of a client that sends anything.
 func raw(t testing.TB, target string, v fleet.Variant) grpc.ClientStream {
 	t.Helper()
+	return rawOn(t, target, methods[v])
+}
+
+// rawOn is raw on any service.
+func rawOn(t testing.TB, target, method string) grpc.ClientStream {
+	t.Helper()
 	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +55,7 @@ func raw(t testing.TB, target string, v fleet.Variant) grpc.ClientStream {
 		cancel()
 		_ = conn.Close() // nothing is left to be said on it
 	})
-	s, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, methods[v],
+	s, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method,
 		grpc.ForceCodecV2(newAnyCodec()))
 	if err != nil {
 		t.Fatal(err)
