@@ -249,3 +249,47 @@ func TestP57_NotUnderAWildcard(t *testing.T) {
 		}
 	}
 }
+
+// Who came back without a word, and left again, leaves what is held as it was:
+// a part is the other's, though the snapshot says that all of it is.
+func TestP56_DeltaOriginsTakeTurns(t *testing.T) {
+	r := newRig(t, xds.Delta)
+	to := func(origin, want string) {
+		t.Helper()
+		r.origin = origin
+		r.connect()
+		r.sent(want)
+	}
+	r.want(named(eds, "a", "b"))
+	r.sent("EDS +[a b] node")
+	r.respond(resp{typ: eds, res: clusters("a", "b")})
+	to("two", "EDS +[a b] a= b= node")
+	r.respond(resp{typ: eds, res: []res{{name: "a", version: "9"}}})
+	to("one", "EDS +[a b] a= b= node")
+	to("two", "EDS +[a b] a= b= node")
+	r.respond(resp{typ: eds, res: []res{{name: "b", version: "8"}}})
+	to("two", "EDS +[a b] a= b=8 node")
+	r.respond(resp{typ: eds, res: []res{{name: "a", version: "9"}}})
+	to("two", "EDS +[a b] a=9 b=8 node")
+}
+
+// A directory that served meanwhile is another origin, too.
+func TestP56_AnOriginThatLeavesNoMemory(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		r := newRig(t, v)
+		r.want(named(rds, "a", "b"))
+		r.next()
+		r.respond(resp{typ: rds, version: "1", res: clusters("a", "b")})
+		u := xds.Update{Type: rds, Origin: "files", Version: "1"}
+		for _, name := range []string{"a", "b"} {
+			u.Changed = append(u.Changed, r.sink.Held(rds).Held(name))
+		}
+		r.apply(u)
+		r.connect()
+		if v == xds.Delta {
+			r.sent("RDS +[a b] a= b= node")
+		} else {
+			r.sent("RDS [a b] node")
+		}
+	})
+}

@@ -207,12 +207,15 @@ func (t *talk) received(r *xds.Response, fault error, now time.Time) (verdict, e
 }
 
 // recall returns what is remembered of a type from earlier streams, as far as
-// it is this origin's (P55).
+// it is this origin's (P55). An origin that leaves no memory, as a directory,
+// shows in the snapshot. Who came back may find what is of neither: the other
+// brought a part.
 func (t *talk) recall(typ xds.TypeURL, snap *xds.Snapshot) *remembered {
 	r := t.memory[typ]
-	if r == nil || r.origin != t.origin {
+	other := snap != nil && snap.Origin != t.origin
+	if r == nil || r.origin != t.origin || other {
 		fresh := &remembered{origin: t.origin}
-		if snap != nil && (r != nil || snap.Origin != t.origin) {
+		if snap != nil && (r != nil || other) {
 			var names []string
 			for res := range snap.Resources {
 				names = append(names, res.Name)
