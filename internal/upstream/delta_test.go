@@ -285,11 +285,26 @@ func TestP56_AnOriginThatLeavesNoMemory(t *testing.T) {
 			u.Changed = append(u.Changed, r.sink.Held(rds).Held(name))
 		}
 		r.apply(u)
-		r.connect()
-		if v == xds.Delta {
-			r.sent("RDS +[a b] a= b= node")
-		} else {
-			r.sent("RDS [a b] node")
+		for range 2 {
+			r.connect()
+			if v == xds.Delta {
+				r.sent("RDS +[a b] a= b= node")
+			} else {
+				r.sent("RDS [a b] node")
+			}
+			clear(r.memory) // as if the directory had served first
 		}
 	})
+}
+
+// What another origin gave is not this one's, even if the group has taken none
+// of it.
+func TestP55_SotWVersionsAreThoseOfThisOrigin(t *testing.T) {
+	r := newRig(t, xds.SotW)
+	r.want(named(rds, "a"))
+	r.sent("RDS [a] node")
+	r.respond(resp{typ: rds, version: "1", res: clusters("a")})
+	r.memory[rds].origin = "two"
+	r.connect()
+	r.sent("RDS [a] node")
 }

@@ -201,6 +201,52 @@ func TestP56_TheNextOriginAfterTwoFailures(t *testing.T) {
 	}
 }
 
+// In a row: a response in between makes the next failure the first.
+func TestP56_FailuresAreCountedInARow(t *testing.T) {
+	first, second := startFake(t), startFake(t)
+	r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address)
+	_, sink := r.stream(named(rds, "a"))
+	for range 3 {
+		s := first.next()
+		s.request()
+		s.done <- nil // one failure
+		s = first.next()
+		s.request()
+		s.send(resp{typ: rds, res: clusters("a")})
+		s.request()
+		s.done <- nil // none
+	}
+	first.next().done <- nil
+	first.next().done <- nil // the second in a row
+	second.next().request()
+	sink.until(t, "the second origin", func() bool { return sink.lastStatus().Origin == second.address })
+	if len(second.streams) > 0 {
+		t.Error("more than one stream at the second origin")
+	}
+}
+
+// Between two streams nobody asks for what lapses, so nothing is remembered of
+// it, however long the origin is away.
+func TestP54_LapsesDoNotPileUpWhileTheOriginIsAway(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		f := startFake(t)
+		r := startRelay(t, Options{Variant: v, Backoff: Backoff{Base: time.Hour, Max: time.Hour}}, f.address)
+		stream, sink := r.stream(named(rds, "a"))
+		s := f.next()
+		s.request()
+		s.done <- nil
+		sink.until(t, "failure", func() bool { return sink.lastStatus().Failed })
+		for i := range 100 {
+			stream.SetInterest(sink.want(named(rds, "a", fmt.Sprint(i))))
+		}
+		stream.interest.mu.Lock()
+		defer stream.interest.mu.Unlock()
+		if n := len(stream.interest.lapsed); n > 0 {
+			t.Errorf("lapses of %d types are remembered", n)
+		}
+	})
+}
+
 func TestP59_ResponsesOverTheDefaultLimitAreReceived(t *testing.T) {
 	f := startFake(t)
 	r := startRelay(t, Options{}, f.address)
@@ -383,7 +429,9 @@ func TestBalance(t *testing.T) {
 			resolver.Register(m)
 			r := startRelay(t, Options{Origins: []OriginOptions{{Address: m.Scheme() + ":///x", Balance: balance}}})
 			var seen [2]int
-			for range 50 { // the first ones of round_robin go where the first connection is
+			// The first ones of round_robin go where the first connection is.
+			enough := func(i int) bool { return i >= 50 && (!spread || seen[0] > 0 && seen[1] > 0 || i >= 1000) }
+			for i := 0; !enough(i); i++ {
 				r.stream(named(rds, "a"))
 				select {
 				case <-one.streams:

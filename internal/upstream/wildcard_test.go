@@ -234,3 +234,25 @@ func TestP64_AWildcardEndsAtAControlPlane(t *testing.T) {
 		sink.until(t, "no third one", func() bool { return opened() == 2 })
 	})
 }
+
+// The clocks of one stream and of the one before end in the order of their
+// times, not of their beginnings.
+func TestP57_TheOldestClockEndsFirst(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		r := newRig(t, v)
+		r.want(named(eds, "a"))
+		r.next()
+		r.talk.written(r.now)
+		r.pass(10 * time.Second)
+		r.set(named(rds, "n"), named(eds, "b", "a"))
+		r.reopen()
+		r.flush()
+		r.pass(5 * time.Second)
+		r.is(eds, xds.Absent, "a")
+		r.is(eds, xds.Pending, "b")
+		r.is(rds, xds.Pending, "n")
+		r.pass(10 * time.Second)
+		r.is(eds, xds.Absent, "b")
+		r.is(rds, xds.Absent, "n")
+	})
+}
