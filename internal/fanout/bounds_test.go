@@ -332,3 +332,44 @@ func TestNoCompressor(t *testing.T) {
 		t.Fatal("something imports grpc's gzip: the codec's buffers are not sent as they are any more")
 	}
 }
+
+// A late refusal of an earlier response is no answer to the newest: its names
+// are compared when that one is answered.
+func TestP12_LateRefusalRelistsNothing(t *testing.T) {
+	w := newWorld(t, xds.EndpointType, xds.SotW)
+	w.named("a", "b")
+	w.sub("a")
+	w.want("a")
+	w.named("a=2")
+	w.pass(ackTimeout)
+	w.want("a=2")
+	if out := w.send(request{names: []string{"a", "b"}, nack: 1}); out.Verdict != Nacked || w.s.sub.Names.Has("b") {
+		t.Fatalf("verdict %v, names %v", out.Verdict, slices.Collect(w.s.sub.Names.All()))
+	}
+	w.ack("a", "b")
+	w.want("b")
+}
+
+// A name given up before the wildcard's first answer is answered with it.
+func TestP24_BeforeTheWildcardIsAnswered(t *testing.T) {
+	w := newWorld(t, xds.ClusterType, xds.Delta)
+	w.named("a")
+	w.sub("*", "a")
+	w.want("a")
+	w.ack()
+	w.unsub("a")
+	w.want("")
+	w.wild("b")
+	w.want("b -a")
+}
+
+// A name that is subscribed again is sent, also where the client brought it and
+// it was not known yet.
+func TestP27_SubscribedAgainIsSent(t *testing.T) {
+	w := newWorld(t, xds.RouteType, xds.Delta)
+	w.send(request{names: []string{"late"}, initial: map[string]string{"late": w.resource("late").Version.String()}})
+	w.want("")
+	w.sub("late")
+	w.named("late")
+	w.want("late")
+}

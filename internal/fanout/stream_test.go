@@ -437,3 +437,21 @@ func TestManyStreamsOneFrame(t *testing.T) {
 		}
 	}
 }
+
+// A later type that is refused for another reason than its mapping ends the
+// stream: it is not left unanswered.
+func TestP5_LaterTypeUnavailable(t *testing.T) {
+	r := newRig(t, nil)
+	r.house.refuse = func(j Join) *Refusal {
+		if j.Type == xds.RouteType {
+			return Refuse(codes.Unavailable, telemetry.LimitKeys, "no room")
+		}
+		return nil
+	}
+	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+	c := r.delta(nil)
+	c.ask(xds.ClusterType)
+	c.want("a ")
+	c.ask(xds.RouteType, "r")
+	r.wantEnd(c, codes.Unavailable, telemetry.LimitKeys)
+}
