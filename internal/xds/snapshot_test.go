@@ -146,20 +146,27 @@ func TestP65_Forget(t *testing.T) {
 	}
 }
 
-func TestDerivedIsMadeOnce(t *testing.T) {
+// Callers that meet may each make one; all get the same, and nothing is made
+// again before Release.
+func TestDerivedIsOneForAll(t *testing.T) {
 	s, _ := NewBuilder(TypeOf(ClusterType)).Snapshot(nil, 1)
-	var made atomic.Int32
 	var wg sync.WaitGroup
-	for range 8 {
-		wg.Go(func() {
-			if got := s.Derived(func() any { made.Add(1); return &made }); got != &made {
-				t.Errorf("derived %v", got)
-			}
-		})
+	got := make([]any, 8)
+	for i := range got {
+		wg.Go(func() { got[i] = s.Derived(func() any { return new(int) }) })
 	}
 	wg.Wait()
-	if made.Load() != 1 {
-		t.Errorf("made %d times", made.Load())
+	for _, g := range got {
+		if g != got[0] {
+			t.Fatal("two callers got different things")
+		}
+	}
+	if s.Derived(func() any { t.Error("made again"); return nil }) != got[0] {
+		t.Error("another than before")
+	}
+	s.Release()
+	if s.Derived(func() any { return new(int) }) == got[0] {
+		t.Error("still there after Release")
 	}
 }
 
