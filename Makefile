@@ -40,6 +40,11 @@ test: ## all tests; unit tests with the race detector
 race: ## all tests with the race detector, integration too
 	$(GO) test -race -count=1 -timeout 20m ./...
 
+# RULES="p23 p36": those alone.
+.PHONY: mutants
+mutants: ## break each rule in the code, one by one: some test must fail
+	$(GO) run ./integration/mutants $(RULES)
+
 .PHONY: bench
 bench: build ## the fan-out side by side with others, then Go's benchmarks
 	$(GO) run ./integration/loadtest

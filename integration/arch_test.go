@@ -74,6 +74,10 @@ var house = map[string]place{
 		[]string{"internal/xds", "internal/anytypes", "internal/fleet"},
 		"it tests the built binary from outside",
 	},
+	"integration/mutants": {
+		nil,
+		"it changes the code from outside and imports none of it",
+	},
 	"integration/loadtest": {
 		[]string{"internal/xds", "internal/anytypes", "internal/fleet"},
 		"it measures the built binary from outside",

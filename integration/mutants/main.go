@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	parallel := flag.Int("parallel", 1, "mutants tried at a time")
+	verbose := flag.Bool("v", false, "show what the tests of survivors printed")
+	flag.Parse()
+	survivors, err := try(ctx, ".", flag.Args(), *parallel, *verbose)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(2)
+	}
+	if survivors > 0 {
+		os.Exit(1)
+	}
+}
+
+// try applies the mutants of the rules, of all if there are none, to the module
+// in root, and returns how many no test noticed.
+func try(ctx context.Context, root string, rules []string, parallel int, verbose bool) (int, error) {
+	all, err := load(filepath.Join(root, "integration", "mutants"))
+	if err != nil {
+		return 0, err
+	}
+	if len(rules) > 0 {
+		all = slices.DeleteFunc(all, func(m *mutant) bool {
+			return !slices.ContainsFunc(rules, func(r string) bool { return strings.EqualFold(r, m.rule) })
+		})
+	}
+	if len(all) == 0 {
+		return 0, fmt.Errorf("no mutants of %s", strings.Join(rules, ", "))
+	}
+	if err := sound(ctx, root, all); err != nil {
+		return 0, err
+	}
+	results := make([]result, len(all))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(parallel)
+	for i, m := range all {
+		g.Go(func() error {
+			var err error
+			results[i], err = m.try(ctx, root)
+			if err != nil {
+				return err
+			}
+			fmt.Printf("%-9s %-4s %6.1fs  %s\n", results[i].verdict, m.rule, results[i].took.Seconds(), m.why)
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return 0, err
+	}
+	survivors := 0
+	for i, m := range all {
+		if results[i].verdict == killed {
+			continue
+		}
+		survivors++
+		fmt.Printf("\n%s: %s: %s\n  %s, %s %s\n", m.place, results[i].verdict, m.why, m.file, m.pkg, m.run)
+		if verbose || results[i].verdict == broken {
+			fmt.Println(results[i].output)
+		}
+	}
+	fmt.Printf("\n%d mutants, %d survive\n", len(all), survivors)
+	return survivors, nil
+}
+
+// result of a mutant.
+type result struct {
+	verdict verdict
+	output  string
+	took    time.Duration
+}
+
+type verdict string
+
+const (
+	killed   verdict = "killed"
+	survives verdict = "SURVIVES"
+	broken   verdict = "BROKEN" // it does not compile, and proves nothing
+)
