@@ -13,6 +13,7 @@ import (
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/stats"
+	"google.golang.org/protobuf/proto"
 
 	"xdsrelay/internal/xds"
 )
@@ -51,7 +52,9 @@ type request struct {
 	Nonce   string
 	Error   *statuspb.Status
 	// Asks: it changes what is asked for; else it is an ACK or NACK alone.
-	Asks bool
+	Asks     bool
+	Versions int // incremental: of how many names it brings one
+	Size     int // on the wire
 }
 
 // newOrigin starts an origin with a cache of that kind, until the test ends.
@@ -112,13 +115,13 @@ func (o *origin) start() {
 
 func sotwRequest(r *discoveryv3.DiscoveryRequest) request {
 	return request{Type: xds.TypeURL(r.GetTypeUrl()), Node: r.GetNode().GetId(), Names: slices.Clone(r.GetResourceNames()),
-		Nonce: r.GetResponseNonce(), Error: r.GetErrorDetail()}
+		Nonce: r.GetResponseNonce(), Error: r.GetErrorDetail(), Size: proto.Size(r)}
 }
 
 func deltaRequest(r *discoveryv3.DeltaDiscoveryRequest) request {
 	return request{Delta: true, Type: xds.TypeURL(r.GetTypeUrl()), Node: r.GetNode().GetId(),
 		Names: slices.Clone(r.GetResourceNamesSubscribe()), Dropped: slices.Clone(r.GetResourceNamesUnsubscribe()),
-		Nonce: r.GetResponseNonce(), Error: r.GetErrorDetail()}
+		Nonce: r.GetResponseNonce(), Error: r.GetErrorDetail(), Versions: len(r.GetInitialResourceVersions()), Size: proto.Size(r)}
 }
 
 func (o *origin) open(id int64, delta bool) {

@@ -47,6 +47,7 @@ type Metrics struct {
 	// Upstream.
 	UpstreamStreams   *Gauge
 	OversizedRequests Counter // requests over max_request_bytes (P59)
+	VersionsLeftOut   Counter // versions that had no room in a request (P59)
 
 	refused [reasons]Counter
 	faults  [faults]Counter
@@ -129,6 +130,7 @@ func (m *Metrics) make() {
 	m.Keys = m.gauge("keys", "Aggregation keys held, with clients or without.", nil)
 	m.UpstreamStreams = m.gauge("upstream_streams", "Open streams to origins.", nil)
 	m.OversizedRequests = m.counter("upstream_oversized_requests_total", "Requests to an origin over upstream.max_request_bytes.", nil)
+	m.VersionsLeftOut = m.counter("upstream_versions_left_out_total", "Versions that had no room in a request to an origin, whose removal meanwhile goes unnoticed.", nil)
 	for r := range reasons {
 		m.refused[r] = m.counter("refused_total", "What clients were refused, by reason.", tags{"reason": r.String()})
 	}

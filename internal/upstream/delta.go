@@ -58,11 +58,12 @@ func (d *delta) next(now time.Time) *request {
 			return d.change(t, nil, []string{"*"})
 		case len(t.lapsed) > 0:
 			// Out, and in again with the next request: no name in both lists.
-			r := d.change(t, nil, t.lapsed)
-			t.lapsed = nil
-			return r
+			_, drop := fit(nil, t.lapsed, d.room(t))
+			t.lapsed = t.lapsed[len(drop):]
+			return d.change(t, nil, drop)
 		case !t.asked.equal(t.want):
 			add, drop := diff(t.asked.names, t.want.names)
+			add, drop = fit(add, drop, d.room(t))
 			return d.change(t, add, drop)
 		}
 	}
@@ -97,49 +98,41 @@ func (d *delta) change(t *typeTalk, add, drop []string) *request {
 	return &request{typ: t.typ.URL, head: b, oversized: len(b) > d.maxRequest}
 }
 
+// room is what a request that only changes names has for them.
+func (d *delta) room(t *typeTalk) int {
+	return d.maxRequest - nameSize(deltaTypeURL, string(t.typ.URL))
+}
+
 // first is a stream's first request for a type. It names the versions that are
 // held (P55); what has none of this origin's is named with an empty one, so
-// that its removal is still reported. Versions that don't fit are left out
+// that its removal is still reported. What has no room follows, or is left out
 // (P59).
 func (d *delta) first(t *typeTalk) *request {
-	t.requested, t.asked = true, t.want
-	d.asking(t.typ.URL, t.want.names)
-
-	b := d.appendNode(nil, deltaNode)
-	b = appendText(b, deltaTypeURL, string(t.typ.URL))
-	r := &request{typ: t.typ.URL}
-	if t.want.wildcard {
-		b = appendText(b, deltaSubscribe, "*")
-	} else {
-		b = slices.Concat(b, encodeList(deltaSubscribe, t.want.names))
-	}
-	r.oversized = len(b) > d.maxRequest
-
 	snap := d.held(t.typ.URL)
 	m := d.recall(t.typ.URL, snap)
-	sub := t.want.sub()
-	for res := range covered(snap, sub) {
+	var held []brought
+	for res := range covered(snap, t.want.sub()) {
 		version := res.OriginVersion
 		if m.foreign.Has(res.Name) {
 			version = ""
 		}
-		size := protowire.SizeTag(1) + protowire.SizeBytes(len(res.Name))
-		if version != "" {
-			size += protowire.SizeTag(2) + protowire.SizeBytes(len(version))
-		}
-		if len(b)+protowire.SizeTag(deltaInitial)+protowire.SizeBytes(size) > d.maxRequest {
-			r.leftOut++
-			continue
-		}
-		b = protowire.AppendTag(b, deltaInitial, protowire.BytesType)
-		b = protowire.AppendVarint(b, uint64(size))
-		b = appendText(b, 1, res.Name)
-		if version != "" {
-			b = appendText(b, 2, version)
-		}
+		held = append(held, brought{res.Name, version})
 	}
-	r.head = b
-	return r
+
+	b := d.appendNode(nil, deltaNode)
+	b = appendText(b, deltaTypeURL, string(t.typ.URL))
+	o := open(t.want, held, d.maxRequest-len(b))
+	t.requested, t.asked = true, asked{wildcard: t.want.wildcard, names: o.names}
+	d.asking(t.typ.URL, o.names)
+	if t.want.wildcard {
+		b = appendText(b, deltaSubscribe, "*")
+	} else {
+		b = slices.Concat(b, encodeList(deltaSubscribe, o.names))
+	}
+	for _, h := range o.versions {
+		b = appendVersion(b, h.name, h.version)
+	}
+	return &request{typ: t.typ.URL, head: b, oversized: len(b) > d.maxRequest, leftOut: o.leftOut}
 }
 
 // covered are the resources that sub covers in snap, which may be nil.

@@ -34,6 +34,8 @@ type exchange struct {
 	written  chan struct{} // sender to loop; room for one
 	inbox    chan incoming // receiver to loop
 	orders   chan verdict  // loop to receiver; room for the one it waits for
+
+	oversized map[xds.TypeURL]bool // types whose last request was; the loop's
 }
 
 // incoming is what the receiver has to tell: a response with its fault; an
@@ -62,6 +64,7 @@ func newExchange(s *Stream, cs grpc.ClientStream) *exchange {
 		stream: s, cs: cs, variant: s.client.opts.Variant,
 		requests: make(chan *request, 1), written: make(chan struct{}, 1),
 		inbox: make(chan incoming), orders: make(chan verdict, 1),
+		oversized: make(map[xds.TypeURL]bool),
 	}
 	if e.variant == xds.Delta {
 		e.talk = newDelta(o)
@@ -177,12 +180,23 @@ func (e *exchange) judge(in incoming) (verdict, error) {
 	return v, nil
 }
 
-// note reports a request that could not be made as it should (P59).
+// note reports a request that could not be made as it should (P59). Every
+// request of a SotW type repeats its list: of one too long the first is told.
 func (e *exchange) note(r *request) {
-	if r.oversized || r.leftOut > 0 {
-		e.stream.client.opts.Metrics.OversizedRequests.Inc()
-		e.stream.log.Warn("request over upstream.max_request_bytes", "type", r.typ,
-			"bytes", len(r.head)+len(r.tail), "versions_left_out", r.leftOut)
+	m, bytes := e.stream.client.opts.Metrics, len(r.head)+len(r.tail)
+	if r.leftOut > 0 {
+		m.VersionsLeftOut.Add(r.leftOut)
+		e.stream.log.Warn("versions left out of a request, which would be over upstream.max_request_bytes: removals meanwhile go unnoticed",
+			"type", r.typ, "left_out", r.leftOut)
+	}
+	if !r.oversized {
+		delete(e.oversized, r.typ)
+		return
+	}
+	m.OversizedRequests.Inc()
+	if !e.oversized[r.typ] {
+		e.oversized[r.typ] = true
+		e.stream.log.Warn("request over upstream.max_request_bytes is sent all the same", "type", r.typ, "bytes", bytes)
 	}
 }
 

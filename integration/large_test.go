@@ -1,0 +1,118 @@
+package integration
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"google.golang.org/grpc"
+
+	"xdsrelay/internal/fleet"
+	"xdsrelay/internal/xds"
+)
+
+// fourMiB is what a gRPC server takes unless it is told otherwise, as the
+// origins here are not.
+const fourMiB = 4 << 20
+
+// P59: names and versions of more than an origin takes at once, in one type by
+// name and in one by the wildcard, at the start and after a reconnect.
+func TestP59_RequestsOverFourMiB(t *testing.T) {
+	const n = 60000
+	o := newOrigin(t, linear)
+	pad := strings.Repeat("x", 70)
+	var names []string
+	var assignments, clusters []types.Resource
+	for i := range n {
+		names = append(names, fmt.Sprintf("%05d-%s", i, pad))
+		assignments = append(assignments, &endpointv3.ClusterLoadAssignment{ClusterName: names[i]})
+	}
+	for _, name := range names[:n/2] {
+		clusters = append(clusters, cluster(name, 1))
+	}
+	o.put("edge", assignments...)
+	o.put("edge", clusters...)
+	r := serve(t, o.addr, settings{"upstream.variant": "delta"})
+	var sent atomic.Int64
+	c := client(t, r.addr, fleet.ClientConfig{Node: node("n", "edge"), Variant: fleet.Delta, Behaviour: fleet.Raw, DiscardBodies: true,
+		Subscribe:  []fleet.Subscription{{Type: xds.EndpointType, Names: names}, {Type: xds.ClusterType}},
+		OnResponse: func(_ *fleet.Client, r fleet.Response) { sent.Add(int64(r.Resources + r.Removed)) }})
+	holds := func(typ xds.TypeURL, n int) func(*fleet.Client) bool {
+		return func(c *fleet.Client) bool { return c.Len(typ) == n }
+	}
+	waitFor(t, c, "what the origin has", all(holds(xds.EndpointType, n), holds(xds.ClusterType, n/2)))
+
+	o.stop()
+	o.remove("edge", xds.EndpointType, names[0])
+	o.remove("edge", xds.ClusterType, names[0])
+	o.put("edge", endpoints(names[n-1], 1))
+	o.put("edge", cluster(names[n/2-1], 2))
+	changed := hash(c, xds.EndpointType, names[n-1])
+	o.start()
+	waitFor(t, c, "what changed meanwhile", all(holds(xds.EndpointType, n-1), holds(xds.ClusterType, n/2-1),
+		func(c *fleet.Client) bool { return hash(c, xds.EndpointType, names[n-1]) != changed }))
+
+	if _, ever := o.count(); ever != 2 {
+		t.Errorf("%d streams: the origin did not take the requests", ever)
+	}
+	first := make(map[xds.TypeURL]int)
+	for _, q := range o.requests(func(q request) bool { return true }) {
+		if q.Size > fourMiB {
+			t.Errorf("a request of %d bytes", q.Size)
+		}
+		if q.Versions > 0 {
+			first[q.Type]++
+		}
+	}
+	if first[xds.EndpointType] != 1 || first[xds.ClusterType] != 1 {
+		t.Errorf("versions in %v requests", first)
+	}
+	if left := r.metric(t, "upstream_versions_left_out_total"); left == 0 || left >= n {
+		t.Errorf("%v versions left out", left)
+	}
+	// What had no version came again, and went no further. The load assignments of
+	// the clusters may have followed them, the first time and where they changed
+	// (P37).
+	if got := sent.Load(); got > n+n/2+n/2+5 {
+		t.Errorf("the client was sent %d resources", got)
+	}
+}
+
+// P59: a response far over gRPC's default limit comes from the origin and goes
+// to clients in one piece. (The bound itself is in tables of the two packages.)
+func TestP59_A64MiBResponse(t *testing.T) {
+	var clusters []types.Resource
+	for i := range 16 {
+		c := cluster(fmt.Sprint(i), 1)
+		c.AltStatName = strings.Repeat("x", fourMiB)
+		clusters = append(clusters, c)
+	}
+	for _, upstream := range upstreams {
+		o := newOrigin(t, linear)
+		o.put("edge", clusters...)
+		r := serve(t, o.addr, settings{"upstream.variant": upstream})
+		for _, v := range variants {
+			t.Run(upstream+"-"+v.String()+"/ads", func(t *testing.T) {
+				var largest atomic.Int64
+				c := client(t, r.addr, fleet.ClientConfig{Node: node("n", "edge"), Variant: v, Behaviour: fleet.Raw, DiscardBodies: true,
+					CallOptions: []grpc.CallOption{grpc.MaxCallRecvMsgSize(256 << 20)},
+					Subscribe:   []fleet.Subscription{{Type: xds.ClusterType}},
+					OnResponse: func(_ *fleet.Client, r fleet.Response) {
+						largest.Store(max(largest.Load(), int64(r.Size)))
+					}})
+				waitFor(t, c, "what the origin has", func(c *fleet.Client) bool { return c.Len(xds.ClusterType) == len(clusters) })
+				if largest.Load() < 64<<20 {
+					t.Errorf("the largest response had %d bytes", largest.Load())
+				}
+			})
+		}
+	}
+}
+
+func hash(c *fleet.Client, typ xds.TypeURL, name string) any {
+	r, _ := c.Get(typ, name)
+	return r.Hash
+}
