@@ -35,7 +35,12 @@ var house = map[string]place{
 	"internal/anytypes":  {nil, "it links messages and does nothing"},
 	"internal/expr":      {[]string{"internal/xds"}, "expressions see nodes, peers and types, and not who evaluates them"},
 	"internal/telemetry": {[]string{"internal/xds"}, "everybody counts: whatever it imported, everybody would import"},
-	"config":             {nil, "the file's structs are read by validate and by tools that run nothing of the relay"},
+	"internal/telemetry/tlsfiles": {
+		[]string{"internal/telemetry"},
+		"certificates are the same for clients, origins and operators",
+	},
+	"internal/telemetry/tlsfiles/tlstest": {nil, "it signs certificates for the tests of all floors"},
+	"config":                              {nil, "the file's structs are read by validate and by tools that run nothing of the relay"},
 
 	// Floor 1. Neighbours meet in the orchestrator only.
 	"internal/aggregator": {
@@ -43,7 +48,7 @@ var house = map[string]place{
 		"from a node to its key is a pure function, which explain and validate call without a relay",
 	},
 	"internal/upstream": {
-		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/anytypes", "config"},
+		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/tlsfiles", "internal/anytypes", "config"},
 		"it hands Updates to a Sink, and does not know what becomes of them",
 	},
 	"internal/fanout": {
@@ -60,7 +65,7 @@ var house = map[string]place{
 
 	// Floor 3.
 	"internal/admin": {
-		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/anytypes", "config",
+		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/tlsfiles", "internal/anytypes", "config",
 			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/orchestrator"},
 		"it reads status as values, through interfaces of its own; below it nobody needs to be shown",
 	},
@@ -84,7 +89,7 @@ var house = map[string]place{
 	},
 
 	"cmd/relay": {
-		[]string{"internal/xds", "internal/anytypes", "internal/expr", "internal/telemetry", "config",
+		[]string{"internal/xds", "internal/anytypes", "internal/expr", "internal/telemetry", "internal/telemetry/tlsfiles", "config",
 			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/orchestrator",
 			"internal/admin", "internal/fleet"},
 		"a command imports no other and no test",

@@ -71,7 +71,7 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (*rela
 	r.fanout = fanout.NewServer(fanout.Options{
 		Source: r.registry, Metrics: r.meters, Log: log, Replica: cfg.Name,
 		AckTimeout: d.AckTimeout, SendTimeout: d.SendTimeout, MaxConnectionAge: d.MaxConnectionAge,
-		Secrets: d.Listen()[0].Secrets == config.SecretsAllow, Limits: d.Limits,
+		Limits: d.Limits,
 	})
 	r.grpc = grpc.NewServer(r.fanout.ServerOptions(fanout.Keepalive{
 		Time: d.Keepalive.Time, Timeout: d.Keepalive.Timeout, MinTime: d.Keepalive.MinTime,
@@ -128,7 +128,7 @@ func (r *relay) listen(level *slog.LevelVar) (err error) {
 	if err != nil {
 		return fmt.Errorf("downstream.address: %w", err)
 	}
-	r.down = r.fanout.Listener(down)
+	r.down = r.fanout.Listener(down, &fanout.Gate{Key: "downstream", Secrets: r.cfg.Downstream.Secrets})
 	r.admin, err = r.newAdmin(level, func() { close(r.drained) })
 	if err == nil && r.cfg.Admin.Address != "" {
 		r.adm, err = net.Listen("tcp", r.cfg.Admin.Address)

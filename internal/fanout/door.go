@@ -8,13 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 
 	"xdsrelay/config"
 	"xdsrelay/internal/telemetry"
 )
 
 // door admits streams within the limits, and knows the connections that they
-// are on. A peer is its address without port, until identities are proven.
+// are on. Whom it counts as a peer, Caller.Account says.
 type door struct {
 	limits config.Limits
 	rate   *rate.Limiter // nil: no limit
@@ -40,7 +41,7 @@ func newDoor(l config.Limits) *door {
 func (d *door) enter(st *stream) *Refusal {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	l, who := &d.limits, st.peer.Address
+	l, who := &d.limits, st.caller.Account
 	switch {
 	case l.StreamsPerConnection > 0 && d.perConn[st.from] >= l.StreamsPerConnection:
 		return Refuse(codes.ResourceExhausted, telemetry.LimitStreamsPerConnection, "stream: more than streams_per_connection (%d)", l.StreamsPerConnection)
@@ -61,7 +62,7 @@ func (d *door) leave(st *stream) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.total--
-	down(d.perPeer, st.peer.Address)
+	down(d.perPeer, st.caller.Account)
 	down(d.perConn, st.from)
 }
 
@@ -88,22 +89,20 @@ func (d *door) hangUp(addr string) {
 	}
 }
 
-// host is an address without its port.
-func host(a net.Addr) string {
-	h, _, err := net.SplitHostPort(a.String())
-	if err != nil {
-		return a.String()
-	}
-	return h
-}
-
 // notSent is how much the kernel holds unsent for a client that does not read,
 // in bytes; without it, it is megabytes.
 const notSent = 128 << 10
 
-// Listener wraps a listener for the server: its connections can be closed by
-// their streams, and pin little of the kernel's memory.
-func (s *Server) Listener(l net.Listener) net.Listener { return &listener{Listener: l, door: s.door} }
+// Listener wraps a listener for the server: its connections are secured as the
+// gate says, can be closed by their streams, and pin little of the kernel's
+// memory. TLS stands above all that.
+func (s *Server) Listener(l net.Listener, g *Gate) net.Listener {
+	out := &listener{Listener: l, door: s.door, gate: g}
+	if g.TLS != nil {
+		out.creds = credentials.NewTLS(g.TLS)
+	}
+	return out
+}
 
 // KeepAlive is for net.ListenConfig: gRPC's own keepalive does it; the
 // kernel's user timeout cuts idle connections in a large crowd.
@@ -111,7 +110,9 @@ const KeepAlive = -1
 
 type listener struct {
 	net.Listener
-	door *door
+	door  *door
+	gate  *Gate
+	creds credentials.TransportCredentials // nil: plaintext
 }
 
 func (l *listener) Accept() (net.Conn, error) {
@@ -130,23 +131,23 @@ func (l *listener) Accept() (net.Conn, error) {
 	l.door.mu.Lock()
 	l.door.conns[c.RemoteAddr().String()] = c
 	l.door.mu.Unlock()
-	return &conn{Conn: c, door: l.door}, nil
+	return &conn{Conn: c, in: l}, nil
 }
 
 type conn struct {
 	net.Conn
-	door *door
+	in   *listener
 	once sync.Once
 }
 
 func (c *conn) Close() error {
 	c.once.Do(func() {
 		addr := c.RemoteAddr().String()
-		c.door.mu.Lock()
-		if c.door.conns[addr] == c.Conn {
-			delete(c.door.conns, addr)
+		c.in.door.mu.Lock()
+		if c.in.door.conns[addr] == c.Conn {
+			delete(c.in.door.conns, addr)
 		}
-		c.door.mu.Unlock()
+		c.in.door.mu.Unlock()
 	})
 	return c.Conn.Close()
 }

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"xdsrelay/config"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
@@ -157,7 +158,8 @@ type rig struct {
 	house  *house
 	srv    *Server
 	meters *telemetry.Metrics
-	addr   string
+	grpc   *grpc.Server
+	addr   string // of the first listener
 }
 
 func newRig(t *testing.T, change func(*Options)) *rig {
@@ -169,19 +171,30 @@ func newRig(t *testing.T, change func(*Options)) *rig {
 		change(&o)
 	}
 	r.srv = NewServer(o)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := grpc.NewServer(r.srv.ServerOptions(Keepalive{Time: time.Minute, Timeout: time.Minute, MinTime: time.Second})...)
-	r.srv.Register(g)
-	r.addr = l.Addr().String()
+	r.grpc = grpc.NewServer(r.srv.ServerOptions(Keepalive{Time: time.Minute, Timeout: time.Minute, MinTime: time.Second})...)
+	r.srv.Register(r.grpc)
 	ctx, cancel := context.WithCancel(context.Background())
 	var parts sync.WaitGroup
-	parts.Go(func() { _ = g.Serve(r.srv.Listener(l)) })
 	parts.Go(func() { _ = r.srv.Run(ctx) })
-	t.Cleanup(func() { g.Stop(); cancel(); parts.Wait() })
+	t.Cleanup(func() { r.grpc.Stop(); cancel(); parts.Wait() })
+	r.addr = r.listen(&Gate{Key: "downstream", Secrets: config.SecretsMTLS})
 	return r
+}
+
+// listen opens one more listener, and returns its address.
+func (r *rig) listen(gate *Gate) string {
+	r.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = r.grpc.Serve(r.srv.Listener(l, gate)) // ended below, or by Stop
+	}()
+	r.t.Cleanup(func() { _ = l.Close(); <-done })
+	return l.Addr().String()
 }
 
 func newMeters(t *testing.T) *telemetry.Metrics {
@@ -313,11 +326,21 @@ func (r *rig) wantEnd(c *client, code codes.Code, reason telemetry.Reason) {
 
 func (r *rig) counted(reason telemetry.Reason, n int) {
 	r.t.Helper()
+	if got := r.count(reason); got != n {
+		r.t.Fatalf("%s was counted %d times, want %d", reason, got, n)
+	}
+}
+
+// count is how often something was refused for this reason, as metrics say.
+func (r *rig) count(reason telemetry.Reason) (n int) {
+	r.t.Helper()
 	w := httptest.NewRecorder()
 	r.meters.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
-	if line := fmt.Sprintf("xdsrelay_refused_total{reason=%q} %d\n", reason.String(), n); !strings.Contains(w.Body.String(), line) {
-		r.t.Fatalf("the metrics do not say %s", line)
+	_, after, ok := strings.Cut(w.Body.String(), fmt.Sprintf("xdsrelay_refused_total{reason=%q} ", reason.String()))
+	if _, err := fmt.Sscan(after, &n); !ok || err != nil {
+		r.t.Fatalf("the metrics have no %s: %v", reason, err)
 	}
+	return n
 }
 
 // update makes one of plain resources of a type.

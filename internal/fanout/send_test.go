@@ -11,7 +11,7 @@ import (
 // send can be looked at step by step.
 func still(t *testing.T, r *rig, types ...xds.TypeURL) (*stream, []*slot) {
 	t.Helper()
-	st := &stream{id: 1, srv: r.srv, variant: xds.Delta, nonces: newNonces(1)}
+	st := &stream{id: 1, srv: r.srv, variant: xds.Delta, nonces: newNonces(1), caller: new(Gate).Caller("10.0.0.1:1", nil)}
 	st.run.word.Store(running) // nobody queues it
 	node, err := r.srv.nodes.Intern([]byte("\x0a\x01n\x12\x04edge"))
 	if err != nil {

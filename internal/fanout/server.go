@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"xdsrelay/config"
-	"xdsrelay/internal/expr"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
@@ -32,9 +31,7 @@ type Options struct {
 	// MaxConnectionAge ends a stream after this time, give or take a tenth; 0:
 	// never.
 	MaxConnectionAge time.Duration
-	// Secrets are given to every client; else to none (P6).
-	Secrets bool
-	Limits  config.Limits
+	Limits           config.Limits
 }
 
 // Server serves the downstream side. See the package's Concurrency.
@@ -46,9 +43,10 @@ type Server struct {
 	log    *slog.Logger
 	nodes  xds.NodeTable
 
-	sched  *scheduler
-	alarms *alarms
-	door   *door
+	sched   *scheduler
+	alarms  *alarms
+	door    *door
+	sparing *sparing
 
 	mu       sync.Mutex
 	streams  map[uint64]*stream
@@ -63,7 +61,7 @@ func NewServer(o Options) *Server {
 	}
 	return &Server{
 		opts: o, limits: o.Limits, source: o.Source, meters: o.Metrics, log: o.Log,
-		sched: newScheduler(), alarms: newAlarms(), door: newDoor(o.Limits),
+		sched: newScheduler(), alarms: newAlarms(), door: newDoor(o.Limits), sparing: newSparing(),
 		streams: make(map[uint64]*stream),
 	}
 }
@@ -84,14 +82,21 @@ func (s *Server) identifier(origin string) string { return s.opts.Replica + "/" 
 
 // serve is the life of one stream, of all types if only is empty.
 func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) error {
-	p, _ := peer.FromContext(gs.Context())
 	fin, ok := finisherOf(gs)
-	if !ok || p == nil {
+	if !ok {
 		return status.Error(codes.Internal, "stream: this grpc has no way to end it from outside")
+	}
+	p, _ := peer.FromContext(gs.Context())
+	if p == nil {
+		return status.Error(codes.Internal, "stream: this grpc does not know its peer")
+	}
+	auth, ok := p.AuthInfo.(authInfo)
+	if !ok {
+		return status.Error(codes.Internal, "stream: the server was not made with ServerOptions")
 	}
 	st := &stream{
 		srv: s, grpc: gs, variant: v, only: only, fin: fin, opened: time.Now(),
-		from: p.Addr.String(), peer: expr.Peer{Address: host(p.Addr)},
+		from: p.Addr.String(), caller: auth.caller,
 	}
 	if refusal := s.door.enter(st); refusal != nil {
 		s.meters.Refuse(refusal.Reason)
@@ -108,7 +113,10 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 	s.remove(st)
 	s.meters.Streams[v].Add(-1)
 	if r := st.refusal.Load(); r != nil {
-		s.log.Info("ended a stream", "node", st.nodeID(), "peer", st.from, "reason", r.Reason.String(), "code", r.Code.String(), "error", r.Err)
+		if left, ok := s.sparing.allow(); ok {
+			s.log.Info("ended a stream", "node", st.nodeID(), "peer", st.from, "account", st.caller.Account,
+				"reason", r.Reason.String(), "code", r.Code.String(), "error", r.Err, "left_out", left)
+		}
 		s.hangUp(st, r)
 	}
 	return err

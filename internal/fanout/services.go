@@ -52,10 +52,13 @@ const requestWindow = 256 << 10
 // Keepalive is what the server asks of its clients and grants them.
 type Keepalive struct{ Time, Timeout, MinTime time.Duration }
 
-// ServerOptions are the options of the grpc server that s is registered with.
+// ServerOptions are the options of the grpc server that s is registered with,
+// and that serves what Listener returns.
 func (s *Server) ServerOptions(k Keepalive) []grpc.ServerOption {
 	opts := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
+		grpc.Creds(handshakes{s}),
+		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.WriteBufferSize(writeBuffer),
 		// Read straight from the socket: an idle stream keeps no buffer.
 		grpc.ReadBufferSize(0),

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
+	"xdsrelay/config"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
@@ -47,7 +48,8 @@ func (r *rig) open(service, method string) grpc.ClientStream {
 func TestP4_Services(t *testing.T) {
 	for _, typ := range xds.Types() {
 		t.Run(typ.Short, func(t *testing.T) {
-			r := newRig(t, func(o *Options) { o.Secrets = true })
+			r := newRig(t, nil)
+			r.addr = r.listen(&Gate{Secrets: config.SecretsAllow})
 			u := update(t, typ.URL, "a")
 			u.Wildcard = false
 			r.house.group("edge").publish(u)
@@ -92,13 +94,4 @@ func TestP2_OtherType(t *testing.T) {
 	c := &client{t, &grpc.GenericClientStream[discoveryv3.DeltaDiscoveryRequest, discoveryv3.DeltaDiscoveryResponse]{ClientStream: r.open(cds.Service, cds.Delta)}}
 	c.ask(xds.EndpointType, "a")
 	r.wantEnd(c, codes.InvalidArgument, telemetry.TypeMismatch)
-}
-
-// On their own service, Secrets are refused and not passed over in silence.
-func TestP6_SecretService(t *testing.T) {
-	r := newRig(t, nil)
-	sds := xds.TypeOf(xds.SecretType)
-	c := &client{t, &grpc.GenericClientStream[discoveryv3.DeltaDiscoveryRequest, discoveryv3.DeltaDiscoveryResponse]{ClientStream: r.open(sds.Service, sds.Delta)}}
-	c.ask(xds.SecretType, "a")
-	r.wantEnd(c, codes.PermissionDenied, telemetry.Secrets)
 }

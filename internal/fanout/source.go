@@ -20,10 +20,12 @@ type Source interface {
 
 // Join is what a Source has to know of the client.
 type Join struct {
-	Node  *xds.Node
-	Peer  expr.Peer
-	Type  xds.TypeURL
-	Waker Waker
+	Node *xds.Node
+	Peer expr.Peer
+	// Account is whom limits per peer count (Caller.Account).
+	Account string
+	Type    xds.TypeURL
+	Waker   Waker
 }
 
 // Member is one type of one stream in its group. No method blocks, and all but

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"xdsrelay/internal/expr"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
@@ -25,7 +24,7 @@ type stream struct {
 	grpc    grpc.ServerStream
 	variant xds.Variant
 	only    xds.TypeURL // of a per-type service; empty: aggregated
-	peer    expr.Peer
+	caller  *Caller
 	from    string // remote address, which names the connection
 	opened  time.Time
 	fin     finisher
@@ -165,10 +164,14 @@ func (st *stream) identify(first bool) *Refusal {
 	if err != nil {
 		return Refuse(codes.InvalidArgument, telemetry.NodeInvalid, "request: %w", err)
 	}
+	if node == st.node {
+		return nil
+	}
 	st.mu.Lock()
 	st.node = node
 	st.mu.Unlock()
-	return nil
+	// Of each node that the stream has: dynamic parameters are a part of it.
+	return st.caller.Admit(node)
 }
 
 // slot returns the type's slot; nil before it spoke. Receiver only.
@@ -196,15 +199,18 @@ func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
 	}
 	t := xds.TypeOf(url)
 	sl := &slot{Session: *NewSession(t, st.variant), st: st, bit: 1 << len(st.slots), began: time.Now(), meters: st.srv.meters.Type(url)}
-	if t.Secret && !st.srv.opts.Secrets {
+	if refusal := st.caller.MayHave(t); refusal != nil {
 		if st.only != "" {
-			return nil, Refuse(codes.PermissionDenied, telemetry.Secrets, "request: Secrets are not given to this client")
+			return nil, refusal
 		}
-		st.srv.meters.Refuse(telemetry.Secrets)
-		st.srv.log.Warn("Secrets are not given to this client, and stay unanswered", "node", st.node.ID, "peer", st.from)
+		st.srv.meters.Refuse(refusal.Reason)
+		if left, ok := st.srv.sparing.allow(); ok {
+			st.srv.log.Warn("a type is not given to this client, and stays unanswered", "type", url, "node", st.node.ID,
+				"peer", st.from, "account", st.caller.Account, "reason", refusal.Reason.String(), "error", refusal.Err, "left_out", left)
+		}
 		return st.place(sl), nil // P6: unanswered
 	}
-	member, err := st.srv.source.Join(Join{Node: st.node, Peer: st.peer, Type: url, Waker: sl})
+	member, err := st.srv.source.Join(Join{Node: st.node, Peer: st.caller.Peer, Account: st.caller.Account, Type: url, Waker: sl})
 	if err != nil {
 		var refusal *Refusal
 		if !errors.As(err, &refusal) {

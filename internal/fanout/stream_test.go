@@ -101,24 +101,6 @@ func TestP5_Unmapped(t *testing.T) {
 	r.counted(telemetry.UnmappedLater, 1)
 }
 
-// Secrets stay unanswered on the aggregated stream, unless they are allowed to
-// everyone.
-func TestP6_Secrets(t *testing.T) {
-	for _, allow := range []bool{false, true} {
-		r := newRig(t, func(o *Options) { o.Secrets = allow })
-		r.house.group("edge").publish(update(t, xds.SecretType, "s"), update(t, xds.ClusterType, "a"))
-		c := r.delta(nil)
-		c.ask(xds.SecretType, "s")
-		if allow {
-			c.want("s ")
-			continue
-		}
-		c.ask(xds.ClusterType)
-		c.want("a ")
-		r.counted(telemetry.Secrets, 1)
-	}
-}
-
 // One client's refusal, silence and slowness change nothing for another.
 func TestP16_OneClientDisturbsNoOther(t *testing.T) {
 	r := newRig(t, nil)

@@ -71,7 +71,7 @@ func (r *Registry) Join(j fanout.Join) (fanout.Member, error) {
 	if err != nil {
 		return nil, unmapped(err)
 	}
-	m := &member{typ: j.Type, node: j.Node, peer: j.Peer.Address, waker: j.Waker, sub: xds.Nothing}
+	m := &member{typ: j.Type, node: j.Node, peer: j.Account, waker: j.Waker, sub: xds.Nothing}
 	g, refusal := r.enter(key, m, nil)
 	if g == nil && refusal == nil {
 		// The first client of its key. What the group is made of may take a

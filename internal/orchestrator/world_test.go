@@ -18,7 +18,6 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/aggregator"
-	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
@@ -305,7 +304,7 @@ func (w *world) try(cluster string, typ xds.TypeURL) (*client, error) {
 
 func (w *world) tryNode(n *corev3.Node, peer string, typ xds.TypeURL) (*client, error) {
 	c := &client{w: w}
-	m, err := w.reg.Join(fanout.Join{Node: w.node(n), Peer: expr.Peer{Address: peer}, Type: typ, Waker: c})
+	m, err := w.reg.Join(fanout.Join{Node: w.node(n), Account: peer, Type: typ, Waker: c})
 	c.Member = m
 	if (m == nil) == (err == nil) {
 		w.t.Fatalf("Join returned %v and %v", m, err)

@@ -89,6 +89,20 @@ var reconnectNames = [reconnects]string{
 
 func (r Reconnect) String() string { return reconnectNames[r] }
 
+// Reload is what came of reading files again that had changed.
+type Reload uint8
+
+// The outcomes.
+const (
+	Reloaded     Reload = iota
+	ReloadFailed        // what was before stays in force
+	reloads
+)
+
+var reloadNames = [reloads]string{Reloaded: "reloaded", ReloadFailed: "failed"}
+
+func (r Reload) String() string { return reloadNames[r] }
+
 // Reason is why something of a client was refused, ended or passed over.
 type Reason uint8
 
@@ -102,6 +116,7 @@ const (
 	UnmappedLater                   // no rule matches a later type; unanswered (P5)
 	KeyError                        // an error or empty value in a rule's key (P5)
 	KeyChanged                      // ended, since other rules give another key (P5)
+	Handshake                       // a TLS handshake that failed, as by an unknown certificate
 	Identity                        // the identity rule refuses
 	Secrets                         // Secrets without a proven identity (P6)
 	TypeMissing                     // aggregated, without type_url (P2)
@@ -138,6 +153,7 @@ var reasonNames = [reasons]string{
 	UnmappedLater:     "unmapped_later_type",
 	KeyError:          "key_error",
 	KeyChanged:        "key_changed",
+	Handshake:         "tls_handshake",
 	Identity:          "identity",
 	Secrets:           "secrets",
 	TypeMissing:       "type_missing",

@@ -51,6 +51,7 @@ type Metrics struct {
 
 	refused [reasons]Counter
 	faults  [faults]Counter
+	reloads [reloads]Counter
 
 	// received is when an origin's response was last taken, since start.
 	start    time.Time
@@ -138,6 +139,10 @@ func (m *Metrics) make() {
 		m.faults[f] = m.counter("upstream_rejected_total", "Responses of origins and files that were rejected, by their first fault.", tags{"reason": f.String()})
 	}
 
+	for r := range reloads {
+		m.reloads[r] = m.counter("certificate_reloads_total", "Certificate files that changed and were read again, by what came of it.", tags{"result": r.String()})
+	}
+
 	age := func() float64 { return m.ConfigAge().Seconds() }
 	name := m.prefix + "_config_age_seconds"
 	m.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -169,6 +174,9 @@ func (m *Metrics) Refuse(r Reason) { m.refused[r].Inc() }
 
 // Reject counts that a response of an origin was rejected for this fault.
 func (m *Metrics) Reject(f Fault) { m.faults[f].Inc() }
+
+// Reload counts what came of certificate files that changed.
+func (m *Metrics) Reload(r Reload) { m.reloads[r].Inc() }
 
 // ConfigReceived says that at this time an origin's response was taken, changed
 // or not.

@@ -100,6 +100,7 @@ func TestNamesAndLabels(t *testing.T) {
 		"xdsrelay_rule_errors_total":                 "",
 		"xdsrelay_mixed_user_agents_total":           "",
 		"xdsrelay_config_age_seconds":                "",
+		"xdsrelay_certificate_reloads_total":         "result",
 	}
 	families := scrape(t, m)
 	for name, f := range families {

@@ -1,124 +1,140 @@
 package upstream
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
-	"os"
-	"path/filepath"
+	"errors"
+	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+
+	"xdsrelay/internal/telemetry/tlsfiles"
+	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
+	"xdsrelay/internal/xds"
 )
 
-// authority signs certificates for the tests.
-type authority struct {
-	t    *testing.T
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	pem  []byte
+// secured makes an origin that shows this certificate; with clients not nil
+// the relay has to prove itself by one of that authority.
+func secured(t *testing.T, shows tlstest.Pair, clients *tlstest.Authority) *fakeOrigin {
+	t.Helper()
+	conf := &tls.Config{Certificates: []tls.Certificate{shows.TLS(t)}}
+	if clients != nil {
+		conf.ClientCAs, conf.ClientAuth = clients.Pool(), tls.RequireAndVerifyClientCert
+	}
+	return startFake(t, grpc.Creds(credentials.NewTLS(conf)))
 }
 
-func newAuthority(t *testing.T) *authority {
-	a := &authority{t: t}
-	a.cert = &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, IsCA: true, BasicConstraintsValid: true,
-		NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
-	}
-	a.pem, _, a.key = a.sign(a.cert, nil)
-	return a
-}
-
-// sign returns certificate and key as PEM. Without a parent it signs itself.
-func (a *authority) sign(c *x509.Certificate, parent *ecdsa.PrivateKey) (cert, key []byte, k *ecdsa.PrivateKey) {
-	a.t.Helper()
-	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	if parent == nil {
-		parent = k
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, a.cert, &k.PublicKey, parent)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	raw, err := x509.MarshalPKCS8PrivateKey(k)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}), k
-}
-
-// leaf returns the PEM of a certificate for name.
-func (a *authority) leaf(name string) (cert, key []byte) {
-	cert, key, _ = a.sign(&x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
-		NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}, a.key)
-	return cert, key
-}
-
-func TestTLSWithFilesThatAreRenewed(t *testing.T) {
-	ca := newAuthority(t)
-	serverPair, err := tls.X509KeyPair(ca.leaf("origin.test"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(mustParse(t, ca.pem))
-	f := startFake(t, grpc.Creds(credentials.NewTLS(&tls.Config{
-		Certificates: []tls.Certificate{serverPair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
-	})))
-
+// A connection comes about only with an origin that proves to be the one that
+// was asked for, and that the relay proves itself to if it wants that.
+func TestTLSToOrigins(t *testing.T) {
+	ca, other := tlstest.NewAuthority(t), tlstest.NewAuthority(t)
 	dir := t.TempDir()
-	write := func(name string, b []byte) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
+	trust := tlstest.File(t, dir, "ca", ca.PEM())
+	distrust := tlstest.File(t, dir, "other", other.PEM())
+	cert, key := ca.Pair(t, tlstest.URI("spiffe://test/relay")).Write(t, dir, "relay")
+	badCert, badKey := other.Pair(t, tlstest.URI("spiffe://test/relay")).Write(t, dir, "bad")
+	oldCert, oldKey := ca.Pair(t, tlstest.URI("spiffe://test/relay"), tlstest.Expired()).Write(t, dir, "old")
+	origin := ca.Pair(t, tlstest.DNS("origin.test"))
+
+	for name, c := range map[string]struct {
+		shows   tlstest.Pair
+		clients *tlstest.Authority
+		files   TLSFiles
+		fails   string // part of the error; empty: it connects
+	}{
+		"TLS":                         {origin, nil, TLSFiles{CAFile: trust, ServerName: "origin.test"}, ""},
+		"by its address":              {ca.Pair(t, tlstest.Loopback()), nil, TLSFiles{CAFile: trust}, ""},
+		"mTLS":                        {origin, ca, TLSFiles{CAFile: trust, CertFile: cert, KeyFile: key, ServerName: "origin.test"}, ""},
+		"another authority":           {origin, nil, TLSFiles{CAFile: distrust, ServerName: "origin.test"}, "certificate signed by unknown authority"},
+		"the system's authorities":    {origin, nil, TLSFiles{ServerName: "origin.test"}, "certificate signed by unknown authority"},
+		"expired":                     {ca.Pair(t, tlstest.DNS("origin.test"), tlstest.Expired()), nil, TLSFiles{CAFile: trust, ServerName: "origin.test"}, "certificate has expired"},
+		"another name":                {origin, nil, TLSFiles{CAFile: trust, ServerName: "other.test"}, "not other.test"},
+		"another address":             {origin, nil, TLSFiles{CAFile: trust}, "doesn't contain any IP SANs"},
+		"no certificate of the relay": {origin, ca, TLSFiles{CAFile: trust, ServerName: "origin.test"}, "certificate required"},
+		"a certificate of another":    {origin, ca, TLSFiles{CAFile: trust, CertFile: badCert, KeyFile: badKey, ServerName: "origin.test"}, "tls: "},
+		"an expired certificate":      {origin, ca, TLSFiles{CAFile: trust, CertFile: oldCert, KeyFile: oldKey, ServerName: "origin.test"}, "tls: "},
+		"plaintext to TLS":            {origin, nil, TLSFiles{}, "error reading server preface"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachVariant(t, func(t *testing.T, v xds.Variant) {
+				f := secured(t, c.shows, c.clients)
+				r := startRelay(t, Options{Variant: v, Origins: []OriginOptions{{Address: f.address, TLS: c.files}}})
+				_, sink := r.stream(named(rds, "a"))
+				if c.fails == "" {
+					f.next().got(ask(v, "RDS", "a"))
+					return
+				}
+				sink.until(t, "failure", func() bool {
+					s := sink.lastStatus()
+					return s.Failed && s.Err != nil && strings.Contains(s.Err.Error(), c.fails)
+				})
+			})
+		})
+	}
+}
+
+// by is the name by which the relay proved itself on a stream's connection.
+func (s *fakeStream) by() string {
+	p, _ := peer.FromContext(s.Context())
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.VerifiedChains) == 0 {
+		s.t.Fatalf("nothing was proven: %v", p)
+	}
+	return info.State.PeerCertificates[0].Subject.CommonName
+}
+
+// The relay's own certificate, and whom it trusts, are those of the files as
+// they are when a connection is made; files that cannot be used change nothing.
+func TestTLSWithFilesThatAreRenewed(t *testing.T) {
+	ca := tlstest.NewAuthority(t)
+	f := secured(t, ca.Pair(t, tlstest.DNS("origin.test")), ca)
+	dir := t.TempDir()
+	pair := func(by *tlstest.Authority, name string) (cert, key string) {
+		return by.Pair(t, tlstest.CN(name)).Write(t, dir, "relay")
 	}
 	// At first the relay has a certificate that the origin does not trust.
-	wrong, right := newAuthority(t), ca
-	cert, key := wrong.leaf("relay")
-	files := TLSFiles{CAFile: write("ca", ca.pem), CertFile: write("cert", cert), KeyFile: write("key", key), ServerName: "origin.test"}
-	r := startRelay(t, Options{Origins: []OriginOptions{{Address: f.address, TLS: files}}})
+	cert, key := pair(tlstest.NewAuthority(t), "stranger")
+	trust := tlstest.File(t, dir, "ca", ca.PEM())
+	r := startRelay(t, Options{
+		StreamsPerConnection: 1, // so that each stream makes a connection
+		Origins:              []OriginOptions{{Address: f.address, TLS: TLSFiles{CAFile: trust, CertFile: cert, KeyFile: key, ServerName: "origin.test"}}},
+	})
 	_, sink := r.stream(named(rds, "a"))
 	sink.until(t, "failure", func() bool { return sink.lastStatus().Failed })
-
-	cert, key = right.leaf("relay")
-	write("cert", cert)
-	write("key", key)
-	f.next().request()
-	sink.until(t, "connection", func() bool { return sink.lastStatus().Connected })
-}
-
-func mustParse(t *testing.T, b []byte) *x509.Certificate {
-	t.Helper()
-	block, _ := pem.Decode(b)
-	c, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
+	connects := func(as string) {
+		t.Helper()
+		s := f.next()
+		s.request()
+		if got := s.by(); got != as {
+			t.Fatalf("the relay proved to be %q, want %q", got, as)
+		}
 	}
-	return c
+	pair(ca, "first")
+	connects("first")
+	sink.until(t, "connection", func() bool { return sink.lastStatus().Connected })
+
+	tlstest.File(t, dir, "relay.key", []byte("broken"))
+	r.stream(named(rds, "b"))
+	connects("first")
+
+	pair(ca, "second")
+	r.stream(named(rds, "c"))
+	connects("second")
+
+	tlstest.File(t, dir, "ca", tlstest.NewAuthority(t).PEM())
+	_, sink = r.stream(named(rds, "d"))
+	sink.until(t, "distrust", func() bool {
+		s := sink.lastStatus()
+		return s.Failed && strings.Contains(s.Err.Error(), "unknown authority")
+	})
 }
 
 func TestTLSFaultsShowAtTheStart(t *testing.T) {
-	empty := filepath.Join(t.TempDir(), "empty")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range []TLSFiles{{CAFile: "/nowhere"}, {CAFile: empty}, {CertFile: empty, KeyFile: empty}, {KeyFile: empty}} {
-		if _, err := f.credentials(); err == nil {
-			t.Errorf("%+v: no error", f)
-		}
+	_, err := New(Options{Origins: []OriginOptions{{Name: "o", Address: "127.0.0.1:1", TLS: TLSFiles{CAFile: "/nowhere"}}}})
+	if fault := new(tlsfiles.Error); !errors.As(err, &fault) || fault.File != tlsfiles.CAFile ||
+		!strings.HasPrefix(err.Error(), "upstream: origin o: tls: ca_file: open /nowhere") {
+		t.Error(err)
 	}
 }

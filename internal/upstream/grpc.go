@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/tlsfiles"
 	"xdsrelay/internal/xds"
 )
 
@@ -41,14 +43,15 @@ type grpcOrigin struct {
 	opts    *Options
 	metrics *telemetry.Origin
 	pool    pool
+	certs   *tlsfiles.Source // nil: plaintext
 
 	placeTimeout time.Duration // the constant, but in tests
 }
 
 func newGRPCOrigin(o OriginOptions, opts *Options, m *telemetry.Origin) (*grpcOrigin, error) {
-	creds, err := o.TLS.credentials()
+	creds, certs, err := o.TLS.credentials(o.Name, opts)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("tls: %w", err)
 	}
 	switch o.Balance {
 	case "":
@@ -79,11 +82,18 @@ func newGRPCOrigin(o OriginOptions, opts *Options, m *telemetry.Origin) (*grpcOr
 	if err := cc.Close(); err != nil {
 		return nil, err
 	}
-	return &grpcOrigin{opts: opts, metrics: m, pool: pool{dial: dial, limit: opts.StreamsPerConnection}, placeTimeout: placeTimeout}, nil
+	return &grpcOrigin{
+		opts: opts, metrics: m, pool: pool{dial: dial, limit: opts.StreamsPerConnection}, certs: certs, placeTimeout: placeTimeout,
+	}, nil
 }
 
 func (o *grpcOrigin) upkeep(ctx context.Context) error {
 	defer o.pool.close()
+	if o.certs != nil {
+		var certs sync.WaitGroup
+		certs.Go(func() { _ = o.certs.Run(ctx) }) // never fails
+		defer certs.Wait()
+	}
 	tick := time.NewTicker(idleFor / 2)
 	defer tick.Stop()
 	for {

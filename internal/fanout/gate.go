@@ -1,0 +1,115 @@
+package fanout
+
+import (
+	"crypto/tls"
+	"net"
+
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/expr"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// Gate is a listener's: how its connections are secured, who comes in through
+// it, and who is given Secrets. It is not changed once it is in use.
+type Gate struct {
+	// Key of the listener in the configuration, for messages.
+	Key string
+	// TLS of its connections; nil: plaintext.
+	TLS *tls.Config
+	// Identity has to hold for a client; nil: it does for all.
+	Identity *expr.Predicate
+	// Secrets says who is given them: config.SecretsMTLS or SecretsAllow;
+	// anything else: nobody.
+	Secrets string
+}
+
+// Caller is a client as its connection shows it, before it has said anything.
+type Caller struct {
+	gate *Gate
+	// Peer is what rules see. Its names are empty unless its certificate was
+	// verified: what was only claimed is nothing.
+	Peer expr.Peer
+	// Account is what limits per peer count it by: the identity that its
+	// certificate proves, else its address.
+	Account string
+
+	verified bool
+}
+
+// Caller makes a caller of a connection: its remote address, and what its TLS
+// has come to; nil without TLS.
+func (g *Gate) Caller(address string, state *tls.ConnectionState) *Caller {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		host = address
+	}
+	c := &Caller{gate: g, Peer: expr.Peer{Address: host}, Account: host}
+	if state == nil || len(state.VerifiedChains) == 0 {
+		return c
+	}
+	leaf := state.PeerCertificates[0]
+	c.verified = true
+	for _, u := range leaf.URIs {
+		c.Peer.URISANs = append(c.Peer.URISANs, u.String())
+	}
+	c.Peer.DNSSANs = leaf.DNSNames
+	c.Peer.Subject = leaf.Subject.String()
+	// With their kind before them, so that no certificate counts as another's
+	// address.
+	switch p := &c.Peer; {
+	case len(p.URISANs) > 0:
+		c.Account = "uri:" + p.URISANs[0]
+	case len(p.DNSSANs) > 0:
+		c.Account = "dns:" + p.DNSSANs[0]
+	case p.Subject != "":
+		c.Account = "subject:" + p.Subject
+	}
+	return c
+}
+
+// May returns why the caller, with this node, may not have resources of a type;
+// nil: it may. It is Admit and MayHave.
+func (c *Caller) May(node *xds.Node, url xds.TypeURL) *Refusal {
+	if refusal := c.Admit(node); refusal != nil {
+		return refusal
+	}
+	return c.MayHave(xds.TypeOf(url))
+}
+
+// Admit holds the caller against the gate's identity rule. The rule's false and
+// its errors refuse alike.
+func (c *Caller) Admit(node *xds.Node) *Refusal {
+	rule := c.gate.Identity
+	if rule == nil {
+		return nil
+	}
+	m, err := node.Decode()
+	if err != nil {
+		return Refuse(codes.InvalidArgument, telemetry.NodeInvalid, "request: %w", err)
+	}
+	holds, err := rule.Eval(expr.Input{Node: m, Peer: c.Peer})
+	switch {
+	case err != nil:
+		return Refuse(codes.PermissionDenied, telemetry.Identity, "%s.identity: node %q: %w", c.gate.Key, node.ID, err)
+	case !holds:
+		return Refuse(codes.PermissionDenied, telemetry.Identity, "%s.identity: it does not hold for node %q of this peer", c.gate.Key, node.ID)
+	}
+	return nil
+}
+
+// MayHave says of a caller that was admitted whether it is given a type:
+// Secrets only if its identity is proven (P6). Without an identity rule it is
+// not: then a node may call itself as it likes, whatever its certificate.
+func (c *Caller) MayHave(t xds.Type) *Refusal {
+	g := c.gate
+	switch {
+	case !t.Secret, g.Secrets == config.SecretsAllow:
+		return nil
+	case g.Secrets == config.SecretsMTLS && c.verified && g.Identity != nil:
+		return nil
+	}
+	return Refuse(codes.PermissionDenied, telemetry.Secrets, "request: Secrets are not given to this client (%s.secrets: %s)", g.Key, g.Secrets)
+}

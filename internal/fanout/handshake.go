@@ -1,0 +1,70 @@
+package fanout
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+
+	"xdsrelay/internal/telemetry"
+)
+
+// handshakeTimeout is how long a connection may take until it speaks HTTP/2.
+const handshakeTimeout = 20 * time.Second
+
+// handshakes are the transport credentials of the one grpc server that serves
+// all listeners: how a connection is secured, and what is known of its client,
+// depends on the listener that accepted it. A server for each listener would
+// have one health service, one drain and one Stop each, all to be joined again.
+type handshakes struct{ srv *Server }
+
+// authInfo is how a stream finds what its connection showed.
+type authInfo struct {
+	kind   string
+	caller *Caller
+}
+
+func (a authInfo) AuthType() string { return a.kind }
+
+var errForeign = errors.New("connection: accepted by a listener that is not of Server.Listener")
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (h handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	c, ok := raw.(*conn)
+	if !ok {
+		return nil, nil, errForeign
+	}
+	from := c.RemoteAddr().String()
+	if c.in.creds == nil {
+		return raw, authInfo{"insecure", c.in.gate.Caller(from, nil)}, nil
+	}
+	secured, info, err := c.in.creds.ServerHandshake(raw)
+	if err != nil {
+		if !errors.Is(err, io.EOF) { // a probe of the port, which was refused nothing
+			h.srv.meters.Refuse(telemetry.Handshake)
+			if left, ok := h.srv.sparing.allow(); ok {
+				h.srv.log.Warn("a client's TLS handshake failed", "peer", from, "listener", c.in.gate.Key, "error", err, "left_out", left)
+			}
+		}
+		return nil, nil, err
+	}
+	state := info.(credentials.TLSInfo).State // what credentials.NewTLS gives
+	return secured, authInfo{"tls", c.in.gate.Caller(from, &state)}, nil
+}
+
+// ClientHandshake implements credentials.TransportCredentials; it is a server's.
+func (handshakes) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return nil, nil, errors.New("credentials of a server")
+}
+
+// Info implements credentials.TransportCredentials.
+func (handshakes) Info() credentials.ProtocolInfo { return credentials.ProtocolInfo{} }
+
+// Clone implements credentials.TransportCredentials.
+func (h handshakes) Clone() credentials.TransportCredentials { return h }
+
+// OverrideServerName implements credentials.TransportCredentials.
+func (handshakes) OverrideServerName(string) error { return nil }

@@ -1,0 +1,154 @@
+package tlsfiles
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+)
+
+// Files are where certificates stand.
+type Files struct {
+	// CertFile and KeyFile are the relay's own; both or none.
+	CertFile, KeyFile string
+	// CAFile has the authorities by which the other side is trusted. Empty: for
+	// a client the system's, for a server that no client has to prove itself.
+	CAFile string
+}
+
+// The files by the names that they have in the configuration.
+const (
+	CertFile = "cert_file"
+	KeyFile  = "key_file"
+	CAFile   = "ca_file"
+)
+
+// Error is what is wrong with the files.
+type Error struct {
+	// File is CertFile, KeyFile or CAFile.
+	File string
+	Err  error
+}
+
+func (e *Error) Error() string { return e.File + ": " + e.Err.Error() }
+func (e *Error) Unwrap() error { return e.Err }
+
+// material is what the files held when they were read.
+type material struct {
+	cert  *tls.Certificate // nil: none
+	roots *x509.CertPool   // nil: none
+}
+
+// maxFile bounds what is read, in bytes: a bundle of all public authorities has
+// a fourth of a megabyte.
+const maxFile = 16 << 20
+
+// load reads the files. The error is an *Error.
+func (f Files) load() (*material, error) {
+	m := new(material)
+	if f.CertFile != "" || f.KeyFile != "" {
+		cert, err := read(CertFile, f.CertFile)
+		if err != nil {
+			return nil, err
+		}
+		key, err := read(KeyFile, f.KeyFile)
+		if err != nil {
+			return nil, err
+		}
+		if m.cert, err = pair(f, cert, key); err != nil {
+			return nil, err
+		}
+	}
+	if f.CAFile != "" {
+		pem, err := read(CAFile, f.CAFile)
+		if err != nil {
+			return nil, err
+		}
+		m.roots = x509.NewCertPool()
+		if !m.roots.AppendCertsFromPEM(pem) {
+			return nil, &Error{CAFile, fmt.Errorf("no certificate in %s", f.CAFile)}
+		}
+	}
+	return m, nil
+}
+
+// pair joins a certificate and its key, and finds out which is at fault.
+func pair(f Files, cert, key []byte) (*tls.Certificate, error) {
+	both, err := tls.X509KeyPair(cert, key)
+	if err == nil {
+		return &both, nil
+	}
+	if !x509.NewCertPool().AppendCertsFromPEM(cert) {
+		return nil, &Error{CertFile, fmt.Errorf("no certificate in %s", f.CertFile)}
+	}
+	// What tls says of a key tells nothing of its content.
+	return nil, &Error{KeyFile, fmt.Errorf("%s is not the key of %s: %w", f.KeyFile, f.CertFile, err)}
+}
+
+// read reads a file.
+func read(what, path string) ([]byte, error) {
+	if path == "" {
+		return nil, &Error{what, errors.New("has to be given with the other of cert_file and key_file")}
+	}
+	r, err := os.Open(path)
+	if err != nil {
+		return nil, &Error{what, err}
+	}
+	defer r.Close()
+	b, err := io.ReadAll(io.LimitReader(r, maxFile+1))
+	if err == nil && len(b) > maxFile {
+		err = fmt.Errorf("%s: larger than %d bytes", path, maxFile)
+	}
+	if err != nil {
+		return nil, &Error{what, err}
+	}
+	return b, nil
+}
+
+// stamp is what tells the files of one time from those of another; nil for one
+// that is not there.
+type stamp [3]os.FileInfo
+
+// look returns the stamp of the files as they are now. Symlinks are followed.
+func (f Files) look() (s stamp) {
+	for i, path := range []string{f.CertFile, f.KeyFile, f.CAFile} {
+		if info, err := os.Stat(path); err == nil {
+			s[i] = info
+		}
+	}
+	return s
+}
+
+func (s stamp) equal(o stamp) bool {
+	for i, a := range s {
+		b := o[i]
+		if a == nil || b == nil {
+			if a != b {
+				return false
+			}
+			continue
+		}
+		if !os.SameFile(a, b) || a.Size() != b.Size() || !a.ModTime().Equal(b.ModTime()) {
+			return false
+		}
+	}
+	return true
+}
+
+// settled reports whether a write that comes after now must show in the stamp:
+// a file's time advances in steps of some milliseconds, so one that was just
+// written may be written again at the same time and size.
+func (s stamp) settled(now time.Time) bool {
+	for _, info := range s {
+		if info != nil && now.Sub(info.ModTime()).Abs() < settle {
+			return false
+		}
+	}
+	return true
+}
+
+// settle is more than the step of any file system's time but FAT's.
+const settle = 1100 * time.Millisecond

@@ -1,0 +1,404 @@
+package tlsfiles
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// rig is a Source over files in a directory, with what it says.
+type rig struct {
+	*testing.T
+	dir    string
+	files  Files
+	ca     *tlstest.Authority
+	meters *telemetry.Metrics
+	log    bytes.Buffer
+	src    *Source
+}
+
+// newRig has a certificate of the common name first.
+func newRig(t *testing.T, withCA bool) *rig {
+	t.Helper()
+	r := &rig{T: t, dir: t.TempDir(), ca: tlstest.NewAuthority(t)}
+	r.files.CertFile, r.files.KeyFile = r.pair("first").Write(t, r.dir, "tls")
+	if withCA {
+		r.files.CAFile = tlstest.File(t, r.dir, "ca", r.ca.PEM())
+	}
+	r.open()
+	return r
+}
+
+func (r *rig) open() {
+	r.Helper()
+	var err error
+	if r.meters, err = telemetry.New(telemetry.Options{}); err != nil {
+		r.Fatal(err)
+	}
+	r.src, err = Open(r.files, Options{Name: "server", Metrics: r.meters, Log: slog.New(slog.NewTextHandler(&r.log, nil))})
+	if err != nil {
+		r.Fatal(err)
+	}
+}
+
+func (r *rig) pair(name string) tlstest.Pair {
+	return r.ca.Pair(r, tlstest.CN(name), tlstest.DNS("server.test"))
+}
+
+// shake has a client of this configuration shake hands with the source's
+// server. It returns the state at each end.
+func (r *rig) shake(conf *tls.Config) (client, server tls.ConnectionState, err error) {
+	r.Helper()
+	l, dialErr := net.Listen("tcp", "127.0.0.1:0")
+	if dialErr != nil {
+		r.Fatal(dialErr)
+	}
+	defer l.Close()
+	var theirs error
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		raw, err := l.Accept()
+		if err != nil {
+			theirs = err
+			return
+		}
+		defer raw.Close()
+		c := tls.Server(raw, r.src.Server("h2"))
+		if theirs = c.Handshake(); theirs == nil {
+			server = c.ConnectionState()
+			_, theirs = c.Write([]byte("x"))
+		}
+	})
+	raw, dialErr := net.Dial("tcp", l.Addr().String())
+	if dialErr != nil {
+		r.Fatal(dialErr)
+	}
+	defer raw.Close()
+	c := tls.Client(raw, conf)
+	ours := c.Handshake()
+	if ours == nil {
+		// A byte brings the session ticket along, or what the server thinks.
+		_, ours = c.Read(make([]byte, 1))
+		client = c.ConnectionState()
+	}
+	if ours != nil {
+		_ = raw.Close() // so that the server does not wait
+	}
+	wg.Wait()
+	if ours == nil {
+		ours = theirs
+	}
+	return client, server, ours
+}
+
+func (r *rig) trusting(certs ...tls.Certificate) *tls.Config {
+	return &tls.Config{RootCAs: r.ca.Pool(), ServerName: "server.test", Certificates: certs, NextProtos: []string{"h2"}}
+}
+
+// shows fails unless the server shows the certificate of that name.
+func (r *rig) shows(name string) {
+	r.Helper()
+	state, _, err := r.shake(r.trusting())
+	if err != nil {
+		r.Fatal(err)
+	}
+	if got := state.PeerCertificates[0].Subject.CommonName; got != name {
+		r.Fatalf("the server shows %q, want %q", got, name)
+	}
+}
+
+func (r *rig) counted(result string, n int) {
+	r.Helper()
+	w := httptest.NewRecorder()
+	r.meters.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if line := fmt.Sprintf("xdsrelay_certificate_reloads_total{result=%q} %d\n", result, n); !strings.Contains(w.Body.String(), line) {
+		r.Fatalf("the metrics do not say %s", line)
+	}
+}
+
+// A renewed certificate is used from the next connection on, however it came
+// to its place.
+func TestRenewed(t *testing.T) {
+	t.Run("written over", func(t *testing.T) {
+		r := newRig(t, false)
+		r.shows("first")
+		r.pair("second").Write(t, r.dir, "tls")
+		r.shows("second")
+		r.counted("reloaded", 1)
+	})
+	t.Run("renamed", func(t *testing.T) {
+		r := newRig(t, false)
+		cert, key := r.pair("second").Write(t, r.dir, "new")
+		for from, to := range map[string]string{cert: r.files.CertFile, key: r.files.KeyFile} {
+			if err := os.Rename(from, to); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.shows("second")
+	})
+	t.Run("swap of a symlink", func(t *testing.T) {
+		r := newRig(t, false)
+		for _, name := range []string{"one", "two"} {
+			sub := filepath.Join(r.dir, name)
+			if err := os.Mkdir(sub, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			r.pair(name).Write(t, sub, "tls")
+		}
+		swap := func(to string) {
+			if err := os.Symlink(to, filepath.Join(r.dir, "..tmp")); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(filepath.Join(r.dir, "..tmp"), filepath.Join(r.dir, "..data")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		swap("one")
+		for _, file := range []string{"tls.crt", "tls.key"} {
+			if err := os.Remove(filepath.Join(r.dir, file)); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink("..data/"+file, filepath.Join(r.dir, file)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.open()
+		r.shows("one")
+		swap("two")
+		r.shows("two")
+	})
+	t.Run("as old and as large", func(t *testing.T) {
+		// Written twice within a step of the file system's clock.
+		r := newRig(t, false)
+		at := time.Now()
+		write := func(name string) {
+			p := r.pair(name)
+			p.Cert = append(p.Cert, bytes.Repeat([]byte{'\n'}, 2000-len(p.Cert))...)
+			p.Key = append(p.Key, bytes.Repeat([]byte{'\n'}, 1000-len(p.Key))...)
+			cert, key := p.Write(t, r.dir, "tls")
+			for _, f := range []string{cert, key} {
+				if err := os.Chtimes(f, at, at); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		write("second")
+		r.shows("second")
+		write("third")
+		r.shows("third")
+	})
+}
+
+// Files that did not change are not read again.
+func TestUnchangedFilesAreNotRead(t *testing.T) {
+	r := newRig(t, false)
+	old := time.Now().Add(-time.Hour)
+	for _, f := range []string{r.files.CertFile, r.files.KeyFile} {
+		if err := os.Chtimes(f, old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.open()
+	before := r.src.current()
+	if r.src.current() != before {
+		t.Error("read again")
+	}
+}
+
+// What cannot be used leaves in force what was there, and is reported once for
+// each state of the files, without a word of what is in them.
+func TestBrokenFilesLeaveTheOldInForce(t *testing.T) {
+	r := newRig(t, false)
+	other := r.pair("other")
+	second := r.pair("second")
+	for i, c := range []struct {
+		change func()
+		says   string
+	}{
+		{func() { tlstest.File(t, r.dir, "tls.crt", []byte("no certificate")) }, "cert_file: no certificate in "},
+		{func() { tlstest.File(t, r.dir, "tls.crt", second.Cert) }, "key_file: "},
+		{func() { tlstest.File(t, r.dir, "tls.key", other.Key) }, "private key does not match public key"},
+		{func() { tlstest.File(t, r.dir, "tls.key", second.Key[:len(second.Key)/2]) }, "key_file: "},
+		{func() { _ = os.Remove(r.files.KeyFile) }, "no such file"},
+	} {
+		r.log.Reset()
+		c.change()
+		for range 3 {
+			r.shows("first")
+		}
+		if got := r.log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "those before stay in force") || !strings.Contains(got, c.says) {
+			t.Errorf("%d: the log says %s", i, got)
+		}
+		if strings.Contains(r.log.String(), strings.Split(string(second.Key), "\n")[1][:20]) {
+			t.Errorf("%d: the log quotes the key", i)
+		}
+		r.counted("failed", i+1)
+	}
+	tlstest.File(t, r.dir, "tls.key", second.Key)
+	r.shows("second")
+	r.counted("reloaded", 1)
+}
+
+// Run tells of broken files though nobody connects.
+func TestRunLooksAtTheFiles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, false)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- r.src.Run(ctx) }()
+		tlstest.File(t, r.dir, "tls.crt", nil)
+		time.Sleep(lookEvery)
+		synctest.Wait()
+		if !strings.Contains(r.log.String(), "certificates not reloaded") {
+			t.Errorf("the log says %s", &r.log)
+		}
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// With authorities, a client has to prove itself, by a certificate that is
+// signed by one of them and not expired, at each connection.
+func TestClientsProveThemselves(t *testing.T) {
+	r := newRig(t, true)
+	good := r.ca.Pair(t, tlstest.URI("spiffe://test/a")).TLS(t)
+	cache := tls.NewLRUClientSessionCache(1)
+	conf := r.trusting(good)
+	conf.ClientSessionCache = cache
+	for range 2 {
+		_, server, err := r.shake(conf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(server.VerifiedChains) == 0 || server.PeerCertificates[0].URIs[0].String() != "spiffe://test/a" || server.DidResume {
+			t.Errorf("chains %v, resumed %v", server.VerifiedChains, server.DidResume)
+		}
+	}
+	for name, certs := range map[string][]tls.Certificate{
+		"no certificate":    nil,
+		"another authority": {tlstest.NewAuthority(t).Pair(t, tlstest.URI("spiffe://test/a")).TLS(t)},
+		"expired":           {r.ca.Pair(t, tlstest.URI("spiffe://test/a"), tlstest.Expired()).TLS(t)},
+	} {
+		if _, _, err := r.shake(r.trusting(certs...)); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	// Who was trusted by an authority that is none any more is not.
+	tlstest.File(t, r.dir, "ca", tlstest.NewAuthority(t).PEM())
+	if _, _, err := r.shake(conf); err == nil {
+		t.Error("accepted, though its authority is gone")
+	}
+}
+
+func TestVersions(t *testing.T) {
+	r := newRig(t, false)
+	for version, want := range map[uint16]bool{tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true} {
+		conf := r.trusting()
+		conf.MinVersion, conf.MaxVersion = tls.VersionTLS10, version
+		if _, _, err := r.shake(conf); (err == nil) != want {
+			t.Errorf("%s: %v", tls.VersionName(version), err)
+		}
+	}
+	state, _, err := r.shake(r.trusting())
+	if err != nil || state.Version != tls.VersionTLS13 || state.NegotiatedProtocol != "h2" {
+		t.Errorf("%s, %q, %v", tls.VersionName(state.Version), state.NegotiatedProtocol, err)
+	}
+}
+
+func TestClient(t *testing.T) {
+	r := newRig(t, true)
+	c := r.src.Client("name.test")
+	if c.MinVersion != tls.VersionTLS12 || c.ServerName != "name.test" || !c.RootCAs.Equal(r.ca.Pool()) || len(c.Certificates) != 1 {
+		t.Errorf("%+v", c)
+	}
+	// Without files, the system's authorities and no certificate.
+	r.files = Files{}
+	r.open()
+	if c := r.src.Client(""); c.RootCAs != nil || len(c.Certificates) != 0 {
+		t.Errorf("%+v", c)
+	}
+	if _, err := r.src.current().server(nil); err == nil {
+		t.Error("a server without a certificate")
+	}
+}
+
+// The error names the file by its key.
+func TestFaultsShowAtTheStart(t *testing.T) {
+	dir := t.TempDir()
+	ca := tlstest.NewAuthority(t)
+	cert, key := ca.Pair(t).Write(t, dir, "a")
+	_, other := ca.Pair(t).Write(t, dir, "b")
+	empty := tlstest.File(t, dir, "empty", nil)
+	large := filepath.Join(dir, "large")
+	if err := os.WriteFile(large, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(large, maxFile+1); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		Files
+		want string
+	}{
+		{Files{CertFile: cert, KeyFile: key, CAFile: "/nowhere"}, CAFile},
+		{Files{CAFile: empty}, CAFile},
+		{Files{CAFile: key}, CAFile},
+		{Files{CAFile: large}, CAFile},
+		{Files{CertFile: "/nowhere", KeyFile: key}, CertFile},
+		{Files{CertFile: empty, KeyFile: key}, CertFile},
+		{Files{CertFile: key, KeyFile: key}, CertFile},
+		{Files{CertFile: cert, KeyFile: "/nowhere"}, KeyFile},
+		{Files{CertFile: cert, KeyFile: empty}, KeyFile},
+		{Files{CertFile: cert, KeyFile: other}, KeyFile},
+		{Files{CertFile: cert}, KeyFile},
+		{Files{KeyFile: key}, CertFile},
+		{Files{CertFile: cert, KeyFile: key, CAFile: cert}, ""},
+	} {
+		_, err := Open(c.Files, Options{})
+		fault := new(Error)
+		if got := errors.As(err, &fault); got != (c.want != "") || fault.File != c.want {
+			t.Errorf("%+v: %v", c.Files, err)
+		}
+		if check := Check(c.Files); (check == nil) != (err == nil) {
+			t.Errorf("%+v: Check says %v", c.Files, check)
+		}
+	}
+}
+
+// An expired certificate is used, and warned of.
+func TestExpiredIsWarnedOf(t *testing.T) {
+	r := newRig(t, false)
+	if r.log.Len() > 0 {
+		t.Errorf("of a good one the log says %s", &r.log)
+	}
+	r.ca.Pair(t, tlstest.CN("old"), tlstest.DNS("server.test"), tlstest.Expired()).Write(t, r.dir, "tls")
+	_, _, err := r.shake(r.trusting())
+	if invalid := (x509.CertificateInvalidError{}); !errors.As(err, &invalid) || invalid.Reason != x509.Expired {
+		t.Errorf("the client says %v", err)
+	}
+	if got := r.log.String(); !strings.Contains(got, "certificate is not valid now") {
+		t.Errorf("the log says %s", got)
+	}
+}

@@ -1,0 +1,169 @@
+// Package tlstest makes certificates for tests: authorities, and what they
+// sign. Only tests import it.
+//
+// # Concurrency
+//
+// An Authority is safe for concurrent use.
+package tlstest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// Authority signs certificates.
+type Authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pem  []byte
+}
+
+var serial atomic.Int64
+
+// NewAuthority makes one that nobody trusts yet.
+func NewAuthority(t testing.TB) *Authority {
+	t.Helper()
+	a := &Authority{}
+	template := &x509.Certificate{
+		Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	p := sign(t, template, template, nil)
+	a.key = p.key
+	a.pem = p.Cert
+	var err error
+	if a.cert, err = x509.ParseCertificate(p.der); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// PEM is the authority's own certificate.
+func (a *Authority) PEM() []byte { return a.pem }
+
+// Pool trusts the authority, and no other.
+func (a *Authority) Pool() *x509.CertPool {
+	p := x509.NewCertPool()
+	p.AddCert(a.cert)
+	return p
+}
+
+// Pair is a certificate with its key, as PEM.
+type Pair struct {
+	Cert, Key []byte
+
+	der []byte
+	key *ecdsa.PrivateKey
+}
+
+// Option is what a certificate says.
+type Option func(*x509.Certificate)
+
+// URI adds a URI SAN.
+func URI(text string) Option {
+	return func(c *x509.Certificate) {
+		u, err := url.Parse(text)
+		if err != nil {
+			panic(err) // of a text in a test
+		}
+		c.URIs = append(c.URIs, u)
+	}
+}
+
+// DNS adds a DNS SAN.
+func DNS(name string) Option {
+	return func(c *x509.Certificate) { c.DNSNames = append(c.DNSNames, name) }
+}
+
+// CN is the subject's common name.
+func CN(name string) Option {
+	return func(c *x509.Certificate) { c.Subject.CommonName = name }
+}
+
+// Loopback adds 127.0.0.1, for servers that are dialled so.
+func Loopback() Option {
+	return func(c *x509.Certificate) { c.IPAddresses = append(c.IPAddresses, net.IPv4(127, 0, 0, 1)) }
+}
+
+// Expired since a minute.
+func Expired() Option {
+	return func(c *x509.Certificate) {
+		c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(-time.Minute)
+	}
+}
+
+// Pair signs a certificate that is good for servers and clients.
+func (a *Authority) Pair(t testing.TB, opts ...Option) Pair {
+	t.Helper()
+	c := &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
+	for _, o := range opts {
+		o(c)
+	}
+	return sign(t, c, a.cert, a.key)
+}
+
+func sign(t testing.TB, c, parent *x509.Certificate, by *ecdsa.PrivateKey) Pair {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if by == nil {
+		by = key // its own
+	}
+	c.SerialNumber = big.NewInt(serial.Add(1))
+	if c.NotAfter.IsZero() {
+		c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, by)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Pair{
+		Cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		Key:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
+		der:  der, key: key,
+	}
+}
+
+// TLS is the pair as tls.Config has it.
+func (p Pair) TLS(t testing.TB) tls.Certificate {
+	t.Helper()
+	c, err := tls.X509KeyPair(p.Cert, p.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Write writes the pair as name.crt and name.key, over what is there.
+func (p Pair) Write(t testing.TB, dir, name string) (cert, key string) {
+	t.Helper()
+	return File(t, dir, name+".crt", p.Cert), File(t, dir, name+".key", p.Key)
+}
+
+// File writes a file, over what is there, and returns its path.
+func File(t testing.TB, dir, name string, content []byte) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
