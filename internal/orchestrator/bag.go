@@ -1,5 +1,7 @@
 package orchestrator
 
+import "slices"
+
 // bag is a set that is a short slice most of the time, and has a map from an
 // element to its place once it is long. The zero bag is empty. Order means
 // nothing.
@@ -13,8 +15,11 @@ const short = 16
 
 func (b *bag[T]) len() int { return len(b.list) }
 
-// add puts x in, which must not be there.
+// add puts x in; one that is there already stays there once.
 func (b *bag[T]) add(x T) {
+	if b.find(x) >= 0 {
+		return
+	}
 	b.list = append(b.list, x)
 	switch {
 	case b.at != nil:
@@ -27,9 +32,12 @@ func (b *bag[T]) add(x T) {
 	}
 }
 
-// remove takes x out, which must be there.
+// remove takes x out, if it is there.
 func (b *bag[T]) remove(x T) {
 	i, last := b.find(x), len(b.list)-1
+	if i < 0 {
+		return
+	}
 	moved := b.list[last]
 	b.list[i] = moved
 	clear(b.list[last:])
@@ -46,14 +54,13 @@ func (b *bag[T]) remove(x T) {
 	}
 }
 
+// find returns the place of x, -1 if it is not there.
 func (b *bag[T]) find(x T) int {
-	if b.at != nil {
-		return b.at[x]
+	if b.at == nil {
+		return slices.Index(b.list, x)
 	}
-	for i, y := range b.list {
-		if y == x {
-			return i
-		}
+	if i, ok := b.at[x]; ok {
+		return i
 	}
-	panic("orchestrator: element is not in the bag")
+	return -1
 }

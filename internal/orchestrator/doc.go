@@ -11,7 +11,7 @@
 // A key lives from its first client on. What nobody wants any more stays for
 // Options.Linger, and is then dropped from the interest and forgotten in one
 // step (P52, P65). A key without members keeps its interest as it was, for
-// Options.IdleTTL.
+// Options.IdleTTL, and for a while after the first has come back.
 //
 // # Concurrency
 //

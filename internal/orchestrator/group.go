@@ -71,7 +71,7 @@ type Group struct {
 // update is an Update on its way to the goroutine.
 type update struct {
 	xds.Update
-	applied chan<- struct{}
+	applied chan<- bool // whether there is another snapshot; room for one
 }
 
 var _ upstream.Sink = (*Group)(nil)
@@ -113,17 +113,16 @@ func (g *Group) Held(typ xds.TypeURL) *xds.Snapshot {
 var errOver = errors.New("the key was dropped")
 
 // Update implements upstream.Sink.
-func (g *Group) Update(ctx context.Context, u xds.Update) error {
-	applied := make(chan struct{})
+func (g *Group) Update(ctx context.Context, u xds.Update) (changed bool, err error) {
+	applied := make(chan bool, 1)
 	select {
 	case g.updates <- update{u, applied}:
 	case <-g.over:
-		return errOver
+		return false, errOver
 	case <-ctx.Done():
-		return ctx.Err()
+		return false, ctx.Err()
 	}
-	<-applied // the goroutine does nothing in between
-	return nil
+	return <-applied, nil // the goroutine does nothing in between
 }
 
 // Status implements upstream.Sink.
@@ -237,14 +236,14 @@ func (g *Group) ask() {
 
 // apply takes an update over; it is published later, or at once.
 func (g *Group) apply(u update) {
-	defer close(u.applied)
+	changed, first := false, false
+	defer func() { u.applied <- changed }()
 	g.heard = g.status.Load() // that of u's stream, which told it before
 	v := find(g.views, u.Type)
 	if v == nil {
 		return // nobody asks for the type any more
 	}
-	changed, first := v.apply(u.Update, g.gen+1)
-	if changed {
+	if changed, first = v.apply(u.Update, g.gen+1); changed {
 		g.stale(time.Now())
 		// Somebody may be waiting for a first answer, and for nothing else.
 		g.urgent = g.urgent || first

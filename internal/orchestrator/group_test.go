@@ -401,7 +401,7 @@ func TestUpdateOfAGroupThatIsOver(t *testing.T) {
 		if f.alive() {
 			t.Error("the stream still runs")
 		}
-		if err := f.sink.Update(context.Background(), xds.Update{Type: eds}); !errors.Is(err, errOver) {
+		if _, err := f.sink.Update(context.Background(), xds.Update{Type: eds}); !errors.Is(err, errOver) {
 			t.Errorf("Update: %v", err)
 		}
 	})

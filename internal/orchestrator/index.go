@@ -121,6 +121,9 @@ func (x *index) remove(m *member, sub *xds.Subscription, touched []string) []str
 		return touched
 	}
 	w := x.subs[sub]
+	if w == nil {
+		return touched
+	}
 	w.members.remove(m)
 	if w.members.len() > 0 {
 		return touched
@@ -157,6 +160,9 @@ func (x *index) link(w *wanter, of *xds.Chunk, touched []string) []string {
 // unlink undoes link.
 func (x *index) unlink(w *wanter, of *xds.Chunk, touched []string) []string {
 	c := x.chunks[of]
+	if c == nil {
+		return touched
+	}
 	if c.subs.remove(w); c.subs.len() > 0 {
 		return touched
 	}

@@ -10,36 +10,51 @@ import (
 // interest is what a group asks for, over all its types: what members want and
 // what lingers. It belongs to the group's goroutine.
 //
-// Names that nobody wants any more wait in one list, oldest first: all wait
-// equally long, so the list is in order of when they go, and it never has more
-// than is asked for, however often a client changes its mind.
+// Names that nobody wants any more wait in a list, oldest first: all in it wait
+// equally long, so it is in order of when they go, and it never has more than is
+// asked for, however often a client changes its mind. What a key kept while it
+// had no members waits in a list of its own, since it waits longer.
 type interest struct {
 	linger time.Duration
 	limit  int // names_per_key; 0: none
 
-	leaving list.List // of *lingerer
+	leaving, kept list.List // of *lingerer
 	// frozen: no member is left, or none of those that came since has said what
 	// it wants, and everything stays asked for as it was.
 	frozen bool
+	// thawed: the next update is the first one after that.
+	thawed bool
 }
+
+// revive is for how long at least a key keeps what it had without members once
+// the first is back, however short linger is: a client asks for one type after
+// the other, and often for more names of each, and what is held is to be there
+// for it when it does (P53).
+const revive = 10 * time.Second
 
 // update brings what is asked for up to date with what members want.
 func (i *interest) update(views []*view, now time.Time) {
 	if i.frozen {
 		return
 	}
+	wait := &i.leaving
+	until := now.Add(i.linger)
+	if i.thawed && i.linger < revive {
+		wait, until = &i.kept, now.Add(revive)
+	}
+	i.thawed = false
 	for _, v := range views {
 		var fresh []string
 		for _, name := range v.touched {
 			e, lingers := v.lingering[name]
 			switch wanted := v.index.wants(name); {
 			case wanted && lingers:
-				i.leaving.Remove(e)
+				i.stay(e)
 				delete(v.lingering, name)
 			case wanted:
 				fresh = append(fresh, name)
 			case !lingers && v.names.Has(name):
-				v.lingering[name] = i.leaving.PushBack(&lingerer{view: v, name: name, until: now.Add(i.linger)})
+				v.lingering[name] = wait.PushBack(&lingerer{view: v, name: name, in: wait, until: until})
 			}
 		}
 		v.touched = nil
@@ -47,20 +62,24 @@ func (i *interest) update(views []*view, now time.Time) {
 
 		switch wanted := v.index.wildcard(); {
 		case wanted && v.wildLingers != nil:
-			i.leaving.Remove(v.wildLingers)
+			i.stay(v.wildLingers)
 			v.wildLingers = nil
 		case wanted:
 			v.wildcard = true
 		case v.wildcard && v.wildLingers == nil:
-			v.wildLingers = i.leaving.PushBack(&lingerer{view: v, wildcard: true, until: now.Add(i.linger)})
+			v.wildLingers = wait.PushBack(&lingerer{view: v, wildcard: true, in: wait, until: until})
 		}
 	}
 }
 
+// stay: what lingered is wanted again.
+func (i *interest) stay(e *list.Element) { e.Value.(*lingerer).in.Remove(e) }
+
 // freeze stops everything from leaving.
 func (i *interest) freeze(views []*view) {
-	i.frozen = true
+	i.frozen, i.thawed = true, false
 	i.leaving.Init()
+	i.kept.Init()
 	for _, v := range views {
 		clear(v.lingering)
 		v.wildLingers, v.touched = nil, nil
@@ -74,7 +93,7 @@ func (i *interest) thaw(views []*view) {
 	if !i.frozen {
 		return
 	}
-	i.frozen = false
+	i.frozen, i.thawed = false, true
 	for _, v := range views {
 		for name := range v.names.All() {
 			v.touched = append(v.touched, name)
@@ -84,11 +103,19 @@ func (i *interest) thaw(views []*view) {
 
 // next is when something leaves; zero: nothing will.
 func (i *interest) next() time.Time {
-	if e := i.leaving.Front(); e != nil {
-		return e.Value.(*lingerer).until
+	var first time.Time
+	for _, wait := range i.waiting() {
+		if e := wait.Front(); e != nil {
+			if at := e.Value.(*lingerer).until; first.IsZero() || at.Before(first) {
+				first = at
+			}
+		}
 	}
-	return time.Time{}
+	return first
 }
+
+// waiting are the lists of what lingers, that of the older first.
+func (i *interest) waiting() [2]*list.List { return [...]*list.List{&i.kept, &i.leaving} }
 
 // gone is what leaves of one type.
 type gone struct {
@@ -106,33 +133,32 @@ func (i *interest) expire(views []*view, now time.Time) map[*view]*gone {
 			over += v.names.Len()
 		}
 	}
-	var out map[*view]*gone
-	for e := i.leaving.Front(); e != nil; {
-		l := e.Value.(*lingerer)
-		due := !l.until.After(now)
-		if !due && over <= 0 {
-			break
+	out := make(map[*view]*gone)
+	for _, wait := range i.waiting() {
+		for e := wait.Front(); e != nil; {
+			l := e.Value.(*lingerer)
+			due := !l.until.After(now)
+			if !due && over <= 0 {
+				break
+			}
+			at := e
+			e = e.Next()
+			if !due && l.wildcard {
+				continue
+			}
+			wait.Remove(at)
+			if out[l.view] == nil {
+				out[l.view] = new(gone)
+			}
+			if l.wildcard {
+				l.view.wildLingers = nil
+				out[l.view].wildcard = true
+				continue
+			}
+			delete(l.view.lingering, l.name)
+			out[l.view].names = append(out[l.view].names, l.name)
+			over--
 		}
-		at := e
-		e = e.Next()
-		if !due && l.wildcard {
-			continue
-		}
-		i.leaving.Remove(at)
-		if out == nil {
-			out = make(map[*view]*gone)
-		}
-		if out[l.view] == nil {
-			out[l.view] = new(gone)
-		}
-		if l.wildcard {
-			l.view.wildLingers = nil
-			out[l.view].wildcard = true
-			continue
-		}
-		delete(l.view.lingering, l.name)
-		out[l.view].names = append(out[l.view].names, l.name)
-		over--
 	}
 	return out
 }

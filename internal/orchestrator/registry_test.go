@@ -168,27 +168,68 @@ func TestP52_IdleKeyStaysWhileItsOriginIsAway(t *testing.T) {
 }
 
 // What an idle key holds stays until a client that came has said what it wants,
-// also with linger: 0s: its first request is still on its way when it joins.
+// and for a while after, however short linger is: it asks for one type after the
+// other. So also if it leaves soon and another comes.
 func TestP53_JoiningAnIdleKeyForgetsNothing(t *testing.T) {
-	bubble(t, func(o *Options) { o.Linger = 0 }, func(w *world) {
-		a := w.join("web", eds).want("x", "y")
+	bubble(t, func(o *Options) { o.Linger = time.Millisecond }, func(w *world) {
+		a, every := w.join("web", eds).want("x", "y", "z"), w.join("web", cds).want("*")
 		f := w.feed("web")
 		f.sink.Status(upstream.Status{Connected: true})
-		f.update(t, eds, false, "x=1", "y=1")
+		f.update(t, eds, false, "x=1", "y=1", "z=1")
+		f.update(t, cds, true, "c=1")
 		a.leave()
+		every.leave()
 		f.sink.Status(upstream.Status{Failed: true}) // away
 		time.Sleep(time.Minute)
 
 		b := w.join("web", eds)
 		w.join("web", eds).leave() // one that never asks
 		time.Sleep(time.Minute)
-		equal(t, "asked before the client asks", f.asks(eds), "x y")
+		equal(t, "asked before the client asks", f.asks(eds), "x y z")
 		b.want("x")
 		equal(t, "x", b.sees(subscription("x"), "x"), "1")
 		if r := b.refusal(); r != nil {
 			t.Errorf("refused: %v", r)
 		}
-		equal(t, "asked once it has asked", f.asks(eds), "x")
+		b.leave()
+		time.Sleep(time.Minute)
+		b = w.join("web", eds).want("x")
+		time.Sleep(revive - time.Second)
+		c := w.join("web", cds).want("*")
+		b.want("x", "y")
+		equal(t, "another type", c.sees(subscription("*"), "c"), "1")
+		equal(t, "another name", b.sees(subscription("x", "y"), "y"), "1")
+		b.want("x")
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		equal(t, "given up since, so it goes after linger", f.asks(eds), "x z")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		equal(t, "asked of EDS after a while", f.asks(eds), "x")
+		equal(t, "asked of CDS after a while", f.asks(cds), "*")
+		c.want()
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		equal(t, "given up", f.asks(cds), "")
+	})
+}
+
+// What a key kept while it was idle takes no room from what is wanted.
+func TestLimitNamesPerKeyOfARevivedKey(t *testing.T) {
+	bubble(t, func(o *Options) { o.Linger, o.Limits.NamesPerKey = 0, 3 }, func(w *world) {
+		a := w.join("web", eds).want("a", "b", "c")
+		w.feed("web").sink.Status(upstream.Status{Connected: true})
+		a.woken()
+		a.leave()
+		time.Sleep(time.Minute)
+		d := w.join("web", eds).want("c", "d")
+		if r := d.refusal(); r != nil {
+			t.Fatalf("refused: %v", r)
+		}
+		equal(t, "asked", len(strings.Fields(w.feed("web").asks(eds))), 3)
+		time.Sleep(revive)
+		synctest.Wait()
+		equal(t, "asked after a while", w.feed("web").asks(eds), "c d")
 	})
 }
 
@@ -443,7 +484,7 @@ func (w *world) churn(cluster string, n int) {
 	c.want(names("n", n%7)...)
 	if n%3 == 0 {
 		u := xds.Update{Type: eds, Changed: []*xds.Resource{resource(w.t, eds, "n-000001", fmt.Sprint(n))}}
-		if err := c.of().group.Update(context.Background(), u); err != nil {
+		if _, err := c.of().group.Update(context.Background(), u); err != nil {
 			w.t.Error(err)
 		}
 	}

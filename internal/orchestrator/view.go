@@ -41,7 +41,7 @@ type view struct {
 	touched []string
 
 	// lingering are the names of names that nobody wants, with their place in
-	// the group's list; wildLingers is that of the wildcard.
+	// one of the group's lists; wildLingers is that of the wildcard.
 	lingering   map[string]*list.Element
 	wildLingers *list.Element
 }
@@ -192,5 +192,6 @@ type lingerer struct {
 	view     *view
 	name     string
 	wildcard bool
+	in       *list.List // where it waits
 	until    time.Time
 }

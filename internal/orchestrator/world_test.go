@@ -340,7 +340,7 @@ func (f *feed) update(t testing.TB, typ xds.TypeURL, wildcard bool, what ...stri
 
 func (f *feed) hand(t testing.TB, u xds.Update) {
 	t.Helper()
-	if err := f.sink.Update(context.Background(), u); err != nil {
+	if _, err := f.sink.Update(context.Background(), u); err != nil {
 		t.Fatal(err)
 	}
 	synctest.Wait()

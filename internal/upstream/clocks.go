@@ -72,10 +72,10 @@ func (t *talk) expired(now time.Time) []xds.Update {
 			continue
 		}
 		a := asked{names: common(b.names, tt.asked.names)}
-		snap, sub := t.held(b.typ), a.sub()
+		part := a.part(t.held(b.typ))
 		var names []string
 		for name := range a.names.All() {
-			if _, is := snap.Look(sub, name); is == xds.Pending {
+			if !part.Known(name) {
 				names = append(names, name)
 			}
 		}

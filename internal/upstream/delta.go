@@ -32,7 +32,10 @@ func (d *delta) taken(r *xds.Response) {
 	t.judging = false
 	t.good()
 	t.reply(reply{nonce: r.Nonce})
-	if m := d.recall(r.TypeURL, d.held(r.TypeURL)); m.foreign.Len() > 0 {
+	if t.asked.empty() {
+		return // nobody wants it any more
+	}
+	if m := d.recall(r.TypeURL, t.asked.wildcard, t.asked.part(d.held(r.TypeURL))); m.foreign.Len() > 0 {
 		names := make([]string, 0, len(r.Resources)+len(r.Removed))
 		for i := range r.Resources {
 			if r.Resources[i].HasBody() {
@@ -109,9 +112,9 @@ func (d *delta) room(t *typeTalk) int {
 // (P59).
 func (d *delta) first(t *typeTalk) *request {
 	snap := d.held(t.typ.URL)
-	m := d.recall(t.typ.URL, snap)
+	m := d.recall(t.typ.URL, t.want.wildcard, t.want.part(snap))
 	var held []brought
-	for res := range covered(snap, t.want.sub()) {
+	for res := range t.want.covers(snap) {
 		version := res.OriginVersion
 		if m.foreign.Has(res.Name) {
 			version = ""
@@ -133,9 +136,4 @@ func (d *delta) first(t *typeTalk) *request {
 		b = appendVersion(b, h.name, h.version)
 	}
 	return &request{typ: t.typ.URL, head: b, oversized: len(b) > d.maxRequest, leftOut: o.leftOut}
-}
-
-// covered are the resources that sub covers in snap, which may be nil.
-func covered(snap *xds.Snapshot, sub *xds.Subscription) func(func(*xds.Resource) bool) {
-	return func(yield func(*xds.Resource) bool) { snap.Covered(sub, yield) }
 }

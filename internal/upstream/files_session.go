@@ -136,10 +136,9 @@ func (t *told) updates(want xds.TypeInterest, lapsed *lapse, now *fileType, held
 			for name := range now.resources {
 				changed[name] = struct{}{}
 			}
-			held.Covered(&xds.Subscription{Wildcard: true}, func(r *xds.Resource) bool {
+			for r := range held.Part(true).Resources {
 				changed[r.Name] = struct{}{}
-				return true
-			})
+			}
 		}
 		if first || renamed || len(changed) > 0 {
 			out = append(out, update(want.Type, true, changed, now, at))

@@ -52,7 +52,7 @@ func TestP80_AGroupHoldsWhatTheFilesSay(t *testing.T) {
 			}
 			c.set(sink.want(was))
 			interest = was
-			_ = sink.Update(context.Background(), xds.Update{Type: odd, Origin: "other", Wildcard: was.Wildcard, Changed: rs})
+			_, _ = sink.Update(context.Background(), xds.Update{Type: odd, Origin: "other", Wildcard: was.Wildcard, Changed: rs})
 		}
 		now, state := nothing, &told{at: nothing}
 		for range rapid.IntRange(1, 15).Draw(t, "steps") {
@@ -82,7 +82,7 @@ func TestP80_AGroupHoldsWhatTheFilesSay(t *testing.T) {
 						t.Fatalf("%s was not asked for", r.Name)
 					}
 				}
-				if err := sink.Update(context.Background(), u); err != nil {
+				if _, err := sink.Update(context.Background(), u); err != nil {
 					t.Fatal(err)
 				}
 			}

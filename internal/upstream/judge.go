@@ -32,7 +32,7 @@ func judge(v xds.Variant, a asked, r *xds.Response, snap *xds.Snapshot, now time
 		case !raw.HasBody():
 			n.bodyless++
 		case wanted(raw.Name):
-			u.Changed = append(u.Changed, raw.Take(t, snap.Held(raw.Name)))
+			u.Changed = append(u.Changed, raw.Take(t, a.part(snap).Share(raw.Name)))
 		}
 	}
 	if v == xds.SotW {
@@ -48,10 +48,11 @@ func judge(v xds.Variant, a asked, r *xds.Response, snap *xds.Snapshot, now time
 }
 
 // missing is what a SotW response removes by leaving it out: of the full-state
-// types only, and never if it holds heartbeats alone; only names that are held.
-// A name asked for and never received stays pending. What is held has been in a
-// response since the name was last added to the union, since a name that leaves
-// it is forgotten, and asked for again as if it were new (P65).
+// types only, and never if it holds heartbeats alone; only names that are held
+// of the part that it answers. A name asked for and never received stays
+// pending, also where the wildcard has it. What is held has been in a response
+// since the name was last added to the union, since a name that leaves it is
+// forgotten, and asked for again as if it were new (P65).
 func missing(t xds.Type, a asked, r *xds.Response, snap *xds.Snapshot, bodyless int) []string {
 	if !t.FullState || a.empty() || bodyless > 0 && bodyless == len(r.Resources) {
 		return nil
@@ -61,7 +62,7 @@ func missing(t xds.Type, a asked, r *xds.Response, snap *xds.Snapshot, bodyless 
 		there[r.Resources[i].Name] = struct{}{}
 	}
 	var gone []string
-	for res := range covered(snap, a.sub()) {
+	for res := range a.covers(snap) {
 		if _, ok := there[res.Name]; !ok {
 			gone = append(gone, res.Name)
 		}

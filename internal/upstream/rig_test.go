@@ -252,7 +252,7 @@ func (r *rig) raw(msg []byte) (verdict, tally, error) {
 }
 
 func (r *rig) apply(u xds.Update) {
-	if err := r.sink.Update(r.t.Context(), u); err != nil {
+	if _, err := r.sink.Update(r.t.Context(), u); err != nil {
 		r.t.Fatal(err)
 	}
 }

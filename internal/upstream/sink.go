@@ -8,13 +8,14 @@ import (
 
 // Sink takes what a stream brings; the consumer's group implements it.
 type Sink interface {
-	// Held is the newest snapshot of typ, with every Update that has returned
-	// applied; nil if none. Any goroutine.
+	// Held is the newest snapshot of typ, with every Update of this stream that
+	// has returned applied; nil if none. Of its two parts (P50) the stream reads
+	// the one that it asks for. Any goroutine.
 	Held(typ xds.TypeURL) *xds.Snapshot
-	// Update hands an update over and waits until it is applied. Calls never
-	// overlap. An error while ctx is alive (the group is over) ends the stream's
-	// Run.
-	Update(ctx context.Context, u xds.Update) error
+	// Update hands an update over and waits until it is applied; it reports
+	// whether that made another snapshot. Calls never overlap. An error while ctx
+	// is alive (the group is over) ends the stream's Run.
+	Update(ctx context.Context, u xds.Update) (changed bool, err error)
 	// Status tells of the connection; it never blocks.
 	Status(Status)
 }

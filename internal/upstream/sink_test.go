@@ -42,24 +42,25 @@ func (s *testSink) Held(typ xds.TypeURL) *xds.Snapshot {
 	return s.held[typ]
 }
 
-func (s *testSink) Update(ctx context.Context, u xds.Update) error {
+func (s *testSink) Update(ctx context.Context, u xds.Update) (changed bool, err error) {
 	if s.gate != nil {
 		select {
 		case <-s.gate:
 		case <-ctx.Done():
-			return ctx.Err()
+			return false, ctx.Err()
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fail != nil {
-		return s.fail
+		return false, s.fail
 	}
+	was := s.held[u.Type]
 	s.builder(u.Type).Apply(u)
 	s.publish(u.Type)
 	s.updates = append(s.updates, u)
 	s.tell()
-	return nil
+	return s.held[u.Type] != was, nil
 }
 
 func (s *testSink) Status(st Status) {

@@ -50,7 +50,10 @@ func (s *sotw) taken(r *xds.Response) {
 	t.judging = false
 	t.good()
 	t.sotw.nonce, t.sotw.version, t.sotw.ackDue = r.Nonce, r.Version, true
-	m := s.recall(r.TypeURL, s.held(r.TypeURL))
+	if t.asked.empty() {
+		return // nobody wants it any more
+	}
+	m := s.recall(r.TypeURL, t.asked.wildcard, t.asked.part(s.held(r.TypeURL)))
 	m.acked, m.version = t.asked, r.Version // nothing was asked since it came
 }
 
@@ -103,20 +106,13 @@ func (s *sotw) ask(t *typeTalk, a asked) {
 // this origin gave for these very names, if all that it gave is still held
 // (P55). Anything absent may have been guessed, and so counts as not held.
 func (s *sotw) firstVersion(t *typeTalk) string {
-	snap := s.held(t.typ.URL)
-	m := s.recall(t.typ.URL, snap)
-	if m.version == "" || !m.acked.equal(t.want) || snap == nil {
+	part := t.want.part(s.held(t.typ.URL))
+	m := s.recall(t.typ.URL, t.want.wildcard, part)
+	if m.version == "" || !m.acked.equal(t.want) || t.want.wildcard && !part.Answered() {
 		return ""
 	}
-	if t.want.wildcard {
-		if !snap.Answered {
-			return ""
-		}
-		return m.version
-	}
-	sub := t.want.sub()
 	for name := range t.want.names.All() {
-		if _, is := snap.Look(sub, name); is != xds.Present {
+		if part.Held(name) == nil {
 			return ""
 		}
 	}

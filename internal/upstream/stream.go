@@ -182,14 +182,14 @@ func (s *Stream) answered() {
 // reports whether the snapshot is another one since. Calls never overlap.
 func (s *Stream) apply(ctx context.Context, u xds.Update) (changed bool, err error) {
 	u.Origin = s.at.name
-	was := s.sink.Held(u.Type)
-	if err := s.sink.Update(ctx, u); err != nil {
-		if ctx.Err() != nil {
-			return false, context.Cause(ctx)
-		}
-		return false, &sinkError{err}
+	changed, err = s.sink.Update(ctx, u)
+	switch {
+	case err == nil:
+		return changed, nil
+	case ctx.Err() != nil:
+		return false, context.Cause(ctx)
 	}
-	return s.sink.Held(u.Type) != was, nil
+	return false, &sinkError{err}
 }
 
 // counters of a type under this stream's key.

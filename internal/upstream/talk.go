@@ -3,6 +3,7 @@ package upstream
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -69,9 +70,23 @@ func (a asked) equal(b asked) bool {
 	return a.wildcard == b.wildcard && a.names.Equal(b.names)
 }
 
-// sub is the subscription under which a snapshot shows what answers a.
-func (a asked) sub() *xds.Subscription {
-	return &xds.Subscription{Wildcard: a.wildcard, Names: a.names}
+// part is what of a snapshot answers a: what came for the names says nothing of
+// the wildcard, nor the other way round (P50).
+func (a asked) part(s *xds.Snapshot) xds.Part { return s.Part(a.wildcard) }
+
+// covers are the resources held that answer a, in order of names.
+func (a asked) covers(s *xds.Snapshot) iter.Seq[*xds.Resource] {
+	part := a.part(s)
+	if a.wildcard {
+		return part.Resources
+	}
+	return func(yield func(*xds.Resource) bool) {
+		for name := range a.names.All() {
+			if r := part.Held(name); r != nil && !yield(r) {
+				return
+			}
+		}
+	}
 }
 
 // talkOptions are what a talk has to know of its surroundings.
@@ -207,22 +222,21 @@ func (t *talk) received(r *xds.Response, fault error, now time.Time) (verdict, e
 }
 
 // recall returns what is remembered of a type from earlier streams, as far as
-// it is this origin's (P55). An origin that leaves no memory, as a directory,
-// shows in the snapshot. Who came back may find what is of neither: the other
-// brought a part.
-func (t *talk) recall(typ xds.TypeURL, snap *xds.Snapshot) *remembered {
+// it is this origin's and of the same question (P55). An origin that leaves no
+// memory, as a directory, shows in the part that is held. Who came back may find
+// what is of neither: the other brought a part. And what is held though this
+// stream remembers nothing came over another one (P50): the origin is to say all
+// of it again, or nobody could tell when it has.
+func (t *talk) recall(typ xds.TypeURL, wildcard bool, part xds.Part) *remembered {
 	r := t.memory[typ]
-	other := snap != nil && snap.Origin != t.origin
-	if r == nil || r.origin != t.origin || other {
-		fresh := &remembered{origin: t.origin}
-		if snap != nil && (r != nil || other) {
-			var names []string
-			for res := range snap.Resources {
-				names = append(names, res.Name)
-			}
-			fresh.foreign = xds.NewNameSet(names...)
+	other := part.Origin() != "" && part.Origin() != t.origin
+	if r == nil || r.origin != t.origin || r.wildcard != wildcard || other {
+		r = &remembered{origin: t.origin, wildcard: wildcard}
+		var names []string
+		for res := range part.Resources {
+			names = append(names, res.Name)
 		}
-		r = fresh
+		r.foreign = xds.NewNameSet(names...)
 		t.memory[typ] = r
 	}
 	return r
@@ -232,8 +246,9 @@ func (t *talk) recall(typ xds.TypeURL, snap *xds.Snapshot) *remembered {
 type memory map[xds.TypeURL]*remembered
 
 type remembered struct {
-	// origin is whose the rest is.
-	origin string
+	// origin is whose the rest is, and wildcard what had been asked.
+	origin   string
+	wildcard bool
 	// foreign are the names held whose version is not, or not surely, this
 	// origin's: it has not sent them since it took over from another.
 	foreign *xds.NameSet

@@ -21,9 +21,10 @@ type Builder struct {
 	bytes, retired int64
 	sum            Version
 
-	origin, version string
-	answered        bool
-	received        time.Time
+	origin, version         string
+	wildOrigin, namedOrigin string
+	answered                bool
+	received                time.Time
 
 	log      []change
 	logNames int
@@ -56,6 +57,13 @@ func (b *Builder) Apply(u Update) bool {
 	if b.origin != u.Origin || u.Version != "" && b.version != u.Version {
 		b.origin, b.dirty = u.Origin, true
 		b.version = u.Version
+	}
+	from := &b.namedOrigin
+	if u.Wildcard {
+		from = &b.wildOrigin
+	}
+	if *from != u.Origin {
+		*from, b.dirty = u.Origin, true
 	}
 	changed := false
 	if u.Wildcard && !b.answered { // what it leaves out is now absent to who asked for it (P11)
@@ -206,6 +214,7 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 		Type: b.typ, Lineage: b.lineage, Gen: b.gen, StateGen: stateGen,
 		Origin: b.origin, Version: b.version, Answered: b.answered, Received: b.received,
 		Bytes: b.bytes, Retired: b.retired,
+		wildOrigin: b.wildOrigin, namedOrigin: b.namedOrigin,
 		entries: b.entries.Copy(), count: b.count, stated: b.stated,
 		log: b.log,
 	}

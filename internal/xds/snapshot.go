@@ -72,6 +72,9 @@ type Snapshot struct {
 	// difference in Retired alive.
 	Bytes, Retired int64
 
+	// Of the two parts (P50).
+	wildOrigin, namedOrigin string
+
 	entries *btree.Map[string, entry]
 	count   int // resources
 	stated  int // absences

@@ -105,7 +105,27 @@ func (m *model) check(t interface{ Fatalf(string, ...any) }, s *Snapshot, names 
 	var bytes int64
 	var sum Version
 	var held, covered []string
+	parts := map[bool][]string{}
 	for _, n := range names {
+		for wild, want := range map[bool]*Resource{true: m.wild[n], false: m.named[n]} {
+			part := s.Part(wild)
+			if got := part.Held(n); got != want {
+				t.Fatalf("gen %d: part %v has %v under %s, want %v", s.Gen, wild, got, n, want)
+			}
+			if got := part.Known(n); got != (want != nil || !wild && m.absent[n]) {
+				t.Fatalf("gen %d: part %v knows %s: %v", s.Gen, wild, n, got)
+			}
+			share := want
+			if share == nil {
+				share = m.held(n)
+			}
+			if got := part.Share(n); got != share {
+				t.Fatalf("gen %d: part %v shares %v, want %v", s.Gen, wild, got, share)
+			}
+			if want != nil {
+				parts[wild] = append(parts[wild], n)
+			}
+		}
 		want, is := m.look(sub, n)
 		if r, got := s.Look(sub, n); r != want || got != is {
 			t.Fatalf("gen %d: Look(%s) is %v %d, want %v %d", s.Gen, n, r, got, want, is)
@@ -141,6 +161,15 @@ func (m *model) check(t interface{ Fatalf(string, ...any) }, s *Snapshot, names 
 	}
 	if s.Version != sum.String() {
 		t.Fatalf("gen %d: the version is %s, of the content it is %s", s.Gen, s.Version, sum)
+	}
+	for _, wild := range []bool{false, true} {
+		var got []string
+		for r := range s.Part(wild).Resources {
+			got = append(got, r.Name)
+		}
+		if !slices.Equal(got, parts[wild]) || s.Part(wild).Answered() != (wild && m.answered) {
+			t.Fatalf("gen %d: part %v is %v, want %v", s.Gen, wild, got, parts[wild])
+		}
 	}
 	var all, got []string
 	s.Resources(func(r *Resource) bool { all = append(all, r.Name); return true })

@@ -33,7 +33,7 @@ func TestP61_VersionOfASnapshot(t *testing.T) {
 		if s, _ = b.Snapshot(s, uint64(i)); c.want == "" {
 			c.want = b.sum.String()
 		}
-		if s.Version != c.want || s.Origin != c.u.Origin {
+		if s.Version != c.want || s.Origin != c.u.Origin || s.Part(c.u.Wildcard).Origin() != c.u.Origin {
 			t.Errorf("%d: version %q of %q, want %q", i, s.Version, s.Origin, c.want)
 		}
 	}

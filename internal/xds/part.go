@@ -1,0 +1,66 @@
+package xds
+
+// Part is one of the two parts of what is known of a type: what came for the
+// wildcard, or what came for names. Each comes on a stream of its own where
+// there are both, and an answer on one says nothing of the other (P50): so a
+// stream is held against its part alone.
+type Part struct {
+	snap *Snapshot
+	wild bool
+}
+
+// Part returns the wildcard's part, or that of names. s may be nil: then it is
+// empty.
+func (s *Snapshot) Part(wildcard bool) Part { return Part{s, wildcard} }
+
+func (p Part) of(e entry) *Resource {
+	if p.wild {
+		return e.wild
+	}
+	return e.named
+}
+
+// Held returns the resource that the part has under name; nil if none.
+func (p Part) Held(name string) *Resource {
+	if r := p.of(p.snap.get(name)); there(r) {
+		return r
+	}
+	return nil
+}
+
+// Known reports whether the part says anything of name, its absence included.
+func (p Part) Known(name string) bool { return p.of(p.snap.get(name)) != nil }
+
+// Resources calls yield for each resource of the part, in order of names.
+func (p Part) Resources(yield func(*Resource) bool) {
+	if p.snap == nil {
+		return
+	}
+	p.snap.entries.Scan(func(_ string, e entry) bool {
+		r := p.of(e)
+		return !there(r) || yield(r)
+	})
+}
+
+// Answered: the origin has answered the wildcard.
+func (p Part) Answered() bool { return p.wild && p.snap.answered() }
+
+// Origin whose word the newest of the part is; "" for none.
+func (p Part) Origin() string {
+	switch {
+	case p.snap == nil:
+		return ""
+	case p.wild:
+		return p.snap.wildOrigin
+	}
+	return p.snap.namedOrigin
+}
+
+// Share returns what a resource of that name, if it is equal, may share its
+// memory with: the part's own, or else the other part's.
+func (p Part) Share(name string) *Resource {
+	if r := p.Held(name); r != nil {
+		return r
+	}
+	return p.snap.Held(name)
+}
