@@ -8,8 +8,9 @@ import (
 )
 
 // alarms wakes slots at a time: those that hold a change back until
-// ack_timeout (P19). There is one a slot at most, and one of a stream that has
-// ended stays until it is due, so they are bounded by the rate of new streams.
+// ack_timeout (P19), or a removal (P36). There is one a slot at most, and one of
+// a stream that has ended stays until it is due, so they are bounded by the rate
+// of new streams.
 type alarms struct {
 	mu     sync.Mutex
 	due    alarmHeap
@@ -17,17 +18,26 @@ type alarms struct {
 }
 
 type alarm struct {
-	at time.Time
-	sl *slot
+	at    time.Time
+	sl    *slot
+	place int // in the heap, from 1; 0: it is not set
 }
 
 func newAlarms() *alarms { return &alarms{sooner: make(chan struct{}, 1)} }
 
-// set wakes sl at the time; the slot notes that it has an alarm.
+// set wakes sl at the time, and not at a later one for which it was set.
 func (a *alarms) set(at time.Time, sl *slot) {
+	own := &sl.bell
 	a.mu.Lock()
-	heap.Push(&a.due, alarm{at, sl})
-	first := a.due[0].at.Equal(at)
+	switch {
+	case own.place == 0:
+		own.at, own.sl = at, sl
+		heap.Push(&a.due, own)
+	case at.Before(own.at):
+		own.at = at
+		heap.Fix(&a.due, own.place-1)
+	}
+	first := a.due[0] == own
 	a.mu.Unlock()
 	if first {
 		select {
@@ -62,7 +72,7 @@ func (a *alarms) take(now time.Time) (due []*slot) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for len(a.due) > 0 && !a.due[0].at.After(now) {
-		due = append(due, heap.Pop(&a.due).(alarm).sl)
+		due = append(due, heap.Pop(&a.due).(*alarm).sl)
 	}
 	return due
 }
@@ -77,16 +87,24 @@ func (a *alarms) next(now time.Time) time.Duration {
 	return a.due[0].at.Sub(now)
 }
 
-type alarmHeap []alarm
+type alarmHeap []*alarm
 
 func (h alarmHeap) Len() int           { return len(h) }
 func (h alarmHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
-func (h alarmHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *alarmHeap) Push(x any)        { *h = append(*h, x.(alarm)) }
+func (h alarmHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i+1, j+1
+}
+func (h *alarmHeap) Push(x any) {
+	a := x.(*alarm)
+	*h = append(*h, a)
+	a.place = len(*h)
+}
 func (h *alarmHeap) Pop() any {
 	old := *h
 	x := old[len(old)-1]
-	old[len(old)-1] = alarm{}
+	old[len(old)-1] = nil
 	*h = old[:len(old)-1]
+	x.place = 0
 	return x
 }

@@ -63,7 +63,7 @@ func (s *Session) edit(r *xds.Request, want *xds.Subscription) {
 	was := s.sub
 	s.sub = want
 	if want.Wildcard && has(r.Names, wildcard) {
-		s.restart()
+		s.restart(was)
 	}
 	for _, n := range r.Names {
 		if name := string(n); want.Names.Has(name) {
@@ -85,6 +85,9 @@ func (s *Session) edit(r *xds.Request, want *xds.Subscription) {
 		delete(s.initial, name)
 	}
 	if !want.Wildcard && was.Wildcard {
+		if s.anew {
+			s.relent()
+		}
 		for name := range s.fresh {
 			if !want.Names.Has(name) {
 				delete(s.fresh, name)
@@ -99,27 +102,23 @@ func (s *Session) edit(r *xds.Request, want *xds.Subscription) {
 
 // planDelta: what changed and what went (P32), with what is to be answered
 // anew and without what the client brought.
-func (s *Session) planDelta(cur *xds.Snapshot) Plan {
+func (s *Session) planDelta(cur *xds.Snapshot, p *Plan) {
+	force := s.owed && s.sub.Wildcard && cur.Answered // P11: also where nothing is left to say
 	if s.fresh == nil && s.early == nil && s.initial == nil && s.refused == nil {
-		key := frameKey{variant: xds.Delta, sub: s.sub, force: s.owed && s.sub.Wildcard && cur.Answered}
-		key.from(s.sent)
-		return Plan{do: regular, to: cur, key: key}
+		p.do, p.key = regular, s.key()
+		p.key.anew, p.key.force = s.anew, force
+		return
 	}
-	p := Plan{do: irregular, to: cur, key: frameKey{variant: xds.Delta}}
-	names := s.pendingNames(cur)
-	for _, name := range names {
-		s.say(name, cur, &p)
+	p.do, p.key = irregular, frameKey{variant: xds.Delta, force: force}
+	for _, name := range s.pendingNames(cur) {
+		s.say(name, cur, p)
 	}
-	s.resume(cur, &p)
-	if s.owed && s.sub.Wildcard && cur.Answered {
-		p.key.force = true // P11: also where nothing is left to say
-	}
-	return p
+	s.resume(cur, p)
 }
 
 // say puts what is known of name into the plan.
 func (s *Session) say(name string, cur *xds.Snapshot, p *Plan) {
-	switch r, is := cur.Look(s.sub, name); is {
+	switch r, is := s.look(name, cur); is {
 	case xds.Present:
 		if v, brought := s.initial[name]; brought && v == r.Version.String() && !s.typ.AlwaysResend {
 			if _, was := s.had(name); was == xds.Pending {
@@ -163,14 +162,17 @@ func (s *Session) resume(cur *xds.Snapshot, p *Plan) {
 // planEarly answers newly subscribed names while a response is unanswered: they
 // do not wait (P19).
 func (s *Session) planEarly(cur *xds.Snapshot) Plan {
-	if s.owed && s.sub.Wildcard && s.sent == nil {
-		return s.planDelta(cur) // the wildcard was newly subscribed
+	p := Plan{to: cur, keep: s.keep()}
+	if s.anew {
+		s.planDelta(cur, &p)
+		return p
 	}
-	p := Plan{do: irregular, to: cur, key: frameKey{variant: xds.Delta}, early: true, answered: make(map[string]*xds.Resource)}
+	p.do, p.key = irregular, frameKey{variant: xds.Delta}
+	p.early, p.answered = true, make(map[string]*xds.Resource)
 	speak := func(name string) {
 		before := len(p.changed) + len(p.removed)
 		s.say(name, cur, &p)
-		switch r, is := cur.Look(s.sub, name); {
+		switch r, is := s.look(name, cur); {
 		case is == xds.Present:
 			p.answered[name] = r // sent, or brought by the client
 		case len(p.changed)+len(p.removed) > before:

@@ -34,14 +34,19 @@ type frameKey struct {
 	variant      xds.Variant
 	full, force  bool
 	anew         bool // everything in it is new to the client
-	sub          *xds.Subscription
+	sub, by      *xds.Subscription
 	lineage, gen uint64
+	over, keep   *held // what the client has, and is to see, besides the snapshots (P36)
 }
 
-func (k *frameKey) from(s *xds.Snapshot) {
-	if s != nil {
-		k.lineage, k.gen = s.Lineage, s.Gen
+// key names the difference between what the client was sent and what it is to
+// see.
+func (s *Session) key() frameKey {
+	k := frameKey{variant: s.variant, full: s.full(), sub: s.sub, by: s.sentBy(), over: s.over(), keep: s.keep()}
+	if s.sent != nil {
+		k.lineage, k.gen = s.sent.Lineage, s.sent.Gen
 	}
+	return k
 }
 
 // frameCache has the frames of one snapshot, in two layers: by key, so that
@@ -53,6 +58,8 @@ type frameCache struct {
 	mu        sync.Mutex
 	byKey     *layer[frameKey]
 	byContent *layer[uint64] // one frame a hash; equality by identity of resources
+
+	held heldTable // no part of it is under mu
 }
 
 // maxFrames bounds each layer of one snapshot's cache; so does frameBytes, which
@@ -200,15 +207,18 @@ func (f *Frame) Empty() bool { return f.body == nil }
 // it that nothing is left.
 func compare(k *frameKey, from, to *xds.Snapshot) (changed []*xds.Resource, removed, follows []string, any bool) {
 	any = k.force
-	for _, name := range to.Changes(from, k.sub) {
-		had, was := from.Look(k.sub, name)
-		has, is := to.Look(k.sub, name)
-		if !differs(k.variant, k.full, k.sub.Names.Has(name), had, was, has, is) {
+	for _, name := range k.names(from, to) {
+		had, was := view(from, k.by, k.over, name)
+		now, is := view(to, k.sub, k.keep, name)
+		if k.again() && (was != xds.Present || is != xds.Absent) {
+			had, was = nil, xds.Pending
+		}
+		if !differs(k.variant, k.full, k.sub.Names.Has(name), had, was, now, is) {
 			continue
 		}
 		any = true
 		if is == xds.Present {
-			changed = append(changed, has)
+			changed = append(changed, now)
 		} else {
 			removed = append(removed, name)
 		}
@@ -225,10 +235,28 @@ func compare(k *frameKey, from, to *xds.Snapshot) (changed []*xds.Resource, remo
 		changed = append(changed, r)
 		return true
 	})
+	changed = k.keep.with(changed)
 	if k.anew {
 		follows = followers(changed)
 	}
 	return changed, nil, follows, true
+}
+
+// again: all of it is to be said. What is full-state does so in any case.
+func (k *frameKey) again() bool { return k.anew && !k.full }
+
+// names are those that may differ between the two, sorted.
+func (k *frameKey) names(from, to *xds.Snapshot) []string {
+	names := to.Changes(from, k.by)
+	if k.over == nil && k.keep == nil && !k.again() {
+		return names
+	}
+	if k.again() {
+		names = append(names, to.Changes(nil, k.sub)...)
+	}
+	names = k.keep.appendNames(k.over.appendNames(names))
+	sortUnique(&names)
+	return names
 }
 
 // followers are the resources that follow these (P37), sorted.

@@ -44,13 +44,12 @@ func (st *stream) pass() {
 func (st *stream) advance(sl *slot) bool {
 	// Before the State is read: what is published later sets it again.
 	st.run.unmark(sl.bit)
+	now := time.Now() // before, so that what was published until now is in it
 	cur := sl.snapshot()
-	now := time.Now()
 	st.mu.Lock()
-	release := sl.typ.Warms && len(sl.flights) > 0 && st.laterPending(sl)
 	from, epoch := sl.sent, sl.epoch
-	plan := sl.Next(cur, now, st.srv.opts.AckTimeout, release)
-	alarm := !plan.until.IsZero() && sl.alarm.IsZero()
+	plan := sl.Next(cur, st.moment(sl, now))
+	alarm := !plan.until.IsZero() && (sl.alarm.IsZero() || plan.until.Before(sl.alarm))
 	if alarm {
 		sl.alarm = plan.until
 	}
@@ -85,8 +84,10 @@ func (st *stream) commit(sl *slot, plan *Plan, frame *Frame, epoch uint64, now t
 		return false, true
 	}
 	if frame.Empty() {
-		sl.Settled(plan)
+		sl.Settled(plan, now)
+		ripe := st.ripe(sl, now)
 		st.mu.Unlock()
+		st.run.mark(ripe)
 		return false, false
 	}
 	skipped := xds.Generations(sl.sent, plan.to, sl.sub) - 1
@@ -119,53 +120,4 @@ func (st *stream) commit(sl *slot, plan *Plan, frame *Frame, epoch uint64, now t
 		sl.meters.Coalesced.Add(skipped)
 	}
 	return true, false
-}
-
-// follow has what follows the sent resources answered again (P37), and returns
-// the dirty bits. Under the lock.
-func (st *stream) follow(sl *slot, names []string) uint64 {
-	if len(names) == 0 {
-		return 0
-	}
-	for _, o := range st.slots {
-		if o.typ.URL == sl.typ.Follower && o.Refresh(names) {
-			return o.bit
-		}
-	}
-	return 0
-}
-
-// mark is a snapshot by its name, which keeps nothing alive.
-type mark struct{ lineage, gen uint64 }
-
-func markOf(s *xds.Snapshot) mark {
-	if s == nil {
-		return mark{}
-	}
-	return mark{s.Lineage, s.Gen}
-}
-
-// setMarks notes where the types that are sent after sl stand as its response
-// goes out. Their keys may be others: only identity can be compared. Under the
-// lock.
-func (st *stream) setMarks(sl *slot) {
-	for _, o := range st.order {
-		if o.typ.Order > sl.typ.Order {
-			o.marks[sl.typ.Order] = markOf(o.snapshot())
-		}
-	}
-}
-
-// laterPending reports whether a type that is sent after sl has a change to
-// send that came after sl's newest response (P19). Under the lock.
-func (st *stream) laterPending(sl *slot) bool {
-	for _, o := range st.order {
-		if o.typ.Order <= sl.typ.Order {
-			continue
-		}
-		if cur := o.snapshot(); markOf(cur) != o.marks[sl.typ.Order] && o.Pending(cur) {
-			return true
-		}
-	}
-	return false
 }

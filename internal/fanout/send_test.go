@@ -41,7 +41,7 @@ func TestOvertakenPlanIsStale(t *testing.T) {
 	st, slots := still(t, r, xds.ClusterType)
 	sl := slots[0]
 	cur := sl.snapshot()
-	plan := sl.Next(cur, time.Now(), time.Minute, false)
+	plan := sl.Next(cur, Moment{Now: time.Now(), AckTimeout: time.Minute})
 	frame := framesOf(cur).frame(st, &plan, nil, "id")
 	epoch := sl.epoch
 	if err := st.req.Scan(xds.Delta, request{unsub: []string{"*"}}.wire(xds.Delta), 0); err != nil {
@@ -62,7 +62,7 @@ func TestParkedStreamComesBack(t *testing.T) {
 	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
 	st, slots := still(t, r, xds.ClusterType)
 	sl := slots[0]
-	plan := sl.Next(sl.snapshot(), time.Now(), time.Minute, false)
+	plan := sl.Next(sl.snapshot(), Moment{Now: time.Now(), AckTimeout: time.Minute})
 	cache := framesOf(sl.snapshot())
 	building := new(cell)
 	cache.mu.Lock()
@@ -92,11 +92,11 @@ func TestP19_OnlyLaterChanges(t *testing.T) {
 	cds := slots[0]
 	st.mu.Lock()
 	st.setMarks(cds)
-	before := st.laterPending(cds)
+	before := st.laterPending(cds, time.Now())
 	st.mu.Unlock()
 	g.publish(update(t, xds.ListenerType, "m"))
 	st.mu.Lock()
-	after := st.laterPending(cds)
+	after := st.laterPending(cds, time.Now())
 	st.mu.Unlock()
 	if before || !after {
 		t.Fatalf("before the change %v, after it %v", before, after)

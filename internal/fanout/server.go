@@ -26,6 +26,9 @@ type Options struct {
 	Replica string
 	// AckTimeout is how long an unanswered response holds back the next (P19).
 	AckTimeout time.Duration
+	// RemovalDelay is how long removals of clusters and load assignments wait for
+	// routes and listeners (P36); 0: they do not.
+	RemovalDelay time.Duration
 	// SendTimeout ends a stream that takes nothing for so long; 0: never.
 	SendTimeout time.Duration
 	// MaxConnectionAge ends a stream after this time, give or take a tenth; 0:

@@ -15,7 +15,8 @@ import (
 // In step with its group a session points to a snapshot and holds no names,
 // whatever the number of resources. Names it holds only while something is
 // out of step: fresh until the next response, early until the next regular
-// one, initial until the first answers, refused until P15 lets go.
+// one, initial until the first answers, refused until P15 lets go; and what is
+// held back (P36) is a set that it shares with others.
 type Session struct {
 	typ     xds.Type
 	variant xds.Variant
@@ -30,19 +31,23 @@ type Session struct {
 
 	// Of the responses.
 	owed    bool                     // the first answer is not given yet (P11)
-	sent    *xds.Snapshot            // what the client has been sent, but for early
+	anew    bool                     // the wildcard was subscribed: all of it is to be answered, again or not
+	sent    *xds.Snapshot            // what the client has been sent, but for early and hold
+	by      *xds.Subscription        // what it was sent by, if that is not sub: while anew
 	early   map[string]*xds.Resource // incremental: answers sent ahead of sent (P19); nil: removed
 	fresh   map[string]cause         // to be answered from what is held though nothing changed
 	initial map[string]string        // P27: what the client brought, until answered
 	flights []flight                 // unanswered responses, oldest first
 	refused []refusal                // P15
 	waiting bool                     // a change is held back by an unanswered response
+	hold    *holding                 // removals that wait (P36); nil: none
 
 	// Of the answers. A version and no snapshot: what a client took long ago is
 	// not to be kept alive for it.
-	acked   string // version_info that it took last
-	inStep  bool   // it took the newest response
-	refuses bool   // it refused the response that it answered last
+	acked   string    // version_info that it took last
+	inStep  bool      // it took the newest response
+	refuses bool      // it refused the response that it answered last
+	through time.Time // all that there was to send then is answered (P36)
 }
 
 // cause is why a name is to be answered though nothing changed.
@@ -67,8 +72,8 @@ type flight struct {
 // itself, and all of it when any of it changes (P15).
 type refusal struct{ names []string }
 
-// maxFlights bounds the unanswered responses that are remembered. The oldest is
-// forgotten first; a NACK of it is then only logged.
+// maxFlights bounds the unanswered responses that are remembered. The oldest
+// that was sent ahead is forgotten first; a NACK of it is then only logged.
 const maxFlights = 32
 
 // NewSession makes the session of a type that has not spoken yet.
@@ -170,6 +175,9 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 			s.acked = s.flights[i].frame.version
 		}
 	}
+	if f := &s.flights[i]; !f.early && f.at.After(s.through) {
+		s.through = f.at
+	}
 	out.Version, out.Received = s.flights[i].frame.version, s.flights[i].received
 	// A client answers in order: what came before is answered too. Of a SotW
 	// type only the newest answer ends the wait.
@@ -244,7 +252,16 @@ func (s *Session) outstanding(now time.Time, ackTimeout time.Duration) (time.Tim
 	if len(s.flights) == 0 {
 		return time.Time{}, false
 	}
-	until := s.flights[len(s.flights)-1].at.Add(ackTimeout)
+	// Of the newest but for what was sent ahead: who goes on to subscribe is
+	// not to wait for ever.
+	at := s.flights[0].at
+	for _, f := range slices.Backward(s.flights) {
+		if !f.early {
+			at = f.at
+			break
+		}
+	}
+	until := at.Add(ackTimeout)
 	return until, now.Before(until)
 }
 
@@ -271,12 +288,6 @@ func (s *Session) mark(name string, why cause) {
 	s.fresh[name] = max(why, s.fresh[name])
 }
 
-// restart has everything answered anew, as to a first request: the wildcard
-// was subscribed.
-func (s *Session) restart() {
-	s.owed, s.sent, s.early, s.fresh = true, nil, nil, nil
-}
-
 // Plan is what a session would send now.
 type Plan struct {
 	do  action
@@ -288,7 +299,8 @@ type Plan struct {
 	removed []string
 
 	early    bool                     // does not move the session to `to`
-	until    time.Time                // wait: when to look again at the latest
+	until    time.Time                // when to look again at the latest; zero: at the next change
+	keep     *held                    // what is gone and held back (P36)
 	answered map[string]*xds.Resource // early: what was answered
 	initial  map[string]string        // what is left of it
 	follows  []string                 // besides the frame's: what follows what was asked for (P37)
@@ -303,22 +315,24 @@ const (
 	irregular               // send changed and removed, if there are any
 )
 
-// Next says what to send of cur at now. release: a later type has a change to
-// send that came after the newest unanswered response, so that this does not
-// wait (P19).
-func (s *Session) Next(cur *xds.Snapshot, now time.Time, ackTimeout time.Duration, release bool) Plan {
-	if !s.began || cur == nil {
+// Next says what to send of cur now.
+func (s *Session) Next(cur *xds.Snapshot, m Moment) Plan {
+	if !s.began || cur == nil || s.silent(cur) {
 		return Plan{}
 	}
-	if s.sub.Wildcard && !cur.Answered && (s.full() || s.owed && s.sub.Names.Len() == 0) {
-		// P11: empty or not, but not before the origin spoke. And of a full-state
-		// response the rest would be taken for gone (P30).
+	s.observe(cur, &m)
+	p := s.next(cur, &m)
+	if due := s.hold.due(&m); p.until.IsZero() || !due.IsZero() && due.Before(p.until) {
+		p.until = due
+	}
+	return p
+}
+
+func (s *Session) next(cur *xds.Snapshot, m *Moment) Plan {
+	if cur == s.sent && !s.owed && s.fresh == nil && s.early == nil && s.initial == nil && s.over() == s.keep() {
 		return Plan{}
 	}
-	if cur == s.sent && !s.owed && s.fresh == nil && s.early == nil && s.initial == nil {
-		return Plan{}
-	}
-	if until, out := s.outstanding(now, ackTimeout); out && !release {
+	if until, out := s.outstanding(m.Now, m.AckTimeout); out && !m.Release {
 		if s.variant == xds.Delta {
 			if p := s.planEarly(cur); p.do != nothing {
 				p.until, s.waiting = until, true // for the rest
@@ -331,27 +345,67 @@ func (s *Session) Next(cur *xds.Snapshot, now time.Time, ackTimeout time.Duratio
 		}
 		return Plan{}
 	}
+	p := Plan{to: cur, keep: s.keep()}
 	if s.variant == xds.SotW {
-		return s.planSotW(cur)
+		s.planSotW(cur, &p)
+	} else {
+		s.planDelta(cur, &p)
 	}
-	return s.planDelta(cur)
+	return p
+}
+
+// silent: of a wildcard nothing is said before the origin answered it, empty or
+// not (P11). And of a full-state response the rest would be taken for gone (P30).
+func (s *Session) silent(cur *xds.Snapshot) bool {
+	return s.sub.Wildcard && !cur.Answered && (s.full() || s.owed && s.sub.Names.Len() == 0)
 }
 
 // Pending reports whether the session would have anything to send of cur if no
-// response were unanswered.
+// response were unanswered. What is held back is to be observed before.
 func (s *Session) Pending(cur *xds.Snapshot) bool {
-	if !s.began || cur == nil {
+	if !s.began || cur == nil || s.silent(cur) {
 		return false
 	}
-	if s.owed || s.fresh != nil {
+	if s.owed && s.sub.Wildcard && cur.Answered {
 		return true
 	}
-	for _, name := range cur.Changes(s.sent, s.sub) {
-		if s.differs(name, cur) {
+	for name := range s.fresh {
+		if s.answers(name, cur) {
+			return true
+		}
+	}
+	differs := func(name string) bool { return s.differs(name, cur) }
+	if slices.ContainsFunc(s.candidates(cur), differs) {
+		return true
+	}
+	for name := range s.early {
+		if differs(name) {
 			return true
 		}
 	}
 	return false
+}
+
+// candidates are the names that may differ between what the client was sent,
+// but for early, and what it is to see.
+func (s *Session) candidates(cur *xds.Snapshot) []string {
+	names := cur.Changes(s.sent, s.sentBy())
+	if s.anew {
+		names = append(names, cur.Changes(nil, s.sub)...)
+	}
+	return s.keep().appendNames(s.over().appendNames(names))
+}
+
+// answers reports whether there is an answer for a name that is to be answered.
+func (s *Session) answers(name string, cur *xds.Snapshot) bool {
+	switch _, is := s.look(name, cur); is {
+	case xds.Present:
+		return true
+	case xds.Absent:
+		return s.variant == xds.Delta || s.full() // P31
+	default:
+		return s.variant == xds.Delta && s.sub.Wildcard && cur.Answered // P24
+	}
 }
 
 // had is what the client has been sent under name.
@@ -362,14 +416,22 @@ func (s *Session) had(name string) (*xds.Resource, xds.Presence) {
 		}
 		return r, xds.Present
 	}
-	return s.sent.Look(s.sub, name)
+	return view(s.sent, s.sentBy(), s.over(), name)
+}
+
+// look is what the client is to see under name.
+func (s *Session) look(name string, cur *xds.Snapshot) (*xds.Resource, xds.Presence) {
+	return view(cur, s.sub, s.keep(), name)
 }
 
 // differs reports whether the client should hear of name because of what
 // changed between what it had and cur.
 func (s *Session) differs(name string, cur *xds.Snapshot) bool {
 	had, was := s.had(name)
-	has, is := cur.Look(s.sub, name)
+	has, is := s.look(name, cur)
+	if s.anew && (was != xds.Present || is != xds.Absent) {
+		had, was = nil, xds.Pending
+	}
 	return differs(s.variant, s.full(), s.sub.Names.Has(name), had, was, has, is)
 }
 
@@ -398,7 +460,8 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 	s.inStep = false
 	s.flights = append(s.flights, flight{seq: seq, at: now, frame: frame, received: p.to.Received, early: p.early})
 	if len(s.flights) > maxFlights {
-		s.flights = slices.Delete(s.flights, 0, 1)
+		at := max(0, slices.IndexFunc(s.flights, func(f flight) bool { return f.early }))
+		s.flights = slices.Delete(s.flights, at, at+1)
 	}
 	s.refused = slices.DeleteFunc(s.refused, func(r refusal) bool { return s.covered(r, frame, p.to) })
 	if len(s.refused) == 0 {
@@ -433,12 +496,16 @@ func (s *Session) covered(r refusal, frame *manifest, to *xds.Snapshot) bool {
 	})
 }
 
-// Settled records that the plan held nothing to send: the client is in step.
-func (s *Session) Settled(p *Plan) {
+// Settled records that the plan of now held nothing to send: the client is in
+// step.
+func (s *Session) Settled(p *Plan, now time.Time) {
 	if p.early {
 		return
 	}
-	if s.owed && (s.sub.Wildcard || s.full()) {
+	if len(s.flights) == 0 {
+		s.through = now
+	}
+	if s.owed && s.sub.Wildcard {
 		return // nothing was said yet: the first answer starts from nothing
 	}
 	s.owed = false
@@ -451,6 +518,7 @@ func (s *Session) Settled(p *Plan) {
 // step moves the session to the plan's snapshot.
 func (s *Session) step(p *Plan) {
 	s.sent, s.early, s.initial, s.waiting = p.to, nil, p.initial, false
+	s.anew, s.by, s.hold = false, nil, s.hold.settle(p.keep)
 	for name := range s.fresh {
 		// P24 before the wildcard's first answer: it stays to be answered.
 		if _, is := p.to.Look(s.sub, name); is != xds.Pending || !s.sub.Wildcard {

@@ -86,7 +86,7 @@ func (c *crowd) join() {
 // its ACK comes.
 func (c *crowd) step(s *Session) {
 	from := s.sent
-	p := s.Next(c.cur, c.now, ackTimeout, false)
+	p := s.Next(c.cur, Moment{Now: c.now, AckTimeout: ackTimeout})
 	f := framesOf(p.to).frame(nil, &p, from, "id")
 	if f.Empty() {
 		c.t.Fatal("there is nothing to send")

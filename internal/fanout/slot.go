@@ -28,6 +28,8 @@ type slot struct {
 	// that type's order (P19).
 	marks [warmers]mark
 	nack  Nack // the last refusal
+
+	bell alarm // under the lock of the server's alarms
 }
 
 // warmers is one more than the order of the last type that warms.

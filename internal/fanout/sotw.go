@@ -56,8 +56,11 @@ func (s *Session) relist(want *xds.Subscription) {
 	was := s.sub
 	s.sub = want
 	if want.Wildcard && !was.Wildcard {
-		s.restart()
+		s.restart(was)
 		return
+	}
+	if s.anew && !want.Wildcard {
+		was = s.relent()
 	}
 	for name, added := range was.Names.Diff(want.Names) {
 		if added {
@@ -71,37 +74,31 @@ func (s *Session) relist(want *xds.Subscription) {
 
 // planSotW: a full-state response holds everything (P30), another what changed
 // among the subscribed, and what was newly listed (P31, P22).
-func (s *Session) planSotW(cur *xds.Snapshot) Plan {
-	key := frameKey{variant: xds.SotW, sub: s.sub, full: s.full()}
-	key.from(s.sent)
-	if s.full() {
-		key.force = s.owed && s.sub.Wildcard && cur.Answered || s.freshKnown(cur)
-		if s.owed && !s.sub.Wildcard {
-			key.force = s.anyKnown(cur)
+func (s *Session) planSotW(cur *xds.Snapshot, p *Plan) {
+	if s.full() || s.fresh == nil && s.refused == nil {
+		p.do, p.key = regular, s.key()
+		if s.full() {
+			p.key.force = s.owed && s.sub.Wildcard && cur.Answered || s.freshKnown(cur)
+			// A client that refused may have taken nothing: all that is sent is
+			// new to it (P37).
+			p.key.anew = s.anew || s.refuses
+			p.follows = s.followFresh(cur)
 		}
-		// A client that refused may have taken nothing: all that is sent is new
-		// to it (P37).
-		key.anew = s.refuses
-		return Plan{do: regular, to: cur, key: key, follows: s.followFresh(cur)}
+		return
 	}
-	if s.fresh == nil && s.refused == nil {
-		return Plan{do: regular, to: cur, key: key}
-	}
-	p := Plan{do: irregular, to: cur}
-	names := s.pendingNames(cur)
-	for _, name := range names {
-		if r, is := cur.Look(s.sub, name); is == xds.Present {
+	p.do = irregular
+	for _, name := range s.pendingNames(cur) {
+		if r, is := s.look(name, cur); is == xds.Present {
 			p.changed = append(p.changed, r)
 		}
 	}
-	return p
 }
 
 // freshKnown reports whether anything is known of a newly listed name: then
 // the full set answers it, with the name or without (P22).
 func (s *Session) freshKnown(cur *xds.Snapshot) bool {
 	for name := range s.fresh {
-		if _, is := cur.Look(s.sub, name); is != xds.Pending {
+		if s.answers(name, cur) {
 			return true
 		}
 	}
@@ -112,22 +109,11 @@ func (s *Session) freshKnown(cur *xds.Snapshot) bool {
 func (s *Session) followFresh(cur *xds.Snapshot) []string {
 	var rs []*xds.Resource
 	for name := range s.fresh {
-		if r, is := cur.Look(s.sub, name); is == xds.Present {
+		if r, is := s.look(name, cur); is == xds.Present {
 			rs = append(rs, r)
 		}
 	}
 	return followers(rs)
-}
-
-// anyKnown reports whether there is an answer for any of the names: what there
-// is goes out, and the rest follows (P34).
-func (s *Session) anyKnown(cur *xds.Snapshot) bool {
-	for name := range s.sub.Names.All() {
-		if _, is := cur.Look(s.sub, name); is != xds.Pending {
-			return true
-		}
-	}
-	return false
 }
 
 // pendingNames are the names, sorted, of which the next response has to speak:
@@ -135,7 +121,7 @@ func (s *Session) anyKnown(cur *xds.Snapshot) bool {
 // held if anything of it changed (P15).
 func (s *Session) pendingNames(cur *xds.Snapshot) []string {
 	var changed []string
-	for _, name := range cur.Changes(s.sent, s.sub) {
+	for _, name := range s.candidates(cur) {
 		if _, ahead := s.early[name]; !ahead && s.differs(name, cur) {
 			changed = append(changed, name)
 		}

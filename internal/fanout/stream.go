@@ -259,6 +259,13 @@ func (st *stream) apply(sl *slot) *Refusal {
 		sl.epoch++
 	}
 	nack, again := st.note(sl, &out, now)
+	wake := uint64(0)
+	if out.Verdict == Acked || out.Verdict == Nacked {
+		wake = st.ripe(sl, now)
+	}
+	if out.Wake {
+		wake |= sl.bit
+	}
 	st.mu.Unlock()
 
 	if changed || fresh {
@@ -266,8 +273,8 @@ func (st *stream) apply(sl *slot) *Refusal {
 		// no update falls between.
 		sl.member.Subscribe(want)
 	}
-	if out.Wake {
-		st.wake(sl.bit)
+	if wake != 0 {
+		st.wake(wake)
 	}
 	if nack != nil {
 		sl.member.Nacked(*nack)

@@ -35,6 +35,8 @@ type world struct {
 	subs   []*xds.Subscription
 	follow []string // of the last response (P37)
 	later  bool     // a later type has a newer change to send (P19)
+	hold   time.Duration
+	routed time.Time // routes and listeners are answered until then (P36)
 }
 
 func newWorld(t *testing.T, url xds.TypeURL, v xds.Variant) *world {
@@ -149,6 +151,10 @@ func (w *world) list(names []string) []string {
 	return names
 }
 
+func (w *world) moment() Moment {
+	return Moment{Now: w.now, AckTimeout: ackTimeout, Release: w.later, Hold: w.hold, Routed: w.routed}
+}
+
 func (w *world) pass(d time.Duration) { w.now = w.now.Add(d) }
 
 // wire encodes the request for the variant.
@@ -187,13 +193,13 @@ func (r request) wire(v xds.Variant) []byte {
 func (w *world) next() string {
 	w.t.Helper()
 	from := w.s.sent
-	p := w.s.Next(w.cur, w.now, ackTimeout, w.later)
+	p := w.s.Next(w.cur, w.moment())
 	if p.do == nothing || p.do == hold {
 		return ""
 	}
 	f := framesOf(p.to).frame(nil, &p, from, "id")
 	if f.Empty() {
-		w.s.Settled(&p)
+		w.s.Settled(&p, w.now)
 		return ""
 	}
 	w.seq++

@@ -19,6 +19,7 @@ type Builder struct {
 	entries        btree.Map[string, entry]
 	count, stated  int
 	bytes, retired int64
+	lost           uint64
 	sum            Version
 
 	origin, version         string
@@ -169,8 +170,12 @@ func (b *Builder) set(name string, e entry) {
 		b.stated++
 	}
 	for i, old := range []*Resource{was.wild, was.named} {
-		if there(old) && old != []*Resource{e.wild, e.named}[i] {
+		now := []*Resource{e.wild, e.named}[i]
+		if there(old) && old != now {
 			b.retired += old.Size()
+		}
+		if there(old) && !there(now) {
+			b.lost++
 		}
 	}
 	switch {
@@ -213,7 +218,7 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 	s := &Snapshot{
 		Type: b.typ, Lineage: b.lineage, Gen: b.gen, StateGen: stateGen,
 		Origin: b.origin, Version: b.version, Answered: b.answered, Received: b.received,
-		Bytes: b.bytes, Retired: b.retired,
+		Bytes: b.bytes, Retired: b.retired, Lost: b.lost,
 		wildOrigin: b.wildOrigin, namedOrigin: b.namedOrigin,
 		entries: b.entries.Copy(), count: b.count, stated: b.stated,
 		log: b.log,

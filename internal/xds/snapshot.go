@@ -71,6 +71,9 @@ type Snapshot struct {
 	// replaced since the lineage began: an old snapshot keeps at most the
 	// difference in Retired alive.
 	Bytes, Retired int64
+	// Lost counts what went since the lineage began: where two snapshots have
+	// the same, nothing of the older one is missing in the newer.
+	Lost uint64
 
 	// Of the two parts (P50).
 	wildOrigin, namedOrigin string

@@ -34,6 +34,11 @@ type Type struct {
 	// Warms: an unacknowledged response may not hold back the next one when a
 	// later type has a change to send, since clients withhold the ACK (P19).
 	Warms bool
+	// LeavesLast: on an aggregated stream its removals wait for the types that
+	// Point (P36).
+	LeavesLast bool
+	// Points: its resources lead to clusters (P36).
+	Points bool
 	// Follower names the type whose resource follows each new or changed
 	// resource of this one, under the name Resource.Follows (P37).
 	Follower TypeURL
@@ -50,17 +55,17 @@ type Type struct {
 const lastOrder = 6
 
 var table = []Type{
-	{URL: ClusterType, Short: "CDS", FullState: true, Warms: true, Follower: EndpointType, Order: 0,
+	{URL: ClusterType, Short: "CDS", FullState: true, Warms: true, LeavesLast: true, Follower: EndpointType, Order: 0,
 		Service: "envoy.service.cluster.v3.ClusterDiscoveryService", SotW: "StreamClusters", Delta: "DeltaClusters"},
-	{URL: EndpointType, Short: "EDS", NoLegacyWildcard: true, AlwaysResend: true, Warms: true, Order: 1,
+	{URL: EndpointType, Short: "EDS", NoLegacyWildcard: true, AlwaysResend: true, Warms: true, LeavesLast: true, Order: 1,
 		Service: "envoy.service.endpoint.v3.EndpointDiscoveryService", SotW: "StreamEndpoints", Delta: "DeltaEndpoints"},
-	{URL: ListenerType, Short: "LDS", FullState: true, Order: 2,
+	{URL: ListenerType, Short: "LDS", FullState: true, Points: true, Order: 2,
 		Service: "envoy.service.listener.v3.ListenerDiscoveryService", SotW: "StreamListeners", Delta: "DeltaListeners"},
-	{URL: ScopedType, Short: "SRDS", FullState: true, Order: 3,
+	{URL: ScopedType, Short: "SRDS", FullState: true, Points: true, Order: 3,
 		Service: "envoy.service.route.v3.ScopedRoutesDiscoveryService", SotW: "StreamScopedRoutes", Delta: "DeltaScopedRoutes"},
-	{URL: RouteType, Short: "RDS", NoLegacyWildcard: true, Order: 4,
+	{URL: RouteType, Short: "RDS", NoLegacyWildcard: true, Points: true, Order: 4,
 		Service: "envoy.service.route.v3.RouteDiscoveryService", SotW: "StreamRoutes", Delta: "DeltaRoutes"},
-	{URL: VHostType, Short: "VHDS", Order: 5,
+	{URL: VHostType, Short: "VHDS", Points: true, Order: 5,
 		Service: "envoy.service.route.v3.VirtualHostDiscoveryService", Delta: "DeltaVirtualHosts"},
 	{URL: SecretType, Short: "SDS", NoLegacyWildcard: true, Secret: true, Order: lastOrder,
 		Service: "envoy.service.secret.v3.SecretDiscoveryService", SotW: "StreamSecrets", Delta: "DeltaSecrets"},

@@ -1,0 +1,29 @@
+package fanout
+
+import "xdsrelay/internal/xds"
+
+// restart has everything answered anew, as to a first request, but for what the
+// client has and is gone: the wildcard was subscribed. was is what it asked for
+// before.
+func (s *Session) restart(was *xds.Subscription) {
+	if !s.anew {
+		s.by = was
+	}
+	s.owed, s.anew = true, true
+}
+
+// relent takes a restart back: the wildcard was given up before it was answered.
+// It returns what the client asked for when it was last sent something.
+func (s *Session) relent() *xds.Subscription {
+	was := s.sentBy()
+	s.owed, s.anew, s.by = s.sent == nil, false, nil
+	return was
+}
+
+// sentBy is the subscription by which sent was sent.
+func (s *Session) sentBy() *xds.Subscription {
+	if s.by != nil {
+		return s.by
+	}
+	return s.sub
+}
