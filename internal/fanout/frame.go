@@ -177,7 +177,7 @@ func (c *frameCache) share(v xds.Variant, to *xds.Snapshot, identifier string, c
 	f.names = append(f.names, removed...)
 	slices.Sort(f.names)
 	body := xds.Body{
-		Variant: v, Type: to.Type.URL, Version: to.Version, Identifier: identifier,
+		Form: xds.Form{Variant: v}, Type: to.Type.URL, Version: to.Version, Identifier: identifier,
 		Resources: changed, Removed: removed,
 	}
 	f.body = body.Encode()

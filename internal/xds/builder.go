@@ -18,9 +18,15 @@ type Builder struct {
 
 	entries        btree.Map[string, entry]
 	count, stated  int
+	errors, lapsed int
+	lapsedWild     int
 	bytes, retired int64
-	lost           uint64
+	gone           uint64
+	errorBytes     int64
 	sum            Version
+
+	timers   timers            // of what expires (P62)
+	uncached map[part]struct{} // what is not to be kept (P63)
 
 	origin, version         string
 	wildOrigin, namedOrigin string
@@ -30,6 +36,7 @@ type Builder struct {
 	log      []change
 	logNames int
 	pending  map[string]entry // before the changes since the last snapshot
+	renewed  []string         // whose TTL was renewed since
 	dirty    bool             // something but an entry changed
 }
 
@@ -52,9 +59,12 @@ func NewBuilder(t Type) *Builder {
 }
 
 // Apply takes over an update. What is equal to what is held changes nothing
-// but the origin's version of it (P33). It reports whether a client could see
-// any difference.
+// but the origin's version of it (P33) and its TTL. It reports whether a client
+// could see any difference but a heartbeat.
 func (b *Builder) Apply(u Update) bool {
+	if u.Ended {
+		return b.uncache(u.Wildcard)
+	}
 	if b.origin != u.Origin || u.Version != "" && b.version != u.Version {
 		b.origin, b.dirty = u.Origin, true
 		b.version = u.Version
@@ -78,12 +88,15 @@ func (b *Builder) Apply(u Update) bool {
 			part = &e.wild
 		}
 		same := there(*part) && r.Same(*part)
-		if same && *part == r {
+		if same && *part == r && e.err == nil {
 			continue
 		}
-		*part = r
+		if same && r.Renewed(*part) {
+			b.renewed = append(b.renewed, r.Name)
+		}
+		changed = changed || !same || e.err != nil
+		*part, e.err = r, nil
 		b.set(r.Name, e)
-		changed = changed || !same
 	}
 	for _, name := range u.Removed {
 		e, _ := b.entries.Get(name)
@@ -96,10 +109,17 @@ func (b *Builder) Apply(u Update) bool {
 		case e.named != gone: // else the origin has stated it before
 			e.named = guessed
 		}
+		if !u.Guess {
+			e.err = nil
+		}
 		if e != was {
 			b.set(name, e)
-			changed = changed || !samePart(was.wild, e.wild) || !samePart(was.named, e.named)
+			changed = changed || was.differs(e)
 		}
+	}
+	for _, err := range u.Errors {
+		news, _ := b.fail(err)
+		changed = changed || news
 	}
 	if changed {
 		b.received = u.Received
@@ -110,8 +130,15 @@ func (b *Builder) Apply(u Update) bool {
 // Forget drops what came for names that nobody asks for any more (P65).
 func (b *Builder) Forget(names ...string) {
 	for _, name := range names {
-		if e, ok := b.entries.Get(name); ok && e.named != nil {
-			e.named = nil
+		e, ok := b.entries.Get(name)
+		if !ok {
+			continue
+		}
+		was := e
+		if e.named = nil; !b.answered {
+			e.err = nil // else it may be the wildcard's
+		}
+		if e != was {
 			b.set(name, e)
 		}
 	}
@@ -136,13 +163,16 @@ func (b *Builder) EndWildcard(wanted *NameSet) {
 	})
 	for _, it := range items {
 		e := it.e
-		if e.wild == nil {
+		named := wanted.Has(it.name)
+		if e.wild == nil && (named || e.err == nil) {
 			continue
 		}
-		if !there(e.named) && wanted.Has(it.name) {
+		if !there(e.named) && named {
 			e.named = e.wild
 		}
-		e.wild = nil
+		if e.wild = nil; !named {
+			e.err = nil
+		}
 		b.set(it.name, e)
 	}
 }
@@ -169,21 +199,54 @@ func (b *Builder) set(name string, e entry) {
 	if e.named == gone {
 		b.stated++
 	}
-	for i, old := range []*Resource{was.wild, was.named} {
-		now := []*Resource{e.wild, e.named}[i]
-		if there(old) && old != now {
-			b.retired += old.Size()
-		}
-		if there(old) && !there(now) {
-			b.lost++
-		}
+	if (was.err == nil) != (e.err == nil) {
+		b.errors += btoi(e.err != nil) - btoi(was.err != nil)
 	}
+	b.errorBytes += e.err.size() - was.err.size()
+	b.part(part{name: name, wild: true}, was.wild, e.wild)
+	b.part(part{name: name}, was.named, e.named)
 	switch {
 	case e != entry{}:
 		b.entries.Set(name, e)
 	case had:
 		b.entries.Delete(name)
 	}
+}
+
+// part keeps the accounts of one part of an entry.
+func (b *Builder) part(p part, was, is *Resource) {
+	if was == is {
+		return
+	}
+	if there(was) && !was.shares(is) {
+		b.retired += was.Size()
+	}
+	if there(was) && !there(is) {
+		b.gone++
+	}
+	if n := btoi(is == lapsed) - btoi(was == lapsed); n != 0 {
+		b.lapsed += n
+		if p.wild {
+			b.lapsedWild += n
+		}
+	}
+	b.timers.note(p, is)
+	switch {
+	case there(is) && is.Uncacheable:
+		if b.uncached == nil {
+			b.uncached = make(map[part]struct{})
+		}
+		b.uncached[p] = struct{}{}
+	case there(was) && was.Uncacheable:
+		delete(b.uncached, p)
+	}
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // Snapshot publishes what has been applied since the last call, as part of the
@@ -198,10 +261,12 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 			continue
 		}
 		replaced = true
-		if !samePart(was.wild, now.wild) || !samePart(was.named, now.named) {
+		if was.differs(now) {
 			names = append(names, name)
 		}
 	}
+	beats := b.renewed
+	b.renewed = nil
 	if len(b.pending) > maxKeptPending {
 		// A map that was once large stays so, and each later change would pay.
 		b.pending = make(map[string]entry)
@@ -214,13 +279,15 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 	b.dirty = false
 	slices.Sort(names)
 	b.gen++
-	b.append(change{gen: b.gen, names: names})
+	slices.Sort(beats)
+	b.append(change{gen: b.gen, names: names, beats: slices.Compact(beats)})
 	s := &Snapshot{
 		Type: b.typ, Lineage: b.lineage, Gen: b.gen, StateGen: stateGen,
 		Origin: b.origin, Version: b.version, Answered: b.answered, Received: b.received,
-		Bytes: b.bytes, Retired: b.retired, Lost: b.lost,
+		Bytes: b.bytes, Retired: b.retired, Lost: b.gone,
 		wildOrigin: b.wildOrigin, namedOrigin: b.namedOrigin,
 		entries: b.entries.Copy(), count: b.count, stated: b.stated,
+		errors: b.errors, lapsed: b.lapsed, timed: len(b.timers.due), uncached: len(b.uncached),
 		log: b.log,
 	}
 	if s.Version == "" {
@@ -229,26 +296,31 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 	return s, names
 }
 
+// differs reports whether a client could see a difference between two entries.
+func (e entry) differs(o entry) bool {
+	return !samePart(e.wild, o.wild) || !samePart(e.named, o.named) || e.err != o.err
+}
+
 // samePart reports whether clients see no difference between two parts.
 func samePart(a, b *Resource) bool {
-	return a == b || absent(a) && absent(b) || !absent(a) && !absent(b) && a.Same(b)
+	return a == b || absent(a) && absent(b) || there(a) && there(b) && a.Same(b)
 }
 
 // append adds to the log and bounds it. Snapshots hold slices of the array, so
 // shortening makes a new one.
 func (b *Builder) append(c change) {
 	b.log = append(b.log, c)
-	b.logNames += len(c.names)
+	b.logNames += len(c.names) + len(c.beats)
 	if b.logNames <= max(minLogNames, b.entries.Len()) && len(b.log) <= maxLogGens {
 		return
 	}
 	kept, names := len(b.log), 0
 	for kept > 0 && len(b.log)-kept < maxLogGens/2 {
-		names += len(b.log[kept-1].names)
-		if names > max(minLogNames, b.entries.Len())/2 {
-			names -= len(b.log[kept-1].names)
+		n := len(b.log[kept-1].names) + len(b.log[kept-1].beats)
+		if names+n > max(minLogNames, b.entries.Len())/2 {
 			break
 		}
+		names += n
 		kept--
 	}
 	b.log = slices.Clone(b.log[kept:])

@@ -24,10 +24,6 @@ const (
 	nodeDynamic   protowire.Number = 12
 )
 
-// FeatureSotWResource says that a client takes wrapped resources in SotW; the
-// relay says it of itself upstream (P58).
-const FeatureSotWResource = "xds.config.supports-resource-in-sotw"
-
 // Node is a client's identity: the bytes of its envoy.config.core.v3.Node, and
 // the few fields that are read often. One value exists for each distinct
 // content that a NodeTable knows, so two nodes of one table are the same if
@@ -37,6 +33,7 @@ type Node struct {
 	ID        string
 	Cluster   string
 	UserAgent string
+	features  features
 }
 
 // Bytes is the node as it came; not to be changed.
@@ -67,6 +64,8 @@ func parseNode(raw []byte) (*Node, error) {
 			n.Cluster = string(val)
 		case nodeUserAgent:
 			n.UserAgent = string(val)
+		case nodeFeatures:
+			n.features.add(val)
 		}
 		return nil
 	})

@@ -28,8 +28,12 @@ func (p Part) Held(name string) *Resource {
 	return nil
 }
 
-// Known reports whether the part says anything of name, its absence included.
-func (p Part) Known(name string) bool { return p.of(p.snap.get(name)) != nil }
+// Known reports whether the part says anything of name, its absence and an error
+// included, or once did.
+func (p Part) Known(name string) bool {
+	e := p.snap.get(name)
+	return p.of(e) != nil || !p.wild && e.err != nil
+}
 
 // Resources calls yield for each resource of the part, in order of names.
 func (p Part) Resources(yield func(*Resource) bool) {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -46,6 +47,7 @@ const (
 	resourceBody    protowire.Number = 2
 	resourceName    protowire.Number = 3
 	resourceAliases protowire.Number = 4
+	resourceTTL     protowire.Number = 6
 )
 
 // wrapperType is the type of an Any that wraps a Resource in SotW.
@@ -63,14 +65,22 @@ type Resource struct {
 	// OriginVersion is the origin's own version of it, "" if it gave none. It is
 	// sent back to that origin (P55) and plays no part in equality.
 	OriginVersion string
+	// Given is the origin's version by which clients know this content, if they
+	// are given the origin's (P61): an equal resource under a newer one is no
+	// change, so it keeps the one that clients have.
+	Given string
+	// Uncacheable: held only for those who are there, and while the stream that
+	// brought it lives (P63).
+	Uncacheable bool
 	// Follows names the resource of Type.Follower that follows this one (P37);
 	// "" for none.
 	Follows string
 
 	// body is field 2 of both DiscoveryResponse and Resource on the wire: tag,
 	// length and Any. extra are the other fields of Resource as they came, but
-	// for name, version and body.
+	// for name, version, body and TTL.
 	body, extra []byte
+	timing      *timing // nil: no TTL
 	// member is what this resource adds to its set's version.
 	member Version
 }
@@ -80,12 +90,23 @@ func (r *Resource) Size() int64 {
 	return int64(len(r.Name) + len(r.body) + len(r.extra))
 }
 
-// Same reports whether a client could see no difference between the two: body,
-// aliases, TTL and all other fields are equal, whatever the origin's version.
+// Same reports whether no client could see a difference between the two, but
+// by a heartbeat: body, aliases and all other fields are equal, and both have a
+// TTL or none, whatever the origin's version.
 func (r *Resource) Same(o *Resource) bool {
-	return r == o || r != nil && o != nil && r.Version == o.Version && r.Name == o.Name &&
-		bytes.Equal(r.body, o.body) && bytes.Equal(r.extra, o.extra)
+	return r == o || r != nil && o != nil && (r.timing == nil) == (o.timing == nil) && r.sameBut(o)
 }
+
+// sameBut is Same but for the TTL, and sameBody but for all fields beside the
+// body.
+func (r *Resource) sameBut(o *Resource) bool { return r.sameBody(o) && bytes.Equal(r.extra, o.extra) }
+
+func (r *Resource) sameBody(o *Resource) bool {
+	return r.Name == o.Name && bytes.Equal(r.body, o.body)
+}
+
+// shares reports whether o holds the very bytes of r.
+func (r *Resource) shares(o *Resource) bool { return there(o) && &r.body[0] == &o.body[0] }
 
 // Any returns the wire form of the google.protobuf.Any; not to be changed.
 func (r *Resource) Any() []byte {
@@ -113,11 +134,17 @@ type Raw struct {
 	OriginVersion string
 	aliases       []string
 	body, extra   []byte
+	ttl           time.Duration
+	timed         bool // there is a TTL
+	uncacheable   bool
 }
 
 // HasBody is false for a heartbeat (P62) and for an alias that the origin
 // could not resolve (P18): neither is a resource to hold.
 func (r *Raw) HasBody() bool { return r.body != nil }
+
+// TTL is that of a resource or a heartbeat; false if there is none.
+func (r *Raw) TTL() (time.Duration, bool) { return r.ttl, r.timed }
 
 // NewResource makes the resource of name with this Any on the wire, as an
 // origin that reads files does. It copies anyWire.
@@ -135,12 +162,12 @@ func NewResource(t Type, name string, anyWire []byte) (*Resource, error) {
 // have a body.
 func (r *Raw) Take(t Type, held *Resource) *Resource {
 	if held != nil && held.Name == r.Name && bytes.Equal(held.body, r.body) && bytes.Equal(held.extra, r.extra) {
-		if held.OriginVersion == r.OriginVersion {
+		if held.OriginVersion == r.OriginVersion && r.timed == (held.timing != nil) && r.ttl == held.TTL() {
 			return held
 		}
-		renamed := *held // the origin's version alone is new: share the bytes
-		renamed.OriginVersion = strings.Clone(r.OriginVersion)
-		return &renamed
+		again := *held // the origin's version or the TTL alone is new: share the bytes
+		again.OriginVersion, again.timing = strings.Clone(r.OriginVersion), r.timing()
+		return &again
 	}
 	url, value, _ := splitAny(anyOf(r.body))
 	whole := append(bytes.Clone(r.body), r.extra...)
@@ -149,7 +176,10 @@ func (r *Raw) Take(t Type, held *Resource) *Resource {
 		OriginVersion: strings.Clone(r.OriginVersion),
 		body:          whole[:len(r.body):len(r.body)],
 		extra:         whole[len(r.body):],
+		Uncacheable:   r.uncacheable,
+		timing:        r.timing(),
 	}
+	out.Given = out.OriginVersion
 	for _, a := range r.aliases {
 		out.Aliases = append(out.Aliases, strings.Clone(a))
 	}
@@ -160,6 +190,13 @@ func (r *Raw) Take(t Type, held *Resource) *Resource {
 		out.Follows = edsName(out.Name, value)
 	}
 	return out
+}
+
+func (r *Raw) timing() *timing {
+	if !r.timed {
+		return nil
+	}
+	return &timing{ttl: r.ttl}
 }
 
 // contentVersion is the SHA-256 of the parts, each after its length as uvarint,
@@ -242,7 +279,7 @@ func cutSotW(t Type, whole, anyWire []byte) (Raw, error) {
 // cutDelta cuts an element of DeltaDiscoveryResponse.resources.
 func cutDelta(t Type, wire []byte) (Raw, error) {
 	var r Raw
-	var anyWire []byte
+	var anyWire, ttl []byte
 	err := eachField(wire, func(num protowire.Number, typ protowire.Type, val, whole []byte) error {
 		if typ == protowire.BytesType {
 			switch num {
@@ -260,6 +297,9 @@ func cutDelta(t Type, wire []byte) (Raw, error) {
 				return nil
 			case resourceAliases:
 				r.aliases = append(r.aliases, string(val))
+			case resourceTTL:
+				ttl = append(ttl, whole...)
+				return nil
 			}
 		}
 		r.extra = append(r.extra, whole...)
@@ -272,9 +312,14 @@ func cutDelta(t Type, wire []byte) (Raw, error) {
 		return r, fmt.Errorf("%w: resource %q: %w", ErrUnreadable, r.Name, errUTF8)
 	}
 	// What passes through must not cost a client the whole response.
-	if len(r.extra) > 0 {
-		if err := proto.Unmarshal(r.extra, new(discoveryv3.Resource)); err != nil {
+	if len(r.extra)+len(ttl) > 0 {
+		m := new(discoveryv3.Resource)
+		if err := proto.Unmarshal(slices.Concat(r.extra, ttl), m); err != nil {
 			return r, fmt.Errorf("%w: resource %q: %w", ErrUnreadable, r.Name, err)
+		}
+		r.uncacheable = m.GetCacheControl().GetDoNotCache()
+		if r.timed = m.Ttl != nil; r.timed {
+			r.ttl = max(m.Ttl.AsDuration(), minTTL)
 		}
 	}
 	return r, r.check(t, anyWire)

@@ -13,7 +13,8 @@ type Response struct {
 	Nonce     string
 	Version   string // version_info or system_version_info
 	Resources []Raw
-	Removed   []string // incremental only
+	Removed   []string         // incremental only
+	Errors    []*ResourceError // copied; of several for a name the last
 }
 
 // responseFields are the numbers of both messages; they differ in one.
@@ -25,13 +26,17 @@ const (
 	respRemoved   protowire.Number = 6 // incremental
 )
 
-var respControlPlane = [...]protowire.Number{SotW: 6, Delta: 7}
+var (
+	respControlPlane = [...]protowire.Number{SotW: 6, Delta: 7}
+	respErrors       = [...]protowire.Number{SotW: 7, Delta: 9}
+)
 
 // ParseResponse cuts msg. On a fault by P18 or P28 it returns the first fault,
 // and a Response with the fields by which to NACK: TypeURL, Nonce, Version.
 func ParseResponse(v Variant, msg []byte) (*Response, error) {
 	r := new(Response)
 	var raw [][2][]byte // a resource's whole field, and its value
+	var refused error   // by resource_errors; all fields are read first, to NACK by
 	err := eachField(msg, func(num protowire.Number, typ protowire.Type, val, whole []byte) error {
 		if typ != protowire.BytesType {
 			return nil
@@ -39,6 +44,15 @@ func ParseResponse(v Variant, msg []byte) (*Response, error) {
 		removed := v == Delta && num == respRemoved
 		if (num == respVersion || num == respTypeURL || num == respNonce || removed) && !validName(val) {
 			return errUTF8 // requests to this origin, or responses to clients, could not hold it
+		}
+		if num == respErrors[v] {
+			e, err := cutError(val)
+			if err == nil {
+				r.Errors = append(r.Errors, e)
+			} else if refused == nil {
+				refused = err
+			}
+			return nil
 		}
 		switch num {
 		case respVersion:
@@ -58,6 +72,9 @@ func ParseResponse(v Variant, msg []byte) (*Response, error) {
 	})
 	if err != nil {
 		return r, fmt.Errorf("%w: %w", ErrUnreadable, err)
+	}
+	if refused != nil {
+		return r, refused
 	}
 	t := TypeOf(r.TypeURL)
 	seen := make(map[string]bool, len(raw)+len(r.Removed))
@@ -87,73 +104,6 @@ func ParseResponse(v Variant, msg []byte) (*Response, error) {
 		}
 	}
 	return r, nil
-}
-
-// Body describes a response body to build: everything but the nonce.
-type Body struct {
-	Variant    Variant
-	Type       TypeURL
-	Version    string
-	Identifier string // of the control plane
-	Resources  []*Resource
-	Removed    []string // incremental only
-}
-
-// Encode builds the body as one contiguous slice. A nonce is appended to it on
-// the wire as a field of its own (AppendNonce): fields may come in any order.
-func (b *Body) Encode() []byte {
-	out := make([]byte, 0, b.size())
-	if b.Version != "" {
-		out = appendString(out, respVersion, b.Version)
-	}
-	for _, r := range b.Resources {
-		if b.Variant == SotW {
-			out = append(out, r.body...)
-			continue
-		}
-		out = protowire.AppendTag(out, respResources, protowire.BytesType)
-		out = protowire.AppendVarint(out, uint64(r.entrySize()))
-		out = appendString(out, resourceName, r.Name)
-		out = appendString(out, resourceVersion, r.Version.String())
-		out = append(out, r.body...)
-		out = append(out, r.extra...)
-	}
-	out = appendString(out, respTypeURL, string(b.Type))
-	for _, name := range b.Removed {
-		out = appendString(out, respRemoved, name)
-	}
-	if b.Identifier != "" {
-		out = protowire.AppendTag(out, respControlPlane[b.Variant], protowire.BytesType)
-		out = protowire.AppendVarint(out, uint64(fieldSize(len(b.Identifier))))
-		out = appendString(out, 1, b.Identifier)
-	}
-	return out
-}
-
-func (b *Body) size() int {
-	n := fieldSize(len(b.Type))
-	if b.Version != "" {
-		n += fieldSize(len(b.Version))
-	}
-	if b.Identifier != "" {
-		n += fieldSize(fieldSize(len(b.Identifier)))
-	}
-	for _, r := range b.Resources {
-		if b.Variant == SotW {
-			n += len(r.body)
-		} else {
-			n += fieldSize(r.entrySize())
-		}
-	}
-	for _, name := range b.Removed {
-		n += fieldSize(len(name))
-	}
-	return n
-}
-
-// entrySize is the size of an incremental resource with its content version.
-func (r *Resource) entrySize() int {
-	return fieldSize(len(r.Name)) + fieldSize(2*len(r.Version)) + len(r.body) + len(r.extra)
 }
 
 // fieldSize is the size of a bytes field with a number below 16.

@@ -148,7 +148,7 @@ func TestBodyDecodes(t *testing.T) {
 	text := rapid.OneOf(rapid.Just(""), rapid.String(), rapid.StringN(120, 140, -1))
 	rapid.Check(t, func(t *rapid.T) {
 		b := Body{
-			Type: widget, Version: text.Draw(t, "version"), Identifier: text.Draw(t, "identifier"),
+			Form: Form{Timed: rapid.Bool().Draw(t, "timed")}, Type: widget, Version: text.Draw(t, "version"), Identifier: text.Draw(t, "identifier"),
 			Resources: rapid.SliceOfN(resources, 0, 5).Draw(t, "resources"),
 		}
 		nonce := text.Draw(t, "nonce")
@@ -163,12 +163,24 @@ func TestBodyDecodes(t *testing.T) {
 			if err := proto.Unmarshal(r.Any(), body); err != nil {
 				t.Fatal(err)
 			}
-			sotw.Resources = append(sotw.Resources, body)
 			m := new(discoveryv3.Resource)
 			if err := proto.Unmarshal(r.extra, m); err != nil {
 				t.Fatal(err)
 			}
-			m.Name, m.Version, m.Resource = r.Name, r.Version.String(), body
+			m.Name, m.Version, m.Resource = r.Name, b.Version, body
+			if b.Timed && r.TTL() > 0 {
+				m.Ttl = durationpb.New(r.TTL())
+			}
+			if b.Timed {
+				wrapped, err := anypb.New(m)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sotw.Resources = append(sotw.Resources, wrapped)
+			} else {
+				sotw.Resources = append(sotw.Resources, body)
+			}
+			m.Version = r.Version.String()
 			delta.Resources = append(delta.Resources, m)
 		}
 		check := func(got, want proto.Message) {
@@ -178,6 +190,15 @@ func TestBodyDecodes(t *testing.T) {
 			}
 			if err := proto.Unmarshal(AppendNonce(out, []byte(nonce)), got); err != nil {
 				t.Fatal(err)
+			}
+			if m, ok := got.(*discoveryv3.DiscoveryResponse); ok && b.Timed {
+				for i, a := range m.Resources { // the same fields, in whatever order
+					inner := new(discoveryv3.Resource)
+					if err := a.UnmarshalTo(inner); err != nil {
+						t.Fatal(err)
+					}
+					m.Resources[i], _ = anypb.New(inner) // of a message that was just read
+				}
 			}
 			if !proto.Equal(got, want) {
 				t.Fatalf("%s:\n%v, want\n%v", b.Variant, got, want)

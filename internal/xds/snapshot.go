@@ -18,28 +18,36 @@ const (
 	Present
 	// Absent: the origin said that there is none, or is taken to have (P57).
 	Absent
+	// Lapsed: there was one, it is not held any more, and nobody said that it is
+	// gone: its TTL is over (P62), or it was not to be kept (P63). Nothing is sent
+	// for it.
+	Lapsed
 )
 
 // entry is all that is known of a name: what the wildcard brought, and what
-// came for the name itself (P50). The pointer is nil for "not spoken of", and
-// gone or guessed for "absent"; the wildcard part is never that, since what a
-// wildcard leaves out is simply not there.
-type entry struct{ wild, named *Resource }
+// came for the name itself (P50). The pointer is nil for "not spoken of", lapsed
+// for what is held no more, and gone or guessed for "absent"; the wildcard part
+// is never that, since what a wildcard leaves out is simply not there. Beside it
+// stands an error (P39), whichever brought it.
+type entry struct {
+	wild, named *Resource
+	err         *ResourceError
+}
 
 // gone is an absence that the origin stated, guessed one that it did not (P57).
 // They differ for no client, but only the first is the origin's word (P53).
-var gone, guessed = new(Resource), new(Resource)
+var gone, guessed, lapsed = new(Resource), new(Resource), new(Resource)
 
 // absent reports whether a part of an entry stands for an absence.
 func absent(r *Resource) bool { return r == gone || r == guessed }
 
 // there reports whether it is a resource.
-func there(r *Resource) bool { return r != nil && !absent(r) }
+func there(r *Resource) bool { return r != nil && r != lapsed && !absent(r) }
 
 // effective is the resource a wildcard client would be given first.
 func (e entry) effective() *Resource {
 	switch {
-	case e.wild != nil:
+	case there(e.wild):
 		return e.wild
 	case there(e.named):
 		return e.named
@@ -81,6 +89,11 @@ type Snapshot struct {
 	entries *btree.Map[string, entry]
 	count   int // resources
 	stated  int // absences
+	errors  int
+	lapsed  int // parts
+	timed   int // parts with a TTL
+	// uncached is how many parts are not to be kept (P63).
+	uncached int
 	// log is the tail of the lineage's log; the array is shared with newer
 	// snapshots, which only append behind what this one sees.
 	log []change
@@ -92,6 +105,7 @@ type Snapshot struct {
 type change struct {
 	gen   uint64
 	names []string // sorted
+	beats []string // whose TTL was renewed, sorted; names may have them as well
 }
 
 // Len returns the number of resources.
@@ -109,6 +123,20 @@ func (s *Snapshot) Stated() int {
 	}
 	return s.stated
 }
+
+// Failed returns the number of errors kept (P39).
+func (s *Snapshot) Failed() int {
+	if s == nil {
+		return 0
+	}
+	return s.errors
+}
+
+// Timed reports whether any resource has a TTL.
+func (s *Snapshot) Timed() bool { return s != nil && s.timed > 0 }
+
+// Uncacheable reports whether any resource is not to be kept (P63).
+func (s *Snapshot) Uncacheable() bool { return s != nil && s.uncached > 0 }
 
 // Derived returns what make returned when it was first called for this
 // snapshot, or since Release: a place for what is computed from it (encoded
@@ -160,7 +188,11 @@ func (s *Snapshot) look(e entry, wildcard, named bool) (*Resource, Presence) {
 		return first, Present
 	case there(second):
 		return second, Present
-	case named && absent(e.named), wildcard && s.Answered:
+	case named && absent(e.named):
+		return nil, Absent
+	case named && e.named == lapsed, wildcard && e.wild == lapsed:
+		return nil, Lapsed
+	case wildcard && s.Answered:
 		return nil, Absent
 	}
 	return nil, Pending
@@ -204,7 +236,7 @@ func (s *Snapshot) Covered(sub *Subscription, yield func(*Resource) bool) {
 	}
 	if sub.Wildcard {
 		s.entries.Scan(func(name string, e entry) bool {
-			r, is := s.look(e, true, e.wild == nil && sub.Names.Has(name))
+			r, is := s.look(e, true, !there(e.wild) && sub.Names.Has(name))
 			return is != Present || yield(r)
 		})
 		return
@@ -279,6 +311,20 @@ func (s *Snapshot) answered() bool { return s != nil && s.Answered }
 // either direction, sorted; false if the log does not reach. The slice is the
 // caller's.
 func between(a, b *Snapshot) ([]string, bool) {
+	log, ok := logBetween(a, b)
+	var names []string
+	for _, c := range log {
+		names = append(names, c.names...)
+	}
+	if len(log) > 1 {
+		slices.Sort(names)
+		names = slices.Compact(names)
+	}
+	return names, ok
+}
+
+// logBetween is the log between two snapshots; false if it does not reach.
+func logBetween(a, b *Snapshot) ([]change, bool) {
 	if a == nil || b == nil || a.Lineage != b.Lineage {
 		return nil, false
 	}
@@ -291,15 +337,7 @@ func between(a, b *Snapshot) ([]string, bool) {
 	first, _ := slices.BinarySearchFunc(b.log, a.Gen+1, func(c change, g uint64) int {
 		return int(int64(c.gen) - int64(g))
 	})
-	var names []string
-	for _, c := range b.log[first:] {
-		names = append(names, c.names...)
-	}
-	if len(b.log)-first > 1 {
-		slices.Sort(names)
-		names = slices.Compact(names)
-	}
-	return names, true
+	return b.log[first:], true
 }
 
 // Generations counts the snapshots after from, up to and with to, that changed

@@ -18,10 +18,17 @@ type Update struct {
 	Changed []*Resource
 	// Removed names are gone, or, asked for by name, absent (P25).
 	Removed []string
+	// Errors are what the origin said instead of giving a resource (P39). One
+	// that says that there is none comes with the name in Removed.
+	Errors []*ResourceError
 	// Guess: nobody said that Removed are absent, the time ran out (P57).
 	Guess bool
 	// Received is when the response was read.
 	Received time.Time
+	// Ended: the stream that brought this part of the type, the wildcard's or that
+	// of names, has ended, and what is not to be kept (P63) goes with it. Nothing
+	// else of the update counts.
+	Ended bool
 }
 
 // Interest is what a group wants of the origin, for all its types. It is

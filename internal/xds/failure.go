@@ -1,0 +1,125 @@
+package xds
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+)
+
+// ResourceError is what an origin says of a name for which it has no resource
+// to give (P39). It is immutable.
+type ResourceError struct {
+	Name string
+	Code codes.Code
+
+	wire []byte // the message as it came
+}
+
+// Absent reports whether the origin says by it that there is no such resource,
+// as removed_resources would (P25). Of what a wildcard covers it says nothing.
+func (e *ResourceError) Absent() bool {
+	return e.Code == codes.NotFound && e.Name != "" && e.Name != "*"
+}
+
+func (e *ResourceError) same(o *ResourceError) bool {
+	return e == o || e != nil && o != nil && bytes.Equal(e.wire, o.wire)
+}
+
+func (e *ResourceError) size() int64 {
+	if e == nil {
+		return 0
+	}
+	return int64(len(e.Name) + len(e.wire))
+}
+
+// Bounds of what is kept of resource_errors, in bytes: of one, and of all under
+// one type of a key.
+const (
+	maxErrorBytes  = 16 << 10
+	maxErrorsBytes = 16 << 20
+	maxErrorText   = 4 << 10
+)
+
+// cutError reads an element of resource_errors, which it copies. One over the
+// bound loses its details, and if need be the end of its message.
+func cutError(wire []byte) (*ResourceError, error) {
+	m := new(discoveryv3.ResourceError)
+	if err := proto.Unmarshal(wire, m); err != nil {
+		return nil, fmt.Errorf("%w: resource_errors: %w", ErrUnreadable, err)
+	}
+	e := &ResourceError{Name: m.GetResourceName().GetName(), Code: codes.Code(m.GetErrorDetail().GetCode()), wire: bytes.Clone(wire)}
+	if len(e.Name) > MaxNameBytes {
+		return nil, ErrLongName
+	}
+	if len(e.wire) <= maxErrorBytes {
+		return e, nil
+	}
+	text := m.GetErrorDetail().GetMessage()
+	short := &discoveryv3.ResourceError{
+		ResourceName: &discoveryv3.ResourceName{Name: e.Name},
+		ErrorDetail: &statuspb.Status{
+			Code:    m.GetErrorDetail().GetCode(),
+			Message: strings.ToValidUTF8(text[:min(len(text), maxErrorText)], ""),
+		},
+	}
+	var err error
+	if e.wire, err = proto.Marshal(short); err != nil {
+		return nil, fmt.Errorf("%w: resource_errors: %w", ErrUnreadable, err)
+	}
+	return e, nil
+}
+
+// fail keeps an error, beside what is held. One that says the same as before is
+// no news. It reports whether it is news, and false in kept if there was no
+// room.
+func (b *Builder) fail(err *ResourceError) (news, kept bool) {
+	e, _ := b.entries.Get(err.Name)
+	before := e.err
+	if was, noted := b.pending[err.Name]; noted {
+		before = was.err // the same update may have cleared it
+	}
+	if err.same(before) {
+		err = before
+	}
+	if err == e.err {
+		return false, true
+	}
+	if b.errorBytes+err.size()-e.err.size() > maxErrorsBytes {
+		return false, false
+	}
+	e.err = err
+	b.set(err.Name, e)
+	return true, true
+}
+
+// Error returns what the origin last said of a name that sub covers instead of
+// giving the resource; nil if nothing.
+func (s *Snapshot) Error(sub *Subscription, name string) *ResourceError {
+	if s == nil || s.errors == 0 || !sub.Covers(name) {
+		return nil
+	}
+	e, _ := s.entries.Get(name)
+	return e.err
+}
+
+// Errors calls yield for each error of a name that sub covers, in order of
+// names.
+func (s *Snapshot) Errors(sub *Subscription, yield func(*ResourceError) bool) {
+	if s == nil || s.errors == 0 {
+		return
+	}
+	if sub.Wildcard {
+		s.entries.Scan(func(_ string, e entry) bool { return e.err == nil || yield(e.err) })
+		return
+	}
+	for name := range sub.Names.All() {
+		if e, _ := s.entries.Get(name); e.err != nil && !yield(e.err) {
+			return
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package xds
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+)
+
+// failure is an element of resource_errors.
+func failure(t testing.TB, name string, code codes.Code, message string) *ResourceError {
+	t.Helper()
+	e, err := cutError(marshal(t, &discoveryv3.ResourceError{
+		ResourceName: &discoveryv3.ResourceName{Name: name}, ErrorDetail: &statuspb.Status{Code: int32(code), Message: message}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// resource_errors are read in both variants, and go out as they came.
+func TestP39_ResourceErrorsPassThrough(t *testing.T) {
+	for _, v := range []Variant{SotW, Delta} {
+		t.Run(v.String(), func(t *testing.T) {
+			element := append(wire(2, wire(1, 7, 2, "no"), 1, wire(1, "a")), wire(100, "future")...)
+			msg := wire(4, string(widget), 5, "n", int(respErrors[v]), element)
+			r, err := ParseResponse(v, msg)
+			if err != nil || len(r.Errors) != 1 {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			e := r.Errors[0]
+			if e.Name != "a" || e.Code != codes.PermissionDenied || e.Absent() {
+				t.Errorf("%+v", e)
+			}
+			clear(msg)
+			b := Body{Form: Form{Variant: v}, Type: widget, Errors: r.Errors}
+			out := b.Encode()
+			if got := fieldsOf(t, out, respErrors[v]); len(got) != 1 || !slices.Equal(got[0], element) || len(out) != b.size() {
+				t.Errorf("sent %x", got)
+			}
+
+			for what, bad := range map[string]struct {
+				element []byte
+				fault   error
+			}{
+				"garbage":        {[]byte{0x0a, 0x7f}, ErrUnreadable},
+				"no UTF-8":       {wire(1, wire(1, "\xff")), ErrUnreadable},
+				"an endless one": {wire(1, wire(1, strings.Repeat("x", MaxNameBytes+1))), ErrLongName},
+			} {
+				r, err := ParseResponse(v, wire(int(respErrors[v]), bad.element, 4, string(widget), 5, "n"))
+				wantFault(t, what, err, bad.fault)
+				if r.Nonce != "n" || r.TypeURL != widget {
+					t.Errorf("%s: nothing to NACK with: %+v", what, r)
+				}
+			}
+		})
+	}
+}
+
+func TestP39_LongErrorsAreCut(t *testing.T) {
+	e := failure(t, "a", codes.Internal, "ö"+strings.Repeat("ü", maxErrorBytes))
+	m := new(discoveryv3.ResourceError)
+	if err := proto.Unmarshal(e.wire, m); err != nil {
+		t.Fatal(err)
+	}
+	if e.size() > 5<<10 || m.ResourceName.Name != "a" || m.ErrorDetail.Code != int32(codes.Internal) || len(m.ErrorDetail.Message) < maxErrorText/2 {
+		t.Errorf("%d bytes: %v", e.size(), m.ErrorDetail.Code)
+	}
+}
+
+// NOT_FOUND is absence, but not of what a whole wildcard covers.
+func TestP25_NotFoundIsAbsence(t *testing.T) {
+	for name, want := range map[string]bool{"a": true, "": false, "*": false} {
+		if failure(t, name, codes.NotFound, "").Absent() != want {
+			t.Errorf("%q", name)
+		}
+	}
+	if failure(t, "a", codes.Unavailable, "").Absent() {
+		t.Error("UNAVAILABLE")
+	}
+}
+
+// An error stays beside what is held until the next resource, and is shown to
+// those who asked for its name.
+func TestP39_ErrorsAreKeptPerName(t *testing.T) {
+	b := NewBuilder(TypeOf(EndpointType))
+	var s *Snapshot
+	a := newRes(t, EndpointType, "a", "")
+	step := func(u Update) []string {
+		t.Helper()
+		b.Apply(u)
+		var names []string
+		s, names = b.Snapshot(s, 1)
+		return names
+	}
+	denied := failure(t, "a", codes.PermissionDenied, "no")
+	step(Update{Changed: []*Resource{a, newRes(t, EndpointType, "b", "")}})
+	if got := step(Update{Errors: []*ResourceError{denied, failure(t, "c", codes.Internal, "")}}); !slices.Equal(got, []string{"a", "c"}) {
+		t.Errorf("changed %v", got)
+	}
+	if s.Held("a") != a || s.Error(byName("a"), "a") != denied || s.Error(byName("b"), "a") != nil || s.Error(everything(), "a") != denied {
+		t.Error("it is not shown beside the resource, or to the wrong ones")
+	}
+	if _, is := s.Look(byName("c"), "c"); is != Pending || !s.Known("c") || s.Failed() != 2 {
+		t.Errorf("c is %d", is)
+	}
+	list := func(sub *Subscription) (out []string) {
+		s.Errors(sub, func(e *ResourceError) bool { out = append(out, e.Name); return true })
+		return out
+	}
+	if !slices.Equal(list(everything()), []string{"a", "c"}) || !slices.Equal(list(byName("b", "c")), []string{"c"}) {
+		t.Errorf("%v %v", list(everything()), list(byName("b", "c")))
+	}
+	// The same once more is no news; another word is.
+	before := s
+	if step(Update{Errors: []*ResourceError{failure(t, "a", codes.PermissionDenied, "no")}}); s != before {
+		t.Error("the same error is news")
+	}
+	if got := step(Update{Errors: []*ResourceError{failure(t, "a", codes.PermissionDenied, "never")}}); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("changed %v", got)
+	}
+	// So is one that comes with its resource, again and again: it is there after it.
+	step(Update{Changed: []*Resource{a}, Errors: []*ResourceError{failure(t, "a", codes.PermissionDenied, "never")}})
+	if s.Error(everything(), "a") == nil {
+		t.Error("the resource before it cleared it")
+	}
+	if got := step(Update{Changed: []*Resource{a}, Errors: []*ResourceError{failure(t, "a", codes.PermissionDenied, "never")}}); len(got) > 0 {
+		t.Errorf("changed %v", got)
+	}
+	// The next resource clears it, even if it is the one that is held.
+	if got := step(Update{Changed: []*Resource{a}}); !slices.Equal(got, []string{"a"}) || s.Error(everything(), "a") != nil {
+		t.Errorf("changed %v, %v", got, s.Error(everything(), "a"))
+	}
+	// So does a removal, and who does not want the name any more.
+	step(Update{Removed: []string{"c"}, Errors: []*ResourceError{denied}})
+	if s.Failed() != 1 || s.Error(everything(), "c") != nil {
+		t.Errorf("%d kept", s.Failed())
+	}
+	b.Forget("a", "b", "c")
+	if s, _ = b.Snapshot(s, 1); s.Failed() != 0 || b.errorBytes != 0 || b.entries.Len() != 0 {
+		t.Errorf("%d kept, of %d bytes", s.Failed(), b.errorBytes)
+	}
+	// A wildcard's go with it.
+	step(Update{Wildcard: true, Errors: []*ResourceError{failure(t, "*", codes.Internal, ""), failure(t, "a", codes.Internal, ""), failure(t, "b", codes.Internal, "")}})
+	b.EndWildcard(NewNameSet("b"))
+	if s, _ = b.Snapshot(s, 1); !slices.Equal(list(everything()), []string{"b"}) {
+		t.Errorf("%v", list(everything()))
+	}
+}
+
+func TestP39_ErrorsAreBounded(t *testing.T) {
+	b := NewBuilder(TypeOf(EndpointType))
+	text := strings.Repeat("x", maxErrorBytes-100)
+	for i := range 2 * maxErrorsBytes / maxErrorBytes {
+		b.Apply(Update{Errors: []*ResourceError{failure(t, fmt.Sprint(i), codes.Internal, text)}})
+	}
+	s, _ := b.Snapshot(nil, 1)
+	if b.errorBytes > maxErrorsBytes || s.Failed() > maxErrorsBytes/maxErrorBytes*11/10 || s.Failed() == 0 {
+		t.Errorf("%d bytes in %d", b.errorBytes, s.Failed())
+	}
+	// One that takes another's place has its room.
+	if news, kept := b.fail(failure(t, "0", codes.Internal, text[1:])); !news || !kept {
+		t.Error("no room for a newer one")
+	}
+}
+
+// A fault of resource_errors is found before those of resources are looked at.
+func TestP18_UnreadableErrors(t *testing.T) {
+	_, err := ParseResponse(SotW, wire(4, string(widget), 7, []byte{0xff}, 2, anyWire(widget, wire(2, "nameless"))))
+	if !errors.Is(err, ErrUnreadable) {
+		t.Errorf("%v", err)
+	}
+}
