@@ -18,11 +18,11 @@ type compiled struct {
 	identities []*expr.Predicate
 }
 
-// compileConfig compiles rules and expressions. All that is wrong is returned
-// as config.Faults.
+// compileConfig compiles rules and expressions, and looks at the certificates.
+// All that is wrong is returned as config.Faults.
 func compileConfig(cfg *config.Config) (*compiled, error) {
 	var c compiled
-	faults := unsupported(cfg)
+	faults := append(unsupported(cfg), certificateFaults(cfg)...)
 	rules, err := aggregator.Compile(cfg)
 	var in config.Faults
 	switch {
@@ -61,9 +61,6 @@ func unsupported(cfg *config.Config) (faults config.Faults) {
 			faults = append(faults, cfg.Places.Fault(key, "is not supported yet"))
 		}
 	}
-	off(len(cfg.Downstream.Several) > 0, "downstream.listeners")
-	off(cfg.Downstream.TLS != config.ServerTLS{}, "downstream.tls")
-	off(cfg.Downstream.Identity != "", "downstream.identity")
 	off(cfg.Downstream.RESTAddress != "", "downstream.rest_address")
 	off(cfg.Downstream.LongPoll != def.Downstream.LongPoll, "downstream.long_poll")
 	off(cfg.Downstream.Versions != def.Downstream.Versions, "downstream.versions")

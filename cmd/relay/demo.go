@@ -73,8 +73,8 @@ func runDemo(ctx, hurry context.Context, out io.Writer, clients int) (err error)
 	if err != nil {
 		return err
 	}
-	show := newDemoShow(out, r.adm.Addr().String(), r.down.Addr().String())
-	f, err := demoFleet(r.down.Addr().String(), clients, show)
+	show := newDemoShow(out, r.adm.Addr().String(), addresses(r.down))
+	f, err := demoFleet(addresses(r.down), clients, show)
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,8 @@ type relay struct {
 	health   *health.Server
 	admin    *admin.Server
 
-	down, adm net.Listener
+	down []*entrance  // where clients come in
+	adm  net.Listener // nil: admin is off
 
 	drained chan struct{} // closed by POST /drain
 }
@@ -79,6 +80,9 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (*rela
 	r.fanout.Register(r.grpc)
 	r.health = health.NewServer()
 	grpc_health_v1.RegisterHealthServer(r.grpc, r.health)
+	if r.down, err = newEntrances(d, c.identities, r.meters, log); err != nil {
+		return nil, err
+	}
 	return r, r.listen(level)
 }
 
@@ -122,19 +126,24 @@ func (r *relay) newRegistry(node *expr.Node) (*orchestrator.Registry, error) {
 // listen opens the listeners, so that what is wrong with them is known before
 // anything runs.
 func (r *relay) listen(level *slog.LevelVar) (err error) {
-	// gRPC's keepalive does the kernel's work (KeepAlive).
-	lc := net.ListenConfig{KeepAlive: fanout.KeepAlive}
-	down, err := lc.Listen(context.Background(), "tcp", r.cfg.Downstream.Address)
-	if err != nil {
-		return fmt.Errorf("downstream.address: %w", err)
+	defer func() {
+		for _, e := range r.down {
+			if err != nil && e.Listener != nil {
+				err = errors.Join(err, e.Close())
+			}
+		}
+	}()
+	for _, e := range r.down {
+		if err := e.open(r.fanout); err != nil {
+			return err
+		}
 	}
-	r.down = r.fanout.Listener(down, &fanout.Gate{Key: "downstream", Secrets: r.cfg.Downstream.Secrets})
 	r.admin, err = r.newAdmin(level, func() { close(r.drained) })
 	if err == nil && r.cfg.Admin.Address != "" {
 		r.adm, err = net.Listen("tcp", r.cfg.Admin.Address)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("admin: %w", err), r.down.Close())
+		return fmt.Errorf("admin: %w", err)
 	}
 	return nil
 }
@@ -155,11 +164,16 @@ func (r *relay) run(ctx, hurry context.Context) error {
 		where = r.adm.Addr().String()
 		g.Go(func() error { return serving(r.admin.Run(gctx, r.adm), "admin") })
 	}
-	g.Go(func() error { return serving(r.grpc.Serve(r.down), "downstream") })
+	for _, e := range r.down {
+		g.Go(func() error { return serving(r.grpc.Serve(e), e.conf.Key) })
+		if e.certs != nil {
+			g.Go(func() error { return e.certs.Run(gctx) })
+		}
+	}
 
 	r.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_SERVING)
 	r.admin.SetReady(true)
-	r.log.Info("serving", "downstream", r.down.Addr().String(), "admin", where, "name", r.cfg.Name)
+	r.log.Info("serving", "downstream", addresses(r.down), "admin", where, "name", r.cfg.Name)
 
 	g.Go(func() error {
 		select {

@@ -23,6 +23,7 @@ import (
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/orchestrator"
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/tlsfiles"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
 )
@@ -90,7 +91,7 @@ type Server struct {
 	// Fixed once made.
 	opts    Options
 	token   *[sha256.Size]byte // the token's hash; nil: none is needed
-	tls     *tls.Config        // nil: plaintext
+	certs   *tlsfiles.Source   // nil: plaintext
 	handler http.Handler
 	started time.Time
 
@@ -124,11 +125,12 @@ func New(o Options) (*Server, error) {
 		s.token = &sum
 	}
 	if t := o.Config.TLS; t.CertFile != "" {
-		cert, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+		var err error
+		s.certs, err = tlsfiles.Open(tlsfiles.Files{CertFile: t.CertFile, KeyFile: t.KeyFile},
+			tlsfiles.Options{Name: "admin.tls", Metrics: o.Metrics, Log: o.Log})
 		if err != nil {
 			return nil, fmt.Errorf("admin.tls: %w", err)
 		}
-		s.tls = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 	}
 	s.handler = s.mux()
 	return s, nil
@@ -157,12 +159,17 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	if err := s.mayServe(l.Addr()); err != nil {
 		return errors.Join(err, l.Close())
 	}
-	if tcp, ok := l.Addr().(*net.TCPAddr); s.tls == nil && !(ok && tcp.IP.IsLoopback()) {
+	if tcp, ok := l.Addr().(*net.TCPAddr); s.certs == nil && !(ok && tcp.IP.IsLoopback()) {
 		s.opts.Log.Warn("admin: the token travels in plaintext; admin.tls would protect it", "address", l.Addr().String())
 	}
 	l = netutil.LimitListener(l, maxConnections)
-	if s.tls != nil {
-		l = tls.NewListener(l, s.tls)
+	if s.certs != nil {
+		l = tls.NewListener(l, s.certs.Server("http/1.1"))
+		var look sync.WaitGroup
+		looking, stop := context.WithCancel(ctx)
+		look.Go(func() { _ = s.certs.Run(looking) }) // never fails
+		defer look.Wait()
+		defer stop()
 	}
 	var conns sync.WaitGroup
 	srv := &http.Server{

@@ -2,13 +2,7 @@ package admin
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
-	"math/big"
 	"net"
 	"net/http"
 	"runtime/trace"
@@ -17,6 +11,7 @@ import (
 	"time"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
 )
 
 func TestWithoutTokenOnlyLoopback(t *testing.T) {
@@ -50,48 +45,29 @@ func TestWithoutTokenOnlyLoopback(t *testing.T) {
 	}
 }
 
-// certificate makes one for 127.0.0.1, and its pool.
-func certificate(t *testing.T) (config.AdminTLS, *x509.CertPool) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	now := time.Now()
-	c := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(cert)
-	return config.AdminTLS{
-		CertFile: write(t, "cert.pem", string(cert)),
-		KeyFile:  write(t, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}))),
-	}, pool
-}
-
 func TestTLS(t *testing.T) {
-	files, pool := certificate(t)
+	ca, dir := tlstest.NewAuthority(t), t.TempDir()
+	renew := func(name string) (files config.AdminTLS) {
+		files.CertFile, files.KeyFile = ca.Pair(t, tlstest.CN(name), tlstest.Loopback()).Write(t, dir, "admin")
+		return files
+	}
+	files := renew("first")
 	r := serve(t, func(o *Options) { o.Config.TLS = files })
 	plain := r.do("GET", "/live", "")
 	if plain.StatusCode == 200 {
 		t.Error("plaintext is answered")
 	}
-	r.client.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: true}
+	r.client.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: ca.Pool()}, ForceAttemptHTTP2: true}
 	r.url = strings.Replace(r.url, "http:", "https:", 1)
 	if got := r.get("/live", nil); got.TLS == nil || got.ProtoMajor != 1 {
 		t.Errorf("%s over %v", got.Proto, got.TLS)
 	}
 
+	renew("second")
+	r.client.CloseIdleConnections()
+	if got := r.get("/live", nil).TLS.PeerCertificates[0].Subject.CommonName; got != "second" {
+		t.Errorf("after a renewal it shows %q", got)
+	}
 	o := newServer(t, nil).opts
 	o.Config.TLS = config.AdminTLS{CertFile: files.CertFile, KeyFile: files.CertFile}
 	if _, err := New(o); err == nil || !strings.HasPrefix(err.Error(), "admin.tls: ") {

@@ -3,149 +3,22 @@ package fanout
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	xdscorev3 "github.com/cncf/xds/go/xds/core/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"xdsrelay/config"
-	"xdsrelay/internal/expr"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
 	"xdsrelay/internal/xds"
 )
-
-func mustIdentity(t *testing.T, text string) *expr.Predicate {
-	t.Helper()
-	p, err := expr.NewIdentity(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
-// dialTo connects to a listener, with TLS if conf is not nil.
-func (r *rig) dialTo(addr string, conf *tls.Config) *grpc.ClientConn {
-	r.t.Helper()
-	creds := insecure.NewCredentials()
-	if conf != nil {
-		creds = credentials.NewTLS(conf)
-	}
-	c, err := grpc.NewClient(addr, grpc.WithTransportCredentials(creds))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(func() { _ = c.Close() })
-	return c
-}
-
-// plain is a stream of either variant, on any service.
-type plain struct {
-	t *testing.T
-	v xds.Variant
-	grpc.ClientStream
-}
-
-func (r *rig) stream(c *grpc.ClientConn, v xds.Variant, service string, methods [2]string) *plain {
-	r.t.Helper()
-	st, err := c.NewStream(testContext(r.t), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/"+service+"/"+methods[v])
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return &plain{r.t, v, st}
-}
-
-func (r *rig) ads(c *grpc.ClientConn, v xds.Variant) *plain {
-	r.t.Helper()
-	return r.stream(c, v, aggregated, [2]string{xds.SotW: "StreamAggregatedResources", xds.Delta: "DeltaAggregatedResources"})
-}
-
-func (r *rig) sds(c *grpc.ClientConn, v xds.Variant) *plain {
-	r.t.Helper()
-	typ := xds.TypeOf(xds.SecretType)
-	return r.stream(c, v, typ.Service, [2]string{xds.SotW: typ.SotW, xds.Delta: typ.Delta})
-}
-
-// ask subscribes to names of a type, as a node.
-func (p *plain) ask(n *corev3.Node, url xds.TypeURL, names ...string) {
-	p.t.Helper()
-	var m proto.Message = &discoveryv3.DiscoveryRequest{Node: n, TypeUrl: string(url), ResourceNames: names}
-	if p.v == xds.Delta {
-		m = &discoveryv3.DeltaDiscoveryRequest{Node: n, TypeUrl: string(url), ResourceNamesSubscribe: names}
-	}
-	_ = p.SendMsg(m) // a stream that ended says why when it is read
-}
-
-// next is the type of the next response, and how many resources it has; or the
-// status that ended the stream.
-func (p *plain) next() (xds.TypeURL, int, *status.Status) {
-	if p.v == xds.Delta {
-		var m discoveryv3.DeltaDiscoveryResponse
-		err := p.RecvMsg(&m)
-		return xds.TypeURL(m.TypeUrl), len(m.Resources), status.Convert(err)
-	}
-	var m discoveryv3.DiscoveryResponse
-	err := p.RecvMsg(&m)
-	return xds.TypeURL(m.TypeUrl), len(m.Resources), status.Convert(err)
-}
-
-// gets fails unless the next response has one resource of the type.
-func (p *plain) gets(url xds.TypeURL) {
-	p.t.Helper()
-	if got, n, s := p.next(); got != url || n != 1 {
-		p.t.Fatalf("%d of %s, %v; want one of %s", n, got, s.Err(), url)
-	}
-}
-
-// ended fails unless the stream ends with the code before anything else.
-func (p *plain) ended(code codes.Code) {
-	p.t.Helper()
-	if got, n, s := p.next(); got != "" || s.Code() != code || s.Message() == "" {
-		p.t.Fatalf("%d of %s, %v; want %v", n, got, s.Err(), code)
-	}
-}
-
-// ends drains the stream and returns how it ended.
-func (p *plain) ends() *status.Status {
-	for {
-		if _, _, s := p.next(); s.Code() != codes.OK {
-			return s
-		}
-	}
-}
-
-// world of certificates: the server's, and an authority for clients.
-type certs struct {
-	t  *testing.T
-	ca *tlstest.Authority
-}
-
-func newCerts(t *testing.T) *certs { return &certs{t, tlstest.NewAuthority(t)} }
-
-// server is the TLS of a listener; mutual: clients prove themselves.
-func (c *certs) server(mutual bool) *tls.Config {
-	conf := &tls.Config{Certificates: []tls.Certificate{c.ca.Pair(c.t, tlstest.Loopback()).TLS(c.t)}, NextProtos: []string{"h2"}}
-	if mutual {
-		conf.ClientCAs, conf.ClientAuth = c.ca.Pool(), tls.RequireAndVerifyClientCert
-	}
-	return conf
-}
-
-// client is the TLS of a client with a certificate that says this.
-func (c *certs) client(says ...tlstest.Option) *tls.Config {
-	return &tls.Config{RootCAs: c.ca.Pool(), Certificates: []tls.Certificate{c.ca.Pair(c.t, says...).TLS(c.t)}}
-}
 
 const itself = "node.id in peer.uri_sans"
 
@@ -229,6 +102,54 @@ func TestP6_SecretsOnlyToProvenIdentities(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Other type URLs of the same message are Secrets as well.
+func TestP6_SecretsByOtherTypeURLs(t *testing.T) {
+	c := new(Gate).Caller("10.0.0.1:1", nil)
+	for url, secret := range map[xds.TypeURL]bool{
+		xds.SecretType: true,
+		"other.test/envoy.extensions.transport_sockets.tls.v3.Secret":                        true,
+		"envoy.extensions.transport_sockets.tls.v3.Secret":                                   true,
+		"type.googleapis.com/envoy.api.v2.auth.Secret":                                       true,
+		"type.googleapis.com/acme.envoy.extensions.transport_sockets.tls.v3.Secret":          false,
+		"type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext": false,
+	} {
+		if got := c.MayHave(xds.TypeOf(url)) != nil; got != secret {
+			t.Errorf("%s: refused %v", url, got)
+		}
+	}
+}
+
+// What a client says of a Secret that it refuses is neither kept nor logged:
+// it may quote it.
+func TestP6_RefusedSecretsAreNotQuoted(t *testing.T) {
+	var log journal
+	r := newRig(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	r.house.group("edge").publish(update(t, xds.SecretType, "s"), update(t, xds.RuntimeType, "r"))
+	addr := r.listen(&Gate{Key: "downstream", Secrets: config.SecretsAllow})
+	for i, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			r := &rig{t: t, house: r.house, srv: r.srv, meters: r.meters, grpc: r.grpc}
+			p := r.ads(r.dialTo(addr, nil), v)
+			p.ask(node("n"), xds.SecretType, "s")
+			nonce := p.gets(xds.SecretType)
+			p.refuse(xds.SecretType, nonce, `private_key { inline_string: "top-secret" }`, "s")
+			p.ask(nil, xds.RuntimeType, "r")
+			nonce = p.gets(xds.RuntimeType)
+			p.refuse(xds.RuntimeType, nonce, "plainly wrong", "r")
+			r.eventually(func() bool {
+				r.house.mu.Lock()
+				defer r.house.mu.Unlock()
+				return len(r.house.nacks) == 2*(i+1)
+			})
+		})
+	}
+	r.eventually(func() bool { return strings.Count(log.String(), "client refused a response") == 4 })
+	shown := log.String() + fmt.Sprint(r.srv.Clients(), r.house.nacks)
+	if strings.Contains(shown, "top-secret") || strings.Count(shown, "may quote the Secret") < 4 || !strings.Contains(shown, "plainly wrong") {
+		t.Error(shown)
 	}
 }
 
@@ -366,94 +287,6 @@ func TestP6_May(t *testing.T) {
 	}
 	if got := gate.Caller("10.0.0.1:1", nil).May(n, xds.ClusterType); got != nil {
 		t.Error(got)
-	}
-}
-
-// Limits per peer count by proven identity, whatever the address and the
-// connection; by address without.
-func TestLimitsCountIdentities(t *testing.T) {
-	c := newCerts(t)
-	r := newRig(t, func(o *Options) { o.Limits.StreamsPerPeer = 1 })
-	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
-	var mu sync.Mutex
-	var accounts []string
-	r.house.refuse = func(j Join) *Refusal {
-		mu.Lock()
-		defer mu.Unlock()
-		accounts = append(accounts, j.Account)
-		return nil
-	}
-	addr := r.listen(&Gate{Key: "downstream", TLS: c.server(true)})
-	plain := r.dial()
-	a, again, b := c.client(tlstest.URI("spiffe://test/a")), c.client(tlstest.URI("spiffe://test/a")), c.client(tlstest.URI("spiffe://test/b"))
-	for i, s := range []struct {
-		conn *grpc.ClientConn
-		ok   bool
-	}{
-		{plain, true}, {r.dialTo(addr, a), true}, {r.dialTo(addr, b), true},
-		{r.dialTo(addr, again), false}, {plain, false}, {r.dial(), false},
-	} {
-		p := r.ads(s.conn, xds.Delta)
-		p.ask(node("n"), xds.ClusterType)
-		if s.ok {
-			p.gets(xds.ClusterType)
-		} else if got := p.ends(); got.Code() != codes.ResourceExhausted {
-			t.Errorf("%d: %v", i, got)
-		}
-	}
-	if want := []string{"127.0.0.1", "uri:spiffe://test/a", "uri:spiffe://test/b"}; !slices.Equal(accounts, want) {
-		t.Errorf("joined as %q, want %q", accounts, want)
-	}
-}
-
-// Who cannot prove itself has no connection, and is counted.
-func TestHandshakesThatFail(t *testing.T) {
-	c := newCerts(t)
-	r := newRig(t, nil)
-	addr := r.listen(&Gate{Key: "downstream", TLS: c.server(true)})
-	none := c.client()
-	none.Certificates = nil
-	for i, conf := range []*tls.Config{nil, none, c.client(tlstest.Expired()), {RootCAs: c.ca.Pool(), Certificates: newCerts(t).client().Certificates}} {
-		p, err := r.dialTo(addr, conf).NewStream(testContext(t), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/"+aggregated+"/DeltaAggregatedResources")
-		if err == nil {
-			t.Errorf("%d: a stream: %v", i, p)
-		}
-	}
-	r.eventually(func() bool { return r.count(telemetry.Handshake) >= 4 })
-	// A client that does not speak HTTP/2.
-	raw, err := tls.Dial("tcp", addr, c.client())
-	if err == nil {
-		_, err = raw.Read(make([]byte, 1))
-		_ = raw.Close()
-	}
-	if err == nil {
-		t.Error("a connection without ALPN")
-	}
-}
-
-// A client that takes nothing is cut under TLS as well: what is closed is what
-// lies below it.
-func TestSendTimeoutUnderTLS(t *testing.T) {
-	c := newCerts(t)
-	r := newRig(t, func(o *Options) { o.SendTimeout = 40 * time.Millisecond })
-	u := xds.Update{Type: "type.googleapis.com/acme.Blob", Wildcard: true}
-	w := newWorld(t, u.Type, xds.Delta)
-	for _, n := range names(100) {
-		u.Changed = append(u.Changed, w.resource(n+"="+strings.Repeat("x", 10000)))
-	}
-	r.house.group("edge").publish(u)
-	p := r.ads(r.dialTo(r.listen(&Gate{Key: "downstream", TLS: c.server(true)}), c.client()), xds.Delta)
-	p.ask(node("slow"), u.Type)
-	r.eventually(func() bool { return r.srv.streamsOf("slow") == 1 })
-	r.eventually(func() bool { return r.srv.streamsOf("slow") == 0 })
-	if s := p.ends(); s.Code() != codes.Unavailable {
-		t.Error(s)
-	}
-	r.counted(telemetry.SendTimeout, 1)
-	r.srv.door.mu.Lock()
-	defer r.srv.door.mu.Unlock()
-	if len(r.srv.door.conns) != 0 {
-		t.Errorf("%d connections are open", len(r.srv.door.conns))
 	}
 }
 

@@ -289,6 +289,15 @@ func (st *stream) apply(sl *slot) *Refusal {
 // maxNackMessage bounds what is kept of a client's message, in bytes (P17).
 const maxNackMessage = 1024
 
+// nackMessage is what is kept and shown of a client's message. Envoy quotes the
+// whole resource where it breaks a constraint, so of Secrets none is.
+func nackMessage(t xds.Type, said []byte) string {
+	if t.Secret {
+		return "(not shown, since it may quote the Secret)"
+	}
+	return string(said[:min(len(said), maxNackMessage)])
+}
+
 // note counts what a request said. It returns the refusal, if it is one, and
 // whether the same version was refused just before. Under the lock.
 func (st *stream) note(sl *slot, out *Outcome, now time.Time) (nack *Nack, again bool) {
@@ -303,8 +312,7 @@ func (st *stream) note(sl *slot, out *Outcome, now time.Time) (nack *Nack, again
 	case Nacked:
 		sl.counts.nacks++
 		sl.meters.Nacks.Inc()
-		msg := st.req.ErrorMessage[:min(len(st.req.ErrorMessage), maxNackMessage)]
-		n := Nack{Version: out.Version, Code: st.req.ErrorCode, Message: string(msg), Node: st.node.ID}
+		n := Nack{Version: out.Version, Code: st.req.ErrorCode, Message: nackMessage(sl.typ, st.req.ErrorMessage), Node: st.node.ID}
 		again = sl.counts.nacks > 1 && sl.nack.Version == n.Version
 		sl.nack = n
 		return &n, again

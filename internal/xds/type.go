@@ -92,7 +92,18 @@ func TypeOf(url TypeURL) Type {
 	if t, ok := byURL[url]; ok {
 		return *t
 	}
-	return Type{URL: url, Order: lastOrder}
+	return Type{URL: url, Order: lastOrder, Secret: secretMessage(url)}
+}
+
+// secretMessage reports whether a type URL outside the table names the message
+// of Secrets: under another prefix, which protobuf reads as the same, or in the
+// version that was before v3. An origin may answer such a type too.
+func secretMessage(url TypeURL) bool {
+	switch url[strings.LastIndexByte(string(url), '/')+1:] {
+	case "envoy.extensions.transport_sockets.tls.v3.Secret", "envoy.api.v2.auth.Secret":
+		return true
+	}
+	return false
 }
 
 // Label is the type as metrics show it: its short name, or "other".

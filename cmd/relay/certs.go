@@ -1,0 +1,38 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/telemetry/tlsfiles"
+)
+
+// certificateFaults reads all certificates that the configuration names. What
+// is wrong with them has its place: at the start, nothing else would tell where
+// a file is named that cannot be used.
+func certificateFaults(cfg *config.Config) (faults config.Faults) {
+	check := func(key string, f tlsfiles.Files, ca string) {
+		err := tlsfiles.Check(f)
+		if err == nil {
+			return
+		}
+		if at := (*tlsfiles.Error)(nil); errors.As(err, &at) {
+			err = at.Err
+			if at.File == tlsfiles.CAFile {
+				key += "." + ca
+			} else {
+				key += "." + at.File
+			}
+		}
+		faults = append(faults, cfg.Places.Fault(key, "%v", err))
+	}
+	for _, l := range cfg.Downstream.Listen() {
+		check(l.Key+".tls", serverFiles(l.TLS), "client_ca_file")
+	}
+	for i, o := range cfg.Upstream.Origins {
+		check(fmt.Sprintf("upstream.origins[%d].tls", i), tlsfiles.Files{CertFile: o.TLS.CertFile, KeyFile: o.TLS.KeyFile, CAFile: o.TLS.CAFile}, "ca_file")
+	}
+	check("admin.tls", tlsfiles.Files{CertFile: cfg.Admin.TLS.CertFile, KeyFile: cfg.Admin.TLS.KeyFile}, "")
+	return faults
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
+)
+
+// Certificates that cannot be used are faults at the key that names them,
+// before anything is started.
+func TestCertificateFaults(t *testing.T) {
+	dir := files(t, map[string]string{
+		"empty": "",
+		"missing.yaml": origins + `downstream:
+  tls:
+    cert_file: nowhere.crt
+    key_file: good.key
+`,
+		"mismatch.yaml": origins + `downstream:
+  listeners:
+    - {address: "127.0.0.1:0"}
+    - address: "127.0.0.1:0"
+      tls:
+        cert_file: good.crt
+        key_file: other.key
+`,
+		"empty.yaml": origins + `downstream:
+  tls: {cert_file: good.crt, key_file: good.key, client_ca_file: empty}
+`,
+		"origin.yaml": `upstream:
+  origins:
+    - address: "o:1"
+    - address: "p:1"
+      tls: {ca_file: good.key}
+    - address: "q:1"
+      tls:
+        cert_file: good.crt
+        key_file: empty
+admin:
+  tls:
+    cert_file: good.key
+    key_file: good.key
+`,
+		"good.yaml": `upstream:
+  origins: [{address: "o:1", tls: {ca_file: good.crt, cert_file: good.crt, key_file: good.key}}]
+downstream:
+  identity: node.id in peer.uri_sans
+  tls: {cert_file: good.crt, key_file: good.key, client_ca_file: good.crt}
+admin: {tls: {cert_file: good.crt, key_file: good.key}}
+`,
+	})
+	ca := tlstest.NewAuthority(t)
+	ca.Pair(t).Write(t, dir, "good")
+	ca.Pair(t).Write(t, dir, "other")
+	for _, c := range []struct{ file, want string }{
+		{"missing.yaml", "DIR/missing.yaml:4: downstream.tls.cert_file: open DIR/nowhere.crt: no such file or directory (column 16)\n"},
+		{"mismatch.yaml", "DIR/mismatch.yaml:8: downstream.listeners[1].tls.key_file: DIR/other.key is not the key of DIR/good.crt: tls: private key does not match public key (column 19)\n"},
+		{"empty.yaml", "DIR/empty.yaml:3: downstream.tls.client_ca_file: no certificate in DIR/empty (column 66)\n"},
+		{"origin.yaml", `DIR/origin.yaml:5: upstream.origins[1].tls.ca_file: no certificate in DIR/good.key (column 22)
+DIR/origin.yaml:9: upstream.origins[2].tls.key_file: DIR/empty is not the key of DIR/good.crt: tls: failed to find any PEM data in key input (column 19)
+DIR/origin.yaml:12: admin.tls.cert_file: no certificate in DIR/good.key (column 16)
+`},
+		{"good.yaml", "DIR/good.yaml is valid\n"},
+	} {
+		file, want := filepath.Join(dir, c.file), strings.ReplaceAll(c.want, "DIR", dir)
+		code, out, errs := runRelay("validate", "--config", file)
+		if valid := strings.HasSuffix(want, "is valid\n"); (code == 0) != valid || out != want || errs != "" {
+			t.Errorf("%s: %d\n%s%s, want\n%s", c.file, code, out, errs, want)
+		}
+		if code == 0 {
+			continue
+		}
+		code, out, errs = runRelay("serve", "--config", file)
+		place, _, _ := strings.Cut(want, ": ") // file:line
+		if code != 1 || out != "" || !strings.HasPrefix(errs, place+":") {
+			t.Errorf("serve with %s: %d %s%s", c.file, code, out, errs)
+		}
+	}
+}

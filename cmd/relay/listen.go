@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/expr"
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/tlsfiles"
+)
+
+// entrance is where clients come in: a listener of the configuration.
+type entrance struct {
+	conf  config.Listener
+	gate  *fanout.Gate
+	certs *tlsfiles.Source // nil: plaintext
+
+	net.Listener // nil until it is open
+}
+
+// newEntrances makes those of the configuration, with their identity rules in
+// the same order. None is open.
+func newEntrances(d *config.Downstream, identities []*expr.Predicate, m *telemetry.Metrics, log *slog.Logger) ([]*entrance, error) {
+	var out []*entrance
+	for i, l := range d.Listen() {
+		e := &entrance{conf: l, gate: &fanout.Gate{Key: l.Key, Identity: identities[i], Secrets: l.Secrets}}
+		if l.TLS.CertFile != "" {
+			var err error
+			if e.certs, err = tlsfiles.Open(serverFiles(l.TLS), tlsfiles.Options{Name: l.Key + ".tls", Metrics: m, Log: log}); err != nil {
+				return nil, fmt.Errorf("%s.tls: %w", l.Key, err)
+			}
+			e.gate.TLS = e.certs.Server("h2")
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+// open opens the listener for the server.
+func (e *entrance) open(s *fanout.Server) error {
+	// gRPC's keepalive does the kernel's work (KeepAlive).
+	lc := net.ListenConfig{KeepAlive: fanout.KeepAlive}
+	l, err := lc.Listen(context.Background(), "tcp", e.conf.Address)
+	if err != nil {
+		return fmt.Errorf("%s.address: %w", e.conf.Key, err)
+	}
+	e.Listener = s.Listener(l, e.gate)
+	return nil
+}
+
+// addresses of the open listeners, with commas between them.
+func addresses(es []*entrance) string {
+	var out []string
+	for _, e := range es {
+		out = append(out, e.Addr().String())
+	}
+	return strings.Join(out, ",")
+}
+
+func serverFiles(t config.ServerTLS) tlsfiles.Files {
+	return tlsfiles.Files{CertFile: t.CertFile, KeyFile: t.KeyFile, CAFile: t.ClientCAFile}
+}

@@ -1,0 +1,340 @@
+package integration
+
+import (
+	"crypto/tls"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	runtimev3 "github.com/envoyproxy/go-control-plane/envoy/service/runtime/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/protobuf/proto"
+
+	"xdsrelay/internal/fleet"
+	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
+	"xdsrelay/internal/xds"
+)
+
+// issued are the certificates of a test: one authority for all sides.
+type issued struct {
+	t   testing.TB
+	ca  *tlstest.Authority
+	dir string
+}
+
+func issue(t testing.TB) *issued {
+	i := &issued{t: t, ca: tlstest.NewAuthority(t), dir: t.TempDir()}
+	tlstest.File(t, i.dir, "ca", i.ca.PEM())
+	return i
+}
+
+// serverTLS is a listener's tls, with a certificate of that name.
+func (i *issued) serverTLS(name string, mutual bool) map[string]any {
+	i.t.Helper()
+	cert, key := i.ca.Pair(i.t, tlstest.CN(name), tlstest.Loopback()).Write(i.t, i.dir, name)
+	out := map[string]any{"cert_file": cert, "key_file": key}
+	if mutual {
+		out["client_ca_file"] = filepath.Join(i.dir, "ca")
+	}
+	return out
+}
+
+// dial connects as who has a certificate with this URI; empty: none.
+func (i *issued) dial(target, uri string) *grpc.ClientConn {
+	i.t.Helper()
+	conf := &tls.Config{RootCAs: i.ca.Pool()}
+	if uri != "" {
+		conf.Certificates = []tls.Certificate{i.ca.Pair(i.t, tlstest.URI(uri)).TLS(i.t)}
+	}
+	return dial(i.t, target, credentials.NewTLS(conf))
+}
+
+func dial(t testing.TB, target string, creds credentials.TransportCredentials) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() }) // nothing is left to be said on it
+	return conn
+}
+
+// serveOn starts a relay with these listeners, and returns their addresses.
+func serveOn(t testing.TB, origin, variant string, listeners ...map[string]any) (*relay, []string) {
+	t.Helper()
+	for _, l := range listeners {
+		l["address"] = "127.0.0.1:0"
+	}
+	s := quick()
+	delete(s, "downstream.address") // it is short for one listener
+	s["upstream.origins"], s["upstream.variant"], s["downstream.listeners"] = origins(origin), variant, listeners
+	r := start(t, "", nil, "serve", "--config", s.file(t))
+	return r, strings.Split(r.addr, ",")
+}
+
+// secretMethods are those of SDS.
+var secretMethods = map[fleet.Variant]string{
+	fleet.SotW:  "/envoy.service.secret.v3.SecretDiscoveryService/StreamSecrets",
+	fleet.Delta: "/envoy.service.secret.v3.SecretDiscoveryService/DeltaSecrets",
+}
+
+func open(t testing.TB, conn *grpc.ClientConn, method string) grpc.ClientStream {
+	t.Helper()
+	s, err := conn.NewStream(patient(t), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// inside is what an answer holds: its type, and the bodies of its resources.
+func inside(t testing.TB, m proto.Message) (typ, nonce string, bodies []string) {
+	t.Helper()
+	switch m := m.(type) {
+	case *discoveryv3.DiscoveryResponse:
+		for _, a := range m.Resources {
+			bodies = append(bodies, string(a.Value))
+		}
+		return m.TypeUrl, m.Nonce, bodies
+	case *discoveryv3.DeltaDiscoveryResponse:
+		for _, r := range m.Resources {
+			bodies = append(bodies, string(r.Resource.GetValue()))
+		}
+		return m.TypeUrl, m.Nonce, bodies
+	}
+	t.Fatalf("%T", m)
+	return "", "", nil
+}
+
+// gets fails unless the next answer has just this resource; it returns the nonce.
+func gets(t testing.TB, s grpc.ClientStream, v fleet.Variant, want types.Resource) string {
+	t.Helper()
+	m := answer(v)
+	if err := s.RecvMsg(m); err != nil {
+		t.Fatal(err)
+	}
+	url, _ := nameOf(want)
+	typ, nonce, bodies := inside(t, m)
+	if typ != string(url) || len(bodies) != 1 || bodies[0] != string(marshal(want)) {
+		t.Fatalf("%s has %q, want %v", typ, bodies, want)
+	}
+	return nonce
+}
+
+const hidden = "the-key-that-nobody-may-see"
+
+func secret(name string) *tlsv3.Secret {
+	return &tlsv3.Secret{Name: name, Type: &tlsv3.Secret_TlsCertificate{TlsCertificate: &tlsv3.TlsCertificate{
+		PrivateKey: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: hidden}}}}}
+}
+
+// combination names a subtest, as the page of what holds has it.
+func combination(up string, down fleet.Variant, aggregated bool) string {
+	service := "per-type"
+	if aggregated {
+		service = "ads"
+	}
+	return fmt.Sprintf("%s-%s/%s", up, strings.ToLower(fmt.Sprint(down)), service)
+}
+
+// Secrets go to clients that prove over mTLS to be who they say they are. To
+// others on the same relay they do not: SDS refuses, and ADS leaves them
+// unanswered, while other types go on. Who says to be another is refused.
+func TestP6_SecretsGoToProvenIdentities(t *testing.T) {
+	certs := issue(t)
+	o := newOrigin(t, linear)
+	setting := &runtimev3.Runtime{Name: "r"}
+	o.put("mesh", secret("s"), setting)
+	const me = "spiffe://cluster.test/ns/shop/sa/cart"
+	n := node(me, "mesh")
+	for _, up := range upstreams {
+		r, at := serveOn(t, o.addr, up,
+			map[string]any{"tls": certs.serverTLS("mutual", true), "identity": "node.id in peer.uri_sans"},
+			map[string]any{"tls": certs.serverTLS("one-way", false)},
+			map[string]any{})
+		proven, oneWay := certs.dial(at[0], me), certs.dial(at[1], me)
+		plain := dial(t, at[2], insecure.NewCredentials())
+		for _, v := range variants {
+			t.Run(combination(up, v, true), func(t *testing.T) {
+				s := open(t, proven, methods[v])
+				send(t, s, ask(v, n, xds.SecretType, "s"))
+				gets(t, s, v, secret("s"))
+				for _, conn := range []*grpc.ClientConn{oneWay, plain} {
+					before := r.metric(t, "refused_total", "reason", "secrets")
+					s := open(t, conn, methods[v])
+					send(t, s, ask(v, n, xds.SecretType, "s"), ask(v, nil, xds.RuntimeType, "r"))
+					gets(t, s, v, setting)
+					if got := r.metric(t, "refused_total", "reason", "secrets"); got != before+1 {
+						t.Errorf("counted %v times, want 1", got-before)
+					}
+				}
+				s = open(t, proven, methods[v])
+				send(t, s, ask(v, node("spiffe://cluster.test/ns/shop/sa/till", "mesh"), xds.RuntimeType, "r"))
+				refused(t, s, answer(v), codes.PermissionDenied)
+			})
+			t.Run(combination(up, v, false), func(t *testing.T) {
+				s := open(t, proven, secretMethods[v])
+				send(t, s, ask(v, n, "", "s"))
+				gets(t, s, v, secret("s"))
+				for _, conn := range []*grpc.ClientConn{oneWay, plain} {
+					s := open(t, conn, secretMethods[v])
+					send(t, s, ask(v, n, "", "s"))
+					refused(t, s, answer(v), codes.PermissionDenied)
+				}
+				s = open(t, proven, secretMethods[v])
+				send(t, s, ask(v, node("spiffe://cluster.test/ns/shop/sa/till", "mesh"), "", "s"))
+				refused(t, s, answer(v), codes.PermissionDenied)
+			})
+		}
+		if got := r.metric(t, "refused_total", "reason", "identity"); got != 4 {
+			t.Errorf("identity refused %v times, want 4", got)
+		}
+	}
+}
+
+// What the relay shows and logs has nothing of a Secret, also when a client
+// quotes it as it refuses it.
+func TestP6_SecretsAreShownNowhere(t *testing.T) {
+	o := newOrigin(t, linear)
+	o.put("mesh", secret("s"))
+	r := serve(t, o.addr, settings{"downstream.secrets": "allow", "log.level": "debug"})
+	for _, v := range variants {
+		s := open(t, dial(t, r.addr, insecure.NewCredentials()), methods[v])
+		send(t, s, ask(v, node("n", "mesh"), xds.SecretType, "s"))
+		nonce := gets(t, s, v, secret("s"))
+		why := &statuspb.Status{Code: 3, Message: "cannot take " + hidden}
+		if v == fleet.SotW {
+			send(t, s, &discoveryv3.DiscoveryRequest{TypeUrl: string(xds.SecretType), ResourceNames: []string{"s"}, ResponseNonce: nonce, ErrorDetail: why})
+		} else {
+			send(t, s, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(xds.SecretType), ResponseNonce: nonce, ErrorDetail: why})
+		}
+	}
+	r.waitMetric(t, 2, "downstream_nacks_total", "type", "SDS")
+	shown := ""
+	for _, path := range []string{"/", "/server_info", "/keys", "/keys/mesh", "/clients", "/clients/n", "/nacks", "/origins", "/metrics"} {
+		body, err := r.get(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown += string(body)
+	}
+	if !strings.Contains(shown, "may quote the Secret") {
+		t.Error("the refusals are not shown at all")
+	}
+	if strings.Contains(shown+r.log.String(), hidden) {
+		t.Errorf("a Secret is shown:\n%s", shown)
+	}
+}
+
+// The relay takes from an origin that wants to know who it is, and that it
+// knows; a client certificate that the origin does not take is an origin that
+// is away.
+func TestUpstreamMTLS(t *testing.T) {
+	certs := issue(t)
+	o := newOrigin(t, linear, grpc.Creds(credentials.NewTLS(&tls.Config{
+		Certificates: []tls.Certificate{certs.ca.Pair(t, tlstest.DNS("origin.test")).TLS(t)},
+		ClientCAs:    certs.ca.Pool(), ClientAuth: tls.RequireAndVerifyClientCert,
+	})))
+	o.put("edge", web(1)...)
+	relayCert, relayKey := tlstest.NewAuthority(t).Pair(t, tlstest.CN("stranger")).Write(t, certs.dir, "relay")
+	s := quick()
+	s["upstream.origins"] = []map[string]any{{"address": o.addr, "tls": map[string]any{
+		"ca_file": filepath.Join(certs.dir, "ca"), "cert_file": relayCert, "key_file": relayKey, "server_name": "origin.test"}}}
+	for _, up := range upstreams {
+		t.Run(up, func(t *testing.T) {
+			tlstest.NewAuthority(t).Pair(t, tlstest.CN("stranger")).Write(t, certs.dir, "relay")
+			s["upstream.variant"] = up
+			r := start(t, "", nil, "serve", "--config", s.file(t))
+			refused(t, func() grpc.ClientStream {
+				st := raw(t, r.addr, fleet.Delta)
+				send(t, st, ask(fleet.Delta, node("n", "edge"), xds.ClusterType))
+				return st
+			}(), answer(fleet.Delta), codes.Unavailable)
+			// Renewed while it runs.
+			certs.ca.Pair(t, tlstest.CN("relay")).Write(t, certs.dir, "relay")
+			waitAll(t, envoys(t, r.addr, "edge"), "resources", hasAll(web(1)...))
+		})
+	}
+}
+
+// A listener's certificate is renewed as Kubernetes does it, and is shown to the
+// next client; a broken one is not.
+func TestRenewedCertificates(t *testing.T) {
+	certs := issue(t)
+	o := newOrigin(t, linear)
+	mount := t.TempDir()
+	publish := func(generation string, pair tlstest.Pair) {
+		t.Helper()
+		dir := filepath.Join(mount, generation)
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		pair.Write(t, dir, "tls")
+		if err := os.Symlink(generation, filepath.Join(mount, "..tmp")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(mount, "..tmp"), filepath.Join(mount, "..data")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish("..1", certs.ca.Pair(t, tlstest.CN("first"), tlstest.Loopback()))
+	for _, name := range []string{"tls.crt", "tls.key"} {
+		if err := os.Symlink("..data/"+name, filepath.Join(mount, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := serve(t, o.addr, settings{"downstream.tls": map[string]any{
+		"cert_file": filepath.Join(mount, "tls.crt"), "key_file": filepath.Join(mount, "tls.key")}})
+	shows := func(want string) {
+		t.Helper()
+		c, err := tls.Dial("tcp", r.addr, &tls.Config{RootCAs: certs.ca.Pool(), NextProtos: []string{"h2"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }() // read what there was to read
+		if got := c.ConnectionState().PeerCertificates[0].Subject.CommonName; got != want {
+			t.Fatalf("the relay shows %q, want %q", got, want)
+		}
+	}
+	shows("first")
+	publish("..2", tlstest.Pair{Cert: []byte("broken"), Key: []byte("broken")})
+	shows("first")
+	publish("..3", certs.ca.Pair(t, tlstest.CN("second"), tlstest.Loopback()))
+	shows("second")
+	if failed, done := r.metric(t, "certificate_reloads_total", "result", "failed"), r.metric(t, "certificate_reloads_total", "result", "reloaded"); failed != 1 || done != 1 {
+		t.Errorf("counted %v failed and %v done, want 1 and 1", failed, done)
+	}
+}
+
+// Health is answered on each listener, by its own terms; who cannot prove
+// itself where it has to is not let in, and counted.
+func TestListeners(t *testing.T) {
+	certs := issue(t)
+	r, at := serveOn(t, newOrigin(t, linear).addr, "delta", map[string]any{}, map[string]any{"tls": certs.serverTLS("mutual", true)})
+	check := func(conn *grpc.ClientConn) error {
+		_, err := grpc_health_v1.NewHealthClient(conn).Check(patient(t), &grpc_health_v1.HealthCheckRequest{})
+		return err
+	}
+	for i, conn := range []*grpc.ClientConn{dial(t, at[0], insecure.NewCredentials()), certs.dial(at[1], "spiffe://a")} {
+		if err := check(conn); err != nil {
+			t.Errorf("listener %d: %v", i, err)
+		}
+	}
+	for i, conn := range []*grpc.ClientConn{dial(t, at[1], insecure.NewCredentials()), certs.dial(at[1], ""), issue(t).dial(at[1], "spiffe://a")} {
+		if err := check(conn); err == nil {
+			t.Errorf("stranger %d is let in", i)
+		}
+	}
+	r.waitMetric(t, 3, "refused_total", "reason", "tls_handshake")
+}

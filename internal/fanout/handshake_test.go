@@ -1,0 +1,105 @@
+package fanout
+
+import (
+	"crypto/tls"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
+	"xdsrelay/internal/xds"
+)
+
+// Limits per peer count by proven identity, whatever the address and the
+// connection; by address without.
+func TestLimitsCountIdentities(t *testing.T) {
+	c := newCerts(t)
+	r := newRig(t, func(o *Options) { o.Limits.StreamsPerPeer = 1 })
+	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+	var mu sync.Mutex
+	var accounts []string
+	r.house.refuse = func(j Join) *Refusal {
+		mu.Lock()
+		defer mu.Unlock()
+		accounts = append(accounts, j.Account)
+		return nil
+	}
+	addr := r.listen(&Gate{Key: "downstream", TLS: c.server(true)})
+	plain := r.dial()
+	a, again, b := c.client(tlstest.URI("spiffe://test/a")), c.client(tlstest.URI("spiffe://test/a")), c.client(tlstest.URI("spiffe://test/b"))
+	for i, s := range []struct {
+		conn *grpc.ClientConn
+		ok   bool
+	}{
+		{plain, true}, {r.dialTo(addr, a), true}, {r.dialTo(addr, b), true},
+		{r.dialTo(addr, again), false}, {plain, false}, {r.dial(), false},
+	} {
+		p := r.ads(s.conn, xds.Delta)
+		p.ask(node("n"), xds.ClusterType)
+		if s.ok {
+			p.gets(xds.ClusterType)
+		} else if got := p.ends(); got.Code() != codes.ResourceExhausted {
+			t.Errorf("%d: %v", i, got)
+		}
+	}
+	if want := []string{"127.0.0.1", "uri:spiffe://test/a", "uri:spiffe://test/b"}; !slices.Equal(accounts, want) {
+		t.Errorf("joined as %q, want %q", accounts, want)
+	}
+}
+
+// Who cannot prove itself has no connection, and is counted.
+func TestHandshakesThatFail(t *testing.T) {
+	c := newCerts(t)
+	r := newRig(t, nil)
+	addr := r.listen(&Gate{Key: "downstream", TLS: c.server(true)})
+	none := c.client()
+	none.Certificates = nil
+	for i, conf := range []*tls.Config{nil, none, c.client(tlstest.Expired()), {RootCAs: c.ca.Pool(), Certificates: newCerts(t).client().Certificates}} {
+		p, err := r.dialTo(addr, conf).NewStream(testContext(t), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/"+aggregated+"/DeltaAggregatedResources")
+		if err == nil {
+			t.Errorf("%d: a stream: %v", i, p)
+		}
+	}
+	r.eventually(func() bool { return r.count(telemetry.Handshake) >= 4 })
+	// A client that does not speak HTTP/2.
+	raw, err := tls.Dial("tcp", addr, c.client())
+	if err == nil {
+		_, err = raw.Read(make([]byte, 1))
+		_ = raw.Close()
+	}
+	if err == nil {
+		t.Error("a connection without ALPN")
+	}
+}
+
+// A client that takes nothing is cut under TLS as well: what is closed is what
+// lies below it.
+func TestSendTimeoutUnderTLS(t *testing.T) {
+	c := newCerts(t)
+	r := newRig(t, func(o *Options) { o.SendTimeout = 40 * time.Millisecond })
+	u := xds.Update{Type: "type.googleapis.com/acme.Blob", Wildcard: true}
+	w := newWorld(t, u.Type, xds.Delta)
+	for _, n := range names(100) {
+		u.Changed = append(u.Changed, w.resource(n+"="+strings.Repeat("x", 10000)))
+	}
+	r.house.group("edge").publish(u)
+	p := r.ads(r.dialTo(r.listen(&Gate{Key: "downstream", TLS: c.server(true)}), c.client()), xds.Delta)
+	p.ask(node("slow"), u.Type)
+	r.eventually(func() bool { return r.srv.streamsOf("slow") == 1 })
+	r.eventually(func() bool { return r.srv.streamsOf("slow") == 0 })
+	if s := p.ends(); s.Code() != codes.Unavailable {
+		t.Error(s)
+	}
+	r.counted(telemetry.SendTimeout, 1)
+	r.srv.door.mu.Lock()
+	defer r.srv.door.mu.Unlock()
+	if len(r.srv.door.conns) != 0 {
+		t.Errorf("%d connections are open", len(r.srv.door.conns))
+	}
+}
