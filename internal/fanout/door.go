@@ -66,6 +66,38 @@ func (d *door) leave(st *stream) {
 	down(d.perConn, st.from)
 }
 
+// seat admits a poll, which counts as a stream while it is answered; how many
+// are on a connection, HTTP bounds by itself.
+func (d *door) seat(who string) *Refusal {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l := &d.limits
+	switch {
+	case l.StreamsPerPeer > 0 && d.perPeer[who] >= l.StreamsPerPeer:
+		return Refuse(codes.ResourceExhausted, telemetry.LimitStreamsPerPeer, "poll: peer %s: more than streams_per_peer (%d)", who, l.StreamsPerPeer)
+	case l.Streams > 0 && d.total >= l.Streams:
+		return Refuse(codes.Unavailable, telemetry.LimitStreams, "poll: more than streams (%d)", l.Streams)
+	}
+	d.total++
+	d.perPeer[who]++
+	return nil
+}
+
+func (d *door) unseat(who string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.total--
+	down(d.perPeer, who)
+}
+
+// hurry admits a client's first poll, as it does a stream, at the rate there is.
+func (d *door) hurry() *Refusal {
+	if d.rate == nil || d.rate.Allow() {
+		return nil
+	}
+	return Refuse(codes.Unavailable, telemetry.LimitStreamsPerSecond, "poll: more new ones than streams_per_second (%d)", d.limits.StreamsPerSecond)
+}
+
 func down(counts map[string]int, k string) {
 	if counts[k]--; counts[k] == 0 {
 		delete(counts, k)
@@ -120,18 +152,25 @@ func (l *listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if raw, ok := c.(syscall.Conn); ok {
-		if rc, err := raw.SyscallConn(); err == nil {
-			// Best effort: without it, a client that does not read costs more.
-			_ = rc.Control(func(fd uintptr) {
-				_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, notSent)
-			})
-		}
-	}
+	limitUnsent(c)
 	l.door.mu.Lock()
 	l.door.conns[c.RemoteAddr().String()] = c
 	l.door.mu.Unlock()
 	return &conn{Conn: c, in: l}, nil
+}
+
+// limitUnsent has the kernel hold little that is not sent yet.
+func limitUnsent(c net.Conn) {
+	raw, ok := c.(syscall.Conn)
+	if !ok {
+		return
+	}
+	if rc, err := raw.SyscallConn(); err == nil {
+		// Best effort: without it, a client that does not read costs more.
+		_ = rc.Control(func(fd uintptr) {
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, notSent)
+		})
+	}
 }
 
 type conn struct {

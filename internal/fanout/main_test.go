@@ -334,13 +334,17 @@ func (r *rig) counted(reason telemetry.Reason, n int) {
 // count is how often something was refused for this reason, as metrics say.
 func (r *rig) count(reason telemetry.Reason) (n int) {
 	r.t.Helper()
-	w := httptest.NewRecorder()
-	r.meters.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
-	_, after, ok := strings.Cut(w.Body.String(), fmt.Sprintf("xdsrelay_refused_total{reason=%q} ", reason.String()))
+	_, after, ok := strings.Cut(r.scrape(), fmt.Sprintf("xdsrelay_refused_total{reason=%q} ", reason.String()))
 	if _, err := fmt.Sscan(after, &n); !ok || err != nil {
 		r.t.Fatalf("the metrics have no %s: %v", reason, err)
 	}
 	return n
+}
+
+func (r *rig) scrape() string {
+	w := httptest.NewRecorder()
+	r.meters.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	return w.Body.String()
 }
 
 // update makes one of plain resources of a type.

@@ -3,7 +3,6 @@ package fanout
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -34,7 +33,9 @@ type Options struct {
 	// MaxConnectionAge ends a stream after this time, give or take a tenth; 0:
 	// never.
 	MaxConnectionAge time.Duration
-	Limits           config.Limits
+	// LongPoll is how long a REST poll without news is held (P71).
+	LongPoll time.Duration
+	Limits   config.Limits
 }
 
 // Server serves the downstream side. See the package's Concurrency.
@@ -50,6 +51,9 @@ type Server struct {
 	alarms  *alarms
 	door    *door
 	sparing *sparing
+	polls   *polls
+	pollers *pollers
+	times   restTimes
 
 	mu       sync.Mutex
 	streams  map[uint64]*stream
@@ -62,11 +66,14 @@ func NewServer(o Options) *Server {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	return &Server{
+	s := &Server{
 		opts: o, limits: o.Limits, source: o.Source, meters: o.Metrics, log: o.Log,
 		sched: newScheduler(), alarms: newAlarms(), door: newDoor(o.Limits), sparing: newSparing(),
+		polls: newPolls(), times: defaultRESTTimes,
 		streams: make(map[uint64]*stream),
 	}
+	s.pollers = newPollers(s)
+	return s
 }
 
 // Run sends until ctx ends; it returns when its workers have. Streams that are
@@ -147,6 +154,14 @@ func (s *Server) add(st *stream) bool {
 	return true
 }
 
+// number is that of something that is listed among streams.
+func (s *Server) number() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lastID++
+	return s.lastID
+}
+
 func (s *Server) remove(st *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,18 +182,20 @@ func (s *Server) all() []*stream {
 // drainEvery is how often Drain looks how many streams are left.
 const drainEvery = 50 * time.Millisecond
 
-// Drain takes no more streams and ends those there are with UNAVAILABLE, evenly
-// over the time, so that clients do not all turn to the next replica at once.
+// Drain takes no more streams and polls and ends those there are, streams with
+// UNAVAILABLE, evenly over the time, so that clients do not all turn to the next
+// replica at once.
 // It returns when none is left that was not told, or when ctx ends.
 func (s *Server) Drain(ctx context.Context, over time.Duration) {
 	s.mu.Lock()
 	s.draining = true
 	s.mu.Unlock()
+	s.polls.drain()
 	end := time.Now().Add(over)
 	tick := time.NewTicker(drainEvery)
 	defer tick.Stop()
 	for {
-		left := slices.DeleteFunc(s.all(), func(st *stream) bool { return st.refusal.Load() != nil })
+		left := s.untold()
 		if len(left) == 0 {
 			return // told, or gone by themselves
 		}
@@ -186,8 +203,8 @@ func (s *Server) Drain(ctx context.Context, over time.Duration) {
 		if rounds := int(time.Until(end) / drainEvery); rounds > 0 {
 			now = (len(left) + rounds - 1) / rounds
 		}
-		for _, st := range left[:now] {
-			st.end(Refuse(codes.Unavailable, telemetry.Draining, "stream: the relay is shutting down"))
+		for _, tell := range left[:now] {
+			tell()
 		}
 		select {
 		case <-tick.C:
@@ -195,6 +212,24 @@ func (s *Server) Drain(ctx context.Context, over time.Duration) {
 			return
 		}
 	}
+}
+
+// untold has, for each stream and each poll that was not told to end, what tells
+// it.
+func (s *Server) untold() (out []func()) {
+	for _, st := range s.all() {
+		if st.refusal.Load() == nil {
+			out = append(out, func() {
+				st.end(Refuse(codes.Unavailable, telemetry.Draining, "stream: the relay is shutting down"))
+			})
+		}
+	}
+	for _, p := range s.polls.all() {
+		if !p.told.Load() {
+			out = append(out, p.tell)
+		}
+	}
+	return out
 }
 
 func (st *stream) nodeID() string {

@@ -41,14 +41,15 @@ type TypeStatus struct {
 	Nack     *Nack  `json:"last_nack,omitempty"`
 }
 
-// Clients returns all streams, by node and stream. It locks one stream at a
-// time, for as long as it takes to copy a few words.
+// Clients returns all streams, and all that polls, by node and stream. It locks
+// one stream at a time, for as long as it takes to copy a few words.
 func (s *Server) Clients() []ClientStatus {
 	streams := s.all()
 	out := make([]ClientStatus, 0, len(streams))
 	for _, st := range streams {
 		out = append(out, st.status())
 	}
+	out = append(out, s.pollers.clients()...)
 	slices.SortFunc(out, func(a, b ClientStatus) int {
 		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Stream, b.Stream))
 	})

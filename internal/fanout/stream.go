@@ -92,17 +92,8 @@ func (st *stream) why(err error) error {
 // handle applies a request. A refusal ends the stream.
 func (st *stream) handle(msg []byte, first bool) *Refusal {
 	r := st.req
-	if err := r.Scan(st.variant, msg, st.srv.limits.NamesPerStream); err != nil {
-		if errors.Is(err, xds.ErrTooManyNames) {
-			return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %w than names_per_stream (%d)", err, st.srv.limits.NamesPerStream)
-		}
-		if errors.Is(err, xds.ErrLongRequestName) || errors.Is(err, xds.ErrLongType) {
-			return Refuse(codes.InvalidArgument, telemetry.NameBytes, "request: %w", err)
-		}
-		return Refuse(codes.InvalidArgument, telemetry.RequestInvalid, "request: %w", err)
-	}
-	if r.Locators {
-		return Refuse(codes.Unimplemented, telemetry.ResourceLocators, "request: resource_locators are not supported")
+	if refusal := st.srv.scan(r, st.variant, msg); refusal != nil {
+		return refusal
 	}
 	if refusal := st.identify(first); refusal != nil {
 		return refusal
@@ -115,6 +106,31 @@ func (st *stream) handle(msg []byte, first bool) *Refusal {
 		return nil // P5, P6: unanswered
 	}
 	return st.apply(sl)
+}
+
+// scan reads a request, within the limits.
+func (s *Server) scan(r *xds.Request, v xds.Variant, msg []byte) *Refusal {
+	if err := r.Scan(v, msg, s.limits.NamesPerStream); err != nil {
+		if errors.Is(err, xds.ErrTooManyNames) {
+			return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %w than names_per_stream (%d)", err, s.limits.NamesPerStream)
+		}
+		if errors.Is(err, xds.ErrLongRequestName) || errors.Is(err, xds.ErrLongType) {
+			return Refuse(codes.InvalidArgument, telemetry.NameBytes, "request: %w", err)
+		}
+		return Refuse(codes.InvalidArgument, telemetry.RequestInvalid, "request: %w", err)
+	}
+	if r.Locators {
+		return Refuse(codes.Unimplemented, telemetry.ResourceLocators, "request: resource_locators are not supported")
+	}
+	return nil
+}
+
+// nodeBytes refuses a node that is larger than it may be.
+func (s *Server) nodeBytes(raw []byte) *Refusal {
+	if limit := s.limits.NodeBytes; limit > 0 && len(raw) > limit {
+		return Refuse(codes.ResourceExhausted, telemetry.LimitNodeBytes, "node: %d bytes, more than node_bytes (%d)", len(raw), limit)
+	}
+	return nil
 }
 
 // speaking returns the slot of the request's type (P2).
@@ -146,8 +162,8 @@ func (st *stream) identify(first bool) *Refusal {
 		}
 		return nil
 	}
-	if limit := st.srv.limits.NodeBytes; limit > 0 && int64(len(raw)) > int64(limit) {
-		return Refuse(codes.ResourceExhausted, telemetry.LimitNodeBytes, "node: %d bytes, more than node_bytes (%d)", len(raw), limit)
+	if refusal := st.srv.nodeBytes(raw); refusal != nil {
+		return refusal
 	}
 	if !first {
 		if string(raw) == string(st.node.Bytes()) {

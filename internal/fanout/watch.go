@@ -28,7 +28,7 @@ func (s *Server) watch(ctx context.Context) {
 // once in a second.
 func (s *Server) watchEvery() time.Duration {
 	every := time.Second
-	for _, d := range []time.Duration{s.opts.SendTimeout, s.opts.MaxConnectionAge} {
+	for _, d := range []time.Duration{s.opts.SendTimeout, s.opts.MaxConnectionAge, s.opts.LongPoll} {
 		if d > 0 {
 			every = min(every, d/4)
 		}
@@ -42,12 +42,12 @@ func (s *Server) look(now time.Time) {
 	for _, st := range s.all() {
 		if f := st.flying.Load(); f != nil {
 			waits := now.Sub(time.Unix(0, st.since.Load()))
-			if limit := s.patience(f); limit > 0 && waits > limit {
+			if limit := s.patience(len(f.body)); limit > 0 && waits > limit {
 				st.end(Refuse(codes.Unavailable, telemetry.SendTimeout, "stream: took nothing for send_timeout (%s)", limit))
 				continue
 			}
 			if waits > slow {
-				pins[f] = pin{st, int64(len(f.body))}
+				pins[f] = pin{st.end, int64(len(f.body))}
 			}
 		}
 		if age := s.opts.MaxConnectionAge; age > 0 && now.Sub(st.opened) > jitter(age, st.id) {
@@ -56,7 +56,14 @@ func (s *Server) look(now time.Time) {
 		}
 		st.lag(pins)
 	}
+	for _, p := range s.polls.all() {
+		// Its deadline ends it by itself.
+		if a := p.flying.Load(); a != nil && now.Sub(time.Unix(0, p.since.Load())) > slow {
+			pins[a] = pin{p.end, int64(len(a.body))}
+		}
+	}
 	s.unpin(pins)
+	s.pollers.expire(now)
 }
 
 // slow is a message that is in flight for longer than anyone who reads would
@@ -67,12 +74,12 @@ const slow = time.Second
 // a second: a large response has so much longer than send_timeout.
 const leastRate = 1 << 20
 
-// patience is how long the frame may be in flight; 0: for ever.
-func (s *Server) patience(f *Frame) time.Duration {
+// patience is how long so many bytes may be in flight; 0: for ever.
+func (s *Server) patience(bytes int) time.Duration {
 	if s.opts.SendTimeout == 0 {
 		return 0
 	}
-	return s.opts.SendTimeout + time.Duration(len(f.body))*time.Second/leastRate
+	return s.opts.SendTimeout + time.Duration(bytes)*time.Second/leastRate
 }
 
 // jitter is d, give or take a tenth, by the stream's number.
@@ -81,9 +88,10 @@ func jitter(d time.Duration, id uint64) time.Duration {
 	return d - d/10 + d/5/1024*part
 }
 
-// pin is something old that is kept alive, by whom, and what it costs in bytes.
+// pin is something old that is kept alive: how to end who does so, and what it
+// costs in bytes.
 type pin struct {
-	st    *stream
+	end   func(*Refusal)
 	bytes int64
 }
 
@@ -106,7 +114,7 @@ func (st *stream) lag(pins map[any]pin) {
 			idle |= sl.bit
 		}
 		if bytes := cur.Retired - old.Retired; bytes > pins[cur.Lineage].bytes {
-			pins[cur.Lineage] = pin{st, bytes}
+			pins[cur.Lineage] = pin{st.end, bytes}
 		}
 	}
 	st.mu.Unlock()
@@ -137,6 +145,6 @@ func (s *Server) unpin(pins map[any]pin) {
 		p := pins[worst]
 		delete(pins, worst)
 		total -= p.bytes
-		p.st.end(Refuse(codes.ResourceExhausted, telemetry.LimitPinnedBytes, "stream: keeps %d bytes alive that others are done with, more than pinned_bytes (%d) allow", p.bytes, limit))
+		p.end(Refuse(codes.ResourceExhausted, telemetry.LimitPinnedBytes, "stream: keeps %d bytes alive that others are done with, more than pinned_bytes (%d) allow", p.bytes, limit))
 	}
 }

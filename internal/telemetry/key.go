@@ -16,6 +16,8 @@ type Type struct {
 	Bytes       [variants]Counter // of those responses, before compression
 	Acks        Counter
 	Nacks       Counter
+	NotModified Counter   // polls that ended without news (P71)
+	LeftOut     Counter   // resources given as JSON without fields that this program does not know
 	Stale       Counter   // requests that P12 passes over, NACKs of unknown nonces (P13)
 	Coalesced   Counter   // changes that a client never saw, since a newer one took their place
 	Propagation Histogram // from the origin's response to a client's ACK
@@ -145,6 +147,8 @@ func (m *Metrics) makeType(index int, key string) *Type {
 	t := &Type{
 		Acks:          m.counter("downstream_acks_total", "Responses that clients acknowledged.", with()),
 		Nacks:         m.counter("downstream_nacks_total", "Responses that clients refused.", with()),
+		NotModified:   m.counter("downstream_not_modified_total", "REST polls that were answered that nothing is new.", with()),
+		LeftOut:       m.counter("downstream_json_left_out_total", "Resources that lost fields on their way into JSON, since this program does not know them.", with()),
 		Stale:         m.counter("downstream_stale_requests_total", "Requests passed over for their nonce.", with()),
 		Coalesced:     m.counter("coalesced_total", "Changes that were merged into a newer one before they were sent to a client.", with()),
 		Propagation:   Histogram{to: m.propagation.With(with())},

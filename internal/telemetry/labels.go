@@ -3,14 +3,16 @@ package telemetry
 // Variant of xDS, as a label.
 type Variant uint8
 
-// The variants.
+// The variants. REST is state of the world as well, over polls instead of
+// streams.
 const (
 	SotW Variant = iota
 	Delta
+	REST
 	variants
 )
 
-var variantNames = [variants]string{SotW: "sotw", Delta: "delta"}
+var variantNames = [variants]string{SotW: "sotw", Delta: "delta", REST: "rest"}
 
 func (v Variant) String() string { return variantNames[v] }
 
@@ -124,6 +126,8 @@ const (
 	RequestInvalid                  // not well-formed
 	ResourceLocators                // resource_locators (P39)
 	NameBytes                       // a name over 2 KiB (P28)
+	HTTPRequest                     // another path, method, content or pace than REST has (P70)
+	NotJSON                         // a resource that cannot be given as JSON (P70)
 	OriginUnreachable               // nothing held and no origin (P53)
 	SendTimeout                     // took nothing for send_timeout
 	Draining                        // the relay is shutting down
@@ -161,6 +165,8 @@ var reasonNames = [reasons]string{
 	RequestInvalid:    "request_invalid",
 	ResourceLocators:  "resource_locators",
 	NameBytes:         "name_bytes",
+	HTTPRequest:       "http_request",
+	NotJSON:           "not_json",
 	OriginUnreachable: "origin_unreachable",
 	SendTimeout:       "send_timeout",
 	Draining:          "draining",

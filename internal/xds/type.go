@@ -49,6 +49,9 @@ type Type struct {
 	// Service that carries this type alone, and its methods; SotW is "" where
 	// there is none (P4).
 	Service, SotW, Delta string
+	// REST is the path at which this type is polled as JSON; "" where there is
+	// none (P70).
+	REST string
 }
 
 // lastOrder is that of every type P35 does not name.
@@ -56,23 +59,31 @@ const lastOrder = 6
 
 var table = []Type{
 	{URL: ClusterType, Short: "CDS", FullState: true, Warms: true, LeavesLast: true, Follower: EndpointType, Order: 0,
-		Service: "envoy.service.cluster.v3.ClusterDiscoveryService", SotW: "StreamClusters", Delta: "DeltaClusters"},
+		Service: "envoy.service.cluster.v3.ClusterDiscoveryService", SotW: "StreamClusters", Delta: "DeltaClusters",
+		REST: "/v3/discovery:clusters"},
 	{URL: EndpointType, Short: "EDS", NoLegacyWildcard: true, AlwaysResend: true, Warms: true, LeavesLast: true, Order: 1,
-		Service: "envoy.service.endpoint.v3.EndpointDiscoveryService", SotW: "StreamEndpoints", Delta: "DeltaEndpoints"},
+		Service: "envoy.service.endpoint.v3.EndpointDiscoveryService", SotW: "StreamEndpoints", Delta: "DeltaEndpoints",
+		REST: "/v3/discovery:endpoints"},
 	{URL: ListenerType, Short: "LDS", FullState: true, Points: true, Order: 2,
-		Service: "envoy.service.listener.v3.ListenerDiscoveryService", SotW: "StreamListeners", Delta: "DeltaListeners"},
+		Service: "envoy.service.listener.v3.ListenerDiscoveryService", SotW: "StreamListeners", Delta: "DeltaListeners",
+		REST: "/v3/discovery:listeners"},
 	{URL: ScopedType, Short: "SRDS", FullState: true, Points: true, Order: 3,
-		Service: "envoy.service.route.v3.ScopedRoutesDiscoveryService", SotW: "StreamScopedRoutes", Delta: "DeltaScopedRoutes"},
+		Service: "envoy.service.route.v3.ScopedRoutesDiscoveryService", SotW: "StreamScopedRoutes", Delta: "DeltaScopedRoutes",
+		REST: "/v3/discovery:scoped-routes"},
 	{URL: RouteType, Short: "RDS", NoLegacyWildcard: true, Points: true, Order: 4,
-		Service: "envoy.service.route.v3.RouteDiscoveryService", SotW: "StreamRoutes", Delta: "DeltaRoutes"},
+		Service: "envoy.service.route.v3.RouteDiscoveryService", SotW: "StreamRoutes", Delta: "DeltaRoutes",
+		REST: "/v3/discovery:routes"},
 	{URL: VHostType, Short: "VHDS", Points: true, Order: 5,
 		Service: "envoy.service.route.v3.VirtualHostDiscoveryService", Delta: "DeltaVirtualHosts"},
 	{URL: SecretType, Short: "SDS", NoLegacyWildcard: true, Secret: true, Order: lastOrder,
-		Service: "envoy.service.secret.v3.SecretDiscoveryService", SotW: "StreamSecrets", Delta: "DeltaSecrets"},
+		Service: "envoy.service.secret.v3.SecretDiscoveryService", SotW: "StreamSecrets", Delta: "DeltaSecrets",
+		REST: "/v3/discovery:secrets"},
 	{URL: RuntimeType, Short: "RTDS", NoLegacyWildcard: true, Order: lastOrder,
-		Service: "envoy.service.runtime.v3.RuntimeDiscoveryService", SotW: "StreamRuntime", Delta: "DeltaRuntime"},
+		Service: "envoy.service.runtime.v3.RuntimeDiscoveryService", SotW: "StreamRuntime", Delta: "DeltaRuntime",
+		REST: "/v3/discovery:runtime"},
 	{URL: ExtensionType, Short: "ECDS", NoLegacyWildcard: true, Order: lastOrder,
-		Service: "envoy.service.extension.v3.ExtensionConfigDiscoveryService", SotW: "StreamExtensionConfigs", Delta: "DeltaExtensionConfigs"},
+		Service: "envoy.service.extension.v3.ExtensionConfigDiscoveryService", SotW: "StreamExtensionConfigs", Delta: "DeltaExtensionConfigs",
+		REST: "/v3/discovery:extension_configs"},
 }
 
 var byURL, byShort = func() (map[TypeURL]*Type, map[string]*Type) {

@@ -1,0 +1,255 @@
+package fanout
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// What a client of REST may take, besides the limits, and what it is told.
+const (
+	restHeader  = 64 << 10        // bytes
+	restMessage = 4 << 10         // bytes of an error
+	restRetry   = 5 * time.Second // Retry-After
+)
+
+// restTimes are how long a client may take, and what is being answered when
+// ServeREST ends.
+type restTimes struct{ header, body, idle, grace time.Duration }
+
+var defaultRESTTimes = restTimes{header: 10 * time.Second, body: 30 * time.Second, idle: 2 * time.Minute, grace: 2 * time.Second}
+
+// ServeREST serves REST-JSON (P70) on l, in HTTP/1.1 and in HTTP/2 without TLS,
+// until ctx ends; then it returns nil. It closes l. Its clients have to come in
+// through all of the gates, as those who have proven nothing: one address more
+// is no way around what the others ask for.
+func (s *Server) ServeREST(ctx context.Context, l net.Listener, k Keepalive, gates ...*Gate) error {
+	var conns sync.WaitGroup
+	srv := &http.Server{
+		Handler:           &rest{srv: s, gates: gates},
+		ReadHeaderTimeout: s.times.header,
+		IdleTimeout:       s.times.idle,
+		MaxHeaderBytes:    restHeader,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		Protocols:         new(http.Protocols),
+		HTTP2: &http.HTTP2Config{
+			// As many as the limit says: who has more waits, as in HTTP/1.1.
+			MaxConcurrentStreams:          s.limits.StreamsPerConnection,
+			MaxReceiveBufferPerConnection: requestWindow,
+			MaxReceiveBufferPerStream:     requestWindow,
+			SendPingTimeout:               k.Time,
+			PingTimeout:                   k.Timeout,
+			WriteByteTimeout:              s.opts.SendTimeout,
+		},
+		ConnState: func(_ net.Conn, state http.ConnState) {
+			switch state {
+			case http.StateNew: // in Serve, before the connection's goroutine
+				conns.Add(1)
+			case http.StateClosed: // the last that goroutine does
+				conns.Done()
+			}
+		},
+	}
+	srv.Protocols.SetHTTP1(true)
+	srv.Protocols.SetUnencryptedHTTP2(true)
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Serve(quiet{l}) }()
+	var err error
+	select {
+	case err = <-ended: // the listener failed
+		err = fmt.Errorf("rest %s: %w", l.Addr(), err)
+		_ = srv.Close() // closes the listener once more, at most
+	case <-ctx.Done():
+	}
+	s.polls.tell()
+	if err == nil {
+		hurry, done := context.WithTimeout(context.WithoutCancel(ctx), s.times.grace)
+		defer done()
+		if srv.Shutdown(hurry) != nil {
+			_ = srv.Close() // what did not end in time
+		}
+		<-ended
+	}
+	conns.Wait()
+	s.polls.wait() // an HTTP/2 connection does not wait for its handlers
+	s.pollers.close()
+	return err
+}
+
+// quiet accepts connections that pin little of the kernel's memory.
+type quiet struct{ net.Listener }
+
+func (q quiet) Accept() (net.Conn, error) {
+	c, err := q.Listener.Accept()
+	if err == nil {
+		limitUnsent(c)
+	}
+	return c, err
+}
+
+// rest is the handler.
+type rest struct {
+	srv   *Server
+	gates []*Gate
+}
+
+// byPath has the types that are polled (P70).
+var byPath = func() map[string]xds.Type {
+	out := make(map[string]xds.Type)
+	for _, t := range xds.Types() {
+		if t.REST != "" {
+			out[t.REST] = t
+		}
+	}
+	return out
+}()
+
+// ServeHTTP implements http.Handler.
+func (h *rest) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s := h.srv
+	// Also of a body that nobody wants: net/http reads it to its end.
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(s.times.body)) // of a connection that is gone there is none to set
+	p, refusal := s.polls.begin(w, r)
+	if refusal != nil {
+		w.Header().Set("Connection", "close")
+		s.refuse(w, 0, refusal)
+		return
+	}
+	defer s.polls.end(p)
+	head := w.Header()
+	head.Set("Cache-Control", "no-store")
+	head.Set("X-Content-Type-Options", "nosniff")
+	t, known := byPath[r.URL.Path]
+	if !known {
+		s.refuse(w, http.StatusNotFound, Refuse(codes.NotFound, telemetry.HTTPRequest, "no type is polled at %.200q", r.URL.Path))
+		return
+	}
+	if r.Method != http.MethodPost {
+		head.Set("Allow", http.MethodPost)
+		s.refuse(w, http.StatusMethodNotAllowed, Refuse(codes.Unimplemented, telemetry.HTTPRequest, "%s: wants POST, not %.20s", t.REST, r.Method))
+		return
+	}
+	// Strictly: what a page in a browser can send without asking is none.
+	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if media != "application/json" || r.Header.Get("Content-Encoding") != "" {
+		s.refuse(w, http.StatusUnsupportedMediaType, Refuse(codes.InvalidArgument, telemetry.HTTPRequest, "request: wants Content-Type: application/json and no Content-Encoding"))
+		return
+	}
+	body, status, refusal := s.body(w, r)
+	if refusal != nil {
+		s.refuse(w, status, refusal)
+		return
+	}
+	// net/http reads on, to see the client go.
+	_ = control.SetReadDeadline(time.Time{})
+	q, refusal := s.ask(t, body)
+	if refusal == nil {
+		refusal = h.admit(r.RemoteAddr, q)
+	}
+	if refusal != nil {
+		s.refuse(w, 0, refusal)
+		return
+	}
+	s.answer(p, q, h.caller(r.RemoteAddr))
+}
+
+// caller is the client as all gates see it: nothing of it is proven.
+func (h *rest) caller(address string) *Caller { return new(Gate).Caller(address, nil) }
+
+// admit holds the client against all gates (P6).
+func (h *rest) admit(address string, q *question) *Refusal {
+	for _, g := range h.gates {
+		if refusal := g.Caller(address, nil).May(q.node, q.typ.URL); refusal != nil {
+			return refusal
+		}
+	}
+	return nil
+}
+
+// body reads a request's body. status is that of a refusal.
+func (s *Server) body(w http.ResponseWriter, r *http.Request) (body []byte, status int, refusal *Refusal) {
+	limit := s.limits.RequestBytes
+	if limit <= 0 {
+		limit = maxResponse
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
+	large := (*http.MaxBytesError)(nil)
+	switch {
+	case err == nil:
+		return body, 0, nil
+	case errors.As(err, &large):
+		return nil, 0, Refuse(codes.ResourceExhausted, telemetry.LimitRequestBytes, "request: over request_bytes (%d)", limit)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, http.StatusRequestTimeout, Refuse(codes.DeadlineExceeded, telemetry.HTTPRequest, "request: its body took over %s", s.times.body)
+	}
+	return nil, 0, Refuse(codes.InvalidArgument, telemetry.RequestInvalid, "request: its body could not be read: %w", err)
+}
+
+// httpStatus of a refusal, by its code (P72).
+var httpStatus = map[codes.Code]int{
+	codes.InvalidArgument:   http.StatusBadRequest,
+	codes.PermissionDenied:  http.StatusForbidden,
+	codes.ResourceExhausted: http.StatusTooManyRequests,
+	codes.Unavailable:       http.StatusServiceUnavailable,
+	codes.Unimplemented:     http.StatusNotImplemented,
+}
+
+// tooLarge are the reasons for which trying again is of no use.
+var tooLarge = map[telemetry.Reason]bool{
+	telemetry.LimitRequestBytes:   true,
+	telemetry.LimitNodeBytes:      true,
+	telemetry.LimitNamesPerStream: true,
+}
+
+// failure is the body of a refusal.
+type failure struct {
+	Reason string `json:"reason"` // as metrics have it
+	Error  string `json:"error"`
+}
+
+// refuse answers a poll that is refused, and counts it. status 0: that of the
+// refusal's code.
+func (s *Server) refuse(w http.ResponseWriter, status int, r *Refusal) {
+	s.meters.Refuse(r.Reason)
+	s.log.Debug("refused a poll", "reason", r.Reason.String(), "error", r.Err)
+	switch {
+	case status != 0:
+	case tooLarge[r.Reason]:
+		status = http.StatusRequestEntityTooLarge
+	default:
+		if status = httpStatus[r.Code]; status == 0 {
+			status = http.StatusInternalServerError
+		}
+	}
+	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", strconv.Itoa(int(restRetry/time.Second)))
+	}
+	message := r.Error()
+	message = strings.ToValidUTF8(message[:min(len(message), restMessage)], "")
+	body, err := json.Marshal(failure{r.Reason.String(), message})
+	if err != nil {
+		body = nil // of two strings it does not happen; the status says most
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	s.setDeadline(w, len(body))
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // who has gone needs no answer
+}

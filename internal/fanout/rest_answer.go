@@ -1,0 +1,283 @@
+package fanout
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"hash"
+	"sync"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protopath"
+	"google.golang.org/protobuf/reflect/protorange"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"xdsrelay/internal/xds"
+)
+
+// answer is what one snapshot says to all polls that ask the same. Its version
+// is made when it is first looked at, its body when it is first sent: of a
+// hundred polls that have the version already none costs an encoding.
+type answer struct {
+	look    sync.Once
+	says    bool   // else there is nothing to answer yet
+	version string // P71
+
+	mu   sync.Mutex
+	done chan struct{} // closed when body or err is there; nil: nobody has begun
+	body []byte
+	err  error
+}
+
+// answers are those of one snapshot, least recently used out first. They live
+// as long as its frames.
+type answers struct {
+	mu    sync.Mutex
+	cells *simplelru.LRU[*xds.Subscription, *answer]
+	costs map[*answer]int64
+	cost  int64
+	max   int64
+}
+
+// What answers may take: JSON is larger than what it is made of, and small ones
+// may be many, since Envoy polls for each cluster's endpoints by itself.
+const (
+	maxAnswers  = 4096
+	answerBytes = 1 << 20
+	jsonFactor  = 8
+	nameCost    = 64 // of a name asked for, in bytes: an answer keeps its subscription
+)
+
+// answer returns the cell of sub, which is interned.
+func (a *answers) answer(s *xds.Snapshot, sub *xds.Subscription) *answer {
+	a.mu.Lock()
+	if a.cells == nil {
+		a.max, a.costs = jsonFactor*s.Bytes+answerBytes, make(map[*answer]int64)
+		// It fails only for a size that is not positive.
+		a.cells, _ = simplelru.NewLRU(maxAnswers, func(_ *xds.Subscription, c *answer) {
+			a.cost -= a.costs[c]
+			delete(a.costs, c)
+		})
+	}
+	c, ok := a.cells.Get(sub)
+	if !ok {
+		c = new(answer)
+		a.cells.Add(sub, c)
+		a.charge(c, int64(1+sub.Names.Len())*nameCost)
+	}
+	a.mu.Unlock()
+	c.look.Do(func() { c.says, c.version = judge(s, sub) })
+	return c
+}
+
+// grew notes that the body of sub's cell is there.
+func (a *answers) grew(sub *xds.Subscription, c *answer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.cells == nil {
+		return // let go of since
+	}
+	if have, ok := a.cells.Peek(sub); ok && have == c {
+		a.charge(c, int64(len(c.body)))
+	}
+}
+
+// charge adds to what a cell costs. One stays, whatever it costs: it is the one
+// that everybody needs. Under the lock.
+func (a *answers) charge(c *answer, cost int64) {
+	a.costs[c] += cost
+	a.cost += cost
+	for a.cost > a.max && a.cells.Len() > 1 {
+		a.cells.RemoveOldest()
+	}
+}
+
+// judge says whether there is an answer for sub, and its version. Under a
+// wildcard there is one once the origin has answered that, be it empty (P11). Of
+// a full-state type there is one as soon as anything is known of any name (P30,
+// P34). Of others only what is there is an answer: state of the world has no way
+// to say that a name is absent (P31), and Envoy takes an empty update of Secrets,
+// Runtime or extensions for a fault, which it would be given again at each poll.
+func judge(s *xds.Snapshot, sub *xds.Subscription) (says bool, version string) {
+	h := newVersion()
+	h.flag(sub.Wildcard)
+	h.number(uint64(sub.Names.Len()))
+	for name := range sub.Names.All() {
+		h.text(name)
+	}
+	n := 0
+	s.Covered(sub, func(r *xds.Resource) bool {
+		h.text(r.Name)
+		_, _ = h.Write(r.Version[:])
+		n++
+		return true
+	})
+	switch {
+	case sub.Wildcard:
+		says = s.Answered
+	case s.Type.FullState:
+		says = n > 0 || anyKnown(s, sub)
+	default:
+		says = n > 0
+	}
+	return says, h.String()
+}
+
+// anyKnown reports whether anything is known of any of the names.
+func anyKnown(s *xds.Snapshot, sub *xds.Subscription) bool {
+	for name := range sub.Names.All() {
+		if _, is := s.Look(sub, name); is != xds.Pending {
+			return true
+		}
+	}
+	return false
+}
+
+// version makes a REST version: the first 128 bits of a SHA-256 over the names
+// asked for and the content versions of what they are answered with, each text
+// after its length. It is the same in every replica and for ever: a client that
+// comes from another one is not sent what it has.
+type version struct{ hash.Hash }
+
+func newVersion() version { return version{sha256.New()} }
+
+func (v version) number(n uint64) {
+	var b [binary.MaxVarintLen64]byte
+	_, _ = v.Write(b[:binary.PutUvarint(b[:], n)])
+}
+
+func (v version) flag(set bool) {
+	if set {
+		v.number(1)
+	} else {
+		v.number(0)
+	}
+}
+
+func (v version) text(s string) {
+	v.number(uint64(len(s)))
+	_, _ = v.Write([]byte(s))
+}
+
+func (v version) String() string { return hex.EncodeToString(v.Sum(nil)[:16]) }
+
+// encoded returns the answer's body, made once for all who ask: by the first of
+// them, when a room is free. It fails with ctx's error if ctx ends before, and
+// then goes on for the others.
+func (s *Server) encoded(ctx context.Context, snap *xds.Snapshot, sub *xds.Subscription, a *answer) ([]byte, error) {
+	a.mu.Lock()
+	done := a.done
+	if done != nil {
+		a.mu.Unlock()
+		select {
+		case <-done:
+			return a.body, a.err
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	done = make(chan struct{})
+	a.done = done
+	a.mu.Unlock()
+
+	// Set before anything can panic: whoever waits has to be let go.
+	a.err = fmt.Errorf("answer: it could not be made")
+	defer close(done)
+	s.pollers.rooms <- struct{}{}
+	defer func() { <-s.pollers.rooms }()
+	body, err := s.encode(snap, sub, a.version)
+	if a.body, a.err = body, err; err != nil {
+		if left, ok := s.sparing.allow(); ok {
+			s.log.Error("an answer cannot be given as JSON", "type", snap.Type.URL, "version", a.version, "origin", snap.Origin, "error", err, "left_out", left)
+		}
+	}
+	answersOf(snap).grew(sub, a)
+	return a.body, a.err
+}
+
+// encode makes the DiscoveryResponse as canonical JSON. Nothing but one resource
+// is decoded at a time. The nonce is the version: a client may name the answer
+// that it refuses by it, and it is the same for all.
+func (s *Server) encode(snap *xds.Snapshot, sub *xds.Subscription, version string) ([]byte, error) {
+	head, err := json.Marshal(version)
+	if err != nil {
+		return nil, err
+	}
+	tail, err := json.Marshal(struct {
+		TypeURL string `json:"typeUrl"`
+		Nonce   string `json:"nonce"`
+		Control any    `json:"controlPlane"`
+	}{string(snap.Type.URL), version, map[string]string{"identifier": s.identifier(snap.Origin)}})
+	if err != nil {
+		return nil, err
+	}
+	b := append([]byte(`{"versionInfo":`), head...)
+	b = append(b, `,"resources":[`...)
+	n, lost := 0, 0
+	var first string // that lost something
+	snap.Covered(sub, func(r *xds.Resource) bool {
+		if n++; n > 1 {
+			b = append(b, ',')
+		}
+		var whole bool
+		if b, whole, err = appendJSON(b, r); err != nil {
+			return false
+		}
+		if !whole {
+			if lost++; lost == 1 {
+				first = r.Name
+			}
+		}
+		if len(b) > maxResponse {
+			err = fmt.Errorf("answer: over %d bytes of JSON", maxResponse)
+		}
+		return err == nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if lost > 0 {
+		s.meters.Type(snap.Type.URL).LeftOut.Add(lost)
+		if left, ok := s.sparing.allow(); ok {
+			s.log.Warn("resources lose fields on their way into JSON that this program does not know; over gRPC they keep them",
+				"type", snap.Type.URL, "resources", lost, "first", first, "origin", snap.Origin, "left_out", left)
+		}
+	}
+	b = append(b, "],"...)
+	return append(b, tail[1:]...), nil
+}
+
+// appendJSON appends a resource as canonical JSON. whole: it had no field, at
+// whatever depth, that this program does not know.
+func appendJSON(b []byte, r *xds.Resource) (out []byte, whole bool, err error) {
+	a := new(anypb.Any)
+	if err := proto.Unmarshal(r.Any(), a); err != nil {
+		return b, false, fmt.Errorf("answer: resource %q: %w", r.Name, err)
+	}
+	if b, err = (protojson.MarshalOptions{}).MarshalAppend(b, a); err != nil {
+		return b, false, fmt.Errorf("answer: resource %q cannot be given as JSON: %w", r.Name, err)
+	}
+	return b, !leavesOut(a), nil
+}
+
+// leavesOut reports whether the message, or one that is in it, has fields that
+// are not known.
+func leavesOut(m proto.Message) bool {
+	found := false
+	_ = protorange.Range(m.ProtoReflect(), func(p protopath.Values) error {
+		if p.Index(-1).Step.Kind() == protopath.UnknownAccessStep {
+			found = true
+			return protorange.Terminate
+		}
+		return nil
+	})
+	return found
+}
+
+// answersOf has what a snapshot answers polls.
+func answersOf(s *xds.Snapshot) *answers { return &framesOf(s).answers }

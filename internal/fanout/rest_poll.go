@@ -1,0 +1,255 @@
+package fanout
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/internal/telemetry"
+)
+
+// poll is one that is being answered.
+type poll struct {
+	w       http.ResponseWriter
+	ctx     context.Context
+	leaving chan struct{} // closed when the relay drains
+	cut     chan struct{} // closed when it has to go
+
+	// Any goroutine's.
+	told    atomic.Bool
+	refusal atomic.Pointer[Refusal] // why it is cut
+	flying  atomic.Pointer[answer]  // what is being written
+	since   atomic.Int64            // when that began, UnixNano
+}
+
+// tell has it end, if it is held.
+func (p *poll) tell() {
+	if p.told.CompareAndSwap(false, true) {
+		close(p.leaving)
+	}
+}
+
+// end cuts it: it takes nothing.
+func (p *poll) end(r *Refusal) {
+	if p.refusal.CompareAndSwap(nil, r) {
+		close(p.cut)
+	}
+}
+
+// polls are all that are being answered.
+type polls struct {
+	mu       sync.Mutex
+	open     map[*poll]struct{}
+	draining bool
+	none     chan struct{} // closed when the last has ended; nil: nobody waits
+}
+
+func newPolls() *polls { return &polls{open: make(map[*poll]struct{})} }
+
+// begin takes a request in, which end ends.
+func (ps *polls) begin(w http.ResponseWriter, r *http.Request) (*poll, *Refusal) {
+	p := &poll{w: w, ctx: r.Context(), leaving: make(chan struct{}), cut: make(chan struct{})}
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if ps.draining {
+		return nil, Refuse(codes.Unavailable, telemetry.Draining, "poll: the relay is shutting down")
+	}
+	ps.open[p] = struct{}{}
+	return p, nil
+}
+
+func (ps *polls) end(p *poll) {
+	ps.mu.Lock()
+	delete(ps.open, p)
+	last := ps.none
+	if len(ps.open) > 0 {
+		last = nil
+	}
+	if last != nil {
+		ps.none = nil
+	}
+	ps.mu.Unlock()
+	if last != nil {
+		close(last)
+	}
+}
+
+// drain takes no more from now on.
+func (ps *polls) drain() {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.draining = true
+}
+
+// all returns those that are open.
+func (ps *polls) all() []*poll {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	out := make([]*poll, 0, len(ps.open))
+	for p := range ps.open {
+		out = append(out, p)
+	}
+	return out
+}
+
+// tell ends what is held, and takes no more.
+func (ps *polls) tell() {
+	ps.drain()
+	for _, p := range ps.all() {
+		p.tell()
+	}
+}
+
+// wait waits until none is open. No more are taken by then.
+func (ps *polls) wait() {
+	ps.mu.Lock()
+	if len(ps.open) == 0 {
+		ps.mu.Unlock()
+		return
+	}
+	none := make(chan struct{})
+	ps.none = none
+	ps.mu.Unlock()
+	<-none
+}
+
+// answer answers a poll: at once, if the client does not have what there is;
+// else once that changes, or with 304 after long_poll (P71).
+func (s *Server) answer(p *poll, q *question, c *Caller) {
+	if refusal := s.door.seat(c.Account); refusal != nil {
+		s.refuse(p.w, 0, refusal)
+		return
+	}
+	defer s.door.unseat(c.Account)
+	of, refusal := s.pollers.enter(q, c)
+	if refusal != nil {
+		s.refuse(p.w, 0, refusal)
+		return
+	}
+	defer func() { s.pollers.leave(of, time.Now()) }()
+	s.pollers.hear(of, q)
+	patience := time.NewTimer(s.opts.LongPoll)
+	defer patience.Stop()
+	for {
+		news := *of.news.Load() // before the State is read
+		done, current := s.try(p, q, of)
+		if done {
+			return
+		}
+		select {
+		case <-news:
+			continue
+		case <-patience.C:
+		case <-p.leaving:
+			p.w.Header().Set("Connection", "close")
+			if !current { // it has nothing yet, and is to ask another
+				s.refuse(p.w, 0, Refuse(codes.Unavailable, telemetry.Draining, "poll: the relay is shutting down"))
+				return
+			}
+		case <-p.ctx.Done():
+			// Whoever has only half gone is not to take this for an answer.
+			panic(http.ErrAbortHandler)
+		}
+		of.meters.NotModified.Inc()
+		s.unchanged(p)
+		return
+	}
+}
+
+// try answers a poll, if there is anything to answer now. current: there is
+// nothing, since the client has it already. Nothing of what it looked at is kept
+// alive by a poll that waits.
+func (s *Server) try(p *poll, q *question, of *poller) (done, current bool) {
+	if refusal := of.refusal.Load(); refusal != nil {
+		s.refuse(p.w, 0, refusal)
+		return true, false
+	}
+	snap, a := of.answer()
+	switch {
+	case a == nil:
+		return false, false
+	case q.knows(a.version):
+		return false, true
+	}
+	body, err := s.encoded(p.ctx, snap, of.sub, a)
+	switch {
+	case err == nil:
+		s.give(p, of, a, body)
+	case p.ctx.Err() != nil:
+		panic(http.ErrAbortHandler)
+	default:
+		s.refuse(p.w, 0, Refuse(codes.Unimplemented, telemetry.NotJSON, "%w", err))
+	}
+	return true, false
+}
+
+// unchanged says that there is no news.
+func (s *Server) unchanged(p *poll) {
+	s.setDeadline(p.w, 0)
+	p.w.WriteHeader(http.StatusNotModified)
+}
+
+// setDeadline gives a client the time to take so many bytes. Of a connection
+// that is gone there is none to set.
+func (s *Server) setDeadline(w http.ResponseWriter, bytes int) {
+	var at time.Time
+	if limit := s.patience(bytes); limit > 0 {
+		at = time.Now().Add(limit)
+	}
+	_ = http.NewResponseController(w).SetWriteDeadline(at)
+}
+
+// give gives an answer.
+func (s *Server) give(p *poll, of *poller, a *answer, body []byte) {
+	h := p.w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	s.pollers.said(of, a.version)
+	s.setDeadline(p.w, len(body))
+	p.since.Store(time.Now().UnixNano())
+	p.flying.Store(a)
+	err := p.write(body)
+	p.flying.Store(nil)
+	if err == nil {
+		of.meters.Responses[telemetry.REST].Inc()
+		of.meters.Bytes[telemetry.REST].Add(len(body))
+		return
+	}
+	r := p.refusal.Load()
+	if r == nil && errors.Is(err, os.ErrDeadlineExceeded) {
+		r = Refuse(codes.Unavailable, telemetry.SendTimeout, "poll: took nothing for send_timeout (%s)", s.patience(len(body)))
+	}
+	if r != nil {
+		s.meters.Refuse(r.Reason)
+		if left, ok := s.sparing.allow(); ok {
+			s.log.Info("cut a poll", "node", of.node.ID, "peer", of.address, "account", of.account, "reason", r.Reason.String(), "error", r.Err, "left_out", left)
+		}
+	}
+	panic(http.ErrAbortHandler) // what it was told of it is no answer
+}
+
+// write writes a body until the poll is cut. Only who writes may set a deadline:
+// a writer is no more once its handler has returned.
+func (p *poll) write(body []byte) error {
+	done := make(chan error, 1)
+	go func() {
+		_, err := p.w.Write(body)
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-p.cut:
+		_ = http.NewResponseController(p.w).SetWriteDeadline(time.Unix(1, 0))
+		return errors.Join(<-done, errCut)
+	}
+}
+
+var errCut = errors.New("cut")

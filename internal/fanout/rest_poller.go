@@ -1,0 +1,399 @@
+package fanout
+
+import (
+	"container/list"
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// poller is what one node asks again and again of one type: a list of names.
+// It is a member of its group from its first poll until twice long_poll after
+// its last one, whatever connections those come by (P70). One node may be many:
+// Envoy polls for each cluster's endpoints, and each route, by itself; and one
+// that changes its list is another from then on.
+type poller struct {
+	// Fixed once it is in the table.
+	id      uint64
+	srv     *Server
+	node    *xds.Node
+	account string
+	address string
+	typ     xds.Type
+	sub     *xds.Subscription // interned
+	member  Member
+	meters  *telemetry.Type
+	opened  time.Time
+
+	// Any goroutine's.
+	refusal atomic.Pointer[Refusal]       // why it is over; the first counts
+	news    atomic.Pointer[chan struct{}] // closed, and replaced, when there may be news
+
+	// Under the table's lock.
+	polls   int           // that are being answered
+	kept    *list.Element // in its account's list while there are none
+	since   time.Time     // it is kept
+	sent    string        // version that was given last
+	acked   string        // version that the client had when it came last
+	refuses bool          // it refused what was sent
+	counts  slotCounts
+	nack    Nack
+}
+
+// Wake implements Waker: all polls that wait look again.
+func (p *poller) Wake() {
+	next := make(chan struct{})
+	close(*p.news.Swap(&next))
+}
+
+// End implements Waker.
+func (p *poller) End(r *Refusal) {
+	if p.refusal.CompareAndSwap(nil, r) {
+		p.Wake()
+	}
+}
+
+// answer is what the newest snapshot says; nil: nothing yet.
+func (p *poller) answer() (*xds.Snapshot, *answer) {
+	snap := p.member.State().Snapshot(p.typ.URL)
+	if snap == nil {
+		return nil, nil
+	}
+	a := answersOf(snap).answer(snap, p.sub)
+	if !a.says {
+		return nil, nil
+	}
+	return snap, a
+}
+
+// pollers are all of them. Those with a poll count as streams do, one for each
+// poll. What is kept for those without is bounded for each account, in names;
+// nor are they more than streams and streams_per_peer. Of one account the one
+// longest without goes first: a client makes room for itself, and nobody is
+// refused for what is kept.
+type pollers struct {
+	srv   *Server
+	rooms chan struct{} // has one for each answer that is being encoded
+
+	mu       sync.Mutex
+	table    map[pollerKey][]*poller // equality of lists is by content
+	accounts map[string]*account     // that have something kept
+	kept     int                     // pollers without a poll
+	closed   bool                    // nothing is kept any more
+}
+
+// pollerKey finds candidates.
+type pollerKey struct {
+	node    *xds.Node
+	account string
+	address string
+	typ     xds.TypeURL
+	wild    bool
+	sum     uint64 // of the names
+}
+
+// account is what is kept for a client's polls to come.
+type account struct {
+	kept list.List // of *poller, the longest without a poll first
+	cost int
+}
+
+// pollerCost is what a poller costs besides its names, in names: against
+// names_per_stream for what is kept of one account.
+const pollerCost = 16
+
+func (p *poller) cost() int { return pollerCost + p.sub.Names.Len() }
+
+func (p *poller) key() pollerKey {
+	return pollerKey{p.node, p.account, p.address, p.typ.URL, p.sub.Wildcard, p.sub.Names.Sum()}
+}
+
+func newPollers(s *Server) *pollers {
+	return &pollers{
+		srv: s,
+		// What is encoded costs a core, and a stream's worker may want it.
+		rooms:    make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
+		table:    make(map[pollerKey][]*poller),
+		accounts: make(map[string]*account),
+	}
+}
+
+// enter returns the poller of a question with one more poll, which leave ends.
+func (ps *pollers) enter(q *question, c *Caller) (*poller, *Refusal) {
+	p := &poller{
+		srv: ps.srv, node: q.node, account: c.Account, address: c.Peer.Address, typ: q.typ, sub: q.sub,
+		meters: ps.srv.meters.Type(q.typ.URL), opened: time.Now(),
+	}
+	news := make(chan struct{})
+	p.news.Store(&news)
+	if have := ps.poll(p, false); have != nil {
+		return have, nil
+	}
+	if refusal := ps.srv.door.hurry(); refusal != nil {
+		return nil, refusal
+	}
+	member, refusal := ps.join(p, c)
+	if refusal != nil && (refusal.Reason == telemetry.LimitKeys || refusal.Reason == telemetry.LimitKeysPerPeer) && ps.drop(p.account) {
+		member, refusal = ps.join(p, c)
+	}
+	if refusal != nil {
+		return nil, refusal
+	}
+	// Before anybody can find it, and so end it: nothing may come of a member
+	// that has left.
+	p.member, p.sub = member, member.Intern(q.sub)
+	member.Subscribe(p.sub)
+	p.id = ps.srv.number()
+	have := ps.poll(p, true)
+	if have != p {
+		member.Leave() // another poll of the same question was faster
+	}
+	return have, nil
+}
+
+func (ps *pollers) join(p *poller, c *Caller) (Member, *Refusal) {
+	m, err := ps.srv.source.Join(Join{Node: p.node, Peer: c.Peer, Account: p.account, Type: p.typ.URL, Waker: p})
+	if err == nil {
+		return m, nil
+	}
+	var refusal *Refusal
+	if !errors.As(err, &refusal) {
+		refusal = Refuse(codes.Internal, telemetry.KeyError, "join %s: %w", p.typ.URL, err)
+	}
+	return nil, refusal
+}
+
+// poll counts one more poll for the poller that is equal to p and returns it;
+// if there is none, p is put into the table if add says so.
+func (ps *pollers) poll(p *poller, add bool) *poller {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	k := p.key()
+	// One that is over stays until its last poll has seen it, or it is due.
+	i := slices.IndexFunc(ps.table[k], func(o *poller) bool { return o.refusal.Load() == nil && o.sub.Equal(p.sub) })
+	switch {
+	case i >= 0:
+		p = ps.table[k][i]
+	case add:
+		ps.table[k] = append(ps.table[k], p)
+		ps.srv.meters.Streams[telemetry.REST].Add(1)
+	default:
+		return nil
+	}
+	p.polls++
+	ps.unkeep(p)
+	return p
+}
+
+// leave ends a poll of p. Without any, p is kept for a while, unless it is over.
+func (ps *pollers) leave(p *poller, now time.Time) {
+	var out []*poller
+	ps.mu.Lock()
+	if p.polls--; p.polls == 0 {
+		if p.refusal.Load() != nil || ps.closed {
+			ps.remove(p)
+			out = append(out, p)
+		} else {
+			out = ps.keep(p, now)
+		}
+	}
+	ps.mu.Unlock()
+	left(out)
+}
+
+// keep keeps p without a poll, and returns what has to make room for it: those
+// of its own account that have been without for longest. Under the lock.
+func (ps *pollers) keep(p *poller, now time.Time) (out []*poller) {
+	a := ps.accounts[p.account]
+	if a == nil {
+		a = new(account)
+		ps.accounts[p.account] = a
+	}
+	p.since = now
+	p.kept = a.kept.PushBack(p)
+	a.cost += p.cost()
+	ps.kept++
+	l := &ps.srv.limits
+	over := func(n, limit int) bool { return limit > 0 && n > limit }
+	for over(a.cost, l.NamesPerStream) || over(a.kept.Len(), l.StreamsPerPeer) || over(ps.kept, l.Streams) {
+		oldest := a.kept.Front()
+		if oldest == nil {
+			break
+		}
+		o := oldest.Value.(*poller)
+		ps.remove(o)
+		out = append(out, o)
+	}
+	return out
+}
+
+// unkeep ends keep: p has a poll, or goes. Under the lock.
+func (ps *pollers) unkeep(p *poller) {
+	if p.kept == nil {
+		return
+	}
+	a := ps.accounts[p.account]
+	a.kept.Remove(p.kept)
+	p.kept = nil
+	ps.kept--
+	if a.cost -= p.cost(); a.kept.Len() == 0 {
+		delete(ps.accounts, p.account)
+	}
+}
+
+// remove takes p out of the table; the caller has it leave its group. Under the
+// lock.
+func (ps *pollers) remove(p *poller) {
+	ps.unkeep(p)
+	k := p.key()
+	if left := slices.DeleteFunc(ps.table[k], func(o *poller) bool { return o == p }); len(left) > 0 {
+		ps.table[k] = left
+	} else {
+		delete(ps.table, k)
+	}
+	ps.srv.meters.Streams[telemetry.REST].Add(-1)
+}
+
+// left has pollers that were removed leave their groups.
+func left(ps []*poller) {
+	for _, p := range ps {
+		p.member.Leave()
+	}
+}
+
+// drop drops all that is kept of an account, and reports whether there was any.
+func (ps *pollers) drop(who string) bool {
+	return ps.weed(func(p *poller) bool { return p.account == who }) > 0
+}
+
+// expire drops the pollers that have been without a poll for twice long_poll
+// (P70), or are over.
+func (ps *pollers) expire(now time.Time) {
+	ps.weed(func(p *poller) bool { return now.Sub(p.since) >= ps.keepFor() || p.refusal.Load() != nil })
+}
+
+// close drops all that is kept, and keeps nothing from now on.
+func (ps *pollers) close() {
+	ps.mu.Lock()
+	ps.closed = true
+	ps.mu.Unlock()
+	ps.weed(func(*poller) bool { return true })
+}
+
+// weed drops, of what is kept, what is to go.
+func (ps *pollers) weed(goes func(*poller) bool) int {
+	var out []*poller
+	ps.mu.Lock()
+	for _, a := range ps.accounts {
+		for e := a.kept.Front(); e != nil; e = e.Next() {
+			if p := e.Value.(*poller); goes(p) {
+				out = append(out, p)
+			}
+		}
+	}
+	for _, p := range out {
+		ps.remove(p)
+	}
+	ps.mu.Unlock()
+	left(out)
+	return len(out)
+}
+
+// keepFor is how long a poller is kept without a poll (P70).
+func (ps *pollers) keepFor() time.Duration { return 2 * ps.srv.opts.LongPoll }
+
+// hear notes what a poll says of what its poller was given last.
+func (ps *pollers) hear(p *poller, q *question) {
+	ps.mu.Lock()
+	nack, again := p.hear(q)
+	ps.mu.Unlock()
+	if nack == nil {
+		return
+	}
+	p.member.Nacked(*nack)
+	if again {
+		return
+	}
+	if left, ok := ps.srv.sparing.allow(); ok {
+		ps.srv.log.Warn("client refused a response", "node", nack.Node, "key", p.member.Key().String(), "type", p.typ.URL,
+			"version", nack.Version, "code", codes.Code(nack.Code).String(), "reason", nack.Message, "left_out", left)
+	}
+}
+
+// hear returns the refusal, if it is one, and whether the same version was
+// refused just before. Envoy's polls tell of none: it asks again with the version
+// that it had, and is given the same again. Under the table's lock.
+func (p *poller) hear(q *question) (nack *Nack, again bool) {
+	switch {
+	case q.refused && (q.nonce == "" || q.nonce != p.sent):
+		p.meters.Stale.Inc() // P13
+	case q.refused:
+		p.counts.nacks++
+		p.meters.Nacks.Inc()
+		n := Nack{Version: p.sent, Code: q.code, Message: q.message, Node: p.node.ID}
+		again = p.refuses && p.nack.Version == n.Version
+		p.refuses, p.nack = true, n
+		return &n, again
+	case q.version != "" && q.version == p.sent && p.acked != p.sent:
+		p.counts.acks++
+		p.meters.Acks.Inc()
+		p.acked, p.refuses = p.sent, false
+	}
+	return nil, false
+}
+
+// said notes that p is given the answer of this version.
+func (ps *pollers) said(p *poller, version string) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p.counts.sent++
+	if p.sent != version {
+		p.sent, p.refuses = version, false
+	}
+}
+
+// clients are all pollers, for people to read: each as a stream of one type.
+func (ps *pollers) clients() []ClientStatus {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	var out []ClientStatus
+	for _, same := range ps.table {
+		for _, p := range same {
+			out = append(out, ClientStatus{
+				Stream: p.id, Node: p.node.ID, Cluster: p.node.Cluster, UserAgent: p.node.UserAgent,
+				Peer: p.address, Variant: telemetry.REST.String(), Since: p.opened, Types: []TypeStatus{p.status()},
+			})
+		}
+	}
+	return out
+}
+
+func (p *poller) status() TypeStatus {
+	t := TypeStatus{
+		Type: string(p.typ.URL), Key: p.member.Key().String(), Wildcard: p.sub.Wildcard, Names: p.sub.Names.Len(),
+		Sends: p.counts.sent, Acks: p.counts.acks, Nacks: p.counts.nacks, Sent: p.sent, Acked: p.acked,
+	}
+	if p.counts.nacks > 0 {
+		n := p.nack
+		t.Nack = &n
+	}
+	switch {
+	case p.sent == "":
+		t.State = NotSent
+	case p.refuses:
+		t.State = Refused
+	case p.acked != p.sent:
+		t.State = Unanswered
+	default:
+		t.State = Synced
+	}
+	return t
+}

@@ -1,0 +1,149 @@
+package fanout
+
+import (
+	"errors"
+	"math"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// question is what a poll asks.
+type question struct {
+	typ  xds.Type
+	node *xds.Node
+	// sub is not interned: the group is not known yet.
+	sub *xds.Subscription
+	// version is the client's newest; "" if it has none.
+	version string
+	// refused: the poll is a NACK of the answer of version nonce (P13).
+	refused bool
+	nonce   string
+	code    int32
+	message string
+}
+
+// knows reports whether the client has nothing to learn from an answer of this
+// version: it has it, or has just refused it (P15).
+func (q *question) knows(version string) bool {
+	return q.version == version || q.refused && q.nonce == version
+}
+
+// jsonDepth is how deep a poll may be nested, in messages. It is what C++'s
+// protobuf takes, so no Envoy has more.
+const jsonDepth = 100
+
+var errManyValues = errors.New("more values")
+
+// decodePoll returns on the wire the DiscoveryRequest whose canonical JSON body
+// is. Fields that are not known are passed over, as they are on the wire: newer
+// clients have some. Of a few bytes of JSON a value becomes a hundred in memory,
+// so it may have maxValues at most.
+func decodePoll(body []byte, maxValues int) ([]byte, error) {
+	if countValues(body) > maxValues {
+		return nil, errManyValues
+	}
+	m := new(discoveryv3.DiscoveryRequest)
+	// A Struct takes two messages for each level.
+	how := protojson.UnmarshalOptions{DiscardUnknown: true, RecursionLimit: 2 * jsonDepth, Resolver: anything{}}
+	if err := how.Unmarshal(body, m); err != nil {
+		return nil, err
+	}
+	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
+}
+
+// anything takes every Any for an empty message: those in a request are details
+// of an error, which nobody reads and which need not be linked.
+type anything struct{}
+
+func (anything) FindMessageByURL(string) (protoreflect.MessageType, error) {
+	return new(discoveryv3.AdsDummy).ProtoReflect().Type(), nil
+}
+
+func (a anything) FindMessageByName(protoreflect.FullName) (protoreflect.MessageType, error) {
+	return a.FindMessageByURL("")
+}
+
+func (anything) FindExtensionByName(protoreflect.FullName) (protoreflect.ExtensionType, error) {
+	return nil, protoregistry.NotFound
+}
+
+func (anything) FindExtensionByNumber(protoreflect.FullName, protoreflect.FieldNumber) (protoreflect.ExtensionType, error) {
+	return nil, protoregistry.NotFound
+}
+
+// countValues bounds from above how many values are in a JSON text: each but
+// the first comes after a comma or an opening bracket.
+func countValues(body []byte) int {
+	n := 1
+	for i := 0; i < len(body); i++ {
+		switch body[i] {
+		case ',', '[', '{':
+			n++
+		case '"':
+			for i++; i < len(body) && body[i] != '"'; i++ {
+				if body[i] == '\\' {
+					i++
+				}
+			}
+		}
+	}
+	return n
+}
+
+// maxValues is how many values a poll may have: more than that no list of names
+// and no node within their limits can bring about.
+func (s *Server) maxValues() int {
+	names, node := s.limits.NamesPerStream, s.limits.NodeBytes
+	if names <= 0 || node <= 0 {
+		return math.MaxInt // request_bytes alone bounds it
+	}
+	// On the wire, two bytes are the least.
+	return names + node/2
+}
+
+// ask reads a poll of type t. What holds for the first request of a stream for
+// its type holds for each poll (P1, P2, P21).
+func (s *Server) ask(t xds.Type, body []byte) (*question, *Refusal) {
+	wire, err := decodePoll(body, s.maxValues())
+	if errors.Is(err, errManyValues) {
+		return nil, Refuse(codes.ResourceExhausted, telemetry.LimitRequestBytes, "request: more JSON values than names_per_stream (%d) and node_bytes (%d) can need",
+			s.limits.NamesPerStream, s.limits.NodeBytes)
+	}
+	if err != nil {
+		return nil, Refuse(codes.InvalidArgument, telemetry.RequestInvalid, "request: it is no canonical JSON of a DiscoveryRequest: %w", err)
+	}
+	var r xds.Request
+	if refusal := s.scan(&r, xds.SotW, wire); refusal != nil {
+		return nil, refusal
+	}
+	if len(r.TypeURL) > 0 && string(r.TypeURL) != string(t.URL) {
+		return nil, Refuse(codes.InvalidArgument, telemetry.TypeMismatch, "request: type_url %s at %s, which is for %s", r.TypeURL, t.REST, t.URL)
+	}
+	if r.Node == nil {
+		return nil, Refuse(codes.InvalidArgument, telemetry.NodeMissing, "request: it has no node")
+	}
+	if refusal := s.nodeBytes(r.Node); refusal != nil {
+		return nil, refusal
+	}
+	node, err := s.nodes.Intern(r.Node)
+	if err != nil {
+		return nil, Refuse(codes.InvalidArgument, telemetry.NodeInvalid, "request: %w", err)
+	}
+	sub, _ := NewSession(t, xds.SotW).Subscribe(&r)
+	q := &question{
+		typ: t, node: node, sub: sub, version: string(r.Version),
+		refused: r.Refused, nonce: string(r.Nonce), code: r.ErrorCode,
+	}
+	if r.Refused {
+		q.message = string(r.ErrorMessage[:min(len(r.ErrorMessage), maxNackMessage)])
+	}
+	return q, nil
+}
