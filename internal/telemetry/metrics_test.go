@@ -84,6 +84,8 @@ func TestNamesAndLabels(t *testing.T) {
 		"xdsrelay_downstream_acks_total":             "type",
 		"xdsrelay_downstream_nacks_total":            "type",
 		"xdsrelay_downstream_stale_requests_total":   "type",
+		"xdsrelay_downstream_not_modified_total":     "type",
+		"xdsrelay_downstream_json_left_out_total":    "type",
 		"xdsrelay_propagation_seconds":               "type",
 		"xdsrelay_keys":                              "",
 		"xdsrelay_upstream_connected":                "origin",
