@@ -59,8 +59,8 @@ type frameCache struct {
 	byKey     *layer[frameKey]
 	byContent *layer[uint64] // one frame a hash; equality by identity of resources
 
-	held    heldTable // no part of it is under mu
-	answers answers   // what polls are given (P70), with a lock and bounds of its own
+	held      heldTable // no part of it is under mu
+	documents documents // what polls are given (P70), with a lock and bounds of its own
 }
 
 // maxFrames bounds each layer of one snapshot's cache; so does frameBytes, which

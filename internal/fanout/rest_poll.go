@@ -24,9 +24,9 @@ type poll struct {
 
 	// Any goroutine's.
 	told    atomic.Bool
-	refusal atomic.Pointer[Refusal] // why it is cut
-	flying  atomic.Pointer[answer]  // what is being written
-	since   atomic.Int64            // when that began, UnixNano
+	refusal atomic.Pointer[Refusal]  // why it is cut
+	flying  atomic.Pointer[document] // what is being written
+	since   atomic.Int64             // when that began, UnixNano
 }
 
 // tell has it end, if it is held.
@@ -171,7 +171,7 @@ func (s *Server) try(p *poll, q *question, of *poller) (done, current bool) {
 		s.refuse(p.w, 0, refusal)
 		return true, false
 	}
-	snap, a := of.answer()
+	snap, a := of.document()
 	switch {
 	case a == nil:
 		return false, false
@@ -207,7 +207,7 @@ func (s *Server) setDeadline(w http.ResponseWriter, bytes int) {
 }
 
 // give gives an answer.
-func (s *Server) give(p *poll, of *poller, a *answer, body []byte) {
+func (s *Server) give(p *poll, of *poller, a *document, body []byte) {
 	h := p.w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))

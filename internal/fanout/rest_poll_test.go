@@ -184,7 +184,7 @@ func TestP71_OneEncoding(t *testing.T) {
 	g.publish(update(t, xds.ClusterType, names(100)...))
 	snap := g.state.Snapshot(xds.ClusterType)
 	sub := (&member{g: g}).Intern(wants(true))
-	a := answersOf(snap).answer(snap, sub)
+	a := documentsOf(snap).document(snap, sub)
 	if a.done != nil {
 		t.Fatal("looking at it encodes it")
 	}
@@ -193,7 +193,7 @@ func TestP71_OneEncoding(t *testing.T) {
 	for i := range bodies {
 		all.Go(func() {
 			var err error
-			again := answersOf(snap).answer(snap, sub)
+			again := documentsOf(snap).document(snap, sub)
 			if bodies[i], err = r.srv.encoded(context.Background(), snap, sub, again); err != nil {
 				t.Error(err)
 			}
@@ -212,24 +212,24 @@ func TestP71_OneEncoding(t *testing.T) {
 func TestP71_AnswersAreBounded(t *testing.T) {
 	s, _ := bubble(t, nil)
 	snap := snapshot(t, xds.EndpointType, false, names(100)...)
-	have := answersOf(snap)
+	have := documentsOf(snap)
 	for _, n := range names(100) {
 		for i := range 100 {
 			sub := wants(false, n, fmt.Sprint(i))
-			a := have.answer(snap, sub)
+			a := have.document(snap, sub)
 			if _, err := s.encoded(context.Background(), snap, sub, a); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if len(have.costs) != have.cells.Len() || have.cells.Len() > maxAnswers || have.cost > have.max {
+	if len(have.costs) != have.cells.Len() || have.cells.Len() > maxDocuments || have.cost > have.max {
 		t.Errorf("%d answers, %d costs of %d bytes, over %d", have.cells.Len(), len(have.costs), have.cost, have.max)
 	}
 	have.max = 1
 	sub := wants(false, names(100)...)
-	a := have.answer(snap, sub)
+	a := have.document(snap, sub)
 	body, err := s.encoded(context.Background(), snap, sub, a)
-	if err != nil || have.cells.Len() != 1 || have.answer(snap, sub) != a || int64(len(body)) > have.cost {
+	if err != nil || have.cells.Len() != 1 || have.document(snap, sub) != a || int64(len(body)) > have.cost {
 		t.Errorf("%v: %d answers of %d bytes", err, have.cells.Len(), have.cost)
 	}
 }

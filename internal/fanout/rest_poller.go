@@ -62,12 +62,12 @@ func (p *poller) End(r *Refusal) {
 }
 
 // answer is what the newest snapshot says; nil: nothing yet.
-func (p *poller) answer() (*xds.Snapshot, *answer) {
+func (p *poller) document() (*xds.Snapshot, *document) {
 	snap := p.member.State().Snapshot(p.typ.URL)
 	if snap == nil {
 		return nil, nil
 	}
-	a := answersOf(snap).answer(snap, p.sub)
+	a := documentsOf(snap).document(snap, p.sub)
 	if !a.says {
 		return nil, nil
 	}

@@ -20,10 +20,10 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// answer is what one snapshot says to all polls that ask the same. Its version
+// document is what one snapshot says to all polls that ask the same. Its version
 // is made when it is first looked at, its body when it is first sent: of a
 // hundred polls that have the version already none costs an encoding.
-type answer struct {
+type document struct {
 	look    sync.Once
 	says    bool   // else there is nothing to answer yet
 	version string // P71
@@ -34,39 +34,39 @@ type answer struct {
 	err  error
 }
 
-// answers are those of one snapshot, least recently used out first. They live
+// documents are those of one snapshot, least recently used out first. They live
 // as long as its frames.
-type answers struct {
+type documents struct {
 	mu    sync.Mutex
-	cells *simplelru.LRU[*xds.Subscription, *answer]
-	costs map[*answer]int64
+	cells *simplelru.LRU[*xds.Subscription, *document]
+	costs map[*document]int64
 	cost  int64
 	max   int64
 }
 
-// What answers may take: JSON is larger than what it is made of, and small ones
+// What documents may take: JSON is larger than what it is made of, and small ones
 // may be many, since Envoy polls for each cluster's endpoints by itself.
 const (
-	maxAnswers  = 4096
-	answerBytes = 1 << 20
-	jsonFactor  = 8
-	nameCost    = 64 // of a name asked for, in bytes: an answer keeps its subscription
+	maxDocuments  = 4096
+	documentBytes = 1 << 20
+	jsonFactor    = 8
+	nameCost      = 64 // of a name asked for, in bytes: a document keeps its subscription
 )
 
-// answer returns the cell of sub, which is interned.
-func (a *answers) answer(s *xds.Snapshot, sub *xds.Subscription) *answer {
+// document returns that for sub, which is interned.
+func (a *documents) document(s *xds.Snapshot, sub *xds.Subscription) *document {
 	a.mu.Lock()
 	if a.cells == nil {
-		a.max, a.costs = jsonFactor*s.Bytes+answerBytes, make(map[*answer]int64)
+		a.max, a.costs = jsonFactor*s.Bytes+documentBytes, make(map[*document]int64)
 		// It fails only for a size that is not positive.
-		a.cells, _ = simplelru.NewLRU(maxAnswers, func(_ *xds.Subscription, c *answer) {
+		a.cells, _ = simplelru.NewLRU(maxDocuments, func(_ *xds.Subscription, c *document) {
 			a.cost -= a.costs[c]
 			delete(a.costs, c)
 		})
 	}
 	c, ok := a.cells.Get(sub)
 	if !ok {
-		c = new(answer)
+		c = new(document)
 		a.cells.Add(sub, c)
 		a.charge(c, int64(1+sub.Names.Len())*nameCost)
 	}
@@ -75,8 +75,8 @@ func (a *answers) answer(s *xds.Snapshot, sub *xds.Subscription) *answer {
 	return c
 }
 
-// grew notes that the body of sub's cell is there.
-func (a *answers) grew(sub *xds.Subscription, c *answer) {
+// grew notes that the body of sub's document is there.
+func (a *documents) grew(sub *xds.Subscription, c *document) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.cells == nil {
@@ -87,9 +87,9 @@ func (a *answers) grew(sub *xds.Subscription, c *answer) {
 	}
 }
 
-// charge adds to what a cell costs. One stays, whatever it costs: it is the one
+// charge adds to what a document costs. One stays, whatever it costs: it is the one
 // that everybody needs. Under the lock.
-func (a *answers) charge(c *answer, cost int64) {
+func (a *documents) charge(c *document, cost int64) {
 	a.costs[c] += cost
 	a.cost += cost
 	for a.cost > a.max && a.cells.Len() > 1 {
@@ -166,10 +166,10 @@ func (v version) text(s string) {
 
 func (v version) String() string { return hex.EncodeToString(v.Sum(nil)[:16]) }
 
-// encoded returns the answer's body, made once for all who ask: by the first of
+// encoded returns the document's body, made once for all who ask: by the first of
 // them, when a room is free. It fails with ctx's error if ctx ends before, and
 // then goes on for the others.
-func (s *Server) encoded(ctx context.Context, snap *xds.Snapshot, sub *xds.Subscription, a *answer) ([]byte, error) {
+func (s *Server) encoded(ctx context.Context, snap *xds.Snapshot, sub *xds.Subscription, a *document) ([]byte, error) {
 	a.mu.Lock()
 	done := a.done
 	if done != nil {
@@ -196,7 +196,7 @@ func (s *Server) encoded(ctx context.Context, snap *xds.Snapshot, sub *xds.Subsc
 			s.log.Error("an answer cannot be given as JSON", "type", snap.Type.URL, "version", a.version, "origin", snap.Origin, "error", err, "left_out", left)
 		}
 	}
-	answersOf(snap).grew(sub, a)
+	documentsOf(snap).grew(sub, a)
 	return a.body, a.err
 }
 
@@ -279,5 +279,5 @@ func leavesOut(m proto.Message) bool {
 	return found
 }
 
-// answersOf has what a snapshot answers polls.
-func answersOf(s *xds.Snapshot) *answers { return &framesOf(s).answers }
+// documentsOf has what a snapshot answers polls.
+func documentsOf(s *xds.Snapshot) *documents { return &framesOf(s).documents }
