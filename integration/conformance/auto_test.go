@@ -1,0 +1,177 @@
+package conformance
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+)
+
+// onDemand begins names that a wildcard does not cover.
+const onDemand = "od-"
+
+// ask is what a stream asks for of one type.
+type ask struct {
+	wild  bool
+	named bool // it has named a resource before
+	names map[string]bool
+}
+
+func (a *ask) wants(name string) bool {
+	return a.names[name] || a.wild && !strings.HasPrefix(name, onDemand)
+}
+
+// answer answers a request from what the site holds, as a plain and honest
+// control plane does. Needs site.mu.
+func (u *upstream) answer(r request) {
+	a := u.asks[r.kind]
+	first := a == nil
+	if first {
+		a = &ask{names: make(map[string]bool)}
+		u.asks[r.kind] = a
+	}
+	before := maps.Clone(a.names)
+	wild := a.wild
+	if u.delta {
+		a.wild = wild || first && len(r.names)+len(r.dropped) == 0 && !r.kind.noLegacy()
+	} else {
+		if r.err != "" {
+			return
+		}
+		clear(a.names)
+		a.wild = len(r.names) == 0 && !a.named && !r.kind.noLegacy()
+	}
+	for _, n := range r.names {
+		if a.named = true; n == "*" {
+			a.wild = true
+		} else {
+			a.names[n] = true
+		}
+	}
+	var out []string
+	for _, n := range r.dropped {
+		if n == "*" {
+			a.wild = false
+			continue
+		}
+		if a.names[n] && a.wild {
+			out = append(out, u.site.word(r.kind, n, a.wants(n)))
+		}
+		delete(a.names, n)
+	}
+	began := a.wild && !wild
+	for name := range u.site.held[r.kind] {
+		newly := a.names[name] && (!before[name] || u.delta && slices.Contains(r.names, name))
+		if newly || began && a.wants(name) {
+			out = append(out, u.site.word(r.kind, name, true))
+		}
+	}
+	if u.delta && !u.site.silent {
+		for _, n := range r.names {
+			if _, there := u.site.held[r.kind][n]; !there && n != "*" {
+				out = append(out, "-"+n)
+			}
+		}
+		for n := range r.brought {
+			if _, there := u.site.held[r.kind][n]; !there && a.wants(n) {
+				out = append(out, "-"+n)
+			}
+		}
+	}
+	switch full := !u.delta && r.kind.full(); {
+	case full && (first || !maps.Equal(before, a.names) || wild != a.wild):
+		u.post(r.kind, u.everything(r.kind)...)
+	case !full && (len(out) > 0 || began):
+		slices.Sort(out)
+		u.post(r.kind, slices.Compact(out)...)
+	}
+}
+
+// word is what there is to be said of a name. Needs mu.
+func (s *site) word(k kind, name string, wanted bool) string {
+	value, there := s.held[k][name]
+	if !there || !wanted {
+		return "-" + name
+	}
+	return name + "=" + value
+}
+
+// everything that the stream wants of a type. Needs site.mu.
+func (u *upstream) everything(k kind) []string {
+	var out []string
+	for name := range u.site.held[k] {
+		if u.asks[k].wants(name) {
+			out = append(out, u.site.word(k, name, true))
+		}
+	}
+	return out
+}
+
+// post sends a response under the site's next version. Needs site.mu.
+func (u *upstream) post(k kind, things ...string) {
+	u.site.serial++
+	version := fmt.Sprintf("v%d", u.site.serial)
+	_ = u.grpc.SendMsg(u.response(k, version, things...)) // fails when the stream ended
+}
+
+// put changes what the site holds, all at once: "a=1", "-b". Each stream that
+// wants any of it has one response. It returns the response's version.
+func (s *site) put(t testing.TB, k kind, things ...string) string {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held[k] == nil {
+		s.held[k] = make(map[string]string)
+	}
+	for _, thing := range things {
+		name, value, gone := parse(thing)
+		if gone {
+			delete(s.held[k], name)
+		} else {
+			s.held[k][name] = value
+		}
+	}
+	for _, u := range s.streams {
+		a := u.asks[k]
+		if a == nil || u.closed || s.byHand[k] {
+			continue
+		}
+		var out []string
+		wanted := false
+		for _, thing := range things {
+			name, _, gone := parse(thing)
+			if a.wants(name) {
+				wanted = true
+				if !gone || u.delta {
+					out = append(out, thing)
+				}
+			}
+		}
+		switch {
+		case wanted && !u.delta && k.full():
+			u.post(k, u.everything(k)...)
+		case len(out) > 0:
+			u.post(k, out...)
+		}
+	}
+	return fmt.Sprintf("v%d", s.serial)
+}
+
+// say sends a response as it is to each stream that asks for its type.
+func (s *site) say(t testing.TB, sotw *discoveryv3.DiscoveryResponse, delta *discoveryv3.DeltaDiscoveryResponse) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, u := range s.streams {
+		switch {
+		case u.closed:
+		case u.delta && u.asks[kind(delta.GetTypeUrl())] != nil:
+			_ = u.grpc.SendMsg(delta)
+		case !u.delta && u.asks[kind(sotw.GetTypeUrl())] != nil:
+			_ = u.grpc.SendMsg(sotw)
+		}
+	}
+}

@@ -1,0 +1,415 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// client is one process of the fleet: one aggregated stream, or one stream a
+// type. It does what the test says and nothing else: it acknowledges when told.
+// Of the test's goroutine, but for what its streams read.
+type client struct {
+	t       testing.TB
+	c       *trial
+	delta   bool
+	ads     bool
+	node    *corev3.Node
+	conn    *grpc.ClientConn
+	streams map[kind]*stream // "": the aggregated one
+	talks   map[kind]*talk
+	fences  int
+	deaf    bool // reads nothing
+}
+
+// talk is the conversation of one type, as the client sees it.
+type talk struct {
+	names   []string // SotW: asked for; incremental: subscribed
+	wild    bool
+	named   bool   // a name was given once
+	nonce   string // of the response that was last answered
+	version string // last acknowledged
+	answers int
+}
+
+// stream is one gRPC stream.
+type stream struct {
+	grpc   grpc.ClientStream
+	cancel context.CancelFunc
+	done   chan struct{} // closed when it has been read to its end
+	noded  bool          // the node was sent
+
+	mu   sync.Mutex
+	news chan struct{} // closed and replaced at each event
+	in   []answer      // not looked at yet
+	err  error         // the end
+}
+
+// on returns the stream that carries a type, and opens it if there is none.
+func (c *client) on(k kind) *stream {
+	c.t.Helper()
+	if c.ads {
+		k = ""
+	}
+	if s := c.streams[k]; s != nil {
+		return s
+	}
+	return c.open(k)
+}
+
+// open opens the stream of a type's service, or the aggregated one.
+func (c *client) open(k kind) *stream {
+	c.t.Helper()
+	s := c.rawOpen(services[k].method(c.delta))
+	c.streams[k] = s
+	return s
+}
+
+// rawOpen opens a stream of any method.
+func (c *client) rawOpen(method string) *stream {
+	c.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	cs, err := c.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method,
+		grpc.MaxCallRecvMsgSize(maxMessage))
+	if err != nil {
+		cancel()
+		c.t.Fatalf("open a stream: %v", err)
+	}
+	s := &stream{grpc: cs, cancel: cancel, done: make(chan struct{}), news: make(chan struct{})}
+	if c.deaf {
+		close(s.done)
+	} else {
+		go s.read(c.delta)
+	}
+	c.t.Cleanup(s.close)
+	return s
+}
+
+func (s *stream) close() {
+	s.cancel()
+	<-s.done
+}
+
+func (s *stream) read(delta bool) {
+	defer close(s.done)
+	for {
+		a, err := s.receive(delta)
+		s.mu.Lock()
+		if err != nil {
+			s.err = err
+		} else {
+			s.in = append(s.in, a)
+		}
+		close(s.news)
+		s.news = make(chan struct{})
+		s.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (s *stream) receive(delta bool) (answer, error) {
+	if delta {
+		r := new(discoveryv3.DeltaDiscoveryResponse)
+		if err := s.grpc.RecvMsg(r); err != nil {
+			return answer{}, err
+		}
+		return readDelta(r), nil
+	}
+	r := new(discoveryv3.DiscoveryResponse)
+	if err := s.grpc.RecvMsg(r); err != nil {
+		return answer{}, err
+	}
+	return readSotW(r), nil
+}
+
+// waitFor waits until cond, called under the stream's lock, holds.
+func (s *stream) waitFor(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	for {
+		s.mu.Lock()
+		ok, news, err, in := cond(), s.news, s.err, s.in
+		s.mu.Unlock()
+		if ok {
+			return
+		}
+		if err != nil {
+			t.Fatalf("%s: the stream ended: %v; not looked at: %v", what, err, in)
+		}
+		select {
+		case <-news:
+		case <-deadline.C:
+			t.Fatalf("%s: nothing came; not looked at: %v", what, in)
+		}
+	}
+}
+
+// say is a request as it is sent, in either variant.
+type say struct {
+	names, drop []string
+	nonce       string
+	version     string
+	err         string
+	brought     map[string]string
+	node        *corev3.Node // beside that of the first request
+	noNode      bool
+	typeless    bool
+}
+
+// tell sends a request as it is.
+func (c *client) tell(k kind, r say) {
+	c.t.Helper()
+	s := c.on(k)
+	node := r.node
+	if node == nil && !s.noded && !r.noNode {
+		node = c.node
+	}
+	s.noded = true
+	var detail *rpcstatus.Status
+	if r.err != "" {
+		detail = &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: r.err}
+	}
+	url := string(k)
+	if r.typeless {
+		url = ""
+	}
+	var m proto.Message = &discoveryv3.DiscoveryRequest{Node: node, TypeUrl: url, ResourceNames: r.names,
+		VersionInfo: r.version, ResponseNonce: r.nonce, ErrorDetail: detail}
+	if c.delta {
+		m = &discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: url, ResourceNamesSubscribe: r.names,
+			ResourceNamesUnsubscribe: r.drop, InitialResourceVersions: r.brought, ResponseNonce: r.nonce, ErrorDetail: detail}
+	}
+	if err := s.grpc.SendMsg(m); err != nil {
+		c.t.Logf("%s: send: %v", k.short(), err) // the end is what is looked at
+	}
+}
+
+func (c *client) talk(k kind) *talk {
+	if c.talks[k] == nil {
+		c.talks[k] = &talk{}
+	}
+	return c.talks[k]
+}
+
+// sub asks for more names; for everything, as old clients do it, if there are
+// none and nothing was said before.
+func (c *client) sub(k kind, names ...string) {
+	c.t.Helper()
+	t := c.talk(k)
+	t.wild = t.wild || slices.Contains(names, "*") || len(names) == 0 && !t.named && !k.noLegacy()
+	t.named = t.named || len(names) > 0
+	for _, n := range names {
+		if !slices.Contains(t.names, n) {
+			t.names = append(t.names, n)
+		}
+	}
+	if c.delta {
+		c.tell(k, say{names: names})
+		return
+	}
+	c.tell(k, say{names: t.names, nonce: t.nonce, version: t.version})
+}
+
+// unsub gives names up.
+func (c *client) unsub(k kind, names ...string) {
+	c.t.Helper()
+	t := c.talk(k)
+	t.names = slices.DeleteFunc(t.names, func(n string) bool { return slices.Contains(names, n) })
+	t.wild = t.wild && !slices.Contains(names, "*")
+	if c.delta {
+		c.tell(k, say{drop: names})
+		return
+	}
+	c.tell(k, say{names: t.names, nonce: t.nonce, version: t.version})
+}
+
+// ack acknowledges a response.
+func (c *client) ack(a answer) {
+	c.t.Helper()
+	t := c.talk(a.kind)
+	t.nonce, t.version = a.nonce, a.version
+	if c.delta {
+		c.tell(a.kind, say{nonce: a.nonce})
+		return
+	}
+	c.tell(a.kind, say{names: t.names, nonce: a.nonce, version: a.version})
+}
+
+// nack refuses a response.
+func (c *client) nack(a answer) {
+	c.t.Helper()
+	t := c.talk(a.kind)
+	t.nonce = a.nonce
+	if c.delta {
+		c.tell(a.kind, say{nonce: a.nonce, err: "not taken"})
+		return
+	}
+	c.tell(a.kind, say{names: t.names, nonce: a.nonce, version: t.version, err: "not taken"})
+}
+
+// next waits for the next response of a type, and leaves it unanswered.
+func (c *client) next(k kind) answer {
+	c.t.Helper()
+	s := c.on(k)
+	var got answer
+	s.waitFor(c.t, "the next response of "+k.short(), func() bool {
+		i := slices.IndexFunc(s.in, func(a answer) bool { return a.kind == k })
+		if i < 0 {
+			return false
+		}
+		got = s.in[i]
+		s.in = slices.Delete(s.in, i, i+1)
+		return true
+	})
+	c.talk(k).answers++
+	if got.nonce == "" {
+		c.t.Errorf("a response of %s has no nonce", k.short())
+	}
+	if got.twice != "" {
+		c.t.Errorf("a response of %s has %q twice", k.short(), got.twice)
+	}
+	return got
+}
+
+// first waits for the next response on the aggregated stream, of any type.
+func (c *client) first() answer {
+	c.t.Helper()
+	s := c.on("")
+	var k kind
+	s.waitFor(c.t, "the next response", func() bool {
+		if len(s.in) > 0 {
+			k = s.in[0].kind
+		}
+		return len(s.in) > 0
+	})
+	return c.next(k)
+}
+
+// want waits for the next response of a type, which has to hold exactly this,
+// written as answer.String writes it, and leaves it unanswered.
+func (c *client) want(k kind, want string) answer {
+	c.t.Helper()
+	a := c.next(k)
+	if got := a.String(); got != want {
+		c.t.Fatalf("a response of %s holds %q, want %q", k.short(), got, want)
+	}
+	return a
+}
+
+// take is want and ack.
+func (c *client) take(k kind, want string) answer {
+	c.t.Helper()
+	a := c.want(k, want)
+	c.ack(a)
+	return a
+}
+
+// until takes responses of a type up to one that has this in it.
+func (c *client) until(k kind, thing string) answer {
+	c.t.Helper()
+	for {
+		a := c.next(k)
+		c.ack(a)
+		if slices.Contains(strings.Fields(a.String()), thing) {
+			return a
+		}
+	}
+}
+
+// takeFull is take where a full-state SotW response holds all, and any other
+// the change alone.
+func (c *client) takeFull(k kind, all, change string) answer {
+	c.t.Helper()
+	if !c.delta && k.full() {
+		return c.take(k, all)
+	}
+	return c.take(k, change)
+}
+
+// quiet sees that nothing more has come of what was done before: neither
+// because of this client's requests, nor because of what the origin sent.
+func (c *client) quiet(kinds ...kind) {
+	c.t.Helper()
+	c.fences++
+	name := fmt.Sprintf("fence-%d", c.fences)
+	if c.ads {
+		c.c.site.put(c.t, fence, name+"=1")
+		c.sub(fence, name)
+		a := c.next(fence)
+		c.ack(a)
+		c.nothing("", "the fence's answer")
+		return
+	}
+	for _, k := range kinds {
+		c.c.site.put(c.t, k, name+"=1")
+		if !c.talk(k).wild {
+			c.sub(k, name)
+		}
+		a := c.next(k)
+		if a.bodies[name] == nil || a.String() != "" && (c.delta || !k.full()) {
+			c.t.Fatalf("%s: before or beside the fence came %q", k.short(), a)
+		}
+		c.ack(a)
+		c.nothing(k, "the fence's answer")
+	}
+}
+
+// nothing sees that there is nothing on a stream that was not looked at.
+func (c *client) nothing(k kind, when string) {
+	c.t.Helper()
+	s := c.on(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.in {
+		c.t.Fatalf("before %s came %s %q", when, a.kind.short(), a)
+	}
+	if s.err != nil {
+		c.t.Fatalf("before %s the stream ended: %v", when, s.err)
+	}
+}
+
+// ended waits for the end of the stream that carries a type.
+func (c *client) ended(k kind, want codes.Code) *status.Status {
+	c.t.Helper()
+	s := c.on(k)
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	select {
+	case <-s.done:
+	case <-deadline.C:
+		c.t.Fatalf("the stream goes on; it should have ended with %v", want)
+	}
+	got := status.Convert(s.err)
+	if got.Code() != want {
+		c.t.Fatalf("the stream ended with %v, want %v", s.err, want)
+	}
+	if strings.TrimSpace(got.Message()) == "" {
+		c.t.Errorf("the stream ended with %v and no word of why", want)
+	}
+	return got
+}
+
+// reconnect closes all streams; the next request opens a new one. What the
+// client asked for is forgotten, as the relay has to forget it.
+func (c *client) reconnect() {
+	for k, s := range c.streams {
+		s.close()
+		delete(c.streams, k)
+	}
+	clear(c.talks)
+}

@@ -1,0 +1,417 @@
+package conformance
+
+import (
+	"strings"
+	"testing"
+)
+
+// Every response has a nonce that no other of its stream has, whatever the type.
+func TestP10_NoncesAreUnique(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.put(c, cds, "a=0")
+		c.site.put(c, eds, "a=0")
+		cl := c.client("one")
+		cl.sub(cds)
+		cl.sub(eds, "a")
+		seen := make(map[string]bool)
+		look := func(a answer) {
+			stream := a.nonce
+			if !c.ads {
+				stream += a.kind.short()
+			}
+			if a.nonce == "" || seen[stream] {
+				c.Errorf("the nonce %q is not unique", a.nonce)
+			}
+			seen[stream] = true
+		}
+		look(cl.take(cds, "a=0"))
+		look(cl.take(eds, "a=0"))
+		for _, v := range []string{"1", "2", "3"} {
+			c.site.put(c, eds, "a="+v)
+			look(cl.take(eds, "a="+v))
+		}
+		c.site.put(c, cds, "a=1")
+		look(cl.take(cds, "a=1"))
+	})
+}
+
+// A nonce means nothing on another stream: it acknowledges nothing there.
+func TestP10_NoncesDoNotShare(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.put(c, rds, "a=0")
+		far, cl := c.client("far"), c.client("one")
+		far.sub(rds, "a")
+		far.take(rds, "a=0")
+		for _, v := range []string{"1", "2", "3"} {
+			c.site.put(c, rds, "a="+v)
+			far.take(rds, "a="+v)
+		}
+		foreign := far.talk(rds).nonce
+		cl.sub(rds, "a")
+		a := cl.want(rds, "a=3")
+		if a.nonce == foreign {
+			c.Skip("both streams happen to have the same nonce")
+		}
+		if cl.delta {
+			cl.tell(rds, say{nonce: foreign})
+		} else {
+			cl.tell(rds, say{names: []string{"a"}, nonce: foreign, version: a.version})
+		}
+		c.unanswered(cl, rds, "a=4")
+		cl.ack(a)
+		cl.take(rds, "a=4")
+	})
+}
+
+// unanswered changes a resource, and sees that a client is not sent it, because
+// it has not answered what it was sent before.
+func (c *trial) unanswered(cl *client, k kind, change string) {
+	c.Helper()
+	witness := c.client("witness")
+	var names []string
+	for _, r := range cl.talk(k).names {
+		if r != "*" && !isFence(r) {
+			names = append(names, r)
+		}
+	}
+	witness.sub(k, names...)
+	witness.ack(witness.next(k))
+	c.site.put(c, k, change)
+	witness.until(k, change)
+	if cl.ads {
+		cl.quiet()
+	}
+	cl.nothing(k, "the acknowledgement")
+}
+
+// The first request on a stream is a fresh one, whatever version and nonce it
+// carries.
+func TestP11_FirstRequestIsAnswered(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.put(c, cds, "a=1")
+		c.site.put(c, eds, "a=1")
+		cl := c.client("one")
+		cl.sub(cds)
+		cl.sub(eds, "a")
+		clusters := cl.take(cds, "a=1")
+		endpoints := cl.take(eds, "a=1")
+		cl.quiet(cds, eds)
+		cl.reconnect()
+		cl.tell(cds, say{version: clusters.version, nonce: clusters.nonce})
+		cl.take(cds, "a=1")
+		cl.tell(eds, say{names: []string{"a"}, version: endpoints.version, nonce: endpoints.nonce})
+		cl.take(eds, "a=1")
+		if !cl.delta { // a first request with an error is one, too
+			cl.reconnect()
+			cl.tell(eds, say{names: []string{"a"}, version: endpoints.version, nonce: endpoints.nonce, err: "refused"})
+			cl.take(eds, "a=1")
+		}
+	})
+}
+
+// The first answer to a wildcard is sent even if it is empty, once the origin
+// has answered.
+func TestP11_EmptyWildcard(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		kinds := []kind{cds, lds, srds}
+		if c.ads {
+			kinds = append(kinds, acme)
+		}
+		c.site.manual(kinds...)
+		cl := c.client("one")
+		for _, k := range kinds {
+			cl.sub(k)
+			c.site.request(c, k, 1)
+		}
+		if c.ads {
+			cl.quiet() // the origin has not answered
+		}
+		up := c.site.stream(c, 1)
+		for _, k := range kinds {
+			cl.nothing(k, "the origin's answer")
+			up.reply(c, k, "empty-"+k.short())
+			a := cl.take(k, "")
+			if a.version != "empty-"+k.short() {
+				c.Errorf("the empty answer has version %q", a.version)
+			}
+		}
+		late := c.client("late")
+		for _, k := range kinds {
+			late.sub(k)
+			late.take(k, "")
+		}
+	})
+}
+
+// So it is where the client has everything already.
+func TestP11_WildcardWithNothingNew(t *testing.T) {
+	each(t, patient, downDelta, func(c *trial) {
+		c.site.put(c, cds, "a=1")
+		cl := c.client("one")
+		cl.sub(cds)
+		a := cl.take(cds, "a=1")
+		cl.reconnect()
+		cl.talk(cds).wild = true
+		cl.tell(cds, say{brought: map[string]string{"a": a.wraps["a"].Version}})
+		cl.take(cds, "")
+		cl.quiet(cds)
+	})
+}
+
+// While a response is unanswered, a request without its nonce is stale: it is
+// not answered and acknowledges nothing; but its names go to the origin, and
+// are compared with those of the last request that was not stale.
+func TestP12_StaleRequest(t *testing.T) {
+	each(t, patient, downSotW, func(c *trial) {
+		c.site.put(c, rds, "a=1", "b=1", "c=1")
+		cl := c.client("one")
+		cl.sub(rds, "a")
+		a := cl.want(rds, "a=1")
+		cl.tell(rds, say{names: []string{"a", "b"}})
+		c.site.await(c, rds, "the stale request's name", func(r request) bool { return holds(r.names, "b") })
+		if c.ads {
+			cl.quiet()
+		}
+		cl.tell(rds, say{names: []string{"a", "b", "c"}, nonce: "never-sent", version: a.version})
+		c.site.await(c, rds, "the stale request's name", func(r request) bool { return holds(r.names, "c") })
+		if c.ads {
+			cl.quiet()
+		}
+		cl.nothing(rds, "the acknowledgement")
+		cl.talk(rds).names = []string{"a", "b"}
+		cl.ack(a) // with b, which no request that was not stale had
+		cl.take(rds, "b=1")
+		cl.quiet(rds)
+	})
+}
+
+func holds(names []string, name string) bool {
+	for _, n := range names {
+		if n == name {
+			return true
+		}
+	}
+	return false
+}
+
+// Before the first response no request is stale, and none is once the newest
+// response was answered.
+func TestP12_NotStale(t *testing.T) {
+	each(t, patient, downSotW, func(c *trial) {
+		c.site.put(c, eds, "a=1", "b=1", "c=1", "d=1")
+		c.site.manual(eds)
+		cl := c.client("one")
+		cl.sub(eds, "a")
+		c.site.request(c, eds, 1)
+		cl.tell(eds, say{names: []string{"a", "b"}, nonce: "of-another-time"})
+		c.site.await(c, eds, "the second name", func(r request) bool { return holds(r.names, "b") })
+		c.site.stream(c, 1).reply(c, eds, "1", "a=1", "b=1")
+		cl.talk(eds).names = []string{"a", "b"}
+		first := cl.want(eds, "a=1 b=1")
+		cl.ack(first)
+		cl.quiet2(eds, c.site.stream(c, 1), "1")
+
+		// Envoy's unified mux sends an old nonce after a NACK.
+		c.site.stream(c, 1).reply(c, eds, "2", "a=2")
+		cl.nack(cl.want(eds, "a=2"))
+		cl.tell(eds, say{names: []string{"a", "b", "c"}, nonce: first.nonce, version: first.version})
+		c.site.await(c, eds, "the third name", func(r request) bool { return holds(r.names, "c") })
+		c.site.stream(c, 1).reply(c, eds, "3", "c=1")
+		cl.take(eds, "c=1")
+	})
+}
+
+// quiet2 is quiet where the test answers the type by hand.
+func (c *client) quiet2(k kind, up *upstream, version string) {
+	c.t.Helper()
+	if c.ads {
+		c.quiet()
+		return
+	}
+	c.nothing(k, "what the test does next")
+}
+
+// A NACK has error_detail: versions tell nothing.
+func TestP13_VersionsTellNothing(t *testing.T) {
+	each(t, patient, downSotW, func(c *trial) {
+		c.site.put(c, eds, "a=1", "b=1")
+		for _, ack := range []bool{true, false} {
+			cl := c.client("one")
+			cl.sub(eds, "a", "b")
+			a := cl.next(eds)
+			r := say{names: []string{"a", "b"}, nonce: a.nonce} // the version says that it was not taken
+			if !ack {
+				r.version, r.err = a.version, "not taken" // the version says that it was
+			}
+			cl.talk(eds).nonce, cl.talk(eds).version = a.nonce, a.version
+			cl.tell(eds, r)
+			cl.quiet(eds)
+			if ack {
+				c.site.put(c, eds, "a=2")
+				cl.take(eds, "a=2")
+			} else {
+				c.site.put(c, eds, "a=3")
+				cl.take(eds, "a=3 b=1") // P15
+			}
+		}
+	})
+}
+
+// A NACK with the nonce of no response of the stream is none.
+func TestP13_NonceOfThisStream(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.put(c, rds, "a=1", "b=1")
+		cl := c.client("one")
+		cl.sub(rds, "a", "b")
+		a := cl.want(rds, "a=1 b=1")
+		r := say{nonce: "nobody's", err: "not taken"}
+		if !cl.delta {
+			r.names = []string{"a", "b"}
+		}
+		cl.tell(rds, r)
+		c.unanswered(cl, rds, "a=2")
+		cl.ack(a)
+		cl.take(rds, "a=2") // it was acknowledged, so b is not sent again
+		cl.quiet(rds)
+		if all := c.relay.get(t, "/keys/"+c.key); strings.Contains(all, "not taken") {
+			c.Errorf("it was counted as a NACK: %s", all)
+		}
+	})
+}
+
+// Incremental: changes of subscription are honoured whatever the nonce.
+func TestP14_WhateverTheNonce(t *testing.T) {
+	each(t, patient, downDelta, func(c *trial) {
+		c.site.put(c, eds, "a=1", "b=1", "c=1")
+		cl := c.client("one")
+		cl.sub(eds, "a")
+		a := cl.want(eds, "a=1")
+		cl.tell(eds, say{names: []string{"b"}, nonce: "never-sent"}) // while one is unanswered
+		b := cl.want(eds, "b=1")
+		cl.ack(a)
+		cl.ack(b)
+		cl.tell(eds, say{names: []string{"c"}, drop: []string{"b"}, nonce: a.nonce}) // of an old response
+		cl.take(eds, "c=1")
+		c.site.put(c, eds, "a=2", "b=2", "c=2")
+		cl.take(eds, "a=2 c=2")
+	})
+}
+
+// What was refused is not sent again by itself. Other changes go without it; a
+// change of any of it brings all of it.
+func TestP15_RefusedIsNotSentAgain(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.put(c, eds, "a=1", "b=1", "c=1")
+		cl := c.client("one")
+		cl.sub(eds, "a", "b")
+		cl.nack(cl.want(eds, "a=1 b=1"))
+		cl.quiet(eds)
+		cl.sub(eds, "c")
+		cl.take(eds, "c=1")
+		c.site.put(c, eds, "c=2")
+		cl.take(eds, "c=2")
+		c.site.put(c, eds, "b=2")
+		cl.take(eds, "a=1 b=2")
+		c.site.put(c, eds, "a=2")
+		cl.take(eds, "a=2") // that was taken
+		cl.quiet(eds)
+	})
+}
+
+// A wildcard's refusal: full-state SotW sends everything anyway when anything
+// changes, and nothing before.
+func TestP15_RefusedUnderAWildcard(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.put(c, cds, "a=1", "b=1")
+		cl := c.client("one")
+		cl.sub(cds)
+		cl.nack(cl.want(cds, "a=1 b=1"))
+		if c.ads {
+			cl.quiet()
+		}
+		c.site.put(c, cds, "c=1")
+		cl.takeFull(cds, "a=1 b=1 c=1", "c=1")
+		c.site.put(c, cds, "b=2")
+		cl.takeFull(cds, "a=1 b=2 c=1", "a=1 b=2")
+		c.site.put(c, cds, "a=2")
+		cl.takeFull(cds, "a=2 b=2 c=1", "a=2")
+	})
+}
+
+// What the refused response held goes: the rest of it is sent again.
+func TestP15_RefusedAndGone(t *testing.T) {
+	each(t, patient, downDelta, func(c *trial) {
+		c.site.put(c, cds, "a=1", "b=1")
+		cl := c.client("one")
+		cl.sub(cds)
+		cl.nack(cl.want(cds, "a=1 b=1"))
+		c.site.put(c, cds, "-a")
+		cl.take(cds, "b=1 -a")
+		cl.quiet(cds)
+	})
+}
+
+// Whatever one client does, the other gets what it asked for, and nothing else.
+func TestP16_OneClientDisturbsNoOther(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		big := strings.Repeat("x", 300_000)
+		c.site.put(c, cds, "a=1")
+		c.site.put(c, eds, "a=1", "b=1", "c=1")
+		early := c.client("early")
+		early.sub(eds, "a", "b", "c")
+		early.take(eds, "a=1 b=1 c=1")
+		early.unsub(eds, "a", "b", "c")
+		good := c.client("good")
+		good.sub(cds)
+		good.take(cds, "a=1")
+		good.sub(eds, "a")
+		good.take(eds, "a=1")
+
+		refuser, silent, greedy := c.client("refuser"), c.client("silent"), c.client("greedy")
+		deaf := c.client("deaf").alone()
+		deaf.deaf = true
+		greedy.sub(eds, names("greedy-", 500)...)
+		for _, cl := range []*client{refuser, silent, deaf} {
+			cl.sub(cds)
+			cl.sub(eds, "a", "b", "c")
+		}
+		refuser.nack(refuser.want(cds, "a=1"))
+		refuser.nack(refuser.want(eds, "a=1 b=1 c=1"))
+		silent.want(cds, "a=1")
+		silent.want(eds, "a=1 b=1 c=1")
+
+		for _, v := range []string{"2", "3", "4", "5"} {
+			c.site.put(c, eds, "a="+v+big, "b="+v+big, "c="+v+big)
+			good.take(eds, "a="+v+big)
+			c.site.put(c, cds, "a="+v)
+			good.take(cds, "a="+v)
+			if c.ads { // P37
+				good.take(eds, "a="+v+big)
+			}
+		}
+		good.quiet(cds, eds)
+	})
+}
+
+// NACKs are kept with who refused what, and why.
+func TestP17_NacksAreKept(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.put(c, cds, "a=1")
+		cl := c.client("refuser-of-" + c.down)
+		cl.sub(cds)
+		a := cl.want(cds, "a=1")
+		cl.nack(a)
+		eventually(c, "the NACK at /nacks", func() error {
+			body := c.relay.get(c, "/keys/"+c.key)
+			for _, want := range []string{cl.node.Id, "not taken", string(cds), `"` + a.version + `"`} {
+				if !strings.Contains(body, want) {
+					return errorf("no %q in %s", want, body)
+				}
+			}
+			return nil
+		})
+		if all := c.relay.get(c, "/metrics"); !strings.Contains(all, `xdsrelay_downstream_nacks_total{type="CDS"}`) {
+			c.Errorf("NACKs are not counted by type: %s", all)
+		}
+	})
+}

@@ -1,0 +1,417 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// maxMessage is what origin and clients take: what the relay may send (P59).
+const maxMessage = 256 << 20
+
+// control is a control plane for many tests: a site for each key.
+type control struct {
+	addr string
+	grpc *grpc.Server
+	done chan struct{}
+
+	mu    sync.Mutex
+	sites map[string]*site
+}
+
+func newControl() (*control, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	c := &control{addr: l.Addr().String(), done: make(chan struct{}), sites: make(map[string]*site)}
+	c.grpc = grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage))
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(c.grpc, c)
+	go func() {
+		defer close(c.done)
+		_ = c.grpc.Serve(l) // ended by stop
+	}()
+	return c, nil
+}
+
+func (c *control) stop() {
+	c.grpc.Stop()
+	<-c.done
+}
+
+// site makes the place of a key.
+func (c *control) site(key string) *site {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := &site{key: key, news: make(chan struct{}), held: make(map[kind]map[string]string), byHand: make(map[kind]bool)}
+	c.sites[key] = s
+	return s
+}
+
+func (c *control) StreamAggregatedResources(g discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	return c.serve(g, false, func() (request, error) {
+		r, err := g.Recv()
+		return fromSotW(r), err
+	})
+}
+
+func (c *control) DeltaAggregatedResources(g discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	return c.serve(g, true, func() (request, error) {
+		r, err := g.Recv()
+		return fromDelta(r), err
+	})
+}
+
+// serve is the life of one of the relay's streams: its first request tells the
+// site by the node's cluster.
+func (c *control) serve(g grpc.ServerStream, delta bool, receive func() (request, error)) error {
+	first, err := receive()
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	s := c.sites[first.node.GetCluster()]
+	c.mu.Unlock()
+	if s == nil {
+		return status.Errorf(codes.Unavailable, "no test has the key %q", first.node.GetCluster())
+	}
+	u := &upstream{site: s, grpc: g, delta: delta, node: first.node, over: make(chan error, 1), asks: make(map[kind]*ask)}
+	if err := s.open(u); err != nil {
+		return err
+	}
+	defer s.close(u)
+	s.heard(u, first)
+	requests := make(chan request)
+	go func() {
+		defer close(requests)
+		for {
+			r, err := receive()
+			if err != nil {
+				return
+			}
+			select {
+			case requests <- r:
+			case <-g.Context().Done():
+				return
+			}
+		}
+	}()
+	for {
+		select {
+		case r, ok := <-requests:
+			if !ok {
+				return nil
+			}
+			s.heard(u, r)
+		case err := <-u.over:
+			return err
+		}
+	}
+}
+
+// request is what the relay asked, in either variant.
+type request struct {
+	kind    kind
+	node    *corev3.Node
+	names   []string // SotW: all; incremental: subscribed
+	dropped []string // incremental
+	brought map[string]string
+	version string
+	nonce   string
+	err     string // of a NACK
+	size    int
+
+	stream int // number of the site's stream, from 1
+}
+
+func fromSotW(r *discoveryv3.DiscoveryRequest) request {
+	return request{kind: kind(r.GetTypeUrl()), node: r.GetNode(), names: slices.Sorted(slices.Values(r.GetResourceNames())),
+		version: r.GetVersionInfo(), nonce: r.GetResponseNonce(), err: r.GetErrorDetail().GetMessage(), size: proto.Size(r)}
+}
+
+func fromDelta(r *discoveryv3.DeltaDiscoveryRequest) request {
+	return request{kind: kind(r.GetTypeUrl()), node: r.GetNode(), names: slices.Sorted(slices.Values(r.GetResourceNamesSubscribe())),
+		dropped: slices.Sorted(slices.Values(r.GetResourceNamesUnsubscribe())), brought: r.GetInitialResourceVersions(),
+		nonce: r.GetResponseNonce(), err: r.GetErrorDetail().GetMessage(), size: proto.Size(r)}
+}
+
+// String is a request in short: "+a +b -c nonce=3".
+func (r request) String() string {
+	out := r.kind.short()
+	for _, n := range r.names {
+		out += " +" + n
+	}
+	for _, n := range r.dropped {
+		out += " -" + n
+	}
+	for _, n := range slices.Sorted(maps.Keys(r.brought)) {
+		out += fmt.Sprintf(" %s@%q", n, r.brought[n])
+	}
+	if r.version != "" {
+		out += " version=" + r.version
+	}
+	if r.nonce != "" {
+		out += " nonce=" + r.nonce
+	}
+	if r.err != "" {
+		out += " error"
+	}
+	return out
+}
+
+// upstream is one of the relay's streams to a site.
+type upstream struct {
+	site  *site
+	grpc  grpc.ServerStream
+	delta bool
+	node  *corev3.Node
+	over  chan error // ends the stream
+
+	// Guarded by site.mu.
+	number int
+	asks   map[kind]*ask
+	closed bool
+}
+
+// site is one key's place at a control plane. It answers by itself what is
+// asked for from what it holds, but for types that the test does by hand.
+type site struct {
+	key string
+
+	mu      sync.Mutex
+	news    chan struct{} // closed and replaced at each event
+	away    error         // given to new streams
+	streams []*upstream   // all there ever were
+	log     []request     // all there ever were
+	byHand  map[kind]bool // that are not answered by themselves
+	held    map[kind]map[string]string
+	silent  bool // says nothing of what it has not
+	serial  int  // of responses
+}
+
+func (s *site) tell() {
+	close(s.news)
+	s.news = make(chan struct{})
+}
+
+func (s *site) open(u *upstream) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.streams = append(s.streams, u)
+	u.number = len(s.streams)
+	u.closed = s.away != nil
+	s.tell()
+	return s.away
+}
+
+func (s *site) close(u *upstream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u.closed = true
+	s.tell()
+}
+
+func (s *site) heard(u *upstream, r request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.stream = u.number
+	s.log = append(s.log, r)
+	if !s.byHand[r.kind] {
+		u.answer(r)
+	}
+	s.tell()
+}
+
+// waitFor waits until cond, called under the site's lock, holds.
+func (s *site) waitFor(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	for {
+		s.mu.Lock()
+		ok, news := cond(), s.news
+		s.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-news:
+		case <-deadline.C:
+			t.Fatalf("the origin saw nothing of: %s; it saw %v", what, s.requests(""))
+		}
+	}
+}
+
+// manual takes types out of the site's hands.
+func (s *site) manual(kinds ...kind) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range kinds {
+		s.byHand[k] = true
+	}
+}
+
+// stream waits for the site's stream of that number, from 1.
+func (s *site) stream(t testing.TB, number int) *upstream {
+	t.Helper()
+	s.waitFor(t, fmt.Sprintf("stream %d", number), func() bool { return len(s.streams) >= number })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.streams[number-1]
+}
+
+// opened is how many streams there were, and how many are open.
+func (s *site) opened() (ever, open int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, u := range s.streams {
+		if !u.closed {
+			open++
+		}
+	}
+	return len(s.streams), open
+}
+
+// requests are those of a type, or of all but fences if it is empty.
+func (s *site) requests(k kind) []request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.picked(k)
+}
+
+func (s *site) picked(k kind) []request {
+	return slices.DeleteFunc(slices.Clone(s.log), func(r request) bool {
+		return r.kind != k && (k != "" || r.kind == fence)
+	})
+}
+
+// request waits for the nth request of a type, from 1.
+func (s *site) request(t testing.TB, k kind, n int) request {
+	t.Helper()
+	s.waitFor(t, fmt.Sprintf("request %d of %s", n, k.short()), func() bool { return len(s.picked(k)) >= n })
+	return s.requests(k)[n-1]
+}
+
+// await waits for a request of a type for which pick holds, and returns the
+// first such.
+func (s *site) await(t testing.TB, k kind, what string, pick func(request) bool) request {
+	t.Helper()
+	var found request
+	s.waitFor(t, what, func() bool {
+		for _, r := range s.picked(k) {
+			if pick(r) {
+				found = r
+				return true
+			}
+		}
+		return false
+	})
+	return found
+}
+
+// leave ends all streams, and each new one, until back. They fail before any
+// response, as those of an origin that is gone.
+func (s *site) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = status.Error(codes.Unavailable, "the origin is away")
+	for _, u := range s.streams {
+		u.finish(s.away)
+	}
+}
+
+func (s *site) back() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = nil
+}
+
+// finish ends a stream. Needs site.mu, or end.
+func (u *upstream) finish(err error) {
+	select {
+	case u.over <- err:
+	default: // it is on its way already
+	}
+}
+
+// end ends a stream from the origin's side.
+func (u *upstream) end(t testing.TB, err error) {
+	t.Helper()
+	u.finish(err)
+	u.site.waitFor(t, "the stream's end", func() bool { return u.closed })
+}
+
+// send sends a response.
+func (u *upstream) send(t testing.TB, m proto.Message) {
+	t.Helper()
+	u.site.mu.Lock()
+	defer u.site.mu.Unlock()
+	if err := u.grpc.SendMsg(m); err != nil {
+		t.Fatalf("the origin cannot send: %v", err)
+	}
+}
+
+// reply sends a response with these resources, written as answer.String writes
+// them, under this version, which is its nonce as well. It waits for the relay's
+// word, and returns it.
+func (u *upstream) reply(t testing.TB, k kind, version string, things ...string) request {
+	t.Helper()
+	u.send(t, u.response(k, version, things...))
+	return u.reaction(t, k, version)
+}
+
+// reaction waits for the ACK or NACK of a nonce.
+func (u *upstream) reaction(t testing.TB, k kind, nonce string) request {
+	t.Helper()
+	return u.site.await(t, k, "an answer to "+nonce, func(r request) bool {
+		return r.nonce == nonce && r.stream == u.number
+	})
+}
+
+// response makes a response of the stream's variant.
+func (u *upstream) response(k kind, version string, things ...string) proto.Message {
+	if u.delta {
+		r := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(k), SystemVersionInfo: version, Nonce: version}
+		for _, thing := range things {
+			name, value, gone := parse(thing)
+			if gone {
+				r.RemovedResources = append(r.RemovedResources, name)
+				continue
+			}
+			r.Resources = append(r.Resources, &discoveryv3.Resource{Name: name, Version: "r" + value, Resource: body(k, name, value)})
+		}
+		return r
+	}
+	r := &discoveryv3.DiscoveryResponse{TypeUrl: string(k), VersionInfo: version, Nonce: version}
+	for _, thing := range things {
+		if name, value, gone := parse(thing); !gone {
+			r.Resources = append(r.Resources, body(k, name, value))
+		}
+	}
+	return r
+}
+
+// parse reads "name=value" or "-name".
+func parse(thing string) (name, value string, gone bool) {
+	if thing[0] == '-' {
+		return thing[1:], "", true
+	}
+	for i := range thing {
+		if thing[i] == '=' {
+			return thing[:i], thing[i+1:], false
+		}
+	}
+	panic(errors.New("no value in " + thing))
+}

@@ -1,0 +1,258 @@
+package conformance
+
+import (
+	"strings"
+	"testing"
+
+	xdscorev3 "github.com/cncf/xds/go/xds/core/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// The node is that of the first request; another one later changes nothing.
+func TestP1_NodeOfTheFirstRequest(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.put(c, eds, "a=1", "b=1", "c=1")
+		cl := c.client("one")
+		cl.sub(eds, "a")
+		cl.take(eds, "a=1")
+		cl.sub(eds, "b") // without a node
+		cl.take(eds, "b=1")
+		other := proto.CloneOf(cl.node)
+		other.Id, other.Cluster = "another", c.key+"-other"
+		if c.down == "delta" {
+			cl.tell(eds, say{names: []string{"c"}, node: other})
+		} else {
+			cl.tell(eds, say{names: []string{"a", "b", "c"}, nonce: cl.talk(eds).nonce, node: other})
+		}
+		cl.take(eds, "c=1")
+		cl.quiet(eds)
+		if ever, _ := c.site.opened(); ever != 1 {
+			c.Errorf("the origin had %d streams of the key, want 1", ever)
+		}
+	})
+}
+
+// A first request without a node ends the stream.
+func TestP1_NoNode(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		cl := c.client("one")
+		cl.tell(cds, say{noNode: true})
+		cl.ended(cds, codes.InvalidArgument)
+	})
+}
+
+// Dynamic parameters of a later node count for types that speak later: they get
+// the key that a client has who says them at once.
+func TestP1_DynamicParametersLater(t *testing.T) {
+	each(t, patient, onADS, func(c *trial) {
+		c.site.put(c, cds, "a=1")
+		c.site.put(c, eds, "a=1")
+		with := func(n *corev3.Node) *corev3.Node {
+			n = proto.CloneOf(n)
+			n.DynamicParameters = map[string]*xdscorev3.ContextParams{string(eds): {Params: map[string]string{"shard": "7"}}}
+			return n
+		}
+		cl := c.client("one", sharded)
+		cl.sub(cds)
+		cl.take(cds, "a=1")
+		cl.talk(eds).names = []string{"a"}
+		cl.tell(eds, say{names: []string{"a"}, node: with(cl.node)})
+		cl.take(eds, "a=1")
+		if ever, _ := c.site.opened(); ever != 2 {
+			c.Fatalf("the origin had %d streams, want one for each shard", ever)
+		}
+		if asked := c.site.requests(eds)[0].stream; asked != 2 {
+			c.Errorf("the later type was asked for on stream %d, of the first type's key", asked)
+		}
+		two := c.client("two", sharded)
+		two.node = with(two.node)
+		two.sub(eds, "a")
+		two.take(eds, "a=1")
+		if ever, _ := c.site.opened(); ever != 2 {
+			c.Errorf("the origin had %d streams: the later parameters made another key than the same from the start", ever)
+		}
+	})
+}
+
+// The aggregated service needs a type; a service of one type needs none, and
+// takes no other.
+func TestP2_TypeURL(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.put(c, cds, "a=1")
+		cl := c.client("one")
+		cl.tell(cds, say{typeless: true})
+		if c.ads {
+			cl.ended(cds, codes.InvalidArgument)
+			return
+		}
+		cl.take(cds, "a=1")
+
+		other := c.client("two")
+		if err := other.open(cds).grpc.SendMsg(first(other, eds)); err != nil {
+			c.Fatal(err)
+		}
+		other.ended(cds, codes.InvalidArgument)
+	})
+}
+
+// first is a first request for a type, whatever the stream.
+func first(c *client, k kind) proto.Message {
+	if c.delta {
+		return &discoveryv3.DeltaDiscoveryRequest{Node: c.node, TypeUrl: string(k)}
+	}
+	return &discoveryv3.DiscoveryRequest{Node: c.node, TypeUrl: string(k)}
+}
+
+// A type that nobody has heard of is carried like any other.
+func TestP3_AnyType(t *testing.T) {
+	each(t, patient, onADS, func(c *trial) {
+		c.site.put(c, acme, "a=1", "b=1")
+		cl := c.client("one")
+		cl.sub(acme, "a", "b")
+		cl.take(acme, "a=1 b=1")
+		c.site.put(c, acme, "b=2")
+		a := cl.take(acme, "b=2")
+		if got := a.bodies["b"]; !proto.Equal(got, body(acme, "b", "2")) {
+			c.Errorf("the body came as %v", got)
+		}
+		cl.quiet()
+	})
+}
+
+// Where a SotW origin sends such a type unwrapped, its name is field 1; if that
+// is no string, the origin is told.
+func TestP3_NamedByFieldOne(t *testing.T) {
+	each(t, patient, both(upSotW, onADS), func(c *trial) {
+		c.site.manual(acme)
+		cl := c.client("one")
+		cl.sub(acme, "a")
+		up := c.site.stream(c, 1)
+		c.site.request(c, acme, 1)
+		up.send(c, &discoveryv3.DiscoveryResponse{TypeUrl: string(acme), VersionInfo: "1", Nonce: "n1",
+			Resources: []*anypb.Any{body(acme, "a", "1"), {TypeUrl: string(acme), Value: []byte("\x08\x07")}}})
+		if r := up.reaction(c, acme, "n1"); r.err == "" {
+			c.Errorf("a resource whose field 1 is no string was acknowledged")
+		}
+		cl.quiet()
+		if r := up.reply(c, acme, "n2", "a=1"); r.err != "" {
+			c.Errorf("refused: %s", r.err)
+		}
+		cl.take(acme, "a=1")
+	})
+}
+
+// Every service is there, in each of its variants.
+func TestP4_EveryService(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		cl := c.client("one")
+		for k, s := range services {
+			if k == "" {
+				continue
+			}
+			if s.sotw == "" && !cl.delta && !c.ads {
+				continue // TestP4_VirtualHostsAreIncremental
+			}
+			c.site.put(c, k, "a=1")
+			cl.sub(k, "a")
+			cl.take(k, "a=1")
+		}
+	})
+}
+
+func TestP4_VirtualHostsAreIncremental(t *testing.T) {
+	each(t, patient, both(downSotW, func(p place) bool { return !p.ads }), func(c *trial) {
+		cl := c.client("one")
+		cl.streams[vhds] = cl.rawOpen("/" + services[vhds].name + "/StreamVirtualHosts")
+		cl.ended(vhds, codes.Unimplemented)
+	})
+}
+
+// Clients of each service and variant under a key share its one stream.
+func TestP4_P50_OneStreamWhateverTheService(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.put(c, cds, "a=1")
+		for _, variant := range []string{"sotw", "delta"} {
+			for _, ads := range []bool{true, false} {
+				cl := c.clientOf(variant, ads, variant)
+				cl.sub(cds)
+				cl.take(cds, "a=1")
+			}
+		}
+		cl := c.client("one")
+		cl.sub(cds)
+		cl.take(cds, "a=1")
+		if ever, _ := c.site.opened(); ever != 1 {
+			c.Errorf("the origin had %d streams, want 1", ever)
+		}
+		if n := len(c.site.requests(cds)); n > 2 { // and an ACK
+			c.Errorf("the origin was asked %d times: %v", n, c.site.requests(cds))
+		}
+	})
+}
+
+// A node that maps to nothing is refused, and told which rules were tried.
+func TestP5_Unmapped(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		cl := c.client("one", unmapped)
+		cl.sub(cds)
+		got := cl.ended(cds, codes.PermissionDenied).Message()
+		for _, rule := range []string{"rules[0]", "rules[1]", "rules[2]"} {
+			if !strings.Contains(got, rule) {
+				c.Errorf("the refusal does not name %s: %q", rule, got)
+			}
+		}
+		if ever, _ := c.site.opened(); ever != 0 {
+			c.Errorf("a refused node cost the origin %d streams", ever)
+		}
+	})
+}
+
+// A later type that maps to nothing stays unanswered, and the others go on.
+func TestP5_LaterType(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.put(c, cds, "a=1")
+		c.site.put(c, eds, "a=1")
+		cl := c.client("one", onlyClusters)
+		cl.sub(cds)
+		cl.take(cds, "a=1")
+		cl.sub(eds, "a")
+		if !c.ads {
+			cl.ended(eds, codes.PermissionDenied) // of its own stream it is the first
+			return
+		}
+		cl.sub(eds, "b")
+		c.site.put(c, cds, "a=2")
+		cl.take(cds, "a=2")
+		cl.nothing("", "the change")
+		if r := c.site.requests(eds); len(r) != 0 {
+			c.Errorf("the origin was asked for what maps to nothing: %v", r)
+		}
+	})
+}
+
+// guarded relays give Secrets as they do by default.
+var guarded = profile{"guarded", settings{"downstream.secrets": "mtls"}}
+
+// Who has not proven who it is gets no Secrets.
+func TestP6_Secrets(t *testing.T) {
+	each(t, guarded, anywhere, func(c *trial) {
+		c.site.put(c, sds, "s=1")
+		c.site.put(c, cds, "a=1")
+		cl := c.client("one")
+		cl.sub(cds)
+		cl.take(cds, "a=1")
+		cl.sub(sds, "s")
+		if !c.ads {
+			cl.ended(sds, codes.PermissionDenied)
+		} else {
+			cl.quiet()
+		}
+		if r := c.site.requests(sds); len(r) != 0 {
+			c.Errorf("the origin was asked for Secrets: %v", r)
+		}
+	})
+}

@@ -1,0 +1,147 @@
+package conformance
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// place is where a test runs: which variant on either side, and whether the
+// clients have one stream or one a type.
+type place struct {
+	up, down string // "sotw" or "delta"
+	ads      bool
+}
+
+func (p place) String() string {
+	if p.ads {
+		return p.up + "-" + p.down + "/ads"
+	}
+	return p.up + "-" + p.down + "/per-type"
+}
+
+// where is a choice of places.
+type where func(place) bool
+
+func anywhere(place) bool    { return true }
+func downSotW(p place) bool  { return p.down == "sotw" }
+func downDelta(p place) bool { return p.down == "delta" }
+func upSotW(p place) bool    { return p.up == "sotw" }
+func upDelta(p place) bool   { return p.up == "delta" }
+func onADS(p place) bool     { return p.ads }
+
+func both(a, b where) where { return func(p place) bool { return a(p) && b(p) } }
+
+func places() []place {
+	var out []place
+	for _, up := range []string{"sotw", "delta"} {
+		for _, down := range []string{"sotw", "delta"} {
+			out = append(out, place{up, down, true}, place{up, down, false})
+		}
+	}
+	return out
+}
+
+// trial is a test in one place: a key of its own on a relay that others use too.
+type trial struct {
+	testing.TB
+	place
+	key   string
+	relay *relay
+	site  *site // of the key, at the relay's origin
+}
+
+// each runs a test in all these places, on relays of a profile.
+func each(t *testing.T, p profile, w where, test func(c *trial)) {
+	t.Parallel()
+	for _, at := range places() {
+		if !w(at) {
+			continue
+		}
+		t.Run(at.String(), func(t *testing.T) {
+			t.Parallel()
+			r, control := shared(t, p, at.up)
+			c := &trial{TB: t, place: at, key: strings.ReplaceAll(t.Name(), "/", "."), relay: r}
+			c.site = control.site(c.key)
+			t.Cleanup(func() {
+				if t.Failed() {
+					t.Logf("the origin was asked: %v\nthe relay's log:\n%s", c.site.requests(""), r.said(c.key))
+				}
+			})
+			test(c)
+		})
+	}
+}
+
+// eachOwn is each with a relay of the test's own, started by the test.
+func eachOwn(t *testing.T, w where, test func(t *testing.T, at place)) {
+	t.Parallel()
+	for _, at := range places() {
+		if w(at) {
+			t.Run(at.String(), func(t *testing.T) {
+				t.Parallel()
+				test(t, at)
+			})
+		}
+	}
+}
+
+// on is a trial on a relay of the test's own.
+func on(t *testing.T, at place, r *relay, control *control) *trial {
+	c := &trial{TB: t, place: at, key: strings.ReplaceAll(t.Name(), "/", "."), relay: r}
+	c.site = control.site(c.key)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the origin was asked: %v\nthe relay's log:\n%s", c.site.requests(""), r.said(""))
+		}
+	})
+	return c
+}
+
+// client is a client of the trial's key and place. marks are put into the
+// node's metadata.
+func (c *trial) client(id string, marks ...string) *client {
+	return c.clientOf(c.down, c.ads, id, marks...)
+}
+
+// clientOf is a client of another place.
+func (c *trial) clientOf(variant string, ads bool, id string, marks ...string) *client {
+	node := &corev3.Node{Id: id, Cluster: c.key, UserAgentName: "conformance"}
+	for _, m := range marks {
+		if node.Metadata == nil {
+			node.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{}}
+		}
+		node.Metadata.Fields[m] = structpb.NewBoolValue(true)
+	}
+	return &client{t: c.TB, c: c, delta: variant == "delta", ads: ads, node: node, conn: c.relay.conn,
+		streams: make(map[kind]*stream), talks: make(map[kind]*talk)}
+}
+
+// alone gives a client a connection of its own.
+func (c *client) alone(opts ...grpc.DialOption) *client {
+	c.t.Helper()
+	conn, err := grpc.NewClient(c.c.relay.addr, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { _ = conn.Close() }) // nothing is left to be said on it
+	c.conn = conn
+	return c
+}
+
+// names are n names: "a0", "a1" and so on.
+func names(prefix string, n int) []string {
+	var out []string
+	for i := range n {
+		out = append(out, fmt.Sprint(prefix, i))
+	}
+	return out
+}
+
+// errorf says what is not so yet.
+func errorf(format string, args ...any) error { return fmt.Errorf(format, args...) }
