@@ -56,10 +56,10 @@ var (
 		"downstream.ack_timeout": long, "upstream.absent_after": long, "upstream.linger": long,
 		"upstream.idle_ttl": long, "upstream.first_answer_timeout": long,
 	}}
-	// hasty relays wait for nothing.
+	// hasty relays wait for nothing longer than a busy machine needs to answer.
 	hasty = profile{"hasty", settings{
-		"downstream.ack_timeout": "150ms", "upstream.absent_after": "150ms", "upstream.linger": "100ms",
-		"upstream.idle_ttl": "100ms", "upstream.first_answer_timeout": "300ms",
+		"downstream.ack_timeout": "500ms", "upstream.absent_after": "800ms", "upstream.linger": "100ms",
+		"upstream.idle_ttl": "100ms", "upstream.first_answer_timeout": "500ms",
 	}}
 )
 

@@ -1,9 +1,19 @@
 package conformance
 
-import "testing"
+import (
+	"slices"
+	"strings"
+	"testing"
 
-// P30: a full-state SotW response holds everything, also when something goes.
-// P32: an incremental one holds the change.
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// A full-state SotW response holds everything, also when something goes; with
+// none left it is empty. An incremental one holds the change.
 func TestP30_P32_FullStateAndChanges(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		for _, k := range []kind{cds, lds, srds} {
@@ -19,5 +29,307 @@ func TestP30_P32_FullStateAndChanges(t *testing.T) {
 			cl.takeFull(k, "", "-a -c")
 			cl.quiet(k)
 		}
+	})
+}
+
+// All that the stream is subscribed to, and no more, where that is names.
+func TestP30_OfNames(t *testing.T) {
+	each(t, patient, downSotW, func(c *trial) {
+		c.site.put(c, cds, "a=1", "b=1", "c=1")
+		other := c.client("other") // wants what the client does not
+		other.sub(cds, "c")
+		other.take(cds, "c=1")
+		cl := c.client("one")
+		cl.sub(cds, "a", "b")
+		cl.until(cds, "b=1")
+		c.site.put(c, cds, "a=2", "c=2")
+		cl.take(cds, "a=2 b=1")
+		c.site.put(c, cds, "-a")
+		cl.take(cds, "b=1")
+		c.site.put(c, cds, "-b")
+		cl.take(cds, "")
+		cl.quiet(cds)
+	})
+}
+
+// SotW, other types: only what changed. A removal sends nothing.
+func TestP31_OtherTypes(t *testing.T) {
+	each(t, patient, downSotW, func(c *trial) {
+		for _, k := range []kind{eds, rds, sds, rtds, ecds} {
+			c.site.put(c, k, "a=1", "b=1", "c=1")
+			cl := c.client("one")
+			cl.sub(k, "a", "b", "c")
+			cl.take(k, "a=1 b=1 c=1")
+			c.site.put(c, k, "a=2", "c=2")
+			cl.take(k, "a=2 c=2")
+			c.site.put(c, k, "-b")
+			cl.quiet(k)
+			c.site.put(c, k, "c=3")
+			cl.take(k, "c=3")
+		}
+	})
+}
+
+// Incremental: what changed, and the names that went.
+func TestP32_ChangesAndRemovals(t *testing.T) {
+	each(t, patient, both(downDelta, upDelta), func(c *trial) {
+		for _, k := range []kind{eds, rds, vhds} {
+			c.site.put(c, k, "a=1", "b=1", "c=1")
+			cl := c.client("one")
+			cl.sub(k, "a", "b", "c")
+			cl.take(k, "a=1 b=1 c=1")
+			c.site.put(c, k, "a=2", "-b")
+			cl.take(k, "a=2 -b")
+			c.site.put(c, k, "b=1") // new when it returns, though it is the same (P33)
+			cl.take(k, "b=1")
+			cl.quiet(k)
+		}
+	})
+}
+
+// Nothing is sent when nothing changed: equal content under a new version is no
+// change.
+func TestP33_EqualContent(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.manual(cds, eds)
+		cl := c.client("one")
+		cl.sub(cds)
+		cl.sub(eds, "a", "b")
+		up := c.site.stream(c, 1)
+		c.site.request(c, cds, 1)
+		c.site.request(c, eds, 1)
+		up.reply(c, cds, "c1", "a=1", "b=1")
+		cl.take(cds, "a=1 b=1")
+		up.reply(c, eds, "e1", "a=1", "b=1")
+		cl.take(eds, "a=1 b=1")
+		for _, version := range []string{"2", "3"} {
+			for _, k := range []kind{cds, eds} {
+				m := up.response(k, k.short()+version, "a=1", "b=1")
+				if d, ok := m.(*discoveryv3.DeltaDiscoveryResponse); ok {
+					for _, r := range d.Resources {
+						r.Version = "another-" + version
+					}
+				}
+				up.send(c, m)
+				up.reaction(c, k, k.short()+version)
+			}
+		}
+		if c.ads {
+			cl.quiet()
+		}
+		up.reply(c, cds, "c4", "a=2", "b=1")
+		cl.takeFull(cds, "a=2 b=1", "a=2")
+		if c.ads {
+			cl.take(eds, "a=1") // P37
+		}
+		up.reply(c, eds, "e4", "a=1", "b=2")
+		cl.take(eds, "b=2")
+	})
+}
+
+// Gone and back between two sends is no change.
+func TestP33_GoneAndBack(t *testing.T) {
+	each(t, patient, both(downDelta, upDelta), func(c *trial) {
+		c.site.put(c, rds, "a=1", "b=1")
+		cl, witness := c.client("one"), c.client("witness")
+		cl.sub(rds, "a", "b")
+		cl.take(rds, "a=1 b=1")
+		witness.sub(rds, "a", "b")
+		witness.take(rds, "a=1 b=1")
+		c.site.put(c, rds, "b=2")
+		unanswered := cl.want(rds, "b=2")
+		witness.take(rds, "b=2")
+		c.site.put(c, rds, "-a")
+		witness.take(rds, "-a")
+		c.site.put(c, rds, "a=1")
+		witness.take(rds, "a=1")
+		cl.ack(unanswered)
+		cl.quiet(rds)
+	})
+}
+
+// Nothing is withheld because other names are missing.
+func TestP34_NothingIsWithheld(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.silent = true
+		for _, k := range []kind{eds, rds, cds} {
+			c.site.put(c, k, "a=1")
+			cl := c.client("one")
+			cl.sub(k, "a", "b", "c")
+			cl.take(k, "a=1")
+			c.site.put(c, k, "c=1")
+			cl.takeFull(k, "a=1 c=1", "c=1")
+			c.site.put(c, k, "b=1")
+			cl.takeFull(k, "a=1 b=1 c=1", "b=1")
+		}
+	})
+}
+
+// settled relays wait for what else comes before they send a change.
+var settled = profile{"settled", settings{
+	"downstream.settle": "250ms", "downstream.ack_timeout": long, "upstream.absent_after": long, "upstream.linger": long,
+}}
+
+// What is pending on an aggregated stream goes out in the order of the types,
+// in whatever order it came.
+func TestP35_Order(t *testing.T) {
+	each(t, settled, onADS, func(c *trial) {
+		order := []kind{cds, eds, lds, srds, rds, vhds, rtds}
+		cl := c.client("one")
+		for _, k := range order {
+			c.site.put(c, k, "a=1")
+			cl.sub(k, "a")
+			cl.take(k, "a=1")
+		}
+		for _, k := range slices.Backward(order) {
+			c.site.put(c, k, "a=2")
+		}
+		for _, k := range order {
+			if a := cl.first(); a.kind != k || a.String() != "a=2" {
+				c.Fatalf("%s %q came where %s was due", a.kind.short(), a, k.short())
+			} else {
+				cl.ack(a)
+			}
+		}
+		cl.quiet()
+	})
+}
+
+// It is no wait for an ACK: the later types go out while the earlier are
+// unanswered.
+func TestP35_NoWaitForAnACK(t *testing.T) {
+	each(t, settled, onADS, func(c *trial) {
+		order := []kind{cds, lds, rds}
+		cl := c.client("one")
+		for _, k := range order {
+			c.site.put(c, k, "a=1")
+			cl.sub(k, "a")
+			cl.take(k, "a=1")
+		}
+		for _, k := range slices.Backward(order) {
+			c.site.put(c, k, "a=2")
+		}
+		for _, k := range order {
+			if a := cl.first(); a.kind != k {
+				c.Fatalf("%s %q came where %s was due", a.kind.short(), a, k.short())
+			}
+		}
+	})
+}
+
+// A cluster that is new or changed is followed by its load assignment, even if
+// that did not change, acknowledged or not.
+func TestP37_EndpointsFollowTheirCluster(t *testing.T) {
+	each(t, patient, onADS, func(c *trial) {
+		c.site.put(c, eds, "a=1", "svc=1", "b=1")
+		c.site.put(c, cds, "a=1", "b=1@svc", "c=1")
+		cl := c.client("one")
+		cl.sub(cds)
+		cl.take(cds, "a=1 b=1@svc c=1")
+		cl.sub(eds, "a", "svc", "b")
+		cl.take(eds, "a=1 b=1 svc=1")
+		cl.quiet()
+
+		c.site.put(c, cds, "a=2")
+		clusters := cl.takeFull(cds, "a=2 b=1@svc c=1", "a=2")
+		cl.take(eds, "a=1")
+		c.site.put(c, cds, "b=2@svc") // the service name, not the cluster's
+		cl.takeFull(cds, "a=2 b=2@svc c=1", "b=2@svc")
+		cl.take(eds, "svc=1")
+		c.site.put(c, cds, "c=2") // whose endpoints are not subscribed
+		cl.takeFull(cds, "a=2 b=2@svc c=2", "c=2")
+		cl.quiet()
+
+		c.site.put(c, cds, "a=3")
+		clusters = cl.next(cds)
+		cl.take(eds, "a=1") // though the clusters are unanswered
+		cl.ack(clusters)
+		cl.quiet()
+	})
+}
+
+// Bodies pass through untouched, with what nobody knows in them and beside
+// them, and the aliases and cache_control that came with them.
+func TestP39_UntouchedBodies(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		// Fields out of order, one of them twice, and unknown ones: whoever decodes
+		// this and encodes it again makes something else of it.
+		b := protowire.AppendVarint(protowire.AppendTag(nil, 900, protowire.VarintType), 7)
+		b = protowire.AppendString(protowire.AppendTag(b, valueField, protowire.BytesType), "1")
+		b = protowire.AppendString(protowire.AppendTag(b, 1, protowire.BytesType), "other")
+		b = protowire.AppendString(protowire.AppendTag(b, 1, protowire.BytesType), "a")
+		odd := &anypb.Any{TypeUrl: string(rds), Value: b}
+		wrapped := &discoveryv3.Resource{Name: "a", Version: "7", Aliases: []string{"x", "y"}, Resource: odd}
+		wrapped.ProtoReflect().SetUnknown(protowire.AppendString(protowire.AppendTag(nil, 77, protowire.BytesType), "unheard of"))
+
+		c.site.manual(rds)
+		cl := c.client("one")
+		cl.sub(rds, "a")
+		c.site.request(c, rds, 1)
+		up := c.site.stream(c, 1)
+		var m proto.Message = &discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(rds), Nonce: "n", Resources: []*discoveryv3.Resource{wrapped}}
+		if c.up == "sotw" {
+			outer, err := anypb.New(wrapped)
+			if err != nil {
+				c.Fatal(err)
+			}
+			m = &discoveryv3.DiscoveryResponse{TypeUrl: string(rds), Nonce: "n", VersionInfo: "1", Resources: []*anypb.Any{outer}}
+		}
+		up.send(c, m)
+		if r := up.reaction(c, rds, "n"); r.err != "" {
+			c.Fatalf("refused: %s", r.err)
+		}
+		a := cl.next(rds)
+		got := a.bodies["a"]
+		if got == nil || got.TypeUrl != odd.TypeUrl || string(got.Value) != string(odd.Value) {
+			c.Errorf("the body came as %v, want %v", got, odd)
+		}
+		if w := a.wraps["a"]; c.down == "delta" {
+			if !slices.Equal(w.Aliases, wrapped.Aliases) {
+				c.Errorf("the aliases came as %v", w.Aliases)
+			}
+			if string(w.ProtoReflect().GetUnknown()) != string(wrapped.ProtoReflect().GetUnknown()) {
+				c.Errorf("what nobody knows beside the body came as %q", w.ProtoReflect().GetUnknown())
+			}
+		}
+	})
+}
+
+// control_plane.identifier names the replica and the origin.
+func TestP39_Identifier(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.put(c, cds, "a=1")
+		cl := c.client("one")
+		cl.sub(cds)
+		a := cl.take(cds, "a=1")
+		for _, want := range []string{"judged", strings.TrimPrefix(c.relayOrigin(), "dns:///")} {
+			if !strings.Contains(a.control, want) {
+				c.Errorf("the identifier is %q and does not name %s", a.control, want)
+			}
+		}
+	})
+}
+
+// relayOrigin is the name of the origin that all trials share: its address.
+func (c *trial) relayOrigin() string {
+	relays.Lock()
+	defer relays.Unlock()
+	return relays.control.addr
+}
+
+// resource_locators are not understood, and not ignored: without them the list
+// would be empty, and that a wildcard.
+func TestP39_Locators(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		cl := c.client("one")
+		l := []*discoveryv3.ResourceLocator{{Name: "a"}}
+		var m proto.Message = &discoveryv3.DiscoveryRequest{Node: cl.node, TypeUrl: string(cds), ResourceLocators: l}
+		if cl.delta {
+			m = &discoveryv3.DeltaDiscoveryRequest{Node: cl.node, TypeUrl: string(cds), ResourceLocatorsSubscribe: l}
+		}
+		if err := cl.on(cds).grpc.SendMsg(m); err != nil {
+			c.Fatal(err)
+		}
+		cl.ended(cds, codes.Unimplemented)
 	})
 }

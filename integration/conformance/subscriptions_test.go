@@ -1,0 +1,521 @@
+package conformance
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+)
+
+// Incremental: within a request names are added, then removed, in an ACK too.
+func TestP20_AddedThenRemoved(t *testing.T) {
+	each(t, patient, downDelta, func(c *trial) {
+		c.site.put(c, eds, "a=1", "b=1", "c=1")
+		cl := c.client("one")
+		cl.tell(eds, say{names: []string{"a", "b", "a"}, drop: []string{"b"}})
+		first := cl.want(eds, "a=1")
+		cl.tell(eds, say{nonce: first.nonce, names: []string{"c"}, drop: []string{"a"}})
+		cl.take(eds, "c=1")
+		c.site.put(c, eds, "a=2", "b=2", "c=2")
+		cl.take(eds, "c=2")
+		cl.quiet(eds)
+	})
+}
+
+// Subscribing and unsubscribing "*" at once asks for nothing.
+func TestP20_WildcardAddedAndRemoved(t *testing.T) {
+	each(t, patient, downDelta, func(c *trial) {
+		c.site.put(c, cds, "a=1")
+		cl := c.client("one")
+		cl.tell(cds, say{names: []string{"*"}, drop: []string{"*"}})
+		cl.quiet(cds)
+		for _, r := range c.site.requests(cds) {
+			if holds(r.names, "*") || len(r.names)+len(r.nonce) == 0 {
+				c.Errorf("the origin was asked for everything: %v", r)
+			}
+		}
+	})
+}
+
+// SotW: each request lists all names, and lists are sets.
+func TestP20_ListsAreSets(t *testing.T) {
+	each(t, patient, downSotW, func(c *trial) {
+		c.site.put(c, eds, "a=1", "b=1")
+		cl := c.client("one")
+		cl.talk(eds).names = []string{"b", "a", "b", "a"}
+		cl.tell(eds, say{names: cl.talk(eds).names})
+		cl.until(eds, "b=1")
+		cl.talk(eds).names = []string{"a", "b"}
+		cl.sub(eds)
+		cl.quiet(eds)
+		c.site.put(c, eds, "a=2", "b=2")
+		cl.take(eds, "a=2 b=2")
+	})
+}
+
+// The protocol text's example in SotW, step by step.
+func TestP21_FourStepsSotW(t *testing.T) {
+	each(t, patient, both(downSotW, onADS), func(c *trial) {
+		for _, k := range []kind{cds, lds} {
+			c.site.put(c, k, "A=1", "b=1")
+			cl := c.client("one")
+
+			// "Client sends a request with resource_names unset. Server interprets this as a
+			// subscription to *."
+			cl.sub(k)
+			cl.take(k, "A=1 b=1")
+
+			// "Client sends a request with resource_names set to * and A. Server interprets this
+			// as continuing the existing subscription to * and adding a new subscription to A."
+			cl.sub(k, "*", "A")
+			cl.take(k, "A=1 b=1")
+			c.site.put(c, k, "b=2")
+			cl.take(k, "A=1 b=2")
+
+			// "Client sends a request with resource_names set to A. Server interprets this as
+			// unsubscribing to * and continuing the existing subscription to A."
+			cl.unsub(k, "*")
+			cl.quiet()
+			other := c.client("other") // sees what the client does not want
+			other.sub(k)
+			other.take(k, "A=1 b=2")
+			c.site.put(c, k, "b=3")
+			other.take(k, "A=1 b=3")
+			c.site.put(c, k, "A=2")
+			other.take(k, "A=2 b=3")
+			cl.take(k, "A=2")
+
+			// "Client sends a request with resource_names unset. Server interprets this as
+			// unsubscribing to A (i.e., the client has now unsubscribed to all resources)."
+			cl.unsub(k, "A")
+			cl.quiet()
+			c.site.put(c, k, "A=3")
+			other.take(k, "A=3 b=3")
+			cl.quiet()
+			cl.sub(k, "A") // what was sent before would have come before
+			cl.take(k, "A=3")
+		}
+	})
+}
+
+// The protocol text's example in incremental, step by step.
+func TestP21_FourStepsDelta(t *testing.T) {
+	each(t, patient, both(downDelta, onADS), func(c *trial) {
+		for _, k := range []kind{cds, lds} {
+			c.site.put(c, k, "A=1", "b=1")
+			cl, other := c.client("one"), c.client("other")
+			other.sub(k)
+			other.take(k, "A=1 b=1")
+
+			// "Client sends a request with resource_names_subscribe unset. Server interprets this
+			// as a subscription to *."
+			cl.sub(k)
+			cl.take(k, "A=1 b=1")
+
+			// "Client sends a request with resource_names_subscribe set to A. Server interprets
+			// this as continuing the existing subscription to * and adding a new subscription to
+			// A."
+			cl.sub(k, "A")
+			cl.take(k, "A=1") // P23
+			c.site.put(c, k, "b=2")
+			other.take(k, "b=2")
+			cl.take(k, "b=2")
+
+			// "Client sends a request with resource_names_unsubscribe set to *. Server interprets
+			// this as unsubscribing to * and continuing the existing subscription to A."
+			cl.unsub(k, "*")
+			cl.quiet()
+			c.site.put(c, k, "b=3")
+			other.take(k, "b=3")
+			c.site.put(c, k, "A=2")
+			other.take(k, "A=2")
+			cl.take(k, "A=2")
+
+			// "Client sends a request with resource_names_unsubscribe set to A. Server interprets
+			// this as unsubscribing to A (i.e., the client has now unsubscribed to all
+			// resources)."
+			cl.unsub(k, "A")
+			cl.quiet()
+			c.site.put(c, k, "A=3")
+			other.take(k, "A=3")
+			cl.quiet()
+			cl.sub(k, "A") // what was sent before would have come before
+			cl.take(k, "A=3")
+		}
+	})
+}
+
+// Five types have no wildcard but "*": an empty first list is no interest, and
+// costs the origin nothing.
+func TestP21_NoLegacyWildcard(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		for _, k := range []kind{eds, rds, sds, rtds, ecds} {
+			c.site.put(c, k, "a=1")
+			cl := c.client("one")
+			cl.sub(k)
+			if c.ads {
+				cl.quiet()
+				if r := c.site.requests(k); len(r) != 0 {
+					c.Errorf("the origin was asked for %v", r)
+				}
+			}
+			cl.sub(k, "a") // a name counts as it does later
+			cl.take(k, "a=1")
+			if r := c.site.requests(k)[0]; strings.Join(r.names, " ") != "a" {
+				c.Errorf("the origin was first asked for %v", r)
+			}
+		}
+	})
+}
+
+// For these, and for any other type, "*" asks for everything.
+func TestP21_ExplicitWildcard(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		kinds := []kind{cds, lds, srds, eds, rds, rtds}
+		if c.ads {
+			kinds = append(kinds, acme)
+		}
+		for _, k := range kinds {
+			c.site.put(c, k, "a=1", "b=1")
+			cl := c.client("one")
+			cl.sub(k, "*")
+			cl.take(k, "a=1 b=1")
+			c.site.put(c, k, "c=1")
+			cl.takeFull(k, "a=1 b=1 c=1", "c=1")
+			cl.quiet(k)
+		}
+	})
+}
+
+// A type that the table does not name has the legacy wildcard.
+func TestP21_LegacyWildcardOfAnyType(t *testing.T) {
+	each(t, patient, onADS, func(c *trial) {
+		kinds := []kind{acme}
+		if c.down == "delta" {
+			kinds = append(kinds, vhds)
+		}
+		for _, k := range kinds {
+			c.site.put(c, k, "a=1", "b=1")
+			cl := c.client("one")
+			cl.sub(k)
+			cl.take(k, "a=1 b=1")
+			cl.quiet()
+		}
+	})
+}
+
+// In SotW an empty list after a name is no interest, also as the ACK; in
+// incremental an empty list is no change, and the legacy wildcard goes on.
+func TestP21_EmptyListLater(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.put(c, cds, "a=1", "b=1")
+		cl, other := c.client("one"), c.client("other")
+		other.sub(cds)
+		other.take(cds, "a=1 b=1")
+		if cl.delta {
+			cl.sub(cds)
+			cl.take(cds, "a=1 b=1")
+			cl.tell(cds, say{})
+			cl.sub(cds, "a")
+			cl.take(cds, "a=1")
+			cl.tell(cds, say{})
+			cl.unsub(cds, "a")
+			cl.take(cds, "a=1") // P24: the wildcard still covers it
+			c.site.put(c, cds, "b=2")
+			cl.take(cds, "b=2")
+			return
+		}
+		cl.sub(cds, "a")
+		cl.want(cds, "a=1")
+		cl.talk(cds).names = nil
+		a := answer{kind: cds}
+		a.nonce, a.version = cl.lastNonce(cds), ""
+		cl.ack(a)
+		if c.ads {
+			cl.quiet()
+		}
+		c.site.put(c, cds, "a=2")
+		other.take(cds, "a=2 b=1")
+		if c.ads {
+			cl.quiet()
+		}
+		cl.sub(cds, "b")
+		cl.take(cds, "b=1")
+	})
+}
+
+// SotW: a newly listed name is answered even if it did not change; a shorter
+// list gets no response.
+func TestP22_NewlyListed(t *testing.T) {
+	each(t, patient, downSotW, func(c *trial) {
+		for _, k := range []kind{eds, rds, cds, lds} {
+			c.site.put(c, k, "a=1", "b=1")
+			all := func(s string) string { // what a full-state response has beside the new
+				if k.full() {
+					return s
+				}
+				return ""
+			}
+			cl := c.client("one")
+			cl.sub(k, "a")
+			cl.take(k, "a=1")
+			cl.sub(k, "b")
+			cl.take(k, all("a=1 ")+"b=1")
+			cl.unsub(k, "a")
+			cl.quiet(k)
+			cl.sub(k, "a")
+			cl.take(k, "a=1"+all(" b=1"))
+			cl.quiet(k)
+		}
+	})
+}
+
+// Incremental: a name subscribed again is sent again.
+func TestP23_SubscribedAgain(t *testing.T) {
+	each(t, patient, downDelta, func(c *trial) {
+		for _, k := range []kind{eds, cds} {
+			c.site.put(c, k, "a=1", "b=1")
+			cl := c.client("one")
+			cl.sub(k, "a", "b")
+			cl.take(k, "a=1 b=1")
+			cl.sub(k, "a")
+			cl.take(k, "a=1")
+			cl.unsub(k, "b")
+			cl.sub(k, "b")
+			cl.take(k, "b=1")
+			cl.quiet(k)
+		}
+	})
+}
+
+// Under a wildcard, too.
+func TestP23_UnderTheWildcard(t *testing.T) {
+	each(t, patient, downDelta, func(c *trial) {
+		c.site.put(c, cds, "a=1", "b=1")
+		cl := c.client("one")
+		cl.sub(cds, "*")
+		cl.take(cds, "a=1 b=1")
+		cl.sub(cds, "b")
+		cl.take(cds, "b=1")
+		cl.sub(cds, "*")
+		cl.until(cds, "b=1")
+	})
+}
+
+// Unsubscribing from what was not subscribed is ignored, and unsubscribing
+// alone is not answered.
+func TestP24_Unsubscribe(t *testing.T) {
+	each(t, patient, downDelta, func(c *trial) {
+		c.site.put(c, eds, "a=1", "b=1")
+		cl := c.client("one")
+		cl.sub(eds, "a", "b")
+		cl.take(eds, "a=1 b=1")
+		cl.unsub(eds, "phantom")
+		cl.unsub(eds, "b")
+		cl.quiet(eds)
+		c.site.put(c, eds, "b=2")
+		c.site.put(c, eds, "a=2")
+		cl.take(eds, "a=2")
+		cl.unsub(eds, "a", "b", "phantom")
+		cl.quiet(eds)
+	})
+}
+
+// With the wildcard on, an explicitly unsubscribed name is answered: it is
+// still covered, or it is not.
+func TestP24_UnderTheWildcard(t *testing.T) {
+	each(t, patient, downDelta, func(c *trial) {
+		c.site.put(c, cds, "a=1", "b=1")
+		cl := c.client("one")
+		cl.sub(cds, "*", "a")
+		cl.take(cds, "a=1 b=1")
+		cl.unsub(cds, "a")
+		cl.take(cds, "a=1")
+		c.site.put(c, cds, "a=2")
+		cl.take(cds, "a=2")
+		cl.quiet(cds)
+	})
+}
+
+// Incremental: a name that the origin says is not there is answered as removed,
+// and delivered the moment it appears.
+func TestP25_AbsentThenThere(t *testing.T) {
+	each(t, patient, both(downDelta, upDelta), func(c *trial) {
+		c.site.put(c, eds, "a=1")
+		cl := c.client("one")
+		cl.sub(eds, "a", "b")
+		cl.take(eds, "a=1 -b")
+		c.site.put(c, eds, "b=1")
+		cl.take(eds, "b=1")
+		c.site.put(c, eds, "-b")
+		cl.take(eds, "-b")
+		late := c.client("late") // is told what is known
+		late.sub(eds, "a", "b")
+		late.take(eds, "a=1 -b")
+		c.site.put(c, eds, "b=2")
+		cl.take(eds, "b=2")
+		late.take(eds, "b=2")
+	})
+}
+
+// Until the origin has said so a name is pending, and nothing is said of it.
+func TestP25_Pending(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.silent = true
+		c.site.put(c, eds, "a=1")
+		cl := c.client("one")
+		cl.sub(eds, "a", "b")
+		cl.take(eds, "a=1")
+		cl.quiet2(eds, nil, "")
+		c.site.put(c, eds, "b=1")
+		cl.take(eds, "b=1")
+	})
+}
+
+// So it is while the origin is away.
+func TestP25_PendingWhileTheOriginIsAway(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.put(c, eds, "a=1", "b=1")
+		cl := c.client("one")
+		cl.sub(eds, "a")
+		cl.take(eds, "a=1")
+		c.site.leave()
+		c.site.waitFor(c, "the end of the stream", func() bool { return c.site.streams[0].closed })
+		cl.sub(eds, "b")
+		ever, _ := c.site.opened()
+		c.site.stream(c, ever+2) // the relay has tried again since
+		cl.nothing(eds, "the origin's return")
+		c.site.back()
+		cl.take(eds, "b=1")
+		cl.quiet(eds)
+	})
+}
+
+// A reconnecting incremental client is told the difference to what it brought.
+func TestP27_Reconnect(t *testing.T) {
+	each(t, patient, downDelta, func(c *trial) {
+		for _, k := range []kind{cds, rds} {
+			c.site.put(c, k, "a=1", "b=1", "c=1", "d=1")
+			names := []string{"a", "b", "c", "d"}
+			cl, other := c.client("one"), c.client("other")
+			other.sub(k, names...)
+			other.take(k, "a=1 b=1 c=1 d=1")
+			cl.sub(k, names...)
+			held := cl.take(k, "a=1 b=1 c=1 d=1")
+			cl.reconnect()
+			c.site.put(c, k, "b=2")
+			other.take(k, "b=2")
+			if c.up == "delta" || k.full() {
+				c.site.put(c, k, "-c")
+				other.take(k, "-c")
+			}
+			brought := map[string]string{"d": ""} // P27: matches nothing
+			for _, n := range []string{"a", "b", "c"} {
+				brought[n] = held.wraps[n].Version
+			}
+			cl.tell(k, say{names: names, brought: brought})
+			if c.up == "delta" || k.full() {
+				cl.take(k, "b=2 d=1 -c")
+			} else {
+				cl.take(k, "b=2 d=1")
+			}
+			cl.talk(k).names = names
+			cl.quiet(k)
+			cl.sub(k, "a") // P23: suppressed once, not for ever
+			cl.take(k, "a=1")
+		}
+	})
+}
+
+// Of a wildcard, what is gone is told as well.
+func TestP27_ReconnectOfAWildcard(t *testing.T) {
+	each(t, patient, downDelta, func(c *trial) {
+		c.site.put(c, cds, "a=1", "b=1")
+		cl := c.client("one")
+		cl.sub(cds)
+		held := cl.take(cds, "a=1 b=1")
+		cl.reconnect()
+		cl.talk(cds).wild = true
+		cl.tell(cds, say{brought: map[string]string{"a": held.wraps["a"].Version, "b": "of-another-time", "gone": "7"}})
+		cl.take(cds, "b=1 -gone")
+		cl.quiet(cds)
+	})
+}
+
+// Load assignments are always sent: a cluster may have been warming.
+func TestP27_EndpointsAreAlwaysSent(t *testing.T) {
+	each(t, patient, downDelta, func(c *trial) {
+		c.site.put(c, eds, "a=1")
+		cl := c.client("one")
+		cl.sub(eds, "a")
+		held := cl.take(eds, "a=1")
+		cl.reconnect()
+		cl.talk(eds).names = []string{"a"}
+		cl.tell(eds, say{names: []string{"a"}, brought: map[string]string{"a": held.wraps["a"].Version}})
+		cl.take(eds, "a=1")
+		cl.quiet(eds)
+	})
+}
+
+// The protocol text's incremental session: a first update that is acknowledged,
+// a second that is refused, and a name that the client asks for spontaneously.
+// Then its reconnect: versions are brought for what is known, all names are
+// listed, and only the difference comes.
+func TestP15_P23_P27_TheTextsSession(t *testing.T) {
+	each(t, patient, downDelta, func(c *trial) {
+		c.site.put(c, rds, "foo=1", "bar=1", "wc=1")
+		cl := c.client("one")
+		cl.sub(rds, "foo", "bar")
+		held := cl.take(rds, "bar=1 foo=1")
+		c.site.put(c, rds, "foo=2")
+		cl.nack(cl.want(rds, "foo=2"))
+		cl.sub(rds, "wc")
+		wc := cl.take(rds, "wc=1")
+		cl.quiet(rds)
+
+		cl.reconnect()
+		cl.talk(rds).names = []string{"foo", "bar", "wc"}
+		cl.tell(rds, say{names: cl.talk(rds).names, brought: map[string]string{
+			"foo": held.wraps["foo"].Version, "bar": held.wraps["bar"].Version, "wc": wc.wraps["wc"].Version}})
+		cl.take(rds, "foo=2")
+		cl.quiet(rds)
+	})
+}
+
+// Names are opaque.
+func TestP28_Opaque(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		for _, name := range []string{" ", "*x", "**", "a*", "/", "a b", "%2A", "ünïcödé ✓", "\u0000", "\ufeff", "a\u0301", "á", "x-", "_",
+			"http://xdstp://x/*", strings.Repeat("n", 2048)} {
+			c.site.put(c, rds, name+"=1")
+			cl := c.client("one")
+			cl.sub(rds, name)
+			cl.take(rds, name+"=1")
+			c.site.put(c, rds, name+"=2")
+			cl.take(rds, name+"=2")
+			cl.reconnect()
+		}
+	})
+}
+
+// But for their length.
+func TestP28_TooLong(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		cl := c.client("one")
+		cl.sub(rds, strings.Repeat("n", 2049))
+		cl.ended(rds, codes.InvalidArgument)
+
+		c.site.manual(cds)
+		good := c.client("good")
+		good.sub(cds)
+		c.site.request(c, cds, 1)
+		up := c.site.stream(c, 1)
+		if r := up.reply(c, cds, "n1", "a=1", strings.Repeat("n", 2049)+"=1"); r.err == "" {
+			c.Errorf("a name over 2 KiB was taken from the origin")
+		}
+		if r := up.reply(c, cds, "n2", "a=2"); r.err != "" {
+			c.Errorf("refused: %s", r.err)
+		}
+		good.take(cds, "a=2")
+	})
+}

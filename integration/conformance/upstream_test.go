@@ -1,0 +1,437 @@
+package conformance
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// union is what the site's newest stream was asked for of a type, in all. Of a
+// SotW stream that is the newest list.
+func (s *site) union(k kind) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.streams) == 0 {
+		return nil
+	}
+	u := s.streams[len(s.streams)-1]
+	have := make(map[string]bool)
+	for _, r := range s.picked(k) {
+		if r.stream != u.number {
+			continue
+		}
+		if !u.delta {
+			clear(have)
+		}
+		for _, n := range r.names {
+			have[n] = true
+		}
+		for _, n := range r.dropped {
+			delete(have, n)
+		}
+	}
+	var out []string
+	for n := range have {
+		if !isFence(n) {
+			out = append(out, n)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// asksFor waits until the origin is asked for exactly these.
+func (s *site) asksFor(t testing.TB, k kind, names ...string) {
+	t.Helper()
+	slices.Sort(names)
+	eventually(t, "what is asked for", func() error {
+		if got := s.union(k); !slices.Equal(got, names) {
+			return errorf("%v is asked for, want %v", got, names)
+		}
+		return nil
+	})
+}
+
+// One stream a key asks for all that the key's clients ask for.
+func TestP50_TheUnionOnOneStream(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.put(c, eds, "a=1", "b=1", "c=1")
+		c.site.put(c, cds, "x=1")
+		one, two := c.client("one"), c.client("two")
+		one.sub(eds, "a", "b")
+		one.until(eds, "a=1")
+		two.sub(eds, "b", "c")
+		two.until(eds, "c=1")
+		two.sub(cds)
+		two.take(cds, "x=1")
+		c.site.asksFor(c, eds, "a", "b", "c")
+		if ever, _ := c.site.opened(); ever != 1 {
+			c.Errorf("the origin had %d streams, want 1", ever)
+		}
+		if delta := c.site.stream(c, 1).delta; delta != (c.up == "delta") {
+			c.Errorf("the stream is incremental: %v", delta)
+		}
+	})
+}
+
+// A client gets what it asked for, whatever others ask for. One that gives up
+// all its names ends its own interest, and does not become a wildcard.
+func TestP51_OnlyWhatWasAskedFor(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		for _, k := range []kind{rds, cds} {
+			c.site.put(c, k, "a=1", "b=1")
+			one, two := c.client("one"), c.client("two")
+			one.sub(k, "a")
+			one.take(k, "a=1")
+			two.sub(k, "b")
+			two.take(k, "b=1")
+			c.site.put(c, k, "a=2", "b=2")
+			one.take(k, "a=2")
+			two.take(k, "b=2")
+			one.unsub(k, "a")
+			if c.ads {
+				one.quiet() // so the relay knows
+			}
+			c.site.put(c, k, "a=3", "b=3")
+			two.take(k, "b=3")
+			if c.ads {
+				one.quiet()
+			}
+			one.sub(k, "b")
+			if c.ads {
+				one.take(k, "b=3")
+			} else {
+				one.until(k, "b=3") // a may have come before the relay knew
+			}
+			for _, r := range c.site.requests(k) {
+				if holds(r.names, "*") {
+					c.Errorf("the origin was asked for everything: %v", r)
+				}
+			}
+		}
+	})
+}
+
+// New names go to the origin together.
+func TestP52_NewNamesAreMerged(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		const n = 60
+		all := names("n", n)
+		for _, name := range all {
+			c.site.put(c, rds, name+"=1")
+		}
+		cl := c.client("one")
+		for _, name := range all { // as fast as it goes, one by one
+			cl.sub(rds, name)
+		}
+		c.site.asksFor(c, rds, all...)
+		asks := 0
+		for _, r := range c.site.requests(rds) {
+			if r.nonce == "" || len(r.names) > 0 {
+				asks++
+			}
+		}
+		if asks > n/3 {
+			c.Errorf("the origin was asked %d times for %d names", asks, n)
+		}
+	})
+}
+
+// Names that nobody wants any more go after linger, and not before; so does a
+// type. Who wants one again in time costs the origin nothing.
+func TestP52_Linger(t *testing.T) {
+	each(t, hasty, anywhere, func(c *trial) {
+		c.site.put(c, rds, "a=1", "b=1")
+		cl := c.client("one")
+		cl.sub(rds, "a", "b")
+		cl.take(rds, "a=1 b=1")
+		cl.unsub(rds, "b")
+		c.site.asksFor(c, rds, "a")
+		cl.sub(rds, "b")
+		cl.take(rds, "b=1") // asked for again
+		c.site.asksFor(c, rds, "a", "b")
+	})
+}
+
+// Within linger nothing is said to the origin.
+func TestP52_WantedAgainInTime(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.put(c, rds, "a=1", "b=1")
+		cl := c.client("one")
+		cl.sub(rds, "a", "b")
+		cl.take(rds, "a=1 b=1")
+		cl.unsub(rds, "b")
+		cl.quiet(rds)
+		c.site.put(c, rds, "b=2") // is still asked for
+		cl.sub(rds, "b")
+		cl.until(rds, "b=2")
+		c.site.asksFor(c, rds, "a", "b")
+		for _, r := range c.site.requests(rds) {
+			if len(r.dropped) > 0 || len(r.names) == 1 && c.up == "sotw" {
+				c.Errorf("the origin was told %v", r)
+			}
+		}
+	})
+}
+
+// A key without clients is dropped after idle_ttl, and its stream ends; with
+// clients it stays.
+func TestP52_IdleTTL(t *testing.T) {
+	each(t, hasty, anywhere, func(c *trial) {
+		c.site.put(c, cds, "a=1")
+		stays, goes := c.client("stays"), c.client("goes")
+		for _, cl := range []*client{stays, goes} {
+			cl.sub(cds)
+			cl.take(cds, "a=1")
+		}
+		goes.reconnect()
+		stays.quiet(cds)
+		if ever, open := c.site.opened(); ever != 1 || open != 1 {
+			c.Fatalf("%d of %d streams are open while a client is there", open, ever)
+		}
+		stays.reconnect()
+		c.site.waitFor(c, "the end of the key's stream", func() bool { return c.site.streams[0].closed })
+		goes.sub(cds)
+		goes.take(cds, "a=1")
+		if ever, _ := c.site.opened(); ever != 2 {
+			c.Errorf("the origin had %d streams, want a second for a new key", ever)
+		}
+	})
+}
+
+// Losing the origin changes nothing downstream: streams stay up, and new
+// clients get what is held.
+func TestP53_LosingTheOrigin(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.put(c, cds, "a=1")
+		c.site.put(c, eds, "a=1", "b=1")
+		cl := c.client("one")
+		cl.sub(cds)
+		cl.take(cds, "a=1")
+		cl.sub(eds, "a", "b")
+		cl.take(eds, "a=1 b=1")
+		c.site.leave()
+		c.site.stream(c, 4) // has failed, as two before it
+		late := c.client("late")
+		late.sub(cds)
+		late.take(cds, "a=1")
+		late.sub(eds, "b")
+		late.take(eds, "b=1")
+		cl.nothing(cds, "the origin's return")
+		cl.nothing(eds, "the origin's return")
+		c.site.back()
+		c.site.put(c, eds, "a=2")
+		cl.take(eds, "a=2")
+		cl.quiet(cds, eds)
+	})
+}
+
+// With nothing held, and an origin that cannot be reached, the stream ends with
+// a status that lets the client fall back.
+func TestP53_NothingHeld(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.leave()
+		cl := c.client("one")
+		cl.sub(cds)
+		cl.ended(cds, codes.Unavailable)
+	})
+}
+
+// An origin that is silent on an open stream ends nothing.
+func TestP53_SilenceEndsNothing(t *testing.T) {
+	each(t, hasty, anywhere, func(c *trial) {
+		c.site.manual(cds)
+		cl := c.client("one")
+		cl.sub(cds)
+		c.site.request(c, cds, 1)
+		// Longer than first_answer_timeout: until a name of another client has been
+		// taken for absent, three times.
+		other := c.clientOf("delta", true, "other")
+		c.site.silent = true
+		for _, n := range []string{"x", "y", "z"} {
+			other.sub(acme, n)
+			other.take(acme, "-"+n)
+		}
+		cl.nothing(cds, "the origin's answer")
+		c.site.stream(c, 1).reply(c, cds, "1", "a=1")
+		cl.take(cds, "a=1")
+	})
+}
+
+// A stream that failed is tried again and again. One that had a response, and
+// was ended by the origin on purpose, is opened again soon.
+func TestP54_Reconnects(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.put(c, cds, "a=1")
+		cl := c.client("one")
+		cl.sub(cds)
+		cl.take(cds, "a=1")
+		c.site.stream(c, 1).end(c, nil) // OK
+		c.site.stream(c, 2)
+		c.site.await(c, cds, "the wildcard anew", func(r request) bool { return r.stream == 2 })
+		c.site.put(c, cds, "a=2")
+		cl.take(cds, "a=2")
+		c.site.leave()
+		c.site.stream(c, 6)
+		c.site.back()
+		c.site.put(c, cds, "a=3")
+		cl.take(cds, "a=3")
+	})
+}
+
+// On reconnect the nonce is empty and all names are listed, with the versions
+// that this origin gave; of the answer only the differences go on.
+func TestP55_Reconnect(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.silent = true
+		c.site.put(c, rds, "a=1", "b=1")
+		all := []string{"a", "b"}
+		if c.up == "delta" {
+			all = append(all, "pending") // SotW: no version would be sent
+		}
+		cl := c.client("one")
+		cl.sub(rds, all...)
+		cl.take(rds, "a=1 b=1")
+		c.site.await(c, rds, "the ACK", func(r request) bool { return r.nonce != "" })
+		c.site.stream(c, 1).end(c, status.Error(codes.Unavailable, "a restart"))
+		c.site.put(c, rds, "b=2")
+		r := c.site.await(c, rds, "a request on the second stream", func(r request) bool { return r.stream == 2 })
+		if r.nonce != "" {
+			c.Errorf("the nonce %q was taken along", r.nonce)
+		}
+		if !slices.Equal(r.names, all) {
+			c.Errorf("%v is asked for, want %v", r.names, all)
+		}
+		if r.node == nil {
+			c.Errorf("without a node")
+		}
+		if c.up == "delta" {
+			delete(r.brought, "pending") // or not there: nothing is held of it
+			if want := map[string]string{"a": "r1", "b": "r1"}; !maps.Equal(r.brought, want) {
+				c.Errorf("the versions are %v, want %v", r.brought, want)
+			}
+		} else if r.version != "v1" {
+			c.Errorf("the version is %q, want v1: the names are those last acknowledged", r.version)
+		}
+		cl.take(rds, "b=2")
+		cl.quiet(rds)
+	})
+}
+
+// A removal while the stream was down is found out: by an incremental origin
+// from the versions brought, by SotW from the absence (P65).
+func TestP55_RemovedMeanwhile(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.put(c, cds, "a=1", "b=1")
+		cl := c.client("one")
+		cl.sub(cds, "a", "b")
+		cl.take(cds, "a=1 b=1")
+		c.site.leave()
+		c.site.waitFor(c, "the end of the stream", func() bool { return c.site.streams[0].closed })
+		c.site.put(c, cds, "-b")
+		c.site.back()
+		cl.takeFull(cds, "a=1", "-b")
+		cl.quiet(cds)
+	})
+}
+
+// SotW: the version is not sent if the names are not those last acknowledged.
+func TestP55_NoVersionForOtherNames(t *testing.T) {
+	each(t, patient, upSotW, func(c *trial) {
+		c.site.put(c, rds, "a=1", "b=1")
+		cl := c.client("one")
+		cl.sub(rds, "a")
+		cl.take(rds, "a=1")
+		c.site.await(c, rds, "the ACK", func(r request) bool { return r.nonce != "" })
+		c.site.leave()
+		c.site.waitFor(c, "the end of the stream", func() bool { return c.site.streams[0].closed })
+		cl.sub(rds, "b")
+		ever, _ := c.site.opened()
+		c.site.stream(c, ever+2)
+		c.site.back()
+		cl.take(rds, "b=1")
+		for _, r := range c.site.requests(rds) {
+			if r.stream > 1 && r.nonce == "" && holds(r.names, "b") && r.version != "" {
+				c.Errorf("%v was sent of names that were not acknowledged", r)
+			}
+		}
+	})
+}
+
+// A name that the origin leaves unanswered for absent_after is taken for
+// absent; what is held never is.
+func TestP57_TakenForAbsent(t *testing.T) {
+	each(t, hasty, downDelta, func(c *trial) {
+		c.site.silent = true
+		c.site.put(c, rds, "a=1")
+		cl := c.client("one")
+		cl.sub(rds, "a")
+		cl.take(rds, "a=1")
+		cl.sub(rds, "b")
+		cl.take(rds, "-b")
+		c.site.put(c, rds, "b=1")
+		cl.take(rds, "b=1")
+		// A new stream on which the origin says nothing of what is held.
+		c.site.manual(rds)
+		c.site.stream(c, 1).end(c, nil)
+		c.site.await(c, rds, "the names anew", func(r request) bool { return r.stream == 2 })
+		cl.sub(rds, "c")
+		cl.take(rds, "-c") // its time has run, and so has that of a and b
+		cl.nothing(rds, "the end")
+	})
+}
+
+// implemented are the client features of the relay itself.
+var implemented = []string{"xds.config.supports-resource-in-sotw"}
+
+// The node sent up is that of the key's first client, as long as the key lives,
+// and says what the relay understands.
+func TestP58_TheFirstClientsNode(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.put(c, cds, "a=1")
+		one := c.client("one")
+		one.node.ClientFeatures = []string{"xds.config.of-the-client-alone"}
+		one.sub(cds)
+		one.take(cds, "a=1")
+		two := c.client("two")
+		two.node.UserAgentName = "another"
+		two.sub(cds)
+		two.take(cds, "a=1")
+		one.reconnect()
+		c.site.stream(c, 1).end(c, nil)
+		c.site.await(c, cds, "a second stream", func(r request) bool { return r.stream == 2 })
+		for _, n := range []int{1, 2} {
+			node := c.site.stream(c, n).node
+			if node.GetId() != "one" || node.GetUserAgentName() != "conformance" {
+				c.Errorf("on stream %d the node is %v", n, node)
+			}
+			if got := node.GetClientFeatures(); !slices.Equal(got, implemented) {
+				c.Errorf("on stream %d the features are %v, want %v", n, got, implemented)
+			}
+		}
+		eventually(c, "the member that is another program", func() error {
+			if body := c.relay.get(c, "/keys/"+c.key); !strings.Contains(body, `"other_user_agents": 1`) {
+				return errorf("%s", body)
+			}
+			return nil
+		})
+	})
+}
+
+// Large responses are received and sent; small requests are all that origins
+// must take.
+func TestP59_LargeResponses(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		big := strings.Repeat("x", 6<<20) // over gRPC's default of 4 MiB
+		c.site.put(c, rds, "a="+big)
+		cl := c.client("one")
+		cl.sub(rds, "a")
+		if a := cl.next(rds); a.bodies["a"] == nil || field(a.bodies["a"].Value, valueField) != big {
+			c.Errorf("the large resource came otherwise")
+		}
+	})
+}
