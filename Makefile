@@ -16,11 +16,14 @@ RACE     := $(if $(shell command -v gcc || command -v cc || command -v clang),-r
 # no dependency of the relay.
 STATICCHECK := $(GO) tool -modfile=tools/go.mod staticcheck
 
+# PAGE runs go test as it is, and keeps the results.
+PAGE := $(GO) run ./integration/conformance/page
+
 .DEFAULT_GOAL := help
 
 .PHONY: help
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: build ## an origin, the relay and CLIENTS=50 clients in one process
@@ -31,10 +34,21 @@ demo: build ## an origin, the relay and CLIENTS=50 clients in one process
 # built binary as another process, which the detector in the test cannot see,
 # so it would only cost time. -count=1 there: Go would take a cached result for
 # good although the binary's sources changed, since they are not the test's.
+#
+# The results are kept for the page of `make conformance`, so that no test runs
+# twice for it.
 .PHONY: test
 test: ## all tests; unit tests with the race detector
-	$(GO) test $(RACE) -timeout 10m $$($(GO) list ./... | grep -v /integration)
-	$(GO) test -count=1 -timeout 10m ./integration/...
+	$(PAGE) record .cache/tests/unit.json $(RACE) -timeout 10m $$($(GO) list ./... | grep -v /integration)
+	$(PAGE) record .cache/tests/integration.json -count=1 -timeout 10m ./integration/...
+
+.PHONY: conformance
+conformance: test ## docs/conformance.md: which tests prove which rule of the protocol
+	$(PAGE) write .cache/tests/*.json
+
+.PHONY: conformance-check
+conformance-check: ## fails if a rule has no test or the page is stale, by the last make test
+	$(PAGE) check .cache/tests/*.json
 
 .PHONY: race
 race: ## all tests with the race detector, integration too
@@ -68,4 +82,4 @@ image: ## the container image, with docker or another ENGINE
 
 .PHONY: clean
 clean: ## what was built
-	rm -rf bin
+	rm -rf bin .cache

@@ -79,6 +79,14 @@ var house = map[string]place{
 		[]string{"internal/xds", "internal/anytypes", "internal/fleet"},
 		"it tests the built binary from outside",
 	},
+	"integration/conformance": {
+		nil,
+		"it judges the built binary, and shares no notion of the protocol with it",
+	},
+	"integration/conformance/page": {
+		nil,
+		"it reads names and results of tests",
+	},
 	"integration/mutants": {
 		nil,
 		"it changes the code from outside and imports none of it",
