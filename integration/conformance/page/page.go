@@ -33,6 +33,16 @@ type book struct {
 	mutants map[string]int // by rule
 }
 
+// keep leaves of each proof the places in which its rule can be observed: a test
+// of two rules may prove one of them here and the other there.
+func (b *book) keep() {
+	for _, r := range b.rules {
+		for _, p := range b.of(r.id) {
+			maps.DeleteFunc(p.places, func(at place, _ bool) bool { return !slices.Contains(r.where, at) })
+		}
+	}
+}
+
 // of are the proofs of a rule.
 func (b *book) of(id string) []*proof {
 	var out []*proof
@@ -134,7 +144,7 @@ func cell(r rule, covered map[place]bool, up, down string) string {
 			there = append(there, service.word)
 		}
 	}
-	if !applies && len(there) == 0 {
+	if !applies {
 		return "–"
 	}
 	return strings.Join(there, ", ")

@@ -147,9 +147,11 @@ func TestPage(t *testing.T) {
 	}
 	b := &book{rules: rules, mutants: map[string]int{"P2": 3}, proofs: []*proof{
 		{rule: "P1", file: "a/b_test.go", name: "TestP1_X", passed: true,
-			places: map[place]bool{{"sotw", "sotw", "ads"}: true, {"sotw", "sotw", "per-type"}: true, {"delta", "sotw", "per-type"}: true}},
+			places: map[place]bool{{"sotw", "sotw", "ads"}: true, {"sotw", "sotw", "per-type"}: true, {"delta", "sotw", "per-type"}: true,
+				{"delta", "delta", "ads"}: true}}, // where P1 is nothing to be seen of
 		{rule: "P2", file: "a/b_test.go", name: "TestP2_Y", passed: true, variants: map[string]bool{"sotw": true, "delta": true}},
 	}}
+	b.keep()
 	got := b.page()
 	for _, want := range []string{
 		"\n## S\n",
