@@ -22,10 +22,19 @@ type Type struct {
 	Coalesced   Counter   // changes that a client never saw, since a newer one took their place
 	Propagation Histogram // from the origin's response to a client's ACK
 
+	// Resources whose TTL was renewed for a client (P62), and renewals that it
+	// never saw, since a newer one took their place.
+	Heartbeats, HeartbeatsCoalesced Counter
+
+	// Of what is held.
+	Dropped [drops]Counter // resources, by Drop
+
 	// Upstream.
-	Updates       [results]Counter // responses of origins, by Result
-	AbsentGuesses Counter          // names taken for absent after absent_after (P57)
-	Unasked       Counter          // resources dropped, since nobody asked for them (P65)
+	Updates       [results]Counter  // responses of origins, by Result
+	Beats         [beats]Counter    // heartbeats of origins, by Beat (P62)
+	Failures      [failures]Counter // resource_errors of origins, by Failure (P39)
+	AbsentGuesses Counter           // names taken for absent after absent_after (P57)
+	Unasked       Counter           // resources dropped, since nobody asked for them (P65)
 }
 
 // labels of the types in xds' table, and "other" for the rest.
@@ -154,6 +163,17 @@ func (m *Metrics) makeType(index int, key string) *Type {
 		Propagation:   Histogram{to: m.propagation.With(with())},
 		AbsentGuesses: m.counter("upstream_absent_guesses_total", "Names taken for absent because an origin said nothing of them.", with()),
 		Unasked:       m.counter("upstream_unasked_total", "Resources of an origin dropped because nobody asked for them.", with()),
+	}
+	t.Heartbeats = m.counter("downstream_heartbeats_total", "Resources whose TTL was renewed for a client.", with())
+	t.HeartbeatsCoalesced = m.counter("heartbeats_coalesced_total", "Renewals of a TTL that were merged into a newer one before they were sent to a client.", with())
+	for d := range drops {
+		t.Dropped[d] = m.counter("dropped_resources_total", "Resources let go of though no origin removed them.", with("reason", d.String()))
+	}
+	for b := range beats {
+		t.Beats[b] = m.counter("upstream_heartbeats_total", "Heartbeats of origins, by what became of them.", with("result", b.String()))
+	}
+	for f := range failures {
+		t.Failures[f] = m.counter("upstream_resource_errors_total", "resource_errors of origins, by what became of them.", with("result", f.String()))
 	}
 	for v := range variants {
 		t.Responses[v] = m.counter("downstream_responses_total", "Responses sent to clients.", with("variant", v.String()))

@@ -34,6 +34,57 @@ var resultNames = [results]string{Applied: "applied", Unchanged: "unchanged", Re
 
 func (r Result) String() string { return resultNames[r] }
 
+// Beat is what became of a heartbeat of an origin (P62).
+type Beat uint8
+
+// What becomes of heartbeats.
+const (
+	// Renewed: what is held lives on.
+	Renewed Beat = iota
+	// StaleBeat: it means nothing that is held.
+	StaleBeat
+	beats
+)
+
+var beatNames = [beats]string{Renewed: "renewed", StaleBeat: "stale"}
+
+func (b Beat) String() string { return beatNames[b] }
+
+// Drop is why a resource is held no more, though nobody said that it is gone.
+type Drop uint8
+
+// The reasons.
+const (
+	// Expired: its TTL is over (P62).
+	Expired Drop = iota
+	// StreamEnded: it is not to be cached, and the stream that brought it has
+	// ended (P63).
+	StreamEnded
+	// Unwanted: it is not to be cached, and nobody wants it any more (P63).
+	Unwanted
+	drops
+)
+
+var dropNames = [drops]string{Expired: "expired", StreamEnded: "stream_ended", Unwanted: "unwanted"}
+
+func (d Drop) String() string { return dropNames[d] }
+
+// Failure is what became of one of resource_errors (P39).
+type Failure uint8
+
+// What becomes of resource_errors.
+const (
+	// Kept: it is shown to clients.
+	Kept Failure = iota
+	// NoRoom: too much is kept of the type already.
+	NoRoom
+	failures
+)
+
+var failureNames = [failures]string{Kept: "kept", NoRoom: "no_room"}
+
+func (f Failure) String() string { return failureNames[f] }
+
 // Fault is why a response of an origin, or a file, was rejected (P18).
 type Fault uint8
 

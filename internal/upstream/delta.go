@@ -121,6 +121,11 @@ func (d *delta) first(t *typeTalk) *request {
 		}
 		held = append(held, brought{res.Name, version})
 	}
+	for name := range t.want.part(snap).Lapsed { // others may still hold it
+		if t.want.wildcard || t.want.names.Has(name) {
+			held = append(held, brought{name: name})
+		}
+	}
 
 	b := d.appendNode(nil, deltaNode)
 	b = appendText(b, deltaTypeURL, string(t.typ.URL))

@@ -237,7 +237,7 @@ func (e *exchange) receive(ctx context.Context) {
 		}
 		select {
 		case v := <-e.orders:
-			if v.take && !e.tell(ctx, e.take(ctx, r, v.asked, now)) {
+			if v.take && !e.tell(ctx, e.take(ctx, r, v, now)) {
 				return
 			}
 		case <-ctx.Done():
@@ -257,11 +257,11 @@ func (e *exchange) tell(ctx context.Context, in incoming) bool {
 }
 
 // take makes an update of a response and has it applied.
-func (e *exchange) take(ctx context.Context, r *xds.Response, a asked, now time.Time) incoming {
+func (e *exchange) take(ctx context.Context, r *xds.Response, v verdict, now time.Time) incoming {
 	s := e.stream
-	u, n := judge(e.variant, a, r, s.held(r.TypeURL), now)
+	u, n := judge(e.variant, v, r, s.held(r.TypeURL), now)
 	changed := false
-	if !a.empty() { // nobody wants the type any more
+	if !v.asked.empty() { // nobody wants the type any more
 		var err error
 		if changed, err = s.apply(ctx, u); err != nil {
 			return incoming{err: err}
@@ -269,6 +269,8 @@ func (e *exchange) take(ctx context.Context, r *xds.Response, a asked, now time.
 	}
 	c := s.counters(r.TypeURL)
 	c.Unasked.Add(n.unasked)
+	c.Beats[telemetry.Renewed].Add(n.renewed)
+	c.Beats[telemetry.StaleBeat].Add(n.stale)
 	if changed {
 		c.Updates[telemetry.Applied].Inc()
 	} else {

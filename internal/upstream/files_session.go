@@ -189,7 +189,7 @@ func update(typ xds.TypeURL, wildcard bool, names map[string]struct{}, now *file
 	u := xds.Update{Type: typ, Version: now.version, Wildcard: wildcard, Received: at}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if r := now.resources[name]; r != nil {
-			u.Changed = append(u.Changed, r)
+			u.Changed = append(u.Changed, r.Start(at))
 		} else {
 			u.Removed = append(u.Removed, name)
 		}

@@ -10,12 +10,14 @@ import (
 type tally struct {
 	unasked  int // resources that nobody had asked for: dropped, no fault (P65)
 	bodyless int // heartbeats and unresolved aliases: no fault, not stored (P18)
+	renewed  int // heartbeats, and
+	stale    int // those that mean nothing held (P62)
 }
 
-// judge makes an update of a response to a, given what is held. The snapshot
-// must be the newest. Unchanged resources share what is held.
-func judge(v xds.Variant, a asked, r *xds.Response, snap *xds.Snapshot, now time.Time) (xds.Update, tally) {
-	t := xds.TypeOf(r.TypeURL)
+// judge makes an update of a response that is to be taken, given what is held.
+// The snapshot must be the newest. Unchanged resources share what is held.
+func judge(v xds.Variant, to verdict, r *xds.Response, snap *xds.Snapshot, now time.Time) (xds.Update, tally) {
+	t, a := xds.TypeOf(r.TypeURL), to.asked
 	u := xds.Update{Type: r.TypeURL, Version: r.Version, Wildcard: a.wildcard, Received: now}
 	var n tally
 	wanted := func(name string) bool {
@@ -31,12 +33,23 @@ func judge(v xds.Variant, a asked, r *xds.Response, snap *xds.Snapshot, now time
 		switch {
 		case !raw.HasBody():
 			n.bodyless++
+			ttl, timed := raw.TTL()
+			if !timed || !wanted(raw.Name) {
+				continue
+			}
+			if held := a.part(snap).Held(raw.Name); renews(v, raw, r, held, to.took) {
+				u.Changed = append(u.Changed, held.Renew(ttl, now))
+				n.renewed++
+			} else {
+				n.stale++
+			}
 		case wanted(raw.Name):
-			u.Changed = append(u.Changed, raw.Take(t, a.part(snap).Share(raw.Name)))
+			u.Changed = append(u.Changed, raw.Take(t, a.part(snap).Share(raw.Name)).Start(now))
 		}
 	}
+	u.Errors, u.Removed = failures(a, r)
 	if v == xds.SotW {
-		u.Removed = missing(t, a, r, snap, n.bodyless)
+		u.Removed = append(u.Removed, missing(t, a, r, snap, n.bodyless)...)
 		return u, n
 	}
 	for _, name := range r.Removed {
@@ -52,7 +65,8 @@ func judge(v xds.Variant, a asked, r *xds.Response, snap *xds.Snapshot, now time
 // of the part that it answers. A name asked for and never received stays
 // pending, also where the wildcard has it. What is held has been in a response
 // since the name was last added to the union, since a name that leaves it is
-// forgotten, and asked for again as if it were new (P65).
+// forgotten, and asked for again as if it were new (P65). What the response gives
+// an error for is not left out: the error says what is to be said (P39).
 func missing(t xds.Type, a asked, r *xds.Response, snap *xds.Snapshot, bodyless int) []string {
 	if !t.FullState || a.empty() || bodyless > 0 && bodyless == len(r.Resources) {
 		return nil
@@ -61,10 +75,19 @@ func missing(t xds.Type, a asked, r *xds.Response, snap *xds.Snapshot, bodyless 
 	for i := range r.Resources {
 		there[r.Resources[i].Name] = struct{}{}
 	}
+	for _, e := range r.Errors {
+		there[e.Name] = struct{}{}
+	}
 	var gone []string
 	for res := range a.covers(snap) {
 		if _, ok := there[res.Name]; !ok {
 			gone = append(gone, res.Name)
+		}
+	}
+	// Who still holds what is held here no more is to hear that it went.
+	for name := range a.part(snap).Lapsed {
+		if _, ok := there[name]; !ok && (a.wildcard || a.names.Has(name)) {
+			gone = append(gone, name)
 		}
 	}
 	return gone

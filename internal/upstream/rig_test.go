@@ -13,8 +13,10 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"xdsrelay/internal/xds"
@@ -158,6 +160,7 @@ type resp struct {
 	version string
 	res     []res
 	removed []string
+	errors  map[string]codes.Code
 }
 
 // res is a resource; content tells versions of it apart.
@@ -166,6 +169,8 @@ type res struct {
 	version       string // incremental, or wrapped
 	wrap          bool   // SotW: in a Resource
 	heartbeat     bool   // no body
+	ttl           time.Duration
+	uncached      bool // do_not_cache
 	any           *anypb.Any
 }
 
@@ -202,20 +207,31 @@ func (p resp) encode(t *testing.T, v xds.Variant, nonce string) []byte {
 	var delta []*discoveryv3.Resource
 	for _, x := range p.res {
 		w := &discoveryv3.Resource{Name: x.name, Version: x.version}
+		if x.ttl > 0 {
+			w.Ttl = durationpb.New(x.ttl)
+		}
+		if x.uncached {
+			w.CacheControl = &discoveryv3.Resource_CacheControl{DoNotCache: true}
+		}
 		if !x.heartbeat {
 			w.Resource = x.body(t, p.typ)
 		}
 		delta = append(delta, w)
 		a := w.Resource
-		if x.wrap || x.heartbeat {
+		if x.wrap || x.heartbeat || x.ttl > 0 || x.uncached {
 			a, _ = anypb.New(w)
 		}
 		sotw = append(sotw, a)
 	}
+	var failed []*discoveryv3.ResourceError
+	for _, name := range slices.Sorted(maps.Keys(p.errors)) {
+		failed = append(failed, &discoveryv3.ResourceError{
+			ResourceName: &discoveryv3.ResourceName{Name: name}, ErrorDetail: &statuspb.Status{Code: int32(p.errors[name])}})
+	}
 	if v == xds.Delta {
-		m = &discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(p.typ), SystemVersionInfo: p.version, Nonce: nonce, Resources: delta, RemovedResources: p.removed}
+		m = &discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(p.typ), SystemVersionInfo: p.version, Nonce: nonce, Resources: delta, RemovedResources: p.removed, ResourceErrors: failed}
 	} else {
-		m = &discoveryv3.DiscoveryResponse{TypeUrl: string(p.typ), VersionInfo: p.version, Nonce: nonce, Resources: sotw}
+		m = &discoveryv3.DiscoveryResponse{TypeUrl: string(p.typ), VersionInfo: p.version, Nonce: nonce, Resources: sotw, ResourceErrors: failed}
 	}
 	b, err := proto.Marshal(m)
 	if err != nil {
@@ -242,7 +258,7 @@ func (r *rig) raw(msg []byte) (verdict, tally, error) {
 	if err != nil || !v.take {
 		return v, tally{}, err
 	}
-	u, n := judge(r.v, v.asked, response, r.sink.Held(response.TypeURL), r.now)
+	u, n := judge(r.v, v, response, r.sink.Held(response.TypeURL), r.now)
 	if !v.asked.empty() {
 		u.Origin = r.origin
 		r.apply(u)

@@ -108,7 +108,7 @@ func (s *sotw) ask(t *typeTalk, a asked) {
 func (s *sotw) firstVersion(t *typeTalk) string {
 	part := t.want.part(s.held(t.typ.URL))
 	m := s.recall(t.typ.URL, t.want.wildcard, part)
-	if m.version == "" || !m.acked.equal(t.want) || t.want.wildcard && !part.Answered() {
+	if m.version == "" || !m.acked.equal(t.want) || t.want.wildcard && (!part.Answered() || part.AnyLapsed()) {
 		return ""
 	}
 	for name := range t.want.names.All() {

@@ -27,12 +27,15 @@ type Stream struct {
 	metrics *telemetry.Key
 
 	// Owned by Run's goroutine and the session that it is in.
-	at       *site // where the session is
-	memory   memory
-	carried  []batch // clocks from a stream ended by the relay itself to the next (P57)
-	open     bool    // the attempt reached the origin
-	had      bool    // it brought a response
-	failures int     // attempts that failed, since the last response
+	at     *site // where the session is
+	memory memory
+	// uncacheable are the parts of which this attempt brought something that is
+	// not to be cached (P63).
+	uncacheable map[partOf]struct{}
+	carried     []batch // clocks from a stream ended by the relay itself to the next (P57)
+	open        bool    // the attempt reached the origin
+	had         bool    // it brought a response
+	failures    int     // attempts that failed, since the last response
 }
 
 // NewStream makes the stream of a key; id is the key as people read it, node
@@ -117,6 +120,9 @@ func (s *Stream) attempt(ctx context.Context, ses session) error {
 	s.open, s.had = false, false
 	err := ses.serve(ctx)
 	s.interest.rest()
+	if over := s.uncache(ctx); over != nil {
+		err = over
+	}
 	if s.open {
 		s.at.streams.Add(-1)
 		s.client.opts.Metrics.UpstreamStreams.Add(-1)
@@ -182,6 +188,7 @@ func (s *Stream) answered() {
 // reports whether the snapshot is another one since. Calls never overlap.
 func (s *Stream) apply(ctx context.Context, u xds.Update) (changed bool, err error) {
 	u.Origin = s.at.name
+	s.noteUncacheable(&u)
 	changed, err = s.sink.Update(ctx, u)
 	switch {
 	case err == nil:

@@ -49,6 +49,8 @@ type verdict struct {
 	take bool
 	// asked is what the origin had been asked for, if take.
 	asked asked
+	// took is the version_info last taken (SotW).
+	took string
 	// unrequested: the type was never requested on this stream. To acknowledge
 	// it would be to request it.
 	unrequested bool
@@ -218,7 +220,7 @@ func (t *talk) received(r *xds.Response, fault error, now time.Time) (verdict, e
 		return t.refuse(tt, r.Nonce, fault, now), nil
 	}
 	tt.judging = true
-	return verdict{take: true, asked: tt.asked}, nil
+	return verdict{take: true, asked: tt.asked, took: tt.sotw.version}, nil
 }
 
 // recall returns what is remembered of a type from earlier streams, as far as

@@ -25,8 +25,9 @@ type Builder struct {
 	errorBytes     int64
 	sum            Version
 
-	timers   timers            // of what expires (P62)
-	uncached map[part]struct{} // what is not to be kept (P63)
+	timers    timers            // of what expires (P62)
+	uncached  map[part]struct{} // what is not to be kept (P63)
+	uncachedN [2]int            // of names, of the wildcard
 
 	origin, version         string
 	wildOrigin, namedOrigin string
@@ -236,9 +237,13 @@ func (b *Builder) part(p part, was, is *Resource) {
 		if b.uncached == nil {
 			b.uncached = make(map[part]struct{})
 		}
-		b.uncached[p] = struct{}{}
+		if _, is := b.uncached[p]; !is {
+			b.uncached[p] = struct{}{}
+			b.uncachedN[btoi(p.wild)]++
+		}
 	case there(was) && was.Uncacheable:
 		delete(b.uncached, p)
+		b.uncachedN[btoi(p.wild)]--
 	}
 }
 
@@ -287,7 +292,7 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 		Bytes: b.bytes, Retired: b.retired, Lost: b.gone,
 		wildOrigin: b.wildOrigin, namedOrigin: b.namedOrigin,
 		entries: b.entries.Copy(), count: b.count, stated: b.stated,
-		errors: b.errors, lapsed: b.lapsed, timed: len(b.timers.due), uncached: len(b.uncached),
+		errors: b.errors, lapsed: b.lapsed, timed: len(b.timers.due), uncached: b.uncachedN,
 		log: b.log,
 	}
 	if s.Version == "" {

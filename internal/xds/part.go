@@ -60,6 +60,14 @@ func (p Part) Origin() string {
 	return p.snap.namedOrigin
 }
 
+// Uncacheable returns how many resources of the part are not to be kept (P63).
+func (p Part) Uncacheable() int {
+	if p.snap == nil {
+		return 0
+	}
+	return p.snap.uncached[btoi(p.wild)]
+}
+
 // Share returns what a resource of that name, if it is equal, may share its
 // memory with: the part's own, or else the other part's.
 func (p Part) Share(name string) *Resource {

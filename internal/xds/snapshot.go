@@ -92,8 +92,9 @@ type Snapshot struct {
 	errors  int
 	lapsed  int // parts
 	timed   int // parts with a TTL
-	// uncached is how many parts are not to be kept (P63).
-	uncached int
+	// uncached is how many parts are not to be kept (P63), of names and of the
+	// wildcard.
+	uncached [2]int
 	// log is the tail of the lineage's log; the array is shared with newer
 	// snapshots, which only append behind what this one sees.
 	log []change
@@ -134,9 +135,6 @@ func (s *Snapshot) Failed() int {
 
 // Timed reports whether any resource has a TTL.
 func (s *Snapshot) Timed() bool { return s != nil && s.timed > 0 }
-
-// Uncacheable reports whether any resource is not to be kept (P63).
-func (s *Snapshot) Uncacheable() bool { return s != nil && s.uncached > 0 }
 
 // Derived returns what make returned when it was first called for this
 // snapshot, or since Release: a place for what is computed from it (encoded

@@ -1,0 +1,97 @@
+package upstream
+
+import (
+	"context"
+	"slices"
+
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// A resource without a body and with a TTL is a heartbeat (P62). It renews what
+// it means: the version that the origin last gave. In incremental that is the
+// resource's own. In SotW it is the version_info last taken, unless the wrapped
+// Resource bears a version of its own; and a response that brings other
+// resources as well is by itself the newest, and says that this one is
+// unchanged. A heartbeat of anything else, as of a version that was refused, is
+// stale, and renews nothing.
+
+// renews reports whether a resource without a body renews what is held under its
+// name, if it is a heartbeat of that. took is the version_info last taken.
+func renews(v xds.Variant, raw *xds.Raw, r *xds.Response, held *xds.Resource, took string) bool {
+	if held == nil {
+		return false
+	}
+	if v == xds.Delta || raw.OriginVersion != "" {
+		return raw.OriginVersion == held.OriginVersion
+	}
+	return r.Version == took || !beatsAlone(r)
+}
+
+// beatsAlone reports whether a response has resources, and none with a body.
+func beatsAlone(r *xds.Response) bool {
+	for i := range r.Resources {
+		if r.Resources[i].HasBody() {
+			return false
+		}
+	}
+	return len(r.Resources) > 0
+}
+
+// failures are the resource_errors of a response to a, and the names that they
+// say are absent, but for those that the same response brings (P39, P25).
+func failures(a asked, r *xds.Response) (errors []*xds.ResourceError, absent []string) {
+	if len(r.Errors) == 0 {
+		return nil, nil
+	}
+	brought := make(map[string]struct{}, len(r.Resources))
+	for i := range r.Resources {
+		if r.Resources[i].HasBody() {
+			brought[r.Resources[i].Name] = struct{}{}
+		}
+	}
+	for _, e := range r.Errors {
+		if !a.wildcard && !a.names.Has(e.Name) {
+			continue
+		}
+		errors = append(errors, e)
+		if _, there := brought[e.Name]; e.Absent() && !there {
+			absent = append(absent, e.Name)
+		}
+	}
+	return errors, absent
+}
+
+// partOf is a part of a type (P50).
+type partOf struct {
+	typ  xds.TypeURL
+	wild bool
+}
+
+// noteUncacheable remembers that this attempt brought something that is not to
+// be cached.
+func (s *Stream) noteUncacheable(u *xds.Update) {
+	if !slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return r.Uncacheable }) {
+		return
+	}
+	if s.uncacheable == nil {
+		s.uncacheable = make(map[partOf]struct{})
+	}
+	s.uncacheable[partOf{u.Type, u.Wildcard}] = struct{}{}
+}
+
+// uncache has the group let go of what is not to be cached, once the stream that
+// brought it has ended (P63): before another one asks, so that it asks for that
+// as for what it does not have.
+func (s *Stream) uncache(ctx context.Context) error {
+	parts := s.uncacheable
+	s.uncacheable = nil
+	for p := range parts {
+		n := s.held(p.typ).Part(p.wild).Uncacheable()
+		if _, err := s.apply(ctx, xds.Update{Type: p.typ, Wildcard: p.wild, Ended: true}); err != nil {
+			return err
+		}
+		s.counters(p.typ).Dropped[telemetry.StreamEnded].Add(n)
+	}
+	return nil
+}

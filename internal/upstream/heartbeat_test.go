@@ -1,0 +1,264 @@
+package upstream
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/internal/xds"
+)
+
+// expires is when what is held under name does, as time since the rig began.
+func (r *rig) expires(typ xds.TypeURL, name string) time.Duration {
+	r.t.Helper()
+	held := r.sink.Held(typ).Held(name)
+	if held == nil {
+		r.t.Fatalf("%s is not held", name)
+	}
+	if held.TTL() == 0 {
+		return 0
+	}
+	for d := time.Duration(0); d <= time.Hour; d += time.Second {
+		if held.Expired(time.Unix(1000, 0).Add(d)) {
+			return d
+		}
+	}
+	r.t.Fatalf("%s does not expire", name)
+	return 0
+}
+
+// A heartbeat renews what is held, and changes nothing else.
+func TestP62_HeartbeatRenews(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		r := newRig(t, v)
+		r.want(named(eds, "a", "b"))
+		r.flush()
+		r.respond(resp{typ: eds, version: "5", res: []res{{name: "a", version: "1", ttl: 30 * time.Second}, {name: "b", version: "1"}}})
+		if got := r.expires(eds, "a"); got != 30*time.Second {
+			t.Fatalf("expires after %v", got)
+		}
+		before := r.sink.Held(eds)
+		r.now = r.now.Add(20 * time.Second)
+		_, n := r.respond(resp{typ: eds, version: "5", res: []res{{name: "a", version: "1", ttl: 40 * time.Second, heartbeat: true}}})
+		if n.renewed != 1 || n.stale != 0 {
+			t.Errorf("%+v", n)
+		}
+		if got := r.expires(eds, "a"); got != time.Minute {
+			t.Errorf("after the heartbeat it expires after %v", got)
+		}
+		after := r.sink.Held(eds)
+		everyone := &xds.Subscription{Names: xds.NewNameSet("a", "b")}
+		if got := after.Changes(before, everyone); len(got) > 0 {
+			t.Errorf("it changed %v", got)
+		}
+		if got := after.Renewed(before, everyone); !slices.Equal(got, []string{"a"}) {
+			t.Errorf("it renewed %v", got)
+		}
+		// The same with its body renews as well, and one without TTL ends it.
+		r.now = r.now.Add(20 * time.Second)
+		r.respond(resp{typ: eds, version: "6", res: []res{{name: "a", version: "1", ttl: 30 * time.Second}}})
+		if got := r.expires(eds, "a"); got != 70*time.Second {
+			t.Errorf("sent again, it expires after %v", got)
+		}
+		r.respond(resp{typ: eds, version: "7", res: []res{{name: "a", version: "1", wrap: true}}})
+		if got := r.expires(eds, "a"); got != 0 {
+			t.Errorf("without a TTL it expires after %v", got)
+		}
+	})
+}
+
+// A heartbeat of another version than that which is held renews nothing, nor
+// does one of what is not held or was not asked for.
+func TestP62_StaleHeartbeats(t *testing.T) {
+	const ttl = 30 * time.Second
+	for _, c := range []struct {
+		what    string
+		v       xds.Variant
+		version string // of the response
+		beat    res
+		renewed int
+		stale   int
+		unasked int
+	}{
+		{"its version", xds.Delta, "9", res{name: "a", version: "1"}, 1, 0, 0},
+		{"another version", xds.Delta, "5", res{name: "a", version: "2"}, 0, 1, 0},
+		{"no version", xds.Delta, "5", res{name: "a"}, 0, 1, 0},
+		{"absent", xds.Delta, "5", res{name: "b", version: "1"}, 0, 1, 0},
+		{"unasked", xds.Delta, "5", res{name: "c", version: "1"}, 0, 0, 1},
+		{"the version_info", xds.SotW, "5", res{name: "a"}, 1, 0, 0},
+		{"its own version", xds.SotW, "5", res{name: "a", version: "1"}, 1, 0, 0},
+		{"its own version under another version_info", xds.SotW, "9", res{name: "a", version: "1"}, 1, 0, 0},
+		{"another version_info", xds.SotW, "9", res{name: "a"}, 0, 1, 0},
+		{"another version of its own", xds.SotW, "5", res{name: "a", version: "2"}, 0, 1, 0},
+		{"not held", xds.SotW, "5", res{name: "b"}, 0, 1, 0},
+		{"not asked for", xds.SotW, "5", res{name: "c"}, 0, 0, 1},
+	} {
+		t.Run(c.v.String()+"/"+c.what, func(t *testing.T) {
+			r := newRig(t, c.v)
+			r.want(named(eds, "a", "b"))
+			r.flush()
+			r.respond(resp{typ: eds, version: "5", res: []res{{name: "a", version: "1", ttl: ttl}}})
+			r.now = r.now.Add(10 * time.Second)
+			c.beat.heartbeat, c.beat.ttl = true, ttl
+			_, n := r.respond(resp{typ: eds, version: c.version, res: []res{c.beat}})
+			if n.renewed != c.renewed || n.stale != c.stale || n.unasked != c.unasked {
+				t.Errorf("%+v", n)
+			}
+			want := ttl
+			if c.renewed > 0 {
+				want += 10 * time.Second
+			}
+			if got := r.expires(eds, "a"); got != want {
+				t.Errorf("it expires after %v, want %v", got, want)
+			}
+		})
+	}
+	// Beside other resources a SotW heartbeat is of the response's own version.
+	r := newRig(t, xds.SotW)
+	r.want(all(cds))
+	r.flush()
+	r.respond(resp{typ: cds, version: "1", res: []res{{name: "a", ttl: ttl}, {name: "b"}}})
+	r.now = r.now.Add(10 * time.Second)
+	if _, n := r.respond(resp{typ: cds, version: "2", res: []res{{name: "a", ttl: ttl, heartbeat: true}, {name: "b", content: "2"}}}); n.renewed != 1 {
+		t.Errorf("%+v", n)
+	}
+	// One without TTL is none.
+	if _, n := r.respond(resp{typ: cds, version: "2", res: []res{{name: "a", heartbeat: true}}}); n.renewed+n.stale != 0 || n.bodyless != 1 {
+		t.Errorf("%+v", n)
+	}
+}
+
+// What expired is asked for anew on the next stream as what is not held, and the
+// origin is asked after it, so that those who still hold it hear of its removal.
+func TestP62_ReconnectAfterExpiry(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		r := newRig(t, v)
+		r.want(all(cds), named(eds, "a", "b"))
+		r.flush()
+		r.respond(resp{typ: cds, version: "1", res: []res{{name: "w", version: "1", ttl: time.Second}, {name: "x", version: "1"}}})
+		r.respond(resp{typ: eds, version: "1", res: []res{{name: "a", version: "1", ttl: time.Second}, {name: "b", version: "1"}}})
+		r.flush()
+		for _, typ := range []xds.TypeURL{cds, eds} {
+			if n := r.sink.builder(typ).Expire(r.now.Add(time.Minute)); n != 1 {
+				t.Fatalf("%d expired", n)
+			}
+			r.sink.publish(typ)
+		}
+		r.is(eds, xds.Lapsed, "a")
+		r.connect()
+		if v == xds.Delta {
+			r.sent("CDS +[*] w= x=1 node", "EDS +[a b] a= b=1")
+		} else {
+			r.sent("CDS [] node", "EDS [a b]")
+		}
+		// Silence does not make it absent: it was received once.
+		r.pass(time.Hour)
+		r.is(eds, xds.Lapsed, "a")
+		if v == xds.SotW {
+			r.respond(resp{typ: cds, version: "2", res: []res{{name: "x"}}})
+			if got := r.last().Removed; !slices.Equal(got, []string{"w"}) {
+				t.Errorf("removed %v", got)
+			}
+		}
+	})
+}
+
+// resource_errors are taken for what was asked; NOT_FOUND is absence, and any
+// other an answer, after which the clock says nothing.
+func TestP39_ResourceErrors(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		r := newRig(t, v)
+		r.want(named(eds, "a", "b", "c", "d"))
+		r.flush()
+		r.respond(resp{typ: eds, version: "1", res: []res{{name: "a", version: "1"}}})
+		r.respond(resp{typ: eds, version: "2", errors: map[string]codes.Code{
+			"a": codes.Unavailable, "b": codes.NotFound, "c": codes.PermissionDenied, "unasked": codes.Internal}})
+		r.is(eds, xds.Present, "a")
+		r.is(eds, xds.Absent, "b")
+		r.is(eds, xds.Pending, "c")
+		snap := r.sink.Held(eds)
+		everyone := &xds.Subscription{Wildcard: true}
+		for name, want := range map[string]codes.Code{"a": codes.Unavailable, "b": codes.NotFound, "c": codes.PermissionDenied} {
+			if e := snap.Error(everyone, name); e == nil || e.Code != want {
+				t.Errorf("%s: %+v, want %v", name, e, want)
+			}
+		}
+		if snap.Failed() != 3 {
+			t.Errorf("%d errors", snap.Failed())
+		}
+		r.pass(15 * time.Second)
+		r.is(eds, xds.Pending, "c")
+		r.is(eds, xds.Absent, "d")
+		if snap := r.sink.Held(eds); snap.Stated() != 1 {
+			t.Errorf("%d absences stated, want 1: the other is a guess", snap.Stated())
+		}
+		// One that comes with its resource takes nothing away.
+		r.respond(resp{typ: eds, version: "3", res: []res{{name: "d", version: "1"}}, errors: map[string]codes.Code{"d": codes.NotFound}})
+		r.is(eds, xds.Present, "d")
+	})
+}
+
+// The clock of a name that an error answered says nothing any more.
+func TestP57_AnErrorIsAnAnswer(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		r := newRig(t, v)
+		r.want(named(eds, "a", "b"))
+		r.flush()
+		r.respond(resp{typ: eds, version: "1", errors: map[string]codes.Code{"a": codes.Internal}})
+		r.pass(15 * time.Second)
+		r.is(eds, xds.Pending, "a")
+		r.is(eds, xds.Absent, "b")
+	})
+}
+
+// What a full-state SotW response leaves out is gone, but not if it says why.
+func TestP39_AnErrorInPlaceOfTheResource(t *testing.T) {
+	r := newRig(t, xds.SotW)
+	r.want(all(cds))
+	r.flush()
+	r.respond(resp{typ: cds, version: "1", res: clusters("a", "b", "c")})
+	r.respond(resp{typ: cds, version: "2", errors: map[string]codes.Code{"a": codes.Internal, "b": codes.NotFound}})
+	r.holds(cds, "a")
+	if got := r.last().Removed; !slices.Equal(got, []string{"b", "c"}) {
+		t.Errorf("removed %v", got)
+	}
+	// On the wildcard itself it takes nothing away, and adds nothing.
+	r.respond(resp{typ: cds, version: "3", res: clusters("a"), errors: map[string]codes.Code{"*": codes.NotFound}})
+	r.holds(cds, "a")
+	if e := r.sink.Held(cds).Error(&xds.Subscription{Wildcard: true}, "*"); e == nil {
+		t.Error("it is not kept")
+	}
+}
+
+// A stream that ends takes what is not to be cached with it, before the next one
+// asks for what is held.
+func TestP63_TheStreamEnds(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		f := startFake(t)
+		r := startRelay(t, Options{Variant: v}, f.address)
+		_, sink := r.stream(all(cds), named(eds, "a", "b"))
+		s := f.next()
+		s.got(ask(v, "CDS", "*"))
+		s.got(ask(v, "EDS", "a", "b"))
+		s.send(resp{typ: cds, version: "1", res: []res{{name: "w", version: "1", uncached: true}, {name: "x", version: "1"}}})
+		s.send(resp{typ: eds, version: "1", res: []res{{name: "a", version: "1", uncached: true}, {name: "b", version: "1"}}})
+		sink.untilNames(t, cds, "w", "x")
+		sink.untilNames(t, eds, "a", "b")
+		for range 2 {
+			s.request() // ACKs
+		}
+		s.done <- nil
+		next := f.next()
+		sink.untilNames(t, cds, "x")
+		sink.untilNames(t, eds, "b")
+		if v == xds.Delta {
+			next.got("CDS +[*] w= x=1")
+			next.got("EDS +[a b] a= b=1")
+		} else { // no version: not all of it is held
+			next.got("CDS []")
+			next.got("EDS [a b]")
+		}
+	})
+}
