@@ -22,9 +22,38 @@ type Frame struct {
 // manifest is what a response spoke of. Sessions that have not answered yet keep
 // it, and not the body.
 type manifest struct {
-	names   []string // in resources and removed, sorted
-	follows []string // resources of the type's follower that follow (P37)
-	version string   // version_info or system_version_info
+	names []string // in resources and removed, sorted
+	// versions of them, in the same order; that of what was removed is zero.
+	versions []xds.Version
+	follows  []string // resources of the type's follower that follow (P37)
+	version  string   // version_info or system_version_info
+}
+
+func manifestOf(changed []*xds.Resource, removed, follows []string, version string) *manifest {
+	m := &manifest{follows: follows, version: version}
+	m.names = make([]string, 0, len(changed)+len(removed))
+	of := make(map[string]xds.Version, len(changed))
+	for _, r := range changed {
+		m.names = append(m.names, r.Name)
+		of[r.Name] = r.Version
+	}
+	m.names = append(m.names, removed...)
+	slices.Sort(m.names)
+	m.versions = make([]xds.Version, len(m.names))
+	for i, n := range m.names {
+		m.versions[i] = of[n]
+	}
+	return m
+}
+
+// says returns the version in which the response spoke of name, zero for its
+// removal, and whether it did.
+func (m *manifest) says(name string) (xds.Version, bool) {
+	i, spoke := slices.BinarySearch(m.names, name)
+	if !spoke {
+		return xds.Version{}, false
+	}
+	return m.versions[i], true
 }
 
 // frameKey names a regular response to one snapshot: sessions in step alike
@@ -170,13 +199,7 @@ func (c *frameCache) share(v xds.Variant, to *xds.Snapshot, identifier string, c
 	if ok && at.frame.holds(changed, removed, follows) {
 		return at.frame
 	}
-	f := &Frame{resources: changed, removed: removed, manifest: &manifest{follows: follows, version: to.Version}}
-	f.names = make([]string, 0, len(changed)+len(removed))
-	for _, r := range changed {
-		f.names = append(f.names, r.Name)
-	}
-	f.names = append(f.names, removed...)
-	slices.Sort(f.names)
+	f := &Frame{resources: changed, removed: removed, manifest: manifestOf(changed, removed, follows, to.Version)}
 	body := xds.Body{
 		Form: xds.Form{Variant: v}, Type: to.Type.URL, Version: to.Version, Identifier: identifier,
 		Resources: changed, Removed: removed,

@@ -164,7 +164,7 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 		// P19: a late one of an earlier response is recorded as well.
 		out.Verdict = Nacked
 		s.inStep, s.refuses = false, true
-		s.refuse(s.flights[i].frame.names, s.flights[i+1:])
+		s.refuse(s.flights[i].frame, s.flights[i+1:])
 	case s.variant == xds.SotW && !newest:
 		out.Verdict = Stale
 		return
@@ -194,26 +194,33 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 // refuse remembers what the refused response held, as far as it is still asked
 // for. Of a full-state SotW response that is everything, and so is the next one:
 // no names are needed. Where a response that went out since, without waiting
-// (P19), spoke of any of it, that change is behind us: the next one has to speak
-// of the rest, or nothing ever would.
-func (s *Session) refuse(names []string, since []flight) {
+// (P19), told of a change of any of it, that change is behind us: the next one
+// has to speak of the rest, or nothing ever would.
+func (s *Session) refuse(m *manifest, since []flight) {
 	if s.full() {
 		return
 	}
-	if names = s.stillAsked(names); len(names) == 0 {
+	names := s.stillAsked(m.names)
+	if len(names) == 0 {
 		return
 	}
-	again := func(n string) bool {
-		return slices.ContainsFunc(since, func(f flight) bool {
-			_, spoke := slices.BinarySearch(f.frame.names, n)
-			return spoke
-		})
-	}
-	if slices.ContainsFunc(names, again) {
-		for _, n := range names {
-			if !again(n) {
-				s.mark(n, refreshed)
+	changed := false
+	var unsaid []string
+	for _, n := range names {
+		refused, _ := m.says(n)
+		spoke := false
+		for _, f := range since {
+			if now, says := f.frame.says(n); says {
+				spoke, changed = true, changed || now != refused
 			}
+		}
+		if !spoke {
+			unsaid = append(unsaid, n)
+		}
+	}
+	if changed {
+		for _, n := range unsaid {
+			s.mark(n, refreshed)
 		}
 		return
 	}
@@ -488,7 +495,7 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 // speak of.
 func (s *Session) covered(r refusal, frame *manifest, to *xds.Snapshot) bool {
 	return !slices.ContainsFunc(r.names, func(n string) bool {
-		if _, again := slices.BinarySearch(frame.names, n); again || !s.sub.Covers(n) {
+		if _, again := frame.says(n); again || !s.sub.Covers(n) {
 			return false
 		}
 		_, is := to.Look(s.sub, n)

@@ -266,6 +266,22 @@ func TestP15_LateRefusalOfWhatChangedSince(t *testing.T) {
 	})
 }
 
+// Answers to names that are asked for again are no change of what was refused.
+func TestP15_LateRefusalOfWhatWasOnlyAskedAgain(t *testing.T) {
+	w := newWorld(t, xds.EndpointType, xds.Delta)
+	w.named("a", "b")
+	w.sub("a", "b")
+	w.want("a b")
+	w.sub("a")
+	w.want("a")
+	w.send(request{nack: 1})
+	w.want("")
+	w.ack()
+	w.want("")
+	w.named("a=2") // now it is
+	w.want("a=2 b")
+}
+
 // In incremental, answers to newly subscribed names don't wait.
 func TestP19_NewNamesDoNotWait(t *testing.T) {
 	w := newWorld(t, xds.EndpointType, xds.Delta)
