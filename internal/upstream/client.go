@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,6 +30,8 @@ type Options struct {
 	StreamsPerConnection int
 	Backoff              Backoff // 1 s, 30 s
 	Keepalive            Keepalive
+	// Dialer connects to gRPC origins; nil: over the network.
+	Dialer func(ctx context.Context, address string) (net.Conn, error)
 
 	Metrics *telemetry.Metrics // nil: none that anybody sees
 	Log     *slog.Logger       // nil: slog.Default

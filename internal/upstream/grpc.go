@@ -74,6 +74,9 @@ func newGRPCOrigin(o OriginOptions, opts *Options, m *telemetry.Origin) (*grpcOr
 		}),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallRecvMsgSize(maxResponse)),
 	}
+	if opts.Dialer != nil {
+		dialOptions = append(dialOptions, grpc.WithContextDialer(opts.Dialer))
+	}
 	dial := func() (*grpc.ClientConn, error) { return grpc.NewClient(o.Address, dialOptions...) }
 	cc, err := dial() // what is wrong with the target shows here
 	if err != nil {
