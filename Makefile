@@ -40,7 +40,8 @@ demo: build ## an origin, the relay and CLIENTS=50 clients in one process
 .PHONY: test
 test: ## all tests; unit tests with the race detector
 	$(PAGE) record .cache/tests/unit.json $(RACE) -timeout 10m $$($(GO) list ./... | grep -v /integration)
-	$(PAGE) record .cache/tests/integration.json -count=1 -timeout 10m ./integration/...
+	$(PAGE) record .cache/tests/integration.json -count=1 -timeout 10m $$($(GO) list ./integration/... | grep -v /model)
+	$(PAGE) record .cache/tests/model.json -count=1 -timeout 10m ./integration/model -rapid.checks=$(CASES)
 
 .PHONY: conformance
 conformance: test ## docs/conformance.md: which tests prove which rule of the protocol
@@ -49,6 +50,27 @@ conformance: test ## docs/conformance.md: which tests prove which rule of the pr
 .PHONY: conformance-check
 conformance-check: ## fails if a rule has no test or the page is stale, by the last make test
 	$(PAGE) check .cache/tests/*.json
+
+# Random clients and a random origin against a plain map, in each of the four
+# combinations; CASES=100000 for a long run.
+CASES    ?= 2500
+
+.PHONY: model
+model: ## random histories against a plain map, CASES=2500 a combination
+	$(GO) test -count=1 -timeout 24h -v ./integration/model -rapid.checks=$(CASES)
+	$(GO) test -count=1 -timeout 24h ./internal/fanout -run '^TestModel$$' -rapid.checks=$(CASES)
+	$(GO) test -count=1 -timeout 24h ./internal/xds -run Model -rapid.checks=$(CASES)
+
+# Their seeds run as tests; this looks for more.
+FUZZTIME ?= 1m
+
+.PHONY: fuzz
+fuzz: ## each decoder of what clients, origins and files say, FUZZTIME=1m
+	@for dir in $$(grep -rl '^func Fuzz' --include=*_test.go cmd config integration internal | xargs -n1 dirname | sort -u); do \
+	  for f in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' $$dir/*_test.go | cut -d' ' -f2); do \
+	    echo "$$dir $$f"; $(GO) test ./$$dir -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) || exit 1; \
+	  done; \
+	done
 
 .PHONY: race
 race: ## all tests with the race detector, integration too

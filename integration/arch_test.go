@@ -87,6 +87,11 @@ var house = map[string]place{
 		nil,
 		"it reads names and results of tests",
 	},
+	"integration/model": {
+		[]string{"internal/xds", "internal/telemetry", "config",
+			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/orchestrator"},
+		"it puts the relay together between pipes, to have its clock",
+	},
 	"integration/mutants": {
 		nil,
 		"it changes the code from outside and imports none of it",

@@ -1,0 +1,395 @@
+package model
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"xdsrelay/internal/xds"
+)
+
+// client is a client as plain maps: what it asked for, and what it holds.
+type client struct {
+	id   string
+	v    xds.Variant
+	cc   *grpc.ClientConn
+	send func(proto.Message) error
+	end  func() // of the stream
+
+	types map[xds.TypeURL]*clientType
+	node  bool // was sent on this stream
+	log   func(format string, args ...any)
+
+	mu    sync.Mutex
+	inbox []proto.Message
+	err   error         // why the stream ended
+	slow  chan struct{} // the reader waits until it is closed; nil: it reads
+}
+
+// clientType is one type of a client.
+type clientType struct {
+	typ   xds.TypeURL
+	began bool // on this stream
+	named bool
+	wild  bool
+	names map[string]bool
+
+	holds    map[string]int
+	versions map[string]string
+	version  string // that it took last
+
+	// Of this stream.
+	nonce    string // of the response that it answered last
+	open     []response
+	told     map[string]int // what was sent last: its content, 0 for a removal
+	cause    map[string]int // how often names may be sent though they are as told
+	brought  map[string]string
+	refusals []map[string]int // what refused responses held (P15)
+}
+
+type response struct {
+	nonce, version string
+	items          map[string]int // 0: removed
+	versions       map[string]string
+}
+
+func newClient(cc *grpc.ClientConn, id string, v xds.Variant, log func(string, ...any)) *client {
+	c := &client{id: id, v: v, cc: cc, log: log, types: make(map[xds.TypeURL]*clientType)}
+	for _, typ := range types {
+		c.types[typ] = &clientType{typ: typ, names: make(map[string]bool), holds: make(map[string]int), versions: make(map[string]string)}
+	}
+	return c
+}
+
+// full reports whether a response holds everything that is subscribed to.
+func (c *client) full(t *clientType) bool { return c.v == xds.SotW && (fullState(t.typ) || t.wild) }
+
+func (t *clientType) covers(name string) bool { return t.names[name] || t.wild }
+
+// connect opens a stream.
+func (c *client) connect(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	stub := discoveryv3.NewAggregatedDiscoveryServiceClient(c.cc)
+	var receive func() (proto.Message, error)
+	if c.v == xds.SotW {
+		s, err := stub.StreamAggregatedResources(ctx)
+		if err != nil {
+			cancel()
+			return err
+		}
+		c.send = func(m proto.Message) error { return s.SendMsg(m) }
+		receive = func() (proto.Message, error) { return s.Recv() }
+	} else {
+		s, err := stub.DeltaAggregatedResources(ctx)
+		if err != nil {
+			cancel()
+			return err
+		}
+		c.send = func(m proto.Message) error { return s.SendMsg(m) }
+		receive = func() (proto.Message, error) { return s.Recv() }
+	}
+	c.mu.Lock()
+	c.err, c.inbox = nil, nil
+	c.mu.Unlock()
+	c.node = false
+	var reader sync.WaitGroup
+	reader.Go(func() { c.read(ctx, receive) })
+	c.end = func() { cancel(); reader.Wait() }
+	for _, t := range c.types {
+		t.began, t.named, t.nonce, t.open, t.refusals, t.brought = false, false, "", nil, nil, nil
+		t.told, t.cause = make(map[string]int), make(map[string]int)
+	}
+	return nil
+}
+
+func (c *client) read(ctx context.Context, receive func() (proto.Message, error)) {
+	for {
+		c.mu.Lock()
+		slow := c.slow
+		c.mu.Unlock()
+		if slow != nil {
+			select {
+			case <-slow:
+			case <-ctx.Done():
+				return
+			}
+		}
+		m, err := receive()
+		c.mu.Lock()
+		if err != nil {
+			c.err = err
+			c.mu.Unlock()
+			return
+		}
+		c.inbox = append(c.inbox, m)
+		c.mu.Unlock()
+	}
+}
+
+// setSlow makes the client stop reading, or read on.
+func (c *client) setSlow(slow bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case slow && c.slow == nil:
+		c.slow = make(chan struct{})
+	case !slow && c.slow != nil:
+		close(c.slow)
+		c.slow = nil
+	}
+}
+
+// begin sends the first request of each type that the client has anything to
+// do with.
+func (c *client) begin() {
+	for _, typ := range types {
+		if t := c.types[typ]; t.wild || len(t.names) > 0 {
+			c.first(t)
+		}
+	}
+}
+
+// first sends a type's first request of a stream.
+func (c *client) first(t *clientType) {
+	t.began, t.named = true, true
+	for n := range t.names {
+		t.cause[n]++
+	}
+	if c.v == xds.SotW {
+		c.request(t, "", t.version, "")
+		return
+	}
+	t.brought = maps.Clone(t.versions)
+	c.tell(&discoveryv3.DeltaDiscoveryRequest{
+		TypeUrl: string(t.typ), ResourceNamesSubscribe: t.list(), InitialResourceVersions: t.brought,
+	})
+}
+
+// list is everything that is asked for.
+func (t *clientType) list() []string {
+	names := slices.Sorted(maps.Keys(t.names))
+	if t.wild {
+		names = append(names, "*")
+	}
+	return names
+}
+
+// request sends a SotW request.
+func (c *client) request(t *clientType, nonce, version, refusal string) {
+	r := &discoveryv3.DiscoveryRequest{TypeUrl: string(t.typ), ResourceNames: t.list(), ResponseNonce: nonce, VersionInfo: version}
+	if refusal != "" {
+		r.ErrorDetail = &statuspb.Status{Code: 3, Message: refusal}
+	}
+	c.tell(r)
+}
+
+func (c *client) tell(m proto.Message) {
+	node := &corev3.Node{Id: c.id, Cluster: "key"}
+	if !c.node {
+		c.node = true
+		switch r := m.(type) {
+		case *discoveryv3.DiscoveryRequest:
+			r.Node = node
+		case *discoveryv3.DeltaDiscoveryRequest:
+			r.Node = node
+		}
+	}
+	c.log("%s -> %v", c.id, m)
+	_ = c.send(m) // a stream that ended shows when it is read
+}
+
+// change asks for more names and gives others up.
+func (c *client) change(t *clientType, add, drop []string) {
+	var gone []string
+	for _, n := range add {
+		if c.v == xds.Delta || !t.names[n] {
+			t.cause[n]++
+		}
+		t.names[n] = true
+	}
+	for _, n := range drop {
+		if !t.names[n] {
+			continue
+		}
+		delete(t.names, n)
+		gone = append(gone, n)
+		if t.wild {
+			t.cause[n]++
+			continue
+		}
+		delete(t.holds, n)
+		delete(t.versions, n)
+		delete(t.told, n)
+	}
+	switch {
+	case !t.began && !t.wild && len(t.names) == 0:
+	case !t.began:
+		c.first(t)
+	case c.v == xds.SotW:
+		c.request(t, t.nonce, t.version, "")
+	case len(add)+len(gone) > 0:
+		c.tell(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(t.typ), ResourceNamesSubscribe: add, ResourceNamesUnsubscribe: gone})
+	}
+}
+
+// answer takes or refuses the oldest unanswered response.
+func (c *client) answer(t *clientType, refuse bool) bool {
+	if len(t.open) == 0 {
+		return false
+	}
+	r := t.open[0]
+	t.open = t.open[1:]
+	t.nonce = r.nonce
+	refusal := ""
+	if refuse {
+		refusal = "no"
+		t.refusals = append(t.refusals, r.items)
+		t.changedSince(r)
+	} else {
+		t.version = r.version
+		if c.full(t) {
+			clear(t.holds)
+		}
+		for n, content := range r.items {
+			if !t.covers(n) {
+				continue
+			}
+			if content == 0 {
+				delete(t.holds, n)
+				delete(t.versions, n)
+			} else {
+				t.holds[n], t.versions[n] = content, r.versions[n]
+			}
+		}
+	}
+	if c.v == xds.SotW {
+		c.request(t, r.nonce, t.version, refusal)
+		return true
+	}
+	d := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(t.typ), ResponseNonce: r.nonce}
+	if refuse {
+		d.ErrorDetail = &statuspb.Status{Code: 3, Message: refusal}
+	}
+	c.tell(d)
+	return true
+}
+
+// changedSince lets a refused response be said again if one that is on its way
+// has told of a change of it, be it undone since (P15).
+func (t *clientType) changedSince(refused response) {
+	for _, later := range t.open {
+		for n, content := range later.items {
+			if was, in := refused.items[n]; in && was != content {
+				for n := range refused.items {
+					t.cause[n]++
+				}
+				return
+			}
+		}
+	}
+}
+
+// reconnect ends the stream and opens another; forget drops what was held, as
+// a restart does.
+func (c *client) reconnect(ctx context.Context, forget bool) error {
+	c.setSlow(false)
+	c.end()
+	for _, t := range c.types {
+		if forget {
+			clear(t.holds)
+			clear(t.versions)
+			t.version = ""
+		}
+	}
+	if err := c.connect(ctx); err != nil {
+		return err
+	}
+	c.begin()
+	return nil
+}
+
+// empty reports whether nothing was sent on this stream: once anything of its
+// key is held, the relay serves it (P53).
+func (c *client) empty() bool {
+	for _, t := range c.types {
+		if len(t.told) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// take holds what has come since against what was sent before, and keeps it to
+// be answered. It reports whether there was anything.
+func (c *client) take(w *world) (bool, error) {
+	c.mu.Lock()
+	inbox, err := c.inbox, c.err
+	c.inbox = nil
+	c.mu.Unlock()
+	if err != nil {
+		return false, fmt.Errorf("the stream ended: %w", err)
+	}
+	for _, m := range inbox {
+		t, r, err := c.decode(m)
+		w.rt.Logf("%s <- %v", c.id, m)
+		if err == nil {
+			err = c.judge(w, t, r)
+		}
+		if err != nil {
+			return true, fmt.Errorf("%w\n%v", err, m)
+		}
+		t.open = append(t.open, r)
+	}
+	return len(inbox) > 0, nil
+}
+
+func (c *client) decode(m proto.Message) (*clientType, response, error) {
+	r := response{items: make(map[string]int), versions: make(map[string]string)}
+	var typ string
+	switch m := m.(type) {
+	case *discoveryv3.DiscoveryResponse:
+		typ, r.nonce, r.version = m.TypeUrl, m.Nonce, m.VersionInfo
+		for _, a := range m.Resources {
+			name, content, err := readAny(a)
+			if err != nil {
+				return nil, r, err
+			}
+			if r.items[name] != 0 {
+				return nil, r, fmt.Errorf("%s twice", name)
+			}
+			r.items[name] = content
+		}
+	case *discoveryv3.DeltaDiscoveryResponse:
+		typ, r.nonce, r.version = m.TypeUrl, m.Nonce, m.SystemVersionInfo
+		for _, res := range m.Resources {
+			name, content, err := readAny(res.Resource)
+			if err != nil {
+				return nil, r, err
+			}
+			if name != res.Name || r.items[name] != 0 {
+				return nil, r, fmt.Errorf("%s twice, or not its own name", name)
+			}
+			r.items[name], r.versions[name] = content, res.Version
+		}
+		for _, name := range m.RemovedResources {
+			if _, also := r.items[name]; also {
+				return nil, r, fmt.Errorf("%s both there and gone", name)
+			}
+			r.items[name] = 0
+		}
+	}
+	t := c.types[xds.TypeURL(typ)]
+	if t == nil || r.nonce == "" {
+		return nil, r, errors.New("a response without type or nonce")
+	}
+	return t, r, nil
+}

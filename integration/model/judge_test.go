@@ -1,0 +1,109 @@
+package model
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// judge holds a response against the rules that say what may not be sent.
+func (c *client) judge(w *world, t *clientType, r response) error {
+	if c.full(t) {
+		if err := c.judgeFull(w, t, r); err != nil {
+			return err
+		}
+	} else {
+		for n, content := range r.items {
+			if err := c.judgeItem(w, t, r, n, content); err != nil {
+				return err
+			}
+		}
+	}
+	// P37: what a cluster brings along.
+	if t.typ == cds {
+		for n, content := range r.items {
+			if content != 0 {
+				c.types[eds].cause[n]++
+			}
+		}
+	}
+	for n, content := range r.items {
+		t.told[n] = content
+		delete(t.brought, n)
+	}
+	// What a response covers again is refused no more.
+	t.refusals = slices.DeleteFunc(t.refusals, func(of map[string]int) bool {
+		for n := range of {
+			if _, again := r.items[n]; !again && t.covers(n) {
+				return false
+			}
+		}
+		return true
+	})
+	return nil
+}
+
+// judgeFull: of a set that holds everything, nothing that is permanent may be
+// left out, and it may not be what was sent before.
+func (c *client) judgeFull(w *world, t *clientType, r response) error {
+	for n, content := range t.told {
+		if _, there := r.items[n]; !there && content != 0 && t.covers(n) && w.permanent(t.typ, n) && (t.names[n] || !hidden(n)) {
+			return fmt.Errorf("P65: %s is left out, and the origin never removed it", n)
+		}
+	}
+	if len(t.told) > 0 && len(t.refusals) == 0 && maps.Equal(r.items, present(t.told)) {
+		if len(t.cause) == 0 {
+			return fmt.Errorf("P33: sent again, and nothing changed")
+		}
+		// A name that was newly listed is answered by the set without it, once
+		// it is known to be absent (P22).
+		for n := range t.cause {
+			delete(t.cause, n)
+			break
+		}
+	}
+	clear(t.told)
+	return nil
+}
+
+func present(told map[string]int) map[string]int {
+	out := maps.Clone(told)
+	maps.DeleteFunc(out, func(_ string, content int) bool { return content == 0 })
+	return out
+}
+
+func (c *client) judgeItem(w *world, t *clientType, r response, n string, content int) error {
+	was, told := t.told[n]
+	caused := t.cause[n] > 0
+	// A client may have given it up while it was on its way.
+	if !t.covers(n) {
+		return nil
+	}
+	if content == 0 && w.permanent(t.typ, n) && !caused && (t.names[n] || !hidden(n)) {
+		return fmt.Errorf("P65: %s is said to be gone, and the origin never removed it", n)
+	}
+	if v, brought := t.brought[n]; brought && content != 0 && v == r.versions[n] && t.typ != eds && !caused && !told {
+		return fmt.Errorf("P27: %s is sent, and the client brought its version", n)
+	}
+	if !told || was != content {
+		return nil
+	}
+	if caused {
+		t.cause[n]--
+		return nil
+	}
+	for _, of := range t.refusals {
+		if _, in := of[n]; !in {
+			continue
+		}
+		for other, refused := range of {
+			if now, again := r.items[other]; again && now != refused {
+				return nil // P15: something of what was refused has changed
+			}
+		}
+		if !w.still(t, of) {
+			return nil
+		}
+	}
+	return fmt.Errorf("P33, P15: %s is sent again, and nothing changed", n)
+}

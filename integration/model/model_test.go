@@ -1,0 +1,294 @@
+package model
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"pgregory.net/rapid"
+
+	"xdsrelay/internal/xds"
+)
+
+var variants = map[string]xds.Variant{"sotw": xds.SotW, "delta": xds.Delta}
+
+// A client of either variant has at rest what the origin has of what it asked
+// for, whatever both did on the way.
+func TestP60_Model(t *testing.T) {
+	for up, upstream := range variants {
+		for down, downstream := range variants {
+			t.Run(up+"-"+down+"/ads", func(t *testing.T) {
+				t.Parallel()
+				rapid.Check(t, func(rt *rapid.T) { inBubble(t, func() { run(t, rt, upstream, downstream) }) })
+			})
+		}
+	}
+}
+
+// inBubble runs f in a bubble of its own. What f panics with comes out of it.
+func inBubble(t *testing.T, f func()) {
+	var failed any
+	synctest.Test(t, func(*testing.T) {
+		defer func() { failed = recover() }()
+		f()
+	})
+	// rapid tells failures apart by where they come from.
+	switch {
+	case failed == nil:
+	case fmt.Sprintf("%T", failed) == "rapid.invalidData": // it drew too much, trying to shrink
+		panic(failed)
+	default:
+		panic(failed)
+	}
+}
+
+// world is the relay of one case between its origin and its clients.
+type world struct {
+	rt      *rapid.T
+	ctx     context.Context
+	dice    *rand.Rand
+	o       *origin
+	clients []*client
+}
+
+// names of the resources; the permanent ones are there from the beginning and
+// are never removed.
+var (
+	fleeting  = []string{"a", "b", "c", "d"}
+	permanent = []string{"p", "q"}
+	names     = slices.Concat(fleeting, permanent)
+)
+
+func (w *world) permanent(_ xds.TypeURL, name string) bool { return slices.Contains(permanent, name) }
+
+// still reports whether the origin still has what a response of this client
+// held.
+func (w *world) still(t *clientType, items map[string]int) bool {
+	w.o.mu.Lock()
+	defer w.o.mu.Unlock()
+	for n, content := range items {
+		if t.covers(n) && w.o.has[t.typ][n] != content {
+			return false
+		}
+	}
+	return true
+}
+
+// pick draws a number below n for the driver.
+func (w *world) pick(n int) int { return rapid.IntRange(0, n-1).Draw(w.rt, "pick") }
+
+// say has the origin say something. How often it is asked to depends on the
+// relay's jitter, so it has dice of its own: a case that is tried again draws as
+// much as the first time.
+func (w *world) say() bool { return w.o.say(w.dice.IntN) }
+
+func (w *world) fatal(err error) {
+	if err != nil {
+		w.rt.Fatalf("%v", err)
+	}
+}
+
+func run(t *testing.T, rt *rapid.T, upstream, downstream xds.Variant) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	w := &world{rt: rt, ctx: ctx, o: startOrigin(), dice: rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "dice"), 1))}
+	defer w.o.stop()
+	for _, typ := range types {
+		for _, n := range permanent {
+			w.o.put(typ, n, 1)
+		}
+	}
+	down, stop := startRelay(t, upstream, dialerOf(w.o.listener))
+	defer stop()
+	wild := map[xds.TypeURL]bool{cds: rapid.Bool().Draw(rt, "clusters by wildcard"), eds: w.pick(4) == 0}
+	for i := range 1 + w.pick(3) {
+		v := downstream
+		if i > 0 && rapid.Bool().Draw(rt, "the other variant") {
+			v = 1 - v
+		}
+		cc, err := grpc.NewClient("passthrough:///relay", grpc.WithContextDialer(dialerOf(down)), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		w.fatal(err)
+		defer cc.Close()
+		c := newClient(cc, fmt.Sprint("client-", i), v, rt.Logf)
+		for _, typ := range types {
+			c.types[typ].wild = wild[typ]
+			for range 2 {
+				if n := names[w.pick(len(names))]; !wild[typ] {
+					c.types[typ].names[n] = true
+				}
+			}
+		}
+		w.fatal(c.connect(ctx))
+		defer func() { c.end() }()
+		c.begin()
+		w.clients = append(w.clients, c)
+	}
+	for range rapid.IntRange(1, 40).Draw(rt, "steps") {
+		w.step()
+		if rapid.Bool().Draw(rt, "settle") {
+			time.Sleep(10 * time.Millisecond) // new names are merged before they go upstream
+		}
+		synctest.Wait()
+		for _, c := range w.clients {
+			w.take(c)
+		}
+	}
+	w.finish()
+}
+
+// take has a client look at what came. Who was sent elsewhere for want of an
+// origin (P53) comes again.
+func (w *world) take(c *client) bool {
+	took, err := c.take(w)
+	if status.Code(err) == codes.Unavailable && c.empty() {
+		w.fatal(c.reconnect(w.ctx, false))
+		return true
+	}
+	w.fatal(err)
+	return took
+}
+
+// step is something that the origin or a client does.
+func (w *world) step() {
+	typ := types[w.pick(len(types))]
+	c := w.clients[w.pick(len(w.clients))]
+	some := rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, 3, rapid.ID[string])
+	switch what := rapid.SampledFrom([]string{
+		"put", "put", "put", "remove", "remove", "stamp", "repeat", "cut", "say", "say", "say", "say",
+		"ack", "ack", "ack", "ack", "nack", "names", "names", "slow", "reconnect", "time",
+	}).Draw(w.rt, "step"); what {
+	case "put":
+		w.o.put(typ, names[w.pick(len(names))], 1+w.pick(3))
+	case "remove":
+		w.o.remove(typ, fleeting[w.pick(len(fleeting))])
+	case "stamp": // another version for equal content
+		w.o.stamp(typ, names[w.pick(len(names))])
+	case "repeat":
+		w.o.repeat(typ, names[w.pick(len(names))])
+	case "cut":
+		w.o.cut()
+	case "say":
+		w.say()
+	case "ack", "nack":
+		c.answer(c.types[typ], what == "nack")
+	case "names":
+		if t := c.types[typ]; !t.wild {
+			c.change(t, some.Draw(w.rt, "add"), some.Draw(w.rt, "drop"))
+		}
+	case "slow":
+		c.setSlow(rapid.Bool().Draw(w.rt, "slow"))
+	case "reconnect":
+		w.fatal(c.reconnect(w.ctx, rapid.Bool().Draw(w.rt, "forget")))
+	case "time":
+		w.pass(time.Duration(1+w.pick(20)) * time.Second)
+	}
+}
+
+// pass lets time go by. The origin answers within a second: what stays
+// unanswered for longer is taken for absent (P57).
+func (w *world) pass(d time.Duration) {
+	for ; d > 0; d -= time.Second {
+		w.flush()
+		time.Sleep(time.Second)
+	}
+	w.flush()
+}
+
+// flush has the origin say all that it has to say.
+func (w *world) flush() (said bool) {
+	synctest.Wait()
+	for w.say() {
+		said = true
+		synctest.Wait()
+	}
+	return said
+}
+
+// rest lets everyone say and take all that there is.
+func (w *world) rest() {
+	for quiet, rounds := 0, 0; quiet < 5; rounds++ {
+		if rounds > 200 {
+			w.rt.Fatalf("the relay does not come to rest")
+		}
+		quiet++
+		if w.flush() {
+			quiet = 0
+		}
+		for _, c := range w.clients {
+			took := w.take(c)
+			for _, typ := range types {
+				for c.answer(c.types[typ], false) {
+					took = true
+				}
+			}
+			if took {
+				quiet = 0
+			}
+		}
+		time.Sleep(4 * time.Second)
+	}
+}
+
+// finish brings everything to rest and holds the clients against the origin.
+// What was refused is let go by a change of everything (P15).
+func (w *world) finish() {
+	for _, c := range w.clients {
+		c.setSlow(false)
+	}
+	w.rest()
+	for round := range 2 {
+		for _, typ := range types {
+			for _, n := range names {
+				w.o.put(typ, n, 10+round)
+			}
+		}
+		w.rest()
+	}
+	for _, typ := range types {
+		for _, n := range fleeting {
+			if rapid.Bool().Draw(w.rt, "remove "+n) {
+				w.o.remove(typ, n)
+			}
+		}
+	}
+	w.rest()
+	if len(w.o.faults) > 0 {
+		w.rt.Fatalf("the relay said to its origin: %q", w.o.faults)
+	}
+	for _, c := range w.clients {
+		for _, typ := range types {
+			w.compare(c, c.types[typ])
+		}
+	}
+}
+
+// compare holds what a client has against what the origin has of what it asked
+// for. What is gone may remain where a SotW of other than full-state types has
+// no way to say so (P60).
+func (w *world) compare(c *client, t *clientType) {
+	want := make(map[string]int)
+	for n, content := range w.o.has[t.typ] {
+		if t.names[n] || t.wild && !hidden(n) {
+			want[n] = content
+		}
+	}
+	holds := maps.Clone(t.holds)
+	upstreamSotW := w.o.sotwSeen
+	maps.DeleteFunc(holds, func(n string, _ int) bool {
+		_, there := want[n]
+		silent := !fullState(t.typ) && (upstreamSotW || c.v == xds.SotW && !t.wild)
+		return !there && silent && t.covers(n)
+	})
+	if !maps.Equal(holds, want) {
+		w.rt.Fatalf("%s (%v): %s: holds %v, want %v", c.id, c.v, t.typ, holds, want)
+	}
+}

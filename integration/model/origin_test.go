@@ -1,0 +1,391 @@
+package model
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
+
+	"xdsrelay/internal/xds"
+)
+
+// origin is a control plane that says what it has when the driver lets it, in
+// whichever order and portions the driver draws.
+type origin struct {
+	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+	listener *bufconn.Listener
+	server   *grpc.Server
+	serving  sync.WaitGroup
+
+	mu       sync.Mutex
+	has      map[xds.TypeURL]map[string]int // name -> content
+	stamps   int                            // makes versions differ
+	version  map[string]int                 // type+name -> stamp
+	streams  []*originStream
+	sotwSeen bool     // a stream was SotW
+	faults   []string // what the relay should not have said
+}
+
+// hidden names are served to who asks for them, and not to the wildcard.
+func hidden(name string) bool { return name[0] == 'x' }
+
+type originStream struct {
+	v     xds.Variant
+	send  func(proto.Message) error
+	kill  chan struct{}
+	types map[xds.TypeURL]*originType
+	nonce int
+}
+
+// originType is what a stream asked of a type, and what it was told.
+type originType struct {
+	named    bool // a name was ever given
+	wild     bool
+	names    map[string]bool
+	told     map[string]string // name -> version
+	due      map[string]bool   // to be answered, changed or not
+	answer   bool              // a response is due, empty or not
+	unacked  string            // nonce
+	versions int               // version_info
+}
+
+func startOrigin() *origin {
+	o := &origin{
+		listener: bufconn.Listen(1 << 16),
+		// The bubble's hours pass in no time: pings are no flood.
+		server: grpc.NewServer(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true})),
+		has:    make(map[xds.TypeURL]map[string]int), version: make(map[string]int),
+	}
+	for _, typ := range types {
+		o.has[typ] = make(map[string]int)
+	}
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(o.server, o)
+	o.serving.Go(func() { _ = o.server.Serve(o.listener) }) // it ends by Stop
+	return o
+}
+
+func (o *origin) stop() {
+	o.server.Stop()
+	o.serving.Wait()
+}
+
+func (o *origin) StreamAggregatedResources(gs discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	s := o.open(xds.SotW, func(m proto.Message) error { return gs.SendMsg(m) })
+	return o.serve(s, gs, func() error {
+		r, err := gs.Recv()
+		if err == nil {
+			o.sotw(s, r)
+		}
+		return err
+	})
+}
+
+func (o *origin) DeltaAggregatedResources(gs discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	s := o.open(xds.Delta, func(m proto.Message) error { return gs.SendMsg(m) })
+	return o.serve(s, gs, func() error {
+		r, err := gs.Recv()
+		if err == nil {
+			o.delta(s, r)
+		}
+		return err
+	})
+}
+
+func (o *origin) open(v xds.Variant, send func(proto.Message) error) *originStream {
+	s := &originStream{v: v, send: send, kill: make(chan struct{}), types: make(map[xds.TypeURL]*originType)}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.streams = append(o.streams, s)
+	o.sotwSeen = o.sotwSeen || v == xds.SotW
+	return s
+}
+
+// serve receives until the stream ends or is killed.
+func (o *origin) serve(s *originStream, gs grpc.ServerStream, receive func() error) error {
+	received := make(chan error, 1)
+	go func() {
+		for {
+			if err := receive(); err != nil {
+				received <- err
+				return
+			}
+		}
+	}()
+	defer func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.streams = slices.DeleteFunc(o.streams, func(x *originStream) bool { return x == s })
+	}()
+	select {
+	case <-received:
+		return nil
+	case <-s.kill:
+		return status.Error(codes.Unavailable, "the origin goes away")
+	case <-gs.Context().Done():
+		return nil
+	}
+}
+
+// cut ends all streams.
+func (o *origin) cut() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, s := range o.streams {
+		close(s.kill)
+	}
+	o.streams = nil
+}
+
+func (s *originStream) of(typ string) *originType {
+	t := s.types[xds.TypeURL(typ)]
+	if t == nil {
+		t = &originType{names: make(map[string]bool), told: make(map[string]string), due: make(map[string]bool)}
+		s.types[xds.TypeURL(typ)] = t
+	}
+	return t
+}
+
+func (o *origin) fault(format string, args ...any) {
+	o.faults = append(o.faults, fmt.Sprintf(format, args...))
+}
+
+func (o *origin) sotw(s *originStream, r *discoveryv3.DiscoveryRequest) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if r.ErrorDetail != nil {
+		o.fault("NACK of %s: %s", r.TypeUrl, r.ErrorDetail.Message)
+	}
+	first := s.types[xds.TypeURL(r.TypeUrl)] == nil
+	t := s.of(r.TypeUrl)
+	if !first && r.ResponseNonce != t.unacked {
+		return // stale
+	}
+	if first && r.ResponseNonce != "" {
+		o.fault("the first request for %s has a nonce", r.TypeUrl)
+	}
+	wild := slices.Contains(r.ResourceNames, "*")
+	if len(r.ResourceNames) == 0 {
+		wild = !t.named && r.TypeUrl == string(cds)
+	} else {
+		t.named = true
+	}
+	names := make(map[string]bool)
+	for _, n := range r.ResourceNames {
+		if n == "*" {
+			continue
+		}
+		if names[n] = true; !t.names[n] {
+			t.due[n] = true
+		}
+	}
+	for n := range t.told {
+		if !names[n] && !wild {
+			delete(t.told, n)
+		}
+	}
+	if wild && !t.wild {
+		t.answer = true
+	}
+	t.names, t.wild = names, wild
+}
+
+func (o *origin) delta(s *originStream, r *discoveryv3.DeltaDiscoveryRequest) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if r.ErrorDetail != nil {
+		o.fault("NACK of %s: %s", r.TypeUrl, r.ErrorDetail.Message)
+	}
+	first := s.types[xds.TypeURL(r.TypeUrl)] == nil
+	t := s.of(r.TypeUrl)
+	maps.Copy(t.told, r.InitialResourceVersions)
+	if len(r.InitialResourceVersions) > 0 && !first {
+		o.fault("initial_resource_versions of %s in a later request", r.TypeUrl)
+	}
+	for _, n := range r.ResourceNamesSubscribe {
+		if slices.Contains(r.ResourceNamesUnsubscribe, n) {
+			o.fault("%s %s is in both lists", r.TypeUrl, n)
+		}
+		if n == "*" {
+			t.wild, t.answer = true, true
+			continue
+		}
+		if _, brought := t.told[n]; !brought || !first {
+			t.due[n] = true
+		}
+		t.names[n] = true
+	}
+	for _, n := range r.ResourceNamesUnsubscribe {
+		if n == "*" {
+			t.wild = false
+		} else if t.names[n] {
+			delete(t.names, n)
+			if t.wild {
+				t.due[n] = true
+			}
+		}
+	}
+	for n := range t.told {
+		if !t.covers(n) && !first {
+			delete(t.told, n)
+			delete(t.due, n)
+		}
+	}
+}
+
+func (t *originType) covers(name string) bool { return t.names[name] || t.wild && !hidden(name) }
+
+// put and remove change what there is; stamp gives equal content another
+// version.
+func (o *origin) put(typ xds.TypeURL, name string, content int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.has[typ][name] = content
+	o.stamps++
+	o.version[string(typ)+name] = o.stamps
+}
+
+func (o *origin) remove(typ xds.TypeURL, name string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.has[typ], name)
+}
+
+func (o *origin) stamp(typ xds.TypeURL, name string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.stamps++
+	o.version[string(typ)+name] = o.stamps
+}
+
+// repeat has names said again to whoever asked for them.
+func (o *origin) repeat(typ xds.TypeURL, name string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, s := range o.streams {
+		if t := s.types[typ]; t != nil && t.covers(name) {
+			t.due[name] = true
+		}
+	}
+}
+
+// pending are the names of which a stream has to be told, and whether a
+// response is due at all.
+func (o *origin) pending(s *originStream, typ xds.TypeURL) (names []string, due bool) {
+	t := s.types[typ]
+	if t == nil {
+		return nil, false
+	}
+	for n := range o.has[typ] {
+		if t.due[n] || t.covers(n) && t.told[n] != o.versionOf(typ, n) {
+			names = append(names, n)
+		}
+	}
+	for n := range t.told {
+		if _, ok := o.has[typ][n]; !ok {
+			names = append(names, n)
+		}
+	}
+	for n := range t.due {
+		if _, ok := o.has[typ][n]; !ok {
+			names = append(names, n)
+		}
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	return names, len(names) > 0 || t.answer
+}
+
+func (o *origin) versionOf(typ xds.TypeURL, name string) string {
+	return "v" + strconv.Itoa(o.version[string(typ)+name])
+}
+
+// say sends one response about a part of what is pending, drawn by pick, which
+// returns a number below n. It reports whether there was anything to say.
+func (o *origin) say(pick func(n int) int) bool {
+	s, msg := o.next(pick)
+	if msg != nil {
+		_ = s.send(msg) // a stream that ended is the relay's to notice
+	}
+	return s != nil
+}
+
+func (o *origin) next(pick func(n int) int) (*originStream, proto.Message) {
+	o.mu.Lock()
+	defer o.mu.Unlock() // rapid leaves pick by a panic
+	type turn struct {
+		s     *originStream
+		typ   xds.TypeURL
+		names []string
+	}
+	var turns []turn
+	for _, s := range o.streams {
+		for _, typ := range types {
+			if names, due := o.pending(s, typ); due {
+				turns = append(turns, turn{s, typ, names})
+			}
+		}
+	}
+	if len(turns) == 0 {
+		return nil, nil
+	}
+	at := turns[pick(len(turns))]
+	names := at.names
+	t := at.s.types[at.typ]
+	// A wildcard's first answer is whole: what it leaves out does not exist.
+	if len(names) > 1 && !t.answer && !(at.s.v == xds.SotW && fullState(at.typ)) {
+		from := pick(len(names))
+		names = names[from : from+1+pick(len(names)-from)]
+	}
+	return at.s, o.response(at.s, at.typ, names)
+}
+
+// response makes the message, nil if the variant has no words for it.
+func (o *origin) response(s *originStream, typ xds.TypeURL, names []string) proto.Message {
+	t := s.types[typ]
+	s.nonce++
+	nonce := "n" + strconv.Itoa(s.nonce)
+	t.answer = false
+	t.versions++
+	version := strconv.Itoa(t.versions)
+	d := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(typ), Nonce: nonce, SystemVersionInfo: version}
+	w := &discoveryv3.DiscoveryResponse{TypeUrl: string(typ), Nonce: nonce, VersionInfo: version}
+	for _, n := range names {
+		delete(t.due, n)
+		content, ok := o.has[typ][n]
+		if !ok || !t.covers(n) {
+			delete(t.told, n)
+			d.RemovedResources = append(d.RemovedResources, n)
+			continue
+		}
+		t.told[n] = o.versionOf(typ, n)
+		a := makeAny(typ, n, content)
+		d.Resources = append(d.Resources, &discoveryv3.Resource{Name: n, Version: t.told[n], Resource: a})
+		w.Resources = append(w.Resources, a)
+	}
+	if s.v == xds.Delta {
+		return d
+	}
+	if fullState(typ) {
+		w.Resources = nil
+		for _, n := range slices.Sorted(maps.Keys(o.has[typ])) {
+			if t.covers(n) {
+				w.Resources = append(w.Resources, makeAny(typ, n, o.has[typ][n]))
+				t.told[n] = o.versionOf(typ, n)
+			}
+		}
+	} else if len(w.Resources) == 0 && len(names) > 0 {
+		return nil // a removal sends nothing
+	}
+	t.unacked = nonce
+	return w
+}

@@ -1,0 +1,105 @@
+package model
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/test/bufconn"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/aggregator"
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/xds"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Times of the relay under test, in the bubble's time.
+const (
+	ackTimeout  = 15 * time.Second
+	absentAfter = 15 * time.Second
+	linger      = 10 * time.Second
+)
+
+// What is made once: nothing of it has a goroutine.
+var meters = sync.OnceValues(func() (*telemetry.Metrics, error) { return telemetry.New(telemetry.Options{}) })
+
+var rules = sync.OnceValues(func() (*aggregator.Rules, error) {
+	cfg := config.Default()
+	cfg.Aggregation.Rules = []config.Rule{{Key: config.Strings{"node.cluster"}}}
+	return aggregator.Compile(&cfg)
+})
+
+// startRelay runs a relay of the origin behind dial; clients come by what it
+// returns.
+func startRelay(t testing.TB, variant xds.Variant, dial dialer) (down *bufconn.Listener, stop func()) {
+	t.Helper()
+	m, err := meters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := rules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	origins, err := upstream.New(upstream.Options{
+		Origins: []upstream.OriginOptions{{Name: "origin", Address: "passthrough:///origin"}},
+		Variant: variant, AbsentAfter: absentAfter, Dialer: dial, Metrics: m, Log: log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry, err := orchestrator.New(orchestrator.Options{
+		Keys: keys,
+		Open: func(id string, node []byte, sink upstream.Sink) orchestrator.Stream {
+			return origins.NewStream(id, node, sink)
+		},
+		Linger: linger, IdleTTL: 10 * time.Minute, MaxIdle: 10, FirstAnswerTimeout: time.Minute,
+		Metrics: m, Log: log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := fanout.NewServer(fanout.Options{Source: registry, Metrics: m, Log: log, Replica: "relay", AckTimeout: ackTimeout})
+	g := grpc.NewServer(server.ServerOptions(fanout.Keepalive{Time: time.Hour, Timeout: time.Hour, MinTime: time.Second})...)
+	server.Register(g)
+	down = bufconn.Listen(1 << 16)
+
+	ctx, cancel := context.WithCancel(context.Background())
+	var parts sync.WaitGroup
+	for _, run := range []func(context.Context) error{origins.Run, registry.Run, server.Run} {
+		parts.Go(func() {
+			if err := run(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	parts.Go(func() {
+		if err := g.Serve(server.Listener(down, &fanout.Gate{Key: "model"})); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			t.Error(err)
+		}
+	})
+	return down, func() {
+		g.Stop()
+		cancel()
+		parts.Wait()
+	}
+}
+
+// dialer connects to a listener in memory.
+type dialer = func(ctx context.Context, target string) (net.Conn, error)
+
+func dialerOf(l *bufconn.Listener) dialer {
+	return func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }
+}
