@@ -61,8 +61,6 @@ func unsupported(cfg *config.Config) (faults config.Faults) {
 			faults = append(faults, cfg.Places.Fault(key, "is not supported yet"))
 		}
 	}
-	off(cfg.Downstream.RESTAddress != "", "downstream.rest_address")
-	off(cfg.Downstream.LongPoll != def.Downstream.LongPoll, "downstream.long_poll")
 	off(cfg.Downstream.Versions != def.Downstream.Versions, "downstream.versions")
 	off(cfg.Downstream.RemovalDelay != def.Downstream.RemovalDelay, "downstream.removal_delay")
 	off(cfg.Store != def.Store, "store")

@@ -62,6 +62,28 @@ func addresses(es []*entrance) string {
 	return strings.Join(out, ",")
 }
 
+// where a listener is.
+func where(l net.Listener) string {
+	if l == nil {
+		return "off"
+	}
+	return l.Addr().String()
+}
+
+// serveREST serves REST, whose clients have to come in through the gates of all
+// listeners as they would in plaintext.
+func (r *relay) serveREST(ctx context.Context) error {
+	var gates []*fanout.Gate
+	for _, e := range r.down {
+		gates = append(gates, e.gate)
+		if e.gate.TLS != nil {
+			r.log.Warn("downstream.rest_address has no TLS, other than this listener: whoever reaches it is answered, if the identity rules let in who proves nothing",
+				"listener", e.conf.Key, "rest", where(r.rest))
+		}
+	}
+	return r.fanout.ServeREST(ctx, r.rest, fanout.Keepalive(r.cfg.Downstream.Keepalive), gates...)
+}
+
 func serverFiles(t config.ServerTLS) tlsfiles.Files {
 	return tlsfiles.Files{CertFile: t.CertFile, KeyFile: t.KeyFile, CAFile: t.ClientCAFile}
 }

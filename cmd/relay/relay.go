@@ -40,6 +40,7 @@ type relay struct {
 	admin    *admin.Server
 
 	down []*entrance  // where clients come in
+	rest net.Listener // nil: REST is off
 	adm  net.Listener // nil: admin is off
 
 	drained chan struct{} // closed by POST /drain
@@ -72,11 +73,9 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (*rela
 	r.fanout = fanout.NewServer(fanout.Options{
 		Source: r.registry, Metrics: r.meters, Log: log, Replica: cfg.Name,
 		AckTimeout: d.AckTimeout, SendTimeout: d.SendTimeout, MaxConnectionAge: d.MaxConnectionAge,
-		Limits: d.Limits,
+		LongPoll: d.LongPoll, Limits: d.Limits,
 	})
-	r.grpc = grpc.NewServer(r.fanout.ServerOptions(fanout.Keepalive{
-		Time: d.Keepalive.Time, Timeout: d.Keepalive.Timeout, MinTime: d.Keepalive.MinTime,
-	})...)
+	r.grpc = grpc.NewServer(r.fanout.ServerOptions(fanout.Keepalive(d.Keepalive))...)
 	r.fanout.Register(r.grpc)
 	r.health = health.NewServer()
 	grpc_health_v1.RegisterHealthServer(r.grpc, r.health)
@@ -132,10 +131,18 @@ func (r *relay) listen(level *slog.LevelVar) (err error) {
 				err = errors.Join(err, e.Close())
 			}
 		}
+		if err != nil && r.rest != nil {
+			err = errors.Join(err, r.rest.Close())
+		}
 	}()
 	for _, e := range r.down {
 		if err := e.open(r.fanout); err != nil {
 			return err
+		}
+	}
+	if a := r.cfg.Downstream.RESTAddress; a != "" {
+		if r.rest, err = net.Listen("tcp", a); err != nil {
+			return fmt.Errorf("downstream.rest_address: %w", err)
 		}
 	}
 	r.admin, err = r.newAdmin(level, func() { close(r.drained) })
@@ -159,9 +166,10 @@ func (r *relay) run(ctx, hurry context.Context) error {
 	g.Go(func() error { return r.origins.Run(gctx) })
 	g.Go(func() error { return r.registry.Run(gctx) })
 	g.Go(func() error { return r.fanout.Run(gctx) })
-	where := "off"
+	if r.rest != nil {
+		g.Go(func() error { return r.serveREST(gctx) })
+	}
 	if r.adm != nil {
-		where = r.adm.Addr().String()
 		g.Go(func() error { return serving(r.admin.Run(gctx, r.adm), "admin") })
 	}
 	for _, e := range r.down {
@@ -173,7 +181,7 @@ func (r *relay) run(ctx, hurry context.Context) error {
 
 	r.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_SERVING)
 	r.admin.SetReady(true)
-	r.log.Info("serving", "downstream", addresses(r.down), "admin", where, "name", r.cfg.Name)
+	r.log.Info("serving", "downstream", addresses(r.down), "admin", where(r.adm), "rest", where(r.rest), "name", r.cfg.Name)
 
 	g.Go(func() error {
 		select {

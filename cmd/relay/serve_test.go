@@ -39,7 +39,6 @@ func TestDemo(t *testing.T) {
 // What has a name and does nothing yet is refused, not ignored.
 func TestUnsupportedKeysAreFaults(t *testing.T) {
 	for key, text := range map[string]string{
-		"downstream.rest_address":  "downstream: {rest_address: '127.0.0.1:0'}",
 		"downstream.versions":      "downstream: {versions: origin}",
 		"downstream.removal_delay": "downstream: {removal_delay: 1s}",
 		"store":                    "store: {path: x}",

@@ -3,6 +3,7 @@ package anytypes_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"testing"
@@ -22,6 +23,8 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/xds"
+
+	"xdsrelay/config"
 )
 
 // relayPort is that of downstream.address as it is by default.
@@ -75,6 +78,34 @@ func TestEnvoyBootstraps(t *testing.T) {
 				t.Errorf("pings every %v, timeout %v; the relay refuses more than one in 10s", every, ping.GetTimeout())
 			}
 		})
+	}
+}
+
+// The sample for REST is a bootstrap that Envoy's API allows, polls the port that
+// it tells the relay to open, and waits for longer than the relay holds a poll.
+func TestEnvoyRESTBootstrap(t *testing.T) {
+	const file = "envoy-rest.yaml"
+	text, err := os.ReadFile("../../config/clients/" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := new(bootstrapv3.Bootstrap)
+	readFile(t, "../../config/clients/"+file, b)
+	validate(t, file, b)
+	relay := b.GetStaticResources().GetClusters()[0]
+	at := relay.GetLoadAssignment().GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().GetAddress().GetSocketAddress()
+	if want := fmt.Sprintf("downstream.rest_address: %s:%d\n", at.GetAddress(), at.GetPortValue()); !bytes.Contains(text, []byte(want)) {
+		t.Errorf("it does not say %q", want)
+	}
+	for _, source := range []*corev3.ConfigSource{b.GetDynamicResources().GetCdsConfig(), b.GetDynamicResources().GetLdsConfig()} {
+		api := source.GetApiConfigSource()
+		if api.GetApiType() != corev3.ApiConfigSource_REST || api.GetTransportApiVersion() != corev3.ApiVersion_V3 ||
+			len(api.GetClusterNames()) != 1 || api.ClusterNames[0] != relay.GetName() || api.GetRefreshDelay() == nil {
+			t.Errorf("%v", api)
+		}
+		if wait := api.GetRequestTimeout().AsDuration(); wait <= config.Default().Downstream.LongPoll {
+			t.Errorf("it waits for %v, while the relay holds a poll for %v", wait, config.Default().Downstream.LongPoll)
+		}
 	}
 }
 

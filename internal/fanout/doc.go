@@ -11,9 +11,14 @@
 // and send it with a nonce of its own (codec.go). A slow client is one dirty
 // bit a type, never a queue: that is also the coalescing.
 //
+// REST polls (rest.go) are answered by their own goroutines, as net/http has
+// them: a poll waits for its poller's news, and takes the document that all who
+// ask the same share. A poller is in its group for longer than its polls last.
+//
 // # Concurrency
 //
-// A Server is safe for concurrent use; Run returns when its workers have. A
+// A Server is safe for concurrent use; Run returns when its workers have, and
+// ServeREST when the polls that it took have ended. A
 // stream's sessions are changed under the stream's lock, by its receiver or by
 // the one worker that has it. Whether a worker has it, and whether a message is
 // in flight, is one atomic word (runstate.go). No lock is held across a send, a
