@@ -1,0 +1,263 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+
+	"xdsrelay/internal/fleet"
+	"xdsrelay/internal/xds"
+)
+
+// What an origin has reaches Envoys that poll, in both protocols, and so do its
+// changes; they share their key, and its upstream stream, with those over gRPC.
+func TestP70_Flow(t *testing.T) {
+	eachOrigin(t, func(t *testing.T, upstream, kind string) {
+		o := newOrigin(t, kind)
+		o.put("edge", web(1)...)
+		r := serve(t, o.addr, withREST(upstream, "10s"))
+		var polling []*restEnvoy
+		for _, p := range protocols {
+			polling = append(polling, newRESTEnvoy(t, r.rest(), p, node("rest-"+p, "edge")))
+		}
+		streaming := envoys(t, r.addr, "edge")
+		everyone := func(what string, resources ...types.Resource) {
+			t.Helper()
+			for _, e := range polling {
+				e.wait(what, resources...)
+			}
+			waitAll(t, streaming, what, hasAll(resources...))
+		}
+		everyone("what the origin has", web(1)...)
+		o.put("edge", web(2)...)
+		everyone("a change", web(2)...)
+		o.put("edge", cluster("api", 1), endpoints("api", 9000))
+		everyone("an addition", append(web(2), cluster("api", 1), endpoints("api", 9000))...)
+		o.remove("edge", xds.ClusterType, "api")
+		everyone("a removal", web(2)...)
+
+		if open, ever := o.count(); open != 1 || ever != 1 {
+			t.Errorf("the origin has %d streams and had %d", open, ever)
+		}
+		for _, e := range polling {
+			for status, n := range e.counts {
+				if status != http.StatusOK && status != http.StatusNotModified {
+					t.Errorf("%d replies of status %d", n, status)
+				}
+			}
+			found := 0
+			for _, c := range r.clients() {
+				if c.Node == e.node.Id {
+					found++
+				}
+			}
+			if found < 4 { // clusters, listeners, routes, and endpoints for each cluster
+				t.Errorf("/clients shows %s %d times", e.node.Id, found)
+			}
+		}
+		if n := r.metric(t, "downstream_streams", "variant", "rest"); n < 8 {
+			t.Errorf("metric: %v pollers", n)
+		}
+		if n := r.metric(t, "downstream_responses_total", "variant", "rest", "type", "CDS"); n < 8 {
+			t.Errorf("metric: %v responses", n)
+		}
+	})
+}
+
+// dropped reports whether an origin was asked for what is left of names, one of
+// them having been given up.
+func dropped(o *origin, typ xds.TypeURL, name string) bool {
+	asked := o.requests(func(r request) bool { return r.Type == typ && r.Asks })
+	last := asked[len(asked)-1]
+	if last.Delta {
+		return slices.ContainsFunc(asked, func(r request) bool { return slices.Contains(r.Dropped, name) })
+	}
+	return !slices.Contains(last.Names, name)
+}
+
+// A poll's interest stays for twice long_poll after it, and then goes as any
+// other does.
+func TestP70_InterestStays(t *testing.T) {
+	for _, upstream := range upstreams {
+		t.Run(upstream, func(t *testing.T) {
+			t.Parallel()
+			o := newOrigin(t, linear)
+			o.put("edge", endpoints("a", 1), endpoints("b", 2))
+			s := withREST(upstream, "750ms")
+			s["upstream.linger"] = "1ms"
+			r := serve(t, o.addr, s)
+			// One who keeps the key in use.
+			other := raw(t, r.addr, fleet.Delta)
+			send(t, other, ask(fleet.Delta, node("other", "edge"), xds.EndpointType, "b"))
+			if got := r.ask(httpClient(t, "http1"), node("n", "edge"), xds.EndpointType, "", "a"); got.status != http.StatusOK {
+				t.Fatalf("%d %s", got.status, got.body)
+			}
+			polled := time.Now()
+			until(t, "what nobody polls for is given up", holds(func() bool { return dropped(o, xds.EndpointType, "a") }))
+			if after := time.Since(polled); after < 1500*time.Millisecond {
+				t.Errorf("given up after %s", after)
+			}
+		})
+	}
+}
+
+// A poll with the current version is held until a change, or answered with 304
+// after long_poll. The version is the same in another replica, whatever variant
+// its origin speaks.
+func TestP71_LongPoll(t *testing.T) {
+	o := newOrigin(t, linear)
+	o.put("edge", web(1)...)
+	var relays []*relay
+	for _, upstream := range upstreams {
+		relays = append(relays, serve(t, o.addr, withREST(upstream, "300ms")))
+	}
+	for i, upstream := range upstreams {
+		t.Run(upstream, func(t *testing.T) {
+			r, other := relays[i], relays[1-i]
+			for n, protocol := range protocols {
+				c := httpClient(t, protocol)
+				me := node("n", "edge")
+				version := other.ask(c, me, xds.ClusterType, "").answer.GetVersionInfo()
+				began := time.Now()
+				got := r.ask(c, me, xds.ClusterType, version)
+				if after := time.Since(began); got.status != http.StatusNotModified || after < 300*time.Millisecond {
+					t.Fatalf("%d %s after %s", got.status, got.body, after)
+				}
+				// The answer to whoever asks anew is that change; no poll lasts long
+				// enough to be sure that it is held when the change comes.
+				changed := cluster("web", 10*i+n+2)
+				o.put("edge", changed)
+				for got = r.ask(c, me, xds.ClusterType, version); got.status == http.StatusNotModified; {
+					got = r.ask(c, me, xds.ClusterType, version)
+				}
+				if len(got.answer.GetResources()) != 1 || got.answer.VersionInfo == version {
+					t.Fatalf("%d %s", got.status, got.body)
+				}
+			}
+			r.waitMetric(t, 2, "downstream_not_modified_total", "type", "CDS")
+		})
+	}
+}
+
+// Polls that are held end within the time for draining, with 304 for those who
+// have what there is, and the relay with them.
+func TestP71_Drain(t *testing.T) {
+	for _, upstream := range upstreams {
+		t.Run(upstream, func(t *testing.T) {
+			t.Parallel()
+			o := newOrigin(t, linear)
+			o.put("edge", web(1)...)
+			r := serve(t, o.addr, withREST(upstream, "10m"))
+			base := r.rest()
+			var done []chan *polled
+			for i := range 20 {
+				c, me := httpClient(t, protocols[i%2]), node(fmt.Sprint("n-", i), "edge")
+				version := r.ask(c, me, xds.ClusterType, "").answer.GetVersionInfo()
+				out := make(chan *polled, 1)
+				done = append(done, out)
+				go func() {
+					got, err := poll(patient(t), c, base, xds.ClusterType, &discoveryv3.DiscoveryRequest{Node: me, VersionInfo: version})
+					if err != nil {
+						got = &polled{body: []byte(err.Error())}
+					}
+					out <- got
+				}()
+			}
+			r.waitMetric(t, 20, "downstream_acks_total", "type", "CDS")
+			r.stop()
+			for _, out := range done {
+				if got := <-out; got.status != http.StatusNotModified {
+					t.Errorf("%d %s", got.status, got.body)
+				}
+			}
+		})
+	}
+}
+
+// The origin is away: what is held is polled as before; of a key of which nothing
+// is held, polls are refused, also those that wait already.
+func TestP72_OriginAway(t *testing.T) {
+	for _, upstream := range upstreams {
+		t.Run(upstream, func(t *testing.T) {
+			t.Parallel()
+			o := newOrigin(t, linear)
+			o.put("edge", web(1)...)
+			r := serve(t, o.addr, withREST(upstream, "10m"))
+			c := httpClient(t, "h2c")
+			r.ask(c, node("n", "edge"), xds.ClusterType, "")
+			o.stop()
+			wantRefused(t, r.ask(c, node("n", "nothing-held"), xds.ClusterType, ""), http.StatusServiceUnavailable, "origin_unreachable")
+			got := r.ask(c, node("n", "nothing-held"), xds.RouteType, "", "in")
+			wantRefused(t, got, http.StatusServiceUnavailable, "origin_unreachable")
+			if got.header.Get("Retry-After") == "" {
+				t.Error("it does not say when to try again")
+			}
+			if got := r.ask(c, node("m", "edge"), xds.ClusterType, ""); got.status != http.StatusOK {
+				t.Errorf("%d %s", got.status, got.body)
+			}
+		})
+	}
+}
+
+// Refusals, as the configuration makes them: unmapped nodes, Secrets, the
+// identity rules of all listeners, limits.
+func TestP72_Refusals(t *testing.T) {
+	o := newOrigin(t, linear)
+	o.put("edge", web(1)...)
+	s := withREST("delta", "10m")
+	s["aggregation.rules"] = []map[string]any{{"match": `node.cluster == "edge"`, "key": "node.cluster"}}
+	s["downstream.limits"] = map[string]any{"streams_per_peer": 2, "request_bytes": 10000}
+	delete(s, "downstream.address")
+	s["downstream.listeners"] = []map[string]any{
+		{"address": "127.0.0.1:0", "secrets": "allow"},
+		{"address": "127.0.0.1:0", "identity": `node.id != "stranger"`},
+	}
+	q := quick()
+	delete(q, "downstream.address")
+	for key, v := range s {
+		q[key] = v
+	}
+	q["upstream.origins"] = origins(o.addr)
+	r := start(t, "", nil, "serve", "--config", q.file(t))
+	c := httpClient(t, "h2c")
+	wantRefused(t, r.ask(c, node("n", "core"), xds.ClusterType, ""), http.StatusForbidden, "unmapped")
+	wantRefused(t, r.ask(c, node("n", "edge"), xds.SecretType, "", "s"), http.StatusForbidden, "secrets")
+	wantRefused(t, r.ask(c, node("stranger", "edge"), xds.ClusterType, ""), http.StatusForbidden, "identity")
+	wantRefused(t, r.ask(c, nil, xds.ClusterType, ""), http.StatusBadRequest, "node_missing")
+	wantRefused(t, r.ask(c, node(fmt.Sprintf("%010000d", 1), "edge"), xds.ClusterType, ""), http.StatusRequestEntityTooLarge, "request_bytes")
+
+	version := r.ask(c, node("n", "edge"), xds.ClusterType, "").answer.GetVersionInfo()
+	ctx, cancel := context.WithCancel(patient(t))
+	done := make(chan error, 2)
+	base := r.rest()
+	for range cap(done) {
+		go func() {
+			_, err := poll(ctx, c, base, xds.ClusterType, &discoveryv3.DiscoveryRequest{Node: node("n", "edge"), VersionInfo: version})
+			done <- err
+		}()
+	}
+	until(t, "a poll too many", func() error {
+		if got := r.ask(c, node("n", "edge"), xds.ClusterType, ""); got.status != http.StatusTooManyRequests {
+			return errNotYet
+		}
+		return nil
+	})
+	cancel()
+	for range cap(done) {
+		if err := <-done; err == nil {
+			t.Error("a poll that was held was answered")
+		}
+	}
+	until(t, "room again", func() error {
+		if got := r.ask(c, node("n", "edge"), xds.ClusterType, ""); got.status != http.StatusOK {
+			return errNotYet
+		}
+		return nil
+	})
+}

@@ -1,0 +1,267 @@
+package integration
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"xdsrelay/internal/xds"
+)
+
+// protocols are what REST is spoken in.
+var protocols = []string{"http1", "h2c"}
+
+// httpClient is a client of one of them, with connections of its own.
+func httpClient(t testing.TB, protocol string) *http.Client {
+	tr := &http.Transport{Protocols: new(http.Protocols)}
+	tr.Protocols.SetHTTP1(protocol == "http1")
+	tr.Protocols.SetUnencryptedHTTP2(protocol == "h2c")
+	t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr}
+}
+
+var servingREST = regexp.MustCompile(`msg=serving .*? rest=(\S+)`)
+
+// rest is where the relay serves REST.
+func (r *relay) rest() string {
+	r.t.Helper()
+	m := servingREST.FindStringSubmatch(r.log.String())
+	if m == nil || m[1] == "off" {
+		r.t.Fatalf("REST is not served:\n%s", &r.log)
+	}
+	return "http://" + m[1]
+}
+
+// withREST are settings of a relay that is polled.
+func withREST(upstream, longPoll string) settings {
+	return settings{"upstream.variant": upstream, "downstream.rest_address": "127.0.0.1:0", "downstream.long_poll": longPoll}
+}
+
+// polled is a reply to a poll.
+type polled struct {
+	status int
+	header http.Header
+	body   []byte
+	answer *discoveryv3.DiscoveryResponse // of a 200
+}
+
+// poll sends a request as Envoy writes it: canonical JSON with the names that
+// fields have in the proto file.
+func poll(ctx context.Context, c *http.Client, base string, typ xds.TypeURL, q *discoveryv3.DiscoveryRequest) (*polled, error) {
+	body, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(q)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+xds.TypeOf(typ).REST, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := c.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }() // read to its end
+	out := &polled{status: resp.StatusCode, header: resp.Header}
+	if out.body, err = io.ReadAll(resp.Body); err != nil || out.status != http.StatusOK {
+		return out, err
+	}
+	out.answer = new(discoveryv3.DiscoveryResponse)
+	return out, protojson.Unmarshal(out.body, out.answer)
+}
+
+// ask polls once, for whatever comes.
+func (r *relay) ask(c *http.Client, n *corev3.Node, typ xds.TypeURL, version string, names ...string) *polled {
+	r.t.Helper()
+	out, err := poll(patient(r.t), c, r.rest(), typ, &discoveryv3.DiscoveryRequest{Node: n, TypeUrl: string(typ), VersionInfo: version, ResourceNames: names})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return out
+}
+
+// wantRefused fails unless a poll was refused, with this status and reason.
+func wantRefused(t testing.TB, p *polled, status int, reason string) {
+	t.Helper()
+	var f struct{ Reason, Error string }
+	if err := json.Unmarshal(p.body, &f); err != nil || p.status != status || f.Reason != reason || f.Error == "" {
+		t.Errorf("%d %s, %v; want %d %s", p.status, p.body, err, status, reason)
+	}
+}
+
+// restEnvoy is an Envoy that polls, as its HTTP subscriptions do: one for all
+// clusters, one for all listeners, and one for each load assignment and each
+// route configuration by itself; each has one poll at a time, and keeps its
+// version until it took another.
+type restEnvoy struct {
+	t    testing.TB
+	base string
+	http *http.Client
+	node *corev3.Node
+	wg   sync.WaitGroup
+
+	mu     sync.Mutex
+	holds  map[xds.TypeURL]map[string]proto.Message
+	polls  map[string]context.CancelFunc // subscriptions by type and name
+	counts map[int]int                   // replies by status
+	change chan struct{}                 // closed at each
+}
+
+func newRESTEnvoy(t testing.TB, base, protocol string, n *corev3.Node) *restEnvoy {
+	t.Helper()
+	e := &restEnvoy{
+		t: t, base: base, http: httpClient(t, protocol), node: n,
+		holds: map[xds.TypeURL]map[string]proto.Message{
+			xds.ClusterType: {}, xds.EndpointType: {}, xds.ListenerType: {}, xds.RouteType: {}},
+		polls: make(map[string]context.CancelFunc), counts: make(map[int]int), change: make(chan struct{}),
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(func() { cancel(); e.wg.Wait() })
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.subscribe(ctx, xds.ClusterType)
+	e.subscribe(ctx, xds.ListenerType)
+	return e
+}
+
+// subscribe begins a subscription, unless there is one. Under the lock.
+func (e *restEnvoy) subscribe(ctx context.Context, typ xds.TypeURL, names ...string) {
+	key := fmt.Sprint(typ, names)
+	if e.polls[key] != nil {
+		return
+	}
+	own, cancel := context.WithCancel(ctx)
+	e.polls[key] = cancel
+	e.wg.Go(func() {
+		q := &discoveryv3.DiscoveryRequest{Node: e.node, TypeUrl: string(typ), ResourceNames: names}
+		refresh := time.NewTicker(5 * time.Millisecond)
+		defer refresh.Stop()
+		for own.Err() == nil {
+			got, err := poll(own, e.http, e.base, typ, q)
+			switch {
+			case own.Err() != nil:
+				return
+			case err != nil:
+				got = &polled{} // the connection failed
+			case got.answer != nil:
+				q.VersionInfo = got.answer.VersionInfo
+			}
+			e.took(ctx, typ, got)
+			<-refresh.C
+		}
+	})
+}
+
+// took applies a reply.
+func (e *restEnvoy) took(ctx context.Context, typ xds.TypeURL, got *polled) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.counts[got.status]++
+	if got.answer == nil {
+		return
+	}
+	full := typ == xds.ClusterType || typ == xds.ListenerType
+	seen := make(map[string]bool)
+	for _, a := range got.answer.Resources {
+		m, err := a.UnmarshalNew()
+		if err != nil {
+			e.t.Error(err)
+			continue
+		}
+		_, name := nameOf(m)
+		seen[name] = true
+		e.holds[typ][name] = m
+		switch m := m.(type) {
+		case *clusterv3.Cluster:
+			e.subscribe(ctx, xds.EndpointType, name)
+		case *listenerv3.Listener:
+			e.subscribe(ctx, xds.RouteType, routesOf(e.t, m))
+		}
+	}
+	if full {
+		for name := range e.holds[typ] {
+			if seen[name] {
+				continue
+			}
+			delete(e.holds[typ], name)
+			if typ == xds.ClusterType { // its endpoints go with it
+				key := fmt.Sprint(xds.EndpointType, []string{name})
+				e.polls[key]()
+				delete(e.polls, key)
+				delete(e.holds[xds.EndpointType], name)
+			}
+		}
+	}
+	close(e.change)
+	e.change = make(chan struct{})
+}
+
+func routesOf(t testing.TB, l *listenerv3.Listener) string {
+	m := new(hcmv3.HttpConnectionManager)
+	if err := l.FilterChains[0].Filters[0].GetTypedConfig().UnmarshalTo(m); err != nil {
+		t.Error(err)
+	}
+	return m.GetRds().GetRouteConfigName()
+}
+
+// wait waits until the client holds exactly these resources.
+func (e *restEnvoy) wait(what string, resources ...types.Resource) {
+	e.t.Helper()
+	ctx := patient(e.t)
+	for {
+		e.mu.Lock()
+		change, missing := e.change, e.missing(resources)
+		e.mu.Unlock()
+		if missing == "" {
+			return
+		}
+		select {
+		case <-change:
+		case <-ctx.Done():
+			e.t.Fatalf("%s: %s", what, missing)
+		}
+	}
+}
+
+// missing says in what it differs. Under the lock.
+func (e *restEnvoy) missing(resources []types.Resource) string {
+	n := 0
+	for _, typ := range slices.Sorted(maps.Keys(e.holds)) {
+		n += len(e.holds[typ])
+	}
+	for _, r := range resources {
+		typ, name := nameOf(r)
+		if !proto.Equal(e.holds[typ][name], r.(proto.Message)) {
+			return fmt.Sprintf("holds %v of %s %s", e.holds[typ][name], typ, name)
+		}
+	}
+	if n != len(resources) {
+		return fmt.Sprintf("holds %d resources, want %d", n, len(resources))
+	}
+	return ""
+}
+
+// replies counts those with a status; 0: no reply at all.
+func (e *restEnvoy) replies(status int) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.counts[status]
+}
