@@ -34,6 +34,7 @@ func quick() settings {
 		"name":                          "relay-under-test",
 		"downstream.address":            "127.0.0.1:0",
 		"downstream.drain":              "200ms",
+		"downstream.removal_delay":      "50ms",
 		"admin.address":                 "127.0.0.1:0",
 		"upstream.linger":               "200ms",
 		"upstream.absent_after":         "1s",

@@ -62,7 +62,6 @@ func unsupported(cfg *config.Config) (faults config.Faults) {
 		}
 	}
 	off(cfg.Downstream.Versions != def.Downstream.Versions, "downstream.versions")
-	off(cfg.Downstream.RemovalDelay != def.Downstream.RemovalDelay, "downstream.removal_delay")
 	off(cfg.Store != def.Store, "store")
 	off(cfg.Admin.GRPCAddress != "", "admin.grpc_address")
 	off(cfg.Tracing != def.Tracing, "tracing")

@@ -86,7 +86,12 @@ func (st *stream) ripe(sl *slot, now time.Time) (bits uint64) {
 // that was published before was sent and acknowledged or refused, or was
 // nothing to this client. cur was read after now.
 func (s *Session) Through(cur *xds.Snapshot, now time.Time) time.Time {
-	if len(s.flights) == 0 && !s.Pending(cur) {
+	if s.Pending(cur) {
+		return s.through
+	}
+	if n := len(s.flights); n > 0 {
+		s.flights[n-1].covers = now
+	} else {
 		s.through = now
 	}
 	return s.through

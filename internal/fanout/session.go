@@ -63,6 +63,7 @@ const (
 type flight struct {
 	seq      uint64
 	at       time.Time
+	covers   time.Time // what was published until then is in it, or was sent before
 	frame    *manifest
 	received time.Time // when the origin sent what is newest in it
 	early    bool
@@ -175,8 +176,8 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 			s.acked = s.flights[i].frame.version
 		}
 	}
-	if f := &s.flights[i]; !f.early && f.at.After(s.through) {
-		s.through = f.at
+	if f := &s.flights[i]; !f.early && f.covers.After(s.through) {
+		s.through = f.covers
 	}
 	out.Version, out.Received = s.flights[i].frame.version, s.flights[i].received
 	// A client answers in order: what came before is answered too. Of a SotW
@@ -465,7 +466,7 @@ func differs(v xds.Variant, full, named bool, had *xds.Resource, was xds.Presenc
 // Sent records that the plan went out as frame with nonce number seq.
 func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 	s.inStep = false
-	s.flights = append(s.flights, flight{seq: seq, at: now, frame: frame, received: p.to.Received, early: p.early})
+	s.flights = append(s.flights, flight{seq: seq, at: now, covers: now, frame: frame, received: p.to.Received, early: p.early})
 	if len(s.flights) > maxFlights {
 		at := max(0, slices.IndexFunc(s.flights, func(f flight) bool { return f.early }))
 		s.flights = slices.Delete(s.flights, at, at+1)

@@ -1,0 +1,393 @@
+package fanout
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/xds"
+)
+
+// ads is one client on one stream of a server, all of it real but the clock,
+// which stands unless the test passes time. The client answers each response at
+// once, unless it is told to withhold the answers of a type.
+//
+// Specs are as in world: "CDS a b=2 -c". A resource of RDS or LDS leads to the
+// cluster that its content names: "RDS r=a".
+type ads struct {
+	t       *testing.T
+	variant xds.Variant
+	g       *group
+	conn    *grpc.ClientConn
+	open    func(context.Context) (grpc.ClientStream, error)
+	stream  grpc.ClientStream
+
+	mu     sync.Mutex
+	types  map[xds.TypeURL]*adsType
+	log    []string
+	broken []string // routes that led to a cluster which was not there
+}
+
+// adsType is a type as the client has it.
+type adsType struct {
+	wild     bool
+	names    []string
+	holds    map[string]string // name -> content
+	withhold bool
+	nonces   []string // not answered
+}
+
+// adsOptions of a test's server.
+type adsOptions struct {
+	removalDelay time.Duration
+	only         xds.TypeURL // of a per-type service
+}
+
+// eachADS runs a test on a stream of either variant.
+func eachADS(t *testing.T, o adsOptions, f func(*ads)) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) { inADS(t, v, o, f) })
+	}
+}
+
+func inADS(t *testing.T, v xds.Variant, o adsOptions, f func(*ads)) {
+	synctest.Test(t, func(t *testing.T) {
+		house := &house{}
+		srv := NewServer(Options{
+			Source: house, Metrics: newMeters(t), Replica: "replica", AckTimeout: ackTimeout, RemovalDelay: o.removalDelay,
+			Log: slog.New(slog.DiscardHandler),
+		})
+		l := bufconn.Listen(1 << 20)
+		g := grpc.NewServer(srv.ServerOptions(Keepalive{Time: time.Hour, Timeout: time.Hour, MinTime: time.Second})...)
+		srv.Register(g)
+		ctx, cancel := context.WithCancel(context.Background())
+		var parts sync.WaitGroup
+		parts.Go(func() { _ = g.Serve(srv.Listener(l, &Gate{Key: "downstream", Secrets: config.SecretsMTLS})) })
+		parts.Go(func() { _ = srv.Run(ctx) })
+		conn, err := grpc.NewClient("passthrough:", grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return l.Dial() }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := &ads{t: t, variant: v, g: house.group("edge"), conn: conn, types: map[xds.TypeURL]*adsType{}}
+		method := "/" + aggregated + "/" + map[xds.Variant]string{xds.SotW: "StreamAggregatedResources", xds.Delta: "DeltaAggregatedResources"}[v]
+		if o.only != "" {
+			typ := xds.TypeOf(o.only)
+			method = "/" + typ.Service + "/" + map[xds.Variant]string{xds.SotW: typ.SotW, xds.Delta: typ.Delta}[v]
+		}
+		a.stream, err = conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts.Go(a.receive)
+		t.Cleanup(func() {
+			cancel()
+			_ = conn.Close() // nothing is left to be said on it
+			g.Stop()
+			parts.Wait()
+		})
+		f(a)
+	})
+}
+
+func adsURL(short string) xds.TypeURL {
+	url, ok := xds.ParseType(short)
+	if !ok {
+		panic(short)
+	}
+	return url
+}
+
+// origin publishes States, one a spec; each is sent before the next comes.
+func (a *ads) origin(specs ...string) {
+	a.t.Helper()
+	for _, spec := range specs {
+		a.together(spec)
+		synctest.Wait()
+	}
+}
+
+// together publishes one State of several types.
+func (a *ads) together(specs ...string) {
+	a.t.Helper()
+	var us []xds.Update
+	for _, spec := range specs {
+		short, list, _ := strings.Cut(spec, " ")
+		u := update(a.t, adsURL(short), strings.Fields(list)...)
+		u.Wildcard = u.Wildcard && !a.byName(u.Type)
+		us = append(us, u)
+	}
+	a.g.publish(us...)
+}
+
+func (a *ads) byName(url xds.TypeURL) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	ty := a.types[url]
+	return ty != nil && !ty.wild
+}
+
+// ask subscribes, by the legacy wildcard where no names are given.
+func (a *ads) ask(short string, names ...string) {
+	a.t.Helper()
+	url := adsURL(short)
+	a.mu.Lock()
+	ty := a.types[url]
+	if ty == nil {
+		ty = &adsType{holds: map[string]string{}}
+		a.types[url] = ty
+	}
+	ty.wild = ty.wild || len(names) == 0 || slices.Contains(names, "*")
+	ty.names = append(ty.names, names...)
+	all := slices.Clone(ty.names)
+	a.mu.Unlock()
+	if a.variant == xds.SotW {
+		a.say(&discoveryv3.DiscoveryRequest{Node: node("n"), TypeUrl: string(url), ResourceNames: all})
+	} else {
+		a.say(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(url), ResourceNamesSubscribe: names})
+	}
+	synctest.Wait()
+}
+
+// drop unsubscribes.
+func (a *ads) drop(short string, names ...string) {
+	a.t.Helper()
+	url := adsURL(short)
+	a.mu.Lock()
+	ty := a.types[url]
+	ty.names = slices.DeleteFunc(ty.names, func(n string) bool { return slices.Contains(names, n) })
+	ty.wild = ty.wild && !slices.Contains(names, "*")
+	if !ty.wild {
+		for _, n := range names {
+			delete(ty.holds, n)
+		}
+	}
+	all := slices.Clone(ty.names)
+	a.mu.Unlock()
+	if a.variant == xds.SotW {
+		a.say(&discoveryv3.DiscoveryRequest{TypeUrl: string(url), ResourceNames: all})
+	} else {
+		a.say(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(url), ResourceNamesUnsubscribe: names})
+	}
+	synctest.Wait()
+}
+
+func (a *ads) say(m any) {
+	a.t.Helper()
+	if err := a.stream.SendMsg(m); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// withhold has the client not answer a type any more.
+func (a *ads) withhold(short string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.types[adsURL(short)].withhold = true
+}
+
+// ack answers all that was withheld of a type, and from now on again.
+func (a *ads) ack(short string)  { a.release(short, false) }
+func (a *ads) nack(short string) { a.release(short, true) }
+
+// answerFirst answers the oldest response of a type that was withheld, and goes
+// on to withhold.
+func (a *ads) answerFirst(short string) {
+	url := adsURL(short)
+	a.mu.Lock()
+	ty := a.types[url]
+	nonce := ty.nonces[0]
+	ty.nonces = ty.nonces[1:]
+	a.mu.Unlock()
+	a.answer(url, nonce, false)
+	synctest.Wait()
+}
+
+func (a *ads) release(short string, refuse bool) {
+	url := adsURL(short)
+	a.mu.Lock()
+	ty := a.types[url]
+	ty.withhold = false
+	nonces := ty.nonces
+	ty.nonces = nil
+	a.mu.Unlock()
+	for _, n := range nonces {
+		a.answer(url, n, refuse)
+	}
+	synctest.Wait()
+}
+
+func (a *ads) answer(url xds.TypeURL, nonce string, refuse bool) {
+	var detail *rpcstatus.Status
+	if refuse {
+		detail = &rpcstatus.Status{Code: 3, Message: "no"}
+	}
+	a.mu.Lock()
+	names := slices.Clone(a.types[url].names)
+	a.mu.Unlock()
+	if a.variant == xds.SotW {
+		_ = a.stream.SendMsg(&discoveryv3.DiscoveryRequest{TypeUrl: string(url), ResourceNames: names, ResponseNonce: nonce, ErrorDetail: detail})
+	} else {
+		_ = a.stream.SendMsg(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(url), ResponseNonce: nonce, ErrorDetail: detail})
+	}
+}
+
+// pass lets time go by.
+func (a *ads) pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// want fails unless these responses came since the last call, in this order,
+// told by what they changed for the client: "CDS +y -x b=2", a resource with
+// the content that the client had already as "=b".
+func (a *ads) want(responses ...string) {
+	a.t.Helper()
+	synctest.Wait()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !slices.Equal(a.log, responses) {
+		a.t.Fatalf("received %q, want %q", a.log, responses)
+	}
+	a.log = nil
+}
+
+// has fails unless the client holds these resources of the type.
+func (a *ads) has(short string, names ...string) {
+	a.t.Helper()
+	synctest.Wait()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if got := slices.Sorted(maps.Keys(a.types[adsURL(short)].holds)); !slices.Equal(got, names) {
+		a.t.Fatalf("holds %v of %s, want %v", got, short, names)
+	}
+}
+
+func (a *ads) receive() {
+	for {
+		var url xds.TypeURL
+		var nonce string
+		got := map[string]string{}
+		var gone []string
+		if a.variant == xds.SotW {
+			var r discoveryv3.DiscoveryResponse
+			if a.stream.RecvMsg(&r) != nil {
+				return
+			}
+			url, nonce = xds.TypeURL(r.TypeUrl), r.Nonce
+			for _, res := range r.Resources {
+				name, content := adsContent(url, res.Value)
+				got[name] = content
+			}
+		} else {
+			var r discoveryv3.DeltaDiscoveryResponse
+			if a.stream.RecvMsg(&r) != nil {
+				return
+			}
+			url, nonce, gone = xds.TypeURL(r.TypeUrl), r.Nonce, r.RemovedResources
+			for _, res := range r.Resources {
+				_, got[res.Name] = adsContent(url, res.Resource.Value)
+			}
+		}
+		if a.take(url, nonce, got, gone) {
+			a.answer(url, nonce, false)
+		}
+	}
+}
+
+// take applies a response, and reports whether it is to be answered now.
+func (a *ads) take(url xds.TypeURL, nonce string, got map[string]string, gone []string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	ty := a.types[url]
+	full := a.variant == xds.SotW && (xds.TypeOf(url).FullState || ty.wild)
+	line := xds.TypeOf(url).Short
+	for _, n := range slices.Sorted(maps.Keys(got)) {
+		had, was := ty.holds[n]
+		switch {
+		case !was:
+			line += " +" + n
+		case had != got[n]:
+			line += fmt.Sprintf(" %s=%s", n, got[n])
+		case !full:
+			line += " =" + n
+		}
+		ty.holds[n] = got[n]
+	}
+	if full {
+		for _, n := range slices.Sorted(maps.Keys(ty.holds)) {
+			if _, ok := got[n]; !ok {
+				gone = append(gone, n)
+			}
+		}
+	}
+	for _, n := range gone {
+		line += " -" + n
+		delete(ty.holds, n)
+	}
+	a.log = append(a.log, line)
+	a.check(line)
+	if ty.withhold {
+		ty.nonces = append(ty.nonces, nonce)
+	}
+	return !ty.withhold
+}
+
+// check looks for routes that lead to a cluster which is not there.
+func (a *ads) check(line string) {
+	clusters := a.types[xds.ClusterType]
+	if clusters == nil {
+		return
+	}
+	for _, url := range []xds.TypeURL{xds.ListenerType, xds.RouteType} {
+		if a.types[url] == nil {
+			continue
+		}
+		for name, to := range a.types[url].holds {
+			if _, ok := clusters.holds[to]; to != "" && !ok {
+				a.broken = append(a.broken, fmt.Sprintf("after %q %s leads to %s, which is not there", line, name, to))
+			}
+		}
+	}
+}
+
+// adsContent reads what world.resource made.
+func adsContent(url xds.TypeURL, value []byte) (name, content string) {
+	field := map[xds.TypeURL]protowire.Number{xds.ClusterType: 28}[url]
+	if field == 0 {
+		field = 100
+	}
+	for len(value) > 0 {
+		num, typ, n := protowire.ConsumeTag(value)
+		value = value[n:]
+		size := protowire.ConsumeFieldValue(num, typ, value)
+		if typ == protowire.BytesType {
+			switch b, _ := protowire.ConsumeBytes(value); {
+			case num == 1:
+				name = string(b)
+			case num == field:
+				content = string(b)
+			case url == xds.EndpointType && num == 2 && len(b) > 0:
+				content = strings.Repeat(fmt.Sprint(b[1]+1), int(b[1])) // its priority
+			}
+		}
+		value = value[size:]
+	}
+	return name, content
+}
