@@ -66,6 +66,7 @@ type Group struct {
 	heard       *upstream.Status // under which the origin last said something
 	told        *upstream.Status // of which refusal tells
 	changed     bool             // figures are old
+	uncacheable bool             // something came that is not to be cached
 }
 
 // update is an Update on its way to the goroutine.
@@ -207,7 +208,13 @@ func (g *Group) step(now time.Time) (over bool) {
 		g.changed = true
 	}
 	clear(mail) // it is used again, and is to keep no member alive
+	if len(mail) > 0 || g.uncacheable {
+		g.uncacheable = false
+		g.shed(now)
+	}
 	g.expire(now)
+	g.lapse(now)
+	g.reask()
 	g.ask()
 	if g.unpublished && (g.urgent || !now.Before(g.publishAt)) {
 		g.publish()
@@ -243,6 +250,7 @@ func (g *Group) apply(u update) {
 	if v == nil {
 		return // nobody asks for the type any more
 	}
+	g.uncacheable = g.uncacheable || brings(&u.Update)
 	if changed, first = v.apply(u.Update, g.gen+1); changed {
 		g.stale(time.Now())
 		// Somebody may be waiting for a first answer, and for nothing else.
@@ -290,6 +298,7 @@ func (g *Group) wait(now time.Time) time.Duration {
 		}
 	}
 	before(g.interest.next())
+	before(g.nextExpiry())
 	if g.unpublished {
 		before(g.publishAt)
 	}

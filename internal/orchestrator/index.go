@@ -220,6 +220,29 @@ func (x *index) affected(prev, next *xds.Snapshot, round uint64, wake func(*want
 	}
 }
 
+// renewed calls wake once for each subscription that has names whose TTL was
+// renewed between the two (P62), but for those that were woken in the round.
+func (x *index) renewed(prev, next *xds.Snapshot, round uint64, wake func(*wanter)) {
+	once := func(w *wanter) {
+		if w.woken != round {
+			w.woken = round
+			wake(w)
+		}
+	}
+	for i, name := range next.Renewed(prev, everything) {
+		for _, c := range x.names[name].list {
+			for _, w := range c.subs.list {
+				once(w)
+			}
+		}
+		if i == 0 { // what a name is to one with the wildcard, it is to all of them
+			for _, w := range x.wild.list {
+				once(w)
+			}
+		}
+	}
+}
+
 func answered(s *xds.Snapshot) bool { return s != nil && s.Answered }
 
 // difference of one name between two snapshots. What a client sees of a name
@@ -244,7 +267,8 @@ func (d *difference) seenBy(sub *xds.Subscription, listed bool) bool {
 		was, wasThere := d.prev.Look(sub, d.name)
 		is, isThere := d.next.Look(sub, d.name)
 		d.looked[way] = true
-		d.seen[way] = wasThere != isThere || isThere == xds.Present && !is.Same(was)
+		d.seen[way] = wasThere != isThere || isThere == xds.Present && !is.Same(was) ||
+			d.prev.Error(sub, d.name) != d.next.Error(sub, d.name)
 	}
 	return d.seen[way]
 }

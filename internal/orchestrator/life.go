@@ -132,7 +132,7 @@ func (g *Group) expire(now time.Time) {
 func (g *Group) holds() bool {
 	return slices.ContainsFunc(g.views, func(v *view) bool {
 		s := v.held.Load()
-		return s.Len() > 0 || s.Stated() > 0 || answered(s)
+		return s.Len() > 0 || s.Stated() > 0 || s.Failed() > 0 || answered(s)
 	})
 }
 

@@ -43,6 +43,7 @@ type view struct {
 	// lingering are the names of names that nobody wants, with their place in
 	// one of the group's lists; wildLingers is that of the wildcard.
 	lingering   map[string]*list.Element
+	reask       bool // the wildcard is to be asked for anew once it is wanted (P63)
 	wildLingers *list.Element
 }
 
@@ -78,12 +79,18 @@ func (v *view) asks() bool { return v.wildcard || v.names.Len() > 0 }
 // apply takes an update over. It reports whether there is a new snapshot, and
 // whether that holds a first answer, which is not to wait.
 func (v *view) apply(u xds.Update, stateGen uint64) (changed, first bool) {
+	if u.Ended { // not to be served any more, nor to wait (P63)
+		return v.builder.Apply(u) && v.snapshot(stateGen), true
+	}
 	was := v.held.Load()
 	if !v.admit(&u, was) {
 		return false, false
 	}
 	first = was == nil || u.Wildcard && !was.Answered || !u.Wildcard && v.news(&u, was)
 	v.builder.Apply(u)
+	noRoom := v.builder.NoRoom()
+	v.meters.Failures[telemetry.Kept].Add(len(u.Errors) - noRoom)
+	v.meters.Failures[telemetry.NoRoom].Add(noRoom)
 	if u.Wildcard && v.names.Len() > 0 {
 		v.supersede(&u, was)
 	}
@@ -145,13 +152,15 @@ func (v *view) admit(u *xds.Update, was *xds.Snapshot) bool {
 	if slices.ContainsFunc(u.Removed, func(n string) bool { return !asked(n) }) {
 		u.Removed = slices.DeleteFunc(slices.Clone(u.Removed), func(n string) bool { return !asked(n) })
 	}
+	u.Errors = slices.DeleteFunc(slices.Clone(u.Errors), func(e *xds.ResourceError) bool { return !asked(e.Name) })
 	return true
 }
 
 // news reports whether u speaks of a name of which nothing was known.
 func (v *view) news(u *xds.Update, was *xds.Snapshot) bool {
 	return slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return !was.Known(r.Name) }) ||
-		slices.ContainsFunc(u.Removed, func(n string) bool { return !was.Known(n) })
+		slices.ContainsFunc(u.Removed, func(n string) bool { return !was.Known(n) }) ||
+		slices.ContainsFunc(u.Errors, func(e *xds.ResourceError) bool { return !was.Known(e.Name) })
 }
 
 // snapshot makes the newest snapshot, and reports whether it is another one.
@@ -178,13 +187,15 @@ func (v *view) forget(names []string, wildcard bool, stateGen uint64) bool {
 // prev.
 func (v *view) wake(t *track, prev, next *xds.Snapshot) {
 	v.round++
-	v.index.affected(prev, next, v.round, func(w *wanter) {
+	wake := func(w *wanter) {
 		for _, m := range w.members.list {
 			if m.track.Load() == t {
 				m.waker.Wake()
 			}
 		}
-	})
+	}
+	v.index.affected(prev, next, v.round, wake)
+	v.index.renewed(prev, next, v.round, wake)
 }
 
 // lingerer is something that is still asked for though nobody wants it.

@@ -38,6 +38,7 @@ type Builder struct {
 	logNames int
 	pending  map[string]entry // before the changes since the last snapshot
 	renewed  []string         // whose TTL was renewed since
+	noRoom   int              // errors that were not kept since
 	dirty    bool             // something but an entry changed
 }
 
@@ -119,8 +120,11 @@ func (b *Builder) Apply(u Update) bool {
 		}
 	}
 	for _, err := range u.Errors {
-		news, _ := b.fail(err)
+		news, kept := b.fail(err)
 		changed = changed || news
+		if !kept {
+			b.noRoom++
+		}
 	}
 	if changed {
 		b.received = u.Received

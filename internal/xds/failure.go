@@ -97,6 +97,14 @@ func (b *Builder) fail(err *ResourceError) (news, kept bool) {
 	return true, true
 }
 
+// NoRoom returns how many errors were not kept since the last call, for want of
+// room.
+func (b *Builder) NoRoom() int {
+	n := b.noRoom
+	b.noRoom = 0
+	return n
+}
+
 // Error returns what the origin last said of a name that sub covers instead of
 // giving the resource; nil if nothing.
 func (s *Snapshot) Error(sub *Subscription, name string) *ResourceError {

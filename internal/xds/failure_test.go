@@ -164,6 +164,9 @@ func TestP39_ErrorsAreBounded(t *testing.T) {
 	if b.errorBytes > maxErrorsBytes || s.Failed() > maxErrorsBytes/maxErrorBytes*11/10 || s.Failed() == 0 {
 		t.Errorf("%d bytes in %d", b.errorBytes, s.Failed())
 	}
+	if n := b.NoRoom(); n != 2*maxErrorsBytes/maxErrorBytes-s.Failed() || b.NoRoom() != 0 {
+		t.Errorf("%d had no room", n)
+	}
 	// One that takes another's place has its room.
 	if news, kept := b.fail(failure(t, "0", codes.Internal, text[1:])); !news || !kept {
 		t.Error("no room for a newer one")

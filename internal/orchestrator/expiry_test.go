@@ -1,0 +1,300 @@
+package orchestrator
+
+import (
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	"xdsrelay/internal/xds"
+)
+
+// bring hands over an update of resources.
+func (f *feed) bring(t testing.TB, typ xds.TypeURL, wildcard bool, rs ...*xds.Resource) {
+	t.Helper()
+	f.hand(t, xds.Update{Type: typ, Origin: "origin", Wildcard: wildcard, Received: time.Now(), Changed: rs})
+}
+
+// living is a resource with a TTL that begins now.
+func living(t testing.TB, typ xds.TypeURL, name, value string, ttl time.Duration) *xds.Resource {
+	return resource(t, typ, name, value).Renew(ttl, time.Now())
+}
+
+// uncached is one that is not to be cached.
+func uncached(t testing.TB, typ xds.TypeURL, name, value string) *xds.Resource {
+	r := *resource(t, typ, name, value)
+	r.Uncacheable = true
+	return &r
+}
+
+// counted fails unless a line of the metrics says so.
+func (w *world) counted(line string) {
+	w.t.Helper()
+	out := httptest.NewRecorder()
+	w.reg.opts.Metrics.Handler().ServeHTTP(out, httptest.NewRequest("GET", "/metrics", nil))
+	if !strings.Contains(out.Body.String(), line+"\n") {
+		w.t.Errorf("the metrics do not say %s", line)
+	}
+}
+
+// What expires is served to nobody new from that moment on, and no sooner,
+// however long changes wait; a heartbeat puts it off.
+func TestP62_ExpiryOfWhatIsHeld(t *testing.T) {
+	for _, wild := range []bool{false, true} {
+		bubble(t, func(o *Options) { o.Settle = time.Hour }, func(w *world) {
+			names := []string{"a", "b"}
+			if wild {
+				names = []string{"*"}
+			}
+			c := w.join("edge", cds).want(names...)
+			synctest.Wait()
+			f, sub := w.feed("edge"), subscription(names...)
+			f.bring(t, cds, wild, living(t, cds, "a", "1", 10*time.Second), living(t, cds, "b", "1", 10*time.Second))
+			time.Sleep(9 * time.Second)
+			f.bring(t, cds, wild, f.sink.Held(cds).Held("b").Start(time.Now()))
+			time.Sleep(time.Second - 1)
+			if a, b := c.sees(sub, "a"), c.sees(sub, "b"); a != "1" || b != "1" {
+				t.Errorf("before it expires: %s %s", a, b)
+			}
+			time.Sleep(1)
+			if a, b := c.sees(sub, "a"), c.sees(sub, "b"); a != "?" || b != "1" {
+				t.Errorf("once it has: %s %s", a, b)
+			}
+			late := w.join("edge", cds).want(names...)
+			if a, b := late.sees(sub, "a"), late.sees(sub, "b"); a != "?" || b != "1" {
+				t.Errorf("a late joiner sees %s %s", a, b)
+			}
+			time.Sleep(9 * time.Second)
+			if b := late.sees(sub, "b"); b != "?" {
+				t.Errorf("in the end: %s", b)
+			}
+			w.counted(`xdsrelay_dropped_resources_total{reason="expired",type="CDS"} 2`)
+			if got := f.asks(cds); got != strings.Join(names, " ") {
+				t.Errorf("the origin is asked for %q", got)
+			}
+			// It returns, and the origin removes it after all.
+			f.bring(t, cds, wild, living(t, cds, "a", "1", time.Second))
+			f.update(t, cds, wild, "b")
+			time.Sleep(time.Hour)
+			if b := c.sees(sub, "b"); b != "-" {
+				t.Errorf("removed: %s", b)
+			}
+		})
+	}
+}
+
+// A heartbeat wakes those who have the name, and changes nothing for anybody.
+func TestP62_HeartbeatWakesWhoHasTheName(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		a := w.join("edge", eds).want("a")
+		b := w.join("edge", eds).want("b")
+		both := w.join("edge", eds).want("a", "b")
+		synctest.Wait()
+		f := w.feed("edge")
+		f.bring(t, eds, false, living(t, eds, "a", "1", time.Minute), resource(t, eds, "b", "1"))
+		for _, c := range []*client{a, b, both} {
+			c.woken()
+		}
+		before := a.State().Snapshot(eds)
+		time.Sleep(time.Second)
+		f.bring(t, eds, false, before.Held("a").Start(time.Now()))
+		for what, c := range map[string]struct {
+			c    *client
+			want int
+		}{"a": {a, 1}, "b": {b, 0}, "both": {both, 1}} {
+			if n := c.c.woken(); n != c.want {
+				t.Errorf("who asks for %s was woken %d times, want %d", what, n, c.want)
+			}
+		}
+		if got := a.State().Snapshot(eds).Changes(before, everything); len(got) > 0 {
+			t.Errorf("it changed %v", got)
+		}
+	})
+}
+
+func TestP62_HeartbeatWakesTheWildcard(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		c := w.join("edge", cds).want("*")
+		synctest.Wait()
+		f := w.feed("edge")
+		f.bring(t, cds, true, living(t, cds, "a", "1", time.Minute))
+		c.woken()
+		time.Sleep(time.Second)
+		f.bring(t, cds, true, f.sink.Held(cds).Held("a").Start(time.Now()))
+		if n := c.woken(); n != 1 {
+			t.Errorf("woken %d times", n)
+		}
+	})
+}
+
+// What is not to be cached is let go of with the last who asks for it, and the
+// name with it; others linger, and what is asked for again is asked of the
+// origin.
+func TestP63_NothingLingers(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		stays := w.join("edge", eds).want("x")
+		c := w.join("edge", eds).want("a", "b")
+		synctest.Wait()
+		f := w.feed("edge")
+		f.bring(t, eds, false, uncached(t, eds, "a", "1"), resource(t, eds, "b", "1"), resource(t, eds, "x", "1"))
+		if got := c.sees(subscription("a"), "a"); got != "1" {
+			t.Errorf("while it is asked for: %s", got)
+		}
+		c.want("x")
+		synctest.Wait()
+		if got := f.asks(eds); got != "b x" {
+			t.Errorf("the origin is asked for %q", got)
+		}
+		if f.sink.Held(eds).Held("a") != nil || f.sink.Held(eds).Held("b") == nil {
+			t.Error("the wrong one is held")
+		}
+		w.counted(`xdsrelay_dropped_resources_total{reason="unwanted",type="EDS"} 1`)
+		if got := stays.sees(subscription("x"), "x"); got != "1" {
+			t.Errorf("the other: %s", got)
+		}
+		c.want("a")
+		synctest.Wait()
+		if got := f.asks(eds); got != "a b x" {
+			t.Errorf("asked for again: %q", got)
+		}
+		// Without members everything stays asked for, but for this.
+		f.bring(t, eds, false, uncached(t, eds, "a", "1"))
+		c.leave()
+		stays.leave()
+		if got := f.asks(eds); got != "b x" {
+			t.Errorf("a key without clients asks for %q", got)
+		}
+		if f.sink.Held(eds).Held("a") != nil {
+			t.Error("it is held for nobody")
+		}
+	})
+}
+
+// What comes when nobody wants it any more is not held either.
+func TestP63_ItComesTooLate(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		stays := w.join("edge", eds).want("x")
+		c := w.join("edge", eds).want("a", "b")
+		synctest.Wait()
+		c.want("x")
+		synctest.Wait()
+		f := w.feed("edge")
+		if got := f.asks(eds); got != "a b x" {
+			t.Errorf("lingering: %q", got)
+		}
+		f.bring(t, eds, false, uncached(t, eds, "a", "1"), uncached(t, eds, "x", "1"))
+		if got := f.asks(eds); got != "b x" {
+			t.Errorf("the origin is asked for %q", got)
+		}
+		if got := stays.sees(subscription("x"), "x"); got != "1" {
+			t.Errorf("who asks for it sees %s", got)
+		}
+	})
+}
+
+// A wildcard brought other things as well: it lingers without what is not to be
+// cached, and is asked for anew once it is wanted.
+func TestP63_UnderAWildcard(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		c := w.join("edge", cds).want("*")
+		synctest.Wait()
+		f := w.feed("edge")
+		f.bring(t, cds, true, uncached(t, cds, "a", "1"), resource(t, cds, "b", "1"))
+		c.leave()
+		if got := f.asks(cds); got != "*" || f.sink.Held(cds).Held("a") != nil || f.sink.Held(cds).Held("b") == nil {
+			t.Errorf("asked for %q, a is %v", got, f.sink.Held(cds).Held("a"))
+		}
+		said := f.said()
+		d := w.join("edge", cds).want("*")
+		if got := d.sees(everything, "a"); got != "?" {
+			t.Errorf("a is %s", got)
+		}
+		f.mu.Lock()
+		news := slices.Clone(f.interests[said:])
+		f.mu.Unlock()
+		if len(news) != 2 || news[0].Of(cds).Wildcard || !news[1].Of(cds).Wildcard {
+			t.Errorf("the origin was told %v", news)
+		}
+		// Once: who comes next finds it asked for.
+		w.join("edge", cds).want("*")
+		if f.said() != said+2 {
+			t.Error("asked for anew again")
+		}
+	})
+}
+
+// The end of a stream takes it from those who come, and nothing from those who
+// have it; whatever changes wait for.
+func TestP63_TheStreamEnded(t *testing.T) {
+	bubble(t, func(o *Options) { o.Settle = time.Hour }, func(w *world) {
+		c := w.join("edge", eds).want("a", "b")
+		synctest.Wait()
+		f := w.feed("edge")
+		f.bring(t, eds, false, uncached(t, eds, "a", "1"), resource(t, eds, "b", "1"))
+		before := c.State().Snapshot(eds)
+		f.hand(t, xds.Update{Type: eds, Ended: true})
+		sub := subscription("a", "b")
+		if a, b := c.sees(sub, "a"), c.sees(sub, "b"); a != "?" || b != "1" {
+			t.Errorf("a %s, b %s", a, b)
+		}
+		if now := c.State().Snapshot(eds); now.Version != before.Version && now.Origin != before.Origin {
+			t.Errorf("version %s of %s", now.Version, now.Origin)
+		}
+		if got := f.asks(eds); got != "a b" {
+			t.Errorf("the origin is asked for %q", got)
+		}
+	})
+}
+
+func failed(t testing.TB, name string, code codes.Code) *xds.ResourceError {
+	t.Helper()
+	m := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(eds), ResourceErrors: []*discoveryv3.ResourceError{{
+		ResourceName: &discoveryv3.ResourceName{Name: name}, ErrorDetail: &statuspb.Status{Code: int32(code)}}}}
+	b, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := xds.ParseResponse(xds.Delta, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Errors[0]
+}
+
+// An error of a name reaches those who asked for it, at once if they wait for a
+// first answer, and is something held.
+func TestP39_ErrorsReachWhoAskedForTheName(t *testing.T) {
+	bubble(t, func(o *Options) { o.Settle = time.Hour }, func(w *world) {
+		a := w.join("edge", eds).want("a")
+		b := w.join("edge", eds).want("b")
+		synctest.Wait()
+		a.woken()
+		b.woken()
+		f := w.feed("edge")
+		f.hand(t, xds.Update{Type: eds, Origin: "origin", Errors: []*xds.ResourceError{failed(t, "a", codes.Internal), failed(t, "unasked", codes.Internal)}})
+		if x, y := a.woken(), b.woken(); x != 1 || y != 0 {
+			t.Errorf("woken %d and %d times", x, y)
+		}
+		snap := a.State().Snapshot(eds)
+		if e := snap.Error(subscription("a"), "a"); e == nil || snap.Failed() != 1 {
+			t.Errorf("%v, %d kept", e, snap.Failed())
+		}
+		if !a.of().group.holds() {
+			t.Error("an error is nothing held")
+		}
+		w.counted(`xdsrelay_upstream_resource_errors_total{result="kept",type="EDS"} 1`)
+		// Nobody asks for it any more: it goes with the name.
+		a.leave()
+		time.Sleep(2 * time.Hour) // it lingers, and its going waits for more
+		if n := b.State().Snapshot(eds).Failed(); n != 0 {
+			t.Errorf("%d kept", n)
+		}
+	})
+}
