@@ -1,6 +1,8 @@
 package fanout
 
 import (
+	"slices"
+
 	"xdsrelay/internal/xds"
 )
 
@@ -11,14 +13,17 @@ func (s *Session) subscribeDelta(r *xds.Request) (*xds.Subscription, bool) {
 	if s.began && len(r.Names) == 0 && len(r.Unsubscribe) == 0 {
 		return s.want, false
 	}
-	next := xds.Subscription{Wildcard: s.want.Wildcard, Names: s.want.Names}
+	next := xds.Subscription{Wildcard: s.want.Wildcard, Names: s.want.Names, Written: s.want.Written}
 	if !s.began && len(r.Names) == 0 && len(r.Unsubscribe) == 0 {
 		next.Wildcard = !s.typ.NoLegacyWildcard
 	}
 	next.Wildcard = next.Wildcard || has(r.Names, wildcard)
-	next.Names = next.Names.Add(plainNames(r.Names)...)
+	add, written := plainNames(r.Names)
+	next.Names, next.Written = next.Names.Add(add...), next.Written.With(written...)
 	next.Wildcard = next.Wildcard && !has(r.Unsubscribe, wildcard)
-	next.Names = next.Names.Remove(plainNames(r.Unsubscribe)...)
+	drop, _ := plainNames(r.Unsubscribe)
+	drop = s.giveUp(next.Names, drop)
+	next.Names, next.Written = next.Names.Remove(drop...), next.Written.Without(drop...)
 	if next.Equal(s.want) {
 		return s.want, false
 	}
@@ -34,15 +39,21 @@ func has(names [][]byte, name string) bool {
 	return false
 }
 
-// plainNames are the names but for the wildcard.
-func plainNames(names [][]byte) []string {
-	out := make([]string, 0, len(names))
+// plainNames are the names but for the wildcard, in their canonical form, and
+// how those are written that may have another.
+func plainNames(names [][]byte) (plain, written []string) {
+	plain = make([]string, 0, len(names))
 	for _, n := range names {
-		if string(n) != wildcard {
-			out = append(out, string(n))
+		if string(n) == wildcard {
+			continue
+		}
+		name := string(n)
+		plain = append(plain, xds.Canonical(name))
+		if xds.Structured(name) {
+			written = append(written, name)
 		}
 	}
-	return out
+	return plain, written
 }
 
 // takeInitial keeps what the client brought from another stream (P27). An
@@ -50,9 +61,10 @@ func plainNames(names [][]byte) []string {
 func (s *Session) takeInitial(r *xds.Request) {
 	for _, e := range r.Initial {
 		if s.initial == nil {
-			s.initial = make(map[string]string, len(r.Initial))
+			s.initial = make(map[string]brought, len(r.Initial))
 		}
-		s.initial[string(e.Name)] = string(e.Version)
+		name := string(e.Name)
+		s.initial[xds.Canonical(name)] = brought{string(e.Version), name}
 	}
 }
 
@@ -66,23 +78,17 @@ func (s *Session) edit(r *xds.Request, want *xds.Subscription) {
 		s.restart(was)
 	}
 	for _, n := range r.Names {
-		if name := string(n); want.Names.Has(name) {
+		if name := canonical(n); want.Names.Has(name) {
 			s.mark(name, asked)
 			delete(s.initial, name)
 		}
 	}
-	for _, n := range r.Unsubscribe {
-		name := string(n)
-		if want.Names.Has(name) || !was.Names.Has(name) {
-			continue // was not subscribed: ignored
+	if len(r.Unsubscribe) > 0 {
+		for name, added := range was.Names.Diff(want.Names) {
+			if !added {
+				s.drop(name)
+			}
 		}
-		if want.Wildcard {
-			s.mark(name, asked)
-			continue
-		}
-		delete(s.fresh, name)
-		delete(s.early, name)
-		delete(s.initial, name)
 	}
 	if !want.Wildcard && was.Wildcard {
 		if s.anew {
@@ -100,11 +106,27 @@ func (s *Session) edit(r *xds.Request, want *xds.Subscription) {
 	}
 }
 
+// drop follows the end of a name's subscription. Beside the wildcard it is
+// answered, with what it led to (P24).
+func (s *Session) drop(name string) {
+	delete(s.awaits, name)
+	if s.sub.Wildcard {
+		s.mark(name, asked)
+		for _, n := range s.sent.Linked(name) {
+			s.mark(n, asked)
+		}
+		return
+	}
+	delete(s.fresh, name)
+	delete(s.early, name)
+	delete(s.initial, name)
+}
+
 // planDelta: what changed and what went (P32), with what is to be answered
 // anew and without what the client brought.
 func (s *Session) planDelta(cur *xds.Snapshot, p *Plan) {
 	force := s.owed && s.sub.Wildcard && cur.Answered // P11: also where nothing is left to say
-	if s.fresh == nil && s.early == nil && s.initial == nil && s.refused == nil {
+	if s.fresh == nil && s.early == nil && s.initial == nil && s.awaits == nil && s.refused == nil {
 		p.do, p.key = regular, s.key()
 		p.key.anew, p.key.force = s.anew, force
 		return
@@ -113,6 +135,7 @@ func (s *Session) planDelta(cur *xds.Snapshot, p *Plan) {
 	for _, name := range s.pendingNames(cur) {
 		s.say(name, cur, p)
 	}
+	p.changed = once(p.changed)
 	s.resume(cur, p)
 }
 
@@ -120,40 +143,65 @@ func (s *Session) planDelta(cur *xds.Snapshot, p *Plan) {
 func (s *Session) say(name string, cur *xds.Snapshot, p *Plan) {
 	switch r, is := s.look(name, cur); is {
 	case xds.Present:
-		if v, brought := s.initial[name]; brought && v == r.Version.String() && !s.typ.AlwaysResend {
-			if _, was := s.had(name); was == xds.Pending {
+		if b, brought := s.initial[name]; brought && b.version == r.Version.String() && !s.typ.AlwaysResend {
+			if _, was := s.had(name); was == xds.Pending && !s.askedFor(r) {
 				return // P27: the client has it
 			}
 		}
 		p.changed = append(p.changed, r)
+	case xds.Unresolvable:
+		p.changed = append(p.changed, r)
 	case xds.Absent:
-		p.removed = append(p.removed, name)
+		p.removed = append(p.removed, s.spell(name))
 	case xds.Pending:
-		// Under the wildcard there is nothing to wait for: P24.
-		if s.sub.Wildcard && cur.Answered {
-			p.removed = append(p.removed, name)
+		// Under the wildcard there is nothing to wait for: P24. And what was
+		// neither asked for by name nor is there, the client had for a handle.
+		if s.sub.Wildcard && cur.Answered || !s.sub.Covers(name) {
+			p.removed = append(p.removed, s.spell(name))
 		}
 	}
+}
+
+// askedFor reports whether the resource was subscribed by a handle since what
+// the client brought (P23).
+func (s *Session) askedFor(r *xds.Resource) bool {
+	return slices.ContainsFunc(r.Handles(), func(h string) bool { return s.fresh[h] == asked })
+}
+
+// spell is how a name that went is written to the client.
+func (s *Session) spell(name string) string {
+	had, _ := s.had(name)
+	return spell(s.sub, name, had)
 }
 
 // resume lists what the client brought and what is gone, and keeps what is not
 // known yet (P27).
 func (s *Session) resume(cur *xds.Snapshot, p *Plan) {
-	for name, version := range s.initial {
-		if !s.sub.Covers(name) {
-			continue
+	keep := func(name string, b brought) {
+		if p.initial == nil {
+			p.initial = make(map[string]brought)
 		}
-		switch _, is := cur.Look(s.sub, name); is {
-		case xds.Absent:
+		p.initial[name] = b
+	}
+	byHandle := s.mayHaveHandled(cur)
+	for name, b := range s.initial {
+		_, is := cur.Look(s.sub, name)
+		switch {
+		case !s.sub.Covers(name):
+			switch pending, had := byHandle(name); {
+			case is == xds.Present || !had:
+			case pending:
+				keep(name, b)
+			default:
+				p.removed = append(p.removed, b.written)
+			}
+		case is == xds.Absent:
 			// A name asked for is among the pending ones already.
 			if !s.sub.Names.Has(name) {
-				p.removed = append(p.removed, name)
+				p.removed = append(p.removed, b.written)
 			}
-		case xds.Pending:
-			if p.initial == nil {
-				p.initial = make(map[string]string)
-			}
-			p.initial[name] = version
+		case is == xds.Pending:
+			keep(name, b)
 		}
 	}
 	sortUnique(&p.removed)
@@ -173,7 +221,7 @@ func (s *Session) planEarly(cur *xds.Snapshot) Plan {
 		before := len(p.changed) + len(p.removed)
 		s.say(name, cur, &p)
 		switch r, is := s.look(name, cur); {
-		case is == xds.Present:
+		case is == xds.Present, is == xds.Unresolvable:
 			p.answered[name] = r // sent, or brought by the client
 		case len(p.changed)+len(p.removed) > before:
 			p.answered[name] = nil
@@ -185,8 +233,9 @@ func (s *Session) planEarly(cur *xds.Snapshot) Plan {
 			names = append(names, name)
 		}
 	}
+	names = s.heard(cur, with(cur, names))
 	for _, name := range cur.Changes(s.sent, s.sub) {
-		if _, was := s.had(name); was == xds.Pending && s.sub.Names.Has(name) && s.differs(name, cur) {
+		if _, was := s.had(name); was == xds.Pending && (s.sub.Names.Has(name) || !s.sub.Wildcard) && s.differs(name, cur) {
 			names = append(names, name)
 		}
 	}
@@ -194,6 +243,7 @@ func (s *Session) planEarly(cur *xds.Snapshot) Plan {
 	for _, name := range names {
 		speak(name)
 	}
+	p.changed = once(p.changed)
 	if len(p.changed)+len(p.removed) == 0 {
 		return Plan{}
 	}

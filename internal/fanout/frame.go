@@ -22,7 +22,7 @@ type Frame struct {
 // manifest is what a response spoke of. Sessions that have not answered yet keep
 // it, and not the body.
 type manifest struct {
-	names []string // in resources and removed, sorted
+	names []string // in resources and removed, canonical, sorted
 	// versions of them, in the same order; that of what was removed is zero.
 	versions []xds.Version
 	follows  []string // resources of the type's follower that follow (P37)
@@ -34,10 +34,15 @@ func manifestOf(changed []*xds.Resource, removed, follows []string, version stri
 	m.names = make([]string, 0, len(changed)+len(removed))
 	of := make(map[string]xds.Version, len(changed))
 	for _, r := range changed {
+		if r.Unresolved() {
+			continue // said once, and to no end that a refusal would change
+		}
 		m.names = append(m.names, r.Name)
 		of[r.Name] = r.Version
 	}
-	m.names = append(m.names, removed...)
+	for _, n := range removed {
+		m.names = append(m.names, xds.Canonical(n))
+	}
 	slices.Sort(m.names)
 	m.versions = make([]xds.Version, len(m.names))
 	for i, n := range m.names {
@@ -233,7 +238,7 @@ func compare(k *frameKey, from, to *xds.Snapshot) (changed []*xds.Resource, remo
 	any = k.force
 	for _, name := range k.names(from, to) {
 		had, was := view(from, k.by, k.over, name)
-		now, is := view(to, k.sub, k.keep, name)
+		now, is := see(to, k.sub, k.keep, name, had, was)
 		if k.again() && (was != xds.Present || is != xds.Absent) {
 			had, was = nil, xds.Pending
 		}
@@ -241,12 +246,13 @@ func compare(k *frameKey, from, to *xds.Snapshot) (changed []*xds.Resource, remo
 			continue
 		}
 		any = true
-		if is == xds.Present {
+		if is == xds.Present || is == xds.Unresolvable {
 			changed = append(changed, now)
 		} else {
-			removed = append(removed, name)
+			removed = append(removed, spell(k.sub, name, had))
 		}
 	}
+	changed = once(changed)
 	follows = followers(changed)
 	if !k.full {
 		return changed, removed, follows, any

@@ -27,6 +27,8 @@ type held struct {
 	newest uint32
 	bytes  int64
 	hash   uint64
+	// handles that lead to any of them; nil for none.
+	handles map[string]struct{}
 }
 
 type heldItem struct {
@@ -47,6 +49,12 @@ func newHeld(items []heldItem, newest uint32) *held {
 	for _, it := range items {
 		maphash.WriteComparable(&sum, it)
 		h.bytes += it.r.Size()
+		for _, handle := range it.r.Handles() {
+			if h.handles == nil {
+				h.handles = make(map[string]struct{})
+			}
+			h.handles[handle] = struct{}{}
+		}
 	}
 	h.hash = sum.Sum64()
 	return h
@@ -98,12 +106,27 @@ func (h *held) after(round uint32) *held {
 	return newHeld(slices.DeleteFunc(slices.Clone(h.items), early), h.newest)
 }
 
-// appendNames appends the names, sorted.
+// appendNames appends the names, and the handles that lead to them.
 func (h *held) appendNames(names []string) []string {
-	for _, it := range h.all() {
+	if h == nil {
+		return names
+	}
+	for _, it := range h.items {
 		names = append(names, it.r.Name)
 	}
+	for handle := range h.handles {
+		names = append(names, handle)
+	}
 	return names
+}
+
+// leads reports whether a handle leads to any of them.
+func (h *held) leads(handle string) bool {
+	if h == nil {
+		return false
+	}
+	_, ok := h.handles[handle]
+	return ok
 }
 
 // with returns the resources, sorted by name, and those of the set among them.
@@ -186,7 +209,7 @@ func (k *heldKey) gone(from, to *xds.Snapshot) *held {
 	newest := k.noted.rounds()
 	for _, name := range names {
 		had, was := view(from, k.by, k.over, name)
-		if was != xds.Present || !gone(to, k.by, k.sub, name) {
+		if was != xds.Present || !gone(to, k.by, k.sub, name, had) {
 			continue
 		}
 		it := heldItem{r: had, round: k.noted.get(name).round}
@@ -205,8 +228,8 @@ func (k *heldKey) gone(from, to *xds.Snapshot) *held {
 // gone reports whether the origin removed what a client had by the subscription
 // by, and wants by sub. A name that the client gave up beside the wildcard is
 // not the origin's removal (P24).
-func gone(to *xds.Snapshot, by, sub *xds.Subscription, name string) bool {
-	if _, is := to.Look(sub, name); is != xds.Absent {
+func gone(to *xds.Snapshot, by, sub *xds.Subscription, name string, had *xds.Resource) bool {
+	if _, is := see(to, sub, nil, name, had, xds.Present); is != xds.Absent {
 		return false
 	}
 	_, is := to.Look(by, name)
@@ -217,8 +240,11 @@ func gone(to *xds.Snapshot, by, sub *xds.Subscription, name string) bool {
 func view(s *xds.Snapshot, sub *xds.Subscription, h *held, name string) (*xds.Resource, xds.Presence) {
 	r, is := s.Look(sub, name)
 	if is != xds.Present && h != nil {
-		if it := h.get(name); it.r != nil && sub.Covers(name) {
+		if it := h.get(name); it.r != nil && (sub.Covers(name) || it.r.AskedBy(sub.Names)) {
 			return it.r, xds.Present
+		}
+		if h.leads(name) && sub.Covers(name) {
+			return nil, xds.Elsewhere
 		}
 	}
 	return r, is

@@ -111,7 +111,7 @@ func (s *Session) amend(sets heldSets, cur *xds.Snapshot, h *holding) heldSets {
 		items = append(items, it)
 	}
 	for name, r := range s.early {
-		if r == nil || s.fresh[name] == asked || sets.noted.get(name).r != nil || !gone(cur, s.sub, s.sub, name) {
+		if r == nil || r.Unresolved() || s.fresh[name] == asked || sets.noted.get(name).r != nil || !gone(cur, s.sub, s.sub, name, r) {
 			continue
 		}
 		it := heldItem{r, h.noted.get(name).round}

@@ -15,8 +15,9 @@ import (
 // In step with its group a session points to a snapshot and holds no names,
 // whatever the number of resources. Names it holds only while something is
 // out of step: fresh until the next response, early until the next regular
-// one, initial until the first answers, refused until P15 lets go; and what is
-// held back (P36) is a set that it shares with others.
+// one, initial until the first answers, awaits until the origin answers again,
+// refused until P15 lets go; and what is held back (P36) is a set that it shares
+// with others.
 type Session struct {
 	typ     xds.Type
 	variant xds.Variant
@@ -36,7 +37,8 @@ type Session struct {
 	by      *xds.Subscription        // what it was sent by, if that is not sub: while anew
 	early   map[string]*xds.Resource // incremental: answers sent ahead of sent (P19); nil: removed
 	fresh   map[string]cause         // to be answered from what is held though nothing changed
-	initial map[string]string        // P27: what the client brought, until answered
+	initial map[string]brought       // P27: what the client brought, until answered
+	awaits  map[string]uint64        // P18: aliases asked for again, and the origin's word before that
 	flights []flight                 // unanswered responses, oldest first
 	refused []refusal                // P15
 	waiting bool                     // a change is held back by an unanswered response
@@ -58,6 +60,12 @@ const (
 	asked                  // newly subscribed, or given up beside the wildcard (P22–P24)
 )
 
+// brought is what a client has from another stream.
+type brought struct {
+	version string
+	written string // the name
+}
+
 // flight is a response that has not been answered. It keeps neither the body
 // nor the snapshot alive.
 type flight struct {
@@ -65,13 +73,29 @@ type flight struct {
 	at       time.Time
 	covers   time.Time // what was published until then is in it, or was sent before
 	frame    *manifest
-	received time.Time // when the origin sent what is newest in it
+	sub      *xds.Subscription // that it answered
+	received time.Time         // when the origin sent what is newest in it
 	early    bool
 }
 
 // refusal is what a refused response held: nothing of it is sent again by
 // itself, and all of it when any of it changes (P15).
-type refusal struct{ names []string }
+type refusal struct {
+	names []string
+	// handled are those of names, sorted, that came for a handle: whether they are
+	// still asked for cannot be told from the name.
+	handled []string
+}
+
+// has reports whether the client still asks for one of the names, as far as it
+// can be told.
+func (r *refusal) has(sub *xds.Subscription, name string) bool {
+	if sub.Covers(name) {
+		return true
+	}
+	_, handled := slices.BinarySearch(r.handled, name)
+	return handled && !sub.Empty()
+}
 
 // maxFlights bounds the unanswered responses that are remembered. The oldest
 // that was sent ahead is forgotten first; a NACK of it is then only logged.
@@ -165,7 +189,7 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 		// P19: a late one of an earlier response is recorded as well.
 		out.Verdict = Nacked
 		s.inStep, s.refuses = false, true
-		s.refuse(s.flights[i].frame, s.flights[i+1:])
+		s.refuse(&s.flights[i], s.flights[i+1:])
 	case s.variant == xds.SotW && !newest:
 		out.Verdict = Stale
 		return
@@ -197,21 +221,28 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 // no names are needed. Where a response that went out since, without waiting
 // (P19), told of a change of any of it, that change is behind us: the next one
 // has to speak of the rest, or nothing ever would.
-func (s *Session) refuse(m *manifest, since []flight) {
+func (s *Session) refuse(f *flight, since []flight) {
 	if s.full() {
 		return
 	}
-	names := s.stillAsked(m.names)
+	ref := refusal{names: f.frame.names}
+	if !f.sub.Wildcard {
+		handled := func(n string) bool { return !f.sub.Names.Has(n) }
+		if slices.ContainsFunc(ref.names, handled) {
+			ref.handled = slices.DeleteFunc(slices.Clone(ref.names), func(n string) bool { return !handled(n) })
+		}
+	}
+	names := s.stillAsked(&ref)
 	if len(names) == 0 {
 		return
 	}
 	changed := false
 	var unsaid []string
 	for _, n := range names {
-		refused, _ := m.says(n)
+		refused, _ := f.frame.says(n)
 		spoke := false
-		for _, f := range since {
-			if now, says := f.frame.says(n); says {
+		for _, later := range since {
+			if now, says := later.frame.says(n); says {
 				spoke, changed = true, changed || now != refused
 			}
 		}
@@ -225,13 +256,19 @@ func (s *Session) refuse(m *manifest, since []flight) {
 		}
 		return
 	}
-	s.refused = append(s.refused, refusal{names: names})
+	ref.names = names
+	s.refused = append(s.refused, ref)
 	if len(s.refused) > maxFlights {
 		// The two oldest become one: a change of either then sends both.
-		merged := s.stillAsked(slices.Concat(s.refused[0].names, s.refused[1].names))
-		sortUnique(&merged)
+		a, b := &s.refused[0], &s.refused[1]
+		both := refusal{names: slices.Concat(a.names, b.names), handled: slices.Concat(a.handled, b.handled)}
+		sortUnique(&both.names)
+		sortUnique(&both.handled)
+		both.names = s.stillAsked(&both)
+		both.names = both.names[:min(len(both.names), maxRefused)]
+		both.handled = both.handled[:min(len(both.handled), maxRefused)]
 		s.refused = slices.Delete(s.refused, 0, 1)
-		s.refused[0] = refusal{names: merged[:min(len(merged), maxRefused)]}
+		s.refused[0] = both
 	}
 }
 
@@ -239,14 +276,14 @@ func (s *Session) refuse(m *manifest, since []flight) {
 // covers is the origin's to decide, and over time has no other bound.
 const maxRefused = 1 << 16
 
-// stillAsked are the names that the client still asks for: names itself if it
-// is all of them.
-func (s *Session) stillAsked(names []string) []string {
-	gone := func(n string) bool { return !s.sub.Covers(n) }
-	if !slices.ContainsFunc(names, gone) {
-		return names
+// stillAsked are the names that the client still asks for: those of the refusal
+// itself if it is all of them.
+func (s *Session) stillAsked(r *refusal) []string {
+	gone := func(n string) bool { return !r.has(s.sub, n) }
+	if !slices.ContainsFunc(r.names, gone) {
+		return r.names
 	}
-	return slices.DeleteFunc(slices.Clone(names), gone)
+	return slices.DeleteFunc(slices.Clone(r.names), gone)
 }
 
 // full reports whether a response holds everything that is subscribed to (P30).
@@ -281,7 +318,7 @@ func (s *Session) Refresh(names []string) bool {
 	}
 	any := false
 	for _, n := range names {
-		if s.sub.Covers(n) {
+		if n = xds.Canonical(n); s.sub.Reaches(n) {
 			s.mark(n, refreshed)
 			any = true
 		}
@@ -310,7 +347,7 @@ type Plan struct {
 	until    time.Time                // when to look again at the latest; zero: at the next change
 	keep     *held                    // what is gone and held back (P36)
 	answered map[string]*xds.Resource // early: what was answered
-	initial  map[string]string        // what is left of it
+	initial  map[string]brought       // what is left of it
 	follows  []string                 // besides the frame's: what follows what was asked for (P37)
 }
 
@@ -337,7 +374,7 @@ func (s *Session) Next(cur *xds.Snapshot, m Moment) Plan {
 }
 
 func (s *Session) next(cur *xds.Snapshot, m *Moment) Plan {
-	if cur == s.sent && !s.owed && s.fresh == nil && s.early == nil && s.initial == nil && s.over() == s.keep() {
+	if cur == s.sent && !s.owed && s.fresh == nil && s.early == nil && s.initial == nil && s.awaits == nil && s.over() == s.keep() {
 		return Plan{}
 	}
 	if until, out := s.outstanding(m.Now, m.AckTimeout); out && !m.Release {
@@ -391,7 +428,7 @@ func (s *Session) Pending(cur *xds.Snapshot) bool {
 			return true
 		}
 	}
-	return false
+	return len(s.heard(cur, nil)) > 0
 }
 
 // candidates are the names that may differ between what the client was sent,
@@ -407,9 +444,9 @@ func (s *Session) candidates(cur *xds.Snapshot) []string {
 // answers reports whether there is an answer for a name that is to be answered.
 func (s *Session) answers(name string, cur *xds.Snapshot) bool {
 	switch _, is := s.look(name, cur); is {
-	case xds.Present:
+	case xds.Present, xds.Elsewhere:
 		return true
-	case xds.Absent:
+	case xds.Absent, xds.Unresolvable:
 		return s.variant == xds.Delta || s.full() // P31
 	default:
 		return s.variant == xds.Delta && s.sub.Wildcard && cur.Answered // P24
@@ -419,8 +456,11 @@ func (s *Session) answers(name string, cur *xds.Snapshot) bool {
 // had is what the client has been sent under name.
 func (s *Session) had(name string) (*xds.Resource, xds.Presence) {
 	if r, ok := s.early[name]; ok {
-		if r == nil {
+		switch {
+		case r == nil:
 			return nil, xds.Absent
+		case r.Unresolved():
+			return r, xds.Unresolvable
 		}
 		return r, xds.Present
 	}
@@ -429,14 +469,21 @@ func (s *Session) had(name string) (*xds.Resource, xds.Presence) {
 
 // look is what the client is to see under name.
 func (s *Session) look(name string, cur *xds.Snapshot) (*xds.Resource, xds.Presence) {
-	return view(cur, s.sub, s.keep(), name)
+	r, is := view(cur, s.sub, s.keep(), name)
+	return s.latest(name, r, is)
+}
+
+// see is look for who had this of name.
+func (s *Session) see(name string, cur *xds.Snapshot, had *xds.Resource, was xds.Presence) (*xds.Resource, xds.Presence) {
+	r, is := see(cur, s.sub, s.keep(), name, had, was)
+	return s.latest(name, r, is)
 }
 
 // differs reports whether the client should hear of name because of what
 // changed between what it had and cur.
 func (s *Session) differs(name string, cur *xds.Snapshot) bool {
 	had, was := s.had(name)
-	has, is := s.look(name, cur)
+	has, is := s.see(name, cur, had, was)
 	if s.anew && (was != xds.Present || is != xds.Absent) {
 		had, was = nil, xds.Pending
 	}
@@ -451,22 +498,27 @@ func differs(v xds.Variant, full, named bool, had *xds.Resource, was xds.Presenc
 		// Whether a SotW client still holds what went without a word (P31) is
 		// not known: it is sent when it returns.
 		return was != xds.Present || !has.Same(had)
+	case xds.Unresolvable:
+		if v == xds.Delta {
+			return was != xds.Unresolvable // P18: once
+		}
+		fallthrough
 	case xds.Absent:
 		if v == xds.SotW {
 			// P30, P31; P22: the full set, without it, answers a listed name.
 			return full && (was == xds.Present || was == xds.Pending && named)
 		}
-		// P25: an absent name that was asked for is answered; what a wildcard
-		// never had is nothing.
-		return was == xds.Present || was == xds.Pending && named
+		// P25: an absent name that was asked for is answered, and a handle that
+		// leads nowhere any more; what a wildcard never had is nothing.
+		return was == xds.Present || (was == xds.Pending || was == xds.Elsewhere) && named
 	}
-	return false // nobody said that it went
+	return false // nobody said that it went, or there is nothing of this name
 }
 
 // Sent records that the plan went out as frame with nonce number seq.
 func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 	s.inStep = false
-	s.flights = append(s.flights, flight{seq: seq, at: now, covers: now, frame: frame, received: p.to.Received, early: p.early})
+	s.flights = append(s.flights, flight{seq: seq, at: now, covers: now, frame: frame, sub: s.sub, received: p.to.Received, early: p.early})
 	if len(s.flights) > maxFlights {
 		at := max(0, slices.IndexFunc(s.flights, func(f flight) bool { return f.early }))
 		s.flights = slices.Delete(s.flights, at, at+1)
@@ -496,7 +548,7 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 // speak of.
 func (s *Session) covered(r refusal, frame *manifest, to *xds.Snapshot) bool {
 	return !slices.ContainsFunc(r.names, func(n string) bool {
-		if _, again := frame.says(n); again || !s.sub.Covers(n) {
+		if _, again := frame.says(n); again || !r.has(s.sub, n) {
 			return false
 		}
 		_, is := to.Look(s.sub, n)
@@ -533,6 +585,11 @@ func (s *Session) step(p *Plan) {
 			delete(s.fresh, name)
 		}
 	}
+	for name := range s.awaits {
+		if _, is := s.look(name, p.to); is != xds.Pending {
+			delete(s.awaits, name)
+		}
+	}
 	s.normalize()
 }
 
@@ -543,5 +600,8 @@ func (s *Session) normalize() {
 	}
 	if len(s.initial) == 0 {
 		s.initial = nil
+	}
+	if len(s.awaits) == 0 {
+		s.awaits = nil
 	}
 }

@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"maps"
 	"slices"
 
 	"xdsrelay/internal/xds"
@@ -20,16 +21,9 @@ func (s *Session) subscribeSotW(r *xds.Request) (*xds.Subscription, bool) {
 		}
 		return &xds.Subscription{Wildcard: true}, !s.began
 	}
-	next := &xds.Subscription{}
-	names := make([]string, 0, len(r.Names))
-	for _, n := range r.Names {
-		if string(n) == wildcard {
-			next.Wildcard = true
-		} else {
-			names = append(names, string(n))
-		}
-	}
-	if next.Names = xds.NewNameSet(names...); next.Equal(s.want) {
+	names, written := plainNames(r.Names)
+	next := &xds.Subscription{Wildcard: has(r.Names, wildcard), Names: xds.NewNameSet(names...)}
+	if next.Written = next.Written.With(written...); next.Equal(s.want) {
 		return s.want, false // in another order
 	}
 	return next, true
@@ -108,7 +102,7 @@ func (s *Session) freshKnown(cur *xds.Snapshot) bool {
 // followFresh is what follows the newly listed (P37).
 func (s *Session) followFresh(cur *xds.Snapshot) []string {
 	var rs []*xds.Resource
-	for name := range s.fresh {
+	for _, name := range with(cur, slices.Collect(maps.Keys(s.fresh))) {
 		if r, is := s.look(name, cur); is == xds.Present {
 			rs = append(rs, r)
 		}
@@ -127,7 +121,7 @@ func (s *Session) pendingNames(cur *xds.Snapshot) []string {
 		}
 	}
 	for name := range s.early {
-		if s.sub.Covers(name) && s.differs(name, cur) {
+		if s.differs(name, cur) {
 			changed = append(changed, name)
 		}
 	}
@@ -139,15 +133,14 @@ func (s *Session) pendingNames(cur *xds.Snapshot) []string {
 			return hit
 		}) {
 			for _, n := range ref.names {
-				if s.sub.Covers(n) {
+				if ref.has(s.sub, n) {
 					names = append(names, n)
 				}
 			}
 		}
 	}
-	for name := range s.fresh {
-		names = append(names, name)
-	}
+	names = append(names, with(cur, slices.Collect(maps.Keys(s.fresh)))...)
+	names = s.heard(cur, names)
 	slices.Sort(names)
 	return slices.Compact(names)
 }

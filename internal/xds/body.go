@@ -16,7 +16,7 @@ type Body struct {
 	// Beats are resources of which only the TTL goes out, at the version that
 	// clients know them by: heartbeats (P62).
 	Beats   []*Resource
-	Removed []string // incremental only
+	Removed []string // incremental only; as they are to be written
 	Errors  []*ResourceError
 	// Now is when TTLs are what they are.
 	Now time.Time
@@ -95,7 +95,7 @@ func (b *Body) appendEntry(out []byte, r *Resource, whole bool) []byte {
 		out = protowire.AppendTag(out, anyValue, protowire.BytesType)
 		out = protowire.AppendVarint(out, uint64(b.resourceSize(r, whole)))
 	}
-	out = appendString(out, resourceName, r.Name)
+	out = appendString(out, resourceName, r.Written())
 	out = appendString(out, resourceVersion, b.versionOf(r))
 	if whole {
 		out = append(out, r.body...)
@@ -130,14 +130,17 @@ func (b *Body) resourceSize(r *Resource, whole bool) int {
 // versionOf is the version of a Resource. In SotW a client knows it by the
 // version_info, also in a heartbeat (P62).
 func (b *Body) versionOf(r *Resource) string {
-	if b.Variant == SotW {
+	switch {
+	case b.Variant == SotW:
 		return b.Version
+	case r.Unresolved():
+		return r.OriginVersion // without content there is no other
 	}
 	return b.Form.Version(r)
 }
 
 func (b *Body) versionSize(r *Resource) int {
-	if b.Variant == Delta && !b.OriginVersions {
+	if b.Variant == Delta && !b.OriginVersions && !r.Unresolved() {
 		return 2 * len(r.Version) // hexadecimal
 	}
 	return len(b.versionOf(r))

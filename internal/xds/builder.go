@@ -20,6 +20,7 @@ type Builder struct {
 	count, stated  int
 	errors, lapsed int
 	lapsedWild     int
+	unresolved     int
 	bytes, retired int64
 	gone           uint64
 	errorBytes     int64
@@ -40,6 +41,11 @@ type Builder struct {
 	renewed  []string         // whose TTL was renewed since
 	noRoom   int              // errors that were not kept since
 	dirty    bool             // something but an entry changed
+
+	// Of resources that go by more than their names; nil before the first.
+	links    *btree.BTreeG[link]
+	resolved map[string]bool // whether handles led anywhere in the last snapshot, of those that changed since
+	unlinked map[string]bool // handles that lost what came for names, since the last State; true: it lapsed
 }
 
 // The log of a lineage reaches back at least as many names as there are
@@ -83,24 +89,11 @@ func (b *Builder) Apply(u Update) bool {
 		b.answered, b.dirty = true, true
 		changed = true
 	}
-	for _, r := range u.Changed {
-		e, _ := b.entries.Get(r.Name)
-		part := &e.named
-		if u.Wildcard {
-			part = &e.wild
-		}
-		same := there(*part) && r.Same(*part)
-		if same && *part == r && e.err == nil {
-			continue
-		}
-		if same && r.Renewed(*part) {
-			b.renewed = append(b.renewed, r.Name)
-		}
-		changed = changed || !same || e.err != nil
-		*part, e.err = r, nil
-		b.set(r.Name, e)
-	}
+	// What went before what came: a name that is gone may be an alias now.
 	for _, name := range u.Removed {
+		if b.links != nil && !u.Wildcard && !u.Guess {
+			b.withdraw(name)
+		}
 		e, _ := b.entries.Get(name)
 		was := e
 		switch {
@@ -119,6 +112,30 @@ func (b *Builder) Apply(u Update) bool {
 			changed = changed || was.differs(e)
 		}
 	}
+	for _, name := range u.Dropped {
+		if e, ok := b.entries.Get(name); ok && there(e.named) {
+			e.named = nil
+			b.set(name, e)
+			changed = true
+		}
+	}
+	for _, r := range u.Changed {
+		e, _ := b.entries.Get(r.Name)
+		part := &e.named
+		if u.Wildcard {
+			part = &e.wild
+		}
+		same := there(*part) && samePart(r, *part)
+		if same && *part == r && e.err == nil {
+			continue
+		}
+		if same && r.Renewed(*part) {
+			b.renewed = append(b.renewed, r.Name)
+		}
+		changed = changed || !same || e.err != nil
+		*part, e.err = r, nil
+		b.set(r.Name, e)
+	}
 	for _, err := range u.Errors {
 		news, kept := b.fail(err)
 		changed = changed || news
@@ -126,6 +143,7 @@ func (b *Builder) Apply(u Update) bool {
 			b.noRoom++
 		}
 	}
+	changed = b.unresolve(u.Unresolved) || changed
 	if changed {
 		b.received = u.Received
 	}
@@ -150,8 +168,8 @@ func (b *Builder) Forget(names ...string) {
 }
 
 // EndWildcard drops what the wildcard brought, once nobody asks for it any
-// more. What is asked for by name is kept under its name, so that it is never
-// without an owner in between.
+// more. What is asked for by name, or by a handle, is kept as such, so that it is
+// never without an owner in between.
 func (b *Builder) EndWildcard(wanted *NameSet) {
 	if !b.answered {
 		return
@@ -168,7 +186,7 @@ func (b *Builder) EndWildcard(wanted *NameSet) {
 	})
 	for _, it := range items {
 		e := it.e
-		named := wanted.Has(it.name)
+		named := wanted.Has(it.name) || there(e.wild) && e.wild.handled(wanted)
 		if e.wild == nil && (named || e.err == nil) {
 			continue
 		}
@@ -207,6 +225,9 @@ func (b *Builder) set(name string, e entry) {
 	if (was.err == nil) != (e.err == nil) {
 		b.errors += btoi(e.err != nil) - btoi(was.err != nil)
 	}
+	if n := btoi(e.named.Unresolved()) - btoi(was.named.Unresolved()); n != 0 {
+		b.unresolved += n
+	}
 	b.errorBytes += e.err.size() - was.err.size()
 	b.part(part{name: name, wild: true}, was.wild, e.wild)
 	b.part(part{name: name}, was.named, e.named)
@@ -216,6 +237,7 @@ func (b *Builder) set(name string, e entry) {
 	case had:
 		b.entries.Delete(name)
 	}
+	b.relink(name, was, e)
 }
 
 // part keeps the accounts of one part of an entry.
@@ -276,6 +298,9 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 	}
 	beats := b.renewed
 	b.renewed = nil
+	if len(b.resolved) > 0 {
+		names = append(names, b.turned()...)
+	}
 	if len(b.pending) > maxKeptPending {
 		// A map that was once large stays so, and each later change would pay.
 		b.pending = make(map[string]entry)
@@ -287,6 +312,7 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 	}
 	b.dirty = false
 	slices.Sort(names)
+	names = slices.Compact(names)
 	b.gen++
 	slices.Sort(beats)
 	b.append(change{gen: b.gen, names: names, beats: slices.Compact(beats)})
@@ -295,9 +321,9 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 		Origin: b.origin, Version: b.version, Answered: b.answered, Received: b.received,
 		Bytes: b.bytes, Retired: b.retired, Lost: b.gone,
 		wildOrigin: b.wildOrigin, namedOrigin: b.namedOrigin,
-		entries: b.entries.Copy(), count: b.count, stated: b.stated,
+		entries: b.entries.Copy(), count: b.count, stated: b.stated, unresolved: b.unresolved,
 		errors: b.errors, lapsed: b.lapsed, timed: len(b.timers.due), uncached: b.uncachedN,
-		log: b.log,
+		links: b.copyLinks(), log: b.log,
 	}
 	if s.Version == "" {
 		s.Version = b.sum.String()
@@ -312,7 +338,13 @@ func (e entry) differs(o entry) bool {
 
 // samePart reports whether clients see no difference between two parts.
 func samePart(a, b *Resource) bool {
-	return a == b || absent(a) && absent(b) || there(a) && there(b) && a.Same(b)
+	switch {
+	case a == b || absent(a) && absent(b):
+		return true
+	case there(a) && there(b):
+		return a.Same(b) && (a.more == b.more || slices.Equal(a.Handles(), b.Handles()))
+	}
+	return a.Unresolved() && a.Word() == b.Word()
 }
 
 // append adds to the log and bounds it. Snapshots hold slices of the array, so

@@ -1,5 +1,7 @@
 package xds
 
+import "slices"
+
 // Part is one of the two parts of what is known of a type: what came for the
 // wildcard, or what came for names. Each comes on a stream of its own where
 // there are both, and an answer on one says nothing of the other (P50): so a
@@ -32,7 +34,54 @@ func (p Part) Held(name string) *Resource {
 // included, or once did.
 func (p Part) Known(name string) bool {
 	e := p.snap.get(name)
-	return p.of(e) != nil || !p.wild && e.err != nil
+	return p.of(e) != nil || !p.wild && e.err != nil || p.leads(name)
+}
+
+// Owed reports whether the origin has yet to answer for a name that is asked
+// for: the part says nothing of it, or what it says was to be asked again (P18).
+func (p Part) Owed(name string) bool {
+	if r := p.of(p.snap.get(name)); r.Unresolved() && r.more.unresolved.again {
+		return true
+	}
+	return !p.Known(name)
+}
+
+// leads reports whether name is a handle of a resource of the part.
+func (p Part) leads(name string) (leads bool) {
+	eachLink(p.snap.index(), name, func(l link) bool {
+		leads = l.wild == p.wild
+		return !leads
+	})
+	return leads
+}
+
+// Covered calls yield for each resource of the part that names ask for, by its
+// name or by a handle, in order of names.
+func (p Part) Covered(names *NameSet, yield func(*Resource) bool) {
+	if p.snap.index() == nil {
+		for name := range names.All() {
+			if r := p.Held(name); r != nil && !yield(r) {
+				return
+			}
+		}
+		return
+	}
+	var all []string
+	for name := range names.All() {
+		all = append(all, name)
+		eachLink(p.snap.links, name, func(l link) bool {
+			if l.wild == p.wild {
+				all = append(all, l.name)
+			}
+			return true
+		})
+	}
+	slices.Sort(all)
+	for _, name := range slices.Compact(all) {
+		if r := p.Held(name); r != nil && !yield(r) {
+			return
+		}
+	}
 }
 
 // Resources calls yield for each resource of the part, in order of names.

@@ -56,9 +56,9 @@ const wrapperType = "type.googleapis.com/envoy.service.discovery.v3.Resource"
 // Resource is one resource as the origin sent it. Nothing of it is ever decoded
 // and encoded again (P39). It is immutable.
 type Resource struct {
-	// Name by which clients subscribe.
+	// Name by which clients subscribe, in its canonical form.
 	Name string
-	// Aliases under which it can be subscribed as well, sorted.
+	// Aliases under which it can be subscribed as well, as written, sorted.
 	Aliases []string
 	// Version of the content: type URL, body, aliases; not TTL (P61).
 	Version Version
@@ -83,11 +83,18 @@ type Resource struct {
 	timing      *timing // nil: no TTL
 	// member is what this resource adds to its set's version.
 	member Version
+	// more is nil for a resource that goes by its name alone, written as it is
+	// compared.
+	more *more
 }
 
 // Size is the memory that its bytes take, in bytes.
 func (r *Resource) Size() int64 {
-	return int64(len(r.Name) + len(r.body) + len(r.extra))
+	n := len(r.Name) + len(r.body) + len(r.extra)
+	for _, h := range r.Handles() {
+		n += len(h)
+	}
+	return int64(n)
 }
 
 // Same reports whether no client could see a difference between the two, but
@@ -99,7 +106,9 @@ func (r *Resource) Same(o *Resource) bool {
 
 // sameBut is Same but for the TTL, and sameBody but for all fields beside the
 // body.
-func (r *Resource) sameBut(o *Resource) bool { return r.sameBody(o) && bytes.Equal(r.extra, o.extra) }
+func (r *Resource) sameBut(o *Resource) bool {
+	return r.sameBody(o) && bytes.Equal(r.extra, o.extra) && r.asWritten(o)
+}
 
 func (r *Resource) sameBody(o *Resource) bool {
 	return r.Name == o.Name && bytes.Equal(r.body, o.body)
@@ -130,8 +139,9 @@ func (r *Resource) TypeURL() TypeURL {
 // Raw is a resource cut out of a response and not copied yet: its slices alias
 // the response.
 type Raw struct {
-	Name          string
+	Name          string // canonical
 	OriginVersion string
+	written       string // the name, if it was written otherwise
 	aliases       []string
 	body, extra   []byte
 	ttl           time.Duration
@@ -150,7 +160,8 @@ func (r *Raw) TTL() (time.Duration, bool) { return r.ttl, r.timed }
 // origin that reads files does. It copies anyWire.
 func NewResource(t Type, name string, anyWire []byte) (*Resource, error) {
 	body := protowire.AppendTag(make([]byte, 0, len(anyWire)+8), resourceBody, protowire.BytesType)
-	r := &Raw{Name: name, body: protowire.AppendBytes(body, anyWire)}
+	r := &Raw{body: protowire.AppendBytes(body, anyWire)}
+	r.call(name)
 	if err := r.check(t, anyWire); err != nil {
 		return nil, err
 	}
@@ -161,7 +172,7 @@ func NewResource(t Type, name string, anyWire []byte) (*Resource, error) {
 // differ. Only a changed resource is hashed and copied. r must be checked and
 // have a body.
 func (r *Raw) Take(t Type, held *Resource) *Resource {
-	if held != nil && held.Name == r.Name && bytes.Equal(held.body, r.body) && bytes.Equal(held.extra, r.extra) {
+	if held != nil && held.Name == r.Name && bytes.Equal(held.body, r.body) && bytes.Equal(held.extra, r.extra) && r.likeMore(held.more) {
 		if held.OriginVersion == r.OriginVersion && r.timed == (held.timing != nil) && r.ttl == held.TTL() {
 			return held
 		}
@@ -184,6 +195,7 @@ func (r *Raw) Take(t Type, held *Resource) *Resource {
 		out.Aliases = append(out.Aliases, strings.Clone(a))
 	}
 	slices.Sort(out.Aliases)
+	out.more = r.takeMore(out.Name, out.Aliases)
 	out.Version = contentVersion(url, value, out.Aliases)
 	out.member = memberVersion(out.Name, out.Version)
 	if t.Follower != "" {
@@ -232,6 +244,7 @@ var (
 	ErrOtherType  = errors.New("resource of another type")
 	ErrTwice      = errors.New("the same name twice")
 	ErrBoth       = errors.New("name both in resources and in removed_resources")
+	ErrAliases    = fmt.Errorf("more than %d aliases", MaxAliases)
 )
 
 // check holds the cut resource against P18 and P28.
@@ -239,8 +252,11 @@ func (r *Raw) check(t Type, anyWire []byte) error {
 	if r.Name == "" {
 		return ErrNameless
 	}
-	if len(r.Name) > MaxNameBytes {
+	if len(r.Name) > MaxNameBytes || slices.ContainsFunc(r.aliases, func(a string) bool { return len(a) > MaxNameBytes }) {
 		return ErrLongName
+	}
+	if len(r.aliases) > MaxAliases {
+		return fmt.Errorf("%w: resource %q", ErrAliases, r.Name)
 	}
 	if r.body == nil {
 		return nil
@@ -272,7 +288,8 @@ func cutSotW(t Type, whole, anyWire []byte) (Raw, error) {
 	if !ok {
 		return Raw{}, fmt.Errorf("%w: field 1 of a %s is no string", ErrNameless, url)
 	}
-	r := Raw{Name: name, body: whole}
+	r := Raw{body: whole}
+	r.call(name)
 	return r, r.check(t, anyWire)
 }
 
@@ -287,7 +304,7 @@ func cutDelta(t Type, wire []byte) (Raw, error) {
 				r.OriginVersion = string(val)
 				return nil
 			case resourceName:
-				r.Name = string(val)
+				r.written = string(val)
 				return nil
 			case resourceBody:
 				if r.body != nil {
@@ -308,8 +325,11 @@ func cutDelta(t Type, wire []byte) (Raw, error) {
 	if err != nil {
 		return r, fmt.Errorf("%w: %w", ErrUnreadable, err)
 	}
-	if !validName([]byte(r.Name)) || !validName([]byte(r.OriginVersion)) {
-		return r, fmt.Errorf("%w: resource %q: %w", ErrUnreadable, r.Name, errUTF8)
+	name := r.written
+	r.written = ""
+	r.call(name)
+	if !validName([]byte(name)) || !validName([]byte(r.OriginVersion)) {
+		return r, fmt.Errorf("%w: resource %q: %w", ErrUnreadable, name, errUTF8)
 	}
 	// What passes through must not cost a client the whole response.
 	if len(r.extra)+len(ttl) > 0 {

@@ -13,7 +13,7 @@ type Response struct {
 	Nonce     string
 	Version   string // version_info or system_version_info
 	Resources []Raw
-	Removed   []string         // incremental only
+	Removed   []string         // incremental only; canonical
 	Errors    []*ResourceError // copied; of several for a name the last
 }
 
@@ -65,7 +65,7 @@ func ParseResponse(v Variant, msg []byte) (*Response, error) {
 			r.Nonce = string(val)
 		case respRemoved:
 			if removed {
-				r.Removed = append(r.Removed, string(val))
+				r.Removed = append(r.Removed, Canonical(string(val)))
 			}
 		}
 		return nil

@@ -22,6 +22,12 @@ const (
 	// gone: its TTL is over (P62), or it was not to be kept (P63). Nothing is sent
 	// for it.
 	Lapsed
+	// Elsewhere: there are resources that go by it, under names of their own
+	// (P26, P28).
+	Elsewhere
+	// Unresolvable: the origin answered that it has none for this alias, in a
+	// form that is passed on (P18).
+	Unresolvable
 )
 
 // entry is all that is known of a name: what the wildcard brought, and what
@@ -41,8 +47,8 @@ var gone, guessed, lapsed = new(Resource), new(Resource), new(Resource)
 // absent reports whether a part of an entry stands for an absence.
 func absent(r *Resource) bool { return r == gone || r == guessed }
 
-// there reports whether it is a resource.
-func there(r *Resource) bool { return r != nil && r != lapsed && !absent(r) }
+// there reports whether it is a resource: only they have a body.
+func there(r *Resource) bool { return r != nil && r.body != nil }
 
 // effective is the resource a wildcard client would be given first.
 func (e entry) effective() *Resource {
@@ -51,6 +57,24 @@ func (e entry) effective() *Resource {
 		return e.wild
 	case there(e.named):
 		return e.named
+	}
+	return nil
+}
+
+// visible is the resource that a client with sub is given, nil if none; listed
+// says that sub has its name.
+func (e entry) visible(sub *Subscription, listed bool) *Resource {
+	first, second := e.named, e.wild
+	if sub.Wildcard {
+		if there(e.wild) {
+			return e.wild
+		}
+		second = nil
+	}
+	for _, r := range [...]*Resource{first, second} {
+		if there(r) && (listed || r.handled(sub.Names)) {
+			return r
+		}
 	}
 	return nil
 }
@@ -87,14 +111,17 @@ type Snapshot struct {
 	wildOrigin, namedOrigin string
 
 	entries *btree.Map[string, entry]
-	count   int // resources
-	stated  int // absences
+	links   *btree.BTreeG[link] // nil if there are none
+	count   int                 // resources
+	stated  int                 // absences
 	errors  int
 	lapsed  int // parts
 	timed   int // parts with a TTL
 	// uncached is how many parts are not to be kept (P63), of names and of the
 	// wildcard.
 	uncached [2]int
+	// unresolved is how many aliases the origin could not resolve (P18).
+	unresolved int
 	// log is the tail of the lineage's log; the array is shared with newer
 	// snapshots, which only append behind what this one sees.
 	log []change
@@ -155,9 +182,10 @@ func (s *Snapshot) Derived(make func() any) any {
 // be made again.
 func (s *Snapshot) Release() { s.derived.Store(nil) }
 
-// Look returns what a client with sub may know of name. A name that sub does
-// not cover is Pending, and so is everything in a nil snapshot. A wildcard
-// client gets the wildcard's copy of a name that both hold (P50), and to it
+// Look returns what a client with sub may know of name: of the resource of this
+// name, which sub may cover by one of its handles, or else of the handle. What
+// sub does not cover is Pending, and so is everything in a nil snapshot. A
+// wildcard client gets the wildcard's copy of a name that both hold (P50), and to it
 // absent is what the wildcard's answer left out and nobody else brought. To who
 // asks for the name alone that answer says nothing: what a wildcard covers is
 // the origin's choice, and another client's wildcard takes no name away (P16).
@@ -165,32 +193,27 @@ func (s *Snapshot) Look(sub *Subscription, name string) (*Resource, Presence) {
 	if s == nil {
 		return nil, Pending
 	}
-	named := sub.Names.Has(name)
-	if !named && !sub.Wildcard {
+	listed := sub.Names.Has(name)
+	asked := listed || sub.Wildcard
+	if !asked && s.links == nil {
 		return nil, Pending
 	}
 	e, _ := s.entries.Get(name)
-	return s.look(e, sub.Wildcard, named)
-}
-
-func (s *Snapshot) look(e entry, wildcard, named bool) (*Resource, Presence) {
-	first, second := e.named, e.wild
-	if wildcard {
-		first, second = e.wild, e.named
-		if !named {
-			second = nil
-		}
+	if r := e.visible(sub, listed); r != nil {
+		return r, Present
 	}
 	switch {
-	case there(first):
-		return first, Present
-	case there(second):
-		return second, Present
-	case named && absent(e.named):
+	case !asked:
+		return nil, Pending
+	case s.links != nil && s.elsewhere(sub, name):
+		return nil, Elsewhere
+	case listed && absent(e.named):
 		return nil, Absent
-	case named && e.named == lapsed, wildcard && e.wild == lapsed:
+	case listed && e.named == lapsed, sub.Wildcard && e.wild == lapsed:
 		return nil, Lapsed
-	case wildcard && s.Answered:
+	case listed && e.named.Unresolved():
+		return e.named, Unresolvable
+	case sub.Wildcard && s.Answered:
 		return nil, Absent
 	}
 	return nil, Pending
@@ -234,9 +257,13 @@ func (s *Snapshot) Covered(sub *Subscription, yield func(*Resource) bool) {
 	}
 	if sub.Wildcard {
 		s.entries.Scan(func(name string, e entry) bool {
-			r, is := s.look(e, true, !there(e.wild) && sub.Names.Has(name))
-			return is != Present || yield(r)
+			r := e.visible(sub, !there(e.wild) && sub.Names.Has(name))
+			return r == nil || yield(r)
 		})
+		return
+	}
+	if s.links != nil {
+		s.coveredByHandles(sub, yield)
 		return
 	}
 	for name := range sub.Names.All() {
@@ -248,8 +275,10 @@ func (s *Snapshot) Covered(sub *Subscription, yield func(*Resource) bool) {
 
 // Changes returns the names covered by sub, sorted, of which s may know
 // something else than from does; from may be nil, older, newer, or of another
-// lineage. The cost follows the log between the two where it reaches, else the
-// sizes of the snapshots, or of sub if that is a list of names.
+// lineage. Names of resources that sub covers by a handle are among them, and
+// handles that lead nowhere any more, or to something now. The cost follows the
+// log between the two where it reaches, else the sizes of the snapshots, or of
+// sub if that is a list of names.
 func (s *Snapshot) Changes(from *Snapshot, sub *Subscription) []string {
 	if s == from {
 		return nil
@@ -258,7 +287,7 @@ func (s *Snapshot) Changes(from *Snapshot, sub *Subscription) []string {
 	// own; to who has no wildcard the answer alone is nothing.
 	flips := sub.Wildcard && from.answered() != s.answered()
 	if names, ok := between(from, s); ok && (!flips || sub.Names.Len() == 0) {
-		return slices.DeleteFunc(names, func(n string) bool { return !sub.Covers(n) })
+		return slices.DeleteFunc(names, func(n string) bool { return !covers(from, s, sub, n) })
 	}
 	if !sub.Wildcard {
 		var names []string
@@ -267,9 +296,14 @@ func (s *Snapshot) Changes(from *Snapshot, sub *Subscription) []string {
 				names = append(names, n)
 			}
 		}
+		own := len(names)
+		if names = linkedBy(sub, from, s, names); len(names) > own {
+			slices.Sort(names)
+			names = slices.Compact(names)
+		}
 		return names
 	}
-	var names []string
+	names := linkedBy(sub, from, s, nil)
 	if s != nil {
 		s.entries.Scan(func(n string, e entry) bool {
 			if from.get(n) != e {
@@ -349,7 +383,7 @@ func Generations(from, to *Snapshot, sub *Subscription) int {
 		if c.gen <= from.Gen {
 			break
 		}
-		if slices.ContainsFunc(c.names, sub.Covers) {
+		if slices.ContainsFunc(c.names, func(n string) bool { return covers(from, to, sub, n) }) {
 			n++
 		}
 	}

@@ -6,8 +6,11 @@ package xds
 type Subscription struct {
 	// Wildcard: the client wants whatever the origin thinks it needs (P21).
 	Wildcard bool
-	// Names asked for one by one, beside the wildcard or without it.
+	// Names asked for one by one, beside the wildcard or without it, in their
+	// canonical form: names of resources, aliases and globs.
 	Names *NameSet
+	// Written is how the client wrote them.
+	Written Spelling
 }
 
 // Nothing is the subscription of a client that wants nothing.
@@ -18,8 +21,19 @@ func (s *Subscription) Empty() bool { return !s.Wildcard && s.Names.Len() == 0 }
 
 // Equal reports whether both want the same, by content.
 func (s *Subscription) Equal(o *Subscription) bool {
-	return s == o || s.Wildcard == o.Wildcard && s.Names.Equal(o.Names)
+	return s == o || s.Wildcard == o.Wildcard && s.Names.Equal(o.Names) && s.Written.Equal(o.Written)
 }
 
-// Covers reports whether name is wanted, by itself or by the wildcard.
+// Covers reports whether name is wanted, by itself or by the wildcard. A
+// resource may be wanted by one of its handles as well (Resource.AskedBy).
 func (s *Subscription) Covers(name string) bool { return s.Wildcard || s.Names.Has(name) }
+
+// Reaches reports whether a resource of this name would be wanted, as far as
+// the name tells: also by the glob that it falls under.
+func (s *Subscription) Reaches(name string) bool {
+	if s.Covers(name) {
+		return true
+	}
+	glob := Glob(name)
+	return glob != "" && s.Names.Has(glob)
+}

@@ -193,7 +193,7 @@ func (s *Snapshot) Renewed(from *Snapshot, sub *Subscription) []string {
 		var names []string
 		for _, c := range log {
 			for _, n := range c.beats {
-				if sub.Covers(n) {
+				if covers(from, s, sub, n) {
 					names = append(names, n)
 				}
 			}

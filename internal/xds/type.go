@@ -42,6 +42,9 @@ type Type struct {
 	// Follower names the type whose resource follows each new or changed
 	// resource of this one, under the name Resource.Follows (P37).
 	Follower TypeURL
+	// Aliases: clients ask for resources by alias as a rule (P26), so that what
+	// they bring from another stream is not what they ask for (P27).
+	Aliases bool
 	// Order of sending on an aggregated stream, lowest first (P35).
 	Order uint8
 	// Secret: only clients with a proven identity are given it (P6).
@@ -73,7 +76,7 @@ var table = []Type{
 	{URL: RouteType, Short: "RDS", NoLegacyWildcard: true, Points: true, Order: 4,
 		Service: "envoy.service.route.v3.RouteDiscoveryService", SotW: "StreamRoutes", Delta: "DeltaRoutes",
 		REST: "/v3/discovery:routes"},
-	{URL: VHostType, Short: "VHDS", Points: true, Order: 5,
+	{URL: VHostType, Short: "VHDS", Aliases: true, Points: true, Order: 5,
 		Service: "envoy.service.route.v3.VirtualHostDiscoveryService", Delta: "DeltaVirtualHosts"},
 	{URL: SecretType, Short: "SDS", NoLegacyWildcard: true, Secret: true, Order: lastOrder,
 		Service: "envoy.service.secret.v3.SecretDiscoveryService", SotW: "StreamSecrets", Delta: "DeltaSecrets",

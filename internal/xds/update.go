@@ -21,6 +21,11 @@ type Update struct {
 	// Errors are what the origin said instead of giving a resource (P39). One
 	// that says that there is none comes with the name in Removed.
 	Errors []*ResourceError
+	// Dropped are the names of resources that came for a handle and are gone;
+	// nobody asked for them by these names.
+	Dropped []string
+	// Unresolved: the origin has no resource for these (P18).
+	Unresolved []Unresolved
 	// Guess: nobody said that Removed are absent, the time ran out (P57).
 	Guess bool
 	// Received is when the response was read.
@@ -29,6 +34,13 @@ type Update struct {
 	// of names, has ended, and what is not to be kept (P63) goes with it. Nothing
 	// else of the update counts.
 	Ended bool
+}
+
+// Unresolved is the origin's word that it has no resource for an alias: a
+// Resource without a body, which is passed on to those who asked (P18).
+type Unresolved struct {
+	Resource *Resource
+	Names    []string // that were asked for
 }
 
 // Interest is what a group wants of the origin, for all its types. It is
@@ -43,6 +55,11 @@ type TypeInterest struct {
 	Type     TypeURL
 	Wildcard bool
 	Names    *NameSet
+	// Written is how to write the names.
+	Written Spelling
+	// Again are those of Names to be asked for once more, though nothing else
+	// changed: clients ask again for what the origin could not resolve (P18).
+	Again []string
 }
 
 // Of returns what is wanted of typ.

@@ -1,0 +1,192 @@
+package fanout
+
+import (
+	"slices"
+
+	"xdsrelay/internal/xds"
+)
+
+// A client may ask for a resource by an alias (P26) or by a glob (P28), and is
+// given it under its own name. So two kinds of names are spoken of: those of
+// resources, which the client holds them by, and handles, which it asked for.
+// Of a handle there is something to say only if it leads nowhere.
+
+// latest is what is known of name, but for the origin's word that it could not
+// resolve an alias, if that was said before the client asked (P18).
+func (s *Session) latest(name string, r *xds.Resource, is xds.Presence) (*xds.Resource, xds.Presence) {
+	if is == xds.Unresolvable && s.awaits[name] == r.Word() {
+		return nil, xds.Pending
+	}
+	return r, is
+}
+
+// see is view for a client that had this of name: a resource that it had for a
+// handle is gone once that is answered without it.
+func see(s *xds.Snapshot, sub *xds.Subscription, h *held, name string, had *xds.Resource, was xds.Presence) (*xds.Resource, xds.Presence) {
+	r, is := view(s, sub, h, name)
+	if is == xds.Pending && was == xds.Present && len(had.Handles()) > 0 && s.Gone(sub, had) {
+		return nil, xds.Absent
+	}
+	return r, is
+}
+
+// spell is how a name that went is written to a client with sub: as it wrote it
+// itself, else as the origin wrote the resource that it had.
+func spell(sub *xds.Subscription, name string, had *xds.Resource) string {
+	if had != nil && !sub.Names.Has(name) {
+		return had.Written()
+	}
+	return sub.Written.Of(name)
+}
+
+// canonical reads a name of a request.
+func canonical(name []byte) string { return xds.Canonical(string(name)) }
+
+// with adds to names what their resources are called, as far as they lead to
+// resources of other names.
+func with(cur *xds.Snapshot, names []string) []string {
+	for _, n := range names {
+		names = append(names, cur.Linked(n)...)
+	}
+	return names
+}
+
+// giveUp are the names that a client gives up by these: each itself if it was
+// subscribed; else, if it identifies one resource, those of that resource's
+// names by which it was. Not a glob, which is a subscription to more than this
+// resource, nor an alias that leads to another one as well.
+func (s *Session) giveUp(names *xds.NameSet, unsubscribed []string) []string {
+	out, done := unsubscribed, map[string]bool{}
+	var early map[string]string
+	for _, u := range unsubscribed {
+		if names.Len() == 0 || names.Has(u) {
+			continue
+		}
+		name, sole := s.sent.Sole(u)
+		if !sole {
+			if early == nil {
+				early = s.earlyNames()
+			}
+			name = early[u]
+		}
+		if name == "" || done[name] {
+			continue
+		}
+		done[name] = true
+		r, is := s.had(name)
+		if is != xds.Present {
+			continue
+		}
+		if names.Has(r.Name) {
+			out = append(out, r.Name)
+		}
+		glob := xds.Glob(r.Name)
+		for _, h := range r.Handles() {
+			if !names.Has(h) || h == glob {
+				continue
+			}
+			if of, one := s.sent.Sole(h); one && of == name || !one && early[h] == name {
+				out = append(out, h)
+			}
+		}
+	}
+	return out
+}
+
+// earlyNames leads from what resources that were sent ahead go by to their
+// names; to "" where there are several.
+func (s *Session) earlyNames() map[string]string {
+	of := make(map[string]string)
+	for name, r := range s.early {
+		if r == nil || r.Unresolved() {
+			continue
+		}
+		of[name] = name
+		for _, h := range r.Handles() {
+			if _, twice := of[h]; twice {
+				of[h] = ""
+			} else {
+				of[h] = name
+			}
+		}
+	}
+	return of
+}
+
+// Again takes note of what of a request asks again for aliases that the origin
+// could not resolve: its word was for those who had asked then, and is not kept
+// for others (P18). It returns the names of which the origin is to be asked
+// once more.
+func (s *Session) Again(r *xds.Request, cur *xds.Snapshot) (ask []string) {
+	if s.variant != xds.Delta || !cur.AnyUnresolved() {
+		return nil
+	}
+	for _, n := range r.Names {
+		name := canonical(n)
+		if !s.sub.Names.Has(name) {
+			continue
+		}
+		word, again := cur.Unresolved(name)
+		if word == nil {
+			continue
+		}
+		if s.awaits == nil {
+			s.awaits = make(map[string]uint64)
+		}
+		s.awaits[name] = word.Word()
+		if !again {
+			ask = append(ask, name)
+		}
+	}
+	return ask
+}
+
+// heard appends those of the names that the client waits for of which something
+// is known by now.
+func (s *Session) heard(cur *xds.Snapshot, names []string) []string {
+	for name := range s.awaits {
+		if _, is := s.look(name, cur); is != xds.Pending {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// once takes out of changed what is in it more than once: the origin's word on
+// several aliases is one.
+func once(changed []*xds.Resource) []*xds.Resource {
+	var seen map[uint64]bool
+	return slices.DeleteFunc(changed, func(r *xds.Resource) bool {
+		word := r.Word()
+		if word == 0 {
+			return false
+		}
+		if seen == nil {
+			seen = make(map[uint64]bool)
+		}
+		twice := seen[word]
+		seen[word] = true
+		return twice
+	})
+}
+
+// mayHaveHandled returns what tells of a name that the client brought, and does
+// not ask for, whether it may have the resource for a handle that it asks for,
+// and then whether some handle has yet to be answered, maybe by it (P27).
+func (s *Session) mayHaveHandled(cur *xds.Snapshot) func(name string) (pending, had bool) {
+	looked, pending, handle := false, false, false
+	return func(name string) (bool, bool) {
+		if s.sub.Wildcard || !s.typ.Aliases && !cur.AnyHandles() && !s.sub.Reaches(name) {
+			return false, false
+		}
+		if !looked {
+			looked = true
+			for n := range s.sub.Names.All() {
+				_, is := s.look(n, cur)
+				pending = pending || is == xds.Pending
+				handle = handle || is != xds.Present
+			}
+		}
+		return pending, handle
+	}
+}

@@ -1,0 +1,331 @@
+package xds
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/tidwall/btree"
+)
+
+// link leads from a handle to a resource that goes by it; wild is the
+// wildcard's copy. There are none for resources that go by their names alone,
+// and a snapshot without any has no index.
+type link struct {
+	handle string
+	wild   bool
+	name   string
+}
+
+// linksOf orders by handle, and what came for names before what the wildcard
+// brought.
+func linksOf() *btree.BTreeG[link] {
+	return btree.NewBTreeGOptions(func(a, b link) bool {
+		if a.handle != b.handle {
+			return a.handle < b.handle
+		}
+		if a.wild != b.wild {
+			return b.wild
+		}
+		return a.name < b.name
+	}, btree.Options{NoLocks: true})
+}
+
+// eachLink calls yield for the links of a handle.
+func eachLink(links *btree.BTreeG[link], handle string, yield func(link) bool) {
+	if links == nil {
+		return
+	}
+	links.Ascend(link{handle: handle}, func(l link) bool { return l.handle == handle && yield(l) })
+}
+
+// linked reports whether any resource goes by handle.
+func linked(links *btree.BTreeG[link], handle string) bool {
+	any := false
+	eachLink(links, handle, func(link) bool { any = true; return false })
+	return any
+}
+
+// AnyHandles reports whether any resource goes by more than its name.
+func (s *Snapshot) AnyHandles() bool { return s.index() != nil }
+
+// Linked returns the names of the resources that go by handle, sorted; that of
+// the resource whose name it is, if there is one, is not among them.
+func (s *Snapshot) Linked(handle string) []string {
+	if s == nil || s.links == nil {
+		return nil
+	}
+	var names []string
+	eachLink(s.links, handle, func(l link) bool { names = append(names, l.name); return true })
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// Sole returns the name of the one resource that is called or goes by name;
+// false if there is none, or more than one.
+func (s *Snapshot) Sole(name string) (string, bool) {
+	if s == nil {
+		return "", false
+	}
+	sole, ok := "", false
+	if e, _ := s.entries.Get(name); e.effective() != nil {
+		sole, ok = name, true
+	}
+	eachLink(s.links, name, func(l link) bool {
+		if sole != "" && sole != l.name {
+			ok = false
+			return false
+		}
+		sole, ok = l.name, true
+		return true
+	})
+	return sole, ok
+}
+
+// HandlesAt calls yield for the handles of what is held under name.
+func (s *Snapshot) HandlesAt(name string, yield func(string) bool) {
+	if s == nil || s.links == nil {
+		return
+	}
+	e, _ := s.entries.Get(name)
+	for _, r := range [...]*Resource{e.named, e.wild} {
+		for _, h := range r.Handles() {
+			if !yield(h) {
+				return
+			}
+		}
+	}
+}
+
+// elsewhere reports whether a client with sub, which asks for handle or for
+// everything, is given a resource for it under another name.
+func (s *Snapshot) elsewhere(sub *Subscription, handle string) bool {
+	any := false
+	eachLink(s.links, handle, func(l link) bool {
+		e, _ := s.entries.Get(l.name)
+		any = e.visible(sub, sub.Names.Has(l.name)) != nil
+		return !any
+	})
+	return any
+}
+
+// Gone reports whether a client with sub, which had this resource and is given
+// none of its name now, is to be told that it went. It is, unless it does not
+// ask for it any more, or nothing is known yet of what it asked for to get it:
+// then nobody said that it went.
+func (s *Snapshot) Gone(sub *Subscription, had *Resource) bool {
+	if sub.Wildcard || sub.Names.Has(had.Name) {
+		_, is := s.Look(sub, had.Name)
+		return is == Absent
+	}
+	asked := false
+	for _, h := range had.Handles() {
+		if !sub.Names.Has(h) {
+			continue
+		}
+		if _, is := s.Look(sub, h); is == Pending {
+			return false
+		}
+		asked = true
+	}
+	return asked
+}
+
+// relink follows a change of an entry, after it.
+func (b *Builder) relink(name string, was, now entry) {
+	b.relinkPart(name, was.wild.Handles(), now.wild.Handles(), true, false)
+	b.relinkPart(name, was.named.Handles(), now.named.Handles(), false, now.named == lapsed)
+}
+
+func (b *Builder) relinkPart(name string, was, now []string, wild, over bool) {
+	if len(was) == 0 && len(now) == 0 || slices.Equal(was, now) {
+		return
+	}
+	for _, h := range was {
+		if _, still := slices.BinarySearch(now, h); still {
+			continue
+		}
+		b.noteHandle(h)
+		b.links.Delete(link{h, wild, name})
+		if !wild {
+			b.unlinked[h] = over
+		}
+	}
+	for _, h := range now {
+		if _, before := slices.BinarySearch(was, h); before {
+			continue
+		}
+		b.noteHandle(h)
+		b.links.Set(link{h, wild, name})
+		if wild {
+			continue
+		}
+		// What was said of it before is overtaken.
+		if e, _ := b.entries.Get(h); e.named != nil && !there(e.named) {
+			e.named = nil
+			b.set(h, e)
+		}
+	}
+}
+
+// noteHandle keeps whether a handle led anywhere in the last snapshot.
+func (b *Builder) noteHandle(h string) {
+	if b.links == nil {
+		b.links = linksOf()
+		b.resolved, b.unlinked = make(map[string]bool), make(map[string]bool)
+	}
+	if _, noted := b.resolved[h]; !noted {
+		b.resolved[h] = linked(b.links, h)
+	}
+}
+
+// withdraw takes a handle away from the resources that came for names and go by
+// it: the origin said that there is none of this name (P26).
+func (b *Builder) withdraw(handle string) {
+	var names []string
+	eachLink(b.links, handle, func(l link) bool {
+		if !l.wild {
+			names = append(names, l.name)
+		}
+		return !l.wild
+	})
+	for _, name := range names {
+		e, _ := b.entries.Get(name)
+		e.named = e.named.without(handle)
+		b.set(name, e)
+	}
+}
+
+// State draws the conclusion for those of asked that led to a resource and do
+// not any more, since the last call: they are absent, since the origin has
+// removed it or given it other aliases; or they have lapsed with it. To be called
+// before Snapshot.
+func (b *Builder) State(asked *NameSet) {
+	for _, h := range slices.Sorted(maps.Keys(b.unlinked)) {
+		e, _ := b.entries.Get(h)
+		if !asked.Has(h) || there(e.named) || b.leads(h) {
+			continue
+		}
+		if e.named = gone; b.unlinked[h] {
+			e.named = lapsed
+		}
+		b.set(h, e)
+	}
+	clear(b.unlinked)
+}
+
+// turned are the handles that led to a resource in the last snapshot and do not
+// now, or the other way round.
+func (b *Builder) turned() []string {
+	var out []string
+	for h, was := range b.resolved {
+		if linked(b.links, h) != was {
+			out = append(out, h)
+		}
+	}
+	if len(b.resolved) > maxKeptPending {
+		b.resolved = make(map[string]bool)
+	} else {
+		clear(b.resolved)
+	}
+	return out
+}
+
+// ForgetBut drops what came for these names, which nobody asks for any more
+// (P65), as far as it was not asked for otherwise: left is what still is.
+func (b *Builder) ForgetBut(left *NameSet, names ...string) {
+	for _, name := range names {
+		drop := []string{name}
+		eachLink(b.links, name, func(l link) bool {
+			if !l.wild {
+				drop = append(drop, l.name)
+			}
+			return !l.wild
+		})
+		for _, n := range drop {
+			e, ok := b.entries.Get(n)
+			if !ok || there(e.named) && e.named.AskedBy(left) {
+				continue
+			}
+			was := e
+			if e.named = nil; !b.answered && !left.Has(n) {
+				e.err = nil // else it may be the wildcard's
+			}
+			if e != was {
+				b.set(n, e)
+			}
+		}
+	}
+	clear(b.unlinked)
+}
+
+// copyLinks is the index for a snapshot.
+func (b *Builder) copyLinks() *btree.BTreeG[link] {
+	if b.links == nil || b.links.Len() == 0 {
+		return nil
+	}
+	return b.links.Copy()
+}
+
+// coveredByHandles is Covered for a list of names of which some may be handles.
+func (s *Snapshot) coveredByHandles(sub *Subscription, yield func(*Resource) bool) {
+	var names []string
+	for name := range sub.Names.All() {
+		names = append(names, name)
+		eachLink(s.links, name, func(l link) bool { names = append(names, l.name); return true })
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if r, is := s.Look(sub, name); is == Present && !yield(r) {
+			return
+		}
+	}
+}
+
+// covers reports whether sub covers name, or in either snapshot the resource of
+// this name.
+func covers(a, b *Snapshot, sub *Subscription, name string) bool {
+	if sub.Covers(name) {
+		return true
+	}
+	for _, s := range [...]*Snapshot{a, b} {
+		if s.index() == nil {
+			continue
+		}
+		if e, _ := s.entries.Get(name); e.visible(sub, false) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// linkedBy appends the names of the resources to which any of sub's names
+// leads in either snapshot, and those names of sub that lead anywhere in only
+// one of them.
+func linkedBy(sub *Subscription, a, b *Snapshot, names []string) []string {
+	if a.index() == nil && b.index() == nil {
+		return names
+	}
+	for h := range sub.Names.All() {
+		there := [2]bool{}
+		for i, s := range [...]*Snapshot{a, b} {
+			eachLink(s.index(), h, func(l link) bool {
+				there[i] = true
+				if a.get(l.name) != b.get(l.name) {
+					names = append(names, l.name)
+				}
+				return true
+			})
+		}
+		if there[0] != there[1] {
+			names = append(names, h)
+		}
+	}
+	return names
+}
+
+func (s *Snapshot) index() *btree.BTreeG[link] {
+	if s == nil {
+		return nil
+	}
+	return s.links
+}
