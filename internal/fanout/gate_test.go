@@ -183,14 +183,14 @@ func TestP6_IdentityRefuses(t *testing.T) {
 			for _, other := range []string{"", "spiffe://test/c", "spiffe://test/", "SPIFFE://test/a"} {
 				p := r.ads(conn, v)
 				p.ask(&corev3.Node{Id: other, Cluster: "edge"}, xds.ClusterType)
-				if s := p.ends(); s.Code() != codes.PermissionDenied || !strings.Contains(s.Message(), "downstream.identity: it does not hold") {
+				if s := p.next().end; s.Code() != codes.PermissionDenied || !strings.Contains(s.Message(), "downstream.identity: it does not hold") {
 					t.Errorf("%q: %v", other, s)
 				}
 				refused++
 			}
 			p := r.ads(r.dialTo(tenant, nil), v)
 			p.ask(node("n"), xds.ClusterType)
-			if s := p.ends(); s.Code() != codes.PermissionDenied || !strings.Contains(s.Message(), "downstream.listeners[1].identity: ") ||
+			if s := p.next().end; s.Code() != codes.PermissionDenied || !strings.Contains(s.Message(), "downstream.listeners[1].identity: ") ||
 				!strings.Contains(s.Message(), "no such key: tenant") {
 				t.Errorf("an error of the rule: %v", s)
 			}
@@ -227,7 +227,7 @@ func TestP6_IdentityOfChangedNodes(t *testing.T) {
 
 // What rules see of a peer, and whom limits count it as, comes of verified
 // certificates alone.
-func TestCaller(t *testing.T) {
+func TestP6_Caller(t *testing.T) {
 	c := newCerts(t)
 	leaf := func(says ...tlstest.Option) *x509.Certificate {
 		return c.ca.Pair(t, says...).TLS(t).Leaf

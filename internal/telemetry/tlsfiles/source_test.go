@@ -35,6 +35,7 @@ type rig struct {
 	meters *telemetry.Metrics
 	log    bytes.Buffer
 	src    *Source
+	server *tls.Config // of src
 }
 
 // newRig has a certificate of the common name first.
@@ -59,6 +60,7 @@ func (r *rig) open() {
 	if err != nil {
 		r.Fatal(err)
 	}
+	r.server = r.src.Server("h2")
 }
 
 func (r *rig) pair(name string) tlstest.Pair {
@@ -83,7 +85,7 @@ func (r *rig) shake(conf *tls.Config) (client, server tls.ConnectionState, err e
 			return
 		}
 		defer raw.Close()
-		c := tls.Server(raw, r.src.Server("h2"))
+		c := tls.Server(raw, r.server)
 		if theirs = c.Handshake(); theirs == nil {
 			server = c.ConnectionState()
 			_, theirs = c.Write([]byte("x"))
@@ -283,10 +285,19 @@ func TestRunLooksAtTheFiles(t *testing.T) {
 // signed by one of them and not expired, at each connection.
 func TestClientsProveThemselves(t *testing.T) {
 	r := newRig(t, true)
+	// Without authorities, sessions are resumed: the client below can.
+	cached := r.trusting()
+	cached.ClientSessionCache = tls.NewLRUClientSessionCache(1)
+	open := newRig(t, false)
+	cached.RootCAs = open.ca.Pool()
+	for _, want := range []bool{false, true} {
+		if _, server, err := open.shake(cached); err != nil || server.DidResume != want {
+			t.Fatalf("without authorities: resumed %v, %v", server.DidResume, err)
+		}
+	}
 	good := r.ca.Pair(t, tlstest.URI("spiffe://test/a")).TLS(t)
-	cache := tls.NewLRUClientSessionCache(1)
 	conf := r.trusting(good)
-	conf.ClientSessionCache = cache
+	conf.ClientSessionCache = tls.NewLRUClientSessionCache(1)
 	for range 2 {
 		_, server, err := r.shake(conf)
 		if err != nil {
