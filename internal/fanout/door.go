@@ -14,8 +14,9 @@ import (
 	"xdsrelay/internal/telemetry"
 )
 
-// door admits streams within the limits, and knows the connections that they
-// are on. Whom it counts as a peer, Caller.Account says.
+// door admits streams within the limits. Whom it counts as a peer,
+// Caller.Account says. A connection is counted as itself: two clients on two
+// listeners may have one remote address.
 type door struct {
 	limits config.Limits
 	rate   *rate.Limiter // nil: no limit
@@ -23,12 +24,11 @@ type door struct {
 	mu      sync.Mutex
 	total   int
 	perPeer map[string]int
-	perConn map[string]int      // by remote address
-	conns   map[string]net.Conn // by remote address
+	perConn map[*conn]int
 }
 
 func newDoor(l config.Limits) *door {
-	d := &door{limits: l, perPeer: make(map[string]int), perConn: make(map[string]int), conns: make(map[string]net.Conn)}
+	d := &door{limits: l, perPeer: make(map[string]int), perConn: make(map[*conn]int)}
 	if l.StreamsPerSecond > 0 {
 		d.rate = rate.NewLimiter(rate.Limit(l.StreamsPerSecond), l.StreamsPerSecond)
 	}
@@ -43,7 +43,7 @@ func (d *door) enter(st *stream) *Refusal {
 	defer d.mu.Unlock()
 	l, who := &d.limits, st.caller.Account
 	switch {
-	case l.StreamsPerConnection > 0 && d.perConn[st.from] >= l.StreamsPerConnection:
+	case l.StreamsPerConnection > 0 && d.perConn[st.conn] >= l.StreamsPerConnection:
 		return Refuse(codes.ResourceExhausted, telemetry.LimitStreamsPerConnection, "stream: more than streams_per_connection (%d)", l.StreamsPerConnection)
 	case l.StreamsPerPeer > 0 && d.perPeer[who] >= l.StreamsPerPeer:
 		return Refuse(codes.ResourceExhausted, telemetry.LimitStreamsPerPeer, "stream: peer %s: more than streams_per_peer (%d)", who, l.StreamsPerPeer)
@@ -54,7 +54,7 @@ func (d *door) enter(st *stream) *Refusal {
 	}
 	d.total++
 	d.perPeer[who]++
-	d.perConn[st.from]++
+	d.perConn[st.conn]++
 	return nil
 }
 
@@ -63,7 +63,7 @@ func (d *door) leave(st *stream) {
 	defer d.mu.Unlock()
 	d.total--
 	down(d.perPeer, st.caller.Account)
-	down(d.perConn, st.from)
+	down(d.perConn, st.conn)
 }
 
 // seat admits a poll, which counts as a stream while it is answered; how many
@@ -98,7 +98,7 @@ func (d *door) hurry() *Refusal {
 	return Refuse(codes.Unavailable, telemetry.LimitStreamsPerSecond, "poll: more new ones than streams_per_second (%d)", d.limits.StreamsPerSecond)
 }
 
-func down(counts map[string]int, k string) {
+func down[K comparable](counts map[K]int, k K) {
 	if counts[k]--; counts[k] == 0 {
 		delete(counts, k)
 	}
@@ -108,17 +108,7 @@ func down(counts map[string]int, k string) {
 func (d *door) alone(st *stream) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.perConn[st.from] <= 1
-}
-
-// hangUp closes a connection.
-func (d *door) hangUp(addr string) {
-	d.mu.Lock()
-	c := d.conns[addr]
-	d.mu.Unlock()
-	if c != nil {
-		_ = c.Close() // its streams see it; there is nobody else to tell
-	}
+	return d.perConn[st.conn] <= 1
 }
 
 // notSent is how much the kernel holds unsent for a client that does not read,
@@ -129,7 +119,7 @@ const notSent = 128 << 10
 // gate says, can be closed by their streams, and pin little of the kernel's
 // memory. TLS stands above all that.
 func (s *Server) Listener(l net.Listener, g *Gate) net.Listener {
-	out := &listener{Listener: l, door: s.door, gate: g}
+	out := &listener{Listener: l, gate: g}
 	if g.TLS != nil {
 		out.creds = credentials.NewTLS(g.TLS)
 	}
@@ -142,7 +132,6 @@ const KeepAlive = -1
 
 type listener struct {
 	net.Listener
-	door  *door
 	gate  *Gate
 	creds credentials.TransportCredentials // nil: plaintext
 }
@@ -153,9 +142,6 @@ func (l *listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	limitUnsent(c)
-	l.door.mu.Lock()
-	l.door.conns[c.RemoteAddr().String()] = c
-	l.door.mu.Unlock()
 	return &conn{Conn: c, in: l}, nil
 }
 
@@ -173,20 +159,8 @@ func limitUnsent(c net.Conn) {
 	}
 }
 
+// conn is an accepted connection, below TLS.
 type conn struct {
 	net.Conn
-	in   *listener
-	once sync.Once
-}
-
-func (c *conn) Close() error {
-	c.once.Do(func() {
-		addr := c.RemoteAddr().String()
-		c.in.door.mu.Lock()
-		if c.in.door.conns[addr] == c.Conn {
-			delete(c.in.door.conns, addr)
-		}
-		c.in.door.mu.Unlock()
-	})
-	return c.Conn.Close()
+	in *listener
 }

@@ -173,7 +173,9 @@ func TestP6_IdentityRefuses(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			r := &rig{t: t, house: r.house, srv: r.srv, meters: r.meters, grpc: r.grpc}
+			mu.Lock()
 			joins = 0
+			mu.Unlock()
 			conn := r.dialTo(mutual, c.client(tlstest.URI("spiffe://test/a"), tlstest.URI("spiffe://test/b")))
 			for _, own := range []string{"spiffe://test/a", "spiffe://test/b"} {
 				p := r.ads(conn, v)
@@ -196,6 +198,8 @@ func TestP6_IdentityRefuses(t *testing.T) {
 			}
 			refused++
 			r.counted(telemetry.Identity, refused)
+			mu.Lock()
+			defer mu.Unlock()
 			if joins != 2 {
 				t.Errorf("%d joined, want 2", joins)
 			}

@@ -21,13 +21,14 @@ const handshakeTimeout = 20 * time.Second
 // have one health service, one drain and one Stop each, all to be joined again.
 type handshakes struct{ srv *Server }
 
-// authInfo is how a stream finds what its connection showed.
+// authInfo is how a stream finds its connection, and what that showed.
 type authInfo struct {
-	kind   string
+	conn   *conn
 	caller *Caller
 }
 
-func (a authInfo) AuthType() string { return a.kind }
+// AuthType implements credentials.AuthInfo.
+func (a authInfo) AuthType() string { return "listener" }
 
 var errForeign = errors.New("connection: accepted by a listener that is not of Server.Listener")
 
@@ -39,7 +40,7 @@ func (h handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	}
 	from := c.RemoteAddr().String()
 	if c.in.creds == nil {
-		return raw, authInfo{"insecure", c.in.gate.Caller(from, nil)}, nil
+		return raw, authInfo{c, c.in.gate.Caller(from, nil)}, nil
 	}
 	secured, info, err := c.in.creds.ServerHandshake(raw)
 	if err != nil {
@@ -52,7 +53,7 @@ func (h handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 		return nil, nil, err
 	}
 	state := info.(credentials.TLSInfo).State // what credentials.NewTLS gives
-	return secured, authInfo{"tls", c.in.gate.Caller(from, &state)}, nil
+	return secured, authInfo{c, c.in.gate.Caller(from, &state)}, nil
 }
 
 // ClientHandshake implements credentials.TransportCredentials; it is a server's.

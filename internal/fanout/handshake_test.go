@@ -1,15 +1,21 @@
 package fanout
 
 import (
+	"context"
 	"crypto/tls"
+	"net"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
@@ -48,8 +54,18 @@ func TestLimitsCountIdentities(t *testing.T) {
 			t.Errorf("%d: %v", i, got)
 		}
 	}
+	mu.Lock()
+	defer mu.Unlock()
 	if want := []string{"127.0.0.1", "uri:spiffe://test/a", "uri:spiffe://test/b"}; !slices.Equal(accounts, want) {
 		t.Errorf("joined as %q, want %q", accounts, want)
+	}
+	var shown []string
+	for _, c := range r.srv.Clients() {
+		shown = append(shown, c.Identity)
+	}
+	slices.Sort(shown)
+	if want := []string{"", "uri:spiffe://test/a", "uri:spiffe://test/b"}; !slices.Equal(shown, want) {
+		t.Errorf("shown as %q, want %q", shown, want)
 	}
 }
 
@@ -89,7 +105,8 @@ func TestSendTimeoutUnderTLS(t *testing.T) {
 		u.Changed = append(u.Changed, w.resource(n+"="+strings.Repeat("x", 10000)))
 	}
 	r.house.group("edge").publish(u)
-	p := r.ads(r.dialTo(r.listen(&Gate{Key: "downstream", TLS: c.server(true)}), c.client()), xds.Delta)
+	conn := r.dialTo(r.listen(&Gate{Key: "downstream", TLS: c.server(true)}), c.client())
+	p := r.ads(conn, xds.Delta)
 	p.ask(node("slow"), u.Type)
 	r.eventually(func() bool { return r.srv.streamsOf("slow") == 1 })
 	r.eventually(func() bool { return r.srv.streamsOf("slow") == 0 })
@@ -97,10 +114,39 @@ func TestSendTimeoutUnderTLS(t *testing.T) {
 		t.Error(s)
 	}
 	r.counted(telemetry.SendTimeout, 1)
-	// The transport lets go of what was closed below it when its reader sees that.
-	r.eventually(func() bool {
-		r.srv.door.mu.Lock()
-		defer r.srv.door.mu.Unlock()
-		return len(r.srv.door.conns) == 0
-	})
+	r.eventually(func() bool { return conn.GetState() != connectivity.Ready })
+}
+
+// Connections to two listeners may come from one address and port; they are two.
+func TestOneAddressAtTwoListeners(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.Limits.StreamsPerConnection = 1 })
+	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	from := &net.Dialer{LocalAddr: free.Addr(), Control: func(_, _ string, rc syscall.RawConn) error {
+		return rc.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })
+	}}
+	for _, addr := range []string{r.addr, r.listen(&Gate{Key: "downstream.listeners[1]"})} {
+		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) { return from.DialContext(ctx, "tcp", to) }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		p := r.ads(conn, xds.Delta)
+		p.ask(node("n"), xds.ClusterType)
+		p.gets(xds.ClusterType)
+	}
+	peers := map[string]bool{}
+	for _, c := range r.srv.Clients() {
+		peers[c.Peer] = true
+	}
+	if len(peers) != 1 {
+		t.Fatalf("the clients come from %v: not what was to be tried", peers)
+	}
 }

@@ -106,7 +106,7 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 	}
 	st := &stream{
 		srv: s, grpc: gs, variant: v, only: only, fin: fin, opened: time.Now(),
-		from: p.Addr.String(), caller: auth.caller,
+		from: p.Addr.String(), conn: auth.conn, caller: auth.caller,
 	}
 	if refusal := s.door.enter(st); refusal != nil {
 		s.meters.Refuse(refusal.Reason)
@@ -137,7 +137,7 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 // connection that carries other streams stays: they may be others' (P16).
 func (s *Server) hangUp(st *stream, r *Refusal) {
 	if (r.Reason == telemetry.SendTimeout || r.Reason == telemetry.LimitPinnedBytes) && st.run.sending() && s.door.alone(st) {
-		s.door.hangUp(st.from)
+		_ = st.conn.Close() // its stream sees it; there is nobody else to tell
 	}
 }
 

@@ -13,6 +13,7 @@ type ClientStatus struct {
 	Cluster   string       `json:"cluster,omitempty"`
 	UserAgent string       `json:"user_agent,omitempty"`
 	Peer      string       `json:"peer"`
+	Identity  string       `json:"identity,omitempty"` // that its certificate proves
 	Variant   string       `json:"variant"`
 	Since     time.Time    `json:"since"`
 	Types     []TypeStatus `json:"types"`
@@ -60,6 +61,9 @@ func (st *stream) status() ClientStatus {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	c := ClientStatus{Stream: st.id, Peer: st.from, Variant: st.variant.String(), Since: st.opened}
+	if st.caller.verified {
+		c.Identity = st.caller.Account
+	}
 	if st.node != nil {
 		c.Node, c.Cluster, c.UserAgent = st.node.ID, st.node.Cluster, st.node.UserAgent
 	}

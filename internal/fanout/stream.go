@@ -24,8 +24,9 @@ type stream struct {
 	grpc    grpc.ServerStream
 	variant xds.Variant
 	only    xds.TypeURL // of a per-type service; empty: aggregated
+	conn    *conn
 	caller  *Caller
-	from    string // remote address, which names the connection
+	from    string // remote address, for people
 	opened  time.Time
 	fin     finisher
 
