@@ -1,0 +1,244 @@
+package conformance
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// removals are held by these relays for so long (P36).
+const removalDelay = 400 * time.Millisecond
+
+var (
+	removing = profile{"removing", settings{
+		"downstream.removal_delay": removalDelay.String(),
+		"downstream.ack_timeout":   long, "upstream.absent_after": long, "upstream.linger": long,
+	}}
+	// keeping relays hold them for ever.
+	keeping = profile{"keeping", settings{
+		"downstream.removal_delay": long,
+		"downstream.ack_timeout":   long, "upstream.absent_after": long, "upstream.linger": long,
+	}}
+)
+
+// proxy is a client whose route r leads to a cluster, with what it holds.
+type proxy struct {
+	*client
+	holds map[kind]map[string]string
+	skip  kind // is not acknowledged
+}
+
+// proxy makes one with clusters x and z, whose route leads to x.
+func (c *trial) proxy(id string) *proxy {
+	c.site.put(c, cds, "x=1", "z=1")
+	c.site.put(c, eds, "x=1", "y=1")
+	c.site.put(c, lds, "l=1")
+	c.site.put(c, rds, "r=x")
+	p := &proxy{client: c.client(id), holds: make(map[kind]map[string]string)}
+	p.sub(cds)
+	p.follow(cds, "x=1 z=1")
+	p.sub(eds, "x", "y")
+	p.follow(eds, "x=1 y=1")
+	p.sub(lds)
+	p.follow(lds, "l=1")
+	p.sub(rds, "r")
+	p.follow(rds, "r=x")
+	return p
+}
+
+// follow takes whatever comes until the client holds this of a type. At no time
+// may its route lead to a cluster that it does not hold.
+func (p *proxy) follow(k kind, want string) {
+	p.t.Helper()
+	for p.has(k) != want {
+		a := p.first()
+		if a.kind != p.skip {
+			p.ack(a)
+		}
+		if p.holds[a.kind] == nil || p.wholeState(a.kind) {
+			p.holds[a.kind] = make(map[string]string)
+		}
+		for _, thing := range strings.Fields(a.String()) {
+			name, value, gone := parse(thing)
+			if gone {
+				delete(p.holds[a.kind], name)
+			} else {
+				p.holds[a.kind][name] = value
+			}
+		}
+		if to := p.holds[rds]["r"]; to != "" && p.holds[cds][to] == "" {
+			p.t.Fatalf("with %s %q the route leads to %s, and there are the clusters %q", a.kind.short(), a, to, p.has(cds))
+		}
+	}
+}
+
+// has is what the client holds of a type, as an answer is written.
+func (p *proxy) has(k kind) string {
+	var out []string
+	for name, value := range p.holds[k] {
+		out = append(out, name+"="+value)
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
+// However the origin's changes lie within some milliseconds, and whatever of
+// them is merged, no route leads to a cluster that is not there. The removal
+// waits for its time.
+func TestP35_P36_AddRepointRemove(t *testing.T) {
+	type change struct {
+		k      kind
+		things []string
+	}
+	add, repoint, remove := change{cds, []string{"y=1"}}, change{rds, []string{"r=y"}}, change{cds, []string{"-x"}}
+	endpoints := change{eds, []string{"y=2"}}
+	for i, order := range [][]change{
+		{add, repoint, remove},
+		{add, remove, repoint},
+		{remove, add, repoint},
+		{{cds, []string{"y=1", "-x"}}, repoint},
+		{endpoints, {cds, []string{"y=1", "-x"}}, {lds, []string{"l=2"}}, repoint},
+	} {
+		t.Run(fmt.Sprint("order ", i), func(t *testing.T) {
+			each(t, removing, onADS, func(c *trial) {
+				p := c.proxy("one")
+				for round := range 4 {
+					start := time.Now()
+					for _, ch := range order {
+						version := c.site.put(c, ch.k, ch.things...)
+						if round%2 == 1 { // else all of it is on its way at once
+							c.site.stream(c, 1).reaction(c, ch.k, version)
+						}
+					}
+					p.follow(cds, "x=1 y=1 z=1")
+					p.follow(rds, "r=y")
+					p.follow(cds, "y=1 z=1")
+					if took := time.Since(start); took < removalDelay {
+						c.Errorf("the removal came after %v", took)
+					}
+					c.site.put(c, cds, "x=1")
+					p.follow(cds, "x=1 y=1 z=1")
+					c.site.put(c, rds, "r=x")
+					p.follow(rds, "r=x")
+					c.site.put(c, cds, "-y")
+					p.follow(cds, "x=1 z=1")
+				}
+			})
+		})
+	}
+	// The origin may say it the wrong way round, where the relay waits for more.
+	t.Run("settled", func(t *testing.T) {
+		each(t, settled, onADS, func(c *trial) {
+			p := c.proxy("one")
+			c.site.put(c, rds, "r=y")
+			c.site.put(c, cds, "-x", "y=1")
+			p.follow(rds, "r=y")
+			if got := p.has(cds); got != "x=1 y=1 z=1" {
+				c.Errorf("the route came with the clusters %q", got)
+			}
+		})
+	})
+}
+
+// Beyond its time the removal waits for the routes to be answered, and for as
+// long again at most.
+func TestP36_WaitsForRoutes(t *testing.T) {
+	each(t, removing, onADS, func(c *trial) {
+		p := c.proxy("one")
+		start := time.Now()
+		c.site.put(c, rds, "r=z")
+		route := p.want(rds, "r=z") // not answered
+		c.site.put(c, cds, "-x")
+		removal := p.next(cds)
+		if took := time.Since(start); took < 2*removalDelay {
+			c.Errorf("the removal came after %v, and the route is unanswered", took)
+		}
+		p.ack(removal)
+		p.ack(route)
+		p.quiet()
+	})
+}
+
+// What is added is never held: in SotW it comes with what is still to be
+// removed.
+func TestP36_AdditionsDoNotWait(t *testing.T) {
+	each(t, keeping, onADS, func(c *trial) {
+		p := c.proxy("one")
+		c.site.put(c, cds, "-x")
+		p.quiet()
+		c.site.put(c, cds, "y=1")
+		p.takeFull(cds, "x=1 y=1 z=1", "y=1")
+		p.take(eds, "y=1") // P37
+		c.site.put(c, cds, "-y", "z=2")
+		p.takeFull(cds, "x=1 y=1 z=2", "z=2")
+		p.quiet()
+	})
+}
+
+// What returns in time was never removed.
+func TestP36_ReturnsInTime(t *testing.T) {
+	each(t, keeping, onADS, func(c *trial) {
+		p := c.proxy("one")
+		c.site.put(c, cds, "-x")
+		c.site.put(c, cds, "x=1")
+		c.site.put(c, cds, "-x")
+		p.quiet()
+		c.site.put(c, cds, "x=1")
+		p.quiet()
+		c.site.put(c, cds, "-x")
+		c.site.put(c, cds, "x=2")
+		p.takeFull(cds, "x=2 z=1", "x=2")
+		p.take(eds, "x=1") // P37
+		p.quiet()
+	})
+}
+
+// Who has neither routes nor listeners on its stream has nothing to wait for;
+// nor do other types.
+func TestP36_NothingToWaitFor(t *testing.T) {
+	each(t, keeping, anywhere, func(c *trial) {
+		c.site.put(c, cds, "x=1", "z=1")
+		c.site.put(c, lds, "l=1", "m=1")
+		cl := c.client("one")
+		cl.sub(cds)
+		cl.take(cds, "x=1 z=1")
+		c.site.put(c, cds, "-x")
+		cl.takeFull(cds, "z=1", "-x")
+		cl.sub(lds)
+		cl.take(lds, "l=1 m=1")
+		c.site.put(c, lds, "-m")
+		cl.takeFull(lds, "l=1", "-m")
+		c.site.put(c, cds, "-z", "y=1") // from now on, on the aggregated stream
+		if c.ads {
+			cl.takeFull(cds, "y=1 z=1", "y=1")
+		} else {
+			cl.takeFull(cds, "y=1", "y=1 -z")
+		}
+	})
+}
+
+// Who asks is answered: a name that is given up beside the wildcard, and one
+// that is asked for again.
+func TestP36_AnswersAreNotHeld(t *testing.T) {
+	each(t, keeping, both(onADS, downDelta), func(c *trial) {
+		p := c.proxy("one")
+		p.sub(cds, "x")
+		p.take(cds, "x=1")
+		p.take(eds, "x=1") // P37
+		c.site.put(c, cds, "-x")
+		p.quiet()
+		p.unsub(cds, "x")
+		p.take(cds, "-x") // P24
+		p.quiet()
+
+		if c.up == "delta" { // a SotW origin's removals of load assignments nobody hears of
+			c.site.put(c, eds, "-y")
+			p.quiet()
+			p.sub(eds, "y")
+			p.take(eds, "-y") // P25
+			p.quiet()
+		}
+	})
+}
