@@ -78,25 +78,6 @@ type flight struct {
 	early    bool
 }
 
-// refusal is what a refused response held: nothing of it is sent again by
-// itself, and all of it when any of it changes (P15).
-type refusal struct {
-	names []string
-	// handled are those of names, sorted, that came for a handle: whether they are
-	// still asked for cannot be told from the name.
-	handled []string
-}
-
-// has reports whether the client still asks for one of the names, as far as it
-// can be told.
-func (r *refusal) has(sub *xds.Subscription, name string) bool {
-	if sub.Covers(name) {
-		return true
-	}
-	_, handled := slices.BinarySearch(r.handled, name)
-	return handled && !sub.Empty()
-}
-
 // maxFlights bounds the unanswered responses that are remembered. The oldest
 // that was sent ahead is forgotten first; a NACK of it is then only logged.
 const maxFlights = 32
@@ -214,76 +195,6 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 	if len(s.flights) == 0 {
 		s.flights = nil
 	}
-}
-
-// refuse remembers what the refused response held, as far as it is still asked
-// for. Of a full-state SotW response that is everything, and so is the next one:
-// no names are needed. Where a response that went out since, without waiting
-// (P19), told of a change of any of it, that change is behind us: the next one
-// has to speak of the rest, or nothing ever would.
-func (s *Session) refuse(f *flight, since []flight) {
-	if s.full() {
-		return
-	}
-	ref := refusal{names: f.frame.names}
-	if !f.sub.Wildcard {
-		handled := func(n string) bool { return !f.sub.Names.Has(n) }
-		if slices.ContainsFunc(ref.names, handled) {
-			ref.handled = slices.DeleteFunc(slices.Clone(ref.names), func(n string) bool { return !handled(n) })
-		}
-	}
-	names := s.stillAsked(&ref)
-	if len(names) == 0 {
-		return
-	}
-	changed := false
-	var unsaid []string
-	for _, n := range names {
-		refused, _ := f.frame.says(n)
-		spoke := false
-		for _, later := range since {
-			if now, says := later.frame.says(n); says {
-				spoke, changed = true, changed || now != refused
-			}
-		}
-		if !spoke {
-			unsaid = append(unsaid, n)
-		}
-	}
-	if changed {
-		for _, n := range unsaid {
-			s.mark(n, refreshed)
-		}
-		return
-	}
-	ref.names = names
-	s.refused = append(s.refused, ref)
-	if len(s.refused) > maxFlights {
-		// The two oldest become one: a change of either then sends both.
-		a, b := &s.refused[0], &s.refused[1]
-		both := refusal{names: slices.Concat(a.names, b.names), handled: slices.Concat(a.handled, b.handled)}
-		sortUnique(&both.names)
-		sortUnique(&both.handled)
-		both.names = s.stillAsked(&both)
-		both.names = both.names[:min(len(both.names), maxRefused)]
-		both.handled = both.handled[:min(len(both.handled), maxRefused)]
-		s.refused = slices.Delete(s.refused, 0, 1)
-		s.refused[0] = both
-	}
-}
-
-// maxRefused bounds the names of refusals that were merged. What a wildcard
-// covers is the origin's to decide, and over time has no other bound.
-const maxRefused = 1 << 16
-
-// stillAsked are the names that the client still asks for: those of the refusal
-// itself if it is all of them.
-func (s *Session) stillAsked(r *refusal) []string {
-	gone := func(n string) bool { return !r.has(s.sub, n) }
-	if !slices.ContainsFunc(r.names, gone) {
-		return r.names
-	}
-	return slices.DeleteFunc(slices.Clone(r.names), gone)
 }
 
 // full reports whether a response holds everything that is subscribed to (P30).
@@ -541,19 +452,6 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 	}
 	s.owed = s.owed && s.sub.Wildcard && !p.to.Answered
 	s.step(p)
-}
-
-// covered reports whether a response speaks again of all that a refused one
-// held, but for what is not asked for any more, and what SotW has no way to
-// speak of.
-func (s *Session) covered(r refusal, frame *manifest, to *xds.Snapshot) bool {
-	return !slices.ContainsFunc(r.names, func(n string) bool {
-		if _, again := frame.says(n); again || !r.has(s.sub, n) {
-			return false
-		}
-		_, is := to.Look(s.sub, n)
-		return s.variant == xds.Delta || is == xds.Present
-	})
 }
 
 // Settled records that the plan of now held nothing to send: the client is in
