@@ -2,6 +2,7 @@ package fanout
 
 import (
 	"slices"
+	"time"
 
 	"xdsrelay/internal/xds"
 )
@@ -126,26 +127,37 @@ func (s *Session) drop(name string) {
 // anew and without what the client brought.
 func (s *Session) planDelta(cur *xds.Snapshot, p *Plan) {
 	force := s.owed && s.sub.Wildcard && cur.Answered // P11: also where nothing is left to say
-	if s.fresh == nil && s.early == nil && s.initial == nil && s.awaits == nil && s.refused == nil {
-		p.do, p.key = regular, s.key()
+	if s.fresh == nil && s.early == nil && s.warned == nil && s.initial == nil && s.awaits == nil && s.refused == nil {
+		p.do, p.key = regular, s.key(cur, p.at)
 		p.key.anew, p.key.force = s.anew, force
 		return
 	}
-	p.do, p.key = irregular, frameKey{variant: xds.Delta, force: force}
-	for _, name := range s.pendingNames(cur) {
+	p.do, p.key = irregular, frameKey{form: s.form, sub: s.sub, force: force}
+	names := s.pendingNames(cur)
+	for _, name := range names {
 		s.say(name, cur, p)
 	}
 	p.changed = once(p.changed)
 	s.resume(cur, p)
+	s.renew(cur, p, names)
 }
 
 // say puts what is known of name into the plan.
 func (s *Session) say(name string, cur *xds.Snapshot, p *Plan) {
+	s.warning(name, cur, p)
 	switch r, is := s.look(name, cur); is {
 	case xds.Present:
-		if b, brought := s.initial[name]; brought && b.version == r.Version.String() && !s.typ.AlwaysResend {
+		if r.Expired(p.at) {
+			return // though the group has yet to let go of it (P62)
+		}
+		if b, brought := s.initial[name]; brought && b.version == s.form.Version(r) && !s.typ.AlwaysResend {
 			if _, was := s.had(name); was == xds.Pending && !s.askedFor(r) {
-				return // P27: the client has it
+				// P27: the client has it, but may have missed a heartbeat.
+				if s.form.Beats && r.TTL() > 0 {
+					p.beats = append(p.beats, r)
+					p.renewed++
+				}
+				return
 			}
 		}
 		p.changed = append(p.changed, r)
@@ -157,6 +169,10 @@ func (s *Session) say(name string, cur *xds.Snapshot, p *Plan) {
 		// Under the wildcard there is nothing to wait for: P24. And what was
 		// neither asked for by name nor is there, the client had for a handle.
 		if s.sub.Wildcard && cur.Answered || !s.sub.Covers(name) {
+			p.removed = append(p.removed, s.spell(name))
+		}
+	case xds.Lapsed:
+		if !s.sub.Names.Has(name) { // P24
 			p.removed = append(p.removed, s.spell(name))
 		}
 	}
@@ -202,6 +218,9 @@ func (s *Session) resume(cur *xds.Snapshot, p *Plan) {
 			}
 		case is == xds.Pending:
 			keep(name, b)
+		case is == xds.Lapsed:
+			// By the time it returns the client may have let go of it, too.
+			keep(name, brought{written: b.written})
 		}
 	}
 	sortUnique(&p.removed)
@@ -209,13 +228,13 @@ func (s *Session) resume(cur *xds.Snapshot, p *Plan) {
 
 // planEarly answers newly subscribed names while a response is unanswered: they
 // do not wait (P19).
-func (s *Session) planEarly(cur *xds.Snapshot) Plan {
-	p := Plan{to: cur, keep: s.keep()}
+func (s *Session) planEarly(cur *xds.Snapshot, now time.Time) Plan {
+	p := Plan{to: cur, at: now, keep: s.keep()}
 	if s.anew {
 		s.planDelta(cur, &p)
 		return p
 	}
-	p.do, p.key = irregular, frameKey{variant: xds.Delta}
+	p.do, p.key = irregular, frameKey{form: s.form, sub: s.sub}
 	p.early, p.answered = true, make(map[string]*xds.Resource)
 	speak := func(name string) {
 		before := len(p.changed) + len(p.removed)
@@ -244,7 +263,7 @@ func (s *Session) planEarly(cur *xds.Snapshot) Plan {
 		speak(name)
 	}
 	p.changed = once(p.changed)
-	if len(p.changed)+len(p.removed) == 0 {
+	if p.empty() {
 		return Plan{}
 	}
 	return p

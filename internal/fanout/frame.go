@@ -1,9 +1,9 @@
 package fanout
 
 import (
-	"hash/maphash"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
@@ -14,41 +14,30 @@ import (
 // all streams that need the same and never pooled. It is immutable.
 type Frame struct {
 	*manifest
-	body      []byte
+	body []byte
+
+	// What it is made of, besides the manifest.
+	form      xds.Form
+	wire      string // version_info or system_version_info
 	resources []*xds.Resource
+	beats     []*xds.Resource
 	removed   []string
+	errors    []*xds.ResourceError
+	lefts     []time.Duration
 }
 
 // manifest is what a response spoke of. Sessions that have not answered yet keep
 // it, and not the body.
 type manifest struct {
-	names []string // in resources and removed, canonical, sorted
+	names []string // in resources, removed and errors, canonical, sorted
 	// versions of them, in the same order; that of what was removed is zero.
 	versions []xds.Version
 	follows  []string // resources of the type's follower that follow (P37)
-	version  string   // version_info or system_version_info
-}
-
-func manifestOf(changed []*xds.Resource, removed, follows []string, version string) *manifest {
-	m := &manifest{follows: follows, version: version}
-	m.names = make([]string, 0, len(changed)+len(removed))
-	of := make(map[string]xds.Version, len(changed))
-	for _, r := range changed {
-		if r.Unresolved() {
-			continue // said once, and to no end that a refusal would change
-		}
-		m.names = append(m.names, r.Name)
-		of[r.Name] = r.Version
-	}
-	for _, n := range removed {
-		m.names = append(m.names, xds.Canonical(n))
-	}
-	slices.Sort(m.names)
-	m.versions = make([]xds.Version, len(m.names))
-	for i, n := range m.names {
-		m.versions[i] = of[n]
-	}
-	return m
+	version  string   // of the snapshot: version_info or system_version_info
+	took     string   // version_info of heartbeats alone: that which the client took last (P62)
+	later    []string // whose error follows, since their resource is in the response (P39)
+	quiet    bool     // nothing in it changed: it renews TTLs (P62)
+	renewed  int      // TTLs that it renews
 }
 
 // says returns the version in which the response spoke of name, zero for its
@@ -65,18 +54,19 @@ func (m *manifest) says(name string) (xds.Version, bool) {
 // get the same. The snapshot that the client comes from is named by its
 // generation and not pointed to, so that a frame keeps no old snapshot alive.
 type frameKey struct {
-	variant      xds.Variant
+	form         xds.Form
 	full, force  bool
 	anew         bool // everything in it is new to the client
 	sub, by      *xds.Subscription
 	lineage, gen uint64
 	over, keep   *held // what the client has, and is to see, besides the snapshots (P36)
+	beat         beatKey
 }
 
 // key names the difference between what the client was sent and what it is to
 // see.
-func (s *Session) key() frameKey {
-	k := frameKey{variant: s.variant, full: s.full(), sub: s.sub, by: s.sentBy(), over: s.over(), keep: s.keep()}
+func (s *Session) key(cur *xds.Snapshot, now time.Time) frameKey {
+	k := frameKey{form: s.form, full: s.full(), sub: s.sub, by: s.sentBy(), over: s.over(), keep: s.keep(), beat: s.beatKey(cur, now)}
 	if s.sent != nil {
 		k.lineage, k.gen = s.sent.Lineage, s.sent.Gen
 	}
@@ -160,7 +150,7 @@ func framesOf(s *xds.Snapshot) *frameCache {
 // parked then, and that worker lets it go on.
 func (c *frameCache) frame(st *stream, p *Plan, from *xds.Snapshot, identifier string) *Frame {
 	if p.do == irregular {
-		return c.share(p.key.variant, p.to, identifier, p.changed, p.removed, followers(p.changed), p.key.force)
+		return c.share(p, identifier, p.content.finish(&p.key, p.to))
 	}
 	c.mu.Lock()
 	at, ok := c.byKey.cells.Get(p.key)
@@ -176,8 +166,7 @@ func (c *frameCache) frame(st *stream, p *Plan, from *xds.Snapshot, identifier s
 	c.byKey.cells.Add(p.key, at)
 	c.mu.Unlock()
 
-	changed, removed, follows, any := compare(&p.key, from, p.to)
-	f := c.share(p.key.variant, p.to, identifier, changed, removed, follows, any)
+	f := c.share(p, identifier, compare(&p.key, from, p.to, p.at))
 
 	c.mu.Lock()
 	c.byKey.finish(p.key, at, f)
@@ -190,87 +179,11 @@ func (c *frameCache) frame(st *stream, p *Plan, from *xds.Snapshot, identifier s
 	return f
 }
 
-// share returns the frame with this content, building it if there is none. Two
-// workers may build the same at the same time, if they came to it by different
-// keys; one of the two stays.
-func (c *frameCache) share(v xds.Variant, to *xds.Snapshot, identifier string, changed []*xds.Resource, removed, follows []string, any bool) *Frame {
-	if len(changed)+len(removed) == 0 && !any {
-		return emptyFrame
-	}
-	h := contentHash(v, changed, removed)
-	c.mu.Lock()
-	at, ok := c.byContent.cells.Get(h)
-	c.mu.Unlock()
-	if ok && at.frame.holds(changed, removed, follows) {
-		return at.frame
-	}
-	f := &Frame{resources: changed, removed: removed, manifest: manifestOf(changed, removed, follows, to.Version)}
-	body := xds.Body{
-		Form: xds.Form{Variant: v}, Type: to.Type.URL, Version: to.Version, Identifier: identifier,
-		Resources: changed, Removed: removed,
-	}
-	f.body = body.Encode()
-	c.mu.Lock()
-	at = new(cell)
-	c.byContent.cells.Remove(h) // another frame of this hash, if there is one
-	c.byContent.cells.Add(h, at)
-	c.byContent.finish(h, at, f)
-	c.mu.Unlock()
-	return f
-}
-
-// holds reports whether this is what the frame is made of.
-func (f *Frame) holds(changed []*xds.Resource, removed, follows []string) bool {
-	return slices.Equal(f.resources, changed) && slices.Equal(f.removed, removed) && slices.Equal(f.follows, follows)
-}
-
 // emptyFrame: there is nothing to send.
 var emptyFrame = &Frame{manifest: new(manifest)}
 
 // Empty reports whether there is nothing to send.
 func (f *Frame) Empty() bool { return f.body == nil }
-
-// compare computes a regular response: the difference between two snapshots
-// for a client that has been sent the one, or, for a full-state SotW type, all
-// of the other if there is any difference. any: there is something to say, be
-// it that nothing is left.
-func compare(k *frameKey, from, to *xds.Snapshot) (changed []*xds.Resource, removed, follows []string, any bool) {
-	any = k.force
-	for _, name := range k.names(from, to) {
-		had, was := view(from, k.by, k.over, name)
-		now, is := see(to, k.sub, k.keep, name, had, was)
-		if k.again() && (was != xds.Present || is != xds.Absent) {
-			had, was = nil, xds.Pending
-		}
-		if !differs(k.variant, k.full, k.sub.Names.Has(name), had, was, now, is) {
-			continue
-		}
-		any = true
-		if is == xds.Present || is == xds.Unresolvable {
-			changed = append(changed, now)
-		} else {
-			removed = append(removed, spell(k.sub, name, had))
-		}
-	}
-	changed = once(changed)
-	follows = followers(changed)
-	if !k.full {
-		return changed, removed, follows, any
-	}
-	if !any {
-		return nil, nil, nil, false
-	}
-	changed = nil
-	to.Covered(k.sub, func(r *xds.Resource) bool {
-		changed = append(changed, r)
-		return true
-	})
-	changed = k.keep.with(changed)
-	if k.anew {
-		follows = followers(changed)
-	}
-	return changed, nil, follows, true
-}
 
 // again: all of it is to be said. What is full-state does so in any case.
 func (k *frameKey) again() bool { return k.anew && !k.full }
@@ -278,9 +191,14 @@ func (k *frameKey) again() bool { return k.anew && !k.full }
 // names are those that may differ between the two, sorted.
 func (k *frameKey) names(from, to *xds.Snapshot) []string {
 	names := to.Changes(from, k.by)
-	if k.over == nil && k.keep == nil && !k.again() {
+	var renewed []string
+	if k.form.Timed {
+		renewed = to.Renewed(from, k.by)
+	}
+	if k.over == nil && k.keep == nil && !k.again() && renewed == nil {
 		return names
 	}
+	names = append(names, renewed...)
 	if k.again() {
 		names = append(names, to.Changes(nil, k.sub)...)
 	}
@@ -304,22 +222,4 @@ func followers(rs []*xds.Resource) []string {
 func sortUnique(names *[]string) {
 	slices.Sort(*names)
 	*names = slices.Compact(*names)
-}
-
-var contentSeed = maphash.MakeSeed()
-
-// contentHash is a hash over the identity of the resources, which are shared
-// wherever they are equal, and the removed names.
-func contentHash(v xds.Variant, changed []*xds.Resource, removed []string) uint64 {
-	var h maphash.Hash
-	h.SetSeed(contentSeed)
-	_ = h.WriteByte(byte(v))
-	for _, r := range changed {
-		maphash.WriteComparable(&h, r)
-	}
-	for _, n := range removed {
-		_, _ = h.WriteString(n)
-		_ = h.WriteByte(0)
-	}
-	return h.Sum64()
 }

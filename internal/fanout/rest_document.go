@@ -131,7 +131,7 @@ func judge(s *xds.Snapshot, sub *xds.Subscription) (says bool, version string) {
 // anyKnown reports whether anything is known of any of the names.
 func anyKnown(s *xds.Snapshot, sub *xds.Subscription) bool {
 	for name := range sub.Names.All() {
-		if _, is := s.Look(sub, name); is != xds.Pending {
+		if _, is := s.Look(sub, name); is == xds.Present || is == xds.Absent {
 			return true
 		}
 	}

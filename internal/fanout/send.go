@@ -91,6 +91,10 @@ func (st *stream) commit(sl *slot, plan *Plan, frame *Frame, epoch uint64, now t
 		return false, false
 	}
 	skipped := xds.Generations(sl.sent, plan.to, sl.sub) - 1
+	merged := 0
+	if frame.renewed > 0 {
+		merged = xds.Heartbeats(sl.sent, plan.to, sl.sub) - 1
+	}
 	nonce, seq := st.nonces.next(buf[:0])
 	sl.Sent(plan, frame.manifest, seq, now)
 	sl.counts.sent++
@@ -98,7 +102,7 @@ func (st *stream) commit(sl *slot, plan *Plan, frame *Frame, epoch uint64, now t
 	if sl.typ.Warms {
 		st.setMarks(sl)
 	}
-	follow := st.follow(sl, frame.follows) | st.follow(sl, plan.follows)
+	follow := st.follow(sl, frame.follows) | st.follow(sl, plan.besides)
 	st.mu.Unlock()
 
 	if follow != 0 {
@@ -119,5 +123,7 @@ func (st *stream) commit(sl *slot, plan *Plan, frame *Frame, epoch uint64, now t
 	if skipped > 0 {
 		sl.meters.Coalesced.Add(skipped)
 	}
+	sl.meters.Heartbeats.Add(frame.renewed)
+	sl.meters.HeartbeatsCoalesced.Add(merged)
 	return true, false
 }

@@ -33,6 +33,9 @@ type Options struct {
 	// MaxConnectionAge ends a stream after this time, give or take a tenth; 0:
 	// never.
 	MaxConnectionAge time.Duration
+	// OriginVersions: incremental resources bear the origin's own versions, where
+	// it gave them, instead of those made of their content (P61).
+	OriginVersions bool
 	// LongPoll is how long a REST poll without news is held (P71).
 	LongPoll time.Duration
 	Limits   config.Limits

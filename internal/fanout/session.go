@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -21,6 +22,7 @@ import (
 type Session struct {
 	typ     xds.Type
 	variant xds.Variant
+	form    xds.Form // what resources look like to the client (P62)
 
 	// Of the requests.
 	began bool              // a request has come (P11)
@@ -31,22 +33,24 @@ type Session struct {
 	count int               // and its length
 
 	// Of the responses.
-	owed    bool                     // the first answer is not given yet (P11)
-	anew    bool                     // the wildcard was subscribed: all of it is to be answered, again or not
-	sent    *xds.Snapshot            // what the client has been sent, but for early and hold
-	by      *xds.Subscription        // what it was sent by, if that is not sub: while anew
-	early   map[string]*xds.Resource // incremental: answers sent ahead of sent (P19); nil: removed
-	fresh   map[string]cause         // to be answered from what is held though nothing changed
-	initial map[string]brought       // P27: what the client brought, until answered
-	awaits  map[string]uint64        // P18: aliases asked for again, and the origin's word before that
-	flights []flight                 // unanswered responses, oldest first
-	refused []refusal                // P15
-	waiting bool                     // a change is held back by an unanswered response
-	hold    *holding                 // removals that wait (P36); nil: none
+	owed    bool                          // the first answer is not given yet (P11)
+	anew    bool                          // the wildcard was subscribed: all of it is to be answered, again or not
+	sent    *xds.Snapshot                 // what the client has been sent, but for early and hold
+	by      *xds.Subscription             // what it was sent by, if that is not sub: while anew
+	early   map[string]*xds.Resource      // incremental: answers sent ahead of sent (P19); nil: removed
+	warned  map[string]*xds.ResourceError // what it was told of errors, where that is not what sent says; nil: nothing (P39)
+	fresh   map[string]cause              // to be answered from what is held though nothing changed
+	initial map[string]brought            // P27: what the client brought, until answered
+	awaits  map[string]uint64             // P18: aliases asked for again, and the origin's word before that
+	flights []flight                      // unanswered responses, oldest first
+	refused []refusal                     // P15
+	waiting bool                          // a change is held back by an unanswered response
+	hold    *holding                      // removals that wait (P36); nil: none
 
 	// Of the answers. A version and no snapshot: what a client took long ago is
 	// not to be kept alive for it.
-	acked   string    // version_info that it took last
+	acked   string    // version that it took last, or that it is in step with
+	took    string    // SotW: version_info of the response that it took last
 	inStep  bool      // it took the newest response
 	refuses bool      // it refused the response that it answered last
 	through time.Time // all that there was to send then is answered (P36)
@@ -84,7 +88,7 @@ const maxFlights = 32
 
 // NewSession makes the session of a type that has not spoken yet.
 func NewSession(t xds.Type, v xds.Variant) *Session {
-	return &Session{typ: t, variant: v, want: xds.Nothing, sub: xds.Nothing}
+	return &Session{typ: t, variant: v, form: xds.Form{Variant: v}, want: xds.Nothing, sub: xds.Nothing}
 }
 
 // Subscribe returns what the client wants after the request, and whether it is
@@ -144,7 +148,7 @@ func (s *Session) Request(r *xds.Request, want *xds.Subscription, seq uint64) Ou
 	} else {
 		s.edit(r, want)
 	}
-	if s.waiting || s.fresh != nil || s.owed {
+	if s.waiting || s.fresh != nil || s.warned != nil || s.owed {
 		out.Wake, s.waiting = true, false
 	}
 	return out
@@ -177,8 +181,11 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 	default:
 		out.Verdict = Acked
 		s.inStep, s.refuses = newest, false
-		if !s.flights[i].early {
-			s.acked = s.flights[i].frame.version
+		if f := s.flights[i].frame; !s.flights[i].early {
+			s.acked = f.version
+			if s.variant == xds.SotW {
+				s.took = cmp.Or(f.took, f.version)
+			}
 		}
 	}
 	if f := &s.flights[i]; !f.early && f.covers.After(s.through) {
@@ -250,16 +257,16 @@ type Plan struct {
 	to  *xds.Snapshot
 	key frameKey // of a regular response: who is in step alike gets the same
 
-	// Of an irregular one, computed for this client alone.
-	changed []*xds.Resource
-	removed []string
+	at time.Time
+
+	content // of an irregular one, computed for this client alone
 
 	early    bool                     // does not move the session to `to`
 	until    time.Time                // when to look again at the latest; zero: at the next change
 	keep     *held                    // what is gone and held back (P36)
 	answered map[string]*xds.Resource // early: what was answered
 	initial  map[string]brought       // what is left of it
-	follows  []string                 // besides the frame's: what follows what was asked for (P37)
+	besides  []string                 // what follows what was asked for, besides the frame's (P37)
 }
 
 type action uint8
@@ -285,23 +292,23 @@ func (s *Session) Next(cur *xds.Snapshot, m Moment) Plan {
 }
 
 func (s *Session) next(cur *xds.Snapshot, m *Moment) Plan {
-	if cur == s.sent && !s.owed && s.fresh == nil && s.early == nil && s.initial == nil && s.awaits == nil && s.over() == s.keep() {
+	if cur == s.sent && !s.owed && s.fresh == nil && s.early == nil && s.warned == nil && s.initial == nil && s.awaits == nil && s.over() == s.keep() {
 		return Plan{}
 	}
 	if until, out := s.outstanding(m.Now, m.AckTimeout); out && !m.Release {
 		if s.variant == xds.Delta {
-			if p := s.planEarly(cur); p.do != nothing {
+			if p := s.planEarly(cur, m.Now); p.do != nothing {
 				p.until, s.waiting = until, true // for the rest
 				return p
 			}
 		}
-		if s.Pending(cur) {
+		if s.Pending(cur) || s.beating(cur) {
 			s.waiting = true
 			return Plan{do: hold, until: until}
 		}
 		return Plan{}
 	}
-	p := Plan{to: cur, keep: s.keep()}
+	p := Plan{to: cur, at: m.Now, keep: s.keep()}
 	if s.variant == xds.SotW {
 		s.planSotW(cur, &p)
 	} else {
@@ -339,6 +346,11 @@ func (s *Session) Pending(cur *xds.Snapshot) bool {
 			return true
 		}
 	}
+	for name := range s.warned {
+		if differs(name) {
+			return true
+		}
+	}
 	return len(s.heard(cur, nil)) > 0
 }
 
@@ -354,11 +366,16 @@ func (s *Session) candidates(cur *xds.Snapshot) []string {
 
 // answers reports whether there is an answer for a name that is to be answered.
 func (s *Session) answers(name string, cur *xds.Snapshot) bool {
+	if cur.Error(s.sub, name) != nil {
+		return true
+	}
 	switch _, is := s.look(name, cur); is {
 	case xds.Present, xds.Elsewhere:
 		return true
 	case xds.Absent, xds.Unresolvable:
 		return s.variant == xds.Delta || s.full() // P31
+	case xds.Lapsed:
+		return s.variant == xds.Delta && !s.sub.Names.Has(name) // P24
 	default:
 		return s.variant == xds.Delta && s.sub.Wildcard && cur.Answered // P24
 	}
@@ -378,6 +395,14 @@ func (s *Session) had(name string) (*xds.Resource, xds.Presence) {
 	return view(s.sent, s.sentBy(), s.over(), name)
 }
 
+// told is what the client has been told last of an error of name (P39).
+func (s *Session) told(name string) *xds.ResourceError {
+	if e, ok := s.warned[name]; ok {
+		return e
+	}
+	return s.sent.Error(s.sentBy(), name)
+}
+
 // look is what the client is to see under name.
 func (s *Session) look(name string, cur *xds.Snapshot) (*xds.Resource, xds.Presence) {
 	r, is := view(cur, s.sub, s.keep(), name)
@@ -395,33 +420,37 @@ func (s *Session) see(name string, cur *xds.Snapshot, had *xds.Resource, was xds
 func (s *Session) differs(name string, cur *xds.Snapshot) bool {
 	had, was := s.had(name)
 	has, is := s.see(name, cur, had, was)
+	told, err := s.told(name), cur.Error(s.sub, name)
 	if s.anew && (was != xds.Present || is != xds.Absent) {
-		had, was = nil, xds.Pending
+		had, was, told = nil, xds.Pending, nil
 	}
-	return differs(s.variant, s.full(), s.sub.Names.Has(name), had, was, has, is)
+	return err != nil && err != told || clears(told, err, is) ||
+		differs(s.form, s.full(), s.sub.Names.Has(name), had, was, has, is)
 }
 
 // differs reports whether what was known of a name and what is known now are
-// two things to a client of this variant; named: it asked for the name.
-func differs(v xds.Variant, full, named bool, had *xds.Resource, was xds.Presence, has *xds.Resource, is xds.Presence) bool {
+// two things to a client of this form; named: it asked for the name.
+func differs(form xds.Form, full, named bool, had *xds.Resource, was xds.Presence, has *xds.Resource, is xds.Presence) bool {
 	switch is {
 	case xds.Present:
 		// Whether a SotW client still holds what went without a word (P31) is
 		// not known: it is sent when it returns.
-		return was != xds.Present || !has.Same(had)
+		return was != xds.Present || !form.Same(has, had)
 	case xds.Unresolvable:
-		if v == xds.Delta {
+		if form.Variant == xds.Delta {
 			return was != xds.Unresolvable // P18: once
 		}
 		fallthrough
 	case xds.Absent:
-		if v == xds.SotW {
+		// What lapsed the client may still hold (P62).
+		had := was == xds.Present || was == xds.Lapsed
+		if form.Variant == xds.SotW {
 			// P30, P31; P22: the full set, without it, answers a listed name.
-			return full && (was == xds.Present || was == xds.Pending && named)
+			return full && (had || was == xds.Pending && named)
 		}
 		// P25: an absent name that was asked for is answered, and a handle that
 		// leads nowhere any more; what a wildcard never had is nothing.
-		return was == xds.Present || (was == xds.Pending || was == xds.Elsewhere) && named
+		return had || (was == xds.Pending || was == xds.Elsewhere) && named
 	}
 	return false // nobody said that it went, or there is nothing of this name
 }
@@ -429,7 +458,11 @@ func differs(v xds.Variant, full, named bool, had *xds.Resource, was xds.Presenc
 // Sent records that the plan went out as frame with nonce number seq.
 func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 	s.inStep = false
-	s.flights = append(s.flights, flight{seq: seq, at: now, covers: now, frame: frame, sub: s.sub, received: p.to.Received, early: p.early})
+	f := flight{seq: seq, at: now, covers: now, frame: frame, sub: s.sub, received: p.to.Received, early: p.early}
+	if frame.quiet {
+		f.received = time.Time{} // it propagates nothing
+	}
+	s.flights = append(s.flights, f)
 	if len(s.flights) > maxFlights {
 		at := max(0, slices.IndexFunc(s.flights, func(f flight) bool { return f.early }))
 		s.flights = slices.Delete(s.flights, at, at+1)
@@ -447,11 +480,31 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 			delete(s.fresh, n)
 			delete(s.initial, n)
 		}
+		for _, e := range p.errors {
+			s.warn(e.Name, e)
+			delete(s.fresh, e.Name)
+		}
+		s.owe(frame)
 		s.normalize()
 		return
 	}
 	s.owed = s.owed && s.sub.Wildcard && !p.to.Answered
 	s.step(p)
+	s.owe(frame)
+}
+
+// owe has the errors follow that could not stand beside their resources (P39).
+func (s *Session) owe(frame *manifest) {
+	for _, name := range frame.later {
+		s.warn(name, nil)
+	}
+}
+
+func (s *Session) warn(name string, e *xds.ResourceError) {
+	if s.warned == nil {
+		s.warned = make(map[string]*xds.ResourceError)
+	}
+	s.warned[name] = e
 }
 
 // Settled records that the plan of now held nothing to send: the client is in
@@ -476,7 +529,7 @@ func (s *Session) Settled(p *Plan, now time.Time) {
 // step moves the session to the plan's snapshot.
 func (s *Session) step(p *Plan) {
 	s.sent, s.early, s.initial, s.waiting = p.to, nil, p.initial, false
-	s.anew, s.by, s.hold = false, nil, s.hold.settle(p.keep)
+	s.anew, s.by, s.hold, s.warned = false, nil, s.hold.settle(p.keep), nil
 	for name := range s.fresh {
 		// P24 before the wildcard's first answer: it stays to be answered.
 		if _, is := p.to.Look(s.sub, name); is != xds.Pending || !s.sub.Wildcard {

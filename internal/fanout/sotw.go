@@ -69,22 +69,32 @@ func (s *Session) relist(want *xds.Subscription) {
 // planSotW: a full-state response holds everything (P30), another what changed
 // among the subscribed, and what was newly listed (P31, P22).
 func (s *Session) planSotW(cur *xds.Snapshot, p *Plan) {
-	if s.full() || s.fresh == nil && s.refused == nil {
-		p.do, p.key = regular, s.key()
+	if s.full() || s.fresh == nil && s.refused == nil && s.warned == nil {
+		p.do, p.key = regular, s.key(cur, p.at)
 		if s.full() {
 			p.key.force = s.owed && s.sub.Wildcard && cur.Answered || s.freshKnown(cur)
 			// A client that refused may have taken nothing: all that is sent is
 			// new to it (P37).
 			p.key.anew = s.anew || s.refuses
-			p.follows = s.followFresh(cur)
+			p.besides = s.followFresh(cur)
 		}
 		return
 	}
-	p.do = irregular
-	for _, name := range s.pendingNames(cur) {
-		if r, is := s.look(name, cur); is == xds.Present {
+	p.do, p.key = irregular, frameKey{form: s.form, sub: s.sub}
+	names := s.pendingNames(cur)
+	for _, name := range names {
+		if r, is := s.look(name, cur); is == xds.Present && !r.Expired(p.at) {
 			p.changed = append(p.changed, r)
 		}
+		s.warning(name, cur, p)
+	}
+	s.renew(cur, p, names)
+}
+
+// warning puts the error of name into the plan, if there is one (P39).
+func (s *Session) warning(name string, cur *xds.Snapshot, p *Plan) {
+	if e := cur.Error(s.sub, name); e != nil {
+		p.errors = append(p.errors, e)
 	}
 }
 
@@ -122,6 +132,11 @@ func (s *Session) pendingNames(cur *xds.Snapshot) []string {
 	}
 	for name := range s.early {
 		if s.differs(name, cur) {
+			changed = append(changed, name)
+		}
+	}
+	for name := range s.warned {
+		if s.sub.Covers(name) && s.differs(name, cur) {
 			changed = append(changed, name)
 		}
 	}

@@ -215,7 +215,10 @@ func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
 		return nil, Refuse(codes.ResourceExhausted, telemetry.LimitTypesPerStream, "request: %s: more than types_per_stream (%d)", url, limit)
 	}
 	t := xds.TypeOf(url)
-	sl := &slot{Session: *NewSession(t, st.variant), st: st, bit: 1 << len(st.slots), began: time.Now(), meters: st.srv.meters.Type(url)}
+	session := NewSession(t, st.variant)
+	session.form = st.node.Form(st.variant)
+	session.form.OriginVersions = st.srv.opts.OriginVersions
+	sl := &slot{Session: *session, st: st, bit: 1 << len(st.slots), began: time.Now(), meters: st.srv.meters.Type(url)}
 	if refusal := st.caller.MayHave(t); refusal != nil {
 		if st.only != "" {
 			return nil, refusal

@@ -205,7 +205,7 @@ func (w *world) next() string {
 	w.seq++
 	w.nonces = append(w.nonces, w.seq)
 	w.s.Sent(&p, f.manifest, w.seq, w.now)
-	w.follow = slices.Sorted(slices.Values(slices.Concat(f.follows, p.follows)))
+	w.follow = slices.Sorted(slices.Values(slices.Concat(f.follows, p.besides)))
 	var out []string
 	for _, r := range f.resources {
 		out = append(out, w.describe(r))

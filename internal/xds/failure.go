@@ -105,13 +105,16 @@ func (b *Builder) NoRoom() int {
 	return n
 }
 
-// Error returns what the origin last said of a name that sub covers instead of
-// giving the resource; nil if nothing.
+// Error returns what the origin last said of a name that sub covers, or of a
+// resource that it covers by a handle, instead of giving it; nil if nothing.
 func (s *Snapshot) Error(sub *Subscription, name string) *ResourceError {
-	if s == nil || s.errors == 0 || !sub.Covers(name) {
+	if s == nil || s.errors == 0 {
 		return nil
 	}
 	e, _ := s.entries.Get(name)
+	if e.err == nil || !sub.Covers(name) && e.visible(sub, false) == nil {
+		return nil
+	}
 	return e.err
 }
 

@@ -214,6 +214,22 @@ func (s *Snapshot) Renewed(from *Snapshot, sub *Subscription) []string {
 	return names
 }
 
+// Heartbeats counts the snapshots after from, up to and with to, that renewed
+// the TTL of anything that sub covers; 1 where that cannot be told.
+func Heartbeats(from, to *Snapshot, sub *Subscription) int {
+	log, ok := logBetween(from, to)
+	if !ok {
+		return 1
+	}
+	n := 0
+	for _, c := range log {
+		if slices.ContainsFunc(c.beats, sub.Covers) {
+			n++
+		}
+	}
+	return n
+}
+
 // Lapsed calls yield for each name for which the part held something and does no
 // more, though nobody said that it is gone, in order of names.
 func (p Part) Lapsed(yield func(name string) bool) {

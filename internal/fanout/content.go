@@ -1,0 +1,247 @@
+package fanout
+
+import (
+	"hash/maphash"
+	"slices"
+	"strings"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+// content is what a response says.
+type content struct {
+	changed []*xds.Resource
+	beats   []*xds.Resource // of which only the TTL goes out (P62)
+	whole   []*xds.Resource // renewed by the whole resource; until settled
+	removed []string
+	errors  []*xds.ResourceError
+	follows []string // what follows it (P37)
+
+	any     bool     // it is sent even if there is nothing in it
+	full    bool     // it is all that the client asked for (P30)
+	quiet   bool     // nothing in it changed: it renews TTLs
+	renewed int      // how many, be it by the whole resource
+	took    string   // SotW: the version_info of heartbeats alone
+	later   []string // names whose error is to follow (P39)
+}
+
+// empty reports whether there is nothing to send.
+func (c *content) empty() bool {
+	return len(c.changed)+len(c.beats)+len(c.removed)+len(c.errors) == 0 && !c.any
+}
+
+// finish completes the content of a response that is not full-state.
+func (c content) finish(k *frameKey, to *xds.Snapshot) content {
+	c.any = c.any || k.force
+	c.changed = once(c.changed)
+	c.quiet = len(c.changed)+len(c.removed)+len(c.errors) == 0 && !c.any
+	c.follows = followers(c.changed)
+	c.settle(k.form, k.sub, to)
+	c.part()
+	return c
+}
+
+// part takes out errors of names whose resource is in the same response: a
+// client would have to guess which of the two came later. They follow. A
+// full-state response holds both, since it has to hold every resource.
+func (c *content) part() {
+	if c.full || len(c.errors) == 0 {
+		return
+	}
+	in := make(map[string]struct{}, len(c.changed))
+	for _, r := range c.changed {
+		in[r.Name] = struct{}{}
+	}
+	c.errors = slices.DeleteFunc(slices.Clone(c.errors), func(e *xds.ResourceError) bool {
+		_, both := in[e.Name]
+		if both {
+			c.later = append(c.later, e.Name)
+		}
+		return both
+	})
+}
+
+// compare computes a regular response: the difference between two snapshots
+// for a client that has been sent the one, or, for a full-state SotW type, all
+// of the other if there is any difference.
+func compare(k *frameKey, from, to *xds.Snapshot, now time.Time) content {
+	c := content{any: k.force, full: k.full, took: k.beat.took}
+	for _, name := range k.names(from, to) {
+		had, was := view(from, k.by, k.over, name)
+		has, is := see(to, k.sub, k.keep, name, had, was)
+		if is == xds.Present && has.Expired(now) {
+			has, is = nil, xds.Lapsed // though the group has yet to let go of it (P62)
+		}
+		told, err := from.Error(k.by, name), to.Error(k.sub, name)
+		if k.again() && (was != xds.Present || is != xds.Absent) {
+			had, was, told = nil, xds.Pending, nil
+		}
+		said := differs(k.form, k.full, k.sub.Names.Has(name), had, was, has, is) || clears(told, err, is)
+		switch {
+		case said && (is == xds.Present || is == xds.Unresolvable):
+			c.changed = append(c.changed, has)
+		case said:
+			c.removed = append(c.removed, spell(k.sub, name, had))
+		case is == xds.Present && was == xds.Present:
+			said = c.renew(k.beat, k.form, had, has, now)
+		}
+		if err != nil && (err != told || said && is == xds.Present) {
+			c.errors = append(c.errors, err)
+		}
+	}
+	if !k.full {
+		return c.finish(k, to)
+	}
+	if c.empty() {
+		return content{}
+	}
+	c.quiet = len(c.changed)+len(c.removed)+len(c.errors) == 0 && !k.force
+	c.follows = followers(c.changed)
+	c.all(k, to, now)
+	return c
+}
+
+// clears: the next resource, changed or not, tells a client that what it heard
+// instead is over (P39).
+func clears(told, now *xds.ResourceError, is xds.Presence) bool {
+	return told != nil && now == nil && is == xds.Present
+}
+
+// all makes the content that of a full-state response: all that the client is
+// to see, and all errors, since a resource that is there clears its own.
+func (c *content) all(k *frameKey, to *xds.Snapshot, now time.Time) {
+	c.changed, c.beats, c.removed, c.errors, c.any, c.took = nil, nil, nil, nil, true, ""
+	to.Covered(k.sub, func(r *xds.Resource) bool {
+		c.changed = append(c.changed, r)
+		return true
+	})
+	c.changed = slices.DeleteFunc(k.keep.with(c.changed), func(r *xds.Resource) bool { return r.Expired(now) })
+	to.Errors(k.sub, func(e *xds.ResourceError) bool {
+		c.errors = append(c.errors, e)
+		return true
+	})
+	if k.anew {
+		c.follows = followers(c.changed)
+	}
+}
+
+// share returns the frame with this content, building it if there is none. Two
+// workers may build the same at the same time, if they came to it by different
+// keys; one of the two stays.
+func (fc *frameCache) share(p *Plan, identifier string, c content) *Frame {
+	if c.empty() {
+		return emptyFrame
+	}
+	form := p.key.form
+	version := p.to.Version
+	if c.took != "" {
+		version = c.took
+	}
+	var lefts []time.Duration
+	if form.Timed {
+		lefts = c.lefts(p.at)
+	}
+	h := c.hash(form, version, lefts)
+	fc.mu.Lock()
+	at, ok := fc.byContent.cells.Get(h)
+	fc.mu.Unlock()
+	if ok && at.frame.holds(form, version, &c, lefts) {
+		return at.frame
+	}
+	f := &Frame{manifest: c.manifest(p.to.Version), form: form, wire: version,
+		resources: c.changed, beats: c.beats, removed: c.removed, errors: c.errors, lefts: lefts}
+	body := xds.Body{
+		Form: form, Type: p.to.Type.URL, Version: version, Identifier: identifier,
+		Resources: c.changed, Beats: c.beats, Removed: c.removed, Errors: c.errors, Now: p.at,
+	}
+	f.body = body.Encode()
+	fc.mu.Lock()
+	at = new(cell)
+	fc.byContent.cells.Remove(h) // another frame of this hash, if there is one
+	fc.byContent.cells.Add(h, at)
+	fc.byContent.finish(h, at, f)
+	fc.mu.Unlock()
+	return f
+}
+
+// manifest of a response of a snapshot of this version.
+func (c *content) manifest(version string) *manifest {
+	m := &manifest{follows: c.follows, version: version, took: c.took, later: c.later, quiet: c.quiet, renewed: c.renewed}
+	m.names = make([]string, 0, len(c.changed)+len(c.beats)+len(c.removed)+len(c.errors))
+	of := make(map[string]xds.Version, len(c.changed)+len(c.beats))
+	for _, rs := range [...][]*xds.Resource{c.changed, c.beats} {
+		for _, r := range rs {
+			if r.Unresolved() {
+				continue // said once, and to no end that a refusal would change
+			}
+			m.names = append(m.names, r.Name)
+			of[r.Name] = r.Version
+		}
+	}
+	for _, n := range c.removed {
+		m.names = append(m.names, xds.Canonical(n))
+	}
+	for _, e := range c.errors {
+		m.names = append(m.names, e.Name)
+	}
+	sortUnique(&m.names)
+	m.versions = make([]xds.Version, len(m.names))
+	for i, n := range m.names {
+		m.versions[i] = of[n]
+	}
+	return m
+}
+
+// lefts is what is left at now of the TTLs in the content; nil if there is none.
+func (c *content) lefts(now time.Time) (out []time.Duration) {
+	for _, rs := range [...][]*xds.Resource{c.changed, c.beats} {
+		for _, r := range rs {
+			if r.TTL() > 0 {
+				out = append(out, r.Left(now))
+			}
+		}
+	}
+	return out
+}
+
+// holds reports whether this is what the frame is made of.
+func (f *Frame) holds(form xds.Form, version string, c *content, lefts []time.Duration) bool {
+	return f.form == form && f.wire == version && f.quiet == c.quiet &&
+		slices.Equal(f.resources, c.changed) && slices.Equal(f.beats, c.beats) && slices.Equal(f.removed, c.removed) &&
+		slices.Equal(f.errors, c.errors) && slices.Equal(f.lefts, lefts) && slices.Equal(f.follows, c.follows) &&
+		slices.Equal(f.later, c.later)
+}
+
+var contentSeed = maphash.MakeSeed()
+
+// hash is a hash over the identity of the resources, which are shared wherever
+// they are equal, and the rest.
+func (c *content) hash(form xds.Form, version string, lefts []time.Duration) uint64 {
+	var h maphash.Hash
+	h.SetSeed(contentSeed)
+	maphash.WriteComparable(&h, form)
+	_, _ = h.WriteString(version)
+	for _, rs := range [...][]*xds.Resource{c.changed, c.beats} {
+		maphash.WriteComparable(&h, len(rs))
+		for _, r := range rs {
+			maphash.WriteComparable(&h, r)
+		}
+	}
+	for _, n := range c.removed {
+		_, _ = h.WriteString(n)
+		_ = h.WriteByte(0)
+	}
+	for _, e := range c.errors {
+		maphash.WriteComparable(&h, e)
+	}
+	for _, d := range lefts {
+		maphash.WriteComparable(&h, d)
+	}
+	return h.Sum64()
+}
+
+// byName sorts resources.
+func byName(rs []*xds.Resource) {
+	slices.SortFunc(rs, func(a, b *xds.Resource) int { return strings.Compare(a.Name, b.Name) })
+}
