@@ -143,6 +143,25 @@ func TestP11_EmptyWildcard(t *testing.T) {
 	})
 }
 
+// What is held of names is no answer to a wildcard.
+func TestP11_NotBeforeTheOrigin(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.put(c, cds, "a=1")
+		named, all := c.client("named"), c.client("all")
+		named.sub(cds, "a")
+		named.take(cds, "a=1")
+		c.site.manual(cds)
+		all.sub(cds)
+		r := c.site.await(c, cds, "the wildcard", func(r request) bool { return len(r.names) == 0 && r.nonce == "" || holds(r.names, "*") })
+		if c.ads {
+			all.quiet()
+		}
+		all.nothing(cds, "the origin's answer")
+		c.site.stream(c, r.stream).reply(c, cds, "all", "a=1", "b=1")
+		all.take(cds, "a=1 b=1")
+	})
+}
+
 // So it is where the client has everything already.
 func TestP11_WildcardWithNothingNew(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
@@ -181,6 +200,22 @@ func TestP12_StaleRequest(t *testing.T) {
 		cl.talk(rds).names = []string{"a", "b"}
 		cl.ack(a) // with b, which no request that was not stale had
 		cl.take(rds, "b=1")
+		cl.quiet(rds)
+	})
+}
+
+// What a stale request left out is not newly listed when the acknowledgement
+// has it: that is compared with the last request that was not stale.
+func TestP12_ComparedWithTheLastThatWasNotStale(t *testing.T) {
+	each(t, patient, downSotW, func(c *trial) {
+		c.site.put(c, rds, "a=1", "b=1")
+		cl := c.client("one")
+		cl.sub(rds, "a", "b")
+		cl.take(rds, "a=1 b=1")
+		c.site.put(c, rds, "a=2")
+		a := cl.want(rds, "a=2")
+		cl.tell(rds, say{names: []string{"a"}, nonce: cl.talk(rds).nonce})
+		cl.ack(a) // with a and b
 		cl.quiet(rds)
 	})
 }
