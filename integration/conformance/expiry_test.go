@@ -1,0 +1,108 @@
+package conformance
+
+import (
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// wrapped sends resources with what stands beside their bodies, in either
+// variant, and waits for the relay's ACK.
+func (u *upstream) wrapped(t testing.TB, k kind, version string, resources ...*discoveryv3.Resource) {
+	t.Helper()
+	var m proto.Message
+	if u.delta {
+		m = &discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(k), SystemVersionInfo: version, Nonce: version, Resources: resources}
+	} else {
+		r := &discoveryv3.DiscoveryResponse{TypeUrl: string(k), VersionInfo: version, Nonce: version}
+		for _, w := range resources {
+			a, err := anypb.New(w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Resources = append(r.Resources, a)
+		}
+		m = r
+	}
+	u.send(t, m)
+	if r := u.reaction(t, k, version); r.err != "" {
+		t.Fatalf("refused: %s", r.err)
+	}
+}
+
+const (
+	featureTTL  = "xds.config.supports-resource-ttl"
+	featureWrap = "xds.config.supports-resource-in-sotw"
+)
+
+// What expired is served to nobody new.
+func TestP62_Expired(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.manual(rds)
+		cl := c.client("one")
+		cl.node.ClientFeatures = []string{featureTTL, featureWrap}
+		cl.sub(rds, "a", "b")
+		c.site.request(c, rds, 1)
+		up := c.site.stream(c, 1)
+		up.wrapped(c, rds, "1",
+			&discoveryv3.Resource{Name: "a", Version: "1", Ttl: durationpb.New(time.Second), Resource: body(rds, "a", "1")},
+			&discoveryv3.Resource{Name: "b", Version: "1", Resource: body(rds, "b", "1")})
+		cl.take(rds, "a=1 b=1")
+		n := 0
+		eventually(c, "the resource's end", func() error {
+			n++
+			late := c.client(names("late-", n+1)[n])
+			late.sub(rds, "a", "b")
+			a := late.next(rds)
+			late.reconnect()
+			if a.bodies["a"] != nil {
+				return errorf("it is still served")
+			}
+			return nil
+		})
+	})
+}
+
+// What must not be cached is held only while someone subscribes to it and the
+// stream that brought it lives.
+func TestP63_DoNotCache(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.manual(rds)
+		fresh := func(v string) *discoveryv3.Resource {
+			return &discoveryv3.Resource{Name: "a", Version: v, Resource: body(rds, "a", v),
+				CacheControl: &discoveryv3.Resource_CacheControl{DoNotCache: true}}
+		}
+		cl := c.client("one")
+		cl.sub(rds, "a")
+		c.site.request(c, rds, 1)
+		up := c.site.stream(c, 1)
+		up.wrapped(c, rds, "1", fresh("1"))
+		cl.take(rds, "a=1")
+		two := c.client("two")
+		two.sub(rds, "a")
+		two.take(rds, "a=1") // someone subscribes
+		two.reconnect()
+		cl.unsub(rds, "a")
+		c.site.asksFor(c, rds) // no linger
+		two.sub(rds, "a")
+		c.site.asksFor(c, rds, "a")
+		two.nothing(rds, "the origin's answer")
+		up.wrapped(c, rds, "2", fresh("2"))
+		two.take(rds, "a=2")
+
+		// Not served when the origin is away.
+		c.site.leave()
+		c.site.stream(c, 4)
+		late := c.client("late")
+		late.sub(rds, "a")
+		ever, _ := c.site.opened()
+		c.site.stream(c, ever+2)
+		if s := late.on(rds); len(s.in) != 0 {
+			c.Errorf("it was served from what is held: %v", s.in)
+		}
+	})
+}
