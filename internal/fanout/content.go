@@ -42,26 +42,6 @@ func (c content) finish(k *frameKey, to *xds.Snapshot) content {
 	return c
 }
 
-// part takes out errors of names whose resource is in the same response: a
-// client would have to guess which of the two came later. They follow. A
-// full-state response holds both, since it has to hold every resource.
-func (c *content) part() {
-	if c.full || len(c.errors) == 0 {
-		return
-	}
-	in := make(map[string]struct{}, len(c.changed))
-	for _, r := range c.changed {
-		in[r.Name] = struct{}{}
-	}
-	c.errors = slices.DeleteFunc(slices.Clone(c.errors), func(e *xds.ResourceError) bool {
-		_, both := in[e.Name]
-		if both {
-			c.later = append(c.later, e.Name)
-		}
-		return both
-	})
-}
-
 // compare computes a regular response: the difference between two snapshots
 // for a client that has been sent the one, or, for a full-state SotW type, all
 // of the other if there is any difference.
@@ -100,12 +80,6 @@ func compare(k *frameKey, from, to *xds.Snapshot, now time.Time) content {
 	c.follows = followers(c.changed)
 	c.all(k, to, now)
 	return c
-}
-
-// clears: the next resource, changed or not, tells a client that what it heard
-// instead is over (P39).
-func clears(told, now *xds.ResourceError, is xds.Presence) bool {
-	return told != nil && now == nil && is == xds.Present
 }
 
 // all makes the content that of a full-state response: all that the client is

@@ -144,7 +144,9 @@ func (s *Session) planDelta(cur *xds.Snapshot, p *Plan) {
 
 // say puts what is known of name into the plan.
 func (s *Session) say(name string, cur *xds.Snapshot, p *Plan) {
-	s.warning(name, cur, p)
+	if s.warning(name, cur, p) {
+		return
+	}
 	switch r, is := s.look(name, cur); is {
 	case xds.Present:
 		if r.Expired(p.at) {

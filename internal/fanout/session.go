@@ -395,14 +395,6 @@ func (s *Session) had(name string) (*xds.Resource, xds.Presence) {
 	return view(s.sent, s.sentBy(), s.over(), name)
 }
 
-// told is what the client has been told last of an error of name (P39).
-func (s *Session) told(name string) *xds.ResourceError {
-	if e, ok := s.warned[name]; ok {
-		return e
-	}
-	return s.sent.Error(s.sentBy(), name)
-}
-
 // look is what the client is to see under name.
 func (s *Session) look(name string, cur *xds.Snapshot) (*xds.Resource, xds.Presence) {
 	r, is := view(cur, s.sub, s.keep(), name)
@@ -418,14 +410,20 @@ func (s *Session) see(name string, cur *xds.Snapshot, had *xds.Resource, was xds
 // differs reports whether the client should hear of name because of what
 // changed between what it had and cur.
 func (s *Session) differs(name string, cur *xds.Snapshot) bool {
+	resource, err := s.difference(name, cur)
+	return resource || err
+}
+
+// difference is differs for what is there or not, and for an error (P39).
+func (s *Session) difference(name string, cur *xds.Snapshot) (resource, err bool) {
 	had, was := s.had(name)
 	has, is := s.see(name, cur, had, was)
-	told, err := s.told(name), cur.Error(s.sub, name)
+	told, now := s.told(name), cur.Error(s.sub, name)
 	if s.anew && (was != xds.Present || is != xds.Absent) {
 		had, was, told = nil, xds.Pending, nil
 	}
-	return err != nil && err != told || clears(told, err, is) ||
-		differs(s.form, s.full(), s.sub.Names.Has(name), had, was, has, is)
+	resource = clears(told, now, is) || differs(s.form, s.full(), s.sub.Names.Has(name), had, was, has, is)
+	return resource, now != nil && now != told
 }
 
 // differs reports whether what was known of a name and what is known now are
@@ -491,20 +489,6 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 	s.owed = s.owed && s.sub.Wildcard && !p.to.Answered
 	s.step(p)
 	s.owe(frame)
-}
-
-// owe has the errors follow that could not stand beside their resources (P39).
-func (s *Session) owe(frame *manifest) {
-	for _, name := range frame.later {
-		s.warn(name, nil)
-	}
-}
-
-func (s *Session) warn(name string, e *xds.ResourceError) {
-	if s.warned == nil {
-		s.warned = make(map[string]*xds.ResourceError)
-	}
-	s.warned[name] = e
 }
 
 // Settled records that the plan of now held nothing to send: the client is in

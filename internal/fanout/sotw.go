@@ -83,19 +83,11 @@ func (s *Session) planSotW(cur *xds.Snapshot, p *Plan) {
 	p.do, p.key = irregular, frameKey{form: s.form, sub: s.sub}
 	names := s.pendingNames(cur)
 	for _, name := range names {
-		if r, is := s.look(name, cur); is == xds.Present && !r.Expired(p.at) {
+		if r, is := s.look(name, cur); !s.warning(name, cur, p) && is == xds.Present && !r.Expired(p.at) {
 			p.changed = append(p.changed, r)
 		}
-		s.warning(name, cur, p)
 	}
 	s.renew(cur, p, names)
-}
-
-// warning puts the error of name into the plan, if there is one (P39).
-func (s *Session) warning(name string, cur *xds.Snapshot, p *Plan) {
-	if e := cur.Error(s.sub, name); e != nil {
-		p.errors = append(p.errors, e)
-	}
 }
 
 // freshKnown reports whether anything is known of a newly listed name: then

@@ -33,7 +33,8 @@ type world struct {
 	seq    uint64
 	nonces []uint64 // of the responses so far, oldest first
 	subs   []*xds.Subscription
-	follow []string // of the last response (P37)
+	frame  *Frame   // the last response
+	follow []string // of it (P37)
 	later  bool     // a later type has a newer change to send (P19)
 	hold   time.Duration
 	routed time.Time // routes and listeners are answered until then (P36)
@@ -189,6 +190,7 @@ func (r request) wire(v xds.Variant) []byte {
 }
 
 // next runs the session as a worker does and returns the response: "a b=2 -c",
+// with "~a" for a heartbeat (P62) and "!a" for an error (P39),
 // "(empty)" for one without anything, "" for none.
 func (w *world) next() string {
 	w.t.Helper()
@@ -205,6 +207,7 @@ func (w *world) next() string {
 	w.seq++
 	w.nonces = append(w.nonces, w.seq)
 	w.s.Sent(&p, f.manifest, w.seq, w.now)
+	w.frame = f
 	w.follow = slices.Sorted(slices.Values(slices.Concat(f.follows, p.besides)))
 	var out []string
 	for _, r := range f.resources {
@@ -212,6 +215,12 @@ func (w *world) next() string {
 	}
 	for _, n := range f.removed {
 		out = append(out, "-"+n)
+	}
+	for _, r := range f.beats {
+		out = append(out, "~"+r.Name)
+	}
+	for _, e := range f.errors {
+		out = append(out, "!"+e.Name)
 	}
 	if len(out) == 0 {
 		return "(empty)"

@@ -1,0 +1,65 @@
+package fanout
+
+import (
+	"testing"
+
+	"xdsrelay/internal/xds"
+)
+
+// theirs makes the client one that is given the origin's versions.
+func (w *world) theirs() {
+	w.timely()
+	w.s.form.OriginVersions = true
+}
+
+// With versions: origin an incremental resource bears the origin's own version,
+// and where the origin gave none that of its content.
+func TestP61_TheOriginsVersions(t *testing.T) {
+	w := newWorld(t, xds.RouteType, xds.Delta)
+	w.theirs()
+	w.apply(xds.Update{Origin: "o", Wildcard: true, Changed: []*xds.Resource{w.with("a", "7", ttl), w.with("b", "", 0)}})
+	w.sub("*")
+	w.want("a b")
+	w.wantWire(sent{"a", "7", ttl, true, true}, sent{"b", w.cur.Held("b").Version.String(), 0, true, true})
+	w.ack()
+
+	// Equal content under another version, be it another origin's, is no change;
+	// a heartbeat bears what the client was given, and so does what is sent to
+	// those who come later.
+	w.apply(xds.Update{Origin: "other", Wildcard: true, Changed: []*xds.Resource{w.with("a", "8", ttl)}})
+	w.want("~a")
+	w.wantWire(sent{"a", "7", ttl, false, true})
+	w.ack()
+	w.want("")
+	w.s = NewSession(w.typ, xds.Delta)
+	w.theirs()
+	w.send(request{names: []string{"*"}, initial: map[string]string{"a": "7", "b": "8"}})
+	w.want("b ~a")
+	w.ack()
+
+	// Another content comes under its own.
+	w.apply(xds.Update{Origin: "other", Wildcard: true, Changed: []*xds.Resource{w.with("a=2", "9", ttl)}})
+	w.want("a=2")
+	w.wantWire(sent{"a", "9", ttl, true, true})
+	w.ack()
+
+	// What comes back is compared with what was sent (P27).
+	for version, want := range map[string]string{"9": "b ~a", "8": "a=2 b", w.cur.Held("a").Version.String(): "a=2 b"} {
+		w.s = NewSession(w.typ, xds.Delta)
+		w.theirs()
+		w.send(request{names: []string{"*"}, initial: map[string]string{"a": version}})
+		w.want(want)
+	}
+}
+
+// Otherwise it is made from the content, whatever the origin gives.
+func TestP61_ContentVersions(t *testing.T) {
+	w := newWorld(t, xds.RouteType, xds.Delta)
+	w.apply(xds.Update{Origin: "o", Wildcard: true, Changed: []*xds.Resource{w.with("a", "7", 0)}})
+	w.sub("*")
+	w.want("a")
+	w.wantWire(sent{"a", w.resource("a").Version.String(), 0, true, true})
+	w.s = NewSession(w.typ, xds.Delta)
+	w.send(request{names: []string{"*"}, initial: map[string]string{"a": "7"}})
+	w.want("a")
+}
