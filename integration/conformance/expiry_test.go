@@ -106,3 +106,70 @@ func TestP63_DoNotCache(t *testing.T) {
 		}
 	})
 }
+
+// TTLs pass to those who say that they understand them; heartbeats go to who
+// holds the resource, at the version that they were given.
+func TestP62_TTLAndHeartbeats(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.manual(rds)
+		knows, old := c.client("knows"), c.client("old")
+		knows.node.ClientFeatures = []string{featureTTL, featureWrap}
+		knows.sub(rds, "a", "b")
+		c.site.request(c, rds, 1)
+		up := c.site.stream(c, 1)
+		ttl := durationpb.New(time.Hour)
+		b := &discoveryv3.Resource{Name: "b", Version: "1", Resource: body(rds, "b", "1")}
+		up.wrapped(c, rds, "1", &discoveryv3.Resource{Name: "a", Version: "1", Ttl: ttl, Resource: body(rds, "a", "1")}, b)
+		first := knows.take(rds, "a=1 b=1")
+		w := first.wraps["a"]
+		if w == nil {
+			c.Fatalf("the resource came unwrapped: %v", first.msg)
+		}
+		if got := w.GetTtl().AsDuration(); got <= time.Hour-time.Minute || got > time.Hour {
+			c.Errorf("the TTL is %v", got)
+		}
+		old.sub(rds, "a", "b")
+		plain := old.take(rds, "a=1 b=1")
+		if w := plain.wraps["a"]; w.GetTtl() != nil || w != nil && !old.delta {
+			c.Errorf("to who does not know TTLs it came as %v", w)
+		}
+
+		up.wrapped(c, rds, "2", &discoveryv3.Resource{Name: "a", Version: "1", Ttl: durationpb.New(2 * time.Hour)})
+		beat := knows.take(rds, "a=(none)")
+		if got := beat.wraps["a"].GetTtl().AsDuration(); got <= time.Hour {
+			c.Errorf("the heartbeat's TTL is %v", got)
+		}
+		if knows.delta && beat.wraps["a"].Version != w.Version || !knows.delta && beat.version != first.version {
+			c.Errorf("the heartbeat has version %q %q, the client has %q %q", beat.version, beat.wraps["a"].Version, first.version, w.Version)
+		}
+		knows.quiet2(rds, nil, "")
+		if c.ads {
+			old.quiet()
+		}
+		late := c.client("late")
+		late.node.ClientFeatures = knows.node.ClientFeatures
+		late.sub(rds, "a")
+		if got := late.take(rds, "a=1").wraps["a"].GetTtl().AsDuration(); got <= time.Hour || got > 2*time.Hour {
+			c.Errorf("the late joiner's TTL is %v", got)
+		}
+	})
+}
+
+// A full-state SotW client gets the whole set instead of a heartbeat.
+func TestP62_HeartbeatOfFullState(t *testing.T) {
+	each(t, patient, downSotW, func(c *trial) {
+		c.site.manual(cds)
+		cl := c.client("one")
+		cl.node.ClientFeatures = []string{featureTTL, featureWrap}
+		cl.sub(cds)
+		c.site.request(c, cds, 1)
+		up := c.site.stream(c, 1)
+		ttl := durationpb.New(time.Hour)
+		a := &discoveryv3.Resource{Name: "a", Version: "1", Ttl: ttl, Resource: body(cds, "a", "1")}
+		b := &discoveryv3.Resource{Name: "b", Version: "1", Resource: body(cds, "b", "1")}
+		up.wrapped(c, cds, "1", a, b)
+		cl.take(cds, "a=1 b=1")
+		up.wrapped(c, cds, "2", &discoveryv3.Resource{Name: "a", Version: "1", Ttl: ttl})
+		cl.take(cds, "a=1 b=1")
+	})
+}

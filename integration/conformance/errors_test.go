@@ -1,0 +1,72 @@
+package conformance
+
+import (
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+)
+
+// resource_errors are kept by name, go to who asked for it, also later, and end
+// with the resource.
+func TestP39_ResourceErrors(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.manual(rds)
+		cl := c.client("one")
+		cl.sub(rds, "a", "b")
+		c.site.request(c, rds, 1)
+		up := c.site.stream(c, 1)
+		var errs []*discoveryv3.ResourceError
+		for _, n := range []string{"b", "unasked"} {
+			errs = append(errs, &discoveryv3.ResourceError{ResourceName: &discoveryv3.ResourceName{Name: n},
+				ErrorDetail: &rpcstatus.Status{Code: int32(codes.PermissionDenied), Message: "not for you"}})
+		}
+		m := up.response(rds, "1", "a=1")
+		switch r := m.(type) {
+		case *discoveryv3.DeltaDiscoveryResponse:
+			r.ResourceErrors = errs
+		case *discoveryv3.DiscoveryResponse:
+			r.ResourceErrors = errs
+		}
+		up.send(c, m)
+		if r := up.reaction(c, rds, "1"); r.err != "" {
+			c.Fatalf("refused: %s", r.err)
+		}
+		a := cl.take(rds, "a=1")
+		if got := a.errors(); got != "b" {
+			c.Errorf("errors came of %q, want of b", got)
+		}
+		late := c.client("late")
+		late.sub(rds, "b")
+		if a := late.take(rds, ""); a.errors() != "b" {
+			c.Errorf("to the late joiner errors came of %q, want of b", a.errors())
+		}
+		up.reply(c, rds, "2", "b=1")
+		if a := cl.take(rds, "b=1"); a.errors() != "" {
+			c.Errorf("the error of %q outlived the resource", a.errors())
+		}
+		late.take(rds, "b=1")
+		later := c.client("later")
+		later.sub(rds, "a", "b")
+		if a := later.take(rds, "a=1 b=1"); a.errors() != "" {
+			c.Errorf("the error of %q outlived the resource", a.errors())
+		}
+	})
+}
+
+// errors are the names of which a response has an error.
+func (a answer) errors() string {
+	var list []*discoveryv3.ResourceError
+	switch r := a.msg.(type) {
+	case *discoveryv3.DeltaDiscoveryResponse:
+		list = r.ResourceErrors
+	case *discoveryv3.DiscoveryResponse:
+		list = r.ResourceErrors
+	}
+	out := ""
+	for _, e := range list {
+		out += e.GetResourceName().GetName()
+	}
+	return out
+}
