@@ -97,6 +97,7 @@ const (
 	Nameless                    // a resource without a name
 	InvalidName                 // longer than 2 KiB, or no UTF-8 (P28)
 	UnknownName                 // an unwrapped resource whose name cannot be read (P3)
+	ManyAliases                 // a resource with more aliases than an index is to have (P26)
 	TooLarge                    // over the limit of a response (P59)
 	faults
 )
@@ -109,6 +110,7 @@ var faultNames = [faults]string{
 	Nameless:       "nameless",
 	InvalidName:    "invalid_name",
 	UnknownName:    "unknown_name",
+	ManyAliases:    "many_aliases",
 	TooLarge:       "too_large",
 }
 

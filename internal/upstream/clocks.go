@@ -75,7 +75,7 @@ func (t *talk) expired(now time.Time) []xds.Update {
 		part := a.part(t.held(b.typ))
 		var names []string
 		for name := range a.names.All() {
-			if !part.Known(name) {
+			if part.Owed(name) {
 				names = append(names, name)
 			}
 		}

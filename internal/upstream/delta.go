@@ -87,16 +87,18 @@ func (d *delta) answer(t *typeTalk, r reply) *request {
 func (d *delta) change(t *typeTalk, add, drop []string) *request {
 	d.dropping(t.typ.URL, drop)
 	d.asking(t.typ.URL, xds.NewNameSet(add...))
+	was := t.asked.written
 	t.asked.names = t.asked.names.Remove(drop...).Add(add...)
+	t.asked.written = was.Without(drop...).From(t.want.written, add...)
 	if t.asked.names.Equal(t.want.names) {
 		t.asked.names = t.want.names // so that the next comparison is one of pointers
 	}
 	b := appendText(nil, deltaTypeURL, string(t.typ.URL))
 	for _, n := range add {
-		b = appendText(b, deltaSubscribe, n)
+		b = appendText(b, deltaSubscribe, t.want.written.Of(n))
 	}
 	for _, n := range drop {
-		b = appendText(b, deltaUnsubscribe, n)
+		b = appendText(b, deltaUnsubscribe, was.Of(n))
 	}
 	return &request{typ: t.typ.URL, head: b, oversized: len(b) > d.maxRequest}
 }
@@ -119,26 +121,39 @@ func (d *delta) first(t *typeTalk) *request {
 		if m.foreign.Has(res.Name) {
 			version = ""
 		}
-		held = append(held, brought{res.Name, version})
+		held = append(held, brought{res.Written(), version, askedAs(res, t.want.names)})
 	}
 	for name := range t.want.part(snap).Lapsed { // others may still hold it
 		if t.want.wildcard || t.want.names.Has(name) {
-			held = append(held, brought{name: name})
+			held = append(held, brought{name: name, by: name})
 		}
 	}
 
 	b := d.appendNode(nil, deltaNode)
 	b = appendText(b, deltaTypeURL, string(t.typ.URL))
 	o := open(t.want, held, d.maxRequest-len(b))
-	t.requested, t.asked = true, asked{wildcard: t.want.wildcard, names: o.names}
+	t.requested, t.asked = true, asked{wildcard: t.want.wildcard, names: o.names, written: t.want.written}
 	d.asking(t.typ.URL, o.names)
 	if t.want.wildcard {
 		b = appendText(b, deltaSubscribe, "*")
 	} else {
-		b = slices.Concat(b, encodeList(deltaSubscribe, o.names))
+		b = slices.Concat(b, encodeList(deltaSubscribe, t.asked))
 	}
 	for _, h := range o.versions {
 		b = appendVersion(b, h.name, h.version)
 	}
 	return &request{typ: t.typ.URL, head: b, oversized: len(b) > d.maxRequest, leftOut: o.leftOut}
+}
+
+// askedAs is one of the names by which a resource is asked for; its own under
+// the wildcard.
+func askedAs(r *xds.Resource, names *xds.NameSet) string {
+	if !names.Has(r.Name) {
+		for _, h := range r.Handles() {
+			if names.Has(h) {
+				return h
+			}
+		}
+	}
+	return r.Name
 }

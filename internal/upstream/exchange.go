@@ -291,6 +291,7 @@ func faultOf(err error) telemetry.Fault {
 		{xds.ErrOtherType, telemetry.WrongType},
 		{xds.ErrNameless, telemetry.Nameless},
 		{xds.ErrLongName, telemetry.InvalidName},
+		{xds.ErrAliases, telemetry.ManyAliases},
 	} {
 		if errors.Is(err, f.is) {
 			return f.fault

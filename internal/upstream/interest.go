@@ -35,6 +35,11 @@ func (c *cell) set(i *xds.Interest) {
 		for _, was := range c.newest.Types {
 			c.lapsed.note(was, i.Of(was.Type))
 		}
+		for _, t := range i.Types {
+			for _, name := range t.Again {
+				c.lapsed.of(t.Type).names[name] = struct{}{}
+			}
+		}
 	}
 	c.newest = i
 	c.mu.Unlock()
@@ -46,20 +51,21 @@ func (c *cell) set(i *xds.Interest) {
 
 // note records what was holds and is does not.
 func (l lapses) note(was, is xds.TypeInterest) {
-	of := func() *lapse {
-		if l[was.Type] == nil {
-			l[was.Type] = &lapse{names: make(map[string]struct{})}
-		}
-		return l[was.Type]
-	}
 	if was.Wildcard && !is.Wildcard {
-		of().wildcard = true
+		l.of(was.Type).wildcard = true
 	}
 	for name, added := range was.Names.Diff(is.Names) {
 		if !added {
-			of().names[name] = struct{}{}
+			l.of(was.Type).names[name] = struct{}{}
 		}
 	}
+}
+
+func (l lapses) of(typ xds.TypeURL) *lapse {
+	if l[typ] == nil {
+		l[typ] = &lapse{names: make(map[string]struct{})}
+	}
+	return l[typ]
 }
 
 // take returns the newest interest and what lapsed since the last take. From

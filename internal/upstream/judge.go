@@ -9,7 +9,7 @@ import (
 // tally is what of a response went no further.
 type tally struct {
 	unasked  int // resources that nobody had asked for: dropped, no fault (P65)
-	bodyless int // heartbeats and unresolved aliases: no fault, not stored (P18)
+	bodyless int // heartbeats and unresolved aliases: no fault (P18)
 	renewed  int // heartbeats, and
 	stale    int // those that mean nothing held (P62)
 }
@@ -20,12 +20,11 @@ func judge(v xds.Variant, to verdict, r *xds.Response, snap *xds.Snapshot, now t
 	t, a := xds.TypeOf(r.TypeURL), to.asked
 	u := xds.Update{Type: r.TypeURL, Version: r.Version, Wildcard: a.wildcard, Received: now}
 	var n tally
-	wanted := func(name string) bool {
-		if a.wildcard || a.names.Has(name) {
-			return true
+	wanted := func(asked bool) bool {
+		if !asked {
+			n.unasked++
 		}
-		n.unasked++
-		return false
+		return asked
 	}
 	u.Changed = make([]*xds.Resource, 0, len(r.Resources))
 	for i := range r.Resources {
@@ -33,17 +32,24 @@ func judge(v xds.Variant, to verdict, r *xds.Response, snap *xds.Snapshot, now t
 		switch {
 		case !raw.HasBody():
 			n.bodyless++
-			ttl, timed := raw.TTL()
-			if !timed || !wanted(raw.Name) {
+			held := a.part(snap).Held(raw.Name)
+			if raw.Unresolved(held) {
+				if word, asked := raw.TakeUnresolved(a.names); wanted(asked) {
+					u.Unresolved = append(u.Unresolved, word)
+				}
 				continue
 			}
-			if held := a.part(snap).Held(raw.Name); renews(v, raw, r, held, to.took) {
+			ttl, timed := raw.TTL()
+			if !timed || !wanted(a.wildcard || raw.AskedBy(a.names)) {
+				continue
+			}
+			if renews(v, raw, r, held, to.took) {
 				u.Changed = append(u.Changed, held.Renew(ttl, now))
 				n.renewed++
 			} else {
 				n.stale++
 			}
-		case wanted(raw.Name):
+		case wanted(a.wildcard || raw.AskedBy(a.names)):
 			u.Changed = append(u.Changed, raw.Take(t, a.part(snap).Share(raw.Name)).Start(now))
 		}
 	}
@@ -53,7 +59,7 @@ func judge(v xds.Variant, to verdict, r *xds.Response, snap *xds.Snapshot, now t
 		return u, n
 	}
 	for _, name := range r.Removed {
-		if wanted(name) {
+		if wanted(a.wildcard || a.part(snap).Asked(name, a.names)) {
 			u.Removed = append(u.Removed, name)
 		}
 	}

@@ -81,7 +81,7 @@ func (s *sotw) next(now time.Time) *request {
 		case len(t.lapsed) > 0:
 			// First without them, then with them again: nothing else makes an
 			// origin send what it has sent before.
-			s.ask(t, asked{wildcard: t.want.wildcard, names: t.asked.names.Remove(t.lapsed...)})
+			s.ask(t, asked{wildcard: t.want.wildcard, names: t.asked.names.Remove(t.lapsed...), written: t.asked.written})
 			t.lapsed = nil
 		case t.sotw.ackDue || !t.asked.equal(t.want):
 			s.ask(t, t.want)
@@ -112,7 +112,7 @@ func (s *sotw) firstVersion(t *typeTalk) string {
 		return ""
 	}
 	for name := range t.want.names.All() {
-		if part.Held(name) == nil {
+		if !part.Answers(name) {
 			return ""
 		}
 	}
@@ -141,7 +141,7 @@ func (s *sotw) build(t *typeTalk, nonce, fault string) *request {
 			b = appendText(b, sotwNames, "*")
 		}
 	} else if st.listFor != t.asked.names {
-		st.list, st.listFor = encodeList(sotwNames, t.asked.names), t.asked.names
+		st.list, st.listFor = encodeList(sotwNames, t.asked), t.asked.names
 	}
 	r := &request{typ: t.typ.URL, head: b, refusal: fault}
 	if !wildcard {
@@ -152,14 +152,14 @@ func (s *sotw) build(t *typeTalk, nonce, fault string) *request {
 }
 
 // encodeList encodes names as a repeated field.
-func encodeList(num protowire.Number, names *xds.NameSet) []byte {
+func encodeList(num protowire.Number, a asked) []byte {
 	size := 0
-	for n := range names.All() {
-		size += protowire.SizeTag(num) + protowire.SizeBytes(len(n))
+	for n := range a.names.All() {
+		size += protowire.SizeTag(num) + protowire.SizeBytes(len(n)) // however it is written
 	}
 	b := make([]byte, 0, size)
-	for n := range names.All() {
-		b = appendText(b, num, n)
+	for n := range a.names.All() {
+		b = appendText(b, num, a.written.Of(n))
 	}
 	return b
 }

@@ -46,7 +46,10 @@ func appendVersion(b []byte, name, version string) []byte {
 }
 
 // brought is a resource that is held, with the version that its origin gave.
-type brought struct{ name, version string }
+type brought struct {
+	name, version string // the name as it is written
+	by            string // what it is asked for by
+}
 
 // opening is what a type's first request holds.
 type opening struct {
@@ -61,7 +64,7 @@ type opening struct {
 func open(want asked, held []brought, room int) opening {
 	if want.wildcard {
 		o := opening{}
-		o.bring(held, room-nameSize(deltaSubscribe, "*"), func(brought) int { return 0 })
+		o.bring(held, room-nameSize(deltaSubscribe, "*"), func(brought) int { return 0 }, func(brought) {})
 		return o
 	}
 	total := 0
@@ -75,11 +78,13 @@ func open(want asked, held []brought, room int) opening {
 		return opening{names: want.names, versions: held}
 	}
 	o := opening{}
-	room = o.bring(held, room, func(h brought) int { return nameSize(deltaSubscribe, h.name) })
-	in := make(map[string]bool, len(o.versions))
-	for _, h := range o.versions {
-		in[h.name] = true
-	}
+	in := make(map[string]bool, len(held)) // the names that have their place
+	room = o.bring(held, room, func(h brought) int {
+		if in[h.by] {
+			return 0
+		}
+		return nameSize(deltaSubscribe, h.by)
+	}, func(h brought) { in[h.by] = true })
 	var later []string
 	for n := range want.names.All() {
 		if in[n] {
@@ -96,9 +101,9 @@ func open(want asked, held []brought, room int) opening {
 	return o
 }
 
-// bring takes what has room, each with what besides it takes, and returns the
-// room that is left.
-func (o *opening) bring(held []brought, room int, besides func(brought) int) int {
+// bring takes what has room, each with what besides it takes, tells of each that
+// is taken, and returns the room that is left.
+func (o *opening) bring(held []brought, room int, besides func(brought) int, taken func(brought)) int {
 	for _, h := range held {
 		size := initialSize(h.name, h.version) + besides(h)
 		if size > room {
@@ -106,6 +111,7 @@ func (o *opening) bring(held []brought, room int, besides func(brought) int) int
 			continue
 		}
 		room -= size
+		taken(h)
 		o.versions = append(o.versions, h)
 	}
 	return room

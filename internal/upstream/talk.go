@@ -64,6 +64,7 @@ type verdict struct {
 type asked struct {
 	wildcard bool
 	names    *xds.NameSet
+	written  xds.Spelling // of the names, in requests (P28)
 }
 
 func (a asked) empty() bool { return !a.wildcard && a.names.Len() == 0 }
@@ -82,13 +83,7 @@ func (a asked) covers(s *xds.Snapshot) iter.Seq[*xds.Resource] {
 	if a.wildcard {
 		return part.Resources
 	}
-	return func(yield func(*xds.Resource) bool) {
-		for name := range a.names.All() {
-			if r := part.Held(name); r != nil && !yield(r) {
-				return
-			}
-		}
-	}
+	return func(yield func(*xds.Resource) bool) { part.Covered(a.names, yield) }
 }
 
 // talkOptions are what a talk has to know of its surroundings.
@@ -130,7 +125,8 @@ type typeTalk struct {
 	// while ending.
 	ended, ending bool
 	// lapsed are names of both that were let go in between: forgotten, so that
-	// they have to be dropped and asked for again.
+	// they have to be dropped and asked for again; or that clients asked for again
+	// (P18).
 	lapsed []string
 	// judging: a response was received and not taken yet.
 	judging bool
@@ -169,7 +165,7 @@ func (t *talk) want(i *xds.Interest, lapsed lapses) bool {
 	fits, ended, wanted := true, false, false
 	for _, tt := range t.types {
 		in := i.Of(tt.typ.URL)
-		tt.want = asked{wildcard: in.Wildcard, names: in.Names}
+		tt.want = asked{wildcard: in.Wildcard, names: in.Names, written: in.Written}
 		if in.Wildcard {
 			tt.want.names = nil
 		}

@@ -55,6 +55,20 @@ func (p Part) leads(name string) (leads bool) {
 	return leads
 }
 
+// Asked reports whether names ask for name, or for the resource that the part
+// has under it.
+func (p Part) Asked(name string, names *NameSet) bool {
+	if names.Has(name) {
+		return true
+	}
+	r := p.Held(name)
+	return r != nil && r.handled(names)
+}
+
+// Answers reports whether the part has a resource for a name that is asked for:
+// of this name, or one that goes by it.
+func (p Part) Answers(name string) bool { return p.Held(name) != nil || p.leads(name) }
+
 // Covered calls yield for each resource of the part that names ask for, by its
 // name or by a handle, in order of names.
 func (p Part) Covered(names *NameSet, yield func(*Resource) bool) {

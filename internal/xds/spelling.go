@@ -78,6 +78,18 @@ func (s Spelling) With(written ...string) Spelling {
 	return Spelling{s.pairs.Remove(stale...).Add(kept...)}
 }
 
+// From returns the spelling in which these canonical names are written as in o.
+func (s Spelling) From(o Spelling, names ...string) Spelling {
+	if s.pairs == nil && o.pairs == nil {
+		return s
+	}
+	written := make([]string, len(names))
+	for i, n := range names {
+		written[i] = o.Of(n)
+	}
+	return s.With(written...)
+}
+
 // Without returns the spelling without these canonical names.
 func (s Spelling) Without(names ...string) Spelling {
 	if s.pairs == nil {
