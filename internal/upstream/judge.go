@@ -51,9 +51,12 @@ func judge(v xds.Variant, to verdict, r *xds.Response, snap *xds.Snapshot, now t
 			}
 		case wanted(a.wildcard || raw.AskedBy(a.names)):
 			u.Changed = append(u.Changed, raw.Take(t, a.part(snap).Share(raw.Name)).Start(now))
+		case a.part(snap).Asked(raw.Name, a.names):
+			u.Removed = append(u.Removed, raw.Name) // it goes by nothing any more that was asked for
 		}
 	}
-	u.Errors, u.Removed = failures(a, r)
+	errors, absent := failures(a, r)
+	u.Errors, u.Removed = errors, append(u.Removed, absent...)
 	if v == xds.SotW {
 		u.Removed = append(u.Removed, missing(t, a, r, snap, n.bodyless)...)
 		return u, n

@@ -43,9 +43,10 @@ type Builder struct {
 	dirty    bool             // something but an entry changed
 
 	// Of resources that go by more than their names; nil before the first.
-	links    *btree.BTreeG[link]
-	resolved map[string]bool // whether handles led anywhere in the last snapshot, of those that changed since
-	unlinked map[string]bool // handles that lost what came for names, since the last State; true: it lapsed
+	links     *btree.BTreeG[link]
+	resolved  map[string]bool     // whether handles led anywhere in the last snapshot, of those that changed since
+	unlinked  map[string]bool     // handles that lost what came for names, since the last Settle; true: it lapsed
+	unsettled map[string]struct{} // names that were removed, or lost a handle, since then
 }
 
 // The log of a lineage reaches back at least as many names as there are
@@ -93,6 +94,7 @@ func (b *Builder) Apply(u Update) bool {
 	for _, name := range u.Removed {
 		if b.links != nil && !u.Wildcard && !u.Guess {
 			b.withdraw(name)
+			b.unsettled[name] = struct{}{}
 		}
 		e, _ := b.entries.Get(name)
 		was := e
@@ -110,13 +112,6 @@ func (b *Builder) Apply(u Update) bool {
 		if e != was {
 			b.set(name, e)
 			changed = changed || was.differs(e)
-		}
-	}
-	for _, name := range u.Dropped {
-		if e, ok := b.entries.Get(name); ok && there(e.named) {
-			e.named = nil
-			b.set(name, e)
-			changed = true
 		}
 	}
 	for _, r := range u.Changed {

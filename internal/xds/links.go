@@ -171,7 +171,7 @@ func (b *Builder) relinkPart(name string, was, now []string, wild, over bool) {
 func (b *Builder) noteHandle(h string) {
 	if b.links == nil {
 		b.links = linksOf()
-		b.resolved, b.unlinked = make(map[string]bool), make(map[string]bool)
+		b.resolved, b.unlinked, b.unsettled = make(map[string]bool), make(map[string]bool), make(map[string]struct{})
 	}
 	if _, noted := b.resolved[h]; !noted {
 		b.resolved[h] = linked(b.links, h)
@@ -192,14 +192,27 @@ func (b *Builder) withdraw(handle string) {
 		e, _ := b.entries.Get(name)
 		e.named = e.named.without(handle)
 		b.set(name, e)
+		b.unsettled[name] = struct{}{}
 	}
 }
 
-// State draws the conclusion for those of asked that led to a resource and do
-// not any more, since the last call: they are absent, since the origin has
-// removed it or given it other aliases; or they have lapsed with it. To be called
-// before Snapshot.
-func (b *Builder) State(asked *NameSet) {
+// Settle draws the conclusions from what was applied since the last call, for
+// those names that are asked for: to be called before Snapshot wherever clients
+// may ask by handles.
+//
+// What led to a resource and does not any more is absent, since the origin has
+// removed it or given it other aliases; or it has lapsed with it. And of a
+// resource that came for a handle nothing is kept under its own name, once it is
+// gone or goes by nothing that is asked for.
+func (b *Builder) Settle(asked *NameSet) {
+	for _, name := range slices.Sorted(maps.Keys(b.unsettled)) {
+		e, _ := b.entries.Get(name)
+		if asked.Has(name) || e.named == nil || there(e.named) && e.named.handled(asked) {
+			continue
+		}
+		e.named = nil
+		b.set(name, e)
+	}
 	for _, h := range slices.Sorted(maps.Keys(b.unlinked)) {
 		e, _ := b.entries.Get(h)
 		if !asked.Has(h) || there(e.named) || b.leads(h) {
@@ -210,6 +223,7 @@ func (b *Builder) State(asked *NameSet) {
 		}
 		b.set(h, e)
 	}
+	clear(b.unsettled)
 	clear(b.unlinked)
 }
 
@@ -255,6 +269,7 @@ func (b *Builder) ForgetBut(left *NameSet, names ...string) {
 			}
 		}
 	}
+	clear(b.unsettled)
 	clear(b.unlinked)
 }
 

@@ -16,14 +16,12 @@ type Update struct {
 	Wildcard bool
 	// Changed may hold resources equal to what is held; the View tells.
 	Changed []*Resource
-	// Removed names are gone, or, asked for by name, absent (P25).
+	// Removed names are gone, or, asked for by name, absent (P25). Of a resource
+	// that came for a handle it is the resource's name.
 	Removed []string
 	// Errors are what the origin said instead of giving a resource (P39). One
 	// that says that there is none comes with the name in Removed.
 	Errors []*ResourceError
-	// Dropped are the names of resources that came for a handle and are gone;
-	// nobody asked for them by these names.
-	Dropped []string
 	// Unresolved: the origin has no resource for these (P18).
 	Unresolved []Unresolved
 	// Guess: nobody said that Removed are absent, the time ran out (P57).
