@@ -46,6 +46,7 @@ type group struct {
 	state    *xds.State
 	members  map[*member]bool
 	subs     []*xds.Subscription
+	again    []string
 }
 
 type member struct {
@@ -106,6 +107,12 @@ func (m *member) Subscribe(s *xds.Subscription) {
 	m.sub = s
 	m.g.mu.Unlock()
 	m.join.Waker.Wake()
+}
+
+func (m *member) Again(names []string) {
+	m.g.mu.Lock()
+	defer m.g.mu.Unlock()
+	m.g.again = append(m.g.again, names...)
 }
 
 func (m *member) Nacked(n Nack) {

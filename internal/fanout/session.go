@@ -94,7 +94,7 @@ func NewSession(t xds.Type, v xds.Variant) *Session {
 // Subscribe returns what the client wants after the request, and whether it is
 // something else than before. It changes nothing but what is remembered of the
 // request's list; the caller interns the result and passes it to Request. P20,
-// P21.
+// P21. Where names are unsubscribed, it looks at what was sent (P26).
 func (s *Session) Subscribe(r *xds.Request) (*xds.Subscription, bool) {
 	if s.variant == xds.SotW {
 		return s.subscribeSotW(r)

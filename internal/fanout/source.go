@@ -44,6 +44,9 @@ type Member interface {
 	// the group has indexed it, it calls the Waker, whatever State holds, so
 	// that no update falls between.
 	Subscribe(sub *xds.Subscription)
+	// Again says that the client asked for these again, which the origin could not
+	// resolve: it is to be asked once more (P18).
+	Again(names []string)
 	// Nacked reports a refusal of this type (P17).
 	Nacked(n Nack)
 	// Leave ends the membership; the Waker is not called once the group has

@@ -261,7 +261,7 @@ func (st *stream) place(sl *slot) *slot {
 func (st *stream) apply(sl *slot) *Refusal {
 	r := st.req
 	fresh := !sl.Session.began
-	want, changed := sl.Subscribe(r)
+	want, changed := st.subscribe(sl)
 	if limit := st.srv.limits.NamesPerStream; limit > 0 {
 		names := st.names - sl.want.Names.Len() + want.Names.Len()
 		if names > limit {
@@ -278,6 +278,7 @@ func (st *stream) apply(sl *slot) *Refusal {
 	if fresh || changed || out.Wake || out.Verdict == Acked || out.Verdict == Nacked {
 		sl.epoch++
 	}
+	ask := sl.Again(r, sl.snapshot())
 	nack, again := st.note(sl, &out, now)
 	wake := uint64(0)
 	if out.Verdict == Acked || out.Verdict == Nacked {
@@ -293,6 +294,9 @@ func (st *stream) apply(sl *slot) *Refusal {
 		// no update falls between.
 		sl.member.Subscribe(want)
 	}
+	if len(ask) > 0 {
+		sl.member.Again(ask)
+	}
 	if wake != 0 {
 		st.wake(wake)
 	}
@@ -304,6 +308,16 @@ func (st *stream) apply(sl *slot) *Refusal {
 		}
 	}
 	return nil
+}
+
+// subscribe is the session's Subscribe. What a name that is given up identifies is
+// seen from what was sent, which the workers change.
+func (st *stream) subscribe(sl *slot) (*xds.Subscription, bool) {
+	if len(st.req.Unsubscribe) > 0 {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+	}
+	return sl.Subscribe(st.req)
 }
 
 // maxNackMessage bounds what is kept of a client's message, in bytes (P17).

@@ -205,6 +205,7 @@ func (x *index) affected(prev, next *xds.Snapshot, round uint64, wake func(*want
 	}
 	for _, name := range next.Changes(prev, everything) {
 		d := difference{prev: prev, next: next, name: name}
+		d.handled()
 		for _, c := range x.names[name].list {
 			for _, w := range c.subs.list {
 				if w.woken != round && d.seenBy(w.sub, true) {
@@ -216,6 +217,9 @@ func (x *index) affected(prev, next *xds.Snapshot, round uint64, wake func(*want
 			if w.woken != round && d.seenBy(w.sub, w.sub.Names.Has(name)) {
 				once(w)
 			}
+		}
+		if d.byHandles {
+			x.byHandle(&d, round, once)
 		}
 	}
 }
@@ -235,6 +239,14 @@ func (x *index) renewed(prev, next *xds.Snapshot, round uint64, wake func(*wante
 				once(w)
 			}
 		}
+		next.HandlesAt(name, func(handle string) bool {
+			for _, c := range x.names[handle].list {
+				for _, w := range c.subs.list {
+					once(w)
+				}
+			}
+			return true
+		})
 		if i == 0 { // what a name is to one with the wildcard, it is to all of them
 			for _, w := range x.wild.list {
 				once(w)
@@ -247,15 +259,20 @@ func answered(s *xds.Snapshot) bool { return s != nil && s.Answered }
 
 // difference of one name between two snapshots. What a client sees of a name
 // depends on whether it lists it and on whether it has the wildcard, and on
-// nothing else: each of the three ways is looked at once.
+// nothing else: each of the three ways is looked at once. Unless the resource
+// goes by more than its name.
 type difference struct {
 	prev, next *xds.Snapshot
 	name       string
+	byHandles  bool
 	looked     [4]bool
 	seen       [4]bool
 }
 
 func (d *difference) seenBy(sub *xds.Subscription, listed bool) bool {
+	if d.byHandles {
+		return d.sees(sub)
+	}
 	way := 0
 	if listed {
 		way |= 1
@@ -264,11 +281,7 @@ func (d *difference) seenBy(sub *xds.Subscription, listed bool) bool {
 		way |= 2
 	}
 	if !d.looked[way] {
-		was, wasThere := d.prev.Look(sub, d.name)
-		is, isThere := d.next.Look(sub, d.name)
-		d.looked[way] = true
-		d.seen[way] = wasThere != isThere || isThere == xds.Present && !is.Same(was) ||
-			d.prev.Error(sub, d.name) != d.next.Error(sub, d.name)
+		d.looked[way], d.seen[way] = true, d.sees(sub)
 	}
 	return d.seen[way]
 }

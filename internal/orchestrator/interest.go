@@ -59,6 +59,7 @@ func (i *interest) update(views []*view, now time.Time) {
 		}
 		v.touched = nil
 		v.names = v.names.Add(fresh...)
+		v.spell(fresh)
 
 		switch wanted := v.index.wildcard(); {
 		case wanted && v.wildLingers != nil:
@@ -184,15 +185,15 @@ func asked(views []*view) *xds.Interest {
 	return out
 }
 
-// sameInterest compares what is asked for; sets that share chunks are compared
-// by them.
+// sameInterest compares what is asked for with what was; sets that share chunks
+// are compared by them. What is to be asked for again is always something else.
 func sameInterest(a, b *xds.Interest) bool {
 	if len(a.Types) != len(b.Types) {
 		return false
 	}
 	for i, x := range a.Types {
 		y := b.Types[i]
-		if x.Type != y.Type || x.Wildcard != y.Wildcard || !x.Names.Equal(y.Names) {
+		if x.Type != y.Type || x.Wildcard != y.Wildcard || !x.Names.Equal(y.Names) || len(x.Again) > 0 {
 			return false
 		}
 	}

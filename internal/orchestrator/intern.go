@@ -23,7 +23,7 @@ func (t *interned) get(sub *xds.Subscription) *xds.Subscription {
 	if sub.Empty() {
 		return xds.Nothing
 	}
-	h := sub.Names.Sum() << 1
+	h := (sub.Names.Sum() + sub.Written.Sum()) << 1
 	if sub.Wildcard {
 		h |= 1
 	}
@@ -39,7 +39,7 @@ func (t *interned) get(sub *xds.Subscription) *xds.Subscription {
 	}
 	// A copy, since the cleanup belongs to what is in the table, and the
 	// caller's may be in the table of another group.
-	own := &xds.Subscription{Wildcard: sub.Wildcard, Names: sub.Names}
+	own := &xds.Subscription{Wildcard: sub.Wildcard, Names: sub.Names, Written: sub.Written}
 	t.subs[h] = append(t.subs[h], weak.Make(own))
 	runtime.AddCleanup(own, t.sweep, h)
 	return own

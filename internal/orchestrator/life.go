@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -38,6 +39,9 @@ func (g *Group) read(l mail) {
 			return
 		}
 		g.interest.thaw(g.views)
+	}
+	if len(l.again) > 0 && m.view.askAgain(slices.Sorted(maps.Keys(l.again)), g.gen+1) {
+		g.stale(time.Now())
 	}
 	if l.sub != nil || l.track != nil {
 		m.waker.Wake()

@@ -35,6 +35,10 @@ type view struct {
 	// set, the wildcard alone is in the interest.
 	wildcard bool
 	names    *xds.NameSet
+	// written is how names are to be written (P28), again what the origin is to be
+	// asked once more (P18).
+	written xds.Spelling
+	again   []string
 
 	// touched are names whose first asker came or whose last one left, since
 	// names was last brought up to date; some may be there twice.
@@ -70,7 +74,9 @@ func (v *view) interest() xds.TypeInterest {
 	if v.wildcard {
 		return xds.TypeInterest{Type: v.typ.URL, Wildcard: true}
 	}
-	return xds.TypeInterest{Type: v.typ.URL, Names: v.names}
+	again := v.again
+	v.again = nil
+	return xds.TypeInterest{Type: v.typ.URL, Names: v.names, Written: v.written, Again: again}
 }
 
 // asks reports whether anything is asked for.
@@ -109,7 +115,7 @@ func (v *view) apply(u xds.Update, stateGen uint64) (changed, first bool) {
 func (v *view) supersede(u *xds.Update, was *xds.Snapshot) {
 	var brought []string
 	for _, r := range u.Changed {
-		if v.names.Has(r.Name) {
+		if v.askedFor(r) {
 			brought = append(brought, r.Name)
 		}
 	}
@@ -138,21 +144,21 @@ func (v *view) admit(u *xds.Update, was *xds.Snapshot) bool {
 	if v.wildcard && answered(was) {
 		return false // the wildcard alone is asked for, and this is older
 	}
-	asked := func(n string) bool { return v.names.Has(n) }
-	if slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return !asked(r.Name) }) {
+	if slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return !v.askedFor(r) }) {
 		all := u.Changed // the caller's
 		u.Changed = nil
 		for _, r := range all {
-			if asked(r.Name) {
+			if v.askedFor(r) {
 				u.Changed = append(u.Changed, r)
 			}
 		}
 		v.meters.Unasked.Add(len(all) - len(u.Changed))
 	}
-	if slices.ContainsFunc(u.Removed, func(n string) bool { return !asked(n) }) {
-		u.Removed = slices.DeleteFunc(slices.Clone(u.Removed), func(n string) bool { return !asked(n) })
+	if slices.ContainsFunc(u.Removed, func(n string) bool { return !v.answers(n) }) {
+		u.Removed = slices.DeleteFunc(slices.Clone(u.Removed), func(n string) bool { return !v.answers(n) })
 	}
-	u.Errors = slices.DeleteFunc(slices.Clone(u.Errors), func(e *xds.ResourceError) bool { return !asked(e.Name) })
+	u.Errors = slices.DeleteFunc(slices.Clone(u.Errors), func(e *xds.ResourceError) bool { return !v.names.Has(e.Name) })
+	v.admitHandles(u)
 	return true
 }
 
@@ -160,12 +166,14 @@ func (v *view) admit(u *xds.Update, was *xds.Snapshot) bool {
 func (v *view) news(u *xds.Update, was *xds.Snapshot) bool {
 	return slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return !was.Known(r.Name) }) ||
 		slices.ContainsFunc(u.Removed, func(n string) bool { return !was.Known(n) }) ||
-		slices.ContainsFunc(u.Errors, func(e *xds.ResourceError) bool { return !was.Known(e.Name) })
+		slices.ContainsFunc(u.Errors, func(e *xds.ResourceError) bool { return !was.Known(e.Name) }) ||
+		v.newsOfHandles(u, was)
 }
 
 // snapshot makes the newest snapshot, and reports whether it is another one.
 func (v *view) snapshot(stateGen uint64) bool {
 	was := v.held.Load()
+	v.builder.Settle(v.names)
 	now, _ := v.builder.Snapshot(was, stateGen)
 	v.held.Store(now)
 	return now != was
@@ -174,8 +182,8 @@ func (v *view) snapshot(stateGen uint64) bool {
 // forget drops names from what is asked for, and the wildcard if so, together
 // with what they brought. It reports whether there is a new snapshot.
 func (v *view) forget(names []string, wildcard bool, stateGen uint64) bool {
-	v.names = v.names.Remove(names...)
-	v.builder.Forget(names...)
+	v.names, v.written = v.names.Remove(names...), v.written.Without(names...)
+	v.builder.ForgetBut(v.names, names...)
 	if wildcard {
 		v.wildcard = false
 		v.builder.EndWildcard(v.names)
