@@ -244,6 +244,8 @@ func (s *Session) planEarly(cur *xds.Snapshot, now time.Time) Plan {
 		switch r, is := s.look(name, cur); {
 		case is == xds.Present, is == xds.Unresolvable:
 			p.answered[name] = r // sent, or brought by the client
+		case is == xds.Elsewhere:
+			p.led = append(p.led, name) // what it leads to is among the names
 		case len(p.changed)+len(p.removed) > before:
 			p.answered[name] = nil
 		}

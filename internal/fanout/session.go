@@ -265,6 +265,7 @@ type Plan struct {
 	until    time.Time                // when to look again at the latest; zero: at the next change
 	keep     *held                    // what is gone and held back (P36)
 	answered map[string]*xds.Resource // early: what was answered
+	led      []string                 // early: handles that were, by resources of other names
 	initial  map[string]brought       // what is left of it
 	besides  []string                 // what follows what was asked for, besides the frame's (P37)
 }
@@ -477,6 +478,9 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 		for n := range p.answered {
 			delete(s.fresh, n)
 			delete(s.initial, n)
+		}
+		for _, n := range p.led {
+			delete(s.fresh, n)
 		}
 		for _, e := range p.errors {
 			s.warn(e.Name, e)

@@ -1,7 +1,6 @@
 package fanout
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +8,7 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -35,6 +35,7 @@ type world struct {
 	subs   []*xds.Subscription
 	frame  *Frame   // the last response
 	follow []string // of it (P37)
+	again  []string // what the last request asked again (P18)
 	later  bool     // a later type has a newer change to send (P19)
 	hold   time.Duration
 	routed time.Time // routes and listeners are answered until then (P36)
@@ -46,9 +47,50 @@ func newWorld(t *testing.T, url xds.TypeURL, v xds.Variant) *world {
 }
 
 // resource makes one of the world's type: "a" is named a, "a=2" has another
-// content.
+// content, "a|b|c=2" goes by the aliases b and c as well. In a spec with an
+// xdstp:// name the content follows an @, since it may have parameters.
 func (w *world) resource(spec string) *xds.Resource {
-	name, content, _ := strings.Cut(spec, "=")
+	names, content, _ := strings.Cut(spec, "=")
+	if strings.Contains(spec, "xdstp://") {
+		names, content, _ = strings.Cut(spec, "@")
+	}
+	all := strings.Split(names, "|")
+	if strings.HasPrefix(names, "?") {
+		return w.unresolved(all[0][1:], all[1:])
+	}
+	return w.make(all[0], content, all[1:]...)
+}
+
+// unresolved is an origin's word that it has no resource for the aliases.
+func (w *world) unresolved(name string, aliases []string) *xds.Resource {
+	word, ok := w.cut(&discoveryv3.Resource{Name: name, Aliases: aliases, Version: "v"}).TakeUnresolved(xds.NewNameSet(append(aliases, name)...))
+	if !ok {
+		w.t.Fatalf("%s speaks of nothing", name)
+	}
+	return word.Resource
+}
+
+// cut reads a resource as an origin sends it.
+func (w *world) cut(r *discoveryv3.Resource) *xds.Raw {
+	wire, err := proto.Marshal(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(w.typ.URL), Nonce: "n", Resources: []*discoveryv3.Resource{r}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	cut, err := xds.ParseResponse(xds.Delta, wire)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return &cut.Resources[0]
+}
+
+func (w *world) make(name, content string, aliases ...string) *xds.Resource {
+	if len(aliases) > 0 {
+		a := new(anypb.Any)
+		if err := proto.Unmarshal(w.make(name, content).Any(), a); err != nil {
+			w.t.Fatal(err)
+		}
+		return w.cut(&discoveryv3.Resource{Name: name, Aliases: aliases, Resource: a}).Take(w.typ, nil)
+	}
 	var m proto.Message
 	switch w.typ.URL {
 	case xds.ClusterType:
@@ -87,11 +129,14 @@ func (w *world) origin(wild bool, specs ...string) {
 	for _, s := range specs {
 		if name, gone := strings.CutPrefix(s, "-"); gone {
 			u.Removed = append(u.Removed, name)
+		} else if r := w.resource(s); r.Unresolved() {
+			u.Unresolved = append(u.Unresolved, xds.Unresolved{Resource: r, Names: strings.Split(s[1:], "|")})
 		} else {
-			u.Changed = append(u.Changed, w.resource(s))
+			u.Changed = append(u.Changed, r)
 		}
 	}
 	w.builder.Apply(u)
+	w.builder.Settle(w.s.want.Names)
 	w.state++
 	w.cur, _ = w.builder.Snapshot(w.cur, w.state)
 }
@@ -134,7 +179,10 @@ func (w *world) send(r request) Outcome {
 		seq = w.nonces[n-1]
 	}
 	want, _ := w.s.Subscribe(&req)
-	return w.s.Request(&req, w.intern(want), seq)
+	out := w.s.Request(&req, w.intern(want), seq)
+	w.again = w.s.Again(&req, w.cur)
+	w.builder.Again(w.again...)
+	return out
 }
 
 func (w *world) sub(names ...string)   { w.t.Helper(); w.send(request{names: names}) }
@@ -230,20 +278,27 @@ func (w *world) next() string {
 
 // describe writes a resource as resource reads it.
 func (w *world) describe(r *xds.Resource) string {
+	if r.Unresolved() {
+		return "?" + r.Written()
+	}
 	var a anypb.Any
 	if err := proto.Unmarshal(r.Any(), &a); err != nil {
 		w.t.Fatal(err)
 	}
 	content := ""
 	for _, c := range []string{"", "2", "33"} {
-		if slices.Equal(w.resource(r.Name+"="+c).Any(), r.Any()) {
+		if slices.Equal(w.make(r.Written(), c).Any(), r.Any()) {
 			content = c
 		}
 	}
-	if content == "" {
-		return r.Name
+	sep := "="
+	switch {
+	case content == "":
+		return r.Written()
+	case xds.Structured(r.Name):
+		sep = "@"
 	}
-	return fmt.Sprintf("%s=%s", r.Name, content)
+	return r.Written() + sep + content
 }
 
 // want fails unless the next response is this.
