@@ -157,7 +157,7 @@ func (v *view) admit(u *xds.Update, was *xds.Snapshot) bool {
 	if slices.ContainsFunc(u.Removed, func(n string) bool { return !v.answers(n) }) {
 		u.Removed = slices.DeleteFunc(slices.Clone(u.Removed), func(n string) bool { return !v.answers(n) })
 	}
-	u.Errors = slices.DeleteFunc(slices.Clone(u.Errors), func(e *xds.ResourceError) bool { return !v.names.Has(e.Name) })
+	u.Errors = slices.DeleteFunc(slices.Clone(u.Errors), func(e *xds.ResourceError) bool { return !v.answers(e.Name) })
 	v.admitHandles(u)
 	return true
 }

@@ -40,7 +40,7 @@ func beatsAlone(r *xds.Response) bool {
 
 // failures are the resource_errors of a response to a, and the names that they
 // say are absent, but for those that the same response brings (P39, P25).
-func failures(a asked, r *xds.Response) (errors []*xds.ResourceError, absent []string) {
+func failures(a asked, r *xds.Response, snap *xds.Snapshot) (errors []*xds.ResourceError, absent []string) {
 	if len(r.Errors) == 0 {
 		return nil, nil
 	}
@@ -51,7 +51,7 @@ func failures(a asked, r *xds.Response) (errors []*xds.ResourceError, absent []s
 		}
 	}
 	for _, e := range r.Errors {
-		if !a.wildcard && !a.names.Has(e.Name) {
+		if !a.wildcard && !a.part(snap).Asked(e.Name, a.names) {
 			continue
 		}
 		errors = append(errors, e)

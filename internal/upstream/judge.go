@@ -55,7 +55,7 @@ func judge(v xds.Variant, to verdict, r *xds.Response, snap *xds.Snapshot, now t
 			u.Removed = append(u.Removed, raw.Name) // it goes by nothing any more that was asked for
 		}
 	}
-	errors, absent := failures(a, r)
+	errors, absent := failures(a, r, snap)
 	u.Errors, u.Removed = errors, append(u.Removed, absent...)
 	if v == xds.SotW {
 		u.Removed = append(u.Removed, missing(t, a, r, snap, n.bodyless)...)

@@ -128,8 +128,8 @@ func (s *Snapshot) Errors(sub *Subscription, yield func(*ResourceError) bool) {
 		s.entries.Scan(func(_ string, e entry) bool { return e.err == nil || yield(e.err) })
 		return
 	}
-	for name := range sub.Names.All() {
-		if e, _ := s.entries.Get(name); e.err != nil && !yield(e.err) {
+	for _, name := range s.reached(sub) {
+		if e := s.Error(sub, name); e != nil && !yield(e) {
 			return
 		}
 	}

@@ -283,17 +283,24 @@ func (b *Builder) copyLinks() *btree.BTreeG[link] {
 
 // coveredByHandles is Covered for a list of names of which some may be handles.
 func (s *Snapshot) coveredByHandles(sub *Subscription, yield func(*Resource) bool) {
-	var names []string
-	for name := range sub.Names.All() {
-		names = append(names, name)
-		eachLink(s.links, name, func(l link) bool { names = append(names, l.name); return true })
-	}
-	slices.Sort(names)
-	for _, name := range slices.Compact(names) {
+	for _, name := range s.reached(sub) {
 		if r, is := s.Look(sub, name); is == Present && !yield(r) {
 			return
 		}
 	}
+}
+
+// reached are the names of sub and those that they lead to, sorted.
+func (s *Snapshot) reached(sub *Subscription) []string {
+	names := slices.Collect(sub.Names.All())
+	if s.links == nil {
+		return names
+	}
+	for name := range sub.Names.All() {
+		eachLink(s.links, name, func(l link) bool { names = append(names, l.name); return true })
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // covers reports whether sub covers name, or in either snapshot the resource of
