@@ -139,6 +139,9 @@ func TestP71_LongPoll(t *testing.T) {
 				if len(got.answer.GetResources()) != 1 || got.answer.VersionInfo == version {
 					t.Fatalf("%d %s", got.status, got.body)
 				}
+				until(t, "the change at the other replica", holds(func() bool {
+					return other.ask(c, me, xds.ClusterType, "").answer.GetVersionInfo() == got.answer.VersionInfo
+				}))
 			}
 			r.waitMetric(t, 2, "downstream_not_modified_total", "type", "CDS")
 		})
