@@ -92,6 +92,7 @@ func TestP6_SecretsOnlyToProvenIdentities(t *testing.T) {
 							}
 							return
 						}
+						sds.ask(nil, xds.RuntimeType, "r") // would end a stream that goes on (P2)
 						sds.ended(codes.PermissionDenied)
 						if joined() != before {
 							t.Error("joined, so that it would be answered some time")
