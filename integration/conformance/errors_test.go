@@ -70,3 +70,36 @@ func (a answer) errors() string {
 	}
 	return out
 }
+
+// NOT_FOUND is an absence that the origin stated.
+func TestP25_P39_NotFound(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.manual(rds)
+		cl := c.client("one")
+		cl.sub(rds, "a", "b")
+		c.site.request(c, rds, 1)
+		up := c.site.stream(c, 1)
+		missing := []*discoveryv3.ResourceError{{ResourceName: &discoveryv3.ResourceName{Name: "b"},
+			ErrorDetail: &rpcstatus.Status{Code: int32(codes.NotFound), Message: "no such"}}}
+		m := up.response(rds, "1", "a=1")
+		switch r := m.(type) {
+		case *discoveryv3.DeltaDiscoveryResponse:
+			r.ResourceErrors = missing
+		case *discoveryv3.DiscoveryResponse:
+			r.ResourceErrors = missing
+		}
+		up.send(c, m)
+		if r := up.reaction(c, rds, "1"); r.err != "" {
+			c.Fatalf("refused: %s", r.err)
+		}
+		want := "a=1"
+		if cl.delta {
+			want = "a=1 -b"
+		}
+		if a := cl.take(rds, want); a.errors() != "b" {
+			c.Errorf("errors came of %q, want of b", a.errors())
+		}
+		up.reply(c, rds, "2", "b=1")
+		cl.take(rds, "b=1")
+	})
+}
