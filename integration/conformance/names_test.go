@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"slices"
 	"testing"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -50,5 +51,97 @@ func TestP28_EmptyGlob(t *testing.T) {
 		c.site.request(c, cds, 1)
 		c.site.stream(c, 1).reply(c, cds, "1", "-"+glob)
 		cl.take(cds, "-"+glob)
+	})
+}
+
+// A resource can be subscribed and unsubscribed by its name and by its aliases.
+func TestP26_ByAlias(t *testing.T) {
+	each(t, patient, downDelta, func(c *trial) {
+		c.site.manual(vhds)
+		byAlias, byName := c.client("by-alias"), c.client("by-name")
+		byAlias.sub(vhds, "r/host")
+		c.site.request(c, vhds, 1)
+		up := c.site.stream(c, 1)
+		vh := func(value string) *discoveryv3.Resource {
+			return &discoveryv3.Resource{Name: "r/vh", Version: value, Aliases: []string{"r/host", "r/other"}, Resource: body(vhds, "r/vh", value)}
+		}
+		up.wrapped(c, vhds, "1", vh("1"))
+		a := byAlias.take(vhds, "r/vh=1")
+		if got := a.wraps["r/vh"].Aliases; !slices.Equal(got, []string{"r/host", "r/other"}) {
+			c.Errorf("its aliases came as %v", got)
+		}
+		byName.sub(vhds, "r/vh")
+		byName.take(vhds, "r/vh=1")
+		byOther := c.client("by-other")
+		byOther.sub(vhds, "r/other")
+		byOther.take(vhds, "r/vh=1")
+		up.wrapped(c, vhds, "2", vh("2"))
+		for _, cl := range []*client{byAlias, byName, byOther} {
+			cl.take(vhds, "r/vh=2")
+		}
+		byName.unsub(vhds, "r/other") // the same resource by another of its names
+		if c.ads {
+			byName.quiet()
+		}
+		up.wrapped(c, vhds, "3", vh("3"))
+		byAlias.take(vhds, "r/vh=3")
+		byOther.take(vhds, "r/vh=3")
+		if c.ads {
+			byName.quiet()
+		}
+		byName.nothing(vhds, "the end")
+		if up.delta {
+			up.send(c, up.response(vhds, "4", "-r/vh"))
+			for _, cl := range []*client{byAlias, byOther} { // and what they asked for, too
+				if a := cl.next(vhds); !holds(a.removed, "r/vh") || len(a.bodies) > 0 {
+					c.Errorf("the removal came as %q", a)
+				}
+			}
+		}
+	})
+}
+
+// A resource without a body that has aliases says that the alias leads nowhere:
+// it passes to who asked, and is not stored.
+func TestP18_AliasUnresolved(t *testing.T) {
+	each(t, patient, both(upDelta, downDelta), func(c *trial) {
+		c.site.manual(vhds)
+		cl := c.client("one")
+		cl.sub(vhds, "r/host")
+		up := c.site.stream(c, 1)
+		c.site.request(c, vhds, 1)
+		up.send(c, &discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(vhds), Nonce: "n",
+			Resources: []*discoveryv3.Resource{{Name: "r/host", Version: "1", Aliases: []string{"r/host"}}}})
+		if r := up.reaction(c, vhds, "n"); r.err != "" {
+			c.Fatalf("refused: %s", r.err)
+		}
+		a := cl.take(vhds, "r/host=(none)")
+		if w := a.wraps["r/host"]; len(w.Aliases) != 1 || w.Aliases[0] != "r/host" {
+			c.Errorf("it came as %v", w)
+		}
+	})
+}
+
+// A glob subscribes to every resource whose last segment it replaces.
+func TestP28_Globs(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		const base = "xdstp://auth/envoy.config.cluster.v3.Cluster/"
+		glob := base + "foo/*"
+		c.site.manual(cds)
+		cl := c.client("one")
+		cl.sub(cds, glob)
+		r := c.site.request(c, cds, 1)
+		if !holds(r.names, glob) {
+			c.Errorf("the origin was asked for %v", r)
+		}
+		up := c.site.stream(c, 1)
+		up.reply(c, cds, "1", base+"foo/a=1", base+"foo/b=1")
+		cl.take(cds, base+"foo/a=1 "+base+"foo/b=1")
+		if up.delta {
+			up.reply(c, cds, "2", base+"foo/c=1", "-"+base+"foo/a")
+		} else {
+			up.reply(c, cds, "2", base+"foo/b=1", base+"foo/c=1")
+		}
+		cl.takeFull(cds, base+"foo/b=1 "+base+"foo/c=1", base+"foo/c=1 -"+base+"foo/a")
 	})
 }
