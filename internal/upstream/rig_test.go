@@ -169,6 +169,7 @@ type res struct {
 	version       string // incremental, or wrapped
 	wrap          bool   // SotW: in a Resource
 	heartbeat     bool   // no body
+	aliases       []string
 	ttl           time.Duration
 	uncached      bool // do_not_cache
 	any           *anypb.Any
@@ -206,7 +207,7 @@ func (p resp) encode(t *testing.T, v xds.Variant, nonce string) []byte {
 	var sotw []*anypb.Any
 	var delta []*discoveryv3.Resource
 	for _, x := range p.res {
-		w := &discoveryv3.Resource{Name: x.name, Version: x.version}
+		w := &discoveryv3.Resource{Name: x.name, Version: x.version, Aliases: x.aliases}
 		if x.ttl > 0 {
 			w.Ttl = durationpb.New(x.ttl)
 		}

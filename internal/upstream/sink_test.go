@@ -57,6 +57,7 @@ func (s *testSink) Update(ctx context.Context, u xds.Update) (changed bool, err 
 	}
 	was := s.held[u.Type]
 	s.builder(u.Type).Apply(u)
+	s.builder(u.Type).Settle(s.interest.Of(u.Type).Names)
 	s.publish(u.Type)
 	s.updates = append(s.updates, u)
 	s.tell()
@@ -94,7 +95,7 @@ func (s *testSink) want(types ...xds.TypeInterest) *xds.Interest {
 			if was.Wildcard && !is.Wildcard {
 				b.EndWildcard(is.Names)
 			}
-			b.Forget(gone...)
+			b.ForgetBut(is.Names, gone...)
 			s.publish(was.Type)
 		}
 	}
@@ -153,7 +154,12 @@ func (s *testSink) lastStatus() Status {
 
 // Interests.
 func named(typ xds.TypeURL, names ...string) xds.TypeInterest {
-	return xds.TypeInterest{Type: typ, Names: xds.NewNameSet(names...)}
+	in := xds.TypeInterest{Type: typ}
+	for _, n := range names {
+		in.Names = in.Names.Add(xds.Canonical(n))
+	}
+	in.Written = in.Written.With(names...)
+	return in
 }
 
 func all(typ xds.TypeURL) xds.TypeInterest { return xds.TypeInterest{Type: typ, Wildcard: true} }

@@ -1,0 +1,280 @@
+package upstream
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+const (
+	vhds     = xds.VHostType
+	sorted   = "xdstp://o/T/c/x?a=1&b=2"
+	unsorted = "xdstp://o/T/c/x?b=2&a=1"
+	glob     = "xdstp://o/T/c/*"
+)
+
+// goes is a resource that goes by aliases; in SotW they stand in a wrapper.
+func goes(name string, aliases ...string) res {
+	return res{name: name, version: "v" + name, aliases: aliases, wrap: true}
+}
+
+// What goes by an alias that was asked for is no less asked for than what was
+// asked for by its name; what goes by none is dropped (P65).
+func TestP26_AnsweredByAlias(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		r := newRig(t, v)
+		r.want(named(eds, "a", "m"))
+		r.flush()
+		_, n := r.respond(resp{typ: eds, res: []res{goes("n", "a", "b"), goes("m"), goes("o", "b")}})
+		if n.unasked != 1 {
+			t.Errorf("%d resources were not asked for", n.unasked)
+		}
+		r.holds(eds, "m", "n")
+		r.is(eds, xds.Elsewhere, "a")
+		r.flush()
+		// What is held for the alias changes.
+		r.respond(resp{typ: eds, res: []res{{name: "n", content: "new", aliases: []string{"a"}, wrap: true}}})
+		r.is(eds, xds.Elsewhere, "a")
+		r.is(eds, xds.Pending, "b")
+		// It goes by another alias from now on: to who asked for this one it is gone.
+		r.respond(resp{typ: eds, res: []res{goes("n", "b")}})
+		r.holds(eds, "m")
+		r.is(eds, xds.Absent, "a")
+		// With the last one that wants the alias it is forgotten.
+		r.respond(resp{typ: eds, res: []res{goes("n", "a")}})
+		r.holds(eds, "m", "n")
+		r.want(named(eds, "m"))
+		r.holds(eds, "m")
+	})
+}
+
+// An incremental origin removes it under its own name, or the alias under its.
+func TestP26_RemovedByName(t *testing.T) {
+	r := newRig(t, xds.Delta)
+	r.want(named(vhds, "r/a", "r/b", "r/v"))
+	r.flush()
+	r.respond(resp{typ: vhds, res: []res{goes("r/n", "r/a"), goes("r/v", "r/b")}})
+	_, n := r.respond(resp{typ: vhds, removed: []string{"r/n", "r/unasked"}})
+	if n.unasked != 1 {
+		t.Errorf("%d names were not asked for", n.unasked)
+	}
+	r.holds(vhds, "r/v")
+	r.is(vhds, xds.Absent, "r/a")
+	if r.sink.Held(vhds).Known("r/n") {
+		t.Error("something is kept under a name that nobody asked for")
+	}
+	r.respond(resp{typ: vhds, removed: []string{"r/b"}})
+	r.holds(vhds, "r/v")
+	r.is(vhds, xds.Absent, "r/b")
+}
+
+// A full-state SotW response removes by leaving out, also what came for an alias
+// or a glob.
+func TestP65_LeftOutByHandle(t *testing.T) {
+	r := newRig(t, xds.SotW)
+	r.want(named(cds, "a", glob))
+	r.flush()
+	r.respond(resp{typ: cds, version: "1", res: []res{goes("n", "a"), {name: "xdstp://o/T/c/x"}, {name: "xdstp://o/T/c/y"}}})
+	r.holds(cds, "n", "xdstp://o/T/c/x", "xdstp://o/T/c/y")
+	r.respond(resp{typ: cds, version: "2", res: []res{{name: "xdstp://o/T/c/y"}}})
+	r.holds(cds, "xdstp://o/T/c/y")
+	r.is(cds, xds.Absent, "a")
+	r.respond(resp{typ: cds, version: "3"})
+	r.holds(cds)
+	r.is(cds, xds.Absent, glob)
+}
+
+// An alias or a glob that a resource of another name answered is not unanswered.
+func TestP57_AnsweredUnderAnotherName(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		r := newRig(t, v)
+		r.want(named(eds, "a", "b", glob))
+		r.flush()
+		r.pass(14 * time.Second)
+		r.respond(resp{typ: eds, res: []res{goes("n", "a"), {name: "xdstp://o/T/c/x"}}})
+		r.pass(time.Second)
+		r.is(eds, xds.Elsewhere, "a", glob)
+		r.is(eds, xds.Absent, "b")
+	})
+}
+
+// On reconnect it is named by its own name, beside the alias that it is asked
+// for by.
+func TestP55_ReconnectByHandle(t *testing.T) {
+	r := newRig(t, xds.Delta)
+	r.want(named(eds, "a", unsorted))
+	r.sent("EDS +[a " + unsorted + "] node")
+	r.respond(resp{typ: eds, res: []res{goes("n", "a"), {name: "xdstp://o/T/c/x?a=1&b=2", version: "1"}}})
+	r.flush()
+	r.connect()
+	r.sent("EDS +[a " + unsorted + "] n=vn " + sorted + "=1 node")
+
+	s := newRig(t, xds.SotW)
+	s.want(named(eds, "a", glob))
+	s.sent("EDS [a " + glob + "] node")
+	s.respond(resp{typ: eds, version: "7", res: []res{goes("n", "a"), {name: "xdstp://o/T/c/x"}}})
+	s.flush()
+	s.connect()
+	s.sent("EDS [a " + glob + "] version 7 node")
+	s.respond(resp{typ: eds, version: "8", res: []res{goes("n", "b")}}) // a leads nowhere
+	s.flush()
+	s.connect()
+	s.sent("EDS [a " + glob + "] node")
+}
+
+// What is held for a handle has its place in the first request with the handle,
+// which is counted once for all that goes by it (P59).
+func TestP59_VersionsByHandle(t *testing.T) {
+	r := newRig(t, xds.Delta)
+	names := []string{glob}
+	for i := range 20 {
+		names = append(names, fmt.Sprint("plain-", i))
+	}
+	r.want(named(eds, names...))
+	r.flush()
+	var rs []res
+	for i := range 20 {
+		rs = append(rs, res{name: fmt.Sprint("xdstp://o/T/c/", i), version: "1"})
+	}
+	r.respond(resp{typ: eds, res: rs})
+	r.flush()
+	r.max = 700
+	r.connect()
+	req := r.next()
+	first := show(t, xds.Delta, req.bytes())
+	if len(req.bytes()) > r.max || req.leftOut > 2 || !strings.Contains(first, glob) || strings.Count(first, "=1") < 18 {
+		t.Errorf("%d bytes, %d left out: %s", len(req.bytes()), req.leftOut, first)
+	}
+}
+
+// Names go up as clients wrote them, and are given up as they were asked for;
+// resources are known however the origin writes them.
+func TestP28_NamesGoUpAsWritten(t *testing.T) {
+	r := newRig(t, xds.Delta)
+	r.want(named(eds, unsorted, "b"))
+	r.sent("EDS +[b " + unsorted + "] node")
+	r.respond(resp{typ: eds, res: []res{{name: sorted, version: "1"}}})
+	r.sent("EDS nonce 1")
+	r.is(eds, xds.Present, sorted)
+	r.respond(resp{typ: eds, removed: []string{unsorted}})
+	r.sent("EDS nonce 2")
+	r.is(eds, xds.Absent, sorted)
+	r.want(named(eds, "b"))
+	r.sent("EDS -[" + unsorted + "]")
+	r.want(named(eds, "b", sorted))
+	r.sent("EDS +[" + sorted + "]")
+
+	s := newRig(t, xds.SotW)
+	s.want(named(eds, unsorted))
+	s.sent("EDS [" + unsorted + "] node")
+	s.respond(resp{typ: eds, version: "1", res: []res{{name: sorted}}})
+	s.sent("EDS [" + unsorted + "] version 1 nonce 1")
+	s.is(eds, xds.Present, sorted)
+}
+
+// A name in two spellings is one name.
+func TestP18_TwiceInTwoSpellings(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		_, err := xds.ParseResponse(v, resp{typ: eds, res: []res{{name: sorted}, {name: unsorted}}}.encode(t, v, "1"))
+		if !errors.Is(err, xds.ErrTwice) {
+			t.Errorf("fault %v", err)
+		}
+	})
+	_, err := xds.ParseResponse(xds.Delta, resp{typ: eds, res: []res{{name: sorted}}, removed: []string{unsorted}}.encode(t, xds.Delta, "1"))
+	if !errors.Is(err, xds.ErrBoth) {
+		t.Errorf("fault %v", err)
+	}
+}
+
+// Aliases are bounded, in number and in length.
+func TestP26_AliasesAreBounded(t *testing.T) {
+	aliases := make([]string, xds.MaxAliases+1)
+	for i := range aliases {
+		aliases[i] = fmt.Sprint("r/", i)
+	}
+	for _, c := range []struct {
+		aliases []string
+		want    error
+	}{
+		{aliases, xds.ErrAliases}, {aliases[1:], nil},
+		{[]string{strings.Repeat("x", xds.MaxNameBytes+1)}, xds.ErrLongName}, {[]string{strings.Repeat("x", xds.MaxNameBytes)}, nil},
+	} {
+		eachVariant(t, func(t *testing.T, v xds.Variant) {
+			if _, err := xds.ParseResponse(v, resp{typ: vhds, res: []res{goes("r/v", c.aliases...)}}.encode(t, v, "1")); !errors.Is(err, c.want) {
+				t.Errorf("fault %v, want %v", err, c.want)
+			}
+		})
+	}
+}
+
+// An alias that the origin cannot resolve is no fault and no resource. It is an
+// answer, until somebody asks again.
+func TestP18_UnresolvedAlias(t *testing.T) {
+	r := newRig(t, xds.Delta)
+	r.want(named(vhds, "r/a", "r/b", "r/c"))
+	r.sent("VHDS +[r/a r/b r/c] node")
+	word := res{name: "r/cannot", aliases: []string{"r/a", "r/b", "r/z"}, version: "1", heartbeat: true}
+	v, n := r.respond(resp{typ: vhds, res: []res{word}})
+	r.sent("VHDS nonce 1")
+	if !v.take || n.bodyless != 1 || n.unasked != 0 {
+		t.Errorf("%+v, %+v", v, n)
+	}
+	if u := r.last().Unresolved; len(u) != 1 || !slices.Equal(u[0].Names, []string{"r/a", "r/b"}) {
+		t.Fatalf("%+v", u)
+	}
+	r.holds(vhds)
+	r.is(vhds, xds.Unresolvable, "r/a", "r/b")
+	r.pass(15 * time.Second)
+	r.is(vhds, xds.Unresolvable, "r/a", "r/b") // answered
+	r.is(vhds, xds.Absent, "r/c")
+
+	// Of none that was asked for.
+	_, n = r.respond(resp{typ: vhds, res: []res{{name: "r/x", aliases: []string{"r/x"}, heartbeat: true}}})
+	if len(r.last().Unresolved) != 0 || n.unasked != 1 {
+		t.Errorf("%+v, %+v", r.last(), n)
+	}
+	r.flush()
+
+	// Once more, and this time the origin is silent.
+	again := named(vhds, "r/a", "r/b", "r/c")
+	again.Again = r.sink.builder(vhds).Again("r/a")
+	r.sink.publish(vhds)
+	r.want(again)
+	r.sent("VHDS -[r/a]", "VHDS +[r/a]")
+	r.want(named(vhds, "r/a", "r/b", "r/c"))
+	r.sent()
+	r.pass(14 * time.Second)
+	r.is(vhds, xds.Unresolvable, "r/a")
+	r.pass(time.Second)
+	r.is(vhds, xds.Absent, "r/a")
+
+	// It is there, and what it goes by is no longer unresolved.
+	r.respond(resp{typ: vhds, res: []res{goes("r/v", "r/a", "r/b")}})
+	r.is(vhds, xds.Elsewhere, "r/a", "r/b")
+	// A resource that is held stays, whatever is said of its alias.
+	r.respond(resp{typ: vhds, res: []res{word}})
+	r.is(vhds, xds.Elsewhere, "r/a", "r/b")
+	r.holds(vhds, "r/v")
+}
+
+// A Resource without a body is a heartbeat where it bears a TTL, or the version
+// of what is held.
+func TestP18_HeartbeatsHaveAliases(t *testing.T) {
+	r := newRig(t, xds.Delta)
+	r.want(named(vhds, "r/a"))
+	r.flush()
+	r.respond(resp{typ: vhds, res: []res{{name: "r/v", aliases: []string{"r/a"}, version: "1", ttl: time.Minute}}})
+	_, n := r.respond(resp{typ: vhds, res: []res{{name: "r/v", aliases: []string{"r/a"}, version: "1", ttl: time.Minute, heartbeat: true}}})
+	if n.renewed != 1 || len(r.last().Unresolved) != 0 {
+		t.Errorf("%+v, %+v", n, r.last())
+	}
+	r.respond(resp{typ: vhds, res: []res{{name: "r/v", aliases: []string{"r/a"}, version: "1", heartbeat: true}}})
+	if len(r.last().Unresolved) != 0 {
+		t.Errorf("%+v", r.last())
+	}
+}
