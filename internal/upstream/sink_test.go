@@ -154,12 +154,11 @@ func (s *testSink) lastStatus() Status {
 
 // Interests.
 func named(typ xds.TypeURL, names ...string) xds.TypeInterest {
-	in := xds.TypeInterest{Type: typ}
-	for _, n := range names {
-		in.Names = in.Names.Add(xds.Canonical(n))
+	canonical := make([]string, len(names))
+	for i, n := range names {
+		canonical[i] = xds.Canonical(n)
 	}
-	in.Written = in.Written.With(names...)
-	return in
+	return xds.TypeInterest{Type: typ, Names: xds.NewNameSet(canonical...), Written: xds.Spelling{}.With(names...)}
 }
 
 func all(typ xds.TypeURL) xds.TypeInterest { return xds.TypeInterest{Type: typ, Wildcard: true} }
