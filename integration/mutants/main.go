@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -44,6 +45,15 @@ func try(ctx context.Context, root string, rules []string, parallel int, verbose
 	}
 	if len(all) == 0 {
 		return 0, fmt.Errorf("no mutants of %s", strings.Join(rules, ", "))
+	}
+	var moved []error
+	for _, m := range all {
+		if _, err := m.apply(root); err != nil {
+			moved = append(moved, err)
+		}
+	}
+	if err := errors.Join(moved...); err != nil {
+		return 0, err
 	}
 	if err := sound(ctx, root, all); err != nil {
 		return 0, err
