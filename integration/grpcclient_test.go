@@ -60,18 +60,27 @@ type caller struct {
 	forgiving bool
 }
 
-// call dials xds:///name with a relay as the control plane, and calls until the
-// test ends.
-func call(t testing.TB, relay, name string) *caller {
+// bootstrapOf is the configuration of gRPC's xDS parts with a relay as the
+// control plane.
+func bootstrapOf(t testing.TB, relay string) []byte {
 	t.Helper()
-	bootstrap, err := json.Marshal(map[string]any{
+	text, err := json.Marshal(map[string]any{
 		"xds_servers": []any{map[string]any{"server_uri": relay,
 			"channel_creds": []any{map[string]any{"type": "insecure"}}, "server_features": []string{"xds_v3"}}},
-		"node": map[string]any{"id": "grpc-1", "cluster": "grpc"},
+		"node":                                   map[string]any{"id": "grpc-1", "cluster": "grpc"},
+		"server_listener_resource_name_template": "server?xds.resource.listening_address=%s",
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return text
+}
+
+// call dials xds:///name with a relay as the control plane, and calls until the
+// test ends.
+func call(t testing.TB, relay, name string) *caller {
+	t.Helper()
+	bootstrap := bootstrapOf(t, relay)
 	builder, err := xds.NewXDSResolverWithConfigForTesting(bootstrap)
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,9 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/config"
+	"github.com/envoyproxy/go-control-plane/pkg/server/sotw/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/server/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
@@ -24,6 +27,7 @@ type origin struct {
 	*store
 	addr string
 	opts []grpc.ServerOption
+	says []config.XDSOption // of go-control-plane's server
 
 	// Of the test's goroutine.
 	stopped func() // nil: not running
@@ -60,11 +64,25 @@ type request struct {
 // newOrigin starts an origin with a cache of that kind, until the test ends.
 func newOrigin(t testing.TB, kind string, opts ...grpc.ServerOption) *origin {
 	t.Helper()
-	l := listen(t)
-	o := &origin{store: newStore(t, kind), addr: l.Addr().String(), streams: make(map[int64]*account)}
+	return originOf(newStore(t, kind), nil, opts...)
+}
+
+// newOrderedOrigin starts one in ordered ADS mode: it withholds the answer to
+// names until all that a node has is asked for, and sends the types in order.
+func newOrderedOrigin(t testing.TB) *origin {
+	t.Helper()
+	s := newStore(t, snapshot)
+	s.snap = cache.NewSnapshotCache(true, byCluster{}, nil)
+	return originOf(s, []config.XDSOption{sotw.WithOrderedADS()})
+}
+
+func originOf(s *store, says []config.XDSOption, opts ...grpc.ServerOption) *origin {
+	s.t.Helper()
+	l := listen(s.t)
+	o := &origin{store: s, addr: l.Addr().String(), says: says, streams: make(map[int64]*account)}
 	o.opts = append(slices.Clone(opts), grpc.StatsHandler(o))
 	o.serve(l)
-	t.Cleanup(o.stop)
+	s.t.Cleanup(o.stop)
 	return o
 }
 
@@ -80,7 +98,7 @@ func (o *origin) serve(l net.Listener) {
 		StreamDeltaRequestFunc:  func(id int64, r *discoveryv3.DeltaDiscoveryRequest) error { o.heard(-id, deltaRequest(r)); return nil },
 		StreamResponseFunc:      nil,
 		StreamDeltaResponseFunc: nil,
-	}))
+	}, o.says...))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
