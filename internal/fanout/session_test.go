@@ -44,6 +44,21 @@ func TestP11_EmptyWildcard(t *testing.T) {
 		w.ack()
 		w.want("")
 	})
+	// What others asked for by name is no answer to the wildcard; beside it, in
+	// SotW, the rest would be taken for gone.
+	each(t, xds.ClusterType, func(w *world) {
+		w.named("x")
+		w.sub("*")
+		w.want("")
+		w.wild("y")
+		w.want("y")
+	})
+	full := newWorld(t, xds.ClusterType, xds.SotW)
+	full.named("x")
+	full.sub("*", "x")
+	full.want("")
+	full.wild("y")
+	full.want("x y")
 	w := newWorld(t, xds.ClusterType, xds.Delta)
 	w.wild("a")
 	w.send(request{initial: map[string]string{"a": w.resource("a").Version.String()}})
