@@ -33,6 +33,7 @@ type serverInfo struct {
 type streamCount struct {
 	SotW  int `json:"sotw"`
 	Delta int `json:"delta"`
+	REST  int `json:"rest"` // who polls, or did until a moment ago
 }
 
 func (s *Server) serverInfo(*http.Request) (int, any) {
@@ -40,8 +41,9 @@ func (s *Server) serverInfo(*http.Request) (int, any) {
 	return http.StatusOK, serverInfo{
 		Name: s.opts.Name, Version: s.opts.Version, Go: runtime.Version(),
 		State: phases[s.phase.Load()], Started: s.started, Uptime: time.Since(s.started).Seconds(),
-		Streams: streamCount{SotW: m.Streams[telemetry.SotW].Value(), Delta: m.Streams[telemetry.Delta].Value()},
-		Keys:    m.Keys.Value(), UpstreamStreams: m.UpstreamStreams.Value(),
+		Streams: streamCount{SotW: m.Streams[telemetry.SotW].Value(), Delta: m.Streams[telemetry.Delta].Value(),
+			REST: m.Streams[telemetry.REST].Value()},
+		Keys: m.Keys.Value(), UpstreamStreams: m.UpstreamStreams.Value(),
 		ConfigAge: m.ConfigAge().Seconds(), Level: levelName(s.opts.Level.Level()),
 	}
 }

@@ -201,8 +201,9 @@ func (s *Server) encoded(ctx context.Context, snap *xds.Snapshot, sub *xds.Subsc
 }
 
 // encode makes the DiscoveryResponse as canonical JSON. Nothing but one resource
-// is decoded at a time. The nonce is the version: a client may name the answer
-// that it refuses by it, and it is the same for all.
+// is decoded at a time. Resources are not wrapped, whatever the client takes:
+// polls renew no TTL (P62). The nonce is the version: a client may name by it the
+// answer that it refuses, and it is the same for all.
 func (s *Server) encode(snap *xds.Snapshot, sub *xds.Subscription, version string) ([]byte, error) {
 	head, err := json.Marshal(version)
 	if err != nil {

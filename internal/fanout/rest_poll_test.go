@@ -80,6 +80,7 @@ func TestP71_WhenThereIsAnAnswer(t *testing.T) {
 		says bool
 	}{
 		"wildcard, unanswered":            {snapshot(t, xds.ClusterType, false, "a"), wants(true), false},
+		"wildcard and a name, unanswered": {snapshot(t, xds.ClusterType, false, "a"), wants(true, "a"), false},
 		"wildcard, answered with nothing": {snapshot(t, xds.ClusterType, true), wants(true), true},
 		"full state, all pending":         {snapshot(t, xds.ClusterType, false, "x"), wants(false, "a"), false},
 		"full state, one absent":          {snapshot(t, xds.ClusterType, false, "-a"), wants(false, "a", "b"), true},
