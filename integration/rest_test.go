@@ -46,7 +46,7 @@ func TestP70_Flow(t *testing.T) {
 			t.Errorf("the origin has %d streams and had %d", open, ever)
 		}
 		for _, e := range polling {
-			for status, n := range e.counts {
+			for status, n := range e.replies() {
 				if status != http.StatusOK && status != http.StatusNotModified {
 					t.Errorf("%d replies of status %d", n, status)
 				}

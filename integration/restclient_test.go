@@ -259,9 +259,9 @@ func (e *restEnvoy) missing(resources []types.Resource) string {
 	return ""
 }
 
-// replies counts those with a status; 0: no reply at all.
-func (e *restEnvoy) replies(status int) int {
+// replies counts those there were, by status; 0: no reply at all.
+func (e *restEnvoy) replies() map[int]int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.counts[status]
+	return maps.Clone(e.counts)
 }
