@@ -18,12 +18,11 @@ import (
 
 // send runs the session once and returns the frame; nil if nothing is sent.
 func (w *world) send1() *Frame {
-	from := w.s.sent
 	p := w.s.Next(w.cur, w.moment())
 	if p.do == nothing || p.do == hold {
 		return nil
 	}
-	f := framesOf(p.to).frame(nil, &p, from, "id")
+	f := framesOf(p.to).frame(nil, &p, "id")
 	if f.Empty() {
 		w.s.Settled(&p, w.now)
 		return nil

@@ -42,19 +42,21 @@ func (c content) finish(k *frameKey, to *xds.Snapshot) content {
 	return c
 }
 
-// compare computes a regular response: the difference between two snapshots
-// for a client that has been sent the one, or, for a full-state SotW type, all
-// of the other if there is any difference.
-func compare(k *frameKey, from, to *xds.Snapshot, now time.Time) content {
+// compare computes a regular response: the difference between what the client
+// has been sent and a snapshot, or, for a full-state SotW type, all of the
+// snapshot if there is any difference.
+func (p *Plan) compare() content {
+	k, to, now := &p.key, p.to, p.at
 	c := content{any: k.force, full: k.full, took: k.beat.took}
-	for _, name := range k.names(from, to) {
-		had, was := view(from, k.by, k.over, name)
+	for _, name := range p.names() {
+		b := p.parts.at(p.base, name)
+		had, was := b.look(k.sub, name)
 		has, is := see(to, k.sub, k.keep, name, had, was)
 		if is == xds.Present && has.Expired(now) {
 			has, is = nil, xds.Lapsed // though the group has yet to let go of it (P62)
 		}
-		told, err := from.Error(k.by, name), to.Error(k.sub, name)
-		if k.again() && (was != xds.Present || is != xds.Absent) {
+		told, err := b.error(k.sub, name), to.Error(k.sub, name)
+		if b.again(was, is) {
 			had, was, told = nil, xds.Pending, nil
 		}
 		said := differs(k.form, k.full, k.sub.Names.Has(name), had, was, has, is) || clears(told, err, is)
@@ -80,6 +82,17 @@ func compare(k *frameKey, from, to *xds.Snapshot, now time.Time) content {
 	c.follows = followers(c.changed)
 	c.all(k, to, now)
 	return c
+}
+
+// names are those that may differ between what was sent and what is to be seen,
+// sorted.
+func (p *Plan) names() []string {
+	names := p.key.keep.appendNames(p.parts.candidates(p.base, p.to, p.key.sub))
+	if p.key.form.Timed {
+		names = append(names, p.parts.renewed(p.base, p.to, p.key.sub)...)
+	}
+	sortUnique(&names)
+	return names
 }
 
 // all makes the content that of a full-state response: all that the client is
@@ -108,10 +121,8 @@ func (fc *frameCache) share(p *Plan, identifier string, c content) *Frame {
 		return emptyFrame
 	}
 	form := p.key.form
-	version := p.to.Version
-	if c.took != "" {
-		version = c.took
-	}
+	body := c.body(p, identifier)
+	version := body.Version
 	var lefts []time.Duration
 	if form.Timed {
 		lefts = c.lefts(p.at)
@@ -125,18 +136,26 @@ func (fc *frameCache) share(p *Plan, identifier string, c content) *Frame {
 	}
 	f := &Frame{manifest: c.manifest(p.to.Version), form: form, wire: version,
 		resources: c.changed, beats: c.beats, removed: c.removed, errors: c.errors, lefts: lefts}
-	body := xds.Body{
-		Form: form, Type: p.to.Type.URL, Version: version, Identifier: identifier,
-		Resources: c.changed, Beats: c.beats, Removed: c.removed, Errors: c.errors, Now: p.at,
-	}
 	f.body = body.Encode()
 	fc.mu.Lock()
 	at = new(cell)
 	fc.byContent.cells.Remove(h) // another frame of this hash, if there is one
 	fc.byContent.cells.Add(h, at)
-	fc.byContent.finish(h, at, f)
+	fc.byContent.finish(h, at, made{frame: f})
 	fc.mu.Unlock()
 	return f
+}
+
+// body is the message that says it.
+func (c *content) body(p *Plan, identifier string) *xds.Body {
+	version := p.to.Version
+	if c.took != "" {
+		version = c.took
+	}
+	return &xds.Body{
+		Form: p.key.form, Type: p.to.Type.URL, Version: version, Identifier: identifier,
+		Resources: c.changed, Beats: c.beats, Removed: c.removed, Errors: c.errors, Now: p.at,
+	}
 }
 
 // manifest of a response of a snapshot of this version.

@@ -95,6 +95,7 @@ func (s *Session) edit(r *xds.Request, want *xds.Subscription) {
 		if s.anew {
 			s.relent()
 		}
+		s.parts = s.parts.relent()
 		for name := range s.fresh {
 			if !want.Names.Has(name) {
 				delete(s.fresh, name)
@@ -102,9 +103,6 @@ func (s *Session) edit(r *xds.Request, want *xds.Subscription) {
 		}
 	}
 	s.normalize()
-	if len(s.early) == 0 {
-		s.early = nil
-	}
 }
 
 // drop follows the end of a name's subscription. Beside the wildcard it is
@@ -113,7 +111,7 @@ func (s *Session) drop(name string) {
 	delete(s.awaits, name)
 	if s.sub.Wildcard {
 		s.mark(name, asked)
-		for _, n := range s.sent.Linked(name) {
+		for _, n := range s.newest().Linked(name) {
 			s.mark(n, asked)
 		}
 		return
@@ -133,7 +131,7 @@ func (s *Session) planDelta(cur *xds.Snapshot, p *Plan) {
 		return
 	}
 	p.do, p.key = irregular, frameKey{form: s.form, sub: s.sub, force: force}
-	names := s.pendingNames(cur)
+	names := s.pendingNames(cur, p)
 	for _, name := range names {
 		s.say(name, cur, p)
 	}
@@ -231,7 +229,7 @@ func (s *Session) resume(cur *xds.Snapshot, p *Plan) {
 // planEarly answers newly subscribed names while a response is unanswered: they
 // do not wait (P19).
 func (s *Session) planEarly(cur *xds.Snapshot, now time.Time) Plan {
-	p := Plan{to: cur, at: now, keep: s.keep()}
+	p := s.plan(cur, now)
 	if s.anew {
 		s.planDelta(cur, &p)
 		return p
@@ -257,7 +255,10 @@ func (s *Session) planEarly(cur *xds.Snapshot, now time.Time) Plan {
 		}
 	}
 	names = s.heard(cur, with(cur, names))
-	for _, name := range cur.Changes(s.sent, s.sub) {
+	for _, name := range cur.Changes(s.newest(), s.sub) {
+		if s.hasTurn(name) {
+			continue
+		}
 		if _, was := s.had(name); was == xds.Pending && (s.sub.Names.Has(name) || !s.sub.Wildcard) && s.differs(name, cur) {
 			names = append(names, name)
 		}

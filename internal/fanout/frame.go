@@ -3,6 +3,7 @@ package fanout
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
@@ -61,6 +62,7 @@ type frameKey struct {
 	lineage, gen uint64
 	over, keep   *held // what the client has, and is to see, besides the snapshots (P36)
 	beat         beatKey
+	parts        uint64 // the progress beyond what was sent (P38); 0: none
 }
 
 // key names the difference between what the client was sent and what it is to
@@ -69,6 +71,9 @@ func (s *Session) key(cur *xds.Snapshot, now time.Time) frameKey {
 	k := frameKey{form: s.form, full: s.full(), sub: s.sub, by: s.sentBy(), over: s.over(), keep: s.keep(), beat: s.beatKey(cur, now)}
 	if s.sent != nil {
 		k.lineage, k.gen = s.sent.Lineage, s.sent.Gen
+	}
+	if s.parts != nil {
+		k.parts = s.parts.id
 	}
 	return k
 }
@@ -85,6 +90,8 @@ type frameCache struct {
 
 	held      heldTable // no part of it is under mu
 	documents documents // what polls are given (P70), with a lock and bounds of its own
+
+	told atomic.Bool // that something in the snapshot is oversized (P38)
 }
 
 // maxFrames bounds each layer of one snapshot's cache; so does frameBytes, which
@@ -96,7 +103,7 @@ const (
 
 // cell is a frame that is being built by one worker, or is there.
 type cell struct {
-	frame   *Frame   // set before done
+	made             // set before done
 	done    bool     // under the cache's lock
 	waiters []parked // bounded by the streams
 }
@@ -127,12 +134,12 @@ func newLayer[K comparable](limit int64) *layer[K] {
 	return l
 }
 
-// finish notes that the cell of k, if it is still there, has its frame.
-func (l *layer[K]) finish(k K, c *cell, f *Frame) {
+// finish notes that the cell of k, if it is still there, has what was made.
+func (l *layer[K]) finish(k K, c *cell, m made) {
 	if at, ok := l.cells.Peek(k); ok && at == c {
-		l.bytes += int64(len(f.body))
+		l.bytes += int64(len(m.frame.body))
 	}
-	c.frame, c.done = f, true
+	c.made, c.done = m, true
 	for l.bytes > l.max && l.cells.Len() > 1 {
 		l.cells.RemoveOldest()
 	}
@@ -148,9 +155,9 @@ func framesOf(s *xds.Snapshot) *frameCache {
 // frame returns the frame of a plan; an empty plan has a frame without body.
 // Building is single-flight: it returns nil if another worker is at it; st is
 // parked then, and that worker lets it go on.
-func (c *frameCache) frame(st *stream, p *Plan, from *xds.Snapshot, identifier string) *Frame {
+func (c *frameCache) frame(st *stream, p *Plan, identifier string) *Frame {
 	if p.do == irregular {
-		return c.share(p, identifier, p.content.finish(&p.key, p.to))
+		return p.take(c.make(p, identifier, p.content.finish(&p.key, p.to)))
 	}
 	c.mu.Lock()
 	at, ok := c.byKey.cells.Get(p.key)
@@ -160,23 +167,23 @@ func (c *frameCache) frame(st *stream, p *Plan, from *xds.Snapshot, identifier s
 			at.waiters = append(at.waiters, parked{st, st.run.send()})
 			return nil
 		}
-		return at.frame
+		return p.take(at.made)
 	}
 	at = &cell{}
 	c.byKey.cells.Add(p.key, at)
 	c.mu.Unlock()
 
-	f := c.share(p, identifier, compare(&p.key, from, p.to, p.at))
+	m := c.make(p, identifier, p.compare())
 
 	c.mu.Lock()
-	c.byKey.finish(p.key, at, f)
+	c.byKey.finish(p.key, at, m)
 	waiters := at.waiters
 	at.waiters = nil
 	c.mu.Unlock()
 	for _, w := range waiters {
 		w.st.completed(w.n)
 	}
-	return f
+	return p.take(m)
 }
 
 // emptyFrame: there is nothing to send.
@@ -184,28 +191,6 @@ var emptyFrame = &Frame{manifest: new(manifest)}
 
 // Empty reports whether there is nothing to send.
 func (f *Frame) Empty() bool { return f.body == nil }
-
-// again: all of it is to be said. What is full-state does so in any case.
-func (k *frameKey) again() bool { return k.anew && !k.full }
-
-// names are those that may differ between the two, sorted.
-func (k *frameKey) names(from, to *xds.Snapshot) []string {
-	names := to.Changes(from, k.by)
-	var renewed []string
-	if k.form.Timed {
-		renewed = to.Renewed(from, k.by)
-	}
-	if k.over == nil && k.keep == nil && !k.again() && renewed == nil {
-		return names
-	}
-	names = append(names, renewed...)
-	if k.again() {
-		names = append(names, to.Changes(nil, k.sub)...)
-	}
-	names = k.keep.appendNames(k.over.appendNames(names))
-	sortUnique(&names)
-	return names
-}
 
 // followers are the resources that follow these (P37), sorted.
 func followers(rs []*xds.Resource) []string {

@@ -62,7 +62,7 @@ func (s *Session) giveUp(names *xds.NameSet, unsubscribed []string) []string {
 		if names.Len() == 0 || names.Has(u) {
 			continue
 		}
-		name, sole := s.sent.Sole(u)
+		name, sole := s.newest().Sole(u)
 		if !sole {
 			if early == nil {
 				early = s.earlyNames()
@@ -85,7 +85,7 @@ func (s *Session) giveUp(names *xds.NameSet, unsubscribed []string) []string {
 			if !names.Has(h) || h == glob {
 				continue
 			}
-			if of, one := s.sent.Sole(h); one && of == name || !one && early[h] == name {
+			if of, one := s.newest().Sole(h); one && of == name || !one && early[h] == name {
 				out = append(out, h)
 			}
 		}

@@ -147,6 +147,7 @@ type heldKey struct {
 	sub, by      *xds.Subscription // what the client asks for, and by what it was sent
 	lineage, gen uint64            // what it has been sent
 	over         *held             // and what it has besides
+	parts        uint64            // beyond that (P38)
 	noted        *held             // what was seen to be gone before
 	let          uint32            // the newest round that is let go
 }
@@ -165,12 +166,13 @@ type heldTable struct {
 // maxHeldSets bounds a table. What is not in it is made again.
 const maxHeldSets = 1024
 
-// find returns the sets of k, whose client comes from from and is to see to.
-func (t *heldTable) find(k *heldKey, from, to *xds.Snapshot) heldSets {
+// find returns the sets of k, whose client was sent first and parts, and is to
+// see to.
+func (t *heldTable) find(k *heldKey, first base, parts *progress, to *xds.Snapshot) heldSets {
 	if have, ok := t.sets.Load(*k); ok {
 		return have.(heldSets)
 	}
-	noted := t.share(k.gone(from, to))
+	noted := t.share(k.gone(first, parts, to))
 	return store(t, *k, heldSets{noted, t.share(noted.after(k.let))})
 }
 
@@ -202,14 +204,15 @@ func store[K, V any](t *heldTable, k K, v V) V {
 
 // gone is what the client has and the origin removed. What was not seen before
 // is of a new round.
-func (k *heldKey) gone(from, to *xds.Snapshot) *held {
-	names := k.over.appendNames(to.Changes(from, k.by))
+func (k *heldKey) gone(first base, parts *progress, to *xds.Snapshot) *held {
+	names := parts.candidates(first, to, k.sub)
 	sortUnique(&names)
 	var items []heldItem
 	newest := k.noted.rounds()
 	for _, name := range names {
-		had, was := view(from, k.by, k.over, name)
-		if was != xds.Present || !gone(to, k.by, k.sub, name, had) {
+		b := parts.at(first, name)
+		had, was := b.look(k.sub, name)
+		if was != xds.Present || !gone(to, b.sentBy(k.sub), k.sub, name, had) {
 			continue
 		}
 		it := heldItem{r: had, round: k.noted.get(name).round}

@@ -67,7 +67,10 @@ func (s *Session) observe(cur *xds.Snapshot, m *Moment) {
 		if s.sent != nil {
 			k.lineage, k.gen = s.sent.Lineage, s.sent.Gen
 		}
-		sets = framesOf(cur).held.find(&k, s.sent, cur)
+		if s.parts != nil {
+			k.parts = s.parts.id
+		}
+		sets = framesOf(cur).held.find(&k, s.base(), s.parts, cur)
 	}
 	sets = s.amend(sets, cur, h)
 	h.noted, h.keep = sets.noted, sets.keep
@@ -85,7 +88,7 @@ func (s *Session) observe(cur *xds.Snapshot, m *Moment) {
 // complete reports that nothing of what the client was sent is missing in cur,
 // if that can be told at once.
 func (s *Session) complete(cur *xds.Snapshot) bool {
-	if s.early != nil {
+	if s.early != nil || s.parts != nil {
 		return false
 	}
 	return s.sent == nil || s.sent.Lineage == cur.Lineage && s.sent.Gen <= cur.Gen && s.sent.Lost == cur.Lost

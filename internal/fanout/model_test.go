@@ -28,6 +28,9 @@ type modelClient struct {
 	// refused are the names of refused responses, until a response has covered
 	// all that is still asked for of one again (P15).
 	refused [][]string
+
+	limit int       // of a response; 0: none
+	until time.Time // no part may follow before; zero: the newest was no part, or is answered (P38)
 }
 
 type modelResponse struct {
@@ -48,6 +51,15 @@ func (c *modelClient) work(origin map[string]string) {
 		text := c.next()
 		if text == "" {
 			return
+		}
+		if c.limit > 0 && c.size > c.limit {
+			c.rt.Fatalf("%q has %d bytes, more than %d", text, c.size, c.limit)
+		}
+		if c.now.Before(c.until) && !c.plan.early {
+			c.rt.Fatalf("%q does not wait for the ACK of the part before", text)
+		}
+		if c.until = (time.Time{}); c.plan.next != nil {
+			c.until = c.now.Add(ackTimeout)
 		}
 		r := modelResponse{text: text, items: map[string]string{}}
 		for _, item := range strings.Fields(text) {
@@ -93,7 +105,9 @@ func (c *modelClient) answer(refuse bool) {
 		return
 	}
 	r := c.open[0]
-	c.open = c.open[1:]
+	if c.open = c.open[1:]; len(c.open) == 0 {
+		c.until = time.Time{}
+	}
 	n := len(c.nonces) - len(c.open)
 	req := request{names: c.list(c.asked()), ack: n}
 	if refuse {
@@ -147,6 +161,12 @@ func (c *modelClient) subscribe(add, drop []string) {
 	}
 }
 
+// room is the size of a response with so many of the largest resources.
+func (w *world) room(n int) int {
+	b := xds.Body{Form: xds.Form{Variant: w.s.variant}, Type: w.typ.URL, Version: strings.Repeat("0", 32), Identifier: "id"}
+	return nonceSize + b.Size() + n*b.Cost(w.resource("a=33"))
+}
+
 // A client of either variant ends with what the origin holds for what it asked
 // for, whatever it subscribed to, refused or withheld on the way; and nothing is
 // sent twice without cause.
@@ -166,6 +186,10 @@ func runModel(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild bo
 	c := &modelClient{
 		world: newWorld(t, url, v), rt: rt, wildcard: wild,
 		names: map[string]bool{}, holds: map[string]string{}, sent: map[string]string{}, cause: map[string]bool{},
+	}
+	if whole := v == xds.SotW && (c.typ.FullState || wild); !whole && rapid.Bool().Draw(rt, "limited") {
+		c.limit = c.room(rapid.IntRange(1, 3).Draw(rt, "limit"))
+		c.s.limit = c.limit
 	}
 	origin := map[string]string{}
 	name := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"})

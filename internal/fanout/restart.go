@@ -10,13 +10,15 @@ func (s *Session) restart(was *xds.Subscription) {
 		s.by = was
 	}
 	s.owed, s.anew = true, true
+	s.parts = s.parts.anew(was)
 }
 
 // relent takes a restart back: the wildcard was given up before it was answered.
 // It returns what the client asked for when it was last sent something.
 func (s *Session) relent() *xds.Subscription {
 	was := s.sentBy()
-	s.owed, s.anew, s.by = s.sent == nil, false, nil
+	s.owed, s.anew, s.by = s.sent == nil && s.parts == nil, false, nil
+	s.parts = s.parts.relent()
 	return was
 }
 

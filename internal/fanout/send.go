@@ -47,7 +47,7 @@ func (st *stream) advance(sl *slot) bool {
 	now := time.Now() // before, so that what was published until now is in it
 	cur := sl.snapshot()
 	st.mu.Lock()
-	from, epoch := sl.sent, sl.epoch
+	epoch := sl.epoch
 	plan := sl.Next(cur, st.moment(sl, now))
 	alarm := !plan.until.IsZero() && (sl.alarm.IsZero() || plan.until.Before(sl.alarm))
 	if alarm {
@@ -60,12 +60,15 @@ func (st *stream) advance(sl *slot) bool {
 	if plan.do == nothing || plan.do == hold {
 		return false
 	}
-	frame := framesOf(plan.to).frame(st, &plan, from, st.srv.identifier(plan.to.Origin))
+	frame := framesOf(plan.to).frame(st, &plan, st.srv.identifier(plan.to.Origin))
 	if frame == nil {
 		st.run.mark(sl.bit) // parked
 		return true
 	}
 	sent, stale := st.commit(sl, &plan, frame, epoch, now)
+	if plan.oversized != nil && !plan.early && !stale {
+		st.report(sl, &plan)
+	}
 	if stale {
 		// A request came in between. Again, but after the others: a client that
 		// asks faster than it can be answered is to keep no worker (P16).
@@ -83,16 +86,29 @@ func (st *stream) commit(sl *slot, plan *Plan, frame *Frame, epoch uint64, now t
 		st.mu.Unlock()
 		return false, true
 	}
+	if plan.early && plan.oversized != nil {
+		sl.Postpone(plan)
+		st.mu.Unlock()
+		return false, true // what is left of it may be due
+	}
+	sl.note(plan, frame)
 	if frame.Empty() {
-		sl.Settled(plan, now)
+		if plan.unsendable() {
+			sl.Stuck(plan)
+		} else {
+			sl.Settled(plan, now)
+		}
 		ripe := st.ripe(sl, now)
 		st.mu.Unlock()
 		st.run.mark(ripe)
 		return false, false
 	}
-	skipped := xds.Generations(sl.sent, plan.to, sl.sub) - 1
+	skipped := 0
+	if plan.next == nil {
+		skipped = xds.Generations(sl.sent, plan.to, sl.sub) - 1
+	}
 	merged := 0
-	if frame.renewed > 0 {
+	if frame.renewed > 0 && plan.next == nil {
 		merged = xds.Heartbeats(sl.sent, plan.to, sl.sub) - 1
 	}
 	nonce, seq := st.nonces.next(buf[:0])
@@ -103,6 +119,9 @@ func (st *stream) commit(sl *slot, plan *Plan, frame *Frame, epoch uint64, now t
 		st.setMarks(sl)
 	}
 	follow := st.follow(sl, frame.follows) | st.follow(sl, plan.besides)
+	if plan.next != nil {
+		follow |= sl.bit // the next part: if nothing else, it waits for ack_timeout
+	}
 	st.mu.Unlock()
 
 	if follow != 0 {

@@ -42,7 +42,7 @@ func TestOvertakenPlanIsStale(t *testing.T) {
 	sl := slots[0]
 	cur := sl.snapshot()
 	plan := sl.Next(cur, Moment{Now: time.Now(), AckTimeout: time.Minute})
-	frame := framesOf(cur).frame(st, &plan, nil, "id")
+	frame := framesOf(cur).frame(st, &plan, "id")
 	epoch := sl.epoch
 	if err := st.req.Scan(xds.Delta, request{unsub: []string{"*"}}.wire(xds.Delta), 0); err != nil {
 		t.Fatal(err)

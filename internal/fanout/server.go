@@ -39,6 +39,9 @@ type Options struct {
 	// LongPoll is how long a REST poll without news is held (P71).
 	LongPoll time.Duration
 	Limits   config.Limits
+	// MaxResponse is the largest response that is sent, in bytes; 0: the
+	// constant. For tests: no client could do with less.
+	MaxResponse int
 }
 
 // Server serves the downstream side. See the package's Concurrency.
@@ -68,6 +71,9 @@ type Server struct {
 func NewServer(o Options) *Server {
 	if o.Log == nil {
 		o.Log = slog.Default()
+	}
+	if o.MaxResponse == 0 {
+		o.MaxResponse = MaxResponse
 	}
 	s := &Server{
 		opts: o, limits: o.Limits, source: o.Source, meters: o.Metrics, log: o.Log,

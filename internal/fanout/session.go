@@ -23,6 +23,7 @@ type Session struct {
 	typ     xds.Type
 	variant xds.Variant
 	form    xds.Form // what resources look like to the client (P62)
+	limit   int      // of a response, in bytes (P38)
 
 	// Of the requests.
 	began bool              // a request has come (P11)
@@ -35,7 +36,9 @@ type Session struct {
 	// Of the responses.
 	owed    bool                          // the first answer is not given yet (P11)
 	anew    bool                          // the wildcard was subscribed: all of it is to be answered, again or not
-	sent    *xds.Snapshot                 // what the client has been sent, but for early and hold
+	sent    *xds.Snapshot                 // what the client has been sent, but for parts, early and hold
+	parts   *progress                     // what it was sent beyond sent, in parts (P38); nil: nothing
+	stuck   *stuck                        // what it is not sent for its size (P38)
 	by      *xds.Subscription             // what it was sent by, if that is not sub: while anew
 	early   map[string]*xds.Resource      // incremental: answers sent ahead of sent (P19); nil: removed
 	warned  map[string]*xds.ResourceError // what it was told of errors, where that is not what sent says; nil: nothing (P39)
@@ -60,7 +63,8 @@ type Session struct {
 type cause uint8
 
 const (
-	refreshed cause = iota // P37; waits like any change (P19)
+	postponed cause = iota // it waits for its part (P38)
+	refreshed              // P37; waits like any change (P19)
 	asked                  // newly subscribed, or given up beside the wildcard (P22–P24)
 )
 
@@ -88,7 +92,7 @@ const maxFlights = 32
 
 // NewSession makes the session of a type that has not spoken yet.
 func NewSession(t xds.Type, v xds.Variant) *Session {
-	return &Session{typ: t, variant: v, form: xds.Form{Variant: v}, want: xds.Nothing, sub: xds.Nothing}
+	return &Session{typ: t, variant: v, form: xds.Form{Variant: v}, limit: MaxResponse, want: xds.Nothing, sub: xds.Nothing}
 }
 
 // Subscribe returns what the client wants after the request, and whether it is
@@ -268,6 +272,8 @@ type Plan struct {
 	led      []string                 // early: handles that were, by resources of other names
 	initial  map[string]brought       // what is left of it
 	besides  []string                 // what follows what was asked for, besides the frame's (P37)
+
+	sized
 }
 
 type action uint8
@@ -293,10 +299,12 @@ func (s *Session) Next(cur *xds.Snapshot, m Moment) Plan {
 }
 
 func (s *Session) next(cur *xds.Snapshot, m *Moment) Plan {
-	if cur == s.sent && !s.owed && s.fresh == nil && s.early == nil && s.warned == nil && s.initial == nil && s.awaits == nil && s.over() == s.keep() {
+	if cur == s.sent && s.parts == nil && !s.owed && s.fresh == nil && s.early == nil && s.warned == nil && s.initial == nil && s.awaits == nil && s.over() == s.keep() {
 		return Plan{}
 	}
-	if until, out := s.outstanding(m.Now, m.AckTimeout); out && !m.Release {
+	// A part waits whatever is released (P38): the client would have more of this
+	// type to take at once than a response may hold.
+	if until, out := s.outstanding(m.Now, m.AckTimeout); out && (!m.Release || s.parts != nil) {
 		if s.variant == xds.Delta {
 			if p := s.planEarly(cur, m.Now); p.do != nothing {
 				p.until, s.waiting = until, true // for the rest
@@ -309,11 +317,14 @@ func (s *Session) next(cur *xds.Snapshot, m *Moment) Plan {
 		}
 		return Plan{}
 	}
-	p := Plan{to: cur, at: m.Now, keep: s.keep()}
+	p := s.plan(cur, m.Now)
 	if s.variant == xds.SotW {
 		s.planSotW(cur, &p)
 	} else {
 		s.planDelta(cur, &p)
+	}
+	if s.isStuck(&p) {
+		return Plan{}
 	}
 	return p
 }
@@ -330,7 +341,7 @@ func (s *Session) Pending(cur *xds.Snapshot) bool {
 	if !s.began || cur == nil || s.silent(cur) {
 		return false
 	}
-	if s.owed && s.sub.Wildcard && cur.Answered {
+	if s.parts != nil || s.owed && s.sub.Wildcard && cur.Answered {
 		return true
 	}
 	for name := range s.fresh {
@@ -358,11 +369,7 @@ func (s *Session) Pending(cur *xds.Snapshot) bool {
 // candidates are the names that may differ between what the client was sent,
 // but for early, and what it is to see.
 func (s *Session) candidates(cur *xds.Snapshot) []string {
-	names := cur.Changes(s.sent, s.sentBy())
-	if s.anew {
-		names = append(names, cur.Changes(nil, s.sub)...)
-	}
-	return s.keep().appendNames(s.over().appendNames(names))
+	return s.keep().appendNames(s.parts.candidates(s.base(), cur, s.sub))
 }
 
 // answers reports whether there is an answer for a name that is to be answered.
@@ -393,7 +400,7 @@ func (s *Session) had(name string) (*xds.Resource, xds.Presence) {
 		}
 		return r, xds.Present
 	}
-	return view(s.sent, s.sentBy(), s.over(), name)
+	return s.parts.at(s.base(), name).look(s.sub, name)
 }
 
 // look is what the client is to see under name.
@@ -420,7 +427,7 @@ func (s *Session) difference(name string, cur *xds.Snapshot) (resource, err bool
 	had, was := s.had(name)
 	has, is := s.see(name, cur, had, was)
 	told, now := s.told(name), cur.Error(s.sub, name)
-	if s.anew && (was != xds.Present || is != xds.Absent) {
+	if s.parts.at(s.base(), name).again(was, is) {
 		had, was, told = nil, xds.Pending, nil
 	}
 	resource = clears(told, now, is) || differs(s.form, s.full(), s.sub.Names.Has(name), had, was, has, is)
@@ -491,7 +498,11 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 		return
 	}
 	s.owed = s.owed && s.sub.Wildcard && !p.to.Answered
-	s.step(p)
+	if p.next != nil {
+		s.sentPart(p)
+	} else {
+		s.step(p)
+	}
 	s.owe(frame)
 }
 
@@ -516,11 +527,10 @@ func (s *Session) Settled(p *Plan, now time.Time) {
 
 // step moves the session to the plan's snapshot.
 func (s *Session) step(p *Plan) {
-	s.sent, s.early, s.initial, s.waiting = p.to, nil, p.initial, false
+	s.sent, s.parts, s.stuck, s.early, s.initial, s.waiting = p.to, nil, nil, nil, p.initial, false
 	s.anew, s.by, s.hold, s.warned = false, nil, s.hold.settle(p.keep), nil
 	for name := range s.fresh {
-		// P24 before the wildcard's first answer: it stays to be answered.
-		if _, is := p.to.Look(s.sub, name); is != xds.Pending || !s.sub.Wildcard {
+		if s.answeredBy(p.to, name) {
 			delete(s.fresh, name)
 		}
 	}
@@ -530,6 +540,13 @@ func (s *Session) step(p *Plan) {
 		}
 	}
 	s.normalize()
+}
+
+// answeredBy reports whether a response out of the snapshot, which was to answer
+// name, did. P24 before the wildcard's first answer: it stays to be answered.
+func (s *Session) answeredBy(to *xds.Snapshot, name string) bool {
+	_, is := to.Look(s.sub, name)
+	return is != xds.Pending || !s.sub.Wildcard
 }
 
 // normalize keeps empty maps nil, so that a session in step is known by it.
@@ -542,5 +559,11 @@ func (s *Session) normalize() {
 	}
 	if len(s.awaits) == 0 {
 		s.awaits = nil
+	}
+	if len(s.early) == 0 {
+		s.early = nil
+	}
+	if len(s.warned) == 0 {
+		s.warned = nil
 	}
 }

@@ -85,9 +85,8 @@ func (c *crowd) join() {
 // step brings a session in step with what is newest: the response is sent, and
 // its ACK comes.
 func (c *crowd) step(s *Session) {
-	from := s.sent
 	p := s.Next(c.cur, Moment{Now: c.now, AckTimeout: ackTimeout})
-	f := framesOf(p.to).frame(nil, &p, from, "id")
+	f := framesOf(p.to).frame(nil, &p, "id")
 	if f.Empty() {
 		c.t.Fatal("there is nothing to send")
 	}

@@ -28,6 +28,8 @@ type slot struct {
 	// that type's order (P19).
 	marks [warmers]mark
 	nack  Nack // the last refusal
+	// oversized is what of the newest was not sent for its size (P38).
+	oversized *Oversized
 
 	bell alarm // under the lock of the server's alarms
 }

@@ -81,7 +81,7 @@ func (s *Session) planSotW(cur *xds.Snapshot, p *Plan) {
 		return
 	}
 	p.do, p.key = irregular, frameKey{form: s.form, sub: s.sub}
-	names := s.pendingNames(cur)
+	names := s.pendingNames(cur, p)
 	for _, name := range names {
 		if r, is := s.look(name, cur); !s.warning(name, cur, p) && is == xds.Present && !r.Expired(p.at) {
 			p.changed = append(p.changed, r)
@@ -115,7 +115,7 @@ func (s *Session) followFresh(cur *xds.Snapshot) []string {
 // pendingNames are the names, sorted, of which the next response has to speak:
 // what changed, what is to be answered anew, and all that a refused response
 // held if anything of it changed (P15).
-func (s *Session) pendingNames(cur *xds.Snapshot) []string {
+func (s *Session) pendingNames(cur *xds.Snapshot, p *Plan) []string {
 	var changed []string
 	for _, name := range s.candidates(cur) {
 		if _, ahead := s.early[name]; !ahead && s.differs(name, cur) {
@@ -139,6 +139,7 @@ func (s *Session) pendingNames(cur *xds.Snapshot) []string {
 			_, hit := slices.BinarySearch(changed, n)
 			return hit
 		}) {
+			p.again = append(p.again, ref)
 			for _, n := range ref.names {
 				if ref.has(s.sub, n) {
 					names = append(names, n)

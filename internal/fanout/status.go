@@ -23,7 +23,7 @@ type ClientStatus struct {
 const (
 	Synced     = "SYNCED"   // took the newest that was sent
 	NotSent    = "NOT SENT" // nothing was sent yet
-	Unanswered = "STALE"    // has not answered
+	Unanswered = "STALE"    // has not answered, or has not been sent all of the newest
 	Refused    = "NACKED"   // refused the last it answered
 )
 
@@ -40,6 +40,8 @@ type TypeStatus struct {
 	Acks     uint64 `json:"acks"`
 	Nacks    uint64 `json:"nacks"`
 	Nack     *Nack  `json:"last_nack,omitempty"`
+	// Oversized: the newest is not sent, or not all of it, for its size (P38).
+	Oversized *Oversized `json:"oversized,omitempty"`
 }
 
 // Clients returns all streams, and all that polls, by node and stream. It locks
@@ -78,7 +80,7 @@ func (s *slot) status() TypeStatus {
 	t := TypeStatus{
 		Type: string(s.typ.URL), Wildcard: s.sub.Wildcard, Names: s.sub.Names.Len(),
 		Sends: s.counts.sent, Acks: s.counts.acks, Nacks: s.counts.nacks,
-		Acked: s.acked, Sent: s.version,
+		Acked: s.acked, Sent: s.version, Oversized: s.unsent(),
 	}
 	if s.member != nil {
 		t.Key = s.member.Key().String()
@@ -92,7 +94,7 @@ func (s *slot) status() TypeStatus {
 		t.State, t.Acked = NotSent, ""
 	case s.refuses:
 		t.State = Refused
-	case len(s.flights) > 0:
+	case len(s.flights) > 0 || s.parts != nil || s.stuck != nil:
 		t.State = Unanswered
 	default:
 		t.State = Synced

@@ -216,6 +216,7 @@ func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
 	}
 	t := xds.TypeOf(url)
 	session := NewSession(t, st.variant)
+	session.limit = st.srv.opts.MaxResponse
 	session.form = st.node.Form(st.variant)
 	session.form.OriginVersions = st.srv.opts.OriginVersions
 	sl := &slot{Session: *session, st: st, bit: 1 << len(st.slots), began: time.Now(), meters: st.srv.meters.Type(url)}

@@ -102,7 +102,7 @@ func (st *stream) lag(pins map[any]pin) {
 	idle := uint64(0)
 	st.mu.Lock()
 	for _, sl := range st.slots {
-		cur, old := sl.snapshot(), sl.sent
+		cur, old := sl.snapshot(), sl.parts.oldest(sl.sent)
 		if cur == nil || old == nil || cur == old {
 			continue
 		}

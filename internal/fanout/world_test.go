@@ -39,6 +39,8 @@ type world struct {
 	later  bool     // a later type has a newer change to send (P19)
 	hold   time.Duration
 	routed time.Time // routes and listeners are answered until then (P36)
+	plan   Plan      // of the last response
+	size   int       // of it, with a nonce of the longest
 }
 
 func newWorld(t *testing.T, url xds.TypeURL, v xds.Variant) *world {
@@ -242,16 +244,23 @@ func (r request) wire(v xds.Variant) []byte {
 // "(empty)" for one without anything, "" for none.
 func (w *world) next() string {
 	w.t.Helper()
-	from := w.s.sent
 	p := w.s.Next(w.cur, w.moment())
 	if p.do == nothing || p.do == hold {
 		return ""
 	}
-	f := framesOf(p.to).frame(nil, &p, from, "id")
-	if f.Empty() {
+	f := framesOf(p.to).frame(nil, &p, "id")
+	switch {
+	case p.early && p.oversized != nil:
+		w.s.Postpone(&p)
+		return w.next()
+	case p.unsendable():
+		w.s.Stuck(&p)
+		return ""
+	case f.Empty():
 		w.s.Settled(&p, w.now)
 		return ""
 	}
+	w.plan, w.size = p, len(f.body)+nonceSize
 	w.seq++
 	w.nonces = append(w.nonces, w.seq)
 	w.s.Sent(&p, f.manifest, w.seq, w.now)

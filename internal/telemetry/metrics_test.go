@@ -96,6 +96,7 @@ func TestNamesAndLabels(t *testing.T) {
 		"xdsrelay_upstream_unasked_total":            "type",
 		"xdsrelay_upstream_rejected_total":           "reason",
 		"xdsrelay_upstream_oversized_requests_total": "",
+		"xdsrelay_downstream_oversized_total":        "type",
 		"xdsrelay_upstream_versions_left_out_total":  "",
 		"xdsrelay_coalesced_total":                   "type",
 		"xdsrelay_downstream_heartbeats_total":       "type",

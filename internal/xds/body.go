@@ -25,7 +25,7 @@ type Body struct {
 // Encode builds the body as one contiguous slice. A nonce is appended to it on
 // the wire as a field of its own (AppendNonce): fields may come in any order.
 func (b *Body) Encode() []byte {
-	out := make([]byte, 0, b.size())
+	out := make([]byte, 0, b.Size())
 	if b.Version != "" {
 		out = appendString(out, respVersion, b.Version)
 	}
@@ -55,7 +55,8 @@ func (b *Body) Encode() []byte {
 	return out
 }
 
-func (b *Body) size() int {
+// Size is the length of what Encode returns.
+func (b *Body) Size() int {
 	n := fieldSize(len(b.Type))
 	if b.Version != "" {
 		n += fieldSize(len(b.Version))
@@ -64,23 +65,32 @@ func (b *Body) size() int {
 		n += fieldSize(fieldSize(len(b.Identifier)))
 	}
 	for _, r := range b.Resources {
-		if b.bare() {
-			n += len(r.body)
-		} else {
-			n += fieldSize(b.entrySize(r, true))
-		}
+		n += b.Cost(r)
 	}
 	for _, r := range b.Beats {
-		n += fieldSize(b.entrySize(r, false))
+		n += b.CostOfBeat(r)
 	}
 	for _, name := range b.Removed {
-		n += fieldSize(len(name))
+		n += b.CostOfRemoval(name)
 	}
 	for _, e := range b.Errors {
-		n += fieldSize(len(e.wire))
+		n += b.CostOfError(e)
 	}
 	return n
 }
+
+// Cost, CostOfBeat, CostOfRemoval and CostOfError are what an entry adds to the
+// Size.
+func (b *Body) Cost(r *Resource) int {
+	if b.bare() {
+		return len(r.body)
+	}
+	return fieldSize(b.entrySize(r, true))
+}
+
+func (b *Body) CostOfBeat(r *Resource) int       { return fieldSize(b.entrySize(r, false)) }
+func (b *Body) CostOfRemoval(name string) int    { return fieldSize(len(name)) }
+func (b *Body) CostOfError(e *ResourceError) int { return fieldSize(len(e.wire)) }
 
 // bare: resources stand in the response without a Resource around them.
 func (b *Body) bare() bool { return b.Variant == SotW && !b.Timed }

@@ -41,7 +41,7 @@ func TestP39_ResourceErrorsPassThrough(t *testing.T) {
 			clear(msg)
 			b := Body{Form: Form{Variant: v}, Type: widget, Errors: r.Errors}
 			out := b.Encode()
-			if got := fieldsOf(t, out, respErrors[v]); len(got) != 1 || !slices.Equal(got[0], element) || len(out) != b.size() {
+			if got := fieldsOf(t, out, respErrors[v]); len(got) != 1 || !slices.Equal(got[0], element) || len(out) != b.Size() {
 				t.Errorf("sent %x", got)
 			}
 

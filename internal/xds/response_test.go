@@ -185,8 +185,8 @@ func TestBodyDecodes(t *testing.T) {
 		}
 		check := func(got, want proto.Message) {
 			out := b.Encode()
-			if len(out) != cap(out) || len(out) != b.size() {
-				t.Fatalf("%s: %d bytes in %d, size says %d", b.Variant, len(out), cap(out), b.size())
+			if len(out) != cap(out) || len(out) != b.Size() {
+				t.Fatalf("%s: %d bytes in %d, size says %d", b.Variant, len(out), cap(out), b.Size())
 			}
 			if err := proto.Unmarshal(AppendNonce(out, []byte(nonce)), got); err != nil {
 				t.Fatal(err)

@@ -205,8 +205,8 @@ func TestP62_BodiesWithTTL(t *testing.T) {
 func decode(t testing.TB, b *Body) (out []*discoveryv3.Resource) {
 	t.Helper()
 	wire := b.Encode()
-	if len(wire) != cap(wire) || len(wire) != b.size() {
-		t.Fatalf("%d bytes in %d, size says %d", len(wire), cap(wire), b.size())
+	if len(wire) != cap(wire) || len(wire) != b.Size() {
+		t.Fatalf("%d bytes in %d, size says %d", len(wire), cap(wire), b.Size())
 	}
 	if b.Variant == Delta {
 		m := new(discoveryv3.DeltaDiscoveryResponse)
