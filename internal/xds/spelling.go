@@ -46,6 +46,9 @@ func (s Spelling) Sum() uint64 { return s.pairs.Sum() }
 // With returns the spelling in which names, each as it was written, are written
 // so. Where a name is written in two ways, the later counts.
 func (s Spelling) With(written ...string) Spelling {
+	if len(written) == 0 {
+		return s
+	}
 	var fresh, stale []string
 	at := make(map[string]int)
 	for _, w := range written {

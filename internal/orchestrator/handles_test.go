@@ -1,0 +1,229 @@
+package orchestrator
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"xdsrelay/internal/xds"
+)
+
+const vhds = xds.VHostType
+
+// cut makes what an origin sends of a type, as it is cut out of its response.
+func cut(t testing.TB, typ xds.TypeURL, r *discoveryv3.Resource) *xds.Raw {
+	t.Helper()
+	wire, err := proto.Marshal(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(typ), Nonce: "n", Resources: []*discoveryv3.Resource{r}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := xds.ParseResponse(xds.Delta, wire)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &got.Resources[0]
+}
+
+// goes is a resource that goes by aliases.
+func goes(t testing.TB, typ xds.TypeURL, name, value string, aliases ...string) *xds.Resource {
+	t.Helper()
+	a := new(anypb.Any)
+	if err := proto.Unmarshal(resource(t, typ, name, value).Any(), a); err != nil {
+		t.Fatal(err)
+	}
+	return cut(t, typ, &discoveryv3.Resource{Name: name, Aliases: aliases, Resource: a}).Take(xds.TypeOf(typ), nil)
+}
+
+// brings hands over an update of names.
+func (f *feed) brings(t testing.TB, typ xds.TypeURL, changed ...*xds.Resource) {
+	t.Helper()
+	f.hand(t, xds.Update{Type: typ, Origin: "origin", Changed: changed, Received: time.Now()})
+}
+
+// cannot hands over that the origin has nothing for the aliases.
+func (f *feed) cannot(t testing.TB, typ xds.TypeURL, aliases ...string) {
+	t.Helper()
+	word, _ := cut(t, typ, &discoveryv3.Resource{Name: aliases[0], Aliases: aliases}).TakeUnresolved(xds.NewNameSet(aliases...))
+	f.hand(t, xds.Update{Type: typ, Origin: "origin", Unresolved: []xds.Unresolved{word}, Received: time.Now()})
+}
+
+// again is what the origin was last asked once more.
+func (f *feed) again(typ xds.TypeURL) []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.interests[len(f.interests)-1].Of(typ).Again
+}
+
+// Who asks by an alias or a glob is woken by what goes by it, and by its end;
+// nobody else is.
+func TestP26_WakesWhoAsksByAlias(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		a, b, g := w.join("web", vhds).want("r/a"), w.join("web", vhds).want("r/b"), w.join("web", vhds).want("xdstp://o/T/c/*")
+		f := w.feed("web")
+		synctest.Wait()
+		equal(t, "asked", f.asks(vhds), "r/a r/b xdstp://o/T/c/*")
+		woken := func(what string, ofA, ofB, ofG bool) {
+			t.Helper()
+			for who, c := range map[string]struct {
+				c    *client
+				want bool
+			}{"a": {a, ofA}, "b": {b, ofB}, "the glob": {g, ofG}} {
+				if n := c.c.woken(); n > 1 || (n == 1) != c.want {
+					t.Errorf("%s: %s is woken %d times", what, who, n)
+				}
+			}
+		}
+		a.woken()
+		b.woken()
+		g.woken()
+		f.brings(t, vhds, goes(t, vhds, "r/v", "1", "r/a", "r/c"))
+		woken("it comes", true, false, false)
+		f.brings(t, vhds, goes(t, vhds, "r/v", "2", "r/a", "r/c"))
+		woken("it changes", true, false, false)
+		f.brings(t, vhds, goes(t, vhds, "r/v", "2", "r/a", "r/c"))
+		woken("it is said again", false, false, false)
+		f.brings(t, vhds, goes(t, vhds, "r/v", "2", "r/b"))
+		woken("it goes by another", true, true, false)
+		f.update(t, vhds, false, "r/v")
+		woken("it goes", false, true, false)
+		f.brings(t, vhds, resource(t, vhds, "xdstp://o/T/c/x", "1"))
+		woken("a member comes", false, false, true)
+		f.update(t, vhds, false, "xdstp://o/T/c/x")
+		woken("the last member goes", false, false, true)
+		f.cannot(t, vhds, "r/a", "r/b")
+		woken("what cannot be resolved", true, true, false)
+	})
+}
+
+// What is held for an alias or a glob is forgotten once nobody wants it by
+// anything that it goes by, and an answer that was on its way is nobody's.
+func TestP65_ForgottenByHandle(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		a, b := w.join("web", vhds).want("r/a", "xdstp://o/T/c/*"), w.join("web", vhds).want("r/b", "xdstp://o/T/c/x")
+		f := w.feed("web")
+		both := goes(t, vhds, "r/v", "1", "r/a", "r/b")
+		f.brings(t, vhds, both, resource(t, vhds, "xdstp://o/T/c/x", "1"), resource(t, vhds, "xdstp://o/T/c/y", "1"), resource(t, vhds, "r/w", "1"))
+		held := func(want ...string) {
+			t.Helper()
+			var got []string
+			for r := range f.sink.Held(vhds).Resources {
+				got = append(got, r.Name)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("held are %v, want %v", got, want)
+			}
+		}
+		held("r/v", "xdstp://o/T/c/x", "xdstp://o/T/c/y") // nobody asked for r/w
+		a.leave()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		held("r/v", "xdstp://o/T/c/x")
+		b.want("r/c")
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		held()
+		for _, n := range []string{"r/v", "r/a", "r/b", "xdstp://o/T/c/x", "xdstp://o/T/c/*"} {
+			if f.sink.Held(vhds).Known(n) {
+				t.Errorf("of %s something is known still", n)
+			}
+		}
+		f.brings(t, vhds, both)
+		held()
+	})
+}
+
+// What is removed under its name is absent to who asked by its alias, also to
+// those who come later; under its own name nothing is kept.
+func TestP26_AbsentAliasIsRemembered(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		w.join("web", vhds).want("r/a")
+		f := w.feed("web")
+		f.brings(t, vhds, goes(t, vhds, "r/v", "1", "r/a", "r/b"))
+		f.update(t, vhds, false, "r/v")
+		late, sub := w.join("web", vhds).want("r/a"), subscription("r/a")
+		equal(t, "r/a", late.sees(sub, "r/a"), "-")
+		if f.sink.Held(vhds).Known("r/v") {
+			t.Error("of r/v something is known")
+		}
+	})
+}
+
+// Names go up as one of those who asked wrote them, for as long as they are
+// asked for.
+func TestP28_AskedAsWritten(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		const sorted, one, other = "xdstp://o/T/x?a=1&b=2&c=3", "xdstp://o/T/x?c=3&b=2&a=1", "xdstp://o/T/x?b=2&c=3&a=1"
+		written := func() string {
+			synctest.Wait()
+			f := w.feed("web")
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return f.interests[len(f.interests)-1].Of(eds).Written.Of(sorted)
+		}
+		as := func(name string) *client {
+			c := w.join("web", eds)
+			c.Subscribe(c.Intern(&xds.Subscription{Names: xds.NewNameSet(sorted), Written: xds.Spelling{}.With(name)}))
+			return c
+		}
+		a := as(one)
+		equal(t, "the first", written(), one)
+		w.feed("web").brings(t, eds, resource(t, eds, other, "1"))
+		b := as(other)
+		equal(t, "beside another", written(), one)
+		equal(t, "names", w.feed("web").asks(eds), sorted)
+		a.leave()
+		time.Sleep(10 * time.Second)
+		equal(t, "after the first has left", written(), one)
+		b.leave()
+		c := w.join("web", eds).want("y")
+		w.feed("web").update(t, eds, false, "y=1")
+		time.Sleep(20 * time.Second)
+		equal(t, "names", w.feed("web").asks(eds), "y")
+		as(other)
+		equal(t, "anew", written(), other)
+		c.leave()
+	})
+}
+
+// Whoever asks again has the origin asked once more, once for all who do; the
+// others are left alone.
+func TestP18_UnresolvedIsAskedAgain(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		a, b := w.join("web", vhds).want("r/a", "r/b"), w.join("web", vhds).want("r/a")
+		f := w.feed("web")
+		synctest.Wait()
+		f.cannot(t, vhds, "r/a", "r/b")
+		a.woken()
+		b.woken()
+		said := f.said()
+		a.Again([]string{"r/a"})
+		b.Again([]string{"r/a", "r/never"})
+		synctest.Wait()
+		equal(t, "requests", f.said(), said+1)
+		if got := f.again(vhds); !slices.Equal(got, []string{"r/a"}) {
+			t.Errorf("asked again for %v", got)
+		}
+		equal(t, "wake-ups", a.woken()+b.woken(), 0)
+		equal(t, "asked", f.asks(vhds), "r/a r/b")
+		f.cannot(t, vhds, "r/a")
+		if a.woken() == 0 || b.woken() == 0 {
+			t.Error("nobody is told")
+		}
+		b.Again([]string{"r/a"})
+		synctest.Wait()
+		equal(t, "requests", f.said(), said+2)
+		// A change of what is wanted carries nothing of it.
+		w.join("web", vhds).want("r/c")
+		synctest.Wait()
+		if got := f.again(vhds); len(got) > 0 {
+			t.Errorf("asked again for %v", got)
+		}
+		b.leave()
+		a.leave()
+	})
+}
