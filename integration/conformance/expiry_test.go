@@ -14,24 +14,27 @@ import (
 // variant, and waits for the relay's ACK.
 func (u *upstream) wrapped(t testing.TB, k kind, version string, resources ...*discoveryv3.Resource) {
 	t.Helper()
-	var m proto.Message
-	if u.delta {
-		m = &discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(k), SystemVersionInfo: version, Nonce: version, Resources: resources}
-	} else {
-		r := &discoveryv3.DiscoveryResponse{TypeUrl: string(k), VersionInfo: version, Nonce: version}
-		for _, w := range resources {
-			a, err := anypb.New(w)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r.Resources = append(r.Resources, a)
-		}
-		m = r
-	}
-	u.send(t, m)
+	u.send(t, u.wrap(t, k, version, resources...))
 	if r := u.reaction(t, k, version); r.err != "" {
 		t.Fatalf("refused: %s", r.err)
 	}
+}
+
+// wrap makes a response of the stream's variant, of resources in full.
+func (u *upstream) wrap(t testing.TB, k kind, version string, resources ...*discoveryv3.Resource) proto.Message {
+	t.Helper()
+	if u.delta {
+		return &discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(k), SystemVersionInfo: version, Nonce: version, Resources: resources}
+	}
+	r := &discoveryv3.DiscoveryResponse{TypeUrl: string(k), VersionInfo: version, Nonce: version}
+	for _, w := range resources {
+		a, err := anypb.New(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Resources = append(r.Resources, a)
+	}
+	return r
 }
 
 const (

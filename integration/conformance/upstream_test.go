@@ -386,7 +386,7 @@ func TestP57_TakenForAbsent(t *testing.T) {
 }
 
 // implemented are the client features of the relay itself.
-var implemented = []string{"xds.config.supports-resource-in-sotw"}
+var implemented = []string{"xds.config.supports-resource-in-sotw", "xds.config.supports-resource-ttl"}
 
 // The node sent up is that of the key's first client, as long as the key lives,
 // and says what the relay understands.

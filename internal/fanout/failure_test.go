@@ -66,6 +66,24 @@ func TestP39_NewlySubscribed(t *testing.T) {
 	})
 }
 
+// A resource that is sent ahead, since the error before it is unanswered, clears
+// the error as well.
+func TestP39_ClearedAhead(t *testing.T) {
+	w := newWorld(t, xds.EndpointType, xds.Delta)
+	w.sub("a")
+	w.fail(false, "a")
+	w.want("!a")
+	w.named("a")
+	w.want("a") // P19: the answer to a new name does not wait
+	w.want("")
+	w.ack()
+	w.want("")
+	w.fail(false, "a")
+	w.want("!a")
+	w.ack()
+	w.want("")
+}
+
 // The resource that a client holds goes out again after its error: nothing else
 // says that the error is over.
 func TestP39_TheNextResourceClearsIt(t *testing.T) {

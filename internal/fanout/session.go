@@ -482,9 +482,12 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 			s.early = make(map[string]*xds.Resource, len(p.answered))
 		}
 		maps.Copy(s.early, p.answered)
-		for n := range p.answered {
+		for n, r := range p.answered {
 			delete(s.fresh, n)
 			delete(s.initial, n)
+			if r != nil && s.told(n) != nil {
+				s.warn(n, nil) // the resource cleared it (P39)
+			}
 		}
 		for _, n := range p.led {
 			delete(s.fresh, n)

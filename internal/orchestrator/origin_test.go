@@ -290,7 +290,7 @@ func TestP58_RepresentativeNode(t *testing.T) {
 	bubble(t, nil, func(w *world) {
 		first := &corev3.Node{
 			Id: "first", Cluster: "web", UserAgentName: "envoy",
-			ClientFeatures: []string{"envoy.lb.does_not_support_overprovisioning", "xds.config.supports-resource-ttl"},
+			ClientFeatures: []string{"envoy.lb.does_not_support_overprovisioning", "xds.config.resource-in-sotw"},
 		}
 		a, err := w.tryNode(first, "10.0.0.1", eds)
 		if err != nil {
@@ -300,7 +300,7 @@ func TestP58_RepresentativeNode(t *testing.T) {
 		if err := proto.Unmarshal(w.feed("web").node, &got); err != nil {
 			t.Fatal(err)
 		}
-		first.ClientFeatures = []string{xds.FeatureSotWResource}
+		first.ClientFeatures = []string{"xds.config.supports-resource-in-sotw", "xds.config.supports-resource-ttl"}
 		if !proto.Equal(&got, first) {
 			t.Errorf("node %v, want %v", &got, first)
 		}

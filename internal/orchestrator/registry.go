@@ -103,7 +103,7 @@ func unmapped(err error) *fanout.Refusal {
 
 // representative is the node that a key's stream sends upstream (P58), with the
 // client features that the relay implements itself and no others: it unwraps
-// resources in SotW. It does not take TTLs yet, so it does not announce them.
+// resources in SotW, and takes TTLs and heartbeats.
 func (r *Registry) representative(n *xds.Node) (*xds.Node, error) {
 	raw := n.Bytes()
 	if r.opts.Node != nil {
@@ -116,7 +116,7 @@ func (r *Registry) representative(n *xds.Node) (*xds.Node, error) {
 		}
 		raw = n.Bytes()
 	}
-	return r.nodes.Intern(xds.WithFeatures(raw, xds.FeatureSotWResource))
+	return r.nodes.Intern(xds.WithFeatures(raw, xds.FeatureSotWResource, xds.FeatureTTL))
 }
 
 // enter counts m in and returns its key's group. If there is none, that is

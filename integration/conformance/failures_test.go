@@ -1,0 +1,229 @@
+package conformance
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+)
+
+// failing sends a response with resources and with errors, each "name code".
+func (u *upstream) failing(t testing.TB, k kind, nonce string, things []string, errors ...string) {
+	t.Helper()
+	m := u.response(k, nonce, things...)
+	var list []*discoveryv3.ResourceError
+	for _, e := range errors {
+		name, code, _ := strings.Cut(e, " ")
+		var c codes.Code
+		if err := c.UnmarshalJSON([]byte(fmt.Sprintf("%q", code))); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, &discoveryv3.ResourceError{ResourceName: &discoveryv3.ResourceName{Name: name},
+			ErrorDetail: &statuspb.Status{Code: int32(c), Message: "said the origin in " + nonce}})
+	}
+	switch r := m.(type) {
+	case *discoveryv3.DiscoveryResponse:
+		r.ResourceErrors = list
+	case *discoveryv3.DeltaDiscoveryResponse:
+		r.ResourceErrors = list
+	}
+	u.send(t, m)
+	if r := u.reaction(t, k, nonce); r.err != "" {
+		t.Fatalf("refused: %s", r.err)
+	}
+}
+
+// errors are those of a response, in words.
+func (a answer) errors() string {
+	var out []string
+	for _, e := range a.msg.(interface {
+		GetResourceErrors() []*discoveryv3.ResourceError
+	}).GetResourceErrors() {
+		out = append(out, e.GetResourceName().GetName()+" "+codes.Code(e.GetErrorDetail().GetCode()).String())
+	}
+	slices.Sort(out)
+	return strings.Join(out, ", ")
+}
+
+// takeError takes a response of nothing but an error.
+func (c *client) takeError(k kind, want string) answer {
+	c.t.Helper()
+	a := c.next(k)
+	if a.errors() != want || a.String() != "" {
+		c.t.Fatalf("%s holds %q and errors %q, want errors %q alone", k.short(), a, a.errors(), want)
+	}
+	c.ack(a)
+	return a
+}
+
+// resource_errors are kept per name, given to those who ask for it and to late
+// joiners, and are over with the next resource.
+func TestP39_ResourceErrors(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.manual(rds)
+		cl := c.client("one")
+		cl.sub(rds, "a", "b")
+		other := c.client("other")
+		other.sub(rds, "b")
+		c.site.await(c, rds, "both names", func(r request) bool { return slices.Contains(r.names, "b") })
+		up := c.site.stream(c, 1)
+		up.failing(c, rds, "1", nil, "a PERMISSION_DENIED")
+		got := cl.takeError(rds, "a PermissionDenied")
+		sent := got.msg.(interface {
+			GetResourceErrors() []*discoveryv3.ResourceError
+		}).GetResourceErrors()[0]
+		if want := (&statuspb.Status{Code: int32(codes.PermissionDenied), Message: "said the origin in 1"}); !proto.Equal(sent.ErrorDetail, want) {
+			c.Errorf("it came as %v", sent)
+		}
+		late := c.client("late")
+		late.sub(rds, "a")
+		late.takeError(rds, "a PermissionDenied")
+
+		up.failing(c, rds, "2", []string{"b=1"})
+		other.take(rds, "b=1") // and nothing before it
+		cl.take(rds, "b=1")
+		up.failing(c, rds, "3", []string{"a=1"})
+		cl.take(rds, "a=1")
+		late.take(rds, "a=1")
+		if got := late.talk(rds); got.answers != 2 {
+			c.Errorf("%d responses", got.answers)
+		}
+		// On what is held: it stays, and the same resource says that it is over.
+		up.failing(c, rds, "4", nil, "a UNAVAILABLE")
+		cl.takeError(rds, "a Unavailable")
+		late.takeError(rds, "a Unavailable")
+		later := c.client("later")
+		later.sub(rds, "a")
+		if a := later.take(rds, "a=1"); a.errors() != "" {
+			c.Errorf("the resource came with its error")
+		}
+		later.takeError(rds, "a Unavailable")
+		up.failing(c, rds, "5", []string{"a=1"})
+		cl.take(rds, "a=1")
+		late.take(rds, "a=1")
+		later.take(rds, "a=1")
+	})
+}
+
+// NOT_FOUND is the origin's word that there is no such resource.
+func TestP25_NotFoundInResourceErrors(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.manual(rds)
+		cl := c.client("one")
+		cl.sub(rds, "a")
+		c.site.request(c, rds, 1)
+		c.site.stream(c, 1).failing(c, rds, "1", nil, "a NOT_FOUND")
+		got := cl.next(rds)
+		cl.ack(got)
+		want := ""
+		if cl.delta {
+			want = "-a"
+		}
+		if got.String() != want || got.errors() != "a NotFound" {
+			c.Errorf("it holds %q and errors %q", got, got.errors())
+		}
+		c.site.stream(c, 1).failing(c, rds, "2", []string{"a=1"})
+		cl.take(rds, "a=1")
+	})
+}
+
+// A full-state response that has an error in place of a resource removes
+// nothing by it.
+func TestP39_AnErrorIsNoRemoval(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.manual(cds)
+		cl := c.client("one")
+		cl.sub(cds)
+		c.site.request(c, cds, 1)
+		up := c.site.stream(c, 1)
+		up.failing(c, cds, "1", []string{"a=1", "b=1"})
+		cl.take(cds, "a=1 b=1")
+		up.failing(c, cds, "2", []string{"b=1"}, "a INTERNAL")
+		got := cl.next(cds)
+		cl.ack(got)
+		want := ""
+		if cl.wholeState(cds) {
+			want = "a=1 b=1"
+		}
+		if got.String() != want || got.errors() != "a Internal" {
+			c.Errorf("it holds %q and errors %q, want %q", got, got.errors(), want)
+		}
+	})
+}
+
+// A name that an error answered is not taken for absent (P57).
+func TestP57_AnErrorIsAnAnswer(t *testing.T) {
+	each(t, hasty, anywhere, func(c *trial) {
+		c.site.manual(rds)
+		cl := c.client("one")
+		cl.sub(rds, "a", "b")
+		c.site.request(c, rds, 1)
+		c.site.stream(c, 1).failing(c, rds, "1", nil, "a INTERNAL")
+		cl.takeError(rds, "a Internal")
+		if cl.delta { // b's time is up, and a's would have been
+			cl.take(rds, "-b")
+		} else {
+			eventually(c, "a guess", func() error {
+				body := c.relay.get(c, "/metrics")
+				if !strings.Contains(body, `xdsrelay_upstream_absent_guesses_total{type="RDS"}`) || strings.Contains(body, `xdsrelay_upstream_absent_guesses_total{type="RDS"} 0`) {
+					return errorf("none")
+				}
+				return nil
+			})
+		}
+		c.site.stream(c, 1).failing(c, rds, "2", []string{"a=1"})
+		cl.take(rds, "a=1")
+	})
+}
+
+// With versions: origin a resource bears the version that its origin gave it,
+// and where it gave none that of its content.
+func TestP61_VersionsOfTheOrigin(t *testing.T) {
+	eachOwn(t, downDelta, func(t *testing.T, at place) {
+		control, err := newControl()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(control.stop)
+		c := on(t, at, own(t, at.up, settings{"downstream.versions": "origin"}, control.addr), control)
+		c.site.manual(rds)
+		cl := c.client("one")
+		cl.sub(rds, "a", "b")
+		c.site.request(c, rds, 1)
+		up := c.site.stream(c, 1)
+		res := func(name, version, value string) *discoveryv3.Resource {
+			return &discoveryv3.Resource{Name: name, Version: version, Resource: body(rds, name, value)}
+		}
+		up.wrapped(c, rds, "1", res("a", "first", "1"), res("b", "", "1"))
+		got := cl.take(rds, "a=1 b=1")
+		if v := got.wraps["a"].Version; v != "first" {
+			t.Errorf("the version is %q, want the origin's", v)
+		}
+		content := got.wraps["b"].Version
+		if content == "" {
+			t.Error("where the origin gave none there is none")
+		}
+		// Equal content under another version is no change; who comes is given the
+		// version that the others have, and who brings it has it already.
+		up.wrapped(c, rds, "2", res("a", "second", "1"))
+		late := c.client("late")
+		late.tell(rds, say{names: []string{"a", "b"}, brought: map[string]string{"a": "first", "b": "first"}})
+		if v := late.take(rds, "b=1").wraps["b"].Version; v != content {
+			t.Errorf("version %q, want %q", v, content)
+		}
+		up.wrapped(c, rds, "3", res("a", "third", "2"))
+		for _, some := range []*client{cl, late} {
+			if v := some.take(rds, "a=2").wraps["a"].Version; v != "third" {
+				t.Errorf("the version is %q, want the origin's", v)
+			}
+		}
+		if n := cl.talk(rds).answers; n != 2 {
+			t.Errorf("%d responses", n)
+		}
+	})
+}

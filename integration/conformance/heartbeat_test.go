@@ -1,0 +1,213 @@
+package conformance
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// living is a resource with a TTL, and beat a heartbeat for it: in SotW it means
+// the version_info of its response.
+func living(k kind, name, version string, ttl time.Duration) *discoveryv3.Resource {
+	return &discoveryv3.Resource{Name: name, Version: version, Ttl: durationpb.New(ttl), Resource: body(k, name, version)}
+}
+
+func beat(name, version string, ttl time.Duration) *discoveryv3.Resource {
+	return &discoveryv3.Resource{Name: name, Version: version, Ttl: durationpb.New(ttl)}
+}
+
+// timely is a client that takes TTLs and heartbeats in both variants.
+func (c *trial) timely(id string) *client {
+	cl := c.client(id)
+	cl.node.ClientFeatures = []string{featureTTL, featureWrap}
+	return cl
+}
+
+// again sends a response under a nonce of its own.
+func (u *upstream) again(t testing.TB, k kind, version, nonce string, resources ...*discoveryv3.Resource) {
+	t.Helper()
+	m := u.wrap(t, k, version, resources...)
+	switch r := m.(type) {
+	case *discoveryv3.DiscoveryResponse:
+		r.Nonce = nonce
+	case *discoveryv3.DeltaDiscoveryResponse:
+		r.Nonce = nonce
+	}
+	u.send(t, m)
+	if r := u.reaction(t, k, nonce); r.err != "" {
+		t.Fatalf("refused: %s", r.err)
+	}
+}
+
+// ttls are those of a response, in words: "a=60s b".
+func (a answer) ttls() string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(a.wraps)) {
+		if w := a.wraps[name]; isFence(name) {
+			continue
+		} else if w.Ttl != nil {
+			name += fmt.Sprintf("=%v", w.Ttl.AsDuration())
+		}
+		out = append(out, name)
+	}
+	return strings.Join(out, " ")
+}
+
+// A TTL passes through, and a heartbeat goes to those who hold the resource, at
+// the version that they were given.
+func TestP62_TTLAndHeartbeats(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.manual(rds)
+		cl := c.timely("one")
+		cl.sub(rds, "a", "b")
+		c.site.request(c, rds, 1)
+		up := c.site.stream(c, 1)
+		up.wrapped(c, rds, "1", living(rds, "a", "1", time.Minute), &discoveryv3.Resource{Name: "b", Version: "1", Resource: body(rds, "b", "1")})
+		first := cl.take(rds, "a=1 b=1")
+		if got := first.ttls(); got != "a=1m0s b" {
+			c.Errorf("TTLs %q", got)
+		}
+		plain := c.client("plain")
+		plain.sub(rds, "a", "b")
+		if got := plain.take(rds, "a=1 b=1"); strings.Contains(got.ttls(), "=") || !plain.delta && len(got.wraps) > 0 {
+			c.Errorf("to who takes none came TTLs %q of %v", got.ttls(), got.wraps)
+		}
+		other := c.timely("other")
+		other.sub(rds, "b")
+		other.take(rds, "b=1")
+
+		for i, ttl := range []time.Duration{time.Minute, 2 * time.Minute} {
+			up.again(c, rds, "1", fmt.Sprint("beat-", i), beat("a", "1", ttl))
+			got := cl.take(rds, "a=(none)")
+			w := got.wraps["a"]
+			if w == nil || w.Ttl.AsDuration() != ttl {
+				c.Fatalf("the heartbeat is %v", got.msg)
+			}
+			want := first.version
+			if cl.delta {
+				want = first.wraps["a"].Version
+			}
+			if w.Version != want || !cl.delta && got.version != want {
+				c.Errorf("the heartbeat is of version %q under %q, want %q", w.Version, got.version, want)
+			}
+		}
+		for _, someone := range []*client{plain, other} {
+			up.again(c, rds, "1", "c-"+someone.node.Id, beat("a", "1", time.Minute))
+			someone.sub(rds, "c-"+someone.node.Id)
+			c.site.await(c, rds, "the name", func(r request) bool { return slices.Contains(r.names, "c-"+someone.node.Id) })
+			up.again(c, rds, "1", "d-"+someone.node.Id, &discoveryv3.Resource{Name: "c-" + someone.node.Id, Version: "1", Resource: body(rds, "c-"+someone.node.Id, "1")})
+			someone.take(rds, "c-"+someone.node.Id+"=1") // nothing came before it
+		}
+	})
+}
+
+// A SotW client of a full-state type gets the whole set for a heartbeat: it
+// would take the rest for gone.
+func TestP62_HeartbeatOfAFullStateType(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		c.site.manual(cds)
+		cl := c.timely("one")
+		cl.sub(cds)
+		c.site.request(c, cds, 1)
+		up := c.site.stream(c, 1)
+		up.wrapped(c, cds, "1", living(cds, "a", "1", time.Minute), &discoveryv3.Resource{Name: "b", Version: "1", Resource: body(cds, "b", "1")})
+		cl.take(cds, "a=1 b=1")
+		up.again(c, cds, "1", "beat", beat("a", "1", time.Hour))
+		got := cl.takeFull(cds, "a=1 b=1", "a=(none)")
+		if w := got.wraps["a"]; w == nil || w.Ttl.AsDuration() != time.Hour {
+			c.Errorf("%v", got.msg)
+		}
+	})
+}
+
+// A late joiner gets what is left of a TTL, and after a heartbeat all of it.
+func TestP62_LateJoiners(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		const ttl = time.Hour
+		c.site.manual(rds)
+		cl := c.timely("one")
+		cl.sub(rds, "a")
+		c.site.request(c, rds, 1)
+		up := c.site.stream(c, 1)
+		up.wrapped(c, rds, "1", living(rds, "a", "1", ttl))
+		cl.take(rds, "a=1")
+		n := 0
+		left := func() time.Duration {
+			n++
+			late := c.timely(fmt.Sprint("late-", n))
+			late.sub(rds, "a")
+			d := late.take(rds, "a=1").wraps["a"].Ttl.AsDuration()
+			late.reconnect()
+			return d
+		}
+		eventually(c, "the TTL to run", func() error {
+			if d := left(); d > ttl-2*time.Second {
+				return errorf("%v are left", d)
+			} else if d < ttl-patience {
+				c.Fatalf("%v are left", d)
+			}
+			return nil
+		})
+		up.again(c, rds, "1", "beat", beat("a", "1", ttl))
+		cl.take(rds, "a=(none)")
+		if d := left(); d < ttl-2*time.Second {
+			c.Errorf("after a heartbeat %v are left", d)
+		}
+	})
+}
+
+// What expires is taken from nobody by a word of the relay. It is new when it
+// returns.
+func TestP62_ExpiryRemovesNothing(t *testing.T) {
+	each(t, patient, anywhere, func(c *trial) {
+		for _, k := range []kind{cds, rds} {
+			c.site.manual(k)
+			cl := c.timely("one")
+			if k == cds {
+				cl.sub(k)
+			} else {
+				cl.sub(k, "a", "b")
+			}
+			first := c.site.await(c, k, "a request", func(r request) bool { return true })
+			up := c.site.stream(c, first.stream)
+			b := &discoveryv3.Resource{Name: "b", Version: "1", Resource: body(k, "b", "1")}
+			up.wrapped(c, k, "1", living(k, "a", "1", 50*time.Millisecond), b)
+			cl.take(k, "a=1 b=1")
+			eventually(c, "the resource's end", func() error {
+				if page := c.relay.get(c, "/keys/"+c.key); !strings.Contains(page, `"resources": 1`) {
+					return errorf("%s", page)
+				}
+				return nil
+			})
+			up.again(c, k, "2", "return", living(k, "a", "1", time.Hour), b)
+			cl.takeFull(k, "a=1 b=1", "a=1")
+		}
+	})
+}
+
+// A client that says no more than that it unwraps, as gRPC does, is sent the
+// resource itself instead of a heartbeat.
+func TestP62_WhoOnlyUnwraps(t *testing.T) {
+	each(t, patient, downSotW, func(c *trial) {
+		c.site.manual(rds)
+		cl := c.client("one")
+		cl.node.ClientFeatures = []string{"xds.config.resource-in-sotw"}
+		cl.sub(rds, "a")
+		c.site.request(c, rds, 1)
+		up := c.site.stream(c, 1)
+		up.wrapped(c, rds, "1", living(rds, "a", "1", time.Minute))
+		if got := cl.take(rds, "a=1").ttls(); got != "a=1m0s" {
+			c.Errorf("TTLs %q", got)
+		}
+		up.again(c, rds, "1", "beat", beat("a", "1", time.Hour))
+		if got := cl.take(rds, "a=1").ttls(); got != "a=1h0m0s" {
+			c.Errorf("TTLs %q", got)
+		}
+	})
+}
