@@ -38,8 +38,8 @@ func (u *upstream) failing(t testing.TB, k kind, nonce string, things []string, 
 	}
 }
 
-// errors are those of a response, in words.
-func (a answer) errors() string {
+// failures are the errors of a response, in words.
+func (a answer) failures() string {
 	var out []string
 	for _, e := range a.msg.(interface {
 		GetResourceErrors() []*discoveryv3.ResourceError
@@ -54,8 +54,8 @@ func (a answer) errors() string {
 func (c *client) takeError(k kind, want string) answer {
 	c.t.Helper()
 	a := c.next(k)
-	if a.errors() != want || a.String() != "" {
-		c.t.Fatalf("%s holds %q and errors %q, want errors %q alone", k.short(), a, a.errors(), want)
+	if a.failures() != want || a.String() != "" {
+		c.t.Fatalf("%s holds %q and errors %q, want errors %q alone", k.short(), a, a.failures(), want)
 	}
 	c.ack(a)
 	return a
@@ -63,7 +63,7 @@ func (c *client) takeError(k kind, want string) answer {
 
 // resource_errors are kept per name, given to those who ask for it and to late
 // joiners, and are over with the next resource.
-func TestP39_ResourceErrors(t *testing.T) {
+func TestP39_ErrorsAndTheirResources(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.manual(rds)
 		cl := c.client("one")
@@ -99,7 +99,7 @@ func TestP39_ResourceErrors(t *testing.T) {
 		late.takeError(rds, "a Unavailable")
 		later := c.client("later")
 		later.sub(rds, "a")
-		if a := later.take(rds, "a=1"); a.errors() != "" {
+		if a := later.take(rds, "a=1"); a.failures() != "" {
 			c.Errorf("the resource came with its error")
 		}
 		later.takeError(rds, "a Unavailable")
@@ -124,8 +124,8 @@ func TestP25_NotFoundInResourceErrors(t *testing.T) {
 		if cl.delta {
 			want = "-a"
 		}
-		if got.String() != want || got.errors() != "a NotFound" {
-			c.Errorf("it holds %q and errors %q", got, got.errors())
+		if got.String() != want || got.failures() != "a NotFound" {
+			c.Errorf("it holds %q and errors %q", got, got.failures())
 		}
 		c.site.stream(c, 1).failing(c, rds, "2", []string{"a=1"})
 		cl.take(rds, "a=1")
@@ -150,8 +150,8 @@ func TestP39_AnErrorIsNoRemoval(t *testing.T) {
 		if cl.wholeState(cds) {
 			want = "a=1 b=1"
 		}
-		if got.String() != want || got.errors() != "a Internal" {
-			c.Errorf("it holds %q and errors %q, want %q", got, got.errors(), want)
+		if got.String() != want || got.failures() != "a Internal" {
+			c.Errorf("it holds %q and errors %q, want %q", got, got.failures(), want)
 		}
 	})
 }

@@ -61,7 +61,7 @@ func (a answer) ttls() string {
 
 // A TTL passes through, and a heartbeat goes to those who hold the resource, at
 // the version that they were given.
-func TestP62_TTLAndHeartbeats(t *testing.T) {
+func TestP62_HeartbeatsAtTheVersionGiven(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		c.site.manual(rds)
 		cl := c.timely("one")
@@ -103,25 +103,6 @@ func TestP62_TTLAndHeartbeats(t *testing.T) {
 			c.site.await(c, rds, "the name", func(r request) bool { return slices.Contains(r.names, "c-"+someone.node.Id) })
 			up.again(c, rds, "1", "d-"+someone.node.Id, &discoveryv3.Resource{Name: "c-" + someone.node.Id, Version: "1", Resource: body(rds, "c-"+someone.node.Id, "1")})
 			someone.take(rds, "c-"+someone.node.Id+"=1") // nothing came before it
-		}
-	})
-}
-
-// A SotW client of a full-state type gets the whole set for a heartbeat: it
-// would take the rest for gone.
-func TestP62_HeartbeatOfAFullStateType(t *testing.T) {
-	each(t, patient, anywhere, func(c *trial) {
-		c.site.manual(cds)
-		cl := c.timely("one")
-		cl.sub(cds)
-		c.site.request(c, cds, 1)
-		up := c.site.stream(c, 1)
-		up.wrapped(c, cds, "1", living(cds, "a", "1", time.Minute), &discoveryv3.Resource{Name: "b", Version: "1", Resource: body(cds, "b", "1")})
-		cl.take(cds, "a=1 b=1")
-		up.again(c, cds, "1", "beat", beat("a", "1", time.Hour))
-		got := cl.takeFull(cds, "a=1 b=1", "a=(none)")
-		if w := got.wraps["a"]; w == nil || w.Ttl.AsDuration() != time.Hour {
-			c.Errorf("%v", got.msg)
 		}
 	})
 }

@@ -10,32 +10,29 @@ import (
 
 // A resource without a body and with a TTL is a heartbeat (P62). It renews what
 // it means: the version that the origin last gave. In incremental that is the
-// resource's own. In SotW it is the version_info last taken, unless the wrapped
-// Resource bears a version of its own; and a response that brings other
-// resources as well is by itself the newest, and says that this one is
-// unchanged. A heartbeat of anything else, as of a version that was refused, is
-// stale, and renews nothing.
+// resource's own, and so in SotW if the wrapped Resource bears one. Otherwise it
+// is the version_info last taken, or any newer one: it says that the resource is
+// unchanged since; but not if a response was refused meanwhile, which may have
+// held another. A heartbeat of anything else is stale, and renews nothing.
 
 // renews reports whether a resource without a body renews what is held under its
-// name, if it is a heartbeat of that. took is the version_info last taken.
-func renews(v xds.Variant, raw *xds.Raw, r *xds.Response, held *xds.Resource, took string) bool {
+// name, if it is a heartbeat of that.
+func renews(v xds.Variant, raw *xds.Raw, r *xds.Response, held *xds.Resource, to verdict) bool {
 	if held == nil {
 		return false
 	}
 	if v == xds.Delta || raw.OriginVersion != "" {
 		return raw.OriginVersion == held.OriginVersion
 	}
-	return r.Version == took || !beatsAlone(r)
+	return to.sound || r.Version == to.took
 }
 
-// beatsAlone reports whether a response has resources, and none with a body.
-func beatsAlone(r *xds.Response) bool {
-	for i := range r.Resources {
-		if r.Resources[i].HasBody() {
-			return false
-		}
-	}
-	return len(r.Resources) > 0
+// echoes reports whether a SotW response is heartbeats alone, of which one
+// cannot tell whether they mean what is held, since a response was refused. It
+// is acknowledged, but under the version that is held.
+func echoes(r *xds.Response, sound bool) bool {
+	return !sound && len(r.Resources) > 0 &&
+		!slices.ContainsFunc(r.Resources, func(raw xds.Raw) bool { return raw.HasBody() })
 }
 
 // failures are the resource_errors of a response to a, and the names that they

@@ -90,7 +90,7 @@ func TestP62_StaleHeartbeats(t *testing.T) {
 		{"the version_info", xds.SotW, "5", res{name: "a"}, 1, 0, 0},
 		{"its own version", xds.SotW, "5", res{name: "a", version: "1"}, 1, 0, 0},
 		{"its own version under another version_info", xds.SotW, "9", res{name: "a", version: "1"}, 1, 0, 0},
-		{"another version_info", xds.SotW, "9", res{name: "a"}, 0, 1, 0},
+		{"a newer version_info", xds.SotW, "9", res{name: "a"}, 1, 0, 0},
 		{"another version of its own", xds.SotW, "5", res{name: "a", version: "2"}, 0, 1, 0},
 		{"not held", xds.SotW, "5", res{name: "b"}, 0, 1, 0},
 		{"not asked for", xds.SotW, "5", res{name: "c"}, 0, 0, 1},
@@ -115,7 +115,7 @@ func TestP62_StaleHeartbeats(t *testing.T) {
 			}
 		})
 	}
-	// Beside other resources a SotW heartbeat is of the response's own version.
+	// So is one beside other resources.
 	r := newRig(t, xds.SotW)
 	r.want(all(cds))
 	r.flush()
@@ -127,6 +127,38 @@ func TestP62_StaleHeartbeats(t *testing.T) {
 	// One without TTL is none.
 	if _, n := r.respond(resp{typ: cds, version: "2", res: []res{{name: "a", heartbeat: true}}}); n.renewed+n.stale != 0 || n.bodyless != 1 {
 		t.Errorf("%+v", n)
+	}
+}
+
+// After a refusal a newer version may be that which was refused: its heartbeat
+// renews nothing, and its ACK says that the version before is still held.
+func TestP62_HeartbeatAfterARefusal(t *testing.T) {
+	const ttl = 30 * time.Second
+	r := newRig(t, xds.SotW)
+	r.want(all(cds))
+	r.sent("CDS [] node")
+	r.respond(resp{typ: cds, version: "1", res: []res{{name: "a", ttl: ttl}}})
+	r.sent("CDS [] version 1 nonce 1")
+	r.respond(resp{typ: cds, version: "2", res: []res{{name: "a"}, {name: "a"}}})
+	r.sent("CDS [] version 1 nonce 2 NACK")
+	beat := []res{{name: "a", ttl: ttl, heartbeat: true}}
+	r.now = r.now.Add(time.Second)
+	if _, n := r.respond(resp{typ: cds, version: "2", res: beat}); n.renewed != 0 || n.stale != 1 {
+		t.Errorf("of the refused version: %+v", n)
+	}
+	r.sent("CDS [] version 1 nonce 3")
+	if v := r.sink.Held(cds).Version; v != "1" {
+		t.Errorf("version %s is shown", v)
+	}
+	if _, n := r.respond(resp{typ: cds, version: "1", res: beat}); n.renewed != 1 {
+		t.Errorf("of the version held: %+v", n)
+	}
+	if _, n := r.respond(resp{typ: cds, version: "2", res: beat}); n.renewed != 0 {
+		t.Errorf("of the refused version, again: %+v", n)
+	}
+	r.respond(resp{typ: cds, version: "3", res: []res{{name: "a", content: "3", ttl: ttl}}})
+	if _, n := r.respond(resp{typ: cds, version: "4", res: beat}); n.renewed != 1 {
+		t.Errorf("once another is taken: %+v", n)
 	}
 }
 

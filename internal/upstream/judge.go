@@ -43,7 +43,7 @@ func judge(v xds.Variant, to verdict, r *xds.Response, snap *xds.Snapshot, now t
 			if !timed || !wanted(a.wildcard || raw.AskedBy(a.names)) {
 				continue
 			}
-			if renews(v, raw, r, held, to.took) {
+			if renews(v, raw, r, held, to) {
 				u.Changed = append(u.Changed, held.Renew(ttl, now))
 				n.renewed++
 			} else {
@@ -58,6 +58,9 @@ func judge(v xds.Variant, to verdict, r *xds.Response, snap *xds.Snapshot, now t
 	errors, absent := failures(a, r, snap)
 	u.Errors, u.Removed = errors, append(u.Removed, absent...)
 	if v == xds.SotW {
+		if echoes(r, to.sound) {
+			u.Version = to.took
+		}
 		u.Removed = append(u.Removed, missing(t, a, r, snap, n.bodyless)...)
 		return u, n
 	}

@@ -48,6 +48,10 @@ func newSotW(o talkOptions) *sotw {
 func (s *sotw) taken(r *xds.Response) {
 	t := s.byURL[r.TypeURL]
 	t.judging = false
+	if echoes(r, t.refusals == 0) {
+		t.sotw.nonce, t.sotw.ackDue = r.Nonce, true
+		return
+	}
 	t.good()
 	t.sotw.nonce, t.sotw.version, t.sotw.ackDue = r.Nonce, r.Version, true
 	if t.asked.empty() {

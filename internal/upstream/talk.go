@@ -49,8 +49,10 @@ type verdict struct {
 	take bool
 	// asked is what the origin had been asked for, if take.
 	asked asked
-	// took is the version_info last taken (SotW).
-	took string
+	// took is the version_info last taken (SotW); sound says that no response of
+	// the type was refused since.
+	took  string
+	sound bool
 	// unrequested: the type was never requested on this stream. To acknowledge
 	// it would be to request it.
 	unrequested bool
@@ -216,7 +218,7 @@ func (t *talk) received(r *xds.Response, fault error, now time.Time) (verdict, e
 		return t.refuse(tt, r.Nonce, fault, now), nil
 	}
 	tt.judging = true
-	return verdict{take: true, asked: tt.asked, took: tt.sotw.version}, nil
+	return verdict{take: true, asked: tt.asked, took: tt.sotw.version, sound: tt.refusals == 0}, nil
 }
 
 // recall returns what is remembered of a type from earlier streams, as far as
