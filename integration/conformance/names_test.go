@@ -142,6 +142,16 @@ func TestP28_Globs(t *testing.T) {
 		} else {
 			up.reply(c, cds, "2", base+"foo/b=1", base+"foo/c=1")
 		}
-		cl.takeFull(cds, base+"foo/b=1 "+base+"foo/c=1", base+"foo/c=1 -"+base+"foo/a")
+		if !cl.delta {
+			cl.take(cds, base+"foo/b=1 "+base+"foo/c=1")
+			return
+		}
+		if a := cl.next(cds); a.String() == base+"foo/c=1" {
+			// What appears is not held back by an answer that is on its way (P25).
+			cl.ack(a)
+			cl.take(cds, "-"+base+"foo/a")
+		} else if want := base + "foo/c=1 -" + base + "foo/a"; a.String() != want {
+			c.Errorf("the change came as %q, want %q", a, want)
+		}
 	})
 }

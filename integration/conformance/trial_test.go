@@ -3,6 +3,7 @@ package conformance
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -66,7 +67,7 @@ func each(t *testing.T, p profile, w where, test func(c *trial)) {
 		t.Run(at.String(), func(t *testing.T) {
 			t.Parallel()
 			r, control := shared(t, p, at.up)
-			c := &trial{TB: t, place: at, key: strings.ReplaceAll(t.Name(), "/", "."), relay: r}
+			c := &trial{TB: t, place: at, key: newKey(t), relay: r}
 			c.site = control.site(c.key)
 			t.Cleanup(func() {
 				if t.Failed() {
@@ -76,6 +77,13 @@ func each(t *testing.T, p profile, w where, test func(c *trial)) {
 			test(c)
 		})
 	}
+}
+
+// keys is how many there were: a test that runs again (-count) has another.
+var keys atomic.Int64
+
+func newKey(t testing.TB) string {
+	return fmt.Sprintf("%s.%d", strings.NewReplacer("/", ".", " ", "-").Replace(t.Name()), keys.Add(1))
 }
 
 // eachOwn is each with a relay of the test's own, started by the test.
@@ -93,7 +101,7 @@ func eachOwn(t *testing.T, w where, test func(t *testing.T, at place)) {
 
 // on is a trial on a relay of the test's own.
 func on(t *testing.T, at place, r *relay, control *control) *trial {
-	c := &trial{TB: t, place: at, key: strings.ReplaceAll(t.Name(), "/", "."), relay: r}
+	c := &trial{TB: t, place: at, key: newKey(t), relay: r}
 	c.site = control.site(c.key)
 	t.Cleanup(func() {
 		if t.Failed() {
