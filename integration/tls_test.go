@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -337,4 +338,33 @@ func TestListeners(t *testing.T) {
 		}
 	}
 	r.waitMetric(t, 3, "refused_total", "reason", "tls_handshake")
+}
+
+// Rules see who a client has proven to be, and not who it says it is.
+func TestKeysByIdentity(t *testing.T) {
+	certs := issue(t)
+	o := newOrigin(t, linear)
+	o.put("edge", web(1)...)
+	r := serve(t, o.addr, settings{
+		"downstream.tls":    certs.serverTLS("mutual", true),
+		"aggregation.rules": []map[string]any{{"key": []string{"node.cluster", "peer.uri_sans[0]"}}},
+	})
+	for _, uri := range []string{"spiffe://test/a", "spiffe://test/b", "spiffe://test/a"} {
+		s := open(t, certs.dial(r.addr, uri), methods[fleet.Delta])
+		send(t, s, ask(fleet.Delta, node("same", "edge"), xds.ClusterType))
+		gets(t, s, fleet.Delta, web(1)[0])
+	}
+	var got []string
+	for _, k := range r.keys() {
+		got = append(got, k.Key)
+	}
+	slices.Sort(got)
+	if want := []string{`edge/"spiffe://test/a"`, `edge/"spiffe://test/b"`}; !slices.Equal(got, want) {
+		t.Errorf("keys %q, want %q", got, want)
+	}
+	nameless := dial(t, r.addr, credentials.NewTLS(&tls.Config{RootCAs: certs.ca.Pool(),
+		Certificates: []tls.Certificate{certs.ca.Pair(t, tlstest.CN("spiffe://test/a")).TLS(t)}}))
+	s := open(t, nameless, methods[fleet.Delta])
+	send(t, s, ask(fleet.Delta, node("same", "edge"), xds.ClusterType))
+	refused(t, s, answer(fleet.Delta), codes.PermissionDenied)
 }
