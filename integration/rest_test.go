@@ -95,10 +95,10 @@ func TestP70_InterestStays(t *testing.T) {
 			// One who keeps the key in use.
 			other := raw(t, r.addr, fleet.Delta)
 			send(t, other, ask(fleet.Delta, node("other", "edge"), xds.EndpointType, "b"))
+			polled := time.Now()
 			if got := r.ask(httpClient(t, "http1"), node("n", "edge"), xds.EndpointType, "", "a"); got.status != http.StatusOK {
 				t.Fatalf("%d %s", got.status, got.body)
 			}
-			polled := time.Now()
 			until(t, "what nobody polls for is given up", holds(func() bool { return dropped(o, xds.EndpointType, "a") }))
 			if after := time.Since(polled); after < 1500*time.Millisecond {
 				t.Errorf("given up after %s", after)
@@ -123,7 +123,11 @@ func TestP71_LongPoll(t *testing.T) {
 			for n, protocol := range protocols {
 				c := httpClient(t, protocol)
 				me := node("n", "edge")
-				version := other.ask(c, me, xds.ClusterType, "").answer.GetVersionInfo()
+				var version string
+				until(t, "both relays have the same", holds(func() bool {
+					version = other.ask(c, me, xds.ClusterType, "").answer.GetVersionInfo()
+					return r.ask(c, me, xds.ClusterType, "").answer.GetVersionInfo() == version
+				}))
 				began := time.Now()
 				got := r.ask(c, me, xds.ClusterType, version)
 				if after := time.Since(began); got.status != http.StatusNotModified || after < 300*time.Millisecond {
@@ -235,22 +239,19 @@ func TestP72_Refusals(t *testing.T) {
 	wantRefused(t, r.ask(c, nil, xds.ClusterType, ""), http.StatusBadRequest, "node_missing")
 	wantRefused(t, r.ask(c, node(fmt.Sprintf("%010000d", 1), "edge"), xds.ClusterType, ""), http.StatusRequestEntityTooLarge, "request_bytes")
 
-	version := r.ask(c, node("n", "edge"), xds.ClusterType, "").answer.GetVersionInfo()
 	ctx, cancel := context.WithCancel(patient(t))
 	done := make(chan error, 2)
 	base := r.rest()
-	for range cap(done) {
+	for i := range cap(done) {
+		me := node(fmt.Sprint("n-", i), "edge")
+		version := r.ask(c, me, xds.ClusterType, "").answer.GetVersionInfo()
 		go func() {
-			_, err := poll(ctx, c, base, xds.ClusterType, &discoveryv3.DiscoveryRequest{Node: node("n", "edge"), VersionInfo: version})
+			_, err := poll(ctx, c, base, xds.ClusterType, &discoveryv3.DiscoveryRequest{Node: me, VersionInfo: version})
 			done <- err
 		}()
+		r.waitMetric(t, float64(i+1), "downstream_acks_total", "type", "CDS") // it is held
 	}
-	until(t, "a poll too many", func() error {
-		if got := r.ask(c, node("n", "edge"), xds.ClusterType, ""); got.status != http.StatusTooManyRequests {
-			return errNotYet
-		}
-		return nil
-	})
+	wantRefused(t, r.ask(c, node("n", "edge"), xds.ClusterType, ""), http.StatusTooManyRequests, "streams_per_peer")
 	cancel()
 	for range cap(done) {
 		if err := <-done; err == nil {
