@@ -142,16 +142,19 @@ func anyKnown(s *xds.Snapshot, sub *xds.Subscription) bool {
 // asked for and the content versions of what they are answered with, each text
 // after its length. It is the same in every replica and for ever: a client that
 // comes from another one is not sent what it has.
-type version struct{ hash.Hash }
-
-func newVersion() version { return version{sha256.New()} }
-
-func (v version) number(n uint64) {
-	var b [binary.MaxVarintLen64]byte
-	_, _ = v.Write(b[:binary.PutUvarint(b[:], n)])
+type version struct {
+	hash.Hash
+	buf []byte // of a part
 }
 
-func (v version) flag(set bool) {
+func newVersion() *version { return &version{Hash: sha256.New()} }
+
+func (v *version) number(n uint64) {
+	v.buf = binary.AppendUvarint(v.buf[:0], n)
+	_, _ = v.Write(v.buf)
+}
+
+func (v *version) flag(set bool) {
 	if set {
 		v.number(1)
 	} else {
@@ -159,12 +162,12 @@ func (v version) flag(set bool) {
 	}
 }
 
-func (v version) text(s string) {
-	v.number(uint64(len(s)))
-	_, _ = v.Write([]byte(s))
+func (v *version) text(s string) {
+	v.buf = append(binary.AppendUvarint(v.buf[:0], uint64(len(s))), s...)
+	_, _ = v.Write(v.buf)
 }
 
-func (v version) String() string { return hex.EncodeToString(v.Sum(nil)[:16]) }
+func (v *version) String() string { return hex.EncodeToString(v.Sum(nil)[:16]) }
 
 // encoded returns the document's body, made once for all who ask: by the first of
 // them, when a room is free. It fails with ctx's error if ctx ends before, and
