@@ -113,7 +113,7 @@ func (r *relay) newRegistry(node *expr.Node) (*orchestrator.Registry, error) {
 			return r.origins.NewStream(id, node, sink)
 		},
 		Settle: r.cfg.Downstream.Settle, Linger: u.Linger, IdleTTL: u.IdleTTL, MaxIdle: u.MaxIdle,
-		FirstAnswerTimeout: u.FirstAnswerTimeout, Limits: r.cfg.Downstream.Limits,
+		AbsentAfter: u.AbsentAfter, FirstAnswerTimeout: u.FirstAnswerTimeout, Limits: r.cfg.Downstream.Limits,
 		Metrics: r.meters, Log: r.log,
 	}
 	if node != nil {

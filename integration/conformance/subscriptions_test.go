@@ -327,8 +327,10 @@ func TestP24_UnderTheWildcard(t *testing.T) {
 	each(t, patient, downDelta, func(c *trial) {
 		c.site.put(c, cds, "a=1", "b=1")
 		cl := c.client("one")
-		cl.sub(cds, "*", "a")
+		cl.sub(cds, "*")
 		cl.take(cds, "a=1 b=1")
+		cl.sub(cds, "a")
+		cl.take(cds, "a=1") // P23
 		cl.unsub(cds, "a")
 		cl.take(cds, "a=1")
 		c.site.put(c, cds, "a=2")

@@ -166,9 +166,9 @@ func (s *Session) say(name string, cur *xds.Snapshot, p *Plan) {
 	case xds.Absent:
 		p.removed = append(p.removed, s.spell(name))
 	case xds.Pending:
-		// Under the wildcard there is nothing to wait for: P24. And what was
-		// neither asked for by name nor is there, the client had for a handle.
-		if s.sub.Wildcard && cur.Answered || !s.sub.Covers(name) {
+		// What was neither asked for by name nor is there, the client had for a
+		// handle.
+		if !s.sub.Covers(name) {
 			p.removed = append(p.removed, s.spell(name))
 		}
 	case xds.Lapsed:

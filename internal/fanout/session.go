@@ -384,9 +384,8 @@ func (s *Session) answers(name string, cur *xds.Snapshot) bool {
 		return s.variant == xds.Delta || s.full() // P31
 	case xds.Lapsed:
 		return s.variant == xds.Delta && !s.sub.Names.Has(name) // P24
-	default:
-		return s.variant == xds.Delta && s.sub.Wildcard && cur.Answered // P24
 	}
+	return false
 }
 
 // had is what the client has been sent under name.
@@ -546,10 +545,11 @@ func (s *Session) step(p *Plan) {
 }
 
 // answeredBy reports whether a response out of the snapshot, which was to answer
-// name, did. P24 before the wildcard's first answer: it stays to be answered.
+// name, did. P24 before the wildcard's first answer: it stays to be answered. A
+// name that is asked for is, once there is an answer, as a change is.
 func (s *Session) answeredBy(to *xds.Snapshot, name string) bool {
 	_, is := to.Look(s.sub, name)
-	return is != xds.Pending || !s.sub.Wildcard
+	return is != xds.Pending || s.sub.Names.Has(name) || !s.sub.Wildcard
 }
 
 // normalize keeps empty maps nil, so that a session in step is known by it.

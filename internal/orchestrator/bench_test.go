@@ -29,7 +29,7 @@ func BenchmarkChangeOneAmong(b *testing.B) {
 			b.ResetTimer()
 			for i := range b.N {
 				one := changes[i/100%2][i%100:][:1]
-				g.apply(update{xds.Update{Type: cds, Wildcard: true, Changed: one}, make(chan bool, 1)})
+				g.apply(update{xds.Update{Type: cds, Wildcard: true, Changed: one}, g.home(), make(chan bool, 1)})
 				g.step(time.Now())
 			}
 			equal(b, "woken", c.wakes, b.N)
@@ -58,7 +58,7 @@ func BenchmarkPublishUnwanted(b *testing.B) {
 			b.ReportAllocs()
 			b.ResetTimer()
 			for i := range b.N {
-				g.apply(update{xds.Update{Type: cds, Wildcard: true, Changed: one[i%2 : i%2+1]}, make(chan bool, 1)})
+				g.apply(update{xds.Update{Type: cds, Wildcard: true, Changed: one[i%2 : i%2+1]}, g.home(), make(chan bool, 1)})
 				g.step(time.Now())
 			}
 			for _, c := range clients {
@@ -105,7 +105,7 @@ func (w *world) filled(b *testing.B, n int) (*Group, []string) {
 	for _, name := range all {
 		u.Changed = append(u.Changed, resource(b, cds, name, "zero"))
 	}
-	g.apply(update{u, make(chan bool, 1)})
+	g.apply(update{u, g.home(), make(chan bool, 1)})
 	g.step(time.Now())
 	return g, all
 }

@@ -8,6 +8,10 @@
 // move a member to another track. Today there is one, "stable", which always
 // shows the newest State that was published.
 //
+// A group has one upstream stream, and a second one while some type is asked for
+// both by its wildcard and by names: place.go decides which carries what, move.go
+// how a part goes from one to the other (P50).
+//
 // A key lives from its first client on. What nobody wants any more stays for
 // Options.Linger, and is then dropped from the interest and forgotten in one
 // step (P52, P65). A key without members keeps its interest as it was, for
@@ -34,6 +38,6 @@
 // registry to be dropped, and is told no only if another member's post is on
 // its way.
 //
-// Constructors start nothing. Registry.Run owns all goroutines: two for each
-// group, its own and that of its upstream stream.
+// Constructors start nothing. Registry.Run owns all goroutines: for each group
+// its own, and one for each of its upstream streams.
 package orchestrator

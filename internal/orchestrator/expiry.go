@@ -47,7 +47,12 @@ func (g *Group) shed(now time.Time) {
 		snap := v.held.Load()
 		if n := snap.Part(true).Uncacheable(); n > 0 && v.wildcard && !v.index.wildcard() {
 			v.meters.Dropped[telemetry.Unwanted].Add(n)
-			v.builder.Apply(xds.Update{Wildcard: true, Ended: true})
+			end := xds.Update{Wildcard: true, Ended: true}
+			v.builder.Apply(end)
+			if m := v.move.Load(); m != nil {
+				m.next.Apply(end)
+				m.publish(v.names)
+			}
 			v.reask = true
 			g.let(v, now)
 		}
@@ -83,11 +88,15 @@ func (g *Group) reask() {
 			continue
 		}
 		v.reask = false
-		without := &xds.Interest{Types: slices.DeleteFunc(slices.Clone(g.sent.Types), func(t xds.TypeInterest) bool {
-			return t.Type == v.typ.URL && t.Wildcard
-		})}
-		g.sent = without
-		g.stream.SetInterest(without)
+		for _, l := range g.lines() {
+			if !l.sent.Of(v.typ.URL).Wildcard {
+				continue
+			}
+			l.sent = &xds.Interest{Types: slices.DeleteFunc(slices.Clone(l.sent.Types), func(t xds.TypeInterest) bool {
+				return t.Type == v.typ.URL
+			})}
+			l.stream.SetInterest(l.sent)
+		}
 	}
 }
 
@@ -95,7 +104,7 @@ func (g *Group) reask() {
 func (i *interest) cut(v *view, names []string) {
 	for _, name := range names {
 		if e, lingers := v.lingering[name]; lingers {
-			i.leaving.Remove(e)
+			i.stay(e)
 			delete(v.lingering, name)
 		}
 	}

@@ -2,7 +2,6 @@ package orchestrator
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -15,14 +14,13 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Group is everything of one key. Its exported methods are an upstream.Sink.
+// Group is everything of one key.
 type Group struct {
 	// Fixed once made.
 	registry *Registry
 	key      xds.Key
 	id       uint64 // in States
 	rep      *xds.Node
-	stream   Stream
 	opts     *Options
 	log      *slog.Logger
 	since    time.Time
@@ -38,22 +36,23 @@ type Group struct {
 	mail     mailbox
 	signals  chan struct{} // one slot: there is mail, or a newer status
 	updates  chan update   // unbuffered
-	status   atomic.Pointer[upstream.Status]
 
 	// Published by the goroutine, read by anyone.
 	stable  *track                         // where members are
 	types   atomic.Pointer[[]*view]        // in the order of first use; the slice is never changed
+	links   atomic.Pointer[[]*link]        // home, and the second stream if there is one (P50); the slice is never changed
 	refusal atomic.Pointer[fanout.Refusal] // nothing held and no origin (P53)
 	figures atomic.Pointer[figures]
 
 	// Owned by the goroutine.
-	views    []*view // what types points to
+	ctx      context.Context // of run; nil before it
+	wg       sync.WaitGroup  // of the links' goroutines
+	views    []*view         // what types points to
 	meters   *telemetry.Key
 	members  map[*member]struct{}
 	unlike   int // members with another user agent than the representative's
 	interest interest
-	sent     *xds.Interest // to the stream
-	gen      uint64        // of the newest State
+	gen      uint64 // of the newest State
 
 	unpublished bool             // some view's snapshot is newer than the State's
 	urgent      bool             // and is not to wait
@@ -61,9 +60,6 @@ type Group struct {
 	idleSince   time.Time        // zero: has members, or was told that one is coming
 	idleFrom    time.Time        // from when idle_ttl counts; zero: it does not count
 	openBy      time.Time        // when the origin counts as unreachable; zero: not waiting
-	judged      *upstream.Status // the newest that judge has seen
-	provenAt    time.Time        // when judged, if connected, ends a refusal by itself
-	heard       *upstream.Status // under which the origin last said something
 	told        *upstream.Status // of which refusal tells
 	changed     bool             // figures are old
 	uncacheable bool             // something came that is not to be cached
@@ -72,10 +68,9 @@ type Group struct {
 // update is an Update on its way to the goroutine.
 type update struct {
 	xds.Update
+	from    *link
 	applied chan<- bool // whether there is another snapshot; room for one
 }
-
-var _ upstream.Sink = (*Group)(nil)
 
 var groups atomic.Uint64
 
@@ -89,47 +84,15 @@ func newGroup(r *Registry, key xds.Key, rep *xds.Node) *Group {
 		updates: make(chan update),
 		stable:  new(track),
 		members: make(map[*member]struct{}),
-		sent:    new(xds.Interest),
 		interest: interest{
 			linger: r.opts.Linger,
 			limit:  r.opts.Limits.NamesPerKey,
 		},
 	}
-	g.status.Store(new(upstream.Status))
 	g.types.Store(new([]*view))
 	g.figures.Store(new(figures))
-	g.stream = r.opts.Open(key.String(), rep.Bytes(), g)
+	g.links.Store(&[]*link{newLink(g)})
 	return g
-}
-
-// Held implements upstream.Sink.
-func (g *Group) Held(typ xds.TypeURL) *xds.Snapshot {
-	if v := find(*g.types.Load(), typ); v != nil {
-		return v.held.Load()
-	}
-	return nil
-}
-
-// errOver ends a stream whose group has ended.
-var errOver = errors.New("the key was dropped")
-
-// Update implements upstream.Sink.
-func (g *Group) Update(ctx context.Context, u xds.Update) (changed bool, err error) {
-	applied := make(chan bool, 1)
-	select {
-	case g.updates <- update{u, applied}:
-	case <-g.over:
-		return false, errOver
-	case <-ctx.Done():
-		return false, ctx.Err()
-	}
-	return <-applied, nil // the goroutine does nothing in between
-}
-
-// Status implements upstream.Sink.
-func (g *Group) Status(s upstream.Status) {
-	g.status.Store(&s)
-	g.signal()
 }
 
 // signal says that there is something to look at.
@@ -144,25 +107,13 @@ func (g *Group) signal() {
 func (g *Group) run(ctx context.Context) {
 	g.meters = g.opts.Metrics.Key(g.key)
 	defer g.meters.Release()
-	g.stream.CountIn(g.meters)
 	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	wg.Go(func() { g.converse(ctx) })
+	g.ctx = ctx
+	g.start(g.home())
 	g.loop(ctx)
 	cancel()
 	close(g.over)
-	wg.Wait()
-}
-
-// converse runs the upstream stream. One that ends early leaves the group with
-// what is held.
-func (g *Group) converse(ctx context.Context) {
-	err := g.stream.Run(ctx)
-	if ctx.Err() != nil || errors.Is(err, errOver) {
-		return
-	}
-	g.log.Error("upstream stream ended for good", "error", err)
-	g.Status(upstream.Status{Failed: true, Err: err})
+	g.wg.Wait()
 }
 
 // maxDrain bounds how many updates are applied before they are published.
@@ -214,6 +165,7 @@ func (g *Group) step(now time.Time) (over bool) {
 	}
 	g.expire(now)
 	g.lapse(now)
+	g.place(now)
 	g.reask()
 	g.ask()
 	if g.unpublished && (g.urgent || !now.Before(g.publishAt)) {
@@ -233,11 +185,16 @@ func (g *Group) step(now time.Time) (over bool) {
 	return false
 }
 
-// ask tells the stream what is wanted, if that changed.
+// ask tells the streams what is wanted of them, if that changed.
 func (g *Group) ask() {
-	if now := asked(g.views); !sameInterest(now, g.sent) {
-		g.sent, g.changed = now, true
-		g.stream.SetInterest(now)
+	for _, l := range g.lines() {
+		if now := asked(g.views, l); !sameInterest(now, l.sent) {
+			l.sent, g.changed = now, true
+			l.stream.SetInterest(now)
+		}
+	}
+	for _, v := range g.views {
+		v.again = nil
 	}
 }
 
@@ -245,13 +202,13 @@ func (g *Group) ask() {
 func (g *Group) apply(u update) {
 	changed, first := false, false
 	defer func() { u.applied <- changed }()
-	g.heard = g.status.Load() // that of u's stream, which told it before
+	u.from.heard = u.from.status.Load() // which the stream told before
 	v := find(g.views, u.Type)
 	if v == nil {
 		return // nobody asks for the type any more
 	}
 	g.uncacheable = g.uncacheable || brings(&u.Update)
-	if changed, first = v.apply(u.Update, g.gen+1); changed {
+	if changed, first = v.apply(u.from, u.Update, g.gen+1); changed {
 		g.stale(time.Now())
 		// Somebody may be waiting for a first answer, and for nothing else.
 		g.urgent = g.urgent || first
@@ -306,7 +263,14 @@ func (g *Group) wait(now time.Time) time.Duration {
 	case !refused && now.Before(g.openBy):
 		before(g.openBy)
 	case refused:
-		before(g.provenAt)
+		for _, l := range g.lines() {
+			before(l.provenAt)
+		}
+	}
+	for _, v := range g.views {
+		if m := v.move.Load(); m != nil {
+			before(m.due(g.opts.AbsentAfter))
+		}
 	}
 	if !g.idleFrom.IsZero() {
 		before(g.idleFrom.Add(g.opts.IdleTTL))

@@ -18,8 +18,7 @@ const (
 	rds = xds.RouteType
 )
 
-// One stream for a key, asking for the union; where wildcard and names meet,
-// for the wildcard alone, which then speaks for the names that it brings.
+// One stream for a key, asking for the union.
 func TestP50_OneStreamAsksForTheUnion(t *testing.T) {
 	bubble(t, nil, func(w *world) {
 		a, b := w.join("web", eds), w.join("web", eds)
@@ -33,82 +32,6 @@ func TestP50_OneStreamAsksForTheUnion(t *testing.T) {
 		equal(t, "asked of EDS", f.asks(eds), "x y z")
 		equal(t, "asked of CDS", f.asks(cds), "*")
 		equal(t, "asked for the other key", w.feed("db").asks(eds), "q")
-
-		f.update(t, eds, false, "x=1", "y=1", "z")
-		sub := subscription("x", "y", "z")
-		c := w.join("web", eds).want("*")
-		synctest.Wait()
-		equal(t, "asked with a wildcard", f.asks(eds), "*")
-		equal(t, "before the wildcard's answer", a.sees(sub, "x"), "1")
-		f.update(t, eds, true, "x=2", "z=2", "other=2")
-		equal(t, "x", a.sees(sub, "x"), "2")
-		equal(t, "y, which the wildcard left out", a.sees(sub, "y"), "1")
-		equal(t, "z, which was absent", b.sees(sub, "z"), "2")
-		// What was asked by name, and comes late, is not what counts now.
-		f.update(t, eds, false, "x=1")
-		equal(t, "x", a.sees(sub, "x"), "2")
-
-		c.leave()
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
-		equal(t, "asked without the wildcard", f.asks(eds), "x y z")
-		equal(t, "x, kept under its name", a.sees(sub, "x"), "2")
-		equal(t, "y, of which nobody has spoken since", a.sees(sub, "y"), "1")
-		equal(t, "held", f.sink.Held(eds).Len(), 3)
-		// An answer to the wildcard that was on its way is nobody's.
-		f.update(t, eds, true, "y=3")
-		equal(t, "y", a.sees(sub, "y"), "1")
-	})
-}
-
-// A client that asks for everything takes no name from its neighbours, whatever
-// its wildcard does not cover (P51); what it does cover is theirs as well.
-func TestP16_AWildcardTakesNoNamesAway(t *testing.T) {
-	bubble(t, nil, func(w *world) {
-		a := w.join("web", cds).want("kept", "moved", "absent", "late", "pending")
-		f := w.feed("web")
-		f.update(t, cds, false, "kept=1", "moved=1", "absent")
-		a.woken()
-		wild, both := w.join("web", cds).want("*"), w.join("web", cds).want("*", "late", "kept")
-		alone, other, sub := subscription("*"), subscription("*", "late", "kept"), subscription("kept", "moved", "absent", "late", "pending")
-		says := func(kept, moved, absent, late, pending string) {
-			t.Helper()
-			for name, want := range map[string]string{"kept": kept, "moved": moved, "absent": absent, "late": late, "pending": pending} {
-				equal(t, name, a.sees(sub, name), want)
-			}
-		}
-		f.update(t, cds, true)
-		says("1", "1", "-", "?", "?")
-		equal(t, "the neighbour of an empty answer", a.woken(), 0)
-		equal(t, "kept, for the wildcard", wild.sees(alone, "kept"), "-")
-		equal(t, "late, beside the wildcard", both.sees(other, "late"), "-")
-		equal(t, "kept, beside the wildcard", both.sees(other, "kept"), "1")
-
-		// What the wildcard brings is newer than what came for the name.
-		f.update(t, cds, true, "moved=2", "absent=2", "late=2")
-		says("1", "2", "2", "2", "?")
-		equal(t, "the neighbour", a.woken(), 1)
-		f.update(t, cds, true, "moved=3")
-		says("1", "3", "2", "2", "?")
-		// What the origin removes of it is gone; what the wildcard never had is
-		// not, though the origin says so to who gives the name up beside it.
-		f.update(t, cds, true, "moved", "kept", "pending")
-		says("1", "-", "2", "2", "?")
-		f.update(t, cds, true, "moved=4")
-		says("1", "4", "2", "2", "?")
-		f.update(t, cds, true, "absent")
-		says("1", "4", "-", "2", "?")
-
-		// Once the wildcard is given up, all that was seen is still there.
-		wild.leave()
-		both.leave()
-		a.woken()
-		time.Sleep(10 * time.Second)
-		says("1", "4", "-", "2", "?")
-		equal(t, "asked", f.asks(cds), "absent kept late moved pending")
-		equal(t, "the neighbour", a.woken(), 0)
-		f.update(t, cds, false, "kept=5", "pending=5", "moved")
-		says("5", "-", "-", "2", "5")
 	})
 }
 

@@ -58,7 +58,7 @@ func TestGroupAgainstModel(t *testing.T) {
 		o.Linger = time.Duration(rapid.SampledFrom([]int{0, 5}).Draw(rt, "linger")) * time.Second
 		w := newWorld(t, o)
 		g, v := w.manual(eds)
-		g.Status(upstream.Status{Connected: true})
+		g.home().Status(upstream.Status{Connected: true})
 		anchor, am := w.member(g, eds) // so that the group is never idle
 		g.post(am, func(*letter) {})
 		clients := map[*member]*client{am: anchor}
@@ -108,12 +108,19 @@ func TestGroupAgainstModel(t *testing.T) {
 				u.Removed = slices.DeleteFunc(some.Draw(rt, "removed"), func(n string) bool {
 					return slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return r.Name == n })
 				})
-				g.apply(update{u, make(chan bool, 1)})
+				from := v.at(u.Wildcard)
+				if from == nil {
+					from = g.home()
+				}
+				g.apply(update{u, from, make(chan bool, 1)})
 			case "wait":
 				now = now.Add(time.Duration(rapid.IntRange(1, 4).Draw(rt, "seconds")) * time.Second)
 			}
 			g.step(now)
 			model.step(subs, now)
+			for _, l := range g.lines() {
+				l.Status(upstream.Status{Connected: true}) // else the members would be refused
+			}
 
 			after := g.stable.state.Load().Snapshot(eds)
 			for m, c := range clients {
@@ -131,6 +138,11 @@ func TestGroupAgainstModel(t *testing.T) {
 				if got := n == "*" && v.wildcard || v.names.Has(n); got != want {
 					rt.Fatalf("%s is asked for: %v, want %v", n, got, want)
 				}
+			}
+			// Two streams while there are both, and only then (P50).
+			both := v.wildcard && v.names.Len() > 0
+			if got := len(g.lines()); (got == 2) != both || got > 2 || both && v.wildAt == v.namesAt {
+				rt.Fatalf("%d streams, both asked for: %v", got, both)
 			}
 			held := v.held.Load()
 			if answered(held) && !v.wildcard {

@@ -173,18 +173,6 @@ func wanted(views []*view) int {
 	return n
 }
 
-// asked is the interest as the origin is to be asked. Of types that nobody
-// wants there is nothing in it (P64).
-func asked(views []*view) *xds.Interest {
-	out := new(xds.Interest)
-	for _, v := range views {
-		if v.asks() {
-			out.Types = append(out.Types, v.interest())
-		}
-	}
-	return out
-}
-
 // sameInterest compares what is asked for with what was; sets that share chunks
 // are compared by them. What is to be asked for again is always something else.
 func sameInterest(a, b *xds.Interest) bool {

@@ -9,6 +9,7 @@ import (
 
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
 )
 
@@ -145,19 +146,47 @@ func (g *Group) holds() bool {
 // accepts every stream and then fails it serves nobody.
 const proven = time.Second
 
+// wants reports whether the group asks for anything.
+func (g *Group) wants() bool {
+	return slices.ContainsFunc(g.lines(), func(l *link) bool { return len(l.sent.Types) > 0 })
+}
+
+// reach is what the group's streams say of whether the origin can be reached: it
+// can if one is open, and if none is, an attempt that failed says that it cannot.
+func (g *Group) reach() *link {
+	for _, is := range []func(*upstream.Status) bool{
+		func(s *upstream.Status) bool { return s.Connected },
+		func(s *upstream.Status) bool { return s.Failed },
+	} {
+		for _, l := range g.lines() {
+			if is(l.judged) {
+				return l
+			}
+		}
+	}
+	return g.home()
+}
+
+// speaks reports whether a stream is open and has proven to be one.
+func (l *link) speaks(now time.Time) bool {
+	return l.judged.Connected && (l.heard == l.judged || !now.Before(l.provenAt))
+}
+
 // judge decides whether clients have to go elsewhere (P53): only if nothing at
 // all is held and the origin cannot be reached. While nothing is wanted nobody
 // tries to reach it, and what the last attempt came to says nothing.
 func (g *Group) judge(now time.Time) {
-	s := g.status.Load()
-	if s != g.judged {
-		g.judged, g.provenAt = s, time.Time{}
-		if s.Connected {
-			g.provenAt = now.Add(proven)
+	for _, l := range g.lines() {
+		if s := l.status.Load(); s != l.judged {
+			l.judged, l.provenAt = s, time.Time{}
+			if s.Connected {
+				l.provenAt = now.Add(proven)
+			}
 		}
 	}
+	s := g.reach().judged
 	switch {
-	case s.Connected || len(g.sent.Types) == 0:
+	case s.Connected || !g.wants():
 		g.openBy = time.Time{}
 	case g.openBy.IsZero() && g.opts.FirstAnswerTimeout > 0:
 		g.openBy = now.Add(g.opts.FirstAnswerTimeout)
@@ -165,12 +194,12 @@ func (g *Group) judge(now time.Time) {
 	late := !g.openBy.IsZero() && !now.Before(g.openBy)
 	was := g.refusal.Load()
 	switch {
-	case len(g.sent.Types) == 0 || g.holds():
+	case !g.wants() || g.holds():
 		g.refusal.Store(nil)
 		return
 	case s.Connected:
 		// A silent origin ends nothing, and must not refuse for ever.
-		if was != nil && (g.heard == s || !now.Before(g.provenAt)) {
+		if was != nil && slices.ContainsFunc(g.lines(), func(l *link) bool { return l.speaks(now) }) {
 			g.refusal.Store(nil)
 		}
 		return
@@ -213,4 +242,6 @@ func (g *Group) idle(now time.Time) bool {
 
 // kept reports whether the time does not count against the key: what is held
 // could not be had again (P52).
-func (g *Group) kept() bool { return !g.status.Load().Connected && g.holds() }
+func (g *Group) kept() bool {
+	return !slices.ContainsFunc(g.lines(), (*link).connected) && g.holds()
+}

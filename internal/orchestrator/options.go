@@ -45,6 +45,8 @@ type Options struct {
 	IdleTTL time.Duration
 	// MaxIdle is how many keys without clients are kept.
 	MaxIdle int
+	// AbsentAfter is how long a stream may leave what moves to it unanswered (P57).
+	AbsentAfter time.Duration
 	// FirstAnswerTimeout is how long a key of which nothing is held may be
 	// without an open upstream stream before its clients are sent elsewhere
 	// (P53); 0: until an attempt has failed.

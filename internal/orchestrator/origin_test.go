@@ -151,11 +151,11 @@ func TestP53_RefusalTellsOfTheNewestAttempt(t *testing.T) {
 		}
 		return r
 	}
-	g.Status(upstream.Status{Failed: true, Err: errors.New("first")})
+	g.home().Status(upstream.Status{Failed: true, Err: errors.New("first")})
 	r := says("first")
 	now = now.Add(time.Minute)
 	equal(t, "refusal, nothing new being known", says("first"), r)
-	g.Status(upstream.Status{Failed: true, Err: errors.New("second")})
+	g.home().Status(upstream.Status{Failed: true, Err: errors.New("second")})
 	says("second")
 }
 
@@ -167,7 +167,7 @@ func TestP53_MemberOnItsWay(t *testing.T) {
 	m.Subscribe(m.Intern(subscription("x")))
 	g.step(time.Now())
 	b, late := w.member(g, cds)
-	g.Status(upstream.Status{Failed: true})
+	g.home().Status(upstream.Status{Failed: true})
 	g.step(time.Now())
 	late.Subscribe(late.Intern(subscription("*")))
 	g.step(time.Now())

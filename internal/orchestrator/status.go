@@ -24,6 +24,8 @@ type KeyStatus struct {
 	Generation      uint64         `json:"generation"`
 	Types           []TypeStatus   `json:"types"`
 	Upstream        UpstreamStatus `json:"upstream"`
+	// Second is the stream beside it, while there is one (P50).
+	Second *UpstreamStatus `json:"second_upstream,omitempty"`
 	// Refused is why clients are sent elsewhere (P53).
 	Refused string `json:"refused,omitempty"`
 	// NacksTotal counts all NACKs; Nacks are those kept, the newest first (P17),
@@ -51,7 +53,7 @@ type TypeStatus struct {
 	Age      float64    `json:"age_seconds,omitempty"`
 }
 
-// UpstreamStatus is a key's upstream stream.
+// UpstreamStatus is one of a key's upstream streams.
 type UpstreamStatus struct {
 	Connected bool   `json:"connected"`
 	Origin    string `json:"origin,omitempty"`
@@ -117,14 +119,18 @@ func (r *Registry) Key(key xds.Key) (KeyStatus, bool) {
 
 // describe reads what is published. Any goroutine.
 func (g *Group) describe(now time.Time) KeyStatus {
-	f, state, up := g.figures.Load(), g.stable.state.Load(), g.status.Load()
+	f, state, lines := g.figures.Load(), g.stable.state.Load(), g.lines()
 	s := KeyStatus{
 		Key: g.key.String(), Elements: g.key.Elements(),
 		Members: f.members, OtherUserAgents: f.unlike,
 		Node: g.rep.ID, UserAgent: g.rep.UserAgent,
 		Since:    g.since,
 		Types:    make([]TypeStatus, 0, len(f.types)),
-		Upstream: UpstreamStatus{Connected: up.Connected, Origin: up.Origin, Failed: up.Failed, Attempts: up.Attempts},
+		Upstream: lines[0].describe(),
+	}
+	if len(lines) > 1 {
+		second := lines[1].describe()
+		s.Second = &second
 	}
 	s.NacksTotal = g.nacks.count()
 	if !f.idleSince.IsZero() {
@@ -132,9 +138,6 @@ func (g *Group) describe(now time.Time) KeyStatus {
 	}
 	if state != nil {
 		s.Generation = state.Gen
-	}
-	if up.Err != nil {
-		s.Upstream.Error = up.Err.Error()
 	}
 	if r := g.refusal.Load(); r != nil {
 		s.Refused = r.Error()
@@ -148,6 +151,15 @@ func (g *Group) describe(now time.Time) KeyStatus {
 			}
 		}
 		s.Types = append(s.Types, ts)
+	}
+	return s
+}
+
+func (l *link) describe() UpstreamStatus {
+	up := l.status.Load()
+	s := UpstreamStatus{Connected: up.Connected, Origin: up.Origin, Failed: up.Failed, Attempts: up.Attempts}
+	if up.Err != nil {
+		s.Error = up.Err.Error()
 	}
 	return s
 }

@@ -31,10 +31,15 @@ type view struct {
 	members int // of this type, whatever they want
 	round   uint64
 
-	// What is asked for: what members want, and what lingers. Where both are
-	// set, the wildcard alone is in the interest.
-	wildcard bool
-	names    *xds.NameSet
+	// What is asked for: what members want, and what lingers; and the streams
+	// that carry it, nil where nothing is. Where both are asked for, they are two
+	// (P50).
+	wildcard        bool
+	names           *xds.NameSet
+	wildAt, namesAt *link
+	// move is that of a part from one stream to the other; nil: none. Only a type
+	// with one part moves. Read by anyone.
+	move atomic.Pointer[move]
 	// written is how names are to be written (P28), again what the origin is to be
 	// asked once more (P18).
 	written xds.Spelling
@@ -69,80 +74,51 @@ func (v *view) subscribe(m *member, sub *xds.Subscription) {
 	m.sub = sub
 }
 
-// interest is what is asked of the origin.
-func (v *view) interest() xds.TypeInterest {
-	if v.wildcard {
-		return xds.TypeInterest{Type: v.typ.URL, Wildcard: true}
-	}
-	again := v.again
-	v.again = nil
-	return xds.TypeInterest{Type: v.typ.URL, Names: v.names, Written: v.written, Again: again}
-}
-
 // asks reports whether anything is asked for.
 func (v *view) asks() bool { return v.wildcard || v.names.Len() > 0 }
 
-// apply takes an update over. It reports whether there is a new snapshot, and
-// whether that holds a first answer, which is not to wait.
-func (v *view) apply(u xds.Update, stateGen uint64) (changed, first bool) {
+// apply takes an update of a stream over. It reports whether there is a new
+// snapshot, and whether that holds a first answer, which is not to wait.
+func (v *view) apply(from *link, u xds.Update, stateGen uint64) (changed, first bool) {
+	m := v.move.Load()
+	if m != nil && m.wild != u.Wildcard {
+		m = nil
+	}
+	arrives := m != nil && from == m.to
+	if !arrives && from != v.at(u.Wildcard) {
+		v.meters.Unasked.Add(len(u.Changed)) // it does not carry this any more
+		return false, false
+	}
+	v.admit(&u)
+	if arrives {
+		var any bool
+		if u, any = m.arrive(v, u); !any {
+			return false, false
+		}
+	}
 	if u.Ended { // not to be served any more, nor to wait (P63)
 		return v.builder.Apply(u) && v.snapshot(stateGen), true
 	}
 	was := v.held.Load()
-	if !v.admit(&u, was) {
-		return false, false
-	}
 	first = was == nil || u.Wildcard && !was.Answered || !u.Wildcard && v.news(&u, was)
+	if u.Wildcard {
+		v.builder.Lend(v.names, u.Removed)
+	}
 	v.builder.Apply(u)
 	noRoom := v.builder.NoRoom()
 	v.meters.Failures[telemetry.Kept].Add(len(u.Errors) - noRoom)
 	v.meters.Failures[telemetry.NoRoom].Add(noRoom)
-	if u.Wildcard && v.names.Len() > 0 {
-		v.supersede(&u, was)
+	changed = v.snapshot(stateGen)
+	if m != nil {
+		m.follow(v, &u)
 	}
-	return v.snapshot(stateGen), first
+	return changed, first
 }
 
-// supersede makes what the wildcard says of names count for those who ask for
-// them, since the wildcard alone is asked for: its copy takes the place of what
-// came for the name, and once its copy goes the name is absent.
-//
-// Of names that the wildcard never had it says nothing, whatever its answer
-// leaves out (P16, P51): what came for them is kept, and nobody brings it up to
-// date, nor answers what is pending, until the wildcard is given up. A removal
-// of such a name is no word of the origin's either: origins answer so a name
-// that is unsubscribed beside a wildcard which does not cover it (P24).
-func (v *view) supersede(u *xds.Update, was *xds.Snapshot) {
-	var brought []string
-	for _, r := range u.Changed {
-		if v.askedFor(r) {
-			brought = append(brought, r.Name)
-		}
-	}
-	v.builder.Forget(brought...)
-	gone := *u
-	gone.Wildcard, gone.Changed, gone.Removed = false, nil, nil
-	for _, name := range u.Removed {
-		if _, is := was.Look(everything, name); is == xds.Present && v.names.Has(name) {
-			gone.Removed = append(gone.Removed, name)
-		}
-	}
-	if len(gone.Removed) > 0 {
-		v.builder.Apply(gone)
-	}
-}
-
-// admit takes out of u what is not asked for any more, and reports whether the
-// rest is to be applied.
-func (v *view) admit(u *xds.Update, was *xds.Snapshot) bool {
+// admit takes out of u what is not asked for any more.
+func (v *view) admit(u *xds.Update) {
 	if u.Wildcard {
-		if !v.wildcard {
-			v.meters.Unasked.Add(len(u.Changed))
-		}
-		return v.wildcard
-	}
-	if v.wildcard && answered(was) {
-		return false // the wildcard alone is asked for, and this is older
+		return
 	}
 	if slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return !v.askedFor(r) }) {
 		all := u.Changed // the caller's
@@ -159,7 +135,6 @@ func (v *view) admit(u *xds.Update, was *xds.Snapshot) bool {
 	}
 	u.Errors = slices.DeleteFunc(slices.Clone(u.Errors), func(e *xds.ResourceError) bool { return !v.answers(e.Name) })
 	v.admitHandles(u)
-	return true
 }
 
 // news reports whether u speaks of a name of which nothing was known.
@@ -184,6 +159,9 @@ func (v *view) snapshot(stateGen uint64) bool {
 func (v *view) forget(names []string, wildcard bool, stateGen uint64) bool {
 	v.names, v.written = v.names.Remove(names...), v.written.Without(names...)
 	v.builder.ForgetBut(v.names, names...)
+	if m := v.move.Load(); m != nil {
+		m.forget(v.names, names)
+	}
 	if wildcard {
 		v.wildcard = false
 		v.builder.EndWildcard(v.names)

@@ -35,6 +35,7 @@ type feed struct {
 	mu        sync.Mutex
 	interests []*xds.Interest
 	running   bool
+	ended     bool
 	fail      chan error // ends Run early
 }
 
@@ -60,7 +61,13 @@ func (f *feed) Run(ctx context.Context) error {
 func (f *feed) setRunning(b bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.running = b
+	f.running, f.ended = b, !b
+}
+
+func (f *feed) over() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.ended
 }
 
 func (f *feed) alive() bool {
@@ -125,7 +132,7 @@ func options(t testing.TB) Options {
 	return Options{
 		Keys: keys, Metrics: metrics, Log: slog.New(slog.DiscardHandler),
 		Linger: 10 * time.Second, IdleTTL: 10 * time.Minute, MaxIdle: 1000,
-		FirstAnswerTimeout: 15 * time.Second,
+		AbsentAfter: 15 * time.Second, FirstAnswerTimeout: 15 * time.Second,
 	}
 }
 
@@ -175,9 +182,27 @@ func (w *world) run() {
 	synctest.Wait()
 }
 
-// feed is the newest stream of a key.
+// streams are those of the newest group of a key that have not ended, in the
+// order in which they were opened.
+func (w *world) streams(key string) []*feed {
+	w.mu.Lock()
+	feeds := slices.Clone(w.feeds)
+	w.mu.Unlock()
+	feeds = slices.DeleteFunc(feeds, func(f *feed) bool { return f.id != key })
+	if len(feeds) == 0 {
+		return nil
+	}
+	newest := feeds[len(feeds)-1].sink.(*link).group
+	return slices.DeleteFunc(feeds, func(f *feed) bool { return f.sink.(*link).group != newest || f.over() })
+}
+
+// feed is the stream of a key, the first if it has two; the newest if it has
+// none any more.
 func (w *world) feed(key string) *feed {
 	w.t.Helper()
+	if now := w.streams(key); len(now) > 0 {
+		return now[0]
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, f := range slices.Backward(w.feeds) {
@@ -187,6 +212,17 @@ func (w *world) feed(key string) *feed {
 	}
 	w.t.Fatalf("no stream of key %s was opened", key)
 	return nil
+}
+
+// second is the second stream of a key, which it must have.
+func (w *world) second(key string) *feed {
+	w.t.Helper()
+	synctest.Wait()
+	now := w.streams(key)
+	if len(now) != 2 {
+		w.t.Fatalf("key %s has %d streams, want 2", key, len(now))
+	}
+	return now[1]
 }
 
 func (w *world) opened() int {
@@ -344,6 +380,13 @@ func (f *feed) hand(t testing.TB, u xds.Update) {
 		t.Fatal(err)
 	}
 	synctest.Wait()
+}
+
+// late hands an update over for a stream that may have ended.
+func (f *feed) late(u xds.Update) error {
+	_, err := f.sink.Update(context.Background(), u)
+	synctest.Wait()
+	return err
 }
 
 // resource makes a body of fields 1, the name, and 100, the content.

@@ -62,6 +62,9 @@ func (t *talk) deadline() time.Time {
 	return t.waiting[0].until
 }
 
+// expired: what stays of a wildcard that ended is held, and no silence takes it
+// away. But if a response that holds all there is, of a full-state type in SotW,
+// came since the name was asked for and did not have it, that was no silence.
 func (t *talk) expired(now time.Time) []xds.Update {
 	var out []xds.Update
 	for len(t.waiting) > 0 && !t.waiting[0].until.After(now) {
@@ -73,14 +76,22 @@ func (t *talk) expired(now time.Time) []xds.Update {
 		}
 		a := asked{names: common(b.names, tt.asked.names)}
 		part := a.part(t.held(b.typ))
-		var names []string
+		said := t.nonces && tt.typ.FullState && !tt.taken.Before(b.until.Add(-t.absentAfter))
+		var names, gone []string
 		for name := range a.names.All() {
-			if part.Owed(name) {
+			switch _, stays := part.Lent(name); {
+			case !part.Owed(name):
+			case !stays:
 				names = append(names, name)
+			case said:
+				gone = append(gone, name)
 			}
 		}
 		if len(names) > 0 {
 			out = append(out, xds.Update{Type: b.typ, Origin: t.origin, Removed: names, Guess: true, Received: now})
+		}
+		if len(gone) > 0 {
+			out = append(out, xds.Update{Type: b.typ, Origin: t.origin, Removed: gone, Received: now})
 		}
 	}
 	return out

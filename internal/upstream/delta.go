@@ -128,6 +128,11 @@ func (d *delta) first(t *typeTalk) *request {
 			held = append(held, brought{name: name, by: name})
 		}
 	}
+	for name := range t.want.names.All() { // served from what the wildcard had (P50)
+		if lent, _ := t.want.part(snap).Lent(name); lent {
+			held = append(held, brought{name: name})
+		}
+	}
 
 	b := d.appendNode(nil, deltaNode)
 	b = appendText(b, deltaTypeURL, string(t.typ.URL))

@@ -132,7 +132,9 @@ func (e *exchange) loop(ctx context.Context) error {
 				if _, err := e.stream.apply(ctx, u); err != nil {
 					return err
 				}
-				e.stream.counters(u.Type).AbsentGuesses.Add(len(u.Removed))
+				if u.Guess {
+					e.stream.counters(u.Type).AbsentGuesses.Add(len(u.Removed))
+				}
 			}
 		case in := <-e.inbox:
 			switch {

@@ -95,17 +95,19 @@ func (s *fileSession) tell(ctx context.Context, of map[xds.TypeURL]*told, now *c
 		if of[t.Type] == nil {
 			of[t.Type] = &told{at: nothing}
 		}
-		for _, u := range of[t.Type].updates(t, lapsed[t.Type], now.of(t.Type), s.stream.held(t.Type), time.Now()) {
-			changed, err := s.stream.apply(ctx, u)
-			if err != nil {
-				return err
-			}
-			result := telemetry.Unchanged
-			if changed {
-				result = telemetry.Applied
-			}
-			s.stream.counters(u.Type).Updates[result].Inc()
+		u, any := of[t.Type].update(t, lapsed[t.Type], now.of(t.Type), s.stream.held(t.Type), time.Now())
+		if !any {
+			continue
 		}
+		changed, err := s.stream.apply(ctx, u)
+		if err != nil {
+			return err
+		}
+		result := telemetry.Unchanged
+		if changed {
+			result = telemetry.Applied
+		}
+		s.stream.counters(u.Type).Updates[result].Inc()
 	}
 	return nil
 }
@@ -117,35 +119,25 @@ type told struct {
 	at       *fileType
 }
 
-// updates returns what brings a group that was told t to what the files say
-// now, and remembers it as told: at most one for the wildcard and one for names,
-// since a directory can answer both. A name without a resource is absent, for
-// the origin has said all it has to say (P25). lapsed is what the group has
-// forgotten since, held what it holds, maybe from another origin.
-func (t *told) updates(want xds.TypeInterest, lapsed *lapse, now *fileType, held *xds.Snapshot, at time.Time) []xds.Update {
+// update returns what brings a group that was told t to what the files say now,
+// if there is anything, and remembers it as told. A name without a resource is
+// absent, for the origin has said all it has to say (P25). lapsed is what the
+// group has forgotten since, held what it holds, maybe from another origin.
+func (t *told) update(want xds.TypeInterest, lapsed *lapse, now *fileType, held *xds.Snapshot, at time.Time) (u xds.Update, any bool) {
 	if lapsed == nil {
 		lapsed = new(lapse)
 	}
 	changed := differences(t.at, now)
-	renamed := t.at.version != now.version && now.version != ""
-	var out []xds.Update
-	if want.Wildcard {
-		first := !t.wildcard || lapsed.wildcard
-		if first {
-			changed = make(map[string]struct{}, len(now.resources))
-			for name := range now.resources {
-				changed[name] = struct{}{}
-			}
-			for r := range held.Part(true).Resources {
-				changed[r.Name] = struct{}{}
-			}
+	first := want.Wildcard && (!t.wildcard || lapsed.wildcard)
+	if first {
+		for name := range now.resources {
+			changed[name] = struct{}{}
 		}
-		if first || renamed || len(changed) > 0 {
-			out = append(out, update(want.Type, true, changed, now, at))
+		for r := range held.Part(true).Resources {
+			changed[r.Name] = struct{}{}
 		}
-		changed = differences(t.at, now)
 	}
-	if want.Names.Len() > 0 {
+	if !want.Wildcard {
 		maps.DeleteFunc(changed, func(name string, _ struct{}) bool { return !want.Names.Has(name) })
 		for name, added := range t.names.Diff(want.Names) {
 			if added {
@@ -157,12 +149,21 @@ func (t *told) updates(want xds.TypeInterest, lapsed *lapse, now *fileType, held
 				changed[name] = struct{}{}
 			}
 		}
-		if len(changed) > 0 || renamed && !want.Wildcard {
-			out = append(out, update(want.Type, false, changed, now, at))
+	}
+	renamed := t.at.version != now.version && now.version != ""
+	t.wildcard, t.names, t.at = want.Wildcard, want.Names, now
+	if !first && !renamed && len(changed) == 0 {
+		return u, false
+	}
+	u = xds.Update{Type: want.Type, Version: now.version, Wildcard: want.Wildcard, Received: at}
+	for _, name := range slices.Sorted(maps.Keys(changed)) {
+		if r := now.resources[name]; r != nil {
+			u.Changed = append(u.Changed, r.Start(at))
+		} else {
+			u.Removed = append(u.Removed, name)
 		}
 	}
-	t.wildcard, t.names, t.at = want.Wildcard, want.Names, now
-	return out
+	return u, true
 }
 
 // differences are the names of which b says something else than a.
@@ -182,17 +183,4 @@ func differences(a, b *fileType) map[string]struct{} {
 		}
 	}
 	return out
-}
-
-// update says of names what now says of them.
-func update(typ xds.TypeURL, wildcard bool, names map[string]struct{}, now *fileType, at time.Time) xds.Update {
-	u := xds.Update{Type: typ, Version: now.version, Wildcard: wildcard, Received: at}
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if r := now.resources[name]; r != nil {
-			u.Changed = append(u.Changed, r.Start(at))
-		} else {
-			u.Removed = append(u.Removed, name)
-		}
-	}
-	return u
 }

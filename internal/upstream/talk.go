@@ -130,6 +130,8 @@ type typeTalk struct {
 	// they have to be dropped and asked for again; or that clients asked for again
 	// (P18).
 	lapsed []string
+	// taken is when the last response that was taken came.
+	taken time.Time
 	// judging: a response was received and not taken yet.
 	judging bool
 	// replies that are due: refusals and, in incremental, acknowledgements.
@@ -168,9 +170,6 @@ func (t *talk) want(i *xds.Interest, lapsed lapses) bool {
 	for _, tt := range t.types {
 		in := i.Of(tt.typ.URL)
 		tt.want = asked{wildcard: in.Wildcard, names: in.Names, written: in.Written}
-		if in.Wildcard {
-			tt.want.names = nil
-		}
 		fits = t.carries(tt, lapsed[tt.typ.URL]) && fits
 		ended = ended || tt.ended
 		wanted = wanted || !tt.want.empty()
@@ -217,7 +216,7 @@ func (t *talk) received(r *xds.Response, fault error, now time.Time) (verdict, e
 	if fault != nil {
 		return t.refuse(tt, r.Nonce, fault, now), nil
 	}
-	tt.judging = true
+	tt.judging, tt.taken = true, now
 	return verdict{take: true, asked: tt.asked, took: tt.sotw.version, sound: tt.refusals == 0}, nil
 }
 

@@ -103,8 +103,8 @@ func (b *Builder) Apply(u Update) bool {
 			e.wild = nil
 		case !u.Guess:
 			e.named = gone
-		case e.named != gone: // else the origin has stated it before
-			e.named = guessed
+		case e.named == nil || e.named.Unresolved() || lent(e.named) && e.named.loan == untilTime:
+			e.named = guessed // what is held, or stated, no silence takes away (P57)
 		}
 		if !u.Guess {
 			e.err = nil
@@ -116,20 +116,18 @@ func (b *Builder) Apply(u Update) bool {
 	}
 	for _, r := range u.Changed {
 		e, _ := b.entries.Get(r.Name)
-		part := &e.named
+		was, part := e, &e.named
 		if u.Wildcard {
 			part = &e.wild
 		}
-		same := there(*part) && samePart(r, *part)
-		if same && *part == r && e.err == nil {
-			continue
-		}
-		if same && r.Renewed(*part) {
+		if there(*part) && samePart(r, *part) && r.Renewed(*part) {
 			b.renewed = append(b.renewed, r.Name)
 		}
-		changed = changed || !same || e.err != nil
 		*part, e.err = r, nil
-		b.set(r.Name, e)
+		if e != was {
+			b.set(r.Name, e)
+			changed = changed || was.differs(e)
+		}
 	}
 	for _, err := range u.Errors {
 		news, kept := b.fail(err)
@@ -163,8 +161,8 @@ func (b *Builder) Forget(names ...string) {
 }
 
 // EndWildcard drops what the wildcard brought, once nobody asks for it any
-// more. What is asked for by name, or by a handle, is kept as such, so that it is
-// never without an owner in between.
+// more. Who asks for a name, or by a handle, that the origin has not answered,
+// keeps its copy until it does.
 func (b *Builder) EndWildcard(wanted *NameSet) {
 	if !b.answered {
 		return
@@ -182,16 +180,13 @@ func (b *Builder) EndWildcard(wanted *NameSet) {
 	for _, it := range items {
 		e := it.e
 		named := wanted.Has(it.name) || there(e.wild) && e.wild.handled(wanted)
-		if e.wild == nil && (named || e.err == nil) {
-			continue
-		}
-		if !there(e.named) && named {
-			e.named = e.wild
-		}
+		e.lend(wanted, untilAnswer)
 		if e.wild = nil; !named {
 			e.err = nil
 		}
-		b.set(it.name, e)
+		if e != it.e {
+			b.set(it.name, e)
+		}
 	}
 }
 
@@ -337,7 +332,7 @@ func samePart(a, b *Resource) bool {
 	case a == b || absent(a) && absent(b):
 		return true
 	case there(a) && there(b):
-		return a.Same(b) && (a.more == b.more || slices.Equal(a.Handles(), b.Handles()))
+		return a.loan == b.loan && a.Same(b) && (a.more == b.more || slices.Equal(a.Handles(), b.Handles()))
 	}
 	return a.Unresolved() && a.Word() == b.Word()
 }

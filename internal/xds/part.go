@@ -16,8 +16,11 @@ type Part struct {
 func (s *Snapshot) Part(wildcard bool) Part { return Part{s, wildcard} }
 
 func (p Part) of(e entry) *Resource {
-	if p.wild {
+	switch {
+	case p.wild:
 		return e.wild
+	case lent(e.named):
+		return nil
 	}
 	return e.named
 }
@@ -49,7 +52,7 @@ func (p Part) Owed(name string) bool {
 // leads reports whether name is a handle of a resource of the part.
 func (p Part) leads(name string) (leads bool) {
 	eachLink(p.snap.index(), name, func(l link) bool {
-		leads = l.wild == p.wild
+		leads = l.wild == p.wild && p.of(p.snap.get(l.name)) != nil
 		return !leads
 	})
 	return leads
@@ -98,6 +101,14 @@ func (p Part) Covered(names *NameSet, yield func(*Resource) bool) {
 	}
 }
 
+// Lent reports whether who asks for name, of which the part says nothing, is
+// served from what the wildcard had until there is an answer; and whether it
+// stays as long as there is none.
+func (p Part) Lent(name string) (lends, stays bool) {
+	r := p.snap.get(name).named
+	return !p.wild && lent(r), !p.wild && lent(r) && r.loan == untilAnswer
+}
+
 // Resources calls yield for each resource of the part, in order of names.
 func (p Part) Resources(yield func(*Resource) bool) {
 	if p.snap == nil {
@@ -137,5 +148,5 @@ func (p Part) Share(name string) *Resource {
 	if r := p.Held(name); r != nil {
 		return r
 	}
-	return p.snap.Held(name)
+	return p.snap.Held(name).own()
 }

@@ -81,6 +81,7 @@ type Resource struct {
 	// for name, version, body and TTL.
 	body, extra []byte
 	timing      *timing // nil: no TTL
+	loan        loan    // it is the wildcard's, in the place of a name's
 	// member is what this resource adds to its set's version.
 	member Version
 	// more is nil for a resource that goes by its name alone, written as it is

@@ -35,6 +35,7 @@ const (
 // for what is held no more, and gone or guessed for "absent"; the wildcard part
 // is never that, since what a wildcard leaves out is simply not there. Beside it
 // stands an error (P39), whichever brought it.
+// named may also be what the wildcard brought, lent until the name is answered.
 type entry struct {
 	wild, named *Resource
 	err         *ResourceError
@@ -64,17 +65,13 @@ func (e entry) effective() *Resource {
 // visible is the resource that a client with sub is given, nil if none; listed
 // says that sub has its name.
 func (e entry) visible(sub *Subscription, listed bool) *Resource {
-	first, second := e.named, e.wild
-	if sub.Wildcard {
-		if there(e.wild) {
-			return e.wild
-		}
-		second = nil
-	}
-	for _, r := range [...]*Resource{first, second} {
-		if there(r) && (listed || r.handled(sub.Names)) {
-			return r
-		}
+	wild := there(e.wild) && (sub.Wildcard || listed || e.wild.handled(sub.Names))
+	named := there(e.named) && (listed || e.named.handled(sub.Names))
+	switch {
+	case wild && (sub.Wildcard || !named || lent(e.named)):
+		return e.wild
+	case named:
+		return e.named
 	}
 	return nil
 }
@@ -185,10 +182,11 @@ func (s *Snapshot) Release() { s.derived.Store(nil) }
 // Look returns what a client with sub may know of name: of the resource of this
 // name, which sub may cover by one of its handles, or else of the handle. What
 // sub does not cover is Pending, and so is everything in a nil snapshot. A
-// wildcard client gets the wildcard's copy of a name that both hold (P50), and to it
-// absent is what the wildcard's answer left out and nobody else brought. To who
-// asks for the name alone that answer says nothing: what a wildcard covers is
-// the origin's choice, and another client's wildcard takes no name away (P16).
+// wildcard client gets the wildcard's copy of a name that both hold, who asks for
+// the name alone the other; either is served from the one that is left (P50). To
+// the wildcard absent is what its answer left out. To who asks for the name that
+// answer says nothing, with the wildcard or without: what a wildcard covers is
+// the origin's choice, and the name has an answer of its own.
 func (s *Snapshot) Look(sub *Subscription, name string) (*Resource, Presence) {
 	if s == nil {
 		return nil, Pending
@@ -213,7 +211,7 @@ func (s *Snapshot) Look(sub *Subscription, name string) (*Resource, Presence) {
 		return nil, Lapsed
 	case listed && e.named.Unresolved():
 		return e.named, Unresolvable
-	case sub.Wildcard && s.Answered:
+	case sub.Wildcard && !listed && s.Answered:
 		return nil, Absent
 	}
 	return nil, Pending
@@ -283,10 +281,7 @@ func (s *Snapshot) Changes(from *Snapshot, sub *Subscription) []string {
 	if s == from {
 		return nil
 	}
-	// With the wildcard's answer a listed name is absent without a change of its
-	// own; to who has no wildcard the answer alone is nothing.
-	flips := sub.Wildcard && from.answered() != s.answered()
-	if names, ok := between(from, s); ok && (!flips || sub.Names.Len() == 0) {
+	if names, ok := between(from, s); ok {
 		return slices.DeleteFunc(names, func(n string) bool { return !covers(from, s, sub, n) })
 	}
 	if !sub.Wildcard {
@@ -321,9 +316,6 @@ func (s *Snapshot) Changes(from *Snapshot, sub *Subscription) []string {
 			}
 			return true
 		})
-	}
-	if flips {
-		names = slices.AppendSeq(names, sub.Names.All())
 	}
 	slices.Sort(names)
 	return slices.Compact(names)

@@ -13,17 +13,18 @@ import (
 // model is what a Snapshot should be, as plain maps.
 type model struct {
 	wild, named map[string]*Resource
+	lent        map[string]loan // of named
 	absent      map[string]bool // said of names asked for, or guessed
 	stated      map[string]bool // those said
 	answered    bool
 }
 
 func newModel() *model {
-	return &model{wild: map[string]*Resource{}, named: map[string]*Resource{}, absent: map[string]bool{}, stated: map[string]bool{}}
+	return &model{map[string]*Resource{}, map[string]*Resource{}, map[string]loan{}, map[string]bool{}, map[string]bool{}, false}
 }
 
 func (m *model) clone() *model {
-	return &model{maps.Clone(m.wild), maps.Clone(m.named), maps.Clone(m.absent), maps.Clone(m.stated), m.answered}
+	return &model{maps.Clone(m.wild), maps.Clone(m.named), maps.Clone(m.lent), maps.Clone(m.absent), maps.Clone(m.stated), m.answered}
 }
 
 func (m *model) apply(u Update) {
@@ -32,18 +33,20 @@ func (m *model) apply(u Update) {
 		if u.Wildcard {
 			m.wild[r.Name] = r
 		} else {
+			m.forget([]string{r.Name})
 			m.named[r.Name] = r
-			delete(m.absent, r.Name)
-			delete(m.stated, r.Name)
 		}
 	}
 	for _, n := range u.Removed {
-		if u.Wildcard {
+		switch {
+		case u.Wildcard:
 			delete(m.wild, n)
-		} else {
-			delete(m.named, n)
+		case !u.Guess:
+			m.forget([]string{n})
+			m.absent[n], m.stated[n] = true, true
+		case m.named[n] == nil && !m.stated[n] || m.lent[n] == untilTime:
+			m.forget([]string{n})
 			m.absent[n] = true
-			m.stated[n] = m.stated[n] || !u.Guess
 		}
 	}
 }
@@ -51,20 +54,36 @@ func (m *model) apply(u Update) {
 func (m *model) forget(names []string) {
 	for _, n := range names {
 		delete(m.named, n)
+		delete(m.lent, n)
 		delete(m.absent, n)
 		delete(m.stated, n)
 	}
 }
 
+func (m *model) lend(asked *NameSet, names []string) {
+	for _, n := range names {
+		if r := m.wild[n]; r != nil && asked.Has(n) && (m.lent[n] != 0 || m.named[n] == nil && !m.absent[n]) {
+			m.named[n], m.lent[n] = r, untilTime
+		}
+	}
+}
+
 func (m *model) endWildcard(wanted *NameSet) {
 	for n, r := range m.wild {
-		if m.named[n] == nil && wanted.Has(n) {
-			m.named[n] = r
-			delete(m.absent, n)
-			delete(m.stated, n)
+		if wanted.Has(n) && !m.stated[n] && (m.named[n] == nil || m.lent[n] != 0) {
+			m.forget([]string{n})
+			m.named[n], m.lent[n] = r, untilAnswer
 		}
 	}
 	m.wild, m.answered = map[string]*Resource{}, false
+}
+
+// answer is what came for the name itself.
+func (m *model) answer(name string) *Resource {
+	if m.lent[name] != 0 {
+		return nil
+	}
+	return m.named[name]
 }
 
 // held is the resource that whoever asks for everything is given.
@@ -81,23 +100,26 @@ func (m *model) look(sub *Subscription, name string) (*Resource, Presence) {
 		return nil, Pending
 	}
 	var copies []*Resource
-	switch {
-	case !sub.Wildcard:
-		copies = []*Resource{m.named[name], m.wild[name]}
-	case byName:
-		copies = []*Resource{m.wild[name], m.named[name]}
-	default:
-		copies = []*Resource{m.wild[name]}
+	if sub.Wildcard {
+		copies = append(copies, m.wild[name])
+	}
+	if byName {
+		copies = append(copies, m.answer(name), m.wild[name], m.named[name])
 	}
 	for _, r := range copies {
 		if r != nil {
 			return r, Present
 		}
 	}
-	if byName && m.absent[name] || sub.Wildcard && m.answered {
+	if byName && m.absent[name] || !byName && m.answered {
 		return nil, Absent
 	}
 	return nil, Pending
+}
+
+// same reports whether r is want, or a loan of it.
+func same(r, want *Resource) bool {
+	return r == want || lent(r) && r.Same(want) && r.OriginVersion == want.OriginVersion
 }
 
 // check holds everything that s says against the model.
@@ -107,7 +129,7 @@ func (m *model) check(t interface{ Fatalf(string, ...any) }, s *Snapshot, names 
 	var held, covered []string
 	parts := map[bool][]string{}
 	for _, n := range names {
-		for wild, want := range map[bool]*Resource{true: m.wild[n], false: m.named[n]} {
+		for wild, want := range map[bool]*Resource{true: m.wild[n], false: m.answer(n)} {
 			part := s.Part(wild)
 			if got := part.Held(n); got != want {
 				t.Fatalf("gen %d: part %v has %v under %s, want %v", s.Gen, wild, got, n, want)
@@ -115,11 +137,15 @@ func (m *model) check(t interface{ Fatalf(string, ...any) }, s *Snapshot, names 
 			if got := part.Known(n); got != (want != nil || !wild && m.absent[n]) {
 				t.Fatalf("gen %d: part %v knows %s: %v", s.Gen, wild, n, got)
 			}
+			lends, stays := part.Lent(n)
+			if lends != (!wild && m.lent[n] != 0) || stays != (!wild && m.lent[n] == untilAnswer) {
+				t.Fatalf("gen %d: of %s part %v lends %v, which stays: %v", s.Gen, n, wild, lends, stays)
+			}
 			share := want
 			if share == nil {
 				share = m.held(n)
 			}
-			if got := part.Share(n); got != share {
+			if got := part.Share(n); !got.Same(share) || lent(got) {
 				t.Fatalf("gen %d: part %v shares %v, want %v", s.Gen, wild, got, share)
 			}
 			if want != nil {
@@ -127,14 +153,14 @@ func (m *model) check(t interface{ Fatalf(string, ...any) }, s *Snapshot, names 
 			}
 		}
 		want, is := m.look(sub, n)
-		if r, got := s.Look(sub, n); r != want || got != is {
+		if r, got := s.Look(sub, n); !same(r, want) || got != is {
 			t.Fatalf("gen %d: Look(%s) is %v %d, want %v %d", s.Gen, n, r, got, want, is)
 		}
 		if is == Present {
 			covered = append(covered, n)
 		}
 		r := m.held(n)
-		if s.Held(n) != r {
+		if !same(s.Held(n), r) {
 			t.Fatalf("gen %d: Held(%s) is %v, want %v", s.Gen, n, s.Held(n), r)
 		}
 		if known := r != nil || m.absent[n]; s.Known(n) != known {
@@ -259,12 +285,17 @@ func TestP50_SnapshotsAgainstMaps(t *testing.T) {
 								u.Removed = append(u.Removed, n)
 							}
 						}
+						if u.Wildcard && rapid.Bool().Draw(t, "waited for") {
+							asked := NewNameSet(some.Draw(t, "asked")...)
+							b.Lend(asked, u.Removed)
+							m.lend(asked, u.Removed)
+						}
 						before := m.clone()
 						m.apply(u)
 						visible := before.answered != m.answered
 						for _, n := range names {
 							visible = visible || !before.wild[n].Same(m.wild[n]) || !before.named[n].Same(m.named[n]) ||
-								before.absent[n] != m.absent[n]
+								before.absent[n] != m.absent[n] || before.lent[n] != m.lent[n]
 						}
 						if got := b.Apply(u); got != visible {
 							t.Fatalf("Apply reports %v", got)
@@ -283,7 +314,7 @@ func TestP50_SnapshotsAgainstMaps(t *testing.T) {
 				// What is reported is what differs, exactly.
 				var want []string
 				for _, n := range names {
-					if !was.m.wild[n].Same(m.wild[n]) || !was.m.named[n].Same(m.named[n]) || was.m.absent[n] != m.absent[n] {
+					if !was.m.wild[n].Same(m.wild[n]) || !was.m.named[n].Same(m.named[n]) || was.m.absent[n] != m.absent[n] || was.m.lent[n] != m.lent[n] {
 						want = append(want, n)
 					}
 				}

@@ -64,7 +64,7 @@ func (b *Builder) unresolve(us []Unresolved) (changed bool) {
 	for _, u := range us {
 		for _, name := range u.Names {
 			e, _ := b.entries.Get(name)
-			if there(e.named) || b.leads(name) {
+			if there(e.named) && !lent(e.named) || b.leads(name) {
 				continue
 			}
 			e.named = u.Resource

@@ -41,14 +41,14 @@ type Unresolved struct {
 	Names    []string // that were asked for
 }
 
-// Interest is what a group wants of the origin, for all its types. It is
+// Interest is what a group wants of one of its streams, for all types. It is
 // immutable.
 type Interest struct {
 	Types []TypeInterest // in the order of the types' first use
 }
 
-// TypeInterest is what a group wants of one type. Where wildcard and names
-// meet, the wildcard alone is asked for.
+// TypeInterest is what a stream is to ask for of one type: the wildcard or
+// names, never both (P50).
 type TypeInterest struct {
 	Type     TypeURL
 	Wildcard bool

@@ -1,0 +1,129 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/xds"
+)
+
+// link is one of a group's upstream streams, of which there are one or two
+// (P50). It is that stream's Sink, so that the group knows which of the two
+// speaks.
+type link struct {
+	// Fixed once made.
+	group  *Group
+	stream Stream
+	cancel context.CancelFunc // nil: it was never started
+
+	// Safe for concurrent use.
+	status atomic.Pointer[upstream.Status]
+
+	// Owned by the group's goroutine.
+	sent     *xds.Interest    // to the stream
+	judged   *upstream.Status // the newest that was looked at
+	provenAt time.Time        // when judged, if connected, ends a refusal by itself
+	heard    *upstream.Status // under which the origin last said something
+}
+
+var _ upstream.Sink = (*link)(nil)
+
+// newLink makes a link; it starts nothing.
+func newLink(g *Group) *link {
+	l := &link{group: g, sent: new(xds.Interest)}
+	l.status.Store(new(upstream.Status))
+	l.stream = g.opts.Open(g.key.String(), g.rep.Bytes(), l)
+	return l
+}
+
+// Held implements upstream.Sink.
+func (l *link) Held(typ xds.TypeURL) *xds.Snapshot {
+	v := find(*l.group.types.Load(), typ)
+	if v == nil {
+		return nil
+	}
+	if m := v.move.Load(); m != nil && m.to == l {
+		return m.held.Load()
+	}
+	return v.held.Load()
+}
+
+// errOver ends a stream whose group has ended.
+var errOver = errors.New("the key was dropped")
+
+// Update implements upstream.Sink.
+func (l *link) Update(ctx context.Context, u xds.Update) (changed bool, err error) {
+	applied := make(chan bool, 1)
+	select {
+	case l.group.updates <- update{u, l, applied}:
+	case <-l.group.over:
+		return false, errOver
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+	return <-applied, nil // the goroutine does nothing in between
+}
+
+// Status implements upstream.Sink.
+func (l *link) Status(s upstream.Status) {
+	l.status.Store(&s)
+	l.group.signal()
+}
+
+func (l *link) connected() bool { return l.status.Load().Connected }
+
+// run runs the upstream stream. One that ends early leaves the group with what
+// is held.
+func (l *link) run(ctx context.Context) {
+	err := l.stream.Run(ctx)
+	if ctx.Err() != nil || errors.Is(err, errOver) {
+		return
+	}
+	l.group.log.Error("upstream stream ended for good", "error", err)
+	l.Status(upstream.Status{Failed: true, Err: err})
+}
+
+// start starts a link's stream, once the group itself runs.
+func (g *Group) start(l *link) {
+	if g.ctx == nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(g.ctx)
+	l.cancel = cancel
+	l.stream.CountIn(g.meters)
+	g.wg.Go(func() {
+		defer cancel()
+		l.run(ctx)
+	})
+}
+
+// lines are the group's links: home, and the second while there is one. The
+// slice is not to be changed.
+func (g *Group) lines() []*link { return *g.links.Load() }
+
+// home is where everything is asked for, but for what has to be apart from it.
+func (g *Group) home() *link { return g.lines()[0] }
+
+// open opens the second stream.
+func (g *Group) open() *link {
+	l := newLink(g)
+	g.links.Store(&[]*link{g.home(), l})
+	g.start(l)
+	g.log.Debug("second upstream stream: wildcard and names of one type")
+	return l
+}
+
+// close ends a link's stream; the other is home from then on. What is still on
+// its way from it is nobody's.
+func (g *Group) close(l *link) {
+	left := slices.DeleteFunc(slices.Clone(g.lines()), func(o *link) bool { return o == l })
+	g.links.Store(&left)
+	if l.cancel != nil {
+		l.cancel()
+	}
+	g.log.Debug("second upstream stream is not needed any more")
+}

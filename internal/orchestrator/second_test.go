@@ -1,0 +1,269 @@
+package orchestrator
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/xds"
+)
+
+// asks checks what the streams of a key are asked for of CDS, the streams in the
+// order in which they were opened.
+func (w *world) asks(t *testing.T, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	var got []string
+	for _, f := range w.streams("web") {
+		got = append(got, f.asks(cds))
+	}
+	equal(t, "asked of CDS", strings.Join(got, " | "), strings.Join(want, " | "))
+}
+
+// scrape is what Prometheus would read.
+func scrape(w *world) string {
+	r := httptest.NewRecorder()
+	w.reg.opts.Metrics.Handler().ServeHTTP(r, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	return r.Body.String()
+}
+
+func connect(feeds ...*feed) {
+	for _, f := range feeds {
+		f.sink.Status(upstream.Status{Connected: true, Origin: "origin"})
+	}
+}
+
+// A second stream is there while wildcard and names of a type are asked for, in
+// whatever order they come and go. What was there first is not asked for again.
+func TestP50_TheSecondStreamIsThereOnlyWhileItIsNeeded(t *testing.T) {
+	for _, c := range []struct{ first, then string }{{"*", "n"}, {"n", "*"}} {
+		bubble(t, nil, func(w *world) {
+			w.join("web", eds).want("e")
+			a := w.join("web", cds).want(c.first)
+			synctest.Wait()
+			f := w.feed("web")
+			connect(f)
+			said := f.said()
+			w.asks(t, c.first)
+
+			b := w.join("web", cds).want(c.then)
+			w.asks(t, c.first, c.then)
+			time.Sleep(time.Hour)
+			equal(t, "told the first stream", f.said(), said)
+			equal(t, "asked of EDS", f.asks(eds), "e")
+			equal(t, "asked of EDS on the second", w.second("web").asks(eds), "")
+
+			// It goes once linger is over, and comes again.
+			b.want()
+			time.Sleep(10*time.Second - 1)
+			w.asks(t, c.first, c.then)
+			time.Sleep(1)
+			w.asks(t, c.first)
+			equal(t, "told the first stream", f.said(), said)
+			b.want(c.then)
+			w.asks(t, c.first, c.then)
+			equal(t, "streams, ever", w.opened(), 3)
+			a.leave()
+			b.leave()
+		})
+	}
+}
+
+// One client that asks for both needs both.
+func TestP50_OneClientWithBoth(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		a := w.join("web", cds).want("*", "n")
+		w.asks(t, "*", "n")
+		f, second, sub := w.feed("web"), w.second("web"), subscription("*", "n")
+		f.update(t, cds, true, "a=1")
+		equal(t, "n, which the wildcard left out", a.sees(sub, "n"), "?") // P25
+		second.update(t, cds, false, "n=1")
+		equal(t, "a", a.sees(sub, "a"), "1")
+		equal(t, "n", a.sees(sub, "n"), "1")
+		second.update(t, cds, false, "n")
+		equal(t, "n, removed", a.sees(sub, "n"), "-")
+	})
+}
+
+// Who has the wildcard is given its copy, who has the name alone the other; and
+// a removal on one stream removes nothing that the other still holds.
+func TestP50_BothHoldAName(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		wild, both, alone := w.join("web", cds).want("*"), w.join("web", cds).want("*", "n"), w.join("web", cds).want("n")
+		all, two, one := subscription("*"), subscription("*", "n"), subscription("n")
+		synctest.Wait()
+		f, second := w.feed("web"), w.second("web")
+		is := func(when, a, b, c string) {
+			t.Helper()
+			equal(t, when, wild.sees(all, "n")+both.sees(two, "n")+alone.sees(one, "n"), a+b+c)
+		}
+		is("before any answer", "?", "?", "?")
+		f.update(t, cds, true, "n=w")
+		is("the wildcard's answer", "w", "w", "w") // P51: it asked for n
+		second.update(t, cds, false, "n=n")
+		is("both answers", "w", "w", "n")
+		f.update(t, cds, true, "n")
+		is("gone from the wildcard", "-", "n", "n")
+		f.update(t, cds, true, "n=w")
+		second.update(t, cds, false, "n")
+		is("gone from the names", "w", "w", "w")
+		f.update(t, cds, true, "n")
+		is("gone from both", "-", "-", "-")
+		f.update(t, cds, true, "n=w")
+		is("back in the wildcard", "w", "w", "w")
+	})
+}
+
+// A client that asks for everything takes no name from its neighbours, whatever
+// its wildcard does not cover (P51); what it does cover is theirs until the name
+// is answered, and no longer than that.
+func TestP16_AWildcardTakesNoNamesAway(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		a := w.join("web", cds).want("kept", "absent", "late", "pending")
+		f, sub := w.feed("web"), subscription("kept", "absent", "late", "pending")
+		f.update(t, cds, false, "kept=1", "absent")
+		says := func(kept, absent, late, pending string) {
+			t.Helper()
+			for name, want := range map[string]string{"kept": kept, "absent": absent, "late": late, "pending": pending} {
+				equal(t, name, a.sees(sub, name), want)
+			}
+		}
+		wild := w.join("web", cds).want("*")
+		synctest.Wait()
+		a.woken()
+		second := w.second("web")
+		second.update(t, cds, true)
+		says("1", "-", "?", "?")
+		equal(t, "the neighbour of an empty answer", a.woken(), 0)
+		second.update(t, cds, true, "kept=2", "late=2", "absent=2", "other=2")
+		says("1", "2", "2", "?")
+		second.update(t, cds, true, "kept", "absent", "pending")
+		says("1", "-", "2", "?")
+
+		// Once the wildcard is given up, all that was seen is still there.
+		second.update(t, cds, true, "absent=3", "pending=3")
+		wild.leave()
+		a.woken()
+		time.Sleep(10 * time.Second)
+		w.asks(t, "absent kept late pending")
+		says("1", "-", "2", "3") // that it is absent, the name's own answer says
+		f.update(t, cds, false, "late=4", "pending")
+		says("1", "-", "4", "-")
+	})
+}
+
+// What is on its way from a stream that does not carry it any more is nobody's.
+func TestP50_LateWordsOfAStream(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		a, b := w.join("web", cds).want("n"), w.join("web", cds).want("*")
+		synctest.Wait()
+		f, second := w.feed("web"), w.second("web")
+		f.update(t, cds, false, "n=1")
+		second.update(t, cds, true, "n=1", "a=1")
+		// Each carries its part alone.
+		f.update(t, cds, true, "n=2", "b=2")
+		second.update(t, cds, false, "n=2")
+		equal(t, "n", a.sees(subscription("n"), "n"), "1")
+		equal(t, "b", b.sees(subscription("*"), "b"), "-")
+		if got := scrape(w); !strings.Contains(got, `xdsrelay_upstream_unasked_total{type="CDS"} 3`) {
+			t.Errorf("3 resources are not counted as unasked:\n%s", got)
+		}
+
+		b.want()
+		time.Sleep(10 * time.Second)
+		w.asks(t, "n")
+		if err := second.late(xds.Update{Type: cds, Wildcard: true, Changed: []*xds.Resource{resource(t, cds, "n", "3")}}); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "n", a.sees(subscription("n"), "n"), "1")
+		equal(t, "held", f.sink.Held(cds).Len(), 1)
+	})
+}
+
+// The origin can be reached if it can be on either stream (P53), and a key whose
+// origin serves one of the two is not kept for its being away (P52).
+func TestP53_EitherStreamReachesTheOrigin(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		a, b := w.join("web", cds).want("*"), w.join("web", cds).want("n")
+		synctest.Wait()
+		f, second := w.feed("web"), w.second("web")
+		failed := upstream.Status{Failed: true, Err: errors.New("no more streams")}
+		connect(f)
+		second.sink.Status(failed)
+		time.Sleep(time.Hour)
+		if a.refusal() != nil || b.refusal() != nil {
+			t.Error("ended, though the first stream is open")
+		}
+		connect(second)
+		f.sink.Status(failed)
+		time.Sleep(time.Hour)
+		if a.refusal() != nil || b.refusal() != nil {
+			t.Error("ended, though the second stream is open")
+		}
+		second.sink.Status(upstream.Status{Err: errors.New("EOF")})
+		if r := a.refusal(); r == nil || r.Reason != telemetry.OriginUnreachable || !strings.Contains(r.Error(), "no more streams") {
+			t.Errorf("refusal %v, with neither stream open", r)
+		}
+		refused := func() bool {
+			synctest.Wait()
+			_, err := w.try("web", cds)
+			return err != nil
+		}
+		second.sink.Status(failed)
+		connect(second)
+		equal(t, "refused while nothing was said", refused(), true)
+		second.update(t, cds, false, "m=1") // not asked for, but it speaks
+		equal(t, "refused once the second speaks", refused(), false)
+		st, _ := w.reg.Key(xds.NewKey("web"))
+		equal(t, "first", st.Upstream, UpstreamStatus{Failed: true, Error: "no more streams"})
+		equal(t, "second", *st.Second, UpstreamStatus{Connected: true, Origin: "origin"})
+	})
+}
+
+func TestP53_NeitherStreamWithinFirstAnswerTimeout(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		a := w.join("web", cds).want("*", "n")
+		time.Sleep(15*time.Second - 1)
+		if a.refusal() != nil {
+			t.Error("ended too early")
+		}
+		connect(w.second("web"))
+		time.Sleep(time.Hour)
+		if a.refusal() != nil {
+			t.Error("ended, though a stream is open")
+		}
+	})
+}
+
+// A key without clients keeps both its streams, and ends both.
+func TestP52_AnIdleKeyWithTwoStreams(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		a := w.join("web", cds).want("*", "n")
+		synctest.Wait()
+		f, second := w.feed("web"), w.second("web")
+		connect(f, second)
+		f.update(t, cds, true, "a=1")
+		second.update(t, cds, false, "n=1")
+		a.leave()
+		f.sink.Status(upstream.Status{Failed: true})
+		time.Sleep(10*time.Minute - 1)
+		w.asks(t, "*", "n")
+		b := w.join("web", cds).want("n") // the wildcard lingers
+		equal(t, "n", b.sees(subscription("n"), "n"), "1")
+		time.Sleep(10 * time.Second)
+		w.asks(t, "n")
+		b.leave()
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		equal(t, "keys", len(w.reg.Keys()), 0)
+		if f.alive() || second.alive() {
+			t.Error("a stream still runs")
+		}
+	})
+}

@@ -1,0 +1,184 @@
+package upstream
+
+import (
+	"testing"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+// other has the group's other stream bring something of cds (P50).
+func (r *rig) other(wildcard bool, names ...string) {
+	r.t.Helper()
+	u := xds.Update{Type: cds, Origin: r.origin, Wildcard: wildcard}
+	for _, x := range clusters(names...) {
+		raw, fault := xds.ParseResponse(xds.Delta, resp{typ: cds, res: []res{x}}.encode(r.t, xds.Delta, "1"))
+		if fault != nil {
+			r.t.Fatal(fault)
+		}
+		u.Changed = append(u.Changed, raw.Resources[0].Take(xds.TypeOf(cds), nil))
+	}
+	r.apply(u)
+}
+
+// part is what is held of cds for the wildcard, or for names.
+func (r *rig) part(wildcard bool, names ...string) {
+	r.t.Helper()
+	got := ""
+	for res := range r.sink.Held(cds).Part(wildcard).Resources {
+		got += res.Name + " "
+	}
+	want := ""
+	for _, n := range names {
+		want += n + " "
+	}
+	if got != want {
+		r.t.Fatalf("part %v is %q, want %q", wildcard, got, want)
+	}
+}
+
+// What the wildcard's stream holds of a name is no answer to the name: its
+// absence from the next response removes nothing, and the other way round.
+func TestP65_SotWAbsenceIsHeldAgainstThePartThatItAnswers(t *testing.T) {
+	r := newRig(t, xds.SotW)
+	r.want(named(cds, "a", "b", "c"))
+	r.sent("CDS [a b c] node")
+	r.other(true, "a", "b", "w")
+	r.respond(resp{typ: cds, version: "1", res: clusters("a")})
+	if u := r.last(); len(u.Removed) > 0 {
+		t.Errorf("removed %v, which no response to the names held", u.Removed)
+	}
+	r.respond(resp{typ: cds, version: "2", res: clusters("b")})
+	r.part(false, "b")
+	r.part(true, "a", "b", "w")
+	r.is(cds, xds.Present, "a", "b") // a's removal here removes nothing that the wildcard holds
+	r.is(cds, xds.Pending, "c")
+
+	s := newRig(t, xds.SotW)
+	s.want(all(cds))
+	s.sent("CDS [] node")
+	s.other(false, "n")
+	s.respond(resp{typ: cds, version: "1", res: clusters("a", "b")})
+	s.respond(resp{typ: cds, version: "2", res: clusters("b")})
+	s.part(true, "b")
+	s.part(false, "n")
+}
+
+// Names that are asked for anew once the wildcard has ended are served from what
+// it left, and it counts for nothing upstream but for being asked after.
+func TestP65_SotWWhatAWildcardLeftIsNotHeldForTheName(t *testing.T) {
+	r := newRig(t, xds.SotW)
+	r.want(all(cds))
+	r.sent("CDS [] node")
+	r.respond(resp{typ: cds, version: "1", res: clusters("a", "b")})
+	r.set(named(cds, "a", "b"))
+	r.reopen()
+	r.sent("CDS [a b] node")
+	r.respond(resp{typ: cds, version: "2", res: clusters("b")})
+	r.is(cds, xds.Present, "a")
+	r.part(false, "b")
+	r.respond(resp{typ: cds, version: "3", res: clusters("a", "b")})
+	r.respond(resp{typ: cds, version: "4", res: clusters("b")})
+	r.is(cds, xds.Absent, "a")
+}
+
+// It is held, so that silence does not take it away; but an origin that answered
+// since, with all that there is, has said that it is gone (P60).
+func TestP57_WhatAWildcardLeft(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		for _, typ := range []xds.TypeURL{cds, eds} {
+			r := newRig(t, v)
+			r.want(all(typ))
+			r.flush()
+			r.respond(resp{typ: typ, version: "1", res: clusters("a", "b")})
+			r.flush()
+			r.set(named(typ, "a", "b"))
+			r.reopen()
+			r.flush()
+			r.pass(15*time.Second - 1)
+			r.is(typ, xds.Present, "a", "b")
+			r.pass(1)
+			r.is(typ, xds.Present, "a", "b") // silence
+
+			r.want(named(typ, "b"), named(rds, "other"))
+			r.flush()
+			r.want(named(typ, "a", "b"), named(rds, "other"))
+			r.flush()
+			r.is(typ, xds.Pending, "a") // let go
+		}
+		r := newRig(t, v)
+		r.want(all(cds))
+		r.flush()
+		r.respond(resp{typ: cds, version: "1", res: clusters("a", "b")})
+		r.set(named(cds, "a", "b"))
+		r.reopen()
+		r.flush()
+		r.pass(time.Second)
+		r.respond(resp{typ: cds, version: "2", res: clusters("b")})
+		r.pass(14*time.Second - 1)
+		r.is(cds, xds.Present, "a")
+		r.pass(1)
+		if v == xds.SotW {
+			r.is(cds, xds.Absent, "a")
+			if u := r.last(); u.Guess {
+				t.Error("the origin's word counts as a guess")
+			}
+		} else {
+			r.is(cds, xds.Present, "a") // it would say so
+		}
+	})
+}
+
+func TestP55_DeltaWhatAWildcardLeftIsAskedAfter(t *testing.T) {
+	r := newRig(t, xds.Delta)
+	r.want(all(cds))
+	r.sent("CDS +[*] node")
+	r.respond(resp{typ: cds, res: clusters("a", "b")})
+	r.set(named(cds, "a", "b", "n"))
+	r.reopen()
+	r.sent("CDS +[a b n] a= b= node")
+	r.respond(resp{typ: cds, res: clusters("a"), removed: []string{"b"}})
+	r.is(cds, xds.Present, "a")
+	r.is(cds, xds.Absent, "b")
+	r.connect()
+	r.sent("CDS +[a b n] a=va node")
+}
+
+// A stream that is new to a type says of all that another one brought that it
+// has no version, so that the origin says all of it again.
+func TestP50_WhatAnotherStreamBroughtIsSaidAgain(t *testing.T) {
+	r := newRig(t, xds.Delta)
+	r.other(false, "a", "b")
+	r.other(true, "w")
+	r.want(named(cds, "a", "b"))
+	r.sent("CDS +[a b] a= b= node")
+	r.respond(resp{typ: cds, res: clusters("a")})
+	r.connect()
+	r.sent("CDS +[a b] a=va b= node")
+
+	w := newRig(t, xds.Delta)
+	w.other(false, "a", "b")
+	w.other(true, "w")
+	w.want(all(cds))
+	w.sent("CDS +[*] w= node")
+
+	s := newRig(t, xds.SotW)
+	s.other(false, "a", "b")
+	s.want(named(cds, "a", "b"))
+	s.sent("CDS [a b] node")
+}
+
+// The clock of a name runs whatever the wildcard holds of it, and takes nothing
+// of that away: it shows once the wildcard's copy is gone.
+func TestP57_TheWildcardStopsNoClock(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		r := newRig(t, v)
+		r.want(named(cds, "a"))
+		r.flush()
+		r.other(true, "a")
+		r.pass(15 * time.Second)
+		r.is(cds, xds.Present, "a")
+		r.apply(xds.Update{Type: cds, Origin: r.origin, Wildcard: true, Removed: []string{"a"}})
+		r.is(cds, xds.Absent, "a")
+	})
+}
