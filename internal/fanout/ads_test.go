@@ -33,6 +33,7 @@ import (
 type ads struct {
 	t       *testing.T
 	variant xds.Variant
+	srv     *Server
 	g       *group
 	conn    *grpc.ClientConn
 	open    func(context.Context) (grpc.ClientStream, error)
@@ -85,7 +86,7 @@ func inADS(t *testing.T, v xds.Variant, o adsOptions, f func(*ads)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := &ads{t: t, variant: v, g: house.group("edge"), conn: conn, types: map[xds.TypeURL]*adsType{}}
+		a := &ads{t: t, variant: v, srv: srv, g: house.group("edge"), conn: conn, types: map[xds.TypeURL]*adsType{}}
 		method := "/" + aggregated + "/" + map[xds.Variant]string{xds.SotW: "StreamAggregatedResources", xds.Delta: "DeltaAggregatedResources"}[v]
 		if o.only != "" {
 			typ := xds.TypeOf(o.only)

@@ -102,14 +102,17 @@ func TestLimits(t *testing.T) {
 
 // stalled is a client that asks for more than its window takes and does not
 // read; reading starts once the server has cut it.
-func stalled(r *rig, _ *grpc.ClientConn) *client {
+func stalled(r *rig, _ *grpc.ClientConn) *client { return stalledOn(r, nil) }
+
+// stalledOn is stalled on a connection, a new one if it is nil.
+func stalledOn(r *rig, on *grpc.ClientConn) *client {
 	u := xds.Update{Type: "type.googleapis.com/acme.Blob", Wildcard: true}
 	w := newWorld(r.t, u.Type, xds.Delta)
 	for _, n := range names(100) {
 		u.Changed = append(u.Changed, w.resource(n+"="+strings.Repeat("x", 10000)))
 	}
 	r.house.group("blobs").publish(u)
-	c := r.delta(nil)
+	c := r.delta(on)
 	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: "slow", Cluster: "blobs"}, TypeUrl: string(u.Type)})
 	r.eventually(func() bool { return r.srv.streamsOf("slow") == 1 })
 	r.eventually(func() bool { return r.srv.streamsOf("slow") == 0 })

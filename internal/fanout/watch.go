@@ -54,7 +54,7 @@ func (s *Server) look(now time.Time) {
 			st.end(Refuse(codes.Unavailable, telemetry.Aged, "stream: older than max_connection_age"))
 			continue
 		}
-		st.lag(pins)
+		st.lag(now, pins)
 	}
 	for _, p := range s.polls.all() {
 		// Its deadline ends it by itself.
@@ -97,8 +97,8 @@ type pin struct {
 
 // lag notes what the stream's sessions keep alive: for each lineage the most
 // that any keeps of what was replaced since. A session that is behind for lack
-// of anything to say is woken, so that it lets go.
-func (st *stream) lag(pins map[any]pin) {
+// of anything to say, and waits for no answer, is woken, so that it lets go.
+func (st *stream) lag(now time.Time, pins map[any]pin) {
 	idle := uint64(0)
 	st.mu.Lock()
 	for _, sl := range st.slots {
@@ -110,15 +110,15 @@ func (st *stream) lag(pins map[any]pin) {
 		if cur.Lineage != old.Lineage {
 			continue
 		}
-		if len(sl.flights) == 0 {
+		if _, waits := sl.outstanding(now, st.srv.opts.AckTimeout); !waits {
 			idle |= sl.bit
 		}
-		if bytes := cur.Retired - old.Retired; bytes > pins[cur.Lineage].bytes {
+		if bytes := cur.Retired - old.Retired + sl.over().size(); bytes > pins[cur.Lineage].bytes {
 			pins[cur.Lineage] = pin{st.end, bytes}
 		}
 	}
 	st.mu.Unlock()
-	if idle != 0 && !st.run.sending() {
+	if idle != 0 {
 		st.wake(idle)
 	}
 }
