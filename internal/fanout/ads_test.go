@@ -34,6 +34,7 @@ type ads struct {
 	t       *testing.T
 	variant xds.Variant
 	srv     *Server
+	house   *house
 	g       *group
 	conn    *grpc.ClientConn
 	open    func(context.Context) (grpc.ClientStream, error)
@@ -60,14 +61,23 @@ type adsOptions struct {
 	only         xds.TypeURL // of a per-type service
 }
 
-// eachADS runs a test on a stream of either variant.
-func eachADS(t *testing.T, o adsOptions, f func(*ads)) {
-	for _, v := range variants {
-		t.Run(v.String(), func(t *testing.T) { inADS(t, v, o, f) })
+// eachADS runs a test on a stream of either variant; what says which of several
+// it is.
+func eachADS(t *testing.T, what string, o adsOptions, f func(*ads)) {
+	inADS(t, what, o, f, variants...)
+}
+
+func inADS(t *testing.T, what string, o adsOptions, f func(*ads), vs ...xds.Variant) {
+	if what != "" {
+		t.Run(what, func(t *testing.T) { inADS(t, "", o, f, vs...) })
+		return
+	}
+	for _, v := range vs {
+		t.Run(v.String(), func(t *testing.T) { oneADS(t, v, o, f) })
 	}
 }
 
-func inADS(t *testing.T, v xds.Variant, o adsOptions, f func(*ads)) {
+func oneADS(t *testing.T, v xds.Variant, o adsOptions, f func(*ads)) {
 	synctest.Test(t, func(t *testing.T) {
 		house := &house{}
 		srv := NewServer(Options{
@@ -86,7 +96,7 @@ func inADS(t *testing.T, v xds.Variant, o adsOptions, f func(*ads)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := &ads{t: t, variant: v, srv: srv, g: house.group("edge"), conn: conn, types: map[xds.TypeURL]*adsType{}}
+		a := &ads{t: t, variant: v, srv: srv, house: house, g: house.group("edge"), conn: conn, types: map[xds.TypeURL]*adsType{}}
 		method := "/" + aggregated + "/" + map[xds.Variant]string{xds.SotW: "StreamAggregatedResources", xds.Delta: "DeltaAggregatedResources"}[v]
 		if o.only != "" {
 			typ := xds.TypeOf(o.only)

@@ -46,7 +46,7 @@ func TestP16_WhoIsBehindIsWoken(t *testing.T) {
 
 // What is held back counts among what a slow client keeps alive.
 func TestP36_HeldBackCounts(t *testing.T) {
-	inADS(t, xds.Delta, holds, func(a *ads) {
+	inADS(t, "", holds, func(a *ads) {
 		envoy(a)
 		a.origin("CDS -x")
 		var pinned int64
@@ -63,7 +63,7 @@ func TestP36_HeldBackCounts(t *testing.T) {
 		if pinned != x+z {
 			t.Errorf("%d bytes are kept alive, want %d", pinned, x+z)
 		}
-	})
+	}, xds.Delta)
 }
 
 // The connection of a client that takes nothing is closed, since the status

@@ -35,6 +35,8 @@ type house struct {
 	groups map[string]*group
 	nacks  []Nack
 	refuse func(Join) *Refusal
+	// looked is called after a State was read for a type; nil: not.
+	looked func(xds.TypeURL)
 }
 
 type group struct {
@@ -86,8 +88,15 @@ func (m *member) Key() xds.Key { return m.g.key }
 
 func (m *member) State() *xds.State {
 	m.g.mu.Lock()
-	defer m.g.mu.Unlock()
-	return m.g.state
+	state := m.g.state
+	m.g.mu.Unlock()
+	m.h.mu.Lock()
+	looked := m.h.looked
+	m.h.mu.Unlock()
+	if looked != nil {
+		looked(m.join.Type)
+	}
+	return state
 }
 
 func (m *member) Intern(s *xds.Subscription) *xds.Subscription {

@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"slices"
 	"time"
 
 	"xdsrelay/internal/xds"
@@ -21,21 +22,48 @@ type Moment struct {
 	Routed time.Time
 }
 
-// moment is what sl's session is to be told. Under the lock.
-func (st *stream) moment(sl *slot, now time.Time) Moment {
-	m := st.removals(sl, now)
-	m.Release = sl.typ.Warms && len(sl.flights) > 0 && st.laterPending(sl, now)
+// sight is what a worker's turn at a stream sees of the types, in the order of
+// sending.
+type sight struct {
+	now   time.Time // what was published until then is seen
+	order []*slot
+	cur   [maxTypes]*xds.Snapshot
+	dirty uint64 // the types that were marked
+}
+
+// look takes a sight. The types that are sent last are looked at first: so
+// nothing of a later type is seen whose clusters, say, are not seen yet, though
+// groups publish meanwhile (P35). One State would not do, since types may be of
+// several groups.
+func (st *stream) look() (v sight) {
+	st.mu.Lock()
+	v.order = st.order // replaced, not changed, when a type is added
+	st.mu.Unlock()
+	v.now = time.Now()
+	for i, sl := range slices.Backward(v.order) {
+		// Before the State is read: what is published later sets it again.
+		v.dirty |= st.run.unmark(sl.bit)
+		v.cur[i] = sl.snapshot()
+	}
+	return v
+}
+
+// moment is what the session of the i-th type is to be told. Under the lock.
+func (st *stream) moment(v *sight, i int) Moment {
+	sl := v.order[i]
+	m := st.removals(v, sl)
+	m.Release = sl.typ.Warms && len(sl.flights) > 0 && st.laterPending(v, i)
 	return m
 }
 
 // removals is moment without Release. Under the lock.
-func (st *stream) removals(sl *slot, now time.Time) Moment {
-	m := Moment{Now: now, AckTimeout: st.srv.opts.AckTimeout}
+func (st *stream) removals(v *sight, sl *slot) Moment {
+	m := Moment{Now: v.now, AckTimeout: st.srv.opts.AckTimeout}
 	if sl.typ.LeavesLast && st.points() {
 		m.Hold = st.srv.opts.RemovalDelay
 	}
-	if sl.hold.ripe(now, m.Hold) {
-		m.Routed = st.routed(now)
+	if sl.hold.ripe(v.now, m.Hold) {
+		m.Routed = v.routed()
 	}
 	return m
 }
@@ -55,12 +83,12 @@ func (st *stream) points() bool {
 }
 
 // routed is the time until which all that routes and listeners had to send is
-// answered. Under the lock.
-func (st *stream) routed(now time.Time) time.Time {
-	until := now
-	for _, o := range st.order {
+// answered. Under the stream's lock.
+func (v *sight) routed() time.Time {
+	until := v.now
+	for i, o := range v.order {
 		if o.typ.Points && o.member != nil {
-			if t := o.Through(o.snapshot(), now); t.Before(until) {
+			if t := o.Through(v.cur[i], v.now); t.Before(until) {
 				until = t
 			}
 		}
@@ -121,29 +149,29 @@ func markOf(s *xds.Snapshot) mark {
 	return mark{s.Lineage, s.Gen}
 }
 
-// setMarks notes where the types that are sent after sl stand as its response
-// goes out. Their keys may be others: only identity can be compared. Under the
-// lock.
-func (st *stream) setMarks(sl *slot) {
-	for _, o := range st.order {
-		if o.typ.Order > sl.typ.Order {
-			o.marks[sl.typ.Order] = markOf(o.snapshot())
+// setMarks notes where the types that are sent after the i-th stood as its
+// response was made. Their keys may be others: only identity can be compared.
+// Under the stream's lock.
+func (v *sight) setMarks(i int) {
+	at := v.order[i].typ.Order
+	for j, o := range v.order {
+		if o.typ.Order > at {
+			o.marks[at] = markOf(v.cur[j])
 		}
 	}
 }
 
-// laterPending reports whether a type that is sent after sl has a change to
-// send that came after sl's newest response (P19). Under the lock.
-func (st *stream) laterPending(sl *slot, now time.Time) bool {
-	for _, o := range st.order {
-		if o.typ.Order <= sl.typ.Order {
+// laterPending reports whether a type that is sent after the i-th has a change
+// to send that came after the newest response of that (P19). Under the lock.
+func (st *stream) laterPending(v *sight, i int) bool {
+	at := v.order[i].typ.Order
+	for j, o := range v.order {
+		if o.typ.Order <= at || markOf(v.cur[j]) == o.marks[at] {
 			continue
 		}
-		if cur := o.snapshot(); markOf(cur) != o.marks[sl.typ.Order] {
-			m := st.removals(o, now)
-			if o.observe(cur, &m); o.Pending(cur) {
-				return true
-			}
+		m := st.removals(v, o)
+		if o.observe(v.cur[j], &m); o.Pending(v.cur[j]) {
+			return true
 		}
 	}
 	return false

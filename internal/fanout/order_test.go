@@ -2,6 +2,7 @@ package fanout
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,7 +26,7 @@ func envoy(a *ads) {
 
 // The removal waits for removal_delay, what is added does not.
 func TestP36_RemovalWaits(t *testing.T) {
-	eachADS(t, holds, func(a *ads) {
+	eachADS(t, "", holds, func(a *ads) {
 		envoy(a)
 		a.origin("CDS y -x", "RDS r=y")
 		a.want("CDS +y", "RDS r=y")
@@ -41,7 +42,7 @@ func TestP36_RemovalWaits(t *testing.T) {
 
 // So does that of a load assignment, where it is told at all (P31).
 func TestP36_LoadAssignmentWaits(t *testing.T) {
-	eachADS(t, holds, func(a *ads) {
+	eachADS(t, "", holds, func(a *ads) {
 		envoy(a)
 		a.origin("EDS -x", "CDS -x")
 		a.want()
@@ -53,7 +54,7 @@ func TestP36_LoadAssignmentWaits(t *testing.T) {
 		}
 	})
 	// Under the wildcard SotW tells it as well.
-	inADS(t, xds.SotW, holds, func(a *ads) {
+	inADS(t, "by the wildcard", holds, func(a *ads) {
 		a.ask("LDS")
 		a.ask("EDS", "*")
 		u := update(a.t, xds.EndpointType, "x", "z")
@@ -66,7 +67,7 @@ func TestP36_LoadAssignmentWaits(t *testing.T) {
 		a.want("EDS +y")
 		a.pass(delay)
 		a.want("EDS -x")
-	})
+	}, xds.SotW)
 }
 
 // After removal_delay the removal waits for the routes and listeners that came
@@ -82,7 +83,7 @@ func TestP36_WaitsForRoutes(t *testing.T) {
 		{"an ACK in time", func(a *ads) { a.pass(time.Second); a.ack("RDS"); a.pass(delay - time.Second - 1); a.want(); a.pass(1) }, delay},
 		{"nothing", func(a *ads) { a.pass(2*delay - 1); a.want(); a.pass(1) }, 2 * delay},
 	} {
-		eachADS(t, holds, func(a *ads) {
+		eachADS(t, c.what, holds, func(a *ads) {
 			envoy(a)
 			a.withhold("RDS")
 			start := time.Now()
@@ -98,18 +99,18 @@ func TestP36_WaitsForRoutes(t *testing.T) {
 
 // It waits for listeners too, and not for what came later than removal_delay.
 func TestP36_WaitsForNothingElse(t *testing.T) {
-	eachADS(t, holds, func(a *ads) {
+	eachADS(t, "", holds, func(a *ads) {
 		envoy(a)
+		a.ask("RTDS", "t") // is none of these
+		a.withhold("RTDS")
+		a.origin("RTDS t")
+		a.want("RTDS +t")
 		a.withhold("LDS")
 		a.origin("CDS -x", "LDS l=z")
 		a.want("LDS l=z")
 		a.pass(delay)
 		a.want()
-		// Another type is none of these.
-		a.ask("RTDS", "t")
-		a.withhold("RTDS")
-		a.origin("RTDS t", "LDS m=z")
-		a.want("RTDS +t")
+		a.origin("LDS m=z")
 		a.withhold("LDS")
 		a.pass(time.Second)
 		// What came after removal_delay goes out now, and is not waited for.
@@ -120,7 +121,7 @@ func TestP36_WaitsForNothingElse(t *testing.T) {
 
 // A route that had to wait for an answer itself is one that came meanwhile.
 func TestP36_WaitsForRoutesThatWait(t *testing.T) {
-	eachADS(t, holds, func(a *ads) {
+	eachADS(t, "", holds, func(a *ads) {
 		envoy(a)
 		a.withhold("RDS")
 		a.origin("RDS r=z")
@@ -137,7 +138,7 @@ func TestP36_WaitsForRoutesThatWait(t *testing.T) {
 
 // What returns in time was never removed; with other content it is a change.
 func TestP36_ReturnsInTime(t *testing.T) {
-	eachADS(t, holds, func(a *ads) {
+	eachADS(t, "", holds, func(a *ads) {
 		envoy(a)
 		a.origin("CDS -x", "EDS -x")
 		a.pass(delay - 1)
@@ -170,7 +171,7 @@ func TestP36_ReturnsInTime(t *testing.T) {
 
 // Each removal has its own time, however many follow each other.
 func TestP36_EachItsOwnTime(t *testing.T) {
-	eachADS(t, holds, func(a *ads) {
+	eachADS(t, "", holds, func(a *ads) {
 		envoy(a)
 		a.origin("CDS a b c d")
 		a.want("CDS +a +b +c +d")
@@ -188,7 +189,7 @@ func TestP36_EachItsOwnTime(t *testing.T) {
 	})
 	// Those that come at about the same time go together: none before its time,
 	// none after twice as long.
-	eachADS(t, holds, func(a *ads) {
+	eachADS(t, "about the same time", holds, func(a *ads) {
 		envoy(a)
 		a.origin("CDS a b")
 		a.want("CDS +a +b")
@@ -205,7 +206,7 @@ func TestP36_EachItsOwnTime(t *testing.T) {
 // Only a stream that carries routes or listeners has a reason to wait, and only
 // where it is told to.
 func TestP36_WhereNothingIsHeld(t *testing.T) {
-	eachADS(t, holds, func(a *ads) {
+	eachADS(t, "no routes", holds, func(a *ads) {
 		a.origin("CDS x z")
 		a.ask("CDS")
 		a.want("CDS +x +z")
@@ -219,12 +220,12 @@ func TestP36_WhereNothingIsHeld(t *testing.T) {
 		a.pass(delay)
 		a.want("CDS -z")
 	})
-	eachADS(t, adsOptions{}, func(a *ads) {
+	eachADS(t, "no delay", adsOptions{}, func(a *ads) {
 		envoy(a)
 		a.origin("RDS r=z", "CDS -x")
 		a.want("RDS r=z", "CDS -x")
 	})
-	eachADS(t, adsOptions{removalDelay: delay, only: xds.ClusterType}, func(a *ads) {
+	eachADS(t, "a stream of the type", adsOptions{removalDelay: delay, only: xds.ClusterType}, func(a *ads) {
 		a.origin("CDS x z")
 		a.ask("CDS")
 		a.want("CDS +x +z")
@@ -232,7 +233,7 @@ func TestP36_WhereNothingIsHeld(t *testing.T) {
 		a.want("CDS -x")
 	})
 	// Other types' removals do not wait.
-	eachADS(t, holds, func(a *ads) {
+	eachADS(t, "another type", holds, func(a *ads) {
 		envoy(a)
 		a.origin("LDS -l m")
 		a.want("LDS +m -l")
@@ -241,7 +242,7 @@ func TestP36_WhereNothingIsHeld(t *testing.T) {
 
 // Who asks is answered.
 func TestP36_AnswersAreNotHeld(t *testing.T) {
-	inADS(t, xds.Delta, holds, func(a *ads) { // P24
+	inADS(t, "given up beside the wildcard", holds, func(a *ads) { // P24
 		envoy(a)
 		a.ask("CDS", "x", "z")
 		a.want("CDS =x =z", "EDS =x =z")
@@ -251,8 +252,8 @@ func TestP36_AnswersAreNotHeld(t *testing.T) {
 		a.want("CDS -x")
 		a.pass(time.Hour)
 		a.want()
-	})
-	inADS(t, xds.Delta, holds, func(a *ads) { // P25: it is held, and asked for
+	}, xds.Delta)
+	inADS(t, "asked for again", holds, func(a *ads) { // P25: it is held, and asked for
 		envoy(a)
 		a.origin("EDS -x")
 		a.want()
@@ -262,8 +263,8 @@ func TestP36_AnswersAreNotHeld(t *testing.T) {
 		a.want("EDS -never")
 		a.pass(time.Hour)
 		a.want()
-	})
-	inADS(t, xds.Delta, holds, func(a *ads) { // the same while a response is unanswered
+	}, xds.Delta)
+	inADS(t, "asked for while unanswered", holds, func(a *ads) { // the same while a response is unanswered
 		envoy(a)
 		a.withhold("EDS")
 		a.origin("EDS z=2")
@@ -274,8 +275,8 @@ func TestP36_AnswersAreNotHeld(t *testing.T) {
 		a.ack("EDS")
 		a.pass(time.Hour)
 		a.want()
-	})
-	inADS(t, xds.SotW, holds, func(a *ads) { // P22: the full set, without it
+	}, xds.Delta)
+	inADS(t, "newly listed", holds, func(a *ads) { // P22: the full set, without it
 		a.ask("LDS")
 		a.ask("CDS", "x", "z")
 		a.origin("LDS l", "CDS x z")
@@ -287,12 +288,12 @@ func TestP36_AnswersAreNotHeld(t *testing.T) {
 		a.ask("CDS", "x")
 		a.want("CDS")
 		a.has("CDS", "z")
-	})
+	}, xds.SotW)
 }
 
 // Nobody is told of the removal of what it gave up meanwhile.
 func TestP36_GivenUpMeanwhile(t *testing.T) {
-	inADS(t, xds.Delta, holds, func(a *ads) {
+	inADS(t, "", holds, func(a *ads) {
 		envoy(a)
 		a.origin("EDS -x", "CDS -x")
 		a.drop("EDS", "x")
@@ -302,13 +303,13 @@ func TestP36_GivenUpMeanwhile(t *testing.T) {
 		a.want()
 		a.ask("EDS", "x")
 		a.want("EDS -x")
-	})
+	}, xds.Delta)
 }
 
 // The time counts from when the removal came, also while an earlier response of
 // the type is unanswered. It is then sent with what else waited (P19).
 func TestP36_WhileClustersAreUnanswered(t *testing.T) {
-	eachADS(t, holds, func(a *ads) {
+	eachADS(t, "", holds, func(a *ads) {
 		envoy(a)
 		a.withhold("CDS")
 		a.origin("CDS y")
@@ -326,10 +327,10 @@ func TestP36_WhileClustersAreUnanswered(t *testing.T) {
 		a.want("CDS -y")
 	})
 	// Answered in time, it makes no difference.
-	eachADS(t, holds, func(a *ads) {
+	eachADS(t, "answered in time", holds, func(a *ads) {
 		envoy(a)
 		a.withhold("CDS")
-		a.origin("CDS y", "CDS -x", "CDS v")
+		a.origin("CDS y", "CDS v", "CDS -x")
 		a.want("CDS +y")
 		a.pass(2 * time.Second)
 		a.ack("CDS")
@@ -344,7 +345,7 @@ func TestP36_WhileClustersAreUnanswered(t *testing.T) {
 // A wildcard that is subscribed again, as Envoy does with its first on-demand
 // cluster, is answered with everything (P23), and loses no removal.
 func TestP36_WildcardSubscribedAgain(t *testing.T) {
-	inADS(t, xds.Delta, holds, func(a *ads) {
+	inADS(t, "", holds, func(a *ads) {
 		envoy(a)
 		a.origin("CDS -x")
 		a.pass(time.Second)
@@ -353,8 +354,8 @@ func TestP36_WildcardSubscribedAgain(t *testing.T) {
 		a.want("CDS =x =z", "EDS =x =z")
 		a.pass(delay - time.Second)
 		a.want("CDS -x")
-	})
-	inADS(t, xds.SotW, holds, func(a *ads) {
+	}, xds.Delta)
+	inADS(t, "", holds, func(a *ads) {
 		a.ask("LDS")
 		a.ask("CDS", "x", "z")
 		a.origin("LDS l", "CDS x z")
@@ -369,7 +370,7 @@ func TestP36_WildcardSubscribedAgain(t *testing.T) {
 		a.has("CDS", "x", "y", "z")
 		a.pass(1)
 		a.want("CDS -x")
-	})
+	}, xds.SotW)
 }
 
 // However the origin's updates lie, and whatever of them is merged, no route
@@ -384,7 +385,7 @@ func TestP35_AddRepointRemove(t *testing.T) {
 		{"EDS y -x", "CDS y -x", "RDS r=y"},
 		{"RDS r=x", "CDS y -x", "LDS l", "RDS r=y"},
 	}
-	eachADS(t, holds, func(a *ads) {
+	eachADS(t, "", holds, func(a *ads) {
 		envoy(a)
 		a.ask("EDS", "y")
 		for round := range 20 {
@@ -412,7 +413,7 @@ func TestP35_AddRepointRemove(t *testing.T) {
 		}
 	})
 	// All in one State.
-	eachADS(t, holds, func(a *ads) {
+	eachADS(t, "in one State", holds, func(a *ads) {
 		envoy(a)
 		a.ask("EDS", "y")
 		a.together("RDS r=y", "LDS l=y", "EDS y -x", "CDS y -x")
@@ -426,10 +427,38 @@ func TestP35_AddRepointRemove(t *testing.T) {
 	})
 }
 
+// What is published while a worker looks at the types one by one is not sent out
+// of order: a route that leads to a cluster which was looked at too early for it.
+func TestP35_PublishedMeanwhile(t *testing.T) {
+	for _, at := range []xds.TypeURL{xds.ClusterType, xds.ListenerType, xds.RouteType} {
+		eachADS(t, xds.TypeOf(at).Short, holds, func(a *ads) {
+			envoy(a)
+			a.house.mu.Lock()
+			var once sync.Once
+			a.house.looked = func(url xds.TypeURL) {
+				if url == at {
+					once.Do(func() {
+						a.together("CDS y -x")
+						a.together("RDS r=y")
+					})
+				}
+			}
+			a.house.mu.Unlock()
+			a.origin("RTDS -t") // somebody looks
+			a.want("CDS +y", "RDS r=y")
+			a.pass(delay)
+			a.want("CDS -x")
+			if len(a.broken) > 0 {
+				t.Errorf("published as %s was looked at: %v", at, a.broken)
+			}
+		})
+	}
+}
+
 // Clusters whose ACK is withheld hold back neither the clusters that a newer
 // route needs nor their load assignments.
 func TestP19_WarmingHoldsNothingBack(t *testing.T) {
-	eachADS(t, holds, func(a *ads) {
+	eachADS(t, "", holds, func(a *ads) {
 		envoy(a)
 		a.ask("EDS", "y", "v")
 		a.withhold("CDS")
@@ -447,7 +476,7 @@ func TestP19_WarmingHoldsNothingBack(t *testing.T) {
 		a.want("CDS -x")
 	})
 	// It waits for ack_timeout at most, from the newest response on.
-	eachADS(t, holds, func(a *ads) {
+	eachADS(t, "ack_timeout", holds, func(a *ads) {
 		envoy(a)
 		a.withhold("CDS")
 		a.origin("CDS y", "CDS -x")
@@ -462,7 +491,7 @@ func TestP19_WarmingHoldsNothingBack(t *testing.T) {
 // Who goes on to subscribe and answers nothing is told of changes after
 // ack_timeout all the same.
 func TestP19_SubscribingDoesNotPutOff(t *testing.T) {
-	inADS(t, xds.Delta, holds, func(a *ads) {
+	inADS(t, "", holds, func(a *ads) {
 		a.ask("EDS", "a")
 		a.withhold("EDS")
 		a.origin("EDS a")
@@ -477,12 +506,12 @@ func TestP19_SubscribingDoesNotPutOff(t *testing.T) {
 		}
 		a.pass(ackTimeout / 4)
 		a.want("EDS a=2")
-	})
+	}, xds.Delta)
 }
 
 // After a cluster its load assignment follows, whatever is unanswered.
 func TestP37_FollowsWhateverIsUnanswered(t *testing.T) {
-	eachADS(t, holds, func(a *ads) {
+	eachADS(t, "", holds, func(a *ads) {
 		envoy(a)
 		a.withhold("CDS")
 		a.origin("CDS x=2")

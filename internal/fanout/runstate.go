@@ -36,9 +36,9 @@ func (r *runState) mark(bits uint64) {
 
 // unmark clears a bit, before the State is read: what is published later sets
 // it again.
-func (r *runState) unmark(bits uint64) {
+func (r *runState) unmark(bits uint64) (were uint64) {
 	step()
-	r.dirty.And(^bits)
+	return r.dirty.And(^bits) & bits
 }
 
 // tryQueue reports whether the caller has to put the stream into the run

@@ -24,14 +24,15 @@ func (st *stream) work() {
 }
 
 func (st *stream) pass() {
-	st.mu.Lock()
-	order := st.order // replaced, not changed, when a type is added
-	st.mu.Unlock()
+	v := st.look()
 	// All types are looked at, not only those marked: a group publishes a State
 	// of all its types and then wakes them one by one, and the first to be woken
 	// may not be the first to go. One that is in step costs a comparison.
-	for _, sl := range order {
-		if st.advance(sl) {
+	for i := range v.order {
+		if st.advance(&v, i) {
+			for _, sl := range v.order[i+1:] {
+				st.run.mark(v.dirty & sl.bit)
+			}
 			return
 		}
 	}
@@ -39,16 +40,13 @@ func (st *stream) pass() {
 	// again.
 }
 
-// advance sends what there is to send of a type. It reports whether a message
-// is in flight, or nothing may follow now for another reason.
-func (st *stream) advance(sl *slot) bool {
-	// Before the State is read: what is published later sets it again.
-	st.run.unmark(sl.bit)
-	now := time.Now() // before, so that what was published until now is in it
-	cur := sl.snapshot()
+// advance sends what there is to send of the i-th type. It reports whether a
+// message is in flight, or nothing may follow now for another reason.
+func (st *stream) advance(v *sight, i int) bool {
+	sl := v.order[i]
 	st.mu.Lock()
 	epoch := sl.epoch
-	plan := sl.Next(cur, st.moment(sl, now))
+	plan := sl.Next(v.cur[i], st.moment(v, i))
 	alarm := !plan.until.IsZero() && (sl.alarm.IsZero() || plan.until.Before(sl.alarm))
 	if alarm {
 		sl.alarm = plan.until
@@ -65,7 +63,7 @@ func (st *stream) advance(sl *slot) bool {
 		st.run.mark(sl.bit) // parked
 		return true
 	}
-	sent, stale := st.commit(sl, &plan, frame, epoch, now)
+	sent, stale := st.commit(v, i, &plan, frame, epoch)
 	if plan.oversized != nil && !plan.early && !stale {
 		st.report(sl, &plan)
 	}
@@ -79,8 +77,9 @@ func (st *stream) advance(sl *slot) bool {
 
 // commit moves the session and sends. stale: a request came in between, and
 // the plan is no longer the session's.
-func (st *stream) commit(sl *slot, plan *Plan, frame *Frame, epoch uint64, now time.Time) (sent, stale bool) {
+func (st *stream) commit(v *sight, i int, plan *Plan, frame *Frame, epoch uint64) (sent, stale bool) {
 	var buf [32]byte
+	sl := v.order[i]
 	st.mu.Lock()
 	if sl.epoch != epoch {
 		st.mu.Unlock()
@@ -96,9 +95,9 @@ func (st *stream) commit(sl *slot, plan *Plan, frame *Frame, epoch uint64, now t
 		if plan.unsendable() {
 			sl.Stuck(plan)
 		} else {
-			sl.Settled(plan, now)
+			sl.Settled(plan, v.now)
 		}
-		ripe := st.ripe(sl, now)
+		ripe := st.ripe(sl, v.now)
 		st.mu.Unlock()
 		st.run.mark(ripe)
 		return false, false
@@ -112,11 +111,11 @@ func (st *stream) commit(sl *slot, plan *Plan, frame *Frame, epoch uint64, now t
 		merged = xds.Heartbeats(sl.sent, plan.to, sl.sub) - 1
 	}
 	nonce, seq := st.nonces.next(buf[:0])
-	sl.Sent(plan, frame.manifest, seq, now)
+	sl.Sent(plan, frame.manifest, seq, v.now)
 	sl.counts.sent++
 	sl.version = frame.version
 	if sl.typ.Warms {
-		st.setMarks(sl)
+		v.setMarks(i)
 	}
 	follow := st.follow(sl, frame.follows) | st.follow(sl, plan.besides)
 	if plan.next != nil {
@@ -130,7 +129,7 @@ func (st *stream) commit(sl *slot, plan *Plan, frame *Frame, epoch uint64, now t
 	out := newOutgoing(st, frame.body, nonce)
 	size := len(out.body) + len(out.tail)
 	st.flying.Store(frame)
-	st.since.Store(now.UnixNano())
+	st.since.Store(time.Now().UnixNano())
 	out.seq = st.run.send()
 	// It only queues; an error means that the stream is ending, which the
 	// receiver sees as well.

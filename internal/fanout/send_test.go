@@ -50,7 +50,8 @@ func TestOvertakenPlanIsStale(t *testing.T) {
 	if refusal := st.apply(sl); refusal != nil {
 		t.Fatal(refusal)
 	}
-	if sent, stale := st.commit(sl, &plan, frame, epoch, time.Now()); sent || !stale || sl.sent != nil || len(sl.flights) > 0 {
+	v := st.look()
+	if sent, stale := st.commit(&v, 0, &plan, frame, epoch); sent || !stale || sl.sent != nil || len(sl.flights) > 0 {
 		t.Fatalf("sent %v, stale %v: %+v", sent, stale, sl.Session)
 	}
 }
@@ -68,7 +69,8 @@ func TestParkedStreamComesBack(t *testing.T) {
 	cache.mu.Lock()
 	cache.byKey.cells.Add(plan.key, building)
 	cache.mu.Unlock()
-	if !st.advance(sl) {
+	v := st.look()
+	if !st.advance(&v, 0) {
 		t.Fatal("something could follow")
 	}
 	if st.run.dirty.Load()&sl.bit == 0 || !st.run.sending() || len(building.waiters) != 1 {
@@ -88,17 +90,25 @@ func TestP19_OnlyLaterChanges(t *testing.T) {
 	r := newRig(t, nil)
 	g := r.house.group("edge")
 	g.publish(update(t, xds.ClusterType, "a"), update(t, xds.ListenerType, "l"))
-	st, slots := still(t, r, xds.ClusterType, xds.ListenerType)
-	cds := slots[0]
-	st.mu.Lock()
-	st.setMarks(cds)
-	before := st.laterPending(cds, time.Now())
-	st.mu.Unlock()
+	st, _ := still(t, r, xds.ClusterType, xds.ListenerType)
+	pending := func() bool {
+		v := st.look()
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		return st.laterPending(&v, 0)
+	}
+	v := st.look()
+	// What comes while the response is made is later as well.
 	g.publish(update(t, xds.ListenerType, "m"))
-	st.mu.Lock()
-	after := st.laterPending(cds, time.Now())
-	st.mu.Unlock()
-	if before || !after {
+	v.setMarks(0)
+	if !pending() {
+		t.Fatal("what came while the clusters were encoded is no later change")
+	}
+	v = st.look()
+	v.setMarks(0)
+	before := pending()
+	g.publish(update(t, xds.ListenerType, "n"))
+	if after := pending(); before || !after {
 		t.Fatalf("before the change %v, after it %v", before, after)
 	}
 }
