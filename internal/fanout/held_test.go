@@ -51,9 +51,8 @@ func TestP36_HeldBackIsShared(t *testing.T) {
 				var frame *Frame
 				var keep *held
 				for i, w := range others {
-					from := w.s.sent
 					p := w.s.Next(a.cur, w.moment())
-					f := framesOf(p.to).frame(nil, &p, from, "id")
+					f := framesOf(p.to).frame(nil, &p, "id")
 					if i > 0 && (f.Empty() != frame.Empty() || !f.Empty() && f != frame || p.keep != keep) {
 						t.Fatalf("client %d has another frame (%v, %v) or set (%v, %v)", i, f.names, frame.names, p.keep, keep)
 					}
@@ -159,22 +158,22 @@ func TestHeldTable(t *testing.T) {
 		return &heldKey{sub: sub, by: sub, lineage: from.Lineage, gen: from.Gen, let: let}
 	}
 	var table heldTable
-	one := table.find(key(0), from, w.cur)
-	if len(one.noted.items) != 2 || one.keep != one.noted || table.find(key(0), from, w.cur) != one {
+	one := table.find(key(0), base{at: from}, nil, w.cur)
+	if len(one.noted.items) != 2 || one.keep != one.noted || table.find(key(0), base{at: from}, nil, w.cur) != one {
 		t.Fatalf("%+v", one)
 	}
-	if other := table.find(key(1), from, w.cur); other.noted != one.noted || other.keep != nil {
+	if other := table.find(key(1), base{at: from}, nil, w.cur); other.noted != one.noted || other.keep != nil {
 		t.Fatalf("let go: %+v", other)
 	}
 	for i := range uint32(2 * maxHeldSets) {
-		table.find(key(i), from, w.cur)
+		table.find(key(i), base{at: from}, nil, w.cur)
 	}
 	n := 0
 	table.sets.Range(func(any, any) bool { n++; return true })
 	if n > maxHeldSets {
 		t.Errorf("%d entries", n)
 	}
-	if again := table.find(key(2*maxHeldSets), from, w.cur); !again.noted.equal(one.noted) {
+	if again := table.find(key(2*maxHeldSets), base{at: from}, nil, w.cur); !again.noted.equal(one.noted) {
 		t.Errorf("beyond the bound: %+v", again)
 	}
 }
@@ -374,4 +373,24 @@ func TestP21_WildcardGivenUpBeforeItIsAnswered(t *testing.T) {
 		w.named("a")
 		w.want("a")
 	})
+}
+
+// A part of what there was to send is not all of it (P38).
+func TestP36_ThroughInParts(t *testing.T) {
+	w := parted(t, xds.RouteType, xds.Delta, 1)
+	start := w.now
+	w.named("a", "b")
+	w.sub("a", "b")
+	w.want("a")
+	w.pass(time.Second)
+	w.ack()
+	w.want("b")
+	if w.s.Through(w.cur, w.now); !w.s.through.IsZero() {
+		t.Fatalf("answered until %v with the first of two parts", w.s.through.Sub(start))
+	}
+	w.pass(time.Second)
+	w.ack()
+	if got := w.s.Through(w.cur, w.now).Sub(start); got != 2*time.Second {
+		t.Fatalf("answered until %v with all parts", got)
+	}
 }

@@ -21,7 +21,7 @@ func TestP16_WhoIsBehindIsWoken(t *testing.T) {
 	sl := slots[0]
 	start := time.Now()
 	plan := sl.Next(sl.snapshot(), Moment{Now: start, AckTimeout: time.Minute})
-	frame := framesOf(plan.to).frame(st, &plan, nil, "id")
+	frame := framesOf(plan.to).frame(st, &plan, "id")
 	sl.Sent(&plan, frame.manifest, 1, start)
 	woken := func(after time.Duration) bool {
 		st.run.dirty.Store(0)

@@ -79,7 +79,7 @@ type brought struct {
 type flight struct {
 	seq      uint64
 	at       time.Time
-	covers   time.Time // what was published until then is in it, or was sent before
+	covers   time.Time // what was published until then is in it or was sent before; zero: some of it is
 	frame    *manifest
 	sub      *xds.Subscription // that it answered
 	received time.Time         // when the origin sent what is newest in it
@@ -192,8 +192,8 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 			}
 		}
 	}
-	if f := &s.flights[i]; !f.early && f.covers.After(s.through) {
-		s.through = f.covers
+	if covers := s.flights[i].covers; covers.After(s.through) {
+		s.through = covers
 	}
 	out.Version, out.Received = s.flights[i].frame.version, s.flights[i].received
 	// A client answers in order: what came before is answered too. Of a SotW
@@ -463,7 +463,10 @@ func differs(form xds.Form, full, named bool, had *xds.Resource, was xds.Presenc
 // Sent records that the plan went out as frame with nonce number seq.
 func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 	s.inStep = false
-	f := flight{seq: seq, at: now, covers: now, frame: frame, sub: s.sub, received: p.to.Received, early: p.early}
+	f := flight{seq: seq, at: now, frame: frame, sub: s.sub, received: p.to.Received, early: p.early}
+	if !p.early && p.next == nil {
+		f.covers = now
+	}
 	if frame.quiet {
 		f.received = time.Time{} // it propagates nothing
 	}
