@@ -96,6 +96,8 @@ func TestP5_Unmapped(t *testing.T) {
 	c.want("a ")
 	c.ask(xds.RouteType, "r")
 	c.ask(xds.RouteType, "q")
+	c.ask(xds.ClusterType, "a") // is read after these
+	c.want("a ")
 	r.house.group("edge").publish(update(t, xds.ClusterType, "b"))
 	c.want("b ")
 	r.counted(telemetry.UnmappedLater, 1)
