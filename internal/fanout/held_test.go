@@ -292,17 +292,18 @@ func TestP24_StaysToBeAnswered(t *testing.T) {
 	w.want("b -a")
 }
 
-// A change that undoes what was sent ahead is one, though nothing changed since
-// the last regular response; and the ACK that it waits for sends it.
+// What was sent ahead is undone where the client is moved back to the State
+// that it was sent before, and the ACK that this waits for sends it.
 func TestP19_WhatWasSentAheadIsUndone(t *testing.T) {
-	w := newWorld(t, xds.ClusterType, xds.Delta)
-	w.wild("a")
-	w.sub()
+	w := newWorld(t, xds.EndpointType, xds.Delta)
+	w.named("a", "-b")
+	stable := w.cur
+	w.sub("a")
 	w.want("a")
-	w.wild("b")
+	w.named("b")
 	w.sub("b")
 	w.want("b") // ahead
-	w.wild("-b")
+	w.cur = stable
 	w.want("")
 	if out := w.send(request{ack: -1}); !out.Wake {
 		t.Fatal("the ACK wakes nobody")
