@@ -57,6 +57,13 @@ func (s *Server) ServeREST(ctx context.Context, l net.Listener, k Keepalive, gat
 			PingTimeout:                   k.Timeout,
 			WriteByteTimeout:              s.opts.SendTimeout,
 		},
+		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
+			until := time.Time{}
+			if age := s.opts.MaxConnectionAge; age > 0 {
+				until = time.Now().Add(jitter(age, s.number()))
+			}
+			return context.WithValue(ctx, agesAt{}, until)
+		},
 		ConnState: func(_ net.Conn, state http.ConnState) {
 			switch state {
 			case http.StateNew: // in Serve, before the connection's goroutine
@@ -91,6 +98,10 @@ func (s *Server) ServeREST(ctx context.Context, l net.Listener, k Keepalive, gat
 	s.pollers.close()
 	return err
 }
+
+// agesAt is the key under which a connection's context has when it is as old as
+// max_connection_age; zero: never.
+type agesAt struct{}
 
 // quiet accepts connections that pin little of the kernel's memory.
 type quiet struct{ net.Listener }
@@ -136,6 +147,9 @@ func (h *rest) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	head := w.Header()
 	head.Set("Cache-Control", "no-store")
 	head.Set("X-Content-Type-Options", "nosniff")
+	if until, _ := r.Context().Value(agesAt{}).(time.Time); !until.IsZero() && time.Now().After(until) {
+		head.Set("Connection", "close") // with this answer; in HTTP/2, by GOAWAY
+	}
 	t, known := byPath[r.URL.Path]
 	if !known {
 		s.refuse(w, http.StatusNotFound, Refuse(codes.NotFound, telemetry.HTTPRequest, "no type is polled at %.200q", r.URL.Path))

@@ -3,8 +3,10 @@ package fanout
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -128,6 +130,35 @@ func TestP70_Requests(t *testing.T) {
 				t.Errorf("holds %q", held)
 			}
 		})
+	}
+}
+
+// A connection that is as old as max_connection_age ends with the next answer, so
+// that clients spread over the replicas there are by then. A younger one stays.
+func TestP70_ConnectionsAge(t *testing.T) {
+	for _, age := range []time.Duration{time.Nanosecond, time.Hour} {
+		for _, protocol := range protocols {
+			r := newREST(t, func(o *Options) { o.MaxConnectionAge = age })
+			r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+			c := r.web(protocol)
+			var dialled atomic.Int32
+			c.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				dialled.Add(1)
+				return new(net.Dialer).DialContext(ctx, network, addr)
+			}
+			ask := func() { r.response(r.ask(c, xds.ClusterType, "")) }
+			for range 3 {
+				ask()
+			}
+			if age == time.Hour {
+				if n := dialled.Load(); n != 1 {
+					t.Errorf("%s: %d connections", protocol, n)
+				}
+				continue
+			}
+			// A poll may be under way before it is seen that the connection ends.
+			r.eventually(func() bool { ask(); return dialled.Load() > 2 })
+		}
 	}
 }
 
