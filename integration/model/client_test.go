@@ -50,8 +50,9 @@ type clientType struct {
 	// Of this stream.
 	nonce    string // of the response that it answered last
 	open     []response
-	told     map[string]int // what was sent last: its content, 0 for a removal
-	cause    map[string]int // how often names may be sent though they are as told
+	ever     map[string]bool // names that it asked for
+	told     map[string]int  // what was sent last: its content, 0 for a removal
+	cause    map[string]int  // how often names may be sent though they are as told
 	brought  map[string]string
 	refusals []map[string]int // what refused responses held (P15)
 }
@@ -73,7 +74,7 @@ func newClient(cc *grpc.ClientConn, id string, v xds.Variant, log func(string, .
 // full reports whether a response holds everything that is subscribed to.
 func (c *client) full(t *clientType) bool { return c.v == xds.SotW && (fullState(t.typ) || t.wild) }
 
-func (t *clientType) covers(name string) bool { return t.names[name] || t.wild }
+func (t *clientType) covers(name string) bool { return t.names[name] || t.wild && !hidden(name) }
 
 // connect opens a stream.
 func (c *client) connect(ctx context.Context) error {
@@ -106,7 +107,7 @@ func (c *client) connect(ctx context.Context) error {
 	c.end = func() { cancel(); reader.Wait() }
 	for _, t := range c.types {
 		t.began, t.named, t.nonce, t.open, t.refusals, t.brought = false, false, "", nil, nil, nil
-		t.told, t.cause = make(map[string]int), make(map[string]int)
+		t.told, t.cause, t.ever = make(map[string]int), make(map[string]int), make(map[string]bool)
 	}
 	return nil
 }
@@ -163,6 +164,7 @@ func (c *client) first(t *clientType) {
 	t.began, t.named = true, true
 	for n := range t.names {
 		t.cause[n]++
+		t.ever[n] = true
 	}
 	if c.v == xds.SotW {
 		c.request(t, "", t.version, "")
@@ -214,7 +216,7 @@ func (c *client) change(t *clientType, add, drop []string) {
 		if c.v == xds.Delta || !t.names[n] {
 			t.cause[n]++
 		}
-		t.names[n] = true
+		t.names[n], t.ever[n] = true, true
 	}
 	for _, n := range drop {
 		if !t.names[n] {

@@ -8,6 +8,11 @@ import (
 
 // judge holds a response against the rules that say what may not be sent.
 func (c *client) judge(w *world, t *clientType, r response) error {
+	for n, content := range r.items {
+		if content != 0 && !t.covers(n) && !t.ever[n] {
+			return fmt.Errorf("P51, P50: %s was never asked for", n)
+		}
+	}
 	if c.full(t) {
 		if err := c.judgeFull(w, t, r); err != nil {
 			return err
@@ -47,7 +52,7 @@ func (c *client) judge(w *world, t *clientType, r response) error {
 // left out, and it may not be what was sent before.
 func (c *client) judgeFull(w *world, t *clientType, r response) error {
 	for n, content := range t.told {
-		if _, there := r.items[n]; !there && content != 0 && t.covers(n) && w.permanent(t.typ, n) && (t.names[n] || !hidden(n)) {
+		if _, there := r.items[n]; !there && content != 0 && t.covers(n) && w.permanent(t.typ, n) {
 			return fmt.Errorf("P65: %s is left out, and the origin never removed it", n)
 		}
 	}
@@ -79,7 +84,7 @@ func (c *client) judgeItem(w *world, t *clientType, r response, n string, conten
 	if !t.covers(n) {
 		return nil
 	}
-	if content == 0 && w.permanent(t.typ, n) && !caused && (t.names[n] || !hidden(n)) {
+	if content == 0 && w.permanent(t.typ, n) && !caused {
 		return fmt.Errorf("P65: %s is said to be gone, and the origin never removed it", n)
 	}
 	if v, brought := t.brought[n]; brought && content != 0 && v == r.versions[n] && t.typ != eds && !caused && !told {

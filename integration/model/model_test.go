@@ -61,10 +61,10 @@ type world struct {
 }
 
 // names of the resources; the permanent ones are there from the beginning and
-// are never removed.
+// are never removed. Those with an x are hidden from the wildcard.
 var (
-	fleeting  = []string{"a", "b", "c", "d"}
-	permanent = []string{"p", "q"}
+	fleeting  = []string{"a", "b", "c", "x"}
+	permanent = []string{"p", "q", "xp"}
 	names     = slices.Concat(fleeting, permanent)
 )
 
@@ -109,7 +109,6 @@ func run(t *testing.T, rt *rapid.T, upstream, downstream xds.Variant) {
 	}
 	down, stop := startRelay(t, upstream, dialerOf(w.o.listener))
 	defer stop()
-	wild := map[xds.TypeURL]bool{cds: rapid.Bool().Draw(rt, "clusters by wildcard"), eds: w.pick(4) == 0}
 	for i := range 1 + w.pick(3) {
 		v := downstream
 		if i > 0 && rapid.Bool().Draw(rt, "the other variant") {
@@ -120,9 +119,14 @@ func run(t *testing.T, rt *rapid.T, upstream, downstream xds.Variant) {
 		defer cc.Close()
 		c := newClient(cc, fmt.Sprint("client-", i), v, rt.Logf)
 		for _, typ := range types {
-			c.types[typ].wild = wild[typ]
+			ways := []string{"names", "wildcard", "both"} // P50
+			if typ == eds {
+				ways = append(ways, "names", "names", "names")
+			}
+			way := rapid.SampledFrom(ways).Draw(rt, "way")
+			c.types[typ].wild = way != "names"
 			for range 2 {
-				if n := names[w.pick(len(names))]; !wild[typ] {
+				if n := names[w.pick(len(names))]; way != "wildcard" {
 					c.types[typ].names[n] = true
 				}
 			}
@@ -181,9 +185,7 @@ func (w *world) step() {
 	case "ack", "nack":
 		c.answer(c.types[typ], what == "nack")
 	case "names":
-		if t := c.types[typ]; !t.wild {
-			c.change(t, some.Draw(w.rt, "add"), some.Draw(w.rt, "drop"))
-		}
+		c.change(c.types[typ], some.Draw(w.rt, "add"), some.Draw(w.rt, "drop"))
 	case "slow":
 		c.setSlow(rapid.Bool().Draw(w.rt, "slow"))
 	case "reconnect":
@@ -277,7 +279,7 @@ func (w *world) finish() {
 func (w *world) compare(c *client, t *clientType) {
 	want := make(map[string]int)
 	for n, content := range w.o.has[t.typ] {
-		if t.names[n] || t.wild && !hidden(n) {
+		if t.covers(n) {
 			want[n] = content
 		}
 	}
