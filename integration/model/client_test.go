@@ -256,6 +256,14 @@ func (c *client) answer(t *clientType, refuse bool) bool {
 		refusal = "no"
 		t.refusals = append(t.refusals, r.items)
 		t.changedSince(r)
+		for n, content := range r.items {
+			if content == 0 && !t.covers(n) {
+				// It gave the name up beside the wildcard, and refuses to hear that
+				// nothing else covers it: nobody tells it again.
+				delete(t.holds, n)
+				delete(t.versions, n)
+			}
+		}
 	} else {
 		t.version = r.version
 		if c.full(t) {
