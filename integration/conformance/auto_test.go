@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
 // onDemand begins names that a wildcard does not cover.
@@ -158,20 +156,4 @@ func (s *site) put(t testing.TB, k kind, things ...string) string {
 		}
 	}
 	return fmt.Sprintf("v%d", s.serial)
-}
-
-// say sends a response as it is to each stream that asks for its type.
-func (s *site) say(t testing.TB, sotw *discoveryv3.DiscoveryResponse, delta *discoveryv3.DeltaDiscoveryResponse) {
-	t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, u := range s.streams {
-		switch {
-		case u.closed:
-		case u.delta && u.asks[kind(delta.GetTypeUrl())] != nil:
-			_ = u.grpc.SendMsg(delta)
-		case !u.delta && u.asks[kind(sotw.GetTypeUrl())] != nil:
-			_ = u.grpc.SendMsg(sotw)
-		}
-	}
 }

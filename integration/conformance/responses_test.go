@@ -231,7 +231,7 @@ func TestP37_EndpointsFollowTheirCluster(t *testing.T) {
 		cl.quiet()
 
 		c.site.put(c, cds, "a=2")
-		clusters := cl.takeFull(cds, "a=2 b=1@svc c=1", "a=2")
+		cl.takeFull(cds, "a=2 b=1@svc c=1", "a=2")
 		cl.take(eds, "a=1")
 		c.site.put(c, cds, "b=2@svc") // the service name, not the cluster's
 		cl.takeFull(cds, "a=2 b=2@svc c=1", "b=2@svc")
@@ -241,7 +241,7 @@ func TestP37_EndpointsFollowTheirCluster(t *testing.T) {
 		cl.quiet()
 
 		c.site.put(c, cds, "a=3")
-		clusters = cl.next(cds)
+		clusters := cl.next(cds)
 		cl.take(eds, "a=1") // though the clusters are unanswered
 		cl.ack(clusters)
 		cl.quiet()

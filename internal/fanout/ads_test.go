@@ -37,7 +37,6 @@ type ads struct {
 	house   *house
 	g       *group
 	conn    *grpc.ClientConn
-	open    func(context.Context) (grpc.ClientStream, error)
 	stream  grpc.ClientStream
 
 	mu     sync.Mutex
