@@ -388,16 +388,20 @@ func (c *client) quiet(kinds ...kind) {
 		return
 	}
 	for _, k := range kinds {
-		c.c.site.put(c.t, k, name+"=1")
+		of := name
 		if !c.talk(k).wild {
-			c.sub(k, name)
+			of = onDemand + name // no wildcard of another client pushes it before it is asked for
+		}
+		c.c.site.put(c.t, k, of+"=1")
+		if !c.talk(k).wild {
+			c.sub(k, of)
 		}
 		a := c.any(k)
-		for a.bodies[name] == nil && a.fenceAlone() { // another's
+		for a.bodies[of] == nil && a.fenceAlone() { // another's
 			c.ack(a)
 			a = c.any(k)
 		}
-		if a.bodies[name] == nil || a.String() != "" && !c.wholeState(k) {
+		if a.bodies[of] == nil || a.String() != "" && !c.wholeState(k) {
 			c.t.Fatalf("%s: before or beside the fence came %q", k.short(), a)
 		}
 		c.ack(a)

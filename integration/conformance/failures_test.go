@@ -70,7 +70,7 @@ func TestP39_ErrorsAndTheirResources(t *testing.T) {
 		cl.sub(rds, "a", "b")
 		other := c.client("other")
 		other.sub(rds, "b")
-		c.site.await(c, rds, "both names", func(r request) bool { return slices.Contains(r.names, "b") })
+		c.site.asksFor(c, rds, "a", "b")
 		up := c.site.stream(c, 1)
 		up.failing(c, rds, "1", nil, "a PERMISSION_DENIED")
 		got := cl.takeError(rds, "a PermissionDenied")

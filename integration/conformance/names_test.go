@@ -80,9 +80,8 @@ func TestP26_ByAlias(t *testing.T) {
 			cl.take(vhds, "r/vh=2")
 		}
 		byName.unsub(vhds, "r/other") // the same resource by another of its names
-		if c.ads {
-			byName.quiet()
-		}
+		byName.sub(vhds, "r/later")
+		c.site.await(c, vhds, "the later request", func(r request) bool { return holds(r.names, "r/later") })
 		up.wrapped(c, vhds, "3", vh("3"))
 		byAlias.take(vhds, "r/vh=3")
 		byOther.take(vhds, "r/vh=3")

@@ -172,7 +172,9 @@ func (a answer) String() string {
 	return strings.Join(parts, " ")
 }
 
-func isFence(name string) bool { return strings.HasPrefix(name, "fence-") }
+func isFence(name string) bool {
+	return strings.HasPrefix(strings.TrimPrefix(name, onDemand), "fence-")
+}
 
 // short is a type as failures show it.
 func (k kind) short() string { return string(k)[strings.LastIndexByte(string(k), '.')+1:] }
