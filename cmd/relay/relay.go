@@ -166,6 +166,10 @@ func (r *relay) run(ctx, hurry context.Context) error {
 	g.Go(func() error { return r.origins.Run(gctx) })
 	g.Go(func() error { return r.registry.Run(gctx) })
 	g.Go(func() error { return r.fanout.Run(gctx) })
+	select { // the first clients are not to be refused
+	case <-r.registry.Running():
+	case <-gctx.Done():
+	}
 	if r.rest != nil {
 		g.Go(func() error { return r.serveREST(gctx) })
 	}

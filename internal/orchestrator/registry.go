@@ -23,6 +23,8 @@ type Registry struct {
 	log   *slog.Logger
 	nodes xds.NodeTable // of representatives
 
+	running chan struct{} // closed by Run
+
 	mu     sync.Mutex
 	ctx    context.Context // of Run; nil before it and after its end
 	wg     sync.WaitGroup  // of groups; added to only while ctx is there
@@ -43,11 +45,12 @@ func New(opts Options) (*Registry, error) {
 		return nil, fmt.Errorf("orchestrator: %w", err)
 	}
 	return &Registry{
-		opts:   opts,
-		log:    opts.Log,
-		groups: make(map[xds.Key]*Group),
-		idle:   idle,
-		peers:  make(map[string]map[xds.Key]int),
+		opts:    opts,
+		log:     opts.Log,
+		running: make(chan struct{}),
+		groups:  make(map[xds.Key]*Group),
+		idle:    idle,
+		peers:   make(map[string]map[xds.Key]int),
 	}, nil
 }
 
@@ -57,6 +60,7 @@ func (r *Registry) Run(ctx context.Context) error {
 	r.mu.Lock()
 	r.ctx = ctx
 	r.mu.Unlock()
+	close(r.running)
 	<-ctx.Done()
 	r.mu.Lock()
 	r.ctx = nil
@@ -64,6 +68,10 @@ func (r *Registry) Run(ctx context.Context) error {
 	r.wg.Wait()
 	return nil
 }
+
+// Running is closed once Run was called: who lets clients in waits for it, or
+// the first of them would be refused.
+func (r *Registry) Running() <-chan struct{} { return r.running }
 
 // Join implements fanout.Source.
 func (r *Registry) Join(j fanout.Join) (fanout.Member, error) {

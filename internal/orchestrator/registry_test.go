@@ -53,7 +53,21 @@ func TestRunOwnsTheGroups(t *testing.T) {
 			}
 		}
 		refused("before Run")
+		running := func() bool {
+			select {
+			case <-w.reg.Running():
+				return true
+			default:
+				return false
+			}
+		}
+		if running() {
+			t.Error("running before Run")
+		}
 		w.run()
+		if !running() {
+			t.Error("Run does not tell that it runs")
+		}
 		a := w.join("web", cds).want("*")
 		f := w.feed("web")
 		w.stop()
