@@ -340,10 +340,19 @@ func (r *rig) wantEnd(c *client, code codes.Code, reason telemetry.Reason) {
 	r.counted(reason, 1)
 }
 
+// counted waits until so many were refused for this reason: grpc may tell the
+// client before its stream's handler has counted.
 func (r *rig) counted(reason telemetry.Reason, n int) {
 	r.t.Helper()
-	if got := r.count(reason); got != n {
-		r.t.Fatalf("%s was counted %d times, want %d", reason, got, n)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	late := time.After(10 * time.Second)
+	for got := r.count(reason); got != n; got = r.count(reason) {
+		select {
+		case <-tick.C:
+		case <-late:
+			r.t.Fatalf("%s was counted %d times, want %d", reason, got, n)
+		}
 	}
 }
 
