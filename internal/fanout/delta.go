@@ -172,7 +172,8 @@ func (s *Session) say(name string, cur *xds.Snapshot, p *Plan) {
 			p.removed = append(p.removed, s.spell(name))
 		}
 	case xds.Lapsed:
-		if !s.sub.Names.Has(name) { // P24
+		had, was := s.had(name)
+		if !s.sub.Names.Has(name) || was == xds.Present && outlives(s.form, false, had, r) { // P24
 			p.removed = append(p.removed, s.spell(name))
 		}
 	}

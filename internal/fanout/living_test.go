@@ -40,14 +40,14 @@ func (w *world) joins(features ...string) {
 
 // with is a resource as an origin sends it: "a=2" with a TTL, and a version of
 // the origin's.
-func (w *world) with(spec, version string, ttl time.Duration) *xds.Resource {
+func (w *world) with(spec, version string, ttl time.Duration, aliases ...string) *xds.Resource {
 	w.t.Helper()
 	plain := w.resource(spec)
 	body := new(anypb.Any)
 	if err := proto.Unmarshal(plain.Any(), body); err != nil {
 		w.t.Fatal(err)
 	}
-	m := &discoveryv3.Resource{Name: plain.Name, Version: version, Resource: body}
+	m := &discoveryv3.Resource{Name: plain.Name, Version: version, Resource: body, Aliases: aliases}
 	if ttl > 0 {
 		m.Ttl = durationpb.New(ttl)
 	}
@@ -121,6 +121,7 @@ func (w *world) publish() {
 // lapse lets go of what has expired, as a group does.
 func (w *world) lapse() {
 	w.builder.Expire(w.now)
+	w.builder.Settle(w.s.sub.Names)
 	w.publish()
 }
 

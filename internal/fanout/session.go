@@ -456,8 +456,17 @@ func differs(form xds.Form, full, named bool, had *xds.Resource, was xds.Presenc
 		// P25: an absent name that was asked for is answered, and a handle that
 		// leads nowhere any more; what a wildcard never had is nothing.
 		return had || (was == xds.Pending || was == xds.Elsewhere) && named
+	case xds.Lapsed:
+		return was == xds.Present && outlives(form, full, had, has)
 	}
 	return false // nobody said that it went, or there is nothing of this name
+}
+
+// outlives reports whether a client that counts TTLs and was sent had would hold
+// it for longer than it lived: it was slow, and had expired before it could be
+// sent its last TTL. It is told by a removal, as far as its variant has one.
+func outlives(form xds.Form, full bool, had, lapsed *xds.Resource) bool {
+	return form.Timed && (form.Variant == xds.Delta || full) && lapsed.Outlived(had)
 }
 
 // Sent records that the plan went out as frame with nonce number seq.

@@ -120,7 +120,7 @@ func (b *Builder) Apply(u Update) bool {
 		if u.Wildcard {
 			part = &e.wild
 		}
-		if there(*part) && samePart(r, *part) && r.Renewed(*part) {
+		if r.timing != nil && r != *part { // gone and back in between, it is a renewal to some
 			b.renewed = append(b.renewed, r.Name)
 		}
 		*part, e.err = r, nil
@@ -241,7 +241,7 @@ func (b *Builder) part(p part, was, is *Resource) {
 	if there(was) && !there(is) {
 		b.gone++
 	}
-	if n := btoi(is == lapsed) - btoi(was == lapsed); n != 0 {
+	if n := btoi(hasLapsed(is)) - btoi(hasLapsed(was)); n != 0 {
 		b.lapsed += n
 		if p.wild {
 			b.lapsedWild += n

@@ -110,8 +110,8 @@ func (s *Snapshot) elsewhere(sub *Subscription, handle string) bool {
 
 // Gone reports whether a client with sub, which had this resource and is given
 // none of its name now, is to be told that it went. It is, unless it does not
-// ask for it any more, or nothing is known yet of what it asked for to get it:
-// then nobody said that it went.
+// ask for it any more, or nothing is known yet, or any more, of what it asked for
+// to get it: then nobody said that it went.
 func (s *Snapshot) Gone(sub *Subscription, had *Resource) bool {
 	if sub.Wildcard || sub.Names.Has(had.Name) {
 		_, is := s.Look(sub, had.Name)
@@ -122,7 +122,7 @@ func (s *Snapshot) Gone(sub *Subscription, had *Resource) bool {
 		if !sub.Names.Has(h) {
 			continue
 		}
-		if _, is := s.Look(sub, h); is == Pending {
+		if _, is := s.Look(sub, h); is == Pending || is == Lapsed {
 			return false
 		}
 		asked = true
@@ -133,7 +133,7 @@ func (s *Snapshot) Gone(sub *Subscription, had *Resource) bool {
 // relink follows a change of an entry, after it.
 func (b *Builder) relink(name string, was, now entry) {
 	b.relinkPart(name, was.wild.Handles(), now.wild.Handles(), true, false)
-	b.relinkPart(name, was.named.Handles(), now.named.Handles(), false, now.named == lapsed)
+	b.relinkPart(name, was.named.Handles(), now.named.Handles(), false, hasLapsed(now.named))
 }
 
 func (b *Builder) relinkPart(name string, was, now []string, wild, over bool) {

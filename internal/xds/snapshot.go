@@ -20,7 +20,7 @@ const (
 	Absent
 	// Lapsed: there was one, it is not held any more, and nobody said that it is
 	// gone: its TTL is over (P62), or it was not to be kept (P63). Nothing is sent
-	// for it.
+	// for it, but to who would hold it for longer (Resource.Outlived).
 	Lapsed
 	// Elsewhere: there are resources that go by it, under names of their own
 	// (P26, P28).
@@ -207,8 +207,10 @@ func (s *Snapshot) Look(sub *Subscription, name string) (*Resource, Presence) {
 		return nil, Elsewhere
 	case listed && absent(e.named):
 		return nil, Absent
-	case listed && e.named == lapsed, sub.Wildcard && e.wild == lapsed:
-		return nil, Lapsed
+	case listed && hasLapsed(e.named):
+		return e.named, Lapsed
+	case sub.Wildcard && hasLapsed(e.wild):
+		return e.wild, Lapsed
 	case listed && e.named.Unresolved():
 		return e.named, Unresolvable
 	case sub.Wildcard && !listed && s.Answered:

@@ -171,19 +171,19 @@ func (b *Builder) NextExpiry() time.Time {
 
 // Expire lets go of what has expired by now, and returns how many resources
 // that are. Nobody said that they are gone: who holds them counts their TTL
-// alone, and no removal is sent (P62).
+// alone, and no removal is sent (P62). What is left of each is when it expired.
 func (b *Builder) Expire(now time.Time) int {
 	n := 0
 	for len(b.timers.due) > 0 && !b.timers.due[0].until.After(now) {
-		b.lapse(b.timers.due[0].part)
+		due := b.timers.due[0]
+		b.lapse(due.part, &Resource{Name: due.part.name, timing: &timing{until: due.until}})
 		n++
 	}
 	return n
 }
 
 // Renewed returns the names covered by sub, sorted, whose TTL was renewed since
-// from, and maybe others that have one. Of what is new or changed since then
-// nobody has to be told so. The cost follows the log between the two where it
+// from, and others that have one: new, or gone and back in between. The cost follows the log between the two where it
 // reaches, else the size of s, or of sub if that is a list of names.
 func (s *Snapshot) Renewed(from *Snapshot, sub *Subscription) []string {
 	if !s.Timed() || s == from || from == nil {
@@ -236,7 +236,7 @@ func (p Part) Lapsed(yield func(name string) bool) {
 	if p.snap == nil || p.snap.lapsed == 0 {
 		return
 	}
-	p.snap.entries.Scan(func(name string, e entry) bool { return p.of(e) != lapsed || yield(name) })
+	p.snap.entries.Scan(func(name string, e entry) bool { return !hasLapsed(p.of(e)) || yield(name) })
 }
 
 // AnyLapsed reports whether there is any such name.
@@ -253,17 +253,30 @@ func (p Part) AnyLapsed() (any bool) {
 const maxLapsed = 4096
 
 // lapse lets go of what a part holds.
-func (b *Builder) lapse(p part) {
+func (b *Builder) lapse(p part, mark *Resource) {
 	e, _ := b.entries.Get(p.name)
 	switch {
 	case !p.wild:
-		e.named = lapsed
+		e.named = mark
 	case b.lapsedWild < maxLapsed:
-		e.wild = lapsed
+		e.wild = mark
 	default:
 		e.wild = nil
 	}
 	b.set(p.name, e)
+}
+
+// hasLapsed reports whether a part stands for what is held no more: lapsed
+// itself, or what is left of a resource that expired, which is when.
+func hasLapsed(r *Resource) bool {
+	return r == lapsed || r != nil && r.body == nil && r.timing != nil
+}
+
+// Outlived reports whether what r, which Look says has lapsed, stands for
+// expired before had does, so that who holds that, and counts its TTL, has to be
+// told: it was never sent the last word on when it ends.
+func (r *Resource) Outlived(had *Resource) bool {
+	return r != nil && r.timing != nil && (had.timing == nil || had.timing.until.After(r.timing.until))
 }
 
 // Uncacheable are the names for which something is held that is not to be
@@ -291,7 +304,7 @@ func (b *Builder) IsUncacheable(name string) bool {
 func (b *Builder) uncache(wild bool) (any bool) {
 	for p := range b.uncached {
 		if p.wild == wild {
-			b.lapse(p) // deleting from a map that is ranged over is fine
+			b.lapse(p, lapsed) // deleting from a map that is ranged over is fine
 			any = true
 		}
 	}

@@ -261,7 +261,9 @@ func TestP62_Expiry(t *testing.T) {
 			if !slices.Equal(names, []string{"a", "b"}) || s.Len() != 1 || s.Timed() || !b.NextExpiry().IsZero() || len(b.timers.at) != 0 {
 				t.Errorf("changed %v, %d left, next %v", names, s.Len(), b.NextExpiry())
 			}
-			if r, is := s.Look(sub, "a"); is != Lapsed || r != nil || s.Held("a") != nil {
+			r, is := s.Look(sub, "a")
+			if is != Lapsed || s.Held("a") != nil || !r.Outlived(newRes(t, EndpointType, "a", "")) ||
+				!r.Outlived(timed(t, "a", "", 11*time.Second, noon)) || r.Outlived(timed(t, "a", "", 10*time.Second, noon)) {
 				t.Errorf("a is %d", is)
 			}
 			var lapsed []string
