@@ -291,6 +291,9 @@ func (s *Session) Postpone(p *Plan) {
 	for n := range p.answered {
 		s.postpone(n)
 	}
+	for _, n := range p.led {
+		s.postpone(n) // or it would lead to the same again
+	}
 }
 
 func (s *Session) postpone(name string) {

@@ -83,6 +83,7 @@ func (m *move) arrive(v *view, u xds.Update) (early xds.Update, any bool) {
 	m.next.Apply(u)
 	m.publish(v.names)
 	if u.Ended {
+		m.lapsed(v)
 		return u, false
 	}
 	m.origin, m.version = u.Origin, u.Version
@@ -131,6 +132,16 @@ func (m *move) compare(part xds.Part, name string) {
 		delete(m.apart, name)
 	} else {
 		m.apart[name] = struct{}{}
+	}
+}
+
+// lapsed takes notice of what to holds no more though nobody said that it is gone
+// (P62, P63): it has yet to answer that again.
+func (m *move) lapsed(v *view) {
+	part := v.part(m.wild)
+	for name := range m.held.Load().Part(m.wild).Lapsed {
+		delete(m.spoken, name)
+		m.compare(part, name)
 	}
 }
 
@@ -192,13 +203,22 @@ func (m *move) due(patience time.Duration) time.Time {
 // on. It reports whether there is a new snapshot.
 func (v *view) moved(now time.Time, patience time.Duration, stateGen uint64) bool {
 	m := v.move.Load()
-	if m == nil || !m.arrived(v, now, patience) {
+	if m == nil {
 		return false
 	}
-	if m.origin != "" {
-		m.next.Expire(now)
+	if m.next.Expire(now) > 0 {
 		m.publish(v.names)
-		was, is := v.part(m.wild), m.held.Load().Part(m.wild)
+		m.lapsed(v)
+	}
+	if !m.arrived(v, now, patience) {
+		return false
+	}
+	// What the old stream brought and the new one did not, and is not to be kept,
+	// goes with it (P63).
+	was := v.part(m.wild)
+	v.builder.Apply(xds.Update{Type: v.typ.URL, Wildcard: m.wild, Ended: true})
+	if m.origin != "" {
+		is := m.held.Load().Part(m.wild)
 		u := xds.Update{Type: v.typ.URL, Origin: m.origin, Version: m.version, Wildcard: m.wild, Received: now}
 		for name := range m.spoken {
 			if r := is.Held(name); r != nil {
@@ -206,13 +226,16 @@ func (v *view) moved(now time.Time, patience time.Duration, stateGen uint64) boo
 			} else if was.Held(name) != nil {
 				u.Removed = append(u.Removed, name)
 			}
-			if err := m.held.Load().Error(everything, name); err != nil {
-				u.Errors = append(u.Errors, err)
-			}
 		}
-		// What the old stream brought and the new one did not, and is not to be
-		// kept, goes with it (P63).
-		v.builder.Apply(xds.Update{Type: v.typ.URL, Wildcard: m.wild, Ended: true})
+		// Also of names of which it said nothing else (P39).
+		who := everything
+		if !m.wild {
+			who = &xds.Subscription{Names: v.names}
+		}
+		m.held.Load().Errors(who, func(err *xds.ResourceError) bool {
+			u.Errors = append(u.Errors, err)
+			return true
+		})
 		v.builder.Apply(u)
 	}
 	if m.wild {

@@ -106,8 +106,8 @@ func (b *Builder) Apply(u Update) bool {
 		case e.named == nil || e.named.Unresolved() || lent(e.named) && e.named.loan == untilTime:
 			e.named = guessed // what is held, or stated, no silence takes away (P57)
 		}
-		if !u.Guess {
-			e.err = nil
+		if !u.Guess && !(u.Wildcard && e.aside) {
+			e.clear()
 		}
 		if e != was {
 			b.set(name, e)
@@ -123,14 +123,15 @@ func (b *Builder) Apply(u Update) bool {
 		if r.timing != nil && r != *part { // gone and back in between, it is a renewal to some
 			b.renewed = append(b.renewed, r.Name)
 		}
-		*part, e.err = r, nil
+		*part = r
+		e.clear()
 		if e != was {
 			b.set(r.Name, e)
 			changed = changed || was.differs(e)
 		}
 	}
 	for _, err := range u.Errors {
-		news, kept := b.fail(err)
+		news, kept := b.fail(err, u.Wildcard)
 		changed = changed || news
 		if !kept {
 			b.noRoom++
@@ -151,8 +152,8 @@ func (b *Builder) Forget(names ...string) {
 			continue
 		}
 		was := e
-		if e.named = nil; !b.answered {
-			e.err = nil // else it may be the wildcard's
+		if e.named = nil; !b.answered || e.aside {
+			e.clear() // else it may be the wildcard's
 		}
 		if e != was {
 			b.set(name, e)
@@ -182,7 +183,7 @@ func (b *Builder) EndWildcard(wanted *NameSet) {
 		named := wanted.Has(it.name) || there(e.wild) && e.wild.handled(wanted)
 		e.lend(wanted, untilAnswer)
 		if e.wild = nil; !named {
-			e.err = nil
+			e.clear()
 		}
 		if e != it.e {
 			b.set(it.name, e)
@@ -323,7 +324,7 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 
 // differs reports whether a client could see a difference between two entries.
 func (e entry) differs(o entry) bool {
-	return !samePart(e.wild, o.wild) || !samePart(e.named, o.named) || e.err != o.err
+	return !samePart(e.wild, o.wild) || !samePart(e.named, o.named) || e.err != o.err || e.aside != o.aside
 }
 
 // samePart reports whether clients see no difference between two parts.

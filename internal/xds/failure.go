@@ -74,25 +74,43 @@ func cutError(wire []byte) (*ResourceError, error) {
 	return e, nil
 }
 
-// fail keeps an error, beside what is held. One that says the same as before is
-// no news. It reports whether it is news, and false in kept if there was no
-// room.
-func (b *Builder) fail(err *ResourceError) (news, kept bool) {
+// clear lets go of the error.
+func (e *entry) clear() { e.err, e.aside = nil, false }
+
+// says reports whether a client with sub is to hear of the error; listed says
+// that sub has its name.
+func (e entry) says(sub *Subscription, listed bool) bool {
+	switch {
+	case e.err == nil:
+		return false
+	case listed, sub.Wildcard && !e.aside:
+		return true
+	case sub.Wildcard:
+		return there(e.named) && e.named.handled(sub.Names)
+	}
+	return e.visible(sub, false) != nil
+}
+
+// fail keeps an error, beside what is held; wild says that it came for the
+// wildcard. One that says the same as before is no news, but to who has not heard
+// it. It reports whether it is news, and false in kept if there was no room.
+func (b *Builder) fail(err *ResourceError, wild bool) (news, kept bool) {
 	e, _ := b.entries.Get(err.Name)
-	before := e.err
+	before := e
 	if was, noted := b.pending[err.Name]; noted {
-		before = was.err // the same update may have cleared it
+		before = was // the same update may have cleared it
 	}
-	if err.same(before) {
-		err = before
+	aside := !wild
+	if err.same(before.err) {
+		err, aside = before.err, aside && before.aside
 	}
-	if err == e.err {
+	if err == e.err && aside == e.aside {
 		return false, true
 	}
 	if b.errorBytes+err.size()-e.err.size() > maxErrorsBytes {
 		return false, false
 	}
-	e.err = err
+	e.err, e.aside = err, aside
 	b.set(err.Name, e)
 	return true, true
 }
@@ -106,13 +124,14 @@ func (b *Builder) NoRoom() int {
 }
 
 // Error returns what the origin last said of a name that sub covers, or of a
-// resource that it covers by a handle, instead of giving it; nil if nothing.
+// resource that it covers by a handle, instead of giving it; nil if nothing. What
+// it said to who asked for the name is nothing to the wildcard (P51).
 func (s *Snapshot) Error(sub *Subscription, name string) *ResourceError {
 	if s == nil || s.errors == 0 {
 		return nil
 	}
 	e, _ := s.entries.Get(name)
-	if e.err == nil || !sub.Covers(name) && e.visible(sub, false) == nil {
+	if !e.says(sub, sub.Names.Has(name)) {
 		return nil
 	}
 	return e.err
@@ -125,7 +144,9 @@ func (s *Snapshot) Errors(sub *Subscription, yield func(*ResourceError) bool) {
 		return
 	}
 	if sub.Wildcard {
-		s.entries.Scan(func(_ string, e entry) bool { return e.err == nil || yield(e.err) })
+		s.entries.Scan(func(name string, e entry) bool {
+			return e.err == nil || !e.says(sub, sub.Names.Has(name)) || yield(e.err)
+		})
 		return
 	}
 	for _, name := range s.reached(sub) {

@@ -104,7 +104,7 @@ func TestP39_ErrorsAreKeptPerName(t *testing.T) {
 	if got := step(Update{Errors: []*ResourceError{denied, failure(t, "c", codes.Internal, "")}}); !slices.Equal(got, []string{"a", "c"}) {
 		t.Errorf("changed %v", got)
 	}
-	if s.Held("a") != a || s.Error(byName("a"), "a") != denied || s.Error(byName("b"), "a") != nil || s.Error(everything(), "a") != denied {
+	if s.Held("a") != a || s.Error(byName("a"), "a") != denied || s.Error(byName("b"), "a") != nil || s.Error(everything(), "a") != nil {
 		t.Error("it is not shown beside the resource, or to the wrong ones")
 	}
 	if _, is := s.Look(byName("c"), "c"); is != Pending || !s.Known("c") || s.Failed() != 2 {
@@ -114,8 +114,8 @@ func TestP39_ErrorsAreKeptPerName(t *testing.T) {
 		s.Errors(sub, func(e *ResourceError) bool { out = append(out, e.Name); return true })
 		return out
 	}
-	if !slices.Equal(list(everything()), []string{"a", "c"}) || !slices.Equal(list(byName("b", "c")), []string{"c"}) {
-		t.Errorf("%v %v", list(everything()), list(byName("b", "c")))
+	if list(everything()) != nil || !slices.Equal(list(byName("a", "b", "c")), []string{"a", "c"}) || !slices.Equal(list(byName("b", "c")), []string{"c"}) {
+		t.Errorf("%v %v %v", list(everything()), list(byName("a", "b", "c")), list(byName("b", "c")))
 	}
 	// The same once more is no news; another word is.
 	before := s
@@ -127,19 +127,19 @@ func TestP39_ErrorsAreKeptPerName(t *testing.T) {
 	}
 	// So is one that comes with its resource, again and again: it is there after it.
 	step(Update{Changed: []*Resource{a}, Errors: []*ResourceError{failure(t, "a", codes.PermissionDenied, "never")}})
-	if s.Error(everything(), "a") == nil {
+	if s.Error(byName("a"), "a") == nil {
 		t.Error("the resource before it cleared it")
 	}
 	if got := step(Update{Changed: []*Resource{a}, Errors: []*ResourceError{failure(t, "a", codes.PermissionDenied, "never")}}); len(got) > 0 {
 		t.Errorf("changed %v", got)
 	}
 	// The next resource clears it, even if it is the one that is held.
-	if got := step(Update{Changed: []*Resource{a}}); !slices.Equal(got, []string{"a"}) || s.Error(everything(), "a") != nil {
-		t.Errorf("changed %v, %v", got, s.Error(everything(), "a"))
+	if got := step(Update{Changed: []*Resource{a}}); !slices.Equal(got, []string{"a"}) || s.Error(byName("a"), "a") != nil {
+		t.Errorf("changed %v, %v", got, s.Error(byName("a"), "a"))
 	}
 	// So does a removal, and who does not want the name any more.
 	step(Update{Removed: []string{"c"}, Errors: []*ResourceError{denied}})
-	if s.Failed() != 1 || s.Error(everything(), "c") != nil {
+	if s.Failed() != 1 || s.Error(byName("c"), "c") != nil {
 		t.Errorf("%d kept", s.Failed())
 	}
 	b.Forget("a", "b", "c")
@@ -151,6 +151,46 @@ func TestP39_ErrorsAreKeptPerName(t *testing.T) {
 	b.EndWildcard(NewNameSet("b"))
 	if s, _ = b.Snapshot(s, 1); !slices.Equal(list(everything()), []string{"b"}) {
 		t.Errorf("%v", list(everything()))
+	}
+}
+
+// What came for a name is nothing to the wildcard, and goes with the name though
+// the wildcard stays; what came for the wildcard is for all it is said of.
+func TestP51_ErrorsForNames(t *testing.T) {
+	b := NewBuilder(TypeOf(ClusterType))
+	var s *Snapshot
+	step := func(u Update) []string {
+		t.Helper()
+		b.Apply(u)
+		var names []string
+		s, names = b.Snapshot(s, 1)
+		return names
+	}
+	step(Update{Wildcard: true, Changed: []*Resource{newRes(t, ClusterType, "w", "")}})
+	no := failure(t, "w", codes.Internal, "no")
+	step(Update{Errors: []*ResourceError{no, failure(t, "n", codes.Internal, "")}})
+	if s.Error(everything(), "w") != nil || s.Error(byName("w"), "w") != no || s.Error(everything(), "n") != nil || s.Error(&Subscription{Wildcard: true, Names: NewNameSet("n")}, "n") == nil {
+		t.Error("it is told to the wrong ones")
+	}
+	// The wildcard's removal is no word on the name.
+	step(Update{Wildcard: true, Removed: []string{"w"}})
+	if s.Error(byName("w"), "w") != no {
+		t.Error("the wildcard took it away")
+	}
+	// Said to both, it is for both, and news to one of them.
+	if got := step(Update{Wildcard: true, Errors: []*ResourceError{failure(t, "w", codes.Internal, "no")}}); !slices.Equal(got, []string{"w"}) {
+		t.Errorf("changed %v", got)
+	}
+	if s.Error(everything(), "w") != no || s.Error(byName("w"), "w") != no {
+		t.Error("who was told is told something else, or the wildcard nothing")
+	}
+	if got := step(Update{Errors: []*ResourceError{failure(t, "w", codes.Internal, "no")}}); len(got) > 0 {
+		t.Errorf("changed %v", got)
+	}
+	b.Forget("w")
+	b.ForgetBut(NewNameSet(), "n")
+	if s, _ = b.Snapshot(s, 1); s.Failed() != 1 || s.Error(everything(), "w") == nil {
+		t.Errorf("%d kept", s.Failed())
 	}
 }
 
@@ -168,7 +208,7 @@ func TestP39_ErrorsAreBounded(t *testing.T) {
 		t.Errorf("%d had no room", n)
 	}
 	// One that takes another's place has its room.
-	if news, kept := b.fail(failure(t, "0", codes.Internal, text[1:])); !news || !kept {
+	if news, kept := b.fail(failure(t, "0", codes.Internal, text[1:]), false); !news || !kept {
 		t.Error("no room for a newer one")
 	}
 }

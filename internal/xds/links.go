@@ -261,8 +261,8 @@ func (b *Builder) ForgetBut(left *NameSet, names ...string) {
 				continue
 			}
 			was := e
-			if e.named = nil; !b.answered && !left.Has(n) {
-				e.err = nil // else it may be the wildcard's
+			if e.named = nil; (!b.answered || e.aside) && !left.Has(n) {
+				e.clear() // else it may be the wildcard's
 			}
 			if e != was {
 				b.set(n, e)
