@@ -31,6 +31,7 @@ type move struct {
 	answered        bool                // the wildcard, by to
 	spoken          map[string]struct{} // names that to has answered
 	apart           map[string]struct{} // names held, of which to does not say the same yet
+	ahead           map[string]struct{} // names of which to spoke first, and the old stream does not say the same yet
 
 	// under is to's newest status, since when it is or the move began.
 	under *upstream.Status
@@ -40,7 +41,7 @@ type move struct {
 // depart sends a part to another stream.
 func (v *view) depart(wild bool, to *link, now time.Time) {
 	m := &move{wild: wild, to: to, next: xds.NewBuilder(v.typ), since: now,
-		spoken: make(map[string]struct{}), apart: make(map[string]struct{})}
+		spoken: make(map[string]struct{}), apart: make(map[string]struct{}), ahead: make(map[string]struct{})}
 	part := v.part(wild)
 	u := xds.Update{Type: v.typ.URL, Origin: part.Origin(), Wildcard: wild, Received: now}
 	if !wild || part.Answered() {
@@ -77,8 +78,8 @@ func (m *move) publish(names *xds.NameSet) {
 }
 
 // arrive takes over what to says, and returns what of it counts at once, if
-// anything: what it says of names of which nothing is known yet. That is neither
-// a removal nor older than what is held.
+// anything: what it says of names of which nothing was known before it spoke.
+// Nobody is to wait for that.
 func (m *move) arrive(v *view, u xds.Update) (early xds.Update, any bool) {
 	m.next.Apply(u)
 	m.publish(v.names)
@@ -89,29 +90,35 @@ func (m *move) arrive(v *view, u xds.Update) (early xds.Update, any bool) {
 	m.origin, m.version = u.Origin, u.Version
 	m.answered = m.answered || u.Wildcard
 	part := v.part(m.wild)
+	first := func(name string) bool {
+		_, ahead := m.ahead[name]
+		return !m.wild && (ahead || !part.Known(name))
+	}
 	early = u
 	early.Changed, early.Removed, early.Errors, early.Unresolved = nil, nil, nil, nil
 	for _, r := range u.Changed {
 		m.say(part, r.Name)
-		if !m.wild && !part.Known(r.Name) {
+		if first(r.Name) {
 			early.Changed = append(early.Changed, r)
+			m.ahead[r.Name] = struct{}{}
 		}
 	}
 	for _, name := range u.Removed {
 		if !u.Guess {
 			m.say(part, name)
 		}
-		if !m.wild && !part.Known(name) {
+		if first(name) {
 			early.Removed = append(early.Removed, name)
+			m.ahead[name] = struct{}{}
 		}
 	}
 	for _, err := range u.Errors {
-		if !m.wild && !part.Known(err.Name) {
+		if first(err.Name) {
 			early.Errors = append(early.Errors, err)
 		}
 	}
 	for _, un := range u.Unresolved {
-		if !m.wild && !slices.ContainsFunc(un.Names, part.Known) {
+		if !slices.ContainsFunc(un.Names, func(n string) bool { return !first(n) }) {
 			early.Unresolved = append(early.Unresolved, un)
 		}
 	}
@@ -145,6 +152,27 @@ func (m *move) lapsed(v *view) {
 	}
 }
 
+// behind takes out of what the old stream says the names of which the new one
+// spoke first, until it says the same: what it says of them before is older.
+func (m *move) behind(v *view, u *xds.Update) {
+	if len(m.ahead) == 0 {
+		return
+	}
+	part := v.part(m.wild)
+	older := func(name string, r *xds.Resource) bool {
+		if _, ahead := m.ahead[name]; !ahead {
+			return false
+		}
+		if u.Guess || !r.Same(part.Held(name)) {
+			return true
+		}
+		delete(m.ahead, name)
+		return false
+	}
+	u.Changed = slices.DeleteFunc(slices.Clone(u.Changed), func(r *xds.Resource) bool { return older(r.Name, r) })
+	u.Removed = slices.DeleteFunc(slices.Clone(u.Removed), func(n string) bool { return older(n, nil) })
+}
+
 // follow takes notice of what was applied to what is held.
 func (m *move) follow(v *view, u *xds.Update) {
 	part := v.part(m.wild)
@@ -163,6 +191,7 @@ func (m *move) forget(left *xds.NameSet, names []string) {
 	for _, name := range names {
 		delete(m.spoken, name)
 		delete(m.apart, name)
+		delete(m.ahead, name)
 	}
 }
 

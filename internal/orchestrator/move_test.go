@@ -1,93 +1,317 @@
 package orchestrator
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"google.golang.org/grpc/codes"
 
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
 )
 
-// homing has a client of names whose part is on its way from the second stream
-// home: others asked for the wildcard of the type, and have left.
-func homing(t *testing.T, w *world, names []string, held ...*xds.Resource) (a *client, home, second *feed) {
-	t.Helper()
-	w.join("web", cds).want("c")
-	wild := w.join("web", eds).want("*")
-	a = w.join("web", eds).want(names...)
+// moving is a group whose names of CDS are on the second stream and whose
+// wildcard has just ended, while EDS keeps the first stream busy: the names are
+// on their way to the first.
+type moving struct {
+	*world
+	t             *testing.T
+	client        *client
+	first, second *feed
+	names         []string
+}
+
+// departs has such a group hold these ("a=1", or "a" for absent) when the move
+// begins. The names are those, and pending ones.
+func departs(w *world, t *testing.T, held []string, pending ...string) *moving {
+	m := &moving{world: w, t: t}
+	w.join("web", eds).want("e")
+	wild := w.join("web", cds).want("*")
 	synctest.Wait()
-	home, second = w.feed("web"), w.second("web")
-	connect(home, second)
-	second.bring(t, eds, false, held...)
+	for _, h := range held {
+		name, _, _ := strings.Cut(h, "=")
+		m.names = append(m.names, name)
+	}
+	m.names = append(m.names, pending...)
+	m.client = w.join("web", cds).want(m.names...)
+	m.first, m.second = w.feed("web"), w.second("web")
+	connect(m.first, m.second)
+	m.first.update(t, cds, true)
+	if len(held) > 0 {
+		m.second.update(t, cds, false, held...)
+	}
 	wild.leave()
-	time.Sleep(10 * time.Second)
+	time.Sleep(10*time.Second - 1)
+	m.client.woken()
+	time.Sleep(1)
 	synctest.Wait()
-	equal(t, "asked at home", home.asks(eds), second.asks(eds))
-	return a, home, second
+	return m
 }
 
-// What is not to be cached goes with the new stream as with any other, and is
-// then held no more; nobody said that it is gone.
-func TestP63_TheNewStreamEndsBeforeAllHasMoved(t *testing.T) {
+// is checks what the client sees of the names, and on which streams they are.
+func (m *moving) is(when, sees string, streams int) {
+	m.t.Helper()
+	var got []string
+	for _, n := range m.names {
+		got = append(got, m.client.sees(subscription(m.names...), n))
+	}
+	equal(m.t, when, strings.Join(got, " "), sees)
+	equal(m.t, when+": streams", len(m.streams("web")), streams)
+}
+
+// What moves is asked for on both streams, and the old one is closed once the
+// new has answered the same.
+func TestP50_WhatMovesIsAnsweredOnTheNewBeforeItIsDroppedFromTheOld(t *testing.T) {
 	bubble(t, nil, func(w *world) {
-		a, home, second := homing(t, w, []string{"a", "b"}, resource(t, eds, "a", "1"), uncached(t, eds, "b", "1"))
-		sub := subscription("a", "b")
-		home.bring(t, eds, false, uncached(t, eds, "b", "1"))
-		home.hand(t, xds.Update{Type: eds, Ended: true})
-		home.sink.Status(upstream.Status{Origin: "origin"})
-		connect(home)
-		home.bring(t, eds, false, resource(t, eds, "a", "1"))
-		if got := a.sees(sub, "b"); got == "-" {
-			t.Errorf("b is %s: it is taken for removed", got)
-		}
-		if second.over() {
-			t.Error("dropped from the old stream before it is answered on the new")
-		}
-		home.bring(t, eds, false, uncached(t, eds, "b", "1"))
-		equal(t, "b", a.sees(sub, "b"), "1")
-		equal(t, "the old stream is over", second.over(), true)
+		m := departs(w, t, []string{"a=1", "b=1", "gone"}, "p")
+		w.asks(t, "a b gone p", "a b gone p")
+		equal(t, "of EDS", m.first.asks(eds)+m.second.asks(eds), "e")
+		m.first.update(t, cds, false, "a=1")
+		m.is("one of two", "1 1 - ?", 2)
+		m.first.update(t, cds, false, "b=1")
+		m.is("both", "1 1 - ?", 1)
+		w.asks(t, "a b gone p")
+		equal(t, "woken", m.client.woken(), 0)
+		// From here on the first alone counts.
+		m.first.update(t, cds, false, "a=2", "b", "p=2", "gone=2")
+		m.is("afterwards", "2 - 2 2", 1)
 	})
 }
 
-// What has expired on the new stream is not removed either.
-func TestP62_ExpiredOnTheNewStream(t *testing.T) {
+// Until then the old one alone counts, for what is held: nothing goes back in
+// time, and what the one removes the other still holds.
+func TestP50_UntilItHasMovedTheOldStreamCounts(t *testing.T) {
 	bubble(t, nil, func(w *world) {
-		a, home, second := homing(t, w, []string{"a", "b"}, resource(t, eds, "a", "1"), living(t, eds, "b", "1", time.Minute))
-		home.bring(t, eds, false, living(t, eds, "b", "1", time.Second))
-		second.bring(t, eds, false, living(t, eds, "b", "1", time.Minute))
-		time.Sleep(2 * time.Second)
-		home.bring(t, eds, false, resource(t, eds, "a", "1"))
-		if got := a.sees(subscription("a", "b"), "b"); got == "-" {
-			t.Error("b is taken for removed")
-		}
+		m := departs(w, t, []string{"a=1", "b=1", "c=1"}, "p", "q")
+		m.second.update(t, cds, false, "a=2")
+		m.first.update(t, cds, false, "a=1", "b", "c=2", "p=1") // older, and newer
+		m.is("what is not known counts at once", "2 1 1 1 ?", 2)
+		m.first.update(t, cds, false, "p=2", "q")
+		m.is("and so does what follows", "2 1 1 2 -", 2)
+		m.second.update(t, cds, false, "p=1", "q=1") // older
+		m.second.update(t, cds, false, "p")
+		m.is("until the old one has come so far", "2 1 1 2 -", 2)
+		m.second.update(t, cds, false, "p=2", "q")
+		m.second.update(t, cds, false, "p=3")
+		m.is("then that counts", "2 1 1 3 -", 2)
+		m.first.update(t, cds, false, "p=3")
+		m.second.update(t, cds, false, "b", "c=2")
+		m.is("all but one", "2 - 2 3 -", 2)
+		m.first.update(t, cds, false, "a=2")
+		m.is("all", "2 - 2 3 -", 1)
 	})
 }
 
-// What the old stream brought and is not to be cached goes with it, though the
-// new one says nothing.
-func TestP63_TheNewStreamIsSilent(t *testing.T) {
+// What the two do not agree on in time is as the new one says; what that says
+// nothing of stays (P57).
+func TestP50_AMoveEndsInTime(t *testing.T) {
 	bubble(t, nil, func(w *world) {
-		a, _, second := homing(t, w, []string{"b"}, uncached(t, eds, "b", "1"))
-		time.Sleep(15 * time.Second)
+		m := departs(w, t, []string{"a=1", "b=1", "c=1"})
+		time.Sleep(5 * time.Second)
+		m.first.update(t, cds, false, "a=2", "b")
+		// The stream was opened anew meanwhile: the time counts from then.
+		m.first.sink.Status(upstream.Status{Origin: "origin"})
+		time.Sleep(time.Hour)
+		m.is("away", "1 1 1", 2)
+		connect(m.first)
+		time.Sleep(15*time.Second - 1)
+		m.is("within absent_after", "1 1 1", 2)
+		time.Sleep(1)
+		m.is("after it", "2 - 1", 1)
+	})
+}
+
+// An old stream that is away has nothing newer to say.
+func TestP50_AMoveFromAStreamThatIsAway(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		m := departs(w, t, []string{"a=1", "b=1"})
+		m.second.sink.Status(upstream.Status{Failed: true})
+		m.first.update(t, cds, false, "a=2")
+		m.is("not all are answered", "1 1", 2)
+		m.first.update(t, cds, false, "b")
+		m.is("all are", "2 -", 1)
+	})
+}
+
+// Where nothing is held there is nothing to wait for.
+func TestP50_NothingToMove(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		departs(w, t, nil, "p", "q")
+		w.asks(t, "p q")
+	})
+}
+
+// The wildcard is wanted again before its names have moved: they stay where they
+// were, and nothing of what was said meanwhile is lost.
+func TestP50_AMoveIsCalledOff(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		m := departs(w, t, []string{"a=1", "b=1"})
+		m.first.update(t, cds, false, "a=1")
+		wild := w.join("web", cds).want("*")
+		w.asks(t, "*", "a b")
+		m.first.update(t, cds, true, "a=w")
+		m.second.update(t, cds, false, "a=2")
+		m.is("the names", "2 1", 2)
+		equal(t, "the wildcard", wild.sees(subscription("*"), "a")+wild.sees(subscription("*"), "b"), "w-")
+		if err := m.first.late(xds.Update{Type: cds, Changed: []*xds.Resource{resource(t, cds, "a", "1")}}); err != nil {
+			t.Fatal(err)
+		}
+		m.is("what was on its way", "2 1", 2)
+	})
+}
+
+// Names that come and go meanwhile.
+func TestP50_NamesChangeWhileTheyMove(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		m := departs(w, t, []string{"a=1", "b=1"})
+		m.names = []string{"a", "c"}
+		m.client.want("a", "c")
+		time.Sleep(10 * time.Second)
+		w.asks(t, "a c", "a c")
+		m.second.update(t, cds, false, "c=1")
+		m.first.update(t, cds, false, "a=1")
+		m.is("c is not answered yet", "1 1", 2)
+		m.first.update(t, cds, false, "c=1")
+		m.is("all are", "1 1", 1)
+		if m.first.sink.Held(cds).Known("b") {
+			t.Error("b is not forgotten")
+		}
+		m.client.want()
+		time.Sleep(10 * time.Second)
+		w.asks(t, "")
+	})
+}
+
+// The new stream is held against what was held when it was asked, and not
+// against what the old one brings: its absence from an older answer would be a
+// removal (P65).
+func TestP65_AStreamIsNotHeldAgainstWhatAnotherBrings(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		m := departs(w, t, []string{"a=1"}, "p")
+		m.second.update(t, cds, false, "p=1")
+		for f, want := range map[*feed]int{m.first: 1, m.second: 2} {
+			n := 0
+			for range f.sink.Held(cds).Part(false).Resources {
+				n++
+			}
+			equal(t, "held for a stream", n, want)
+		}
+		m.first.update(t, cds, false, "a=1")
+		m.is("p is not answered on the first", "1 1", 2)
+		m.first.update(t, cds, false, "p=1")
+		m.is("it is", "1 1", 1)
+	})
+}
+
+// A wildcard moves as names do.
+func TestP50_AWildcardMoves(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		w.join("web", eds).want("e")
+		names := w.join("web", cds).want("n")
 		synctest.Wait()
-		equal(t, "the old stream is over", second.over(), true)
-		equal(t, "b", a.sees(subscription("b"), "b"), "?")
+		wild, sub := w.join("web", cds).want("*"), subscription("*")
+		f, second := w.feed("web"), w.second("web")
+		connect(f, second)
+		f.update(t, cds, false, "n=1")
+		second.update(t, cds, true, "a=1", "b=1")
+		names.leave()
+		time.Sleep(10 * time.Second)
+		w.asks(t, "*", "*")
+		wild.woken()
+		is := func(when, a, b, c string, streams int) {
+			t.Helper()
+			equal(t, when, wild.sees(sub, "a")+wild.sees(sub, "b")+wild.sees(sub, "c"), a+b+c)
+			equal(t, when+": streams", len(w.streams("web")), streams)
+		}
+		second.update(t, cds, true, "b=2", "c=2")
+		f.update(t, cds, true, "a=1", "b=1") // as it was before
+		is("an older answer", "1", "2", "2", 2)
+		f.update(t, cds, true, "b=2")
+		is("all but c", "1", "2", "2", 2)
+		f.update(t, cds, true, "c=2", "d=2")
+		is("all that is held, and d", "1", "2", "2", 2)
+		equal(t, "d, which may be older or newer", wild.sees(sub, "d"), "-")
+		second.update(t, cds, true, "d=2")
+		is("all", "1", "2", "2", 1)
+		equal(t, "d", wild.sees(sub, "d"), "2")
+		f.update(t, cds, true, "a")
+		is("afterwards", "-", "2", "2", 1)
 	})
 }
 
-// An error that only the new stream gives is told all the same.
-func TestP39_AnErrorOnTheNewStream(t *testing.T) {
+// Nothing is held of it, but its answer: that has to come as well (P11).
+func TestP50_AnEmptyWildcardMoves(t *testing.T) {
+	for _, answered := range []bool{true, false} {
+		bubble(t, nil, func(w *world) {
+			w.join("web", eds).want("e")
+			names := w.join("web", cds).want("n")
+			synctest.Wait()
+			wild := w.join("web", cds).want("*")
+			f, second := w.feed("web"), w.second("web")
+			connect(f, second)
+			if answered {
+				second.update(t, cds, true)
+			}
+			names.leave()
+			time.Sleep(10 * time.Second)
+			if answered {
+				w.asks(t, "*", "*")
+				f.update(t, cds, true)
+			}
+			w.asks(t, "*")
+			f.update(t, cds, true, "a=1")
+			equal(t, "a", wild.sees(subscription("*"), "a"), "1")
+		})
+	}
+}
+
+// If there is nothing else on the first stream, the second is the first from
+// then on, and nothing is asked again.
+func TestP50_TheSecondStreamBecomesTheFirst(t *testing.T) {
+	for _, c := range []struct{ first, then string }{{"*", "n"}, {"n", "*"}} {
+		bubble(t, nil, func(w *world) {
+			a, b := w.join("web", cds).want(c.first), w.join("web", cds)
+			synctest.Wait()
+			b.want(c.then)
+			f, second := w.feed("web"), w.second("web")
+			connect(f, second)
+			second.update(t, cds, c.then == "*", "n=1")
+			said := second.said()
+			a.leave()
+			time.Sleep(10 * time.Second)
+			w.asks(t, c.then)
+			equal(t, "the stream that is left", w.feed("web"), second)
+			equal(t, "told", second.said(), said)
+			equal(t, "n", b.sees(subscription(c.then), "n"), "1")
+			st, _ := w.reg.Key(xds.NewKey("web"))
+			equal(t, "status", st.Upstream.Connected, true)
+			if st.Second != nil {
+				t.Error("a second stream is shown")
+			}
+			second.update(t, cds, c.then == "*", "n=2")
+			equal(t, "n", b.sees(subscription(c.then), "n"), "2")
+			// Another type joins it there.
+			w.join("web", eds).want("e")
+			synctest.Wait()
+			equal(t, "asked of EDS", second.asks(eds), "e")
+			equal(t, "streams, ever", w.opened(), 2)
+		})
+	}
+}
+
+// One type needs the second stream, so what another has there may stay.
+func TestP50_TheSecondStreamStaysForAnotherType(t *testing.T) {
 	bubble(t, nil, func(w *world) {
-		a, home, second := homing(t, w, []string{"b"}, resource(t, eds, "b", "1"))
-		home.hand(t, xds.Update{Type: eds, Origin: "origin", Errors: []*xds.ResourceError{failed(t, "b", codes.Internal)}})
-		time.Sleep(15 * time.Second)
+		w.join("web", eds).want("*", "e")
+		wild := w.join("web", cds).want("*")
+		w.join("web", cds).want("n")
 		synctest.Wait()
-		equal(t, "the old stream is over", second.over(), true)
-		if a.State().Snapshot(eds).Error(subscription("b"), "b") == nil {
-			t.Error("the error is lost")
-		}
+		f, second := w.feed("web"), w.second("web")
+		connect(f, second)
+		second.update(t, cds, false, "n=1")
+		wild.leave()
+		time.Sleep(time.Minute)
+		w.asks(t, "", "n")
+		equal(t, "EDS", f.asks(eds)+" "+second.asks(eds), "* e")
 	})
 }

@@ -95,6 +95,8 @@ func (v *view) apply(from *link, u xds.Update, stateGen uint64) (changed, first 
 		if u, any = m.arrive(v, u); !any {
 			return false, false
 		}
+	} else if m != nil {
+		m.behind(v, &u)
 	}
 	if u.Ended { // not to be served any more, nor to wait (P63)
 		return v.builder.Apply(u) && v.snapshot(stateGen), true
