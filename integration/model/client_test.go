@@ -25,9 +25,10 @@ type client struct {
 	send func(proto.Message) error
 	end  func() // of the stream
 
-	types map[xds.TypeURL]*clientType
-	node  bool // was sent on this stream
-	log   func(format string, args ...any)
+	types  map[xds.TypeURL]*clientType
+	node   bool // was sent on this stream
+	points bool // it spoke for listeners as the stream began
+	log    func(format string, args ...any)
 
 	mu    sync.Mutex
 	inbox []proto.Message
@@ -152,6 +153,7 @@ func (c *client) setSlow(slow bool) {
 // begin sends the first request of each type that the client has anything to
 // do with.
 func (c *client) begin() {
+	defer func() { c.points = c.types[lds].began }()
 	for _, typ := range types {
 		if t := c.types[typ]; t.wild || len(t.names) > 0 {
 			c.first(t)
@@ -270,13 +272,11 @@ func (c *client) answer(t *clientType, refuse bool) bool {
 			clear(t.holds)
 		}
 		for n, content := range r.items {
-			if !t.covers(n) {
-				continue
-			}
-			if content == 0 {
+			switch {
+			case content == 0: // also of what was given up beside the wildcard (P24)
 				delete(t.holds, n)
 				delete(t.versions, n)
-			} else {
+			case t.covers(n):
 				t.holds[n], t.versions[n] = content, r.versions[n]
 			}
 		}

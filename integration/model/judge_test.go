@@ -52,8 +52,14 @@ func (c *client) judge(w *world, t *clientType, r response) error {
 // left out, and it may not be what was sent before.
 func (c *client) judgeFull(w *world, t *clientType, r response) error {
 	for n, content := range t.told {
-		if _, there := r.items[n]; !there && content != 0 && t.covers(n) && w.permanent(t.typ, n) {
+		if _, there := r.items[n]; there || content == 0 || !t.covers(n) {
+			continue
+		}
+		if w.permanent(t.typ, n) {
 			return fmt.Errorf("P65: %s is left out, and the origin never removed it", n)
+		}
+		if c.early(w, t, n) {
+			return fmt.Errorf("P36: %s is left out, and the origin removed it just now", n)
 		}
 	}
 	if len(t.told) > 0 && len(t.refusals) == 0 && maps.Equal(r.items, present(t.told)) {
@@ -71,6 +77,12 @@ func (c *client) judgeFull(w *world, t *clientType, r response) error {
 	return nil
 }
 
+// early reports whether a name that is said to be gone should be held back yet.
+// Who spoke for listeners later may not have done so when it was sent.
+func (c *client) early(w *world, t *clientType, n string) bool {
+	return c.points && t.typ != lds && t.cause[n] == 0 && !w.o.ripe(t.typ, n, removalDelay)
+}
+
 func present(told map[string]int) map[string]int {
 	out := maps.Clone(told)
 	maps.DeleteFunc(out, func(_ string, content int) bool { return content == 0 })
@@ -86,6 +98,9 @@ func (c *client) judgeItem(w *world, t *clientType, r response, n string, conten
 	}
 	if content == 0 && w.permanent(t.typ, n) && !caused {
 		return fmt.Errorf("P65: %s is said to be gone, and the origin never removed it", n)
+	}
+	if content == 0 && was != 0 && !caused && c.early(w, t, n) {
+		return fmt.Errorf("P36: %s is said to be gone, and the origin removed it just now", n)
 	}
 	if v, brought := t.brought[n]; brought && content != 0 && v == r.versions[n] && t.typ != eds && !caused && !told {
 		return fmt.Errorf("P27: %s is sent, and the client brought its version", n)

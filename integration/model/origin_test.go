@@ -31,6 +31,7 @@ type origin struct {
 	has      map[xds.TypeURL]map[string]int // name -> content
 	stamps   int                            // makes versions differ
 	version  map[string]int                 // type+name -> stamp
+	removals map[string][]time.Time         // type+name -> when
 	streams  []*originStream
 	sotwSeen bool     // a stream was SotW
 	faults   []string // what the relay should not have said
@@ -64,7 +65,7 @@ func startOrigin() *origin {
 		listener: bufconn.Listen(1 << 16),
 		// The bubble's hours pass in no time: pings are no flood.
 		server: grpc.NewServer(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true})),
-		has:    make(map[xds.TypeURL]map[string]int), version: make(map[string]int),
+		has:    make(map[xds.TypeURL]map[string]int), version: make(map[string]int), removals: make(map[string][]time.Time),
 	}
 	for _, typ := range types {
 		o.has[typ] = make(map[string]int)
@@ -175,7 +176,7 @@ func (o *origin) sotw(s *originStream, r *discoveryv3.DiscoveryRequest) {
 	}
 	wild := slices.Contains(r.ResourceNames, "*")
 	if len(r.ResourceNames) == 0 {
-		wild = !t.named && r.TypeUrl == string(cds)
+		wild = !t.named && fullState(xds.TypeURL(r.TypeUrl))
 	} else {
 		t.named = true
 	}
@@ -258,6 +259,14 @@ func (o *origin) remove(typ xds.TypeURL, name string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.has[typ], name)
+	o.removals[string(typ)+name] = append(o.removals[string(typ)+name], time.Now())
+}
+
+// ripe reports whether a name was removed at least so long ago.
+func (o *origin) ripe(typ xds.TypeURL, name string, ago time.Duration) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.ContainsFunc(o.removals[string(typ)+name], func(at time.Time) bool { return time.Since(at) >= ago })
 }
 
 func (o *origin) stamp(typ xds.TypeURL, name string) {

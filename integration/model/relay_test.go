@@ -29,6 +29,8 @@ const (
 	ackTimeout  = 15 * time.Second
 	absentAfter = 15 * time.Second
 	linger      = 10 * time.Second
+
+	removalDelay = 5 * time.Second
 )
 
 // What is made once: nothing of it has a goroutine.
@@ -71,7 +73,7 @@ func startRelay(t testing.TB, variant xds.Variant, dial dialer) (down *bufconn.L
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := fanout.NewServer(fanout.Options{Source: registry, Metrics: m, Log: log, Replica: "relay", AckTimeout: ackTimeout})
+	server := fanout.NewServer(fanout.Options{Source: registry, Metrics: m, Log: log, Replica: "relay", AckTimeout: ackTimeout, RemovalDelay: removalDelay})
 	g := grpc.NewServer(server.ServerOptions(fanout.Keepalive{Time: time.Hour, Timeout: time.Hour, MinTime: time.Second})...)
 	server.Register(g)
 	down = bufconn.Listen(1 << 16)

@@ -6,6 +6,7 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -15,20 +16,24 @@ import (
 const (
 	cds = xds.ClusterType
 	eds = xds.EndpointType
+	lds = xds.ListenerType
 )
 
-var types = []xds.TypeURL{cds, eds}
+var types = []xds.TypeURL{cds, eds, lds}
 
 // fullState: in SotW a response holds everything. Written out here, since the
 // relay's own table is under test.
-func fullState(typ xds.TypeURL) bool { return typ == cds }
+func fullState(typ xds.TypeURL) bool { return typ == cds || typ == lds }
 
 // makeAny makes a resource; content 0 is none.
 func makeAny(typ xds.TypeURL, name string, content int) *anypb.Any {
 	var m proto.Message
-	if typ == cds {
+	switch typ {
+	case cds:
 		m = &clusterv3.Cluster{Name: name, AltStatName: strconv.Itoa(content), ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}}
-	} else {
+	case lds:
+		m = &listenerv3.Listener{Name: name, StatPrefix: strconv.Itoa(content)}
+	default:
 		m = &endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: []*endpointv3.LocalityLbEndpoints{{Priority: uint32(content)}}}
 	}
 	a, err := anypb.New(m)
@@ -47,6 +52,9 @@ func readAny(a *anypb.Any) (name string, content int, err error) {
 	switch m := m.(type) {
 	case *clusterv3.Cluster:
 		content, err = strconv.Atoi(m.AltStatName)
+		return m.Name, content, err
+	case *listenerv3.Listener:
+		content, err = strconv.Atoi(m.StatPrefix)
 		return m.Name, content, err
 	case *endpointv3.ClusterLoadAssignment:
 		return m.ClusterName, int(m.Endpoints[0].Priority), nil
