@@ -211,9 +211,9 @@ func TestP39_ResourceErrors(t *testing.T) {
 		r.is(eds, xds.Absent, "b")
 		r.is(eds, xds.Pending, "c")
 		snap := r.sink.Held(eds)
-		everyone := &xds.Subscription{Wildcard: true}
+		asker := &xds.Subscription{Names: xds.NewNameSet("a", "b", "c")}
 		for name, want := range map[string]codes.Code{"a": codes.Unavailable, "b": codes.NotFound, "c": codes.PermissionDenied} {
-			if e := snap.Error(everyone, name); e == nil || e.Code != want {
+			if e := snap.Error(asker, name); e == nil || e.Code != want {
 				t.Errorf("%s: %+v, want %v", name, e, want)
 			}
 		}
