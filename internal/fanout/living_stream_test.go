@@ -1,0 +1,67 @@
+package fanout
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
+	"xdsrelay/internal/xds"
+)
+
+// A client is told apart by the features of its node, on both kinds of streams;
+// what is renewed for it is counted, and so is what it never saw.
+func TestP62_FeaturesOfTheNode(t *testing.T) {
+	r := newRig(t, nil)
+	g := r.house.group("edge")
+	begin := time.Now()
+	life := func(at time.Time) xds.Update {
+		u := update(t, xds.ClusterType, "a")
+		u.Changed[0] = u.Changed[0].Renew(time.Hour, at)
+		return u
+	}
+	g.publish(life(begin))
+	takes := node("takes")
+	takes.ClientFeatures = []string{xds.FeatureTTL, xds.FeatureSotWResource}
+
+	c, plain := r.delta(nil), r.delta(nil)
+	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: takes, TypeUrl: string(xds.ClusterType)})
+	plain.ask(xds.ClusterType, "*")
+	first, err := c.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first.Resources[0].Ttl.AsDuration() != time.Hour {
+		t.Errorf("%v", first)
+	}
+	if got := plain.want("a "); got.Resources[0].Ttl != nil {
+		t.Errorf("to who takes none: %v", got)
+	}
+	s := r.sotw(nil)
+	if err := s.Send(&discoveryv3.DiscoveryRequest{Node: takes, TypeUrl: string(xds.ClusterType)}); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := s.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrapped := new(discoveryv3.Resource)
+	if err := whole.Resources[0].UnmarshalTo(wrapped); err != nil || wrapped.Ttl.AsDuration() != time.Hour {
+		t.Errorf("%v, %v", wrapped, err)
+	}
+
+	g.publish(life(begin.Add(time.Second))) // while nothing is acknowledged
+	g.publish(life(begin.Add(2 * time.Second)))
+	c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(xds.ClusterType), ResponseNonce: first.Nonce})
+	beat := c.recv()
+	if len(beat.Resources) != 1 || beat.Resources[0].Resource != nil || beat.Resources[0].Version != first.Resources[0].Version {
+		t.Errorf("heartbeat %v", beat)
+	}
+	for _, line := range []string{`xdsrelay_downstream_heartbeats_total{type="CDS"} 1`, `xdsrelay_heartbeats_coalesced_total{type="CDS"} 1`} {
+		r.eventually(func() bool { return strings.Contains(r.scrape(), line+"\n") })
+	}
+	// Who takes none heard of nothing.
+	g.publish(update(t, xds.ClusterType, "b"))
+	plain.want("b ")
+}
