@@ -66,6 +66,20 @@ func TestP39_NewlySubscribed(t *testing.T) {
 	})
 }
 
+// In a full-state response as well, though nothing changed since.
+func TestP39_NewlyListedInAFullState(t *testing.T) {
+	w := newWorld(t, xds.ClusterType, xds.SotW)
+	w.named("a")
+	w.fail(false, "b")
+	w.sub("a")
+	w.want("a")
+	w.ack("a")
+	w.ack("a", "b")
+	w.want("a !b")
+	w.ack("a", "b")
+	w.want("")
+}
+
 // A resource that is sent ahead, since the error before it is unanswered, clears
 // the error as well.
 func TestP39_ClearedAhead(t *testing.T) {

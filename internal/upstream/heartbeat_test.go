@@ -229,6 +229,9 @@ func TestP39_ResourceErrors(t *testing.T) {
 		// One that comes with its resource takes nothing away.
 		r.respond(resp{typ: eds, version: "3", res: []res{{name: "d", version: "1"}}, errors: map[string]codes.Code{"d": codes.NotFound}})
 		r.is(eds, xds.Present, "d")
+		if got := r.last().Removed; len(got) > 0 {
+			t.Errorf("removed %v", got)
+		}
 	})
 }
 
