@@ -191,15 +191,20 @@ func TestP12_StaleRequest(t *testing.T) {
 		if c.ads {
 			cl.quiet()
 		}
+		cl.nothing(rds, "the acknowledgement")
+		cl.talk(rds).names = []string{"a", "b"}
+		cl.ack(a) // with b, which no request that was not stale had
+		cl.take(rds, "b=1")
+
+		c.site.put(c, rds, "a=2")
+		a = cl.want(rds, "a=2")
 		cl.tell(rds, say{names: []string{"a", "b", "c"}, nonce: "never-sent", version: a.version})
 		c.site.await(c, rds, "the stale request's name", func(r request) bool { return holds(r.names, "c") })
 		if c.ads {
 			cl.quiet()
 		}
 		cl.nothing(rds, "the acknowledgement")
-		cl.talk(rds).names = []string{"a", "b"}
-		cl.ack(a) // with b, which no request that was not stale had
-		cl.take(rds, "b=1")
+		cl.ack(a) // without c
 		cl.quiet(rds)
 	})
 }
