@@ -33,10 +33,16 @@ func TestP36_RemovalWaits(t *testing.T) {
 		a.pass(delay - 1)
 		a.want()
 		a.has("CDS", "x", "y", "z")
+		if held := a.srv.Clients()[0].Types[0].Held; held != 1 {
+			a.t.Errorf("the status tells of %d removals", held)
+		}
 		a.pass(1)
 		a.want("CDS -x")
 		a.pass(time.Hour)
 		a.want()
+		if held := a.srv.Clients()[0].Types[0].Held; held != 0 {
+			a.t.Errorf("the status tells of %d removals at the end", held)
+		}
 	})
 }
 

@@ -68,6 +68,13 @@ func (s *Session) relist(want *xds.Subscription) {
 
 // planSotW: a full-state response holds everything (P30), another what changed
 // among the subscribed, and what was newly listed (P31, P22).
+//
+// Everything is what is known. Of a full-state type by name, what is pending is
+// left out, and a client that has it from another stream takes it for gone until
+// it follows. That cannot be helped where nothing is held: what there is has to go
+// (P11, P34); a name may never come; and nothing tells such a client from one that
+// is new, since the version and the nonce of a first request say nothing here. A
+// wildcard is waited for, since that has an answer (silent).
 func (s *Session) planSotW(cur *xds.Snapshot, p *Plan) {
 	if s.full() || s.fresh == nil && s.refused == nil && s.warned == nil {
 		p.do, p.key = regular, s.key(cur, p.at)

@@ -40,6 +40,8 @@ type TypeStatus struct {
 	Acks     uint64 `json:"acks"`
 	Nacks    uint64 `json:"nacks"`
 	Nack     *Nack  `json:"last_nack,omitempty"`
+	// Held are resources whose removal waits for routes and listeners (P36).
+	Held int `json:"held,omitempty"`
 	// Oversized: the newest is not sent, or not all of it, for its size (P38).
 	Oversized *Oversized `json:"oversized,omitempty"`
 }
@@ -80,7 +82,7 @@ func (s *slot) status() TypeStatus {
 	t := TypeStatus{
 		Type: string(s.typ.URL), Wildcard: s.sub.Wildcard, Names: s.sub.Names.Len(),
 		Sends: s.counts.sent, Acks: s.counts.acks, Nacks: s.counts.nacks,
-		Acked: s.acked, Sent: s.version, Oversized: s.unsent(),
+		Acked: s.acked, Sent: s.version, Held: len(s.over().all()), Oversized: s.unsent(),
 	}
 	if s.member != nil {
 		t.Key = s.member.Key().String()
