@@ -433,6 +433,28 @@ func TestP35_AddRepointRemove(t *testing.T) {
 	})
 }
 
+// A group wakes its members one by one: the first to be woken may not be the
+// first to go.
+func TestP35_WokenOneByOne(t *testing.T) {
+	eachADS(t, "", holds, func(a *ads) {
+		envoy(a)
+		a.g.mu.Lock()
+		all := a.g.members
+		a.g.members = nil
+		a.g.mu.Unlock()
+		a.together("CDS y -x", "RDS r=y")
+		for m := range all {
+			if m.join.Type == xds.RouteType {
+				m.join.Waker.Wake()
+			}
+		}
+		a.want("CDS +y", "RDS r=y")
+		a.g.mu.Lock()
+		a.g.members = all
+		a.g.mu.Unlock()
+	})
+}
+
 // What is published while a worker looks at the types one by one is not sent out
 // of order: a route that leads to a cluster which was looked at too early for it.
 func TestP35_PublishedMeanwhile(t *testing.T) {
