@@ -133,6 +133,8 @@ func (s *Server) clients(r *http.Request, wanted func(*fanout.ClientStatus) bool
 type origin struct {
 	Name        string     `json:"name"`
 	Address     string     `json:"address"`
+	Away        bool       `json:"away"`
+	AwaySince   *time.Time `json:"away_since,omitempty"`
 	Streams     int        `json:"streams"`
 	Connections int        `json:"connections"`
 	Reconnects  uint64     `json:"reconnects"`
@@ -141,7 +143,10 @@ type origin struct {
 }
 
 func show(o upstream.OriginStatus) origin {
-	out := origin{Name: o.Name, Address: o.Address, Streams: o.Streams, Connections: o.Connections, Reconnects: o.Reconnects}
+	out := origin{Name: o.Name, Address: o.Address, Away: o.Away, Streams: o.Streams, Connections: o.Connections, Reconnects: o.Reconnects}
+	if o.Away {
+		out.AwaySince = &o.AwaySince
+	}
 	if o.LastError != nil {
 		out.LastError, out.LastErrorAt = o.LastError.Error(), &o.LastErrorAt
 	}

@@ -131,6 +131,8 @@ const (
 	TimedOut
 	// Switched: another origin serves from now on.
 	Switched
+	// Returned: an origin that is preferred to it serves again.
+	Returned
 	reconnects
 )
 
@@ -140,6 +142,7 @@ var reconnectNames = [reconnects]string{
 	Ended:       "ended",
 	TimedOut:    "timed_out",
 	Switched:    "switched",
+	Returned:    "returned",
 }
 
 func (r Reconnect) String() string { return reconnectNames[r] }

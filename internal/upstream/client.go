@@ -61,12 +61,18 @@ type Client struct {
 // site is one origin with its accounts.
 type site struct {
 	name, address string
+	rank          int // in the order of preference
 	origin        origin
 	metrics       *telemetry.Origin
+	log           *slog.Logger
+	tries         *tries
 
 	streams atomic.Int64 // open
 
 	mu         sync.Mutex
+	answering  int  // attempts that had a response
+	away       bool // an attempt failed, and none that is on has had a response
+	awaySince  time.Time
 	reconnects uint64
 	lastErr    error
 	lastErrAt  time.Time
@@ -78,6 +84,61 @@ func (s *site) ended(err error, reason telemetry.Reconnect) {
 	defer s.mu.Unlock()
 	s.reconnects++
 	s.lastErr, s.lastErrAt = err, time.Now()
+}
+
+// answered says that an attempt has had a response; hung, that such an attempt is
+// over; failed, that one ended without. An origin is away once it failed somebody
+// and nobody is served: that is told once, and when it is back.
+func (s *site) answered() {
+	s.mu.Lock()
+	s.answering++
+	was, since := s.away, s.awaySince
+	s.away, s.awaySince = false, time.Time{}
+	s.mu.Unlock()
+	if was {
+		s.log.Info("origin is back", "after", time.Since(since).Round(time.Millisecond))
+		s.tries.wake()
+	}
+}
+
+func (s *site) hung() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answering--
+}
+
+func (s *site) failed(err error) {
+	now := time.Now()
+	s.mu.Lock()
+	was := s.away
+	if !was && s.answering == 0 {
+		s.away, s.awaySince = true, now
+	}
+	is := s.away
+	s.mu.Unlock()
+	if is {
+		s.tries.failed(now)
+	}
+	if is && !was {
+		s.log.Warn("origin is away", "error", err)
+	}
+}
+
+func (s *site) isAway() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.away
+}
+
+// first is the origin to begin with: the most preferred of which nobody knows
+// that it is away.
+func (c *Client) first() *site {
+	for _, s := range c.sites {
+		if !s.isAway() {
+			return s
+		}
+	}
+	return c.sites[0]
 }
 
 // New makes a client. It starts nothing, but reads certificates once, so that
@@ -99,7 +160,9 @@ func New(opts Options) (*Client, error) {
 			return nil, fmt.Errorf("upstream: two origins of the name %q", o.Name)
 		}
 		seen[o.Name] = true
-		s := &site{name: o.Name, address: o.Address, metrics: opts.Metrics.Origin(o.Name)}
+		s := &site{name: o.Name, address: o.Address, rank: len(c.sites), metrics: opts.Metrics.Origin(o.Name),
+			log: opts.Log.With("origin", o.Name)}
+		s.tries = newTries(opts.Backoff, s.isAway)
 		var err error
 		if s.origin, err = newOrigin(o, &c.opts, s.metrics); err != nil {
 			return nil, fmt.Errorf("upstream: origin %s: %w", o.Name, err)
@@ -162,6 +225,10 @@ func (c *Client) Run(ctx context.Context) error {
 			}
 			return nil
 		})
+		g.Go(func() error {
+			s.tries.run(ctx)
+			return nil
+		})
 	}
 	return g.Wait()
 }
@@ -169,7 +236,9 @@ func (c *Client) Run(ctx context.Context) error {
 // OriginStatus is what admin shows of an origin.
 type OriginStatus struct {
 	Name, Address string
-	Streams       int // open
+	Away          bool      // it fails whoever tries it
+	AwaySince     time.Time // zero: it is not away
+	Streams       int       // open
 	Connections   int
 	Reconnects    uint64 // attempts and streams that ended
 	LastError     error  // of the last that ended; nil if none has
@@ -190,7 +259,7 @@ func (s *site) status() OriginStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return OriginStatus{
-		Name: s.name, Address: s.address,
+		Name: s.name, Address: s.address, Away: s.away, AwaySince: s.awaySince,
 		Streams: int(s.streams.Load()), Connections: n,
 		Reconnects: s.reconnects, LastError: s.lastErr, LastErrorAt: s.lastErrAt,
 	}

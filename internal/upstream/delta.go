@@ -35,7 +35,7 @@ func (d *delta) taken(r *xds.Response) {
 	if t.asked.empty() {
 		return // nobody wants it any more
 	}
-	if m := d.recall(r.TypeURL, t.asked.wildcard, t.asked.part(d.held(r.TypeURL))); m.foreign.Len() > 0 {
+	if m := d.recalled(r.TypeURL, t.asked.wildcard, t.asked.part(d.held(r.TypeURL))); m.foreign.Len() > 0 {
 		names := make([]string, 0, len(r.Resources)+len(r.Removed))
 		for i := range r.Resources {
 			if r.Resources[i].HasBody() {

@@ -4,8 +4,12 @@
 //
 // A Client knows the origins and their connections. A Stream is one key's
 // conversation for as long as the key lives: it is opened again when it ends,
-// at the same origin or the next. An origin is either reached over gRPC
-// (grpc.go) or a directory of files; both serve the same Stream.
+// at the same origin or the next (stream.go). A line is a Stream at one origin:
+// the one that serves, and, while that is not the most preferred, one that is
+// tried out at each that is preferred to it (seek.go, P56), as the origin lets
+// keys do so (tries.go). What is said there is kept back (stage.go) until every
+// type is answered; then that line serves. An origin is either reached over gRPC
+// (grpc.go) or a directory of files; both serve the same lines.
 //
 // What to ask, to acknowledge and to refuse is decided by a talk, one for each
 // gRPC stream: talk.go has what both variants share (reply.go how responses are
@@ -19,10 +23,15 @@
 // Run does; both return once all goroutines that they started have ended.
 //
 // Stream.SetInterest and Client.Origins may be called from any goroutine and
-// never block. All else of a Stream belongs to its Run: three goroutines while
-// a gRPC stream is open, of which one (the loop) owns the talk, one only sends,
-// and one only receives. Sink.Update is called by one of them at a time, never
-// by two at once: by the receiver for a response, by the loop for a guess (P57)
-// while the receiver has nothing to hand over. Sink.Held is called by both,
-// Sink.Status by the goroutine of Run.
+// never block. All else of a Stream belongs to its Run, which decides which line
+// serves; each line has a goroutine for its attempts, and two more while a gRPC
+// stream is open: the first (the loop) owns the talk, one only sends, and one
+// only receives. Each origin that is to be tried out has another.
+//
+// Sink.Update is called by one goroutine at a time, never by two at once: by the
+// receiver for a response, by the loop for a guess (P57) while the receiver has
+// nothing to hand over, and by Run's when another line takes over, once the one
+// before has ended, and before what the new one says from then on. Sink.Held is
+// called by all of them, Sink.Status by Run's and that of the line that serves,
+// never at once.
 package upstream

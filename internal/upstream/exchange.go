@@ -25,7 +25,7 @@ const mergeFor = 5 * time.Millisecond
 // says what to do; the receiver then makes the update and waits until it is
 // applied, so that a large one holds up nothing but the next response.
 type exchange struct {
-	stream  *Stream
+	stream  *line
 	cs      grpc.ClientStream
 	variant xds.Variant
 	talk    talker
@@ -47,7 +47,7 @@ type incoming struct {
 	err      error
 }
 
-func newExchange(s *Stream, cs grpc.ClientStream) *exchange {
+func newExchange(s *line, cs grpc.ClientStream) *exchange {
 	o := talkOptions{
 		origin:      s.at.name,
 		node:        s.node,
@@ -265,7 +265,7 @@ func (e *exchange) take(ctx context.Context, r *xds.Response, v verdict, now tim
 	changed := false
 	if !v.asked.empty() { // nobody wants the type any more
 		var err error
-		if changed, err = s.apply(ctx, u); err != nil {
+		if changed, err = s.hand(ctx, u, e.all(r, &v.asked, n)); err != nil {
 			return incoming{err: err}
 		}
 	}
@@ -280,6 +280,15 @@ func (e *exchange) take(ctx context.Context, r *xds.Response, v verdict, now tim
 	}
 	s.client.opts.Metrics.ConfigReceived(now)
 	return incoming{response: r, applied: true}
+}
+
+// all is what was asked, if the response holds all that there is of it, so that
+// what it leaves out is gone (P65).
+func (e *exchange) all(r *xds.Response, a *asked, n tally) *asked {
+	if e.variant == xds.Delta || !complete(xds.TypeOf(r.TypeURL), r, n.bodyless) {
+		return nil
+	}
+	return a
 }
 
 // faultOf names a fault for its counter (P18).

@@ -360,4 +360,4 @@ func (o *fileOrigin) load() (*contents, <-chan struct{}) {
 
 func (o *fileOrigin) connections() int { return o.connected.Value() }
 
-func (o *fileOrigin) attach(s *Stream) session { return &fileSession{origin: o, stream: s} }
+func (o *fileOrigin) attach(s *line) session { return &fileSession{origin: o, stream: s} }

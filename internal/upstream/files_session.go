@@ -15,7 +15,7 @@ import (
 // own: what the files say is there at once, and complete.
 type fileSession struct {
 	origin *fileOrigin
-	stream *Stream
+	stream *line
 }
 
 func (s *fileSession) close() {}

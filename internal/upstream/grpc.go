@@ -36,6 +36,9 @@ var methods = [...]string{
 const (
 	connectTimeout = 20 * time.Second
 	placeTimeout   = 3 * time.Second
+	// Where there is another origin to turn to, connecting takes less: clients of
+	// which nothing is held wait for it (P53).
+	failOverTimeout = 5 * time.Second
 )
 
 // grpcOrigin is an origin reached over gRPC.
@@ -45,7 +48,7 @@ type grpcOrigin struct {
 	pool    pool
 	certs   *tlsfiles.Source // nil: plaintext
 
-	placeTimeout time.Duration // the constant, but in tests
+	connectTimeout, placeTimeout time.Duration // the constants, but in tests
 }
 
 func newGRPCOrigin(o OriginOptions, opts *Options, m *telemetry.Origin) (*grpcOrigin, error) {
@@ -85,8 +88,13 @@ func newGRPCOrigin(o OriginOptions, opts *Options, m *telemetry.Origin) (*grpcOr
 	if err := cc.Close(); err != nil {
 		return nil, err
 	}
+	connect := connectTimeout
+	if len(opts.Origins) > 1 {
+		connect = failOverTimeout
+	}
 	return &grpcOrigin{
-		opts: opts, metrics: m, pool: pool{dial: dial, limit: opts.StreamsPerConnection}, certs: certs, placeTimeout: placeTimeout,
+		opts: opts, metrics: m, pool: pool{dial: dial, limit: opts.StreamsPerConnection}, certs: certs,
+		connectTimeout: connect, placeTimeout: placeTimeout,
 	}, nil
 }
 
@@ -109,15 +117,15 @@ func (o *grpcOrigin) upkeep(ctx context.Context) error {
 	}
 }
 
-func (o *grpcOrigin) attach(s *Stream) session { return &grpcSession{origin: o, stream: s} }
+func (o *grpcOrigin) attach(s *line) session { return &grpcSession{origin: o, stream: s} }
 
 func (o *grpcOrigin) connections() int { return o.pool.len() }
 
-// grpcSession is a Stream at a grpcOrigin. It keeps its place on a connection
+// grpcSession is a line to a grpcOrigin. It keeps its place on a connection
 // from one attempt to the next.
 type grpcSession struct {
 	origin *grpcOrigin
-	stream *Stream
+	stream *line
 	conn   *conn // nil before the first attempt, and after it was found full
 
 	reached bool // the last attempt got as far as an open stream
@@ -184,7 +192,7 @@ func (g *grpcSession) serve(ctx context.Context) error {
 // there and still nothing opens, it is full, though not by our count.
 func (g *grpcSession) open(ctx context.Context, cancel context.CancelCauseFunc) (grpc.ClientStream, error) {
 	var settled atomic.Bool
-	giveUp := time.AfterFunc(connectTimeout, func() {
+	giveUp := time.AfterFunc(g.origin.connectTimeout, func() {
 		if settled.CompareAndSwap(false, true) {
 			cancel(context.DeadlineExceeded)
 		}

@@ -180,48 +180,6 @@ func TestP64_NamesToWildcardTakesANewStream(t *testing.T) {
 	})
 }
 
-func TestP56_TheNextOriginAfterTwoFailures(t *testing.T) {
-	bad, good := startFake(t), startFake(t)
-	r := startRelay(t, Options{Variant: xds.Delta}, bad.address, good.address)
-	_, sink := r.stream(named(rds, "a"))
-	for range 2 {
-		bad.next().done <- nil
-	}
-	s := good.next()
-	s.got("RDS +[a]")
-	s.send(resp{typ: rds, res: clusters("a")})
-	sink.until(t, "the second origin's word", func() bool {
-		return sink.held[rds] != nil && sink.held[rds].Origin == good.address
-	})
-	if len(bad.streams) > 0 {
-		t.Error("a third stream at the first origin")
-	}
-}
-
-// In a row: a response in between makes the next failure the first.
-func TestP56_FailuresAreCountedInARow(t *testing.T) {
-	first, second := startFake(t), startFake(t)
-	r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address)
-	_, sink := r.stream(named(rds, "a"))
-	for range 3 {
-		s := first.next()
-		s.request()
-		s.done <- nil // one failure
-		s = first.next()
-		s.request()
-		s.send(resp{typ: rds, res: clusters("a")})
-		s.request()
-		s.done <- nil // none
-	}
-	first.next().done <- nil
-	first.next().done <- nil // the second in a row
-	second.next().request()
-	sink.until(t, "the second origin", func() bool { return sink.lastStatus().Origin == second.address })
-	if len(second.streams) > 0 {
-		t.Error("more than one stream at the second origin")
-	}
-}
-
 // Between two streams nobody asks for what lapses, so nothing is remembered of
 // it, however long the origin is away.
 func TestP54_LapsesDoNotPileUpWhileTheOriginIsAway(t *testing.T) {
@@ -236,10 +194,14 @@ func TestP54_LapsesDoNotPileUpWhileTheOriginIsAway(t *testing.T) {
 		for i := range 100 {
 			stream.SetInterest(sink.want(named(rds, "a", fmt.Sprint(i))))
 		}
-		stream.interest.mu.Lock()
-		defer stream.interest.mu.Unlock()
-		if n := len(stream.interest.lapsed); n > 0 {
-			t.Errorf("lapses of %d types are remembered", n)
+		stream.mu.Lock()
+		defer stream.mu.Unlock()
+		for _, c := range stream.cells {
+			c.mu.Lock()
+			if n := len(c.lapsed); n > 0 {
+				t.Errorf("lapses of %d types are remembered", n)
+			}
+			c.mu.Unlock()
 		}
 	})
 }

@@ -67,7 +67,7 @@ type partOf struct {
 
 // noteUncacheable remembers that this attempt brought something that is not to
 // be cached.
-func (s *Stream) noteUncacheable(u *xds.Update) {
+func (s *line) noteUncacheable(u *xds.Update) {
 	if !slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return r.Uncacheable }) {
 		return
 	}
@@ -79,11 +79,14 @@ func (s *Stream) noteUncacheable(u *xds.Update) {
 
 // uncache has the group let go of what is not to be cached, once the stream that
 // brought it has ended (P63): before another one asks, so that it asks for that
-// as for what it does not have.
-func (s *Stream) uncache(ctx context.Context) error {
+// as for what it does not have. What is replaced already stays.
+func (s *line) uncache(ctx context.Context, replaced func(partOf) bool) error {
 	parts := s.uncacheable
 	s.uncacheable = nil
 	for p := range parts {
+		if replaced(p) {
+			continue
+		}
 		n := s.held(p.typ).Part(p.wild).Uncacheable()
 		if _, err := s.apply(ctx, xds.Update{Type: p.typ, Wildcard: p.wild, Ended: true}); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"context"
 	"sync"
 
 	"xdsrelay/internal/xds"
@@ -84,6 +85,18 @@ func (c *cell) rest() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lapsed = nil
+}
+
+// await returns once something is wanted, false if ctx ended first.
+func (c *cell) await(ctx context.Context) bool {
+	for !c.wanted() {
+		select {
+		case <-c.signal:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return ctx.Err() == nil
 }
 
 // wanted reports whether the newest interest wants anything.

@@ -72,6 +72,11 @@ func judge(v xds.Variant, to verdict, r *xds.Response, snap *xds.Snapshot, now t
 	return u, n
 }
 
+// complete: what a SotW response of the type leaves out is gone.
+func complete(t xds.Type, r *xds.Response, bodyless int) bool {
+	return t.FullState && (bodyless == 0 || bodyless < len(r.Resources))
+}
+
 // missing is what a SotW response removes by leaving it out: of the full-state
 // types only, and never if it holds heartbeats alone; only names that are held
 // of the part that it answers. A name asked for and never received stays
@@ -80,7 +85,7 @@ func judge(v xds.Variant, to verdict, r *xds.Response, snap *xds.Snapshot, now t
 // forgotten, and asked for again as if it were new (P65). What the response gives
 // an error for is not left out: the error says what is to be said (P39).
 func missing(t xds.Type, a asked, r *xds.Response, snap *xds.Snapshot, bodyless int) []string {
-	if !t.FullState || a.empty() || bodyless > 0 && bodyless == len(r.Resources) {
+	if a.empty() || !complete(t, r, bodyless) {
 		return nil
 	}
 	there := make(map[string]struct{}, len(r.Resources))

@@ -13,16 +13,15 @@ type origin interface {
 	// connections. It returns when all that it started has ended; nil if ctx
 	// ended it.
 	upkeep(ctx context.Context) error
-	// attach makes a stream's session with this origin. It starts nothing, does
-	// no I/O and cannot fail. Called from Stream.Run; upkeep may not run yet.
-	attach(s *Stream) session
+	// attach makes a line's session with this origin. It starts nothing, does
+	// no I/O and cannot fail; upkeep may not run yet.
+	attach(l *line) session
 	// connections is how many there are, for admin.
 	connections() int
 }
 
-// session is one Stream at one origin, for as long as the Stream stays there:
-// through several attempts. All methods are called from the goroutine of
-// Stream.Run, one after the other.
+// session is one line: a Stream at one origin, for as long as it stays there,
+// through several attempts. Its methods are called one after the other.
 type session interface {
 	// serve is one attempt: it serves the stream's interest until it cannot any
 	// more or ctx ends, and returns why; never nil. When it returns, all

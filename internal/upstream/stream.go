@@ -5,7 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"time"
+	"slices"
+	"sync"
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
@@ -20,22 +21,23 @@ type Stream struct {
 	sink   Sink
 	log    *slog.Logger
 
-	// interest is shared with whoever sets it.
-	interest cell
-
 	// metrics of the key; fixed once Run runs.
 	metrics *telemetry.Key
 
-	// Owned by Run's goroutine and the session that it is in.
-	at     *site // where the session is
-	memory memory
-	// uncacheable are the parts of which this attempt brought something that is
-	// not to be cached (P63).
-	uncacheable map[partOf]struct{}
-	carried     []batch // clocks from a stream ended by the relay itself to the next (P57)
-	open        bool    // the attempt reached the origin
-	had         bool    // it brought a response
-	failures    int     // attempts that failed, since the last response
+	// interest and who is to hear of it.
+	mu     sync.Mutex
+	newest *xds.Interest
+	cells  []*cell
+
+	wg sync.WaitGroup // of what Run has started
+
+	// Owned by Run's goroutine.
+	serving  *line
+	inARow   int            // attempts of it that failed
+	attempts int            // of any, since the last response
+	tried    map[*site]bool // where an attempt failed, since the last response
+	seekers  []*seeker      // of the origins preferred to serving's, by preference
+	found    chan *line     // tried out, from their seekers
 }
 
 // NewStream makes the stream of a key; id is the key as people read it, node
@@ -43,13 +45,13 @@ type Stream struct {
 // (P58). It starts nothing.
 func (c *Client) NewStream(id string, node []byte, sink Sink) *Stream {
 	return &Stream{
-		client:   c,
-		id:       id,
-		node:     node,
-		sink:     sink,
-		log:      c.opts.Log.With("key", id),
-		interest: newCell(),
-		memory:   make(memory),
+		client: c,
+		id:     id,
+		node:   node,
+		sink:   sink,
+		log:    c.opts.Log.With("key", id),
+		tried:  make(map[*site]bool),
+		found:  make(chan *line),
 	}
 }
 
@@ -58,145 +60,36 @@ func (c *Client) NewStream(id string, node []byte, sink Sink) *Stream {
 func (s *Stream) CountIn(k *telemetry.Key) { s.metrics = k }
 
 // SetInterest says what is wanted from now on. The newest value counts; it
-// never blocks. Any goroutine.
-func (s *Stream) SetInterest(i *xds.Interest) { s.interest.set(i) }
-
-// Run serves the interest until ctx ends, and then returns nil: it connects,
-// asks, reads and connects again (P54). It returns an error only if the sink
-// did. While nothing is wanted no stream is opened.
-func (s *Stream) Run(ctx context.Context) error {
-	sites := s.client.sites
-	i, inARow := 0, 0 // the site, and its failures in a row
-	s.at = sites[i]
-	ses := s.at.origin.attach(s)
-	defer func() { ses.close() }()
-	for s.awaitInterest(ctx) {
-		err := s.attempt(ctx, ses)
-		var over *sinkError
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case errors.As(err, &over):
-			return fmt.Errorf("upstream stream of key %s: %w", s.id, over.err)
-		case errors.Is(err, errReopen):
-			if !s.interest.wanted() {
-				s.sink.Status(Status{Origin: s.at.name})
-			}
-			continue
-		}
-		wait := s.ended(err)
-		if inARow++; s.had {
-			inARow = 0
-		}
-		if inARow >= failuresToSwitch && len(sites) > 1 { // P56
-			ses.close()
-			i, inARow = (i+1)%len(sites), 0
-			s.at.metrics.Reconnect(telemetry.Switched)
-			s.at = sites[i]
-			ses = s.at.origin.attach(s)
-		}
-		ses.rest(ctx, wait)
+// never blocks. Any goroutine, one at a time.
+func (s *Stream) SetInterest(i *xds.Interest) {
+	s.mu.Lock()
+	s.newest = i
+	cells := slices.Clone(s.cells)
+	s.mu.Unlock()
+	for _, c := range cells {
+		c.set(i)
 	}
-	return nil
 }
 
-// failuresToSwitch in a row make the next origin be tried (P56).
-const failuresToSwitch = 2
-
-// awaitInterest returns once something is wanted, false if ctx ended first.
-func (s *Stream) awaitInterest(ctx context.Context) bool {
-	for !s.interest.wanted() {
-		select {
-		case <-s.interest.signal:
-		case <-ctx.Done():
-			return false
-		}
-	}
-	return ctx.Err() == nil
+// join has a cell, which nobody else knows yet, hear of the interest.
+func (s *Stream) join(c *cell) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.newest = s.newest
+	s.cells = append(s.cells, c)
 }
 
-// attempt is one attempt at serving, with the accounts around it.
-func (s *Stream) attempt(ctx context.Context, ses session) error {
-	s.open, s.had = false, false
-	err := ses.serve(ctx)
-	s.interest.rest()
-	if over := s.uncache(ctx); over != nil {
-		err = over
-	}
-	if s.open {
-		s.at.streams.Add(-1)
-		s.client.opts.Metrics.UpstreamStreams.Add(-1)
-	}
-	return err
+func (s *Stream) leave(c *cell) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cells = slices.DeleteFunc(s.cells, func(o *cell) bool { return o == c })
 }
 
-// ended tells of the end of a stream or attempt, and returns how long to wait
-// before the next (P54): a stream that ended before any response, even with OK,
-// failed.
-func (s *Stream) ended(err error) time.Duration {
-	s.carried = nil // the clocks stop with the stream
-	reason, wait := telemetry.Ended, upTo(reopenWithin)
-	if s.had {
-		s.failures = 0
-	} else {
-		s.failures++
-		wait = s.client.opts.Backoff.delay(s.failures, upTo)
-		reason = telemetry.Unreachable
-		if s.open {
-			reason = telemetry.NoResponse
-		}
-	}
-	s.at.ended(err, reason)
-	level := slog.LevelInfo
-	if s.failures > 1 { // said already
-		level = slog.LevelDebug
-	}
-	s.log.Log(context.Background(), level, "upstream stream ended", "origin", s.at.name, "reason", reason, "error", err, "failures", s.failures, "retry_in", wait)
-	s.sink.Status(Status{Origin: s.at.name, Err: err, Failed: !s.had, Attempts: s.failures})
-	return wait
-}
-
-// What follows is for sessions.
-
-// changed receives when there is a newer interest than take returned.
-func (s *Stream) changed() <-chan struct{} { return s.interest.signal }
-
-// take returns the newest interest, never to be changed, and what lapsed since
-// the last take of this attempt.
-func (s *Stream) take() (*xds.Interest, lapses) { return s.interest.take() }
-
-// held is the newest snapshot of typ; nil if none.
-func (s *Stream) held(typ xds.TypeURL) *xds.Snapshot { return s.sink.Held(typ) }
-
-// opened says that the origin was reached. Once an attempt.
-func (s *Stream) opened() {
-	s.open = true
-	s.at.streams.Add(1)
-	s.client.opts.Metrics.UpstreamStreams.Add(1)
-	s.log.Debug("upstream stream open", "origin", s.at.name)
-	s.sink.Status(Status{Connected: true, Origin: s.at.name, Attempts: s.failures})
-}
-
-// answered says that the origin gave a response, by which the attempt is no
-// failure (P54).
-func (s *Stream) answered() {
-	s.had = true
-	s.failures = 0
-}
-
-// apply hands an update of this origin over and waits until it is applied. It
-// reports whether the snapshot is another one since. Calls never overlap.
-func (s *Stream) apply(ctx context.Context, u xds.Update) (changed bool, err error) {
-	u.Origin = s.at.name
-	s.noteUncacheable(&u)
-	changed, err = s.sink.Update(ctx, u)
-	switch {
-	case err == nil:
-		return changed, nil
-	case ctx.Err() != nil:
-		return false, context.Cause(ctx)
-	}
-	return false, &sinkError{err}
+// interestNow is what is wanted now.
+func (s *Stream) interestNow() *xds.Interest {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.newest
 }
 
 // counters of a type under this stream's key.
@@ -207,7 +100,174 @@ func (s *Stream) counters(typ xds.TypeURL) *telemetry.Type {
 	return s.client.opts.Metrics.Type(typ)
 }
 
-// sinkError is an error of the sink: the group is over, and so is Run.
-type sinkError struct{ err error }
+// Run serves the interest until ctx ends, and then returns nil: it connects,
+// asks, reads and connects again (P54), at the first origin or the next (P56).
+// It returns an error only if the sink did. While nothing is wanted no stream is
+// opened.
+func (s *Stream) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() {
+		cancel()
+		s.wg.Wait()
+		if s.serving != nil {
+			s.serving.close()
+		}
+	}()
+	if !s.awaitInterest(ctx) {
+		return nil
+	}
+	s.serving = s.line(s.client.first(), make(memory), nil)
+	s.serving.start(ctx, 0)
+	s.seek(ctx)
+	for {
+		var err error
+		select {
+		case err = <-s.serving.done:
+			err = s.again(ctx, err)
+		case l := <-s.found:
+			err = s.turnTo(ctx, l)
+		}
+		var over *sinkError
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.As(err, &over):
+			return fmt.Errorf("upstream stream of key %s: %w", s.id, over.err)
+		}
+	}
+}
 
-func (e *sinkError) Error() string { return e.err.Error() }
+// awaitInterest returns once something is wanted, false if ctx ended first.
+func (s *Stream) awaitInterest(ctx context.Context) bool {
+	c := newCell()
+	s.join(&c)
+	defer s.leave(&c)
+	return c.await(ctx)
+}
+
+// failuresToSwitch in a row make the next origin be tried (P56).
+const failuresToSwitch = 2
+
+// again has what serves begin another attempt, or the next origin. err is why
+// the last one ended; it is returned if that is the end of it all.
+func (s *Stream) again(ctx context.Context, err error) error {
+	l := s.serving
+	var over *sinkError
+	switch {
+	case ctx.Err() != nil, errors.As(err, &over):
+		return err
+	case errors.Is(err, errReopen):
+		if !l.interest.wanted() {
+			l.sink.Status(Status{Origin: l.at.name})
+		}
+		l.start(ctx, 0)
+		return nil
+	}
+	reason := l.ended(err)
+	wait := upTo(reopenWithin)
+	if l.had {
+		s.inARow, s.attempts = 0, 0
+		clear(s.tried)
+	} else {
+		s.inARow++
+		s.attempts++
+		s.tried[l.at] = true
+		wait = s.client.opts.Backoff.delay(l.failures, upTo)
+	}
+	next := l.at
+	if s.inARow >= failuresToSwitch {
+		next = s.next()
+	}
+	if next != l.at && !s.tried[next] {
+		wait = upTo(min(s.client.opts.Backoff.Base, reopenWithin)) // nobody has to be spared yet
+	}
+	s.log.Log(ctx, l.told(), "upstream stream ended", "origin", l.at.name, "reason", reason, "error", err,
+		"failures", s.attempts, "next", next.name, "retry_in", wait)
+	s.sink.Status(Status{Origin: l.at.name, Err: err, Failed: !l.had && s.everywhere(), Attempts: s.attempts})
+	if next != l.at {
+		l.at.metrics.Reconnect(telemetry.Switched)
+		l.close()
+		s.serving, s.inARow = s.line(next, l.memory, nil), 0
+		if s.tried[next] {
+			s.serving.failures = l.failures
+		}
+	}
+	s.serving.start(ctx, wait)
+	s.seek(ctx)
+	return nil
+}
+
+// everywhere reports whether no origin can be reached (P53): each failed here,
+// or is away for everybody.
+func (s *Stream) everywhere() bool {
+	return !slices.ContainsFunc(s.client.sites, func(at *site) bool { return !s.tried[at] && !at.isAway() })
+}
+
+// next is the origin to try after the one that serves failed: of those that were
+// not tried, one that is not known to be away, the most preferred first. Once
+// all were, it is the one that follows.
+func (s *Stream) next() *site {
+	sites := s.client.sites
+	var best *site
+	for _, at := range sites {
+		if s.tried[at] {
+			continue
+		}
+		if !at.isAway() {
+			return at
+		}
+		if best == nil {
+			best = at
+		}
+	}
+	if best != nil {
+		return best
+	}
+	return sites[(s.serving.at.rank+1)%len(sites)]
+}
+
+// turnTo makes an origin that was tried out the one that serves. What served
+// ends first, so that no two speak at a time.
+func (s *Stream) turnTo(ctx context.Context, l *line) error {
+	old := s.serving
+	if l.at.rank >= old.at.rank { // given up at the same time
+		_ = l.stop(errReturn) // nobody has heard of it
+		l.close()
+		return nil
+	}
+	s.serving, s.inARow, s.attempts = l, 0, 0
+	clear(s.tried)
+	err := old.stop(errReturn)
+	if over := (*sinkError)(nil); errors.As(err, &over) || ctx.Err() != nil {
+		old.close()
+		return err
+	}
+	old.at.metrics.Reconnect(telemetry.Returned)
+	spoken := l.stage.spoken()
+	astray, err := l.stage.handOver(s.sink.Held, func(u xds.Update) error {
+		u.Origin = l.at.name
+		changed, err := s.update(ctx, u)
+		if changed {
+			s.counters(u.Type).Updates[telemetry.Applied].Inc()
+		}
+		if u.Guess {
+			s.counters(u.Type).AbsentGuesses.Add(len(u.Removed))
+		}
+		return err
+	})
+	if err == nil {
+		// What of it is not to be cached (P63) and was not replaced goes with it.
+		err = old.uncache(ctx, func(p partOf) bool { return spoken[p] })
+	}
+	old.close()
+	if err != nil {
+		return err
+	}
+	s.sink.Status(Status{Connected: true, Origin: l.at.name})
+	s.log.Debug("upstream stream returned to a preferred origin", "origin", l.at.name, "from", old.at.name)
+	s.seek(ctx)
+	if astray {
+		return s.again(ctx, l.stop(errReopen)) // and so is told of them
+	}
+	return nil
+}

@@ -241,6 +241,15 @@ func (t *talk) recall(typ xds.TypeURL, wildcard bool, part xds.Part) *remembered
 	return r
 }
 
+// recalled is recall for who has asked on this stream already: what is held may
+// be another origin's, while this one is tried out (P56).
+func (t *talk) recalled(typ xds.TypeURL, wildcard bool, part xds.Part) *remembered {
+	if r := t.memory[typ]; r != nil && r.origin == t.origin && r.wildcard == wildcard {
+		return r
+	}
+	return t.recall(typ, wildcard, part)
+}
+
 // memory is what survives a stream, of every type that is wanted.
 type memory map[xds.TypeURL]*remembered
 

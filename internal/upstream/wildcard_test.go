@@ -186,8 +186,7 @@ func TestP57_TheClockGoesOnOverStreamsOpenedAnewOnTheWire(t *testing.T) {
 // A stream that ended otherwise stops the clocks.
 func TestP57_AFailureStopsTheClocks(t *testing.T) {
 	r := startRelay(t, Options{}, "127.0.0.1:1")
-	s := r.client.NewStream("key", nil, newTestSink())
-	s.at = r.client.sites[0]
+	s := r.client.NewStream("key", nil, newTestSink()).line(r.client.sites[0], nil, nil)
 	s.carried = []batch{{typ: eds, names: xds.NewNameSet("a")}}
 	s.ended(errGarbage)
 	if s.carried != nil {

@@ -1,0 +1,400 @@
+package upstream
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+// refuse ends so many streams at an origin before any response.
+func (f *fakeOrigin) refuse(n int) {
+	f.t.Helper()
+	for range n {
+		f.next().done <- nil
+	}
+}
+
+// serve is the next stream, once it has asked for so many types.
+func (f *fakeOrigin) serve(types int) *fakeStream {
+	f.t.Helper()
+	s := f.next()
+	for range types {
+		s.request()
+	}
+	return s
+}
+
+func TestP56_TheNextOriginAfterTwoFailures(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		bad, good := startFake(t), startFake(t)
+		r := startRelay(t, Options{Variant: v}, bad.address, good.address)
+		_, sink := r.stream(named(rds, "a"))
+		for range 2 {
+			s := bad.next()
+			if len(good.streams) > 0 {
+				t.Error("the second origin was tried before")
+			}
+			s.done <- nil
+		}
+		s := good.next()
+		s.got(ask(v, "RDS", "a"))
+		s.send(resp{typ: rds, res: clusters("a")})
+		sink.until(t, "the second origin's word", func() bool {
+			return sink.held[rds] != nil && sink.held[rds].Origin == good.address && sink.lastStatus().Origin == good.address
+		})
+	})
+}
+
+// In a row: a response in between makes the next failure the first.
+func TestP56_FailuresAreCountedInARow(t *testing.T) {
+	first, second := startFake(t), startFake(t)
+	r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address)
+	_, sink := r.stream(named(rds, "a"))
+	for range 3 {
+		s := first.next()
+		s.request()
+		s.done <- nil // one failure
+		s = first.next()
+		s.request()
+		s.send(resp{typ: rds, res: clusters("a")})
+		s.request()
+		s.done <- nil // none
+	}
+	if len(second.streams) > 0 {
+		t.Error("the second origin was tried")
+	}
+	first.refuse(2) // the second in a row
+	second.next().request()
+	sink.until(t, "the second origin", func() bool { return sink.lastStatus().Origin == second.address })
+}
+
+// A type's removals apply once the new origin has answered that type, and not
+// for what it says of others.
+func TestP56_RemovalsWaitForTheNewOriginsAnswer(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		first, second := startFake(t), startFake(t)
+		r := startRelay(t, Options{Variant: v}, first.address, second.address)
+		_, sink := r.stream(all(cds), all(lds))
+		s := first.serve(2)
+		s.send(resp{typ: cds, res: clusters("a", "b")})
+		s.send(resp{typ: lds, res: clusters("x", "y")})
+		sink.untilNames(t, lds, "x", "y")
+		s.done <- nil
+		first.refuse(2)
+		s = second.serve(2)
+		s.send(resp{typ: lds, res: clusters("y"), removed: gone(v, "x")})
+		sink.untilNames(t, lds, "y")
+		sink.mu.Lock()
+		if got := sink.names(cds); !slices.Equal(got, []string{"a", "b"}) {
+			t.Errorf("clusters %v before the second origin spoke of any", got)
+		}
+		sink.mu.Unlock()
+		s.send(resp{typ: cds, res: clusters("b"), removed: gone(v, "a")})
+		sink.untilNames(t, cds, "b")
+	})
+}
+
+// gone are names that incremental has to list, and SotW leaves out.
+func gone(v xds.Variant, names ...string) []string {
+	if v == xds.Delta {
+		return names
+	}
+	return nil
+}
+
+const lds = xds.ListenerType
+
+// failOver begins at the first origin, which is refusing, and is served by the
+// second.
+func (r *relay) failOver(first, second *fakeOrigin, types ...xds.TypeInterest) (*Stream, *testSink, *fakeStream) {
+	stream, sink := r.stream(types...)
+	first.refuse(2)
+	return stream, sink, second.serve(len(types))
+}
+
+func TestP56_ReturnOnceEachTypeIsAnswered(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		first, second := startFake(t), startFake(t)
+		r := startRelay(t, Options{Variant: v}, first.address, second.address)
+		_, sink, b := r.failOver(first, second, all(cds), named(rds, "r"))
+		b.send(resp{typ: cds, version: "B1", res: []res{{name: "a", version: "b"}, {name: "gone", version: "b"}, {name: "same", version: "b"}}})
+		b.send(resp{typ: rds, version: "B1", res: clusters("r")})
+		sink.until(t, "what the second has", func() bool { return sink.held[rds].Len() == 1 && sink.held[cds].Len() == 3 })
+		first.refuse(1) // tried out in vain
+
+		a := first.next()
+		if v == xds.Delta {
+			// All are the other's: named without a version, so that their removal is
+			// reported.
+			a.got("CDS +[*] a= gone= same=")
+			a.got("RDS +[r] r=")
+		} else {
+			a.got("CDS []")
+			a.got("RDS [r]")
+		}
+		a.send(resp{typ: cds, version: "A1", res: []res{{name: "a", content: "new", version: "a"}, {name: "same", version: "a"}}, removed: gone(v, "gone")})
+		a.request() // the ACK: it is taken, and goes no further
+		b.send(resp{typ: cds, version: "B2", res: []res{{name: "a", version: "b"}, {name: "gone", version: "b"}, {name: "same", version: "b"}, {name: "late", version: "b"}}})
+		sink.untilNames(t, cds, "a", "gone", "late", "same") // the other still serves
+		sink.mu.Lock()
+		before, updates := sink.held[cds], len(sink.updates)
+		if before.Origin != second.address {
+			t.Errorf("origin %s", before.Origin)
+		}
+		sink.mu.Unlock()
+
+		a.send(resp{typ: rds, version: "A1", res: clusters("r")})
+		if v == xds.Delta {
+			// late came after the first origin was asked: it has to be asked again.
+			sink.untilNames(t, cds, "a", "late", "same")
+			a = first.next()
+			a.got("CDS +[*] a=a late= same=a")
+			a.got("RDS +[r] r=vr")
+			a.send(resp{typ: cds, version: "A1", removed: []string{"late"}})
+		}
+		sink.untilNames(t, cds, "a", "same")
+		sink.until(t, "the return", func() bool {
+			return sink.lastStatus().Connected && sink.lastStatus().Origin == first.address && sink.held[rds].Origin == first.address
+		})
+		sink.mu.Lock()
+		defer sink.mu.Unlock()
+		after := sink.held[cds]
+		want := []string{"a", "gone", "late"} // and not what is the same at both
+		if got := after.Changes(before, everything); !slices.Equal(got, want) {
+			t.Errorf("clients see a difference in %v, want %v", got, want)
+		}
+		if after.Version != "A1" || after.Origin != first.address {
+			t.Errorf("version %s of %s", after.Version, after.Origin)
+		}
+		if n := len(sink.updates) - updates; v == xds.SotW && n != 2 {
+			t.Errorf("%d updates for two types", n)
+		}
+		select {
+		case <-b.Context().Done():
+		case <-time.After(patience):
+			t.Error("the second origin's stream stays open")
+		}
+	})
+}
+
+var everything = &xds.Subscription{Wildcard: true}
+
+// What was said while the origin was tried out and while it took over comes in
+// its order, and then as it is said: the stream is the same.
+func TestP56_TheStreamThatWasTriedServes(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		first, second := startFake(t), startFake(t)
+		r := startRelay(t, Options{Variant: v}, first.address, second.address)
+		stream, sink, b := r.failOver(first, second, named(rds, "a", "b"))
+		b.send(resp{typ: rds, res: clusters("a", "b")})
+		sink.untilNames(t, rds, "a", "b")
+		sink.mu.Lock()
+		sink.gate = make(chan struct{})
+		gate := sink.gate
+		sink.mu.Unlock()
+		a := first.serve(1)
+		a.send(resp{typ: rds, version: "1", res: clusters("a")})
+		a.request()
+		a.send(resp{typ: rds, version: "2", res: clusters("b")})
+		close(gate)
+		sink.until(t, "the newest", func() bool { return sink.held[rds].Origin == first.address && sink.held[rds].Version == "2" })
+		stream.SetInterest(sink.want(named(rds, "a", "b", "c")))
+		for q := a.request(); !strings.Contains(q, "c]"); q = a.request() {
+		}
+		a.send(resp{typ: rds, version: "3", res: clusters("c")})
+		sink.untilNames(t, rds, "a", "b", "c")
+		if len(first.streams) > 0 {
+			t.Error("another stream was opened at the first origin")
+		}
+	})
+}
+
+// The most preferred that answers serves, and what is preferred to it is tried
+// out further.
+func TestP56_ThreeOrigins(t *testing.T) {
+	first, second, third := startFake(t), startFake(t), startFake(t)
+	r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address, third.address)
+	_, sink := r.stream(named(rds, "a"))
+	serves := func(f *fakeOrigin) {
+		t.Helper()
+		sink.until(t, "its word", func() bool { return sink.held[rds] != nil && sink.held[rds].Origin == f.address })
+	}
+	first.refuse(2)
+	second.refuse(2)
+	third.serve(1).send(resp{typ: rds, res: clusters("a")})
+	serves(third)
+	first.refuse(1) // both are tried out
+	second.serve(1).send(resp{typ: rds, res: clusters("a")})
+	serves(second)
+	a := first.serve(1)
+	a.send(resp{typ: rds, res: clusters("a")})
+	serves(first)
+	// From there it begins anew, and the second, which is not away, is next.
+	a.done <- nil
+	first.refuse(2)
+	second.serve(1).send(resp{typ: rds, res: clusters("a")})
+	serves(second)
+}
+
+// Once an origin is returned to, what is not preferred to it is not tried out any
+// more.
+func TestP56_OthersAreGivenUp(t *testing.T) {
+	first, second, third := startFake(t), startFake(t), startFake(t)
+	r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address, third.address)
+	_, sink := r.stream(named(rds, "a"))
+	first.refuse(2)
+	second.refuse(2)
+	third.serve(1).send(resp{typ: rds, res: clusters("a")})
+	sink.untilNames(t, rds, "a")
+	tried := second.serve(1)
+	first.serve(1).send(resp{typ: rds, res: clusters("a")})
+	sink.from(t, rds, first.address)
+	select {
+	case <-tried.Context().Done():
+	case <-time.After(patience):
+		t.Error("the second origin is still tried out")
+	}
+	r.until("one stream", func() bool {
+		at := r.client.sites
+		return at[0].streams.Load() == 1 && at[1].streams.Load() == 0 && at[2].streams.Load() == 0
+	})
+}
+
+// Keys that come later begin where others are served.
+func TestP56_NewKeysBeginAtAnOriginThatIsNotAway(t *testing.T) {
+	first, second := startFake(t), startFake(t)
+	r := startRelay(t, Options{Variant: xds.Delta, Backoff: Backoff{Base: time.Hour, Max: time.Hour}}, first.address, second.address)
+	fail := func(at *site) { at.failed(fmt.Errorf("for a test")) }
+	fail(r.client.sites[0])
+	_, sink := r.stream(named(rds, "a"))
+	second.serve(1).send(resp{typ: rds, res: clusters("a")})
+	sink.untilNames(t, rds, "a")
+	if len(first.streams) > 0 {
+		t.Error("the first origin was tried")
+	}
+	sink.until(t, "no failure", func() bool {
+		return !slices.ContainsFunc(sink.statuses, func(s Status) bool { return s.Err != nil })
+	})
+}
+
+// P53: that an origin failed is no reason to send clients away while another was
+// not tried.
+func TestP53_FailedOnceEachOriginWasTried(t *testing.T) {
+	first, second := startFake(t), startFake(t)
+	r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address)
+	_, sink := r.stream(named(rds, "a"))
+	failures := func() (out []bool) {
+		for _, s := range sink.statuses {
+			if s.Err != nil {
+				out = append(out, s.Failed)
+			}
+		}
+		return out
+	}
+	first.refuse(2)
+	second.refuse(1)
+	sink.until(t, "three failures", func() bool { return len(failures()) >= 3 })
+	sink.mu.Lock()
+	if got := failures(); !slices.Equal(got[:3], []bool{false, false, true}) {
+		t.Errorf("failed: %v", got)
+	}
+	if last := sink.lastStatus(); last.Attempts < 3 {
+		t.Errorf("status %+v", last)
+	}
+	sink.mu.Unlock()
+	// A response anywhere makes it begin anew.
+	s := second.serve(1)
+	s.send(resp{typ: rds, res: clusters("a")})
+	sink.untilNames(t, rds, "a")
+	s.done <- nil
+	sink.mu.Lock()
+	n := len(failures())
+	sink.mu.Unlock()
+	sink.until(t, "the stream's end", func() bool { return len(failures()) > n && !failures()[n] })
+}
+
+// Of thousands of keys one at a time tries out an origin that is away, and so
+// many once it is back. Each of an origin's failures is told once, too.
+func TestP56_KeysReturnPaced(t *testing.T) {
+	log := new(logged)
+	first, second := startFake(t), startFake(t)
+	const keys = 100
+	r := startRelay(t, Options{Variant: xds.Delta, Log: slog.New(slog.NewTextHandler(log, nil))}, first.address, second.address)
+	at := r.client.sites[0]
+	at.failed(fmt.Errorf("for a test"))
+	for range keys {
+		r.stream(named(rds, "a"))
+	}
+	for range keys {
+		second.serve(1).send(resp{typ: rds, res: clusters("a")})
+	}
+	for range 3 { // away
+		s := first.next()
+		select {
+		case <-first.streams:
+			t.Error("two at a time try out an origin that is away")
+		default:
+		}
+		s.done <- nil
+	}
+	// Back: one tells, and then so many at a time.
+	returned := 0
+	for returned < keys {
+		var open []*fakeStream
+		for len(open) == 0 || returned > 0 && len(open) < min(maxTries, keys-returned) {
+			open = append(open, first.serve(1))
+		}
+		if n := len(open) + len(first.streams); n > maxTries {
+			t.Fatalf("%d keys at a time try it out", n)
+		}
+		for _, s := range open {
+			s.send(resp{typ: rds, res: clusters("a")})
+			returned++
+		}
+	}
+	r.until("every stream at the first origin", func() bool {
+		return r.client.sites[1].streams.Load() == 0 && at.streams.Load() == keys
+	})
+	for text, n := range map[string]int{"level=WARN": 1, "origin is away": 1, "origin is back": 1} {
+		if got := log.count(text); got != n {
+			t.Errorf("%q is told %d times", text, got)
+		}
+	}
+}
+
+// until waits for what no event tells.
+func (r *relay) until(what string, ok func() bool) {
+	r.t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(patience); !ok(); <-tick.C {
+		if time.Now().After(end) {
+			r.t.Fatalf("waited for %s in vain", what)
+		}
+	}
+}
+
+// logged is a log to be read while it is written.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logged) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), text)
+}
