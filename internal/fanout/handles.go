@@ -21,10 +21,10 @@ func (s *Session) latest(name string, r *xds.Resource, is xds.Presence) (*xds.Re
 }
 
 // see is view for a client that had this of name: a resource that it had for a
-// handle is gone once that is answered without it.
+// handle is gone once that is answered without it, also if it has lapsed since.
 func see(s *xds.Snapshot, sub *xds.Subscription, h *held, name string, had *xds.Resource, was xds.Presence) (*xds.Resource, xds.Presence) {
 	r, is := view(s, sub, h, name)
-	if is == xds.Pending && was == xds.Present && len(had.Handles()) > 0 && s.Gone(sub, had) {
+	if is == xds.Pending && (was == xds.Present || was == xds.Lapsed) && len(had.Handles()) > 0 && s.Gone(sub, had) {
 		return nil, xds.Absent
 	}
 	return r, is

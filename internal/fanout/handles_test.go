@@ -467,3 +467,48 @@ func TestP18_UnresolvedInStateOfTheWorld(t *testing.T) {
 	w.named("?a")
 	w.want("(empty)")
 }
+
+// VHDS as Envoy speaks it: the name of the route and the host that a request
+// was for, which may be the resource's name or one of its aliases.
+func TestP26_VirtualHostByRouteAndHost(t *testing.T) {
+	w := newWorld(t, xds.VHostType, xds.Delta)
+	w.wild()
+	w.sub()
+	w.want("(empty)")
+	w.ack()
+	w.sub("route/a.example")
+	w.want("")
+	w.named("route/vhost|route/a.example|route/b.example")
+	w.want("route/vhost")
+	w.ack()
+	w.sub("route/b.example") // held already
+	w.want("route/vhost")
+	w.ack()
+	w.sub("route/vhost")
+	w.want("route/vhost")
+	w.ack()
+	w.named("route/vhost|route/a.example|route/b.example=2")
+	w.want("route/vhost=2")
+}
+
+// Beside the wildcard, what is given up by an alias is answered: by the
+// resource, which the wildcard covers, or by its removal (P24).
+func TestP26_GivenUpBesideTheWildcard(t *testing.T) {
+	w := newWorld(t, xds.ClusterType, xds.Delta)
+	w.wild("n|a")
+	w.sub("*", "a")
+	w.want("n")
+	w.ack()
+	w.unsub("a")
+	w.want("n")
+	w.ack()
+
+	w = newWorld(t, xds.ClusterType, xds.Delta)
+	w.wild("x")
+	w.sub("*", "a", "c")
+	w.named("n|a")
+	w.want("n x")
+	w.ack()
+	w.unsub("a", "c")
+	w.want("-a -c -n")
+}

@@ -60,15 +60,19 @@ func (g *Group) shed(now time.Time) {
 			continue
 		}
 		var names []string
+		n := 0
 		for _, name := range v.builder.Uncacheable(false) {
-			if !v.index.wants(name) {
-				names = append(names, name)
+			if by, wanted := v.askedBy(name); !wanted {
+				names = append(names, by...)
+				n++
 			}
 		}
-		if len(names) == 0 {
+		if n == 0 {
 			continue
 		}
-		v.meters.Dropped[telemetry.Unwanted].Add(len(names))
+		slices.Sort(names)
+		names = slices.Compact(names)
+		v.meters.Dropped[telemetry.Unwanted].Add(n)
 		g.interest.cut(v, names)
 		if v.forget(names, false, g.gen+1) {
 			g.stale(now)

@@ -19,6 +19,18 @@ func (v *view) askedFor(r *xds.Resource) bool { return r.AskedBy(v.names) }
 // it.
 func (v *view) answers(name string) bool { return v.held.Load().Part(false).Asked(name, v.names) }
 
+// askedBy are the names by which the origin is asked for what is held under name,
+// and whether a member wants any of them.
+func (v *view) askedBy(name string) (by []string, wanted bool) {
+	for _, n := range append(slices.Clone(v.held.Load().Part(false).Held(name).Handles()), name) {
+		if v.names.Has(n) {
+			by = append(by, n)
+		}
+		wanted = wanted || v.index.wants(n)
+	}
+	return by, wanted
+}
+
 // admitHandles takes out of u what could not be resolved and is not asked for any
 // more (P18).
 func (v *view) admitHandles(u *xds.Update) {

@@ -81,6 +81,10 @@ func (m *move) publish(names *xds.NameSet) {
 // anything: what it says of names of which nothing was known before it spoke.
 // Nobody is to wait for that.
 func (m *move) arrive(v *view, u xds.Update) (early xds.Update, any bool) {
+	var led []string // what went with a handle
+	for _, name := range u.Removed {
+		led = append(led, m.held.Load().Linked(name)...)
+	}
 	m.next.Apply(u)
 	m.publish(v.names)
 	if u.Ended {
@@ -111,6 +115,9 @@ func (m *move) arrive(v *view, u xds.Update) (early xds.Update, any bool) {
 			early.Removed = append(early.Removed, name)
 			m.ahead[name] = struct{}{}
 		}
+	}
+	for _, name := range led {
+		m.say(part, name)
 	}
 	for _, err := range u.Errors {
 		if first(err.Name) {
@@ -252,7 +259,7 @@ func (v *view) moved(now time.Time, patience time.Duration, stateGen uint64) boo
 		for name := range m.spoken {
 			if r := is.Held(name); r != nil {
 				u.Changed = append(u.Changed, r)
-			} else if was.Held(name) != nil {
+			} else if was.Answers(name) && !is.Answers(name) {
 				u.Removed = append(u.Removed, name)
 			}
 		}

@@ -79,7 +79,10 @@ func (t *talk) expired(now time.Time) []xds.Update {
 		said := t.nonces && tt.typ.FullState && !tt.taken.Before(b.until.Add(-t.absentAfter))
 		var names, gone []string
 		for name := range a.names.All() {
-			switch _, stays := part.Lent(name); {
+			switch lends, stays := part.Lent(name); {
+			case !part.Owed(name) && lends:
+				// Answered, and no more of it comes: what is lent beside that is gone.
+				names = append(names, name)
 			case !part.Owed(name):
 			case !stays:
 				names = append(names, name)

@@ -114,18 +114,19 @@ func (d *delta) room(t *typeTalk) int {
 // (P59).
 func (d *delta) first(t *typeTalk) *request {
 	snap := d.held(t.typ.URL)
-	m := d.recall(t.typ.URL, t.want.wildcard, t.want.part(snap))
+	part := t.want.part(snap)
+	m := d.recall(t.typ.URL, t.want.wildcard, part)
 	var held []brought
 	for res := range t.want.covers(snap) {
 		version := res.OriginVersion
 		if m.foreign.Has(res.Name) {
 			version = ""
 		}
-		held = append(held, brought{res.Written(), version, askedAs(res, t.want.names)})
+		held = append(held, brought{res.Written(), version, part.AskedAs(res.Name, t.want.names)})
 	}
-	for name := range t.want.part(snap).Lapsed { // others may still hold it
-		if t.want.wildcard || t.want.names.Has(name) {
-			held = append(held, brought{name: name, by: name})
+	for name := range part.Lapsed { // others may still hold it
+		if t.want.wildcard || part.Asked(name, t.want.names) {
+			held = append(held, brought{name: name, by: part.AskedAs(name, t.want.names)})
 		}
 	}
 	for name := range t.want.names.All() { // served from what the wildcard had (P50)
@@ -148,17 +149,4 @@ func (d *delta) first(t *typeTalk) *request {
 		b = appendVersion(b, h.name, h.version)
 	}
 	return &request{typ: t.typ.URL, head: b, oversized: len(b) > d.maxRequest, leftOut: o.leftOut}
-}
-
-// askedAs is one of the names by which a resource is asked for; its own under
-// the wildcard.
-func askedAs(r *xds.Resource, names *xds.NameSet) string {
-	if !names.Has(r.Name) {
-		for _, h := range r.Handles() {
-			if names.Has(h) {
-				return h
-			}
-		}
-	}
-	return r.Name
 }

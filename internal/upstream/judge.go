@@ -103,7 +103,7 @@ func missing(t xds.Type, a asked, r *xds.Response, snap *xds.Snapshot, bodyless 
 	}
 	// Who still holds what is held here no more is to hear that it went.
 	for name := range a.part(snap).Lapsed {
-		if _, ok := there[name]; !ok && (a.wildcard || a.names.Has(name)) {
+		if _, ok := there[name]; !ok && (a.wildcard || a.part(snap).Asked(name, a.names)) {
 			gone = append(gone, name)
 		}
 	}

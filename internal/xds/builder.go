@@ -44,9 +44,10 @@ type Builder struct {
 
 	// Of resources that go by more than their names; nil before the first.
 	links     *btree.BTreeG[link]
-	resolved  map[string]bool     // whether handles led anywhere in the last snapshot, of those that changed since
-	unlinked  map[string]bool     // handles that lost what came for names, since the last Settle; true: it lapsed
-	unsettled map[string]struct{} // names that were removed, or lost a handle, since then
+	resolved  map[string]bool                // whether handles led anywhere in the last snapshot, of those that changed since
+	unlinked  map[string]struct{}            // handles that lost what came for names, since the last Settle
+	unsettled map[string]struct{}            // names that were removed, or lost a handle, since then
+	loans     map[string]map[string]struct{} // handles that lead to what is lent, and its names
 }
 
 // The log of a lineage reaches back at least as many names as there are
@@ -92,9 +93,12 @@ func (b *Builder) Apply(u Update) bool {
 	}
 	// What went before what came: a name that is gone may be an alias now.
 	for _, name := range u.Removed {
-		if b.links != nil && !u.Wildcard && !u.Guess {
+		switch {
+		case b.links == nil || u.Wildcard:
+		case u.Guess:
+			b.repay(name, !b.leads(name, there))
+		default:
 			b.withdraw(name)
-			b.unsettled[name] = struct{}{}
 		}
 		e, _ := b.entries.Get(name)
 		was := e
@@ -103,6 +107,7 @@ func (b *Builder) Apply(u Update) bool {
 			e.wild = nil
 		case !u.Guess:
 			e.named = gone
+		case b.links != nil && b.leads(name, there): // answered under another name
 		case e.named == nil || e.named.Unresolved() || lent(e.named) && e.named.loan == untilTime:
 			e.named = guessed // what is held, or stated, no silence takes away (P57)
 		}
@@ -125,6 +130,9 @@ func (b *Builder) Apply(u Update) bool {
 		}
 		*part = r
 		e.clear()
+		if !u.Wildcard {
+			b.repayFor(r)
+		}
 		if e != was {
 			b.set(r.Name, e)
 			changed = changed || was.differs(e)
@@ -181,7 +189,7 @@ func (b *Builder) EndWildcard(wanted *NameSet) {
 	for _, it := range items {
 		e := it.e
 		named := wanted.Has(it.name) || there(e.wild) && e.wild.handled(wanted)
-		e.lend(wanted, untilAnswer)
+		b.lend(it.name, &e, wanted, untilAnswer)
 		if e.wild = nil; !named {
 			e.clear()
 		}
@@ -335,7 +343,7 @@ func samePart(a, b *Resource) bool {
 	case there(a) && there(b):
 		return a.loan == b.loan && a.Same(b) && (a.more == b.more || slices.Equal(a.Handles(), b.Handles()))
 	}
-	return a.Unresolved() && a.Word() == b.Word()
+	return a.Unresolved() && a.Word() == b.Word() || hasLapsed(a) && hasLapsed(b)
 }
 
 // append adds to the log and bounds it. Snapshots hold slices of the array, so

@@ -77,6 +77,17 @@ func Glob(name string) string {
 	return name[:len(scheme)+last+1] + "*" + name[end:]
 }
 
+// isGlob reports whether a name is that of a collection.
+func isGlob(name string) bool {
+	if !strings.HasPrefix(name, scheme) {
+		return false
+	}
+	if i := strings.IndexAny(name, "?#"); i >= 0 {
+		name = name[:i]
+	}
+	return strings.HasSuffix(name, "/*")
+}
+
 // more is what few resources have.
 type more struct {
 	// written is the name as the origin wrote it; "" if it is canonical.
@@ -86,6 +97,8 @@ type more struct {
 	// struck: the origin has withdrawn one of the handles since, though the
 	// resource still lists it.
 	struck bool
+	// lapsed is set of what is held no more (Lapsed), and by what it went.
+	lapsed bool
 	// unresolved is set of what is no resource, but the origin's word that it
 	// has none for an alias (P18).
 	unresolved *unresolved

@@ -1,5 +1,10 @@
 package xds
 
+import (
+	"maps"
+	"slices"
+)
+
 // loan says that a resource in the place of what came for a name is the
 // wildcard's copy, which is served until the name is answered: it was what those
 // who ask for the name had before, and the wildcard does not bring it any more
@@ -40,19 +45,84 @@ func (r *Resource) own() *Resource {
 // who asked for them, or by a handle, and waits for an answer.
 func (b *Builder) Lend(asked *NameSet, names []string) {
 	for _, name := range names {
-		if e, ok := b.entries.Get(name); ok && e.lend(asked, untilTime) {
+		if e, ok := b.entries.Get(name); ok && b.lend(name, &e, asked, untilTime) {
 			b.set(name, e)
 		}
 	}
 }
 
 // lend lends the wildcard's copy to who asks for the name, if there is no answer
-// to that. What is not to be kept is not lent (P63).
-func (e *entry) lend(asked *NameSet, l loan) bool {
-	waits := e.named == nil || lent(e.named) || l == untilAnswer && e.named == guessed
-	if !waits || !there(e.wild) || e.wild.Uncacheable || !e.wild.AskedBy(asked) {
+// to that, or by handles to which there is none. What is not to be kept is not
+// lent (P63).
+func (b *Builder) lend(name string, e *entry, asked *NameSet, l loan) bool {
+	waits := func(named *Resource) bool {
+		return named == nil || lent(named) || l == untilAnswer && named == guessed
+	}
+	if !waits(e.named) || !there(e.wild) || e.wild.Uncacheable {
+		return false
+	}
+	var by []string
+	for _, h := range e.wild.Handles() {
+		if at, _ := b.entries.Get(h); asked.Has(h) && waits(at.named) && !b.leads(h, there) {
+			by = append(by, h)
+		}
+	}
+	if len(by) == 0 && !asked.Has(name) {
 		return false
 	}
 	e.named = e.wild.lend(l)
+	if len(by) < len(e.wild.Handles()) {
+		m := *e.wild.more
+		m.handles, m.struck = by, true
+		e.named.more = &m
+	}
 	return true
+}
+
+// noteLoans keeps which handles lead to what is lent.
+func (b *Builder) noteLoans(name string, was, now *Resource) {
+	if lent(was) {
+		for _, h := range was.Handles() {
+			if delete(b.loans[h], name); len(b.loans[h]) == 0 {
+				delete(b.loans, h)
+			}
+		}
+	}
+	if lent(now) {
+		for _, h := range now.Handles() {
+			if b.loans == nil {
+				b.loans = make(map[string]map[string]struct{})
+			}
+			if b.loans[h] == nil {
+				b.loans[h] = make(map[string]struct{})
+			}
+			b.loans[h][name] = struct{}{}
+		}
+	}
+}
+
+// repayFor ends the loans to who asks by an alias of a resource that came for it.
+// Of a glob one member is not the whole answer: what is lent to who asks by that
+// stays until its own name is answered, or the time of the glob is up.
+func (b *Builder) repayFor(r *Resource) {
+	if len(b.loans) == 0 {
+		return
+	}
+	for _, h := range r.Handles() {
+		if !isGlob(h) {
+			b.repay(h, false)
+		}
+	}
+}
+
+// repay ends the loans to who asks by a handle, which is answered; or, by a
+// guess, those that last until then.
+func (b *Builder) repay(handle string, guess bool) {
+	var back []string
+	for _, name := range slices.Sorted(maps.Keys(b.loans[handle])) {
+		if e, _ := b.entries.Get(name); !guess || e.named.loan == untilTime {
+			back = append(back, name)
+		}
+	}
+	b.strike(handle, back)
 }

@@ -117,6 +117,9 @@ func (s *Snapshot) Gone(sub *Subscription, had *Resource) bool {
 		_, is := s.Look(sub, had.Name)
 		return is == Absent
 	}
+	if e := s.get(had.Name); hasLapsed(e.named) || hasLapsed(e.wild) {
+		return false
+	}
 	asked := false
 	for _, h := range had.Handles() {
 		if !sub.Names.Has(h) {
@@ -132,11 +135,12 @@ func (s *Snapshot) Gone(sub *Subscription, had *Resource) bool {
 
 // relink follows a change of an entry, after it.
 func (b *Builder) relink(name string, was, now entry) {
-	b.relinkPart(name, was.wild.Handles(), now.wild.Handles(), true, false)
-	b.relinkPart(name, was.named.Handles(), now.named.Handles(), false, hasLapsed(now.named))
+	b.relinkPart(name, was.wild.Handles(), now.wild.Handles(), true)
+	b.relinkPart(name, was.named.Handles(), now.named.Handles(), false)
+	b.noteLoans(name, was.named, now.named)
 }
 
-func (b *Builder) relinkPart(name string, was, now []string, wild, over bool) {
+func (b *Builder) relinkPart(name string, was, now []string, wild bool) {
 	if len(was) == 0 && len(now) == 0 || slices.Equal(was, now) {
 		return
 	}
@@ -146,8 +150,9 @@ func (b *Builder) relinkPart(name string, was, now []string, wild, over bool) {
 		}
 		b.noteHandle(h)
 		b.links.Delete(link{h, wild, name})
+		b.gone++ // to who asked by it
 		if !wild {
-			b.unlinked[h] = over
+			b.unlinked[h] = struct{}{}
 		}
 	}
 	for _, h := range now {
@@ -171,7 +176,7 @@ func (b *Builder) relinkPart(name string, was, now []string, wild, over bool) {
 func (b *Builder) noteHandle(h string) {
 	if b.links == nil {
 		b.links = linksOf()
-		b.resolved, b.unlinked, b.unsettled = make(map[string]bool), make(map[string]bool), make(map[string]struct{})
+		b.resolved, b.unlinked, b.unsettled = make(map[string]bool), make(map[string]struct{}), make(map[string]struct{})
 	}
 	if _, noted := b.resolved[h]; !noted {
 		b.resolved[h] = linked(b.links, h)
@@ -181,13 +186,12 @@ func (b *Builder) noteHandle(h string) {
 // withdraw takes a handle away from the resources that came for names and go by
 // it: the origin said that there is none of this name (P26).
 func (b *Builder) withdraw(handle string) {
-	var names []string
-	eachLink(b.links, handle, func(l link) bool {
-		if !l.wild {
-			names = append(names, l.name)
-		}
-		return !l.wild
-	})
+	b.unsettled[handle] = struct{}{}
+	b.strike(handle, b.named(handle))
+}
+
+// strike takes a handle away from these resources.
+func (b *Builder) strike(handle string, names []string) {
 	for _, name := range names {
 		e, _ := b.entries.Get(name)
 		e.named = e.named.without(handle)
@@ -196,18 +200,40 @@ func (b *Builder) withdraw(handle string) {
 	}
 }
 
+// named are the names of what came for names and goes by handle.
+func (b *Builder) named(handle string) (names []string) {
+	eachLink(b.links, handle, func(l link) bool {
+		if !l.wild {
+			names = append(names, l.name)
+		}
+		return !l.wild
+	})
+	return names
+}
+
+// leads reports whether a handle leads to anything that came for names, and for
+// which is holds.
+func (b *Builder) leads(handle string, is func(*Resource) bool) (leads bool) {
+	eachLink(b.links, handle, func(l link) bool {
+		e, _ := b.entries.Get(l.name)
+		leads = !l.wild && !lent(e.named) && is(e.named)
+		return !l.wild && !leads
+	})
+	return leads
+}
+
 // Settle draws the conclusions from what was applied since the last call, for
 // those names that are asked for: to be called before Snapshot wherever clients
 // may ask by handles.
 //
 // What led to a resource and does not any more is absent, since the origin has
-// removed it or given it other aliases; or it has lapsed with it. And of a
-// resource that came for a handle nothing is kept under its own name, once it is
-// gone or goes by nothing that is asked for.
+// removed it or given it other aliases. And of a resource that came for a handle
+// nothing is kept under its own name, once it is gone or goes by nothing that is
+// asked for.
 func (b *Builder) Settle(asked *NameSet) {
 	for _, name := range slices.Sorted(maps.Keys(b.unsettled)) {
 		e, _ := b.entries.Get(name)
-		if asked.Has(name) || e.named == nil || there(e.named) && e.named.handled(asked) {
+		if asked.Has(name) || e.named == nil || e.named.handled(asked) {
 			continue
 		}
 		e.named = nil
@@ -215,12 +241,14 @@ func (b *Builder) Settle(asked *NameSet) {
 	}
 	for _, h := range slices.Sorted(maps.Keys(b.unlinked)) {
 		e, _ := b.entries.Get(h)
-		if !asked.Has(h) || there(e.named) || b.leads(h) {
+		if !asked.Has(h) || there(e.named) && !lent(e.named) || b.leads(h, func(*Resource) bool { return true }) {
 			continue
 		}
-		if e.named = gone; b.unlinked[h] {
-			e.named = lapsed
+		if isGlob(h) && len(b.loans[h]) > 0 {
+			continue // not the whole answer yet
 		}
+		b.repay(h, false)
+		e.named = gone
 		b.set(h, e)
 	}
 	clear(b.unsettled)
@@ -248,16 +276,9 @@ func (b *Builder) turned() []string {
 // (P65), as far as it was not asked for otherwise: left is what still is.
 func (b *Builder) ForgetBut(left *NameSet, names ...string) {
 	for _, name := range names {
-		drop := []string{name}
-		eachLink(b.links, name, func(l link) bool {
-			if !l.wild {
-				drop = append(drop, l.name)
-			}
-			return !l.wild
-		})
-		for _, n := range drop {
+		for _, n := range append(b.named(name), name) {
 			e, ok := b.entries.Get(n)
-			if !ok || there(e.named) && e.named.AskedBy(left) {
+			if !ok || (there(e.named) || hasLapsed(e.named)) && e.named.AskedBy(left) {
 				continue
 			}
 			was := e

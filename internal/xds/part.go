@@ -64,8 +64,22 @@ func (p Part) Asked(name string, names *NameSet) bool {
 	if names.Has(name) {
 		return true
 	}
-	r := p.Held(name)
+	r := p.of(p.snap.get(name))
 	return r != nil && r.handled(names)
+}
+
+// AskedAs is one of the names by which names ask for what the part has, or had,
+// under name; its own, if they ask for it by none.
+func (p Part) AskedAs(name string, names *NameSet) string {
+	if names.Has(name) {
+		return name
+	}
+	for _, h := range p.of(p.snap.get(name)).Handles() {
+		if names.Has(h) {
+			return h
+		}
+	}
+	return name
 }
 
 // Answers reports whether the part has a resource for a name that is asked for:
@@ -105,8 +119,21 @@ func (p Part) Covered(names *NameSet, yield func(*Resource) bool) {
 // served from what the wildcard had until there is an answer; and whether it
 // stays as long as there is none.
 func (p Part) Lent(name string) (lends, stays bool) {
-	r := p.snap.get(name).named
-	return !p.wild && lent(r), !p.wild && lent(r) && r.loan == untilAnswer
+	if p.wild {
+		return false, false
+	}
+	look := func(r *Resource) {
+		lends = lends || lent(r)
+		stays = stays || lent(r) && r.loan == untilAnswer
+	}
+	look(p.snap.get(name).named)
+	eachLink(p.snap.index(), name, func(l link) bool {
+		if !l.wild {
+			look(p.snap.get(l.name).named)
+		}
+		return !l.wild && !stays
+	})
+	return lends, stays
 }
 
 // Resources calls yield for each resource of the part, in order of names.

@@ -204,6 +204,8 @@ func (s *Snapshot) Look(sub *Subscription, name string) (*Resource, Presence) {
 		return r, Present
 	}
 	switch {
+	case hasLapsed(e.named) && e.named.handled(sub.Names):
+		return e.named, Lapsed
 	case !asked:
 		return nil, Pending
 	case s.links != nil && s.elsewhere(sub, name):

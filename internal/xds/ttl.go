@@ -247,17 +247,24 @@ func (p Part) AnyLapsed() (any bool) {
 	return false
 }
 
-// maxLapsed bounds the names of a wildcard of which is remembered that they are
-// held no more. What a wildcard brings is the origin's choice, and over time has
-// no other bound. One more is taken for removed.
+// maxLapsed bounds the names of a wildcard, and those that came for handles, of
+// which is remembered that they are held no more. What goes by these is the
+// origin's choice, and over time has no other bound. One more is taken for removed.
 const maxLapsed = 4096
 
 // lapse lets go of what a part holds.
 func (b *Builder) lapse(p part, mark *Resource) {
 	e, _ := b.entries.Get(p.name)
 	switch {
-	case !p.wild:
+	case !p.wild && len(e.named.Handles()) == 0:
 		e.named = mark
+	case !p.wild && b.lapsed-b.lapsedWild < maxLapsed:
+		m := *e.named.more
+		m.lapsed = true
+		e.named = &Resource{Name: p.name, timing: mark.timing, more: &m}
+	case !p.wild:
+		e.named = nil
+		b.unsettled[p.name] = struct{}{}
 	case b.lapsedWild < maxLapsed:
 		e.wild = mark
 	default:
@@ -269,7 +276,7 @@ func (b *Builder) lapse(p part, mark *Resource) {
 // hasLapsed reports whether a part stands for what is held no more: lapsed
 // itself, or what is left of a resource that expired, which is when.
 func hasLapsed(r *Resource) bool {
-	return r == lapsed || r != nil && r.body == nil && r.timing != nil
+	return r == lapsed || r != nil && r.body == nil && (r.timing != nil || r.more != nil && r.more.lapsed)
 }
 
 // Outlived reports whether what r, which Look says has lapsed, stands for

@@ -64,22 +64,17 @@ func (b *Builder) unresolve(us []Unresolved) (changed bool) {
 	for _, u := range us {
 		for _, name := range u.Names {
 			e, _ := b.entries.Get(name)
-			if there(e.named) && !lent(e.named) || b.leads(name) {
+			if there(e.named) && !lent(e.named) || b.leads(name, there) {
 				continue
 			}
+			b.repay(name, false)
+			e, _ = b.entries.Get(name)
 			e.named = u.Resource
 			b.set(name, e)
 			changed = true
 		}
 	}
 	return changed
-}
-
-// leads reports whether a handle leads to anything that came for names.
-func (b *Builder) leads(handle string) bool {
-	leads := false
-	eachLink(b.links, handle, func(l link) bool { leads = !l.wild; return false })
-	return leads
 }
 
 // Again notes that those of names that the origin could not resolve are asked
