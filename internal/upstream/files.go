@@ -47,9 +47,23 @@ type contents struct {
 type fileType struct {
 	version   string
 	resources map[string]*xds.Resource
+	// goes has the names of what goes by a handle; nil if nothing does.
+	goes map[string][]string
 }
 
 var nothing = new(fileType)
+
+// index makes goes.
+func (t *fileType) index() {
+	for name, r := range t.resources {
+		for _, h := range r.Handles() {
+			if t.goes == nil {
+				t.goes = make(map[string][]string)
+			}
+			t.goes[h] = append(t.goes[h], name)
+		}
+	}
+}
 
 // of returns what is said of typ.
 func (c *contents) of(typ xds.TypeURL) *fileType {
@@ -317,6 +331,9 @@ func (o *fileOrigin) merge() *contents {
 				t.resources[r.Name] = r
 			}
 		}
+	}
+	for _, t := range c.types {
+		t.index()
 	}
 	return c
 }

@@ -120,8 +120,8 @@ type told struct {
 }
 
 // update returns what brings a group that was told t to what the files say now,
-// if there is anything, and remembers it as told. A name without a resource is
-// absent, for the origin has said all it has to say (P25). lapsed is what the
+// if there is anything, and remembers it as told. A name to which no resource
+// goes is absent, for the origin has said all it has to say (P25). lapsed is what the
 // group has forgotten since, held what it holds, maybe from another origin.
 func (t *told) update(want xds.TypeInterest, lapsed *lapse, now *fileType, held *xds.Snapshot, at time.Time) (u xds.Update, any bool) {
 	if lapsed == nil {
@@ -137,16 +137,26 @@ func (t *told) update(want xds.TypeInterest, lapsed *lapse, now *fileType, held 
 			changed[r.Name] = struct{}{}
 		}
 	}
+	asked := func(r *xds.Resource) bool { return r != nil && (want.Wildcard || r.AskedBy(want.Names)) }
 	if !want.Wildcard {
-		maps.DeleteFunc(changed, func(name string, _ struct{}) bool { return !want.Names.Has(name) })
+		maps.DeleteFunc(changed, func(name string, _ struct{}) bool {
+			return !want.Names.Has(name) && !asked(t.at.resources[name]) && !asked(now.resources[name])
+		})
+		fresh := func(name string) {
+			for _, names := range [][]string{{name}, now.goes[name], held.Linked(name)} {
+				for _, n := range names {
+					changed[n] = struct{}{}
+				}
+			}
+		}
 		for name, added := range t.names.Diff(want.Names) {
 			if added {
-				changed[name] = struct{}{}
+				fresh(name)
 			}
 		}
 		for name := range lapsed.names {
 			if want.Names.Has(name) {
-				changed[name] = struct{}{}
+				fresh(name)
 			}
 		}
 	}
@@ -157,13 +167,14 @@ func (t *told) update(want xds.TypeInterest, lapsed *lapse, now *fileType, held 
 	}
 	u = xds.Update{Type: want.Type, Version: now.version, Wildcard: want.Wildcard, Received: at}
 	for _, name := range slices.Sorted(maps.Keys(changed)) {
-		if r := now.resources[name]; r != nil {
+		switch r := now.resources[name]; {
+		case asked(r):
 			u.Changed = append(u.Changed, r.Start(at))
-		} else {
+		case want.Wildcard, want.Names.Has(name) && len(now.goes[name]) == 0, held.Part(false).Held(name) != nil:
 			u.Removed = append(u.Removed, name)
 		}
 	}
-	return u, true
+	return u, first || renamed || len(u.Changed)+len(u.Removed) > 0
 }
 
 // differences are the names of which b says something else than a.

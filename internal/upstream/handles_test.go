@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/anypb"
+	"pgregory.net/rapid"
+
 	"xdsrelay/internal/xds"
 )
 
@@ -277,4 +280,89 @@ func TestP18_HeartbeatsHaveAliases(t *testing.T) {
 	if len(r.last().Unresolved) != 0 {
 		t.Errorf("%+v", r.last())
 	}
+}
+
+// A directory answers aliases and globs as any origin does: after any changes of
+// the files and of what is asked, a group holds what goes by what it asks for,
+// and knows of the rest that there is none.
+func TestP80_FilesByHandle(t *testing.T) {
+	resources := []string{"n0", "n1", "n2", "xdstp://o/T/c/x", "xdstp://o/T/c/y", "xdstp://o/T/d/z"}
+	aliases := []string{"a0", "a1", "n0"}
+	keys := append(slices.Clone(resources), "a0", "a1", glob, "nowhere")
+	make := func(name, content string, aliases ...string) *xds.Resource {
+		body := new(anypb.Any)
+		mustUnmarshal(t, widget(t, name, content).Any(), body)
+		msg := resp{typ: odd, res: []res{{name: name, aliases: aliases, any: body}}}.encode(t, xds.Delta, "1")
+		r, err := xds.ParseResponse(xds.Delta, msg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Resources[0].Take(xds.TypeOf(odd), nil)
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		some := rapid.SliceOfNDistinct(rapid.SampledFrom(keys), 0, 6, rapid.ID[string])
+		which := rapid.SliceOfNDistinct(rapid.SampledFrom(resources), 0, 5, rapid.ID[string])
+		goes := rapid.SliceOfNDistinct(rapid.SampledFrom(aliases), 0, 2, rapid.ID[string])
+		sink, c := newTestSink(), newCell()
+		if before := some.Draw(rt, "held of another origin"); len(before) > 0 {
+			c.set(sink.want(named(odd, before...)))
+			u := xds.Update{Type: odd, Origin: "other"}
+			for _, n := range which.Draw(rt, "its names") {
+				if r := make(n, "0", goes.Draw(rt, "its aliases")...); r.AskedBy(xds.NewNameSet(before...)) {
+					u.Changed = append(u.Changed, r)
+				}
+			}
+			_, _ = sink.Update(t.Context(), u)
+		}
+		now, state := nothing, &told{at: nothing}
+		for range rapid.IntRange(1, 10).Draw(rt, "steps") {
+			if rapid.Bool().Draw(rt, "files change") {
+				now = &fileType{resources: map[string]*xds.Resource{}}
+				for _, n := range which.Draw(rt, "files' names") {
+					now.resources[n] = make(n, rapid.SampledFrom([]string{"1", "2"}).Draw(rt, "content"), goes.Draw(rt, "aliases")...)
+				}
+				now.index()
+			}
+			interest := named(odd, some.Draw(rt, "names")...)
+			c.set(sink.want(interest))
+			i, lapsed := c.take()
+			if i == nil || empty(interest) {
+				state = &told{at: nothing}
+				continue
+			}
+			if u, any := state.update(interest, lapsed[odd], now, sink.Held(odd), time.Unix(1, 0)); any {
+				for _, r := range u.Changed {
+					if !r.AskedBy(interest.Names) {
+						rt.Fatalf("%s was not asked for", r.Name)
+					}
+				}
+				_, _ = sink.Update(t.Context(), u)
+			}
+			if again, any := state.update(interest, nil, now, sink.Held(odd), time.Unix(1, 0)); any {
+				rt.Fatalf("told twice: %+v", again)
+			}
+			held := sink.Held(odd)
+			var got, want []string
+			for r := range held.Resources {
+				got = append(got, r.Name)
+			}
+			for n, r := range now.resources {
+				if r.AskedBy(interest.Names) {
+					want = append(want, n)
+				}
+			}
+			slices.Sort(want)
+			if !slices.Equal(got, want) {
+				rt.Fatalf("held are %v, want %v", got, want)
+			}
+			for n := range interest.Names.All() {
+				r, is := held.Look(&xds.Subscription{Names: interest.Names}, n)
+				switch of := now.resources[n]; {
+				case of != nil && (is != xds.Present || !r.Same(of)), of == nil && len(now.goes[n]) > 0 && is != xds.Elsewhere,
+					of == nil && len(now.goes[n]) == 0 && is != xds.Absent:
+					rt.Fatalf("%s: %v %d, want %v, or %v", n, r, is, of, now.goes[n])
+				}
+			}
+		}
+	})
 }

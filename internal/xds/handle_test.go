@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
+
 	"pgregory.net/rapid"
 )
 
@@ -107,4 +110,74 @@ func TestP28_Spelling(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A resource goes out as the origin wrote it: its name, and its aliases.
+func TestP28_SentAsTheOriginWroteIt(t *testing.T) {
+	const sorted, unsorted = "xdstp://o/T/c/x?a=1&b=2", "xdstp://o/T/c/x?b=2&a=1"
+	r := goesBy(t, widget, unsorted, "1", "xdstp://o/T/y?z&y", "plain")
+	if r.Name != sorted || r.Written() != unsorted {
+		t.Errorf("it is called %q and written %q", r.Name, r.Written())
+	}
+	want := []string{"plain", "xdstp://o/T/c/*?a=1&b=2", "xdstp://o/T/y?y&z"}
+	if !slices.Equal(r.Handles(), want) {
+		t.Errorf("it goes by %v, want %v", r.Handles(), want)
+	}
+	b := Body{Form: Form{Variant: Delta}, Type: widget, Resources: []*Resource{r}, Removed: []string{unsorted}}
+	got := new(discoveryv3.DeltaDiscoveryResponse)
+	if err := proto.Unmarshal(b.Encode(), got); err != nil {
+		t.Fatal(err)
+	}
+	if e := got.Resources[0]; e.Name != unsorted || !slices.Equal(e.Aliases, []string{"xdstp://o/T/y?z&y", "plain"}) {
+		t.Errorf("it is sent as %v", e)
+	}
+	if !slices.Equal(got.RemovedResources, []string{unsorted}) {
+		t.Errorf("removed are %v", got.RemovedResources)
+	}
+	// In another spelling it is another resource to clients, which read it.
+	if r.Same(goesBy(t, widget, sorted, "1", "xdstp://o/T/y?z&y", "plain")) {
+		t.Error("the same in two spellings")
+	}
+}
+
+// What could not be resolved is passed on as it came.
+func TestP18_UnresolvedIsPassedOnAsItCame(t *testing.T) {
+	for _, in := range []*discoveryv3.Resource{
+		{Name: "r/cannot", Aliases: []string{"r/a", "r/b"}, Version: "7"},
+		{Name: "r/a", Aliases: []string{"r/a"}},
+	} {
+		raw := cutOf(t, widget, in)
+		if raw.HasBody() || !raw.Unresolved(nil) {
+			t.Fatalf("%v is something else", in)
+		}
+		if _, ok := raw.TakeUnresolved(NewNameSet("r/z")); ok {
+			t.Error("nobody asked for it")
+		}
+		w, ok := raw.TakeUnresolved(NewNameSet("r/a", "r/z"))
+		if !ok || !slices.Equal(w.Names, []string{"r/a"}) {
+			t.Fatalf("%+v", w)
+		}
+		b := Body{Form: Form{Variant: Delta}, Type: widget, Resources: []*Resource{w.Resource}}
+		wire := b.Encode()
+		got := new(discoveryv3.DeltaDiscoveryResponse)
+		if err := proto.Unmarshal(wire, got); err != nil {
+			t.Fatal(err)
+		}
+		if len(got.Resources) != 1 || !proto.Equal(got.Resources[0], in) {
+			t.Errorf("%v is sent as %v", in, got.Resources)
+		}
+		if cap(wire) != len(wire) {
+			t.Errorf("%d bytes, made room for %d", len(wire), cap(wire))
+		}
+	}
+	held := goesBy(t, widget, "r/a", "1", "r/b")
+	held.OriginVersion = "7"
+	for want, in := range map[bool]*discoveryv3.Resource{
+		true:  {Name: "r/a", Aliases: []string{"r/b"}, Version: "8"},
+		false: {Name: "r/a", Aliases: []string{"r/b"}, Version: "7"}, // a heartbeat
+	} {
+		if cutOf(t, widget, in).Unresolved(held) != want {
+			t.Errorf("%v beside a resource of version 7", in)
+		}
+	}
 }
