@@ -82,8 +82,10 @@ func (m *move) publish(names *xds.NameSet) {
 // Nobody is to wait for that.
 func (m *move) arrive(v *view, u xds.Update) (early xds.Update, any bool) {
 	var led []string // what went with a handle
-	for _, name := range u.Removed {
-		led = append(led, m.held.Load().Linked(name)...)
+	if !u.Guess {
+		for _, name := range u.Removed {
+			led = append(led, m.held.Load().Linked(name)...)
+		}
 	}
 	m.next.Apply(u)
 	m.publish(v.names)
