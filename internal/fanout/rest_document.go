@@ -10,6 +10,7 @@ import (
 	"hash"
 	"sync"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -103,6 +104,8 @@ func (a *documents) charge(c *document, cost int64) {
 // P34). Of others only what is there is an answer: state of the world has no way
 // to say that a name is absent (P31), and Envoy takes an empty update of Secrets,
 // Runtime or extensions for a fault, which it would be given again at each poll.
+// So an error of a name (P39) is told beside what there is, and makes a new
+// version, but is no answer by itself.
 func judge(s *xds.Snapshot, sub *xds.Subscription) (says bool, version string) {
 	h := newVersion()
 	h.flag(sub.Wildcard)
@@ -115,6 +118,11 @@ func judge(s *xds.Snapshot, sub *xds.Subscription) (says bool, version string) {
 		h.text(r.Name)
 		_, _ = h.Write(r.Version[:])
 		n++
+		return true
+	})
+	s.Errors(sub, func(e *xds.ResourceError) bool {
+		h.text("") // no resource's name
+		h.text(string(e.Wire()))
 		return true
 	})
 	switch {
@@ -212,11 +220,16 @@ func (s *Server) encode(snap *xds.Snapshot, sub *xds.Subscription, version strin
 	if err != nil {
 		return nil, err
 	}
+	failures, err := jsonErrors(snap, sub)
+	if err != nil {
+		return nil, err
+	}
 	tail, err := json.Marshal(struct {
-		TypeURL string `json:"typeUrl"`
-		Nonce   string `json:"nonce"`
-		Control any    `json:"controlPlane"`
-	}{string(snap.Type.URL), version, map[string]string{"identifier": s.identifier(snap.Origin)}})
+		TypeURL string            `json:"typeUrl"`
+		Nonce   string            `json:"nonce"`
+		Control any               `json:"controlPlane"`
+		Errors  []json.RawMessage `json:"resourceErrors,omitempty"`
+	}{string(snap.Type.URL), version, map[string]string{"identifier": s.identifier(snap.Origin)}, failures})
 	if err != nil {
 		return nil, err
 	}
@@ -254,6 +267,30 @@ func (s *Server) encode(snap *xds.Snapshot, sub *xds.Subscription, version strin
 	}
 	b = append(b, "],"...)
 	return append(b, tail[1:]...), nil
+}
+
+// jsonErrors are the errors of names that sub covers (P39), in canonical JSON. Of
+// details whose types are linked nowhere only code and message are left.
+func jsonErrors(snap *xds.Snapshot, sub *xds.Subscription) (out []json.RawMessage, err error) {
+	snap.Errors(sub, func(e *xds.ResourceError) bool {
+		m := new(discoveryv3.ResourceError)
+		if err = proto.Unmarshal(e.Wire(), m); err != nil {
+			err = fmt.Errorf("answer: error of %q: %w", e.Name, err)
+			return false
+		}
+		b, failed := protojson.Marshal(m)
+		if failed != nil {
+			m.GetErrorDetail().Details = nil
+			b, failed = protojson.Marshal(m)
+		}
+		if err = failed; err != nil {
+			err = fmt.Errorf("answer: error of %q cannot be given as JSON: %w", e.Name, err)
+			return false
+		}
+		out = append(out, b)
+		return true
+	})
+	return out, err
 }
 
 // appendJSON appends a resource as canonical JSON. whole: it had no field, at

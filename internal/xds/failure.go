@@ -26,6 +26,10 @@ func (e *ResourceError) Absent() bool {
 	return e.Code == codes.NotFound && e.Name != "" && e.Name != "*"
 }
 
+// Wire is the message as it came, but that a long one was cut. It is shared and
+// not to be changed.
+func (e *ResourceError) Wire() []byte { return e.wire }
+
 func (e *ResourceError) same(o *ResourceError) bool {
 	return e == o || e != nil && o != nil && bytes.Equal(e.wire, o.wire)
 }

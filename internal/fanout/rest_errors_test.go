@@ -1,0 +1,60 @@
+package fanout
+
+import (
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"xdsrelay/internal/xds"
+)
+
+// What an origin says of a name that a poll asks for is news, and stands in the
+// answer; what it says of others does not. Of a type of which an empty answer is
+// a fault to clients it is none by itself.
+func TestP39_ErrorsInPolls(t *testing.T) {
+	r := newREST(t, nil)
+	g := r.house.group("edge")
+	c := r.web("http1")
+	g.publish(update(t, xds.EndpointType, "a"))
+	m := r.response(r.ask(c, xds.EndpointType, "", "a", "b"))
+	if len(m.ResourceErrors) > 0 {
+		t.Fatalf("errors: %v", m.ResourceErrors)
+	}
+	held := r.begin(testContext(t), c, xds.EndpointType, m.VersionInfo, "a", "b")
+	r.waiting(1)
+
+	// Details of a type that this program does not know have no JSON.
+	said := func(name string, details ...*anypb.Any) *xds.ResourceError {
+		return newWorld(t, xds.EndpointType, xds.Delta).parse(&discoveryv3.DeltaDiscoveryResponse{
+			TypeUrl: string(xds.EndpointType), ResourceErrors: []*discoveryv3.ResourceError{{
+				ResourceName: &discoveryv3.ResourceName{Name: name},
+				ErrorDetail:  &statuspb.Status{Code: int32(codes.PermissionDenied), Message: "no " + name, Details: details},
+			}},
+		}).Errors[0]
+	}
+	g.publish(xds.Update{Type: xds.EndpointType, Errors: []*xds.ResourceError{said("c")}})
+	g.publish(xds.Update{Type: xds.EndpointType, Errors: []*xds.ResourceError{said("b", &anypb.Any{TypeUrl: "acme/X", Value: []byte{8, 1}})}})
+	got := <-held
+	if text := r.holds(got); text != "a " {
+		t.Errorf("holds %q", text)
+	}
+	m = r.response(got)
+	if len(m.ResourceErrors) != 1 || m.ResourceErrors[0].ResourceName.GetName() != "b" ||
+		m.ResourceErrors[0].ErrorDetail.GetCode() != int32(codes.PermissionDenied) || m.ResourceErrors[0].ErrorDetail.GetMessage() != "no b" {
+		t.Errorf("errors: %v", m.ResourceErrors)
+	}
+
+	// The next resource ends it.
+	g.publish(update(t, xds.EndpointType, "b"))
+	if m = r.response(r.ask(c, xds.EndpointType, m.VersionInfo, "a", "b")); len(m.ResourceErrors) > 0 || len(m.Resources) != 2 {
+		t.Errorf("%v", m)
+	}
+	w := newWorld(t, xds.SecretType, xds.SotW)
+	w.fail(false, "a")
+	if says, _ := judge(w.cur, wants(false, "a")); says {
+		t.Error("an error alone is an answer")
+	}
+}
