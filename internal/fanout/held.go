@@ -160,11 +160,15 @@ type heldSets struct{ noted, keep *held }
 // snapshot's frames. It takes no lock that another is taken under.
 type heldTable struct {
 	sets sync.Map // heldKey -> heldSets, hash -> *held
-	size atomic.Int32
+	size atomic.Int64
 }
 
-// maxHeldSets bounds a table. What is not in it is made again.
-const maxHeldSets = 1024
+// maxHeldTable bounds a table, in items of its sets: some 40 bytes each. What is
+// not in it is made again.
+const (
+	maxHeldTable = 1 << 18
+	heldKeyCost  = 5 // of a key, in items
+)
 
 // find returns the sets of k, whose client was sent first and parts, and is to
 // see to.
@@ -173,7 +177,7 @@ func (t *heldTable) find(k *heldKey, first base, parts *progress, to *xds.Snapsh
 		return have.(heldSets)
 	}
 	noted := t.share(k.gone(first, parts, to))
-	return store(t, *k, heldSets{noted, t.share(noted.after(k.let))})
+	return store(t, *k, heldSets{noted, t.share(noted.after(k.let))}, heldKeyCost)
 }
 
 // share returns the one set of this content: streams that came to it over
@@ -182,22 +186,25 @@ func (t *heldTable) share(h *held) *held {
 	if h == nil {
 		return nil
 	}
-	if one := store(t, h.hash, h); one.equal(h) {
+	if one := store(t, h.hash, h, 1+len(h.items)); one.equal(h) {
 		return one
 	}
 	return h
 }
 
-func store[K, V any](t *heldTable, k K, v V) V {
-	if t.size.Load() >= maxHeldSets {
+// store returns what the table has for k: v, if it had nothing. Where there is no
+// room, v is only returned.
+func store[K, V any](t *heldTable, k K, v V, cost int) V {
+	if t.size.Add(int64(cost)) > maxHeldTable {
+		t.size.Add(-int64(cost))
 		if have, ok := t.sets.Load(k); ok {
 			return have.(V)
 		}
 		return v
 	}
 	have, old := t.sets.LoadOrStore(k, v)
-	if !old {
-		t.size.Add(1)
+	if old {
+		t.size.Add(-int64(cost))
 	}
 	return have.(V)
 }

@@ -165,15 +165,33 @@ func TestHeldTable(t *testing.T) {
 	if other := table.find(key(1), base{at: from}, nil, w.cur); other.noted != one.noted || other.keep != nil {
 		t.Fatalf("let go: %+v", other)
 	}
-	for i := range uint32(2 * maxHeldSets) {
+	for i := range uint32(1000) {
 		table.find(key(i), base{at: from}, nil, w.cur)
 	}
-	n := 0
-	table.sets.Range(func(any, any) bool { n++; return true })
-	if n > maxHeldSets {
-		t.Errorf("%d entries", n)
+	// Sets of many names fill it before there are many of them.
+	many := make([]heldItem, maxHeldTable/100)
+	for i := range many {
+		many[i] = one.noted.items[i%2]
 	}
-	if again := table.find(key(2*maxHeldSets), base{at: from}, nil, w.cur); !again.noted.equal(one.noted) {
+	for i := range uint32(200) {
+		many[0].round = i + 2
+		h := newHeld(slices.Clone(many), i+2)
+		if got := table.share(h); got != h {
+			t.Fatalf("set %d is not itself", i)
+		}
+	}
+	n := 0
+	table.sets.Range(func(_, v any) bool {
+		n += heldKeyCost
+		if h, ok := v.(*held); ok {
+			n += len(h.items)
+		}
+		return true
+	})
+	if n > maxHeldTable+2000*heldKeyCost {
+		t.Errorf("%d items", n)
+	}
+	if again := table.find(key(2000), base{at: from}, nil, w.cur); !again.noted.equal(one.noted) {
 		t.Errorf("beyond the bound: %+v", again)
 	}
 }
