@@ -185,11 +185,7 @@ func TestP57_AnErrorIsAnAnswer(t *testing.T) {
 // and where it gave none that of its content.
 func TestP61_VersionsOfTheOrigin(t *testing.T) {
 	eachOwn(t, downDelta, func(t *testing.T, at place) {
-		control, err := newControl()
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(control.stop)
+		control := newTestControl(t)
 		c := on(t, at, own(t, at.up, settings{"downstream.versions": "origin"}, control.addr), control)
 		c.site.manual(rds)
 		cl := c.client("one")

@@ -11,11 +11,7 @@ import (
 // processors.
 func TestP38_P59_Parts(t *testing.T) {
 	for _, up := range []string{"sotw", "delta"} {
-		control, err := newControl()
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(control.stop)
+		control := newTestControl(t)
 		c := on(t, place{up: up, down: "delta", ads: true}, own(t, up, nil, control.addr), control)
 		value := strings.Repeat("x", 52<<20)
 		all := names("a", 5)

@@ -46,6 +46,17 @@ func newControl() (*control, error) {
 	return c, nil
 }
 
+// newTestControl is one for a single test.
+func newTestControl(t testing.TB) *control {
+	t.Helper()
+	c, err := newControl()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.stop)
+	return c
+}
+
 func (c *control) stop() {
 	c.grpc.Stop()
 	<-c.done

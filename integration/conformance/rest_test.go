@@ -41,11 +41,7 @@ func eachPolled(t *testing.T, more settings, test func(t *testing.T, p *poller))
 	for _, up := range []string{"sotw", "delta"} {
 		t.Run(up, func(t *testing.T) {
 			t.Parallel()
-			control, err := newControl()
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(control.stop)
+			control := newTestControl(t)
 			r := own(t, up, polled(more), control.addr)
 			c := on(t, place{up: up, down: "sotw", ads: true}, r, control)
 			m := regexp.MustCompile(` rest=(\S+)`).FindStringSubmatch(r.said("msg=serving"))

@@ -1,0 +1,52 @@
+package conformance
+
+import (
+	"testing"
+)
+
+// After two failures the next origin serves; the first does again once a stream
+// to it has answered each type, and not before. Clients stay on their streams,
+// and are sent what differs alone.
+func TestP56_TheNextOriginAndBack(t *testing.T) {
+	eachOwn(t, anywhere, func(t *testing.T, at place) {
+		first, second := newTestControl(t), newTestControl(t)
+		c := on(t, at, own(t, at.up, nil, first.addr, second.addr), first)
+		next := second.site(c.key)
+		c.site.put(c, lds, "a=1", "b=1")
+		c.site.put(c, eds, "e=1", "same=1")
+		next.put(c, lds, "a=1", "c=1")
+		next.put(c, eds, "e=2", "same=1")
+		cl := c.client("one")
+		cl.sub(lds)
+		cl.take(lds, "a=1 b=1")
+		cl.sub(eds, "e", "same")
+		cl.take(eds, "e=1 same=1")
+		if ever, _ := next.opened(); ever != 0 {
+			t.Errorf("the second origin was asked while the first served")
+		}
+
+		c.site.leave()
+		cl.takeFull(lds, "a=1 c=1", "c=1 -b")
+		cl.take(eds, "e=2")
+		if ever, _ := c.site.opened(); ever < 3 { // one that served, two that failed
+			t.Errorf("the first origin was left after %d streams", ever)
+		}
+
+		c.site.manual(eds)
+		c.site.back()
+		// Under the site's lock: what was closed by leave is none that is tried out.
+		asked := c.site.await(c, eds, "a stream that is tried out", func(r request) bool { return !c.site.streams[r.stream-1].closed })
+		next.put(c, eds, "e=3")
+		cl.take(eds, "e=3") // it serves still, and nothing of the first's listeners came
+		cl.nothing(lds, "the first origin has answered each type")
+		c.site.stream(c, asked.stream).reply(c, eds, "back", "e=1", "same=1")
+		cl.takeFull(lds, "a=1 b=1", "b=1 -c")
+		cl.take(eds, "e=1")
+		next.waitFor(c, "the end of its stream", func() bool { return next.streams[len(next.streams)-1].closed })
+		for _, k := range []kind{lds, eds} {
+			if n := cl.talk(k).answers; n != map[kind]int{lds: 3, eds: 4}[k] {
+				t.Errorf("%d responses of %s", n, k.short())
+			}
+		}
+	})
+}
