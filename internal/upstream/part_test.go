@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	"xdsrelay/internal/xds"
 )
 
@@ -166,6 +168,31 @@ func TestP50_WhatAnotherStreamBroughtIsSaidAgain(t *testing.T) {
 	s.other(false, "a", "b")
 	s.want(named(cds, "a", "b"))
 	s.sent("CDS [a b] node")
+}
+
+// Nor does an error that was said to the wildcard answer the name (P51).
+func TestP57_AnErrorOfTheWildcardStopsNoClock(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		other := newRig(t, v)
+		other.want(all(cds))
+		other.flush()
+		other.respond(resp{typ: cds, version: "1", errors: map[string]codes.Code{"a": codes.Internal}})
+		told := other.last()
+		if len(told.Errors) != 1 {
+			t.Fatalf("%d errors", len(told.Errors))
+		}
+		r := newRig(t, v)
+		r.want(named(cds, "a", "b"))
+		r.flush()
+		told.Origin = r.origin
+		r.apply(told)
+		r.respond(resp{typ: cds, version: "1", errors: map[string]codes.Code{"b": codes.Internal}})
+		r.pass(15*time.Second - 1)
+		r.is(cds, xds.Pending, "a", "b")
+		r.pass(1)
+		r.is(cds, xds.Absent, "a")
+		r.is(cds, xds.Pending, "b") // that was an answer
+	})
 }
 
 // The clock of a name runs whatever the wildcard holds of it, and takes nothing

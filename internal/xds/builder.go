@@ -111,8 +111,11 @@ func (b *Builder) Apply(u Update) bool {
 		case e.named == nil || e.named.Unresolved() || lent(e.named) && e.named.loan == untilTime:
 			e.named = guessed // what is held, or stated, no silence takes away (P57)
 		}
-		if !u.Guess && !(u.Wildcard && e.aside) {
-			e.clear()
+		switch {
+		case u.Wildcard: // no word on the name
+			e.errs.wild = nil
+		case !u.Guess:
+			e.errs = errs{}
 		}
 		if e != was {
 			b.set(name, e)
@@ -129,7 +132,7 @@ func (b *Builder) Apply(u Update) bool {
 			b.renewed = append(b.renewed, r.Name)
 		}
 		*part = r
-		e.clear()
+		e.errs = errs{}
 		if !u.Wildcard {
 			b.repayFor(r)
 		}
@@ -160,9 +163,7 @@ func (b *Builder) Forget(names ...string) {
 			continue
 		}
 		was := e
-		if e.named = nil; !b.answered || e.aside {
-			e.clear() // else it may be the wildcard's
-		}
+		e.named, e.errs.named = nil, nil
 		if e != was {
 			b.set(name, e)
 		}
@@ -188,11 +189,8 @@ func (b *Builder) EndWildcard(wanted *NameSet) {
 	})
 	for _, it := range items {
 		e := it.e
-		named := wanted.Has(it.name) || there(e.wild) && e.wild.handled(wanted)
 		b.lend(it.name, &e, wanted, untilAnswer)
-		if e.wild = nil; !named {
-			e.clear()
-		}
+		e.wild, e.errs.wild = nil, nil
 		if e != it.e {
 			b.set(it.name, e)
 		}
@@ -221,13 +219,11 @@ func (b *Builder) set(name string, e entry) {
 	if e.named == gone {
 		b.stated++
 	}
-	if (was.err == nil) != (e.err == nil) {
-		b.errors += btoi(e.err != nil) - btoi(was.err != nil)
-	}
+	b.errors += btoi(e.errs.any()) - btoi(was.errs.any())
 	if n := btoi(e.named.Unresolved()) - btoi(was.named.Unresolved()); n != 0 {
 		b.unresolved += n
 	}
-	b.errorBytes += e.err.size() - was.err.size()
+	b.errorBytes += e.errs.size() - was.errs.size()
 	b.part(part{name: name, wild: true}, was.wild, e.wild)
 	b.part(part{name: name}, was.named, e.named)
 	switch {
@@ -332,7 +328,7 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 
 // differs reports whether a client could see a difference between two entries.
 func (e entry) differs(o entry) bool {
-	return !samePart(e.wild, o.wild) || !samePart(e.named, o.named) || e.err != o.err || e.aside != o.aside
+	return !samePart(e.wild, o.wild) || !samePart(e.named, o.named) || e.errs != o.errs
 }
 
 // samePart reports whether clients see no difference between two parts.

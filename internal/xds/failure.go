@@ -78,21 +78,44 @@ func cutError(wire []byte) (*ResourceError, error) {
 	return e, nil
 }
 
-// clear lets go of the error.
-func (e *entry) clear() { e.err, e.aside = nil, false }
+// errs are the errors of an entry: what was said to the wildcard, and to who asked
+// for the name. The one is no answer to the other (P51, P57). Where both were told
+// the same, it is one pointer.
+type errs struct{ wild, named *ResourceError }
 
-// says reports whether a client with sub is to hear of the error; listed says
-// that sub has its name.
-func (e entry) says(sub *Subscription, listed bool) bool {
-	switch {
-	case e.err == nil:
-		return false
-	case listed, sub.Wildcard && !e.aside:
-		return true
-	case sub.Wildcard:
-		return there(e.named) && e.named.handled(sub.Names)
+// of is what was said to one of the two.
+func (e *errs) of(wild bool) **ResourceError {
+	if wild {
+		return &e.wild
 	}
-	return e.visible(sub, false) != nil
+	return &e.named
+}
+
+func (e errs) any() bool { return e != errs{} }
+
+func (e errs) size() int64 { return e.wild.size() + e.named.size() }
+
+// error is what a client with sub is to hear; listed says that sub has the name.
+// Who asks for the name hears what was said to the wildcard if that is all there
+// is; what was said to the name is nothing to the wildcard.
+func (e entry) error(sub *Subscription, listed bool) *ResourceError {
+	if !e.errs.any() {
+		return nil
+	}
+	first, second := e.errs.named, e.errs.wild
+	switch {
+	case sub.Wildcard:
+		first, second = e.errs.wild, nil
+		if listed || there(e.named) && e.named.handled(sub.Names) {
+			second = e.errs.named
+		}
+	case !listed && e.visible(sub, false) == nil:
+		return nil
+	}
+	if first != nil {
+		return first
+	}
+	return second
 }
 
 // fail keeps an error, beside what is held; wild says that it came for the
@@ -100,21 +123,23 @@ func (e entry) says(sub *Subscription, listed bool) bool {
 // it. It reports whether it is news, and false in kept if there was no room.
 func (b *Builder) fail(err *ResourceError, wild bool) (news, kept bool) {
 	e, _ := b.entries.Get(err.Name)
-	before := e
+	before := e.errs
 	if was, noted := b.pending[err.Name]; noted {
-		before = was // the same update may have cleared it
+		before = was.errs // the same update may have cleared it
 	}
-	aside := !wild
-	if err.same(before.err) {
-		err, aside = before.err, aside && before.aside
+	for _, known := range [...]*ResourceError{*before.of(!wild), *before.of(wild)} {
+		if err.same(known) {
+			err = known
+		}
 	}
-	if err == e.err && aside == e.aside {
+	at := e.errs.of(wild)
+	if err == *at {
 		return false, true
 	}
-	if b.errorBytes+err.size()-e.err.size() > maxErrorsBytes {
+	if b.errorBytes+err.size()-(*at).size() > maxErrorsBytes {
 		return false, false
 	}
-	e.err, e.aside = err, aside
+	*at = err
 	b.set(err.Name, e)
 	return true, true
 }
@@ -135,10 +160,7 @@ func (s *Snapshot) Error(sub *Subscription, name string) *ResourceError {
 		return nil
 	}
 	e, _ := s.entries.Get(name)
-	if !e.says(sub, sub.Names.Has(name)) {
-		return nil
-	}
-	return e.err
+	return e.error(sub, sub.Names.Has(name))
 }
 
 // Errors calls yield for each error of a name that sub covers, in order of
@@ -149,7 +171,8 @@ func (s *Snapshot) Errors(sub *Subscription, yield func(*ResourceError) bool) {
 	}
 	if sub.Wildcard {
 		s.entries.Scan(func(name string, e entry) bool {
-			return e.err == nil || !e.says(sub, sub.Names.Has(name)) || yield(e.err)
+			err := e.error(sub, sub.Names.Has(name))
+			return err == nil || yield(err)
 		})
 		return
 	}

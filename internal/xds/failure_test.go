@@ -149,8 +149,8 @@ func TestP39_ErrorsAreKeptPerName(t *testing.T) {
 	// A wildcard's go with it.
 	step(Update{Wildcard: true, Errors: []*ResourceError{failure(t, "*", codes.Internal, ""), failure(t, "a", codes.Internal, ""), failure(t, "b", codes.Internal, "")}})
 	b.EndWildcard(NewNameSet("b"))
-	if s, _ = b.Snapshot(s, 1); !slices.Equal(list(everything()), []string{"b"}) {
-		t.Errorf("%v", list(everything()))
+	if s, _ = b.Snapshot(s, 1); s.Failed() != 0 || b.errorBytes != 0 || b.entries.Len() != 0 {
+		t.Errorf("%d kept, of %d bytes", s.Failed(), b.errorBytes)
 	}
 }
 
@@ -191,6 +191,62 @@ func TestP51_ErrorsForNames(t *testing.T) {
 	b.ForgetBut(NewNameSet(), "n")
 	if s, _ = b.Snapshot(s, 1); s.Failed() != 1 || s.Error(everything(), "w") == nil {
 		t.Errorf("%d kept", s.Failed())
+	}
+	b.EndWildcard(NewNameSet("w"))
+	if s, _ = b.Snapshot(s, 1); s.Failed() != 0 {
+		t.Errorf("%d kept after the wildcard's end", s.Failed())
+	}
+}
+
+// What was said to the wildcard and to the name is kept apart, whichever came
+// first and whether it is the same: each goes with its part, and is an answer to
+// that part alone (P57).
+func TestP51_ErrorsOfBothParts(t *testing.T) {
+	for _, same := range []bool{true, false} {
+		for _, wildFirst := range []bool{true, false} {
+			b := NewBuilder(TypeOf(ClusterType))
+			var s *Snapshot
+			said := map[bool]*ResourceError{true: failure(t, "n", codes.Internal, "to the wildcard"), false: failure(t, "n", codes.Internal, "to the name")}
+			if same {
+				said[true] = failure(t, "n", codes.Internal, "to the name")
+			}
+			is := func(when string, wild, named bool) {
+				t.Helper()
+				s, _ = b.Snapshot(s, 1)
+				for of, want := range map[bool]bool{true: wild, false: named} {
+					if got := s.Part(of).Error("n"); (got != nil) != want || want && !got.same(said[of]) {
+						t.Errorf("same %v, wildcard first %v, %s: the error of part %v: %v", same, wildFirst, when, of, got)
+					}
+					if s.Part(of).Known("n") != want || s.Part(of).Owed("n") == want {
+						t.Errorf("same %v, wildcard first %v, %s: part %v: known %v", same, wildFirst, when, of, !want)
+					}
+				}
+				if got := s.Error(everything(), "n"); (got != nil) != wild {
+					t.Errorf("same %v, wildcard first %v, %s: to the wildcard it is %v", same, wildFirst, when, got)
+				}
+			}
+			b.Apply(Update{Wildcard: wildFirst, Errors: []*ResourceError{said[wildFirst]}})
+			is("the first", wildFirst, !wildFirst)
+			before := s
+			b.Apply(Update{Wildcard: !wildFirst, Errors: []*ResourceError{said[!wildFirst]}})
+			is("both", true, true)
+			if same && s.Error(byName("n"), "n") != before.Error(byName("n"), "n") {
+				t.Error("who was told is told something else")
+			}
+			if wildFirst {
+				b.Apply(Update{Wildcard: true, Removed: []string{"n"}})
+				is("the wildcard's goes", false, true)
+			} else {
+				b.ForgetBut(NewNameSet(), "n")
+				is("the name is forgotten", true, false)
+				b.EndWildcard(NewNameSet("n"))
+				is("the wildcard ends", false, false)
+			}
+			b.Apply(Update{Changed: []*Resource{newRes(t, ClusterType, "n", "")}})
+			if s, _ = b.Snapshot(s, 1); s.Failed() != 0 || b.errorBytes != 0 {
+				t.Errorf("%d kept, of %d bytes, after a resource", s.Failed(), b.errorBytes)
+			}
+		}
 	}
 }
 

@@ -282,8 +282,8 @@ func (b *Builder) ForgetBut(left *NameSet, names ...string) {
 				continue
 			}
 			was := e
-			if e.named = nil; (!b.answered || e.aside) && !left.Has(n) {
-				e.clear() // else it may be the wildcard's
+			if e.named = nil; !left.Has(n) {
+				e.errs.named = nil
 			}
 			if e != was {
 				b.set(n, e)

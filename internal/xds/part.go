@@ -37,7 +37,14 @@ func (p Part) Held(name string) *Resource {
 // included, or once did.
 func (p Part) Known(name string) bool {
 	e := p.snap.get(name)
-	return p.of(e) != nil || !p.wild && e.err != nil || p.leads(name)
+	return p.of(e) != nil || p.Error(name) != nil || p.leads(name)
+}
+
+// Error is what the origin said to the part of name instead of giving it; nil if
+// nothing.
+func (p Part) Error(name string) *ResourceError {
+	e := p.snap.get(name)
+	return *e.errs.of(p.wild)
 }
 
 // Owed reports whether the origin has yet to answer for a name that is asked

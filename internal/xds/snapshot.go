@@ -34,14 +34,11 @@ const (
 // came for the name itself (P50). The pointer is nil for "not spoken of", lapsed
 // for what is held no more, and gone or guessed for "absent"; the wildcard part
 // is never that, since what a wildcard leaves out is simply not there. Beside it
-// stands an error (P39), whichever brought it; aside says that it was said to who
-// asked for the name, and not to the wildcard, whose clients are told nothing of
-// it (P51).
+// stand errors (P39).
 // named may also be what the wildcard brought, lent until the name is answered.
 type entry struct {
 	wild, named *Resource
-	err         *ResourceError
-	aside       bool
+	errs        errs
 }
 
 // gone is an absence that the origin stated, guessed one that it did not (P57).
