@@ -86,6 +86,11 @@ bench: build ## the fan-out side by side with others, then Go's benchmarks
 	$(GO) run ./integration/loadtest
 	$(GO) test -run '^$$' -bench . -benchmem ./internal/...
 
+# ghz is a tool of tools/ghz/go.mod, pinned there.
+.PHONY: load
+load: ## ghz against the relay: streams and subscriptions; keeps its report
+	$(GO) run ./integration/loadtest ghz -ghz "$$($(GO) tool -modfile=tools/ghz/go.mod -n ghz)" -out docs/performance/ghz.json
+
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck
 	@files=$$(gofmt -l cmd config integration internal); \

@@ -14,5 +14,6 @@
 //	serve_*.go    the other servers, in processes of their own
 //	crowd.go      the clients; h2.go and message.go are what they can read
 //	load.go       what is sent
+//	ghz.go        the load that ghz makes (make load)
 //	report.go     the table, the JSON, medians and ratios
 package main

@@ -8,6 +8,7 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -26,7 +27,10 @@ type load struct {
 // enough for several: a hundred clusters are 100 KB.
 const bytesPerCluster = 1000
 
-const clusterType = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+const (
+	clusterType  = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+	endpointType = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+)
 
 // clusters are those of generation n. From one generation to the next the
 // first changes, and keeps its size; a SotW response has all of them.
@@ -71,6 +75,31 @@ func (l load) body(n int) ([]byte, error) {
 	r := &discoveryv3.DiscoveryResponse{VersionInfo: fmt.Sprint(n), TypeUrl: clusterType}
 	for _, c := range l.clusters(n) {
 		a, err := anypb.New(c)
+		if err != nil {
+			return nil, err
+		}
+		r.Resources = append(r.Resources, a)
+	}
+	return proto.Marshal(r)
+}
+
+// assignments is the SotW response with the load assignments of all clusters, in
+// generation n: each has ten endpoints.
+func (l load) assignments(n int) ([]byte, error) {
+	r := &discoveryv3.DiscoveryResponse{VersionInfo: fmt.Sprint(n), TypeUrl: endpointType}
+	for i, c := range l.clusters(n) {
+		las := &endpointv3.LocalityLbEndpoints{}
+		for e := range 10 {
+			las.LbEndpoints = append(las.LbEndpoints, &endpointv3.LbEndpoint{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{
+				Endpoint: &endpointv3.Endpoint{Address: &corev3.Address{Address: &corev3.Address_SocketAddress{
+					SocketAddress: &corev3.SocketAddress{
+						Address:       fmt.Sprintf("10.%d.%d.%d", i/256, i%256, e),
+						PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(8000 + n)},
+					},
+				}}},
+			}})
+		}
+		a, err := anypb.New(&endpointv3.ClusterLoadAssignment{ClusterName: c.Name, Endpoints: []*endpointv3.LocalityLbEndpoints{las}})
 		if err != nil {
 			return nil, err
 		}

@@ -22,7 +22,12 @@ func main() {
 		os.Exit(asChild(os.Args[2:]))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := parent(ctx, os.Args[1:])
+	what := parent
+	args := os.Args[1:]
+	if len(args) > 0 && args[0] == "ghz" {
+		what, args = byGHZ, args[1:]
+	}
+	err := what(ctx, args)
 	stop()
 	switch {
 	case errors.Is(err, flag.ErrHelp):

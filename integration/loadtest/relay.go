@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -53,32 +54,40 @@ func startRelay(ctx context.Context, o *options) (*contender, error) {
 	if err != nil {
 		return nil, err
 	}
-	addrs, err := freeAddrs(2)
+	c, a, err := o.serve(ctx, dir, hello.Addr)
 	if err != nil {
 		origin.stop()
 		return nil, err
 	}
-	file := filepath.Join(dir, "relay.yaml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, relayConfig, addrs[0], hello.Addr, addrs[1]), 0o644); err != nil {
-		origin.stop()
-		return nil, err
-	}
-	proc, err := start(nameRelay, exec.Command(o.relay, "serve", "--config", file))
-	if err != nil {
-		origin.stop()
-		return nil, err
-	}
-	a := admin{base: "http://" + addrs[1]}
-	c := &contender{name: nameRelay, load: o.load, proc: proc, addr: addrs[0], feed: origin}
-	if err := a.ready(ctx, proc); err != nil {
-		c.stop()
-		return nil, err
-	}
+	c.feed = origin
 	c.allocated = a.allocated
 	c.profile = func(ctx context.Context, path string, seconds int) error {
 		return a.profile(ctx, path, seconds, c)
 	}
 	return c, nil
+}
+
+// serve starts the relay's binary behind an origin.
+func (o *options) serve(ctx context.Context, dir, origin string) (*contender, admin, error) {
+	addrs, err := freeAddrs(2)
+	if err != nil {
+		return nil, admin{}, err
+	}
+	file := filepath.Join(dir, "relay.yaml")
+	if err := os.WriteFile(file, fmt.Appendf(nil, relayConfig, addrs[0], origin, addrs[1]), 0o644); err != nil {
+		return nil, admin{}, err
+	}
+	proc, err := start(nameRelay, exec.Command(o.relay, "serve", "--config", file))
+	if err != nil {
+		return nil, admin{}, err
+	}
+	a := admin{base: "http://" + addrs[1]}
+	c := &contender{name: nameRelay, load: o.load, proc: proc, addr: addrs[0]}
+	if err := a.ready(ctx, proc); err != nil {
+		c.stop()
+		return nil, admin{}, err
+	}
+	return c, a, nil
 }
 
 // freeAddrs finds ports that nobody listens on. The relay opens them a moment
@@ -141,20 +150,43 @@ func (a admin) ready(ctx context.Context, proc *child) error {
 
 // allocated reads the runtime's counter out of the metrics.
 func (a admin) allocated(ctx context.Context) (uint64, error) {
-	body, err := a.get(ctx, "/metrics")
+	values, err := a.sums(ctx, "go_memstats_alloc_bytes_total")
 	if err != nil {
 		return 0, err
 	}
+	return uint64(values[0]), nil
+}
+
+// sums are the values of metrics, each over all its labels.
+func (a admin) sums(ctx context.Context, names ...string) ([]float64, error) {
+	body, err := a.get(ctx, "/metrics")
+	if err != nil {
+		return nil, err
+	}
 	defer body.Close()
 	lines := bufio.NewScanner(body)
-	var value float64
-	err = errors.New("/metrics has no go_memstats_alloc_bytes_total")
+	values, found := make([]float64, len(names)), make([]bool, len(names))
 	for lines.Scan() {
-		if text, ok := strings.CutPrefix(lines.Text(), "go_memstats_alloc_bytes_total "); ok {
-			value, err = strconv.ParseFloat(text, 64)
+		metric, text, _ := strings.Cut(lines.Text(), " ")
+		name, _, _ := strings.Cut(metric, "{")
+		i := slices.Index(names, name)
+		if i < 0 {
+			continue
 		}
+		if at := strings.LastIndexByte(text, ' '); at >= 0 {
+			text = text[at+1:] // the label's value has a space
+		}
+		value, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return nil, fmt.Errorf("/metrics: %s: %w", name, err)
+		}
+		values[i] += value
+		found[i] = true
 	}
-	return uint64(value), errors.Join(err, lines.Err())
+	if i := slices.Index(found, false); i >= 0 {
+		return nil, fmt.Errorf("/metrics has no %s", names[i])
+	}
+	return values, lines.Err()
 }
 
 // profile asks for a profile of so long, and keeps the relay busy meanwhile.
