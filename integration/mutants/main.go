@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -18,7 +19,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	parallel := flag.Int("parallel", 1, "mutants tried at a time")
+	parallel := flag.Int("parallel", runtime.NumCPU(), "mutants tried at a time")
 	verbose := flag.Bool("v", false, "show what the tests of survivors printed")
 	flag.Parse()
 	survivors, err := try(ctx, ".", flag.Args(), *parallel, *verbose)
@@ -77,7 +78,7 @@ func try(ctx context.Context, root string, rules []string, parallel int, verbose
 	}
 	survivors := 0
 	for i, m := range all {
-		if results[i].verdict == killed {
+		if v := results[i].verdict; v == killed || v == hangs {
 			continue
 		}
 		survivors++
@@ -101,6 +102,7 @@ type verdict string
 
 const (
 	killed   verdict = "killed"
+	hangs    verdict = "hangs" // its test ran out of time: noticed, but slowly
 	survives verdict = "SURVIVES"
 	broken   verdict = "BROKEN" // it does not compile, and proves nothing
 )

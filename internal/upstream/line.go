@@ -107,21 +107,17 @@ func (l *line) attempt(ctx context.Context, wait time.Duration) error {
 // (P54).
 func (l *line) ended(err error) telemetry.Reconnect {
 	l.carried = nil // the clocks stop with the stream
-	reason := telemetry.Ended
-	switch {
-	case l.had:
-		l.failures = 0
-	case l.open:
+	if l.had {
+		l.at.ended(err, telemetry.Ended)
+		return telemetry.Ended
+	}
+	reason := telemetry.Unreachable
+	if l.open {
 		reason = telemetry.NoResponse
-		l.failures++
-	default:
-		reason = telemetry.Unreachable
-		l.failures++
 	}
+	l.failures++
 	l.at.ended(err, reason)
-	if !l.had {
-		l.at.failed(err)
-	}
+	l.at.failed(err)
 	return reason
 }
 

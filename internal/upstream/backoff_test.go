@@ -1,0 +1,238 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/test/bufconn"
+
+	"xdsrelay/internal/xds"
+)
+
+// inMemory is a network of origins in a bubble, where waits can be measured to
+// the nanosecond.
+type inMemory struct {
+	t *testing.T
+
+	mu    sync.Mutex
+	at    map[string]*bufconn.Listener // nil: nobody listens
+	dials []time.Time
+}
+
+// bubbles runs a test in a bubble, in both variants.
+func bubbles(t *testing.T, test func(t *testing.T, v xds.Variant, n *inMemory)) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		synctest.Test(t, func(t *testing.T) { test(t, v, &inMemory{t: t, at: make(map[string]*bufconn.Listener)}) })
+	})
+}
+
+// origin starts one by this name.
+func (n *inMemory) origin(name string) *fakeOrigin {
+	l := bufconn.Listen(1 << 16)
+	n.mu.Lock()
+	n.at[name] = l
+	n.mu.Unlock()
+	return serveFake(n.t, l)
+}
+
+// dial is for Options.Dialer.
+func (n *inMemory) dial(ctx context.Context, name string) (net.Conn, error) {
+	n.mu.Lock()
+	n.dials = append(n.dials, time.Now())
+	l := n.at[name]
+	n.mu.Unlock()
+	if l == nil {
+		return nil, errors.New("nobody listens")
+	}
+	return l.DialContext(ctx)
+}
+
+// relay runs a client of these origins, with a base that tells the first wait
+// after a failure from the one after a success.
+func (n *inMemory) relay(v xds.Variant, names ...string) *relay {
+	for i := range names {
+		names[i] = "passthrough:///" + names[i]
+	}
+	return startRelay(n.t, Options{Variant: v, Dialer: n.dial, Backoff: steep, AbsentAfter: 1000 * time.Hour}, names...)
+}
+
+var steep = Backoff{Base: 4 * time.Second, Max: 30 * time.Second}
+
+// reopens ends a stream and returns the next one, and how long that took.
+func (f *fakeOrigin) reopens(s *fakeStream) (*fakeStream, time.Duration) {
+	f.t.Helper()
+	s.done <- nil // OK
+	synctest.Wait()
+	began := time.Now()
+	select {
+	case s = <-f.streams:
+	case <-time.After(time.Hour):
+		f.t.Fatal("no stream is opened")
+	}
+	return s, time.Since(began)
+}
+
+// jittered checks that waits are anything up to a bound: of 60 none is over it,
+// and no third of it is missing but once in ten billion times.
+func jittered(t *testing.T, what string, bound time.Duration, waits []time.Duration) {
+	t.Helper()
+	least, most := slices.Min(waits), slices.Max(waits)
+	if most > bound || most < bound*2/3 || least > bound/3 {
+		t.Errorf("%s: %d waits from %v to %v, want any up to %v", what, len(waits), least, most, bound)
+	}
+}
+
+// A stream that ended before any response failed, even with OK, and the waits
+// grow to their bound.
+func TestP54_FailuresBackOff(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		f := n.origin("one")
+		n.relay(v, "one").stream(named(rds, "a"))
+		s := f.next()
+		var waits []time.Duration
+		for i := range 63 {
+			var d time.Duration
+			s, d = f.reopens(s)
+			if i >= 3 {
+				waits = append(waits, d)
+			} else if bound := steep.Base << i; d > bound {
+				t.Errorf("%v after %d failures, want at most %v", d, i+1, bound)
+			}
+		}
+		jittered(t, "after many failures", steep.Max, waits)
+	})
+}
+
+// After a stream that had a response the origin is asked again within a second,
+// whatever failed before; and what fails then is the first failure.
+func TestP54_AResponseResetsTheBackoff(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		f, other := n.origin("one"), n.origin("two")
+		_, sink := n.relay(v, "one", "two").stream(named(rds, "a"))
+		s := f.next()
+		var again, anew []time.Duration
+		for range 60 {
+			var d time.Duration
+			s.request()
+			s.send(resp{typ: rds, version: "1", res: clusters("a")})
+			s.request()
+			s, d = f.reopens(s)
+			again = append(again, d)
+			s, d = f.reopens(s) // this one failed
+			anew = append(anew, d)
+		}
+		jittered(t, "after a response", time.Second, again)
+		jittered(t, "after a response and a failure", steep.Base, anew)
+		if len(other.streams) > 0 {
+			t.Error("the other origin was asked")
+		}
+		sink.mu.Lock()
+		defer sink.mu.Unlock()
+		for _, st := range sink.statuses {
+			if st.Attempts > 1 {
+				t.Errorf("status %+v, and no two failures were in a row", st)
+			}
+		}
+	})
+}
+
+// Streams of many keys that ended at once do not come back at once.
+func TestP54_KeysComeBackOneByOne(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		const keys = 60
+		f := n.origin("one")
+		r := n.relay(v, "one")
+		for range keys {
+			r.stream(named(rds, "a"))
+		}
+		var open []*fakeStream
+		for range keys {
+			s := f.next()
+			s.request()
+			s.send(resp{typ: rds, version: "1", res: clusters("a")})
+			s.request()
+			open = append(open, s)
+		}
+		for _, s := range open {
+			s.done <- nil
+		}
+		synctest.Wait()
+		began := time.Now()
+		var waits []time.Duration
+		for range keys {
+			f.next()
+			waits = append(waits, time.Since(began))
+		}
+		jittered(t, "of keys", time.Second, waits)
+	})
+}
+
+// Connections are tried again with full jitter as well; once there is one, nobody
+// waits for a backoff that has grown, nor do all come at once.
+func TestP54_AnOriginThatCannotBeReached(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		const keys = 60
+		r := n.relay(v, "one")
+		for range keys {
+			r.stream(named(rds, "a"))
+		}
+		time.Sleep(30 * time.Minute)
+		n.mu.Lock()
+		var waits []time.Duration
+		for i, at := range n.dials[1:] {
+			waits = append(waits, at.Sub(n.dials[i]))
+		}
+		n.mu.Unlock()
+		for i, d := range waits[:3] {
+			if bound := steep.Base << i; d > bound {
+				t.Errorf("connected again %v after %d failures, want at most %v", d, i+1, bound)
+			}
+		}
+		jittered(t, "connecting", steep.Max, waits[3:])
+
+		f := n.origin("one")
+		f.next()
+		began := time.Now()
+		waits = waits[:0]
+		for range keys - 1 {
+			f.next()
+			waits = append(waits, time.Since(began))
+		}
+		jittered(t, "once it is there", time.Second, waits)
+	})
+}
+
+// An origin that serves others, but not this key, is tried out with growing waits
+// as well (P56).
+func TestP54_TriesOfAKeyBackOff(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		first, second := n.origin("one"), n.origin("two")
+		r := n.relay(v, "one", "two")
+		r.stream(named(rds, "a"))
+		s := first.next()
+		s.request()
+		s.send(resp{typ: rds, version: "1", res: clusters("a")})
+		s.request() // from here on it is not away
+		r.stream(named(rds, "a"))
+		first.refuse(2)
+		second.serve(1).send(resp{typ: rds, version: "1", res: clusters("a")})
+		s = first.next()
+		var waits []time.Duration
+		for i := range 63 {
+			var d time.Duration
+			s, d = first.reopens(s)
+			if i >= 3 {
+				waits = append(waits, d)
+			} else if bound := steep.Base << i; d > bound {
+				t.Errorf("%v after %d failures, want at most %v", d, i+1, bound)
+			}
+		}
+		jittered(t, "trying out", steep.Max, waits)
+	})
+}
