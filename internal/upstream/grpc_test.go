@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -151,6 +153,11 @@ func TestP57_AnOriginThatNeverAnswers(t *testing.T) {
 			return sink.presence(rds, "b") == xds.Absent && sink.presence(rds, "a") == xds.Present
 		})
 		sink.until(t, "connection", func() bool { return sink.lastStatus().Connected }) // silence ends nothing
+		r.until("one guess counted", func() bool {
+			w := httptest.NewRecorder()
+			m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+			return strings.Contains(w.Body.String(), `xdsrelay_upstream_absent_guesses_total{type="RDS"} 1`+"\n")
+		})
 	})
 }
 
