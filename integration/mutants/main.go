@@ -49,14 +49,23 @@ func try(ctx context.Context, root string, rules []string, parallel int, verbose
 	}
 	var moved []error
 	for _, m := range all {
-		if _, err := m.apply(root); err != nil {
+		if _, _, err := m.texts(root); err != nil {
 			moved = append(moved, err)
 		}
 	}
 	if err := errors.Join(moved...); err != nil {
 		return 0, err
 	}
-	if err := sound(ctx, root, all); err != nil {
+	dir, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		return 0, fmt.Errorf("mutants: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	b, err := build(ctx, root, dir, all)
+	if err != nil {
+		return 0, err
+	}
+	if err := b.sound(ctx, all); err != nil {
 		return 0, err
 	}
 	results := make([]result, len(all))
@@ -65,7 +74,7 @@ func try(ctx context.Context, root string, rules []string, parallel int, verbose
 	for i, m := range all {
 		g.Go(func() error {
 			var err error
-			results[i], err = m.try(ctx, root)
+			results[i], err = b.try(ctx, m)
 			if err != nil {
 				return err
 			}

@@ -76,25 +76,25 @@ func parse(name, text string) (out []*mutant, err error) {
 	return out, nil
 }
 
-// apply returns the file's text with the mutant in it.
-func (m *mutant) apply(root string) (string, error) {
+// texts returns the file's text, and that with the mutant in it.
+func (m *mutant) texts(root string) (was, is string, err error) {
 	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(m.file)))
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", m.place, err)
+		return "", "", fmt.Errorf("%s: %w", m.place, err)
 	}
 	whole := "\n" + string(text)
 	old := "\n" + strings.Join(m.old, "\n") + "\n"
 	at := strings.Index(whole, old)
 	if at < 0 {
-		return "", fmt.Errorf("%s: %s has no such lines", m.place, m.file)
+		return "", "", fmt.Errorf("%s: %s has no such lines", m.place, m.file)
 	}
 	if strings.Contains(whole[at+1:], old) {
-		return "", fmt.Errorf("%s: %s has these lines more than once", m.place, m.file)
+		return "", "", fmt.Errorf("%s: %s has these lines more than once", m.place, m.file)
 	}
 	with := "\n"
 	for _, line := range m.new {
 		with += line + "\n"
 	}
 	whole = whole[:at] + with + whole[at+len(old):]
-	return whole[1:], nil
+	return string(text), whole[1:], nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,16 +18,12 @@ func TestMutantsApply(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, m := range all {
-		text, err := m.apply(root)
+		was, is, err := m.texts(root)
 		if err != nil {
 			t.Error(err)
 			continue
 		}
-		was, err := os.ReadFile(filepath.Join(root, m.file))
-		if err != nil {
-			t.Error(err)
-		}
-		if text == string(was) {
+		if is == was {
 			t.Errorf("%s changes nothing", m.place)
 		}
 	}
@@ -73,45 +70,108 @@ func TestApply(t *testing.T) {
 		{old: []string{"c", "d"}, fault: "no such lines"},
 	} {
 		m := mutant{file: "a.go", place: "p1.txt:1", old: c.old, new: c.new}
-		got, err := m.apply(dir)
+		_, got, err := m.texts(dir)
 		if got != c.want || (err == nil) != (c.fault == "") || err != nil && !strings.Contains(err.Error(), c.fault) {
 			t.Errorf("%q: %q, %v", c.old, got, err)
 		}
 	}
 }
 
-// What a mutant's tests say decides: it is tried on a module made for it.
+// What a mutant's tests say decides: they are tried on a module made for it,
+// those that change a function in one build of all of them.
 func TestVerdicts(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"go.mod":    "module m\n\ngo 1.24\n",
-		"m.go":      "package m\n\nfunc F() int {\n\tx := 1\n\tx += 0\n\treturn x\n}\n",
-		"m_test.go": "package m\n\nimport \"testing\"\n\nfunc TestF(t *testing.T) {\n\tif F() != 1 {\n\t\tt.Fatal(\"no\")\n\t}\n}\n",
+		"go.mod": "module m\n\ngo 1.24\n",
+		"m.go": `package m
+
+const one = 1
+
+type T struct{ n int }
+
+func F() int {
+	x := one
+	x += 0
+	return x
+}
+
+func (*T) sum(_, b int, more ...int) (n int) {
+	n = b
+	for _, m := range more {
+		n += m
+	}
+	return
+}
+
+func (t *T) set(int) {
+	t.n = 7
+	t.n += 0
+}
+
+func generic[A any](a A) int {
+	return 1
+}
+`,
+		"m_test.go": `package m
+
+import "testing"
+
+func TestF(t *testing.T) {
+	x := new(T)
+	x.set(1)
+	if F() != 1 || x.sum(1, 2, 3) != 5 || x.n != 7 || generic(1) != 1 {
+		t.Fatal("no")
+	}
+}
+`,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	of := func(old, new string) *mutant {
-		return &mutant{file: "m.go", place: "p1.txt:1", pkg: ".", run: "^TestF$", old: []string{old}, new: []string{new}}
+	cases := []struct {
+		old, new string
+		want     verdict
+		apart    bool
+	}{
+		{"\tx := one", "\tx := 2", killed, false},
+		{"\tx += 0", "\tx -= 0", survives, false},
+		{"\tx += 0", "\tx += 1", killed, false},
+		{"\tx := one", "\tx := y", broken, false},
+		{"\treturn x", "\tpanic(x)", killed, false},
+		{"\tn = b", "\tn = 0", killed, false},
+		{"\t\tn += m", "\t\tn -= -m", survives, false},
+		{"\t\tn += m", "", broken, false},
+		{"\tt.n = 7", "\tt.n = 8", killed, false},
+		{"\tt.n += 0", "", survives, false},
+		{"const one = 1", "const one = 2", killed, true},
+		{"const one = 1", "const one int = 1", survives, true},
+		{"const one = 1", "const one = two", broken, true},
+		{"\treturn 1", "\treturn 2", killed, true},
+		{"func (t *T) set(int) {", "func (t *T) set(n int) {", survives, true},
+		{"\treturn x", "\treturn x }", broken, true},
 	}
-	for want, m := range map[verdict]*mutant{
-		killed:   of("\tx := 1", "\tx := 2"),
-		survives: of("\tx += 0", "\tx -= 0"),
-		broken:   of("\tx := 1", "\tx := y"),
-	} {
-		r, err := m.try(t.Context(), dir)
-		if err != nil || r.verdict != want {
-			t.Errorf("%s: %s, %v\n%s", want, r.verdict, err, r.output)
-		}
+	var all []*mutant
+	for i, c := range cases {
+		all = append(all, &mutant{file: "m.go", place: fmt.Sprint("p1.txt:", i), pkg: ".", run: "^TestF$", old: []string{c.old}, new: []string{c.new}})
 	}
-	if err := sound(t.Context(), dir, []*mutant{of("", "")}); err != nil {
+	b, err := build(t.Context(), dir, t.TempDir(), all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.sound(t.Context(), all); err != nil {
 		t.Error(err)
 	}
+	for i, c := range cases {
+		r, err := b.try(t.Context(), all[i])
+		if err != nil || r.verdict != c.want || b.apart[all[i]] != c.apart {
+			t.Errorf("%s: %s, apart %v, %v\n%s", c.new, r.verdict, b.apart[all[i]], err, r.output)
+		}
+	}
 	for _, run := range []string{"^TestNone$", "^TestF$|("} {
-		m := of("", "")
+		m := *all[0]
 		m.run = run
-		if err := sound(t.Context(), dir, []*mutant{m}); err == nil {
+		if err := b.sound(t.Context(), []*mutant{&m}); err == nil {
 			t.Errorf("%s is taken for a test", run)
 		}
 	}

@@ -21,7 +21,7 @@ const perMutant = "120s"
 
 // sound runs the tests of all mutants on the code as it is: one that fails, or
 // is not there, would kill whatever is tried.
-func sound(ctx context.Context, root string, all []*mutant) error {
+func (b *built) sound(ctx context.Context, all []*mutant) error {
 	runs := make(map[string][]string)
 	for _, m := range all {
 		if !slices.Contains(runs[m.pkg], m.run) {
@@ -29,13 +29,7 @@ func sound(ctx context.Context, root string, all []*mutant) error {
 		}
 	}
 	for _, pkg := range slices.Sorted(maps.Keys(runs)) {
-		// All of a package at once, since building takes longest; but each has to
-		// have a test.
-		out, err := test(ctx, root, pkg, "10m", nil, "-run", strings.Join(runs[pkg], "|"))
-		if err != nil {
-			return fmt.Errorf("the tests of %s fail on the code as it is: %w\n%s", pkg, err, out)
-		}
-		tests, err := test(ctx, root, pkg, "10m", nil, "-list", ".")
+		tests, err := b.test(ctx, pkg, "", "1m", "-test.list=.")
 		if err != nil {
 			return fmt.Errorf("list the tests of %s: %w\n%s", pkg, err, tests)
 		}
@@ -45,34 +39,30 @@ func sound(ctx context.Context, root string, all []*mutant) error {
 			if err != nil {
 				return fmt.Errorf("%s: test %s: %w", pkg, run, err)
 			}
-			if !slices.ContainsFunc(strings.Split(tests, "\n"), func(name string) bool {
-				return (strings.HasPrefix(name, "Test") || strings.HasPrefix(name, "Fuzz")) && is.MatchString(name)
-			}) {
+			if !slices.ContainsFunc(strings.Split(tests, "\n"), is.MatchString) {
 				return fmt.Errorf("%s has no test %s", pkg, run)
 			}
+		}
+		if out, err := b.test(ctx, pkg, "", "10m", "-test.run="+strings.Join(runs[pkg], "|")); err != nil {
+			return fmt.Errorf("the tests of %s fail on the code as it is: %w\n%s", pkg, err, out)
 		}
 	}
 	return nil
 }
 
 // try runs the mutant's tests with the mutant in the code.
-func (m *mutant) try(ctx context.Context, root string) (result, error) {
+func (b *built) try(ctx context.Context, m *mutant) (result, error) {
+	if out := b.broken[m]; out != "" {
+		return result{verdict: broken, output: out}, nil
+	}
 	began := time.Now()
-	text, err := m.apply(root)
-	if err != nil {
-		return result{}, err
+	var out string
+	var err error
+	if b.apart[m] {
+		out, err = b.alone(ctx, m)
+	} else {
+		out, err = b.test(ctx, m.pkg, m.place, perMutant, "-test.failfast", "-test.run="+m.run)
 	}
-	dir, err := os.MkdirTemp("", "mutant")
-	if err != nil {
-		return result{}, fmt.Errorf("%s: %w", m.place, err)
-	}
-	defer os.RemoveAll(dir)
-	overlay, err := writeOverlay(dir, root, m.file, text)
-	if err != nil {
-		return result{}, fmt.Errorf("%s: %w", m.place, err)
-	}
-	flags := strings.TrimSpace(os.Getenv("GOFLAGS") + " -overlay=" + overlay)
-	out, err := test(ctx, root, m.pkg, perMutant, []string{"GOFLAGS=" + flags}, "-failfast", "-run", m.run)
 	r := result{output: out, took: time.Since(began)}
 	var exit *exec.ExitError
 	switch {
@@ -90,6 +80,28 @@ func (m *mutant) try(ctx context.Context, root string) (result, error) {
 		r.verdict = killed
 	}
 	return r, nil
+}
+
+// alone builds the mutant by itself and runs its tests.
+func (b *built) alone(ctx context.Context, m *mutant) (string, error) {
+	_, is, err := m.texts(b.root)
+	if err != nil {
+		return "", err
+	}
+	dir, err := os.MkdirTemp(b.dir, "alone")
+	if err != nil {
+		return "", err
+	}
+	overlay, err := writeOverlay(dir, b.root, m.file, is)
+	if err != nil {
+		return "", err
+	}
+	args := slices.Concat([]string{"test", "-count=1", "-timeout=" + perMutant}, cheap, []string{"-failfast", "-run", m.run, m.pkg})
+	c := exec.CommandContext(ctx, "go", args...)
+	c.Dir = b.root
+	c.Env = append(os.Environ(), overlaid(overlay))
+	out, err := c.CombinedOutput()
+	return string(out), err
 }
 
 // writeOverlay puts the changed file and what names it into dir.
@@ -110,19 +122,12 @@ func writeOverlay(dir, root, file, text string) (string, error) {
 	return path, os.WriteFile(path, spec, 0o600)
 }
 
-// cheap is how test binaries are built: two thirds of a mutant's time is the
-// compiler's and the linker's. Neither debug information nor inlining matters
-// here, and vet would look at each mutant anew.
-var cheap = []string{"-vet=off", "-gcflags=./...=-dwarf=false -l", "-ldflags=-s -w"}
+// cheap is how test binaries are built: neither debug information nor inlining
+// matters here, and vet would look at each mutant anew. All faults are told.
+var cheap = []string{"-vet=off", "-gcflags=./...=-dwarf=false -l -e", "-ldflags=-s -w"}
 
-// test runs a package's tests, as the arguments say. The environment reaches the
-// go commands that tests run themselves, so that the binaries which they build
-// are mutants as well.
-func test(ctx context.Context, root, pkg, timeout string, env []string, args ...string) (string, error) {
-	args = slices.Concat([]string{"test", "-count=1", "-timeout=" + timeout}, cheap, args, []string{pkg})
-	c := exec.CommandContext(ctx, "go", args...)
-	c.Dir = root
-	c.Env = append(os.Environ(), env...)
-	out, err := c.CombinedOutput()
-	return string(out), err
+// overlaid reaches the go commands that tests run themselves, so that the
+// binaries which they build are mutants as well.
+func overlaid(overlay string) string {
+	return "GOFLAGS=" + strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+overlay)
 }
