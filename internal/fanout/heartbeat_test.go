@@ -579,3 +579,21 @@ func TestP62_WhoWasNotToldInTime(t *testing.T) {
 	w.ack("a")
 	w.want("")
 }
+
+// What went and came back between two sends is no change (P33), but its TTL
+// begins anew.
+func TestP62_GoneAndBackIsAHeartbeat(t *testing.T) {
+	each(t, xds.EndpointType, func(w *world) {
+		w.timely()
+		w.living(false, ttl, "a")
+		w.sub("a")
+		w.want("a")
+		w.ack("a")
+		w.pass(10 * time.Second)
+		w.named("-a")
+		w.living(false, ttl, "a")
+		w.want("~a")
+		w.ack("a")
+		w.want("")
+	})
+}

@@ -323,6 +323,8 @@ func TestP19_WhatWasSentAheadIsUndone(t *testing.T) {
 	w.want("b") // ahead
 	w.cur = stable
 	w.want("")
+	w.send(request{ack: 1})
+	w.want("") // what was sent ahead is not answered yet
 	if out := w.send(request{ack: -1}); !out.Wake {
 		t.Fatal("the ACK wakes nobody")
 	}
@@ -366,6 +368,9 @@ func TestP21_WildcardGivenUpBeforeItIsAnswered(t *testing.T) {
 		w.ack("a")
 		if w.s.variant == xds.SotW {
 			w.sub("a", "b", "*")
+			w.sub("a", "b")
+			w.want("a b")
+			w.ack("a", "b")
 			w.sub("a", "b", "c")
 			w.want("a b c")
 		} else {
@@ -412,4 +417,39 @@ func TestP36_ThroughInParts(t *testing.T) {
 	if got := w.s.Through(w.cur, w.now).Sub(start); got != 2*time.Second {
 		t.Fatalf("answered until %v with all parts", got)
 	}
+}
+
+// Whatever routes and listeners wait for, it is at most as long again.
+func TestP36_AtMostAsLongAgain(t *testing.T) {
+	each(t, xds.ClusterType, func(w *world) {
+		w.hold = delay
+		w.wild("a", "b")
+		w.sub()
+		w.want("a b")
+		w.ack()
+		w.wild("-a")
+		for _, d := range []time.Duration{0, delay, delay - 1} {
+			w.pass(d)
+			w.want("")
+		}
+		w.pass(1)
+		if got := w.next(); got != "-a" && got != "b" {
+			t.Fatalf("sends %q", got)
+		}
+	})
+}
+
+// What is given up by an alias beside the wildcard is answered, with what the
+// alias led to: neither is held back (P24).
+func TestP26_GivenUpByAliasIsNotHeld(t *testing.T) {
+	w := newWorld(t, xds.ClusterType, xds.Delta)
+	w.hold = delay
+	w.named("n|a", "m|a")
+	w.wild("w")
+	w.sub("*", "a")
+	w.want("m n w")
+	w.ack()
+	w.named("-n") // nobody has looked yet
+	w.unsub("a")
+	w.want("-a -m -n")
 }

@@ -52,6 +52,25 @@ func TestP61_TheOriginsVersions(t *testing.T) {
 	}
 }
 
+// A response bears the version of the snapshot that is sent: the origin's
+// newest, or where it gave none that of the set.
+func TestP61_TheSnapshotsVersion(t *testing.T) {
+	each(t, xds.ClusterType, func(w *world) {
+		w.apply(xds.Update{Origin: "o", Wildcard: true, Changed: []*xds.Resource{w.resource("a")}})
+		w.sub()
+		w.want("a")
+		if version, _ := w.wire(); version != w.cur.Version || version == "" {
+			t.Errorf("version %q, want the set's, %q", version, w.cur.Version)
+		}
+		w.ack()
+		w.apply(xds.Update{Origin: "o", Wildcard: true, Version: "v1", Changed: []*xds.Resource{w.resource("a=2")}})
+		w.want("a=2")
+		if version, _ := w.wire(); version != "v1" {
+			t.Errorf("version %q, want the origin's, v1", version)
+		}
+	})
+}
+
 // Otherwise it is made from the content, whatever the origin gives.
 func TestP61_ContentVersions(t *testing.T) {
 	w := newWorld(t, xds.RouteType, xds.Delta)

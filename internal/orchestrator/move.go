@@ -218,15 +218,20 @@ func (m *move) arrived(v *view, now time.Time, patience time.Duration) bool {
 		return true
 	case !m.under.Connected:
 		return false
-	case !from.connected() && !waits:
-		for name := range m.apart {
-			if _, spoken := m.spoken[name]; !spoken {
-				return false
-			}
-		}
+	case !from.connected() && !waits && m.spokeOfAll():
 		return true
 	}
 	return !now.Before(m.since.Add(patience))
+}
+
+// spokeOfAll reports whether to has answered every name that is held.
+func (m *move) spokeOfAll() bool {
+	for name := range m.apart {
+		if _, spoken := m.spoken[name]; !spoken {
+			return false
+		}
+	}
+	return true
 }
 
 // due is when the time alone ends the move; zero if it does not.

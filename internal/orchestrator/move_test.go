@@ -131,6 +131,15 @@ func TestP50_AMoveFromAStreamThatIsAway(t *testing.T) {
 		m.first.update(t, cds, false, "b")
 		m.is("all are", "2 -", 1)
 	})
+	bubble(t, nil, func(w *world) {
+		m := departs(w, t, []string{"a=1", "b=1"})
+		m.second.sink.Status(upstream.Status{Failed: true})
+		m.first.update(t, cds, false, "a=2")
+		time.Sleep(15*time.Second - 1)
+		m.is("not all are answered", "1 1", 2)
+		time.Sleep(time.Nanosecond)
+		m.is("nor will they be", "2 1", 1)
+	})
 }
 
 // Where nothing is held there is nothing to wait for.
@@ -157,6 +166,8 @@ func TestP50_AMoveIsCalledOff(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.is("what was on its way", "2 1", 2)
+		time.Sleep(time.Hour)
+		w.asks(t, "*", "a b")
 	})
 }
 

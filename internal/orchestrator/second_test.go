@@ -230,9 +230,12 @@ func TestP53_EitherStreamReachesTheOrigin(t *testing.T) {
 		}
 		connect(second)
 		f.sink.Status(failed)
-		time.Sleep(time.Hour)
-		if a.refusal() != nil || b.refusal() != nil {
-			t.Error("ended, though the second stream is open")
+		for range 2 {
+			synctest.Wait()
+			if a.refusal() != nil || b.refusal() != nil {
+				t.Fatal("ended, though the second stream is open")
+			}
+			time.Sleep(time.Hour)
 		}
 		second.sink.Status(upstream.Status{Err: errors.New("EOF")})
 		if r := a.refusal(); r == nil || r.Reason != telemetry.OriginUnreachable || !strings.Contains(r.Error(), "no more streams") {

@@ -59,7 +59,8 @@ func (n *inMemory) relay(v xds.Variant, names ...string) *relay {
 	for i := range names {
 		names[i] = "passthrough:///" + names[i]
 	}
-	return startRelay(n.t, Options{Variant: v, Dialer: n.dial, Backoff: steep, AbsentAfter: 1000 * time.Hour}, names...)
+	return startRelay(n.t, Options{Variant: v, Dialer: n.dial, Backoff: steep, AbsentAfter: 1000 * time.Hour,
+		Keepalive: Keepalive{Time: 1000 * time.Hour}}, names...)
 }
 
 var steep = Backoff{Base: 4 * time.Second, Max: 30 * time.Second}

@@ -54,8 +54,10 @@ func TestP56_TheNextOriginAfterTwoFailures(t *testing.T) {
 
 // In a row: a response in between makes the next failure the first.
 func TestP56_FailuresAreCountedInARow(t *testing.T) {
+	log := new(logged)
 	first, second := startFake(t), startFake(t)
-	r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address)
+	r := startRelay(t, Options{Variant: xds.Delta, Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))},
+		first.address, second.address)
 	_, sink := r.stream(named(rds, "a"))
 	for range 3 {
 		s := first.next()
@@ -67,10 +69,12 @@ func TestP56_FailuresAreCountedInARow(t *testing.T) {
 		s.request()
 		s.done <- nil // none
 	}
-	if len(second.streams) > 0 {
-		t.Error("the second origin was tried")
+	first.refuse(1)
+	s := first.next() // the failure before is told
+	if n := log.count("next=" + second.address); n > 0 || len(second.streams) > 0 {
+		t.Errorf("the second origin was to be tried %d times", n)
 	}
-	first.refuse(2) // the second in a row
+	s.done <- nil // the second in a row
 	second.next().request()
 	sink.until(t, "the second origin", func() bool { return sink.lastStatus().Origin == second.address })
 }

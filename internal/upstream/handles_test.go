@@ -169,6 +169,10 @@ func TestP28_NamesGoUpAsWritten(t *testing.T) {
 	r.is(eds, xds.Absent, sorted)
 	r.want(named(eds, "b"))
 	r.sent("EDS -[" + unsorted + "]")
+	r.want(named(eds, "b", unsorted))
+	r.sent("EDS +[" + unsorted + "]")
+	r.want(named(eds, "b"))
+	r.sent("EDS -[" + unsorted + "]")
 	r.want(named(eds, "b", sorted))
 	r.sent("EDS +[" + sorted + "]")
 
