@@ -12,6 +12,7 @@ import (
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"xdsrelay/internal/xds"
 )
@@ -29,9 +30,27 @@ func living(t testing.TB, typ xds.TypeURL, name, value string, ttl time.Duration
 
 // uncached is one that is not to be cached.
 func uncached(t testing.TB, typ xds.TypeURL, name, value string) *xds.Resource {
-	r := *resource(t, typ, name, value)
-	r.Uncacheable = true
-	return &r
+	t.Helper()
+	b, err := proto.Marshal(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(typ), Resources: []*discoveryv3.Resource{{
+		Name: name, Resource: anyOf(t, resource(t, typ, name, value)), CacheControl: &discoveryv3.Resource_CacheControl{DoNotCache: true},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := xds.ParseResponse(xds.Delta, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Resources[0].Take(xds.TypeOf(typ), nil)
+}
+
+func anyOf(t testing.TB, r *xds.Resource) *anypb.Any {
+	t.Helper()
+	a := new(anypb.Any)
+	if err := proto.Unmarshal(r.Any(), a); err != nil {
+		t.Fatal(err)
+	}
+	return a
 }
 
 // counted fails unless a line of the metrics says so.

@@ -9,5 +9,7 @@
 // Resource, NameSet, Subscription, Snapshot, State, Key and Node are immutable
 // once made and may be shared freely. A Builder and a Names have one owner at
 // a time. Functions that scan or build wire forms keep no state; what a scan
-// returns aliases its input, as each one says.
+// returns aliases its input, as each one says. WeakSet and NodeTable are safe for
+// concurrent use; the contents of resources (content.go) are in such sets, which
+// the whole process shares.
 package xds

@@ -4,11 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"hash/maphash"
-	"runtime"
-	"slices"
-	"sync"
 	"unicode/utf8"
-	"weak"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -126,10 +122,7 @@ func WithFeatures(node []byte, features ...string) []byte {
 
 // NodeTable keeps one Node for each distinct content for as long as anyone
 // holds it. It is safe for concurrent use; the zero value is empty.
-type NodeTable struct {
-	mu    sync.Mutex
-	nodes map[uint64][]weak.Pointer[Node] // by hash; equality is by bytes
-}
+type NodeTable struct{ nodes WeakSet[Node] }
 
 var nodeHashSeed = maphash.MakeSeed()
 
@@ -137,57 +130,19 @@ var nodeHashSeed = maphash.MakeSeed()
 // says what is malformed.
 func (t *NodeTable) Intern(raw []byte) (*Node, error) {
 	h := maphash.Bytes(nodeHashSeed, raw)
-	if n := t.lookup(h, raw); n != nil {
+	same := func(n *Node) bool { return bytes.Equal(n.raw, raw) }
+	if n := t.nodes.Find(h, same); n != nil {
 		return n, nil
 	}
 	n, err := parseNode(bytes.Clone(raw))
 	if err != nil {
 		return nil, err
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, w := range t.nodes[h] {
-		if have := w.Value(); have != nil && bytes.Equal(have.raw, raw) {
-			return have, nil
-		}
-	}
-	if t.nodes == nil {
-		t.nodes = make(map[uint64][]weak.Pointer[Node])
-	}
-	t.nodes[h] = append(t.nodes[h], weak.Make(n))
-	runtime.AddCleanup(n, t.sweep, h)
-	return n, nil
+	return t.nodes.Keep(h, n, same), nil
 }
 
 // Len returns how many nodes the table holds.
-func (t *NodeTable) Len() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.nodes)
-}
-
-func (t *NodeTable) lookup(h uint64, raw []byte) *Node {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, w := range t.nodes[h] {
-		if n := w.Value(); n != nil && bytes.Equal(n.raw, raw) {
-			return n
-		}
-	}
-	return nil
-}
-
-// sweep forgets the nodes of hash h that nobody holds any more.
-func (t *NodeTable) sweep(h uint64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	left := slices.DeleteFunc(t.nodes[h], func(w weak.Pointer[Node]) bool { return w.Value() == nil })
-	if len(left) == 0 {
-		delete(t.nodes, h)
-	} else {
-		t.nodes[h] = left
-	}
-}
+func (t *NodeTable) Len() int { return t.nodes.Len() }
 
 // eachField calls f for each field of a message on the wire, with the field's
 // value (without length) and the whole field. It checks field framing and no

@@ -160,9 +160,8 @@ func TestP50_WhatAWildcardLosesBeforeTheNameIsAnswered(t *testing.T) {
 		t.Errorf("once its time is up it is %d", is)
 	}
 	// What is not to be kept goes with the stream that brought it (P63).
-	loose := *newRes(t, ClusterType, "loose", "w")
-	loose.Uncacheable = true
-	b.Apply(Update{Wildcard: true, Changed: []*Resource{&loose}})
+	loose := altered(newRes(t, ClusterType, "loose", "w"), func(c *content) { c.Uncacheable = true })
+	b.Apply(Update{Wildcard: true, Changed: []*Resource{loose}})
 	b.Lend(NewNameSet("loose"), []string{"loose"})
 	b.Apply(Update{Wildcard: true, Removed: []string{"loose"}})
 	if next, _ = b.Snapshot(next, 5); next.Known("loose") {

@@ -56,12 +56,8 @@ const wrapperType = "type.googleapis.com/envoy.service.discovery.v3.Resource"
 // Resource is one resource as the origin sent it. Nothing of it is ever decoded
 // and encoded again (P39). It is immutable.
 type Resource struct {
-	// Name by which clients subscribe, in its canonical form.
-	Name string
-	// Aliases under which it can be subscribed as well, as written, sorted.
-	Aliases []string
-	// Version of the content: type URL, body, aliases; not TTL (P61).
-	Version Version
+	*content // shared with all keys that hold an equal one
+
 	// OriginVersion is the origin's own version of it, "" if it gave none. It is
 	// sent back to that origin (P55) and plays no part in equality.
 	OriginVersion string
@@ -69,21 +65,9 @@ type Resource struct {
 	// are given the origin's (P61): an equal resource under a newer one is no
 	// change, so it keeps the one that clients have.
 	Given string
-	// Uncacheable: held only for those who are there, and while the stream that
-	// brought it lives (P63).
-	Uncacheable bool
-	// Follows names the resource of Type.Follower that follows this one (P37);
-	// "" for none.
-	Follows string
 
-	// body is field 2 of both DiscoveryResponse and Resource on the wire: tag,
-	// length and Any. extra are the other fields of Resource as they came, but
-	// for name, version, body and TTL.
-	body, extra []byte
-	timing      *timing // nil: no TTL
-	loan        loan    // it is the wildcard's, in the place of a name's
-	// member is what this resource adds to its set's version.
-	member Version
+	timing *timing // nil: no TTL
+	loan   loan    // it is the wildcard's, in the place of a name's
 	// more is nil for a resource that goes by its name alone, written as it is
 	// compared.
 	more *more
@@ -112,7 +96,7 @@ func (r *Resource) sameBut(o *Resource) bool {
 }
 
 func (r *Resource) sameBody(o *Resource) bool {
-	return r.Name == o.Name && bytes.Equal(r.body, o.body)
+	return r.content == o.content || r.Name == o.Name && bytes.Equal(r.body, o.body)
 }
 
 // shares reports whether o holds the very bytes of r.
@@ -170,8 +154,8 @@ func NewResource(t Type, name string, anyWire []byte) (*Resource, error) {
 }
 
 // Take makes the Resource of r, or returns held if nothing but memory would
-// differ. Only a changed resource is hashed and copied. r must be checked and
-// have a body.
+// differ. Only what no key holds is copied and given a version. r must be checked
+// and have a body.
 func (r *Raw) Take(t Type, held *Resource) *Resource {
 	if held != nil && held.Name == r.Name && bytes.Equal(held.body, r.body) && bytes.Equal(held.extra, r.extra) && r.likeMore(held.more) {
 		if held.OriginVersion == r.OriginVersion && r.timed == (held.timing != nil) && r.ttl == held.TTL() {
@@ -181,27 +165,9 @@ func (r *Raw) Take(t Type, held *Resource) *Resource {
 		again.OriginVersion, again.timing = strings.Clone(r.OriginVersion), r.timing()
 		return &again
 	}
-	url, value, _ := splitAny(anyOf(r.body))
-	whole := append(bytes.Clone(r.body), r.extra...)
-	out := &Resource{
-		Name:          strings.Clone(r.Name),
-		OriginVersion: strings.Clone(r.OriginVersion),
-		body:          whole[:len(r.body):len(r.body)],
-		extra:         whole[len(r.body):],
-		Uncacheable:   r.uncacheable,
-		timing:        r.timing(),
-	}
+	c := r.content(t)
+	out := &Resource{content: c, OriginVersion: strings.Clone(r.OriginVersion), timing: r.timing(), more: c.more}
 	out.Given = out.OriginVersion
-	for _, a := range r.aliases {
-		out.Aliases = append(out.Aliases, strings.Clone(a))
-	}
-	slices.Sort(out.Aliases)
-	out.more = r.takeMore(out.Name, out.Aliases)
-	out.Version = contentVersion(url, value, out.Aliases)
-	out.member = memberVersion(out.Name, out.Version)
-	if t.Follower != "" {
-		out.Follows = edsName(out.Name, value)
-	}
 	return out
 }
 

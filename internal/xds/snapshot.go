@@ -43,7 +43,7 @@ type entry struct {
 
 // gone is an absence that the origin stated, guessed one that it did not (P57).
 // They differ for no client, but only the first is the origin's word (P53).
-var gone, guessed, lapsed = new(Resource), new(Resource), new(Resource)
+var gone, guessed, lapsed = hollow(""), hollow(""), hollow("")
 
 // absent reports whether a part of an entry stands for an absence.
 func absent(r *Resource) bool { return r == gone || r == guessed }

@@ -176,7 +176,9 @@ func (b *Builder) Expire(now time.Time) int {
 	n := 0
 	for len(b.timers.due) > 0 && !b.timers.due[0].until.After(now) {
 		due := b.timers.due[0]
-		b.lapse(due.part, &Resource{Name: due.part.name, timing: &timing{until: due.until}})
+		mark := hollow(due.part.name)
+		mark.timing = &timing{until: due.until}
+		b.lapse(due.part, mark)
 		n++
 	}
 	return n
@@ -261,7 +263,8 @@ func (b *Builder) lapse(p part, mark *Resource) {
 	case !p.wild && b.lapsed-b.lapsedWild < maxLapsed:
 		m := *e.named.more
 		m.lapsed = true
-		e.named = &Resource{Name: p.name, timing: mark.timing, more: &m}
+		e.named = hollow(p.name)
+		e.named.timing, e.named.more = mark.timing, &m
 	case !p.wild:
 		e.named = nil
 		b.unsettled[p.name] = struct{}{}

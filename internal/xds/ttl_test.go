@@ -147,7 +147,7 @@ func TestP62_WhatIsLeft(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ttl := time.Duration(rapid.Int64Range(1, int64(time.Hour)).Draw(t, "ttl"))
 		age := time.Duration(rapid.Int64Range(0, int64(ttl)-1).Draw(t, "age"))
-		r := (&Resource{body: []byte{0}}).Renew(ttl, noon)
+		r := (&Resource{content: &content{body: []byte{0}}}).Renew(ttl, noon)
 		if left, real := r.Left(noon.Add(age)), ttl-age; left < real || left >= real+s+ms {
 			t.Fatalf("%v of %v after %v", left, ttl, age)
 		}
@@ -374,13 +374,11 @@ func TestP62_TimersAgainstMap(t *testing.T) {
 			wild := rapid.Bool().Draw(t, "wild")
 			switch rapid.SampledFrom([]string{"put", "plain", "remove", "forget", "end", "pass"}).Draw(t, "what") {
 			case "put":
-				r := *plain
-				r.Name = name
+				r := altered(plain, func(c *content) { c.Name = name })
 				b.Apply(Update{Wildcard: wild, Changed: []*Resource{r.Renew(time.Duration(rapid.IntRange(1, 9).Draw(t, "ttl"))*time.Second, now)}})
 			case "plain":
-				r := *plain
-				r.Name = name
-				b.Apply(Update{Wildcard: wild, Changed: []*Resource{&r}})
+				r := altered(plain, func(c *content) { c.Name = name })
+				b.Apply(Update{Wildcard: wild, Changed: []*Resource{r}})
 			case "remove":
 				b.Apply(Update{Wildcard: wild, Removed: []string{name}})
 			case "forget":
@@ -414,9 +412,7 @@ func TestP62_TimersAgainstMap(t *testing.T) {
 // What is not to be cached goes with the stream that brought it.
 func TestP63_EndOfTheStream(t *testing.T) {
 	never := func(name string) *Resource {
-		r := *newRes(t, EndpointType, name, "")
-		r.Uncacheable = true
-		return &r
+		return altered(newRes(t, EndpointType, name, ""), func(c *content) { c.Uncacheable = true })
 	}
 	b := NewBuilder(TypeOf(EndpointType))
 	b.Apply(Update{Version: "1", Changed: []*Resource{never("a"), newRes(t, EndpointType, "b", "")}})

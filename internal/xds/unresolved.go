@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"bytes"
 	"strings"
 	"sync/atomic"
 )
@@ -51,9 +52,8 @@ func (r *Raw) TakeUnresolved(names *NameSet) (Unresolved, bool) {
 		return Unresolved{}, false
 	}
 	return Unresolved{Names: asked, Resource: &Resource{
-		Name:          strings.Clone(r.Name),
+		content:       &content{Name: strings.Clone(r.Name), extra: bytes.Clone(r.extra)},
 		OriginVersion: strings.Clone(r.OriginVersion),
-		extra:         append([]byte(nil), r.extra...),
 		more:          &more{written: strings.Clone(r.written), unresolved: &unresolved{id: words.Add(1)}},
 	}}, true
 }
