@@ -20,8 +20,16 @@
 // them all would take too long. The code is changed by go's -overlay: no file
 // of the checkout is ever touched.
 //
+// Building takes much longer than most tests. So a function that mutants change
+// is built once with all of them: as it is, and as each of them makes it, under
+// another name that it calls instead if the environment says so. What changes
+// anything but the inside of one function is built by itself.
+//
+// A mutant that makes its test wait in vain costs what the test's patience is,
+// and one that makes it spin, two minutes: then a narrower test is the better one.
+//
 // # Concurrency
 //
-// As many go commands run at a time as -parallel says; each works on files of
-// its own.
+// As many tests run at a time as -parallel says: more than there are processors,
+// since those of mutants mostly wait for what never comes.
 package main

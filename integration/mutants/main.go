@@ -19,7 +19,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	parallel := flag.Int("parallel", runtime.NumCPU(), "mutants tried at a time")
+	parallel := flag.Int("parallel", 2*runtime.NumCPU(), "mutants tried at a time")
 	verbose := flag.Bool("v", false, "show what the tests of survivors printed")
 	flag.Parse()
 	survivors, err := try(ctx, ".", flag.Args(), *parallel, *verbose)
@@ -78,7 +78,7 @@ func try(ctx context.Context, root string, rules []string, parallel int, verbose
 			if err != nil {
 				return err
 			}
-			fmt.Printf("%-9s %-4s %6.1fs  %s\n", results[i].verdict, m.rule, results[i].took.Seconds(), m.why)
+			fmt.Printf("%-9s %-4s %6.1fs  %s: %s\n", results[i].verdict, m.rule, results[i].took.Seconds(), m.why, results[i].by)
 			return nil
 		})
 	}
@@ -103,6 +103,7 @@ func try(ctx context.Context, root string, rules []string, parallel int, verbose
 // result of a mutant.
 type result struct {
 	verdict verdict
+	by      string // the first test that noticed it
 	output  string
 	took    time.Duration
 }

@@ -164,8 +164,8 @@ func TestF(t *testing.T) {
 	}
 	for i, c := range cases {
 		r, err := b.try(t.Context(), all[i])
-		if err != nil || r.verdict != c.want || b.apart[all[i]] != c.apart {
-			t.Errorf("%s: %s, apart %v, %v\n%s", c.new, r.verdict, b.apart[all[i]], err, r.output)
+		if err != nil || r.verdict != c.want || b.apart[all[i]] != c.apart || (r.by == "TestF") != (c.want == killed) {
+			t.Errorf("%s: %s by %q, apart %v, %v\n%s", c.new, r.verdict, r.by, b.apart[all[i]], err, r.output)
 		}
 	}
 	for _, run := range []string{"^TestNone$", "^TestF$|("} {

@@ -64,6 +64,9 @@ func (b *built) try(ctx context.Context, m *mutant) (result, error) {
 		out, err = b.test(ctx, m.pkg, m.place, perMutant, "-test.failfast", "-test.run="+m.run)
 	}
 	r := result{output: out, took: time.Since(began)}
+	if failed := fails.FindStringSubmatch(out); failed != nil {
+		r.by = failed[1]
+	}
 	var exit *exec.ExitError
 	switch {
 	case ctx.Err() != nil:
@@ -76,11 +79,19 @@ func (b *built) try(ctx context.Context, m *mutant) (result, error) {
 		r.verdict = broken
 	case strings.Contains(out, "panic: test timed out after "):
 		r.verdict = hangs
+	case !says.MatchString(out):
+		return r, fmt.Errorf("%s: no test says why it failed: %w\n%s", m.place, err, out)
 	default:
 		r.verdict = killed
 	}
 	return r, nil
 }
+
+// fails matches the name of a test that failed.
+var fails = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
+
+// says matches what a test that failed says, or a program that broke down.
+var says = regexp.MustCompile(`(?m)^\s*--- FAIL: |^panic: |^fatal error: |goleak: Errors|goroutines left behind`)
 
 // alone builds the mutant by itself and runs its tests.
 func (b *built) alone(ctx context.Context, m *mutant) (string, error) {
