@@ -56,12 +56,14 @@ func (n *inMemory) dial(ctx context.Context, name string) (net.Conn, error) {
 // relay runs a client of these origins, with a base that tells the first wait
 // after a failure from the one after a success.
 func (n *inMemory) relay(v xds.Variant, names ...string) *relay {
-	for i := range names {
-		names[i] = "passthrough:///" + names[i]
+	var addresses []string
+	for _, name := range names {
+		addresses = append(addresses, addressOf(name))
 	}
-	return startRelay(n.t, Options{Variant: v, Dialer: n.dial, Backoff: steep, AbsentAfter: 1000 * time.Hour,
-		Keepalive: Keepalive{Time: 1000 * time.Hour}}, names...)
+	return startRelay(n.t, Options{Variant: v, Dialer: n.dial, Backoff: steep, Keepalive: Keepalive{Time: 1000 * time.Hour}}, addresses...)
 }
+
+func addressOf(name string) string { return "passthrough:///" + name }
 
 var steep = Backoff{Base: 4 * time.Second, Max: 30 * time.Second}
 
@@ -71,12 +73,20 @@ func (f *fakeOrigin) reopens(s *fakeStream) (*fakeStream, time.Duration) {
 	s.done <- nil // OK
 	synctest.Wait()
 	began := time.Now()
+	s = f.opens()
+	return s, time.Since(began)
+}
+
+// opens is the next stream, after whatever time.
+func (f *fakeOrigin) opens() *fakeStream {
+	f.t.Helper()
 	select {
-	case s = <-f.streams:
+	case s := <-f.streams:
+		return s
 	case <-time.After(time.Hour):
 		f.t.Fatal("no stream is opened")
+		return nil
 	}
-	return s, time.Since(began)
 }
 
 // jittered checks that waits are anything up to a bound: of 60 none is over it,
@@ -95,7 +105,7 @@ func TestP54_FailuresBackOff(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		f := n.origin("one")
 		n.relay(v, "one").stream(named(rds, "a"))
-		s := f.next()
+		s := f.opens()
 		var waits []time.Duration
 		for i := range 63 {
 			var d time.Duration
@@ -116,7 +126,7 @@ func TestP54_AResponseResetsTheBackoff(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		f, other := n.origin("one"), n.origin("two")
 		_, sink := n.relay(v, "one", "two").stream(named(rds, "a"))
-		s := f.next()
+		s := f.opens()
 		var again, anew []time.Duration
 		for range 60 {
 			var d time.Duration
@@ -154,7 +164,7 @@ func TestP54_KeysComeBackOneByOne(t *testing.T) {
 		}
 		var open []*fakeStream
 		for range keys {
-			s := f.next()
+			s := f.opens()
 			s.request()
 			s.send(resp{typ: rds, version: "1", res: clusters("a")})
 			s.request()
@@ -167,7 +177,7 @@ func TestP54_KeysComeBackOneByOne(t *testing.T) {
 		began := time.Now()
 		var waits []time.Duration
 		for range keys {
-			f.next()
+			f.opens()
 			waits = append(waits, time.Since(began))
 		}
 		jittered(t, "of keys", time.Second, waits)
@@ -198,11 +208,11 @@ func TestP54_AnOriginThatCannotBeReached(t *testing.T) {
 		jittered(t, "connecting", steep.Max, waits[3:])
 
 		f := n.origin("one")
-		f.next()
+		f.opens()
 		began := time.Now()
 		waits = waits[:0]
 		for range keys - 1 {
-			f.next()
+			f.opens()
 			waits = append(waits, time.Since(began))
 		}
 		jittered(t, "once it is there", time.Second, waits)
@@ -216,14 +226,14 @@ func TestP54_TriesOfAKeyBackOff(t *testing.T) {
 		first, second := n.origin("one"), n.origin("two")
 		r := n.relay(v, "one", "two")
 		r.stream(named(rds, "a"))
-		s := first.next()
+		s := first.opens()
 		s.request()
 		s.send(resp{typ: rds, version: "1", res: clusters("a")})
 		s.request() // from here on it is not away
 		r.stream(named(rds, "a"))
 		first.refuse(2)
 		second.serve(1).send(resp{typ: rds, version: "1", res: clusters("a")})
-		s = first.next()
+		s = first.opens()
 		var waits []time.Duration
 		for i := range 63 {
 			var d time.Duration

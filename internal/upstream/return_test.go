@@ -91,6 +91,22 @@ func TestP56_SilenceAndGarbageAreNoAnswers(t *testing.T) {
 	})
 }
 
+// Nor is it an answer that a name's time has run out (P57).
+func TestP56_SilenceIsNoAnswer(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		first, second := n.origin("one"), n.origin("two")
+		_, sink, _ := n.relay(v, "one", "two").failOver(first, second, named(rds, "a"))
+		a := first.serve(1)
+		time.Sleep(time.Minute)
+		if is := sink.presence(rds, "a"); is != xds.Absent {
+			t.Errorf("a is %d after a minute", is)
+		}
+		if s := sink.lastStatus(); s.Origin != addressOf("two") || !s.Connected || a.Context().Err() != nil {
+			t.Errorf("status %+v, tried out: %v", s, a.Context().Err())
+		}
+	})
+}
+
 // While nothing is wanted no origin is tried out; and what is tried out follows
 // the interest.
 func TestP56_TriesFollowTheInterest(t *testing.T) {
