@@ -115,21 +115,20 @@ func (o *fileOrigin) upkeep(ctx context.Context) error {
 		// Watched first and read then, no change falls between. What cannot be
 		// watched is read all the same, now and then.
 		watching := w.renew()
-		settled, err := o.scan()
+		settled, err := o.scan(w.writing)
 		if err == nil {
 			o.connected.Set(1)
 			err = watching
 		} else {
 			o.connected.Set(0)
-			w.of = nil
 		}
-		o.report(&o.reported, o.dir, err, "directory of an origin not readable, what was read stays")
+		o.report(&o.reported, o.dir, err, o.refusal())
 		var again time.Duration
 		switch {
 		case err != nil:
 			again = retryEvery
 		case !settled:
-			again = quietFor
+			again = w.whole()
 		}
 		if !w.wait(ctx, again) {
 			return nil
@@ -161,18 +160,36 @@ func (o *fileOrigin) refused(f *file, path string, err error) {
 			o.metrics.Type(s.url).Updates[telemetry.Rejected].Inc()
 		}
 	}
-	o.report(&f.reported, path, err, "file of an origin refused, its last valid content stays")
+	text := "file of an origin refused, its last valid content stays"
+	if f.good == nil {
+		text = "file of an origin refused, nothing of it is served"
+	}
+	o.report(&f.reported, path, err, text)
+}
+
+// never reports whether the origin has never had anything to give: until all
+// files are valid at once it gives nothing, since what they leave out would be
+// taken for removed.
+func (o *fileOrigin) never() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.now == nil || o.now.failed != nil
+}
+
+// refusal is what a fault of the directory means.
+func (o *fileOrigin) refusal() string {
+	if o.never() {
+		return "directory of an origin not served, until all of it can be read"
+	}
+	return "directory of an origin not readable, what was read stays"
 }
 
 // scan reads all files and publishes what they say. It reports false if a file
 // was being written meanwhile.
-func (o *fileOrigin) scan() (settled bool, err error) {
+func (o *fileOrigin) scan(busy func(name string) bool) (settled bool, err error) {
 	entries, err := os.ReadDir(o.dir)
 	if err != nil {
-		o.mu.Lock()
-		never := o.now == nil || o.now.failed != nil
-		o.mu.Unlock()
-		if never {
+		if o.never() {
 			o.publish(&contents{failed: err})
 		}
 		return true, err
@@ -191,7 +208,10 @@ func (o *fileOrigin) scan() (settled bool, err error) {
 			f = new(file)
 			o.files[name] = f
 		}
-		err := o.readFile(name, f)
+		err := errWriting
+		if !busy(name) {
+			err = o.readFile(name, f)
+		}
 		switch {
 		case errors.Is(err, errWriting):
 			writing = append(writing, name)
@@ -205,6 +225,14 @@ func (o *fileOrigin) scan() (settled bool, err error) {
 		if !slices.Contains(writing, name) {
 			o.refused(f, filepath.Join(o.dir, name), faults[name])
 		}
+	}
+	if first := slices.Sorted(maps.Keys(faults)); o.never() && len(first)+len(writing) > 0 {
+		err := errWriting
+		if len(first) > 0 {
+			err = fmt.Errorf("%s: %w", first[0], faults[first[0]])
+		}
+		o.publish(&contents{failed: err})
+		return false, err
 	}
 	o.publish(o.merge())
 	return len(writing) == 0, nil

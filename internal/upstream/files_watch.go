@@ -16,55 +16,147 @@ import (
 const (
 	// quietFor is how long nothing may happen before a change is read, and
 	// quietAtMost how long that may take: several files are often written
-	// together, and one in several steps.
+	// together.
 	quietFor    = 10 * time.Millisecond
 	quietAtMost = 100 * time.Millisecond
+	// writtenFor is how long a file that is written in place may not have been
+	// written to: what is there of it before may be valid, and would remove the
+	// rest. No event tells that the writer is done; a rename needs none.
+	writtenFor = 300 * time.Millisecond
 	// retryEvery is for a directory that cannot be watched or read.
 	retryEvery = time.Second
 )
 
-// watch is the inotify watch of a directory and of its parent: the latter tells
-// when the directory itself is made, or is a symlink that is swapped. It has
-// one owner.
+// watch is the inotify watch of a directory, and of those through which it and
+// its files are reached: where a symlink on the way can be swapped, and where a
+// file is to which one leads. It has one owner.
 type watch struct {
 	dir     string
 	watcher *fsnotify.Watcher
-	of      fs.FileInfo // the directory that is watched; nil if none is
+	real    string                 // the directory without symlinks; "" if there is none
+	dirs    map[string]fs.FileInfo // that are watched, by their paths without symlinks
+	leads   map[string]string      // paths on such a way -> the file's name, "" for the directory
+	written map[string]time.Time   // when files were written to in place last, by name
 }
 
-// renew makes the watch one of the directory that is there now.
+// renew makes the watch one of what is there now.
 func (w *watch) renew() error {
 	if w.watcher == nil {
 		watcher, err := fsnotify.NewWatcher()
 		if err != nil {
 			return fmt.Errorf("watch %s: %w", w.dir, err)
 		}
-		w.watcher, w.of = watcher, nil
-		if parent := filepath.Dir(w.dir); parent != w.dir {
-			// Without it a directory that is swapped is noticed late, and one whose
-			// events go on coming not at all; one below a parent that cannot be
-			// watched is nothing to refuse, though.
-			_ = watcher.Add(parent)
+		w.watcher, w.dirs, w.written = watcher, make(map[string]fs.FileInfo), make(map[string]time.Time)
+	}
+	err := w.resolve()
+	want := make(map[string]bool)
+	if w.real != "" {
+		want[w.real] = true
+	}
+	for path := range w.leads {
+		want[filepath.Dir(path)] = true
+	}
+	for dir := range w.dirs {
+		if !want[dir] {
+			_ = w.watcher.Remove(dir) // if it is still there
+			delete(w.dirs, dir)
 		}
+	}
+	for dir := range want {
+		// One beside the directory that cannot be watched is nothing to refuse: a
+		// swap there is noticed late, or not at all.
+		if failed := w.add(dir); failed != nil && dir == w.real {
+			err = failed
+		}
+	}
+	return err
+}
+
+// resolve finds the way to the directory and to its files.
+func (w *watch) resolve() error {
+	w.real, w.leads = "", make(map[string]string)
+	for _, path := range trail(w.dir) {
+		w.leads[path] = ""
 	}
 	is, err := os.Stat(w.dir)
 	switch {
 	case err != nil:
-		w.of = nil
 		return err
 	case !is.IsDir():
-		w.of = nil
 		return fmt.Errorf("%s is no directory", w.dir)
-	case w.of != nil && os.SameFile(w.of, is):
+	}
+	if w.real, err = filepath.EvalSymlinks(w.dir); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(w.real)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Type()&fs.ModeSymlink == 0 || !served(e.Name()) {
+			continue
+		}
+		for _, path := range trail(filepath.Join(w.real, e.Name())) {
+			if filepath.Dir(path) != w.real {
+				w.leads[path] = e.Name()
+			}
+		}
+	}
+	return nil
+}
+
+// add watches a directory, unless it does already.
+func (w *watch) add(dir string) error {
+	is, err := os.Stat(dir)
+	if err != nil {
+		delete(w.dirs, dir)
+		return err
+	}
+	if was := w.dirs[dir]; was != nil && os.SameFile(was, is) {
 		return nil
 	}
-	_ = w.watcher.Remove(w.dir) // the old one, if it is still there
-	if err := w.watcher.Add(w.dir); err != nil {
-		w.of = nil
-		return fmt.Errorf("watch %s: %w", w.dir, err)
+	_ = w.watcher.Remove(dir) // the old one, if it is still there
+	if err := w.watcher.Add(dir); err != nil {
+		delete(w.dirs, dir)
+		return fmt.Errorf("watch %s: %w", dir, err)
 	}
-	w.of = is
+	w.dirs[dir] = is
 	return nil
+}
+
+// maxLinks is how many symlinks a path may lead through, as in Linux.
+const maxLinks = 40
+
+// trail are the symlinks that a path leads through, and what it leads to: all
+// paths at which a change is one of what the path means. None has a symlink above
+// it.
+func trail(path string) []string {
+	var out []string
+	for range maxLinks {
+		link, target := firstLink(path)
+		if link == "" {
+			return append(out, path)
+		}
+		out = append(out, link)
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(link), target)
+		}
+		path = filepath.Join(target, path[len(link):])
+	}
+	return out
+}
+
+// firstLink is the first symlink in a path, and what stands in it.
+func firstLink(path string) (link, target string) {
+	for i := 1; i <= len(path); i++ {
+		if i < len(path) && path[i] != filepath.Separator {
+			continue
+		}
+		if target, err := os.Readlink(path[:i]); err == nil {
+			return path[:i], target
+		}
+	}
+	return "", ""
 }
 
 func (w *watch) close() {
@@ -76,18 +168,53 @@ func (w *watch) close() {
 
 // concerns reports whether an event can have changed what the files say.
 func (w *watch) concerns(e fsnotify.Event) bool {
-	if e.Name == w.dir { // told by the parent, or of the directory itself
-		if e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename) {
-			w.of = nil // the kernel has dropped the watch, or watches what is elsewhere now
-		}
+	if e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename) {
+		delete(w.dirs, e.Name) // the kernel has dropped the watch, or watches what is elsewhere now
+	}
+	if name, leads := w.leads[e.Name]; leads {
+		w.note(name, e)
 		return e.Op != fsnotify.Chmod
 	}
-	if filepath.Dir(e.Name) != w.dir {
+	if filepath.Dir(e.Name) != w.real {
 		return false // beside the directory
 	}
 	// Anything can be the symlink that files go through, but then it is not
 	// written to.
-	return served(filepath.Base(e.Name)) || e.Op != fsnotify.Write
+	name := filepath.Base(e.Name)
+	if !served(name) {
+		return e.Op != fsnotify.Write
+	}
+	w.note(name, e)
+	return true
+}
+
+// note keeps when a file was written to in place.
+func (w *watch) note(name string, e fsnotify.Event) {
+	switch {
+	case e.Has(fsnotify.Write):
+		w.written[name] = time.Now()
+	case e.Has(fsnotify.Create), e.Has(fsnotify.Remove), e.Has(fsnotify.Rename):
+		delete(w.written, name) // it is another file
+	}
+}
+
+// writing reports whether a file may not be whole yet.
+func (w *watch) writing(name string) bool {
+	at, is := w.written[name]
+	if is && time.Since(at) >= writtenFor {
+		delete(w.written, name)
+		return false
+	}
+	return is
+}
+
+// whole is how long it takes until all files may be whole, if nothing happens.
+func (w *watch) whole() time.Duration {
+	left := quietFor
+	for _, at := range w.written {
+		left = max(left, time.Until(at.Add(writtenFor)))
+	}
+	return left
 }
 
 // served reports whether a file of this name is the origin's.

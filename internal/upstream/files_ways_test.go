@@ -1,0 +1,164 @@
+package upstream
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What is there of a file that is being written in place may be valid, and is
+// not taken for the whole: nothing of it is removed meanwhile.
+func TestP80_WrittenInSteps(t *testing.T) {
+	r := newDirRig(t, t.TempDir())
+	before := []string{"a=1", "b=1", "c=1"}
+	r.write("c.yaml", clustersFile("1", before...))
+	r.run()
+	wild, _ := r.key(all(cds))
+	holds(t, wild, before...)
+	after := append(before, "d=1")
+	f, err := os.Create(r.path("c.yaml"))
+	must(t, err)
+	pace := time.NewTicker(2 * quietFor)
+	defer pace.Stop()
+	for line := range strings.Lines(clustersFile("1", after...)) {
+		_, err := f.WriteString(line)
+		must(t, err)
+		<-pace.C
+	}
+	must(t, f.Close())
+	holds(t, wild, after...)
+	if got := removedEver(wild); len(got) > 0 {
+		t.Errorf("while it was written %v were removed", got)
+	}
+	// Renamed, it is whole at once.
+	f, err = os.Create(r.path("c.yaml"))
+	must(t, err)
+	must(t, f.Close())
+	must(t, os.WriteFile(r.path(".new"), []byte(clustersFile("2", "a=2")), 0o644))
+	began := time.Now()
+	must(t, os.Rename(r.path(".new"), r.path("c.yaml")))
+	holds(t, wild, "a=2")
+	t.Logf("renamed and held after %s", time.Since(began))
+}
+
+// A file may be a link to somewhere else, and is followed there.
+func TestP80_WhatALinkLeadsTo(t *testing.T) {
+	base := t.TempDir()
+	in := func(name string) string { return filepath.Join(base, name) }
+	must(t, os.Mkdir(in("elsewhere"), 0o755))
+	must(t, os.WriteFile(in("elsewhere/x.yaml"), []byte(clustersFile("1", "a=1")), 0o644))
+	must(t, os.Symlink("elsewhere", in("by")))
+	must(t, os.Mkdir(in("xds"), 0o755))
+	must(t, os.Symlink("../by/x.yaml", in("xds/c.yaml")))
+	r := newDirRig(t, in("xds"))
+	r.run()
+	wild, _ := r.key(all(cds))
+	holds(t, wild, "a=1")
+	must(t, os.WriteFile(in("elsewhere/x.yaml"), []byte(clustersFile("2", "a=2")), 0o644))
+	holds(t, wild, "a=2")
+	must(t, os.WriteFile(in("elsewhere/.new"), []byte(clustersFile("3", "a=3")), 0o644))
+	must(t, os.Rename(in("elsewhere/.new"), in("elsewhere/x.yaml")))
+	holds(t, wild, "a=3")
+	// A link on the way.
+	must(t, os.Mkdir(in("other"), 0o755))
+	must(t, os.WriteFile(in("other/x.yaml"), []byte(clustersFile("4", "a=4")), 0o644))
+	must(t, os.Symlink("other", in("new")))
+	must(t, os.Rename(in("new"), in("by")))
+	holds(t, wild, "a=4")
+	must(t, os.WriteFile(in("other/x.yaml"), []byte(clustersFile("5", "a=5")), 0o644))
+	holds(t, wild, "a=5")
+}
+
+// A link above the directory may be swapped, as deployments do.
+func TestP80_ALinkAboveTheDirectory(t *testing.T) {
+	base := t.TempDir()
+	put := func(v string) {
+		must(t, os.MkdirAll(filepath.Join(base, v, "config", "xds"), 0o755))
+		must(t, os.WriteFile(filepath.Join(base, v, "config", "xds", "c.yaml"), []byte(clustersFile(v, "a="+v)), 0o644))
+		must(t, os.Symlink(v, filepath.Join(base, "new")))
+		must(t, os.Rename(filepath.Join(base, "new"), filepath.Join(base, "current")))
+	}
+	put("1")
+	r := newDirRig(t, filepath.Join(base, "current", "config", "xds"))
+	r.run()
+	wild, _ := r.key(all(cds))
+	for _, v := range []string{"1", "2", "3"} {
+		if v != "1" {
+			put(v)
+		}
+		holds(t, wild, "a="+v)
+		r.write("c.yaml", clustersFile(v, "a="+v, "b="+v))
+		holds(t, wild, "a="+v, "b="+v)
+	}
+}
+
+// What a path means changes at its links, and at what it leads to.
+func TestP80_TheWayOfAPath(t *testing.T) {
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	must(t, err)
+	in := func(name string) string { return filepath.Join(base, name) }
+	must(t, os.MkdirAll(in("real/dir"), 0o755))
+	must(t, os.Symlink("real", in("one")))
+	must(t, os.Symlink(in("one"), in("two")))
+	must(t, os.Symlink("loop", in("loop")))
+	for path, want := range map[string][]string{
+		"real/dir/x": {"real/dir/x"},
+		"one/dir/x":  {"one", "real/dir/x"},
+		"two/dir":    {"two", "one", "real/dir"},
+		"none/x":     {"none/x"},
+	} {
+		for i := range want {
+			want[i] = in(want[i])
+		}
+		if got := trail(in(path)); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", path, got, want)
+		}
+	}
+	if got := trail(in("loop")); len(got) != maxLinks {
+		t.Errorf("a loop: %d", len(got))
+	}
+}
+
+// A file that never was valid may hold anything: until all are, the directory is
+// an origin that cannot be reached, and what is missing is not taken for removed.
+func TestP80_BrokenFromTheStart(t *testing.T) {
+	for what, bad := range map[string]string{
+		"unreadable":  "x: [",
+		"not a file":  "",
+		"a name too":  clustersFile("1", "a=other", "b"),
+		"wrong place": "name: a",
+	} {
+		t.Run(what, func(t *testing.T) {
+			r := newDirRig(t, t.TempDir())
+			r.write("c.yaml", clustersFile("1", "a=1"))
+			if bad == "" {
+				must(t, os.Symlink("missing", r.path("d.yaml")))
+			} else {
+				r.write("d.yaml", bad)
+			}
+			r.run()
+			wild, _ := r.key(all(cds))
+			at := r.untilLogged(0, "level=WARN", "refused", "nothing of it is served", "d.yaml")
+			r.untilLogged(0, "not served", "d.yaml")
+			wild.mu.Lock()
+			if n := len(wild.updates); n > 0 {
+				t.Errorf("answered by %d updates", n)
+			}
+			wild.mu.Unlock()
+			must(t, os.Remove(r.path("d.yaml")))
+			holds(t, wild, "a=1")
+			r.untilLogged(at, "level=INFO", r.dir)
+			// Later, one that is broken takes nothing away.
+			r.write("d.yaml", "x: [")
+			at = r.untilLogged(at, "refused", "nothing of it is served", "d.yaml")
+			r.write("c.yaml", clustersFile("1", "a=2"))
+			holds(t, wild, "a=2")
+			if got := removedEver(wild); len(got) > 0 {
+				t.Errorf("%v were removed", got)
+			}
+		})
+	}
+}
