@@ -595,5 +595,15 @@ func TestP62_GoneAndBackIsAHeartbeat(t *testing.T) {
 		w.want("~a")
 		w.ack("a")
 		w.want("")
+		// Also beside what was asked for.
+		w.named("-a", "b")
+		w.living(false, ttl, "a")
+		if w.s.variant == xds.SotW {
+			w.sub("a", "b")
+			w.want("a b")
+		} else {
+			w.sub("b")
+			w.want("b ~a")
+		}
 	})
 }
