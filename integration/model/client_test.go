@@ -226,7 +226,7 @@ func (c *client) change(t *clientType, add, drop []string) {
 		}
 		delete(t.names, n)
 		gone = append(gone, n)
-		if t.wild {
+		if t.covers(n) || t.wild && c.v == xds.Delta { // that is told what is not covered any more (P24)
 			t.cause[n]++
 			continue
 		}
@@ -242,6 +242,37 @@ func (c *client) change(t *clientType, add, drop []string) {
 		c.request(t, t.nonce, t.version, "")
 	case len(add)+len(gone) > 0:
 		c.tell(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(t.typ), ResourceNamesSubscribe: add, ResourceNamesUnsubscribe: gone})
+	}
+}
+
+// widen asks for the wildcard, or gives it up. Nothing may be on its way: what is
+// said before it is read by other rules than what is said after it.
+func (c *client) widen(t *clientType, wild bool) {
+	if t.wild == wild {
+		return
+	}
+	t.wild = wild
+	for _, n := range names {
+		switch {
+		case wild && t.covers(n): // also what it asked for before: all of it is answered
+			t.cause[n]++
+			t.ever[n] = true
+		case !wild && !t.names[n]:
+			delete(t.holds, n)
+			delete(t.versions, n)
+			delete(t.told, n)
+		}
+	}
+	switch {
+	case !t.began && !t.wild && len(t.names) == 0:
+	case !t.began:
+		c.first(t)
+	case c.v == xds.SotW:
+		c.request(t, t.nonce, t.version, "")
+	case wild:
+		c.tell(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(t.typ), ResourceNamesSubscribe: []string{"*"}})
+	default:
+		c.tell(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(t.typ), ResourceNamesUnsubscribe: []string{"*"}})
 	}
 }
 

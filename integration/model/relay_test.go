@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const (
 	ackTimeout  = 15 * time.Second
 	absentAfter = 15 * time.Second
-	linger      = 10 * time.Second
+	linger      = 3 * time.Second
 
 	removalDelay = 5 * time.Second
 )
@@ -67,7 +67,7 @@ func startRelay(t testing.TB, variant xds.Variant, dial dialer) (down *bufconn.L
 		Open: func(id string, node []byte, sink upstream.Sink) orchestrator.Stream {
 			return origins.NewStream(id, node, sink)
 		},
-		Linger: linger, IdleTTL: 10 * time.Minute, MaxIdle: 10, FirstAnswerTimeout: time.Minute,
+		Linger: linger, IdleTTL: 10 * time.Minute, MaxIdle: 10, AbsentAfter: absentAfter, FirstAnswerTimeout: time.Minute,
 		Metrics: m, Log: log,
 	})
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// link is one of a group's upstream streams, of which there are one or two
-// (P50). It is that stream's Sink, so that the group knows which of the two
+// link is one of a group's upstream streams, of which there are one or two, and
+// for a while three (P50). It is that stream's Sink, so that the group knows which of the two
 // speaks.
 type link struct {
 	// Fixed once made.
@@ -101,29 +101,37 @@ func (g *Group) start(l *link) {
 	})
 }
 
-// lines are the group's links: home, and the second while there is one. The
-// slice is not to be changed.
+// lines are the group's links, in the order in which they were opened: home, the
+// second while there is one, and a third while what is on the second moves home
+// and has to be apart again. The slice is not to be changed.
 func (g *Group) lines() []*link { return *g.links.Load() }
 
 // home is where everything is asked for, but for what has to be apart from it.
 func (g *Group) home() *link { return g.lines()[0] }
 
-// open opens the second stream.
+// open opens another stream.
 func (g *Group) open() *link {
 	l := newLink(g)
-	g.links.Store(&[]*link{g.home(), l})
+	lines := append(slices.Clone(g.lines()), l)
+	g.links.Store(&lines)
 	g.start(l)
-	g.log.Debug("second upstream stream: wildcard and names of one type")
+	g.log.Debug("another upstream stream: wildcard and names of one type", "streams", len(lines))
 	return l
 }
 
-// close ends a link's stream; the other is home from then on. What is still on
-// its way from it is nobody's.
+// close ends a link's stream; the first that is left is home from then on. What is
+// still on its way from it is nobody's, and what was on its way to it stays where
+// it is.
 func (g *Group) close(l *link) {
+	for _, v := range g.views {
+		if m := v.move.Load(); m != nil && m.to == l {
+			v.move.Store(nil)
+		}
+	}
 	left := slices.DeleteFunc(slices.Clone(g.lines()), func(o *link) bool { return o == l })
 	g.links.Store(&left)
 	if l.cancel != nil {
 		l.cancel()
 	}
-	g.log.Debug("second upstream stream is not needed any more")
+	g.log.Debug("an upstream stream is not needed any more", "streams", len(left))
 }

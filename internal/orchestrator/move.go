@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -14,7 +15,7 @@ import (
 // is held, the first alone counts: so what is answered on the new is not dropped
 // from the old before it is, and what the one removes goes only once the other
 // does not hold it either (P50). Nothing goes back in time, since the streams are
-// not in step, and the move can be given up at any moment.
+// not in step, and nothing is lost by giving the move up, but for what is ahead.
 //
 // It belongs to the group's goroutine, but for held.
 type move struct {
@@ -31,7 +32,7 @@ type move struct {
 	answered        bool                // the wildcard, by to
 	spoken          map[string]struct{} // names that to has answered
 	apart           map[string]struct{} // names held, of which to does not say the same yet
-	ahead           map[string]struct{} // names of which to spoke first, and the old stream does not say the same yet
+	ahead           ahead
 
 	// under is to's newest status, since when it is or the move began.
 	under *upstream.Status
@@ -41,13 +42,16 @@ type move struct {
 // depart sends a part to another stream.
 func (v *view) depart(wild bool, to *link, now time.Time) {
 	m := &move{wild: wild, to: to, next: xds.NewBuilder(v.typ), since: now,
-		spoken: make(map[string]struct{}), apart: make(map[string]struct{}), ahead: make(map[string]struct{})}
+		spoken: make(map[string]struct{}), apart: make(map[string]struct{})}
 	part := v.part(wild)
 	u := xds.Update{Type: v.typ.URL, Origin: part.Origin(), Wildcard: wild, Received: now}
 	if !wild || part.Answered() {
 		for r := range part.Resources {
 			u.Changed = append(u.Changed, r)
 			m.apart[r.Name] = struct{}{}
+		}
+		for err := range part.Errors {
+			m.apart[err.Name] = struct{}{}
 		}
 	}
 	if len(u.Changed) > 0 {
@@ -77,9 +81,15 @@ func (m *move) publish(names *xds.NameSet) {
 	m.held.Store(s)
 }
 
+// leads reports whether the new stream's word counts for a name at once: it did
+// before, or the old one has nothing to say of it. What a wildcard says nothing of
+// does not exist, but for what has lapsed.
+func (m *move) leads(part xds.Part, name string) bool {
+	return m.ahead.has(name) || part.Silent(name) && (!m.wild || part.Known(name))
+}
+
 // arrive takes over what to says, and returns what of it counts at once, if
-// anything: what it says of names of which nothing was known before it spoke.
-// Nobody is to wait for that.
+// anything: also that a TTL runs for longer, of what both say (P62).
 func (m *move) arrive(v *view, u xds.Update) (early xds.Update, any bool) {
 	var led []string // what went with a handle
 	if !u.Guess {
@@ -89,119 +99,134 @@ func (m *move) arrive(v *view, u xds.Update) (early xds.Update, any bool) {
 	}
 	m.next.Apply(u)
 	m.publish(v.names)
-	if u.Ended {
-		m.lapsed(v)
-		return u, false
-	}
 	m.origin, m.version = u.Origin, u.Version
 	m.answered = m.answered || u.Wildcard
 	part := v.part(m.wild)
-	first := func(name string) bool {
-		_, ahead := m.ahead[name]
-		return !m.wild && (ahead || !part.Known(name))
+	early, rest := split(v, u, func(names []string) bool {
+		return !slices.ContainsFunc(names, func(n string) bool { return !m.leads(part, n) })
+	})
+	if !u.Guess {
+		m.ahead.add(spoken(v, early)...)
+		for _, r := range u.Changed {
+			m.spoken[r.Name] = struct{}{}
+		}
+		for _, name := range slices.Concat(u.Removed, led) {
+			m.spoken[name] = struct{}{}
+		}
 	}
-	early = u
-	early.Changed, early.Removed, early.Errors, early.Unresolved = nil, nil, nil, nil
-	for _, r := range u.Changed {
-		m.say(part, r.Name)
-		if first(r.Name) {
+	for _, r := range rest.Changed {
+		if r.Outlasts(part.Held(r.Name)) {
 			early.Changed = append(early.Changed, r)
-			m.ahead[r.Name] = struct{}{}
 		}
 	}
-	for _, name := range u.Removed {
-		if !u.Guess {
-			m.say(part, name)
-		}
-		if first(name) {
-			early.Removed = append(early.Removed, name)
-			m.ahead[name] = struct{}{}
-		}
-	}
-	for _, name := range led {
-		m.say(part, name)
-	}
-	for _, err := range u.Errors {
-		if first(err.Name) {
-			early.Errors = append(early.Errors, err)
-		}
-	}
-	for _, un := range u.Unresolved {
-		if !slices.ContainsFunc(un.Names, func(n string) bool { return !first(n) }) {
-			early.Unresolved = append(early.Unresolved, un)
-		}
-	}
-	return early, len(early.Changed)+len(early.Removed)+len(early.Errors)+len(early.Unresolved) > 0
+	m.compare(part, slices.Concat(spoken(v, rest), led))
+	return early, !nothingIn(early)
 }
 
-// say notes that to has spoken of name.
-func (m *move) say(part xds.Part, name string) {
-	m.spoken[name] = struct{}{}
-	m.compare(part, name)
-}
+// applied takes notice of what was applied to what is held.
+func (m *move) applied(v *view, u *xds.Update) { m.compare(v.part(m.wild), spoken(v, *u)) }
 
-// compare notes whether the two streams say the same of name.
-func (m *move) compare(part xds.Part, name string) {
-	has, next := part.Held(name), m.held.Load().Part(m.wild).Held(name)
-	_, spoken := m.spoken[name]
-	if spoken && has.Same(next) || has == nil && (next == nil || !spoken) {
-		delete(m.apart, name)
-	} else {
-		m.apart[name] = struct{}{}
+// compare notes whether the two streams say the same of names.
+func (m *move) compare(part xds.Part, names []string) {
+	next := m.held.Load().Part(m.wild)
+	for _, n := range names {
+		_, spoken := m.spoken[n]
+		has := part.Held(n)
+		switch {
+		case has == nil && part.Error(n) == nil && (!spoken || next.Held(n) == nil):
+			delete(m.apart, n) // nothing is to be lost
+		case same(part, next, n) && (spoken || has == nil):
+			delete(m.apart, n)
+		default:
+			m.apart[n] = struct{}{}
+		}
 	}
 }
 
-// lapsed takes notice of what to holds no more though nobody said that it is gone
-// (P62, P63): it has yet to answer that again.
+// lost takes notice of what is held no more though nobody said that it is gone
+// (P62, P63): there is nothing to wait for, and what the new stream says of it
+// counts. It reports whether that says anything.
+func (m *move) lost(v *view) bool {
+	part, next := v.part(m.wild), m.held.Load().Part(m.wild)
+	m.compare(part, slices.Collect(maps.Keys(m.apart)))
+	u := xds.Update{Type: v.typ.URL, Origin: m.origin, Version: m.version, Wildcard: m.wild}
+	for name := range part.Lapsed {
+		r := next.Held(name)
+		if _, spoken := m.spoken[name]; spoken && r != nil {
+			m.ahead.add(goesBy(v, r)...)
+			u.Changed = append(u.Changed, r)
+		}
+		m.compare(part, []string{name})
+	}
+	if len(u.Changed) == 0 {
+		return false
+	}
+	v.builder.Apply(u)
+	return true
+}
+
+// ended lets go of what to brought and is not to be kept, since its stream has
+// ended (P63). It reports whether anything of it counted already: then the old
+// stream's word does again.
+func (m *move) ended(v *view, u xds.Update) bool {
+	m.next.Apply(u)
+	m.publish(v.names)
+	m.lapsed(v)
+	gone := make(map[string]struct{})
+	for name := range m.ahead.names {
+		if r := v.part(m.wild).Held(name); r != nil && r.Uncacheable {
+			for _, n := range goesBy(v, r) {
+				gone[n] = struct{}{}
+			}
+		}
+	}
+	is := func(name string) bool { _, is := gone[name]; return is }
+	any := v.builder.Uncache(m.wild, is)
+	m.back(v, is)
+	return any
+}
+
+// back has the old stream's word count again for names that were ahead, and
+// returns what that was.
+func (m *move) back(v *view, is func(name string) bool) xds.Update {
+	u := m.ahead.end(v, m.wild, is)
+	if !nothingIn(u) {
+		v.builder.Apply(u)
+	}
+	return u
+}
+
+// lapsed takes notice of what to holds no more though nobody said that it is gone:
+// it has yet to answer that again.
 func (m *move) lapsed(v *view) {
 	part := v.part(m.wild)
 	for name := range m.held.Load().Part(m.wild).Lapsed {
 		delete(m.spoken, name)
-		m.compare(part, name)
+		m.compare(part, []string{name})
 	}
 }
 
-// behind takes out of what the old stream says the names of which the new one
-// spoke first, until it says the same: what it says of them before is older.
-func (m *move) behind(v *view, u *xds.Update) {
-	if len(m.ahead) == 0 {
-		return
-	}
-	part := v.part(m.wild)
-	older := func(name string, r *xds.Resource) bool {
-		if _, ahead := m.ahead[name]; !ahead {
-			return false
+// forget lets go of names that nobody wants any more, which v does not have any
+// more, and of what came for them alone.
+func (m *move) forget(v *view, names []string) {
+	was := m.held.Load()
+	m.next.ForgetBut(v.names, names...)
+	m.publish(v.names)
+	var resources []string
+	for _, s := range [...]*xds.Snapshot{was, v.held.Load()} {
+		for _, name := range names {
+			for _, r := range s.Linked(name) {
+				if held := s.Part(m.wild).Held(r); held != nil && !held.AskedBy(v.names) {
+					resources = append(resources, r)
+				}
+			}
 		}
-		if u.Guess || !r.Same(part.Held(name)) {
-			return true
-		}
-		delete(m.ahead, name)
-		return false
 	}
-	u.Changed = slices.DeleteFunc(slices.Clone(u.Changed), func(r *xds.Resource) bool { return older(r.Name, r) })
-	u.Removed = slices.DeleteFunc(slices.Clone(u.Removed), func(n string) bool { return older(n, nil) })
-}
-
-// follow takes notice of what was applied to what is held.
-func (m *move) follow(v *view, u *xds.Update) {
-	part := v.part(m.wild)
-	for _, r := range u.Changed {
-		m.compare(part, r.Name)
-	}
-	for _, name := range u.Removed {
-		m.compare(part, name)
-	}
-}
-
-// forget lets go of names that nobody wants any more; left are those that stay.
-func (m *move) forget(left *xds.NameSet, names []string) {
-	m.next.ForgetBut(left, names...)
-	m.publish(left)
-	for _, name := range names {
+	for _, name := range slices.Concat(names, resources) {
 		delete(m.spoken, name)
 		delete(m.apart, name)
-		delete(m.ahead, name)
 	}
+	m.ahead.forget(v, names, resources)
 }
 
 // arrived reports whether the old stream is not needed any more: the two say the
@@ -209,9 +234,6 @@ func (m *move) forget(left *xds.NameSet, names []string) {
 // new one says nothing of a name for as long as a name may stay unanswered
 // (P57), that is all that it has to say.
 func (m *move) arrived(v *view, now time.Time, patience time.Duration) bool {
-	if s := m.to.status.Load(); s != m.under {
-		m.under, m.since = s, now
-	}
 	from, waits := m.from(v), m.wild && !m.answered && v.part(true).Answered()
 	switch {
 	case len(m.apart) == 0 && !waits:
@@ -234,12 +256,16 @@ func (m *move) spokeOfAll() bool {
 	return true
 }
 
-// due is when the time alone ends the move; zero if it does not.
+// due is when the time alone changes something; zero if it does not.
 func (m *move) due(patience time.Duration) time.Time {
-	if m.under == nil || !m.under.Connected {
-		return time.Time{}
+	at := m.next.NextExpiry()
+	if m.under == nil || !m.under.Connected && len(m.ahead.names) == 0 {
+		return at
 	}
-	return m.since.Add(patience)
+	if over := m.since.Add(patience); at.IsZero() || over.Before(at) {
+		return over
+	}
+	return at
 }
 
 // moved ends the move of a part that has arrived, from where it comes from there
@@ -249,12 +275,21 @@ func (v *view) moved(now time.Time, patience time.Duration, stateGen uint64) boo
 	if m == nil {
 		return false
 	}
+	if s := m.to.status.Load(); s != m.under {
+		m.under, m.since = s, now
+	}
 	if m.next.Expire(now) > 0 {
 		m.publish(v.names)
 		m.lapsed(v)
 	}
 	if !m.arrived(v, now, patience) {
-		return false
+		if m.under.Connected || now.Before(m.since.Add(patience)) || len(m.ahead.names) == 0 {
+			return false
+		}
+		u := m.back(v, m.ahead.has)
+		changed := v.snapshot(stateGen)
+		m.applied(v, &u)
+		return changed
 	}
 	// What the old stream brought and the new one did not, and is not to be kept,
 	// goes with it (P63).
@@ -271,14 +306,9 @@ func (v *view) moved(now time.Time, patience time.Duration, stateGen uint64) boo
 			}
 		}
 		// Also of names of which it said nothing else (P39).
-		who := everything
-		if !m.wild {
-			who = &xds.Subscription{Names: v.names}
-		}
-		m.held.Load().Errors(who, func(err *xds.ResourceError) bool {
+		for err := range is.Errors {
 			u.Errors = append(u.Errors, err)
-			return true
-		})
+		}
 		v.builder.Apply(u)
 	}
 	if m.wild {

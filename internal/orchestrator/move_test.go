@@ -150,24 +150,73 @@ func TestP50_NothingToMove(t *testing.T) {
 	})
 }
 
-// The wildcard is wanted again before its names have moved: they stay where they
-// were, and nothing of what was said meanwhile is lost.
-func TestP50_AMoveIsCalledOff(t *testing.T) {
+// The wildcard is wanted again before its names have moved: neither stream is told
+// anything, since both are asked for names, and the wildcard is asked for beside
+// them. Nobody downstream hears of it.
+func TestP50_TheOtherPartComesBackMeanwhile(t *testing.T) {
 	bubble(t, nil, func(w *world) {
 		m := departs(w, t, []string{"a=1", "b=1"})
 		m.first.update(t, cds, false, "a=1")
+		m.client.woken()
+		told := m.first.said() + m.second.said()
 		wild := w.join("web", cds).want("*")
-		w.asks(t, "*", "a b")
-		m.first.update(t, cds, true, "a=w")
-		m.second.update(t, cds, false, "a=2")
-		m.is("the names", "2 1", 2)
+		w.asks(t, "a b", "a b", "*")
+		third := w.streams("web")[2]
+		connect(third)
+		equal(t, "asked of EDS", m.first.asks(eds)+m.second.asks(eds)+third.asks(eds), "e")
+		third.update(t, cds, true, "a=w")
 		equal(t, "the wildcard", wild.sees(subscription("*"), "a")+wild.sees(subscription("*"), "b"), "w-")
-		if err := m.first.late(xds.Update{Type: cds, Changed: []*xds.Resource{resource(t, cds, "a", "1")}}); err != nil {
+		equal(t, "told the other two", m.first.said()+m.second.said(), told)
+		m.is("the names", "1 1", 3)
+		// The wildcard's stream says nothing of names.
+		third.update(t, cds, false, "a=3")
+		m.second.update(t, cds, false, "a=2")
+		m.is("the old stream counts", "2 1", 3)
+		m.first.update(t, cds, false, "a=2", "b=1")
+		m.is("they have moved", "2 1", 2)
+		w.asks(t, "a b", "*")
+		equal(t, "told the first", m.first.said(), told-m.second.said())
+		equal(t, "woken by it", m.client.woken(), 1) // a=2
+		if err := m.second.late(xds.Update{Type: cds, Changed: []*xds.Resource{resource(t, cds, "a", "1")}}); err != nil {
 			t.Fatal(err)
 		}
 		m.is("what was on its way", "2 1", 2)
-		time.Sleep(time.Hour)
-		w.asks(t, "*", "a b")
+		third.update(t, cds, true, "a=v")
+		equal(t, "the wildcard", wild.sees(subscription("*"), "a"), "v")
+		wild.leave()
+		time.Sleep(10 * time.Second)
+		w.asks(t, "a b")
+		equal(t, "told the first", m.first.said(), told-m.second.said())
+		equal(t, "streams, ever", w.opened(), 3)
+	})
+}
+
+// There are never more than three, whatever comes back, and at rest there are two.
+func TestP50_AThirdStreamIsTheSecondInTheEnd(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		w.join("web", eds).want("e")
+		m := departs(w, t, []string{"a=1"})
+		more := w.join("web", eds).want("*") // beside what is about to go
+		synctest.Wait()
+		equal(t, "EDS on the second", m.second.asks(eds), "*")
+		wild := w.join("web", cds).want("*")
+		w.asks(t, "a", "a", "*")
+		third := w.streams("web")[2]
+		connect(third)
+		third.update(t, cds, true, "w=1")
+		m.second.update(t, eds, true, "e=1")
+		m.first.update(t, cds, false, "a=1")
+		// The second is needed still, so what is on the third goes there.
+		w.asks(t, "a", "*", "*")
+		m.second.update(t, cds, true, "w=1")
+		w.asks(t, "a", "*")
+		equal(t, "EDS", m.first.asks(eds)+" "+m.second.asks(eds), "e *")
+		equal(t, "w", wild.sees(subscription("*"), "w"), "1")
+		more.leave()
+		wild.leave()
+		time.Sleep(10 * time.Second)
+		w.asks(t, "a")
+		equal(t, "streams, ever", w.opened(), 3)
 	})
 }
 

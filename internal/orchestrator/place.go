@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"slices"
 	"time"
 
 	"xdsrelay/internal/xds"
@@ -14,6 +15,11 @@ import (
 //
 // Once no type needs two streams, what is on the second moves home, and the
 // second is closed; if there is nothing else at home, the second is home.
+//
+// If the other part is wanted again meanwhile, both streams are asked for the one
+// that moves. To call the move off would open the first anew, for all types, so it
+// goes on, and the other part is asked for on a third stream: the second, once
+// that is closed.
 func (g *Group) place(now time.Time) {
 	apart := false
 	for _, v := range g.views {
@@ -24,43 +30,47 @@ func (g *Group) place(now time.Time) {
 			g.stale(now)
 		}
 	}
-	if len(g.lines()) < 2 || apart {
-		return
-	}
-	home, second := g.home(), g.lines()[1]
-	switch {
-	case !g.carries(second):
-		g.close(second)
-	case !g.carries(home):
-		for _, v := range g.views {
-			v.move.Store(nil)
+	for _, l := range slices.Backward(g.lines()) {
+		if len(g.lines()) > 1 && !g.needs(l) {
+			g.close(l)
 		}
-		g.close(home)
-	default:
-		departed := false
-		for _, v := range g.views {
-			for _, wild := range []bool{true, false} {
-				if v.at(wild) == second && v.move.Load() == nil {
-					v.depart(wild, home, now)
-					departed = true
-				}
+	}
+	departed := false
+	for _, v := range g.views {
+		for _, wild := range []bool{true, false} {
+			if to := g.goal(v, wild, apart); to != nil && v.move.Load() == nil {
+				v.depart(wild, to, now)
+				departed = true
 			}
 		}
-		if departed {
-			g.place(now) // what has nothing to bring has arrived
-		}
+	}
+	if departed {
+		g.place(now) // what has nothing to bring has arrived
 	}
 }
 
-// carries reports whether anything is asked for on l, other than on its way
-// there.
-func (g *Group) carries(l *link) bool {
-	for _, v := range g.views {
-		if v.wildAt == l || v.namesAt == l {
-			return true
-		}
+// goal is the stream to which a part is to move; nil: it stays where it is.
+func (g *Group) goal(v *view, wild, apart bool) *link {
+	lines := g.lines()
+	at := slices.Index(lines, v.at(wild))
+	switch {
+	case at <= 0:
+		return nil
+	case !apart:
+		return g.home()
+	case at > 1 && lines[1] != v.at(!wild):
+		return lines[1]
 	}
-	return false
+	return nil
+}
+
+// needs reports whether l carries anything, or, though that moves there yet, is
+// ahead in anything: what clients were told is not to be taken back.
+func (g *Group) needs(l *link) bool {
+	return slices.ContainsFunc(g.views, func(v *view) bool {
+		m := v.move.Load()
+		return v.wildAt == l || v.namesAt == l || m != nil && m.to == l && len(m.ahead.names) > 0
+	})
 }
 
 // place says where the parts of the type are asked for, and reports whether they
@@ -74,25 +84,30 @@ func (v *view) place(g *Group) (apart bool) {
 	if !names {
 		v.namesAt = nil
 	}
-	if m := v.move.Load(); m != nil && (apart || m.from(v) == nil) {
-		v.move.Store(nil) // it stays where it is
+	if m := v.move.Load(); m != nil && m.from(v) == nil {
+		v.move.Store(nil) // nobody wants it any more
 	}
 	if v.wildcard && v.wildAt == nil {
-		v.wildAt = g.besides(v.namesAt)
+		v.wildAt = g.besides(v, v.namesAt)
 	}
 	if names && v.namesAt == nil {
-		v.namesAt = g.besides(v.wildAt)
+		v.namesAt = g.besides(v, v.wildAt)
 	}
 	return apart
 }
 
-// besides returns the link for a part of a type whose other part is on l.
-func (g *Group) besides(l *link) *link {
-	switch {
-	case l != g.home():
-		return g.home()
-	case len(g.lines()) > 1:
-		return g.lines()[1]
+// besides returns the link for a part of a type whose other part is on l, and may
+// move to another: home, or else one that is not about to be closed.
+func (g *Group) besides(v *view, l *link) *link {
+	m, lines := v.move.Load(), g.lines()
+	free := func(o *link) bool { return o != l && (m == nil || o != m.to) }
+	if free(lines[0]) {
+		return lines[0]
+	}
+	for _, o := range slices.Backward(lines[1:]) {
+		if free(o) {
+			return o
+		}
 	}
 	return g.open()
 }

@@ -207,17 +207,8 @@ func twoStreams(t *testing.T, rt *rapid.T, variant xds.Variant) {
 		clients, wants[m] = append(clients, m), xds.Nothing
 	}
 
-	// A move that is called off leaves what the new stream said first, though the
-	// old one has yet to say it: there something older may follow.
-	excused := map[string]bool{}
 	step := func() {
-		m := v.move.Load()
 		g.step(now)
-		if m != nil && v.move.Load() == nil && v.at(m.wild) != m.to {
-			for name := range m.ahead {
-				excused[name] = true
-			}
-		}
 		origin.talks = slices.DeleteFunc(origin.talks, func(c *conversation) bool { return !slices.Contains(g.lines(), c.link) })
 		for _, l := range g.lines() {
 			l.Status(upstream.Status{Connected: true})
@@ -232,11 +223,6 @@ func twoStreams(t *testing.T, rt *rapid.T, variant xds.Variant) {
 				r := v.part(wild).Held(name)
 				switch {
 				case !wanted:
-					delete(last, at)
-					if !wild {
-						delete(excused, name)
-					}
-				case !wild && excused[name]:
 					delete(last, at)
 				case r != nil:
 					var n int

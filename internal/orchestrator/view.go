@@ -90,16 +90,18 @@ func (v *view) apply(from *link, u xds.Update, stateGen uint64) (changed, first 
 		return false, false
 	}
 	v.admit(&u)
-	if arrives {
+	switch {
+	case u.Ended && arrives:
+		return m.ended(v, u) && v.snapshot(stateGen), true
+	case u.Ended: // not to be served any more, nor to wait (P63)
+		return v.builder.Apply(u) && v.lost(stateGen), true
+	case arrives:
 		var any bool
 		if u, any = m.arrive(v, u); !any {
 			return false, false
 		}
-	} else if m != nil {
-		m.behind(v, &u)
-	}
-	if u.Ended { // not to be served any more, nor to wait (P63)
-		return v.builder.Apply(u) && v.snapshot(stateGen), true
+	case m != nil:
+		u = m.ahead.aside(v, u)
 	}
 	was := v.held.Load()
 	first = was == nil || u.Wildcard && !was.Answered || !u.Wildcard && v.news(&u, was)
@@ -112,9 +114,19 @@ func (v *view) apply(from *link, u xds.Update, stateGen uint64) (changed, first 
 	v.meters.Failures[telemetry.NoRoom].Add(noRoom)
 	changed = v.snapshot(stateGen)
 	if m != nil {
-		m.follow(v, &u)
+		m.applied(v, &u)
 	}
 	return changed, first
+}
+
+// lost makes the snapshot after something was let go of of which nobody said that
+// it is gone, and reports whether it is another one.
+func (v *view) lost(stateGen uint64) bool {
+	changed := v.snapshot(stateGen)
+	if m := v.move.Load(); m != nil && m.lost(v) {
+		changed = v.snapshot(stateGen) || changed
+	}
+	return changed
 }
 
 // admit takes out of u what is not asked for any more.
@@ -160,10 +172,10 @@ func (v *view) snapshot(stateGen uint64) bool {
 // with what they brought. It reports whether there is a new snapshot.
 func (v *view) forget(names []string, wildcard bool, stateGen uint64) bool {
 	v.names, v.written = v.names.Remove(names...), v.written.Without(names...)
-	v.builder.ForgetBut(v.names, names...)
-	if m := v.move.Load(); m != nil {
-		m.forget(v.names, names)
+	if m := v.move.Load(); m != nil && len(names) > 0 {
+		m.forget(v, names)
 	}
+	v.builder.ForgetBut(v.names, names...)
 	if wildcard {
 		v.wildcard = false
 		v.builder.EndWildcard(v.names)

@@ -30,7 +30,8 @@ func (e *ResourceError) Absent() bool {
 // not to be changed.
 func (e *ResourceError) Wire() []byte { return e.wire }
 
-func (e *ResourceError) same(o *ResourceError) bool {
+// Same reports whether the origin said the same.
+func (e *ResourceError) Same(o *ResourceError) bool {
 	return e == o || e != nil && o != nil && bytes.Equal(e.wire, o.wire)
 }
 
@@ -128,7 +129,7 @@ func (b *Builder) fail(err *ResourceError, wild bool) (news, kept bool) {
 		before = was.errs // the same update may have cleared it
 	}
 	for _, known := range [...]*ResourceError{*before.of(!wild), *before.of(wild)} {
-		if err.same(known) {
+		if err.Same(known) {
 			err = known
 		}
 	}

@@ -214,7 +214,7 @@ func TestP51_ErrorsOfBothParts(t *testing.T) {
 				t.Helper()
 				s, _ = b.Snapshot(s, 1)
 				for of, want := range map[bool]bool{true: wild, false: named} {
-					if got := s.Part(of).Error("n"); (got != nil) != want || want && !got.same(said[of]) {
+					if got := s.Part(of).Error("n"); (got != nil) != want || want && !got.Same(said[of]) {
 						t.Errorf("same %v, wildcard first %v, %s: the error of part %v: %v", same, wildFirst, when, of, got)
 					}
 					if s.Part(of).Known("n") != want || s.Part(of).Owed("n") == want {

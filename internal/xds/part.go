@@ -56,6 +56,25 @@ func (p Part) Owed(name string) bool {
 	return !p.Known(name)
 }
 
+// Silent reports whether no word of the origin stands for name: it never spoke of
+// it, or of what it was asked since, or what it said has lapsed (P62, P63). That
+// the time ran out is no word (P57).
+func (p Part) Silent(name string) bool {
+	r := p.of(p.snap.get(name))
+	return r == guessed || hasLapsed(r) || p.Owed(name)
+}
+
+// Errors calls yield for each error of the part, in order of names.
+func (p Part) Errors(yield func(*ResourceError) bool) {
+	if p.snap == nil || p.snap.errors == 0 {
+		return
+	}
+	p.snap.entries.Scan(func(_ string, e entry) bool {
+		err := *e.errs.of(p.wild)
+		return err == nil || yield(err)
+	})
+}
+
 // leads reports whether name is a handle of a resource of the part.
 func (p Part) leads(name string) (leads bool) {
 	eachLink(p.snap.index(), name, func(l link) bool {
