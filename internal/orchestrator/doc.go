@@ -10,7 +10,9 @@
 //
 // A group has one upstream stream, and a second one while some type is asked for
 // both by its wildcard and by names: place.go decides which carries what, move.go
-// how a part goes from one to the other (P50).
+// how a part goes from one to the other, and ahead.go what of it counts before it
+// has arrived (P50). There are three for a while if both are asked for again just
+// as a part moves.
 //
 // A key lives from its first client on. What nobody wants any more stays for
 // Options.Linger, and is then dropped from the interest and forgotten in one

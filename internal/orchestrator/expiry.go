@@ -52,6 +52,7 @@ func (g *Group) shed(now time.Time) {
 			if m := v.move.Load(); m != nil {
 				m.next.Apply(end)
 				m.publish(v.names)
+				m.lapsed(v)
 			}
 			v.reask = true
 			g.let(v, now)

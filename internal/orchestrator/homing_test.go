@@ -145,6 +145,9 @@ func TestP50_WhatLapsesOnTheOldStreamIsServedFromTheNew(t *testing.T) {
 				m.first.bring(t, cds, m.wild, resource(t, cds, "b", "2"))
 			}
 			m.is("c has yet to come", "1 2 1", 2)
+			if m.client.State().Snapshot(cds).Received.IsZero() {
+				t.Error("nobody knows when that came")
+			}
 			m.second.bring(t, cds, m.wild, resource(t, cds, "b", "1"))
 			m.is("an older word", "1 2 1", 2)
 			m.second.bring(t, cds, m.wild, resource(t, cds, "b", "2"))

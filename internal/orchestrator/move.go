@@ -12,10 +12,12 @@ import (
 
 // move is a part of a type on its way from the stream that carries it to
 // another, where it is asked for as well. Until the two say the same of all that
-// is held, the first alone counts: so what is answered on the new is not dropped
-// from the old before it is, and what the one removes goes only once the other
-// does not hold it either (P50). Nothing goes back in time, since the streams are
-// not in step, and nothing is lost by giving the move up, but for what is ahead.
+// is held, the first alone counts, but for what is ahead: so what is answered on
+// the new is not dropped from the old before it is, and what the one removes goes
+// only once the other does not hold it either (P50). The streams are not in step,
+// so to take each name from the one that spoke of it last would go back in time;
+// and nothing that clients were told is lost if the move is given up, as long as
+// nothing is ahead.
 //
 // It belongs to the group's goroutine, but for held.
 type move struct {
@@ -149,7 +151,7 @@ func (m *move) compare(part xds.Part, names []string) {
 func (m *move) lost(v *view) bool {
 	part, next := v.part(m.wild), m.held.Load().Part(m.wild)
 	m.compare(part, slices.Collect(maps.Keys(m.apart)))
-	u := xds.Update{Type: v.typ.URL, Origin: m.origin, Version: m.version, Wildcard: m.wild}
+	u := xds.Update{Type: v.typ.URL, Origin: m.origin, Version: m.version, Wildcard: m.wild, Received: m.held.Load().Received}
 	for name := range part.Lapsed {
 		r := next.Held(name)
 		if _, spoken := m.spoken[name]; spoken && r != nil {
