@@ -21,8 +21,9 @@ func main() {
 	defer stop()
 	parallel := flag.Int("parallel", 2*runtime.NumCPU(), "mutants tried at a time")
 	verbose := flag.Bool("v", false, "show what the tests of survivors printed")
+	skip := flag.String("skip", "", "tests that are not to notice anything, as 'Model|Against': who survives then is killed by chance")
 	flag.Parse()
-	survivors, err := try(ctx, ".", flag.Args(), *parallel, *verbose)
+	survivors, err := try(ctx, ".", flag.Args(), *parallel, *verbose, *skip)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(2)
@@ -34,7 +35,7 @@ func main() {
 
 // try applies the mutants of the rules, of all if there are none, to the module
 // in root, and returns how many no test noticed.
-func try(ctx context.Context, root string, rules []string, parallel int, verbose bool) (int, error) {
+func try(ctx context.Context, root string, rules []string, parallel int, verbose bool, skip string) (int, error) {
 	all, err := load(filepath.Join(root, "integration", "mutants"))
 	if err != nil {
 		return 0, err
@@ -65,6 +66,7 @@ func try(ctx context.Context, root string, rules []string, parallel int, verbose
 	if err != nil {
 		return 0, err
 	}
+	b.skip = skip
 	if err := b.sound(ctx, all); err != nil {
 		return 0, err
 	}

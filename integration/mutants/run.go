@@ -107,7 +107,7 @@ func (b *built) alone(ctx context.Context, m *mutant) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	args := slices.Concat([]string{"test", "-count=1", "-timeout=" + perMutant}, cheap, []string{"-failfast", "-run", m.run, m.pkg})
+	args := slices.Concat([]string{"test", "-count=1", "-timeout=" + perMutant}, cheap, []string{"-failfast", "-skip=" + b.skip, "-run", m.run, m.pkg})
 	c := exec.CommandContext(ctx, "go", args...)
 	c.Dir = b.root
 	c.Env = append(os.Environ(), overlaid(overlay))

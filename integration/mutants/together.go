@@ -140,6 +140,7 @@ func weave(text string, vs []*variant) string {
 type built struct {
 	root, dir string
 	overlay   string
+	skip      string             // tests that are not run; empty: none
 	apart     map[*mutant]bool   // those that have to be built by themselves
 	broken    map[*mutant]string // by what the compiler says
 }
@@ -247,7 +248,8 @@ func (b *built) binary(pkg string) string {
 // test runs tests of a package as one of the mutants, or as the code is if which
 // is empty. What is built by the tests themselves is the same.
 func (b *built) test(ctx context.Context, pkg, which, timeout string, args ...string) (string, error) {
-	c := exec.CommandContext(ctx, b.binary(pkg), append([]string{"-test.paniconexit0", "-test.count=1", "-test.timeout=" + timeout}, args...)...)
+	args = append([]string{"-test.paniconexit0", "-test.count=1", "-test.timeout=" + timeout, "-test.skip=" + b.skip}, args...)
+	c := exec.CommandContext(ctx, b.binary(pkg), args...)
 	c.Dir = filepath.Join(b.root, filepath.FromSlash(pkg))
 	c.Env = append(os.Environ(), overlaid(b.overlay), chosen+"="+which)
 	out, err := c.CombinedOutput()
