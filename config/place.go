@@ -84,6 +84,9 @@ type place struct {
 
 func newPlaces(root string) *Places { return &Places{root: root, at: map[string]place{}} }
 
+// File is the configuration's file.
+func (p *Places) File() string { return p.root }
+
 // Given reports whether the key was given at all.
 func (p *Places) Given(key string) bool {
 	_, ok := p.at[key]

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -140,6 +142,9 @@ func TestSigtermDrains(t *testing.T) {
 			t.Fatal("a stream did not end")
 		}
 	}
+	if log := r.log.String(); !strings.Contains(log, fmt.Sprintf("msg=drained streams=%d took=", n)) || strings.Contains(log, "ended a stream") {
+		t.Errorf("the log does not say in one line that the drain is over")
+	}
 	if d := last.Sub(first); d < 200*time.Millisecond {
 		t.Errorf("the streams ended within %v, and should over 500ms", d)
 	}
@@ -179,4 +184,23 @@ func TestSecondSigtermEndsAtOnce(t *testing.T) {
 	r.signal(syscall.SIGTERM)
 	r.stop()
 	waitAll(t, clients, "the end of its stream", func(c *fleet.Client) bool { return c.LastError() != nil })
+}
+
+// SIGHUP, by which others reload, ends nothing. The log tells what the relay
+// runs with.
+func TestHangupEndsNothing(t *testing.T) {
+	o := newOrigin(t, linear)
+	o.put("edge", web(1)...)
+	r := serve(t, o.addr, nil)
+	c := client(t, r.addr, fleet.ClientConfig{Node: node("n", "edge"), Behaviour: fleet.Raw, Subscribe: []fleet.Subscription{{Type: xds.ClusterType}}})
+	waitFor(t, c, "what the origin has", has(cluster("web", 1)))
+	r.signal(syscall.SIGHUP)
+	until(t, "a line of log", holds(func() bool {
+		return strings.Contains(r.log.String(), "level=WARN msg=\"SIGHUP changes nothing")
+	}))
+	o.put("edge", web(2)...)
+	waitFor(t, c, "a change", has(cluster("web", 2)))
+	if !regexp.MustCompile(`msg=serving .* config=\S+relay\S*\.yaml origins=` + regexp.QuoteMeta(o.addr) + `\n`).MatchString(r.log.String()) {
+		t.Error("the first line does not name the file and the origins")
+	}
 }

@@ -275,6 +275,10 @@ func TestExplainReadsStandardInput(t *testing.T) {
 	if err := root.Execute(); err != nil || !strings.Contains(out.String(), "key      \"b c\"\n") {
 		t.Errorf("%v %s", err, &out)
 	}
+	// The rule stands nowhere.
+	if text := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(text, "aggregation.rules[0] default match") {
+		t.Error(text)
+	}
 }
 
 func TestVersion(t *testing.T) {

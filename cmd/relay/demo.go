@@ -66,9 +66,10 @@ func runDemo(ctx, hurry context.Context, out io.Writer, clients int) (err error)
 		return fmt.Errorf("demo: %w", err)
 	}
 	// Errors only: what is worth seeing is printed below.
-	level := new(slog.LevelVar)
-	level.Set(slog.LevelError)
-	log := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level}))
+	log, level, err := newLog(out, config.Log{Level: "error"})
+	if err != nil {
+		return err
+	}
 	r, err := demoRelay(dir, origin.dir, log, level)
 	if err != nil {
 		return err

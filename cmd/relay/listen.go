@@ -62,6 +62,19 @@ func addresses(es []*entrance) string {
 	return strings.Join(out, ",")
 }
 
+// originNames are the origins in their order, with commas between them: the
+// names, which the log has elsewhere, and where an address is another, it too.
+func originNames(origins []config.Origin) string {
+	var out []string
+	for _, o := range origins {
+		if o.Name != o.Address {
+			o.Name += "=" + o.Address
+		}
+		out = append(out, o.Name)
+	}
+	return strings.Join(out, ",")
+}
+
 // where a listener is.
 func where(l net.Listener) string {
 	if l == nil {

@@ -185,7 +185,8 @@ func (r *relay) run(ctx, hurry context.Context) error {
 
 	r.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_SERVING)
 	r.admin.SetReady(true)
-	r.log.Info("serving", "downstream", addresses(r.down), "admin", where(r.adm), "rest", where(r.rest), "name", r.cfg.Name)
+	r.log.Info("serving", "downstream", addresses(r.down), "admin", where(r.adm), "rest", where(r.rest), "name", r.cfg.Name,
+		"config", r.cfg.Places.File(), "origins", originNames(r.cfg.Upstream.Origins))
 
 	g.Go(func() error {
 		select {
@@ -210,7 +211,8 @@ func (r *relay) drain(hurry context.Context) {
 	r.log.Info("draining", "over", r.cfg.Downstream.Drain.String())
 	r.admin.SetReady(false)
 	r.health.Shutdown()
-	r.fanout.Drain(hurry, r.cfg.Downstream.Drain)
+	began := time.Now()
+	told := r.fanout.Drain(hurry, r.cfg.Downstream.Drain)
 	hurry, cancel := context.WithTimeout(hurry, goodbye)
 	defer cancel()
 	done := make(chan struct{})
@@ -221,6 +223,7 @@ func (r *relay) drain(hurry context.Context) {
 		r.grpc.Stop()
 		<-done
 	}
+	r.log.Info("drained", "streams", told, "took", time.Since(began).Round(time.Millisecond).String())
 }
 
 // serving is nil for a server that was told to stop.

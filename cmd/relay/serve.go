@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -23,9 +22,9 @@ func newServeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the relay until SIGTERM, then drain",
-		Long: `Run the relay until SIGTERM or SIGINT. It then takes no new streams, ends those
+		Long: `Run the relay until SIGTERM or SIGINT. It then refuses new streams, ends those
 there are evenly over downstream.drain, and exits 0. A second signal ends it at
-once.
+once. The configuration is read at the start only: SIGHUP changes nothing.
 
 Every key of the file can be set by a flag or an environment variable as well:
 flags win over the environment, the environment over the file.`,
@@ -42,6 +41,7 @@ flags win over the environment, the environment over the file.`,
 			if err != nil {
 				return err
 			}
+			defer hangups(log)()
 			r, err := newRelay(cfg, log, level)
 			if err != nil {
 				return err
@@ -53,19 +53,6 @@ flags win over the environment, the environment over the file.`,
 	}
 	file = addConfigFlags(cmd)
 	return cmd
-}
-
-// newLog makes the process' log and what changes its level.
-func newLog(w io.Writer, c config.Log) (*slog.Logger, *slog.LevelVar, error) {
-	level := new(slog.LevelVar)
-	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
-		return nil, nil, fmt.Errorf("log.level: %w", err)
-	}
-	opts := &slog.HandlerOptions{Level: level}
-	if c.Format == config.FormatJSON {
-		return slog.New(slog.NewJSONHandler(w, opts)), level, nil
-	}
-	return slog.New(slog.NewTextHandler(w, opts)), level, nil
 }
 
 // signals returns a context that the first SIGTERM or SIGINT ends, and one that
@@ -91,6 +78,25 @@ func signals(parent context.Context) (first, second context.Context, stop func()
 		<-done
 		end1()
 		end2()
+	}
+}
+
+// hangups has SIGHUP, which would end the process, be logged only: who sends it
+// means a reload.
+func hangups(log *slog.Logger) (stop func()) {
+	ch := make(chan os.Signal, 1)
+	done := make(chan struct{})
+	signal.Notify(ch, syscall.SIGHUP)
+	go func() {
+		defer close(done)
+		for range ch {
+			log.Warn("SIGHUP changes nothing: the configuration is read at the start only")
+		}
+	}()
+	return func() {
+		signal.Stop(ch)
+		close(ch)
+		<-done
 	}
 }
 

@@ -31,6 +31,9 @@ func compileCEL(key string, rules []config.Rule, places *config.Places) (*celRul
 	for i, r := range rules {
 		name := fmt.Sprintf("%s[%d]", key, i)
 		c := &celRule{rule: rule{name: name, place: places.Of(name)}}
+		if !places.Given(key) { // the rule of a configuration without rules
+			c.place = config.Pos{File: "default"}
+		}
 		if strings.TrimSpace(r.Match) != "" {
 			var err error
 			if c.match, err = expr.NewMatch(r.Match); err != nil {

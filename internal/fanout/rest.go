@@ -137,10 +137,10 @@ func (h *rest) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// Also of a body that nobody wants: net/http reads it to its end.
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(s.times.body)) // of a connection that is gone there is none to set
-	p, refusal := s.polls.begin(w, r)
+	p, refusal := s.polls.begin(w, r, h.caller(r.RemoteAddr))
 	if refusal != nil {
 		w.Header().Set("Connection", "close")
-		s.refuse(w, 0, refusal)
+		s.refuse(p, 0, refusal)
 		return
 	}
 	defer s.polls.end(p)
@@ -152,36 +152,37 @@ func (h *rest) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	t, known := byPath[r.URL.Path]
 	if !known {
-		s.refuse(w, http.StatusNotFound, Refuse(codes.NotFound, telemetry.HTTPRequest, "no type is polled at %.200q", r.URL.Path))
+		s.refuse(p, http.StatusNotFound, Refuse(codes.NotFound, telemetry.HTTPRequest, "no type is polled at %.200q", r.URL.Path))
 		return
 	}
 	if r.Method != http.MethodPost {
 		head.Set("Allow", http.MethodPost)
-		s.refuse(w, http.StatusMethodNotAllowed, Refuse(codes.Unimplemented, telemetry.HTTPRequest, "%s: wants POST, not %.20s", t.REST, r.Method))
+		s.refuse(p, http.StatusMethodNotAllowed, Refuse(codes.Unimplemented, telemetry.HTTPRequest, "%s: wants POST, not %.20s", t.REST, r.Method))
 		return
 	}
 	// Strictly: what a page in a browser can send without asking is none.
 	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if media != "application/json" || r.Header.Get("Content-Encoding") != "" {
-		s.refuse(w, http.StatusUnsupportedMediaType, Refuse(codes.InvalidArgument, telemetry.HTTPRequest, "request: wants Content-Type: application/json and no Content-Encoding"))
+		s.refuse(p, http.StatusUnsupportedMediaType, Refuse(codes.InvalidArgument, telemetry.HTTPRequest, "request: wants Content-Type: application/json and no Content-Encoding"))
 		return
 	}
 	body, status, refusal := s.body(w, r)
 	if refusal != nil {
-		s.refuse(w, status, refusal)
+		s.refuse(p, status, refusal)
 		return
 	}
 	// net/http reads on, to see the client go.
 	_ = control.SetReadDeadline(time.Time{})
 	q, refusal := s.ask(t, body)
 	if refusal == nil {
+		p.node = q.node.ID
 		refusal = h.admit(r.RemoteAddr, q)
 	}
 	if refusal != nil {
-		s.refuse(w, 0, refusal)
+		s.refuse(p, 0, refusal)
 		return
 	}
-	s.answer(p, q, h.caller(r.RemoteAddr))
+	s.answer(p, q)
 }
 
 // caller is the client as all gates see it: nothing of it is proven.
@@ -240,9 +241,10 @@ type failure struct {
 
 // refuse answers a poll that is refused, and counts it. status 0: that of the
 // refusal's code.
-func (s *Server) refuse(w http.ResponseWriter, status int, r *Refusal) {
+func (s *Server) refuse(p *poll, status int, r *Refusal) {
 	s.meters.Refuse(r.Reason)
-	s.log.Debug("refused a poll", "reason", r.Reason.String(), "error", r.Err)
+	s.logRefusal("refused a poll", r, p.node, p.from, p.caller.Account)
+	w := p.w
 	switch {
 	case status != 0:
 	case tooLarge[r.Reason]:

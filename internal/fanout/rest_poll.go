@@ -19,6 +19,9 @@ import (
 type poll struct {
 	w       http.ResponseWriter
 	ctx     context.Context
+	caller  *Caller
+	from    string        // remote address, for people
+	node    string        // its id, once that was read
 	leaving chan struct{} // closed when the relay drains
 	cut     chan struct{} // closed when it has to go
 
@@ -53,13 +56,13 @@ type polls struct {
 
 func newPolls() *polls { return &polls{open: make(map[*poll]struct{})} }
 
-// begin takes a request in, which end ends.
-func (ps *polls) begin(w http.ResponseWriter, r *http.Request) (*poll, *Refusal) {
-	p := &poll{w: w, ctx: r.Context(), leaving: make(chan struct{}), cut: make(chan struct{})}
+// begin takes a request in, which end ends. One that is refused is not taken in.
+func (ps *polls) begin(w http.ResponseWriter, r *http.Request, c *Caller) (*poll, *Refusal) {
+	p := &poll{w: w, ctx: r.Context(), caller: c, from: r.RemoteAddr, leaving: make(chan struct{}), cut: make(chan struct{})}
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	if ps.draining {
-		return nil, Refuse(codes.Unavailable, telemetry.Draining, "poll: the relay is shutting down")
+		return p, Refuse(codes.Unavailable, telemetry.Draining, "poll: the relay is shutting down")
 	}
 	ps.open[p] = struct{}{}
 	return p, nil
@@ -122,15 +125,16 @@ func (ps *polls) wait() {
 
 // answer answers a poll: at once, if the client does not have what there is;
 // else once that changes, or with 304 after long_poll (P71).
-func (s *Server) answer(p *poll, q *question, c *Caller) {
+func (s *Server) answer(p *poll, q *question) {
+	c := p.caller
 	if refusal := s.door.seat(c.Account); refusal != nil {
-		s.refuse(p.w, 0, refusal)
+		s.refuse(p, 0, refusal)
 		return
 	}
 	defer s.door.unseat(c.Account)
 	of, refusal := s.pollers.enter(q, c)
 	if refusal != nil {
-		s.refuse(p.w, 0, refusal)
+		s.refuse(p, 0, refusal)
 		return
 	}
 	defer func() { s.pollers.leave(of, time.Now()) }()
@@ -150,7 +154,7 @@ func (s *Server) answer(p *poll, q *question, c *Caller) {
 		case <-p.leaving:
 			p.w.Header().Set("Connection", "close")
 			if !current { // it has nothing yet, and is to ask another
-				s.refuse(p.w, 0, Refuse(codes.Unavailable, telemetry.Draining, "poll: the relay is shutting down"))
+				s.refuse(p, 0, Refuse(codes.Unavailable, telemetry.Draining, "poll: the relay is shutting down"))
 				return
 			}
 		case <-p.ctx.Done():
@@ -168,7 +172,7 @@ func (s *Server) answer(p *poll, q *question, c *Caller) {
 // alive by a poll that waits.
 func (s *Server) try(p *poll, q *question, of *poller) (done, current bool) {
 	if refusal := of.refusal.Load(); refusal != nil {
-		s.refuse(p.w, 0, refusal)
+		s.refuse(p, 0, refusal)
 		return true, false
 	}
 	snap, a := of.document()
@@ -185,7 +189,7 @@ func (s *Server) try(p *poll, q *question, of *poller) (done, current bool) {
 	case p.ctx.Err() != nil:
 		panic(http.ErrAbortHandler)
 	default:
-		s.refuse(p.w, 0, Refuse(codes.Unimplemented, telemetry.NotJSON, "%w", err))
+		s.refuse(p, 0, Refuse(codes.Unimplemented, telemetry.NotJSON, "%w", err))
 	}
 	return true, false
 }
@@ -228,9 +232,7 @@ func (s *Server) give(p *poll, of *poller, a *document, body []byte) {
 	}
 	if r != nil {
 		s.meters.Refuse(r.Reason)
-		if left, ok := s.sparing.allow(); ok {
-			s.log.Info("cut a poll", "node", of.node.ID, "peer", of.address, "account", of.account, "reason", r.Reason.String(), "error", r.Err, "left_out", left)
-		}
+		s.logRefusal("cut a poll", r, of.node.ID, p.from, of.account)
 	}
 	panic(http.ErrAbortHandler) // what it was told of it is no answer
 }

@@ -44,6 +44,7 @@ type poller struct {
 	sent    string        // version that was given last
 	acked   string        // version that the client had when it came last
 	refuses bool          // it refused what was sent
+	behind  bool          // it came without what was sent, and was given it again
 	counts  slotCounts
 	nack    Nack
 }
@@ -342,7 +343,11 @@ func (p *poller) hear(q *question) (nack *Nack, again bool) {
 		again = p.refuses && p.nack.Version == n.Version
 		p.refuses, p.nack = true, n
 		return &n, again
-	case q.version != "" && q.version == p.sent && p.acked != p.sent:
+	case q.version != "" && q.version == p.sent:
+		p.behind = false
+		if p.acked == p.sent {
+			break
+		}
 		p.counts.acks++
 		p.meters.Acks.Inc()
 		p.acked, p.refuses = p.sent, false
@@ -355,7 +360,8 @@ func (ps *pollers) said(p *poller, version string) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	p.counts.sent++
-	if p.sent != version {
+	p.behind = p.sent == version
+	if !p.behind {
 		p.sent, p.refuses = version, false
 	}
 }
@@ -390,7 +396,7 @@ func (p *poller) status() TypeStatus {
 		t.State = NotSent
 	case p.refuses:
 		t.State = Refused
-	case p.acked != p.sent:
+	case p.behind: // there is no answer but the next poll, which may be long in coming
 		t.State = Unanswered
 	default:
 		t.State = Synced

@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"bytes"
 	"errors"
 	"math"
 
@@ -112,6 +113,9 @@ func (s *Server) maxValues() int {
 // ask reads a poll of type t. What holds for the first request of a stream for
 // its type holds for each poll (P1, P2, P21).
 func (s *Server) ask(t xds.Type, body []byte) (*question, *Refusal) {
+	if len(bytes.TrimSpace(body)) == 0 {
+		return nil, Refuse(codes.InvalidArgument, telemetry.RequestInvalid, "request: empty body")
+	}
 	wire, err := decodePoll(body, s.maxValues())
 	if errors.Is(err, errManyValues) {
 		return nil, Refuse(codes.ResourceExhausted, telemetry.LimitRequestBytes, "request: more JSON values than names_per_stream (%d) and node_bytes (%d) can need",

@@ -399,6 +399,10 @@ func TestP70_Status(t *testing.T) {
 			t.Errorf("%+v, want %s", of, state)
 		}
 	}
+	// What it was given it has, as long as it does not come without it: there is no
+	// other answer.
+	want(Synced, "")
+	r.response(r.ask(c, xds.ClusterType, ""))
 	want(Unanswered, "")
 	ctx, cancel := context.WithCancel(testContext(t))
 	held := r.begin(ctx, c, xds.ClusterType, m.VersionInfo)
@@ -408,7 +412,7 @@ func TestP70_Status(t *testing.T) {
 	cancel()
 	<-held
 	r.metric(`xdsrelay_downstream_acks_total{type="CDS"} 1`)
-	r.metric(`xdsrelay_downstream_responses_total{type="CDS",variant="rest"} 1`)
+	r.metric(`xdsrelay_downstream_responses_total{type="CDS",variant="rest"} 2`)
 	r.metric(`xdsrelay_downstream_streams{variant="rest"} 1`)
 }
 

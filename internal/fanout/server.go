@@ -132,13 +132,30 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 	s.remove(st)
 	s.meters.Streams[v].Add(-1)
 	if r := st.refusal.Load(); r != nil {
-		if left, ok := s.sparing.allow(); ok {
-			s.log.Info("ended a stream", "node", st.nodeID(), "peer", st.from, "account", st.caller.Account,
-				"reason", r.Reason.String(), "code", r.Code.String(), "error", r.Err, "left_out", left)
-		}
+		s.logRefusal("ended a stream", r, st.nodeID(), st.from, st.caller.Account)
 		s.hangUp(st, r)
 	}
 	return err
+}
+
+// planned are the endings that the relay has each stream come to: tens of
+// thousands in an hour, of which nobody wants a line each.
+var planned = map[telemetry.Reason]bool{telemetry.Aged: true, telemetry.Draining: true}
+
+// logRefusal writes the line of a stream or poll that was refused or ended.
+func (s *Server) logRefusal(what string, r *Refusal, node, peer, account string) {
+	level := slog.LevelInfo
+	if planned[r.Reason] {
+		level = slog.LevelDebug
+	}
+	ctx := context.Background()
+	if !s.log.Enabled(ctx, level) {
+		return
+	}
+	if left, ok := s.sparing.allow(); ok {
+		s.log.Log(ctx, level, what, "node", node, "peer", peer, "account", account,
+			"reason", r.Reason.String(), "code", r.Code.String(), "error", r.Err, "left_out", left)
+	}
 }
 
 // hangUp closes the connection of a client that takes nothing: the status that
@@ -193,32 +210,36 @@ const drainEvery = 50 * time.Millisecond
 
 // Drain takes no more streams and polls and ends those there are, streams with
 // UNAVAILABLE, evenly over the time, so that clients do not all turn to the next
-// replica at once.
-// It returns when none is left that was not told, or when ctx ends.
-func (s *Server) Drain(ctx context.Context, over time.Duration) {
+// replica at once. It returns how many it told to end, when none is left that
+// was not told, or when ctx ends.
+func (s *Server) Drain(ctx context.Context, over time.Duration) (told int) {
 	s.mu.Lock()
 	s.draining = true
 	s.mu.Unlock()
 	s.polls.drain()
-	end := time.Now().Add(over)
+	began := time.Now()
 	tick := time.NewTicker(drainEvery)
 	defer tick.Stop()
 	for {
 		left := s.untold()
-		if len(left) == 0 {
-			return // told, or gone by themselves
-		}
 		now := len(left)
-		if rounds := int(time.Until(end) / drainEvery); rounds > 0 {
-			now = (len(left) + rounds - 1) / rounds
+		if now == 0 {
+			return told // or gone by themselves
+		}
+		// The first goes at once and the last when its share of the time is left,
+		// so that a single one keeps nobody waiting.
+		if past := time.Since(began); past < over {
+			all := float64(told + len(left))
+			now = min(now, max(0, 1+int(all*past.Seconds()/over.Seconds())-told))
 		}
 		for _, tell := range left[:now] {
 			tell()
 		}
+		told += now
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return
+			return told
 		}
 	}
 }

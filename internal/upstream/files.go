@@ -140,7 +140,7 @@ func (o *fileOrigin) upkeep(ctx context.Context) error {
 func (o *fileOrigin) report(last *string, path string, err error, text string) {
 	switch {
 	case err == nil && *last != "":
-		o.log.Info("mended", "file", path)
+		o.log.Info("readable again", "file", path)
 		*last = ""
 	case err != nil && *last != err.Error():
 		*last = err.Error()

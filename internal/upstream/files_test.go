@@ -330,7 +330,7 @@ func TestP80_TheDirectoryIsSwapped(t *testing.T) {
 	late, _ := r.key(named(cds, "a")) // and is served to others
 	holds(t, late, "a=3")
 	must(t, os.Mkdir(r.dir, 0o755))
-	r.untilLogged(at, "mended", "current")
+	r.untilLogged(at, "readable again", "current")
 	holds(t, wild) // it is there, and empty
 	r.write("c.yaml", clustersFile("4", "a=4"))
 	holds(t, wild, "a=4")
@@ -374,7 +374,7 @@ func TestP80_BrokenAndMended(t *testing.T) {
 		t.Error("something was removed")
 	}
 	r.write("a.yaml", clustersFile("3", "a=3"))
-	r.untilLogged(at, "mended", "a.yaml")
+	r.untilLogged(at, "readable again", "a.yaml")
 	holds(t, byName, "a=3")
 
 	// A file that was never valid has nothing to keep, and hinders nobody.
@@ -405,7 +405,7 @@ func TestP80_TheSameNameInTwoFiles(t *testing.T) {
 	holds(t, wild, "a=1", "b=2", "x=b")
 	r.write("b.yaml", clustersFile("3", "b=3")) // lets x go: no fault any more
 	holds(t, wild, "a=2", "b=3", "x=a")
-	r.untilLogged(at, "mended", "a.yaml")
+	r.untilLogged(at, "readable again", "a.yaml")
 	r.write("b.yaml", clustersFile("3", "b=3", "x=b"))
 	r.untilLogged(at, "refused", "b.yaml", "the same name twice", "a.yaml")
 	must(t, os.Remove(r.path("a.yaml")))

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"unicode/utf8"
+
+	"xdsrelay/config"
+)
+
+// newLog makes the process' log and what changes its level.
+func newLog(w io.Writer, c config.Log) (*slog.Logger, *slog.LevelVar, error) {
+	level := new(slog.LevelVar)
+	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
+		return nil, nil, fmt.Errorf("log.level: %w", err)
+	}
+	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: shortened}
+	if c.Format == config.FormatJSON {
+		return slog.New(slog.NewJSONHandler(w, opts)), level, nil
+	}
+	return slog.New(slog.NewTextHandler(w, opts)), level, nil
+}
+
+// maxLogged is how much of a value is logged, in bytes. Much of what is logged
+// comes from clients and origins, which may send a megabyte of it.
+const maxLogged = 512
+
+// shortened is the attribute with at most maxLogged bytes of its value, and how
+// many more it had. This is the one place that sees to it: who logs need not.
+func shortened(_ []string, a slog.Attr) slog.Attr {
+	switch a.Value.Kind() {
+	case slog.KindString:
+		if s := a.Value.String(); len(s) > maxLogged {
+			a.Value = slog.StringValue(shorten(s))
+		}
+	case slog.KindAny: // errors, and types that are strings
+		if s := fmt.Sprintf("%+v", a.Value.Any()); len(s) > maxLogged {
+			a.Value = slog.StringValue(shorten(s))
+		}
+	}
+	return a
+}
+
+func shorten(s string) string {
+	end := maxLogged
+	for end > maxLogged-utf8.UTFMax && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return fmt.Sprintf("%s… (%d bytes more)", strings.ToValidUTF8(s[:end], "\uFFFD"), len(s)-end)
+}

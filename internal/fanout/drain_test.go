@@ -1,0 +1,102 @@
+package fanout
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// Draining ends what there is evenly over its time, be it much or little, and
+// waits for nothing once the last is told.
+func TestDrainIsEven(t *testing.T) {
+	const over = 6 * time.Second
+	for _, n := range []int{0, 1, 2, 60, 1000} {
+		synctest.Test(t, func(t *testing.T) {
+			s := NewServer(Options{Metrics: newMeters(t)})
+			for range n {
+				s.polls.open[&poll{leaving: make(chan struct{})}] = struct{}{}
+			}
+			began := time.Now()
+			done := make(chan int)
+			go func() { done <- s.Drain(t.Context(), over) }()
+			told := func() (told int) {
+				for _, p := range s.polls.all() {
+					if p.told.Load() {
+						told++
+					}
+				}
+				return told
+			}
+			for at := time.Second; at < over; at += time.Second {
+				time.Sleep(time.Until(began.Add(at + drainEvery/2)))
+				// One is told as its share begins.
+				share := float64(n) * (at + drainEvery/2).Seconds() / over.Seconds()
+				if got := told(); float64(got) < share-float64(n)/100 || float64(got) > share+1 {
+					t.Errorf("%d: after %v %d are told, want about %.1f", n, at, got, share)
+				}
+			}
+			if got := <-done; got != n || told() != n {
+				t.Errorf("%d: told %d, says %d", n, told(), got)
+			}
+		})
+	}
+}
+
+// Endings that are planned are no line each; others are.
+func TestPlannedEndingsAreQuiet(t *testing.T) {
+	var log logged
+	s := NewServer(Options{Metrics: newMeters(t), Log: slog.New(slog.NewTextHandler(&log, nil))})
+	for _, r := range []telemetry.Reason{telemetry.Aged, telemetry.Draining, telemetry.Unmapped} {
+		s.logRefusal("ended a stream", Refuse(codes.Unavailable, r, "why"), "n", "10.0.0.1:5", "10.0.0.1")
+	}
+	if text := log.text.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "reason=unmapped") {
+		t.Error(text)
+	}
+	// Nor do they use up what others may have.
+	for range 2 * sparingBurst {
+		s.logRefusal("ended a stream", Refuse(codes.Unavailable, telemetry.Aged, "why"), "n", "p", "a")
+	}
+	s.logRefusal("ended a stream", Refuse(codes.Unavailable, telemetry.Identity, "why"), "n", "p", "a")
+	if log.count("reason=identity") != 1 || log.count("left_out=0") != 2 {
+		t.Error(log.text.String())
+	}
+}
+
+// A refused poll has the line of a refused stream: who, whence and why.
+func TestRefusedPollsAreLogged(t *testing.T) {
+	var log logged
+	r := newREST(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	r.house.refuse = refuse(codes.PermissionDenied, telemetry.Unmapped)
+	c := r.web("http1")
+	r.refused(r.ask(c, xds.ClusterType, ""), 403)
+	if n := log.count(`level=INFO msg="refused a poll" node=n peer=127.0.0.1:`); n != 1 ||
+		log.count(" account=127.0.0.1 reason=unmapped code=PermissionDenied error=") != 1 {
+		t.Error(log.text.String())
+	}
+	for body, reason := range map[string]string{"": "empty body", " \n": "empty body", "{": "no canonical JSON"} {
+		got, err := r.post(testContext(t), c, "/v3/discovery:clusters", []byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := r.refused(got, 400); !strings.Contains(f.Error, reason) {
+			t.Errorf("%q: %+v", body, f)
+		}
+	}
+	for i := range 2 * sparingBurst {
+		if _, err := r.post(testContext(t), c, fmt.Sprint("/", i), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// What comes at will is bounded, and counted all the same.
+	if n := log.count("refused a poll"); n < sparingBurst || n > 2*sparingBurst-100 {
+		t.Errorf("%d lines", n)
+	}
+}
