@@ -45,11 +45,25 @@ func (s *Server) routes() []route {
 	}
 }
 
+// tail is a path whose rest is one value, whatever is in it.
+type tail struct {
+	prefix, name string
+	handler      http.Handler
+}
+
+// mux sends requests to their routes. The rest of a path may be a node's id such
+// as spiffe://d/ns/a, or a key, so it is taken as it is: http.ServeMux would
+// clean it, and redirect to something else.
 func (s *Server) mux() http.Handler {
 	m := http.NewServeMux()
 	routes := s.routes()
+	var tails []tail
 	for i := range routes {
-		m.Handle(routes[i].path, s.guard(&routes[i]))
+		h := s.guard(&routes[i])
+		m.Handle(routes[i].path, h)
+		if prefix, value, ok := strings.Cut(routes[i].path, "{"); ok {
+			tails = append(tails, tail{prefix, strings.TrimSuffix(value, "...}"), h})
+		}
 	}
 	home := route{get: &endpoint{raw: index(routes)}}
 	m.Handle("/{$}", s.guard(&home))
@@ -59,7 +73,16 @@ func (s *Server) mux() http.Handler {
 		s.write(w, formats[r.URL.Query().Get("format")], http.StatusNotFound, failure{r.URL.Path + " is not there; / has all paths"})
 	})}
 	m.Handle("/", s.guard(&route{get: nowhere, post: nowhere}))
-	return m
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for _, t := range tails {
+			if rest, ok := strings.CutPrefix(r.URL.Path, t.prefix); ok { // decoded
+				r.SetPathValue(t.name, rest)
+				t.handler.ServeHTTP(w, r)
+				return
+			}
+		}
+		m.ServeHTTP(w, r)
+	})
 }
 
 // index is the list of paths, as text.

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"xdsrelay/internal/fanout"
@@ -61,7 +63,7 @@ func (s *Server) listKeys(r *http.Request) (int, any) {
 
 func (s *Server) oneKey(r *http.Request) (int, any) {
 	name := r.PathValue("key")
-	key, ok := xds.ParseKey(name)
+	key, ok := s.keyCalled(name)
 	if !ok {
 		return fail(http.StatusBadRequest, notKey(name))
 	}
@@ -72,8 +74,35 @@ func (s *Server) oneKey(r *http.Request) (int, any) {
 	return http.StatusOK, k
 }
 
+// keyCalled returns the key that people mean by name: as it is shown; as JSON
+// shows it, with backslashes; or its elements without quotes, if that is one key
+// in use. It reports false for what can be no key.
+func (s *Server) keyCalled(name string) (xds.Key, bool) {
+	key, is := xds.ParseKey(name)
+	if s.used(key) {
+		return key, true
+	}
+	for _, text := range []string{name, `"` + name + `"`} {
+		if shown, err := strconv.Unquote(text); err == nil {
+			if k, _ := xds.ParseKey(shown); s.used(k) {
+				return k, true
+			}
+		}
+	}
+	same := slices.DeleteFunc(s.keys(), func(k orchestrator.KeyStatus) bool { return strings.Join(k.Elements, "/") != name })
+	if len(same) == 1 {
+		return xds.NewKey(same[0].Elements...), true
+	}
+	return key, is
+}
+
+func (s *Server) used(k xds.Key) bool {
+	_, ok := s.opts.Keys.Key(k)
+	return ok
+}
+
 func notKey(name string) string {
-	return fmt.Sprintf("key: %q is no key: wants elements as /keys shows them, joined by / and percent-encoded", name)
+	return fmt.Sprintf("key: %q is no key, or means several: wants elements as /keys shows them, joined by / and percent-encoded", name)
 }
 
 // keyNacks is what the clients of a key refused.
@@ -101,8 +130,12 @@ func clientPlace(c *fanout.ClientStatus) string { return fmt.Sprintf("%020d", c.
 func (s *Server) listClients(r *http.Request) (int, any) {
 	q := r.URL.Query()
 	key := q.Get("key")
-	if _, ok := xds.ParseKey(key); !ok && q.Has("key") {
-		return fail(http.StatusBadRequest, notKey(key))
+	if q.Has("key") {
+		k, ok := s.keyCalled(key)
+		if !ok {
+			return fail(http.StatusBadRequest, notKey(key))
+		}
+		key = k.String()
 	}
 	return s.clients(r, func(c *fanout.ClientStatus) bool {
 		return key == "" || slices.ContainsFunc(c.Types, func(t fanout.TypeStatus) bool { return t.Key == key })

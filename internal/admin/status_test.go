@@ -87,6 +87,33 @@ func TestKeys(t *testing.T) {
 			t.Errorf("/keys/%s is %+v", escape(k.Key), one)
 		}
 	}
+	// So it is found by what a person sees, or takes from JSON, of it.
+	for name, want := range map[string]xds.Key{
+		`"edge/eu"/1`: oddKeys[1], `\"edge/eu\"/1`: oddKeys[1], `"\"edge/eu\"/1"`: oddKeys[1], `edge/eu/1`: oddKeys[1],
+		"edge/eu-1": oddKeys[0], "../live": oddKeys[5], "..": oddKeys[6], "a//b/%2F": oddKeys[8], `""`: oddKeys[4],
+	} {
+		for _, path := range []string{url.PathEscape(name), (&url.URL{Path: name}).EscapedPath()} {
+			var one orchestrator.KeyStatus
+			r.get("/keys/"+path, &one)
+			if one.Key != want.String() {
+				t.Errorf("/keys/%s is %s, want %s", path, one.Key, want)
+			}
+		}
+		r.world.set(func() {
+			r.world.clients = []fanout.ClientStatus{{Stream: 1, Types: []fanout.TypeStatus{{Key: want.String()}}}, {Stream: 2, Types: []fanout.TypeStatus{{Key: "other"}}}}
+		})
+		var of list[fanout.ClientStatus]
+		if r.get("/clients?key="+url.QueryEscape(name), &of); len(of.Items) != 1 || of.Items[0].Stream != 1 {
+			t.Errorf("/clients?key=%s: %+v", name, of.Items)
+		}
+	}
+	// Which of two keys is meant must not be guessed.
+	r.world.set(func() {
+		for _, k := range []xds.Key{xds.NewKey("x y/z"), xds.NewKey("x y", "z")} {
+			r.world.keys = append(r.world.keys, orchestrator.KeyStatus{Key: k.String(), Elements: k.Elements()})
+		}
+	})
+	r.want(400, "GET", "/keys/x%20y/z", nil)
 	// Slashes between plain elements may stay.
 	r.get("/keys/edge/eu-1", nil)
 	r.want(404, "GET", "/keys/nowhere", nil)
@@ -128,6 +155,11 @@ func TestClients(t *testing.T) {
 	streams("/clients?key="+url.QueryEscape(key), 10)
 	streams("/clients?key=nobody", []uint64(nil)...)
 	r.want(404, "GET", "/clients/nobody", nil)
+	for i, id := range []string{"spiffe://cluster.local/ns/a/sa/b", "a/../b", "./x//", "..", "//"} {
+		r.world.set(func() { r.world.clients = []fanout.ClientStatus{{Stream: uint64(i), Node: id}} })
+		streams("/clients/"+url.PathEscape(id), uint64(i))
+		streams("/clients/"+(&url.URL{Path: id}).EscapedPath(), uint64(i))
+	}
 	r.want(400, "GET", "/clients?key=", nil)
 	r.want(400, "GET", "/clients/b?limit=0", nil)
 }
