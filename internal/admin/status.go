@@ -90,7 +90,7 @@ func (s *Server) keyCalled(name string) (xds.Key, bool) {
 		}
 	}
 	same := slices.DeleteFunc(s.keys(), func(k orchestrator.KeyStatus) bool { return strings.Join(k.Elements, "/") != name })
-	if len(same) == 1 {
+	if len(same) == 1 && name != "" {
 		return xds.NewKey(same[0].Elements...), true
 	}
 	return key, is
