@@ -2,6 +2,7 @@ package fanout
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	"xdsrelay/internal/xds"
@@ -145,13 +146,14 @@ func (s *Session) say(name string, cur *xds.Snapshot, p *Plan) {
 	if s.warning(name, cur, p) {
 		return
 	}
-	switch r, is := s.look(name, cur); is {
+	had, was := s.had(name)
+	switch r, is := s.see(name, cur, had, was); is {
 	case xds.Present:
 		if r.Expired(p.at) {
 			return // though the group has yet to let go of it (P62)
 		}
 		if b, brought := s.initial[name]; brought && b.version == s.form.Version(r) && !s.typ.AlwaysResend {
-			if _, was := s.had(name); was == xds.Pending && !s.askedFor(r) {
+			if was == xds.Pending && !s.askedFor(r) {
 				// P27: the client has it, but may have missed a heartbeat.
 				if s.form.Beats && r.TTL() > 0 {
 					p.beats = append(p.beats, r)
@@ -171,8 +173,12 @@ func (s *Session) say(name string, cur *xds.Snapshot, p *Plan) {
 		if !s.sub.Covers(name) {
 			p.removed = append(p.removed, s.spell(name))
 		}
+	case xds.Elsewhere:
+		// What it leads to is among the names.
+		if s.leftBehind(name, cur, p) {
+			p.removed = append(p.removed, s.spell(name))
+		}
 	case xds.Lapsed:
-		had, was := s.had(name)
 		if !s.sub.Names.Has(name) || was == xds.Present && outlives(s.form, false, had, r) { // P24
 			p.removed = append(p.removed, s.spell(name))
 		}
@@ -200,21 +206,27 @@ func (s *Session) resume(cur *xds.Snapshot, p *Plan) {
 		}
 		p.initial[name] = b
 	}
-	byHandle := s.mayHaveHandled(cur)
+	pending := sync.OnceValue(func() bool { return s.anyPending(cur) })
 	for name, b := range s.initial {
 		_, is := cur.Look(s.sub, name)
+		elsewhere := is == xds.Elsewhere
+		if elsewhere {
+			_, is = cur.Own(s.sub, name)
+		}
 		switch {
 		case !s.sub.Covers(name):
-			switch pending, had := byHandle(name); {
-			case is == xds.Present || !had:
-			case pending:
+			// It had it for a handle, if it asks for it at all: what no name leads
+			// to any more is gone. Nothing that is held need tell of handles by now.
+			switch {
+			case is == xds.Present:
+			case pending():
 				keep(name, b)
 			default:
 				p.removed = append(p.removed, b.written)
 			}
 		case is == xds.Absent:
-			// A name asked for is among the pending ones already.
-			if !s.sub.Names.Has(name) {
+			// A name asked for is among the pending ones already, but as a handle.
+			if elsewhere || !s.sub.Names.Has(name) {
 				p.removed = append(p.removed, b.written)
 			}
 		case is == xds.Pending:
@@ -243,10 +255,10 @@ func (s *Session) planEarly(cur *xds.Snapshot, now time.Time) Plan {
 		switch r, is := s.look(name, cur); {
 		case is == xds.Present, is == xds.Unresolvable:
 			p.answered[name] = r // sent, or brought by the client
-		case is == xds.Elsewhere:
-			p.led = append(p.led, name) // what it leads to is among the names
 		case len(p.changed)+len(p.removed) > before:
 			p.answered[name] = nil
+		case is == xds.Elsewhere:
+			p.led = append(p.led, name) // what it leads to is among the names
 		}
 	}
 	var names []string

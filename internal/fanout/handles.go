@@ -9,7 +9,9 @@ import (
 // A client may ask for a resource by an alias (P26) or by a glob (P28), and is
 // given it under its own name. So two kinds of names are spoken of: those of
 // resources, which the client holds them by, and handles, which it asked for.
-// Of a handle there is something to say only if it leads nowhere.
+// Of a handle there is something to say only if it leads nowhere. A name may be
+// both, or be the one and then the other: who had the resource of a name hears of
+// that resource, whatever the name leads to by now.
 
 // latest is what is known of name, but for the origin's word that it could not
 // resolve an alias, if that was said before the client asked (P18).
@@ -20,14 +22,36 @@ func (s *Session) latest(name string, r *xds.Resource, is xds.Presence) (*xds.Re
 	return r, is
 }
 
-// see is view for a client that had this of name: a resource that it had for a
-// handle is gone once that is answered without it, also if it has lapsed since.
+// see is view for a client that had this of name. A resource of this name is gone
+// though the name is another one's handle now; and one that the client had for a
+// handle, once that is answered without it. Both also if it has lapsed since.
 func see(s *xds.Snapshot, sub *xds.Subscription, h *held, name string, had *xds.Resource, was xds.Presence) (*xds.Resource, xds.Presence) {
 	r, is := view(s, sub, h, name)
-	if is == xds.Pending && (was == xds.Present || was == xds.Lapsed) && len(had.Handles()) > 0 && s.Gone(sub, had) {
+	switch {
+	case was != xds.Present && was != xds.Lapsed:
+	case is == xds.Elsewhere:
+		return s.Own(sub, name)
+	case is == xds.Pending && len(had.Handles()) > 0 && s.Gone(sub, had):
 		return nil, xds.Absent
 	}
 	return r, is
+}
+
+// leftBehind reports whether a client may have a resource of this name, which is
+// gone, though nothing changed and the name leads elsewhere: what told it was
+// refused (P15), or it gave the name up, by which it had it, beside a wildcard
+// that does not have it (P24).
+func (s *Session) leftBehind(name string, cur *xds.Snapshot, p *Plan) bool {
+	if _, own := cur.Own(s.sub, name); own != xds.Absent {
+		return false
+	}
+	if s.fresh[name] == asked && !s.sub.Names.Has(name) && s.newest().Held(name) != nil {
+		return true
+	}
+	return slices.ContainsFunc(p.again, func(r refusal) bool {
+		_, refused := slices.BinarySearch(r.names, name)
+		return refused
+	})
 }
 
 // spell is how a name that went is written to a client with sub: as it wrote it
@@ -170,23 +194,13 @@ func once(changed []*xds.Resource) []*xds.Resource {
 	})
 }
 
-// mayHaveHandled returns what tells of a name that the client brought, and does
-// not ask for, whether it may have the resource for a handle that it asks for,
-// and then whether some handle has yet to be answered, maybe by it (P27).
-func (s *Session) mayHaveHandled(cur *xds.Snapshot) func(name string) (pending, had bool) {
-	looked, pending, handle := false, false, false
-	return func(name string) (bool, bool) {
-		if s.sub.Wildcard || !s.typ.Aliases && !cur.AnyHandles() && !s.sub.Reaches(name) {
-			return false, false
+// anyPending reports whether a name that the client asks for has yet to be
+// answered, maybe by a resource of another name.
+func (s *Session) anyPending(cur *xds.Snapshot) bool {
+	for n := range s.sub.Names.All() {
+		if _, is := s.look(n, cur); is == xds.Pending {
+			return true
 		}
-		if !looked {
-			looked = true
-			for n := range s.sub.Names.All() {
-				_, is := s.look(n, cur)
-				pending = pending || is == xds.Pending
-				handle = handle || is != xds.Present
-			}
-		}
-		return pending, handle
 	}
+	return false
 }

@@ -24,9 +24,16 @@ func (b base) sentBy(sub *xds.Subscription) *xds.Subscription {
 	return sub
 }
 
-// look is what the client, who asks for sub now, was sent under name.
+// look is what the client, who asks for sub now, was sent under name. What lapsed
+// it may still have, also where the name has led elsewhere since.
 func (b base) look(sub *xds.Subscription, name string) (*xds.Resource, xds.Presence) {
-	return view(b.at, b.sentBy(sub), b.over, name)
+	r, is := view(b.at, b.sentBy(sub), b.over, name)
+	if is == xds.Elsewhere {
+		if own, of := b.at.Own(b.sentBy(sub), name); of == xds.Lapsed {
+			return own, xds.Lapsed
+		}
+	}
+	return r, is
 }
 
 // error is what the client was told of an error of name (P39).
@@ -233,7 +240,9 @@ func (s *Session) sentPart(p *Plan) {
 		if _, is := p.to.Look(s.sub, n); is == xds.Elsewhere || p.next.spoke(n) && s.answeredBy(p.to, n) {
 			delete(s.fresh, n)
 		} else {
-			s.postpone(n)
+			if s.fresh[n] != refreshed {
+				s.postpone(n)
+			}
 			linked = nil
 		}
 		for _, n := range linked { // from here on by their own names

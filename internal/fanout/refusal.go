@@ -61,7 +61,7 @@ func (s *Session) refuse(f *flight, since []flight) {
 	}
 	if changed {
 		for _, n := range unsaid {
-			s.mark(n, refreshed)
+			s.mark(n, repeated)
 		}
 		return
 	}

@@ -64,7 +64,8 @@ type cause uint8
 
 const (
 	postponed cause = iota // it waits for its part (P38)
-	refreshed              // P37; waits like any change (P19)
+	refreshed              // P37: as far as it is there; waits like any change (P19)
+	repeated               // P15: a later response overtook what was refused; waits as well
 	asked                  // newly subscribed, or given up beside the wildcard (P22–P24)
 )
 
@@ -373,13 +374,18 @@ func (s *Session) candidates(cur *xds.Snapshot) []string {
 }
 
 // answers reports whether there is an answer for a name that is to be answered.
+// What follows a cluster is only what is there: its absence is said once (P25).
 func (s *Session) answers(name string, cur *xds.Snapshot) bool {
-	if cur.Error(s.sub, name) != nil {
+	_, is := s.look(name, cur)
+	switch {
+	case is == xds.Present, is == xds.Elsewhere:
+		return true
+	case s.fresh[name] == refreshed:
+		return false
+	case cur.Error(s.sub, name) != nil:
 		return true
 	}
-	switch _, is := s.look(name, cur); is {
-	case xds.Present, xds.Elsewhere:
-		return true
+	switch is {
 	case xds.Absent, xds.Unresolvable:
 		return s.variant == xds.Delta || s.full() // P31
 	case xds.Lapsed:

@@ -154,7 +154,13 @@ func (s *Session) pendingNames(cur *xds.Snapshot, p *Plan) []string {
 			}
 		}
 	}
-	names = append(names, with(cur, slices.Collect(maps.Keys(s.fresh)))...)
+	var fresh []string
+	for name, why := range s.fresh {
+		if why != refreshed || s.answers(name, cur) {
+			fresh = append(fresh, name)
+		}
+	}
+	names = append(names, with(cur, fresh)...)
 	names = s.heard(cur, names)
 	slices.Sort(names)
 	return slices.Compact(names)

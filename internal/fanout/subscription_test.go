@@ -204,7 +204,7 @@ func TestP27_Reconnect(t *testing.T) {
 	w.named("late") // known later, and just what the client has
 	w.want("")
 	w.named("late2=2")
-	w.want("late2=2")
+	w.want("late2=2 -unwanted") // nothing is to come any more that might be it
 	w.ack()
 	w.named("same=2")
 	w.want("same=2")

@@ -137,6 +137,9 @@ func (w *world) origin(wild bool, specs ...string) {
 			u.Changed = append(u.Changed, r)
 		}
 	}
+	if wild {
+		w.builder.Lend(w.s.want.Names, u.Removed)
+	}
 	w.builder.Apply(u)
 	w.builder.Settle(w.s.want.Names)
 	w.state++

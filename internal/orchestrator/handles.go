@@ -119,6 +119,10 @@ func (d *difference) handled() {
 func (d *difference) sees(sub *xds.Subscription) bool {
 	was, wasThere := d.prev.Look(sub, d.name)
 	is, isThere := d.next.Look(sub, d.name)
+	if wasThere == xds.Elsewhere && isThere == xds.Elsewhere { // so is the handle; but what is called so may have gone
+		_, wasThere = d.prev.Own(sub, d.name)
+		_, isThere = d.next.Own(sub, d.name)
+	}
 	return wasThere != isThere || isThere == xds.Present && !is.Same(was) ||
 		isThere == xds.Unresolvable && is.Word() != was.Word() ||
 		d.prev.Error(sub, d.name) != d.next.Error(sub, d.name)

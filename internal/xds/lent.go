@@ -67,7 +67,7 @@ func (b *Builder) lend(name string, e *entry, asked *NameSet, l loan) bool {
 			by = append(by, h)
 		}
 	}
-	if len(by) == 0 && !asked.Has(name) {
+	if len(by) == 0 && (!asked.Has(name) || b.leads(name, there)) {
 		return false
 	}
 	e.named = e.wild.lend(l)
@@ -101,16 +101,20 @@ func (b *Builder) noteLoans(name string, was, now *Resource) {
 	}
 }
 
-// repayFor ends the loans to who asks by an alias of a resource that came for it.
+// repayFor ends the loans to who asks by the name or an alias of a resource that
+// came for it, be it of what goes by that, too, or of what is called so.
 // Of a glob one member is not the whole answer: what is lent to who asks by that
 // stays until its own name is answered, or the time of the glob is up.
 func (b *Builder) repayFor(r *Resource) {
-	if len(b.loans) == 0 {
-		return
-	}
+	b.repay(r.Name, false)
 	for _, h := range r.Handles() {
-		if !isGlob(h) {
-			b.repay(h, false)
+		if isGlob(h) {
+			continue
+		}
+		b.repay(h, false)
+		if e, _ := b.entries.Get(h); lent(e.named) {
+			e.named = nil
+			b.set(h, e)
 		}
 	}
 }

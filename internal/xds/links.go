@@ -108,6 +108,19 @@ func (s *Snapshot) elsewhere(sub *Subscription, handle string) bool {
 	return any
 }
 
+// Own is what a client with sub may know of the resource of this name where Look
+// says that it is elsewhere: for that is said of the name as a handle. A name that
+// is answered by a resource of another name is no resource's own, unless one
+// lapsed that nobody said is gone.
+func (s *Snapshot) Own(sub *Subscription, name string) (*Resource, Presence) {
+	listed := sub.Names.Has(name)
+	r, is := s.missing(sub, listed, s.get(name))
+	if (is == Pending || is == Unresolvable) && listed && s.Part(false).leads(name) {
+		return nil, Absent
+	}
+	return r, is
+}
+
 // Gone reports whether a client with sub, which had this resource and is given
 // none of its name now, is to be told that it went. It is, unless it does not
 // ask for it any more, or nothing is known yet, or any more, of what it asked for
@@ -164,8 +177,9 @@ func (b *Builder) relinkPart(name string, was, now []string, wild bool) {
 		if wild {
 			continue
 		}
-		// What was said of it before is overtaken.
-		if e, _ := b.entries.Get(h); e.named != nil && !there(e.named) {
+		// What was said of it before is overtaken, but not what a client may still
+		// have under this name (Own).
+		if e, _ := b.entries.Get(h); e.named != nil && !there(e.named) && !hasLapsed(e.named) {
 			e.named = nil
 			b.set(h, e)
 		}
@@ -184,10 +198,14 @@ func (b *Builder) noteHandle(h string) {
 }
 
 // withdraw takes a handle away from the resources that came for names and go by
-// it: the origin said that there is none of this name (P26).
+// it: the origin said that there is none of this name (P26). Where there was one
+// that is called so, it is the one that went, and the others have their alias
+// still.
 func (b *Builder) withdraw(handle string) {
 	b.unsettled[handle] = struct{}{}
-	b.strike(handle, b.named(handle))
+	if e, _ := b.entries.Get(handle); e.named == nil || absent(e.named) || e.named.Unresolved() || lent(e.named) {
+		b.strike(handle, b.named(handle))
+	}
 }
 
 // strike takes a handle away from these resources.

@@ -99,8 +99,9 @@ func (m *handleModel) apply(u Update) {
 			}
 			continue
 		}
+		_, own := m.named[k]
 		for n, g := range m.named {
-			if slices.Contains(g.by, k) {
+			if !own && slices.Contains(g.by, k) {
 				m.put(n, going{g.r, slices.DeleteFunc(slices.Clone(g.by), func(h string) bool { return h == k })})
 				m.unsettled[n] = true
 			}

@@ -180,7 +180,8 @@ func (s *Snapshot) Derived(make func() any) any {
 func (s *Snapshot) Release() { s.derived.Store(nil) }
 
 // Look returns what a client with sub may know of name: of the resource of this
-// name, which sub may cover by one of its handles, or else of the handle. What
+// name, which sub may cover by one of its handles, or else of the handle (Own
+// tells of the resource then). What
 // sub does not cover is Pending, and so is everything in a nil snapshot. A
 // wildcard client gets the wildcard's copy of a name that both hold, who asks for
 // the name alone the other; either is served from the one that is left (P50). To
@@ -207,6 +208,14 @@ func (s *Snapshot) Look(sub *Subscription, name string) (*Resource, Presence) {
 		return nil, Pending
 	case s.links != nil && s.elsewhere(sub, name):
 		return nil, Elsewhere
+	}
+	return s.missing(sub, listed, e)
+}
+
+// missing is what a client with sub may know of a name that it asks for, and of
+// which it is given nothing.
+func (s *Snapshot) missing(sub *Subscription, listed bool, e entry) (*Resource, Presence) {
+	switch {
 	case listed && absent(e.named):
 		return nil, Absent
 	case listed && hasLapsed(e.named):
@@ -215,7 +224,7 @@ func (s *Snapshot) Look(sub *Subscription, name string) (*Resource, Presence) {
 		return e.wild, Lapsed
 	case listed && e.named.Unresolved():
 		return e.named, Unresolvable
-	case sub.Wildcard && !listed && s.Answered:
+	case sub.Wildcard && !listed && s.answered():
 		return nil, Absent
 	}
 	return nil, Pending

@@ -1,0 +1,385 @@
+package fanout
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"xdsrelay/internal/xds"
+)
+
+// handled is a resource of a model: what it holds, and what it goes by.
+type handled struct {
+	content, version string
+	by               []string
+}
+
+// spec is the resource as world reads it.
+func (r handled) spec(name string) string {
+	s := name
+	for _, a := range r.by {
+		if !strings.HasSuffix(a, "/*") {
+			s += "|" + a
+		}
+	}
+	switch {
+	case r.content == "":
+		return s
+	case strings.Contains(s, "xdstp://"):
+		return s + "@" + r.content
+	}
+	return s + "=" + r.content
+}
+
+// covers reports whether names ask for the resource.
+func (r handled) covers(names map[string]bool, name string) bool {
+	return names[name] || slices.ContainsFunc(r.by, func(h string) bool { return names[h] })
+}
+
+// handlesOrigin has resources that go by more than their names, and answers the
+// names and the wildcard of one client on two streams, as an incremental origin
+// does. It says all that is asked for each time, so that what a removal means
+// where a name is an alias as well is never left open.
+type handlesOrigin struct {
+	has      map[string]handled
+	told     map[string]handled // on the stream of names
+	absent   map[string]bool    // names that were answered so
+	wild     map[string]bool    // told on the wildcard's
+	answered bool
+}
+
+// ofNames is the next answer to names.
+func (o *handlesOrigin) ofNames(names map[string]bool) (specs []string) {
+	for _, n := range slices.Sorted(maps.Keys(o.has)) {
+		if r := o.has[n]; r.covers(names, n) {
+			specs = append(specs, r.spec(n))
+			o.told[n] = r
+		}
+	}
+	for _, n := range slices.Sorted(maps.Keys(o.told)) {
+		if r, ok := o.has[n]; !ok || !r.covers(names, n) {
+			delete(o.told, n)
+			specs = append(specs, "-"+n)
+		}
+	}
+	maps.DeleteFunc(o.absent, func(n string, _ bool) bool { return !names[n] })
+	for _, k := range slices.Sorted(maps.Keys(names)) {
+		leads := false
+		for n, r := range o.has {
+			leads = leads || n == k || slices.Contains(r.by, k)
+		}
+		switch {
+		case leads:
+			delete(o.absent, k)
+		case !o.absent[k]:
+			o.absent[k] = true
+			if !slices.Contains(specs, "-"+k) {
+				specs = append(specs, "-"+k)
+			}
+		}
+	}
+	return specs
+}
+
+// ofWildcard is the next answer to the wildcard; false if there is none.
+func (o *handlesOrigin) ofWildcard() (specs []string, any bool) {
+	for _, n := range slices.Sorted(maps.Keys(o.has)) {
+		o.wild[n] = true
+		specs = append(specs, o.has[n].spec(n))
+	}
+	for _, n := range slices.Sorted(maps.Keys(o.wild)) {
+		if _, ok := o.has[n]; !ok {
+			delete(o.wild, n)
+			specs = append(specs, "-"+n)
+		}
+	}
+	any = len(specs) > 0 || !o.answered
+	o.answered = true
+	return specs, any
+}
+
+// handlesClient asks by names, aliases and globs, and keeps what it is given
+// until that is taken back, or asked for by nothing any more.
+type handlesClient struct {
+	*world
+	rt     *rapid.T
+	origin *handlesOrigin
+
+	wild    bool
+	names   map[string]bool
+	dropped map[string]bool // names that it once gave up
+	holds   map[string]handled
+	open    []map[string]*handled // responses without an answer, oldest first; nil: removed
+	log     []string
+}
+
+func (c *handlesClient) logf(format string, args ...any) {
+	c.log = append(c.log, fmt.Sprintf(format, args...))
+}
+
+func (c *handlesClient) fail(format string, args ...any) {
+	c.rt.Helper()
+	c.rt.Fatalf("%s\n%s", fmt.Sprintf(format, args...), strings.Join(c.log, "\n"))
+}
+
+// list are the names as a SotW client repeats them.
+func (c *handlesClient) list() []string {
+	out := slices.Sorted(maps.Keys(c.names))
+	if c.wild {
+		out = append(out, "*")
+	}
+	return out
+}
+
+// work receives all that there is to send.
+func (c *handlesClient) work() {
+	for range 50 {
+		text := c.next()
+		if text == "" {
+			return
+		}
+		c.logf("<- %s", text)
+		items := make(map[string]*handled)
+		for _, r := range c.frame.resources {
+			_, content, _ := strings.Cut(strings.ReplaceAll(c.describe(r), "@", "="), "=")
+			items[r.Name] = &handled{content, r.Version.String(), r.Handles()}
+		}
+		for _, n := range c.frame.removed {
+			items[n] = nil
+		}
+		c.open = append(c.open, items)
+	}
+	c.fail("it never ends")
+}
+
+// ack takes the oldest response; false if there is none.
+func (c *handlesClient) ack() bool {
+	if len(c.open) == 0 {
+		return false
+	}
+	items := c.open[0]
+	c.open = c.open[1:]
+	n := len(c.nonces) - len(c.open)
+	r := request{ack: n}
+	if c.s.variant == xds.SotW {
+		r.names = c.list()
+	}
+	if c.s.full() {
+		clear(c.holds)
+	}
+	for name, item := range items {
+		if item == nil {
+			delete(c.holds, name)
+		} else {
+			c.holds[name] = *item
+		}
+	}
+	c.drop()
+	c.logf("-> ack %d", n)
+	c.send(r)
+	return true
+}
+
+// drop lets go of what it asks for by nothing any more.
+func (c *handlesClient) drop() {
+	maps.DeleteFunc(c.holds, func(n string, r handled) bool { return !c.wild && !r.covers(c.names, n) })
+}
+
+// change asks for more names, and gives up others.
+func (c *handlesClient) change(add, drop []string) {
+	var dropped []string
+	for _, n := range add {
+		c.names[n] = true
+	}
+	for _, n := range drop {
+		if c.names[n] {
+			delete(c.names, n)
+			dropped = append(dropped, n)
+			c.dropped[n] = true
+		}
+	}
+	c.logf("-> +%v -%v", add, dropped)
+	switch {
+	case c.s.variant == xds.SotW:
+		c.send(request{names: c.list()})
+	case len(add)+len(dropped) > 0:
+		c.send(request{names: add, unsub: dropped})
+	}
+	for n := range c.names {
+		if !c.s.want.Names.Has(n) {
+			c.fail("%s was given up with %v", n, dropped)
+		}
+	}
+	// The group forgets what nobody wants, but after a while (P52): not while the
+	// session has yet to follow.
+	if c.s.sub == c.s.want {
+		c.builder.ForgetBut(c.s.want.Names, dropped...)
+	}
+	c.world.origin(false)
+	maps.DeleteFunc(c.origin.told, func(n string, r handled) bool { return !r.covers(c.names, n) })
+	c.drop()
+}
+
+// again reconnects, with what it has.
+func (c *handlesClient) again() {
+	if c.s.variant == xds.SotW {
+		return
+	}
+	limit := c.s.limit
+	c.s = NewSession(c.typ, c.s.variant)
+	c.s.limit = limit
+	c.open, c.nonces = nil, nil
+	if !c.wild && len(c.names) == 0 {
+		c.names["n0"] = true // none at all would be the legacy wildcard
+		delete(c.origin.absent, "n0")
+	}
+	has := make(map[string]string)
+	for n, r := range c.holds {
+		has[n] = r.version
+	}
+	c.logf("-> again %v with %v", c.list(), has)
+	c.send(request{names: c.list(), initial: has})
+}
+
+// sync has the origin answer, on both streams in any order.
+func (c *handlesClient) sync() {
+	wildcard := func() {
+		if !c.wild {
+			return
+		}
+		if specs, any := c.origin.ofWildcard(); any {
+			c.logf("wild %s", strings.Join(specs, " "))
+			c.world.origin(true, specs...)
+		}
+	}
+	first := rapid.Bool().Draw(c.rt, "the wildcard first")
+	if first {
+		wildcard()
+	}
+	if specs := c.origin.ofNames(c.names); len(specs) > 0 {
+		c.logf("named %s", strings.Join(specs, " "))
+		c.world.origin(false, specs...)
+	}
+	if !first {
+		if rapid.Bool().Draw(c.rt, "work in between") {
+			c.work()
+		}
+		wildcard()
+	}
+}
+
+// A client that asks by names, aliases and globs ends with what the origin has
+// for them, whatever is whose alias on the way, also over a reconnect: a name may
+// be one resource's own and then, or at the same time, another one's alias.
+func TestP26_HandlesModel(t *testing.T) {
+	for _, url := range []xds.TypeURL{xds.VHostType, xds.ClusterType, xds.EndpointType} {
+		for _, v := range variants {
+			if url == xds.VHostType && v == xds.SotW {
+				continue // there is none (P4)
+			}
+			for _, wild := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%v/wildcard=%v", xds.TypeOf(url).Short, v, wild), func(t *testing.T) {
+					rapid.Check(t, func(rt *rapid.T) { runHandlesModel(t, rt, url, v, wild) })
+				})
+			}
+		}
+	}
+}
+
+func runHandlesModel(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild bool) {
+	o := &handlesOrigin{has: map[string]handled{}, told: map[string]handled{}, absent: map[string]bool{}, wild: map[string]bool{}}
+	c := &handlesClient{
+		world: newWorld(t, url, v), rt: rt, origin: o, wild: wild,
+		names: map[string]bool{"n0": true}, dropped: map[string]bool{}, holds: map[string]handled{},
+	}
+	if whole := v == xds.SotW && (c.typ.FullState || wild); !whole && rapid.Bool().Draw(rt, "limited") {
+		c.s.limit = 400 + 100*rapid.IntRange(0, 3).Draw(rt, "limit")
+	}
+	resource := rapid.SampledFrom([]string{"n0", "n1", "n2", "xdstp://o/T/c/0", "xdstp://o/T/c/1"})
+	aliases := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a0", "a1", "n2"}), 0, 2, rapid.ID[string])
+	content := rapid.SampledFrom([]string{"", "2", "33"})
+	asked := rapid.SampledFrom([]string{"n0", "n1", "n2", "a0", "a1", "xdstp://o/T/c/0", "xdstp://o/T/c/1", "xdstp://o/T/c/*"})
+	some := rapid.SliceOfNDistinct(asked, 0, 3, rapid.ID[string])
+
+	c.logf("-> first %v", c.list())
+	c.send(request{names: c.list()})
+	for range rapid.IntRange(1, 30).Draw(rt, "steps") {
+		switch rapid.SampledFrom([]string{"put", "put", "remove", "names", "names", "ack", "ack", "ack", "sync", "sync", "time", "reconnect"}).Draw(rt, "step") {
+		case "put":
+			n := resource.Draw(rt, "name")
+			r := handled{content: content.Draw(rt, "content"), by: slices.DeleteFunc(aliases.Draw(rt, "aliases"), func(a string) bool { return a == n })}
+			if g := xds.Glob(n); g != "" {
+				r.by = append(r.by, g)
+			}
+			o.has[n] = r
+		case "remove":
+			delete(o.has, resource.Draw(rt, "name"))
+		case "names":
+			add, drop := some.Draw(rt, "add"), some.Draw(rt, "drop")
+			if wild && v == xds.SotW {
+				drop = nil // a shorter list gets no response (P22): what the wildcard leaves out stays until the next
+			}
+			c.change(add, drop)
+		case "ack":
+			c.ack()
+		case "sync":
+			c.sync()
+		case "time":
+			c.pass(ackTimeout)
+		case "reconnect":
+			c.again()
+		}
+		if rapid.Bool().Draw(rt, "work") {
+			c.work()
+		}
+	}
+	c.sync()
+	// Of a glob one member is not the whole answer; at last its time is up (P57).
+	for n := range c.names {
+		if strings.HasSuffix(n, "/*") {
+			c.builder.Apply(xds.Update{Type: c.typ.URL, Origin: "o", Guess: true, Removed: []string{n}})
+		}
+	}
+	c.world.origin(false)
+	for range 60 {
+		c.pass(time.Second)
+		if c.work(); !c.ack() {
+			break
+		}
+	}
+	if len(c.open) > 0 {
+		c.fail("it does not come to rest")
+	}
+	c.compare()
+}
+
+// compare holds what the client has at last against the origin.
+func (c *handlesClient) compare() {
+	want := make(map[string]string)
+	for n, r := range c.origin.has {
+		if c.wild || r.covers(c.names, n) {
+			want[n] = r.content
+		}
+	}
+	holds := make(map[string]string)
+	for n, r := range c.holds {
+		has, there := c.origin.has[n]
+		switch {
+		case there && !c.wild && !has.covers(c.names, n):
+			continue // under names that it did not ask for
+		case !there && c.s.variant == xds.SotW && !c.s.full():
+			continue // it went without a word (P31)
+		case !there && !c.wild && r.covers(c.dropped, n):
+			continue // given up while it was on its way
+		}
+		holds[n] = r.content
+	}
+	if !maps.Equal(holds, want) {
+		c.fail("it holds %v, want %v", holds, want)
+	}
+}
