@@ -96,9 +96,12 @@ func (v *view) apply(from *link, u xds.Update, stateGen uint64) (changed, first 
 	case u.Ended: // not to be served any more, nor to wait (P63)
 		return v.builder.Apply(u) && v.lost(stateGen), true
 	case arrives:
+		// What the stream brought before does not count, whatever of it does.
+		over := u.TakesOver && m.ended(v, xds.Update{Type: u.Type, Wildcard: u.Wildcard, Ended: true})
+		u.TakesOver = false
 		var any bool
 		if u, any = m.arrive(v, u); !any {
-			return false, false
+			return over && v.snapshot(stateGen), over
 		}
 	case m != nil:
 		u = m.ahead.aside(v, u)

@@ -71,8 +71,9 @@ type site struct {
 
 	mu         sync.Mutex
 	answering  int  // attempts that had a response
-	away       bool // an attempt failed, and none that is on has had a response
+	away       bool // an attempt failed, and none has had a response since
 	awaySince  time.Time
+	failedAt   time.Time // the last attempt that did
 	reconnects uint64
 	lastErr    error
 	lastErrAt  time.Time
@@ -111,6 +112,7 @@ func (s *site) failed(err error) {
 	now := time.Now()
 	s.mu.Lock()
 	was := s.away
+	s.failedAt = now
 	if !was && s.answering == 0 {
 		s.away, s.awaySince = true, now
 	}
@@ -124,17 +126,30 @@ func (s *site) failed(err error) {
 	}
 }
 
+// isAway reports whether it failed somebody, and has answered nobody since.
 func (s *site) isAway() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.away
 }
 
+// knownFor is how long it is known that an origin is away, once nobody tries it
+// any more: of one that nobody needs nobody would ever hear that it is back.
+const knownFor = time.Minute
+
+// knownAway reports whether it is known to be away now.
+func (c *Client) knownAway(s *site, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.away && now.Sub(s.failedAt) < max(knownFor, 2*c.opts.Backoff.Max)
+}
+
 // first is the origin to begin with: the most preferred of which nobody knows
 // that it is away.
 func (c *Client) first() *site {
+	now := time.Now()
 	for _, s := range c.sites {
-		if !s.isAway() {
+		if !c.knownAway(s, now) {
 			return s
 		}
 	}
@@ -236,7 +251,7 @@ func (c *Client) Run(ctx context.Context) error {
 // OriginStatus is what admin shows of an origin.
 type OriginStatus struct {
 	Name, Address string
-	Away          bool      // it fails whoever tries it
+	Away          bool      // it failed whoever tried it last
 	AwaySince     time.Time // zero: it is not away
 	Streams       int       // open
 	Connections   int

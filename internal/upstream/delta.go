@@ -35,15 +35,7 @@ func (d *delta) taken(r *xds.Response) {
 	if t.asked.empty() {
 		return // nobody wants it any more
 	}
-	if m := d.recalled(r.TypeURL, t.asked.wildcard, t.asked.part(d.held(r.TypeURL))); m.foreign.Len() > 0 {
-		names := make([]string, 0, len(r.Resources)+len(r.Removed))
-		for i := range r.Resources {
-			if r.Resources[i].HasBody() {
-				names = append(names, r.Resources[i].Name)
-			}
-		}
-		m.foreign = m.foreign.Remove(append(names, r.Removed...)...)
-	}
+	d.took(t, r)
 }
 
 func (d *delta) next(now time.Time) *request {
@@ -108,6 +100,15 @@ func (d *delta) room(t *typeTalk) int {
 	return d.maxRequest - nameSize(deltaTypeURL, string(t.typ.URL))
 }
 
+// written is how a name of which nothing is held is written: as clients do, or
+// else as the origin did.
+func (t *typeTalk) written(part xds.Part, name string) string {
+	if t.want.names.Has(name) {
+		return t.want.written.Of(name)
+	}
+	return part.Written(name)
+}
+
 // first is a stream's first request for a type. It names the versions that are
 // held (P55); what has none of this origin's is named with an empty one, so
 // that its removal is still reported. What has no room follows, or is left out
@@ -126,12 +127,12 @@ func (d *delta) first(t *typeTalk) *request {
 	}
 	for name := range part.Lapsed { // others may still hold it
 		if t.want.wildcard || part.Asked(name, t.want.names) {
-			held = append(held, brought{name: name, by: part.AskedAs(name, t.want.names)})
+			held = append(held, brought{name: t.written(part, name), by: part.AskedAs(name, t.want.names)})
 		}
 	}
 	for name := range t.want.names.All() { // served from what the wildcard had (P50)
 		if lent, _ := t.want.part(snap).Lent(name); lent {
-			held = append(held, brought{name: name})
+			held = append(held, brought{name: t.written(part, name), by: name})
 		}
 	}
 

@@ -132,9 +132,6 @@ func (e *exchange) loop(ctx context.Context) error {
 				if _, err := e.stream.apply(ctx, u); err != nil {
 					return err
 				}
-				if u.Guess {
-					e.stream.counters(u.Type).AbsentGuesses.Add(len(u.Removed))
-				}
 			}
 		case in := <-e.inbox:
 			switch {
@@ -265,7 +262,7 @@ func (e *exchange) take(ctx context.Context, r *xds.Response, v verdict, now tim
 	changed := false
 	if !v.asked.empty() { // nobody wants the type any more
 		var err error
-		if changed, err = s.hand(ctx, u, e.all(r, &v.asked, n)); err != nil {
+		if changed, err = s.hand(ctx, u, answer{whole: e.all(r, &v.asked, n), beats: beats(r, &u, n)}); err != nil {
 			return incoming{err: err}
 		}
 	}

@@ -16,9 +16,9 @@ import (
 // held another. A heartbeat of anything else is stale, and renews nothing.
 
 // renews reports whether a resource without a body renews what is held under its
-// name, if it is a heartbeat of that.
+// name, if it is a heartbeat of that. What another origin gave has none.
 func renews(v xds.Variant, raw *xds.Raw, r *xds.Response, held *xds.Resource, to verdict) bool {
-	if held == nil {
+	if held == nil || to.foreign.Has(held.Name) {
 		return false
 	}
 	if v == xds.Delta || raw.OriginVersion != "" {
@@ -33,6 +33,11 @@ func renews(v xds.Variant, raw *xds.Raw, r *xds.Response, held *xds.Resource, to
 func echoes(r *xds.Response, sound bool) bool {
 	return !sound && len(r.Resources) > 0 &&
 		!slices.ContainsFunc(r.Resources, func(raw xds.Raw) bool { return raw.HasBody() })
+}
+
+// beats reports whether a response was heartbeats and nothing else.
+func beats(r *xds.Response, u *xds.Update, n tally) bool {
+	return len(r.Resources) > 0 && n.renewed+n.stale == len(r.Resources) && len(u.Removed)+len(u.Errors) == 0
 }
 
 // failures are the resource_errors of a response to a, and the names that they
@@ -79,19 +84,40 @@ func (s *line) noteUncacheable(u *xds.Update) {
 
 // uncache has the group let go of what is not to be cached, once the stream that
 // brought it has ended (P63): before another one asks, so that it asks for that
-// as for what it does not have. What is replaced already stays.
-func (s *line) uncache(ctx context.Context, replaced func(partOf) bool) error {
+// as for what it does not have; but for the parts that another takes over.
+func (s *line) uncache(ctx context.Context, takenOver map[partOf]bool) error {
 	parts := s.uncacheable
 	s.uncacheable = nil
 	for p := range parts {
-		if replaced(p) {
+		if takenOver[p] {
 			continue
 		}
 		n := s.held(p.typ).Part(p.wild).Uncacheable()
-		if _, err := s.apply(ctx, xds.Update{Type: p.typ, Wildcard: p.wild, Ended: true}); err != nil {
+		changed, err := s.apply(ctx, xds.Update{Type: p.typ, Wildcard: p.wild, Ended: true})
+		if err != nil {
 			return err
 		}
-		s.counters(p.typ).Dropped[telemetry.StreamEnded].Add(n)
+		if changed { // else nobody held it
+			s.counters(p.typ).Dropped[telemetry.StreamEnded].Add(n)
+		}
 	}
 	return nil
+}
+
+// outlived is how much of a part that is not to be cached goes with an update
+// that takes over.
+func outlived(u *xds.Update, held xds.Part) (n int) {
+	if held.Uncacheable() == 0 {
+		return 0
+	}
+	brought := make(map[string]bool, len(u.Changed))
+	for _, r := range u.Changed {
+		brought[r.Name] = true
+	}
+	for r := range held.Resources {
+		if r.Uncacheable && !brought[r.Name] {
+			n++
+		}
+	}
+	return n
 }

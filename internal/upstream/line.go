@@ -48,8 +48,16 @@ func (s *Stream) line(at *site, m memory, st *stage) *line {
 
 // close ends a line that has no attempt.
 func (l *line) close() {
+	l.remember()
 	l.leave(&l.interest)
 	l.session.close()
+}
+
+// remember has memory know what the stage has found out.
+func (l *line) remember() {
+	if l.stage != nil {
+		l.stage.remember(l.memory)
+	}
 }
 
 // start begins an attempt, after a wait: it serves the interest once there is
@@ -57,6 +65,7 @@ func (l *line) close() {
 func (l *line) start(ctx context.Context, wait time.Duration) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	l.cancel = cancel
+	l.remember()
 	l.wg.Go(func() {
 		err := l.attempt(ctx, wait)
 		cancel(nil)
@@ -91,11 +100,8 @@ func (l *line) attempt(ctx context.Context, wait time.Duration) error {
 	if l.had {
 		l.at.hung()
 	}
-	if l.stage != nil {
-		l.stage.remember(l.memory)
-	}
 	if !errors.Is(context.Cause(ctx), errReturn) {
-		if over := l.uncache(ctx, func(partOf) bool { return false }); over != nil {
+		if over := l.uncache(ctx, nil); over != nil {
 			err = over
 		}
 	}
@@ -128,13 +134,20 @@ func (l *line) changed() <-chan struct{} { return l.interest.signal }
 
 // take returns the newest interest, never to be changed, and what lapsed since
 // the last take of this attempt.
-func (l *line) take() (*xds.Interest, lapses) { return l.interest.take() }
+func (l *line) take() (*xds.Interest, lapses) {
+	i, lapsed := l.interest.take()
+	if l.stage != nil {
+		l.stage.follow(i, lapsed)
+	}
+	return i, lapsed
+}
 
-// held is the newest snapshot of typ; nil if none.
+// held is the newest snapshot of typ, nil if none; of an origin that is tried out
+// it is what it has said, on top of what was held before.
 func (l *line) held(typ xds.TypeURL) *xds.Snapshot {
 	snap := l.sink.Held(typ)
 	if l.stage != nil {
-		l.stage.asks(typ, snap)
+		return l.stage.held(typ, snap)
 	}
 	return snap
 }
@@ -145,6 +158,9 @@ func (l *line) opened() {
 	l.at.streams.Add(1)
 	l.client.opts.Metrics.UpstreamStreams.Add(1)
 	l.log.Debug("upstream stream open", "origin", l.at.name)
+	if l.stage != nil {
+		l.stage.reach()
+	}
 	if l.serves() {
 		l.sink.Status(Status{Connected: true, Origin: l.at.name, Attempts: l.failures})
 	}
@@ -165,27 +181,29 @@ func (l *line) serves() bool { return l.stage == nil || l.stage.over() }
 // apply hands an update of this origin over and waits until it is applied. It
 // reports whether the snapshot is another one since. Calls never overlap.
 func (l *line) apply(ctx context.Context, u xds.Update) (changed bool, err error) {
-	return l.hand(ctx, u, nil)
+	return l.hand(ctx, u, answer{})
 }
 
-// hand is apply; whole, if not nil, says that the update is all there is of what
-// was asked (P65).
-func (l *line) hand(ctx context.Context, u xds.Update, whole *asked) (changed bool, err error) {
+// hand is apply for what is more than a number of names.
+func (l *line) hand(ctx context.Context, u xds.Update, a answer) (changed bool, err error) {
 	u.Origin = l.at.name
 	l.noteUncacheable(&u)
 	if l.stage != nil {
-		if staged, err := l.stage.put(ctx, &u, whole); staged || err != nil {
+		if staged, err := l.stage.put(ctx, &u, a); staged || err != nil {
 			return false, err
 		}
 	}
 	return l.update(ctx, u)
 }
 
-// update hands an update to the group.
+// update hands an update to the group, and counts what is taken for absent.
 func (s *Stream) update(ctx context.Context, u xds.Update) (changed bool, err error) {
 	changed, err = s.sink.Update(ctx, u)
 	switch {
 	case err == nil:
+		if u.Guess {
+			s.counters(u.Type).AbsentGuesses.Add(len(u.Removed))
+		}
 		return changed, nil
 	case ctx.Err() != nil:
 		return false, context.Cause(ctx)

@@ -57,7 +57,7 @@ func (s *sotw) taken(r *xds.Response) {
 	if t.asked.empty() {
 		return // nobody wants it any more
 	}
-	m := s.recalled(r.TypeURL, t.asked.wildcard, t.asked.part(s.held(r.TypeURL)))
+	m := s.took(t, r)
 	m.acked, m.version = t.asked, r.Version // nothing was asked since it came
 }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
@@ -153,6 +154,10 @@ const failuresToSwitch = 2
 func (s *Stream) again(ctx context.Context, err error) error {
 	l := s.serving
 	var over *sinkError
+	if l.had {
+		s.inARow, s.attempts = 0, 0
+		clear(s.tried)
+	}
 	switch {
 	case ctx.Err() != nil, errors.As(err, &over):
 		return err
@@ -165,10 +170,7 @@ func (s *Stream) again(ctx context.Context, err error) error {
 	}
 	reason := l.ended(err)
 	wait := upTo(reopenWithin)
-	if l.had {
-		s.inARow, s.attempts = 0, 0
-		clear(s.tried)
-	} else {
+	if !l.had {
 		s.inARow++
 		s.attempts++
 		s.tried[l.at] = true
@@ -200,20 +202,21 @@ func (s *Stream) again(ctx context.Context, err error) error {
 // everywhere reports whether no origin can be reached (P53): each failed here,
 // or is away for everybody.
 func (s *Stream) everywhere() bool {
-	return !slices.ContainsFunc(s.client.sites, func(at *site) bool { return !s.tried[at] && !at.isAway() })
+	now := time.Now()
+	return !slices.ContainsFunc(s.client.sites, func(at *site) bool { return !s.tried[at] && !s.client.knownAway(at, now) })
 }
 
 // next is the origin to try after the one that serves failed: of those that were
 // not tried, one that is not known to be away, the most preferred first. Once
 // all were, it is the one that follows.
 func (s *Stream) next() *site {
-	sites := s.client.sites
+	sites, now := s.client.sites, time.Now()
 	var best *site
 	for _, at := range sites {
 		if s.tried[at] {
 			continue
 		}
-		if !at.isAway() {
+		if !s.client.knownAway(at, now) {
 			return at
 		}
 		if best == nil {
@@ -243,23 +246,24 @@ func (s *Stream) turnTo(ctx context.Context, l *line) error {
 		return err
 	}
 	old.at.metrics.Reconnect(telemetry.Returned)
-	spoken := l.stage.spoken()
+	err = old.uncache(ctx, l.stage.answered())
+	old.close()
+	if err != nil {
+		return err
+	}
 	astray, err := l.stage.handOver(s.sink.Held, func(u xds.Update) error {
 		u.Origin = l.at.name
+		n := 0
+		if u.TakesOver {
+			n = outlived(&u, s.sink.Held(u.Type).Part(u.Wildcard))
+		}
 		changed, err := s.update(ctx, u)
 		if changed {
 			s.counters(u.Type).Updates[telemetry.Applied].Inc()
-		}
-		if u.Guess {
-			s.counters(u.Type).AbsentGuesses.Add(len(u.Removed))
+			s.counters(u.Type).Dropped[telemetry.StreamEnded].Add(n)
 		}
 		return err
 	})
-	if err == nil {
-		// What of it is not to be cached (P63) and was not replaced goes with it.
-		err = old.uncache(ctx, func(p partOf) bool { return spoken[p] })
-	}
-	old.close()
 	if err != nil {
 		return err
 	}

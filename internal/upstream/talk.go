@@ -53,6 +53,8 @@ type verdict struct {
 	// the type was refused since.
 	took  string
 	sound bool
+	// foreign are the names held of which this origin has not given what is held.
+	foreign *xds.NameSet
 	// unrequested: the type was never requested on this stream. To acknowledge
 	// it would be to request it.
 	unrequested bool
@@ -217,7 +219,27 @@ func (t *talk) received(r *xds.Response, fault error, now time.Time) (verdict, e
 		return t.refuse(tt, r.Nonce, fault, now), nil
 	}
 	tt.judging, tt.taken = true, now
-	return verdict{take: true, asked: tt.asked, took: tt.sotw.version, sound: tt.refusals == 0}, nil
+	v := verdict{take: true, asked: tt.asked, took: tt.sotw.version, sound: tt.refusals == 0}
+	if m := t.memory[r.TypeURL]; m != nil && m.origin == t.origin {
+		v.foreign = m.foreign
+	}
+	return v, nil
+}
+
+// took remembers what the origin has given, or taken away, and returns what else
+// it remembers of the type.
+func (t *talk) took(tt *typeTalk, r *xds.Response) *remembered {
+	m := t.recalled(r.TypeURL, tt.asked.wildcard, tt.asked.part(t.held(r.TypeURL)))
+	if m.foreign.Len() > 0 {
+		names := make([]string, 0, len(r.Resources)+len(r.Removed))
+		for i := range r.Resources {
+			if r.Resources[i].HasBody() {
+				names = append(names, r.Resources[i].Name)
+			}
+		}
+		m.foreign = m.foreign.Remove(append(names, r.Removed...)...)
+	}
+	return m
 }
 
 // recall returns what is remembered of a type from earlier streams, as far as

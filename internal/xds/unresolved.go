@@ -71,6 +71,7 @@ func (b *Builder) unresolve(us []Unresolved) (changed bool) {
 			e, _ = b.entries.Get(name)
 			e.named = u.Resource
 			b.set(name, e)
+			delete(b.unlinked, name) // that it leads nowhere is said already
 			changed = true
 		}
 	}

@@ -32,6 +32,9 @@ type Update struct {
 	// of names, has ended, and what is not to be kept (P63) goes with it. Nothing
 	// else of the update counts.
 	Ended bool
+	// TakesOver: another stream brought what is held of the part until now, and
+	// has ended. What of it is not to be kept (P63) goes, but for what is Changed.
+	TakesOver bool
 }
 
 // Unresolved is the origin's word that it has no resource for an alias: a
