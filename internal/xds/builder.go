@@ -75,12 +75,8 @@ func (b *Builder) Apply(u Update) bool {
 	if u.Ended {
 		return b.uncache(u.Wildcard)
 	}
-	if u.TakesOver && b.uncachedN[btoi(u.Wildcard)] > 0 {
-		brought := make(map[string]bool, len(u.Changed))
-		for _, r := range u.Changed {
-			brought[r.Name] = true
-		}
-		b.Uncache(u.Wildcard, func(name string) bool { return !brought[name] })
+	if u.TakesOver {
+		b.uncache(u.Wildcard)
 	}
 	if b.origin != u.Origin || u.Version != "" && b.version != u.Version {
 		b.origin, b.dirty = u.Origin, true

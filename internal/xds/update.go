@@ -33,7 +33,7 @@ type Update struct {
 	// else of the update counts.
 	Ended bool
 	// TakesOver: another stream brought what is held of the part until now, and
-	// has ended. What of it is not to be kept (P63) goes, but for what is Changed.
+	// has ended. What of it is not to be kept (P63) goes first.
 	TakesOver bool
 }
 
