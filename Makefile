@@ -81,9 +81,12 @@ race: ## all tests with the race detector, integration too
 mutants: ## break each rule in the code, one by one: some test must fail
 	$(GO) run ./integration/mutants $(RULES)
 
+# Which loads: see docs/performance/README.md.
+BENCH    ?= all
+
 .PHONY: bench
-bench: build ## the fan-out side by side with others, then Go's benchmarks
-	$(GO) run ./integration/loadtest
+bench: build ## the fan-out side by side with others, BENCH=all, then Go's benchmarks
+	$(GO) run ./integration/loadtest -relay $(BIN) -case $(BENCH) -rounds 12 -timeout 1h -json docs/performance/fanout.json -plots docs/performance
 	$(GO) test -run '^$$' -bench . -benchmem ./internal/...
 
 # ghz is a tool of tools/ghz/go.mod, pinned there.

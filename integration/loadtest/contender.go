@@ -96,8 +96,8 @@ func (c *contender) await(ctx context.Context) (round, error) {
 	if err != nil {
 		return round{}, fmt.Errorf("generation %d: %w%s", c.gen, err, c.words())
 	}
-	if r.Round == nil || r.Round.Bytes < c.load.Bytes*9/10 || r.Round.Bytes > c.load.Bytes*11/10+500 {
-		return round{}, fmt.Errorf("%s: clients received %+v, which is no response of about %d bytes", c.name, r.Round, c.load.Bytes)
+	if want := c.load.size(c.gen); r.Round == nil || r.Round.Bytes < want*8/10 || r.Round.Bytes > want*12/10+500 {
+		return round{}, fmt.Errorf("%s: clients received %+v, which is no response of about %d bytes", c.name, r.Round, want)
 	}
 	return *r.Round, nil
 }

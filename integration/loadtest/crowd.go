@@ -3,6 +3,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,7 +39,9 @@ func monotonic() int64 {
 // client is one connection. It belongs to one reader.
 type client struct {
 	fd       int
+	tls      *tls.Conn // instead of fd
 	raw      bool
+	fields   fields
 	h2       h2
 	msg      message
 	messages int // that were begun; the generation of the newest is one less
@@ -122,7 +125,13 @@ func runCrowd(settings []byte) error {
 		readers[i] = &reader{tally: t, epoll: ep, clients: make(map[int32]*client)}
 	}
 	for i := range s.Load.Clients {
-		if err := readers[i%len(readers)].connect(s.Addr, s.Raw, i); err != nil {
+		var err error
+		if s.Load.TLS != nil {
+			err = connectTLS(&s, t, i)
+		} else {
+			err = readers[i%len(readers)].connect(&s, i)
+		}
+		if err != nil {
 			return fmt.Errorf("client %d: %w", i, err)
 		}
 	}
@@ -151,8 +160,8 @@ type reader struct {
 const readBuffer = 128 << 10
 
 // connect connects client i and has it say its first word.
-func (r *reader) connect(addr string, bare bool, i int) error {
-	to, err := netip.ParseAddrPort(addr)
+func (r *reader) connect(s *crowdSettings, i int) error {
+	to, err := netip.ParseAddrPort(s.Addr)
 	if err != nil {
 		return err
 	}
@@ -166,11 +175,9 @@ func (r *reader) connect(addr string, bare bool, i int) error {
 	if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
 		return err
 	}
-	c := &client{fd: fd, raw: bare, msg: message{opaque: bare}}
-	if !bare {
-		if err := write(fd, c.h2.hello(addr, first(fmt.Sprintf("client-%05d", i)))); err != nil {
-			return err
-		}
+	c := s.client(fd)
+	if err := c.begin(s, i); err != nil {
+		return err
 	}
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return err
@@ -179,9 +186,25 @@ func (r *reader) connect(addr string, bare bool, i int) error {
 	return unix.EpollCtl(r.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
 }
 
+func (s *crowdSettings) client(fd int) *client {
+	return &client{fd: fd, raw: s.Raw, fields: s.Load.fields(), msg: message{opaque: s.Raw}}
+}
+
+// begin says what client i says first.
+func (c *client) begin(s *crowdSettings, i int) error {
+	if c.raw {
+		return nil
+	}
+	return c.write(c.h2.hello(s.Addr, s.Load.path(), c.fields.first(fmt.Sprintf("client-%05d", i))))
+}
+
 // write writes a few bytes, for which there always is room.
-func write(fd int, b []byte) error {
-	n, err := unix.Write(fd, b)
+func (c *client) write(b []byte) error {
+	if c.tls != nil {
+		_, err := c.tls.Write(b)
+		return err
+	}
+	n, err := unix.Write(c.fd, b)
 	if err == nil && n < len(b) {
 		err = errors.New("no room in the socket")
 	}
@@ -222,19 +245,24 @@ func (r *reader) read(c *client, buf []byte) error {
 	case n == 0:
 		return errors.New("the server closed the connection")
 	}
+	return r.take(c, buf[:n])
+}
+
+// take looks at what was read.
+func (r *reader) take(c *client, b []byte) (err error) {
 	r.out = r.out[:0]
 	data := func(b []byte) error {
 		return c.msg.feed(b, func() error { return r.begun(c) }, func() error { return r.done(c) })
 	}
 	if c.raw {
-		err = data(buf[:n])
+		err = data(b)
 	} else {
-		err = c.h2.feed(buf[:n], &r.out, data)
+		err = c.h2.feed(b, &r.out, data)
 	}
 	if err != nil || len(r.out) == 0 {
 		return err
 	}
-	return write(c.fd, r.out)
+	return c.write(r.out)
 }
 
 func (r *reader) begun(c *client) error {
@@ -245,7 +273,7 @@ func (r *reader) begun(c *client) error {
 
 func (r *reader) done(c *client) error {
 	if !c.raw {
-		r.out = appendACK(r.out, c.msg.version, c.msg.nonce)
+		r.out = c.fields.appendACK(r.out, c.msg.version, c.msg.nonce)
 	}
 	r.tally.complete(c.messages-1, c.msg.size)
 	return nil

@@ -34,17 +34,23 @@ const (
 	maxControl = 64 << 10
 )
 
-const adsPath = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
+// path of the stream.
+func (l load) path() string {
+	if l.Delta {
+		return "/" + deltaCall
+	}
+	return "/" + sotwCall
+}
 
 // hello is everything that a client says until the first response: preface,
 // settings, and the stream with its first request.
-func (c *h2) hello(authority string, first []byte) []byte {
+func (c *h2) hello(authority, path string, first []byte) []byte {
 	var out, block bytes.Buffer
 	out.WriteString(http2.ClientPreface)
 	fr := http2.NewFramer(&out, nil)
 	enc := hpack.NewEncoder(&block)
 	for _, f := range [][2]string{
-		{":method", "POST"}, {":scheme", "http"}, {":path", adsPath}, {":authority", authority},
+		{":method", "POST"}, {":scheme", "http"}, {":path", path}, {":authority", authority},
 		{"content-type", "application/grpc"}, {"te", "trailers"},
 	} {
 		_ = enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}) // into memory
@@ -72,23 +78,39 @@ func appendFrame(dst []byte, t http2.FrameType, flags http2.Flags, stream uint32
 	return binary.BigEndian.AppendUint32(dst, stream)
 }
 
+// fields are those of a request in one variant; the incremental one has no
+// version.
+type fields struct{ node, version, typ, nonce protowire.Number }
+
+func (l load) fields() fields {
+	if l.Delta {
+		return fields{node: 1, typ: 2, nonce: 6}
+	}
+	return fields{node: 2, version: 1, typ: 4, nonce: 5}
+}
+
 // first is the request that subscribes to all clusters.
-func first(node string) []byte {
+func (f fields) first(node string) []byte {
 	var n, r []byte
 	n = protowire.AppendString(protowire.AppendTag(n, 1, protowire.BytesType), node)
 	n = protowire.AppendString(protowire.AppendTag(n, 2, protowire.BytesType), nodeCluster)
-	r = protowire.AppendBytes(protowire.AppendTag(r, 2, protowire.BytesType), n)
-	return protowire.AppendString(protowire.AppendTag(r, 4, protowire.BytesType), clusterType)
+	r = protowire.AppendBytes(protowire.AppendTag(r, f.node, protowire.BytesType), n)
+	return protowire.AppendString(protowire.AppendTag(r, f.typ, protowire.BytesType), clusterType)
 }
 
 // appendACK appends the frame that acknowledges a response.
-func appendACK(dst, version, nonce []byte) []byte {
-	size := protowire.SizeBytes(len(version)) + protowire.SizeBytes(len(clusterType)) + protowire.SizeBytes(len(nonce)) + 3
+func (f fields) appendACK(dst, version, nonce []byte) []byte {
+	size := protowire.SizeBytes(len(clusterType)) + protowire.SizeBytes(len(nonce)) + 2
+	if f.version > 0 {
+		size += protowire.SizeBytes(len(version)) + 1
+	}
 	dst = appendFrame(dst, http2.FrameData, 0, streamID, prefixBytes+size)
 	dst = binary.BigEndian.AppendUint32(append(dst, 0), uint32(size))
-	dst = protowire.AppendBytes(protowire.AppendTag(dst, 1, protowire.BytesType), version)
-	dst = protowire.AppendString(protowire.AppendTag(dst, 4, protowire.BytesType), clusterType)
-	return protowire.AppendBytes(protowire.AppendTag(dst, 5, protowire.BytesType), nonce)
+	if f.version > 0 {
+		dst = protowire.AppendBytes(protowire.AppendTag(dst, f.version, protowire.BytesType), version)
+	}
+	dst = protowire.AppendString(protowire.AppendTag(dst, f.typ, protowire.BytesType), clusterType)
+	return protowire.AppendBytes(protowire.AppendTag(dst, f.nonce, protowire.BytesType), nonce)
 }
 
 // feed reads a piece of what the server wrote. It passes on the payload of

@@ -19,8 +19,35 @@ import (
 // load is what is sent to whom. It is passed to every process of a run.
 type load struct {
 	Clients int `json:"clients"`
-	// Bytes of one response, without framing, to a few in a hundred.
+	// Bytes of the response to a change, without framing, to a few in a hundred.
 	Bytes int `json:"bytes"`
+	// Delta: the clients are incremental, and have so many Clusters, of which one
+	// changes. Else a response holds all.
+	Delta    bool `json:"delta,omitempty"`
+	Clusters int  `json:"clusters,omitempty"`
+	// TLS is what connections are secured with; nil: nothing.
+	TLS *secured `json:"tls,omitempty"`
+}
+
+// String is a load in words.
+func (l load) String() string {
+	what := fmt.Sprintf("One SotW CDS response of %d bytes", l.Bytes)
+	if l.Delta {
+		what = fmt.Sprintf("One of %d clusters, %d bytes in an incremental response,", l.Clusters, l.Bytes)
+	}
+	over := ""
+	if l.TLS != nil {
+		over = " over TLS"
+	}
+	return fmt.Sprintf("%s to %d clients%s, one stream and connection each", what, l.Clients, over)
+}
+
+// size of the response of generation n.
+func (l load) size(n int) int {
+	if l.Delta && n == 0 {
+		return l.Clusters * l.Bytes
+	}
+	return l.Bytes
 }
 
 // bytesPerCluster is what a cluster has at least, if the response is large
@@ -36,6 +63,9 @@ const (
 // first changes, and keeps its size; a SotW response has all of them.
 func (l load) clusters(n int) []*clusterv3.Cluster {
 	count := max(1, l.Bytes/bytesPerCluster)
+	if l.Delta {
+		count = l.Clusters
+	}
 	out := make([]*clusterv3.Cluster, count)
 	for i := range out {
 		out[i] = l.cluster(i, count, 0)
@@ -63,15 +93,23 @@ func (l load) cluster(i, count, n int) *clusterv3.Cluster {
 	// The Any around it has the type and two fields; a resource of a response
 	// has a tag and a length before it.
 	around := len(clusterType) + 12
-	// The response has its type, too.
-	if pad := (l.Bytes-len(clusterType)-4)/count - proto.Size(c) - around; pad > 0 {
+	// The response has its type, too; in an incremental one a resource has its
+	// name and a version beside it.
+	room := (l.Bytes - len(clusterType) - 4) / count
+	if l.Delta {
+		room = l.Bytes - len(clusterType) - 4 - len(c.Name) - 40
+	}
+	if pad := room - proto.Size(c) - around; pad > 0 {
 		c.AltStatName += strings.Repeat("x", pad)
 	}
 	return c
 }
 
-// body is the SotW response of generation n without its nonce.
+// body is the response of generation n without its nonce.
 func (l load) body(n int) ([]byte, error) {
+	if l.Delta {
+		return l.deltaBody(n)
+	}
 	r := &discoveryv3.DiscoveryResponse{VersionInfo: fmt.Sprint(n), TypeUrl: clusterType}
 	for _, c := range l.clusters(n) {
 		a, err := anypb.New(c)
@@ -79,6 +117,22 @@ func (l load) body(n int) ([]byte, error) {
 			return nil, err
 		}
 		r.Resources = append(r.Resources, a)
+	}
+	return proto.Marshal(r)
+}
+
+func (l load) deltaBody(n int) ([]byte, error) {
+	r := &discoveryv3.DeltaDiscoveryResponse{SystemVersionInfo: fmt.Sprint(n), TypeUrl: clusterType}
+	changed := l.clusters(n)
+	if n > 0 {
+		changed = changed[:1]
+	}
+	for _, c := range changed {
+		a, err := anypb.New(c)
+		if err != nil {
+			return nil, err
+		}
+		r.Resources = append(r.Resources, &discoveryv3.Resource{Name: c.Name, Version: fmt.Sprint(n), Resource: a})
 	}
 	return proto.Marshal(r)
 }

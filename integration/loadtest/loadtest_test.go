@@ -194,6 +194,9 @@ func TestSpread(t *testing.T) {
 		{nil, spread{}},
 		{[]float64{3}, spread{3, 3, 3}},
 		{[]float64{5, 1, 3}, spread{3, 1, 5}},
+		// Of ten, the second and the ninth: 97.9 %; of six, the outermost: 96.9 %.
+		{[]float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, spread{5.5, 2, 9}},
+		{[]float64{1, 2, 3, 4, 5, 6}, spread{3.5, 1, 6}},
 		{[]float64{4, 1, 2, 3}, spread{2.5, 1, 4}},
 	} {
 		if got := spreadOf(c.in); got != c.want {
@@ -316,7 +319,7 @@ func TestClientRefuses(t *testing.T) {
 	var trailers bytes.Buffer
 	fr := http2.NewFramer(&trailers, nil)
 	var c h2
-	hello := c.hello("a", first("n"))
+	hello := c.hello("a", load{}.path(), load{}.fields().first("n"))
 	// A server's trailers: the client's own headers will do as a block.
 	in := http2.NewFramer(nil, bytes.NewReader(hello[len(http2.ClientPreface):]))
 	for block := []byte(nil); block == nil; {
@@ -351,5 +354,55 @@ func TestClientRefuses(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("got %v, want one of %q", err, name)
 		}
+	}
+}
+
+// Incremental clients, of whom all get the change alone, and TLS: all contenders
+// serve them, and the plot shows all.
+func TestOtherLoads(t *testing.T) {
+	for name, c := range map[string]loadCase{
+		"incremental": {name: "small-delta", load: load{Clients: 20, Bytes: 500, Delta: true, Clusters: 50}},
+		"tls":         {name: "small-tls", load: load{Clients: 20, Bytes: 20_000}, tls: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+			defer cancel()
+			o := small(t)
+			o.relay = relay(t)
+			r, err := o.measure(ctx, c, []string{"test"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(r.Contenders) != len(entries) {
+				t.Fatalf("%d contenders, want %d", len(r.Contenders), len(entries))
+			}
+			dir := t.TempDir()
+			if err := r.plot(dir); err != nil {
+				t.Fatal(err)
+			}
+			text, err := os.ReadFile(filepath.Join(dir, c.name+".svg"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := strings.Count(string(text), "<rect"); n != 2*len(entries) {
+				t.Errorf("%d bars", n)
+			}
+			if text, err := json.Marshal(r); err != nil || strings.Contains(string(text), o.dir) {
+				t.Errorf("%v: %s", err, text)
+			}
+		})
+	}
+}
+
+func TestCases(t *testing.T) {
+	all, err := pickCases("all")
+	if err != nil || len(all) != len(loadCases) {
+		t.Errorf("%v %v", all, err)
+	}
+	if some, err := pickCases("tls-10k, sotw-1k"); err != nil || len(some) != 2 || some[0].name != "tls-10k" {
+		t.Errorf("%v %v", some, err)
+	}
+	if _, err := pickCases("sotw-1k,none"); err == nil || !strings.Contains(err.Error(), `"none"`) {
+		t.Error(err)
 	}
 }

@@ -44,16 +44,29 @@ func parent(ctx context.Context, args []string) error {
 	flags.IntVar(&o.load.Clients, "clients", 2000, "connected clients of each server, a connection each")
 	flags.IntVar(&o.load.Bytes, "bytes", 100_000, "size of a response")
 	flags.IntVar(&o.rounds, "rounds", 5, "measured rounds")
+	chosen := flags.String("case", "", "instead of -clients and -bytes: "+caseNames()+", or all")
+	secure := flags.Bool("tls", false, "over TLS; with -case, as the case says")
+	plots := flags.String("plots", "", "directory: draw each case there as SVG")
 	only := flags.String("only", "", "run only these, with commas between: "+names())
 	flags.StringVar(&o.relay, "relay", "", "the relay's binary (default: build it)")
 	flags.StringVar(&o.profile, "profile", "", "directory: afterwards write there a CPU profile of each server")
 	file := flags.String("json", "", "file: write everything that was measured there too")
-	timeout := flags.Duration("timeout", 10*time.Minute, "for all")
+	timeout := flags.Duration("timeout", 20*time.Minute, "for all")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if err := o.check(*only); err != nil {
-		return err
+	list := []loadCase{{load: o.load, tls: *secure}}
+	if *chosen != "" {
+		var err error
+		if list, err = pickCases(*chosen); err != nil {
+			return err
+		}
+	}
+	for _, c := range list {
+		o.load = c.load
+		if err := o.check(*only); err != nil {
+			return err
+		}
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("not done after %s", *timeout))
 	defer cancel()
@@ -63,21 +76,57 @@ func parent(ctx context.Context, args []string) error {
 	}
 	defer os.RemoveAll(dir)
 	o.dir = dir
+	if err := o.build(ctx, dir); err != nil {
+		return err
+	}
+	var reports []report
+	for _, c := range list {
+		r, err := o.measure(ctx, c, append([]string{"go run ./integration/loadtest"}, args...))
+		if err != nil {
+			return errors.Join(fmt.Errorf("%s: %w", c.name, err), keep(*file, reports))
+		}
+		reports = append(reports, r)
+		if err := r.table(os.Stdout); err != nil {
+			return err
+		}
+		if *plots != "" {
+			if err := r.plot(*plots); err != nil {
+				return err
+			}
+		}
+	}
+	return keep(*file, reports)
+}
+
+// measure runs one case.
+func (o *options) measure(ctx context.Context, c loadCase, args []string) (report, error) {
+	o.load = c.load
+	if c.tls {
+		s, err := newSecured(o.dir)
+		if err != nil {
+			return report{}, err
+		}
+		o.load.TLS = s
+	}
 	samples, err := run(ctx, o)
+	if err != nil {
+		return report{}, err
+	}
+	r := newReport(o, samples, args)
+	r.Case = c.name
+	return r, nil
+}
+
+// keep writes what was measured to a file, if there is to be one.
+func keep(file string, reports []report) error {
+	if file == "" || len(reports) == 0 {
+		return nil
+	}
+	text, err := json.MarshalIndent(reports, "", " ")
 	if err != nil {
 		return err
 	}
-	r := newReport(o, samples, append([]string{"go run ./integration/loadtest"}, args...))
-	if *file != "" {
-		text, err := json.MarshalIndent(r, "", "  ")
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(*file, append(text, '\n'), 0o644); err != nil {
-			return err
-		}
-	}
-	return r.table(os.Stdout)
+	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 
 func names() string {
@@ -90,6 +139,7 @@ func names() string {
 
 // check says what of the options cannot be.
 func (o *options) check(only string) error {
+	o.only = nil
 	if o.load.Clients < 1 || o.load.Bytes < 1 || o.rounds < 1 {
 		return errors.New("-clients, -bytes and -rounds are at least 1")
 	}

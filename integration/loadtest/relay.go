@@ -35,7 +35,7 @@ func (o *options) build(ctx context.Context, dir string) error {
 
 // relayConfig is all that is not a default: addresses of its own, and quiet.
 const relayConfig = `name: loadtest
-downstream: {address: "%s", drain: 0s}
+downstream: {address: "%s", drain: 0s%s}
 upstream: {origins: [{address: "%s"}]}
 admin: {address: "%s"}
 log: {level: warn}
@@ -50,7 +50,9 @@ func startRelay(ctx context.Context, o *options) (*contender, error) {
 	if err := o.build(ctx, dir); err != nil {
 		return nil, err
 	}
-	origin, hello, err := startRole(ctx, "origin", roleGCP, o.load)
+	plain := o.load
+	plain.TLS = nil
+	origin, hello, err := startRole(ctx, "origin", roleGCP, plain)
 	if err != nil {
 		return nil, err
 	}
@@ -73,8 +75,11 @@ func (o *options) serve(ctx context.Context, dir, origin string) (*contender, ad
 	if err != nil {
 		return nil, admin{}, err
 	}
-	file := filepath.Join(dir, "relay.yaml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, relayConfig, addrs[0], origin, addrs[1]), 0o644); err != nil {
+	file, secure := filepath.Join(dir, "relay.yaml"), ""
+	if s := o.load.TLS; s != nil {
+		secure = fmt.Sprintf(", tls: {cert_file: %q, key_file: %q}", s.Cert, s.Key)
+	}
+	if err := os.WriteFile(file, fmt.Appendf(nil, relayConfig, addrs[0], secure, origin, addrs[1]), 0o644); err != nil {
 		return nil, admin{}, err
 	}
 	proc, err := start(nameRelay, exec.Command(o.relay, "serve", "--config", file))

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -16,11 +17,13 @@ import (
 	"time"
 )
 
-// spread is a median with the smallest and the largest.
+// spread is a median with its interval: that which has the median of all rounds
+// that there could be with 95 %, whatever their distribution; with less than six
+// rounds, the smallest and the largest.
 type spread struct {
 	Median float64 `json:"median"`
-	Min    float64 `json:"min"`
-	Max    float64 `json:"max"`
+	Low    float64 `json:"low"`
+	High   float64 `json:"high"`
 }
 
 func spreadOf(values []float64) spread {
@@ -33,11 +36,27 @@ func spreadOf(values []float64) spread {
 	if len(v)%2 == 0 {
 		median = (v[mid-1] + v[mid]) / 2
 	}
-	return spread{Median: median, Min: v[0], Max: v[len(v)-1]}
+	skip := medianRank(len(v))
+	return spread{Median: median, Low: v[skip], High: v[len(v)-1-skip]}
+}
+
+// medianRank is how many of n sorted values may be left out at either end so
+// that the rest has the median between them with 95 %: fewer than that many are
+// below it with a probability of 2.5 % at most, as of n coins.
+func medianRank(n int) int {
+	below, term := 0.0, math.Pow(0.5, float64(n))
+	for k := range n / 2 {
+		if below += term; below > 0.025 {
+			return max(k-1, 0)
+		}
+		term *= float64(n-k) / float64(k+1)
+	}
+	return max(n/2-1, 0)
 }
 
 // report is the result of a run, and the JSON.
 type report struct {
+	Case       string            `json:"case,omitempty"`
 	Command    string            `json:"command"`
 	Time       time.Time         `json:"time"`
 	Machine    machine           `json:"machine"`
@@ -77,6 +96,9 @@ func newReport(o *options, samples map[string][]sample, args []string) report {
 	r := report{
 		Command: strings.Join(args, " "), Time: time.Now().UTC().Truncate(time.Second),
 		Machine: thisMachine(), Versions: versions(), Load: o.load, Rounds: o.rounds,
+	}
+	if r.Load.TLS != nil {
+		r.Load.TLS = new(secured) // its files are gone
 	}
 	raw, bare, gcp := samples[nameRaw], samples[nameBare], samples[nameGCP]
 	for _, e := range entries {
@@ -131,27 +153,26 @@ func ratio(a, b []sample, what func(sample) float64) *spread {
 
 // table writes the report for people.
 func (r *report) table(w io.Writer) error {
-	fmt.Fprintf(w, "\nOne SotW CDS response of %d bytes to %d clients, one stream and connection each; %d rounds, in turn.\n",
-		r.Load.Bytes, r.Load.Clients, r.Rounds)
-	fmt.Fprintf(w, "%d cores of %s, Linux %s, %s, grpc-go %s, go-control-plane %s. Medians (smallest–largest).\n\n",
+	fmt.Fprintf(w, "\n%s; %d rounds, in turn.\n", r.Load, r.Rounds)
+	fmt.Fprintf(w, "%d cores of %s, Linux %s, %s, grpc-go %s, go-control-plane %s. Medians (with their intervals).\n\n",
 		r.Machine.Cores, r.Machine.CPU, r.Machine.Kernel, r.Versions["go"], r.Versions["google.golang.org/grpc"], r.Versions["github.com/envoyproxy/go-control-plane"])
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "server\telapsed ms\t× raw\tfrom trigger ms\tCPU ms\t× raw\tµs/send\t× less than gcp\talloc B/send\tRSS MB")
+	fmt.Fprintln(t, "server\telapsed ms\t× raw\t× bare\tfrom trigger ms\tCPU ms\t× raw\tµs/send\t× less than gcp\talloc B/send\tRSS MB")
 	for _, c := range r.Contenders {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%.1f\t%s\t%s\t%.0f\n", c.Name,
-			c.ElapsedMS.text(0), c.ElapsedToRaw.text(2), c.LatencyMS.text(0),
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.1f\t%s\t%s\t%.0f\n", c.Name,
+			c.ElapsedMS.text(0), c.ElapsedToRaw.text(2), c.ElapsedToBare.text(2), c.LatencyMS.text(0),
 			c.CPUMS.text(0), c.CPUToRaw.text(2), c.CPUPerSendUS, c.LessCPUThanGCP.text(1),
 			c.AllocPerSend.text(0), c.ResidentMB.Median)
 	}
 	return t.Flush()
 }
 
-// text writes median and range; "-" where there is none.
+// text writes median and interval; "-" where there is none.
 func (s *spread) text(digits int) string {
 	if s == nil {
 		return "-"
 	}
-	return fmt.Sprintf("%.*f (%.*f–%.*f)", digits, s.Median, digits, s.Min, digits, s.Max)
+	return fmt.Sprintf("%.*f (%.*f–%.*f)", digits, s.Median, digits, s.Low, digits, s.High)
 }
 
 func thisMachine() machine {

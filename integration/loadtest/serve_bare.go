@@ -31,7 +31,11 @@ func serveBare(settings []byte) error {
 	if err != nil {
 		return err
 	}
-	g := grpc.NewServer(
+	opts, err := l.TLS.options()
+	if err != nil {
+		return err
+	}
+	g := grpc.NewServer(append(opts,
 		grpc.ForceServerCodecV2(bareCodec{}),
 		grpc.WriteBufferSize(128<<10),
 		grpc.ReadBufferSize(0),
@@ -39,7 +43,7 @@ func serveBare(settings []byte) error {
 		grpc.StaticStreamWindowSize(256<<10),
 		grpc.StaticConnWindowSize(256<<10),
 		grpc.UnknownServiceHandler(b.serve),
-	)
+	)...)
 	go func() { _ = g.Serve(lis) }() // until the process ends
 	return obeyAsServer(lis, b.prepare)
 }

@@ -41,11 +41,15 @@ func serveGCP(settings []byte) error {
 	if err != nil {
 		return err
 	}
-	g := grpc.NewServer(
+	opts, err := l.TLS.options()
+	if err != nil {
+		return err
+	}
+	g := grpc.NewServer(append(opts,
 		grpc.MaxConcurrentStreams(1_000_000),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 5 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 30 * time.Second, PermitWithoutStream: true}),
-	)
+	)...)
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, server.NewServer(context.Background(), snapshots, nil))
 	go func() { _ = g.Serve(lis) }() // until the process ends
 	return obeyAsServer(lis, prepare)

@@ -25,9 +25,13 @@ func serveRaw(settings []byte) error {
 	if err != nil {
 		return err
 	}
+	open, err := l.TLS.listener(lis)
+	if err != nil {
+		return err
+	}
 	go func() {
 		for {
-			c, err := lis.Accept()
+			c, err := open.Accept()
 			if err != nil {
 				return // the process ends
 			}

@@ -1,0 +1,53 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// loadCase is one of the loads that are measured for docs/performance.
+type loadCase struct {
+	name string
+	load load
+	tls  bool
+}
+
+var loadCases = []loadCase{
+	{name: "sotw-1k", load: load{Clients: 2000, Bytes: 1000}},
+	{name: "sotw-10k", load: load{Clients: 2000, Bytes: 10_000}},
+	{name: "sotw-100k", load: load{Clients: 2000, Bytes: 100_000}},
+	{name: "sotw-1m", load: load{Clients: 500, Bytes: 1_000_000}},
+	{name: "delta-100", load: load{Clients: 2000, Bytes: 1000, Delta: true, Clusters: 100}},
+	{name: "delta-10k", load: load{Clients: 500, Bytes: 500, Delta: true, Clusters: 10_000}},
+	{name: "tls-10k", load: load{Clients: 2000, Bytes: 10_000}, tls: true},
+	{name: "tls-100k", load: load{Clients: 2000, Bytes: 100_000}, tls: true},
+}
+
+func caseNames() string {
+	var out []string
+	for _, c := range loadCases {
+		out = append(out, c.name)
+	}
+	return strings.Join(out, ",")
+}
+
+// pickCases are those of a list; all of them for "all".
+func pickCases(list string) ([]loadCase, error) {
+	if list == "all" {
+		return loadCases, nil
+	}
+	var out []loadCase
+next:
+	for name := range strings.SplitSeq(list, ",") {
+		for _, c := range loadCases {
+			if c.name == strings.TrimSpace(name) {
+				out = append(out, c)
+				continue next
+			}
+		}
+		return nil, fmt.Errorf("-case: there is no %q; there are %s, and all", name, caseNames())
+	}
+	return out, nil
+}
