@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/spf13/cobra"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/upstream"
 )
 
 func newValidateCmd() *cobra.Command {
@@ -69,7 +71,7 @@ func validate(cmd *cobra.Command, file string) (*validation, error) {
 	if err := cfg.CheckFiles(); err != nil && !errors.As(err, &files) {
 		return nil, err
 	}
-	for _, f := range files {
+	for _, f := range append(files, directoryFaults(cfg)...) {
 		if !seen[f.Key] {
 			v.Faults = append(v.Faults, f)
 		}
@@ -80,6 +82,21 @@ func validate(cmd *cobra.Command, file string) (*validation, error) {
 		v.Warnings = c.rules.Warnings()
 	}
 	return v, nil
+}
+
+// directoryFaults are those of what origins that are directories would serve. One
+// that cannot be read at all is among those of files.
+func directoryFaults(cfg *config.Config) (faults config.Faults) {
+	for i := range cfg.Upstream.Origins {
+		dir, ok := cfg.Upstream.Origins[i].Dir()
+		if _, err := os.ReadDir(dir); !ok || err != nil {
+			continue
+		}
+		for _, err := range upstream.CheckDirectory(dir) {
+			faults = append(faults, cfg.Places.Fault(fmt.Sprintf("upstream.origins[%d].address", i), "%v", err))
+		}
+	}
+	return faults
 }
 
 // add takes the faults of err; what is no fault of the configuration it

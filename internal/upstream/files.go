@@ -149,12 +149,34 @@ func (o *fileOrigin) report(last *string, path string, err error, text string) {
 	}
 }
 
-// refused logs a file's fault with its line, if the decoder gave one.
-func (o *fileOrigin) refused(f *file, path string, err error) {
+// spot is a file with the line of its fault, if the decoder gave one.
+func spot(path string, err error) string {
 	var p *placed
 	if errors.As(err, &p) && p.line > 0 {
-		path = fmt.Sprintf("%s:%d", path, p.line)
+		return fmt.Sprintf("%s:%d", path, p.line)
 	}
+	return path
+}
+
+// CheckDirectory reads what an origin of a directory would serve, for a check
+// before a start. Each error begins with the file, and the line if that is known:
+// until it is mended, nothing of the directory is served (P80).
+func CheckDirectory(dir string) []error {
+	o := &fileOrigin{dir: dir, files: make(map[string]*file)}
+	_, faults, err := o.read(func(string) bool { return false })
+	if err != nil {
+		return []error{err}
+	}
+	var out []error
+	for _, name := range slices.Sorted(maps.Keys(faults)) {
+		out = append(out, fmt.Errorf("%s: %w", spot(filepath.Join(dir, name), faults[name]), faults[name]))
+	}
+	return out
+}
+
+// refused logs a file's fault with its place.
+func (o *fileOrigin) refused(f *file, path string, err error) {
+	path = spot(path, err)
 	if err != nil && f.reported != err.Error() {
 		for _, s := range f.good {
 			o.metrics.Type(s.url).Updates[telemetry.Rejected].Inc()
@@ -187,16 +209,39 @@ func (o *fileOrigin) refusal() string {
 // scan reads all files and publishes what they say. It reports false if a file
 // was being written meanwhile.
 func (o *fileOrigin) scan(busy func(name string) bool) (settled bool, err error) {
-	entries, err := os.ReadDir(o.dir)
+	writing, faults, err := o.read(busy)
 	if err != nil {
 		if o.never() {
 			o.publish(&contents{failed: err})
 		}
 		return true, err
 	}
+	for name, f := range o.files {
+		if !slices.Contains(writing, name) {
+			o.refused(f, filepath.Join(o.dir, name), faults[name])
+		}
+	}
+	if first := slices.Sorted(maps.Keys(faults)); o.never() && len(first)+len(writing) > 0 {
+		err := errWriting
+		if len(first) > 0 {
+			err = fmt.Errorf("%s: %w", first[0], faults[first[0]])
+		}
+		o.publish(&contents{failed: err})
+		return false, err
+	}
+	o.publish(o.merge())
+	return len(writing) == 0, nil
+}
+
+// read reads all files, and makes valid what can be. It returns the names of those
+// that are being written, and what is wrong with others.
+func (o *fileOrigin) read(busy func(name string) bool) (writing []string, faults map[string]error, err error) {
+	entries, err := os.ReadDir(o.dir)
+	if err != nil {
+		return nil, nil, err
+	}
 	there := make(map[string]bool, len(entries))
-	faults := make(map[string]error)
-	var writing []string
+	faults = make(map[string]error)
 	for _, e := range entries {
 		name := e.Name()
 		if !served(name) || e.IsDir() {
@@ -221,21 +266,7 @@ func (o *fileOrigin) scan(busy func(name string) bool) (settled bool, err error)
 	}
 	maps.DeleteFunc(o.files, func(name string, _ *file) bool { return !there[name] })
 	o.settleNames(faults)
-	for name, f := range o.files {
-		if !slices.Contains(writing, name) {
-			o.refused(f, filepath.Join(o.dir, name), faults[name])
-		}
-	}
-	if first := slices.Sorted(maps.Keys(faults)); o.never() && len(first)+len(writing) > 0 {
-		err := errWriting
-		if len(first) > 0 {
-			err = fmt.Errorf("%s: %w", first[0], faults[first[0]])
-		}
-		o.publish(&contents{failed: err})
-		return false, err
-	}
-	o.publish(o.merge())
-	return len(writing) == 0, nil
+	return writing, faults, nil
 }
 
 // maxFile is the largest file that is read; no response is larger (P59).
