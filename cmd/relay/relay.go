@@ -73,7 +73,7 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (*rela
 	r.fanout = fanout.NewServer(fanout.Options{
 		Source: r.registry, Metrics: r.meters, Log: log, Replica: cfg.Name,
 		AckTimeout: d.AckTimeout, RemovalDelay: d.RemovalDelay, SendTimeout: d.SendTimeout, MaxConnectionAge: d.MaxConnectionAge,
-		LongPoll: d.LongPoll, OriginVersions: d.Versions == config.VersionsOrigin, Limits: d.Limits,
+		LongPoll: d.LongPoll, OriginVersions: d.Versions == config.VersionsOrigin, SeveralOrigins: len(cfg.Upstream.Origins) > 1, Limits: d.Limits,
 	})
 	r.grpc = grpc.NewServer(r.fanout.ServerOptions(fanout.Keepalive(d.Keepalive))...)
 	r.fanout.Register(r.grpc)

@@ -36,6 +36,8 @@ type Options struct {
 	// OriginVersions: incremental resources bear the origin's own versions, where
 	// it gave them, instead of those made of their content (P61).
 	OriginVersions bool
+	// SeveralOrigins: they come from more than one.
+	SeveralOrigins bool
 	// LongPoll is how long a REST poll without news is held (P71).
 	LongPoll time.Duration
 	Limits   config.Limits

@@ -218,7 +218,7 @@ func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
 	session := NewSession(t, st.variant)
 	session.limit = st.srv.opts.MaxResponse
 	session.form = st.node.Form(st.variant)
-	session.form.OriginVersions = st.srv.opts.OriginVersions
+	session.form.OriginVersions, session.form.SeveralOrigins = st.srv.opts.OriginVersions, st.srv.opts.SeveralOrigins
 	sl := &slot{Session: *session, st: st, bit: 1 << len(st.slots), began: time.Now(), meters: st.srv.meters.Type(url)}
 	if refusal := st.caller.MayHave(t); refusal != nil {
 		if st.only != "" {

@@ -52,6 +52,31 @@ func TestP61_TheOriginsVersions(t *testing.T) {
 	}
 }
 
+// Another origin may give the same version to another content: of several, a
+// version says the content as well, so that who changes from one to the other over
+// a reconnect is sent what is other there (P27).
+func TestP61_VersionsOfSeveralOrigins(t *testing.T) {
+	w := newWorld(t, xds.RouteType, xds.Delta)
+	start := func(brought string) {
+		w.s = NewSession(w.typ, xds.Delta)
+		w.theirs()
+		w.s.form.SeveralOrigins = true
+		w.send(request{names: []string{"*"}, initial: map[string]string{"a": brought}})
+	}
+	w.apply(xds.Update{Origin: "b", Wildcard: true, Changed: []*xds.Resource{w.with("a", "5", 0), w.with("b", "", 0)}})
+	start("")
+	w.want("a b")
+	took := "5/" + w.cur.Held("a").Version.String()
+	w.wantWire(sent{"a", took, 0, true, true}, sent{"b", w.cur.Held("b").Version.String(), 0, true, true})
+	start(took)
+	w.want("b")
+	w.apply(xds.Update{Origin: "a", Wildcard: true, Changed: []*xds.Resource{w.with("a=2", "5", 0)}})
+	start(took)
+	w.want("a=2 b")
+	start("5") // of a time with one origin
+	w.want("a=2 b")
+}
+
 // A response bears the version of the snapshot that is sent: the origin's
 // newest, or where it gave none that of the set.
 func TestP61_TheSnapshotsVersion(t *testing.T) {

@@ -36,6 +36,9 @@ type Form struct {
 	// OriginVersions: incremental resources bear the origin's own version, where
 	// it gave one (P61).
 	OriginVersions bool
+	// SeveralOrigins: one origin's version says nothing of what another one gives
+	// under it, so that the content's is added.
+	SeveralOrigins bool
 }
 
 // Form is what the node takes of a variant (P62).
@@ -66,8 +69,11 @@ func (f Form) Same(a, b *Resource) bool {
 
 // Version is what an incremental client of this form knows the resource by.
 func (f Form) Version(r *Resource) string {
-	if f.OriginVersions && r.Given != "" {
-		return r.Given
+	switch {
+	case !f.OriginVersions || r.Given == "":
+		return r.Version.String()
+	case f.SeveralOrigins:
+		return r.Given + "/" + r.Version.String()
 	}
-	return r.Version.String()
+	return r.Given
 }
