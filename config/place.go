@@ -89,6 +89,9 @@ func (p *Places) File() string { return p.root }
 
 // Given reports whether the key was given at all.
 func (p *Places) Given(key string) bool {
+	if p == nil {
+		return false
+	}
 	_, ok := p.at[key]
 	return ok
 }
