@@ -117,6 +117,7 @@ func (m *handleModel) apply(u Update) {
 		for _, k := range w.Names {
 			if _, has := m.named[k]; !has && !m.leads(k) {
 				m.said[k] = fmt.Sprint(w.Resource.Word())
+				delete(m.unlinked, k) // that it leads nowhere is said already
 			}
 		}
 	}
