@@ -156,7 +156,8 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, key string, top bool) {
 	default:
 		d.scalar(n, at, v, key)
 	}
-	if top && len(d.faults) == was {
+	// Of a list what could be read is still to be checked.
+	if top && (len(d.faults) == was || v.Kind() == reflect.Slice && v.Len() > 0) {
 		d.leaf(key, v)
 	}
 }
@@ -191,11 +192,13 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, key string, top bool) {
 		}
 		f, ok := fields[name]
 		if !ok {
-			reason := "unknown key"
-			if near := nearest(name, fields); near != "" {
-				reason += ", did you mean " + near + "?"
+			near := nearest(name, fields)
+			if near == "" {
+				d.fault(k, sub, "unknown key")
+				continue
 			}
-			d.fault(k, sub, "%s", reason)
+			d.fault(k, sub, "unknown key, did you mean %s?", near)
+			d.faults[len(d.faults)-1].meant = join(key, near)
 			continue
 		}
 		d.value(val, v.Field(f), sub, top)

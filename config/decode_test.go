@@ -89,6 +89,37 @@ tracing: {sample: much}
 	}
 }
 
+// What cannot be read does not hide what is wrong elsewhere, and what follows
+// from it is not reported besides.
+func TestAllKindsOfFaultsAtOnce(t *testing.T) {
+	_, err := Load(write(t, `upstream:
+  origins:
+    - {adress: "a:1"}
+    - {address: "b:1", balance: some}
+  varaint: delta
+  linger: soon
+  backoff: {base: 60s}
+downstream: {tls: yes, ack_timeout: -1s}
+admin: {tls: {cert_file: c, key_file: [k]}}
+aggregation: {rules: [{kye: node.id}, {key: ""}]}
+`), nil)
+	want := []string{
+		"3:8: upstream.origins[0].adress: unknown key, did you mean address?",
+		`4:33: upstream.origins[1].balance: wants round_robin or pick_first, got "some"`,
+		"5:3: upstream.varaint: unknown key, did you mean variant?",
+		`6:11: upstream.linger: wants a duration such as 30s, got "soon"`,
+		"7:19: upstream.backoff.base: 1m0s is more than upstream.backoff.max, which is 30s",
+		`8:19: downstream.tls: wants keys and values, got the string "yes"`,
+		"8:37: downstream.ack_timeout: has to be more than 0s, got -1s",
+		"9:39: admin.tls.key_file: wants a string, got a list",
+		"10:24: aggregation.rules[0].kye: unknown key, did you mean key?",
+		"10:45: aggregation.rules[1].key[0]: is empty: every node would be refused",
+	}
+	if got := all(t, err); !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
 func TestEnvironmentAndFlagFaults(t *testing.T) {
 	t.Setenv("RELAY_UPSTREAM_LINGER", "10")
 	t.Setenv("RELAY_METRICS_KEY_LABEL", "maybe")
@@ -105,6 +136,7 @@ func TestEnvironmentAndFlagFaults(t *testing.T) {
 		`RELAY_METRICS_KEY_LABEL: metrics.key_label: wants true or false, got "maybe"`,
 		`RELAY_TRACING_SAMPLE: tracing.sample: wants a number, got "x"`,
 		`RELAY_UPSTREAM_LINGER: upstream.linger: wants a duration such as 30s, got "10"`,
+		`RELAY_UPSTREAM_VARIANT: upstream.variant: wants delta or sotw, got "grpc"`,
 	}
 	if got := all(t, err); !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)

@@ -61,6 +61,8 @@ func EnvName(key string) string {
 // Load reads and checks the file at path, and puts the environment and then
 // the flags of AddFlags over it; flags may be nil. What is wrong is returned as
 // Faults, all of it; another kind of error means that the file cannot be read.
+// With Faults there is a configuration too, unless nothing of the file could be
+// read: as far as it goes, for nothing but to find more that is wrong.
 func Load(path string, flags *pflag.FlagSet) (*Config, error) {
 	src, err := os.ReadFile(path)
 	if err != nil {
@@ -78,23 +80,22 @@ func Parse(path string, src []byte, flags *pflag.FlagSet) (*Config, error) {
 		l.env(leaf)
 		l.flag(leaf, flags)
 	}
+	for _, f := range l.faults {
+		if f.Key == "" && f.File == path {
+			return nil, l.faults.Err() // not what it should be at all
+		}
+	}
 	cfg := &Config{Places: l.places}
 	if err := l.viper.Unmarshal(cfg, func(c *mapstructure.DecoderConfig) {
 		c.TagName, c.DecodeHook, c.WeaklyTypedInput = "yaml", l.fromText, false
-	}); err != nil && len(l.faults) == 0 {
+	}); err != nil {
 		// Everything was decoded once already.
 		return nil, fmt.Errorf("configuration %s: %w", path, err)
-	}
-	if len(l.faults) > 0 {
-		return nil, l.faults.Err()
 	}
 	if err := cfg.complete(path); err != nil {
 		return nil, err
 	}
-	if err := cfg.validate().Err(); err != nil {
-		return nil, err
-	}
-	return cfg, nil
+	return cfg, l.faults.With(cfg.validate()).Err()
 }
 
 // leaf is a key that is no section, with its default.
@@ -163,9 +164,10 @@ func (l *layers) env(leaf leaf) {
 	if text == "" {
 		return
 	}
-	// BindEnv fails only without a key.
-	_ = l.viper.BindEnv(leaf.key, name)
-	l.given(leaf, name, text)
+	if l.given(leaf, name, text) {
+		// BindEnv fails only without a key.
+		_ = l.viper.BindEnv(leaf.key, name)
+	}
 }
 
 // flag binds the leaf's flag if it was set.
@@ -177,14 +179,16 @@ func (l *layers) flag(leaf leaf, flags *pflag.FlagSet) {
 	if f == nil || !f.Changed {
 		return
 	}
-	// BindPFlag fails only without a flag.
-	_ = l.viper.BindPFlag(leaf.key, f)
-	l.given(leaf, "--"+leaf.key, f.Value.String())
+	if l.given(leaf, "--"+leaf.key, f.Value.String()) {
+		// BindPFlag fails only without a flag.
+		_ = l.viper.BindPFlag(leaf.key, f)
+	}
 }
 
 // given checks a text that was given for a leaf, and makes its source, a
-// variable or flag, the place of the leaf instead of the file.
-func (l *layers) given(leaf leaf, source, text string) {
+// variable or flag, the place of the leaf instead of the file. It reports
+// whether the text can be used.
+func (l *layers) given(leaf leaf, source, text string) bool {
 	for key := range l.places.at {
 		if rest, ok := strings.CutPrefix(key, leaf.key); ok && (rest == "" || rest[0] == '[') {
 			delete(l.places.at, key)
@@ -193,6 +197,7 @@ func (l *layers) given(leaf leaf, source, text string) {
 	_, faults := fromText(leaf.key, source, text, leaf.value.Type(), l.places)
 	l.faults = append(l.faults, faults...)
 	l.places.at[leaf.key] = place{Pos: Pos{File: source}}
+	return len(faults) == 0
 }
 
 // fromText is the hook by which viper turns a variable's or flag's text into

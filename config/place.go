@@ -28,6 +28,8 @@ type Fault struct {
 	Pos    `yaml:",inline"`
 	Key    string `json:"key" yaml:"key"` // "upstream.origins[0].address"; empty: the file as such
 	Reason string `json:"reason" yaml:"reason"`
+
+	meant string // the key that an unknown one may be meant for
 }
 
 // Error is "file:line:column: key: reason".
@@ -47,6 +49,28 @@ func (fs Faults) Error() string {
 		lines[i] = f.Error()
 	}
 	return strings.Join(lines, "\n")
+}
+
+// With returns fs and those of more that do not follow from one in fs: a value
+// that could not be read is not reported again as one that is missing.
+func (fs Faults) With(more Faults) Faults {
+	out := fs
+	for _, m := range more {
+		if !slices.ContainsFunc(fs, func(f Fault) bool { return f.covers(m.Key) }) {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// covers reports whether what is wrong with f's key may be all that is wrong
+// with key: they are the same, or one is a part of the other.
+func (f Fault) covers(key string) bool {
+	within := func(a, b string) bool {
+		rest, ok := strings.CutPrefix(a, b)
+		return ok && b != "" && (rest == "" || rest[0] == '.' || rest[0] == '[')
+	}
+	return within(key, f.Key) || within(f.Key, key) || within(key, f.meant)
 }
 
 // Err returns fs, sorted, as an error; nil if there are none.

@@ -151,10 +151,8 @@ func (v *checks) origin(key string, o *Origin) {
 		v.fault(key+".address", "has to be given: a gRPC target, or file: and a directory")
 	case o.Address == "file:" || isDir && !filepath.IsAbs(dir):
 		v.fault(key+".address", "wants file:///absolute/directory, or file:directory relative to this file, got %q", o.Address)
-	case !isDir && strings.ContainsAny(o.Address, " \t\n"):
-		v.fault(key+".address", "%q is no gRPC target: it has white space", o.Address)
-	case hostPort.MatchString(o.Address):
-		v.port(key+".address", o.Address[strings.LastIndexByte(o.Address, ':')+1:])
+	case !isDir:
+		v.target(key+".address", o.Address)
 	}
 	v.oneOf(key+".balance", o.Balance, BalanceRoundRobin, BalancePickFirst)
 	v.pair(key+".tls", o.TLS.CertFile, o.TLS.KeyFile)
@@ -163,8 +161,48 @@ func (v *checks) origin(key string, o *Origin) {
 	}
 }
 
-// hostPort is a gRPC target that is no URL.
-var hostPort = regexp.MustCompile(`^(\[[0-9a-fA-F:.%]+\]|[a-zA-Z0-9._-]+):\d+$`)
+// target checks a gRPC target: host:port, or with a scheme that the relay's gRPC
+// knows. Others it would take for the name of a host.
+func (v *checks) target(key, address string) {
+	if strings.ContainsAny(address, " \t\n") {
+		v.fault(key, "%q is no gRPC target: it has white space", address)
+		return
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme == "" || !slices.Contains(targetSchemes, u.Scheme) {
+		if scheme, _, ok := strings.Cut(address, "://"); ok {
+			v.fault(key, "gRPC knows no targets of %s:, wants host:port, or one of %s:", scheme, strings.Join(targetSchemes, ": "))
+			return
+		}
+		v.endpoint(key, address, true)
+		return
+	}
+	endpoint := u.Opaque
+	if endpoint == "" {
+		endpoint = u.Path
+	}
+	if u.Scheme == "dns" || u.Scheme == "passthrough" {
+		v.endpoint(key, strings.TrimPrefix(endpoint, "/"), u.Scheme == "passthrough")
+	} else if strings.Trim(endpoint, "/") == "" {
+		v.fault(key, "%q names no socket", address)
+	}
+}
+
+// targetSchemes are those of the resolvers that gRPC has built in.
+var targetSchemes = []string{"dns", "passthrough", "unix", "unix-abstract"}
+
+// endpoint checks the host and port of a target; dns: has a port by itself.
+func (v *checks) endpoint(key, endpoint string, wantsPort bool) {
+	host, port, err := net.SplitHostPort(endpoint)
+	switch {
+	case err != nil && (wantsPort || endpoint == "" || strings.Count(endpoint, ":") == 1):
+		v.fault(key, "wants a host and a port, as in xds.example:18000, got %q", endpoint)
+	case err == nil && host == "" && port == "":
+		v.fault(key, "names no host")
+	case err == nil:
+		v.port(key, port)
+	}
+}
 
 func (v *checks) aggregation() {
 	a := &v.Aggregation

@@ -21,7 +21,6 @@ func TestValidate(t *testing.T) {
     - {address: "p:1", name: same}
     - {address: "p:2", tls: {cert_file: c}}
     - {address: "file:d", tls: {ca_file: c}}
-    - {address: "xds:///any"}
     - {address: "[::1]:1"}
     - {address: "unix:/run/xds.sock"}
 `, []string{
@@ -34,6 +33,37 @@ func TestValidate(t *testing.T) {
 			`9:30: upstream.origins[6].name: "same" is the name of upstream.origins[5] already`,
 			"10:29: upstream.origins[7].tls.key_file: has to be given with cert_file",
 			"11:32: upstream.origins[8].tls: cannot be given for a directory",
+		}},
+		"targets": {`upstream:
+  origins:
+    - {address: "http://foo"}
+    - {address: "xds:///foo"}
+    - {address: "foo"}
+    - {address: "dns:///"}
+    - {address: "dns:"}
+    - {address: "dns:///foo:99999"}
+    - {address: "unix:///"}
+    - {address: "passthrough:///foo"}
+    - {address: ":"}
+    - {address: "localhost:1"}
+    - {address: "dns:///foo"}
+    - {address: "dns:///foo:1"}
+    - {address: "dns:foo:2"}
+    - {address: "dns://10.0.0.1/foo:3"}
+    - {address: "dns:///[::1]:1"}
+    - {address: "passthrough:///foo:1"}
+    - {address: "unix-abstract:xds"}
+    - {address: "unix:///run/xds.sock"}
+`, []string{
+			"3:17: upstream.origins[0].address: gRPC knows no targets of http:, wants host:port, or one of dns: passthrough: unix: unix-abstract:",
+			"4:17: upstream.origins[1].address: gRPC knows no targets of xds:, wants host:port, or one of dns: passthrough: unix: unix-abstract:",
+			`5:17: upstream.origins[2].address: wants a host and a port, as in xds.example:18000, got "foo"`,
+			`6:17: upstream.origins[3].address: wants a host and a port, as in xds.example:18000, got ""`,
+			`7:17: upstream.origins[4].address: wants a host and a port, as in xds.example:18000, got ""`,
+			`8:17: upstream.origins[5].address: wants a port from 0 to 65535, got "99999"`,
+			`9:17: upstream.origins[6].address: "unix:///" names no socket`,
+			`10:17: upstream.origins[7].address: wants a host and a port, as in xds.example:18000, got "foo"`,
+			"11:17: upstream.origins[8].address: names no host",
 		}},
 		"the same address twice": {"upstream: {origins: [{address: \"a:1\"}, {address: \"a:1\"}]}\n",
 			[]string{`1:40: upstream.origins[1].name: "a:1" is the name of upstream.origins[0] already`}},

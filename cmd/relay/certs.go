@@ -27,12 +27,26 @@ func certificateFaults(cfg *config.Config) (faults config.Faults) {
 		}
 		faults = append(faults, cfg.Places.Fault(key, "%v", err))
 	}
+	for _, c := range certificates(cfg) {
+		check(c.key, c.files, c.ca)
+	}
+	return faults
+}
+
+// certificate is a place in the configuration that names certificates.
+type certificate struct {
+	key   string
+	files tlsfiles.Files
+	ca    string // what its CAFile is called
+}
+
+func certificates(cfg *config.Config) (out []certificate) {
 	for _, l := range cfg.Downstream.Listen() {
-		check(l.Key+".tls", serverFiles(l.TLS), "client_ca_file")
+		out = append(out, certificate{l.Key + ".tls", serverFiles(l.TLS), "client_ca_file"})
 	}
 	for i, o := range cfg.Upstream.Origins {
-		check(fmt.Sprintf("upstream.origins[%d].tls", i), tlsfiles.Files{CertFile: o.TLS.CertFile, KeyFile: o.TLS.KeyFile, CAFile: o.TLS.CAFile}, "ca_file")
+		out = append(out, certificate{fmt.Sprintf("upstream.origins[%d].tls", i),
+			tlsfiles.Files{CertFile: o.TLS.CertFile, KeyFile: o.TLS.KeyFile, CAFile: o.TLS.CAFile}, "ca_file"})
 	}
-	check("admin.tls", tlsfiles.Files{CertFile: cfg.Admin.TLS.CertFile, KeyFile: cfg.Admin.TLS.KeyFile}, "")
-	return faults
+	return append(out, certificate{"admin.tls", tlsfiles.Files{CertFile: cfg.Admin.TLS.CertFile, KeyFile: cfg.Admin.TLS.KeyFile}, ""})
 }

@@ -89,10 +89,6 @@ func (r *relay) serveREST(ctx context.Context) error {
 	var gates []*fanout.Gate
 	for _, e := range r.down {
 		gates = append(gates, e.gate)
-		if e.gate.TLS != nil {
-			r.log.Warn("downstream.rest_address has no TLS, other than this listener: whoever reaches it is answered, if the identity rules let in who proves nothing",
-				"listener", e.conf.Key, "rest", where(r.rest))
-		}
 	}
 	return r.fanout.ServeREST(ctx, r.rest, fanout.Keepalive(r.cfg.Downstream.Keepalive), gates...)
 }

@@ -54,8 +54,8 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (*rela
 		return nil, err
 	}
 	r := &relay{cfg: cfg, log: log, rules: c.rules, drained: make(chan struct{})}
-	for _, w := range r.rules.Warnings() {
-		log.Warn("rules", "warning", w)
+	for _, w := range append(warnings(cfg), r.rules.Warnings()...) {
+		log.Warn("configuration", "warning", w)
 	}
 	r.meters, err = telemetry.New(telemetry.Options{
 		Prefix: cfg.Metrics.Prefix, StatsdAddress: cfg.Metrics.StatsdAddress, KeyLabel: cfg.Metrics.KeyLabel,

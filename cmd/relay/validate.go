@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,8 +19,8 @@ func newValidateCmd() *cobra.Command {
 		Short: "check configuration and rules without starting",
 		Long: `validate reads the configuration as serve would, with environment and flags over
 it, compiles its rules and expressions, and looks whether the files that it
-names are there. It prints each fault as "file:line: key: reason" and exits
-with 1 if there is any. Warnings do not change the exit code.`,
+names are there. It prints each fault as "file:line:column: key: reason" and
+exits with 1 if there is any. Warnings do not change the exit code.`,
 		Example: "  relay validate --config relay.yaml\n  RELAY_UPSTREAM_VARIANT=sotw relay validate --config relay.yaml -o json",
 		Args:    cobra.NoArgs,
 	}
@@ -55,32 +56,26 @@ type validation struct {
 func validate(cmd *cobra.Command, file string) (*validation, error) {
 	v := &validation{File: file}
 	cfg, err := config.Load(file, cmd.Flags())
-	if err != nil {
-		return v, v.add(err)
+	if err := v.add(err); err != nil || cfg == nil {
+		return v, err
 	}
 	c, err := compileConfig(cfg)
 	if err := v.add(err); err != nil {
 		return nil, err
 	}
-	// A missing rules file is a fault of the rules already.
-	seen := map[string]bool{}
-	for _, f := range v.Faults {
-		seen[f.Key] = true
-	}
-	var files config.Faults
-	if err := cfg.CheckFiles(); err != nil && !errors.As(err, &files) {
+	if err := v.add(cfg.CheckFiles()); err != nil {
 		return nil, err
 	}
-	for _, f := range append(files, directoryFaults(cfg)...) {
-		if !seen[f.Key] {
-			v.Faults = append(v.Faults, f)
-		}
+	if err := v.add(directoryFaults(cfg).Err()); err != nil {
+		return nil, err
+	}
+	v.Warnings = append(warnings(cfg), certificateWarnings(cfg, time.Now())...)
+	if c != nil {
+		v.Warnings = append(v.Warnings, c.rules.Warnings()...)
 	}
 	// Err sorts.
 	v.Valid = v.Faults.Err() == nil
-	if c != nil {
-		v.Warnings = c.rules.Warnings()
-	}
+	_ = v.Warnings.Err()
 	return v, nil
 }
 
@@ -99,39 +94,26 @@ func directoryFaults(cfg *config.Config) (faults config.Faults) {
 	return faults
 }
 
-// add takes the faults of err; what is no fault of the configuration it
-// returns.
+// add takes the faults of err, but for those that follow from others; what is no
+// fault of the configuration it returns.
 func (v *validation) add(err error) error {
 	var faults config.Faults
 	if err != nil && !errors.As(err, &faults) {
 		return err
 	}
-	v.Faults = append(v.Faults, faults...)
+	v.Faults = v.Faults.With(faults)
 	return nil
 }
 
 func (v *validation) print(w io.Writer) {
 	for _, f := range v.Faults {
-		printFault(w, f, "")
+		fmt.Fprintln(w, f)
 	}
 	for _, f := range v.Warnings {
-		printFault(w, f, "warning: ")
+		f.Reason = "warning: " + f.Reason
+		fmt.Fprintln(w, f)
 	}
 	if v.Valid {
 		fmt.Fprintf(w, "%s is valid\n", v.File)
 	}
-}
-
-// printFault writes "file:line: key: reason". The column comes last, so that
-// what reads the line need not know of it.
-func printFault(w io.Writer, f config.Fault, kind string) {
-	at, column := f.File, ""
-	if f.Line > 0 {
-		at, column = fmt.Sprintf("%s:%d", f.File, f.Line), fmt.Sprintf(" (column %d)", f.Column)
-	}
-	key := f.Key
-	if key != "" {
-		key += ": "
-	}
-	fmt.Fprintf(w, "%s: %s%s%s%s\n", at, key, kind, f.Reason, column)
 }

@@ -56,6 +56,16 @@ func Check(f Files) error {
 	return err
 }
 
+// Validity says when the certificate in the files is valid; ok is false if there
+// is none, or it cannot be read.
+func Validity(f Files) (from, until time.Time, ok bool) {
+	m, err := f.load()
+	if err != nil || m.cert == nil {
+		return from, until, false
+	}
+	return m.cert.Leaf.NotBefore, m.cert.Leaf.NotAfter, true
+}
+
 // lookEvery is how often Run looks at the files.
 const lookEvery = 10 * time.Second
 

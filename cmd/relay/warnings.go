@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/telemetry/tlsfiles"
+)
+
+// warnings are what is allowed and seldom meant: serve logs them, and validate
+// prints them.
+func warnings(cfg *config.Config) (out config.Faults) {
+	warn := func(key, format string, args ...any) {
+		out = append(out, cfg.Places.Fault(key, format, args...))
+	}
+	d := &cfg.Downstream
+	for _, l := range d.Listen() {
+		if l.TLS.CertFile != "" {
+			if d.RESTAddress != "" {
+				warn("downstream.rest_address", "has no TLS, other than %s: whoever reaches it is answered, if the identity rules let in who proves nothing", l.Key)
+			}
+		} else if l.Secrets == config.SecretsAllow {
+			warn(l.Key+".secrets", "whoever reaches %s is given Secrets, in plaintext", l.Address)
+		}
+		for i, o := range cfg.Upstream.Origins {
+			if reaches(o.Address, l.Address) {
+				warn(fmt.Sprintf("upstream.origins[%d].address", i), "is %s.address: the relay would ask itself", l.Key)
+			}
+		}
+	}
+	return append(out, config.UnknownEnv()...)
+}
+
+// certificateWarnings are of certificates that the other side will refuse. When
+// it opens them, serve logs them by itself; those that cannot be read are faults.
+func certificateWarnings(cfg *config.Config, now time.Time) (out config.Faults) {
+	for _, c := range certificates(cfg) {
+		if from, until, ok := tlsfiles.Validity(c.files); ok && (now.Before(from) || now.After(until)) {
+			out = append(out, cfg.Places.Fault(c.key+".cert_file", "certificate is not valid now, but from %s until %s",
+				from.Format(time.RFC3339), until.Format(time.RFC3339)))
+		}
+	}
+	return out
+}
+
+// reaches reports whether a gRPC target is plainly what listens on address.
+func reaches(target, address string) bool {
+	if i := strings.LastIndexByte(target, '/'); i >= 0 {
+		target = target[i+1:]
+	}
+	to, port, err := net.SplitHostPort(strings.TrimPrefix(target, "dns:"))
+	at, listens, wrong := net.SplitHostPort(address)
+	if err != nil || wrong != nil || port != listens {
+		return false
+	}
+	here := func(host string) netip.Addr {
+		if host == "localhost" {
+			host = "127.0.0.1"
+		}
+		ip, _ := netip.ParseAddr(host)
+		return ip.Unmap()
+	}
+	if every := at == "" || here(at).IsUnspecified(); every {
+		return here(to).IsLoopback() || here(to).IsUnspecified() || to == ""
+	}
+	return to == at || here(to).IsValid() && here(to) == here(at)
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
+)
+
+// One run says all that is wrong: what cannot be read, what does not fit, what
+// does not compile, and what is not there.
+func TestValidateSaysAllAtOnce(t *testing.T) {
+	dir := files(t, map[string]string{"r.yaml": `downstream:
+  long_pol: 1s
+  ack_timeout: soon
+  identity: node.nope
+  tls: {cert_file: none, key_file: none}
+upstream:
+  origins: [{address: "http://a"}, {address: "file:none"}]
+  variant: both
+  node: 'Node{id: 5}'
+aggregation:
+  rules:
+    - {match: node.cluster, keyy: node.id}
+    - key: nope
+admin: {token_file: none}
+`})
+	file := filepath.Join(dir, "r.yaml")
+	code, out, errs := runRelay("validate", "-c", file)
+	want := []string{
+		"2:3: downstream.long_pol: unknown key, did you mean long_poll?",
+		`3:16: downstream.ack_timeout: wants a duration such as 30s, got "soon"`,
+		"4:17: downstream.identity: undefined field 'nope'",
+		"5:20: downstream.tls.cert_file: open DIR/none: no such file or directory",
+		"5:36: downstream.tls.key_file: open DIR/none: no such file or directory",
+		"7:23: upstream.origins[0].address: gRPC knows no targets of http:, wants host:port, or one of dns: passthrough: unix: unix-abstract:",
+		"7:46: upstream.origins[1].address: open DIR/none: no such file or directory",
+		`8:12: upstream.variant: wants delta or sotw, got "both"`,
+		"9:17: upstream.node: expected type of field 'id' is 'string' but provided type is 'int'",
+		"12:15: aggregation.rules[0].match: wants bool, the expression gives string",
+		"12:29: aggregation.rules[0].keyy: unknown key, did you mean key?",
+		"13:12: aggregation.rules[1].key[0]: undeclared reference to 'nope' (in container 'envoy.config.core.v3')",
+		"14:21: admin.token_file: open DIR/none: no such file or directory",
+	}
+	var got []string
+	for l := range strings.Lines(out) {
+		got = append(got, strings.ReplaceAll(strings.TrimSpace(strings.TrimPrefix(l, file+":")), dir, "DIR"))
+	}
+	if code != 1 || errs != "" || !slices.Equal(got, want) {
+		t.Errorf("%d %s\n got %s\nwant %s", code, errs, strings.Join(got, "\n     "), strings.Join(want, "\n     "))
+	}
+}
+
+// What serve warns of validate says too, and its exit code stays 0.
+func TestWarnings(t *testing.T) {
+	ca := tlstest.NewAuthority(t)
+	dir := files(t, map[string]string{"r.yaml": `downstream:
+  rest_address: 127.0.0.1:15011
+  listeners:
+    - {address: "0.0.0.0:15012", tls: {cert_file: old.crt, key_file: old.key}}
+    - {address: "127.0.0.1:15010", secrets: allow}
+upstream:
+  origins:
+    - {address: "dns:///localhost:15010"}
+    - {address: "127.0.0.1:15012"}
+    - {address: "127.0.0.1:15013"}
+    - {address: "10.0.0.1:15010"}
+`})
+	ca.Pair(t, tlstest.Expired()).Write(t, dir, "old")
+	t.Setenv("RELAY_UPSTREM_VARIANT", "sotw")
+	file := filepath.Join(dir, "r.yaml")
+	want := []string{
+		"downstream.rest_address", "downstream.listeners[0].tls.cert_file", "downstream.listeners[1].secrets",
+		"upstream.origins[0].address", "upstream.origins[1].address", "RELAY_UPSTREM_VARIANT",
+	}
+	code, out, errs := runRelay("validate", "-c", file, "-o", "json")
+	var v validation
+	if err := json.Unmarshal([]byte(out), &v); err != nil || code != 0 || errs != "" || !v.Valid {
+		t.Fatalf("%d %v %s%s", code, err, out, errs)
+	}
+	var got []string
+	for _, w := range v.Warnings {
+		if w.Key == "" {
+			w.Key = w.File
+		}
+		got = append(got, w.Key)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+	code, out, _ = runRelay("validate", "-c", file)
+	if code != 0 || strings.Count(out, ": warning: ") != len(want) || !strings.HasSuffix(out, "r.yaml is valid\n") ||
+		!strings.Contains(out, "r.yaml:5:45: downstream.listeners[1].secrets: warning: whoever reaches 127.0.0.1:15010 is given Secrets, in plaintext\n") {
+		t.Errorf("%d %s", code, out)
+	}
+
+	// The addresses are as good as any other's; here they would be taken.
+	cfg, err := config.Load(file, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Downstream.RESTAddress, cfg.Admin.Address = "127.0.0.1:0", ""
+	for i := range cfg.Downstream.Several {
+		cfg.Downstream.Several[i].Address = "127.0.0.1:0"
+	}
+	var log bytes.Buffer
+	r, err := newRelay(cfg, slog.New(slog.NewTextHandler(&log, nil)), new(slog.LevelVar))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range r.down {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := r.rest.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, text := range []string{"RELAY_UPSTREM_VARIANT: unknown", "downstream.rest_address: has no TLS", "is given Secrets", "certificate is not valid now"} {
+		if strings.Count(log.String(), text) != 1 {
+			t.Errorf("the log does not say once %q:\n%s", text, log.String())
+		}
+	}
+}

@@ -1,0 +1,35 @@
+package config
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// kubernetes injects such variables for each service: RELAY_PORT for one that is
+// called relay, RELAY_ADMIN_SERVICE_HOST for relay-admin.
+var kubernetes = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_PROTO|_PORT|_ADDR)?)?)$`)
+
+// UnknownEnv are the variables of the environment that look like a key's and are
+// none. They are ignored: what a container is given besides is not its owner's
+// to choose, so that a relay that did not start for one would be worse.
+func UnknownEnv() (out Faults) {
+	known := map[string]int{}
+	for _, l := range leaves() {
+		known[EnvName(l.key)] = 0
+	}
+	for _, v := range os.Environ() {
+		name, _, _ := strings.Cut(v, "=")
+		if _, ok := known[name]; ok || !strings.HasPrefix(name, EnvPrefix) || kubernetes.MatchString(name) {
+			continue
+		}
+		f := Fault{Pos: Pos{File: name}, Reason: "unknown variable, ignored"}
+		if near := nearest(name, known); near != "" {
+			f.Reason += ", did you mean " + near + "?"
+		}
+		out = append(out, f)
+	}
+	slices.SortFunc(out, func(a, b Fault) int { return strings.Compare(a.File, b.File) })
+	return out
+}
