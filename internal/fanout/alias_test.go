@@ -161,3 +161,21 @@ func TestP27_BroughtUnderAnAlias(t *testing.T) {
 		w.want("a -v")
 	})
 }
+
+// What a glob led to is given up with it: asked for again, it is sent when it
+// comes again, though nothing else was sent in between (P23).
+func TestP28_AGlobGivenUpAndAskedForAgain(t *testing.T) {
+	w := newWorld(t, xds.EndpointType, xds.Delta)
+	w.named("xdstp://o/T/c/x")
+	w.sub(collection)
+	w.want("xdstp://o/T/c/x")
+	w.ack()
+	w.unsub(collection)
+	w.builder.ForgetBut(xds.NewNameSet(), collection)
+	w.sub(collection)
+	w.named("xdstp://o/T/c/y")
+	w.want("xdstp://o/T/c/y")
+	w.named("xdstp://o/T/c/x")
+	w.ack()
+	w.want("xdstp://o/T/c/x")
+}
