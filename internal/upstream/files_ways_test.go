@@ -153,7 +153,7 @@ func TestP80_BrokenFromTheStart(t *testing.T) {
 			r.untilLogged(at, "level=INFO", r.dir)
 			// Later, one that is broken takes nothing away.
 			r.write("d.yaml", "x: [")
-			at = r.untilLogged(at, "refused", "nothing of it is served", "d.yaml")
+			r.untilLogged(at, "refused", "nothing of it is served", "d.yaml")
 			r.write("c.yaml", clustersFile("1", "a=2"))
 			holds(t, wild, "a=2")
 			if got := removedEver(wild); len(got) > 0 {
