@@ -93,7 +93,7 @@ func runDemo(ctx, hurry context.Context, out io.Writer, clients int) (err error)
 		defer context.AfterFunc(ctx, cancel)()
 		visitors, until := errgroup.WithContext(until)
 		visitors.Go(func() error { return f.Run(until) })
-		visitors.Go(func() error { return demoChanges(until, f, origin, show) })
+		visitors.Go(func() error { return demoChanges(until, r, f, origin, show) })
 		return visitors.Wait()
 	})
 	err = g.Wait()
@@ -175,7 +175,7 @@ const (
 )
 
 // demoChanges changes a resource now and then, until ctx ends.
-func demoChanges(ctx context.Context, f *fleet.Fleet, origin *demoOrigin, show *demoShow) error {
+func demoChanges(ctx context.Context, r *relay, f *fleet.Fleet, origin *demoOrigin, show *demoShow) error {
 	if err := f.WaitAll(ctx, func(c *fleet.Client) bool { return c.Complete() }); err != nil {
 		return ignoreEnd(ctx, err)
 	}
@@ -194,7 +194,7 @@ func demoChanges(ctx context.Context, f *fleet.Fleet, origin *demoOrigin, show *
 		case <-ctx.Done():
 		}
 		soon.Stop()
-		show.report()
+		show.report(r.fanout.Clients())
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

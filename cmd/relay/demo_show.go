@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/fleet"
 	"xdsrelay/internal/xds"
 )
@@ -17,15 +18,15 @@ type demoShow struct {
 	out         io.Writer
 	admin, down string
 
-	mu      sync.Mutex
-	began   time.Time
-	n       int       // of the change
-	since   time.Time // the change
-	typ     xds.TypeURL
-	version string
-	took    []time.Duration
-	refusal string
-	routes  int // changes of the routes so far
+	mu       sync.Mutex
+	began    time.Time
+	n        int       // of the change
+	since    time.Time // the change
+	typ      xds.TypeURL
+	version  string
+	took     []time.Duration
+	refusals []string
+	routes   int // changes of the routes so far
 }
 
 func newDemoShow(out io.Writer, admin, down string) *demoShow {
@@ -60,7 +61,7 @@ func (d *demoShow) begin(typ xds.TypeURL, version string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.n++
-	d.typ, d.version, d.took, d.refusal = typ, version, nil, ""
+	d.typ, d.version, d.took, d.refusals = typ, version, nil, nil
 	if typ == xds.RouteType {
 		d.routes++
 	}
@@ -92,26 +93,34 @@ func (d *demoShow) refused(c *fleet.Client, t xds.TypeURL, version string, err e
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if t == d.typ && version == d.version {
-		d.refusal = fmt.Sprintf("%s refused it: %v", c.ID(), err)
+		d.refusals = append(d.refusals, fmt.Sprintf("%s refused it: %v", c.ID(), err))
 	}
 }
 
-// report says how far the last change came.
-func (d *demoShow) report() {
+// report says how far the last change came with the clients, as the relay sees
+// them.
+func (d *demoShow) report(clients []fanout.ClientStatus) {
 	d.mu.Lock()
-	took, refusal := slices.Sorted(slices.Values(d.took)), d.refusal
+	typ, took, refusals := d.typ, slices.Sorted(slices.Values(d.took)), d.refusals
 	d.mu.Unlock()
-	var b strings.Builder
+	all, late := len(clients), 0
+	for _, c := range clients {
+		if slices.ContainsFunc(c.Types, func(t fanout.TypeStatus) bool { return t.Type == string(typ) && t.State == fanout.Unanswered }) {
+			late++
+		}
+	}
+	says := []string{fmt.Sprintf("%d of %d clients took it", len(took), all)}
 	if len(took) > 0 {
-		fmt.Fprintf(&b, "%d clients took it, half of them within %.1f ms, the last after %.1f ms",
-			len(took), ms(took[len(took)/2]), ms(took[len(took)-1]))
-	} else {
-		b.WriteString("no client took it")
+		says[0] += fmt.Sprintf(", half of them within %.1f ms, the last after %.1f ms", ms(took[len(took)/2]), ms(took[len(took)-1]))
 	}
-	if refusal != "" {
-		b.WriteString("; " + refusal)
+	says = append(says, refusals...)
+	if late > 0 {
+		says = append(says, fmt.Sprintf("%d have not answered yet", late))
 	}
-	d.printf("        %s\n", b.String())
+	if others := all - len(took) - len(refusals) - late; others > 0 {
+		says = append(says, fmt.Sprintf("%d do not ask for what changed", others))
+	}
+	d.printf("        %s\n", strings.Join(says, "; "))
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

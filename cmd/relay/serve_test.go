@@ -25,7 +25,7 @@ func TestDemo(t *testing.T) {
 	}
 	for _, want := range []string{
 		"curl -s http://127.0.0.1:", "all 10 clients have their configuration",
-		"change 1: endpoints", "10 clients took it", "change 2: routes", "edge-000 refused it",
+		"change 1: endpoints", "10 of 10 clients took it", "change 2: routes", "edge-000 refused it", "8 of 10 clients took it", "; 1 do not ask for what changed",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the output does not say %q:\n%s", want, out)
