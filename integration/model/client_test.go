@@ -54,6 +54,9 @@ type clientType struct {
 	ever     map[string]bool // names that it asked for
 	told     map[string]int  // what was sent last: its content, 0 for a removal
 	cause    map[string]int  // how often names may be sent though they are as told
+	answers  int             // how often everything may be, where a response holds everything
+	parted   map[string]bool // SotW: given up, perhaps by stale requests alone (P12)
+	unsure   map[string]bool // SotW: asked for again since: perhaps nobody noticed
 	brought  map[string]string
 	refusals []map[string]int // what refused responses held (P15)
 }
@@ -109,6 +112,7 @@ func (c *client) connect(ctx context.Context) error {
 	for _, t := range c.types {
 		t.began, t.named, t.nonce, t.open, t.refusals, t.brought = false, false, "", nil, nil, nil
 		t.told, t.cause, t.ever = make(map[string]int), make(map[string]int), make(map[string]bool)
+		t.parted, t.unsure, t.answers = make(map[string]bool), make(map[string]bool), 0
 	}
 	return nil
 }
@@ -150,6 +154,12 @@ func (c *client) setSlow(slow bool) {
 	}
 }
 
+func (c *client) isSlow() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.slow != nil
+}
+
 // begin sends the first request of each type that the client has anything to
 // do with.
 func (c *client) begin() {
@@ -165,7 +175,7 @@ func (c *client) begin() {
 func (c *client) first(t *clientType) {
 	t.began, t.named = true, true
 	for n := range t.names {
-		t.cause[n]++
+		t.excuse(n)
 		t.ever[n] = true
 	}
 	if c.v == xds.SotW {
@@ -176,6 +186,12 @@ func (c *client) first(t *clientType) {
 	c.tell(&discoveryv3.DeltaDiscoveryRequest{
 		TypeUrl: string(t.typ), ResourceNamesSubscribe: t.list(), InitialResourceVersions: t.brought,
 	})
+}
+
+// excuse lets a name be sent once more though it is as it was told.
+func (t *clientType) excuse(name string) {
+	t.cause[name]++
+	t.answers++
 }
 
 // list is everything that is asked for.
@@ -189,6 +205,9 @@ func (t *clientType) list() []string {
 
 // request sends a SotW request.
 func (c *client) request(t *clientType, nonce, version, refusal string) {
+	if len(t.open) == 0 && !c.isSlow() {
+		clear(t.parted) // not stale: what it leaves out is given up
+	}
 	r := &discoveryv3.DiscoveryRequest{TypeUrl: string(t.typ), ResourceNames: t.list(), ResponseNonce: nonce, VersionInfo: version}
 	if refusal != "" {
 		r.ErrorDetail = &statuspb.Status{Code: 3, Message: refusal}
@@ -216,7 +235,10 @@ func (c *client) change(t *clientType, add, drop []string) {
 	var gone []string
 	for _, n := range add {
 		if c.v == xds.Delta || !t.names[n] {
-			t.cause[n]++
+			t.excuse(n)
+		}
+		if t.parted[n] {
+			t.unsure[n] = true // P22 compares with the last request that was not stale
 		}
 		t.names[n], t.ever[n] = true, true
 	}
@@ -225,7 +247,14 @@ func (c *client) change(t *clientType, add, drop []string) {
 			continue
 		}
 		delete(t.names, n)
+		delete(t.unsure, n)
+		if !t.wild {
+			t.letGo(n)
+		}
 		gone = append(gone, n)
+		if c.v == xds.SotW {
+			t.parted[n] = true
+		}
 		if t.covers(n) || t.wild && c.v == xds.Delta { // that is told what is not covered any more (P24)
 			t.cause[n]++
 			continue
@@ -255,9 +284,10 @@ func (c *client) widen(t *clientType, wild bool) {
 	for _, n := range names {
 		switch {
 		case wild && t.covers(n): // also what it asked for before: all of it is answered
-			t.cause[n]++
+			t.excuse(n)
 			t.ever[n] = true
 		case !wild && !t.names[n]:
+			t.letGo(n)
 			delete(t.holds, n)
 			delete(t.versions, n)
 			delete(t.told, n)
@@ -287,9 +317,14 @@ func (c *client) answer(t *clientType, refuse bool) bool {
 	refusal := ""
 	if refuse {
 		refusal = "no"
-		t.refusals = append(t.refusals, r.items)
 		t.changedSince(r)
+		if !c.full(t) || len(t.open) == 0 { // else the next one holds everything
+			t.refusals = append(t.refusals, maps.Clone(r.items))
+		}
 		for n, content := range r.items {
+			if !t.covers(n) {
+				t.letGo(n)
+			}
 			if content == 0 && !t.covers(n) {
 				// It gave the name up beside the wildcard, and refuses to hear that
 				// nothing else covers it: nobody tells it again.
@@ -331,10 +366,23 @@ func (t *clientType) changedSince(refused response) {
 		for n, content := range later.items {
 			if was, in := refused.items[n]; in && was != content {
 				for n := range refused.items {
-					t.cause[n]++
+					t.excuse(n)
 				}
 				return
 			}
+		}
+	}
+}
+
+// givenUp is in the place of a refused content that is no matter any more.
+const givenUp = -1
+
+// letGo has what was refused of a name be no matter any more, also if it is
+// asked for again.
+func (t *clientType) letGo(name string) {
+	for _, of := range t.refusals {
+		if _, in := of[name]; in {
+			of[name] = givenUp
 		}
 	}
 }

@@ -28,19 +28,20 @@ func (c *client) judge(w *world, t *clientType, r response) error {
 	if t.typ == cds {
 		for n, content := range r.items {
 			if content != 0 {
-				c.types[eds].cause[n]++
+				c.types[eds].excuse(n)
 			}
 		}
 	}
 	for n, content := range r.items {
 		t.told[n] = content
 		delete(t.brought, n)
+		delete(t.unsure, n)
 	}
 	// What a response covers again is refused no more.
 	t.refusals = slices.DeleteFunc(t.refusals, func(of map[string]int) bool {
 		for n := range of {
 			if _, again := r.items[n]; !again && t.covers(n) {
-				return false
+				return c.full(t) // it holds everything
 			}
 		}
 		return true
@@ -63,15 +64,12 @@ func (c *client) judgeFull(w *world, t *clientType, r response) error {
 		}
 	}
 	if len(t.told) > 0 && len(t.refusals) == 0 && maps.Equal(r.items, present(t.told)) {
-		if len(t.cause) == 0 {
+		// Each time that a name is newly listed is answered, by the set without
+		// it once it is known to be absent (P22).
+		if t.answers == 0 {
 			return fmt.Errorf("P33: sent again, and nothing changed")
 		}
-		// A name that was newly listed is answered by the set without it, once
-		// it is known to be absent (P22).
-		for n := range t.cause {
-			delete(t.cause, n)
-			break
-		}
+		t.answers--
 	}
 	clear(t.told)
 	return nil

@@ -3,7 +3,6 @@ package model
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -273,84 +272,4 @@ func (w *world) flush() (said bool) {
 		synctest.Wait()
 	}
 	return said
-}
-
-// rest lets everyone say and take all that there is.
-func (w *world) rest() {
-	for quiet, rounds := 0, 0; quiet < 5; rounds++ {
-		if rounds > 200 {
-			w.rt.Fatalf("the relay does not come to rest")
-		}
-		quiet++
-		if w.flush() {
-			quiet = 0
-		}
-		for _, c := range w.clients {
-			took := w.take(c)
-			for _, typ := range types {
-				for c.answer(c.types[typ], false) {
-					took = true
-				}
-			}
-			if took {
-				quiet = 0
-			}
-		}
-		time.Sleep(4 * time.Second)
-	}
-}
-
-// finish brings everything to rest and holds the clients against the origin.
-// What was refused is let go by a change of everything (P15).
-func (w *world) finish() {
-	for _, c := range w.clients {
-		c.setSlow(false)
-	}
-	w.rest()
-	for round := range 2 {
-		for _, typ := range types {
-			for _, n := range names {
-				w.o.put(typ, n, 10+round)
-			}
-		}
-		w.rest()
-	}
-	for _, typ := range types {
-		for _, n := range fleeting {
-			if rapid.Bool().Draw(w.rt, "remove "+n) {
-				w.o.remove(typ, n)
-			}
-		}
-	}
-	w.rest()
-	if len(w.o.faults) > 0 {
-		w.rt.Fatalf("the relay said to its origin: %q", w.o.faults)
-	}
-	for _, c := range w.clients {
-		for _, typ := range types {
-			w.compare(c, c.types[typ])
-		}
-	}
-}
-
-// compare holds what a client has against what the origin has of what it asked
-// for. What is gone may remain where a SotW of other than full-state types has
-// no way to say so (P60).
-func (w *world) compare(c *client, t *clientType) {
-	want := make(map[string]int)
-	for n, content := range w.o.has[t.typ] {
-		if t.covers(n) {
-			want[n] = content
-		}
-	}
-	holds := maps.Clone(t.holds)
-	upstreamSotW := w.o.sotwSeen
-	maps.DeleteFunc(holds, func(n string, _ int) bool {
-		_, there := want[n]
-		silent := !fullState(t.typ) && (upstreamSotW || c.v == xds.SotW && !t.wild)
-		return !there && silent && t.covers(n)
-	})
-	if !maps.Equal(holds, want) {
-		w.rt.Fatalf("%s (%v): %s: holds %v, want %v", c.id, c.v, t.typ, holds, want)
-	}
 }

@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -25,9 +26,13 @@ type modelClient struct {
 	open  []modelResponse // not answered yet, oldest first
 	sent  map[string]string
 	cause map[string]bool // names that may be sent though equal to what was sent
-	// refused are the names of refused responses, until a response has covered
+
+	// SotW: names given up, perhaps by stale requests alone (P12), and those of
+	// them that were asked for again since.
+	parted, unsure map[string]bool
+	// refused are what refused responses held, until a response has covered
 	// all that is still asked for of one again (P15).
-	refused [][]string
+	refused []map[string]string
 
 	limit int       // of a response; 0: none
 	until time.Time // no part may follow before; zero: the newest was no part, or is answered (P38)
@@ -73,7 +78,7 @@ func (c *modelClient) work(origin map[string]string) {
 				content = "1"
 			}
 			r.items[name] = content
-			again := slices.ContainsFunc(c.refused, func(set []string) bool { return slices.Contains(set, name) })
+			again := slices.ContainsFunc(c.refused, func(of map[string]string) bool { return of[name] != "" })
 			if !c.s.full() && !c.cause[name] && !again && c.sent[name] == content {
 				c.rt.Fatalf("%s sent again: %q", item, text)
 			}
@@ -84,6 +89,7 @@ func (c *modelClient) work(origin map[string]string) {
 			}
 			c.sent[name] = content
 			delete(c.cause, name)
+			delete(c.unsure, name)
 		}
 		if c.s.full() {
 			for name := range c.sent {
@@ -92,9 +98,15 @@ func (c *modelClient) work(origin map[string]string) {
 				}
 			}
 		}
-		c.refused = slices.DeleteFunc(c.refused, func(set []string) bool {
-			return !slices.ContainsFunc(set, func(n string) bool { return r.items[n] == "" && c.covers(n) })
+		c.refused = slices.DeleteFunc(c.refused, func(of map[string]string) bool {
+			for n := range of {
+				if r.items[n] == "" && c.covers(n) {
+					return c.s.full() // that one held everything
+				}
+			}
+			return true
 		})
+		c.rt.Logf("%d: %s", len(c.nonces), text)
 		c.open = append(c.open, r)
 	}
 }
@@ -112,20 +124,47 @@ func (c *modelClient) answer(refuse bool) {
 	req := request{names: c.list(c.asked()), ack: n}
 	if refuse {
 		req.ack, req.nack = 0, n
-		c.refused = append(c.refused, slices.Collect(maps.Keys(r.items)))
+		if !c.s.full() || len(c.open) == 0 { // else the next one holds everything
+			c.refused = append(c.refused, maps.Clone(r.items))
+			for n := range r.items {
+				if !c.covers(n) {
+					c.letGo(n)
+				}
+			}
+		}
 	} else {
 		if c.s.full() {
 			c.holds = map[string]string{}
 		}
 		for name, content := range r.items {
-			if content == "-" {
+			switch {
+			case content == "-":
 				delete(c.holds, name)
-			} else {
+			case c.covers(name): // it may have been given up meanwhile
 				c.holds[name] = content
 			}
 		}
 	}
-	c.send(req)
+	c.request(req)
+}
+
+// request sends a request. Unless it is stale, what a SotW one leaves out is
+// given up.
+func (c *modelClient) request(r request) {
+	if len(c.open) == 0 {
+		clear(c.parted)
+	}
+	c.send(r)
+}
+
+// letGo has what was refused of a name that was given up since be no matter any
+// more, also if it is asked for again.
+func (c *modelClient) letGo(name string) {
+	for _, of := range c.refused {
+		if of[name] != "" {
+			of[name] = "given up"
+		}
+	}
 }
 
 // asked is the list of names as a SotW client repeats it.
@@ -143,10 +182,18 @@ func (c *modelClient) subscribe(add, drop []string) {
 		if c.s.variant == xds.Delta || !c.names[n] {
 			c.cause[n] = true
 		}
+		c.unsure[n] = c.unsure[n] || c.parted[n] // P22 compares with the last request that was not stale
 		c.names[n] = true
 	}
 	for _, n := range drop {
+		if c.s.variant == xds.SotW && c.names[n] {
+			c.parted[n] = true
+		}
 		delete(c.names, n)
+		delete(c.unsure, n)
+		if !c.wildcard {
+			c.letGo(n)
+		}
 		if c.wildcard {
 			c.cause[n] = true
 		} else {
@@ -157,7 +204,7 @@ func (c *modelClient) subscribe(add, drop []string) {
 	if c.s.variant == xds.Delta {
 		c.send(request{names: add, unsub: drop})
 	} else {
-		c.send(request{names: c.asked()})
+		c.request(request{names: c.asked()})
 	}
 }
 
@@ -185,6 +232,7 @@ func TestModel(t *testing.T) {
 func runModel(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild bool) {
 	c := &modelClient{
 		world: newWorld(t, url, v), rt: rt, wildcard: wild,
+		parted: map[string]bool{}, unsure: map[string]bool{},
 		names: map[string]bool{}, holds: map[string]string{}, sent: map[string]string{}, cause: map[string]bool{},
 	}
 	if whole := v == xds.SotW && (c.typ.FullState || wild); !whole && rapid.Bool().Draw(rt, "limited") {
@@ -192,7 +240,7 @@ func runModel(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild bo
 		c.s.limit = c.limit
 	}
 	origin := map[string]string{}
-	name := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"})
+	name := rapid.SampledFrom(modelNames)
 	some := rapid.SliceOfNDistinct(name, 0, 3, rapid.ID[string])
 	change := func(specs map[string]string) {
 		var list []string
@@ -254,46 +302,74 @@ func runModel(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild bo
 			c.work(origin)
 		}
 	}
-	// To rest: everything changes once more, so that what was refused is let
-	// go (P15), and is taken; and something goes.
+	// To rest: what is left is taken. Then everything changes, so that what was
+	// refused is let go (P15); and something goes.
+	c.rest(origin)
+	c.compare("at rest", origin)
 	all := func(content string) map[string]string {
 		specs := map[string]string{}
-		for _, n := range []string{"a", "b", "c", "d", "e", "f"} {
+		for _, n := range modelNames {
 			specs[n] = content
 		}
 		return specs
 	}
 	for _, specs := range []map[string]string{all("2"), all("33"), {"a": "-", "b": "-"}} {
 		change(specs)
-		for range 100 {
-			c.pass(time.Second)
-			c.work(origin)
-			if len(c.open) == 0 {
-				break
+		c.rest(origin)
+	}
+	c.compare("once everything has changed", origin)
+}
+
+var modelNames = []string{"a", "b", "c", "d", "e", "f"}
+
+// rest lets the client take all that there is.
+func (c *modelClient) rest(origin map[string]string) {
+	for range 100 {
+		c.pass(time.Second)
+		c.work(origin)
+		if len(c.open) == 0 {
+			break
+		}
+		c.answer(false)
+	}
+	if c.work(origin); len(c.open) > 0 {
+		c.rt.Fatalf("does not come to rest: %v", c.open)
+	}
+}
+
+// compare holds what the client has against what the origin has of what was
+// asked for, but for what was refused and is as it was then (P15).
+func (c *modelClient) compare(when string, origin map[string]string) {
+	quiet := c.s.variant == xds.SotW && !c.s.full() // a removal sends nothing
+	for _, n := range modelNames {
+		has, there := origin[n]
+		holds, held := c.holds[n]
+		switch {
+		case slices.ContainsFunc(c.refused, func(of map[string]string) bool { return (c.s.full() || of[n] != "") && !c.moved(of, origin) }):
+		case !c.covers(n):
+			// A SotW client is not told of what it gave up itself.
+			if held && c.s.variant == xds.Delta {
+				c.rt.Fatalf("%s: %s is held, and not asked for", when, n)
 			}
-			c.answer(false)
-		}
-		if c.work(origin); len(c.open) > 0 {
-			rt.Fatalf("does not come to rest: %v", c.open)
-		}
-	}
-	// What a SotW client of other than full-state types holds of a removed
-	// resource stays until its parent changes (P60).
-	for n := range c.holds {
-		if _, ok := origin[n]; !ok && v == xds.SotW && !c.s.full() {
-			delete(c.holds, n)
-		}
-		if !c.covers(n) {
-			delete(c.holds, n)
+		case there && !held && c.unsure[n]:
+			// It let go what the session could not know that it had (P12).
+		case there && holds != has, !there && held && !quiet:
+			// What a SotW client of other than full-state types holds of a removed
+			// resource stays until its parent changes (P60).
+			c.rt.Fatalf("%s: holds %v, want %v", when, c.holds, origin)
 		}
 	}
-	want := map[string]string{}
-	for n, content := range origin {
-		if c.covers(n) {
-			want[n] = content
+}
+
+// moved reports whether anything of what was refused has changed since, and has
+// to be said with all the rest (P15).
+func (c *modelClient) moved(refused, origin map[string]string) bool {
+	quiet := c.s.variant == xds.SotW && !c.s.full()
+	return slices.ContainsFunc(modelNames, func(n string) bool {
+		was, has := refused[n], cmp.Or(origin[n], "-")
+		if c.s.full() {
+			was = cmp.Or(was, "-")
 		}
-	}
-	if !maps.Equal(c.holds, want) {
-		rt.Fatalf("holds %v, want %v", c.holds, want)
-	}
+		return was != "" && was != "given up" && c.covers(n) && has != was && (has != "-" || !quiet)
+	})
 }
