@@ -9,7 +9,9 @@ import (
 	"sync"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	clusterservice "github.com/envoyproxy/go-control-plane/envoy/service/cluster/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	endpointservice "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -17,10 +19,21 @@ import (
 	"xdsrelay/internal/xds"
 )
 
+// methods of the aggregated service, and of those for one type.
+var methods = map[xds.TypeURL]map[xds.Variant]string{
+	"": {
+		xds.SotW:  discoveryv3.AggregatedDiscoveryService_StreamAggregatedResources_FullMethodName,
+		xds.Delta: discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResources_FullMethodName,
+	},
+	cds: {xds.SotW: clusterservice.ClusterDiscoveryService_StreamClusters_FullMethodName, xds.Delta: clusterservice.ClusterDiscoveryService_DeltaClusters_FullMethodName},
+	eds: {xds.SotW: endpointservice.EndpointDiscoveryService_StreamEndpoints_FullMethodName, xds.Delta: endpointservice.EndpointDiscoveryService_DeltaEndpoints_FullMethodName},
+}
+
 // client is a client as plain maps: what it asked for, and what it holds.
 type client struct {
 	id   string
 	v    xds.Variant
+	own  xds.TypeURL // the type of its stream; empty: it carries all of them
 	cc   *grpc.ClientConn
 	send func(proto.Message) error
 	end  func() // of the stream
@@ -40,6 +53,7 @@ type client struct {
 type clientType struct {
 	typ   xds.TypeURL
 	began bool // on this stream
+	heard bool // it was sent anything on this stream
 	named bool
 	wild  bool
 	names map[string]bool
@@ -83,24 +97,18 @@ func (t *clientType) covers(name string) bool { return t.names[name] || t.wild &
 // connect opens a stream.
 func (c *client) connect(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	stub := discoveryv3.NewAggregatedDiscoveryServiceClient(c.cc)
-	var receive func() (proto.Message, error)
-	if c.v == xds.SotW {
-		s, err := stub.StreamAggregatedResources(ctx)
-		if err != nil {
-			cancel()
-			return err
+	stream, err := c.cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, methods[c.own][c.v])
+	if err != nil {
+		cancel()
+		return err
+	}
+	c.send = func(m proto.Message) error { return stream.SendMsg(m) }
+	receive := func() (proto.Message, error) {
+		var m proto.Message = new(discoveryv3.DiscoveryResponse)
+		if c.v == xds.Delta {
+			m = new(discoveryv3.DeltaDiscoveryResponse)
 		}
-		c.send = func(m proto.Message) error { return s.SendMsg(m) }
-		receive = func() (proto.Message, error) { return s.Recv() }
-	} else {
-		s, err := stub.DeltaAggregatedResources(ctx)
-		if err != nil {
-			cancel()
-			return err
-		}
-		c.send = func(m proto.Message) error { return s.SendMsg(m) }
-		receive = func() (proto.Message, error) { return s.Recv() }
+		return m, stream.RecvMsg(m)
 	}
 	c.mu.Lock()
 	c.err, c.inbox = nil, nil
@@ -112,6 +120,7 @@ func (c *client) connect(ctx context.Context) error {
 	for _, t := range c.types {
 		t.began, t.named, t.nonce, t.open, t.refusals, t.brought = false, false, "", nil, nil, nil
 		t.told, t.cause, t.ever = make(map[string]int), make(map[string]int), make(map[string]bool)
+		t.heard = false
 		t.parted, t.unsure, t.answers = make(map[string]bool), make(map[string]bool), 0
 	}
 	return nil
@@ -387,11 +396,12 @@ func (t *clientType) letGo(name string) {
 	}
 }
 
-// reconnect ends the stream and opens another; forget drops what was held, as
-// a restart does.
-func (c *client) reconnect(ctx context.Context, forget bool) error {
+// reconnect ends the stream and opens another, and between is done in between;
+// forget drops what was held, as a restart does.
+func (c *client) reconnect(ctx context.Context, forget bool, between func()) error {
 	c.setSlow(false)
 	c.end()
+	between()
 	for _, t := range c.types {
 		if forget {
 			clear(t.holds)
@@ -429,7 +439,7 @@ func (c *client) take(w *world) (bool, error) {
 	}
 	for _, m := range inbox {
 		t, r, err := c.decode(m)
-		w.rt.Logf("%s <- %v", c.id, m)
+		w.tb.Logf("%s <- %v", c.id, m)
 		if err == nil {
 			err = c.judge(w, t, r)
 		}

@@ -32,6 +32,7 @@ func (c *client) judge(w *world, t *clientType, r response) error {
 			}
 		}
 	}
+	t.heard = true
 	for n, content := range r.items {
 		t.told[n] = content
 		delete(t.brought, n)

@@ -52,12 +52,20 @@ func inBubble(t *testing.T, f func()) {
 
 // world is the relay of one case between its origin and its clients.
 type world struct {
-	rt      *rapid.T
+	tb      tester
+	rt      *rapid.T // draws the steps; nil where a test says them
 	ctx     context.Context
 	dice    *rand.Rand
 	o       *origin
 	both    []xds.TypeURL // of which there may be wildcard and names
+	down    dialer        // to the relay
 	clients []*client
+}
+
+// tester is a test, or a case of rapid's.
+type tester interface {
+	Fatalf(format string, args ...any)
+	Logf(format string, args ...any)
 }
 
 // names of the resources; the permanent ones are there from the beginning and
@@ -93,22 +101,53 @@ func (w *world) say() bool { return w.o.say(w.dice.IntN) }
 
 func (w *world) fatal(err error) {
 	if err != nil {
-		w.rt.Fatalf("%v", err)
+		w.tb.Fatalf("%v", err)
 	}
 }
 
-func run(t *testing.T, rt *rapid.T, upstream, downstream xds.Variant) {
+// newWorld starts an origin, which has the permanent resources, and a relay. stop
+// ends them.
+func newWorld(t *testing.T, tb tester, upstream xds.Variant, seed uint64) (w *world, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	w := &world{rt: rt, ctx: ctx, o: startOrigin(), both: types, dice: rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "dice"), 1))}
-	defer w.o.stop()
+	w = &world{tb: tb, ctx: ctx, o: startOrigin(), both: types, dice: rand.New(rand.NewPCG(seed, 1))}
 	for _, typ := range types {
 		for _, n := range permanent {
 			w.o.put(typ, n, 1)
 		}
 	}
-	down, stop := startRelay(t, upstream, dialerOf(w.o.listener))
+	down, stopRelay := startRelay(t, upstream, dialerOf(w.o.listener))
+	w.down = dialerOf(down)
+	return w, func() {
+		for _, c := range w.clients {
+			c.end()
+			c.cc.Close()
+		}
+		stopRelay()
+		cancel()
+		w.o.stop()
+	}
+}
+
+// join connects a client, which asks for what ask gives it.
+func (w *world) join(v xds.Variant, own xds.TypeURL, ask func(*client)) *client {
+	cc, err := grpc.NewClient("passthrough:///relay", grpc.WithContextDialer(w.down), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	w.fatal(err)
+	c := newClient(cc, fmt.Sprint("client-", len(w.clients)), v, w.tb.Logf)
+	c.own = own
+	ask(c)
+	if err := c.connect(w.ctx); err != nil {
+		cc.Close()
+		w.fatal(err)
+	}
+	w.clients = append(w.clients, c)
+	c.begin()
+	return c
+}
+
+func run(t *testing.T, rt *rapid.T, upstream, downstream xds.Variant) {
+	w, stop := newWorld(t, rt, upstream, rapid.Uint64().Draw(rt, "dice"))
 	defer stop()
+	w.rt = rt
 	// Wildcard and names of one type take a second stream, and once only one of
 	// the two is left, that moves to the first, which other types have to need
 	// (P50). That is rare if all types have both.
@@ -121,30 +160,24 @@ func run(t *testing.T, rt *rapid.T, upstream, downstream xds.Variant) {
 		if i > 0 && rapid.Bool().Draw(rt, "the other variant") {
 			v = 1 - v
 		}
-		cc, err := grpc.NewClient("passthrough:///relay", grpc.WithContextDialer(dialerOf(down)), grpc.WithTransportCredentials(insecure.NewCredentials()))
-		w.fatal(err)
-		defer cc.Close()
-		c := newClient(cc, fmt.Sprint("client-", i), v, rt.Logf)
-		for _, typ := range types {
-			ways := []string{"names", "wildcard", "both"} // P50
-			switch {
-			case !slices.Contains(w.both, typ):
-				ways = []string{"names"}
-			case typ == eds && !moves:
-				ways = append(ways, "names", "names", "names")
-			}
-			way := rapid.SampledFrom(ways).Draw(rt, "way")
-			c.types[typ].wild = way != "names"
-			for range 2 {
-				if n := names[w.pick(len(names))]; way != "wildcard" {
-					c.types[typ].names[n] = true
+		w.join(v, "", func(c *client) {
+			for _, typ := range types {
+				ways := []string{"names", "wildcard", "both"} // P50
+				switch {
+				case !slices.Contains(w.both, typ):
+					ways = []string{"names"}
+				case typ == eds && !moves:
+					ways = append(ways, "names", "names", "names")
+				}
+				way := rapid.SampledFrom(ways).Draw(rt, "way")
+				c.types[typ].wild = way != "names"
+				for range 2 {
+					if n := names[w.pick(len(names))]; way != "wildcard" {
+						c.types[typ].names[n] = true
+					}
 				}
 			}
-		}
-		w.fatal(c.connect(ctx))
-		defer func() { c.end() }()
-		c.begin()
-		w.clients = append(w.clients, c)
+		})
 	}
 	for range rapid.IntRange(1, 40).Draw(rt, "steps") {
 		w.step()
@@ -164,7 +197,7 @@ func run(t *testing.T, rt *rapid.T, upstream, downstream xds.Variant) {
 func (w *world) take(c *client) bool {
 	took, err := c.take(w)
 	if status.Code(err) == codes.Unavailable && c.empty() {
-		w.fatal(c.reconnect(w.ctx, false))
+		w.fatal(c.reconnect(w.ctx, false, func() {}))
 		return true
 	}
 	w.fatal(err)
@@ -211,7 +244,14 @@ func (w *world) step() {
 	case "slow":
 		c.setSlow(rapid.Bool().Draw(w.rt, "slow"))
 	case "reconnect":
-		w.fatal(c.reconnect(w.ctx, rapid.Bool().Draw(w.rt, "forget")))
+		forget := rapid.Bool().Draw(w.rt, "forget")
+		w.fatal(c.reconnect(w.ctx, forget, func() {
+			if rapid.Bool().Draw(w.rt, "stay away") { // meanwhile everything goes on
+				w.o.put(typ, names[w.pick(len(names))], 1+w.pick(3))
+				w.o.remove(typ, fleeting[w.pick(len(fleeting))])
+				w.flush()
+			}
+		}))
 	case "time":
 		w.pass(time.Duration(1+w.pick(20)) * time.Second)
 	}

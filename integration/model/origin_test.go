@@ -32,6 +32,10 @@ type origin struct {
 	stamps   int                            // makes versions differ
 	version  map[string]int                 // type+name -> stamp
 	removals map[string][]time.Time         // type+name -> when
+	silent   map[string]bool                // type+name: nothing is said of it
+	asked    map[string]time.Time           // type+name -> when it was last asked for
+	away     bool                           // streams end at once
+	whole    bool                           // all that is pending goes at once
 	streams  []*originStream
 	sotwSeen bool     // a stream was SotW
 	faults   []string // what the relay should not have said
@@ -66,6 +70,7 @@ func startOrigin() *origin {
 		// The bubble's hours pass in no time: pings are no flood.
 		server: grpc.NewServer(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true})),
 		has:    make(map[xds.TypeURL]map[string]int), version: make(map[string]int), removals: make(map[string][]time.Time),
+		silent: make(map[string]bool), asked: make(map[string]time.Time),
 	}
 	for _, typ := range types {
 		o.has[typ] = make(map[string]int)
@@ -106,6 +111,10 @@ func (o *origin) open(v xds.Variant, send func(proto.Message) error) *originStre
 	s := &originStream{v: v, send: send, kill: make(chan struct{}), types: make(map[xds.TypeURL]*originType)}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.away {
+		close(s.kill)
+		return s
+	}
 	o.streams = append(o.streams, s)
 	o.sotwSeen = o.sotwSeen || v == xds.SotW
 	return s
@@ -186,6 +195,7 @@ func (o *origin) sotw(s *originStream, r *discoveryv3.DiscoveryRequest) {
 			continue
 		}
 		if names[n] = true; !t.names[n] {
+			o.asked[r.TypeUrl+n] = time.Now()
 			t.due[n] = true
 		}
 	}
@@ -220,6 +230,7 @@ func (o *origin) delta(s *originStream, r *discoveryv3.DeltaDiscoveryRequest) {
 			t.wild, t.answer = true, true
 			continue
 		}
+		o.asked[r.TypeUrl+n] = time.Now()
 		if _, brought := t.told[n]; !brought || !first {
 			t.due[n] = true
 		}
@@ -276,6 +287,31 @@ func (o *origin) stamp(typ xds.TypeURL, name string) {
 	o.version[string(typ)+name] = o.stamps
 }
 
+// hush makes the origin say nothing of a name, or speak of it again. A response
+// that holds all there is cannot leave out what is there.
+func (o *origin) hush(typ xds.TypeURL, name string, silent bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.silent[string(typ)+name] = silent
+}
+
+// leave makes the origin unreachable, or reachable again.
+func (o *origin) leave(away bool) {
+	o.mu.Lock()
+	o.away = away
+	o.mu.Unlock()
+	if away {
+		o.cut()
+	}
+}
+
+// since is when a name was last asked for.
+func (o *origin) since(typ xds.TypeURL, name string) time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.asked[string(typ)+name]
+}
+
 // repeat has names said again to whoever asked for them.
 func (o *origin) repeat(typ xds.TypeURL, name string) {
 	o.mu.Lock()
@@ -309,6 +345,7 @@ func (o *origin) pending(s *originStream, typ xds.TypeURL) (names []string, due 
 			names = append(names, n)
 		}
 	}
+	names = slices.DeleteFunc(names, func(n string) bool { return o.silent[string(typ)+n] })
 	slices.Sort(names)
 	names = slices.Compact(names)
 	return names, len(names) > 0 || t.answer
@@ -351,7 +388,7 @@ func (o *origin) next(pick func(n int) int) (*originStream, proto.Message) {
 	names := at.names
 	t := at.s.types[at.typ]
 	// A wildcard's first answer is whole: what it leaves out does not exist.
-	if len(names) > 1 && !t.answer && !(at.s.v == xds.SotW && fullState(at.typ)) {
+	if len(names) > 1 && !o.whole && !t.answer && !(at.s.v == xds.SotW && fullState(at.typ)) {
 		from := pick(len(names))
 		names = names[from : from+1+pick(len(names)-from)]
 	}

@@ -3,6 +3,7 @@ package model
 import (
 	"context"
 	"errors"
+	"flag"
 	"log/slog"
 	"net"
 	"sync"
@@ -22,7 +23,13 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// What the command line says goes first.
+	if err := flag.Set("rapid.shrinktime", "10s"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // Times of the relay under test, in the bubble's time.
 const (

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,7 +16,7 @@ import (
 func (w *world) rest() {
 	for quiet, rounds := 0, 0; quiet < 5; rounds++ {
 		if rounds > 200 {
-			w.rt.Fatalf("the relay does not come to rest")
+			w.tb.Fatalf("the relay does not come to rest")
 		}
 		quiet++
 		if w.flush() {
@@ -57,7 +58,7 @@ func (w *world) finish() {
 	w.rest()
 	w.compare("once something has gone")
 	if len(w.o.faults) > 0 {
-		w.rt.Fatalf("the relay said to its origin: %q", w.o.faults)
+		w.tb.Fatalf("the relay said to its origin: %q", w.o.faults)
 	}
 }
 
@@ -93,7 +94,7 @@ func (w *world) compare(when string) {
 	for _, c := range w.clients {
 		for _, typ := range types {
 			if err := w.differs(c, c.types[typ]); err != nil {
-				w.rt.Fatalf("%s, %s (%v): %s: %v", when, c.id, c.v, typ, err)
+				w.tb.Fatalf("%s, %s (%v): %s: %v", when, c.id, c.v, typ, err)
 			}
 		}
 	}
@@ -102,6 +103,9 @@ func (w *world) compare(when string) {
 // differs says in what a client differs from what it should hold, but for what
 // it refused and is as it was then (P15).
 func (w *world) differs(c *client, t *clientType) error {
+	if t.wild && !t.heard {
+		return errors.New("P11: the wildcard was never answered")
+	}
 	for _, n := range names {
 		if slices.ContainsFunc(t.refusals, func(of map[string]int) bool { _, in := of[n]; return (in || c.full(t)) && !w.moved(c, t, of) }) {
 			continue

@@ -1,0 +1,236 @@
+package model
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+// absence is a client of one type that asks for "a", which the origin does not
+// have, and for "p", which it has.
+type absence struct {
+	*world
+	t                    *testing.T
+	upstream, downstream xds.Variant
+	service              string
+	typ                  xds.TypeURL
+	c                    *client
+}
+
+// eachAbsence runs f in all combinations, for a full-state type and another.
+func eachAbsence(t *testing.T, f func(a *absence)) {
+	for up, upstream := range variants {
+		for down, downstream := range variants {
+			for _, service := range []string{"ads", "per-type"} {
+				t.Run(up+"-"+down+"/"+service, func(t *testing.T) {
+					t.Parallel()
+					for _, typ := range []xds.TypeURL{cds, eds} {
+						synctest.Test(t, func(t *testing.T) {
+							w, stop := newWorld(t, t, upstream, 1)
+							defer stop()
+							w.o.whole = true
+							f(&absence{world: w, t: t, upstream: upstream, downstream: downstream, service: service, typ: typ})
+						})
+					}
+				})
+			}
+		}
+	}
+}
+
+// asks connects a client that asks for the names.
+func (a *absence) asks(names ...string) *client {
+	own := a.typ
+	if a.service == "ads" {
+		own = ""
+	}
+	return a.join(a.downstream, own, func(c *client) {
+		for _, n := range names {
+			c.types[a.typ].names[n] = true
+		}
+	})
+}
+
+// settle lets names go upstream, and the origin speak.
+func (a *absence) settle() {
+	time.Sleep(20 * time.Millisecond)
+	a.flush()
+}
+
+// until lets time pass, and not more.
+func (a *absence) until(at time.Time) {
+	time.Sleep(time.Until(at))
+	synctest.Wait()
+}
+
+// gets fails unless the client has been sent just these responses since, as
+// content by name, 0 for a removal.
+func (a *absence) gets(c *client, when string, want ...map[string]int) {
+	a.t.Helper()
+	typ := c.types[a.typ]
+	if _, err := c.take(a.world); err != nil {
+		a.t.Fatalf("%s: %s: %v", a.typ, when, err)
+	}
+	var got []map[string]int
+	for _, r := range typ.open {
+		got = append(got, r.items)
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) { // fmt sorts maps
+		a.t.Fatalf("%s: %s: sent %v, want %v", a.typ, when, got, want)
+	}
+	for c.answer(typ, false) {
+	}
+	synctest.Wait()
+}
+
+// gone is how the client is told that a is absent, if it has the rest: an
+// incremental one by its name; a SotW one, of a full-state type, by everything
+// else; of other types it is told nothing.
+func (a *absence) gone(rest map[string]int) []map[string]int {
+	switch {
+	case a.downstream == xds.Delta:
+		return []map[string]int{{"a": 0}}
+	case fullState(a.typ):
+		return []map[string]int{rest}
+	}
+	return nil
+}
+
+// come is how the client is told of a.
+func (a *absence) come(rest map[string]int, content int) map[string]int {
+	out := map[string]int{"a": content}
+	if a.downstream == xds.SotW && fullState(a.typ) {
+		maps.Copy(out, rest)
+	}
+	return out
+}
+
+// A name of which the origin says nothing is pending for absent_after, to the
+// instant, and absent then; it is remembered, and delivered when it appears.
+// What is held never becomes absent by silence.
+func TestP57_SilenceBecomesAbsence(t *testing.T) {
+	eachAbsence(t, func(a *absence) {
+		p := map[string]int{"p": 1}
+		a.o.hush(a.typ, "a", true)
+		c := a.asks("a", "p")
+		a.settle()
+		a.gets(c, "at first", p)
+		asked := a.o.since(a.typ, "a")
+		a.until(asked.Add(absentAfter - 1))
+		a.gets(c, "just before absent_after")
+		a.until(asked.Add(absentAfter))
+		a.gets(c, "after absent_after", a.gone(p)...)
+
+		// The origin goes on saying nothing, also of what is held.
+		a.o.hush(a.typ, "p", true)
+		a.until(time.Now().Add(10 * absentAfter))
+		a.gets(c, "long after")
+		late := a.asks("p")
+		synctest.Wait()
+		a.gets(late, "what is held, to a late joiner", p)
+		a.until(time.Now().Add(10 * absentAfter))
+		a.gets(late, "long after it joined")
+
+		a.o.put(a.typ, "a", 2)
+		a.o.hush(a.typ, "a", false)
+		a.flush()
+		a.gets(c, "once it is there", a.come(p, 2))
+		a.gets(late, "of what it did not ask for")
+	})
+}
+
+// While the origin is away nothing becomes absent: the time stops with the
+// stream, and runs from when a new one asks again.
+func TestP57_TheTimeStopsWithTheStream(t *testing.T) {
+	eachAbsence(t, func(a *absence) {
+		p := map[string]int{"p": 1}
+		a.o.hush(a.typ, "a", true)
+		c := a.asks("a", "p")
+		a.settle()
+		a.gets(c, "at first", p)
+		a.until(a.o.since(a.typ, "a").Add(absentAfter - time.Second))
+		a.o.leave(true)
+		a.until(time.Now().Add(10 * absentAfter))
+		a.gets(c, "while the origin is away")
+		a.o.leave(false)
+		back := time.Now()
+		for a.o.since(a.typ, "a").Before(back) {
+			if time.Since(back) > 2*time.Minute {
+				a.t.Fatal("it is not asked for again")
+			}
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
+		a.o.hush(a.typ, "p", true)
+		a.flush()
+		asked := a.o.since(a.typ, "a")
+		a.until(asked.Add(absentAfter - 1))
+		a.gets(c, "just before absent_after on the new stream")
+		a.until(asked.Add(absentAfter))
+		a.gets(c, "after absent_after on the new stream", a.gone(p)...)
+	})
+}
+
+// Where the origin has a word for absence, it is passed on at once: an
+// incremental one names it, a SotW one leaves it out of a full-state type that
+// had it. Who asks later is answered at once, too; and who was answered gets it
+// the moment it appears.
+func TestP25_AbsenceByTheOriginsWord(t *testing.T) {
+	eachAbsence(t, func(a *absence) {
+		p := map[string]int{"p": 1}
+		heard := a.upstream == xds.Delta || fullState(a.typ)
+		a.o.put(a.typ, "a", 1)
+		c := a.asks("a", "p")
+		a.settle()
+		a.gets(c, "at first", map[string]int{"a": 1, "p": 1})
+		a.o.remove(a.typ, "a")
+		a.flush()
+		var gone []map[string]int
+		if heard {
+			gone = a.gone(p)
+		}
+		a.gets(c, "once it is gone", gone...)
+		late := a.asks("a")
+		synctest.Wait()
+		switch {
+		case heard:
+			a.gets(late, "who comes later", a.gone(map[string]int{})...)
+		default: // the origin could not say it
+			a.gets(late, "who comes later", map[string]int{"a": 1})
+		}
+		a.until(time.Now().Add(10 * absentAfter))
+		a.gets(c, "long after")
+		a.gets(late, "long after")
+
+		a.o.put(a.typ, "a", 2)
+		a.flush()
+		a.gets(c, "once it is back", a.come(p, 2))
+		a.gets(late, "once it is back", a.come(nil, 2))
+	})
+}
+
+// A name that never was, of which the origin says so, is answered without
+// waiting, though nothing else is; and is pending until then.
+func TestP25_ANameThatNeverWas(t *testing.T) {
+	eachAbsence(t, func(a *absence) {
+		if a.upstream == xds.SotW {
+			return // it has no word for that: TestP57_SilenceBecomesAbsence
+		}
+		a.o.hush(a.typ, "a", true)
+		a.o.hush(a.typ, "p", true)
+		c := a.asks("a", "p")
+		a.settle()
+		a.until(a.o.since(a.typ, "a").Add(absentAfter / 2))
+		a.gets(c, "while it is pending")
+		a.o.hush(a.typ, "a", false)
+		a.flush()
+		a.gets(c, "once the origin has said so", a.gone(map[string]int{})...)
+		a.o.hush(a.typ, "p", false)
+		a.flush()
+		a.gets(c, "then what was pending", map[string]int{"p": 1})
+	})
+}
