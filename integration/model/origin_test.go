@@ -39,6 +39,32 @@ type origin struct {
 	streams  []*originStream
 	sotwSeen bool     // a stream was SotW
 	faults   []string // what the relay should not have said
+	history  []line   // what both said
+}
+
+// line is a message as it went, written out only where a case fails.
+type line struct {
+	at     time.Time
+	s      *originStream
+	origin bool // it said this
+	m      proto.Message
+}
+
+// tell writes the history.
+func (o *origin) tell(log func(format string, args ...any)) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	streams := make(map[*originStream]int)
+	for _, l := range o.history {
+		if streams[l.s] == 0 {
+			streams[l.s] = len(streams) + 1
+		}
+		who := "relay"
+		if l.origin {
+			who = "origin"
+		}
+		log("%s stream %d, %s: %v", l.at.Format("04:05.000"), streams[l.s], who, l.m)
+	}
 }
 
 // hidden names are served to who asks for them, and not to the wildcard.
@@ -172,6 +198,7 @@ func (o *origin) fault(format string, args ...any) {
 func (o *origin) sotw(s *originStream, r *discoveryv3.DiscoveryRequest) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.history = append(o.history, line{time.Now(), s, false, r})
 	if r.ErrorDetail != nil {
 		o.fault("NACK of %s: %s", r.TypeUrl, r.ErrorDetail.Message)
 	}
@@ -213,6 +240,7 @@ func (o *origin) sotw(s *originStream, r *discoveryv3.DiscoveryRequest) {
 func (o *origin) delta(s *originStream, r *discoveryv3.DeltaDiscoveryRequest) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.history = append(o.history, line{time.Now(), s, false, r})
 	if r.ErrorDetail != nil {
 		o.fault("NACK of %s: %s", r.TypeUrl, r.ErrorDetail.Message)
 	}
@@ -392,7 +420,11 @@ func (o *origin) next(pick func(n int) int) (*originStream, proto.Message) {
 		from := pick(len(names))
 		names = names[from : from+1+pick(len(names)-from)]
 	}
-	return at.s, o.response(at.s, at.typ, names)
+	m := o.response(at.s, at.typ, names)
+	if m != nil {
+		o.history = append(o.history, line{time.Now(), at.s, true, m})
+	}
+	return at.s, m
 }
 
 // response makes the message, nil if the variant has no words for it.

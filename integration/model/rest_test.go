@@ -94,6 +94,7 @@ func (w *world) compare(when string) {
 	for _, c := range w.clients {
 		for _, typ := range types {
 			if err := w.differs(c, c.types[typ]); err != nil {
+				w.o.tell(w.tb.Logf)
 				w.tb.Fatalf("%s, %s (%v): %s: %v", when, c.id, c.v, typ, err)
 			}
 		}

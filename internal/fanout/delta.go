@@ -94,8 +94,9 @@ func (s *Session) edit(r *xds.Request, want *xds.Subscription) {
 	}
 	if !want.Wildcard && was.Wildcard {
 		if s.anew {
-			s.relent()
+			was = s.relent()
 		}
+		s.narrow(was)
 		s.parts = s.parts.relent()
 		for name := range s.fresh {
 			if !want.Names.Has(name) {

@@ -29,3 +29,20 @@ func (s *Session) sentBy() *xds.Subscription {
 	}
 	return s.sub
 }
+
+// narrow follows the end of the wildcard; was is what the client was sent by.
+// It was sent the wildcard's copy of what it goes on to ask for. Where the copy
+// that came for the names is another one, they are sent that (P50).
+func (s *Session) narrow(was *xds.Subscription) {
+	at := s.newest()
+	if at == nil || !was.Wildcard {
+		return
+	}
+	for name := range s.sub.Names.All() {
+		had, then := at.Look(was, name)
+		has, is := at.Look(s.sub, name)
+		if then == xds.Present && is != xds.Pending && (is != xds.Present || !s.form.Same(has, had)) {
+			s.mark(name, refreshed)
+		}
+	}
+}

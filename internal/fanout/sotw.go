@@ -63,6 +63,9 @@ func (s *Session) relist(want *xds.Subscription) {
 			delete(s.fresh, name)
 		}
 	}
+	if !want.Wildcard {
+		s.narrow(was)
+	}
 	s.normalize()
 }
 
