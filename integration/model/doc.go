@@ -9,8 +9,12 @@
 //
 // A case is a bubble of testing/synctest with the relay's real parts and real
 // gRPC between them, over pipes in memory: time is the bubble's, so that ACKs
-// which are withheld, absences, and reconnects cost nothing, and a case that
-// failed fails again.
+// which are withheld, absences, and reconnects cost nothing.
+//
+// A case that failed need not fail again: what the driver does is drawn, but
+// which of several goroutines that are ready runs first is the scheduler's, and
+// the relay's jitter and map orders differ from run to run. What origin and
+// relay said is therefore written out where a client is held against the origin.
 //
 // # Concurrency
 //

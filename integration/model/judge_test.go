@@ -116,8 +116,8 @@ func (c *client) judgeItem(w *world, t *clientType, r response, n string, conten
 			continue
 		}
 		for other, refused := range of {
-			if now, again := r.items[other]; again && now != refused {
-				return nil // P15: something of what was refused has changed
+			if now, again := r.items[other]; again && (now != refused || t.told[other] != refused) {
+				return nil // P15: something of what was refused has changed, if only for a while
 			}
 		}
 		if !w.still(t, of) {
