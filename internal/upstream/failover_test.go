@@ -36,20 +36,30 @@ func TestP56_TheNextOriginAfterTwoFailures(t *testing.T) {
 		bad, good := startFake(t), startFake(t)
 		r := startRelay(t, Options{Variant: v}, bad.address, good.address)
 		_, sink := r.stream(named(rds, "a"))
-		for range 2 {
-			s := bad.next()
-			if len(good.streams) > 0 {
-				t.Error("the second origin was tried before")
-			}
-			s.done <- nil
-		}
+		bad.refuse(2) // the second may be one that tries it out, if the other serves too soon
 		s := good.next()
 		s.got(ask(v, "RDS", "a"))
+		sink.mu.Lock()
+		if got := sink.failures(); !slices.Equal(got, []string{bad.address, bad.address}) {
+			t.Errorf("it came after failures of %v", got)
+		}
+		sink.mu.Unlock()
 		s.send(resp{typ: rds, res: clusters("a")})
 		sink.until(t, "the second origin's word", func() bool {
 			return sink.held[rds] != nil && sink.held[rds].Origin == good.address && sink.lastStatus().Origin == good.address
 		})
 	})
+}
+
+// failures are the origins of the attempts that failed and of the streams that
+// ended, but of those that only try an origin out; the lock is the caller's.
+func (s *testSink) failures() (origins []string) {
+	for _, st := range s.statuses {
+		if st.Err != nil {
+			origins = append(origins, st.Origin)
+		}
+	}
+	return origins
 }
 
 // In a row: a response in between makes the next failure the first.
@@ -59,24 +69,60 @@ func TestP56_FailuresAreCountedInARow(t *testing.T) {
 	r := startRelay(t, Options{Variant: xds.Delta, Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))},
 		first.address, second.address)
 	_, sink := r.stream(named(rds, "a"))
+	failed := 0
+	fails := func(s *fakeStream) { // and is told before the next begins
+		t.Helper()
+		s.done <- nil
+		failed++
+		sink.until(t, "the end of the stream", func() bool { return len(sink.failures()) >= failed })
+		if n := log.count("next=" + second.address); n > 0 {
+			t.Fatal("the second origin is to be tried")
+		}
+	}
 	for range 3 {
-		s := first.next()
-		s.request()
-		s.done <- nil // one failure
-		s = first.next()
-		s.request()
+		fails(first.serve(1)) // one failure
+		s := first.serve(1)
 		s.send(resp{typ: rds, res: clusters("a")})
 		s.request()
-		s.done <- nil // none
+		fails(s) // none
 	}
-	first.refuse(1)
-	s := first.next() // the failure before is told
-	if n := log.count("next=" + second.address); n > 0 || len(second.streams) > 0 {
-		t.Errorf("the second origin was to be tried %d times", n)
-	}
-	s.done <- nil // the second in a row
-	second.next().request()
+	fails(first.serve(1))
+	first.serve(1).done <- nil // the second in a row
+	second.serve(1)
 	sink.until(t, "the second origin", func() bool { return sink.lastStatus().Origin == second.address })
+}
+
+// That the relay itself opens another stream ends no row, but a response on the
+// one before does.
+func TestP56_ResponsesBeforeTheRelayOpensAnotherStream(t *testing.T) {
+	for _, answered := range []bool{true, false} {
+		t.Run(fmt.Sprint(answered), func(t *testing.T) {
+			eachVariant(t, func(t *testing.T, v xds.Variant) {
+				log := new(logged)
+				first, second := startFake(t), startFake(t)
+				r := startRelay(t, Options{Variant: v, Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))},
+					first.address, second.address)
+				stream, sink := r.stream(all(cds))
+				first.serve(1).done <- nil // one failure
+				s := first.serve(1)
+				if answered {
+					s.send(resp{typ: cds, res: clusters("a")})
+					sink.untilNames(t, cds, "a")
+				}
+				stream.SetInterest(sink.want(named(cds, "a"))) // takes another stream
+				first.serve(1).done <- nil
+				sink.until(t, "its end", func() bool { return len(sink.failures()) == 2 })
+				if n := log.count("next=" + second.address); (n == 0) != answered {
+					t.Errorf("the second origin is to be tried %d times", n)
+				}
+				sink.mu.Lock()
+				defer sink.mu.Unlock()
+				if last := sink.statuses[len(sink.statuses)-1]; last.Err != nil && (last.Attempts == 1) != answered {
+					t.Errorf("%+v", last)
+				}
+			})
+		})
+	}
 }
 
 // A type's removals apply once the new origin has answered that type, and not

@@ -184,6 +184,34 @@ func TestP28_NamesGoUpAsWritten(t *testing.T) {
 	s.is(eds, xds.Present, sorted)
 }
 
+// So do those of which nothing is held any more, or only what the wildcard had.
+func TestP28_NamesOfWhatIsNotHeldGoUpAsWritten(t *testing.T) {
+	expired := func(interest xds.TypeInterest) *rig {
+		r := newRig(t, xds.Delta)
+		r.want(interest)
+		r.flush()
+		r.respond(resp{typ: eds, res: []res{{name: unsorted, version: "1", ttl: time.Second}}})
+		if n := r.sink.builder(eds).Expire(r.now.Add(time.Minute)); n != 1 {
+			t.Fatalf("%d expired", n)
+		}
+		r.sink.publish(eds)
+		r.connect()
+		return r
+	}
+	expired(named(eds, unsorted)).sent("EDS +[" + unsorted + "] " + unsorted + "= node")
+	expired(named(eds, glob+"?b=2&a=1")).sent("EDS +[" + glob + "?b=2&a=1] " + unsorted + "= node")
+	expired(all(eds)).sent("EDS +[*] " + unsorted + "= node")
+
+	r := newRig(t, xds.Delta)
+	r.want(all(eds))
+	r.flush()
+	r.respond(resp{typ: eds, res: []res{{name: sorted, version: "1"}}})
+	r.flush()
+	r.set(named(eds, unsorted))
+	r.connect()
+	r.sent("EDS +[" + unsorted + "] " + unsorted + "= node")
+}
+
 // A name in two spellings is one name.
 func TestP18_TwiceInTwoSpellings(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {

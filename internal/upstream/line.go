@@ -159,7 +159,7 @@ func (l *line) opened() {
 	l.client.opts.Metrics.UpstreamStreams.Add(1)
 	l.log.Debug("upstream stream open", "origin", l.at.name)
 	if l.stage != nil {
-		l.stage.reach()
+		l.stage.tell()
 	}
 	if l.serves() {
 		l.sink.Status(Status{Connected: true, Origin: l.at.name, Attempts: l.failures})

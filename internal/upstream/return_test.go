@@ -205,13 +205,20 @@ func TestP56_TriesAreLetInInTurn(t *testing.T) {
 		ctx := t.Context()
 		go q.run(ctx)
 		in := make(chan int, 100)
+		turns := make(chan *turn, 100)
 		for i := range 40 {
 			go func() {
-				if q.enter(ctx) == nil {
+				if n, err := q.enter(ctx); err == nil {
 					in <- i
+					turns <- n
 				}
 			}()
 			synctest.Wait() // in their order
+		}
+		leave := func() {
+			n := <-turns
+			n.leave()
+			n.leave() // once is enough
 		}
 		next := 0
 		entered := func(n int) {
@@ -235,7 +242,7 @@ func TestP56_TriesAreLetInInTurn(t *testing.T) {
 		for _, wait := range []time.Duration{1, 2, 4, 8, 8} {
 			q.failed(time.Now())
 			q.failed(time.Now()) // of another: the same outage
-			q.leave()
+			leave()
 			time.Sleep(wait*time.Second - 1)
 			entered(0)
 			time.Sleep(time.Nanosecond)
@@ -244,15 +251,15 @@ func TestP56_TriesAreLetInInTurn(t *testing.T) {
 		away = false
 		q.wake()
 		entered(maxTries - 1)
-		q.leave()
-		q.leave()
+		leave()
+		leave()
 		entered(2)
 		away = true // those that are in stay
 		for range maxTries - 1 {
-			q.leave()
+			leave()
 		}
 		entered(0)
-		q.leave()
+		leave()
 		entered(1)
 	})
 }
@@ -267,7 +274,7 @@ func TestP56_WhoLeavesTheQueue(t *testing.T) {
 	gone, cancel := context.WithCancel(ctx)
 	cancel()
 	for range 3 {
-		if q.enter(gone) == nil {
+		if _, err := q.enter(gone); err == nil {
 			t.Fatal("let in without run")
 		}
 	}

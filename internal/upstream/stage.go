@@ -25,7 +25,6 @@ type stage struct {
 	mu       sync.Mutex
 	state    staging
 	live     chan struct{} // closed when updates go to the group
-	reached  bool          // the origin
 	interest *xds.Interest // that the origin is asked for
 	types    map[xds.TypeURL]*staged
 	// strays are names of which something was held at the end that the origin had
@@ -142,14 +141,6 @@ func (t *staged) forget(wanted *xds.NameSet, names []string) {
 	}
 }
 
-// reach says that the origin was reached.
-func (s *stage) reach() {
-	s.mu.Lock()
-	s.reached = true
-	s.mu.Unlock()
-	s.tell()
-}
-
 // tell says that there is news.
 func (s *stage) tell() {
 	select {
@@ -245,6 +236,20 @@ func (s *stage) ready(i *xds.Interest, held func(xds.TypeURL) *xds.Snapshot, lat
 		}
 	}
 	return any
+}
+
+// unanswered are the types that are wanted and not answered.
+func (s *stage) unanswered(i *xds.Interest) (types []string) {
+	if i == nil {
+		return nil
+	}
+	answered := s.answered()
+	for _, t := range i.Types {
+		if !empty(t) && !answered[partOf{t.Type, t.Wildcard}] {
+			types = append(types, xds.TypeOf(t.Type).Label())
+		}
+	}
+	return types
 }
 
 // answered are the parts that were.

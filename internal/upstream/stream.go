@@ -38,6 +38,8 @@ type Stream struct {
 	attempts int            // of any, since the last response
 	tried    map[*site]bool // where an attempt failed, since the last response
 	seekers  []*seeker      // of the origins preferred to serving's, by preference
+	returned time.Time      // when serving's took over from another; zero: it did not
+	fleeting map[*site]int  // returns in a row that did not last
 	found    chan *line     // tried out, from their seekers
 }
 
@@ -53,6 +55,8 @@ func (c *Client) NewStream(id string, node []byte, sink Sink) *Stream {
 		log:    c.opts.Log.With("key", id),
 		tried:  make(map[*site]bool),
 		found:  make(chan *line),
+
+		fleeting: make(map[*site]int),
 	}
 }
 
@@ -189,6 +193,7 @@ func (s *Stream) again(ctx context.Context, err error) error {
 	if next != l.at {
 		l.at.metrics.Reconnect(telemetry.Switched)
 		l.close()
+		s.left(l.at)
 		s.serving, s.inARow = s.line(next, l.memory, nil), 0
 		if s.tried[next] {
 			s.serving.failures = l.failures
@@ -239,6 +244,7 @@ func (s *Stream) turnTo(ctx context.Context, l *line) error {
 		return nil
 	}
 	s.serving, s.inARow, s.attempts = l, 0, 0
+	s.returned = time.Now()
 	clear(s.tried)
 	err := old.stop(errReturn)
 	if over := (*sinkError)(nil); errors.As(err, &over) || ctx.Err() != nil {

@@ -8,8 +8,13 @@ import (
 )
 
 // maxTries is how many keys try an origin out at a time (P56), once it answers
-// anybody. Each of them has it say all that the key wants.
-const maxTries = 16
+// anybody. Each of them has it say all that the key wants. One of which it has
+// said nothing for silence is not among them any more: of some keys it has
+// nothing to say, and they must not keep others from returning.
+const (
+	maxTries = 16
+	silence  = 3 * time.Second
+)
 
 // tries lets keys try an origin out: one at a time while it is away, and that
 // with a growing wait (P54), so that an origin which is down is not asked by
@@ -18,6 +23,7 @@ const maxTries = 16
 type tries struct {
 	backoff Backoff
 	random  func(time.Duration) time.Duration
+	silence time.Duration // the constant, but in tests
 	away    func() bool   // the origin; called under no lock
 	signal  chan struct{} // one slot: something is different
 
@@ -29,7 +35,7 @@ type tries struct {
 }
 
 func newTries(b Backoff, away func() bool) *tries {
-	return &tries{backoff: b, random: upTo, away: away, signal: make(chan struct{}, 1)}
+	return &tries{backoff: b, random: upTo, silence: silence, away: away, signal: make(chan struct{}, 1)}
 }
 
 // run lets in until ctx ends.
@@ -68,31 +74,42 @@ func (t *tries) admit(away bool, now time.Time) time.Duration {
 	return time.Hour
 }
 
-// enter waits for the turn; leave gives it back.
-func (t *tries) enter(ctx context.Context) error {
-	turn := make(chan struct{})
+// turn is that of a key, whose goroutine it belongs to.
+type turn struct {
+	at *tries // nil: it is over
+}
+
+// enter waits for the turn.
+func (t *tries) enter(ctx context.Context) (*turn, error) {
+	in := make(chan struct{})
 	t.mu.Lock()
-	t.waiting = append(t.waiting, turn)
+	t.waiting = append(t.waiting, in)
 	t.mu.Unlock()
 	t.wake()
 	select {
-	case <-turn:
-		return nil
+	case <-in:
+		return &turn{t}, nil
 	case <-ctx.Done():
 	}
 	t.mu.Lock()
-	i := slices.Index(t.waiting, turn)
+	i := slices.Index(t.waiting, in)
 	if i >= 0 {
 		t.waiting = slices.Delete(t.waiting, i, i+1)
 	}
 	t.mu.Unlock()
 	if i < 0 {
-		t.leave() // it came at the same time
+		(&turn{t}).leave() // it came at the same time
 	}
-	return context.Cause(ctx)
+	return nil, context.Cause(ctx)
 }
 
-func (t *tries) leave() {
+// leave gives the turn back. What is over is not given back again.
+func (n *turn) leave() {
+	t := n.at
+	if t == nil {
+		return
+	}
+	n.at = nil
 	t.mu.Lock()
 	t.busy--
 	t.mu.Unlock()

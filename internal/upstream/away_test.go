@@ -1,0 +1,67 @@
+package upstream
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+var errTest = errors.New("for a test")
+
+// failedAgo makes the last failure of an origin one of long ago, since when nobody
+// needed it.
+func (s *site) failedAgo(d time.Duration) {
+	s.failed(errTest)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failedAt = s.failedAt.Add(-d)
+}
+
+// P53: that an origin failed long ago, and nobody needed it since, is no reason to
+// send a client away: it may be there.
+func TestP53_AnOriginThatFailedLongAgo(t *testing.T) {
+	for _, c := range []struct {
+		ago    time.Duration
+		failed bool
+	}{{0, true}, {time.Hour, false}} {
+		first, second := startFake(t), startFake(t)
+		r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address)
+		r.client.sites[1].failedAgo(c.ago)
+		_, sink := r.stream(named(rds, "a"))
+		first.serve(1).done <- nil
+		sink.until(t, "the failure", func() bool { return len(sink.failures()) > 0 })
+		sink.mu.Lock()
+		for _, s := range sink.statuses {
+			if s.Err != nil && s.Failed != c.failed {
+				t.Errorf("%v after the second failed: %+v", c.ago, s)
+			}
+		}
+		sink.mu.Unlock()
+	}
+}
+
+// Nor is it one to prefer another to it, be it to begin with or to turn to.
+func TestP56_AnOriginThatFailedLongAgo(t *testing.T) {
+	first, second, third := startFake(t), startFake(t), startFake(t)
+	r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address, third.address)
+	r.client.sites[1].failedAgo(time.Hour)
+	_, sink := r.stream(named(rds, "a"))
+	first.refuse(2)
+	second.serve(1).send(resp{typ: rds, res: clusters("a")})
+	sink.from(t, rds, second.address)
+	if len(third.streams) > 0 {
+		t.Error("the third origin was tried")
+	}
+
+	first, second = startFake(t), startFake(t)
+	r = startRelay(t, Options{Variant: xds.Delta}, first.address, second.address)
+	r.client.sites[0].failedAgo(time.Hour)
+	_, sink = r.stream(named(rds, "a"))
+	first.serve(1).send(resp{typ: rds, res: clusters("a")})
+	sink.from(t, rds, first.address)
+	if len(second.streams) > 0 {
+		t.Error("the second origin was tried")
+	}
+}
