@@ -87,6 +87,25 @@ func TestP26_AnAliasTakesTheNameOfARemovedResource(t *testing.T) {
 	})
 }
 
+// What the wildcard lost stays with who waits for the name until that is answered
+// (P50), also if the answer is another resource, by the name or by an alias.
+func TestP26_LentUntilTheNameIsAnswered(t *testing.T) {
+	for _, c := range []struct{ wild, answer, want string }{
+		{"a", "v|a", "v -a"},
+		{"v|a", "a", "a -v"},
+	} {
+		w := newWorld(t, xds.ClusterType, xds.Delta)
+		w.wild(c.wild)
+		w.sub("*", "a")
+		w.want(c.wild[:1])
+		w.ack()
+		w.wild("-" + c.wild[:1])
+		w.want("")
+		w.named(c.answer)
+		w.want(c.want)
+	}
+}
+
 // What lapsed is not gone because its name has led elsewhere since; then it is
 // said to be.
 func TestP62_LapsedUnderAnAlias(t *testing.T) {

@@ -41,6 +41,9 @@ func TestP37_NothingIsThereToFollow(t *testing.T) {
 				w.ack("b", "c")
 				w.s.Refresh([]string{"b"})
 				w.want("")
+				if w.s.Refresh([]string{"z"}) {
+					t.Error("what is not subscribed follows")
+				}
 				// With others, too.
 				w.named("c=2")
 				w.s.Refresh([]string{"b"})
