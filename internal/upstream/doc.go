@@ -8,7 +8,7 @@
 // the one that serves, and, while that is not the most preferred, one that is
 // tried out at each that is preferred to it (seek.go, P56), as the origin lets
 // keys do so (tries.go). What is said there is kept back (stage.go) until every
-// type is answered; then that line serves. An origin is either reached over gRPC
+// type is answered, and then handed over (handover.go); that line serves. An origin is either reached over gRPC
 // (grpc.go) or a directory of files; both serve the same lines.
 //
 // What to ask, to acknowledge and to refuse is decided by a talk, one for each

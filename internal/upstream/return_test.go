@@ -98,6 +98,8 @@ func TestP56_SilenceIsNoAnswer(t *testing.T) {
 		_, sink, _ := n.relay(v, "one", "two").failOver(first, second, named(rds, "a"))
 		a := first.serve(1)
 		time.Sleep(time.Minute)
+		sink.mu.Lock()
+		defer sink.mu.Unlock()
 		if is := sink.presence(rds, "a"); is != xds.Absent {
 			t.Errorf("a is %d after a minute", is)
 		}
