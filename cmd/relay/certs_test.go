@@ -55,12 +55,12 @@ admin: {tls: {cert_file: good.crt, key_file: good.key}}
 	ca.Pair(t).Write(t, dir, "good")
 	ca.Pair(t).Write(t, dir, "other")
 	for _, c := range []struct{ file, want string }{
-		{"missing.yaml", "DIR/missing.yaml:4:16: downstream.tls.cert_file: open DIR/nowhere.crt: no such file or directory\n"},
-		{"mismatch.yaml", "DIR/mismatch.yaml:8:19: downstream.listeners[1].tls.key_file: DIR/other.key is not the key of DIR/good.crt: tls: private key does not match public key\n"},
-		{"empty.yaml", "DIR/empty.yaml:3:66: downstream.tls.client_ca_file: no certificate in DIR/empty\n"},
-		{"origin.yaml", `DIR/origin.yaml:5:22: upstream.origins[1].tls.ca_file: no certificate in DIR/good.key
-DIR/origin.yaml:9:19: upstream.origins[2].tls.key_file: DIR/empty is not the key of DIR/good.crt: tls: failed to find any PEM data in key input
-DIR/origin.yaml:12:16: admin.tls.cert_file: no certificate in DIR/good.key
+		{"missing.yaml", "DIR/missing.yaml:4: downstream.tls.cert_file: open DIR/nowhere.crt: no such file or directory (column 16)\n"},
+		{"mismatch.yaml", "DIR/mismatch.yaml:8: downstream.listeners[1].tls.key_file: DIR/other.key is not the key of DIR/good.crt: tls: private key does not match public key (column 19)\n"},
+		{"empty.yaml", "DIR/empty.yaml:3: downstream.tls.client_ca_file: no certificate in DIR/empty (column 66)\n"},
+		{"origin.yaml", `DIR/origin.yaml:5: upstream.origins[1].tls.ca_file: no certificate in DIR/good.key (column 22)
+DIR/origin.yaml:9: upstream.origins[2].tls.key_file: DIR/empty is not the key of DIR/good.crt: tls: failed to find any PEM data in key input (column 19)
+DIR/origin.yaml:12: admin.tls.cert_file: no certificate in DIR/good.key (column 16)
 `},
 		{"good.yaml", "DIR/good.yaml is valid\n"},
 	} {

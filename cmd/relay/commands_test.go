@@ -96,18 +96,18 @@ aggregation:
 		want string
 	}{
 		{"good.yaml", 0, "DIR/good.yaml is valid\n"},
-		{"bad.yaml", 1, "DIR/bad.yaml:3:12: upstream.variant: wants delta or sotw, got \"both\"\nDIR/bad.yaml:4:3: upstream.lingr: unknown key, did you mean linger?\n"},
-		{"values.yaml", 1, "DIR/values.yaml:3:12: upstream.variant: wants delta or sotw, got \"both\"\n"},
-		{"default.yaml", 1, "DIR/default.yaml:1:1: upstream.origins: has to name at least one origin, as in [{address: \"127.0.0.1:18000\"}]\n"},
-		{"exprs.yaml", 1, `DIR/exprs.yaml:3:17: upstream.node: expected type of field 'id' is 'string' but provided type is 'int'
-DIR/exprs.yaml:6:15: aggregation.rules[0].match: wants bool, the expression gives string
-DIR/exprs.yaml:7:12: aggregation.rules[1].key[0]: undeclared reference to 'nope' (in container 'envoy.config.core.v3')
+		{"bad.yaml", 1, "DIR/bad.yaml:3: upstream.variant: wants delta or sotw, got \"both\" (column 12)\nDIR/bad.yaml:4: upstream.lingr: unknown key, did you mean linger? (column 3)\n"},
+		{"values.yaml", 1, "DIR/values.yaml:3: upstream.variant: wants delta or sotw, got \"both\" (column 12)\n"},
+		{"default.yaml", 1, "DIR/default.yaml:1: upstream.origins: has to name at least one origin, as in [{address: \"127.0.0.1:18000\"}] (column 1)\n"},
+		{"exprs.yaml", 1, `DIR/exprs.yaml:3: upstream.node: expected type of field 'id' is 'string' but provided type is 'int' (column 17)
+DIR/exprs.yaml:6: aggregation.rules[0].match: wants bool, the expression gives string (column 15)
+DIR/exprs.yaml:7: aggregation.rules[1].key[0]: undeclared reference to 'nope' (in container 'envoy.config.core.v3') (column 12)
 `},
-		{"files.yaml", 1, `DIR/files.yaml:1:32: upstream.origins[0].address: open DIR/none: no such file or directory
-DIR/files.yaml:3:9: aggregation.file: open DIR/none.yaml: no such file or directory
-DIR/files.yaml:4:21: admin.token_file: open DIR/none: no such file or directory
+		{"files.yaml", 1, `DIR/files.yaml:1: upstream.origins[0].address: open DIR/none: no such file or directory (column 32)
+DIR/files.yaml:3: aggregation.file: open DIR/none.yaml: no such file or directory (column 9)
+DIR/files.yaml:4: admin.token_file: open DIR/none: no such file or directory (column 21)
 `},
-		{"warn.yaml", 0, "DIR/rules.yaml:4:5: fragments[0]: warning: rules[0] and rules[1] can both match a node; all that match add to the key, as in xds-relay\nDIR/warn.yaml is valid\n"},
+		{"warn.yaml", 0, "DIR/rules.yaml:4: fragments[0]: warning: rules[0] and rules[1] can both match a node; all that match add to the key, as in xds-relay (column 5)\nDIR/warn.yaml is valid\n"},
 	} {
 		code, out, errs := runRelay("validate", "--config", filepath.Join(dir, c.file))
 		if want := strings.ReplaceAll(c.want, "DIR", dir); code != c.code || out != want || errs != "" {
@@ -115,7 +115,7 @@ DIR/files.yaml:4:21: admin.token_file: open DIR/none: no such file or directory
 		}
 	}
 	if code, out, _ := runRelay("validate", "--config", filepath.Join(dir, "who.yaml")); code != 1 ||
-		!strings.Contains(out, "who.yaml:2:28: downstream.identity: undefined field 'idd'\n") {
+		!strings.Contains(out, "who.yaml:2: downstream.identity: undefined field 'idd' (column 28)\n") {
 		t.Errorf("%d %s", code, out)
 	}
 	if code, out, errs := runRelay("validate", "--config", filepath.Join(dir, "absent.yaml")); code != 1 || out != "" || !strings.HasPrefix(errs, "relay: configuration: open ") {

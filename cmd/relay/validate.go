@@ -19,7 +19,7 @@ func newValidateCmd() *cobra.Command {
 		Short: "check configuration and rules without starting",
 		Long: `validate reads the configuration as serve would, with environment and flags over
 it, compiles its rules and expressions, and looks whether the files that it
-names are there. It prints each fault as "file:line:column: key: reason" and
+names are there. It prints each fault as "file:line: key: reason" and
 exits with 1 if there is any. Warnings do not change the exit code.`,
 		Example: "  relay validate --config relay.yaml\n  RELAY_UPSTREAM_VARIANT=sotw relay validate --config relay.yaml -o json",
 		Args:    cobra.NoArgs,
@@ -107,13 +107,24 @@ func (v *validation) add(err error) error {
 
 func (v *validation) print(w io.Writer) {
 	for _, f := range v.Faults {
-		fmt.Fprintln(w, f)
+		printFault(w, f)
 	}
 	for _, f := range v.Warnings {
 		f.Reason = "warning: " + f.Reason
-		fmt.Fprintln(w, f)
+		printFault(w, f)
 	}
 	if v.Valid {
 		fmt.Fprintf(w, "%s is valid\n", v.File)
 	}
+}
+
+// printFault writes "file:line: key: reason". The column comes last, so that what
+// reads the line need not know of it.
+func printFault(w io.Writer, f config.Fault) {
+	column := ""
+	if f.Line > 0 {
+		column = fmt.Sprintf(" (column %d)", f.Column)
+		f.File, f.Pos.Line, f.Column = fmt.Sprintf("%s:%d", f.File, f.Line), 0, 0
+	}
+	fmt.Fprintf(w, "%v%s\n", f, column)
 }

@@ -34,19 +34,19 @@ admin: {token_file: none}
 	file := filepath.Join(dir, "r.yaml")
 	code, out, errs := runRelay("validate", "-c", file)
 	want := []string{
-		"2:3: downstream.long_pol: unknown key, did you mean long_poll?",
-		`3:16: downstream.ack_timeout: wants a duration such as 30s, got "soon"`,
-		"4:17: downstream.identity: undefined field 'nope'",
-		"5:20: downstream.tls.cert_file: open DIR/none: no such file or directory",
-		"5:36: downstream.tls.key_file: open DIR/none: no such file or directory",
-		"7:23: upstream.origins[0].address: gRPC knows no targets of http:, wants host:port, or one of dns: passthrough: unix: unix-abstract:",
-		"7:46: upstream.origins[1].address: open DIR/none: no such file or directory",
-		`8:12: upstream.variant: wants delta or sotw, got "both"`,
-		"9:17: upstream.node: expected type of field 'id' is 'string' but provided type is 'int'",
-		"12:15: aggregation.rules[0].match: wants bool, the expression gives string",
-		"12:29: aggregation.rules[0].keyy: unknown key, did you mean key?",
-		"13:12: aggregation.rules[1].key[0]: undeclared reference to 'nope' (in container 'envoy.config.core.v3')",
-		"14:21: admin.token_file: open DIR/none: no such file or directory",
+		"2: downstream.long_pol: unknown key, did you mean long_poll? (column 3)",
+		`3: downstream.ack_timeout: wants a duration such as 30s, got "soon" (column 16)`,
+		"4: downstream.identity: undefined field 'nope' (column 17)",
+		"5: downstream.tls.cert_file: open DIR/none: no such file or directory (column 20)",
+		"5: downstream.tls.key_file: open DIR/none: no such file or directory (column 36)",
+		"7: upstream.origins[0].address: gRPC knows no targets of http:, wants host:port, or one of dns: passthrough: unix: unix-abstract: (column 23)",
+		"7: upstream.origins[1].address: open DIR/none: no such file or directory (column 46)",
+		`8: upstream.variant: wants delta or sotw, got "both" (column 12)`,
+		"9: upstream.node: expected type of field 'id' is 'string' but provided type is 'int' (column 17)",
+		"12: aggregation.rules[0].match: wants bool, the expression gives string (column 15)",
+		"12: aggregation.rules[0].keyy: unknown key, did you mean key? (column 29)",
+		"13: aggregation.rules[1].key[0]: undeclared reference to 'nope' (in container 'envoy.config.core.v3') (column 12)",
+		"14: admin.token_file: open DIR/none: no such file or directory (column 21)",
 	}
 	var got []string
 	for l := range strings.Lines(out) {
@@ -96,7 +96,7 @@ upstream:
 	}
 	code, out, _ = runRelay("validate", "-c", file)
 	if code != 0 || strings.Count(out, ": warning: ") != len(want) || !strings.HasSuffix(out, "r.yaml is valid\n") ||
-		!strings.Contains(out, "r.yaml:5:45: downstream.listeners[1].secrets: warning: whoever reaches 127.0.0.1:15010 is given Secrets, in plaintext\n") {
+		!strings.Contains(out, "r.yaml:5: downstream.listeners[1].secrets: warning: whoever reaches 127.0.0.1:15010 is given Secrets, in plaintext (column 45)\n") {
 		t.Errorf("%d %s", code, out)
 	}
 
