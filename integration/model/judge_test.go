@@ -38,6 +38,18 @@ func (c *client) judge(w *world, t *clientType, r response) error {
 		delete(t.brought, n)
 		delete(t.unsure, n)
 	}
+	// A name that is answered by itself may be one of what was refused: the rest
+	// follows (P15).
+	for _, of := range t.refusals {
+		for n, content := range r.items {
+			if was, in := of[n]; in && was != content {
+				for other := range of {
+					t.excuse(other)
+				}
+				break
+			}
+		}
+	}
 	// What a response covers again is refused no more.
 	t.refusals = slices.DeleteFunc(t.refusals, func(of map[string]int) bool {
 		for n := range of {
@@ -116,8 +128,11 @@ func (c *client) judgeItem(w *world, t *clientType, r response, n string, conten
 			continue
 		}
 		for other, refused := range of {
-			if now, again := r.items[other]; again && (now != refused || t.told[other] != refused) {
-				return nil // P15: something of what was refused has changed, if only for a while
+			if now, again := r.items[other]; again && (now != refused || t.told[other] != refused || refused == 0) {
+				// P15: something of what was refused has changed, if only for a while;
+				// or the client, which refused to hear that a name is gone, asks for
+				// that name again.
+				return nil
 			}
 		}
 		if !w.still(t, of) {

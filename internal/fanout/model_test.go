@@ -30,6 +30,9 @@ type modelClient struct {
 	// SotW: names given up, perhaps by stale requests alone (P12), and those of
 	// them that were asked for again since.
 	parted, unsure map[string]bool
+	// dropped are names that a SotW client gave up beside the wildcard: that is not
+	// answered (P22), and the next set has no more of them.
+	dropped map[string]bool
 	// refused are what refused responses held, until a response has covered
 	// all that is still asked for of one again (P15).
 	refused []map[string]string
@@ -184,10 +187,12 @@ func (c *modelClient) subscribe(add, drop []string) {
 		}
 		c.unsure[n] = c.unsure[n] || c.parted[n] // P22 compares with the last request that was not stale
 		c.names[n] = true
+		delete(c.dropped, n)
 	}
 	for _, n := range drop {
 		if c.s.variant == xds.SotW && c.names[n] {
 			c.parted[n] = true
+			c.dropped[n] = c.wildcard
 		}
 		delete(c.names, n)
 		delete(c.unsure, n)
@@ -232,7 +237,7 @@ func TestModel(t *testing.T) {
 func runModel(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild bool) {
 	c := &modelClient{
 		world: newWorld(t, url, v), rt: rt, wildcard: wild,
-		parted: map[string]bool{}, unsure: map[string]bool{},
+		parted: map[string]bool{}, unsure: map[string]bool{}, dropped: map[string]bool{},
 		names: map[string]bool{}, holds: map[string]string{}, sent: map[string]string{}, cause: map[string]bool{},
 	}
 	if whole := v == xds.SotW && (c.typ.FullState || wild); !whole && rapid.Bool().Draw(rt, "limited") {
@@ -353,6 +358,7 @@ func (c *modelClient) compare(when string, origin map[string]string) {
 			}
 		case there && !held && c.unsure[n]:
 			// It let go what the session could not know that it had (P12).
+		case !there && c.dropped[n]:
 		case there && holds != has, !there && held && !quiet:
 			// What a SotW client of other than full-state types holds of a removed
 			// resource stays until its parent changes (P60).
@@ -370,6 +376,6 @@ func (c *modelClient) moved(refused, origin map[string]string) bool {
 		if c.s.full() {
 			was = cmp.Or(was, "-")
 		}
-		return was != "" && was != "given up" && c.covers(n) && has != was && (has != "-" || !quiet)
+		return was != "" && !c.dropped[n] && was != "given up" && c.covers(n) && has != was && (has != "-" || !quiet)
 	})
 }

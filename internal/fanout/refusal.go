@@ -13,6 +13,7 @@ type refusal struct {
 	// handled are those of names, sorted, that came for a handle: whether they are
 	// still asked for cannot be told from the name.
 	handled []string
+	said    *manifest // the response; nil where it is not known
 }
 
 // has reports whether the client still asks for one of the names, as far as it
@@ -34,7 +35,7 @@ func (s *Session) refuse(f *flight, since []flight) {
 	if s.full() {
 		return
 	}
-	ref := refusal{names: f.frame.names}
+	ref := refusal{names: f.frame.names, said: f.frame}
 	if !f.sub.Wildcard {
 		handled := func(n string) bool { return !f.sub.Names.Has(n) }
 		if slices.ContainsFunc(ref.names, handled) {
@@ -78,6 +79,34 @@ func (s *Session) refuse(f *flight, since []flight) {
 		both.handled = both.handled[:min(len(both.handled), maxRefused)]
 		s.refused = slices.Delete(s.refused, 0, 1)
 		s.refused[0] = both
+	}
+}
+
+// overtake: a response that speaks otherwise of anything that was refused, and not
+// of all of it, since a name is answered by itself (P19, P22–P24), has the rest
+// follow: nothing may change of it any more (P15).
+func (s *Session) overtake(p *Plan, frame *manifest) {
+	s.refused = slices.DeleteFunc(s.refused, func(r refusal) bool {
+		if r.said == nil || slices.ContainsFunc(p.again, func(a refusal) bool { return a.said == r.said }) {
+			return false
+		}
+		otherwise := slices.ContainsFunc(r.names, func(n string) bool {
+			now, says := frame.says(n)
+			was, said := r.said.says(n)
+			return says && said && now != was
+		})
+		if !otherwise {
+			return false
+		}
+		for _, n := range r.names {
+			if _, says := frame.says(n); !says && r.has(s.sub, n) {
+				s.mark(n, repeated)
+			}
+		}
+		return true
+	})
+	if len(s.refused) == 0 {
+		s.refused = nil
 	}
 }
 

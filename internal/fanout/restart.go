@@ -1,6 +1,10 @@
 package fanout
 
-import "xdsrelay/internal/xds"
+import (
+	"slices"
+
+	"xdsrelay/internal/xds"
+)
 
 // restart has everything answered anew, as to a first request, but for what the
 // client has and is gone: the wildcard was subscribed. was is what it asked for
@@ -32,17 +36,27 @@ func (s *Session) sentBy() *xds.Subscription {
 
 // narrow follows the end of the wildcard; was is what the client was sent by.
 // It was sent the wildcard's copy of what it goes on to ask for. Where the copy
-// that came for the names is another one, they are sent that (P50).
+// that came for the names is another one, or there is none, they are told (P50). A
+// set that it refused would have been followed by a set that holds everything; now
+// it is remembered what it held (P15).
 func (s *Session) narrow(was *xds.Subscription) {
 	at := s.newest()
 	if at == nil || !was.Wildcard {
 		return
 	}
+	var held []string
 	for name := range s.sub.Names.All() {
 		had, then := at.Look(was, name)
-		has, is := at.Look(s.sub, name)
-		if then == xds.Present && is != xds.Pending && (is != xds.Present || !s.form.Same(has, had)) {
-			s.mark(name, refreshed)
+		if then != xds.Present {
+			continue
 		}
+		held = append(held, name)
+		if has, is := at.Look(s.sub, name); is != xds.Pending && (is != xds.Present || !s.form.Same(has, had)) {
+			s.mark(name, repeated)
+		}
+	}
+	if s.variant == xds.SotW && s.refuses && !s.full() && len(held) > 0 {
+		slices.Sort(held)
+		s.refused = append(s.refused, refusal{names: held})
 	}
 }

@@ -65,7 +65,7 @@ type cause uint8
 const (
 	postponed cause = iota // it waits for its part (P38)
 	refreshed              // P37: as far as it is there; waits like any change (P19)
-	repeated               // P15: a later response overtook what was refused; waits as well
+	repeated               // P15, P50: what it was sent is not what it is to have; waits as well
 	asked                  // newly subscribed, or given up beside the wildcard (P22–P24)
 )
 
@@ -514,6 +514,7 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 			delete(s.fresh, e.Name)
 		}
 		s.owe(frame)
+		s.overtake(p, frame)
 		s.normalize()
 		return
 	}
@@ -524,6 +525,7 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 		s.step(p)
 	}
 	s.owe(frame)
+	s.overtake(p, frame)
 }
 
 // Settled records that the plan of now held nothing to send: the client is in
