@@ -18,7 +18,6 @@ type absence struct {
 	upstream, downstream xds.Variant
 	service              string
 	typ                  xds.TypeURL
-	c                    *client
 }
 
 // eachAbsence runs f in all combinations, for a full-state type and another.
