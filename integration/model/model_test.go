@@ -315,3 +315,9 @@ func (w *world) flush() (said bool) {
 	}
 	return said
 }
+
+// pass lets time pass, which costs nothing in a bubble.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}

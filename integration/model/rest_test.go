@@ -33,7 +33,7 @@ func (w *world) rest() {
 				quiet = 0
 			}
 		}
-		time.Sleep(4 * time.Second)
+		pass(4 * time.Second)
 	}
 }
 
@@ -83,7 +83,7 @@ func (w *world) change() {
 				}
 			}
 		}
-		time.Sleep(time.Millisecond)
+		pass(time.Millisecond)
 		took = w.flush() || took
 	}
 }
