@@ -246,6 +246,9 @@ func (c *client) change(t *clientType, add, drop []string) {
 		if c.v == xds.Delta || !t.names[n] {
 			t.excuse(n)
 		}
+		if c.v == xds.SotW && !t.covers(n) {
+			delete(t.told, n) // what was on its way when it was given up may have told of it
+		}
 		if t.parted[n] {
 			t.unsure[n] = true // P22 compares with the last request that was not stale
 		}
