@@ -3,6 +3,7 @@ package fanout
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -26,7 +27,19 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// The models play the histories of one seed, so that they say the same of the
+// same code; with -rapid.checks, as in make model, or -rapid.seed they play others.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "rapid.checks" || f.Name == "rapid.seed" })
+	if !given {
+		if err := flag.Set("rapid.seed", "1"); err != nil {
+			panic(err)
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // house is a Source with one group for each node cluster ("" has none): it
 // wakes every member at every change, which is allowed, and counts who joined.
