@@ -198,3 +198,19 @@ func TestP28_AGlobGivenUpAndAskedForAgain(t *testing.T) {
 	w.ack()
 	w.want("xdstp://o/T/c/x")
 }
+
+// Another alias that is asked for since, and not answered yet, keeps nobody from
+// hearing that what the first one led to is gone.
+func TestP26_AskedForByAnotherAliasMeanwhile(t *testing.T) {
+	w := newWorld(t, xds.ClusterType, xds.Delta)
+	w.sub("n0", "n2")
+	w.named("v|n2|a0", "-n0")
+	w.want("v -n0")
+	w.named("n0", "-v", "-n2")
+	w.ack()
+	w.sub("a0")
+	w.want("n0 -n2 -v")
+	w.ack()
+	w.named("-a0")
+	w.want("-a0")
+}

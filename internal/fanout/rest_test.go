@@ -147,17 +147,18 @@ func TestP70_ConnectionsAge(t *testing.T) {
 				return new(net.Dialer).DialContext(ctx, network, addr)
 			}
 			ask := func() { r.response(r.ask(c, xds.ClusterType, "")) }
-			for range 3 {
+			for range 20 {
 				ask()
 			}
 			if age == time.Hour {
-				if n := dialled.Load(); n != 1 {
+				// A poll may find that the client has not put away the first ones yet.
+				if n := dialled.Load(); n > 3 {
 					t.Errorf("%s: %d connections", protocol, n)
 				}
 				continue
 			}
 			// A poll may be under way before it is seen that the connection ends.
-			r.eventually(func() bool { ask(); return dialled.Load() > 2 })
+			r.eventually(func() bool { ask(); return dialled.Load() > 10 })
 		}
 	}
 }

@@ -122,9 +122,9 @@ func (s *Snapshot) Own(sub *Subscription, name string) (*Resource, Presence) {
 }
 
 // Gone reports whether a client with sub, which had this resource and is given
-// none of its name now, is to be told that it went. It is, unless it does not
-// ask for it any more, or nothing is known yet, or any more, of what it asked for
-// to get it: then nobody said that it went.
+// none of its name now, is to be told that it went. It is, once anything is known
+// of what it asked for to get it, unless it does not ask for that any more, or
+// some of that lapsed: then nobody said that it went.
 func (s *Snapshot) Gone(sub *Subscription, had *Resource) bool {
 	if sub.Wildcard || sub.Names.Has(had.Name) {
 		_, is := s.Look(sub, had.Name)
@@ -138,10 +138,13 @@ func (s *Snapshot) Gone(sub *Subscription, had *Resource) bool {
 		if !sub.Names.Has(h) {
 			continue
 		}
-		if _, is := s.Look(sub, h); is == Pending || is == Lapsed {
+		switch _, is := s.Look(sub, h); is {
+		case Lapsed:
 			return false
+		case Pending: // it may have been asked for since, and says nothing of what others led to
+		default:
+			asked = true
 		}
-		asked = true
 	}
 	return asked
 }
