@@ -266,6 +266,9 @@ func (c *client) change(t *clientType, add, drop []string) {
 		gone = append(gone, n)
 		if c.v == xds.SotW {
 			t.parted[n] = true
+			if t.wild {
+				t.answers++ // as in incremental (P24), if it may have had it
+			}
 		}
 		if t.covers(n) || t.wild && c.v == xds.Delta { // that is told what is not covered any more (P24)
 			t.cause[n]++

@@ -37,6 +37,28 @@ func see(s *xds.Snapshot, sub *xds.Subscription, h *held, name string, had *xds.
 	return r, is
 }
 
+// gain follows a new subscription to name; was is what the client was sent by.
+// What the name led to when it was last sent something, and does not any more
+// when it is answered, it may not have.
+func (s *Session) gain(name string, was *xds.Subscription) {
+	if s.full() {
+		return // it is sent everything anyway
+	}
+	at := s.newest()
+	for _, n := range at.Linked(name) {
+		if _, ahead := s.early[n]; ahead || was.Names.Has(name) {
+			continue
+		}
+		if _, is := at.Look(was, n); is == xds.Present {
+			continue
+		}
+		if s.early == nil {
+			s.early = make(map[string]*xds.Resource)
+		}
+		s.early[n] = nil
+	}
+}
+
 // leftBehind reports whether a client may have a resource of this name, which is
 // gone, though nothing changed and the name leads elsewhere: what told it was
 // refused (P15), or it gave the name up, by which it had it, beside a wildcard

@@ -110,12 +110,13 @@ type handlesClient struct {
 	rt     *rapid.T
 	origin *handlesOrigin
 
-	wild    bool
-	names   map[string]bool
-	dropped map[string]bool // names that it once gave up
-	holds   map[string]handled
-	open    []map[string]*handled // responses without an answer, oldest first; nil: removed
-	log     []string
+	wild     bool
+	names    map[string]bool
+	dropped  map[string]bool // names that it once gave up
+	unwanted map[string]bool // names that it gave up, and the group not yet
+	holds    map[string]handled
+	open     []map[string]*handled // responses without an answer, oldest first; nil: removed
+	log      []string
 }
 
 func (c *handlesClient) logf(format string, args ...any) {
@@ -215,13 +216,19 @@ func (c *handlesClient) change(add, drop []string) {
 			c.fail("%s was given up with %v", n, dropped)
 		}
 	}
-	// The group forgets what nobody wants, but after a while (P52): not while the
-	// session has yet to follow.
+	// The group forgets what nobody wants, and gives it up at the origin, but after
+	// a while (P52): not while the session has yet to follow.
+	for _, n := range dropped {
+		c.unwanted[n] = true
+	}
 	if c.s.sub == c.s.want {
-		c.builder.ForgetBut(c.s.want.Names, dropped...)
+		maps.DeleteFunc(c.unwanted, func(n string, _ bool) bool { return c.names[n] })
+		c.builder.ForgetBut(c.s.want.Names, slices.Sorted(maps.Keys(c.unwanted))...)
+		maps.DeleteFunc(c.origin.absent, func(n string, _ bool) bool { return c.unwanted[n] || slices.Contains(dropped, n) })
+		clear(c.unwanted)
+		maps.DeleteFunc(c.origin.told, func(n string, r handled) bool { return !r.covers(c.names, n) })
 	}
 	c.world.origin(false)
-	maps.DeleteFunc(c.origin.told, func(n string, r handled) bool { return !r.covers(c.names, n) })
 	c.drop()
 }
 
@@ -261,7 +268,9 @@ func (c *handlesClient) sync() {
 	if first {
 		wildcard()
 	}
-	if specs := c.origin.ofNames(c.names); len(specs) > 0 {
+	asked := maps.Clone(c.names)
+	maps.Copy(asked, c.unwanted)
+	if specs := c.origin.ofNames(asked); len(specs) > 0 {
 		c.logf("named %s", strings.Join(specs, " "))
 		c.world.origin(false, specs...)
 	}
@@ -295,7 +304,7 @@ func runHandlesModel(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, 
 	o := &handlesOrigin{has: map[string]handled{}, told: map[string]handled{}, absent: map[string]bool{}, wild: map[string]bool{}}
 	c := &handlesClient{
 		world: newWorld(t, url, v), rt: rt, origin: o, wild: wild,
-		names: map[string]bool{"n0": true}, dropped: map[string]bool{}, holds: map[string]handled{},
+		names: map[string]bool{"n0": true}, dropped: map[string]bool{}, unwanted: map[string]bool{}, holds: map[string]handled{},
 	}
 	if whole := v == xds.SotW && (c.typ.FullState || wild); !whole && rapid.Bool().Draw(rt, "limited") {
 		c.s.limit = 400 + 100*rapid.IntRange(0, 3).Draw(rt, "limit")
@@ -321,9 +330,6 @@ func runHandlesModel(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, 
 			delete(o.has, resource.Draw(rt, "name"))
 		case "names":
 			add, drop := some.Draw(rt, "add"), some.Draw(rt, "drop")
-			if wild && v == xds.SotW {
-				drop = nil // a shorter list gets no response (P22): what the wildcard leaves out stays until the next
-			}
 			c.change(add, drop)
 		case "ack":
 			c.ack()
@@ -364,6 +370,11 @@ func (c *handlesClient) compare() {
 	for n, r := range c.origin.has {
 		if c.wild || r.covers(c.names, n) {
 			want[n] = r.content
+		}
+		// State of the world without wrappers has no aliases: a client that gives up
+		// the name does not know that what it has by it goes by another as well.
+		if _, has := c.holds[n]; !has && !c.wild && c.s.variant == xds.SotW && c.dropped[n] && !c.names[n] {
+			delete(want, n)
 		}
 	}
 	holds := make(map[string]string)

@@ -1,7 +1,6 @@
 package fanout
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -75,22 +74,6 @@ type brought struct {
 	written string // the name
 }
 
-// flight is a response that has not been answered. It keeps neither the body
-// nor the snapshot alive.
-type flight struct {
-	seq      uint64
-	at       time.Time
-	covers   time.Time // what was published until then is in it or was sent before; zero: some of it is
-	frame    *manifest
-	sub      *xds.Subscription // that it answered
-	received time.Time         // when the origin sent what is newest in it
-	early    bool
-}
-
-// maxFlights bounds the unanswered responses that are remembered. The oldest
-// that was sent ahead is forgotten first; a NACK of it is then only logged.
-const maxFlights = 32
-
 // NewSession makes the session of a type that has not spoken yet.
 func NewSession(t xds.Type, v xds.Variant) *Session {
 	return &Session{typ: t, variant: v, form: xds.Form{Variant: v}, limit: MaxResponse, want: xds.Nothing, sub: xds.Nothing}
@@ -159,78 +142,9 @@ func (s *Session) Request(r *xds.Request, want *xds.Subscription, seq uint64) Ou
 	return out
 }
 
-// answer matches the request with the response that it answers.
-func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
-	i := -1
-	if seq != 0 {
-		i = slices.IndexFunc(s.flights, func(f flight) bool { return f.seq == seq })
-	}
-	newest := i >= 0 && i == len(s.flights)-1
-	switch {
-	case i < 0 && r.Refused:
-		out.Verdict = Unknown
-		return
-	case i < 0:
-		if s.variant == xds.SotW && len(s.flights) > 0 {
-			out.Verdict = Stale
-		}
-		return
-	case r.Refused:
-		// P19: a late one of an earlier response is recorded as well.
-		out.Verdict = Nacked
-		s.inStep, s.refuses = false, true
-		s.refuse(&s.flights[i], s.flights[i+1:])
-	case s.variant == xds.SotW && !newest:
-		out.Verdict = Stale
-		return
-	default:
-		out.Verdict = Acked
-		s.inStep, s.refuses = newest, false
-		if f := s.flights[i].frame; !s.flights[i].early {
-			s.acked = f.version
-			if s.variant == xds.SotW {
-				s.took = cmp.Or(f.took, f.version)
-			}
-		}
-	}
-	if covers := s.flights[i].covers; covers.After(s.through) {
-		s.through = covers
-	}
-	out.Version, out.Received = s.flights[i].frame.version, s.flights[i].received
-	// A client answers in order: what came before is answered too. Of a SotW
-	// type only the newest answer ends the wait.
-	if s.variant == xds.SotW && !newest {
-		s.flights = slices.Delete(s.flights, i, i+1)
-	} else {
-		s.flights = slices.Delete(s.flights, 0, i+1)
-	}
-	if len(s.flights) == 0 {
-		s.flights = nil
-	}
-}
-
 // full reports whether a response holds everything that is subscribed to (P30).
 func (s *Session) full() bool {
 	return s.variant == xds.SotW && (s.typ.FullState || s.sub.Wildcard)
-}
-
-// outstanding reports whether a response is unanswered at now, and until when
-// it holds back the next (P19).
-func (s *Session) outstanding(now time.Time, ackTimeout time.Duration) (time.Time, bool) {
-	if len(s.flights) == 0 {
-		return time.Time{}, false
-	}
-	// Of the newest but for what was sent ahead: who goes on to subscribe is
-	// not to wait for ever.
-	at := s.flights[0].at
-	for _, f := range slices.Backward(s.flights) {
-		if !f.early {
-			at = f.at
-			break
-		}
-	}
-	until := at.Add(ackTimeout)
-	return until, now.Before(until)
 }
 
 // Refresh has names that the client subscribed to answered again (P37). It
@@ -549,10 +463,12 @@ func (s *Session) Settled(p *Plan, now time.Time) {
 
 // step moves the session to the plan's snapshot.
 func (s *Session) step(p *Plan) {
-	s.sent, s.parts, s.stuck, s.early, s.initial, s.waiting = p.to, nil, nil, nil, p.initial, false
+	has := s.retained(p.to)
+	s.sent, s.parts, s.stuck, s.initial, s.waiting = p.to, nil, nil, p.initial, false
 	s.anew, s.by, s.hold, s.warned = false, nil, s.hold.settle(p.keep), nil
+	s.early = has
 	for name := range s.fresh {
-		if s.answeredBy(p.to, name) {
+		if has[name] == nil && s.answeredBy(p.to, name) {
 			delete(s.fresh, name)
 		}
 	}
@@ -562,6 +478,29 @@ func (s *Session) step(p *Plan) {
 		}
 	}
 	s.normalize()
+}
+
+// retained are the resources that the client has, and asked for by name since,
+// and of which nothing is known any more, so that it was not told either: what it
+// had by the wildcard (P21) is gone from there.
+func (s *Session) retained(to *xds.Snapshot) (has map[string]*xds.Resource) {
+	if s.variant == xds.SotW {
+		return nil // it is told by the full set, or not at all (P31)
+	}
+	for name, why := range s.fresh {
+		had, was := s.had(name)
+		if why != asked || was != xds.Present || !s.sub.Covers(name) {
+			continue
+		}
+		if _, is := s.see(name, to, had, was); is != xds.Pending {
+			continue
+		}
+		if has == nil {
+			has = make(map[string]*xds.Resource)
+		}
+		has[name] = had
+	}
+	return has
 }
 
 // answeredBy reports whether a response out of the snapshot, which was to answer

@@ -42,7 +42,10 @@ func (s *Session) take(r *xds.Request) {
 }
 
 // relist follows a request that is not stale: what is newly listed is answered
-// even if it did not change, a shorter list gets no response (P22).
+// even if it did not change, a shorter list gets no response (P22). But beside the
+// wildcard a name that is given up, and that the wildcard does not have, is
+// answered, as in incremental (P24): the client has no other way to know that it
+// is to let go of it.
 func (s *Session) relist(want *xds.Subscription) {
 	if want == s.sub {
 		return
@@ -57,9 +60,13 @@ func (s *Session) relist(want *xds.Subscription) {
 		was = s.relent()
 	}
 	for name, added := range was.Names.Diff(want.Names) {
-		if added {
+		switch {
+		case added:
+			s.gain(name, was)
 			s.mark(name, asked)
-		} else {
+		case want.Wildcard && s.mayOutlast(name, was):
+			s.mark(name, asked)
+		default:
 			delete(s.fresh, name)
 		}
 	}
@@ -67,6 +74,18 @@ func (s *Session) relist(want *xds.Subscription) {
 		s.narrow(was)
 	}
 	s.normalize()
+}
+
+// mayOutlast reports whether a client may have something by a name, which it gave
+// up beside the wildcard, that the wildcard does not have; was is what it was sent
+// by.
+func (s *Session) mayOutlast(name string, was *xds.Subscription) bool {
+	at := s.newest()
+	if _, is := at.Look(s.sub, name); is == xds.Present {
+		return false
+	}
+	_, is := at.Look(was, name)
+	return is != xds.Absent
 }
 
 // planSotW: a full-state response holds everything (P30), another what changed

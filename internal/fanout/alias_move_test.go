@@ -1,0 +1,82 @@
+package fanout
+
+import (
+	"testing"
+
+	"xdsrelay/internal/xds"
+)
+
+// What a client has by the wildcard, and asks for by name when it is gone from
+// there, is told to be gone as well once the name is another one's alias.
+func TestP26_AskedForWhenItIsGone(t *testing.T) {
+	w := newWorld(t, xds.VHostType, xds.Delta)
+	w.send(request{names: []string{"n0", "*"}})
+	w.wild("n0", "n2")
+	w.named("n0")
+	w.want("n0 n2")
+	w.wild("n0", "-n2")
+	w.sub("n2")
+	w.ack()
+	w.want("")
+	w.wild("n0|n2")
+	w.named("n0|n2")
+	w.want("n0 -n2")
+	w.ack()
+	w.want("")
+}
+
+// A name that is given up and led to something that the client let go of is not
+// taken for what it has when it asks for it again.
+func TestP26_AliasThatMovedBeforeItIsAskedForAgain(t *testing.T) {
+	each(t, xds.EndpointType, func(w *world) {
+		w.named("n0", "x|n2")
+		w.sub("n0", "x")
+		w.want("n0 x")
+		if w.s.variant == xds.SotW {
+			w.ack("n0", "a1")
+			w.send(request{names: []string{"n0", "a1", "n2"}})
+		} else {
+			w.ack()
+			w.unsub("x")
+			w.sub("a1")
+			w.sub("n2")
+		}
+		w.named("x|a1", "-n2")
+		if w.s.variant == xds.SotW {
+			w.want("x")
+		} else {
+			w.want("x -n2")
+		}
+	})
+}
+
+// What a client brought and asks for once more, before it was answered, is gone
+// though its name is another one's alias.
+func TestP27_BroughtAndAskedForAgain(t *testing.T) {
+	w := newWorld(t, xds.EndpointType, xds.Delta)
+	w.send(request{names: []string{"n0", "n2"}, initial: map[string]string{"n2": "v"}})
+	w.sub("n2")
+	w.named("n0|n2", "-n2")
+	w.want("n0 -n2")
+	w.ack()
+	w.want("")
+}
+
+// Beside the wildcard a name that is given up, and that the wildcard does not
+// have, is answered by the set without it. What it has, or what was not there,
+// needs no word.
+func TestP22_GivenUpBesideTheWildcard(t *testing.T) {
+	w := newWorld(t, xds.ClusterType, xds.SotW)
+	w.send(request{names: []string{"*", "a", "b", "c"}})
+	w.wild("b")
+	w.named("a", "-c", "b")
+	w.want("a b")
+	w.ack("*", "a", "b")
+	w.want("")
+	w.send(request{names: []string{"*", "a"}, ack: 1})
+	w.want("")
+	w.send(request{names: []string{"*"}, ack: 1})
+	w.want("b")
+	w.ack("*")
+	w.want("")
+}

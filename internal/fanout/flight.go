@@ -1,0 +1,94 @@
+package fanout
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+// flight is a response that has not been answered. It keeps neither the body
+// nor the snapshot alive.
+type flight struct {
+	seq      uint64
+	at       time.Time
+	covers   time.Time // what was published until then is in it or was sent before; zero: some of it is
+	frame    *manifest
+	sub      *xds.Subscription // that it answered
+	received time.Time         // when the origin sent what is newest in it
+	early    bool
+}
+
+// maxFlights bounds the unanswered responses that are remembered. The oldest
+// that was sent ahead is forgotten first; a NACK of it is then only logged.
+const maxFlights = 32
+
+// answer matches the request with the response that it answers.
+func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
+	i := -1
+	if seq != 0 {
+		i = slices.IndexFunc(s.flights, func(f flight) bool { return f.seq == seq })
+	}
+	newest := i >= 0 && i == len(s.flights)-1
+	switch {
+	case i < 0 && r.Refused:
+		out.Verdict = Unknown
+		return
+	case i < 0:
+		if s.variant == xds.SotW && len(s.flights) > 0 {
+			out.Verdict = Stale
+		}
+		return
+	case r.Refused:
+		// P19: a late one of an earlier response is recorded as well.
+		out.Verdict = Nacked
+		s.inStep, s.refuses = false, true
+		s.refuse(&s.flights[i], s.flights[i+1:])
+	case s.variant == xds.SotW && !newest:
+		out.Verdict = Stale
+		return
+	default:
+		out.Verdict = Acked
+		s.inStep, s.refuses = newest, false
+		if f := s.flights[i].frame; !s.flights[i].early {
+			s.acked = f.version
+			if s.variant == xds.SotW {
+				s.took = cmp.Or(f.took, f.version)
+			}
+		}
+	}
+	if covers := s.flights[i].covers; covers.After(s.through) {
+		s.through = covers
+	}
+	out.Version, out.Received = s.flights[i].frame.version, s.flights[i].received
+	// A client answers in order: what came before is answered too. Of a SotW
+	// type only the newest answer ends the wait.
+	if s.variant == xds.SotW && !newest {
+		s.flights = slices.Delete(s.flights, i, i+1)
+	} else {
+		s.flights = slices.Delete(s.flights, 0, i+1)
+	}
+	if len(s.flights) == 0 {
+		s.flights = nil
+	}
+}
+
+// outstanding reports whether a response is unanswered at now, and until when
+// it holds back the next (P19).
+func (s *Session) outstanding(now time.Time, ackTimeout time.Duration) (time.Time, bool) {
+	if len(s.flights) == 0 {
+		return time.Time{}, false
+	}
+	// Of the newest but for what was sent ahead: who goes on to subscribe is
+	// not to wait for ever.
+	at := s.flights[0].at
+	for _, f := range slices.Backward(s.flights) {
+		if !f.early {
+			at = f.at
+			break
+		}
+	}
+	until := at.Add(ackTimeout)
+	return until, now.Before(until)
+}
