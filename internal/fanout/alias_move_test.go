@@ -34,11 +34,13 @@ func TestP26_AliasThatMovedBeforeItIsAskedForAgain(t *testing.T) {
 		w.want("n0 x")
 		if w.s.variant == xds.SotW {
 			w.ack("n0", "a1")
+			w.want("")
 			w.send(request{names: []string{"n0", "a1", "n2"}})
 		} else {
 			w.ack()
 			w.unsub("x")
 			w.sub("a1")
+			w.want("")
 			w.sub("n2")
 		}
 		w.named("x|a1", "-n2")
