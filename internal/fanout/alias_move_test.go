@@ -52,6 +52,25 @@ func TestP26_AliasThatMovedBeforeItIsAskedForAgain(t *testing.T) {
 	})
 }
 
+// Nor one by which it is given something again while a response is on its way.
+func TestP26_AliasThatComesBack(t *testing.T) {
+	w := newWorld(t, xds.EndpointType, xds.Delta)
+	w.named("n0|n2", "n1")
+	w.sub("n0")
+	w.want("n0")
+	w.ack()
+	w.sub("n1")
+	w.want("n1")
+	w.unsub("n0")
+	w.named("n2")
+	w.named("-n0")
+	w.sub("n2")
+	w.want("n2")
+	w.named("n0|n2")
+	w.ack()
+	w.want("n0")
+}
+
 // What a client brought and asks for once more, before it was answered, is gone
 // though its name is another one's alias.
 func TestP27_BroughtAndAskedForAgain(t *testing.T) {

@@ -81,6 +81,7 @@ func (s *Session) edit(r *xds.Request, want *xds.Subscription) {
 	}
 	for _, n := range r.Names {
 		if name := canonical(n); want.Names.Has(name) {
+			s.gain(name, was)
 			s.mark(name, asked)
 			if b, ok := s.initial[name]; ok {
 				s.initial[name] = brought{written: b.written} // it is sent whatever it has, or told that it went

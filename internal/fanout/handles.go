@@ -37,10 +37,9 @@ func see(s *xds.Snapshot, sub *xds.Subscription, h *held, name string, had *xds.
 	return r, is
 }
 
-// gain follows a new subscription to name of a SotW client; was is what it was sent
-// by. What the name led to when it was last sent something, and does not any more
-// when it is answered, it may not have. (In incremental that is a change: the
-// aliases are.)
+// gain follows a new subscription to name; was is what the client was sent by. What
+// the name led to when it was last sent something, it may not have: and by the time
+// it is answered the name may lead elsewhere, or nowhere for a while.
 func (s *Session) gain(name string, was *xds.Subscription) {
 	if s.full() {
 		return // it is sent everything anyway

@@ -114,6 +114,7 @@ type handlesClient struct {
 	names    map[string]bool
 	dropped  map[string]bool // names that it once gave up
 	unwanted map[string]bool // names that it gave up, and the group not yet
+	unsure   map[string]bool // names of which the session cannot know that it gave them up
 	holds    map[string]handled
 	open     []map[string]*handled // responses without an answer, oldest first; nil: removed
 	log      []string
@@ -195,6 +196,9 @@ func (c *handlesClient) drop() {
 func (c *handlesClient) change(add, drop []string) {
 	var dropped []string
 	for _, n := range add {
+		if !c.names[n] && c.s.variant == xds.SotW && c.s.sub.Names.Has(n) {
+			c.unsure[n] = true // it was given up by stale requests alone (P12)
+		}
 		c.names[n] = true
 	}
 	for _, n := range drop {
@@ -304,7 +308,7 @@ func runHandlesModel(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, 
 	o := &handlesOrigin{has: map[string]handled{}, told: map[string]handled{}, absent: map[string]bool{}, wild: map[string]bool{}}
 	c := &handlesClient{
 		world: newWorld(t, url, v), rt: rt, origin: o, wild: wild,
-		names: map[string]bool{"n0": true}, dropped: map[string]bool{}, unwanted: map[string]bool{}, holds: map[string]handled{},
+		names: map[string]bool{"n0": true}, dropped: map[string]bool{}, unwanted: map[string]bool{}, unsure: map[string]bool{}, holds: map[string]handled{},
 	}
 	if whole := v == xds.SotW && (c.typ.FullState || wild); !whole && rapid.Bool().Draw(rt, "limited") {
 		c.s.limit = 400 + 100*rapid.IntRange(0, 3).Draw(rt, "limit")
@@ -373,7 +377,7 @@ func (c *handlesClient) compare() {
 		}
 		// State of the world without wrappers has no aliases: a client that gives up
 		// the name does not know that what it has by it goes by another as well.
-		if _, has := c.holds[n]; !has && !c.wild && c.s.variant == xds.SotW && c.dropped[n] && !c.names[n] {
+		if _, has := c.holds[n]; !has && !c.wild && (c.s.variant == xds.SotW && c.dropped[n] && !c.names[n] || r.covers(c.unsure, n)) {
 			delete(want, n)
 		}
 	}
