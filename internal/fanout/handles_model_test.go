@@ -113,6 +113,7 @@ type handlesClient struct {
 	wild     bool
 	names    map[string]bool
 	dropped  map[string]bool // names that it once gave up
+	parted   map[string]bool // and did not ask for again
 	unwanted map[string]bool // names that it gave up, and the group not yet
 	unsure   map[string]bool // names of which the session cannot know that it gave them up
 	holds    map[string]handled
@@ -200,12 +201,13 @@ func (c *handlesClient) change(add, drop []string) {
 			c.unsure[n] = true // it was given up by stale requests alone (P12)
 		}
 		c.names[n] = true
+		delete(c.parted, n)
 	}
 	for _, n := range drop {
 		if c.names[n] {
 			delete(c.names, n)
 			dropped = append(dropped, n)
-			c.dropped[n] = true
+			c.dropped[n], c.parted[n] = true, true
 		}
 	}
 	c.logf("-> +%v -%v", add, dropped)
@@ -232,6 +234,7 @@ func (c *handlesClient) change(add, drop []string) {
 		clear(c.unwanted)
 		maps.DeleteFunc(c.origin.told, func(n string, r handled) bool { return !r.covers(c.names, n) })
 	}
+	c.linger = slices.Sorted(maps.Keys(c.unwanted))
 	c.world.origin(false)
 	c.drop()
 }
@@ -308,7 +311,7 @@ func runHandlesModel(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, 
 	o := &handlesOrigin{has: map[string]handled{}, told: map[string]handled{}, absent: map[string]bool{}, wild: map[string]bool{}}
 	c := &handlesClient{
 		world: newWorld(t, url, v), rt: rt, origin: o, wild: wild,
-		names: map[string]bool{"n0": true}, dropped: map[string]bool{}, unwanted: map[string]bool{}, unsure: map[string]bool{}, holds: map[string]handled{},
+		names: map[string]bool{"n0": true}, dropped: map[string]bool{}, parted: map[string]bool{}, unwanted: map[string]bool{}, unsure: map[string]bool{}, holds: map[string]handled{},
 	}
 	if whole := v == xds.SotW && (c.typ.FullState || wild); !whole && rapid.Bool().Draw(rt, "limited") {
 		c.s.limit = 400 + 100*rapid.IntRange(0, 3).Draw(rt, "limit")
@@ -376,8 +379,8 @@ func (c *handlesClient) compare() {
 			want[n] = r.content
 		}
 		// State of the world without wrappers has no aliases: a client that gives up
-		// the name does not know that what it has by it goes by another as well.
-		if _, has := c.holds[n]; !has && !c.wild && (c.s.variant == xds.SotW && c.dropped[n] && !c.names[n] || r.covers(c.unsure, n)) {
+		// one of the names does not know that what it has goes by another as well.
+		if _, has := c.holds[n]; !has && !c.wild && (c.s.variant == xds.SotW && r.covers(c.parted, n) || r.covers(c.unsure, n)) {
 			delete(want, n)
 		}
 	}

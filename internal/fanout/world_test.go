@@ -35,6 +35,7 @@ type world struct {
 	subs   []*xds.Subscription
 	frame  *Frame   // the last response
 	follow []string // of it (P37)
+	linger []string // names that nobody wants, and that the group did not forget yet (P52)
 	again  []string // what the last request asked again (P18)
 	later  bool     // a later type has a newer change to send (P19)
 	hold   time.Duration
@@ -137,11 +138,12 @@ func (w *world) origin(wild bool, specs ...string) {
 			u.Changed = append(u.Changed, r)
 		}
 	}
+	asked := w.s.want.Names.Add(w.linger...)
 	if wild {
-		w.builder.Lend(w.s.want.Names, u.Removed)
+		w.builder.Lend(asked, u.Removed)
 	}
 	w.builder.Apply(u)
-	w.builder.Settle(w.s.want.Names)
+	w.builder.Settle(asked)
 	w.state++
 	w.cur, _ = w.builder.Snapshot(w.cur, w.state)
 }
