@@ -95,7 +95,8 @@ func (a *ahead) end(v *view, wild bool, is func(name string) bool) xds.Update {
 	u := xds.Update{Type: v.typ.URL, Wildcard: wild}
 	old := a.said.Part(wild)
 	if a.said != nil {
-		u.Origin, u.Version, u.Received = a.said.Origin, a.said.Version, a.said.Received
+		u.Origin, u.Version, u.Received = a.said.Origin, a.said.Given(), a.said.Received
+		u.Unversioned = u.Version == ""
 	}
 	for n := range a.names {
 		if !is(n) {

@@ -30,7 +30,8 @@ type move struct {
 	next *xds.Builder
 	held atomic.Pointer[xds.Snapshot]
 
-	origin, version string              // of what to said last
+	origin, version string // of what to said last
+	unversioned     bool
 	answered        bool                // the wildcard, by to
 	spoken          map[string]struct{} // names that to has answered
 	apart           map[string]struct{} // names held, of which to does not say the same yet
@@ -101,7 +102,10 @@ func (m *move) arrive(v *view, u xds.Update) (early xds.Update, any bool) {
 	}
 	m.next.Apply(u)
 	m.publish(v.names)
-	m.origin, m.version = u.Origin, u.Version
+	m.origin = u.Origin
+	if u.Versioned() {
+		m.version, m.unversioned = u.Version, u.Unversioned
+	}
 	m.answered = m.answered || u.Wildcard
 	part := v.part(m.wild)
 	early, rest := split(v, u, func(names []string) bool {
@@ -151,7 +155,7 @@ func (m *move) compare(part xds.Part, names []string) {
 func (m *move) lost(v *view) bool {
 	part, next := v.part(m.wild), m.held.Load().Part(m.wild)
 	m.compare(part, slices.Collect(maps.Keys(m.apart)))
-	u := xds.Update{Type: v.typ.URL, Origin: m.origin, Version: m.version, Wildcard: m.wild, Received: m.held.Load().Received}
+	u := xds.Update{Type: v.typ.URL, Origin: m.origin, Version: m.version, Unversioned: m.unversioned, Wildcard: m.wild, Received: m.held.Load().Received}
 	for name := range part.Lapsed {
 		r := next.Held(name)
 		if _, spoken := m.spoken[name]; spoken && r != nil {
@@ -299,7 +303,7 @@ func (v *view) moved(now time.Time, patience time.Duration, stateGen uint64) boo
 	v.builder.Apply(xds.Update{Type: v.typ.URL, Wildcard: m.wild, Ended: true})
 	if m.origin != "" {
 		is := m.held.Load().Part(m.wild)
-		u := xds.Update{Type: v.typ.URL, Origin: m.origin, Version: m.version, Wildcard: m.wild, Received: now}
+		u := xds.Update{Type: v.typ.URL, Origin: m.origin, Version: m.version, Unversioned: m.unversioned, Wildcard: m.wild, Received: now}
 		for name := range m.spoken {
 			if r := is.Held(name); r != nil {
 				u.Changed = append(u.Changed, r)

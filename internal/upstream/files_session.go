@@ -160,12 +160,12 @@ func (t *told) update(want xds.TypeInterest, lapsed *lapse, now *fileType, held 
 			}
 		}
 	}
-	renamed := t.at.version != now.version && now.version != ""
+	renamed := t.at.version != now.version
 	t.wildcard, t.names, t.at = want.Wildcard, want.Names, now
 	if !first && !renamed && len(changed) == 0 {
 		return u, false
 	}
-	u = xds.Update{Type: want.Type, Version: now.version, Wildcard: want.Wildcard, Received: at}
+	u = xds.Update{Type: want.Type, Version: now.version, Unversioned: now.version == "", Wildcard: want.Wildcard, Received: at}
 	for _, name := range slices.Sorted(maps.Keys(changed)) {
 		switch r := now.resources[name]; {
 		case asked(r):

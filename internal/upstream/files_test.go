@@ -456,6 +456,8 @@ func TestP61_VersionsOfFiles(t *testing.T) {
 	holds(t, both, "a")
 	r.write("a.yaml", clustersFile("9", "a")) // a new version of the same
 	both.until(t, "version 9", func() bool { return both.held[cds].Version == "9" })
+	r.write("a.yaml", clustersFile("", "a")) // and none
+	both.until(t, "the content's version", func() bool { return both.held[cds].Version != "9" && both.held[cds].Given() == "" })
 	both.mu.Lock()
 	defer both.mu.Unlock()
 	if v := both.updates[0].Version; v != "" {

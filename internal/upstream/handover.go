@@ -68,7 +68,7 @@ func (s *stage) inOrder() (parts []partOf) {
 func (s *stage) update(at partOf, held xds.Part) xds.Update {
 	t := s.types[at.typ]
 	p, is := t.parts[at.wild], t.held.Part(at.wild)
-	u := xds.Update{Type: at.typ, Wildcard: at.wild, Version: p.version, Received: p.received, TakesOver: true}
+	u := xds.Update{Type: at.typ, Wildcard: at.wild, Version: p.version, Unversioned: p.unversioned, Received: p.received, TakesOver: true}
 	for _, n := range slices.Sorted(maps.Keys(p.names)) {
 		if r := is.Held(n); r != nil {
 			u.Changed = append(u.Changed, r)

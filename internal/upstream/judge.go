@@ -26,6 +26,7 @@ func judge(v xds.Variant, to verdict, r *xds.Response, snap *xds.Snapshot, now t
 		}
 		return asked
 	}
+	u.Unversioned = r.Version == ""
 	u.Changed = make([]*xds.Resource, 0, len(r.Resources))
 	for i := range r.Resources {
 		raw := &r.Resources[i]
@@ -59,7 +60,7 @@ func judge(v xds.Variant, to verdict, r *xds.Response, snap *xds.Snapshot, now t
 	u.Errors, u.Removed = errors, append(u.Removed, absent...)
 	if v == xds.SotW {
 		if echoes(r, to.sound) {
-			u.Version = to.took
+			u.Version, u.Unversioned = to.took, false
 		}
 		u.Removed = append(u.Removed, missing(t, a, r, snap, n.bodyless)...)
 		return u, n

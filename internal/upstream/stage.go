@@ -49,12 +49,13 @@ type staged struct {
 
 // said is how much of a part the origin has said.
 type said struct {
-	answered bool   // else only its clock has run out (P57)
-	whole    *asked // it is all there is of this: what is left out is gone (P65); nil: it is not
-	version  string
-	received time.Time
-	names    map[string]struct{} // that it gave or took away
-	guesses  map[string]struct{}
+	answered    bool   // else only its clock has run out (P57)
+	whole       *asked // it is all there is of this: what is left out is gone (P65); nil: it is not
+	version     string
+	unversioned bool
+	received    time.Time
+	names       map[string]struct{} // that it gave or took away
+	guesses     map[string]struct{}
 }
 
 // answer is what an update says beside its names.
@@ -205,7 +206,10 @@ func (t *staged) keep(u *xds.Update, a answer, wanted *xds.NameSet) {
 		p.whole = a.whole
 	}
 	p.answered = p.answered || !a.beats
-	p.version, p.received = u.Version, u.Received
+	p.received = u.Received
+	if u.Versioned() {
+		p.version, p.unversioned = u.Version, u.Unversioned
+	}
 	for _, r := range u.Changed {
 		p.names[r.Name] = struct{}{}
 	}

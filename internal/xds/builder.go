@@ -78,7 +78,7 @@ func (b *Builder) Apply(u Update) bool {
 	if u.TakesOver {
 		b.uncache(u.Wildcard)
 	}
-	if b.origin != u.Origin || u.Version != "" && b.version != u.Version {
+	if b.origin != u.Origin || b.version != u.Version && u.Versioned() {
 		b.origin, b.dirty = u.Origin, true
 		b.version = u.Version
 	}
@@ -316,7 +316,7 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 	b.append(change{gen: b.gen, names: names, beats: slices.Compact(beats)})
 	s := &Snapshot{
 		Type: b.typ, Lineage: b.lineage, Gen: b.gen, StateGen: stateGen,
-		Origin: b.origin, Version: b.version, Answered: b.answered, Received: b.received,
+		Origin: b.origin, Version: b.version, given: b.version, Answered: b.answered, Received: b.received,
 		Bytes: b.bytes, Retired: b.retired, Lost: b.gone,
 		wildOrigin: b.wildOrigin, namedOrigin: b.namedOrigin,
 		entries: b.entries.Copy(), count: b.count, stated: b.stated, unresolved: b.unresolved,

@@ -10,7 +10,7 @@ func (s *Snapshot) Fork(t Type) *Builder {
 	if s == nil {
 		return b
 	}
-	b.origin, b.version, b.received = s.Origin, s.Version, s.Received
+	b.origin, b.version, b.received = s.Origin, s.given, s.Received
 	b.wildOrigin, b.namedOrigin, b.answered = s.wildOrigin, s.namedOrigin, s.Answered
 	s.entries.Scan(func(name string, e entry) bool {
 		e.errs = errs{}

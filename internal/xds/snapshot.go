@@ -106,6 +106,8 @@ type Snapshot struct {
 
 	// Of the two parts (P50).
 	wildOrigin, namedOrigin string
+	// given is the version that the origin gave; "" for none.
+	given string
 
 	entries *btree.Map[string, entry]
 	links   *btree.BTreeG[link] // nil if there are none
@@ -229,6 +231,10 @@ func (s *Snapshot) missing(sub *Subscription, listed bool, e entry) (*Resource, 
 	}
 	return nil, Pending
 }
+
+// Given is the origin's version of the type; "" if it gave none, and Version is made
+// of the content (P61).
+func (s *Snapshot) Given() string { return s.given }
 
 // Held returns the resource held under name, whoever asked for it; nil if none.
 func (s *Snapshot) Held(name string) *Resource {

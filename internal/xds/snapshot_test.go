@@ -26,6 +26,8 @@ func TestP61_VersionOfASnapshot(t *testing.T) {
 		{Update{Origin: "a", Wildcard: true, Version: "v1", Changed: []*Resource{newRes(t, ClusterType, "c", "")}}, "v1"},
 		{Update{Origin: "a", Wildcard: true, Version: "v2"}, "v2"},
 		{Update{Origin: "a", Removed: []string{"x"}}, "v2"},
+		{Update{Origin: "a", Wildcard: true, Unversioned: true, Changed: []*Resource{newRes(t, ClusterType, "c", "2")}}, ""},
+		{Update{Origin: "a", Wildcard: true, Changed: []*Resource{newRes(t, ClusterType, "c", "3")}}, ""},
 		{Update{Origin: "b", Wildcard: true}, ""},
 		{Update{Origin: "b", Wildcard: true, Version: "1"}, "1"},
 	} {
@@ -35,6 +37,13 @@ func TestP61_VersionOfASnapshot(t *testing.T) {
 		}
 		if s.Version != c.want || s.Origin != c.u.Origin || s.Part(c.u.Wildcard).Origin() != c.u.Origin {
 			t.Errorf("%d: version %q of %q, want %q", i, s.Version, s.Origin, c.want)
+		}
+		// What begins with it goes on alike.
+		fork := s.Fork(b.typ)
+		fork.Apply(Update{Origin: s.Origin, Wildcard: true, Changed: []*Resource{newRes(t, ClusterType, "d", "")}})
+		next, _ := fork.Snapshot(nil, 0)
+		if made := next.Version == fork.sum.String(); made != (next.Given() == "") || next.Given() != s.Given() {
+			t.Errorf("%d: a fork's version %q, of the content: %v", i, next.Version, made)
 		}
 	}
 }

@@ -10,8 +10,11 @@ type Update struct {
 	// Origin that it came from.
 	Origin string
 	// Version is the origin's newest for the type, from version_info or
-	// system_version_info; "" where it filled none (P61).
+	// system_version_info; "" where it filled none, and where this is no response
+	// of it but a conclusion (P61).
 	Version string
+	// Unversioned: it is a response in which the origin filled none.
+	Unversioned bool
 	// Wildcard: the update answers the wildcard; else names asked for.
 	Wildcard bool
 	// Changed may hold resources equal to what is held; the View tells.
@@ -36,6 +39,10 @@ type Update struct {
 	// has ended. What of it is not to be kept (P63) goes first.
 	TakesOver bool
 }
+
+// Versioned reports whether the update says which version the origin gives, or
+// that it gives none.
+func (u *Update) Versioned() bool { return u.Version != "" || u.Unversioned }
 
 // Unresolved is the origin's word that it has no resource for an alias: a
 // Resource without a body, which is passed on to those who asked (P18).
