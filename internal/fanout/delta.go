@@ -99,13 +99,18 @@ func (s *Session) edit(r *xds.Request, want *xds.Subscription) {
 		if s.anew {
 			was = s.relent()
 		}
-		s.narrow(was)
-		s.parts = s.parts.relent()
 		for name := range s.fresh {
-			if !want.Names.Has(name) {
+			if r := s.newest().Held(name); !want.Names.Has(name) && (r == nil || !r.AskedBy(want.Names)) {
 				delete(s.fresh, name)
 			}
 		}
+		for name, b := range s.initial {
+			if !want.Names.Has(name) {
+				s.initial[name] = brought{written: b.written} // it lets go of it, and is sent it if it asks again
+			}
+		}
+		s.narrow(was)
+		s.parts = s.parts.relent()
 	}
 	s.normalize()
 }

@@ -239,6 +239,43 @@ func (c *handlesClient) change(add, drop []string) {
 	c.drop()
 }
 
+// toggle asks for the wildcard, or gives it up.
+func (c *handlesClient) toggle() {
+	switch {
+	case c.wild && len(c.names) == 0:
+		return // a list without names is not the point here
+	case len(c.open) > 0:
+		return // nobody could tell what it does with what is on its way
+	case c.s.variant == xds.SotW && c.s.limit < MaxResponse:
+		return // all that there is has no room
+	}
+	if c.wild = !c.wild; c.s.variant == xds.SotW {
+		c.logf("-> wildcard %v", c.wild)
+		c.send(request{names: c.list()})
+	} else if c.wild {
+		c.logf("-> +*")
+		c.send(request{names: []string{"*"}})
+	} else {
+		c.logf("-> -*")
+		c.send(request{unsub: []string{"*"}})
+	}
+	c.drop()
+}
+
+// settleWildcard has the group give up the wildcard, which nobody wants any more,
+// if it is time (P52): not while the session has yet to follow.
+func (c *handlesClient) settleWildcard() bool {
+	if c.s.sub != c.s.want || !rapid.Bool().Draw(c.rt, "the wildcard ends") {
+		return false
+	}
+	c.logf("the wildcard ends")
+	c.origin.answered = false
+	clear(c.origin.wild)
+	c.builder.EndWildcard(c.s.want.Names)
+	c.world.origin(false)
+	return true
+}
+
 // again reconnects, with what it has.
 func (c *handlesClient) again() {
 	if c.s.variant == xds.SotW {
@@ -263,7 +300,7 @@ func (c *handlesClient) again() {
 // sync has the origin answer, on both streams in any order.
 func (c *handlesClient) sync() {
 	wildcard := func() {
-		if !c.wild {
+		if !c.wild && (!c.origin.answered || c.settleWildcard()) {
 			return
 		}
 		if specs, any := c.origin.ofWildcard(); any {
@@ -325,7 +362,7 @@ func runHandlesModel(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, 
 	c.logf("-> first %v", c.list())
 	c.send(request{names: c.list()})
 	for range rapid.IntRange(1, 30).Draw(rt, "steps") {
-		switch rapid.SampledFrom([]string{"put", "put", "remove", "names", "names", "ack", "ack", "ack", "sync", "sync", "time", "reconnect"}).Draw(rt, "step") {
+		switch rapid.SampledFrom([]string{"put", "put", "remove", "names", "names", "ack", "ack", "ack", "sync", "sync", "time", "reconnect", "wildcard"}).Draw(rt, "step") {
 		case "put":
 			n := resource.Draw(rt, "name")
 			r := handled{content: content.Draw(rt, "content"), by: slices.DeleteFunc(aliases.Draw(rt, "aliases"), func(a string) bool { return a == n })}
@@ -346,6 +383,8 @@ func runHandlesModel(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, 
 			c.pass(ackTimeout)
 		case "reconnect":
 			c.again()
+		case "wildcard":
+			c.toggle()
 		}
 		if rapid.Bool().Draw(rt, "work") {
 			c.work()

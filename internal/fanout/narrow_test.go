@@ -40,6 +40,124 @@ func TestP50_TheNamesCopyFollowsTheWildcards(t *testing.T) {
 	}
 }
 
+// So it does for who goes on to ask by an alias (P26): the resource has a name of
+// its own then.
+func TestP50_TheCopyOfAnAliasFollowsTheWildcards(t *testing.T) {
+	for _, url := range []xds.TypeURL{xds.ClusterType, xds.EndpointType} {
+		for _, v := range variants {
+			t.Run(xds.TypeOf(url).Short+"/"+v.String(), func(t *testing.T) {
+				for _, differs := range []bool{true, false} {
+					w := newWorld(t, url, v)
+					w.sub("alias", "*")
+					w.wild("x|alias", "y|alias")
+					w.named("x|alias", "y|alias")
+					w.want("x y")
+					w.ack("alias", "*")
+					if differs {
+						w.named("x|alias=2")
+					}
+					w.want("")
+					if v == xds.Delta {
+						w.unsub("*")
+					} else {
+						w.sub("alias")
+					}
+					switch {
+					case differs && w.typ.FullState && v == xds.SotW:
+						w.want("x=2 y")
+						w.ack("alias")
+					case differs:
+						w.want("x=2")
+						w.ack("alias")
+					}
+					w.want("")
+				}
+			})
+		}
+	}
+}
+
+// What has to follow of what was refused does so though the wildcard is given up
+// before, also to who asks for it by an alias (P26).
+func TestP15_TheRestFollowsByAnAlias(t *testing.T) {
+	w := newWorld(t, xds.EndpointType, xds.Delta)
+	w.sub("*", "alias")
+	w.wild("x|alias", "y")
+	w.named("x|alias")
+	w.want("x y")
+	w.sub("y")
+	w.named("y=2")
+	w.wild("y=2")
+	w.want("y=2")
+	w.send(request{nack: 1}) // y has been told since, and nothing may change of x
+	w.unsub("*")
+	w.send(request{ack: 2})
+	w.want("x")
+}
+
+// What a wildcard brought to others is not what a client has that asks for it by an
+// alias later: once it is gone from there, and comes for the alias, it is new (P26).
+func TestP23_WhatAnAliasLedToIsNew(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			w := newWorld(t, xds.EndpointType, v)
+			w.sub("a")
+			w.wild("x|alias", "y|alias")
+			w.named("a", "x|alias")
+			w.want("a")
+			w.ack("a")
+			w.builder.EndWildcard(w.s.want.Names)
+			w.named("x|alias")
+			w.sub("a", "alias")
+			if v == xds.Delta {
+				w.want("a x") // P23
+			} else {
+				w.want("x")
+			}
+			w.ack("a", "alias")
+			w.named("x|alias", "y|alias")
+			w.want("y")
+		})
+	}
+}
+
+// What a client has by a glob and the origin removes is told, though the client has
+// asked for the wildcard since, which is not answered yet (P28).
+func TestP32_GoneBeforeTheWildcardIsAnswered(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		w := newWorld(t, xds.VHostType, xds.Delta)
+		w.sub("n", "xdstp://o/T/c/*")
+		w.named("n", "xdstp://o/T/c/1")
+		w.want("n xdstp://o/T/c/1")
+		w.ack()
+		w.sub("*")
+		w.named("n", "-xdstp://o/T/c/1", "-xdstp://o/T/c/*")
+		w.want("n -xdstp://o/T/c/*")
+		w.ack()
+		if again {
+			w.wild("n", "xdstp://o/T/c/1@2")
+			w.want("xdstp://o/T/c/1@2")
+		} else {
+			w.wild("n")
+			w.want("-xdstp://o/T/c/1")
+		}
+	}
+}
+
+// What a client brought it has let go of once it gave up the wildcard: asked for
+// again, it is sent.
+func TestP27_GivenUpBeforeTheAnswer(t *testing.T) {
+	w := newWorld(t, xds.ClusterType, xds.Delta)
+	w.send(request{names: []string{"*", "a"}, initial: map[string]string{
+		"a": w.resource("a").Version.String(), "b": w.resource("b").Version.String(), "c": "1",
+	}})
+	w.want("")
+	w.unsub("*")
+	w.sub("*")
+	w.wild("a", "b")
+	w.want("b -c")
+}
+
 // A set that was refused under the wildcard is repeated once anything of it
 // changes, also to who has given up the wildcard since.
 func TestP15_RefusedUnderTheWildcard(t *testing.T) {

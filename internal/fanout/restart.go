@@ -45,7 +45,9 @@ func (s *Session) narrow(was *xds.Subscription) {
 		return
 	}
 	var held []string
-	for name := range s.sub.Names.All() {
+	names := with(at, slices.Collect(s.sub.Names.All())) // it may ask by handles
+	sortUnique(&names)
+	for _, name := range names {
 		had, then := at.Look(was, name)
 		if then != xds.Present {
 			continue
@@ -56,7 +58,7 @@ func (s *Session) narrow(was *xds.Subscription) {
 		}
 	}
 	if s.variant == xds.SotW && s.refuses && !s.full() && len(held) > 0 {
-		slices.Sort(held)
-		s.refused = append(s.refused, refusal{names: held})
+		handled := slices.DeleteFunc(slices.Clone(held), s.sub.Names.Has)
+		s.refused = append(s.refused, refusal{names: held, handled: handled})
 	}
 }

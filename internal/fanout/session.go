@@ -480,25 +480,39 @@ func (s *Session) step(p *Plan) {
 	s.normalize()
 }
 
-// retained are the resources that the client has, and asked for by name since,
-// and of which nothing is known any more, so that it was not told either: what it
-// had by the wildcard (P21) is gone from there.
+// retained are the resources that the client has, and of which nothing is known
+// any more, so that it was not told either: what it had by the wildcard (P21), and
+// asked for by name since, is gone from there; or what it had by a handle is gone,
+// and a wildcard that it asked for since has yet to answer.
 func (s *Session) retained(to *xds.Snapshot) (has map[string]*xds.Resource) {
 	if s.variant == xds.SotW {
 		return nil // it is told by the full set, or not at all (P31)
 	}
-	for name, why := range s.fresh {
+	retain := func(name string) {
 		had, was := s.had(name)
-		if why != asked || was != xds.Present || !s.sub.Covers(name) {
-			continue
+		if was != xds.Present || !s.sub.Covers(name) {
+			return
 		}
 		if _, is := s.see(name, to, had, was); is != xds.Pending {
-			continue
+			return
 		}
 		if has == nil {
 			has = make(map[string]*xds.Resource)
 		}
 		has[name] = had
+	}
+	for name, why := range s.fresh {
+		if why == asked {
+			retain(name)
+		}
+	}
+	if s.sub.Wildcard && !to.Answered {
+		by := s.sentBy()
+		for _, name := range s.candidates(to) {
+			if had, _ := s.had(name); had != nil && (by.Covers(name) || had.AskedBy(by.Names)) {
+				retain(name)
+			}
+		}
 	}
 	return has
 }
