@@ -120,7 +120,7 @@ func (s *Session) edit(r *xds.Request, want *xds.Subscription) {
 func (s *Session) drop(name string) {
 	delete(s.awaits, name)
 	if s.sub.Wildcard {
-		s.mark(name, asked)
+		s.parting(name)
 		for _, n := range s.newest().Linked(name) {
 			s.mark(n, asked)
 		}

@@ -70,6 +70,19 @@ func TestLimits(t *testing.T) {
 			c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(xds.ClusterType), ResourceNamesUnsubscribe: make([]string, 11)})
 			return c
 		}},
+		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, func(r *rig, _ *grpc.ClientConn) *client {
+			c := r.delta(nil) // of a type that nobody answers, so that nothing is sent
+			u := "type.googleapis.com/acme.Silent"
+			c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: u, ResourceNamesSubscribe: []string{"*"}})
+			for i := range 20 {
+				n := []string{"n" + string(rune('a'+i))}
+				if c.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: u, ResourceNamesSubscribe: n}) != nil ||
+					c.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: u, ResourceNamesUnsubscribe: n}) != nil {
+					break // it has been ended by then
+				}
+			}
+			return c
+		}},
 		{telemetry.LimitTypesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.TypesPerStream = 2 }, func(r *rig, _ *grpc.ClientConn) *client {
 			c := r.delta(nil)
 			for _, u := range []xds.TypeURL{xds.ClusterType, xds.EndpointType, xds.RouteType} {

@@ -65,7 +65,7 @@ func (s *Session) relist(want *xds.Subscription) {
 			s.gain(name, was)
 			s.mark(name, asked)
 		case want.Wildcard && s.mayOutlast(name, was):
-			s.mark(name, asked)
+			s.parting(name)
 		default:
 			delete(s.fresh, name)
 		}

@@ -279,6 +279,8 @@ func (st *stream) apply(sl *slot) *Refusal {
 	if fresh || changed || out.Wake || out.Verdict == Acked || out.Verdict == Nacked {
 		sl.epoch++
 	}
+	limit := st.srv.limits.NamesPerStream
+	parted := limit > 0 && sl.Parted(limit)
 	ask := sl.Again(r, sl.snapshot())
 	nack, again := st.note(sl, &out, now)
 	wake := uint64(0)
@@ -290,6 +292,9 @@ func (st *stream) apply(sl *slot) *Refusal {
 	}
 	st.mu.Unlock()
 
+	if parted {
+		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: more names given up, and not answered yet, than names_per_stream (%d)", sl.typ.URL, limit)
+	}
 	if changed || fresh {
 		// Interest first: the group wakes the slot once it has indexed it, so
 		// no update falls between.
