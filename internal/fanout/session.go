@@ -397,8 +397,8 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 	if !p.early && p.next == nil {
 		f.covers = now
 	}
-	if frame.quiet {
-		f.received = time.Time{} // it propagates nothing
+	if frame.quiet || s.sent != nil && !p.to.Received.After(s.sent.Received) {
+		f.received = time.Time{} // it propagates nothing: what it repeats came long ago (P37)
 	}
 	s.flights = append(s.flights, f)
 	if len(s.flights) > maxFlights {
