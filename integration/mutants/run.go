@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -107,7 +108,7 @@ func (b *built) alone(ctx context.Context, m *mutant) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	args := slices.Concat([]string{"test", "-count=1", "-timeout=" + perMutant}, cheap, []string{"-failfast", "-skip=" + b.skip, "-run", m.run, m.pkg})
+	args := slices.Concat([]string{"test", "-count=1", "-timeout=" + perMutant}, cheap, []string{"-failfast", "-skip=" + b.skip, "-run", m.run, m.pkg}, histories(m.pkg))
 	c := exec.CommandContext(ctx, "go", args...)
 	c.Dir = b.root
 	c.Env = append(os.Environ(), overlaid(overlay))
@@ -131,6 +132,15 @@ func writeOverlay(dir, root, file, text string) (string, error) {
 	}
 	path := filepath.Join(dir, "overlay.json")
 	return path, os.WriteFile(path, spec, 0o600)
+}
+
+// histories are what random tests play. Whether a mutant of the whole relay is
+// noticed is a matter of luck: there it is tried more often.
+func histories(pkg string) []string {
+	if path.Base(pkg) == "model" {
+		return []string{"-rapid.checks=1500"}
+	}
+	return nil
 }
 
 // cheap is how test binaries are built: neither debug information nor inlining

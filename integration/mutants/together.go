@@ -249,6 +249,7 @@ func (b *built) binary(pkg string) string {
 // is empty. What is built by the tests themselves is the same.
 func (b *built) test(ctx context.Context, pkg, which, timeout string, args ...string) (string, error) {
 	args = append([]string{"-test.paniconexit0", "-test.count=1", "-test.timeout=" + timeout, "-test.skip=" + b.skip}, args...)
+	args = append(args, histories(pkg)...)
 	c := exec.CommandContext(ctx, b.binary(pkg), args...)
 	c.Dir = filepath.Join(b.root, filepath.FromSlash(pkg))
 	c.Env = append(os.Environ(), overlaid(b.overlay), chosen+"="+which)
