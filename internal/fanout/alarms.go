@@ -7,31 +7,35 @@ import (
 	"time"
 )
 
-// alarms wakes slots at a time: those that hold a change back until
-// ack_timeout (P19), or a removal (P36). There is one a slot at most, and one of
-// a stream that has ended stays until it is due, so they are bounded by the rate
-// of new streams.
-type alarms struct {
+// alarms rings what it was set for, at a time: slots that hold a change back
+// until ack_timeout (P19), or a removal (P36), and streams that are old. Whoever
+// has an alarm has one at most, so they are bounded by who there is: that of a
+// slot whose stream has ended stays until it is due, that of a stream is dropped.
+type alarms[T ringer] struct {
 	mu     sync.Mutex
-	due    alarmHeap
+	due    alarmHeap[T]
 	sooner chan struct{} // one slot: the first alarm is another now
 }
 
-type alarm struct {
+// ringer is what alarms are set for.
+type ringer interface{ ring() }
+
+// alarm is the ringer's part of alarms, under their lock.
+type alarm[T ringer] struct {
 	at    time.Time
-	sl    *slot
+	of    T
 	place int // in the heap, from 1; 0: it is not set
 }
 
-func newAlarms() *alarms { return &alarms{sooner: make(chan struct{}, 1)} }
+func newAlarms[T ringer]() *alarms[T] { return &alarms[T]{sooner: make(chan struct{}, 1)} }
 
-// set wakes sl at the time, and not at a later one for which it was set.
-func (a *alarms) set(at time.Time, sl *slot) {
-	own := &sl.bell
+// set rings of, whose own alarm it is, at the time, and not at a later one for
+// which it was set.
+func (a *alarms[T]) set(at time.Time, own *alarm[T], of T) {
 	a.mu.Lock()
 	switch {
 	case own.place == 0:
-		own.at, own.sl = at, sl
+		own.at, own.of = at, of
 		heap.Push(&a.due, own)
 	case at.Before(own.at):
 		own.at = at
@@ -47,16 +51,22 @@ func (a *alarms) set(at time.Time, sl *slot) {
 	}
 }
 
-// run wakes slots until ctx ends.
-func (a *alarms) run(ctx context.Context) {
+// drop takes an alarm back, if it is set.
+func (a *alarms[T]) drop(own *alarm[T]) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if own.place != 0 {
+		heap.Remove(&a.due, own.place-1)
+	}
+}
+
+// run rings until ctx ends.
+func (a *alarms[T]) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		for _, sl := range a.take(time.Now()) {
-			sl.st.mu.Lock()
-			sl.alarm = time.Time{}
-			sl.st.mu.Unlock()
-			sl.Wake()
+		for _, of := range a.take(time.Now()) {
+			of.ring()
 		}
 		timer.Reset(a.next(time.Now()))
 		select {
@@ -68,17 +78,17 @@ func (a *alarms) run(ctx context.Context) {
 	}
 }
 
-func (a *alarms) take(now time.Time) (due []*slot) {
+func (a *alarms[T]) take(now time.Time) (due []T) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for len(a.due) > 0 && !a.due[0].at.After(now) {
-		due = append(due, heap.Pop(&a.due).(*alarm).sl)
+		due = append(due, heap.Pop(&a.due).(*alarm[T]).of)
 	}
 	return due
 }
 
 // next is how long until the first alarm.
-func (a *alarms) next(now time.Time) time.Duration {
+func (a *alarms[T]) next(now time.Time) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.due) == 0 {
@@ -87,20 +97,20 @@ func (a *alarms) next(now time.Time) time.Duration {
 	return a.due[0].at.Sub(now)
 }
 
-type alarmHeap []*alarm
+type alarmHeap[T ringer] []*alarm[T]
 
-func (h alarmHeap) Len() int           { return len(h) }
-func (h alarmHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
-func (h alarmHeap) Swap(i, j int) {
+func (h alarmHeap[T]) Len() int           { return len(h) }
+func (h alarmHeap[T]) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h alarmHeap[T]) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].place, h[j].place = i+1, j+1
 }
-func (h *alarmHeap) Push(x any) {
-	a := x.(*alarm)
+func (h *alarmHeap[T]) Push(x any) {
+	a := x.(*alarm[T])
 	*h = append(*h, a)
 	a.place = len(*h)
 }
-func (h *alarmHeap) Pop() any {
+func (h *alarmHeap[T]) Pop() any {
 	old := *h
 	x := old[len(old)-1]
 	old[len(old)-1] = nil

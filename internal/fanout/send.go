@@ -53,7 +53,7 @@ func (st *stream) advance(v *sight, i int) bool {
 	}
 	st.mu.Unlock()
 	if alarm {
-		st.srv.alarms.set(plan.until, sl)
+		st.srv.alarms.set(plan.until, &sl.bell, sl)
 	}
 	if plan.do == nothing || plan.do == hold {
 		return false

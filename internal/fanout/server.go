@@ -56,7 +56,8 @@ type Server struct {
 	nodes  xds.NodeTable
 
 	sched   *scheduler
-	alarms  *alarms
+	alarms  *alarms[*slot]
+	ages    *alarms[*stream]
 	door    *door
 	sparing *sparing
 	polls   *polls
@@ -79,7 +80,7 @@ func NewServer(o Options) *Server {
 	}
 	s := &Server{
 		opts: o, limits: o.Limits, source: o.Source, meters: o.Metrics, log: o.Log,
-		sched: newScheduler(), alarms: newAlarms(), door: newDoor(o.Limits), sparing: newSparing(),
+		sched: newScheduler(), alarms: newAlarms[*slot](), ages: newAlarms[*stream](), door: newDoor(o.Limits), sparing: newSparing(),
 		polls: newPolls(), times: defaultRESTTimes,
 		streams: make(map[uint64]*stream),
 	}
@@ -93,6 +94,7 @@ func (s *Server) Run(ctx context.Context) error {
 	var parts sync.WaitGroup
 	parts.Go(func() { s.sched.run(ctx) })
 	parts.Go(func() { s.alarms.run(ctx) })
+	parts.Go(func() { s.ages.run(ctx) })
 	parts.Go(func() { s.watch(ctx) })
 	parts.Wait()
 	return nil
@@ -171,14 +173,18 @@ func (s *Server) hangUp(st *stream, r *Refusal) {
 
 func (s *Server) add(st *stream) bool {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.draining {
+		s.mu.Unlock()
 		return false
 	}
 	s.lastID++
 	st.id = s.lastID
 	st.nonces = newNonces(st.id)
 	s.streams[st.id] = st
+	s.mu.Unlock()
+	if age := s.opts.MaxConnectionAge; age > 0 {
+		s.ages.set(st.opened.Add(jitter(age, st.id)), &st.age, st)
+	}
 	return true
 }
 
@@ -191,6 +197,7 @@ func (s *Server) number() uint64 {
 }
 
 func (s *Server) remove(st *stream) {
+	s.ages.drop(&st.age)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.streams, st.id)

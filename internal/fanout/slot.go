@@ -31,7 +31,7 @@ type slot struct {
 	// oversized is what of the newest was not sent for its size (P38).
 	oversized *Oversized
 
-	bell alarm // under the lock of the server's alarms
+	bell alarm[*slot] // under the lock of the server's alarms
 }
 
 // warmers is one more than the order of the last type that warms.
@@ -45,6 +45,14 @@ func (s *slot) Wake() { s.st.wake(s.bit) }
 
 // End implements Waker.
 func (s *slot) End(r *Refusal) { s.st.end(r) }
+
+// ring has the slot looked at again, at the time that it was to be.
+func (s *slot) ring() {
+	s.st.mu.Lock()
+	s.alarm = time.Time{}
+	s.st.mu.Unlock()
+	s.Wake()
+}
 
 // snapshot is the newest on the member's track.
 func (s *slot) snapshot() *xds.Snapshot {

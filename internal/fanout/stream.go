@@ -40,6 +40,7 @@ type stream struct {
 	since   atomic.Int64             // when it was handed over, UnixNano
 	refusal atomic.Pointer[Refusal]  // why the stream ends; the first counts
 	left    atomic.Pointer[chan any] // closed when the last worker has left
+	age     alarm[*stream]           // under the lock of the server's ages
 
 	mu     sync.Mutex
 	node   *xds.Node // set by the first request; dynamic parameters may follow (P1)
@@ -386,6 +387,11 @@ func (st *stream) end(r *Refusal) {
 	st.srv.meters.Refuse(r.Reason)
 	// An error means that the stream is over already.
 	_ = st.fin.WriteStatus(r.GRPCStatus())
+}
+
+// ring ends the stream when it is as old as it may be.
+func (st *stream) ring() {
+	st.end(Refuse(codes.Unavailable, telemetry.Aged, "stream: older than max_connection_age"))
 }
 
 // close waits until no worker has the stream, and leaves the groups.

@@ -2,6 +2,7 @@ package fanout
 
 import (
 	"context"
+	"math/bits"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -10,7 +11,7 @@ import (
 )
 
 // watch looks at all streams now and then, for what no event tells: clients
-// that take nothing, streams that are old, and old states that are kept alive.
+// that take nothing, and old states that are kept alive.
 func (s *Server) watch(ctx context.Context) {
 	tick := time.NewTicker(s.watchEvery())
 	defer tick.Stop()
@@ -28,7 +29,7 @@ func (s *Server) watch(ctx context.Context) {
 // once in a second.
 func (s *Server) watchEvery() time.Duration {
 	every := time.Second
-	for _, d := range []time.Duration{s.opts.SendTimeout, s.opts.MaxConnectionAge, s.opts.LongPoll} {
+	for _, d := range []time.Duration{s.opts.SendTimeout, s.opts.LongPoll} {
 		if d > 0 {
 			every = min(every, d/4)
 		}
@@ -49,10 +50,6 @@ func (s *Server) look(now time.Time) {
 			if waits > slow {
 				pins[f] = pin{st.end, int64(len(f.body))}
 			}
-		}
-		if age := s.opts.MaxConnectionAge; age > 0 && now.Sub(st.opened) > jitter(age, st.id) {
-			st.end(Refuse(codes.Unavailable, telemetry.Aged, "stream: older than max_connection_age"))
-			continue
 		}
 		st.lag(now, pins)
 	}
@@ -82,10 +79,11 @@ func (s *Server) patience(bytes int) time.Duration {
 	return s.opts.SendTimeout + time.Duration(bytes)*time.Second/leastRate
 }
 
-// jitter is d, give or take a tenth, by the stream's number.
+// jitter is d, give or take a tenth, by the stream's number: to the nanosecond,
+// so that streams that were opened together end one by one.
 func jitter(d time.Duration, id uint64) time.Duration {
-	part := time.Duration(id * 0x9e3779b97f4a7c15 >> 54) // of 1024
-	return d - d/10 + d/5/1024*part
+	part, _ := bits.Mul64(uint64(d/5), id*0x9e3779b97f4a7c15) // of d/5
+	return d - d/10 + time.Duration(part)
 }
 
 // pin is something old that is kept alive: how to end who does so, and what it
