@@ -52,7 +52,10 @@ func TestEachStreamEndsAtItsOwnTime(t *testing.T) {
 			for _, st := range gone {
 				s.remove(st)
 			}
-			if left := len(s.ages.due); left != n-len(gone) {
+			s.ages.mu.Lock()
+			left := len(s.ages.due)
+			s.ages.mu.Unlock()
+			if left != n-len(gone) {
 				t.Errorf("%v: %d streams are waited for, of %d", age, left, n-len(gone))
 			}
 			time.Sleep(2 * age)

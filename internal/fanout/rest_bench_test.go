@@ -22,7 +22,7 @@ func BenchmarkREST(b *testing.B) {
 	b.Run("encode", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			body, err := s.encode(snap, sub, "v")
+			body, err := s.encode(snap, sub, "v", &uncounted)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -34,7 +34,7 @@ func BenchmarkREST(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			documentsOf(snap).document(snap, sub)
-			if _, err := s.encoded(b.Context(), snap, sub, a); err != nil {
+			if _, err := s.encoded(b.Context(), snap, sub, a, &uncounted); err != nil {
 				b.Fatal(err)
 			}
 		}

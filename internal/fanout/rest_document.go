@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/reflect/protorange"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
 
@@ -178,9 +179,9 @@ func (v *version) text(s string) {
 func (v *version) String() string { return hex.EncodeToString(v.Sum(nil)[:16]) }
 
 // encoded returns the document's body, made once for all who ask: by the first of
-// them, when a room is free. It fails with ctx's error if ctx ends before, and
-// then goes on for the others.
-func (s *Server) encoded(ctx context.Context, snap *xds.Snapshot, sub *xds.Subscription, a *document) ([]byte, error) {
+// them, when a room is free, with what it loses counted as of that one. It fails
+// with ctx's error if ctx ends before, and then goes on for the others.
+func (s *Server) encoded(ctx context.Context, snap *xds.Snapshot, sub *xds.Subscription, a *document, of *telemetry.Type) ([]byte, error) {
 	a.mu.Lock()
 	done := a.done
 	if done != nil {
@@ -201,7 +202,7 @@ func (s *Server) encoded(ctx context.Context, snap *xds.Snapshot, sub *xds.Subsc
 	defer close(done)
 	s.pollers.rooms <- struct{}{}
 	defer func() { <-s.pollers.rooms }()
-	body, err := s.encode(snap, sub, a.version)
+	body, err := s.encode(snap, sub, a.version, of)
 	if a.body, a.err = body, err; err != nil {
 		if left, ok := s.sparing.allow(); ok {
 			s.log.Error("an answer cannot be given as JSON", "type", snap.Type.URL, "version", a.version, "origin", snap.Origin, "error", err, "left_out", left)
@@ -215,7 +216,7 @@ func (s *Server) encoded(ctx context.Context, snap *xds.Snapshot, sub *xds.Subsc
 // is decoded at a time. Resources are not wrapped, whatever the client takes:
 // polls renew no TTL (P62). The nonce is the version: a client may name by it the
 // answer that it refuses, and it is the same for all.
-func (s *Server) encode(snap *xds.Snapshot, sub *xds.Subscription, version string) ([]byte, error) {
+func (s *Server) encode(snap *xds.Snapshot, sub *xds.Subscription, version string, of *telemetry.Type) ([]byte, error) {
 	head, err := json.Marshal(version)
 	if err != nil {
 		return nil, err
@@ -259,7 +260,7 @@ func (s *Server) encode(snap *xds.Snapshot, sub *xds.Subscription, version strin
 		return nil, err
 	}
 	if lost > 0 {
-		s.meters.Type(snap.Type.URL).LeftOut.Add(lost)
+		of.LeftOut.Add(lost)
 		if left, ok := s.sparing.allow(); ok {
 			s.log.Warn("resources lose fields on their way into JSON that this program does not know; over gRPC they keep them",
 				"type", snap.Type.URL, "resources", lost, "first", first, "origin", snap.Origin, "left_out", left)

@@ -182,7 +182,7 @@ func (s *Server) try(p *poll, q *question, of *poller) (done, current bool) {
 	case q.knows(a.version):
 		return false, true
 	}
-	body, err := s.encoded(p.ctx, snap, of.sub, a)
+	body, err := s.encoded(p.ctx, snap, of.sub, a, of.meters)
 	switch {
 	case err == nil:
 		s.give(p, of, a, body)

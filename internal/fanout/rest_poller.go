@@ -30,7 +30,7 @@ type poller struct {
 	typ     xds.Type
 	sub     *xds.Subscription // interned
 	member  Member
-	meters  *telemetry.Type
+	meter   // with member
 	opened  time.Time
 
 	// Any goroutine's.
@@ -131,7 +131,7 @@ func newPollers(s *Server) *pollers {
 func (ps *pollers) enter(q *question, c *Caller) (*poller, *Refusal) {
 	p := &poller{
 		srv: ps.srv, node: q.node, account: c.Account, address: c.Peer.Address, typ: q.typ, sub: q.sub,
-		meters: ps.srv.meters.Type(q.typ.URL), opened: time.Now(),
+		opened: time.Now(),
 	}
 	news := make(chan struct{})
 	p.news.Store(&news)
@@ -150,12 +150,12 @@ func (ps *pollers) enter(q *question, c *Caller) (*poller, *Refusal) {
 	}
 	// Before anybody can find it, and so end it: nothing may come of a member
 	// that has left.
-	p.member, p.sub = member, member.Intern(q.sub)
+	p.member, p.sub, p.meter = member, member.Intern(q.sub), ps.srv.meter(member.Key(), q.typ.URL)
 	member.Subscribe(p.sub)
 	p.id = ps.srv.number()
 	have := ps.poll(p, true)
 	if have != p {
-		member.Leave() // another poll of the same question was faster
+		left([]*poller{p}) // another poll of the same question was faster
 	}
 	return have, nil
 }
@@ -267,6 +267,7 @@ func (ps *pollers) remove(p *poller) {
 func left(ps []*poller) {
 	for _, p := range ps {
 		p.member.Leave()
+		p.perKey.Release()
 	}
 }
 

@@ -15,8 +15,8 @@ type slot struct {
 	st     *stream
 	bit    uint64
 	member Member // nil: the type stays unanswered (P5, P6)
-	meters *telemetry.Type
-	began  time.Time
+	meter
+	began time.Time
 
 	// Under the stream's lock.
 	epoch  uint64    // counts requests, so that a plan is not applied to a session that moved on
@@ -33,6 +33,21 @@ type slot struct {
 
 	bell alarm[*slot] // under the lock of the server's alarms
 }
+
+// meter is where what becomes of a member is counted: looked up once, when it
+// joins, and not for each message. It is released when the member has left.
+type meter struct {
+	perKey *telemetry.Key
+	meters *telemetry.Type
+}
+
+func (s *Server) meter(key xds.Key, url xds.TypeURL) meter {
+	of := s.meters.Key(key)
+	return meter{of, of.Type(url)}
+}
+
+// uncounted is of who is in no group.
+var uncounted telemetry.Type
 
 // warmers is one more than the order of the last type that warms.
 const warmers = 2

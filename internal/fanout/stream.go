@@ -220,7 +220,7 @@ func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
 	session.limit = st.srv.opts.MaxResponse
 	session.form = st.node.Form(st.variant)
 	session.form.OriginVersions, session.form.SeveralOrigins = st.srv.opts.OriginVersions, st.srv.opts.SeveralOrigins
-	sl := &slot{Session: *session, st: st, bit: 1 << len(st.slots), began: time.Now(), meters: st.srv.meters.Type(url)}
+	sl := &slot{Session: *session, st: st, bit: 1 << len(st.slots), began: time.Now(), meter: meter{meters: &uncounted}}
 	if refusal := st.caller.MayHave(t); refusal != nil {
 		if st.only != "" {
 			return nil, refusal
@@ -243,9 +243,9 @@ func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
 			return nil, refusal
 		}
 		st.srv.meters.Refuse(telemetry.UnmappedLater)
-		member = nil
+		return st.place(sl), nil
 	}
-	sl.member = member
+	sl.member, sl.meter = member, st.srv.meter(member.Key(), url)
 	return st.place(sl), nil
 }
 
@@ -404,6 +404,7 @@ func (st *stream) close() {
 	for _, sl := range st.slots {
 		if sl.member != nil {
 			sl.member.Leave()
+			sl.perKey.Release()
 		}
 	}
 }

@@ -107,7 +107,7 @@ func (k *Key) Type(url xds.TypeURL) *Type {
 	k.m.mu.Lock()
 	defer k.m.mu.Unlock()
 	if k.uses == 0 {
-		return k.m.everyKey.types[i].Load()
+		k = k.m.everyKey
 	}
 	t := k.types[i].Load()
 	if t == nil {

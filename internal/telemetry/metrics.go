@@ -29,7 +29,8 @@ type Options struct {
 	// StatsdAddress is host:port (UDP); empty: no statsd.
 	StatsdAddress string
 	// KeyLabel adds the label key to the metrics that are of one key: those in
-	// Type. Others (streams, refusals) may be of several keys or of none.
+	// Type. Others (streams, refusals) may be of several keys or of none. What of
+	// Type is of no key, as a file of an origin that cannot be read, has an empty one.
 	KeyLabel bool
 }
 
@@ -164,6 +165,9 @@ func (m *Metrics) make() {
 	}, labels)
 	m.register(m.propagation)
 	m.everyKey = newKey(m, "")
+	if m.keyLabel {
+		return // what is of no key has series once there is any
+	}
 	for i := range m.everyKey.types {
 		m.everyKey.types[i].Store(m.makeType(i, ""))
 	}

@@ -1,0 +1,77 @@
+package fanout
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// With the key label, what is counted of clients is counted under their key,
+// on streams as for polls, and nothing under an empty one; a key's series are
+// there for as long as somebody is in its group.
+func TestCountsHaveTheirKey(t *testing.T) {
+	labelled := func(o *Options) {
+		m, err := telemetry.New(telemetry.Options{KeyLabel: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Metrics = m
+	}
+	t.Run("streams", func(t *testing.T) {
+		r := newRig(t, labelled)
+		r.meters = r.srv.meters
+		edge, core := r.house.group("edge"), r.house.group("core")
+		edge.publish(update(t, xds.ClusterType, "a"))
+		core.publish(update(t, xds.ClusterType, "b"))
+		c := r.delta(nil)
+		c.ask(xds.ClusterType, "*")
+		c.want("a ")
+		o := r.delta(nil)
+		of := node("o")
+		of.Cluster = "core"
+		o.must(&discoveryv3.DeltaDiscoveryRequest{Node: of, TypeUrl: string(xds.ClusterType), ResourceNamesSubscribe: []string{"*"}})
+		o.want("b ")
+		edge.publish(update(t, xds.ClusterType, "a=2"))
+		c.want("a ")
+		for _, line := range []string{
+			`downstream_acks_total{key="edge",type="CDS"} 2`,
+			`downstream_acks_total{key="core",type="CDS"} 1`,
+			`downstream_responses_total{key="edge",type="CDS",variant="delta"} 2`,
+			`propagation_seconds_count{key="edge",type="CDS"} 1`,
+		} {
+			r.eventually(func() bool { return strings.Contains(r.scrape(), "xdsrelay_"+line+"\n") })
+		}
+		if all := r.scrape(); strings.Contains(all, `key=""`) {
+			t.Error("there are series of no key")
+		}
+		if err := o.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		r.eventually(func() bool { return !strings.Contains(r.scrape(), `key="core"`) })
+	})
+	t.Run("polls", func(t *testing.T) {
+		r := newREST(t, labelled)
+		r.meters = r.srv.meters
+		r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+		got := r.ask(r.web("http1"), xds.ClusterType, "")
+		if held := r.holds(got); held != "a " {
+			t.Fatal(held)
+		}
+		all := r.scrape()
+		if line := fmt.Sprintf("xdsrelay_downstream_responses_total{key=%q,type=%q,variant=%q} 1\n", "edge", "CDS", "rest"); !strings.Contains(all, line) {
+			t.Errorf("no %s", line)
+		}
+		if strings.Contains(all, `key=""`) {
+			t.Error("there are series of no key")
+		}
+		r.srv.pollers.weed(func(*poller) bool { return true })
+		if strings.Contains(r.scrape(), `key="edge"`) {
+			t.Error("the series are there without anybody in the group")
+		}
+	})
+}
