@@ -100,9 +100,9 @@ func (c *Config) paths() []path {
 	return out
 }
 
-// CheckFiles looks whether the files and directories that the configuration
-// names are there and can be read, for a check before a start; a running relay
-// reads them where it uses them.
+// CheckFiles looks whether the files that the configuration names are there and
+// can be read, for a check before a start; a running relay reads them where it
+// uses them. A directory that is an origin may come later.
 func (c *Config) CheckFiles() error {
 	var faults Faults
 	for _, p := range c.paths() {
@@ -115,15 +115,6 @@ func (c *Config) CheckFiles() error {
 			continue
 		}
 		_ = f.Close() // only read
-	}
-	for i := range c.Upstream.Origins {
-		dir, ok := c.Upstream.Origins[i].Dir()
-		if !ok {
-			continue
-		}
-		if _, err := os.ReadDir(dir); err != nil {
-			faults = append(faults, c.Places.Fault(fmt.Sprintf("upstream.origins[%d].address", i), "%v", err))
-		}
 	}
 	return faults.Err()
 }

@@ -245,7 +245,7 @@ func (v *checks) operators() {
 			continue
 		}
 		v.listen(a.key, a.address)
-		if v.Admin.TokenFile == "" && !loopback(a.address) {
+		if v.Admin.TokenFile == "" && !Loopback(a.address) {
 			v.fault(a.key, "%s is not a loopback address, so admin.token_file has to be given", a.address)
 		}
 	}
@@ -273,16 +273,23 @@ func (v *checks) operators() {
 
 // distinct finds listeners that would take each other's port.
 func (v *checks) distinct() {
-	taken := map[string]string{}
+	type listener struct{ key, address, host, port string }
+	var taken []listener
 	use := func(key, address string) {
-		if address == "" || strings.HasSuffix(address, ":0") {
+		host, port, err := net.SplitHostPort(address)
+		if err != nil || port == "0" { // off, or reported as no address
 			return
 		}
-		if first, ok := taken[address]; ok {
-			v.fault(key, "%s is %s already", address, first)
-			return
+		l := listener{key, address, host, port}
+		i := slices.IndexFunc(taken, func(o listener) bool { return o.port == l.port && overlap(o.host, l.host) })
+		switch {
+		case i < 0:
+			taken = append(taken, l)
+		case taken[i].address == address:
+			v.fault(key, "%s is %s already", address, taken[i].key)
+		default:
+			v.fault(key, "%s takes the port of %s, which is %s", address, taken[i].key, taken[i].address)
 		}
-		taken[address] = key
 	}
 	for _, l := range v.Downstream.Listen() {
 		use(l.Key+".address", l.Address)
@@ -290,6 +297,26 @@ func (v *checks) distinct() {
 	use("downstream.rest_address", v.Downstream.RESTAddress)
 	use("admin.address", v.Admin.Address)
 	use("admin.grpc_address", v.Admin.GRPCAddress)
+}
+
+// overlap reports whether nobody can listen on a port of both hosts. One that is
+// not given, 0.0.0.0 and :: are all that this host has, of both families: so Go
+// listens.
+func overlap(a, b string) bool {
+	every := func(host string) bool {
+		ip, err := netip.ParseAddr(host)
+		return host == "" || err == nil && ip.Unmap().IsUnspecified()
+	}
+	is := func(host string) string {
+		if host == "localhost" {
+			return "127.0.0.1"
+		}
+		if ip, err := netip.ParseAddr(host); err == nil {
+			return ip.Unmap().String()
+		}
+		return host
+	}
+	return every(a) || every(b) || is(a) == is(b)
 }
 
 // listen checks an address to listen on or to send to.
@@ -318,8 +345,8 @@ func (v *checks) pair(key, cert, private string) {
 	}
 }
 
-// loopback reports whether only this host reaches address.
-func loopback(address string) bool {
+// Loopback reports whether only this host reaches address.
+func Loopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return true // reported as no address

@@ -128,6 +128,17 @@ tracing: {otlp_endpoint: collector}
 		"localhost": {origin + "admin: {address: \"localhost:19000\", grpc_address: \"[::1]:1\"}\n", nil},
 		"the same port": {origin + "downstream: {rest_address: \"127.0.0.1:15010\"}\nadmin: {address: \"127.0.0.1:0\", grpc_address: \"127.0.0.1:0\"}\n",
 			[]string{"3:28: downstream.rest_address: 127.0.0.1:15010 is downstream.address already"}},
+		"the same port of all addresses": {origin + `downstream: {address: "127.0.0.1:1", rest_address: "0.0.0.0:1"}
+admin: {address: "[::1]:1", grpc_address: "localhost:1"}
+`, []string{
+			"3:52: downstream.rest_address: 0.0.0.0:1 takes the port of downstream.address, which is 127.0.0.1:1",
+			"4:43: admin.grpc_address: localhost:1 takes the port of downstream.address, which is 127.0.0.1:1",
+		}},
+		"one port of several addresses": {origin + `downstream: {address: "10.0.0.1:1", rest_address: "127.0.0.1:1"}
+admin: {address: "[::1]:1", grpc_address: "127.0.0.2:1"}
+`, nil},
+		"all addresses come first": {origin + "downstream: {address: \":1\", rest_address: \"relay.example:1\"}\n",
+			[]string{"3:43: downstream.rest_address: relay.example:1 takes the port of downstream.address, which is :1"}},
 		"listeners": {origin + `downstream:
   address: 127.0.0.1:1
   identity: "true"

@@ -85,6 +85,9 @@ aggregation:
     - key: nope
 `,
 		"files.yaml":   "upstream: {origins: [{address: \"file:none\"}]}\naggregation:\n  file: none.yaml\nadmin: {token_file: none}\n",
+		"later.yaml":   "upstream: {origins: [{address: \"file:none\"}]}\n",
+		"nodir.yaml":   "upstream: {origins: [{address: \"file:default.yaml\"}]}\n",
+		"token.yaml":   origins + "admin: {token_file: default.yaml}\n",
 		"warn.yaml":    origins + "aggregation: {file: rules.yaml}\n",
 		"rules.yaml":   "fragments:\n- rules:\n  - {match: {any_match: true}, result: {string_fragment: a}}\n  - {match: {any_match: true}, result: {string_fragment: b}}\n",
 		"default.yaml": "",
@@ -103,10 +106,13 @@ aggregation:
 DIR/exprs.yaml:6: aggregation.rules[0].match: wants bool, the expression gives string (column 15)
 DIR/exprs.yaml:7: aggregation.rules[1].key[0]: undeclared reference to 'nope' (in container 'envoy.config.core.v3') (column 12)
 `},
-		{"files.yaml", 1, `DIR/files.yaml:1: upstream.origins[0].address: open DIR/none: no such file or directory (column 32)
-DIR/files.yaml:3: aggregation.file: open DIR/none.yaml: no such file or directory (column 9)
+		{"files.yaml", 1, `DIR/files.yaml:3: aggregation.file: open DIR/none.yaml: no such file or directory (column 9)
 DIR/files.yaml:4: admin.token_file: open DIR/none: no such file or directory (column 21)
+DIR/files.yaml:1: upstream.origins[0].address: warning: stat DIR/none: no such file or directory: until it can be read, the origin is away (column 32)
 `},
+		{"later.yaml", 0, "DIR/later.yaml:1: upstream.origins[0].address: warning: stat DIR/none: no such file or directory: until it can be read, the origin is away (column 32)\nDIR/later.yaml is valid\n"},
+		{"nodir.yaml", 1, "DIR/nodir.yaml:1: upstream.origins[0].address: DIR/default.yaml is no directory (column 32)\n"},
+		{"token.yaml", 1, "DIR/token.yaml:2: admin.token_file: DIR/default.yaml: wants one token of printable ASCII without blanks (column 21)\n"},
 		{"warn.yaml", 0, "DIR/rules.yaml:4: fragments[0]: warning: rules[0] and rules[1] can both match a node; all that match add to the key, as in xds-relay (column 5)\nDIR/warn.yaml is valid\n"},
 	} {
 		code, out, errs := runRelay("validate", "--config", filepath.Join(dir, c.file))

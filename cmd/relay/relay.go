@@ -54,7 +54,7 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (*rela
 		return nil, err
 	}
 	r := &relay{cfg: cfg, log: log, rules: c.rules, drained: make(chan struct{})}
-	for _, w := range append(warnings(cfg), r.rules.Warnings()...) {
+	for _, w := range append(warnings(cfg, c), r.rules.Warnings()...) {
 		log.Warn("configuration", "warning", w)
 	}
 	r.meters, err = telemetry.New(telemetry.Options{

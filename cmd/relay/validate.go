@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/admin"
 	"xdsrelay/internal/upstream"
 )
 
@@ -18,9 +20,15 @@ func newValidateCmd() *cobra.Command {
 		Use:   "validate",
 		Short: "check configuration and rules without starting",
 		Long: `validate reads the configuration as serve would, with environment and flags over
-it, compiles its rules and expressions, and looks whether the files that it
-names are there. It prints each fault as "file:line: key: reason" and
-exits with 1 if there is any. Warnings do not change the exit code.`,
+it, compiles its rules and expressions, reads the certificates, token and rules
+that it names, and every file of an origin that is a directory. It opens no
+socket and asks no origin. It prints each fault as "file:line: key: reason" and
+exits with 1 if there is any.
+
+A fault is what serve would not start with, and what is wrong with the files of
+an origin: of those it would serve nothing until they are mended. Warnings, such
+as of a directory that is not there yet, do not change the exit code; serve logs
+the same.`,
 		Example: "  relay validate --config relay.yaml\n  RELAY_UPSTREAM_VARIANT=sotw relay validate --config relay.yaml -o json",
 		Args:    cobra.NoArgs,
 	}
@@ -66,10 +74,14 @@ func validate(cmd *cobra.Command, file string) (*validation, error) {
 	if err := v.add(cfg.CheckFiles()); err != nil {
 		return nil, err
 	}
-	if err := v.add(directoryFaults(cfg).Err()); err != nil {
+	if err := v.add(tokenFaults(cfg).Err()); err != nil {
 		return nil, err
 	}
-	v.Warnings = append(warnings(cfg), certificateWarnings(cfg, time.Now())...)
+	faults, missing := directoryFaults(cfg)
+	if err := v.add(faults.Err()); err != nil {
+		return nil, err
+	}
+	v.Warnings = slices.Concat(warnings(cfg, c), missing, certificateWarnings(cfg, time.Now()))
 	if c != nil {
 		v.Warnings = append(v.Warnings, c.rules.Warnings()...)
 	}
@@ -80,15 +92,38 @@ func validate(cmd *cobra.Command, file string) (*validation, error) {
 }
 
 // directoryFaults are those of what origins that are directories would serve. One
-// that cannot be read at all is among those of files.
-func directoryFaults(cfg *config.Config) (faults config.Faults) {
+// that cannot be read is an origin that is away, which may come later: serve
+// starts, says so, and looks again.
+func directoryFaults(cfg *config.Config) (faults, warnings config.Faults) {
 	for i := range cfg.Upstream.Origins {
 		dir, ok := cfg.Upstream.Origins[i].Dir()
-		if _, err := os.ReadDir(dir); !ok || err != nil {
+		if !ok {
 			continue
 		}
-		for _, err := range upstream.CheckDirectory(dir) {
-			faults = append(faults, cfg.Places.Fault(fmt.Sprintf("upstream.origins[%d].address", i), "%v", err))
+		key := fmt.Sprintf("upstream.origins[%d].address", i)
+		is, err := os.Stat(dir)
+		if err == nil && is.IsDir() {
+			_, err = os.ReadDir(dir)
+		}
+		switch {
+		case err != nil:
+			warnings = append(warnings, cfg.Places.Fault(key, "%v: until it can be read, the origin is away", err))
+		case !is.IsDir():
+			faults = append(faults, cfg.Places.Fault(key, "%s is no directory", dir))
+		default:
+			for _, err := range upstream.CheckDirectory(dir) {
+				faults = append(faults, cfg.Places.Fault(key, "%v", err))
+			}
+		}
+	}
+	return faults, warnings
+}
+
+// tokenFaults is that of a token that cannot be used.
+func tokenFaults(cfg *config.Config) (faults config.Faults) {
+	if f := cfg.Admin.TokenFile; f != "" {
+		if _, err := admin.ReadToken(f); err != nil {
+			faults = append(faults, cfg.Places.Fault("admin.token_file", "%v", err))
 		}
 	}
 	return faults

@@ -12,25 +12,35 @@ import (
 )
 
 // warnings are what is allowed and seldom meant: serve logs them, and validate
-// prints them.
-func warnings(cfg *config.Config) (out config.Faults) {
+// prints them. Without c, what did not compile, nothing is said of expressions.
+func warnings(cfg *config.Config, c *compiled) (out config.Faults) {
 	warn := func(key, format string, args ...any) {
 		out = append(out, cfg.Places.Fault(key, format, args...))
 	}
 	d := &cfg.Downstream
-	for _, l := range d.Listen() {
+	var secured []string
+	for i, l := range d.Listen() {
 		if l.TLS.CertFile != "" {
-			if d.RESTAddress != "" {
-				warn("downstream.rest_address", "has no TLS, other than %s: whoever reaches it is answered, if the identity rules let in who proves nothing", l.Key)
-			}
+			secured = append(secured, l.Key)
 		} else if l.Secrets == config.SecretsAllow {
 			warn(l.Key+".secrets", "whoever reaches %s is given Secrets, in plaintext", l.Address)
+		}
+		if c != nil && c.identities[i] != nil && l.TLS.ClientCAFile == "" {
+			if proven := c.identities[i].Proven(); len(proven) > 0 {
+				warn(l.Key+".identity", "looks at %s, which nobody has here: clients prove who they are only where tls.client_ca_file is given", strings.Join(proven, ", "))
+			}
 		}
 		for i, o := range cfg.Upstream.Origins {
 			if reaches(o.Address, l.Address) {
 				warn(fmt.Sprintf("upstream.origins[%d].address", i), "is %s.address: the relay would ask itself", l.Key)
 			}
 		}
+	}
+	if d.RESTAddress != "" && len(secured) > 0 {
+		warn("downstream.rest_address", "has no TLS, other than %s: whoever reaches it is answered, if the identity rules let in who proves nothing", strings.Join(secured, ", "))
+	}
+	if a := &cfg.Admin; a.Address != "" && a.TLS.CertFile == "" && !config.Loopback(a.Address) {
+		warn("admin.address", "the token travels to %s in plaintext; admin.tls would protect it", a.Address)
 	}
 	return append(out, config.UnknownEnv()...)
 }

@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -40,13 +42,13 @@ admin: {token_file: none}
 		"5: downstream.tls.cert_file: open DIR/none: no such file or directory (column 20)",
 		"5: downstream.tls.key_file: open DIR/none: no such file or directory (column 36)",
 		"7: upstream.origins[0].address: gRPC knows no targets of http:, wants host:port, or one of dns: passthrough: unix: unix-abstract: (column 23)",
-		"7: upstream.origins[1].address: open DIR/none: no such file or directory (column 46)",
 		`8: upstream.variant: wants delta or sotw, got "both" (column 12)`,
 		"9: upstream.node: expected type of field 'id' is 'string' but provided type is 'int' (column 17)",
 		"12: aggregation.rules[0].match: wants bool, the expression gives string (column 15)",
 		"12: aggregation.rules[0].keyy: unknown key, did you mean key? (column 29)",
 		"13: aggregation.rules[1].key[0]: undeclared reference to 'nope' (in container 'envoy.config.core.v3') (column 12)",
 		"14: admin.token_file: open DIR/none: no such file or directory (column 21)",
+		"7: upstream.origins[1].address: warning: stat DIR/none: no such file or directory: until it can be read, the origin is away (column 46)",
 	}
 	var got []string
 	for l := range strings.Lines(out) {
@@ -65,6 +67,11 @@ func TestWarnings(t *testing.T) {
   listeners:
     - {address: "0.0.0.0:15012", tls: {cert_file: old.crt, key_file: old.key}}
     - {address: "127.0.0.1:15010", secrets: allow}
+    - {address: "127.0.0.1:15014", identity: "peer.dns_sans.exists(n, n == node.id) || peer.address == node.id"}
+    - {address: "127.0.0.1:15016", identity: "peer.address == node.id"}
+    - {address: "127.0.0.1:15017", tls: {cert_file: old.crt, key_file: old.key}, identity: node.id in peer.uri_sans}
+    - {address: "127.0.0.1:15018", tls: {cert_file: old.crt, key_file: old.key, client_ca_file: old.crt}, identity: node.id in peer.uri_sans}
+admin: {address: "0.0.0.0:15019", token_file: token}
 upstream:
   origins:
     - {address: "dns:///localhost:15010"}
@@ -73,10 +80,15 @@ upstream:
     - {address: "10.0.0.1:15010"}
 `})
 	ca.Pair(t, tlstest.Expired()).Write(t, dir, "old")
+	if err := os.WriteFile(filepath.Join(dir, "token"), []byte("t\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	t.Setenv("RELAY_UPSTREM_VARIANT", "sotw")
 	file := filepath.Join(dir, "r.yaml")
 	want := []string{
 		"downstream.rest_address", "downstream.listeners[0].tls.cert_file", "downstream.listeners[1].secrets",
+		"downstream.listeners[2].identity", "downstream.listeners[4].tls.cert_file", "downstream.listeners[4].identity",
+		"downstream.listeners[5].tls.cert_file", "admin.address",
 		"upstream.origins[0].address", "upstream.origins[1].address", "RELAY_UPSTREM_VARIANT",
 	}
 	code, out, errs := runRelay("validate", "-c", file, "-o", "json")
@@ -105,7 +117,7 @@ upstream:
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Downstream.RESTAddress, cfg.Admin.Address = "127.0.0.1:0", ""
+	cfg.Downstream.RESTAddress, cfg.Admin.Address = "127.0.0.1:0", "0.0.0.0:0"
 	for i := range cfg.Downstream.Several {
 		cfg.Downstream.Several[i].Address = "127.0.0.1:0"
 	}
@@ -119,12 +131,17 @@ upstream:
 			t.Error(err)
 		}
 	}
-	if err := r.rest.Close(); err != nil {
+	if err := errors.Join(r.rest.Close(), r.adm.Close()); err != nil {
 		t.Error(err)
 	}
-	for _, text := range []string{"RELAY_UPSTREM_VARIANT: unknown", "downstream.rest_address: has no TLS", "is given Secrets", "certificate is not valid now"} {
-		if strings.Count(log.String(), text) != 1 {
-			t.Errorf("the log does not say once %q:\n%s", text, log.String())
+	for text, times := range map[string]int{
+		"RELAY_UPSTREM_VARIANT: unknown": 1, "downstream.rest_address: has no TLS": 1, "is given Secrets": 1, "certificate is not valid now": 3,
+		"listeners[0], downstream.listeners[4], downstream.listeners[5]": 1,
+		"listeners[2].identity: looks at peer.dns_sans, which nobody":    1, "listeners[4].identity: looks at peer.uri_sans, which nobody": 1,
+		"admin.address: the token travels to 0.0.0.0:0 in plaintext": 1,
+	} {
+		if strings.Count(log.String(), text) != times {
+			t.Errorf("the log does not say %d times %q:\n%s", times, text, log.String())
 		}
 	}
 }

@@ -117,7 +117,7 @@ func New(o Options) (*Server, error) {
 		held: make(chan struct{}, maxHeld), reads: make(chan struct{}, maxReads), scrapes: make(chan struct{}, maxScrapes),
 	}
 	if f := o.Config.TokenFile; f != "" {
-		token, err := readToken(f)
+		token, err := ReadToken(f)
 		if err != nil {
 			return nil, fmt.Errorf("admin.token_file: %w", err)
 		}
@@ -136,8 +136,8 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// readToken reads the file's one line. An empty token would be no token.
-func readToken(file string) (string, error) {
+// ReadToken reads the file's one line. An empty token would be no token.
+func ReadToken(file string) (string, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return "", err
@@ -158,9 +158,6 @@ func (s *Server) Handler() http.Handler { return s.handler }
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	if err := s.mayServe(l.Addr()); err != nil {
 		return errors.Join(err, l.Close())
-	}
-	if tcp, ok := l.Addr().(*net.TCPAddr); s.certs == nil && !(ok && tcp.IP.IsLoopback()) {
-		s.opts.Log.Warn("admin: the token travels in plaintext; admin.tls would protect it", "address", l.Addr().String())
 	}
 	l = netutil.LimitListener(l, maxConnections)
 	if s.certs != nil {

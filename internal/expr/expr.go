@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 
@@ -193,6 +194,22 @@ func newPredicate(env func() (*cel.Env, error), text string) (*Predicate, error)
 		return nil, err
 	}
 	return &Predicate{*p}, nil
+}
+
+// Proven are the peer's names that p looks at, as they are written: those that
+// are empty where nothing was proven.
+func (p *Predicate) Proven() (out []string) {
+	celast.PostOrderVisit(p.ast.Expr(), celast.NewExprVisitor(func(e celast.Expr) {
+		if e.Kind() != celast.SelectKind {
+			return
+		}
+		field, of := e.AsSelect().FieldName(), e.AsSelect().Operand()
+		text := varPeer + "." + field
+		if of.Kind() == celast.IdentKind && of.AsIdent() == varPeer && field != "address" && !slices.Contains(out, text) {
+			out = append(out, text)
+		}
+	}))
+	return out
 }
 
 // Eval returns whether in fulfils p. An error is neither.

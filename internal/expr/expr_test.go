@@ -276,3 +276,21 @@ func BenchmarkKey(b *testing.B) {
 		}
 	}
 }
+
+// What an expression looks at of what only a certificate proves.
+func TestProven(t *testing.T) {
+	for text, want := range map[string]string{
+		`node.id in peer.uri_sans`: "peer.uri_sans",
+		`peer.dns_sans.exists(n, n == node.id) || peer.subject == node.id`:     "peer.dns_sans peer.subject",
+		`peer.address == node.id && node.metadata.uri_sans == "a"`:             "",
+		`size(peer.uri_sans) == 0 || peer.uri_sans[0].startsWith("spiffe://")`: "peer.uri_sans",
+	} {
+		p, err := NewIdentity(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(p.Proven(), " "); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
