@@ -36,7 +36,7 @@ type Caller struct {
 	// certificate proves, else its address.
 	Account string
 
-	verified bool
+	secured, verified bool // by TLS; by a certificate of the client
 }
 
 // Caller makes a caller of a connection: its remote address, and what its TLS
@@ -46,7 +46,7 @@ func (g *Gate) Caller(address string, state *tls.ConnectionState) *Caller {
 	if err != nil {
 		host = address
 	}
-	c := &Caller{gate: g, Peer: expr.Peer{Address: host}, Account: host}
+	c := &Caller{gate: g, Peer: expr.Peer{Address: host}, Account: host, secured: state != nil}
 	if state == nil || len(state.VerifiedChains) == 0 {
 		return c
 	}
@@ -100,6 +100,20 @@ func (c *Caller) Admit(node *xds.Node) *Refusal {
 	return nil
 }
 
+// unproven is what its identity lacks to be given Secrets.
+func (c *Caller) unproven() string {
+	g := c.gate
+	switch {
+	case g.Secrets != config.SecretsMTLS:
+		return "nobody is given any here"
+	case !c.secured:
+		return "its connection has no TLS"
+	case !c.verified:
+		return "it showed no client certificate, which " + g.Key + ".tls.client_ca_file would ask for"
+	}
+	return "there is no " + g.Key + ".identity rule, so that any certificate could go by any node's name"
+}
+
 // MayHave says of a caller that was admitted whether it is given a type:
 // Secrets only if its identity is proven (P6). Without an identity rule it is
 // not: then a node may call itself as it likes, whatever its certificate.
@@ -111,5 +125,5 @@ func (c *Caller) MayHave(t xds.Type) *Refusal {
 	case g.Secrets == config.SecretsMTLS && c.verified && g.Identity != nil:
 		return nil
 	}
-	return Refuse(codes.PermissionDenied, telemetry.Secrets, "request: Secrets are not given to this client (%s.secrets: %s)", g.Key, g.Secrets)
+	return Refuse(codes.PermissionDenied, telemetry.Secrets, "request: Secrets are not given to this client: %s (%s.secrets: %s)", c.unproven(), g.Key, g.Secrets)
 }

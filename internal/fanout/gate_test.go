@@ -34,13 +34,14 @@ func TestP6_SecretsOnlyToProvenIdentities(t *testing.T) {
 		identity string
 		dial     *tls.Config
 		proven   bool
+		lacks    string
 	}{
-		"plaintext":               {nil, "", nil, false},
-		"plaintext with identity": {nil, "true", nil, false},
-		"TLS":                     {c.server(false), "", proves, false},
-		"TLS with identity":       {c.server(false), "true", proves, false},
-		"mTLS":                    {c.server(true), "", proves, false},
-		"mTLS with identity":      {c.server(true), itself, proves, true},
+		"plaintext":               {nil, "", nil, false, "its connection has no TLS"},
+		"plaintext with identity": {nil, "true", nil, false, "its connection has no TLS"},
+		"TLS":                     {c.server(false), "", proves, false, "it showed no client certificate"},
+		"TLS with identity":       {c.server(false), "true", proves, false, "it showed no client certificate"},
+		"mTLS":                    {c.server(true), "", proves, false, "there is no downstream.identity rule"},
+		"mTLS with identity":      {c.server(true), itself, proves, true, ""},
 	}
 	r := newRig(t, nil)
 	r.house.group("edge").publish(update(t, xds.SecretType, "s"), update(t, xds.RuntimeType, "r"))
@@ -93,7 +94,13 @@ func TestP6_SecretsOnlyToProvenIdentities(t *testing.T) {
 							return
 						}
 						sds.ask(nil, xds.RuntimeType, "r") // would end a stream that goes on (P2)
-						sds.ended(codes.PermissionDenied)
+						why := l.lacks
+						if mode == config.SecretsDeny {
+							why = "nobody is given any here"
+						}
+						if said := sds.ended(codes.PermissionDenied); !strings.Contains(said, why) {
+							t.Errorf("%q does not say %q", said, why)
+						}
 						if joined() != before {
 							t.Error("joined, so that it would be answered some time")
 						}

@@ -126,11 +126,13 @@ func (p *plain) gets(url xds.TypeURL) (nonce string) {
 }
 
 // ended fails unless the stream ends with the code before anything else.
-func (p *plain) ended(code codes.Code) {
+func (p *plain) ended(code codes.Code) (said string) {
 	p.t.Helper()
-	if a := p.next(); a.end.Code() != code || a.end.Message() == "" {
+	a := p.next()
+	if a.end.Code() != code || a.end.Message() == "" {
 		p.t.Fatalf("%+v; want %v", a, code)
 	}
+	return a.end.Message()
 }
 
 // ends drains the stream and returns how it ended.
