@@ -329,8 +329,35 @@ func (m *fleetModel) finish() {
 		}
 		m.o.put(k.name, again...)
 	}
-	for _, c := range m.clients {
+	for _, c := range m.steady {
 		m.converge(c, "at the end", m.truth(c.key))
+	}
+	// Also what it removed: but if all that came with it was given up since, a
+	// removal that was refused is not told again.
+	gone := make(map[*modelKey]map[xds.TypeURL][]string)
+	for _, k := range m.keys {
+		gone[k] = make(map[xds.TypeURL][]string)
+		var back []types.Resource
+		for _, typ := range modelTypes {
+			has := m.o.has(k.name, typ)
+			for _, name := range names("r", modelNames) {
+				if has[name] == nil {
+					m.n++
+					back = append(back, makeResource(typ, name, m.n))
+					gone[k][typ] = append(gone[k][typ], name)
+				}
+			}
+		}
+		m.o.put(k.name, back...)
+	}
+	for _, c := range m.clients {
+		m.converge(c, "with all that was removed", m.truth(c.key))
+	}
+	for _, k := range m.keys {
+		m.o.change(k.name, nil, gone[k])
+	}
+	for _, c := range m.clients {
+		m.converge(c, "without it again", m.truth(c.key))
 	}
 	if open, ever := m.o.count(); open != len(m.keys) || ever != len(m.keys) {
 		m.t.Errorf("seed %d: the origin has %d streams and had %d, want %d", m.seed, open, ever, len(m.keys))
