@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 )
@@ -12,6 +13,8 @@ type loadCase struct {
 	name string
 	load load
 	tls  bool
+	// study is how it is measured; nil: rounds of changes (bench.go).
+	study func(ctx context.Context, o *options) (*study, error)
 }
 
 var loadCases = []loadCase{
@@ -23,6 +26,10 @@ var loadCases = []loadCase{
 	{name: "delta-10k", load: load{Clients: 500, Bytes: 500, Delta: true, Clusters: 10_000}},
 	{name: "tls-10k", load: load{Clients: 2000, Bytes: 10_000}, tls: true},
 	{name: "tls-100k", load: load{Clients: 2000, Bytes: 100_000}, tls: true},
+	{name: "idle-10", load: idle(10), study: studyIdle},
+	{name: "idle-10k", load: idle(10_000), study: studyIdle},
+	{name: "idle-tls-10", load: idle(10), tls: true, study: studyIdle},
+	{name: "idle-tls-10k", load: idle(10_000), tls: true, study: studyIdle},
 }
 
 func caseNames() string {

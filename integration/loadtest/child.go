@@ -41,6 +41,7 @@ type reply struct {
 	Error string `json:"error,omitempty"`
 	Addr  string `json:"addr,omitempty"`      // hello of a server
 	Bytes uint64 `json:"allocated,omitempty"` // allocated since the start
+	Heap  heap   `json:"heap"`
 	Round *round `json:"round,omitempty"`
 }
 

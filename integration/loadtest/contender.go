@@ -16,14 +16,29 @@ type contender struct {
 	proc  *child // the server
 	feed  *child // what is told of a new generation: the server, or its origin
 	addr  string
-	crowd *child
-	gen   int // that was pushed last
+	crowd *child // whose clients a round waits for
+	gen   int    // that was pushed last
+
+	crowds []*child // all that were started
+
+	admin admin // of the relay
 
 	// allocated is how many bytes the server has ever allocated, what it took
 	// to say so included.
 	allocated func(ctx context.Context) (uint64, error)
+	// heap says what the Go runtime of the server holds.
+	heap func(ctx context.Context) (heap, error)
+	// collect has the server collect its garbage.
+	collect func(ctx context.Context) error
 	// profile writes a CPU profile of a server that is busy for so long.
 	profile func(ctx context.Context, path string, seconds int) error
+}
+
+// heap is what the Go runtime of a process holds, in bytes.
+type heap struct {
+	Used   float64 `json:"used"`   // by objects, dead ones included
+	Stacks float64 `json:"stacks"` // of goroutines
+	Free   float64 `json:"free"`   // got from the system, not used, not given back
 }
 
 // entry is a contender before it is started.
@@ -60,6 +75,14 @@ func ofRole(name, role string) func(context.Context, *options) (*contender, erro
 			r, err := proc.ask(ctx, command{Do: doStats})
 			return r.Bytes, err
 		}
+		c.heap = func(ctx context.Context) (heap, error) {
+			r, err := proc.ask(ctx, command{Do: doStats})
+			return r.Heap, err
+		}
+		c.collect = func(ctx context.Context) error {
+			_, err := proc.ask(ctx, command{Do: doCollect})
+			return err
+		}
 		c.profile = func(ctx context.Context, path string, seconds int) error {
 			if _, err := proc.ask(ctx, command{Do: doProfile, Path: path}); err != nil {
 				return err
@@ -76,9 +99,7 @@ func ofRole(name, role string) func(context.Context, *options) (*contender, erro
 
 // connect starts the crowd and waits until all have the first generation.
 func (c *contender) connect(ctx context.Context) error {
-	crowd, _, err := startRole(ctx, "clients of "+c.name, roleCrowd, crowdSettings{
-		Load: c.load, Addr: c.addr, Raw: c.name == nameRaw, Readers: runtime.GOMAXPROCS(0),
-	})
+	crowd, err := c.join(ctx, c.load)
 	if err != nil {
 		return err
 	}
@@ -90,13 +111,30 @@ func (c *contender) connect(ctx context.Context) error {
 	return err
 }
 
+// join starts a crowd of clients.
+func (c *contender) join(ctx context.Context, l load) (*child, error) {
+	crowd, _, err := startRole(ctx, "clients of "+c.name, roleCrowd, crowdSettings{
+		Load: l, Addr: c.addr, Raw: c.name == nameRaw, Readers: runtime.GOMAXPROCS(0),
+	})
+	if err == nil {
+		c.crowds = append(c.crowds, crowd)
+	}
+	return crowd, err
+}
+
 // await waits until all clients have the newest generation.
 func (c *contender) await(ctx context.Context) (round, error) {
-	r, err := c.crowd.ask(ctx, command{Do: doAwait, N: c.gen})
+	return c.awaitOf(ctx, c.crowd, c.gen)
+}
+
+// awaitOf waits until all clients of a crowd have the generation that is the
+// nth of theirs.
+func (c *contender) awaitOf(ctx context.Context, crowd *child, n int) (round, error) {
+	r, err := crowd.ask(ctx, command{Do: doAwait, N: n})
 	if err != nil {
-		return round{}, fmt.Errorf("generation %d: %w%s", c.gen, err, c.words())
+		return round{}, fmt.Errorf("generation %d: %w%s", n, err, c.words())
 	}
-	if want := c.load.size(c.gen); r.Round == nil || r.Round.Bytes < want*8/10 || r.Round.Bytes > want*12/10+500 {
+	if want := c.load.size(n); r.Round == nil || r.Round.Bytes < want*8/10 || r.Round.Bytes > want*12/10+500 {
 		return round{}, fmt.Errorf("%s: clients received %+v, which is no response of about %d bytes", c.name, r.Round, want)
 	}
 	return *r.Round, nil
@@ -115,7 +153,7 @@ func (c *contender) words() string {
 
 // stop ends all its processes.
 func (c *contender) stop() {
-	for _, p := range []*child{c.crowd, c.proc, c.feed} {
+	for _, p := range append(c.crowds, c.proc, c.feed) {
 		if p != nil {
 			p.stop()
 		}

@@ -36,15 +36,22 @@ func monotonic() int64 {
 	return t.Nano()
 }
 
-// client is one connection. It belongs to one reader.
+// client is one connection with its streams. It belongs to one reader.
 type client struct {
-	fd       int
-	tls      *tls.Conn // instead of fd
-	raw      bool
-	fields   fields
-	h2       h2
+	fd      int
+	tls     *tls.Conn // instead of fd
+	raw     bool
+	fields  fields
+	h2      h2
+	streams []stream // of raw TCP, one
+}
+
+// stream is one of a client's.
+type stream struct {
+	id       uint32
 	msg      message
 	messages int // that were begun; the generation of the newest is one less
+	taken    int // bytes of DATA since its window was opened
 }
 
 // tally counts what all clients have received. It is safe for concurrent use.
@@ -124,7 +131,7 @@ func runCrowd(settings []byte) error {
 		}
 		readers[i] = &reader{tally: t, epoll: ep, clients: make(map[int32]*client)}
 	}
-	for i := range s.Load.Clients {
+	for i := range s.Load.connections() {
 		var err error
 		if s.Load.TLS != nil {
 			err = connectTLS(&s, t, i)
@@ -187,15 +194,29 @@ func (r *reader) connect(s *crowdSettings, i int) error {
 }
 
 func (s *crowdSettings) client(fd int) *client {
-	return &client{fd: fd, raw: s.Raw, fields: s.Load.fields(), msg: message{opaque: s.Raw}}
+	return &client{fd: fd, raw: s.Raw, fields: s.Load.fields()}
 }
 
-// begin says what client i says first.
+// begin says what the streams of connection i say first.
 func (c *client) begin(s *crowdSettings, i int) error {
+	var firsts [][]byte
+	each := max(s.Load.Streams, 1)
+	for n := i * each; n < min((i+1)*each, s.Load.Clients); n++ {
+		c.streams = append(c.streams, stream{id: uint32(streamID + 2*len(firsts)), msg: message{opaque: s.Raw}})
+		firsts = append(firsts, c.fields.first(fmt.Sprintf("client-%05d", n), nodeCluster))
+	}
 	if c.raw {
 		return nil
 	}
-	return c.write(c.h2.hello(s.Addr, s.Load.path(), c.fields.first(fmt.Sprintf("client-%05d", i))))
+	return c.write(c.h2.hello(s.Addr, s.Load.path(), firsts...))
+}
+
+// stream is the one with an identifier.
+func (c *client) stream(id uint32) (*stream, error) {
+	if i := (int(id) - streamID) / 2; id%2 == 1 && i < len(c.streams) {
+		return &c.streams[i], nil
+	}
+	return nil, fmt.Errorf("http2: stream %d is nobody's", id)
 }
 
 // write writes a few bytes, for which there always is room.
@@ -251,11 +272,18 @@ func (r *reader) read(c *client, buf []byte) error {
 // take looks at what was read.
 func (r *reader) take(c *client, b []byte) (err error) {
 	r.out = r.out[:0]
-	data := func(b []byte) error {
-		return c.msg.feed(b, func() error { return r.begun(c) }, func() error { return r.done(c) })
+	data := func(id uint32, b []byte) error {
+		st, err := c.stream(id)
+		if err != nil {
+			return err
+		}
+		if !c.raw {
+			opened(&st.taken, len(b), id, &r.out)
+		}
+		return st.msg.feed(b, func() error { return r.begun(st) }, func() error { return r.done(c, st) })
 	}
 	if c.raw {
-		err = data(b)
+		err = data(streamID, b)
 	} else {
 		err = c.h2.feed(b, &r.out, data)
 	}
@@ -265,16 +293,16 @@ func (r *reader) take(c *client, b []byte) (err error) {
 	return c.write(r.out)
 }
 
-func (r *reader) begun(c *client) error {
-	r.tally.begun(c.messages)
-	c.messages++
+func (r *reader) begun(st *stream) error {
+	r.tally.begun(st.messages)
+	st.messages++
 	return nil
 }
 
-func (r *reader) done(c *client) error {
+func (r *reader) done(c *client, st *stream) error {
 	if !c.raw {
-		r.out = c.fields.appendACK(r.out, c.msg.version, c.msg.nonce)
+		r.out = c.fields.appendACK(r.out, st.id, st.msg.version, st.msg.nonce)
 	}
-	r.tally.complete(c.messages-1, c.msg.size)
+	r.tally.complete(st.messages-1, st.msg.size)
 	return nil
 }

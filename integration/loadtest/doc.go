@@ -14,6 +14,9 @@
 //	serve_*.go    the other servers, in processes of their own
 //	crowd.go      the clients; h2.go and message.go are what they can read
 //	load.go       what is sent
+//	cases.go      the cases of docs/performance
+//	study.go      what is no rounds of changes: its table and plot; a file each:
+//	              idle.go
 //	ghz.go        the load that ghz makes (make load)
 //	report.go     the table, the JSON, medians and ratios
 package main

@@ -13,20 +13,20 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// h2 is the client's side of one HTTP/2 connection with one gRPC stream, as
-// far as a server of this test makes it necessary.
+// h2 is the client's side of one HTTP/2 connection with gRPC streams, as far as
+// a server of this test makes it necessary.
 type h2 struct {
 	head  [frameHeader]byte
 	heads int
 	left  int // of the frame's payload
 	ctl   []byte
 	hpack []byte // all header blocks so far, to say how a stream ended
-	taken int    // bytes of DATA since the windows were opened
+	taken int    // bytes of DATA since the connection's window was opened
 }
 
 const (
 	frameHeader = 9
-	streamID    = 1
+	streamID    = 1 // of the first stream; the next ones are 3, 5, ...
 	// window that the client opens, the largest: flow control is not what is
 	// measured. It is opened again after half of it.
 	window = 1<<31 - 1
@@ -43,31 +43,36 @@ func (l load) path() string {
 }
 
 // hello is everything that a client says until the first response: preface,
-// settings, and the stream with its first request.
-func (c *h2) hello(authority, path string, first []byte) []byte {
+// settings, and the streams with the first request of each.
+func (c *h2) hello(authority, path string, firsts ...[]byte) []byte {
 	var out, block bytes.Buffer
 	out.WriteString(http2.ClientPreface)
 	fr := http2.NewFramer(&out, nil)
 	enc := hpack.NewEncoder(&block)
-	for _, f := range [][2]string{
-		{":method", "POST"}, {":scheme", "http"}, {":path", path}, {":authority", authority},
-		{"content-type", "application/grpc"}, {"te", "trailers"},
-	} {
-		_ = enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}) // into memory
-	}
-	// All into memory as well.
+	// All into memory: it cannot fail.
 	_ = fr.WriteSettings(
 		http2.Setting{ID: http2.SettingEnablePush, Val: 0},
 		http2.Setting{ID: http2.SettingInitialWindowSize, Val: window},
 	)
 	_ = fr.WriteWindowUpdate(0, window-65535)
-	_ = fr.WriteHeaders(http2.HeadersFrameParam{StreamID: streamID, BlockFragment: block.Bytes(), EndHeaders: true})
-	return append(out.Bytes(), dataFrame(nil, first)...)
+	for i, first := range firsts {
+		id := uint32(streamID + 2*i)
+		block.Reset()
+		for _, f := range [][2]string{
+			{":method", "POST"}, {":scheme", "http"}, {":path", path}, {":authority", authority},
+			{"content-type", "application/grpc"}, {"te", "trailers"},
+		} {
+			_ = enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
+		}
+		_ = fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndHeaders: true})
+		out.Write(dataFrame(nil, id, first))
+	}
+	return out.Bytes()
 }
 
 // dataFrame appends a frame with one gRPC message.
-func dataFrame(dst, msg []byte) []byte {
-	dst = appendFrame(dst, http2.FrameData, 0, streamID, prefixBytes+len(msg))
+func dataFrame(dst []byte, id uint32, msg []byte) []byte {
+	dst = appendFrame(dst, http2.FrameData, 0, id, prefixBytes+len(msg))
 	dst = binary.BigEndian.AppendUint32(append(dst, 0), uint32(len(msg)))
 	return append(dst, msg...)
 }
@@ -90,21 +95,21 @@ func (l load) fields() fields {
 }
 
 // first is the request that subscribes to all clusters.
-func (f fields) first(node string) []byte {
+func (f fields) first(node, cluster string) []byte {
 	var n, r []byte
 	n = protowire.AppendString(protowire.AppendTag(n, 1, protowire.BytesType), node)
-	n = protowire.AppendString(protowire.AppendTag(n, 2, protowire.BytesType), nodeCluster)
+	n = protowire.AppendString(protowire.AppendTag(n, 2, protowire.BytesType), cluster)
 	r = protowire.AppendBytes(protowire.AppendTag(r, f.node, protowire.BytesType), n)
 	return protowire.AppendString(protowire.AppendTag(r, f.typ, protowire.BytesType), clusterType)
 }
 
 // appendACK appends the frame that acknowledges a response.
-func (f fields) appendACK(dst, version, nonce []byte) []byte {
+func (f fields) appendACK(dst []byte, id uint32, version, nonce []byte) []byte {
 	size := protowire.SizeBytes(len(clusterType)) + protowire.SizeBytes(len(nonce)) + 2
 	if f.version > 0 {
 		size += protowire.SizeBytes(len(version)) + 1
 	}
-	dst = appendFrame(dst, http2.FrameData, 0, streamID, prefixBytes+size)
+	dst = appendFrame(dst, http2.FrameData, 0, id, prefixBytes+size)
 	dst = binary.BigEndian.AppendUint32(append(dst, 0), uint32(size))
 	if f.version > 0 {
 		dst = protowire.AppendBytes(protowire.AppendTag(dst, f.version, protowire.BytesType), version)
@@ -114,8 +119,8 @@ func (f fields) appendACK(dst, version, nonce []byte) []byte {
 }
 
 // feed reads a piece of what the server wrote. It passes on the payload of
-// DATA, and appends to out what has to be written in return.
-func (c *h2) feed(b []byte, out *[]byte, data func([]byte) error) error {
+// DATA with its stream, and appends to out what has to be written in return.
+func (c *h2) feed(b []byte, out *[]byte, data func(uint32, []byte) error) error {
 	for len(b) > 0 {
 		if c.heads < frameHeader {
 			n := copy(c.head[c.heads:], b)
@@ -135,10 +140,10 @@ func (c *h2) feed(b []byte, out *[]byte, data func([]byte) error) error {
 			if c.flags().Has(http2.FlagDataPadded) {
 				return fmt.Errorf("http2: padded DATA")
 			}
-			if err := data(b[:n]); err != nil {
+			if err := data(c.stream(), b[:n]); err != nil {
 				return err
 			}
-			c.took(n, out)
+			opened(&c.taken, n, 0, out)
 		} else {
 			c.ctl = append(c.ctl, b[:n]...)
 		}
@@ -159,18 +164,18 @@ func (c *h2) feed(b []byte, out *[]byte, data func([]byte) error) error {
 
 func (c *h2) kind() http2.FrameType { return http2.FrameType(c.head[3]) }
 func (c *h2) flags() http2.Flags    { return http2.Flags(c.head[4]) }
+func (c *h2) stream() uint32        { return binary.BigEndian.Uint32(c.head[5:]) & (1<<31 - 1) }
 
-// took opens the windows again once half of them is used up.
-func (c *h2) took(n int, out *[]byte) {
-	c.taken += n
-	if c.taken < window/2 {
+// opened opens the window of a stream, or of the connection (0), again once
+// half of it is used up.
+func opened(taken *int, n int, id uint32, out *[]byte) {
+	*taken += n
+	if *taken < window/2 {
 		return
 	}
-	for _, id := range []uint32{0, streamID} {
-		*out = appendFrame(*out, http2.FrameWindowUpdate, 0, id, 4)
-		*out = binary.BigEndian.AppendUint32(*out, uint32(c.taken))
-	}
-	c.taken = 0
+	*out = appendFrame(*out, http2.FrameWindowUpdate, 0, id, 4)
+	*out = binary.BigEndian.AppendUint32(*out, uint32(*taken))
+	*taken = 0
 }
 
 // control handles a whole frame that is not DATA. Windows that the server

@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -25,6 +26,10 @@ type load struct {
 	// changes. Else a response holds all.
 	Delta    bool `json:"delta,omitempty"`
 	Clusters int  `json:"clusters,omitempty"`
+	// Slim clusters have a name and nothing else.
+	Slim bool `json:"slim,omitempty"`
+	// Streams that a connection carries; 0: one.
+	Streams int `json:"streams,omitempty"`
 	// TLS is what connections are secured with; nil: nothing.
 	TLS *secured `json:"tls,omitempty"`
 }
@@ -39,7 +44,17 @@ func (l load) String() string {
 	if l.TLS != nil {
 		over = " over TLS"
 	}
-	return fmt.Sprintf("%s to %d clients%s, one stream and connection each", what, l.Clients, over)
+	each := "one stream and connection each"
+	if l.Streams > 1 {
+		each = fmt.Sprintf("%d streams a connection", l.Streams)
+	}
+	return fmt.Sprintf("%s to %d clients%s, %s", what, l.Clients, over, each)
+}
+
+// connections that the clients share.
+func (l load) connections() int {
+	each := max(l.Streams, 1)
+	return (l.Clients + each - 1) / each
 }
 
 // size of the response of generation n.
@@ -54,6 +69,9 @@ func (l load) size(n int) int {
 // enough for several: a hundred clusters are 100 KB.
 const bytesPerCluster = 1000
 
+// slimBytes is what a slim cluster has in a SotW response.
+const slimBytes = 75
+
 const (
 	clusterType  = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 	endpointType = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
@@ -63,7 +81,7 @@ const (
 // first changes, and keeps its size; a SotW response has all of them.
 func (l load) clusters(n int) []*clusterv3.Cluster {
 	count := max(1, l.Bytes/bytesPerCluster)
-	if l.Delta {
+	if l.Clusters > 0 {
 		count = l.Clusters
 	}
 	out := make([]*clusterv3.Cluster, count)
@@ -75,6 +93,9 @@ func (l load) clusters(n int) []*clusterv3.Cluster {
 }
 
 func (l load) cluster(i, count, n int) *clusterv3.Cluster {
+	if l.Slim {
+		return &clusterv3.Cluster{Name: fmt.Sprintf("cluster-%06d", i), AltStatName: strconv.Itoa(n)}
+	}
 	c := &clusterv3.Cluster{
 		Name:                 fmt.Sprintf("cluster-%06d", i),
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},

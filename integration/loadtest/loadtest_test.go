@@ -224,7 +224,7 @@ func serverBytes(t *testing.T, responses ...*discoveryv3.DiscoveryResponse) []by
 		if err != nil {
 			t.Fatal(err)
 		}
-		stream = append(stream, dataFrame(nil, b)[frameHeader:]...)
+		stream = append(stream, dataFrame(nil, streamID, b)[frameHeader:]...)
 	}
 	err := fr.WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 7})
 	for size := 1; len(stream) > 0 && err == nil; size = size*3 + 1 {
@@ -262,16 +262,17 @@ func TestClientReads(t *testing.T) {
 	}
 	text := serverBytes(t, responses...)
 	for _, piece := range []int{1, 2, 7, 100, 4096, len(text)} {
-		var c client
+		var c h2
+		var msg message
 		var out []byte
 		begun, got := 0, 0
 		for b := text; len(b) > 0; {
 			n := min(piece, len(b))
-			err := c.h2.feed(b[:n], &out, func(b []byte) error {
-				return c.msg.feed(b, func() error { begun++; return nil }, func() error {
+			err := c.feed(b[:n], &out, func(_ uint32, b []byte) error {
+				return msg.feed(b, func() error { begun++; return nil }, func() error {
 					want := responses[got]
-					if string(c.msg.version) != want.VersionInfo || string(c.msg.nonce) != want.Nonce || c.msg.size != proto.Size(want) {
-						t.Errorf("pieces of %d: message %d: version %q nonce %q size %d", piece, got, c.msg.version, c.msg.nonce, c.msg.size)
+					if string(msg.version) != want.VersionInfo || string(msg.nonce) != want.Nonce || msg.size != proto.Size(want) {
+						t.Errorf("pieces of %d: message %d: version %q nonce %q size %d", piece, got, msg.version, msg.nonce, msg.size)
 					}
 					got++
 					return nil
@@ -319,7 +320,7 @@ func TestClientRefuses(t *testing.T) {
 	var trailers bytes.Buffer
 	fr := http2.NewFramer(&trailers, nil)
 	var c h2
-	hello := c.hello("a", load{}.path(), load{}.fields().first("n"))
+	hello := c.hello("a", load{}.path(), load{}.fields().first("n", nodeCluster))
 	// A server's trailers: the client's own headers will do as a block.
 	in := http2.NewFramer(nil, bytes.NewReader(hello[len(http2.ClientPreface):]))
 	for block := []byte(nil); block == nil; {
@@ -347,10 +348,11 @@ func TestClientRefuses(t *testing.T) {
 		"too long":                        append(data("1234567"), "\x00\x00\x00\x00\x05\x0a\x70"...),
 		"cut off":                         append(data("123456"), "\x00\x00\x00\x00\x01\x0a"...),
 	} {
-		var c client
+		var c h2
+		var msg message
 		var out []byte
 		nop := func() error { return nil }
-		err := c.h2.feed(b, &out, func(b []byte) error { return c.msg.feed(b, nop, nop) })
+		err := c.feed(b, &out, func(_ uint32, b []byte) error { return msg.feed(b, nop, nop) })
 		if err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("got %v, want one of %q", err, name)
 		}

@@ -108,6 +108,15 @@ func (o *options) measure(ctx context.Context, c loadCase, args []string) (repor
 		}
 		o.load.TLS = s
 	}
+	if c.study != nil {
+		s, err := c.study(ctx, o)
+		if err != nil {
+			return report{}, err
+		}
+		r := newReport(o, nil, args)
+		r.Case, r.Study = c.name, s
+		return r, nil
+	}
 	samples, err := run(ctx, o)
 	if err != nil {
 		return report{}, err

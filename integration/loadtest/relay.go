@@ -62,7 +62,7 @@ func startRelay(ctx context.Context, o *options) (*contender, error) {
 		return nil, err
 	}
 	c.feed = origin
-	c.allocated = a.allocated
+	c.allocated, c.collect, c.heap, c.admin = a.allocated, a.collect, a.heap, a
 	c.profile = func(ctx context.Context, path string, seconds int) error {
 		return a.profile(ctx, path, seconds, c)
 	}
@@ -151,6 +151,25 @@ func (a admin) ready(ctx context.Context, proc *child) error {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+// heap reads the runtime's gauges.
+func (a admin) heap(ctx context.Context) (heap, error) {
+	v, err := a.sums(ctx, "go_memstats_heap_alloc_bytes", "go_memstats_stack_inuse_bytes", "go_memstats_heap_sys_bytes", "go_memstats_heap_released_bytes")
+	if err != nil {
+		return heap{}, err
+	}
+	return heap{Used: v[0], Stacks: v[1], Free: v[2] - v[3] - v[0]}, nil
+}
+
+// collect has the relay collect its garbage: asking for a heap profile does.
+func (a admin) collect(ctx context.Context) error {
+	body, err := a.get(ctx, "/debug/pprof/heap?gc=1")
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, body)
+	return errors.Join(err, body.Close())
 }
 
 // allocated reads the runtime's counter out of the metrics.

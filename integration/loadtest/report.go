@@ -63,7 +63,8 @@ type report struct {
 	Versions   map[string]string `json:"versions"`
 	Load       load              `json:"load"`
 	Rounds     int               `json:"rounds"`
-	Contenders []result          `json:"contenders"`
+	Contenders []result          `json:"contenders,omitempty"`
+	Study      *study            `json:"study,omitempty"`
 }
 
 type machine struct {
@@ -153,9 +154,16 @@ func ratio(a, b []sample, what func(sample) float64) *spread {
 
 // table writes the report for people.
 func (r *report) table(w io.Writer) error {
-	fmt.Fprintf(w, "\n%s; %d rounds, in turn.\n", r.Load, r.Rounds)
+	if r.Study != nil {
+		fmt.Fprintf(w, "\n%s: %s.\n", r.Case, r.Study.What)
+	} else {
+		fmt.Fprintf(w, "\n%s; %d rounds, in turn.\n", r.Load, r.Rounds)
+	}
 	fmt.Fprintf(w, "%d cores of %s, Linux %s, %s, grpc-go %s, go-control-plane %s. Medians (with their intervals).\n\n",
 		r.Machine.Cores, r.Machine.CPU, r.Machine.Kernel, r.Versions["go"], r.Versions["google.golang.org/grpc"], r.Versions["github.com/envoyproxy/go-control-plane"])
+	if r.Study != nil {
+		return r.Study.table(w)
+	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "server\telapsed ms\t× raw\t× bare\tfrom trigger ms\tCPU ms\t× raw\tµs/send\t× less than gcp\talloc B/send\tRSS MB")
 	for _, c := range r.Contenders {

@@ -17,6 +17,7 @@ const (
 	doPrepare    = "prepare"  // make generation N
 	doPush       = "push"     // serve it from now on
 	doStats      = "stats"    // say how much was allocated
+	doCollect    = "collect"  // collect garbage
 	doProfile    = "profile"  // write a CPU profile to Path from now on
 	doEndProfile = "profiled" // and until now
 	doAwait      = "await"    // to clients: wait until all have generation N
@@ -58,7 +59,13 @@ func obeyAsServer(l net.Listener, prepare prepare) error {
 		case doStats:
 			var m runtime.MemStats
 			runtime.ReadMemStats(&m)
-			return reply{Bytes: m.TotalAlloc}, nil
+			return reply{Bytes: m.TotalAlloc, Heap: heap{
+				Used: float64(m.HeapAlloc), Stacks: float64(m.StackInuse),
+				Free: float64(m.HeapSys - m.HeapReleased - m.HeapAlloc),
+			}}, nil
+		case doCollect:
+			runtime.GC()
+			return reply{}, nil
 		case doProfile:
 			f, err := os.Create(c.Path)
 			if err != nil {

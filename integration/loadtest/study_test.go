@@ -1,0 +1,112 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// studied measures a small case, and checks that its table, plot and JSON show
+// every row, and that nothing is missing but what may be.
+func studied(t *testing.T, c loadCase) *study {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	o := small(t)
+	o.relay = relay(t)
+	r, err := o.measure(ctx, c, []string{"test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table bytes.Buffer
+	if err := r.table(&table); err != nil {
+		t.Fatal(err)
+	}
+	t.Log(table.String())
+	dir := t.TempDir()
+	if err := r.plot(dir); err != nil {
+		t.Fatal(err)
+	}
+	drawing, err := os.ReadFile(filepath.Join(dir, c.name+".svg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(r)
+	if err != nil || strings.Contains(string(text), o.dir) {
+		t.Errorf("%v: %s", err, text)
+	}
+	for _, row := range r.Study.Rows {
+		if len(row.Values) != len(r.Study.Columns) {
+			t.Errorf("%s: %d values in %d columns", row.Name, len(row.Values), len(r.Study.Columns))
+		}
+		for _, in := range []string{table.String(), string(drawing), string(text)} {
+			if !strings.Contains(in, row.Name) {
+				t.Errorf("no %q in %s", row.Name, in)
+			}
+		}
+	}
+	return r.Study
+}
+
+// positive checks that a study has something in these columns of a row.
+func (s *study) positive(t *testing.T, row string, columns ...string) {
+	t.Helper()
+	for _, c := range columns {
+		if v := s.value(row, c); v == nil || v.Median <= 0 {
+			t.Errorf("%s: %q is %+v", row, c, v)
+		}
+	}
+}
+
+func TestIdle(t *testing.T) {
+	for name, tls := range map[string]bool{"plaintext": false, "tls": true} {
+		t.Run(name, func(t *testing.T) {
+			l := idle(50)
+			l.Clients = 100
+			s := studied(t, loadCase{name: "small", load: l, tls: tls, study: studyIdle})
+			for _, row := range []string{nameBare, nameRelay} {
+				s.positive(t, row, "KB each", "stacks", "RSS MB without them", "with")
+			}
+		})
+	}
+}
+
+func TestShort(t *testing.T) {
+	for want, s := range map[string]*spread{
+		"-": nil, "0": once(0), "0.0123": once(0.01234), "1.23": once(1.2345), "12.3": once(12.345), "123": once(123.45),
+		"2.50 (1.00–3.00)": many([]float64{1, 2.5, 3}),
+	} {
+		if got := s.short(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if got := quotients([]float64{1, 4, 9}, []float64{1, 2, 3}); *got != (spread{2, 1, 3}) {
+		t.Errorf("%+v", *got)
+	}
+}
+
+// Clients that share a connection are told apart.
+func TestStreamsOfOneConnection(t *testing.T) {
+	o := small(t)
+	o.relay, o.only = relay(t), []string{nameRelay, nameGCP}
+	o.load = load{Clients: 25, Bytes: 3000, Streams: 10}
+	if n := o.load.connections(); n != 3 {
+		t.Errorf("%d connections", n)
+	}
+	if _, err := run(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	c := client{streams: make([]stream, 2)}
+	for _, id := range []uint32{0, 2, 5} {
+		if st, err := c.stream(id); err == nil {
+			t.Errorf("stream %d is %v", id, st)
+		}
+	}
+}
