@@ -12,13 +12,16 @@ import (
 // variable or flag ("RELAY_UPSTREAM_ORIGINS", "--upstream.variant").
 type Pos struct {
 	File   string `json:"file" yaml:"file"`
-	Line   int    `json:"line,omitempty" yaml:"line,omitempty"` // from 1; 0: the whole of File
-	Column int    `json:"column,omitempty" yaml:"column,omitempty"`
+	Line   int    `json:"line,omitempty" yaml:"line,omitempty"`     // from 1; 0: the whole of File
+	Column int    `json:"column,omitempty" yaml:"column,omitempty"` // 0: not known
 }
 
 func (p Pos) String() string {
 	if p.Line == 0 {
 		return p.File
+	}
+	if p.Column == 0 {
+		return fmt.Sprintf("%s:%d", p.File, p.Line)
 	}
 	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)
 }

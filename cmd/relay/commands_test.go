@@ -40,6 +40,8 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 		}
 		if c.Example == "" || c.Short == "" {
 			t.Errorf("%s has no example or no description", c.CommandPath())
+		} else if s := c.Short[:1]; s != strings.ToUpper(s) { // as cobra's own
+			t.Errorf("%s: %q", c.CommandPath(), c.Short)
 		}
 		for _, sub := range c.Commands() {
 			walk(sub)
@@ -56,14 +58,17 @@ func TestUnknownCommandsAndFlags(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		want string
+		help string // what tells more
 	}{
-		{[]string{"sevre"}, `relay: unknown command "sevre" for "relay"`},
-		{[]string{"validate", "--confg", "x"}, "relay: unknown flag: --confg"},
-		{[]string{"validate", "x"}, `relay: unknown command "x" for "relay validate"`},
-		{[]string{"version", "-o", "xml"}, `relay: --output: wants one of text, json, yaml, got "xml"`},
-		{[]string{"explain"}, `relay: required flag(s) "node" not set`},
+		{[]string{"sevre"}, `relay: unknown command "sevre" for "relay"`, "\nrelay --help says what there is\n"},
+		{[]string{"validate", "--confg", "x"}, "relay: unknown flag: --confg", "\nrelay validate --help says what there is\n"},
+		{[]string{"demo", "--clients", "x"}, `relay: invalid argument "x" for "--clients"`, "\nrelay demo --help says what there is\n"},
+		{[]string{"validate", "x"}, `relay: unknown command "x" for "relay validate"`, "\nrelay validate --help says what there is\n"},
+		{[]string{"version", "-o", "xml"}, `relay: --output: wants one of text, json, yaml, got "xml"`, "\n"},
+		{[]string{"explain"}, `relay: required flag(s) "node" not set`, "\nrelay explain --help says what there is\n"},
+		{[]string{"validate", "-c", "/none"}, "relay: configuration: open /none", "directory\n"},
 	} {
-		if code, out, err := runRelay(c.args...); code != 1 || out != "" || !strings.HasPrefix(err, c.want) {
+		if code, out, err := runRelay(c.args...); code != 1 || out != "" || !strings.HasPrefix(err, c.want) || !strings.HasSuffix(err, c.help) {
 			t.Errorf("%v: %d, %s, %s", c.args, code, out, err)
 		}
 	}
@@ -182,6 +187,10 @@ func TestExplain(t *testing.T) {
 		"node.yaml": "id: n2\ncluster: web\n",
 		"peer.json": `{"address": "10.0.0.1:1", "uri_sans": ["spiffe://x"], "dns_sans": [], "subject": ""}`,
 		"bad.json":  `{"id": "n1", "clutser": "edge"}`,
+		"bad.yaml":  "id: n1\nclutser: edge\n",
+		"boot.yaml": "admin: {}\nnode:\n  id: n3\n  cluster: edge\ndynamic_resources: {}\n",
+		"boot.json": `{"static_resources": {}, "node": {"id": "n4", "clutser": "edge"}}`,
+		"who.yaml":  "uri_san: [a]\n",
 	})
 	args := func(more ...string) []string {
 		out := []string{"explain", "--config", dir + "/relay.yaml"}
@@ -192,9 +201,10 @@ func TestExplain(t *testing.T) {
 	}
 	for _, c := range []struct {
 		args []string
+		code int
 		want []string // lines, spaces folded
 	}{
-		{args("--node", "DIR/node.json", "--type", "eds"), []string{
+		{args("--node", "DIR/node.json", "--type", "eds"), 0, []string{
 			"node n1", "cluster edge", "", "type EDS", "key edge/z1", "",
 			"RULE PLACE RESULT MATCH",
 			`aggregation.rules[0] DIR/relay.yaml:4 no match "spiffe://x" in peer.uri_sans`,
@@ -204,7 +214,7 @@ func TestExplain(t *testing.T) {
 			`key[0] node.cluster -> "edge"`, `key[1] node.locality.zone -> "z1"`,
 			`aggregation.rules[2] DIR/relay.yaml:6 not tried node.cluster.startsWith("e")`,
 		}},
-		{args("--node", "DIR/node.json", "--peer", "DIR/peer.json", "--type", "CDS"), []string{
+		{args("--node", "DIR/node.json", "--peer", "DIR/peer.json", "--type", "CDS"), 0, []string{
 			"node n1", "cluster edge", "", "type CDS", "key proven", "",
 			"RULE PLACE RESULT MATCH",
 			`aggregation.rules[0] DIR/relay.yaml:4 match "spiffe://x" in peer.uri_sans`,
@@ -212,7 +222,7 @@ func TestExplain(t *testing.T) {
 			`aggregation.rules[1] DIR/relay.yaml:5 not tried node.metadata.tenant == "a" for EDS`,
 			`aggregation.rules[2] DIR/relay.yaml:6 not tried node.cluster.startsWith("e")`,
 		}},
-		{args("--node", "DIR/node.yaml", "--type", "EDS"), []string{
+		{args("--node", "DIR/node.yaml", "--type", "EDS"), 1, []string{
 			"node n2", "cluster web", "", "type EDS",
 			"refused no aggregation rule matches this node; tried: aggregation.rules[0]: no match; aggregation.rules[1]: no match, since its match failed: no such key: tenant; aggregation.rules[2]: no match", "",
 			"RULE PLACE RESULT MATCH",
@@ -229,9 +239,17 @@ func TestExplain(t *testing.T) {
 		for _, l := range strings.Split(strings.TrimRight(out, "\n"), "\n") {
 			got = append(got, strings.ReplaceAll(strings.Join(strings.Fields(l), " "), dir, "DIR"))
 		}
-		if code != 0 || errs != "" || !slices.Equal(got, c.want) {
+		if code != c.code || errs != "" || !slices.Equal(got, c.want) {
 			t.Errorf("%v: %d %s\n got %q\nwant %q", c.args[2:], code, errs, got, c.want)
 		}
+	}
+
+	// A bootstrap has a node; what is refused is an exit code in all formats.
+	if code, out, errs := runRelay(args("--node", "DIR/boot.yaml", "--type", "CDS")...); code != 0 || !strings.HasPrefix(out, "node     n3\ncluster  edge\n") {
+		t.Errorf("%d %s%s", code, out, errs)
+	}
+	if code, out, errs := runRelay(args("--node", "DIR/node.yaml", "-o", "json")...); code != 1 || errs != "" || !json.Valid([]byte(out)) {
+		t.Errorf("%d %s%s", code, out, errs)
 	}
 
 	// Without --type: all types, those that are alike together.
@@ -259,8 +277,10 @@ func TestExplain(t *testing.T) {
 		want string
 	}{
 		{args("--node", "DIR/none.json"), "relay: --node: open DIR/none.json: no such file"},
-		{args("--node", "DIR/bad.json"), "relay: --node DIR/bad.json: proto:"},
-		{args("--node", "DIR/node.json", "--peer", "DIR/node.json"), "relay: --peer DIR/node.json: yaml:"},
+		{args("--node", "DIR/bad.json"), "relay: --node DIR/bad.json: (line 1:14): unknown field \"clutser\"\n"},
+		{args("--node", "DIR/bad.yaml"), "relay: --node DIR/bad.yaml: unknown field \"clutser\"\n"},
+		{args("--node", "DIR/boot.json"), "relay: --node DIR/boot.json: unknown field \"clutser\"\n"},
+		{args("--node", "DIR/node.json", "--peer", "DIR/who.yaml"), "relay: --peer DIR/who.yaml: line 1: unknown field uri_san, a peer has address, uri_sans, dns_sans and subject\n"},
 		{args("--node", "DIR/node.json", "--type", "XDS"), `relay: --type: "XDS" is no resource type`},
 		{args("--node", "DIR/node.json", "--config", "DIR/node.json"), "DIR/node.json:1:1: upstream.origins: has to name at least one origin"},
 	} {
@@ -291,6 +311,10 @@ func TestVersion(t *testing.T) {
 	version = "v9.9.9"
 	defer func() { version = "" }()
 	if code, out, _ := runRelay("version"); code != 0 || !strings.HasPrefix(out, "relay v9.9.9, ") || strings.Count(out, "\n") != 1 {
+		t.Errorf("%d %s", code, out)
+	}
+	_, long, _ := runRelay("version")
+	if code, out, _ := runRelay("--version"); code != 0 || out != long {
 		t.Errorf("%d %s", code, out)
 	}
 	var b buildInfo

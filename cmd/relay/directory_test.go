@@ -35,14 +35,17 @@ func TestP80_ValidateReadsDirectories(t *testing.T) {
 	}
 	put("xds/b.yaml", clusters("web"))
 	put("xds/c.yaml", "resources:\n- {name: web\n")
+	put("xds/d.yaml", clusters("late")+"# a comment\n- \"@type\": "+cluster+"\n  connect_timeout: 5\n")
 	code, out, errs := runRelay("validate", "--config", file)
 	if code != 1 || errs != "" {
 		t.Fatalf("%d %s%s", code, out, errs)
 	}
+	// The place is the file's of the origin, with no column of another.
+	const key = "upstream.origins[0].address: "
 	for _, want := range []string{
-		file + ":2:", "upstream.origins[0].address: ",
-		filepath.Join(dir, "xds", "b.yaml") + `: the same name twice: "web", also in a.yaml`,
-		filepath.Join(dir, "xds", "c.yaml") + ":", "unreadable",
+		filepath.Join(dir, "xds", "b.yaml") + ": " + key + `the same name twice: "web", also in a.yaml` + "\n",
+		filepath.Join(dir, "xds", "c.yaml") + ":1: " + key + "unreadable: ",
+		filepath.Join(dir, "xds", "d.yaml") + ":5: " + key + `unreadable: resources[1].connect_timeout: does not take 5 (a duration is written as in "5s")` + "\n",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -26,14 +27,15 @@ import (
 func newExplainCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain",
-		Short: "show which key a node gets, rule by rule",
+		Short: "Show which key a node gets, rule by rule",
 		Long: `explain computes a node's aggregation key from the rules of a configuration, and
 shows what each rule made of the node, with the values that it saw.
 
-The node is an envoy.config.core.v3.Node as JSON or YAML, as in an Envoy's
-bootstrap; the peer has address, uri_sans, dns_sans and subject. Either file
-can be - for standard input. Without --type all types are shown, if the rules
-tell them apart.`,
+The node is an envoy.config.core.v3.Node as JSON or YAML, or a whole Envoy
+bootstrap, of which the node is taken; the peer has address, uri_sans, dns_sans
+and subject. Either file can be - for standard input. Without --type all types
+are shown, if the rules tell them apart. It exits with 1 if the node is refused
+for one of the types that are shown.`,
 		Example: `  echo '{"id": "web-1", "cluster": "web", "locality": {"zone": "eu-1"}}' >node.json
   relay explain --config relay.yaml --node node.json
   relay explain --config relay.yaml --node node.json --peer peer.json --type EDS -o json`,
@@ -77,10 +79,16 @@ tell them apart.`,
 			}
 			out.Types = append(out.Types, x)
 		}
-		if *format != formatTable {
-			return printData(cmd.OutOrStdout(), *format, out)
+		refused := slices.ContainsFunc(out.Types, func(x *aggregator.Explanation) bool { return x.Refused != "" })
+		if *format == formatTable {
+			err = out.print(cmd.OutOrStdout())
+		} else {
+			err = printData(cmd.OutOrStdout(), *format, out)
 		}
-		return out.print(cmd.OutOrStdout())
+		if err == nil && refused {
+			err = errReported
+		}
+		return err
 	}
 	return cmd
 }
@@ -135,7 +143,8 @@ func readInput(stdin io.Reader, flag, file string) ([]byte, error) {
 	return b, nil
 }
 
-// readNode reads a node from JSON or YAML, of which JSON is a part.
+// readNode reads a node, or a bootstrap with one, from JSON or YAML, of which JSON
+// is a part. A Node has no field of the name node.
 func readNode(stdin io.Reader, file string) (*corev3.Node, *xds.Node, error) {
 	b, err := readInput(stdin, "node", file)
 	if err != nil {
@@ -144,7 +153,8 @@ func readNode(stdin io.Reader, file string) (*corev3.Node, *xds.Node, error) {
 	fail := func(err error) (*corev3.Node, *xds.Node, error) {
 		return nil, nil, fmt.Errorf("--node %s: %w", file, err)
 	}
-	if !json.Valid(b) {
+	isJSON := json.Valid(b)
+	if !isJSON {
 		var v any
 		if err := yaml.Unmarshal(b, &v); err != nil {
 			return fail(err)
@@ -153,8 +163,16 @@ func readNode(stdin io.Reader, file string) (*corev3.Node, *xds.Node, error) {
 			return fail(err)
 		}
 	}
+	var bootstrap struct{ Node json.RawMessage }
+	if err := json.Unmarshal(b, &bootstrap); err == nil && bootstrap.Node != nil {
+		b, isJSON = bootstrap.Node, false
+	}
 	m := new(corev3.Node)
 	if err := protojson.Unmarshal(b, m); err != nil {
+		err = xds.Plain(err)
+		if !isJSON { // its lines are not the file's
+			err = errors.New(jsonPlace.ReplaceAllString(err.Error(), ""))
+		}
 		return fail(err)
 	}
 	raw, err := proto.Marshal(m)
@@ -168,6 +186,12 @@ func readNode(stdin io.Reader, file string) (*corev3.Node, *xds.Node, error) {
 	return m, n, nil
 }
 
+// jsonPlace is where protojson says the place.
+var jsonPlace = regexp.MustCompile(` ?\(line \d+:\d+\):? ?`)
+
+// unknownPeerField is how yaml.v3 says that a peer has no such field.
+var unknownPeerField = regexp.MustCompile(`field (\S+) not found in type expr\.Peer`)
+
 func readPeer(stdin io.Reader, file string) (expr.Peer, error) {
 	var p expr.Peer
 	b, err := readInput(stdin, "peer", file)
@@ -177,7 +201,8 @@ func readPeer(stdin io.Reader, file string) (expr.Peer, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(b))
 	dec.KnownFields(true)
 	if err := dec.Decode(&p); err != nil {
-		return p, fmt.Errorf("--peer %s: %w", file, err)
+		text := unknownPeerField.ReplaceAllString(err.Error(), "unknown field $1, a peer has address, uri_sans, dns_sans and subject")
+		return p, fmt.Errorf("--peer %s: %s", file, strings.TrimPrefix(text, "yaml: unmarshal errors:\n  "))
 	}
 	return p, nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -23,7 +24,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := root.Execute()
+	cmd, err := root.ExecuteC()
 	var faults config.Faults
 	switch {
 	case err == nil:
@@ -33,9 +34,22 @@ func run(args []string, stdout, stderr io.Writer) int {
 		// One a line, so that editors find the places.
 		fmt.Fprintln(stderr, err)
 	default:
-		fmt.Fprintln(stderr, "relay:", err)
+		fmt.Fprintln(stderr, "relay:", strings.TrimSpace(err.Error()))
+		if misused(err) {
+			fmt.Fprintf(stderr, "%s --help says what there is\n", cmd.CommandPath())
+		}
 	}
 	return 1
+}
+
+// usageError is a flag that is not known, or its value.
+type usageError struct{ error }
+
+// misused reports whether the command line is wrong. cobra has no type for what
+// it finds wrong with commands.
+func misused(err error) bool {
+	return errors.As(err, new(usageError)) || strings.HasPrefix(err.Error(), "unknown command ") ||
+		strings.HasPrefix(err.Error(), "required flag(s) ")
 }
 
 // errReported: the command has printed what is wrong as its output.
@@ -44,8 +58,8 @@ var errReported = errors.New("reported")
 func newRootCmd() *cobra.Command {
 	root := &cobra.Command{
 		Use:     "relay",
-		Version: version,
-		Short:   "an xDS relay between control planes and a fleet",
+		Version: build().Version, // or there is no --version
+		Short:   "An xDS relay between control planes and a fleet",
 		Long: `relay stands between xDS control planes and a fleet of Envoys and gRPC
 processes. It groups nodes by aggregation rules, subscribes at the origin once
 for each group, and passes what comes on to everyone in the group.
@@ -58,6 +72,8 @@ Commands that read a configuration take each of its keys as a flag too, as in
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
+	root.SetVersionTemplate(build().String() + "\n") // as relay version
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	// One line a command, in the order in which people need them.
 	root.AddCommand(
 		newServeCmd(),

@@ -184,6 +184,9 @@ func (r *relay) run(ctx, hurry context.Context) error {
 	}
 
 	r.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_SERVING)
+	for service := range r.grpc.GetServiceInfo() { // by which some ask
+		r.health.SetServingStatus(service, grpc_health_v1.HealthCheckResponse_SERVING)
+	}
 	r.admin.SetReady(true)
 	r.log.Info("serving", "downstream", addresses(r.down), "admin", where(r.adm), "rest", where(r.rest), "name", r.cfg.Name,
 		"config", r.cfg.Places.File(), "origins", originNames(r.cfg.Upstream.Origins))

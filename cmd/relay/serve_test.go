@@ -9,8 +9,10 @@ import (
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 
 	"xdsrelay/config"
 )
@@ -81,6 +83,21 @@ func TestRelayRunsAndEnds(t *testing.T) {
 	got, err := grpc_health_v1.NewHealthClient(conn).Check(call, &grpc_health_v1.HealthCheckRequest{}, grpc.WaitForReady(true))
 	if err != nil || got.Status != grpc_health_v1.HealthCheckResponse_SERVING {
 		t.Errorf("health: %v, %v", got, err)
+	}
+	// By name as well, as some ask: of each service that there is, and no other.
+	health := grpc_health_v1.NewHealthClient(conn)
+	services := r.grpc.GetServiceInfo()
+	if _, ok := services["envoy.service.discovery.v3.AggregatedDiscoveryService"]; !ok {
+		t.Errorf("services are %v", services)
+	}
+	for service := range services {
+		got, err := health.Check(call, &grpc_health_v1.HealthCheckRequest{Service: service})
+		if err != nil || got.Status != grpc_health_v1.HealthCheckResponse_SERVING {
+			t.Errorf("health of %s: %v, %v", service, got, err)
+		}
+	}
+	if _, err := health.Check(call, &grpc_health_v1.HealthCheckRequest{Service: "nope"}); status.Code(err) != codes.NotFound {
+		t.Errorf("health of what is not there: %v", err)
 	}
 	if err := conn.Close(); err != nil {
 		t.Error(err)

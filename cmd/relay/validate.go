@@ -18,7 +18,7 @@ import (
 func newValidateCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "validate",
-		Short: "check configuration and rules without starting",
+		Short: "Check configuration and rules without starting",
 		Long: `validate reads the configuration as serve would, with environment and flags over
 it, compiles its rules and expressions, reads the certificates, token and rules
 that it names, and every file of an origin that is a directory. It opens no
@@ -111,8 +111,9 @@ func directoryFaults(cfg *config.Config) (faults, warnings config.Faults) {
 		case !is.IsDir():
 			faults = append(faults, cfg.Places.Fault(key, "%s is no directory", dir))
 		default:
-			for _, err := range upstream.CheckDirectory(dir) {
-				faults = append(faults, cfg.Places.Fault(key, "%v", err))
+			// At the place in the origin's file, not at that where it is named.
+			for _, f := range upstream.CheckDirectory(dir) {
+				faults = append(faults, config.Fault{Pos: config.Pos{File: f.File, Line: f.Line}, Key: key, Reason: f.Err.Error()})
 			}
 		}
 	}
@@ -158,7 +159,9 @@ func (v *validation) print(w io.Writer) {
 func printFault(w io.Writer, f config.Fault) {
 	column := ""
 	if f.Line > 0 {
-		column = fmt.Sprintf(" (column %d)", f.Column)
+		if f.Column > 0 {
+			column = fmt.Sprintf(" (column %d)", f.Column)
+		}
 		f.File, f.Pos.Line, f.Column = fmt.Sprintf("%s:%d", f.File, f.Line), 0, 0
 	}
 	fmt.Fprintf(w, "%v%s\n", f, column)

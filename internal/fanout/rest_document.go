@@ -276,7 +276,7 @@ func jsonErrors(snap *xds.Snapshot, sub *xds.Subscription) (out []json.RawMessag
 	snap.Errors(sub, func(e *xds.ResourceError) bool {
 		m := new(discoveryv3.ResourceError)
 		if err = proto.Unmarshal(e.Wire(), m); err != nil {
-			err = fmt.Errorf("answer: error of %q: %w", e.Name, err)
+			err = fmt.Errorf("answer: error of %q: %w", e.Name, xds.Plain(err))
 			return false
 		}
 		b, failed := protojson.Marshal(m)
@@ -285,7 +285,7 @@ func jsonErrors(snap *xds.Snapshot, sub *xds.Subscription) (out []json.RawMessag
 			b, failed = protojson.Marshal(m)
 		}
 		if err = failed; err != nil {
-			err = fmt.Errorf("answer: error of %q cannot be given as JSON: %w", e.Name, err)
+			err = fmt.Errorf("answer: error of %q cannot be given as JSON: %w", e.Name, xds.Plain(err))
 			return false
 		}
 		out = append(out, b)
@@ -299,10 +299,10 @@ func jsonErrors(snap *xds.Snapshot, sub *xds.Subscription) (out []json.RawMessag
 func appendJSON(b []byte, r *xds.Resource) (out []byte, whole bool, err error) {
 	a := new(anypb.Any)
 	if err := proto.Unmarshal(r.Any(), a); err != nil {
-		return b, false, fmt.Errorf("answer: resource %q: %w", r.Name, err)
+		return b, false, fmt.Errorf("answer: resource %q: %w", r.Name, xds.Plain(err))
 	}
 	if b, err = (protojson.MarshalOptions{}).MarshalAppend(b, a); err != nil {
-		return b, false, fmt.Errorf("answer: resource %q cannot be given as JSON: %w", r.Name, err)
+		return b, false, fmt.Errorf("answer: resource %q cannot be given as JSON: %w", r.Name, xds.Plain(err))
 	}
 	return b, !leavesOut(a), nil
 }

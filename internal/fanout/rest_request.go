@@ -55,7 +55,7 @@ func decodePoll(body []byte, maxValues int) ([]byte, error) {
 	// A Struct takes two messages for each level.
 	how := protojson.UnmarshalOptions{DiscardUnknown: true, RecursionLimit: 2 * jsonDepth, Resolver: anything{}}
 	if err := how.Unmarshal(body, m); err != nil {
-		return nil, err
+		return nil, xds.Plain(err)
 	}
 	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
 }

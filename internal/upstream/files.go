@@ -158,18 +158,28 @@ func spot(path string, err error) string {
 	return path
 }
 
+// FileFault is what is wrong with a file of an origin; Line is 0 if it is not known.
+type FileFault struct {
+	File string
+	Line int
+	Err  error
+}
+
 // CheckDirectory reads what an origin of a directory would serve, for a check
-// before a start. Each error begins with the file, and the line if that is known:
-// until it is mended, nothing of the directory is served (P80).
-func CheckDirectory(dir string) []error {
+// before a start: until what is wrong is mended, nothing of the directory is
+// served (P80).
+func CheckDirectory(dir string) (out []FileFault) {
 	o := &fileOrigin{dir: dir, files: make(map[string]*file)}
 	_, faults, err := o.read(func(string) bool { return false })
 	if err != nil {
-		return []error{err}
+		return []FileFault{{File: dir, Err: err}}
 	}
-	var out []error
 	for _, name := range slices.Sorted(maps.Keys(faults)) {
-		out = append(out, fmt.Errorf("%s: %w", spot(filepath.Join(dir, name), faults[name]), faults[name]))
+		f := FileFault{File: filepath.Join(dir, name), Err: faults[name]}
+		if p := (*placed)(nil); errors.As(f.Err, &p) {
+			f.Line = p.line
+		}
+		out = append(out, f)
 	}
 	return out
 }

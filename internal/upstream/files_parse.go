@@ -1,10 +1,9 @@
 package upstream
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
-	"regexp"
-	"strconv"
 	"strings"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -28,9 +27,12 @@ var decoders = map[string]func([]byte) ([]*discoveryv3.DiscoveryResponse, error)
 }
 
 func decodeJSON(raw []byte) ([]*discoveryv3.DiscoveryResponse, error) {
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return nil, nil
+	}
 	m := new(discoveryv3.DiscoveryResponse)
 	err := protojson.Unmarshal(raw, m)
-	return []*discoveryv3.DiscoveryResponse{m}, place(err, nil)
+	return []*discoveryv3.DiscoveryResponse{m}, place(err, raw, nil)
 }
 
 func decodeYAML(raw []byte) ([]*discoveryv3.DiscoveryResponse, error) {
@@ -42,7 +44,7 @@ func decodeYAML(raw []byte) ([]*discoveryv3.DiscoveryResponse, error) {
 	for _, d := range docs {
 		m := new(discoveryv3.DiscoveryResponse)
 		if err := protojson.Unmarshal(d.json, m); err != nil {
-			return nil, place(err, d.line)
+			return nil, place(err, d.json, d)
 		}
 		out = append(out, m)
 	}
@@ -52,42 +54,13 @@ func decodeYAML(raw []byte) ([]*discoveryv3.DiscoveryResponse, error) {
 func decodeText(raw []byte) ([]*discoveryv3.DiscoveryResponse, error) {
 	m := new(discoveryv3.DiscoveryResponse)
 	err := prototext.Unmarshal(raw, m)
-	return []*discoveryv3.DiscoveryResponse{m}, place(err, nil)
+	return []*discoveryv3.DiscoveryResponse{m}, place(err, nil, nil)
 }
 
 func decodeBinary(raw []byte) ([]*discoveryv3.DiscoveryResponse, error) {
 	m := new(discoveryv3.DiscoveryResponse)
 	err := proto.Unmarshal(raw, m)
-	return []*discoveryv3.DiscoveryResponse{m}, place(err, nil)
-}
-
-// protoLine is where protojson and prototext say the place; the space after
-// "proto:" is of one kind or the other, at random.
-var (
-	protoPrefix = regexp.MustCompile(`^proto:[\s\x{a0}]*`)
-	protoLine   = regexp.MustCompile(` ?\(line (\d+):\d+\)(: )?`)
-)
-
-// place takes the line out of a decoder's message, and looks it up where the
-// decoder saw other lines than the file has.
-func place(err error, line func(int) int) error {
-	if err == nil {
-		return nil
-	}
-	text := protoPrefix.ReplaceAllString(err.Error(), "")
-	m := protoLine.FindStringSubmatchIndex(text)
-	if m == nil {
-		return at(0, "%s", text)
-	}
-	n, _ := strconv.Atoi(text[m[2]:m[3]])
-	if line != nil {
-		n = line(n)
-	}
-	before, after := text[:m[0]], text[m[1]:]
-	if before != "" && after != "" {
-		before += ": "
-	}
-	return at(n, "%s%s", before, after)
+	return []*discoveryv3.DiscoveryResponse{m}, place(err, nil, nil)
 }
 
 // section is a DiscoveryResponse of a file, cut into resources.
@@ -171,7 +144,7 @@ func typeOfFirst(m *discoveryv3.DiscoveryResponse) (string, error) {
 	}
 	wrapped := new(discoveryv3.Resource)
 	if err := proto.Unmarshal(first.GetValue(), wrapped); err != nil {
-		return "", fmt.Errorf("%w: %w", xds.ErrUnreadable, err)
+		return "", fmt.Errorf("%w: %w", xds.ErrUnreadable, xds.Plain(err))
 	}
 	return wrapped.GetResource().GetTypeUrl(), nil
 }

@@ -138,6 +138,16 @@ func TestP80_FaultsHaveTheirLine(t *testing.T) {
 		{"broken text", ".textproto", "type_url: 'x'\nnope: 1\n", 2, xds.ErrUnreadable, "nope"},
 		{"broken binary", ".pb", "\x12\x7f", 0, xds.ErrUnreadable, ""},
 		{"a list", ".json", "[]", 1, xds.ErrUnreadable, ""},
+		{"a number for a duration", ".yaml", head + cluster("a") + cluster("b") + "  connect_timeout: 5\n", 7, xds.ErrUnreadable, `unreadable: resources[1].connect_timeout: does not take 5 (a duration is written as in "5s")`},
+		{"a mapping for a list", ".json", "{\n\"resources\": [{\"@type\": \"" + clusterURL + "\", \"name\": \"ä\", \"metadata\": {}, \"health_checks\": {}}]}", 2, xds.ErrUnreadable, "unreadable: resources[0].health_checks: does not take {"},
+		{"a scalar in a list", ".yaml", head + cluster("a") + "  health_checks:\n  - timeout: 1s\n  - 5s\n", 7, xds.ErrUnreadable, `unreadable: resources[0].health_checks[1]: does not take "5s"`},
+		{"a bad duration", ".yaml", head + cluster("a") + "  connect_timeout: soon\n", 5, xds.ErrUnreadable, "unreadable: resources[0].connect_timeout: invalid google.protobuf.Duration"},
+		{"a list for the file", ".yaml", "- a\n", 1, xds.ErrUnreadable, "unreadable: the file: does not take ["},
+		{"a field without its path", ".yaml", head + cluster("a") + "  lb_policy: X\n", 5, xds.ErrUnreadable, "unreadable: invalid value for enum field lbPolicy"},
+		{"no name", ".yaml", head + cluster("a") + "- '@type': " + clusterURL + "\n  type: EDS\n", 0, xds.ErrNameless, "resources[1]: resource without a name: field 1 of a " + clusterURL + ", its name, is missing"},
+		{"an empty JSON", ".json", "", 0, errNoResponse, ""},
+		{"blanks alone, JSON", ".json", " \n", 0, errNoResponse, ""},
+		{"cut binary", ".pb", "\x0a", 0, xds.ErrUnreadable, "unreadable: "},
 		{"an empty file", ".yaml", "", 0, errNoResponse, ""},
 		{"comments alone", ".yaml", "# later\n---\n", 0, errNoResponse, ""},
 		{"an empty binary", ".pb", "", 0, errNoResponse, ""},
@@ -160,7 +170,7 @@ func TestP80_FaultsHaveTheirLine(t *testing.T) {
 		if c.line != 0 && line != c.line {
 			t.Errorf("%s: at line %d, want %d: %v", c.what, line, c.line, err)
 		}
-		if strings.Contains(err.Error(), "(line") || strings.Contains(err.Error(), "proto:") {
+		if strings.Contains(err.Error(), "(line") || strings.Contains(err.Error(), "proto:") || strings.ContainsRune(err.Error(), '\u00a0') {
 			t.Errorf("%s: %v", c.what, err)
 		}
 	}

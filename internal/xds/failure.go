@@ -55,7 +55,7 @@ const (
 func cutError(wire []byte) (*ResourceError, error) {
 	m := new(discoveryv3.ResourceError)
 	if err := proto.Unmarshal(wire, m); err != nil {
-		return nil, fmt.Errorf("%w: resource_errors: %w", ErrUnreadable, err)
+		return nil, fmt.Errorf("%w: resource_errors: %w", ErrUnreadable, Plain(err))
 	}
 	e := &ResourceError{Name: Canonical(m.GetResourceName().GetName()), Code: codes.Code(m.GetErrorDetail().GetCode()), wire: bytes.Clone(wire)}
 	if len(e.Name) > MaxNameBytes {

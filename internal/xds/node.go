@@ -40,7 +40,7 @@ func (n *Node) Bytes() []byte { return n.raw }
 func (n *Node) Decode() (*corev3.Node, error) {
 	m := new(corev3.Node)
 	if err := proto.Unmarshal(n.raw, m); err != nil {
-		return nil, fmt.Errorf("node: %w", err)
+		return nil, fmt.Errorf("node: %w", Plain(err))
 	}
 	return m, nil
 }
@@ -66,7 +66,7 @@ func parseNode(raw []byte) (*Node, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("node: %w", err)
+		return nil, fmt.Errorf("node: %w", Plain(err))
 	}
 	if _, err := n.Decode(); err != nil {
 		return nil, err
@@ -90,11 +90,11 @@ func MergeDynamic(node, later []byte) ([]byte, error) {
 	}
 	had, rest, err := split(node)
 	if err != nil {
-		return nil, fmt.Errorf("node: %w", err)
+		return nil, fmt.Errorf("node: %w", Plain(err))
 	}
 	has, _, err := split(later)
 	if err != nil {
-		return nil, fmt.Errorf("node: %w", err)
+		return nil, fmt.Errorf("node: %w", Plain(err))
 	}
 	if bytes.Equal(had, has) {
 		return node, nil
@@ -151,11 +151,11 @@ func eachField(b []byte, f func(num protowire.Number, typ protowire.Type, val, w
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
-			return protowire.ParseError(n)
+			return wireError(n)
 		}
 		m := protowire.ConsumeFieldValue(num, typ, b[n:])
 		if m < 0 {
-			return protowire.ParseError(m)
+			return wireError(m)
 		}
 		val := b[n : n+m]
 		if typ == protowire.BytesType {

@@ -92,19 +92,19 @@ func (r *Request) Scan(v Variant, msg []byte, maxNames int) error {
 	for b := msg; len(b) > 0; {
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
-			return protowire.ParseError(n)
+			return wireError(n)
 		}
 		b = b[n:]
 		if typ != protowire.BytesType {
 			if n = protowire.ConsumeFieldValue(num, typ, b); n < 0 {
-				return protowire.ParseError(n)
+				return wireError(n)
 			}
 			b = b[n:]
 			continue
 		}
 		val, n := protowire.ConsumeBytes(b)
 		if n < 0 {
-			return protowire.ParseError(n)
+			return wireError(n)
 		}
 		b = b[n:]
 		switch num {

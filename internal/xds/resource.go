@@ -248,12 +248,12 @@ func cutSotW(t Type, whole, anyWire []byte) (Raw, error) {
 	if url == wrapperType {
 		return cutDelta(t, value)
 	}
-	name, ok, err := selfName(value)
+	name, wrong, err := selfName(value)
 	if err != nil {
 		return Raw{}, fmt.Errorf("%w: a %s: %w", ErrUnreadable, url, err)
 	}
-	if !ok {
-		return Raw{}, fmt.Errorf("%w: field 1 of a %s is no string", ErrNameless, url)
+	if wrong != "" {
+		return Raw{}, fmt.Errorf("%w: field 1 of a %s, its name, %s", ErrNameless, url, wrong)
 	}
 	r := Raw{body: whole}
 	r.call(name)
@@ -302,7 +302,7 @@ func cutDelta(t Type, wire []byte) (Raw, error) {
 	if len(r.extra)+len(ttl) > 0 {
 		m := new(discoveryv3.Resource)
 		if err := proto.Unmarshal(slices.Concat(r.extra, ttl), m); err != nil {
-			return r, fmt.Errorf("%w: resource %q: %w", ErrUnreadable, r.Name, err)
+			return r, fmt.Errorf("%w: resource %q: %w", ErrUnreadable, r.Name, Plain(err))
 		}
 		r.uncacheable = m.GetCacheControl().GetDoNotCache()
 		if r.timed = m.Ttl != nil; r.timed {
@@ -332,16 +332,23 @@ func splitAny(b []byte) (url string, value []byte, ok bool) {
 }
 
 // selfName reads field 1 of a body, where all types that the protocol names,
-// and others by P3, keep their name.
-func selfName(value []byte) (name string, ok bool, err error) {
+// and others by P3, keep their name. wrong says why there is none.
+func selfName(value []byte) (name, wrong string, err error) {
+	wrong = "is missing"
 	err = eachField(value, func(num protowire.Number, typ protowire.Type, val, _ []byte) error {
-		if num == 1 {
-			ok = typ == protowire.BytesType && validName(val)
-			name = string(val)
+		if num != 1 {
+			return nil
+		}
+		name, wrong = string(val), ""
+		switch {
+		case typ != protowire.BytesType || !validName(val):
+			wrong = "is no string"
+		case name == "":
+			wrong = "is empty"
 		}
 		return nil
 	})
-	return name, ok && name != "", err
+	return name, wrong, err
 }
 
 // Fields of envoy.config.cluster.v3.Cluster that say which load assignment it

@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"errors"
 	"fmt"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -79,12 +80,15 @@ func ParseResponse(v Variant, msg []byte) (*Response, error) {
 	t := TypeOf(r.TypeURL)
 	seen := make(map[string]bool, len(raw)+len(r.Removed))
 	r.Resources = make([]Raw, 0, len(raw))
-	for _, w := range raw {
+	for i, w := range raw {
 		var res Raw
 		if v == Delta {
 			res, err = cutDelta(t, w[1])
 		} else {
 			res, err = cutSotW(t, w[0], w[1])
+		}
+		if errors.Is(err, ErrNameless) { // others say whose they are
+			return r, fmt.Errorf("resources[%d]: %w", i, err)
 		}
 		if err != nil {
 			return r, err
