@@ -36,7 +36,7 @@ func (a *ahead) add(names ...string) {
 // aside keeps what the old stream says of names that are ahead, and returns the
 // rest, which counts. That its time ran out is no word (P57).
 func (a *ahead) aside(v *view, u xds.Update) (rest xds.Update) {
-	if len(a.names) == 0 || u.Ended {
+	if len(a.names) == 0 {
 		return u
 	}
 	mine, rest := split(v, u, a.any)
@@ -50,6 +50,14 @@ func (a *ahead) aside(v *view, u xds.Update) (rest xds.Update) {
 	a.settle(v)
 	a.agree(v, mine)
 	return rest
+}
+
+// ended lets go of what the old stream said and is not to be kept, since it has
+// ended (P63).
+func (a *ahead) ended(v *view, wild bool) {
+	if a.old != nil && a.old.Apply(xds.Update{Type: v.typ.URL, Wildcard: wild, Ended: true}) {
+		a.settle(v)
+	}
 }
 
 func (a *ahead) settle(v *view) {
@@ -107,7 +115,7 @@ func (a *ahead) end(v *view, wild bool, is func(name string) bool) xds.Update {
 		switch {
 		case r != nil:
 			u.Changed = append(u.Changed, r)
-		case err == nil && old.Known(n):
+		case err == nil && old.Known(n) && !old.Silent(n):
 			u.Removed = append(u.Removed, n)
 		}
 		if err != nil {

@@ -155,7 +155,7 @@ func (m *move) compare(part xds.Part, names []string) {
 func (m *move) lost(v *view) bool {
 	part, next := v.part(m.wild), m.held.Load().Part(m.wild)
 	m.compare(part, slices.Collect(maps.Keys(m.apart)))
-	u := xds.Update{Type: v.typ.URL, Origin: m.origin, Version: m.version, Unversioned: m.unversioned, Wildcard: m.wild, Received: m.held.Load().Received}
+	u := xds.Update{Type: v.typ.URL, Origin: m.origin, Version: m.version, Unversioned: m.unversioned, Wildcard: m.wild}
 	for name := range part.Lapsed {
 		r := next.Held(name)
 		if _, spoken := m.spoken[name]; spoken && r != nil {
@@ -167,6 +167,7 @@ func (m *move) lost(v *view) bool {
 	if len(u.Changed) == 0 {
 		return false
 	}
+	u.Received = m.held.Load().Received // there is one: it has what was found
 	v.builder.Apply(u)
 	return true
 }
@@ -322,6 +323,7 @@ func (v *view) moved(now time.Time, patience time.Duration, stateGen uint64) boo
 	} else {
 		v.namesAt = m.to
 	}
-	v.move.Store(nil)
-	return v.held.Load() != nil && v.snapshot(stateGen)
+	changed := v.held.Load() != nil && v.snapshot(stateGen)
+	v.move.Store(nil) // last: from here on its stream is held against what that has
+	return changed
 }

@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"container/list"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -90,18 +91,22 @@ func (v *view) apply(from *link, u xds.Update, stateGen uint64) (changed, first 
 		return false, false
 	}
 	v.admit(&u)
+	if m != nil && !arrives && (u.Ended || u.TakesOver) {
+		m.ahead.ended(v, m.wild)
+	}
+	over := false
 	switch {
 	case u.Ended && arrives:
-		return m.ended(v, u) && v.snapshot(stateGen), true
+		return v.endedOn(m, stateGen), true
 	case u.Ended: // not to be served any more, nor to wait (P63)
 		return v.builder.Apply(u) && v.lost(stateGen), true
 	case arrives:
 		// What the stream brought before does not count, whatever of it does.
-		over := u.TakesOver && m.ended(v, xds.Update{Type: u.Type, Wildcard: u.Wildcard, Ended: true})
+		over = u.TakesOver && v.endedOn(m, stateGen)
 		u.TakesOver = false
 		var any bool
 		if u, any = m.arrive(v, u); !any {
-			return over && v.snapshot(stateGen), over
+			return over, over
 		}
 	case m != nil:
 		u = m.ahead.aside(v, u)
@@ -115,11 +120,22 @@ func (v *view) apply(from *link, u xds.Update, stateGen uint64) (changed, first 
 	noRoom := v.builder.NoRoom()
 	v.meters.Failures[telemetry.Kept].Add(len(u.Errors) - noRoom)
 	v.meters.Failures[telemetry.NoRoom].Add(noRoom)
-	changed = v.snapshot(stateGen)
+	changed = v.snapshot(stateGen) || over
+	if u.TakesOver && m != nil { // of a part that moves, the new stream's word may be left
+		changed = v.lost(stateGen) || changed
+	}
 	if m != nil {
 		m.applied(v, &u)
 	}
 	return changed, first
+}
+
+// endedOn lets go of what a stream brought to which a part moves, and which is not
+// to be kept, since that has ended, and reports whether there is another snapshot.
+func (v *view) endedOn(m *move, stateGen uint64) bool {
+	changed := m.ended(v, xds.Update{Type: v.typ.URL, Wildcard: m.wild, Ended: true}) && v.snapshot(stateGen)
+	m.compare(v.part(m.wild), slices.Collect(maps.Keys(m.apart)))
+	return changed
 }
 
 // lost makes the snapshot after something was let go of of which nobody said that
