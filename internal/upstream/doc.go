@@ -30,8 +30,8 @@
 //
 // Sink.Update is called by one goroutine at a time, never by two at once: by the
 // receiver for a response, by the loop for a guess (P57) while the receiver has
-// nothing to hand over, and by Run's when another line takes over, once the one
-// before has ended, and before what the new one says from then on. Sink.Held is
-// called by all of them, Sink.Status by Run's and that of the line that serves,
-// never at once.
+// nothing to hand over, by that of an attempt once it is over, and by Run's when an
+// attempt has ended or another line takes over, once the one before has ended, and
+// before what the new one says from then on. Sink.Held is called by all of them,
+// Sink.Status by Run's and that of the line that serves, never at once.
 package upstream

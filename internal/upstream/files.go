@@ -244,20 +244,63 @@ func (o *fileOrigin) scan(busy func(name string) bool) (settled bool, err error)
 }
 
 // read reads all files, and makes valid what can be. It returns the names of those
-// that are being written, and what is wrong with others.
+// that are being written, and what is wrong with others. What is swapped meanwhile
+// is read again: half of each would lack what moves from one file to another.
 func (o *fileOrigin) read(busy func(name string) bool) (writing []string, faults map[string]error, err error) {
-	entries, err := os.ReadDir(o.dir)
+	there, err := o.list()
+	for range maxReads {
+		if err != nil {
+			return nil, nil, err
+		}
+		writing, faults = o.readAll(there, busy)
+		before := there
+		if there, err = o.list(); err == nil && unmoved(before, there, writing) {
+			break
+		}
+	}
 	if err != nil {
 		return nil, nil, err
 	}
-	there := make(map[string]bool, len(entries))
-	faults = make(map[string]error)
+	o.settleNames(faults)
+	return writing, faults, nil
+}
+
+// maxReads bounds how often files are read again, should they change all the time.
+const maxReads = 3
+
+// list returns the files that are there by name; nil what cannot be reached.
+func (o *fileOrigin) list() (map[string]os.FileInfo, error) {
+	entries, err := os.ReadDir(o.dir)
+	if err != nil {
+		return nil, err
+	}
+	there := make(map[string]os.FileInfo, len(entries))
 	for _, e := range entries {
-		name := e.Name()
-		if !served(name) || e.IsDir() {
-			continue
+		if name := e.Name(); served(name) && !e.IsDir() {
+			there[name], _ = os.Stat(filepath.Join(o.dir, name)) // reading it tells why
 		}
-		there[name] = true
+	}
+	return there, nil
+}
+
+// unmoved reports whether two lists are of the same files as they were, but for
+// those that are being written.
+func unmoved(a, b map[string]os.FileInfo, writing []string) bool {
+	return maps.EqualFunc(a, b, func(x, y os.FileInfo) bool {
+		if x == nil || y == nil {
+			return x == y
+		}
+		return sameFile(x, y) || slices.Contains(writing, x.Name())
+	})
+}
+
+func sameFile(a, b os.FileInfo) bool {
+	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
+}
+
+func (o *fileOrigin) readAll(there map[string]os.FileInfo, busy func(name string) bool) (writing []string, faults map[string]error) {
+	faults = make(map[string]error)
+	for _, name := range slices.Sorted(maps.Keys(there)) {
 		f := o.files[name]
 		if f == nil {
 			f = new(file)
@@ -274,9 +317,8 @@ func (o *fileOrigin) read(busy func(name string) bool) (writing []string, faults
 			faults[name] = err
 		}
 	}
-	maps.DeleteFunc(o.files, func(name string, _ *file) bool { return !there[name] })
-	o.settleNames(faults)
-	return writing, faults, nil
+	maps.DeleteFunc(o.files, func(name string, _ *file) bool { _, is := there[name]; return !is })
+	return writing, faults
 }
 
 // maxFile is the largest file that is read; no response is larger (P59).
@@ -306,7 +348,7 @@ func (o *fileOrigin) readFile(name string, f *file) error {
 	if err != nil {
 		return err
 	}
-	if !os.SameFile(before, after) || before.Size() != after.Size() || !before.ModTime().Equal(after.ModTime()) {
+	if !sameFile(before, after) {
 		return errWriting
 	}
 	sum := sha256.Sum256(raw)

@@ -136,6 +136,9 @@ func (t *told) update(want xds.TypeInterest, lapsed *lapse, now *fileType, held 
 		for r := range held.Part(true).Resources {
 			changed[r.Name] = struct{}{}
 		}
+		for name := range held.Part(true).Lapsed { // others may still hold it
+			changed[name] = struct{}{}
+		}
 	}
 	asked := func(r *xds.Resource) bool { return r != nil && (want.Wildcard || r.AskedBy(want.Names)) }
 	if !want.Wildcard {

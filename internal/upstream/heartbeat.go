@@ -86,9 +86,7 @@ func (s *line) noteUncacheable(u *xds.Update) {
 // brought it has ended (P63): before another one asks, so that it asks for that
 // as for what it does not have; but for the parts that another takes over.
 func (s *line) uncache(ctx context.Context, takenOver map[partOf]bool) error {
-	parts := s.uncacheable
-	s.uncacheable = nil
-	for p := range parts {
+	for p := range s.uncacheable {
 		if takenOver[p] {
 			continue
 		}
@@ -97,6 +95,7 @@ func (s *line) uncache(ctx context.Context, takenOver map[partOf]bool) error {
 		if err != nil {
 			return err
 		}
+		delete(s.uncacheable, p)
 		if changed { // else nobody held it
 			s.counters(p.typ).Dropped[telemetry.StreamEnded].Add(n)
 		}

@@ -27,7 +27,7 @@ type line struct {
 	// the line.
 	memory memory
 	// uncacheable are the parts of which this attempt brought something that is
-	// not to be cached (P63).
+	// not to be cached, and is yet to be let go of (P63).
 	uncacheable map[partOf]struct{}
 	carried     []batch // clocks from a stream ended by the relay itself to the next (P57)
 	open        bool    // the attempt reached the origin
@@ -100,10 +100,13 @@ func (l *line) attempt(ctx context.Context, wait time.Duration) error {
 	if l.had {
 		l.at.hung()
 	}
-	if !errors.Is(context.Cause(ctx), errReturn) {
+	if ctx.Err() == nil { // else it is for whoever ended it
 		if over := l.uncache(ctx, nil); over != nil {
 			err = over
 		}
+	}
+	if over := (*sinkError)(nil); ctx.Err() != nil && !errors.As(err, &over) {
+		return context.Cause(ctx) // whatever the transport made of that
 	}
 	return err
 }

@@ -50,6 +50,9 @@ func (s *testSink) Update(ctx context.Context, u xds.Update) (changed bool, err 
 			return false, ctx.Err()
 		}
 	}
+	if ctx.Err() != nil { // a group may still take it, and may not
+		return false, ctx.Err()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fail != nil {

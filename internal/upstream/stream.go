@@ -158,6 +158,11 @@ const failuresToSwitch = 2
 func (s *Stream) again(ctx context.Context, err error) error {
 	l := s.serving
 	var over *sinkError
+	if ctx.Err() == nil && !errors.As(err, &over) { // if the attempt did not live to do so
+		if e := l.uncache(ctx, nil); e != nil {
+			err = e
+		}
+	}
 	if l.had {
 		s.inARow, s.attempts = 0, 0
 		clear(s.tried)
