@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"xdsrelay/internal/upstream"
@@ -18,6 +19,7 @@ func TestP62_ExpiresBeforeTheNewStreamSpeaks(t *testing.T) {
 		m.second.bring(t, cds, true, living(t, cds, "b", "1", 3*time.Second))
 		m.is("it came", "? 1", 2)
 		time.Sleep(3 * time.Second)
+		synctest.Wait()
 		m.is("it has expired", "? ?", 2)
 		m.says(m.second, "a=1")
 		m.says(m.first, "a=1")
@@ -82,6 +84,7 @@ func TestP63_NotBroughtOutOnceItsStreamHasEnded(t *testing.T) {
 			}
 			m.first.sink.Status(upstream.Status{Failed: true})
 			time.Sleep(15 * time.Second)
+			synctest.Wait()
 			m.is("the new one is away", "1 2 1 ?", 2)
 		})
 	}
