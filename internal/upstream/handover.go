@@ -135,6 +135,17 @@ func (s *stage) astray(at partOf, held xds.Part) map[string]struct{} {
 			names[r.Name] = struct{}{}
 		}
 	}
+	if at.wild { // and what clients may still hold of what has lapsed since
+		lapsed := make(map[string]bool)
+		for n := range is.Lapsed {
+			lapsed[n] = true
+		}
+		for n := range held.Lapsed {
+			if _, said := p.names[n]; !said && !lapsed[n] && is.Held(n) == nil {
+				names[n] = struct{}{}
+			}
+		}
+	}
 	return names
 }
 
