@@ -164,8 +164,8 @@ func bubble(t *testing.T, edit func(*Options), f func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, o)
 		w.run()
+		defer w.stop() // also where f ends the test: or the bubble's end hides why
 		f(w)
-		w.stop()
 	})
 }
 
