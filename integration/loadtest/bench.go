@@ -116,7 +116,28 @@ func (e *entry) begin(ctx context.Context, o *options) (*contender, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := c.warm(ctx); err != nil {
+		return c, err
+	}
 	return c, c.connect(ctx)
+}
+
+// warm has the relay hold all names that clients will ask for: else those that
+// nobody asked for before are answered when the origin has.
+func (c *contender) warm(ctx context.Context) error {
+	l := c.load
+	if l.Names == 0 || c.name != nameRelay {
+		return nil
+	}
+	l.Delta, l.Asks = true, new(int)
+	l.Clients = l.Clusters / l.Names
+	l.Streams = min(l.Clients, 100)
+	crowd, err := c.join(ctx, l)
+	if err != nil {
+		return err
+	}
+	_, err = c.awaitOf(ctx, crowd, 0)
+	return err
 }
 
 // round pushes the next generation and measures.

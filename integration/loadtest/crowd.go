@@ -49,6 +49,7 @@ type client struct {
 // stream is one of a client's.
 type stream struct {
 	id       uint32
+	names    []byte // that it asks for, encoded
 	msg      message
 	messages int // that were begun; the generation of the newest is one less
 	taken    int // bytes of DATA since its window was opened
@@ -202,8 +203,9 @@ func (c *client) begin(s *crowdSettings, i int) error {
 	var firsts [][]byte
 	each := max(s.Load.Streams, 1)
 	for n := i * each; n < min((i+1)*each, s.Load.Clients); n++ {
-		c.streams = append(c.streams, stream{id: uint32(streamID + 2*len(firsts)), msg: message{opaque: s.Raw}})
-		firsts = append(firsts, c.fields.first(fmt.Sprintf("client-%05d", n), nodeCluster))
+		names := c.fields.list(s.Load.names(n))
+		c.streams = append(c.streams, stream{id: uint32(streamID + 2*len(firsts)), names: names, msg: message{opaque: s.Raw}})
+		firsts = append(firsts, c.fields.first(fmt.Sprintf("client-%05d", n), nodeCluster, names))
 	}
 	if c.raw {
 		return nil
@@ -301,7 +303,7 @@ func (r *reader) begun(st *stream) error {
 
 func (r *reader) done(c *client, st *stream) error {
 	if !c.raw {
-		r.out = c.fields.appendACK(r.out, st.id, st.msg.version, st.msg.nonce)
+		r.out = c.fields.appendACK(r.out, st.id, st.msg.version, st.msg.nonce, st.names)
 	}
 	r.tally.complete(st.messages-1, st.msg.size)
 	return nil

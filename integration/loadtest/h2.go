@@ -85,27 +85,47 @@ func appendFrame(dst []byte, t http2.FrameType, flags http2.Flags, stream uint32
 
 // fields are those of a request in one variant; the incremental one has no
 // version.
-type fields struct{ node, version, typ, nonce protowire.Number }
+type fields struct {
+	node, version, names, typ, nonce protowire.Number
+
+	url   string // of the type
+	delta bool
+}
 
 func (l load) fields() fields {
 	if l.Delta {
-		return fields{node: 1, typ: 2, nonce: 6}
+		return fields{node: 1, typ: 2, names: 3, nonce: 6, url: l.typ(), delta: true}
 	}
-	return fields{node: 2, version: 1, typ: 4, nonce: 5}
+	return fields{node: 2, version: 1, names: 3, typ: 4, nonce: 5, url: l.typ()}
 }
 
-// first is the request that subscribes to all clusters.
-func (f fields) first(node, cluster string) []byte {
+// first is the request that subscribes to the names, which are encoded; to all
+// without them.
+func (f fields) first(node, cluster string, names []byte) []byte {
 	var n, r []byte
 	n = protowire.AppendString(protowire.AppendTag(n, 1, protowire.BytesType), node)
 	n = protowire.AppendString(protowire.AppendTag(n, 2, protowire.BytesType), cluster)
 	r = protowire.AppendBytes(protowire.AppendTag(r, f.node, protowire.BytesType), n)
-	return protowire.AppendString(protowire.AppendTag(r, f.typ, protowire.BytesType), clusterType)
+	r = protowire.AppendString(protowire.AppendTag(r, f.typ, protowire.BytesType), f.url)
+	return append(r, names...)
 }
 
-// appendACK appends the frame that acknowledges a response.
-func (f fields) appendACK(dst []byte, id uint32, version, nonce []byte) []byte {
-	size := protowire.SizeBytes(len(clusterType)) + protowire.SizeBytes(len(nonce)) + 2
+// list encodes names as the field of a request that subscribes.
+func (f fields) list(names []string) []byte {
+	var out []byte
+	for _, n := range names {
+		out = protowire.AppendString(protowire.AppendTag(out, f.names, protowire.BytesType), n)
+	}
+	return out
+}
+
+// appendACK appends the frame that acknowledges a response. In SotW it has the
+// names again.
+func (f fields) appendACK(dst []byte, id uint32, version, nonce, names []byte) []byte {
+	if f.delta {
+		names = nil
+	}
+	size := protowire.SizeBytes(len(f.url)) + protowire.SizeBytes(len(nonce)) + 2 + len(names)
 	if f.version > 0 {
 		size += protowire.SizeBytes(len(version)) + 1
 	}
@@ -114,8 +134,9 @@ func (f fields) appendACK(dst []byte, id uint32, version, nonce []byte) []byte {
 	if f.version > 0 {
 		dst = protowire.AppendBytes(protowire.AppendTag(dst, f.version, protowire.BytesType), version)
 	}
-	dst = protowire.AppendString(protowire.AppendTag(dst, f.typ, protowire.BytesType), clusterType)
-	return protowire.AppendBytes(protowire.AppendTag(dst, f.nonce, protowire.BytesType), nonce)
+	dst = protowire.AppendString(protowire.AppendTag(dst, f.typ, protowire.BytesType), f.url)
+	dst = protowire.AppendBytes(protowire.AppendTag(dst, f.nonce, protowire.BytesType), nonce)
+	return append(dst, names...)
 }
 
 // feed reads a piece of what the server wrote. It passes on the payload of

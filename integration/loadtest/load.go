@@ -28,6 +28,14 @@ type load struct {
 	Clusters int  `json:"clusters,omitempty"`
 	// Slim clusters have a name and nothing else.
 	Slim bool `json:"slim,omitempty"`
+	// Names is of how many load assignments each client asks for, of one for each
+	// of the Clusters; 0: clients ask for all clusters. Apart: for others than any
+	// other client, but for the one that changes.
+	Names int  `json:"names,omitempty"`
+	Apart bool `json:"apart,omitempty"`
+	// Asks are the names that the clients ask for instead, in blocks of Names from
+	// this one on: the first client for the first block.
+	Asks *int `json:"asks,omitempty"`
 	// Streams that a connection carries; 0: one.
 	Streams int `json:"streams,omitempty"`
 	// TLS is what connections are secured with; nil: nothing.
@@ -39,6 +47,16 @@ func (l load) String() string {
 	what := fmt.Sprintf("One SotW CDS response of %d bytes", l.Bytes)
 	if l.Delta {
 		what = fmt.Sprintf("One of %d clusters, %d bytes in an incremental response,", l.Clusters, l.Bytes)
+	}
+	if l.Names > 0 {
+		kind, who := "SotW", "all for the same"
+		if l.Delta {
+			kind = "incremental"
+		}
+		if l.Apart {
+			who = "each for others"
+		}
+		what = fmt.Sprintf("One load assignment of %d bytes, in an %s EDS response to clients that ask for %d of %d, %s,", l.Bytes, kind, l.Names, l.Clusters, who)
 	}
 	over := ""
 	if l.TLS != nil {
@@ -59,10 +77,114 @@ func (l load) connections() int {
 
 // size of the response of generation n.
 func (l load) size(n int) int {
-	if l.Delta && n == 0 {
-		return l.Clusters * l.Bytes
+	switch {
+	case n > 0 || !l.Delta && l.Names == 0:
+		return l.Bytes
+	case l.Names > 0:
+		return l.Names * l.Bytes
 	}
-	return l.Bytes
+	return l.Clusters * l.Bytes
+}
+
+// typ is the type that clients ask for.
+func (l load) typ() string {
+	if l.Names > 0 {
+		return endpointType
+	}
+	return clusterType
+}
+
+// names are those that client i asks for; nil: all.
+func (l load) names(i int) []string {
+	if l.Names == 0 {
+		return nil
+	}
+	out := make([]string, 0, l.Names)
+	if l.Asks != nil {
+		for n := range l.Names {
+			out = append(out, clusterName(*l.Asks+(i*l.Names+n)%(l.Clusters-*l.Asks)))
+		}
+		return out
+	}
+	out = append(out, clusterName(0)) // it changes
+	at := 0
+	if l.Apart {
+		at = i * (l.Clusters - 1) / l.Clients
+	}
+	for n := range l.Names - 1 {
+		out = append(out, clusterName(1+(at+n)%(l.Clusters-1)))
+	}
+	return out
+}
+
+func clusterName(i int) string { return fmt.Sprintf("cluster-%06d", i) }
+
+// resource is one that is sent.
+type resource struct {
+	name string
+	proto.Message
+}
+
+// resources are those of generation n that the origin has. From one generation
+// to the next the first changes, and keeps its size.
+func (l load) resources(n int) []resource {
+	out := make([]resource, l.count())
+	for i := range out {
+		out[i] = l.resource(i, 0)
+	}
+	out[0] = l.resource(0, n)
+	return out
+}
+
+// resource is the one of cluster i in generation n.
+func (l load) resource(i, n int) resource {
+	if l.Names > 0 {
+		return resource{clusterName(i), l.assignment(i, n)}
+	}
+	return resource{clusterName(i), l.cluster(i, l.count(), n)}
+}
+
+// answer is what the response of generation n has in it; of the first, to who
+// asks for names, those of the first client.
+func (l load) answer(n int) []resource {
+	switch {
+	case n > 0 && (l.Delta || l.Names > 0):
+		return []resource{l.resource(0, n)}
+	case l.Names > 0:
+		out := make([]resource, l.Names)
+		for i := range out {
+			out[i] = l.resource(i, n)
+		}
+		return out
+	}
+	return l.resources(n)
+}
+
+// assignment is the load assignment of cluster i in generation n.
+func (l load) assignment(i, n int) *endpointv3.ClusterLoadAssignment {
+	room := l.Bytes - len(endpointType) - len(clusterName(i)) - 12
+	if l.Delta {
+		room -= len(endpointType) + len(clusterName(i)) + 20
+	}
+	return assignment(i, n, max(1, room/endpointBytes))
+}
+
+// endpointBytes is what one endpoint of an assignment has.
+const endpointBytes = 23
+
+func assignment(i, n, endpoints int) *endpointv3.ClusterLoadAssignment {
+	las := &endpointv3.LocalityLbEndpoints{}
+	for e := range endpoints {
+		las.LbEndpoints = append(las.LbEndpoints, &endpointv3.LbEndpoint{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{
+			Endpoint: &endpointv3.Endpoint{Address: &corev3.Address{Address: &corev3.Address_SocketAddress{
+				SocketAddress: &corev3.SocketAddress{
+					Address:       fmt.Sprintf("10.%d.%d.%d", i/256, i%256, e%256),
+					PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(8000 + n)},
+				},
+			}}},
+		}})
+	}
+	return &endpointv3.ClusterLoadAssignment{ClusterName: clusterName(i), Endpoints: []*endpointv3.LocalityLbEndpoints{las}}
 }
 
 // bytesPerCluster is what a cluster has at least, if the response is large
@@ -77,27 +199,20 @@ const (
 	endpointType = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 )
 
-// clusters are those of generation n. From one generation to the next the
-// first changes, and keeps its size; a SotW response has all of them.
-func (l load) clusters(n int) []*clusterv3.Cluster {
-	count := max(1, l.Bytes/bytesPerCluster)
+// count is how many clusters the origin has.
+func (l load) count() int {
 	if l.Clusters > 0 {
-		count = l.Clusters
+		return l.Clusters
 	}
-	out := make([]*clusterv3.Cluster, count)
-	for i := range out {
-		out[i] = l.cluster(i, count, 0)
-	}
-	out[0] = l.cluster(0, count, n)
-	return out
+	return max(1, l.Bytes/bytesPerCluster)
 }
 
 func (l load) cluster(i, count, n int) *clusterv3.Cluster {
 	if l.Slim {
-		return &clusterv3.Cluster{Name: fmt.Sprintf("cluster-%06d", i), AltStatName: strconv.Itoa(n)}
+		return &clusterv3.Cluster{Name: clusterName(i), AltStatName: strconv.Itoa(n)}
 	}
 	c := &clusterv3.Cluster{
-		Name:                 fmt.Sprintf("cluster-%06d", i),
+		Name:                 clusterName(i),
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
 		EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{EdsConfig: &corev3.ConfigSource{
 			ResourceApiVersion:    corev3.ApiVersion_V3,
@@ -131,9 +246,9 @@ func (l load) body(n int) ([]byte, error) {
 	if l.Delta {
 		return l.deltaBody(n)
 	}
-	r := &discoveryv3.DiscoveryResponse{VersionInfo: fmt.Sprint(n), TypeUrl: clusterType}
-	for _, c := range l.clusters(n) {
-		a, err := anypb.New(c)
+	r := &discoveryv3.DiscoveryResponse{VersionInfo: fmt.Sprint(n), TypeUrl: l.typ()}
+	for _, c := range l.answer(n) {
+		a, err := anypb.New(c.Message)
 		if err != nil {
 			return nil, err
 		}
@@ -143,17 +258,13 @@ func (l load) body(n int) ([]byte, error) {
 }
 
 func (l load) deltaBody(n int) ([]byte, error) {
-	r := &discoveryv3.DeltaDiscoveryResponse{SystemVersionInfo: fmt.Sprint(n), TypeUrl: clusterType}
-	changed := l.clusters(n)
-	if n > 0 {
-		changed = changed[:1]
-	}
-	for _, c := range changed {
-		a, err := anypb.New(c)
+	r := &discoveryv3.DeltaDiscoveryResponse{SystemVersionInfo: fmt.Sprint(n), TypeUrl: l.typ()}
+	for _, c := range l.answer(n) {
+		a, err := anypb.New(c.Message)
 		if err != nil {
 			return nil, err
 		}
-		r.Resources = append(r.Resources, &discoveryv3.Resource{Name: c.Name, Version: fmt.Sprint(n), Resource: a})
+		r.Resources = append(r.Resources, &discoveryv3.Resource{Name: c.name, Version: fmt.Sprint(n), Resource: a})
 	}
 	return proto.Marshal(r)
 }
@@ -162,19 +273,8 @@ func (l load) deltaBody(n int) ([]byte, error) {
 // generation n: each has ten endpoints.
 func (l load) assignments(n int) ([]byte, error) {
 	r := &discoveryv3.DiscoveryResponse{VersionInfo: fmt.Sprint(n), TypeUrl: endpointType}
-	for i, c := range l.clusters(n) {
-		las := &endpointv3.LocalityLbEndpoints{}
-		for e := range 10 {
-			las.LbEndpoints = append(las.LbEndpoints, &endpointv3.LbEndpoint{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{
-				Endpoint: &endpointv3.Endpoint{Address: &corev3.Address{Address: &corev3.Address_SocketAddress{
-					SocketAddress: &corev3.SocketAddress{
-						Address:       fmt.Sprintf("10.%d.%d.%d", i/256, i%256, e),
-						PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(8000 + n)},
-					},
-				}}},
-			}})
-		}
-		a, err := anypb.New(&endpointv3.ClusterLoadAssignment{ClusterName: c.Name, Endpoints: []*endpointv3.LocalityLbEndpoints{las}})
+	for i := range l.count() {
+		a, err := anypb.New(assignment(i, n, 10))
 		if err != nil {
 			return nil, err
 		}

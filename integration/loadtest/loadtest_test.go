@@ -184,6 +184,18 @@ func TestLoadHasItsSize(t *testing.T) {
 			}
 		}
 	}
+	for _, delta := range []bool{false, true} {
+		for _, n := range []int{0, 1, 8000} {
+			l := load{Bytes: 1000, Delta: delta, Clusters: 200, Names: 100}
+			b, err := l.body(n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := l.size(n); len(b) < want*9/10 || len(b) > want*11/10 {
+				t.Errorf("EDS, delta %v, generation %d: %d bytes, not %d", delta, n, len(b), want)
+			}
+		}
+	}
 }
 
 func TestSpread(t *testing.T) {
@@ -320,7 +332,7 @@ func TestClientRefuses(t *testing.T) {
 	var trailers bytes.Buffer
 	fr := http2.NewFramer(&trailers, nil)
 	var c h2
-	hello := c.hello("a", load{}.path(), load{}.fields().first("n", nodeCluster))
+	hello := c.hello("a", load{}.path(), load{}.fields().first("n", nodeCluster, nil))
 	// A server's trailers: the client's own headers will do as a block.
 	in := http2.NewFramer(nil, bytes.NewReader(hello[len(http2.ClientPreface):]))
 	for block := []byte(nil); block == nil; {

@@ -25,13 +25,15 @@ func serveGCP(settings []byte) error {
 	if err := json.Unmarshal(settings, &l); err != nil {
 		return err
 	}
-	snapshots := cache.NewSnapshotCache(true, byCluster{}, nil)
+	// In its mode for ADS it does not answer who asks for a part of the names.
+	snapshots := cache.NewSnapshotCache(l.Names == 0, byCluster{}, nil)
+	var rs []types.Resource
+	for _, r := range l.resources(0) {
+		rs = append(rs, r.Message)
+	}
 	prepare := prepare(func(n int) (func() error, error) {
-		var rs []types.Resource
-		for _, c := range l.clusters(n) {
-			rs = append(rs, c)
-		}
-		s, err := cache.NewSnapshot(fmt.Sprint(n), map[string][]types.Resource{clusterType: rs})
+		rs[0] = l.resource(0, n).Message
+		s, err := cache.NewSnapshot(fmt.Sprint(n), map[string][]types.Resource{l.typ(): rs})
 		return func() error { return snapshots.SetSnapshot(context.Background(), nodeCluster, s) }, err
 	})
 	if err := prepare.now(0); err != nil {

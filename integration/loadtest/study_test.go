@@ -110,3 +110,43 @@ func TestStreamsOfOneConnection(t *testing.T) {
 		}
 	}
 }
+
+// What changes reaches all who asked for it, whatever else they asked for.
+func TestLoadAssignments(t *testing.T) {
+	small := eds(20)
+	small.Clusters, small.Names = 60, 5
+	for name, l := range map[string]load{"alike": small, "apart": small.apart(), "delta-apart": small.delta().apart()} {
+		t.Run(name, func(t *testing.T) {
+			o := options{load: l, rounds: 2, dir: t.TempDir(), log: t.Logf, relay: relay(t)}
+			if _, err := run(t.Context(), &o); err != nil {
+				t.Fatal(err)
+			}
+			seen := make(map[string]bool)
+			for i := range l.Clients {
+				seen[strings.Join(l.names(i), " ")] = true
+			}
+			if want := map[bool]int{false: 1, true: l.Clients}[l.Apart]; len(seen) != want {
+				t.Errorf("clients ask in %d ways, want %d", len(seen), want)
+			}
+		})
+	}
+}
+
+func TestUnwanted(t *testing.T) {
+	l := eds(40).delta()
+	l.Clusters, l.Names = 60, 5
+	s := studied(t, loadCase{name: "small", load: l, study: studyUnwanted})
+	for _, row := range s.Rows {
+		s.positive(t, row.Name, s.Columns...)
+	}
+	if len(s.Rows) != 4 {
+		t.Errorf("rows %+v", s.Rows)
+	}
+	others := l
+	others.Asks = &l.Names
+	for i := range 30 {
+		if names := others.names(i); strings.Contains(strings.Join(names, " "), clusterName(0)) {
+			t.Errorf("client %d, who does not want what changes, asks for %v", i, names)
+		}
+	}
+}
