@@ -113,9 +113,13 @@ func (c *contender) connect(ctx context.Context) error {
 
 // join starts a crowd of clients.
 func (c *contender) join(ctx context.Context, l load) (*child, error) {
-	crowd, _, err := startRole(ctx, "clients of "+c.name, roleCrowd, crowdSettings{
-		Load: l, Addr: c.addr, Raw: c.name == nameRaw, Readers: runtime.GOMAXPROCS(0),
-	})
+	return c.joinAs(ctx, crowdSettings{Load: l})
+}
+
+// joinAs starts a crowd with settings of its own.
+func (c *contender) joinAs(ctx context.Context, s crowdSettings) (*child, error) {
+	s.Addr, s.Raw, s.Readers = c.addr, c.name == nameRaw, runtime.GOMAXPROCS(0)
+	crowd, _, err := startRole(ctx, "clients of "+c.name, roleCrowd, s)
 	if err == nil {
 		c.crowds = append(c.crowds, crowd)
 	}

@@ -20,6 +20,7 @@ type crowdSettings struct {
 	Addr    string `json:"addr"`
 	Raw     bool   `json:"raw"` // bare TCP: nothing is said, and nothing acknowledged
 	Readers int    `json:"readers"`
+	Later   bool   `json:"later"` // connects all at once when told to, without TLS
 }
 
 // round is what the crowd saw of a generation. Times are of the machine's
@@ -134,7 +135,10 @@ func runCrowd(settings []byte) error {
 	}
 	for i := range s.Load.connections() {
 		var err error
-		if s.Load.TLS != nil {
+		if s.Later {
+			r := readers[i%len(readers)]
+			r.later = append(r.later, i)
+		} else if s.Load.TLS != nil {
 			err = connectTLS(&s, t, i)
 		} else {
 			err = readers[i%len(readers)].connect(&s, i)
@@ -143,15 +147,24 @@ func runCrowd(settings []byte) error {
 			return fmt.Errorf("client %d: %w", i, err)
 		}
 	}
-	for _, r := range readers {
-		go r.run() // until the process ends
+	begin := func() {
+		for _, r := range readers {
+			go r.run(&s) // until the process ends
+		}
+	}
+	if !s.Later {
+		begin()
 	}
 	return obey(reply{}, func(c command) (reply, error) {
-		if c.Do != doAwait {
-			return reply{}, fmt.Errorf("no command %q", c.Do)
+		switch c.Do {
+		case doArrive:
+			begin()
+			return reply{}, nil
+		case doAwait:
+			r, err := t.await(c.N)
+			return reply{Round: &r}, err
 		}
-		r, err := t.await(c.N)
-		return reply{Round: &r}, err
+		return reply{}, fmt.Errorf("no command %q", c.Do)
 	})
 }
 
@@ -160,6 +173,7 @@ type reader struct {
 	tally   *tally
 	epoll   int
 	clients map[int32]*client // by descriptor
+	later   []int             // connections that are still to be made
 	out     []byte            // scratch: what is to be written in return
 }
 
@@ -237,13 +251,23 @@ func (c *client) write(b []byte) error {
 	return nil
 }
 
-// run reads until something fails.
-func (r *reader) run() {
+// run connects who is still to arrive, as fast as it can, and reads until
+// something fails.
+func (r *reader) run(s *crowdSettings) {
 	runtime.LockOSThread()
 	events := make([]unix.EpollEvent, 256)
 	buf := make([]byte, readBuffer)
 	for {
-		n, err := unix.EpollWait(r.epoll, events, -1)
+		wait := -1
+		if len(r.later) > 0 {
+			wait = 0
+			if err := r.connect(s, r.later[0]); err != nil {
+				r.tally.fail(fmt.Errorf("client %d: %w", r.later[0], err))
+				return
+			}
+			r.later = r.later[1:]
+		}
+		n, err := unix.EpollWait(r.epoll, events, wait)
 		if err != nil && !errors.Is(err, unix.EINTR) {
 			r.tally.fail(fmt.Errorf("epoll: %w", err))
 			return

@@ -35,7 +35,7 @@ func studyUnwanted(ctx context.Context, o *options) (*study, error) {
 	var all []*contender
 	defer stopAll(&all)
 	var in []*contender // without the others, and with them
-	for _, e := range o.among(nameRelay, nameGCP) {
+	for _, e := range o.among(nameRelay) {
 		for _, others := range []int{0, o.load.Clients - wanted} {
 			c, err := o.unwanted(ctx, &all, e, others)
 			if err != nil {

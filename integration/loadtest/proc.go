@@ -48,19 +48,22 @@ const (
 
 // settle waits until a process is quiet, and returns what it has used until
 // then.
-func settle(pid int) (time.Duration, error) {
+func settle(pid int) (time.Duration, error) { return settleFor(pid, quietMost) }
+
+// settleFor is settle with another bound.
+func settleFor(pid int, most time.Duration) (time.Duration, error) {
 	was, err := cpu(pid)
 	if err != nil {
 		return 0, err
 	}
-	for end := time.Now().Add(quietMost); ; {
+	for end := time.Now().Add(most); ; {
 		time.Sleep(quietTime)
 		now, err := cpu(pid)
 		if err != nil || now-was < quietCPU {
 			return now, err
 		}
 		if time.Now().After(end) {
-			return 0, fmt.Errorf("process %d is not quiet %s after a round", pid, quietMost)
+			return 0, fmt.Errorf("process %d is not quiet %s after a round", pid, most)
 		}
 		was = now
 	}

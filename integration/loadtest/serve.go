@@ -20,6 +20,7 @@ const (
 	doCollect    = "collect"  // collect garbage
 	doProfile    = "profile"  // write a CPU profile to Path from now on
 	doEndProfile = "profiled" // and until now
+	doArrive     = "arrive"   // to clients: connect
 	doAwait      = "await"    // to clients: wait until all have generation N
 )
 

@@ -139,7 +139,7 @@ func TestUnwanted(t *testing.T) {
 	for _, row := range s.Rows {
 		s.positive(t, row.Name, s.Columns...)
 	}
-	if len(s.Rows) != 4 {
+	if len(s.Rows) != 2 {
 		t.Errorf("rows %+v", s.Rows)
 	}
 	others := l
@@ -148,5 +148,12 @@ func TestUnwanted(t *testing.T) {
 		if names := others.names(i); strings.Contains(strings.Join(names, " "), clusterName(0)) {
 			t.Errorf("client %d, who does not want what changes, asks for %v", i, names)
 		}
+	}
+}
+
+func TestArrive(t *testing.T) {
+	s := studied(t, loadCase{name: "small", load: load{Clients: 30, Bytes: 5000}, study: studyArrive})
+	for _, row := range []string{nameBare, nameRelay, nameGCP} {
+		s.positive(t, row, s.Columns...)
 	}
 }
