@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strconv"
 	"strings"
 
 	"xdsrelay/config"
@@ -57,7 +58,7 @@ func (e *entrance) open(s *fanout.Server) error {
 func addresses(es []*entrance) string {
 	var out []string
 	for _, e := range es {
-		out = append(out, e.Addr().String())
+		out = append(out, where(e.conf.Address, e.Listener))
 	}
 	return strings.Join(out, ",")
 }
@@ -75,12 +76,18 @@ func originNames(origins []config.Origin) string {
 	return strings.Join(out, ",")
 }
 
-// where a listener is.
-func where(l net.Listener) string {
+// where a listener is: at the host that was configured, and the port that it got.
+// Go listens on 0.0.0.0 as [::], which is both families.
+func where(configured string, l net.Listener) string {
 	if l == nil {
 		return "off"
 	}
-	return l.Addr().String()
+	host, _, err := net.SplitHostPort(configured)
+	tcp, ok := l.Addr().(*net.TCPAddr)
+	if err != nil || !ok {
+		return l.Addr().String()
+	}
+	return net.JoinHostPort(host, strconv.Itoa(tcp.Port))
 }
 
 // serveREST serves REST, whose clients have to come in through the gates of all

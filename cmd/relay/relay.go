@@ -188,7 +188,7 @@ func (r *relay) run(ctx, hurry context.Context) error {
 		r.health.SetServingStatus(service, grpc_health_v1.HealthCheckResponse_SERVING)
 	}
 	r.admin.SetReady(true)
-	r.log.Info("serving", "downstream", addresses(r.down), "admin", where(r.adm), "rest", where(r.rest), "name", r.cfg.Name,
+	r.log.Info("serving", "downstream", addresses(r.down), "admin", where(r.cfg.Admin.Address, r.adm), "rest", where(r.cfg.Downstream.RESTAddress, r.rest), "name", r.cfg.Name,
 		"config", r.cfg.Places.File(), "origins", originNames(r.cfg.Upstream.Origins))
 
 	g.Go(func() error {

@@ -73,6 +73,11 @@ func TestIndexHasAllPaths(t *testing.T) {
 			t.Errorf("%s is not there:\n%s", p.path, got)
 		}
 	}
+	for _, says := range []string{"Content-Type: application/json", `{"node": {…}, "peer": {…}}`, "second_upstream"} {
+		if !strings.Contains(got, says) {
+			t.Errorf("nothing is said of %s:\n%s", says, got)
+		}
+	}
 }
 
 func TestToken(t *testing.T) {

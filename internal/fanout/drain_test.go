@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/internal/telemetry"
@@ -65,7 +66,7 @@ func TestPlannedEndingsAreQuiet(t *testing.T) {
 		s.logRefusal("ended a stream", Refuse(codes.Unavailable, telemetry.Aged, "why"), "n", "p", "a")
 	}
 	s.logRefusal("ended a stream", Refuse(codes.Unavailable, telemetry.Identity, "why"), "n", "p", "a")
-	if log.count("reason=identity") != 1 || log.count("left_out=0") != 2 {
+	if log.count("reason=identity") != 1 || log.count("left_out") != 0 {
 		t.Error(log.text.String())
 	}
 }
@@ -78,7 +79,7 @@ func TestRefusedPollsAreLogged(t *testing.T) {
 	c := r.web("http1")
 	r.refused(r.ask(c, xds.ClusterType, ""), 403)
 	if n := log.count(`level=INFO msg="refused a poll" node=n peer=127.0.0.1:`); n != 1 ||
-		log.count(" account=127.0.0.1 reason=unmapped code=PermissionDenied error=") != 1 {
+		log.count(" reason=unmapped code=PermissionDenied error=") != 1 || log.count("account=") != 0 {
 		t.Error(log.text.String())
 	}
 	for body, reason := range map[string]string{"": "empty body", " \n": "empty body", "{": "no canonical JSON"} {
@@ -95,8 +96,35 @@ func TestRefusedPollsAreLogged(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if log.count("node=\"\"") != 0 || log.count("reason=request_invalid") < 3 {
+		t.Error("a node that nobody knows is in the log, or what was refused is not")
+	}
 	// What comes at will is bounded, and counted all the same.
 	if n := log.count("refused a poll"); n < sparingBurst || n > 2*sparingBurst-100 {
 		t.Errorf("%d lines", n)
+	}
+}
+
+// A line says whom limits count a client as where that is not its address, how
+// many lines were left out if any were, and does not repeat for each client what
+// is told of its key.
+func TestLinesSayWhatIsNew(t *testing.T) {
+	var log logged
+	s := NewServer(Options{Metrics: newMeters(t), Log: slog.New(slog.NewTextHandler(&log, nil))})
+	s.logRefusal("ended a stream", Refuse(codes.Unavailable, telemetry.OriginUnreachable, "a long story"), "n", "[::1]:5", "::1")
+	if log.count("node=n peer=[::1]:5 reason=origin_unreachable code=Unavailable\n") != 1 {
+		t.Error(log.text.String())
+	}
+	for range 2 * sparingBurst {
+		s.logRefusal("ended a stream", Refuse(codes.Unavailable, telemetry.Identity, "why"), "n", "10.0.0.1:5", "uri:spiffe://n")
+	}
+	if log.count("account=uri:spiffe://n reason=identity code=Unavailable error=why\n") < sparingBurst-1 {
+		t.Error("no account in the lines")
+	}
+	s.sparing.left.Store(7)
+	s.sparing.rate = rate.NewLimiter(rate.Inf, 0)
+	s.logRefusal("ended a stream", Refuse(codes.Unavailable, telemetry.Identity, "why"), "", "10.0.0.1:5", "10.0.0.1")
+	if log.count("msg=\"ended a stream\" peer=10.0.0.1:5 reason=identity code=Unavailable error=why left_out=7\n") != 1 {
+		t.Error("what was left out is not told")
 	}
 }

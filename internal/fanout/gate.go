@@ -42,11 +42,8 @@ type Caller struct {
 // Caller makes a caller of a connection: its remote address, and what its TLS
 // has come to; nil without TLS.
 func (g *Gate) Caller(address string, state *tls.ConnectionState) *Caller {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		host = address
-	}
-	c := &Caller{gate: g, Peer: expr.Peer{Address: host}, Account: host, secured: state != nil}
+	from := host(address)
+	c := &Caller{gate: g, Peer: expr.Peer{Address: from}, Account: from, secured: state != nil}
 	if state == nil || len(state.VerifiedChains) == 0 {
 		return c
 	}
@@ -68,6 +65,14 @@ func (g *Gate) Caller(address string, state *tls.ConnectionState) *Caller {
 		c.Account = "subject:" + p.Subject
 	}
 	return c
+}
+
+// host is a remote address without its port.
+func host(address string) string {
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		return host
+	}
+	return address
 }
 
 // May returns why the caller, with this node, may not have resources of a type;

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"time"
 
@@ -46,9 +47,7 @@ func (h handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	if err != nil {
 		if !errors.Is(err, io.EOF) { // a probe of the port, which was refused nothing
 			h.srv.meters.Refuse(telemetry.Handshake)
-			if left, ok := h.srv.sparing.allow(); ok {
-				h.srv.log.Warn("a client's TLS handshake failed", "peer", from, "listener", c.in.gate.Key, "error", err, "left_out", left)
-			}
+			h.srv.sparing.line(h.srv.log, slog.LevelWarn, "a client's TLS handshake failed", "peer", from, "listener", c.in.gate.Key, "error", err)
 		}
 		return nil, nil, err
 	}

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"mime"
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -131,6 +133,9 @@ var byPath = func() map[string]xds.Type {
 	return out
 }()
 
+// polled are these paths, for people.
+var polled = strings.Join(slices.Sorted(maps.Keys(byPath)), " ")
+
 // ServeHTTP implements http.Handler.
 func (h *rest) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s := h.srv
@@ -152,7 +157,7 @@ func (h *rest) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	t, known := byPath[r.URL.Path]
 	if !known {
-		s.refuse(p, http.StatusNotFound, Refuse(codes.NotFound, telemetry.HTTPRequest, "no type is polled at %.200q", r.URL.Path))
+		s.refuse(p, http.StatusNotFound, Refuse(codes.NotFound, telemetry.HTTPRequest, "no type is polled at %.200q; those that are: %s", r.URL.Path, polled))
 		return
 	}
 	if r.Method != http.MethodPost {

@@ -3,6 +3,7 @@ package fanout
 import (
 	"container/list"
 	"errors"
+	"log/slog"
 	"runtime"
 	"slices"
 	"sync"
@@ -324,10 +325,8 @@ func (ps *pollers) hear(p *poller, q *question) {
 	if again {
 		return
 	}
-	if left, ok := ps.srv.sparing.allow(); ok {
-		ps.srv.log.Warn("client refused a response", "node", nack.Node, "key", p.member.Key().String(), "type", p.typ.URL,
-			"version", nack.Version, "code", codes.Code(nack.Code).String(), "reason", nack.Message, "left_out", left)
-	}
+	ps.srv.sparing.line(ps.srv.log, slog.LevelWarn, "client refused a response", "node", nack.Node, "key", p.member.Key().String(), "type", p.typ.URL,
+		"version", nack.Version, "code", codes.Code(nack.Code).String(), "reason", nack.Message)
 }
 
 // hear returns the refusal, if it is one, and whether the same version was

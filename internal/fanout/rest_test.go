@@ -98,7 +98,12 @@ func TestP70_Paths(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.refused(got, http.StatusNotFound)
+		f := r.refused(got, http.StatusNotFound)
+		for path := range byPath { // what there is instead
+			if !strings.Contains(f.Error, path) {
+				t.Errorf("%s is not in %q", path, f.Error)
+			}
+		}
 	}
 }
 

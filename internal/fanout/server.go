@@ -152,14 +152,11 @@ func (s *Server) logRefusal(what string, r *Refusal, node, peer, account string)
 	if planned[r.Reason] {
 		level = slog.LevelDebug
 	}
-	ctx := context.Background()
-	if !s.log.Enabled(ctx, level) {
-		return
+	args := append(whose(node, peer, account), "reason", r.Reason.String(), "code", r.Code.String())
+	if r.Reason != telemetry.OriginUnreachable { // told once of its key, and not of each client
+		args = append(args, "error", r.Err)
 	}
-	if left, ok := s.sparing.allow(); ok {
-		s.log.Log(ctx, level, what, "node", node, "peer", peer, "account", account,
-			"reason", r.Reason.String(), "code", r.Code.String(), "error", r.Err, "left_out", left)
-	}
+	s.sparing.line(s.log, level, what, args...)
 }
 
 // hangUp closes the connection of a client that takes nothing: the status that

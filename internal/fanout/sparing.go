@@ -1,6 +1,8 @@
 package fanout
 
 import (
+	"context"
+	"log/slog"
 	"sync/atomic"
 
 	"golang.org/x/time/rate"
@@ -30,4 +32,33 @@ func (s *sparing) allow() (left int64, ok bool) {
 		return 0, false
 	}
 	return s.left.Swap(0), true
+}
+
+// line writes such a line, with how many were left out before it, if any were.
+func (s *sparing) line(log *slog.Logger, level slog.Level, what string, args ...any) {
+	ctx := context.Background()
+	if !log.Enabled(ctx, level) {
+		return
+	}
+	left, ok := s.allow()
+	if !ok {
+		return
+	}
+	if left > 0 {
+		args = append(args, "left_out", left)
+	}
+	log.Log(ctx, level, what, args...)
+}
+
+// whose says for a line which client it is about: of its node what is known, and
+// the account that limits per peer count it by where that is more than the address.
+func whose(node, peer, account string) (args []any) {
+	if node != "" {
+		args = append(args, "node", node)
+	}
+	args = append(args, "peer", peer)
+	if account != host(peer) {
+		args = append(args, "account", account)
+	}
+	return args
 }

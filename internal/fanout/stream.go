@@ -3,6 +3,7 @@ package fanout
 import (
 	"errors"
 	"io"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -226,10 +227,8 @@ func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
 			return nil, refusal
 		}
 		st.srv.meters.Refuse(refusal.Reason)
-		if left, ok := st.srv.sparing.allow(); ok {
-			st.srv.log.Warn("a type is not given to this client, and stays unanswered", "type", url, "node", st.node.ID,
-				"peer", st.from, "account", st.caller.Account, "reason", refusal.Reason.String(), "error", refusal.Err, "left_out", left)
-		}
+		st.srv.sparing.line(st.srv.log, slog.LevelWarn, "a type is not given to this client, and stays unanswered",
+			append(whose(st.node.ID, st.from, st.caller.Account), "type", url, "reason", refusal.Reason.String(), "error", refusal.Err)...)
 		return st.place(sl), nil // P6: unanswered
 	}
 	member, err := st.srv.source.Join(Join{Node: st.node, Peer: st.caller.Peer, Account: st.caller.Account, Type: url, Waker: sl})

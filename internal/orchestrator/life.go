@@ -223,7 +223,11 @@ func (g *Group) judge(now time.Time) {
 		}
 	}
 	if was == nil {
-		g.log.Warn("clients are refused: nothing is held, and no origin can be reached", "error", why, "origin", s.Origin)
+		args := []any{"origin", s.Origin}
+		if !s.Told {
+			args = append(args, "error", why)
+		}
+		g.log.Warn("clients are refused: nothing is held, and no origin can be reached", args...)
 	}
 }
 

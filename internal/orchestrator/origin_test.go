@@ -81,6 +81,27 @@ func TestP53_NothingHeldAndUnreachable(t *testing.T) {
 	})
 }
 
+// Why an origin is away is in the log once: where its line says so, that of the
+// clients does not. They are told themselves.
+func TestWhyAnOriginIsAwayIsToldOnce(t *testing.T) {
+	for _, told := range []bool{false, true} {
+		var log strings.Builder
+		edit := func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) }
+		bubble(t, edit, func(w *world) {
+			a := w.join("web", eds).want("x")
+			synctest.Wait()
+			w.feed("web").sink.Status(upstream.Status{Failed: true, Origin: "o", Err: errors.New("connection refused"), Told: told})
+			synctest.Wait()
+			if r := a.refusal(); r == nil || !strings.Contains(r.Error(), "connection refused") {
+				t.Errorf("refused with %v", r)
+			}
+		})
+		if text := log.String(); strings.Contains(text, "connection refused") == told || !strings.Contains(text, "clients are refused") || !strings.Contains(text, "origin=o") {
+			t.Errorf("told %v: %s", told, text)
+		}
+	}
+}
+
 // An origin that accepts streams and then fails them cannot be reached: the
 // refusal stands, without a gap that clients fall into. A stream on which the
 // origin says something ends it, and so does one that just stays open.

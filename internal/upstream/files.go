@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -33,6 +34,7 @@ type fileOrigin struct {
 
 	// Owned by upkeep.
 	files    map[string]*file
+	dangling bool   // nothing but such a symlink is not settled
 	reported string // the directory's last fault, so that it is told once
 }
 
@@ -83,7 +85,13 @@ type file struct {
 	// until it does not.
 	next     []*section
 	reported string
+	dangles  time.Time // since when it is a symlink that leads nowhere; zero: it is not
 }
+
+// danglesFor is how long a symlink that leads nowhere is nothing to report, and no
+// reason to be: Kubernetes swaps what ..data means first, and then removes the
+// links to keys that are gone.
+const danglesFor = time.Second
 
 // newFileOrigin makes the origin of a directory: the path of a file: URL, with
 // or without its empty host. A directory that is missing is an origin that
@@ -127,6 +135,8 @@ func (o *fileOrigin) upkeep(ctx context.Context) error {
 		switch {
 		case err != nil:
 			again = retryEvery
+		case !settled && o.dangling:
+			again = danglesFor // unless the link goes before
 		case !settled:
 			again = w.whole()
 		}
@@ -244,7 +254,7 @@ func (o *fileOrigin) scan(busy func(name string) bool) (settled bool, err error)
 }
 
 // read reads all files, and makes valid what can be. It returns the names of those
-// that are being written, and what is wrong with others. What is swapped meanwhile
+// that are being changed, and what is wrong with others. What is swapped meanwhile
 // is read again: half of each would lack what moves from one file to another.
 func (o *fileOrigin) read(busy func(name string) bool) (writing []string, faults map[string]error, err error) {
 	there, err := o.list()
@@ -300,6 +310,8 @@ func sameFile(a, b os.FileInfo) bool {
 
 func (o *fileOrigin) readAll(there map[string]os.FileInfo, busy func(name string) bool) (writing []string, faults map[string]error) {
 	faults = make(map[string]error)
+	never := o.never()
+	var dangling []string
 	for _, name := range slices.Sorted(maps.Keys(there)) {
 		f := o.files[name]
 		if f == nil {
@@ -310,15 +322,31 @@ func (o *fileOrigin) readAll(there map[string]os.FileInfo, busy func(name string
 		if !busy(name) {
 			err = o.readFile(name, f)
 		}
+		nowhere := errors.Is(err, fs.ErrNotExist) // though it is listed
 		switch {
+		case !nowhere:
+			f.dangles = time.Time{}
+		case f.dangles.IsZero():
+			f.dangles = time.Now()
+		}
+		switch {
+		case nowhere && !never && time.Since(f.dangles) < danglesFor:
+			dangling = append(dangling, name)
 		case errors.Is(err, errWriting):
 			writing = append(writing, name)
 		case err != nil:
 			faults[name] = err
 		}
 	}
-	maps.DeleteFunc(o.files, func(name string, _ *file) bool { _, is := there[name]; return !is })
-	return writing, faults
+	maps.DeleteFunc(o.files, func(name string, f *file) bool {
+		_, is := there[name]
+		if !is && f.reported != "" {
+			o.log.Info("file of an origin is gone, and what was wrong with it", "file", filepath.Join(o.dir, name))
+		}
+		return !is
+	})
+	o.dangling = len(dangling) > 0 && len(writing) == 0
+	return append(writing, dangling...), faults
 }
 
 // maxFile is the largest file that is read; no response is larger (P59).

@@ -162,3 +162,34 @@ func TestP80_BrokenFromTheStart(t *testing.T) {
 		})
 	}
 }
+
+// A key that leaves a ConfigMap is a link that leads nowhere until it goes: that is
+// nothing to report. A link that stays so is, and so is its end.
+func TestP80_DanglingLinks(t *testing.T) {
+	r := newDirRig(t, t.TempDir())
+	must(t, os.Mkdir(r.path("..1"), 0o755))
+	for _, name := range []string{"a", "b", "c"} {
+		must(t, os.WriteFile(filepath.Join(r.path("..1"), name+".yaml"), []byte(clustersFile("1", name+"=1")), 0o644))
+		must(t, os.Symlink(filepath.Join("..1", name+".yaml"), r.path(name+".yaml")))
+	}
+	r.run()
+	wild, _ := r.key(all(cds))
+	holds(t, wild, "a=1", "b=1", "c=1")
+	must(t, os.Remove(filepath.Join(r.path("..1"), "a.yaml")))
+	r.write("d.yaml", clustersFile("1", "d=1"))
+	holds(t, wild, "a=1", "b=1", "c=1", "d=1") // looked at meanwhile
+	must(t, os.Remove(r.path("a.yaml")))
+	holds(t, wild, "b=1", "c=1", "d=1")
+
+	must(t, os.Remove(filepath.Join(r.path("..1"), "b.yaml")))
+	at := r.untilLogged(0, "level=WARN", "refused, its last valid content stays", "b.yaml")
+	holds(t, wild, "b=1", "c=1", "d=1")
+	must(t, os.Remove(r.path("b.yaml")))
+	r.untilLogged(at, "level=INFO", "file of an origin is gone", "b.yaml")
+	holds(t, wild, "c=1", "d=1")
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if all := strings.Join(r.log, ""); strings.Contains(all, "a.yaml") {
+		t.Error(all)
+	}
+}

@@ -33,6 +33,8 @@ type Status struct {
 	// when a stream ended that had a response: it is opened again within a
 	// second.
 	Failed bool
+	// Told: Err is in the log already, as why the origin is away.
+	Told bool
 	// Attempts that failed since the last response.
 	Attempts int
 }

@@ -194,7 +194,7 @@ func (s *Stream) again(ctx context.Context, err error) error {
 	}
 	s.log.Log(ctx, l.told(), "upstream stream ended", "origin", l.at.name, "reason", reason, "error", err,
 		"failures", s.attempts, "next", next.name, "retry_in", wait)
-	s.sink.Status(Status{Origin: l.at.name, Err: err, Failed: !l.had && s.everywhere(), Attempts: s.attempts})
+	s.sink.Status(Status{Origin: l.at.name, Err: err, Failed: !l.had && s.everywhere(), Told: !l.had && l.at.isAway(), Attempts: s.attempts})
 	if next != l.at {
 		l.at.metrics.Reconnect(telemetry.Switched)
 		l.close()

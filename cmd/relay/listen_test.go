@@ -1,0 +1,27 @@
+package main
+
+import (
+	"net"
+	"strconv"
+	"testing"
+)
+
+// A listener is shown at the host that was configured: Go listens on 0.0.0.0 as [::].
+func TestWhere(t *testing.T) {
+	if got := where("127.0.0.1:5", nil); got != "off" {
+		t.Error(got)
+	}
+	for _, host := range []string{"0.0.0.0", "127.0.0.1", "localhost", ""} {
+		l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+		if got := where(host+":0", l); got != host+":"+port {
+			t.Errorf("%s: %s", host, got)
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
