@@ -84,15 +84,19 @@ func TestP59_RequestsOverFourMiB(t *testing.T) {
 }
 
 // P59: a response far over gRPC's default limit comes from the origin and goes
-// to clients in one piece. (The bound itself is in tables of the two packages.)
-func TestP59_A64MiBResponse(t *testing.T) {
-	var clusters []types.Resource
-	for i := range 16 {
+// to clients in one piece, up to 256 MiB. (The bound itself is in tables of the two packages.)
+func TestP59_AResponseOf250MiB(t *testing.T) {
+	var all []types.Resource
+	for i := range 62 {
 		c := cluster(fmt.Sprint(i), 1)
 		c.AltStatName = strings.Repeat("x", fourMiB)
-		clusters = append(clusters, c)
+		all = append(all, c)
 	}
 	for _, upstream := range upstreams {
+		clusters := all
+		if upstream == "delta" {
+			clusters = all[:16] // the same path: one of the two need not take so long
+		}
 		o := newOrigin(t, linear)
 		o.put("edge", clusters...)
 		r := serve(t, o.addr, settings{"upstream.variant": upstream})
@@ -106,7 +110,7 @@ func TestP59_A64MiBResponse(t *testing.T) {
 						largest.Store(max(largest.Load(), int64(r.Size)))
 					}})
 				waitFor(t, c, "what the origin has", func(c *fleet.Client) bool { return c.Len(xds.ClusterType) == len(clusters) })
-				if largest.Load() < 64<<20 {
+				if largest.Load() < int64(len(clusters)*fourMiB) {
 					t.Errorf("the largest response had %d bytes", largest.Load())
 				}
 			})
