@@ -20,6 +20,9 @@ type options struct {
 	busy    int      // seconds that each profile takes
 	dir     string   // for files of the run
 	log     func(format string, args ...any)
+
+	// More of the relay's configuration: ", key: value" of the two sections.
+	downstream, upstream string
 }
 
 // sample is what one round of one contender cost.

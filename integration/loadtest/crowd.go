@@ -219,7 +219,7 @@ func (c *client) begin(s *crowdSettings, i int) error {
 	for n := i * each; n < min((i+1)*each, s.Load.Clients); n++ {
 		names := c.fields.list(s.Load.names(n))
 		c.streams = append(c.streams, stream{id: uint32(streamID + 2*len(firsts)), names: names, msg: message{opaque: s.Raw}})
-		firsts = append(firsts, c.fields.first(fmt.Sprintf("client-%05d", n), nodeCluster, names))
+		firsts = append(firsts, c.fields.first(fmt.Sprintf("client-%05d", n), s.Load.nodeCluster(n), names))
 	}
 	if c.raw {
 		return nil

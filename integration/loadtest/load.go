@@ -36,6 +36,10 @@ type load struct {
 	// Asks are the names that the clients ask for instead, in blocks of Names from
 	// this one on: the first client for the first block.
 	Asks *int `json:"asks,omitempty"`
+	// Keys that the clients are spread over, by node.cluster; 0: one. All change at
+	// once. Own: each key's resources are its own, and not the same as the others'.
+	Keys int  `json:"keys,omitempty"`
+	Own  bool `json:"own,omitempty"`
 	// Streams that a connection carries; 0: one.
 	Streams int `json:"streams,omitempty"`
 	// TLS is what connections are secured with; nil: nothing.
@@ -65,6 +69,9 @@ func (l load) String() string {
 	each := "one stream and connection each"
 	if l.Streams > 1 {
 		each = fmt.Sprintf("%d streams a connection", l.Streams)
+	}
+	if l.Keys > 0 {
+		each += fmt.Sprintf(", of %d keys", l.Keys)
 	}
 	return fmt.Sprintf("%s to %d clients%s, %s", what, l.Clients, over, each)
 }
@@ -283,6 +290,14 @@ func (l load) assignments(n int) ([]byte, error) {
 	return proto.Marshal(r)
 }
 
-// nodeCluster is the node.cluster of all clients: they are one key to the
-// relay, and one snapshot to go-control-plane.
+// nodeCluster is the node.cluster of all clients where there is one key: they
+// are one key to the relay, and one snapshot to go-control-plane.
 const nodeCluster = "loadtest"
+
+// nodeCluster is that of client i.
+func (l load) nodeCluster(i int) string {
+	if l.Keys < 1 {
+		return nodeCluster
+	}
+	return fmt.Sprintf("%s-%05d", nodeCluster, i%l.Keys)
+}

@@ -35,8 +35,8 @@ func (o *options) build(ctx context.Context, dir string) error {
 
 // relayConfig is all that is not a default: addresses of its own, and quiet.
 const relayConfig = `name: loadtest
-downstream: {address: "%s", drain: 0s%s}
-upstream: {origins: [{address: "%s"}]}
+downstream: {address: "%s", drain: 0s%s%s}
+upstream: {origins: [{address: "%s"}]%s}
 admin: {address: "%s"}
 log: {level: warn}
 `
@@ -79,7 +79,7 @@ func (o *options) serve(ctx context.Context, dir, origin string) (*contender, ad
 	if s := o.load.TLS; s != nil {
 		secure = fmt.Sprintf(", tls: {cert_file: %q, key_file: %q}", s.Cert, s.Key)
 	}
-	if err := os.WriteFile(file, fmt.Appendf(nil, relayConfig, addrs[0], secure, origin, addrs[1]), 0o644); err != nil {
+	if err := os.WriteFile(file, fmt.Appendf(nil, relayConfig, addrs[0], secure, o.downstream, origin, o.upstream, addrs[1]), 0o644); err != nil {
 		return nil, admin{}, err
 	}
 	proc, err := start(nameRelay, exec.Command(o.relay, "serve", "--config", file))

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
@@ -15,6 +16,7 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/server/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/protobuf/proto"
 )
 
 // serveGCP is go-control-plane's server with its snapshot cache, with the gRPC
@@ -27,15 +29,7 @@ func serveGCP(settings []byte) error {
 	}
 	// In its mode for ADS it does not answer who asks for a part of the names.
 	snapshots := cache.NewSnapshotCache(l.Names == 0, byCluster{}, nil)
-	var rs []types.Resource
-	for _, r := range l.resources(0) {
-		rs = append(rs, r.Message)
-	}
-	prepare := prepare(func(n int) (func() error, error) {
-		rs[0] = l.resource(0, n).Message
-		s, err := cache.NewSnapshot(fmt.Sprint(n), map[string][]types.Resource{l.typ(): rs})
-		return func() error { return snapshots.SetSnapshot(context.Background(), nodeCluster, s) }, err
-	})
+	prepare := l.snapshots(snapshots)
 	if err := prepare.now(0); err != nil {
 		return err
 	}
@@ -55,6 +49,54 @@ func serveGCP(settings []byte) error {
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, server.NewServer(context.Background(), snapshots, nil))
 	go func() { _ = g.Serve(lis) }() // until the process ends
 	return obeyAsServer(lis, prepare)
+}
+
+// snapshots prepares those of all keys.
+func (l load) snapshots(into cache.SnapshotCache) prepare {
+	kinds := 1
+	if l.Own {
+		kinds = max(l.Keys, 1)
+	}
+	var base [][]types.Resource
+	for k := range kinds {
+		var rs []types.Resource
+		for _, r := range l.resources(0) {
+			rs = append(rs, l.own(r.Message, k))
+		}
+		base = append(base, rs)
+	}
+	return func(n int) (func() error, error) {
+		all := make([]*cache.Snapshot, kinds)
+		for k := range all {
+			base[k][0] = l.own(l.resource(0, n).Message, k)
+			s, err := cache.NewSnapshot(fmt.Sprint(n), map[string][]types.Resource{l.typ(): base[k]})
+			if err != nil {
+				return nil, err
+			}
+			if l.Own { // each is the origin's work, and not what is measured
+				if err := s.ConstructVersionMap(); err != nil {
+					return nil, err
+				}
+			}
+			all[k] = s
+		}
+		return func() error {
+			for i := range max(l.Keys, 1) {
+				if err := into.SetSnapshot(context.Background(), l.nodeCluster(i), all[i%kinds]); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, nil
+	}
+}
+
+// own makes a cluster that of key k alone.
+func (l load) own(r proto.Message, k int) proto.Message {
+	if c, ok := r.(*clusterv3.Cluster); ok && l.Own {
+		c.AltStatName += fmt.Sprintf("-%d", k)
+	}
+	return r
 }
 
 // byCluster gives all nodes of a cluster the same snapshot, as the relay's

@@ -157,3 +157,22 @@ func TestArrive(t *testing.T) {
 		s.positive(t, row, s.Columns...)
 	}
 }
+
+// Clients of many keys get what is theirs, from all servers.
+func TestKeys(t *testing.T) {
+	o := options{load: load{Clients: 20, Bytes: 3000, Keys: 7}, rounds: 1, dir: t.TempDir(), log: t.Logf, relay: relay(t)}
+	if _, err := run(t.Context(), &o); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestScale(t *testing.T) {
+	for name, l := range map[string]load{"equal": scale(30), "own": ownScale(30)} {
+		t.Run(name, func(t *testing.T) {
+			l.Streams = 4
+			s := studied(t, loadCase{name: "small", load: l, study: studyScale})
+			s.positive(t, "keys with a client each", "stacks", "all served s", "update: from trigger ms", "elapsed ms", "CPU µs/key")
+			s.positive(t, "keys without clients", "KB each")
+		})
+	}
+}
