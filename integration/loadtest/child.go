@@ -42,6 +42,7 @@ type reply struct {
 	Addr  string `json:"addr,omitempty"`      // hello of a server
 	Bytes uint64 `json:"allocated,omitempty"` // allocated since the start
 	Heap  heap   `json:"heap"`
+	Count int    `json:"count,omitempty"` // responses
 	Round *round `json:"round,omitempty"`
 }
 

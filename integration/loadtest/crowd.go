@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
+	"strconv"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -20,13 +21,15 @@ type crowdSettings struct {
 	Addr    string `json:"addr"`
 	Raw     bool   `json:"raw"` // bare TCP: nothing is said, and nothing acknowledged
 	Readers int    `json:"readers"`
-	Later   bool   `json:"later"` // connects all at once when told to, without TLS
+	Later   bool   `json:"later"`  // connects all at once when told to, without TLS
+	Newest  bool   `json:"newest"` // what counts is the newest version of each client
 }
 
 // round is what the crowd saw of a generation. Times are of the machine's
 // monotonic clock in nanoseconds, which all its processes share.
 type round struct {
 	First int64 `json:"first"` // the first byte of a message to any client
+	P99   int64 `json:"p99"`   // the last byte of who is later than 99 % of all
 	Last  int64 `json:"last"`  // the last byte of the last client's
 	Bytes int   `json:"bytes"` // of one message, without framing
 }
@@ -51,6 +54,7 @@ type client struct {
 type stream struct {
 	id       uint32
 	names    []byte // that it asks for, encoded
+	version  string // the newest, if that counts
 	msg      message
 	messages int // that were begun; the generation of the newest is one less
 	taken    int // bytes of DATA since its window was opened
@@ -62,7 +66,8 @@ type tally struct {
 
 	mu     sync.Mutex
 	more   sync.Cond
-	rounds []tallied // by generation
+	rounds []tallied      // by generation
+	newest map[string]int // clients by the version that they have; nil: not counted
 	err    error
 }
 
@@ -87,10 +92,34 @@ func (t *tally) complete(gen, size int) {
 	defer t.mu.Unlock()
 	r := &t.rounds[gen]
 	r.Bytes = max(r.Bytes, size)
-	if r.done++; r.done == t.clients {
+	r.done++
+	if r.done == (t.clients*99+99)/100 {
+		r.P99 = monotonic()
+	}
+	if r.done == t.clients {
 		r.Last = monotonic()
 		t.more.Broadcast()
 	}
+}
+
+// moved is told when a client that had one version has another.
+func (t *tally) moved(from, to string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.newest[from]--
+	t.newest[to]++
+	t.more.Broadcast()
+}
+
+// awaitNewest waits until all clients have a version, and returns how many
+// responses the one has that has most.
+func (t *tally) awaitNewest(version string) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for t.err == nil && t.newest[version] < t.clients {
+		t.more.Wait()
+	}
+	return len(t.rounds), t.err
 }
 
 func (t *tally) fail(err error) {
@@ -117,6 +146,29 @@ func (t *tally) await(gen int) (round, error) {
 	return t.rounds[gen].round, nil
 }
 
+// gate is what readers have to pass before they read. It is safe for concurrent
+// use.
+type gate struct {
+	mu     sync.Mutex
+	open   sync.Cond
+	closed bool
+}
+
+func (g *gate) shut(closed bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = closed
+	g.open.Broadcast()
+}
+
+func (g *gate) pass() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for g.closed {
+		g.open.Wait()
+	}
+}
+
 // runCrowd connects the clients and answers the parent until it closes its end.
 func runCrowd(settings []byte) error {
 	var s crowdSettings
@@ -125,13 +177,18 @@ func runCrowd(settings []byte) error {
 	}
 	t := &tally{clients: s.Load.Clients}
 	t.more.L = &t.mu
+	if s.Newest {
+		t.newest = make(map[string]int)
+	}
+	g := &gate{}
+	g.open.L = &g.mu
 	readers := make([]*reader, s.Readers)
 	for i := range readers {
 		ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 		if err != nil {
 			return fmt.Errorf("epoll: %w", err)
 		}
-		readers[i] = &reader{tally: t, epoll: ep, clients: make(map[int32]*client)}
+		readers[i] = &reader{tally: t, gate: g, epoll: ep, clients: make(map[int32]*client)}
 	}
 	for i := range s.Load.connections() {
 		var err error
@@ -160,6 +217,12 @@ func runCrowd(settings []byte) error {
 		case doArrive:
 			begin()
 			return reply{}, nil
+		case doStop, doRead:
+			g.shut(c.Do == doStop)
+			return reply{}, nil
+		case doNewest:
+			n, err := t.awaitNewest(strconv.Itoa(c.N))
+			return reply{Count: n}, err
 		case doAwait:
 			r, err := t.await(c.N)
 			return reply{Round: &r}, err
@@ -171,6 +234,7 @@ func runCrowd(settings []byte) error {
 // reader reads the connections of its clients in one thread.
 type reader struct {
 	tally   *tally
+	gate    *gate
 	epoll   int
 	clients map[int32]*client // by descriptor
 	later   []int             // connections that are still to be made
@@ -272,6 +336,7 @@ func (r *reader) run(s *crowdSettings) {
 			r.tally.fail(fmt.Errorf("epoll: %w", err))
 			return
 		}
+		r.gate.pass()
 		for _, e := range events[:max(n, 0)] {
 			if err := r.read(r.clients[e.Fd], buf); err != nil {
 				r.tally.fail(fmt.Errorf("client: %w", err))
@@ -330,5 +395,9 @@ func (r *reader) done(c *client, st *stream) error {
 		r.out = c.fields.appendACK(r.out, st.id, st.msg.version, st.msg.nonce, st.names)
 	}
 	r.tally.complete(st.messages-1, st.msg.size)
+	if v := string(st.msg.version); r.tally.newest != nil {
+		r.tally.moved(st.version, v)
+		st.version = v
+	}
 	return nil
 }

@@ -16,7 +16,8 @@
 //	load.go       what is sent
 //	cases.go      the cases of docs/performance
 //	study.go      what is no rounds of changes: its table and plot; a file each:
-//	              eds.go, idle.go, arrive.go, scale.go
+//	              eds.go, idle.go, arrive.go, scale.go,
+//	              slow.go (and sockets.go, what the kernel holds)
 //	ghz.go        the load that ghz makes (make load)
 //	report.go     the table, the JSON, medians and ratios
 package main

@@ -40,6 +40,11 @@ type load struct {
 	// once. Own: each key's resources are its own, and not the same as the others'.
 	Keys int  `json:"keys,omitempty"`
 	Own  bool `json:"own,omitempty"`
+	// Slow are clients beside them that stop reading. A change every EveryMS
+	// milliseconds for so many Seconds; 0: one after the other, as many as rounds.
+	Slow    int `json:"slow,omitempty"`
+	EveryMS int `json:"every_ms,omitempty"`
+	Seconds int `json:"seconds,omitempty"`
 	// Streams that a connection carries; 0: one.
 	Streams int `json:"streams,omitempty"`
 	// TLS is what connections are secured with; nil: nothing.

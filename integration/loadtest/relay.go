@@ -181,7 +181,8 @@ func (a admin) allocated(ctx context.Context) (uint64, error) {
 	return uint64(values[0]), nil
 }
 
-// sums are the values of metrics, each over all its labels.
+// sums are the values of metrics, each over all its labels, or of a name with
+// its labels.
 func (a admin) sums(ctx context.Context, names ...string) ([]float64, error) {
 	body, err := a.get(ctx, "/metrics")
 	if err != nil {
@@ -194,6 +195,9 @@ func (a admin) sums(ctx context.Context, names ...string) ([]float64, error) {
 		metric, text, _ := strings.Cut(lines.Text(), " ")
 		name, _, _ := strings.Cut(metric, "{")
 		i := slices.Index(names, name)
+		if i < 0 {
+			i = slices.Index(names, metric)
+		}
 		if i < 0 {
 			continue
 		}

@@ -21,6 +21,9 @@ const (
 	doProfile    = "profile"  // write a CPU profile to Path from now on
 	doEndProfile = "profiled" // and until now
 	doArrive     = "arrive"   // to clients: connect
+	doStop       = "stop"     // to clients: stop reading
+	doRead       = "read"     // and read again
+	doNewest     = "newest"   // to clients that count it: wait until all have version N
 	doAwait      = "await"    // to clients: wait until all have generation N
 )
 

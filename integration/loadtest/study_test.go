@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -174,5 +176,46 @@ func TestScale(t *testing.T) {
 			s.positive(t, "keys with a client each", "stacks", "all served s", "update: from trigger ms", "elapsed ms", "CPU µs/key")
 			s.positive(t, "keys without clients", "KB each")
 		})
+	}
+}
+
+// Readers that stop are behind, have the newest when they read again, and are
+// cut for both reasons; those beside them are served.
+func TestSlow(t *testing.T) {
+	s := studied(t, loadCase{name: "small", load: load{Clients: 20, Slow: 4, Bytes: 1_000_000, EveryMS: 250, Seconds: 3}, study: studySlow})
+	s.positive(t, "without slow readers", "p99 ms", "changes/s")
+	s.positive(t, "with 4 slow readers", "p99 ms", "× without", "newest to all after s", "in responses",
+		"cut by send_timeout s", "first cut by pinned_bytes s")
+	if n := s.value("with 4 slow readers", "in responses"); n == nil || n.Median > 8 {
+		t.Errorf("twelve changes went to a slow reader in %+v responses", n)
+	}
+}
+
+// What waits in a socket is found.
+func TestKernelBytes(t *testing.T) {
+	l, err := listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	client, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	server, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	// Nobody reads it: it is with the client first, and then with the server.
+	_ = server.SetWriteDeadline(time.Now().Add(200 * time.Millisecond))
+	if n, err := server.Write(make([]byte, 64<<20)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("%d written, %v", n, err)
+	}
+	for who, addr := range map[string]string{"server": l.Addr().String(), "client": client.LocalAddr().String()} {
+		if n, err := kernelBytes(addr); err != nil || n < 32<<10 || n > 64<<20 {
+			t.Errorf("%s: %d, %v", who, n, err)
+		}
 	}
 }
