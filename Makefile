@@ -87,9 +87,17 @@ mutants: ## break each rule in the code, one by one: some test must fail
 BENCH    ?= all
 
 .PHONY: bench
-bench: build ## the fan-out side by side with others, BENCH=all, then Go's benchmarks
+bench: build ## the fan-out side by side with others, BENCH=all (about 35 minutes), then Go's benchmarks
 	$(GO) run ./integration/loadtest -relay $(BIN) -case $(BENCH) -rounds 12 -timeout 1h -json docs/performance/fanout.json -plots docs/performance
 	$(GO) test -run '^$$' -bench . -benchmem ./internal/...
+
+# What dominates is named in docs/performance/README.md.
+PROFILES ?= .cache/profiles
+
+.PHONY: profile
+profile: build ## CPU and heap profiles of the relay in the main case, and their top, into PROFILES
+	$(GO) run ./integration/loadtest -relay $(BIN) -case sotw-100k -only relay,"bare gRPC" -rounds 2 -profile $(PROFILES)
+	@cat $(PROFILES)/relay.txt
 
 # ghz is a tool of tools/ghz/go.mod, pinned there.
 .PHONY: load

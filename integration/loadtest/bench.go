@@ -5,8 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"path/filepath"
-	"strings"
 	"time"
 )
 
@@ -89,13 +87,9 @@ func run(ctx context.Context, o *options) (map[string][]sample, error) {
 			}
 		}
 	}
-	if o.profile != "" {
-		for _, c := range in {
-			path := filepath.Join(o.profile, strings.ReplaceAll(c.name, " ", "-")+".pprof")
-			o.log("profile %s", path)
-			if err := c.profile(ctx, path, o.busy); err != nil {
-				return nil, fmt.Errorf("%s: profile: %w", c.name, err)
-			}
+	for _, c := range in {
+		if err := o.profiles(ctx, c); err != nil {
+			return nil, fmt.Errorf("%s: profile: %w", c.name, err)
 		}
 	}
 	return samples, nil

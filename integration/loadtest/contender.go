@@ -32,6 +32,8 @@ type contender struct {
 	collect func(ctx context.Context) error
 	// profile writes a CPU profile of a server that is busy for so long.
 	profile func(ctx context.Context, path string, seconds int) error
+	// heapProfile writes a profile of what is on the server's heap.
+	heapProfile func(ctx context.Context, path string) error
 }
 
 // heap is what the Go runtime of a process holds, in bytes.
@@ -81,6 +83,10 @@ func ofRole(name, role string) func(context.Context, *options) (*contender, erro
 		}
 		c.collect = func(ctx context.Context) error {
 			_, err := proc.ask(ctx, command{Do: doCollect})
+			return err
+		}
+		c.heapProfile = func(ctx context.Context, path string) error {
+			_, err := proc.ask(ctx, command{Do: doHeapProfile, Path: path})
 			return err
 		}
 		c.profile = func(ctx context.Context, path string, seconds int) error {

@@ -19,5 +19,6 @@
 //	              eds.go, idle.go, arrive.go, scale.go,
 //	              slow.go (and sockets.go, what the kernel holds)
 //	ghz.go        the load that ghz makes (make load)
+//	profile.go    what a server's CPU does, and what is on its heap
 //	report.go     the table, the JSON, medians and ratios
 package main

@@ -101,6 +101,9 @@ func (o *options) idle(ctx context.Context, e *entry) (without, first, with memo
 	if first, err = c.memory(ctx); err != nil {
 		return
 	}
-	with, err = c.atRest(ctx)
+	if with, err = c.atRest(ctx); err != nil {
+		return
+	}
+	err = o.heapProfiles(ctx, c)
 	return
 }

@@ -105,10 +105,18 @@ func TestProfiles(t *testing.T) {
 	if _, err := run(ctx, o); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"bare-gRPC.pprof", "relay.pprof"} {
+	for _, name := range []string{"bare-gRPC.pprof", "relay.pprof", "bare-gRPC.heap.pprof", "relay.heap.pprof"} {
 		text, err := os.ReadFile(filepath.Join(o.profile, name))
 		if err != nil || !bytes.HasPrefix(text, []byte("\x1f\x8b")) {
 			t.Errorf("%s: %d bytes, %v", name, len(text), err)
+		}
+	}
+	for _, name := range []string{"bare-gRPC.txt", "relay.txt"} {
+		text, err := os.ReadFile(filepath.Join(o.profile, name))
+		for _, want := range []string{"CPU while busy", "heap in use", "ever allocated", "flat%"} {
+			if err != nil || !strings.Contains(string(text), want) {
+				t.Errorf("%s: %v, has no %q: %s", name, err, want, text)
+			}
 		}
 	}
 }

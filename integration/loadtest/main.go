@@ -49,7 +49,7 @@ func parent(ctx context.Context, args []string) error {
 	plots := flags.String("plots", "", "directory: draw each case there as SVG")
 	only := flags.String("only", "", "run only these, with commas between: "+names())
 	flags.StringVar(&o.relay, "relay", "", "the relay's binary (default: build it)")
-	flags.StringVar(&o.profile, "profile", "", "directory: afterwards write there a CPU profile of each server")
+	flags.StringVar(&o.profile, "profile", "", "directory: afterwards write there CPU and heap profiles of each server, and the top of them in text")
 	file := flags.String("json", "", "file: write everything that was measured there too")
 	timeout := flags.Duration("timeout", 20*time.Minute, "for all")
 	if err := flags.Parse(args); err != nil {

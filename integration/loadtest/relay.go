@@ -63,6 +63,7 @@ func startRelay(ctx context.Context, o *options) (*contender, error) {
 	}
 	c.feed = origin
 	c.allocated, c.collect, c.heap, c.admin = a.allocated, a.collect, a.heap, a
+	c.heapProfile = a.heapProfile
 	c.profile = func(ctx context.Context, path string, seconds int) error {
 		return a.profile(ctx, path, seconds, c)
 	}
@@ -215,31 +216,4 @@ func (a admin) sums(ctx context.Context, names ...string) ([]float64, error) {
 		return nil, fmt.Errorf("/metrics has no %s", names[i])
 	}
 	return values, lines.Err()
-}
-
-// profile asks for a profile of so long, and keeps the relay busy meanwhile.
-func (a admin) profile(ctx context.Context, path string, seconds int, c *contender) error {
-	type result struct {
-		text []byte
-		err  error
-	}
-	got := make(chan result, 1)
-	go func() {
-		body, err := a.get(ctx, fmt.Sprintf("/debug/pprof/profile?seconds=%d", seconds))
-		if err != nil {
-			got <- result{err: err}
-			return
-		}
-		defer body.Close()
-		text, err := io.ReadAll(body)
-		got <- result{text, err}
-	}()
-	if err := c.busy(ctx, seconds); err != nil {
-		return err
-	}
-	r := <-got
-	if r.err != nil {
-		return r.err
-	}
-	return os.WriteFile(path, r.text, 0o644)
 }

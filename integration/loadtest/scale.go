@@ -59,6 +59,9 @@ func studyScale(ctx context.Context, o *options) (*study, error) {
 		if err := c.scale(ctx, s, rounds); err != nil {
 			return nil, fmt.Errorf("%s: %w", c.name, err)
 		}
+		if err := o.heapProfiles(ctx, c); err != nil {
+			return nil, fmt.Errorf("%s: profile: %w", c.name, err)
+		}
 	}
 	return s, nil
 }

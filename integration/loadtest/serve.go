@@ -14,17 +14,18 @@ import (
 
 // Commands to servers.
 const (
-	doPrepare    = "prepare"  // make generation N
-	doPush       = "push"     // serve it from now on
-	doStats      = "stats"    // say how much was allocated
-	doCollect    = "collect"  // collect garbage
-	doProfile    = "profile"  // write a CPU profile to Path from now on
-	doEndProfile = "profiled" // and until now
-	doArrive     = "arrive"   // to clients: connect
-	doStop       = "stop"     // to clients: stop reading
-	doRead       = "read"     // and read again
-	doNewest     = "newest"   // to clients that count it: wait until all have version N
-	doAwait      = "await"    // to clients: wait until all have generation N
+	doPrepare     = "prepare"  // make generation N
+	doPush        = "push"     // serve it from now on
+	doStats       = "stats"    // say how much was allocated
+	doCollect     = "collect"  // collect garbage
+	doProfile     = "profile"  // write a CPU profile to Path from now on
+	doEndProfile  = "profiled" // and until now
+	doHeapProfile = "heap"     // write a heap profile to Path
+	doArrive      = "arrive"   // to clients: connect
+	doStop        = "stop"     // to clients: stop reading
+	doRead        = "read"     // and read again
+	doNewest      = "newest"   // to clients that count it: wait until all have version N
+	doAwait       = "await"    // to clients: wait until all have generation N
 )
 
 // listen opens the port of a server. Keepalive is off, as in the relay.
@@ -77,6 +78,13 @@ func obeyAsServer(l net.Listener, prepare prepare) error {
 			}
 			profile = f
 			return reply{}, pprof.StartCPUProfile(f)
+		case doHeapProfile:
+			f, err := os.Create(c.Path)
+			if err != nil {
+				return reply{}, err
+			}
+			runtime.GC() // the profile is as of the last collection
+			return reply{}, errors.Join(pprof.WriteHeapProfile(f), f.Close())
 		case doEndProfile:
 			if profile == nil {
 				return reply{}, errors.New("no profile was begun")

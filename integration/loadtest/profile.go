@@ -1,0 +1,114 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// profiles writes of a busy server what its CPU does and what is on its heap:
+// NAME.pprof and NAME.heap.pprof in the directory of profiles, and what is at
+// the top of them in NAME.txt.
+func (o *options) profiles(ctx context.Context, c *contender) error {
+	if o.profile == "" {
+		return nil
+	}
+	file := o.profileOf(c)
+	o.log("profile %s.pprof", file)
+	if err := c.profile(ctx, file+".pprof", o.busy); err != nil {
+		return err
+	}
+	return o.heapProfiles(ctx, c)
+}
+
+// heapProfiles is profiles of a server that has nothing to do.
+func (o *options) heapProfiles(ctx context.Context, c *contender) error {
+	if o.profile == "" {
+		return nil
+	}
+	file := o.profileOf(c)
+	if err := c.heapProfile(ctx, file+".heap.pprof"); err != nil {
+		return err
+	}
+	text := ""
+	for _, p := range []struct{ path, sample, what string }{
+		{file + ".pprof", "cpu", "CPU while busy"},
+		{file + ".heap.pprof", "inuse_space", "heap in use"},
+		{file + ".heap.pprof", "alloc_space", "ever allocated"},
+	} {
+		if _, err := os.Stat(p.path); os.IsNotExist(err) {
+			continue
+		}
+		top, err := pprofTop(ctx, p.path, p.sample)
+		if err != nil {
+			return err
+		}
+		text += fmt.Sprintf("%s: %s\n%s\n", c.name, p.what, top)
+	}
+	return os.WriteFile(file+".txt", []byte(text), 0o644)
+}
+
+func (o *options) profileOf(c *contender) string {
+	return filepath.Join(o.profile, strings.ReplaceAll(c.name, " ", "-"))
+}
+
+// topNodes are functions of a profile in the text.
+const topNodes = 25
+
+func pprofTop(ctx context.Context, path, sample string) (string, error) {
+	var faults strings.Builder
+	cmd := exec.CommandContext(ctx, "go", "tool", "pprof", "-top", fmt.Sprintf("-nodecount=%d", topNodes), "-sample_index="+sample, path)
+	cmd.Stderr = &faults
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("pprof %s: %w: %s", path, err, faults.String())
+	}
+	return string(out), nil
+}
+
+// heapProfile writes the relay's.
+func (a admin) heapProfile(ctx context.Context, path string) error {
+	body, err := a.get(ctx, "/debug/pprof/heap?gc=1")
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, text, 0o644)
+}
+
+// profile asks for a profile of so long, and keeps the relay busy meanwhile.
+func (a admin) profile(ctx context.Context, path string, seconds int, c *contender) error {
+	type result struct {
+		text []byte
+		err  error
+	}
+	got := make(chan result, 1)
+	go func() {
+		body, err := a.get(ctx, fmt.Sprintf("/debug/pprof/profile?seconds=%d", seconds))
+		if err != nil {
+			got <- result{err: err}
+			return
+		}
+		defer body.Close()
+		text, err := io.ReadAll(body)
+		got <- result{text, err}
+	}()
+	if err := c.busy(ctx, seconds); err != nil {
+		return err
+	}
+	r := <-got
+	if r.err != nil {
+		return r.err
+	}
+	return os.WriteFile(path, r.text, 0o644)
+}
