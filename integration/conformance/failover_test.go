@@ -32,6 +32,10 @@ func TestP56_TheNextOriginAndBack(t *testing.T) {
 			t.Errorf("the first origin was left after %d streams", ever)
 		}
 
+		// One attempt may have begun before, and knows nothing of what the second
+		// has; the next begins when that has failed.
+		ever, _ := c.site.opened()
+		c.site.waitFor(c, "attempts since", func() bool { return len(c.site.streams) >= ever+2 })
 		c.site.manual(eds)
 		c.site.back()
 		// Under the site's lock: what was closed by leave is none that is tried out.
