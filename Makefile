@@ -87,7 +87,7 @@ mutants: ## break each rule in the code, one by one: some test must fail
 BENCH    ?= all
 
 .PHONY: bench
-bench: build ## the fan-out side by side with others, BENCH=all (about 35 minutes), then Go's benchmarks
+bench: build ## the fan-out side by side with others, BENCH=all (40 minutes, at most an hour), then Go's benchmarks
 	$(GO) run ./integration/loadtest -relay $(BIN) -case $(BENCH) -rounds 12 -timeout 1h -json docs/performance/fanout.json -plots docs/performance
 	$(GO) test -run '^$$' -bench . -benchmem ./internal/...
 

@@ -25,7 +25,7 @@ type side struct {
 	before memory // when all still read
 	kernel int64
 	p99    []float64
-	grown  float64 // RSS
+	after  memory
 }
 
 // studySlow measures what clients that stop reading cost those who read, and
@@ -42,7 +42,7 @@ func studySlow(ctx context.Context, o *options) (*study, error) {
 	}
 	s := &study{
 		What: fmt.Sprintf("%d changes of %d bytes, %s, to %d clients, beside %d that stopped reading", rounds, l.Bytes, pace, l.Clients, l.Slow),
-		Columns: []string{"p99 ms", "× without", "changes/s", "kernel KB/slow reader", "private KB/slow reader",
+		Columns: []string{"p99 ms", "× without", "changes/s", "kernel KB/slow reader", "private KB/slow reader", "of it live",
 			"newest to all after s", "in responses", "cut by send_timeout s", "first cut by pinned_bytes s"},
 	}
 	if !o.wants(nameRelay) {
@@ -83,6 +83,9 @@ func studySlow(ctx context.Context, o *options) (*study, error) {
 		}
 	}
 	without, with := sides[0], sides[1]
+	if err := o.heapProfiles(ctx, with.contender); err != nil {
+		return nil, err
+	}
 	again, count, err := with.again(ctx)
 	if err != nil {
 		return nil, err
@@ -97,10 +100,14 @@ func studySlow(ctx context.Context, o *options) (*study, error) {
 	if err != nil {
 		return nil, err
 	}
+	resident, live := func(m memory) float64 { return float64(m.resident) }, func(m memory) float64 { return m.Used }
+	grown := func(what func(memory) float64) float64 {
+		return what(with.after) - what(with.before) - what(without.after) + what(without.before)
+	}
 	each := func(bytes float64) *spread { return once(bytes / float64(l.Slow) / 1024) }
-	s.add("without slow readers", many(without.p99), once(1), rate, nil, nil, nil, nil, nil, nil)
+	s.add("without slow readers", many(without.p99), once(1), rate, nil, nil, nil, nil, nil, nil, nil)
 	s.add(fmt.Sprintf("with %d slow readers", l.Slow), many(with.p99), quotients(with.p99, without.p99), rate,
-		each(float64(with.kernel-without.kernel)), each(with.grown-without.grown), once(again.Seconds()), once(float64(count)),
+		each(float64(with.kernel-without.kernel)), each(grown(resident)), each(grown(live)), once(again.Seconds()), once(float64(count)),
 		once(timeout.Seconds()), once(pinned.Seconds()))
 	return s, nil
 }
@@ -167,8 +174,7 @@ func (p *side) measure(ctx context.Context) error {
 	if p.kernel, err = kernelBytes(p.addr); err != nil {
 		return err
 	}
-	now, err := p.atRest(ctx)
-	p.grown = float64(now.resident - p.before.resident)
+	p.after, err = p.atRest(ctx)
 	return err
 }
 
