@@ -30,7 +30,7 @@ func studyUnwanted(ctx context.Context, o *options) (*study, error) {
 	s := &study{
 		What: fmt.Sprintf("A change of one load assignment that %d of %d clients want, each of which asked for %d of %d; %d rounds of %d",
 			wanted, o.load.Clients, o.load.Names, o.load.Clusters, o.rounds, changesPerRound),
-		Columns: []string{"CPU µs/change", "× without the others", "from trigger ms"},
+		Columns: []string{"CPU µs/change", "× without the others", "from trigger ms", "CPU at rest, % of a core"},
 	}
 	var all []*contender
 	defer stopAll(&all)
@@ -42,6 +42,13 @@ func studyUnwanted(ctx context.Context, o *options) (*study, error) {
 				return nil, fmt.Errorf("%s: %w", e.name, err)
 			}
 			in = append(in, c)
+		}
+	}
+	rest := make([]float64, len(in))
+	for i, c := range in {
+		var err error
+		if rest[i], err = c.resting(ctx); err != nil {
+			return nil, err
 		}
 	}
 	costs, late := make([][]float64, len(in)), make([][]float64, len(in))
@@ -68,7 +75,7 @@ func studyUnwanted(ctx context.Context, o *options) (*study, error) {
 		if i%2 == 1 {
 			name, to = fmt.Sprintf("%s, with %d others", c.name, o.load.Clients-wanted), i-1
 		}
-		s.add(name, many(costs[i]), quotients(costs[i], costs[to]), many(late[i]))
+		s.add(name, many(costs[i]), quotients(costs[i], costs[to]), many(late[i]), once(rest[i]))
 	}
 	return s, nil
 }

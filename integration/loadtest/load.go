@@ -45,6 +45,9 @@ type load struct {
 	Slow    int `json:"slow,omitempty"`
 	EveryMS int `json:"every_ms,omitempty"`
 	Seconds int `json:"seconds,omitempty"`
+	// Ahead: an origin, which makes versions before it is told to serve them: what
+	// that costs is not what is measured.
+	Ahead bool `json:"ahead,omitempty"`
 	// Streams that a connection carries; 0: one.
 	Streams int `json:"streams,omitempty"`
 	// TLS is what connections are secured with; nil: nothing.

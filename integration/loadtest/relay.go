@@ -51,7 +51,7 @@ func startRelay(ctx context.Context, o *options) (*contender, error) {
 		return nil, err
 	}
 	plain := o.load
-	plain.TLS = nil
+	plain.TLS, plain.Ahead = nil, true
 	origin, hello, err := startRole(ctx, "origin", roleGCP, plain)
 	if err != nil {
 		return nil, err

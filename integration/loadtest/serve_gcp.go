@@ -73,7 +73,7 @@ func (l load) snapshots(into cache.SnapshotCache) prepare {
 			if err != nil {
 				return nil, err
 			}
-			if l.Own { // each is the origin's work, and not what is measured
+			if l.Ahead {
 				if err := s.ConstructVersionMap(); err != nil {
 					return nil, err
 				}

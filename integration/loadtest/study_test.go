@@ -139,7 +139,7 @@ func TestUnwanted(t *testing.T) {
 	l.Clusters, l.Names = 60, 5
 	s := studied(t, loadCase{name: "small", load: l, study: studyUnwanted})
 	for _, row := range s.Rows {
-		s.positive(t, row.Name, s.Columns...)
+		s.positive(t, row.Name, s.Columns[:3]...)
 	}
 	if len(s.Rows) != 2 {
 		t.Errorf("rows %+v", s.Rows)
