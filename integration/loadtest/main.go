@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -80,7 +81,14 @@ func parent(ctx context.Context, args []string) error {
 		return err
 	}
 	var reports []report
+	profiles := o.profile
 	for _, c := range list {
+		if profiles != "" && len(list) > 1 {
+			o.profile = filepath.Join(profiles, c.name)
+			if err := os.MkdirAll(o.profile, 0o755); err != nil {
+				return errors.Join(err, keep(*file, reports))
+			}
+		}
 		r, err := o.measure(ctx, c, append([]string{"go run ./integration/loadtest"}, args...))
 		if err != nil {
 			return errors.Join(fmt.Errorf("%s: %w", c.name, err), keep(*file, reports))
