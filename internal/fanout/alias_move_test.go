@@ -25,6 +25,23 @@ func TestP26_AskedForWhenItIsGone(t *testing.T) {
 	w.want("")
 }
 
+// So is what it had by the wildcard, and asks for by an alias since, when it ends
+// the wildcard before it heard that it is gone from there.
+func TestP26_AskedForByAnAliasWhenItIsGone(t *testing.T) {
+	w := newWorld(t, xds.EndpointType, xds.Delta)
+	w.send(request{names: []string{"n0", "*"}})
+	w.wild("n0", "n1|a0")
+	w.named("n0")
+	w.want("n0 n1")
+	w.wild("n0", "-n1")
+	w.ack()
+	w.sub("a0")
+	w.unsub("*")
+	w.want("")
+	w.named("-a0")
+	w.want("-a0 -n1")
+}
+
 // A name that is given up and led to something that the client let go of is not
 // taken for what it has when it asks for it again.
 func TestP26_AliasThatMovedBeforeItIsAskedForAgain(t *testing.T) {

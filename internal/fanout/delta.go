@@ -129,15 +129,6 @@ func (s *Session) drop(name string) {
 	delete(s.fresh, name)
 	delete(s.early, name)
 	delete(s.initial, name)
-	// What it led to the client lets go of as well: asked for again, it is new.
-	for _, n := range s.newest().Linked(name) {
-		if r, is := s.had(n); is != xds.Present && !s.sub.Names.Has(n) && (r == nil || !r.AskedBy(s.sub.Names)) {
-			if s.early == nil {
-				s.early = make(map[string]*xds.Resource)
-			}
-			s.early[n] = nil
-		}
-	}
 }
 
 // planDelta: what changed and what went (P32), with what is to be answered

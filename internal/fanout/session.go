@@ -491,7 +491,7 @@ func (s *Session) retained(to *xds.Snapshot) (has map[string]*xds.Resource) {
 	}
 	retain := func(name string) {
 		had, was := s.had(name)
-		if was != xds.Present || !s.sub.Covers(name) {
+		if was != xds.Present || !s.sub.Covers(name) && !had.AskedBy(s.sub.Names) {
 			return
 		}
 		if _, is := s.see(name, to, had, was); is != xds.Pending {
@@ -503,8 +503,12 @@ func (s *Session) retained(to *xds.Snapshot) (has map[string]*xds.Resource) {
 		has[name] = had
 	}
 	for name, why := range s.fresh {
-		if why == asked {
-			retain(name)
+		if why != asked {
+			continue
+		}
+		retain(name)
+		for _, n := range s.newest().Linked(name) {
+			retain(n)
 		}
 	}
 	if s.sub.Wildcard && !to.Answered {
