@@ -41,12 +41,12 @@ func see(s *xds.Snapshot, sub *xds.Subscription, h *held, name string, had *xds.
 // the name led to when it was last sent something, it may not have: and by the time
 // it is answered the name may lead elsewhere, or nowhere for a while.
 func (s *Session) gain(name string, was *xds.Subscription) {
-	if s.full() {
-		return // it is sent everything anyway
+	if s.full() || was.Names.Has(name) {
+		return // it is sent everything anyway, or asked for it already
 	}
 	at := s.newest()
 	for _, n := range at.Linked(name) {
-		if _, ahead := s.early[n]; ahead || was.Names.Has(name) {
+		if _, ahead := s.early[n]; ahead {
 			continue
 		}
 		if _, is := at.Look(was, n); is == xds.Present {

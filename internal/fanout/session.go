@@ -15,9 +15,9 @@ import (
 // In step with its group a session points to a snapshot and holds no names,
 // whatever the number of resources. Names it holds only while something is
 // out of step: fresh until the next response, early until the next regular
-// one, initial until the first answers, awaits until the origin answers again,
-// refused until P15 lets go; and what is held back (P36) is a set that it shares
-// with others.
+// one or until it is known what became of them, initial until the first answers,
+// awaits until the origin answers again, refused until P15 lets go; and what is
+// held back (P36) is a set that it shares with others.
 type Session struct {
 	typ     xds.Type
 	variant xds.Variant
