@@ -64,13 +64,13 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 	out.Version, out.Received = s.flights[i].frame.version, s.flights[i].received
 	// A client answers in order: what came before is answered too. Of a SotW
 	// type only the newest answer ends the wait.
-	if s.variant == xds.SotW && !newest {
-		s.flights = slices.Delete(s.flights, i, i+1)
-	} else {
-		s.flights = slices.Delete(s.flights, 0, i+1)
-	}
-	if len(s.flights) == 0 {
+	switch {
+	case newest:
 		s.flights = nil
+	case s.variant == xds.SotW:
+		s.flights = slices.Delete(s.flights, i, i+1)
+	default:
+		s.flights = slices.Delete(s.flights, 0, i+1)
 	}
 }
 

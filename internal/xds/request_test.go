@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -293,6 +294,38 @@ func TestScanDoesNotAllocate(t *testing.T) {
 			}
 		}); n != 0 {
 			t.Errorf("%s: %v allocations", what, n)
+		}
+	}
+}
+
+// Nothing of one request is left in the next, in whichever field.
+func TestScanReplacesEverything(t *testing.T) {
+	var r Request
+	of := reflect.ValueOf(&r).Elem()
+	said := make([]bool, of.NumField())
+	for v, msg := range map[Variant][]byte{
+		SotW:  wire(1, "v", 3, "a", 4, "t", 5, "n"),
+		Delta: wire(1, "node", 2, "t", 3, "a", 4, "b", 5, wire(1, "e"), 6, "n", 7, append([]byte{1 << 3, 13}, wire(2, "why")...), 8, ""),
+	} {
+		if err := r.Scan(v, msg, 0); err != nil {
+			t.Fatal(err)
+		}
+		for i := range said {
+			said[i] = said[i] || !of.Field(i).IsZero()
+		}
+		if err := r.Scan(v, nil, 0); err != nil {
+			t.Fatal(err)
+		}
+		for i := range said {
+			f := of.Field(i)
+			if empty := f.IsZero() || f.Kind() == reflect.Slice && f.Len() == 0; !empty {
+				t.Errorf("%v: %s is still there", v, of.Type().Field(i).Name)
+			}
+		}
+	}
+	for i, was := range said {
+		if !was {
+			t.Errorf("%s: no request here has it", of.Type().Field(i).Name)
 		}
 	}
 }
