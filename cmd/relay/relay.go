@@ -166,6 +166,7 @@ func (r *relay) run(ctx, hurry context.Context) error {
 	g.Go(func() error { return r.origins.Run(gctx) })
 	g.Go(func() error { return r.registry.Run(gctx) })
 	g.Go(func() error { return r.fanout.Run(gctx) })
+	g.Go(func() error { newThrift().run(gctx); return nil })
 	select { // the first clients are not to be refused
 	case <-r.registry.Running():
 	case <-gctx.Done():

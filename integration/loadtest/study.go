@@ -128,12 +128,14 @@ func (o *options) among(names ...string) []*entry {
 	return out
 }
 
-// Memory is at rest when it has not changed by more than restBytes for
-// restTime.
+// Memory is at rest when it has not changed by more than restBytes for a while:
+// the relay gives free memory back when it saw for five to ten seconds that a
+// burst is over.
 const (
-	restBytes = 256 << 10
+	restBytes = 1 << 20
 	restTime  = 500 * time.Millisecond
-	restMost  = 10 * time.Second
+	restRelay = 12 * time.Second
+	restMost  = time.Minute
 )
 
 // rested has a server collect its garbage, waits until the runtime has given
@@ -144,12 +146,16 @@ func (c *contender) rested(ctx context.Context) (int64, error) {
 			return 0, err
 		}
 	}
+	while := restTime
+	if c.name == nameRelay {
+		while = restRelay
+	}
 	was, err := resident(c.proc.pid())
 	for end := time.Now().Add(restMost); err == nil; {
 		select {
 		case <-ctx.Done():
 			return 0, context.Cause(ctx)
-		case <-time.After(restTime):
+		case <-time.After(while):
 		}
 		var now int64
 		if now, err = resident(c.proc.pid()); max(was-now, now-was) < restBytes || time.Now().After(end) {

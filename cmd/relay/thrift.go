@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+)
+
+// thrift gives memory back to the system that a burst has left free. Thousands
+// of clients that arrive at once, or a large change to all of them, take buffers
+// for a moment; Go's runtime keeps what is free for as long as nothing is
+// collected, and gives it back slowly, so that a relay that does nothing would look
+// as large as it once was. A goroutine of its own; see run.
+type thrift struct {
+	every time.Duration // between two looks
+	quiet uint64        // bytes allocated between two looks: so few are no burst
+	least uint64        // bytes: less is not worth a collection
+
+	last  usage
+	given uint64 // bytes allocated, in all, when memory was last given back
+}
+
+func newThrift() *thrift {
+	return &thrift{every: 5 * time.Second, quiet: 4 << 20, least: 16 << 20}
+}
+
+// run looks after the memory until ctx ends.
+func (t *thrift) run(ctx context.Context) {
+	tick := time.NewTicker(t.every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if t.due(readUsage()) {
+				debug.FreeOSMemory()
+			}
+		}
+	}
+}
+
+// due reports whether memory is to be given back: the last burst is over, and what
+// it left free, or uncollected, is worth it. It costs a collection: one at the most
+// for as many bytes allocated as are live, which is how often Go's runtime has
+// another, and so not again for what could not be given back.
+func (t *thrift) due(u usage) bool {
+	quiet := u.allocated-t.last.allocated < t.quiet
+	t.last = u
+	if !quiet || u.allocated-t.given < max(t.least, u.live) || u.spare() < max(t.least, u.live/8) {
+		return false
+	}
+	t.given = u.allocated
+	return true
+}
+
+// usage is what Go's runtime says of its heap, in bytes.
+type usage struct {
+	allocated uint64 // in all, ever
+	objects   uint64 // that occupy memory, reachable or not
+	live      uint64 // of them, when garbage was collected last
+	free      uint64 // that could be given back
+}
+
+// spare is what a collection would free at the most, and what is free.
+func (u usage) spare() uint64 { return u.free + u.objects - min(u.live, u.objects) }
+
+func readUsage() usage {
+	s := []metrics.Sample{
+		{Name: "/gc/heap/allocs:bytes"}, {Name: "/memory/classes/heap/objects:bytes"},
+		{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/free:bytes"},
+	}
+	metrics.Read(s)
+	return usage{allocated: s[0].Value.Uint64(), objects: s[1].Value.Uint64(), live: s[2].Value.Uint64(), free: s[3].Value.Uint64()}
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"runtime/debug"
+	"runtime/metrics"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// After a burst, and not during one; not for little; and not again for what
+// could not be given back.
+func TestThriftIsDueAfterABurst(t *testing.T) {
+	const mb = 1 << 20
+	type look struct {
+		usage
+		due bool
+	}
+	for what, looks := range map[string][]look{
+		"a burst is over": {
+			{usage{allocated: 500 * mb, objects: 100 * mb, live: 90 * mb, free: 400 * mb}, false},
+			{usage{allocated: 501 * mb, objects: 100 * mb, live: 90 * mb, free: 400 * mb}, true},
+			{usage{allocated: 501 * mb, objects: 90 * mb, live: 90 * mb, free: 400 * mb}, false},
+			{usage{allocated: 502 * mb, objects: 90 * mb, live: 90 * mb, free: 400 * mb}, false},
+		},
+		"nothing was collected since": {
+			{usage{allocated: 500 * mb, objects: 300 * mb, live: 90 * mb}, false},
+			{usage{allocated: 500 * mb, objects: 300 * mb, live: 90 * mb}, true},
+		},
+		"as much as is live, again": {
+			{usage{allocated: 500 * mb, live: 300 * mb, free: 400 * mb}, false},
+			{usage{allocated: 500 * mb, live: 300 * mb, free: 400 * mb}, true},
+			{usage{allocated: 799 * mb, live: 300 * mb, free: 400 * mb}, false},
+			{usage{allocated: 799 * mb, live: 300 * mb, free: 400 * mb}, false},
+			{usage{allocated: 800 * mb, live: 300 * mb, free: 400 * mb}, true},
+		},
+		"it goes on": {
+			{usage{allocated: 500 * mb, free: 400 * mb}, false},
+			{usage{allocated: 600 * mb, free: 400 * mb}, false},
+		},
+		"little is free": {
+			{usage{allocated: 2500 * mb, objects: 910 * mb, live: 900 * mb, free: 90 * mb}, false},
+			{usage{allocated: 2500 * mb, objects: 910 * mb, live: 900 * mb, free: 90 * mb}, false},
+		},
+		"a small relay": {
+			{usage{allocated: 60 * mb, objects: 10 * mb, live: 5 * mb, free: 10 * mb}, false},
+			{usage{allocated: 60 * mb, objects: 10 * mb, live: 5 * mb, free: 10 * mb}, false},
+		},
+	} {
+		th := newThrift()
+		for i, l := range looks {
+			if due := th.due(l.usage); due != l.due {
+				t.Errorf("%s: look %d: due %v", what, i, due)
+			}
+		}
+	}
+}
+
+var kept []byte
+
+// What was free goes back to the system.
+func TestThriftGivesMemoryBack(t *testing.T) {
+	released := func() uint64 {
+		s := []metrics.Sample{{Name: "/memory/classes/heap/released:bytes"}}
+		metrics.Read(s)
+		return s[0].Value.Uint64()
+	}
+	const burst = 200 << 20
+	// As if the runtime kept everything, which it does while nothing is collected.
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	synctest.Test(t, func(t *testing.T) {
+		th := newThrift()
+		go th.run(t.Context())
+		time.Sleep(2 * th.every) // what was there before
+		kept = make([]byte, burst)
+		for i := 0; i < burst; i += 4 << 10 {
+			kept[i] = 1
+		}
+		kept = nil
+		before := released()
+		time.Sleep(3 * th.every)
+		synctest.Wait()
+		if now := released(); now < before+burst/2 {
+			t.Errorf("%d bytes given back, then %d", before, now)
+		}
+	})
+}
