@@ -116,12 +116,12 @@ func (c *content) all(k *frameKey, to *xds.Snapshot, now time.Time) {
 // share returns the frame with this content, building it if there is none. Two
 // workers may build the same at the same time, if they came to it by different
 // keys; one of the two stays.
-func (fc *frameCache) share(p *Plan, identifier string, c content) *Frame {
+func (fc *frameCache) share(p *Plan, replica string, c content) *Frame {
 	if c.empty() {
 		return emptyFrame
 	}
 	form := p.key.form
-	body := c.body(p, identifier)
+	body := c.body(p, replica)
 	version := body.Version
 	var lefts []time.Duration
 	if form.Timed {
@@ -134,7 +134,7 @@ func (fc *frameCache) share(p *Plan, identifier string, c content) *Frame {
 	if ok && at.frame.holds(form, version, &c, lefts) {
 		return at.frame
 	}
-	f := &Frame{manifest: c.manifest(p.to.Version), form: form, wire: version,
+	f := &Frame{manifest: c.manifest(p.to), form: form, wire: version,
 		resources: c.changed, beats: c.beats, removed: c.removed, errors: c.errors, lefts: lefts}
 	f.body = body.Encode()
 	fc.mu.Lock()
@@ -147,20 +147,20 @@ func (fc *frameCache) share(p *Plan, identifier string, c content) *Frame {
 }
 
 // body is the message that says it.
-func (c *content) body(p *Plan, identifier string) *xds.Body {
+func (c *content) body(p *Plan, replica string) *xds.Body {
 	version := p.to.Version
 	if c.took != "" {
 		version = c.took
 	}
 	return &xds.Body{
-		Form: p.key.form, Type: p.to.Type.URL, Version: version, Identifier: identifier,
+		Form: p.key.form, Type: p.to.Type.URL, Version: version, Identifier: identifier(replica, p.to.Origin),
 		Resources: c.changed, Beats: c.beats, Removed: c.removed, Errors: c.errors, Now: p.at,
 	}
 }
 
-// manifest of a response of a snapshot of this version.
-func (c *content) manifest(version string) *manifest {
-	m := &manifest{follows: c.follows, version: version, took: c.took, later: c.later, quiet: c.quiet, renewed: c.renewed}
+// manifest of a response of a snapshot.
+func (c *content) manifest(to *xds.Snapshot) *manifest {
+	m := &manifest{follows: c.follows, version: to.Version, received: to.Received, took: c.took, later: c.later, quiet: c.quiet, renewed: c.renewed}
 	m.names = make([]string, 0, len(c.changed)+len(c.beats)+len(c.removed)+len(c.errors))
 	of := make(map[string]xds.Version, len(c.changed)+len(c.beats))
 	for _, rs := range [...][]*xds.Resource{c.changed, c.beats} {

@@ -137,19 +137,19 @@ func (p *Plan) take(m made) *Frame {
 
 // make makes of a difference the response, a part of it if it is too large, or
 // none if it cannot be split (P38). Sizes are known before anything is encoded.
-func (fc *frameCache) make(p *Plan, identifier string, c content) made {
-	body := c.body(p, identifier)
+func (fc *frameCache) make(p *Plan, replica string, c content) made {
+	body := c.body(p, replica)
 	room := p.limit - nonceSize
 	size := body.Size()
 	if size <= room {
-		return made{frame: fc.share(p, identifier, c)}
+		return made{frame: fc.share(p, replica, c)}
 	}
 	if p.key.full || p.early {
 		return made{frame: emptyFrame, oversized: &Oversized{Version: p.to.Version, Bytes: size + nonceSize}}
 	}
 	part, at := c.divide(body, p.parts.next(), room)
 	part.any = p.key.force
-	m := made{frame: fc.share(p, identifier, part)}
+	m := made{frame: fc.share(p, replica, part)}
 	if !at.all {
 		m.next = p.parts.advance(p.base, base{at: p.to, over: p.keep}, at)
 	}

@@ -11,13 +11,13 @@ import (
 // flight is a response that has not been answered. It keeps neither the body
 // nor the snapshot alive.
 type flight struct {
-	seq      uint64
-	at       time.Time
-	covers   time.Time // what was published until then is in it or was sent before; zero: some of it is
-	frame    *manifest
-	sub      *xds.Subscription // that it answered
-	received time.Time         // when the origin sent what is newest in it
-	early    bool
+	seq    uint64
+	at     time.Time
+	covers time.Time // what was published until then is in it or was sent before; zero: some of it is
+	frame  *manifest
+	sub    *xds.Subscription // that it answered
+	early  bool
+	news   bool // what is newest in it came after all that was sent before
 }
 
 // maxFlights bounds the unanswered responses that are remembered. The oldest
@@ -61,7 +61,10 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 	if covers := s.flights[i].covers; covers.After(s.through) {
 		s.through = covers
 	}
-	out.Version, out.Received = s.flights[i].frame.version, s.flights[i].received
+	out.Version = s.flights[i].frame.version
+	if s.flights[i].news {
+		out.Received = s.flights[i].frame.received
+	}
 	// A client answers in order: what came before is answered too. Of a SotW
 	// type only the newest answer ends the wait.
 	switch {

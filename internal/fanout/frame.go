@@ -33,12 +33,13 @@ type manifest struct {
 	names []string // in resources, removed and errors, canonical, sorted
 	// versions of them, in the same order; that of what was removed is zero.
 	versions []xds.Version
-	follows  []string // resources of the type's follower that follow (P37)
-	version  string   // of the snapshot: version_info or system_version_info
-	took     string   // version_info of heartbeats alone: that which the client took last (P62)
-	later    []string // whose error follows, since their resource is in the response (P39)
-	quiet    bool     // nothing in it changed: it renews TTLs (P62)
-	renewed  int      // TTLs that it renews
+	follows  []string  // resources of the type's follower that follow (P37)
+	received time.Time // when the origin sent what is newest in the snapshot
+	version  string    // of the snapshot: version_info or system_version_info
+	took     string    // version_info of heartbeats alone: that which the client took last (P62)
+	later    []string  // whose error follows, since their resource is in the response (P39)
+	quiet    bool      // nothing in it changed: it renews TTLs (P62)
+	renewed  int       // TTLs that it renews
 }
 
 // says returns the version in which the response spoke of name, zero for its
@@ -155,9 +156,9 @@ func framesOf(s *xds.Snapshot) *frameCache {
 // frame returns the frame of a plan; an empty plan has a frame without body.
 // Building is single-flight: it returns nil if another worker is at it; st is
 // parked then, and that worker lets it go on.
-func (c *frameCache) frame(st *stream, p *Plan, identifier string) *Frame {
+func (c *frameCache) frame(st *stream, p *Plan, replica string) *Frame {
 	if p.do == irregular {
-		return p.take(c.make(p, identifier, p.content.finish(&p.key, p.to)))
+		return p.take(c.make(p, replica, p.content.finish(&p.key, p.to)))
 	}
 	c.mu.Lock()
 	at, ok := c.byKey.cells.Get(p.key)
@@ -173,7 +174,7 @@ func (c *frameCache) frame(st *stream, p *Plan, identifier string) *Frame {
 	c.byKey.cells.Add(p.key, at)
 	c.mu.Unlock()
 
-	m := c.make(p, identifier, p.compare())
+	m := c.make(p, replica, p.compare())
 
 	c.mu.Lock()
 	c.byKey.finish(p.key, at, m)

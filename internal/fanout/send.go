@@ -58,7 +58,7 @@ func (st *stream) advance(v *sight, i int) bool {
 	if plan.do == nothing || plan.do == hold {
 		return false
 	}
-	frame := framesOf(plan.to).frame(st, &plan, st.srv.identifier(plan.to.Origin))
+	frame := framesOf(plan.to).frame(st, &plan, st.srv.opts.Replica)
 	if frame == nil {
 		st.run.mark(sl.bit) // parked
 		return true

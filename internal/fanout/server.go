@@ -101,7 +101,7 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // identifier is what control_plane.identifier says (P39).
-func (s *Server) identifier(origin string) string { return s.opts.Replica + "/" + origin }
+func identifier(replica, origin string) string { return replica + "/" + origin }
 
 // serve is the life of one stream, of all types if only is empty.
 func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) error {

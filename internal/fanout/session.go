@@ -393,13 +393,12 @@ func outlives(form xds.Form, full bool, had, lapsed *xds.Resource) bool {
 // Sent records that the plan went out as frame with nonce number seq.
 func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 	s.inStep = false
-	f := flight{seq: seq, at: now, frame: frame, sub: s.sub, received: p.to.Received, early: p.early}
+	f := flight{seq: seq, at: now, frame: frame, sub: s.sub, early: p.early}
 	if !p.early && p.next == nil {
 		f.covers = now
 	}
-	if frame.quiet || s.sent != nil && !p.to.Received.After(s.sent.Received) {
-		f.received = time.Time{} // it propagates nothing: what it repeats came long ago (P37)
-	}
+	// Else it propagates nothing: what it repeats came long ago (P37).
+	f.news = !frame.quiet && (s.sent == nil || frame.received.After(s.sent.Received))
 	s.flights = append(s.flights, f)
 	if len(s.flights) > maxFlights {
 		at := max(0, slices.IndexFunc(s.flights, func(f flight) bool { return f.early }))
