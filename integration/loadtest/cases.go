@@ -26,6 +26,7 @@ var loadCases = []loadCase{
 	{name: "delta-10k", load: load{Clients: 500, Bytes: 500, Delta: true, Clusters: 10_000}},
 	{name: "tls-10k", load: load{Clients: 2000, Bytes: 10_000}, tls: true},
 	{name: "tls-100k", load: load{Clients: 2000, Bytes: 100_000}, tls: true},
+	{name: "allocs", load: load{Clients: 2000, Bytes: 10_000}, study: studyAllocs},
 	{name: "eds-alike", load: eds(1000)},
 	{name: "eds-apart", load: eds(1000).apart()},
 	{name: "eds-delta-alike", load: eds(1000).delta()},

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -63,6 +64,7 @@ type stream struct {
 // tally counts what all clients have received. It is safe for concurrent use.
 type tally struct {
 	clients int
+	acks    atomic.Int32 // by each client for each response
 
 	mu     sync.Mutex
 	more   sync.Cond
@@ -176,6 +178,7 @@ func runCrowd(settings []byte) error {
 		return err
 	}
 	t := &tally{clients: s.Load.Clients}
+	t.acks.Store(1)
 	t.more.L = &t.mu
 	if s.Newest {
 		t.newest = make(map[string]int)
@@ -216,6 +219,9 @@ func runCrowd(settings []byte) error {
 		switch c.Do {
 		case doArrive:
 			begin()
+			return reply{}, nil
+		case doAcknowledge:
+			t.acks.Store(int32(c.N))
 			return reply{}, nil
 		case doStop, doRead:
 			g.shut(c.Do == doStop)
@@ -391,7 +397,10 @@ func (r *reader) begun(st *stream) error {
 }
 
 func (r *reader) done(c *client, st *stream) error {
-	if !c.raw {
+	for range r.tally.acks.Load() {
+		if c.raw {
+			break
+		}
 		r.out = c.fields.appendACK(r.out, st.id, st.msg.version, st.msg.nonce, st.names)
 	}
 	r.tally.complete(st.messages-1, st.msg.size)

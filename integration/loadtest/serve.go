@@ -14,18 +14,19 @@ import (
 
 // Commands to servers.
 const (
-	doPrepare     = "prepare"  // make generation N
-	doPush        = "push"     // serve it from now on
-	doStats       = "stats"    // say how much was allocated
-	doCollect     = "collect"  // collect garbage
-	doProfile     = "profile"  // write a CPU profile to Path from now on
-	doEndProfile  = "profiled" // and until now
-	doHeapProfile = "heap"     // write a heap profile to Path
-	doArrive      = "arrive"   // to clients: connect
-	doStop        = "stop"     // to clients: stop reading
-	doRead        = "read"     // and read again
-	doNewest      = "newest"   // to clients that count it: wait until all have version N
-	doAwait       = "await"    // to clients: wait until all have generation N
+	doPrepare     = "prepare"     // make generation N
+	doPush        = "push"        // serve it from now on
+	doStats       = "stats"       // say how much was allocated
+	doCollect     = "collect"     // collect garbage
+	doProfile     = "profile"     // write a CPU profile to Path from now on
+	doEndProfile  = "profiled"    // and until now
+	doHeapProfile = "heap"        // write a heap profile to Path
+	doArrive      = "arrive"      // to clients: connect
+	doStop        = "stop"        // to clients: stop reading
+	doRead        = "read"        // and read again
+	doNewest      = "newest"      // to clients that count it: wait until all have version N
+	doAcknowledge = "acknowledge" // acknowledge each response N times from now on
+	doAwait       = "await"       // to clients: wait until all have generation N
 )
 
 // listen opens the port of a server. Keepalive is off, as in the relay.
