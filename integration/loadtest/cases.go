@@ -31,7 +31,7 @@ var loadCases = []loadCase{
 	{name: "eds-apart", load: eds(1000).apart()},
 	{name: "eds-delta-alike", load: eds(1000).delta()},
 	{name: "eds-delta-apart", load: eds(1000).apart().delta()},
-	{name: "eds-unwanted", load: eds(5000).delta(), study: studyUnwanted},
+	{name: "eds-unwanted", load: eds(10_000).delta(), study: studyUnwanted},
 	{name: "keys-1", load: load{Clients: 2000, Bytes: 10_000, Keys: 1}},
 	{name: "keys-10", load: load{Clients: 2000, Bytes: 10_000, Keys: 10}},
 	{name: "keys-1000", load: load{Clients: 2000, Bytes: 10_000, Keys: 1000}},

@@ -31,7 +31,8 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	binaries = dir
-	restingTime = 200 * time.Millisecond
+	restingTime, pingEvery = 200*time.Millisecond, 200*time.Millisecond
+	changesPerTurn = 3
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		_ = os.RemoveAll(dir)
 		os.Exit(code)

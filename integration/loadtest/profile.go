@@ -88,27 +88,45 @@ func (a admin) heapProfile(ctx context.Context, path string) error {
 
 // profile asks for a profile of so long, and keeps the relay busy meanwhile.
 func (a admin) profile(ctx context.Context, path string, seconds int, c *contender) error {
-	type result struct {
-		text []byte
-		err  error
-	}
-	got := make(chan result, 1)
-	go func() {
-		body, err := a.get(ctx, fmt.Sprintf("/debug/pprof/profile?seconds=%d", seconds))
-		if err != nil {
-			got <- result{err: err}
-			return
-		}
-		defer body.Close()
-		text, err := io.ReadAll(body)
-		got <- result{text, err}
-	}()
+	got := make(chan error, 1)
+	go func() { got <- a.cpuProfile(ctx, path, seconds) }()
 	if err := c.busy(ctx, seconds); err != nil {
 		return err
 	}
-	r := <-got
-	if r.err != nil {
-		return r.err
+	return <-got
+}
+
+// cpuProfile writes one of the next seconds.
+func (a admin) cpuProfile(ctx context.Context, path string, seconds int) error {
+	body, err := a.get(ctx, fmt.Sprintf("/debug/pprof/profile?seconds=%d", seconds))
+	if err != nil {
+		return err
 	}
-	return os.WriteFile(path, r.text, 0o644)
+	defer body.Close()
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, text, 0o644)
+}
+
+// profilesAtRest is profiles of a relay, and another of its CPU while nothing
+// changes: NAME.at-rest.pprof.
+func (o *options) profilesAtRest(ctx context.Context, c *contender) error {
+	if o.profile == "" {
+		return nil
+	}
+	if err := o.profiles(ctx, c); err != nil {
+		return err
+	}
+	file := o.profileOf(c) + ".at-rest"
+	o.log("profile %s.pprof", file)
+	if err := c.admin.cpuProfile(ctx, file+".pprof", int(pingEvery.Seconds())); err != nil {
+		return err
+	}
+	top, err := pprofTop(ctx, file+".pprof", "cpu")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file+".txt", []byte(top), 0o644)
 }

@@ -8,8 +8,10 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -42,6 +44,7 @@ func serveBare(settings []byte) error {
 		// Else each ACK is answered by a ping and a window update.
 		grpc.StaticStreamWindowSize(256<<10),
 		grpc.StaticConnWindowSize(256<<10),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: time.Minute}),
 		grpc.UnknownServiceHandler(b.serve),
 	)...)
 	go func() { _ = g.Serve(lis) }() // until the process ends

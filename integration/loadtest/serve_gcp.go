@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -65,6 +66,7 @@ func (l load) snapshots(into cache.SnapshotCache) prepare {
 		}
 		base = append(base, rs)
 	}
+	versions := make([]map[string]string, kinds) // of what was prepared last
 	return func(n int) (func() error, error) {
 		all := make([]*cache.Snapshot, kinds)
 		for k := range all {
@@ -74,7 +76,7 @@ func (l load) snapshots(into cache.SnapshotCache) prepare {
 				return nil, err
 			}
 			if l.Ahead {
-				if err := s.ConstructVersionMap(); err != nil {
+				if versions[k], err = l.versions(s, versions[k], base[k][0]); err != nil {
 					return nil, err
 				}
 			}
@@ -89,6 +91,23 @@ func (l load) snapshots(into cache.SnapshotCache) prepare {
 			return nil
 		}, nil
 	}
+}
+
+// versions gives a snapshot the versions of its resources, and returns them: those
+// of the one before, but for the one that changed. It would hash all of them.
+func (l load) versions(s *cache.Snapshot, before map[string]string, changed types.Resource) (map[string]string, error) {
+	if before == nil {
+		err := s.ConstructVersionMap()
+		return s.VersionMap[l.typ()], err
+	}
+	raw, err := cache.MarshalResource(changed)
+	if err != nil {
+		return nil, err
+	}
+	now := maps.Clone(before)
+	now[cache.GetResourceName(changed)] = cache.HashResource(raw)
+	s.VersionMap = map[string]map[string]string{l.typ(): now}
+	return now, nil
 }
 
 // own makes a cluster that of key k alone.

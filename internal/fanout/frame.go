@@ -175,6 +175,7 @@ func (c *frameCache) frame(st *stream, p *Plan, replica string) *Frame {
 	c.mu.Unlock()
 
 	m := c.make(p, replica, p.compare())
+	xds.Derived(int64(len(m.frame.body)))
 
 	c.mu.Lock()
 	c.byKey.finish(p.key, at, m)

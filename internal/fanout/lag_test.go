@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"log/slog"
 	"testing"
 	"time"
 
@@ -41,6 +42,73 @@ func TestP16_WhoIsBehindIsWoken(t *testing.T) {
 	sl.flights = nil
 	if !woken(0) {
 		t.Error("not woken once it was answered")
+	}
+}
+
+// Whom nothing concerns is left alone, however often others' resources change:
+// until much may be old, or for a minute. Who waited when it was behind is looked
+// at each time.
+func TestP16_WhoIsNotConcernedIsLeftAlone(t *testing.T) {
+	r := &rig{t: t, house: &house{}}
+	r.srv = NewServer(Options{Source: r.house, Metrics: newMeters(t), Replica: "replica", AckTimeout: 5 * time.Second, Log: slog.New(slog.DiscardHandler)})
+	g := r.house.group("edge")
+	g.publish(update(t, xds.ClusterType, "a"))
+	st, slots := still(t, r, xds.ClusterType)
+	if !r.srv.add(st) {
+		t.Fatal("not added")
+	}
+	sl := slots[0]
+	start := time.Now()
+	plan := sl.Next(sl.snapshot(), Moment{Now: start, AckTimeout: time.Minute})
+	frame := framesOf(plan.to).frame(st, &plan, "id")
+	sl.Sent(&plan, frame.manifest, 1, start)
+	flights := sl.flights
+	sl.flights = nil
+	woken := func(after time.Duration) bool {
+		st.run.dirty.Store(0)
+		r.srv.look(start.Add(after))
+		return st.run.dirty.Load()&sl.bit != 0
+	}
+	if woken(0) {
+		t.Error("woken though it is not behind")
+	}
+	g.publish(update(t, xds.ClusterType, "b"), update(t, xds.ClusterType, "-b"))
+	if woken(time.Second) || woken(sweepEvery-1) {
+		t.Error("woken for what does not concern it")
+	}
+	if !woken(sweepEvery) {
+		t.Error("not woken after so long: it would keep what it was sent alive for ever")
+	}
+	xds.Derived(sweepBytes)
+	if !woken(sweepEvery + time.Second) {
+		t.Error("not woken though much may be old")
+	}
+
+	flights[0].at = start.Add(2 * sweepEvery)
+	sl.flights = flights
+	if woken(2*sweepEvery+time.Second) || woken(2*sweepEvery+2*time.Second) {
+		t.Error("woken while it waits for an answer")
+	}
+	if !woken(2*sweepEvery + 6*time.Second) {
+		t.Error("not woken when the wait was over")
+	}
+	if woken(2*sweepEvery + 7*time.Second) {
+		t.Error("looked at though it does not wait any more")
+	}
+}
+
+// How much may be old follows pinned_bytes, so that they are kept to.
+func TestP16_SweepFollowsPinnedBytes(t *testing.T) {
+	for _, c := range []struct{ pinned, bytes int64 }{{0, sweepBytes}, {1 << 40, sweepBytes}, {1600, 100}, {1, 0}} {
+		now := time.Now()
+		var w sweep
+		w.due(now, 1000, c.pinned)
+		if c.bytes > 0 && w.due(now, 1000+c.bytes-1, c.pinned) {
+			t.Errorf("pinned_bytes %d: due before %d bytes are old", c.pinned, c.bytes)
+		}
+		if !w.due(now, 1000+c.bytes, c.pinned) {
+			t.Errorf("pinned_bytes %d: not due when %d bytes are old", c.pinned, c.bytes)
+		}
 	}
 }
 

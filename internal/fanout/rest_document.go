@@ -95,6 +95,7 @@ func (a *documents) grew(sub *xds.Subscription, c *document) {
 func (a *documents) charge(c *document, cost int64) {
 	a.costs[c] += cost
 	a.cost += cost
+	xds.Derived(cost)
 	for a.cost > a.max && a.cells.Len() > 1 {
 		a.cells.RemoveOldest()
 	}

@@ -3,6 +3,7 @@ package fanout
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -63,6 +64,10 @@ type Server struct {
 	polls   *polls
 	pollers *pollers
 	times   restTimes
+
+	// The watch's.
+	sweep sweep
+	room  []*stream // to list all streams in, empty
 
 	mu       sync.Mutex
 	streams  map[uint64]*stream
@@ -201,14 +206,16 @@ func (s *Server) remove(st *stream) {
 }
 
 // all returns the open streams.
-func (s *Server) all() []*stream {
+func (s *Server) all() []*stream { return s.appendAll(nil) }
+
+func (s *Server) appendAll(to []*stream) []*stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make([]*stream, 0, len(s.streams))
+	to = slices.Grow(to, len(s.streams))
 	for _, st := range s.streams {
-		out = append(out, st)
+		to = append(to, st)
 	}
-	return out
+	return to
 }
 
 // drainEvery is how often Drain looks how many streams are left.

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
 )
 
 // watch looks at all streams now and then, for what no event tells: clients
@@ -40,7 +41,9 @@ func (s *Server) watchEvery() time.Duration {
 // look is one round of watch.
 func (s *Server) look(now time.Time) {
 	pins := make(map[any]pin)
-	for _, st := range s.all() {
+	all := s.sweep.due(now, xds.Spent(), s.limits.PinnedBytes)
+	streams := s.appendAll(s.room)
+	for _, st := range streams {
 		if f := st.flying.Load(); f != nil {
 			waits := now.Sub(time.Unix(0, st.since.Load()))
 			if limit := s.patience(len(f.body)); limit > 0 && waits > limit {
@@ -51,8 +54,12 @@ func (s *Server) look(now time.Time) {
 				pins[f] = pin{st.end, int64(len(f.body))}
 			}
 		}
-		st.lag(now, pins)
+		if all || st.waits {
+			st.waits = st.lag(now, pins)
+		}
 	}
+	clear(streams)
+	s.room = streams[:0]
 	for _, p := range s.polls.all() {
 		// Its deadline ends it by itself.
 		if a := p.flying.Load(); a != nil && now.Sub(time.Unix(0, p.since.Load())) > slow {
@@ -61,6 +68,34 @@ func (s *Server) look(now time.Time) {
 	}
 	s.unpin(pins)
 	s.pollers.expire(now)
+}
+
+// sweep says when all sessions are looked at for old states. It follows how much
+// may be old: who wants nothing of what changes is left alone meanwhile, however
+// often it does. It belongs to watch.
+type sweep struct {
+	at    time.Time // the last one
+	bytes int64     // xds.Spent then
+}
+
+// At the latest all sessions are looked at when so much may be old, and after so
+// long.
+const (
+	sweepBytes = 16 << 20
+	sweepEvery = time.Minute
+)
+
+// due reports whether all are to be looked at; bytes is xds.Spent.
+func (w *sweep) due(now time.Time, bytes, pinned int64) bool {
+	most := int64(sweepBytes)
+	if pinned > 0 {
+		most = min(most, pinned/16)
+	}
+	if bytes-w.bytes < most && now.Sub(w.at) < sweepEvery {
+		return false
+	}
+	*w = sweep{now, bytes}
+	return true
 }
 
 // slow is a message that is in flight for longer than anyone who reads would
@@ -95,8 +130,9 @@ type pin struct {
 
 // lag notes what the stream's sessions keep alive: for each lineage the most
 // that any keeps of what was replaced since. A session that is behind for lack
-// of anything to say, and waits for no answer, is woken, so that it lets go.
-func (st *stream) lag(now time.Time, pins map[any]pin) {
+// of anything to say, and waits for no answer, is woken, so that it lets go. It
+// reports whether any waits, and so keeps what it has.
+func (st *stream) lag(now time.Time, pins map[any]pin) (waits bool) {
 	idle := uint64(0)
 	st.mu.Lock()
 	for _, sl := range st.slots {
@@ -108,7 +144,9 @@ func (st *stream) lag(now time.Time, pins map[any]pin) {
 		if cur.Lineage != old.Lineage {
 			continue
 		}
-		if _, waits := sl.outstanding(now, st.srv.opts.AckTimeout); !waits {
+		if _, out := sl.outstanding(now, st.srv.opts.AckTimeout); out {
+			waits = true
+		} else {
 			idle |= sl.bit
 		}
 		if bytes := cur.Retired - old.Retired + sl.over().size(); bytes > pins[cur.Lineage].bytes {
@@ -119,6 +157,7 @@ func (st *stream) lag(now time.Time, pins map[any]pin) {
 	if idle != 0 {
 		st.wake(idle)
 	}
+	return waits
 }
 
 // unpin ends the streams that keep most alive, until the rest is within

@@ -245,6 +245,7 @@ func (b *Builder) part(p part, was, is *Resource) {
 	}
 	if there(was) && !was.shares(is) {
 		b.retired += was.Size()
+		spent.Add(was.Size())
 	}
 	if there(was) && !there(is) {
 		b.gone++

@@ -181,6 +181,18 @@ func (s *Snapshot) Derived(make func() any) any {
 // be made again.
 func (s *Snapshot) Release() { s.derived.Store(nil) }
 
+// spent are the bytes, over all lineages of the process, of resources that were
+// replaced and of what was derived from snapshots, since it began.
+var spent atomic.Int64
+
+// Spent returns how many bytes were ever replaced, or derived from snapshots that
+// will be. Snapshots that have become old since some time keep no more alive than
+// it has grown by, and what was derived from the newest of each lineage before.
+func Spent() int64 { return spent.Load() }
+
+// Derived counts what was added to what is derived from a snapshot.
+func Derived(bytes int64) { spent.Add(bytes) }
+
 // Look returns what a client with sub may know of name: of the resource of this
 // name, which sub may cover by one of its handles, or else of the handle (Own
 // tells of the resource then). What
