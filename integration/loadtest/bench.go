@@ -18,6 +18,7 @@ type options struct {
 	busy    int      // seconds that each profile takes
 	dir     string   // for files of the run
 	log     func(format string, args ...any)
+	rest    time.Duration // how long the relay's memory does not change when it is at rest
 
 	// More of the relay's configuration: ", key: value" of the two sections.
 	downstream, upstream string

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"time"
 )
 
 // contender is a server with a crowd of clients, each in a process of its own.
@@ -16,8 +17,9 @@ type contender struct {
 	proc  *child // the server
 	feed  *child // what is told of a new generation: the server, or its origin
 	addr  string
-	crowd *child // whose clients a round waits for
-	gen   int    // that was pushed last
+	crowd *child        // whose clients a round waits for
+	gen   int           // that was pushed last
+	rest  time.Duration // how long its memory does not change when it is at rest
 
 	crowds []*child // all that were started
 

@@ -40,7 +40,7 @@ func main() {
 
 // parent is the run that a user starts.
 func parent(ctx context.Context, args []string) error {
-	o := &options{busy: 5, log: func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }}
+	o := &options{busy: 5, rest: restRelay, log: func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }}
 	flags := flag.NewFlagSet("loadtest", flag.ContinueOnError)
 	flags.IntVar(&o.load.Clients, "clients", 2000, "connected clients of each server, a connection each")
 	flags.IntVar(&o.load.Bytes, "bytes", 100_000, "size of a response")

@@ -146,10 +146,7 @@ func (c *contender) rested(ctx context.Context) (int64, error) {
 			return 0, err
 		}
 	}
-	while := restTime
-	if c.name == nameRelay {
-		while = restRelay
-	}
+	while := max(c.rest, restTime)
 	was, err := resident(c.proc.pid())
 	for end := time.Now().Add(restMost); err == nil; {
 		select {

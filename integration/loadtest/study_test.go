@@ -84,6 +84,17 @@ func TestIdle(t *testing.T) {
 	}
 }
 
+func TestAllocs(t *testing.T) {
+	s := studied(t, loadCase{name: "small", load: load{Clients: 100, Bytes: 1000}, study: studyAllocs})
+	s.positive(t, nameBare, "both, B")
+	// Of so few clients, what asking the relay for its metrics allocates is more.
+	for _, c := range s.Columns {
+		if s.value(nameRelay, c) == nil {
+			t.Errorf("relay: no %q", c)
+		}
+	}
+}
+
 func TestShort(t *testing.T) {
 	for want, s := range map[string]*spread{
 		"-": nil, "0": once(0), "0.0123": once(0.01234), "1.23": once(1.2345), "12.3": once(12.345), "123": once(123.45),
