@@ -31,7 +31,7 @@ import (
 // Specs are as in world: "CDS a b=2 -c". A resource of RDS or LDS leads to the
 // cluster that its content names: "RDS r=a".
 type ads struct {
-	t       *testing.T
+	t       testing.TB
 	variant xds.Variant
 	srv     *Server
 	house   *house

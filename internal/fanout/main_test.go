@@ -183,7 +183,7 @@ func (g *group) publish(us ...xds.Update) {
 
 // rig is a Server behind a real grpc server on loopback, and its clients.
 type rig struct {
-	t      *testing.T
+	t      testing.TB
 	house  *house
 	srv    *Server
 	meters *telemetry.Metrics
@@ -191,7 +191,7 @@ type rig struct {
 	addr   string // of the first listener
 }
 
-func newRig(t *testing.T, change func(*Options)) *rig {
+func newRig(t testing.TB, change func(*Options)) *rig {
 	t.Helper()
 	meters := newMeters(t)
 	r := &rig{t: t, house: &house{}, meters: meters}
@@ -226,7 +226,7 @@ func (r *rig) listen(gate *Gate) string {
 	return l.Addr().String()
 }
 
-func newMeters(t *testing.T) *telemetry.Metrics {
+func newMeters(t testing.TB) *telemetry.Metrics {
 	t.Helper()
 	m, err := telemetry.New(telemetry.Options{Prefix: "xdsrelay"})
 	if err != nil {
@@ -247,16 +247,16 @@ func (r *rig) dial() *grpc.ClientConn {
 
 // client is an incremental stream; sotw is the other.
 type client struct {
-	t *testing.T
+	t testing.TB
 	discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
 }
 
 type sotw struct {
-	t *testing.T
+	t testing.TB
 	discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
 }
 
-func testContext(t *testing.T) context.Context {
+func testContext(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	t.Cleanup(cancel)
 	return ctx
@@ -386,7 +386,7 @@ func (r *rig) scrape() string {
 }
 
 // update makes one of plain resources of a type.
-func update(t *testing.T, url xds.TypeURL, specs ...string) xds.Update {
+func update(t testing.TB, url xds.TypeURL, specs ...string) xds.Update {
 	w := newWorld(t, url, xds.Delta)
 	u := xds.Update{Type: url, Wildcard: url == xds.ClusterType || url == xds.ListenerType}
 	for _, s := range specs {

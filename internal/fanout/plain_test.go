@@ -47,7 +47,7 @@ func (r *rig) dialTo(addr string, conf *tls.Config) *grpc.ClientConn {
 
 // plain is a stream of either variant, on any service.
 type plain struct {
-	t *testing.T
+	t testing.TB
 	v xds.Variant
 	grpc.ClientStream
 }
@@ -146,7 +146,7 @@ func (p *plain) ends() *status.Status {
 
 // world of certificates: the server's, and an authority for clients.
 type certs struct {
-	t  *testing.T
+	t  testing.TB
 	ca *tlstest.Authority
 }
 

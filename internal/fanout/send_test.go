@@ -4,12 +4,14 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"xdsrelay/internal/xds"
 )
 
 // still is a stream without a connection: what a worker does with it up to the
 // send can be looked at step by step.
-func still(t *testing.T, r *rig, types ...xds.TypeURL) (*stream, []*slot) {
+func still(t testing.TB, r *rig, types ...xds.TypeURL) (*stream, []*slot) {
 	t.Helper()
 	st := &stream{id: 1, srv: r.srv, variant: xds.Delta, nonces: newNonces(1), caller: new(Gate).Caller("10.0.0.1:1", nil)}
 	st.run.word.Store(running) // nobody queues it
@@ -110,5 +112,24 @@ func TestP19_OnlyLaterChanges(t *testing.T) {
 	g.publish(update(t, xds.ListenerType, "n"))
 	if after := pending(); before || !after {
 		t.Fatalf("before the change %v, after it %v", before, after)
+	}
+}
+
+// What an ACK costs after it was received, all in: from its bytes to the counters.
+func BenchmarkHandle(b *testing.B) {
+	r := newRig(b, nil)
+	r.house.group("edge").publish(update(b, xds.ClusterType, "a"))
+	st, slots := still(b, r, xds.ClusterType)
+	sl := slots[0]
+	nonce, seq := st.nonces.next(nil)
+	space, frame := make([]flight, 1), &manifest{version: "1"}
+	ack := protowire.AppendString(protowire.AppendTag(nil, 2, protowire.BytesType), string(xds.ClusterType))
+	ack = protowire.AppendBytes(protowire.AppendTag(ack, 6, protowire.BytesType), nonce)
+	b.ReportAllocs()
+	for b.Loop() {
+		sl.flights = append(space[:0], flight{seq: seq, at: st.opened, frame: frame})
+		if refusal := st.handle(ack, false); refusal != nil || sl.flights != nil {
+			b.Fatal(refusal, "no ACK")
+		}
 	}
 }

@@ -22,7 +22,7 @@ const ackTimeout = 15 * time.Second
 // world is one type of a group, a session on it, and a clock: what the script
 // of a test speaks to.
 type world struct {
-	t       *testing.T
+	t       testing.TB
 	typ     xds.Type
 	builder *xds.Builder
 	cur     *xds.Snapshot
@@ -44,7 +44,7 @@ type world struct {
 	size   int       // of it, with a nonce of the longest
 }
 
-func newWorld(t *testing.T, url xds.TypeURL, v xds.Variant) *world {
+func newWorld(t testing.TB, url xds.TypeURL, v xds.Variant) *world {
 	typ := xds.TypeOf(url)
 	return &world{t: t, typ: typ, builder: xds.NewBuilder(typ), now: time.Unix(1e9, 0), s: NewSession(typ, v)}
 }
