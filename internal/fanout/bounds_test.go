@@ -372,3 +372,28 @@ func TestP27_SubscribedAgainIsSent(t *testing.T) {
 	w.named("late")
 	w.want("late")
 }
+
+// A frame for a client that alone has its subscription takes no place among those
+// that others may ask for; it is the same, and its bytes are shared.
+func TestFrameOfASoleSubscription(t *testing.T) {
+	var bodies [2][]byte
+	var cached, built [2]int
+	for i, sole := range []bool{false, true} {
+		w := newWorld(t, "type.googleapis.com/acme.Thing", xds.Delta)
+		w.named("a", "b")
+		w.send(request{names: []string{"a"}})
+		w.s.sub.Sole.Store(sole)
+		f := w.send1()
+		if f == nil {
+			t.Fatal("not answered")
+		}
+		c := framesOf(w.cur)
+		bodies[i], cached[i], built[i] = f.body, c.byKey.cells.Len(), c.byContent.cells.Len()
+	}
+	if string(bodies[0]) != string(bodies[1]) {
+		t.Errorf("%q and %q", bodies[0], bodies[1])
+	}
+	if cached != [2]int{1, 0} || built != [2]int{1, 1} {
+		t.Errorf("by key %d, by content %d", cached, built)
+	}
+}

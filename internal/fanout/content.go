@@ -137,6 +137,7 @@ func (fc *frameCache) share(p *Plan, replica string, c content) *Frame {
 	f := &Frame{manifest: c.manifest(p.to), form: form, wire: version,
 		resources: c.changed, beats: c.beats, removed: c.removed, errors: c.errors, lefts: lefts}
 	f.body = body.Encode()
+	xds.Derived(int64(len(f.body)))
 	fc.mu.Lock()
 	at = new(cell)
 	fc.byContent.cells.Remove(h) // another frame of this hash, if there is one

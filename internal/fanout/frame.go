@@ -160,6 +160,9 @@ func (c *frameCache) frame(st *stream, p *Plan, replica string) *Frame {
 	if p.do == irregular {
 		return p.take(c.make(p, replica, p.content.finish(&p.key, p.to)))
 	}
+	if p.key.sub.Sole.Load() {
+		return p.take(c.make(p, replica, p.compare())) // nobody else has the key
+	}
 	c.mu.Lock()
 	at, ok := c.byKey.cells.Get(p.key)
 	if ok {
@@ -175,7 +178,6 @@ func (c *frameCache) frame(st *stream, p *Plan, replica string) *Frame {
 	c.mu.Unlock()
 
 	m := c.make(p, replica, p.compare())
-	xds.Derived(int64(len(m.frame.body)))
 
 	c.mu.Lock()
 	c.byKey.finish(p.key, at, m)

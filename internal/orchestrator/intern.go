@@ -18,11 +18,17 @@ func (t *interned) get(sub *xds.Subscription) *xds.Subscription {
 		h |= 1
 	}
 	if have := t.subs.Find(h, sub.Equal); have != nil {
+		have.Sole.Store(false)
 		return have
 	}
 	// A copy, since the caller's may be in the table of another group.
 	own := &xds.Subscription{Wildcard: sub.Wildcard, Names: sub.Names, Written: sub.Written}
-	return t.subs.Keep(h, own, sub.Equal)
+	own.Sole.Store(true)
+	have := t.subs.Keep(h, own, sub.Equal)
+	if have != own {
+		have.Sole.Store(false)
+	}
+	return have
 }
 
 func (t *interned) len() int { return t.subs.Len() }

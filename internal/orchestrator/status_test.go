@@ -91,6 +91,18 @@ func TestStatus(t *testing.T) {
 	})
 }
 
+// That a subscription is one client's alone is known until another has it.
+func TestSoleUntilShared(t *testing.T) {
+	var in interned
+	one := in.get(subscription("a"))
+	equal(t, "the first one's is its own", one.Sole.Load(), true)
+	if again := in.get(subscription("a")); again != one || one.Sole.Load() {
+		t.Errorf("a second one has %v, alone: %v", again, one.Sole.Load())
+	}
+	equal(t, "another's is its own", in.get(subscription("b")).Sole.Load(), true)
+	equal(t, "nothing", in.get(xds.Nothing).Sole.Load(), false)
+}
+
 // Clients that want the same share one subscription, for as long as one has it.
 func TestInterning(t *testing.T) {
 	var table interned

@@ -1,5 +1,7 @@
 package xds
 
+import "sync/atomic"
+
 // Subscription is what one client wants of one type. It is immutable; a group
 // interns it, so that clients that want the same share one value, and sharing
 // can be told by the pointer.
@@ -11,6 +13,9 @@ type Subscription struct {
 	Names *NameSet
 	// Written is how the client wrote them.
 	Written Spelling
+	// Sole is a hint, and no part of the content: one client alone was given it
+	// by a group so far, so what is made for it is nobody else's.
+	Sole atomic.Bool
 }
 
 // Nothing is the subscription of a client that wants nothing.
