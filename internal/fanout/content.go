@@ -99,6 +99,9 @@ func (p *Plan) names() []string {
 // to see, and all errors, since a resource that is there clears its own.
 func (c *content) all(k *frameKey, to *xds.Snapshot, now time.Time) {
 	c.changed, c.beats, c.removed, c.errors, c.any, c.took = nil, nil, nil, nil, true, ""
+	if k.sub.Wildcard {
+		c.changed = make([]*xds.Resource, 0, to.Len())
+	}
 	to.Covered(k.sub, func(r *xds.Resource) bool {
 		c.changed = append(c.changed, r)
 		return true
@@ -129,22 +132,52 @@ func (fc *frameCache) share(p *Plan, replica string, c content) *Frame {
 	}
 	h := c.hash(form, version, lefts)
 	fc.mu.Lock()
-	at, ok := fc.byContent.cells.Get(h)
+	at := fc.byContent.get(h)
 	fc.mu.Unlock()
-	if ok && at.frame.holds(form, version, &c, lefts) {
+	if at != nil && at.frame.holds(form, version, &c, lefts) {
 		return at.frame
 	}
-	f := &Frame{manifest: c.manifest(p.to), form: form, wire: version,
-		resources: c.changed, beats: c.beats, removed: c.removed, errors: c.errors, lefts: lefts}
-	f.body = body.Encode()
-	xds.Derived(int64(len(f.body)))
+	f := sharedFrame(h, func(f *Frame) bool {
+		return f.typ == body.Type && f.by == body.Identifier && f.version == p.to.Version && f.took == c.took && f.renewed == c.renewed &&
+			f.holds(form, version, &c, lefts)
+	}, func() *Frame {
+		bytes := body.Encode()
+		xds.Derived(int64(len(bytes)))
+		return &Frame{manifest: c.manifest(p.to), body: bytes, typ: body.Type, by: body.Identifier, form: form, wire: version,
+			resources: c.changed, beats: c.beats, removed: c.removed, errors: c.errors, lefts: lefts}
+	}).at(p.to.Received)
 	fc.mu.Lock()
 	at = new(cell)
-	fc.byContent.cells.Remove(h) // another frame of this hash, if there is one
-	fc.byContent.cells.Add(h, at)
+	fc.byContent.put(h, at) // in the place of another frame of this hash, if there is one
 	fc.byContent.finish(h, at, made{frame: f})
 	fc.mu.Unlock()
 	return f
+}
+
+// frames are those of all snapshots that anybody has yet, in sets of their own, so
+// that keys seldom meet: keys of equal resources send the same bytes. They keep no
+// frame, and so need no bound.
+var frames [64]xds.WeakSet[Frame]
+
+// sharedFrame returns the frame of hash h that is equal, or else the one made.
+func sharedFrame(h uint64, equal func(*Frame) bool, make func() *Frame) *Frame {
+	set := &frames[h%uint64(len(frames))]
+	if f := set.Find(h, equal); f != nil {
+		return f
+	}
+	return set.Keep(h, make(), equal)
+}
+
+// at returns the frame for a snapshot whose newest part was received then, with all
+// that is large shared.
+func (f *Frame) at(received time.Time) *Frame {
+	if f.received.Equal(received) {
+		return f
+	}
+	own, m := *f, *f.manifest
+	m.received = received
+	own.manifest, own.first = &m, f
+	return &own
 }
 
 // body is the message that says it.

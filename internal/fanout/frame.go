@@ -18,6 +18,8 @@ type Frame struct {
 	body []byte
 
 	// What it is made of, besides the manifest.
+	typ       xds.TypeURL
+	by        string // control_plane.identifier
 	form      xds.Form
 	wire      string // version_info or system_version_info
 	resources []*xds.Resource
@@ -25,6 +27,8 @@ type Frame struct {
 	removed   []string
 	errors    []*xds.ResourceError
 	lefts     []time.Duration
+
+	first *Frame // whose bytes it shares: others find them while that is kept; nil: it is that
 }
 
 // manifest is what a response spoke of. Sessions that have not answered yet keep
@@ -86,8 +90,8 @@ func (s *Session) key(cur *xds.Snapshot, now time.Time) frameKey {
 // or until that is superseded.
 type frameCache struct {
 	mu        sync.Mutex
-	byKey     *layer[frameKey]
-	byContent *layer[uint64] // one frame a hash; equality by identity of resources
+	byKey     layer[frameKey]
+	byContent layer[uint64] // one frame a hash; equality by identity of resources
 
 	held      heldTable // no part of it is under mu
 	documents documents // what polls are given (P70), with a lock and bounds of its own
@@ -117,31 +121,60 @@ type parked struct {
 }
 
 // layer is a cache of cells, least recently used out first. Of a body that
-// alone is over the bound, one is kept: it is the one that everybody needs.
+// alone is over the bound, one is kept: it is the one that everybody needs. Until
+// there is a second it is kept without the rest, which takes some KB: of most keys
+// all clients are in step.
 type layer[K comparable] struct {
+	key   K
+	alone *cell // of key; nil: none, or cells has them
 	cells *simplelru.LRU[K, *cell]
 	bytes int64
 	max   int64
 }
 
-func newLayer[K comparable](limit int64) *layer[K] {
-	l := &layer[K]{max: limit}
-	// It fails only for a size that is not positive.
-	l.cells, _ = simplelru.NewLRU(maxFrames, func(_ K, c *cell) {
-		if c.done {
-			l.bytes -= int64(len(c.frame.body))
-		}
-	})
-	return l
+// get returns the cell of k; nil if there is none.
+func (l *layer[K]) get(k K) *cell {
+	switch {
+	case l.alone != nil && l.key == k:
+		return l.alone
+	case l.cells != nil:
+		c, _ := l.cells.Get(k)
+		return c
+	}
+	return nil
+}
+
+// put makes c the cell of k.
+func (l *layer[K]) put(k K, c *cell) {
+	switch {
+	case l.cells != nil:
+	case l.alone == nil:
+		l.key, l.alone = k, c
+		return
+	default:
+		// It fails only for a size that is not positive.
+		l.cells, _ = simplelru.NewLRU(maxFrames, func(_ K, c *cell) { l.out(c) })
+		l.cells.Add(l.key, l.alone)
+		l.alone = nil
+	}
+	l.cells.Remove(k) // so that what it takes does not count any more
+	l.cells.Add(k, c)
+}
+
+// out notes that c is in the cache no more.
+func (l *layer[K]) out(c *cell) {
+	if c.done {
+		l.bytes -= int64(len(c.frame.body))
+	}
 }
 
 // finish notes that the cell of k, if it is still there, has what was made.
 func (l *layer[K]) finish(k K, c *cell, m made) {
-	if at, ok := l.cells.Peek(k); ok && at == c {
+	if l.get(k) == c {
 		l.bytes += int64(len(m.frame.body))
 	}
 	c.made, c.done = m, true
-	for l.bytes > l.max && l.cells.Len() > 1 {
+	for l.cells != nil && l.bytes > l.max && l.cells.Len() > 1 {
 		l.cells.RemoveOldest()
 	}
 }
@@ -149,7 +182,7 @@ func (l *layer[K]) finish(k K, c *cell, m made) {
 func framesOf(s *xds.Snapshot) *frameCache {
 	return s.Derived(func() any {
 		limit := 2*s.Bytes + frameBytes
-		return &frameCache{byKey: newLayer[frameKey](limit), byContent: newLayer[uint64](limit)}
+		return &frameCache{byKey: layer[frameKey]{max: limit}, byContent: layer[uint64]{max: limit}}
 	}).(*frameCache)
 }
 
@@ -164,8 +197,8 @@ func (c *frameCache) frame(st *stream, p *Plan, replica string) *Frame {
 		return p.take(c.make(p, replica, p.compare())) // nobody else has the key
 	}
 	c.mu.Lock()
-	at, ok := c.byKey.cells.Get(p.key)
-	if ok {
+	at := c.byKey.get(p.key)
+	if at != nil {
 		defer c.mu.Unlock()
 		if !at.done {
 			at.waiters = append(at.waiters, parked{st, st.run.send()})
@@ -174,7 +207,7 @@ func (c *frameCache) frame(st *stream, p *Plan, replica string) *Frame {
 		return p.take(at.made)
 	}
 	at = &cell{}
-	c.byKey.cells.Add(p.key, at)
+	c.byKey.put(p.key, at)
 	c.mu.Unlock()
 
 	m := c.make(p, replica, p.compare())

@@ -69,7 +69,7 @@ func TestParkedStreamComesBack(t *testing.T) {
 	cache := framesOf(sl.snapshot())
 	building := new(cell)
 	cache.mu.Lock()
-	cache.byKey.cells.Add(plan.key, building)
+	cache.byKey.put(plan.key, building)
 	cache.mu.Unlock()
 	v := st.look()
 	if !st.advance(&v, 0) {

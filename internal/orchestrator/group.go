@@ -25,7 +25,7 @@ type Group struct {
 	log      *slog.Logger
 	since    time.Time
 	over     chan struct{}      // closed when the goroutine has ended
-	cancel   context.CancelFunc // set by the registry before the goroutine starts
+	cancel   context.CancelFunc // of run's context; set by the registry before the goroutine starts
 
 	// Owned by the registry, under its lock.
 	joined int // members that did not leave
@@ -107,11 +107,10 @@ func (g *Group) signal() {
 func (g *Group) run(ctx context.Context) {
 	g.meters = g.opts.Metrics.Key(g.key)
 	defer g.meters.Release()
-	ctx, cancel := context.WithCancel(ctx)
 	g.ctx = ctx
 	g.start(g.home())
 	g.loop(ctx)
-	cancel()
+	g.cancel()
 	close(g.over)
 	g.wg.Wait()
 }
@@ -130,20 +129,25 @@ func (g *Group) loop(ctx context.Context) {
 		case <-timer.C:
 		case u := <-g.updates:
 			g.apply(u)
-			for n := 1; n < maxDrain; n++ {
-				select {
-				case u := <-g.updates:
-					g.apply(u)
-					continue
-				default:
-				}
-				break
-			}
+			g.drain()
 		}
 		if g.step(time.Now()) {
 			return
 		}
 		timer.Reset(g.wait(time.Now()))
+	}
+}
+
+// drain applies what else has come. It is apart from loop, where a group waits all
+// its life on a stack that holds what loop needs.
+func (g *Group) drain() {
+	for n := 1; n < maxDrain; n++ {
+		select {
+		case u := <-g.updates:
+			g.apply(u)
+		default:
+			return
+		}
 	}
 }
 

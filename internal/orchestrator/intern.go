@@ -10,8 +10,11 @@ type interned struct{ subs xds.WeakSet[xds.Subscription] }
 
 // get returns the one subscription equal to sub.
 func (t *interned) get(sub *xds.Subscription) *xds.Subscription {
-	if sub.Empty() {
+	switch {
+	case sub.Empty():
 		return xds.Nothing
+	case sub.Equal(everything): // what most want is made for no group
+		return everything
 	}
 	h := (sub.Names.Sum() + sub.Written.Sum()) << 1
 	if sub.Wildcard {

@@ -107,6 +107,11 @@ func (g *Group) settle(now time.Time) {
 		// The last one left just now, or left before it was seen.
 		g.idleSince, g.idleFrom = now, time.Time{}
 		g.interest.freeze(g.views)
+		for _, v := range g.views {
+			if s := v.held.Load(); s != nil {
+				s.Release() // who comes next may be long in coming
+			}
+		}
 		return
 	}
 	g.idleSince = time.Time{}

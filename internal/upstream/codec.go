@@ -25,10 +25,10 @@ func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 }
 
 func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
-	b, ok := v.(*[]byte)
+	b, ok := v.(*mem.Buffer)
 	if !ok {
 		return fmt.Errorf("upstream codec: cannot receive into a %T", v)
 	}
-	*b = data.Materialize()
+	*b = data.MaterializeToBuffer(mem.DefaultBufferPool()) // the receiver's to free
 	return nil
 }

@@ -24,9 +24,11 @@
 //
 // Stream.SetInterest and Client.Origins may be called from any goroutine and
 // never block. All else of a Stream belongs to its Run, which decides which line
-// serves; each line has a goroutine for its attempts, and two more while a gRPC
-// stream is open: the first (the loop) owns the talk, one only sends, and one
-// only receives. Each origin that is to be tried out has another.
+// serves. The attempts of a line are made by Run's own goroutine while the most
+// preferred origin serves, since nothing else can happen then, and otherwise by
+// one of the line's. While a gRPC stream is open that one (the loop) owns the talk;
+// another only receives, and each request is sent by one that ends with it. Each
+// origin that is to be tried out has another.
 //
 // Sink.Update is called by one goroutine at a time, never by two at once: by the
 // receiver for a response, by the loop for a guess (P57) while the receiver has

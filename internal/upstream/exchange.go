@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
@@ -18,22 +19,23 @@ import (
 // asked for (P52 allows 20 ms).
 const mergeFor = 5 * time.Millisecond
 
-// exchange is one gRPC stream's life: three goroutines around a talker. The
-// loop owns the talker. The sender writes one request at a time, so that what
-// changes while the origin is slow to read is merged. The receiver reads, cuts
-// and hands each response to the loop, which judges it by what was asked and
-// says what to do; the receiver then makes the update and waits until it is
-// applied, so that a large one holds up nothing but the next response.
+// exchange is one gRPC stream's life: goroutines around a talker. The loop owns
+// the talker. A sender writes one request and ends, so that a stream at rest has
+// none; there is one at a time, so that what changes while the origin is slow to
+// read is merged. The receiver reads, cuts and hands each response to the loop,
+// which judges it by what was asked and says what to do; the receiver then makes
+// the update and waits until it is applied, so that a large one holds up nothing
+// but the next response.
 type exchange struct {
 	stream  *line
 	cs      grpc.ClientStream
 	variant xds.Variant
 	talk    talker
 
-	requests chan *request // loop to sender; room for the one on its way
-	written  chan struct{} // sender to loop; room for one
-	inbox    chan incoming // receiver to loop
-	orders   chan verdict  // loop to receiver; room for the one it waits for
+	wg      sync.WaitGroup // of senders and the receiver
+	written chan struct{}  // sender to loop; room for one
+	inbox   chan incoming  // receiver to loop
+	orders  chan verdict   // loop to receiver; room for the one it waits for
 
 	oversized map[xds.TypeURL]bool // types whose last request was; the loop's
 }
@@ -62,8 +64,7 @@ func newExchange(s *line, cs grpc.ClientStream) *exchange {
 	s.carried = nil
 	e := &exchange{
 		stream: s, cs: cs, variant: s.client.opts.Variant,
-		requests: make(chan *request, 1), written: make(chan struct{}, 1),
-		inbox: make(chan incoming), orders: make(chan verdict, 1),
+		written: make(chan struct{}, 1), inbox: make(chan incoming), orders: make(chan verdict, 1),
 		oversized: make(map[xds.TypeURL]bool),
 	}
 	if e.variant == xds.Delta {
@@ -74,41 +75,36 @@ func newExchange(s *line, cs grpc.ClientStream) *exchange {
 	return e
 }
 
-// run returns why the stream ended, once all three have.
+// run returns why the stream ended, once all of them have.
 func (e *exchange) run(ctx context.Context, cancel context.CancelCauseFunc) error {
-	var wg sync.WaitGroup
-	wg.Go(func() { e.send(ctx, cancel) })
-	wg.Go(func() { e.receive(ctx) })
-	err := e.loop(ctx)
+	e.wg.Go(func() { e.receive(ctx) })
+	err := e.loop(ctx, cancel)
 	cancel(err)
-	wg.Wait()
+	e.wg.Wait()
 	return err
 }
 
-func (e *exchange) loop(ctx context.Context) error {
+func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) error {
 	e.talk.want(e.stream.take())
 	var merge <-chan time.Time
-	absent := time.NewTimer(time.Hour)
-	defer absent.Stop()
-	held := time.NewTimer(time.Hour)
-	defer held.Stop()
+	var absent, held clock
+	defer absent.stop()
+	defer held.stop()
 	sending, applying := false, false
 	for {
 		var resume <-chan time.Time
 		if !sending {
 			if r := e.talk.next(time.Now()); r != nil {
 				e.note(r)
-				e.requests <- r
 				sending = true
+				e.wg.Go(func() { e.send(r, cancel) })
 			} else if at := e.talk.heldUntil(); !at.IsZero() {
-				held.Reset(time.Until(at))
-				resume = held.C
+				resume = held.at(at)
 			}
 		}
 		var due <-chan time.Time
 		if at := e.talk.deadline(); !at.IsZero() && !applying {
-			absent.Reset(time.Until(at))
-			due = absent.C
+			due = absent.at(at)
 		}
 		select {
 		case <-ctx.Done():
@@ -199,28 +195,40 @@ func (e *exchange) note(r *request) {
 	}
 }
 
-// send writes requests. The receiver learns why the transport ended.
-func (e *exchange) send(ctx context.Context, cancel context.CancelCauseFunc) {
-	for {
-		select {
-		case r := <-e.requests:
-			if err := e.cs.SendMsg(r); err != nil {
-				if !errors.Is(err, io.EOF) {
-					cancel(ended(err))
-				}
-				return
-			}
-			e.written <- struct{}{}
-		case <-ctx.Done():
-			return
-		}
+// send writes a request. The receiver learns why the transport ended.
+func (e *exchange) send(r *request, cancel context.CancelCauseFunc) {
+	switch err := e.cs.SendMsg(r); {
+	case err == nil:
+		e.written <- struct{}{}
+	case !errors.Is(err, io.EOF):
+		cancel(ended(err))
+	}
+}
+
+// clock is a timer that is made when it is first needed, which for most streams
+// is never.
+type clock struct{ timer *time.Timer }
+
+// at returns what receives at this time, and not for the one said before.
+func (c *clock) at(t time.Time) <-chan time.Time {
+	if c.timer == nil {
+		c.timer = time.NewTimer(time.Until(t))
+	} else {
+		c.timer.Reset(time.Until(t))
+	}
+	return c.timer.C
+}
+
+func (c *clock) stop() {
+	if c.timer != nil {
+		c.timer.Stop()
 	}
 }
 
 // receive reads responses until the stream ends.
 func (e *exchange) receive(ctx context.Context) {
 	for {
-		var msg []byte
+		var msg mem.Buffer
 		err := e.cs.RecvMsg(&msg)
 		if err != nil {
 			if tooLarge(err) {
@@ -230,13 +238,21 @@ func (e *exchange) receive(ctx context.Context) {
 			return
 		}
 		now := time.Now()
-		r, fault := xds.ParseResponse(e.variant, msg)
+		r, fault := xds.ParseResponse(e.variant, msg.ReadOnlyData())
 		if !e.tell(ctx, incoming{response: r, fault: fault}) {
 			return
 		}
 		select {
 		case v := <-e.orders:
-			if v.take && !e.tell(ctx, e.take(ctx, r, v, now)) {
+			if !v.take {
+				break
+			}
+			done := e.take(ctx, r, v, now)
+			for i := range r.Resources {
+				r.Resources[i].Sever() // what was taken is copied
+			}
+			msg.Free()
+			if !e.tell(ctx, done) {
 				return
 			}
 		case <-ctx.Done():

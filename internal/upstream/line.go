@@ -63,14 +63,19 @@ func (l *line) remember() {
 // start begins an attempt, after a wait: it serves the interest once there is
 // any. Its end is told by done.
 func (l *line) start(ctx context.Context, wait time.Duration) {
+	l.wg.Go(l.begin(ctx, wait))
+}
+
+// begin is start for who makes the attempt himself, by what it returns.
+func (l *line) begin(ctx context.Context, wait time.Duration) (attempt func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	l.cancel = cancel
 	l.remember()
-	l.wg.Go(func() {
+	return func() {
 		err := l.attempt(ctx, wait)
 		cancel(nil)
 		l.done <- err
-	})
+	}
 }
 
 // stop ends the attempt, and returns why it would have ended by itself, if it did

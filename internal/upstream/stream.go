@@ -34,6 +34,7 @@ type Stream struct {
 
 	// Owned by Run's goroutine.
 	serving  *line
+	begun    func()         // serving's attempt, yet to be made by Run's goroutine itself; nil: none
 	inARow   int            // attempts of it that failed
 	attempts int            // of any, since the last response
 	tried    map[*site]bool // where an attempt failed, since the last response
@@ -122,9 +123,13 @@ func (s *Stream) Run(ctx context.Context) error {
 		return nil
 	}
 	s.serving = s.line(s.client.first(), make(memory), nil)
-	s.serving.start(ctx, 0)
+	s.start(ctx, 0)
 	s.seek(ctx)
 	for {
+		if attempt := s.begun; attempt != nil {
+			s.begun = nil
+			attempt()
+		}
 		var err error
 		select {
 		case err = <-s.serving.done:
@@ -174,7 +179,7 @@ func (s *Stream) again(ctx context.Context, err error) error {
 		if !l.interest.wanted() {
 			l.sink.Status(Status{Origin: l.at.name})
 		}
-		l.start(ctx, 0)
+		s.start(ctx, 0)
 		return nil
 	}
 	reason := l.ended(err)
@@ -204,9 +209,20 @@ func (s *Stream) again(ctx context.Context, err error) error {
 			s.serving.failures = l.failures
 		}
 	}
-	s.serving.start(ctx, wait)
+	s.start(ctx, wait)
 	s.seek(ctx)
 	return nil
+}
+
+// start has what serves begin an attempt. Beside the most preferred origin no
+// other is tried out, so there is nothing else to wait for until its attempt
+// ends: Run's goroutine makes it, and a key has a goroutine less.
+func (s *Stream) start(ctx context.Context, wait time.Duration) {
+	if s.serving.at.rank == 0 {
+		s.begun = s.serving.begin(ctx, wait)
+		return
+	}
+	s.serving.start(ctx, wait)
 }
 
 // everywhere reports whether no origin can be reached (P53): each failed here,

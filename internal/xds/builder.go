@@ -314,7 +314,9 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 	names = slices.Compact(names)
 	b.gen++
 	slices.Sort(beats)
-	b.append(change{gen: b.gen, names: names, beats: slices.Compact(beats)})
+	if prev != nil { // nobody comes from before the first
+		b.append(change{gen: b.gen, names: names, beats: slices.Compact(beats)})
+	}
 	s := &Snapshot{
 		Type: b.typ, Lineage: b.lineage, Gen: b.gen, StateGen: stateGen,
 		Origin: b.origin, Version: b.version, given: b.version, Answered: b.answered, Received: b.received,

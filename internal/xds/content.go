@@ -6,6 +6,7 @@ import (
 	"hash/maphash"
 	"slices"
 	"strings"
+	"sync/atomic"
 )
 
 // content is what of a resource is the same wherever it is held: a thousand keys
@@ -32,6 +33,22 @@ type content struct {
 	member Version
 	// more is that of the resource as it came.
 	more *more
+	// newest is the last resource that was made of it, without a TTL: keys of one
+	// origin hold that together, with its version.
+	newest atomic.Pointer[Resource]
+}
+
+// resource returns the resource of this content as r brings it.
+func (c *content) resource(r *Raw) *Resource {
+	if have := c.newest.Load(); have != nil && !r.timed && have.OriginVersion == r.OriginVersion {
+		return have
+	}
+	version := strings.Clone(r.OriginVersion)
+	made := &Resource{content: c, OriginVersion: version, Given: version, timing: r.timing(), more: c.more}
+	if !r.timed {
+		c.newest.Store(made)
+	}
+	return made
 }
 
 // contents are those of all keys, in sets of their own, so that readers of many

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -30,9 +31,12 @@ func plainAny(name, value string) []byte {
 
 // altered is a resource with another content, which is in no set.
 func altered(r *Resource, change func(*content)) *Resource {
-	out, c := *r, *r.content
-	change(&c)
-	out.content = &c
+	out, was := *r, r.content
+	out.content = &content{
+		Name: was.Name, Aliases: was.Aliases, Version: was.Version, Uncacheable: was.Uncacheable, Follows: was.Follows,
+		body: was.body, extra: was.extra, member: was.member, more: was.more,
+	}
+	change(out.content)
 	return &out
 }
 
@@ -44,6 +48,18 @@ func TestContentsAreHeldOnce(t *testing.T) {
 	other := cutFor(t, "a", "x", "2").Take(typ, nil)
 	if one.content != other.content || one.OriginVersion != "1" || other.OriginVersion != "2" {
 		t.Errorf("%+v and %+v", one, other)
+	}
+	// A resource without a TTL is one as well, with the version that came last.
+	if again := cutFor(t, "a", "x", "2").Take(typ, nil); again != other {
+		t.Error("another resource for the same content and version")
+	}
+	timed := cutFor(t, "a", "x", "2")
+	timed.timed, timed.ttl = true, time.Minute
+	if lives := timed.Take(typ, nil); lives == other || lives.TTL() != time.Minute {
+		t.Errorf("with a TTL it is %+v", lives)
+	}
+	if again := cutFor(t, "a", "x", "2").Take(typ, nil); again != other {
+		t.Error("a TTL takes the place of what has none")
 	}
 	const context = "xdstp://au/" + "envoy.config.endpoint.v3.ClusterLoadAssignment/a?"
 	for name, differs := range map[string]*Raw{

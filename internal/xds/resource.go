@@ -138,6 +138,14 @@ type Raw struct {
 // could not resolve (P18): neither is a resource to hold.
 func (r *Raw) HasBody() bool { return r.body != nil }
 
+// Sever has r alias the response no more, whose buffer is used again. That it has
+// a body can still be told.
+func (r *Raw) Sever() {
+	if r.body != nil {
+		r.body = []byte{}
+	}
+}
+
 // TTL is that of a resource or a heartbeat; false if there is none.
 func (r *Raw) TTL() (time.Duration, bool) { return r.ttl, r.timed }
 
@@ -165,10 +173,7 @@ func (r *Raw) Take(t Type, held *Resource) *Resource {
 		again.OriginVersion, again.timing = strings.Clone(r.OriginVersion), r.timing()
 		return &again
 	}
-	c := r.content(t)
-	out := &Resource{content: c, OriginVersion: strings.Clone(r.OriginVersion), timing: r.timing(), more: c.more}
-	out.Given = out.OriginVersion
-	return out
+	return r.content(t).resource(r)
 }
 
 func (r *Raw) timing() *timing {
