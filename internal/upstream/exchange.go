@@ -248,8 +248,9 @@ func (e *exchange) receive(ctx context.Context) {
 				break
 			}
 			done := e.take(ctx, r, v, now)
+			// What was taken is copied.
 			for i := range r.Resources {
-				r.Resources[i].Sever() // what was taken is copied
+				r.Resources[i].Sever()
 			}
 			msg.Free()
 			if !e.tell(ctx, done) {
