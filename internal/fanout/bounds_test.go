@@ -429,7 +429,7 @@ func TestFrameOfASoleSubscription(t *testing.T) {
 			t.Fatal("not answered")
 		}
 		c := framesOf(w.cur)
-		bodies[i], cached[i], built[i] = f.body, c.byKey.cells.Len(), c.byContent.cells.Len()
+		bodies[i], cached[i], built[i] = f.body, len(c.byKey.all()), len(c.byContent.all())
 	}
 	if string(bodies[0]) != string(bodies[1]) {
 		t.Errorf("%q and %q", bodies[0], bodies[1])

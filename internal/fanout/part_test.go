@@ -290,8 +290,8 @@ func TestP38_PartsAreShared(t *testing.T) {
 	if !slices.Equal(bodies[0], bodies[1]) || !slices.Equal(bodies[0], bodies[2]) {
 		t.Error("sessions alike got bodies of their own")
 	}
-	if n := framesOf(w.cur).byKey.cells.Len(); n != 3 {
-		t.Errorf("%d parts were worked out", n)
+	if n := framesOf(w.cur).byKey.all(); len(n) != 3 {
+		t.Errorf("%d parts were worked out", len(n))
 	}
 }
 
