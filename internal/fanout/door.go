@@ -112,8 +112,11 @@ func (d *door) alone(st *stream) bool {
 }
 
 // notSent is how much the kernel holds unsent for a client that does not read,
-// in bytes; without it, it is megabytes.
-const notSent = 128 << 10
+// in bytes, with as much again for the piece that goes over it; without it, it
+// is megabytes. What is on its way counts not, so clients that read lose nothing.
+// With a writeBuffer, which is held as well, it is the most that such a client
+// pins; a smaller writeBuffer would pin less, and costs those who read.
+const notSent = 64 << 10
 
 // Listener wraps a listener for the server: its connections are secured as the
 // gate says, can be closed by their streams, and pin little of the kernel's

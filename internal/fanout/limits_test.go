@@ -119,16 +119,29 @@ func stalled(r *rig, _ *grpc.ClientConn) *client { return stalledOn(r, nil) }
 
 // stalledOn is stalled on a connection, a new one if it is nil.
 func stalledOn(r *rig, on *grpc.ClientConn) *client {
-	u := xds.Update{Type: "type.googleapis.com/acme.Blob", Wildcard: true}
+	publishBlobs(r)
+	c := stallOn(r, on)
+	r.eventually(func() bool { return r.srv.streamsOf("slow") == 1 })
+	r.eventually(func() bool { return r.srv.streamsOf("slow") == 0 })
+	return c
+}
+
+const blobType xds.TypeURL = "type.googleapis.com/acme.Blob"
+
+// publishBlobs has a megabyte for whoever asks.
+func publishBlobs(r *rig) {
+	u := xds.Update{Type: blobType, Wildcard: true}
 	w := newWorld(r.t, u.Type, xds.Delta)
 	for _, n := range names(100) {
 		u.Changed = append(u.Changed, w.resource(n+"="+strings.Repeat("x", 10000)))
 	}
 	r.house.group("blobs").publish(u)
+}
+
+// stallOn is a client that asks for the blobs and does not read.
+func stallOn(r *rig, on *grpc.ClientConn) *client {
 	c := r.delta(on)
-	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: "slow", Cluster: "blobs"}, TypeUrl: string(u.Type)})
-	r.eventually(func() bool { return r.srv.streamsOf("slow") == 1 })
-	r.eventually(func() bool { return r.srv.streamsOf("slow") == 0 })
+	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: "slow", Cluster: "blobs"}, TypeUrl: string(blobType)})
 	return c
 }
 
@@ -136,13 +149,13 @@ func stalledOn(r *rig, on *grpc.ClientConn) *client {
 func pinning(r *rig, _ *grpc.ClientConn) *client {
 	g := r.house.group("blobs")
 	blob := func(fill string) xds.Update {
-		u := xds.Update{Type: "type.googleapis.com/acme.Blob", Wildcard: true}
+		u := xds.Update{Type: blobType, Wildcard: true}
 		u.Changed = append(u.Changed, newWorld(r.t, u.Type, xds.Delta).resource("a="+strings.Repeat(fill, 600)))
 		return u
 	}
 	g.publish(blob("x"))
 	c := r.delta(nil)
-	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: "slow", Cluster: "blobs"}, TypeUrl: "type.googleapis.com/acme.Blob"})
+	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: "slow", Cluster: "blobs"}, TypeUrl: string(blobType)})
 	if _, err := c.Recv(); err != nil {
 		r.t.Fatal(err)
 	}

@@ -1,0 +1,68 @@
+//go:build linux
+
+package fanout
+
+import (
+	"errors"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The kernel takes little for a client that does not read, whatever is written
+// to it: not what its buffers could grow to. (P16 is about others; what many of
+// them hold, the machine has not got for the others.)
+func TestP16_LittleIsUnsent(t *testing.T) {
+	r := newRig(t, nil)
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := r.srv.Listener(plain, &Gate{Key: "downstream"})
+	defer l.Close()
+	client, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	server, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	if err := server.SetWriteDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	// In pieces, as the transport writes.
+	for piece := make([]byte, writeBuffer); err == nil; {
+		_, err = server.Write(piece)
+	}
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal(err)
+	}
+	raw, err := server.(*conn).Conn.(syscall.Conn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var limit, waiting int
+	var failed error
+	if err := raw.Control(func(fd uintptr) {
+		var one, two error
+		limit, one = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT)
+		waiting, two = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
+		failed = errors.Join(one, two)
+	}); err != nil || failed != nil {
+		t.Fatal(err, failed)
+	}
+	if limit != notSent {
+		t.Errorf("the socket's limit is %d, want %d", limit, notSent)
+	}
+	// One more piece of the kernel's goes over the limit: of 64 KB at most.
+	if most := notSent + 64<<10; waiting == 0 || waiting > most {
+		t.Errorf("%d bytes wait to be sent to a client that does not read, want %d at most", waiting, most)
+	}
+}
