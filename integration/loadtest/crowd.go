@@ -24,6 +24,9 @@ type crowdSettings struct {
 	Readers int    `json:"readers"`
 	Later   bool   `json:"later"`  // connects all at once when told to, without TLS
 	Newest  bool   `json:"newest"` // what counts is the newest version of each client
+	// Receive is how much a client's socket takes while it does not read, in
+	// bytes, without TLS; 0: what the kernel lets it grow to.
+	Receive int `json:"receive,omitempty"`
 }
 
 // round is what the crowd saw of a generation. Times are of the machine's
@@ -260,6 +263,11 @@ func (r *reader) connect(s *crowdSettings, i int) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
+	}
+	if s.Receive > 0 {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, s.Receive); err != nil {
+			return err
+		}
 	}
 	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}); err != nil {
 		return fmt.Errorf("connect: %w", err)

@@ -4,12 +4,14 @@ package main
 
 import (
 	"encoding/json"
+	"net"
 	"runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/mem"
@@ -47,8 +49,27 @@ func serveBare(settings []byte) error {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: time.Minute}),
 		grpc.UnknownServiceHandler(b.serve),
 	)...)
-	go func() { _ = g.Serve(lis) }() // until the process ends
+	go func() { _ = g.Serve(sparing{lis}) }() // until the process ends
 	return obeyAsServer(lis, b.prepare)
+}
+
+// sparing has the kernel hold as little unsent as it does for the relay. It is
+// said to each socket: those of a listener for Multipath TCP, which Go's are,
+// don't have it from there.
+type sparing struct{ net.Listener }
+
+func (l sparing) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) {
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, 64<<10)
+		})
+	}
+	return c, err
 }
 
 type bare struct {
