@@ -135,7 +135,7 @@ func TestP36_HeldBackCounts(t *testing.T) {
 }
 
 // What is on its way to clients that take nothing counts as kept alive: once,
-// however many wait for the same.
+// however many wait for the same, and of keys that share it.
 func TestP16_OnItsWayCounts(t *testing.T) {
 	const size = 100 * 10_000 // of the blobs, a little less than the message has
 	for name, tc := range map[string]struct {
@@ -144,10 +144,10 @@ func TestP16_OnItsWayCounts(t *testing.T) {
 	}{"within": {size * 3 / 2, false}, "more": {size / 2, true}} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, func(o *Options) { o.SendTimeout, o.Limits.PinnedBytes = time.Hour, tc.limit })
-			publishBlobs(r)
-			for range 2 {
-				stallOn(r, nil)
-			}
+			publishBlobs(r, "blobs", "others")
+			stallOn(r, nil, "blobs")
+			stallOn(r, nil, "blobs")
+			stallOn(r, nil, "others")
 			flying := func() (n int) {
 				for _, st := range r.srv.all() {
 					if st.flying.Load() != nil {
@@ -156,14 +156,14 @@ func TestP16_OnItsWayCounts(t *testing.T) {
 				}
 				return n
 			}
-			r.eventually(func() bool { return flying() == 2 })
+			r.eventually(func() bool { return flying() == 3 })
 			r.srv.look(time.Now().Add(slow / 2))
 			if n := r.count(telemetry.LimitPinnedBytes); n > 0 {
 				t.Fatalf("%d were cut before anyone can be called slow", n)
 			}
 			r.srv.look(time.Now().Add(2 * slow))
 			if cut := r.count(telemetry.LimitPinnedBytes) > 0; cut != tc.cut {
-				t.Errorf("two clients that wait for one message of %d bytes, pinned_bytes %d: one was cut: %t, want %t", size, tc.limit, cut, tc.cut)
+				t.Errorf("three clients that wait for one message of %d bytes, pinned_bytes %d: one was cut: %t, want %t", size, tc.limit, cut, tc.cut)
 			}
 		})
 	}

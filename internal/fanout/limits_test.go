@@ -119,8 +119,8 @@ func stalled(r *rig, _ *grpc.ClientConn) *client { return stalledOn(r, nil) }
 
 // stalledOn is stalled on a connection, a new one if it is nil.
 func stalledOn(r *rig, on *grpc.ClientConn) *client {
-	publishBlobs(r)
-	c := stallOn(r, on)
+	publishBlobs(r, "blobs")
+	c := stallOn(r, on, "blobs")
 	r.eventually(func() bool { return r.srv.streamsOf("slow") == 1 })
 	r.eventually(func() bool { return r.srv.streamsOf("slow") == 0 })
 	return c
@@ -129,19 +129,21 @@ func stalledOn(r *rig, on *grpc.ClientConn) *client {
 const blobType xds.TypeURL = "type.googleapis.com/acme.Blob"
 
 // publishBlobs has a megabyte for whoever asks.
-func publishBlobs(r *rig) {
+func publishBlobs(r *rig, groups ...string) {
 	u := xds.Update{Type: blobType, Wildcard: true}
 	w := newWorld(r.t, u.Type, xds.Delta)
 	for _, n := range names(100) {
 		u.Changed = append(u.Changed, w.resource(n+"="+strings.Repeat("x", 10000)))
 	}
-	r.house.group("blobs").publish(u)
+	for _, g := range groups {
+		r.house.group(g).publish(u)
+	}
 }
 
 // stallOn is a client that asks for the blobs and does not read.
-func stallOn(r *rig, on *grpc.ClientConn) *client {
+func stallOn(r *rig, on *grpc.ClientConn, group string) *client {
 	c := r.delta(on)
-	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: "slow", Cluster: "blobs"}, TypeUrl: string(blobType)})
+	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: "slow", Cluster: group}, TypeUrl: string(blobType)})
 	return c
 }
 

@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"cmp"
 	"context"
 	"math/bits"
 	"time"
@@ -51,7 +52,7 @@ func (s *Server) look(now time.Time) {
 				continue
 			}
 			if waits > slow {
-				pins[f] = pin{st.end, int64(len(f.body))}
+				pins[cmp.Or(f.first, f)] = pin{st.end, int64(len(f.body))}
 			}
 		}
 		if all || st.waits {
