@@ -116,9 +116,9 @@ func (c *content) all(k *frameKey, to *xds.Snapshot, now time.Time) {
 	}
 }
 
-// share returns the frame with this content, building it if there is none. Two
-// workers may build the same at the same time, if they came to it by different
-// keys; one of the two stays.
+// share returns the frame with this content, building it if no snapshot of any key
+// has one that says the same. Two workers may build the same at the same time, if
+// they came to it by different keys; one of the two stays.
 func (fc *frameCache) share(p *Plan, replica string, c content) *Frame {
 	if c.empty() {
 		return emptyFrame
@@ -137,10 +137,7 @@ func (fc *frameCache) share(p *Plan, replica string, c content) *Frame {
 	if at != nil && at.frame.holds(form, version, &c, lefts) {
 		return at.frame
 	}
-	f := sharedFrame(h, func(f *Frame) bool {
-		return f.typ == body.Type && f.by == body.Identifier && f.version == p.to.Version && f.took == c.took && f.renewed == c.renewed &&
-			f.holds(form, version, &c, lefts)
-	}, func() *Frame {
+	f := sharedFrame(h, func(f *Frame) bool { return f.speaks(body, &c, p.to, lefts) }, func() *Frame {
 		bytes := body.Encode()
 		xds.Derived(int64(len(bytes)))
 		return &Frame{manifest: c.manifest(p.to), body: bytes, typ: body.Type, by: body.Identifier, form: form, wire: version,
@@ -152,32 +149,6 @@ func (fc *frameCache) share(p *Plan, replica string, c content) *Frame {
 	fc.byContent.finish(h, at, made{frame: f})
 	fc.mu.Unlock()
 	return f
-}
-
-// frames are those of all snapshots that anybody has yet, in sets of their own, so
-// that keys seldom meet: keys of equal resources send the same bytes. They keep no
-// frame, and so need no bound.
-var frames [64]xds.WeakSet[Frame]
-
-// sharedFrame returns the frame of hash h that is equal, or else the one made.
-func sharedFrame(h uint64, equal func(*Frame) bool, make func() *Frame) *Frame {
-	set := &frames[h%uint64(len(frames))]
-	if f := set.Find(h, equal); f != nil {
-		return f
-	}
-	return set.Keep(h, make(), equal)
-}
-
-// at returns the frame for a snapshot whose newest part was received then, with all
-// that is large shared.
-func (f *Frame) at(received time.Time) *Frame {
-	if f.received.Equal(received) {
-		return f
-	}
-	own, m := *f, *f.manifest
-	m.received = received
-	own.manifest, own.first = &m, f
-	return &own
 }
 
 // body is the message that says it.
@@ -232,7 +203,7 @@ func (c *content) lefts(now time.Time) (out []time.Duration) {
 	return out
 }
 
-// holds reports whether this is what the frame is made of.
+// holds reports whether this is what a frame of the same snapshot is made of.
 func (f *Frame) holds(form xds.Form, version string, c *content, lefts []time.Duration) bool {
 	return f.form == form && f.wire == version && f.quiet == c.quiet &&
 		slices.Equal(f.resources, c.changed) && slices.Equal(f.beats, c.beats) && slices.Equal(f.removed, c.removed) &&

@@ -23,6 +23,9 @@
 // the one worker that has it. Whether a worker has it, and whether a message is
 // in flight, is one atomic word (runstate.go). No lock is held across a send, a
 // receive, a channel operation, a callback or a log line, and no more than one at
-// a time; Member.State, which takes none, is the one call that is made under it. Waker's methods may be called from anywhere and block on
-// nothing.
+// a time; Member.State, which takes none, is the one call that is made under it.
+// The one callback under a lock is that which compares frames for the sets that
+// all keys of the process share (shared.go): it is given to a WeakSet, and takes no
+// lock. Frames are immutable, and made under none. Waker's methods may be called
+// from anywhere and block on nothing.
 package fanout

@@ -86,8 +86,11 @@ func (s *Session) key(cur *xds.Snapshot, now time.Time) frameKey {
 // frameCache has the frames of one snapshot, in two layers: by key, so that
 // clients in step alike cost no comparison of snapshots, and by content, so
 // that clients that need the same for different reasons share the bytes. Both
-// layers are bounded, in number and in bytes. It lives as long as its snapshot,
-// or until that is superseded.
+// layers are bounded, in number and in bytes. It lives as long as its snapshot, but
+// for two cases: of one that was superseded it goes when a look at the sessions
+// finds the first that still has it, which may be a minute later (sweep); of the
+// newest, when the last client of the key has left. The bytes that other keys have
+// as well go with the last of those (shared.go).
 type frameCache struct {
 	mu        sync.Mutex
 	byKey     layer[frameKey]

@@ -103,7 +103,7 @@ func TestContentsAreForgotten(t *testing.T) {
 		hashes[i] = r.hash()
 		r.Take(typ, nil)
 	}
-	for {
+	collected(t, func() bool {
 		left := 0
 		for _, h := range hashes {
 			set := &contents[h%uint64(len(contents))]
@@ -111,12 +111,8 @@ func TestContentsAreForgotten(t *testing.T) {
 			left += len(set.items[h])
 			set.mu.Unlock()
 		}
-		if left == 0 {
-			return
-		}
-		runtime.GC()
-		runtime.Gosched()
-	}
+		return left == 0
+	})
 }
 
 // BenchmarkTake is what a resource costs that no key holds, and one that another

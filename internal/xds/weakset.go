@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"maps"
 	"runtime"
 	"slices"
 	"sync"
@@ -10,11 +11,13 @@ import (
 // WeakSet has one value for each distinct content, for as long as anyone holds
 // it: its pointers are weak, so it keeps nothing alive, and nobody has to say that
 // he is done. A hash finds candidates; what is the same is decided by equal, which
-// is called under the set's lock and only compares. It is safe for concurrent use;
-// the zero value is empty.
+// is called under the set's lock and only compares. What nobody holds any more has
+// an entry until the garbage collector has found that out; the set has no other
+// bound. It is safe for concurrent use; the zero value is empty.
 type WeakSet[T any] struct {
 	mu    sync.Mutex
 	items map[uint64][]weak.Pointer[T]
+	most  int // entries that items has had: a map keeps the room for them
 }
 
 // Find returns the value of hash h for which equal holds; nil if there is none.
@@ -45,6 +48,7 @@ func (s *WeakSet[T]) Keep(h uint64, v *T, equal func(*T) bool) *T {
 		s.items = make(map[uint64][]weak.Pointer[T])
 	}
 	s.items[h] = append(s.items[h], weak.Make(v))
+	s.most = max(s.most, len(s.items))
 	runtime.AddCleanup(v, s.sweep, h)
 	return v
 }
@@ -56,6 +60,9 @@ func (s *WeakSet[T]) sweep(h uint64) {
 	left := slices.DeleteFunc(s.items[h], func(w weak.Pointer[T]) bool { return w.Value() == nil })
 	if len(left) == 0 {
 		delete(s.items, h)
+		if n := len(s.items); n < s.most/8 {
+			s.items, s.most = maps.Collect(maps.All(s.items)), n // a burst is over
+		}
 	} else {
 		s.items[h] = left
 	}
