@@ -33,6 +33,7 @@ var house = map[string]place{
 	// Floor 0. xds is the ground: the others of the floor speak of its nouns.
 	"internal/xds":       {nil, "the nouns of the protocol know nobody who uses them"},
 	"internal/anytypes":  {nil, "it links messages and does nothing"},
+	"internal/buffers":   {nil, "memory does not know what is in it"},
 	"internal/expr":      {[]string{"internal/xds"}, "expressions see nodes, peers and types, and not who evaluates them"},
 	"internal/telemetry": {[]string{"internal/xds"}, "everybody counts: whatever it imported, everybody would import"},
 	"internal/telemetry/tlsfiles": {
@@ -48,11 +49,11 @@ var house = map[string]place{
 		"from a node to its key is a pure function, which explain and validate call without a relay",
 	},
 	"internal/upstream": {
-		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/tlsfiles", "internal/anytypes", "config"},
+		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/tlsfiles", "internal/anytypes", "internal/buffers", "config"},
 		"it hands Updates to a Sink, and does not know what becomes of them",
 	},
 	"internal/fanout": {
-		[]string{"internal/xds", "internal/expr", "internal/telemetry", "config"},
+		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/buffers", "config"},
 		"it looks at a member's track, and does not know where States come from",
 	},
 

@@ -8,6 +8,7 @@ import (
 	_ "google.golang.org/grpc/encoding/proto" // the codec that others fall back to
 	"google.golang.org/grpc/mem"
 
+	"xdsrelay/internal/buffers"
 	"xdsrelay/internal/xds"
 )
 
@@ -37,7 +38,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if in.buffer != nil {
 		return fmt.Errorf("request: the one before was not released")
 	}
-	in.buffer = data.MaterializeToBuffer(mem.DefaultBufferPool())
+	in.buffer = buffers.One(data)
 	return nil
 }
 

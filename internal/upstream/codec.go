@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"google.golang.org/grpc/mem"
+
+	"xdsrelay/internal/buffers"
 )
 
 // rawCodec sends requests in the parts that they come in, and hands responses
@@ -29,6 +31,6 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	if !ok {
 		return fmt.Errorf("upstream codec: cannot receive into a %T", v)
 	}
-	*b = data.MaterializeToBuffer(mem.DefaultBufferPool()) // the receiver's to free
+	*b = buffers.One(data) // the receiver's to free
 	return nil
 }
