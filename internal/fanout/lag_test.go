@@ -64,9 +64,10 @@ func TestP16_WhoIsNotConcernedIsLeftAlone(t *testing.T) {
 	sl.Sent(&plan, frame.manifest, 1, start)
 	flights := sl.flights
 	sl.flights = nil
+	w := r.srv.newWatcher()
 	woken := func(after time.Duration) bool {
 		st.run.dirty.Store(0)
-		r.srv.look(start.Add(after))
+		w.look(start.Add(after))
 		return st.run.dirty.Load()&sl.bit != 0
 	}
 	if woken(0) {
@@ -94,6 +95,59 @@ func TestP16_WhoIsNotConcernedIsLeftAlone(t *testing.T) {
 	}
 	if woken(2*sweepEvery + 7*time.Second) {
 		t.Error("looked at though it does not wait any more")
+	}
+}
+
+// What a client that takes nothing keeps of old states counts in each round, also
+// when it has nothing to answer any more: it is woken, and nothing comes of it.
+func TestP16_WhoTakesNothingCountsEachTime(t *testing.T) {
+	r := &rig{t: t, house: &house{}}
+	r.srv = NewServer(Options{Source: r.house, Metrics: newMeters(t), Replica: "replica", AckTimeout: time.Second, Log: slog.New(slog.DiscardHandler)})
+	g := r.house.group("edge")
+	g.publish(update(t, xds.ClusterType, "a"))
+	st, slots := still(t, r, xds.ClusterType)
+	if !r.srv.add(st) {
+		t.Fatal("not added")
+	}
+	sl, start := slots[0], time.Now()
+	plan := sl.Next(sl.snapshot(), Moment{Now: start, AckTimeout: time.Second})
+	frame := framesOf(plan.to).frame(st, &plan, "id")
+	sl.Sent(&plan, frame.manifest, 1, start)
+	st.flying.Store(frame)
+	st.since.Store(start.UnixNano())
+	g.publish(update(t, xds.ClusterType, "a=2"))
+	w := r.srv.newWatcher()
+	for round := range 3 {
+		w.look(start.Add(time.Minute + time.Duration(round)*time.Second))
+		if !w.waiting[st] {
+			t.Fatalf("forgotten in round %d", round)
+		}
+	}
+	st.flying.Store(nil)
+	if w.look(start.Add(time.Minute + 4*time.Second)); w.waiting[st] {
+		t.Error("it waits, though it took all and has nothing to answer")
+	}
+}
+
+// What is encoded for a snapshot counts among what may be old.
+func TestP16_FramesMayBeOld(t *testing.T) {
+	w := newWorld(t, xds.ClusterType, xds.Delta)
+	w.wild("a=33")
+	w.send(request{names: []string{"*"}})
+	before := xds.Spent()
+	f := w.send1()
+	if f == nil || xds.Spent()-before < int64(len(f.body)) {
+		t.Errorf("%d bytes more, of a frame %v", xds.Spent()-before, f)
+	}
+}
+
+// So does what polls are given.
+func TestP16_DocumentsMayBeOld(t *testing.T) {
+	a, c := &documents{costs: make(map[*document]int64)}, new(document)
+	before := xds.Spent()
+	a.max = 1 << 20
+	if a.charge(c, 1000); xds.Spent()-before < 1000 {
+		t.Errorf("%d bytes more", xds.Spent()-before)
 	}
 }
 
@@ -157,11 +211,12 @@ func TestP16_OnItsWayCounts(t *testing.T) {
 				return n
 			}
 			r.eventually(func() bool { return flying() == 3 })
-			r.srv.look(time.Now().Add(slow / 2))
+			w := r.srv.newWatcher()
+			w.look(time.Now().Add(slow / 2))
 			if n := r.count(telemetry.LimitPinnedBytes); n > 0 {
 				t.Fatalf("%d were cut before anyone can be called slow", n)
 			}
-			r.srv.look(time.Now().Add(2 * slow))
+			w.look(time.Now().Add(2 * slow))
 			if cut := r.count(telemetry.LimitPinnedBytes) > 0; cut != tc.cut {
 				t.Errorf("three clients that wait for one message of %d bytes, pinned_bytes %d: one was cut: %t, want %t", size, tc.limit, cut, tc.cut)
 			}

@@ -147,7 +147,7 @@ func TestP38_NotSentIsReported(t *testing.T) {
 	if n := log.count("too large"); n != 1 {
 		t.Errorf("told %d times", n)
 	}
-	r.srv.look(time.Now()) // which wakes who is behind
+	r.srv.newWatcher().look(time.Now()) // which wakes who is behind
 	g.publish(update(t, xds.ListenerType, "-c", "-d", "-e", "-f", "-g", "-h"))
 	g.publish(update(t, xds.ListenerType, "a=2"))
 	recv(2)

@@ -65,10 +65,6 @@ type Server struct {
 	pollers *pollers
 	times   restTimes
 
-	// The watch's.
-	sweep sweep
-	room  []*stream // to list all streams in, empty
-
 	mu       sync.Mutex
 	streams  map[uint64]*stream
 	lastID   uint64
@@ -100,7 +96,7 @@ func (s *Server) Run(ctx context.Context) error {
 	parts.Go(func() { s.sched.run(ctx) })
 	parts.Go(func() { s.alarms.run(ctx) })
 	parts.Go(func() { s.ages.run(ctx) })
-	parts.Go(func() { s.watch(ctx) })
+	parts.Go(func() { s.newWatcher().run(ctx) })
 	parts.Wait()
 	return nil
 }

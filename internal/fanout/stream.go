@@ -35,9 +35,6 @@ type stream struct {
 	req   *xds.Request // while it handles one
 	names int          // that the stream asks for, over all types
 
-	// The watch's.
-	waits bool // it was behind, and waited for an answer
-
 	// Any goroutine's.
 	run     runState
 	flying  atomic.Pointer[Frame]    // the message in flight; nil: none

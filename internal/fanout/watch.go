@@ -12,15 +12,27 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// watch looks at all streams now and then, for what no event tells: clients
-// that take nothing, and old states that are kept alive.
-func (s *Server) watch(ctx context.Context) {
-	tick := time.NewTicker(s.watchEvery())
+// watcher looks at all streams now and then, for what no event tells: clients
+// that take nothing, and old states that are kept alive. It has one user.
+type watcher struct {
+	srv     *Server
+	sweep   sweep
+	waiting map[*stream]bool // what they keep is looked at each time
+	streams []*stream        // room to list all in; empty between two looks
+}
+
+func (s *Server) newWatcher() *watcher {
+	return &watcher{srv: s, waiting: make(map[*stream]bool)}
+}
+
+// run looks until ctx ends.
+func (w *watcher) run(ctx context.Context) {
+	tick := time.NewTicker(w.srv.watchEvery())
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			s.look(time.Now())
+			w.look(time.Now())
 		case <-ctx.Done():
 			return
 		}
@@ -39,12 +51,14 @@ func (s *Server) watchEvery() time.Duration {
 	return max(every, 5*time.Millisecond)
 }
 
-// look is one round of watch.
-func (s *Server) look(now time.Time) {
-	pins := make(map[any]pin)
-	all := s.sweep.due(now, xds.Spent(), s.limits.PinnedBytes)
-	streams := s.appendAll(s.room)
-	for _, st := range streams {
+// look is one round.
+func (w *watcher) look(now time.Time) {
+	s, pins := w.srv, make(map[any]pin)
+	all := w.sweep.due(now, xds.Spent(), s.limits.PinnedBytes)
+	w.streams = s.appendAll(w.streams)
+	waited := w.waiting
+	w.waiting = make(map[*stream]bool)
+	for _, st := range w.streams {
 		if f := st.flying.Load(); f != nil {
 			waits := now.Sub(time.Unix(0, st.since.Load()))
 			if limit := s.patience(len(f.body)); limit > 0 && waits > limit {
@@ -55,12 +69,12 @@ func (s *Server) look(now time.Time) {
 				pins[cmp.Or(f.first, f)] = pin{st.end, int64(len(f.body))}
 			}
 		}
-		if all || st.waits {
-			st.waits = st.lag(now, pins)
+		if (all || waited[st]) && st.lag(now, pins) {
+			w.waiting[st] = true
 		}
 	}
-	clear(streams)
-	s.room = streams[:0]
+	clear(w.streams)
+	w.streams = w.streams[:0]
 	for _, p := range s.polls.all() {
 		// Its deadline ends it by itself.
 		if a := p.flying.Load(); a != nil && now.Sub(time.Unix(0, p.since.Load())) > slow {
@@ -73,7 +87,7 @@ func (s *Server) look(now time.Time) {
 
 // sweep says when all sessions are looked at for old states. It follows how much
 // may be old: who wants nothing of what changes is left alone meanwhile, however
-// often it does. It belongs to watch.
+// often it does.
 type sweep struct {
 	at    time.Time // the last one
 	bytes int64     // xds.Spent then
@@ -132,7 +146,8 @@ type pin struct {
 // lag notes what the stream's sessions keep alive: for each lineage the most
 // that any keeps of what was replaced since. A session that is behind for lack
 // of anything to say, and waits for no answer, is woken, so that it lets go. It
-// reports whether any waits, and so keeps what it has.
+// reports whether any waits, for an answer or for a message to leave, and so keeps
+// what it has.
 func (st *stream) lag(now time.Time, pins map[any]pin) (waits bool) {
 	idle := uint64(0)
 	st.mu.Lock()
@@ -149,6 +164,7 @@ func (st *stream) lag(now time.Time, pins map[any]pin) (waits bool) {
 			waits = true
 		} else {
 			idle |= sl.bit
+			waits = waits || st.flying.Load() != nil // nothing comes of being woken
 		}
 		if bytes := cur.Retired - old.Retired + sl.over().size(); bytes > pins[cur.Lineage].bytes {
 			pins[cur.Lineage] = pin{st.end, bytes}

@@ -313,6 +313,7 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 	slices.Sort(names)
 	names = slices.Compact(names)
 	b.gen++
+	spent.Add(generationBytes)
 	slices.Sort(beats)
 	if prev != nil { // nobody comes from before the first
 		b.append(change{gen: b.gen, names: names, beats: slices.Compact(beats)})

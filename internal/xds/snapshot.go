@@ -182,12 +182,17 @@ func (s *Snapshot) Derived(make func() any) any {
 func (s *Snapshot) Release() { s.derived.Store(nil) }
 
 // spent are the bytes, over all lineages of the process, of resources that were
-// replaced and of what was derived from snapshots, since it began.
+// replaced, of what each generation has of its own, and of what was derived from
+// snapshots, since it began.
 var spent atomic.Int64
 
+// generationBytes is about what a snapshot does not share with the one before, in
+// bytes: itself, and in its tree the way down to what changed.
+const generationBytes = 8 << 10
+
 // Spent returns how many bytes were ever replaced, or derived from snapshots that
-// will be. Snapshots that have become old since some time keep no more alive than
-// it has grown by, and what was derived from the newest of each lineage before.
+// will be. Snapshots that have become old since some time keep about no more alive
+// than it has grown by, and what was derived from the newest of each lineage before.
 func Spent() int64 { return spent.Load() }
 
 // Derived counts what was added to what is derived from a snapshot.

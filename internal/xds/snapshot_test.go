@@ -3,6 +3,7 @@ package xds
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -154,6 +155,25 @@ func TestP65_Forget(t *testing.T) {
 	}
 	if !s.Known("a") || s.Len() != 1 || next.Retired != s.Bytes {
 		t.Errorf("the old snapshot changed, or %d bytes retired", next.Retired)
+	}
+}
+
+// What old snapshots may keep alive is counted: what was replaced, and what each
+// generation has of its own.
+func TestP16_WhatMayBeOldIsCounted(t *testing.T) {
+	b := NewBuilder(TypeOf(EndpointType))
+	grown := func(rs ...*Resource) int64 {
+		before := Spent()
+		b.Apply(Update{Changed: rs})
+		b.Snapshot(nil, 1)
+		return Spent() - before
+	}
+	large := newRes(t, EndpointType, strings.Repeat("a", 1000), "")
+	if n := grown(large); n != generationBytes {
+		t.Errorf("the first generation counts %d bytes", n)
+	}
+	if n, want := grown(newRes(t, EndpointType, large.Name, "2")), generationBytes+large.Size(); n != want {
+		t.Errorf("the next counts %d bytes, want %d", n, want)
 	}
 }
 
