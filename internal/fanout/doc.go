@@ -27,5 +27,7 @@
 // The one callback under a lock is that which compares frames for the sets that
 // all keys of the process share (shared.go): it is given to a WeakSet, and takes no
 // lock. Frames are immutable, and made under none. Waker's methods may be called
-// from anywhere and block on nothing.
+// from anywhere and block on nothing. One goroutine of Run, the watcher, looks at
+// all streams now and then: at what is in flight each time, and at old states when
+// much may be old.
 package fanout
