@@ -20,6 +20,7 @@ type contender struct {
 	crowd *child        // whose clients a round waits for
 	gen   int           // that was pushed last
 	rest  time.Duration // how long its memory does not change when it is at rest
+	log   func(format string, args ...any)
 
 	crowds []*child // all that were started
 
@@ -74,7 +75,7 @@ func ofRole(name, role string) func(context.Context, *options) (*contender, erro
 		if err != nil {
 			return nil, err
 		}
-		c := &contender{name: name, load: o.load, proc: proc, feed: proc, addr: hello.Addr}
+		c := &contender{name: name, load: o.load, log: o.log, proc: proc, feed: proc, addr: hello.Addr}
 		c.allocated = func(ctx context.Context) (uint64, error) {
 			r, err := proc.ask(ctx, command{Do: doStats})
 			return r.Bytes, err

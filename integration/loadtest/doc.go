@@ -16,7 +16,7 @@
 //	load.go       what is sent
 //	cases.go      the cases of docs/performance
 //	study.go      what is no rounds of changes: its table and plot; a file each:
-//	              unwanted.go, idle.go, arrive.go, scale.go,
+//	              allocs.go, unwanted.go, idle.go, arrive.go, scale.go,
 //	              slow.go (and sockets.go, what the kernel holds)
 //	ghz.go        the load that ghz makes (make load)
 //	profile.go    what a server's CPU does, and what is on its heap

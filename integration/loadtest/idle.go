@@ -5,6 +5,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // idle is the load of clients that do nothing, under a key with so many
@@ -31,7 +34,7 @@ func (c *contender) memory(ctx context.Context) (m memory, err error) {
 // atRest is the memory once garbage was collected and the runtime has given
 // back what it is going to.
 func (c *contender) atRest(ctx context.Context) (memory, error) {
-	if _, err := c.rested(ctx); err != nil {
+	if err := c.rested(ctx); err != nil {
 		return memory{}, err
 	}
 	return c.memory(ctx)
@@ -40,70 +43,119 @@ func (c *contender) atRest(ctx context.Context) (memory, error) {
 // memoryColumns are those of perEach.
 var memoryColumns = []string{"KB each", "of it live", "stacks", "free, kept"}
 
-// perEach is what each of so many more than there were before costs, in KB.
-func (m memory) perEach(before memory, n int) []*spread {
-	kb := func(bytes float64) *spread { return once(bytes / float64(n) / 1024) }
-	return []*spread{
+// each is what each of so many more than there were before costs, in KB, in the
+// order of memoryColumns.
+func (m memory) each(before memory, n int) []float64 {
+	kb := func(bytes float64) float64 { return bytes / float64(n) / 1024 }
+	return []float64{
 		kb(float64(m.resident - before.resident)),
 		kb(m.Used - before.Used), kb(m.Stacks - before.Stacks), kb(m.Free - before.Free),
 	}
 }
 
+// perEach is each, as measured once.
+func (m memory) perEach(before memory, n int) (out []*spread) {
+	for _, v := range m.each(before, n) {
+		out = append(out, once(v))
+	}
+	return out
+}
+
+const (
+	// idleRounds are how many servers of each kind there are, at most: each round
+	// has one of its own, as one that had a crowd before has memory from then.
+	idleRounds = 3
+	// idleMost bounds the study: memory is at rest twice (restMost).
+	idleMost = 6 * time.Minute
+)
+
+// idler is one server of a round.
+type idler struct {
+	*contender
+	round                int
+	without, first, with memory // before the crowd; right after all took the first response; at rest
+}
+
 // studyIdle measures what a stream costs in memory whose client has taken the
 // first response and waits for the next. One client is there before, so that the
-// key is.
+// key is. Servers of all rounds are at rest at the same time, which is what takes
+// long; crowds come one after the other.
 func studyIdle(ctx context.Context, o *options) (*study, error) {
-	over := "plaintext"
+	ctx, cancel := context.WithTimeoutCause(ctx, idleMost, fmt.Errorf("not done after %s", idleMost))
+	defer cancel()
+	over, rounds := "plaintext", min(o.rounds, idleRounds)
 	if o.load.TLS != nil {
 		over = "TLS"
 	}
 	s := &study{
-		What:    fmt.Sprintf("%d idle streams over %s, a connection each, under a key with %d clusters", o.load.Clients, over, o.load.Clusters),
+		What: fmt.Sprintf("%d idle streams over %s, a connection each, under a key with %d clusters; %d servers of each kind, in turn",
+			o.load.Clients, over, o.load.Clusters, rounds),
 		Columns: append(append([]string{}, memoryColumns...), "KB each before garbage was collected", "RSS MB without them", "with"),
 	}
-	for _, e := range o.among(nameBare, nameRelay) {
-		without, first, with, err := o.idle(ctx, e)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", e.name, err)
-		}
-		s.add(e.name, append(with.perEach(without, o.load.Clients),
-			first.perEach(without, o.load.Clients)[0], once(float64(without.resident)/1e6), once(float64(with.resident)/1e6))...)
-	}
-	return s, nil
-}
-
-// idle returns the memory of a server without the crowd, with it right after all
-// took the first response, and at rest.
-func (o *options) idle(ctx context.Context, e *entry) (without, first, with memory, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, startMost, fmt.Errorf("not done after %s", startMost))
-	defer cancel()
 	var all []*contender
 	defer stopAll(&all)
-	c, err := o.begun(ctx, &all, e)
-	if err != nil {
-		return
+	var in []*idler
+	kinds := o.among(nameBare, nameRelay)
+	for r := range rounds {
+		for k := range kinds {
+			if err := o.withOne(ctx, &all, kinds[(k+r)%len(kinds)]); err != nil {
+				return nil, fmt.Errorf("%s: %w", kinds[(k+r)%len(kinds)].name, err)
+			}
+			in = append(in, &idler{contender: all[len(all)-1], round: r})
+		}
 	}
-	one := o.load
-	one.Clients = 1
-	holder, err := c.join(ctx, one)
-	if err != nil {
-		return
+	resting, at := errgroup.WithContext(ctx)
+	for _, i := range in {
+		resting.Go(func() (err error) {
+			i.without, err = i.atRest(at)
+			return err
+		})
 	}
-	if _, err = c.awaitOf(ctx, holder, 0); err != nil {
-		return
+	if err := resting.Wait(); err != nil {
+		return nil, err
 	}
-	if without, err = c.atRest(ctx); err != nil {
-		return
+	resting, at = errgroup.WithContext(ctx)
+	for _, i := range in {
+		o.log("round %d of %d: %s", i.round+1, rounds, i.name)
+		err := i.connect(at)
+		if err == nil {
+			i.first, err = i.memory(at)
+		}
+		if err != nil {
+			err = fmt.Errorf("%s: %w", i.name, err)
+			resting.Go(func() error { return err })
+			break
+		}
+		resting.Go(func() (err error) {
+			i.with, err = i.atRest(at)
+			return err
+		})
 	}
-	if err = c.connect(ctx); err != nil {
-		return
+	if err := resting.Wait(); err != nil {
+		return nil, err
 	}
-	if first, err = c.memory(ctx); err != nil {
-		return
+	for _, e := range kinds {
+		values := make([][]float64, len(s.Columns))
+		for _, i := range in {
+			if i.name != e.name {
+				continue
+			}
+			row := append(i.with.each(i.without, o.load.Clients),
+				i.first.each(i.without, o.load.Clients)[0], float64(i.without.resident)/1e6, float64(i.with.resident)/1e6)
+			for c, v := range row {
+				values[c] = append(values[c], v)
+			}
+		}
+		row := make([]*spread, len(values))
+		for c := range values {
+			row[c] = many(values[c])
+		}
+		s.add(e.name, row...)
 	}
-	if with, err = c.atRest(ctx); err != nil {
-		return
+	for _, i := range in[:len(kinds)] {
+		if err := o.heapProfiles(ctx, i.contender); err != nil {
+			return nil, err
+		}
 	}
-	err = o.heapProfiles(ctx, c)
-	return
+	return s, nil
 }

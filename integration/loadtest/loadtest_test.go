@@ -426,6 +426,13 @@ func TestCases(t *testing.T) {
 	if some, err := pickCases("tls-10k, sotw-1k"); err != nil || len(some) != 2 || some[0].name != "tls-10k" {
 		t.Errorf("%v %v", some, err)
 	}
+	// What goals are set for is measured more often.
+	o := small(t)
+	o.rounds, o.only = 1, []string{nameRaw}
+	r, err := o.measure(t.Context(), loadCase{load: load{Clients: 5, Bytes: 1000}, times: 3}, nil)
+	if err != nil || r.Rounds != 3 || len(r.Contenders) != 1 || len(r.Contenders[0].Samples) != 3 || o.rounds != 1 {
+		t.Errorf("%v, %+v", err, r)
+	}
 	if _, err := pickCases("sotw-1k,none"); err == nil || !strings.Contains(err.Error(), `"none"`) {
 		t.Error(err)
 	}

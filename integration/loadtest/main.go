@@ -44,7 +44,7 @@ func parent(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("loadtest", flag.ContinueOnError)
 	flags.IntVar(&o.load.Clients, "clients", 2000, "connected clients of each server, a connection each")
 	flags.IntVar(&o.load.Bytes, "bytes", 100_000, "size of a response")
-	flags.IntVar(&o.rounds, "rounds", 5, "measured rounds")
+	flags.IntVar(&o.rounds, "rounds", 5, "measured rounds; three times as many of sotw-1k, sotw-10k and sotw-100k")
 	chosen := flags.String("case", "", "instead of -clients and -bytes: "+caseNames()+", or all")
 	secure := flags.Bool("tls", false, "over TLS; with -case, as the case says")
 	plots := flags.String("plots", "", "directory: draw each case there as SVG")
@@ -52,7 +52,7 @@ func parent(ctx context.Context, args []string) error {
 	flags.StringVar(&o.relay, "relay", "", "the relay's binary (default: build it)")
 	flags.StringVar(&o.profile, "profile", "", "directory: afterwards write there CPU and heap profiles of each server, and the top of them in text")
 	file := flags.String("json", "", "file: write everything that was measured there too")
-	timeout := flags.Duration("timeout", 20*time.Minute, "for all")
+	timeout := flags.Duration("timeout", 0, "for all (default: 20 minutes, or 3 for each case if that is more)")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -68,6 +68,9 @@ func parent(ctx context.Context, args []string) error {
 		if err := o.check(*only); err != nil {
 			return err
 		}
+	}
+	if *timeout == 0 {
+		*timeout = max(20*time.Minute, time.Duration(len(list))*3*time.Minute)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("not done after %s", *timeout))
 	defer cancel()
@@ -108,7 +111,9 @@ func parent(ctx context.Context, args []string) error {
 
 // measure runs one case.
 func (o *options) measure(ctx context.Context, c loadCase, args []string) (report, error) {
-	o.load = c.load
+	own := *o
+	o = &own
+	o.load, o.rounds = c.load, o.rounds*max(c.times, 1)
 	if c.tls {
 		s, err := newSecured(o.dir)
 		if err != nil {

@@ -88,7 +88,7 @@ func (o *options) serve(ctx context.Context, dir, origin string) (*contender, ad
 		return nil, admin{}, err
 	}
 	a := admin{base: "http://" + addrs[1]}
-	c := &contender{rest: o.rest, name: nameRelay, load: o.load, proc: proc, addr: addrs[0]}
+	c := &contender{rest: o.rest, log: o.log, name: nameRelay, load: o.load, proc: proc, addr: addrs[0]}
 	if err := a.ready(ctx, proc); err != nil {
 		c.stop()
 		return nil, admin{}, err

@@ -22,8 +22,8 @@ func ownScale(keys int) load {
 }
 
 const (
-	// scaleMost bounds the study.
-	scaleMost = 5 * time.Minute
+	// scaleMost bounds the study: its memory is at rest three times (restMost).
+	scaleMost = 10 * time.Minute
 	// scaleRounds are updates to each key, at most.
 	scaleRounds = 3
 )

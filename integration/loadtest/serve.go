@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"runtime/pprof"
 )
 
@@ -17,7 +18,7 @@ const (
 	doPrepare     = "prepare"     // make generation N
 	doPush        = "push"        // serve it from now on
 	doStats       = "stats"       // say how much was allocated
-	doCollect     = "collect"     // collect garbage
+	doCollect     = "collect"     // collect garbage, and give back what is free
 	doProfile     = "profile"     // write a CPU profile to Path from now on
 	doEndProfile  = "profiled"    // and until now
 	doHeapProfile = "heap"        // write a heap profile to Path
@@ -70,7 +71,8 @@ func obeyAsServer(l net.Listener, prepare prepare) error {
 				Free: float64(m.HeapSys - m.HeapReleased - m.HeapAlloc),
 			}}, nil
 		case doCollect:
-			runtime.GC()
+			// The relay gives free memory back by itself; so nobody keeps it.
+			debug.FreeOSMemory()
 			return reply{}, nil
 		case doProfile:
 			f, err := os.Create(c.Path)

@@ -58,12 +58,23 @@ func many(values []float64) *spread {
 
 // quotients are those of values that were measured in the same round.
 func quotients(a, b []float64) *spread {
+	return pairs(a, b, func(a, b float64) float64 { return a / b })
+}
+
+// differences are those of values that were measured in the same round. Of small
+// differences between noisy numbers they say more than quotients: nothing that
+// can be measured is an interval with 0 in it.
+func differences(a, b []float64) *spread {
+	return pairs(a, b, func(a, b float64) float64 { return a - b })
+}
+
+func pairs(a, b []float64, of func(a, b float64) float64) *spread {
 	if len(a) != len(b) {
 		return nil
 	}
 	v := make([]float64, len(a))
 	for i := range a {
-		v[i] = a[i] / b[i]
+		v[i] = of(a[i], b[i])
 	}
 	return many(v)
 }
@@ -87,8 +98,11 @@ func (s *spread) short() string {
 	if s == nil {
 		return "-"
 	}
-	digits := 0
-	if a := math.Abs(s.Median); a > 0 && a < 100 {
+	digits, a := 0, math.Abs(s.Median)
+	if s.Low < 0 && s.High > 0 {
+		a = max(-s.Low, s.High) // the median may be as good as nothing
+	}
+	if a > 0 && a < 100 {
 		digits = min(2-int(math.Floor(math.Log10(a))), 4)
 	}
 	if s.Low == s.High {
@@ -138,16 +152,27 @@ const (
 	restMost  = time.Minute
 )
 
-// rested has a server collect its garbage, waits until the runtime has given
-// back what it is going to, and returns its resident memory.
-func (c *contender) rested(ctx context.Context) (int64, error) {
+// rested has a server collect its garbage, and waits until the runtime has given
+// back what it is going to. Memory that is still not at rest then is said to be
+// so: what is measured next is of less worth.
+func (c *contender) rested(ctx context.Context) error {
 	for range 2 { // the second empties the pools
 		if err := c.collect(ctx); err != nil {
-			return 0, err
+			return err
 		}
 	}
-	while := max(c.rest, restTime)
-	was, err := resident(c.proc.pid())
+	moved, err := untilRest(ctx, max(c.rest, restTime), func() (int64, error) { return resident(c.proc.pid()) })
+	if moved != 0 {
+		c.log("%s: its memory is not at rest after %s: it changed by %d KB in the last %s", c.name, restMost, moved>>10, max(c.rest, restTime))
+	}
+	return err
+}
+
+// untilRest waits until a number of bytes has not changed for a while, for
+// restMost about, and returns by how much it changed in the last while, or 0 if
+// it was at rest.
+func untilRest(ctx context.Context, while time.Duration, read func() (int64, error)) (moved int64, err error) {
+	was, err := read()
 	for end := time.Now().Add(restMost); err == nil; {
 		select {
 		case <-ctx.Done():
@@ -155,8 +180,14 @@ func (c *contender) rested(ctx context.Context) (int64, error) {
 		case <-time.After(while):
 		}
 		var now int64
-		if now, err = resident(c.proc.pid()); max(was-now, now-was) < restBytes || time.Now().After(end) {
-			return now, err
+		if now, err = read(); err != nil {
+			break
+		}
+		if moved = now - was; max(moved, -moved) < restBytes {
+			return 0, nil
+		}
+		if time.Now().After(end) {
+			return moved, nil
 		}
 		was = now
 	}

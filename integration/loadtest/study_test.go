@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -106,6 +107,47 @@ func TestShort(t *testing.T) {
 	}
 	if got := quotients([]float64{1, 4, 9}, []float64{1, 2, 3}); *got != (spread{2, 1, 3}) {
 		t.Errorf("%+v", *got)
+	}
+}
+
+// A difference that may be nothing is written with the digits of its interval.
+func TestDifferences(t *testing.T) {
+	d := differences([]float64{10, 21, 29.999}, []float64{12, 20, 30})
+	if got := d.short(); got != "-0.00 (-2.00–1.00)" {
+		t.Errorf("%q, of %+v", got, *d)
+	}
+	if d := differences([]float64{1}, nil); d != nil {
+		t.Errorf("a difference to nothing: %+v", *d)
+	}
+}
+
+// Memory is waited for until it is at rest; what is not at rest after all that
+// time is told.
+func TestUntilRest(t *testing.T) {
+	for name, c := range map[string]struct {
+		sizes []int64 // the last stays, or goes on to grow
+		grows int64
+		most  time.Duration
+		moved int64
+	}{
+		"at rest":    {[]int64{50 << 20}, 0, restRelay, 0},
+		"a burst":    {[]int64{50 << 20, 90 << 20, 40 << 20, 40<<20 + restBytes - 1}, 0, 3 * restRelay, 0},
+		"it shrinks": {[]int64{500 << 20}, -restBytes, restMost + restRelay, -restBytes},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begin, n := time.Now(), 0
+				moved, err := untilRest(t.Context(), restRelay, func() (int64, error) {
+					i := min(n, len(c.sizes)-1)
+					v := c.sizes[i] + int64(n-i)*c.grows
+					n++
+					return v, nil
+				})
+				if took := time.Since(begin); err != nil || moved != c.moved || took > c.most {
+					t.Errorf("moved by %d after %s, %v", moved, took, err)
+				}
+			})
+		})
 	}
 }
 

@@ -42,7 +42,7 @@ func studyUnwanted(ctx context.Context, o *options) (*study, error) {
 	s := &study{
 		What: fmt.Sprintf("A change of one load assignment that %d clients want; %d others each asked for %d of %d; %d rounds of %d",
 			wanted, o.load.Clients, o.load.Names, o.load.Clusters, o.rounds, changesPerTurn),
-		Columns: []string{"CPU µs/change", "× without the others", "CPU at rest included", "× of that", "at rest meanwhile, % of a core",
+		Columns: []string{"CPU µs/change", "more than without the others", "CPU at rest included", "× of that", "at rest meanwhile, % of a core",
 			"alloc B/change", "from trigger ms", "at rest for a minute, % of a core"},
 	}
 	var all []*contender
@@ -92,7 +92,7 @@ func studyUnwanted(ctx context.Context, o *options) (*study, error) {
 		}
 		of := func(value func(turn) float64) []float64 { return valuesOf(turns[i], value) }
 		cost := func(t turn) float64 { return t.cost }
-		s.add(name, many(netCosts(turns[i], turns[1-i])), quotients(netCosts(turns[i], turns[1-i]), netCosts(turns[0], turns[1])),
+		s.add(name, many(netCosts(turns[i], turns[1-i])), differences(netCosts(turns[i], turns[1-i]), netCosts(turns[0], turns[1])),
 			many(of(cost)), quotients(of(cost), valuesOf(turns[0], cost)),
 			many(valuesOf(turns[1-i], func(t turn) float64 { return t.rest })),
 			many(of(func(t turn) float64 { return t.bytes })), many(of(func(t turn) float64 { return t.late })), once(rest[i]))
