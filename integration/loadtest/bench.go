@@ -46,7 +46,7 @@ const (
 	// their buffers then, and pools are filled.
 	warmups = 2
 	// roundMost bounds a round of one contender.
-	roundMost = 30 * time.Second
+	roundMost = time.Minute
 	// startMost bounds the start of a server and its crowd.
 	startMost = 2 * time.Minute
 )

@@ -43,7 +43,7 @@ func resident(pid int) (int64, error) {
 const (
 	quietTime = 20 * time.Millisecond
 	quietCPU  = 500 * time.Microsecond
-	quietMost = 3 * time.Second
+	quietMost = 10 * time.Second
 )
 
 // settle waits until a process is quiet, and returns what it has used until
