@@ -66,7 +66,7 @@ const (
 	// has one of its own, as one that had a crowd before has memory from then.
 	idleRounds = 3
 	// idleMost bounds the study: memory is at rest twice (restMost).
-	idleMost = 6 * time.Minute
+	idleMost = 10 * time.Minute
 )
 
 // idler is one server of a round.

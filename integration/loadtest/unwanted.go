@@ -42,7 +42,7 @@ func studyUnwanted(ctx context.Context, o *options) (*study, error) {
 	s := &study{
 		What: fmt.Sprintf("A change of one load assignment that %d clients want; %d others each asked for %d of %d; %d rounds of %d",
 			wanted, o.load.Clients, o.load.Names, o.load.Clusters, o.rounds, changesPerTurn),
-		Columns: []string{"CPU µs/change", "more than without the others", "CPU at rest included", "× of that", "at rest meanwhile, % of a core",
+		Columns: []string{"CPU µs/change", "µs more than without the others", "CPU at rest included", "× of that", "at rest meanwhile, % of a core",
 			"alloc B/change", "from trigger ms", "at rest for a minute, % of a core"},
 	}
 	var all []*contender
