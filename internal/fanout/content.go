@@ -138,10 +138,7 @@ func (fc *frameCache) share(p *Plan, replica string, c content) *Frame {
 		return at.frame
 	}
 	f := sharedFrame(h, func(f *Frame) bool { return f.speaks(body, &c, p.to, lefts) }, func() *Frame {
-		bytes := body.Encode()
-		xds.Derived(int64(len(bytes)))
-		return &Frame{manifest: c.manifest(p.to), body: bytes, typ: body.Type, by: body.Identifier, form: form, wire: version,
-			resources: c.changed, beats: c.beats, removed: c.removed, errors: c.errors, lefts: lefts}
+		return newFrame(body, &c, p.to, lefts)
 	}).at(p.to.Received)
 	fc.mu.Lock()
 	at = new(cell)

@@ -27,6 +27,14 @@ func sharedFrame(h uint64, equal func(*Frame) bool, make func() *Frame) *Frame {
 	return set.Keep(h, make(), equal)
 }
 
+// newFrame encodes a response. lefts is what is left of the TTLs in it.
+func newFrame(body *xds.Body, c *content, to *xds.Snapshot, lefts []time.Duration) *Frame {
+	bytes := body.Encode()
+	xds.Derived(int64(len(bytes)))
+	return &Frame{manifest: c.manifest(to), body: bytes, typ: body.Type, by: body.Identifier, form: body.Form, wire: body.Version,
+		resources: c.changed, beats: c.beats, removed: c.removed, errors: c.errors, lefts: lefts}
+}
+
 // speaks reports whether f, which may be of another key and tenant, is to the byte
 // this response: its message, and what sessions keep of it but for when it was
 // received. The hash by which f was found stands for nothing.
