@@ -1,0 +1,219 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/mem"
+
+	"xdsrelay/internal/xds"
+)
+
+// spoiler is a pool that uses buffers again at once: what is freed is overwritten.
+// It counts them, and keeps the messages of NACKs.
+type spoiler struct {
+	t     *testing.T
+	v     xds.Variant
+	mu    sync.Mutex
+	freed int
+	said  []string
+}
+
+func (*spoiler) Get(n int) *[]byte {
+	b := make([]byte, n)
+	return &b
+}
+
+func (s *spoiler) Put(b *[]byte) {
+	for i := range *b {
+		(*b)[i] = 0xff
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.freed++
+}
+
+func (s *spoiler) counts() (freed int, said []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.freed, slices.Clone(s.said)
+}
+
+// spoiled is a stream whose messages are in such buffers.
+type spoiled struct {
+	grpc.ClientStream
+	by *spoiler
+}
+
+func (s *spoiled) RecvMsg(m any) error {
+	if err := s.ClientStream.RecvMsg(m); err != nil {
+		return err
+	}
+	b := m.(*mem.Buffer)
+	own := slices.Clone((*b).ReadOnlyData())
+	(*b).Free()
+	*b = mem.NewBuffer(&own, s.by) // in the pool if it is over 1 KB
+	return nil
+}
+
+func (s *spoiled) SendMsg(m any) error {
+	var detail *statuspb.Status
+	if msg := m.(*request).bytes(); s.by.v == xds.Delta {
+		d := new(discoveryv3.DeltaDiscoveryRequest)
+		mustUnmarshal(s.by.t, msg, d)
+		detail = d.ErrorDetail
+	} else {
+		d := new(discoveryv3.DiscoveryRequest)
+		mustUnmarshal(s.by.t, msg, d)
+		detail = d.ErrorDetail
+	}
+	if detail != nil {
+		s.by.mu.Lock()
+		s.by.said = append(s.by.said, detail.Message)
+		s.by.mu.Unlock()
+	}
+	return s.ClientStream.SendMsg(m)
+}
+
+// spoil has the streams of a relay receive into buffers that are used again at
+// once. It must not have opened any.
+func (r *relay) spoil(v xds.Variant, address string) *spoiler {
+	s := &spoiler{t: r.t, v: v}
+	p := &r.client.sites[0].origin.(*grpcOrigin).pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dial = func() (*grpc.ClientConn, error) {
+		return grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{})),
+			grpc.WithStreamInterceptor(func(ctx context.Context, d *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, o ...grpc.CallOption) (grpc.ClientStream, error) {
+				cs, err := open(ctx, d, cc, method, o...)
+				if err != nil {
+					return nil, err
+				}
+				return &spoiled{cs, s}, nil
+			}))
+	}
+	return s
+}
+
+// allOf is all that a sink holds of a type, in words; without what differs
+// each time, as when it came.
+func allOf(s *xds.Snapshot) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "version %s, %d absent\n", s.Version, s.Stated())
+	for r := range s.Resources {
+		fmt.Fprintf(&out, "%s %s %v %s %s %q %x\n", r.Name, r.Written(), r.Aliases, r.OriginVersion, r.TTL(), r.Follows, r.Any())
+	}
+	s.Errors(&xds.Subscription{Wildcard: true}, func(e *xds.ResourceError) bool {
+		fmt.Fprintf(&out, "%s %x\n", e.Name, e.Wire())
+		return true
+	})
+	return out.String()
+}
+
+// A response's buffer is used again once it is taken. Nothing that is held or said
+// later is in it: names, versions, bodies, aliases, errors, what went, and why a
+// response was refused.
+func TestP18_TakenIsCopied(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		f := startFake(t)
+		r := startRelay(t, Options{Variant: v}, f.address)
+		spoil := r.spoil(v, f.address)
+		want := xds.TypeInterest{Type: cds, Wildcard: true}
+		_, sink := r.stream(want)
+		s := f.next()
+		s.request()
+
+		wide := func(i int) string { return fmt.Sprintf("cluster-%02d-%s", i, strings.Repeat("x", 60)) }
+		one, two := resp{typ: cds, version: "set-one", errors: map[string]codes.Code{"failed": codes.Internal}}, resp{typ: cds, version: "set-two"}
+		if v == xds.SotW {
+			two.errors = one.errors
+		}
+		for i := range 40 {
+			x := res{name: wide(i), content: "first", version: fmt.Sprint("one-", i), wrap: i%2 == 0, ttl: time.Duration(i/30) * time.Hour}
+			if x.wrap || v == xds.Delta {
+				x.aliases = []string{fmt.Sprint("alias-", i)}
+			}
+			one.res = append(one.res, x)
+			if i < 20 {
+				x.content, x.version = "second", fmt.Sprint("two-", i)
+			} else if v == xds.Delta {
+				continue
+			}
+			if i < 35 {
+				two.res = append(two.res, x)
+			}
+		}
+		if v == xds.Delta {
+			two.removed = []string{wide(35), wide(36), wide(37), wide(38), wide(39)}
+		}
+		refused := resp{typ: cds, version: "set-three", res: []res{one.res[7], one.res[7]}}
+		for _, x := range one.res[8:] {
+			refused.res = append(refused.res, x)
+		}
+		// At once, so that there is one to read while the other is taken.
+		s.send(one)
+		s.send(two)
+		took, no := "CDS nonce 2", "CDS nonce 3 NACK"
+		if v == xds.SotW {
+			took, no = "CDS [] version set-two nonce 2", "CDS [] version set-two nonce 3 NACK"
+		}
+		for s.request() != took { // the ACK of the first may be merged into it
+		}
+		s.send(refused)
+		s.got(no)
+		freed, said := spoil.counts()
+		if freed != 2 {
+			t.Errorf("%d buffers are used again, want 2", freed)
+		}
+		if why := fmt.Sprintf("%v: %q", xds.ErrTwice, wide(7)); len(said) != 1 || said[0] != why {
+			t.Errorf("refused for %q, want %q", said, why)
+		}
+
+		pure := newRig(t, v) // the same, of which nothing is used again
+		pure.want(want)
+		pure.next()
+		pure.respond(one)
+		pure.respond(two)
+		got, is := allOf(sink.Held(cds)), allOf(pure.sink.Held(cds))
+		if got != is {
+			t.Errorf("held\n%s\nwant\n%s", got, is)
+		}
+		for _, part := range []string{"failed", wide(34), "alias-34", "1h0m0s", "version set-two"} {
+			if !strings.Contains(is, part) {
+				t.Errorf("%s is not in what is compared:\n%s", part, is)
+			}
+		}
+
+		// Nor what a new stream says of it.
+		s.done <- errors.New("over")
+		again := f.next().request()
+		if v == xds.SotW {
+			return
+		}
+		versions := make(map[string]string)
+		for r := range sink.Held(cds).Resources {
+			versions[r.Name] = r.OriginVersion
+		}
+		for _, n := range slices.Sorted(maps.Keys(versions)) {
+			if !strings.Contains(again, n+"="+versions[n]) {
+				t.Fatalf("the next stream says %q, without %s at %q", again, n, versions[n])
+			}
+		}
+		if len(versions) != 35 || versions[wide(3)] != "two-3" || versions[wide(30)] != "one-30" {
+			t.Errorf("versions are %v", versions)
+		}
+	})
+}
