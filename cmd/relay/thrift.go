@@ -19,6 +19,7 @@ type thrift struct {
 
 	last  usage
 	given uint64 // bytes allocated, in all, when memory was last given back
+	most  uint64 // goroutines at once since then
 }
 
 func newThrift() *thrift {
@@ -41,17 +42,25 @@ func (t *thrift) run(ctx context.Context) {
 	}
 }
 
+// crowd is how many goroutines fewer there are when a crowd has left whose memory is
+// worth giving back: four are a client's, with 30 KB and more.
+const crowd = 1000
+
 // due reports whether memory is to be given back: the last burst is over, and what
-// it left free, or uncollected, is worth it. It costs a collection: one at the most
+// it left free, or uncollected, is worth it; or clients have left since, whose
+// memory still counts as live until something is collected. It costs a collection: one at the most
 // for as many bytes allocated as are live, which is how often Go's runtime has
 // another, and so not again for what could not be given back.
 func (t *thrift) due(u usage) bool {
 	quiet := u.allocated-t.last.allocated < t.quiet
 	t.last = u
-	if !quiet || u.allocated-t.given < max(t.least, u.live) || u.spare() < max(t.least, u.live/8) {
+	t.most = max(t.most, u.goroutines)
+	left := t.most-u.goroutines >= max(crowd, t.most/8)
+	burst := u.allocated-t.given >= max(t.least, u.live) && u.spare() >= max(t.least, u.live/8)
+	if !quiet || !left && !burst {
 		return false
 	}
-	t.given = u.allocated
+	t.given, t.most = u.allocated, u.goroutines
 	return true
 }
 
@@ -61,6 +70,8 @@ type usage struct {
 	objects   uint64 // that occupy memory, reachable or not
 	live      uint64 // of them, when garbage was collected last
 	free      uint64 // that could be given back
+
+	goroutines uint64
 }
 
 // spare is what a collection would free at the most, and what is free.
@@ -69,8 +80,11 @@ func (u usage) spare() uint64 { return u.free + u.objects - min(u.live, u.object
 func readUsage() usage {
 	s := []metrics.Sample{
 		{Name: "/gc/heap/allocs:bytes"}, {Name: "/memory/classes/heap/objects:bytes"},
-		{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/free:bytes"},
+		{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/free:bytes"}, {Name: "/sched/goroutines:goroutines"},
 	}
 	metrics.Read(s)
-	return usage{allocated: s[0].Value.Uint64(), objects: s[1].Value.Uint64(), live: s[2].Value.Uint64(), free: s[3].Value.Uint64()}
+	return usage{
+		allocated: s[0].Value.Uint64(), objects: s[1].Value.Uint64(), live: s[2].Value.Uint64(), free: s[3].Value.Uint64(),
+		goroutines: s[4].Value.Uint64(),
+	}
 }

@@ -38,6 +38,15 @@ func TestThriftIsDueAfterABurst(t *testing.T) {
 			{usage{allocated: 500 * mb, free: 400 * mb}, false},
 			{usage{allocated: 600 * mb, free: 400 * mb}, false},
 		},
+		"a crowd leaves": {
+			{usage{allocated: 50 * mb, objects: 100 * mb, live: 99 * mb, goroutines: 8000}, false},
+			{usage{allocated: 51 * mb, objects: 100 * mb, live: 99 * mb, goroutines: 7500}, false},
+			{usage{allocated: 52 * mb, objects: 100 * mb, live: 99 * mb, goroutines: 7000}, true},
+			{usage{allocated: 52 * mb, objects: 90 * mb, live: 90 * mb, goroutines: 7000}, false},
+			{usage{allocated: 52 * mb, objects: 90 * mb, live: 90 * mb, goroutines: 6001}, false},
+			{usage{allocated: 60 * mb, objects: 90 * mb, live: 90 * mb, goroutines: 6000}, false}, // but others come
+			{usage{allocated: 61 * mb, objects: 90 * mb, live: 90 * mb, goroutines: 6000}, true},
+		},
 		"little is free": {
 			{usage{allocated: 2500 * mb, objects: 910 * mb, live: 900 * mb, free: 90 * mb}, false},
 			{usage{allocated: 2500 * mb, objects: 910 * mb, live: 900 * mb, free: 90 * mb}, false},

@@ -3,6 +3,7 @@ package fanout
 import (
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -165,5 +166,12 @@ func limitUnsent(c net.Conn) {
 // conn is an accepted connection, below TLS.
 type conn struct {
 	net.Conn
-	in *listener
+	in      *listener
+	written atomic.Int64 // bytes that the kernel has taken
+}
+
+func (c *conn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.written.Add(int64(n))
+	return n, err
 }

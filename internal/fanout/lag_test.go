@@ -129,6 +129,51 @@ func TestP16_WhoTakesNothingCountsEachTime(t *testing.T) {
 	}
 }
 
+// A client that takes a large message slowly is not cut, however long it takes; one
+// that takes nothing for send_timeout is, and pings are nothing. On a connection
+// that others share, what is taken may be theirs.
+func TestP16_WhoTakesSlowlyIsNotCut(t *testing.T) {
+	r := &rig{t: t, house: &house{}}
+	r.srv = NewServer(Options{Source: r.house, Metrics: newMeters(t), SendTimeout: 10 * time.Second, Log: slog.New(slog.DiscardHandler)})
+	c := &conn{}
+	st := &stream{srv: r.srv, conn: c}
+	start := time.Now()
+	st.since.Store(start.UnixNano())
+	f := &Frame{body: make([]byte, 5<<20)}
+	var p pace
+	cut := func(after time.Duration, took int64) bool {
+		c.written.Add(took)
+		p = st.pace(p, start.Add(after))
+		return r.srv.stalled(st, f, p, start.Add(after)) != nil
+	}
+	for s := range 60 {
+		took := int64(17)
+		if s%9 == 0 {
+			took = takes
+		}
+		if cut(time.Duration(s)*time.Second, took) {
+			t.Fatalf("cut after %d s, though it takes something", s)
+		}
+	}
+	if cut(64*time.Second, 17) || !cut(65*time.Second, 17) {
+		t.Error("it took nothing but pings since the 54th second, and is not cut after ten")
+	}
+	r.srv.door.perConn[c] = 2
+	p = pace{}
+	for s := range 16 {
+		if cut(time.Duration(s)*time.Second, takes) {
+			t.Fatalf("cut after %d s: 5 MB have fifteen seconds", s)
+		}
+	}
+	if !cut(16*time.Second, takes) {
+		t.Error("what another stream takes keeps this one")
+	}
+	st.since.Store(start.Add(16 * time.Second).UnixNano())
+	if cut(17*time.Second, 0) {
+		t.Error("the next message is cut for the last one")
+	}
+}
+
 // What is encoded for a snapshot counts among what may be old.
 func TestP16_FramesMayBeOld(t *testing.T) {
 	w := newWorld(t, xds.ClusterType, xds.Delta)

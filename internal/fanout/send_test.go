@@ -20,7 +20,7 @@ func still(t testing.TB, r *rig, types ...xds.TypeURL) (*stream, []*slot) {
 // stillOf is still of a variant.
 func stillOf(t testing.TB, r *rig, v xds.Variant, types ...xds.TypeURL) (*stream, []*slot) {
 	t.Helper()
-	st := &stream{id: 1, srv: r.srv, variant: v, nonces: newNonces(1), caller: new(Gate).Caller("10.0.0.1:1", nil)}
+	st := &stream{id: 1, srv: r.srv, conn: new(conn), variant: v, nonces: newNonces(1), caller: new(Gate).Caller("10.0.0.1:1", nil)}
 	st.run.word.Store(running) // nobody queues it
 	node, err := r.srv.nodes.Intern([]byte("\x0a\x01n\x12\x04edge"))
 	if err != nil {

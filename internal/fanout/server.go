@@ -29,7 +29,7 @@ type Options struct {
 	// RemovalDelay is how long removals of clusters and load assignments wait for
 	// routes and listeners (P36); 0: they do not.
 	RemovalDelay time.Duration
-	// SendTimeout ends a stream that takes nothing for so long; 0: never.
+	// SendTimeout ends a stream that takes nothing for so long (watch.go); 0: never.
 	SendTimeout time.Duration
 	// MaxConnectionAge ends a stream after this time, give or take a tenth; 0:
 	// never.

@@ -38,11 +38,17 @@ func TestP16_LittleIsUnsent(t *testing.T) {
 		t.Fatal(err)
 	}
 	// In pieces, as the transport writes.
+	wrote := 0
 	for piece := make([]byte, writeBuffer); err == nil; {
-		_, err = server.Write(piece)
+		var n int
+		n, err = server.Write(piece)
+		wrote += n
 	}
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatal(err)
+	}
+	if n := server.(*conn).written.Load(); n != int64(wrote) {
+		t.Errorf("the kernel took %d bytes, and %d are counted: who takes something would look as if it did not", wrote, n)
 	}
 	raw, err := server.(*conn).Conn.(syscall.Conn).SyscallConn()
 	if err != nil {

@@ -18,11 +18,12 @@ type watcher struct {
 	srv     *Server
 	sweep   sweep
 	waiting map[*stream]bool // what they keep is looked at each time
+	paces   map[*stream]pace // of those with a message in flight
 	streams []*stream        // room to list all in; empty between two looks
 }
 
 func (s *Server) newWatcher() *watcher {
-	return &watcher{srv: s, waiting: make(map[*stream]bool)}
+	return &watcher{srv: s, waiting: make(map[*stream]bool), paces: make(map[*stream]pace)}
 }
 
 // run looks until ctx ends.
@@ -56,16 +57,17 @@ func (w *watcher) look(now time.Time) {
 	s, pins := w.srv, make(map[any]pin)
 	all := w.sweep.due(now, xds.Spent(), s.limits.PinnedBytes)
 	w.streams = s.appendAll(w.streams)
-	waited := w.waiting
-	w.waiting = make(map[*stream]bool)
+	waited, paced := w.waiting, w.paces
+	w.waiting, w.paces = make(map[*stream]bool), make(map[*stream]pace)
 	for _, st := range w.streams {
 		if f := st.flying.Load(); f != nil {
-			waits := now.Sub(time.Unix(0, st.since.Load()))
-			if limit := s.patience(len(f.body)); limit > 0 && waits > limit {
-				st.end(Refuse(codes.Unavailable, telemetry.SendTimeout, "stream: took nothing for send_timeout (%s)", limit))
+			p := st.pace(paced[st], now)
+			w.paces[st] = p
+			if r := s.stalled(st, f, p, now); r != nil {
+				st.end(r)
 				continue
 			}
-			if waits > slow {
+			if now.Sub(time.Unix(0, st.since.Load())) > slow {
 				pins[cmp.Or(f.first, f)] = pin{st.end, int64(len(f.body))}
 			}
 		}
@@ -117,11 +119,55 @@ func (w *sweep) due(now time.Time, bytes, pinned int64) bool {
 // take; only then what it keeps alive counts.
 const slow = time.Second
 
+// pace is how a message in flight gets on.
+type pace struct {
+	since int64     // when it was handed over: another has another
+	bytes int64     // that the connection had taken at
+	at    time.Time // when it took something last
+}
+
+// takes is how much a connection has to take to count as taking something, in
+// bytes: more than pings and the ends of messages, and less than one write.
+const takes = 64 << 10
+
+// pace is how the message in flight gets on, which was at p in the last round.
+func (st *stream) pace(p pace, now time.Time) pace {
+	since, written := st.since.Load(), st.conn.written.Load()
+	switch {
+	case p.since != since:
+		return pace{since, written, time.Unix(0, since)}
+	case written-p.bytes >= takes:
+		p.bytes, p.at = written, now
+	}
+	return p
+}
+
+// stalled says why a stream is to end whose message f gets on at this pace: its
+// client took nothing for send_timeout. What others take on the same connection
+// says nothing of it, so of one that is shared all has to be taken in time.
+func (s *Server) stalled(st *stream, f *Frame, p pace, now time.Time) *Refusal {
+	limit, began := s.opts.SendTimeout, time.Unix(0, p.since)
+	if limit == 0 || now.Sub(began) <= limit {
+		return nil
+	}
+	if s.door.alone(st) {
+		if now.Sub(p.at) <= limit {
+			return nil
+		}
+		return Refuse(codes.Unavailable, telemetry.SendTimeout, "stream: took nothing for send_timeout (%s)", limit)
+	}
+	if limit = s.patience(len(f.body)); now.Sub(began) <= limit {
+		return nil
+	}
+	return Refuse(codes.Unavailable, telemetry.SendTimeout, "stream: did not take %d bytes in %s: send_timeout, and a second for each MiB", len(f.body), limit)
+}
+
 // leastRate is what a client that does take something takes at least, in bytes
-// a second: a large response has so much longer than send_timeout.
+// a second, where no more is known of it than that it has not taken all: a large
+// response has so much longer than send_timeout.
 const leastRate = 1 << 20
 
-// patience is how long so many bytes may be in flight; 0: for ever.
+// patience is how long so many bytes may be in flight then; 0: for ever.
 func (s *Server) patience(bytes int) time.Duration {
 	if s.opts.SendTimeout == 0 {
 		return 0

@@ -177,7 +177,8 @@ func (s *Snapshot) Derived(make func() any) any {
 	return made
 }
 
-// Release lets go of what was derived, once the snapshot is superseded: it can
+// Release lets go of what was derived, once the snapshot is superseded or nobody is
+// left who was sent it: it can
 // be made again.
 func (s *Snapshot) Release() { s.derived.Store(nil) }
 
