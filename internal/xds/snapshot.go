@@ -178,8 +178,7 @@ func (s *Snapshot) Derived(make func() any) any {
 }
 
 // Release lets go of what was derived, once the snapshot is superseded or nobody is
-// left who was sent it: it can
-// be made again.
+// left who was sent it: it can be made again.
 func (s *Snapshot) Release() { s.derived.Store(nil) }
 
 // spent are the bytes, over all lineages of the process, of resources that were
