@@ -21,7 +21,7 @@ func studyAllocs(ctx context.Context, o *options) (*study, error) {
 	}
 	var all []*contender
 	defer stopAll(&all)
-	for _, e := range o.among(nameBare, nameRelay) {
+	for _, e := range o.among(grpcs...) {
 		c, err := e.begin(ctx, o)
 		if c != nil {
 			all = append(all, c)

@@ -26,7 +26,7 @@ func studyArrive(ctx context.Context, o *options) (*study, error) {
 	}
 	var all []*contender
 	defer stopAll(&all)
-	for _, e := range o.among(nameBare, nameRelay, nameGCP) {
+	for _, e := range o.among(answering...) {
 		if err := o.withOne(ctx, &all, e); err != nil {
 			return nil, fmt.Errorf("%s: %w", e.name, err)
 		}

@@ -71,7 +71,7 @@ func run(ctx context.Context, o *options) (map[string][]sample, error) {
 			in = append(in, c)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", e.name, err)
+			return nil, within(e.name, err)
 		}
 	}
 	samples := make(map[string][]sample)

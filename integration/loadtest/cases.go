@@ -18,9 +18,18 @@ type loadCase struct {
 	times int
 	// study is how it is measured; nil: rounds of changes (bench.go).
 	study func(ctx context.Context, o *options) (*study, error)
+	// by is who takes part in a study: of the others it has nothing to say.
+	by []string
 }
 
 const goalTimes = 3
+
+// Who takes part in studies.
+var (
+	relayAlone = []string{nameRelay}
+	grpcs      = []string{nameBare, nameRelay}
+	answering  = []string{nameBare, nameRelay, nameGCP}
+)
 
 var loadCases = []loadCase{
 	{name: "sotw-1k", load: load{Clients: 2000, Bytes: 1000}, times: goalTimes},
@@ -31,26 +40,26 @@ var loadCases = []loadCase{
 	{name: "delta-10k", load: load{Clients: 500, Bytes: 500, Delta: true, Clusters: 10_000}},
 	{name: "tls-10k", load: load{Clients: 2000, Bytes: 10_000}, tls: true},
 	{name: "tls-100k", load: load{Clients: 2000, Bytes: 100_000}, tls: true},
-	{name: "allocs", load: load{Clients: 2000, Bytes: 10_000}, study: studyAllocs},
+	{name: "allocs", load: load{Clients: 2000, Bytes: 10_000}, study: studyAllocs, by: grpcs},
 	{name: "eds-alike", load: eds(1000)},
 	{name: "eds-apart", load: eds(1000).apart()},
 	{name: "eds-delta-alike", load: eds(1000).delta()},
 	{name: "eds-delta-apart", load: eds(1000).apart().delta()},
-	{name: "eds-unwanted", load: eds(10_000).delta(), study: studyUnwanted},
+	{name: "eds-unwanted", load: eds(10_000).delta(), study: studyUnwanted, by: grpcs},
 	{name: "keys-1", load: load{Clients: 2000, Bytes: 10_000, Keys: 1}},
 	{name: "keys-10", load: load{Clients: 2000, Bytes: 10_000, Keys: 10}},
 	{name: "keys-1000", load: load{Clients: 2000, Bytes: 10_000, Keys: 1000}},
-	{name: "scale", load: scale(10_000), study: studyScale},
-	{name: "scale-own", load: ownScale(10_000), study: studyScale},
-	{name: "slow", load: load{Clients: 1800, Slow: 200, Bytes: 100_000}, study: studySlow},
-	{name: "slow-100k", load: load{Clients: 1000, Slow: 1000, Bytes: 100_000, EveryMS: 200, Seconds: 60}, study: studySlow},
-	{name: "slow-1m", load: load{Clients: 1000, Slow: 1000, Bytes: 1_000_000, EveryMS: 2000, Seconds: 40}, study: studySlow},
-	{name: "arrive", load: load{Clients: 5000, Bytes: 100_000}, study: studyArrive},
-	{name: "arrive-1k", load: load{Clients: 5000, Bytes: 1000}, study: studyArrive},
-	{name: "idle-10", load: idle(10), study: studyIdle},
-	{name: "idle-10k", load: idle(10_000), study: studyIdle},
-	{name: "idle-tls-10", load: idle(10), tls: true, study: studyIdle},
-	{name: "idle-tls-10k", load: idle(10_000), tls: true, study: studyIdle},
+	{name: "scale", load: scale(10_000), study: studyScale, by: relayAlone},
+	{name: "scale-own", load: ownScale(10_000), study: studyScale, by: relayAlone},
+	{name: "slow", load: load{Clients: 1800, Slow: 200, Bytes: 100_000}, study: studySlow, by: relayAlone},
+	{name: "slow-100k", load: load{Clients: 1000, Slow: 1000, Bytes: 100_000, EveryMS: 200, Seconds: 60}, study: studySlow, by: relayAlone},
+	{name: "slow-1m", load: load{Clients: 1000, Slow: 1000, Bytes: 1_000_000, EveryMS: 2000, Seconds: 40}, study: studySlow, by: relayAlone},
+	{name: "arrive", load: load{Clients: 5000, Bytes: 100_000}, study: studyArrive, by: answering},
+	{name: "arrive-1k", load: load{Clients: 5000, Bytes: 1000}, study: studyArrive, by: answering},
+	{name: "idle-10", load: idle(10), study: studyIdle, by: grpcs},
+	{name: "idle-10k", load: idle(10_000), study: studyIdle, by: grpcs},
+	{name: "idle-tls-10", load: idle(10), tls: true, study: studyIdle, by: grpcs},
+	{name: "idle-tls-10k", load: idle(10_000), tls: true, study: studyIdle, by: grpcs},
 }
 
 func caseNames() string {

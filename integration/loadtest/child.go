@@ -130,7 +130,7 @@ func (c *child) read(ctx context.Context) (reply, error) {
 		if ctx.Err() != nil {
 			return reply{}, c.failed(context.Cause(ctx))
 		}
-		return reply{}, c.failed(errors.New("ended"))
+		return reply{}, c.failed(errEnded)
 	}
 	var r reply
 	if err := json.Unmarshal(c.out.Bytes(), &r); err != nil {
@@ -142,16 +142,22 @@ func (c *child) read(ctx context.Context) (reply, error) {
 	return r, nil
 }
 
-// failed adds what the child wrote to its standard error.
+var errEnded = errors.New("ended")
+
+// failed adds how the child ended, if that is the fault, and what it wrote to its
+// standard error.
 func (c *child) failed(err error) error {
 	select {
 	case <-c.done:
+		if errors.Is(err, errEnded) {
+			err = fmt.Errorf("%w: %s", err, c.cmd.ProcessState)
+		}
 	case <-time.After(200 * time.Millisecond): // it may not be ending at all
 	}
 	if text := c.stderr.String(); text != "" {
 		return fmt.Errorf("%s: %w; its standard error:\n%s", c.name, err, text)
 	}
-	return fmt.Errorf("%s: %w", c.name, err)
+	return fmt.Errorf("%s: %w; it wrote nothing to its standard error", c.name, err)
 }
 
 func (c *child) pid() int { return c.cmd.Process.Pid }

@@ -101,6 +101,12 @@ func byGHZ(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+	if err := errors.Join(noneLeft(flags), writable("-out", *out)); err != nil {
+		return err
+	}
+	if _, err := exec.LookPath(*tool); err != nil {
+		return fmt.Errorf("ghz: %w; make load gets it and runs this", err)
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("not done after %s", *timeout))
 	defer cancel()
 	dir, err := os.MkdirTemp("", "loadtest")
@@ -169,6 +175,9 @@ func (g *ghzCase) run(ctx context.Context, tool, set string, c *contender, a adm
 	var errors tail
 	cmd.Stderr = &errors
 	text, err := cmd.Output()
+	if ctx.Err() != nil {
+		return r, context.Cause(ctx)
+	}
 	if err != nil {
 		return r, fmt.Errorf("%w\n%s", err, errors.String())
 	}

@@ -95,7 +95,7 @@ func studyIdle(ctx context.Context, o *options) (*study, error) {
 	var all []*contender
 	defer stopAll(&all)
 	var in []*idler
-	kinds := o.among(nameBare, nameRelay)
+	kinds := o.among(grpcs...)
 	for r := range rounds {
 		for k := range kinds {
 			if err := o.withOne(ctx, &all, kinds[(k+r)%len(kinds)]); err != nil {

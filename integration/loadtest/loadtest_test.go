@@ -132,7 +132,7 @@ func TestFailureShowsStderr(t *testing.T) {
 	o := small(t)
 	o.only, o.relay = []string{nameRelay}, broken
 	_, err := run(t.Context(), o)
-	if err == nil || !strings.Contains(err.Error(), "relay") || !strings.Contains(err.Error(), "frobnicator") {
+	if err == nil || !strings.HasPrefix(err.Error(), "relay: ended: exit status 3") || !strings.Contains(err.Error(), "frobnicator") {
 		t.Fatalf("got %v", err)
 	}
 
@@ -178,6 +178,38 @@ func TestOptions(t *testing.T) {
 		err := c.o.check(c.only)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v, only %q: %v, want %q", c.o, c.only, err, c.want)
+		}
+	}
+}
+
+// What would not be done is refused before anything is started.
+func TestArguments(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kept.json")
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"sotw-1k", "-rounds", "2"}, `"sotw-1k" "-rounds"`},
+		{[]string{"-only", "relay,", "raw TCP"}, `left over: ["raw TCP"]`},
+		{[]string{"-case", "sotw-1k", "-clients", "5"}, "-clients: not with -case"},
+		{[]string{"-case", "sotw-1k", "-tls=false"}, "-tls: not with -case"},
+		{[]string{"-json", filepath.Join(file, "none")}, "-json: "},
+		{[]string{"-case", "eds-unwanted", "-only", "raw TCP"}, "none of raw TCP takes part in eds-unwanted, only bare gRPC, relay"},
+		{[]string{"-json", file, "-only", "relay,"}, `no ""`},
+	} {
+		if err := parent(t.Context(), c.args); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: %v, want %q", c.args, err, c.want)
+		}
+	}
+	if _, err := os.Stat(file); !os.IsNotExist(err) {
+		t.Errorf("left behind: %v", err)
+	}
+	if err := byGHZ(t.Context(), []string{"-ghz", file}); err == nil || !strings.Contains(err.Error(), "make load") {
+		t.Error(err)
+	}
+	for _, c := range loadCases {
+		if (c.study != nil) != (len(c.by) > 0) {
+			t.Errorf("%s: by %v", c.name, c.by)
 		}
 	}
 }

@@ -3,14 +3,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -29,6 +32,9 @@ func main() {
 		what, args = byGHZ, args[1:]
 	}
 	err := what(ctx, args)
+	if err != nil && ctx.Err() != nil && !errors.Is(err, errInterrupted) {
+		err = errInterrupted // what it met is what ending it does
+	}
 	stop()
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -37,6 +43,8 @@ func main() {
 		os.Exit(1)
 	}
 }
+
+var errInterrupted = errors.New("interrupted")
 
 // parent is the run that a user starts.
 func parent(ctx context.Context, args []string) error {
@@ -56,22 +64,40 @@ func parent(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+	if err := noneLeft(flags); err != nil {
+		return err
+	}
 	list := []loadCase{{load: o.load, tls: *secure}}
 	if *chosen != "" {
 		var err error
 		if list, err = pickCases(*chosen); err != nil {
 			return err
 		}
+		flags.Visit(func(f *flag.Flag) {
+			if err == nil && slices.Contains([]string{"clients", "bytes", "tls"}, f.Name) {
+				err = fmt.Errorf("-%s: not with -case, which says it itself", f.Name)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(writable("-json", *file), o.directories(*plots)); err != nil {
+		return err
 	}
 	for _, c := range list {
 		o.load = c.load
-		if err := o.check(*only); err != nil {
+		if err := errors.Join(o.check(*only), o.takesPart(c)); err != nil {
 			return err
+		}
+		if *plots != "" && c.study == nil && !o.wants(nameRaw) {
+			o.log("%s is not drawn: ratios to %s are, which -only leaves out", cmp.Or(c.name, "it"), nameRaw)
 		}
 	}
 	if *timeout == 0 {
 		*timeout = max(20*time.Minute, time.Duration(len(list))*3*time.Minute)
 	}
+	user := ctx
 	ctx, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("not done after %s", *timeout))
 	defer cancel()
 	dir, err := os.MkdirTemp("", "loadtest")
@@ -89,14 +115,21 @@ func parent(ctx context.Context, args []string) error {
 		if profiles != "" && len(list) > 1 {
 			o.profile = filepath.Join(profiles, c.name)
 			if err := os.MkdirAll(o.profile, 0o755); err != nil {
-				return errors.Join(err, keep(*file, reports))
+				return err
 			}
 		}
 		r, err := o.measure(ctx, c, append([]string{"go run ./integration/loadtest"}, args...))
 		if err != nil {
-			return errors.Join(fmt.Errorf("%s: %w", c.name, err), keep(*file, reports))
+			if user.Err() != nil {
+				err = errInterrupted
+			}
+			return within(c.name, err)
 		}
+		// At once, so that nothing that comes later takes it away.
 		reports = append(reports, r)
+		if err := keep(*file, reports); err != nil {
+			return err
+		}
 		if err := r.table(os.Stdout); err != nil {
 			return err
 		}
@@ -106,7 +139,54 @@ func parent(ctx context.Context, args []string) error {
 			}
 		}
 	}
-	return keep(*file, reports)
+	return nil
+}
+
+// within says whose an error is, unless it has no name or says so itself.
+func within(name string, err error) error {
+	if name == "" || strings.HasPrefix(err.Error(), name+": ") {
+		return err
+	}
+	return fmt.Errorf("%s: %w", name, err)
+}
+
+// noneLeft refuses what no flag took: all that comes after it was not read either.
+func noneLeft(flags *flag.FlagSet) error {
+	if flags.NArg() == 0 {
+		return nil
+	}
+	return fmt.Errorf("left over: %q; a case is named by -case, and a list has no space after a comma", flags.Args())
+}
+
+// writable says now what else would be known when all was measured. A file that
+// is there stays as it is until then.
+func writable(option, file string) error {
+	if file == "" {
+		return nil
+	}
+	_, was := os.Stat(file)
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return fmt.Errorf("%s: %w", option, err)
+	}
+	err = f.Close()
+	if errors.Is(was, fs.ErrNotExist) {
+		err = errors.Join(err, os.Remove(file))
+	}
+	return err
+}
+
+// directories makes those that files will be written to.
+func (o *options) directories(plots string) error {
+	for _, dir := range []string{plots, o.profile} {
+		if dir == "" {
+			continue
+		}
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // measure runs one case.
@@ -181,8 +261,13 @@ func (o *options) check(only string) error {
 			return fmt.Errorf("-clients: a process may have %d files open: at most %d clients", most, most-others)
 		}
 	}
-	if o.profile != "" {
-		return os.MkdirAll(o.profile, 0o755)
-	}
 	return nil
+}
+
+// takesPart says if -only leaves a case with nobody to measure.
+func (o *options) takesPart(c loadCase) error {
+	if c.study == nil || slices.ContainsFunc(c.by, o.wants) {
+		return nil
+	}
+	return fmt.Errorf("-only: none of %s takes part in %s, only %s", strings.Join(o.only, ", "), c.name, strings.Join(c.by, ", "))
 }

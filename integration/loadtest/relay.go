@@ -28,6 +28,9 @@ func (o *options) build(ctx context.Context, dir string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", o.relay, "xdsrelay/cmd/relay")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
+		if ctx.Err() != nil {
+			return fmt.Errorf("build the relay: %w", context.Cause(ctx))
+		}
 		return fmt.Errorf("build the relay: %w\n%s", err, out)
 	}
 	return nil
@@ -146,7 +149,7 @@ func (a admin) ready(ctx context.Context, proc *child) error {
 		}
 		select {
 		case <-proc.done:
-			return proc.failed(errors.New("ended"))
+			return proc.failed(errEnded)
 		case <-ctx.Done():
 			return proc.failed(errors.Join(context.Cause(ctx), err))
 		case <-time.After(20 * time.Millisecond):

@@ -116,7 +116,7 @@ func (o *options) begun(ctx context.Context, all *[]*contender, e *entry) (*cont
 	o.log("starting %s", e.name)
 	c, err := e.start(ctx, o)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", e.name, err)
+		return nil, within(e.name, err)
 	}
 	*all = append(*all, c)
 	return c, nil
