@@ -74,6 +74,9 @@ func (s *Session) takeInitial(r *xds.Request) {
 // subscribed, for the first time or again, is sent from what is held (P23);
 // one that is explicitly unsubscribed beside the wildcard is answered (P24).
 func (s *Session) edit(r *xds.Request, want *xds.Subscription) {
+	if want == s.sub && len(r.Names) == 0 && len(r.Unsubscribe) == 0 {
+		return // an ACK
+	}
 	was := s.sub
 	s.sub = want
 	if want.Wildcard && has(r.Names, wildcard) {

@@ -1,7 +1,6 @@
 package fanout
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -54,7 +53,9 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 		if f := s.flights[i].frame; !s.flights[i].early {
 			s.acked = f.version
 			if s.variant == xds.SotW {
-				s.took = cmp.Or(f.took, f.version)
+				if s.took = f.took; s.took == "" {
+					s.took = f.version
+				}
 			}
 		}
 	}
