@@ -87,8 +87,9 @@ mutants: ## break each rule in the code, one by one: some test must fail
 BENCH    ?= all
 
 .PHONY: bench
-bench: build ## the fan-out side by side with others, BENCH=all (about 45 minutes), then Go's benchmarks
-	$(GO) run ./integration/loadtest -relay $(BIN) -case $(BENCH) -rounds 12 -json docs/performance/fanout.json -plots docs/performance
+bench: build ## the fan-out side by side with others, BENCH=all (half an hour), then Go's benchmarks
+	$(GO) run ./integration/loadtest -relay $(BIN) -case $(BENCH) -rounds 12 -json docs/performance/fanout.json -plots docs/performance > docs/performance/fanout.txt
+	@cat docs/performance/fanout.txt
 	$(GO) test -run '^$$' -bench . -benchmem ./internal/...
 
 # What dominates is named in docs/performance/README.md.
