@@ -160,9 +160,7 @@ func TestP18_TakenIsCopied(t *testing.T) {
 			two.removed = []string{wide(35), wide(36), wide(37), wide(38), wide(39)}
 		}
 		refused := resp{typ: cds, version: "set-three", res: []res{one.res[7], one.res[7]}}
-		for _, x := range one.res[8:] {
-			refused.res = append(refused.res, x)
-		}
+		refused.res = append(refused.res, one.res[8:]...)
 		// At once, so that there is one to read while the other is taken.
 		s.send(one)
 		s.send(two)
