@@ -74,7 +74,15 @@ func pprofTop(ctx context.Context, path, sample string) (string, error) {
 
 // heapProfile writes the relay's.
 func (a admin) heapProfile(ctx context.Context, path string) error {
-	body, err := a.get(ctx, "/debug/pprof/heap?gc=1")
+	return a.save(ctx, "/debug/pprof/heap?gc=1", path)
+}
+
+// cpuProfile is where the relay has one of the next seconds.
+func cpuProfile(seconds int) string { return fmt.Sprintf("/debug/pprof/profile?seconds=%d", seconds) }
+
+// save writes what there is at a path of the relay's to a file.
+func (a admin) save(ctx context.Context, from, path string) error {
+	body, err := a.get(ctx, from)
 	if err != nil {
 		return err
 	}
@@ -89,25 +97,11 @@ func (a admin) heapProfile(ctx context.Context, path string) error {
 // profile asks for a profile of so long, and keeps the relay busy meanwhile.
 func (a admin) profile(ctx context.Context, path string, seconds int, c *contender) error {
 	got := make(chan error, 1)
-	go func() { got <- a.cpuProfile(ctx, path, seconds) }()
+	go func() { got <- a.save(ctx, cpuProfile(seconds), path) }()
 	if err := c.busy(ctx, seconds); err != nil {
 		return err
 	}
 	return <-got
-}
-
-// cpuProfile writes one of the next seconds.
-func (a admin) cpuProfile(ctx context.Context, path string, seconds int) error {
-	body, err := a.get(ctx, fmt.Sprintf("/debug/pprof/profile?seconds=%d", seconds))
-	if err != nil {
-		return err
-	}
-	defer body.Close()
-	text, err := io.ReadAll(body)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, text, 0o644)
 }
 
 // profilesAtRest is profiles of a relay, and another of its CPU while nothing
@@ -121,7 +115,7 @@ func (o *options) profilesAtRest(ctx context.Context, c *contender) error {
 	}
 	file := o.profileOf(c) + ".at-rest"
 	o.log("profile %s.pprof", file)
-	if err := c.admin.cpuProfile(ctx, file+".pprof", int(pingEvery.Seconds())); err != nil {
+	if err := c.admin.save(ctx, cpuProfile(int(pingEvery.Seconds())), file+".pprof"); err != nil {
 		return err
 	}
 	top, err := pprofTop(ctx, file+".pprof", "cpu")
