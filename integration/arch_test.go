@@ -56,18 +56,22 @@ var house = map[string]place{
 		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/buffers", "config"},
 		"it looks at a member's track, and does not know where States come from",
 	},
+	"internal/store": {
+		[]string{"internal/xds", "internal/telemetry", "config"},
+		"it keeps what it is told is good, and does not know who says so",
+	},
 
 	// Floor 2.
 	"internal/orchestrator": {
 		[]string{"internal/xds", "internal/expr", "internal/telemetry", "config",
-			"internal/aggregator", "internal/upstream", "internal/fanout"},
+			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/store"},
 		"it joins the floor below, and is read by those above",
 	},
 
 	// Floor 3.
 	"internal/admin": {
 		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/tlsfiles", "internal/anytypes", "config",
-			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/orchestrator"},
+			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/store", "internal/orchestrator"},
 		"it reads status as values, through interfaces of its own; below it nobody needs to be shown",
 	},
 
@@ -104,7 +108,7 @@ var house = map[string]place{
 
 	"cmd/relay": {
 		[]string{"internal/xds", "internal/anytypes", "internal/expr", "internal/telemetry", "internal/telemetry/tlsfiles", "config",
-			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/orchestrator",
+			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/store", "internal/orchestrator",
 			"internal/admin", "internal/fleet"},
 		"a command imports no other and no test",
 	},
@@ -123,6 +127,8 @@ var never = map[[2]string]string{
 	{"internal/upstream", "internal/orchestrator"}: "the group is behind upstream.Sink: a stream can be tested against a real origin alone",
 	{"internal/orchestrator", "internal/admin"}:    "what shows the relay must not be needed to run it",
 	{"internal/xds", "internal/telemetry"}:         "floor 0 does no I/O, and counting is the caller's",
+	{"internal/fanout", "internal/store"}:          "no client waits for a disk: what it acknowledged is told to the group",
+	{"internal/upstream", "internal/store"}:        "an origin's word goes to the group, which knows what clients took",
 	{"internal/fleet", "internal/fanout"}:          "the codec under test must not write what the client reads with it",
 }
 
@@ -249,7 +255,7 @@ func TestHouse(t *testing.T) {
 			t.Errorf("%s may import %s, which must never be: %s", arrow[0], arrow[1], why)
 		}
 	}
-	neighbours := []string{"internal/aggregator", "internal/upstream", "internal/fanout"}
+	neighbours := []string{"internal/aggregator", "internal/upstream", "internal/fanout", "internal/store"}
 	for _, from := range neighbours {
 		for _, to := range neighbours {
 			if forbidden(from, to) == "" {

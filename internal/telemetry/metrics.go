@@ -50,6 +50,8 @@ type Metrics struct {
 	OversizedRequests Counter // requests over max_request_bytes (P59)
 	VersionsLeftOut   Counter // versions that had no room in a request (P59)
 
+	Store Store // the last known good on disk
+
 	refused [reasons]Counter
 	faults  [faults]Counter
 	reloads [reloads]Counter
@@ -143,6 +145,7 @@ func (m *Metrics) make() {
 	for r := range reloads {
 		m.reloads[r] = m.counter("certificate_reloads_total", "Certificate files that changed and were read again, by what came of it.", tags{"result": r.String()})
 	}
+	m.makeStore()
 
 	age := func() float64 { return m.ConfigAge().Seconds() }
 	name := m.prefix + "_config_age_seconds"

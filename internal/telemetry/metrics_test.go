@@ -109,6 +109,14 @@ func TestNamesAndLabels(t *testing.T) {
 		"xdsrelay_mixed_user_agents_total":           "",
 		"xdsrelay_config_age_seconds":                "",
 		"xdsrelay_certificate_reloads_total":         "result",
+		"xdsrelay_store_files":                       "",
+		"xdsrelay_store_bytes":                       "",
+		"xdsrelay_store_damaged_total":               "",
+		"xdsrelay_store_evicted_total":               "",
+		"xdsrelay_store_writes_total":                "result",
+		"xdsrelay_store_loads_total":                 "result",
+		"xdsrelay_store_left_out_total":              "reason",
+		"xdsrelay_store_unwritten_age_seconds":       "",
 	}
 	families := scrape(t, m)
 	for name, f := range families {

@@ -1,0 +1,160 @@
+package store
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"io/fs"
+	"time"
+)
+
+// confirmedFile says of files when what they have was last known to be what the
+// origin has, if that is not what they say themselves: one small file that is
+// replaced now and then, so that the others need not be written while nothing
+// changes. It names writings and not files: of a file that was replaced since it
+// says nothing. Without it, each file's own time counts.
+const confirmedFile = "confirmed"
+
+const (
+	confirmedSize = len(fileID{}) + timeSize
+	maxConfirmed  = 4096 // in a record
+)
+
+// readConfirmed brings the index up to date, in Open.
+func (s *Store) readConfirmed() error {
+	r, size, err := s.openFile(confirmedFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	at, err := decodeConfirmed(s.reading(r), size)
+	switch {
+	case isDamage(err):
+		f := &file{name: confirmedFile, size: size}
+		s.index[f.name] = f
+		s.bytes += size
+		s.fault(f, err)
+		return nil
+	case errors.Is(err, errFormat):
+		s.o.Log.Warn("store: what is known of files beyond what they say cannot be read", "file", r.Name(), "error", err)
+	case err != nil:
+		return err
+	}
+	s.journal = size
+	for _, f := range s.index {
+		if t, ok := at[f.id]; ok && f.state == whole {
+			f.confirmed = t
+		}
+	}
+	return nil
+}
+
+func decodeConfirmed(r io.Reader, size int64) (map[fileID]time.Time, error) {
+	o := newOpener(r, size, bufferSize)
+	if err := o.preamble(); err != nil {
+		return nil, err
+	}
+	b, err := o.record(kindHeader, 8)
+	if err != nil {
+		return nil, err
+	}
+	if len(b) != 8 {
+		return nil, damaged("it does not say how much is in it")
+	}
+	at := make(map[fileID]time.Time)
+	for range binary.BigEndian.Uint64(b) {
+		b, err := o.record(kindConfirmed, maxConfirmed*int64(confirmedSize))
+		if err != nil {
+			return nil, err
+		}
+		for ; len(b) >= confirmedSize; b = b[confirmedSize:] {
+			t, ok := readTime(b[len(fileID{}):confirmedSize])
+			if !ok {
+				return nil, damaged("a time that is none")
+			}
+			at[fileID(b)] = t
+		}
+		if len(b) > 0 {
+			return nil, damaged("a record of an odd length")
+		}
+	}
+	return at, o.end()
+}
+
+// confirmAll has all sources asked when what they have was confirmed.
+func (s *Store) confirmAll(now time.Time) {
+	s.mu.Lock()
+	for _, it := range s.items {
+		if it.src == nil || it.dirty || it.again {
+			continue
+		}
+		it.again = true
+		s.agains++
+		s.push(it, now)
+	}
+	s.mu.Unlock()
+}
+
+// writeConfirmed writes when files were confirmed, if there is anything to say.
+func (s *Store) writeConfirmed() {
+	s.mu.Lock()
+	if !s.stale {
+		s.mu.Unlock()
+		return
+	}
+	s.stale = false
+	var records [][]byte
+	for _, f := range s.index {
+		if f.state != whole {
+			continue
+		}
+		if n := len(records); n == 0 || len(records[n-1]) == maxConfirmed*confirmedSize {
+			records = append(records, nil)
+		}
+		last := &records[len(records)-1]
+		*last = appendTime(append(*last, f.id[:]...), f.confirmed)
+	}
+	s.mu.Unlock()
+	size := int64(preambleSize + 8 + 2*frameSize)
+	for _, b := range records {
+		size += int64(frameSize + len(b))
+	}
+	err := s.room(size, confirmedFile)
+	if err == nil {
+		err = s.replace(confirmedFile, func(w io.Writer) error { return encodeConfirmed(w, records) })
+	}
+	if err == nil {
+		err = s.syncDir()
+	}
+	s.mu.Lock()
+	if err == nil {
+		s.journal = size
+	} else {
+		s.stale = true
+	}
+	s.show()
+	s.mu.Unlock()
+	s.outage(err)
+}
+
+func encodeConfirmed(w io.Writer, records [][]byte) error {
+	s := newSealer(w)
+	if err := s.preamble(); err != nil {
+		return err
+	}
+	if err := s.record(kindHeader, binary.BigEndian.AppendUint64(nil, uint64(len(records)))); err != nil {
+		return err
+	}
+	for _, b := range records {
+		if err := s.record(kindConfirmed, b); err != nil {
+			return err
+		}
+	}
+	if err := s.record(kindEnd, nil); err != nil {
+		return err
+	}
+	return s.w.Flush()
+}

@@ -1,0 +1,247 @@
+package store
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"time"
+
+	"xdsrelay/internal/telemetry"
+)
+
+// How the writer goes about it.
+const (
+	// maxRest bounds how long it rests after each item: as long as that took, so
+	// that it takes half of a disk and of a core at most.
+	maxRest = time.Second
+	// minBackoff and maxBackoff bound how long it waits when the disk fails, which
+	// is Interval at least.
+	minBackoff = time.Second
+	maxBackoff = time.Minute
+	// lastWords is how long it may write when it is to end.
+	lastWords = 5 * time.Second
+	// minPeriod and maxPeriod bound how often it is noted what is confirmed: eight
+	// times in MaxAge, so that after a restart an eighth of it is missing at most.
+	minPeriod = 5 * time.Second
+	maxPeriod = time.Hour
+)
+
+// period is how often it is noted on disk what is confirmed.
+func (s *Store) period() time.Duration {
+	if s.o.MaxAge == 0 {
+		return maxPeriod
+	}
+	return min(max(s.o.MaxAge/8, minPeriod), maxPeriod)
+}
+
+// backoff is how long to wait after so many failures in a row.
+func (s *Store) backoff(failures int) time.Duration {
+	d := max(s.o.Interval, minBackoff)
+	for range min(failures, 10) - 1 {
+		d *= 2
+	}
+	return min(d, max(s.o.Interval, maxBackoff))
+}
+
+// Run writes what is new until ctx ends, and then what is new by then, if there is
+// time. It gives the directory back when it returns.
+func (s *Store) Run(ctx context.Context) error {
+	confirm, pending := time.Now().Add(s.period()), false
+	for ctx.Err() == nil {
+		s.setAside()
+		if now := time.Now(); !now.Before(confirm) {
+			s.confirmAll(now)
+			confirm, pending = now.Add(s.period()), true
+		}
+		s.mu.Lock()
+		it := s.first(time.Now())
+		wait := time.Until(confirm)
+		if it == nil && len(s.queue) > 0 {
+			wait = min(wait, time.Until(s.queue[0].due))
+		}
+		done := s.agains == 0
+		s.mu.Unlock()
+		if it != nil {
+			began := time.Now()
+			rest := s.do(it, func() error { return nil })
+			if rest == 0 {
+				rest = min(time.Since(began), maxRest)
+			}
+			s.rest(ctx, rest, nil)
+			continue
+		}
+		if pending && done {
+			pending = false
+			s.writeConfirmed()
+		}
+		s.rest(ctx, wait, s.wake)
+	}
+	s.finish()
+	return s.Close()
+}
+
+// rest waits for d, or until woken.
+func (s *Store) rest(ctx context.Context, d time.Duration, wake <-chan struct{}) {
+	t := time.NewTimer(max(d, 0))
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-wake:
+	case <-ctx.Done():
+	}
+}
+
+// first takes the next item from the queue that is due by now; nil: none is. mu
+// is held.
+func (s *Store) first(now time.Time) *item {
+	if len(s.queue) == 0 || s.queue[0].due.After(now) {
+		return nil
+	}
+	return heap.Pop(&s.queue).(*item)
+}
+
+var errNoTime = errors.New("no time is left")
+
+// finish writes what is not written.
+func (s *Store) finish() {
+	end := time.Now().Add(lastWords)
+	enough := func() error {
+		if time.Now().After(end) {
+			return errNoTime
+		}
+		return nil
+	}
+	s.mu.Lock()
+	s.over = true // nothing new comes
+	var all []*item
+	for len(s.queue) > 0 {
+		if it := heap.Pop(&s.queue).(*item); it.dirty {
+			all = append(all, it)
+		}
+	}
+	s.mu.Unlock()
+	lost := 0
+	for _, it := range all {
+		if enough() != nil || s.failures >= 3 || s.do(it, enough) > 0 {
+			lost++
+		}
+	}
+	if lost > 0 {
+		s.giveUp(lost, "the relay ends")
+	}
+	s.mu.Lock()
+	stale := s.stale
+	s.mu.Unlock()
+	if stale {
+		s.writeConfirmed()
+	}
+	s.o.Metrics.Unwritten(time.Time{})
+}
+
+// giveUp tells that something new is never written.
+func (s *Store) giveUp(n int, why string) {
+	for range n {
+		s.o.Metrics.Wrote(telemetry.Unkept)
+	}
+	s.o.Log.Warn("store: what is new is not written", "records", n, "reason", why)
+}
+
+// do brings an item to the disk. If that fails it returns how long to wait before
+// anything is tried again.
+func (s *Store) do(it *item, enough func() error) time.Duration {
+	s.mu.Lock()
+	for it.asking { // it is being released
+		s.asked.Wait()
+	}
+	src, rec, dirty := it.src, it.taken, it.dirty
+	if !dirty && !it.again {
+		s.mu.Unlock()
+		return 0
+	}
+	it.dirty = false
+	s.notAgain(it)
+	it.asking = src != nil
+	s.mu.Unlock()
+	ok := true
+	if src != nil {
+		rec, ok = s.ask(it.slot, src)
+	}
+	s.mu.Lock()
+	it.asking = false
+	s.asked.Broadcast()
+	it.writing = rec
+	s.mu.Unlock()
+
+	var err error
+	if ok {
+		err = s.store(it, rec, dirty, enough)
+	}
+	s.mu.Lock()
+	it.writing = nil
+	if it.taken == rec {
+		s.drop(it)
+	}
+	lost := false
+	if err == nil {
+		it.failures = 0
+		s.settle(it)
+	} else {
+		it.failures++
+		lost = s.keepUp(it, rec)
+	}
+	s.tidy(it)
+	s.mu.Unlock()
+	if lost {
+		s.giveUp(1, "too much waits to be written")
+	}
+	return s.outage(err)
+}
+
+// keepUp has what could not be written tried again. It reports whether there is no
+// room to keep it until then. mu is held.
+func (s *Store) keepUp(it *item, rec *Record) (lost bool) {
+	switch {
+	case it.src != nil, it.dirty: // it is asked again, or there is something newer
+	case rec != nil && s.taken+rec.size() > maxTaken:
+		s.undo(it)
+		return true
+	default:
+		it.taken = rec
+		s.taken += rec.size()
+	}
+	it.dirty = false
+	s.touch(it)
+	return false
+}
+
+// outage follows whether the disk takes what is written, and tells when that
+// changes. It returns how long to wait.
+func (s *Store) outage(err error) time.Duration {
+	if errors.Is(err, errNoTime) {
+		return maxRest
+	}
+	s.mu.Lock()
+	before := s.failures
+	if err == nil {
+		s.failures = 0
+	} else {
+		s.failures++
+		s.stats.Failed++
+		s.stats.LastError, s.stats.LastErrorAt = err.Error(), s.o.Now()
+	}
+	n := s.failures
+	s.stats.Failing = n > 0
+	s.mu.Unlock()
+	switch {
+	case err == nil && before > 0:
+		s.o.Log.Info("store: it can be written again", "path", s.o.Path, "failures", before)
+	case err == nil:
+	case before == 0:
+		s.o.Log.Error("store: cannot write; what was stored before stays", "path", s.o.Path, "error", err)
+		fallthrough
+	default:
+		s.o.Metrics.Wrote(telemetry.WriteFailed)
+		return s.backoff(n)
+	}
+	return 0
+}

@@ -1,0 +1,542 @@
+package store
+
+import (
+	"container/heap"
+	"container/list"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// Options of a Store. Path, Metrics and Log are needed.
+type Options struct {
+	Path string // a directory, which is made if it is missing
+	// Interval is the least time between two writings of a key's type.
+	Interval time.Duration
+	// MaxBytes bounds all files together; 0: no bound.
+	MaxBytes int64
+	// MaxAge: what was not confirmed for longer is not served; 0: no bound.
+	MaxAge time.Duration
+
+	Metrics *telemetry.Store
+	Log     *slog.Logger
+	// Now is the wall clock, which MaxAge is held against; nil: time.Now. All else
+	// goes by the monotonic one.
+	Now func() time.Time
+
+	// fault, if there is one, is asked before each use of the disk: its error is
+	// that of the disk. For tests.
+	fault func(op, path string) error
+}
+
+// Bounds of what the store has in memory.
+const (
+	// maxFiles bounds the index: of more, those go that were confirmed longest ago.
+	maxFiles = 1 << 18
+	// maxTaken bounds what was taken from released sources and could not be written
+	// yet, in bytes.
+	maxTaken = 64 << 20
+)
+
+// Store keeps records in a directory.
+type Store struct {
+	o    Options
+	lock *os.File
+
+	wake chan struct{} // Run is to look; holds one
+
+	// mu protects what follows.
+	mu    sync.Mutex
+	asked sync.Cond // an item is not asking any more
+	index map[string]*file
+	bytes int64 // of the index's files
+	items map[slot]*item
+	queue queue
+	// unwritten are the items of which something is not written, about in the order
+	// in which it came.
+	unwritten *list.List
+	taken     int64 // bytes of what was taken from released sources and is not written
+	agains    int   // items to be confirmed
+	wrong     []*file
+	aside     []*file // set aside, the oldest first
+	spare     int64   // their bytes
+	journal   int64   // bytes of the confirmed file
+	stats     Status
+	over      bool // Run has returned
+	ahead     bool // that a record is from the future was told
+	stale     bool // the confirmed file says less than the index
+
+	// Run's own.
+	failures int // in a row
+	evicted  int // since it was told
+	told     time.Time
+}
+
+// item is a slot that has a source, or something to be written. The store's mu
+// protects it.
+type item struct {
+	slot
+	src Source // nil: released
+	// taken is what the source had when it was released, and writing what is being
+	// written: it is newer than the file.
+	taken, writing *Record
+	asking         bool // the source is being called
+
+	// dirty: something may be new since the source was last asked. again: it is to
+	// be asked when that was confirmed. With either it is in the queue.
+	dirty, again bool
+	due          time.Time
+	at           int // in the queue; -1: not there
+
+	// Of the oldest change that is not written, and of the oldest that came since
+	// the source was last asked.
+	since, next time.Time
+	place       *list.Element // in unwritten; nil: all is written
+
+	failures int
+	tooLarge bool // that it is was told
+}
+
+// Open takes the directory for this process and reads the beginnings of its
+// files. It starts nothing; Close gives the directory back, if Run is never called.
+func Open(o Options) (*Store, error) {
+	s, err := open(o)
+	if err != nil {
+		return nil, fmt.Errorf("store %s: %w", o.Path, err)
+	}
+	return s, nil
+}
+
+func open(o Options) (*Store, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	s := &Store{o: o, wake: make(chan struct{}, 1), index: make(map[string]*file), items: make(map[slot]*item), unwritten: list.New()}
+	s.asked.L = &s.mu
+	s.stats.Path = o.Path
+	if is, err := os.Stat(o.Path); err == nil && !is.IsDir() {
+		return nil, fmt.Errorf("no directory")
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if err := os.MkdirAll(o.Path, 0o700); err != nil {
+		return nil, err
+	}
+	if err := usable(o.Path); err != nil {
+		return nil, err
+	}
+	var err error
+	if s.lock, err = lockDir(o.Path); err != nil {
+		return nil, err
+	}
+	if err := s.readAll(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// readAll reads what is in the directory.
+func (s *Store) readAll() error {
+	for _, read := range []func() error{s.readIndex, s.readAside, s.readConfirmed} {
+		if err := read(); err != nil {
+			return err
+		}
+	}
+	s.setAside()
+	s.mu.Lock()
+	s.show()
+	s.mu.Unlock()
+	return nil
+}
+
+// Close gives the directory back. Run does so itself.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	lock := s.lock
+	s.lock, s.over = nil, true
+	s.mu.Unlock()
+	if lock == nil {
+		return nil
+	}
+	return lock.Close()
+}
+
+// Touch says that something may be new at src, which is what speaks for the key
+// and type from now on: the newest source counts. It never waits.
+func (s *Store) Touch(key xds.Key, typ xds.TypeURL, src Source) {
+	if key.IsZero() || src == nil || xds.TypeOf(typ).Secret {
+		return // Secrets are not even asked for (P6)
+	}
+	at := slot{key, typ}
+	s.mu.Lock()
+	if s.over {
+		s.mu.Unlock()
+		return
+	}
+	it := s.item(at)
+	if it.src != src {
+		it.src = src
+		s.drop(it)
+	}
+	s.touch(it)
+	s.mu.Unlock()
+	s.stir()
+}
+
+// item returns that of a slot, which it makes. mu is held.
+func (s *Store) item(at slot) *item {
+	it := s.items[at]
+	if it == nil {
+		it = &item{slot: at, at: -1}
+		s.items[at] = it
+	}
+	return it
+}
+
+// drop lets go of what was taken. mu is held.
+func (s *Store) drop(it *item) {
+	if it.taken != nil {
+		s.taken -= it.taken.size()
+		it.taken = nil
+	}
+}
+
+// touch has an item written when it may be. mu is held.
+func (s *Store) touch(it *item) {
+	now := time.Now()
+	if !it.dirty {
+		it.dirty, it.next = true, now
+		if it.place == nil {
+			it.since, it.place = now, s.unwritten.PushBack(it)
+			s.tellOldest()
+		}
+	}
+	s.push(it, now)
+}
+
+// settle follows that all is written but what came since the source was asked. mu
+// is held.
+func (s *Store) settle(it *item) {
+	switch {
+	case it.place == nil:
+		return
+	case it.dirty:
+		it.since = it.next
+		s.unwritten.MoveToBack(it.place)
+	default:
+		s.unwritten.Remove(it.place)
+		it.place = nil
+	}
+	s.tellOldest()
+}
+
+// tellOldest has the metrics show since when something is not written. mu is held.
+func (s *Store) tellOldest() {
+	var since time.Time
+	if first := s.unwritten.Front(); first != nil {
+		since = first.Value.(*item).since
+	}
+	s.o.Metrics.Unwritten(since)
+}
+
+// push has an item looked at, at the earliest at now. mu is held.
+func (s *Store) push(it *item, now time.Time) {
+	if it.at >= 0 {
+		return
+	}
+	it.due = now
+	if f := s.index[it.name()]; f != nil && !f.wrote.IsZero() {
+		it.due = later(now, f.wrote.Add(s.o.Interval))
+	}
+	if it.failures > 0 {
+		it.due = later(it.due, now.Add(s.backoff(it.failures)))
+	}
+	heap.Push(&s.queue, it)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// stir has Run look.
+func (s *Store) stir() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Release says that src is not to be asked any more, and returns when it is not
+// being asked. It is asked once more, by this call: so what is new of it is taken,
+// and written in its time. Of one that is not what speaks for the key and type
+// nothing happens.
+func (s *Store) Release(key xds.Key, typ xds.TypeURL, src Source) {
+	s.mu.Lock()
+	it := s.items[slot{key, typ}]
+	for it != nil && it.src == src && it.asking {
+		s.asked.Wait()
+	}
+	if it == nil || it.src != src {
+		s.mu.Unlock()
+		return
+	}
+	it.asking = true
+	s.mu.Unlock()
+
+	rec, ok := s.ask(it.slot, src)
+
+	s.mu.Lock()
+	it.asking = false
+	s.asked.Broadcast()
+	lost := false
+	switch {
+	case it.src != src: // another speaks by now
+	case !ok:
+		it.src = nil
+		s.undo(it)
+	case !it.dirty && s.same(it, rec):
+		it.src = nil
+	case rec != nil && s.taken+rec.size() > maxTaken:
+		it.src, lost = nil, true
+		s.undo(it)
+	default:
+		it.src, it.taken = nil, rec
+		s.taken += rec.size()
+		s.touch(it)
+	}
+	s.tidy(it)
+	s.mu.Unlock()
+	s.stir()
+	if lost {
+		s.giveUp(1, "too much waits to be written")
+	}
+}
+
+// ask returns what of the source's may be stored; false if that cannot be told.
+func (s *Store) ask(at slot, src Source) (*Record, bool) {
+	rec, err := keep(at, src.Good(), s.o.Metrics)
+	if err != nil {
+		s.o.Log.Error("store: what is good cannot be stored", "key", at.key, "type", at.typ, "error", err)
+		s.o.Metrics.Wrote(telemetry.WriteFailed)
+	}
+	return rec, err == nil
+}
+
+// same reports whether rec, of a source that was not touched, is what is on disk or
+// on its way there, and has it confirmed. mu is held.
+func (s *Store) same(it *item, rec *Record) bool {
+	f := s.index[it.name()]
+	switch {
+	case rec == nil || it.writing != nil:
+		return true // nothing was said to be new
+	case f == nil || f.state != whole:
+		return true // it went for want of room
+	case !f.received.Equal(rec.Received):
+		return false
+	}
+	s.confirm(f, rec.Confirmed)
+	return true
+}
+
+// confirm notes when what a file has was last known to be what the origin has. mu
+// is held.
+func (s *Store) confirm(f *file, at time.Time) {
+	if !f.confirmed.Equal(at) {
+		f.confirmed, s.stale = at.Round(0), true
+	}
+}
+
+// undo takes an item from the queue, written or not. mu is held.
+func (s *Store) undo(it *item) {
+	it.dirty = false
+	s.notAgain(it)
+	if it.at >= 0 {
+		heap.Remove(&s.queue, it.at)
+	}
+	if it.writing == nil {
+		s.settle(it)
+	}
+}
+
+func (s *Store) notAgain(it *item) {
+	if it.again {
+		it.again = false
+		s.agains--
+	}
+}
+
+// tidy forgets an item of which there is nothing to say. mu is held.
+func (s *Store) tidy(it *item) {
+	if it.src == nil && !it.dirty && it.writing == nil && !it.asking && s.items[it.slot] == it {
+		s.undo(it)
+		delete(s.items, it.slot)
+	}
+}
+
+// Has reports whether there is a record, by the index: it may turn out to be too
+// old, or damaged.
+func (s *Store) Has(key xds.Key, typ xds.TypeURL) bool {
+	at := slot{key, typ}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if it := s.items[at]; it != nil && (it.taken != nil || it.writing != nil) {
+		return true
+	}
+	f := s.index[at.name()]
+	return f != nil && (f.state == whole || f.state == unread)
+}
+
+// Load returns the last known good of a key and type; nil if there is none that
+// may be served. An error says why there is none, and has been reported. It reads
+// the disk, and may take a while.
+func (s *Store) Load(key xds.Key, typ xds.TypeURL) (*Record, error) {
+	rec, result, err := s.load(slot{key, typ})
+	s.o.Metrics.Loaded(result)
+	return rec, err
+}
+
+func (s *Store) load(at slot) (*Record, telemetry.Load, error) {
+	if xds.TypeOf(at.typ).Secret {
+		return nil, telemetry.NoneStored, nil
+	}
+	name := at.name()
+	s.mu.Lock()
+	var rec *Record
+	if it := s.items[at]; it != nil {
+		if rec = it.taken; rec == nil {
+			rec = it.writing
+		}
+	}
+	f := s.index[name]
+	var was file
+	if f != nil {
+		was = *f
+	}
+	s.mu.Unlock()
+	switch {
+	case rec != nil:
+		if s.tooOld(rec.Confirmed) {
+			return nil, telemetry.TooOld, nil
+		}
+		return rec, telemetry.Served, nil
+	case f == nil, was.state == broken:
+		return nil, telemetry.NoneStored, nil
+	case was.state == foreign:
+		return nil, telemetry.OtherFormat, nil
+	case was.state == whole && s.tooOld(was.confirmed):
+		return nil, telemetry.TooOld, nil
+	}
+	rec, h, err := s.readWhole(at, name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, telemetry.NoneStored, nil
+	case isDamage(err):
+		s.fault(f, err)
+		return nil, telemetry.LoadDamaged, err
+	case errors.Is(err, errFormat):
+		return nil, telemetry.OtherFormat, nil
+	case err != nil:
+		s.fault(f, err)
+		return nil, telemetry.LoadFailed, err
+	}
+	if h.id == was.id && was.confirmed.After(rec.Confirmed) {
+		rec.Confirmed = was.confirmed
+	}
+	if s.tooOld(rec.Confirmed) {
+		return nil, telemetry.TooOld, nil
+	}
+	return rec, telemetry.Served, nil
+}
+
+func (s *Store) readWhole(at slot, name string) (*Record, *header, error) {
+	r, size, err := s.openFile(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer r.Close()
+	rec, h, err := decode(s.reading(r), size)
+	if err == nil && (h.key != at.key || h.typ != at.typ) {
+		return nil, nil, damaged("it is of key %s and type %s", h.key, h.typ)
+	}
+	return rec, h, err
+}
+
+// tooOld reports whether what was confirmed then is not to be served. What is from
+// the future is not too old: the clock has been wrong, then or now.
+func (s *Store) tooOld(confirmed time.Time) bool {
+	age := s.o.Now().Sub(confirmed)
+	if age < -time.Minute {
+		s.mu.Lock()
+		told := s.ahead
+		s.ahead = true
+		s.mu.Unlock()
+		if !told {
+			s.o.Log.Warn("store: what was stored is from the future: the clock is wrong, or was", "confirmed", confirmed, "ahead", -age)
+		}
+	}
+	return s.o.MaxAge > 0 && age > s.o.MaxAge
+}
+
+// Status is what operators are shown.
+type Status struct {
+	Path string
+	// Files of the last known good, and their size.
+	Files int
+	Bytes int64
+	// Foreign are those of them that another version of the program wrote.
+	Foreign int
+	// SetAside are damaged files that are kept to be looked at, and their size.
+	SetAside      int
+	SetAsideBytes int64
+	// Oldest is when the file was last confirmed of which that is longest ago.
+	Oldest time.Time
+	// Waiting is how much is new and not written, since Since.
+	Waiting int
+	Since   time.Time
+	// Written and the others count since start.
+	Written, Failed, Evicted, Damaged uint64
+	// LastError of the disk, and when.
+	LastError   string
+	LastErrorAt time.Time
+	// Failing: the last writing failed.
+	Failing bool
+}
+
+// Status returns what is so now.
+func (s *Store) Status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := s.stats
+	out.Files, out.Bytes = len(s.index), s.bytes
+	out.SetAside, out.SetAsideBytes = len(s.aside), s.spare
+	for _, f := range s.index {
+		if f.state == foreign {
+			out.Foreign++
+		}
+		if f.state == whole && (out.Oldest.IsZero() || f.confirmed.Before(out.Oldest)) {
+			out.Oldest = f.confirmed
+		}
+	}
+	if out.Waiting = s.unwritten.Len(); out.Waiting > 0 {
+		out.Since = s.unwritten.Front().Value.(*item).since
+	}
+	return out
+}
+
+// hook is where tests let the disk fail.
+func (s *Store) hook(op, path string) error {
+	if s.o.fault == nil {
+		return nil
+	}
+	return s.o.fault(op, path)
+}

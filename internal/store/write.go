@@ -1,0 +1,172 @@
+package store
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"xdsrelay/internal/telemetry"
+)
+
+// store has a record take the place of the file; nil: the file goes. dirty says
+// that it may be new; else it is only to be confirmed.
+func (s *Store) store(it *item, rec *Record, dirty bool, enough func() error) error {
+	name := it.name()
+	s.mu.Lock()
+	f := s.index[name]
+	s.mu.Unlock()
+	switch {
+	case rec == nil && (f == nil || f.state == foreign || !dirty):
+		return nil
+	case rec == nil:
+		if err := s.remove(f); err != nil {
+			return err
+		}
+		s.o.Metrics.Wrote(telemetry.GoneFromDisk)
+		return s.syncDir()
+	case f == nil && !dirty: // it went for want of room
+		return nil
+	}
+	h := newHeader(rec)
+	if f != nil && f.state == whole && f.sum == h.sum && s.there(f) {
+		s.mu.Lock()
+		s.confirm(f, rec.Confirmed)
+		s.mu.Unlock()
+		if dirty {
+			s.o.Metrics.Wrote(telemetry.SameAsWrote)
+		}
+		return nil
+	}
+	if s.o.MaxBytes > 0 && h.size > s.o.MaxBytes {
+		s.o.Metrics.Wrote(telemetry.TooBig)
+		if !it.tooLarge {
+			it.tooLarge = true
+			s.o.Log.Warn("store: a record is larger than store.max_bytes and is not stored", "key", it.key, "type", it.typ, "bytes", h.size)
+		}
+		return nil
+	}
+	if err := s.room(h.size, name); err != nil {
+		return err
+	}
+	if err := s.replace(name, func(w io.Writer) error { return encode(w, h, rec, enough) }); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	if old := s.index[name]; old != nil {
+		s.bytes -= old.size
+	}
+	made := &file{name: name, size: h.size, id: h.id, sum: h.sum, confirmed: h.confirmed.Round(0), received: h.received, wrote: time.Now()}
+	s.index[name] = made
+	s.bytes += h.size
+	s.stats.Written++
+	s.show()
+	s.mu.Unlock()
+	s.o.Metrics.Wrote(telemetry.Written)
+	if err := s.syncDir(); err != nil {
+		s.mu.Lock()
+		clear(made.sum[:]) // so that it is written again
+		s.mu.Unlock()
+		return err
+	}
+	return nil
+}
+
+// there reports whether a file is still in the directory as it was written.
+func (s *Store) there(f *file) bool {
+	is, err := os.Lstat(filepath.Join(s.o.Path, f.name))
+	return err == nil && is.Mode().IsRegular() && is.Size() == f.size
+}
+
+// show has the metrics show the index. mu is held.
+func (s *Store) show() {
+	s.o.Metrics.Files.Set(len(s.index))
+	s.o.Metrics.Bytes.Set(int(s.total()))
+}
+
+// total is the size of all files. mu is held.
+func (s *Store) total() int64 { return s.bytes + s.spare + s.journal }
+
+// replace writes a file beside the one of that name, and has it take its place
+// when it is on the disk.
+func (s *Store) replace(name string, fill func(io.Writer) error) (err error) {
+	path := filepath.Join(s.o.Path, name)
+	if err := s.hook("create", path); err != nil {
+		return err
+	}
+	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(s.o.Path), renameio.WithStaticPermissions(0o600))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.Cleanup())
+		}
+	}()
+	if err := fill(hooked{s, path, f, nil}); err != nil {
+		return err
+	}
+	if err := errors.Join(s.hook("sync", path), s.hook("rename", path)); err != nil {
+		return err
+	}
+	return f.CloseAtomicallyReplace()
+}
+
+// syncDir has what was renamed and removed survive a loss of power.
+func (s *Store) syncDir() error {
+	if err := s.hook("syncdir", s.o.Path); err != nil {
+		return err
+	}
+	d, err := os.Open(s.o.Path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// remove takes a file away.
+func (s *Store) remove(f *file) error {
+	path := filepath.Join(s.o.Path, f.name)
+	if err := s.hook("remove", path); err != nil {
+		return err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	s.mu.Lock()
+	if s.index[f.name] == f {
+		delete(s.index, f.name)
+		s.bytes -= f.size
+	}
+	s.show()
+	s.mu.Unlock()
+	return nil
+}
+
+// hooked is a file that tests can let fail.
+type hooked struct {
+	s    *Store
+	path string
+	w    io.Writer
+	r    io.Reader
+}
+
+func (h hooked) Write(p []byte) (int, error) {
+	if err := h.s.hook("write", h.path); err != nil {
+		return 0, err
+	}
+	return h.w.Write(p)
+}
+
+func (h hooked) Read(p []byte) (int, error) {
+	if err := h.s.hook("read", h.path); err != nil {
+		return 0, err
+	}
+	return h.r.Read(p)
+}
+
+func (s *Store) reading(f *os.File) io.Reader { return hooked{s, f.Name(), nil, f} }

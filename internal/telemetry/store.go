@@ -1,0 +1,136 @@
+package telemetry
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Store are the metrics of the last known good on disk.
+type Store struct {
+	Files *Gauge // without those that were set aside
+	Bytes *Gauge // of all files of the directory
+	// Damaged counts files that were set aside.
+	Damaged Counter
+	// Evicted counts files that went for want of room.
+	Evicted Counter
+
+	start    time.Time
+	unwrote  atomic.Int64 // when the oldest unwritten change came, since start; 0: none
+	writes   [stored]Counter
+	loads    [loads]Counter
+	unstored [unstorables]Counter
+}
+
+// Wrote counts what came of something new.
+func (s *Store) Wrote(r Stored) { s.writes[r].Inc() }
+
+// Loaded counts what came of asking for a key and type.
+func (s *Store) Loaded(r Load) { s.loads[r].Inc() }
+
+// LeftOut counts resources that were not written.
+func (s *Store) LeftOut(u Unstorable, n int) { s.unstored[u].Add(n) }
+
+// Unwritten says when the oldest change came that is not written; zero: all is.
+func (s *Store) Unwritten(since time.Time) {
+	if since.IsZero() {
+		s.unwrote.Store(0)
+		return
+	}
+	s.unwrote.Store(max(1, int64(since.Sub(s.start))))
+}
+
+// UnwrittenAge is how long the oldest change waits.
+func (s *Store) UnwrittenAge() time.Duration {
+	at := s.unwrote.Load()
+	if at == 0 {
+		return 0
+	}
+	return max(0, time.Since(s.start)-time.Duration(at))
+}
+
+// makeStore makes the metrics of the store, which are there without one too.
+func (m *Metrics) makeStore() {
+	s := &m.Store
+	s.start = m.start
+	s.Files = m.gauge("store_files", "Files of the last known good, without damaged ones.", nil)
+	s.Bytes = m.gauge("store_bytes", "Size of all files of the store, damaged ones included.", nil)
+	s.Damaged = m.counter("store_damaged_total", "Files of the store that were found damaged and set aside.", nil)
+	s.Evicted = m.counter("store_evicted_total", "Files of the store that went for want of room.", nil)
+	for r := range stored {
+		s.writes[r] = m.counter("store_writes_total", "What came of something new to be stored.", tags{"result": r.String()})
+	}
+	for r := range loads {
+		s.loads[r] = m.counter("store_loads_total", "What came of asking the store for a key's type.", tags{"result": r.String()})
+	}
+	for u := range unstorables {
+		s.unstored[u] = m.counter("store_left_out_total", "Resources that were left out of what was stored, by reason.", tags{"reason": u.String()})
+	}
+	age := func() float64 { return s.UnwrittenAge().Seconds() }
+	name := m.prefix + "_store_unwritten_age_seconds"
+	m.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: name,
+		Help: "How long the oldest change that is not yet stored has waited.",
+	}, age))
+	if m.statsd != nil {
+		m.statsd.read(name, age)
+	}
+}
+
+// Stored is what came of something new to be stored.
+type Stored uint8
+
+// The results.
+const (
+	Written     Stored = iota
+	SameAsWrote        // it is what the file has
+	GoneFromDisk
+	WriteFailed // it is tried again
+	TooBig      // over store.max_bytes by itself
+	Unkept      // given up: no time, or no room in memory to wait
+	stored
+)
+
+var storedNames = [stored]string{
+	Written: "written", SameAsWrote: "unchanged", GoneFromDisk: "removed",
+	WriteFailed: "failed", TooBig: "too_large", Unkept: "given_up",
+}
+
+func (r Stored) String() string { return storedNames[r] }
+
+// Load is what came of asking the store.
+type Load uint8
+
+// The results.
+const (
+	Served      Load = iota
+	NoneStored       // there is none
+	TooOld           // older than store.max_age
+	LoadDamaged      // damaged, and set aside
+	OtherFormat      // of another version of the program
+	LoadFailed       // it could not be read
+	loads
+)
+
+var loadNames = [loads]string{
+	Served: "served", NoneStored: "none", TooOld: "too_old",
+	LoadDamaged: "damaged", OtherFormat: "other_format", LoadFailed: "error",
+}
+
+func (l Load) String() string { return loadNames[l] }
+
+// Unstorable is why a resource is not stored.
+type Unstorable uint8
+
+// The reasons.
+const (
+	StoreSecret   Unstorable = iota // a Secret (P6)
+	StoreUncached                   // do_not_cache (P63)
+	StoreTimed                      // it has a TTL (P62)
+	unstorables
+)
+
+var unstorableNames = [unstorables]string{StoreSecret: "secret", StoreUncached: "do_not_cache", StoreTimed: "ttl"}
+
+func (u Unstorable) String() string { return unstorableNames[u] }
