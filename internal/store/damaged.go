@@ -101,7 +101,13 @@ func (s *Store) setAside() {
 		if f == nil {
 			return
 		}
-		if known { // else it was replaced
+		switch {
+		case !known: // it was replaced
+		case f.secret:
+			if err := s.remove(f); err != nil {
+				s.o.Log.Error("store: a file of Secrets cannot be removed", "path", filepath.Join(s.o.Path, f.name), "error", err)
+			}
+		default:
 			s.moveAside(f)
 		}
 	}

@@ -116,8 +116,8 @@ type opener struct {
 	buf  []byte
 }
 
-func newOpener(r io.Reader, size int64, buffer int) *opener {
-	return &opener{r: bufio.NewReaderSize(r, buffer), h: sha256.New(), left: size}
+func newOpener(r io.Reader, size int64, buffer int64) *opener {
+	return &opener{r: bufio.NewReaderSize(r, int(min(buffer, size))), h: sha256.New(), left: size}
 }
 
 func (o *opener) read(p []byte) error {

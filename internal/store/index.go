@@ -58,7 +58,9 @@ const (
 type file struct {
 	name  string
 	state state
-	size  int64
+	// secret: it is to be removed and not set aside.
+	secret bool
+	size   int64
 	// Of its header; zero if that could not be read.
 	id  fileID
 	sum [sha256.Size]byte
@@ -114,6 +116,7 @@ func (s *Store) readBeginning(f *file) error {
 	case err == nil && slot{h.key, h.typ}.name() != f.name:
 		err = damaged("it is of key %s and type %s, and should be called %s", h.key, h.typ, slot{h.key, h.typ}.name())
 	case err == nil && xds.TypeOf(h.typ).Secret:
+		f.secret = true
 		err = damaged("it is of Secrets, which are never stored")
 	}
 	switch {

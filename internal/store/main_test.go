@@ -5,6 +5,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http/httptest"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -141,6 +144,24 @@ func (r *rig) put(t testing.TB, rec *Record) *source {
 	r.Touch(rec.Key, rec.Type, src)
 	r.settled(t)
 	return src
+}
+
+// counts holds the metrics against what they are to be.
+func (r *rig) counts(t testing.TB, want map[string]float64) {
+	t.Helper()
+	answer := httptest.NewRecorder()
+	r.metrics.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	got := make(map[string]float64)
+	for line := range strings.Lines(answer.Body.String()) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
+			got[strings.TrimPrefix(name, "xdsrelay_")], _ = strconv.ParseFloat(value, 64)
+		}
+	}
+	for name, n := range want {
+		if v, ok := got[name]; !ok || v != n {
+			t.Errorf("%s is %v (%t), and should be %v", name, v, ok, n)
+		}
+	}
 }
 
 // anyOf is an Any on the wire.
