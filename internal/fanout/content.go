@@ -155,7 +155,7 @@ func (c *content) body(p *Plan, replica string) *xds.Body {
 		version = c.took
 	}
 	return &xds.Body{
-		Form: p.key.form, Type: p.to.Type.URL, Version: version, Identifier: identifier(replica, p.to.Origin),
+		Form: p.key.form, Type: p.to.Type.URL, Version: version, Identifier: identifier(replica, p.to),
 		Resources: c.changed, Beats: c.beats, Removed: c.removed, Errors: c.errors, Now: p.at,
 	}
 }

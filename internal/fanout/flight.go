@@ -62,9 +62,10 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 	if covers := s.flights[i].covers; covers.After(s.through) {
 		s.through = covers
 	}
-	out.Version = s.flights[i].frame.version
+	out.answered = s.flights[i].frame
+	out.Version = out.answered.version
 	if s.flights[i].news {
-		out.Received = s.flights[i].frame.received
+		out.Received = out.answered.received
 	}
 	// A client answers in order: what came before is answered too. Of a SotW
 	// type only the newest answer ends the wait.

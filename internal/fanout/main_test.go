@@ -143,6 +143,9 @@ func (m *member) Nacked(n Nack) {
 	m.h.nacks = append(m.h.nacks, n)
 }
 
+func (m *member) Good() *xds.Good { return nil }
+func (m *member) Improved()       {}
+
 func (m *member) Leave() {
 	m.g.mu.Lock()
 	defer m.g.mu.Unlock()

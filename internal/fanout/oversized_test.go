@@ -211,7 +211,7 @@ func TestP59_TheBound(t *testing.T) {
 
 // sizeOf is the size of everything in one response.
 func sizeOf(w *world) int {
-	b := xds.Body{Form: xds.Form{Variant: w.s.variant}, Type: w.typ.URL, Version: w.cur.Version, Identifier: identifier("id", w.cur.Origin)}
+	b := xds.Body{Form: xds.Form{Variant: w.s.variant}, Type: w.typ.URL, Version: w.cur.Version, Identifier: identifier("id", w.cur)}
 	w.cur.Resources(func(r *xds.Resource) bool {
 		b.Resources = append(b.Resources, r)
 		return true

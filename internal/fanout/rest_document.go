@@ -230,7 +230,7 @@ func (s *Server) encode(snap *xds.Snapshot, sub *xds.Subscription, version strin
 		Nonce   string            `json:"nonce"`
 		Control any               `json:"controlPlane"`
 		Errors  []json.RawMessage `json:"resourceErrors,omitempty"`
-	}{string(snap.Type.URL), version, map[string]string{"identifier": identifier(s.opts.Replica, snap.Origin)}, failures})
+	}{string(snap.Type.URL), version, map[string]string{"identifier": identifier(s.opts.Replica, snap)}, failures})
 	if err != nil {
 		return nil, err
 	}

@@ -102,7 +102,17 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // identifier is what control_plane.identifier says (P39).
-func identifier(replica, origin string) string { return replica + "/" + origin }
+func identifier(replica string, s *xds.Snapshot) string {
+	id := replica + "/" + s.Origin
+	if s.Stale {
+		id += staleMark
+	}
+	return id
+}
+
+// staleMark stands behind the origin while some of what is served is the last known
+// good of which the origin has not spoken yet.
+const staleMark = " (last known good)"
 
 // serve is the life of one stream, of all types if only is empty.
 func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) error {

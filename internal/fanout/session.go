@@ -109,6 +109,7 @@ type Outcome struct {
 	// origin sent what is newest in it.
 	Version  string
 	Received time.Time
+	answered *manifest // nil: none
 	// Wake: there may be something to send.
 	Wake bool
 }

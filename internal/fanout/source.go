@@ -49,6 +49,11 @@ type Member interface {
 	Again(names []string)
 	// Nacked reports a refusal of this type (P17).
 	Nacked(n Nack)
+	// Good is where it is noted what clients of the group took of the type; nil:
+	// nobody keeps it. It costs no more than a load.
+	Good() *xds.Good
+	// Improved says that something new in it is good.
+	Improved()
 	// Leave ends the membership; the Waker is not called once the group has
 	// seen it.
 	Leave()

@@ -283,6 +283,7 @@ func (st *stream) apply(sl *slot) *Refusal {
 	parted := limit > 0 && sl.Parted(limit)
 	ask := sl.Again(r, sl.snapshot())
 	nack, again := st.note(sl, &out, now)
+	good := st.good(sl, &out)
 	wake := uint64(0)
 	if out.Verdict == Acked || out.Verdict == Nacked {
 		wake = st.ripe(sl, now)
@@ -305,6 +306,9 @@ func (st *stream) apply(sl *slot) *Refusal {
 	}
 	if wake != 0 {
 		st.wake(wake)
+	}
+	if good.in != nil && good.note() {
+		sl.member.Improved()
 	}
 	if nack != nil {
 		sl.member.Nacked(*nack)

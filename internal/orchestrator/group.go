@@ -43,6 +43,8 @@ type Group struct {
 	links   atomic.Pointer[[]*link]        // home, and the second stream if there is one (P50); the slice is never changed
 	refusal atomic.Pointer[fanout.Refusal] // nothing held and no origin (P53)
 	figures atomic.Pointer[figures]
+	// connectedAt is when a stream was last seen to be open, UnixNano.
+	connectedAt atomic.Int64
 
 	// Owned by the goroutine.
 	ctx      context.Context // of run; nil before it
@@ -61,8 +63,10 @@ type Group struct {
 	idleFrom    time.Time        // from when idle_ttl counts; zero: it does not count
 	openBy      time.Time        // when the origin counts as unreachable; zero: not waiting
 	told        *upstream.Status // of which refusal tells
-	changed     bool             // figures are old
-	uncacheable bool             // something came that is not to be cached
+	away        bool             // no origin can be reached
+	recall      recall
+	changed     bool // figures are old
+	uncacheable bool // something came that is not to be cached
 }
 
 // update is an Update on its way to the goroutine.
@@ -113,6 +117,7 @@ func (g *Group) run(ctx context.Context) {
 	g.cancel()
 	close(g.over)
 	g.wg.Wait()
+	g.letGo(g.views)
 }
 
 // maxDrain bounds how many updates are applied before they are published.
@@ -172,6 +177,8 @@ func (g *Group) step(now time.Time) (over bool) {
 	g.place(now)
 	g.reask()
 	g.ask()
+	g.observe(now)
+	g.recallAway(now)
 	if g.unpublished && (g.urgent || !now.Before(g.publishAt)) {
 		g.publish()
 	}
@@ -185,6 +192,7 @@ func (g *Group) step(now time.Time) (over bool) {
 	if g.changed {
 		g.changed = false
 		g.figures.Store(g.count())
+		g.countStale()
 	}
 	return false
 }
@@ -193,7 +201,7 @@ func (g *Group) step(now time.Time) (over bool) {
 func (g *Group) ask() {
 	for _, l := range g.lines() {
 		if now := asked(g.views, l); !sameInterest(now, l.sent) {
-			l.sent, g.changed = now, true
+			l.sent, g.changed, g.recall.due = now, true, true
 			l.stream.SetInterest(now)
 		}
 	}
@@ -214,6 +222,7 @@ func (g *Group) apply(u update) {
 	g.uncacheable = g.uncacheable || brings(&u.Update)
 	if changed, first = v.apply(u.from, u.Update, g.gen+1); changed {
 		g.stale(time.Now())
+		v.keeper.answered()
 		// Somebody may be waiting for a first answer, and for nothing else.
 		g.urgent = g.urgent || first
 	}
@@ -230,7 +239,7 @@ func (g *Group) stale(now time.Time) {
 
 // publish makes the newest snapshots the State of the stable track.
 func (g *Group) publish() {
-	g.unpublished, g.urgent = false, false
+	g.unpublished, g.urgent, g.changed = false, false, true
 	g.gen++
 	var snapshots []*xds.Snapshot
 	for _, v := range g.views {

@@ -65,9 +65,11 @@ func (g *Group) in(m *member) {
 			return
 		}
 		v = newView(xds.TypeOf(m.typ), g.meters.Type(m.typ))
+		v.keeper = newKeeper(g, v)
 		g.setViews(append(slices.Clone(g.views), v))
 	}
 	m.view = v
+	m.keeper.Store(v.keeper)
 	v.members++
 	if r := g.refusal.Load(); r != nil {
 		g.end(m, r)
@@ -94,6 +96,15 @@ func (g *Group) out(m *member) {
 func (g *Group) end(m *member, r *fanout.Refusal) {
 	m.over = true
 	m.waker.End(r)
+}
+
+// letGo ends the keeping of types that the group has nothing to do with any more.
+func (g *Group) letGo(views []*view) {
+	for _, v := range views {
+		if v.keeper != nil {
+			v.keeper.release()
+		}
+	}
 }
 
 func (g *Group) setViews(views []*view) {
@@ -134,6 +145,7 @@ func (g *Group) expire(now time.Time) {
 	if slices.ContainsFunc(g.views, func(v *view) bool { return unused(v) && v.held.Load() != nil }) {
 		g.stale(now)
 	}
+	g.letGo(slices.DeleteFunc(slices.Clone(g.views), func(v *view) bool { return !unused(v) }))
 	g.setViews(slices.DeleteFunc(slices.Clone(g.views), unused))
 }
 
@@ -177,10 +189,9 @@ func (l *link) speaks(now time.Time) bool {
 	return l.judged.Connected && (l.heard == l.judged || !now.Before(l.provenAt))
 }
 
-// judge decides whether clients have to go elsewhere (P53): only if nothing at
-// all is held and the origin cannot be reached. While nothing is wanted nobody
-// tries to reach it, and what the last attempt came to says nothing.
-func (g *Group) judge(now time.Time) {
+// observe takes note of what the streams have come to, and of whether any origin
+// can be reached.
+func (g *Group) observe(now time.Time) {
 	for _, l := range g.lines() {
 		if s := l.status.Load(); s != l.judged {
 			l.judged, l.provenAt = s, time.Time{}
@@ -197,9 +208,16 @@ func (g *Group) judge(now time.Time) {
 		g.openBy = now.Add(g.opts.FirstAnswerTimeout)
 	}
 	late := !g.openBy.IsZero() && !now.Before(g.openBy)
-	was := g.refusal.Load()
+	g.away = g.wants() && !s.Connected && (s.Failed || late)
+}
+
+// judge decides whether clients have to go elsewhere (P53): only if nothing at
+// all is held and the origin cannot be reached. While nothing is wanted nobody
+// tries to reach it, and what the last attempt came to says nothing.
+func (g *Group) judge(now time.Time) {
+	s, was := g.reach().judged, g.refusal.Load()
 	switch {
-	case !g.wants() || g.holds():
+	case !g.wants() || g.holds() || g.recall.recallable():
 		g.refusal.Store(nil)
 		return
 	case s.Connected:
@@ -208,7 +226,7 @@ func (g *Group) judge(now time.Time) {
 			g.refusal.Store(nil)
 		}
 		return
-	case !s.Failed && !late:
+	case !g.away:
 		g.refusal.Store(nil)
 		return
 	case was != nil && g.told == s:

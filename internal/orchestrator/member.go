@@ -26,6 +26,8 @@ type member struct {
 
 	// Read by anyone, stored by the group's goroutine once the member is in it.
 	track atomic.Pointer[track]
+	// keeper is its view's; nil: nothing of it is kept.
+	keeper atomic.Pointer[keeper]
 
 	letter letter // under the mailbox's lock
 
@@ -59,6 +61,21 @@ func (m *member) Again(names []string) {
 }
 
 func (m *member) Nacked(n fanout.Nack) { m.group.nacks.note(m.typ, n, time.Now()) }
+
+// Good implements fanout.Member.
+func (m *member) Good() *xds.Good {
+	if k := m.keeper.Load(); k != nil {
+		return &k.good
+	}
+	return nil
+}
+
+// Improved implements fanout.Member.
+func (m *member) Improved() {
+	if k := m.keeper.Load(); k != nil {
+		k.touch()
+	}
+}
 
 // Leave counts the member out before the group hears of it: see doc.go.
 func (m *member) Leave() {

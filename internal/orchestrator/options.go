@@ -51,6 +51,9 @@ type Options struct {
 	// without an open upstream stream before its clients are sent elsewhere
 	// (P53); 0: until an attempt has failed.
 	FirstAnswerTimeout time.Duration
+	// Store keeps what clients acknowledged, and serves it while no origin can be
+	// reached; nil: nothing is kept.
+	Store Store
 	// Limits of which Keys, KeysPerPeer, NamesPerKey and TypesPerKey are
 	// enforced here; 0: none.
 	Limits config.Limits

@@ -24,6 +24,7 @@ type Registry struct {
 	nodes xds.NodeTable // of representatives
 
 	running chan struct{} // closed by Run
+	loads   chan struct{} // those that read from disk now
 
 	mu     sync.Mutex
 	ctx    context.Context // of Run; nil before it and after its end
@@ -48,6 +49,7 @@ func New(opts Options) (*Registry, error) {
 		opts:    opts,
 		log:     opts.Log,
 		running: make(chan struct{}),
+		loads:   make(chan struct{}, maxLoads),
 		groups:  make(map[xds.Key]*Group),
 		idle:    idle,
 		peers:   make(map[string]map[xds.Key]int),

@@ -52,6 +52,9 @@ type TypeStatus struct {
 	// Received is when the newest change came; Age is how long ago, in seconds.
 	Received *time.Time `json:"received,omitempty"`
 	Age      float64    `json:"age_seconds,omitempty"`
+	// Stale: it is the last known good, and the origin has not spoken of all of it
+	// since the relay started.
+	Stale bool `json:"stale,omitempty"`
 }
 
 // UpstreamStatus is one of a key's upstream streams.
@@ -147,6 +150,7 @@ func (g *Group) describe(now time.Time) KeyStatus {
 		ts := TypeStatus{Type: string(t.url), Short: t.short, Members: t.members, Wildcard: t.wildcard, Names: t.names}
 		if snap := state.Snapshot(t.url); snap != nil {
 			ts.Resources, ts.Bytes, ts.Version, ts.Origin, ts.Generation = snap.Len(), snap.Bytes, snap.Version, snap.Origin, snap.StateGen
+			ts.Stale = snap.Stale
 			if !snap.Received.IsZero() {
 				ts.Received, ts.Age = &snap.Received, now.Sub(snap.Received).Seconds()
 			}

@@ -21,6 +21,7 @@ import (
 type view struct {
 	typ    xds.Type
 	meters *telemetry.Type
+	keeper *keeper // nil: nothing of it is kept
 
 	// held is the newest snapshot, published or not; nil before the first
 	// update. Read by anyone.

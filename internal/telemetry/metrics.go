@@ -46,7 +46,9 @@ type Metrics struct {
 	Keys *Gauge
 
 	// Upstream.
-	UpstreamStreams   *Gauge
+	UpstreamStreams *Gauge
+	// Stale are the types of keys that are served from the last known good.
+	Stale             *Gauge
 	OversizedRequests Counter // requests over max_request_bytes (P59)
 	VersionsLeftOut   Counter // versions that had no room in a request (P59)
 
@@ -132,6 +134,7 @@ func (m *Metrics) make() {
 	m.MixedUserAgents = m.counter("mixed_user_agents_total", "Clients whose user agent is not that of their key's representative.", nil)
 	m.RuleErrors = m.counter("rule_errors_total", "Errors in the match of an aggregation rule, each taken for no match.", nil)
 	m.Keys = m.gauge("keys", "Aggregation keys held, with clients or without.", nil)
+	m.Stale = m.gauge("stale_types", "Types of keys served from the last known good, of which no origin has spoken since the start.", nil)
 	m.UpstreamStreams = m.gauge("upstream_streams", "Open streams to origins.", nil)
 	m.OversizedRequests = m.counter("upstream_oversized_requests_total", "Requests to an origin over upstream.max_request_bytes.", nil)
 	m.VersionsLeftOut = m.counter("upstream_versions_left_out_total", "Versions that had no room in a request to an origin, whose removal meanwhile goes unnoticed.", nil)

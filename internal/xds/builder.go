@@ -30,6 +30,12 @@ type Builder struct {
 	uncached  map[part]struct{} // what is not to be kept (P63)
 	uncachedN [2]int            // of names, of the wildcard
 
+	// Of what was recalled, and is no word of the origin yet; recalledAll: the
+	// answer to the wildcard.
+	recalled    map[part]struct{}
+	recalledAll bool
+	wasStale    bool // the last snapshot
+
 	origin, version         string
 	wildOrigin, namedOrigin string
 	answered                bool
@@ -78,6 +84,7 @@ func (b *Builder) Apply(u Update) bool {
 	if u.TakesOver {
 		b.uncache(u.Wildcard)
 	}
+	b.spoken(&u)
 	if b.origin != u.Origin || b.version != u.Version && u.Versioned() {
 		b.origin, b.dirty = u.Origin, true
 		b.version = u.Version
@@ -180,7 +187,7 @@ func (b *Builder) EndWildcard(wanted *NameSet) {
 	if !b.answered {
 		return
 	}
-	b.answered, b.dirty = false, true
+	b.answered, b.dirty, b.recalledAll = false, true, false
 	type item struct {
 		name string
 		e    entry
@@ -256,6 +263,9 @@ func (b *Builder) part(p part, was, is *Resource) {
 			b.lapsedWild += n
 		}
 	}
+	if !there(is) {
+		delete(b.recalled, p)
+	}
 	b.timers.note(p, is)
 	switch {
 	case there(is) && is.Uncacheable:
@@ -306,10 +316,10 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 	} else {
 		clear(b.pending)
 	}
-	if prev != nil && !replaced && !b.dirty {
+	if prev != nil && !replaced && !b.dirty && b.stale() == b.wasStale {
 		return prev, nil
 	}
-	b.dirty = false
+	b.dirty, b.wasStale = false, b.stale()
 	slices.Sort(names)
 	names = slices.Compact(names)
 	b.gen++
@@ -320,7 +330,7 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 	}
 	s := &Snapshot{
 		Type: b.typ, Lineage: b.lineage, Gen: b.gen, StateGen: stateGen,
-		Origin: b.origin, Version: b.version, given: b.version, Answered: b.answered, Received: b.received,
+		Origin: b.origin, Version: b.version, given: b.version, Answered: b.answered, Received: b.received, Stale: b.stale(),
 		Bytes: b.bytes, Retired: b.retired, Lost: b.gone,
 		wildOrigin: b.wildOrigin, namedOrigin: b.namedOrigin,
 		entries: b.entries.Copy(), count: b.count, stated: b.stated, unresolved: b.unresolved,

@@ -94,6 +94,9 @@ type Snapshot struct {
 	Version string
 	// Answered: the origin has answered the wildcard, be it with nothing.
 	Answered bool
+	// Stale: some of it is the last known good, of which no origin has spoken yet
+	// (Builder.Recall).
+	Stale bool
 	// Received is when the newest change in it came.
 	Received time.Time
 	// Bytes is the size of all resources in it, and Retired of all that were

@@ -1,0 +1,163 @@
+package fanout
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+// ledger is a world with a record of what is good.
+type ledger struct {
+	*world
+	good  xds.Good
+	acked bool
+}
+
+func eachLedger(t *testing.T, url xds.TypeURL, f func(*ledger)) {
+	each(t, url, func(w *world) { f(&ledger{world: w}) })
+}
+
+// takes and refuses answer the newest response, and report whether something else
+// is good by it.
+func (l *ledger) takes(names ...string) bool {
+	l.t.Helper()
+	return l.answered(l.send(request{names: l.list(names), ack: -1}))
+}
+
+func (l *ledger) refuses(names ...string) bool {
+	l.t.Helper()
+	return l.answered(l.send(request{names: l.list(names), nack: -1}))
+}
+
+func (l *ledger) answered(out Outcome) bool {
+	if out.Verdict != Acked {
+		return false
+	}
+	g := l.s.improves(&l.good, out.answered, !l.acked)
+	l.acked = true
+	return g.in != nil && g.note()
+}
+
+// kept fails unless this is good: "a" by name, "*a" by the wildcard, and "all" if
+// the wildcard's are all of an answer.
+func (l *ledger) kept(want string) {
+	l.t.Helper()
+	took, all := l.good.Collect(l.cur, false)
+	var got []string
+	for _, t := range took {
+		s := l.describe(t.Resource)
+		if t.Wild {
+			s = "*" + s
+		}
+		got = append(got, s)
+	}
+	slices.Sort(got)
+	if all {
+		got = append(got, "all")
+	}
+	if s := strings.Join(got, " "); s != want {
+		l.t.Fatalf("kept %q, want %q", s, want)
+	}
+}
+
+// What is kept for when the origin is away is what a client took, not what it was
+// sent, nor what it refused.
+func TestP53_GoodIsWhatAClientTook(t *testing.T) {
+	eachLedger(t, xds.ClusterType, func(l *ledger) {
+		l.wild("a", "b")
+		l.sub("*")
+		l.want("a b")
+		l.kept("")
+		if !l.takes("*") {
+			t.Fatal("nothing is good by it")
+		}
+		l.kept("*a *b all")
+		l.wild("a=2", "-b", "c")
+		if l.s.variant == xds.SotW {
+			l.want("a=2 c")
+		} else {
+			l.want("a=2 c -b")
+		}
+		l.refuses("*")
+		l.kept("*a all") // the origin took b away, and nobody took a=2 and c
+		l.wild("a=33")
+		if l.s.variant == xds.SotW {
+			l.want("a=33 c")
+		} else {
+			l.want("a=33 c -b")
+		}
+		l.takes("*")
+		l.kept("*a=33 *c all")
+	})
+}
+
+// By names, clients have parts of what is held: each is good once one took it.
+func TestP53_GoodByNames(t *testing.T) {
+	eachLedger(t, xds.EndpointType, func(l *ledger) {
+		l.named("a", "b")
+		l.sub("a")
+		l.want("a")
+		if !l.takes("a") {
+			t.Fatal("nothing is good by it")
+		}
+		l.kept("a")
+		l.named("a=2", "b=2")
+		l.want("a=2")
+		l.kept("a")
+		if !l.takes("a") {
+			t.Fatal("nothing is good by it")
+		}
+		l.kept("a=2")
+		// What changed since is not what was taken.
+		l.named("a=33")
+		l.want("a=33")
+		l.named("a")
+		l.takes("a")
+		l.kept("a=33")
+	})
+}
+
+// A client that reconnects is not sent what it has: it took that elsewhere, and
+// says so by the first response that it takes. An empty set would be kept else.
+func TestP27_WhatAClientBringsIsGood(t *testing.T) {
+	l := &ledger{world: newWorld(t, xds.ClusterType, xds.Delta)}
+	l.wild("a", "b")
+	initial := map[string]string{}
+	for _, n := range []string{"a", "b"} {
+		initial[n] = l.resource(n).Version.String()
+	}
+	l.send(request{names: []string{"*"}, initial: initial})
+	l.want("(empty)")
+	l.takes()
+	l.kept("*a *b all")
+}
+
+// What has a TTL, or is not to be cached, is nobody's to keep.
+func TestP62_P63_NotEverythingIsKept(t *testing.T) {
+	eachLedger(t, xds.EndpointType, func(l *ledger) {
+		r := l.resource("a").Renew(time.Hour, l.now)
+		l.builder.Apply(xds.Update{Type: l.typ.URL, Origin: "o", Changed: []*xds.Resource{r, l.resource("b")}, Received: l.now})
+		l.cur, _ = l.builder.Snapshot(l.cur, 1)
+		l.sub("a", "b")
+		l.want("a b")
+		l.takes("a", "b")
+		l.kept("b")
+	})
+}
+
+// Each stream of a fleet that takes the same response costs a look, and nothing is
+// noted twice.
+func TestGoodIsNotedOnce(t *testing.T) {
+	eachLedger(t, xds.ClusterType, func(l *ledger) {
+		l.wild("a")
+		l.sub("*")
+		l.want("a")
+		l.takes("*")
+		if g := l.s.improves(&l.good, l.frame.manifest, false); g.in != nil {
+			t.Error("it is noted again")
+		}
+	})
+}

@@ -1,0 +1,169 @@
+package orchestrator
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"xdsrelay/internal/store"
+	"xdsrelay/internal/xds"
+)
+
+// recall serves a key from the last known good while no origin can be reached: only
+// then, since what is on disk is older than what the origin has, and may be older
+// than what clients have from another replica. It is asked for what the origin has
+// not spoken of; what is held always counts more. Once an origin answers, its word
+// takes the place of what was recalled, and only differences go on, as when another
+// origin takes over (P55).
+type recall struct {
+	// Owned by the group's goroutine.
+	records map[xds.TypeURL]*store.Record // nil: not loaded
+	loading chan map[xds.TypeURL]*store.Record
+	due     bool // something may have been asked for since
+	stale   int  // views that are
+}
+
+// maxLoads is how many keys are read from disk at a time.
+const maxLoads = 4
+
+// recallable reports whether there is, or may be, anything to serve.
+func (r *recall) recallable() bool { return r.loading != nil || len(r.records) > 0 }
+
+// recallAway reads what there is once no origin can be reached, and applies it to
+// what is asked for and not known.
+func (g *Group) recallAway(now time.Time) {
+	r := &g.recall
+	if g.opts.Store == nil {
+		return
+	}
+	if r.loading != nil {
+		select {
+		case r.records = <-r.loading:
+			r.loading, r.due = nil, true
+		default:
+			return
+		}
+	}
+	switch {
+	case !g.away:
+		if slices.ContainsFunc(g.lines(), func(l *link) bool { return l.speaks(now) }) {
+			r.records = nil
+		}
+	case r.records == nil:
+		g.load()
+	case r.due:
+		r.due = false
+		for _, v := range g.views {
+			g.remind(v, r.records[v.typ.URL], now)
+		}
+	}
+}
+
+// load reads what there is of the key; another goroutine does.
+func (g *Group) load() {
+	r := &g.recall
+	types := g.opts.Store.Types(g.key)
+	if len(types) == 0 {
+		r.records = make(map[xds.TypeURL]*store.Record)
+		return
+	}
+	into := make(chan map[xds.TypeURL]*store.Record, 1)
+	r.loading = into
+	g.wg.Go(func() {
+		into <- g.registry.load(g.ctx, g.key, types)
+		g.signal()
+	})
+}
+
+// load reads a key from disk, a few keys at a time.
+func (r *Registry) load(ctx context.Context, key xds.Key, types []xds.TypeURL) map[xds.TypeURL]*store.Record {
+	out := make(map[xds.TypeURL]*store.Record)
+	select {
+	case r.loads <- struct{}{}:
+		defer func() { <-r.loads }()
+	case <-ctx.Done():
+		return out
+	}
+	for _, t := range types {
+		// What cannot be read was reported by the store.
+		if rec, _ := r.opts.Store.Load(key, t); rec != nil {
+			out[t] = rec
+		}
+	}
+	return out
+}
+
+// remind applies of a record what is asked for and not known.
+func (g *Group) remind(v *view, rec *store.Record, now time.Time) {
+	if rec == nil || v.move.Load() != nil {
+		return
+	}
+	n := 0
+	for _, u := range v.forgotten(rec) {
+		v.builder.Recall(u)
+		n += len(u.Changed)
+	}
+	if !v.snapshot(g.gen + 1) {
+		return
+	}
+	// A stream that was opened meanwhile may have asked without knowing of this, and
+	// so would not be told what of it is gone: it is taken back, and the origin's
+	// word is to come. One that opens from here on sees it.
+	if slices.ContainsFunc(g.lines(), (*link).connected) {
+		v.builder.Recant()
+		v.snapshot(g.gen + 1)
+		return
+	}
+	if v.keeper != nil {
+		v.keeper.recalled.Store(rec)
+	}
+	g.stale(now)
+	g.urgent = true
+	g.log.Warn("served from the last known good: no origin can be reached", "type", v.typ.Label(), "resources", n,
+		"origin", rec.Origin, "version", rec.Version, "confirmed", rec.Confirmed.UTC().Format(time.RFC3339))
+}
+
+// forgotten is what of a record is asked for and not known, as updates of the
+// origin that said it. Who asks by a name that only the wildcard brought gets that:
+// there is nobody to ask for its own (P50).
+func (v *view) forgotten(rec *store.Record) (out []xds.Update) {
+	held := v.held.Load()
+	update := func(wild bool) xds.Update {
+		return xds.Update{Type: v.typ.URL, Origin: rec.Origin, Version: rec.Version, Wildcard: wild, Received: rec.Received}
+	}
+	if v.wildcard && rec.Wildcard && !answered(held) {
+		u := update(true)
+		for _, e := range rec.Entries {
+			if e.Wild {
+				u.Changed = append(u.Changed, e.Resource)
+			}
+		}
+		out = append(out, u)
+	}
+	u := update(false)
+	named := make(map[string]bool)
+	for _, wild := range []bool{false, true} {
+		for _, e := range rec.Entries {
+			if name := e.Resource.Name; e.Wild == wild && !named[name] && v.askedFor(e.Resource) && !held.Part(false).Known(name) {
+				named[name] = true
+				u.Changed = append(u.Changed, e.Resource)
+			}
+		}
+	}
+	if len(u.Changed) > 0 {
+		out = append(out, u)
+	}
+	return out
+}
+
+// countStale keeps the number of types that are served from the last known good.
+func (g *Group) countStale() {
+	n := 0
+	for _, v := range g.views {
+		if s := v.held.Load(); s != nil && s.Stale {
+			n++
+		}
+	}
+	g.opts.Metrics.Stale.Add(n - g.recall.stale)
+	g.recall.stale = n
+}

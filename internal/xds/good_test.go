@@ -1,0 +1,138 @@
+package xds
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// goodModel is what Good should say: by part, what was taken last and of which
+// generation, as a plain map.
+type goodModel struct {
+	taken map[part]taken
+	since uint64 // the generation collected last: of what was not in it, what was taken before is old
+	wild  bool
+}
+
+func (m *goodModel) take(p part, r *Resource, gen uint64) {
+	have, is := m.taken[p]
+	if !is {
+		have.gen = m.since
+	}
+	if gen > have.gen || gen == have.gen && r != nil {
+		m.taken[p] = taken{r, gen}
+	}
+}
+
+func (m *goodModel) collect(held *Snapshot) (out []string) {
+	m.wild = m.wild && held.Answered
+	next := make(map[part]taken)
+	for _, wild := range []bool{true, false} {
+		for r := range held.Part(wild).Resources {
+			p := part{r.Name, wild}
+			have, is := m.taken[p]
+			if !is {
+				have.gen = m.since
+			}
+			next[p] = have
+			if r.alike(have.Resource) {
+				next[p] = taken{r, held.Gen}
+			}
+			if have.Resource != nil {
+				out = append(out, spellTook(Took{have.Resource, wild}))
+			}
+		}
+	}
+	m.taken, m.since = next, held.Gen
+	slices.Sort(out)
+	return out
+}
+
+func spellTook(t Took) string {
+	return fmt.Sprintf("%s wild=%v %s", t.Resource.Name, t.Wild, t.Resource.Version)
+}
+
+// Whatever clients take, in whichever order: kept is the newest of each resource
+// that somebody took, and nothing that nobody did.
+func TestGoodModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := NewBuilder(TypeOf(ClusterType))
+		var snaps []*Snapshot
+		m := &goodModel{taken: make(map[part]taken)}
+		g := new(Good)
+		names := []string{"a", "b", "c"}
+		version := 0
+		var now *Snapshot
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			switch op := rapid.SampledFrom([]string{"change", "change", "all", "some", "collect"}).Draw(t, "op"); {
+			case op == "change" || now == nil:
+				wild := rapid.Bool().Draw(t, "wild")
+				u := Update{Type: ClusterType, Origin: "o", Wildcard: wild, Received: time.Unix(1, 0)}
+				for _, n := range names {
+					switch rapid.IntRange(0, 3).Draw(t, n) {
+					case 0:
+						version++
+						u.Changed = append(u.Changed, taking(t, n, fmt.Sprint(version)))
+					case 1:
+						u.Removed = append(u.Removed, n)
+					}
+				}
+				b.Apply(u)
+				if s, _ := b.Snapshot(now, 0); s != now {
+					now = s
+					snaps = append(snaps, s)
+				}
+			case op == "all":
+				s := rapid.SampledFrom(snaps).Draw(t, "of")
+				if !s.Answered {
+					continue
+				}
+				if !g.KnowsAll(s) {
+					g.TakeAll(s)
+					for _, n := range names {
+						m.take(part{n, true}, nil, s.Gen)
+					}
+					for r := range s.Part(true).Resources {
+						m.take(part{r.Name, true}, r, s.Gen)
+					}
+					m.wild = true
+				}
+			case op == "some":
+				s := rapid.SampledFrom(snaps).Draw(t, "of")
+				var took []Took
+				for _, wild := range []bool{true, false} {
+					for r := range s.Part(wild).Resources {
+						if rapid.Bool().Draw(t, "takes") {
+							took = append(took, Took{r, wild})
+							m.take(part{r.Name, wild}, r, s.Gen)
+						}
+					}
+				}
+				g.Take(new(Receipt), s.Gen, took, false)
+			case op == "collect":
+				took, wild := g.Collect(now, false)
+				want := m.collect(now)
+				var got []string
+				for _, k := range took {
+					got = append(got, spellTook(k))
+				}
+				slices.Sort(got)
+				if !slices.Equal(got, want) || wild != m.wild {
+					t.Fatalf("generation %d: kept\n%v, wildcard %v, want\n%v, %v", now.Gen, got, wild, want, m.wild)
+				}
+			}
+		}
+	})
+}
+
+// taking makes a cluster of some content.
+func taking(t rapid.TB, name, content string) *Resource {
+	r, err := NewResource(TypeOf(ClusterType), name, anyWire(ClusterType, wire(1, name, 3, content)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
