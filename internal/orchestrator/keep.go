@@ -14,8 +14,8 @@ type Store interface {
 	Touch(key xds.Key, typ xds.TypeURL, src store.Source)
 	// Release: src is not asked any more once it has returned.
 	Release(key xds.Key, typ xds.TypeURL, src store.Source)
-	// Types are those of which there is anything for the key; no I/O.
-	Types(key xds.Key) []xds.TypeURL
+	// Has reports whether there may be something to load; no I/O.
+	Has(key xds.Key, typ xds.TypeURL) bool
 	// Load reads from disk; nil if there is nothing that may be served.
 	Load(key xds.Key, typ xds.TypeURL) (*store.Record, error)
 }

@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -17,17 +18,27 @@ import (
 // origin takes over (P55).
 type recall struct {
 	// Owned by the group's goroutine.
-	records map[xds.TypeURL]*store.Record // nil: not loaded
-	loading chan map[xds.TypeURL]*store.Record
-	due     bool // something may have been asked for since
-	stale   int  // views that are
+	records map[xds.TypeURL]*store.Record      // of the types that were looked for; nil: there is none
+	loading chan map[xds.TypeURL]*store.Record // nil: nothing is being read
+	due     bool                               // something may have been asked for since
+	stale   int                                // views that are
 }
 
 // maxLoads is how many keys are read from disk at a time.
 const maxLoads = 4
 
 // recallable reports whether there is, or may be, anything to serve.
-func (r *recall) recallable() bool { return r.loading != nil || len(r.records) > 0 }
+func (r *recall) recallable() bool {
+	if r.loading != nil {
+		return true
+	}
+	for _, rec := range r.records {
+		if rec != nil {
+			return true
+		}
+	}
+	return false
+}
 
 // recallAway reads what there is once no origin can be reached, and applies it to
 // what is asked for and not known.
@@ -38,33 +49,47 @@ func (g *Group) recallAway(now time.Time) {
 	}
 	if r.loading != nil {
 		select {
-		case r.records = <-r.loading:
+		case loaded := <-r.loading:
+			maps.Copy(r.records, loaded)
 			r.loading, r.due = nil, true
 		default:
 			return
 		}
 	}
-	switch {
-	case !g.away:
+	if !g.away {
 		if slices.ContainsFunc(g.lines(), func(l *link) bool { return l.speaks(now) }) {
 			r.records = nil
 		}
-	case r.records == nil:
-		g.load()
-	case r.due:
-		r.due = false
-		for _, v := range g.views {
-			g.remind(v, r.records[v.typ.URL], now)
-		}
+		return
+	}
+	if r.records == nil {
+		r.records = make(map[xds.TypeURL]*store.Record)
+		r.due = true
+	}
+	if !r.due {
+		return
+	}
+	r.due = false
+	g.load()
+	for _, v := range g.views {
+		g.remind(v, r.records[v.typ.URL], now)
 	}
 }
 
-// load reads what there is of the key; another goroutine does.
+// load has another goroutine read the types that were not looked for yet.
 func (g *Group) load() {
 	r := &g.recall
-	types := g.opts.Store.Types(g.key)
+	var types []xds.TypeURL
+	for _, v := range g.views {
+		if _, looked := r.records[v.typ.URL]; looked || !v.asks() {
+			continue
+		}
+		r.records[v.typ.URL] = nil
+		if g.opts.Store.Has(g.key, v.typ.URL) {
+			types = append(types, v.typ.URL)
+		}
+	}
 	if len(types) == 0 {
-		r.records = make(map[xds.TypeURL]*store.Record)
 		return
 	}
 	into := make(chan map[xds.TypeURL]*store.Record, 1)
@@ -75,7 +100,7 @@ func (g *Group) load() {
 	})
 }
 
-// load reads a key from disk, a few keys at a time.
+// load reads types of a key from disk, for a few keys at a time.
 func (r *Registry) load(ctx context.Context, key xds.Key, types []xds.TypeURL) map[xds.TypeURL]*store.Record {
 	out := make(map[xds.TypeURL]*store.Record)
 	select {

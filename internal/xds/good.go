@@ -49,11 +49,6 @@ type Took struct {
 	Wild     bool // it came for the wildcard
 }
 
-// Storable reports whether r may outlive the stream that brought it: it is no
-// Secret's business, but neither is what is not to be cached (P63), nor what the
-// origin has to renew, which could only expire (P62).
-func (r *Resource) Storable() bool { return there(r) && !r.Uncacheable && r.timing == nil }
-
 // alike reports whether the two are the same but for the origin's version.
 func (r *Resource) alike(o *Resource) bool { return o != nil && r.content == o.content }
 
