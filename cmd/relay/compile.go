@@ -61,7 +61,6 @@ func unsupported(cfg *config.Config) (faults config.Faults) {
 			faults = append(faults, cfg.Places.Fault(key, "is not supported yet"))
 		}
 	}
-	off(cfg.Store != def.Store, "store")
 	off(cfg.Admin.GRPCAddress != "", "admin.grpc_address")
 	off(cfg.Tracing != def.Tracing, "tracing")
 	return faults

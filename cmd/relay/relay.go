@@ -20,6 +20,7 @@ import (
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/store"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
@@ -33,6 +34,7 @@ type relay struct {
 	meters   *telemetry.Metrics
 	rules    *aggregator.Rules
 	origins  *upstream.Client
+	store    *store.Store // nil: nothing is kept
 	registry *orchestrator.Registry
 	fanout   *fanout.Server
 	grpc     *grpc.Server
@@ -48,7 +50,7 @@ type relay struct {
 
 // newRelay builds the relay of a configuration and opens its listeners. It
 // starts nothing. What is wrong with the configuration is config.Faults.
-func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (*relay, error) {
+func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *relay, err error) {
 	c, err := compileConfig(cfg)
 	if err != nil {
 		return nil, err
@@ -66,6 +68,14 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (*rela
 	if r.origins, err = newUpstream(cfg, r.meters, log); err != nil {
 		return nil, err
 	}
+	if r.store, err = newStore(&cfg.Store, r.meters, log); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil && r.store != nil {
+			err = errors.Join(err, r.store.Close())
+		}
+	}()
 	if r.registry, err = r.newRegistry(c.node); err != nil {
 		return nil, err
 	}
@@ -83,6 +93,16 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (*rela
 		return nil, err
 	}
 	return r, r.listen(level)
+}
+
+// newStore opens the last known good; nil if there is none.
+func newStore(c *config.Store, m *telemetry.Metrics, log *slog.Logger) (*store.Store, error) {
+	if c.Path == "" {
+		return nil, nil
+	}
+	return store.Open(store.Options{
+		Path: c.Path, Interval: c.Interval, MaxBytes: c.MaxBytes, MaxAge: c.MaxAge, Metrics: &m.Store, Log: log,
+	})
 }
 
 func newUpstream(cfg *config.Config, m *telemetry.Metrics, log *slog.Logger) (*upstream.Client, error) {
@@ -118,6 +138,9 @@ func (r *relay) newRegistry(node *expr.Node) (*orchestrator.Registry, error) {
 	}
 	if node != nil {
 		o.Node = nodeOf(node)
+	}
+	if r.store != nil {
+		o.Store = r.store
 	}
 	return orchestrator.New(o)
 }
@@ -164,6 +187,13 @@ func (r *relay) run(ctx, hurry context.Context) error {
 	g, gctx := errgroup.WithContext(parts)
 	g.Go(func() error { return r.meters.Run(gctx) })
 	g.Go(func() error { return r.origins.Run(gctx) })
+	// What clients give up while they are sent away is to stay: so nothing is kept
+	// any more from then on.
+	kctx, keepNoMore := context.WithCancel(gctx)
+	defer keepNoMore()
+	if r.store != nil {
+		g.Go(func() error { return r.store.Run(kctx) })
+	}
 	g.Go(func() error { return r.registry.Run(gctx) })
 	g.Go(func() error { return r.fanout.Run(gctx) })
 	g.Go(func() error { newThrift().run(gctx); return nil })
@@ -195,8 +225,10 @@ func (r *relay) run(ctx, hurry context.Context) error {
 	g.Go(func() error {
 		select {
 		case <-ctx.Done():
+			keepNoMore()
 			r.drain(hurry)
 		case <-r.drained:
+			keepNoMore()
 			r.drain(hurry)
 		case <-gctx.Done(): // a part failed
 			r.grpc.Stop()

@@ -41,7 +41,6 @@ func TestDemo(t *testing.T) {
 // What has a name and does nothing yet is refused, not ignored.
 func TestUnsupportedKeysAreFaults(t *testing.T) {
 	for key, text := range map[string]string{
-		"store":              "store: {path: x}",
 		"admin.grpc_address": "admin: {grpc_address: '127.0.0.1:0'}",
 		"tracing":            "tracing: {otlp_endpoint: 'localhost:4317'}",
 	} {

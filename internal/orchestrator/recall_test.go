@@ -1,0 +1,319 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"xdsrelay/internal/store"
+	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/xds"
+)
+
+// life is one of a relay with a store in dir: f, and then all that is to be written
+// is.
+func life(t *testing.T, dir string, f func(w *world), edit ...func(*store.Options)) (log string) {
+	t.Helper()
+	var said strings.Builder
+	bubbleWith(t, func(t *testing.T, o *Options) func() {
+		o.Log = slog.New(slog.NewTextHandler(&said, nil))
+		so := store.Options{Path: dir, Interval: time.Second, Metrics: &o.Metrics.Store, Log: o.Log}
+		for _, e := range edit {
+			e(&so)
+		}
+		s, err := store.Open(so)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Store = s
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error)
+		go func() { done <- s.Run(ctx) }()
+		return func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	}, f)
+	return said.String()
+}
+
+// bubbleWith is bubble with something that runs beside the registry, and ends before it.
+func bubbleWith(t *testing.T, begin func(*testing.T, *Options) (end func()), f func(w *world)) {
+	t.Helper()
+	o := options(t)
+	synctest.Test(t, func(t *testing.T) {
+		end := begin(t, &o)
+		w := newWorld(t, o)
+		w.run()
+		defer w.stop()
+		defer end()
+		f(w)
+	})
+}
+
+func (f *feed) reached() {
+	f.sink.Status(upstream.Status{Connected: true, Origin: "origin"})
+	synctest.Wait()
+}
+
+func (f *feed) failed() {
+	f.sink.Status(upstream.Status{Origin: "origin", Failed: true, Err: errors.New("connection refused"), Attempts: 1})
+	synctest.Wait()
+}
+
+// takes is an ACK of all that the client sees.
+func (c *client) takes(names ...string) {
+	synctest.Wait()
+	s := c.State().Snapshot(c.of().typ)
+	news := false
+	for _, n := range names {
+		if n == "*" {
+			news = c.Good().TakeAll(s) || news
+			continue
+		}
+		r, is := s.Look(subscription(names...), n)
+		if is != xds.Present {
+			c.w.t.Fatalf("%s is not there to be taken", n)
+		}
+		news = c.Good().Take(new(xds.Receipt), s.Gen, []xds.Took{{Resource: r}}, false) || news
+	}
+	if news {
+		c.Improved()
+	}
+	synctest.Wait()
+}
+
+func (w *world) stale(key string) (types []string) {
+	w.t.Helper()
+	for _, k := range w.reg.Keys() {
+		for _, ty := range k.Types {
+			if k.Key == key && ty.Stale {
+				types = append(types, ty.Short)
+			}
+		}
+	}
+	return types
+}
+
+// A relay that starts while the origin is away serves what clients acknowledged in
+// its life before, and says that it is stale; when the origin answers, that counts,
+// and nobody is told what is equal.
+func TestP53_LastKnownGood(t *testing.T) {
+	dir := t.TempDir()
+	life(t, dir, func(w *world) {
+		a, b := w.join("web", cds).want("*"), w.join("web", eds).want("x", "y")
+		f := w.feed("web")
+		f.reached()
+		f.update(t, cds, true, "c=1", "d=1")
+		f.update(t, eds, false, "x=1", "y=1")
+		a.takes("*")
+		b.takes("x", "y")
+		time.Sleep(2 * time.Second)
+		f.update(t, cds, true, "c=2", "d") // which nobody takes
+		f.update(t, eds, false, "y=2")
+	})
+	log := life(t, dir, func(w *world) {
+		a, b := w.join("web", cds).want("*"), w.join("web", eds).want("x")
+		f := w.feed("web")
+		synctest.Wait()
+		if a.State() != nil {
+			t.Error("something is served though the origin may be there")
+		}
+		f.failed()
+		equal(t, "c", a.sees(subscription("*"), "c"), "1")
+		equal(t, "d, whose removal nobody took", a.sees(subscription("*"), "d"), "1")
+		equal(t, "x", b.sees(subscription("x"), "x"), "1")
+		b.want("x", "y")
+		equal(t, "y, asked for later", b.sees(subscription("y"), "y"), "1")
+		late := w.join("web", eds).want("x")
+		equal(t, "x to a late joiner", late.sees(subscription("x"), "x"), "1")
+		if a.refusal() != nil || b.refusal() != nil {
+			t.Error("a stream was ended")
+		}
+		equal(t, "stale types", strings.Join(w.stale("web"), " "), "CDS EDS")
+		if s := a.State().Snapshot(cds); !s.Stale || s.Origin != "origin" || s.Received.IsZero() {
+			t.Errorf("stale %v, of %q, received %v", s.Stale, s.Origin, s.Received)
+		}
+
+		f.reached()
+		_, _ = a.woken(), b.woken()
+		f.update(t, cds, true, "c=1")
+		equal(t, "told what is equal", a.woken(), 0)
+		equal(t, "stale types", strings.Join(w.stale("web"), " "), "EDS")
+		f.update(t, cds, true, "d")
+		equal(t, "told that d is gone", a.woken(), 1)
+		f.update(t, eds, false, "x=1")
+		equal(t, "told what is equal", b.woken(), 0)
+		f.update(t, eds, false, "y=2")
+		equal(t, "told what is not", b.woken(), 1)
+		equal(t, "stale types", strings.Join(w.stale("web"), " "), "")
+	})
+	if !strings.Contains(log, "served from the last known good") || strings.Contains(log, "clients are refused") {
+		t.Errorf("log: %s", log)
+	}
+}
+
+// What nobody acknowledged is not served, nor what is of another key; then clients
+// are refused as if there were no store.
+func TestP53_NothingGoodIsNothing(t *testing.T) {
+	dir := t.TempDir()
+	life(t, dir, func(w *world) {
+		w.join("web", eds).want("x")
+		f := w.feed("web")
+		f.reached()
+		f.update(t, eds, false, "x=1")
+		other := w.join("db", eds).want("x")
+		f = w.feed("db")
+		f.reached()
+		f.update(t, eds, false, "x=db")
+		other.takes("x")
+	})
+	life(t, dir, func(w *world) {
+		a := w.join("web", eds).want("x")
+		w.feed("web").failed()
+		if a.refusal() == nil {
+			t.Error("the stream was not ended, though nothing is good")
+		}
+		b := w.join("db", eds).want("x")
+		w.feed("db").failed()
+		equal(t, "the other key", b.sees(subscription("x"), "x"), "db")
+	})
+}
+
+// A stream that opens while the store is read may have asked before: what was read
+// does not count, and the origin's word is waited for.
+func TestP53_RecalledTooLate(t *testing.T) {
+	dir := t.TempDir()
+	life(t, dir, func(w *world) {
+		a := w.join("web", cds).want("*")
+		w.feed("web").reached()
+		w.feed("web").update(t, cds, true, "c=1")
+		a.takes("*")
+	})
+	life(t, dir, func(w *world) {
+		a := w.join("web", cds).want("*")
+		f := w.feed("web")
+		synctest.Wait()
+		g := f.sink.(*link).group
+		rec, err := g.opts.Store.Load(g.key, cds)
+		if err != nil || rec == nil {
+			t.Fatalf("load: %v, %v", rec, err)
+		}
+		f.reached()
+		g.remind(g.views[0], rec, time.Now()) // its goroutine waits
+		if s := g.views[0].held.Load(); s.Len() > 0 || s.Stale || s.Answered {
+			t.Errorf("%d resources are held, stale %v, answered %v", s.Len(), s.Stale, s.Answered)
+		}
+		f.update(t, cds, true, "d=1")
+		equal(t, "c", a.sees(subscription("*"), "c"), "-")
+		equal(t, "d", a.sees(subscription("*"), "d"), "1")
+	})
+}
+
+// With max_age what was confirmed longer ago is not served.
+func TestP53_TooOldIsNothing(t *testing.T) {
+	dir := t.TempDir()
+	life(t, dir, func(w *world) {
+		a := w.join("web", eds).want("x")
+		w.feed("web").reached()
+		w.feed("web").update(t, eds, false, "x=1")
+		a.takes("x")
+	})
+	for _, age := range []time.Duration{0, time.Hour, time.Minute} {
+		life(t, dir, func(w *world) {
+			time.Sleep(30 * time.Minute) // a bubble's clock begins anew
+			a := w.join("web", eds).want("x")
+			w.feed("web").failed()
+			equal(t, "refused", a.refusal() != nil, age == time.Minute)
+		}, func(o *store.Options) { o.MaxAge = age })
+	}
+}
+
+// Secrets are written nowhere, and read from nowhere (P6); what is not to be cached
+// is not kept either (P63).
+func TestP6_P63_SecretsAreNotKept(t *testing.T) {
+	dir := t.TempDir()
+	life(t, dir, func(w *world) {
+		a := w.join("web", xds.SecretType).want("s")
+		w.feed("web").reached()
+		w.feed("web").update(t, xds.SecretType, false, "s=hush")
+		if a.Good() != nil {
+			t.Error("it is noted who took Secrets")
+		}
+	})
+	if files, _ := filepath.Glob(filepath.Join(dir, "*.good")); len(files) > 0 {
+		t.Errorf("files: %v", files)
+	}
+}
+
+// A relay that starts while the origin is there does not lose what is on disk before
+// its clients are back; what the origin says meanwhile counts once it is taken.
+func TestP53_GoodSurvivesARestart(t *testing.T) {
+	dir := t.TempDir()
+	begin := func(w *world, names ...string) (*client, *feed) {
+		a := w.join("web", eds).want(names...)
+		f := w.feed("web")
+		f.reached()
+		return a, f
+	}
+	life(t, dir, func(w *world) {
+		a, f := begin(w, "x", "y", "z")
+		f.update(t, eds, false, "x=1", "y=1", "z=1")
+		a.takes("x", "y", "z")
+	})
+	life(t, dir, func(w *world) {
+		a, f := begin(w, "x", "y")
+		f.update(t, eds, false, "x=2", "y=2")
+		a.takes("x")
+		time.Sleep(2 * time.Second)
+	})
+	life(t, dir, func(w *world) {
+		a := w.join("web", eds).want("x", "y", "z")
+		w.feed("web").failed()
+		for name, want := range map[string]string{"x": "2", "y": "1", "z": "1"} {
+			equal(t, name, a.sees(subscription("x", "y", "z"), name), want)
+		}
+	})
+}
+
+// A file that is damaged is nothing, and is told of.
+func TestP53_DamagedIsNothing(t *testing.T) {
+	dir := t.TempDir()
+	life(t, dir, func(w *world) {
+		a := w.join("web", eds).want("x")
+		w.feed("web").reached()
+		w.feed("web").update(t, eds, false, "x=1")
+		a.takes("x")
+	})
+	files, err := filepath.Glob(filepath.Join(dir, "*.good"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("files: %v, %v", files, err)
+	}
+	b, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)/2] ^= 1
+	if err := os.WriteFile(files[0], b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log := life(t, dir, func(w *world) {
+		a := w.join("web", eds).want("x")
+		w.feed("web").failed()
+		if a.refusal() == nil {
+			t.Error("the stream was not ended")
+		}
+	})
+	if !strings.Contains(log, files[0]) {
+		t.Errorf("the file is not named: %s", log)
+	}
+}
+
