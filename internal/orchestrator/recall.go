@@ -2,8 +2,10 @@ package orchestrator
 
 import (
 	"context"
+	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"xdsrelay/internal/store"
@@ -22,6 +24,7 @@ type recall struct {
 	loading chan map[xds.TypeURL]*store.Record // nil: nothing is being read
 	due     bool                               // something may have been asked for since
 	stale   int                                // views that are
+	told    bool                               // in this outage
 }
 
 // maxLoads is how many keys are read from disk at a time.
@@ -58,7 +61,7 @@ func (g *Group) recallAway(now time.Time) {
 	}
 	if !g.away {
 		if slices.ContainsFunc(g.lines(), func(l *link) bool { return l.speaks(now) }) {
-			r.records = nil
+			r.records, r.told = nil, false
 		}
 		return
 	}
@@ -71,9 +74,21 @@ func (g *Group) recallAway(now time.Time) {
 	}
 	r.due = false
 	g.load()
+	var types []string
+	resources := 0
 	for _, v := range g.views {
-		g.remind(v, r.records[v.typ.URL], now)
+		if n, any := g.remind(v, r.records[v.typ.URL], now); any {
+			types, resources = append(types, v.typ.Label()), resources+n
+		}
 	}
+	if len(types) == 0 {
+		return
+	}
+	level := slog.LevelDebug
+	if !r.told {
+		r.told, level = true, slog.LevelWarn
+	}
+	g.log.Log(g.ctx, level, "served from the last known good: no origin can be reached", "types", strings.Join(types, " "), "resources", resources)
 }
 
 // load has another goroutine read the types that were not looked for yet.
@@ -118,18 +133,18 @@ func (r *Registry) load(ctx context.Context, key xds.Key, types []xds.TypeURL) m
 	return out
 }
 
-// remind applies of a record what is asked for and not known.
-func (g *Group) remind(v *view, rec *store.Record, now time.Time) {
+// remind applies of a record what is asked for and not known, and reports how many
+// resources that was, and whether there is another snapshot.
+func (g *Group) remind(v *view, rec *store.Record, now time.Time) (n int, any bool) {
 	if rec == nil || v.move.Load() != nil {
-		return
+		return 0, false
 	}
-	n := 0
 	for _, u := range v.forgotten(rec) {
 		v.builder.Recall(u)
 		n += len(u.Changed)
 	}
 	if !v.snapshot(g.gen + 1) {
-		return
+		return 0, false
 	}
 	// A stream that was opened meanwhile may have asked without knowing of this, and
 	// so would not be told what of it is gone: it is taken back, and the origin's
@@ -137,15 +152,14 @@ func (g *Group) remind(v *view, rec *store.Record, now time.Time) {
 	if slices.ContainsFunc(g.lines(), (*link).connected) {
 		v.builder.Recant()
 		v.snapshot(g.gen + 1)
-		return
+		return 0, false
 	}
 	if v.keeper != nil {
 		v.keeper.recalled.Store(rec)
 	}
 	g.stale(now)
 	g.urgent = true
-	g.log.Warn("served from the last known good: no origin can be reached", "type", v.typ.Label(), "resources", n,
-		"origin", rec.Origin, "version", rec.Version, "confirmed", rec.Confirmed.UTC().Format(time.RFC3339))
+	return n, true
 }
 
 // forgotten is what of a record is asked for and not known, as updates of the

@@ -316,4 +316,3 @@ func TestP53_DamagedIsNothing(t *testing.T) {
 		t.Errorf("the file is not named: %s", log)
 	}
 }
-
