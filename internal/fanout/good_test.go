@@ -161,3 +161,28 @@ func TestGoodIsNotedOnce(t *testing.T) {
 		}
 	})
 }
+
+// An answer to an earlier response says nothing of what was sent after it (P19).
+func TestP53_ALateAnswerIsOfWhatItAnswers(t *testing.T) {
+	for _, by := range []string{"*", "a"} {
+		l := &ledger{world: newWorld(t, xds.ClusterType, xds.Delta)}
+		say := l.wild
+		if by == "a" {
+			say = l.named
+		}
+		say("a")
+		l.sub(by)
+		l.want("a")
+		l.pass(ackTimeout)
+		say("a=2")
+		l.want("a=2")
+		l.answered(l.send(request{ack: 1}))
+		l.kept("")
+		l.answered(l.send(request{ack: 2}))
+		if by == "a" {
+			l.kept("a=2")
+		} else {
+			l.kept("*a=2 all")
+		}
+	}
+}
