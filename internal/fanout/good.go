@@ -96,3 +96,27 @@ func (g *good) note() (news bool) {
 	}
 	return news
 }
+
+// took notes that a poll came with the version of a document: its client has all
+// of it.
+func (p *poller) took(s *xds.Snapshot, a *document) {
+	in := p.member.Good()
+	if in == nil {
+		return
+	}
+	news := false
+	if p.sub.Wildcard && s.Answered && !in.KnowsAll(s) {
+		news = in.TakeAll(s)
+	}
+	if p.sub.Names.Len() > 0 && !in.Knows(&a.receipt) {
+		g := good{of: &a.receipt, gen: s.Gen}
+		s.Covered(p.sub, func(r *xds.Resource) bool {
+			g.add(s, r)
+			return true
+		})
+		news = in.Take(g.of, g.gen, g.took, false) || news
+	}
+	if news {
+		p.member.Improved()
+	}
+}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
 	"xdsrelay/internal/xds"
 )
 
@@ -184,5 +186,72 @@ func TestP53_ALateAnswerIsOfWhatItAnswers(t *testing.T) {
 		} else {
 			l.kept("*a=2 all")
 		}
+	}
+}
+
+// kept is what of a type is good in the group, after so many improvements.
+func (g *group) kept(r *rig, improved int, typ xds.TypeURL) string {
+	r.t.Helper()
+	r.eventually(func() bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return g.improved == improved
+	})
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	took, all := g.good[typ].Collect(g.state.Snapshot(typ), false)
+	var out []string
+	for _, t := range took {
+		out = append(out, t.Resource.Name)
+	}
+	if all {
+		out = append(out, "all")
+	}
+	return strings.Join(out, " ")
+}
+
+// Streams tell of what is taken, once for all that take the same.
+func TestP53_StreamsTellWhatIsTaken(t *testing.T) {
+	r := newRig(t, nil)
+	r.house.keeps = true
+	g := r.house.group("edge")
+	g.publish(update(t, xds.ClusterType, "a", "b"))
+	conn := r.dial()
+	for range 3 {
+		c := r.delta(conn)
+		c.ask(xds.ClusterType, "*")
+		got := c.recv()
+		c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: got.TypeUrl, ResponseNonce: got.Nonce})
+	}
+	r.eventually(r.inStep)
+	if got := g.kept(r, 1, xds.ClusterType); got != "a b all" {
+		t.Errorf("kept %q", got)
+	}
+}
+
+// Who polls with the version of an answer has taken it (P71); who refuses it has
+// not.
+func TestP53_PollsTellWhatIsTaken(t *testing.T) {
+	r := newREST(t, func(o *Options) { o.LongPoll = time.Millisecond })
+	r.house.keeps = true
+	g := r.house.group("edge")
+	g.publish(update(t, xds.ClusterType, "a", "b"), update(t, xds.EndpointType, "x", "y"))
+	c := r.web("h2c")
+	m := r.response(r.ask(c, xds.ClusterType, ""))
+	e := r.response(r.ask(c, xds.EndpointType, "", "x"))
+	g.mu.Lock()
+	early := g.improved
+	g.mu.Unlock()
+	if early > 0 {
+		t.Error("what was given counts as taken")
+	}
+	r.ask(c, xds.ClusterType, m.VersionInfo)
+	r.ask(c, xds.ClusterType, m.VersionInfo)
+	if got := g.kept(r.rig, 1, xds.ClusterType); got != "a b all" {
+		t.Errorf("kept %q", got)
+	}
+	r.ask(c, xds.EndpointType, e.VersionInfo, "x")
+	if got := g.kept(r.rig, 2, xds.EndpointType); got != "x" {
+		t.Errorf("kept %q", got)
 	}
 }

@@ -50,6 +50,8 @@ type house struct {
 	refuse func(Join) *Refusal
 	// looked is called after a State was read for a type; nil: not.
 	looked func(xds.TypeURL)
+	// keeps: it is noted what clients took.
+	keeps bool
 }
 
 type group struct {
@@ -62,6 +64,8 @@ type group struct {
 	members  map[*member]bool
 	subs     []*xds.Subscription
 	again    []string
+	good     map[xds.TypeURL]*xds.Good
+	improved int
 }
 
 type member struct {
@@ -143,8 +147,26 @@ func (m *member) Nacked(n Nack) {
 	m.h.nacks = append(m.h.nacks, n)
 }
 
-func (m *member) Good() *xds.Good { return nil }
-func (m *member) Improved()       {}
+func (m *member) Good() *xds.Good {
+	if !m.h.keeps {
+		return nil
+	}
+	m.g.mu.Lock()
+	defer m.g.mu.Unlock()
+	if m.g.good == nil {
+		m.g.good = make(map[xds.TypeURL]*xds.Good)
+	}
+	if m.g.good[m.join.Type] == nil {
+		m.g.good[m.join.Type] = new(xds.Good)
+	}
+	return m.g.good[m.join.Type]
+}
+
+func (m *member) Improved() {
+	m.g.mu.Lock()
+	defer m.g.mu.Unlock()
+	m.g.improved++
+}
 
 func (m *member) Leave() {
 	m.g.mu.Lock()

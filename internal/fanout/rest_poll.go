@@ -180,6 +180,9 @@ func (s *Server) try(p *poll, q *question, of *poller) (done, current bool) {
 	case a == nil:
 		return false, false
 	case q.knows(a.version):
+		if q.version == a.version {
+			of.took(snap, a)
+		}
 		return false, true
 	}
 	body, err := s.encoded(p.ctx, snap, of.sub, a, of.meters)
