@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"path/filepath"
 	"time"
 )
 
@@ -20,28 +21,21 @@ const (
 	maxConfirmed  = 4096 // in a record
 )
 
-// readConfirmed brings the index up to date, in Open.
+// readConfirmed brings the index up to date, in Open. Without the file, or where it
+// cannot be read, files are as old as they say.
 func (s *Store) readConfirmed() error {
-	r, size, err := s.openFile(confirmedFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	at, err := decodeConfirmed(s.reading(r), size)
+	at, size, err := s.decodeConfirmedFile()
 	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
 	case isDamage(err):
 		f := &file{name: confirmedFile, size: size}
 		s.index[f.name] = f
 		s.bytes += size
 		s.fault(f, err)
 		return nil
-	case errors.Is(err, errFormat):
-		s.o.Log.Warn("store: what is known of files beyond what they say cannot be read", "file", r.Name(), "error", err)
 	case err != nil:
-		return err
+		s.o.Log.Warn("store: when files were confirmed last cannot be read: they count as older", "path", filepath.Join(s.o.Path, confirmedFile), "error", err)
 	}
 	s.journal = size
 	for _, f := range s.index {
@@ -50,6 +44,16 @@ func (s *Store) readConfirmed() error {
 		}
 	}
 	return nil
+}
+
+func (s *Store) decodeConfirmedFile() (map[fileID]time.Time, int64, error) {
+	r, size, err := s.openFile(confirmedFile)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer r.Close()
+	at, err := decodeConfirmed(s.reading(r), size)
+	return at, size, err
 }
 
 func decodeConfirmed(r io.Reader, size int64) (map[fileID]time.Time, error) {
@@ -81,7 +85,10 @@ func decodeConfirmed(r io.Reader, size int64) (map[fileID]time.Time, error) {
 			return nil, damaged("a record of an odd length")
 		}
 	}
-	return at, o.end()
+	if err := o.end(); err != nil {
+		return nil, err
+	}
+	return at, nil
 }
 
 // confirmAll has all sources asked when what they have was confirmed.
@@ -124,7 +131,7 @@ func (s *Store) writeConfirmed() {
 	}
 	err := s.room(size, confirmedFile)
 	if err == nil {
-		err = s.replace(confirmedFile, func(w io.Writer) error { return encodeConfirmed(w, records) })
+		err = s.replace(confirmedFile, func(w io.Writer) error { return encodeConfirmed(w, size, records) })
 	}
 	if err == nil {
 		err = s.syncDir()
@@ -140,8 +147,8 @@ func (s *Store) writeConfirmed() {
 	s.outage(err)
 }
 
-func encodeConfirmed(w io.Writer, records [][]byte) error {
-	s := newSealer(w)
+func encodeConfirmed(w io.Writer, size int64, records [][]byte) error {
+	s := newSealer(w, size)
 	if err := s.preamble(); err != nil {
 		return err
 	}

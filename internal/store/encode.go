@@ -94,7 +94,7 @@ func newHeader(r *Record) *header {
 
 // encode writes the file of r. enough is asked before each entry, and ends it.
 func encode(w io.Writer, h *header, r *Record, enough func() error) error {
-	s := newSealer(w)
+	s := newSealer(w, h.size)
 	if err := s.preamble(); err != nil {
 		return err
 	}

@@ -60,11 +60,12 @@ type sealer struct {
 	n    int64 // bytes written
 }
 
-func newSealer(w io.Writer) *sealer {
-	return &sealer{w: bufio.NewWriterSize(w, bufferSize), h: sha256.New()}
+// newSealer writes a file of about this size.
+func newSealer(w io.Writer, size int64) *sealer {
+	return &sealer{w: bufio.NewWriterSize(w, int(min(bufferSize, size))), h: sha256.New()}
 }
 
-// bufferSize is what a file is read and written by.
+// bufferSize is what a large file is read and written by.
 const bufferSize = 256 << 10
 
 func (s *sealer) write(p []byte) error {

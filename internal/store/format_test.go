@@ -190,7 +190,7 @@ func TestWellSealedHeadersAreChecked(t *testing.T) {
 func sealed(t *testing.T, header []byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	s := newSealer(&b)
+	s := newSealer(&b, 1000)
 	if err := errors.Join(s.preamble(), s.record(kindHeader, header), s.record(kindNode, nil), s.record(kindEnd, nil), s.w.Flush()); err != nil {
 		t.Fatal(err)
 	}

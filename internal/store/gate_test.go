@@ -112,7 +112,7 @@ func forge(t testing.TB, rec *Record, payloads ...[]byte) []byte {
 		h.size += int64(frameSize + len(p))
 	}
 	var b bytes.Buffer
-	s := newSealer(&b)
+	s := newSealer(&b, h.size)
 	err := errors.Join(s.preamble(), s.record(kindHeader, h.append(nil)), s.record(kindNode, rec.Node))
 	for _, p := range payloads {
 		err = errors.Join(err, s.record(kindEntry, p))

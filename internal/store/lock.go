@@ -47,7 +47,7 @@ func Check(path string) error {
 	is, err := os.Stat(path)
 	for at := path; errors.Is(err, fs.ErrNotExist); is, err = os.Stat(at) {
 		up := filepath.Dir(at)
-		if up == at {
+		if _, there := os.Lstat(at); up == at || there == nil { // a link to nothing
 			return err
 		}
 		at = up

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -259,4 +260,17 @@ func (r *rig) loads(t testing.TB, want *Record) {
 	if got != nil && !got.Confirmed.Equal(want.Confirmed) {
 		t.Errorf("confirmed %v, and stored %v", got.Confirmed, want.Confirmed)
 	}
+}
+
+// slowSource takes its time.
+type slowSource struct {
+	rec   *Record
+	takes time.Duration
+	asked atomic.Int32
+}
+
+func (s *slowSource) Good() *Record {
+	s.asked.Add(1)
+	<-time.After(s.takes)
+	return s.rec
 }

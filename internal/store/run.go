@@ -185,6 +185,10 @@ func (s *Store) do(it *item, enough func() error) time.Duration {
 	if err == nil {
 		it.failures = 0
 		s.settle(it)
+		if it.at >= 0 { // it was touched meanwhile: its time runs from now
+			heap.Remove(&s.queue, it.at)
+			s.push(it, time.Now())
+		}
 	} else {
 		it.failures++
 		lost = s.keepUp(it, rec)

@@ -449,7 +449,7 @@ func (s *Store) load(at slot) (*Record, telemetry.Load, error) {
 		s.fault(f, err)
 		return nil, telemetry.LoadFailed, err
 	}
-	if h.id == was.id && was.confirmed.After(rec.Confirmed) {
+	if h.id == was.id {
 		rec.Confirmed = was.confirmed
 	}
 	if s.tooOld(rec.Confirmed) {
