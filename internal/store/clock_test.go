@@ -87,6 +87,13 @@ func TestWhatIsConfirmedIsNotWrittenAgain(t *testing.T) {
 		src := r.put(t, rec)
 		quiet := clusters(t, "two", 3, 10) // its source goes, and it is not confirmed any more
 		r.Release(quiet.Key, quiet.Type, r.put(t, quiet))
+		// This one's source says something else, and not that it is better: it is no
+		// matter of the store.
+		less := clusters(t, "three", 3, 10)
+		lessSrc := r.put(t, less)
+		lessSrc.set(clusters(t, "three", 2, 10))
+		nilSrc := r.put(t, clusters(t, "four", 3, 10))
+		nilSrc.set(nil)
 		writes := d.counted("create")
 		for i := range 50 {
 			again := *rec
@@ -114,17 +121,17 @@ func TestWhatIsConfirmedIsNotWrittenAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if st := r.Status(); st.Written != 2 {
+		if st := r.Status(); st.Written != 4 || st.Files != 4 {
 			t.Errorf("status is %+v", st)
 		}
 		last := *rec
 		last.Confirmed = now()
 		src.set(&last)
-		r.Release(rec.Key, rec.Type, src)
 		r.stop()
 		o := opened(t, dir, maxAge(80*time.Minute))
 		o.loads(t, &last)
 		o.nothing(t, quiet, "it was not confirmed")
+		o.nothing(t, less, "it was not confirmed")
 		if err := o.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -306,8 +313,17 @@ func TestReleaseWaitsUntilTheSourceIsNotAsked(t *testing.T) {
 		synctest.Wait() // it is being asked
 		began := time.Now()
 		r.Release(src.rec.Key, src.rec.Type, src)
-		if took := time.Since(began); took != 2*time.Minute { // what is left of one, and once more
+		if took := time.Since(began); took != time.Minute {
 			t.Errorf("it took %v", took)
+		}
+		r.Touch(src.rec.Key, src.rec.Type, src)
+		time.Sleep(2 * maxRest)
+		synctest.Wait()
+		r.Touch(src.rec.Key, src.rec.Type, src) // there is more to ask
+		began = time.Now()
+		r.Release(src.rec.Key, src.rec.Type, src)
+		if took := time.Since(began); took < 2*time.Minute-2*maxRest || took > 2*time.Minute {
+			t.Errorf("with more to ask it took %v", took)
 		}
 		n := src.asked.Load()
 		time.Sleep(3 * time.Hour)

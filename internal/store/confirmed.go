@@ -105,6 +105,28 @@ func (s *Store) confirmAll(now time.Time) {
 	s.mu.Unlock()
 }
 
+// confirmNow asks all sources, at the end.
+func (s *Store) confirmNow(enough func() error) {
+	s.mu.Lock()
+	var all []*item
+	for _, it := range s.items {
+		if it.src != nil && !it.dirty {
+			if !it.again {
+				it.again = true
+				s.agains++
+			}
+			all = append(all, it)
+		}
+	}
+	s.mu.Unlock()
+	for _, it := range all {
+		if enough() != nil {
+			return
+		}
+		s.do(it, enough)
+	}
+}
+
 // writeConfirmed writes when files were confirmed, if there is anything to say.
 func (s *Store) writeConfirmed() {
 	s.mu.Lock()

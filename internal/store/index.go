@@ -66,7 +66,6 @@ type file struct {
 	sum [sha256.Size]byte
 	// confirmed is that of the header, or later.
 	confirmed time.Time
-	received  time.Time
 	// wrote is when this process wrote it, by the monotonic clock.
 	wrote time.Time
 	// aside is when it was set aside: its order among those (damaged.go).
@@ -133,7 +132,7 @@ func (s *Store) readBeginning(f *file) error {
 		f.state = unread
 		return err
 	}
-	f.id, f.sum, f.confirmed, f.received = h.id, h.sum, h.confirmed, h.received
+	f.id, f.sum, f.confirmed = h.id, h.sum, h.confirmed
 	return nil
 }
 

@@ -43,8 +43,9 @@ type Entry struct {
 // Source gives what is good now. It is compared by ==, so a pointer does best.
 type Source interface {
 	// Good returns what may be served after a restart; nil: nothing, and what is on
-	// disk goes. It is safe for concurrent use, does not wait, and calls nothing of
-	// the store.
+	// disk goes. Of what was not touched since it is only asked when it was confirmed:
+	// then nothing else of the answer counts. It is not called twice at a time, and
+	// may call Load and Has.
 	Good() *Record
 }
 

@@ -120,6 +120,7 @@ func (s *Store) finish() {
 		}
 	}
 	s.mu.Unlock()
+	s.failures = 0 // of before
 	lost := 0
 	for _, it := range all {
 		if enough() != nil || s.failures >= 3 || s.do(it, enough) > 0 {
@@ -129,10 +130,8 @@ func (s *Store) finish() {
 	if lost > 0 {
 		s.giveUp(lost, "the relay ends")
 	}
-	s.mu.Lock()
-	stale := s.stale
-	s.mu.Unlock()
-	if stale {
+	if s.failures == 0 {
+		s.confirmNow(enough)
 		s.writeConfirmed()
 	}
 	s.o.Metrics.Unwritten(time.Time{})
@@ -170,6 +169,9 @@ func (s *Store) do(it *item, enough func() error) time.Duration {
 	it.asking = false
 	s.asked.Broadcast()
 	it.writing = rec
+	if src != nil && ok { // it knows better than who spoke before
+		s.drop(it)
+	}
 	s.mu.Unlock()
 
 	var err error
@@ -178,7 +180,7 @@ func (s *Store) do(it *item, enough func() error) time.Duration {
 	}
 	s.mu.Lock()
 	it.writing = nil
-	if it.taken == rec {
+	if src == nil && it.taken == rec {
 		s.drop(it)
 	}
 	lost := false
@@ -206,12 +208,9 @@ func (s *Store) do(it *item, enough func() error) time.Duration {
 func (s *Store) keepUp(it *item, rec *Record) (lost bool) {
 	switch {
 	case it.src != nil, it.dirty: // it is asked again, or there is something newer
-	case rec != nil && s.taken+rec.size() > maxTaken:
+	case !s.take(it, rec):
 		s.undo(it)
 		return true
-	default:
-		it.taken = rec
-		s.taken += rec.size()
 	}
 	it.dirty = false
 	s.touch(it)

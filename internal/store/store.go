@@ -181,10 +181,7 @@ func (s *Store) Touch(key xds.Key, typ xds.TypeURL, src Source) {
 		return
 	}
 	it := s.item(at)
-	if it.src != src {
-		it.src = src
-		s.drop(it)
-	}
+	it.src = src // what was taken of another stays until this one was asked
 	s.touch(it)
 	s.mu.Unlock()
 	s.stir()
@@ -277,9 +274,9 @@ func (s *Store) stir() {
 }
 
 // Release says that src is not to be asked any more, and returns when it is not
-// being asked. It is asked once more, by this call: so what is new of it is taken,
-// and written in its time. Of one that is not what speaks for the key and type
-// nothing happens.
+// being asked. If something of it may be new it is asked once more, by this call:
+// that is taken, and written in its time. Of a source that does not speak for the
+// key and type nothing happens.
 func (s *Store) Release(key xds.Key, typ xds.TypeURL, src Source) {
 	s.mu.Lock()
 	it := s.items[slot{key, typ}]
@@ -290,36 +287,47 @@ func (s *Store) Release(key xds.Key, typ xds.TypeURL, src Source) {
 		s.mu.Unlock()
 		return
 	}
+	if !it.dirty || s.over {
+		it.src = nil
+		s.tidy(it)
+		s.mu.Unlock()
+		return
+	}
 	it.asking = true
 	s.mu.Unlock()
-
 	rec, ok := s.ask(it.slot, src)
-
 	s.mu.Lock()
 	it.asking = false
 	s.asked.Broadcast()
 	lost := false
-	switch {
-	case it.src != src: // another speaks by now
-	case !ok:
+	if it.src == src { // else another speaks by now
 		it.src = nil
-		s.undo(it)
-	case !it.dirty && s.same(it, rec):
-		it.src = nil
-	case rec != nil && s.taken+rec.size() > maxTaken:
-		it.src, lost = nil, true
-		s.undo(it)
-	default:
-		it.src, it.taken = nil, rec
-		s.taken += rec.size()
-		s.touch(it)
+		switch {
+		case !ok:
+			s.undo(it)
+		case !s.take(it, rec):
+			s.undo(it)
+			lost = true
+		}
+		s.tidy(it)
 	}
-	s.tidy(it)
 	s.mu.Unlock()
 	s.stir()
 	if lost {
 		s.giveUp(1, "too much waits to be written")
 	}
+}
+
+// take keeps what a source had until it is written; false if there is no room. mu
+// is held.
+func (s *Store) take(it *item, rec *Record) bool {
+	s.drop(it)
+	if n := rec.size(); n > 0 && s.taken+n > maxTaken {
+		return false
+	}
+	it.taken = rec
+	s.taken += rec.size()
+	return true
 }
 
 // ask returns what of the source's may be stored; false if that cannot be told.
@@ -330,22 +338,6 @@ func (s *Store) ask(at slot, src Source) (*Record, bool) {
 		s.o.Metrics.Wrote(telemetry.WriteFailed)
 	}
 	return rec, err == nil
-}
-
-// same reports whether rec, of a source that was not touched, is what is on disk or
-// on its way there, and has it confirmed. mu is held.
-func (s *Store) same(it *item, rec *Record) bool {
-	f := s.index[it.name()]
-	switch {
-	case rec == nil || it.writing != nil:
-		return true // nothing was said to be new
-	case f == nil || f.state != whole:
-		return true // it went for want of room
-	case !f.received.Equal(rec.Received):
-		return false
-	}
-	s.confirm(f, rec.Confirmed)
-	return true
 }
 
 // confirm notes when what a file has was last known to be what the origin has. mu

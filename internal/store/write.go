@@ -21,7 +21,9 @@ func (s *Store) store(it *item, rec *Record, dirty bool, enough func() error) er
 	f := s.index[name]
 	s.mu.Unlock()
 	switch {
-	case rec == nil && (f == nil || f.state == foreign || !dirty):
+	case !dirty && (rec == nil || f == nil): // nothing to confirm, or it went for want of room
+		return nil
+	case rec == nil && (f == nil || f.state == foreign):
 		return nil
 	case rec == nil:
 		if err := s.remove(f); err != nil {
@@ -29,8 +31,6 @@ func (s *Store) store(it *item, rec *Record, dirty bool, enough func() error) er
 		}
 		s.o.Metrics.Wrote(telemetry.GoneFromDisk)
 		return s.syncDir()
-	case f == nil && !dirty: // it went for want of room
-		return nil
 	}
 	h := newHeader(rec)
 	if f != nil && f.state == whole && f.sum == h.sum && s.there(f) {
@@ -40,6 +40,9 @@ func (s *Store) store(it *item, rec *Record, dirty bool, enough func() error) er
 		if dirty {
 			s.o.Metrics.Wrote(telemetry.SameAsWrote)
 		}
+		return nil
+	}
+	if !dirty { // it was not said that this is better
 		return nil
 	}
 	if s.o.MaxBytes > 0 && h.size > s.o.MaxBytes {
@@ -60,7 +63,7 @@ func (s *Store) store(it *item, rec *Record, dirty bool, enough func() error) er
 	if old := s.index[name]; old != nil {
 		s.bytes -= old.size
 	}
-	made := &file{name: name, size: h.size, id: h.id, sum: h.sum, confirmed: h.confirmed.Round(0), received: h.received, wrote: time.Now()}
+	made := &file{name: name, size: h.size, id: h.id, sum: h.sum, confirmed: h.confirmed.Round(0), wrote: time.Now()}
 	s.index[name] = made
 	s.bytes += h.size
 	s.stats.Written++
