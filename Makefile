@@ -83,6 +83,13 @@ race: ## all tests with the race detector, integration too
 mutants: ## break each rule in the code, one by one: some test must fail
 	$(GO) run ./integration/mutants $(RULES)
 
+# A seed that is given is played again, faults and changes in the same order.
+FOR      ?= 2m
+
+.PHONY: robust
+robust: build ## origins, relays and clients under random faults, SEED=… FOR=2m; then the history is judged
+	$(GO) run ./integration/robust -relay $(BIN) -for $(FOR) -seed $(if $(filter command environment,$(origin SEED)),$(SEED),0)
+
 # Which loads: see docs/performance/README.md.
 BENCH    ?= all
 
@@ -104,6 +111,12 @@ profile: build ## CPU and heap profiles of the relay in the main case, and their
 .PHONY: load
 load: ## ghz against the relay: streams and subscriptions; keeps its report
 	$(GO) run ./integration/loadtest ghz -ghz "$$($(GO) tool -modfile=tools/ghz/go.mod -n ghz)" -out docs/performance/ghz.json
+
+# govulncheck is a tool of tools/vuln/go.mod, pinned there. Its database is on the
+# network; GOVULNDB names another one.
+.PHONY: vuln
+vuln: ## known vulnerabilities in what the relay calls, by govulncheck; needs a network
+	$(GO) tool -modfile=tools/vuln/go.mod govulncheck ./...
 
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck

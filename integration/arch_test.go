@@ -101,6 +101,14 @@ var house = map[string]place{
 		nil,
 		"it changes the code from outside and imports none of it",
 	},
+	"integration/robust": {
+		[]string{"internal/xds", "internal/fleet", "integration/robust/check"},
+		"it runs the built binary and knows it by what it sends",
+	},
+	"integration/robust/check": {
+		nil,
+		"a history is judged by what is in it, with no notion of the protocol that the relay or its clients have",
+	},
 	"integration/loadtest": {
 		[]string{"internal/xds", "internal/anytypes", "internal/fleet"},
 		"it measures the built binary from outside",
@@ -325,6 +333,26 @@ func TestTestsDoNotSleep(t *testing.T) {
 			}
 			return true
 		})
+	}
+}
+
+// Goroutines that a test leaves behind are found, in each package that has tests.
+func TestTestsLookForLeaks(t *testing.T) {
+	looks := make(map[string]bool)
+	for _, s := range sources(t) {
+		if !s.test() {
+			continue
+		}
+		main := slices.ContainsFunc(s.file.Decls, func(d ast.Decl) bool {
+			f, ok := d.(*ast.FuncDecl)
+			return ok && f.Name.Name == "TestMain"
+		})
+		looks[s.pkg] = looks[s.pkg] || main && slices.Contains(s.imports(), "go.uber.org/goleak")
+	}
+	for pkg, ok := range looks {
+		if !ok {
+			t.Errorf("%s has tests and no TestMain that looks for leaks, with goleak", pkg)
+		}
 	}
 }
 

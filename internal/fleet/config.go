@@ -119,11 +119,23 @@ type Backoff struct {
 
 // Response is what OnResponse sees, before the client has judged it.
 type Response struct {
-	Type      xds.TypeURL
-	Version   string // version_info or system_version_info
-	Nonce     string
-	Resources int
-	Removed   int
-	Size      int
-	Received  time.Time
+	Type       xds.TypeURL
+	Version    string // version_info or system_version_info
+	Nonce      string
+	Identifier string // control_plane.identifier
+	Resources  int
+	Removed    int
+	Size       int
+	Received   time.Time
+
+	frame *frame
+}
+
+// Contents are the resources that the response brings, without hashes, and the
+// names that it removes. Only OnResponse may call it, before it returns.
+func (r Response) Contents() (resources []Resource, removed []string) {
+	for _, name := range r.frame.removed {
+		removed = append(removed, string(name))
+	}
+	return copies(r.frame), removed
 }

@@ -31,8 +31,8 @@ func (c *Client) handle(s *stream, b []byte, received time.Time) error {
 	}
 	url := xds.TypeURL(f.typeURL)
 	if c.cfg.OnResponse != nil {
-		c.cfg.OnResponse(c, Response{Type: url, Version: f.version, Nonce: f.nonce,
-			Resources: len(f.items), Removed: len(f.removed), Size: f.size, Received: received})
+		c.cfg.OnResponse(c, Response{Type: url, Version: f.version, Nonce: f.nonce, Identifier: f.identifier,
+			Resources: len(f.items), Removed: len(f.removed), Size: f.size, Received: received, frame: f})
 	}
 	undecoded := c.hash(url, f)
 
@@ -57,7 +57,7 @@ func (c *Client) handle(s *stream, b []byte, received time.Time) error {
 		fault = undecoded
 	}
 	if fault == nil && refuse != nil {
-		fault = refuse(url, resources(f))
+		fault = refuse(url, copies(f))
 	}
 
 	c.lock()
@@ -112,9 +112,9 @@ func (c *Client) hash(url xds.TypeURL, f *frame) error {
 	return fault
 }
 
-// resources are the response's, as Refuse sees them; bodies are copied, since
-// the frame goes back to the transport.
-func resources(f *frame) []Resource {
+// copies are the response's resources, as Refuse sees them; bodies are copied,
+// since the frame goes back to the transport.
+func copies(f *frame) []Resource {
 	out := make([]Resource, 0, len(f.items))
 	for i := range f.items {
 		it := &f.items[i]

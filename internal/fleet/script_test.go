@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -171,3 +172,44 @@ func (p *peer) post(t *testing.T, m proto.Message) {
 }
 
 func equal(got []string, want ...string) bool { return slices.Equal(got, want) }
+
+// A hook sees all that a response says, also what the client then refuses.
+func TestResponsesAreShown(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			s := newScript(t)
+			type shown struct {
+				identifier string
+				names      []string
+				body       []byte
+				removed    []string
+			}
+			saw := make(chan shown, 1)
+			run(t, ClientConfig{Target: s.target, Variant: v, Behaviour: Raw,
+				Subscribe: []Subscription{{Type: xds.EndpointType, Names: []string{"a", "b"}}},
+				OnResponse: func(_ *Client, r Response) {
+					resources, removed := r.Contents()
+					saw <- shown{r.Identifier, []string{resources[0].Name}, resources[0].Body, removed}
+				}})
+			p := s.accept(t, v)
+			p.expect(t, xds.EndpointType)
+			body, err := anypb.New(load("a", 1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			from := &corev3.ControlPlane{Identifier: "relay/origin"}
+			want := shown{"relay/origin", []string{"a"}, body.GetValue(), nil}
+			if v == Delta {
+				want.removed = []string{"b"}
+				p.post(t, &discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(xds.EndpointType), Nonce: "1", ControlPlane: from,
+					Resources: []*discoveryv3.Resource{{Name: "a", Version: "1", Resource: body}}, RemovedResources: want.removed})
+			} else {
+				p.post(t, &discoveryv3.DiscoveryResponse{TypeUrl: string(xds.EndpointType), Nonce: "1", VersionInfo: "1", ControlPlane: from,
+					Resources: []*anypb.Any{body}})
+			}
+			if got := <-saw; !reflect.DeepEqual(got, want) {
+				t.Errorf("saw %+v, want %+v", got, want)
+			}
+		})
+	}
+}

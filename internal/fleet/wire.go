@@ -32,6 +32,9 @@ type frame struct {
 	version string
 	typeURL string
 	nonce   string
+	// identifier is the control plane's.
+	identifier string
+
 	items   []item
 	removed [][]byte
 	size    int
@@ -77,6 +80,8 @@ func scanSotW(b []byte, f *frame) error {
 			f.typeURL = string(val)
 		case 5:
 			f.nonce = string(val)
+		case 6:
+			f.identifier = string(fieldOne(val))
 		}
 		return nil
 	})
@@ -101,6 +106,8 @@ func scanDelta(b []byte, f *frame) error {
 			f.nonce = string(val)
 		case 6:
 			f.removed = append(f.removed, val)
+		case 7:
+			f.identifier = string(fieldOne(val))
 		}
 		return nil
 	})

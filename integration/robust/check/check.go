@@ -1,0 +1,184 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Rules, as a violation names them.
+const (
+	RulePublished = "published"
+	RuleOrder     = "order"
+	RuleRemoval   = "removal"
+	RuleNewest    = "newest"
+	RuleUnbroken  = "unbroken"
+	RuleReference = "reference"
+	RuleProcess   = "process"
+	RuleProtocol  = "protocol"
+)
+
+// Violation is one rule that the relay broke.
+type Violation struct {
+	Rule     string
+	Client   string
+	Stream   int
+	Resource string // type, key and name, as far as there is one
+	N        int    // the event that shows it
+	At       time.Duration
+	Against  time.Duration // when that was which it contradicts
+	Text     string
+}
+
+func (v Violation) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: event %d at %s", v.Rule, v.N, clock(v.At))
+	if v.Client != "" {
+		fmt.Fprintf(&b, ": client %s, stream %d", v.Client, v.Stream)
+	}
+	if v.Resource != "" {
+		b.WriteString(": " + v.Resource)
+	}
+	b.WriteString(": " + v.Text)
+	return b.String()
+}
+
+func clock(t time.Duration) string { return fmt.Sprintf("%.3fs", t.Seconds()) }
+
+// Check holds a history against the rules. None: it holds.
+func Check(events []Event) []Violation {
+	c := &checker{
+		journal:   newJournal(events),
+		processes: make(map[string][]*process),
+		streams:   make(map[streamID]*stream),
+		clusters:  make(map[string]map[string]bool),
+		received:  make(map[string]map[[2]string]string),
+		touched:   make(map[string]bool),
+		rested:    make(map[string][]int),
+	}
+	for i := range events {
+		c.event(&events[i])
+	}
+	c.finish()
+	slices.SortStableFunc(c.found, func(a, b Violation) int { return a.N - b.N })
+	return c.found
+}
+
+type streamID struct {
+	client string
+	stream int
+}
+
+// checker reads a history from its beginning to its end.
+type checker struct {
+	*journal
+	upstream  map[string]string
+	late      time.Duration
+	processes map[string][]*process // by relay, in their order
+	streams   map[streamID]*stream
+	clusters  map[string]map[string]bool      // that a client has, over its streams
+	received  map[string]map[[2]string]string // by client, type and name: what came last, over its streams
+	touched   map[string]bool                 // connections
+	rested    map[string][]int                // by key: what each origin had at the last rest
+	ends      []*Event                        // of streams, judged when all touches are known
+	found     []Violation
+}
+
+func (c *checker) event(e *Event) {
+	switch e.What {
+	case Run:
+		c.upstream, c.late = e.Upstream, e.Late
+	case Publish:
+		c.publish(e)
+	case Published:
+		c.confirm(e)
+	case Began:
+		c.began(e)
+	case Ended:
+		if p := c.process(e.Relay, e.Process); p != nil {
+			p.ended = e.T
+		}
+		if e.Error != "" {
+			c.found = append(c.found, Violation{Rule: RuleProcess, N: e.N, At: e.T, Text: fmt.Sprintf("%s#%d ended by itself: %s", e.Relay, e.Process, e.Error)})
+		}
+	case Opening:
+		c.opening(e)
+	case Ask:
+		c.ask(e)
+	case Receipt:
+		c.receipt(e)
+	case Closed:
+		c.ends = append(c.ends, e)
+		if s := c.stream(e); s != nil {
+			s.closed = true
+			if p := c.newest(s.relay); p != nil {
+				s.given = p.gave[s.key]
+			}
+		}
+	case Touched:
+		c.touched[e.Conn] = true
+	case Holds:
+		c.holds(e)
+	case Rest:
+		for key, done := range c.done {
+			c.rested[key] = slices.Clone(done)
+		}
+	case Complaint:
+		c.found = append(c.found, Violation{Rule: RuleProtocol, Client: e.Client, Stream: e.Stream, N: e.N, At: e.T, Text: e.Error})
+	}
+}
+
+func (c *checker) began(e *Event) {
+	p := &process{relay: e.Relay, id: e.Process, began: e.N, store: e.Store, late: c.late, last: c.newest(e.Relay),
+		done: make(map[string][]int), marks: make(map[part][]mark), gave: make(map[string]bool)}
+	for key, done := range c.done {
+		p.done[key] = slices.Clone(done)
+	}
+	c.processes[e.Relay] = append(c.processes[e.Relay], p)
+}
+
+func (c *checker) process(relay string, id int) *process {
+	for _, p := range c.processes[relay] {
+		if p.id == id {
+			return p
+		}
+	}
+	return nil
+}
+
+func (c *checker) newest(relay string) *process {
+	all := c.processes[relay]
+	if len(all) == 0 {
+		return nil
+	}
+	return all[len(all)-1]
+}
+
+func (c *checker) stream(e *Event) *stream { return c.streams[streamID{e.Client, e.Stream}] }
+
+// violate records what a stream shows.
+func (c *checker) violate(rule string, s *stream, e *Event, typ, name string, against time.Duration, format string, args ...any) {
+	what := ""
+	if typ != "" {
+		what = fmt.Sprintf("%s %q of %q", typ[strings.LastIndexByte(typ, '.')+1:], name, s.key)
+	}
+	c.found = append(c.found, Violation{Rule: rule, Client: s.client, Stream: s.id, Resource: what, N: e.N, At: e.T,
+		Against: against, Text: fmt.Sprintf(format, args...)})
+}
+
+// finish judges the ends of streams.
+func (c *checker) finish() {
+	for _, e := range c.ends {
+		s := c.stream(e)
+		if s == nil || e.Asked || e.Silent || c.touched[e.Conn] {
+			continue
+		}
+		// P53: nothing of its key was held, and there was no origin.
+		if !s.answered && !s.given && strings.Contains(e.Error, "Unavailable") {
+			continue
+		}
+		c.violate(RuleUnbroken, s, e, "", "", s.opened, "opened at %s to %s, it ended without any fault on its connection %s: %s",
+			clock(s.opened), s.relay, e.Conn, e.Error)
+	}
+}

@@ -1,0 +1,427 @@
+package check
+
+import (
+	"bytes"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+// bad are histories that break a rule, each once, and what has to be said of it.
+var bad = []struct {
+	name, rule string
+	play       func(s *script) (want []string)
+}{
+	{"a content that was never published", RulePublished, func(s *script) []string {
+		s.publish("x", Cluster, "c", "one")
+		n := s.open("C", 1, "a", Delta).ask(Cluster).get(Cluster, "c", "other")
+		return []string{"client C, stream 1", `Cluster "c" of "k"`, at(n), "never published"}
+	}},
+	{"another key's content", RulePublished, func(s *script) []string {
+		p := s.publishFor("x", "k2", Cluster, "c", "two")
+		s.publish("x", Cluster, "c", "one")
+		n := s.open("C", 1, "a", Delta).ask(Cluster).get(Cluster, "c", "two")
+		return []string{"client C, stream 1", `Cluster "c" of "k"`, at(n), `of "c" of "k2"`, at(p)}
+	}},
+	{"another name's content", RulePublished, func(s *script) []string {
+		p := s.publish("x", Cluster, "c", "one", "d", "two")
+		n := s.open("C", 1, "a", Delta).ask(Cluster).get(Cluster, "c", "two")
+		return []string{`Cluster "c" of "k"`, at(n), `of "d" of "k"`, at(p)}
+	}},
+	{"a content before it was published", RulePublished, func(s *script) []string {
+		n := s.open("C", 1, "a", Delta).ask(Cluster).get(Cluster, "c", "one")
+		p := s.publish("x", Cluster, "c", "one")
+		return []string{"client C, stream 1", at(n), "only later", at(p)}
+	}},
+	{"a response of another relay", RulePublished, func(s *script) []string {
+		s.publish("x", Cluster, "c", "one")
+		h := s.open("C", 1, "a", Delta).ask(Cluster)
+		h.relay = "b"
+		n := h.get(Cluster, "c", "one")
+		return []string{"client C, stream 1", at(n), at(h.opened), "opened", "a response of b#1"}
+	}},
+	{"back on the same stream", RuleOrder, func(s *script) []string {
+		p := s.publish("x", Cluster, "c", "one")
+		s.publish("x", Cluster, "c", "two")
+		h := s.open("C", 1, "a", Delta).ask(Cluster)
+		before := h.get(Cluster, "c", "two")
+		n := h.get(Cluster, "c", "one")
+		return []string{"client C, stream 1", `Cluster "c" of "k"`, at(n), "went back to one", at(p), at(before)}
+	}},
+	{"back behind what the process gave another before", RuleOrder, func(s *script) []string {
+		s.publish("x", Endpoint, "c", "one")
+		s.publish("x", Endpoint, "c", "two")
+		before := s.open("C", 1, "a", Delta).ask(Endpoint, "c").get(Endpoint, "c", "two")
+		n := s.open("D", 1, "a", SotW).ask(Endpoint, "c").get(Endpoint, "c", "one")
+		return []string{"client D, stream 1", at(n), "after what client C, stream 1, had", at(before)}
+	}},
+	{"older than the start of the process", RuleOrder, func(s *script) []string {
+		s.publish("x", Cluster, "c", "one")
+		s.publish("x", Cluster, "c", "two")
+		s.add(Event{What: Ended, Relay: "a", Process: 1})
+		s.add(Event{What: Began, Relay: "a", Process: 2})
+		h := s.open("C", 1, "a", Delta).ask(Cluster)
+		h.process = 2
+		n := h.get(Cluster, "c", "one")
+		return []string{"client C, stream 1", at(n), "the start of a#2"}
+	}},
+	{"older than the store may be", RuleOrder, func(s *script) []string {
+		s.events[0].Late = 50 * time.Millisecond
+		s.publish("x", Cluster, "c", "one")
+		s.publish("x", Cluster, "c", "two")
+		before := s.open("C", 1, "a", Delta).ask(Cluster).get(Cluster, "c", "two")
+		for range 6 {
+			s.add(Event{What: Fault, Text: "time passes"})
+		}
+		s.add(Event{What: Ended, Relay: "a", Process: 1})
+		s.add(Event{What: Began, Relay: "a", Process: 2, Store: true})
+		h := s.open("D", 1, "a", Delta).ask(Cluster)
+		h.process = 2
+		n := h.get(Cluster, "c", "one")
+		return []string{"client D, stream 1", at(n), "after what client C, stream 1, had", at(before)}
+	}},
+	{"back to what an origin had before, over another origin", RuleOrder, func(s *script) []string {
+		p := s.publish("x", Cluster, "c", "one")
+		s.publish("x", Cluster, "c", "two")
+		s.publish("y", Cluster, "c", "other")
+		h := s.open("C", 1, "a", Delta).ask(Cluster)
+		h.get(Cluster, "c", "two")
+		before := h.get(Cluster, "c", "other")
+		n := h.get(Cluster, "c", "one")
+		return []string{at(n), at(p), at(before)}
+	}},
+	{"back, whichever origin it was", RuleOrder, func(s *script) []string {
+		s.publish("x", Cluster, "c", "one")
+		s.publish("x", Cluster, "c", "two")
+		s.publish("y", Cluster, "c", "one")
+		s.publish("y", Cluster, "c", "two")
+		s.publish("y", Cluster, "c", "three")
+		h := s.open("C", 1, "a", Delta).ask(Cluster)
+		h.get(Cluster, "c", "two") // of x or y
+		h.get(Cluster, "c", "one") // of the other
+		h.get(Cluster, "c", "three")
+		before := h.get(Cluster, "c", "two") // of x
+		n := h.get(Cluster, "c", "one")
+		return []string{at(n), at(before)}
+	}},
+	{"a removal out of the blue", RuleRemoval, func(s *script) []string {
+		p := s.publish("x", Cluster, "c", "one")
+		h := s.open("C", 1, "a", Delta).ask(Cluster)
+		before := h.get(Cluster, "c", "one")
+		n := h.lose(Cluster, "c")
+		return []string{"client C, stream 1", `Cluster "c" of "k"`, at(n), "there since " + at(p), at(before)}
+	}},
+	{"missing in a full state by wildcard", RuleRemoval, func(s *script) []string {
+		p := s.publish("x", Cluster, "c", "one", "d", "one-d")
+		h := s.open("C", 1, "a", SotW).ask(Cluster)
+		h.get(Cluster, "c", "one", "d", "one-d")
+		n := h.get(Cluster, "d", "one-d")
+		return []string{`Cluster "c" of "k"`, at(n), at(p)}
+	}},
+	{"missing in a full state by name", RuleRemoval, func(s *script) []string {
+		p := s.publish("x", Cluster, "c", "one", "d", "one-d")
+		h := s.open("C", 1, "a", SotW).ask(Cluster, "c", "d")
+		h.get(Cluster, "c", "one", "d", "one-d")
+		n := h.get(Cluster, "d", "one-d")
+		return []string{`Cluster "c" of "k"`, at(n), at(p)}
+	}},
+	{"missing from the first on, where others had it", RuleRemoval, func(s *script) []string {
+		s.publish("x", Cluster, "c", "one", "d", "one-d")
+		before := s.open("C", 1, "a", SotW).ask(Cluster).get(Cluster, "c", "one", "d", "one-d")
+		n := s.open("D", 1, "a", SotW).ask(Cluster).get(Cluster, "d", "one-d")
+		return []string{"client D, stream 1", `Cluster "c" of "k"`, at(n), at(before)}
+	}},
+	{"not the newest at rest", RuleNewest, func(s *script) []string {
+		s.publish("x", Cluster, "c", "one")
+		h := s.open("C", 1, "a", Delta).ask(Cluster)
+		h.get(Cluster, "c", "one")
+		p := s.publish("x", Cluster, "c", "two")
+		n := h.holds(Cluster, "c", "one")
+		return []string{"client C, stream 1", `Cluster "c" of "k"`, at(n), "has two since " + at(p)}
+	}},
+	{"nothing at rest", RuleNewest, func(s *script) []string {
+		h := s.open("C", 1, "a", Delta).ask(Endpoint, "c")
+		p := s.publish("x", Endpoint, "c", "one")
+		n := h.holds(Endpoint)
+		return []string{`ClusterLoadAssignment "c" of "k"`, at(n), "it has nothing", at(p)}
+	}},
+	{"still there at rest", RuleNewest, func(s *script) []string {
+		s.publish("x", Cluster, "c", "one")
+		h := s.open("C", 1, "a", SotW).ask(Cluster)
+		h.get(Cluster, "c", "one")
+		p := s.publish("x", Cluster, "c", "")
+		n := h.holds(Cluster, "c", "one")
+		return []string{at(n), "has nothing since " + at(p)}
+	}},
+	{"half of one origin, half of the other at rest", RuleNewest, func(s *script) []string {
+		s.publish("x", Cluster, "c", "x1", "d", "x2")
+		p := s.publish("y", Cluster, "c", "y1", "d", "y2")
+		h := s.open("C", 1, "a", Delta).ask(Cluster)
+		h.get(Cluster, "c", "x1", "d", "y2")
+		n := h.holds(Cluster, "c", "x1", "d", "y2")
+		return []string{at(n), "at rest it has", at(p - 2)}
+	}},
+	{"what it never received", RuleNewest, func(s *script) []string {
+		s.publish("x", Cluster, "c", "one")
+		s.publish("x", Cluster, "c", "two")
+		h := s.open("C", 1, "a", Delta).ask(Cluster)
+		h.get(Cluster, "c", "one")
+		n := h.holds(Cluster, "c", "two")
+		return []string{at(n), at(h.opened), "received last", "is one"}
+	}},
+	{"no stream at rest", RuleNewest, func(s *script) []string {
+		s.publish("x", Cluster, "c", "one")
+		h := s.open("C", 1, "a", Delta).ask(Cluster)
+		h.get(Cluster, "c", "one")
+		h.close("1", "", true)
+		n := h.holds(Cluster, "c", "one")
+		return []string{"client C, stream 1", at(n), "no stream"}
+	}},
+	{"a stream that broke untouched", RuleUnbroken, func(s *script) []string {
+		s.publish("x", Cluster, "c", "one")
+		h := s.open("C", 1, "a", Delta).ask(Cluster)
+		h.get(Cluster, "c", "one")
+		s.add(Event{What: Touched, Conn: "2"})
+		n := h.close("1", "Unavailable", false)
+		return []string{"client C, stream 1", at(n), "opened at " + at(h.opened)}
+	}},
+	{"an end without an error", RuleUnbroken, func(s *script) []string {
+		h := s.open("C", 1, "a", Delta).ask(Cluster)
+		n := h.close("1", "EOF", false)
+		return []string{at(n), at(h.opened)}
+	}},
+	{"refused although something is held", RuleUnbroken, func(s *script) []string {
+		s.publish("x", Cluster, "c", "one")
+		s.open("C", 1, "a", Delta).ask(Cluster).get(Cluster, "c", "one")
+		h := s.open("D", 1, "a", Delta).ask(Endpoint, "c")
+		n := h.close("1", "Unavailable", false)
+		return []string{"client D, stream 1", at(n), at(h.opened)}
+	}},
+	{"a route without its cluster", RuleReference, func(s *script) []string {
+		s.publish("x", Cluster, "c", "one")
+		s.publish("x", Route, "r", "to-c")
+		before := s.open("C", 1, "a", Delta).ask(Cluster).get(Cluster, "c", "one")
+		h := s.open("D", 1, "a", Delta).ask(Cluster).ask(Route, "r")
+		n := h.route("to-c", "c")
+		return []string{"client D, stream 1", `RouteConfiguration "r" of "k"`, at(n), `cluster "c"`, at(before)}
+	}},
+	{"a process that died", RuleProcess, func(s *script) []string {
+		n := s.add(Event{What: Ended, Relay: "a", Process: 1, Error: "exit status 2"})
+		return []string{"a#1", at(n), "exit status 2"}
+	}},
+	{"a client that complains", RuleProtocol, func(s *script) []string {
+		n := s.add(Event{What: Complaint, Client: "C", Error: "nonce repeated"})
+		return []string{"client C", at(n), "nonce repeated"}
+	}},
+}
+
+// Each rule has histories that break it, and what is said names the rule, the
+// client, the resource and the two times.
+func TestWrongHistoriesAreFound(t *testing.T) {
+	rules := make(map[string]bool)
+	for _, tc := range bad {
+		rules[tc.rule] = true
+		t.Run(tc.name, func(t *testing.T) {
+			s := begin()
+			want := tc.play(s)
+			found := Check(s.events)
+			if len(found) != 1 {
+				t.Fatalf("found %v, want one violation", found)
+			}
+			text := found[0].String()
+			for _, w := range append(want, tc.rule+": ") {
+				if !strings.Contains(text, w) {
+					t.Errorf("%q does not say %q", text, w)
+				}
+			}
+		})
+	}
+	for _, rule := range []string{RulePublished, RuleOrder, RuleRemoval, RuleNewest, RuleUnbroken, RuleReference, RuleProcess, RuleProtocol} {
+		if !rules[rule] {
+			t.Errorf("no history breaks %q", rule)
+		}
+	}
+}
+
+// good are histories that look odd and break nothing.
+var good = map[string]func(s *script){
+	"the other relay lags behind": func(s *script) {
+		s.publish("x", Cluster, "c", "one")
+		s.publish("x", Cluster, "c", "two")
+		h := s.open("C", 1, "a", Delta).ask(Cluster)
+		h.get(Cluster, "c", "two")
+		h.close("1", "", true)
+		s.open("C", 2, "b", Delta).ask(Cluster).get(Cluster, "c", "one")
+	},
+	"two origins with the same in turns": func(s *script) {
+		for _, o := range []string{"x", "y"} {
+			s.publish(o, Cluster, "c", "one")
+			s.publish(o, Cluster, "c", "two")
+		}
+		h := s.open("C", 1, "a", Delta).ask(Cluster)
+		for range 3 {
+			h.get(Cluster, "c", "two")
+			h.get(Cluster, "c", "one")
+		}
+	},
+	"the origin went back": func(s *script) {
+		s.publish("x", Cluster, "c", "one")
+		s.publish("x", Cluster, "c", "two")
+		s.publish("x", Cluster, "c", "one")
+		h := s.open("C", 1, "a", Delta).ask(Cluster)
+		h.get(Cluster, "c", "two")
+		h.get(Cluster, "c", "one")
+		h.holds(Cluster, "c", "one")
+	},
+	"the other origin is behind": func(s *script) {
+		s.publish("x", Cluster, "c", "x1")
+		s.publish("y", Cluster, "c", "y1")
+		s.publish("x", Cluster, "c", "x2")
+		h := s.open("C", 1, "a", Delta).ask(Cluster)
+		h.get(Cluster, "c", "x2")
+		h.get(Cluster, "c", "y1")
+		h.get(Cluster, "c", "x2")
+	},
+	"the other origin does not have it": func(s *script) {
+		s.publish("x", Cluster, "c", "x1")
+		s.publish("y", Cluster, "d", "y1")
+		h := s.open("C", 1, "a", SotW).ask(Cluster)
+		h.get(Cluster, "c", "x1")
+		h.get(Cluster, "d", "y1")
+	},
+	"a name comes again after it was removed": func(s *script) {
+		s.publish("x", Cluster, "c", "one")
+		s.publish("x", Cluster, "c", "")
+		s.publish("x", Cluster, "c", "one")
+		h := s.open("C", 1, "a", Delta).ask(Cluster)
+		h.get(Cluster, "c", "one")
+		h.lose(Cluster, "c")
+		h.get(Cluster, "c", "one")
+	},
+	"what is on its way while another has more": func(s *script) {
+		s.publish("x", Cluster, "c", "one")
+		s.publish("x", Cluster, "c", "two")
+		d := s.open("D", 1, "a", Delta).ask(Cluster)
+		s.open("C", 1, "a", Delta).ask(Cluster).get(Cluster, "c", "two")
+		d.get(Cluster, "c", "one")
+		d.get(Cluster, "c", "two")
+	},
+	"by name it is not yet where it is by wildcard": func(s *script) {
+		s.publish("x", Cluster, "c", "one")
+		s.publish("x", Cluster, "c", "two")
+		s.open("C", 1, "a", Delta).ask(Cluster).get(Cluster, "c", "two")
+		s.open("D", 1, "a", Delta).ask(Cluster, "c").get(Cluster, "c", "one")
+	},
+	"missing because it is not asked for any more": func(s *script) {
+		s.publish("x", Cluster, "c", "one", "d", "one-d")
+		h := s.open("C", 1, "a", SotW).ask(Cluster, "c", "d")
+		h.get(Cluster, "c", "one", "d", "one-d")
+		h.ask(Cluster, "d").ask(Cluster, "c", "d")
+		h.get(Cluster, "d", "one-d")
+	},
+	"sent twice": func(s *script) {
+		s.publish("x", Endpoint, "c", "one")
+		h := s.open("C", 1, "a", Delta).ask(Endpoint, "c")
+		h.get(Endpoint, "c", "one")
+		h.get(Endpoint, "c", "one")
+	},
+	"a load assignment that went stays with one side in state of the world": func(s *script) {
+		s.publish("x", Endpoint, "c", "one")
+		h := s.open("C", 1, "b", Delta).ask(Endpoint, "c")
+		h.get(Endpoint, "c", "one")
+		s.publish("x", Endpoint, "c", "")
+		h.holds(Endpoint, "c", "one")
+	},
+	"what it brought along, and nobody here ever had": func(s *script) {
+		s.publish("x", Endpoint, "c", "one")
+		h := s.open("C", 1, "b", Delta).ask(Endpoint, "c")
+		h.get(Endpoint, "c", "one")
+		h.close("1", "", true)
+		s.publish("x", Endpoint, "c", "")
+		s.open("C", 2, "a", Delta).ask(Endpoint, "c").holds(Endpoint, "c", "one")
+	},
+	"a stream on a connection that was cut": func(s *script) {
+		h := s.open("C", 1, "a", Delta).ask(Cluster)
+		h.close("1", "Unavailable", false)
+		s.add(Event{What: Touched, Conn: "1"}) // told later than it was felt
+	},
+	"a stream that could not be opened": func(s *script) {
+		s.open("C", 1, "a", Delta)
+		s.add(Event{What: Closed, Client: "C", Stream: 1, Silent: true, Error: "Unavailable"})
+	},
+	"refused because nothing is held": func(s *script) {
+		h := s.open("C", 1, "a", Delta).ask(Cluster)
+		h.close("1", "rpc error: code = Unavailable", false)
+	},
+	"a route to a cluster that nobody had": func(s *script) {
+		s.publish("x", Route, "r", "to-c")
+		s.open("C", 1, "a", Delta).ask(Cluster).ask(Route, "r").route("to-c", "c")
+	},
+	"a route to a cluster that came with another stream": func(s *script) {
+		s.publish("x", Cluster, "c", "one")
+		s.publish("x", Route, "r", "to-c")
+		h := s.open("C", 1, "a", Delta).ask(Cluster)
+		h.get(Cluster, "c", "one")
+		h.close("1", "", true)
+		s.open("C", 2, "a", Delta).ask(Cluster).ask(Route, "r").route("to-c", "c")
+	},
+	"a process with a store begins a little behind": func(s *script) {
+		s.events[0].Late = time.Second
+		s.publish("x", Cluster, "c", "one")
+		s.publish("x", Cluster, "c", "two")
+		s.open("C", 1, "a", Delta).ask(Cluster).get(Cluster, "c", "two")
+		s.add(Event{What: Ended, Relay: "a", Process: 1})
+		s.add(Event{What: Began, Relay: "a", Process: 2, Store: true})
+		h := s.open("D", 1, "a", Delta).ask(Cluster)
+		h.process = 2
+		h.get(Cluster, "c", "one")
+		h.get(Cluster, "c", "two")
+	},
+	"a removal after the names were given up": func(s *script) {
+		s.publish("x", Endpoint, "c", "one")
+		h := s.open("C", 1, "a", Delta).ask(Endpoint, "c", "d")
+		h.get(Endpoint, "c", "one")
+		h.drop(Endpoint, "c")
+		h.lose(Endpoint, "d")
+		h.holds(Endpoint)
+	},
+}
+
+func TestGoodHistoriesPass(t *testing.T) {
+	for name, play := range good {
+		t.Run(name, func(t *testing.T) {
+			s := begin()
+			play(s)
+			if found := Check(s.events); len(found) > 0 {
+				t.Errorf("found %v", found)
+			}
+		})
+	}
+}
+
+// What is written is what is read, in order and with times that do not go back.
+func TestHistoryIsReadAsItWasWritten(t *testing.T) {
+	s := begin()
+	s.publish("x", Cluster, "c", "one")
+	s.open("C", 1, "a", Delta).ask(Cluster, "c").route("r", "c")
+	var buf bytes.Buffer
+	now := time.Unix(1, 0)
+	w := NewWriter(&buf, func() time.Time { now = now.Add(10 * time.Millisecond); return now })
+	for _, e := range s.events {
+		w.Add(e)
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Read(&buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, s.events) {
+		t.Errorf("read %+v\nwant %+v", got, s.events)
+	}
+	if _, err := Read(strings.NewReader(`{"n":1}` + "\n" + `{"n":2,"nonsense":3}`)); err == nil {
+		t.Error("nonsense is read")
+	}
+}

@@ -1,0 +1,177 @@
+package check
+
+import (
+	"slices"
+	"sort"
+	"time"
+)
+
+// resource is one name of a type under a key.
+type resource struct{ key, typ, name string }
+
+// state is what an origin had under a name from an event on.
+type state struct {
+	n       int
+	t       time.Duration
+	content string // empty: nothing
+}
+
+// line is an origin's order of states of one resource. The first is that there
+// was nothing.
+type line []state
+
+// first is the earliest state from index i on that has this content and was
+// published before event n.
+func (l line) first(i int, content string, n int) (int, bool) {
+	for ; i < len(l) && l[i].n < n; i++ {
+		if l[i].content == content {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// at is the index of the state that event n found.
+func (l line) at(n int) int {
+	return sort.Search(len(l), func(i int) bool { return l[i].n > n }) - 1
+}
+
+// journal is what all origins published, as far as it was read.
+type journal struct {
+	origins []string // in the order in which they first spoke
+	lines   map[resource][]line
+	names   map[[2]string][]string                // of a key and type
+	ever    map[string]map[resource]time.Duration // by content: when it is first published, be it later
+	// done is up to which event each origin is known to have what was published
+	// for a key.
+	done map[string][]int
+}
+
+func newJournal(events []Event) *journal {
+	j := &journal{lines: make(map[resource][]line), names: make(map[[2]string][]string),
+		done: make(map[string][]int), ever: make(map[string]map[resource]time.Duration)}
+	// Vectors have one place for each origin, of which there are as many from the
+	// beginning as there will be.
+	for i := range events {
+		e := &events[i]
+		if e.What != Publish {
+			continue
+		}
+		if !slices.Contains(j.origins, e.Origin) {
+			j.origins = append(j.origins, e.Origin)
+		}
+		for name, content := range e.Resources {
+			if j.ever[content] == nil {
+				j.ever[content] = make(map[resource]time.Duration)
+			}
+			if r := (resource{e.Key, e.Type, name}); j.ever[content][r] == 0 {
+				j.ever[content][r] = e.T
+			}
+		}
+	}
+	return j
+}
+
+// publish adds to an origin's lines.
+func (j *journal) publish(e *Event) {
+	o := slices.Index(j.origins, e.Origin)
+	for name, content := range e.Resources {
+		r := resource{e.Key, e.Type, name}
+		lines := j.of(r)
+		if last := lines[o][len(lines[o])-1]; last.content == content {
+			continue
+		}
+		lines[o] = append(lines[o], state{e.N, e.T, content})
+	}
+}
+
+// of are a resource's lines, of each origin.
+func (j *journal) of(r resource) []line {
+	lines := j.lines[r]
+	if lines == nil {
+		lines = make([]line, len(j.origins))
+		for o := range lines {
+			lines[o] = line{{}}
+		}
+		j.lines[r] = lines
+		of := [2]string{r.key, r.typ}
+		j.names[of] = append(j.names[of], r.name)
+	}
+	return lines
+}
+
+// confirm notes that an origin has what was published until then.
+func (j *journal) confirm(e *Event) {
+	if o := slices.Index(j.origins, e.Origin); o >= 0 {
+		j.known(e.Key)[o] = e.Upto
+	}
+}
+
+func (j *journal) known(key string) []int {
+	done := j.done[key]
+	if done == nil {
+		done = make([]int, len(j.origins))
+		j.done[key] = done
+	}
+	return done
+}
+
+// reading is one way of understanding what was received: of each origin's line
+// the index that was reached.
+type reading []int
+
+// follow is every way to understand a content that comes after these readings,
+// without those that forbid more than another does. None: it cannot come.
+func (j *journal) follow(before []reading, r resource, content string, n int) []reading {
+	var after []reading
+	for _, old := range before {
+		for o, l := range j.of(r) {
+			if i, ok := l.first(old[o], content, n); ok {
+				next := slices.Clone(old)
+				next[o] = i
+				after = append(after, next)
+			}
+		}
+	}
+	return minimal(after)
+}
+
+// minimal drops readings that are at least as far on in all lines as another.
+func minimal(all []reading) []reading {
+	var out []reading
+	for i, r := range all {
+		if !slices.ContainsFunc(all[:i], func(o reading) bool { return o.within(r) }) &&
+			!slices.ContainsFunc(all[i+1:], func(o reading) bool { return o.within(r) && !slices.Equal(o, r) }) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// within reports whether r is nowhere further on than o.
+func (r reading) within(o reading) bool {
+	for i := range r {
+		if r[i] > o[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// raise moves r up to o, where o is further on.
+func (r reading) raise(o reading) {
+	for i := range r {
+		r[i] = max(r[i], o[i])
+	}
+}
+
+// sure is what is true whichever of the readings is: the least of each line.
+func sure(all []reading) reading {
+	out := slices.Clone(all[0])
+	for _, r := range all[1:] {
+		for i := range out {
+			out[i] = min(out[i], r[i])
+		}
+	}
+	return out
+}

@@ -1,0 +1,110 @@
+package check
+
+import (
+	"maps"
+	"slices"
+)
+
+// holds judges what a client holds of a type at a rest: it is what the first or
+// what the second origin has by now of all that it asks for.
+func (c *checker) holds(e *Event) {
+	s := c.stream(e)
+	if s == nil || s.closed {
+		c.violate(RuleNewest, &stream{client: e.Client, id: e.Stream, key: e.Key}, e, e.Type, "", 0, "at rest it has no stream")
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.Resources)) {
+		if came := c.received[e.Client][[2]string{e.Type, name}]; came != e.Resources[name] {
+			c.violate(RuleNewest, s, e, e.Type, name, s.opened, "at rest it has %s, and what it received last since %s is %s", short(e.Resources[name]), clock(s.opened), some(came))
+		}
+	}
+	var least []Violation
+	for o := range c.origins {
+		before := len(c.found)
+		c.against(s, e, o)
+		found := slices.Clone(c.found[before:])
+		c.found = c.found[:before]
+		if len(found) == 0 {
+			return
+		}
+		if least == nil || len(found) < len(least) {
+			least = found
+		}
+	}
+	c.found = append(c.found, least...)
+}
+
+// against compares with one origin.
+func (c *checker) against(s *stream, e *Event, o int) {
+	sub := s.sub(e.Type)
+	newest := make(map[string]string)
+	for _, name := range c.names[[2]string{s.key, e.Type}] {
+		newest[name] = c.last(resource{s.key, e.Type, name}, o).content
+	}
+	heard := make(map[string]bool)
+	for r := range s.got {
+		heard[r.name] = heard[r.name] || r.typ == e.Type
+	}
+	w := Wants{Heard: heard, Type: e.Type, Names: slices.Collect(maps.Keys(sub.names)), Wild: sub.wild, Variant: s.variant, Upstream: c.upstream[s.relay]}
+	for _, l := range w.Lacks(e.Resources, newest) {
+		at := c.last(resource{s.key, e.Type, l.Name}, o).t
+		c.violate(RuleNewest, s, e, e.Type, l.Name, at, "at rest it has %s, and %s has %s since %s", some(l.Has), c.origins[o], some(l.Newest), clock(at))
+	}
+}
+
+// last is the newest state of an origin's line.
+func (c *checker) last(r resource, o int) state {
+	l := c.of(r)[o]
+	return l[len(l)-1]
+}
+
+func some(content string) string {
+	if content == "" {
+		return "nothing"
+	}
+	return short(content)
+}
+
+// Wants is what a client asks for of a type, and how: Variant is its own,
+// Upstream that of the relay which it asks. Heard are the names that came or went
+// on its stream.
+type Wants struct {
+	Type              string
+	Names             []string
+	Wild              bool
+	Variant, Upstream string
+	Heard             map[string]bool
+}
+
+// Lack is a name of which a client has something else than the newest; empty:
+// nothing.
+type Lack struct{ Name, Has, Newest string }
+
+// Lacks compares what is held with all that there is.
+func (w Wants) Lacks(held, newest map[string]string) []Lack {
+	asked := make(map[string]bool)
+	for _, name := range w.Names {
+		asked[name] = true
+	}
+	if w.Wild {
+		for name := range newest {
+			asked[name] = true
+		}
+	}
+	for name := range held {
+		asked[name] = true
+	}
+	// Where one side is SotW, what went may stay until its parent changes (P60).
+	stays := !full(w.Type) && (w.Upstream == SotW || w.Variant == SotW && !w.Wild)
+	var out []Lack
+	for _, name := range slices.Sorted(maps.Keys(asked)) {
+		// What a client brought from another relay may not exist, as far as this one
+		// knows: where an origin says nothing of what it never had, that is a guess
+		// which takes its time (P57).
+		unknown := !w.Wild && !w.Heard[name] && (w.Upstream == Delta || !full(w.Type))
+		if held[name] != newest[name] && (newest[name] != "" || !stays && !unknown) {
+			out = append(out, Lack{name, held[name], newest[name]})
+		}
+	}
+	return out
+}

@@ -1,0 +1,97 @@
+package check
+
+import (
+	"fmt"
+	"time"
+)
+
+// script writes a history by hand: an event each ten milliseconds.
+type script struct{ events []Event }
+
+func (s *script) add(e Event) int {
+	e.N = len(s.events) + 1
+	e.T = time.Duration(e.N) * 10 * time.Millisecond
+	s.events = append(s.events, e)
+	return e.N
+}
+
+// at is how messages write the time of an event.
+func at(n int) string { return clock(time.Duration(n) * 10 * time.Millisecond) }
+
+// begin is two relays, the first with a process that runs.
+func begin() *script {
+	s := new(script)
+	s.add(Event{What: Run, Seed: 1, Upstream: map[string]string{"a": Delta, "b": SotW}})
+	s.add(Event{What: Began, Relay: "a", Process: 1})
+	s.add(Event{What: Began, Relay: "b", Process: 1})
+	return s
+}
+
+// publish has an origin publish contents of a type for key k.
+func (s *script) publish(origin, typ string, contents ...string) int {
+	return s.publishFor(origin, "k", typ, contents...)
+}
+
+func (s *script) publishFor(origin, key, typ string, contents ...string) int {
+	e := Event{What: Publish, Origin: origin, Key: key, Type: typ, Resources: pairs(contents)}
+	n := s.add(e)
+	s.add(Event{What: Published, Origin: origin, Key: key, Upto: n})
+	return n
+}
+
+// pairs of a name and a content.
+func pairs(list []string) map[string]string {
+	out := make(map[string]string)
+	for i := 0; i < len(list); i += 2 {
+		out[list[i]] = list[i+1]
+	}
+	return out
+}
+
+// hand is a client's stream in a script.
+type hand struct {
+	s       *script
+	client  string
+	stream  int
+	relay   string
+	process int
+	opened  int
+}
+
+func (s *script) open(client string, stream int, relay, variant string) *hand {
+	n := s.add(Event{What: Opening, Client: client, Stream: stream, Relay: relay, Key: "k", Variant: variant, Fresh: stream == 1})
+	return &hand{s, client, stream, relay, 1, n}
+}
+
+func (h *hand) ask(typ string, names ...string) *hand {
+	h.s.add(Event{What: Ask, Client: h.client, Stream: h.stream, Type: typ, Names: names})
+	return h
+}
+
+func (h *hand) drop(typ string, names ...string) *hand {
+	h.s.add(Event{What: Ask, Client: h.client, Stream: h.stream, Type: typ, Dropped: names})
+	return h
+}
+
+func (h *hand) get(typ string, contents ...string) int {
+	return h.s.add(Event{What: Receipt, Client: h.client, Stream: h.stream, Relay: h.relay, Process: h.process, Type: typ, Resources: pairs(contents)})
+}
+
+func (h *hand) lose(typ string, names ...string) int {
+	return h.s.add(Event{What: Receipt, Client: h.client, Stream: h.stream, Relay: h.relay, Process: h.process, Type: typ, Removed: names})
+}
+
+func (h *hand) route(content string, clusters ...string) int {
+	return h.s.add(Event{What: Receipt, Client: h.client, Stream: h.stream, Relay: h.relay, Process: h.process, Type: Route,
+		Resources: map[string]string{"r": content}, Refs: map[string][]string{"r": clusters}})
+}
+
+func (h *hand) holds(typ string, contents ...string) int {
+	return h.s.add(Event{What: Holds, Client: h.client, Stream: h.stream, Key: "k", Type: typ, Resources: pairs(contents)})
+}
+
+func (h *hand) close(conn, err string, asked bool) int {
+	return h.s.add(Event{What: Closed, Client: h.client, Stream: h.stream, Conn: conn, Asked: asked, Error: err})
+}
+
+func (h *hand) String() string { return fmt.Sprintf("client %s, stream %d", h.client, h.stream) }

@@ -1,0 +1,214 @@
+package check
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// stream is a client's.
+type stream struct {
+	client  string
+	id      int
+	relay   string
+	key     string
+	variant string
+	openedN int
+	opened  time.Duration
+
+	subs     map[string]*subscription // by type
+	process  *process                 // nil: nothing came yet
+	got      map[resource]*progress
+	answered bool
+	closed   bool
+	given    bool // when it closed, something of its key had been given to somebody
+}
+
+// progress is how far a stream is with a resource.
+type progress struct {
+	readings []reading
+	by       mark // what says so
+	held     bool // it came, was not removed, and was asked for since
+}
+
+func (c *checker) opening(e *Event) {
+	c.streams[streamID{e.Client, e.Stream}] = &stream{client: e.Client, id: e.Stream, relay: e.Relay, key: e.Key,
+		variant: e.Variant, openedN: e.N, opened: e.T, subs: make(map[string]*subscription), got: make(map[resource]*progress)}
+	if e.Fresh || c.clusters[e.Client] == nil {
+		c.clusters[e.Client] = make(map[string]bool)
+		c.received[e.Client] = make(map[[2]string]string)
+	}
+}
+
+func (s *stream) sub(typ string) *subscription {
+	sub := s.subs[typ]
+	if sub == nil {
+		sub = &subscription{names: make(map[string]bool)}
+		s.subs[typ] = sub
+	}
+	return sub
+}
+
+func (c *checker) ask(e *Event) {
+	s := c.stream(e)
+	if s == nil {
+		return
+	}
+	for _, name := range s.sub(e.Type).ask(s.variant, e) {
+		if p := s.got[resource{s.key, e.Type, name}]; p != nil {
+			p.held = false
+		}
+	}
+}
+
+// receipt takes a response: what is in it, what it removes, and of a full one
+// what is missing.
+func (c *checker) receipt(e *Event) {
+	s := c.stream(e)
+	if s == nil {
+		c.violate(RulePublished, &stream{client: e.Client, id: e.Stream}, e, e.Type, "", 0, "a response on a stream that was not opened")
+		return
+	}
+	p := c.process(e.Relay, e.Process)
+	switch {
+	case p == nil || s.process != nil && s.process != p || s.relay != p.relay:
+		c.violate(RulePublished, s, e, e.Type, "", s.opened, "the stream, opened at %s to %s, has a response of %s#%d", clock(s.opened), s.relay, e.Relay, e.Process)
+		return
+	case s.process == nil:
+		s.process = p
+	}
+	s.answered, p.gave[s.key] = true, true
+	sub := s.sub(e.Type)
+	c.references(s, e)
+
+	for _, name := range slices.Sorted(maps.Keys(e.Resources)) {
+		c.take(s, e, sub.wild, name, e.Resources[name])
+	}
+	removed := slices.Clone(e.Removed)
+	if s.variant == SotW && (full(e.Type) || sub.wild) {
+		for _, name := range c.names[[2]string{s.key, e.Type}] {
+			p := s.got[resource{s.key, e.Type, name}]
+			if _, there := e.Resources[name]; !there && (sub.wild || p != nil && p.held) {
+				removed = append(removed, name)
+			}
+		}
+	}
+	for _, name := range removed {
+		c.take(s, e, sub.wild, name, "")
+	}
+	if e.Type == Cluster {
+		has := c.clusters[s.client]
+		for name := range e.Resources {
+			has[name] = true
+		}
+		for _, name := range removed {
+			delete(has, name)
+		}
+	}
+}
+
+// take holds one content, or nothing, of a resource against the origins' lines.
+func (c *checker) take(s *stream, e *Event, wild bool, name, content string) {
+	r := resource{s.key, e.Type, name}
+	of := part{r, wild}
+	p := s.got[r]
+	if p == nil {
+		at, by := s.process.floor(c.journal, of, s.openedN)
+		p = &progress{readings: []reading{at}, by: by}
+		s.got[r] = p
+	}
+	c.received[s.client][[2]string{r.typ, name}] = content
+	after := c.follow(p.readings, r, content, e.N)
+	if len(after) == 0 {
+		c.explain(s, e, r, p, content)
+		return
+	}
+	p.readings, p.held = after, content != ""
+	p.by = mark{n: e.N, t: e.T, who: "it", at: sure(after)}
+	s.process.mark(of, mark{n: e.N, t: e.T, who: fmt.Sprintf("client %s, stream %d,", s.client, s.id), at: p.by.at})
+}
+
+// explain says which rule a content breaks that no reading has a place for.
+func (c *checker) explain(s *stream, e *Event, r resource, p *progress, content string) {
+	if content == "" {
+		since := c.since(p, r)
+		c.violate(RuleRemoval, s, e, r.typ, r.name, since, "it was removed, and was there since %s; %s had it at %s", clock(since), p.by.who, clock(p.by.t))
+		return
+	}
+	var last *state
+	for _, l := range c.of(r) {
+		for i := range l {
+			if l[i].content == content && (last == nil || last.n < l[i].n) {
+				last = &l[i]
+			}
+		}
+	}
+	if last != nil {
+		c.violate(RuleOrder, s, e, r.typ, r.name, p.by.t, "it went back to %s, published at %s, after what %s had at %s", short(content), clock(last.t), p.by.who, clock(p.by.t))
+		return
+	}
+	why, at := "which was never published", time.Duration(0)
+	if t, later := c.ever[content][r]; later {
+		why, at = "which was published only later, at "+clock(t), t
+	} else if of := c.first(content); of != nil {
+		at = c.ever[content][*of]
+		why = fmt.Sprintf("which is of %q of %q, published at %s", of.name, of.key, clock(at))
+	}
+	c.violate(RulePublished, s, e, r.typ, r.name, at, "it got %s, %s", short(content), why)
+}
+
+// first is for what a content was first published; nil: never.
+func (c *checker) first(content string) *resource {
+	var out *resource
+	for r, t := range c.ever[content] {
+		if out == nil || t < c.ever[content][*out] {
+			out = &r
+		}
+	}
+	return out
+}
+
+// since is from when on the resource was there, by the first of the readings.
+func (c *checker) since(p *progress, r resource) time.Duration {
+	at := p.readings[0]
+	var t time.Duration
+	for o, l := range c.of(r) {
+		t = max(t, l[at[o]].t)
+	}
+	return t
+}
+
+func short(content string) string { return content[:min(len(content), 12)] }
+
+// references looks for clusters that routes lead to and that the client does not
+// have, although its relay had them before the stream was opened, and no origin
+// was without them since.
+func (c *checker) references(s *stream, e *Event) {
+	sub := s.subs[Cluster]
+	if e.Type != Route || sub == nil || !sub.wild {
+		return
+	}
+	for _, route := range slices.Sorted(maps.Keys(e.Refs)) {
+		for _, name := range e.Refs[route] {
+			if c.clusters[s.client][name] {
+				continue
+			}
+			r := resource{s.key, Cluster, name}
+			at, by := s.process.floor(c.journal, part{r, true}, s.openedN)
+			excused := false
+			for o, l := range c.of(r) {
+				from := at[o]
+				if rested := c.rested[s.key]; rested != nil {
+					from = max(from, l.at(rested[o]))
+				}
+				for _, st := range l[from:] {
+					excused = excused || st.content == ""
+				}
+			}
+			if !excused {
+				c.violate(RuleReference, s, e, Route, route, by.t, "it leads to cluster %q, which the client was not given, and which %s had at %s", name, by.who, clock(by.t))
+			}
+		}
+	}
+}

@@ -1,0 +1,233 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+
+	"xdsrelay/integration/robust/check"
+)
+
+// origin is one of the run's: a process that is kept as the world is, and
+// started again after it was killed.
+type origin struct {
+	name    string
+	world   *world
+	history *check.Writer
+	log     io.Writer
+	links   []*link // of the relays to it
+
+	// said is what the history has, by key, type and name; of who starts it and
+	// then of the feed, of which there is one at a time.
+	said map[[3]string]string
+	upto map[string]int // by key: the event of what was published last
+
+	mu   sync.Mutex
+	proc *proc // nil: killed
+	feed *feed
+	has  map[string]int // by key: the revision that it is known to have
+}
+
+// feed is what one process is told.
+type feed struct {
+	in   io.WriteCloser
+	out  *bufio.Reader
+	done chan struct{}
+	err  error // once done
+}
+
+// start starts the process, gives it all there is, has it listen, and keeps it
+// up to date until it is killed.
+func (o *origin) start(ctx context.Context) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), originRole+"=1")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	// Not StdoutPipe: Wait would close it under the reader.
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	cmd.Stdout = w
+	p, err := run(o.name, cmd, o.log, func(string) {})
+	_ = w.Close() // the child has its own
+	if err != nil {
+		_ = r.Close()
+		return err
+	}
+	f := &feed{in: in, out: bufio.NewReader(r), done: make(chan struct{})}
+	o.mu.Lock()
+	o.has = make(map[string]int)
+	o.mu.Unlock()
+	for key, newer := o.lacks(); newer && err == nil; key, newer = o.lacks() {
+		err = o.tell(f, key)
+	}
+	var hello heard
+	if err == nil {
+		hello, err = f.ask(told{Listen: true})
+	}
+	if err != nil {
+		p.kill()
+		_ = r.Close()
+		return fmt.Errorf("%s: %w", o.name, err)
+	}
+	o.mu.Lock()
+	o.proc, o.feed = p, f
+	o.mu.Unlock()
+	for _, k := range o.links {
+		k.lead(hello.Address)
+	}
+	go func() {
+		defer close(f.done)
+		defer func() { _ = r.Close() }() // it was read from
+		f.err = o.keep(ctx, f, p)
+	}()
+	return nil
+}
+
+// keep tells the process each change, until it ends or ctx does.
+func (o *origin) keep(ctx context.Context, f *feed, p *proc) error {
+	for {
+		changed := o.world.waiting()
+		if key, newer := o.lacks(); newer {
+			if err := o.tell(f, key); err != nil {
+				return err
+			}
+			continue
+		}
+		select {
+		case <-changed:
+		case <-p.done:
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// tell has the process publish what there is of a key.
+func (o *origin) tell(f *feed, key string) error {
+	s := o.world.of(key, o.name)
+	for _, kind := range kinds {
+		if news := o.news(key, kind, s.contents(kind)); len(news) > 0 {
+			o.upto[key] = o.history.Add(check.Event{What: check.Publish, Origin: o.name, Key: key, Type: kind, Resources: news})
+		}
+	}
+	if _, err := f.ask(told{Snapshot: &s}); err != nil {
+		return err
+	}
+	o.history.Add(check.Event{What: check.Published, Origin: o.name, Key: key, Upto: o.upto[key]})
+	o.mu.Lock()
+	o.has[key] = s.Rev
+	o.mu.Unlock()
+	return nil
+}
+
+// news is what differs from what the history has.
+func (o *origin) news(key, kind string, now map[string]string) map[string]string {
+	news := make(map[string]string)
+	for name, content := range now {
+		if id := [3]string{key, kind, name}; o.said[id] != content {
+			o.said[id], news[name] = content, content
+		}
+	}
+	for id := range o.said {
+		if _, there := now[id[2]]; !there && id[0] == key && id[1] == kind {
+			delete(o.said, id)
+			news[id[2]] = ""
+		}
+	}
+	return news
+}
+
+// lacks is a key of which the process has not everything.
+func (o *origin) lacks() (string, bool) {
+	o.mu.Lock()
+	has := maps.Clone(o.has)
+	o.mu.Unlock()
+	return o.world.newer(has)
+}
+
+// ask waits for the process' answer; one that is stopped has time.
+func (f *feed) ask(cmd told) (heard, error) {
+	line, err := json.Marshal(cmd)
+	if err != nil {
+		return heard{}, err
+	}
+	if _, err := f.in.Write(append(line, '\n')); err != nil {
+		return heard{}, err
+	}
+	text, err := f.out.ReadBytes('\n')
+	if err != nil {
+		return heard{}, err
+	}
+	var h heard
+	if err := json.Unmarshal(text, &h); err != nil {
+		return heard{}, err
+	}
+	if h.Error != "" {
+		return heard{}, errors.New(h.Error)
+	}
+	return h, nil
+}
+
+// kill ends the process as kill -9 does.
+func (o *origin) kill() {
+	o.mu.Lock()
+	p, f := o.proc, o.feed
+	o.proc = nil
+	o.mu.Unlock()
+	if p == nil {
+		return
+	}
+	p.kill()
+	<-f.done
+	for _, k := range o.links {
+		k.lead("")
+	}
+}
+
+func (o *origin) signal(s syscall.Signal) {
+	o.mu.Lock()
+	p := o.proc
+	o.mu.Unlock()
+	if p != nil {
+		p.signal(s)
+	}
+}
+
+// current reports whether the process has everything; an error if it ended by
+// itself.
+func (o *origin) current() (bool, error) {
+	o.mu.Lock()
+	p, f := o.proc, o.feed
+	o.mu.Unlock()
+	if p == nil {
+		return false, nil
+	}
+	select {
+	case <-p.done:
+		return false, fmt.Errorf("%s ended: %w", o.name, p.err)
+	case <-f.done:
+		return false, fmt.Errorf("%s: %w", o.name, f.err)
+	default:
+	}
+	_, lacks := o.lacks()
+	return !lacks, nil
+}

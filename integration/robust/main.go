@@ -1,0 +1,117 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"xdsrelay/integration/robust/check"
+)
+
+func main() {
+	originMain()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := command(ctx, os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+func command(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("robust", flag.ContinueOnError)
+	seed := flags.Uint64("seed", 0, "of the faults and changes; 0: any")
+	last := flags.Duration("for", time.Minute, "how long to play rounds, at least one")
+	binary := flags.String("relay", "bin/relay", "the relay")
+	dir := flags.String("dir", ".cache/robust", "for histories and logs of runs that fail")
+	again := flags.String("check", "", "only hold this history against the rules")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *again != "" {
+		return judge(*again, out)
+	}
+	if *seed == 0 {
+		*seed = rand.Uint64N(1_000_000) + 1
+	}
+	path, err := filepath.Abs(*binary)
+	if err != nil {
+		return err
+	}
+	_, err = play(ctx, settings{seed: *seed, last: *last, binary: path, dir: *dir, out: out,
+		keys: 3, scale: scale{relays: 2, origins: 2, clients: 24, faults: 16, longest: 4 * time.Second}})
+	return err
+}
+
+// buildRelay builds the relay.
+func buildRelay(ctx context.Context, dir string) (string, error) {
+	path := filepath.Join(dir, "relay")
+	if out, err := exec.CommandContext(ctx, "go", "build", "-o", path, "xdsrelay/cmd/relay").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the relay: %w\n%s", err, out)
+	}
+	return path, nil
+}
+
+// play makes a run and judges it. Its files stay if anything was wrong: it
+// returns where they are.
+func play(ctx context.Context, set settings) (string, error) {
+	set.dir = filepath.Join(set.dir, fmt.Sprintf("seed-%d-%d", set.seed, os.Getpid()))
+	if err := os.MkdirAll(set.dir, 0o755); err != nil {
+		return "", err
+	}
+	fmt.Fprintf(set.out, "seed %d\n", set.seed)
+	s, err := build(ctx, set)
+	if err == nil {
+		err = s.rounds()
+	}
+	err = errors.Join(err, s.close(), judge(filepath.Join(set.dir, "history.jsonl"), set.out))
+	if err != nil {
+		return set.dir, fmt.Errorf("%w\nseed %d; history and logs are in %s", err, set.seed, set.dir)
+	}
+	if set.keep {
+		return set.dir, nil
+	}
+	return "", os.RemoveAll(set.dir)
+}
+
+// most is how many violations are told.
+const most = 20
+
+// judge holds a history against the rules.
+func judge(path string, out io.Writer) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	events, err := check.Read(f)
+	if err != nil {
+		return err
+	}
+	counts := make(map[check.What]int)
+	for i := range events {
+		counts[events[i].What]++
+	}
+	fmt.Fprintf(out, "%d events: %d publications, %d receipts, %d streams, %d rests\n", len(events), counts[check.Publish],
+		counts[check.Receipt], counts[check.Opening], counts[check.Rest])
+	found := check.Check(events)
+	for _, v := range found[:min(len(found), most)] {
+		fmt.Fprintln(out, v)
+	}
+	if len(found) > 0 {
+		return fmt.Errorf("%d violations", len(found))
+	}
+	return nil
+}

@@ -1,0 +1,127 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// originRole in the environment makes this program an origin: go-control-plane's
+// server. It is told snapshots on its standard input, one a line, and answers each
+// with a line when it has it.
+const originRole = "ROBUST_ORIGIN"
+
+type byCluster struct{}
+
+func (byCluster) ID(n *corev3.Node) string { return n.GetCluster() }
+
+// told is a line to an origin: before Listen it has no clients.
+type told struct {
+	Snapshot *snapshot `json:"snapshot,omitempty"`
+	Listen   bool      `json:"listen,omitempty"`
+}
+
+// heard is a line from an origin.
+type heard struct {
+	Address string `json:"address,omitempty"`
+	Error   string `json:"error,omitempty"`
+}
+
+// beOrigin is an origin until its input ends.
+func beOrigin(in io.Reader, out io.Writer) error {
+	// Not "ADS" in go-control-plane's sense, which withholds answers until all
+	// that a node has is asked for.
+	snapshots := cache.NewSnapshotCache(false, byCluster{}, nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	g := grpc.NewServer(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, server.NewServer(ctx, snapshots, nil))
+	served := make(chan struct{})
+	listening := false
+	defer func() {
+		g.Stop()
+		if listening {
+			<-served
+		}
+	}()
+	enc, lines := json.NewEncoder(out), bufio.NewReaderSize(in, 1<<20)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		var cmd told
+		var answer heard
+		if err = json.Unmarshal(line, &cmd); err != nil {
+			return err
+		}
+		if cmd.Snapshot != nil {
+			err = cmd.Snapshot.serve(ctx, snapshots)
+		}
+		if cmd.Listen {
+			l, failed := net.Listen("tcp", "127.0.0.1:0")
+			if failed != nil {
+				return failed
+			}
+			answer.Address, listening = l.Addr().String(), true
+			go func() {
+				defer close(served)
+				_ = g.Serve(l) // ended by Stop
+			}()
+		}
+		if err != nil {
+			answer.Error = err.Error()
+		}
+		if err := enc.Encode(answer); err != nil {
+			return err
+		}
+	}
+}
+
+// serve gives the snapshot to a cache.
+func (s *snapshot) serve(ctx context.Context, into cache.SnapshotCache) error {
+	var snap cache.Snapshot
+	for kind, has := range s.Types {
+		var list []types.Resource
+		for _, body := range has {
+			m, err := (&anypb.Any{TypeUrl: kind, Value: body}).UnmarshalNew()
+			if err != nil {
+				return err
+			}
+			list = append(list, m)
+		}
+		snap.Resources[cache.GetResponseType(kind)] = cache.NewResources(strconv.Itoa(s.Revs[kind]), list)
+	}
+	return into.SetSnapshot(ctx, s.Key, &snap)
+}
+
+// originMain runs the role if it was given.
+func originMain() {
+	if os.Getenv(originRole) == "" {
+		return
+	}
+	if err := beOrigin(os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "origin:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}

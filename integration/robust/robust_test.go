@@ -1,0 +1,88 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"xdsrelay/integration/robust/check"
+)
+
+func TestMain(m *testing.M) {
+	originMain()
+	goleak.VerifyTestMain(m)
+}
+
+// lines are written to a test's log.
+type lines struct{ t *testing.T }
+
+func (l lines) Write(b []byte) (int, error) {
+	l.t.Log(strings.TrimSuffix(string(b), "\n"))
+	return len(b), nil
+}
+
+// The short form of `make robust`: two rounds of one seed, and the history that
+// comes of it, which has to be found wrong in each way in which it is then made
+// wrong.
+func TestRobust(t *testing.T) {
+	dir := t.TempDir()
+	binary, err := buildRelay(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := settings{seed: 1, last: 12 * time.Second, binary: binary, dir: dir, out: lines{t}, keep: true,
+		keys: 2, scale: scale{relays: 2, origins: 2, clients: 16, faults: 14, longest: 3 * time.Second}}
+	kept, err := play(t.Context(), set)
+	if err != nil {
+		// The directory of the test goes with it.
+		where := filepath.Join(os.TempDir(), filepath.Base(kept))
+		if moved := os.Rename(kept, where); moved != nil {
+			err = errors.Join(err, moved)
+		}
+		t.Fatalf("%v\nkept in %s", err, where)
+	}
+	f, err := os.Open(filepath.Join(kept, "history.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	events, err := check.Read(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range mutations {
+		t.Run(m.name, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(1, 1))
+			const tries = 10
+			done := 0
+			for range 1000 {
+				x := newIndex(slices.Clone(events))
+				if !m.change(rng, x) {
+					continue
+				}
+				found := check.Check(x.events)
+				switch {
+				case m.rule == "" && len(found) > 0:
+					t.Errorf("found %v", found)
+				case m.rule != "" && !slices.ContainsFunc(found, func(v check.Violation) bool { return v.Rule == m.rule }):
+					t.Errorf("did not find that %q is broken, but %v", m.rule, found)
+				}
+				if done++; done == tries {
+					return
+				}
+			}
+			if done == 0 {
+				t.Error("the history has no place for it")
+			}
+		})
+	}
+}

@@ -1,0 +1,174 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"time"
+
+	"xdsrelay/integration/robust/check"
+	"xdsrelay/internal/xds"
+)
+
+// restMost is how long it may take until everybody has the newest. It is only
+// ever spent by a run that fails.
+const restMost = time.Minute
+
+// rounds plays rounds until the time is over, at least one: changes and faults,
+// then rest. The error is one of the run itself; what the relay did wrong is in
+// the history.
+func (s *stage) rounds() error {
+	changes := rand.New(rand.NewPCG(s.seed, 2))
+	if err := s.rest(); err != nil {
+		return err
+	}
+	began := time.Now()
+	for round := 1; round == 1 || time.Since(began) < s.last; round++ {
+		steps := plan(s.seed, round, s.settings.scale)
+		fmt.Fprintf(s.out, "round %d: %d steps\n", round, len(steps))
+		ctx, cancel := context.WithCancel(s.ctx)
+		changed := make(chan struct{})
+		go func() {
+			defer close(changed)
+			s.change(ctx, changes)
+		}()
+		err := s.play(steps)
+		cancel()
+		<-changed
+		if err == nil {
+			err = s.rest()
+		}
+		if err != nil {
+			return fmt.Errorf("round %d: %w", round, err)
+		}
+	}
+	return nil
+}
+
+// change changes the world until ctx ends.
+func (s *stage) change(ctx context.Context, rng *rand.Rand) {
+	for sleep(ctx, 5*time.Millisecond+time.Duration(rng.Int64N(int64(100*time.Millisecond)))) {
+		s.world.change(rng, pick(rng, s.keys))
+	}
+}
+
+// play does the steps of a round, each not before its time. The order is the
+// plan's, however long a step takes.
+func (s *stage) play(steps []step) error {
+	began := time.Now()
+	for _, st := range steps {
+		if !sleep(s.ctx, st.at-time.Since(began)) {
+			return s.ctx.Err()
+		}
+		if err := s.do(st); err != nil {
+			return fmt.Errorf("%s: %w", st, err)
+		}
+	}
+	return nil
+}
+
+// sleep reports whether the time passed before ctx ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(max(d, 0))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+var errNoRest = errors.New("there was no rest")
+
+// rest waits until everybody has the newest, and records what all have. When it
+// takes too long the checker finds what is missing.
+func (s *stage) rest() error {
+	ctx, cancel := context.WithTimeout(s.ctx, restMost)
+	defer cancel()
+	began := time.Now()
+	why := "nothing was looked at"
+	for {
+		var err error
+		if why, err = s.unrest(); err != nil {
+			return err
+		}
+		if why == "" || !sleep(ctx, 50*time.Millisecond) {
+			break
+		}
+	}
+	for _, c := range s.clients {
+		for _, kind := range kinds {
+			if h := c.holds(kind); len(h.Names) > 0 || h.Wild {
+				s.history.Add(check.Event{What: check.Holds, Client: c.name, Stream: int(c.open.Load()), Key: c.key, Type: kind, Resources: h.has})
+			}
+		}
+	}
+	s.history.Add(check.Event{What: check.Rest, Text: why})
+	if why != "" {
+		return fmt.Errorf("%w after %s: %s", errNoRest, time.Since(began).Round(time.Second), why)
+	}
+	fmt.Fprintf(s.out, "at rest after %s\n", time.Since(began).Round(10*time.Millisecond))
+	return nil
+}
+
+// held is what a client asks for and holds of a type.
+type held struct {
+	check.Wants
+	has map[string]string
+}
+
+func (c *client) holds(kind string) held {
+	h := held{Wants: check.Wants{Type: kind, Variant: c.variant, Upstream: c.relays[c.relay()].variant}, has: make(map[string]string)}
+	typ := xds.TypeURL(kind)
+	h.Names, h.Wild = c.Names(typ)
+	c.mu.Lock()
+	h.Heard = maps.Clone(c.heard[kind])
+	c.mu.Unlock()
+	for name, r := range c.Held(typ) {
+		h.has[name] = content(r.Body)
+	}
+	return h
+}
+
+// unrest says why there is no rest yet; empty: there is.
+func (s *stage) unrest() (string, error) {
+	for _, o := range s.origins {
+		if all, err := o.current(); err != nil {
+			return "", err
+		} else if !all {
+			return o.name + " has not everything yet", nil
+		}
+	}
+	newest := make(map[[3]string]map[string]string) // by origin, key and type
+	for _, o := range s.origins {
+		for _, key := range s.keys {
+			all := s.world.of(key, o.name)
+			for _, kind := range kinds {
+				newest[[3]string{o.name, key, kind}] = all.contents(kind)
+			}
+		}
+	}
+	for _, c := range s.clients {
+		if !c.Connected() {
+			return c.String(), nil
+		}
+		for _, kind := range kinds {
+			h := c.holds(kind)
+			var lacks []check.Lack
+			for _, o := range s.origins {
+				if lacks = h.Lacks(h.has, newest[[3]string{o.name, c.key, kind}]); len(lacks) == 0 {
+					break
+				}
+			}
+			if len(lacks) > 0 {
+				return fmt.Sprintf("%s at %s: %s: %v", c, s.relays[c.relay()].name, kind, lacks), nil
+			}
+		}
+	}
+	return "", nil
+}

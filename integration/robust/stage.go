@@ -1,0 +1,301 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"xdsrelay/integration/robust/check"
+	"xdsrelay/internal/fleet"
+	"xdsrelay/internal/xds"
+)
+
+var originNames = []string{"first", "second"}
+
+// settings are a run's.
+type settings struct {
+	seed   uint64
+	last   time.Duration
+	binary string
+	dir    string
+	out    io.Writer
+	keep   bool // the files, also if nothing was wrong
+	scale  scale
+	keys   int
+}
+
+// stage is all that a run is made of.
+type stage struct {
+	settings
+	ctx     context.Context
+	history *check.Writer
+	file    *os.File
+	world   *world
+	keys    []string
+	origins []*origin
+	relays  []*relay
+	up      [][]*link // by relay and origin
+	clients []*client
+	roles   []role // by client
+	lives   []int  // likewise
+	logs    []*os.File
+}
+
+// upstreamOf are the variants that the relays speak to their origins.
+var upstreamOf = []string{check.Delta, check.SotW}
+
+// build starts everything: origins, relays, then clients. What it started is ended
+// by close, also after an error.
+func build(ctx context.Context, set settings) (*stage, error) {
+	s := &stage{settings: set, ctx: ctx}
+	var err error
+	if s.file, err = os.Create(filepath.Join(set.dir, "history.jsonl")); err != nil {
+		return s, err
+	}
+	s.history = check.NewWriter(s.file, time.Now)
+	for i := range set.keys {
+		s.keys = append(s.keys, fmt.Sprint("edge-", i))
+	}
+	s.world = newWorld(s.keys)
+	variants := make(map[string]string)
+	for i := range set.scale.relays {
+		variants[relayName(i)] = upstreamOf[i%2]
+	}
+	s.history.Add(check.Event{What: check.Run, Seed: set.seed, Upstream: variants})
+
+	for i := range set.scale.origins {
+		log, err := s.log(originNames[i])
+		if err != nil {
+			return s, err
+		}
+		o := &origin{name: originNames[i], world: s.world, history: s.history, log: log,
+			said: make(map[[3]string]string), upto: make(map[string]int)}
+		s.origins = append(s.origins, o)
+		for r := range set.scale.relays {
+			k, err := newLink(relayName(r)+"-"+o.name, func(string) {}) // of no client's stream
+			if err != nil {
+				return s, err
+			}
+			o.links = append(o.links, k)
+		}
+	}
+	for i := range set.scale.relays {
+		log, err := s.log(relayName(i))
+		if err != nil {
+			return s, err
+		}
+		r := &relay{name: relayName(i), binary: set.binary, dir: set.dir, variant: upstreamOf[i%2], history: s.history, log: log}
+		var links []*link
+		for _, o := range s.origins {
+			links = append(links, o.links[i])
+			r.origins = append(r.origins, o.links[i].addr)
+		}
+		s.up = append(s.up, links)
+		s.relays = append(s.relays, r)
+	}
+	if err := s.each(len(s.origins), func(i int) error { return s.origins[i].start(ctx) }); err != nil {
+		return s, err
+	}
+	if err := s.each(len(s.relays), func(i int) error { return s.relays[i].start(ctx) }); err != nil {
+		return s, err
+	}
+	all := roles()
+	for i := range set.scale.clients {
+		s.roles = append(s.roles, all[i%len(all)])
+		s.lives = append(s.lives, 0)
+		s.clients = append(s.clients, nil)
+		if err := s.enter(i); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+func relayName(i int) string { return "relay-" + string(rune('a'+i)) }
+
+func (s *stage) log(name string) (*os.File, error) {
+	f, err := os.Create(filepath.Join(s.dir, name+".log"))
+	if err == nil {
+		s.logs = append(s.logs, f)
+	}
+	return f, err
+}
+
+// each does something n times at once.
+func (s *stage) each(n int, do func(i int) error) error {
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			errs[i] = do(i)
+		}()
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// enter starts the client of a place.
+func (s *stage) enter(i int) error {
+	c, err := newClient(s.roles[i], s.keys[i/len(roles())%len(s.keys)], s.lives[i], i+s.lives[i], s.relays, s.history)
+	if err != nil {
+		return err
+	}
+	s.lives[i]++
+	s.clients[i] = c
+	c.run(s.ctx)
+	return nil
+}
+
+// close ends everything, clients first. Relays have to exit 0.
+func (s *stage) close() error {
+	_ = s.each(len(s.clients), func(i int) error {
+		if s.clients[i] != nil {
+			s.clients[i].leave()
+		}
+		return nil
+	})
+	err := s.each(len(s.relays), func(i int) error { return s.relays[i].stop() })
+	for _, o := range s.origins {
+		o.kill()
+		for _, k := range o.links {
+			k.close()
+		}
+	}
+	err = errors.Join(err, s.history.Flush())
+	for _, f := range append(s.logs, s.file) {
+		err = errors.Join(err, f.Close())
+	}
+	return err
+}
+
+// do does a step.
+func (s *stage) do(st step) error {
+	s.history.Add(check.Event{What: check.Fault, Text: st.String()})
+	switch st.where {
+	case atRelay:
+		return s.doRelay(st, s.relays[st.a])
+	case atOrigin:
+		return s.doOrigin(st, s.origins[st.a])
+	case upstream:
+		doLink(st, s.up[st.a][st.b])
+	case downstream:
+		doLink(st, s.clients[st.a].links[st.b])
+	case atClient:
+		return s.doClient(st)
+	}
+	return nil
+}
+
+func (s *stage) doRelay(st step, r *relay) error {
+	doors := r.doors()
+	if !st.end {
+		for _, k := range doors {
+			k.begin(func() {})
+		}
+		if st.act == relayKill {
+			r.kill()
+		} else {
+			r.signal(syscall.SIGSTOP)
+		}
+		return nil
+	}
+	var err error
+	if st.act == relayKill {
+		err = r.start(s.ctx)
+	} else {
+		r.signal(syscall.SIGCONT)
+	}
+	for _, k := range doors {
+		k.end(func() {})
+	}
+	return err
+}
+
+func (s *stage) doOrigin(st step, o *origin) error {
+	switch {
+	case st.act == originKill && !st.end:
+		o.kill()
+	case st.act == originKill:
+		return o.start(s.ctx)
+	case !st.end:
+		o.signal(syscall.SIGSTOP)
+	default:
+		o.signal(syscall.SIGCONT)
+	}
+	return nil
+}
+
+func doLink(st step, k *link) {
+	if st.act == cut {
+		k.cut()
+		return
+	}
+	if !st.end {
+		k.begin(func() {
+			switch st.act {
+			case delay:
+				k.delay = time.Duration(st.size)
+			case throttle:
+				k.rate = int(st.size)
+			case stall, halfOpen:
+				k.stall()
+			case refuse:
+				k.refuse = true
+			}
+		})
+		return
+	}
+	if st.act == halfOpen {
+		k.cut()
+	}
+	k.end(func() {
+		k.delay, k.rate, k.refuse = 0, 0, false
+		if k.stalled != nil {
+			k.flow()
+		}
+	})
+}
+
+func (s *stage) doClient(st step) error {
+	c := s.clients[st.a]
+	switch st.act {
+	case reconnect:
+		c.Reconnect(fleet.KeepVersions)
+	case forgetful:
+		c.Reconnect(fleet.DropVersions)
+	case move:
+		c.move()
+		c.Reconnect(fleet.KeepVersions)
+	case replace:
+		c.leave()
+		return s.enter(st.a)
+	case rename:
+		if s.roles[st.a].name != "names" {
+			break
+		}
+		rng := rand.New(rand.NewPCG(uint64(st.size), 0))
+		for _, typ := range []xds.TypeURL{xds.EndpointType, xds.ClusterType} {
+			var names []string
+			for n := range maxClusters {
+				if rng.IntN(3) == 0 {
+					names = append(names, fmt.Sprint("cluster-", n))
+				}
+			}
+			if len(names) > 0 {
+				c.SetNames(typ, names...)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,285 @@
+//go:build linux
+
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"xdsrelay/integration/robust/check"
+)
+
+// kinds are the types of the run.
+var kinds = []string{check.Cluster, check.Endpoint, check.Listener, check.Route}
+
+// Names of what a key may have. Every route and cluster of a name may come and go.
+const (
+	maxClusters = 10
+	maxRoutes   = 4
+	apiListener = "grpc" // always there: gRPC clients begin at it
+	firstRoute  = "route-0"
+)
+
+// spec is what a resource is made of.
+type spec struct {
+	n    int      // no other content of the run has it, but the same one again
+	refs []string // of a route
+}
+
+// world is what all origins are to have: by key, type and name. It is safe for
+// concurrent use.
+type world struct {
+	mu   sync.Mutex
+	n    int
+	keys map[string]*realm
+	old  map[string][]spec // contents that there were, by key, type and name
+	// changed is closed at the next change.
+	changed chan struct{}
+}
+
+// realm is what there is for a key.
+type realm struct {
+	rev  int
+	revs map[string]int             // of a type: when it last changed
+	has  map[string]map[string]spec // by type and name
+}
+
+func newWorld(keys []string) *world {
+	w := &world{keys: make(map[string]*realm), old: make(map[string][]spec), changed: make(chan struct{})}
+	for _, key := range keys {
+		r := &realm{revs: make(map[string]int), has: make(map[string]map[string]spec)}
+		for _, kind := range kinds {
+			r.has[kind] = make(map[string]spec)
+		}
+		w.keys[key] = r
+		for i := range 4 {
+			w.set(key, check.Cluster, fmt.Sprint("cluster-", i), nil)
+			w.set(key, check.Endpoint, fmt.Sprint("cluster-", i), nil)
+		}
+		w.set(key, check.Route, firstRoute, []string{"cluster-0"})
+		w.set(key, check.Listener, apiListener, []string{firstRoute})
+		w.set(key, check.Listener, "listener-0", []string{firstRoute})
+	}
+	return w
+}
+
+// set gives a resource a content that there never was. Needs mu, or nobody else.
+func (w *world) set(key, kind, name string, refs []string) {
+	w.n++
+	w.put(key, kind, name, spec{w.n, refs})
+}
+
+func (w *world) put(key, kind, name string, s spec) {
+	r := w.keys[key]
+	w.n++
+	r.rev, r.revs[kind] = w.n, w.n
+	r.has[kind][name] = s
+	id := key + kind + name
+	if !slices.ContainsFunc(w.old[id], func(o spec) bool { return o.n == s.n }) {
+		w.old[id] = append(w.old[id], s)
+	}
+}
+
+func (w *world) remove(key, kind, name string) {
+	r := w.keys[key]
+	w.n++
+	r.rev, r.revs[kind] = w.n, w.n
+	delete(r.has[kind], name)
+}
+
+// change makes one change. Routes always lead to clusters that are there, and
+// each cluster has its load assignment.
+func (w *world) change(rng *rand.Rand, key string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.keys[key]
+	clusters := slices.Sorted(maps.Keys(r.has[check.Cluster]))
+	switch routes := slices.Sorted(maps.Keys(r.has[check.Route])); rng.IntN(12) {
+	case 0, 1:
+		w.set(key, check.Cluster, pick(rng, clusters), nil)
+	case 2, 3, 4:
+		w.set(key, check.Endpoint, pick(rng, clusters), nil)
+	case 5, 6:
+		w.set(key, check.Route, pick(rng, routes), some(rng, clusters))
+	case 7: // a cluster comes
+		name := fmt.Sprint("cluster-", rng.IntN(maxClusters))
+		w.set(key, check.Cluster, name, nil)
+		w.set(key, check.Endpoint, name, nil)
+	case 8: // a cluster goes
+		if len(clusters) < 2 {
+			break
+		}
+		name := pick(rng, clusters)
+		rest := slices.DeleteFunc(clusters, func(c string) bool { return c == name })
+		for _, route := range routes {
+			if slices.Contains(r.has[check.Route][route].refs, name) {
+				w.set(key, check.Route, route, some(rng, rest))
+			}
+		}
+		w.remove(key, check.Cluster, name)
+		w.remove(key, check.Endpoint, name)
+	case 9: // a listener comes, or changes, with its route
+		n := rng.IntN(maxRoutes)
+		route := fmt.Sprint("route-", n)
+		w.set(key, check.Route, route, some(rng, clusters))
+		w.set(key, check.Listener, fmt.Sprint("listener-", n), []string{route})
+	case 10: // a listener goes, and the route that only it leads to
+		listeners := slices.Sorted(maps.Keys(r.has[check.Listener]))
+		name := pick(rng, listeners)
+		if name == apiListener {
+			break
+		}
+		refs := r.has[check.Listener][name].refs
+		w.remove(key, check.Listener, name)
+		if len(refs) == 1 && refs[0] != firstRoute {
+			w.remove(key, check.Route, refs[0])
+		}
+	case 11: // back to what there was
+		kind := pick(rng, []string{check.Cluster, check.Endpoint})
+		name := pick(rng, clusters)
+		w.put(key, kind, name, pick(rng, w.old[key+kind+name]))
+	}
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+func pick[T any](rng *rand.Rand, of []T) T { return of[rng.IntN(len(of))] }
+
+// some are one or two of these.
+func some(rng *rand.Rand, of []string) []string {
+	out := []string{pick(rng, of)}
+	if other := pick(rng, of); other != out[0] {
+		out = append(out, other)
+	}
+	return out
+}
+
+// waiting is a channel that is closed at the next change.
+func (w *world) waiting() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.changed
+}
+
+// newer reports a key of which there is more than an origin has.
+func (w *world) newer(has map[string]int) (string, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, key := range slices.Sorted(maps.Keys(w.keys)) {
+		if w.keys[key].rev > has[key] {
+			return key, true
+		}
+	}
+	return "", false
+}
+
+// snapshot is all that an origin is to have for a key.
+type snapshot struct {
+	Key   string                       `json:"key"`
+	Rev   int                          `json:"rev"`
+	Revs  map[string]int               `json:"revs"`  // by type
+	Types map[string]map[string][]byte `json:"types"` // by type and name
+}
+
+// of is the snapshot of a key for an origin.
+func (w *world) of(key, origin string) snapshot {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.keys[key]
+	s := snapshot{Key: key, Rev: r.rev, Revs: maps.Clone(r.revs), Types: make(map[string]map[string][]byte)}
+	for kind, has := range r.has {
+		s.Types[kind] = make(map[string][]byte, len(has))
+		for name, what := range has {
+			s.Types[kind][name] = what.body(origin, key, kind, name)
+		}
+	}
+	return s
+}
+
+// contents are a snapshot's, hashed.
+func (s snapshot) contents(kind string) map[string]string {
+	out := make(map[string]string, len(s.Types[kind]))
+	for name, body := range s.Types[kind] {
+		out[name] = content(body)
+	}
+	return out
+}
+
+// content is how a history calls a body.
+func content(body []byte) string {
+	sum := sha256.Sum256(body)
+	return hex.EncodeToString(sum[:16])
+}
+
+var overADS = &corev3.ConfigSource{ResourceApiVersion: corev3.ApiVersion_V3,
+	ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}}}
+
+// body makes a resource, with the origin's name in it, so that what comes from
+// one origin can be told from what comes from another; but listeners are the same
+// at all.
+func (s spec) body(origin, key, kind, name string) []byte {
+	mark := fmt.Sprintf("%s/%s/%d", key, origin, s.n)
+	var m proto.Message
+	switch kind {
+	case check.Cluster:
+		m = &clusterv3.Cluster{Name: name, AltStatName: mark, ConnectTimeout: durationpb.New(time.Second),
+			ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+			EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: overADS}}
+	case check.Endpoint:
+		m = &endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: []*endpointv3.LocalityLbEndpoints{
+			{Locality: &corev3.Locality{Zone: mark}}}}
+	case check.Route:
+		host := &routev3.VirtualHost{Name: mark, Domains: []string{"*"}}
+		for i, to := range s.refs {
+			host.Routes = append(host.Routes, &routev3.Route{
+				Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: fmt.Sprint("/", i)}},
+				Action: &routev3.Route_Route{Route: &routev3.RouteAction{
+					ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: to}}}})
+		}
+		m = &routev3.RouteConfiguration{Name: name, VirtualHosts: []*routev3.VirtualHost{host}}
+	case check.Listener:
+		manager := packed(&hcmv3.HttpConnectionManager{StatPrefix: fmt.Sprintf("%s/%d", key, s.n),
+			RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: s.refs[0], ConfigSource: overADS}},
+			HttpFilters: []*hcmv3.HttpFilter{{Name: "router",
+				ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: packed(&routerv3.Router{})}}}})
+		l := &listenerv3.Listener{Name: name}
+		if name == apiListener {
+			l.ApiListener = &listenerv3.ApiListener{ApiListener: manager}
+		} else {
+			l.FilterChains = []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{Name: "hcm",
+				ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: manager}}}}}
+		}
+		m = l
+	}
+	return marshal(m)
+}
+
+// marshal as go-control-plane does it.
+func marshal(m proto.Message) []byte {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		panic(fmt.Sprint("of a message made here: ", err))
+	}
+	return b
+}
+
+func packed(m proto.Message) *anypb.Any {
+	return &anypb.Any{TypeUrl: "type.googleapis.com/" + string(m.ProtoReflect().Descriptor().FullName()), Value: marshal(m)}
+}
