@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -80,21 +81,27 @@ func (g *Good) TakeAll(s *Snapshot) (news bool) {
 		return false
 	}
 	g.whole.Store(s)
+	return g.takeAll(s)
+}
+
+// takeAll is TakeAll under the lock.
+func (g *Good) takeAll(s *Snapshot) (news bool) {
 	for p, t := range g.taken {
 		if p.wild && t.gen <= s.Gen {
 			delete(g.taken, p)
 		}
 	}
-	had := g.base[1]
-	if had == nil || s.Gen >= had.Gen {
+	news = !g.wild
+	g.wild = true
+	if had := g.base[1]; had == nil || s.Gen >= had.Gen {
 		for p := range g.but {
 			if p.wild {
 				delete(g.but, p)
 				news = true
 			}
 		}
-		news = news || !g.wild || had != s
-		g.base[1], g.wild = s, true
+		news = news || had != s
+		g.base[1] = s
 		return news
 	}
 	for p, t := range g.but { // Collect has seen something newer since
@@ -107,8 +114,6 @@ func (g *Good) TakeAll(s *Snapshot) (news bool) {
 		}
 		g.but[p], news = t, true
 	}
-	news = news || !g.wild
-	g.wild = true
 	return news
 }
 
@@ -172,17 +177,22 @@ func (g *Good) Seed(was []Took, wildcard bool) {
 // whether those of the wildcard are all of an answer to it. What is not in held is
 // not good any more: the origin has taken it away, or nobody asks for it. But what
 // was good in an earlier life, and nobody has asked for yet, stays if carry says so.
+//
+// It is called by one goroutine at a time. Who takes something meanwhile does not
+// wait for it, however much is held.
 func (g *Good) Collect(held *Snapshot, carry bool) (took []Took, wildcard bool) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
+	was := Good{base: g.base, but: maps.Clone(g.but), taken: maps.Clone(g.taken), seed: g.seed}
+	whole := g.whole.Load()
+	g.mu.Unlock()
 	but := make(map[part]taken)
 	note := func(p part, r *Resource) {
 		if !r.Storable() {
 			return
 		}
-		have := g.good(p)
+		have := was.good(p)
 		if have.Resource == nil { // it may be of an earlier life, from before it was asked for
-			have.Resource = g.seed[p]
+			have.Resource = was.seed[p]
 		}
 		if r.alike(have.Resource) {
 			have.Resource = r
@@ -200,33 +210,44 @@ func (g *Good) Collect(held *Snapshot, carry bool) (took []Took, wildcard bool) 
 			return true
 		})
 	}
+	seed, took := was.carried(held, carry, took)
+
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if held.answered() {
 		g.wild = g.wild || g.seedWild
 		wildcard = g.wild
 	} else {
 		g.wild, wildcard = false, carry && g.seedWild
 	}
-	took = g.carried(held, carry, took)
-	g.base, g.but, g.taken, g.seen = [2]*Snapshot{held, held}, but, nil, nil
+	for p, t := range was.taken {
+		if g.taken[p] == t {
+			delete(g.taken, p)
+		}
+	}
+	g.base, g.but, g.seed, g.seedWild = [2]*Snapshot{held, held}, but, seed, g.seedWild && carry
+	if now := g.whole.Load(); now != whole { // meanwhile
+		g.takeAll(now)
+	}
+	g.seen = nil
 	g.last.Store(nil)
 	return took, wildcard
 }
 
-// carried adds what of the earlier life stays, and lets go of the rest of it.
-func (g *Good) carried(held *Snapshot, carry bool, took []Took) []Took {
-	if !carry {
-		g.seed, g.seedWild = nil, false
-		return took
+// carried adds what of the earlier life stays, and returns it.
+func (g *Good) carried(held *Snapshot, carry bool, took []Took) (map[part]*Resource, []Took) {
+	if !carry || len(g.seed) == 0 {
+		return nil, took
 	}
-	n := len(took)
+	stays := make(map[part]*Resource)
 	for p, r := range g.seed {
-		if p.wild && held.answered() || !p.wild && held.Part(false).Known(p.name) {
-			delete(g.seed, p) // the origin has spoken of it since
-			continue
+		// What the origin has spoken of since is not of an earlier life any more.
+		if p.wild && !held.answered() || !p.wild && !held.Part(false).Known(p.name) {
+			stays[p] = r
+			took = append(took, Took{r, p.wild})
 		}
-		took = append(took, Took{r, p.wild})
 	}
-	if len(took) > n {
+	if len(stays) > 0 {
 		slices.SortFunc(took, func(a, b Took) int {
 			if c := strings.Compare(a.Resource.Name, b.Resource.Name); c != 0 {
 				return c
@@ -234,5 +255,5 @@ func (g *Good) carried(held *Snapshot, carry bool, took []Took) []Took {
 			return btoi(b.Wild) - btoi(a.Wild)
 		})
 	}
-	return took
+	return stays, took
 }

@@ -3,6 +3,7 @@ package xds
 import (
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -135,4 +136,62 @@ func taking(t rapid.TB, name, content string) *Resource {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// Who takes something while it is collected does not wait, and is not lost.
+func TestGoodIsTakenWhileItIsCollected(t *testing.T) {
+	b := NewBuilder(TypeOf(ClusterType))
+	const generations, names = 200, 20
+	var snaps []*Snapshot
+	for g := range generations {
+		u := Update{Type: ClusterType, Origin: "o", Wildcard: true, Received: time.Unix(1, 0)}
+		for n := range names {
+			if g == 0 || (g+n)%7 == 0 {
+				u.Changed = append(u.Changed, cluster(t, fmt.Sprint(n), fmt.Sprint(g)))
+			}
+		}
+		b.Apply(u)
+		var last *Snapshot
+		if g > 0 {
+			last = snaps[g-1]
+		}
+		s, _ := b.Snapshot(last, 0)
+		snaps = append(snaps, s)
+	}
+	g := new(Good)
+	var all sync.WaitGroup
+	for range 2 {
+		all.Go(func() {
+			for i, s := range snaps {
+				if i%3 == 0 && !g.KnowsAll(s) {
+					g.TakeAll(s)
+					continue
+				}
+				var took []Took
+				for r := range s.Resources {
+					took = append(took, Took{r, true})
+				}
+				g.Take(new(Receipt), s.Gen, took, false)
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { all.Wait(); close(done) }()
+	for over := false; !over; {
+		select {
+		case <-done:
+			over = true
+		default:
+		}
+		g.Collect(snaps[len(snaps)-1], false)
+	}
+	took, wildcard := g.Collect(snaps[len(snaps)-1], false)
+	if !wildcard || len(took) != names {
+		t.Fatalf("kept %d, wildcard %v", len(took), wildcard)
+	}
+	for _, k := range took {
+		if want := snaps[len(snaps)-1].Held(k.Resource.Name); k.Resource != want {
+			t.Errorf("%s is kept as it was before", k.Resource.Name)
+		}
+	}
 }
