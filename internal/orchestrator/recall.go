@@ -60,6 +60,7 @@ func (g *Group) recallAway(now time.Time) {
 		}
 	}
 	if !g.away {
+		r.due = true
 		if slices.ContainsFunc(g.lines(), func(l *link) bool { return l.speaks(now) }) {
 			r.records, r.told = nil, false
 		}
@@ -152,6 +153,7 @@ func (g *Group) remind(v *view, rec *store.Record, now time.Time) (n int, any bo
 	if slices.ContainsFunc(g.lines(), (*link).connected) {
 		v.builder.Recant()
 		v.snapshot(g.gen + 1)
+		g.recall.due = true // should the stream come to nothing
 		return 0, false
 	}
 	if v.keeper != nil {
