@@ -70,17 +70,18 @@ func startRelay(t testing.TB, variant xds.Variant, dial dialer) (down *bufconn.L
 		t.Fatal(err)
 	}
 	registry, err := orchestrator.New(orchestrator.Options{
-		Keys: keys,
+		Settings: orchestrator.Settings{Keys: keys, Linger: linger, IdleTTL: 10 * time.Minute, MaxIdle: 10},
 		Open: func(id string, node []byte, sink upstream.Sink) orchestrator.Stream {
 			return origins.NewStream(id, node, sink)
 		},
-		Linger: linger, IdleTTL: 10 * time.Minute, MaxIdle: 10, AbsentAfter: absentAfter, FirstAnswerTimeout: time.Minute,
+		AbsentAfter: absentAfter, FirstAnswerTimeout: time.Minute,
 		Metrics: m, Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := fanout.NewServer(fanout.Options{Source: registry, Metrics: m, Log: log, Replica: "relay", AckTimeout: ackTimeout, RemovalDelay: removalDelay})
+	server := fanout.NewServer(fanout.Options{Source: registry, Metrics: m, Log: log, Replica: "relay",
+		Settings: fanout.Settings{AckTimeout: ackTimeout, RemovalDelay: removalDelay}})
 	g := grpc.NewServer(server.ServerOptions(fanout.Keepalive{Time: time.Hour, Timeout: time.Hour, MinTime: time.Second})...)
 	server.Register(g)
 	down = bufconn.Listen(1 << 16)

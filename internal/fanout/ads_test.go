@@ -80,8 +80,9 @@ func oneADS(t *testing.T, v xds.Variant, o adsOptions, f func(*ads)) {
 	synctest.Test(t, func(t *testing.T) {
 		house := &house{}
 		srv := NewServer(Options{
-			Source: house, Metrics: newMeters(t), Replica: "replica", AckTimeout: ackTimeout, RemovalDelay: o.removalDelay,
-			Log: slog.New(slog.DiscardHandler),
+			Source: house, Metrics: newMeters(t), Replica: "replica",
+			Settings: Settings{AckTimeout: ackTimeout, RemovalDelay: o.removalDelay},
+			Log:      slog.New(slog.DiscardHandler),
 		})
 		l := bufconn.Listen(1 << 20)
 		g := grpc.NewServer(srv.ServerOptions(Keepalive{Time: time.Hour, Timeout: time.Hour, MinTime: time.Second})...)

@@ -19,21 +19,33 @@ import (
 // Caller.Account says. A connection is counted as itself: two clients on two
 // listeners may have one remote address.
 type door struct {
-	limits config.Limits
-	rate   *rate.Limiter // nil: no limit
-
 	mu      sync.Mutex
+	limits  config.Limits
+	rate    *rate.Limiter // nil: no limit
 	total   int
 	perPeer map[string]int
 	perConn map[*conn]int
 }
 
 func newDoor(l config.Limits) *door {
-	d := &door{limits: l, perPeer: make(map[string]int), perConn: make(map[*conn]int)}
-	if l.StreamsPerSecond > 0 {
+	d := &door{perPeer: make(map[string]int), perConn: make(map[*conn]int)}
+	d.reconfigure(l)
+	return d
+}
+
+// reconfigure has other limits hold for who comes from now on. A rate that stays
+// goes on from where it is: a new one begins with a second's worth of streams.
+func (d *door) reconfigure(l config.Limits) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	was := d.limits
+	d.limits = l
+	switch {
+	case l.StreamsPerSecond <= 0:
+		d.rate = nil
+	case d.rate == nil || l.StreamsPerSecond != was.StreamsPerSecond:
 		d.rate = rate.NewLimiter(rate.Limit(l.StreamsPerSecond), l.StreamsPerSecond)
 	}
-	return d
 }
 
 // enter admits a stream or says why not. What a client or peer exceeds is
@@ -93,6 +105,8 @@ func (d *door) unseat(who string) {
 
 // hurry admits a client's first poll, as it does a stream, at the rate there is.
 func (d *door) hurry() *Refusal {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if d.rate == nil || d.rate.Allow() {
 		return nil
 	}

@@ -37,9 +37,9 @@ func TestDrainIsEven(t *testing.T) {
 				return told
 			}
 			for at := time.Second; at < over; at += time.Second {
-				time.Sleep(time.Until(began.Add(at + drainEvery/2)))
+				time.Sleep(time.Until(began.Add(at + spreadEvery/2)))
 				// One is told as its share begins.
-				share := float64(n) * (at + drainEvery/2).Seconds() / over.Seconds()
+				share := float64(n) * (at + spreadEvery/2).Seconds() / over.Seconds()
 				if got := told(); float64(got) < share-float64(n)/100 || float64(got) > share+1 {
 					t.Errorf("%d: after %v %d are told, want about %.1f", n, at, got, share)
 				}

@@ -3,6 +3,7 @@ package fanout
 import (
 	"crypto/tls"
 	"net"
+	"sync/atomic"
 
 	"google.golang.org/grpc/codes"
 
@@ -13,7 +14,8 @@ import (
 )
 
 // Gate is a listener's: how its connections are secured, who comes in through
-// it, and who is given Secrets. It is not changed once it is in use.
+// it, and who is given Secrets. Once it is in use its fields are not changed:
+// Reconfigure changes what holds.
 type Gate struct {
 	// Key of the listener in the configuration, for messages.
 	Key string
@@ -24,6 +26,27 @@ type Gate struct {
 	// Secrets says who is given them: config.SecretsMTLS or SecretsAllow;
 	// anything else: nobody.
 	Secrets string
+
+	now atomic.Pointer[policy] // instead of the two, once they were changed
+}
+
+// policy is what a gate asks of clients. It is not changed.
+type policy struct {
+	identity *expr.Predicate
+	secrets  string
+}
+
+func (g *Gate) policy() policy {
+	if p := g.now.Load(); p != nil {
+		return *p
+	}
+	return policy{g.Identity, g.Secrets}
+}
+
+// Reconfigure has another identity rule and another rule for Secrets hold from
+// now on. Whom they do not let in any more Server.Rekey ends.
+func (g *Gate) Reconfigure(identity *expr.Predicate, secrets string) {
+	g.now.Store(&policy{identity, secrets})
 }
 
 // Caller is a client as its connection shows it, before it has said anything.
@@ -87,7 +110,7 @@ func (c *Caller) May(node *xds.Node, url xds.TypeURL) *Refusal {
 // Admit holds the caller against the gate's identity rule. The rule's false and
 // its errors refuse alike.
 func (c *Caller) Admit(node *xds.Node) *Refusal {
-	rule := c.gate.Identity
+	rule := c.gate.policy().identity
 	if rule == nil {
 		return nil
 	}
@@ -106,10 +129,10 @@ func (c *Caller) Admit(node *xds.Node) *Refusal {
 }
 
 // unproven is what its identity lacks to be given Secrets.
-func (c *Caller) unproven() string {
+func (c *Caller) unproven(p policy) string {
 	g := c.gate
 	switch {
-	case g.Secrets != config.SecretsMTLS:
+	case p.secrets != config.SecretsMTLS:
 		return "nobody is given any here"
 	case !c.secured:
 		return "its connection has no TLS"
@@ -123,12 +146,12 @@ func (c *Caller) unproven() string {
 // Secrets only if its identity is proven (P6). Without an identity rule it is
 // not: then a node may call itself as it likes, whatever its certificate.
 func (c *Caller) MayHave(t xds.Type) *Refusal {
-	g := c.gate
+	g, p := c.gate, c.gate.policy()
 	switch {
-	case !t.Secret, g.Secrets == config.SecretsAllow:
+	case !t.Secret, p.secrets == config.SecretsAllow:
 		return nil
-	case g.Secrets == config.SecretsMTLS && c.verified && g.Identity != nil:
+	case p.secrets == config.SecretsMTLS && c.verified && p.identity != nil:
 		return nil
 	}
-	return Refuse(codes.PermissionDenied, telemetry.Secrets, "request: Secrets are not given to this client: %s (%s.secrets: %s)", c.unproven(), g.Key, g.Secrets)
+	return Refuse(codes.PermissionDenied, telemetry.Secrets, "request: Secrets are not given to this client: %s (%s.secrets: %s)", c.unproven(p), g.Key, p.secrets)
 }

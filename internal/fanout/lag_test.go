@@ -50,7 +50,7 @@ func TestP16_WhoIsBehindIsWoken(t *testing.T) {
 // at each time.
 func TestP16_WhoIsNotConcernedIsLeftAlone(t *testing.T) {
 	r := &rig{t: t, house: &house{}}
-	r.srv = NewServer(Options{Source: r.house, Metrics: newMeters(t), Replica: "replica", AckTimeout: 5 * time.Second, Log: slog.New(slog.DiscardHandler)})
+	r.srv = NewServer(Options{Source: r.house, Metrics: newMeters(t), Replica: "replica", Settings: Settings{AckTimeout: 5 * time.Second}, Log: slog.New(slog.DiscardHandler)})
 	g := r.house.group("edge")
 	g.publish(update(t, xds.ClusterType, "a"))
 	st, slots := still(t, r, xds.ClusterType)
@@ -102,7 +102,7 @@ func TestP16_WhoIsNotConcernedIsLeftAlone(t *testing.T) {
 // when it has nothing to answer any more: it is woken, and nothing comes of it.
 func TestP16_WhoTakesNothingCountsEachTime(t *testing.T) {
 	r := &rig{t: t, house: &house{}}
-	r.srv = NewServer(Options{Source: r.house, Metrics: newMeters(t), Replica: "replica", AckTimeout: time.Second, Log: slog.New(slog.DiscardHandler)})
+	r.srv = NewServer(Options{Source: r.house, Metrics: newMeters(t), Replica: "replica", Settings: Settings{AckTimeout: time.Second}, Log: slog.New(slog.DiscardHandler)})
 	g := r.house.group("edge")
 	g.publish(update(t, xds.ClusterType, "a"))
 	st, slots := still(t, r, xds.ClusterType)

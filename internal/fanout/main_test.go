@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/expr"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
@@ -48,6 +49,10 @@ type house struct {
 	groups map[string]*group
 	nacks  []Nack
 	refuse func(Join) *Refusal
+	// other are the rules instead of those by cluster; nil: none.
+	other func(n *xds.Node, typ xds.TypeURL) (xds.Key, error)
+	// joined is called, once, before a member is returned; nil: not.
+	joined func()
 	// looked is called after a State was read for a type; nil: not.
 	looked func(xds.TypeURL)
 	// keeps: it is noted what clients took.
@@ -93,12 +98,34 @@ func (h *house) Join(j Join) (Member, error) {
 			return nil, r
 		}
 	}
-	g := h.group(j.Node.Cluster)
+	key, err := h.KeyOf(j.Node, j.Peer, j.Type)
+	if err != nil {
+		return nil, err
+	}
+	g := h.group(strings.Join(key.Elements(), "/"))
 	m := &member{h: h, g: g, join: j, sub: xds.Nothing}
 	g.mu.Lock()
-	defer g.mu.Unlock()
 	g.members[m] = true
+	g.mu.Unlock()
+	h.mu.Lock()
+	joined := h.joined
+	h.joined = nil
+	h.mu.Unlock()
+	if joined != nil {
+		joined()
+	}
 	return m, nil
+}
+
+// KeyOf implements Source: by the node's cluster, unless keys say otherwise.
+func (h *house) KeyOf(n *xds.Node, _ expr.Peer, typ xds.TypeURL) (xds.Key, error) {
+	h.mu.Lock()
+	other := h.other
+	h.mu.Unlock()
+	if other == nil {
+		return xds.NewKey(n.Cluster), nil
+	}
+	return other(n, typ)
 }
 
 func (m *member) Key() xds.Key { return m.g.key }
@@ -220,7 +247,7 @@ func newRig(t testing.TB, change func(*Options)) *rig {
 	t.Helper()
 	meters := newMeters(t)
 	r := &rig{t: t, house: &house{}, meters: meters}
-	o := Options{Source: r.house, Metrics: meters, Replica: "replica", AckTimeout: time.Minute, Log: slog.New(slog.DiscardHandler)}
+	o := Options{Source: r.house, Metrics: meters, Replica: "replica", Settings: Settings{AckTimeout: time.Minute}, Log: slog.New(slog.DiscardHandler)}
 	if change != nil {
 		change(&o)
 	}

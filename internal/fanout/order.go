@@ -58,9 +58,9 @@ func (st *stream) moment(v *sight, i int) Moment {
 
 // removals is moment without Release. Under the lock.
 func (st *stream) removals(v *sight, sl *slot) Moment {
-	m := Moment{Now: v.now, AckTimeout: st.srv.opts.AckTimeout}
+	m := Moment{Now: v.now, AckTimeout: st.srv.settings().AckTimeout}
 	if sl.typ.LeavesLast && st.points() {
-		m.Hold = st.srv.opts.RemovalDelay
+		m.Hold = st.srv.settings().RemovalDelay
 	}
 	if sl.hold.ripe(v.now, m.Hold) {
 		m.Routed = v.routed()
@@ -103,7 +103,7 @@ func (st *stream) ripe(sl *slot, now time.Time) (bits uint64) {
 		return 0
 	}
 	for _, o := range st.slots {
-		if o.hold.ripe(now, st.srv.opts.RemovalDelay) {
+		if o.hold.ripe(now, st.srv.settings().RemovalDelay) {
 			bits |= o.bit
 		}
 	}

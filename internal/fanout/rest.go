@@ -52,7 +52,7 @@ func (s *Server) ServeREST(ctx context.Context, l net.Listener, k Keepalive, gat
 		Protocols:         new(http.Protocols),
 		HTTP2: &http.HTTP2Config{
 			// As many as the limit says: who has more waits, as in HTTP/1.1.
-			MaxConcurrentStreams:          s.limits.StreamsPerConnection,
+			MaxConcurrentStreams:          s.settings().Limits.StreamsPerConnection,
 			MaxReceiveBufferPerConnection: requestWindow,
 			MaxReceiveBufferPerStream:     requestWindow,
 			SendPingTimeout:               k.Time,
@@ -61,7 +61,7 @@ func (s *Server) ServeREST(ctx context.Context, l net.Listener, k Keepalive, gat
 		},
 		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
 			until := time.Time{}
-			if age := s.opts.MaxConnectionAge; age > 0 {
+			if age := s.settings().MaxConnectionAge; age > 0 {
 				until = time.Now().Add(jitter(age, s.number()))
 			}
 			return context.WithValue(ctx, agesAt{}, until)
@@ -205,7 +205,7 @@ func (h *rest) admit(address string, q *question) *Refusal {
 
 // body reads a request's body. status is that of a refusal.
 func (s *Server) body(w http.ResponseWriter, r *http.Request) (body []byte, status int, refusal *Refusal) {
-	limit := s.limits.RequestBytes
+	limit := s.settings().Limits.RequestBytes
 	if limit <= 0 {
 		limit = maxResponse
 	}

@@ -139,7 +139,7 @@ func (s *Server) answer(p *poll, q *question) {
 	}
 	defer func() { s.pollers.leave(of, time.Now()) }()
 	s.pollers.hear(of, q)
-	patience := time.NewTimer(s.opts.LongPoll)
+	patience := time.NewTimer(s.settings().LongPoll)
 	defer patience.Stop()
 	for {
 		news := *of.news.Load() // before the State is read

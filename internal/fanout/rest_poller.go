@@ -142,6 +142,7 @@ func (ps *pollers) enter(q *question, c *Caller) (*poller, *Refusal) {
 	if refusal := ps.srv.door.hurry(); refusal != nil {
 		return nil, refusal
 	}
+	era := ps.srv.mover.era.Load() // before the rules are looked at: see mover
 	member, refusal := ps.join(p, c)
 	if refusal != nil && (refusal.Reason == telemetry.LimitKeys || refusal.Reason == telemetry.LimitKeysPerPeer) && ps.drop(p.account) {
 		member, refusal = ps.join(p, c)
@@ -157,6 +158,11 @@ func (ps *pollers) enter(q *question, c *Caller) (*poller, *Refusal) {
 	have := ps.poll(p, true)
 	if have != p {
 		left([]*poller{p}) // another poll of the same question was faster
+	}
+	if ps.srv.mover.era.Load() != era {
+		if r := have.judge(); r != nil {
+			have.End(r)
+		}
 	}
 	return have, nil
 }
@@ -223,7 +229,7 @@ func (ps *pollers) keep(p *poller, now time.Time) (out []*poller) {
 	p.kept = a.kept.PushBack(p)
 	a.cost += p.cost()
 	ps.kept++
-	l := &ps.srv.limits
+	l := &ps.srv.settings().Limits
 	over := func(n, limit int) bool { return limit > 0 && n > limit }
 	for over(a.cost, l.NamesPerStream) || over(a.kept.Len(), l.StreamsPerPeer) || over(ps.kept, l.Streams) {
 		oldest := a.kept.Front()
@@ -311,7 +317,7 @@ func (ps *pollers) weed(goes func(*poller) bool) int {
 }
 
 // keepFor is how long a poller is kept without a poll (P70).
-func (ps *pollers) keepFor() time.Duration { return 2 * ps.srv.opts.LongPoll }
+func (ps *pollers) keepFor() time.Duration { return 2 * ps.srv.settings().LongPoll }
 
 // hear notes what a poll says of what its poller was given last.
 func (ps *pollers) hear(p *poller, q *question) {
@@ -364,6 +370,16 @@ func (ps *pollers) said(p *poller, version string) {
 	if !p.behind {
 		p.sent, p.refuses = version, false
 	}
+}
+
+// all returns all pollers.
+func (ps *pollers) all() (out []*poller) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for _, same := range ps.table {
+		out = append(out, same...)
+	}
+	return out
 }
 
 // clients are all pollers, for people to read: each as a stream of one type.

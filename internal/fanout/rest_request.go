@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"xdsrelay/config"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
@@ -101,8 +102,8 @@ func countValues(body []byte) int {
 
 // maxValues is how many values a poll may have: more than that no list of names
 // and no node within their limits can bring about.
-func (s *Server) maxValues() int {
-	names, node := s.limits.NamesPerStream, s.limits.NodeBytes
+func maxValues(l *config.Limits) int {
+	names, node := l.NamesPerStream, l.NodeBytes
 	if names <= 0 || node <= 0 {
 		return math.MaxInt // request_bytes alone bounds it
 	}
@@ -116,10 +117,11 @@ func (s *Server) ask(t xds.Type, body []byte) (*question, *Refusal) {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return nil, Refuse(codes.InvalidArgument, telemetry.RequestInvalid, "request: empty body")
 	}
-	wire, err := decodePoll(body, s.maxValues())
+	l := &s.settings().Limits
+	wire, err := decodePoll(body, maxValues(l))
 	if errors.Is(err, errManyValues) {
 		return nil, Refuse(codes.ResourceExhausted, telemetry.LimitRequestBytes, "request: more JSON values than names_per_stream (%d) and node_bytes (%d) can need",
-			s.limits.NamesPerStream, s.limits.NodeBytes)
+			l.NamesPerStream, l.NodeBytes)
 	}
 	if err != nil {
 		return nil, Refuse(codes.InvalidArgument, telemetry.RequestInvalid, "request: it is no canonical JSON of a DiscoveryRequest: %w", err)

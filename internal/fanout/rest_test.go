@@ -189,7 +189,7 @@ func TestP70_EmptyList(t *testing.T) {
 // started.
 func bubble(t *testing.T, change func(*Options)) (*Server, *house) {
 	h := new(house)
-	o := Options{Source: h, Metrics: newMeters(t), Replica: "replica", LongPoll: 30 * time.Second}
+	o := Options{Source: h, Metrics: newMeters(t), Replica: "replica", Settings: Settings{LongPoll: 30 * time.Second}}
 	if change != nil {
 		change(&o)
 	}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -12,7 +13,6 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"xdsrelay/config"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
@@ -24,24 +24,15 @@ type Options struct {
 	Log     *slog.Logger
 	// Replica is this relay's name in control_plane.identifier (P39).
 	Replica string
-	// AckTimeout is how long an unanswered response holds back the next (P19).
-	AckTimeout time.Duration
-	// RemovalDelay is how long removals of clusters and load assignments wait for
-	// routes and listeners (P36); 0: they do not.
-	RemovalDelay time.Duration
 	// SendTimeout ends a stream that takes nothing for so long (watch.go); 0: never.
 	SendTimeout time.Duration
-	// MaxConnectionAge ends a stream after this time, give or take a tenth; 0:
-	// never.
-	MaxConnectionAge time.Duration
 	// OriginVersions: incremental resources bear the origin's own versions, where
 	// it gave them, instead of those made of their content (P61).
 	OriginVersions bool
 	// SeveralOrigins: they come from more than one.
 	SeveralOrigins bool
-	// LongPoll is how long a REST poll without news is held (P71).
-	LongPoll time.Duration
-	Limits   config.Limits
+	// Settings are those that it begins with.
+	Settings
 	// MaxResponse is the largest response that is sent, in bytes; 0: the
 	// constant. For tests: no client could do with less.
 	MaxResponse int
@@ -50,7 +41,7 @@ type Options struct {
 // Server serves the downstream side. See the package's Concurrency.
 type Server struct {
 	opts   Options
-	limits config.Limits
+	now    atomic.Pointer[Settings] // see settings
 	source Source
 	meters *telemetry.Metrics
 	log    *slog.Logger
@@ -64,6 +55,7 @@ type Server struct {
 	polls   *polls
 	pollers *pollers
 	times   restTimes
+	mover   *mover
 
 	mu       sync.Mutex
 	streams  map[uint64]*stream
@@ -80,12 +72,14 @@ func NewServer(o Options) *Server {
 		o.MaxResponse = MaxResponse
 	}
 	s := &Server{
-		opts: o, limits: o.Limits, source: o.Source, meters: o.Metrics, log: o.Log,
+		opts: o, source: o.Source, meters: o.Metrics, log: o.Log,
 		sched: newScheduler(), alarms: newAlarms[*slot](), ages: newAlarms[*stream](), door: newDoor(o.Limits), sparing: newSparing(),
 		polls: newPolls(), times: defaultRESTTimes,
 		streams: make(map[uint64]*stream),
 	}
+	s.now.Store(&o.Settings)
 	s.pollers = newPollers(s)
+	s.mover = newMover(s)
 	return s
 }
 
@@ -97,6 +91,7 @@ func (s *Server) Run(ctx context.Context) error {
 	parts.Go(func() { s.alarms.run(ctx) })
 	parts.Go(func() { s.ages.run(ctx) })
 	parts.Go(func() { s.newWatcher().run(ctx) })
+	parts.Go(func() { s.mover.run(ctx) })
 	parts.Wait()
 	return nil
 }
@@ -155,7 +150,7 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 
 // planned are the endings that the relay has each stream come to: tens of
 // thousands in an hour, of which nobody wants a line each.
-var planned = map[telemetry.Reason]bool{telemetry.Aged: true, telemetry.Draining: true}
+var planned = map[telemetry.Reason]bool{telemetry.Aged: true, telemetry.Draining: true, telemetry.KeyChanged: true}
 
 // logRefusal writes the line of a stream or poll that was refused or ended.
 func (s *Server) logRefusal(what string, r *Refusal, node, peer, account string) {
@@ -190,7 +185,7 @@ func (s *Server) add(st *stream) bool {
 	st.nonces = newNonces(st.id)
 	s.streams[st.id] = st
 	s.mu.Unlock()
-	if age := s.opts.MaxConnectionAge; age > 0 {
+	if age := s.settings().MaxConnectionAge; age > 0 {
 		s.ages.set(st.opened.Add(jitter(age, st.id)), &st.age, st)
 	}
 	return true
@@ -224,9 +219,6 @@ func (s *Server) appendAll(to []*stream) []*stream {
 	return to
 }
 
-// drainEvery is how often Drain looks how many streams are left.
-const drainEvery = 50 * time.Millisecond
-
 // Drain takes no more streams and polls and ends those there are, streams with
 // UNAVAILABLE, evenly over the time, so that clients do not all turn to the next
 // replica at once. It returns how many it told to end, when none is left that
@@ -236,29 +228,21 @@ func (s *Server) Drain(ctx context.Context, over time.Duration) (told int) {
 	s.draining = true
 	s.mu.Unlock()
 	s.polls.drain()
-	began := time.Now()
-	tick := time.NewTicker(drainEvery)
+	p := spread{began: time.Now(), over: over}
+	tick := time.NewTicker(spreadEvery)
 	defer tick.Stop()
 	for {
 		left := s.untold()
-		now := len(left)
-		if now == 0 {
-			return told // or gone by themselves
+		if len(left) == 0 {
+			return p.told // or gone by themselves
 		}
-		// The first goes at once and the last when its share of the time is left,
-		// so that a single one keeps nobody waiting.
-		if past := time.Since(began); past < over {
-			all := float64(told + len(left))
-			now = min(now, max(0, 1+int(all*past.Seconds()/over.Seconds())-told))
-		}
-		for _, tell := range left[:now] {
+		for _, tell := range left[:p.due(time.Now(), len(left))] {
 			tell()
 		}
-		told += now
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return told
+			return p.told
 		}
 	}
 }

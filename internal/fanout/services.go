@@ -70,12 +70,12 @@ func (s *Server) ServerOptions(k Keepalive) []grpc.ServerOption {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: k.Time, Timeout: k.Timeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: k.MinTime, PermitWithoutStream: true}),
 	}
-	if n := s.limits.RequestBytes; n > 0 {
+	if n := s.settings().Limits.RequestBytes; n > 0 {
 		opts = append(opts, grpc.MaxRecvMsgSize(n))
 	} else {
 		opts = append(opts, grpc.MaxRecvMsgSize(maxResponse))
 	}
-	if n := s.limits.StreamsPerConnection; n > 0 {
+	if n := s.settings().Limits.StreamsPerConnection; n > 0 {
 		// Room for one more, which is refused with a reason instead of being
 		// kept waiting by the client's transport.
 		opts = append(opts, grpc.MaxConcurrentStreams(uint32(n)+1))

@@ -13,6 +13,7 @@ type slot struct {
 	Session // under the stream's lock, but for what Subscribe says
 
 	st     *stream
+	node   *xds.Node // as it was when the type first spoke (P1)
 	bit    uint64
 	member Member // nil: the type stays unanswered (P5, P6)
 	meter

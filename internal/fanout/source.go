@@ -16,6 +16,9 @@ type Source interface {
 	// Join makes a type of a stream a member of the group of its node's key. It
 	// does not wait for the origin. The error is a *Refusal.
 	Join(j Join) (Member, error)
+	// KeyOf is the key of the group which a client would belong to now. The error is
+	// a *Refusal.
+	KeyOf(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (xds.Key, error)
 }
 
 // Join is what a Source has to know of the client.

@@ -113,9 +113,10 @@ func (st *stream) handle(msg []byte, first bool) *Refusal {
 
 // scan reads a request, within the limits.
 func (s *Server) scan(r *xds.Request, v xds.Variant, msg []byte) *Refusal {
-	if err := r.Scan(v, msg, s.limits.NamesPerStream); err != nil {
+	limit := s.settings().Limits.NamesPerStream
+	if err := r.Scan(v, msg, limit); err != nil {
 		if errors.Is(err, xds.ErrTooManyNames) {
-			return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %w than names_per_stream (%d)", err, s.limits.NamesPerStream)
+			return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %w than names_per_stream (%d)", err, limit)
 		}
 		if errors.Is(err, xds.ErrLongRequestName) || errors.Is(err, xds.ErrLongType) {
 			return Refuse(codes.InvalidArgument, telemetry.NameBytes, "request: %w", err)
@@ -130,7 +131,7 @@ func (s *Server) scan(r *xds.Request, v xds.Variant, msg []byte) *Refusal {
 
 // nodeBytes refuses a node that is larger than it may be.
 func (s *Server) nodeBytes(raw []byte) *Refusal {
-	if limit := s.limits.NodeBytes; limit > 0 && len(raw) > limit {
+	if limit := s.settings().Limits.NodeBytes; limit > 0 && len(raw) > limit {
 		return Refuse(codes.ResourceExhausted, telemetry.LimitNodeBytes, "node: %d bytes, more than node_bytes (%d)", len(raw), limit)
 	}
 	return nil
@@ -209,7 +210,7 @@ const maxTypes = 64
 // join makes the slot of a type that speaks for the first time, with the key
 // of the node as it is now (P5).
 func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
-	limit := st.srv.limits.TypesPerStream
+	limit := st.srv.settings().Limits.TypesPerStream
 	if limit <= 0 || limit > maxTypes {
 		limit = maxTypes
 	}
@@ -221,7 +222,8 @@ func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
 	session.limit = st.srv.opts.MaxResponse
 	session.form = st.node.Form(st.variant)
 	session.form.OriginVersions, session.form.SeveralOrigins = st.srv.opts.OriginVersions, st.srv.opts.SeveralOrigins
-	sl := &slot{Session: *session, st: st, bit: 1 << len(st.slots), began: time.Now(), meter: meter{meters: &uncounted}}
+	era := st.srv.mover.era.Load() // before rules and gate are looked at: see placed
+	sl := &slot{Session: *session, st: st, node: st.node, bit: 1 << len(st.slots), began: time.Now(), meter: meter{meters: &uncounted}}
 	if refusal := st.caller.MayHave(t); refusal != nil {
 		if st.only != "" {
 			return nil, refusal
@@ -229,7 +231,7 @@ func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
 		st.srv.meters.Refuse(refusal.Reason)
 		st.srv.sparing.line(st.srv.log, slog.LevelWarn, "a type is not given to this client, and stays unanswered",
 			append(whose(st.node.ID, st.from, st.caller.Account), "type", url, "reason", refusal.Reason.String(), "error", refusal.Err)...)
-		return st.place(sl), nil // P6: unanswered
+		return st.placed(sl, era) // P6: unanswered
 	}
 	member, err := st.srv.source.Join(Join{Node: st.node, Peer: st.caller.Peer, Account: st.caller.Account, Type: url, Waker: sl})
 	if err != nil {
@@ -242,10 +244,10 @@ func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
 			return nil, refusal
 		}
 		st.srv.meters.Refuse(telemetry.UnmappedLater)
-		return st.place(sl), nil
+		return st.placed(sl, era)
 	}
 	sl.member, sl.meter = member, st.srv.meter(member.Key(), url)
-	return st.place(sl), nil
+	return st.placed(sl, era)
 }
 
 // place adds the slot to the stream, after those that are sent before it.
@@ -263,12 +265,11 @@ func (st *stream) apply(sl *slot) *Refusal {
 	r := st.req
 	fresh := !sl.Session.began
 	want, changed := st.subscribe(sl)
-	if limit := st.srv.limits.NamesPerStream; limit > 0 {
-		names := st.names - sl.want.Names.Len() + want.Names.Len()
-		if names > limit {
-			return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names, more than names_per_stream (%d)", sl.typ.URL, names, limit)
-		}
-		st.names = names
+	limit := st.srv.settings().Limits.NamesPerStream
+	more := want.Names.Len() - sl.want.Names.Len()
+	st.names += more // counted also without a limit, since there may be one later
+	if limit > 0 && more > 0 && st.names > limit {
+		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names, more than names_per_stream (%d)", sl.typ.URL, st.names, limit)
 	}
 	if changed || fresh {
 		want = sl.member.Intern(want)
@@ -279,7 +280,6 @@ func (st *stream) apply(sl *slot) *Refusal {
 	if fresh || changed || out.Wake || out.Verdict == Acked || out.Verdict == Nacked {
 		sl.epoch++
 	}
-	limit := st.srv.limits.NamesPerStream
 	parted := limit > 0 && sl.Parted(limit)
 	ask := sl.Again(r, sl.snapshot())
 	nack, again := st.note(sl, &out, now)

@@ -34,6 +34,7 @@ func (w *watcher) run(ctx context.Context) {
 		select {
 		case <-tick.C:
 			w.look(time.Now())
+			tick.Reset(w.srv.watchEvery()) // long_poll may be another
 		case <-ctx.Done():
 			return
 		}
@@ -44,7 +45,7 @@ func (w *watcher) run(ctx context.Context) {
 // once in a second.
 func (s *Server) watchEvery() time.Duration {
 	every := time.Second
-	for _, d := range []time.Duration{s.opts.SendTimeout, s.opts.LongPoll} {
+	for _, d := range []time.Duration{s.opts.SendTimeout, s.settings().LongPoll} {
 		if d > 0 {
 			every = min(every, d/4)
 		}
@@ -55,7 +56,7 @@ func (s *Server) watchEvery() time.Duration {
 // look is one round.
 func (w *watcher) look(now time.Time) {
 	s, pins := w.srv, make(map[any]pin)
-	all := w.sweep.due(now, xds.Spent(), s.limits.PinnedBytes)
+	all := w.sweep.due(now, xds.Spent(), s.settings().Limits.PinnedBytes)
 	w.streams = s.appendAll(w.streams)
 	waited, paced := w.waiting, w.paces
 	w.waiting, w.paces = make(map[*stream]bool), make(map[*stream]pace)
@@ -206,7 +207,7 @@ func (st *stream) lag(now time.Time, pins map[any]pin) (waits bool) {
 		if cur.Lineage != old.Lineage {
 			continue
 		}
-		if _, out := sl.outstanding(now, st.srv.opts.AckTimeout); out {
+		if _, out := sl.outstanding(now, st.srv.settings().AckTimeout); out {
 			waits = true
 		} else {
 			idle |= sl.bit
@@ -227,7 +228,7 @@ func (st *stream) lag(now time.Time, pins map[any]pin) (waits bool) {
 // pinned_bytes. What one lineage's slowest stream keeps alive, the others of it
 // do as well, and a frame that many wait for is one: each counts once.
 func (s *Server) unpin(pins map[any]pin) {
-	limit := s.limits.PinnedBytes
+	limit := s.settings().Limits.PinnedBytes
 	if limit <= 0 {
 		return
 	}

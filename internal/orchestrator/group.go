@@ -88,10 +88,6 @@ func newGroup(r *Registry, key xds.Key, rep *xds.Node) *Group {
 		updates: make(chan update),
 		stable:  new(track),
 		members: make(map[*member]struct{}),
-		interest: interest{
-			linger: r.opts.Linger,
-			limit:  r.opts.Limits.NamesPerKey,
-		},
 	}
 	g.types.Store(new([]*view))
 	g.figures.Store(new(figures))
@@ -233,7 +229,7 @@ func (g *Group) apply(u update) {
 func (g *Group) stale(now time.Time) {
 	if !g.unpublished {
 		g.unpublished = true
-		g.publishAt = now.Add(g.opts.Settle)
+		g.publishAt = now.Add(g.settings().Settle)
 	}
 }
 
@@ -286,7 +282,7 @@ func (g *Group) wait(now time.Time) time.Duration {
 		}
 	}
 	if !g.idleFrom.IsZero() {
-		before(g.idleFrom.Add(g.opts.IdleTTL))
+		before(g.idleFrom.Add(g.settings().IdleTTL))
 	}
 	return next.Sub(now)
 }

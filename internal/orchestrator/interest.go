@@ -11,13 +11,11 @@ import (
 // what lingers. It belongs to the group's goroutine.
 //
 // Names that nobody wants any more wait in a list, oldest first: all in it wait
-// equally long, so it is in order of when they go, and it never has more than is
+// equally long, so it is in order of when they go (after linger has become shorter,
+// what came later waits for what came before), and it never has more than is
 // asked for, however often a client changes its mind. What a key kept while it
 // had no members waits in a list of its own, since it waits longer.
 type interest struct {
-	linger time.Duration
-	limit  int // names_per_key; 0: none
-
 	leaving, kept list.List // of *lingerer
 	// frozen: no member is left, or none of those that came since has said what
 	// it wants, and everything stays asked for as it was.
@@ -33,13 +31,13 @@ type interest struct {
 const revive = 10 * time.Second
 
 // update brings what is asked for up to date with what members want.
-func (i *interest) update(views []*view, now time.Time) {
+func (i *interest) update(views []*view, now time.Time, linger time.Duration) {
 	if i.frozen {
 		return
 	}
 	wait := &i.leaving
-	until := now.Add(i.linger)
-	if i.thawed && i.linger < revive {
+	until := now.Add(linger)
+	if i.thawed && linger < revive {
 		wait, until = &i.kept, now.Add(revive)
 	}
 	i.thawed = false
@@ -125,11 +123,11 @@ type gone struct {
 }
 
 // expire takes out what has lingered long enough, and, oldest first, what takes
-// the room of names that are wanted under names_per_key.
-func (i *interest) expire(views []*view, now time.Time) map[*view]*gone {
+// the room of names that are wanted under names_per_key, which is limit; 0: none.
+func (i *interest) expire(views []*view, now time.Time, limit int) map[*view]*gone {
 	over := 0
-	if i.limit > 0 {
-		over = -i.limit
+	if limit > 0 {
+		over = -limit
 		for _, v := range views {
 			over += v.names.Len()
 		}

@@ -33,7 +33,7 @@ func (g *Group) read(l mail) {
 	}
 	if l.sub != nil {
 		m.view.subscribe(m, l.sub)
-		if limit := g.opts.Limits.NamesPerKey; limit > 0 && wanted(g.views) > limit {
+		if limit := g.settings().Limits.NamesPerKey; limit > 0 && wanted(g.views) > limit {
 			m.view.subscribe(m, xds.Nothing)
 			g.end(m, fanout.Refuse(codes.Unavailable, telemetry.LimitNamesPerKey,
 				"key %s: %s: more than names_per_key (%d)", g.key, m.typ, limit))
@@ -59,7 +59,7 @@ func (g *Group) in(m *member) {
 	}
 	v := find(g.views, m.typ)
 	if v == nil {
-		if limit := g.opts.Limits.TypesPerKey; limit > 0 && len(g.views) >= limit {
+		if limit := g.settings().Limits.TypesPerKey; limit > 0 && len(g.views) >= limit {
 			g.end(m, fanout.Refuse(codes.Unavailable, telemetry.LimitTypesPerKey,
 				"key %s: %s: more than types_per_key (%d)", g.key, m.typ, limit))
 			return
@@ -126,13 +126,13 @@ func (g *Group) settle(now time.Time) {
 		return
 	}
 	g.idleSince = time.Time{}
-	g.interest.update(g.views, now)
+	g.interest.update(g.views, now, g.settings().Linger)
 }
 
 // expire forgets what has lingered long enough, and the types that nobody has
 // anything to do with any more.
 func (g *Group) expire(now time.Time) {
-	for v, gone := range g.interest.expire(g.views, now) {
+	for v, gone := range g.interest.expire(g.views, now, g.settings().Limits.NamesPerKey) {
 		g.changed = true
 		if v.forget(gone.names, gone.wildcard, g.gen+1) {
 			g.stale(now)
@@ -264,7 +264,7 @@ func (g *Group) idle(now time.Time) bool {
 	case g.idleFrom.IsZero():
 		g.idleFrom = now
 	}
-	return !now.Before(g.idleFrom.Add(g.opts.IdleTTL))
+	return !now.Before(g.idleFrom.Add(g.settings().IdleTTL))
 }
 
 // kept reports whether the time does not count against the key: what is held

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"time"
 
-	"xdsrelay/config"
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
@@ -30,21 +29,14 @@ type Stream interface {
 
 // Options of a Registry.
 type Options struct {
-	Keys Keys
+	// Settings are those that it begins with.
+	Settings
 	// Open makes the upstream stream of a key; it starts nothing.
 	Open func(id string, node []byte, sink upstream.Sink) Stream
 	// Node gives the node that is sent upstream for a key whose first client has
 	// this node; nil: the client's own (P58).
 	Node func(node *xds.Node) ([]byte, error)
 
-	// Settle is how long a change waits for more; 0: not at all.
-	Settle time.Duration
-	// Linger is how long what nobody wants any more is still asked for (P52).
-	Linger time.Duration
-	// IdleTTL is how long a key without clients is kept; 0: not at all.
-	IdleTTL time.Duration
-	// MaxIdle is how many keys without clients are kept.
-	MaxIdle int
 	// AbsentAfter is how long a stream may leave what moves to it unanswered (P57).
 	AbsentAfter time.Duration
 	// FirstAnswerTimeout is how long a key of which nothing is held may be
@@ -54,9 +46,6 @@ type Options struct {
 	// Store keeps what clients acknowledged, and serves it while no origin can be
 	// reached; nil: nothing is kept.
 	Store Store
-	// Limits of which Keys, KeysPerPeer, NamesPerKey and TypesPerKey are
-	// enforced here; 0: none.
-	Limits config.Limits
 
 	Metrics *telemetry.Metrics
 	Log     *slog.Logger // nil: slog.Default

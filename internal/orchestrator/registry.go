@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"google.golang.org/grpc/codes"
@@ -22,6 +23,7 @@ type Registry struct {
 	opts  Options
 	log   *slog.Logger
 	nodes xds.NodeTable // of representatives
+	now   atomic.Pointer[Settings]
 
 	running chan struct{} // closed by Run
 	loads   chan struct{} // those that read from disk now
@@ -45,7 +47,7 @@ func New(opts Options) (*Registry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("orchestrator: %w", err)
 	}
-	return &Registry{
+	r := &Registry{
 		opts:    opts,
 		log:     opts.Log,
 		running: make(chan struct{}),
@@ -53,7 +55,9 @@ func New(opts Options) (*Registry, error) {
 		groups:  make(map[xds.Key]*Group),
 		idle:    idle,
 		peers:   make(map[string]map[xds.Key]int),
-	}, nil
+	}
+	r.now.Store(&opts.Settings)
+	return r, nil
 }
 
 // Run owns the groups until ctx ends, and returns nil once their goroutines
@@ -77,9 +81,9 @@ func (r *Registry) Running() <-chan struct{} { return r.running }
 
 // Join implements fanout.Source.
 func (r *Registry) Join(j fanout.Join) (fanout.Member, error) {
-	key, err := r.opts.Keys.Key(j.Node, j.Peer, j.Type)
+	key, err := r.KeyOf(j.Node, j.Peer, j.Type)
 	if err != nil {
-		return nil, unmapped(err)
+		return nil, err
 	}
 	m := &member{typ: j.Type, node: j.Node, peer: j.Account, waker: j.Waker, sub: xds.Nothing}
 	g, refusal := r.enter(key, m, nil)
@@ -138,7 +142,7 @@ func (r *Registry) enter(key xds.Key, m *member, fresh *Group) (*Group, *fanout.
 	if evicted != nil {
 		evicted.cancel()
 		r.opts.Metrics.Keys.Add(-1)
-		evicted.log.Info("key dropped: another needs its room", "limit", r.opts.Limits.Keys)
+		evicted.log.Info("key dropped: another needs its room", "limit", r.settings().Limits.Keys)
 	}
 	if g != nil && g == fresh {
 		r.opts.Metrics.Keys.Add(1)
@@ -158,7 +162,7 @@ func (r *Registry) admit(key xds.Key, m *member, fresh *Group) (g, evicted *Grou
 			return nil, nil, refusal
 		}
 	}
-	limits := &r.opts.Limits
+	limits := &r.settings().Limits
 	if of := r.peers[m.peer]; limits.KeysPerPeer > 0 && of[key] == 0 && len(of) >= limits.KeysPerPeer {
 		return nil, nil, fanout.Refuse(codes.ResourceExhausted, telemetry.LimitKeysPerPeer,
 			"key %s: peer %s: more than keys_per_peer (%d)", key, m.peer, limits.KeysPerPeer)
@@ -210,10 +214,11 @@ func (r *Registry) leave(m *member) {
 	if len(of) == 0 {
 		delete(r.peers, m.peer)
 	}
+	most := r.settings().MaxIdle
 	var evicted *Group
 	if g.joined--; g.joined == 0 {
 		r.idle.Add(g.key, g)
-		if r.idle.Len() > r.opts.MaxIdle {
+		if r.idle.Len() > most {
 			evicted = r.evict()
 		}
 	}
@@ -221,7 +226,7 @@ func (r *Registry) leave(m *member) {
 	if evicted != nil {
 		evicted.cancel()
 		r.opts.Metrics.Keys.Add(-1)
-		evicted.log.Info("key dropped: more than max_idle are without clients", "max_idle", r.opts.MaxIdle)
+		evicted.log.Info("key dropped: more than max_idle are without clients", "max_idle", most)
 	}
 }
 
@@ -241,7 +246,7 @@ func (r *Registry) drop(g *Group) bool {
 	r.mu.Unlock()
 	if !evicted {
 		r.opts.Metrics.Keys.Add(-1)
-		g.log.Info("key dropped: without clients for idle_ttl", "idle_ttl", r.opts.IdleTTL)
+		g.log.Info("key dropped: without clients for idle_ttl", "idle_ttl", r.settings().IdleTTL)
 	}
 	return true
 }

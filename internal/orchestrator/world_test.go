@@ -130,8 +130,8 @@ func options(t testing.TB) Options {
 		t.Fatal(err)
 	}
 	return Options{
-		Keys: keys, Metrics: metrics, Log: slog.New(slog.DiscardHandler),
-		Linger: 10 * time.Second, IdleTTL: 10 * time.Minute, MaxIdle: 1000,
+		Settings: Settings{Keys: keys, Linger: 10 * time.Second, IdleTTL: 10 * time.Minute, MaxIdle: 1000},
+		Metrics:  metrics, Log: slog.New(slog.DiscardHandler),
 		AbsentAfter: 15 * time.Second, FirstAnswerTimeout: 15 * time.Second,
 	}
 }

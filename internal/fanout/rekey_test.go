@@ -1,0 +1,449 @@
+package fanout
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	xdscorev3 "github.com/cncf/xds/go/xds/core/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// rekeyed has these rules in force and the keys computed anew, all at once.
+func (r *rig) rekeyed(over time.Duration, rules func(n *corev3.Node, typ xds.TypeURL) (string, error)) {
+	r.house.rule(rules)
+	r.srv.Rekey(over)
+}
+
+// rule puts rules in force; nil: those by cluster. An empty key is none.
+func (h *house) rule(rules func(n *corev3.Node, typ xds.TypeURL) (string, error)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.other = nil
+	if rules == nil {
+		return
+	}
+	h.other = func(n *xds.Node, typ xds.TypeURL) (xds.Key, error) {
+		m, err := n.Decode()
+		if err != nil {
+			return xds.Key{}, err
+		}
+		key, err := rules(m, typ)
+		if err == nil && key == "" {
+			err = Refuse(codes.PermissionDenied, telemetry.Unmapped, "no rule matches")
+		}
+		return xds.NewKey(key), err
+	}
+}
+
+// moved are rules by which the cluster edge has another key.
+func moved(n *corev3.Node, _ xds.TypeURL) (string, error) {
+	if n.Cluster == "edge" {
+		return "moved", nil
+	}
+	return n.Cluster, nil
+}
+
+func in(cluster string) *corev3.Node { return &corev3.Node{Id: "n", Cluster: cluster} }
+
+// opened is a client of a cluster that has what there is.
+func (r *rig) opened(cluster string) *client {
+	r.t.Helper()
+	c := r.delta(nil)
+	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: in(cluster), TypeUrl: string(xds.ClusterType)})
+	c.want("a ")
+	return c
+}
+
+func publishAll(r *rig, what string, clusters ...string) {
+	for _, name := range clusters {
+		r.house.group(name).publish(update(r.t, xds.ClusterType, what), update(r.t, xds.EndpointType, what))
+	}
+}
+
+// Streams whose key is another by the rules as they are now are ended with
+// UNAVAILABLE, and come back under that key. Those whose key stays are sent
+// nothing by it, and go on.
+func TestP5_RekeyEndsThoseWhoseKeyChanged(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			var log logged
+			r := newRig(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+			publishAll(r, "a", "edge", "other", "moved")
+			ask := func(cluster string) (ends func() codes.Code, next func(version string)) {
+				if v == xds.Delta {
+					c := r.opened(cluster)
+					return func() codes.Code { return c.ends().Code() }, func(name string) { c.want(name + " ") }
+				}
+				c := r.sotw(nil)
+				if err := c.Send(&discoveryv3.DiscoveryRequest{Node: in(cluster), TypeUrl: string(xds.ClusterType)}); err != nil {
+					t.Fatal(err)
+				}
+				next = func(name string) {
+					t.Helper()
+					got, err := c.Recv()
+					if err != nil {
+						t.Fatal(err)
+					}
+					if n := len(got.Resources); (name == "a") != (n == 1) {
+						t.Fatalf("%d resources with %s", n, name)
+					}
+					if err := c.Send(&discoveryv3.DiscoveryRequest{TypeUrl: got.TypeUrl, ResponseNonce: got.Nonce, VersionInfo: got.VersionInfo}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				next("a")
+				return func() codes.Code {
+					for {
+						if _, err := c.Recv(); err != nil {
+							return status.Code(err)
+						}
+					}
+				}, next
+			}
+			ends, _ := ask("edge")
+			_, stays := ask("other")
+			r.rekeyed(0, moved)
+			if code := ends(); code != codes.Unavailable {
+				t.Errorf("ended with %v", code)
+			}
+			r.counted(telemetry.KeyChanged, 1)
+			_, next := ask("edge") // comes again
+			publishAll(r, "b", "moved", "other")
+			stays("b")
+			next("b")
+			if log.count("rules changed: clients whose keys are others now are ended") != 1 || log.count("moving=1 refused=0 clients=2 over=0s") != 1 {
+				t.Errorf("the log has no summary:\n%s", log.text.String())
+			}
+			// The same rules once more change nothing.
+			r.srv.Rekey(0)
+			r.eventually(func() bool { return log.count("rules changed: every client keeps its keys\" clients=2") == 1 })
+			r.counted(telemetry.KeyChanged, 1)
+		})
+	}
+}
+
+// What counts is every type that the stream speaks: one that has another key, one
+// that has none any more, and one that has one now. Only where there would be no
+// key for the first type is the stream refused.
+func TestP5_RekeyLooksAtEveryType(t *testing.T) {
+	type rules = map[xds.TypeURL]string
+	for name, tc := range map[string]struct {
+		was, is rules
+		code    codes.Code
+		reason  telemetry.Reason
+	}{
+		"a later type has another": {rules{xds.ClusterType: "k", xds.EndpointType: "k"}, rules{xds.ClusterType: "k", xds.EndpointType: "e"}, codes.Unavailable, telemetry.KeyChanged},
+		"a later type has none":    {rules{xds.ClusterType: "k", xds.EndpointType: "k"}, rules{xds.ClusterType: "k"}, codes.Unavailable, telemetry.KeyChanged},
+		"a later type has one now": {rules{xds.ClusterType: "k"}, rules{xds.ClusterType: "k", xds.EndpointType: "k"}, codes.Unavailable, telemetry.KeyChanged},
+		"the first type has none":  {rules{xds.ClusterType: "k", xds.EndpointType: "k"}, rules{xds.EndpointType: "k"}, codes.PermissionDenied, telemetry.Unmapped},
+		"no type has any":          {rules{xds.ClusterType: "k", xds.EndpointType: "k"}, rules{}, codes.PermissionDenied, telemetry.Unmapped},
+		"a later one still none":   {rules{xds.ClusterType: "k"}, rules{xds.ClusterType: "k"}, codes.OK, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			by := func(r rules) func(*corev3.Node, xds.TypeURL) (string, error) {
+				return func(_ *corev3.Node, typ xds.TypeURL) (string, error) { return r[typ], nil }
+			}
+			var log logged
+			r := newRig(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+			publishAll(r, "a", "k", "e")
+			r.house.rule(by(tc.was))
+			c := r.opened("edge")
+			c.ask(xds.EndpointType, "a")
+			if tc.was[xds.EndpointType] != "" {
+				c.want("a ")
+			} else {
+				r.counted(telemetry.UnmappedLater, 1)
+			}
+			r.rekeyed(0, by(tc.is))
+			if tc.code != codes.OK {
+				r.wantEnd(c, tc.code, tc.reason)
+				return
+			}
+			r.eventually(func() bool { return log.count("every client keeps its keys") == 1 })
+			publishAll(r, "b", "k")
+			c.want("b ")
+		})
+	}
+}
+
+// A type's key is that of the node as it was when the type first spoke, for other
+// rules too: dynamic parameters that came since move nothing.
+func TestP5_RekeyKnowsTheNodeOfEachType(t *testing.T) {
+	var log logged
+	r := newRig(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	byParameter := func(n *corev3.Node, _ xds.TypeURL) (string, error) {
+		return "k" + n.DynamicParameters["x"].GetParams()["y"], nil
+	}
+	r.house.rule(byParameter)
+	publishAll(r, "a", "k", "k2")
+	c := r.opened("edge")
+	later := in("edge")
+	later.DynamicParameters = map[string]*xdscorev3.ContextParams{"x": {Params: map[string]string{"y": "2"}}}
+	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: later, TypeUrl: string(xds.EndpointType), ResourceNamesSubscribe: []string{"a"}})
+	c.want("a ")
+	r.srv.Rekey(0)
+	r.eventually(func() bool { return log.count("every client keeps its keys") == 1 })
+}
+
+// Whom the identity rule does not let in any more is refused; so is a stream of
+// Secrets that are not given to it any more, and an aggregated one comes again
+// without them.
+func TestP5_RekeyHoldsTheGate(t *testing.T) {
+	r := newRig(t, nil)
+	publishAll(r, "a", "edge")
+	gate := &Gate{Key: "downstream", Secrets: config.SecretsAllow}
+	r.addr = r.listen(gate)
+	c := r.opened("edge")
+	gate.Reconfigure(mustIdentity(t, `node.id != "n"`), config.SecretsAllow)
+	r.srv.Rekey(0)
+	r.wantEnd(c, codes.PermissionDenied, telemetry.Identity)
+
+	gate.Reconfigure(nil, config.SecretsAllow)
+	ads := r.opened("edge")
+	ads.ask(xds.SecretType, "s")
+	ads.ask(xds.ClusterType, "a") // is read after it
+	ads.want("a ")
+	gate.Reconfigure(nil, config.SecretsDeny)
+	r.srv.Rekey(0)
+	r.wantEnd(ads, codes.Unavailable, telemetry.KeyChanged)
+}
+
+// A stream that looks up its key just when the rules change is not forgotten.
+func TestP5_RekeyWhileAStreamJoins(t *testing.T) {
+	var log logged
+	r := newRig(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	publishAll(r, "a", "edge", "moved")
+	joined := func() { // has its key, and is nowhere to be seen
+		r.rekeyed(0, moved)
+		r.eventually(func() bool { return log.count("rules changed") == 1 })
+	}
+	r.house.mu.Lock()
+	r.house.joined = joined
+	r.house.mu.Unlock()
+	c := r.delta(nil)
+	c.ask(xds.ClusterType)
+	r.wantEnd(c, codes.Unavailable, telemetry.KeyChanged)
+}
+
+// While streams are being ended the rules change once more: who is back at its
+// key stays, and whoever is not is ended.
+func TestP5_SecondRekeyComputesAnew(t *testing.T) {
+	r := newRig(t, nil)
+	publishAll(r, "a", "edge", "other", "moved")
+	one, two := r.opened("edge"), r.opened("edge")
+	other := r.opened("other")
+	r.rekeyed(time.Hour, moved) // the first goes at once, and the second in half an hour
+	r.counted(telemetry.KeyChanged, 1)
+	r.rekeyed(0, func(n *corev3.Node, _ xds.TypeURL) (string, error) {
+		if n.Cluster == "other" {
+			return "moved", nil
+		}
+		return n.Cluster, nil
+	})
+	if s := other.ends(); s.Code() != codes.Unavailable {
+		t.Errorf("ended with %v", s)
+	}
+	r.counted(telemetry.KeyChanged, 2)
+	r.eventually(func() bool { return r.srv.streamsOf("n") == 1 })
+	publishAll(r, "b", "edge")
+	stayed := 0
+	for _, c := range []*client{one, two} {
+		if got, err := c.Recv(); err == nil {
+			stayed++
+			if said(got) != "b " {
+				t.Errorf("who stays is sent %q", said(got))
+			}
+		} else if status.Code(err) != codes.Unavailable {
+			t.Error(err)
+		}
+	}
+	if stayed != 1 {
+		t.Errorf("%d of two stayed", stayed)
+	}
+}
+
+// They end evenly over the time, who may not be here any more first.
+func TestP5_RekeyIsSpread(t *testing.T) {
+	const n, over = 60, 6 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		s, h := bubble(t, nil)
+		var all []*poller
+		for i := range n {
+			all = append(all, s.pollOnce(t, "10.0.0.1:1", fmt.Sprint(i), xds.ClusterType))
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { s.mover.run(ctx); close(done) }()
+		h.rule(func(n *corev3.Node, _ xds.TypeURL) (string, error) {
+			if len(n.Id) == 1 { // ten of them
+				return "", nil
+			}
+			return "moved", nil
+		})
+		s.Rekey(over)
+		told := func() (unavailable, denied int) {
+			for _, p := range all {
+				switch r := p.refusal.Load(); {
+				case r == nil:
+				case r.Code == codes.PermissionDenied:
+					denied++
+				default:
+					unavailable++
+				}
+			}
+			return unavailable, denied
+		}
+		for at := time.Second; at < over; at += time.Second {
+			time.Sleep(time.Second)
+			moved, denied := told()
+			share := n * int(at) / int(over)
+			if got := moved + denied; got < share-1 || got > share+1 {
+				t.Errorf("after %v %d are told, want about %d", at, got, share)
+			}
+			if moved > 0 && denied < 10 {
+				t.Errorf("after %v %d have moved, and of those who are refused %d are left", at, moved, 10-denied)
+			}
+		}
+		time.Sleep(time.Second)
+		if moved, denied := told(); moved+denied != n {
+			t.Errorf("%d and %d are told in the end", moved, denied)
+		}
+		stop()
+		<-done
+		s.pollers.close()
+	})
+}
+
+// When the relay drains meanwhile, that alone ends streams.
+func TestP5_RekeyEndsWithDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, h := bubble(t, nil)
+		p := []*poller{s.pollOnce(t, "10.0.0.1:1", "a", xds.ClusterType), s.pollOnce(t, "10.0.0.1:1", "b", xds.ClusterType)}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { s.mover.run(ctx); close(done) }()
+		h.rule(moved)
+		s.Rekey(time.Minute)
+		synctest.Wait()
+		s.Drain(t.Context(), 0)
+		time.Sleep(2 * time.Minute)
+		if (p[0].refusal.Load() == nil) == (p[1].refusal.Load() == nil) {
+			t.Error("not just the first was ended")
+		}
+		stop()
+		<-done
+		s.pollers.close()
+	})
+}
+
+// A poll that is held is told to come again, and its next is answered by what its
+// new key has. One whose key stays waits on.
+func TestP5_RekeyEndsPolls(t *testing.T) {
+	r := newREST(t, nil)
+	publishAll(r.rig, "a", "edge", "other")
+	publishAll(r.rig, "b", "moved")
+	c := r.web("http1")
+	ask := func(cluster, version string) <-chan *reply {
+		out := make(chan *reply, 1)
+		go func() {
+			got, err := r.post(testContext(t), c, "/v3/discovery:clusters", asEnvoy(t, envoyPoll(in(cluster), xds.ClusterType, version)))
+			if err != nil {
+				t.Error(err)
+			}
+			out <- got
+		}()
+		return out
+	}
+	edge, other := r.response(<-ask("edge", "")), r.response(<-ask("other", ""))
+	held, stays := ask("edge", edge.VersionInfo), ask("other", other.VersionInfo)
+	r.waiting(2)
+	r.rekeyed(0, moved)
+	if got := <-held; got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" {
+		t.Errorf("%d %s", got.status, got.body)
+	} else if f := r.refused(got, http.StatusServiceUnavailable); f.Reason != telemetry.KeyChanged.String() {
+		t.Errorf("%+v", f)
+	}
+	r.counted(telemetry.KeyChanged, 1)
+	if got := r.holds(<-ask("edge", edge.VersionInfo)); got != "b " {
+		t.Errorf("under its new key it holds %q", got)
+	}
+	publishAll(r.rig, "c", "other")
+	if got := r.holds(<-stays); got != "a c " {
+		t.Errorf("who stays holds %q", got)
+	}
+}
+
+// Limits are those of now, for who comes and who asks for more, both ways.
+func TestReconfigureLimits(t *testing.T) {
+	r := newRig(t, nil)
+	publishAll(r, "a", "edge")
+	set := func(l config.Limits) {
+		s := *r.srv.settings()
+		s.Limits = l
+		r.srv.Reconfigure(s)
+	}
+	refused := func(reason telemetry.Reason, code codes.Code, more func(c *client)) {
+		t.Helper()
+		was := r.count(reason)
+		c := r.delta(nil)
+		c.ask(xds.ClusterType)
+		more(c)
+		if s := c.ends(); s.Code() != code {
+			t.Errorf("%s: ended with %v", reason, s)
+		}
+		r.counted(reason, was+1)
+	}
+	nothing := func(*client) {}
+	big := node("n")
+	big.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{"x": structpb.NewBoolValue(true)}}
+	first := r.opened("edge")
+	first.ask(xds.EndpointType, names(6)...)
+	r.eventually(func() bool { return len(r.srv.Clients()[0].Types) == 2 })
+	for _, tc := range []struct {
+		limits config.Limits
+		reason telemetry.Reason
+		code   codes.Code
+		more   func(*client)
+	}{
+		{config.Limits{Streams: 1}, telemetry.LimitStreams, codes.Unavailable, nothing},
+		{config.Limits{StreamsPerPeer: 1}, telemetry.LimitStreamsPerPeer, codes.ResourceExhausted, nothing},
+		{config.Limits{StreamsPerSecond: 1}, telemetry.LimitStreamsPerSecond, codes.Unavailable, func(*client) {
+			c := r.delta(nil) // whichever is second
+			c.ask(xds.ClusterType)
+		}},
+		{config.Limits{NodeBytes: 3}, telemetry.LimitNodeBytes, codes.ResourceExhausted, nothing},
+		{config.Limits{NamesPerStream: 5}, telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(c *client) { c.ask(xds.EndpointType, names(6)...) }},
+		{config.Limits{TypesPerStream: 1}, telemetry.LimitTypesPerStream, codes.ResourceExhausted, func(c *client) { c.ask(xds.EndpointType, "a") }},
+	} {
+		set(tc.limits)
+		if tc.reason == telemetry.LimitStreamsPerSecond {
+			if r.srv.door.rate.Limit() != 1 {
+				t.Error("the rate is another")
+			}
+		} else {
+			refused(tc.reason, tc.code, tc.more)
+		}
+		set(config.Limits{})
+		r.opened("edge")
+	}
+	// Who is there has been counted all the while.
+	set(config.Limits{NamesPerStream: 7})
+	first.ask(xds.EndpointType, "seventh")
+	first.ask(xds.EndpointType, "eighth")
+	if s := first.ends(); s.Code() != codes.ResourceExhausted {
+		t.Errorf("who asks for more than it may now ended with %v", s)
+	}
+}
