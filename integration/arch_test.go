@@ -34,6 +34,7 @@ var house = map[string]place{
 	"internal/xds":       {nil, "the nouns of the protocol know nobody who uses them"},
 	"internal/anytypes":  {nil, "it links messages and does nothing"},
 	"internal/buffers":   {nil, "memory does not know what is in it"},
+	"internal/filewatch": {nil, "it says that files changed, and reads none"},
 	"internal/expr":      {[]string{"internal/xds"}, "expressions see nodes, peers and types, and not who evaluates them"},
 	"internal/telemetry": {[]string{"internal/xds"}, "everybody counts: whatever it imported, everybody would import"},
 	"internal/telemetry/tlsfiles": {
@@ -49,7 +50,7 @@ var house = map[string]place{
 		"from a node to its key is a pure function, which explain and validate call without a relay",
 	},
 	"internal/upstream": {
-		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/tlsfiles", "internal/anytypes", "internal/buffers", "config"},
+		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/tlsfiles", "internal/anytypes", "internal/buffers", "internal/filewatch", "config"},
 		"it hands Updates to a Sink, and does not know what becomes of them",
 	},
 	"internal/fanout": {
@@ -115,7 +116,7 @@ var house = map[string]place{
 	},
 
 	"cmd/relay": {
-		[]string{"internal/xds", "internal/anytypes", "internal/expr", "internal/telemetry", "internal/telemetry/tlsfiles", "config",
+		[]string{"internal/xds", "internal/anytypes", "internal/expr", "internal/telemetry", "internal/telemetry/tlsfiles", "internal/filewatch", "config",
 			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/store", "internal/orchestrator",
 			"internal/admin", "internal/fleet"},
 		"a command imports no other and no test",

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -184,23 +183,4 @@ func TestSecondSigtermEndsAtOnce(t *testing.T) {
 	r.signal(syscall.SIGTERM)
 	r.stop()
 	waitAll(t, clients, "the end of its stream", func(c *fleet.Client) bool { return c.LastError() != nil })
-}
-
-// SIGHUP, by which others reload, ends nothing. The log tells what the relay
-// runs with.
-func TestHangupEndsNothing(t *testing.T) {
-	o := newOrigin(t, linear)
-	o.put("edge", web(1)...)
-	r := serve(t, o.addr, nil)
-	c := client(t, r.addr, fleet.ClientConfig{Node: node("n", "edge"), Behaviour: fleet.Raw, Subscribe: []fleet.Subscription{{Type: xds.ClusterType}}})
-	waitFor(t, c, "what the origin has", has(cluster("web", 1)))
-	r.signal(syscall.SIGHUP)
-	until(t, "a line of log", holds(func() bool {
-		return strings.Contains(r.log.String(), "level=WARN msg=\"SIGHUP changes nothing")
-	}))
-	o.put("edge", web(2)...)
-	waitFor(t, c, "a change", has(cluster("web", 2)))
-	if !regexp.MustCompile(`msg=serving .* config=\S+relay\S*\.yaml origins=` + regexp.QuoteMeta(o.addr) + `\n`).MatchString(r.log.String()) {
-		t.Error("the first line does not name the file and the origins")
-	}
 }

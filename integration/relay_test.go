@@ -46,6 +46,16 @@ func quick() settings {
 // file writes the settings as the relay's configuration file.
 func (s settings) file(t testing.TB) string {
 	t.Helper()
+	path := filepath.Join(t.TempDir(), "relay.yaml")
+	if err := os.WriteFile(path, s.text(t), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// text is that of the file.
+func (s settings) text(t testing.TB) []byte {
+	t.Helper()
 	root := map[string]any{}
 	for key, v := range s {
 		at := root
@@ -64,11 +74,7 @@ func (s settings) file(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(t.TempDir(), "relay.yaml")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return text
 }
 
 // origins is the list of origins at these addresses.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -16,7 +17,6 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/admin"
-	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/orchestrator"
@@ -29,10 +29,12 @@ import (
 // relay is the whole program, put together: the one place that knows every
 // package.
 type relay struct {
-	cfg      *config.Config
+	cfg      *config.Config          // with which it was started
+	now      atomic.Pointer[inForce] // of which what can change is in force
+	level    *slog.LevelVar
+	started  time.Time
 	log      *slog.Logger
 	meters   *telemetry.Metrics
-	rules    *aggregator.Rules
 	origins  *upstream.Client
 	store    *store.Store // nil: nothing is kept
 	registry *orchestrator.Registry
@@ -46,6 +48,7 @@ type relay struct {
 	adm  net.Listener // nil: admin is off
 
 	drained chan struct{} // closed by POST /drain
+	reloads *reloader     // nil: the file is not followed
 }
 
 // newRelay builds the relay of a configuration and opens its listeners. It
@@ -55,10 +58,10 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *re
 	if err != nil {
 		return nil, err
 	}
-	r := &relay{cfg: cfg, log: log, rules: c.rules, drained: make(chan struct{})}
-	for _, w := range append(warnings(cfg, c), r.rules.Warnings()...) {
-		log.Warn("configuration", "warning", w)
-	}
+	r := &relay{cfg: cfg, level: level, started: time.Now(), log: log, drained: make(chan struct{})}
+	first := &inForce{cfg: cfg, compiled: c}
+	r.now.Store(first)
+	first.warn(log, nil)
 	r.meters, err = telemetry.New(telemetry.Options{
 		Prefix: cfg.Metrics.Prefix, StatsdAddress: cfg.Metrics.StatsdAddress, KeyLabel: cfg.Metrics.KeyLabel,
 	})
@@ -81,9 +84,8 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *re
 	}
 	d := &cfg.Downstream
 	r.fanout = fanout.NewServer(fanout.Options{
-		Source: r.registry, Metrics: r.meters, Log: log, Replica: cfg.Name,
-		AckTimeout: d.AckTimeout, RemovalDelay: d.RemovalDelay, SendTimeout: d.SendTimeout, MaxConnectionAge: d.MaxConnectionAge,
-		LongPoll: d.LongPoll, OriginVersions: d.Versions == config.VersionsOrigin, SeveralOrigins: len(cfg.Upstream.Origins) > 1, Limits: d.Limits,
+		Settings: r.fanoutSettings(first), Source: r.registry, Metrics: r.meters, Log: log, Replica: cfg.Name,
+		SendTimeout: d.SendTimeout, OriginVersions: d.Versions == config.VersionsOrigin, SeveralOrigins: len(cfg.Upstream.Origins) > 1,
 	})
 	r.grpc = grpc.NewServer(r.fanout.ServerOptions(fanout.Keepalive(d.Keepalive))...)
 	r.fanout.Register(r.grpc)
@@ -92,7 +94,7 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *re
 	if r.down, err = newEntrances(d, c.identities, r.meters, log); err != nil {
 		return nil, err
 	}
-	return r, r.listen(level)
+	return r, r.listen()
 }
 
 // newStore opens the last known good; nil if there is none.
@@ -128,12 +130,11 @@ func newUpstream(cfg *config.Config, m *telemetry.Metrics, log *slog.Logger) (*u
 func (r *relay) newRegistry(node *expr.Node) (*orchestrator.Registry, error) {
 	u := &r.cfg.Upstream
 	o := orchestrator.Options{
-		Keys: r.rules,
+		Settings: r.registrySettings(r.now.Load()),
 		Open: func(id string, node []byte, sink upstream.Sink) orchestrator.Stream {
 			return r.origins.NewStream(id, node, sink)
 		},
-		Settle: r.cfg.Downstream.Settle, Linger: u.Linger, IdleTTL: u.IdleTTL, MaxIdle: u.MaxIdle,
-		AbsentAfter: u.AbsentAfter, FirstAnswerTimeout: u.FirstAnswerTimeout, Limits: r.cfg.Downstream.Limits,
+		AbsentAfter: u.AbsentAfter, FirstAnswerTimeout: u.FirstAnswerTimeout,
 		Metrics: r.meters, Log: r.log,
 	}
 	if node != nil {
@@ -147,7 +148,7 @@ func (r *relay) newRegistry(node *expr.Node) (*orchestrator.Registry, error) {
 
 // listen opens the listeners, so that what is wrong with them is known before
 // anything runs.
-func (r *relay) listen(level *slog.LevelVar) (err error) {
+func (r *relay) listen() (err error) {
 	defer func() {
 		for _, e := range r.down {
 			if err != nil && e.Listener != nil {
@@ -168,7 +169,7 @@ func (r *relay) listen(level *slog.LevelVar) (err error) {
 			return fmt.Errorf("downstream.rest_address: %w", err)
 		}
 	}
-	r.admin, err = r.newAdmin(level, func() { close(r.drained) })
+	r.admin, err = r.newAdmin(func() { close(r.drained) })
 	if err == nil && r.cfg.Admin.Address != "" {
 		r.adm, err = net.Listen("tcp", r.cfg.Admin.Address)
 	}
@@ -214,6 +215,10 @@ func (r *relay) run(ctx, hurry context.Context) error {
 		}
 	}
 
+	if r.reloads != nil {
+		g.Go(func() error { return r.reloads.run(gctx) })
+	}
+
 	r.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_SERVING)
 	for service := range r.grpc.GetServiceInfo() { // by which some ask
 		r.health.SetServingStatus(service, grpc_health_v1.HealthCheckResponse_SERVING)
@@ -244,11 +249,12 @@ const goodbye = 2 * time.Second
 
 // drain ends the streams over the configured time, and then the server.
 func (r *relay) drain(hurry context.Context) {
-	r.log.Info("draining", "over", r.cfg.Downstream.Drain.String())
+	over := r.now.Load().cfg.Downstream.Drain
+	r.log.Info("draining", "over", over.String())
 	r.admin.SetReady(false)
 	r.health.Shutdown()
 	began := time.Now()
-	told := r.fanout.Drain(hurry, r.cfg.Downstream.Drain)
+	told := r.fanout.Drain(hurry, over)
 	hurry, cancel := context.WithTimeout(hurry, goodbye)
 	defer cancel()
 	done := make(chan struct{})

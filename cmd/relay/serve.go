@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -24,7 +23,14 @@ func newServeCmd() *cobra.Command {
 		Short: "Run the relay until SIGTERM, then drain",
 		Long: `Run the relay until SIGTERM or SIGINT. It then refuses new streams, ends those
 there are evenly over downstream.drain, and exits 0. A second signal ends it at
-once. The configuration is read at the start only: SIGHUP changes nothing.
+once.
+
+The configuration is followed: rules, limits, identity rules, the log's level and
+some times of what its file says are in force as soon as it is written, or at
+SIGHUP. Clients whose key is another by changed rules are ended over
+downstream.drain, and come again; relay explain --diff says before which. What
+needs a restart the log and /server_info name by its key. A file with any fault
+changes nothing.
 
 Every key of the file can be set by a flag or an environment variable as well:
 flags win over the environment, the environment over the file.`,
@@ -41,11 +47,13 @@ flags win over the environment, the environment over the file.`,
 			if err != nil {
 				return err
 			}
-			defer hangups(log)()
+			hangups, deaf := hangups()
+			defer deaf()
 			r, err := newRelay(cfg, log, level)
 			if err != nil {
 				return err
 			}
+			r.reloads = newReloader(r, func() (*config.Config, error) { return config.Load(*file, cmd.Flags()) }, hangups)
 			ctx, hurry, stop := signals(cmd.Context())
 			defer stop()
 			return r.run(ctx, hurry)
@@ -81,23 +89,11 @@ func signals(parent context.Context) (first, second context.Context, stop func()
 	}
 }
 
-// hangups has SIGHUP, which would end the process, be logged only: who sends it
-// means a reload.
-func hangups(log *slog.Logger) (stop func()) {
+// hangups has one for SIGHUP, which would end the process, until it is deaf.
+func hangups() (heard <-chan os.Signal, deaf func()) {
 	ch := make(chan os.Signal, 1)
-	done := make(chan struct{})
 	signal.Notify(ch, syscall.SIGHUP)
-	go func() {
-		defer close(done)
-		for range ch {
-			log.Warn("SIGHUP changes nothing: the configuration is read at the start only")
-		}
-	}()
-	return func() {
-		signal.Stop(ch)
-		close(ch)
-		<-done
-	}
+	return ch, func() { signal.Stop(ch) }
 }
 
 // nodeOf makes the node that is sent upstream from a key's first client (P58).

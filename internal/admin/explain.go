@@ -25,7 +25,8 @@ type explained struct {
 }
 
 func (s *Server) explain(r *http.Request) (int, any) {
-	types, err := s.typesToExplain(r)
+	rules := s.opts.Rules()
+	types, err := typesToExplain(r, rules)
 	if err != nil {
 		return fail(http.StatusBadRequest, err.Error())
 	}
@@ -39,7 +40,7 @@ func (s *Server) explain(r *http.Request) (int, any) {
 	}
 	out := explained{Node: node.ID, Cluster: node.Cluster}
 	for _, t := range types {
-		x, err := s.opts.Rules.Explain(node, peer, t)
+		x, err := rules.Explain(node, peer, t)
 		if err != nil {
 			return fail(http.StatusBadRequest, err.Error())
 		}
@@ -48,7 +49,7 @@ func (s *Server) explain(r *http.Request) (int, any) {
 	return http.StatusOK, out
 }
 
-func (s *Server) typesToExplain(r *http.Request) ([]xds.TypeURL, error) {
+func typesToExplain(r *http.Request, rules Rules) ([]xds.TypeURL, error) {
 	if name := r.URL.Query().Get("type"); name != "" {
 		t, ok := xds.ParseType(name)
 		if !ok {
@@ -56,7 +57,7 @@ func (s *Server) typesToExplain(r *http.Request) ([]xds.TypeURL, error) {
 		}
 		return []xds.TypeURL{t}, nil
 	}
-	if !s.opts.Rules.UsesType() {
+	if !rules.UsesType() {
 		return []xds.TypeURL{""}, nil
 	}
 	var all []xds.TypeURL

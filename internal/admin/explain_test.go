@@ -53,9 +53,8 @@ func TestExplain(t *testing.T) {
 }
 
 func TestExplainWithoutTypes(t *testing.T) {
-	r := serve(t, func(o *Options) {
-		o.Rules = compile(t, `{upstream: {origins: [{address: "127.0.0.1:1"}]}, aggregation: {rules: [{key: node.id}]}}`)
-	})
+	byID := compile(t, `{upstream: {origins: [{address: "127.0.0.1:1"}]}, aggregation: {rules: [{key: node.id}]}}`)
+	r := serve(t, func(o *Options) { o.Rules = func() Rules { return byID } })
 	if got := r.explainTo("/explain", `{"id": "n"}`); len(got.Types) != 1 || got.Types[0].Type != "" || got.Types[0].Key != "n" {
 		t.Errorf("%+v", got)
 	}

@@ -192,18 +192,19 @@ func understood(query url.Values, known []string) error {
 // are compared, so that the time taken tells nothing of the token, nor of its
 // length.
 func (s *Server) authorized(r *http.Request) bool {
-	if s.token == nil {
+	want := s.token.Load()
+	if want == nil {
 		return true
 	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	sum := sha256.Sum256([]byte(strings.TrimSpace(token)))
-	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(sum[:], s.token[:]) == 1
+	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(sum[:], want[:]) == 1
 }
 
 // named reports whether the relay may be called so. Where no token is needed,
 // a name that someone else can point here is not enough.
 func (s *Server) named(host string) bool {
-	if s.token != nil {
+	if s.token.Load() != nil {
 		return true
 	}
 	if h, _, err := net.SplitHostPort(host); err == nil {

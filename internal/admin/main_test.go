@@ -146,9 +146,10 @@ func newServer(t *testing.T, change func(*Options)) *rig {
 		t.Fatal(err)
 	}
 	r := &rig{T: t, world: &world{}, meters: meters, drains: make(chan struct{}, 10)}
+	compiled := compile(t, rules)
 	o := Options{
 		Name: "replica", Version: "v1",
-		Clients: r.world, Keys: r.world, Origins: r.world, Rules: compile(t, rules),
+		Clients: r.world, Keys: r.world, Origins: r.world, Rules: func() Rules { return compiled },
 		Metrics: meters, Level: &r.level, Drain: func() { r.drains <- struct{}{} },
 		Log: slog.New(slog.DiscardHandler),
 	}

@@ -64,7 +64,24 @@ type Rules interface {
 	Explain(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (*aggregator.Explanation, error)
 }
 
-// Options of a Server. All are needed but Log.
+// Configuration is what came of the relay's own file.
+type Configuration struct {
+	File string `json:"file"`
+	// Since is when what is in force was read.
+	Since time.Time `json:"since"`
+	// NeedsRestart are the keys that the file has other values for than are in force.
+	NeedsRestart []string `json:"needs_restart,omitempty"`
+	// Rejected: the file, as it is now, has faults, and what was before is in force.
+	Rejected *Rejection `json:"rejected,omitempty"`
+}
+
+// Rejection is a file that has faults.
+type Rejection struct {
+	At     time.Time `json:"at"` // when they were found
+	Faults []string  `json:"faults"`
+}
+
+// Options of a Server. All are needed but Configuration and Log.
 type Options struct {
 	// Config has the files of token and certificate; the address is the
 	// listener's.
@@ -75,13 +92,17 @@ type Options struct {
 	Clients Clients
 	Keys    Keys
 	Origins Origins
-	Rules   Rules
+	// Rules are those in force now.
+	Rules   func() Rules
 	Metrics *telemetry.Metrics
 	// Level of the log, which POST /logging sets.
 	Level *slog.LevelVar
 	// Drain makes the relay drain and end. It returns at once, and is called at
 	// most once.
 	Drain func()
+	// Configuration says what came of the relay's file; nil: it has none that is
+	// followed.
+	Configuration func() Configuration
 
 	Log *slog.Logger // nil: slog.Default
 }
@@ -90,12 +111,12 @@ type Options struct {
 type Server struct {
 	// Fixed once made.
 	opts    Options
-	token   *[sha256.Size]byte // the token's hash; nil: none is needed
-	certs   *tlsfiles.Source   // nil: plaintext
+	certs   *tlsfiles.Source // nil: plaintext
 	handler http.Handler
 	started time.Time
 
 	// Safe for concurrent use.
+	token   atomic.Pointer[[sha256.Size]byte] // the token's hash; nil: none is needed
 	phase   atomic.Int32
 	nodes   xds.NodeTable
 	held    chan struct{} // has one for each request whose answer costs by what the relay holds
@@ -121,8 +142,7 @@ func New(o Options) (*Server, error) {
 		if err != nil {
 			return nil, fmt.Errorf("admin.token_file: %w", err)
 		}
-		sum := sha256.Sum256([]byte(token))
-		s.token = &sum
+		s.SetToken(token)
 	}
 	if t := o.Config.TLS; t.CertFile != "" {
 		var err error
@@ -134,6 +154,13 @@ func New(o Options) (*Server, error) {
 	}
 	s.handler = s.mux()
 	return s, nil
+}
+
+// SetToken has another token be asked for from now on. It is for a server that has
+// one: what others may reach is not to be opened by a file.
+func (s *Server) SetToken(token string) {
+	sum := sha256.Sum256([]byte(token))
+	s.token.Store(&sum)
 }
 
 // ReadToken reads the file's one line. An empty token would be no token.
@@ -212,7 +239,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 
 // mayServe checks that an address is for this host only, or a token needed.
 func (s *Server) mayServe(a net.Addr) error {
-	if s.token != nil {
+	if s.token.Load() != nil {
 		return nil
 	}
 	if tcp, ok := a.(*net.TCPAddr); ok && tcp.IP.IsLoopback() {

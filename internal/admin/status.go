@@ -30,6 +30,8 @@ type serverInfo struct {
 	UpstreamStreams int         `json:"upstream_streams"`
 	ConfigAge       float64     `json:"config_age_seconds"`
 	Level           string      `json:"log_level"`
+
+	Configuration *Configuration `json:"configuration,omitempty"`
 }
 
 type streamCount struct {
@@ -40,7 +42,7 @@ type streamCount struct {
 
 func (s *Server) serverInfo(*http.Request) (int, any) {
 	m := s.opts.Metrics
-	return http.StatusOK, serverInfo{
+	info := serverInfo{
 		Name: s.opts.Name, Version: s.opts.Version, Go: runtime.Version(),
 		State: phases[s.phase.Load()], Started: s.started, Uptime: time.Since(s.started).Seconds(),
 		Streams: streamCount{SotW: m.Streams[telemetry.SotW].Value(), Delta: m.Streams[telemetry.Delta].Value(),
@@ -48,6 +50,11 @@ func (s *Server) serverInfo(*http.Request) (int, any) {
 		Keys: m.Keys.Value(), UpstreamStreams: m.UpstreamStreams.Value(),
 		ConfigAge: m.ConfigAge().Seconds(), Level: levelName(s.opts.Level.Level()),
 	}
+	if s.opts.Configuration != nil {
+		c := s.opts.Configuration()
+		info.Configuration = &c
+	}
+	return http.StatusOK, info
 }
 
 func keyPlace(k *orchestrator.KeyStatus) string { return k.Key }

@@ -1,6 +1,7 @@
 package aggregator
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -39,6 +40,7 @@ type Rules struct {
 	warnings config.Faults
 	usesType bool
 	usesPeer bool
+	text     []byte // of aggregation.file; nil: there is none
 
 	// keys has a lock of its own.
 	keys *lru.Cache[question, answer]
@@ -125,9 +127,14 @@ func (r *Rules) read(cfg *config.Config) error {
 	if err != nil {
 		return config.Faults{cfg.Places.Fault("aggregation.file", "%v", err)}
 	}
+	r.text = src
 	r.set, err = parse(file, src)
 	return err
 }
+
+// SameFile reports whether the rules of both come from files that say the same, or
+// from none.
+func (r *Rules) SameFile(o *Rules) bool { return bytes.Equal(r.text, o.text) }
 
 // parse compiles the text of a rules file of either kind.
 func parse(file string, src []byte) (ruleset, error) {

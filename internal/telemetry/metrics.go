@@ -45,6 +45,10 @@ type Metrics struct {
 	// Keys.
 	Keys *Gauge
 
+	// The relay's own configuration.
+	ConfigRejected     *Gauge // 1: what the file says now is not in force, since it has faults
+	ConfigNeedsRestart *Gauge // keys of it that are not in force before a restart
+
 	// Upstream.
 	UpstreamStreams *Gauge
 	// Stale are the types of keys that are served from the last known good.
@@ -56,7 +60,9 @@ type Metrics struct {
 
 	refused [reasons]Counter
 	faults  [faults]Counter
-	reloads [reloads]Counter
+	reloads [reloads]Counter // of certificates
+
+	configReloads [reloads]Counter
 
 	// received is when an origin's response was last taken, since start.
 	start    time.Time
@@ -147,8 +153,11 @@ func (m *Metrics) make() {
 
 	for r := range reloads {
 		m.reloads[r] = m.counter("certificate_reloads_total", "Certificate files that changed and were read again, by what came of it.", tags{"result": r.String()})
+		m.configReloads[r] = m.counter("config_reloads_total", "Changes of the relay's own configuration, by what came of them.", tags{"result": r.String()})
 	}
 	m.makeStore()
+	m.ConfigRejected = m.gauge("config_rejected", "1 while the relay's own configuration file has faults, and what was before is in force.", nil)
+	m.ConfigNeedsRestart = m.gauge("config_needs_restart", "Keys of the relay's own configuration whose new values need a restart.", nil)
 
 	age := func() float64 { return m.ConfigAge().Seconds() }
 	name := m.prefix + "_config_age_seconds"
@@ -187,6 +196,9 @@ func (m *Metrics) Reject(f Fault) { m.faults[f].Inc() }
 
 // Reload counts what came of certificate files that changed.
 func (m *Metrics) Reload(r Reload) { m.reloads[r].Inc() }
+
+// ReloadConfig counts what came of a change of the relay's own configuration.
+func (m *Metrics) ReloadConfig(r Reload) { m.configReloads[r].Inc() }
 
 // ConfigReceived says that at this time an origin's response was taken, changed
 // or not.

@@ -117,6 +117,9 @@ func TestNamesAndLabels(t *testing.T) {
 		"xdsrelay_store_loads_total":                 "result",
 		"xdsrelay_store_left_out_total":              "reason",
 		"xdsrelay_store_unwritten_age_seconds":       "",
+		"xdsrelay_config_reloads_total":              "result",
+		"xdsrelay_config_rejected":                   "",
+		"xdsrelay_config_needs_restart":              "",
 	}
 	families := scrape(t, m)
 	for name, f := range families {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"xdsrelay/internal/filewatch"
 )
 
 const (
@@ -75,7 +77,7 @@ func (w *watch) renew() error {
 // resolve finds the way to the directory and to its files.
 func (w *watch) resolve() error {
 	w.real, w.leads = "", make(map[string]string)
-	for _, path := range trail(w.dir) {
+	for _, path := range filewatch.Trail(w.dir) {
 		w.leads[path] = ""
 	}
 	is, err := os.Stat(w.dir)
@@ -96,7 +98,7 @@ func (w *watch) resolve() error {
 		if e.Type()&fs.ModeSymlink == 0 || !served(e.Name()) {
 			continue
 		}
-		for _, path := range trail(filepath.Join(w.real, e.Name())) {
+		for _, path := range filewatch.Trail(filepath.Join(w.real, e.Name())) {
 			if filepath.Dir(path) != w.real {
 				w.leads[path] = e.Name()
 			}
@@ -122,41 +124,6 @@ func (w *watch) add(dir string) error {
 	}
 	w.dirs[dir] = is
 	return nil
-}
-
-// maxLinks is how many symlinks a path may lead through, as in Linux.
-const maxLinks = 40
-
-// trail are the symlinks that a path leads through, and what it leads to: all
-// paths at which a change is one of what the path means. None has a symlink above
-// it.
-func trail(path string) []string {
-	var out []string
-	for range maxLinks {
-		link, target := firstLink(path)
-		if link == "" {
-			return append(out, path)
-		}
-		out = append(out, link)
-		if !filepath.IsAbs(target) {
-			target = filepath.Join(filepath.Dir(link), target)
-		}
-		path = filepath.Join(target, path[len(link):])
-	}
-	return out
-}
-
-// firstLink is the first symlink in a path, and what stands in it.
-func firstLink(path string) (link, target string) {
-	for i := 1; i <= len(path); i++ {
-		if i < len(path) && path[i] != filepath.Separator {
-			continue
-		}
-		if target, err := os.Readlink(path[:i]); err == nil {
-			return path[:i], target
-		}
-	}
-	return "", ""
 }
 
 func (w *watch) close() {

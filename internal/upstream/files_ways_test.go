@@ -3,7 +3,6 @@ package upstream
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -92,33 +91,6 @@ func TestP80_ALinkAboveTheDirectory(t *testing.T) {
 		holds(t, wild, "a="+v)
 		r.write("c.yaml", clustersFile(v, "a="+v, "b="+v))
 		holds(t, wild, "a="+v, "b="+v)
-	}
-}
-
-// What a path means changes at its links, and at what it leads to.
-func TestP80_TheWayOfAPath(t *testing.T) {
-	base, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
-	in := func(name string) string { return filepath.Join(base, name) }
-	must(t, os.MkdirAll(in("real/dir"), 0o755))
-	must(t, os.Symlink("real", in("one")))
-	must(t, os.Symlink(in("one"), in("two")))
-	must(t, os.Symlink("loop", in("loop")))
-	for path, want := range map[string][]string{
-		"real/dir/x": {"real/dir/x"},
-		"one/dir/x":  {"one", "real/dir/x"},
-		"two/dir":    {"two", "one", "real/dir"},
-		"none/x":     {"none/x"},
-	} {
-		for i := range want {
-			want[i] = in(want[i])
-		}
-		if got := trail(in(path)); !slices.Equal(got, want) {
-			t.Errorf("%s: %v, want %v", path, got, want)
-		}
-	}
-	if got := trail(in("loop")); len(got) != maxLinks {
-		t.Errorf("a loop: %d", len(got))
 	}
 }
 

@@ -21,9 +21,6 @@ where it can be observed. How often the tests are proven wrong in turn is in the
 that break the rule are in [integration/mutants](../integration/mutants), and ` + "`make mutants`" + ` shows that each
 of them fails a test.
 
-**Not done yet:** the second half of P5. When rules are reloaded, streams whose key changed should end; rules are read
-at the start alone so far.
-
 `
 
 // book is everything that the page is made of.

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"log/slog"
+	"regexp"
+	"slices"
+	"strconv"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/orchestrator"
+)
+
+// inForce is a configuration, with what was compiled of it. It is not changed once
+// it is made: a reload makes another.
+type inForce struct {
+	cfg *config.Config
+	*compiled
+}
+
+// atOnce are the keys of which other values are in force without a restart, but
+// for those of listeners; see needsRestart.
+var atOnce = regexp.MustCompile(`^(` +
+	`downstream\.(long_poll|ack_timeout|settle|removal_delay|max_connection_age|drain)|` +
+	`downstream\.limits\.(streams|streams_per_second|streams_per_peer|node_bytes|names_per_stream|types_per_stream|keys|keys_per_peer|names_per_key|types_per_key|pinned_bytes)|` +
+	`upstream\.(linger|idle_ttl|max_idle)|` +
+	`aggregation\.(rules.*|file|unmatched)|` +
+	`log\.level)$`)
+
+// who are the keys that say who is let in by a listener.
+var who = regexp.MustCompile(`^downstream(?:\.listeners\[(\d+)\])?\.(?:identity|secrets)$`)
+
+// needsRestart are those of the keys that the relay has to be started anew for. Who
+// is let in by a listener changes at once only if it stays where it is, with the TLS
+// that it has: else a rule that is right for the new address would open the old.
+func (r *relay) needsRestart(keys []string, to *config.Config) []string {
+	stays := func(key string) bool {
+		m := who.FindStringSubmatch(key)
+		if m == nil {
+			return false
+		}
+		i, _ := strconv.Atoi(m[1]) // none: of the one listener that has no number
+		l := to.Downstream.Listen()
+		return i < len(l) && counterpart(l[i], r.cfg) >= 0
+	}
+	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return atOnce.MatchString(key) || stays(key) })
+}
+
+// counterpart is the number of the listener that is l in another configuration; -1:
+// there is none.
+func counterpart(l config.Listener, in *config.Config) int {
+	return slices.IndexFunc(in.Downstream.Listen(), func(o config.Listener) bool { return o.Address == l.Address && o.TLS == l.TLS })
+}
+
+// reconfigure puts in force what of the next configuration can be, which is known
+// to be good. changed are its keys.
+func (r *relay) reconfigure(next *inForce, changed []string) {
+	r.now.Store(next)
+	r.registry.Reconfigure(r.registrySettings(next))
+	r.fanout.Reconfigure(r.fanoutSettings(next))
+	admits := false
+	for _, e := range r.down {
+		if i := counterpart(e.conf, next.cfg); i >= 0 {
+			e.gate.Reconfigure(next.identities[i], next.cfg.Downstream.Listen()[i].Secrets)
+			admits = true
+		}
+	}
+	if slices.Contains(changed, "log.level") {
+		// Else what POST /logging has set stays.
+		_ = r.level.UnmarshalText([]byte(next.cfg.Log.Level)) // it was checked
+	}
+	rules := func(key string) bool { return aggregation.MatchString(key) || admits && who.MatchString(key) }
+	if slices.ContainsFunc(changed, rules) {
+		r.fanout.Rekey(next.cfg.Downstream.Drain)
+	}
+}
+
+var aggregation = regexp.MustCompile(`^aggregation\.`)
+
+// limits that can be in force: those of which the servers were told when they were
+// made stay.
+func (r *relay) limits(c *inForce) config.Limits {
+	l, first := c.cfg.Downstream.Limits, &r.cfg.Downstream.Limits
+	l.RequestBytes, l.StreamsPerConnection = first.RequestBytes, first.StreamsPerConnection
+	return l
+}
+
+func (r *relay) fanoutSettings(c *inForce) fanout.Settings {
+	d := &c.cfg.Downstream
+	return fanout.Settings{
+		AckTimeout: d.AckTimeout, RemovalDelay: d.RemovalDelay, MaxConnectionAge: d.MaxConnectionAge, LongPoll: d.LongPoll, Limits: r.limits(c),
+	}
+}
+
+func (r *relay) registrySettings(c *inForce) orchestrator.Settings {
+	u := &c.cfg.Upstream
+	return orchestrator.Settings{
+		Keys: c.rules, Settle: c.cfg.Downstream.Settle, Linger: u.Linger, IdleTTL: u.IdleTTL, MaxIdle: u.MaxIdle, Limits: r.limits(c),
+	}
+}
+
+// warn logs what is allowed and seldom meant, unless it was said of the one before.
+func (c *inForce) warn(log *slog.Logger, before *inForce) {
+	said := map[string]bool{}
+	if before != nil {
+		for _, w := range before.warnings() {
+			said[w.Key+w.Reason] = true
+		}
+	}
+	for _, w := range c.warnings() {
+		if !said[w.Key+w.Reason] {
+			log.Warn("configuration", "warning", w)
+		}
+	}
+}
+
+func (c *inForce) warnings() config.Faults {
+	return append(warnings(c.cfg, c.compiled), c.rules.Warnings()...)
+}

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/admin"
+	"xdsrelay/internal/filewatch"
+	"xdsrelay/internal/telemetry"
+)
+
+// reloader follows the configuration's file, and what that names, and puts in force
+// what it says: all of what can be, or, if anything is wrong, nothing.
+type reloader struct {
+	relay   *relay
+	load    func() (*config.Config, error) // as at the start, flags and environment over the file
+	hangups <-chan os.Signal
+	files   *filewatch.Files
+	changes chan struct{} // one slot
+
+	follow atomic.Pointer[[]string]            // the files
+	says   atomic.Pointer[admin.Configuration] // for people
+
+	// Run's.
+	failed string // why what the file says was rejected last; empty: it was not
+}
+
+// newReloader makes the reloader of a relay, whose configuration load has given.
+func newReloader(r *relay, load func() (*config.Config, error), hangups <-chan os.Signal) *reloader {
+	l := &reloader{relay: r, load: load, hangups: hangups, changes: make(chan struct{}, 1)}
+	l.follow.Store(l.followed(r.cfg, false))
+	l.says.Store(&admin.Configuration{File: r.cfg.Places.File(), Since: time.Now()})
+	l.files = filewatch.New(func() []string { return *l.follow.Load() }, func() {
+		select {
+		case l.changes <- struct{}{}:
+		default:
+		}
+	}, r.log)
+	return l
+}
+
+// configuration is what came of the file.
+func (r *relay) configuration() admin.Configuration {
+	if r.reloads == nil {
+		return admin.Configuration{File: r.cfg.Places.File(), Since: r.started}
+	}
+	return *r.reloads.says.Load()
+}
+
+// followed are the files at which a change is looked for: certificates are read
+// where they are used, but while they are what is wrong.
+func (l *reloader) followed(cfg *config.Config, rejected bool) *[]string {
+	out := []string{l.relay.cfg.Places.File()}
+	add := func(files ...string) {
+		for _, f := range files {
+			if f != "" && !slices.Contains(out, f) {
+				out = append(out, f)
+			}
+		}
+	}
+	add(l.relay.now.Load().cfg.Aggregation.File, l.relay.cfg.Admin.TokenFile)
+	if cfg != nil {
+		add(cfg.Aggregation.File, cfg.Admin.TokenFile)
+		if rejected {
+			add(cfg.Files()...)
+		}
+	}
+	return &out
+}
+
+// run follows until ctx ends.
+func (l *reloader) run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return l.files.Run(ctx) })
+	g.Go(func() error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-l.hangups:
+				l.reload(true)
+			case <-l.changes:
+				l.reload(false)
+			}
+			l.files.Look() // others may be followed now
+		}
+	})
+	return g.Wait()
+}
+
+// reload reads all anew. Who asked for it is told also if there is nothing new.
+func (l *reloader) reload(asked bool) {
+	r := l.relay
+	cfg, err := l.load()
+	var next *inForce
+	var token string
+	if err == nil {
+		next, token, err = r.prepare(cfg)
+	}
+	if err != nil {
+		l.follow.Store(l.followed(cfg, true))
+		l.reject(err, asked)
+		return
+	}
+	before := r.now.Load()
+	changed := config.Diff(before.cfg, cfg)
+	switch {
+	case slices.ContainsFunc(changed, aggregation.MatchString):
+	case next.rules.SameFile(before.rules):
+		next.rules = before.rules // with what they remember
+	default:
+		changed = append(changed, "aggregation.file")
+	}
+	if token != "" {
+		r.admin.SetToken(token)
+	}
+	mended := l.failed != ""
+	l.failed = ""
+	says := *l.says.Load()
+	says.Rejected = nil
+	if len(changed) > 0 {
+		r.reconfigure(next, changed)
+		says.Since = time.Now()
+		says.NeedsRestart = r.needsRestart(config.Diff(r.cfg, cfg), cfg)
+		next.warn(r.log, before)
+	}
+	l.follow.Store(l.followed(cfg, false))
+	l.says.Store(&says)
+	r.meters.ConfigRejected.Set(0)
+	r.meters.ConfigNeedsRestart.Set(len(says.NeedsRestart))
+	if mended || len(changed) > 0 {
+		r.meters.ReloadConfig(telemetry.Reloaded)
+	}
+	restart := r.needsRestart(changed, cfg)
+	now := slices.DeleteFunc(changed, func(key string) bool { return slices.Contains(restart, key) })
+	switch {
+	case len(now) > 0:
+		r.log.Info("configuration reloaded", "changed", strings.Join(now, " "))
+	case mended:
+		r.log.Info("configuration is what is in force again")
+	case asked:
+		r.log.Info("configuration has not changed")
+	}
+	if restart = slices.DeleteFunc(restart, func(key string) bool { return !slices.Contains(says.NeedsRestart, key) }); len(restart) > 0 {
+		r.log.Warn("configuration: what changed here needs a restart", "keys", strings.Join(restart, " "))
+	}
+}
+
+// prepare makes of a configuration what could be put in force, and reads the token
+// that is asked for from now on, if there is one. It changes nothing.
+func (r *relay) prepare(cfg *config.Config) (*inForce, string, error) {
+	c, err := compileConfig(cfg)
+	var faults config.Faults
+	if err != nil && !errors.As(err, &faults) {
+		return nil, "", err
+	}
+	if err := faults.With(tokenFaults(cfg)).Err(); err != nil {
+		return nil, "", err
+	}
+	token := ""
+	if f := r.cfg.Admin.TokenFile; f != "" && f == cfg.Admin.TokenFile {
+		if token, err = admin.ReadToken(f); err != nil {
+			return nil, "", config.Faults{cfg.Places.Fault("admin.token_file", "%v", err)}
+		}
+	}
+	return &inForce{cfg: cfg, compiled: c}, token, nil
+}
+
+// maxFaults is how many faults of a file are logged and shown.
+const maxFaults = 20
+
+// reject leaves in force what is, and says why; of the same faults once, unless
+// somebody asks.
+func (l *reloader) reject(err error, asked bool) {
+	r := l.relay
+	if err.Error() == l.failed && !asked {
+		return
+	}
+	l.failed = err.Error()
+	lines := []string{l.failed}
+	if faults := (config.Faults)(nil); errors.As(err, &faults) {
+		lines = nil
+		for _, f := range faults[:min(len(faults), maxFaults)] {
+			lines = append(lines, f.Error())
+		}
+	}
+	says := *l.says.Load()
+	says.Rejected = &admin.Rejection{At: time.Now(), Faults: lines}
+	l.says.Store(&says)
+	r.meters.ReloadConfig(telemetry.ReloadFailed)
+	r.meters.ConfigRejected.Set(1)
+	for _, line := range lines {
+		r.log.Error("configuration not reloaded, what was before stays in force", "fault", line)
+	}
+}

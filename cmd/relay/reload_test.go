@@ -1,0 +1,330 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/proto"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/xds"
+)
+
+// reloadRig is a relay that does not run, whose file is changed.
+type reloadRig struct {
+	*testing.T
+	dir string
+	r   *relay
+	log bytes.Buffer
+}
+
+// base is what every configuration here has.
+const base = "name: r\nupstream: {origins: [{address: 'file:.'}]}\nadmin: {address: '127.0.0.1:0', token_file: token}\ndownstream:\n  address: 127.0.0.1:0\n"
+
+func newReloadRig(t *testing.T, text string) *reloadRig {
+	t.Helper()
+	g := &reloadRig{T: t, dir: files(t, map[string]string{"relay.yaml": base + text, "token": "first", "rules.yaml": "- key: node.id\n"})}
+	load := func() (*config.Config, error) { return config.Load(filepath.Join(g.dir, "relay.yaml"), nil) }
+	cfg, err := load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, level, err := newLog(&g.log, cfg.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g.r, err = newRelay(cfg, log, level); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		err := g.r.adm.Close()
+		for _, e := range g.r.down {
+			err = errors.Join(err, e.Close())
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	g.r.reloads = newReloader(g.r, load, nil)
+	return g
+}
+
+// to changes a file and has it read; it returns what the log says of that.
+func (g *reloadRig) to(name, text string) string {
+	g.Helper()
+	if name == "relay.yaml" {
+		text = base + text
+	}
+	if err := os.WriteFile(filepath.Join(g.dir, name), []byte(text), 0o600); err != nil {
+		g.Fatal(err)
+	}
+	return g.reload(false)
+}
+
+func (g *reloadRig) reload(asked bool) string {
+	g.log.Reset()
+	g.r.reloads.reload(asked)
+	return strings.ReplaceAll(g.log.String(), g.dir, "DIR")
+}
+
+// says fails unless the text has all that is wanted, and nothing if nothing is.
+func (g *reloadRig) says(text string, want ...string) {
+	g.Helper()
+	for _, w := range want {
+		if !strings.Contains(text, w) {
+			g.Errorf("the log does not say %q:\n%s", w, text)
+		}
+	}
+	if len(want) == 0 && text != "" {
+		g.Errorf("the log says\n%s", text)
+	}
+}
+
+// gauges are rejected, needs_restart, and how many reloads there were of either
+// kind.
+func (g *reloadRig) gauges(rejected, restart int) {
+	g.Helper()
+	if m := g.r.meters; m.ConfigRejected.Value() != rejected || m.ConfigNeedsRestart.Value() != restart {
+		g.Errorf("rejected %d, needs restart %d; want %d, %d", m.ConfigRejected.Value(), m.ConfigNeedsRestart.Value(), rejected, restart)
+	}
+}
+
+// admits reports whether a gate lets a node in.
+func admits(t *testing.T, gate *fanout.Gate, id string) bool {
+	t.Helper()
+	raw, err := proto.Marshal(&corev3.Node{Id: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := new(xds.NodeTable).Intern(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gate.Caller("127.0.0.1:1", nil).Admit(n) == nil
+}
+
+// authorized reports whether a token opens the admin address.
+func authorized(h http.Handler, token string) bool {
+	req := httptest.NewRequest(http.MethodGet, "/server_info", nil)
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, req)
+	return w.Code == http.StatusOK
+}
+
+// What can be is in force at once, all else is named by its key, and what goes back
+// to how it was is not.
+func TestReload(t *testing.T) {
+	g := newReloadRig(t, "  drain: 10s\n")
+	g.says(g.reload(false))
+	g.says(g.to("relay.yaml", "  drain: 10s # a comment\n"))
+	g.says(g.to("relay.yaml", "  drain: 5s\n  limits: {keys: 7, request_bytes: 5}\nlog: {level: debug}\n"),
+		`msg="configuration reloaded" changed="downstream.drain downstream.limits.keys log.level"`,
+		`level=WARN msg="configuration: what changed here needs a restart" keys=downstream.limits.request_bytes`)
+	g.gauges(0, 1)
+	now := g.r.now.Load()
+	if l := g.r.limits(now); l.Keys != 7 || l.RequestBytes != 16<<20 || now.cfg.Downstream.Drain.Seconds() != 5 || g.r.level.Level() != slog.LevelDebug {
+		t.Errorf("in force are %+v, %v", l, g.r.level.Level())
+	}
+	// Said once, and shown for as long as it is so.
+	g.says(g.to("relay.yaml", "  drain: 6s\n  limits: {keys: 7, request_bytes: 5}\nlog: {level: debug}\n"), "changed=downstream.drain")
+	if strings.Contains(g.log.String(), "needs a restart") {
+		t.Error("what needs a restart is said again")
+	}
+	if got := g.r.configuration(); !slices.Equal(got.NeedsRestart, []string{"downstream.limits.request_bytes"}) || got.Rejected != nil {
+		t.Errorf("%+v", got)
+	}
+	g.says(g.to("relay.yaml", ""), "changed=")
+	g.gauges(0, 0)
+	g.says(g.reload(true), "configuration has not changed")
+}
+
+// A file with a fault changes nothing, whatever else it says, and is reported by
+// the places, once; so is one that cannot be read.
+func TestReloadOfABrokenFile(t *testing.T) {
+	for what, c := range map[string]struct{ file, text, want string }{
+		"syntax":      {"relay.yaml", "  drain: [\n", "DIR/relay.yaml:6"},
+		"unknown key": {"relay.yaml", "  drain: 1s\n  drian: 1s\n", "DIR/relay.yaml:7:3: downstream.drian: unknown key"},
+		"value":       {"relay.yaml", "  drain: 1s\nlog: {level: loud}\n", "DIR/relay.yaml:7:14: log.level: wants"},
+		"expression":  {"relay.yaml", "  drain: 1s\n  identity: nope\n", "DIR/relay.yaml:7:13: downstream.identity: undeclared"},
+		"rule":        {"relay.yaml", "  drain: 1s\naggregation:\n  rules:\n    - key: nope\n", "DIR/relay.yaml:9:12: aggregation.rules[0].key[0]: undeclared"},
+		"certificate": {"relay.yaml", "  drain: 1s\n  tls: {cert_file: token, key_file: token}\n", "downstream.tls.cert_file: no certificate in DIR/token"},
+		"rules file":  {"rules.yaml", "- kye: node.id\n", "DIR/rules.yaml:1:3: rules[0].kye: unknown key"},
+		"token":       {"token", "", "admin.token_file: DIR/token: wants one token"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			const good = "  drain: 10s\naggregation: {file: rules.yaml}\n"
+			g := newReloadRig(t, good)
+			before := g.r.now.Load()
+			g.says(g.to(c.file, c.text), "level=ERROR", "what was before stays in force", c.want)
+			g.gauges(1, 0)
+			if g.r.now.Load() != before {
+				t.Error("something was put in force")
+			}
+			if r := g.r.configuration().Rejected; r == nil || !strings.Contains(strings.ReplaceAll(strings.Join(r.Faults, "\n"), g.dir, "DIR"), c.want) {
+				t.Errorf("%+v is shown", r)
+			}
+			g.says(g.reload(false))
+			g.says(g.reload(true), c.want)
+			g.to("rules.yaml", "- key: node.id\n")
+			g.to("token", "first")
+			g.says(g.to("relay.yaml", good), map[bool]string{true: "is what is in force again"}[c.file == "relay.yaml"])
+			g.gauges(0, 0)
+			if g.r.now.Load() != before || g.r.configuration().Rejected != nil {
+				t.Error("the good one is another, or the broken one is still shown")
+			}
+		})
+	}
+	g := newReloadRig(t, "")
+	if err := os.Remove(filepath.Join(g.dir, "relay.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	g.says(g.reload(false), "no such file")
+}
+
+// A certificate that is at fault is followed until it is mended; the rules' file
+// and the token always.
+func TestReloadFollows(t *testing.T) {
+	g := newReloadRig(t, "")
+	follows := func(want ...string) {
+		t.Helper()
+		var got []string
+		for _, f := range *g.r.reloads.follow.Load() {
+			got = append(got, filepath.Base(f))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%v are followed, want %v", got, want)
+		}
+	}
+	follows("relay.yaml", "token")
+	g.to("relay.yaml", "  tls: {cert_file: none.crt, key_file: none.key}\naggregation: {file: rules.yaml}\n")
+	follows("relay.yaml", "token", "rules.yaml", "none.crt", "none.key")
+	g.to("relay.yaml", "aggregation: {file: rules.yaml}\n")
+	follows("relay.yaml", "rules.yaml", "token")
+}
+
+// POST /logging keeps its word until the file has another level.
+func TestReloadAndTheLogLevel(t *testing.T) {
+	g := newReloadRig(t, "log: {level: warn}\n")
+	g.r.level.Set(slog.LevelDebug)
+	g.to("relay.yaml", "  drain: 1s\nlog: {level: warn}\n")
+	if l := g.r.level.Level(); l != slog.LevelDebug {
+		t.Errorf("%v after a change of something else", l)
+	}
+	g.to("relay.yaml", "log: {level: error}\n")
+	if l := g.r.level.Level(); l != slog.LevelError {
+		t.Errorf("%v after a change of the level", l)
+	}
+}
+
+// The rules' file counts by what is in it, and rules that did not change are the
+// same, with what they remember.
+func TestReloadOfRules(t *testing.T) {
+	g := newReloadRig(t, "aggregation: {file: rules.yaml}\n")
+	rules := g.r.now.Load().rules
+	g.to("relay.yaml", "  drain: 1s\naggregation: {file: rules.yaml}\n")
+	if g.r.now.Load().rules != rules {
+		t.Error("the rules are others")
+	}
+	g.says(g.to("rules.yaml", "- key: node.cluster\n"), "changed=aggregation.file")
+	if g.r.now.Load().rules == rules {
+		t.Error("the rules are the same")
+	}
+}
+
+// Who is let in changes with the file only where the listener stays as it is: what
+// is right for its new address, or with its new TLS, is not for the old.
+func TestReloadOfListeners(t *testing.T) {
+	g := newReloadRig(t, "  identity: node.id == \"a\"\n")
+	gate := g.r.down[0].gate
+	g.says(g.to("relay.yaml", "  identity: node.id == \"b\"\n"), "changed=downstream.identity")
+	in := func(id string) bool { return admits(t, gate, id) }
+	if in("a") || !in("b") {
+		t.Error("the identity rule is the old one")
+	}
+	moved := strings.Replace(base, "address: 127.0.0.1:0\n", "address: 127.0.0.2:0\n", 1)
+	if err := os.WriteFile(filepath.Join(g.dir, "relay.yaml"), []byte(moved), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g.says(g.reload(false), `needs a restart" keys="downstream.address downstream.identity"`)
+	if in("a") || !in("b") {
+		t.Error("the rule of another address is in force")
+	}
+	g.gauges(0, 2)
+}
+
+// The token that is asked for is that of the file; another file needs a restart.
+func TestReloadOfTheToken(t *testing.T) {
+	g := newReloadRig(t, "")
+	asked := func(token string) bool { return authorized(g.r.admin.Handler(), token) }
+	if !asked("first") {
+		t.Fatal("the token is not the file's")
+	}
+	g.to("token", "second")
+	if asked("first") || !asked("second") {
+		t.Error("the token is the old one")
+	}
+	open := strings.Replace(base, ", token_file: token", "", 1)
+	if err := os.WriteFile(filepath.Join(g.dir, "relay.yaml"), []byte(open), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g.says(g.reload(false), "keys=admin.token_file")
+	if asked("") || !asked("second") {
+		t.Error("no token is asked for")
+	}
+}
+
+// What the file says is at once in force, is so: the keys of the comment in the
+// annotated file are those of the program.
+func TestAnnotatedFileNamesWhatIsInForceAtOnce(t *testing.T) {
+	src, err := os.ReadFile("../../config/relay.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(strings.Fields(strings.ReplaceAll(string(src), "\n#", "\n")), " ")
+	_, list, ok := strings.Cut(text, "Without a restart: ")
+	list, _, _ = strings.Cut(list, ". ")
+	if !ok {
+		t.Fatal("there is no such comment")
+	}
+	var named []string
+	for _, key := range strings.Split(list, ", ") {
+		if section, but, ok := strings.Cut(key, " but "); ok {
+			except := strings.Split(but, " and ")
+			for _, k := range config.Keys() {
+				if rest, in := strings.CutPrefix(k, section+"."); in && !slices.Contains(except, rest) {
+					named = append(named, k)
+				}
+			}
+			continue
+		}
+		for _, k := range config.Keys() {
+			if k == key || strings.HasPrefix(k, key+".") {
+				named = append(named, k)
+			}
+		}
+	}
+	var can []string
+	for _, k := range config.Keys() {
+		if atOnce.MatchString(k) || who.MatchString(k) {
+			can = append(can, k)
+		}
+	}
+	slices.Sort(named)
+	slices.Sort(can)
+	if !slices.Equal(named, can) {
+		t.Errorf("the comment names\n%q, and the program has\n%q", named, can)
+	}
+}

@@ -1,0 +1,241 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/internal/fleet"
+	"xdsrelay/internal/xds"
+)
+
+// followed is a relay whose file is changed.
+type followed struct {
+	*relay
+	path string
+	base settings
+}
+
+func follow(t testing.TB, origin string, more settings) *followed {
+	t.Helper()
+	s := quick()
+	s["upstream.origins"] = origins(origin)
+	maps.Copy(s, more)
+	path := s.file(t)
+	return &followed{start(t, "", nil, "serve", "--config", path), path, s}
+}
+
+// with is the file's text with other settings.
+func (f *followed) with(more settings) []byte {
+	f.t.Helper()
+	s := maps.Clone(f.base)
+	maps.Copy(s, more)
+	return s.text(f.t)
+}
+
+// replace puts a file in the place of another, at once.
+func replace(t testing.TB, path string, text []byte) {
+	t.Helper()
+	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// to changes the file, and waits until the relay has said so.
+func (f *followed) to(more settings, says string) {
+	f.t.Helper()
+	n := strings.Count(f.log.String(), says)
+	replace(f.t, f.path, f.with(more))
+	f.logs(n+1, says)
+}
+
+// logs waits until the log says something so many times.
+func (r *relay) logs(n int, says string) {
+	r.t.Helper()
+	until(r.t, says, func() error {
+		if got := strings.Count(r.log.String(), says); got < n {
+			return fmt.Errorf("the log says it %d times, not %d", got, n)
+		}
+		return nil
+	})
+}
+
+const reloaded = `msg="configuration reloaded" changed=`
+
+// The file is followed in whichever way it is changed, and read again at SIGHUP,
+// which ends nothing. The log tells what the relay runs with.
+func TestReloadInEveryWay(t *testing.T) {
+	o := newOrigin(t, linear)
+	o.put("edge", web(1)...)
+	s := quick()
+	s["upstream.origins"] = origins(o.addr)
+	mount := t.TempDir() // as Kubernetes mounts a ConfigMap
+	in := func(name string) string { return filepath.Join(mount, name) }
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	drain := func(d string) []byte {
+		s["downstream.drain"] = d
+		return s.text(t)
+	}
+	must(os.Mkdir(in("..v1"), 0o700))
+	must(os.WriteFile(in("..v1/relay.yaml"), drain("100ms"), 0o600))
+	must(os.Symlink("..v1", in("..data")))
+	must(os.Symlink("..data/relay.yaml", in("relay.yaml")))
+	r := start(t, "", nil, "serve", "--config", in("relay.yaml"))
+	c := client(t, r.addr, fleet.ClientConfig{Node: node("n", "edge"), Behaviour: fleet.Raw, Subscribe: []fleet.Subscription{{Type: xds.ClusterType}}})
+	waitFor(t, c, "what the origin has", has(cluster("web", 1)))
+
+	r.signal(syscall.SIGHUP)
+	r.logs(1, `msg="configuration has not changed"`)
+	for i, change := range []func(){
+		func() { // a swap of the symlink
+			must(os.Mkdir(in("..v2"), 0o700))
+			must(os.WriteFile(in("..v2/relay.yaml"), drain("110ms"), 0o600))
+			must(os.Symlink("..v2", in("..tmp")))
+			must(os.Rename(in("..tmp"), in("..data")))
+		},
+		func() { must(os.WriteFile(in("..v2/relay.yaml"), drain("120ms"), 0o600)) }, // in place
+		func() { replace(t, in("relay.yaml"), drain("130ms")) },
+		func() { must(os.WriteFile(in("relay.yaml"), drain("140ms"), 0o600)) },
+		func() { // SIGHUP, which may come first, or find that it was read already
+			must(os.WriteFile(in("relay.yaml"), drain("150ms"), 0o600))
+			r.signal(syscall.SIGHUP)
+		},
+	} {
+		change()
+		r.logs(i+1, reloaded+"downstream.drain\n")
+	}
+	if n := strings.Count(r.log.String(), reloaded); n != 5 {
+		t.Errorf("%d reloads of five changes", n)
+	}
+	o.put("edge", web(2)...)
+	waitFor(t, c, "a change", has(cluster("web", 2)))
+	if n := c.Counters().Streams; n != 1 {
+		t.Errorf("%s needed %d streams", c, n)
+	}
+	if !regexp.MustCompile(`msg=serving .* config=\S+relay\S*\.yaml origins=` + regexp.QuoteMeta(o.addr) + `\n`).MatchString(r.log.String()) {
+		t.Error("the first line does not name the file and the origins")
+	}
+	r.drain()
+	r.stop()
+	if !strings.Contains(r.log.String(), "msg=draining over=150ms") {
+		t.Error("the drain is not over the newest time")
+	}
+}
+
+// serverInfo is what the tests read of /server_info.
+type serverInfo struct {
+	Level         string `json:"log_level"`
+	Configuration struct {
+		NeedsRestart []string `json:"needs_restart"`
+		Rejected     *struct {
+			Faults []string `json:"faults"`
+		} `json:"rejected"`
+	} `json:"configuration"`
+}
+
+func (r *relay) info() (i serverInfo) {
+	r.t.Helper()
+	body, err := r.get("/server_info")
+	if err == nil {
+		err = json.Unmarshal(body, &i)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return i
+}
+
+// A file with a fault changes nothing: what it says besides is not in force, and
+// what was goes on. What needs a restart is named.
+func TestReloadOfABrokenFile(t *testing.T) {
+	o := newOrigin(t, linear)
+	o.put("edge", web(1)...)
+	r := follow(t, o.addr, nil)
+	c := client(t, r.addr, fleet.ClientConfig{Node: node("n", "edge"), Behaviour: fleet.Raw, Subscribe: []fleet.Subscription{{Type: xds.ClusterType}}})
+	waitFor(t, c, "what the origin has", has(cluster("web", 1)))
+	refuses := settings{"aggregation.rules": []map[string]any{{"key": "node.metadata.nothing"}}, "downstream.limits.streams": 1}
+
+	broken := maps.Clone(refuses)
+	broken["log.level"] = "loud"
+	r.to(broken, `relay.yaml:`)
+	info := r.info()
+	if f := info.Configuration.Rejected; f == nil || len(f.Faults) != 1 || !strings.Contains(f.Faults[0], "log.level: wants debug") {
+		t.Errorf("%+v", info)
+	}
+	if n := r.metric(t, "config_reloads_total", "result", "failed"); n != 1 || r.metric(t, "config_rejected") != 1 {
+		t.Errorf("%v are counted", n)
+	}
+	late := client(t, r.addr, fleet.ClientConfig{Node: node("late", "edge"), Behaviour: fleet.Raw, Subscribe: []fleet.Subscription{{Type: xds.ClusterType}}})
+	waitFor(t, late, "what the origin has", has(cluster("web", 1)))
+
+	r.to(settings{"downstream.keepalive": map[string]any{"time": "2m"}}, `needs a restart" keys=downstream.keepalive.time`)
+	if info = r.info(); info.Configuration.Rejected != nil || fmt.Sprint(info.Configuration.NeedsRestart) != "[downstream.keepalive.time]" {
+		t.Errorf("%+v", info)
+	}
+	if r.metric(t, "config_rejected") != 0 || r.metric(t, "config_needs_restart") != 1 {
+		t.Error("the gauges are wrong")
+	}
+	for _, c := range []*fleet.Client{c, late} {
+		if n := c.Counters().Streams; n != 1 {
+			t.Errorf("%s needed %d streams", c, n)
+		}
+	}
+}
+
+// Limits hold as soon as the file says so, and no longer. So does the log's level,
+// which otherwise stays what POST /logging made it.
+func TestReloadOfLimitsAndLevel(t *testing.T) {
+	o := newOrigin(t, linear)
+	o.put("edge", web(1)...)
+	r := follow(t, o.addr, nil)
+	come := func(id string) *fleet.Client {
+		return client(t, r.addr, fleet.ClientConfig{Node: node(id, "edge"), Behaviour: fleet.Raw, Subscribe: []fleet.Subscription{{Type: xds.ClusterType}}})
+	}
+	waitFor(t, come("first"), "what the origin has", has(cluster("web", 1)))
+	for limit, code := range map[string]codes.Code{
+		"streams": codes.Unavailable, "streams_per_peer": codes.ResourceExhausted, "node_bytes": codes.ResourceExhausted,
+	} {
+		r.to(settings{"downstream.limits." + limit: 1}, reloaded+"downstream.limits."+limit)
+		for _, v := range variants {
+			s := raw(t, r.addr, v)
+			send(t, s, ask(v, node("n", "edge"), xds.ClusterType))
+			refused(t, s, answer(v), code)
+		}
+		r.to(nil, reloaded+"downstream.limits."+limit)
+		waitFor(t, come("after-"+limit), "what the origin has", has(cluster("web", 1)))
+	}
+	if r.info().Level != "info" {
+		t.Errorf("level %s", r.info().Level)
+	}
+	resp, err := http1.Post("http://"+r.admin+"/logging?level=warn", "", nil)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatal(resp, err)
+	}
+	_ = resp.Body.Close()
+	replace(t, r.path, r.with(settings{"downstream.drain": "1s", "downstream.keepalive.time": "2m"}))
+	r.logs(1, "needs a restart")
+	if r.info().Level != "warn" {
+		t.Errorf("level %s after a change of something else", r.info().Level)
+	}
+	r.to(settings{"log.level": "debug"}, reloaded)
+	if r.info().Level != "debug" {
+		t.Errorf("level %s", r.info().Level)
+	}
+}
