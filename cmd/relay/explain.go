@@ -27,7 +27,7 @@ import (
 func newExplainCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain",
-		Short: "Show which key a node gets, rule by rule",
+		Short: "Show which key a node gets, rule by rule, or whose would change",
 		Long: `explain computes a node's aggregation key from the rules of a configuration, and
 shows what each rule made of the node, with the values that it saw.
 
@@ -35,10 +35,17 @@ The node is an envoy.config.core.v3.Node as JSON or YAML, or a whole Envoy
 bootstrap, of which the node is taken; the peer has address, uri_sans, dns_sans
 and subject. Either file can be - for standard input. Without --type all types
 are shown, if the rules tell them apart. It exits with 1 if the node is refused
-for one of the types that are shown.`,
+for one of the types that are shown.
+
+With --diff it says instead which clients of a running relay would have other keys
+by the rules of another configuration: whom the relay would end, and have come
+again, if that were put in place of its own. The relay itself computes it, for the
+nodes and proven peers that it has, and nothing changes; identity rules are not
+looked at. Whether any would move makes no difference to the exit code.`,
 		Example: `  echo '{"id": "web-1", "cluster": "web", "locality": {"zone": "eu-1"}}' >node.json
   relay explain --config relay.yaml --node node.json
-  relay explain --config relay.yaml --node node.json --peer peer.json --type EDS -o json`,
+  relay explain --config relay.yaml --node node.json --peer peer.json --type EDS -o json
+  relay explain --diff new.yaml --admin 127.0.0.1:19000`,
 		Args: cobra.NoArgs,
 	}
 	file := addConfigFlags(cmd)
@@ -46,9 +53,23 @@ for one of the types that are shown.`,
 	nodeFile := cmd.Flags().String("node", "", "file with the node")
 	peerFile := cmd.Flags().String("peer", "", "file with the peer (default: a peer that proved nothing)")
 	typ := cmd.Flags().String("type", "", "resource type: CDS, EDS … or a URL (default: all)")
-	// The flag was made above.
-	_ = cmd.MarkFlagRequired("node")
+	diff := cmd.Flags().String("diff", "", "file with a configuration, to hold the clients of a running relay against")
+	flags := addAdminFlags(cmd)
+	cmd.MarkFlagsOneRequired("node", "diff")
+	for _, of := range []string{"node", "peer", "type", "config"} {
+		cmd.MarkFlagsMutuallyExclusive("diff", of)
+	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *diff != "" {
+			d, err := explainDiff(cmd, *diff, flags)
+			if err != nil {
+				return err
+			}
+			if *format == formatTable {
+				return d.print(cmd.OutOrStdout())
+			}
+			return printData(cmd.OutOrStdout(), *format, d)
+		}
 		cfg, err := config.Load(*file, cmd.Flags())
 		if err != nil {
 			return err

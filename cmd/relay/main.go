@@ -49,7 +49,7 @@ type usageError struct{ error }
 // it finds wrong with commands.
 func misused(err error) bool {
 	return errors.As(err, new(usageError)) || strings.HasPrefix(err.Error(), "unknown command ") ||
-		strings.HasPrefix(err.Error(), "required flag(s) ")
+		strings.HasPrefix(err.Error(), "at least one of the flags in the group ") || strings.HasPrefix(err.Error(), "if any flags in the group ")
 }
 
 // errReported: the command has printed what is wrong as its output.

@@ -19,6 +19,11 @@
 // percent-encoded (slashes that separate plain elements may stay as they are).
 // Several clients may have one id, so /clients/{node} is a list.
 //
+// POST /explain/diff takes rules, and says of the clients that there are which
+// would have other keys by them. So nothing but ids and keys leaves the relay: a
+// node's metadata may hold what is for nobody's eyes. A page of it ends after a while
+// too, and may have no items; it says how many clients were looked at for it.
+//
 // POST /explain takes a node (envoy.config.core.v3.Node) as JSON, or
 // {"node": ..., "peer": ...}.
 //

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"iter"
 	"log/slog"
 	"net"
 	"net/http"
@@ -21,6 +22,7 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/aggregator"
+	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/orchestrator"
 	"xdsrelay/internal/telemetry"
@@ -42,6 +44,7 @@ var (
 type world struct {
 	mu      sync.Mutex
 	clients []fanout.ClientStatus
+	nodes   []*xds.Node // of streams that speak for clusters, under the key "old"
 	keys    []orchestrator.KeyStatus
 	origins []upstream.OriginStatus
 	block   chan struct{} // if set, Clients waits for it
@@ -56,6 +59,24 @@ func (w *world) Clients() []fanout.ClientStatus {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return append([]fanout.ClientStatus(nil), w.clients...)
+}
+
+func (w *world) Moves(after uint64, keyOf fanout.KeyOf) iter.Seq[fanout.Move] {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	nodes := w.nodes
+	return func(yield func(fanout.Move) bool) {
+		for i, n := range nodes {
+			m := fanout.Move{Stream: uint64(i + 1), Node: n.ID, Peer: "10.0.0.1:1"}
+			c := fanout.Change{Type: xds.ClusterType, From: xds.NewKey("old")}
+			if c.To, c.Refused = keyOf(n, expr.Peer{}, c.Type); c.From != c.To {
+				m.Changes = []fanout.Change{c}
+			}
+			if m.Stream > after && !yield(m) {
+				return
+			}
+		}
+	}
 }
 
 func (w *world) Keys() []orchestrator.KeyStatus {

@@ -59,6 +59,8 @@ func paged[T any](r *http.Request, rows []T, place func(*T) string, show func(*T
 // whole shows a row as it is.
 func whole[T any](row *T) (any, bool) { return row, true }
 
+var errPageToken = errors.New("page_token: wants the next_page_token of the page before")
+
 // pageOf reads which page is asked for.
 func pageOf(r *http.Request) (limit int, after string, err error) {
 	limit = defaultLimit
@@ -70,7 +72,7 @@ func pageOf(r *http.Request) (limit int, after string, err error) {
 	}
 	b, err := base64.RawURLEncoding.DecodeString(q.Get("page_token"))
 	if err != nil {
-		return 0, "", errors.New("page_token: wants the next_page_token of the page before")
+		return 0, "", errPageToken
 	}
 	return limit, string(b), nil
 }

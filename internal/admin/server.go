@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net"
 	"net/http"
@@ -45,7 +46,10 @@ const (
 )
 
 // Clients are the open streams, as fanout.Server has them.
-type Clients interface{ Clients() []fanout.ClientStatus }
+type Clients interface {
+	Clients() []fanout.ClientStatus
+	Moves(after uint64, keyOf fanout.KeyOf) iter.Seq[fanout.Move]
+}
 
 // Keys are the keys in use, as orchestrator.Registry has them.
 type Keys interface {

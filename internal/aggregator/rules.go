@@ -97,16 +97,33 @@ type answer struct {
 // is wrong with them is returned as config.Faults that point into the
 // configuration or the file.
 func Compile(cfg *config.Config) (*Rules, error) {
-	r := &Rules{own: cfg.Aggregation.Unmatched == config.UnmatchedNode}
-	var err error
-	if cfg.Aggregation.File == "" {
-		r.set, err = compileCEL("aggregation.rules", cfg.Aggregation.Rules, cfg.Places)
-	} else {
-		err = r.read(cfg)
+	a := &cfg.Aggregation
+	if a.File == "" {
+		set, err := compileCEL("aggregation.rules", a.Rules, cfg.Places)
+		if err != nil {
+			return nil, err
+		}
+		return newRules(set, nil, a.Unmatched)
 	}
+	src, err := os.ReadFile(a.File)
+	if err != nil {
+		return nil, config.Faults{cfg.Places.Fault("aggregation.file", "%v", err)}
+	}
+	return CompileText(a.File, src, a.Unmatched)
+}
+
+// CompileText compiles the text of a rules' file: a list of rules, by itself or
+// under rules:, or fragments:. unmatched is as in the configuration.
+func CompileText(file string, src []byte, unmatched string) (*Rules, error) {
+	set, err := parse(file, src)
 	if err != nil {
 		return nil, err
 	}
+	return newRules(set, src, unmatched)
+}
+
+func newRules(set ruleset, text []byte, unmatched string) (*Rules, error) {
+	r := &Rules{set: set, text: text, own: unmatched == config.UnmatchedNode}
 	switch set := r.set.(type) {
 	case *celRules:
 		r.usesType, r.usesPeer = set.usesType(), set.usesPeer()
@@ -115,21 +132,9 @@ func Compile(cfg *config.Config) (*Rules, error) {
 		r.warnings = set.warnings
 	}
 	// New fails only for a size that is not positive.
+	var err error
 	r.keys, err = lru.New[question, answer](remembered)
 	return r, err
-}
-
-// read compiles aggregation.file: a list of rules, by itself or under rules:,
-// or fragments:.
-func (r *Rules) read(cfg *config.Config) error {
-	file := cfg.Aggregation.File
-	src, err := os.ReadFile(file)
-	if err != nil {
-		return config.Faults{cfg.Places.Fault("aggregation.file", "%v", err)}
-	}
-	r.text = src
-	r.set, err = parse(file, src)
-	return err
 }
 
 // SameFile reports whether the rules of both come from files that say the same, or

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"gopkg.in/yaml.v3"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/aggregator"
+)
+
+// difference is what explain --diff prints: which clients of a running relay would
+// have other keys by the rules of a configuration.
+type difference struct {
+	Clients int         `json:"clients" yaml:"clients"` // streams, and who polls
+	Moving  []moving    `json:"moving" yaml:"moving"`
+	Pairs   []keyChange `json:"pairs" yaml:"pairs"`
+
+	drain time.Duration
+}
+
+// moving is a client that would end and come again.
+type moving struct {
+	Stream   uint64       `json:"stream" yaml:"stream"`
+	Node     string       `json:"node" yaml:"node"`
+	Peer     string       `json:"peer" yaml:"peer"`
+	Identity string       `json:"identity,omitempty" yaml:"identity,omitempty"`
+	Types    []typeChange `json:"types" yaml:"types"`
+}
+
+// typeChange is a type that would have another key; none where From or To is empty.
+type typeChange struct {
+	Type    string `json:"type" yaml:"type"`
+	From    string `json:"from,omitempty" yaml:"from,omitempty"`
+	To      string `json:"to,omitempty" yaml:"to,omitempty"`
+	Refused string `json:"refused,omitempty" yaml:"refused,omitempty"`
+}
+
+// keyChange counts clients by what their keys are and would be.
+type keyChange struct {
+	From    string `json:"from,omitempty" yaml:"from,omitempty"`
+	To      string `json:"to,omitempty" yaml:"to,omitempty"`
+	Clients int    `json:"clients" yaml:"clients"`
+	Nodes   int    `json:"nodes" yaml:"nodes"` // distinct ids
+}
+
+// explainDiff asks the running relay which of its clients would have other keys by
+// the configuration in file.
+func explainDiff(cmd *cobra.Command, file string, flags *adminFlags) (*difference, error) {
+	cfg, err := config.Load(file, cmd.Flags())
+	if err != nil {
+		return nil, err
+	}
+	// Here the faults have their places.
+	if _, err := aggregator.Compile(cfg); err != nil {
+		return nil, err
+	}
+	text, err := rulesText(cfg)
+	if err != nil {
+		return nil, err
+	}
+	c, err := flags.client(cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	body := map[string]string{"rules": string(text), "unmatched": cfg.Aggregation.Unmatched}
+	d := &difference{Moving: []moving{}, drain: cfg.Downstream.Drain}
+	ctx := cmd.Context()
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	for token := ""; ; {
+		var page struct {
+			Checked int      `json:"checked"`
+			Items   []moving `json:"items"`
+			Next    string   `json:"next_page_token"`
+		}
+		if err := c.post(ctx, "/explain/diff?page_token="+url.QueryEscape(token), body, &page); err != nil {
+			return nil, err
+		}
+		d.Clients += page.Checked
+		d.Moving = append(d.Moving, page.Items...)
+		if token = page.Next; token == "" {
+			break
+		}
+	}
+	d.count()
+	return d, nil
+}
+
+// rulesText are the rules of a configuration as the text of a file.
+func rulesText(cfg *config.Config) ([]byte, error) {
+	if f := cfg.Aggregation.File; f != "" {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			return nil, config.Faults{cfg.Places.Fault("aggregation.file", "%v", err)}
+		}
+		return text, nil
+	}
+	return yaml.Marshal(cfg.Aggregation.Rules)
+}
+
+// count sums the clients up by pairs of keys, the most frequent first.
+func (d *difference) count() {
+	type pair struct{ from, to string }
+	clients, nodes := map[pair]int{}, map[pair]map[string]bool{}
+	for _, m := range d.Moving {
+		seen := map[pair]bool{}
+		for _, t := range m.Types {
+			seen[pair{t.From, t.To}] = true
+		}
+		for p := range seen {
+			clients[p]++
+			if nodes[p] == nil {
+				nodes[p] = map[string]bool{}
+			}
+			nodes[p][m.Node] = true
+		}
+	}
+	d.Pairs = []keyChange{}
+	for p, n := range clients {
+		d.Pairs = append(d.Pairs, keyChange{p.from, p.to, n, len(nodes[p])})
+	}
+	slices.SortFunc(d.Pairs, func(a, b keyChange) int {
+		return cmp.Or(cmp.Compare(b.Clients, a.Clients), cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
+	})
+}
+
+// row is a line of the table: a node whose types change alike, on however many
+// streams.
+type row struct{ node, types, from, to string }
+
+func (d *difference) rows() []row {
+	var out []row
+	at := map[row]int{} // without types
+	for _, m := range d.Moving {
+		for _, t := range m.Types {
+			r := row{node: orNone(m.Node), from: orNone(t.From), to: orNone(t.To)}
+			if t.To == "" {
+				r.to = "refused: " + cut(strings.Join(strings.Fields(t.Refused), " "))
+			}
+			i, ok := at[r]
+			if !ok {
+				i = len(out)
+				at[r] = i
+				out = append(out, r)
+			}
+			if short := shortType(t.Type); !slices.Contains(strings.Fields(out[i].types), short) {
+				out[i].types = strings.TrimSpace(out[i].types + " " + short)
+			}
+		}
+	}
+	return out
+}
+
+func (d *difference) print(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if len(d.Moving) > 0 {
+		fmt.Fprintln(t, "NODE\tTYPES\tKEY\tNEW KEY")
+		for _, r := range d.rows() {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", r.node, r.types, r.from, r.to)
+		}
+		fmt.Fprint(t, "\f\nCLIENTS\tNODES\tKEY\tNEW KEY\n")
+		for _, p := range d.Pairs {
+			fmt.Fprintf(t, "%d\t%d\t%s\t%s\n", p.Clients, p.Nodes, orNone(p.From), cmp.Or(p.To, "refused"))
+		}
+		fmt.Fprint(t, "\f\n")
+	}
+	if err := t.Flush(); err != nil {
+		return fmt.Errorf("output: %w", err)
+	}
+	if len(d.Moving) == 0 {
+		fmt.Fprintf(w, "all %d clients keep their keys\n", d.Clients)
+	} else {
+		fmt.Fprintf(w, "%d of %d clients would be ended and come again, over %s\n", len(d.Moving), d.Clients, d.drain)
+	}
+	return nil
+}

@@ -1,0 +1,212 @@
+package integration
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"xdsrelay/internal/fleet"
+	"xdsrelay/internal/xds"
+)
+
+// command runs a command of the binary, and returns what it printed.
+func command(t testing.TB, args ...string) string {
+	t.Helper()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(path, args...).Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		t.Fatalf("%v: %v: %s", args, err, exit.Stderr)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+// endings are those of streams, by the id of their client.
+type endings struct {
+	mu sync.Mutex
+	of map[string]codes.Code
+	at []time.Time
+}
+
+func (e *endings) note(c *fleet.Client, err error) {
+	if err == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, again := e.of[c.ID()]; !again { // who is refused tries again and again
+		e.of[c.ID()] = status.Code(errors.Unwrap(err))
+		e.at = append(e.at, time.Now())
+	}
+}
+
+func (e *endings) all() (map[string]codes.Code, []time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return maps.Clone(e.of), slices.Clone(e.at)
+}
+
+// Changed rules: relay explain --diff says before whom they move, and these and no
+// others are ended, over drain; who was not moved is sent nothing by it. New rules
+// that take it back while streams are ended leave the rest where it is.
+func TestP5_ReloadedRules(t *testing.T) {
+	o := newOrigin(t, linear)
+	for _, c := range []string{"west", "east", "lost"} {
+		o.put(c, web(1)...)
+	}
+	drain := settings{"downstream.drain": "1s"}
+	r := follow(t, o.addr, drain)
+	ended := &endings{of: map[string]codes.Code{}}
+	clients := map[string]*fleet.Client{}
+	come := func(id, cl string, v fleet.Variant) {
+		clients[id] = client(t, r.addr, fleet.ClientConfig{Node: node(id, cl), Variant: v, Behaviour: fleet.Envoy, OnStream: ended.note})
+	}
+	want := map[string]codes.Code{} // who is to end, and how
+	for i := range 10 {
+		v := variants[i%2]
+		come(fmt.Sprint("stays-", i), "west", v)
+		come(fmt.Sprint("moves-", i), "west", v)
+		want[fmt.Sprint("moves-", i)] = codes.Unavailable
+		come(fmt.Sprint("other-", i), "east", v)
+	}
+	for i, v := range variants {
+		come(fmt.Sprint("goes-", i), "lost", v)
+		want[fmt.Sprint("goes-", i)] = codes.PermissionDenied
+	}
+	for _, c := range clients {
+		waitFor(t, c, "what the origin has", hasAll(web(1)...))
+	}
+	counts := map[string]fleet.Counters{}
+	for id, c := range clients {
+		waitFor(t, c, "its ACKs", func(c *fleet.Client) bool { n := c.Counters(); return n.Acks == n.Responses })
+		counts[id] = c.Counters()
+	}
+
+	rules := maps.Clone(drain)
+	rules["aggregation.rules"] = []map[string]any{
+		{"match": `node.id.startsWith("moves")`, "key": []string{"node.cluster", `"moved"`}},
+		{"match": `node.cluster != "lost"`, "key": "node.cluster"},
+	}
+	next := filepath.Join(t.TempDir(), "next.yaml")
+	replace(t, next, r.with(rules))
+	var said struct {
+		Clients int `json:"clients"`
+		Moving  []struct {
+			Node  string `json:"node"`
+			Types []struct {
+				From    string `json:"from"`
+				To      string `json:"to"`
+				Refused string `json:"refused"`
+			} `json:"types"`
+		} `json:"moving"`
+	}
+	if err := json.Unmarshal([]byte(command(t, "explain", "--diff", next, "--admin", r.admin, "-o", "json")), &said); err != nil {
+		t.Fatal(err)
+	}
+	told := map[string]codes.Code{}
+	for _, m := range said.Moving {
+		told[m.Node] = codes.Unavailable
+		for _, x := range m.Types {
+			if x.Refused != "" {
+				told[m.Node] = codes.PermissionDenied
+			} else if x.From != "west" || x.To != "west/moved" {
+				t.Errorf("%s: %+v", m.Node, x)
+			}
+		}
+	}
+	if said.Clients != len(clients) || !maps.Equal(told, want) {
+		t.Errorf("explain --diff says of %d clients %v, want %v", said.Clients, told, want)
+	}
+	table := command(t, "explain", "--diff", next, "--admin", "http://"+r.admin)
+	for _, line := range []string{"10       10     west  west/moved", "2        2      lost  refused", "12 of 32 clients would be ended and come again, over 1s"} {
+		if !strings.Contains(table, line) {
+			t.Errorf("the table has no line %q:\n%s", line, table)
+		}
+	}
+	if got, _ := ended.all(); len(got) > 0 {
+		t.Errorf("to ask has ended %v", got)
+	}
+
+	r.to(rules, `msg="rules changed: clients whose keys are others now are ended" moving=10 refused=2 clients=32 over=1s`)
+	until(t, "the ends", holds(func() bool { got, _ := ended.all(); return len(got) == len(want) }))
+	got, at := ended.all()
+	if !maps.Equal(got, want) {
+		t.Errorf("ended are %v, want %v", got, want)
+	}
+	if d := at[len(at)-1].Sub(at[0]); d < 500*time.Millisecond {
+		t.Errorf("the streams ended within %v, and should over 1s", d)
+	}
+	if n := r.metric(t, "refused_total", "reason", "key_changed"); n != 10 {
+		t.Errorf("%v are counted", n)
+	}
+	o.put("west", web(2)...)
+	for id, c := range clients {
+		cl := strings.Split(id, "-")[0]
+		if cl == "goes" {
+			continue
+		}
+		if cl == "other" {
+			if now := c.Counters(); now != counts[id] {
+				t.Errorf("%s was sent something: %+v, before %+v", id, now, counts[id])
+			}
+			continue
+		}
+		waitFor(t, c, "what the origin has now", hasAll(web(2)...))
+		if n := c.Counters().Streams; (cl == "stays") != (n == 1) {
+			t.Errorf("%s has had %d streams", id, n)
+		}
+	}
+	until(t, "the key of those who moved", holds(func() bool {
+		return slices.ContainsFunc(r.keys(), func(k keyStatus) bool { return k.Key == "west/moved" && k.Members > 0 })
+	}))
+	if out := command(t, "explain", "--diff", next, "--admin", r.admin); !strings.Contains(out, "clients keep their keys") {
+		t.Errorf("after it explain --diff says\n%s", out)
+	}
+}
+
+// New rules that are taken back while streams are being ended leave the others
+// where they are.
+func TestP5_RulesTakenBack(t *testing.T) {
+	o := newOrigin(t, linear)
+	o.put("edge", web(1)...)
+	slow := settings{"downstream.drain": "1h"}
+	r := follow(t, o.addr, slow)
+	ended := &endings{of: map[string]codes.Code{}}
+	var clients []*fleet.Client
+	for i := range 6 {
+		clients = append(clients, client(t, r.addr, fleet.ClientConfig{Node: node(fmt.Sprint(i), "edge"), Variant: variants[i%2], Behaviour: fleet.Raw,
+			Subscribe: []fleet.Subscription{{Type: xds.ClusterType}}, OnStream: ended.note}))
+	}
+	waitAll(t, clients, "what the origin has", has(cluster("web", 1)))
+	rules := maps.Clone(slow)
+	rules["aggregation.rules"] = []map[string]any{{"key": []string{"node.cluster", `"moved"`}}}
+	r.to(rules, "moving=6 refused=0 clients=6 over=1h0m0s")
+	until(t, "the first end", holds(func() bool { got, _ := ended.all(); return len(got) == 1 }))
+	waitAll(t, clients, "what the origin has", has(cluster("web", 1)))
+	r.to(slow, "moving=1 refused=0 clients=6 over=1h0m0s") // who had moved comes back
+	o.put("edge", web(2)...)
+	waitAll(t, clients, "a change", has(cluster("web", 2)))
+	streams := uint64(0)
+	for _, c := range clients {
+		streams += c.Counters().Streams
+	}
+	if streams != 8 {
+		t.Errorf("%d streams, want one of each, and two more of the one that moved", streams)
+	}
+}

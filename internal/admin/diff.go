@@ -1,0 +1,115 @@
+package admin
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/aggregator"
+	"xdsrelay/internal/fanout"
+)
+
+// diffTime is how long a page of a diff is computed, about: a rule may be slow, and
+// other requests wait for their turn.
+const diffTime = 2 * time.Second
+
+// otherRules are what POST /explain/diff takes.
+type otherRules struct {
+	// Rules are the text of a rules' file, as aggregation.file names one.
+	Rules string `json:"rules"`
+	// Unmatched is as in the configuration; empty: reject.
+	Unmatched string `json:"unmatched"`
+}
+
+// move is a client that would have other keys.
+type move struct {
+	Stream   uint64   `json:"stream"`
+	Node     string   `json:"node"`
+	Peer     string   `json:"peer"`
+	Identity string   `json:"identity,omitempty"`
+	Types    []change `json:"types"`
+}
+
+// change is what would become of a type's key; of neither there is none.
+type change struct {
+	Type    string `json:"type"`
+	From    string `json:"from,omitempty"`
+	To      string `json:"to,omitempty"`
+	Refused string `json:"refused,omitempty"` // why there would be none
+}
+
+// moves is a page.
+type moves struct {
+	Checked int `json:"checked"` // clients that were looked at for this page
+	page
+}
+
+func (s *Server) diff(r *http.Request) (int, any) {
+	limit, after, err := pageOf(r)
+	number := uint64(0)
+	if err == nil && after != "" {
+		if number, err = strconv.ParseUint(after, 10, 64); err != nil {
+			err = errPageToken
+		}
+	}
+	if err != nil {
+		return fail(http.StatusBadRequest, err.Error())
+	}
+	rules, err := readRules(r.Body)
+	if err != nil {
+		return fail(http.StatusBadRequest, err.Error())
+	}
+	out := moves{page: page{Items: []json.RawMessage{}}}
+	size, until := 0, time.Now().Add(diffTime)
+	for m := range s.opts.Clients.Moves(number, rules.Key) {
+		if len(out.Items) == limit || size > maxPage || time.Now().After(until) {
+			out.Next = base64.RawURLEncoding.EncodeToString(strconv.AppendUint(nil, number, 10))
+			break
+		}
+		number = m.Stream
+		out.Checked++
+		if len(m.Changes) == 0 {
+			continue
+		}
+		b, err := marshal(showMove(&m), "")
+		if err != nil {
+			return fail(http.StatusInternalServerError, fmt.Sprintf("stream %d cannot be written: %v", m.Stream, err))
+		}
+		out.Items = append(out.Items, b)
+		size += len(b)
+	}
+	return http.StatusOK, out
+}
+
+// readRules compiles what a body says.
+func readRules(body io.Reader) (*aggregator.Rules, error) {
+	var in otherRules
+	dec := json.NewDecoder(body)
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&in); err != nil {
+		return nil, fmt.Errorf("body: wants rules and unmatched: %w", err)
+	}
+	in.Unmatched = cmp.Or(in.Unmatched, config.UnmatchedReject)
+	if in.Unmatched != config.UnmatchedReject && in.Unmatched != config.UnmatchedNode {
+		return nil, fmt.Errorf("unmatched: wants %s or %s, got %q", config.UnmatchedReject, config.UnmatchedNode, in.Unmatched)
+	}
+	return aggregator.CompileText("rules", []byte(in.Rules), in.Unmatched)
+}
+
+func showMove(m *fanout.Move) move {
+	out := move{Stream: m.Stream, Node: m.Node, Peer: m.Peer, Identity: m.Identity}
+	for _, c := range m.Changes {
+		x := change{Type: string(c.Type), From: c.From.String(), To: c.To.String()}
+		if c.Refused != nil {
+			x.Refused = c.Refused.Error()
+		}
+		out.Types = append(out.Types, x)
+	}
+	return out
+}

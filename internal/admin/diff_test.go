@@ -1,0 +1,98 @@
+package admin
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/proto"
+
+	"xdsrelay/internal/xds"
+)
+
+type diffPage struct {
+	Checked int
+	list[move]
+}
+
+func (r *rig) diffBy(path, body string) (p diffPage) {
+	r.Helper()
+	r.check(r.do(http.MethodPost, path, body, "Content-Type", "application/json"), http.StatusOK, &p)
+	return p
+}
+
+// nodes puts n clients into the world, each with its number as cluster.
+func (r *rig) nodes(n int) {
+	r.Helper()
+	for i := range n {
+		raw, err := proto.Marshal(&corev3.Node{Id: fmt.Sprint("n", i), Cluster: fmt.Sprint(i % 3)})
+		if err != nil {
+			r.Fatal(err)
+		}
+		node, err := new(xds.NodeTable).Intern(raw)
+		if err != nil {
+			r.Fatal(err)
+		}
+		r.world.nodes = append(r.world.nodes, node)
+	}
+}
+
+// Clients are held against the rules of the body, and those that would move are
+// shown, with their keys and nothing else of their nodes, page by page.
+func TestDiff(t *testing.T) {
+	r := serve(t, nil)
+	r.nodes(9)
+	const rules = `{"rules": "- {match: 'node.cluster == \"0\"', key: '\"old\"'}\n- {match: 'node.cluster == \"1\"', key: '\"new\"'}\n"}`
+	got := r.diffBy("/explain/diff", rules)
+	if got.Checked != 9 || len(got.Items) != 6 || got.Next != "" {
+		t.Fatalf("%+v", got)
+	}
+	first, second := got.Items[0], got.Items[1]
+	if first.Node != "n1" || first.Stream != 2 || fmt.Sprint(first.Types) != fmt.Sprint([]change{{string(xds.ClusterType), "old", "new", ""}}) {
+		t.Errorf("%+v", first)
+	}
+	if x := second.Types[0]; second.Node != "n2" || x.To != "" || !strings.Contains(x.Refused, "no aggregation rule matches this node") {
+		t.Errorf("%+v", second)
+	}
+	checked, seen := 0, []string{}
+	for token := ""; ; {
+		p := r.diffBy("/explain/diff?limit=2&page_token="+token, rules)
+		checked += p.Checked
+		for _, m := range p.Items {
+			seen = append(seen, m.Node)
+		}
+		if len(p.Items) > 2 {
+			t.Errorf("%d on a page", len(p.Items))
+		}
+		if token = p.Next; token == "" {
+			break
+		}
+	}
+	if checked != 9 || fmt.Sprint(seen) != "[n1 n2 n4 n5 n7 n8]" {
+		t.Errorf("%d, %v", checked, seen)
+	}
+	if p := r.diffBy("/explain/diff", `{"rules": "- {match: 'false', key: node.id}", "unmatched": "node"}`); len(p.Items) != 9 || !strings.HasPrefix(p.Items[0].Types[0].To, `""/n0/`) {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestDiffRefuses(t *testing.T) {
+	r := serve(t, nil)
+	for body, want := range map[string]string{
+		``:                                    "body: wants rules and unmatched",
+		`{"rulez": ""}`:                       `unknown field \"rulez\"`,
+		`{"rules": ""}`:                       "has no rules",
+		`{"rules": "- key: nope"}`:            "rules:1:8: rules[0].key[0]: undeclared reference to 'nope'",
+		`{"rules": "- {}", "unmatched": "x"}`: `unmatched: wants reject or node, got \"x\"`,
+	} {
+		got := r.do(http.MethodPost, "/explain/diff", body, "Content-Type", "application/json")
+		if got.StatusCode != http.StatusBadRequest || !strings.Contains(string(got.body), want) {
+			t.Errorf("%s: %s %s, want %s", body, got.Status, got.body, want)
+		}
+	}
+	r.want(http.StatusMethodNotAllowed, http.MethodGet, "/explain/diff", nil)
+	r.check(r.do(http.MethodPost, "/explain/diff", "{}"), http.StatusUnsupportedMediaType, nil)
+	r.check(r.do(http.MethodPost, "/explain/diff?page_token=eA", `{"rules": "- key: node.id"}`, "Content-Type", "application/json"), http.StatusBadRequest, nil)
+}

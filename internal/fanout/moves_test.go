@@ -1,0 +1,101 @@
+package fanout
+
+import (
+	"errors"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/internal/expr"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// What is said of rules before is what becomes of the clients by them, type by
+// type; and saying it does nothing to anyone.
+func TestP5_MovesAreWhatRekeyDoes(t *testing.T) {
+	r := newRig(t, nil)
+	publishAll(r, "a", "edge", "other", "gone")
+	open := func(id, cluster string) *client {
+		c := r.delta(nil)
+		c.must(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: id, Cluster: cluster}, TypeUrl: string(xds.ClusterType)})
+		c.want("a ")
+		c.ask(xds.EndpointType, "a")
+		c.want("a ")
+		return c
+	}
+	clients := map[string]*client{"stays": open("stays", "other"), "moves": open("moves", "edge"), "goes": open("goes", "gone")}
+	rules := func(n *corev3.Node, typ xds.TypeURL) (string, error) {
+		switch {
+		case n.Cluster == "gone":
+			return "", nil
+		case n.Cluster == "edge" && typ == xds.EndpointType:
+			return "moved", nil
+		}
+		return n.Cluster, nil
+	}
+	other := &house{}
+	other.rule(rules)
+	keyOf := func(n *xds.Node, p expr.Peer, typ xds.TypeURL) (xds.Key, error) {
+		key, err := other.KeyOf(n, p, typ)
+		if err != nil {
+			err = errors.New("no rule") // as rules have it, which know no refusals
+		}
+		return key, err
+	}
+	got := map[string]Move{}
+	last := uint64(0)
+	for m := range r.srv.Moves(0, keyOf) {
+		if m.Stream <= last || m.Peer == "" || m.Identity != "" {
+			t.Errorf("%+v after %d", m, last)
+		}
+		last = m.Stream
+		got[m.Node] = m
+	}
+	if m := got["stays"]; m.Stream == 0 || len(m.Changes) != 0 {
+		t.Errorf("%+v", m)
+	}
+	if m := got["moves"]; len(m.Changes) != 1 || m.Changes[0] != (Change{Type: xds.EndpointType, From: xds.NewKey("edge"), To: xds.NewKey("moved")}) {
+		t.Errorf("%+v", m)
+	}
+	if m := got["goes"]; len(m.Changes) != 2 || !m.Changes[0].To.IsZero() || m.Changes[1].Refused == nil {
+		t.Errorf("%+v", m)
+	}
+	for m := range r.srv.Moves(last-1, keyOf) {
+		if m.Stream != last {
+			t.Errorf("stream %d comes after %d", m.Stream, last-1)
+		}
+	}
+	publishAll(r, "b", "edge", "other", "gone")
+	for name, c := range clients {
+		if said(c.recv()) != "b " {
+			t.Errorf("%s was disturbed", name)
+		}
+	}
+	r.rekeyed(0, rules)
+	r.wantEnd(clients["moves"], codes.Unavailable, telemetry.KeyChanged)
+	r.wantEnd(clients["goes"], codes.PermissionDenied, telemetry.Unmapped)
+	publishAll(r, "c", "other")
+	clients["stays"].want("c ")
+}
+
+// Who polls is among them.
+func TestP5_MovesOfPolls(t *testing.T) {
+	r := newREST(t, nil)
+	publishAll(r.rig, "a", "edge")
+	r.response(r.ask(r.web("http1"), xds.ClusterType, ""))
+	other := &house{}
+	other.rule(moved)
+	n := 0
+	for m := range r.srv.Moves(0, other.KeyOf) {
+		n++
+		if m.Node != "n" || len(m.Changes) != 1 || m.Changes[0].To != xds.NewKey("moved") {
+			t.Errorf("%+v", m)
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d clients", n)
+	}
+}
