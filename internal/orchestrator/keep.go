@@ -74,7 +74,7 @@ func (k *keeper) Good() *store.Record {
 	held := v.held.Load()
 	// What was good before the relay started stays for as long as a key without
 	// clients does: they come back one by one, and ask for one type after the other.
-	took, wildcard := k.good.Collect(held, time.Since(k.began) < g.opts.IdleTTL)
+	took, wildcard := k.good.Collect(held, time.Since(k.began) < g.settings().IdleTTL)
 	if len(took) == 0 && !wildcard {
 		return nil
 	}

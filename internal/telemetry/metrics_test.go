@@ -120,6 +120,7 @@ func TestNamesAndLabels(t *testing.T) {
 		"xdsrelay_config_reloads_total":              "result",
 		"xdsrelay_config_rejected":                   "",
 		"xdsrelay_config_needs_restart":              "",
+		"xdsrelay_stale_types":                       "",
 	}
 	families := scrape(t, m)
 	for name, f := range families {
