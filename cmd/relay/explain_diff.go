@@ -171,11 +171,11 @@ func (d *difference) print(w io.Writer) error {
 		for _, r := range d.rows() {
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", r.node, r.types, r.from, r.to)
 		}
-		fmt.Fprint(t, "\f\nCLIENTS\tNODES\tKEY\tNEW KEY\n")
+		fmt.Fprint(t, "\fCLIENTS\tNODES\tKEY\tNEW KEY\n")
 		for _, p := range d.Pairs {
 			fmt.Fprintf(t, "%d\t%d\t%s\t%s\n", p.Clients, p.Nodes, orNone(p.From), cmp.Or(p.To, "refused"))
 		}
-		fmt.Fprint(t, "\f\n")
+		fmt.Fprint(t, "\f")
 	}
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("output: %w", err)

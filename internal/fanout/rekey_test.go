@@ -386,6 +386,26 @@ func TestP5_RekeyEndsPolls(t *testing.T) {
 	}
 }
 
+// So is a poll.
+func TestP5_RekeyWhileAPollJoins(t *testing.T) {
+	var log logged
+	r := newREST(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	publishAll(r.rig, "a", "edge")
+	publishAll(r.rig, "b", "moved")
+	joined := func() {
+		r.rekeyed(0, moved)
+		r.eventually(func() bool { return log.count("rules changed") == 1 })
+	}
+	r.house.mu.Lock()
+	r.house.joined = joined
+	r.house.mu.Unlock()
+	c := r.web("http1")
+	r.refused(r.ask(c, xds.ClusterType, ""), http.StatusServiceUnavailable)
+	if got := r.holds(r.ask(c, xds.ClusterType, "")); got != "b " {
+		t.Errorf("the next holds %q", got)
+	}
+}
+
 // Limits are those of now, for who comes and who asks for more, both ways.
 func TestReconfigureLimits(t *testing.T) {
 	r := newRig(t, nil)

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
+)
+
+// running is a relay with this configuration until the test ends; it returns its
+// admin address.
+func running(t *testing.T, file string) string {
+	t.Helper()
+	cfg, err := config.Load(file, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, level, err := newLog(t.Output(), cfg.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := newRelay(cfg, log, level)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.run(ctx, context.Background()) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return r.adm.Addr().String()
+}
+
+// What is wrong is said by what has to be changed: the flag, or the place in the
+// file.
+func TestExplainDiff(t *testing.T) {
+	ca := tlstest.NewAuthority(t)
+	pair := ca.Pair(t, tlstest.DNS("localhost"))
+	const quiet = "log: {level: error}\ndownstream: {address: '127.0.0.1:0', drain: 0s}\nupstream: {origins: [{address: 'file:.'}]}\n"
+	dir := files(t, map[string]string{
+		"relay.yaml":  quiet + "admin: {address: '127.0.0.1:0'}\n",
+		"token.yaml":  quiet + "admin: {address: '127.0.0.1:0', token_file: token}\n",
+		"tls.yaml":    quiet + "admin: {address: '127.0.0.1:0', tls: {cert_file: crt, key_file: key}}\n",
+		"token":       "right",
+		"wrong":       "wrong",
+		"broken.yaml": quiet + "aggregation:\n  rules:\n    - key: nope\n",
+		"file.yaml":   quiet + "aggregation: {file: rules.yaml}\n",
+		"rules.yaml":  "fragments:\n- rules:\n  - {match: {any_match: true}, result: {string_fragment: a}}\n",
+		"ca.crt":      string(ca.PEM()),
+		"crt":         string(pair.Cert),
+		"key":         string(pair.Key),
+	})
+	in := func(name string) string { return filepath.Join(dir, name) }
+	plain, guarded, secured := running(t, in("relay.yaml")), running(t, in("token.yaml")), running(t, in("tls.yaml"))
+	_, port, err := net.SplitHostPort(secured)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secured = "localhost:" + port
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"relay.yaml", "--admin", plain}, 0, "all 0 clients keep their keys\n"},
+		{[]string{"file.yaml", "--admin", "http://" + plain + "/"}, 0, "all 0 clients keep their keys\n"},
+		{[]string{"relay.yaml", "--admin", guarded, "--token-file", in("token")}, 0, "all 0"},
+		{[]string{"token.yaml", "--admin", guarded}, 0, "all 0"}, // the configuration has it
+		{[]string{"relay.yaml", "--admin", secured, "--admin-ca", in("ca.crt")}, 0, "all 0"},
+		{[]string{"broken.yaml", "--admin", plain}, 1, "DIR/broken.yaml:6:12: aggregation.rules[0].key[0]: undeclared reference to 'nope'"},
+		{[]string{"none.yaml", "--admin", plain}, 1, "relay: configuration: open DIR/none.yaml"},
+		{[]string{"relay.yaml", "--admin", "127.0.0.1:1"}, 1, "relay: --admin: nobody listens at http://127.0.0.1:1: does a relay run there?"},
+		{[]string{"relay.yaml", "--admin", "ftp://x"}, 1, `relay: --admin: wants host:port, or a URL of http or https, got "ftp://x"`},
+		{[]string{"relay.yaml", "--admin", guarded}, 1, "relay: --token-file: the relay at http://" + guarded + " asks for a token"},
+		{[]string{"relay.yaml", "--admin", guarded, "--token-file", in("wrong")}, 1, "asks for another token than that in DIR/wrong"},
+		{[]string{"relay.yaml", "--admin", plain, "--token-file", in("none")}, 1, "relay: --token-file: open DIR/none"},
+		{[]string{"relay.yaml", "--admin", secured}, 1, "it has TLS: wants https://"},
+		{[]string{"relay.yaml", "--admin", "https://" + secured}, 1, "--admin-ca names the authorities to trust"},
+		{[]string{"relay.yaml", "--admin", "https://" + plain}, 1, "there is no TLS: wants http://"},
+		{[]string{"relay.yaml", "--admin", secured, "--admin-ca", in("token")}, 1, "relay: --admin-ca: no certificate in DIR/token"},
+		{[]string{"relay.yaml", "--admin", "http://" + plain, "--admin-ca", in("ca.crt")}, 1, "relay: --admin-ca: is for https"},
+		{[]string{"relay.yaml", "--admin", "http://" + plain + "/nowhere"}, 1, "is no relay, or an older one"},
+		{[]string{"relay.yaml", "--admin", plain, "--node", "-"}, 1, "relay: if any flags in the group [diff node] are set none of the others can be"},
+	} {
+		args := append([]string{"explain", "--diff", in(c.args[0])}, c.args[1:]...)
+		code, out, errs := runRelay(args...)
+		if text := strings.ReplaceAll(out+errs, dir, "DIR"); code != c.code || !strings.Contains(text, c.want) {
+			t.Errorf("%v: %d, %s, want %s", c.args, code, text, c.want)
+		}
+	}
+	code, out, errs := runRelay("explain", "--diff", in("relay.yaml"), "--admin", plain, "-o", "json")
+	var got difference
+	if err := json.Unmarshal([]byte(out), &got); code != 0 || err != nil || got.Moving == nil || got.Pairs == nil {
+		t.Errorf("%d %v %s%s", code, err, out, errs)
+	}
+	if code, out, _ := runRelay("explain", "--diff", in("relay.yaml"), "--admin", plain, "-o", "yaml"); code != 0 || out != "clients: 0\nmoving: []\npairs: []\n" {
+		t.Errorf("%d %q", code, out)
+	}
+}
+
+// A node is one line for each way in which its types change, on however many
+// streams; what is counted are clients and nodes.
+func TestExplainDiffTable(t *testing.T) {
+	cds, eds := "type.googleapis.com/envoy.config.cluster.v3.Cluster", "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+	d := &difference{Clients: 5, Moving: []moving{
+		{Stream: 1, Node: "a", Types: []typeChange{{Type: cds, From: "k", To: "l"}}},
+		{Stream: 2, Node: "a", Types: []typeChange{{Type: eds, From: "k", To: "l"}}},
+		{Stream: 3, Node: "b", Types: []typeChange{{Type: cds, From: "k", To: "l"}, {Type: eds, From: "k", Refused: "no rule\nmatches"}}},
+		{Stream: 4, Node: "", Types: []typeChange{{Type: eds, To: "k"}}},
+	}}
+	d.count()
+	var out strings.Builder
+	if err := d.print(&out); err != nil {
+		t.Fatal(err)
+	}
+	const want = `NODE  TYPES    KEY  NEW KEY
+a     CDS EDS  k    l
+b     CDS      k    l
+b     EDS      k    refused: no rule matches
+-     EDS      -    k
+
+CLIENTS  NODES  KEY  NEW KEY
+3        2      k    l
+1        1      -    k
+1        1      k    refused
+
+4 of 5 clients would be ended and come again, over 0s
+`
+	if out.String() != want {
+		t.Errorf("%s\nwant\n%s", &out, want)
+	}
+}

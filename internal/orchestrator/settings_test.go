@@ -1,0 +1,123 @@
+package orchestrator
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/internal/aggregator"
+	"xdsrelay/internal/expr"
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// reconfigured puts other settings in force.
+func (w *world) reconfigured(change func(*Settings)) {
+	s := *w.reg.settings()
+	change(&s)
+	w.reg.Reconfigure(s)
+}
+
+// keysBy are rules.
+type keysBy func(n *xds.Node, typ xds.TypeURL) (xds.Key, error)
+
+func (k keysBy) Key(n *xds.Node, _ expr.Peer, typ xds.TypeURL) (xds.Key, error) { return k(n, typ) }
+
+// Other rules hold for who comes, and who asks; members stay where they are.
+func TestP5_OtherRules(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		a := w.join("a", eds).want("x")
+		w.reconfigured(func(s *Settings) {
+			s.Keys = keysBy(func(n *xds.Node, _ xds.TypeURL) (xds.Key, error) {
+				if n.Cluster == "none" {
+					return xds.Key{}, new(aggregator.Error)
+				}
+				return xds.NewKey("moved", n.Cluster), nil
+			})
+		})
+		key, err := w.reg.KeyOf(w.node(&corev3.Node{Cluster: "a"}), expr.Peer{}, eds)
+		equal(t, "error", err, nil)
+		equal(t, "key of a client", key, xds.NewKey("moved", "a"))
+		_, err = w.reg.KeyOf(w.node(&corev3.Node{Cluster: "none"}), expr.Peer{}, eds)
+		if r := (*fanout.Refusal)(nil); !errors.As(err, &r) || r.Code != codes.PermissionDenied || r.Reason != telemetry.Unmapped {
+			t.Errorf("%v", err)
+		}
+		equal(t, "key of the member", a.Key(), xds.NewKey("a"))
+		equal(t, "key of a newcomer", w.join("a", eds).Key(), xds.NewKey("moved", "a"))
+		w.feed("a").update(t, eds, false, "x=1")
+		equal(t, "the member goes on", a.woken() > 0, true)
+	})
+}
+
+// Fewer keys may be kept: those without clients go, the longest without first, and
+// nobody else does. More may be again.
+func TestReconfigureKeys(t *testing.T) {
+	for what, fewer := range map[string]func(*Settings){
+		"max_idle": func(s *Settings) { s.MaxIdle = 1 },
+		"keys":     func(s *Settings) { s.Limits.Keys = 2 },
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, nil, func(w *world) {
+				a := w.join("a", eds)
+				for i := range 3 {
+					w.join(fmt.Sprint("idle", i), eds).leave()
+				}
+				before := *w.reg.settings()
+				w.reconfigured(fewer)
+				equal(t, "keys", keysOf(w), "a idle2")
+				equal(t, "gauge", w.reg.opts.Metrics.Keys.Value(), 2)
+				w.reg.Reconfigure(before)
+				w.join("b", eds)
+				equal(t, "keys after", keysOf(w), "a b idle2")
+				if a.refusal() != nil {
+					t.Error("a was ended")
+				}
+			})
+		})
+	}
+}
+
+// A key that waits for idle_ttl waits for that of now.
+func TestReconfigureIdleTTL(t *testing.T) {
+	bubble(t, func(o *Options) { o.IdleTTL = time.Hour }, func(w *world) {
+		w.join("a", eds).leave()
+		time.Sleep(time.Minute)
+		equal(t, "keys", keysOf(w), "a")
+		w.reconfigured(func(s *Settings) { s.IdleTTL = 2 * time.Minute })
+		time.Sleep(time.Minute - time.Second)
+		equal(t, "keys before", keysOf(w), "a")
+		time.Sleep(2 * time.Second)
+		equal(t, "keys after", keysOf(w), "")
+	})
+}
+
+// Names linger for as long as linger is when they are given up, and the limits of a
+// key are those of when a client asks.
+func TestReconfigureNames(t *testing.T) {
+	bubble(t, func(o *Options) { o.Linger = time.Hour }, func(w *world) {
+		a := w.join("a", eds).want("x", "y")
+		w.feed("a").update(t, eds, false, "x=1", "y=1")
+		w.reconfigured(func(s *Settings) { s.Linger = time.Second })
+		a.want("x")
+		time.Sleep(2 * time.Second)
+		equal(t, "asked", w.feed("a").asks(eds), "x")
+		w.reconfigured(func(s *Settings) { s.Limits.NamesPerKey = 1 })
+		b := w.join("a", eds).want("z")
+		if r := b.refusal(); r == nil || r.Reason != telemetry.LimitNamesPerKey {
+			t.Errorf("%v", r)
+		}
+		b.leave()
+		w.reconfigured(func(s *Settings) { s.Limits.NamesPerKey = 0 })
+		if r := w.join("a", eds).want("z").refusal(); r != nil {
+			t.Error(r)
+		}
+		if a.refusal() != nil {
+			t.Error("a was ended")
+		}
+	})
+}
