@@ -14,5 +14,8 @@ func (r *relay) newAdmin(drain func()) (*admin.Server, error) {
 		Metrics: r.meters, Level: r.level, Drain: drain, Log: r.log,
 		Configuration: r.configuration,
 	}
+	if r.store != nil {
+		o.Store = r.store
+	}
 	return admin.New(o)
 }

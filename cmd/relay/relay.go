@@ -71,7 +71,7 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *re
 	if r.origins, err = newUpstream(cfg, r.meters, log); err != nil {
 		return nil, err
 	}
-	if r.store, err = newStore(&cfg.Store, r.meters, log); err != nil {
+	if r.store, err = newStore(cfg, r.meters, log); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -98,13 +98,18 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *re
 }
 
 // newStore opens the last known good; nil if there is none.
-func newStore(c *config.Store, m *telemetry.Metrics, log *slog.Logger) (*store.Store, error) {
+func newStore(cfg *config.Config, m *telemetry.Metrics, log *slog.Logger) (*store.Store, error) {
+	c := &cfg.Store
 	if c.Path == "" {
 		return nil, nil
 	}
-	return store.Open(store.Options{
+	s, err := store.Open(store.Options{
 		Path: c.Path, Interval: c.Interval, MaxBytes: c.MaxBytes, MaxAge: c.MaxAge, Metrics: &m.Store, Log: log,
 	})
+	if err != nil {
+		return nil, config.Faults{cfg.Places.Fault("store.path", "%v", err)}
+	}
+	return s, nil
 }
 
 func newUpstream(cfg *config.Config, m *telemetry.Metrics, log *slog.Logger) (*upstream.Client, error) {

@@ -12,6 +12,7 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/admin"
+	"xdsrelay/internal/store"
 	"xdsrelay/internal/upstream"
 )
 
@@ -21,8 +22,9 @@ func newValidateCmd() *cobra.Command {
 		Short: "Check configuration and rules without starting",
 		Long: `validate reads the configuration as serve would, with environment and flags over
 it, compiles its rules and expressions, reads the certificates, token and rules
-that it names, and every file of an origin that is a directory. It opens no
-socket and asks no origin. It prints each fault as "file:line: key: reason" and
+that it names, and every file of an origin that is a directory, and looks whether
+the store's directory can be used. It makes nothing, opens no socket and asks no
+origin. It prints each fault as "file:line: key: reason" and
 exits with 1 if there is any.
 
 A fault is what serve would not start with, and what is wrong with the files of
@@ -77,6 +79,9 @@ func validate(cmd *cobra.Command, file string) (*validation, error) {
 	if err := v.add(tokenFaults(cfg).Err()); err != nil {
 		return nil, err
 	}
+	if err := v.add(storeFaults(cfg).Err()); err != nil {
+		return nil, err
+	}
 	faults, missing := directoryFaults(cfg)
 	if err := v.add(faults.Err()); err != nil {
 		return nil, err
@@ -118,6 +123,17 @@ func directoryFaults(cfg *config.Config) (faults, warnings config.Faults) {
 		}
 	}
 	return faults, warnings
+}
+
+// storeFaults is that of a directory that cannot be used for the last known good.
+// One that is not there is made by serve, and not here.
+func storeFaults(cfg *config.Config) (faults config.Faults) {
+	if p := cfg.Store.Path; p != "" {
+		if err := store.Check(p); err != nil {
+			faults = append(faults, cfg.Places.Fault("store.path", "%v", err))
+		}
+	}
+	return faults
 }
 
 // tokenFaults is that of a token that cannot be used.

@@ -23,6 +23,7 @@ import (
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/store"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tlsfiles"
 	"xdsrelay/internal/upstream"
@@ -62,6 +63,9 @@ type Origins interface {
 	Origins() []upstream.OriginStatus
 }
 
+// Store is the last known good on disk, as store.Store has it.
+type Store interface{ Status() store.Status }
+
 // Rules give nodes their keys, as aggregator.Rules do.
 type Rules interface {
 	UsesType() bool
@@ -85,7 +89,7 @@ type Rejection struct {
 	Faults []string  `json:"faults"`
 }
 
-// Options of a Server. All are needed but Configuration and Log.
+// Options of a Server. All are needed but Store, Configuration and Log.
 type Options struct {
 	// Config has the files of token and certificate; the address is the
 	// listener's.
@@ -97,7 +101,9 @@ type Options struct {
 	Keys    Keys
 	Origins Origins
 	// Rules are those in force now.
-	Rules   func() Rules
+	Rules func() Rules
+	// Store is the last known good; nil: nothing is stored.
+	Store   Store
 	Metrics *telemetry.Metrics
 	// Level of the log, which POST /logging sets.
 	Level *slog.LevelVar

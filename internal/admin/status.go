@@ -17,7 +17,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// serverInfo is the relay in short. It reads counters only.
+// serverInfo is the relay in short.
 type serverInfo struct {
 	Name            string      `json:"name"`
 	Version         string      `json:"version"`
@@ -32,12 +32,49 @@ type serverInfo struct {
 	Level           string      `json:"log_level"`
 
 	Configuration *Configuration `json:"configuration,omitempty"`
+	Store         *storeInfo     `json:"store,omitempty"`
 }
 
 type streamCount struct {
 	SotW  int `json:"sotw"`
 	Delta int `json:"delta"`
 	REST  int `json:"rest"` // who polls, or did until a moment ago
+}
+
+// storeInfo is the last known good on disk.
+type storeInfo struct {
+	Path      string `json:"path"`
+	Files     int    `json:"files"`
+	Bytes     int64  `json:"bytes"`
+	Foreign   int    `json:"files_of_another_format"`
+	SetAside  int    `json:"damaged_files"`
+	Oldest    string `json:"oldest,omitempty"` // when it was last confirmed
+	Waiting   int    `json:"unwritten"`
+	Written   uint64 `json:"written"`
+	Failed    uint64 `json:"failed"`
+	Evicted   uint64 `json:"evicted"`
+	Damaged   uint64 `json:"damaged"`
+	Failing   bool   `json:"failing"`
+	LastError string `json:"last_error,omitempty"`
+	LastAt    string `json:"last_error_at,omitempty"`
+}
+
+func (s *Server) storeInfo() *storeInfo {
+	if s.opts.Store == nil {
+		return nil
+	}
+	st := s.opts.Store.Status()
+	at := func(t time.Time) string {
+		if t.IsZero() {
+			return ""
+		}
+		return t.UTC().Format(time.RFC3339)
+	}
+	return &storeInfo{
+		Path: st.Path, Files: st.Files, Bytes: st.Bytes, Foreign: st.Foreign, SetAside: st.SetAside, Oldest: at(st.Oldest),
+		Waiting: st.Waiting, Written: st.Written, Failed: st.Failed, Evicted: st.Evicted, Damaged: st.Damaged,
+		Failing: st.Failing, LastError: st.LastError, LastAt: at(st.LastErrorAt),
+	}
 }
 
 func (s *Server) serverInfo(*http.Request) (int, any) {
@@ -49,6 +86,7 @@ func (s *Server) serverInfo(*http.Request) (int, any) {
 			REST: m.Streams[telemetry.REST].Value()},
 		Keys: m.Keys.Value(), UpstreamStreams: m.UpstreamStreams.Value(),
 		ConfigAge: m.ConfigAge().Seconds(), Level: levelName(s.opts.Level.Level()),
+		Store: s.storeInfo(),
 	}
 	if s.opts.Configuration != nil {
 		c := s.opts.Configuration()

@@ -15,6 +15,7 @@ import (
 
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/store"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
@@ -52,6 +53,27 @@ func TestServerInfo(t *testing.T) {
 	if got.Name != "replica" || got.Version != "v1" || got.State != "serving" || got.Streams.Delta != 3 || got.Keys != 2 ||
 		got.Level != "info" || !strings.HasPrefix(got.Go, "go") || time.Since(got.Started) > time.Minute {
 		t.Fatalf("%+v", got)
+	}
+}
+
+// storeOf is a store of this status.
+type storeOf store.Status
+
+func (s storeOf) Status() store.Status { return store.Status(s) }
+
+// What is on the disk, if anything is.
+func TestServerInfoOfTheStore(t *testing.T) {
+	var none serverInfo
+	serve(t, nil).get("/server_info", &none)
+	if none.Store != nil {
+		t.Errorf("%+v", none.Store)
+	}
+	st := storeOf{Path: "/kept", Files: 3, Bytes: 4000, Oldest: time.Unix(1e9, 0), Waiting: 1, Failed: 2, Failing: true, LastError: "no space"}
+	var got serverInfo
+	serve(t, func(o *Options) { o.Store = st }).get("/server_info", &got)
+	want := storeInfo{Path: "/kept", Files: 3, Bytes: 4000, Oldest: "2001-09-09T01:46:40Z", Waiting: 1, Failed: 2, Failing: true, LastError: "no space"}
+	if got.Store == nil || *got.Store != want {
+		t.Errorf("%+v", got.Store)
 	}
 }
 

@@ -87,12 +87,12 @@ func keep(at slot, r *Record, m *telemetry.Store) (*Record, error) {
 		switch {
 		case xds.TypeOf(e.Resource.TypeURL()).Secret:
 			return telemetry.StoreSecret, true
+		case e.Resource.Storable():
+			return 0, false
 		case e.Resource.Uncacheable:
 			return telemetry.StoreUncached, true
-		case !e.Resource.Storable():
-			return telemetry.StoreTimed, true
 		}
-		return 0, false
+		return telemetry.StoreTimed, true
 	}
 	out := *r
 	out.Key, out.Type, out.Entries = at.key, at.typ, nil

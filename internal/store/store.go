@@ -136,6 +136,9 @@ func open(o Options) (*Store, error) {
 	if s.lock, err = lockDir(o.Path); err != nil {
 		return nil, err
 	}
+	if is, err := os.Stat(o.Path); err == nil && is.Mode().Perm()&0o022 != 0 {
+		o.Log.Warn("store: others may write into the directory", "path", o.Path, "mode", is.Mode().String())
+	}
 	if err := s.readAll(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

@@ -88,6 +88,7 @@ func TestNamesAndLabels(t *testing.T) {
 		"xdsrelay_downstream_json_left_out_total":    "type",
 		"xdsrelay_propagation_seconds":               "type",
 		"xdsrelay_keys":                              "",
+		"xdsrelay_stale_types":                       "",
 		"xdsrelay_upstream_connected":                "origin",
 		"xdsrelay_upstream_streams":                  "",
 		"xdsrelay_upstream_updates_total":            "result,type",
@@ -120,7 +121,6 @@ func TestNamesAndLabels(t *testing.T) {
 		"xdsrelay_config_reloads_total":              "result",
 		"xdsrelay_config_rejected":                   "",
 		"xdsrelay_config_needs_restart":              "",
-		"xdsrelay_stale_types":                       "",
 	}
 	families := scrape(t, m)
 	for name, f := range families {

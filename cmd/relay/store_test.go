@@ -1,0 +1,73 @@
+package main
+
+import (
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/store"
+	"xdsrelay/internal/telemetry"
+)
+
+// A directory that cannot be used is a fault with its place, for validate as for
+// serve; validate makes none, and takes none.
+func TestStorePath(t *testing.T) {
+	const conf = "upstream: {origins: [{address: 'file:none'}]}\ndownstream: {address: '127.0.0.1:0'}\nadmin: {address: ''}\nstore:\n  path: "
+	dir := files(t, map[string]string{"good.yaml": conf + "new/one\n", "bad.yaml": conf + "bad.yaml\n"})
+	code, out, _ := runRelay("validate", "--config", filepath.Join(dir, "good.yaml"))
+	if _, err := os.Stat(filepath.Join(dir, "new")); code != 0 || err == nil {
+		t.Errorf("%d %s; %v", code, out, err)
+	}
+	at := filepath.Join(dir, "bad.yaml") + ":5: store.path: "
+	if code, out, _ := runRelay("validate", "--config", filepath.Join(dir, "bad.yaml")); code != 1 || !strings.Contains(out, at) {
+		t.Errorf("%d %s", code, out)
+	}
+	if code, _, errs := runRelay("serve", "--config", filepath.Join(dir, "bad.yaml")); code == 0 || !strings.Contains(errs, "store.path: ") {
+		t.Errorf("%d %s", code, errs)
+	}
+	// In use: serve does not start, and validate may look all the same.
+	path := filepath.Join(dir, "new", "one")
+	m, err := telemetry.New(telemetry.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := store.Open(store.Options{Path: path, Metrics: &m.Store, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errs := runRelay("serve", "--config", filepath.Join(dir, "good.yaml")); code == 0 || !strings.Contains(errs, path+" is in use by another relay") {
+		t.Errorf("%d %s", code, errs)
+	}
+	if code, out, _ := runRelay("validate", "--config", filepath.Join(dir, "good.yaml")); code != 0 {
+		t.Errorf("%d %s", code, out)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What was opened is given back where something else is wrong with the start.
+func TestStoreIsGivenBack(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	dir := files(t, map[string]string{"relay.yaml": "upstream: {origins: [{address: 'file:.'}]}\n" +
+		"downstream: {address: '127.0.0.1:0', rest_address: '192.0.2.1:1'}\nadmin: {address: ''}\nstore: {path: kept}\n"})
+	for range 2 { // the second is not told that it is in use
+		cfg, err := config.Load(filepath.Join(dir, "relay.yaml"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		log, level, err := newLog(io.Discard, cfg.Log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = newRelay(cfg, log, level); err == nil || !strings.Contains(err.Error(), "rest_address") {
+			t.Errorf("%v", err)
+		}
+	}
+}
