@@ -215,6 +215,16 @@ func TestReloadFollows(t *testing.T) {
 	follows("relay.yaml", "rules.yaml", "token")
 }
 
+// The environment wins over the file, as at the start.
+func TestReloadAndTheEnvironment(t *testing.T) {
+	t.Setenv("RELAY_LOG_LEVEL", "warn")
+	g := newReloadRig(t, "log: {level: info}\n")
+	g.to("relay.yaml", "log: {level: debug}\n")
+	if l := g.r.level.Level(); l != slog.LevelWarn || g.r.meters.ConfigNeedsRestart.Value() != 0 {
+		t.Errorf("%v", l)
+	}
+}
+
 // POST /logging keeps its word until the file has another level.
 func TestReloadAndTheLogLevel(t *testing.T) {
 	g := newReloadRig(t, "log: {level: warn}\n")

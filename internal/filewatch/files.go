@@ -35,6 +35,7 @@ type Files struct {
 	seen    map[string]os.FileInfo // as changed was told last; nil for one that is not there
 	watcher *fsnotify.Watcher      // nil: there is none
 	dirs    map[string]os.FileInfo // that are watched
+	steps   map[string]bool        // paths at which an event counts
 	failed  string                 // why something is not, as was logged last
 }
 
@@ -104,18 +105,23 @@ func (f *Files) wait(ctx context.Context) bool {
 	}
 	timer := time.NewTimer(lookEvery)
 	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-	case <-f.look:
-	case _, ok := <-events:
-		if !ok {
-			f.watcher, f.dirs = nil, nil
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-timer.C:
+		case <-f.look:
+		case e, ok := <-events:
+			if ok && !f.steps[filepath.Clean(e.Name)] {
+				continue // beside the files
+			}
+			if !ok {
+				f.watcher, f.dirs = nil, nil
+			}
+		case <-errs: // of an overflow nobody knows what happened
 		}
-	case <-errs: // of an overflow nobody knows what happened
+		return true
 	}
-	return true
 }
 
 // stat looks at the files. Symlinks are followed.
@@ -148,9 +154,11 @@ func (f *Files) watch() {
 		f.dirs = make(map[string]os.FileInfo)
 	}
 	want := make(map[string]bool)
+	f.steps = make(map[string]bool)
 	for _, path := range f.paths() {
 		for _, step := range Trail(path) {
-			want[filepath.Dir(step)] = true
+			dir := filepath.Dir(step)
+			want[dir], f.steps[dir], f.steps[filepath.Clean(step)] = true, true, true
 		}
 	}
 	for dir := range f.dirs {
