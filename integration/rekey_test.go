@@ -200,6 +200,9 @@ func TestP5_RulesTakenBack(t *testing.T) {
 	until(t, "the first end", holds(func() bool { got, _ := ended.all(); return len(got) == 1 }))
 	waitAll(t, clients, "what the origin has", has(cluster("web", 1)))
 	r.to(slow, "moving=1 refused=0 clients=6 over=1h0m0s") // who had moved comes back
+	until(t, "its stream under the old key", holds(func() bool {
+		return slices.ContainsFunc(clients, func(c *fleet.Client) bool { return c.Counters().Streams == 3 })
+	}))
 	o.put("edge", web(2)...)
 	waitAll(t, clients, "a change", has(cluster("web", 2)))
 	streams := uint64(0)

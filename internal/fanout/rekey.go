@@ -57,7 +57,7 @@ func (m *mover) run(ctx context.Context) {
 			return
 		case <-m.told:
 			p = spread{began: time.Now(), over: time.Duration(m.over.Load())}
-			left = m.look(p.over)
+			left = m.srv.staying(m.look(p.over))
 		case <-timer.C:
 			left = m.srv.staying(left)
 		}

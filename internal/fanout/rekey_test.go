@@ -339,6 +339,7 @@ func TestP5_RekeyEndsWithDrain(t *testing.T) {
 		s.Rekey(time.Minute)
 		synctest.Wait()
 		s.Drain(t.Context(), 0)
+		s.Rekey(0)
 		time.Sleep(2 * time.Minute)
 		if (p[0].refusal.Load() == nil) == (p[1].refusal.Load() == nil) {
 			t.Error("not just the first was ended")

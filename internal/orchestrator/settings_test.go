@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -21,6 +22,7 @@ func (w *world) reconfigured(change func(*Settings)) {
 	s := *w.reg.settings()
 	change(&s)
 	w.reg.Reconfigure(s)
+	synctest.Wait()
 }
 
 // keysBy are rules.
