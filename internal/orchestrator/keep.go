@@ -32,6 +32,7 @@ type keeper struct {
 
 	// Of the store's goroutine.
 	seeded bool
+	since  time.Time // until then the seed was confirmed
 
 	// Of the group's.
 	touched bool
@@ -68,6 +69,7 @@ func (k *keeper) Good() *store.Record {
 		k.seeded = true
 		// What cannot be read was reported by the store, and is nothing to go by.
 		if was, _ := g.opts.Store.Load(g.key, v.typ.URL); was != nil {
+			k.since = was.Confirmed
 			k.good.Seed(tookOf(was), was.Wildcard)
 		}
 	}
@@ -96,10 +98,14 @@ func (k *keeper) confirmed(held *xds.Snapshot) time.Time {
 	if was := k.recalled.Load(); was != nil && held != nil && held.Stale {
 		return was.Confirmed
 	}
-	if g := k.group; !g.home().connected() {
-		return time.Unix(0, g.connectedAt.Load())
+	g := k.group
+	switch at := g.connectedAt.Load(); {
+	case g.home().connected():
+		return time.Now()
+	case at > 0:
+		return time.Unix(0, at)
 	}
-	return time.Now()
+	return k.since
 }
 
 func tookOf(r *store.Record) []xds.Took {
