@@ -90,6 +90,12 @@ FOR      ?= 2m
 robust: build ## origins, relays and clients under random faults, SEED=… FOR=2m; then the history is judged
 	$(GO) run ./integration/robust -relay $(BIN) -for $(FOR) -seed $(if $(filter command environment,$(origin SEED)),$(SEED),0)
 
+SOAK     ?= 30m
+
+.PHONY: soak
+soak: build ## churn for SOAK=30m; memory, goroutines and descriptors have to end where they began
+	$(GO) run ./integration/robust -relay $(BIN) -soak $(SOAK)
+
 # Which loads: see docs/performance/README.md.
 BENCH    ?= all
 

@@ -132,8 +132,9 @@ func (c *client) close() {
 	for _, cc := range c.conns {
 		_ = cc.Close() // nothing is left to be said on it
 	}
-	for _, k := range c.links {
+	for i, k := range c.links {
 		k.close()
+		c.relays[i].part(k)
 	}
 }
 

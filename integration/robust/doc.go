@@ -15,4 +15,5 @@
 //	link.go    the proxy, and what it does to connections
 //	plan.go    which faults a round has: a pure function of the seed
 //	stage.go   all of these put together; run.go: rounds, and rest after each
+//	soak.go    another run: churn, and what the relay is left with
 package main

@@ -23,6 +23,8 @@ const (
 	stall      act = "stall"     // nothing gets through, and connections stay open; then they go on
 	halfOpen   act = "half-open" // the same, and then they are gone
 	refuse     act = "refuse"
+	blackout   act = "kill relay and origins"
+	dawn       act = "start the relay alone" // of a blackout: origins come with its end
 	reconnect  act = "reconnect"
 	forgetful  act = "reconnect without versions"
 	move       act = "move"
@@ -49,6 +51,7 @@ var mix = []struct {
 	lasts bool
 }{
 	{relayKill, atRelay, 3, true}, {relayStop, atRelay, 2, true},
+	{blackout, atRelay, 2, true},
 	{originKill, atOrigin, 3, true}, {originStop, atOrigin, 2, true},
 	{cut, upstream, 2, false}, {delay, upstream, 1, true}, {throttle, upstream, 1, true}, {stall, upstream, 1, true},
 	{halfOpen, upstream, 1, true}, {refuse, upstream, 1, true},
@@ -132,12 +135,29 @@ func plan(seed uint64, round int, s scale) []step {
 				// A client that is replaced has other links.
 				on = ""
 			}
-			if on != "" && busy[on] > at || m.act == replace && clientBusy(busy, st.a, s.relays, at) {
+			all := []string{on}
+			switch m.act {
+			case blackout:
+				for o := range s.origins {
+					all = append(all, fmt.Sprint(atOrigin, o, "/", 0))
+				}
+			case replace:
+				all = nil
+				for b := range s.relays {
+					all = append(all, fmt.Sprint(downstream, st.a, "/", b))
+				}
+			}
+			if slices.ContainsFunc(all, func(on string) bool { return on != "" && busy[on] > at }) {
 				continue
 			}
 			steps = append(steps, st)
 			if m.lasts {
-				busy[on] = at + lasts
+				for _, on := range all {
+					busy[on] = at + lasts
+				}
+				if m.act == blackout {
+					steps = append(steps, step{at: at + lasts/3, fault: n, act: dawn, where: m.where, a: st.a})
+				}
 				st.end, st.at = true, at+lasts
 				steps = append(steps, st)
 			}
@@ -146,14 +166,4 @@ func plan(seed uint64, round int, s scale) []step {
 	}
 	slices.SortStableFunc(steps, func(a, b step) int { return int(a.at - b.at) })
 	return steps
-}
-
-// clientBusy reports whether a link of a client has a fault.
-func clientBusy(busy map[string]time.Duration, client, relays int, at time.Duration) bool {
-	for b := range relays {
-		if busy[fmt.Sprint(downstream, client, "/", b)] > at {
-			return true
-		}
-	}
-	return false
 }

@@ -35,6 +35,12 @@ func TestPlansAreSound(t *testing.T) {
 			last = st.at
 			done[fmt.Sprint(st.where, st.act)] = true
 			of := fmt.Sprint(st.where, st.a, "/", st.b)
+			if st.act == dawn {
+				if open[st.fault].act != blackout {
+					t.Errorf("seed %d: %s without a blackout", seed, st)
+				}
+				continue
+			}
 			switch lasts := lasting(st); {
 			case !lasts:
 			case st.end:

@@ -4,12 +4,18 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -31,7 +37,8 @@ type relay struct {
 	log     io.Writer
 
 	mu    sync.Mutex
-	links []*link // of the clients to it; those of clients that left stay
+	links []*link // of the clients to it
+	rough bool    // a fault is in force that touches all of them
 	life  int
 	proc  *proc // nil: killed
 	addr  string
@@ -53,9 +60,9 @@ func (r *relay) config() ([]byte, error) {
 		"admin": map[string]any{"address": "127.0.0.1:0"},
 		"upstream": map[string]any{
 			"origins": origins, "variant": r.variant, "linger": "300ms", "first_answer_timeout": "2s",
-			// A name that an origin which is stopped says nothing of would be guessed
+			// Longer than any origin is silent: what it says nothing of would be guessed
 			// not to exist (P57).
-			"absent_after": "1h",
+			"absent_after": "20s",
 			"backoff":      map[string]any{"base": "20ms", "max": "500ms"},
 			"keepalive":    map[string]any{"time": "10s", "timeout": "2s"},
 		},
@@ -207,11 +214,90 @@ func (r *relay) join(k *link) {
 	if r.proc != nil {
 		k.lead(r.addr)
 	}
+	if r.rough {
+		k.begin(func() {})
+	}
 }
 
-// doors are the links to it.
-func (r *relay) doors() []*link {
+// part is told of a link that is closed.
+func (r *relay) part(k *link) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append([]*link(nil), r.links...)
+	r.links = slices.DeleteFunc(slices.Clone(r.links), func(o *link) bool { return o == k })
+}
+
+// touch begins, or ends, a fault that touches all clients' connections to it.
+func (r *relay) touch(rough bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rough = rough
+	for _, k := range r.links {
+		if rough {
+			k.begin(func() {})
+		} else {
+			k.end(func() {})
+		}
+	}
+}
+
+// get reads a path of its admin address.
+func (r *relay) get(ctx context.Context, path string) (string, error) {
+	r.mu.Lock()
+	url := "http://" + r.admin + path
+	r.mu.Unlock()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	req.Close = true
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	body, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close() // read to its end, or failed
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s: %s", path, resp.Status, strings.TrimSpace(string(body)))
+	}
+	return string(body), err
+}
+
+// stored reports whether each client has acknowledged what it was sent, and nothing
+// waits to be stored.
+func (r *relay) stored(ctx context.Context) (bool, error) {
+	for token, more := "", true; more; more = token != "" {
+		text, err := r.get(ctx, "/clients?page_token="+url.QueryEscape(token))
+		if err != nil {
+			return false, err
+		}
+		var page struct {
+			Items []struct {
+				Types []struct {
+					State string `json:"state"`
+				} `json:"types"`
+			} `json:"items"`
+			Next string `json:"next_page_token"`
+		}
+		if err := json.Unmarshal([]byte(text), &page); err != nil {
+			return false, fmt.Errorf("/clients: %w", err)
+		}
+		for _, c := range page.Items {
+			for _, t := range c.Types {
+				if t.State == "STALE" {
+					return false, nil
+				}
+			}
+		}
+		token = page.Next
+	}
+	text, err := r.get(ctx, "/metrics")
+	if err != nil {
+		return false, err
+	}
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(line, "xdsrelay_store_unwritten_age_seconds "); ok {
+			return strings.TrimSpace(value) == "0", nil
+		}
+	}
+	return false, errors.New("/metrics does not say what is not stored yet")
 }

@@ -112,7 +112,34 @@ func (s *stage) rest() error {
 	if why != "" {
 		return fmt.Errorf("%w after %s: %s", errNoRest, time.Since(began).Round(time.Second), why)
 	}
+	if err := s.stored(ctx); err != nil {
+		return err
+	}
 	fmt.Fprintf(s.out, "at rest after %s\n", time.Since(began).Round(10*time.Millisecond))
+	return nil
+}
+
+// stored waits, after a rest, until the relays' stores have what their clients have
+// acknowledged.
+func (s *stage) stored(ctx context.Context) error {
+	for _, r := range s.relays {
+		if r.more["store"] == nil {
+			continue
+		}
+		for {
+			all, err := r.stored(ctx)
+			if err != nil {
+				return err
+			}
+			if all {
+				break
+			}
+			if !sleep(ctx, 50*time.Millisecond) {
+				return fmt.Errorf("%s did not store what its clients have in %s", r.name, restMost)
+			}
+		}
+		s.history.Add(check.Event{What: check.Stored, Relay: r.name, Process: r.life})
+	}
 	return nil
 }
 

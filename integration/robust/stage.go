@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -24,6 +25,8 @@ var originNames = []string{"first", "second"}
 // settings are a run's.
 type settings struct {
 	seed   uint64
+	more   map[string]any // of the relays' configuration
+	quiet  bool           // no history is written
 	last   time.Duration
 	binary string
 	dir    string
@@ -62,6 +65,9 @@ func build(ctx context.Context, set settings) (*stage, error) {
 		return s, err
 	}
 	s.history = check.NewWriter(s.file, time.Now)
+	if set.quiet {
+		s.history = check.NewWriter(io.Discard, time.Now)
+	}
 	for i := range set.keys {
 		s.keys = append(s.keys, fmt.Sprint("edge-", i))
 	}
@@ -93,7 +99,10 @@ func build(ctx context.Context, set settings) (*stage, error) {
 		if err != nil {
 			return s, err
 		}
-		r := &relay{name: relayName(i), binary: set.binary, dir: set.dir, variant: upstreamOf[i%2], history: s.history, log: log}
+		r := &relay{name: relayName(i), binary: set.binary, dir: set.dir, variant: upstreamOf[i%2], more: maps.Clone(set.more), history: s.history, log: log}
+		if i == 0 && !set.quiet {
+			r.more = map[string]any{"store": map[string]any{"path": filepath.Join(set.dir, r.name+".store"), "interval": "200ms"}}
+		}
 		var links []*link
 		for _, o := range s.origins {
 			links = append(links, o.links[i])
@@ -172,8 +181,10 @@ func (s *stage) close() error {
 			k.close()
 		}
 	}
-	err = errors.Join(err, s.history.Flush())
-	for _, f := range append(s.logs, s.file) {
+	if s.file != nil {
+		err = errors.Join(err, s.history.Flush(), s.file.Close())
+	}
+	for _, f := range s.logs {
 		err = errors.Join(err, f.Close())
 	}
 	return err
@@ -198,28 +209,31 @@ func (s *stage) do(st step) error {
 }
 
 func (s *stage) doRelay(st step, r *relay) error {
-	doors := r.doors()
-	if !st.end {
-		for _, k := range doors {
-			k.begin(func() {})
+	switch {
+	case st.act == blackout && st.end:
+		return s.each(len(s.origins), func(i int) error { return s.origins[i].start(s.ctx) })
+	case st.act == relayStop && st.end:
+		r.signal(syscall.SIGCONT)
+	case st.act == dawn || st.act == relayKill && st.end:
+		if err := r.start(s.ctx); err != nil {
+			return err
 		}
-		if st.act == relayKill {
-			r.kill()
-		} else {
-			r.signal(syscall.SIGSTOP)
+	case st.act == relayStop:
+		r.touch(true)
+		r.signal(syscall.SIGSTOP)
+		return nil
+	default:
+		r.touch(true)
+		if st.act == blackout {
+			for _, o := range s.origins {
+				o.kill()
+			}
 		}
+		r.kill()
 		return nil
 	}
-	var err error
-	if st.act == relayKill {
-		err = r.start(s.ctx)
-	} else {
-		r.signal(syscall.SIGCONT)
-	}
-	for _, k := range doors {
-		k.end(func() {})
-	}
-	return err
+	r.touch(false)
+	return nil
 }
 
 func (s *stage) doOrigin(st step, o *origin) error {
@@ -273,7 +287,12 @@ func (s *stage) doClient(st step) error {
 	case reconnect:
 		c.Reconnect(fleet.KeepVersions)
 	case forgetful:
-		c.Reconnect(fleet.DropVersions)
+		// In incremental, who has a thing and does not say so never learns that it is gone.
+		if c.variant == check.SotW {
+			c.Reconnect(fleet.DropVersions)
+		} else {
+			c.Reconnect(fleet.KeepVersions)
+		}
 	case move:
 		c.move()
 		c.Reconnect(fleet.KeepVersions)

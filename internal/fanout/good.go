@@ -82,8 +82,16 @@ func (s *Session) begin(g *good, m *manifest) {
 	}
 }
 
+// add notes a resource in each part that has it: where both are equal they may be
+// one, and clients of either kind may be sent the same response.
 func (g *good) add(at *xds.Snapshot, r *xds.Resource) {
-	g.took = append(g.took, xds.Took{Resource: r, Wild: at.Part(true).Held(r.Name) == r})
+	wild := r.Same(at.Part(true).Held(r.Name))
+	if wild {
+		g.took = append(g.took, xds.Took{Resource: r, Wild: true})
+	}
+	if !wild || r.Same(at.Part(false).Held(r.Name)) {
+		g.took = append(g.took, xds.Took{Resource: r})
+	}
 }
 
 // note notes it, and reports whether something else is good by it.

@@ -255,3 +255,28 @@ func TestP53_PollsTellWhatIsTaken(t *testing.T) {
 		t.Errorf("kept %q", got)
 	}
 }
+
+// What is under the wildcard as well as by name is good as both, whoever took it:
+// else the one of which that is not known would stay as old as it was written down,
+// and clients that ask by name would be taken back to it.
+func TestP53_GoodIsWhatItIsInBothParts(t *testing.T) {
+	eachLedger(t, xds.ClusterType, func(l *ledger) {
+		l.wild("a", "b")
+		l.named("a")
+		l.sub("a")
+		l.want("a")
+		l.takes("a")
+		l.kept("*a a")
+		l.wild("a=2")
+		l.named("a=2")
+		l.want("a=2")
+		l.takes("a")
+		l.kept("*a=2 a=2")
+		// The two need not be in step (P50).
+		l.wild("a=33")
+		l.named("a")
+		l.want("a")
+		l.takes("a")
+		l.kept("*a=2 a")
+	})
+}

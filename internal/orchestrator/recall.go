@@ -165,8 +165,9 @@ func (g *Group) remind(v *view, rec *store.Record, now time.Time) (n int, any bo
 }
 
 // forgotten is what of a record is asked for and not known, as updates of the
-// origin that said it. Who asks by a name that only the wildcard brought gets that:
-// there is nobody to ask for its own (P50).
+// origin that said it. Who asks by a name that the wildcard brought gets that: there
+// is nobody to ask for its own (P50), and what is on disk by name may be from long before, of a
+// time when somebody asked for it, while who asks now has seen the wildcard's.
 func (v *view) forgotten(rec *store.Record) (out []xds.Update) {
 	held := v.held.Load()
 	update := func(wild bool) xds.Update {
@@ -183,9 +184,14 @@ func (v *view) forgotten(rec *store.Record) (out []xds.Update) {
 	}
 	u := update(false)
 	named := make(map[string]bool)
+	for _, r := range out {
+		for _, c := range r.Changed {
+			named[c.Name] = true
+		}
+	}
 	for _, wild := range []bool{false, true} {
 		for _, e := range rec.Entries {
-			if name := e.Resource.Name; e.Wild == wild && !named[name] && v.askedFor(e.Resource) && !held.Part(false).Known(name) {
+			if name := e.Resource.Name; e.Wild == wild && !named[name] && v.askedFor(e.Resource) && !held.Part(false).Known(name) && held.Part(true).Held(name) == nil {
 				named[name] = true
 				u.Changed = append(u.Changed, e.Resource)
 			}

@@ -164,6 +164,36 @@ func TestP53_LastKnownGood(t *testing.T) {
 	}
 }
 
+// What the wildcard brought counts more than what is on disk by name: that may be from
+// long before, and who asks by name is given the wildcard's copy meanwhile (P50).
+func TestP53_TheWildcardsCopyIsNotTakenBack(t *testing.T) {
+	dir := t.TempDir()
+	life(t, dir, func(w *world) {
+		b := w.join("web", cds).want("c")
+		f := w.feed("web")
+		f.reached()
+		f.update(t, cds, false, "c=1")
+		b.takes("c")
+	})
+	life(t, dir, func(w *world) {
+		a := w.join("web", cds).want("*")
+		f := w.feed("web")
+		f.reached()
+		f.update(t, cds, true, "c=2")
+		a.takes("*")
+		f.failed()
+		b := w.join("web", cds).want("c")
+		synctest.Wait()
+		equal(t, "c by name", b.sees(subscription("c"), "c"), "2")
+	})
+	life(t, dir, func(w *world) {
+		a, b := w.join("web", cds).want("*"), w.join("web", cds).want("c")
+		w.feed("web").failed()
+		equal(t, "c", a.sees(subscription("*"), "c"), "2")
+		equal(t, "c by name", b.sees(subscription("c"), "c"), "2")
+	})
+}
+
 // What nobody acknowledged is not served, nor what is of another key; then clients
 // are refused as if there were no store.
 func TestP53_NothingGoodIsNothing(t *testing.T) {

@@ -29,6 +29,8 @@ type Violation struct {
 	At       time.Duration
 	Against  time.Duration // when that was which it contradicts
 	Text     string
+	// Known: it is told, and not counted against the relay. See "What order allows".
+	Known bool
 }
 
 func (v Violation) String() string {
@@ -54,8 +56,20 @@ func Check(events []Event) []Violation {
 		streams:   make(map[streamID]*stream),
 		clusters:  make(map[string]map[string]bool),
 		received:  make(map[string]map[[2]string]string),
-		touched:   make(map[string]bool),
 		rested:    make(map[string][]int),
+		stored:    make(map[string]map[part][]mark),
+		conns:     make(map[streamID]string),
+		first:     make(map[string]int),
+	}
+	for i := range events {
+		switch e := &events[i]; e.What {
+		case Closed:
+			c.conns[streamID{e.Client, e.Stream}] = e.Conn
+		case Touched:
+			if c.first[e.Conn] == 0 {
+				c.first[e.Conn] = e.N
+			}
+		}
 	}
 	for i := range events {
 		c.event(&events[i])
@@ -74,21 +88,27 @@ type streamID struct {
 type checker struct {
 	*journal
 	upstream  map[string]string
-	late      time.Duration
 	processes map[string][]*process // by relay, in their order
 	streams   map[streamID]*stream
 	clusters  map[string]map[string]bool      // that a client has, over its streams
 	received  map[string]map[[2]string]string // by client, type and name: what came last, over its streams
-	touched   map[string]bool                 // connections
 	rested    map[string][]int                // by key: what each origin had at the last rest
 	ends      []*Event                        // of streams, judged when all touches are known
 	found     []Violation
+
+	atRest []*Event // what was held at the last rest
+	restN  int
+	stored map[string]map[part][]mark // by relay
+
+	// Known from the beginning.
+	conns map[streamID]string // of streams that said
+	first map[string]int      // by connection: the event in which it was first touched
 }
 
 func (c *checker) event(e *Event) {
 	switch e.What {
 	case Run:
-		c.upstream, c.late = e.Upstream, e.Late
+		c.upstream = e.Upstream
 	case Publish:
 		c.publish(e)
 	case Published:
@@ -96,9 +116,6 @@ func (c *checker) event(e *Event) {
 	case Began:
 		c.began(e)
 	case Ended:
-		if p := c.process(e.Relay, e.Process); p != nil {
-			p.ended = e.T
-		}
 		if e.Error != "" {
 			c.found = append(c.found, Violation{Rule: RuleProcess, N: e.N, At: e.T, Text: fmt.Sprintf("%s#%d ended by itself: %s", e.Relay, e.Process, e.Error)})
 		}
@@ -111,16 +128,21 @@ func (c *checker) event(e *Event) {
 	case Closed:
 		c.ends = append(c.ends, e)
 		if s := c.stream(e); s != nil {
-			s.closed = true
+			s.closedN = e.N
 			if p := c.newest(s.relay); p != nil {
 				s.given = p.gave[s.key]
 			}
 		}
-	case Touched:
-		c.touched[e.Conn] = true
 	case Holds:
+		if len(c.atRest) > 0 && c.atRest[0].N < c.restN {
+			c.atRest = nil
+		}
+		c.atRest = append(c.atRest, e)
 		c.holds(e)
+	case Stored:
+		c.keep(e)
 	case Rest:
+		c.restN = e.N
 		for key, done := range c.done {
 			c.rested[key] = slices.Clone(done)
 		}
@@ -130,7 +152,7 @@ func (c *checker) event(e *Event) {
 }
 
 func (c *checker) began(e *Event) {
-	p := &process{relay: e.Relay, id: e.Process, began: e.N, store: e.Store, late: c.late, last: c.newest(e.Relay),
+	p := &process{relay: e.Relay, id: e.Process, began: e.N, store: e.Store,
 		done: make(map[string][]int), marks: make(map[part][]mark), gave: make(map[string]bool)}
 	for key, done := range c.done {
 		p.done[key] = slices.Clone(done)
@@ -171,7 +193,7 @@ func (c *checker) violate(rule string, s *stream, e *Event, typ, name string, ag
 func (c *checker) finish() {
 	for _, e := range c.ends {
 		s := c.stream(e)
-		if s == nil || e.Asked || e.Silent || c.touched[e.Conn] {
+		if s == nil || e.Asked || e.Silent || c.first[e.Conn] > 0 {
 			continue
 		}
 		// P53: nothing of its key was held, and there was no origin.

@@ -66,19 +66,33 @@ var bad = []struct {
 		n := h.get(Cluster, "c", "one")
 		return []string{"client C, stream 1", at(n), "the start of a#2"}
 	}},
-	{"older than the store may be", RuleOrder, func(s *script) []string {
-		s.events[0].Late = 50 * time.Millisecond
+	{"older than what is stored", RuleOrder, func(s *script) []string {
+		s.restart("a", 2)
 		s.publish("x", Cluster, "c", "one")
 		s.publish("x", Cluster, "c", "two")
-		before := s.open("C", 1, "a", Delta).ask(Cluster).get(Cluster, "c", "two")
-		for range 6 {
-			s.add(Event{What: Fault, Text: "time passes"})
-		}
-		s.add(Event{What: Ended, Relay: "a", Process: 1})
-		s.add(Event{What: Began, Relay: "a", Process: 2, Store: true})
-		h := s.open("D", 1, "a", Delta).ask(Cluster)
+		h := s.open("C", 1, "a", Delta).ask(Cluster)
 		h.process = 2
-		n := h.get(Cluster, "c", "one")
+		h.get(Cluster, "c", "two")
+		h.holds(Cluster, "c", "two")
+		s.add(Event{What: Rest})
+		before := s.add(Event{What: Stored, Relay: "a", Process: 2})
+		h.close("1", "", true)
+		s.restart("a", 3)
+		d := s.open("D", 1, "a", Delta).ask(Cluster)
+		d.process = 3
+		n := d.get(Cluster, "c", "one")
+		return []string{"client D, stream 1", at(n), "after what the store of a had", at(before)}
+	}},
+	{"with a store, behind what another has all the time", RuleOrder, func(s *script) []string {
+		s.restart("a", 2)
+		s.publish("x", Endpoint, "c", "one")
+		s.publish("x", Endpoint, "c", "two")
+		h := s.open("C", 1, "a", Delta).ask(Endpoint, "c")
+		h.process = 2
+		before := h.get(Endpoint, "c", "two")
+		d := s.open("D", 1, "a", Delta).ask(Endpoint, "c")
+		d.process = 2
+		n := d.get(Endpoint, "c", "one")
 		return []string{"client D, stream 1", at(n), "after what client C, stream 1, had", at(before)}
 	}},
 	{"back to what an origin had before, over another origin", RuleOrder, func(s *script) []string {
@@ -226,7 +240,7 @@ func TestWrongHistoriesAreFound(t *testing.T) {
 			s := begin()
 			want := tc.play(s)
 			found := Check(s.events)
-			if len(found) != 1 {
+			if len(found) != 1 || found[0].Known {
 				t.Fatalf("found %v, want one violation", found)
 			}
 			text := found[0].String()
@@ -320,6 +334,14 @@ var good = map[string]func(s *script){
 		h.ask(Cluster, "d").ask(Cluster, "c", "d")
 		h.get(Cluster, "d", "one-d")
 	},
+	"what comes after it was given up need not stay": func(s *script) {
+		s.publish("x", Cluster, "c", "one", "d", "one-d")
+		h := s.open("C", 1, "a", SotW).ask(Cluster, "c", "d")
+		h.get(Cluster, "c", "one", "d", "one-d")
+		h.ask(Cluster, "d")
+		h.get(Cluster, "c", "one", "d", "one-d")
+		h.get(Cluster, "d", "one-d")
+	},
 	"sent twice": func(s *script) {
 		s.publish("x", Endpoint, "c", "one")
 		h := s.open("C", 1, "a", Delta).ask(Endpoint, "c")
@@ -366,17 +388,45 @@ var good = map[string]func(s *script){
 		h.close("1", "", true)
 		s.open("C", 2, "a", Delta).ask(Cluster).ask(Route, "r").route("to-c", "c")
 	},
-	"a process with a store begins a little behind": func(s *script) {
-		s.events[0].Late = time.Second
+	"a process with a store begins with what was stored": func(s *script) {
+		s.restart("a", 2)
 		s.publish("x", Cluster, "c", "one")
-		s.publish("x", Cluster, "c", "two")
-		s.open("C", 1, "a", Delta).ask(Cluster).get(Cluster, "c", "two")
-		s.add(Event{What: Ended, Relay: "a", Process: 1})
-		s.add(Event{What: Began, Relay: "a", Process: 2, Store: true})
-		h := s.open("D", 1, "a", Delta).ask(Cluster)
+		h := s.open("C", 1, "a", Delta).ask(Cluster)
 		h.process = 2
 		h.get(Cluster, "c", "one")
+		h.holds(Cluster, "c", "one")
+		s.add(Event{What: Rest})
+		s.add(Event{What: Stored, Relay: "a", Process: 2})
+		s.publish("x", Cluster, "c", "two")
 		h.get(Cluster, "c", "two")
+		h.close("1", "", true)
+		s.restart("a", 3)
+		d := s.open("D", 1, "a", Delta).ask(Cluster)
+		d.process = 3
+		d.get(Cluster, "c", "one")
+		d.get(Cluster, "c", "two")
+	},
+	"with a store, a name that was given up may come from it": func(s *script) {
+		s.restart("a", 2)
+		s.publish("x", Endpoint, "c", "one")
+		s.publish("x", Endpoint, "c", "two")
+		h := s.open("C", 1, "a", Delta).ask(Endpoint, "c", "d")
+		h.process = 2
+		h.get(Endpoint, "c", "two")
+		h.drop(Endpoint, "c").ask(Endpoint, "c")
+		h.get(Endpoint, "c", "one")
+	},
+	"with a store, who left is not counted": func(s *script) {
+		s.restart("a", 2)
+		s.publish("x", Endpoint, "c", "one")
+		s.publish("x", Endpoint, "c", "two")
+		h := s.open("C", 1, "a", Delta).ask(Endpoint, "c")
+		h.process = 2
+		h.get(Endpoint, "c", "two")
+		h.close("1", "", true)
+		d := s.open("D", 1, "a", Delta).ask(Endpoint, "c")
+		d.process = 2
+		d.get(Endpoint, "c", "one")
 	},
 	"a removal after the names were given up": func(s *script) {
 		s.publish("x", Endpoint, "c", "one")
@@ -423,5 +473,29 @@ func TestHistoryIsReadAsItWasWritten(t *testing.T) {
 	}
 	if _, err := Read(strings.NewReader(`{"n":1}` + "\n" + `{"n":2,"nonsense":3}`)); err == nil {
 		t.Error("nonsense is read")
+	}
+}
+
+// From the wildcard's copy to the name's own a client is taken back once, and never
+// to what is stored.
+func TestKnownStepBack(t *testing.T) {
+	for _, stored := range []bool{false, true} {
+		s := begin()
+		s.publish("x", Cluster, "c", "one")
+		s.publish("x", Cluster, "c", "two")
+		h := s.open("C", 1, "a", Delta).ask(Cluster, "c")
+		h.get(Cluster, "c", "two")
+		n := h.get(Cluster, "c", "one")
+		if stored {
+			s.events[n-1].Text = "x (last known good)"
+		}
+		h.get(Cluster, "c", "two")
+		if found := Check(s.events); len(found) != 1 || found[0].Rule != RuleOrder || found[0].Known == stored {
+			t.Errorf("stored %t: found %+v", stored, found)
+		}
+		h.get(Cluster, "c", "one")
+		if found := Check(s.events); len(found) != 2 || found[1].Known != stored {
+			t.Errorf("stored %t, twice: found %+v", stored, found)
+		}
 	}
 }

@@ -14,9 +14,8 @@
 //     follows each origin's order of publications. A stream that is opened
 //     when others of the same relay's process already have something, begins
 //     no earlier than there; and nothing is older than what an origin was known
-//     to have when the process began, unless the process has a store. With one,
-//     it is no older than what its predecessor's clients had a bounded time
-//     before that one ended.
+//     to have when the process began. A process with a store is allowed more, and
+//     is held against what was stored at the last rest.
 //   - removal: a resource is removed, or missing where everything has to be,
 //     only in a state of an origin in which it was not there.
 //   - newest: at rest everybody has the newest of all that it asks for.
@@ -44,6 +43,13 @@
 // What a relay has under the wildcard and what it has by name come by
 // different streams, that need not be in step (P50): each is held against its
 // own kind only.
+//
+// A relay with a store (store.path) serves what is stored while no origin can be
+// reached: after a start, and for what nobody asked for any more meanwhile. So
+// what it once gave to somebody is no floor, but what those have who ask for it all the
+// time is, and what clients held at the last rest, after which the run
+// waits until the store has it. How much later than that the store was written
+// is nowhere judged by the clock.
 //
 // # Concurrency
 //

@@ -46,6 +46,9 @@ const (
 	// Rest: all that is wrong with what clients hold is told by the events Holds
 	// since the last one.
 	Rest What = "rest"
+	// Stored: at the last Rest, the store of Relay's Process had all that its
+	// clients held.
+	Stored What = "stored"
 	// Complaint: Client saw the relay break the protocol, as Error says.
 	Complaint What = "complaint"
 )
@@ -58,7 +61,6 @@ type Event struct {
 
 	Seed     uint64            `json:"seed,omitempty"`
 	Upstream map[string]string `json:"upstream,omitempty"`
-	Late     time.Duration     `json:"late,omitempty"` // of a store: the most that it may lag behind
 
 	Origin  string `json:"origin,omitempty"`
 	Relay   string `json:"relay,omitempty"`

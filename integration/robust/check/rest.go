@@ -9,7 +9,7 @@ import (
 // what the second origin has by now of all that it asks for.
 func (c *checker) holds(e *Event) {
 	s := c.stream(e)
-	if s == nil || s.closed {
+	if s == nil || s.closedN > 0 {
 		c.violate(RuleNewest, &stream{client: e.Client, id: e.Stream, key: e.Key}, e, e.Type, "", 0, "at rest it has no stream")
 		return
 	}
@@ -42,7 +42,7 @@ func (c *checker) against(s *stream, e *Event, o int) {
 		newest[name] = c.last(resource{s.key, e.Type, name}, o).content
 	}
 	heard := make(map[string]bool)
-	for r := range s.got {
+	for r := range s.spoke {
 		heard[r.name] = heard[r.name] || r.typ == e.Type
 	}
 	w := Wants{Heard: heard, Type: e.Type, Names: slices.Collect(maps.Keys(sub.names)), Wild: sub.wild, Variant: s.variant, Upstream: c.upstream[s.relay]}
@@ -99,9 +99,9 @@ func (w Wants) Lacks(held, newest map[string]string) []Lack {
 	var out []Lack
 	for _, name := range slices.Sorted(maps.Keys(asked)) {
 		// What a client brought from another relay may not exist, as far as this one
-		// knows: where an origin says nothing of what it never had, that is a guess
-		// which takes its time (P57).
-		unknown := !w.Wild && !w.Heard[name] && (w.Upstream == Delta || !full(w.Type))
+		// knows: of what an origin never gave that is a guess, which takes its time
+		// (P57), in state of the world as well (P65).
+		unknown := !w.Wild && !w.Heard[name]
 		if held[name] != newest[name] && (newest[name] != "" || !stays && !unknown) {
 			out = append(out, Lack{name, held[name], newest[name]})
 		}

@@ -39,6 +39,12 @@ func (s *script) publishFor(origin, key, typ string, contents ...string) int {
 	return n
 }
 
+// restart is another process of a relay, with a store.
+func (s *script) restart(relay string, process int) {
+	s.add(Event{What: Ended, Relay: relay, Process: process - 1})
+	s.add(Event{What: Began, Relay: relay, Process: process, Store: true})
+}
+
 // pairs of a name and a content.
 func pairs(list []string) map[string]string {
 	out := make(map[string]string)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -20,8 +21,10 @@ type stream struct {
 	subs     map[string]*subscription // by type
 	process  *process                 // nil: nothing came yet
 	got      map[resource]*progress
+	spoke    map[resource]bool // the stream spoke of it
+	again    map[resource]int  // names that were given up, and when: then what follows may be of the store
 	answered bool
-	closed   bool
+	closedN  int  // 0: it is open
 	given    bool // when it closed, something of its key had been given to somebody
 }
 
@@ -30,11 +33,18 @@ type progress struct {
 	readings []reading
 	by       mark // what says so
 	held     bool // it came, was not removed, and was asked for since
+	wild     bool
+	back     bool   // it was taken back from the wildcard's copy to the name's own
+	marks    []mark // that it made
 }
+
+// stale is what a relay adds to the origin's name where it serves what is stored.
+const stale = "last known good"
 
 func (c *checker) opening(e *Event) {
 	c.streams[streamID{e.Client, e.Stream}] = &stream{client: e.Client, id: e.Stream, relay: e.Relay, key: e.Key,
-		variant: e.Variant, openedN: e.N, opened: e.T, subs: make(map[string]*subscription), got: make(map[resource]*progress)}
+		variant: e.Variant, openedN: e.N, opened: e.T, subs: make(map[string]*subscription), got: make(map[resource]*progress),
+		again: make(map[resource]int), spoke: make(map[resource]bool)}
 	if e.Fresh || c.clusters[e.Client] == nil {
 		c.clusters[e.Client] = make(map[string]bool)
 		c.received[e.Client] = make(map[[2]string]string)
@@ -56,8 +66,13 @@ func (c *checker) ask(e *Event) {
 		return
 	}
 	for _, name := range s.sub(e.Type).ask(s.variant, e) {
-		if p := s.got[resource{s.key, e.Type, name}]; p != nil {
+		r := resource{s.key, e.Type, name}
+		if p := s.got[r]; p != nil {
 			p.held = false
+			if s.process.store {
+				delete(s.got, r)
+				s.again[r] = e.N
+			}
 		}
 	}
 }
@@ -111,22 +126,60 @@ func (c *checker) receipt(e *Event) {
 // take holds one content, or nothing, of a resource against the origins' lines.
 func (c *checker) take(s *stream, e *Event, wild bool, name, content string) {
 	r := resource{s.key, e.Type, name}
+	s.spoke[r] = true
 	of := part{r, wild}
 	p := s.got[r]
 	if p == nil {
-		at, by := s.process.floor(c.journal, of, s.openedN)
-		p = &progress{readings: []reading{at}, by: by}
+		at, by := c.floor(s.process, of, max(s.openedN, s.again[r]))
+		p = &progress{readings: []reading{at}, by: by, wild: wild}
 		s.got[r] = p
 	}
 	c.received[s.client][[2]string{r.typ, name}] = content
-	after := c.follow(p.readings, r, content, e.N)
+	before := p.readings
+	if content == "" && p.held {
+		before = c.live(s.process, r, before)
+	}
+	after := c.follow(before, r, content, e.N)
+	if len(after) == 0 && content != "" && !wild && full(e.Type) && !p.back && !strings.Contains(e.Text, stale) {
+		ground, _ := c.ground(s.process, of, max(s.openedN, s.again[r]))
+		if after = c.follow([]reading{ground}, r, content, e.N); len(after) > 0 {
+			p.back = true
+			c.explain(s, e, r, p, content)
+			c.found[len(c.found)-1].Known = true
+		}
+	}
 	if len(after) == 0 {
 		c.explain(s, e, r, p, content)
 		return
 	}
-	p.readings, p.held = after, content != ""
+	// What was on its way when the name was given up does not have to stay.
+	p.readings, p.held = after, content != "" && (wild || s.sub(e.Type).names[name])
 	p.by = mark{n: e.N, t: e.T, who: "it", at: sure(after)}
-	s.process.mark(of, mark{n: e.N, t: e.T, who: fmt.Sprintf("client %s, stream %d,", s.client, s.id), at: p.by.at})
+	m := mark{n: e.N, t: e.T, who: fmt.Sprintf("client %s, stream %d,", s.client, s.id), at: p.by.at}
+	if s.process.store {
+		p.marks = add(p.marks, m)
+	} else {
+		s.process.marks[of] = add(s.process.marks[of], m)
+	}
+}
+
+// live are readings of what only an origin can say, and no store: that what was there
+// is gone. It said so after the process began.
+func (c *checker) live(p *process, r resource, of []reading) []reading {
+	done := p.done[r.key]
+	if done == nil {
+		return of
+	}
+	at := make(reading, len(c.origins))
+	for o, l := range c.of(r) {
+		at[o] = l.at(done[o])
+	}
+	out := make([]reading, len(of))
+	for i, old := range of {
+		out[i] = slices.Clone(old)
+		out[i].raise(at)
+	}
+	return out
 }
 
 // explain says which rule a content breaks that no reading has a place for.
@@ -151,15 +204,15 @@ func (c *checker) explain(s *stream, e *Event, r resource, p *progress, content 
 	why, at := "which was never published", time.Duration(0)
 	if t, later := c.ever[content][r]; later {
 		why, at = "which was published only later, at "+clock(t), t
-	} else if of := c.first(content); of != nil {
+	} else if of := c.whose(content); of != nil {
 		at = c.ever[content][*of]
 		why = fmt.Sprintf("which is of %q of %q, published at %s", of.name, of.key, clock(at))
 	}
 	c.violate(RulePublished, s, e, r.typ, r.name, at, "it got %s, %s", short(content), why)
 }
 
-// first is for what a content was first published; nil: never.
-func (c *checker) first(content string) *resource {
+// whose is for what a content was first published; nil: never.
+func (c *checker) whose(content string) *resource {
 	var out *resource
 	for r, t := range c.ever[content] {
 		if out == nil || t < c.ever[content][*out] {
@@ -195,7 +248,7 @@ func (c *checker) references(s *stream, e *Event) {
 				continue
 			}
 			r := resource{s.key, Cluster, name}
-			at, by := s.process.floor(c.journal, part{r, true}, s.openedN)
+			at, by := c.floor(s.process, part{r, true}, s.openedN)
 			excused := false
 			for o, l := range c.of(r) {
 				from := at[o]

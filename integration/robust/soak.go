@@ -1,0 +1,265 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"xdsrelay/internal/fleet"
+	"xdsrelay/internal/xds"
+)
+
+// What a soak is made of.
+const (
+	soakKeys    = 40
+	soakClients = 48 // at once, at most
+	soakMoment  = 8 * time.Second
+	// restart is how often, on average, an origin is killed.
+	restart = 15 * time.Second
+	// emptyMost is how long everything may take to be gone. thriftTime is twice the
+	// time in which the relay looks whether there is memory to give back.
+	emptyMost  = time.Minute
+	thriftTime = 12 * time.Second
+)
+
+// What may be more at the end than after the first churn, which is a tenth of the
+// whole: what is kept for later is there by then.
+const (
+	moreGoroutines = 16 // a connection to an origin has some, and two or three stay open
+	moreFiles      = 4
+	moreHeap       = 2 << 20 // and a tenth
+	moreResident   = 8 << 20 // and a fifth
+)
+
+// weight is what a relay has of each.
+type weight struct {
+	goroutines, files, heap, resident float64
+	streams, keys, upstream           float64
+}
+
+var soaked = []string{"go_goroutines", "process_open_fds", "go_memstats_heap_alloc_bytes", "process_resident_memory_bytes",
+	"xdsrelay_downstream_streams", "xdsrelay_keys", "xdsrelay_upstream_streams"}
+
+// weigh reads the relay's metrics.
+func (r *relay) weigh(ctx context.Context) (weight, error) {
+	text, err := r.get(ctx, "/metrics")
+	if err != nil {
+		return weight{}, err
+	}
+	sums := make(map[string]float64)
+	for line := range strings.Lines(text) {
+		metric, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		name, _, _ := strings.Cut(metric, "{")
+		if v, err := strconv.ParseFloat(value[strings.LastIndexByte(value, ' ')+1:], 64); err == nil && name != "#" {
+			sums[name] += v
+		}
+	}
+	for _, name := range soaked {
+		if _, ok := sums[name]; !ok {
+			return weight{}, fmt.Errorf("/metrics has no %s", name)
+		}
+	}
+	return weight{sums[soaked[0]], sums[soaked[1]], sums[soaked[2]], sums[soaked[3]], sums[soaked[4]], sums[soaked[5]], sums[soaked[6]]}, nil
+}
+
+func (w weight) row(out io.Writer, at time.Duration, name string, clients, restarts int64) {
+	const mb = 1 << 20
+	_, _ = fmt.Fprintf(out, "%8s%8d%9d%9.0f%6.0f%10.0f%12.0f%6.0f%9.1f%8.1f  %s\n", at.Round(time.Second), clients, restarts,
+		w.streams, w.keys, w.upstream, w.goroutines, w.files, w.heap/mb, w.resident/mb, name) // a table for people
+}
+
+// beyond says what is more than it was, and than is allowed.
+func (w weight) beyond(began weight) error {
+	var errs []error
+	more := func(what string, is, was, most float64) {
+		if is > most {
+			errs = append(errs, fmt.Errorf("%s: %.0f, and were %.0f: at most %.0f are allowed", what, is, was, most))
+		}
+	}
+	more("goroutines", w.goroutines, began.goroutines, began.goroutines+moreGoroutines)
+	more("descriptors", w.files, began.files, began.files+moreFiles)
+	more("bytes of heap", w.heap, began.heap, began.heap*1.1+moreHeap)
+	more("bytes resident", w.resident, began.resident, began.resident*1.2+moreResident)
+	return errors.Join(errs...)
+}
+
+// soak has clients come and go, keys with them, and origins too, and holds what the
+// relay is left with against what it had after the first tenth of it.
+func soak(ctx context.Context, set settings) error {
+	set.quiet, set.keys = true, soakKeys
+	set.scale = scale{relays: 1, origins: 2}
+	set.more = map[string]any{"upstream": map[string]any{"idle_ttl": "2s"}}
+	set.dir = filepath.Join(set.dir, fmt.Sprintf("soak-%d", set.seed))
+	s, err := prepare(ctx, set)
+	if err == nil {
+		err = s.soak()
+	}
+	return s.over(errors.Join(err, s.close()))
+}
+
+// crowd is the churn of a soak.
+type crowd struct {
+	*stage
+	came     atomic.Int64
+	restarts atomic.Int64
+}
+
+func (s *stage) soak() error {
+	_, _ = fmt.Fprintf(s.out, "%8s%8s%9s%9s%6s%10s%12s%6s%9s%8s\n", "time", "clients", "restarts", "streams", "keys", "upstream",
+		"goroutines", "files", "heap MB", "RSS MB") // for people
+	began := time.Now()
+	c := &crowd{stage: s}
+	show := func(name string) error {
+		w, err := s.relays[0].weigh(s.ctx)
+		if err == nil {
+			w.row(s.out, time.Since(began), name, c.came.Load(), c.restarts.Load())
+		}
+		return err
+	}
+	if err := show("fresh"); err != nil {
+		return err
+	}
+	var first, last weight
+	rng := rand.New(rand.NewPCG(s.seed, 3))
+	for part, name := range []string{"first rest", "last rest"} {
+		lasts := s.last / 10
+		if part == 1 {
+			lasts = s.last - lasts
+		}
+		err := c.churn(lasts, rand.New(rand.NewPCG(rng.Uint64(), 0)), func() error { return show("") })
+		if err != nil {
+			return err
+		}
+		if last, err = c.empty(); err != nil {
+			return err
+		}
+		if part == 0 {
+			first = last
+		}
+		if err := show(name); err != nil {
+			return err
+		}
+	}
+	return last.beyond(first)
+}
+
+// churn has clients come and go, and origins change and be restarted, and shows how
+// it goes twenty times.
+func (c *crowd) churn(lasts time.Duration, rng *rand.Rand, show func() error) error {
+	ctx, cancel := context.WithTimeout(c.ctx, lasts)
+	defer cancel()
+	var wg sync.WaitGroup
+	errs := make(chan error, soakClients+1)
+	for i := range soakClients {
+		own := rand.New(rand.NewPCG(rng.Uint64(), uint64(i)))
+		wg.Go(func() {
+			if err := c.come(ctx, own); err != nil {
+				errs <- err
+				cancel()
+			}
+		})
+	}
+	changes, faults := rand.New(rand.NewPCG(rng.Uint64(), 1)), rand.New(rand.NewPCG(rng.Uint64(), 2))
+	wg.Go(func() { c.change(ctx, changes) })
+	wg.Go(func() {
+		for sleep(ctx, restart/2+time.Duration(faults.Int64N(int64(restart)))) {
+			o := pick(faults, c.origins)
+			o.kill()
+			sleep(ctx, time.Duration(faults.Int64N(int64(2*time.Second))))
+			if err := o.start(c.ctx); err != nil {
+				errs <- err
+				cancel()
+				return
+			}
+			c.restarts.Add(1)
+		}
+	})
+	for sleep(ctx, max(lasts/20, time.Second)) {
+		if err := show(); err != nil {
+			errs <- err
+			cancel()
+		}
+	}
+	wg.Wait()
+	close(errs)
+	var all error
+	for err := range errs {
+		all = errors.Join(all, err)
+	}
+	return errors.Join(all, c.ctx.Err())
+}
+
+var errDislike = errors.New("not to my taste")
+
+// come has one client after the other come, each of any key and role, refuse things,
+// change its mind, and leave.
+func (c *crowd) come(ctx context.Context, rng *rand.Rand) error {
+	all := roles()
+	for sleep(ctx, time.Duration(rng.Int64N(int64(soakMoment/4)))) {
+		r := pick(rng, all)
+		n := c.came.Add(1)
+		cl, err := newClient(r, pick(rng, c.keys), int(n), 0, c.relays, c.history)
+		if err != nil {
+			return err
+		}
+		if refusal := rng.IntN(4); refusal == 0 {
+			var responses atomic.Int64
+			cl.SetRefuse(func(xds.TypeURL, []fleet.Resource) error {
+				if responses.Add(1)%3 == 0 {
+					return errDislike
+				}
+				return nil
+			})
+		}
+		cl.run(c.ctx)
+		for range 3 {
+			sleep(ctx, time.Duration(rng.Int64N(int64(soakMoment/3))))
+			if r.name == "names" {
+				cl.SetNames(xds.EndpointType, fmt.Sprint("cluster-", rng.IntN(maxClusters)), fmt.Sprint("nothing-", n))
+			}
+			if rng.IntN(3) == 0 {
+				cl.Reconnect(fleet.Memory(rng.IntN(3)))
+			}
+		}
+		cl.leave()
+		if v := cl.Violations(); len(v) > 0 {
+			return fmt.Errorf("client %s saw the relay break the protocol: %q", cl.name, v)
+		}
+	}
+	return nil
+}
+
+// empty waits until nothing of clients and keys is left, has the garbage collected,
+// and the relay's own return of memory pass, and weighs what there is.
+func (c *crowd) empty() (weight, error) {
+	ctx, cancel := context.WithTimeout(c.ctx, emptyMost)
+	defer cancel()
+	r := c.relays[0]
+	for {
+		w, err := r.weigh(ctx)
+		if err == nil && w.streams+w.keys+w.upstream == 0 {
+			break
+		}
+		if !sleep(ctx, 200*time.Millisecond) {
+			return w, errors.Join(fmt.Errorf("%.0f streams, %.0f keys and %.0f streams upstream are left after %s", w.streams, w.keys, w.upstream, emptyMost), err)
+		}
+	}
+	if _, err := r.get(c.ctx, "/debug/pprof/heap?gc=1"); err != nil {
+		return weight{}, err
+	}
+	sleep(c.ctx, thriftTime)
+	if _, err := r.get(c.ctx, "/debug/pprof/heap?gc=1"); err != nil {
+		return weight{}, err
+	}
+	return r.weigh(c.ctx)
+}
