@@ -85,6 +85,10 @@ var house = map[string]place{
 		[]string{"internal/xds", "internal/anytypes", "internal/fleet"},
 		"it tests the built binary from outside",
 	},
+	"integration/hostile": {
+		[]string{"internal/xds", "internal/fleet"},
+		"it attacks the built binary from outside",
+	},
 	"integration/conformance": {
 		nil,
 		"it judges the built binary, and shares no notion of the protocol with it",

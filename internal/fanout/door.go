@@ -126,6 +126,13 @@ func (d *door) alone(st *stream) bool {
 	return d.perConn[st.conn] <= 1
 }
 
+// on is how many streams are on a connection.
+func (d *door) on(c *conn) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.perConn[c]
+}
+
 // notSent is how much the kernel holds unsent for a client that does not read,
 // in bytes, with as much again for the piece that goes over it; without it, it
 // is megabytes. What is on its way counts not, so clients that read lose nothing.
@@ -160,7 +167,18 @@ func (l *listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	limitUnsent(c)
+	limitUnread(c)
 	return &conn{Conn: c, in: l}, nil
+}
+
+// limitUnread has the kernel take little of what the relay has not read: no more
+// than HTTP/2's windows let an honest client send. Without it megabytes of small
+// frames would wait for a connection that is read slowly, also once its client
+// has gone.
+func limitUnread(c net.Conn) {
+	if tcp, ok := c.(*net.TCPConn); ok {
+		_ = tcp.SetReadBuffer(requestWindow) // best effort
+	}
 }
 
 // limitUnsent has the kernel hold little that is not sent yet.
@@ -181,7 +199,17 @@ func limitUnsent(c net.Conn) {
 type conn struct {
 	net.Conn
 	in      *listener
-	written atomic.Int64 // bytes that the kernel has taken
+	written atomic.Int64         // bytes that the kernel has taken
+	toll    atomic.Pointer[toll] // above TLS; nil before the handshake
+}
+
+// Close implements net.Conn. Whoever closes a connection, above TLS or below,
+// comes by here.
+func (c *conn) Close() error {
+	if t := c.toll.Load(); t != nil {
+		t.srv.unfinished.remove(t)
+	}
+	return c.Conn.Close()
 }
 
 func (c *conn) Write(b []byte) (int, error) {

@@ -41,7 +41,7 @@ func (h handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	}
 	from := c.RemoteAddr().String()
 	if c.in.creds == nil {
-		return raw, authInfo{c, c.in.gate.Caller(from, nil)}, nil
+		return newToll(h.srv, raw, c), authInfo{c, c.in.gate.Caller(from, nil)}, nil
 	}
 	secured, info, err := c.in.creds.ServerHandshake(raw)
 	if err != nil {
@@ -52,7 +52,7 @@ func (h handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 		return nil, nil, err
 	}
 	state := info.(credentials.TLSInfo).State // what credentials.NewTLS gives
-	return secured, authInfo{c, c.in.gate.Caller(from, &state)}, nil
+	return newToll(h.srv, secured, c), authInfo{c, c.in.gate.Caller(from, &state)}, nil
 }
 
 // ClientHandshake implements credentials.TransportCredentials; it is a server's.

@@ -78,7 +78,7 @@ func (s *Server) ServeREST(ctx context.Context, l net.Listener, k Keepalive, gat
 	srv.Protocols.SetHTTP1(true)
 	srv.Protocols.SetUnencryptedHTTP2(true)
 	ended := make(chan error, 1)
-	go func() { ended <- srv.Serve(quiet{l}) }()
+	go func() { ended <- srv.Serve(quiet{l, s}) }()
 	var err error
 	select {
 	case err = <-ended: // the listener failed
@@ -105,15 +105,21 @@ func (s *Server) ServeREST(ctx context.Context, l net.Listener, k Keepalive, gat
 // max_connection_age; zero: never.
 type agesAt struct{}
 
-// quiet accepts connections that pin little of the kernel's memory.
-type quiet struct{ net.Listener }
+// quiet accepts connections that pin little of the kernel's memory, and pay for
+// what they say.
+type quiet struct {
+	net.Listener
+	srv *Server
+}
 
 func (q quiet) Accept() (net.Conn, error) {
 	c, err := q.Listener.Accept()
-	if err == nil {
-		limitUnsent(c)
+	if err != nil {
+		return nil, err
 	}
-	return c, err
+	limitUnsent(c)
+	limitUnread(c)
+	return newRESTToll(q.srv, c), nil
 }
 
 // rest is the handler.

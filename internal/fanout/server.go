@@ -57,6 +57,9 @@ type Server struct {
 	times   restTimes
 	mover   *mover
 
+	unfinished  unfinished
+	requestTime time.Duration
+
 	mu       sync.Mutex
 	streams  map[uint64]*stream
 	lastID   uint64
@@ -75,6 +78,7 @@ func NewServer(o Options) *Server {
 		opts: o, source: o.Source, meters: o.Metrics, log: o.Log,
 		sched: newScheduler(), alarms: newAlarms[*slot](), ages: newAlarms[*stream](), door: newDoor(o.Limits), sparing: newSparing(),
 		polls: newPolls(), times: defaultRESTTimes,
+		unfinished: unfinished{conns: make(map[*toll]struct{})}, requestTime: requestTime,
 		streams: make(map[uint64]*stream),
 	}
 	s.now.Store(&o.Settings)
@@ -127,6 +131,7 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 		srv: s, grpc: gs, variant: v, only: only, fin: fin, opened: time.Now(),
 		from: p.Addr.String(), conn: auth.conn, caller: auth.caller,
 	}
+	st.number, _ = gs.Context().Value(streamNumber{}).(uint32)
 	if refusal := s.door.enter(st); refusal != nil {
 		s.meters.Refuse(refusal.Reason)
 		return refusal
@@ -138,6 +143,7 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 	}
 	s.meters.Streams[v].Add(1)
 	err := st.receive()
+	st.conn.toll.Load().parts.forget(st.number)
 	st.close()
 	s.remove(st)
 	s.meters.Streams[v].Add(-1)

@@ -49,6 +49,13 @@ const writeBuffer = 128 << 10
 // request takes a round trip for each part of this size.
 const requestWindow = 256 << 10
 
+// maxHeaders is how large a call's headers may be, in bytes; grpc's own bound is
+// 16 MB.
+const maxHeaders = 64 << 10
+
+// idleConnection is how long a connection may be without a stream.
+const idleConnection = 5 * time.Minute
+
 // Keepalive is what the server asks of its clients and grants them.
 type Keepalive struct{ Time, Timeout, MinTime time.Duration }
 
@@ -67,7 +74,9 @@ func (s *Server) ServerOptions(k Keepalive) []grpc.ServerOption {
 		grpc.StaticStreamWindowSize(requestWindow),
 		grpc.StaticConnWindowSize(requestWindow),
 		grpc.MaxSendMsgSize(maxResponse),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: k.Time, Timeout: k.Timeout}),
+		grpc.MaxHeaderListSize(maxHeaders),
+		grpc.InTapHandle(tapped),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: k.Time, Timeout: k.Timeout, MaxConnectionIdle: idleConnection}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: k.MinTime, PermitWithoutStream: true}),
 	}
 	if n := s.settings().Limits.RequestBytes; n > 0 {

@@ -26,6 +26,7 @@ type stream struct {
 	variant xds.Variant
 	only    xds.TypeURL // of a per-type service; empty: aggregated
 	conn    *conn
+	number  uint32 // on it
 	caller  *Caller
 	from    string // remote address, for people
 	opened  time.Time

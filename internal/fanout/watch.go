@@ -84,6 +84,7 @@ func (w *watcher) look(now time.Time) {
 			pins[a] = pin{p.end, int64(len(a.body))}
 		}
 	}
+	s.hurry(now, pins)
 	s.unpin(pins)
 	s.pollers.expire(now)
 }
@@ -246,6 +247,6 @@ func (s *Server) unpin(pins map[any]pin) {
 		p := pins[worst]
 		delete(pins, worst)
 		total -= p.bytes
-		p.end(Refuse(codes.ResourceExhausted, telemetry.LimitPinnedBytes, "stream: keeps %d bytes alive that others are done with, more than pinned_bytes (%d) allow", p.bytes, limit))
+		p.end(Refuse(codes.ResourceExhausted, telemetry.LimitPinnedBytes, "stream: keeps %d bytes alive that nobody else needs, more than pinned_bytes (%d) allow", p.bytes, limit))
 	}
 }

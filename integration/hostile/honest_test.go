@@ -1,0 +1,134 @@
+package hostile
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"xdsrelay/internal/fleet"
+	"xdsrelay/internal/xds"
+)
+
+// crowd are the honest clients. Each has a connection and a stream, half of them
+// of each variant.
+type crowd struct {
+	*fleet.Fleet
+	origin *origin
+
+	mu   sync.Mutex
+	left map[*fleet.Client]bool // that have not got what was published last
+	took []time.Duration        // of those that have
+	at   time.Time              // when it was
+	all  chan struct{}          // closed when none is left
+}
+
+func newCrowd(t testing.TB, o *origin, at target, n int) *crowd {
+	t.Helper()
+	c := &crowd{origin: o, left: make(map[*fleet.Client]bool)}
+	var err error
+	c.Fleet, err = fleet.New(fleet.Config{
+		Target: at.XDS, Clients: n, DeltaShare: 0.5, Ramp: 200 * time.Millisecond,
+		Nodes: func(i int) *corev3.Node { return &corev3.Node{Id: fmt.Sprint("honest-", i), Cluster: honest} },
+		Client: fleet.ClientConfig{Behaviour: fleet.Raw, DiscardBodies: true,
+			Subscribe: []fleet.Subscription{{Type: xds.ClusterType}}, OnApplied: c.applied},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("honest clients: %v", err)
+		}
+		if v := c.Violations(); len(v) > 0 {
+			t.Errorf("honest clients saw the relay break the protocol: %q", v)
+		}
+	})
+	wait, enough := context.WithTimeout(ctx, patience)
+	defer enough()
+	if err := c.WaitAll(wait, func(c *fleet.Client) bool { return c.Len(xds.ClusterType) > 0 }); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// applied is a client's word that it has taken a response.
+func (c *crowd) applied(who *fleet.Client, _ xds.TypeURL, _ string, received time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.left[who] {
+		return
+	}
+	delete(c.left, who)
+	c.took = append(c.took, received.Sub(c.at))
+	if len(c.left) == 0 {
+		close(c.all)
+	}
+}
+
+// round publishes a change, waits until all have it, and returns how long it took
+// to who was later than 99 % of them.
+func (c *crowd) round() (time.Duration, error) {
+	all := make(chan struct{})
+	c.mu.Lock()
+	c.all, c.took = all, c.took[:0]
+	for _, who := range c.Clients() {
+		c.left[who] = true
+	}
+	// Under the lock: nobody is to apply it before it is known when it was published.
+	c.at = c.origin.publish()
+	c.mu.Unlock()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-all:
+	case <-timer.C:
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return 0, fmt.Errorf("%d of %d honest clients did not get a change within %s", len(c.left), len(c.Clients()), patience)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	slices.Sort(c.took)
+	return c.took[(len(c.took)*99+99)/100-1], nil
+}
+
+// pause lies between two rounds: changes come now and then.
+const pause = 20 * time.Millisecond
+
+// rounds are several, one after the other.
+func (c *crowd) rounds(t testing.TB, n int) []time.Duration {
+	t.Helper()
+	var out []time.Duration
+	tick := time.NewTicker(pause)
+	defer tick.Stop()
+	for range n {
+		p99, err := c.round()
+		if err != nil {
+			t.Error(err)
+			return out
+		}
+		out = append(out, p99)
+		<-tick.C
+	}
+	return out
+}
+
+func median(d []time.Duration) time.Duration {
+	if len(d) == 0 {
+		return 0
+	}
+	d = slices.Sorted(slices.Values(d))
+	return d[len(d)/2]
+}
+
+// broken is how many streams of honest clients ended.
+func (c *crowd) broken() uint64 { return c.Counters().Reconnects }

@@ -1,0 +1,148 @@
+package hostile
+
+import (
+	"net"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"xdsrelay/internal/xds"
+)
+
+// honest is the cluster, and so the key, of the honest clients; that of others is
+// hostile, or one that begins so.
+const honest = "honest"
+
+// bulk is how large a resource of the hostile key is, in bytes: what a client
+// that does not read leaves lying.
+const bulk = 256 << 10
+
+// origin is an incremental control plane as small as it can be.
+type origin struct {
+	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+	addr string
+
+	mu     sync.Mutex
+	gen    int
+	honest map[chan int]bool // streams that asked for the honest key's clusters
+}
+
+func newOrigin(t testing.TB) *origin {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &origin{addr: l.Addr().String(), honest: make(map[chan int]bool), gen: 1}
+	g := grpc.NewServer(grpc.WriteBufferSize(4<<10), grpc.ReadBufferSize(0))
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, o)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = g.Serve(l) }() // ended by Stop
+	t.Cleanup(func() { g.Stop(); <-done })
+	return o
+}
+
+// publish changes the honest key's probe, and returns when it did.
+func (o *origin) publish() time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.gen++
+	now := time.Now()
+	for ch := range o.honest {
+		select {
+		case <-ch: // what was not sent yet is older
+		default:
+		}
+		ch <- o.gen
+	}
+	return now
+}
+
+func probe(gen int) *discoveryv3.Resource {
+	return pack("probe", strconv.Itoa(gen), &clusterv3.Cluster{Name: "probe", ConnectTimeout: durationpb.New(time.Duration(gen) * time.Millisecond)})
+}
+
+var ballast = sync.OnceValue(func() *discoveryv3.Resource {
+	large := structpb.NewStringValue(string(make([]byte, bulk)))
+	return pack("ballast", "1", &clusterv3.Cluster{Name: "ballast", Metadata: &corev3.Metadata{
+		FilterMetadata: map[string]*structpb.Struct{"x": {Fields: map[string]*structpb.Value{"y": large}}}}})
+})
+
+func pack(name, version string, c *clusterv3.Cluster) *discoveryv3.Resource {
+	a, err := anypb.New(c)
+	if err != nil {
+		panic(err) // of a message made here
+	}
+	return &discoveryv3.Resource{Name: name, Version: version, Resource: a}
+}
+
+func (o *origin) DeltaAggregatedResources(s discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	asked, ended, pushes := make(chan *discoveryv3.DeltaDiscoveryRequest), make(chan struct{}), make(chan int, 1)
+	defer close(ended)
+	go func() {
+		defer close(asked)
+		for {
+			q, err := s.Recv()
+			if err != nil {
+				return
+			}
+			select {
+			case asked <- q:
+			case <-ended:
+				return
+			}
+		}
+	}()
+	nonce, cluster := 0, ""
+	send := func(typ string, rs ...*discoveryv3.Resource) error {
+		nonce++
+		return s.Send(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: typ, Nonce: strconv.Itoa(nonce), Resources: rs})
+	}
+	defer func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		delete(o.honest, pushes)
+	}()
+	begun := make(map[string]bool)
+	for {
+		select {
+		case q, ok := <-asked:
+			if !ok {
+				return nil
+			}
+			if q.Node != nil {
+				cluster = q.Node.Cluster
+			}
+			if begun[q.TypeUrl] || q.TypeUrl != string(xds.ClusterType) {
+				continue
+			}
+			begun[q.TypeUrl] = true
+			o.mu.Lock()
+			gen := o.gen
+			if cluster == honest {
+				o.honest[pushes] = true
+			}
+			o.mu.Unlock()
+			all := []*discoveryv3.Resource{probe(gen)}
+			if cluster == "hostile" {
+				all = append(all, ballast())
+			}
+			if err := send(q.TypeUrl, all...); err != nil {
+				return err
+			}
+		case gen := <-pushes:
+			if err := send(string(xds.ClusterType), probe(gen)); err != nil {
+				return err
+			}
+		}
+	}
+}

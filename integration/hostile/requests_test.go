@@ -1,0 +1,340 @@
+package hostile
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"xdsrelay/internal/xds"
+)
+
+func node(id, cluster string) *corev3.Node { return &corev3.Node{Id: id, Cluster: cluster} }
+
+func marshal(m proto.Message) []byte {
+	b, err := proto.Marshal(m)
+	if err != nil {
+		panic(err) // of a message made here
+	}
+	return b
+}
+
+// ask is an incremental client's first request for clusters: all, or these.
+func ask(id, cluster string, names ...string) []byte {
+	return marshal(&discoveryv3.DeltaDiscoveryRequest{Node: node(id, cluster), TypeUrl: string(xds.ClusterType), ResourceNamesSubscribe: names})
+}
+
+// halfRequests says that a large request comes, sends all of it but a byte, and
+// lets the relay hold it.
+func halfRequests(a *assault) {
+	const size = 15 << 20
+	chunk := make([]byte, size)
+	a.each(a.size, func(int) error {
+		c, err := a.dial(a.XDS, discards)
+		if err != nil {
+			return err
+		}
+		defer c.close()
+		for i := range 10 {
+			id := c.open(deltaPath, false)
+			c.data(id, prefix(size+1, false))
+			if c.flush() != nil {
+				return nil
+			}
+			for c.granted.Load() <= int64(i) { // the window
+				select {
+				case <-c.gone:
+					return nil
+				case <-time.After(time.Millisecond):
+				}
+			}
+			c.data(id, chunk)
+			if c.flush() != nil {
+				return nil
+			}
+			a.hit(1)
+		}
+		<-c.gone
+		return nil
+	})
+}
+
+// slowRequests are requests of which a byte comes now and then.
+func slowRequests(a *assault) {
+	body := ask("slow", "hostile")
+	a.each(a.size, func(int) error {
+		c, err := a.dial(a.XDS, discards)
+		if err != nil {
+			return err
+		}
+		defer c.close()
+		var ids []uint32
+		for range 100 {
+			id := c.open(deltaPath, false)
+			c.data(id, prefix(len(body), false))
+			ids = append(ids, id)
+		}
+		for i := 0; i < len(body)-1 && a.ctx.Err() == nil; i++ {
+			for _, id := range ids {
+				c.data(id, body[i:i+1])
+			}
+			if c.flush() != nil {
+				return nil
+			}
+			a.hit(1)
+			a.wait(200 * time.Millisecond)
+		}
+		<-c.gone
+		return nil
+	})
+}
+
+// bombs are requests of kilobytes that say to be a gigabyte.
+func bombs(a *assault) {
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	zeros := make([]byte, 1<<20)
+	for range 256 {
+		_, _ = w.Write(zeros) // into memory
+	}
+	_ = w.Close()
+	a.flood(a.XDS, a.size, discards, nil, func(c *h2) int {
+		id := c.open(deltaPath, false, hpack.HeaderField{Name: "grpc-encoding", Value: "gzip"})
+		c.data(id, append(prefix(packed.Len(), true), packed.Bytes()...))
+		return 1
+	})
+}
+
+// stream is an incremental stream of a well-behaved transport.
+type stream = discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
+
+// streams opens a stream again and again, each worker on a connection of its own.
+func (a *assault) streams(workers int, do func(i int, s stream)) {
+	a.each(workers, func(i int) error {
+		conn, err := grpc.NewClient(a.XDS, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10))
+		if err != nil {
+			return err
+		}
+		defer func() { _ = conn.Close() }()
+		for a.ctx.Err() == nil {
+			ctx, cancel := context.WithCancel(a.ctx)
+			s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
+			if err == nil {
+				do(i, s)
+			}
+			cancel()
+			if err != nil {
+				a.wait(time.Millisecond)
+			}
+		}
+		return nil
+	})
+}
+
+// discard reads a stream to its end.
+func discard(s stream) {
+	for {
+		if _, err := s.Recv(); err != nil {
+			return
+		}
+	}
+}
+
+// namesAtOnce asks for a million names in one request.
+func namesAtOnce(a *assault) {
+	q := &discoveryv3.DeltaDiscoveryRequest{Node: node("names", "hostile-names"), TypeUrl: string(xds.ClusterType)}
+	for i := range 1_000_000 {
+		q.ResourceNamesSubscribe = append(q.ResourceNamesSubscribe, fmt.Sprint("n-", i))
+	}
+	a.streams(a.size, func(_ int, s stream) {
+		if s.Send(q) == nil {
+			a.hit(1)
+		}
+		discard(s)
+	})
+}
+
+// namesByOne asks for one name more in each request, as fast as it can.
+func namesByOne(a *assault) {
+	a.streams(a.size, func(i int, s stream) {
+		q := &discoveryv3.DeltaDiscoveryRequest{Node: node("names", "hostile-names"), TypeUrl: string(xds.ClusterType)}
+		go discard(s)
+		for n := 0; ; n++ {
+			q.ResourceNamesSubscribe = []string{fmt.Sprint("n-", i, "-", n)}
+			if s.Send(q) != nil {
+				return
+			}
+			a.hit(1)
+			q.Node = nil
+		}
+	})
+}
+
+// ownKeys are a.size nodes, each with a key of its own, a hundred on a connection.
+func ownKeys(a *assault) {
+	const each = 100
+	a.each(a.size/each, func(i int) error {
+		c, err := a.dial(a.XDS, discards)
+		if err != nil {
+			return err
+		}
+		defer c.close()
+		for n := range each {
+			c.message(c.open(deltaPath, false), ask("n", fmt.Sprint("own-", i, "-", n)))
+		}
+		if c.flush() == nil {
+			a.hit(each)
+		}
+		<-c.gone
+		return nil
+	})
+}
+
+// largeNodes are nodes as large as they may be, each another, on a.size streams.
+func largeNodes(a *assault) {
+	const each = 50
+	a.each(a.size/each, func(i int) error {
+		c, err := a.dial(a.XDS, discards)
+		if err != nil {
+			return err
+		}
+		defer c.close()
+		for n := range each {
+			big := node("n", "hostile")
+			big.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{
+				"large": structpb.NewStringValue(strings.Repeat("x", 200_000) + fmt.Sprint(i, n))}}
+			id := c.open(deltaPath, false)
+			c.message(id, marshal(&discoveryv3.DeltaDiscoveryRequest{Node: big, TypeUrl: string(xds.ClusterType)}))
+			if c.flush() != nil {
+				return nil
+			}
+			a.hit(1)
+		}
+		<-c.gone
+		return nil
+	})
+}
+
+// neverReading are clients of the honest key, and of one with large resources,
+// that take nothing: half by a window of nothing, half by not reading.
+func neverReading(a *assault) {
+	a.each(a.size, func(i int) error {
+		how, window := discards, uint32(0)
+		if i%2 == 0 {
+			how, window = ignores, 1<<31-1
+		}
+		c, err := a.dial(a.XDS, how, http2.Setting{ID: http2.SettingInitialWindowSize, Val: window})
+		if err != nil {
+			return err
+		}
+		defer c.close()
+		for n := range 10 {
+			cluster := honest
+			if n%2 == 0 {
+				cluster = "hostile"
+			}
+			c.message(c.open(deltaPath, false), ask("stuck", cluster))
+		}
+		if c.flush() == nil {
+			a.hit(10)
+		}
+		if how == ignores { // until a write says that it was cut
+			for a.ctx.Err() == nil && c.fr.WriteWindowUpdate(0, 1) == nil && c.flush() == nil {
+				a.wait(500 * time.Millisecond)
+			}
+			return nil
+		}
+		<-c.gone
+		return nil
+	})
+}
+
+// neverAcking are clients of the honest key that take all and say nothing.
+func neverAcking(a *assault) {
+	a.streams(a.size, func(_ int, s stream) {
+		if s.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node("mute", honest), TypeUrl: string(xds.ClusterType)}) == nil {
+			a.hit(1)
+		}
+		discard(s)
+	})
+}
+
+// nackLoops refuse whatever comes, with a word of 64 KB, and say so again and
+// again.
+func nackLoops(a *assault) {
+	why := &statuspb.Status{Code: 3, Message: strings.Repeat("no ", 20<<10)}
+	a.streams(a.size, func(i int, s stream) {
+		if s.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node(fmt.Sprint("nack-", i), honest), TypeUrl: string(xds.ClusterType)}) != nil {
+			return
+		}
+		var newest atomic.Pointer[string]
+		var reader sync.WaitGroup
+		ended := make(chan struct{})
+		reader.Go(func() {
+			defer close(ended)
+			for {
+				m, err := s.Recv()
+				if err != nil {
+					return
+				}
+				newest.Store(&m.Nonce)
+			}
+		})
+		defer reader.Wait()
+		for {
+			select {
+			case <-ended:
+				return
+			default:
+			}
+			nonce := newest.Load()
+			if nonce == nil {
+				a.wait(time.Millisecond)
+				continue
+			}
+			if s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(xds.ClusterType), ResponseNonce: *nonce, ErrorDetail: why}) != nil {
+				return
+			}
+			a.hit(1)
+		}
+	})
+}
+
+// foreignNonces acknowledge what was never sent to them, as fast as they can.
+func foreignNonces(a *assault) {
+	a.streams(a.size, func(i int, s stream) {
+		q := &discoveryv3.DeltaDiscoveryRequest{Node: node(fmt.Sprint("nonce-", i), honest), TypeUrl: string(xds.ClusterType)}
+		go discard(s)
+		for n := 0; s.Send(q) == nil; n++ {
+			a.hit(1)
+			q = &discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(xds.ClusterType), ResponseNonce: fmt.Sprintf("%08x-%d", n, n%7)}
+		}
+	})
+}
+
+// askingAgain subscribes to all, and gives it up, in turns, with resources of a
+// quarter of a megabyte.
+func askingAgain(a *assault) {
+	a.streams(a.size, func(i int, s stream) {
+		q := &discoveryv3.DeltaDiscoveryRequest{Node: node(fmt.Sprint("again-", i), "hostile"), TypeUrl: string(xds.ClusterType), ResourceNamesSubscribe: []string{"*"}}
+		go discard(s)
+		for s.Send(q) == nil {
+			a.hit(1)
+			q = &discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(xds.ClusterType), ResourceNamesSubscribe: q.ResourceNamesUnsubscribe, ResourceNamesUnsubscribe: q.ResourceNamesSubscribe}
+		}
+	})
+}

@@ -1,0 +1,202 @@
+package hostile
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+)
+
+// threat is an attack with what it must not do.
+type threat struct {
+	name  string
+	short int // size of the attack in the short form
+	full  int
+	// refused are reasons of which at least one has to be counted: the relay
+	// itself stood against it.
+	refused []string
+	// leaves is how long what it leaves behind may stay, beyond patience.
+	leaves time.Duration
+}
+
+var threats = []threat{
+	{name: "rapid reset", short: 4, full: 8},
+	{name: "made-you-reset", short: 4, full: 8},
+	{name: "pings", short: 4, full: 8},
+	{name: "settings", short: 4, full: 8},
+	{name: "window updates, unread", short: 4, full: 8},
+	{name: "frames of no use", short: 4, full: 8},
+	{name: "continuations", short: 4, full: 8},
+	{name: "large header lists", short: 4, full: 8},
+	{name: "many small headers", short: 4, full: 8},
+	{name: "silent connections", short: 300, full: 3000},
+	{name: "silent TLS connections", short: 300, full: 3000},
+	{name: "connections without end", short: 8, full: 16},
+	{name: "streams over the limit", short: 4, full: 8},
+	{name: "half requests", short: 2, full: 4},
+	{name: "half a request a minute", short: 4, full: 20},
+	{name: "compression bombs", short: 4, full: 8},
+	{name: "a million names at once", short: 1, full: 2, refused: []string{"names_per_stream"}},
+	{name: "a million names, by one", short: 2, full: 10},
+	{name: "nodes with own keys", short: 1000, full: 10_000},
+	{name: "large nodes", short: 100, full: 1000},
+	{name: "never reading", short: 20, full: 100, refused: []string{"send_timeout", "pinned_bytes"}},
+	{name: "never acknowledging", short: 20, full: 200},
+	{name: "NACK loops", short: 4, full: 20},
+	{name: "nonces of others", short: 4, full: 20},
+	{name: "asking again and again", short: 2, full: 8},
+	{name: "admin: slow headers", short: 100, full: 500},
+	{name: "admin: header floods", short: 8, full: 32},
+	{name: "admin: slow bodies", short: 100, full: 500},
+	{name: "admin: all of everything", short: 8, full: 32},
+	{name: "REST: slow bodies", short: 100, full: 1000},
+	{name: "REST: rapid reset", short: 4, full: 8},
+	{name: "REST: polls of new nodes", short: 8, full: 32},
+}
+
+// bounds of the two forms. The short one is for machines that do other things
+// besides: of the time it only sees what is out of all proportion.
+type bounds struct {
+	clients, rounds int
+	ratio           float64       // of the p99 under attack to that without
+	slack           time.Duration // below which a p99 is as good as another
+	memory          int64         // bytes over the first baseline, afterwards
+}
+
+func limits() bounds {
+	if full() {
+		return bounds{clients: 200, rounds: 60, ratio: 2, memory: 32 << 20}
+	}
+	return bounds{clients: 40, rounds: 8, ratio: 8, slack: 100 * time.Millisecond, memory: 48 << 20}
+}
+
+// Hostile clients cost themselves more than others: whatever they do, the relay
+// lives, honest streams do not break and are served about as fast, and afterwards
+// nothing is left of it.
+func TestHostileClients(t *testing.T) {
+	b := limits()
+	o := newOrigin(t)
+	r := serve(t, o.addr)
+	c := newCrowd(t, o, r.at, b.clients)
+	c.rounds(t, 2*b.rounds) // to be warm
+	first := r.settled(t)
+	var table strings.Builder
+	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(w, "threat\tdone\tin\tMB before\tpeak\tafter\tp99 without\tunder attack\tratio\trefused")
+	for _, th := range threats {
+		t.Run(th.name, func(t *testing.T) { attacked(t, r, c, th, b, first, w) })
+	}
+	_ = w.Flush() // into memory
+	if full() || os.Getenv("HOSTILE_SHOW") != "" {
+		fmt.Printf("%d honest clients, %d rounds without, under, and without attack; %s, %d cores\n%s", b.clients, b.rounds, runtime.Version(), runtime.NumCPU(), &table)
+	}
+	if file := os.Getenv("HOSTILE_TABLE"); file != "" {
+		if err := os.WriteFile(file, []byte(table.String()), 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// settled is what the relay has when it has nothing to do.
+func (r *relay) settled(t testing.TB) usage {
+	t.Helper()
+	var u usage
+	until(t, "rest", func() error {
+		next, err := r.usage()
+		if err != nil {
+			return err
+		}
+		still := next.Resident == u.Resident && next.Goroutines == u.Goroutines
+		u = next
+		if !still {
+			return errNotYet
+		}
+		return nil
+	})
+	return u
+}
+
+// attacked holds one threat against its bounds.
+func attacked(t *testing.T, r *relay, c *crowd, th threat, b bounds, first usage, w *tabwriter.Writer) {
+	before, err := r.usage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := c.broken()
+	calm := c.rounds(t, b.rounds)
+	r.forget()
+	size := th.short
+	if full() {
+		size = th.full
+	}
+	a := launch(t, th.name, r.at, size)
+	began := time.Now()
+	under := c.rounds(t, b.rounds)
+	if rest := 2*time.Second - time.Since(began); rest > 0 {
+		<-time.After(rest)
+	}
+	took := time.Since(began)
+	peak := r.peak()
+	did := a.stop()
+	calm = append(calm, c.rounds(t, b.rounds)...)
+
+	var after usage
+	err = eventually(patience+th.leaves, time.Second, func() error {
+		u, err := r.usage()
+		if err != nil {
+			return err
+		}
+		after = u
+		switch {
+		case u.Resident > first.Resident+b.memory:
+			return fmt.Errorf("%s are resident, and were %s", mb(u.Resident), mb(first.Resident))
+		case u.Open > first.Open+20:
+			return fmt.Errorf("%d descriptors are open, and were %d", u.Open, first.Open)
+		case u.Goroutines > first.Goroutines+50:
+			return fmt.Errorf("%d goroutines, and there were %d", u.Goroutines, first.Goroutines)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+	if n := c.broken() - broken; n > 0 {
+		t.Errorf("%d streams of honest clients broke", n)
+	}
+	was, is := median(calm), median(under)
+	ratio := float64(is) / float64(max(was, 1))
+	if ratio > b.ratio && is > b.slack {
+		t.Errorf("the p99 of honest clients is %s under attack, and %s without: %.1f times, bound %.1f", round(is), round(was), ratio, b.ratio)
+	}
+	_, _ = fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%.2f\t%s\n", th.name, did, took.Round(100*time.Millisecond),
+		mb(before.Resident), mb(peak), mb(after.Resident), round(was), round(is), ratio, refused(before, after))
+	for _, reason := range th.refused {
+		if after.Refused[reason] > before.Refused[reason] {
+			return
+		}
+	}
+	if len(th.refused) > 0 {
+		t.Errorf("nothing was refused for %s", strings.Join(th.refused, " or "))
+	}
+}
+
+func mb(n int64) string { return fmt.Sprintf("%.0f", float64(n)/(1<<20)) }
+
+func round(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
+
+// refused says what the relay refused in between, by reason.
+func refused(before, after usage) string {
+	var out []string
+	for reason, n := range after.Refused {
+		if d := n - before.Refused[reason]; d > 0 {
+			out = append(out, fmt.Sprintf("%s:%.0f", reason, d))
+		}
+	}
+	if len(out) == 0 {
+		return "-"
+	}
+	return strings.Join(out, " ")
+}

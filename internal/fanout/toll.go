@@ -1,0 +1,185 @@
+package fanout
+
+import (
+	"encoding/binary"
+	"errors"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"xdsrelay/internal/telemetry"
+)
+
+// What a connection may say. A frame costs one, more if it costs the relay more;
+// so many are free in a second, and so many at once. A client that is sent
+// something may answer it: each response pays for its ACK, and what is sent pays
+// for the window updates that make room for it. So only those come to the bound
+// who make work that nobody asked them for: streams that are reset, pings,
+// settings, requests without end.
+//
+// Who is over it is read more slowly, and not cut at once: who was cut would come
+// back with nothing spent, and a client that only had a lot to say would be
+// punished. What it does not get rid of waits in its own socket.
+const (
+	tollRate     = 2000 // a second
+	tollBurst    = 5000
+	tollStream   = 10 // for HEADERS and RST_STREAM: a stream costs goroutines
+	tollResponse = 4  // a response pays
+	tollBytes    = 1 << 10
+	tollMaxWait  = time.Second // at a time
+)
+
+// tollPatience is how long a connection may go on being over it. What a client
+// honestly has to say takes seconds.
+const tollPatience = 10 * time.Second
+
+var errFlood = errors.New("connection: says more than it may, and goes on to")
+
+// toll is a connection above TLS, whose frames are counted as they are read. All
+// but credit and parts is its reader's.
+type toll struct {
+	net.Conn
+	srv  *Server
+	conn *conn // below TLS
+
+	framer
+	left    int64     // to spend
+	at      time.Time // when it was counted last
+	written int64     // conn.written then
+	told    time.Time // when it was last counted that the client is held back
+	held    time.Time // since when it is
+
+	credit atomic.Int64 // for responses sent
+	parts  parts
+}
+
+func newToll(s *Server, above net.Conn, below *conn) *toll {
+	t := &toll{Conn: above, srv: s, conn: below, left: tollBurst, at: time.Now()}
+	t.framer = framer{skip: len(http2.ClientPreface), seen: t.frame, body: t.parts.body}
+	below.toll.Store(t)
+	s.unfinished.add(t)
+	return t
+}
+
+// newRESTToll is that of a connection of REST, whose requests net/http bounds in
+// size and time. One that does not begin as HTTP/2 does pays for each read.
+func newRESTToll(s *Server, c net.Conn) *toll {
+	below := &conn{Conn: c, in: &listener{gate: &Gate{Key: "downstream.rest_address"}}}
+	t := &toll{Conn: below, srv: s, conn: below, left: tollBurst, at: time.Now()}
+	t.framer = framer{skip: len(http2.ClientPreface), seen: t.pays, either: true}
+	return t
+}
+
+// Read implements net.Conn.
+func (t *toll) Read(b []byte) (int, error) {
+	n, err := t.Conn.Read(b)
+	if t.either && n > 0 {
+		t.either, t.plain = false, b[0] != http2.ClientPreface[0]
+	}
+	if t.plain {
+		t.left--
+	} else {
+		t.take(b[:n])
+	}
+	if t.left < 0 && err == nil {
+		if err = t.hold(); err != nil {
+			return 0, err // whoever has all that it wanted would not look at the error
+		}
+	}
+	return n, err
+}
+
+// frame is told of each frame's header.
+func (t *toll) frame(h http2.FrameHeader) {
+	t.pays(h)
+	t.parts.begin(h)
+}
+
+// pays has a frame cost what it does.
+func (t *toll) pays(h http2.FrameHeader) {
+	switch h.Type {
+	case http2.FrameHeaders, http2.FrameRSTStream:
+		t.left -= tollStream
+	default:
+		t.left--
+	}
+}
+
+// hold waits until the connection has paid, or says that it never will.
+func (t *toll) hold() error {
+	now := time.Now()
+	wait := t.pay(now)
+	if wait <= 0 {
+		return nil
+	}
+	if now.Sub(t.told) > 2*tollMaxWait {
+		t.held = now // it was not held back for a while
+	}
+	if now.Sub(t.held) > tollPatience {
+		t.srv.meters.Refuse(telemetry.Flood)
+		return errFlood
+	}
+	if now.Sub(t.told) >= tollMaxWait {
+		t.told = now
+		t.srv.meters.Refuse(telemetry.Flood)
+		t.srv.sparing.line(t.srv.log, slog.LevelWarn, "a client says more than it may, and is read slowly", "peer", t.conn.RemoteAddr().String(), "listener", t.conn.in.gate.Key)
+	}
+	time.Sleep(min(wait, tollMaxWait))
+	t.pay(time.Now())
+	return nil
+}
+
+// pay counts what the connection has got to spend since, and returns how long it
+// takes until it has paid its debts.
+func (t *toll) pay(now time.Time) time.Duration {
+	sent := t.conn.written.Load()
+	t.left += now.Sub(t.at).Nanoseconds()*tollRate/1e9 + t.credit.Swap(0) + (sent-t.written)/tollBytes
+	t.left = min(t.left, tollBurst)
+	t.at, t.written = now, sent
+	return time.Duration(-t.left) * time.Second / tollRate
+}
+
+// framer finds the frames in what a client sends, after the preface. It does not
+// judge them: what is none, grpc refuses.
+type framer struct {
+	seen func(http2.FrameHeader)
+	body func([]byte) // of a frame of DATA, in pieces; nil: nobody looks at it
+
+	either bool // it is not known yet whether it is HTTP/2
+	plain  bool // it is not
+
+	head [9]byte
+	have int // of head
+	skip int // bytes until the next frame
+	data bool
+}
+
+// take goes on by what was read.
+func (f *framer) take(b []byte) {
+	for len(b) > 0 {
+		if n := min(f.skip, len(b)); n > 0 {
+			if f.data {
+				f.body(b[:n])
+			}
+			f.skip -= n
+			b = b[n:]
+			continue
+		}
+		n := copy(f.head[f.have:], b)
+		f.have += n
+		b = b[n:]
+		if f.have < len(f.head) {
+			return
+		}
+		h := http2.FrameHeader{
+			Length: uint32(f.head[0])<<16 | uint32(f.head[1])<<8 | uint32(f.head[2]),
+			Type:   http2.FrameType(f.head[3]), Flags: http2.Flags(f.head[4]),
+			StreamID: binary.BigEndian.Uint32(f.head[5:]) & (1<<31 - 1),
+		}
+		f.have, f.skip, f.data = 0, int(h.Length), h.Type == http2.FrameData && f.body != nil
+		f.seen(h)
+	}
+}

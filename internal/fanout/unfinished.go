@@ -1,0 +1,247 @@
+package fanout
+
+import (
+	"context"
+	"encoding/binary"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/tap"
+
+	"xdsrelay/internal/telemetry"
+)
+
+// requestTime is how long a request may take to come, from its first byte to its
+// last, and a second more for each so many bytes.
+const (
+	requestTime = 30 * time.Second
+	requestRate = 256 << 10
+)
+
+// parts are the messages of a connection that have not come to their end. What
+// grpc holds of them, no handler sees. One that comes in a frame costs nothing
+// here.
+type parts struct {
+	// The reader's.
+	stream uint32 // of the frame that is being read
+	now    part
+	frame  int  // bytes left of it
+	pad    bool // it says how much of it is padding, first
+	tail   int  // so much
+	ended  bool
+	opened uint32 // the stream that was opened last
+
+	some atomic.Bool // there are any
+
+	mu    sync.Mutex
+	parts map[uint32]part // by stream
+}
+
+// part is a message of which something came.
+type part struct {
+	prefix [5]byte
+	have   int   // of prefix
+	need   int64 // bytes that are to come
+	held   int64 // bytes that came
+	began  time.Time
+}
+
+func (p *part) begun() bool { return p.have > 0 }
+
+// begin is told of each frame.
+func (p *parts) begin(h http2.FrameHeader) {
+	switch h.Type {
+	case http2.FrameHeaders:
+		p.opened = h.StreamID
+	case http2.FrameRSTStream:
+		p.forget(h.StreamID)
+	case http2.FrameData:
+		p.stream, p.frame, p.tail, p.now = h.StreamID, int(h.Length), 0, part{}
+		p.pad, p.ended = h.Flags.Has(http2.FlagDataPadded), h.Flags.Has(http2.FlagDataEndStream)
+		if p.some.Load() {
+			p.mu.Lock()
+			p.now = p.parts[h.StreamID]
+			p.mu.Unlock()
+		}
+		if p.frame == 0 {
+			p.end()
+		}
+	}
+}
+
+// body is told of each piece of a frame of DATA.
+func (p *parts) body(b []byte) {
+	p.frame -= len(b)
+	if p.pad {
+		p.pad, p.tail, b = false, int(b[0]), b[1:]
+	}
+	// The padding comes last.
+	b = b[:max(0, len(b)-max(0, p.tail-p.frame))]
+	for m := &p.now; len(b) > 0; {
+		if m.have == 0 {
+			m.began = time.Now()
+		}
+		if m.have < len(m.prefix) {
+			n := copy(m.prefix[m.have:], b)
+			m.have += n
+			b = b[n:]
+			if m.have < len(m.prefix) {
+				break
+			}
+			m.need = int64(binary.BigEndian.Uint32(m.prefix[1:]))
+		}
+		n := min(m.need, int64(len(b)))
+		m.need -= n
+		m.held += n
+		b = b[n:]
+		if m.need == 0 {
+			*m = part{}
+		}
+	}
+	if p.frame == 0 {
+		p.end()
+	}
+}
+
+// end is the end of a frame of DATA.
+func (p *parts) end() {
+	begun := p.now.begun() && !p.ended
+	if !begun && !p.some.Load() {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if begun {
+		if p.parts == nil {
+			p.parts = make(map[uint32]part)
+		}
+		p.parts[p.stream] = p.now
+	} else {
+		delete(p.parts, p.stream)
+	}
+	p.some.Store(len(p.parts) > 0)
+}
+
+// forget is told of each stream that is over.
+func (p *parts) forget(stream uint32) {
+	if !p.some.Load() {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.parts, stream)
+	p.some.Store(len(p.parts) > 0)
+}
+
+// late returns the streams whose request takes too long, and those of all others,
+// with how much is held of these.
+func (p *parts) late(now time.Time, within time.Duration) (late, others []uint32, held int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for stream, m := range p.parts {
+		if now.Sub(m.began) > within+time.Duration(m.held)*time.Second/requestRate {
+			late = append(late, stream)
+		} else {
+			others = append(others, stream)
+		}
+		held += m.held
+	}
+	return late, others, held
+}
+
+// streamNumber is the key under which a stream's context has its number on the
+// connection.
+type streamNumber struct{}
+
+// tapped is called for each stream that is opened, by its connection's reader.
+func tapped(ctx context.Context, _ *tap.Info) (context.Context, error) {
+	if p, _ := peer.FromContext(ctx); p != nil {
+		if auth, ok := p.AuthInfo.(authInfo); ok {
+			if t := auth.conn.toll.Load(); t != nil {
+				return context.WithValue(ctx, streamNumber{}, t.parts.opened), nil
+			}
+		}
+	}
+	return ctx, nil
+}
+
+// unfinished are the open connections, to be looked at for requests that do not
+// come to their end.
+type unfinished struct {
+	mu    sync.Mutex
+	conns map[*toll]struct{}
+}
+
+func (u *unfinished) add(t *toll) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.conns[t] = struct{}{}
+}
+
+func (u *unfinished) remove(t *toll) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.conns, t)
+}
+
+// some are those that have such a request.
+func (u *unfinished) some() (out []*toll) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for t := range u.conns {
+		if t.parts.some.Load() {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// hurry ends the streams whose request takes too long, and notes what is held
+// of the others.
+func (s *Server) hurry(now time.Time, pins map[any]pin) {
+	for _, t := range s.unfinished.some() {
+		late, others, held := t.parts.late(now, s.requestTime)
+		for _, stream := range late {
+			s.interrupt(t, stream, Refuse(codes.DeadlineExceeded, telemetry.RequestTime,
+				"stream: a request did not come to its end within %s, and a second for each %d bytes", s.requestTime, requestRate))
+		}
+		if held > 0 {
+			pins[t] = pin{func(r *Refusal) {
+				for _, stream := range append(late, others...) {
+					s.interrupt(t, stream, r)
+				}
+			}, held}
+		}
+	}
+}
+
+// interrupt ends a stream of a connection. Those that are none of xDS, such as a
+// question for the health, have nobody who would end them: their connection is
+// closed, if it has no others (P16).
+func (s *Server) interrupt(t *toll, stream uint32, r *Refusal) {
+	if st := s.find(t.conn, stream); st != nil {
+		st.end(r)
+		t.parts.forget(stream)
+	} else if s.door.on(t.conn) == 0 {
+		s.meters.Refuse(r.Reason)
+		s.sparing.line(s.log, slog.LevelInfo, "closed a connection", "peer", t.RemoteAddr().String(), "reason", r.Reason.String(), "error", r.Err)
+		_ = t.conn.Close() // its reader sees it
+	}
+}
+
+// find returns the stream of that number on a connection; nil: there is none.
+func (s *Server) find(c *conn, number uint32) *stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, st := range s.streams {
+		if st.conn == c && st.number == number {
+			return st
+		}
+	}
+	return nil
+}
