@@ -41,12 +41,13 @@ var house = map[string]place{
 		[]string{"internal/telemetry"},
 		"certificates are the same for clients, origins and operators",
 	},
+	"internal/telemetry/redact":           {nil, "what is a secret does not depend on who shows it"},
 	"internal/telemetry/tlsfiles/tlstest": {nil, "it signs certificates for the tests of all floors"},
 	"config":                              {nil, "the file's structs are read by validate and by tools that run nothing of the relay"},
 
 	// Floor 1. Neighbours meet in the orchestrator only.
 	"internal/aggregator": {
-		[]string{"internal/xds", "internal/expr", "internal/telemetry", "config"},
+		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "config"},
 		"from a node to its key is a pure function, which explain and validate call without a relay",
 	},
 	"internal/upstream": {
@@ -54,7 +55,7 @@ var house = map[string]place{
 		"it hands Updates to a Sink, and does not know what becomes of them",
 	},
 	"internal/fanout": {
-		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/buffers", "config"},
+		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/buffers", "config"},
 		"it looks at a member's track, and does not know where States come from",
 	},
 	"internal/store": {
@@ -64,14 +65,14 @@ var house = map[string]place{
 
 	// Floor 2.
 	"internal/orchestrator": {
-		[]string{"internal/xds", "internal/expr", "internal/telemetry", "config",
+		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "config",
 			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/store"},
 		"it joins the floor below, and is read by those above",
 	},
 
 	// Floor 3.
 	"internal/admin": {
-		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/tlsfiles", "internal/anytypes", "config",
+		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/anytypes", "config",
 			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/store", "internal/orchestrator"},
 		"it reads status as values, through interfaces of its own; below it nobody needs to be shown",
 	},
@@ -120,7 +121,7 @@ var house = map[string]place{
 	},
 
 	"cmd/relay": {
-		[]string{"internal/xds", "internal/anytypes", "internal/expr", "internal/telemetry", "internal/telemetry/tlsfiles", "internal/filewatch", "config",
+		[]string{"internal/xds", "internal/anytypes", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/filewatch", "config",
 			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/store", "internal/orchestrator",
 			"internal/admin", "internal/fleet"},
 		"a command imports no other and no test",

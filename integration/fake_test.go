@@ -22,6 +22,7 @@ type fake struct {
 
 	mu     sync.Mutex
 	stream grpc.ServerStream // the newest
+	ends   error             // each stream, at once, if not nil
 	opened int
 	said   []request
 }
@@ -45,7 +46,9 @@ func newFake(t testing.TB) *fake {
 }
 
 func (f *fake) StreamAggregatedResources(s discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
-	f.begin(s)
+	if err := f.begin(s); err != nil {
+		return err
+	}
 	for {
 		r, err := s.Recv()
 		if err != nil {
@@ -56,7 +59,9 @@ func (f *fake) StreamAggregatedResources(s discoveryv3.AggregatedDiscoveryServic
 }
 
 func (f *fake) DeltaAggregatedResources(s discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
-	f.begin(s)
+	if err := f.begin(s); err != nil {
+		return err
+	}
 	for {
 		r, err := s.Recv()
 		if err != nil {
@@ -66,11 +71,19 @@ func (f *fake) DeltaAggregatedResources(s discoveryv3.AggregatedDiscoveryService
 	}
 }
 
-func (f *fake) begin(s grpc.ServerStream) {
+func (f *fake) begin(s grpc.ServerStream) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.stream = s
 	f.opened++
+	return f.ends
+}
+
+// refuse has all streams to come end with err; nil: no more.
+func (f *fake) refuse(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ends = err
 }
 
 func (f *fake) heard(r request) {

@@ -1,14 +1,17 @@
 package integration
 
 import (
+	"bytes"
 	"crypto/tls"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -20,7 +23,10 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"xdsrelay/internal/fleet"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
@@ -236,6 +242,102 @@ func TestP6_SecretsAreShownNowhere(t *testing.T) {
 	if strings.Contains(shown+r.log.String(), hidden) {
 		t.Errorf("a Secret is shown:\n%s", shown)
 	}
+}
+
+// keyed is a cluster with a private key inline, in an Any in an Any.
+func keyed(name string) *clusterv3.Cluster {
+	c := cluster(name, 1)
+	c.TransportSocket = &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: pack(pack(&tlsv3.UpstreamTlsContext{
+		CommonTlsContext: &tlsv3.CommonTlsContext{TlsCertificates: []*tlsv3.TlsCertificate{{
+			PrivateKey: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: hidden}}}}}}))}}
+	return c
+}
+
+// Nor has it anything of a key that stands inline in a resource of another type
+// and is quoted by a client or an origin, nor of a token in a node's metadata:
+// neither in what operators see, nor in what clients are told, nor in the log.
+func TestP6_InlineKeysAreShownNowhere(t *testing.T) {
+	quotes := []string{
+		`private_key { inline_string: "` + hidden + `" }`,
+		`{"private_key":{"inline_string":"` + hidden + `"}}`,
+		`-----BEGIN PRIVATE KEY-----\n` + hidden, // cut
+		"authorization: Bearer " + hidden,
+	}
+	for _, up := range upstreams {
+		o := newOrigin(t, linear)
+		o.put("mesh", keyed("web"))
+		r := serve(t, o.addr, settings{"upstream.variant": up, "log.level": "debug", "downstream.rest_address": "127.0.0.1:0",
+			"aggregation.rules": []map[string]any{{"match": `has(node.metadata.token)`, "key": "node.cluster"}}})
+		n := node("n", "mesh")
+		n.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{"token": structpb.NewStringValue(hidden)}}
+		for i, quote := range quotes {
+			for _, v := range variants {
+				s := open(t, dial(t, r.addr, insecure.NewCredentials()), methods[v])
+				send(t, s, ask(v, n, xds.ClusterType))
+				nonce := gets(t, s, v, keyed("web"))
+				why := &statuspb.Status{Code: 3, Message: fmt.Sprintf("%d: cannot take %s", i, quote)}
+				if v == fleet.SotW {
+					send(t, s, &discoveryv3.DiscoveryRequest{TypeUrl: string(xds.ClusterType), ResponseNonce: nonce, ErrorDetail: why})
+				} else {
+					send(t, s, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(xds.ClusterType), ResponseNonce: nonce, ErrorDetail: why})
+				}
+				r.waitMetric(t, float64(2*i+int(v)+1), "downstream_nacks_total", "type", "CDS")
+			}
+		}
+		shown := r.everything(t, "mesh", n)
+		if !strings.Contains(shown, "cannot take") || !strings.Contains(shown, "[redacted") {
+			t.Errorf("the refusals are not shown at all:\n%s", shown)
+		}
+		if strings.Contains(shown+r.log.String(), hidden) {
+			t.Errorf("a key is shown:\n%s\n%s", shown, &r.log)
+		}
+	}
+}
+
+// What an origin says as it ends a stream goes to operators and to clients.
+func TestP6_OriginsWordsAreRedacted(t *testing.T) {
+	f := newFake(t)
+	f.refuse(status.Error(codes.PermissionDenied, `wrong password="`+hidden+`" in postgres://relay:`+hidden+`@db/xds`))
+	r := serve(t, f.addr, settings{"log.level": "debug"})
+	for _, v := range variants {
+		s := raw(t, r.addr, v)
+		send(t, s, ask(v, node("n", "mesh"), xds.ClusterType))
+		if told := refused(t, s, answer(v), codes.Unavailable).Message(); strings.Contains(told, hidden) || !strings.Contains(told, "wrong password") {
+			t.Errorf("%s is told %q", v, told)
+		}
+	}
+	shown := r.everything(t, "mesh", node("n", "mesh"))
+	if !strings.Contains(shown, "wrong password") || strings.Contains(shown+r.log.String(), hidden) {
+		t.Errorf("shown:\n%s\nlog:\n%s", shown, &r.log)
+	}
+}
+
+// everything is what all admin paths say, with a key's and a node's.
+func (r *relay) everything(t testing.TB, key string, n *corev3.Node) string {
+	t.Helper()
+	shown := ""
+	for _, path := range []string{"/", "/server_info", "/keys", "/keys/" + key, "/clients", "/clients/" + n.Id, "/nacks", "/origins", "/metrics", "/logging",
+		"/keys?format=yaml", "/nacks?format=yaml", "/debug/pprof/goroutine?debug=2", "/debug/pprof/cmdline", "/debug/pprof/heap?debug=1"} {
+		body, err := r.get(path)
+		if err != nil && !strings.Contains(err.Error(), "404") { // no stream was ever open
+			t.Fatal(err)
+		}
+		shown += string(body)
+	}
+	body, err := protojson.Marshal(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http1.Post("http://"+r.admin+"/explain", "application/json", bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }() // read to its end
+	said, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return shown + string(said)
 }
 
 // The relay takes from an origin that wants to know who it is, and that it

@@ -8,9 +8,11 @@ import (
 	"unicode/utf8"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/telemetry/redact"
 )
 
-// newLog makes the process' log and what changes its level.
+// newLog makes the process' log and what changes its level. Whatever is logged,
+// no secret is.
 func newLog(w io.Writer, c config.Log) (*slog.Logger, *slog.LevelVar, error) {
 	level := new(slog.LevelVar)
 	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
@@ -18,9 +20,9 @@ func newLog(w io.Writer, c config.Log) (*slog.Logger, *slog.LevelVar, error) {
 	}
 	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: shortened}
 	if c.Format == config.FormatJSON {
-		return slog.New(slog.NewJSONHandler(w, opts)), level, nil
+		return slog.New(redact.Handler(slog.NewJSONHandler(w, opts))), level, nil
 	}
-	return slog.New(slog.NewTextHandler(w, opts)), level, nil
+	return slog.New(redact.Handler(slog.NewTextHandler(w, opts))), level, nil
 }
 
 // maxLogged is how much of a value is logged, in bytes. Much of what is logged

@@ -13,6 +13,7 @@ import (
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/orchestrator"
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/redact"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
 )
@@ -226,7 +227,7 @@ func show(o upstream.OriginStatus) origin {
 		out.AwaySince = &o.AwaySince
 	}
 	if o.LastError != nil {
-		out.LastError, out.LastErrorAt = o.LastError.Error(), &o.LastErrorAt
+		out.LastError, out.LastErrorAt = redact.Text(o.LastError.Error()), &o.LastErrorAt
 	}
 	return out
 }

@@ -156,7 +156,7 @@ func (s *celRules) explain(in expr.Input, v verdict) []RuleResult {
 			st := v.steps[i]
 			res.Result = st.did.String()
 			if st.did != otherType && r.match != nil {
-				res.Values = r.match.Values(in)
+				res.Values = shown(r.match.Values(in))
 			}
 			if st.did == matchFailed {
 				res.Error = st.err.Error()
@@ -170,7 +170,7 @@ func (s *celRules) explain(in expr.Input, v verdict) []RuleResult {
 						el.Value = val
 					}
 					res.Key = append(res.Key, el)
-					for _, val := range k.Values(in) {
+					for _, val := range shown(k.Values(in)) {
 						if !slices.ContainsFunc(res.Values, func(have expr.Value) bool { return have.Expr == val.Expr }) {
 							res.Values = append(res.Values, val)
 						}

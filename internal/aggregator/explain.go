@@ -5,6 +5,7 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/expr"
+	"xdsrelay/internal/telemetry/redact"
 	"xdsrelay/internal/xds"
 )
 
@@ -39,6 +40,15 @@ type Element struct {
 	Expr  string `json:"expr" yaml:"expr"`
 	Value string `json:"value,omitempty" yaml:"value,omitempty"`
 	Error string `json:"error,omitempty" yaml:"error,omitempty"`
+}
+
+// shown are values as people may see them: a node's metadata may hold a token.
+func shown(values []expr.Value) []expr.Value {
+	for i := range values {
+		v := &values[i]
+		v.Value, v.Error = redact.Value(v.Expr, v.Value), redact.Text(v.Error)
+	}
+	return values
 }
 
 // Explain computes a node's key anew and shows each step of it. It counts

@@ -111,7 +111,7 @@ func (s *fragments) explain(in expr.Input, v verdict) []RuleResult {
 				res.Result = st.did.String()
 				add := func(x expr.Value) {
 					if !slices.ContainsFunc(res.Values, func(have expr.Value) bool { return have.Expr == x.Expr }) {
-						res.Values = append(res.Values, x)
+						res.Values = append(res.Values, shown([]expr.Value{x})...)
 					}
 				}
 				r.match.reads(&in, add)

@@ -149,7 +149,7 @@ func (s *Server) ask(t xds.Type, body []byte) (*question, *Refusal) {
 		refused: r.Refused, nonce: string(r.Nonce), code: r.ErrorCode,
 	}
 	if r.Refused {
-		q.message = string(r.ErrorMessage[:min(len(r.ErrorMessage), maxNackMessage)])
+		q.message = nackMessage(t, r.ErrorMessage)
 	}
 	return q, nil
 }

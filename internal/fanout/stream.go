@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/redact"
 	"xdsrelay/internal/xds"
 )
 
@@ -331,16 +332,22 @@ func (st *stream) subscribe(sl *slot) (*xds.Subscription, bool) {
 	return sl.Subscribe(st.req)
 }
 
-// maxNackMessage bounds what is kept of a client's message, in bytes (P17).
-const maxNackMessage = 1024
+// maxNackMessage bounds what is kept of a client's message, and lookedAt what of
+// it is looked at for secrets, in bytes (P17).
+const (
+	maxNackMessage = 1024
+	lookedAt       = 4 * maxNackMessage
+)
 
 // nackMessage is what is kept and shown of a client's message. Envoy quotes the
-// whole resource where it breaks a constraint, so of Secrets none is.
+// whole resource where it breaks a constraint, so of Secrets none is, and of others
+// nothing that looks like one: a cluster may have a key inline.
 func nackMessage(t xds.Type, said []byte) string {
 	if t.Secret {
 		return "(not shown, since it may quote the Secret)"
 	}
-	return string(said[:min(len(said), maxNackMessage)])
+	text := redact.Text(string(said[:min(len(said), lookedAt)]))
+	return text[:min(len(text), maxNackMessage)]
 }
 
 // note counts what a request said. It returns the refusal, if it is one, and

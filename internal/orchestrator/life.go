@@ -9,6 +9,7 @@ import (
 
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/redact"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
 )
@@ -235,7 +236,7 @@ func (g *Group) judge(now time.Time) {
 	g.told = s
 	why := "no upstream stream could be opened within first_answer_timeout"
 	if s.Err != nil {
-		why = s.Err.Error()
+		why = redact.Text(s.Err.Error()) // clients are told, and operators
 	}
 	r := fanout.Refuse(codes.Unavailable, telemetry.OriginUnreachable,
 		"key %s: nothing is held, and no origin can be reached: %s", g.key, why)

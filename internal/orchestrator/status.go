@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"xdsrelay/internal/telemetry/redact"
 	"xdsrelay/internal/xds"
 )
 
@@ -164,7 +165,7 @@ func (l *link) describe() UpstreamStatus {
 	up := l.status.Load()
 	s := UpstreamStatus{Connected: up.Connected, Origin: up.Origin, Failed: up.Failed, Attempts: up.Attempts}
 	if up.Err != nil {
-		s.Error = up.Err.Error()
+		s.Error = redact.Text(up.Err.Error())
 	}
 	return s
 }

@@ -1,0 +1,177 @@
+package redact
+
+import (
+	"strings"
+	"testing"
+
+	xdstypev3 "github.com/cncf/xds/go/xds/type/v3"
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	jwtv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/jwt_authn/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+func pack(t testing.TB, m proto.Message) *anypb.Any {
+	t.Helper()
+	a, err := anypb.New(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func object(t testing.TB, m map[string]any) *structpb.Struct {
+	t.Helper()
+	s, err := structpb.NewStruct(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func inlined(s string) *corev3.DataSource {
+	return &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: s}}
+}
+
+// contexts are messages with the marker where a secret may be.
+func contexts(t testing.TB) map[string]proto.Message {
+	tlsContext := &tlsv3.UpstreamTlsContext{Sni: "shown", CommonTlsContext: &tlsv3.CommonTlsContext{
+		TlsCertificates: []*tlsv3.TlsCertificate{{CertificateChain: inlined("shown"), PrivateKey: inlined(marker), Password: inlined(marker)}}}}
+	socket := func(m proto.Message) *corev3.TransportSocket {
+		return &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: pack(t, m)}}
+	}
+	cluster := &clusterv3.Cluster{Name: "shown", TransportSocket: socket(tlsContext)}
+	bytes := proto.CloneOf(tlsContext)
+	bytes.CommonTlsContext.TlsCertificates[0].PrivateKey = &corev3.DataSource{Specifier: &corev3.DataSource_InlineBytes{InlineBytes: []byte(marker)}}
+	unknown := &clusterv3.Cluster{Name: "shown"}
+	unknown.ProtoReflect().SetUnknown(protoreflect.RawFields("\xfa\xff\x07" + string(rune(len(marker))) + marker))
+	return map[string]proto.Message{
+		"a key in a cluster":        cluster,
+		"a key as bytes":            &clusterv3.Cluster{Name: "shown", TransportSocket: socket(bytes)},
+		"a key in an Any in an Any": pack(t, pack(t, pack(t, cluster))),
+		"session tickets": &listenerv3.Listener{Name: "shown", FilterChains: []*listenerv3.FilterChain{{TransportSocket: socket(&tlsv3.DownstreamTlsContext{
+			SessionTicketKeysType: &tlsv3.DownstreamTlsContext_SessionTicketKeys{SessionTicketKeys: &tlsv3.TlsSessionTicketKeys{Keys: []*corev3.DataSource{inlined(marker)}}}})}}},
+		"a Secret": &tlsv3.Secret{Name: "shown", Type: &tlsv3.Secret_GenericSecret{GenericSecret: &tlsv3.GenericSecret{Secret: inlined(marker)}}},
+		"what a Secret says to be public": &tlsv3.Secret{Name: "shown", Type: &tlsv3.Secret_ValidationContext{ValidationContext: &tlsv3.CertificateValidationContext{
+			TrustedCa: inlined(marker)}}},
+		"metadata": &endpointv3.LbEndpoint{Metadata: &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{
+			"shown": object(t, map[string]any{"password": marker, "auth": map[string]any{"user": marker}, "list": []any{map[string]any{"api_key": []any{marker}}}})}}},
+		"a node":         &corev3.Node{Id: "shown", Metadata: object(t, map[string]any{"TOKEN": marker, "deep": map[string]any{"x": "Bearer " + marker}})},
+		"a typed struct": pack(t, &xdstypev3.TypedStruct{TypeUrl: "shown", Value: object(t, map[string]any{"private_key": map[string]any{"inline_string": marker}})}),
+		"headers": &routev3.RouteConfiguration{Name: "shown", RequestHeadersToAdd: []*corev3.HeaderValueOption{
+			{Header: &corev3.HeaderValue{Key: "authorization", Value: marker}}, {Header: &corev3.HeaderValue{Key: "x-api-key", RawValue: []byte(marker)}}}},
+		"a header that is matched": &routev3.HeaderMatcher{Name: "cookie", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{
+			StringMatch: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: marker}}}},
+		"credentials of a gRPC service": &corev3.GrpcService{TargetSpecifier: &corev3.GrpcService_GoogleGrpc_{GoogleGrpc: &corev3.GrpcService_GoogleGrpc{TargetUri: "shown",
+			CallCredentials: []*corev3.GrpcService_GoogleGrpc_CallCredentials{{CredentialSpecifier: &corev3.GrpcService_GoogleGrpc_CallCredentials_AccessToken{AccessToken: marker}}}}}},
+		"symmetric keys":            &jwtv3.JwtProvider{Issuer: "shown", JwksSourceSpecifier: &jwtv3.JwtProvider_LocalJwks{LocalJwks: inlined(`{"keys":[{"kty":"oct","k":"` + marker + `"}]}`)}},
+		"text":                      &clusterv3.Cluster{Name: "shown", AltStatName: "-----BEGIN PRIVATE KEY-----" + marker},
+		"a type that nobody knows":  &corev3.TypedExtensionConfig{Name: "shown", TypedConfig: &anypb.Any{TypeUrl: "type.googleapis.com/acme.Unknown", Value: []byte(marker)}},
+		"garbage":                   &corev3.TypedExtensionConfig{Name: "shown", TypedConfig: &anypb.Any{TypeUrl: "type.googleapis.com/envoy.config.cluster.v3.Cluster", Value: []byte("\xff" + marker)}},
+		"a type's URL":              &corev3.TypedExtensionConfig{Name: "shown", TypedConfig: &anypb.Any{TypeUrl: "x/password=" + marker}},
+		"fields that nobody knows":  unknown,
+		"fields below, in an Any":   pack(t, unknown),
+		"deeper than it is looked":  nested(t, cluster, 3*maxDepth),
+		"a Struct that is too deep": deepStruct(2 * maxDepth),
+	}
+}
+
+func nested(t testing.TB, m proto.Message, depth int) *anypb.Any {
+	a := pack(t, m)
+	for range depth {
+		a = pack(t, a)
+	}
+	return a
+}
+
+func deepStruct(depth int) *structpb.Struct {
+	v := structpb.NewStringValue("password=" + marker)
+	for range depth {
+		v = structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{"shown": v}})
+	}
+	return v.GetStructValue()
+}
+
+func TestMessageHidesSecrets(t *testing.T) {
+	for what, m := range contexts(t) {
+		before := proto.Clone(m)
+		out := Message(m)
+		if !proto.Equal(m, before) {
+			t.Errorf("%s: what was given was changed", what)
+		}
+		wire, err := proto.Marshal(out)
+		if err != nil || strings.Contains(string(wire), marker) {
+			t.Errorf("%s: %v, %v", what, out, err)
+		}
+		text, err := JSON(m)
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		// In JSON bytes are base64.
+		if strings.Contains(string(text), marker) || strings.Contains(string(text), "dGhla2V5dGhhdG5vYm9keW1heXNlZ") {
+			t.Errorf("%s: %s", what, text)
+		}
+		if what != "deeper than it is looked" && what != "a type's URL" && !strings.Contains(string(text), "shown") && what != "a header that is matched" {
+			t.Errorf("%s: nothing is left: %s", what, text)
+		}
+	}
+}
+
+// What an Any holds that cannot be opened is told by type and size.
+func TestUnknownTypesAreShownBySize(t *testing.T) {
+	text, err := JSON(Any(&anypb.Any{TypeUrl: "type.googleapis.com/acme.Unknown", Value: make([]byte, 123)}))
+	if err != nil || !strings.Contains(string(text), "acme.Unknown") || !strings.Contains(string(text), "123") {
+		t.Errorf("%s, %v", text, err)
+	}
+}
+
+// Nothing else is hidden.
+func TestMessageLeavesTheRest(t *testing.T) {
+	c := &clusterv3.Cluster{Name: "token-service", AltStatName: "key", EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{ServiceName: "s"},
+		Metadata:        &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{"x": object(t, map[string]any{"key": "v", "secretName": "cert", "use_token": true})}},
+		TransportSocket: &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: pack(t, &tlsv3.UpstreamTlsContext{Sni: "a.test"})}}}
+	if out := Message(c); !proto.Equal(out, c) {
+		t.Errorf("%v became %v", c, out)
+	}
+	if Message((*clusterv3.Cluster)(nil)) == nil || Any(nil) != nil {
+		t.Error("nothing became something else")
+	}
+}
+
+// Whatever the message, it is no panic, the same comes out each time, and a key in
+// the midst of it is hidden.
+func FuzzMessage(f *testing.F) {
+	for _, m := range contexts(f) {
+		b, err := proto.Marshal(pack(f, m))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b, uint8(1))
+	}
+	f.Fuzz(func(t *testing.T, wire []byte, depth uint8) {
+		var a anypb.Any
+		if proto.Unmarshal(wire, &a) == nil {
+			if once, again := Any(&a), Any(&a); !proto.Equal(once, again) {
+				t.Errorf("became %v, and %v", once, again)
+			}
+			_, _ = JSON(&a) // of what JSON cannot say it is an error
+		}
+		junk := &corev3.TypedExtensionConfig{Name: "a", TypedConfig: &anypb.Any{TypeUrl: "type.googleapis.com/envoy.config.core.v3.Node", Value: wire}}
+		key := &tlsv3.TlsCertificate{PrivateKey: inlined(marker), Pkcs12: inlined(marker)}
+		all := &corev3.Node{Metadata: object(t, map[string]any{"password": marker})}
+		for _, m := range []proto.Message{junk, nested(t, key, int(depth)), all} {
+			out, err := proto.Marshal(Message(m))
+			if err != nil || strings.Contains(string(out), marker) && !strings.Contains(string(wire), marker) {
+				t.Errorf("%v, %v", out, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,230 @@
+package redact
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Text returns s without what looks like a secret. What is cut off in its midst
+// is hidden to the end.
+func Text(s string) string {
+	if !worth(s) {
+		return s
+	}
+	var all []span
+	for _, r := range looks {
+		for _, m := range r.re.FindAllStringSubmatchIndex(s, -1) {
+			if at := m[2*r.group : 2*r.group+2]; !r.mixed || mixed(s[at[0]:at[1]]) {
+				all = append(all, span{at[0], at[1], r.by})
+			}
+		}
+	}
+	all = append(all, encoded(s)...)
+	return hide(s, append(all, assignments(s)...))
+}
+
+// longRun is how many characters of base64 in a row are no name any more.
+const longRun = 256
+
+// encoded are long runs of base64. Counted by hand: a regular expression of so
+// many repetitions would take a thousand times as long.
+func encoded(s string) (all []span) {
+	from := 0
+	for i := 0; i <= len(s); i++ {
+		if i < len(s) {
+			switch c := s[i]; {
+			case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '+', c == '/', c == '-', c == '_', c == '=':
+				continue
+			}
+		}
+		if i-from >= longRun && mixed(s[from:i]) {
+			all = append(all, span{from, i, "[redacted base64]"})
+		}
+		from = i + 1
+	}
+	return all
+}
+
+// span is what is hidden of a text, and what stands there instead.
+type span struct {
+	from, to int
+	by       string
+}
+
+// hide puts something else in the place of all spans. Each was found in the whole
+// text, so that none is missed because another was, and where they overlap, they
+// are one.
+func hide(s string, all []span) string {
+	if len(all) == 0 {
+		return s
+	}
+	slices.SortFunc(all, func(a, b span) int { return cmp.Or(a.from-b.from, b.to-a.to) })
+	var out strings.Builder
+	at := 0
+	for _, sp := range all {
+		if sp.to <= at {
+			continue
+		}
+		if sp.from >= at {
+			out.WriteString(s[at:sp.from])
+			out.WriteString(sp.by)
+		}
+		at = sp.to
+	}
+	out.WriteString(s[at:])
+	return out.String()
+}
+
+// looks are for what is known by its own look.
+var looks = []struct {
+	re    *regexp.Regexp
+	group int // that is hidden
+	by    string
+	mixed bool // not if it may be a word
+}{
+	// To its end, or that of the text. Line ends may be escaped.
+	{regexp.MustCompile(`(?s)-----BEGIN .*?(?:-----END [^-]{0,64}-----|$)`), 0, "[redacted PEM]", false},
+	{regexp.MustCompile(`(?i)\bbearer(?:\s+|%20)([A-Za-z0-9._~+/=-]{8,})`), 1, Hidden, false},
+	{regexp.MustCompile(`(?i)\b(?:basic|negotiate)(?:\s+|%20)([A-Za-z0-9+/=]{8,})`), 1, Hidden, true},
+	{regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){0,4}`), 0, "[redacted JWT]", true},
+	{regexp.MustCompile(`://[^/\s:@]*:([^/\s@]+)@`), 1, Hidden, false},
+}
+
+// mixed reports whether s has small and large letters or digits, as what is
+// encoded has and most names have not.
+func mixed(s string) bool {
+	var small, other bool
+	for i := range len(s) {
+		small = small || 'a' <= s[i] && s[i] <= 'z'
+		other = other || 'A' <= s[i] && s[i] <= 'Z' || '0' <= s[i] && s[i] <= '9'
+	}
+	return small && other
+}
+
+// worth reports whether there may be something in s. Most text has nothing.
+func worth(s string) bool {
+	if strings.ContainsAny(s, ":=") || len(s) >= 256 {
+		return true
+	}
+	l := strings.ToLower(s)
+	for _, w := range []string{"-----begin", "bearer", "basic", "negotiate", "eyj"} {
+		if strings.Contains(l, w) {
+			return true
+		}
+	}
+	return false
+}
+
+// assigned finds a name with what separates it from its value: of JSON,
+// also quoted in another string, of a text proto, of key=value.
+var assigned = regexp.MustCompile(`([A-Za-z][A-Za-z0-9_.-]*)\\*["'\]]{0,2}\s*(?:[:=]|=>)\s*`)
+
+// inline reports whether a name holds a DataSource's content.
+func inline(name string) bool {
+	l := strings.ToLower(strings.ReplaceAll(name, "_", ""))
+	return strings.HasSuffix(l, "inlinestring") || strings.HasSuffix(l, "inlinebytes")
+}
+
+// contents are the names of what a pair holds beside its name, without what
+// separates words.
+var contents = map[string]bool{
+	"value": true, "rawvalue": true, "stringvalue": true, "numbervalue": true, "structvalue": true, "listvalue": true,
+	"exact": true, "exactmatch": true, "prefix": true, "prefixmatch": true, "suffix": true, "suffixmatch": true, "contains": true, "regex": true,
+}
+
+// maxValue is how far the end of a value is looked for, in bytes: all text behind
+// one that is longer is hidden. It keeps text of nothing but beginnings from
+// taking the square of its length. maxName is that for a name.
+const (
+	maxValue = 8 << 10
+	maxName  = 256
+)
+
+// assignments are the values of suspicious names, and of what is said, in a pair
+// of key and value, to have such a name.
+func assignments(s string) (all []span) {
+	pair := false
+	for _, m := range assigned.FindAllStringSubmatchIndex(s, -1) {
+		name, rest := s[m[2]:m[3]], s[m[1]:]
+		if name == "key" || name == "name" {
+			near := rest[:min(len(rest), maxName)]
+			pair = Suspicious(strings.Trim(near[:extent(near)], `\"'`))
+			continue
+		}
+		if !inline(name) && !Suspicious(name) && !(pair && contents[strings.ToLower(strings.ReplaceAll(name, "_", ""))]) {
+			continue
+		}
+		near := rest[:min(len(rest), maxValue)]
+		n := extent(near)
+		if n == len(near) { // it has no end, or none that is near
+			return append(all, span{m[1], len(s), quoted(near)})
+		}
+		if n > 0 {
+			all = append(all, span{m[1], m[1] + n, quoted(rest[:n])})
+		}
+	}
+	return all
+}
+
+// quoted is Hidden in the quotes that the value had.
+func quoted(v string) string {
+	open := v[:len(v)-len(strings.TrimLeft(v, `\`))]
+	if q := v[len(open):]; q != "" && (q[0] == '"' || q[0] == '\'') {
+		return open + q[:1] + Hidden + open + q[:1]
+	}
+	return Hidden
+}
+
+// extent is how long the value is that s begins with: a string to its closing
+// quote, a message or list to its closing bracket, a word to what ends it. It is
+// all of s where the end is missing.
+func extent(s string) int {
+	slashes := len(s) - len(strings.TrimLeft(s, `\`))
+	if slashes == len(s) {
+		return len(s)
+	}
+	switch c := s[slashes]; c {
+	case '"', '\'':
+		for i := slashes + 1; i < len(s); i++ {
+			if s[i] != c {
+				continue
+			}
+			before := 0
+			for before < i-slashes-1 && s[i-1-before] == '\\' {
+				before++
+			}
+			// A quote of this depth has as many slashes as the opening one;
+			// deeper ones, which are inside, have more.
+			if before <= slashes {
+				return i + 1
+			}
+		}
+		return len(s)
+	case '{', '[', '<':
+		return enclosed(s)
+	}
+	// To the end of the line, or of what it stands in: a header's value has words.
+	if i := strings.IndexAny(s, "\n\r\t\"'`,;&{}[]<>()"); i >= 0 {
+		return i
+	}
+	return len(s)
+}
+
+// enclosed is how long a message or list is: to the bracket that closes its first
+// one. Brackets in strings count as well, so that it may be too long.
+func enclosed(s string) int {
+	depth := 0
+	for i := range len(s) {
+		switch s[i] {
+		case '{', '[', '<':
+			depth++
+		case '}', ']', '>':
+			if depth--; depth <= 0 {
+				return i + 1
+			}
+		}
+	}
+	return len(s)
+}

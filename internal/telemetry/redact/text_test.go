@@ -1,0 +1,165 @@
+package redact
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+)
+
+// forms are how secrets stand in text.
+var forms = []string{
+	"-----BEGIN PRIVATE KEY-----\n" + marker + "\n-----END PRIVATE KEY-----",
+	`-----BEGIN EC PRIVATE KEY-----\n` + marker + `\n-----END EC PRIVATE KEY-----`,
+	"-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\n" + marker, // cut
+	`private_key { inline_string: "` + marker + `" }`,
+	`inline_bytes: "` + marker + `"`,
+	`{"inline_string":"` + marker + `"}`,
+	`{"inlineBytes" : "` + marker + `"}`,
+	`{\"inline_string\":\"` + marker + `\"}`,
+	`{\\\"inlineString\\\":\\\"` + marker + `\\\"}`,
+	`inline_string: "a \" quote ` + marker + `"`,
+	`inline_string: "` + marker, // cut
+	`inline_string:'` + marker + `'`,
+	`"password": "` + marker + `"`,
+	`client_secret=` + marker,
+	`x-api-key: ` + marker,
+	"Authorization: Custom one two " + marker,
+	"authorization: Bearer " + marker,
+	"Bearer " + marker,
+	`fields { key: "password" value { string_value: "` + marker + `" } }`,
+	`{"key":"authorization","value":"` + marker + `"}`,
+	`request_headers_to_add { header { key: "x-auth-token" value: "` + marker + `" } }`,
+	`headers { name: "cookie" string_match { exact: "` + marker + `" } }`,
+	`map["token":"` + marker + `"]`,
+	`secret: {a: {b: "` + marker + `"}}`,
+	"postgres://user:" + marker + "@db/x",
+	"eyJhbGciOiJIUzI1NiJ9." + marker + ".c2ln",
+	"Basic VXNlcjE6" + marker + "==",
+	strings.Repeat("MIIEvQIBADANBgkqhkiG9w0B", 20) + marker,
+}
+
+func TestTextHidesSecrets(t *testing.T) {
+	for _, f := range forms {
+		for _, s := range []string{f, "before " + f, f + " after", `Proto constraint validation failed: ` + f + ` caused by x: y`} {
+			if out := Text(s); strings.Contains(out, marker) {
+				t.Errorf("%q became %q", s, out)
+			} else if again := Text(out); strings.Contains(again, marker) {
+				t.Errorf("%q became %q", out, again)
+			}
+		}
+		if out := Text("what is before, " + f); !strings.HasPrefix(out, "what is before, ") {
+			t.Errorf("%q hides what is before it", out)
+		}
+	}
+}
+
+// What people need to find a fault stays.
+func TestTextLeavesTheRest(t *testing.T) {
+	for _, s := range []string{
+		"",
+		"no healthy upstream",
+		`rpc error: code = Unavailable desc = connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused"`,
+		`Proto constraint validation failed (ClusterValidationError.Name: value length must be at least 1 characters): name: "" connect_timeout { seconds: 1 }`,
+		`cluster token-service, tls_secret_name: "server-cert", token_endpoint: "https://sts.test/token"`,
+		"key a/b: nothing is held",
+		"Basic authentication is not supported",
+		"type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
+		`node.metadata["zone"] = "a"`,
+		strings.Repeat("x", 1000),
+		strings.Repeat("a-long/name_", 100),
+		"http://host:80/path@x",
+	} {
+		if out := Text(s); out != s {
+			t.Errorf("%q became %q", s, out)
+		}
+	}
+}
+
+func TestSuspicious(t *testing.T) {
+	for _, name := range []string{"password", "Db-Password", "client_secret", "apiKey", "x-auth-token", "PRIVATE_KEY", "proxy-authorization", "set-cookie", "pwd", "awsSecretAccessKey", "jwt"} {
+		if !Suspicious(name) {
+			t.Errorf("%s is not", name)
+		}
+	}
+	for _, name := range []string{"", "key", "name", "zone", "secretName", "token_endpoint", "password_file", "sds_secret_config", "author", "keyless", "cluster"} {
+		if Suspicious(name) {
+			t.Errorf("%s is", name)
+		}
+	}
+}
+
+func TestErrorKeepsWhatItWraps(t *testing.T) {
+	err := fmt.Errorf("password=%s: %w", marker, io.EOF)
+	out := Error(err)
+	if strings.Contains(out.Error(), marker) || !errors.Is(out, io.EOF) {
+		t.Errorf("%v", out)
+	}
+	if plain := errors.New("no"); Error(plain) != plain || Error(nil) != nil {
+		t.Error("what has nothing to hide is another error")
+	}
+}
+
+// Whatever is logged goes by the handler: messages, values, errors, groups, and
+// what was given beforehand.
+func TestHandlerHidesSecrets(t *testing.T) {
+	var out bytes.Buffer
+	log := slog.New(Handler(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	said := `inline_string: "` + marker + `"`
+	log.Info("said "+said, "reason", said, "error", errors.New(said), "token", marker, "kept", "as it is", "n", 7)
+	log.With("reason", said).WithGroup("g").Debug("x", slog.Group("h", "reason", said), "type", kind(said))
+	if strings.Contains(out.String(), marker) {
+		t.Errorf("logged: %s", &out)
+	}
+	for _, want := range []string{`kept="as it is"`, "n=7", "g.h.reason="} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%s is missing: %s", want, &out)
+		}
+	}
+}
+
+type kind string
+
+// Whatever stands before and behind, a secret is hidden, however it is quoted and
+// wherever it is cut.
+func FuzzText(f *testing.F) {
+	for i := range forms {
+		f.Add("", uint8(i), "", uint16(0))
+		f.Add(`{"a": "b`, uint8(i), `"}`, uint16(3))
+		f.Add(strings.Repeat("aB3", 100), uint8(i), "-----BEGIN ", uint16(20))
+	}
+	f.Fuzz(func(t *testing.T, before string, form uint8, after string, cut uint16) {
+		s := before + " " + forms[int(form)%len(forms)] + after
+		s = s[:len(s)-int(cut)%(len(after)+1)]
+		if strings.Contains(before+after, marker) {
+			return // that one nobody hid anywhere
+		}
+		if out := Text(s); strings.Contains(out, marker) {
+			t.Errorf("%q became %q", s, out)
+		}
+	})
+}
+
+// Text of nothing but beginnings takes no longer than other text: clients and
+// origins may send a lot of it.
+func TestTextIsLinear(t *testing.T) {
+	for _, s := range []string{"token:", `token:"`, "token:{", "token:{}", "-----BEGIN ", "eyJ", "eyJaaaaaaaaa.", "bearer ", "://a:", `inline_string:\\"`, "key:", `key:"token" `, "aB3", "a", " ", "[:=", `\`, "a.b-"} {
+		took := func(n int) time.Duration {
+			text, best := strings.Repeat(s, n/len(s)), time.Hour
+			for range 3 {
+				began := time.Now()
+				_ = Text(text)
+				best = min(best, time.Since(began))
+			}
+			return best
+		}
+		short, long := took(4<<10), took(128<<10)
+		if long > 300*max(short, 100*time.Microsecond) {
+			t.Errorf("%q: %s for 4 KB, %s for 128 KB", s, short, long)
+		}
+	}
+}

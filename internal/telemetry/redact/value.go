@@ -1,0 +1,39 @@
+package redact
+
+import "strings"
+
+// Value returns what is shown of a value that goes by a name or a path, such as
+// node.metadata["token"], and is made of what JSON has.
+func Value(name string, v any) any {
+	for part := range strings.FieldsFuncSeq(name, func(r rune) bool { return strings.ContainsRune(`.[]"' `, r) }) {
+		if Suspicious(part) {
+			return all(v)
+		}
+	}
+	switch v := v.(type) {
+	case string:
+		return Text(v)
+	case []any:
+		out := make([]any, len(v))
+		for i, e := range v {
+			out[i] = Value("", e)
+		}
+		return out
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for k, e := range v {
+			out[Text(k)] = Value(k, e)
+		}
+		return out
+	}
+	return v
+}
+
+// all hides a value but for what says nothing: true, false and nothing.
+func all(v any) any {
+	switch v.(type) {
+	case nil, bool:
+		return v
+	}
+	return Hidden
+}

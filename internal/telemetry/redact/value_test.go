@@ -1,0 +1,26 @@
+package redact
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestValue(t *testing.T) {
+	for name, v := range map[string]any{
+		`node.metadata["token"]`: marker,
+		"node.metadata.password": map[string]any{"x": marker},
+		"node.metadata":          map[string]any{"deep": []any{map[string]any{"apiKey": marker}, "Bearer " + marker}},
+		"node.metadata.pin":      7.5,
+		"node.id":                "password=" + marker,
+	} {
+		if out := fmt.Sprint(Value(name, v)); strings.Contains(out, marker) || strings.Contains(out, "7.5") {
+			t.Errorf("%s: %s", name, out)
+		}
+	}
+	rest := map[string]any{"zone": "a", "list": []any{1.5, true, nil}, "use_token": true}
+	if out := Value("node.metadata", rest); !reflect.DeepEqual(out, rest) {
+		t.Errorf("%v became %v", rest, out)
+	}
+}
