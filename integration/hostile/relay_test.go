@@ -146,6 +146,20 @@ type usage struct {
 	Refused        map[string]float64 // by reason
 }
 
+// read reads an admin path, for people.
+func (r *relay) read(path string) string {
+	resp, err := scraper.Get("http://" + r.at.Admin + path)
+	if err != nil {
+		return err.Error()
+	}
+	defer func() { _ = resp.Body.Close() }() // read to its end
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
 // metrics reads /metrics.
 func (r *relay) metrics() (map[string]*dto.MetricFamily, error) {
 	resp, err := scraper.Get("http://" + r.at.Admin + "/metrics")

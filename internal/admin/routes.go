@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"strings"
+	"time"
 )
 
 // routes are all paths but / and what is not there.
@@ -43,7 +44,7 @@ func (s *Server) routes() []route {
 		{path: "/drain", says: "drains and ends the relay",
 			post: &endpoint{answer: s.drain}},
 		{path: "/debug/pprof/{profile...}", says: "Go's profiles",
-			get: &endpoint{raw: http.HandlerFunc(profile)}},
+			get: &endpoint{raw: s.profiles()}},
 	}
 }
 
@@ -120,6 +121,24 @@ func profile(w http.ResponseWriter, r *http.Request) {
 	default:
 		pprof.Index(w, r)
 	}
+}
+
+// profiles are made one at a time, and after each there is none for as long as it
+// took, but for one of CPU or a trace, which wait most of their time: some stop
+// the whole program while they look.
+func (s *Server) profiles() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !enter(r.Context(), s.profile) {
+			return
+		}
+		began := time.Now()
+		profile(w, r)
+		rest := time.Since(began)
+		if p := r.PathValue("profile"); p == "profile" || p == "trace" {
+			rest = 0
+		}
+		time.AfterFunc(rest, func() { <-s.profile })
+	})
 }
 
 // metrics are not read in turns: who scrapes must not wait for who lists.

@@ -34,9 +34,9 @@ import (
 // the time that it asks for.
 const (
 	maxConnections = 512
-	maxReads       = 2  // at a time
+	maxReads       = 1  // at a time: on a small machine more would leave none for clients
 	maxHeld        = 16 // answers of what is read, until they are written
-	maxScrapes     = 8  // at a time
+	maxScrapes     = 2  // at a time
 	maxHeader      = 64 << 10
 	maxBody        = 1 << 20
 	headerTimeout  = 5 * time.Second
@@ -132,6 +132,7 @@ type Server struct {
 	held    chan struct{} // has one for each request whose answer costs by what the relay holds
 	reads   chan struct{} // for each of them that reads just now
 	scrapes chan struct{} // for each that scrapes
+	profile chan struct{} // for the one that is profiled for, and for as long again
 }
 
 // New makes a Server. It reads the files of token and certificate, and starts
@@ -145,7 +146,7 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		opts: o, started: time.Now(),
-		held: make(chan struct{}, maxHeld), reads: make(chan struct{}, maxReads), scrapes: make(chan struct{}, maxScrapes),
+		held: make(chan struct{}, maxHeld), reads: make(chan struct{}, maxReads), scrapes: make(chan struct{}, maxScrapes), profile: make(chan struct{}, 1),
 	}
 	if f := o.Config.TokenFile; f != "" {
 		token, err := ReadToken(f)

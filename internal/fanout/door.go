@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
@@ -144,7 +145,7 @@ const notSent = 64 << 10
 // gate says, can be closed by their streams, and pin little of the kernel's
 // memory. TLS stands above all that.
 func (s *Server) Listener(l net.Listener, g *Gate) net.Listener {
-	out := &listener{Listener: l, gate: g}
+	out := &listener{Listener: l, srv: s, gate: g}
 	if g.TLS != nil {
 		out.creds = credentials.NewTLS(g.TLS)
 	}
@@ -157,6 +158,7 @@ const KeepAlive = -1
 
 type listener struct {
 	net.Listener
+	srv   *Server
 	gate  *Gate
 	creds credentials.TransportCredentials // nil: plaintext
 }
@@ -168,7 +170,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 	limitUnsent(c)
 	limitUnread(c)
-	return &conn{Conn: c, in: l}, nil
+	return &conn{Conn: c, in: l, opened: time.Now()}, nil
 }
 
 // limitUnread has the kernel take little of what the relay has not read: no more
@@ -199,15 +201,23 @@ func limitUnsent(c net.Conn) {
 type conn struct {
 	net.Conn
 	in      *listener
+	opened  time.Time            // when it was accepted
 	written atomic.Int64         // bytes that the kernel has taken
 	toll    atomic.Pointer[toll] // above TLS; nil before the handshake
+	used    atomic.Bool          // a stream was admitted on it
+	closed  atomic.Bool
 }
 
 // Close implements net.Conn. Whoever closes a connection, above TLS or below,
 // comes by here.
 func (c *conn) Close() error {
-	if t := c.toll.Load(); t != nil {
-		t.srv.unfinished.remove(t)
+	if srv := c.in.srv; srv != nil && !c.closed.Swap(true) {
+		if t := c.toll.Load(); t != nil {
+			srv.unfinished.remove(t)
+		}
+		if now := time.Now(); !c.used.Load() || now.Sub(c.opened) < brief {
+			srv.strikes.add(host(c.RemoteAddr().String()), now)
+		}
 	}
 	return c.Conn.Close()
 }

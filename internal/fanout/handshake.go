@@ -40,6 +40,10 @@ func (h handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 		return nil, nil, errForeign
 	}
 	from := c.RemoteAddr().String()
+	if wait := h.srv.strikes.wait(host(from), time.Now()); wait > 0 {
+		h.srv.meters.Refuse(telemetry.Strikes)
+		time.Sleep(wait)
+	}
 	if c.in.creds == nil {
 		return newToll(h.srv, raw, c), authInfo{c, c.in.gate.Caller(from, nil)}, nil
 	}

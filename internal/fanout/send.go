@@ -131,7 +131,7 @@ func (st *stream) commit(v *sight, i int, plan *Plan, frame *Frame, epoch uint64
 	st.flying.Store(frame)
 	st.since.Store(time.Now().UnixNano())
 	out.seq = st.run.send()
-	st.conn.toll.Load().credit.Add(tollResponse)
+	st.conn.earn(tollResponse)
 	// It only queues; an error means that the stream is ending, which the
 	// receiver sees as well.
 	if st.grpc.SendMsg(out) != nil {

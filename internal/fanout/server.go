@@ -58,6 +58,7 @@ type Server struct {
 	mover   *mover
 
 	unfinished  unfinished
+	strikes     strikes
 	requestTime time.Duration
 
 	mu       sync.Mutex
@@ -79,6 +80,7 @@ func NewServer(o Options) *Server {
 		sched: newScheduler(), alarms: newAlarms[*slot](), ages: newAlarms[*stream](), door: newDoor(o.Limits), sparing: newSparing(),
 		polls: newPolls(), times: defaultRESTTimes,
 		unfinished: unfinished{conns: make(map[*toll]struct{})}, requestTime: requestTime,
+		strikes: strikes{hosts: make(map[string]*struck)},
 		streams: make(map[uint64]*stream),
 	}
 	s.now.Store(&o.Settings)
@@ -137,6 +139,7 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 		return refusal
 	}
 	defer s.door.leave(st)
+	st.conn.used.Store(true)
 	if !s.add(st) {
 		s.meters.Refuse(telemetry.Draining)
 		return Refuse(codes.Unavailable, telemetry.Draining, "stream: the relay is shutting down")

@@ -302,6 +302,7 @@ func (st *stream) apply(sl *slot) *Refusal {
 		// Interest first: the group wakes the slot once it has indexed it, so
 		// no update falls between.
 		sl.member.Subscribe(want)
+		st.conn.earn(-tollChange)
 	}
 	if len(ask) > 0 {
 		sl.member.Again(ask)

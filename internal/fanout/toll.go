@@ -13,7 +13,7 @@ import (
 	"xdsrelay/internal/telemetry"
 )
 
-// What a connection may say. A frame costs one, more if it costs the relay more;
+// What a connection may say. A frame costs one, or more if it costs the relay more;
 // so many are free in a second, and so many at once. A client that is sent
 // something may answer it: each response pays for its ACK, and what is sent pays
 // for the window updates that make room for it. So only those come to the bound
@@ -24,11 +24,13 @@ import (
 // back with nothing spent, and a client that only had a lot to say would be
 // punished. What it does not get rid of waits in its own socket.
 const (
-	tollRate     = 2000 // a second
+	tollRate     = 1000 // a second
 	tollBurst    = 5000
-	tollStream   = 10 // for HEADERS and RST_STREAM: a stream costs goroutines
-	tollResponse = 4  // a response pays
-	tollBytes    = 1 << 10
+	tollStream   = 10          // for HEADERS and RST_STREAM: a stream costs goroutines
+	tollChange   = 8           // for a request that changes a subscription: others are asked
+	tollFrame    = 4 << 10     // bytes of a frame that cost one more
+	tollResponse = 4           // a response pays
+	tollBytes    = 1 << 10     // sent, that pay one
 	tollMaxWait  = time.Second // at a time
 )
 
@@ -84,7 +86,7 @@ func (t *toll) Read(b []byte) (int, error) {
 	} else {
 		t.take(b[:n])
 	}
-	if t.left < 0 && err == nil {
+	if (t.left < 0 || t.credit.Load() < -tollBurst/4) && err == nil {
 		if err = t.hold(); err != nil {
 			return 0, err // whoever has all that it wanted would not look at the error
 		}
@@ -104,7 +106,7 @@ func (t *toll) pays(h http2.FrameHeader) {
 	case http2.FrameHeaders, http2.FrameRSTStream:
 		t.left -= tollStream
 	default:
-		t.left--
+		t.left -= 1 + int64(h.Length/tollFrame)
 	}
 }
 
@@ -130,6 +132,13 @@ func (t *toll) hold() error {
 	time.Sleep(min(wait, tollMaxWait))
 	t.pay(time.Now())
 	return nil
+}
+
+// earn has a connection say so much more, or less. Any goroutine's.
+func (c *conn) earn(n int64) {
+	if t := c.toll.Load(); t != nil { // a stream's connection has one, but in tests
+		t.credit.Add(n)
+	}
 }
 
 // pay counts what the connection has got to spend since, and returns how long it

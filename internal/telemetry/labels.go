@@ -190,6 +190,7 @@ const (
 	Aged                            // open for max_connection_age
 	Flood                           // a connection that says more than it may is read slowly
 	RequestTime                     // a request that does not come to its end
+	Strikes                         // a connection waits, since many of its address came to nothing
 
 	LimitStreams
 	LimitStreamsPerSecond
@@ -231,6 +232,7 @@ var reasonNames = [reasons]string{
 	Aged:              "max_connection_age",
 	Flood:             "flood",
 	RequestTime:       "request_time",
+	Strikes:           "strikes",
 
 	LimitStreams:              "streams",
 	LimitStreamsPerSecond:     "streams_per_second",

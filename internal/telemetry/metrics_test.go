@@ -110,6 +110,7 @@ func TestNamesAndLabels(t *testing.T) {
 		"xdsrelay_mixed_user_agents_total":           "",
 		"xdsrelay_config_age_seconds":                "",
 		"xdsrelay_certificate_reloads_total":         "result",
+		"xdsrelay_stale_types":                       "",
 		"xdsrelay_store_files":                       "",
 		"xdsrelay_store_bytes":                       "",
 		"xdsrelay_store_damaged_total":               "",

@@ -1,0 +1,85 @@
+package fanout
+
+import (
+	"sync"
+	"time"
+)
+
+// Connections that come to nothing: closed before a stream was admitted on them,
+// or at once. Each is a strike of its address; so many in a second are free, and
+// so many at once. The next connection of who is over it waits until its
+// handshake, and so does an honest one of that address, by strikeWait at the most. It
+// is not refused: behind an address may be many.
+const (
+	strikeRate  = 50 // a second
+	strikeBurst = 500
+	strikeWait  = time.Second
+	brief       = time.Second // a connection that is over so soon
+	maxStruck   = 10_000      // addresses; what is more has one account
+)
+
+// strikes are those of all addresses.
+type strikes struct {
+	mu    sync.Mutex
+	hosts map[string]*struck
+}
+
+// struck is what an address has left.
+type struck struct {
+	left float64
+	at   time.Time // when it was counted last
+}
+
+func (h *struck) count(now time.Time) {
+	h.left = min(strikeBurst, h.left+now.Sub(h.at).Seconds()*strikeRate)
+	h.at = now
+}
+
+// add is told of a connection that came to nothing.
+func (s *strikes) add(host string, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.hosts[host]
+	if h == nil {
+		if len(s.hosts) >= maxStruck {
+			s.tidy(now)
+		}
+		if len(s.hosts) >= maxStruck {
+			host = ""
+		}
+		if h = s.hosts[host]; h == nil {
+			h = &struck{left: strikeBurst, at: now}
+			s.hosts[host] = h
+		}
+	}
+	h.count(now)
+	h.left = max(h.left-1, -strikeRate*strikeWait.Seconds())
+}
+
+// tidy forgets those that have all again.
+func (s *strikes) tidy(now time.Time) {
+	for host, h := range s.hosts {
+		if h.count(now); h.left == strikeBurst {
+			delete(s.hosts, host)
+		}
+	}
+}
+
+// wait is how long a new connection of an address has to wait.
+func (s *strikes) wait(host string, now time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.hosts[host]
+	if h == nil {
+		if len(s.hosts) < maxStruck {
+			return 0
+		}
+		if h = s.hosts[""]; h == nil {
+			return 0
+		}
+	}
+	if h.count(now); h.left >= 0 {
+		return 0
+	}
+	return time.Duration(-h.left / strikeRate * float64(time.Second))
+}

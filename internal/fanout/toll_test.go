@@ -1,0 +1,265 @@
+package fanout
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// Frames are found however what is read is cut, and so are messages that have
+// not come to their end; padding is none of them.
+func TestTollFindsFramesAndMessages(t *testing.T) {
+	var wire bytes.Buffer
+	wire.WriteString(http2.ClientPreface)
+	fr := http2.NewFramer(&wire, nil)
+	fr.AllowIllegalWrites = true
+	ping := [8]byte{}
+	for _, err := range []error{
+		fr.WriteSettings(),
+		fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte("any"), EndHeaders: true}),
+		fr.WriteData(1, false, []byte("\x00\x00\x00\x00\x03one\x00\x00\x00\x00\x00")),     // two messages
+		fr.WriteData(3, false, []byte("\x00\x00\x00\x00\x05ab")),                          // three bytes are missing
+		fr.WriteData(5, false, []byte("\x00\x00")),                                        // of its prefix as well
+		fr.WriteDataPadded(7, false, []byte("\x00\x00\x00\x00\x02ok"), make([]byte, 200)), // all of it
+		fr.WriteDataPadded(9, false, []byte("\x00\x00\x00\x00\x09half"), make([]byte, 9)),
+		fr.WriteData(11, true, []byte("\x00\x00\x00\x00\x09half")), // nobody waits for it
+		fr.WriteData(13, false, []byte("\x00\x00\x00\x00\x09half")),
+		fr.WriteRSTStream(13, http2.ErrCodeCancel),
+		fr.WriteData(15, false, []byte("\x01\x00\x00\x00\x04h")),
+		fr.WriteData(15, false, []byte("alf")),
+		fr.WriteData(17, false, nil),
+		fr.WritePing(false, ping),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 200 {
+		left := wire.Bytes()
+		c := &toll{left: tollBurst}
+		seen := 0
+		c.framer = framer{skip: len(http2.ClientPreface), body: c.parts.body, seen: func(h http2.FrameHeader) { seen++; c.frame(h) }}
+		for len(left) > 0 {
+			n := 1 + rand.IntN(min(len(left), 40))
+			c.take(left[:n])
+			left = left[n:]
+		}
+		_, open, held := c.parts.late(time.Now(), time.Hour)
+		slices.Sort(open)
+		if want := []uint32{3, 5, 9}; seen != 14 || !slices.Equal(open, want) || held != 2+4 {
+			t.Fatalf("%d frames; open %v with %d bytes, want %v", seen, open, held, want)
+		}
+		if want := int64(tollBurst - 2*tollStream - 12); c.left != want {
+			t.Fatalf("%d left, want %d", c.left, want)
+		}
+	}
+}
+
+// Who says too much is read slowly, at the rate there is, and is told so; who goes
+// on is cut. Responses and time pay.
+func TestTollHoldsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, server := net.Pipe()
+		s := NewServer(Options{Metrics: newMeters(t), Log: slog.New(slog.DiscardHandler)})
+		below := &conn{Conn: server, in: &listener{gate: &Gate{}}}
+		c := newToll(s, below, below)
+		go func() {
+			var all bytes.Buffer
+			all.WriteString(http2.ClientPreface)
+			fr := http2.NewFramer(&all, nil)
+			for range 1000 {
+				_ = fr.WritePing(false, [8]byte{}) // into memory
+			}
+			_, _ = client.Write(all.Bytes()[:len(http2.ClientPreface)])
+			for {
+				if _, err := client.Write(all.Bytes()[len(http2.ClientPreface):]); err != nil {
+					return
+				}
+			}
+		}()
+		frame := make([]byte, 17)
+		read := func(n int) (time.Duration, error) {
+			began := time.Now()
+			for range n {
+				if _, err := io.ReadFull(c, frame); err != nil {
+					return time.Since(began), err
+				}
+			}
+			return time.Since(began), nil
+		}
+		if _, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface))); err != nil {
+			t.Fatal(err)
+		}
+		if took, err := read(tollBurst); took > 0 || err != nil {
+			t.Errorf("what is free took %s: %v", took, err)
+		}
+		if took, err := read(2 * tollRate); took < 1900*time.Millisecond || took > 2100*time.Millisecond || err != nil {
+			t.Errorf("twice what is free in a second took %s: %v", took, err)
+		}
+		below.earn(1000)
+		if took, err := read(1000); took > 100*time.Millisecond || err != nil {
+			t.Errorf("what responses pay for took %s: %v", took, err)
+		}
+		if took, err := read(100 * tollRate); !errors.Is(err, errFlood) || took > tollPatience+time.Second {
+			t.Errorf("who goes on is cut after %s: %v", took, err)
+		}
+		_, _ = client.Close(), c.Close()
+	})
+}
+
+// rawStream opens a stream by hand, and sends what is no whole message.
+func rawStream(t *testing.T, addr, path string, sent []byte) (*http2.Framer, net.Conn) {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	fr := http2.NewFramer(c, c)
+	var block bytes.Buffer
+	enc := hpack.NewEncoder(&block)
+	for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", path}, {":authority", "a"}, {"content-type", "application/grpc"}} {
+		_ = enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}) // into memory
+	}
+	for _, err := range []error{fr.WriteSettings(), fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndHeaders: true}), fr.WriteData(1, false, sent)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return fr, c
+}
+
+// A request that does not come to its end ends its stream: after its time, or
+// sooner if it is what keeps most alive. Of what is no stream of xDS the
+// connection is closed.
+func TestUnfinishedRequests(t *testing.T) {
+	const ads = "/" + aggregated + "/DeltaAggregatedResources"
+	half := append([]byte{0, 0, 1, 0, 0}, make([]byte, 10_000)...)
+	for _, tc := range []struct {
+		name, path string
+		within     time.Duration
+		pinned     int64
+		reason     telemetry.Reason
+	}{
+		{"slow", ads, time.Millisecond, 0, telemetry.RequestTime},
+		{"large", ads, time.Hour, 9_000, telemetry.LimitPinnedBytes},
+		{"of another service", "/grpc.health.v1.Health/Check", time.Millisecond, 0, telemetry.RequestTime},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newRig(t, func(o *Options) { o.SendTimeout, o.Limits.PinnedBytes = 20*time.Millisecond, tc.pinned })
+			r.srv.requestTime = tc.within
+			addr := r.addr
+			if tc.path != ads {
+				g := grpc.NewServer(r.srv.ServerOptions(Keepalive{Time: time.Minute, Timeout: time.Minute, MinTime: time.Second})...)
+				grpc_health_v1.RegisterHealthServer(g, health.NewServer())
+				l, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				done := make(chan struct{})
+				go func() { defer close(done); _ = g.Serve(r.srv.Listener(l, &Gate{Key: "another"})) }() // ended by Stop
+				defer func() { g.Stop(); <-done }()
+				addr = l.Addr().String()
+			}
+			r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+			neighbour := r.delta(r.dial())
+			neighbour.ask(xds.ClusterType)
+			neighbour.want("a ")
+			fr, _ := rawStream(t, addr, tc.path, half)
+			for {
+				f, err := fr.ReadFrame()
+				if err != nil {
+					if tc.path == ads {
+						t.Fatalf("the connection is closed: %v", err)
+					}
+					break
+				}
+				if h, ok := f.(*http2.HeadersFrame); ok && h.StreamEnded() {
+					break
+				}
+			}
+			r.counted(tc.reason, 1)
+			if tc.path == ads && len(r.srv.unfinished.some()) > 0 {
+				t.Error("what is over is still counted")
+			}
+			r.house.group("edge").publish(update(t, xds.ClusterType, "b"))
+			neighbour.want("b ")
+		})
+	}
+}
+
+// Who comes again and again for nothing waits, and others do not.
+func TestStrikes(t *testing.T) {
+	s := strikes{hosts: make(map[string]*struck)}
+	now := time.Now()
+	for range strikeBurst {
+		s.add("a", now)
+	}
+	if w := s.wait("a", now); w != 0 {
+		t.Errorf("what is free costs %s", w)
+	}
+	for range 10_000 {
+		s.add("a", now)
+	}
+	if w := s.wait("a", now); w != strikeWait {
+		t.Errorf("waits %s, want %s", w, strikeWait)
+	}
+	if w := s.wait("b", now); w != 0 {
+		t.Errorf("another waits %s", w)
+	}
+	if w := s.wait("a", now.Add(strikeWait)); w != 0 {
+		t.Errorf("later it waits %s", w)
+	}
+	for i := range 3 * maxStruck {
+		s.add(string(rune(i)), now)
+	}
+	if n := len(s.hosts); n > maxStruck+1 {
+		t.Errorf("%d addresses are remembered", n)
+	}
+	for i := range 10_000 {
+		s.add(string(rune(i)), now.Add(time.Hour))
+	}
+	if n := len(s.hosts); n > maxStruck+1 {
+		t.Errorf("%d addresses are remembered", n)
+	}
+}
+
+// A connection that came to nothing is a strike, also of a port's probe; one on
+// which a client asked is none.
+func TestStrikesAreOfConnectionsThatCameToNothing(t *testing.T) {
+	r := newRig(t, nil)
+	struckBy := func() float64 {
+		r.srv.strikes.mu.Lock()
+		defer r.srv.strikes.mu.Unlock()
+		if h := r.srv.strikes.hosts["127.0.0.1"]; h != nil {
+			return h.left
+		}
+		return strikeBurst
+	}
+	c, err := new(net.Dialer).DialContext(context.Background(), "tcp", r.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
+	r.eventually(func() bool { return struckBy() < strikeBurst })
+}
