@@ -91,6 +91,39 @@ func TestP53_SilentOriginEndsNothing(t *testing.T) {
 	}
 }
 
+// An origin that takes streams and says nothing is counted, shown and told of, once,
+// and until it speaks.
+func TestP53_SilentOriginIsShown(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t)
+			r := serve(t, f.addr, settings{"upstream.variant": v.String(), "upstream.absent_after": "100ms"})
+			for _, cluster := range []string{"edge", "mesh"} {
+				client(t, r.addr, fleet.ClientConfig{Node: node("n", cluster), Variant: v, Behaviour: fleet.Raw, Subscribe: []fleet.Subscription{{Type: xds.ClusterType}}})
+			}
+			r.waitMetric(t, 2, "upstream_silent_streams", "origin", f.addr)
+			silent := func() (n int) {
+				for _, k := range r.keys() {
+					if k.Upstream.Silent != "" {
+						n++
+					}
+				}
+				return n
+			}
+			until(t, "/keys", holds(func() bool { return silent() == 2 }))
+			if body, err := r.get("/origins"); err != nil || !strings.Contains(string(body), `"silent_since"`) || !strings.Contains(string(body), `"silent_streams": 2`) {
+				t.Errorf("/origins: %s, %v", body, err)
+			}
+			f.send(t, response(v, xds.ClusterType, "1", entryOf(cluster("web", 1)))) // on the newest of them
+			until(t, "one that speaks", holds(func() bool { return silent() == 1 && r.metric(t, "upstream_silent_streams") == 1 }))
+			if n := strings.Count(r.log.String(), "origin is silent:"); n != 1 {
+				t.Errorf("told %d times", n)
+			}
+		})
+	}
+}
+
 // A relay that is started before its origin: clients are told to go elsewhere,
 // and get what there is when it comes.
 func TestP53_OriginComesLate(t *testing.T) {

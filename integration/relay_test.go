@@ -328,6 +328,7 @@ type keyStatus struct {
 	Upstream struct {
 		Connected bool   `json:"connected"`
 		Error     string `json:"error"`
+		Silent    string `json:"silent_since"`
 	} `json:"upstream"`
 }
 

@@ -219,10 +219,15 @@ type origin struct {
 	Reconnects  uint64     `json:"reconnects"`
 	LastError   string     `json:"last_error,omitempty"`
 	LastErrorAt *time.Time `json:"last_error_at,omitempty"`
+	Silent      int        `json:"silent_streams"`
+	SilentSince *time.Time `json:"silent_since,omitempty"`
 }
 
 func show(o upstream.OriginStatus) origin {
-	out := origin{Name: o.Name, Address: o.Address, Away: o.Away, Streams: o.Streams, Connections: o.Connections, Reconnects: o.Reconnects}
+	out := origin{Name: o.Name, Address: o.Address, Away: o.Away, Streams: o.Streams, Connections: o.Connections, Reconnects: o.Reconnects, Silent: o.Silent}
+	if !o.SilentSince.IsZero() {
+		out.SilentSince = &o.SilentSince
+	}
 	if o.Away {
 		out.AwaySince = &o.AwaySince
 	}

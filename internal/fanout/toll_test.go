@@ -74,7 +74,7 @@ func TestTollFindsFramesAndMessages(t *testing.T) {
 
 // Who says too much is read slowly, at the rate there is, and is told so; who goes
 // on is cut. Responses and time pay.
-func TestTollHoldsBack(t *testing.T) {
+func TestP16_WhoSaysTooMuchIsReadSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, server := net.Pipe()
 		s := NewServer(Options{Metrics: newMeters(t), Log: slog.New(slog.DiscardHandler)})
@@ -152,7 +152,7 @@ func rawStream(t *testing.T, addr, path string, sent []byte) (*http2.Framer, net
 // A request that does not come to its end ends its stream: after its time, or
 // sooner if it is what keeps most alive. Of what is no stream of xDS the
 // connection is closed.
-func TestUnfinishedRequests(t *testing.T) {
+func TestP16_UnfinishedRequestsDisturbNobody(t *testing.T) {
 	const ads = "/" + aggregated + "/DeltaAggregatedResources"
 	half := append([]byte{0, 0, 1, 0, 0}, make([]byte, 10_000)...)
 	for _, tc := range []struct {

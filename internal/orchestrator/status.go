@@ -65,6 +65,8 @@ type UpstreamStatus struct {
 	Error     string `json:"error,omitempty"`
 	Failed    bool   `json:"failed"`
 	Attempts  int    `json:"attempts"`
+	// SilentSince: the stream is open, and nothing came on it.
+	SilentSince *time.Time `json:"silent_since,omitempty"`
 }
 
 // figures are what status shows of a group's own state, published when that
@@ -164,6 +166,9 @@ func (g *Group) describe(now time.Time) KeyStatus {
 func (l *link) describe() UpstreamStatus {
 	up := l.status.Load()
 	s := UpstreamStatus{Connected: up.Connected, Origin: up.Origin, Failed: up.Failed, Attempts: up.Attempts}
+	if !up.SilentSince.IsZero() {
+		s.SilentSince = &up.SilentSince
+	}
 	if up.Err != nil {
 		s.Error = redact.Text(up.Err.Error())
 	}

@@ -218,7 +218,9 @@ func (m *Metrics) Handler() http.Handler {
 // Origin are the metrics of one origin.
 type Origin struct {
 	// Connected is how many connections to it are up.
-	Connected  *Gauge
+	Connected *Gauge
+	// Silent is how many streams to it are open on which nothing comes.
+	Silent     *Gauge
 	reconnects [reconnects]Counter
 }
 
@@ -232,7 +234,8 @@ func (m *Metrics) Origin(name string) *Origin {
 	defer m.mu.Unlock()
 	o, ok := m.origins[name]
 	if !ok {
-		o = &Origin{Connected: m.gauge("upstream_connected", "Connections to an origin that are up.", tags{"origin": name})}
+		o = &Origin{Connected: m.gauge("upstream_connected", "Connections to an origin that are up.", tags{"origin": name}),
+			Silent: m.gauge("upstream_silent_streams", "Streams to an origin that are open, and on which nothing came for absent_after.", tags{"origin": name})}
 		for r := range reconnects {
 			o.reconnects[r] = m.counter("upstream_reconnects_total", "Streams to an origin that had to be opened again.",
 				tags{"origin": name, "reason": r.String()})

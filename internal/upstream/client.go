@@ -77,6 +77,10 @@ type site struct {
 	reconnects uint64
 	lastErr    error
 	lastErrAt  time.Time
+
+	silent      int       // streams
+	silentSince time.Time // the first of this outage; zero: none is silent
+	spoke       bool      // one of this outage was spoken on
 }
 
 func (s *site) ended(err error, reason telemetry.Reconnect) {
@@ -258,6 +262,8 @@ type OriginStatus struct {
 	Reconnects    uint64 // attempts and streams that ended
 	LastError     error  // of the last that ended; nil if none has
 	LastErrorAt   time.Time
+	Silent        int       // streams that are open, and on which nothing came for absent_after
+	SilentSince   time.Time // zero: there is none, and was none since the last that spoke
 }
 
 // Origins returns the origins in the order of preference. Any goroutine.
@@ -277,5 +283,6 @@ func (s *site) status() OriginStatus {
 		Name: s.name, Address: s.address, Away: s.away, AwaySince: s.awaySince,
 		Streams: int(s.streams.Load()), Connections: n,
 		Reconnects: s.reconnects, LastError: s.lastErr, LastErrorAt: s.lastErrAt,
+		Silent: s.silent, SilentSince: s.silentSince,
 	}
 }

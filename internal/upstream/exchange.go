@@ -91,6 +91,8 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 	defer absent.stop()
 	defer held.stop()
 	sending, applying := false, false
+	silence := time.NewTimer(e.stream.client.opts.AbsentAfter)
+	defer silence.Stop()
 	for {
 		var resume <-chan time.Time
 		if !sending {
@@ -122,6 +124,8 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 		case <-e.written:
 			sending = false
 			e.talk.written(time.Now())
+		case now := <-silence.C:
+			e.stream.muted(now)
 		case <-resume:
 		case now := <-due:
 			for _, u := range e.talk.expired(now) {

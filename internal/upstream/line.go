@@ -29,10 +29,11 @@ type line struct {
 	// uncacheable are the parts of which this attempt brought something that is
 	// not to be cached, and is yet to be let go of (P63).
 	uncacheable map[partOf]struct{}
-	carried     []batch // clocks from a stream ended by the relay itself to the next (P57)
-	open        bool    // the attempt reached the origin
-	had         bool    // it brought a response
-	failures    int     // attempts that failed, since the last response
+	carried     []batch   // clocks from a stream ended by the relay itself to the next (P57)
+	open        bool      // the attempt reached the origin
+	had         bool      // it brought a response
+	silent      time.Time // since when it says nothing; zero: it spoke, or is not open for long
+	failures    int       // attempts that failed, since the last response
 
 	cancel context.CancelCauseFunc // of the attempt
 	done   chan error              // why it ended; room for one
@@ -98,6 +99,7 @@ func (l *line) attempt(ctx context.Context, wait time.Duration) error {
 	}
 	err := l.session.serve(ctx)
 	l.interest.rest()
+	l.unmuted()
 	if l.open {
 		l.at.streams.Add(-1)
 		l.client.opts.Metrics.UpstreamStreams.Add(-1)
@@ -180,6 +182,7 @@ func (l *line) answered() {
 	if !l.had {
 		l.had, l.failures = true, 0
 		l.at.answered()
+		l.unmuted()
 	}
 }
 

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"time"
 
 	"xdsrelay/internal/xds"
 )
@@ -35,6 +36,9 @@ type Status struct {
 	Failed bool
 	// Told: Err is in the log already, as why the origin is away.
 	Told bool
+	// SilentSince is since when the open stream says nothing, once that is for
+	// absent_after; zero: it does not, or spoke.
+	SilentSince time.Time
 	// Attempts that failed since the last response.
 	Attempts int
 }
