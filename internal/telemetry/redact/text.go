@@ -156,6 +156,9 @@ func assignments(s string) (all []span) {
 		if !inline(name) && !Suspicious(name) && !(pair && contents[strings.ToLower(strings.ReplaceAll(name, "_", ""))]) {
 			continue
 		}
+		if m[2] > 0 && s[m[2]-1] == '/' && s[m[3]] == ':' && !inline(name) && !strings.HasPrefix(rest, "\"") {
+			continue // a file of that name, and what is wrong with it
+		}
 		near := rest[:min(len(rest), maxValue)]
 		n := extent(near)
 		if n == len(near) { // it has no end, or none that is near

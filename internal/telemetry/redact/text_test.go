@@ -68,6 +68,7 @@ func TestTextLeavesTheRest(t *testing.T) {
 		`cluster token-service, tls_secret_name: "server-cert", token_endpoint: "https://sts.test/token"`,
 		"key a/b: nothing is held",
 		"Basic authentication is not supported",
+		"admin.token_file: /etc/relay/token: wants one token of printable ASCII",
 		"type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
 		`node.metadata["zone"] = "a"`,
 		strings.Repeat("x", 1000),
