@@ -20,6 +20,8 @@ type thrift struct {
 	last  usage
 	given uint64 // bytes allocated, in all, when memory was last given back
 	most  uint64 // goroutines at once since then
+	loud  uint64 // bytes allocated since then, but while it was quiet
+	still int    // looks at which it was quiet, in a row
 }
 
 func newThrift() *thrift {
@@ -42,6 +44,10 @@ func (t *thrift) run(ctx context.Context) {
 	}
 }
 
+// settled is how many looks at quiet after a burst it is collected once in any case:
+// what was live at the last collection, in the midst of the burst, may not be any more.
+const settled = 3
+
 // crowd is how many goroutines fewer there are when a crowd has left whose memory is
 // worth giving back: four are a client's, with 30 KB and more.
 const crowd = 1000
@@ -52,15 +58,20 @@ const crowd = 1000
 // for as many bytes allocated as are live, which is how often Go's runtime has
 // another, and so not again for what could not be given back.
 func (t *thrift) due(u usage) bool {
-	quiet := u.allocated-t.last.allocated < t.quiet
+	fresh := u.allocated - t.last.allocated
+	quiet := fresh < t.quiet
+	if t.still++; !quiet {
+		t.still, t.loud = 0, t.loud+fresh
+	}
 	t.last = u
 	t.most = max(t.most, u.goroutines)
 	left := t.most-u.goroutines >= max(crowd, t.most/8)
 	burst := u.allocated-t.given >= max(t.least, u.live) && u.spare() >= max(t.least, u.live/8)
-	if !quiet || !left && !burst {
+	late := t.still == settled && t.loud >= max(t.least, u.live/2)
+	if !quiet || !left && !burst && !late {
 		return false
 	}
-	t.given, t.most = u.allocated, u.goroutines
+	t.given, t.most, t.loud = u.allocated, u.goroutines, 0
 	return true
 }
 

@@ -47,6 +47,14 @@ func TestThriftIsDueAfterABurst(t *testing.T) {
 			{usage{allocated: 60 * mb, objects: 90 * mb, live: 90 * mb, goroutines: 6000}, false}, // but others come
 			{usage{allocated: 61 * mb, objects: 90 * mb, live: 90 * mb, goroutines: 6000}, true},
 		},
+		"what was live may not be any more": {
+			{usage{allocated: 500 * mb, objects: 300 * mb, live: 300 * mb}, false},
+			{usage{allocated: 500 * mb, objects: 300 * mb, live: 300 * mb}, false},
+			{usage{allocated: 501 * mb, objects: 300 * mb, live: 300 * mb}, false},
+			{usage{allocated: 501 * mb, objects: 300 * mb, live: 300 * mb}, true},
+			{usage{allocated: 502 * mb, objects: 300 * mb, live: 300 * mb}, false},
+			{usage{allocated: 502 * mb, objects: 300 * mb, live: 300 * mb}, false},
+		},
 		"little is free": {
 			{usage{allocated: 2500 * mb, objects: 910 * mb, live: 900 * mb, free: 90 * mb}, false},
 			{usage{allocated: 2500 * mb, objects: 910 * mb, live: 900 * mb, free: 90 * mb}, false},

@@ -36,7 +36,7 @@ const (
 	maxConnections = 512
 	maxReads       = 1  // at a time: on a small machine more would leave none for clients
 	maxHeld        = 16 // answers of what is read, until they are written
-	maxScrapes     = 2  // at a time
+	maxScrapes     = 8  // at a time
 	maxHeader      = 64 << 10
 	maxBody        = 1 << 20
 	headerTimeout  = 5 * time.Second

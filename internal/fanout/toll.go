@@ -24,10 +24,10 @@ import (
 // back with nothing spent, and a client that only had a lot to say would be
 // punished. What it does not get rid of waits in its own socket.
 const (
-	tollRate     = 1000 // a second
-	tollBurst    = 5000
-	tollStream   = 10          // for HEADERS and RST_STREAM: a stream costs goroutines
-	tollChange   = 8           // for a request that changes a subscription: others are asked
+	tollRate     = 4000        // a second
+	tollBurst    = 10_000      // as many as a hundred streams need that come back at once
+	tollStream   = 10          // for HEADERS: a stream costs goroutines
+	tollChange   = 4           // for a request that changes a subscription: others are asked
 	tollFrame    = 4 << 10     // bytes of a frame that cost one more
 	tollResponse = 4           // a response pays
 	tollBytes    = 1 << 10     // sent, that pay one
@@ -103,7 +103,7 @@ func (t *toll) frame(h http2.FrameHeader) {
 // pays has a frame cost what it does.
 func (t *toll) pays(h http2.FrameHeader) {
 	switch h.Type {
-	case http2.FrameHeaders, http2.FrameRSTStream:
+	case http2.FrameHeaders:
 		t.left -= tollStream
 	default:
 		t.left -= 1 + int64(h.Length/tollFrame)

@@ -66,7 +66,7 @@ func TestTollFindsFramesAndMessages(t *testing.T) {
 		if want := []uint32{3, 5, 9}; seen != 14 || !slices.Equal(open, want) || held != 2+4 {
 			t.Fatalf("%d frames; open %v with %d bytes, want %v", seen, open, held, want)
 		}
-		if want := int64(tollBurst - 2*tollStream - 12); c.left != want {
+		if want := int64(tollBurst - tollStream - 13); c.left != want {
 			t.Fatalf("%d left, want %d", c.left, want)
 		}
 	}
@@ -117,7 +117,7 @@ func TestP16_WhoSaysTooMuchIsReadSlowly(t *testing.T) {
 		if took, err := read(1000); took > 100*time.Millisecond || err != nil {
 			t.Errorf("what responses pay for took %s: %v", took, err)
 		}
-		if took, err := read(100 * tollRate); !errors.Is(err, errFlood) || took > tollPatience+time.Second {
+		if took, err := read(20 * tollRate); !errors.Is(err, errFlood) || took > tollPatience+time.Second {
 			t.Errorf("who goes on is cut after %s: %v", took, err)
 		}
 		_, _ = client.Close(), c.Close()
