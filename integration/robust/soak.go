@@ -23,7 +23,10 @@ import (
 const (
 	soakKeys    = 40
 	soakClients = 48 // at once, at most
-	soakMoment  = 8 * time.Second
+	// soakNodes come again and again: the relay remembers the keys of thousands of
+	// nodes, and would do so of more at the end than at the first rest.
+	soakNodes  = 400
+	soakMoment = 8 * time.Second
 	// restart is how often, on average, an origin is killed.
 	restart = 15 * time.Second
 	// emptyMost is how long everything may take to be gone. thriftTime is twice the
@@ -206,9 +209,10 @@ var errDislike = errors.New("not to my taste")
 func (c *crowd) come(ctx context.Context, rng *rand.Rand) error {
 	all := roles()
 	for sleep(ctx, time.Duration(rng.Int64N(int64(soakMoment/4)))) {
-		r := pick(rng, all)
-		n := c.came.Add(1)
-		cl, err := newClient(r, pick(rng, c.keys), int(n), 0, c.relays, c.history)
+		n := c.came.Add(1) % soakNodes
+		node := rand.New(rand.NewPCG(c.seed, uint64(n)))
+		r := pick(node, all)
+		cl, err := newClient(r, pick(node, c.keys), int(n), 0, c.relays, c.history)
 		if err != nil {
 			return err
 		}
