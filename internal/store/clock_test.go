@@ -75,6 +75,37 @@ func TestMaxAge(t *testing.T) {
 	opened(t, dir, c.option).loads(t, rec)
 }
 
+// When a record gets too old is told in time of the monotonic clock.
+func TestExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClock()
+		rec := clusters(t, "one", 1, 10)
+		rec.Confirmed = c.now()
+		r := opened(t, t.TempDir(), c.option, maxAge(time.Hour))
+		for _, test := range []struct {
+			name       string
+			jump, want time.Duration
+		}{
+			{"as it is confirmed", 0, time.Hour},
+			{"later", 20 * time.Minute, 40 * time.Minute},
+			{"at the end", 40 * time.Minute, 0},
+			{"too old", time.Hour, -time.Hour},
+			{"from the future", -10 * 365 * 24 * time.Hour, time.Hour},
+		} {
+			c.jump(test.jump)
+			if got := time.Until(r.Expires(rec)); got != test.want {
+				t.Errorf("%s: in %v, and should be in %v", test.name, got, test.want)
+			}
+		}
+		if at := r.Expires(&Record{}); !at.Before(time.Now()) {
+			t.Errorf("what was never confirmed lasts until %v", at)
+		}
+		if at := opened(t, t.TempDir(), c.option).Expires(rec); !at.IsZero() {
+			t.Errorf("without max_age it lasts until %v", at)
+		}
+	})
+}
+
 // What does not change is not written again, and is as old as the source says all
 // the same: after an end and after a crash at any time.
 func TestWhatIsConfirmedIsNotWrittenAgain(t *testing.T) {

@@ -482,6 +482,18 @@ func (s *Store) tooOld(confirmed time.Time) bool {
 	return s.o.MaxAge > 0 && age > s.o.MaxAge
 }
 
+// Expires is when a record gets too old to be served, by max_age and the wall
+// clock as it is now, told as a time of the monotonic clock: a timer may be set to
+// it, and a wall clock that jumps later does not move it. It may be past. What is
+// from the future lasts for max_age from now. Zero: it never gets too old.
+func (s *Store) Expires(r *Record) time.Time {
+	if s.o.MaxAge == 0 {
+		return time.Time{}
+	}
+	age := max(s.o.Now().Sub(r.Confirmed), 0) // else a clock that was wrong has it last for ever
+	return time.Now().Add(s.o.MaxAge - age)
+}
+
 // Status is what operators are shown.
 type Status struct {
 	Path string
