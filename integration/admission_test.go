@@ -1,0 +1,248 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"xdsrelay/internal/fleet"
+	"xdsrelay/internal/xds"
+)
+
+// from has a client connect from another address than the others.
+func from(address string) []grpc.DialOption {
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
+	return []grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, target string) (net.Conn, error) { return d.DialContext(ctx, "tcp", target) }),
+	}
+}
+
+// Who is over a limit is refused at once, with a code that says whose it is and a
+// counter that says which. Who is in is not disturbed, a peer that has room of its
+// own is let in, and so is, once there is room, who was refused.
+func TestAdmission(t *testing.T) {
+	const elsewhere = "127.0.0.2"
+	for _, tc := range []struct {
+		limit string
+		code  codes.Code
+		keys  bool // each client is of a key of its own
+		peer  bool // it is of a peer
+	}{
+		{limit: "streams", code: codes.Unavailable},
+		{limit: "streams_per_peer", code: codes.ResourceExhausted, peer: true},
+		{limit: "keys", code: codes.Unavailable, keys: true},
+		{limit: "keys_per_peer", code: codes.ResourceExhausted, keys: true, peer: true},
+	} {
+		t.Run(tc.limit, func(t *testing.T) {
+			t.Parallel()
+			o := newOrigin(t, linear)
+			key := func(i int) string {
+				if tc.keys {
+					return fmt.Sprint("edge-", i)
+				}
+				return "edge"
+			}
+			put := func(n int) {
+				for i := range 4 {
+					o.put(key(i), web(n)...)
+				}
+			}
+			put(1)
+			r := serve(t, o.addr, settings{"downstream.limits." + tc.limit: 2})
+			var in []*fleet.Client
+			for i, v := range variants {
+				c := client(t, r.addr, fleet.ClientConfig{Node: node("in-"+v.String(), key(i)), Variant: v, Behaviour: fleet.Envoy})
+				waitFor(t, c, "what the origin has", hasAll(web(1)...))
+				in = append(in, c)
+			}
+			_, streams := o.count()
+			for i, v := range variants {
+				before := r.metric(t, "refused_total", "reason", tc.limit)
+				s := raw(t, r.addr, v)
+				send(t, s, ask(v, node("one-more", key(2+i)), xds.ClusterType))
+				refused(t, s, answer(v), tc.code)
+				if n := r.metric(t, "refused_total", "reason", tc.limit); n != before+1 {
+					t.Errorf("%s: %v were counted", v, n-before)
+				}
+			}
+			if _, ever := o.count(); ever != streams {
+				t.Errorf("who was refused cost the origin %d streams", ever-streams)
+			}
+			put(2)
+			waitAll(t, in, "a change", hasAll(web(2)...))
+			if tc.peer {
+				for i, v := range variants {
+					c := client(t, r.addr, fleet.ClientConfig{Node: node("else-"+v.String(), key(2+i)), Variant: v,
+						Behaviour: fleet.Envoy, DialOptions: from(elsewhere), NoReconnect: true})
+					waitFor(t, c, "what the origin has", hasAll(web(2)...))
+				}
+			}
+			// One comes, is refused, and comes again, until one has left.
+			for i, v := range variants {
+				c := client(t, r.addr, fleet.ClientConfig{Node: node("late-"+v.String(), key(2+i)), Variant: v, Behaviour: fleet.Envoy})
+				waitFor(t, c, "a refusal", func(c *fleet.Client) bool { return status.Code(errors.Unwrap(c.LastError())) == tc.code })
+				in[i].Disconnect()
+				waitFor(t, c, "what the origin has", hasAll(web(2)...))
+			}
+			oneStream(t, in...)
+		})
+	}
+}
+
+// streams_per_second: what comes over it is refused, and what comes later is let
+// in.
+func TestAdmissionRate(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			t.Parallel()
+			const rate, burst = 4, 60
+			o := newOrigin(t, linear)
+			o.put("edge", web(1)...)
+			r := serve(t, o.addr, settings{"downstream.limits.streams_per_second": rate})
+			early := client(t, r.addr, fleet.ClientConfig{Node: node("early", "edge"), Variant: v, Behaviour: fleet.Envoy, NoReconnect: true})
+			waitFor(t, early, "what the origin has", hasAll(web(1)...))
+
+			conn := dial(t, r.addr, insecure.NewCredentials())
+			var wait sync.WaitGroup
+			var mu sync.Mutex
+			admitted, turnedAway := 0, 0
+			for range burst {
+				s := open(t, conn, methods[v])
+				wait.Go(func() {
+					_ = s.SendMsg(ask(v, node("burst", "edge"), xds.ClusterType)) // its end is looked at
+					err := s.RecvMsg(answer(v))
+					mu.Lock()
+					defer mu.Unlock()
+					switch {
+					case err == nil:
+						admitted++
+					case status.Code(err) == codes.Unavailable:
+						turnedAway++
+					default:
+						t.Errorf("ended with %v", err)
+					}
+				})
+			}
+			wait.Wait()
+			if admitted == 0 || turnedAway == 0 {
+				t.Errorf("%d were let in, and %d not", admitted, turnedAway)
+			}
+			if n := r.metric(t, "refused_total", "reason", "streams_per_second"); n != float64(turnedAway) {
+				t.Errorf("%v were counted, of %d", n, turnedAway)
+			}
+			late := client(t, r.addr, fleet.ClientConfig{Node: node("late", "edge"), Variant: v, Behaviour: fleet.Envoy})
+			o.put("edge", web(2)...)
+			waitAll(t, []*fleet.Client{early, late}, "what the origin has", hasAll(web(2)...))
+			oneStream(t, early)
+		})
+	}
+}
+
+// The limits of what one client says end only its stream: one that says less is
+// let in, also on the same connection.
+func TestAdmissionOfWhatIsSaid(t *testing.T) {
+	o := newOrigin(t, linear)
+	o.put("edge", web(1)...)
+	r := serve(t, o.addr, settings{"downstream.limits": map[string]any{
+		"names_per_stream": 20, "types_per_stream": 2, "node_bytes": 200, "request_bytes": 2000}})
+	for _, tc := range []struct {
+		reason  string
+		tooMuch func(v fleet.Variant) []any
+	}{
+		{"names_per_stream", func(v fleet.Variant) []any {
+			return []any{ask(v, node("n", "edge"), xds.EndpointType, names("n-", 21)...)}
+		}},
+		{"types_per_stream", func(v fleet.Variant) []any {
+			return []any{ask(v, node("n", "edge"), xds.ClusterType), ask(v, nil, xds.ListenerType), ask(v, nil, xds.RouteType, "in")}
+		}},
+		{"node_bytes", func(v fleet.Variant) []any {
+			return []any{ask(v, node(fmt.Sprintf("%0300d", 1), "edge"), xds.ClusterType)}
+		}},
+		{"request_bytes", func(v fleet.Variant) []any {
+			return []any{ask(v, node("n", "edge"), xds.EndpointType, fmt.Sprintf("%01990d", 1), fmt.Sprintf("%0100d", 2))}
+		}},
+	} {
+		for _, v := range variants {
+			t.Run(tc.reason+"/"+v.String(), func(t *testing.T) {
+				conn := dial(t, r.addr, insecure.NewCredentials())
+				neighbour := open(t, conn, methods[v])
+				send(t, neighbour, ask(v, node("n", "edge"), xds.ListenerType))
+				gets(t, neighbour, v, listener("in", "in", 1))
+				before := r.metric(t, "refused_total", "reason", tc.reason)
+				s := open(t, conn, methods[v])
+				send(t, s, tc.tooMuch(v)...)
+				refused(t, s, answer(v), codes.ResourceExhausted)
+				if n := r.metric(t, "refused_total", "reason", tc.reason); n != before+1 {
+					t.Errorf("%v were counted", n-before)
+				}
+				again := open(t, conn, methods[v])
+				send(t, again, ask(v, node("n", "edge"), xds.ClusterType))
+				gets(t, again, v, cluster("web", 1))
+				send(t, neighbour, ask(v, nil, xds.ClusterType))
+				gets(t, neighbour, v, cluster("web", 1))
+			})
+		}
+	}
+}
+
+// max_connection_age: the relay ends each stream itself, each at its own time, with
+// a status after which clients come again; they lose nothing, and what they have is
+// not sent again.
+func TestStreamsThatAreOldEnd(t *testing.T) {
+	t.Parallel()
+	const n = 20
+	o := newOrigin(t, linear)
+	o.put("edge", web(1)...)
+	r := serve(t, o.addr, settings{"downstream.max_connection_age": "1500ms"})
+	var mu sync.Mutex
+	opened, lived := make(map[*fleet.Client]time.Time), make(map[*fleet.Client]time.Duration)
+	var clients []*fleet.Client
+	for i := range n {
+		clients = append(clients, client(t, r.addr, fleet.ClientConfig{Node: node(fmt.Sprint("n-", i), "edge"), Variant: variants[i%2],
+			Behaviour: fleet.Envoy, OnStream: func(c *fleet.Client, err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				switch _, once := lived[c]; {
+				case once:
+				case err == nil:
+					opened[c] = time.Now()
+				default:
+					lived[c] = time.Since(opened[c])
+					if status.Code(errors.Unwrap(err)) != codes.Unavailable {
+						t.Errorf("%s: ended with %v", c.ID(), err)
+					}
+				}
+			}}))
+	}
+	waitAll(t, clients, "what the origin has", hasAll(web(1)...))
+	waitAll(t, clients[:1], "the end of a stream", func(c *fleet.Client) bool { return c.Counters().Streams > 1 })
+	o.put("edge", web(2)...) // while others are yet to end, or are away
+	waitAll(t, clients, "what changed", func(c *fleet.Client) bool { return c.Counters().Streams > 1 && hasAll(web(2)...)(c) })
+	mu.Lock()
+	defer mu.Unlock()
+	shortest, longest := time.Hour, time.Duration(0)
+	for _, d := range lived {
+		shortest, longest = min(shortest, d), max(longest, d)
+	}
+	if len(lived) != n || longest-shortest < 60*time.Millisecond {
+		t.Errorf("%d streams ended, after %v to %v, and should over 300ms", len(lived), shortest, longest)
+	}
+	for _, c := range clients {
+		for _, typ := range []xds.TypeURL{xds.ClusterType, xds.ListenerType, xds.RouteType, xds.EndpointType} {
+			// The load assignment of a changed cluster is sent again (P37).
+			if k := c.TypeCounters(typ); k.Removed != 0 || c.Variant() == fleet.Delta && typ != xds.EndpointType && k.Resends != 0 {
+				t.Errorf("%s: of %s %d were removed, %d sent again", c, typ, k.Removed, k.Resends)
+			}
+		}
+	}
+}

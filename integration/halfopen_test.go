@@ -1,0 +1,125 @@
+package integration
+
+import (
+	"testing"
+
+	"xdsrelay/internal/fleet"
+	"xdsrelay/internal/xds"
+)
+
+// P53, P54, P56: connections to origins that look well, and from which nothing
+// comes. What the relay waits for there is constant: gRPC lets a client's keepalive ask every 10 s at the
+// shortest, and where there is another origin to turn to, a connection may take 5 s
+// to be made. So all that waits does so at the same time.
+func TestP56_OriginsFromWhichNothingComes(t *testing.T) {
+	t.Parallel()
+	halfOpen, hanging := halfOpenOrigins(t), hangingOrigins(t)
+	halfOpen()
+	hanging()
+}
+
+// beside is a second origin, which has what tells it from the first.
+func beside(t *testing.T) (o *origin, has func(c *fleet.Client) bool) {
+	o = newOrigin(t, linear)
+	all := append(web(1), cluster("second", 1))
+	o.put("edge", append(all, endpoints("second", 1))...)
+	return o, hasAll(all...)
+}
+
+// halfOpenOrigins: a connection on which nothing goes through any more, though
+// nobody closed it, is found by keepalive. The stream is opened again (P54), or at
+// the next origin (P56); no client is ended (P53), and what changed meanwhile comes.
+func halfOpenOrigins(t *testing.T) (finish func()) {
+	keepalive := map[string]any{"time": "1s", "timeout": "200ms"}
+	var alone, backed []*troubled
+	var seconds func(c *fleet.Client) bool
+	for _, v := range variants {
+		alone = append(alone, newTroubled(t, v, false, settings{"upstream.keepalive": keepalive}))
+		var second *origin
+		second, seconds = beside(t)
+		backed = append(backed, newTroubled(t, v, false, settings{"upstream.keepalive": keepalive, "second": second.addr}))
+	}
+	for _, w := range backed {
+		w.wire.lead(port(t))
+	}
+	for _, w := range append(alone, backed...) {
+		w.wire.kill()
+		w.good.put("edge", web(2)...)
+		late := w.come("late") // before it is found
+		waitAll(t, late, "what is held", hasAll(web(1)...))
+		w.clients = append(w.clients, late...)
+	}
+	return func() {
+		for _, w := range alone {
+			waitAll(t, w.clients, "what changed meanwhile", hasAll(web(2)...))
+			if n := w.metric(t, "upstream_reconnects_total", "reason", "ended"); n != 1 {
+				t.Errorf("%v streams ended", n)
+			}
+			oneStream(t, w.clients...)
+		}
+		for _, w := range backed {
+			waitAll(t, w.clients, "what the second origin has", seconds)
+			w.well()
+			waitAll(t, w.clients, "what the first origin has", all(hasAll(web(2)...), hasNot(xds.ClusterType, "second")))
+			oneStream(t, w.clients...)
+		}
+	}
+}
+
+// hangingOrigins: of an origin that accepts connections and says nothing on them,
+// or nothing in the TLS handshake, the next one takes over (P56).
+func hangingOrigins(t *testing.T) (finish func()) {
+	var worlds []*troubled
+	var seconds func(c *fleet.Client) bool
+	for _, secured := range []bool{false, true} {
+		for _, v := range variants {
+			var second *origin
+			second, seconds = beside(t)
+			w := newTroubled(t, v, secured, settings{"second": second.addr})
+			w.replaced(deaf(t))
+			w.clients = append(w.clients, w.come("late")...)
+			worlds = append(worlds, w)
+		}
+	}
+	return func() {
+		for _, w := range worlds {
+			waitAll(t, w.clients, "what the second origin has", seconds)
+			w.good.put("edge", web(2)...)
+			w.well()
+			waitAll(t, w.clients, "what the first origin has", all(hasAll(web(2)...), hasNot(xds.ClusterType, "second")))
+			oneStream(t, w.clients...)
+		}
+	}
+}
+
+// A client whose connection goes dead, though nobody closed it, is found by the
+// relay's keepalive, and its stream counts no more. Others are not disturbed, and
+// it comes back to what there is.
+func TestHalfOpenDownstream(t *testing.T) {
+	t.Parallel()
+	o := newOrigin(t, linear)
+	o.put("edge", web(1)...)
+	r := serve(t, o.addr, settings{"downstream.keepalive": map[string]any{"time": "1s", "timeout": "200ms"}})
+	honest := envoys(t, r.addr, "edge")
+	p := proxyTo(t, r.addr)
+	var dead []*fleet.Client
+	for _, v := range variants {
+		dead = append(dead, client(t, p.addr, fleet.ClientConfig{Node: node("dead-"+v.String(), "edge"), Variant: v, Behaviour: fleet.Envoy}))
+	}
+	waitAll(t, append(dead, honest...), "what the origin has", hasAll(web(1)...))
+	p.kill()
+	o.put("edge", web(2)...)
+	waitAll(t, honest, "a change", hasAll(web(2)...))
+	for _, v := range variants {
+		until(t, "the end of its stream", holds(func() bool { return r.metric(t, "downstream_streams", "variant", v.String()) == 1 }))
+	}
+	waitAll(t, dead, "what it had", hasAll(web(1)...))
+	p.cut() // now the clients are told as well
+	waitAll(t, dead, "what changed meanwhile", hasAll(web(2)...))
+	for _, c := range dead {
+		if s := c.Counters().Streams; s != 2 {
+			t.Errorf("%s needed %d streams", c, s)
+		}
+	}
+	oneStream(t, honest...)
+}

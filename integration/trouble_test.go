@@ -1,0 +1,392 @@
+package integration
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	"xdsrelay/internal/fleet"
+	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
+	"xdsrelay/internal/xds"
+)
+
+// So many attempts with full jitter together take longer than the longest wait of
+// the backoff, but for one time in a million; without it they take none (P54).
+const (
+	longestWait = 60 * time.Millisecond
+	manyWaits   = 12
+)
+
+// troubled is a relay in front of an origin that can be replaced by another that
+// is in trouble.
+type troubled struct {
+	*relay
+	t       *testing.T
+	v       fleet.Variant // upstream
+	good    *origin
+	wire    *proxy
+	clients []*fleet.Client // that were there before the trouble
+
+	attempts func() int // at what replaced it; nil: they are not counted
+}
+
+// newTroubled has two Envoys that have what the origin has.
+func newTroubled(t *testing.T, v fleet.Variant, secured bool, more settings) *troubled {
+	t.Helper()
+	w := &troubled{t: t, v: v}
+	first := map[string]any{}
+	if secured {
+		i := issue(t)
+		cert := i.ca.Pair(t, tlstest.CN("origin"), tlstest.Loopback()).TLS(t)
+		w.good = newOrigin(t, linear, grpc.Creds(credentials.NewServerTLSFromCert(&cert)))
+		first["tls"] = map[string]any{"ca_file": filepath.Join(i.dir, "ca")}
+	} else {
+		w.good = newOrigin(t, linear)
+	}
+	w.good.put("edge", web(1)...)
+	w.wire = proxyTo(t, w.good.addr)
+	first["address"] = w.wire.addr
+	s := settings{
+		"upstream.variant":  v.String(),
+		"upstream.origins":  []map[string]any{first},
+		"upstream.backoff":  map[string]any{"base": "20ms", "max": longestWait.String()},
+		"downstream.drain":  "50ms",
+		"upstream.idle_ttl": "1h",
+	}
+	if second, ok := more["second"]; ok {
+		s["upstream.origins"] = append([]map[string]any{first}, map[string]any{"address": second})
+		more = maps.Clone(more)
+		delete(more, "second")
+	}
+	maps.Copy(s, more)
+	w.relay = serve(t, "", s)
+	w.clients = envoys(t, w.addr, "edge")
+	waitAll(t, w.clients, "what the origin has", hasAll(web(1)...))
+	return w
+}
+
+// replaced: connections lead elsewhere from now on.
+func (w *troubled) replaced(by string) {
+	w.wire.lead(by)
+	w.wire.cut()
+}
+
+// well ends the trouble.
+func (w *troubled) well() {
+	w.wire.slow(0)
+	w.replaced(w.good.addr)
+}
+
+// backsOff waits for attempts, and looks that they are not as fast as can be.
+func (w *troubled) backsOff() {
+	w.t.Helper()
+	if w.attempts == nil {
+		return
+	}
+	until(w.t, "an attempt", holds(func() bool { return w.attempts() > 0 }))
+	began, before := time.Now(), w.attempts()
+	until(w.t, "attempts", holds(func() bool { return w.attempts() > before+manyWaits }))
+	if n, took := w.attempts()-before, time.Since(began); took < longestWait {
+		w.t.Errorf("%d attempts within %v", n, took)
+	}
+}
+
+// come has newcomers be there, which are not to be sent away.
+func (w *troubled) come(of string) []*fleet.Client {
+	w.t.Helper()
+	var out []*fleet.Client
+	for _, v := range variants {
+		out = append(out, client(w.t, w.addr, fleet.ClientConfig{
+			Node: node(fmt.Sprint(of, "-", v), "edge"), Variant: v, Behaviour: fleet.Envoy, NoReconnect: true}))
+	}
+	return out
+}
+
+// oneStream fails if a client needed more than one stream.
+func oneStream(t testing.TB, clients ...*fleet.Client) {
+	t.Helper()
+	for _, c := range clients {
+		if n := c.Counters().Streams; n != 1 {
+			t.Errorf("%s needed %d streams: %v", c, n, c.LastError())
+		}
+	}
+}
+
+// flapper is an origin that answers each stream once, with another cluster each
+// time, and then ends it.
+type flapper struct{ streams atomic.Int64 }
+
+func (f *flapper) StreamAggregatedResources(s discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	for {
+		r, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		if r.TypeUrl == string(xds.ClusterType) {
+			return f.once(s, fleet.SotW)
+		}
+	}
+}
+
+func (f *flapper) DeltaAggregatedResources(s discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	for {
+		r, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		if r.TypeUrl == string(xds.ClusterType) {
+			return f.once(s, fleet.Delta)
+		}
+	}
+}
+
+func (f *flapper) once(s grpc.ServerStream, v fleet.Variant) error {
+	n := f.streams.Add(1)
+	return s.SendMsg(response(v, xds.ClusterType, fmt.Sprint("flap-", n), entryOf(cluster("web", 100+int(n)))))
+}
+
+// flapping starts one.
+func flapping(t testing.TB) (f *flapper, addr string) {
+	t.Helper()
+	f = new(flapper)
+	g := grpc.NewServer()
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, f)
+	l := listen(t)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = g.Serve(l) // ended by Stop
+	}()
+	t.Cleanup(func() { g.Stop(); <-done })
+	return f, l.Addr().String()
+}
+
+// troubles are those in which the origin gives nothing. What it had stays held.
+var troubles = []struct {
+	name    string
+	secured bool
+	begin   func(t *testing.T, w *troubled)
+}{
+	{"dead", false, func(t *testing.T, w *troubled) {
+		before, _ := w.wire.counts()
+		w.attempts = func() int { ever, _ := w.wire.counts(); return ever - before }
+		w.replaced(port(t))
+	}},
+	{"accepts and says nothing", false, func(t *testing.T, w *troubled) { w.replaced(deaf(t)) }},
+	{"hangs in the TLS handshake", true, func(t *testing.T, w *troubled) { w.replaced(deaf(t)) }},
+	{"UNAVAILABLE", false, refuses(codes.Unavailable)},
+	{"PERMISSION_DENIED", false, refuses(codes.PermissionDenied)},
+	{"UNIMPLEMENTED", false, refuses(codes.Unimplemented)},
+	{"OK and nothing else", false, refuses(codes.OK)},
+}
+
+// refuses each stream at once.
+func refuses(code codes.Code) func(t *testing.T, w *troubled) {
+	return func(t *testing.T, w *troubled) {
+		f := newFake(t)
+		f.refuse(ending(code))
+		w.attempts = f.streams
+		w.replaced(f.addr)
+	}
+}
+
+// ending is what a stream ends with, also OK.
+type ending codes.Code
+
+func (e ending) Error() string              { return codes.Code(e).String() }
+func (e ending) GRPCStatus() *status.Status { return status.New(codes.Code(e), "go away") }
+
+// P53, P54: whatever an origin does instead of answering, streams stay, who comes
+// is served what is held, attempts are not made as fast as can be, and what
+// changed meanwhile comes once the origin is well.
+func TestP53_TroubledOrigin(t *testing.T) {
+	for _, tc := range troubles {
+		for _, v := range variants {
+			t.Run(tc.name+"/"+v.String(), func(t *testing.T) {
+				t.Parallel()
+				w := newTroubled(t, v, tc.secured, nil)
+				tc.begin(t, w)
+				until(t, "the loss in /keys", holds(func() bool { return !w.keys()[0].Upstream.Connected }))
+				w.backsOff()
+				late := w.come("late")
+				waitAll(t, late, "what is held", hasAll(web(1)...))
+				w.good.put("edge", web(2)...)
+				w.well()
+				everyone := append(late, w.clients...)
+				waitAll(t, everyone, "what changed meanwhile", hasAll(web(2)...))
+				oneStream(t, everyone...)
+			})
+		}
+	}
+}
+
+// P56: of an origin that refuses every stream the next one takes over, and the
+// first is returned to once it is well. It is asked in the meantime, but not as
+// fast as can be (P54).
+func TestP56_TroubledFirstOrigin(t *testing.T) {
+	for _, tc := range troubles[3:6] {
+		for _, v := range variants {
+			t.Run(tc.name+"/"+v.String(), func(t *testing.T) {
+				t.Parallel()
+				second, seconds := beside(t)
+				w := newTroubled(t, v, false, settings{"second": second.addr})
+				tc.begin(t, w)
+				waitAll(t, w.clients, "what the second origin has", seconds)
+				late := w.come("late")
+				waitAll(t, late, "what the second origin has", seconds)
+				w.backsOff()
+				w.good.put("edge", web(2)...)
+				w.well()
+				everyone := append(late, w.clients...)
+				waitAll(t, everyone, "what the first origin has", all(hasAll(web(2)...), hasNot(xds.ClusterType, "second")))
+				oneStream(t, everyone...)
+			})
+		}
+	}
+}
+
+// P54, P56: an origin that answers each stream once and ends it is no failure, and
+// the next is not turned to: its streams are opened again, each after a jitter.
+// What it says counts, and what it does not get to say stays.
+func TestP54_FlappingOrigin(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			t.Parallel()
+			second := newOrigin(t, linear)
+			w := newTroubled(t, v, false, settings{"second": second.addr})
+			f, addr := flapping(t)
+			w.replaced(addr)
+			until(t, "a stream", holds(func() bool { return f.streams.Load() > 0 }))
+			began := time.Now()
+			// Three waits of up to a second each: that they take 20 ms together is one
+			// case in 750,000.
+			const flaps = 4
+			until(t, "streams", holds(func() bool { return f.streams.Load() >= flaps }))
+			if took := time.Since(began); took < 20*time.Millisecond {
+				t.Errorf("%d streams within %v", flaps, took)
+			}
+			late := w.come("late")
+			rest := hasAll(web(1)[1:]...)
+			everyone := append(late, w.clients...)
+			waitAll(t, everyone, "what it said, and what is held", func(c *fleet.Client) bool {
+				for n := flaps; n <= int(f.streams.Load()); n++ {
+					if has(cluster("web", 100+n))(c) {
+						return rest(c)
+					}
+				}
+				return false
+			})
+			if _, ever := second.count(); ever != 0 {
+				t.Errorf("the second origin had %d streams", ever)
+			}
+			w.good.put("edge", web(2)...)
+			w.well()
+			waitAll(t, everyone, "what the origin has", hasAll(web(2)...))
+			oneStream(t, everyone...)
+		})
+	}
+}
+
+// P53, P56: an origin that sends a few bytes a second is there: it is waited for,
+// on the stream that it has, and what is held is served.
+func TestP53_SlowOrigin(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			t.Parallel()
+			second := newOrigin(t, linear)
+			w := newTroubled(t, v, false, settings{"second": second.addr})
+			_, before := w.good.count()
+			w.wire.slow(100)
+			w.good.put("edge", web(2)...)
+			until(t, "some bytes", holds(func() bool { _, n := w.wire.counts(); return n >= 40 }))
+			late := w.come("late")
+			waitAll(t, late, "what is held", hasAll(web(1)[1:]...))
+			w.wire.slow(0)
+			everyone := append(late, w.clients...)
+			waitAll(t, everyone, "what came slowly", hasAll(web(2)...))
+			oneStream(t, everyone...)
+			if _, ever := w.good.count(); ever != before {
+				t.Errorf("the origin had %d streams, want %d", ever, before)
+			}
+			if _, ever := second.count(); ever != 0 {
+				t.Errorf("the second origin had %d streams", ever)
+			}
+		})
+	}
+}
+
+// P53, P57: an origin that comes back and answers one type only: that counts, and
+// what is held of the others stays, also after absent_after. A name that it never
+// answered is taken for absent.
+func TestP57_HalfAnsweringOrigin(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			t.Parallel()
+			w := newTroubled(t, v, false, settings{"upstream.absent_after": "100ms"})
+			f := newFake(t)
+			w.replaced(f.addr)
+			f.waitRequest(t, "a request of clusters", func(q request) bool { return q.Type == xds.ClusterType })
+			f.send(t, response(v, xds.ClusterType, "half", entryOf(cluster("web", 2)), entryOf(cluster("more", 1))))
+			if a := f.waitAnswer(t, "half"); a.Error != nil {
+				t.Fatalf("refused: %v", a.Error)
+			}
+			waitAll(t, w.clients, "its clusters", hasAll(cluster("web", 2), cluster("more", 1)))
+			w.waitMetric(t, 1, "upstream_absent_guesses_total", "type", "EDS")
+			late := w.come("late")
+			everyone := append(late, w.clients...)
+			waitAll(t, everyone, "all there is", hasAll(append(web(1)[1:], cluster("web", 2), cluster("more", 1))...))
+			if n := f.streams(); n != 1 {
+				t.Errorf("the origin had %d streams", n)
+			}
+			w.good.put("edge", web(3)...)
+			w.well()
+			waitAll(t, everyone, "what the origin has", hasAll(web(3)...))
+			oneStream(t, everyone...)
+		})
+	}
+}
+
+// P55: an origin that comes back with nothing says so by its answer to the
+// wildcard: it counts like any other word of it. Streams stay, and there is
+// nothing for who comes. (A linear cache of go-control-plane does not say so in
+// SotW: it is silent.)
+func TestP55_OriginComesBackEmpty(t *testing.T) {
+	for _, upstream := range upstreams {
+		t.Run(upstream, func(t *testing.T) {
+			t.Parallel()
+			o := newOrigin(t, snapshot)
+			o.put("edge", web(1)...)
+			r := serve(t, o.addr, settings{"upstream.variant": upstream})
+			clients := envoys(t, r.addr, "edge")
+			waitAll(t, clients, "what the origin has", hasAll(web(1)...))
+			o.stop()
+			o.change("edge", nil, map[xds.TypeURL][]string{xds.ClusterType: {"web"}, xds.EndpointType: {"web"},
+				xds.ListenerType: {"in"}, xds.RouteType: {"in"}})
+			o.start()
+			waitAll(t, clients, "nothing", all(hasNot(xds.ClusterType, "web"), hasNot(xds.ListenerType, "in")))
+			for _, v := range variants {
+				late := client(t, r.addr, fleet.ClientConfig{Node: node("late-"+v.String(), "edge"), Variant: v,
+					Behaviour: fleet.Envoy, NoReconnect: true})
+				clients = append(clients, late)
+				waitFor(t, late, "the answer that there is nothing", func(c *fleet.Client) bool {
+					return c.Answered(xds.ClusterType) && c.Answered(xds.ListenerType)
+				})
+				if n := late.Len(xds.ClusterType) + late.Len(xds.ListenerType); n != 0 {
+					t.Errorf("%s was given %d resources", late, n)
+				}
+			}
+			o.put("edge", web(2)...)
+			waitAll(t, clients, "what the origin has by now", hasAll(web(2)...))
+			oneStream(t, clients...)
+		})
+	}
+}
