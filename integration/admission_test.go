@@ -31,6 +31,7 @@ func from(address string) []grpc.DialOption {
 // counter that says which. Who is in is not disturbed, a peer that has room of its
 // own is let in, and so is, once there is room, who was refused.
 func TestAdmission(t *testing.T) {
+	t.Parallel()
 	const elsewhere = "127.0.0.2"
 	for _, tc := range []struct {
 		limit string
@@ -102,6 +103,7 @@ func TestAdmission(t *testing.T) {
 // streams_per_second: what comes over it is refused, and what comes later is let
 // in.
 func TestAdmissionRate(t *testing.T) {
+	t.Parallel()
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			t.Parallel()
@@ -151,6 +153,7 @@ func TestAdmissionRate(t *testing.T) {
 // The limits of what one client says end only its stream: one that says less is
 // let in, also on the same connection.
 func TestAdmissionOfWhatIsSaid(t *testing.T) {
+	t.Parallel()
 	o := newOrigin(t, linear)
 	o.put("edge", web(1)...)
 	r := serve(t, o.addr, settings{"downstream.limits": map[string]any{

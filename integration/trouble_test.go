@@ -209,6 +209,7 @@ func (e ending) GRPCStatus() *status.Status { return status.New(codes.Code(e), "
 // is served what is held, attempts are not made as fast as can be, and what
 // changed meanwhile comes once the origin is well.
 func TestP53_TroubledOrigin(t *testing.T) {
+	t.Parallel()
 	for _, tc := range troubles {
 		for _, v := range variants {
 			t.Run(tc.name+"/"+v.String(), func(t *testing.T) {
@@ -233,6 +234,7 @@ func TestP53_TroubledOrigin(t *testing.T) {
 // first is returned to once it is well. It is asked in the meantime, but not as
 // fast as can be (P54).
 func TestP56_TroubledFirstOrigin(t *testing.T) {
+	t.Parallel()
 	for _, tc := range troubles[3:6] {
 		for _, v := range variants {
 			t.Run(tc.name+"/"+v.String(), func(t *testing.T) {
@@ -258,6 +260,7 @@ func TestP56_TroubledFirstOrigin(t *testing.T) {
 // the next is not turned to: its streams are opened again, each after a jitter.
 // What it says counts, and what it does not get to say stays.
 func TestP54_FlappingOrigin(t *testing.T) {
+	t.Parallel()
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			t.Parallel()
@@ -299,6 +302,7 @@ func TestP54_FlappingOrigin(t *testing.T) {
 // P53, P56: an origin that sends a few bytes a second is there: it is waited for,
 // on the stream that it has, and what is held is served.
 func TestP53_SlowOrigin(t *testing.T) {
+	t.Parallel()
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			t.Parallel()
@@ -328,6 +332,7 @@ func TestP53_SlowOrigin(t *testing.T) {
 // what is held of the others stays, also after absent_after. A name that it never
 // answered is taken for absent.
 func TestP57_HalfAnsweringOrigin(t *testing.T) {
+	t.Parallel()
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			t.Parallel()
@@ -360,6 +365,7 @@ func TestP57_HalfAnsweringOrigin(t *testing.T) {
 // nothing for who comes. (A linear cache of go-control-plane does not say so in
 // SotW: it is silent.)
 func TestP55_OriginComesBackEmpty(t *testing.T) {
+	t.Parallel()
 	for _, upstream := range upstreams {
 		t.Run(upstream, func(t *testing.T) {
 			t.Parallel()
