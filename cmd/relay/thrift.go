@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -38,6 +39,7 @@ func (t *thrift) run(ctx context.Context) {
 			return
 		case <-tick.C:
 			if t.due(readUsage()) {
+				runtime.GC() // what pools have, they keep over one collection
 				debug.FreeOSMemory()
 			}
 		}

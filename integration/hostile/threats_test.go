@@ -164,6 +164,11 @@ func attacked(t *testing.T, r *relay, c *crowd, th threat, b bounds, first usage
 	})
 	if err != nil {
 		t.Errorf("afterwards: %v", err)
+		for _, l := range strings.Split(r.read("/metrics"), "\n") {
+			if strings.HasPrefix(l, "go_memstats_heap") || strings.HasPrefix(l, "go_memstats_stack") || strings.HasPrefix(l, "go_memstats_last") || strings.HasPrefix(l, "go_memstats_alloc_bytes_total") || strings.HasPrefix(l, "xdsrelay_pinned") {
+				t.Log(l)
+			}
+		}
 		if after.Goroutines > first.Goroutines+50 {
 			t.Logf("%s", r.read("/debug/pprof/goroutine?debug=1"))
 		}
