@@ -61,6 +61,7 @@ func plainNames(names [][]byte) (plain, written []string) {
 // takeInitial keeps what the client brought from another stream (P27). An
 // empty version matches nothing, but what is gone under that name is told.
 func (s *Session) takeInitial(r *xds.Request) {
+	s.brings = len(r.Initial) > 0
 	for _, e := range r.Initial {
 		if s.initial == nil {
 			s.initial = make(map[string]brought, len(r.Initial))

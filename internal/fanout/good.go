@@ -34,7 +34,7 @@ func (s *Session) improves(in *xds.Good, m *manifest, first bool) (g good) {
 	}
 	switch {
 	case all && s.sub.Names.Len() == 0:
-	case first && s.inStep: // with what it brought (P27)
+	case first && s.inStep && s.brings: // with what it brought (P27)
 		g.in = in
 		s.acceptedAll(&g, m)
 	case !in.Knows(&m.receipt):

@@ -47,7 +47,7 @@ func (l *ledger) answered(out Outcome) bool {
 // the wildcard's are all of an answer.
 func (l *ledger) kept(want string) {
 	l.t.Helper()
-	took, all := l.good.Collect(l.cur, false)
+	took, all := l.good.Collect(l.cur, false, l.now)
 	var got []string
 	for _, t := range took {
 		s := l.describe(t.Resource)
@@ -84,7 +84,7 @@ func TestP53_GoodIsWhatAClientTook(t *testing.T) {
 			l.want("a=2 c -b")
 		}
 		l.refuses("*")
-		l.kept("*a all") // the origin took b away, and nobody took a=2 and c
+		l.kept("*a *b all") // nobody took that b is gone, nor a=2 and c
 		l.wild("a=33")
 		if l.s.variant == xds.SotW {
 			l.want("a=33 c")
@@ -199,7 +199,7 @@ func (g *group) kept(r *rig, improved int, typ xds.TypeURL) string {
 	})
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	took, all := g.good[typ].Collect(g.state.Snapshot(typ), false)
+	took, all := g.good[typ].Collect(g.state.Snapshot(typ), false, time.Now())
 	var out []string
 	for _, t := range took {
 		out = append(out, t.Resource.Name)
@@ -266,17 +266,17 @@ func TestP53_GoodIsWhatItIsInBothParts(t *testing.T) {
 		l.sub("a")
 		l.want("a")
 		l.takes("a")
-		l.kept("*a a")
+		l.kept("a")
 		l.wild("a=2")
 		l.named("a=2")
 		l.want("a=2")
 		l.takes("a")
-		l.kept("*a=2 a=2")
+		l.kept("a=2")
 		// The two need not be in step (P50).
 		l.wild("a=33")
 		l.named("a")
 		l.want("a")
 		l.takes("a")
-		l.kept("*a=2 a")
+		l.kept("a")
 	})
 }

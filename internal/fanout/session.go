@@ -25,12 +25,13 @@ type Session struct {
 	limit   int      // of a response, in bytes (P38)
 
 	// Of the requests.
-	began bool              // a request has come (P11)
-	named bool              // a name was ever given (P21)
-	want  *xds.Subscription // newest; what the group is told, stale or not (P12)
-	sub   *xds.Subscription // of the last request that was not stale; responses follow it
-	sum   uint64            // SotW: hash of the newest list of names, to know a repeated one
-	count int               // and its length
+	began  bool              // a request has come (P11)
+	named  bool              // a name was ever given (P21)
+	brings bool              // it came with versions (P27)
+	want   *xds.Subscription // newest; what the group is told, stale or not (P12)
+	sub    *xds.Subscription // of the last request that was not stale; responses follow it
+	sum    uint64            // SotW: hash of the newest list of names, to know a repeated one
+	count  int               // and its length
 
 	// Of the responses.
 	owed    bool                          // the first answer is not given yet (P11)

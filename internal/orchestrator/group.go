@@ -45,6 +45,8 @@ type Group struct {
 	figures atomic.Pointer[figures]
 	// connectedAt is when a stream was last seen to be open, UnixNano.
 	connectedAt atomic.Int64
+	// reachedAt is when one first was, UnixNano; 0: none was yet.
+	reachedAt atomic.Int64
 
 	// Owned by the goroutine.
 	ctx      context.Context // of run; nil before it
@@ -113,7 +115,10 @@ func (g *Group) run(ctx context.Context) {
 	g.cancel()
 	close(g.over)
 	g.wg.Wait()
-	g.letGo(g.views)
+	g.opts.Metrics.Stale.Add(-g.recall.stale)
+	for _, v := range g.views {
+		v.keeper.release()
+	}
 }
 
 // maxDrain bounds how many updates are applied before they are published.
@@ -265,6 +270,9 @@ func (g *Group) wait(now time.Time) time.Duration {
 	}
 	before(g.interest.next())
 	before(g.nextExpiry())
+	if g.away {
+		before(g.recall.until)
+	}
 	if g.unpublished {
 		before(g.publishAt)
 	}

@@ -14,6 +14,8 @@ type Store interface {
 	Touch(key xds.Key, typ xds.TypeURL, src store.Source)
 	// Release: src is not asked any more once it has returned.
 	Release(key xds.Key, typ xds.TypeURL, src store.Source)
+	// Expires is when a record is too old to be served; zero: never.
+	Expires(r *store.Record) time.Time
 	// Has reports whether there may be something to load; no I/O.
 	Has(key xds.Key, typ xds.TypeURL) bool
 	// Load reads from disk; nil if there is nothing that may be served.
@@ -24,26 +26,30 @@ type Store interface {
 type keeper struct {
 	group *Group
 	view  *view
-	began time.Time
 	good  xds.Good
 
-	// recalled is what the view was given from disk; nil: nothing.
-	recalled atomic.Pointer[store.Record]
+	// heard: an origin has spoken of the type in this life.
+	heard atomic.Bool
+	// recalled is when what the view was given from disk was confirmed, UnixNano; 0:
+	// nothing was.
+	recalled atomic.Int64
 
 	// Of the store's goroutine.
+	seed   *store.Record // without its entries; nil: there was none
 	seeded bool
-	since  time.Time // until then the seed was confirmed
-
-	// Of the group's.
-	touched bool
 }
+
+// carry is for how long, once an origin has been reached, what was good before the
+// relay started stays though nobody has asked for it: clients come back one by one,
+// and ask for one type after the other.
+const carry = 10 * time.Minute
 
 // newKeeper is nil where nothing is kept: Secrets are on no disk (P6).
 func newKeeper(g *Group, v *view) *keeper {
 	if g.opts.Store == nil || v.typ.Secret {
 		return nil
 	}
-	return &keeper{group: g, view: v, began: time.Now()}
+	return &keeper{group: g, view: v}
 }
 
 // touch says that something new is good, or may be.
@@ -53,38 +59,47 @@ func (k *keeper) touch() { k.group.opts.Store.Touch(k.group.key, k.view.typ.URL,
 // relay started may be confirmed by it, though no client has anything to acknowledge
 // (P27).
 func (k *keeper) answered() {
-	if k != nil && !k.touched {
-		k.touched = true
+	if k != nil && !k.heard.Swap(true) {
 		k.touch()
 	}
 }
 
 // release ends the keeping; what is on disk stays.
-func (k *keeper) release() { k.group.opts.Store.Release(k.group.key, k.view.typ.URL, k) }
+func (k *keeper) release() {
+	if k != nil {
+		k.group.opts.Store.Release(k.group.key, k.view.typ.URL, k)
+	}
+}
 
 // Good implements store.Source.
 func (k *keeper) Good() *store.Record {
 	g, v := k.group, k.view
 	if !k.seeded {
-		k.seeded = true
-		// What cannot be read was reported by the store, and is nothing to go by.
-		if was, _ := g.opts.Store.Load(g.key, v.typ.URL); was != nil {
-			k.since = was.Confirmed
+		// What cannot be read now was reported by the store, and is tried again.
+		was, err := g.opts.Store.Load(g.key, v.typ.URL)
+		k.seeded = err == nil
+		if was != nil {
+			head := *was
+			head.Entries = nil
+			k.seed = &head
 			k.good.Seed(tookOf(was), was.Wildcard)
 		}
 	}
 	held := v.held.Load()
-	// What was good before the relay started stays for as long as a key without
-	// clients does: they come back one by one, and ask for one type after the other.
-	took, wildcard := k.good.Collect(held, time.Since(k.began) < g.settings().IdleTTL)
+	took, wildcard := k.good.Collect(held, k.carries(), time.Now())
 	if len(took) == 0 && !wildcard {
 		return nil
 	}
 	r := &store.Record{
-		Key: g.key, Type: v.typ.URL, Node: g.rep.Bytes(), Wildcard: wildcard, Confirmed: k.confirmed(held),
+		Key: g.key, Type: v.typ.URL, Node: g.rep.Bytes(), Wildcard: wildcard, Confirmed: k.confirmed(),
 		Entries: make([]store.Entry, 0, len(took)),
 	}
-	if held != nil {
+	switch whole := k.good.Whole(); {
+	case wildcard && whole != nil:
+		r.Origin, r.Version, r.Received = whole.Origin, whole.Given(), whole.Received
+	case wildcard && k.seed != nil, held == nil && k.seed != nil:
+		r.Origin, r.Version, r.Received = k.seed.Origin, k.seed.Version, k.seed.Received
+	case held != nil:
 		r.Origin, r.Version, r.Received = held.Origin, held.Given(), held.Received
 	}
 	for _, t := range took {
@@ -93,19 +108,29 @@ func (k *keeper) Good() *store.Record {
 	return r
 }
 
-// confirmed is when what is held was last known to be the origin's newest.
-func (k *keeper) confirmed(held *xds.Snapshot) time.Time {
-	if was := k.recalled.Load(); was != nil && held != nil && held.Stale {
-		return was.Confirmed
-	}
+// carries reports whether what was good before the relay started, and nobody has
+// asked for, still is. Without an origin it is all that there is.
+func (k *keeper) carries() bool {
+	first := k.group.reachedAt.Load()
+	return first == 0 || time.Since(time.Unix(0, first)) < carry
+}
+
+// confirmed is when the type was last known to be as the origin has it. What it has
+// said nothing of since the start counts by the rest of the type.
+func (k *keeper) confirmed() time.Time {
 	g := k.group
 	switch at := g.connectedAt.Load(); {
-	case g.home().connected():
-		return time.Now()
-	case at > 0:
+	case !k.heard.Load():
+		if at := k.recalled.Load(); at != 0 {
+			return time.Unix(0, at)
+		}
+		if k.seed != nil {
+			return k.seed.Confirmed
+		}
+	case !g.home().connected() && at > 0:
 		return time.Unix(0, at)
 	}
-	return k.since
+	return time.Now()
 }
 
 func tookOf(r *store.Record) []xds.Took {

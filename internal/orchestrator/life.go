@@ -99,11 +99,12 @@ func (g *Group) end(m *member, r *fanout.Refusal) {
 	m.waker.End(r)
 }
 
-// letGo ends the keeping of types that the group has nothing to do with any more.
+// letGo ends the keeping of types that the group has nothing to do with any more. It
+// may read the disk, which a group does not wait for.
 func (g *Group) letGo(views []*view) {
 	for _, v := range views {
 		if v.keeper != nil {
-			v.keeper.release()
+			g.wg.Go(v.keeper.release)
 		}
 	}
 }
@@ -218,7 +219,7 @@ func (g *Group) observe(now time.Time) {
 func (g *Group) judge(now time.Time) {
 	s, was := g.reach().judged, g.refusal.Load()
 	switch {
-	case !g.wants() || g.holds() || g.recall.recallable():
+	case !g.wants() || g.holds() || g.recall.recalling():
 		g.refusal.Store(nil)
 		return
 	case s.Connected:

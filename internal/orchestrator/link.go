@@ -71,7 +71,9 @@ func (l *link) Update(ctx context.Context, u xds.Update) (changed bool, err erro
 // Status implements upstream.Sink.
 func (l *link) Status(s upstream.Status) {
 	if s.Connected || l.connected() {
-		l.group.connectedAt.Store(time.Now().UnixNano())
+		now := time.Now().UnixNano()
+		l.group.connectedAt.Store(now)
+		l.group.reachedAt.CompareAndSwap(0, now)
 	}
 	l.status.Store(&s)
 	l.group.signal()

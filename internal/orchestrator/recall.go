@@ -20,28 +20,43 @@ import (
 // origin takes over (P55).
 type recall struct {
 	// Owned by the group's goroutine.
-	records map[xds.TypeURL]*store.Record      // of the types that were looked for; nil: there is none
-	loading chan map[xds.TypeURL]*store.Record // nil: nothing is being read
-	due     bool                               // something may have been asked for since
-	stale   int                                // views that are
-	told    bool                               // in this outage
+	records map[xds.TypeURL]*remembered      // of the types that were looked for; nil: there is none
+	loading chan map[xds.TypeURL]*remembered // nil: nothing is being read
+	due     bool                             // something may have been asked for since
+	stale   int                              // views that are
+	told    bool                             // in this outage
+	until   time.Time                        // from when what was recalled is too old; zero: never
+}
+
+// remembered is a record with its resources by all that they go by.
+type remembered struct {
+	*store.Record
+	wild, named map[string]*xds.Resource
+	until       time.Time // zero: for ever
+}
+
+func remember(r *store.Record, until time.Time) *remembered {
+	out := &remembered{Record: r, wild: make(map[string]*xds.Resource), named: make(map[string]*xds.Resource), until: until}
+	for _, e := range r.Entries {
+		into := out.named
+		if e.Wild {
+			into = out.wild
+		}
+		into[e.Resource.Name] = e.Resource
+		for _, h := range e.Resource.Handles() {
+			if into[h] == nil {
+				into[h] = e.Resource
+			}
+		}
+	}
+	return out
 }
 
 // maxLoads is how many keys are read from disk at a time.
 const maxLoads = 4
 
-// recallable reports whether there is, or may be, anything to serve.
-func (r *recall) recallable() bool {
-	if r.loading != nil {
-		return true
-	}
-	for _, rec := range r.records {
-		if rec != nil {
-			return true
-		}
-	}
-	return false
-}
+// recalling reports whether it is being found out what there is to serve.
+func (r *recall) recalling() bool { return r.loading != nil }
 
 // recallAway reads what there is once no origin can be reached, and applies it to
 // what is asked for and not known.
@@ -67,8 +82,11 @@ func (g *Group) recallAway(now time.Time) {
 		return
 	}
 	if r.records == nil {
-		r.records = make(map[xds.TypeURL]*store.Record)
+		r.records = make(map[xds.TypeURL]*remembered)
 		r.due = true
+	}
+	if !r.until.IsZero() && !now.Before(r.until) {
+		g.tooOld(now)
 	}
 	if !r.due {
 		return
@@ -97,7 +115,7 @@ func (g *Group) load() {
 	r := &g.recall
 	var types []xds.TypeURL
 	for _, v := range g.views {
-		if _, looked := r.records[v.typ.URL]; looked || !v.asks() {
+		if _, looked := r.records[v.typ.URL]; looked || !v.lacks() {
 			continue
 		}
 		r.records[v.typ.URL] = nil
@@ -108,7 +126,7 @@ func (g *Group) load() {
 	if len(types) == 0 {
 		return
 	}
-	into := make(chan map[xds.TypeURL]*store.Record, 1)
+	into := make(chan map[xds.TypeURL]*remembered, 1)
 	r.loading = into
 	g.wg.Go(func() {
 		into <- g.registry.load(g.ctx, g.key, types)
@@ -117,8 +135,8 @@ func (g *Group) load() {
 }
 
 // load reads types of a key from disk, for a few keys at a time.
-func (r *Registry) load(ctx context.Context, key xds.Key, types []xds.TypeURL) map[xds.TypeURL]*store.Record {
-	out := make(map[xds.TypeURL]*store.Record)
+func (r *Registry) load(ctx context.Context, key xds.Key, types []xds.TypeURL) map[xds.TypeURL]*remembered {
+	out := make(map[xds.TypeURL]*remembered)
 	select {
 	case r.loads <- struct{}{}:
 		defer func() { <-r.loads }()
@@ -128,52 +146,88 @@ func (r *Registry) load(ctx context.Context, key xds.Key, types []xds.TypeURL) m
 	for _, t := range types {
 		// What cannot be read was reported by the store.
 		if rec, _ := r.opts.Store.Load(key, t); rec != nil {
-			out[t] = rec
+			out[t] = remember(rec, r.opts.Store.Expires(rec))
 		}
 	}
 	return out
 }
 
+// lacks reports whether anything is asked for that is not known.
+func (v *view) lacks() bool {
+	held := v.held.Load()
+	if v.wildcard && !answered(held) {
+		return true
+	}
+	for name := range v.names.All() {
+		if !held.Part(false).Known(name) {
+			return true
+		}
+	}
+	return false
+}
+
 // remind applies of a record what is asked for and not known, and reports how many
 // resources that was, and whether there is another snapshot.
-func (g *Group) remind(v *view, rec *store.Record, now time.Time) (n int, any bool) {
+func (g *Group) remind(v *view, rec *remembered, now time.Time) (n int, any bool) {
 	if rec == nil || v.move.Load() != nil {
 		return 0, false
 	}
-	for _, u := range v.forgotten(rec) {
+	us := v.forgotten(rec)
+	if len(us) == 0 {
+		return 0, false
+	}
+	for _, u := range us {
 		v.builder.Recall(u)
 		n += len(u.Changed)
 	}
-	if !v.snapshot(g.gen + 1) {
-		return 0, false
-	}
+	v.snapshot(g.gen + 1)
 	// A stream that was opened meanwhile may have asked without knowing of this, and
 	// so would not be told what of it is gone: it is taken back, and the origin's
 	// word is to come. One that opens from here on sees it.
 	if slices.ContainsFunc(g.lines(), (*link).connected) {
-		v.builder.Recant()
+		v.builder.Recant(us...)
 		v.snapshot(g.gen + 1)
 		g.recall.due = true // should the stream come to nothing
 		return 0, false
 	}
 	if v.keeper != nil {
-		v.keeper.recalled.Store(rec)
+		v.keeper.recalled.Store(rec.Confirmed.UnixNano())
+	}
+	if r := &g.recall; !rec.until.IsZero() && (r.until.IsZero() || rec.until.Before(r.until)) {
+		r.until = rec.until
 	}
 	g.stale(now)
 	g.urgent = true
 	return n, true
 }
 
+// tooOld lets go of what was recalled, once it is older than it may be (store.max_age):
+// nobody is told that it is gone, and nobody new is given it.
+func (g *Group) tooOld(now time.Time) {
+	g.recall.until = time.Time{}
+	for _, v := range g.views {
+		g.recall.records[v.typ.URL] = nil
+		if s := v.held.Load(); s == nil || !s.Stale {
+			continue
+		}
+		v.builder.Recant()
+		v.snapshot(g.gen + 1)
+		g.stale(now)
+	}
+	g.log.Warn("the last known good is older than store.max_age, and is not served any more")
+}
+
 // forgotten is what of a record is asked for and not known, as updates of the
 // origin that said it. Who asks by a name that the wildcard brought gets that: there
 // is nobody to ask for its own (P50), and what is on disk by name may be from long before, of a
 // time when somebody asked for it, while who asks now has seen the wildcard's.
-func (v *view) forgotten(rec *store.Record) (out []xds.Update) {
+func (v *view) forgotten(rec *remembered) (out []xds.Update) {
 	held := v.held.Load()
 	update := func(wild bool) xds.Update {
 		return xds.Update{Type: v.typ.URL, Origin: rec.Origin, Version: rec.Version, Wildcard: wild, Received: rec.Received}
 	}
-	if v.wildcard && rec.Wildcard && !answered(held) {
+	wild := v.wildcard && rec.Wildcard && !answered(held)
+	if wild {
 		u := update(true)
 		for _, e := range rec.Entries {
 			if e.Wild {
@@ -183,18 +237,18 @@ func (v *view) forgotten(rec *store.Record) (out []xds.Update) {
 		out = append(out, u)
 	}
 	u := update(false)
-	named := make(map[string]bool)
-	for _, r := range out {
-		for _, c := range r.Changed {
-			named[c.Name] = true
+	taken := make(map[string]bool)
+	for name := range v.names.All() {
+		if held.Part(false).Known(name) || held.Part(true).Held(name) != nil || wild && rec.wild[name] != nil {
+			continue
 		}
-	}
-	for _, wild := range []bool{false, true} {
-		for _, e := range rec.Entries {
-			if name := e.Resource.Name; e.Wild == wild && !named[name] && v.askedFor(e.Resource) && !held.Part(false).Known(name) && held.Part(true).Held(name) == nil {
-				named[name] = true
-				u.Changed = append(u.Changed, e.Resource)
-			}
+		r := rec.named[name]
+		if r == nil {
+			r = rec.wild[name]
+		}
+		if r != nil && !taken[r.Name] {
+			taken[r.Name] = true
+			u.Changed = append(u.Changed, r)
 		}
 	}
 	if len(u.Changed) > 0 {

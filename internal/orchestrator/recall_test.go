@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,8 +24,14 @@ import (
 // is.
 func life(t *testing.T, dir string, f func(w *world), edit ...func(*store.Options)) (log string) {
 	t.Helper()
+	return lifeOf(t, dir, options(t).Metrics, f, edit...)
+}
+
+func lifeOf(t *testing.T, dir string, m *telemetry.Metrics, f func(w *world), edit ...func(*store.Options)) (log string) {
+	t.Helper()
 	var said strings.Builder
 	bubbleWith(t, func(t *testing.T, o *Options) func() {
+		o.Metrics = m
 		o.Log = slog.New(slog.NewTextHandler(&said, nil))
 		so := store.Options{Path: dir, Interval: time.Second, Metrics: &o.Metrics.Store, Log: o.Log}
 		for _, e := range edit {
@@ -34,7 +41,7 @@ func life(t *testing.T, dir string, f func(w *world), edit ...func(*store.Option
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.Store = s
+		o.Store = &counted{Store: s}
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan error)
 		go func() { done <- s.Run(ctx) }()
@@ -46,6 +53,22 @@ func life(t *testing.T, dir string, f func(w *world), edit ...func(*store.Option
 		}
 	}, f)
 	return said.String()
+}
+
+// counted is a store that counts what is read.
+type counted struct {
+	*store.Store
+	n atomic.Int64
+}
+
+func (c *counted) Load(key xds.Key, typ xds.TypeURL) (*store.Record, error) {
+	c.n.Add(1)
+	return c.Store.Load(key, typ)
+}
+
+func (w *world) loads() int64 {
+	synctest.Wait()
+	return w.reg.opts.Store.(*counted).n.Load()
 }
 
 // bubbleWith is bubble with something that runs beside the registry, and ends before it.
@@ -150,9 +173,10 @@ func TestP53_LastKnownGood(t *testing.T) {
 		_, _ = a.woken(), b.woken()
 		f.update(t, cds, true, "c=1")
 		equal(t, "told what is equal", a.woken(), 0)
-		equal(t, "stale types", strings.Join(w.stale("web"), " "), "EDS")
+		equal(t, "stale types", strings.Join(w.stale("web"), " "), "CDS EDS") // of d the origin has not spoken
 		f.update(t, cds, true, "d")
 		equal(t, "told that d is gone", a.woken(), 1)
+		equal(t, "stale types", strings.Join(w.stale("web"), " "), "EDS")
 		f.update(t, eds, false, "x=1")
 		equal(t, "told what is equal", b.woken(), 0)
 		f.update(t, eds, false, "y=2")
@@ -233,9 +257,9 @@ func TestP53_RecalledTooLate(t *testing.T) {
 	g.setViews([]*view{v})
 	g.away = true
 	g.recall.due = true
-	g.recall.records = map[xds.TypeURL]*store.Record{cds: {
+	g.recall.records = map[xds.TypeURL]*remembered{cds: remember(&store.Record{
 		Key: g.key, Type: cds, Origin: "origin", Wildcard: true, Entries: []store.Entry{{Resource: resource(t, cds, "c", "1"), Wild: true}},
-	}}
+	}, time.Time{})}
 	held := func(want int) {
 		t.Helper()
 		if s := v.held.Load(); s.Len() != want || s.Stale != (want > 0) || s.Answered != (want > 0) {
@@ -255,6 +279,7 @@ type noStore struct{}
 
 func (noStore) Touch(xds.Key, xds.TypeURL, store.Source)         {}
 func (noStore) Release(xds.Key, xds.TypeURL, store.Source)       {}
+func (noStore) Expires(*store.Record) time.Time                  { return time.Time{} }
 func (noStore) Has(xds.Key, xds.TypeURL) bool                    { return false }
 func (noStore) Load(xds.Key, xds.TypeURL) (*store.Record, error) { return nil, nil }
 
@@ -355,4 +380,137 @@ func TestP53_DamagedIsNothing(t *testing.T) {
 	if !strings.Contains(log, files[0]) {
 		t.Errorf("the file is not named: %s", log)
 	}
+}
+
+// What replaces all of a type, and nobody has taken, leaves what is on disk as it is:
+// a set with holes would say that the rest is gone.
+func TestP53_AnAnswerIsKeptAsAWhole(t *testing.T) {
+	dir := t.TempDir()
+	life(t, dir, func(w *world) {
+		a := w.join("web", cds).want("*")
+		f := w.feed("web")
+		f.reached()
+		f.update(t, cds, true, "a=1", "b=1")
+		a.takes("*")
+		f.update(t, cds, true, "a", "b", "c=1", "d=1") // before it is written, and refused
+		time.Sleep(2 * time.Second)
+		a.Improved()
+	})
+	life(t, dir, func(w *world) { // an origin that begins with nothing, and answers half
+		w.join("web", cds).want("*")
+		f := w.feed("web")
+		f.reached()
+		f.update(t, cds, true)
+		f.update(t, cds, true, "c=1")
+		time.Sleep(2 * time.Second)
+	})
+	life(t, dir, func(w *world) {
+		a := w.join("web", cds).want("*")
+		w.feed("web").failed()
+		equal(t, "a", a.sees(subscription("*"), "a"), "1")
+		equal(t, "b", a.sees(subscription("*"), "b"), "1")
+		equal(t, "c, which nobody took", a.sees(subscription("*"), "c"), "-")
+	})
+}
+
+// Of an answer with something that is not to be stored, what is left would say that
+// it is gone: nothing of it is served.
+func TestP62_P63_AnAnswerWithHolesIsNotKept(t *testing.T) {
+	dir := t.TempDir()
+	life(t, dir, func(w *world) {
+		a := w.join("web", cds).want("*")
+		f := w.feed("web")
+		f.reached()
+		f.hand(t, xds.Update{Type: cds, Origin: "origin", Wildcard: true, Received: time.Now(),
+			Changed: []*xds.Resource{resource(t, cds, "a", "1"), resource(t, cds, "b", "1").Renew(time.Hour, time.Now())}})
+		a.takes("*")
+	})
+	life(t, dir, func(w *world) {
+		a := w.join("web", cds).want("*")
+		w.feed("web").failed()
+		if a.refusal() == nil {
+			t.Error("a part of an answer is served")
+		}
+	})
+}
+
+// While no origin is there, what was good stays so for as long as that takes.
+func TestP53_ALongOutageLosesNothing(t *testing.T) {
+	dir := t.TempDir()
+	life(t, dir, func(w *world) {
+		b := w.join("web", eds).want("x", "y")
+		f := w.feed("web")
+		f.reached()
+		f.update(t, eds, false, "x=1", "y=1")
+		b.takes("x", "y")
+	})
+	life(t, dir, func(w *world) {
+		b := w.join("web", eds).want("x")
+		w.feed("web").failed()
+		time.Sleep(24 * time.Hour)
+		b.takes("x")
+		b.Improved()
+		time.Sleep(2 * time.Second)
+	})
+	life(t, dir, func(w *world) {
+		b := w.join("web", eds).want("y")
+		w.feed("web").failed()
+		equal(t, "y", b.sees(subscription("y"), "y"), "1")
+	})
+}
+
+// With max_age what was recalled is given to nobody any more once it is too old, also
+// in one outage.
+func TestP53_WhatGetsTooOldIsNotServedAnyMore(t *testing.T) {
+	dir := t.TempDir()
+	life(t, dir, func(w *world) {
+		b := w.join("web", eds).want("x")
+		f := w.feed("web")
+		f.reached()
+		f.update(t, eds, false, "x=1")
+		b.takes("x")
+	})
+	life(t, dir, func(w *world) {
+		b := w.join("web", eds).want("x")
+		w.feed("web").failed()
+		equal(t, "x", b.sees(subscription("x"), "x"), "1")
+		time.Sleep(59 * time.Minute)
+		equal(t, "a newcomer gets x", w.join("web", eds).want("x").sees(subscription("x"), "x"), "1")
+		time.Sleep(2 * time.Minute)
+		if _, err := w.try("web", eds); err == nil {
+			t.Error("a newcomer is let in though nothing is held that may be served")
+		}
+	}, func(o *store.Options) { o.MaxAge = time.Hour })
+}
+
+// What is held is not read from disk, however often the origin goes away, and a key
+// that goes takes its mark with it.
+func TestP53_WhatIsHeldIsNotRead(t *testing.T) {
+	dir := t.TempDir()
+	life(t, dir, func(w *world) {
+		b := w.join("web", eds).want("x", "y")
+		f := w.feed("web")
+		f.reached()
+		f.update(t, eds, false, "x=1", "y=1")
+		b.takes("x", "y")
+	})
+	metrics := options(t).Metrics
+	lifeOf(t, dir, metrics, func(w *world) {
+		w.join("web", eds).want("x", "y")
+		f := w.feed("web")
+		f.failed()
+		flap := func() {
+			f.reached()
+			f.update(t, eds, false, "x=1")
+			time.Sleep(2 * time.Second) // until the store has looked at what is new
+			f.failed()
+		}
+		flap()
+		loads := w.loads()
+		flap()
+		flap()
+		equal(t, "loads", w.loads(), loads)
+		equal(t, "stale types", metrics.Stale.Value(), 1) // of y the origin has not spoken
+	})
+	equal(t, "stale types of keys that are gone", metrics.Stale.Value(), 0)
 }

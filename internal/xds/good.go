@@ -6,28 +6,39 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Good is what of one type under one key at least one client acknowledged: the
-// last known good. What clients have it notes by snapshots that they took as a
-// whole, and of the rest only the exceptions: with a fleet in step it is a pointer.
-// Until Collect it keeps alive what the newest that was taken has replaced.
+// last known good.
+//
+// Of the wildcard it is the newest state that some client took as a whole, with the
+// contents of single resources that were taken since: so it has no holes, and what
+// the origin took away is in it until a client has taken that. Of names it is each
+// resource by itself, and only the exceptions are noted: with a fleet in step it is
+// two pointers. It keeps alive what it holds, and until Collect what that replaced.
 //
 // It is safe for concurrent use.
 type Good struct {
-	whole atomic.Pointer[Snapshot] // the newest whose wildcard part a client has
+	whole atomic.Pointer[Snapshot] // of the wildcard: taken as a whole
 	last  atomic.Pointer[Receipt]  // the newest of seen
 
-	mu    sync.Mutex
-	seen  map[*Receipt]struct{} // since Collect; maxReceipts at most
-	taken map[part]taken        // since Collect
-	wild  bool                  // a client had all of an answer to the wildcard
-	// base has, of the wildcard and of names, what is good but for but: what no
-	// client took, with what one had taken in its place; nil: nothing.
-	base [2]*Snapshot
-	but  map[part]taken
-	// seed is what was good in an earlier life, as far as nothing else is known.
-	seed     map[part]*Resource
+	mu   sync.Mutex
+	seen map[*Receipt]struct{} // since Collect; maxReceipts at most
+	// later are the wildcard's resources that were taken after whole, of names that
+	// are in it, or in the seed while there is none.
+	later   map[string]taken
+	unasked time.Time // since when nobody has asked for the wildcard; zero: somebody does
+
+	named map[string]taken // since Collect
+	// base has what is good by name but for but: what no client took, with what one
+	// had taken in its place; nil: nothing.
+	base *Snapshot
+	but  map[string]taken
+
+	// seed is what was good in an earlier life, as far as nothing else is known: of
+	// the wildcard, if it was all of an answer, and of names.
+	seed     [2]map[string]*Resource
 	seedWild bool
 }
 
@@ -43,6 +54,10 @@ type Receipt struct{ _ byte }
 // maxReceipts bounds what Good remembers, so that a response is looked at once
 // and not for each client that took it. One that was forgotten is looked at again.
 const maxReceipts = 256
+
+// carriedFor is for how long what nobody asks for stays good: what the wildcard had,
+// and the names of an earlier life. Clients come back one by one.
+const carriedFor = 10 * time.Minute
 
 // Took is a resource that a client took.
 type Took struct {
@@ -65,6 +80,10 @@ func (g *Good) Knows(of *Receipt) bool {
 	return seen
 }
 
+// Whole is the newest state of the wildcard that a client took as a whole; nil: none
+// in this life.
+func (g *Good) Whole() *Snapshot { return g.whole.Load() }
+
 // KnowsAll reports whether it was noted that a client has all that the wildcard
 // brought in s, or in something newer.
 func (g *Good) KnowsAll(s *Snapshot) bool {
@@ -81,40 +100,14 @@ func (g *Good) TakeAll(s *Snapshot) (news bool) {
 		return false
 	}
 	g.whole.Store(s)
-	return g.takeAll(s)
-}
-
-// takeAll is TakeAll under the lock.
-func (g *Good) takeAll(s *Snapshot) (news bool) {
-	for p, t := range g.taken {
-		if p.wild && t.gen <= s.Gen {
-			delete(g.taken, p)
+	wild := s.Part(true)
+	for name, t := range g.later {
+		if t.gen <= s.Gen || wild.Held(name) == nil {
+			delete(g.later, name)
 		}
 	}
-	news = !g.wild
-	g.wild = true
-	if had := g.base[1]; had == nil || s.Gen >= had.Gen {
-		for p := range g.but {
-			if p.wild {
-				delete(g.but, p)
-				news = true
-			}
-		}
-		news = news || had != s
-		g.base[1] = s
-		return news
-	}
-	for p, t := range g.but { // Collect has seen something newer since
-		if !p.wild || t.gen >= s.Gen {
-			continue
-		}
-		t = taken{gen: s.Gen}
-		if r := s.Part(true).Held(p.name); r.Storable() {
-			t.Resource = r
-		}
-		g.but[p], news = t, true
-	}
-	return news
+	g.seed[1], g.seedWild = nil, false
+	return true
 }
 
 // Take notes that a client acknowledged a response out of the generation, which
@@ -133,127 +126,182 @@ func (g *Good) Take(of *Receipt, gen uint64, took []Took, removed bool) (news bo
 	g.last.Store(of)
 	news = removed
 	for _, t := range took {
-		p := part{t.Resource.Name, t.Wild}
-		if have := g.good(p); t.Resource.Storable() && have.gen < gen && !t.Resource.alike(have.Resource) {
-			if g.taken == nil {
-				g.taken = make(map[part]taken)
-			}
-			g.taken[p], news = taken{t.Resource, gen}, true
+		r := t.Resource
+		if !r.Storable() {
+			continue
 		}
+		have, into, known := g.goodNamed(r.Name), &g.named, true
+		if t.Wild {
+			have, known = g.goodWild(r.Name)
+			into = &g.later
+		}
+		if !known || have.gen >= gen || r.alike(have.Resource) {
+			continue
+		}
+		if *into == nil {
+			*into = make(map[string]taken)
+		}
+		(*into)[r.Name], news = taken{r, gen}, true
 	}
 	return news
 }
 
-// good is what is good of a part, a nil resource for nothing, and of which
-// generation. Under the lock.
-func (g *Good) good(p part) taken {
-	if t, is := g.taken[p]; is {
-		return t
+// goodWild is what of the wildcard is good under name, and of which generation;
+// false: nothing of that name is. Under the lock.
+func (g *Good) goodWild(name string) (taken, bool) {
+	if t, is := g.later[name]; is {
+		return t, true
 	}
-	if t, is := g.but[p]; is {
-		return t
+	if s := g.whole.Load(); s != nil {
+		r := s.Part(true).Held(name)
+		return taken{r, s.Gen}, r != nil
 	}
-	if base := g.base[btoi(p.wild)]; base != nil {
-		if r := base.Part(p.wild).Held(p.name); r.Storable() {
-			return taken{r, base.Gen}
-		}
-		return taken{gen: base.Gen}
-	}
-	return taken{Resource: g.seed[p]}
+	r := g.seed[1][name]
+	return taken{Resource: r}, r != nil
 }
 
-// Seed says what was good in an earlier life of the key.
+// goodNamed is what is good by name, a nil resource for nothing, and of which
+// generation. Under the lock.
+func (g *Good) goodNamed(name string) taken {
+	if t, is := g.named[name]; is {
+		return t
+	}
+	if t, is := g.but[name]; is {
+		return t
+	}
+	if g.base != nil {
+		if r := g.base.Part(false).Held(name); r.Storable() {
+			return taken{r, g.base.Gen}
+		}
+		return taken{gen: g.base.Gen}
+	}
+	return taken{Resource: g.seed[0][name]}
+}
+
+// Seed says what was good in an earlier life of the key; wildcard: of the wildcard
+// it is all of an answer.
 func (g *Good) Seed(was []Took, wildcard bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.seed, g.seedWild = make(map[part]*Resource, len(was)), wildcard
+	g.seed = [2]map[string]*Resource{make(map[string]*Resource), nil}
+	wildcard = wildcard && g.whole.Load() == nil
+	if wildcard {
+		g.seed[1] = make(map[string]*Resource)
+	}
+	g.seedWild = wildcard
 	for _, t := range was {
-		g.seed[part{t.Resource.Name, t.Wild}] = t.Resource
+		if !t.Wild || wildcard {
+			g.seed[btoi(t.Wild)][t.Resource.Name] = t.Resource
+		}
 	}
 }
 
-// Collect returns what is good of held, which may be nil: of each resource the newest
-// that some client took, in order of names, the wildcard's before the name's own; and
-// whether those of the wildcard are all of an answer to it. What is not in held is
-// not good any more: the origin has taken it away, or nobody asks for it. But what
-// was good in an earlier life, and nobody has asked for yet, stays if carry says so.
+// Collect returns what is good, in order of names, the wildcard's before the name's
+// own; and whether those of the wildcard are all of an answer to it: if not, there
+// are none of them. By name it is the newest that some client took of what is in
+// held, which may be nil: what is not there any more the origin has taken away, or
+// nobody asks for it. But what was good in an earlier life, and nobody has asked for
+// yet, stays if carry says so.
+//
+// An answer to the wildcard with anything that is not to be stored is not good: what
+// is left of it would say that the rest is gone.
 //
 // It is called by one goroutine at a time. Who takes something meanwhile does not
 // wait for it, however much is held.
-func (g *Good) Collect(held *Snapshot, carry bool) (took []Took, wildcard bool) {
+func (g *Good) Collect(held *Snapshot, carry bool, now time.Time) (took []Took, wildcard bool) {
 	g.mu.Lock()
-	was := Good{base: g.base, but: maps.Clone(g.but), taken: maps.Clone(g.taken), seed: g.seed}
+	g.forget(held, now)
+	was := Good{base: g.base, but: maps.Clone(g.but), named: maps.Clone(g.named), later: maps.Clone(g.later), seed: g.seed, seedWild: g.seedWild}
 	whole := g.whole.Load()
 	g.mu.Unlock()
-	but := make(map[part]taken)
-	note := func(p part, r *Resource) {
-		if !r.Storable() {
-			return
-		}
-		have := was.good(p)
-		if have.Resource == nil { // it may be of an earlier life, from before it was asked for
-			have.Resource = was.seed[p]
-		}
-		if r.alike(have.Resource) {
-			have.Resource = r
-		} else {
-			but[p] = have
-		}
-		if have.Resource != nil {
-			took = append(took, Took{have.Resource, p.wild})
-		}
-	}
+
+	took, wildcard = was.wildcard(whole)
+	but := make(map[string]taken)
 	if held != nil {
-		held.entries.Scan(func(name string, e entry) bool {
-			note(part{name, true}, held.Part(true).of(e))
-			note(part{name, false}, held.Part(false).of(e))
-			return true
-		})
+		for r := range held.Part(false).Resources {
+			if !r.Storable() {
+				continue
+			}
+			have := was.goodNamed(r.Name)
+			if have.Resource == nil { // it may be of an earlier life, from before it was asked for
+				have.Resource = was.seed[0][r.Name]
+			}
+			if r.alike(have.Resource) {
+				have.Resource = r
+			} else {
+				but[r.Name] = have
+			}
+			if have.Resource != nil {
+				took = append(took, Took{Resource: have.Resource})
+			}
+		}
 	}
-	seed, took := was.carried(held, carry, took)
+	seed := make(map[string]*Resource)
+	if carry {
+		for name, r := range was.seed[0] {
+			if !held.Part(false).Known(name) { // else the origin has spoken of it since
+				seed[name] = r
+				took = append(took, Took{Resource: r})
+			}
+		}
+	}
+	slices.SortFunc(took, func(a, b Took) int {
+		if c := strings.Compare(a.Resource.Name, b.Resource.Name); c != 0 {
+			return c
+		}
+		return btoi(b.Wild) - btoi(a.Wild)
+	})
 
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if held.answered() {
-		g.wild = g.wild || g.seedWild
-		wildcard = g.wild
-	} else {
-		g.wild, wildcard = false, carry && g.seedWild
-	}
-	for p, t := range was.taken {
-		if g.taken[p] == t {
-			delete(g.taken, p)
+	for name, t := range was.named {
+		if g.named[name] == t {
+			delete(g.named, name)
 		}
 	}
-	g.base, g.but, g.seed, g.seedWild = [2]*Snapshot{held, held}, but, seed, g.seedWild && carry
-	if now := g.whole.Load(); now != whole { // meanwhile
-		g.takeAll(now)
-	}
-	g.seen = nil
+	g.base, g.but, g.seed[0], g.seen = held, but, seed, nil
 	g.last.Store(nil)
 	return took, wildcard
 }
 
-// carried adds what of the earlier life stays, and returns it.
-func (g *Good) carried(held *Snapshot, carry bool, took []Took) (map[part]*Resource, []Took) {
-	if !carry || len(g.seed) == 0 {
-		return nil, took
+// forget lets go of what the wildcard had once nobody has asked for it for so long.
+// Under the lock.
+func (g *Good) forget(held *Snapshot, now time.Time) {
+	switch {
+	case held.answered() || g.whole.Load() == nil:
+		g.unasked = time.Time{}
+	case g.unasked.IsZero():
+		g.unasked = now
+	case now.Sub(g.unasked) > carriedFor:
+		g.whole.Store(nil)
+		g.later, g.unasked = nil, time.Time{}
 	}
-	stays := make(map[part]*Resource)
-	for p, r := range g.seed {
-		// What the origin has spoken of since is not of an earlier life any more.
-		if p.wild && !held.answered() || !p.wild && !held.Part(false).Known(p.name) {
-			stays[p] = r
-			took = append(took, Took{r, p.wild})
+}
+
+// wildcard is what of the wildcard is good, if it is all of an answer.
+func (g *Good) wildcard(whole *Snapshot) (took []Took, all bool) {
+	add := func(name string, r *Resource) bool {
+		if t, is := g.later[name]; is {
+			r = t.Resource
 		}
+		took = append(took, Took{r, true})
+		return r.Storable()
 	}
-	if len(stays) > 0 {
-		slices.SortFunc(took, func(a, b Took) int {
-			if c := strings.Compare(a.Resource.Name, b.Resource.Name); c != 0 {
-				return c
+	switch {
+	case whole != nil && whole.Part(true).AnyLapsed():
+		return nil, false // clients may still have it
+	case whole != nil:
+		for r := range whole.Part(true).Resources {
+			if !add(r.Name, r) {
+				return nil, false
 			}
-			return btoi(b.Wild) - btoi(a.Wild)
-		})
+		}
+		return took, true
+	case g.seedWild:
+		for name, r := range g.seed[1] {
+			add(name, r)
+		}
+		return took, true
 	}
-	return stays, took
+	return nil, false
 }

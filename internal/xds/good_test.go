@@ -10,44 +10,73 @@ import (
 	"pgregory.net/rapid"
 )
 
-// goodModel is what Good should say: by part, what was taken last and of which
-// generation, as a plain map.
+// goodModel is what Good should say, as plain maps: of the wildcard the newest state
+// taken as a whole, with what was taken of its names since; of names what was taken
+// last of each, and of which generation.
 type goodModel struct {
-	taken map[part]taken
-	since uint64 // the generation collected last: of what was not in it, what was taken before is old
-	wild  bool
+	whole map[string]*Resource // nil: none
+	gen   uint64               // of whole
+	later map[string]taken
+	named map[string]taken
+	since uint64 // the generation collected last: of names that were not in it, what was taken before is old
 }
 
-func (m *goodModel) take(p part, r *Resource, gen uint64) {
-	have, is := m.taken[p]
+func (m *goodModel) all(s *Snapshot) {
+	if m.whole != nil && s.Gen <= m.gen {
+		return
+	}
+	m.whole, m.gen = make(map[string]*Resource), s.Gen
+	for r := range s.Part(true).Resources {
+		m.whole[r.Name] = r
+	}
+	for n, t := range m.later {
+		if t.gen <= s.Gen || m.whole[n] == nil {
+			delete(m.later, n)
+		}
+	}
+}
+
+func (m *goodModel) take(t Took, gen uint64) {
+	name, into := t.Resource.Name, m.named
+	have, is := into[name]
 	if !is {
 		have.gen = m.since
 	}
-	if gen > have.gen || gen == have.gen && r != nil {
-		m.taken[p] = taken{r, gen}
+	if t.Wild {
+		if into = m.later; m.whole[name] == nil {
+			return
+		}
+		if have, is = into[name]; !is {
+			have.gen = m.gen
+		}
+	}
+	if gen > have.gen {
+		into[name] = taken{t.Resource, gen}
 	}
 }
 
 func (m *goodModel) collect(held *Snapshot) (out []string) {
-	m.wild = m.wild && held.Answered
-	next := make(map[part]taken)
-	for _, wild := range []bool{true, false} {
-		for r := range held.Part(wild).Resources {
-			p := part{r.Name, wild}
-			have, is := m.taken[p]
-			if !is {
-				have.gen = m.since
-			}
-			next[p] = have
-			if r.alike(have.Resource) {
-				next[p] = taken{r, held.Gen}
-			}
-			if have.Resource != nil {
-				out = append(out, spellTook(Took{have.Resource, wild}))
-			}
+	for n, r := range m.whole {
+		if t, is := m.later[n]; is {
+			r = t.Resource
+		}
+		out = append(out, spellTook(Took{r, true}))
+	}
+	next := make(map[string]taken)
+	for r := range held.Part(false).Resources {
+		have, is := m.named[r.Name]
+		if !is {
+			have.gen = m.since
+		}
+		next[r.Name] = have
+		if r.alike(have.Resource) {
+			next[r.Name] = taken{r, held.Gen}
+		}
+		if have.Resource != nil {
+			out = append(out, spellTook(Took{Resource: have.Resource}))
 		}
 	}
-	m.taken, m.since = next, held.Gen
+	m.named, m.since = next, held.Gen
 	slices.Sort(out)
 	return out
 }
@@ -62,7 +91,7 @@ func TestGoodModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := NewBuilder(TypeOf(ClusterType))
 		var snaps []*Snapshot
-		m := &goodModel{taken: make(map[part]taken)}
+		m := &goodModel{later: make(map[string]taken), named: make(map[string]taken)}
 		g := new(Good)
 		names := []string{"a", "b", "c"}
 		version := 0
@@ -93,14 +122,8 @@ func TestGoodModel(t *testing.T) {
 				}
 				if !g.KnowsAll(s) {
 					g.TakeAll(s)
-					for _, n := range names {
-						m.take(part{n, true}, nil, s.Gen)
-					}
-					for r := range s.Part(true).Resources {
-						m.take(part{r.Name, true}, r, s.Gen)
-					}
-					m.wild = true
 				}
+				m.all(s)
 			case op == "some":
 				s := rapid.SampledFrom(snaps).Draw(t, "of")
 				var took []Took
@@ -108,21 +131,21 @@ func TestGoodModel(t *testing.T) {
 					for r := range s.Part(wild).Resources {
 						if rapid.Bool().Draw(t, "takes") {
 							took = append(took, Took{r, wild})
-							m.take(part{r.Name, wild}, r, s.Gen)
+							m.take(Took{r, wild}, s.Gen)
 						}
 					}
 				}
 				g.Take(new(Receipt), s.Gen, took, false)
 			case op == "collect":
-				took, wild := g.Collect(now, false)
+				took, wild := g.Collect(now, false, time.Unix(1, 0))
 				want := m.collect(now)
 				var got []string
 				for _, k := range took {
 					got = append(got, spellTook(k))
 				}
 				slices.Sort(got)
-				if !slices.Equal(got, want) || wild != m.wild {
-					t.Fatalf("generation %d: kept\n%v, wildcard %v, want\n%v, %v", now.Gen, got, wild, want, m.wild)
+				if !slices.Equal(got, want) || wild != (m.whole != nil) {
+					t.Fatalf("generation %d: kept\n%v, wildcard %v, want\n%v, %v", now.Gen, got, wild, want, m.whole != nil)
 				}
 			}
 		}
@@ -183,9 +206,9 @@ func TestGoodIsTakenWhileItIsCollected(t *testing.T) {
 			over = true
 		default:
 		}
-		g.Collect(snaps[len(snaps)-1], false)
+		g.Collect(snaps[len(snaps)-1], false, time.Unix(1, 0))
 	}
-	took, wildcard := g.Collect(snaps[len(snaps)-1], false)
+	took, wildcard := g.Collect(snaps[len(snaps)-1], false, time.Unix(1, 0))
 	if !wildcard || len(took) != names {
 		t.Fatalf("kept %d, wildcard %v", len(took), wildcard)
 	}

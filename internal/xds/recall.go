@@ -15,49 +15,62 @@ func (b *Builder) Recall(u Update) {
 	b.recalledAll = b.recalledAll || u.Wildcard
 }
 
-// Recant undoes Recall, of all that the origin has not spoken of since.
-func (b *Builder) Recant() {
+// Recant undoes Recall of us, as far as the origin has not spoken of it since; without
+// any, all that was recalled.
+func (b *Builder) Recant(us ...Update) {
+	var parts []part
+	all := len(us) == 0
 	for p := range b.recalled {
+		if all {
+			parts = append(parts, p)
+		}
+	}
+	for _, u := range us {
+		all = all || u.Wildcard
+		for _, r := range u.Changed {
+			if p := (part{r.Name, u.Wildcard}); has(b.recalled, p) {
+				parts = append(parts, p)
+			}
+		}
+	}
+	for _, p := range parts {
 		e, _ := b.entries.Get(p.name)
-		was := e
 		if p.wild {
 			e.wild = nil
 		} else {
 			e.named = nil
 		}
-		if e != was {
-			b.set(p.name, e)
-		}
+		b.set(p.name, e)
+		delete(b.recalled, p)
 	}
-	if b.recalledAll {
-		b.answered, b.dirty = false, true
+	if all && b.recalledAll {
+		b.answered, b.dirty, b.recalledAll = false, true, false
 	}
-	b.recalled, b.recalledAll = nil, false
 }
 
-// spoken notes that the origin has spoken of what u says: of the wildcard as a
-// whole, of a name alone. That the time ran out is no word (P57).
+func has[K comparable](m map[K]struct{}, k K) bool {
+	_, is := m[k]
+	return is
+}
+
+// spoken notes that the origin has spoken of what u says, name by name: an
+// incremental one may answer in several responses, and one in state of the world
+// names what is there, and the rest is gone. That the time ran out is no word (P57).
 func (b *Builder) spoken(u *Update) {
 	if !b.stale() || u.Guess {
 		return
 	}
 	if u.Wildcard {
 		b.recalledAll = false
-		for p := range b.recalled {
-			if p.wild {
-				delete(b.recalled, p)
-			}
-		}
-		return
 	}
 	for _, r := range u.Changed {
-		delete(b.recalled, part{name: r.Name})
+		delete(b.recalled, part{r.Name, u.Wildcard})
 	}
 	for _, n := range u.Removed {
-		delete(b.recalled, part{name: n})
+		delete(b.recalled, part{n, u.Wildcard})
 	}
 	for _, e := range u.Errors {
-		delete(b.recalled, part{name: e.Name})
+		delete(b.recalled, part{e.Name, u.Wildcard})
 	}
 	for _, o := range u.Unresolved {
 		for _, n := range o.Names {
