@@ -1,10 +1,12 @@
 package store
 
 import (
+	"container/heap"
 	"encoding/binary"
 	"errors"
 	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"time"
 )
@@ -19,6 +21,8 @@ const confirmedFile = "confirmed"
 const (
 	confirmedSize = len(fileID{}) + timeSize
 	maxConfirmed  = 4096 // in a record
+	// leastConfirmed is how large the file is that speaks of one.
+	leastConfirmed = int64(preambleSize + 8 + 3*frameSize + confirmedSize)
 )
 
 // readConfirmed brings the index up to date, in Open. Without the file, or where it
@@ -30,9 +34,8 @@ func (s *Store) readConfirmed() error {
 		return nil
 	case isDamage(err):
 		f := &file{name: confirmedFile, size: size}
-		s.index[f.name] = f
-		s.bytes += size
-		s.fault(f, err)
+		s.add(f)
+		s.fault(f, nil, err)
 		return nil
 	case err != nil:
 		s.o.Log.Warn("store: when files were confirmed last cannot be read: they count as older", "path", filepath.Join(s.o.Path, confirmedFile), "error", err)
@@ -43,6 +46,7 @@ func (s *Store) readConfirmed() error {
 			f.confirmed = t
 		}
 	}
+	heap.Init(&s.ages)
 	return nil
 }
 
@@ -94,7 +98,9 @@ func decodeConfirmed(r io.Reader, size int64) (map[fileID]time.Time, error) {
 // confirmAll has all sources asked when what they have was confirmed.
 func (s *Store) confirmAll(now time.Time) {
 	s.mu.Lock()
+	n := 0
 	for _, it := range s.items {
+		s.breathe(&n)
 		if it.src == nil || it.dirty || it.again {
 			continue
 		}
@@ -109,7 +115,9 @@ func (s *Store) confirmAll(now time.Time) {
 func (s *Store) confirmNow(enough func() error) {
 	s.mu.Lock()
 	var all []*item
+	n := 0
 	for _, it := range s.items {
+		s.breathe(&n)
 		if it.src != nil && !it.dirty {
 			if !it.again {
 				it.again = true
@@ -136,7 +144,9 @@ func (s *Store) writeConfirmed() {
 	}
 	s.stale = false
 	var records [][]byte
+	seen := 0
 	for _, f := range s.index {
+		s.breathe(&seen)
 		if f.state != whole {
 			continue
 		}
@@ -151,6 +161,9 @@ func (s *Store) writeConfirmed() {
 	for _, b := range records {
 		size += int64(frameSize + len(b))
 	}
+	if s.o.MaxBytes > 0 && size > s.o.MaxBytes {
+		return // others say of themselves how old they are
+	}
 	err := s.room(size, confirmedFile)
 	if err == nil {
 		err = s.replace(confirmedFile, func(w io.Writer) error { return encodeConfirmed(w, size, records) })
@@ -161,12 +174,30 @@ func (s *Store) writeConfirmed() {
 	s.mu.Lock()
 	if err == nil {
 		s.journal = size
+		if f := s.index[confirmedFile]; f != nil { // damaged, and it could not be set aside
+			s.forget(f)
+		}
 	} else {
 		s.stale = true
 	}
 	s.show()
 	s.mu.Unlock()
 	s.outage(err)
+}
+
+// dropConfirmed removes the file.
+func (s *Store) dropConfirmed() error {
+	path := filepath.Join(s.o.Path, confirmedFile)
+	if err := s.hook("remove", path); err != nil {
+		return err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	s.mu.Lock()
+	s.journal, s.stale = 0, true
+	s.mu.Unlock()
+	return nil
 }
 
 func encodeConfirmed(w io.Writer, size int64, records [][]byte) error {

@@ -57,8 +57,9 @@ func (s *Store) readAside() error {
 	return nil
 }
 
-// fault notes what was found wrong with a file, and tells so.
-func (s *Store) fault(f *file, err error) {
+// fault notes what was found wrong with a file, and tells so. of is what it is of,
+// if that is known: when it is damaged, that is written anew.
+func (s *Store) fault(f *file, of *slot, err error) {
 	path := filepath.Join(s.o.Path, f.name)
 	s.mu.Lock()
 	known := s.index[f.name] == f // else it was replaced meanwhile
@@ -66,7 +67,7 @@ func (s *Store) fault(f *file, err error) {
 	case !known, isDamage(err) && slices.Contains(s.wrong, f):
 		known = false
 	case isDamage(err):
-		f.state = broken
+		f.state, f.of = broken, of
 		s.wrong = append(s.wrong, f)
 		s.stats.Damaged++
 	}
@@ -127,14 +128,13 @@ func (s *Store) moveAside(f *file) {
 		return
 	}
 	s.mu.Lock()
-	if s.index[f.name] == f {
-		delete(s.index, f.name)
-		s.bytes -= f.size
-	}
+	s.forget(f)
 	s.aside = append(s.aside, to)
 	s.spare += to.size
-	if it := s.bySlotName(f.name); it != nil {
-		s.touch(it)
+	if f.of != nil {
+		if it := s.items[*f.of]; it != nil && it.src != nil {
+			s.touch(it)
+		}
 	}
 	s.show()
 	var old []*file
@@ -163,14 +163,4 @@ func (s *Store) rename(from, to string) error {
 		return err
 	}
 	return s.syncDir()
-}
-
-// bySlotName is the item whose file that is, if it has a source. mu is held.
-func (s *Store) bySlotName(name string) *item {
-	for _, it := range s.items {
-		if it.src != nil && it.name() == name {
-			return it
-		}
-	}
-	return nil
 }

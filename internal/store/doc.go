@@ -6,6 +6,9 @@
 // Source; when it is written is the store's. Files are written whole beside the old
 // one and take its place, so that whatever happens there is the old or the new.
 // Whatever is wrong with a file, it is told, and served as if there were none.
+// MaxBytes holds for what stays: while a file is written, the one that it replaces
+// is there beyond it. A file is removed when its source says that nothing is good,
+// or for want of room, and for nothing else: not because a source went.
 //
 // What must not be on a disk is held back here, whatever the Source says: Secrets
 // (P6), what is not to be cached (P63), and what has a TTL, which the origin alone
@@ -17,5 +20,7 @@
 // All methods are safe for concurrent use. Run's goroutine is the only one that
 // changes the directory, once Open has returned; Load reads files meanwhile, which
 // are never changed but replaced. A Source is called without any lock. mu is held
-// for a few instructions, never across a call of a Source, I/O or a log line.
+// for a few instructions, never across a call of a Source, I/O or a log line: Touch
+// takes it where clients acknowledge. Who goes over all files or items lets go of it
+// now and then.
 package store

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"container/heap"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -70,6 +71,25 @@ type file struct {
 	wrote time.Time
 	// aside is when it was set aside: its order among those (damaged.go).
 	aside int64
+	at    int // in ages
+	// of is what it is of, where that was found damaged after Open.
+	of *slot
+}
+
+// add and forget keep the index. After Open only Run's goroutine calls them. mu is
+// held.
+func (s *Store) add(f *file) {
+	s.index[f.name] = f
+	s.bytes += f.size
+	heap.Push(&s.ages, f)
+}
+
+func (s *Store) forget(f *file) {
+	if s.index[f.name] == f {
+		delete(s.index, f.name)
+		s.bytes -= f.size
+		heap.Remove(&s.ages, f.at)
+	}
 }
 
 // readIndex reads the beginning of each file, in Open: what is damaged there is
@@ -91,10 +111,9 @@ func (s *Store) readIndex() error {
 			if errors.Is(err, fs.ErrNotExist) {
 				continue // someone tidies up
 			}
-			s.index[f.name] = f
-			s.bytes += f.size
+			s.add(f)
 			if err != nil {
-				s.fault(f, err)
+				s.fault(f, nil, err)
 			}
 		}
 	}

@@ -6,55 +6,63 @@ import (
 	"time"
 )
 
-// room makes room for a file of this size under name, beside the one that it
-// replaces. Damaged files go first, then those that were confirmed longest ago,
-// and last the one that is to be replaced.
+// room makes room for a file of this size under name, in the place of the one that
+// is there, which stays until the new one takes its place: so there is the old or
+// the new whatever happens, and while it is written the files may be larger than
+// max_bytes, by the one that is replaced. Damaged files go first, then those that
+// were confirmed longest ago. One that went is written again when something of its
+// key's type is touched, and not before: if it were written as soon as there is
+// room, keys that do not fit beside each other would take turns for ever.
 func (s *Store) room(size int64, name string) error {
 	went := false
 	for {
-		f, damaged := s.victim(size, name)
+		full, damaged, oldest := s.victim(size, name)
+		var err error
 		switch {
-		case f == nil && went:
-			return s.syncDir()
-		case f == nil:
-			return nil
-		case damaged:
-			if err := s.dropAside(f); err != nil {
-				return err
+		case damaged != nil:
+			err = s.dropAside(damaged)
+		case oldest != nil:
+			if err = s.remove(oldest); err == nil {
+				s.evict()
+				went = true
 			}
-			continue
+		case full && name != confirmedFile && s.journal > 0:
+			// All whom it speaks of went, or are said anew in what is to be written.
+			err = s.dropConfirmed()
+			went = true
+		case went:
+			return s.syncDir()
+		default:
+			return nil
 		}
-		if err := s.remove(f); err != nil {
+		if err != nil {
 			return err
-		}
-		went = true
-		if f.name != name {
-			s.evict()
 		}
 	}
 }
 
-// victim is the next file to go, nil if there is room.
-func (s *Store) victim(size int64, name string) (f *file, damaged bool) {
+// victim reports whether there is no room, and which file is to go, if one can.
+func (s *Store) victim(size int64, name string) (full bool, damaged, oldest *file) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	own := s.index[name]
-	full := s.o.MaxBytes > 0 && s.total()+size > s.o.MaxBytes
-	if full && len(s.aside) > 0 {
-		return s.aside[0], true
+	if own != nil {
+		size -= own.size
 	}
-	if !full && (own != nil || len(s.index) < maxFiles) {
-		return nil, false
+	many := false
+	if name == confirmedFile {
+		size -= s.journal
+	} else {
+		many = own == nil && len(s.index) >= maxFiles
 	}
-	for _, o := range s.index {
-		if o != own && (f == nil || o.confirmed.Before(f.confirmed)) {
-			f = o
-		}
+	full = s.o.MaxBytes > 0 && s.total()+size > s.o.MaxBytes
+	switch {
+	case full && len(s.aside) > 0:
+		damaged = s.aside[0]
+	case full || many:
+		oldest = s.ages.but(own)
 	}
-	if f == nil {
-		f = own // or nil: what is left is the confirmed file
-	}
-	return f, false
+	return full, damaged, oldest
 }
 
 // evict counts that a file went, and tells so now and then.

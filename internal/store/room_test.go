@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"xdsrelay/internal/xds"
@@ -36,9 +39,9 @@ func used(t testing.TB, dir string) (n int64) {
 	return n
 }
 
-// All files together stay within max_bytes at any moment, those half written,
-// damaged ones and the one that is being replaced included. Those go first that
-// were confirmed longest ago.
+// All files together stay within max_bytes at any moment, those half written and
+// damaged ones included, where none is being replaced. Those go first that were
+// confirmed longest ago.
 func TestMaxBytes(t *testing.T) {
 	dir := t.TempDir()
 	spoiled := append(written(t, clusters(t, "spoiled", 1, 500)), 0)
@@ -88,29 +91,149 @@ func TestMaxBytes(t *testing.T) {
 	}
 }
 
-// Where there is room for one of the two only, the old one goes first.
+// Where there is room for one of the two only, the old one stays all the same until
+// the new one is there; and nobody else goes for what is only replaced.
 func TestMaxBytesOfOneFile(t *testing.T) {
 	dir := t.TempDir()
-	d := new(disk)
-	d.look = func(string, string) {
-		if n := used(t, dir); n > 5000 {
-			t.Errorf("%d bytes", n)
+	synctest.Test(t, func(t *testing.T) {
+		const bound = 5000
+		d := new(disk)
+		r := running(t, dir, d.option, func(o *Options) { o.MaxBytes = bound })
+		old := clusters(t, "one", 1, 3000)
+		src := r.put(t, old)
+		other := clusters(t, "other", 1, 500)
+		other.Confirmed = old.Confirmed.Add(-time.Hour) // it would be the first to go
+		r.put(t, other)
+		path := filepath.Join(dir, slot{old.Key, old.Type}.name())
+		d.mu.Lock()
+		d.look = func(op, _ string) {
+			if _, err := os.Stat(path); err != nil {
+				t.Errorf("before %s: %v", op, err)
+			}
+			if n := used(t, dir); n > bound+written1(t, old) {
+				t.Errorf("%d bytes before %s", n, op)
+			}
+		}
+		d.mu.Unlock()
+		for _, op := range []string{"create", "write", "sync", "rename"} { // the disk is full
+			d.fail(syscall.ENOSPC, op)
+			r.Touch(old.Key, old.Type, src.set(clusters(t, "one", 1, 3100)))
+			until(t, "it fails", func() bool { return r.Status().Failing })
+			r.loads(t, old)
+			r.loads(t, other)
+			d.fail(nil)
+			r.Touch(old.Key, old.Type, src.set(old))
+			until(t, "it goes on", func() bool { return !r.Status().Failing })
+		}
+		rec := clusters(t, "one", 1, 3100)
+		r.Touch(rec.Key, rec.Type, src.set(rec))
+		r.settled(t)
+		r.loads(t, rec)
+		r.loads(t, other)
+		if n := used(t, dir); n > bound || r.Status().Evicted != 0 {
+			t.Errorf("%d bytes are used, %+v", n, r.Status())
+		}
+		// A larger one needs the other's room, and no more.
+		rec = clusters(t, "one", 1, 4300)
+		r.Touch(rec.Key, rec.Type, src.set(rec))
+		r.settled(t)
+		r.loads(t, rec)
+		if n := used(t, dir); n > bound || r.Status().Evicted != 1 || r.Has(other.Key, other.Type) {
+			t.Errorf("%d bytes are used, %+v", n, r.Status())
+		}
+		// One that has no room by itself is not written, and what was stays.
+		r.Touch(rec.Key, rec.Type, src.set(clusters(t, "one", 1, 6000)))
+		r.settled(t)
+		r.Touch(rec.Key, rec.Type, src)
+		r.settled(t)
+		r.loads(t, rec)
+		if n := strings.Count(r.log.String(), "larger than store.max_bytes"); n != 1 {
+			t.Errorf("it was told %d times: %s", n, r.log)
+		}
+		r.counts(t, map[string]float64{`store_writes_total{result="too_large"}`: 2})
+		r.stop()
+	})
+}
+
+func written1(t *testing.T, rec *Record) int64 { return int64(len(written(t, rec))) }
+
+// The confirmed file gives way to a record, and never takes its room.
+func TestTheConfirmedFileGivesWay(t *testing.T) {
+	dir := t.TempDir()
+	var recs []*Record
+	for i := range 20 {
+		recs = append(recs, clusters(t, fmt.Sprint(i), 1, 10))
+	}
+	big := clusters(t, "big", 1, 20_000)
+	bound := written1(t, big) + leastConfirmed
+	o := func(o *Options) { o.MaxBytes = bound }
+	r := running(t, dir, o)
+	for _, rec := range recs {
+		src := r.put(t, rec)
+		again := *rec
+		again.Confirmed = rec.Confirmed.Add(time.Second)
+		r.Touch(rec.Key, rec.Type, src.set(&again))
+		r.settled(t)
+	}
+	r.stop()
+	if _, err := os.Stat(filepath.Join(dir, confirmedFile)); err != nil {
+		t.Fatal(err)
+	}
+	r = running(t, dir, o)
+	src := r.put(t, big)
+	if n := used(t, dir); n > bound || r.Status().Files != 1 || r.Status().Evicted != 20 {
+		t.Errorf("%d bytes are used, %+v", n, r.Status())
+	}
+	again := *big
+	again.Confirmed = big.Confirmed.Add(time.Second)
+	r.Touch(big.Key, big.Type, src.set(&again))
+	r.settled(t)
+	r.stop()
+	if n := used(t, dir); n != bound {
+		t.Errorf("%d bytes are used of %d", n, bound)
+	}
+	opened(t, dir, o).loads(t, &again)
+	// A byte more, and it is not written.
+	dir = t.TempDir()
+	r = running(t, dir, func(o *Options) { o.MaxBytes = bound - 1 })
+	r.put(t, big)
+	r.nothing(t, big, "it does not fit")
+}
+
+// The order in which files go is right whatever is confirmed, comes and goes.
+func TestTheOldestGoesFirst(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	s := &Store{index: make(map[string]*file)}
+	began := time.Now()
+	for i := range 3000 {
+		var own *file
+		for _, f := range s.index {
+			own = f
+			break
+		}
+		switch n := rnd.IntN(4); {
+		case own == nil || n < 2 && len(s.index) < 50:
+			s.add(&file{name: fmt.Sprint(i), size: 1, confirmed: began.Add(time.Duration(rnd.IntN(100)))})
+		case n == 2:
+			s.confirm(own, began.Add(time.Duration(rnd.IntN(100))))
+		default:
+			s.forget(own)
+			s.forget(own) // changes nothing
+		}
+		var want *file
+		for _, f := range s.index {
+			if f != own && (want == nil || f.confirmed.Before(want.confirmed)) {
+				want = f
+			}
+		}
+		got := s.ages.but(own)
+		if (got == nil) != (want == nil) || got != nil && (got == own || !got.confirmed.Equal(want.confirmed)) {
+			t.Fatalf("%d: %+v, and should be %+v", i, got, want)
+		}
+		if len(s.ages) != len(s.index) || s.bytes != int64(len(s.index)) {
+			t.Fatalf("%d: %d of %d files, %d bytes", i, len(s.ages), len(s.index), s.bytes)
 		}
 	}
-	r := running(t, dir, d.option, func(o *Options) { o.MaxBytes = 5000 })
-	r.put(t, clusters(t, "one", 1, 3000))
-	rec := clusters(t, "one", 1, 3100)
-	r.put(t, rec)
-	r.loads(t, rec)
-	// One that has no room by itself is not written, and what was stays.
-	src := r.put(t, clusters(t, "one", 1, 6000))
-	r.Touch(rec.Key, rec.Type, src)
-	r.settled(t)
-	r.loads(t, rec)
-	if n := strings.Count(r.log.String(), "larger than store.max_bytes"); n != 1 {
-		t.Errorf("it was told %d times: %s", n, r.log)
-	}
-	r.counts(t, map[string]float64{`store_writes_total{result="too_large"}`: 2})
 }
 
 // What cannot be removed to make room is not gone over: nothing is written then.

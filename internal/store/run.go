@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"xdsrelay/internal/telemetry"
@@ -113,14 +114,15 @@ func (s *Store) finish() {
 	}
 	s.mu.Lock()
 	s.over = true // nothing new comes
-	var all []*item
-	for len(s.queue) > 0 {
-		if it := heap.Pop(&s.queue).(*item); it.dirty {
-			all = append(all, it)
-		}
+	all := s.queue
+	s.queue = nil
+	for _, it := range all {
+		it.at = -1
 	}
+	all = slices.DeleteFunc(all, func(it *item) bool { return !it.dirty })
 	s.mu.Unlock()
-	s.failures = 0 // of before
+	slices.SortFunc(all, func(a, b *item) int { return a.due.Compare(b.due) }) // nobody else sets it any more
+	s.failures = 0                                                             // of before
 	lost := 0
 	for _, it := range all {
 		if enough() != nil || s.failures >= 3 || s.do(it, enough) > 0 {
@@ -134,6 +136,9 @@ func (s *Store) finish() {
 		s.confirmNow(enough)
 		s.writeConfirmed()
 	}
+	s.mu.Lock()
+	s.ended = true
+	s.mu.Unlock()
 	s.o.Metrics.Unwritten(time.Time{})
 }
 
@@ -146,13 +151,14 @@ func (s *Store) giveUp(n int, why string) {
 }
 
 // do brings an item to the disk. If that fails it returns how long to wait before
-// anything is tried again.
+// anything is tried again. A file is removed only when a source has said that
+// nothing is good: of an item for which nobody speaks, the file stays.
 func (s *Store) do(it *item, enough func() error) time.Duration {
 	s.mu.Lock()
 	for it.asking { // it is being released
 		s.asked.Wait()
 	}
-	src, rec, dirty := it.src, it.taken, it.dirty
+	src, rec, ok, dirty := it.src, it.taken, it.said, it.dirty
 	if !dirty && !it.again {
 		s.mu.Unlock()
 		return 0
@@ -161,7 +167,6 @@ func (s *Store) do(it *item, enough func() error) time.Duration {
 	s.notAgain(it)
 	it.asking = src != nil
 	s.mu.Unlock()
-	ok := true
 	if src != nil {
 		rec, ok = s.ask(it.slot, src)
 	}
@@ -180,7 +185,7 @@ func (s *Store) do(it *item, enough func() error) time.Duration {
 	}
 	s.mu.Lock()
 	it.writing = nil
-	if src == nil && it.taken == rec {
+	if src == nil && !it.dirty { // else there may be something newer
 		s.drop(it)
 	}
 	lost := false

@@ -122,6 +122,100 @@ func TestTheEnd(t *testing.T) {
 	})
 }
 
+// Who releases while the relay ends takes nothing from the disk: what it has then
+// is written if there is time, and else what was stays.
+func TestReleaseAtTheEnd(t *testing.T) {
+	for name, late := range map[string]bool{"in time": false, "too late": true} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				const keys = 50
+				d := new(disk)
+				r := running(t, dir, d.option, func(o *Options) { o.Interval = time.Hour })
+				old, newer, sources := make([]*Record, keys), make([]*Record, keys), make([]*source, keys)
+				for i := range keys {
+					old[i], newer[i] = clusters(t, fmt.Sprint(i), 2, 10), clusters(t, fmt.Sprint(i), 2, 20)
+					sources[i] = r.put(t, old[i])
+				}
+				for i, src := range sources {
+					r.Touch(old[i].Key, old[i].Type, src.set(newer[i]))
+				}
+				first, goOn := make(chan struct{}), make(chan struct{})
+				once := sync.OnceFunc(func() { close(first); <-goOn })
+				d.mu.Lock()
+				d.look = func(op, _ string) {
+					if op == "sync" {
+						once()
+					}
+				}
+				d.mu.Unlock()
+				done := make(chan struct{})
+				go func() { defer close(done); r.stop() }()
+				<-first // it is being written, and the others wait
+				for i, src := range sources {
+					r.Release(old[i].Key, old[i].Type, src)
+					src.set(nil)
+				}
+				if late {
+					time.Sleep(lastWords + time.Second)
+				}
+				close(goOn)
+				<-done
+				o := opened(t, dir)
+				written := 0
+				for i := range keys {
+					got, err := o.Load(old[i].Key, old[i].Type)
+					switch {
+					case err != nil || got == nil:
+						t.Errorf("%d is gone: %v, %v", i, got, err)
+					case equal(got, newer[i]) == "":
+						written++
+					case equal(got, old[i]) != "":
+						t.Errorf("%d is neither the old nor the new", i)
+					}
+				}
+				if want := map[bool]int{false: keys, true: 1}[late]; written != want {
+					t.Errorf("%d are written, and should be %d", written, want)
+				}
+				if err := o.Close(); err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
+	}
+}
+
+// What a source had is written though the next one cannot say what is good; and that
+// nothing is good counts when it was said at the end as well.
+func TestWhatWasTakenIsWritten(t *testing.T) {
+	dir := t.TempDir()
+	d := new(disk)
+	r := running(t, dir, d.option, func(o *Options) { o.Interval = time.Hour })
+	rec := clusters(t, "one", 2, 10)
+	gone := clusters(t, "gone", 2, 10)
+	src, goneSrc := r.put(t, rec), r.put(t, gone)
+	newer := clusters(t, "one", 2, 20)
+	r.Touch(rec.Key, rec.Type, src.set(newer))
+	r.Release(rec.Key, rec.Type, src)
+	twice := *newer
+	twice.Entries = bothWays(newer.Entries[:1])
+	twice.Entries[1].Wild = true
+	bad := new(source).set(&twice)
+	r.Touch(rec.Key, rec.Type, bad)
+	r.Release(rec.Key, rec.Type, bad)
+	r.Touch(gone.Key, gone.Type, goneSrc.set(nil))
+	r.Release(gone.Key, gone.Type, goneSrc)
+	r.stop()
+	r.mu.Lock()
+	if len(r.items) != 0 || r.taken != 0 {
+		t.Errorf("left: %d items, %d bytes", len(r.items), r.taken)
+	}
+	r.mu.Unlock()
+	o := opened(t, dir)
+	o.loads(t, newer)
+	o.nothing(t, gone, "nothing was good")
+}
+
 // Whoever calls whatever at the same time: in the end there is what was said last.
 func TestAllAtOnce(t *testing.T) {
 	dir := t.TempDir()

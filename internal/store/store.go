@@ -54,8 +54,9 @@ type Store struct {
 
 	// mu protects what follows.
 	mu    sync.Mutex
-	asked sync.Cond // an item is not asking any more
-	index map[string]*file
+	asked sync.Cond        // an item is not asking any more
+	index map[string]*file // add and forget keep it, and what follows
+	ages  ages
 	bytes int64 // of the index's files
 	items map[slot]*item
 	queue queue
@@ -69,7 +70,8 @@ type Store struct {
 	spare     int64   // their bytes
 	journal   int64   // bytes of the confirmed file
 	stats     Status
-	over      bool // Run has returned
+	over      bool // nothing new comes any more
+	ended     bool // nothing is written any more
 	ahead     bool // that a record is from the future was told
 	stale     bool // the confirmed file says less than the index
 
@@ -83,10 +85,12 @@ type Store struct {
 // protects it.
 type item struct {
 	slot
-	src Source // nil: released
-	// taken is what the source had when it was released, and writing what is being
-	// written: it is newer than the file.
+	file string // its name
+	src  Source // nil: released
+	// taken is what the source had when it was released, if said; that may be
+	// nothing. writing is what is being written: it is newer than the file.
 	taken, writing *Record
+	said           bool
 	asking         bool // the source is being called
 
 	// dirty: something may be new since the source was last asked. again: it is to
@@ -163,7 +167,7 @@ func (s *Store) readAll() error {
 func (s *Store) Close() error {
 	s.mu.Lock()
 	lock := s.lock
-	s.lock, s.over = nil, true
+	s.lock, s.over, s.ended = nil, true, true
 	s.mu.Unlock()
 	if lock == nil {
 		return nil
@@ -194,7 +198,7 @@ func (s *Store) Touch(key xds.Key, typ xds.TypeURL, src Source) {
 func (s *Store) item(at slot) *item {
 	it := s.items[at]
 	if it == nil {
-		it = &item{slot: at, at: -1}
+		it = &item{slot: at, file: at.name(), at: -1}
 		s.items[at] = it
 	}
 	return it
@@ -202,10 +206,8 @@ func (s *Store) item(at slot) *item {
 
 // drop lets go of what was taken. mu is held.
 func (s *Store) drop(it *item) {
-	if it.taken != nil {
-		s.taken -= it.taken.size()
-		it.taken = nil
-	}
+	s.taken -= it.taken.size()
+	it.taken, it.said = nil, false
 }
 
 // touch has an item written when it may be. mu is held.
@@ -252,7 +254,7 @@ func (s *Store) push(it *item, now time.Time) {
 		return
 	}
 	it.due = now
-	if f := s.index[it.name()]; f != nil && !f.wrote.IsZero() {
+	if f := s.index[it.file]; f != nil && !f.wrote.IsZero() {
 		it.due = later(now, f.wrote.Add(s.o.Interval))
 	}
 	if it.failures > 0 {
@@ -278,8 +280,9 @@ func (s *Store) stir() {
 
 // Release says that src is not to be asked any more, and returns when it is not
 // being asked. If something of it may be new it is asked once more, by this call:
-// that is taken, and written in its time. Of a source that does not speak for the
-// key and type nothing happens.
+// that is taken, and written in its time; at the end as well, for as long as there
+// is some: who releases while the relay ends takes nothing from the disk by it. Of a
+// source that does not speak for the key and type nothing happens.
 func (s *Store) Release(key xds.Key, typ xds.TypeURL, src Source) {
 	s.mu.Lock()
 	it := s.items[slot{key, typ}]
@@ -290,7 +293,7 @@ func (s *Store) Release(key xds.Key, typ xds.TypeURL, src Source) {
 		s.mu.Unlock()
 		return
 	}
-	if !it.dirty || s.over {
+	if !it.dirty || s.ended {
 		it.src = nil
 		s.tidy(it)
 		s.mu.Unlock()
@@ -306,9 +309,9 @@ func (s *Store) Release(key xds.Key, typ xds.TypeURL, src Source) {
 	if it.src == src { // else another speaks by now
 		it.src = nil
 		switch {
-		case !ok:
+		case !ok && !it.said: // else what another had is still to be written
 			s.undo(it)
-		case !s.take(it, rec):
+		case ok && !s.take(it, rec):
 			s.undo(it)
 			lost = true
 		}
@@ -328,7 +331,7 @@ func (s *Store) take(it *item, rec *Record) bool {
 	if n := rec.size(); n > 0 && s.taken+n > maxTaken {
 		return false
 	}
-	it.taken = rec
+	it.taken, it.said = rec, true
 	s.taken += rec.size()
 	return true
 }
@@ -348,6 +351,7 @@ func (s *Store) ask(at slot, src Source) (*Record, bool) {
 func (s *Store) confirm(f *file, at time.Time) {
 	if !f.confirmed.Equal(at) {
 		f.confirmed, s.stale = at.Round(0), true
+		heap.Fix(&s.ages, f.at)
 	}
 }
 
@@ -374,6 +378,7 @@ func (s *Store) notAgain(it *item) {
 func (s *Store) tidy(it *item) {
 	if it.src == nil && !it.dirty && it.writing == nil && !it.asking && s.items[it.slot] == it {
 		s.undo(it)
+		s.drop(it)
 		delete(s.items, it.slot)
 	}
 }
@@ -382,18 +387,20 @@ func (s *Store) tidy(it *item) {
 // old, or damaged.
 func (s *Store) Has(key xds.Key, typ xds.TypeURL) bool {
 	at := slot{key, typ}
+	name := at.name()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if it := s.items[at]; it != nil && (it.taken != nil || it.writing != nil) {
 		return true
 	}
-	f := s.index[at.name()]
+	f := s.index[name]
 	return f != nil && (f.state == whole || f.state == unread)
 }
 
-// Load returns the last known good of a key and type; nil if there is none that
-// may be served. An error says why there is none, and has been reported. It reads
-// the disk, and may take a while.
+// Load returns the last known good of a key and type; nil without an error if there
+// is none that may be served: none at all, one that is too old, or one of another
+// format. With an error it is not known what there is (it cannot be read now) or it
+// is damaged; that has been reported. It reads the disk, and may take a while.
 func (s *Store) Load(key xds.Key, typ xds.TypeURL) (*Record, error) {
 	rec, result, err := s.load(slot{key, typ})
 	s.o.Metrics.Loaded(result)
@@ -436,12 +443,12 @@ func (s *Store) load(at slot) (*Record, telemetry.Load, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, telemetry.NoneStored, nil
 	case isDamage(err):
-		s.fault(f, err)
+		s.fault(f, &slot{at.key, at.typ}, err)
 		return nil, telemetry.LoadDamaged, err
 	case errors.Is(err, errFormat):
 		return nil, telemetry.OtherFormat, nil
 	case err != nil:
-		s.fault(f, err)
+		s.fault(f, nil, err)
 		return nil, telemetry.LoadFailed, err
 	}
 	if h.id == was.id {
@@ -526,7 +533,12 @@ func (s *Store) Status() Status {
 	out := s.stats
 	out.Files, out.Bytes = len(s.index), s.bytes
 	out.SetAside, out.SetAsideBytes = len(s.aside), s.spare
+	if out.Waiting = s.unwritten.Len(); out.Waiting > 0 {
+		out.Since = s.unwritten.Front().Value.(*item).since
+	}
+	n := 0
 	for _, f := range s.index {
+		s.breathe(&n)
 		if f.state == foreign {
 			out.Foreign++
 		}
@@ -534,11 +546,21 @@ func (s *Store) Status() Status {
 			out.Oldest = f.confirmed
 		}
 	}
-	if out.Waiting = s.unwritten.Len(); out.Waiting > 0 {
-		out.Since = s.unwritten.Front().Value.(*item).since
-	}
 	return out
 }
+
+// breathe lets others have mu now and then, of whom one may be acknowledging. It is
+// called for each element of a map that is gone over: what the map gets or loses
+// meanwhile may be passed over. mu is held before and after.
+func (s *Store) breathe(n *int) {
+	if *n++; *n%atATime == 0 {
+		s.mu.Unlock()
+		s.mu.Lock()
+	}
+}
+
+// atATime is how many elements are gone over without a break.
+const atATime = 256
 
 // hook is where tests let the disk fail.
 func (s *Store) hook(op, path string) error {

@@ -16,7 +16,7 @@ import (
 // store has a record take the place of the file; nil: the file goes. dirty says
 // that it may be new; else it is only to be confirmed.
 func (s *Store) store(it *item, rec *Record, dirty bool, enough func() error) error {
-	name := it.name()
+	name := it.file
 	s.mu.Lock()
 	f := s.index[name]
 	s.mu.Unlock()
@@ -45,7 +45,7 @@ func (s *Store) store(it *item, rec *Record, dirty bool, enough func() error) er
 	if !dirty { // it was not said that this is better
 		return nil
 	}
-	if s.o.MaxBytes > 0 && h.size > s.o.MaxBytes {
+	if s.o.MaxBytes > 0 && h.size+leastConfirmed > s.o.MaxBytes {
 		s.o.Metrics.Wrote(telemetry.TooBig)
 		if !it.tooLarge {
 			it.tooLarge = true
@@ -60,12 +60,11 @@ func (s *Store) store(it *item, rec *Record, dirty bool, enough func() error) er
 		return err
 	}
 	s.mu.Lock()
-	if old := s.index[name]; old != nil {
-		s.bytes -= old.size
+	if f = s.index[name]; f != nil { // the one that was replaced
+		s.forget(f)
 	}
 	made := &file{name: name, size: h.size, id: h.id, sum: h.sum, confirmed: h.confirmed.Round(0), wrote: time.Now()}
-	s.index[name] = made
-	s.bytes += h.size
+	s.add(made)
 	s.stats.Written++
 	s.show()
 	s.mu.Unlock()
@@ -141,10 +140,7 @@ func (s *Store) remove(f *file) error {
 		return err
 	}
 	s.mu.Lock()
-	if s.index[f.name] == f {
-		delete(s.index, f.name)
-		s.bytes -= f.size
-	}
+	s.forget(f)
 	s.show()
 	s.mu.Unlock()
 	return nil
