@@ -2,6 +2,7 @@ package store
 
 import (
 	"bufio"
+	"container/heap"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -381,4 +382,45 @@ func TestARealFullDisk(t *testing.T) {
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
+}
+
+// Of what nobody speaks for the file stays.
+func TestNobodySpeaks(t *testing.T) {
+	dir := t.TempDir()
+	rec := clusters(t, "one", 2, 10)
+	plant(t, dir, rec)
+	r := opened(t, dir)
+	r.mu.Lock()
+	it := r.item(slot{rec.Key, rec.Type})
+	r.touch(it)
+	heap.Remove(&r.queue, it.at)
+	r.mu.Unlock()
+	r.do(it, func() error { return nil })
+	r.loads(t, rec)
+	if st := r.Status(); st.Waiting != 0 || len(r.items) != 0 {
+		t.Errorf("%d items are left, %+v", len(r.items), st)
+	}
+}
+
+// What is found damaged is written anew by its source, though nothing changed.
+func TestDamagedIsWrittenAnew(t *testing.T) {
+	dir := t.TempDir()
+	r := running(t, dir)
+	rec := clusters(t, "one", 2, 1000)
+	r.put(t, rec)
+	path := filepath.Join(dir, slot{rec.Key, rec.Type}.name())
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)/2] ^= 1
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := r.Load(rec.Key, rec.Type); got != nil || !isDamage(err) {
+		t.Fatalf("%v, %v", got, err)
+	}
+	until(t, "it is written anew", func() bool { return r.Status().Written == 2 })
+	r.settled(t)
+	r.loads(t, rec)
 }
