@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"syscall"
 	"testing"
@@ -192,6 +193,25 @@ func (r *relay) notReady() {
 		}
 		return errNotYet
 	})
+}
+
+// Who connects and says nothing does not keep the relay from ending.
+func TestSilentConnectionsKeepNothingFromEnding(t *testing.T) {
+	o := newOrigin(t, linear)
+	r := serve(t, o.addr, nil)
+	for range 3 {
+		c, err := net.Dial("tcp", r.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }() // nothing was said on it
+	}
+	r.drain()
+	select {
+	case <-r.exited:
+	case <-time.After(15 * time.Second): // grpc waits for 20
+		t.Error("the relay waits for connections on which nobody says anything")
+	}
 }
 
 // A second SIGTERM ends the drain, however long it would have taken.

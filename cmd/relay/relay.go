@@ -241,6 +241,7 @@ func (r *relay) run(ctx, hurry context.Context) error {
 			keepNoMore()
 			r.drain(hurry)
 		case <-gctx.Done(): // a part failed
+			r.fanout.HangUp()
 			r.grpc.Stop()
 		}
 		stop()
@@ -263,6 +264,7 @@ func (r *relay) drain(hurry context.Context) {
 	hurry, cancel := context.WithTimeout(hurry, goodbye)
 	defer cancel()
 	done := make(chan struct{})
+	r.fanout.HangUp()
 	go func() { r.grpc.GracefulStop(); close(done) }()
 	select {
 	case <-done:

@@ -170,7 +170,9 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 	limitUnsent(c)
 	limitUnread(c)
-	return &conn{Conn: c, in: l, opened: time.Now()}, nil
+	out := &conn{Conn: c, in: l, opened: time.Now()}
+	l.srv.greetings.add(out)
+	return out, nil
 }
 
 // limitUnread has the kernel take little of what the relay has not read: no more
@@ -212,6 +214,7 @@ type conn struct {
 // comes by here.
 func (c *conn) Close() error {
 	if srv := c.in.srv; srv != nil && !c.closed.Swap(true) {
+		srv.greetings.remove(c)
 		if t := c.toll.Load(); t != nil {
 			srv.unfinished.remove(t)
 		}

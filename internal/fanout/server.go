@@ -57,6 +57,7 @@ type Server struct {
 	times   restTimes
 	mover   *mover
 
+	greetings   greetings
 	unfinished  unfinished
 	strikes     strikes
 	requestTime time.Duration

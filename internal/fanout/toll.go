@@ -53,6 +53,7 @@ type toll struct {
 	written int64     // conn.written then
 	told    time.Time // when it was last counted that the client is held back
 	held    time.Time // since when it is
+	greeted bool      // it has said something
 
 	credit atomic.Int64 // for responses sent
 	parts  parts
@@ -96,6 +97,10 @@ func (t *toll) Read(b []byte) (int, error) {
 
 // frame is told of each frame's header.
 func (t *toll) frame(h http2.FrameHeader) {
+	if !t.greeted {
+		t.greeted = true
+		t.srv.greetings.remove(t.conn)
+	}
 	t.pays(h)
 	t.parts.begin(h)
 }

@@ -53,7 +53,7 @@ func TestTollFindsFramesAndMessages(t *testing.T) {
 	}
 	for range 200 {
 		left := wire.Bytes()
-		c := &toll{left: tollBurst}
+		c := &toll{left: tollBurst, greeted: true}
 		seen := 0
 		c.framer = framer{skip: len(http2.ClientPreface), body: c.parts.body, seen: func(h http2.FrameHeader) { seen++; c.frame(h) }}
 		for len(left) > 0 {
