@@ -314,9 +314,14 @@ func (st *stream) apply(sl *slot) *Refusal {
 		sl.member.Improved()
 	}
 	if nack != nil {
+		// Not under the lock: to look for secrets takes time.
+		nack.Message = nackMessage(sl.typ, r.ErrorMessage)
+		st.mu.Lock()
+		sl.nack.Message = nack.Message
+		st.mu.Unlock()
 		sl.member.Nacked(*nack)
 		if !again {
-			st.srv.log.Warn("client refused a response", "node", nack.Node, "key", sl.member.Key().String(), "type", sl.typ.URL,
+			st.srv.sparing.line(st.srv.log, slog.LevelWarn, "client refused a response", "node", nack.Node, "key", sl.member.Key().String(), "type", sl.typ.URL,
 				"version", nack.Version, "code", codes.Code(nack.Code).String(), "reason", nack.Message)
 		}
 	}
@@ -337,7 +342,7 @@ func (st *stream) subscribe(sl *slot) (*xds.Subscription, bool) {
 // it is looked at for secrets, in bytes (P17).
 const (
 	maxNackMessage = 1024
-	lookedAt       = 4 * maxNackMessage
+	lookedAt       = 2 * maxNackMessage
 )
 
 // nackMessage is what is kept and shown of a client's message. Envoy quotes the
@@ -352,7 +357,8 @@ func nackMessage(t xds.Type, said []byte) string {
 }
 
 // note counts what a request said. It returns the refusal, if it is one, and
-// whether the same version was refused just before. Under the lock.
+// whether the same version was refused just before; its message is yet to come.
+// Under the lock.
 func (st *stream) note(sl *slot, out *Outcome, now time.Time) (nack *Nack, again bool) {
 	switch out.Verdict {
 	case Acked:
@@ -365,7 +371,7 @@ func (st *stream) note(sl *slot, out *Outcome, now time.Time) (nack *Nack, again
 	case Nacked:
 		sl.counts.nacks++
 		sl.meters.Nacks.Inc()
-		n := Nack{Version: out.Version, Code: st.req.ErrorCode, Message: nackMessage(sl.typ, st.req.ErrorMessage), Node: st.node.ID}
+		n := Nack{Version: out.Version, Code: st.req.ErrorCode, Node: st.node.ID}
 		again = sl.counts.nacks > 1 && sl.nack.Version == n.Version
 		sl.nack = n
 		return &n, again

@@ -153,7 +153,7 @@ func TestTextIsLinear(t *testing.T) {
 			text, best := strings.Repeat(s, n/len(s)), time.Hour
 			for range 3 {
 				began := time.Now()
-				_ = Text(text)
+				_ = redacted(text)
 				best = min(best, time.Since(began))
 			}
 			return best

@@ -1,0 +1,47 @@
+package fanout
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+
+	"xdsrelay/internal/telemetry/redact"
+	"xdsrelay/internal/xds"
+)
+
+// A bad resource that a whole fleet refuses is a bounded number of lines; each NACK
+// is counted and kept nevertheless.
+func TestNacksOfAFleetAreFewLines(t *testing.T) {
+	const fleet = 3 * sparingBurst
+	var log logged
+	r := newRig(t, func(o *Options) { o.Log = slog.New(redact.Handler(slog.NewTextHandler(&log, nil))) })
+	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+	cc := r.dial()
+	said := strings.Repeat("no, ", 500) + `inline_string: "hunter2"`
+	for range fleet {
+		c := r.delta(cc)
+		c.ask(xds.ClusterType)
+		m, err := c.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: m.TypeUrl, ResponseNonce: m.Nonce, ErrorDetail: &rpcstatus.Status{Code: 3, Message: said}})
+		if err := c.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		for err == nil {
+			_, err = c.Recv()
+		}
+	}
+	r.house.mu.Lock()
+	defer r.house.mu.Unlock()
+	if len(r.house.nacks) != fleet {
+		t.Errorf("%d NACKs are known, of %d", len(r.house.nacks), fleet)
+	}
+	if n := log.count("client refused a response"); n < sparingBurst-100 || n > 2*sparingBurst {
+		t.Errorf("%d lines of %d NACKs", n, fleet)
+	}
+}
