@@ -33,8 +33,11 @@ func (g *Group) read(l mail) {
 		m.track.Store(l.track)
 	}
 	if l.sub != nil {
+		before := wanted(g.views)
 		m.view.subscribe(m, l.sub)
-		if limit := g.settings().Limits.NamesPerKey; limit > 0 && wanted(g.views) > limit {
+		now := wanted(g.views)
+		// A limit that was lowered ends nobody whose change makes the key no larger.
+		if limit := g.settings().Limits.NamesPerKey; limit > 0 && now > limit && now > before {
 			m.view.subscribe(m, xds.Nothing)
 			g.end(m, fanout.Refuse(codes.Unavailable, telemetry.LimitNamesPerKey,
 				"key %s: %s: more than names_per_key (%d)", g.key, m.typ, limit))

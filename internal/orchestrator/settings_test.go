@@ -123,3 +123,32 @@ func TestReconfigureNames(t *testing.T) {
 		}
 	})
 }
+
+// Where a key has more names than it may have now, who gives names up, or asks for
+// what others have, goes on; only who asks for another one is ended.
+func TestReconfigureNamesEndsOnlyWhoAsksForMore(t *testing.T) {
+	bubble(t, func(o *Options) { o.Linger = time.Hour }, func(w *world) {
+		a, b := w.join("a", eds).want("v", "w", "x", "y"), w.join("a", eds).want("x", "z")
+		w.feed("a").update(t, eds, false, "v=1", "w=1", "x=1", "y=1", "z=1")
+		w.reconfigured(func(s *Settings) { s.Limits.NamesPerKey = 2 })
+		goesOn := func(what string, c *client, asked string) {
+			t.Helper()
+			synctest.Wait()
+			if r := c.refusal(); r != nil {
+				t.Fatalf("%s: %v", what, r)
+			}
+			equal(t, what, w.feed("a").asks(eds), asked)
+		}
+		goesOn("the same", a.want("v", "w", "x", "y"), "v w x y z")
+		goesOn("a name less", a.want("w", "x", "y"), "w x y z")
+		goesOn("a name that another has", b.want("w", "x", "z"), "w x y z")
+		goesOn("one for another", a.want("u", "w", "x"), "u w x z")
+		goesOn("a newcomer with what others have", w.join("a", eds).want("u"), "u w x z")
+		b.want("w", "x", "z", "s")
+		synctest.Wait()
+		if r := b.refusal(); r == nil || r.Reason != telemetry.LimitNamesPerKey {
+			t.Errorf("one more: %v", r)
+		}
+		goesOn("who is left", a, "u w x")
+	})
+}
