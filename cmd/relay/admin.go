@@ -12,7 +12,7 @@ func (r *relay) newAdmin(drain func()) (*admin.Server, error) {
 		Clients: r.fanout, Keys: r.registry, Origins: r.origins,
 		Rules:   func() admin.Rules { return r.now.Load().rules },
 		Metrics: r.meters, Level: r.level, Drain: drain, Log: r.log,
-		Configuration: r.configuration,
+		Admitted: r.admitted, Configuration: r.configuration,
 	}
 	if r.store != nil {
 		o.Store = r.store

@@ -108,13 +108,9 @@ func here(address string) string {
 
 func (c *adminClient) close() { c.http.CloseIdleConnections() }
 
-// post sends a body as JSON, and decodes the answer.
-func (c *adminClient) post(ctx context.Context, path string, body, into any) error {
-	b, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+path, bytes.NewReader(b))
+// post sends a body, which is JSON, and decodes the answer.
+func (c *adminClient) post(ctx context.Context, path string, body []byte, into any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+path, bytes.NewReader(body))
 	if err != nil {
 		return fmt.Errorf("--admin: %w", err)
 	}
@@ -127,7 +123,7 @@ func (c *adminClient) post(ctx context.Context, path string, body, into any) err
 		return c.unreached(err)
 	}
 	defer func() { _ = resp.Body.Close() }() // only read
-	b, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return c.unreached(err)
 	}

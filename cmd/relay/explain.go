@@ -40,8 +40,9 @@ for one of the types that are shown.
 With --diff it says instead which clients of a running relay would have other keys
 by the rules of another configuration: whom the relay would end, and have come
 again, if that were put in place of its own. The relay itself computes it, for the
-nodes and proven peers that it has, and nothing changes; identity rules are not
-looked at. Whether any would move makes no difference to the exit code.`,
+nodes and proven peers that it has, and nothing changes. Identity rules and those
+for Secrets are not evaluated: it says only where they are others than in force.
+Whether any would move makes no difference to the exit code.`,
 		Example: `  echo '{"id": "web-1", "cluster": "web", "locality": {"zone": "eu-1"}}' >node.json
   relay explain --config relay.yaml --node node.json
   relay explain --config relay.yaml --node node.json --peer peer.json --type EDS -o json

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/url"
@@ -16,6 +17,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/admin"
 	"xdsrelay/internal/aggregator"
 )
 
@@ -25,6 +27,9 @@ type difference struct {
 	Clients int         `json:"clients" yaml:"clients"` // streams, and who polls
 	Moving  []moving    `json:"moving" yaml:"moving"`
 	Pairs   []keyChange `json:"pairs" yaml:"pairs"`
+	// Admission are the addresses at which others would be let in, or given Secrets:
+	// whom that ends is not in Moving.
+	Admission []string `json:"admission,omitempty" yaml:"admission,omitempty"`
 
 	drain time.Duration
 }
@@ -74,7 +79,21 @@ func explainDiff(cmd *cobra.Command, file string, flags *adminFlags) (*differenc
 		return nil, err
 	}
 	defer c.close()
-	body := map[string]string{"rules": string(text), "unmatched": cfg.Aggregation.Unmatched}
+	var listeners []map[string]string
+	for _, l := range cfg.Downstream.Listen() {
+		listeners = append(listeners, map[string]string{"address": l.Address, "identity": l.Identity, "secrets": l.Secrets})
+	}
+	body, err := json.Marshal(map[string]any{"rules": string(text), "unmatched": cfg.Aggregation.Unmatched, "listeners": listeners})
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > admin.MaxBody {
+		key := "aggregation.rules"
+		if cfg.Aggregation.File != "" {
+			key = "aggregation.file"
+		}
+		return nil, config.Faults{cfg.Places.Fault(key, "too large to hold clients against: %d bytes as JSON, and a running relay takes %d; as its own configuration it would take it", len(body), admin.MaxBody)}
+	}
 	d := &difference{Moving: []moving{}, drain: cfg.Downstream.Drain}
 	ctx := cmd.Context()
 	if ctx == nil {
@@ -82,14 +101,16 @@ func explainDiff(cmd *cobra.Command, file string, flags *adminFlags) (*differenc
 	}
 	for token := ""; ; {
 		var page struct {
-			Checked int      `json:"checked"`
-			Items   []moving `json:"items"`
-			Next    string   `json:"next_page_token"`
+			Checked   int      `json:"checked"`
+			Admission []string `json:"admission"`
+			Items     []moving `json:"items"`
+			Next      string   `json:"next_page_token"`
 		}
 		if err := c.post(ctx, "/explain/diff?page_token="+url.QueryEscape(token), body, &page); err != nil {
 			return nil, err
 		}
 		d.Clients += page.Checked
+		d.Admission = page.Admission
 		d.Moving = append(d.Moving, page.Items...)
 		if token = page.Next; token == "" {
 			break
@@ -184,6 +205,9 @@ func (d *difference) print(w io.Writer) error {
 		fmt.Fprintf(w, "all %d clients keep their keys\n", d.Clients)
 	} else {
 		fmt.Fprintf(w, "%d of %d clients would be ended and come again, over %s\n", len(d.Moving), d.Clients, d.drain)
+	}
+	if len(d.Admission) > 0 {
+		fmt.Fprintf(w, "identity or secrets are others at %s: whom they do not let in any more is ended as well, and not counted here\n", strings.Join(d.Admission, ", "))
 	}
 	return nil
 }

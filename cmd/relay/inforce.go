@@ -53,26 +53,27 @@ func counterpart(l config.Listener, in *config.Config) int {
 }
 
 // reconfigure puts in force what of the next configuration can be, which is known
-// to be good. changed are its keys.
-func (r *relay) reconfigure(next *inForce, changed []string) {
+// to be good. changed are its keys; it returns those by which listeners let in
+// others than before. They need not be among changed: of listeners of another
+// number the difference is the list.
+func (r *relay) reconfigure(next *inForce, changed []string) []string {
 	r.now.Store(next)
 	r.registry.Reconfigure(r.registrySettings(next))
 	r.fanout.Reconfigure(r.fanoutSettings(next))
-	admits := false
+	var admits []string
 	for _, e := range r.down {
 		if i := counterpart(e.conf, next.cfg); i >= 0 {
-			e.gate.Reconfigure(next.identities[i], next.cfg.Downstream.Listen()[i].Secrets)
-			admits = true
+			admits = append(admits, e.admit(next.cfg.Downstream.Listen()[i], next.identities[i])...)
 		}
 	}
 	if slices.Contains(changed, "log.level") {
 		// Else what POST /logging has set stays.
 		_ = r.level.UnmarshalText([]byte(next.cfg.Log.Level)) // it was checked
 	}
-	rules := func(key string) bool { return aggregation.MatchString(key) || admits && who.MatchString(key) }
-	if slices.ContainsFunc(changed, rules) {
+	if len(admits) > 0 || slices.ContainsFunc(changed, aggregation.MatchString) {
 		r.fanout.Rekey(next.cfg.Downstream.Drain)
 	}
+	return admits
 }
 
 var aggregation = regexp.MustCompile(`^aggregation\.`)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"xdsrelay/config"
 	"xdsrelay/internal/expr"
@@ -20,8 +21,44 @@ type entrance struct {
 	conf  config.Listener
 	gate  *fanout.Gate
 	certs *tlsfiles.Source // nil: plaintext
+	// admits is what holds at the gate, as the configuration says it.
+	admits atomic.Pointer[admission]
 
 	net.Listener // nil until it is open
+}
+
+// admission says who is let in by a listener, and who is given Secrets.
+type admission struct{ identity, secrets string }
+
+func admissionOf(l config.Listener) *admission { return &admission{l.Identity, l.Secrets} }
+
+// admit has the rules of another configuration's listener hold, of which identity is
+// compiled. It returns the keys of those that are others.
+func (e *entrance) admit(l config.Listener, identity *expr.Predicate) (keys []string) {
+	was, is := e.admits.Load(), admissionOf(l)
+	if was.identity != is.identity {
+		keys = append(keys, l.Key+".identity")
+	}
+	if was.secrets != is.secrets {
+		keys = append(keys, l.Key+".secrets")
+	}
+	if len(keys) > 0 {
+		e.gate.Reconfigure(identity, l.Secrets)
+		e.admits.Store(is)
+	}
+	return keys
+}
+
+// admitted is whom a listener at an address, as it was configured, lets in; false:
+// there is no such listener.
+func (r *relay) admitted(address string) (identity, secrets string, ok bool) {
+	for _, e := range r.down {
+		if e.conf.Address == address {
+			a := e.admits.Load()
+			return a.identity, a.secrets, true
+		}
+	}
+	return "", "", false
 }
 
 // newEntrances makes those of the configuration, with their identity rules in
@@ -30,6 +67,7 @@ func newEntrances(d *config.Downstream, identities []*expr.Predicate, m *telemet
 	var out []*entrance
 	for i, l := range d.Listen() {
 		e := &entrance{conf: l, gate: &fanout.Gate{Key: l.Key, Identity: identities[i], Secrets: l.Secrets}}
+		e.admits.Store(admissionOf(l))
 		if l.TLS.CertFile != "" {
 			var err error
 			if e.certs, err = tlsfiles.Open(serverFiles(l.TLS), tlsfiles.Options{Name: l.Key + ".tls", Metrics: m, Log: log}); err != nil {

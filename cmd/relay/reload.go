@@ -18,7 +18,8 @@ import (
 )
 
 // reloader follows the configuration's file, and what that names, and puts in force
-// what it says: all of what can be, or, if anything is wrong, nothing.
+// what it says: all of what can be, or, if anything is wrong, nothing. Only the token
+// is taken by itself.
 type reloader struct {
 	relay   *relay
 	load    func() (*config.Config, error) // as at the start, flags and environment over the file
@@ -99,11 +100,11 @@ func (l *reloader) run(ctx context.Context) error {
 // reload reads all anew. Who asked for it is told also if there is nothing new.
 func (l *reloader) reload(asked bool) {
 	r := l.relay
+	l.takeToken()
 	cfg, err := l.load()
 	var next *inForce
-	var token string
 	if err == nil {
-		next, token, err = r.prepare(cfg)
+		next, err = r.prepare(cfg)
 	}
 	if err != nil {
 		l.follow.Store(l.followed(cfg, true))
@@ -119,15 +120,13 @@ func (l *reloader) reload(asked bool) {
 	default:
 		changed = append(changed, "aggregation.file")
 	}
-	if token != "" {
-		r.admin.SetToken(token)
-	}
 	mended := l.failed != ""
 	l.failed = ""
 	says := *l.says.Load()
 	says.Rejected = nil
+	var now []string
 	if len(changed) > 0 {
-		r.reconfigure(next, changed)
+		now = r.reconfigure(next, changed)
 		says.Since = time.Now()
 		says.NeedsRestart = r.needsRestart(config.Diff(r.cfg, cfg), cfg)
 		next.warn(r.log, before)
@@ -139,8 +138,12 @@ func (l *reloader) reload(asked bool) {
 	if mended || len(changed) > 0 {
 		r.meters.ReloadConfig(telemetry.Reloaded)
 	}
+	for _, key := range changed {
+		if atOnce.MatchString(key) {
+			now = append(now, key)
+		}
+	}
 	restart := r.needsRestart(changed, cfg)
-	now := slices.DeleteFunc(changed, func(key string) bool { return slices.Contains(restart, key) })
 	switch {
 	case len(now) > 0:
 		r.log.Info("configuration reloaded", "changed", strings.Join(now, " "))
@@ -154,24 +157,32 @@ func (l *reloader) reload(asked bool) {
 	}
 }
 
-// prepare makes of a configuration what could be put in force, and reads the token
-// that is asked for from now on, if there is one. It changes nothing.
-func (r *relay) prepare(cfg *config.Config) (*inForce, string, error) {
+// takeToken has the token be asked for that is in the file in force now. Whatever
+// the configuration's own file has come to: a token that was taken back must not
+// stay good for as long as somebody's typing error. One that cannot be used is a
+// fault of the configuration that names it, and the one before is still asked for.
+func (l *reloader) takeToken() {
+	r := l.relay
+	f := r.cfg.Admin.TokenFile
+	if f == "" {
+		return
+	}
+	if token, err := admin.ReadToken(f); err == nil && r.admin.SetToken(token) {
+		r.log.Info("another token is asked for at the admin address", "file", f)
+	}
+}
+
+// prepare makes of a configuration what could be put in force. It changes nothing.
+func (r *relay) prepare(cfg *config.Config) (*inForce, error) {
 	c, err := compileConfig(cfg)
 	var faults config.Faults
 	if err != nil && !errors.As(err, &faults) {
-		return nil, "", err
+		return nil, err
 	}
 	if err := faults.With(tokenFaults(cfg)).Err(); err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	token := ""
-	if f := r.cfg.Admin.TokenFile; f != "" && f == cfg.Admin.TokenFile {
-		if token, err = admin.ReadToken(f); err != nil {
-			return nil, "", config.Faults{cfg.Places.Fault("admin.token_file", "%v", err)}
-		}
-	}
-	return &inForce{cfg: cfg, compiled: c}, token, nil
+	return &inForce{cfg: cfg, compiled: c}, nil
 }
 
 // maxFaults is how many faults of a file are logged and shown.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -33,7 +34,13 @@ const base = "name: r\nupstream: {origins: [{address: 'file:.'}]}\nadmin: {addre
 
 func newReloadRig(t *testing.T, text string) *reloadRig {
 	t.Helper()
-	g := &reloadRig{T: t, dir: files(t, map[string]string{"relay.yaml": base + text, "token": "first", "rules.yaml": "- key: node.id\n"})}
+	return newReloadRigOf(t, base+text)
+}
+
+// newReloadRigOf makes one of the whole text.
+func newReloadRigOf(t *testing.T, text string) *reloadRig {
+	t.Helper()
+	g := &reloadRig{T: t, dir: files(t, map[string]string{"relay.yaml": text, "token": "first", "rules.yaml": "- key: node.id\n"})}
 	load := func() (*config.Config, error) { return config.Load(filepath.Join(g.dir, "relay.yaml"), nil) }
 	cfg, err := load()
 	if err != nil {
@@ -47,12 +54,14 @@ func newReloadRig(t *testing.T, text string) *reloadRig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		err := g.r.adm.Close()
+		all := []net.Listener{g.r.adm}
 		for _, e := range g.r.down {
-			err = errors.Join(err, e.Close())
+			all = append(all, e)
 		}
-		if err != nil {
-			t.Error(err)
+		for _, l := range all {
+			if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) { // it may have run
+				t.Error(err)
+			}
 		}
 	})
 	g.r.reloads = newReloader(g.r, load, nil)

@@ -25,6 +25,16 @@ type otherRules struct {
 	Rules string `json:"rules"`
 	// Unmatched is as in the configuration; empty: reject.
 	Unmatched string `json:"unmatched"`
+	// Listeners of the configuration that has the rules; none: who is let in is not
+	// looked at.
+	Listeners []listener `json:"listeners"`
+}
+
+// listener says who would be let in at an address.
+type listener struct {
+	Address  string `json:"address"`
+	Identity string `json:"identity"`
+	Secrets  string `json:"secrets"`
 }
 
 // move is a client that would have other keys.
@@ -47,6 +57,9 @@ type change struct {
 // moves is a page.
 type moves struct {
 	Checked int `json:"checked"` // clients that were looked at for this page
+	// Admission are the addresses of listeners at which others are let in, or given
+	// Secrets, than would be. Whom that ends is not computed.
+	Admission []string `json:"admission,omitempty"`
 	page
 }
 
@@ -61,11 +74,11 @@ func (s *Server) diff(r *http.Request) (int, any) {
 	if err != nil {
 		return fail(http.StatusBadRequest, err.Error())
 	}
-	rules, err := readRules(r.Body)
+	rules, listeners, err := readRules(r.Body)
 	if err != nil {
 		return fail(http.StatusBadRequest, err.Error())
 	}
-	out := moves{page: page{Items: []json.RawMessage{}}}
+	out := moves{page: page{Items: []json.RawMessage{}}, Admission: s.admission(listeners)}
 	size, until := 0, time.Now().Add(diffTime)
 	for m := range s.opts.Clients.Moves(number, rules.Key) {
 		if len(out.Items) == limit || size > maxPage || time.Now().After(until) {
@@ -87,19 +100,35 @@ func (s *Server) diff(r *http.Request) (int, any) {
 	return http.StatusOK, out
 }
 
+// admission are the addresses of those listeners that let in others than the ones
+// that are there now. One that is not there would need a restart.
+func (s *Server) admission(listeners []listener) (others []string) {
+	for _, l := range listeners {
+		if s.opts.Admitted == nil {
+			break
+		}
+		identity, secrets, ok := s.opts.Admitted(l.Address)
+		if ok && (identity != l.Identity || secrets != l.Secrets) {
+			others = append(others, l.Address)
+		}
+	}
+	return others
+}
+
 // readRules compiles what a body says.
-func readRules(body io.Reader) (*aggregator.Rules, error) {
+func readRules(body io.Reader) (*aggregator.Rules, []listener, error) {
 	var in otherRules
 	dec := json.NewDecoder(body)
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&in); err != nil {
-		return nil, fmt.Errorf("body: wants rules and unmatched: %w", err)
+		return nil, nil, fmt.Errorf("body: wants rules and unmatched: %w", err)
 	}
 	in.Unmatched = cmp.Or(in.Unmatched, config.UnmatchedReject)
 	if in.Unmatched != config.UnmatchedReject && in.Unmatched != config.UnmatchedNode {
-		return nil, fmt.Errorf("unmatched: wants %s or %s, got %q", config.UnmatchedReject, config.UnmatchedNode, in.Unmatched)
+		return nil, nil, fmt.Errorf("unmatched: wants %s or %s, got %q", config.UnmatchedReject, config.UnmatchedNode, in.Unmatched)
 	}
-	return aggregator.CompileText("rules", []byte(in.Rules), in.Unmatched)
+	rules, err := aggregator.CompileText("rules", []byte(in.Rules), in.Unmatched)
+	return rules, in.Listeners, err
 }
 
 func showMove(m *fanout.Move) move {

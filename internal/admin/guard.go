@@ -75,7 +75,7 @@ func (s *Server) guard(r *route) http.Handler {
 		h.Set("Cache-Control", "no-store")
 		h.Set("X-Content-Type-Options", "nosniff")
 		if req.ContentLength != 0 {
-			req.Body = http.MaxBytesReader(w, req.Body, maxBody)
+			req.Body = http.MaxBytesReader(w, req.Body, MaxBody)
 			// Of a server that has no deadlines there is none to set.
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
 		}

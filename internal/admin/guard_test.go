@@ -324,7 +324,7 @@ func TestSlowReadersHoldNobodyUp(t *testing.T) {
 
 func TestBodies(t *testing.T) {
 	r := serve(t, nil)
-	large := `{"id": "` + strings.Repeat("x", maxBody) + `"}`
+	large := `{"id": "` + strings.Repeat("x", MaxBody) + `"}`
 	r.check(r.do("POST", "/explain", large, "Content-Type", "application/json"), 413, nil)
 	r.check(r.do("POST", "/explain", `{"id": "n", "cluster": "c"}`), 415, nil)
 	r.check(r.do("POST", "/explain", `{"id": "n", "cluster": "c"}`, "Content-Type", "text/plain"), 415, nil)

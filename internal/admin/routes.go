@@ -34,7 +34,7 @@ func (s *Server) routes() []route {
 			get: &endpoint{answer: s.listOrigins, reads: true}},
 		{path: "/explain", says: `which key a node gets, rule by rule; ?type= for one type; the body is a node, or {"node": {…}, "peer": {…}}, with Content-Type: application/json`,
 			post: &endpoint{answer: s.explain, reads: true, json: true, query: []string{"type"}}},
-		{path: "/explain/diff", says: `which clients would have other keys by other rules; the body is {"rules": "the text of a rules' file", "unmatched": "reject"}, with Content-Type: application/json`,
+		{path: "/explain/diff", says: `which clients would have other keys by other rules; the body is {"rules": "the text of a rules' file", "unmatched": "reject", "listeners": [{"address": "…", "identity": "…", "secrets": "…"}]}, with Content-Type: application/json`,
 			post: &endpoint{answer: s.diff, reads: true, json: true, query: paging}},
 		{path: "/metrics", open: true, says: "for Prometheus",
 			get: &endpoint{raw: s.metrics()}},

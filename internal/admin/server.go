@@ -30,6 +30,9 @@ import (
 	"xdsrelay/internal/xds"
 )
 
+// MaxBody is how large a request's body may be, in bytes.
+const MaxBody = 1 << 20
+
 // What a client may take, in time and in bytes. A profile may take longer, by
 // the time that it asks for.
 const (
@@ -38,7 +41,6 @@ const (
 	maxHeld        = 16 // answers of what is read, until they are written
 	maxScrapes     = 8  // at a time
 	maxHeader      = 64 << 10
-	maxBody        = 1 << 20
 	headerTimeout  = 5 * time.Second
 	bodyTimeout    = 30 * time.Second
 	answerTimeout  = 30 * time.Second
@@ -89,7 +91,7 @@ type Rejection struct {
 	Faults []string  `json:"faults"`
 }
 
-// Options of a Server. All are needed but Store, Configuration and Log.
+// Options of a Server. All are needed but Admitted, Store, Configuration and Log.
 type Options struct {
 	// Config has the files of token and certificate; the address is the
 	// listener's.
@@ -102,6 +104,9 @@ type Options struct {
 	Origins Origins
 	// Rules are those in force now.
 	Rules func() Rules
+	// Admitted is whom the listener at a configured address lets in: its identity
+	// rule and its rule for Secrets; false: there is none. nil: nobody knows.
+	Admitted func(address string) (identity, secrets string, ok bool)
 	// Store is the last known good; nil: nothing is stored.
 	Store   Store
 	Metrics *telemetry.Metrics
@@ -168,10 +173,12 @@ func New(o Options) (*Server, error) {
 }
 
 // SetToken has another token be asked for from now on. It is for a server that has
-// one: what others may reach is not to be opened by a file.
-func (s *Server) SetToken(token string) {
+// one: what others may reach is not to be opened by a file. It reports whether it is
+// another.
+func (s *Server) SetToken(token string) bool {
 	sum := sha256.Sum256([]byte(token))
-	s.token.Store(&sum)
+	was := s.token.Swap(&sum)
+	return was == nil || *was != sum
 }
 
 // ReadToken reads the file's one line. An empty token would be no token.

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+)
+
+// oneListener and twoListeners differ in their number, and in whom the first lets
+// in.
+const (
+	head         = "name: r\nupstream: {origins: [{address: 'file:.'}]}\nadmin: {address: '127.0.0.1:0', token_file: token}\ndownstream:\n  drain: 0s\n  listeners:\n"
+	oneListener  = head + "  - {address: '127.0.0.1:0', identity: 'node.id != \"b\"', secrets: allow}\n"
+	twoListeners = head + "  - {address: '127.0.0.1:0', identity: 'node.id != \"a\"', secrets: deny}\n  - {address: '127.0.0.2:0'}\n"
+)
+
+// replaceBy has another text be the whole of the file, and has it read.
+func (g *reloadRig) replaceBy(text string) string {
+	g.Helper()
+	if err := os.WriteFile(filepath.Join(g.dir, "relay.yaml"), []byte(text), 0o600); err != nil {
+		g.Fatal(err)
+	}
+	return g.reload(false)
+}
+
+// What is said to be in force is what is: by its own key where a list is another,
+// and against what holds, not against what the file said before.
+func TestReloadOfTheNumberOfListeners(t *testing.T) {
+	g := newReloadRigOf(t, oneListener)
+	gate := g.r.down[0].gate
+	in := func() string { return fmt.Sprintf("a %v b %v", admits(t, gate, "a"), admits(t, gate, "b")) }
+	g.says(g.replaceBy(twoListeners),
+		`changed="downstream.listeners[0].identity downstream.listeners[0].secrets"`, "needs a restart\" keys=downstream.listeners\n")
+	if got := in(); got != "a false b true" {
+		t.Errorf("in force is %s", got)
+	}
+	g.gauges(0, 1)
+	moved := strings.Replace(oneListener, "- {address: '127.0.0.1", "- {address: '127.0.0.3", 1)
+	if text := g.replaceBy(moved); strings.Contains(text, "changed=") || in() != "a false b true" {
+		t.Errorf("the rules of another address are in force: %s\n%s", in(), text)
+	}
+	// Its rules are those that the file had before, and not those in force.
+	g.says(g.replaceBy(oneListener), `changed="downstream.listeners[0].identity downstream.listeners[0].secrets"`)
+	if got := in(); got != "a true b false" {
+		t.Errorf("back, in force is %s", got)
+	}
+	g.gauges(0, 0)
+}
+
+// Whom the rules of a listener that stays do not let in any more is ended, and
+// nobody else, also if there is another listener now.
+func TestP5_ReloadOfTheNumberOfListenersEnds(t *testing.T) {
+	origin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(origin, "cds.yaml"), []byte("resources:\n- {'@type': type.googleapis.com/envoy.config.cluster.v3.Cluster, name: c}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	of := func(text string) string { return strings.Replace(text, "file:.", "file:"+origin, 1) }
+	g := newReloadRigOf(t, of(oneListener))
+	hangups := make(chan os.Signal, 1)
+	g.r.reloads.hangups = hangups
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	address := g.r.down[0].Addr().String()
+	go func() { done <- g.r.run(ctx, context.Background()) }()
+	<-g.r.registry.Running()
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stop()
+		if err := errors.Join(conn.Close(), <-done); err != nil {
+			t.Error(err)
+		}
+	})
+	streams := map[string]discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient{}
+	for _, id := range []string{"a", "c"} {
+		s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(t.Context())
+		if err == nil {
+			err = s.Send(&discoveryv3.DiscoveryRequest{
+				Node: &corev3.Node{Id: id, Cluster: "k"}, TypeUrl: "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+			})
+		}
+		if err == nil {
+			_, err = s.Recv()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		streams[id] = s
+	}
+	if err := os.WriteFile(filepath.Join(g.dir, "relay.yaml"), []byte(of(twoListeners)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	hangups <- syscall.SIGHUP
+	ended := make(chan error, 1)
+	go func() { _, err := streams["a"].Recv(); ended <- err }()
+	select {
+	case err := <-ended:
+		if status.Code(err) != codes.PermissionDenied {
+			t.Errorf("a is told %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("a goes on, though it is not let in any more")
+	}
+	if all := g.r.fanout.Clients(); len(all) != 1 || all[0].Node != "c" {
+		t.Errorf("there are %+v", all)
+	}
+}
+
+// A token is taken whatever the rest of the file has come to; one that cannot be
+// used is not.
+func TestReloadOfTheTokenOfABrokenFile(t *testing.T) {
+	for what, text := range map[string]string{"syntax": "  drain: [\n", "rule": "aggregation: {rules: [{key: nope}]}\n"} {
+		t.Run(what, func(t *testing.T) {
+			g := newReloadRig(t, "")
+			asked := func(token string) bool { return authorized(g.r.admin.Handler(), token) }
+			g.says(g.to("relay.yaml", text), "what was before stays in force")
+			g.says(g.to("token", "second"), `msg="another token is asked for at the admin address" file=DIR/token`)
+			if asked("first") || !asked("second") {
+				t.Error("the token that was taken back opens still")
+			}
+			g.gauges(1, 0)
+			g.to("token", "")
+			if asked("") || !asked("second") {
+				t.Error("a file without a token has changed it")
+			}
+			g.to("token", "second")
+			if text := g.to("relay.yaml", ""); strings.Contains(text, "another token") {
+				t.Errorf("it is said again:\n%s", text)
+			}
+		})
+	}
+}
+
+// Who asks which clients would move is told where others would be let in, of whom
+// nothing is computed, and that rules can be too large to be asked about.
+func TestExplainDiffSaysWhatItDoesNotLookAt(t *testing.T) {
+	const quiet = "log: {level: error}\nupstream: {origins: [{address: 'file:.'}]}\nadmin: {address: '127.0.0.1:0'}\n"
+	const one = "downstream: {drain: 0s, address: '127.0.0.1:0', identity: 'node.id != \"b\"', secrets: deny}\n"
+	large := "- key: node.id\n" + strings.Repeat("# a comment that is as long as a line may be\n", 30_000)
+	dir := files(t, map[string]string{
+		"relay.yaml":    quiet + one,
+		"identity.yaml": quiet + strings.Replace(one, `"b"`, `"c"`, 1),
+		"secrets.yaml":  quiet + "downstream:\n  listeners:\n  - {address: '127.0.0.2:0'}\n  - {address: '127.0.0.1:0', identity: 'node.id != \"b\"', secrets: allow}\n",
+		"moved.yaml":    quiet + "downstream: {address: '127.0.0.2:0', secrets: allow}\n",
+		"large.yaml":    quiet + one + "aggregation: {file: rules.yaml}\n",
+		"rules.yaml":    large,
+	})
+	at := running(t, filepath.Join(dir, "relay.yaml"))
+	const keep = "all 0 clients keep their keys\n"
+	const others = keep + "identity or secrets are others at 127.0.0.1:0: whom they do not let in any more is ended as well, and not counted here\n"
+	for name, want := range map[string]string{"relay.yaml": keep, "identity.yaml": others, "secrets.yaml": others, "moved.yaml": keep} {
+		if code, out, errs := runRelay("explain", "--diff", filepath.Join(dir, name), "--admin", at); code != 0 || out != want {
+			t.Errorf("%s: %d, %q %s, want %q", name, code, out, errs, want)
+		}
+	}
+	code, out, errs := runRelay("explain", "--diff", filepath.Join(dir, "large.yaml"), "--admin", at)
+	if code != 1 || !strings.Contains(errs, "aggregation.file: too large to hold clients against: ") || !strings.Contains(errs, "and a running relay takes 1048576; as its own configuration it would take it") {
+		t.Errorf("%d, %s%s", code, out, errs)
+	}
+}
