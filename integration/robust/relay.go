@@ -59,7 +59,7 @@ func (r *relay) config() ([]byte, error) {
 			"address": "127.0.0.1:0", "removal_delay": "300ms", "ack_timeout": "3s", "max_connection_age": "0s", "drain": "1s"},
 		"admin": map[string]any{"address": "127.0.0.1:0"},
 		"upstream": map[string]any{
-			"origins": origins, "variant": r.variant, "linger": "300ms", "first_answer_timeout": "2s",
+			"origins": origins, "variant": r.variant, "linger": "300ms", "first_answer_timeout": "20s",
 			// Longer than any origin is silent: what it says nothing of would be guessed
 			// not to exist (P57).
 			"absent_after": "20s",

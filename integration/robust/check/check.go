@@ -153,7 +153,7 @@ func (c *checker) event(e *Event) {
 
 func (c *checker) began(e *Event) {
 	p := &process{relay: e.Relay, id: e.Process, began: e.N, store: e.Store,
-		done: make(map[string][]int), marks: make(map[part][]mark), gave: make(map[string]bool)}
+		done: make(map[string][]int), marks: make(map[part][]mark), gave: make(map[string]bool), wild: make(map[resource]bool)}
 	for key, done := range c.done {
 		p.done[key] = slices.Clone(done)
 	}

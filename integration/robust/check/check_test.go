@@ -483,6 +483,8 @@ func TestKnownStepBack(t *testing.T) {
 		s := begin()
 		s.publish("x", Cluster, "c", "one")
 		s.publish("x", Cluster, "c", "two")
+		w := s.open("W", 1, "a", Delta).ask(Cluster, "*")
+		w.get(Cluster, "c", "two")
 		h := s.open("C", 1, "a", Delta).ask(Cluster, "c")
 		h.get(Cluster, "c", "two")
 		n := h.get(Cluster, "c", "one")
@@ -497,5 +499,18 @@ func TestKnownStepBack(t *testing.T) {
 		if found := Check(s.events); len(found) != 2 || found[1].Known != stored {
 			t.Errorf("stored %t, twice: found %+v", stored, found)
 		}
+	}
+}
+
+// Where nobody has the wildcard's copy, no step back is excused.
+func TestNoStepBackWithoutTheWildcard(t *testing.T) {
+	s := begin()
+	s.publish("x", Cluster, "c", "one")
+	s.publish("x", Cluster, "c", "two")
+	h := s.open("C", 1, "a", Delta).ask(Cluster, "c")
+	h.get(Cluster, "c", "two")
+	h.get(Cluster, "c", "one")
+	if found := Check(s.events); len(found) != 1 || found[0].Rule != RuleOrder || found[0].Known {
+		t.Errorf("found %+v", found)
 	}
 }

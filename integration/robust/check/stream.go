@@ -127,6 +127,9 @@ func (c *checker) receipt(e *Event) {
 func (c *checker) take(s *stream, e *Event, wild bool, name, content string) {
 	r := resource{s.key, e.Type, name}
 	s.spoke[r] = true
+	if wild && content != "" {
+		s.process.wild[r] = true
+	}
 	of := part{r, wild}
 	p := s.got[r]
 	if p == nil {
@@ -140,7 +143,7 @@ func (c *checker) take(s *stream, e *Event, wild bool, name, content string) {
 		before = c.live(s.process, r, before)
 	}
 	after := c.follow(before, r, content, e.N)
-	if len(after) == 0 && content != "" && !wild && full(e.Type) && !p.back && !strings.Contains(e.Text, stale) {
+	if len(after) == 0 && content != "" && !wild && full(e.Type) && s.process.wild[r] && !p.back && !strings.Contains(e.Text, stale) {
 		ground, _ := c.ground(s.process, of, max(s.openedN, s.again[r]))
 		if after = c.follow([]reading{ground}, r, content, e.N); len(after) > 0 {
 			p.back = true
