@@ -82,15 +82,18 @@ func (d *door) leave(st *stream) {
 
 // seat admits a poll, which counts as a stream while it is answered; how many
 // are on a connection, HTTP bounds by itself.
-func (d *door) seat(who string) *Refusal {
+func (d *door) seat(who string) *Refusal { return d.admit("poll", who) }
+
+// admit is seat of what else counts as a stream.
+func (d *door) admit(what, who string) *Refusal {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	l := &d.limits
 	switch {
 	case l.StreamsPerPeer > 0 && d.perPeer[who] >= l.StreamsPerPeer:
-		return Refuse(codes.ResourceExhausted, telemetry.LimitStreamsPerPeer, "poll: peer %s: more than streams_per_peer (%d)", who, l.StreamsPerPeer)
+		return Refuse(codes.ResourceExhausted, telemetry.LimitStreamsPerPeer, "%s: peer %s: more than streams_per_peer (%d)", what, who, l.StreamsPerPeer)
 	case l.Streams > 0 && d.total >= l.Streams:
-		return Refuse(codes.Unavailable, telemetry.LimitStreams, "poll: more than streams (%d)", l.Streams)
+		return Refuse(codes.Unavailable, telemetry.LimitStreams, "%s: more than streams (%d)", what, l.Streams)
 	}
 	d.total++
 	d.perPeer[who]++

@@ -20,6 +20,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	"xdsrelay/config"
@@ -254,6 +256,7 @@ func newRig(t testing.TB, change func(*Options)) *rig {
 	r.srv = NewServer(o)
 	r.grpc = grpc.NewServer(r.srv.ServerOptions(Keepalive{Time: time.Minute, Timeout: time.Minute, MinTime: time.Second})...)
 	r.srv.Register(r.grpc)
+	grpc_health_v1.RegisterHealthServer(r.grpc, health.NewServer())
 	ctx, cancel := context.WithCancel(context.Background())
 	var parts sync.WaitGroup
 	parts.Go(func() { _ = r.srv.Run(ctx) })

@@ -60,6 +60,7 @@ type Server struct {
 	greetings   greetings
 	unfinished  unfinished
 	strikes     strikes
+	watches     watches
 	requestTime time.Duration
 
 	mu       sync.Mutex
@@ -81,7 +82,7 @@ func NewServer(o Options) *Server {
 		sched: newScheduler(), alarms: newAlarms[*slot](), ages: newAlarms[*stream](), door: newDoor(o.Limits), sparing: newSparing(),
 		polls: newPolls(), times: defaultRESTTimes,
 		unfinished: unfinished{conns: make(map[*toll]struct{})}, requestTime: requestTime,
-		strikes: strikes{hosts: make(map[string]*struck)},
+		strikes: strikes{hosts: make(map[string]*struck)}, watches: watches{conns: make(map[*conn]int)},
 		streams: make(map[uint64]*stream),
 	}
 	s.now.Store(&o.Settings)

@@ -76,6 +76,7 @@ func (s *Server) ServerOptions(k Keepalive) []grpc.ServerOption {
 		grpc.MaxSendMsgSize(maxResponse),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.InTapHandle(tapped),
+		grpc.StreamInterceptor(s.watching),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: k.Time, Timeout: k.Timeout, MaxConnectionIdle: idleConnection}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: k.MinTime, PermitWithoutStream: true}),
 	}

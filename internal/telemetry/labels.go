@@ -161,7 +161,8 @@ var reloadNames = [reloads]string{Reloaded: "reloaded", ReloadFailed: "failed"}
 
 func (r Reload) String() string { return reloadNames[r] }
 
-// Reason is why something of a client was refused, ended or passed over.
+// Reason is why something of a client was refused, ended, passed over, or made to
+// wait (Flood, Strikes).
 type Reason uint8
 
 // The reasons. Those named after a key of downstream.limits are counted when
@@ -191,6 +192,7 @@ const (
 	Flood                           // a connection that says more than it may is read slowly
 	RequestTime                     // a request that does not come to its end
 	Strikes                         // a connection waits, since many of its address came to nothing
+	HealthWatches                   // more who watch the health than may
 
 	LimitStreams
 	LimitStreamsPerSecond
@@ -233,6 +235,7 @@ var reasonNames = [reasons]string{
 	Flood:             "flood",
 	RequestTime:       "request_time",
 	Strikes:           "strikes",
+	HealthWatches:     "health_watches",
 
 	LimitStreams:              "streams",
 	LimitStreamsPerSecond:     "streams_per_second",

@@ -145,7 +145,7 @@ func (m *Metrics) make() {
 	m.OversizedRequests = m.counter("upstream_oversized_requests_total", "Requests to an origin over upstream.max_request_bytes.", nil)
 	m.VersionsLeftOut = m.counter("upstream_versions_left_out_total", "Versions that had no room in a request to an origin, whose removal meanwhile goes unnoticed.", nil)
 	for r := range reasons {
-		m.refused[r] = m.counter("refused_total", "What clients were refused, by reason.", tags{"reason": r.String()})
+		m.refused[r] = m.counter("refused_total", "What clients were refused, or made to wait for (flood, strikes), by reason.", tags{"reason": r.String()})
 	}
 	for f := range faults {
 		m.faults[f] = m.counter("upstream_rejected_total", "Responses of origins and files that were rejected, by their first fault.", tags{"reason": f.String()})
