@@ -210,6 +210,7 @@ type conn struct {
 	written atomic.Int64         // bytes that the kernel has taken
 	toll    atomic.Pointer[toll] // above TLS; nil before the handshake
 	used    atomic.Bool          // a stream was admitted on it
+	delayed atomic.Bool          // it had to wait (strikes.go)
 	closed  atomic.Bool
 }
 
@@ -221,8 +222,8 @@ func (c *conn) Close() error {
 		if t := c.toll.Load(); t != nil {
 			srv.unfinished.remove(t)
 		}
-		if now := time.Now(); !c.used.Load() || now.Sub(c.opened) < brief {
-			srv.strikes.add(host(c.RemoteAddr().String()), now)
+		if now := time.Now(); c.nothing(now) {
+			srv.strikes.add(neighbours(c.RemoteAddr().String()), now)
 		}
 	}
 	return c.Conn.Close()

@@ -40,7 +40,8 @@ func (h handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 		return nil, nil, errForeign
 	}
 	from := c.RemoteAddr().String()
-	if wait := h.srv.strikes.wait(host(from), time.Now()); wait > 0 {
+	if wait := h.srv.strikes.wait(neighbours(from), time.Now()); wait > 0 {
+		c.delayed.Store(true)
 		h.srv.meters.Refuse(telemetry.Strikes)
 		time.Sleep(wait)
 	}

@@ -1,22 +1,43 @@
 package fanout
 
 import (
+	"net/netip"
 	"sync"
 	"time"
 )
 
-// Connections that come to nothing: closed before a stream was admitted on them,
-// or at once. Each is a strike of its address; so many in a second are free, and
+// Connections that come to nothing: over at once, or soon and before a stream was
+// admitted on them. Not those that had to wait: the wait is a part of the TLS
+// handshake, for which clients have a second (Envoy's connect_timeout), and whoever
+// gave up for it would have the others of its address wait as well. Each is a strike of its address; so many in a second are free, and
 // so many at once. The next connection of who is over it waits until its
 // handshake, and so does an honest one of that address, by strikeWait at the most. It
 // is not refused: behind an address may be many.
 const (
 	strikeRate  = 50 // a second
 	strikeBurst = 500
-	strikeWait  = time.Second
-	brief       = time.Second // a connection that is over so soon
+	strikeWait  = 200 * time.Millisecond
+	brief       = time.Second // a connection that is over at once
+	soon        = time.Minute // or soon; idle ones are closed later
 	maxStruck   = 10_000      // addresses; what is more has one account
 )
+
+// neighbours is the address by which a connection is counted: of IPv6 a host has
+// as many as it likes, so their /64.
+func neighbours(address string) string {
+	h := host(address)
+	ip, err := netip.ParseAddr(h)
+	if err != nil || ip.Is4() || ip.Is4In6() {
+		return h
+	}
+	return netip.PrefixFrom(ip.WithZone(""), 64).Masked().String()
+}
+
+// nothing reports whether a connection that is closed now came to nothing.
+func (c *conn) nothing(now time.Time) bool {
+	lived := now.Sub(c.opened)
+	return !c.delayed.Load() && (lived < brief || !c.used.Load() && lived < soon)
+}
 
 // strikes are those of all addresses.
 type strikes struct {
