@@ -2,7 +2,6 @@ package fanout
 
 import (
 	"encoding/binary"
-	"errors"
 	"log/slog"
 	"net"
 	"sync/atomic"
@@ -20,25 +19,21 @@ import (
 // who make work that nobody asked them for: streams that are reset, pings,
 // settings, requests without end.
 //
-// Who is over it is read more slowly, and not cut at once: who was cut would come
-// back with nothing spent, and a client that only had a lot to say would be
-// punished. What it does not get rid of waits in its own socket.
+// Bytes cost nothing: those of DATA have windows and request_bytes, and an ACK of
+// the state of the world that repeats all names is long.
+//
+// Who is over it is read more slowly, and never cut: who was cut would come back
+// with nothing spent, and a client that only had a lot to say would be punished.
+// What it does not get rid of waits in its own socket.
 const (
 	tollRate     = 4000        // a second
 	tollBurst    = 10_000      // as many as a hundred streams need that come back at once
 	tollStream   = 10          // for HEADERS: a stream costs goroutines
 	tollChange   = 4           // for a request that changes a subscription: others are asked
-	tollFrame    = 4 << 10     // bytes of a frame that cost one more
 	tollResponse = 4           // a response pays
 	tollBytes    = 1 << 10     // sent, that pay one
 	tollMaxWait  = time.Second // at a time
 )
-
-// tollPatience is how long a connection may go on being over it. What a client
-// honestly has to say takes seconds.
-const tollPatience = 10 * time.Second
-
-var errFlood = errors.New("connection: says more than it may, and goes on to")
 
 // toll is a connection above TLS, whose frames are counted as they are read. All
 // but credit and parts is its reader's.
@@ -52,7 +47,6 @@ type toll struct {
 	at      time.Time // when it was counted last
 	written int64     // conn.written then
 	told    time.Time // when it was last counted that the client is held back
-	held    time.Time // since when it is
 	greeted bool      // it has said something
 
 	credit atomic.Int64 // for responses sent
@@ -88,9 +82,7 @@ func (t *toll) Read(b []byte) (int, error) {
 		t.take(b[:n])
 	}
 	if (t.left < 0 || t.credit.Load() < -tollBurst/4) && err == nil {
-		if err = t.hold(); err != nil {
-			return 0, err // whoever has all that it wanted would not look at the error
-		}
+		t.hold()
 	}
 	return n, err
 }
@@ -111,23 +103,16 @@ func (t *toll) pays(h http2.FrameHeader) {
 	case http2.FrameHeaders:
 		t.left -= tollStream
 	default:
-		t.left -= 1 + int64(h.Length/tollFrame)
+		t.left--
 	}
 }
 
-// hold waits until the connection has paid, or says that it never will.
-func (t *toll) hold() error {
+// hold waits until the connection has paid.
+func (t *toll) hold() {
 	now := time.Now()
 	wait := t.pay(now)
 	if wait <= 0 {
-		return nil
-	}
-	if now.Sub(t.told) > 2*tollMaxWait {
-		t.held = now // it was not held back for a while
-	}
-	if now.Sub(t.held) > tollPatience {
-		t.srv.meters.Refuse(telemetry.Flood)
-		return errFlood
+		return
 	}
 	if now.Sub(t.told) >= tollMaxWait {
 		t.told = now
@@ -136,7 +121,6 @@ func (t *toll) hold() error {
 	}
 	time.Sleep(min(wait, tollMaxWait))
 	t.pay(time.Now())
-	return nil
 }
 
 // earn has a connection say so much more, or less. Any goroutine's.

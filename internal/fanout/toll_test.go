@@ -3,7 +3,6 @@ package fanout
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -72,8 +71,8 @@ func TestTollFindsFramesAndMessages(t *testing.T) {
 	}
 }
 
-// Who says too much is read slowly, at the rate there is, and is told so; who goes
-// on is cut. Responses and time pay.
+// Who says too much is read slowly, at the rate there is, for as long as it goes
+// on, and is not cut. Responses and time pay.
 func TestP16_WhoSaysTooMuchIsReadSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, server := net.Pipe()
@@ -117,11 +116,62 @@ func TestP16_WhoSaysTooMuchIsReadSlowly(t *testing.T) {
 		if took, err := read(1000); took > 100*time.Millisecond || err != nil {
 			t.Errorf("what responses pay for took %s: %v", took, err)
 		}
-		if took, err := read(20 * tollRate); !errors.Is(err, errFlood) || took > tollPatience+time.Second {
-			t.Errorf("who goes on is cut after %s: %v", took, err)
+		if took, err := read(60 * tollRate); took < 59*time.Second || took > 61*time.Second || err != nil {
+			t.Errorf("who goes on for a minute is read for %s: %v", took, err)
 		}
 		_, _ = client.Close(), c.Close()
 	})
+}
+
+// Who only answers is not held back, however long its answers are: an ACK of the
+// state of the world repeats all names.
+func TestP16_LongACKsAreNotTooMuch(t *testing.T) {
+	for _, tc := range []struct {
+		name          string
+		streams, size int
+		every         time.Duration
+	}{
+		{"one stream of 20,000 names", 1, 20_000 * 62, time.Second / 12},
+		{"100 streams of 1,000 names", 100, 1_000 * 62, 400 * time.Millisecond},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client, server := net.Pipe()
+				s := NewServer(Options{Metrics: newMeters(t), Log: slog.New(slog.DiscardHandler)})
+				below := &conn{Conn: server, in: &listener{gate: &Gate{}}}
+				c := newToll(s, below, below)
+				var acks bytes.Buffer
+				fr := http2.NewFramer(&acks, nil)
+				for i := range tc.streams {
+					for left := tc.size; left > 0; left -= 16 << 10 {
+						_ = fr.WriteData(uint32(2*i+1), false, make([]byte, min(left, 16<<10))) // into memory
+					}
+				}
+				go func() {
+					defer func() { _ = client.Close() }()
+					_, _ = io.WriteString(client, http2.ClientPreface)
+					for range time.Minute / tc.every {
+						below.written.Add(int64(400 * tc.streams))
+						below.earn(int64(tollResponse * tc.streams))
+						began := time.Now()
+						if _, err := client.Write(acks.Bytes()); err != nil {
+							return
+						}
+						if took := time.Since(began); took > 100*time.Millisecond {
+							t.Errorf("held back for %s", took)
+						}
+						time.Sleep(tc.every)
+					}
+				}()
+				n, err := io.Copy(io.Discard, c)
+				want := int64(len(http2.ClientPreface)) + int64(time.Minute/tc.every)*int64(acks.Len())
+				if n != want || err != nil {
+					t.Errorf("read %d bytes of %d: %v", n, want, err)
+				}
+				_ = c.Close()
+			})
+		})
+	}
 }
 
 // rawStream opens a stream by hand, and sends what is no whole message.
