@@ -130,13 +130,6 @@ func (d *door) alone(st *stream) bool {
 	return d.perConn[st.conn] <= 1
 }
 
-// on is how many streams are on a connection.
-func (d *door) on(c *conn) int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.perConn[c]
-}
-
 // notSent is how much the kernel holds unsent for a client that does not read,
 // in bytes, with as much again for the piece that goes over it; without it, it
 // is megabytes. What is on its way counts not, so clients that read lose nothing.

@@ -136,6 +136,8 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 		from: p.Addr.String(), conn: auth.conn, caller: auth.caller,
 	}
 	st.number, _ = gs.Context().Value(streamNumber{}).(uint32)
+	st.conn.toll.Load().parts.belongs(st.number, st)
+	defer st.conn.toll.Load().parts.forget(st.number)
 	if refusal := s.door.enter(st); refusal != nil {
 		s.meters.Refuse(refusal.Reason)
 		return refusal
@@ -148,7 +150,6 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 	}
 	s.meters.Streams[v].Add(1)
 	err := st.receive()
-	st.conn.toll.Load().parts.forget(st.number)
 	st.close()
 	s.remove(st)
 	s.meters.Streams[v].Add(-1)

@@ -25,7 +25,7 @@ const (
 
 // parts are the messages of a connection that have not come to their end. What
 // grpc holds of them, no handler sees. One that comes in a frame costs nothing
-// here.
+// here. Only those of open streams are kept: what comes for others, grpc drops.
 type parts struct {
 	// The reader's.
 	stream uint32 // of the frame that is being read
@@ -34,12 +34,13 @@ type parts struct {
 	pad    bool // it says how much of it is padding, first
 	tail   int  // so much
 	ended  bool
-	opened uint32 // the stream that was opened last
+	newest uint32 // the stream that was opened last
 
 	some atomic.Bool // there are any
 
 	mu    sync.Mutex
-	parts map[uint32]part // by stream
+	open  map[uint32]*stream // at most as many as grpc lets be; nil: none of xDS
+	parts map[uint32]part    // by stream, of the open ones
 }
 
 // part is a message of which something came.
@@ -57,7 +58,7 @@ func (p *part) begun() bool { return p.have > 0 }
 func (p *parts) begin(h http2.FrameHeader) {
 	switch h.Type {
 	case http2.FrameHeaders:
-		p.opened = h.StreamID
+		p.newest = h.StreamID
 	case http2.FrameRSTStream:
 		p.forget(h.StreamID)
 	case http2.FrameData:
@@ -116,7 +117,7 @@ func (p *parts) end() {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if begun {
+	if _, open := p.open[p.stream]; begun && open {
 		if p.parts == nil {
 			p.parts = make(map[uint32]part)
 		}
@@ -129,26 +130,50 @@ func (p *parts) end() {
 
 // forget is told of each stream that is over.
 func (p *parts) forget(stream uint32) {
-	if !p.some.Load() {
-		return
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	delete(p.open, stream)
 	delete(p.parts, stream)
 	p.some.Store(len(p.parts) > 0)
 }
 
-// late returns the streams whose request takes too long, and those of all others,
-// with how much is held of these.
+// opens is told of each stream that grpc takes.
+func (p *parts) opens(number uint32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.open == nil {
+		p.open = make(map[uint32]*stream)
+	}
+	p.open[number] = nil
+}
+
+// belongs says whose an open stream is.
+func (p *parts) belongs(number uint32, st *stream) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, open := p.open[number]; open {
+		p.open[number] = st
+	}
+}
+
+// of returns the stream of xDS of that number; nil: there is none.
+func (p *parts) of(number uint32) *stream {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.open[number]
+}
+
+// late returns the streams whose request takes too long, and the others, with
+// how much is held of these.
 func (p *parts) late(now time.Time, within time.Duration) (late, others []uint32, held int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for stream, m := range p.parts {
 		if now.Sub(m.began) > within+time.Duration(m.held)*time.Second/requestRate {
 			late = append(late, stream)
-		} else {
-			others = append(others, stream)
+			continue
 		}
+		others = append(others, stream)
 		held += m.held
 	}
 	return late, others, held
@@ -163,7 +188,10 @@ func tapped(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	if p, _ := peer.FromContext(ctx); p != nil {
 		if auth, ok := p.AuthInfo.(authInfo); ok {
 			if t := auth.conn.toll.Load(); t != nil {
-				return context.WithValue(ctx, streamNumber{}, t.parts.opened), nil
+				number := t.parts.newest
+				t.parts.opens(number)
+				context.AfterFunc(ctx, func() { t.parts.forget(number) }) // however it ends
+				return context.WithValue(ctx, streamNumber{}, number), nil
 			}
 		}
 	}
@@ -206,42 +234,34 @@ func (u *unfinished) some() (out []*toll) {
 func (s *Server) hurry(now time.Time, pins map[any]pin) {
 	for _, t := range s.unfinished.some() {
 		late, others, held := t.parts.late(now, s.requestTime)
-		for _, stream := range late {
-			s.interrupt(t, stream, Refuse(codes.DeadlineExceeded, telemetry.RequestTime,
+		if len(late) > 0 {
+			s.interrupt(t, late, Refuse(codes.DeadlineExceeded, telemetry.RequestTime,
 				"stream: a request did not come to its end within %s, and a second for each %d bytes", s.requestTime, requestRate))
 		}
 		if held > 0 {
 			pins[t] = pin{func(r *Refusal) {
-				for _, stream := range append(late, others...) {
-					s.interrupt(t, stream, r)
-				}
+				s.interrupt(t, others, r)
 			}, held}
 		}
 	}
 }
 
-// interrupt ends a stream of a connection. Those that are none of xDS, such as a
+// interrupt ends streams of a connection. Those that are none of xDS, such as a
 // question for the health, have nobody who would end them: their connection is
-// closed, if it has no others (P16).
-func (s *Server) interrupt(t *toll, stream uint32, r *Refusal) {
-	if st := s.find(t.conn, stream); st != nil {
-		st.end(r)
-		t.parts.forget(stream)
-	} else if s.door.on(t.conn) == 0 {
+// closed, with all that the client has on it.
+func (s *Server) interrupt(t *toll, streams []uint32, r *Refusal) {
+	foreign := false
+	for _, number := range streams {
+		if st := t.parts.of(number); st != nil {
+			st.end(r)
+		} else {
+			foreign = true
+		}
+		t.parts.forget(number)
+	}
+	if foreign {
 		s.meters.Refuse(r.Reason)
 		s.sparing.line(s.log, slog.LevelInfo, "closed a connection", "peer", t.RemoteAddr().String(), "reason", r.Reason.String(), "error", r.Err)
 		_ = t.conn.Close() // its reader sees it
 	}
-}
-
-// find returns the stream of that number on a connection; nil: there is none.
-func (s *Server) find(c *conn, number uint32) *stream {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, st := range s.streams {
-		if st.conn == c && st.number == number {
-			return st
-		}
-	}
-	return nil
 }
