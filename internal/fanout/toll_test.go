@@ -55,7 +55,7 @@ func TestTollFindsFramesAndMessages(t *testing.T) {
 		left := wire.Bytes()
 		c := &toll{left: tollBurst, greeted: true}
 		for n := uint32(1); n < 17; n += 2 { // 17 is not open
-			c.parts.opens(n)
+			c.parts.opens(n, true)
 		}
 		seen := 0
 		c.framer = framer{skip: len(http2.ClientPreface), body: c.parts.body, seen: func(h http2.FrameHeader) { seen++; c.frame(h) }}

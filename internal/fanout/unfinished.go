@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,8 +40,14 @@ type parts struct {
 	some atomic.Bool // there are any
 
 	mu    sync.Mutex
-	open  map[uint32]*stream // at most as many as grpc lets be; nil: none of xDS
-	parts map[uint32]part    // by stream, of the open ones
+	open  map[uint32]owner // at most as many as grpc lets be
+	parts map[uint32]part  // by stream, of the open ones
+}
+
+// owner is whose an open stream is.
+type owner struct {
+	st  *stream // nil: not yet, or none of xDS
+	xds bool
 }
 
 // part is a message of which something came.
@@ -137,14 +144,14 @@ func (p *parts) forget(stream uint32) {
 	p.some.Store(len(p.parts) > 0)
 }
 
-// opens is told of each stream that grpc takes.
-func (p *parts) opens(number uint32) {
+// opens is told of each stream that grpc takes, and whether it is one of xDS.
+func (p *parts) opens(number uint32, xds bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.open == nil {
-		p.open = make(map[uint32]*stream)
+		p.open = make(map[uint32]owner)
 	}
-	p.open[number] = nil
+	p.open[number] = owner{xds: xds}
 }
 
 // belongs says whose an open stream is.
@@ -152,15 +159,16 @@ func (p *parts) belongs(number uint32, st *stream) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, open := p.open[number]; open {
-		p.open[number] = st
+		p.open[number] = owner{st, true}
 	}
 }
 
-// of returns the stream of xDS of that number; nil: there is none.
-func (p *parts) of(number uint32) *stream {
+// of returns whose the stream of that number is; false: it is over.
+func (p *parts) of(number uint32) (owner, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.open[number]
+	o, open := p.open[number]
+	return o, open
 }
 
 // late returns the streams whose request takes too long, and the others, with
@@ -183,13 +191,16 @@ func (p *parts) late(now time.Time, within time.Duration) (late, others []uint32
 // connection.
 type streamNumber struct{}
 
+// xdsMethods is what the methods of all xDS services begin with (P4).
+const xdsMethods = "/envoy.service."
+
 // tapped is called for each stream that is opened, by its connection's reader.
-func tapped(ctx context.Context, _ *tap.Info) (context.Context, error) {
+func tapped(ctx context.Context, info *tap.Info) (context.Context, error) {
 	if p, _ := peer.FromContext(ctx); p != nil {
 		if auth, ok := p.AuthInfo.(authInfo); ok {
 			if t := auth.conn.toll.Load(); t != nil {
 				number := t.parts.newest
-				t.parts.opens(number)
+				t.parts.opens(number, strings.HasPrefix(info.FullMethodName, xdsMethods))
 				context.AfterFunc(ctx, func() { t.parts.forget(number) }) // however it ends
 				return context.WithValue(ctx, streamNumber{}, number), nil
 			}
@@ -252,9 +263,13 @@ func (s *Server) hurry(now time.Time, pins map[any]pin) {
 func (s *Server) interrupt(t *toll, streams []uint32, r *Refusal) {
 	foreign := false
 	for _, number := range streams {
-		if st := t.parts.of(number); st != nil {
-			st.end(r)
-		} else {
+		o, open := t.parts.of(number)
+		switch {
+		case !open, o.xds && o.st == nil: // over by itself, or about to be known
+			continue
+		case o.xds:
+			o.st.end(r)
+		default:
 			foreign = true
 		}
 		t.parts.forget(number)
