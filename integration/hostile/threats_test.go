@@ -71,7 +71,7 @@ func limits() bounds {
 	if full() {
 		return bounds{clients: 200, rounds: 60, ratio: 2, memory: 48 << 20, least: 5 * time.Second, recovery: 90 * time.Second}
 	}
-	return bounds{clients: 40, rounds: 8, memory: 64 << 20, least: 750 * time.Millisecond, recovery: patience}
+	return bounds{clients: 40, rounds: 8, memory: 64 << 20, least: 750 * time.Millisecond, recovery: 90 * time.Second}
 }
 
 // Hostile clients cost themselves more than others: whatever they do, the relay
