@@ -90,6 +90,7 @@ func TestHostileClients(t *testing.T) {
 	for _, th := range threats {
 		t.Run(th.name, func(t *testing.T) { attacked(t, r, c, th, b, first, w) })
 	}
+	r.recovered(t, b, first)
 	_ = w.Flush() // into memory
 	if full() || os.Getenv("HOSTILE_SHOW") != "" {
 		fmt.Printf("%d honest clients, %d rounds without, under, and without attack; %s, %d cores\n%s", b.clients, b.rounds, runtime.Version(), runtime.NumCPU(), &table)
@@ -120,6 +121,40 @@ func (r *relay) settled(t testing.TB) usage {
 	return u
 }
 
+// recovered waits until nothing is left of an attack.
+func (r *relay) recovered(t *testing.T, b bounds, first usage) (after usage) {
+	t.Helper()
+	err := eventually(b.recovery, time.Second, func() error {
+		u, err := r.usage()
+		if err != nil {
+			return err
+		}
+		after = u
+		switch {
+		case u.Resident > first.Resident+b.memory:
+			return fmt.Errorf("%s are resident, and were %s", mb(u.Resident), mb(first.Resident))
+		case u.Open > first.Open+20:
+			return fmt.Errorf("%d descriptors are open, and were %d", u.Open, first.Open)
+		case u.Goroutines > first.Goroutines+50:
+			return fmt.Errorf("%d goroutines, and there were %d", u.Goroutines, first.Goroutines)
+		}
+		return nil
+	})
+	if err == nil {
+		return after
+	}
+	t.Errorf("afterwards: %v", err)
+	for _, l := range strings.Split(r.read("/metrics"), "\n") {
+		if strings.HasPrefix(l, "go_memstats_heap") {
+			t.Log(l)
+		}
+	}
+	if after.Goroutines > first.Goroutines+50 {
+		t.Logf("%s", r.read("/debug/pprof/goroutine?debug=1"))
+	}
+	return after
+}
+
 // attacked holds one threat against its bounds.
 func attacked(t *testing.T, r *relay, c *crowd, th threat, b bounds, first usage, w *tabwriter.Writer) {
 	before, err := r.usage()
@@ -144,33 +179,12 @@ func attacked(t *testing.T, r *relay, c *crowd, th threat, b bounds, first usage
 	did := a.stop()
 	calm = append(calm, c.rounds(t, b.rounds)...)
 
-	var after usage
-	err = eventually(b.recovery, time.Second, func() error {
-		u, err := r.usage()
-		if err != nil {
-			return err
-		}
-		after = u
-		switch {
-		case u.Resident > first.Resident+b.memory:
-			return fmt.Errorf("%s are resident, and were %s", mb(u.Resident), mb(first.Resident))
-		case u.Open > first.Open+20:
-			return fmt.Errorf("%d descriptors are open, and were %d", u.Open, first.Open)
-		case u.Goroutines > first.Goroutines+50:
-			return fmt.Errorf("%d goroutines, and there were %d", u.Goroutines, first.Goroutines)
-		}
-		return nil
-	})
+	after, err := r.usage()
 	if err != nil {
-		t.Errorf("afterwards: %v", err)
-		for _, l := range strings.Split(r.read("/metrics"), "\n") {
-			if strings.HasPrefix(l, "go_memstats_heap") || strings.HasPrefix(l, "go_memstats_stack") || strings.HasPrefix(l, "go_memstats_last") || strings.HasPrefix(l, "go_memstats_alloc_bytes_total") || strings.HasPrefix(l, "xdsrelay_pinned") {
-				t.Log(l)
-			}
-		}
-		if after.Goroutines > first.Goroutines+50 {
-			t.Logf("%s", r.read("/debug/pprof/goroutine?debug=1"))
-		}
+		t.Fatal(err)
+	}
+	if full() { // else nothing is left of any of them at the end
+		after = r.recovered(t, b, first)
 	}
 	if n := c.broken() - broken; n > 0 {
 		t.Errorf("%d streams of honest clients broke", n)
