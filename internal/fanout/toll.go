@@ -58,6 +58,9 @@ func newToll(s *Server, above net.Conn, below *conn) *toll {
 	t.framer = framer{skip: len(http2.ClientPreface), seen: t.frame, body: t.parts.body}
 	below.toll.Store(t)
 	s.unfinished.add(t)
+	if below.closed.Load() { // before it could be found there
+		s.unfinished.remove(t)
+	}
 	return t
 }
 

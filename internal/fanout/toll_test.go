@@ -317,3 +317,20 @@ func TestStrikesAreOfConnectionsThatCameToNothing(t *testing.T) {
 	_ = c.Close()
 	r.eventually(func() bool { return struckBy() < strikeBurst })
 }
+
+// A connection that was closed in its handshake is not kept.
+func TestTollOfAClosedConnection(t *testing.T) {
+	r := newRig(t, nil)
+	client, server := net.Pipe()
+	defer func() { _ = client.Close() }() // nobody uses it
+	c := &conn{Conn: server, in: &listener{srv: r.srv, gate: new(Gate)}}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	newToll(r.srv, c, c)
+	r.srv.unfinished.mu.Lock()
+	defer r.srv.unfinished.mu.Unlock()
+	if n := len(r.srv.unfinished.conns); n > 0 {
+		t.Errorf("%d connections are kept", n)
+	}
+}

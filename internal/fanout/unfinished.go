@@ -91,9 +91,6 @@ func (p *parts) body(b []byte) {
 	// The padding comes last.
 	b = b[:max(0, len(b)-max(0, p.tail-p.frame))]
 	for m := &p.now; len(b) > 0; {
-		if m.have == 0 {
-			m.began = time.Now()
-		}
 		if m.have < len(m.prefix) {
 			n := copy(m.prefix[m.have:], b)
 			m.have += n
@@ -127,6 +124,9 @@ func (p *parts) end() {
 	if _, open := p.open[p.stream]; begun && open {
 		if p.parts == nil {
 			p.parts = make(map[uint32]part)
+		}
+		if p.now.began.IsZero() {
+			p.now.began = time.Now() // of the frame's end: a frame may begin thousands
 		}
 		p.parts[p.stream] = p.now
 	} else {
