@@ -31,23 +31,38 @@ type failure struct {
 
 func fail(status int, message string) (int, any) { return status, failure{message} }
 
-// write writes an answer; f is nil where the format is not known. All of it is
-// encoded before, so that a failure has its status.
-func (s *Server) write(w http.ResponseWriter, f *format, status int, v any) {
+// answer is what is to be sent.
+type answer struct {
+	status int
+	as     *format
+	body   []byte
+}
+
+// encode writes an answer down, all of it, so that a failure has its status; f is
+// nil where the format is not known.
+func (s *Server) encode(f *format, status int, v any) answer {
 	if f == nil {
 		f = jsonFormat
 	}
 	b, err := f.encode(v)
 	if err != nil {
 		s.opts.Log.Error("admin: answer cannot be written", "error", err)
-		status, f = http.StatusInternalServerError, jsonFormat
-		b = []byte(`{"error": "the answer cannot be written"}` + "\n")
+		return answer{http.StatusInternalServerError, jsonFormat, []byte(`{"error": "the answer cannot be written"}` + "\n")}
 	}
+	return answer{status, f, b}
+}
+
+func (s *Server) send(w http.ResponseWriter, a answer) {
 	h := w.Header()
-	h.Set("Content-Type", f.contentType)
-	h.Set("Content-Length", strconv.Itoa(len(b)))
-	w.WriteHeader(status)
-	_, _ = w.Write(b) // who hung up wants no answer
+	h.Set("Content-Type", a.as.contentType)
+	h.Set("Content-Length", strconv.Itoa(len(a.body)))
+	w.WriteHeader(a.status)
+	_, _ = w.Write(a.body) // who hung up wants no answer
+}
+
+// write is both, of what costs nothing.
+func (s *Server) write(w http.ResponseWriter, f *format, status int, v any) {
+	s.send(w, s.encode(f, status, v))
 }
 
 // marshal is json.Marshal, but keeps <, > and & readable.

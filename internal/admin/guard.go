@@ -132,8 +132,7 @@ func (s *Server) guard(r *route) http.Handler {
 			refuse(status, err.Error())
 			return
 		}
-		status, body := s.turn(e, req)
-		s.write(w, f, status, body)
+		s.send(w, s.turn(e, req, f))
 	})
 }
 
@@ -154,15 +153,18 @@ func readBody(e *endpoint, req *http.Request) (int, error) {
 	return 0, nil
 }
 
-// turn answers, if need be when others have been answered.
-func (s *Server) turn(e *endpoint, req *http.Request) (int, any) {
+// turn answers, if need be when others have been answered. To write it down is a
+// part of that: it takes about as long as to read it.
+func (s *Server) turn(e *endpoint, req *http.Request, f *format) answer {
 	if e.reads {
-		if !enter(req.Context(), s.reads) {
-			return fail(http.StatusServiceUnavailable, "other requests took too long")
+		give, ok := s.reads.take(req.Context())
+		if !ok {
+			return s.encode(f, http.StatusServiceUnavailable, failure{"other requests took too long"})
 		}
-		defer func() { <-s.reads }()
+		defer give()
 	}
-	return e.answer(req)
+	status, body := e.answer(req)
+	return s.encode(f, status, body)
 }
 
 // enter waits until there is room, and reports false if ctx ends before.

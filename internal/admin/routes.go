@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"net/http/pprof"
@@ -123,9 +124,9 @@ func profile(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// profiles are made one at a time, and after each there is none for as long as it
-// took, but for one of CPU or a trace, which wait most of their time: some stop
-// the whole program while they look.
+// profiles are made one at a time, and after each there is none for four times as
+// long as it took, but for one of CPU or a trace, which wait most of their time: some
+// stop the whole program while they look.
 func (s *Server) profiles() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !enter(r.Context(), s.profile) {
@@ -133,7 +134,7 @@ func (s *Server) profiles() http.Handler {
 		}
 		began := time.Now()
 		profile(w, r)
-		rest := time.Since(began)
+		rest := 4 * time.Since(began)
 		if p := r.PathValue("profile"); p == "profile" || p == "trace" {
 			rest = 0
 		}
@@ -141,16 +142,39 @@ func (s *Server) profiles() http.Handler {
 	})
 }
 
-// metrics are not read in turns: who scrapes must not wait for who lists.
+// metrics have a turn of their own: who scrapes must not wait for who lists. They
+// are gathered by one at a time, since more would leave no core for clients, and
+// written when that is over: who takes them slowly holds nobody up.
 func (s *Server) metrics() http.Handler {
 	h := s.opts.Metrics.Handler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case s.scrapes <- struct{}{}:
 			defer func() { <-s.scrapes }()
-			h.ServeHTTP(w, r)
 		default:
 			s.write(w, jsonFormat, http.StatusServiceUnavailable, failure{"too many scrapes at a time"})
+			return
 		}
+		give, ok := s.scrape.take(r.Context())
+		if !ok {
+			return // it hung up
+		}
+		text := &kept{header: w.Header(), status: http.StatusOK}
+		func() {
+			defer give()
+			h.ServeHTTP(text, r)
+		}()
+		w.WriteHeader(text.status)
+		_, _ = w.Write(text.Bytes()) // who hung up wants no answer
 	})
 }
+
+// kept is an answer that is to be written later.
+type kept struct {
+	bytes.Buffer
+	header http.Header
+	status int
+}
+
+func (k *kept) Header() http.Header { return k.header }
+func (k *kept) WriteHeader(s int)   { k.status = s }

@@ -37,15 +37,23 @@ const MaxBody = 1 << 20
 // the time that it asks for.
 const (
 	maxConnections = 512
-	maxReads       = 1  // at a time: on a small machine more would leave none for clients
 	maxHeld        = 16 // answers of what is read, until they are written
-	maxScrapes     = 8  // at a time
+	maxScrapes     = 8  // that are answered or wait for it
 	maxHeader      = 64 << 10
 	headerTimeout  = 5 * time.Second
 	bodyTimeout    = 30 * time.Second
 	answerTimeout  = 30 * time.Second
 	idleTimeout    = time.Minute
 	grace          = 2 * time.Second // for what is being answered when Run ends
+)
+
+// What reading and scraping take of one core, and for how long at once they may have
+// it all: the whole list of tens of thousands of clients fits in.
+const (
+	readShare   = 0.2
+	readAtOnce  = 1500 * time.Millisecond
+	scrapeShare = 0.1
+	scrapeOnce  = time.Second
 )
 
 // Clients are the open streams, as fanout.Server has them.
@@ -135,8 +143,9 @@ type Server struct {
 	phase   atomic.Int32
 	nodes   xds.NodeTable
 	held    chan struct{} // has one for each request whose answer costs by what the relay holds
-	reads   chan struct{} // for each of them that reads just now
+	reads   *turn         // of them
 	scrapes chan struct{} // for each that scrapes
+	scrape  *turn         // of them
 	profile chan struct{} // for the one that is profiled for, and for as long again
 }
 
@@ -151,7 +160,7 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		opts: o, started: time.Now(),
-		held: make(chan struct{}, maxHeld), reads: make(chan struct{}, maxReads), scrapes: make(chan struct{}, maxScrapes), profile: make(chan struct{}, 1),
+		held: make(chan struct{}, maxHeld), reads: newTurn(readShare, readAtOnce), scrapes: make(chan struct{}, maxScrapes), scrape: newTurn(scrapeShare, scrapeOnce), profile: make(chan struct{}, 1),
 	}
 	if f := o.Config.TokenFile; f != "" {
 		token, err := ReadToken(f)
