@@ -32,7 +32,10 @@ func Suspicious(name string) bool {
 	}
 	s := string(plain)
 	switch s {
-	case "pwd", "auth", "jwt", "pass", "pin":
+	case "pwd", "auth", "jwt", "pass", "pin", "sig":
+		return true
+	}
+	if strings.HasSuffix(s, "signature") { // of a request, as of a URL that is signed beforehand
 		return true
 	}
 	for _, w := range words {

@@ -100,6 +100,9 @@ var looks = []struct {
 	{saying("basic", "negotiate"), regexp.MustCompile(`(?i)\b(?:basic|negotiate)(?:\s+|%20)([A-Za-z0-9+/=]{8,})`), 1, Hidden, true},
 	{having("eyJ"), regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){0,4}`), 0, "[redacted JWT]", true},
 	{having("://"), regexp.MustCompile(`://[^/\s:@]*:([^/\s@]+)@`), 1, Hidden, false},
+	// A token that stands as the user.
+	{having("://"), regexp.MustCompile(`://([A-Za-z0-9._~%+=-]{16,})@`), 1, Hidden, true},
+	{having("--"), regexp.MustCompile(`(?i)--[a-z0-9_-]{0,64}(?:password|passwd|passphrase|secret|token|credential|api-?key|access-?key|private-?key)[ \t]+("[^"]*"?|'[^']*'?|[^\s"'-][^\s"']*)`), 1, Hidden, false},
 }
 
 func having(what string) func(string) bool {
@@ -224,15 +227,25 @@ const (
 // of key and value, to have such a name.
 func assignments(s string) (all []span) {
 	pair := false
+	var before span // the value of a pair whose name may follow
 	for a := range assigned(s) {
 		from, end, value := a.name, a.end, a.value
 		name, rest := s[from:end], s[value:]
 		if name == "key" || name == "name" {
 			near := rest[:min(len(rest), maxName)]
 			pair = Suspicious(strings.Trim(near[:extent(near)], `\"'`))
+			if pair && before.to > 0 && strings.Trim(s[before.to:from], `\"', `) == "" {
+				all = append(all, before)
+			}
 			continue
 		}
-		if !inline(name) && !Suspicious(name) && !(pair && contents[strings.ToLower(strings.ReplaceAll(name, "_", ""))]) {
+		content := contents[strings.ToLower(strings.ReplaceAll(name, "_", ""))]
+		if content && !pair {
+			near := rest[:min(len(rest), maxValue)]
+			n := extent(near)
+			before = span{value, value + n, quoted(rest[:n])}
+		}
+		if !inline(name) && !Suspicious(name) && !(pair && content) {
 			continue
 		}
 		if from > 0 && s[from-1] == '/' && s[end] == ':' && !inline(name) && !strings.HasPrefix(rest, "\"") {
@@ -240,6 +253,9 @@ func assignments(s string) (all []span) {
 		}
 		near := rest[:min(len(rest), maxValue)]
 		n := extent(near)
+		if lists(name) && !strings.ContainsAny(near[:min(1, len(near))], "\\\"'{[<") {
+			n = line(near)
+		}
 		if n == len(near) { // it has no end, or none that is near
 			return append(all, span{value, len(s), quoted(near)})
 		}
@@ -288,7 +304,42 @@ func extent(s string) int {
 		return enclosed(s)
 	}
 	// To the end of the line, or of what it stands in: a header's value has words.
-	if i := strings.IndexAny(s, "\n\r\t\"'`,;&{}[]<>()"); i >= 0 {
+	for i := 0; i < len(s); i++ {
+		n := strings.IndexAny(s[i:], "\n\r\t\"'`,;&{}[]<>()")
+		if n < 0 {
+			break
+		}
+		if i += n; !strings.Contains(",;&", s[i:i+1]) || separates(s[i+1:]) {
+			return i
+		}
+	}
+	return len(s)
+}
+
+// separates reports whether what stands behind a comma, say, is something else, and
+// not the rest of a password that has one: nothing, a blank, or another name with
+// its value.
+func separates(s string) bool {
+	n := 0
+	for n < len(s) && n < maxName && nameByte(s[n]) {
+		n++
+	}
+	if n == 0 {
+		return s == "" || space(s[0]) || strings.IndexByte("\"'`{}[]<>()", s[0]) >= 0
+	}
+	return n < len(s) && (s[n] == '=' || s[n] == ':')
+}
+
+// lists reports whether what goes by this name has pairs or parts of its own, of
+// which each may be the secret: the header is the whole line.
+func lists(name string) bool {
+	l := strings.ToLower(name)
+	return strings.Contains(l, "cookie") || strings.HasSuffix(l, "authorization")
+}
+
+// line is how long a value is that ends with its line, or with a quote around it.
+func line(s string) int {
+	if i := strings.IndexAny(s, "\n\r\"'`"); i >= 0 {
 		return i
 	}
 	return len(s)

@@ -41,6 +41,18 @@ var forms = []string{
 	"eyJhbGciOiJIUzI1NiJ9." + marker + ".c2ln",
 	"Basic VXNlcjE6" + marker + "==",
 	strings.Repeat("MIIEvQIBADANBgkqhkiG9w0B", 20) + marker,
+	"Cookie: theme=dark; sid=" + marker + "; last=1",
+	"Authorization: AWS4-HMAC-SHA256 Credential=AKIA/20300101/eu/s3/aws4_request, SignedHeaders=host;date, Signature=" + marker,
+	"https://bucket.test/x?X-Amz-Date=1&X-Amz-Signature=" + marker + "&X-Amz-Expires=1",
+	`{"value": "` + marker + `", "key": "x-api-key"}`,
+	`{\"raw_value\":\"` + marker + `\",\"key\":\"authorization\"}`,
+	`header { key: "authorization" raw_value: "` + marker + `" }`,
+	"https://ghp_1234567890" + marker + "@host.test/x",
+	"password=a,b;" + marker,
+	"password=" + marker + ",b&c," + marker,
+	"password=x, user=y, passwd=" + marker,
+	"run: tool --db-password " + marker + " --verbose",
+	`exec: tool --token "a ` + marker + `"`,
 }
 
 func TestTextHidesSecrets(t *testing.T) {
@@ -74,6 +86,10 @@ func TestTextLeavesTheRest(t *testing.T) {
 		strings.Repeat("x", 1000),
 		strings.Repeat("a-long/name_", 100),
 		"http://host:80/path@x",
+		"spiffe://cluster.local/ns/a/sa/b and mail to somebody@host",
+		"ssh://git@host.test/x",
+		`{"value": "a", "key": "b"}`,
+		"relay status --admin 127.0.0.1:1 --token-file /etc/token",
 	} {
 		if out := Text(s); out != s {
 			t.Errorf("%q became %q", s, out)
