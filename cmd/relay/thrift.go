@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"math"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
@@ -22,6 +23,7 @@ type thrift struct {
 	given uint64 // bytes allocated, in all, when memory was last given back
 	most  uint64 // goroutines at once since then
 	loud  uint64 // bytes allocated since then, but while it was quiet
+	rest  uint64 // bytes that were free at the least since then
 	still int    // looks at which it was quiet, in a row
 }
 
@@ -70,10 +72,14 @@ func (t *thrift) due(u usage) bool {
 	left := t.most-u.goroutines >= max(crowd, t.most/8)
 	burst := u.allocated-t.given >= max(t.least, u.live) && u.spare() >= max(t.least, u.live/8)
 	late := t.still == settled && t.loud >= max(t.least, u.live/2)
-	if !quiet || !left && !burst && !late {
+	// What came free only after something was given back, as what the last of a crowd
+	// had; what could not be given back then does not count.
+	t.rest = min(t.rest, u.free)
+	slack := u.free-t.rest >= max(2*t.least, u.live/2)
+	if !quiet || !left && !burst && !late && !slack {
 		return false
 	}
-	t.given, t.most, t.loud = u.allocated, u.goroutines, 0
+	t.given, t.most, t.loud, t.rest = u.allocated, u.goroutines, 0, math.MaxUint64
 	return true
 }
 

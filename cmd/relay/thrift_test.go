@@ -55,6 +55,14 @@ func TestThriftIsDueAfterABurst(t *testing.T) {
 			{usage{allocated: 502 * mb, objects: 300 * mb, live: 300 * mb}, false},
 			{usage{allocated: 502 * mb, objects: 300 * mb, live: 300 * mb}, false},
 		},
+		"more comes free later": {
+			{usage{allocated: 500 * mb, objects: 100 * mb, live: 60 * mb, free: 400 * mb}, false},
+			{usage{allocated: 501 * mb, objects: 100 * mb, live: 60 * mb, free: 400 * mb}, true},
+			{usage{allocated: 501 * mb, objects: 60 * mb, live: 60 * mb, free: 5 * mb}, false},
+			{usage{allocated: 502 * mb, objects: 50 * mb, live: 50 * mb, free: 36 * mb}, false},
+			{usage{allocated: 503 * mb, objects: 40 * mb, live: 40 * mb, free: 37 * mb}, true},
+			{usage{allocated: 504 * mb, objects: 40 * mb, live: 40 * mb, free: 37 * mb}, false},
+		},
 		"little is free": {
 			{usage{allocated: 2500 * mb, objects: 910 * mb, live: 900 * mb, free: 90 * mb}, false},
 			{usage{allocated: 2500 * mb, objects: 910 * mb, live: 900 * mb, free: 90 * mb}, false},

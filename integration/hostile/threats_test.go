@@ -145,7 +145,7 @@ func (r *relay) recovered(t *testing.T, b bounds, first usage) (after usage) {
 	}
 	t.Errorf("afterwards: %v", err)
 	for _, l := range strings.Split(r.read("/metrics"), "\n") {
-		if strings.HasPrefix(l, "go_memstats_heap") {
+		if strings.HasPrefix(l, "go_memstats_") {
 			t.Log(l)
 		}
 	}
