@@ -71,8 +71,13 @@ var house = map[string]place{
 	},
 
 	// Floor 3.
+	"internal/admin/web": {nil, "it is files for browsers, which know the relay by its other paths"},
+	"internal/admin/overview": {
+		[]string{"internal/xds", "internal/fanout", "internal/orchestrator"},
+		"it counts what it is given, and does not know who asks",
+	},
 	"internal/admin": {
-		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/anytypes", "config",
+		[]string{"internal/admin/web", "internal/admin/overview", "internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/anytypes", "config",
 			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/store", "internal/orchestrator"},
 		"it reads status as values, through interfaces of its own; below it nobody needs to be shown",
 	},

@@ -7,6 +7,8 @@ import (
 	"net/http/pprof"
 	"strings"
 	"time"
+
+	"xdsrelay/internal/admin/web"
 )
 
 // routes are all paths but / and what is not there.
@@ -33,6 +35,10 @@ func (s *Server) routes() []route {
 			get: list(s.listNacks)},
 		{path: "/origins", says: "the origins, in order of preference",
 			get: &endpoint{answer: s.listOrigins, reads: true}},
+		{path: "/events", says: "the fleet in numbers, as server-sent events, for as long as one reads",
+			get: &endpoint{raw: s.events()}},
+		{path: "/find", says: "keys and nodes whose names have ?text= in them; the first few",
+			get: &endpoint{answer: s.find, reads: true, query: []string{"text"}}},
 		{path: "/explain", says: `which key a node gets, rule by rule; ?type= for one type; the body is a node, or {"node": {…}, "peer": {…}}, with Content-Type: application/json`,
 			post: &endpoint{answer: s.explain, reads: true, json: true, query: []string{"type"}}},
 		{path: "/explain/diff", says: `which clients would have other keys by other rules; the body is {"rules": "the text of a rules' file", "unmatched": "reject", "listeners": [{"address": "…", "identity": "…", "secrets": "…"}]}, with Content-Type: application/json`,
@@ -46,7 +52,23 @@ func (s *Server) routes() []route {
 			post: &endpoint{answer: s.drain}},
 		{path: "/debug/pprof/{profile...}", says: "Go's profiles",
 			get: &endpoint{raw: s.profiles()}},
+		{path: "/ui/{view...}", open: true, says: "the page for browsers, as / is for them",
+			get: &endpoint{raw: http.HandlerFunc(web.ServePage)}},
+		{path: assetsPath, open: true, says: "what the page is made of",
+			get: &endpoint{raw: http.HandlerFunc(s.asset)}},
 	}
+}
+
+const assetsPath = "/assets/{file...}"
+
+func (s *Server) asset(w http.ResponseWriter, r *http.Request) {
+	if !web.ServeAsset(w, r, r.PathValue("file")) {
+		s.nowhere(w, r)
+	}
+}
+
+func (s *Server) nowhere(w http.ResponseWriter, r *http.Request) {
+	s.write(w, formats[r.URL.Query().Get("format")], http.StatusNotFound, failure{r.URL.Path + " is not there; / has all paths"})
 }
 
 // tail is a path whose rest is one value, whatever is in it.
@@ -69,13 +91,19 @@ func (s *Server) mux() http.Handler {
 			tails = append(tails, tail{prefix, strings.TrimSuffix(value, "...}"), h})
 		}
 	}
-	home := route{get: &endpoint{raw: index(routes)}}
-	m.Handle("/{$}", s.guard(&home))
+	home := s.guard(&route{get: &endpoint{raw: index(routes)}})
+	browser := s.guard(&route{open: true, get: &endpoint{raw: http.HandlerFunc(web.ServePage)}})
+	m.HandleFunc("/{$}", func(w http.ResponseWriter, r *http.Request) {
+		if web.Wanted(r) {
+			browser.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Add("Vary", "Accept")
+		home.ServeHTTP(w, r)
+	})
 	// The methods are those that any path has: what is not there is not found,
 	// whatever the method.
-	nowhere := &endpoint{raw: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.write(w, formats[r.URL.Query().Get("format")], http.StatusNotFound, failure{r.URL.Path + " is not there; / has all paths"})
-	})}
+	nowhere := &endpoint{raw: http.HandlerFunc(s.nowhere)}
 	m.Handle("/", s.guard(&route{get: nowhere, post: nowhere}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for _, t := range tails {
@@ -99,7 +127,7 @@ func index(routes []route) http.Handler {
 		}
 		fmt.Fprintf(&b, "%-16s %-18s %s\n", strings.Join(r.allow(), " "), path, r.says)
 	}
-	b.WriteString("\nAnswers are JSON, or YAML with ?format=yaml; lists take ?limit= and ?page_token=.\n")
+	b.WriteString("\nA browser gets a page at /. Answers are JSON, or YAML with ?format=yaml; lists take ?limit= and ?page_token=.\n")
 	all := b.String()
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")

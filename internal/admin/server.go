@@ -19,6 +19,7 @@ import (
 	"golang.org/x/net/netutil"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/admin/overview"
 	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout"
@@ -142,6 +143,7 @@ type Server struct {
 	token   atomic.Pointer[[sha256.Size]byte] // the token's hash; nil: none is needed
 	phase   atomic.Int32
 	nodes   xds.NodeTable
+	hub     *overview.Hub // for open pages
 	held    chan struct{} // has one for each request whose answer costs by what the relay holds
 	reads   *turn         // of them
 	scrapes chan struct{} // for each that scrapes
@@ -162,6 +164,7 @@ func New(o Options) (*Server, error) {
 		opts: o, started: time.Now(),
 		held: make(chan struct{}, maxHeld), reads: newTurn(readShare, readAtOnce), scrapes: make(chan struct{}, maxScrapes), scrape: newTurn(scrapeShare, scrapeOnce), profile: make(chan struct{}, 1),
 	}
+	s.hub = overview.NewHub(s.overview)
 	if f := o.Config.TokenFile; f != "" {
 		token, err := ReadToken(f)
 		if err != nil {
@@ -254,6 +257,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		return fmt.Errorf("admin %s: %w", l.Addr(), err)
 	case <-ctx.Done():
 	}
+	s.hub.End() // pages read for as long as they may
 	hurry, done := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer done()
 	if srv.Shutdown(hurry) != nil {

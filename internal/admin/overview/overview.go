@@ -1,0 +1,337 @@
+package overview
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/xds"
+)
+
+// Bounds of what a page is told, whatever clients and origins say.
+const (
+	maxKeys = 24  // that have a row of their own
+	maxText = 512 // bytes of a key or an error
+)
+
+// Overview is the fleet at one moment. It holds times and no ages: while nothing
+// changes it is the same.
+type Overview struct {
+	Relay    Relay    `json:"relay"`
+	Clients  int      `json:"clients"` // streams, and who polls
+	Variants Variants `json:"variants"`
+	// States of clients: each counts once, by the worst of its types.
+	States States    `json:"states"`
+	Types  []TypeRow `json:"types"`
+	// Of the streams that are open now, since they are.
+	Responses uint64 `json:"responses"`
+	Acks      uint64 `json:"acks"`
+	Nacks     uint64 `json:"nacks"`
+
+	Keys int `json:"keys"`
+	// Top are the keys that matter most, in the order of their clients; Rest is all
+	// others together, absent if there are none.
+	Top     []KeyRow `json:"top"`
+	Rest    *KeyRow  `json:"rest,omitempty"`
+	Origins []Origin `json:"origins"`
+}
+
+// Relay is who says so.
+type Relay struct {
+	Name    string    `json:"name"`
+	Version string    `json:"version"`
+	State   string    `json:"state"`
+	Started time.Time `json:"started"`
+}
+
+// Variants of the protocol, by streams.
+type Variants struct {
+	SotW  int `json:"sotw"`
+	Delta int `json:"delta"`
+	REST  int `json:"rest"`
+}
+
+// States are numbers of clients by state.
+type States struct {
+	Synced  int `json:"synced"`
+	Stale   int `json:"stale"`
+	NotSent int `json:"not_sent"`
+	Nacked  int `json:"nacked"`
+}
+
+// TypeRow is one type, over all streams. Those without a short name are one.
+type TypeRow struct {
+	Type   string `json:"type"`
+	States States `json:"states"`
+}
+
+// KeyRow is one key, or the rest of them.
+type KeyRow struct {
+	// Key is as /keys has it; "" is where clients are that no rule gives a key.
+	Key string `json:"key"`
+	// Cut: it is only the beginning of a long key.
+	Cut  bool `json:"cut,omitempty"`
+	Keys int  `json:"keys,omitempty"` // of the rest: how many
+
+	Clients   int    `json:"clients"`
+	States    States `json:"states"`
+	Origin    string `json:"origin,omitempty"`
+	Connected bool   `json:"connected"`
+	Stale     bool   `json:"stale,omitempty"` // serves the last known good
+	Resources int    `json:"resources"`
+	Nacks     uint64 `json:"nacks"`
+	Error     string `json:"error,omitempty"`
+	// Received is when something of it last changed.
+	Received *time.Time `json:"received,omitempty"`
+}
+
+// Origin is one of the configuration, as people may see it.
+type Origin struct {
+	Name      string     `json:"name"`
+	Address   string     `json:"address"`
+	Away      bool       `json:"away"`
+	AwaySince *time.Time `json:"away_since,omitempty"`
+	Streams   int        `json:"streams"`
+	Silent    int        `json:"silent_streams"`
+	Error     string     `json:"error,omitempty"`
+}
+
+// In is what an Overview is made of.
+type In struct {
+	Relay   Relay
+	Clients []fanout.ClientStatus
+	Keys    []orchestrator.KeyStatus
+	Origins []Origin
+}
+
+// states in the order of how bad they are.
+type state uint8
+
+const (
+	synced state = iota
+	notSent
+	stale
+	nacked
+)
+
+func stateOf(text string) state {
+	switch text {
+	case fanout.Refused:
+		return nacked
+	case fanout.Unanswered:
+		return stale
+	case fanout.NotSent:
+		return notSent
+	}
+	return synced
+}
+
+func (s *States) add(what state) {
+	switch what {
+	case nacked:
+		s.Nacked++
+	case stale:
+		s.Stale++
+	case notSent:
+		s.NotSent++
+	default:
+		s.Synced++
+	}
+}
+
+func (s *States) sum(other *States) {
+	s.Synced += other.Synced
+	s.Stale += other.Stale
+	s.NotSent += other.NotSent
+	s.Nacked += other.Nacked
+}
+
+// Of counts. It costs by what there is, and returns little.
+func Of(in *In) *Overview {
+	c := counting{
+		Overview: Overview{Relay: in.Relay, Clients: len(in.Clients), Keys: len(in.Keys), Origins: in.Origins},
+		rows:     make(map[string]*KeyRow, len(in.Keys)),
+		types:    make(map[string]*TypeRow),
+	}
+	for i := range c.Origins {
+		c.Origins[i].Error, _ = clip(c.Origins[i].Error)
+	}
+	for i := range in.Keys {
+		k := &in.Keys[i]
+		c.rows[k.Key] = rowOf(k)
+	}
+	for i := range in.Clients {
+		c.client(&in.Clients[i])
+	}
+	c.choose()
+	for _, t := range c.types {
+		c.Types = append(c.Types, *t)
+	}
+	slices.SortFunc(c.Types, func(a, b TypeRow) int { return cmp.Compare(rank(a.Type), rank(b.Type)) })
+	return &c.Overview
+}
+
+func rowOf(k *orchestrator.KeyStatus) *KeyRow {
+	row := &KeyRow{Key: k.Key, Origin: k.Upstream.Origin, Connected: k.Upstream.Connected, Nacks: k.NacksTotal}
+	row.Error, _ = clip(cmp.Or(k.Refused, k.Upstream.Error))
+	for i := range k.Types {
+		t := &k.Types[i]
+		row.Resources += t.Resources
+		row.Stale = row.Stale || t.Stale
+		if t.Received != nil && (row.Received == nil || t.Received.After(*row.Received)) {
+			row.Received = t.Received
+		}
+		if row.Origin == "" {
+			row.Origin = t.Origin
+		}
+	}
+	return row
+}
+
+type counting struct {
+	Overview
+	rows  map[string]*KeyRow
+	types map[string]*TypeRow
+}
+
+// client counts one. Most have one key for all types.
+func (c *counting) client(s *fanout.ClientStatus) {
+	switch s.Variant {
+	case "sotw":
+		c.Variants.SotW++
+	case "delta":
+		c.Variants.Delta++
+	default:
+		c.Variants.REST++
+	}
+	worst := synced
+	if len(s.Types) == 0 {
+		worst = notSent
+		c.row("").count(notSent)
+	}
+	for i := range s.Types {
+		t := &s.Types[i]
+		now := stateOf(t.State)
+		worst = max(worst, now)
+		c.typeRow(t.Type).States.add(now)
+		c.Responses, c.Acks, c.Nacks = c.Responses+t.Sends, c.Acks+t.Acks, c.Nacks+t.Nacks
+		if slices.ContainsFunc(s.Types[:i], func(o fanout.TypeStatus) bool { return o.Key == t.Key }) {
+			continue // counted with the first type of this key
+		}
+		for j := i + 1; j < len(s.Types); j++ {
+			if s.Types[j].Key == t.Key {
+				now = max(now, stateOf(s.Types[j].State))
+			}
+		}
+		c.row(t.Key).count(now)
+	}
+	c.States.add(worst)
+}
+
+func (r *KeyRow) count(s state) {
+	r.Clients++
+	r.States.add(s)
+}
+
+// row of a key; clients may have one that has gone from the keys meanwhile.
+func (c *counting) row(key string) *KeyRow {
+	r := c.rows[key]
+	if r == nil {
+		r = &KeyRow{Key: key}
+		c.rows[key] = r
+	}
+	return r
+}
+
+// typeRow of a type. Those that have no short name are one: clients make them up.
+func (c *counting) typeRow(url string) *TypeRow {
+	r := c.types[url]
+	if r != nil {
+		return r
+	}
+	t := xds.TypeOf(xds.TypeURL(url))
+	if t.Short == "" {
+		if r = c.types[""]; r != nil {
+			return r
+		}
+		url = ""
+	}
+	r = &TypeRow{Type: t.Label()}
+	c.types[url] = r
+	return r
+}
+
+// rank orders types as people list them.
+func rank(short string) int {
+	for i, t := range xds.Types() {
+		if t.Short == short {
+			return i
+		}
+	}
+	return len(xds.Types())
+}
+
+// choose has the keys that matter most each have a row: those with refusals have
+// half of the rows at most, then those with the most clients.
+func (c *counting) choose() {
+	all := make([]*KeyRow, 0, len(c.rows))
+	for _, r := range c.rows {
+		all = append(all, r)
+	}
+	slices.SortFunc(all, func(a, b *KeyRow) int {
+		return cmp.Or(cmp.Compare(b.States.Nacked, a.States.Nacked), bySize(a, b))
+	})
+	refused := 0
+	for refused < min(len(all), maxKeys/2) && all[refused].States.Nacked > 0 {
+		refused++
+	}
+	slices.SortFunc(all[refused:], bySize)
+	c.Top = make([]KeyRow, 0, min(len(all), maxKeys))
+	for i, r := range all {
+		if i < maxKeys {
+			c.Top = append(c.Top, *r)
+			continue
+		}
+		if c.Rest == nil {
+			c.Rest = &KeyRow{Connected: true}
+		}
+		c.Rest.join(r)
+	}
+	slices.SortFunc(c.Top, func(a, b KeyRow) int { return bySize(&a, &b) })
+	for i := range c.Top {
+		c.Top[i].Key, c.Top[i].Cut = clip(c.Top[i].Key)
+	}
+}
+
+func bySize(a, b *KeyRow) int {
+	return cmp.Or(cmp.Compare(b.Clients, a.Clients), cmp.Compare(a.Key, b.Key))
+}
+
+func (r *KeyRow) join(other *KeyRow) {
+	if r.Keys == 0 {
+		r.Origin = other.Origin
+	} else if r.Origin != other.Origin {
+		r.Origin = ""
+	}
+	r.Keys++
+	r.Clients += other.Clients
+	r.States.sum(&other.States)
+	r.Resources += other.Resources
+	r.Nacks += other.Nacks
+	r.Connected = r.Connected && other.Connected
+	r.Stale = r.Stale || other.Stale
+	if other.Received != nil && (r.Received == nil || other.Received.After(*r.Received)) {
+		r.Received = other.Received
+	}
+}
+
+// clip bounds a text, and reports whether it was longer.
+func clip(s string) (string, bool) {
+	if len(s) <= maxText {
+		return s, false
+	}
+	return strings.ToValidUTF8(s[:maxText], ""), true
+}

@@ -1,0 +1,78 @@
+// What the relay is asked. The token is kept by this tab alone and goes along as
+// a header; there is no cookie, so no other page can ask in this one's name.
+
+const KEPT = 'relay.token';
+let token = '';
+try { token = sessionStorage.getItem(KEPT) ?? ''; } catch { /* kept in memory */ }
+
+export const hasToken = () => token !== '';
+
+export function setToken(text) {
+  token = text;
+  try {
+    if (text) sessionStorage.setItem(KEPT, text);
+    else sessionStorage.removeItem(KEPT);
+  } catch { /* kept in memory */ }
+}
+
+/** Problem is an answer that says why there is none. */
+export class Problem extends Error {
+  constructor(what, status) {
+    super(what);
+    this.status = status;
+  }
+}
+
+async function fetched(path, init) {
+  const headers = { ...init.headers };
+  if (token) headers.Authorization = `Bearer ${token}`;
+  let answer;
+  try {
+    answer = await fetch(path, { ...init, headers, cache: 'no-store', credentials: 'omit', redirect: 'error' });
+  } catch (e) {
+    if (e.name === 'AbortError') throw e;
+    throw new Problem(`${path.split('?')[0]}: the relay cannot be reached`, 0);
+  }
+  if (answer.ok) return answer;
+  let why = answer.statusText;
+  try { why = (await answer.json()).error ?? why; } catch { /* not the relay's own words */ }
+  throw new Problem(why, answer.status);
+}
+
+const url = (path, query) => {
+  const q = new URLSearchParams();
+  for (const [k, v] of Object.entries(query ?? {})) if (v !== undefined && v !== null && v !== '') q.set(k, v);
+  return q.size ? `${path}?${q}` : path;
+};
+
+/** get reads JSON. */
+export async function get(path, query, signal) {
+  return (await fetched(url(path, query), { signal })).json();
+}
+
+/** post sends a text of JSON, and reads JSON. */
+export async function post(path, query, body, signal) {
+  return (await fetched(url(path, query), { method: 'POST', body, signal, headers: { 'Content-Type': 'application/json' } })).json();
+}
+
+/** at is a path whose last part is any text. */
+export const at = (path, name) => `${path}/${encodeURIComponent(name)}`;
+
+/** events reads server-sent events, by fetch: EventSource sends no header. */
+export async function* events(path, signal) {
+  const answer = await fetched(path, { signal, headers: { Accept: 'text/event-stream' } });
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = '';
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const messages = (rest + value).split('\n\n');
+    rest = messages.pop();
+    for (const m of messages) {
+      const lines = m.split('\n');
+      const field = (name) => lines.filter((l) => l.startsWith(`${name}: `)).map((l) => l.slice(name.length + 2)).join('\n');
+      const data = field('data');
+      yield data ? { at: field('id'), data: JSON.parse(data) } : null; // null: nothing is new
+    }
+  }
+}

@@ -1,0 +1,168 @@
+// The page: which view an address is, what is there all the time, and how what
+// fails is said.
+import { h, put } from './dom.js';
+import { Live } from './live.js';
+import { get, hasToken, setToken, Problem } from './api.js';
+import { number, tick } from './words.js';
+import { search } from './search.js';
+import * as fleet from './fleet.js';
+import * as keys from './keys.js';
+import * as key from './key.js';
+import * as node from './node.js';
+import * as refusals from './refusals.js';
+import * as where from './where.js';
+
+const main = document.getElementById('main');
+const replica = document.getElementById('replica');
+let shown = new AbortController();
+
+const live = new Live((is, why) => {
+  const el = document.getElementById('live');
+  const words = { live: 'live', lost: 'not connected, trying again', locked: 'locked' };
+  if (el.dataset.is !== is) {
+    el.dataset.is = is;
+    el.textContent = words[is];
+  }
+  el.title = why ?? '';
+  if (is === 'locked') login();
+});
+
+// The views, by the first part of an address after /ui/.
+const views = {
+  fleet, keys, refusals, where,
+  key: { ...key }, node: { ...node },
+};
+
+function viewOf(address) {
+  const parts = address.pathname.replace(/^\/(ui\/?)?/, '').split('/').filter((p) => p !== '');
+  let name;
+  try { name = decodeURIComponent(parts.slice(1).join('/')); } catch { return {}; }
+  switch (parts[0] ?? 'fleet') {
+    case 'fleet': return { view: views.fleet, nav: '/ui/fleet' };
+    case 'keys': return name ? { view: views.key, name, nav: '/ui/keys' } : { view: views.keys, nav: '/ui/keys' };
+    case 'nodes': return name ? { view: views.node, name } : {};
+    case 'refusals': return { view: views.refusals, nav: '/ui/refusals' };
+    case 'where': return { view: views.where, nav: '/ui/where' };
+    default: return {};
+  }
+}
+
+/** show draws the view of the present address. */
+async function show() {
+  shown.abort();
+  shown = new AbortController();
+  const { signal } = shown;
+  const address = new URL(location.href);
+  const { view, name, nav } = viewOf(address);
+  for (const a of document.querySelectorAll('header nav a')) {
+    if (a.getAttribute('href') === nav) a.setAttribute('aria-current', 'page');
+    else a.removeAttribute('aria-current');
+  }
+  if (!view) {
+    document.title = 'relay: not there';
+    put(main, h('p', { class: 'empty' }, h('b', {}, 'There is no such page.'), ' ', h('a', { href: '/ui/fleet' }, 'To the fleet')));
+    return;
+  }
+  document.title = `relay: ${name ? `${name}` : view.title}`;
+  put(main, h('p', { class: 'loading' }, 'Reading…'));
+  const page = { name, query: address.searchParams, signal, live, go, failed: (e) => failed(e, signal) };
+  try {
+    await view.show(main, page);
+  } catch (e) {
+    failed(e, signal);
+  }
+}
+
+/** failed says what did not work, where the view was to be. */
+function failed(e, signal) {
+  if (signal.aborted || e.name === 'AbortError') return;
+  if (e instanceof Problem && e.status === 401) {
+    login();
+    return;
+  }
+  put(main, h('div', { class: 'failed', role: 'alert' },
+    h('h1', {}, e.status === 404 ? 'Not there (any more)' : 'This could not be read'),
+    h('p', {}, e.message),
+    h('p', {}, h('button', { type: 'button', on: { click: show } }, 'Try again'), ' ', h('a', { href: '/ui/fleet' }, 'To the fleet'))));
+  if (!(e instanceof Problem)) console.error(e);
+}
+
+/** go shows another address; replace: in the place of the present one. */
+function go(href, { replace = false, quiet = false } = {}) {
+  if (replace) history.replaceState(null, '', href);
+  else history.pushState(null, '', href);
+  if (quiet) return;
+  show();
+  main.focus({ preventScroll: true });
+  scrollTo(0, 0);
+}
+
+/** login asks for the token, and tries it before it is kept. */
+function login() {
+  if (document.getElementById('login')) return;
+  shown.abort();
+  shown = new AbortController();
+  live.stop();
+  const wrong = h('p', { class: 'wrong', role: 'alert', id: 'wrong' });
+  const field = h('input', { id: 'token', type: 'password', autocomplete: 'off', required: true, 'aria-describedby': 'wrong' });
+  const ask = async (event) => {
+    event.preventDefault();
+    setToken(field.value.trim());
+    try {
+      await get('/server_info');
+    } catch (e) {
+      setToken('');
+      wrong.textContent = e.status === 401 ? 'That is not the token of this relay.' : e.message;
+      field.select();
+      return;
+    }
+    begin();
+  };
+  setToken('');
+  document.getElementById('forget').hidden = true;
+  put(main, h('form', { id: 'login', on: { submit: ask } },
+    h('h1', {}, 'This relay wants a token'),
+    h('p', {}, 'It is the one line of the file that ', h('code', {}, 'admin.token_file'), ' names. This tab keeps it until it is closed.'),
+    h('label', { for: 'token' }, 'Token'), field, wrong,
+    h('button', { type: 'submit', class: 'first' }, 'Sign in')));
+  field.focus();
+}
+
+function begin() {
+  document.getElementById('forget').hidden = !hasToken();
+  live.stop();
+  live.start();
+  show();
+}
+
+// Links of the page itself are followed without loading it anew.
+document.addEventListener('click', (event) => {
+  const a = event.target.closest?.('a[href]');
+  if (!a || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+  const href = a.getAttribute('href');
+  if (!href.startsWith('/ui/') || a.hasAttribute('download')) return;
+  event.preventDefault();
+  go(href);
+});
+addEventListener('popstate', show);
+
+document.getElementById('theme').addEventListener('click', () => {
+  const root = document.documentElement;
+  const dark = root.dataset.theme ? root.dataset.theme === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
+  root.dataset.theme = dark ? 'light' : 'dark';
+  try { localStorage.setItem('relay.theme', root.dataset.theme); } catch { /* for this time only */ }
+});
+document.getElementById('forget').addEventListener('click', login);
+
+live.on(new AbortController().signal, (o) => {
+  if (replica.textContent !== o.relay.name) replica.textContent = o.relay.name;
+  replica.title = `version ${o.relay.version}, ${o.relay.state}`;
+  document.body.dataset.phase = o.relay.state;
+  const el = document.getElementById('refusing');
+  el.hidden = !o.states.nacked;
+  el.textContent = number(o.states.nacked);
+  el.title = `${number(o.states.nacked)} clients refuse what they were sent`;
+});
+setInterval(tick, 1000);
+search(go);
+begin();

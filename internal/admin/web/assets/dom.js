@@ -1,0 +1,95 @@
+// Elements out of values. Texts become text nodes, always: there is no way here
+// to make markup of a string.
+
+const SVG = 'http://www.w3.org/2000/svg';
+
+function fill(el, props, children) {
+  for (const [name, value] of Object.entries(props ?? {})) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name === 'on') for (const [event, f] of Object.entries(value)) el.addEventListener(event, f);
+    else if (name === 'data') Object.assign(el.dataset, value);
+    else el.setAttribute(name, value === true ? '' : value);
+  }
+  add(el, children);
+  return el;
+}
+
+function add(el, children) {
+  for (const c of children) {
+    if (c === undefined || c === null || c === false) continue;
+    if (Array.isArray(c)) add(el, c);
+    else el.append(c instanceof Node ? c : String(c));
+  }
+}
+
+/** h makes an element: h('a', {href}, 'text', child, [children]). */
+export const h = (tag, props, ...children) => fill(document.createElement(tag), props, children);
+
+/** s makes an element of a drawing. */
+export const s = (tag, props, ...children) => fill(document.createElementNS(SVG, tag), props, children);
+
+/** put replaces what is in an element. */
+export function put(el, ...children) {
+  el.replaceChildren();
+  add(el, children);
+  return el;
+}
+
+/** set changes attributes, those only that are others. */
+export function set(el, props) {
+  for (const [name, value] of Object.entries(props)) {
+    if (value === undefined || value === null) el.removeAttribute(name);
+    else if (el.getAttribute(name) !== String(value)) el.setAttribute(name, value);
+  }
+  return el;
+}
+
+/** table has a header for each column; rows are lists of cells, or {cells, ...props}. */
+export function table(caption, columns, rows, props) {
+  const cell = (c, i) => {
+    const col = columns[i] ?? {};
+    const el = col.head ? h('th', { scope: 'row', class: col.class }) : h('td', { class: col.class });
+    add(el, [c]);
+    return el;
+  };
+  return h('div', { class: 'scroll' }, h('table', props,
+    h('caption', {}, caption),
+    h('thead', {}, h('tr', {}, columns.map((c) => h('th', { scope: 'col', class: c.class, title: c.title }, c.name)))),
+    h('tbody', {}, rows.map((r) => {
+      const { cells, ...rest } = Array.isArray(r) ? { cells: r } : r;
+      return h('tr', rest, cells.map(cell));
+    }))));
+}
+
+/** empty says that there is nothing, and what to do about it. */
+export const empty = (what, ...todo) => h('p', { class: 'empty' }, h('b', {}, what), ' ', ...todo);
+
+/**
+ * update makes el hold what is given, by changing what is other than before: so
+ * that focus, selection and scrolling stay where they are while numbers change.
+ * What has listeners of its own is not for this.
+ */
+export function update(el, ...children) {
+  const next = el.cloneNode(false);
+  add(next, children);
+  morph(el, next);
+  return el;
+}
+
+function morph(el, next) {
+  const fresh = [...next.childNodes];
+  fresh.forEach((to, i) => {
+    const from = el.childNodes[i];
+    if (!from) el.append(to);
+    else if (from.nodeType !== to.nodeType || from.nodeName !== to.nodeName) from.replaceWith(to);
+    else if (to.nodeType === Node.TEXT_NODE) {
+      if (from.data !== to.data) from.data = to.data;
+    } else {
+      for (const { name } of [...from.attributes]) if (name !== 'style' && !to.hasAttribute(name)) from.removeAttribute(name);
+      for (const { name, value } of to.attributes) if (name !== 'style' && from.getAttribute(name) !== value) from.setAttribute(name, value);
+      if (from.style.cssText !== to.style.cssText) from.style.cssText = to.style.cssText;
+      morph(from, to);
+    }
+  });
+  while (el.childNodes.length > fresh.length) el.lastChild.remove();
+}

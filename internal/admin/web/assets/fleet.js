@@ -1,0 +1,131 @@
+// The fleet: origins, keys, and how many clients are in which state.
+import { empty, h, put, table, update } from './dom.js';
+import { Flow, legend } from './flow.js';
+import { ago, bar, count, keyLink, number, span } from './words.js';
+
+export const title = 'fleet';
+
+const SECONDS = 60; // of the small curve
+
+export async function show(main, page) {
+  const tiles = h('dl', { class: 'tiles' });
+  const drawing = h('div', { class: 'drawing' });
+  const keys = h('section', { 'aria-label': 'Keys' });
+  const side = h('section', { 'aria-label': 'Types and origins', id: 'origins' });
+  const alarms = h('div', { class: 'alarms', role: 'status' });
+  put(main, h('h1', { class: 'unseen' }, 'The fleet'), alarms, tiles, drawing, legend(), h('div', { class: 'two' }, keys, side));
+  put(tiles, h('p', { class: 'loading' }, 'Waiting for the first numbers…'));
+  const flow = new Flow(drawing, page.signal);
+  const rate = new Rate();
+
+  page.live.on(page.signal, (o) => {
+    rate.see(o.acks);
+    update(alarms, alarm(o));
+    update(tiles, tileRow(o, rate));
+    flow.draw(o);
+    drawing.hidden = o.clients === 0;
+    update(keys, keyTable(o));
+    update(side, typeTable(o), originTable(o));
+  });
+}
+
+function alarm(o) {
+  const out = [];
+  if (o.relay.state !== 'serving') out.push(h('p', {}, `The relay is ${o.relay.state}.`));
+  for (const x of o.origins) {
+    if (x.away) out.push(h('p', {}, `The origin ${x.name} is away since `, ago(x.away_since), x.error ? `: ${x.error}` : ''));
+  }
+  return out;
+}
+
+function tile(name, value, more, kind) {
+  return h('div', { class: kind }, h('dt', {}, name), h('dd', {}, value, more && h('small', {}, more)));
+}
+
+function tileRow(o, rate) {
+  const st = o.states;
+  const share = o.clients ? Math.floor((st.synced / o.clients) * 1000) / 10 : 0;
+  const away = o.origins.filter((x) => x.away).length;
+  return [
+    tile('Clients', number(o.clients), `${number(o.variants.sotw)} SotW, ${number(o.variants.delta)} incremental${o.variants.rest ? `, ${number(o.variants.rest)} REST` : ''}`),
+    tile('In step', o.clients ? `${share} %` : '–', `${number(st.synced)} have and took the newest`, o.clients && share < 99 ? 'warn' : 'good'),
+    tile('On their way', number(st.stale + st.not_sent), `${number(st.stale)} stale, ${number(st.not_sent)} not sent`),
+    tile('Refusing', number(st.nacked), st.nacked ? h('a', { href: '/ui/refusals' }, 'What and why') : 'nobody', st.nacked ? 'bad' : ''),
+    tile('Keys', number(o.keys), `${number(o.top.filter((k) => !k.connected && k.key).length)} of the largest without an origin`),
+    tile('Origins', `${number(o.origins.length - away)} of ${number(o.origins.length)}`, away ? 'reached; see below' : 'reached', away ? 'bad' : ''),
+    tile('ACKs', rate.text(), rate.curve()),
+  ];
+}
+
+// Rate is how many ACKs come in a second, for the last minute. Streams that end
+// take theirs with them: then nothing is said of that moment.
+class Rate {
+  #seen = []; // {at, n}
+
+  see(n) {
+    this.#seen.push({ at: performance.now() / 1000, n });
+    const from = performance.now() / 1000 - SECONDS;
+    while (this.#seen.length > 2 && this.#seen[1].at < from) this.#seen.shift();
+  }
+
+  #rates() {
+    return this.#seen.slice(1).map((b, i) => {
+      const a = this.#seen[i];
+      return { at: b.at, v: Math.max(0, b.n - a.n) / Math.max(b.at - a.at, 0.5) };
+    });
+  }
+
+  text() {
+    const last = this.#rates().at(-1);
+    return last ? `${number(Math.round(last.v))}/s` : '–';
+  }
+
+  curve() {
+    const all = this.#rates();
+    const most = Math.max(...all.map((r) => r.v), 1);
+    const el = h('span', { class: 'spark', role: 'img', 'aria-label': `ACKs in each of the last seconds, at most ${number(Math.round(most))}` });
+    for (const r of all.slice(-40)) {
+      const b = h('span');
+      b.style.height = `${Math.max(4, (r.v / most) * 100)}%`;
+      el.append(b);
+    }
+    return el;
+  }
+}
+
+function keyTable(o) {
+  if (!o.top.length) {
+    return [h('h2', {}, 'Keys'), empty('No key is in use.',
+      'Point a client at this relay’s downstream address; the rules give its node a key. ',
+      h('a', { href: '/ui/where' }, 'See which'), '.')];
+  }
+  const row = (k, name) => [name, bar(k.states), number(k.clients), k.origin ?? '', number(k.resources), ago(k.received),
+    k.states.nacked ? h('a', { class: 'bad', href: `/ui/refusals?key=${encodeURIComponent(k.key)}` }, number(k.states.nacked)) : '0'];
+  const rows = o.top.map((k) => row(k, k.key === '' ? h('span', { title: 'No rule gives these a key, or they asked for nothing yet' }, 'no key')
+    : k.cut ? h('span', { class: 'long', title: 'too long for a link' }, k.key) : keyLink(k.key)));
+  if (o.rest) rows.push(row({ ...o.rest, key: '' }, h('a', { href: '/ui/keys' }, `${number(o.rest.keys)} other keys`)));
+  return [h('h2', {}, 'Keys ', h('a', { class: 'aside', href: '/ui/keys' }, 'all')),
+    table(`The ${count(o.top.length, 'key')} with the most clients, and those that refuse`, [
+      { name: 'Key', head: true }, { name: 'Clients by state' }, { name: 'Clients', class: 'n' }, { name: 'Origin' },
+      { name: 'Resources', class: 'n' }, { name: 'Changed' }, { name: 'Refusing', class: 'n' }], rows)];
+}
+
+function typeTable(o) {
+  if (!o.types?.length) return null;
+  return [h('h2', {}, 'Types'), table('Each type on each stream', [
+    { name: 'Type', head: true }, { name: 'Streams by state' }, { name: 'Synced', class: 'n' }, { name: 'Stale', class: 'n' },
+    { name: 'Not sent', class: 'n' }, { name: 'Refused', class: 'n' }],
+  o.types.map((t) => [t.type, bar(t.states), number(t.states.synced), number(t.states.stale), number(t.states.not_sent),
+    t.states.nacked ? h('span', { class: 'bad' }, number(t.states.nacked)) : '0']))];
+}
+
+function originTable(o) {
+  return [h('h2', {}, 'Origins'), table('In order of preference', [
+    { name: 'Origin', head: true }, { name: 'State' }, { name: 'Streams', class: 'n' }, { name: 'Address' }],
+  o.origins.map((x) => [h('span', { class: 'long' }, x.name),
+    x.away ? h('span', { class: 'state nacked', title: x.error }, h('i', { 'aria-hidden': 'true' }, '✕'), 'away ', ago(x.away_since))
+      : x.silent_streams ? h('span', { class: 'state stale' }, h('i', { 'aria-hidden': 'true' }, '◐'), `silent on ${number(x.silent_streams)}`)
+        : h('span', { class: 'state synced' }, h('i', { 'aria-hidden': 'true' }, '●'), 'reached'),
+    number(x.streams), h('span', { class: 'long' }, x.address)])),
+  h('p', { class: 'foot' }, `The relay has been up for ${span((Date.now() - Date.parse(o.relay.started)) / 1000)}.`)];
+}

@@ -1,0 +1,195 @@
+// The drawing of the fleet: origins, keys, and clients in groups by state. What
+// joins them is as wide as there are clients, and has the colour of their state.
+import { h, put, s, set } from './dom.js';
+import { keyHref, number, states } from './words.js';
+
+const GAP = 5;
+const LEAST = 17; // height of what has a name
+const NARROW = 640;
+
+/** layout places an overview in a width; without any element, so that it can be looked at alone. */
+export function layout(o, width) {
+  const narrow = width < NARROW;
+  const keys = [...o.top, ...(o.rest ? [{ ...o.rest, rest: true }] : [])]
+    .filter((k) => k.clients > 0 || o.clients === 0)
+    .map((k) => ({ ...k, id: k.rest ? 'rest' : `key:${k.key}`, name: k.rest ? `${number(k.keys)} other keys` : k.key || 'no key' }));
+  const clients = keys.reduce((sum, k) => sum + k.clients, 0);
+  const room = Math.max(160, Math.min(240, keys.length * 10));
+  const column = { origin: 0, key: narrow ? 0 : width * 0.36, state: width - (narrow ? 104 : 150) };
+  const labels = { origin: narrow ? 0 : Math.min(190, width * 0.2), key: narrow ? Math.min(150, width * 0.42) : Math.min(240, width * 0.24) };
+
+  let y = 0;
+  for (const k of keys) {
+    k.h = LEAST + (clients ? (k.clients / clients) * room : 0);
+    k.y = y;
+    y += k.h + GAP;
+  }
+  const height = Math.max(y, 120);
+
+  const groups = states.map((st) => ({ ...st, n: keys.reduce((sum, k) => sum + k.states[st.field], 0) })).filter((g) => g.n > 0).reverse();
+  const spare = height - groups.length * (2 * LEAST + GAP);
+  y = 0;
+  for (const g of groups) {
+    g.h = 2 * LEAST + Math.max(0, spare) * (g.n / clients);
+    g.y = y;
+    g.fill = y;
+    y += g.h + GAP;
+  }
+
+  const origins = [];
+  if (!narrow) {
+    for (const origin of o.origins) origins.push({ ...origin, id: `origin:${origin.name}`, n: 0, y: 0, h: 0, known: true });
+    for (const k of keys) {
+      const of = origins.find((x) => x.name === k.origin);
+      if (of) of.n += k.h;
+    }
+    const all = origins.reduce((sum, x) => sum + x.n, 0) || 1;
+    const free = height - origins.length * (2 * LEAST + GAP);
+    y = 0;
+    for (const x of origins) {
+      x.h = 2 * LEAST + Math.max(0, free) * (x.n / all);
+      x.y = y;
+      x.fill = y;
+      x.all = x.n;
+      y += x.h + GAP;
+    }
+  }
+
+  const ribbons = [];
+  for (const k of keys) {
+    const from = origins.find((x) => x.name === k.origin);
+    if (from) {
+      const part = from.all ? from.h * (k.h / from.all) : 0;
+      ribbons.push({
+        id: `${from.id}>${k.id}`, class: `up ${k.connected ? 'connected' : 'lost'}`,
+        title: `${from.name} → ${k.name}: ${k.connected ? 'connected' : 'not connected'}${k.stale ? ', the last known good is served' : ''}`,
+        d: ribbon(labels.origin, from.fill, from.fill + part, column.key, k.y, k.y + k.h),
+      });
+      from.fill += part;
+    }
+    const present = groups.filter((g) => k.states[g.field] > 0);
+    const share = (g) => Math.max(k.h * (k.states[g.field] / k.clients), 2);
+    const sum = present.reduce((t, g) => t + share(g), 0) || 1;
+    let top = k.y;
+    for (const g of present) {
+      const left = (share(g) / sum) * k.h;
+      const right = g.h * (k.states[g.field] / g.n);
+      ribbons.push({
+        id: `${k.id}>${g.field}`, class: g.field, title: `${k.name}: ${number(k.states[g.field])} ${g.name}`,
+        d: ribbon(column.key + labels.key, top, top + left, column.state, g.fill, g.fill + right),
+      });
+      top += left;
+      g.fill += right;
+    }
+  }
+  return { width, height, narrow, column, labels, keys, groups, origins, ribbons };
+}
+
+// A band between two edges.
+function ribbon(x0, a0, a1, x1, b0, b1) {
+  const m = (x0 + x1) / 2;
+  const f = (n) => n.toFixed(1);
+  return `M${f(x0)} ${f(a0)}C${f(m)} ${f(a0)} ${f(m)} ${f(b0)} ${f(x1)} ${f(b0)}V${f(b1)}C${f(m)} ${f(b1)} ${f(m)} ${f(a1)} ${f(x0)} ${f(a1)}Z`;
+}
+
+const cut = (text, width, size = 6.7) => {
+  const most = Math.max(3, Math.floor(width / size));
+  return text.length > most ? `${text.slice(0, most - 1)}…` : text;
+};
+
+/** Flow draws into an element, and changes only what is other than before. */
+export class Flow {
+  #parts = new Map();
+  #svg = s('svg', { class: 'flow', role: 'group', 'aria-label': 'Origins, keys, and clients by state' });
+  #ribbons = s('g');
+  #nodes = s('g');
+  #last = null;
+
+  constructor(el, signal) {
+    this.#svg.append(this.#ribbons, this.#nodes);
+    put(el, this.#svg);
+    const resized = new ResizeObserver(() => this.#last && this.draw(this.#last));
+    resized.observe(el);
+    signal.addEventListener('abort', () => resized.disconnect());
+    this.el = el;
+  }
+
+  draw(overview) {
+    this.#last = overview;
+    const width = Math.floor(this.el.clientWidth);
+    if (!width) return;
+    const l = layout(overview, width);
+    set(this.#svg, { viewBox: `0 0 ${width} ${Math.ceil(l.height)}`, width, height: Math.ceil(l.height) });
+    const used = new Set();
+    const part = (id, make) => {
+      used.add(id);
+      let p = this.#parts.get(id);
+      if (!p) {
+        p = make();
+        this.#parts.set(id, p);
+      }
+      return p;
+    };
+    for (const r of l.ribbons) {
+      const p = part(r.id, () => {
+        const title = s('title');
+        const path = s('path', {}, title);
+        this.#ribbons.append(path);
+        return { el: path, path, title };
+      });
+      set(p.path, { d: r.d, class: `ribbon ${r.class}` });
+      say(p.title, r.title);
+    }
+    for (const x of l.origins) {
+      const p = part(x.id, () => this.#box('a'));
+      set(p.el, { href: '/ui/fleet#origins', class: `box ${x.away ? 'away' : ''}` });
+      place(p, x, 0, l.labels.origin, x.name, x.away ? 'away' : `${number(x.streams)} ${x.streams === 1 ? 'stream' : 'streams'}`);
+    }
+    for (const k of l.keys) {
+      const p = part(k.id, () => this.#box('a'));
+      const open = k.rest || !k.key || k.cut;
+      set(p.el, { href: open ? '/ui/keys' : keyHref(k.key), class: `box ${k.error ? 'lost' : ''}` });
+      place(p, k, l.column.key, l.labels.key, k.name, number(k.clients), true);
+    }
+    for (const g of l.groups) {
+      const p = part(`state:${g.field}`, () => this.#box('g'));
+      set(p.el, { class: `box group ${g.field}` });
+      place(p, g, l.column.state, l.width - l.column.state, `${g.mark} ${g.name}`, number(g.n));
+    }
+    for (const [id, p] of this.#parts) {
+      if (!used.has(id)) {
+        p.el.remove();
+        this.#parts.delete(id);
+      }
+    }
+  }
+
+  #box(tag) {
+    const p = { rect: s('rect', { rx: 3 }), name: s('text'), more: s('text', { class: 'more' }), title: s('title') };
+    p.el = s(tag, {}, p.title, p.rect, p.name, p.more);
+    this.#nodes.append(p.el);
+    return p;
+  }
+}
+
+// place puts a box with a name and what belongs to it: beside it, or below.
+function place(p, at, x, width, name, more, beside = false) {
+  set(p.rect, { x: x.toFixed(1), y: at.y.toFixed(1), width: width.toFixed(1), height: at.h.toFixed(1) });
+  const middle = at.y + at.h / 2;
+  const room = width - 14 - (beside ? more.length * 7 + 6 : 0);
+  set(p.name, { x: (x + 7).toFixed(1), y: (beside ? middle + 4 : middle - 3).toFixed(1) });
+  set(p.more, beside
+    ? { x: (x + width - 7).toFixed(1), y: (middle + 4).toFixed(1), 'text-anchor': 'end' }
+    : { x: (x + 7).toFixed(1), y: (middle + 12).toFixed(1) });
+  say(p.name, cut(name, room));
+  say(p.more, more);
+  say(p.title, `${name}: ${more}`);
+}
+
+function say(el, text) {
+  if (el.textContent !== text) el.textContent = text;
+}
+
+/** legend says what the colours and signs are. */
+export const legend = () => h('p', { class: 'legend' }, states.map((st) => h('span', { class: `state ${st.field}` },
+  h('i', { 'aria-hidden': 'true' }, st.mark), st.name, h('small', {}, st.says))));

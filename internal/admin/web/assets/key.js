@@ -1,0 +1,1 @@
+export const title='key'; export async function show(main){ main.textContent='key'; }

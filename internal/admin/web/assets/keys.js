@@ -1,0 +1,42 @@
+// All keys, page by page.
+import { empty, h, put, table } from './dom.js';
+import { get } from './api.js';
+import { ago, count, keyLink, nodeLink, number, version } from './words.js';
+
+export const title = 'keys';
+
+const PAGE = 100;
+
+export async function show(main, page) {
+  const list = await get('/keys', { limit: PAGE, page_token: page.query.get('page_token') }, page.signal);
+  const head = h('h1', {}, 'Keys');
+  if (!list.items.length) {
+    put(main, head, empty('No key is in use.', 'Point a client at this relay’s downstream address; the rules give its node a key. ',
+      h('a', { href: '/ui/where' }, 'See which'), '.'));
+    return;
+  }
+  const types = (k) => k.types.map((t) => h('span', { class: 'pair' }, t.short ?? t.type, ' ', version(t.version)));
+  const up = (k) => (k.refused ? h('span', { class: 'bad', title: k.refused }, 'refused')
+    : k.upstream.connected ? k.upstream.origin : h('span', { class: 'bad', title: k.upstream.error }, 'not connected'));
+  put(main, head,
+    table(`${count(list.items.length, 'key')}${list.next_page_token || page.query.has('page_token') ? ' on this page' : ''}, in order`, [
+      { name: 'Key', head: true }, { name: 'Members', class: 'n', title: 'types of streams' }, { name: 'Representative' }, { name: 'Origin' },
+      { name: 'Types and versions' }, { name: 'In use' }, { name: 'Refusals', class: 'n' }],
+    list.items.map((k) => [keyLink(k.key), number(k.members), nodeLink(k.node), up(k), types(k),
+      k.idle_since ? ['idle ', ago(k.idle_since)] : ['since ', ago(k.since)],
+      k.nacks_total ? h('a', { class: 'bad', href: `/ui/refusals?key=${encodeURIComponent(k.key)}` }, number(k.nacks_total)) : '0'])),
+    pages('/ui/keys', page.query, list.next_page_token));
+}
+
+/** pages are the links to the first page and the next. */
+export function pages(path, query, next, more = {}) {
+  const to = (token) => {
+    const q = new URLSearchParams({ ...more });
+    if (token) q.set('page_token', token);
+    return q.size ? `${path}?${q}` : path;
+  };
+  const links = [];
+  if (query.get('page_token')) links.push(h('a', { href: to('') }, '« First page'));
+  if (next) links.push(h('a', { href: to(next), rel: 'next' }, 'Next page »'));
+  return links.length ? h('p', { class: 'pages' }, links) : null;
+}

@@ -1,0 +1,1 @@
+export const title='node'; export async function show(main){ main.textContent='node'; }

@@ -1,0 +1,1 @@
+export const title='refusals'; export async function show(main){ main.textContent='refusals'; }

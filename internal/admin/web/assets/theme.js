@@ -1,0 +1,6 @@
+// Runs before the page is drawn, so that nothing flashes.
+'use strict';
+try {
+  const theme = localStorage.getItem('relay.theme');
+  if (theme === 'dark' || theme === 'light') document.documentElement.dataset.theme = theme;
+} catch { /* storage is off: the system's choice holds */ }

@@ -1,0 +1,81 @@
+// Which key a node gets: each rule, with what it saw.
+import { h, put, table } from './dom.js';
+import { post } from './api.js';
+import { keyLink, short } from './words.js';
+
+export const title = 'where does a node go?';
+
+const TYPES = ['LDS', 'RDS', 'SRDS', 'VHDS', 'CDS', 'EDS', 'SDS', 'RTDS', 'ECDS'];
+
+const EXAMPLE = {
+  id: 'edge-1', cluster: 'edge', metadata: { team: 'shop' }, locality: { region: 'eu', zone: 'eu-1' },
+};
+
+export async function show(main, page) {
+  const node = h('textarea', { id: 'node', rows: 12, spellcheck: 'false', required: true, 'aria-describedby': 'node-help',
+    placeholder: JSON.stringify(EXAMPLE, null, 2) });
+  const peer = h('textarea', { id: 'peer', rows: 4, spellcheck: 'false', placeholder: '{"address": "10.0.0.1", "uri_sans": ["spiffe://cluster/ns/a/sa/b"]}' });
+  const type = h('select', { id: 'type' }, h('option', { value: '' }, 'all that the rules tell apart'), TYPES.map((t) => h('option', { value: t }, t)));
+  const out = h('section', { id: 'explained', 'aria-live': 'polite', 'aria-label': 'Result' });
+  const ask = async (event) => {
+    event?.preventDefault();
+    try {
+      const body = { node: parsed('The node', node.value) };
+      if (peer.value.trim()) body.peer = parsed('The peer', peer.value);
+      put(out, ...result(await post('/explain', { type: type.value }, JSON.stringify(body), page.signal)));
+    } catch (e) {
+      if (e.name === 'AbortError') return;
+      if (e.status === 401) page.failed(e);
+      else put(out, h('p', { class: 'wrong', role: 'alert' }, e.message));
+    }
+  };
+  const example = () => {
+    node.value = JSON.stringify(EXAMPLE, null, 2);
+    ask();
+  };
+  const hurry = (event) => { if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) ask(event); };
+  put(main, h('h1', {}, 'Where does this node go?'),
+    h('div', { class: 'two where' },
+      h('form', { class: 'ask', on: { submit: ask, keydown: hurry } },
+        h('label', { for: 'node' }, 'Node, as JSON'), node,
+        h('p', { class: 'help', id: 'node-help' }, 'An envoy.config.core.v3.Node, as in the bootstrap. It is sent to this relay only, and not kept. ',
+          h('button', { type: 'button', class: 'plain', on: { click: example } }, 'Take an example')),
+        h('label', { for: 'peer' }, 'Peer, if rules look at it'), peer,
+        h('label', { for: 'type' }, 'Type'), type,
+        h('p', {}, h('button', { type: 'submit', class: 'first' }, 'Explain'), ' ', h('kbd', {}, 'Ctrl'), ' ', h('kbd', {}, 'Enter'))),
+      out));
+  put(out, h('p', { class: 'empty' }, 'Paste a node: each rule is shown with what it saw, and the key that comes of it.'));
+}
+
+function parsed(what, text) {
+  try {
+    return JSON.parse(text);
+  } catch (e) {
+    throw new Error(`${what} is not JSON: ${e.message}`);
+  }
+}
+
+function result(x) {
+  return x.types.flatMap((t) => [
+    h('h2', {}, t.type ? `${short(t.type)}: ` : '',
+      t.refused ? h('span', { class: 'bad' }, 'refused') : ['key ', keyLink(t.key)]),
+    t.refused && h('p', { class: 'wrong' }, t.refused),
+    t.own && h('p', {}, 'No rule matched: it gets a key of its own.'),
+    h('ol', { class: 'rules' }, t.rules.map((r) => rule(r))),
+  ]);
+}
+
+const marks = { matched: 'synced', error: 'nacked' };
+
+function rule(r) {
+  const place = [r.place?.file, r.place?.line].filter(Boolean).join(':');
+  return h('li', { class: marks[r.result] ?? '' },
+    h('p', { class: 'rule' }, h('b', {}, r.rule), ' ', place && h('small', {}, place), ' ', h('span', { class: `verdict ${marks[r.result] ?? ''}` }, r.result)),
+    r.types?.length ? h('p', {}, `for ${r.types.map(short).join(', ')} only`) : null,
+    h('p', {}, h('code', {}, r.match)),
+    r.error && h('p', { class: 'wrong' }, r.error),
+    r.values?.length ? table('What it saw', [{ name: 'Expression', head: true }, { name: 'Value' }],
+      r.values.map((v) => [h('code', {}, v.expr), v.error ? h('span', { class: 'bad' }, v.error) : h('code', {}, JSON.stringify(v.value))])) : null,
+    r.key?.length ? table('The key that it gives', [{ name: 'Element', head: true }, { name: 'Value' }],
+      r.key.map((v) => [h('code', {}, v.expr), v.error ? h('span', { class: 'bad' }, v.error) : h('code', {}, v.value ?? '')])) : null);
+}

@@ -1,0 +1,113 @@
+// How numbers, times and states are written.
+import { h } from './dom.js';
+
+const whole = new Intl.NumberFormat('en');
+
+export const number = (n) => whole.format(n ?? 0);
+
+export const count = (n, one, many = one + 's') => `${number(n)} ${n === 1 ? one : many}`;
+
+export function bytes(n) {
+  if (!n) return '0 B';
+  const units = ['B', 'kB', 'MB', 'GB', 'TB'];
+  const i = Math.min(Math.floor(Math.log10(n) / 3), units.length - 1);
+  const v = n / 1000 ** i;
+  return `${i && v < 10 ? v.toFixed(1) : Math.round(v)} ${units[i]}`;
+}
+
+/** span writes seconds: 3 ms, 4.2 s, 5 min, 3 h, 2 d. */
+export function span(seconds) {
+  if (seconds === undefined || seconds === null || !Number.isFinite(seconds)) return '–';
+  if (seconds < 0.001) return seconds > 0 ? `${Math.max(1, Math.round(seconds * 1e6))} µs` : '0 s';
+  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 10) return `${seconds.toFixed(1).replace(/\.0$/, '')} s`;
+  if (seconds < 90) return `${Math.round(seconds)} s`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+  if (seconds < 129600) return `${Math.round(seconds / 3600)} h`;
+  return `${Math.round(seconds / 86400)} d`;
+}
+
+// The relay's clock may not be this one's.
+let ahead = 0;
+
+export function clockIs(text) {
+  const t = Date.parse(text ?? '');
+  if (Number.isFinite(t)) ahead = t - Date.now();
+}
+
+const age = (then) => Math.max(0, (Date.now() + ahead - then) / 1000);
+
+const agoText = (then) => {
+  const a = age(then);
+  return a < 1 ? 'now' : `${span(Math.floor(a))} ago`;
+};
+
+/** ago is an element that grows older by itself (see tick). */
+export function ago(time) {
+  const then = Date.parse(time ?? '');
+  if (!Number.isFinite(then) || then <= 0) return h('span', { class: 'none' }, '–');
+  return h('time', { datetime: time, title: new Date(then).toLocaleString(), data: { then } }, agoText(then));
+}
+
+/** tick writes the ages anew. */
+export function tick() {
+  for (const el of document.querySelectorAll('time[data-then]')) {
+    const text = agoText(Number(el.dataset.then));
+    if (el.textContent !== text) el.textContent = text;
+  }
+}
+
+// States, the worst first. Each has a form beside its colour.
+export const states = [
+  { name: 'NACKED', field: 'nacked', mark: '✕', says: 'refused the last it answered' },
+  { name: 'STALE', field: 'stale', mark: '◐', says: 'has not answered, or was not sent all of the newest' },
+  { name: 'NOT SENT', field: 'not_sent', mark: '○', says: 'nothing was sent yet' },
+  { name: 'SYNCED', field: 'synced', mark: '●', says: 'has the newest, and took it' },
+];
+
+const byName = new Map(states.map((s) => [s.name, s]));
+
+export function state(name, ...more) {
+  const s = byName.get(name) ?? { field: 'unknown', mark: '·', says: '' };
+  return h('span', { class: `state ${s.field}`, title: s.says }, h('i', { 'aria-hidden': 'true' }, s.mark), name, ...more);
+}
+
+export const worst = (names) => states.find((s) => names.includes(s.name))?.name ?? '';
+
+const shorts = {
+  'envoy.config.listener.v3.Listener': 'LDS', 'envoy.config.route.v3.RouteConfiguration': 'RDS',
+  'envoy.config.route.v3.ScopedRouteConfiguration': 'SRDS', 'envoy.config.route.v3.VirtualHost': 'VHDS',
+  'envoy.config.cluster.v3.Cluster': 'CDS', 'envoy.config.endpoint.v3.ClusterLoadAssignment': 'EDS',
+  'envoy.extensions.transport_sockets.tls.v3.Secret': 'SDS', 'envoy.service.runtime.v3.Runtime': 'RTDS',
+  'envoy.config.core.v3.TypedExtensionConfig': 'ECDS',
+};
+
+/** short is the usual name of a type, or what comes last in its URL. */
+export const short = (url) => shorts[String(url).replace('type.googleapis.com/', '')] ?? String(url).split('/').pop();
+
+/** version shortens what is long; all of it is in the title. */
+export function version(v) {
+  if (v === undefined || v === null || v === '') return h('span', { class: 'none' }, '–');
+  const text = String(v);
+  return h('code', { class: 'version', title: text }, text.length > 18 ? `${text.slice(0, 12)}…${text.slice(-4)}` : text);
+}
+
+export const keyHref = (key, query) => `/ui/keys/${encodeURIComponent(key)}${query ? `?${new URLSearchParams(query)}` : ''}`;
+export const nodeHref = (node) => `/ui/nodes/${encodeURIComponent(node)}`;
+
+export const keyLink = (key, query) => h('a', { href: keyHref(key, query), class: 'long', title: key }, key);
+export const nodeLink = (node) => (node ? h('a', { href: nodeHref(node), class: 'long', title: node }, node) : h('span', { class: 'none' }, 'no id'));
+
+/** bar is states in proportion, with the numbers for those who do not see it. */
+export function bar(counts) {
+  const all = states.map((s) => ({ ...s, n: counts[s.field] ?? 0 })).filter((s) => s.n > 0).reverse();
+  const total = all.reduce((sum, s) => sum + s.n, 0);
+  const text = all.map((s) => `${number(s.n)} ${s.name}`).join(', ') || 'no clients';
+  const el = h('span', { class: 'bar', role: 'img', 'aria-label': text, title: text });
+  for (const s of all) {
+    const part = h('span', { class: s.field });
+    part.style.flexGrow = Math.max(s.n, total / 50);
+    el.append(part);
+  }
+  return el;
+}

@@ -1,0 +1,95 @@
+package web
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"io/fs"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+)
+
+//go:embed assets
+var assets embed.FS
+
+// types of the files that there are. Not mime.TypeByExtension, which asks the
+// machine.
+var types = map[string]string{
+	".html": "text/html; charset=utf-8",
+	".css":  "text/css; charset=utf-8",
+	".js":   "text/javascript; charset=utf-8",
+	".svg":  "image/svg+xml",
+}
+
+// policy is what the page may do: load its own files, and ask its own server.
+// No string becomes markup or script (trusted-types), nobody frames it, and
+// without a base or forms nothing that is put into it could send anything away.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
+	"require-trusted-types-for 'script'; trusted-types 'none'"
+
+// file is one of the page, with its hash.
+type file struct {
+	content   []byte
+	mediaType string
+	tag       string
+}
+
+var files = read()
+
+// read reads what is built in; that it fails would be a fault of the build.
+func read() map[string]file {
+	out := make(map[string]file)
+	entries, err := fs.ReadDir(assets, "assets")
+	if err != nil {
+		panic(err)
+	}
+	for _, e := range entries {
+		b, err := fs.ReadFile(assets, "assets/"+e.Name())
+		if err != nil {
+			panic(err)
+		}
+		sum := sha256.Sum256(b)
+		out[e.Name()] = file{content: b, mediaType: types[path.Ext(e.Name())], tag: `"` + hex.EncodeToString(sum[:8]) + `"`}
+	}
+	return out
+}
+
+// Wanted reports whether a request is a browser's, which says that it takes
+// HTML; curl does not.
+func Wanted(r *http.Request) bool {
+	return strings.Contains(r.Header.Get("Accept"), "text/html")
+}
+
+// ServePage answers with the page. Which view it shows the page sees from its
+// address.
+func ServePage(w http.ResponseWriter, r *http.Request) { serve(w, r, "index.html") }
+
+// ServeAsset answers with one of the page's files; false: there is none of this
+// name, and nothing was written.
+func ServeAsset(w http.ResponseWriter, r *http.Request, name string) bool {
+	if _, ok := files[name]; !ok {
+		return false
+	}
+	serve(w, r, name)
+	return true
+}
+
+func serve(w http.ResponseWriter, r *http.Request, name string) {
+	f := files[name]
+	h := w.Header()
+	h.Set("Content-Type", f.mediaType)
+	h.Set("Content-Security-Policy", policy)
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("X-Content-Type-Options", "nosniff")
+	// Asked for again at each use: another version of the relay has other files.
+	h.Set("Cache-Control", "no-cache")
+	h.Set("ETag", f.tag)
+	h.Add("Vary", "Accept")
+	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(f.content))
+}
