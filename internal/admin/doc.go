@@ -27,9 +27,18 @@
 // POST /explain takes a node (envoy.config.core.v3.Node) as JSON, or
 // {"node": ..., "peer": ...}.
 //
+// # The page
+//
+// A browser gets a page at / and under /ui/ (package web), which reads the other
+// paths; its files say nothing of the relay and are open. /events tells it the
+// fleet in numbers (package overview) for as long as it is open, as server-sent
+// events; the numbers of clients, never clients. It keeps the token, if there is
+// one, in its tab, and sends it as all others do: there is no cookie, which pages
+// of others could make use of.
+//
 // # Who may
 //
-// With a token file every path but /ready, /live and /metrics needs
+// With a token file every path but /ready, /live, /metrics and the page's files needs
 // "Authorization: Bearer" and the token. Without one, only a loopback address
 // is served, and only under the name localhost or as an IP address: a web page
 // whose own name resolves to 127.0.0.1 would otherwise read all of it through

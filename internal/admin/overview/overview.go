@@ -32,6 +32,8 @@ type Overview struct {
 	Nacks     uint64 `json:"nacks"`
 
 	Keys int `json:"keys"`
+	// Disconnected are keys with clients and no stream to an origin.
+	Disconnected int `json:"disconnected"`
 	// Top are the keys that matter most, in the order of their clients; Rest is all
 	// others together, absent if there are none.
 	Top     []KeyRow `json:"top"`
@@ -162,6 +164,9 @@ func Of(in *In) *Overview {
 	for i := range in.Keys {
 		k := &in.Keys[i]
 		c.rows[k.Key] = rowOf(k)
+		if !k.Upstream.Connected && k.Members > 0 {
+			c.Disconnected++
+		}
 	}
 	for i := range in.Clients {
 		c.client(&in.Clients[i])

@@ -51,7 +51,7 @@ function tileRow(o, rate) {
     tile('In step', o.clients ? `${share} %` : '–', `${number(st.synced)} have and took the newest`, o.clients && share < 99 ? 'warn' : 'good'),
     tile('On their way', number(st.stale + st.not_sent), `${number(st.stale)} stale, ${number(st.not_sent)} not sent`),
     tile('Refusing', number(st.nacked), st.nacked ? h('a', { href: '/ui/refusals' }, 'What and why') : 'nobody', st.nacked ? 'bad' : ''),
-    tile('Keys', number(o.keys), `${number(o.top.filter((k) => !k.connected && k.key).length)} of the largest without an origin`),
+    tile('Keys', number(o.keys), o.disconnected ? `${number(o.disconnected)} not connected to an origin` : 'connected to an origin', o.disconnected ? 'bad' : ''),
     tile('Origins', `${number(o.origins.length - away)} of ${number(o.origins.length)}`, away ? 'reached; see below' : 'reached', away ? 'bad' : ''),
     tile('ACKs', rate.text(), rate.curve()),
   ];

@@ -27,12 +27,20 @@ export function layout(o, width) {
   const height = Math.max(y, 120);
 
   const groups = states.map((st) => ({ ...st, n: keys.reduce((sum, k) => sum + k.states[st.field], 0) })).filter((g) => g.n > 0).reverse();
+  // What comes in is as wide as what goes out of the keys, if there is room.
+  for (const k of keys) {
+    const present = groups.filter((g) => k.states[g.field] > 0);
+    const sum = present.reduce((t, g) => t + share(k, g), 0) || 1;
+    k.out = present.map((g) => ({ g, wide: (share(k, g) / sum) * k.h }));
+    for (const { g, wide } of k.out) g.in = (g.in ?? 0) + wide;
+  }
   const spare = height - groups.length * (2 * LEAST + GAP);
   y = 0;
   for (const g of groups) {
     g.h = 2 * LEAST + Math.max(0, spare) * (g.n / clients);
     g.y = y;
-    g.fill = y;
+    g.scale = Math.min(1, g.h / g.in);
+    g.fill = y + (g.h - g.in * g.scale) / 2;
     y += g.h + GAP;
   }
 
@@ -67,23 +75,21 @@ export function layout(o, width) {
       });
       from.fill += part;
     }
-    const present = groups.filter((g) => k.states[g.field] > 0);
-    const share = (g) => Math.max(k.h * (k.states[g.field] / k.clients), 2);
-    const sum = present.reduce((t, g) => t + share(g), 0) || 1;
     let top = k.y;
-    for (const g of present) {
-      const left = (share(g) / sum) * k.h;
-      const right = g.h * (k.states[g.field] / g.n);
+    for (const { g, wide } of k.out) {
       ribbons.push({
         id: `${k.id}>${g.field}`, class: g.field, title: `${k.name}: ${number(k.states[g.field])} ${g.name}`,
-        d: ribbon(column.key + labels.key, top, top + left, column.state, g.fill, g.fill + right),
+        d: ribbon(column.key + labels.key, top, top + wide, column.state, g.fill, g.fill + wide * g.scale),
       });
-      top += left;
-      g.fill += right;
+      top += wide;
+      g.fill += wide * g.scale;
     }
   }
   return { width, height, narrow, column, labels, keys, groups, origins, ribbons };
 }
+
+// How wide a state of a key is at least to be seen.
+const share = (k, g) => Math.max(k.h * (k.states[g.field] / k.clients), 2);
 
 // A band between two edges.
 function ribbon(x0, a0, a1, x1, b0, b1) {

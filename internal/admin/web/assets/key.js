@@ -1,1 +1,149 @@
-export const title='key'; export async function show(main){ main.textContent='key'; }
+// A key: its versions over time, how the newest came to the clients, what it
+// holds, and who its members are.
+import { empty, h, put, table, update } from './dom.js';
+import { at, get } from './api.js';
+import { convergence, timeline } from './curve.js';
+import { watch } from './watch.js';
+import { fact } from './node.js';
+import { pages } from './keys.js';
+import { ago, bytes, count, keyHref, nodeLink, number, short, span, state, version } from './words.js';
+
+export const title = 'key';
+
+export async function show(main, page) {
+  const note = h('div', { class: 'alarms', role: 'status' });
+  const top = h('div');
+  const tabs = h('nav', { class: 'tabs', 'aria-label': 'Types of the key' });
+  const spread = h('section', { 'aria-label': 'Versions' });
+  const held = h('section', { 'aria-label': 'Resources' });
+  const members = h('section', { 'aria-label': 'Members' });
+  let drawn = '';
+  let fresh = true;
+
+  await watch(page, async () => {
+    const [key, list] = await Promise.all([
+      get(at('/keys', page.name), {}, page.signal),
+      get('/clients', { key: page.name, limit: 25, page_token: page.query.get('page_token') }, page.signal),
+    ]);
+    return { key, list };
+  }, ({ key, list }) => {
+    if (fresh) put(main, h('h1', {}, key.key), note, top, tabs, spread, held, members);
+    update(top, head(key));
+    const type = chosen(key, page.query.get('type'));
+    update(tabs, key.types.map((t) => tab(key, t, t === type)));
+    // The drawings have listeners, and are made anew when their numbers are others.
+    const now = JSON.stringify([type?.type, key.types.map((t) => t.versions)]);
+    if (now !== drawn) put(spread, type ? versions(key, type) : null);
+    drawn = now;
+    if (fresh) resources(held, page, key, type);
+    update(members, memberTable(page, key, list));
+    fresh = false;
+  }, (what) => update(note, what && h('p', {}, what)));
+}
+
+const name = (t) => t.short ?? short(t.type);
+
+const chosen = (key, wanted) => key.types.find((t) => name(t) === wanted || t.type === wanted) ?? key.types[0];
+
+function head(key) {
+  const up = (u, what) => fact(what, u && (u.connected ? ['connected to ', u.origin] : h('span', { class: 'bad' }, 'not connected', u.error ? `: ${u.error}` : '')));
+  return h('dl', { class: 'facts' },
+    up(key.upstream, 'Origin'), up(key.second_upstream, 'Second stream'),
+    fact('Representative', key.node && nodeLink(key.node)), fact('Members', `${number(key.members)} (types of streams)`),
+    fact('Other user agents', key.other_user_agents && number(key.other_user_agents)), fact('In use', ['since ', ago(key.since)]),
+    fact('Idle', key.idle_since && ['since ', ago(key.idle_since)]), fact('Generation', number(key.generation)),
+    fact('Refusals', key.nacks_total && h('a', { class: 'bad', href: `/ui/refusals?key=${encodeURIComponent(key.key)}` }, number(key.nacks_total))),
+    fact('Clients are sent elsewhere', key.refused && h('span', { class: 'bad' }, key.refused)));
+}
+
+function tab(key, t, on) {
+  return h('a', { href: keyHref(key.key, { type: name(t) }), 'aria-current': on ? 'true' : undefined }, name(t), ' ',
+    h('small', {}, t.version || 'nothing yet', t.stale ? ', last known good' : ''));
+}
+
+/** versionsOf are the versions of a type that the relay remembers, the newest first. */
+export const versionsOf = (t) => (t.versions ?? []).map((v) => ({
+  ...v,
+  received: v.received,
+  p50: v.ack_seconds_p50 ?? 0,
+  p99: v.ack_seconds_p99 ?? 0,
+  buckets: (v.ack_buckets ?? []).map((b) => ({ seconds: b.seconds, count: b.count })),
+}));
+
+function versions(key, type) {
+  const all = versionsOf(type);
+  const facts = h('dl', { class: 'facts' },
+    fact('Version', type.version ? version(type.version) : 'nothing yet'), fact('From', type.origin), fact('Resources', `${number(type.resources)}, ${bytes(type.bytes)}`),
+    fact('Asked for', type.wildcard ? (type.names ? `all, and ${count(type.names, 'name')}` : 'all') : count(type.names, 'name')),
+    fact('Members', number(type.members)), fact('Changed', ago(type.received)));
+  if (!all.length) return [facts];
+  const newest = all[0];
+  const types = key.types.map((t) => ({ short: name(t), versions: versionsOf(t) })).filter((t) => t.versions.length);
+  return [facts,
+    h('div', { class: 'two' },
+      h('div', { class: 'panel' }, h('h3', {}, `How version ${newest.version} comes to its clients`), convergence(newest)),
+      h('div', { class: 'panel' }, h('h3', {}, 'Versions over time'), timeline(types, Date.now()))),
+    table(`The last ${count(all.length, 'version')} of ${name(type)}, the newest first`, [
+      { name: 'Version', head: true }, { name: 'The origin’s' }, { name: 'Came' }, { name: 'Changed', class: 'n' }, { name: 'Removed', class: 'n' },
+      { name: 'Sent', class: 'n' }, { name: 'ACKs', class: 'n' }, { name: 'Refused', class: 'n' }, { name: 'Pending', class: 'n' },
+      { name: 'p50', class: 'n' }, { name: 'p99', class: 'n' }, { name: 'Oldest laggard' }],
+    all.map((v) => [version(v.version), version(v.origin_version), ago(v.received), number(v.changed), number(v.removed), number(v.sent), number(v.acked),
+      v.refused ? h('a', { class: 'bad', href: `/ui/refusals?key=${encodeURIComponent(key.key)}` }, number(v.refused)) : '0', number(v.pending),
+      span(v.p50 || undefined), span(v.p99 || undefined), v.laggard ? [nodeLink(v.laggard.node), ' ', ago(v.laggard.since)] : '–']))];
+}
+
+const RESOURCES = 50;
+
+// The resources of a type: a field, and what has its text in the name.
+function resources(el, page, key, type) {
+  if (!type) return;
+  const list = h('div', { 'aria-live': 'polite' });
+  const field = h('input', { type: 'search', placeholder: 'Part of a name', 'aria-label': `Find a resource of ${name(type)}`, value: page.query.get('find') ?? '' });
+  let asked = new AbortController();
+  let timer;
+  const read = async (token) => {
+    asked.abort();
+    asked = new AbortController();
+    const signal = AbortSignal.any([asked.signal, page.signal]);
+    try {
+      const found = await get('/config_dump', { key: key.key, type: type.type, find: field.value.trim(), limit: RESOURCES, page_token: token }, signal);
+      put(list, resourceList(found, read));
+    } catch (e) {
+      if (e.name === 'AbortError') return;
+      if (e.status === 401) page.failed(e);
+      else if (e.status === 404) put(el);
+      else put(list, h('p', { class: 'wrong', role: 'alert' }, e.message));
+    }
+  };
+  field.addEventListener('input', () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => {
+      page.go(keyHref(key.key, { type: name(type), ...(field.value.trim() && { find: field.value.trim() }) }), { replace: true, quiet: true });
+      read();
+    }, 200);
+  });
+  put(el, h('div', { class: 'line' }, h('h2', {}, `Resources of ${name(type)}`), field), list);
+  read();
+}
+
+function resourceList(found, read) {
+  if (!found.items.length) return empty('No resource has this in its name.');
+  return [
+    h('ul', { class: 'resources' }, found.items.map((r) => h('li', {}, h('details', {},
+      h('summary', {}, h('span', { class: 'long' }, r.name), ' ', version(r.version)),
+      h('pre', {}, h('code', {}, JSON.stringify(r.resource ?? r, null, 2))))))),
+    found.next_page_token && h('p', { class: 'pages' }, h('button', { type: 'button', on: { click: () => read(found.next_page_token) } }, 'Next page »')),
+  ];
+}
+
+function memberTable(page, key, list) {
+  if (!list.items.length) return [h('h2', {}, 'Members'), empty('No client has this key now.', 'It is kept for a while, so that those who come back are answered at once.')];
+  const more = {};
+  if (page.query.get('type')) more.type = page.query.get('type');
+  return [h('h2', {}, 'Members'),
+    table(`${count(list.items.length, 'client')}${list.next_page_token || page.query.has('page_token') ? ' on this page' : ''}, in order of their coming`, [
+      { name: 'Node', head: true }, { name: 'Peer' }, { name: 'Variant' }, { name: 'Open' }, { name: 'Types' }],
+    list.items.map((c) => [nodeLink(c.node), c.peer, c.variant, ago(c.since),
+      h('ul', { class: 'chips' }, c.types.filter((t) => t.key === key.key).map((t) => h('li', {}, short(t.type), ' ', state(t.state))))])),
+    pages(keyHref(key.key), page.query, list.next_page_token, more)];
+}

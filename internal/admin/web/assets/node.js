@@ -1,1 +1,46 @@
-export const title='node'; export async function show(main){ main.textContent='node'; }
+// One node: its streams, and each type on them.
+import { empty, h, put, table, update } from './dom.js';
+import { at, get } from './api.js';
+import { watch } from './watch.js';
+import { ago, count, keyLink, number, short, span, state, version } from './words.js';
+
+export const title = 'node';
+
+export async function show(main, page) {
+  const body = h('div');
+  const note = h('div', { class: 'alarms', role: 'status' });
+  await watch(page, () => get(at('/clients', page.name), { limit: 50, page_token: page.query.get('page_token') }, page.signal),
+    (list) => {
+      if (!body.isConnected) put(main, h('h1', {}, page.name), note, body);
+      update(body, draw(list, page));
+    },
+    (what) => update(note, what && h('p', {}, what)));
+}
+
+function draw(list) {
+  if (!list.items.length) return empty('No stream of this node is open.', 'It may be connecting again: this page looks by itself.');
+  return [h('p', { class: 'help' }, `${count(list.items.length, 'stream')}${list.next_page_token ? ' of many' : ''} open. `,
+    list.items.length > 1 && 'Several clients may have one id.'), list.items.map(stream)];
+}
+
+function stream(c) {
+  return [h('h2', {}, `Stream ${c.stream}`),
+    h('dl', { class: 'facts' }, fact('Peer', c.peer), fact('Identity', c.identity), fact('Cluster', c.cluster),
+      fact('User agent', c.user_agent), fact('Variant', { sotw: 'state of the world', delta: 'incremental' }[c.variant] ?? c.variant), fact('Open', ['since ', ago(c.since)])),
+    c.types?.length ? table('Types on this stream', [
+      { name: 'Type', head: true }, { name: 'State' }, { name: 'Since' }, { name: 'Key' }, { name: 'Asks for' }, { name: 'Sent' }, { name: 'Acknowledged' },
+      { name: 'Responses', class: 'n' }, { name: 'ACKs', class: 'n' }, { name: 'NACKs', class: 'n' }],
+    c.types.map((t) => [short(t.type), state(t.state), t.since ? ago(t.since) : t.unanswered_seconds ? span(t.unanswered_seconds) : '', t.key ? keyLink(t.key) : h('span', { class: 'none' }, 'none'),
+      t.wildcard ? (t.names ? `all, and ${count(t.names, 'name')}` : 'all') : count(t.names, 'name'), version(t.sent), version(t.acked),
+      number(t.responses), number(t.acks), t.nacks ? h('span', { class: 'bad' }, number(t.nacks)) : '0']))
+      : empty('It has asked for nothing yet.'),
+    (c.types ?? []).filter((t) => t.last_nack && t.state === 'NACKED').map((t) => h('div', { class: 'refusal' },
+      h('p', {}, h('b', {}, short(t.type)), ' refused ', version(t.last_nack.version), t.last_nack.at ? [' ', ago(t.last_nack.at)] : '', ': ',
+        h('span', { class: 'message' }, t.last_nack.message || 'without a message')),
+      t.key && h('p', {}, h('a', { href: `/ui/refusals?${new URLSearchParams({ key: t.key })}` }, 'All refusals of this key')))),
+    (c.types ?? []).filter((t) => t.oversized).map((t) => h('p', { class: 'wrong' },
+      `${short(t.type)}: version ${t.oversized.version} is not sent, or not all of it, for its size: ${number(t.oversized.bytes)} bytes`,
+      t.oversized.resource ? ` of the resource ${t.oversized.resource}` : ''))];
+}
+
+export const fact = (name, value) => (value ? h('div', {}, h('dt', {}, name), h('dd', {}, value)) : null);

@@ -65,12 +65,13 @@ function result(x) {
   ]);
 }
 
-const marks = { matched: 'synced', error: 'nacked' };
+
+const mark = (result) => (result === 'match' ? 'synced' : result.includes('failed') ? 'nacked' : '');
 
 function rule(r) {
   const place = [r.place?.file, r.place?.line].filter(Boolean).join(':');
-  return h('li', { class: marks[r.result] ?? '' },
-    h('p', { class: 'rule' }, h('b', {}, r.rule), ' ', place && h('small', {}, place), ' ', h('span', { class: `verdict ${marks[r.result] ?? ''}` }, r.result)),
+  return h('li', { class: mark(r.result) },
+    h('p', { class: 'rule' }, h('b', {}, r.rule), ' ', place && h('small', {}, place), ' ', h('span', { class: `verdict ${mark(r.result)}` }, r.result)),
     r.types?.length ? h('p', {}, `for ${r.types.map(short).join(', ')} only`) : null,
     h('p', {}, h('code', {}, r.match)),
     r.error && h('p', { class: 'wrong' }, r.error),

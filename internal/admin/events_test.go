@@ -1,0 +1,166 @@
+package admin
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/admin/overview"
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/xds"
+)
+
+// visitor reads the events of a page.
+type visitor struct {
+	*rig
+	body   *http.Response
+	lines  *bufio.Scanner
+	cancel context.CancelFunc
+}
+
+func (r *rig) listen(headers ...string) *visitor {
+	r.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url+"/events", nil)
+	if err != nil {
+		r.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	// No timeout: it would count the whole answer.
+	res, err := (&http.Client{Transport: r.client.Transport}).Do(req)
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() { cancel(); res.Body.Close() })
+	return &visitor{rig: r, body: res, lines: bufio.NewScanner(res.Body), cancel: cancel}
+}
+
+// next is the next event; false: there are no more.
+func (l *visitor) next() (overview.Overview, bool) {
+	l.Helper()
+	for l.lines.Scan() {
+		if data, ok := strings.CutPrefix(l.lines.Text(), "data: "); ok {
+			var o overview.Overview
+			if err := json.Unmarshal([]byte(data), &o); err != nil {
+				l.Fatal(err)
+			}
+			return o, true
+		}
+	}
+	return overview.Overview{}, false
+}
+
+func synced(node, key string) fanout.ClientStatus {
+	return fanout.ClientStatus{Node: node, Variant: "sotw", Types: []fanout.TypeStatus{{Type: string(xds.ClusterType), Key: key, State: fanout.Synced}}}
+}
+
+func TestPagesAreToldWhatChanges(t *testing.T) {
+	r := serve(t, nil)
+	r.world.set(func() {
+		r.world.clients = []fanout.ClientStatus{synced("a", "k")}
+		r.world.keys = []orchestrator.KeyStatus{{Key: "k"}}
+	})
+	l := r.listen()
+	if typ := l.body.Header.Get("Content-Type"); l.body.StatusCode != 200 || typ != "text/event-stream" {
+		t.Fatalf("%s, %s", l.body.Status, typ)
+	}
+	if o, ok := l.next(); !ok || o.Clients != 1 || o.States.Synced != 1 || o.Relay.Name != "replica" || o.Relay.State != "starting" {
+		t.Fatalf("%+v", o)
+	}
+	r.world.set(func() {
+		r.world.clients = append(r.world.clients, synced("b", "k"))
+		r.world.clients[0].Types[0].State = fanout.Refused
+	})
+	// The next event is of the change: without one there is none.
+	if o, ok := l.next(); !ok || o.Clients != 2 || o.States.Nacked != 1 {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestPagesEndWithTheRelay(t *testing.T) {
+	r := serve(t, nil)
+	l := r.listen()
+	if _, ok := l.next(); !ok {
+		t.Fatal("no event")
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := l.next(); ok {
+		t.Error("there is more")
+	}
+	if err := l.lines.Err(); err != nil {
+		t.Errorf("cut instead of ended: %v", err)
+	}
+}
+
+func TestPagesAreNotManyAndLeaveRoomAgain(t *testing.T) {
+	r := serve(t, nil)
+	var all []*visitor
+	for range overview.MaxPages {
+		l := r.listen()
+		if _, ok := l.next(); !ok {
+			t.Fatal("no event")
+		}
+		all = append(all, l)
+	}
+	if res := r.want(http.StatusServiceUnavailable, http.MethodGet, "/events", nil); !strings.Contains(string(res.body), "open already") {
+		t.Errorf("%s", res.body)
+	}
+	all[0].cancel()
+	// The relay sees it when it next has something to say.
+	for range 100 {
+		if l := r.listen(); l.body.StatusCode == http.StatusOK {
+			return
+		}
+		all[1].lines.Scan()
+	}
+	t.Error("there is no room again")
+}
+
+func TestWithATokenEventsNeedItAndThePageDoesNot(t *testing.T) {
+	token := write(t, "token", "first")
+	r := serve(t, func(o *Options) { o.Config = config.Admin{TokenFile: token} })
+	for _, path := range []string{"/events", "/find?text=a", "/"} {
+		r.want(http.StatusUnauthorized, http.MethodGet, path, nil)
+	}
+	for _, path := range []string{"/", "/ui/fleet", "/ui/keys/a%2Fb"} {
+		if got := r.do(http.MethodGet, path, "", "Accept", "text/html"); got.StatusCode != 200 || !strings.Contains(string(got.body), "<!doctype html>") ||
+			got.Header.Get("Content-Security-Policy") == "" {
+			t.Errorf("%s: %s", path, got.Status)
+		}
+	}
+	r.get("/assets/app.js", nil)
+	l := r.listen("Authorization", "Bearer first")
+	if _, ok := l.next(); !ok {
+		t.Fatal("no event")
+	}
+	// Who has the old token is not told any more.
+	r.SetToken("second")
+	r.world.set(func() { r.world.clients = []fanout.ClientStatus{synced("a", "k")} })
+	if o, ok := l.next(); ok {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestThePageIsForBrowsers(t *testing.T) {
+	r := serve(t, nil)
+	if got := r.get("/", nil); !strings.HasPrefix(got.Header.Get("Content-Type"), "text/plain") || !strings.Contains(string(got.body), "/events") || got.Header.Get("Vary") != "Accept" {
+		t.Errorf("curl gets %s", got.body)
+	}
+	if got := r.do(http.MethodGet, "/assets/"+filepath.Base("nothing.js"), ""); got.StatusCode != http.StatusNotFound {
+		t.Error(got.Status)
+	}
+	r.want(http.StatusMethodNotAllowed, http.MethodPost, "/events", nil)
+	r.want(http.StatusMethodNotAllowed, http.MethodPost, "/ui/fleet", nil)
+	// A page of another name that leads here reads nothing of the relay.
+	r.want(http.StatusForbidden, http.MethodGet, "/events", nil, "Host", "evil.example")
+}

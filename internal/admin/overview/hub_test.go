@@ -1,0 +1,137 @@
+package overview
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// counted is a Hub whose events have numbers, and how often it computed.
+func counted(takes time.Duration) (*Hub, *int) {
+	n := new(int)
+	return NewHub(func(ctx context.Context) ([]byte, error) {
+		*n++ // who has the turn
+		time.Sleep(takes)
+		return []byte(strconv.Itoa(*n)), ctx.Err()
+	}), n
+}
+
+func TestOneIsComputedForAllAtMostOnceASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, n := counted(0)
+		var pages sync.WaitGroup
+		for i := range 10 {
+			pages.Go(func() {
+				time.Sleep(time.Duration(i) * 77 * time.Millisecond)
+				var seen *Event
+				for range 5 {
+					e, err := h.Next(t.Context(), seen)
+					if err != nil || e == seen {
+						t.Errorf("page %d: %v, the same again: %v", i, err, e == seen)
+						return
+					}
+					seen = e
+				}
+			})
+		}
+		began := time.Now()
+		pages.Wait()
+		if took := time.Since(began); *n > 6 || took > 5*time.Second {
+			t.Errorf("%d were computed in %s", *n, took)
+		}
+		// Nobody looks: nothing is computed. Who comes then is told the newest.
+		before := *n
+		time.Sleep(time.Minute)
+		if *n != before {
+			t.Errorf("%d were computed for nobody", *n-before)
+		}
+		began = time.Now()
+		if e, err := h.Next(t.Context(), nil); err != nil || string(e.Data) != strconv.Itoa(before+1) || time.Since(began) != 0 {
+			t.Errorf("%v, %v after %s", e, err, time.Since(began))
+		}
+	})
+}
+
+func TestWhatTakesLongIsDoneSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := counted(100 * time.Millisecond)
+		e, err := h.Next(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if _, err := h.Next(t.Context(), e); err != nil || time.Since(began) != 5100*time.Millisecond {
+			t.Errorf("%v after %s, want a fiftieth of the time spent", err, time.Since(began))
+		}
+		slow, _ := counted(time.Minute)
+		e, _ = slow.Next(t.Context(), nil)
+		began = time.Now()
+		if _, err := slow.Next(t.Context(), e); err != nil || time.Since(began) != longest+time.Minute {
+			t.Errorf("%v after %s, want never to be without", err, time.Since(began))
+		}
+	})
+}
+
+// A page that goes away while it waits for all others hands the turn on.
+func TestAPageThatGoesDoesNotStopTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := counted(0)
+		e, _ := h.Next(t.Context(), nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		left := make(chan error, 1)
+		go func() { _, err := h.Next(ctx, e); left <- err }()
+		synctest.Wait()
+		got := make(chan *Event, 1)
+		go func() { e, _ := h.Next(t.Context(), e); got <- e }()
+		synctest.Wait()
+		cancel()
+		if err := <-left; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if next := <-got; next == nil || string(next.Data) != "2" {
+			t.Errorf("%v", next)
+		}
+	})
+}
+
+func TestEndEndsWhatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := counted(0)
+		e, _ := h.Next(t.Context(), nil)
+		ended := make(chan error, 3)
+		for range 3 {
+			go func() { _, err := h.Next(t.Context(), e); ended <- err }()
+		}
+		synctest.Wait()
+		h.End()
+		h.End()
+		for range 3 {
+			if err := <-ended; !errors.Is(err, ErrEnded) {
+				t.Error(err)
+			}
+		}
+		if _, err := h.Next(t.Context(), e); !errors.Is(err, ErrEnded) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestPagesAreBounded(t *testing.T) {
+	h, _ := counted(0)
+	for range MaxPages {
+		if !h.Open() {
+			t.Fatal("too few")
+		}
+	}
+	if h.Open() {
+		t.Error("one too many")
+	}
+	h.Close()
+	if !h.Open() {
+		t.Error("none after one has closed")
+	}
+}

@@ -1,0 +1,171 @@
+package overview
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/xds"
+)
+
+// client is a stream whose types are in these states, all under one key.
+func client(key, variant string, states ...string) fanout.ClientStatus {
+	types := []xds.TypeURL{xds.ClusterType, xds.RouteType, xds.EndpointType}
+	c := fanout.ClientStatus{Variant: variant}
+	for i, s := range states {
+		c.Types = append(c.Types, fanout.TypeStatus{Type: string(types[i]), Key: key, State: s, Sends: 3, Acks: 2, Nacks: 1})
+	}
+	return c
+}
+
+func key(name, origin string, connected bool) orchestrator.KeyStatus {
+	return orchestrator.KeyStatus{Key: name, Members: 1, Upstream: orchestrator.UpstreamStatus{Origin: origin, Connected: connected}}
+}
+
+func TestAClientCountsOnceByTheWorstOfItsTypes(t *testing.T) {
+	o := Of(&In{
+		Clients: []fanout.ClientStatus{
+			client("a", "sotw", fanout.Synced, fanout.Synced),
+			client("a", "sotw", fanout.Synced, fanout.Refused, fanout.Unanswered),
+			client("a", "delta", fanout.Unanswered, fanout.NotSent),
+			client("b", "delta", fanout.NotSent, fanout.Synced),
+			client("b", "rest"),
+		},
+		Keys: []orchestrator.KeyStatus{key("a", "one", true), key("b", "one", false)},
+	})
+	if want := (States{Synced: 1, Nacked: 1, Stale: 1, NotSent: 2}); o.States != want || o.Clients != 5 {
+		t.Errorf("states are %+v, want %+v", o.States, want)
+	}
+	if want := (Variants{SotW: 2, Delta: 2, REST: 1}); o.Variants != want {
+		t.Errorf("variants are %+v, want %+v", o.Variants, want)
+	}
+	if o.Responses != 27 || o.Acks != 18 || o.Nacks != 9 {
+		t.Errorf("%d responses, %d ACKs, %d NACKs", o.Responses, o.Acks, o.Nacks)
+	}
+	if o.Keys != 2 || o.Disconnected != 1 {
+		t.Errorf("%d keys, %d disconnected", o.Keys, o.Disconnected)
+	}
+	a := o.Top[0]
+	if want := (States{Synced: 1, Nacked: 1, Stale: 1}); a.Key != "a" || a.Clients != 3 || a.States != want || a.Origin != "one" || !a.Connected {
+		t.Errorf("a is %+v", a)
+	}
+	// Who has not asked for anything has no key.
+	if none, b := o.Top[1], o.Top[2]; b.Key != "b" || b.States != (States{NotSent: 1}) || none.Key != "" || none.States != (States{NotSent: 1}) {
+		t.Errorf("then come %+v", o.Top[1:])
+	}
+	var types []string
+	for _, r := range o.Types {
+		types = append(types, fmt.Sprintf("%s %+v", r.Type, r.States))
+	}
+	want := "CDS {Synced:2 Stale:1 NotSent:1 Nacked:0}; EDS {Synced:0 Stale:1 NotSent:0 Nacked:0}; RDS {Synced:2 Stale:0 NotSent:1 Nacked:1}"
+	if got := strings.Join(types, "; "); got != want {
+		t.Errorf("types are %s, want %s", got, want)
+	}
+}
+
+func TestAClientOfSeveralKeysCountsWithEach(t *testing.T) {
+	c := client("a", "delta", fanout.Synced, fanout.Refused, fanout.Synced)
+	c.Types[1].Key, c.Types[2].Key = "b", "b"
+	o := Of(&In{Clients: []fanout.ClientStatus{c}})
+	if len(o.Top) != 2 || o.Top[0].States != (States{Synced: 1}) || o.Top[1].States != (States{Nacked: 1}) || o.States != (States{Nacked: 1}) {
+		t.Errorf("%+v", o)
+	}
+}
+
+// However many keys there are, and however long their names: the rows are few,
+// those with refusals are among them, and nobody is forgotten.
+func TestRowsAreFew(t *testing.T) {
+	var in In
+	for i := range 100 {
+		name := fmt.Sprintf("key-%03d", i)
+		in.Keys = append(in.Keys, key(name, "one", true))
+		for range 100 - i {
+			in.Clients = append(in.Clients, client(name, "sotw", fanout.Synced))
+		}
+	}
+	in.Clients = append(in.Clients, client("key-099", "sotw", fanout.Refused))
+	long := strings.Repeat("é", 100_000)
+	for range 200 {
+		in.Clients = append(in.Clients, client(long, "sotw", fanout.Synced))
+	}
+	for i := range 1000 { // types that a client makes up
+		in.Clients[0].Types = append(in.Clients[0].Types, fanout.TypeStatus{Type: fmt.Sprint("made/up", i), Key: "key-000", State: fanout.Synced})
+	}
+	o := Of(&in)
+	if len(o.Top) != maxKeys || o.Rest == nil || o.Rest.Keys != 101-maxKeys {
+		t.Fatalf("%d rows and %+v", len(o.Top), o.Rest)
+	}
+	sum, refuses := o.Rest.Clients, false
+	for i, r := range o.Top {
+		sum += r.Clients
+		refuses = refuses || r.Key == "key-099" && r.States.Nacked == 1
+		if i > 0 && r.Clients > o.Top[i-1].Clients {
+			t.Errorf("row %d has more clients than the one before", i)
+		}
+	}
+	if sum != len(in.Clients) || !refuses {
+		t.Errorf("the rows have %d of %d clients; the one that refuses is there: %v", sum, len(in.Clients), refuses)
+	}
+	if k := o.Top[0]; !k.Cut || len(k.Key) > maxText || k.Clients != 200 {
+		t.Errorf("the long key is %d bytes", len(k.Key))
+	}
+	if last := o.Types[len(o.Types)-1]; len(o.Types) != 2 || last.Type != "other" || last.States.Synced != 1000 {
+		t.Errorf("types: %+v", o.Types)
+	}
+	b, err := json.Marshal(o)
+	if err != nil || len(b) > 16<<10 {
+		t.Errorf("an event has %d bytes: %v", len(b), err)
+	}
+}
+
+func TestTheRestHasAnOriginIfAllHaveTheSame(t *testing.T) {
+	var in In
+	for i := range maxKeys + 2 {
+		in.Keys = append(in.Keys, key(fmt.Sprintf("key-%03d", i), "one", true))
+	}
+	if o := Of(&in); o.Rest.Origin != "one" || !o.Rest.Connected {
+		t.Errorf("%+v", o.Rest)
+	}
+	in.Keys[maxKeys+1].Upstream = orchestrator.UpstreamStatus{Origin: "two"}
+	if o := Of(&in); o.Rest.Origin != "" || o.Rest.Connected {
+		t.Errorf("%+v", o.Rest)
+	}
+}
+
+// crowd is a fleet as a relay may have it.
+func crowd(clients, keys int) *In {
+	in := &In{Relay: Relay{Name: "relay"}, Origins: []Origin{{Name: "one"}}}
+	now := time.Now()
+	for i := range keys {
+		k := key(fmt.Sprintf("edge/zone-%03d", i), "one", true)
+		k.Types = []orchestrator.TypeStatus{{Type: string(xds.ClusterType), Received: &now}}
+		in.Keys = append(in.Keys, k)
+	}
+	for i := range clients {
+		state := fanout.Synced
+		if i%100 == 0 {
+			state = fanout.Unanswered
+		}
+		in.Clients = append(in.Clients, client(in.Keys[i%keys].Key, "delta", fanout.Synced, state, fanout.Synced))
+	}
+	return in
+}
+
+// One event of 20,000 clients under 100 keys, as it is sent.
+func BenchmarkEvent(b *testing.B) {
+	in := crowd(20_000, 100)
+	b.ReportAllocs()
+	size := 0
+	for b.Loop() {
+		out, err := json.Marshal(Of(in))
+		if err != nil {
+			b.Fatal(err)
+		}
+		size = len(out)
+	}
+	b.ReportMetric(float64(size), "bytes/event")
+}

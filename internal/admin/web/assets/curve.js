@@ -1,0 +1,105 @@
+// Drawings of a key: how a version came to its clients, and when versions came.
+import { h, s, put } from './dom.js';
+import { count, number, span } from './words.js';
+
+const HEIGHT = 190;
+const LEFT = 40;
+const RIGHT = 14;
+const TOP = 12;
+const BOTTOM = 26;
+
+/**
+ * points are the share of clients that had acknowledged by the end of each
+ * bucket. The last bucket has no end: it counts with the time of the largest
+ * known.
+ */
+export function points(buckets, total) {
+  let sum = 0;
+  const out = [];
+  for (const b of buckets) {
+    sum += b.count;
+    out.push({ at: b.seconds, share: total ? Math.min(1, sum / total) : 0, sum });
+  }
+  const first = out.findIndex((p) => p.sum > 0);
+  if (first < 0) return [];
+  const last = out.findIndex((p) => p.sum === sum);
+  return out.slice(Math.max(0, first - 1), Math.min(out.length, last + 2)).filter((p) => p.at > 0);
+}
+
+/** convergence draws the share of clients over the time since a version came, which has decades. */
+export function convergence(v) {
+  const total = v.acked + v.pending + v.refused;
+  const all = points(v.buckets, total);
+  const el = h('div', { class: 'plot' });
+  if (!all.length) {
+    put(el, h('p', { class: 'none' }, total ? 'Nobody who was there when it came has acknowledged it yet.' : 'No client wants this version.'));
+    return el;
+  }
+  const draw = () => {
+    const width = Math.max(280, Math.floor(el.clientWidth));
+    const from = Math.log10(Math.min(all[0].at, 0.001));
+    const to = Math.max(Math.log10(all.at(-1).at), from + 2);
+    const x = (t) => LEFT + ((Math.log10(t) - from) / (to - from)) * (width - LEFT - RIGHT);
+    const y = (share) => TOP + (1 - share) * (HEIGHT - TOP - BOTTOM);
+    const grid = [];
+    for (const share of [0, 0.25, 0.5, 0.75, 1]) {
+      grid.push(s('line', { class: 'grid', x1: LEFT, x2: width - RIGHT, y1: y(share), y2: y(share) }),
+        s('text', { x: LEFT - 6, y: y(share) + 4, 'text-anchor': 'end' }, `${share * 100} %`));
+    }
+    for (let d = Math.ceil(from - 0.001); d <= to; d++) {
+      grid.push(s('line', { class: 'grid', x1: x(10 ** d), x2: x(10 ** d), y1: TOP, y2: HEIGHT - BOTTOM }),
+        s('text', { x: x(10 ** d), y: HEIGHT - 8, 'text-anchor': 'middle' }, span(10 ** d)));
+    }
+    const line = all.map((p, i) => `${i ? 'L' : 'M'}${x(p.at).toFixed(1)} ${y(p.share).toFixed(1)}`).join('');
+    const area = `${line}L${x(all.at(-1).at).toFixed(1)} ${y(0)}L${x(all[0].at).toFixed(1)} ${y(0)}Z`;
+    const marks = [['p50', v.p50], ['p99', v.p99]].filter(([, t]) => t > 0).map(([name, t]) => {
+      const at = Math.min(Math.max(x(t), LEFT), width - RIGHT);
+      return [s('line', { class: 'mark', x1: at, x2: at, y1: TOP, y2: HEIGHT - BOTTOM }),
+        s('text', { class: 'mark', x: at + 4, y: name === 'p50' ? HEIGHT - BOTTOM - 6 : HEIGHT - BOTTOM - 20 }, `${name} ${span(t)}`)];
+    });
+    put(el, s('svg', { class: 'curve', viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: 'img',
+      'aria-label': `${Math.round(all.at(-1).share * 100)} % of ${number(total)} have acknowledged; half after ${span(v.p50)}, 99 % of them after ${span(v.p99)}` },
+    grid, s('path', { class: 'area', d: area }), s('path', { class: 'line', d: line }),
+    all.map((p) => s('circle', { cx: x(p.at).toFixed(1), cy: y(p.share).toFixed(1), r: 2.6 }, s('title', {}, `${number(p.sum)} within ${span(p.at)}`))),
+    marks));
+  };
+  const sized = new ResizeObserver(draw);
+  sized.observe(el);
+  return el;
+}
+
+const ROW = 24;
+
+/** timeline draws when versions came: a row a type, a sign a version, with the state of the newest. */
+export function timeline(types, now) {
+  const el = h('div', { class: 'plot' });
+  const all = types.flatMap((t) => t.versions.map((v) => Date.parse(v.received)));
+  if (!all.length) return null;
+  const to = Math.max(now, ...all);
+  const from = Math.min(...all);
+  const wide = Math.max(to - from, 10000);
+  const height = types.length * ROW + 24;
+  const draw = () => {
+    const width = Math.max(280, Math.floor(el.clientWidth));
+    const x = (t) => LEFT + 14 + ((t - (to - wide)) / wide) * (width - LEFT - RIGHT - 14);
+    const parts = [];
+    types.forEach((t, i) => {
+      const y = i * ROW + ROW / 2 + 2;
+      parts.push(s('text', { x: 0, y: y + 4 }, t.short), s('line', { class: 'grid', x1: LEFT, x2: width - RIGHT, y1: y, y2: y }));
+      for (const v of t.versions) {
+        const kind = v.refused ? 'nacked' : v.pending ? 'stale' : 'synced';
+        parts.push(s('circle', { class: kind, cx: x(Date.parse(v.received)).toFixed(1), cy: y, r: 5 },
+          s('title', {}, `${t.short} ${v.version}: ${count(v.acked, 'ACK')}, ${number(v.refused)} refused, ${number(v.pending)} pending`)));
+      }
+    });
+    for (const part of [0, 0.25, 0.5, 0.75, 1]) {
+      const t = to - wide + wide * part;
+      parts.push(s('text', { x: x(t), y: height - 4, 'text-anchor': part === 0 ? 'start' : part === 1 ? 'end' : 'middle' },
+        part === 1 ? 'now' : `${span((to - t) / 1000)} ago`));
+    }
+    put(el, s('svg', { class: 'curve', viewBox: `0 0 ${width} ${height}`, width, height, role: 'img',
+      'aria-label': `When the last ${all.length} versions came` }, parts));
+  };
+  new ResizeObserver(draw).observe(el);
+  return el;
+}
