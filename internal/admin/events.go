@@ -52,12 +52,15 @@ func (s *Server) events() http.Handler {
 
 var errBusy = errors.New("other requests took too long")
 
-// overview computes what pages are told, when it is its turn to read.
-func (s *Server) overview(ctx context.Context) ([]byte, error) {
-	if !enter(ctx, s.reads) {
-		return nil, errBusy
+// overview computes what pages are told, when it is its turn to read, and says how
+// long that took.
+func (s *Server) overview(ctx context.Context) ([]byte, time.Duration, error) {
+	give, ok := s.reads.take(ctx)
+	if !ok {
+		return nil, 0, errBusy
 	}
-	defer func() { <-s.reads }()
+	defer give()
+	began := time.Now()
 	in := overview.In{
 		Relay:   overview.Relay{Name: s.opts.Name, Version: s.opts.Version, State: phases[s.phase.Load()], Started: s.started},
 		Clients: s.opts.Clients.Clients(),
@@ -73,7 +76,7 @@ func (s *Server) overview(ctx context.Context) ([]byte, error) {
 	}
 	b, err := marshal(overview.Of(&in), "")
 	if err != nil {
-		return nil, fmt.Errorf("overview: %w", err)
+		return nil, 0, fmt.Errorf("overview: %w", err)
 	}
-	return b[:len(b)-1], nil // without the end of the line
+	return b[:len(b)-1], time.Since(began), nil // without the end of the line
 }

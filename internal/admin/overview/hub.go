@@ -33,7 +33,7 @@ type Event struct {
 
 // Hub has the newest event for all open pages.
 type Hub struct {
-	compute func(context.Context) ([]byte, error)
+	compute func(context.Context) ([]byte, time.Duration, error)
 
 	now   atomic.Pointer[Event]
 	turn  chan struct{} // for the one that waits for the next event, or computes it
@@ -42,9 +42,9 @@ type Hub struct {
 	end   sync.Once
 }
 
-// NewHub makes a Hub; compute makes the data of an event, and fails only if its
-// context has ended.
-func NewHub(compute func(context.Context) ([]byte, error)) *Hub {
+// NewHub makes a Hub; compute makes the data of an event and says what that
+// cost, without what it waited; it fails only if its context has ended.
+func NewHub(compute func(context.Context) ([]byte, time.Duration, error)) *Hub {
 	return &Hub{
 		compute: compute,
 		turn:    make(chan struct{}, 1),
@@ -90,12 +90,11 @@ func (h *Hub) Next(ctx context.Context, seen *Event) (*Event, error) {
 	if err := h.wait(ctx, e); err != nil {
 		return nil, err
 	}
-	began := time.Now()
-	data, err := h.compute(ctx)
+	data, cost, err := h.compute(ctx)
 	if err != nil {
 		return nil, err
 	}
-	next := &Event{Data: data, Made: time.Now(), cost: time.Since(began)}
+	next := &Event{Data: data, Made: time.Now(), cost: cost}
 	h.now.Store(next)
 	return next, nil
 }

@@ -13,10 +13,10 @@ import (
 // counted is a Hub whose events have numbers, and how often it computed.
 func counted(takes time.Duration) (*Hub, *int) {
 	n := new(int)
-	return NewHub(func(ctx context.Context) ([]byte, error) {
+	return NewHub(func(ctx context.Context) ([]byte, time.Duration, error) {
 		*n++ // who has the turn
 		time.Sleep(takes)
-		return []byte(strconv.Itoa(*n)), ctx.Err()
+		return []byte(strconv.Itoa(*n)), takes, ctx.Err()
 	}), n
 }
 
