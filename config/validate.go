@@ -259,16 +259,29 @@ func (v *checks) operators() {
 		v.listen("metrics.statsd_address", a)
 	}
 	if e := v.Tracing.OTLPEndpoint; e != "" {
-		u, err := url.Parse(e)
-		if _, _, split := net.SplitHostPort(e); split != nil && (err != nil || u.Host == "") {
-			v.fault("tracing.otlp_endpoint", "wants host:port or a URL, got %q", e)
-		}
+		v.collector("tracing.otlp_endpoint", e)
 	}
 	if s := v.Tracing.Sample; !(s >= 0 && s <= 1) {
 		v.fault("tracing.sample", "wants a share between 0 and 1, got %v", s)
 	}
 	v.oneOf("log.level", v.Log.Level, "debug", "info", "warn", "error")
 	v.oneOf("log.format", v.Log.Format, FormatText, FormatJSON)
+}
+
+// collector checks where traces go. What goes in the clear over a network is to be
+// said.
+func (v *checks) collector(key, endpoint string) {
+	scheme, address, said := strings.Cut(endpoint, "://")
+	if !said {
+		scheme, address = "http", endpoint
+	}
+	_, port, err := net.SplitHostPort(strings.TrimSuffix(address, "/"))
+	switch n, bad := strconv.ParseUint(port, 10, 16); {
+	case err != nil || bad != nil || n == 0 || scheme != "http" && scheme != "https":
+		v.fault(key, "wants host:port, http://host:port or https://host:port, got %q", endpoint)
+	case !said && !Loopback(address):
+		v.fault(key, "%s is not a loopback address: say https:// for TLS, or http:// for plaintext", endpoint)
+	}
 }
 
 // distinct finds listeners that would take each other's port.

@@ -42,6 +42,11 @@ var house = map[string]place{
 		"certificates are the same for clients, origins and operators",
 	},
 	"internal/telemetry/redact":           {nil, "what is a secret does not depend on who shows it"},
+	"internal/telemetry/tracing": {
+		[]string{"internal/xds", "internal/telemetry", "internal/telemetry/redact"},
+		"a trace goes with an update and knows nobody on its way",
+	},
+	"internal/telemetry/tracing/otlptest": {nil, "it receives what any program sends"},
 	"internal/telemetry/tlsfiles/tlstest": {nil, "it signs certificates for the tests of all floors"},
 	"config":                              {nil, "the file's structs are read by validate and by tools that run nothing of the relay"},
 
@@ -51,11 +56,11 @@ var house = map[string]place{
 		"from a node to its key is a pure function, which explain and validate call without a relay",
 	},
 	"internal/upstream": {
-		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/tlsfiles", "internal/anytypes", "internal/buffers", "internal/filewatch", "config"},
+		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/anytypes", "internal/buffers", "internal/filewatch", "config"},
 		"it hands Updates to a Sink, and does not know what becomes of them",
 	},
 	"internal/fanout": {
-		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/buffers", "config"},
+		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tracing", "internal/buffers", "config"},
 		"it looks at a member's track, and does not know where States come from",
 	},
 	"internal/store": {
@@ -65,7 +70,7 @@ var house = map[string]place{
 
 	// Floor 2.
 	"internal/orchestrator": {
-		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "config",
+		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tracing", "config",
 			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/store"},
 		"it joins the floor below, and is read by those above",
 	},
@@ -88,7 +93,7 @@ var house = map[string]place{
 		"simulated clients that shared the relay's code would share its mistakes",
 	},
 	"integration": {
-		[]string{"internal/xds", "internal/anytypes", "internal/fleet"},
+		[]string{"internal/xds", "internal/anytypes", "internal/fleet", "internal/telemetry/tracing/otlptest"},
 		"it tests the built binary from outside",
 	},
 	"integration/hostile": {
@@ -126,7 +131,7 @@ var house = map[string]place{
 	},
 
 	"cmd/relay": {
-		[]string{"internal/xds", "internal/anytypes", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/filewatch", "config",
+		[]string{"internal/xds", "internal/anytypes", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/filewatch", "config",
 			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/store", "internal/orchestrator",
 			"internal/admin", "internal/fleet"},
 		"a command imports no other and no test",

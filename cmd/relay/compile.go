@@ -55,13 +55,11 @@ func compileConfig(cfg *config.Config) (*compiled, error) {
 // unsupported are the keys that have their name already and do nothing yet: to
 // ignore them would be to pretend.
 func unsupported(cfg *config.Config) (faults config.Faults) {
-	def := config.Default()
 	off := func(set bool, key string) {
 		if set {
 			faults = append(faults, cfg.Places.Fault(key, "is not supported yet"))
 		}
 	}
 	off(cfg.Admin.GRPCAddress != "", "admin.grpc_address")
-	off(cfg.Tracing != def.Tracing, "tracing")
 	return faults
 }

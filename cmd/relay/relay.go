@@ -22,6 +22,7 @@ import (
 	"xdsrelay/internal/orchestrator"
 	"xdsrelay/internal/store"
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
 )
@@ -35,6 +36,7 @@ type relay struct {
 	started  time.Time
 	log      *slog.Logger
 	meters   *telemetry.Metrics
+	tracer   *tracing.Tracer // nil: off
 	origins  *upstream.Client
 	store    *store.Store // nil: nothing is kept
 	registry *orchestrator.Registry
@@ -68,7 +70,13 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *re
 	if err != nil {
 		return nil, err
 	}
-	if r.origins, err = newUpstream(cfg, r.meters, log); err != nil {
+	r.tracer, err = tracing.New(tracing.Options{
+		Endpoint: cfg.Tracing.OTLPEndpoint, Sample: cfg.Tracing.Sample, Replica: cfg.Name, Version: build().Version, Metrics: r.meters, Log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if r.origins, err = newUpstream(cfg, r.meters, r.tracer, log); err != nil {
 		return nil, err
 	}
 	if r.store, err = newStore(cfg, r.meters, log); err != nil {
@@ -84,7 +92,7 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *re
 	}
 	d := &cfg.Downstream
 	r.fanout = fanout.NewServer(fanout.Options{
-		Settings: r.fanoutSettings(first), Source: r.registry, Metrics: r.meters, Log: log, Replica: cfg.Name,
+		Settings: r.fanoutSettings(first), Source: r.registry, Metrics: r.meters, Tracer: r.tracer, Log: log, Replica: cfg.Name,
 		SendTimeout: d.SendTimeout, OriginVersions: d.Versions == config.VersionsOrigin, SeveralOrigins: len(cfg.Upstream.Origins) > 1,
 	})
 	r.grpc = grpc.NewServer(r.fanout.ServerOptions(fanout.Keepalive(d.Keepalive))...)
@@ -112,14 +120,14 @@ func newStore(cfg *config.Config, m *telemetry.Metrics, log *slog.Logger) (*stor
 	return s, nil
 }
 
-func newUpstream(cfg *config.Config, m *telemetry.Metrics, log *slog.Logger) (*upstream.Client, error) {
+func newUpstream(cfg *config.Config, m *telemetry.Metrics, t *tracing.Tracer, log *slog.Logger) (*upstream.Client, error) {
 	u := &cfg.Upstream
 	o := upstream.Options{
 		Variant: xds.Delta, AbsentAfter: u.AbsentAfter, MaxRequestBytes: u.MaxRequestBytes,
 		StreamsPerConnection: u.StreamsPerConnection,
 		Backoff:              upstream.Backoff{Base: u.Backoff.Base, Max: u.Backoff.Max},
 		Keepalive:            upstream.Keepalive{Time: u.Keepalive.Time, Timeout: u.Keepalive.Timeout},
-		Metrics:              m, Log: log,
+		Metrics:              m, Tracer: t, Log: log,
 	}
 	if u.Variant == config.VariantSotW {
 		o.Variant = xds.SotW
@@ -192,6 +200,7 @@ func (r *relay) run(ctx, hurry context.Context) error {
 	defer stop()
 	g, gctx := errgroup.WithContext(parts)
 	g.Go(func() error { return r.meters.Run(gctx) })
+	g.Go(func() error { return r.tracer.Run(gctx) })
 	g.Go(func() error { return r.origins.Run(gctx) })
 	// What clients give up while they are sent away is to stay: so nothing is kept
 	// any more from then on.

@@ -42,7 +42,6 @@ func TestDemo(t *testing.T) {
 func TestUnsupportedKeysAreFaults(t *testing.T) {
 	for key, text := range map[string]string{
 		"admin.grpc_address": "admin: {grpc_address: '127.0.0.1:0'}",
-		"tracing":            "tracing: {otlp_endpoint: 'localhost:4317'}",
 	} {
 		dir := files(t, map[string]string{"relay.yaml": "upstream: {origins: [{address: 'file:.'}]}\n" + text + "\n"})
 		code, out, _ := runRelay("validate", "--config", filepath.Join(dir, "relay.yaml"))

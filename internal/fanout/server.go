@@ -14,14 +14,16 @@ import (
 	"google.golang.org/grpc/status"
 
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/xds"
 )
 
-// Options of a Server. All are needed but Log.
+// Options of a Server. All are needed but Log and Tracer.
 type Options struct {
 	Source  Source
 	Metrics *telemetry.Metrics
 	Log     *slog.Logger
+	Tracer  *tracing.Tracer // nil: nothing is traced
 	// Replica is this relay's name in control_plane.identifier (P39).
 	Replica string
 	// SendTimeout ends a stream that takes nothing for so long (watch.go); 0: never.

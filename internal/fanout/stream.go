@@ -15,6 +15,7 @@ import (
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/redact"
+	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/xds"
 )
 
@@ -312,6 +313,9 @@ func (st *stream) apply(sl *slot) *Refusal {
 	}
 	if good.in != nil && good.note() {
 		sl.member.Improved()
+	}
+	if t := st.srv.opts.Tracer; t != nil && out.Verdict == Acked && out.Received.After(sl.began) {
+		t.Acked(&tracing.Ack{Node: st.node.ID, Key: sl.member.Key(), Type: sl.typ.URL, Version: out.Version, Nonce: r.Nonce, Received: out.Received, At: now})
 	}
 	if nack != nil {
 		// Not under the lock: to look for secrets takes time.

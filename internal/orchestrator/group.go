@@ -10,6 +10,7 @@ import (
 
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
 )
@@ -67,6 +68,7 @@ type Group struct {
 	told        *upstream.Status // of which refusal tells
 	away        bool             // no origin can be reached
 	recall      recall
+	traced      traced
 	changed     bool // figures are old
 	uncacheable bool // something came that is not to be cached
 }
@@ -75,7 +77,8 @@ type Group struct {
 type update struct {
 	xds.Update
 	from    *link
-	applied chan<- bool // whether there is another snapshot; room for one
+	applied chan<- bool     // whether there is another snapshot; room for one
+	trace   *tracing.Update // the group's, once there is another snapshot of it; nil: none
 }
 
 var groups atomic.Uint64
@@ -115,6 +118,7 @@ func (g *Group) run(ctx context.Context) {
 	g.cancel()
 	close(g.over)
 	g.wg.Wait()
+	g.traced.over()
 	g.opts.Metrics.Stale.Add(-g.recall.stale)
 	for _, v := range g.views {
 		v.keeper.release()
@@ -216,6 +220,7 @@ func (g *Group) apply(u update) {
 	changed, first := false, false
 	defer func() { u.applied <- changed }()
 	u.from.heard = u.from.status.Load() // which the stream told before
+	began := u.trace.Now()
 	v := find(g.views, u.Type)
 	if v == nil {
 		return // nobody asks for the type any more
@@ -223,6 +228,7 @@ func (g *Group) apply(u update) {
 	g.uncacheable = g.uncacheable || brings(&u.Update)
 	if changed, first = v.apply(u.from, u.Update, g.gen+1); changed {
 		g.stale(time.Now())
+		g.traced.applied(u.trace, began)
 		v.keeper.answered()
 		// Somebody may be waiting for a first answer, and for nothing else.
 		g.urgent = g.urgent || first
@@ -242,22 +248,25 @@ func (g *Group) stale(now time.Time) {
 func (g *Group) publish() {
 	g.unpublished, g.urgent, g.changed = false, false, true
 	g.gen++
+	began := g.traced.now()
 	var snapshots []*xds.Snapshot
 	for _, v := range g.views {
 		if s := v.held.Load(); s != nil {
 			snapshots = append(snapshots, s)
 		}
 	}
-	g.show(g.stable, xds.NewState(g.id, g.gen, snapshots))
+	woken := g.show(g.stable, xds.NewState(g.id, g.gen, snapshots))
+	g.traced.published(began, g.gen, woken)
 }
 
 // show puts a State on a track, and then wakes those on it for whom something
-// is different.
-func (g *Group) show(t *track, next *xds.State) {
+// is different. It returns how often it woke one.
+func (g *Group) show(t *track, next *xds.State) (woken int) {
 	prev := t.state.Swap(next)
 	for _, v := range g.views {
-		v.wake(t, prev.Snapshot(v.typ.URL), next.Snapshot(v.typ.URL))
+		woken += v.wake(t, prev.Snapshot(v.typ.URL), next.Snapshot(v.typ.URL))
 	}
+	return woken
 }
 
 // wait is how long until the time alone changes something.

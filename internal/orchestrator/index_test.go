@@ -112,7 +112,7 @@ func TestGroupAgainstModel(t *testing.T) {
 				if from == nil {
 					from = g.home()
 				}
-				g.apply(update{u, from, make(chan bool, 1)})
+				g.apply(update{u, from, make(chan bool, 1), nil})
 			case "wait":
 				now = now.Add(time.Duration(rapid.IntRange(1, 4).Draw(rt, "seconds")) * time.Second)
 			}

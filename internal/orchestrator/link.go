@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
 )
@@ -59,7 +60,7 @@ var errOver = errors.New("the key was dropped")
 func (l *link) Update(ctx context.Context, u xds.Update) (changed bool, err error) {
 	applied := make(chan bool, 1)
 	select {
-	case l.group.updates <- update{u, l, applied}:
+	case l.group.updates <- update{u, l, applied, tracing.From(ctx)}:
 	case <-l.group.over:
 		return false, errOver
 	case <-ctx.Done():

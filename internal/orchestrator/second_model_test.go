@@ -142,7 +142,7 @@ func (c *conversation) deliver(g *Group) {
 	}
 	u.Changed = slices.DeleteFunc(slices.Clone(u.Changed), func(r *xds.Resource) bool { return !asked(r.Name) })
 	u.Removed = slices.DeleteFunc(slices.Clone(u.Removed), func(n string) bool { return !asked(n) })
-	g.apply(update{u, c.link, make(chan bool, 1)})
+	g.apply(update{u, c.link, make(chan bool, 1), nil})
 }
 
 // change changes a name, and tells every conversation that asks for it.

@@ -204,18 +204,20 @@ func (v *view) forget(names []string, wildcard bool, stateGen uint64) bool {
 }
 
 // wake wakes the members on track t that see something else in next than in
-// prev.
-func (v *view) wake(t *track, prev, next *xds.Snapshot) {
+// prev, and returns how many times it did.
+func (v *view) wake(t *track, prev, next *xds.Snapshot) (woken int) {
 	v.round++
 	wake := func(w *wanter) {
 		for _, m := range w.members.list {
 			if m.track.Load() == t {
 				m.waker.Wake()
+				woken++
 			}
 		}
 	}
 	v.index.affected(prev, next, v.round, wake)
 	v.index.renewed(prev, next, v.round, wake)
+	return woken
 }
 
 // lingerer is something that is still asked for though nobody wants it.

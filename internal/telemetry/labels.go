@@ -161,6 +161,21 @@ var reloadNames = [reloads]string{Reloaded: "reloaded", ReloadFailed: "failed"}
 
 func (r Reload) String() string { return reloadNames[r] }
 
+// Span is what became of spans of traces.
+type Span uint8
+
+// What becomes of them.
+const (
+	SpanSent   Span = iota
+	SpanFailed      // the collector did not take them
+	SpanNoRoom      // too many waited already
+	spans
+)
+
+var spanNames = [spans]string{SpanSent: "sent", SpanFailed: "failed", SpanNoRoom: "no_room"}
+
+func (s Span) String() string { return spanNames[s] }
+
 // Reason is why something of a client was refused, ended, passed over, or made to
 // wait (Flood, Strikes).
 type Reason uint8

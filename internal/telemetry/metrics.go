@@ -63,6 +63,7 @@ type Metrics struct {
 	reloads [reloads]Counter // of certificates
 
 	configReloads [reloads]Counter
+	spans         [spans]Counter
 
 	// received is when an origin's response was last taken, since start.
 	start    time.Time
@@ -155,6 +156,9 @@ func (m *Metrics) make() {
 		m.reloads[r] = m.counter("certificate_reloads_total", "Certificate files that changed and were read again, by what came of it.", tags{"result": r.String()})
 		m.configReloads[r] = m.counter("config_reloads_total", "Changes of the relay's own configuration, by what came of them.", tags{"result": r.String()})
 	}
+	for s := range spans {
+		m.spans[s] = m.counter("trace_spans_total", "Spans of traces, by what became of them.", tags{"result": s.String()})
+	}
 	m.makeStore()
 	m.ConfigRejected = m.gauge("config_rejected", "1 while the relay's own configuration file has faults, and what was before is in force.", nil)
 	m.ConfigNeedsRestart = m.gauge("config_needs_restart", "Keys of the relay's own configuration whose new values need a restart.", nil)
@@ -199,6 +203,9 @@ func (m *Metrics) Reload(r Reload) { m.reloads[r].Inc() }
 
 // ReloadConfig counts what came of a change of the relay's own configuration.
 func (m *Metrics) ReloadConfig(r Reload) { m.configReloads[r].Inc() }
+
+// Spans counts what became of spans of traces.
+func (m *Metrics) Spans(s Span, n int) { m.spans[s].Add(n) }
 
 // ConfigReceived says that at this time an origin's response was taken, changed
 // or not.
@@ -295,3 +302,6 @@ func clean(t tags) tags {
 	}
 	return out
 }
+
+// Gatherer is what Handler serves, for who reads it without HTTP.
+func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }

@@ -121,6 +121,7 @@ func TestNamesAndLabels(t *testing.T) {
 		"xdsrelay_store_unwritten_age_seconds":       "",
 		"xdsrelay_config_reloads_total":              "result",
 		"xdsrelay_config_rejected":                   "",
+		"xdsrelay_trace_spans_total":                 "result",
 		"xdsrelay_config_needs_restart":              "",
 	}
 	families := scrape(t, m)

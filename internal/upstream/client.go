@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/xds"
 )
 
@@ -34,6 +35,7 @@ type Options struct {
 	Dialer func(ctx context.Context, address string) (net.Conn, error)
 
 	Metrics *telemetry.Metrics // nil: none that anybody sees
+	Tracer  *tracing.Tracer    // nil: nothing is traced
 	Log     *slog.Logger       // nil: slog.Default
 }
 

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/mem"
 
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/xds"
 )
 
@@ -242,16 +243,25 @@ func (e *exchange) receive(ctx context.Context) {
 			return
 		}
 		now := time.Now()
+		trace := e.stream.trace(now)
 		r, fault := xds.ParseResponse(e.variant, msg.ReadOnlyData())
 		if !e.tell(ctx, incoming{response: r, fault: fault}) {
+			trace.Fail("over", fault)
 			return
 		}
 		select {
 		case v := <-e.orders:
+			traceRead(trace, r, fault)
+			switch {
+			case v.unrequested:
+				trace.End("unasked")
+			case !v.take:
+				trace.Fail("rejected", fault)
+			}
 			if !v.take {
 				break
 			}
-			done := e.take(ctx, r, v, now)
+			done := e.take(ctx, r, v, now, trace)
 			// What was taken is copied.
 			for i := range r.Resources {
 				r.Resources[i].Sever()
@@ -261,6 +271,7 @@ func (e *exchange) receive(ctx context.Context) {
 				return
 			}
 		case <-ctx.Done():
+			trace.Fail("over", fault)
 			return
 		}
 	}
@@ -277,16 +288,19 @@ func (e *exchange) tell(ctx context.Context, in incoming) bool {
 }
 
 // take makes an update of a response and has it applied.
-func (e *exchange) take(ctx context.Context, r *xds.Response, v verdict, now time.Time) incoming {
+func (e *exchange) take(ctx context.Context, r *xds.Response, v verdict, now time.Time, trace *tracing.Update) incoming {
 	s := e.stream
 	u, n := judge(e.variant, v, r, s.held(r.TypeURL), now)
+	trace.Handed(len(u.Changed), len(u.Removed))
 	changed := false
 	if !v.asked.empty() { // nobody wants the type any more
 		var err error
-		if changed, err = s.hand(ctx, u, answer{whole: e.all(r, &v.asked, n), beats: beats(r, &u, n)}); err != nil {
+		if changed, err = s.hand(tracing.With(ctx, trace), u, answer{whole: e.all(r, &v.asked, n), beats: beats(r, &u, n)}); err != nil {
+			trace.Fail("over", err)
 			return incoming{err: err}
 		}
 	}
+	s.traceEnd(trace, changed)
 	c := s.counters(r.TypeURL)
 	c.Unasked.Add(n.unasked)
 	c.Beats[telemetry.Renewed].Add(n.renewed)

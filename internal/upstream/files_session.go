@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/xds"
 )
 
@@ -95,14 +96,20 @@ func (s *fileSession) tell(ctx context.Context, of map[xds.TypeURL]*told, now *c
 		if of[t.Type] == nil {
 			of[t.Type] = &told{at: nothing}
 		}
-		u, any := of[t.Type].update(t, lapsed[t.Type], now.of(t.Type), s.stream.held(t.Type), time.Now())
+		at := time.Now()
+		u, any := of[t.Type].update(t, lapsed[t.Type], now.of(t.Type), s.stream.held(t.Type), at)
 		if !any {
 			continue
 		}
-		changed, err := s.stream.apply(ctx, u)
+		trace := s.stream.trace(at)
+		trace.Read(tracing.Response{Type: u.Type, Version: u.Version, Resources: len(u.Changed), Removed: len(u.Removed)}, nil)
+		trace.Handed(len(u.Changed), len(u.Removed))
+		changed, err := s.stream.apply(tracing.With(ctx, trace), u)
 		if err != nil {
+			trace.Fail("over", err)
 			return err
 		}
+		s.stream.traceEnd(trace, changed)
 		result := telemetry.Unchanged
 		if changed {
 			result = telemetry.Applied

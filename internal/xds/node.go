@@ -45,6 +45,17 @@ func (n *Node) Decode() (*corev3.Node, error) {
 	return m, nil
 }
 
+// NodeIDOf is the id in a node's bytes; empty if there is none.
+func NodeIDOf(raw []byte) (id string) {
+	_ = eachField(raw, func(num protowire.Number, typ protowire.Type, val, _ []byte) error {
+		if num == nodeID && typ == protowire.BytesType {
+			id = string(val)
+		}
+		return nil
+	})
+	return id
+}
+
 // parseNode reads the fields of raw, which it keeps. The whole message is
 // decoded once to see that it is well-formed.
 func parseNode(raw []byte) (*Node, error) {

@@ -1,0 +1,91 @@
+package integration
+
+import (
+	"fmt"
+	"testing"
+
+	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
+
+	"xdsrelay/internal/fleet"
+	"xdsrelay/internal/telemetry/tracing/otlptest"
+	"xdsrelay/internal/xds"
+)
+
+// However many clients there are, a response of the origin is one span, and of the
+// ACKs to it a few are linked.
+func TestTracesOneSpanForAResponse(t *testing.T) {
+	const clients, changes, mostAcks = 40, 4, 16
+	for _, up := range upstreams {
+		t.Run(up, func(t *testing.T) {
+			t.Parallel()
+			collector := otlptest.New(t)
+			o := newOrigin(t, "snapshot")
+			o.put("edge", web(1)...)
+			r := serve(t, o.addr, settings{"upstream.variant": up, "tracing.otlp_endpoint": collector.Address, "tracing.sample": 1.0})
+			var all []*fleet.Client
+			for i := range clients {
+				all = append(all, client(t, r.addr, fleet.ClientConfig{
+					Node: node(fmt.Sprintf("edge-%d", i), "edge"), Variant: variants[i%2], Behaviour: fleet.Envoy}))
+			}
+			waitAll(t, all, "what the origin has", hasAll(web(1)...))
+			for n := range changes {
+				changed := cluster("web", n+2)
+				o.put("edge", changed)
+				waitAll(t, all, "a change", has(changed))
+				until(t, "the ACKs", holds(func() bool { // of all, in each variant
+					return r.metric(t, "propagation_seconds", "type", "CDS") >= float64(clients*(n+1))
+				}))
+			}
+			r.stop() // which sends what waits
+
+			updates := make(map[string]*tracev1.Span)
+			acks := make(map[string]int)
+			applied := 0
+			for _, s := range collector.Spans("xds.update") {
+				a := otlptest.Attributes(s)
+				updates[string(s.SpanId)] = s
+				if a["xds.key"] != "edge" || a["xds.origin"] != o.addr || a["xds.variant"] != up || a["xds.version"] == "" || a["xds.nonce"] == "" {
+					t.Errorf("an update without what it is of: %v", a)
+				}
+				if a["xds.type"] == string(xds.ClusterType) && a["xds.result"] == "applied" {
+					applied++
+				}
+			}
+			if applied < changes+1 || applied > changes+2 { // the first answer, and one more where the origin repeats it
+				t.Errorf("%d spans for %d changes of clusters and the first answer", applied, changes)
+			}
+			for _, s := range collector.Spans("xds.ack") {
+				if len(s.Links) != 1 || updates[string(s.Links[0].SpanId)] == nil {
+					t.Errorf("an ACK that is linked to no update: %v", s)
+					continue
+				}
+				acks[string(s.Links[0].SpanId)]++
+			}
+			if len(acks) < changes {
+				t.Errorf("ACKs of %d responses are told", len(acks))
+			}
+			for id, n := range acks {
+				// 1st, 2nd, 4th, 8th, 16th, 32nd
+				if a := otlptest.Attributes(updates[id]); n > mostAcks || a["xds.type"] == string(xds.ClusterType) && n > 6 {
+					t.Errorf("%d ACKs of %d clients are told of %v", n, clients, a)
+				}
+			}
+			steps := len(collector.Spans("xds.update.fanout"))
+			if steps > len(updates) || steps < changes {
+				t.Errorf("%d fan-outs for %d updates", steps, len(updates))
+			}
+		})
+	}
+}
+
+// Off, nothing goes anywhere; and a collector that is away disturbs nobody.
+func TestTracesWithoutACollector(t *testing.T) {
+	t.Parallel()
+	o := newOrigin(t, "snapshot")
+	o.put("edge", web(1)...)
+	r := serve(t, o.addr, settings{"tracing.otlp_endpoint": port(t), "tracing.sample": 1.0})
+	clients := envoys(t, r.addr, "edge")
+	waitAll(t, clients, "what the origin has", hasAll(web(1)...))
+	o.put("edge", web(2)...)
+	waitAll(t, clients, "a change", hasAll(web(2)...))
+}

@@ -1,0 +1,137 @@
+// Package otlptest is a collector of OpenTelemetry's traces on loopback, for tests.
+//
+// # Concurrency
+//
+// A Collector is safe for concurrent use.
+package otlptest
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	collectorv1 "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Collector is an OTLP receiver over gRPC.
+type Collector struct {
+	collectorv1.UnimplementedTraceServiceServer
+	Address string
+
+	mu       sync.Mutex
+	spans    []*tracev1.Span
+	resource map[string]string // attributes of what sent the last
+	refuse   bool
+	grown    chan struct{} // closed at the next span
+}
+
+// New starts a collector that ends with the test.
+func New(t testing.TB) *Collector {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Collector{Address: l.Addr().String(), grown: make(chan struct{})}
+	server := grpc.NewServer()
+	collectorv1.RegisterTraceServiceServer(server, c)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := server.Serve(l); err != nil {
+			t.Errorf("collector: %v", err)
+		}
+	}()
+	t.Cleanup(func() { server.Stop(); <-done })
+	return c
+}
+
+// Refuse has it take nothing from now on.
+func (c *Collector) Refuse() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refuse = true
+}
+
+// Export implements the service.
+func (c *Collector) Export(_ context.Context, r *collectorv1.ExportTraceServiceRequest) (*collectorv1.ExportTraceServiceResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.refuse {
+		return nil, status.Error(codes.PermissionDenied, "not you")
+	}
+	for _, rs := range r.ResourceSpans {
+		c.resource = make(map[string]string)
+		for _, kv := range rs.GetResource().GetAttributes() {
+			c.resource[kv.Key] = kv.GetValue().GetStringValue()
+		}
+		for _, ss := range rs.ScopeSpans {
+			c.spans = append(c.spans, ss.Spans...)
+		}
+	}
+	close(c.grown)
+	c.grown = make(chan struct{})
+	return &collectorv1.ExportTraceServiceResponse{}, nil
+}
+
+// Resource are the attributes of what sent the last spans.
+func (c *Collector) Resource() map[string]string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.resource
+}
+
+// Spans are those of this name that came; of all if it is empty.
+func (c *Collector) Spans(name string) []*tracev1.Span {
+	out, _ := c.named(name)
+	return out
+}
+
+func (c *Collector) named(name string) (out []*tracev1.Span, grown <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.spans {
+		if name == "" || s.Name == name {
+			out = append(out, s)
+		}
+	}
+	return out, c.grown
+}
+
+// Await waits until so many spans of this name came, and returns them; they may be
+// more.
+func (c *Collector) Await(t testing.TB, name string, n int) []*tracev1.Span {
+	t.Helper()
+	late := time.After(30 * time.Second)
+	for {
+		got, grown := c.named(name)
+		if len(got) >= n {
+			return got
+		}
+		select {
+		case <-grown:
+		case <-late:
+			t.Fatalf("%d spans %s came, not %d", len(got), name, n)
+		}
+	}
+}
+
+// Attributes of a span: strings and int64.
+func Attributes(s *tracev1.Span) map[string]any {
+	out := make(map[string]any)
+	for _, kv := range s.Attributes {
+		switch v := kv.GetValue(); {
+		case v.GetStringValue() != "":
+			out[kv.Key] = v.GetStringValue()
+		default:
+			out[kv.Key] = v.GetIntValue()
+		}
+	}
+	return out
+}

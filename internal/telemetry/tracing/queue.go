@@ -1,0 +1,116 @@
+package tracing
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"xdsrelay/internal/telemetry"
+)
+
+// queue holds spans until they are sent. The SDK's batcher was the other choice: it
+// starts its goroutine when it is made, drops in silence, and does not end while
+// a collector lets it wait.
+type queue struct {
+	meters  *telemetry.Metrics
+	log     *slog.Logger
+	waiting chan sdktrace.ReadOnlySpan
+
+	failures failures // run's
+}
+
+func newQueue(m *telemetry.Metrics, log *slog.Logger) *queue {
+	return &queue{meters: m, log: log, waiting: make(chan sdktrace.ReadOnlySpan, maxQueued)}
+}
+
+// OnStart is the SDK's.
+func (q *queue) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
+
+// OnEnd takes a span, if there is room.
+func (q *queue) OnEnd(s sdktrace.ReadOnlySpan) {
+	select {
+	case q.waiting <- s:
+	default:
+		q.meters.Spans(telemetry.SpanNoRoom, 1)
+	}
+}
+
+// ForceFlush is the SDK's; run sees to it.
+func (q *queue) ForceFlush(context.Context) error { return nil }
+
+// Shutdown is the SDK's; run sees to it.
+func (q *queue) Shutdown(context.Context) error { return nil }
+
+// run sends until ctx ends, and from then on what waits, for flushFor.
+func (q *queue) run(ctx context.Context, to sdktrace.SpanExporter) {
+	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(flushFor, cancel) })()
+	tick := time.NewTicker(sendEvery)
+	defer tick.Stop()
+	var batch []sdktrace.ReadOnlySpan
+	send := func() {
+		if len(batch) > 0 {
+			q.send(sending, to, batch)
+			clear(batch)
+			batch = batch[:0]
+		}
+	}
+	for over := false; !over; {
+		select {
+		case s := <-q.waiting:
+			if batch = append(batch, s); len(batch) == maxBatch {
+				send()
+			}
+		case <-tick.C:
+			send()
+		case <-ctx.Done():
+			over = true
+		}
+	}
+	for left := true; left; {
+		select {
+		case s := <-q.waiting:
+			if batch = append(batch, s); len(batch) == maxBatch {
+				send()
+			}
+		default:
+			left = false
+		}
+	}
+	send()
+}
+
+func (q *queue) send(ctx context.Context, to sdktrace.SpanExporter, batch []sdktrace.ReadOnlySpan) {
+	err := to.ExportSpans(ctx, batch)
+	if err == nil {
+		q.meters.Spans(telemetry.SpanSent, len(batch))
+		return
+	}
+	q.meters.Spans(telemetry.SpanFailed, len(batch))
+	if lost, tell := q.failures.add(len(batch), time.Now()); tell {
+		q.log.Warn("traces cannot be sent", "spans_lost", lost, "error", err)
+	}
+}
+
+// warnEvery is how often a collector that takes nothing is told of.
+const warnEvery = time.Minute
+
+// failures are those since the last one that was told.
+type failures struct {
+	lost int
+	told time.Time
+}
+
+// add counts spans that are lost. It reports whether that is to be told, and how
+// many are since it was last.
+func (f *failures) add(n int, now time.Time) (lost int, tell bool) {
+	f.lost += n
+	if !f.told.IsZero() && now.Sub(f.told) < warnEvery {
+		return 0, false
+	}
+	lost, f.lost, f.told = f.lost, 0, now
+	return lost, true
+}

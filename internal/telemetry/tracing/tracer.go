@@ -1,0 +1,103 @@
+package tracing
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"xdsrelay/internal/telemetry"
+)
+
+// Options of a Tracer.
+type Options struct {
+	// Endpoint of the collector, OTLP over gRPC: host:port or http://host:port for
+	// plaintext, https://host:port for TLS.
+	Endpoint string
+	// Sample is the share of responses that are traced, from 0 to 1.
+	Sample float64
+	// Replica and Version are the service's instance and version.
+	Replica, Version string
+	Metrics          *telemetry.Metrics
+	Log              *slog.Logger
+}
+
+// Tracer makes spans and sends them. A nil Tracer does nothing.
+type Tracer struct {
+	opts     Options
+	provider *sdktrace.TracerProvider
+	tracer   trace.Tracer
+	queue    *queue
+	recent   recent
+}
+
+// What is bounded.
+const (
+	// maxQueued is how many spans wait to be sent.
+	maxQueued = 2048
+	// maxBatch is how many are sent at once.
+	maxBatch = 512
+	// sendEvery is how long a span waits for others.
+	sendEvery = 2 * time.Second
+	// flushFor is how long is spent at the end on what waits.
+	flushFor = 2 * time.Second
+)
+
+// New makes the tracer of these options; without an endpoint it is nil.
+func New(o Options) (*Tracer, error) {
+	if o.Endpoint == "" {
+		return nil, nil
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	about := []attribute.KeyValue{attribute.String("service.name", "xdsrelay")}
+	if o.Replica != "" {
+		about = append(about, attribute.String("service.instance.id", o.Replica))
+	}
+	if o.Version != "" {
+		about = append(about, attribute.String("service.version", o.Version))
+	}
+	// OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME come on top.
+	res, err := resource.New(context.Background(), resource.WithAttributes(about...), resource.WithFromEnv())
+	if err != nil {
+		return nil, fmt.Errorf("tracing: the environment's resource attributes: %w", err)
+	}
+	t := &Tracer{opts: o, queue: newQueue(o.Metrics, o.Log)}
+	// Which responses are traced is decided here, before anything is made for them.
+	t.provider = sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.AlwaysSample()), sdktrace.WithResource(res), sdktrace.WithSpanProcessor(t.queue))
+	t.tracer = t.provider.Tracer("xdsrelay")
+	return t, nil
+}
+
+// Run sends until ctx ends, and then what waits, for a bounded time.
+func (t *Tracer) Run(ctx context.Context) error {
+	if t == nil {
+		<-ctx.Done()
+		return nil
+	}
+	to, err := newSender(t.opts.Endpoint, t.opts.Version)
+	if err != nil {
+		return fmt.Errorf("tracing: %w", err)
+	}
+	exporter := otlptrace.NewUnstarted(to)
+	if err := exporter.Start(ctx); err != nil {
+		return fmt.Errorf("tracing: %w", err)
+	}
+	t.queue.run(ctx, exporter)
+	// Nothing is on its way any more, so there is nothing to wait for.
+	if err := exporter.Shutdown(context.WithoutCancel(ctx)); err != nil {
+		return fmt.Errorf("tracing: %w", err)
+	}
+	return nil
+}
+
+// Sampled decides on a response: whether it is to be traced.
+func (t *Tracer) Sampled() bool { return t != nil && rand.Float64() < t.opts.Sample }

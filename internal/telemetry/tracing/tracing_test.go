@@ -1,0 +1,346 @@
+package tracing
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/tracing/otlptest"
+	"xdsrelay/internal/xds"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	edge = xds.NewKey("edge")
+	cds  = xds.ClusterType
+)
+
+// rig is a tracer that runs.
+type rig struct {
+	*Tracer
+	log    *lines
+	meters *telemetry.Metrics
+	stop   func()
+}
+
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func newRig(t *testing.T, endpoint string, sample float64) *rig {
+	t.Helper()
+	m, err := telemetry.New(telemetry.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{log: new(lines), meters: m}
+	r.Tracer, err = New(Options{Endpoint: endpoint, Sample: sample, Replica: "relay-1", Version: "v1", Metrics: m, Log: slog.New(slog.NewTextHandler(r.log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// run runs the tracer; stop ends it and waits.
+func (r *rig) run(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	r.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(r.stop)
+}
+
+// spans is the counter of what became of spans.
+func (r *rig) spans(t *testing.T, result string) float64 {
+	t.Helper()
+	families, err := r.meters.Gatherer().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			if f.GetName() == "xdsrelay_trace_spans_total" && m.Label[0].GetValue() == result {
+				return m.Counter.GetValue()
+			}
+		}
+	}
+	t.Fatalf("no %s", result)
+	return 0
+}
+
+// update plays a response that is applied and published.
+func (r *rig) update(at time.Time, version string) *Update {
+	if !r.Sampled() {
+		return nil
+	}
+	u := r.Begin(at, About{Key: edge.String(), Node: "envoy-1", Origin: "first", Variant: "delta"})
+	u.Read(Response{Type: cds, Version: version, Nonce: "n1", Resources: 3, Removed: 1}, nil)
+	u.Handed(2, 1)
+	u.Applied(time.Now())
+	u.Published(time.Now(), 7, 20)
+	return u
+}
+
+func (r *rig) ack(at time.Time, node string) {
+	r.Acked(&Ack{Node: node, Key: edge, Type: cds, Version: "v1", Nonce: []byte("n"), Received: at, At: time.Now()})
+}
+
+func TestOneSpanForAResponseWithItsSteps(t *testing.T) {
+	c := otlptest.New(t)
+	r := newRig(t, c.Address, 1)
+	r.run(t)
+	at := time.Now()
+	r.update(at, "v1")
+	u := c.Await(t, "xds.update", 1)[0]
+	for name, want := range map[string]any{
+		"xds.key": "edge", "xds.node": "envoy-1", "xds.origin": "first", "xds.variant": "delta", "xds.type": string(cds), "xds.version": "v1", "xds.nonce": "n1",
+		"xds.resources": int64(3), "xds.removed": int64(1), "xds.handed.changed": int64(2), "xds.handed.removed": int64(1),
+		"xds.generation": int64(7), "xds.woken": int64(20), "xds.result": "applied",
+	} {
+		if got := otlptest.Attributes(u)[name]; got != want {
+			t.Errorf("%s is %v, not %v", name, got, want)
+		}
+	}
+	if u.StartTimeUnixNano != uint64(at.UnixNano()) || u.EndTimeUnixNano < u.StartTimeUnixNano {
+		t.Errorf("from %d to %d, and the response came at %d", u.StartTimeUnixNano, u.EndTimeUnixNano, at.UnixNano())
+	}
+	for _, step := range []string{"check", "apply", "fanout"} {
+		s := c.Await(t, "xds.update."+step, 1)
+		if len(s) != 1 || !bytes.Equal(s[0].ParentSpanId, u.SpanId) || !bytes.Equal(s[0].TraceId, u.TraceId) {
+			t.Errorf("%s is no step of the response: %v", step, s)
+		}
+	}
+	if got := c.Resource(); got["service.name"] != "xdsrelay" || got["service.instance.id"] != "relay-1" || got["service.version"] != "v1" {
+		t.Errorf("resource %v", got)
+	}
+}
+
+// However many clients take a response, a few of them are told, the first and one
+// of the last among them, and linked to it.
+func TestFewAcksAreLinked(t *testing.T) {
+	const clients = 20_000
+	c := otlptest.New(t)
+	r := newRig(t, c.Address, 1)
+	r.run(t)
+	at := time.Now()
+	r.update(at, "v1")
+	for i := range clients {
+		r.ack(at, fmt.Sprint("envoy-", i+1))
+	}
+	r.Acked(&Ack{Key: xds.NewKey("other"), Type: cds, Received: at}) // of other keys and types
+	r.Acked(&Ack{Key: edge, Type: xds.EndpointType, Received: at})
+	r.ack(at.Add(1), "envoy-0")
+	r.stop()
+	u, acks := c.Spans("xds.update")[0], c.Spans("xds.ack")
+	var nodes []string
+	for _, a := range acks {
+		nodes = append(nodes, otlptest.Attributes(a)["xds.node"].(string))
+		if len(a.Links) != 1 || !bytes.Equal(a.Links[0].SpanId, u.SpanId) || !bytes.Equal(a.Links[0].TraceId, u.TraceId) {
+			t.Errorf("%v is not linked to the response", a)
+		}
+		if bytes.Equal(a.TraceId, u.TraceId) {
+			t.Error("an ACK makes the response's trace longer")
+		}
+	}
+	want := "envoy-1 envoy-2 envoy-4 envoy-8 envoy-16 envoy-32 envoy-64 envoy-128 envoy-256 envoy-512 envoy-1024 envoy-2048 envoy-4096 envoy-8192 envoy-16384"
+	if got := strings.Join(nodes, " "); got != want {
+		t.Errorf("told were\n%s, not\n%s", got, want)
+	}
+}
+
+func TestAcksHaveABound(t *testing.T) {
+	c := otlptest.New(t)
+	r := newRig(t, c.Address, 1)
+	r.run(t)
+	at := time.Now()
+	r.update(at, "v1")
+	for range 1 << 17 {
+		r.ack(at, "envoy")
+	}
+	r.stop()
+	if n := len(c.Spans("xds.ack")); n != maxAcks {
+		t.Errorf("%d ACKs were told, not %d", n, maxAcks)
+	}
+}
+
+func TestSampleIsAShare(t *testing.T) {
+	const n = 100_000
+	for _, share := range []float64{0, .01, .5, 1} {
+		r := newRig(t, "127.0.0.1:1", share)
+		got := 0
+		for range n {
+			if r.Sampled() {
+				got++
+			}
+		}
+		if d := float64(got) - share*n; d > .01*n || d < -.01*n {
+			t.Errorf("%d of %d were sampled at %v", got, n, share)
+		}
+	}
+}
+
+// Off, and of what is not traced, nothing is made.
+func TestNothingIsAllocatedForWhatIsNotTraced(t *testing.T) {
+	on := newRig(t, "127.0.0.1:1", 1)
+	on.update(time.Now(), "v1")
+	ctx, ack := t.Context(), Ack{Node: "envoy", Key: edge, Type: cds, Received: time.Now().Add(time.Hour), At: time.Now()}
+	for name, tracer := range map[string]*Tracer{"off": nil, "on": on.Tracer} {
+		if n := testing.AllocsPerRun(100, func() { tracer.Acked(&ack) }); n != 0 {
+			t.Errorf("%s: an ACK makes %v allocations", name, n)
+		}
+	}
+	if n := testing.AllocsPerRun(100, func() {
+		var off *Tracer
+		if off.Sampled() {
+			t.Error("sampled")
+		}
+		var u *Update
+		u.Read(Response{Type: cds}, nil)
+		u.Handed(1, 1)
+		if From(With(ctx, u)) != nil {
+			t.Error("traced")
+		}
+		u.Applied(u.Now())
+		u.Published(time.Time{}, 1, 1)
+		u.Fail("rejected", nil)
+	}); n != 0 {
+		t.Errorf("a response makes %v allocations", n)
+	}
+}
+
+func TestSecretsAreNotInSpans(t *testing.T) {
+	c := otlptest.New(t)
+	r := newRig(t, c.Address, 1)
+	r.run(t)
+	const secret = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQ\n-----END PRIVATE KEY-----"
+	u := r.Begin(time.Now(), About{Key: "token=abc123secret", Node: "password: hunter2secret"})
+	u.Read(Response{Type: cds, Version: secret, Nonce: strings.Repeat("x", 10_000)}, errors.New("bad inline_string: \"topsecret\""))
+	u.Fail("rejected", errors.New("bad inline_string: \"topsecret\""))
+	r.stop()
+	for _, s := range c.Spans("") {
+		text := s.String()
+		for _, bad := range []string{"abc123secret", "hunter2secret", "MIIEvQ", "topsecret"} {
+			if strings.Contains(text, bad) {
+				t.Errorf("%s shows %s: %s", s.Name, bad, text)
+			}
+		}
+		if len(text) > 4000 {
+			t.Errorf("%s has %d bytes", s.Name, len(text))
+		}
+	}
+	if len(c.Spans("xds.update")) != 1 {
+		t.Error("no span came")
+	}
+}
+
+// What waits at the end is sent, also what ended before anything was sent.
+func TestTheEndSendsWhatWaits(t *testing.T) {
+	c := otlptest.New(t)
+	r := newRig(t, c.Address, 1)
+	r.update(time.Now(), "v1")
+	r.run(t)
+	c.Await(t, "xds.update", 1)
+	for i := range 10 {
+		r.update(time.Now(), fmt.Sprint(i))
+	}
+	r.stop()
+	if n := len(c.Spans("xds.update")); n != 11 {
+		t.Errorf("%d spans came, not 11", n)
+	}
+	if sent := r.spans(t, "sent"); sent != 44 {
+		t.Errorf("%v were counted, not 44", sent)
+	}
+}
+
+// A collector that nobody reaches takes neither memory nor, at the end, time; and
+// one line a minute.
+func TestACollectorThatIsAway(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") // it accepts, and nobody speaks
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	r := newRig(t, l.Addr().String(), 1)
+	r.run(t)
+	for i := range 3 * maxQueued {
+		r.update(time.Now(), fmt.Sprint(i))
+	}
+	if lost := r.spans(t, "no_room"); lost < 8*maxQueued {
+		t.Errorf("%v spans were not let in, of %d", lost, 12*maxQueued)
+	}
+	began := time.Now()
+	r.stop()
+	if took := time.Since(began); took > flushFor+5*time.Second {
+		t.Errorf("the end took %v", took)
+	}
+}
+
+func TestARefusalIsToldOnceInAWhile(t *testing.T) {
+	c := otlptest.New(t)
+	c.Refuse()
+	r := newRig(t, c.Address, 1)
+	r.run(t)
+	for i := range 2000 {
+		r.update(time.Now(), fmt.Sprint(i))
+	}
+	r.stop()
+	if n := strings.Count(r.log.String(), "traces cannot be sent"); n != 1 {
+		t.Errorf("told %d times:\n%s", n, r.log)
+	}
+	if failed, no := r.spans(t, "failed"), r.spans(t, "no_room"); failed == 0 || failed+no != 8000 {
+		t.Errorf("%v failed and %v had no room, of 8000", failed, no)
+	}
+	var f failures
+	now := time.Now()
+	for i, want := range []struct {
+		after time.Duration
+		lost  int
+		tell  bool
+	}{{0, 1, true}, {time.Second, 0, false}, {2 * time.Second, 0, false}, {warnEvery + time.Second, 3, true}} {
+		if lost, tell := f.add(1, now.Add(want.after)); lost != want.lost || tell != want.tell {
+			t.Errorf("%d: %d %v", i, lost, tell)
+		}
+	}
+}
+
+// ACKs are told of the newest updates only.
+func TestOldUpdatesAreForgotten(t *testing.T) {
+	r := newRig(t, "127.0.0.1:1", 1)
+	at := time.Now()
+	for i := range 10 * maxRecent {
+		r.update(at.Add(time.Duration(i)), "v")
+	}
+	now := *r.recent.now.Load()
+	if len(now) != maxRecent || len(r.recent.order) != maxRecent || now[at.UnixNano()+10*maxRecent-1] == nil {
+		t.Errorf("%d are kept", len(now))
+	}
+}
