@@ -152,7 +152,8 @@ func (s *Store) giveUp(n int, why string) {
 
 // do brings an item to the disk. If that fails it returns how long to wait before
 // anything is tried again. A file is removed only when a source has said that
-// nothing is good: of an item for which nobody speaks, the file stays.
+// nothing is good: of an item for which nobody speaks, the file stays. If its source
+// cannot tell, what was taken of the one before is the newest that is known.
 func (s *Store) do(it *item, enough func() error) time.Duration {
 	s.mu.Lock()
 	for it.asking { // it is being released
@@ -163,18 +164,21 @@ func (s *Store) do(it *item, enough func() error) time.Duration {
 		s.mu.Unlock()
 		return 0
 	}
-	it.dirty = false
+	it.dirty, it.doing = false, true
 	s.notAgain(it)
 	it.asking = src != nil
 	s.mu.Unlock()
+	told := false
 	if src != nil {
-		rec, ok = s.ask(it.slot, src)
+		if r, can := s.ask(it.slot, src); can {
+			rec, ok, told = r, true, true
+		}
 	}
 	s.mu.Lock()
 	it.asking = false
 	s.asked.Broadcast()
 	it.writing = rec
-	if src != nil && ok { // it knows better than who spoke before
+	if told { // it knows better than who spoke before
 		s.drop(it)
 	}
 	s.mu.Unlock()
@@ -184,13 +188,13 @@ func (s *Store) do(it *item, enough func() error) time.Duration {
 		err = s.store(it, rec, dirty, enough)
 	}
 	s.mu.Lock()
-	it.writing = nil
-	if src == nil && !it.dirty { // else there may be something newer
-		s.drop(it)
-	}
+	it.writing, it.doing = nil, false
 	lost := false
 	if err == nil {
 		it.failures = 0
+		if !it.dirty { // else there may be something newer
+			s.drop(it)
+		}
 		s.settle(it)
 		if it.at >= 0 { // it was touched meanwhile: its time runs from now
 			heap.Remove(&s.queue, it.at)

@@ -92,6 +92,7 @@ type item struct {
 	taken, writing *Record
 	said           bool
 	asking         bool // the source is being called
+	doing          bool // it is being brought to the disk
 
 	// dirty: something may be new since the source was last asked. again: it is to
 	// be asked when that was confirmed. With either it is in the queue.
@@ -362,7 +363,7 @@ func (s *Store) undo(it *item) {
 	if it.at >= 0 {
 		heap.Remove(&s.queue, it.at)
 	}
-	if it.writing == nil {
+	if !it.doing {
 		s.settle(it)
 	}
 }
@@ -376,9 +377,8 @@ func (s *Store) notAgain(it *item) {
 
 // tidy forgets an item of which there is nothing to say. mu is held.
 func (s *Store) tidy(it *item) {
-	if it.src == nil && !it.dirty && it.writing == nil && !it.asking && s.items[it.slot] == it {
-		s.undo(it)
-		s.drop(it)
+	if it.src == nil && !it.dirty && !it.doing && !it.asking && s.items[it.slot] == it {
+		s.undo(it) // nothing of it was taken: what was is written, or the item dirty
 		delete(s.items, it.slot)
 	}
 }
