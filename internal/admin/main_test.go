@@ -42,13 +42,14 @@ var (
 
 // world is what there is to show.
 type world struct {
-	mu      sync.Mutex
-	clients []fanout.ClientStatus
-	nodes   []*xds.Node // of streams that speak for clusters, under the key "old"
-	keys    []orchestrator.KeyStatus
-	origins []upstream.OriginStatus
-	block   chan struct{} // if set, Clients waits for it
-	asked   chan struct{} // and says so
+	mu        sync.Mutex
+	clients   []fanout.ClientStatus
+	nodes     []*xds.Node // of streams that speak for clusters, under the key "old"
+	standings []fanout.Standing
+	keys      []orchestrator.KeyStatus
+	origins   []upstream.OriginStatus
+	block     chan struct{} // if set, Clients waits for it
+	asked     chan struct{} // and says so
 }
 
 func (w *world) Clients() []fanout.ClientStatus {
@@ -59,6 +60,39 @@ func (w *world) Clients() []fanout.ClientStatus {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return append([]fanout.ClientStatus(nil), w.clients...)
+}
+
+func (w *world) ClientsAfter(after uint64) iter.Seq[fanout.ClientStatus] {
+	return func(yield func(fanout.ClientStatus) bool) {
+		all := w.Clients()
+		slices.SortFunc(all, func(a, b fanout.ClientStatus) int { return cmp.Compare(a.Stream, b.Stream) })
+		for _, c := range all {
+			if c.Stream > after && !yield(c) {
+				return
+			}
+		}
+	}
+}
+
+func (w *world) Standings(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing] {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := w.standings
+	return func(yield func(fanout.Standing) bool) {
+		for _, s := range all {
+			if wanted(s.Key, s.Type) && !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+func (w *world) Progress(key xds.Key, typ xds.TypeURL, version, mark string, standings func(func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing]) orchestrator.Progress {
+	p := orchestrator.Progress{Key: key.String(), Type: string(typ), Version: version, Mark: mark}
+	for range standings(func(k xds.Key, t xds.TypeURL) bool { return k == key && t == typ }) {
+		p.Clients++
+	}
+	return p
 }
 
 func (w *world) Moves(after uint64, keyOf fanout.KeyOf) iter.Seq[fanout.Move] {
@@ -85,7 +119,10 @@ func (w *world) Keys() []orchestrator.KeyStatus {
 	all := slices.Clone(w.keys)
 	slices.SortFunc(all, func(a, b orchestrator.KeyStatus) int { return cmp.Compare(a.Key, b.Key) })
 	for i := range all {
-		all[i].Nacks = nil
+		all[i].Nacks, all[i].Types = nil, slices.Clone(all[i].Types)
+		for j := range all[i].Types {
+			all[i].Types[j].Versions = nil
+		}
 	}
 	return all
 }
@@ -95,6 +132,10 @@ func (w *world) Key(key xds.Key) (orchestrator.KeyStatus, bool) {
 	defer w.mu.Unlock()
 	for _, k := range w.keys {
 		if k.Key == key.String() {
+			k.Types = slices.Clone(k.Types) // they are counted in
+			for i := range k.Types {
+				k.Types[i].Versions = slices.Clone(k.Types[i].Versions)
+			}
 			return k, true
 		}
 	}

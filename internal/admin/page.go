@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"sort"
 	"strconv"
@@ -30,28 +31,42 @@ var paging = []string{"limit", "page_token"}
 // are in order, no two the same; show what is to be seen of it, or false if it
 // has gone in the meantime.
 func paged[T any](r *http.Request, rows []T, place func(*T) string, show func(*T) (any, bool)) (int, any) {
+	return pagedFrom(r, func(after string) iter.Seq[*T] {
+		return func(yield func(*T) bool) {
+			for i := sort.Search(len(rows), func(i int) bool { return place(&rows[i]) > after }); i < len(rows); i++ {
+				if !yield(&rows[i]) {
+					return
+				}
+			}
+		}
+	}, place, show)
+}
+
+// pagedFrom is paged of rows that are made as they are needed: rows gives those
+// behind a place, in order.
+func pagedFrom[T any](r *http.Request, rows func(after string) iter.Seq[*T], place func(*T) string, show func(*T) (any, bool)) (int, any) {
 	limit, after, err := pageOf(r)
 	if err != nil {
 		return fail(http.StatusBadRequest, err.Error())
 	}
 	p := page{Items: []json.RawMessage{}}
 	size := 0
-	for i := sort.Search(len(rows), func(i int) bool { return place(&rows[i]) > after }); i < len(rows); i++ {
-		v, ok := show(&rows[i])
-		if !ok {
-			continue
-		}
+	for row := range rows(after) {
 		if len(p.Items) == limit || size > maxPage {
 			p.Next = base64.RawURLEncoding.EncodeToString([]byte(after))
 			break
 		}
+		v, ok := show(row)
+		if !ok {
+			continue
+		}
 		b, err := marshal(v, "")
 		if err != nil {
-			return fail(http.StatusInternalServerError, fmt.Sprintf("item %q cannot be written: %v", place(&rows[i]), err))
+			return fail(http.StatusInternalServerError, fmt.Sprintf("item %q cannot be written: %v", place(row), err))
 		}
 		p.Items = append(p.Items, b)
 		size += len(b)
-		after = place(&rows[i])
+		after = place(row)
 	}
 	return http.StatusOK, p
 }

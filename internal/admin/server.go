@@ -60,6 +60,8 @@ const (
 // Clients are the open streams, as fanout.Server has them.
 type Clients interface {
 	Clients() []fanout.ClientStatus
+	ClientsAfter(after uint64) iter.Seq[fanout.ClientStatus]
+	Standings(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing]
 	Moves(after uint64, keyOf fanout.KeyOf) iter.Seq[fanout.Move]
 }
 
@@ -67,6 +69,7 @@ type Clients interface {
 type Keys interface {
 	Keys() []orchestrator.KeyStatus
 	Key(xds.Key) (orchestrator.KeyStatus, bool)
+	Progress(key xds.Key, typ xds.TypeURL, version, mark string, standings func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing]) orchestrator.Progress
 }
 
 // Origins are those of the configuration, as upstream.Client has them.

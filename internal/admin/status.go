@@ -1,8 +1,10 @@
 package admin
 
 import (
-	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"iter"
 	"net/http"
 	"runtime"
 	"slices"
@@ -104,7 +106,9 @@ func (s *Server) keys() []orchestrator.KeyStatus {
 }
 
 func (s *Server) listKeys(r *http.Request) (int, any) {
-	return paged(r, s.keys(), keyPlace, whole[orchestrator.KeyStatus])
+	all := s.keys()
+	orchestrator.Count(all, s.opts.Clients.Standings(func(xds.Key, xds.TypeURL) bool { return true }))
+	return paged(r, all, keyPlace, whole[orchestrator.KeyStatus])
 }
 
 func (s *Server) oneKey(r *http.Request) (int, any) {
@@ -117,7 +121,9 @@ func (s *Server) oneKey(r *http.Request) (int, any) {
 	if !ok {
 		return fail(http.StatusNotFound, fmt.Sprintf("key %s is not in use", name))
 	}
-	return http.StatusOK, k
+	one := []orchestrator.KeyStatus{k}
+	orchestrator.Count(one, s.opts.Clients.Standings(func(k xds.Key, _ xds.TypeURL) bool { return k == key }))
+	return http.StatusOK, one[0]
 }
 
 // keyCalled returns the key that people mean by name: as it is shown; as JSON
@@ -151,22 +157,61 @@ func notKey(name string) string {
 	return fmt.Sprintf("key: %q is no key, or means several: wants elements as /keys shows them, joined by / and percent-encoded", name)
 }
 
-// keyNacks is what the clients of a key refused.
-type keyNacks struct {
-	Key   string                    `json:"key"`
-	Total uint64                    `json:"nacks_total"`
-	Nacks []orchestrator.NackStatus `json:"nacks"`
+// nack is something that clients of a key refused.
+type nack struct {
+	Key string `json:"key"`
+	orchestrator.NackStatus
 }
 
-// listNacks has one item for each key of which something was refused. What that
-// was is read key by key, for those on the page only.
+// nackPlace stays the same while the row is there. What was said is in it by its
+// hash: it may be longer than a URL.
+func nackPlace(n *nack) string {
+	sum := sha256.Sum256([]byte(n.Type + "\x00" + n.Version + "\x00" + n.Message))
+	return n.Key + "\x00" + hex.EncodeToString(sum[:8])
+}
+
+// listNacks has one item for each key, type, version and message. They are read key
+// by key, for those on the page only.
 func (s *Server) listNacks(r *http.Request) (int, any) {
-	refused := slices.DeleteFunc(s.keys(), func(k orchestrator.KeyStatus) bool { return k.NacksTotal == 0 })
-	return paged(r, refused, keyPlace, func(k *orchestrator.KeyStatus) (any, bool) {
-		key, _ := xds.ParseKey(k.Key) // Key writes it so
-		now, ok := s.opts.Keys.Key(key)
-		return keyNacks{Key: now.Key, Total: now.NacksTotal, Nacks: now.Nacks}, ok
-	})
+	only, isOnly, refusal := s.keyAsked(r)
+	if refusal != nil {
+		return http.StatusBadRequest, *refusal
+	}
+	refused := slices.DeleteFunc(s.keys(), func(k orchestrator.KeyStatus) bool { return k.NacksTotal == 0 || isOnly && k.Key != only.String() })
+	return pagedFrom(r, func(after string) iter.Seq[*nack] {
+		return func(yield func(*nack) bool) {
+			for _, k := range refused {
+				if of, _, _ := strings.Cut(after, "\x00"); k.Key < of {
+					continue
+				}
+				key, _ := xds.ParseKey(k.Key) // Key writes it so
+				now, _ := s.opts.Keys.Key(key)
+				var rows []nack
+				for _, n := range now.Nacks {
+					rows = append(rows, nack{now.Key, n})
+				}
+				slices.SortFunc(rows, func(a, b nack) int { return strings.Compare(nackPlace(&a), nackPlace(&b)) })
+				for i := range rows {
+					if nackPlace(&rows[i]) > after && !yield(&rows[i]) {
+						return
+					}
+				}
+			}
+		}
+	}, nackPlace, whole)
+}
+
+// keyAsked is the key that ?key= names, if it names any.
+func (s *Server) keyAsked(r *http.Request) (key xds.Key, asked bool, refusal *failure) {
+	q := r.URL.Query()
+	if !q.Has("key") {
+		return key, false, nil
+	}
+	key, ok := s.keyCalled(q.Get("key"))
+	if !ok {
+		return key, true, &failure{notKey(q.Get("key"))}
+	}
+	return key, true, nil
 }
 
 // clientPlace is the stream's number: a node's id comes from the client, and
@@ -174,38 +219,44 @@ func (s *Server) listNacks(r *http.Request) (int, any) {
 func clientPlace(c *fanout.ClientStatus) string { return fmt.Sprintf("%020d", c.Stream) }
 
 func (s *Server) listClients(r *http.Request) (int, any) {
-	q := r.URL.Query()
-	key := q.Get("key")
-	if q.Has("key") {
-		k, ok := s.keyCalled(key)
-		if !ok {
-			return fail(http.StatusBadRequest, notKey(key))
-		}
-		key = k.String()
+	key, asked, refusal := s.keyAsked(r)
+	if refusal != nil {
+		return http.StatusBadRequest, *refusal
 	}
+	name := key.String()
 	return s.clients(r, func(c *fanout.ClientStatus) bool {
-		return key == "" || slices.ContainsFunc(c.Types, func(t fanout.TypeStatus) bool { return t.Key == key })
+		return !asked || slices.ContainsFunc(c.Types, func(t fanout.TypeStatus) bool { return t.Key == name })
 	})
 }
 
 func (s *Server) listNode(r *http.Request) (int, any) {
 	id := r.PathValue("node")
-	found := false
-	status, p := s.clients(r, func(c *fanout.ClientStatus) bool {
-		found = found || c.Node == id
-		return c.Node == id
-	})
-	if !found && status == http.StatusOK {
+	status, p := s.clients(r, func(c *fanout.ClientStatus) bool { return c.Node == id })
+	if got, ok := p.(page); ok && len(got.Items) == 0 && r.URL.Query().Get("page_token") == "" {
 		return fail(http.StatusNotFound, fmt.Sprintf("no client has the node id %q", id))
 	}
 	return status, p
 }
 
-// clients answers with those that are wanted.
+// clients answers with those that are wanted. No more are looked at than the page
+// needs.
 func (s *Server) clients(r *http.Request, wanted func(*fanout.ClientStatus) bool) (int, any) {
-	all := slices.DeleteFunc(s.opts.Clients.Clients(), func(c fanout.ClientStatus) bool { return !wanted(&c) })
-	slices.SortFunc(all, func(a, b fanout.ClientStatus) int { return cmp.Compare(a.Stream, b.Stream) })
-	return paged(r, all, clientPlace, whole)
+	_, after, err := pageOf(r)
+	from := uint64(0) // nothing is before 1
+	if after != "" && err == nil {
+		if from, err = strconv.ParseUint(after, 10, 64); err != nil {
+			return fail(http.StatusBadRequest, errPageToken.Error())
+		}
+	}
+	return pagedFrom(r, func(string) iter.Seq[*fanout.ClientStatus] {
+		return func(yield func(*fanout.ClientStatus) bool) {
+			for c := range s.opts.Clients.ClientsAfter(from) {
+				if wanted(&c) && !yield(&c) {
+					return
+				}
+			}
+		}
+	}, clientPlace, whole)
 }
 
 // origin is an upstream.OriginStatus as it is shown.

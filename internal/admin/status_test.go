@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -178,35 +179,91 @@ func TestClients(t *testing.T) {
 	streams("/clients?key=nobody", []uint64(nil)...)
 	r.want(404, "GET", "/clients/nobody", nil)
 	for i, id := range []string{"spiffe://cluster.local/ns/a/sa/b", "a/../b", "./x//", "..", "//"} {
-		r.world.set(func() { r.world.clients = []fanout.ClientStatus{{Stream: uint64(i), Node: id}} })
-		streams("/clients/"+url.PathEscape(id), uint64(i))
-		streams("/clients/"+(&url.URL{Path: id}).EscapedPath(), uint64(i))
+		r.world.set(func() { r.world.clients = []fanout.ClientStatus{{Stream: uint64(i) + 1, Node: id}} })
+		streams("/clients/"+url.PathEscape(id), uint64(i)+1)
+		streams("/clients/"+(&url.URL{Path: id}).EscapedPath(), uint64(i)+1)
 	}
 	r.want(400, "GET", "/clients?key=", nil)
 	r.want(400, "GET", "/clients/b?limit=0", nil)
+	r.want(400, "GET", "/clients?page_token="+base64.RawURLEncoding.EncodeToString([]byte("ten")), nil)
 }
 
 func TestNacks(t *testing.T) {
 	r := serve(t, nil)
+	row := func(message string) orchestrator.NackStatus {
+		return orchestrator.NackStatus{Type: "t", Clients: []orchestrator.NackClient{{Node: "n", Count: 2}}, ClientsTotal: 1, Version: "1", Message: message, Count: 7}
+	}
 	r.world.keys = []orchestrator.KeyStatus{
-		{Key: "b", NacksTotal: 7, Nacks: []orchestrator.NackStatus{{Type: "t", Node: "n", Version: "1", Message: "<no> & no", Count: 7}}},
+		{Key: "b", NacksTotal: 14, Nacks: []orchestrator.NackStatus{row("<no> & no"), row("another")}},
 		{Key: "a"},
 		{Key: "c", NacksTotal: 1, Nacks: []orchestrator.NackStatus{{Type: "u"}}},
 	}
-	var got list[keyNacks]
-	body := r.get("/nacks", &got).body
-	if len(got.Items) != 2 || got.Items[0].Key != "b" || got.Items[0].Total != 7 || got.Items[0].Nacks[0].Message != "<no> & no" || got.Items[1].Key != "c" {
-		t.Fatalf("%+v", got)
+	var all list[nack]
+	body := r.get("/nacks", &all).body
+	if len(all.Items) != 3 || all.Items[0].Key != "b" || all.Items[1].Key != "b" || all.Items[2].Key != "c" || all.Items[0].Clients[0].Node != "n" {
+		t.Fatalf("%+v", all)
 	}
 	if !strings.Contains(string(body), `"<no> & no"`) {
 		t.Errorf("not readable: %s", body)
 	}
-	r.get("/nacks?limit=1", &got)
-	var second list[keyNacks]
-	r.get("/nacks?limit=1&page_token="+got.Next, &second)
-	if len(second.Items) != 1 || second.Items[0].Key != "c" || second.Next != "" {
-		t.Errorf("the second page is %+v", second)
+	var paged []nack
+	for token := ""; ; {
+		var p list[nack]
+		r.get("/nacks?limit=1&page_token="+token, &p)
+		paged = append(paged, p.Items...)
+		if token = p.Next; token == "" {
+			break
+		}
 	}
+	if !reflect.DeepEqual(paged, all.Items) {
+		t.Errorf("page by page %+v", paged)
+	}
+	var of list[nack]
+	if r.get("/nacks?key=c", &of); len(of.Items) != 1 || of.Items[0].Type != "u" {
+		t.Errorf("of one key %+v", of)
+	}
+	r.want(400, "GET", "/nacks?key=", nil)
+}
+
+// A key says how many clients are in which state, in a list as well, and how far its
+// versions have come.
+func TestKeysCountTheirClients(t *testing.T) {
+	r := serve(t, nil)
+	web, db := xds.NewKey("web"), xds.NewKey("db")
+	r.world.keys = []orchestrator.KeyStatus{
+		{Key: "db", Types: []orchestrator.TypeStatus{{Type: string(xds.ClusterType)}}},
+		{Key: "web", Types: []orchestrator.TypeStatus{{Type: string(xds.ClusterType), Versions: []orchestrator.VersionStatus{{Version: "v"}}}}},
+	}
+	r.world.standings = []fanout.Standing{
+		{Key: web, Type: xds.ClusterType, State: fanout.Synced, Stream: 1}, {Key: web, Type: xds.ClusterType, State: fanout.Synced, Stream: 2},
+		{Key: web, Type: xds.EndpointType, State: fanout.Synced, Stream: 2}, {Key: db, Type: xds.ClusterType, State: fanout.Refused, Stream: 3},
+	}
+	var all list[orchestrator.KeyStatus]
+	r.get("/keys", &all)
+	if !reflect.DeepEqual(all.Items[0].Types[0].States, map[string]int{fanout.Refused: 1}) || !reflect.DeepEqual(all.Items[1].Types[0].States, map[string]int{fanout.Synced: 2}) {
+		t.Errorf("%+v", all.Items)
+	}
+	var one orchestrator.KeyStatus
+	r.get("/keys/web", &one)
+	if v := one.Types[0].Versions[0]; v.Clients != 2 || v.InStep != 2 {
+		t.Errorf("%+v", v)
+	}
+}
+
+func TestProgress(t *testing.T) {
+	r := serve(t, nil)
+	r.world.standings = []fanout.Standing{{Key: xds.NewKey("web"), Type: xds.ClusterType}, {Key: xds.NewKey("web"), Type: xds.EndpointType}}
+	for _, typ := range []string{"CDS", "cds", string(xds.ClusterType)} {
+		var got orchestrator.Progress
+		r.get("/progress/web?version=v1&mark=m&type="+typ, &got)
+		if got.Key != "web" || got.Type != string(xds.ClusterType) || got.Version != "v1" || got.Mark != "m" || got.Clients != 1 {
+			t.Errorf("%+v", got)
+		}
+	}
+	for _, q := range []string{"", "?type=CDS", "?version=v", "?type=CDS&version=", "?type=CDS&version=v&percent=3"} {
+		r.want(400, "GET", "/progress/web"+q, nil)
+	}
+	r.want(400, "GET", "/progress/no%20key?type=CDS&version=v", nil)
 }
 
 func TestOrigins(t *testing.T) {
@@ -284,7 +341,7 @@ func TestPaging(t *testing.T) {
 func TestDefaultLimit(t *testing.T) {
 	r := serve(t, nil)
 	for i := range defaultLimit + 1 {
-		r.world.clients = append(r.world.clients, fanout.ClientStatus{Stream: uint64(i)})
+		r.world.clients = append(r.world.clients, fanout.ClientStatus{Stream: uint64(i) + 1})
 	}
 	var p list[fanout.ClientStatus]
 	r.get("/clients", &p)
@@ -292,7 +349,7 @@ func TestDefaultLimit(t *testing.T) {
 		t.Fatalf("%d items, next %q", len(p.Items), p.Next)
 	}
 	r.get("/clients?page_token="+p.Next, &p)
-	if len(p.Items) != 1 || p.Items[0].Stream != defaultLimit {
+	if len(p.Items) != 1 || p.Items[0].Stream != defaultLimit+1 {
 		t.Fatalf("%d items", len(p.Items))
 	}
 }
@@ -301,9 +358,9 @@ func TestDefaultLimit(t *testing.T) {
 func TestPageBytes(t *testing.T) {
 	r := serve(t, nil)
 	for i := range 4 {
-		r.world.clients = append(r.world.clients, fanout.ClientStatus{Stream: uint64(i), Node: strings.Repeat("x", maxPage/2)})
+		r.world.clients = append(r.world.clients, fanout.ClientStatus{Stream: uint64(i) + 1, Node: strings.Repeat("x", maxPage/2)})
 	}
-	r.world.clients = append(r.world.clients, fanout.ClientStatus{Stream: 4, Node: strings.Repeat("x", maxPage+1)})
+	r.world.clients = append(r.world.clients, fanout.ClientStatus{Stream: 5, Node: strings.Repeat("x", maxPage+1)})
 	items, pages, token := 0, 0, ""
 	for {
 		var p list[fanout.ClientStatus]
@@ -329,7 +386,7 @@ func TestYAML(t *testing.T) {
 		"2024-01-01", "!!int", "&a", "*a", strings.Repeat("long ", 100), "\xff",
 	} {
 		r.world.clients = append(r.world.clients, fanout.ClientStatus{
-			Stream: uint64(i), Node: s, Since: time.Unix(1, 0), Types: []fanout.TypeStatus{{Acks: 1 << 63, Wildcard: true}},
+			Stream: uint64(i) + 1, Node: s, Since: time.Unix(1, 0), Types: []fanout.TypeStatus{{Acks: 1 << 63, Wildcard: true}},
 		})
 	}
 	var j, y any

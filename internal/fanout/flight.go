@@ -17,6 +17,9 @@ type flight struct {
 	sub    *xds.Subscription // that it answered
 	early  bool
 	news   bool // what is newest in it came after all that was sent before
+	whole  bool // who takes it has all of generation gen
+	gen    uint64
+	of     *xds.Rollout // that it carries; nil: nobody counts
 }
 
 // maxFlights bounds the unanswered responses that are remembered. The oldest
@@ -43,6 +46,7 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 		// P19: a late one of an earlier response is recorded as well.
 		out.Verdict = Nacked
 		s.inStep, s.refuses = false, true
+		out.rollout, out.gen = s.flights[i].of, s.flights[i].gen
 		s.refuse(&s.flights[i], s.flights[i+1:])
 	case s.variant == xds.SotW && !newest:
 		out.Verdict = Stale
@@ -50,6 +54,7 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 	default:
 		out.Verdict = Acked
 		s.inStep, s.refuses = newest, false
+		s.reach(i, out)
 		if f := s.flights[i].frame; !s.flights[i].early {
 			s.acked = f.version
 			if s.variant == xds.SotW {

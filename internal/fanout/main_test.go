@@ -145,6 +145,17 @@ func (m *member) State() *xds.State {
 	return state
 }
 
+func (m *member) Newest() *xds.Snapshot {
+	m.g.mu.Lock()
+	defer m.g.mu.Unlock()
+	for _, s := range m.g.snaps {
+		if s.Type.URL == m.join.Type {
+			return s
+		}
+	}
+	return nil
+}
+
 func (m *member) Intern(s *xds.Subscription) *xds.Subscription {
 	m.g.mu.Lock()
 	defer m.g.mu.Unlock()
@@ -203,9 +214,30 @@ func (m *member) Leave() {
 	delete(m.g.members, m)
 }
 
+// settling applies updates and publishes nothing.
+func (g *group) settling(us ...xds.Update) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.apply(us)
+}
+
 // publish applies updates as one State.
 func (g *group) publish(us ...xds.Update) {
 	g.mu.Lock()
+	g.apply(us)
+	g.state = xds.NewState(1, g.gen, g.snaps)
+	var members []*member
+	for m := range g.members {
+		members = append(members, m)
+	}
+	g.mu.Unlock()
+	for _, m := range members {
+		m.join.Waker.Wake()
+	}
+}
+
+// apply makes the newest snapshots. Under the lock.
+func (g *group) apply(us []xds.Update) {
 	g.gen++
 	for _, u := range us {
 		b := g.builders[u.Type]
@@ -222,16 +254,12 @@ func (g *group) publish(us ...xds.Update) {
 		}
 		u.Origin, u.Received = "origin", time.Now()
 		b.Apply(u)
-		g.snaps[at], _ = b.Snapshot(g.snaps[at], g.gen)
-	}
-	g.state = xds.NewState(1, g.gen, g.snaps)
-	var members []*member
-	for m := range g.members {
-		members = append(members, m)
-	}
-	g.mu.Unlock()
-	for _, m := range members {
-		m.join.Waker.Wake()
+		was := g.snaps[at]
+		now, names := b.Snapshot(was, g.gen)
+		if now != was {
+			xds.RolloutOf(was, now, names)
+		}
+		g.snaps[at] = now
 	}
 }
 

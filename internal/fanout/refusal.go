@@ -14,6 +14,7 @@ type refusal struct {
 	// still asked for cannot be told from the name.
 	handled []string
 	said    *manifest // the response; nil where it is not known
+	gen     uint64    // that the response was of
 }
 
 // has reports whether the client still asks for one of the names, as far as it
@@ -35,7 +36,7 @@ func (s *Session) refuse(f *flight, since []flight) {
 	if s.full() {
 		return
 	}
-	ref := refusal{names: f.frame.names, said: f.frame}
+	ref := refusal{names: f.frame.names, said: f.frame, gen: f.gen}
 	if !f.sub.Wildcard {
 		handled := func(n string) bool { return !f.sub.Names.Has(n) }
 		if slices.ContainsFunc(ref.names, handled) {

@@ -46,6 +46,7 @@ type poller struct {
 	acked   string        // version that the client had when it came last
 	refuses bool          // it refused what was sent
 	behind  bool          // it came without what was sent, and was given it again
+	turned  time.Time     // when it came to stand as it does
 	counts  slotCounts
 	nack    Nack
 }
@@ -345,9 +346,9 @@ func (p *poller) hear(q *question) (nack *Nack, again bool) {
 	case q.refused:
 		p.counts.nacks++
 		p.meters.Nacks.Inc()
-		n := Nack{Version: p.sent, Code: q.code, Message: q.message, Node: p.node.ID}
+		n := Nack{Version: p.sent, Code: q.code, Message: q.message, Node: p.node.ID, At: time.Now()}
 		again = p.refuses && p.nack.Version == n.Version
-		p.refuses, p.nack = true, n
+		p.refuses, p.nack, p.turned = true, n, n.At
 		return &n, again
 	case q.version != "" && q.version == p.sent:
 		p.behind = false
@@ -356,7 +357,7 @@ func (p *poller) hear(q *question) (nack *Nack, again bool) {
 		}
 		p.counts.acks++
 		p.meters.Acks.Inc()
-		p.acked, p.refuses = p.sent, false
+		p.acked, p.refuses, p.turned = p.sent, false, time.Now()
 	}
 	return nil, false
 }
@@ -368,7 +369,7 @@ func (ps *pollers) said(p *poller, version string) {
 	p.counts.sent++
 	p.behind = p.sent == version
 	if !p.behind {
-		p.sent, p.refuses = version, false
+		p.sent, p.refuses, p.turned = version, false, time.Now()
 	}
 }
 
@@ -382,26 +383,56 @@ func (ps *pollers) all() (out []*poller) {
 	return out
 }
 
-// clients are all pollers, for people to read: each as a stream of one type.
-func (ps *pollers) clients() []ClientStatus {
+// client is a poller as people read it: a stream of one type.
+func (ps *pollers) client(p *poller) ClientStatus {
+	at := p.reads()
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	var out []ClientStatus
-	for _, same := range ps.table {
-		for _, p := range same {
-			out = append(out, ClientStatus{
-				Stream: p.id, Node: p.node.ID, Cluster: p.node.Cluster, UserAgent: p.node.UserAgent,
-				Peer: p.address, Variant: telemetry.REST.String(), Since: p.opened, Types: []TypeStatus{p.status()},
-			})
+	return ClientStatus{
+		Stream: p.id, Node: p.node.ID, Cluster: p.node.Cluster, UserAgent: p.node.UserAgent,
+		Peer: p.address, Variant: telemetry.REST.String(), Since: p.opened, Types: []TypeStatus{p.status(&at)},
+	}
+}
+
+// standing is where a poller stands. What it polled for it has once it comes again.
+func (ps *pollers) standing(p *poller) Standing {
+	at := p.reads()
+	out := Standing{Key: p.member.Key(), Type: p.typ.URL, Stream: p.id, Node: p.node.ID}
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	t := p.status(&at)
+	out.State, out.Since, out.Refused = t.State, t.Since, t.State == Refused && !t.Unsent
+	if at.newest != nil {
+		out.Lineage = at.newest.Lineage
+		if !at.says || p.acked == at.version {
+			out.Has = at.newest.Gen
 		}
 	}
 	return out
 }
 
-func (p *poller) status() TypeStatus {
+// reading is what there is for a poller; says: there is an answer, of this version.
+type reading struct {
+	newest  *xds.Snapshot
+	says    bool
+	version string
+}
+
+func (p *poller) reads() reading {
+	at := reading{newest: p.member.Newest()}
+	if at.newest != nil {
+		a := documentsOf(at.newest).document(at.newest, p.sub)
+		at.says, at.version = a.says, a.version
+	}
+	return at
+}
+
+// status under the table's lock.
+func (p *poller) status(at *reading) TypeStatus {
 	t := TypeStatus{
 		Type: string(p.typ.URL), Key: p.member.Key().String(), Wildcard: p.sub.Wildcard, Names: p.sub.Names.Len(),
 		Sends: p.counts.sent, Acks: p.counts.acks, Nacks: p.counts.nacks, Sent: p.sent, Acked: p.acked,
+		Since: p.turned, Unsent: at.says && at.version != p.sent,
 	}
 	if p.counts.nacks > 0 {
 		n := p.nack
@@ -409,10 +440,10 @@ func (p *poller) status() TypeStatus {
 	}
 	switch {
 	case p.sent == "":
-		t.State = NotSent
+		t.State, t.Since = NotSent, p.opened
 	case p.refuses:
 		t.State = Refused
-	case p.behind: // there is no answer but the next poll, which may be long in coming
+	case p.behind, t.Unsent: // there is no answer but the next poll, which may be long in coming
 		t.State = Unanswered
 	default:
 		t.State = Synced

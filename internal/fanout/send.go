@@ -113,6 +113,7 @@ func (st *stream) commit(v *sight, i int, plan *Plan, frame *Frame, epoch uint64
 	nonce, seq := st.nonces.next(buf[:0])
 	sl.Sent(plan, frame.manifest, seq, v.now)
 	sl.counts.sent++
+	sl.sending(plan)
 	sl.version = frame.version
 	if sl.typ.Warms {
 		v.setMarks(i)

@@ -58,6 +58,7 @@ type Session struct {
 	inStep  bool      // it took the newest response
 	refuses bool      // it refused the response that it answered last
 	through time.Time // all that there was to send then is answered (P36)
+	has     uint64    // newest generation of which it took all; 0: none
 }
 
 // cause is why a name is to be answered though nothing changed.
@@ -111,6 +112,10 @@ type Outcome struct {
 	Version  string
 	Received time.Time
 	answered *manifest // nil: none
+	// rollout that was acknowledged, all of it, or refused; nil: none. gen is the
+	// generation that the response was of.
+	rollout *xds.Rollout
+	gen     uint64
 	// Wake: there may be something to send.
 	Wake bool
 }
@@ -400,6 +405,7 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 		f.covers = now
 	}
 	// Else it propagates nothing: what it repeats came long ago (P37).
+	f.of, f.gen, f.whole = p.to.Rollout, p.to.Gen, !p.early && p.next == nil
 	f.news = !frame.quiet && (s.sent == nil || frame.received.After(s.sent.Received))
 	s.flights = append(s.flights, f)
 	if len(s.flights) > maxFlights {
@@ -460,6 +466,9 @@ func (s *Session) Settled(p *Plan, now time.Time) {
 	s.step(p)
 	if s.inStep {
 		s.acked = p.to.Version
+	}
+	if len(s.flights) == 0 && !s.refusing() {
+		s.has = p.to.Gen
 	}
 }
 

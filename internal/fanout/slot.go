@@ -27,8 +27,10 @@ type slot struct {
 	version string
 	// marks are where this type stood when a type that warms was last sent, by
 	// that type's order (P19).
-	marks [warmers]mark
-	nack  Nack // the last refusal
+	marks    [warmers]mark
+	nack     *Nack     // the last refusal; nil: none
+	answered time.Time // when the last answer came; zero: none did
+	counted  counted
 	// oversized is what of the newest was not sent for its size (P38).
 	oversized *Oversized
 

@@ -2,6 +2,7 @@ package fanout
 
 import (
 	"fmt"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -40,6 +41,10 @@ type Member interface {
 	// State is the newest one on the member's track; nil before the group has
 	// any.
 	State() *xds.State
+	// Newest is the newest snapshot of the type, be it that the State does not have
+	// it yet, since it waits for more (settle); nil before there is any. Like State
+	// it takes no lock.
+	Newest() *xds.Snapshot
 	// Intern returns the group's one value equal to sub. Clients that want the
 	// same share it.
 	Intern(sub *xds.Subscription) *xds.Subscription
@@ -68,6 +73,9 @@ type Nack struct {
 	Code    int32  `json:"code"`
 	Message string `json:"message"` // bounded
 	Node    string `json:"node"`    // id
+	// At is when it came; Gen the generation that the response was of.
+	At  time.Time `json:"at"`
+	Gen uint64    `json:"-"`
 }
 
 // Waker is how a group reaches one type of a stream. Its methods neither block

@@ -2,44 +2,58 @@ package fanout
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"time"
 )
 
 // ClientStatus is one stream, for people to read.
 type ClientStatus struct {
-	Stream    uint64       `json:"stream"`
-	Node      string       `json:"node"`
-	Cluster   string       `json:"cluster,omitempty"`
-	UserAgent string       `json:"user_agent,omitempty"`
-	Peer      string       `json:"peer"`
-	Identity  string       `json:"identity,omitempty"` // that its certificate proves
-	Variant   string       `json:"variant"`
-	Since     time.Time    `json:"since"`
-	Types     []TypeStatus `json:"types"`
+	Stream    uint64    `json:"stream"`
+	Node      string    `json:"node"`
+	Cluster   string    `json:"cluster,omitempty"`
+	UserAgent string    `json:"user_agent,omitempty"`
+	Peer      string    `json:"peer"`
+	Identity  string    `json:"identity,omitempty"` // that its certificate proves
+	Variant   string    `json:"variant"`
+	Since     time.Time `json:"since"`
+	// Sending is since when a message waits for the client to take it from the
+	// transport.
+	Sending *time.Time   `json:"sending_since,omitempty"`
+	Types   []TypeStatus `json:"types"`
 }
 
 // States of a type on a stream, as istioctl proxy-status has them.
 const (
-	Synced     = "SYNCED"   // took the newest that was sent
+	Synced     = "SYNCED"   // took all that the newest has for it
 	NotSent    = "NOT SENT" // nothing was sent yet
 	Unanswered = "STALE"    // has not answered, or has not been sent all of the newest
-	Refused    = "NACKED"   // refused the last it answered
+	Refused    = "NACKED"   // refused the last it answered, or what it is still to have
 )
 
 // TypeStatus is one type on a stream.
 type TypeStatus struct {
-	Type     string `json:"type"`
-	Key      string `json:"key,omitempty"` // empty: maps to no key, unanswered
-	State    string `json:"state"`
-	Wildcard bool   `json:"wildcard"`
-	Names    int    `json:"names"`
-	Sent     string `json:"sent,omitempty"`  // version_info
-	Acked    string `json:"acked,omitempty"` // version_info
-	Sends    uint64 `json:"responses"`
-	Acks     uint64 `json:"acks"`
-	Nacks    uint64 `json:"nacks"`
-	Nack     *Nack  `json:"last_nack,omitempty"`
+	Type  string `json:"type"`
+	Key   string `json:"key,omitempty"` // empty: maps to no key, unanswered
+	State string `json:"state"`
+	// Since is when that began. Of STALE: when the oldest unanswered response was
+	// sent, or else when the newest version came.
+	Since    time.Time `json:"since"`
+	Wildcard bool      `json:"wildcard"`
+	Names    int       `json:"names"`
+	Sent     string    `json:"sent,omitempty"`  // version_info
+	Acked    string    `json:"acked,omitempty"` // version_info
+	Sends    uint64    `json:"responses"`
+	Acks     uint64    `json:"acks"`
+	Nacks    uint64    `json:"nacks"`
+	Nack     *Nack     `json:"last_nack,omitempty"`
+	// Unanswered is when the oldest response was sent that has no answer yet, and
+	// UnansweredFor how long ago that is, in seconds.
+	Unanswered    *time.Time `json:"unanswered_since,omitempty"`
+	UnansweredFor float64    `json:"unanswered_seconds,omitempty"`
+	// Unsent: the newest has something for the client that it was not sent yet, for
+	// whichever reason.
+	Unsent bool `json:"unsent,omitempty"`
 	// Held are resources whose removal waits for routes and listeners (P36).
 	Held int `json:"held,omitempty"`
 	// Oversized: the newest is not sent, or not all of it, for its size (P38).
@@ -49,57 +63,79 @@ type TypeStatus struct {
 // Clients returns all streams, and all that polls, by node and stream. It locks
 // one stream at a time, for as long as it takes to copy a few words.
 func (s *Server) Clients() []ClientStatus {
-	streams := s.all()
-	out := make([]ClientStatus, 0, len(streams))
-	for _, st := range streams {
-		out = append(out, st.status())
-	}
-	out = append(out, s.pollers.clients()...)
+	out := slices.Collect(s.ClientsAfter(0))
 	slices.SortFunc(out, func(a, b ClientStatus) int {
 		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Stream, b.Stream))
 	})
 	return out
 }
 
-func (st *stream) status() ClientStatus {
-	st.mu.Lock()
-	defer st.mu.Unlock()
+// ClientsAfter yields the streams with a higher number than after, and what polls, in
+// order of their numbers: who wants a page looks at no more than that.
+func (s *Server) ClientsAfter(after uint64) iter.Seq[ClientStatus] {
+	return func(yield func(ClientStatus) bool) {
+		streams := slices.DeleteFunc(s.all(), func(st *stream) bool { return st.id <= after })
+		slices.SortFunc(streams, func(a, b *stream) int { return cmp.Compare(a.id, b.id) })
+		polls := slices.DeleteFunc(s.pollers.all(), func(p *poller) bool { return p.id <= after })
+		slices.SortFunc(polls, func(a, b *poller) int { return cmp.Compare(a.id, b.id) })
+		look := newSurvey()
+		for len(streams) > 0 || len(polls) > 0 {
+			var c ClientStatus
+			if len(polls) == 0 || len(streams) > 0 && streams[0].id < polls[0].id {
+				c, streams = streams[0].status(look), streams[1:]
+			} else {
+				c, polls = s.pollers.client(polls[0]), polls[1:]
+			}
+			if !yield(c) {
+				return
+			}
+		}
+	}
+}
+
+func (st *stream) status(look *survey) ClientStatus {
 	c := ClientStatus{Stream: st.id, Peer: st.from, Variant: st.variant.String(), Since: st.opened}
+	if st.flying.Load() != nil {
+		since := time.Unix(0, st.since.Load())
+		c.Sending = &since
+	}
 	if st.caller.verified {
 		c.Identity = st.caller.Account
 	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	if st.node != nil {
 		c.Node, c.Cluster, c.UserAgent = st.node.ID, st.node.Cluster, st.node.UserAgent
 	}
+	c.Types = make([]TypeStatus, 0, len(st.order))
 	for _, sl := range st.order {
-		c.Types = append(c.Types, sl.status())
+		c.Types = append(c.Types, sl.status(look))
 	}
 	return c
 }
 
 // status of a type. Under the stream's lock.
-func (s *slot) status() TypeStatus {
+func (s *slot) status(look *survey) TypeStatus {
+	at := s.stands(look)
 	t := TypeStatus{
 		Type: string(s.typ.URL), Wildcard: s.sub.Wildcard, Names: s.sub.Names.Len(),
+		State: at.state, Since: at.since, Unsent: at.unsent,
 		Sends: s.counts.sent, Acks: s.counts.acks, Nacks: s.counts.nacks,
 		Acked: s.acked, Sent: s.version, Held: len(s.over().all()), Oversized: s.unsent(),
 	}
 	if s.member != nil {
 		t.Key = s.member.Key().String()
 	}
-	if s.counts.nacks > 0 {
-		n := s.nack
+	if s.nack != nil {
+		n := *s.nack
 		t.Nack = &n
 	}
-	switch {
-	case s.counts.sent == 0:
-		t.State, t.Acked = NotSent, ""
-	case s.refuses:
-		t.State = Refused
-	case len(s.flights) > 0 || s.parts != nil || s.stuck != nil:
-		t.State = Unanswered
-	default:
-		t.State = Synced
+	if len(s.flights) > 0 {
+		sent := s.flights[0].at
+		t.Unanswered, t.UnansweredFor = &sent, look.now.Sub(sent).Seconds()
+	}
+	if t.State == NotSent {
+		t.Acked = ""
 	}
 	return t
 }

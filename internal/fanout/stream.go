@@ -319,9 +319,9 @@ func (st *stream) apply(sl *slot) *Refusal {
 	}
 	if nack != nil {
 		// Not under the lock: to look for secrets takes time.
-		nack.Message = nackMessage(sl.typ, r.ErrorMessage)
+		message := nackMessage(sl.typ, r.ErrorMessage)
 		st.mu.Lock()
-		sl.nack.Message = nack.Message
+		nack.Message = message
 		st.mu.Unlock()
 		sl.member.Nacked(*nack)
 		if !again {
@@ -364,9 +364,11 @@ func nackMessage(t xds.Type, said []byte) string {
 // whether the same version was refused just before; its message is yet to come.
 // Under the lock.
 func (st *stream) note(sl *slot, out *Outcome, now time.Time) (nack *Nack, again bool) {
+	sl.answering(out, now)
 	switch out.Verdict {
 	case Acked:
 		sl.counts.acks++
+		sl.answered = now
 		sl.meters.Acks.Inc()
 		// Not of what was there when the client came: that is no propagation.
 		if out.Received.After(sl.began) {
@@ -375,10 +377,10 @@ func (st *stream) note(sl *slot, out *Outcome, now time.Time) (nack *Nack, again
 	case Nacked:
 		sl.counts.nacks++
 		sl.meters.Nacks.Inc()
-		n := Nack{Version: out.Version, Code: st.req.ErrorCode, Node: st.node.ID}
-		again = sl.counts.nacks > 1 && sl.nack.Version == n.Version
-		sl.nack = n
-		return &n, again
+		n := &Nack{Version: out.Version, Code: st.req.ErrorCode, Node: st.node.ID, At: now, Gen: out.gen}
+		again = sl.nack != nil && sl.nack.Version == n.Version
+		sl.nack, sl.answered = n, now
+		return n, again
 	case Stale, Unknown:
 		sl.meters.Stale.Inc()
 	}

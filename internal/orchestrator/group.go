@@ -122,6 +122,7 @@ func (g *Group) run(ctx context.Context) {
 	g.opts.Metrics.Stale.Add(-g.recall.stale)
 	for _, v := range g.views {
 		v.keeper.release()
+		v.close()
 	}
 }
 

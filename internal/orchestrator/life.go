@@ -68,7 +68,7 @@ func (g *Group) in(m *member) {
 				"key %s: %s: more than types_per_key (%d)", g.key, m.typ, limit))
 			return
 		}
-		v = newView(xds.TypeOf(m.typ), g.meters.Type(m.typ))
+		v = newView(xds.TypeOf(m.typ), g.meters.Type(m.typ), &g.registry.past)
 		v.keeper = newKeeper(g, v)
 		g.setViews(append(slices.Clone(g.views), v))
 	}
@@ -106,6 +106,7 @@ func (g *Group) end(m *member, r *fanout.Refusal) {
 // may read the disk, which a group does not wait for.
 func (g *Group) letGo(views []*view) {
 	for _, v := range views {
+		v.close()
 		if v.keeper != nil {
 			g.wg.Go(v.keeper.release)
 		}

@@ -43,6 +43,14 @@ var _ fanout.Member = (*member)(nil)
 func (m *member) Key() xds.Key      { return m.group.key }
 func (m *member) State() *xds.State { return m.track.Load().state.Load() }
 
+// Newest implements fanout.Member.
+func (m *member) Newest() *xds.Snapshot {
+	if v := find(*m.group.types.Load(), m.typ); v != nil {
+		return v.held.Load()
+	}
+	return nil
+}
+
 func (m *member) Intern(sub *xds.Subscription) *xds.Subscription { return m.group.interned.get(sub) }
 
 func (m *member) Subscribe(sub *xds.Subscription) {

@@ -252,7 +252,7 @@ func TestP53_RecalledTooLate(t *testing.T) {
 	w := newWorld(t, options(t))
 	w.reg.opts.Store = noStore{}
 	g := newGroup(w.reg, xds.NewKey("web"), w.node(&corev3.Node{Id: "n"}))
-	v := newView(xds.TypeOf(cds), new(telemetry.Type))
+	v := newView(xds.TypeOf(cds), new(telemetry.Type), new(past))
 	v.wildcard = true
 	g.setViews([]*view{v})
 	g.away = true

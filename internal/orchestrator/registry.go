@@ -8,6 +8,7 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"google.golang.org/grpc/codes"
@@ -27,6 +28,8 @@ type Registry struct {
 
 	running chan struct{} // closed by Run
 	loads   chan struct{} // those that read from disk now
+	past    past
+	started time.Time
 
 	mu     sync.Mutex
 	ctx    context.Context // of Run; nil before it and after its end
@@ -49,6 +52,7 @@ func New(opts Options) (*Registry, error) {
 	}
 	r := &Registry{
 		opts:    opts,
+		started: time.Now(),
 		log:     opts.Log,
 		running: make(chan struct{}),
 		loads:   make(chan struct{}, maxLoads),
@@ -56,6 +60,7 @@ func New(opts Options) (*Registry, error) {
 		idle:    idle,
 		peers:   make(map[string]map[xds.Key]int),
 	}
+	r.past.histories = xds.NewHistories(xds.HistoryBytes, xds.HistoryBytesEach, opts.Metrics.HistoryDropped.Add)
 	r.now.Store(&opts.Settings)
 	return r, nil
 }

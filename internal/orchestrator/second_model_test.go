@@ -185,7 +185,7 @@ func twoStreams(t *testing.T, rt *rapid.T, variant xds.Variant) {
 	o.Linger, o.AbsentAfter = 2*time.Second, 1000*time.Hour
 	w := newWorld(t, o)
 	g, v := w.manual(cds)
-	other := newView(xds.TypeOf(eds), g.meters.Type(eds))
+	other := newView(xds.TypeOf(eds), g.meters.Type(eds), new(past))
 	other.members++
 	g.setViews([]*view{v, other})
 	origin := &control{t: t, variant: variant, have: map[string]int{}, removed: map[string]int{}}

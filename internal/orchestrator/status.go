@@ -47,7 +47,9 @@ type TypeStatus struct {
 	Resources int    `json:"resources"`
 	Bytes     int64  `json:"bytes"`
 	Version   string `json:"version"`
-	Origin    string `json:"origin,omitempty"`
+	// OriginVersion is what the origin calls it; empty: it does not say.
+	OriginVersion string `json:"origin_version,omitempty"`
+	Origin        string `json:"origin,omitempty"`
 	// Generation of the key in which it last changed.
 	Generation uint64 `json:"generation"`
 	// Received is when the newest change came; Age is how long ago, in seconds.
@@ -56,6 +58,10 @@ type TypeStatus struct {
 	// Stale: it is the last known good, and the origin has not spoken of all of it
 	// since the relay started.
 	Stale bool `json:"stale,omitempty"`
+	// States are how many clients are in which, as Count counts them.
+	States map[string]int `json:"states,omitempty"`
+	// Versions are the newest, the newest first, and not in a list of keys.
+	Versions []VersionStatus `json:"versions,omitempty"`
 }
 
 // UpstreamStatus is one of a key's upstream streams.
@@ -113,13 +119,17 @@ func (r *Registry) Keys() []KeyStatus {
 
 // Key returns one key; false if it is not in use.
 func (r *Registry) Key(key xds.Key) (KeyStatus, bool) {
-	r.mu.Lock()
-	g := r.groups[key]
-	r.mu.Unlock()
+	g := r.group(key)
 	if g == nil {
 		return KeyStatus{}, false
 	}
 	s := g.describe(time.Now())
+	views := *g.types.Load()
+	for i := range s.Types {
+		if v := find(views, xds.TypeURL(s.Types[i].Type)); v != nil {
+			s.Types[i].Versions = v.versions()
+		}
+	}
 	s.NacksTotal, s.Nacks = g.nacks.all()
 	return s, true
 }
@@ -153,6 +163,7 @@ func (g *Group) describe(now time.Time) KeyStatus {
 		ts := TypeStatus{Type: string(t.url), Short: t.short, Members: t.members, Wildcard: t.wildcard, Names: t.names}
 		if snap := state.Snapshot(t.url); snap != nil {
 			ts.Resources, ts.Bytes, ts.Version, ts.Origin, ts.Generation = snap.Len(), snap.Bytes, snap.Version, snap.Origin, snap.StateGen
+			ts.OriginVersion = snap.Given()
 			ts.Stale = snap.Stale
 			if !snap.Received.IsZero() {
 				ts.Received, ts.Age = &snap.Received, now.Sub(snap.Received).Seconds()

@@ -21,15 +21,18 @@ func TestP17_NacksAreCountedAndKept(t *testing.T) {
 		a, b := w.join("web", cds), w.join("web", eds)
 		a.Nacked(fanout.Nack{Version: "1", Code: 3, Message: "bad cluster", Node: "a"})
 		time.Sleep(time.Second)
-		a.Nacked(fanout.Nack{Version: "1", Code: 3, Message: "bad cluster still", Node: "a"})
-		a.Nacked(fanout.Nack{Version: "2", Code: 3, Message: "bad again", Node: "a"})
-		b.Nacked(fanout.Nack{Version: "1", Code: 13, Message: "bad endpoint", Node: "b"})
+		a.Nacked(fanout.Nack{Version: "1", Code: 3, Message: "bad cluster", Node: "a"})
+		a.Nacked(fanout.Nack{Version: "1", Code: 3, Message: "bad cluster", Node: "a2"})
+		a.Nacked(fanout.Nack{Version: "1", Code: 3, Message: "another fault", Node: "a"})
+		a.Nacked(fanout.Nack{Version: "2", Code: 3, Message: "bad cluster", Node: "a"})
+		b.Nacked(fanout.Nack{Version: "1", Code: 13, Message: "bad cluster", Node: "b"})
 		st, _ := w.reg.Key(xds.NewKey("web"))
-		equal(t, "total", st.NacksTotal, 4)
-		equal(t, "kept", len(st.Nacks), 3)
-		newest, oldest := st.Nacks[0], st.Nacks[2]
-		equal(t, "newest", newest.Type+" "+newest.Node+" "+newest.Message, string(eds)+" b bad endpoint")
-		equal(t, "oldest", strings.TrimSpace(fmt.Sprintln(oldest.Version, oldest.Count, oldest.Code, oldest.Message, oldest.Last.Sub(oldest.First))), "1 2 3 bad cluster still 1s")
+		equal(t, "total", st.NacksTotal, 6)
+		equal(t, "kept", len(st.Nacks), 4)
+		newest, oldest := st.Nacks[0], st.Nacks[3]
+		equal(t, "newest", newest.Type+" "+newest.Clients[0].Node+" "+newest.Message, string(eds)+" b bad cluster")
+		equal(t, "oldest", strings.TrimSpace(fmt.Sprintln(oldest.Version, oldest.Count, oldest.Code, oldest.Message, oldest.Last.Sub(oldest.First))), "1 3 3 bad cluster 1s")
+		equal(t, "its clients", fmt.Sprint(oldest.ClientsTotal, oldest.ClientsAtLeast, oldest.Clients[0].Node, oldest.Clients[1].Node, oldest.Clients[1].Count), "2 falsea2a2")
 		// Other keys have their own.
 		w.join("db", cds)
 		st, _ = w.reg.Key(xds.NewKey("db"))
@@ -50,10 +53,34 @@ func TestP17_NacksAreBounded(t *testing.T) {
 	equal(t, "kept", len(kept), maxNacks)
 	equal(t, "the one that comes again", kept[0].Count, 2*maxNacks+1)
 	for _, n := range kept {
-		if len(n.Message) > maxNackMessage+2 || len(n.Node) > maxNackName || !utf8.ValidString(n.Message) {
-			t.Fatalf("kept %d bytes of message, %d of node", len(n.Message), len(n.Node))
+		if len(n.Message) > maxNackMessage+2 || len(n.Clients[0].Node) > maxNackName || !utf8.ValidString(n.Message) {
+			t.Fatalf("kept %d bytes of message, %d of node", len(n.Message), len(n.Clients[0].Node))
 		}
 	}
+}
+
+// Who refused is bounded by name and by number, and says so.
+func TestP17_ClientsOfANackAreBounded(t *testing.T) {
+	var k nacks
+	now := time.Now()
+	say := func(i int) {
+		k.note(cds, fanout.Nack{Version: "1", Node: fmt.Sprint("n", i), Message: "no"}, now)
+	}
+	row := func() NackStatus {
+		_, all := k.all()
+		return all[0]
+	}
+	for i := range maxNackCounted {
+		say(i)
+		say(i)
+	}
+	equal(t, "told apart", fmt.Sprint(row().ClientsTotal, row().ClientsAtLeast), fmt.Sprint(maxNackCounted, false))
+	for i := range 3 * maxNackCounted {
+		say(i)
+	}
+	at := row()
+	equal(t, "bounded", fmt.Sprint(at.ClientsTotal, at.ClientsAtLeast, len(at.Clients)), fmt.Sprint(maxNackCounted, true, maxNackClients))
+	equal(t, "the newest first", at.Clients[0].Node, fmt.Sprint("n", 3*maxNackCounted-1))
 }
 
 func TestStatus(t *testing.T) {

@@ -22,6 +22,9 @@ type view struct {
 	typ    xds.Type
 	meters *telemetry.Type
 	keeper *keeper // nil: nothing of it is kept
+	// For people to read: its newest versions, and what they replaced.
+	rollouts rollouts
+	history  *xds.History
 
 	// held is the newest snapshot, published or not; nil before the first
 	// update. Read by anyone.
@@ -58,9 +61,10 @@ type view struct {
 	wildLingers *list.Element
 }
 
-func newView(t xds.Type, meters *telemetry.Type) *view {
+func newView(t xds.Type, meters *telemetry.Type, past *past) *view {
 	return &view{
 		typ: t, meters: meters,
+		rollouts: rollouts{over: &past.rollouts}, history: past.histories.New(t),
 		builder: xds.NewBuilder(t), index: newIndex(),
 		lingering: make(map[string]*list.Element),
 	}
@@ -183,9 +187,20 @@ func (v *view) news(u *xds.Update, was *xds.Snapshot) bool {
 func (v *view) snapshot(stateGen uint64) bool {
 	was := v.held.Load()
 	v.builder.Settle(v.names)
-	now, _ := v.builder.Snapshot(was, stateGen)
+	now, names := v.builder.Snapshot(was, stateGen)
+	if now == was {
+		return false
+	}
+	v.rollouts.note(was, now, names)
+	v.history.Note(was, now, names)
 	v.held.Store(now)
-	return now != was
+	return true
+}
+
+// close lets go of what is kept for people to read.
+func (v *view) close() {
+	v.rollouts.close()
+	v.history.Close()
 }
 
 // forget drops names from what is asked for, and the wildcard if so, together

@@ -44,6 +44,9 @@ type Metrics struct {
 
 	// Keys.
 	Keys *Gauge
+	// HistoryDropped are replaced states that are kept no more for want of room, so
+	// that what a client refused of them cannot be shown.
+	HistoryDropped Counter
 
 	// The relay's own configuration.
 	ConfigRejected     *Gauge // 1: what the file says now is not in force, since it has faults
@@ -143,6 +146,7 @@ func (m *Metrics) make() {
 	m.Keys = m.gauge("keys", "Aggregation keys held, with clients or without.", nil)
 	m.Stale = m.gauge("stale_types", "Types of keys served from the last known good, of which no origin has spoken since the start.", nil)
 	m.UpstreamStreams = m.gauge("upstream_streams", "Open streams to origins.", nil)
+	m.HistoryDropped = m.counter("history_dropped_total", "Replaced states of a type that are not kept for people to compare with any more, for want of room.", nil)
 	m.OversizedRequests = m.counter("upstream_oversized_requests_total", "Requests to an origin over upstream.max_request_bytes.", nil)
 	m.VersionsLeftOut = m.counter("upstream_versions_left_out_total", "Versions that had no room in a request to an origin, whose removal meanwhile goes unnoticed.", nil)
 	for r := range reasons {

@@ -330,7 +330,7 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 	}
 	s := &Snapshot{
 		Type: b.typ, Lineage: b.lineage, Gen: b.gen, StateGen: stateGen,
-		Origin: b.origin, Version: b.version, given: b.version, Answered: b.answered, Received: b.received, Stale: b.stale(),
+		Origin: b.origin, Version: b.version, given: b.version, sum: b.sum, Answered: b.answered, Received: b.received, Stale: b.stale(),
 		Bytes: b.bytes, Retired: b.retired, Lost: b.gone,
 		wildOrigin: b.wildOrigin, namedOrigin: b.namedOrigin,
 		entries: b.entries.Copy(), count: b.count, stated: b.stated, unresolved: b.unresolved,

@@ -103,6 +103,9 @@ type Snapshot struct {
 	// replaced since the lineage began: an old snapshot keeps at most the
 	// difference in Retired alive.
 	Bytes, Retired int64
+	// Rollout is how its version comes to clients; nil: nobody counts. It is set
+	// before anybody has the snapshot.
+	Rollout *Rollout
 	// Lost counts what went since the lineage began: where two snapshots have
 	// the same, nothing of the older one is missing in the newer.
 	Lost uint64
@@ -111,6 +114,7 @@ type Snapshot struct {
 	wildOrigin, namedOrigin string
 	// given is the version that the origin gave; "" for none.
 	given string
+	sum   Version // of the content
 
 	entries *btree.Map[string, entry]
 	links   *btree.BTreeG[link] // nil if there are none

@@ -1,0 +1,234 @@
+package fanout
+
+import (
+	"iter"
+	"slices"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+// Standing is where a type of a stream stands: what versions have come to it.
+type Standing struct {
+	Key    xds.Key
+	Type   xds.TypeURL
+	Stream uint64
+	Node   string
+	State  string
+	Since  time.Time // of the state
+	// Lineage and Has are the generation of the key's type of which the client took
+	// all, or in which nothing is for it that it does not have; 0: none.
+	Lineage, Has uint64
+	// Refused: something that it refused it does not have yet, and nothing is on its
+	// way to it.
+	Refused bool
+}
+
+// Standings are those of all streams, and of all that poll, whose key and type are
+// wanted. One stream is locked at a time, for a few words.
+func (s *Server) Standings(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[Standing] {
+	return func(yield func(Standing) bool) {
+		look := newSurvey()
+		var found []Standing
+		for _, st := range s.all() {
+			found = st.appendStandings(look, wanted, found[:0])
+			for _, f := range found {
+				if !yield(f) {
+					return
+				}
+			}
+		}
+		for _, p := range s.pollers.all() {
+			if wanted(p.member.Key(), p.typ.URL) && !yield(s.pollers.standing(p)) {
+				return
+			}
+		}
+	}
+}
+
+func (st *stream) appendStandings(look *survey, wanted func(xds.Key, xds.TypeURL) bool, to []Standing) []Standing {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	for _, sl := range st.order {
+		if sl.member == nil || !wanted(sl.member.Key(), sl.typ.URL) {
+			continue
+		}
+		at := sl.stands(look)
+		to = append(to, Standing{
+			Key: sl.member.Key(), Type: sl.typ.URL, Stream: st.id, Node: st.node.ID,
+			State: at.state, Since: at.since, Lineage: at.lineage, Has: at.has, Refused: at.state == Refused && !at.open,
+		})
+	}
+	return to
+}
+
+// survey is one look at many sessions. Those that stand alike are compared with
+// the newest once.
+type survey struct {
+	now  time.Time
+	seen map[alike]bool
+}
+
+func newSurvey() *survey { return &survey{now: time.Now(), seen: make(map[alike]bool)} }
+
+// alike is what a session's having anything to send follows from, if it is in step
+// with what it was sent.
+type alike struct {
+	sub      *xds.Subscription
+	form     xds.Form
+	full     bool
+	from, to mark
+}
+
+// maxAlike bounds what a survey remembers.
+const maxAlike = 1 << 16
+
+// pending is the session's Pending of what is newest. Under the stream's lock.
+func (v *survey) pending(s *Session, newest *xds.Snapshot) bool {
+	plain := s.parts == nil && !s.owed && s.fresh == nil && s.early == nil && s.warned == nil && s.awaits == nil && !s.anew && s.hold == nil
+	if !plain {
+		return s.Pending(newest)
+	}
+	if s.sent == newest {
+		return false
+	}
+	k := alike{s.sub, s.form, s.full(), markOf(s.sent), markOf(newest)}
+	if is, ok := v.seen[k]; ok {
+		return is
+	}
+	is := s.Pending(newest)
+	if len(v.seen) < maxAlike {
+		v.seen[k] = is
+	}
+	return is
+}
+
+// place is where a session stands.
+type place struct {
+	state        string
+	since        time.Time
+	unsent       bool // something of the newest is for it that it was not sent
+	open         bool // or not answered
+	lineage, has uint64
+}
+
+// stands says where the slot stands. Under the stream's lock.
+//
+// Removals that wait (P36) are pending: the client has what it is not to have.
+func (s *slot) stands(look *survey) place {
+	newest := s.coming()
+	at := place{has: s.has}
+	if newest != nil {
+		at.lineage = newest.Lineage
+		at.unsent = s.parts != nil || s.stuck != nil || s.over() != nil || s.keep() != nil || look.pending(&s.Session, newest)
+	}
+	refusing := s.refusing()
+	at.open = len(s.flights) > 0 || at.unsent
+	if newest != nil && s.Session.began && !at.open && !refusing {
+		at.has = newest.Gen
+	}
+	switch {
+	case refusing:
+		at.state, at.since = Refused, s.refusedAt()
+	case len(s.flights) > 0:
+		at.state, at.since = Unanswered, s.flights[0].at
+	case s.counts.sent == 0 && (at.unsent || !s.complied(newest)):
+		at.state, at.since = NotSent, s.began
+	case at.unsent:
+		at.state, at.since = Unanswered, s.cameAt(newest)
+	default:
+		at.state, at.since = Synced, s.began
+		if s.answered.After(at.since) {
+			at.since = s.answered
+		}
+	}
+	return at
+}
+
+// coming is the newest snapshot, be it on its way to the stream's State yet.
+func (s *slot) coming() *xds.Snapshot {
+	if s.member == nil {
+		return nil
+	}
+	return s.member.Newest()
+}
+
+// complied reports whether a client that was sent nothing has all there is, since it
+// brought it (P27).
+func (s *slot) complied(newest *xds.Snapshot) bool {
+	return s.brings && !s.owed && s.sent != nil && newest != nil
+}
+
+// refusedAt is when the refusal was made that stands.
+func (s *slot) refusedAt() time.Time {
+	if s.nack == nil {
+		return s.began
+	}
+	return s.nack.At
+}
+
+// cameAt is when that came which was not sent: the newest of it, or the client.
+func (s *slot) cameAt(newest *xds.Snapshot) time.Time {
+	at := s.began
+	if r := newest.Rollout; r != nil && r.At.After(at) {
+		at = r.At
+	}
+	return at
+}
+
+// refusing reports whether the client refused something that it is still to have.
+func (s *Session) refusing() bool {
+	if s.refuses {
+		return true
+	}
+	return slices.ContainsFunc(s.refused, func(r refusal) bool {
+		return slices.ContainsFunc(r.names, func(n string) bool { return r.has(s.sub, n) })
+	})
+}
+
+// reach notes that the i-th response in flight was acknowledged: with it the client
+// has all of the newest that went out whole until then, but for what it refused.
+func (s *Session) reach(i int, out *Outcome) {
+	for _, f := range slices.Backward(s.flights[:i+1]) {
+		if !f.whole {
+			continue
+		}
+		out.rollout, out.gen = f.of, f.gen
+		if !s.refusing() {
+			s.has = f.gen
+		}
+		return
+	}
+}
+
+// counted is of which versions the stream was counted, by their rollouts' ids.
+type counted struct{ sent, acked, refused uint32 }
+
+// sending counts a response that is sent. Under the stream's lock.
+func (s *slot) sending(p *Plan) {
+	r := p.to.Rollout
+	if r == nil || p.early || s.counted.sent == r.ID() {
+		return
+	}
+	s.counted.sent = r.ID()
+	r.Send()
+}
+
+// answering counts an answer. Under the stream's lock.
+func (s *slot) answering(out *Outcome, now time.Time) {
+	r := out.rollout
+	if r == nil {
+		return
+	}
+	switch {
+	case out.Verdict == Acked && s.counted.acked != r.ID():
+		s.counted.acked = r.ID()
+		r.Ack()
+		if r.At.After(s.began) { // it was there when it came
+			r.Time(now.Sub(r.At))
+		}
+	case out.Verdict == Nacked && s.counted.refused != r.ID():
+		s.counted.refused = r.ID()
+		r.Refuse()
+	}
+}

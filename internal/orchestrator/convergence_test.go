@@ -1,0 +1,146 @@
+package orchestrator
+
+import (
+	"fmt"
+	"iter"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/xds"
+)
+
+// standings has these, as a fanout.Server has those of its streams.
+func standings(all ...fanout.Standing) func(func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing] {
+	return func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing] {
+		return func(yield func(fanout.Standing) bool) {
+			for _, s := range all {
+				if wanted(s.Key, s.Type) && !yield(s) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func every(xds.Key, xds.TypeURL) bool { return true }
+
+// give has the origin give clusters at a version.
+func (f *feed) give(t *testing.T, version string, specs ...string) {
+	t.Helper()
+	u := xds.Update{Type: cds, Origin: "origin", Version: version, Wildcard: true, Received: time.Now()}
+	for _, s := range specs {
+		name, content, _ := strings.Cut(s, "=")
+		u.Changed = append(u.Changed, resource(t, cds, name, content))
+	}
+	f.hand(t, u)
+	synctest.Wait()
+}
+
+func (p *Progress) text() string {
+	return fmt.Sprintf("known %v: %d reached, %d refusing, %d pending of %d", p.Known, p.Reached, p.Refusing, p.Pending, p.Clients)
+}
+
+func TestVersionsOfAKey(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		web := xds.NewKey("web")
+		c := w.join("web", cds).want("*")
+		f := w.feed(`web`)
+		f.give(t, "v1", "a=1", "b=1")
+		time.Sleep(time.Second)
+		f.give(t, "v2", "a=2")
+		held := c.Newest()
+		at := func(node string, stream, has uint64, refused bool) fanout.Standing {
+			return fanout.Standing{Key: web, Type: cds, Stream: stream, Node: node, State: fanout.Unanswered,
+				Since: time.Unix(int64(stream), 0), Lineage: held.Lineage, Has: has, Refused: refused}
+		}
+		has1, has2, none, no := at("has1", 4, held.Gen-1, false), at("has2", 3, held.Gen, false), at("none", 2, 0, false), at("no", 1, held.Gen-1, true)
+		all := standings(has1, has2, none, no)
+
+		st, _ := w.reg.Key(web)
+		one := []KeyStatus{st}
+		Count(one, all(every))
+		vs := one[0].Types[0].Versions
+		if len(vs) != 2 || vs[0].Version != "v2" || vs[1].Version != "v1" || vs[0].Changed != 1 || vs[1].Changed != 2 || !vs[0].Received.After(vs[1].Received) {
+			t.Fatalf("%+v", vs)
+		}
+		for i, want := range []string{"1 in step, 1 refusing, 2 pending of 4, none is the laggard", "3 in step, 0 refusing, 1 pending of 4, none is the laggard"} {
+			v := vs[i]
+			if got := fmt.Sprintf("%d in step, %d refusing, %d pending of %d, %s is the laggard", v.InStep, v.Refusing, v.Pending, v.Clients, v.Laggard.Node); got != want {
+				t.Errorf("%s: %s, want %s", v.Version, got, want)
+			}
+		}
+		equal(t, "states", one[0].Types[0].States[fanout.Unanswered], 4)
+
+		ask := func(version, mark string, of ...fanout.Standing) Progress {
+			return w.reg.Progress(web, cds, version, mark, standings(of...))
+		}
+		p := ask("v1", "", has1, has2, none, no)
+		equal(t, "v1", p.text(), "known true: 3 reached, 0 refusing, 1 pending of 4")
+		equal(t, "percent", p.Percent, 75)
+		p = ask("v2", "", has1, has2, none, no)
+		equal(t, "v2", p.text(), "known true: 1 reached, 1 refusing, 2 pending of 4")
+		equal(t, "who refuses and who lags", p.Refuser.Node+" "+p.Laggard.Node, "no none")
+		p = ask(vs[0].ContentVersion, "", has2)
+		equal(t, "by its content", p.text(), "known true: 1 reached, 0 refusing, 0 pending of 1")
+		// Not there yet: nobody has it, whoever is in step.
+		p = ask("v3", "", has2, no)
+		equal(t, "v3", p.text(), "known false: 0 reached, 0 refusing, 2 pending of 2")
+		equal(t, "newest", p.Newest+" "+p.NewestOrigin, "v2 v2")
+		// Nobody there is no success.
+		p = ask("v2", "")
+		equal(t, "nobody", fmt.Sprint(p.text(), p.Percent), "known true: 0 reached, 0 refusing, 0 pending of 00")
+
+		// Replaced so often that it is forgotten, it is still known by its mark.
+		mark := ask("v2", "").Mark
+		for i := range maxRollouts + 1 {
+			f.give(t, fmt.Sprint("w", i), fmt.Sprint("b=", i+2))
+		}
+		newer := has2
+		newer.Has = c.Newest().Gen
+		equal(t, "without its mark", func() string { p := ask("v2", "", newer); return p.text() }(), "known false: 0 reached, 0 refusing, 1 pending of 1")
+		equal(t, "with its mark", func() string { p := ask("v2", mark, newer, has1); return p.text() }(), "known true: 1 reached, 0 refusing, 1 pending of 2")
+		equal(t, "with another's", func() string { p := ask("v2", "1"+mark, newer); return p.Mark }(), "")
+		st, _ = w.reg.Key(web)
+		equal(t, "kept", len(st.Types[0].Versions), maxRollouts)
+
+		p = w.reg.Progress(xds.NewKey("nobody's"), cds, "v1", mark, standings())
+		equal(t, "of no key", p.text(), "known false: 0 reached, 0 refusing, 0 pending of 0")
+	})
+}
+
+// What is kept of versions is bounded over all keys, and given back.
+func TestVersionsAreBounded(t *testing.T) {
+	var p past
+	v := newView(xds.TypeOf(cds), nil, &p)
+	step := func(n int) {
+		for i := range n {
+			v.builder.Apply(xds.Update{Type: cds, Version: fmt.Sprint(v.builder, i, n), Wildcard: true})
+			v.snapshot(1)
+		}
+	}
+	step(maxRollouts + 5)
+	equal(t, "of one", fmt.Sprint(len(v.rollouts.all()), p.rollouts.Load()), fmt.Sprint(maxRollouts, maxRollouts))
+	p.rollouts.Add(allRollouts)
+	step(1)
+	equal(t, "where there are many", len(v.rollouts.all()), fewRollouts)
+	p.rollouts.Add(-allRollouts)
+	v.close()
+	equal(t, "left", p.rollouts.Load(), 0)
+}
+
+// A version that settles is known before it is published.
+func TestNewestBeforeItIsPublished(t *testing.T) {
+	bubble(t, func(o *Options) { o.Settle = time.Minute }, func(w *world) {
+		c := w.join("web", cds).want("*")
+		f := w.feed(`web`)
+		f.give(t, "v1", "a=1")
+		f.give(t, "v2", "a=2")
+		equal(t, "published and newest", c.State().Snapshot(cds).Version+" "+c.Newest().Version, "v1 v2")
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		equal(t, "published", c.State().Snapshot(cds).Version, "v2")
+	})
+}

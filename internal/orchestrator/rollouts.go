@@ -1,0 +1,68 @@
+package orchestrator
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"xdsrelay/internal/xds"
+)
+
+// How many versions of a type are remembered: so many, unless over all keys there
+// are more than a process is to pay for (some 250 bytes each); few always.
+const (
+	maxRollouts = 16
+	fewRollouts = 4
+	allRollouts = 1 << 16
+)
+
+// past is what a registry's keys share in what is kept for people to read.
+type past struct {
+	rollouts  atomic.Int64
+	histories *xds.Histories
+}
+
+// rollouts are the newest versions of a type, the oldest first. The group's
+// goroutine adds; anyone reads.
+type rollouts struct {
+	over *atomic.Int64 // how many there are over all keys
+
+	mu   sync.Mutex
+	kept []*xds.Rollout
+}
+
+// note adds what a snapshot is of that was just made in the place of prev.
+func (r *rollouts) note(prev, s *xds.Snapshot, names []string) {
+	one := xds.RolloutOf(prev, s, names)
+	if prev != nil && prev.Rollout == one {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	most := maxRollouts
+	if r.over.Add(1) > allRollouts {
+		most = fewRollouts
+	}
+	r.kept = append(r.kept, one)
+	for len(r.kept) > most {
+		r.kept = slices.Delete(r.kept, 0, 1)
+		r.over.Add(-1)
+	}
+}
+
+// all returns them, the newest first.
+func (r *rollouts) all() []*xds.Rollout {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := slices.Clone(r.kept)
+	slices.Reverse(out)
+	return out
+}
+
+// close forgets them.
+func (r *rollouts) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over.Add(-int64(len(r.kept)))
+	r.kept = nil
+}
