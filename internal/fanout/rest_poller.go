@@ -3,7 +3,6 @@ package fanout
 import (
 	"container/list"
 	"errors"
-	"log/slog"
 	"runtime"
 	"slices"
 	"sync"
@@ -323,23 +322,18 @@ func (ps *pollers) keepFor() time.Duration { return 2 * ps.srv.settings().LongPo
 // hear notes what a poll says of what its poller was given last.
 func (ps *pollers) hear(p *poller, q *question) {
 	ps.mu.Lock()
-	nack, again := p.hear(q)
+	nack := p.hear(q)
 	ps.mu.Unlock()
 	if nack == nil {
 		return
 	}
 	p.member.Nacked(*nack)
-	if again {
-		return
-	}
-	ps.srv.sparing.line(ps.srv.log, slog.LevelWarn, "client refused a response", "node", nack.Node, "key", p.member.Key().String(), "type", p.typ.URL,
-		"version", nack.Version, "code", codes.Code(nack.Code).String(), "reason", nack.Message)
+	ps.srv.nackLog.note(nackOf{p.member.Key(), p.typ.URL, nack.Version}, nack, q.nonce, time.Now())
 }
 
-// hear returns the refusal, if it is one, and whether the same version was
-// refused just before. Envoy's polls tell of none: it asks again with the version
+// hear returns the refusal, if it is one. Envoy's polls tell of none: it asks again with the version
 // that it had, and is given the same again. Under the table's lock.
-func (p *poller) hear(q *question) (nack *Nack, again bool) {
+func (p *poller) hear(q *question) *Nack {
 	switch {
 	case q.refused && (q.nonce == "" || q.nonce != p.sent):
 		p.meters.Stale.Inc() // P13
@@ -347,9 +341,8 @@ func (p *poller) hear(q *question) (nack *Nack, again bool) {
 		p.counts.nacks++
 		p.meters.Nacks.Inc()
 		n := Nack{Version: p.sent, Code: q.code, Message: q.message, Node: p.node.ID, At: time.Now()}
-		again = p.refuses && p.nack.Version == n.Version
 		p.refuses, p.nack, p.turned = true, n, n.At
-		return &n, again
+		return &n
 	case q.version != "" && q.version == p.sent:
 		p.behind = false
 		if p.acked == p.sent {
@@ -359,7 +352,7 @@ func (p *poller) hear(q *question) (nack *Nack, again bool) {
 		p.meters.Acks.Inc()
 		p.acked, p.refuses, p.turned = p.sent, false, time.Now()
 	}
-	return nil, false
+	return nil
 }
 
 // said notes that p is given the answer of this version.

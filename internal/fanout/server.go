@@ -54,6 +54,7 @@ type Server struct {
 	ages    *alarms[*stream]
 	door    *door
 	sparing *sparing
+	nackLog *nackLog
 	polls   *polls
 	pollers *pollers
 	times   restTimes
@@ -88,6 +89,7 @@ func NewServer(o Options) *Server {
 		streams: make(map[uint64]*stream),
 	}
 	s.now.Store(&o.Settings)
+	s.nackLog = newNackLog(s.log, s.sparing)
 	s.pollers = newPollers(s)
 	s.mover = newMover(s)
 	return s
@@ -102,6 +104,7 @@ func (s *Server) Run(ctx context.Context) error {
 	parts.Go(func() { s.ages.run(ctx) })
 	parts.Go(func() { s.newWatcher().run(ctx) })
 	parts.Go(func() { s.mover.run(ctx) })
+	parts.Go(func() { s.nackLog.run(ctx) })
 	parts.Wait()
 	return nil
 }

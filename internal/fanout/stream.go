@@ -285,7 +285,7 @@ func (st *stream) apply(sl *slot) *Refusal {
 	}
 	parted := limit > 0 && sl.Parted(limit)
 	ask := sl.Again(r, sl.snapshot())
-	nack, again := st.note(sl, &out, now)
+	nack := st.note(sl, &out, now)
 	good := st.good(sl, &out)
 	wake := uint64(0)
 	if out.Verdict == Acked || out.Verdict == Nacked {
@@ -324,10 +324,7 @@ func (st *stream) apply(sl *slot) *Refusal {
 		nack.Message = message
 		st.mu.Unlock()
 		sl.member.Nacked(*nack)
-		if !again {
-			st.srv.sparing.line(st.srv.log, slog.LevelWarn, "client refused a response", "node", nack.Node, "key", sl.member.Key().String(), "type", sl.typ.URL,
-				"version", nack.Version, "code", codes.Code(nack.Code).String(), "reason", nack.Message)
-		}
+		st.srv.nackLog.note(nackOf{sl.member.Key(), sl.typ.URL, nack.Version}, nack, string(r.Nonce), now)
 	}
 	return nil
 }
@@ -360,10 +357,9 @@ func nackMessage(t xds.Type, said []byte) string {
 	return text[:min(len(text), maxNackMessage)]
 }
 
-// note counts what a request said. It returns the refusal, if it is one, and
-// whether the same version was refused just before; its message is yet to come.
-// Under the lock.
-func (st *stream) note(sl *slot, out *Outcome, now time.Time) (nack *Nack, again bool) {
+// note counts what a request said. It returns the refusal, if it is one, whose
+// message is yet to come. Under the lock.
+func (st *stream) note(sl *slot, out *Outcome, now time.Time) *Nack {
 	sl.answering(out, now)
 	switch out.Verdict {
 	case Acked:
@@ -378,13 +374,12 @@ func (st *stream) note(sl *slot, out *Outcome, now time.Time) (nack *Nack, again
 		sl.counts.nacks++
 		sl.meters.Nacks.Inc()
 		n := &Nack{Version: out.Version, Code: st.req.ErrorCode, Node: st.node.ID, At: now, Gen: out.gen}
-		again = sl.nack != nil && sl.nack.Version == n.Version
 		sl.nack, sl.answered = n, now
-		return n, again
+		return n
 	case Stale, Unknown:
 		sl.meters.Stale.Inc()
 	}
-	return nil, false
+	return nil
 }
 
 // wake marks slots dirty and queues the stream if nobody has it.

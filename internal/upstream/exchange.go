@@ -167,7 +167,7 @@ func (e *exchange) judge(in incoming) (verdict, error) {
 	case v.unrequested:
 		c.Updates[telemetry.Unchanged].Inc()
 		c.Unasked.Add(len(r.Resources) + len(r.Removed))
-		s.log.Debug("response for a type that was not requested", "type", r.TypeURL)
+		s.log.Debug("response for a type that was not requested", "origin", s.at.name, "type", r.TypeURL, "nonce", r.Nonce)
 	case !v.take:
 		c.Updates[telemetry.Rejected].Inc()
 		s.client.opts.Metrics.Reject(faultOf(in.fault))
@@ -175,7 +175,7 @@ func (e *exchange) judge(in incoming) (verdict, error) {
 		if v.news {
 			level = slog.LevelWarn
 		}
-		s.log.Log(context.Background(), level, "response refused", "origin", s.at.name, "type", r.TypeURL, "version", r.Version, "in_a_row", v.refusals, "error", in.fault)
+		s.log.Log(context.Background(), level, "response refused", "origin", s.at.name, "type", r.TypeURL, "version", r.Version, "nonce", r.Nonce, "in_a_row", v.refusals, "error", in.fault)
 	}
 	return v, nil
 }
@@ -311,6 +311,10 @@ func (e *exchange) take(ctx context.Context, r *xds.Response, v verdict, now tim
 		c.Updates[telemetry.Unchanged].Inc()
 	}
 	s.client.opts.Metrics.ConfigReceived(now)
+	if s.log.Enabled(ctx, slog.LevelDebug) {
+		s.log.Debug("response taken", "origin", s.at.name, "type", r.TypeURL, "version", r.Version, "nonce", r.Nonce,
+			"resources", len(r.Resources), "removed", len(r.Removed), "another_snapshot", changed)
+	}
 	return incoming{response: r, applied: true}
 }
 
