@@ -58,9 +58,11 @@ func (st *stream) stills() []InspectedType {
 		if sl.member == nil || !sl.Session.began {
 			continue // P5, P6: nothing is known of what it asks for
 		}
-		out = append(out, InspectedType{
-			URL: sl.typ.URL, session: sl.still(), now: sl.snapshot(), took: sl.counts.acks > 0, nack: sl.nack,
-		})
+		t := InspectedType{URL: sl.typ.URL, session: sl.still(), now: sl.member.Newest(), took: sl.counts.acks > 0}
+		if sl.nack != nil {
+			t.nack = *sl.nack
+		}
+		out = append(out, t)
 	}
 	return out
 }
@@ -80,12 +82,12 @@ func (s *Session) still() *Session {
 	return &c
 }
 
-// Standing is how a client stands to a name that it asked for, as far as it told.
-type Standing uint8
+// Stance is how a client stands to a name that it asked for, as far as it told.
+type Stance uint8
 
 const (
 	// Untold: it was sent nothing of it, or has not answered its first response.
-	Untold Standing = iota
+	Untold Stance = iota
 	// Missing: there is no such resource, and the client knows, as far as its
 	// variant has a way to tell it.
 	Missing
@@ -103,7 +105,7 @@ const (
 // ResourceStatus is one name that a client asked for.
 type ResourceStatus struct {
 	Name string // as the client is told
-	Standing
+	Stance
 	// State is that of the name, by the words for types: Refused or NotSent, also if
 	// there is nothing to send; Unanswered also if there is something newer.
 	State string
@@ -177,7 +179,7 @@ func (s *Session) known(now *xds.Snapshot) []string {
 func (t *InspectedType) resource(name string) (ResourceStatus, bool) {
 	s := t.session
 	had, was := s.had(name)
-	if s.unsent(name) || was == xds.Absent && !s.sub.Names.Has(name) {
+	if s.unspoken(name) || was == xds.Absent && !s.sub.Names.Has(name) {
 		had, was = nil, xds.Pending // what a wildcard's answer left out, nobody spoke of
 	}
 	has, is := s.see(name, t.now, had, was)
@@ -199,23 +201,23 @@ func (t *InspectedType) resource(name string) (ResourceStatus, bool) {
 		refused = t.refused(name, had, flies, &r)
 	}
 	told := s.told(name)
-	if s.unsent(name) {
+	if s.unspoken(name) {
 		told = nil
 	}
 	r.Error = told
 	switch {
 	case refused:
-		r.Standing = Declined
+		r.Stance = Declined
 	case told != nil && !told.Absent():
-		r.Standing = Failed
+		r.Stance = Failed
 	case was == xds.Present && flies && t.took:
-		r.Standing = Unsure
+		r.Stance = Unsure
 	case was == xds.Present && !flies:
-		r.Standing = Taken
+		r.Stance = Taken
 	case was == xds.Absent, was == xds.Unresolvable, told != nil:
-		r.Standing = Missing
+		r.Stance = Missing
 	case was == xds.Lapsed:
-		r.Standing = Unsure
+		r.Stance = Unsure
 	}
 	if was == xds.Present && !flies && !refused {
 		r.Has = had
@@ -238,9 +240,9 @@ func (t *InspectedType) resource(name string) (ResourceStatus, bool) {
 	return r, true
 }
 
-// unsent reports whether a name is to be answered that was not, though what the
+// unspoken reports whether a name is to be answered that was not, though what the
 // client was sent has something by it.
-func (s *Session) unsent(name string) bool {
+func (s *Session) unspoken(name string) bool {
 	why, waits := s.fresh[name]
 	return waits && (why == asked || why == postponed) && s.want.Names.Has(name)
 }
@@ -336,12 +338,12 @@ func (ps *pollers) inspect() []Inspected {
 }
 
 func (p *poller) still() []InspectedType {
-	now := p.member.State().Snapshot(p.typ.URL)
+	at := p.reads()
 	ps := p.srv.pollers
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	t := p.status()
-	return []InspectedType{{URL: p.typ.URL, now: now, poll: &pollLook{
+	t := p.status(&at)
+	return []InspectedType{{URL: p.typ.URL, now: at.newest, poll: &pollLook{
 		sub: p.sub, acked: p.acked, sent: p.sent != "", refuses: p.refuses, behind: p.behind, state: t.State, nack: t.Nack,
 	}}}
 }
@@ -365,15 +367,15 @@ func (p *pollLook) resources(now *xds.Snapshot, yield func(ResourceStatus) bool)
 		case is == xds.Present && !p.sent:
 			r.State = NotSent
 		case is == xds.Present && p.refuses:
-			r.Standing, r.Version, r.Refused, r.Nack, r.Updated = Declined, p.acked, has, p.nack, now.Received
+			r.Stance, r.Version, r.Refused, r.Nack, r.Updated = Declined, p.acked, has, p.nack, now.Received
 		case is == xds.Present && p.behind:
-			r.Standing, r.Updated = Unsure, now.Received
+			r.Stance, r.Updated = Unsure, now.Received
 		case is == xds.Present && p.acked != "":
-			r.Standing, r.Version, r.Has, r.Updated = Taken, p.acked, has, now.Received
+			r.Stance, r.Version, r.Has, r.Updated = Taken, p.acked, has, now.Received
 		case r.Error != nil && !r.Error.Absent():
-			r.Standing = Failed
+			r.Stance = Failed
 		case is == xds.Absent, is == xds.Unresolvable:
-			r.Standing = Missing
+			r.Stance = Missing
 		case is == xds.Pending:
 			r.State = NotSent
 		}

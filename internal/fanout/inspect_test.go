@@ -12,7 +12,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-var standings = map[Standing]string{Untold: "untold", Missing: "missing", Taken: "taken", Declined: "declined", Failed: "failed", Unsure: "unsure"}
+var stances = map[Stance]string{Untold: "untold", Missing: "missing", Taken: "taken", Declined: "declined", Failed: "failed", Unsure: "unsure"}
 
 // stands writes how the client stands to each name, as "a=2:taken/SYNCED".
 func (w *world) stands(acks int) string {
@@ -26,7 +26,7 @@ func (w *world) stands(acks int) string {
 		if r.Refused != nil {
 			name += "!" + w.describe(r.Refused)
 		}
-		out = append(out, fmt.Sprintf("%s:%s/%s", name, standings[r.Standing], r.State))
+		out = append(out, fmt.Sprintf("%s:%s/%s", name, stances[r.Stance], r.State))
 	}
 	return strings.Join(out, " ")
 }
@@ -45,7 +45,7 @@ func (w *world) refuse(names ...string) {
 }
 
 // What a client said of a name is what is shown of it, from its first request on.
-func TestStandingOfNames(t *testing.T) {
+func TestStanceOfNames(t *testing.T) {
 	each(t, xds.EndpointType, func(w *world) {
 		w.sub("a", "b")
 		w.standing(0, "a:untold/NOT SENT b:untold/NOT SENT")
@@ -91,7 +91,7 @@ func TestStandingOfNames(t *testing.T) {
 
 // Of a name that was asked for just now nothing was sent, whatever others under
 // the key were.
-func TestStandingOfWhatIsNewlyAsked(t *testing.T) {
+func TestStanceOfWhatIsNewlyAsked(t *testing.T) {
 	each(t, xds.EndpointType, func(w *world) {
 		w.named("a", "b")
 		w.sub("a")
@@ -118,7 +118,7 @@ func TestStandingOfWhatIsNewlyAsked(t *testing.T) {
 }
 
 // A wildcard asks for all that there is; what was removed is gone.
-func TestStandingOfAWildcard(t *testing.T) {
+func TestStanceOfAWildcard(t *testing.T) {
 	each(t, xds.ClusterType, func(w *world) {
 		w.sub()
 		w.standing(0, "")
@@ -139,7 +139,7 @@ func TestStandingOfAWildcard(t *testing.T) {
 }
 
 // P36: what waits to be removed the client still has.
-func TestStandingOfWhatWaits(t *testing.T) {
+func TestStanceOfWhatWaits(t *testing.T) {
 	each(t, xds.ClusterType, func(w *world) {
 		w.hold = time.Minute
 		w.sub()
@@ -157,7 +157,7 @@ func TestStandingOfWhatWaits(t *testing.T) {
 }
 
 // P27: what a client brought it has, though nothing was sent.
-func TestStandingOfWhatWasBrought(t *testing.T) {
+func TestStanceOfWhatWasBrought(t *testing.T) {
 	w := newWorld(t, xds.ClusterType, xds.Delta)
 	w.wild("a")
 	w.send(request{initial: map[string]string{"a": w.resource("a").Version.String()}})
@@ -166,7 +166,7 @@ func TestStandingOfWhatWasBrought(t *testing.T) {
 }
 
 // P39: an error stands in the place of the resource; NOT_FOUND is an absence.
-func TestStandingOfErrors(t *testing.T) {
+func TestStanceOfErrors(t *testing.T) {
 	each(t, xds.EndpointType, func(w *world) {
 		w.named("a")
 		w.sub("a", "b")
@@ -180,7 +180,7 @@ func TestStandingOfErrors(t *testing.T) {
 }
 
 // P26: an alias is there by what it leads to.
-func TestStandingOfAliases(t *testing.T) {
+func TestStanceOfAliases(t *testing.T) {
 	w := newWorld(t, xds.VHostType, xds.Delta)
 	w.sub("alias")
 	w.standing(0, "alias:untold/NOT SENT")
@@ -219,7 +219,7 @@ func TestInspect(t *testing.T) {
 					if n.Nack != nil {
 						said = n.Nack.Message
 					}
-					got += fmt.Sprintln(typ.URL[strings.LastIndex(string(typ.URL), ".")+1:], n.Name, n.Standing, n.State, said)
+					got += fmt.Sprintln(typ.URL[strings.LastIndex(string(typ.URL), ".")+1:], n.Name, n.Stance, n.State, said)
 				}
 			}
 		}

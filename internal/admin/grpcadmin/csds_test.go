@@ -93,7 +93,7 @@ func TestFetch(t *testing.T) {
 		t.Error(g)
 	}
 	if g := all["bad"]; g.XdsConfig != nil || g.VersionInfo != "" || g.ConfigStatus != statusv3.ConfigStatus_ERROR || len(g.ErrorState.VersionInfo) != 32 ||
-		!strings.HasPrefix(g.ErrorState.Details, "it is bad") || g.ErrorState.FailedConfiguration.UnmarshalTo(route) != nil || route.Name != "bad" {
+		!strings.HasPrefix(g.ErrorState.Details, "it is bad") || time.Since(g.ErrorState.LastUpdateAttempt.AsTime()) > time.Minute || g.ErrorState.FailedConfiguration.UnmarshalTo(route) != nil || route.Name != "bad" {
 		t.Error(g)
 	}
 	if g := all["gone"]; g.ConfigStatus != statusv3.ConfigStatus_SYNCED || g.XdsConfig != nil {

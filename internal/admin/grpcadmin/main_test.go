@@ -62,6 +62,7 @@ func (m *member) State() *xds.State {
 	defer m.h.mu.Unlock()
 	return m.h.state
 }
+func (m *member) Newest() *xds.Snapshot                        { return m.State().Snapshot(m.join.Type) }
 func (m *member) Intern(s *xds.Subscription) *xds.Subscription { return s }
 func (m *member) Subscribe(*xds.Subscription)                  { m.join.Waker.Wake() }
 func (m *member) Again([]string)                               {}

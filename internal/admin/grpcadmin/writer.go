@@ -84,7 +84,7 @@ func (w *writer) add(field protowire.Number, m proto.Message) (err error) {
 	return w.ctx.Err()
 }
 
-var clientStatus = map[fanout.Standing]adminv3.ClientResourceStatus{
+var clientStatus = map[fanout.Stance]adminv3.ClientResourceStatus{
 	fanout.Untold:   adminv3.ClientResourceStatus_REQUESTED,
 	fanout.Missing:  adminv3.ClientResourceStatus_DOES_NOT_EXIST,
 	fanout.Taken:    adminv3.ClientResourceStatus_ACKED,
@@ -103,13 +103,14 @@ var configStatus = map[string]statusv3.ConfigStatus{
 func (w *writer) generic(typ xds.TypeURL, r *fanout.ResourceStatus) *statusv3.ClientConfig_GenericXdsConfig {
 	g := &statusv3.ClientConfig_GenericXdsConfig{
 		TypeUrl: string(typ), Name: redact.Text(r.Name), VersionInfo: r.Version, LastUpdated: timestamp(r.Updated),
-		ClientStatus: clientStatus[r.Standing], ConfigStatus: configStatus[r.State],
+		ClientStatus: clientStatus[r.Stance], ConfigStatus: configStatus[r.State],
 		XdsConfig: w.resource(r.Has),
 	}
 	switch {
 	case r.Nack != nil:
 		g.ErrorState = &adminv3.UpdateFailureState{
 			FailedConfiguration: w.resource(r.Refused), VersionInfo: r.Nack.Version, Details: words(codes.Code(r.Nack.Code), r.Nack.Message),
+			LastUpdateAttempt: timestamp(r.Nack.At),
 		}
 	case r.Error != nil:
 		g.ErrorState = &adminv3.UpdateFailureState{Details: words(r.Error.Code, said(r.Error))}
