@@ -1,0 +1,326 @@
+package integration
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/types/descriptorpb"
+
+	"xdsrelay/internal/fleet"
+	"xdsrelay/internal/xds"
+)
+
+// grpcurlTool is that of tools/grpcurl, as it is pinned there.
+var grpcurlTool = sync.OnceValues(func() (string, error) {
+	cmd := exec.Command("go", "tool", "-modfile=tools/grpcurl/go.mod", "-n", "grpcurl")
+	cmd.Dir = ".."
+	out, err := cmd.Output()
+	if err != nil {
+		said := ""
+		if e := (*exec.ExitError)(nil); errors.As(err, &e) {
+			said = string(e.Stderr)
+		}
+		return "", fmt.Errorf("build grpcurl: %w\n%s", err, said)
+	}
+	return strings.TrimSpace(string(out)), nil
+})
+
+// grpcurl runs it and returns what it says, on both its outputs if it fails.
+func grpcurl(t testing.TB, args ...string) (string, error) {
+	t.Helper()
+	tool, err := grpcurlTool()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, errs bytes.Buffer
+	cmd := exec.CommandContext(patient(t), tool, append([]string{"-max-time", "20"}, args...)...)
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("grpcurl %s: %w: %s%s", strings.Join(args, " "), err, &out, &errs)
+	}
+	return out.String(), nil
+}
+
+// says fails unless grpcurl succeeds and says all of these.
+func says(t testing.TB, args []string, want ...string) string {
+	t.Helper()
+	out, err := grpcurl(t, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range want {
+		if !strings.Contains(out, w) {
+			t.Fatalf("grpcurl %s does not say %q:\n%s", strings.Join(args, " "), w, out)
+		}
+	}
+	return out
+}
+
+// refusesWith fails unless grpcurl fails, and says this.
+func refusesWith(t testing.TB, want string, args ...string) {
+	t.Helper()
+	if out, err := grpcurl(t, args...); err == nil || !strings.Contains(err.Error(), want) {
+		t.Fatalf("grpcurl %s: %v, want %s\n%s", strings.Join(args, " "), err, want, out)
+	}
+}
+
+// operators is where the relay answers them over gRPC.
+func (r *relay) operators() string {
+	r.t.Helper()
+	m := regexp.MustCompile(`admin_grpc=(\S+)`).FindStringSubmatch(r.log.String())
+	if m == nil || m[1] == "off" {
+		r.t.Fatal("there is no address for operators")
+	}
+	return m[1]
+}
+
+const csdsService = "envoy.service.status.v3.ClientStatusDiscoveryService"
+
+// csdsResource is what grpcurl writes of a GenericXdsConfig.
+type csdsResource struct {
+	TypeURL      string         `json:"typeUrl"`
+	Name         string         `json:"name"`
+	Version      string         `json:"versionInfo"`
+	Config       map[string]any `json:"xdsConfig"`
+	LastUpdated  string         `json:"lastUpdated"`
+	ConfigStatus string         `json:"configStatus"`
+	ClientStatus string         `json:"clientStatus"`
+	Error        *struct {
+		Details string         `json:"details"`
+		Version string         `json:"versionInfo"`
+		At      string         `json:"lastUpdateAttempt"`
+		Failed  map[string]any `json:"failedConfiguration"`
+	} `json:"errorState"`
+}
+
+// csds asks by grpcurl, and returns each resource by node, name and type.
+func csds(t testing.TB, request, call string, args ...string) map[string]csdsResource {
+	t.Helper()
+	out, err := grpcurl(t, append(slices.Concat([]string{"-d", request}, args), csdsService+"/"+call)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answer struct {
+		Config []struct {
+			Node struct {
+				ID string `json:"id"`
+			} `json:"node"`
+			Scope     string         `json:"clientScope"`
+			Resources []csdsResource `json:"genericXdsConfigs"`
+		} `json:"config"`
+	}
+	if err := json.Unmarshal([]byte(out), &answer); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	all := map[string]csdsResource{}
+	for _, c := range answer.Config {
+		for _, r := range c.Resources {
+			all[c.Node.ID+" "+r.Name+" "+r.TypeURL[strings.LastIndex(r.TypeURL, ".")+1:]] = r
+		}
+	}
+	return all
+}
+
+// nodeIs selects a node by its id.
+func nodeIs(id string) string {
+	return `{"node_matchers": [{"node_id": {"exact": "` + id + `"}}]}`
+}
+
+// The real grpcurl lists and describes what there is, asks for health, and reads how
+// clients of both variants stand: who took, who refused, and who asks for what is
+// not there.
+func TestGRPCurl(t *testing.T) {
+	o := newOrigin(t, caches[0])
+	o.put("edge", web(1)...)
+	r := serve(t, o.addr, settings{"admin.grpc_address": "127.0.0.1:0"})
+	at := r.operators()
+
+	list := strings.Fields(says(t, []string{"-plaintext", at, "list"}))
+	slices.Sort(list)
+	if want := []string{csdsService, "grpc.channelz.v1.Channelz", "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"}; !slices.Equal(list, want) {
+		t.Errorf("it lists %q, want %q", list, want)
+	}
+	says(t, []string{"-plaintext", at, "describe", csdsService}, "rpc FetchClientStatus", "rpc StreamClientStatus")
+	says(t, []string{"-plaintext", at, "describe", "envoy.config.cluster.v3.Cluster"}, "load_assignment")
+	for _, service := range append(list, "") {
+		says(t, []string{"-plaintext", "-d", `{"service": "` + service + `"}`, at, "grpc.health.v1.Health/Check"}, `"SERVING"`)
+	}
+	says(t, []string{"-plaintext", at, "grpc.channelz.v1.Channelz/GetServers"}, "callsStarted")
+
+	for _, v := range variants {
+		id := "refuses-" + v.String()
+		client(t, r.addr, fleet.ClientConfig{Node: node(id, "edge"), Variant: v, Behaviour: fleet.Raw,
+			Refuse: func(typ xds.TypeURL, _ []fleet.Resource) error {
+				if typ == xds.ClusterType {
+					return errors.New("no such cluster, please")
+				}
+				return nil
+			},
+			Subscribe: []fleet.Subscription{{Type: xds.ClusterType}, {Type: xds.EndpointType, Names: []string{"web", "nothing"}}}})
+		var got map[string]csdsResource
+		until(t, "the client's answers", func() error {
+			got = csds(t, nodeIs(id), "FetchClientStatus", "-plaintext", at)
+			states := map[string]string{}
+			for k, g := range got {
+				states[strings.TrimPrefix(k, id+" ")] = g.ClientStatus + " " + g.ConfigStatus
+			}
+			want := map[string]string{"web Cluster": "NACKED ERROR", "web ClusterLoadAssignment": "ACKED SYNCED",
+				"nothing ClusterLoadAssignment": "DOES_NOT_EXIST SYNCED"} // P57
+			if !maps.Equal(states, want) {
+				return fmt.Errorf("%s: %v, want %v", id, states, want)
+			}
+			return nil
+		})
+		refused, taken := got[id+" web Cluster"], got[id+" web ClusterLoadAssignment"]
+		if e := refused.Error; e == nil || e.Details != "no such cluster, please" || e.Version == "" || e.At == "" || e.Failed["name"] != "web" || refused.Config != nil {
+			t.Errorf("%s: %+v", id, refused)
+		}
+		if taken.Config["clusterName"] != "web" || taken.Version == "" || taken.LastUpdated == "" || taken.Error != nil {
+			t.Errorf("%s: %+v", id, taken)
+		}
+		if other := csds(t, nodeIs(id), "StreamClientStatus", "-plaintext", at); len(other) != len(got) {
+			t.Errorf("%s: the stream says %v", id, other)
+		}
+	}
+	says(t, []string{"-plaintext", at, "grpc.channelz.v1.Channelz/GetTopChannels"}, `"target"`)
+	// Some of the clients, by what is in their ids; and what is not supported.
+	if got := csds(t, `{"node_matchers": [{"node_id": {"suffix": "-delta"}}], "exclude_resource_contents": true}`, "FetchClientStatus", "-plaintext", at); len(got) != 3 {
+		t.Errorf("%v", got)
+	}
+	if got := csds(t, `{}`, "FetchClientStatus", "-plaintext", at); len(got) != 6 {
+		t.Errorf("%v", got)
+	}
+	refusesWith(t, "InvalidArgument", "-plaintext", "-d", `{"node_matchers": [{"node_id": {"custom": {"name": "x"}}}]}`, at, csdsService+"/FetchClientStatus")
+}
+
+// Over TLS with a token, as from elsewhere: nobody is told anything without it, and
+// the file's newest counts. Probes need none.
+func TestGRPCurlWithTokenAndTLS(t *testing.T) {
+	o := newOrigin(t, caches[0])
+	o.put("edge", web(1)...)
+	i := issue(t)
+	token := filepath.Join(i.dir, "token")
+	write := func(text string) {
+		if err := os.WriteFile(token+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(token+".new", token); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("first\n")
+	r := start(t, "", nil, "serve", "--config", func() string {
+		s := quick()
+		s["upstream.origins"], s["admin.grpc_address"], s["admin.address"] = origins(o.addr), "127.0.0.1:0", ""
+		s["admin.tls"], s["admin.token_file"] = i.serverTLS("admin", false), token
+		return s.file(t)
+	}())
+	at, ca := r.operators(), filepath.Join(i.dir, "ca")
+	with := func(token string) []string {
+		return []string{"-cacert", ca, "-H", "authorization: Bearer " + token, at, "list"}
+	}
+	says(t, with("first"), csdsService)
+	refusesWith(t, "Unauthenticated", "-cacert", ca, at, csdsService+"/FetchClientStatus")
+	refusesWith(t, "Unauthenticated", with("second")...)
+	refusesWith(t, "certificate", at, "list")
+	refusesWith(t, "", "-plaintext", at, "list")
+	says(t, []string{"-cacert", ca, "-protoset", protoset(t), at, "grpc.health.v1.Health/Check"}, `"SERVING"`)
+	write("second\n")
+	until(t, "the other token", func() error {
+		_, err := grpcurl(t, with("second")...)
+		return err
+	})
+	refusesWith(t, "Unauthenticated", with("first")...)
+}
+
+// protoset is a file with what grpcurl has to know of health, where no reflection
+// tells it.
+func protoset(t testing.TB) string {
+	t.Helper()
+	b, err := proto.Marshal(&descriptorpb.FileDescriptorSet{File: []*descriptorpb.FileDescriptorProto{
+		protodesc.ToFileDescriptorProto(grpc_health_v1.File_grpc_health_v1_health_proto)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "health")
+	if err := os.WriteFile(file, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// P4: each service that clients are served by is healthy by its name, and so is the
+// relay; none is any more as soon as it drains.
+func TestGRPCurlHealthOfEachService(t *testing.T) {
+	o := newOrigin(t, caches[0])
+	o.put("edge", web(1)...)
+	r := serve(t, o.addr, settings{"downstream.drain": "1m"})
+	set := protoset(t)
+	services := []string{"", "grpc.health.v1.Health"}
+	for _, typ := range xds.Types() {
+		services = append(services, typ.Service)
+	}
+	services = append(services, "envoy.service.discovery.v3.AggregatedDiscoveryService")
+	slices.Sort(services)
+	if len(services) != 12 {
+		t.Fatalf("services: %q", services)
+	}
+	check := func(service string) []string {
+		return []string{"-plaintext", "-protoset", set, "-d", `{"service": "` + service + `"}`, r.addr, "grpc.health.v1.Health/Check"}
+	}
+	for _, s := range services {
+		says(t, check(s), `"SERVING"`)
+	}
+	refusesWith(t, "NotFound", check("grpc.reflection.v1.ServerReflection")...)
+	refusesWith(t, "", "-plaintext", r.addr, "list") // there is no reflection for clients
+	statuses := func() map[string]string {
+		var list struct {
+			Statuses map[string]struct{ Status string } `json:"statuses"`
+		}
+		out := says(t, []string{"-plaintext", "-protoset", set, r.addr, "grpc.health.v1.Health/List"})
+		if err := json.Unmarshal([]byte(out), &list); err != nil {
+			t.Fatal(err)
+		}
+		all := map[string]string{}
+		for name, s := range list.Statuses {
+			all[name] = s.Status
+		}
+		return all
+	}
+	if all := statuses(); !slices.Equal(slices.Sorted(maps.Keys(all)), services) {
+		t.Errorf("health is of %q, want %q", slices.Sorted(maps.Keys(all)), services)
+	}
+	// Clients that stay keep it draining.
+	for i := range 3 {
+		c := client(t, r.addr, fleet.ClientConfig{Node: node(fmt.Sprint("n", i), "edge"), Variant: fleet.Delta, Behaviour: fleet.Envoy})
+		waitFor(t, c, "what there is", hasAll(web(1)...))
+	}
+	r.drain()
+	until(t, "draining", func() error {
+		for name, s := range statuses() {
+			if s != "NOT_SERVING" {
+				return fmt.Errorf("%q is %s", name, s)
+			}
+		}
+		return nil
+	})
+	for _, s := range []string{"", services[1]} {
+		says(t, check(s), `"NOT_SERVING"`)
+	}
+	r.signal(syscall.SIGTERM) // no longer
+}
