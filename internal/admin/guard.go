@@ -83,11 +83,11 @@ func (s *Server) guard(r *route) http.Handler {
 		f, known := formats[query.Get("format")]
 		refuse := func(status int, message string) { s.write(w, f, status, failure{message}) }
 		if !r.open {
-			if !s.Named(req.Host) {
+			if !s.named(req.Host) {
 				refuse(http.StatusForbidden, "without a token this is served as localhost or an IP address only, not as "+req.Host)
 				return
 			}
-			if !s.Authorized(req.Header.Get("Authorization")) {
+			if !s.authorized(req) {
 				h.Set("WWW-Authenticate", `Bearer realm="relay"`)
 				refuse(http.StatusUnauthorized, "wants Authorization: Bearer and the token of admin.token_file")
 				return
@@ -167,11 +167,6 @@ func (s *Server) turn(e *endpoint, req *http.Request, f *format) answer {
 	return s.encode(f, status, body)
 }
 
-// Turn waits for the turn to read what costs by what the relay holds, which all have
-// in common who ask the relay, by HTTP or otherwise. It reports false if ctx ends
-// before.
-func (s *Server) Turn(ctx context.Context) (give func(), ok bool) { return s.reads.take(ctx) }
-
 // enter waits until there is room, and reports false if ctx ends before.
 func enter(ctx context.Context, room chan struct{}) bool {
 	select {
@@ -195,22 +190,22 @@ func understood(query url.Values, known []string) error {
 	return nil
 }
 
-// Authorized reports whether what a request has as Authorization is the token, if
-// one is needed. Hashes are compared, so that the time taken tells nothing of the
-// token, nor of its length.
-func (s *Server) Authorized(authorization string) bool {
+// authorized reports whether a request has the token, if one is needed. Hashes
+// are compared, so that the time taken tells nothing of the token, nor of its
+// length.
+func (s *Server) authorized(r *http.Request) bool {
 	want := s.token.Load()
 	if want == nil {
 		return true
 	}
-	scheme, token, _ := strings.Cut(authorization, " ")
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	sum := sha256.Sum256([]byte(strings.TrimSpace(token)))
 	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(sum[:], want[:]) == 1
 }
 
-// Named reports whether the relay may be called so. Where no token is needed,
+// named reports whether the relay may be called so. Where no token is needed,
 // a name that someone else can point here is not enough.
-func (s *Server) Named(host string) bool {
+func (s *Server) named(host string) bool {
 	if s.token.Load() != nil {
 		return true
 	}

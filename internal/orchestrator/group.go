@@ -44,10 +44,9 @@ type Group struct {
 	links   atomic.Pointer[[]*link]        // home, and the second stream if there is one (P50); the slice is never changed
 	refusal atomic.Pointer[fanout.Refusal] // nothing held and no origin (P53)
 	figures atomic.Pointer[figures]
-	// connectedAt is when a stream was last seen to be open, UnixNano.
-	connectedAt atomic.Int64
-	// reachedAt is when one first was, UnixNano; 0: none was yet.
-	reachedAt atomic.Int64
+	// connectedAt is when a stream was last seen to be open, reachedAt when one first
+	// was; nil: none was yet.
+	connectedAt, reachedAt atomic.Pointer[time.Time]
 
 	// Owned by the goroutine.
 	ctx      context.Context // of run; nil before it
@@ -282,6 +281,7 @@ func (g *Group) wait(now time.Time) time.Duration {
 	before(g.nextExpiry())
 	if g.away {
 		before(g.recall.until)
+		before(g.recall.look)
 	}
 	if g.unpublished {
 		before(g.publishAt)

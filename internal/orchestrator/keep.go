@@ -14,12 +14,15 @@ type Store interface {
 	Touch(key xds.Key, typ xds.TypeURL, src store.Source)
 	// Release: src is not asked any more once it has returned.
 	Release(key xds.Key, typ xds.TypeURL, src store.Source)
-	// Expires is when a record is too old to be served; zero: never.
-	Expires(r *store.Record) time.Time
+	// Expires is when a record is too old to be served; zero: never. guess: the clock
+	// is wrong, or was.
+	Expires(r *store.Record) (at time.Time, guess bool)
 	// Has reports whether there may be something to load; no I/O.
 	Has(key xds.Key, typ xds.TypeURL) bool
 	// Load reads from disk; nil if there is nothing that may be served.
 	Load(key xds.Key, typ xds.TypeURL) (*store.Record, error)
+	// Seed is Load of what may be too old as well.
+	Seed(key xds.Key, typ xds.TypeURL) (*store.Record, error)
 }
 
 // keeper says what of a view is to be written down (store.Source).
@@ -76,7 +79,7 @@ func (k *keeper) Good() *store.Record {
 	g, v := k.group, k.view
 	if !k.seeded {
 		// What cannot be read now was reported by the store, and is tried again.
-		was, err := g.opts.Store.Load(g.key, v.typ.URL)
+		was, err := g.opts.Store.Seed(g.key, v.typ.URL)
 		k.seeded = err == nil
 		if was != nil {
 			head := *was
@@ -86,7 +89,12 @@ func (k *keeper) Good() *store.Record {
 		}
 	}
 	held := v.held.Load()
-	took, wildcard := k.good.Collect(held, k.carries(), time.Now())
+	carry := k.carries()
+	if !carry && k.outdated() {
+		k.seed = nil
+		k.good.Seed(nil, false)
+	}
+	took, wildcard := k.good.Collect(held, carry, time.Now())
 	if len(took) == 0 && !wildcard {
 		return nil
 	}
@@ -112,11 +120,23 @@ func (k *keeper) Good() *store.Record {
 // asked for, still is. Without an origin it is all that there is.
 func (k *keeper) carries() bool {
 	first := k.group.reachedAt.Load()
-	return first == 0 || time.Since(time.Unix(0, first)) < carry
+	return first == nil || time.Since(*first) < carry
+}
+
+// outdated: what was good before the relay started is too old to be served, by the
+// clock as it is now.
+func (k *keeper) outdated() bool {
+	if k.seed == nil {
+		return false
+	}
+	at, _ := k.group.opts.Store.Expires(k.seed)
+	return !at.IsZero() && !time.Now().Before(at)
 }
 
 // confirmed is when the type was last known to be as the origin has it. What it has
-// said nothing of since the start counts by the rest of the type.
+// said nothing of since the start counts by the rest of the type; but if it is too
+// old, the rest counts by it: the clock may be wrong, and set right while it is
+// carried.
 func (k *keeper) confirmed() time.Time {
 	g := k.group
 	switch at := g.connectedAt.Load(); {
@@ -127,8 +147,10 @@ func (k *keeper) confirmed() time.Time {
 		if k.seed != nil {
 			return k.seed.Confirmed
 		}
-	case !g.home().connected() && at > 0:
-		return time.Unix(0, at)
+	case k.good.Carried() && k.outdated():
+		return k.seed.Confirmed
+	case !g.home().connected() && at != nil:
+		return at.Round(0)
 	}
 	return time.Now()
 }

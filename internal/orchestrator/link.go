@@ -72,9 +72,9 @@ func (l *link) Update(ctx context.Context, u xds.Update) (changed bool, err erro
 // Status implements upstream.Sink.
 func (l *link) Status(s upstream.Status) {
 	if s.Connected || l.connected() {
-		now := time.Now().UnixNano()
-		l.group.connectedAt.Store(now)
-		l.group.reachedAt.CompareAndSwap(0, now)
+		now := time.Now() // by both clocks: the wall clock may be set
+		l.group.connectedAt.Store(&now)
+		l.group.reachedAt.CompareAndSwap(nil, &now)
 	}
 	l.status.Store(&s)
 	l.group.signal()

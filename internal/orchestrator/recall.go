@@ -25,7 +25,8 @@ type recall struct {
 	due     bool                             // something may have been asked for since
 	stale   int                              // views that are
 	told    bool                             // in this outage
-	until   time.Time                        // from when what was recalled is too old; zero: never
+	until   time.Time                        // from when some of what was recalled is too old; zero: never
+	look    time.Time                        // when what is on disk may be another matter; zero: it is not
 }
 
 // remembered is a record with its resources by all that they go by.
@@ -33,10 +34,11 @@ type remembered struct {
 	*store.Record
 	wild, named map[string]*xds.Resource
 	until       time.Time // zero: for ever
+	guess       bool      // by a clock that is wrong, or was
 }
 
-func remember(r *store.Record, until time.Time) *remembered {
-	out := &remembered{Record: r, wild: make(map[string]*xds.Resource), named: make(map[string]*xds.Resource), until: until}
+func remember(r *store.Record, until time.Time, guess bool) *remembered {
+	out := &remembered{Record: r, wild: make(map[string]*xds.Resource), named: make(map[string]*xds.Resource), until: until, guess: guess}
 	for _, e := range r.Entries {
 		into := out.named
 		if e.Wild {
@@ -54,6 +56,10 @@ func remember(r *store.Record, until time.Time) *remembered {
 
 // maxLoads is how many keys are read from disk at a time.
 const maxLoads = 4
+
+// lookEvery is how often it is looked whether what is on disk and may not be served
+// now may be later: it could not be read, or is too old by a clock that is set right.
+const lookEvery = time.Minute
 
 // recalling reports whether it is being found out what there is to serve.
 func (r *recall) recalling() bool { return r.loading != nil }
@@ -85,6 +91,9 @@ func (g *Group) recallAway(now time.Time) {
 		r.records = make(map[xds.TypeURL]*remembered)
 		r.due = true
 	}
+	if !r.look.IsZero() && !now.Before(r.look) {
+		g.lookAgain()
+	}
 	if !r.until.IsZero() && !now.Before(r.until) {
 		g.tooOld(now)
 	}
@@ -93,6 +102,9 @@ func (g *Group) recallAway(now time.Time) {
 	}
 	r.due = false
 	g.load()
+	if r.look.IsZero() && r.loading == nil && g.mayChange() {
+		r.look = now.Add(lookEvery)
+	}
 	var types []string
 	resources := 0
 	for _, v := range g.views {
@@ -146,7 +158,8 @@ func (r *Registry) load(ctx context.Context, key xds.Key, types []xds.TypeURL) m
 	for _, t := range types {
 		// What cannot be read was reported by the store.
 		if rec, _ := r.opts.Store.Load(key, t); rec != nil {
-			out[t] = remember(rec, r.opts.Store.Expires(rec))
+			until, guess := r.opts.Store.Expires(rec)
+			out[t] = remember(rec, until, guess)
 		}
 	}
 	return out
@@ -193,28 +206,75 @@ func (g *Group) remind(v *view, rec *remembered, now time.Time) (n int, any bool
 	if v.keeper != nil {
 		v.keeper.recalled.Store(rec.Confirmed.UnixNano())
 	}
-	if r := &g.recall; !rec.until.IsZero() && (r.until.IsZero() || rec.until.Before(r.until)) {
-		r.until = rec.until
-	}
+	v.staleUntil = earlier(v.staleUntil, rec.until)
+	g.recall.until = earlier(g.recall.until, rec.until)
 	g.stale(now)
 	g.urgent = true
 	return n, true
 }
 
-// tooOld lets go of what was recalled, once it is older than it may be (store.max_age):
+// mayChange reports whether there is something on disk of which it may be another
+// matter later whether it is served.
+func (g *Group) mayChange() bool {
+	for typ, rec := range g.recall.records {
+		if rec == nil && g.opts.Store.Has(g.key, typ) || rec != nil && rec.guess {
+			return true
+		}
+	}
+	return false
+}
+
+// lookAgain has what was not to be served be looked for again, and what was of a
+// time that is to come be held against the clock as it is now.
+func (g *Group) lookAgain() {
+	r := &g.recall
+	r.look, r.due = time.Time{}, true
+	for typ, rec := range r.records {
+		switch {
+		case rec == nil && g.opts.Store.Has(g.key, typ):
+			delete(r.records, typ)
+		case rec != nil && rec.guess:
+			var until time.Time
+			until, rec.guess = g.opts.Store.Expires(rec.Record)
+			rec.until = earlier(rec.until, until)
+			if v := find(g.views, typ); v != nil && !v.staleUntil.IsZero() {
+				v.staleUntil = earlier(v.staleUntil, until)
+				r.until = earlier(r.until, until)
+			}
+		}
+	}
+}
+
+// earlier is the earlier of two times, of which zero is never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// tooOld lets go of what was recalled and is older than it may be (store.max_age):
 // nobody is told that it is gone, and nobody new is given it.
 func (g *Group) tooOld(now time.Time) {
 	g.recall.until = time.Time{}
 	for _, v := range g.views {
-		g.recall.records[v.typ.URL] = nil
+		if v.staleUntil.IsZero() || now.Before(v.staleUntil) {
+			g.recall.until = earlier(g.recall.until, v.staleUntil)
+			continue
+		}
+		v.staleUntil = time.Time{}
+		if _, looked := g.recall.records[v.typ.URL]; looked {
+			g.recall.records[v.typ.URL] = nil
+			g.recall.due = true
+		}
 		if s := v.held.Load(); s == nil || !s.Stale {
 			continue
 		}
 		v.builder.Recant()
 		v.snapshot(g.gen + 1)
 		g.stale(now)
+		g.log.Warn("the last known good is older than store.max_age, and is not served any more", "type", v.typ.Label())
 	}
-	g.log.Warn("the last known good is older than store.max_age, and is not served any more")
 }
 
 // forgotten is what of a record is asked for and not known, as updates of the

@@ -259,7 +259,7 @@ func TestP53_RecalledTooLate(t *testing.T) {
 	g.recall.due = true
 	g.recall.records = map[xds.TypeURL]*remembered{cds: remember(&store.Record{
 		Key: g.key, Type: cds, Origin: "origin", Wildcard: true, Entries: []store.Entry{{Resource: resource(t, cds, "c", "1"), Wild: true}},
-	}, time.Time{})}
+	}, time.Time{}, false)}
 	held := func(want int) {
 		t.Helper()
 		if s := v.held.Load(); s.Len() != want || s.Stale != (want > 0) || s.Answered != (want > 0) {
@@ -279,9 +279,10 @@ type noStore struct{}
 
 func (noStore) Touch(xds.Key, xds.TypeURL, store.Source)         {}
 func (noStore) Release(xds.Key, xds.TypeURL, store.Source)       {}
-func (noStore) Expires(*store.Record) time.Time                  { return time.Time{} }
+func (noStore) Expires(*store.Record) (time.Time, bool)          { return time.Time{}, false }
 func (noStore) Has(xds.Key, xds.TypeURL) bool                    { return false }
 func (noStore) Load(xds.Key, xds.TypeURL) (*store.Record, error) { return nil, nil }
+func (noStore) Seed(xds.Key, xds.TypeURL) (*store.Record, error) { return nil, nil }
 
 // With max_age what was confirmed longer ago is not served.
 func TestP53_TooOldIsNothing(t *testing.T) {

@@ -34,7 +34,9 @@ type view struct {
 	builder *xds.Builder
 	index   index
 	members int // of this type, whatever they want
-	round   uint64
+	// staleUntil is from when what was recalled is too old; zero: never, or nothing was.
+	staleUntil time.Time
+	round      uint64
 
 	// What is asked for: what members want, and what lingers; and the streams
 	// that carry it, nil where nothing is. Where both are asked for, they are two

@@ -43,9 +43,9 @@ type Entry struct {
 // Source gives what is good now. It is compared by ==, so a pointer does best.
 type Source interface {
 	// Good returns what may be served after a restart; nil: nothing, and what is on
-	// disk goes. Of what was not touched since it is only asked when it was confirmed:
-	// then nothing else of the answer counts. It is not called twice at a time, and
-	// may call Load and Has.
+	// disk goes. It is asked now and then though nothing was touched, to hear when that
+	// was confirmed: then nil says nothing. It is not called twice at a time, and may
+	// call Load, Seed and Has.
 	Good() *Record
 }
 

@@ -25,6 +25,8 @@ const (
 	// times in MaxAge, so that after a restart an eighth of it is missing at most.
 	minPeriod = 5 * time.Second
 	maxPeriod = time.Hour
+	// watch is how often it is looked whether the clock was set.
+	watch = 15 * time.Second
 )
 
 // period is how often it is noted on disk what is confirmed.
@@ -50,13 +52,13 @@ func (s *Store) Run(ctx context.Context) error {
 	confirm, pending := time.Now().Add(s.period()), false
 	for ctx.Err() == nil {
 		s.setAside()
-		if now := time.Now(); !now.Before(confirm) {
+		if now := time.Now(); s.clockSet() || !now.Before(confirm) {
 			s.confirmAll(now)
 			confirm, pending = now.Add(s.period()), true
 		}
 		s.mu.Lock()
 		it := s.first(time.Now())
-		wait := time.Until(confirm)
+		wait := min(time.Until(confirm), watch)
 		if it == nil && len(s.queue) > 0 {
 			wait = min(wait, time.Until(s.queue[0].due))
 		}
@@ -133,6 +135,7 @@ func (s *Store) finish() {
 		s.giveUp(lost, "the relay ends")
 	}
 	if s.failures == 0 {
+		s.clockSet()
 		s.confirmNow(enough)
 		s.writeConfirmed()
 	}

@@ -70,6 +70,7 @@ type Store struct {
 	spare     int64   // their bytes
 	journal   int64   // bytes of the confirmed file
 	stats     Status
+	clock     wall
 	over      bool // nothing new comes any more
 	ended     bool // nothing is written any more
 	ahead     bool // that a record is from the future was told
@@ -159,6 +160,7 @@ func (s *Store) readAll() error {
 	}
 	s.setAside()
 	s.mu.Lock()
+	s.beginClock()
 	s.show()
 	s.mu.Unlock()
 	return nil
@@ -402,17 +404,28 @@ func (s *Store) Has(key xds.Key, typ xds.TypeURL) bool {
 // format. With an error it is not known what there is (it cannot be read now) or it
 // is damaged; that has been reported. It reads the disk, and may take a while.
 func (s *Store) Load(key xds.Key, typ xds.TypeURL) (*Record, error) {
-	rec, result, err := s.load(slot{key, typ})
+	rec, result, err := s.load(slot{key, typ}, false)
+	if rec != nil && s.tooOld(rec.Confirmed) {
+		rec, result = nil, telemetry.TooOld
+	}
 	s.o.Metrics.Loaded(result)
 	return rec, err
 }
 
-func (s *Store) load(at slot) (*Record, telemetry.Load, error) {
+// Seed is Load for who is about to write it down anew, with what is known since: also
+// of what is too old, which it may be by a clock that is wrong. It is not served.
+func (s *Store) Seed(key xds.Key, typ xds.TypeURL) (*Record, error) {
+	rec, _, err := s.load(slot{key, typ}, true)
+	return rec, err
+}
+
+func (s *Store) load(at slot, old bool) (*Record, telemetry.Load, error) {
 	if xds.TypeOf(at.typ).Secret {
 		return nil, telemetry.NoneStored, nil
 	}
 	name := at.name()
 	s.mu.Lock()
+	s.followClock()
 	var rec *Record
 	if it := s.items[at]; it != nil {
 		if rec = it.taken; rec == nil {
@@ -427,15 +440,12 @@ func (s *Store) load(at slot) (*Record, telemetry.Load, error) {
 	s.mu.Unlock()
 	switch {
 	case rec != nil:
-		if s.tooOld(rec.Confirmed) {
-			return nil, telemetry.TooOld, nil
-		}
 		return rec, telemetry.Served, nil
 	case f == nil, was.state == broken:
 		return nil, telemetry.NoneStored, nil
 	case was.state == foreign:
 		return nil, telemetry.OtherFormat, nil
-	case was.state == whole && s.tooOld(was.confirmed):
+	case !old && was.state == whole && s.tooOld(was.confirmed):
 		return nil, telemetry.TooOld, nil
 	}
 	rec, h, err := s.readWhole(at, name)
@@ -453,9 +463,6 @@ func (s *Store) load(at slot) (*Record, telemetry.Load, error) {
 	}
 	if h.id == was.id {
 		rec.Confirmed = was.confirmed
-	}
-	if s.tooOld(rec.Confirmed) {
-		return nil, telemetry.TooOld, nil
 	}
 	return rec, telemetry.Served, nil
 }
@@ -492,13 +499,14 @@ func (s *Store) tooOld(confirmed time.Time) bool {
 // Expires is when a record gets too old to be served, by max_age and the wall
 // clock as it is now, told as a time of the monotonic clock: a timer may be set to
 // it, and a wall clock that jumps later does not move it. It may be past. What is
-// from the future lasts for max_age from now. Zero: it never gets too old.
-func (s *Store) Expires(r *Record) time.Time {
+// from the future lasts for max_age from now, which is a guess: the clock is wrong,
+// or was, and may be right later. Zero: it never gets too old.
+func (s *Store) Expires(r *Record) (at time.Time, guess bool) {
 	if s.o.MaxAge == 0 {
-		return time.Time{}
+		return time.Time{}, false
 	}
-	age := max(s.o.Now().Sub(r.Confirmed), 0) // else a clock that was wrong has it last for ever
-	return time.Now().Add(s.o.MaxAge - age)
+	age := s.o.Now().Sub(r.Confirmed)
+	return time.Now().Add(s.o.MaxAge - max(age, 0)), age < 0 // else a clock that was wrong has it last for ever
 }
 
 // Status is what operators are shown.

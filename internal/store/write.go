@@ -14,11 +14,20 @@ import (
 )
 
 // store has a record take the place of the file; nil: the file goes. dirty says
-// that it may be new; else it is only to be confirmed.
+// that it may be new; else it is to be confirmed, for which it is written if it is
+// another than the file's all the same: who has less to say than before, or says it in
+// the name of another version, says that of what is good.
 func (s *Store) store(it *item, rec *Record, dirty bool, enough func() error) error {
 	name := it.file
 	s.mu.Lock()
 	f := s.index[name]
+	if rec != nil {
+		if at := s.when(f, rec.Confirmed); !at.Equal(rec.Confirmed) {
+			own := *rec
+			own.Confirmed = at
+			rec = &own
+		}
+	}
 	s.mu.Unlock()
 	switch {
 	case !dirty && (rec == nil || f == nil): // nothing to confirm, or it went for want of room
@@ -40,9 +49,6 @@ func (s *Store) store(it *item, rec *Record, dirty bool, enough func() error) er
 		if dirty {
 			s.o.Metrics.Wrote(telemetry.SameAsWrote)
 		}
-		return nil
-	}
-	if !dirty { // it was not said that this is better
 		return nil
 	}
 	if s.o.MaxBytes > 0 && h.size+leastConfirmed > s.o.MaxBytes {

@@ -196,6 +196,14 @@ func (g *Good) Seed(was []Took, wildcard bool) {
 	}
 }
 
+// Carried reports whether some of what Collect returned last is of an earlier life,
+// and was not confirmed in this one.
+func (g *Good) Carried() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.seedWild || len(g.seed[0]) > 0
+}
+
 // Collect returns what is good, in order of names, the wildcard's before the name's
 // own; and whether those of the wildcard are all of an answer to it: if not, there
 // are none of them. By name it is the newest that some client took of what is in

@@ -1,0 +1,223 @@
+package orchestrator
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"xdsrelay/internal/store"
+	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/xds"
+)
+
+// wrong is a wall clock of a store that is wrong by so much.
+type wrong struct{ by atomic.Int64 }
+
+func (w *wrong) set(by time.Duration) { w.by.Store(int64(by)) }
+
+func (w *wrong) options(o *store.Options) {
+	o.MaxAge = time.Hour
+	o.Now = func() time.Time { return time.Now().Add(time.Duration(w.by.Load())) }
+}
+
+const years = 10 * 365 * 24 * time.Hour
+
+// kept has these taken in a life of its own.
+func kept(t *testing.T, dir string, said ...string) {
+	t.Helper()
+	life(t, dir, func(w *world) {
+		var names []string
+		for _, s := range said {
+			name, _, _ := strings.Cut(s, "=")
+			names = append(names, name)
+		}
+		b := w.join("web", eds).want(names...)
+		f := w.feed("web")
+		f.reached()
+		f.update(t, eds, false, said...)
+		b.takes(names...)
+	})
+}
+
+// By a clock that is years ahead all on disk is too old. Once it is set right, that is
+// served, in the same outage.
+func TestP53_AClockThatIsAheadAtBoot(t *testing.T) {
+	dir := t.TempDir()
+	kept(t, dir, "x=1")
+	var clock wrong
+	clock.set(years)
+	life(t, dir, func(w *world) {
+		b := w.join("web", eds).want("x")
+		w.feed("web").failed()
+		if b.refusal() == nil {
+			t.Fatal("it is served, though too old by what is known")
+		}
+		b.leave()
+		loads := w.loads()
+		time.Sleep(7 * lookEvery)
+		if n := w.loads() - loads; n < 6 || n > 8 {
+			t.Errorf("it was looked for %d times in seven minutes", n)
+		}
+		clock.set(0)
+		time.Sleep(lookEvery + time.Second)
+		b = w.join("web", eds).want("x")
+		equal(t, "x", b.sees(subscription("x"), "x"), "1")
+		loads = w.loads()
+		time.Sleep(30 * time.Minute)
+		equal(t, "looked for again", w.loads()-loads, 0)
+	}, clock.options)
+}
+
+// By a clock that is years behind it is from the future, and served. Once the clock is
+// set right, it gets too old when it does.
+func TestP53_AClockThatIsBehindAtBoot(t *testing.T) {
+	dir := t.TempDir()
+	kept(t, dir, "x=1")
+	var clock wrong
+	clock.set(-years)
+	life(t, dir, func(w *world) {
+		w.join("web", eds).want("x")
+		w.feed("web").failed()
+		time.Sleep(5 * time.Minute)
+		clock.set(45 * time.Minute)
+		time.Sleep(9 * time.Minute)
+		equal(t, "x", w.join("web", eds).want("x").sees(subscription("x"), "x"), "1")
+		time.Sleep(2 * time.Minute)
+		if _, err := w.try("web", eds); err == nil {
+			t.Error("it is served though too old")
+		}
+	}, clock.options)
+}
+
+// What is too old by a clock that is ahead is not lost by what is written meanwhile:
+// once the clock is set right it is served, in this life and the next.
+func TestP53_AClockThatIsAheadLosesNothing(t *testing.T) {
+	dir := t.TempDir()
+	kept(t, dir, "x=1", "y=1")
+	var clock wrong
+	clock.set(years)
+	all := func(w *world) {
+		t.Helper()
+		b := w.join("web", eds).want("x", "y")
+		equal(t, "x", b.sees(subscription("x", "y"), "x"), "2")
+		equal(t, "y", b.sees(subscription("x", "y"), "y"), "1")
+	}
+	life(t, dir, func(w *world) {
+		b := w.join("web", eds).want("x")
+		f := w.feed("web")
+		f.reached()
+		f.update(t, eds, false, "x=2")
+		b.takes("x")
+		time.Sleep(2 * time.Second)
+		clock.set(0)
+		time.Sleep(time.Minute)
+		f.failed()
+		all(w)
+	}, clock.options)
+	life(t, dir, func(w *world) {
+		w.join("web", eds).want("x")
+		w.feed("web").failed()
+		all(w)
+	}, clock.options)
+}
+
+// But if the clock was right, what is too old is not made young by what is new beside
+// it, and goes in time; then what is new counts.
+func TestP53_WhatIsTooOldIsNotMadeYoung(t *testing.T) {
+	for name, after := range map[string]time.Duration{"while it is carried": 5 * time.Minute, "once it is not": 20 * time.Minute} {
+		dir := t.TempDir()
+		kept(t, dir, "x=1", "y=1")
+		var clock wrong
+		life(t, dir, func(w *world) {
+			time.Sleep(2 * time.Hour)
+			b := w.join("web", eds).want("x")
+			f := w.feed("web")
+			f.reached()
+			f.update(t, eds, false, "x=2")
+			b.takes("x")
+			time.Sleep(after)
+		}, clock.options)
+		life(t, dir, func(w *world) {
+			time.Sleep(2*time.Hour + after + time.Minute)
+			b := w.join("web", eds).want("y")
+			w.feed("web").failed()
+			equal(t, name+": y is refused", b.refusal() != nil, true)
+		}, clock.options)
+		life(t, dir, func(w *world) {
+			time.Sleep(2*time.Hour + after + time.Minute)
+			b := w.join("web", eds).want("x")
+			w.feed("web").failed()
+			if after < carry {
+				equal(t, name+": x is refused", b.refusal() != nil, true)
+			} else {
+				equal(t, name+": x", b.sees(subscription("x"), "x"), "2")
+			}
+		}, clock.options)
+	}
+}
+
+// An answer to the wildcard that is too old goes in time as well, if nobody asks for it
+// any more, and does not keep what is asked for by name from being served.
+func TestP53_AWildcardThatIsTooOldGoes(t *testing.T) {
+	dir := t.TempDir()
+	life(t, dir, func(w *world) {
+		a := w.join("web", cds).want("*")
+		w.feed("web").reached()
+		w.feed("web").update(t, cds, true, "c=1", "d=1")
+		a.takes("*")
+	})
+	var clock wrong
+	life(t, dir, func(w *world) {
+		time.Sleep(2 * time.Hour)
+		a := w.join("web", cds).want("c")
+		w.feed("web").reached()
+		w.feed("web").update(t, cds, false, "c=2")
+		a.takes("c")
+		time.Sleep(20 * time.Minute)
+	}, clock.options)
+	life(t, dir, func(w *world) {
+		time.Sleep(2*time.Hour + 21*time.Minute)
+		a := w.join("web", cds).want("c", "d")
+		w.feed("web").failed()
+		equal(t, "c", a.sees(subscription("c", "d"), "c"), "2")
+		equal(t, "d", a.sees(subscription("c", "d"), "d"), "?")
+	}, clock.options)
+}
+
+// While the origin is there what is served stays young, though a name of an earlier
+// life is not asked for any more, and the origin says the same under another version.
+func TestP53_WhatIsConfirmedStaysYoung(t *testing.T) {
+	dir := t.TempDir()
+	kept(t, dir, "x=1", "y=1")
+	var clock wrong
+	life(t, dir, func(w *world) {
+		b := w.join("web", eds).want("x")
+		f := w.feed("web")
+		f.reached()
+		f.update(t, eds, false, "x=1")
+		b.takes("x")
+		time.Sleep(3 * time.Hour)
+	}, clock.options)
+	life(t, dir, func(w *world) {
+		time.Sleep(3*time.Hour + 45*time.Minute)
+		b := w.join("web", eds).want("x")
+		w.feed("web").failed()
+		equal(t, "x", b.sees(subscription("x"), "x"), "1")
+	}, clock.options)
+}
+
+// For how long what nobody has asked for is carried goes by the monotonic clock: the
+// wall clock may be set as soon as the network is there.
+func TestP53_HowLongIsCarriedIsMonotonic(t *testing.T) {
+	w := newWorld(t, options(t)) // and in no bubble, whose times have none
+	g := newGroup(w.reg, xds.NewKey("web"), w.node(&corev3.Node{Id: "n"}))
+	g.home().Status(upstream.Status{Connected: true})
+	for what, at := range map[string]*time.Time{"reached": g.reachedAt.Load(), "connected": g.connectedAt.Load()} {
+		if !strings.Contains(at.String(), "m=") {
+			t.Errorf("%s: %v", what, at)
+		}
+	}
+}
