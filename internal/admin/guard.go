@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -121,6 +122,18 @@ func (s *Server) guard(r *route) http.Handler {
 			refuse(http.StatusUnsupportedMediaType, "wants Content-Type: application/json")
 			return
 		}
+		leave := func() {}
+		if e.json {
+			if !enter(req.Context(), s.bodies) {
+				return // it hung up
+			}
+			leave = sync.OnceFunc(func() { <-s.bodies })
+			defer leave()
+			if status, err := readBody(req); err != nil {
+				refuse(status, err.Error())
+				return
+			}
+		}
 		if e.reads {
 			if !enter(req.Context(), s.held) {
 				refuse(http.StatusServiceUnavailable, "other requests took too long")
@@ -128,20 +141,14 @@ func (s *Server) guard(r *route) http.Handler {
 			}
 			defer func() { <-s.held }()
 		}
-		if status, err := readBody(e, req); err != nil {
-			refuse(status, err.Error())
-			return
-		}
+		leave() // what is held of bodies is bounded by the turns from now on
 		s.send(w, s.turn(e, req, f))
 	})
 }
 
-// readBody reads a body before its request has its turn: who sends it slowly
-// would hold others up.
-func readBody(e *endpoint, req *http.Request) (int, error) {
-	if !e.json {
-		return 0, nil
-	}
+// readBody reads a body before its request waits for its turn: who sends it slowly
+// holds up those who send one as well, and nobody else.
+func readBody(req *http.Request) (int, error) {
 	b, err := io.ReadAll(req.Body)
 	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
 		return http.StatusRequestEntityTooLarge, fmt.Errorf("body: over %d bytes", large.Limit)

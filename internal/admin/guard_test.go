@@ -1,11 +1,13 @@
 package admin
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -209,14 +211,39 @@ func TestMetrics(t *testing.T) {
 	if got := string(r.get("/metrics", nil).body); !strings.Contains(got, "\nxdsrelay_keys 42\n") {
 		t.Errorf("%s", got)
 	}
-	for range maxScrapes {
-		r.scrapes <- struct{}{}
+}
+
+// One who scrapes without end keeps nobody else from it: all who wait take what is
+// gathered then, and it is gathered after they came.
+func TestScrapesAreShared(t *testing.T) {
+	r := serve(t, nil)
+	r.meters.Keys.Set(1)
+	r.scrape.room <- struct{}{} // somebody has the turn
+	const waiting = 20
+	got := make(chan string, waiting)
+	for range waiting {
+		go func() {
+			w := httptest.NewRecorder()
+			r.Handler().ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/metrics", nil))
+			got <- w.Body.String()
+		}()
 	}
-	r.want(503, "GET", "/metrics", nil)
-	for range maxScrapes {
-		<-r.scrapes
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if r.gather(nil, httptest.NewRequestWithContext(gone, "GET", "/metrics", nil)) != nil {
+		t.Error("who hung up was answered")
 	}
-	r.get("/metrics", nil)
+	r.meters.Keys.Set(42)
+	<-r.scrape.room
+	for range waiting {
+		if text := <-got; !strings.Contains(text, "\nxdsrelay_keys 42\n") {
+			t.Errorf("%s", text)
+		}
+	}
+	r.meters.Keys.Set(43)
+	if text := string(r.get("/metrics", nil).body); !strings.Contains(text, "\nxdsrelay_keys 43\n") {
+		t.Error("what was gathered before a request is its answer")
+	}
 }
 
 func TestProfiles(t *testing.T) {
@@ -258,7 +285,7 @@ func TestReadsTakeTurns(t *testing.T) {
 	for len(r.held) < readers {
 		r.get("/live", nil)
 	}
-	for _, path := range []string{"/ready", "/live", "/metrics", "/server_info", "/logging"} {
+	for _, path := range []string{"/ready", "/live", "/metrics", "/logging"} {
 		r.get(path, nil)
 	}
 	if len(r.world.asked) > 0 {
@@ -287,7 +314,7 @@ func (s *stuck) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Who takes an answer slowly, or sends a body slowly, has no turn.
+// Who takes an answer slowly has no turn.
 func TestSlowReadersHoldNobodyUp(t *testing.T) {
 	r := serve(t, nil)
 	w := &stuck{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
@@ -297,22 +324,36 @@ func TestSlowReadersHoldNobodyUp(t *testing.T) {
 		done <- struct{}{}
 	}()
 	<-w.writing
-	body, send := io.Pipe()
-	go func() {
-		req := httptest.NewRequest("POST", "http://localhost/explain", body)
-		req.Header.Set("Content-Type", "application/json")
-		r.Handler().ServeHTTP(httptest.NewRecorder(), req)
-		done <- struct{}{}
-	}()
-	for len(r.held) < 2 {
-		r.get("/live", nil)
-	}
 	r.get("/clients", nil)
 	r.get("/keys", nil)
 	close(w.let)
-	_ = send.Close()
-	for range 2 {
-		<-done
+	<-done
+}
+
+// Bodies that come slowly hold up nobody but each other.
+func TestSlowBodiesHoldUpNobodyWhoReads(t *testing.T) {
+	r := serve(t, nil)
+	var all sync.WaitGroup
+	var sends []io.Closer
+	for range 2 * maxBodies {
+		body, send := io.Pipe()
+		sends = append(sends, send)
+		all.Go(func() {
+			req := httptest.NewRequest("POST", "http://localhost/explain", body)
+			req.Header.Set("Content-Type", "application/json")
+			r.Handler().ServeHTTP(httptest.NewRecorder(), req)
+		})
+	}
+	for len(r.bodies) < maxBodies {
+		r.get("/live", nil)
+	}
+	r.get("/keys", nil)
+	for _, s := range sends {
+		_ = s.Close()
+	}
+	all.Wait()
+	if len(r.bodies)+len(r.held) != 0 {
+		t.Error("turns were not given back")
 	}
 }
 

@@ -3,6 +3,7 @@ package admin
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/pprof"
 	"strings"
@@ -22,7 +23,7 @@ func (s *Server) routes() []route {
 		{path: "/live", open: true, says: "200 while the process answers",
 			get: &endpoint{answer: s.live}},
 		{path: "/server_info", says: "version, phase, and numbers in short",
-			get: &endpoint{answer: s.serverInfo}},
+			get: &endpoint{answer: s.serverInfo, reads: true}},
 		{path: "/keys", says: "the aggregation keys in use",
 			get: list(s.listKeys)},
 		{path: "/keys/{key...}", says: "one of them, with its upstream stream (second_upstream where a type is wanted both by wildcard and by name), and what was refused",
@@ -155,7 +156,7 @@ func profile(w http.ResponseWriter, r *http.Request) {
 }
 
 // profiles are made one at a time, and after each there is none for four times as
-// long as it took, but for one of CPU or a trace, which wait most of their time: some
+// long as it took, but for those that wait most of their time: some
 // stop the whole program while they look.
 func (s *Server) profiles() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -165,7 +166,7 @@ func (s *Server) profiles() http.Handler {
 		began := time.Now()
 		profile(w, r)
 		rest := 4 * time.Since(began)
-		if p := r.PathValue("profile"); p == "profile" || p == "trace" {
+		if p := r.PathValue("profile"); p == "profile" || p == "trace" || r.URL.Query().Has("seconds") {
 			rest = 0
 		}
 		time.AfterFunc(rest, func() { <-s.profile })
@@ -173,30 +174,42 @@ func (s *Server) profiles() http.Handler {
 }
 
 // metrics have a turn of their own: who scrapes must not wait for who lists. They
-// are gathered by one at a time, since more would leave no core for clients, and
-// written when that is over: who takes them slowly holds nobody up.
+// are gathered by one at a time, since more would leave no core for clients, for all
+// who have come by then, so that one who scrapes without end keeps nobody else from it,
+// and written when that is over: who takes them slowly holds nobody up.
 func (s *Server) metrics() http.Handler {
 	h := s.opts.Metrics.Handler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case s.scrapes <- struct{}{}:
-			defer func() { <-s.scrapes }()
-		default:
-			s.write(w, jsonFormat, http.StatusServiceUnavailable, failure{"too many scrapes at a time"})
-			return
-		}
-		give, ok := s.scrape.take(r.Context())
-		if !ok {
+		text := s.gather(h, r)
+		if text == nil {
 			return // it hung up
 		}
-		text := &kept{header: w.Header(), status: http.StatusOK}
-		func() {
-			defer give()
-			h.ServeHTTP(text, r)
-		}()
+		maps.Copy(w.Header(), text.header)
 		w.WriteHeader(text.status)
 		_, _ = w.Write(text.Bytes()) // who hung up wants no answer
 	})
+}
+
+// gather returns what was gathered since the request came; nil: it hung up first.
+func (s *Server) gather(h http.Handler, r *http.Request) *kept {
+	came := time.Now()
+	if !enter(r.Context(), s.scrape.room) {
+		return nil
+	}
+	if last := s.scraped; last != nil && last.began.After(came) {
+		<-s.scrape.room
+		return last
+	}
+	give, ok := s.scrape.pay(r.Context())
+	if !ok {
+		return nil
+	}
+	defer give()
+	s.scraped = &kept{header: make(http.Header), status: http.StatusOK, began: time.Now()}
+	// All take the same: text, as it is.
+	plain := (&http.Request{Method: http.MethodGet, URL: r.URL, Header: make(http.Header)}).WithContext(r.Context())
+	h.ServeHTTP(s.scraped, plain)
+	return s.scraped
 }
 
 // kept is an answer that is to be written later.
@@ -204,6 +217,7 @@ type kept struct {
 	bytes.Buffer
 	header http.Header
 	status int
+	began  time.Time
 }
 
 func (k *kept) Header() http.Header { return k.header }

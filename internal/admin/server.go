@@ -39,7 +39,7 @@ const MaxBody = 1 << 20
 const (
 	maxConnections = 512
 	maxHeld        = 16 // answers of what is read, until they are written
-	maxScrapes     = 8  // that are answered or wait for it
+	maxBodies      = 16 // that are read at a time
 	maxHeader      = 64 << 10
 	headerTimeout  = 5 * time.Second
 	bodyTimeout    = 30 * time.Second
@@ -149,8 +149,9 @@ type Server struct {
 	hub     *overview.Hub // for open pages
 	held    chan struct{} // has one for each request whose answer costs by what the relay holds
 	reads   *turn         // of them
-	scrapes chan struct{} // for each that scrapes
-	scrape  *turn         // of them
+	bodies  chan struct{} // has one for each request whose body is read
+	scrape  *turn         // of those who scrape
+	scraped *kept         // what was gathered last; of who has that turn
 	profile chan struct{} // for the one that is profiled for, and for as long again
 }
 
@@ -165,7 +166,7 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		opts: o, started: time.Now(),
-		held: make(chan struct{}, maxHeld), reads: newTurn(readShare, readAtOnce), scrapes: make(chan struct{}, maxScrapes), scrape: newTurn(scrapeShare, scrapeOnce), profile: make(chan struct{}, 1),
+		held: make(chan struct{}, maxHeld), reads: newTurn(readShare, readAtOnce), bodies: make(chan struct{}, maxBodies), scrape: newTurn(scrapeShare, scrapeOnce), profile: make(chan struct{}, 1),
 	}
 	s.hub = overview.NewHub(s.overview)
 	if f := o.Config.TokenFile; f != "" {
@@ -235,7 +236,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		WriteTimeout:      answerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelWarn),
+		ErrorLog:          slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelDebug),
 		// HTTP/1 only: a connection ends after its request, and can be waited for.
 		Protocols: new(http.Protocols),
 		// No ReadTimeout: it would end the context of a long profile. What has a

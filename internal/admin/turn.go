@@ -25,6 +25,11 @@ func (t *turn) take(ctx context.Context) (give func(), ok bool) {
 	if !enter(ctx, t.room) {
 		return nil, false
 	}
+	return t.pay(ctx)
+}
+
+// pay is take for who is in the room already; where it fails, the room is given back.
+func (t *turn) pay(ctx context.Context) (give func(), ok bool) {
 	// What was taken before is paid for first; a deadline that is too near is as good
 	// as over.
 	if t.left.WaitN(ctx, 1) != nil {

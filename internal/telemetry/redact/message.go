@@ -21,6 +21,7 @@ const (
 	anyType    = "google.protobuf.Any"
 	structType = "google.protobuf.Struct"
 	valueType  = "google.protobuf.Value"
+	sourceType = "envoy.config.core.v3.DataSource"
 )
 
 // secrets are fields with secrets that the protos do not mark, by full name.
@@ -88,6 +89,9 @@ func message(m protoreflect.Message, hide bool, depth int) {
 		about = m.Descriptor().Fields().ByName(n)
 		hide = hide || Suspicious(m.Get(about).String())
 	}
+	if st, ok := m.Interface().(*structpb.Struct); ok && !hide {
+		pair(st)
+	}
 	if name == secretType {
 		about, hide = m.Descriptor().Fields().ByName("name"), true
 	}
@@ -97,6 +101,21 @@ func message(m protoreflect.Message, hide bool, depth int) {
 		}
 		return true
 	})
+}
+
+// pair hides the value of a pair of name and value, as a header is one, where it
+// stands in a Struct.
+func pair(st *structpb.Struct) {
+	for _, k := range []string{"key", "name"} {
+		if !Suspicious(st.GetFields()[k].GetStringValue()) {
+			continue
+		}
+		for name := range st.Fields {
+			if isContent(name) {
+				st.Fields[name] = structpb.NewStringValue(Hidden)
+			}
+		}
+	}
 }
 
 // sensitive reports whether all of a field is a secret.
@@ -109,7 +128,8 @@ func sensitive(f protoreflect.FieldDescriptor) bool {
 			return true
 		}
 	}
-	return isText(f.Kind()) && !f.IsMap() && Suspicious(string(f.Name()))
+	holds := isText(f.Kind()) || f.Kind() == protoreflect.MessageKind && f.Message().FullName() == sourceType
+	return holds && !f.IsMap() && Suspicious(string(f.Name()))
 }
 
 func isText(k protoreflect.Kind) bool {

@@ -10,6 +10,7 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	tracev3 "github.com/envoyproxy/go-control-plane/envoy/config/trace/v3"
 	jwtv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/jwt_authn/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
@@ -54,9 +55,11 @@ func contexts(t testing.TB) map[string]proto.Message {
 	unknown := &clusterv3.Cluster{Name: "shown"}
 	unknown.ProtoReflect().SetUnknown(protoreflect.RawFields("\xfa\xff\x07" + string(rune(len(marker))) + marker))
 	return map[string]proto.Message{
-		"a key in a cluster":        cluster,
-		"a key as bytes":            &clusterv3.Cluster{Name: "shown", TransportSocket: socket(bytes)},
-		"a key in an Any in an Any": pack(t, pack(t, pack(t, cluster))),
+		"a key in a cluster":          cluster,
+		"a pair in a struct":          object(t, map[string]any{"zone": "shown", "headers": []any{map[string]any{"name": "x-api-key", "value": marker}}}),
+		"a source that is not marked": &tracev3.LightstepConfig{CollectorCluster: "shown", AccessToken: inlined(marker)},
+		"a key as bytes":              &clusterv3.Cluster{Name: "shown", TransportSocket: socket(bytes)},
+		"a key in an Any in an Any":   pack(t, pack(t, pack(t, cluster))),
 		"session tickets": &listenerv3.Listener{Name: "shown", FilterChains: []*listenerv3.FilterChain{{TransportSocket: socket(&tlsv3.DownstreamTlsContext{
 			SessionTicketKeysType: &tlsv3.DownstreamTlsContext_SessionTicketKeys{SessionTicketKeys: &tlsv3.TlsSessionTicketKeys{Keys: []*corev3.DataSource{inlined(marker)}}}})}}},
 		"a Secret": &tlsv3.Secret{Name: "shown", Type: &tlsv3.Secret_GenericSecret{GenericSecret: &tlsv3.GenericSecret{Secret: inlined(marker)}}},

@@ -99,7 +99,7 @@ var looks = []struct {
 	{saying("bearer"), regexp.MustCompile(`(?i)\bbearer(?:\s+|%20)([A-Za-z0-9._~+/=-]{8,})`), 1, Hidden, false},
 	{saying("basic", "negotiate"), regexp.MustCompile(`(?i)\b(?:basic|negotiate)(?:\s+|%20)([A-Za-z0-9+/=]{8,})`), 1, Hidden, true},
 	{having("eyJ"), regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){0,4}`), 0, "[redacted JWT]", true},
-	{having("://"), regexp.MustCompile(`://[^/\s:@]*:([^/\s@]+)@`), 1, Hidden, false},
+	{having("://"), regexp.MustCompile(`://[^/\s:@]*:([^/\s]+)@`), 1, Hidden, false},
 	// A token that stands as the user.
 	{having("://"), regexp.MustCompile(`://([A-Za-z0-9._~%+=-]{16,})@`), 1, Hidden, true},
 	{having("--"), regexp.MustCompile(`(?i)--[a-z0-9_-]{0,64}(?:password|passwd|passphrase|secret|token|credential|api-?key|access-?key|private-?key)[ \t]+("[^"]*"?|'[^']*'?|[^\s"'-][^\s"']*)`), 1, Hidden, false},
@@ -136,7 +136,7 @@ func mixed(s string) bool {
 
 // worth reports whether there may be something in s. Most text has nothing.
 func worth(s string) bool {
-	if strings.ContainsAny(s, ":=") || len(s) >= 256 {
+	if strings.ContainsAny(s, ":=") || strings.Contains(s, "--") || len(s) >= 256 {
 		return true
 	}
 	l := strings.ToLower(s)
@@ -161,8 +161,10 @@ func assigned(s string) iter.Seq[assignment] {
 				continue
 			}
 			end := at
-			for end > 0 && space(s[end-1]) {
-				end--
+			for end > 0 && (space(s[end-1]) || strings.HasSuffix(s[:end], hardSpace)) {
+				if end--; s[end] == hardSpace[1] {
+					end--
+				}
 			}
 			for n := 0; n < 2 && end > 0 && (s[end-1] == '"' || s[end-1] == '\'' || s[end-1] == ']'); n++ {
 				end--
@@ -194,6 +196,9 @@ func assigned(s string) iter.Seq[assignment] {
 	}
 }
 
+// hardSpace is one that protobuf writes into its errors.
+const hardSpace = "\u00a0"
+
 func space(c byte) bool { return c == ' ' || '\t' <= c && c <= '\r' }
 
 func letter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
@@ -215,6 +220,10 @@ var contents = map[string]bool{
 	"exact": true, "exactmatch": true, "prefix": true, "prefixmatch": true, "suffix": true, "suffixmatch": true, "contains": true, "regex": true,
 }
 
+func isContent(name string) bool {
+	return contents[strings.ToLower(strings.ReplaceAll(name, "_", ""))]
+}
+
 // maxValue is how far the end of a value is looked for, in bytes: all text behind
 // one that is longer is hidden. It keeps text of nothing but beginnings from
 // taking the square of its length. maxName is that for a name.
@@ -234,12 +243,12 @@ func assignments(s string) (all []span) {
 		if name == "key" || name == "name" {
 			near := rest[:min(len(rest), maxName)]
 			pair = Suspicious(strings.Trim(near[:extent(near)], `\"'`))
-			if pair && before.to > 0 && strings.Trim(s[before.to:from], `\"', `) == "" {
+			if pair && before.to > 0 && from-before.to < maxName && !strings.ContainsAny(s[before.to:from], "{}") {
 				all = append(all, before)
 			}
 			continue
 		}
-		content := contents[strings.ToLower(strings.ReplaceAll(name, "_", ""))]
+		content := isContent(name)
 		if content && !pair {
 			near := rest[:min(len(rest), maxValue)]
 			n := extent(near)
@@ -337,9 +346,9 @@ func lists(name string) bool {
 	return strings.Contains(l, "cookie") || strings.HasSuffix(l, "authorization")
 }
 
-// line is how long a value is that ends with its line, or with a quote around it.
+// line is how long a value is that ends with its line: a header has quotes of its own.
 func line(s string) int {
-	if i := strings.IndexAny(s, "\n\r\"'`"); i >= 0 {
+	if i := strings.IndexAny(s, "\n\r"); i >= 0 {
 		return i
 	}
 	return len(s)

@@ -53,6 +53,11 @@ var forms = []string{
 	"password=x, user=y, passwd=" + marker,
 	"run: tool --db-password " + marker + " --verbose",
 	`exec: tool --token "a ` + marker + `"`,
+	"tool --password " + marker,
+	`Authorization: Digest username="u", response="` + marker + `"`,
+	"https://user:a@" + marker + "@host.test/",
+	`header { value: "` + marker + `" append: true key: "x-api-key" }`,
+	"secret\u00a0= " + marker,
 }
 
 func TestTextHidesSecrets(t *testing.T) {
@@ -167,7 +172,7 @@ func TestTextIsLinear(t *testing.T) {
 	for _, s := range []string{"token:", `token:"`, "token:{", "token:{}", "-----BEGIN ", "eyJ", "eyJaaaaaaaaa.", "bearer ", "://a:", `inline_string:\\"`, "key:", `key:"token" `, "aB3", "a", " ", "[:=", `\`, "a.b-"} {
 		took := func(n int) time.Duration {
 			text, best := strings.Repeat(s, n/len(s)), time.Hour
-			for range 3 {
+			for range 8 { // the machine may do other things
 				began := time.Now()
 				_ = redacted(text)
 				best = min(best, time.Since(began))

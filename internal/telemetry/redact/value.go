@@ -21,7 +21,13 @@ func Value(name string, v any) any {
 		return out
 	case map[string]any:
 		out := make(map[string]any, len(v))
+		key, _ := v["key"].(string)
+		called, _ := v["name"].(string)
+		pair := Suspicious(key) || Suspicious(called)
 		for k, e := range v {
+			if pair && isContent(k) {
+				e = all(e)
+			}
 			out[Text(k)] = Value(k, e)
 		}
 		return out

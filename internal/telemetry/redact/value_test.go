@@ -12,6 +12,7 @@ func TestValue(t *testing.T) {
 		`node.metadata["token"]`: marker,
 		"node.metadata.password": map[string]any{"x": marker},
 		"node.metadata":          map[string]any{"deep": []any{map[string]any{"apiKey": marker}, "Bearer " + marker}},
+		"node.metadata.headers":  []any{map[string]any{"key": "x-api-key", "value": marker}},
 		"node.metadata.pin":      7.5,
 		"node.id":                "password=" + marker,
 	} {
