@@ -87,6 +87,11 @@ var house = map[string]place{
 		"it reads status as values, through interfaces of its own; below it nobody needs to be shown",
 	},
 
+	"internal/admin/grpcadmin": {
+		[]string{"internal/xds", "internal/telemetry/redact", "internal/anytypes", "internal/fanout"},
+		"who may is admin's to say, through an interface; it reads clients as values, and nothing of keys and origins",
+	},
+
 	// Beside the relay: clients, and what holds the relay against them.
 	"internal/fleet": {
 		[]string{"internal/xds", "internal/anytypes"},
@@ -133,7 +138,7 @@ var house = map[string]place{
 	"cmd/relay": {
 		[]string{"internal/xds", "internal/anytypes", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/filewatch", "config",
 			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/store", "internal/orchestrator",
-			"internal/admin", "internal/fleet"},
+			"internal/admin", "internal/admin/grpcadmin", "internal/fleet"},
 		"a command imports no other and no test",
 	},
 }

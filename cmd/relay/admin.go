@@ -1,7 +1,14 @@
 package main
 
 import (
+	"fmt"
+	"net"
+
+	"google.golang.org/grpc/health/grpc_health_v1"
+
 	"xdsrelay/internal/admin"
+	"xdsrelay/internal/admin/grpcadmin"
+	"xdsrelay/internal/fanout"
 )
 
 // newAdmin makes the admin server over the parts that are there already. drain
@@ -18,4 +25,40 @@ func (r *relay) newAdmin(drain func()) (*admin.Server, error) {
 		o.Store = r.store
 	}
 	return admin.New(o)
+}
+
+// openOperators opens the gRPC address for operators. Its connections are those of
+// the fanout's listeners, with admin's certificate and none of a client.
+func (r *relay) openOperators() (err error) {
+	a := r.cfg.Admin.GRPCAddress
+	if a == "" {
+		return nil
+	}
+	r.operators, err = grpcadmin.New(grpcadmin.Options{
+		Guard: r.admin, Clients: r.fanout, Health: r.health,
+		Transport: r.fanout.OperatorOptions(), Close: fanout.CloseConnection, Log: r.log,
+	})
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", a)
+	if err != nil {
+		return fmt.Errorf("admin.grpc_address: %w", err)
+	}
+	r.opr = r.fanout.Listener(grpcadmin.Listener(l), &fanout.Gate{Key: "admin.grpc_address", TLS: r.admin.TLS("h2")})
+	return nil
+}
+
+// healthy says of each service, by which some ask, that it is served.
+func (r *relay) healthy() {
+	names := []string{""}
+	for service := range r.grpc.GetServiceInfo() {
+		names = append(names, service)
+	}
+	if r.operators != nil {
+		names = append(names, r.operators.Services()...)
+	}
+	for _, n := range names {
+		r.health.SetServingStatus(n, grpc_health_v1.HealthCheckResponse_SERVING)
+	}
 }

@@ -22,7 +22,7 @@ type compiled struct {
 // All that is wrong is returned as config.Faults.
 func compileConfig(cfg *config.Config) (*compiled, error) {
 	var c compiled
-	faults := append(unsupported(cfg), certificateFaults(cfg)...)
+	faults := certificateFaults(cfg)
 	rules, err := aggregator.Compile(cfg)
 	var in config.Faults
 	switch {
@@ -50,16 +50,4 @@ func compileConfig(cfg *config.Config) (*compiled, error) {
 		return nil, err
 	}
 	return &c, nil
-}
-
-// unsupported are the keys that have their name already and do nothing yet: to
-// ignore them would be to pretend.
-func unsupported(cfg *config.Config) (faults config.Faults) {
-	off := func(set bool, key string) {
-		if set {
-			faults = append(faults, cfg.Places.Fault(key, "is not supported yet"))
-		}
-	}
-	off(cfg.Admin.GRPCAddress != "", "admin.grpc_address")
-	return faults
 }

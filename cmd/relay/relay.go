@@ -17,6 +17,7 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/admin"
+	"xdsrelay/internal/admin/grpcadmin"
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/orchestrator"
@@ -44,10 +45,13 @@ type relay struct {
 	grpc     *grpc.Server
 	health   *health.Server
 	admin    *admin.Server
+	// operators are answered over gRPC; nil: that is off.
+	operators *grpcadmin.Server
 
 	down []*entrance  // where clients come in
 	rest net.Listener // nil: REST is off
 	adm  net.Listener // nil: admin is off
+	opr  net.Listener // nil: admin's gRPC is off
 
 	drained chan struct{} // closed by POST /drain
 	reloads *reloader     // nil: the file is not followed
@@ -168,8 +172,10 @@ func (r *relay) listen() (err error) {
 				err = errors.Join(err, e.Close())
 			}
 		}
-		if err != nil && r.rest != nil {
-			err = errors.Join(err, r.rest.Close())
+		for _, l := range []net.Listener{r.rest, r.adm} {
+			if err != nil && l != nil {
+				err = errors.Join(err, l.Close())
+			}
 		}
 	}()
 	for _, e := range r.down {
@@ -189,7 +195,7 @@ func (r *relay) listen() (err error) {
 	if err != nil {
 		return fmt.Errorf("admin: %w", err)
 	}
-	return nil
+	return r.openOperators()
 }
 
 // run serves until ctx ends, drains, and returns when everything has ended.
@@ -222,6 +228,10 @@ func (r *relay) run(ctx, hurry context.Context) error {
 	if r.adm != nil {
 		g.Go(func() error { return serving(r.admin.Run(gctx, r.adm), "admin") })
 	}
+	if r.opr != nil {
+		g.Go(func() error { return serving(r.operators.Run(gctx, r.opr), "admin.grpc_address") })
+	}
+	g.Go(func() error { return r.admin.Look(gctx) })
 	for _, e := range r.down {
 		g.Go(func() error { return serving(r.grpc.Serve(e), e.conf.Key) })
 		if e.certs != nil {
@@ -233,12 +243,9 @@ func (r *relay) run(ctx, hurry context.Context) error {
 		g.Go(func() error { return r.reloads.run(gctx) })
 	}
 
-	r.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_SERVING)
-	for service := range r.grpc.GetServiceInfo() { // by which some ask
-		r.health.SetServingStatus(service, grpc_health_v1.HealthCheckResponse_SERVING)
-	}
+	r.healthy()
 	r.admin.SetReady(true)
-	r.log.Info("serving", "downstream", addresses(r.down), "admin", where(r.cfg.Admin.Address, r.adm), "rest", where(r.cfg.Downstream.RESTAddress, r.rest), "name", r.cfg.Name,
+	r.log.Info("serving", "downstream", addresses(r.down), "admin", where(r.cfg.Admin.Address, r.adm), "rest", where(r.cfg.Downstream.RESTAddress, r.rest), "admin_grpc", where(r.cfg.Admin.GRPCAddress, r.opr), "name", r.cfg.Name,
 		"config", r.cfg.Places.File(), "origins", originNames(r.cfg.Upstream.Origins))
 
 	g.Go(func() error {

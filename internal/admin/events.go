@@ -33,7 +33,7 @@ func (s *Server) events() http.Handler {
 		var said string
 		for {
 			e, err := s.hub.Next(r.Context(), seen)
-			if err != nil || !s.authorized(r) { // the token may be another by now
+			if err != nil || !s.Authorized(r.Header.Get("Authorization")) { // the token may be another by now
 				return
 			}
 			// A line without an event finds out whether the page is still there.

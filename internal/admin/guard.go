@@ -84,11 +84,11 @@ func (s *Server) guard(r *route) http.Handler {
 		f, known := formats[query.Get("format")]
 		refuse := func(status int, message string) { s.write(w, f, status, failure{message}) }
 		if !r.open {
-			if !s.named(req.Host) {
+			if !s.Named(req.Host) {
 				refuse(http.StatusForbidden, "without a token this is served as localhost or an IP address only, not as "+req.Host)
 				return
 			}
-			if !s.authorized(req) {
+			if !s.Authorized(req.Header.Get("Authorization")) {
 				h.Set("WWW-Authenticate", `Bearer realm="relay"`)
 				refuse(http.StatusUnauthorized, "wants Authorization: Bearer and the token of admin.token_file")
 				return
@@ -174,6 +174,11 @@ func (s *Server) turn(e *endpoint, req *http.Request, f *format) answer {
 	return s.encode(f, status, body)
 }
 
+// Turn waits for the turn to read what costs by what the relay holds, which all have
+// in common who ask the relay, by HTTP or otherwise. It reports false if ctx ends
+// before.
+func (s *Server) Turn(ctx context.Context) (give func(), ok bool) { return s.reads.take(ctx) }
+
 // enter waits until there is room, and reports false if ctx ends before.
 func enter(ctx context.Context, room chan struct{}) bool {
 	select {
@@ -197,22 +202,22 @@ func understood(query url.Values, known []string) error {
 	return nil
 }
 
-// authorized reports whether a request has the token, if one is needed. Hashes
-// are compared, so that the time taken tells nothing of the token, nor of its
-// length.
-func (s *Server) authorized(r *http.Request) bool {
+// Authorized reports whether what a request has as Authorization is the token, if
+// one is needed. Hashes are compared, so that the time taken tells nothing of the
+// token, nor of its length.
+func (s *Server) Authorized(authorization string) bool {
 	want := s.token.Load()
 	if want == nil {
 		return true
 	}
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	scheme, token, _ := strings.Cut(authorization, " ")
 	sum := sha256.Sum256([]byte(strings.TrimSpace(token)))
 	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(sum[:], want[:]) == 1
 }
 
-// named reports whether the relay may be called so. Where no token is needed,
+// Named reports whether the relay may be called so. Where no token is needed,
 // a name that someone else can point here is not enough.
-func (s *Server) named(host string) bool {
+func (s *Server) Named(host string) bool {
 	if s.token.Load() != nil {
 		return true
 	}

@@ -217,17 +217,12 @@ func (s *Server) Handler() http.Handler { return s.handler }
 // nil. It closes l. An address that others than this host reach is refused
 // without a token.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
-	if err := s.mayServe(l.Addr()); err != nil {
+	if err := s.MayServe(l.Addr()); err != nil {
 		return errors.Join(err, l.Close())
 	}
 	l = netutil.LimitListener(l, maxConnections)
-	if s.certs != nil {
-		l = tls.NewListener(l, s.certs.Server("http/1.1"))
-		var look sync.WaitGroup
-		looking, stop := context.WithCancel(ctx)
-		look.Go(func() { _ = s.certs.Run(looking) }) // never fails
-		defer look.Wait()
-		defer stop()
+	if t := s.TLS("http/1.1"); t != nil {
+		l = tls.NewListener(l, t)
 	}
 	var conns sync.WaitGroup
 	srv := &http.Server{
@@ -272,8 +267,26 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// mayServe checks that an address is for this host only, or a token needed.
-func (s *Server) mayServe(a net.Addr) error {
+// TLS is that of the configuration, for these protocols; nil: plaintext.
+func (s *Server) TLS(protocols ...string) *tls.Config {
+	if s.certs == nil {
+		return nil
+	}
+	return s.certs.Server(protocols...)
+}
+
+// Look looks at the certificates now and then until ctx ends; then it returns nil.
+// They are looked at before each handshake as well: it is for those of a relay whom
+// nobody asks.
+func (s *Server) Look(ctx context.Context) error {
+	if s.certs == nil {
+		return nil
+	}
+	return s.certs.Run(ctx)
+}
+
+// MayServe checks that an address is for this host only, or a token needed.
+func (s *Server) MayServe(a net.Addr) error {
 	if s.token.Load() != nil {
 		return nil
 	}

@@ -196,17 +196,22 @@ const xdsMethods = "/envoy.service."
 
 // tapped is called for each stream that is opened, by its connection's reader.
 func tapped(ctx context.Context, info *tap.Info) (context.Context, error) {
+	return opened(ctx, strings.HasPrefix(info.FullMethodName, xdsMethods)), nil
+}
+
+// opened notes a stream that grpc takes, and returns its context.
+func opened(ctx context.Context, xds bool) context.Context {
 	if p, _ := peer.FromContext(ctx); p != nil {
 		if auth, ok := p.AuthInfo.(authInfo); ok {
 			if t := auth.conn.toll.Load(); t != nil {
 				number := t.parts.newest
-				t.parts.opens(number, strings.HasPrefix(info.FullMethodName, xdsMethods))
+				t.parts.opens(number, xds)
 				context.AfterFunc(ctx, func() { t.parts.forget(number) }) // however it ends
-				return context.WithValue(ctx, streamNumber{}, number), nil
+				return context.WithValue(ctx, streamNumber{}, number)
 			}
 		}
 	}
-	return ctx, nil
+	return ctx
 }
 
 // unfinished are the open connections, to be looked at for requests that do not

@@ -42,6 +42,8 @@ type world struct {
 	routed time.Time // routes and listeners are answered until then (P36)
 	plan   Plan      // of the last response
 	size   int       // of it, with a nonce of the longest
+
+	refused string // version that was refused last
 }
 
 func newWorld(t testing.TB, url xds.TypeURL, v xds.Variant) *world {

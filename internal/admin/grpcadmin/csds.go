@@ -1,0 +1,146 @@
+package grpcadmin
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/xds"
+)
+
+// An answer is at most so large, in bytes, and takes at most so long: clients are to
+// have the cores.
+const (
+	maxAnswer = 16 << 20
+	maxTime   = 3 * time.Second
+)
+
+// fetch answers once.
+func (s *Server) fetch(_ any, gs grpc.ServerStream) error {
+	req := new(statusv3.ClientStatusRequest)
+	if err := gs.RecvMsg(req); err != nil {
+		return err
+	}
+	return s.answer(gs, req)
+}
+
+// stream answers each request, one after the other.
+func (s *Server) stream(_ any, gs grpc.ServerStream) error {
+	for {
+		req := new(statusv3.ClientStatusRequest)
+		if err := gs.RecvMsg(req); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := s.answer(gs, req); err != nil {
+			return err
+		}
+	}
+}
+
+// answer answers a request, and returns when the answer has left.
+func (s *Server) answer(gs grpc.ServerStream, req *statusv3.ClientStatusRequest) error {
+	ctx := gs.Context()
+	which, err := newSelection(req.GetNodeMatchers())
+	if err != nil {
+		return status.Error(codes.InvalidArgument, err.Error())
+	}
+	select {
+	case s.held <- struct{}{}:
+		defer func() { <-s.held }()
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	a, err := s.compute(ctx, which, !req.GetExcludeResourceContents())
+	if err != nil {
+		return err
+	}
+	if err := gs.SendMsg(a); err != nil {
+		return err
+	}
+	late := time.NewTimer(s.patience)
+	defer late.Stop()
+	select {
+	case <-a.left:
+	case <-ctx.Done():
+	case <-late.C:
+		s.opts.Log.Info("closed a connection of an operator", "reason", "it did not take its answer", "within", s.patience.String())
+		s.opts.Close(ctx)
+		return status.Error(codes.DeadlineExceeded, "the answer was not taken")
+	}
+	return nil
+}
+
+// compute makes the answer, in its turn.
+func (s *Server) compute(ctx context.Context, which *selection, contents bool) (*answer, error) {
+	give, ok := s.opts.Guard.Turn(ctx)
+	if !ok {
+		return nil, status.Error(codes.ResourceExhausted, "other requests took too long")
+	}
+	defer give()
+	ctx, cancel := context.WithTimeout(ctx, maxTime)
+	defer cancel()
+	clients, err := which.clients(ctx, s.opts.Clients.Inspect())
+	if err != nil {
+		return nil, tooLong(err, 0, 0)
+	}
+	w := newWriter(ctx, contents)
+	for i, streams := range clients {
+		switch err := w.client(streams); {
+		case errors.Is(err, errLarge):
+			return nil, status.Errorf(codes.ResourceExhausted, "csds: the answer is over %d bytes with %d of %d clients: ask for fewer with node_matchers, or exclude_resource_contents", maxAnswer, i+1, len(clients))
+		case err != nil:
+			return nil, tooLong(err, i, len(clients))
+		}
+	}
+	return w.out, nil
+}
+
+// tooLong is the status of who waited for more than there is time for, or hung up.
+func tooLong(err error, done, of int) error {
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return status.FromContextError(err).Err()
+	}
+	return status.Errorf(codes.ResourceExhausted, "csds: the answer takes longer than %s, with %d of %d clients: ask for fewer with node_matchers", maxTime, done, of)
+}
+
+// clients are the streams that are selected, those of one node on one connection
+// together.
+func (which *selection) clients(ctx context.Context, all []fanout.Inspected) (out [][]fanout.Inspected, err error) {
+	type client struct {
+		node *xds.Node
+		conn any
+	}
+	places := make(map[client]int)
+	chosen := make(map[*xds.Node]bool)
+	for _, st := range all {
+		is, known := chosen[st.Node]
+		if !known {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			is = which.has(st.Node)
+			chosen[st.Node] = is
+		}
+		if !is {
+			continue
+		}
+		who := client{st.Node, st.Conn}
+		at, known := places[who]
+		if !known {
+			at = len(out)
+			places[who] = at
+			out = append(out, nil)
+		}
+		out[at] = append(out[at], st)
+	}
+	return out, nil
+}

@@ -1,0 +1,236 @@
+package grpcadmin
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"xdsrelay/internal/xds"
+)
+
+func cluster(name string) *clusterv3.Cluster {
+	return &clusterv3.Cluster{Name: name, AltStatName: "of " + name, Metadata: &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{
+		"m": {Fields: map[string]*structpb.Value{"password": structpb.NewStringValue("hunter2")}},
+	}}}
+}
+
+func nodeNamed(id string, metadata map[string]any) *corev3.Node {
+	n := &corev3.Node{Id: id}
+	if metadata != nil {
+		n.Metadata, _ = structpb.NewStruct(metadata)
+	}
+	return n
+}
+
+// summary writes each client, with each resource and its status.
+func summary(m *statusv3.ClientStatusResponse) string {
+	var out []string
+	for _, c := range m.Config {
+		s := c.Node.GetId() + ":"
+		for _, g := range c.GenericXdsConfigs {
+			s += fmt.Sprintf(" %s/%s", g.Name, g.ClientStatus)
+		}
+		out = append(out, s)
+	}
+	slices.Sort(out)
+	return strings.Join(out, "; ")
+}
+
+func (r *rig) want(req *statusv3.ClientStatusRequest, want string) (got *statusv3.ClientStatusResponse) {
+	r.t.Helper()
+	until(r.t, func() (err error) {
+		if got, err = r.fetch(req); err != nil {
+			return err
+		}
+		if s := summary(got); s != want {
+			return fmt.Errorf("%s, want %s", s, want)
+		}
+		return nil
+	})
+	return got
+}
+
+// All that a client asked for is there, as its own words have it, and no secret.
+func TestFetch(t *testing.T) {
+	r := newRig(t, nil)
+	r.house.publish(t, xds.RouteType, []string{"gone"}, &routev3.RouteConfiguration{Name: "a"}, &routev3.RouteConfiguration{Name: "bad"})
+	cc := dial(t, r.down)
+	c := r.client(cc, nodeNamed("edge-1", map[string]any{"password": "hunter2"}))
+	c.ask(xds.RouteType, "a", "gone", "later")
+	c.ack()
+	c.ask(xds.RouteType, "bad")
+	m := c.recv()
+	c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: m.TypeUrl, ResponseNonce: m.Nonce, ErrorDetail: &rpcstatus.Status{Code: 3, Message: "it is bad, password=hunter2"}})
+	got := r.want(&statusv3.ClientStatusRequest{}, "edge-1: a/ACKED bad/NACKED gone/DOES_NOT_EXIST later/REQUESTED")
+	if text := prototext.Format(got); strings.Contains(text, "hunter2") {
+		t.Errorf("a secret is shown: %s", text)
+	}
+	all := map[string]*statusv3.ClientConfig_GenericXdsConfig{}
+	for _, g := range got.Config[0].GenericXdsConfigs {
+		all[g.Name] = g
+		if g.TypeUrl != string(xds.RouteType) {
+			t.Error(g)
+		}
+	}
+	route := new(routev3.RouteConfiguration)
+	if g := all["a"]; g.XdsConfig.UnmarshalTo(route) != nil || route.Name != "a" || len(g.VersionInfo) != 32 || g.LastUpdated == nil ||
+		g.ErrorState != nil || g.ConfigStatus != statusv3.ConfigStatus_SYNCED {
+		t.Error(g)
+	}
+	if g := all["bad"]; g.XdsConfig != nil || g.VersionInfo != "" || g.ConfigStatus != statusv3.ConfigStatus_ERROR || len(g.ErrorState.VersionInfo) != 32 ||
+		!strings.HasPrefix(g.ErrorState.Details, "it is bad") || time.Since(g.ErrorState.LastUpdateAttempt.AsTime()) > time.Minute || g.ErrorState.FailedConfiguration.UnmarshalTo(route) != nil || route.Name != "bad" {
+		t.Error(g)
+	}
+	if g := all["gone"]; g.ConfigStatus != statusv3.ConfigStatus_SYNCED || g.XdsConfig != nil {
+		t.Error(g)
+	}
+	if g := all["later"]; g.ConfigStatus != statusv3.ConfigStatus_NOT_SENT || g.LastUpdated != nil {
+		t.Error(g)
+	}
+	if s := got.Config[0].ClientScope; !strings.HasPrefix(s, "edge-1 at 127.0.0.1:") {
+		t.Error(s)
+	}
+	// Without contents.
+	got = r.want(&statusv3.ClientStatusRequest{ExcludeResourceContents: true}, "edge-1: a/ACKED bad/NACKED gone/DOES_NOT_EXIST later/REQUESTED")
+	for _, g := range got.Config[0].GenericXdsConfigs {
+		if g.XdsConfig != nil || g.ErrorState.GetFailedConfiguration() != nil {
+			t.Error(g)
+		}
+	}
+}
+
+// Streams of one node on one connection are one client; on another they are another.
+func TestStreamsOfOneClient(t *testing.T) {
+	r := newRig(t, nil)
+	r.house.publish(t, xds.ClusterType, nil, cluster("a"))
+	cc := dial(t, r.down)
+	for range 2 {
+		c := r.client(cc, nodeNamed("one", nil))
+		c.ask(xds.ClusterType)
+		c.ack()
+	}
+	r.want(&statusv3.ClientStatusRequest{}, "one: a/ACKED a/ACKED")
+	c := r.client(dial(t, r.down), nodeNamed("one", nil))
+	c.ask(xds.ClusterType)
+	c.ack()
+	r.client(cc, nodeNamed("two", nil)).ask(xds.ClusterType)
+	r.want(&statusv3.ClientStatusRequest{}, "one: a/ACKED; one: a/ACKED a/ACKED; two: a/REQUESTED")
+}
+
+// A stream is answered once for each request, and ends with the client's side.
+func TestStream(t *testing.T) {
+	r := newRig(t, nil)
+	r.house.publish(t, xds.ClusterType, nil, cluster("a"))
+	cc := dial(t, r.down)
+	for _, id := range []string{"one", "two"} {
+		c := r.client(cc, nodeNamed(id, nil))
+		c.ask(xds.ClusterType)
+		c.ack()
+	}
+	r.want(&statusv3.ClientStatusRequest{}, "one: a/ACKED; two: a/ACKED")
+	st, err := r.csds().StreamClientStatus(within(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"one", "two", "three"} {
+		if err := st.Send(&statusv3.ClientStatusRequest{NodeMatchers: []*matcherv3.NodeMatcher{{NodeId: exactly(id)}}}); err != nil {
+			t.Fatal(err)
+		}
+		m, err := st.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := id + ": a/ACKED"
+		if id == "three" {
+			want = ""
+		}
+		if got := summary(m); got != want {
+			t.Errorf("%s: %s", id, got)
+		}
+	}
+	if err := st.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := st.Recv(); status.Code(err) != codes.OK && err.Error() != "EOF" {
+		t.Errorf("%v %v", m, err)
+	}
+}
+
+func exactly(s string) *matcherv3.StringMatcher {
+	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: s}}
+}
+
+// What is too large to be answered is refused, with what helps.
+func TestAnswersAreBounded(t *testing.T) {
+	r := newRig(t, nil)
+	large := cluster("large")
+	large.AltStatName = strings.Repeat("x y ", maxAnswer/8)
+	r.house.publish(t, xds.ClusterType, nil, large)
+	cc := dial(t, r.down)
+	for i := range 3 {
+		c := r.client(cc, nodeNamed(fmt.Sprint("n", i), nil))
+		c.ask(xds.ClusterType)
+		c.ack()
+	}
+	r.want(&statusv3.ClientStatusRequest{ExcludeResourceContents: true}, "n0: large/ACKED; n1: large/ACKED; n2: large/ACKED")
+	_, err := r.fetch(&statusv3.ClientStatusRequest{})
+	if s := status.Convert(err); s.Code() != codes.ResourceExhausted || !strings.Contains(s.Message(), "2 of 3 clients: ask for fewer with node_matchers") {
+		t.Fatal(err)
+	}
+	got, err := r.fetch(&statusv3.ClientStatusRequest{NodeMatchers: []*matcherv3.NodeMatcher{{NodeId: exactly("n2")}}})
+	if err != nil || summary(got) != "n2: large/ACKED" || proto.Size(got) < maxAnswer/2 {
+		t.Fatal(err)
+	}
+	r.gate.set(func() { r.gate.gone = true })
+	if _, err := r.fetch(&statusv3.ClientStatusRequest{}); status.Code(err) != codes.ResourceExhausted {
+		t.Error(err)
+	}
+	if len(r.srv.held) != 0 || len(r.gate.turns) != 0 {
+		t.Error("an answer is still held")
+	}
+}
+
+// Who does not take an answer holds it for a while, and is cut.
+func TestAnswersAreTaken(t *testing.T) {
+	r := newRig(t, nil)
+	r.srv.patience = 100 * time.Millisecond
+	large := cluster("large")
+	large.AltStatName = strings.Repeat("x y ", 1<<20/4)
+	r.house.publish(t, xds.ClusterType, nil, large)
+	c := r.client(dial(t, r.down), nodeNamed("n", nil))
+	c.ask(xds.ClusterType)
+	c.ack()
+	r.want(&statusv3.ClientStatusRequest{ExcludeResourceContents: true}, "n: large/ACKED")
+	st, err := r.csds().StreamClientStatus(within(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Send(&statusv3.ClientStatusRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	<-r.closed // nothing was read: the transport's window is smaller than the answer
+	until(t, func() error {
+		if n := len(r.srv.held); n != 0 {
+			return fmt.Errorf("%d answers are held", n)
+		}
+		return nil
+	})
+	if _, err := r.fetch(&statusv3.ClientStatusRequest{}); err != nil {
+		t.Errorf("the next one: %v", err)
+	}
+}

@@ -1,0 +1,52 @@
+package grpcadmin
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// open needs no token: who probes has none.
+var open = map[string]bool{
+	grpc_health_v1.Health_Check_FullMethodName: true,
+	grpc_health_v1.Health_Watch_FullMethodName: true,
+}
+
+// may says why a call may not be made; nil: it may.
+func (s *Server) may(ctx context.Context, method string) error {
+	if open[method] {
+		return nil
+	}
+	md, _ := metadata.FromIncomingContext(ctx)
+	one := func(key string) string {
+		if v := md.Get(key); len(v) == 1 { // of several, which would count?
+			return v[0]
+		}
+		return ""
+	}
+	if name := one(":authority"); !s.opts.Guard.Named(name) {
+		return status.Errorf(codes.PermissionDenied, "without a token this is served as localhost or an IP address only, not as %s", name)
+	}
+	if !s.opts.Guard.Authorized(one("authorization")) {
+		return status.Error(codes.Unauthenticated, "wants authorization: Bearer and the token of admin.token_file")
+	}
+	return nil
+}
+
+func (s *Server) guardUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	if err := s.may(ctx, info.FullMethod); err != nil {
+		return nil, err
+	}
+	return next(ctx, req)
+}
+
+func (s *Server) guardStream(srv any, gs grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	if err := s.may(gs.Context(), info.FullMethod); err != nil {
+		return err
+	}
+	return next(srv, gs)
+}

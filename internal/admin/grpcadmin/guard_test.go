@@ -1,0 +1,212 @@
+package grpcadmin
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	"google.golang.org/grpc"
+	channelzpb "google.golang.org/grpc/channelz/grpc_channelz_v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+
+	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
+)
+
+// calls are one of each service that is guarded.
+func calls(ctx context.Context, cc *grpc.ClientConn) map[string]error {
+	out := map[string]error{}
+	_, out["csds"] = statusv3.NewClientStatusDiscoveryServiceClient(cc).FetchClientStatus(ctx, &statusv3.ClientStatusRequest{})
+	st, err := statusv3.NewClientStatusDiscoveryServiceClient(cc).StreamClientStatus(ctx)
+	if err == nil {
+		if err = st.Send(&statusv3.ClientStatusRequest{}); err == nil || err == io.EOF {
+			_, err = st.Recv()
+		}
+	}
+	out["csds stream"] = err
+	_, out["channelz"] = channelzpb.NewChannelzClient(cc).GetServers(ctx, &channelzpb.GetServersRequest{})
+	_, out["health list"] = grpc_health_v1.NewHealthClient(cc).List(ctx, &grpc_health_v1.HealthListRequest{})
+	re, err := reflectionpb.NewServerReflectionClient(cc).ServerReflectionInfo(ctx)
+	if err == nil {
+		err = re.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}})
+		if err == nil || err == io.EOF {
+			_, err = re.Recv()
+		}
+	}
+	out["reflection"] = err
+	return out
+}
+
+func all(t *testing.T, got map[string]error, want codes.Code) {
+	t.Helper()
+	for call, err := range got {
+		if status.Code(err) != want {
+			t.Errorf("%s: %v, want %v", call, err, want)
+		}
+	}
+}
+
+func bearer(ctx context.Context, token string) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
+}
+
+// Whatever it is, it asks for the token; and for another, once that is asked for.
+func TestToken(t *testing.T) {
+	r := newRig(t, nil)
+	cc := dial(t, r.addr)
+	all(t, calls(within(t), cc), codes.OK)
+	r.gate.set(func() { r.gate.token = "secret" })
+	all(t, calls(within(t), cc), codes.Unauthenticated)
+	all(t, calls(bearer(within(t), "other"), cc), codes.Unauthenticated)
+	all(t, calls(bearer(bearer(within(t), "other"), "secret"), cc), codes.Unauthenticated) // which of them?
+	all(t, calls(bearer(within(t), "secret"), cc), codes.OK)
+	if _, err := grpc_health_v1.NewHealthClient(cc).Check(within(t), &grpc_health_v1.HealthCheckRequest{}); err != nil {
+		t.Errorf("a probe has no token: %v", err)
+	}
+	w, err := grpc_health_v1.NewHealthClient(cc).Watch(within(t), &grpc_health_v1.HealthCheckRequest{})
+	if err == nil {
+		_, err = w.Recv()
+	}
+	if err != nil {
+		t.Errorf("a probe that watches has none either: %v", err)
+	}
+}
+
+// A name that somebody else pointed here is not enough.
+func TestNames(t *testing.T) {
+	r := newRig(t, nil)
+	r.gate.set(func() { r.gate.names = map[string]bool{r.addr: true} })
+	all(t, calls(within(t), dial(t, r.addr)), codes.OK)
+	all(t, calls(within(t), dial(t, r.addr, grpc.WithAuthority("evil.example"))), codes.PermissionDenied)
+}
+
+// All services are there, and each is known to the reflection.
+func TestServices(t *testing.T) {
+	r := newRig(t, nil)
+	names := r.srv.Services()
+	slices.Sort(names)
+	want := "envoy.service.status.v3.ClientStatusDiscoveryService grpc.channelz.v1.Channelz grpc.health.v1.Health " +
+		"grpc.reflection.v1.ServerReflection grpc.reflection.v1alpha.ServerReflection"
+	if got := strings.Join(names, " "); got != want {
+		t.Fatal(got)
+	}
+	st, err := reflectionpb.NewServerReflectionClient(dial(t, r.addr)).ServerReflectionInfo(within(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What is in an Any is known as well.
+	for _, name := range append(names, "envoy.config.cluster.v3.Cluster") {
+		if err := st.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: name}}); err != nil {
+			t.Fatal(err)
+		}
+		m, err := st.Recv()
+		if err != nil || len(m.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
+			t.Errorf("%s: %v %v", name, m, err)
+		}
+	}
+}
+
+// With TLS nothing is told in plaintext, and HTTP/2 is spoken.
+func TestTLS(t *testing.T) {
+	ca := tlstest.NewAuthority(t)
+	cert := ca.Pair(t, tlstest.CN("relay"), tlstest.Loopback()).TLS(t)
+	r := newRig(t, &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2"}})
+	all(t, calls(within(t), dial(t, r.addr, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: ca.Pool()})))), codes.OK)
+	all(t, calls(within(t), dial(t, r.addr)), codes.Unavailable)
+}
+
+// There are so many connections, of which none has to end for a new one once one is
+// closed.
+func TestConnectionsAreBounded(t *testing.T) {
+	r := newRig(t, nil)
+	var conns []net.Conn
+	for range maxConnections {
+		c, err := net.Dial("tcp", r.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }()
+		conns = append(conns, c)
+	}
+	until(t, func() error {
+		c, err := net.Dial("tcp", r.addr)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = c.Close() }()
+		_ = c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		if _, err := c.Read(make([]byte, 1)); err != io.EOF && !strings.Contains(fmt.Sprint(err), "reset") {
+			return fmt.Errorf("one more: %w", err)
+		}
+		return nil
+	})
+	for _, c := range conns[:10] {
+		_ = c.Close()
+	}
+	until(t, func() error {
+		_, err := grpc_health_v1.NewHealthClient(dial(t, r.addr)).Check(within(t), &grpc_health_v1.HealthCheckRequest{})
+		return err
+	})
+	r.fanout.HangUp() // as when the relay ends
+	began := time.Now()
+	r.stop()
+	if took := time.Since(began); took > 2*grace {
+		t.Errorf("ending took %s", took)
+	}
+}
+
+// A stream that does not end by itself does not keep the relay from ending.
+func TestEndingWaitsForNobody(t *testing.T) {
+	r := newRig(t, nil)
+	st, err := r.csds().StreamClientStatus(within(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Send(&statusv3.ClientStatusRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	r.stop()
+	if took := time.Since(began); took > 2*grace {
+		t.Errorf("ending took %s", took)
+	}
+	if _, err := st.Recv(); status.Code(err) != codes.Unavailable {
+		t.Error(err)
+	}
+}
+
+// An address that others reach is not served without a token.
+func TestAddress(t *testing.T) {
+	r := newRig(t, nil)
+	l, err := net.Listen("tcp", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.srv.Run(t.Context(), l); err == nil || !strings.Contains(err.Error(), "not a loopback address") {
+		t.Error(err)
+	}
+	if _, err := l.Accept(); err == nil {
+		t.Error("the listener is still open")
+	}
+}
+
+// A server without what it needs is not made.
+func TestOptions(t *testing.T) {
+	if _, err := New(Options{}); err == nil {
+		t.Error("made of nothing")
+	}
+}

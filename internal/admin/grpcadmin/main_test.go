@@ -1,0 +1,312 @@
+package grpcadmin
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"xdsrelay/internal/expr"
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The relay's parts are what a Server shows.
+var _ Clients = (*fanout.Server)(nil)
+
+// house is a Source with one State for everybody.
+type house struct {
+	mu      sync.Mutex
+	state   *xds.State
+	members map[*member]bool
+}
+
+type member struct {
+	h    *house
+	join fanout.Join
+}
+
+func (h *house) Join(j fanout.Join) (fanout.Member, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	m := &member{h, j}
+	h.members[m] = true
+	return m, nil
+}
+
+func (h *house) KeyOf(*xds.Node, expr.Peer, xds.TypeURL) (xds.Key, error) {
+	return xds.NewKey("all"), nil
+}
+
+func (m *member) Key() xds.Key { return xds.NewKey("all") }
+func (m *member) State() *xds.State {
+	m.h.mu.Lock()
+	defer m.h.mu.Unlock()
+	return m.h.state
+}
+func (m *member) Newest() *xds.Snapshot                        { return m.State().Snapshot(m.join.Type) }
+func (m *member) Intern(s *xds.Subscription) *xds.Subscription { return s }
+func (m *member) Subscribe(*xds.Subscription)                  { m.join.Waker.Wake() }
+func (m *member) Again([]string)                               {}
+func (m *member) Nacked(fanout.Nack)                           {}
+func (m *member) Good() *xds.Good                              { return nil }
+func (m *member) Improved()                                    {}
+func (m *member) Leave() {
+	m.h.mu.Lock()
+	defer m.h.mu.Unlock()
+	delete(m.h.members, m)
+}
+
+// publish has these be all that there is, and answers the wildcard by them.
+func (h *house) publish(t testing.TB, typ xds.TypeURL, removed []string, all ...proto.Message) {
+	t.Helper()
+	of := xds.TypeOf(typ)
+	u := xds.Update{Type: typ, Origin: "o", Wildcard: of.FullState, Removed: removed, Received: time.Now()}
+	for _, m := range all {
+		a, err := anypb.New(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wire, err := proto.Marshal(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := xds.NewResource(of, m.(interface{ GetName() string }).GetName(), wire)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.Changed = append(u.Changed, r)
+	}
+	h.mu.Lock()
+	b := xds.NewBuilder(of)
+	b.Apply(u)
+	gen := uint64(1)
+	if h.state != nil {
+		gen = h.state.Gen + 1
+	}
+	s, _ := b.Snapshot(nil, gen)
+	h.state = xds.NewState(1, gen, []*xds.Snapshot{s})
+	var members []*member
+	for m := range h.members {
+		members = append(members, m)
+	}
+	h.mu.Unlock()
+	for _, m := range members {
+		m.join.Waker.Wake()
+	}
+}
+
+// gate is a Guard.
+type gate struct {
+	mu    sync.Mutex
+	token string
+	names map[string]bool // nil: all
+	turns chan struct{}
+	gone  bool // nobody has a turn
+}
+
+func (g *gate) set(change func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	change()
+}
+
+func (g *gate) Authorized(a string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.token == "" || a == "Bearer "+g.token
+}
+
+func (g *gate) Named(n string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.names == nil || g.names[n]
+}
+
+func (g *gate) MayServe(a net.Addr) error {
+	if a.(*net.TCPAddr).IP.IsLoopback() {
+		return nil
+	}
+	return errors.New("not a loopback address")
+}
+
+func (g *gate) Turn(ctx context.Context) (func(), bool) {
+	g.mu.Lock()
+	gone := g.gone
+	g.mu.Unlock()
+	if gone {
+		return nil, false
+	}
+	select {
+	case g.turns <- struct{}{}:
+		return func() { <-g.turns }, true
+	case <-ctx.Done():
+		return nil, false
+	}
+}
+
+// rig is a Server before a real fanout.Server, both on loopback.
+type rig struct {
+	t      testing.TB
+	house  *house
+	gate   *gate
+	srv    *Server
+	fanout *fanout.Server
+	health *health.Server
+	down   string // for clients
+	addr   string // for operators
+	closed chan struct{}
+	stop   func() // waits until Run has returned
+}
+
+func newRig(t testing.TB, tls *tls.Config) *rig {
+	t.Helper()
+	meters, err := telemetry.New(telemetry.Options{Prefix: "xdsrelay"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{
+		t: t, house: &house{members: map[*member]bool{}}, gate: &gate{turns: make(chan struct{}, 1)}, health: health.NewServer(),
+		closed: make(chan struct{}, 100),
+	}
+	log := slog.New(slog.DiscardHandler)
+	r.fanout = fanout.NewServer(fanout.Options{Source: r.house, Metrics: meters, Replica: "r", Settings: fanout.Settings{AckTimeout: time.Minute}, Log: log})
+	clients := grpc.NewServer(r.fanout.ServerOptions(fanout.Keepalive{Time: time.Minute, Timeout: time.Minute, MinTime: time.Second})...)
+	r.fanout.Register(clients)
+	r.srv, err = New(Options{
+		Guard: r.gate, Clients: r.fanout, Health: r.health, Transport: r.fanout.OperatorOptions(), Log: log,
+		Close: func(ctx context.Context) { fanout.CloseConnection(ctx); r.closed <- struct{}{} },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listen := func() net.Listener {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	down, up := listen(), listen()
+	r.down, r.addr = down.Addr().String(), up.Addr().String()
+	ctx, cancel := context.WithCancel(context.Background())
+	operators, end := context.WithCancel(ctx)
+	var parts, run sync.WaitGroup
+	parts.Go(func() { _ = r.fanout.Run(ctx) })
+	parts.Go(func() { _ = clients.Serve(r.fanout.Listener(down, &fanout.Gate{Key: "downstream"})) })
+	run.Go(func() {
+		if err := r.srv.Run(operators, r.fanout.Listener(Listener(up), &fanout.Gate{Key: "admin.grpc_address", TLS: tls})); err != nil {
+			t.Error(err)
+		}
+	})
+	r.stop = func() { end(); run.Wait() }
+	t.Cleanup(func() { r.stop(); clients.Stop(); cancel(); parts.Wait() })
+	return r
+}
+
+func dial(t testing.TB, addr string, opts ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	c, err := grpc.NewClient(addr, append([]grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64 << 20)),
+	}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func within(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// client is a client of the relay.
+type client struct {
+	t testing.TB
+	discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
+	node *corev3.Node
+}
+
+func (r *rig) client(cc *grpc.ClientConn, n *corev3.Node) *client {
+	r.t.Helper()
+	st, err := discoveryv3.NewAggregatedDiscoveryServiceClient(cc).DeltaAggregatedResources(within(r.t))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return &client{r.t, st, n}
+}
+
+func (c *client) ask(url xds.TypeURL, names ...string) {
+	c.t.Helper()
+	c.send(&discoveryv3.DeltaDiscoveryRequest{Node: c.node, TypeUrl: string(url), ResourceNamesSubscribe: names})
+}
+
+func (c *client) send(m *discoveryv3.DeltaDiscoveryRequest) {
+	c.t.Helper()
+	if err := c.Send(m); err != nil && !errors.Is(err, io.EOF) {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *client) recv() *discoveryv3.DeltaDiscoveryResponse {
+	c.t.Helper()
+	m, err := c.Recv()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return m
+}
+
+func (c *client) ack() {
+	c.t.Helper()
+	m := c.recv()
+	c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: m.TypeUrl, ResponseNonce: m.Nonce})
+}
+
+func (r *rig) csds() statusv3.ClientStatusDiscoveryServiceClient {
+	return statusv3.NewClientStatusDiscoveryServiceClient(dial(r.t, r.addr))
+}
+
+func (r *rig) fetch(req *statusv3.ClientStatusRequest) (*statusv3.ClientStatusResponse, error) {
+	return r.csds().FetchClientStatus(within(r.t), req)
+}
+
+// until tries until it is as it should be.
+func until(t testing.TB, try func() error) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(20 * time.Second)
+	for {
+		err := try()
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package grpcadmin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	"google.golang.org/grpc"
+	channelz "google.golang.org/grpc/channelz/service"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+
+	_ "xdsrelay/internal/anytypes" // for reflection, and what opens resources
+	"xdsrelay/internal/fanout"
+)
+
+// What a client may take.
+const (
+	maxConnections = 128
+	maxStreams     = 16        // of a connection
+	maxRequest     = 256 << 10 // bytes
+	maxHeld        = 2         // answers, until they are taken
+	takeTimeout    = 30 * time.Second
+	idleTimeout    = time.Minute
+	grace          = 2 * time.Second // for what is being answered when Run ends
+)
+
+// Guard says who may, as admin.Server does.
+type Guard interface {
+	Authorized(authorization string) bool
+	Named(authority string) bool
+	MayServe(net.Addr) error
+	Turn(context.Context) (give func(), ok bool)
+}
+
+// Clients are the open streams, as fanout.Server has them.
+type Clients interface{ Inspect() []fanout.Inspected }
+
+// Options of a Server. All are needed but Log.
+type Options struct {
+	Guard   Guard
+	Clients Clients
+	// Health is that of the relay; what is served here is added to it.
+	Health *health.Server
+	// Transport secures and defends the connections that Run is given (fanout's
+	// OperatorOptions).
+	Transport []grpc.ServerOption
+	// Close closes the connection of a call, of which this is the context.
+	Close func(context.Context)
+
+	Log *slog.Logger // nil: slog.Default
+}
+
+// Server answers operators.
+type Server struct {
+	opts Options
+	grpc *grpc.Server
+	held chan struct{} // has one for each answer that is not taken yet
+	// patience is how long it may take until it is.
+	patience time.Duration
+}
+
+// New makes a Server, and starts nothing.
+func New(o Options) (*Server, error) {
+	switch {
+	case o.Guard == nil, o.Clients == nil, o.Health == nil, o.Transport == nil, o.Close == nil:
+		return nil, errors.New("grpcadmin: options are missing")
+	case o.Log == nil:
+		o.Log = slog.Default()
+	}
+	s := &Server{opts: o, held: make(chan struct{}, maxHeld), patience: takeTimeout}
+	s.grpc = grpc.NewServer(append(o.Transport,
+		grpc.ForceServerCodecV2(newCodec()),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.MaxRecvMsgSize(maxRequest),
+		grpc.MaxSendMsgSize(maxAnswer+1<<10),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second, MaxConnectionIdle: idleTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
+		grpc.UnaryInterceptor(s.guardUnary),
+		grpc.StreamInterceptor(s.guardStream),
+	)...)
+	s.grpc.RegisterService(s.csds(), s)
+	grpc_health_v1.RegisterHealthServer(s.grpc, o.Health)
+	channelz.RegisterChannelzServiceToServer(s.grpc)
+	reflection.Register(s.grpc)
+	return s, nil
+}
+
+// Services are the names of what is served.
+func (s *Server) Services() (names []string) {
+	for name := range s.grpc.GetServiceInfo() {
+		names = append(names, name)
+	}
+	return names
+}
+
+// Listener bounds the connections of a listener.
+func Listener(l net.Listener) net.Listener { return &limited{l, make(chan struct{}, maxConnections)} }
+
+// Run serves l until ctx ends; then it returns nil. It closes l. An address that
+// others than this host reach is refused without a token.
+func (s *Server) Run(ctx context.Context, l net.Listener) error {
+	if err := s.opts.Guard.MayServe(l.Addr()); err != nil {
+		return errors.Join(err, l.Close())
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.grpc.Serve(l) }()
+	select {
+	case err := <-ended:
+		s.grpc.Stop()
+		return fmt.Errorf("admin %s: %w", l.Addr(), err)
+	case <-ctx.Done():
+	}
+	left := make(chan struct{})
+	go func() { defer close(left); s.grpc.GracefulStop() }()
+	hurry := time.NewTimer(grace)
+	defer hurry.Stop()
+	select {
+	case <-left:
+	case <-hurry.C:
+		s.grpc.Stop() // what did not end in time
+		<-left
+	}
+	<-ended
+	return nil
+}
+
+// csds is the service. Its calls are streams here, also that with one answer: a
+// handler that sends its answer itself knows when it has left.
+func (s *Server) csds() *grpc.ServiceDesc {
+	of := &statusv3.ClientStatusDiscoveryService_ServiceDesc
+	return &grpc.ServiceDesc{
+		ServiceName: of.ServiceName, HandlerType: (*any)(nil), Metadata: of.Metadata,
+		Streams: []grpc.StreamDesc{
+			{StreamName: "FetchClientStatus", Handler: s.fetch, ServerStreams: true},
+			{StreamName: "StreamClientStatus", Handler: s.stream, ServerStreams: true, ClientStreams: true},
+		},
+	}
+}

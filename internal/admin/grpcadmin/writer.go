@@ -1,0 +1,160 @@
+package grpcadmin
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/telemetry/redact"
+	"xdsrelay/internal/xds"
+)
+
+// Fields of ClientStatusResponse and of ClientConfig.
+const (
+	responseConfig protowire.Number = 1
+	configNode     protowire.Number = 1
+	configGeneric  protowire.Number = 3
+	configScope    protowire.Number = 4
+)
+
+var errLarge = errors.New("too large")
+
+// writer writes an answer, client by client, on the wire: all messages of a large
+// one would be some times its size.
+type writer struct {
+	ctx      context.Context
+	contents bool
+	out      *answer
+	one      []byte                       // the client that is written
+	part     []byte                       // a message of it
+	shown    map[*xds.Resource]*anypb.Any // without their secrets
+}
+
+func newWriter(ctx context.Context, contents bool) *writer {
+	return &writer{ctx: ctx, contents: contents, out: newAnswer(), shown: make(map[*xds.Resource]*anypb.Any)}
+}
+
+// client adds one, of which these are the streams.
+func (w *writer) client(streams []fanout.Inspected) error {
+	w.one = w.one[:0]
+	if node, err := streams[0].Node.Decode(); err == nil { // it was decoded when it came
+		if err := w.add(configNode, redact.Message(node)); err != nil {
+			return err
+		}
+	}
+	for _, st := range streams {
+		for _, typ := range st.Types() {
+			for r := range typ.Resources() {
+				if err := w.add(configGeneric, w.generic(typ.URL, &r)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	w.one = protowire.AppendTag(w.one, configScope, protowire.BytesType)
+	w.one = protowire.AppendString(w.one, redact.Text(streams[0].Node.ID)+" at "+streams[0].Peer)
+	if len(w.out.wire)+len(w.one) > maxAnswer {
+		return errLarge
+	}
+	w.out.wire = protowire.AppendTag(w.out.wire, responseConfig, protowire.BytesType)
+	w.out.wire = protowire.AppendBytes(w.out.wire, w.one)
+	return nil
+}
+
+// add adds a message to the client.
+func (w *writer) add(field protowire.Number, m proto.Message) (err error) {
+	if w.part, err = (proto.MarshalOptions{}).MarshalAppend(w.part[:0], m); err != nil {
+		return err
+	}
+	w.one = protowire.AppendTag(w.one, field, protowire.BytesType)
+	w.one = protowire.AppendBytes(w.one, w.part)
+	if len(w.out.wire)+len(w.one) > maxAnswer {
+		return errLarge
+	}
+	return w.ctx.Err()
+}
+
+var clientStatus = map[fanout.Stance]adminv3.ClientResourceStatus{
+	fanout.Untold:   adminv3.ClientResourceStatus_REQUESTED,
+	fanout.Missing:  adminv3.ClientResourceStatus_DOES_NOT_EXIST,
+	fanout.Taken:    adminv3.ClientResourceStatus_ACKED,
+	fanout.Declined: adminv3.ClientResourceStatus_NACKED,
+	fanout.Failed:   adminv3.ClientResourceStatus_RECEIVED_ERROR,
+	fanout.Unsure:   adminv3.ClientResourceStatus_UNKNOWN,
+}
+
+var configStatus = map[string]statusv3.ConfigStatus{
+	fanout.Synced:     statusv3.ConfigStatus_SYNCED,
+	fanout.NotSent:    statusv3.ConfigStatus_NOT_SENT,
+	fanout.Unanswered: statusv3.ConfigStatus_STALE,
+	fanout.Refused:    statusv3.ConfigStatus_ERROR,
+}
+
+func (w *writer) generic(typ xds.TypeURL, r *fanout.ResourceStatus) *statusv3.ClientConfig_GenericXdsConfig {
+	g := &statusv3.ClientConfig_GenericXdsConfig{
+		TypeUrl: string(typ), Name: redact.Text(r.Name), VersionInfo: r.Version, LastUpdated: timestamp(r.Updated),
+		ClientStatus: clientStatus[r.Stance], ConfigStatus: configStatus[r.State],
+		XdsConfig: w.resource(r.Has),
+	}
+	switch {
+	case r.Nack != nil:
+		g.ErrorState = &adminv3.UpdateFailureState{
+			FailedConfiguration: w.resource(r.Refused), VersionInfo: r.Nack.Version, Details: words(codes.Code(r.Nack.Code), r.Nack.Message),
+			LastUpdateAttempt: timestamp(r.Nack.At),
+		}
+	case r.Error != nil:
+		g.ErrorState = &adminv3.UpdateFailureState{Details: words(r.Error.Code, said(r.Error))}
+	}
+	return g
+}
+
+// words are those of who refused, or the code where there are none.
+func words(code codes.Code, message string) string {
+	if message == "" {
+		return code.String()
+	}
+	return message
+}
+
+// said is what an origin says of an error.
+func said(e *xds.ResourceError) string {
+	m := new(discoveryv3.ResourceError)
+	if proto.Unmarshal(e.Wire(), m) != nil { // it was read when it came
+		return ""
+	}
+	return redact.Text(m.GetErrorDetail().GetMessage())
+}
+
+func timestamp(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
+
+// resource is what is shown of one; nil if nothing is.
+func (w *writer) resource(r *xds.Resource) *anypb.Any {
+	if r == nil || !w.contents {
+		return nil
+	}
+	a, known := w.shown[r]
+	if !known {
+		a = new(anypb.Any)
+		if proto.Unmarshal(r.Any(), a) != nil { // it was read when it came
+			a = &anypb.Any{TypeUrl: string(r.TypeURL())}
+		}
+		a = redact.Any(a)
+		w.shown[r] = a
+	}
+	return a
+}
