@@ -63,7 +63,7 @@ func (s *Server) overview(ctx context.Context) ([]byte, time.Duration, error) {
 	began := time.Now()
 	in := overview.In{
 		Relay:   overview.Relay{Name: s.opts.Name, Version: s.opts.Version, State: phases[s.phase.Load()], Started: s.started},
-		Clients: s.opts.Clients.Clients(),
+		Clients: s.opts.Clients.ClientsAfter(0),
 		Keys:    s.keys(),
 		Origins: []overview.Origin{},
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"xdsrelay/config"
@@ -58,8 +59,10 @@ func (l *visitor) next() (overview.Overview, bool) {
 	return overview.Overview{}, false
 }
 
+var streams atomic.Uint64
+
 func synced(node, key string) fanout.ClientStatus {
-	return fanout.ClientStatus{Node: node, Variant: "sotw", Types: []fanout.TypeStatus{{Type: string(xds.ClusterType), Key: key, State: fanout.Synced}}}
+	return fanout.ClientStatus{Stream: streams.Add(1), Node: node, Variant: "sotw", Types: []fanout.TypeStatus{{Type: string(xds.ClusterType), Key: key, State: fanout.Synced}}}
 }
 
 func TestPagesAreToldWhatChanges(t *testing.T) {

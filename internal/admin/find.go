@@ -47,7 +47,7 @@ func (s *Server) find(r *http.Request) (int, any) {
 	out.Keys = append(out.Keys, keys[:min(len(keys), maxFound)]...)
 	var nodes []foundNode
 	at := make(map[string]int)
-	for _, c := range s.opts.Clients.Clients() {
+	for c := range s.opts.Clients.ClientsAfter(0) {
 		if !has(c.Node, text) {
 			continue
 		}

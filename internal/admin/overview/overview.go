@@ -2,6 +2,7 @@ package overview
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -104,7 +105,7 @@ type Origin struct {
 // In is what an Overview is made of.
 type In struct {
 	Relay   Relay
-	Clients []fanout.ClientStatus
+	Clients iter.Seq[fanout.ClientStatus]
 	Keys    []orchestrator.KeyStatus
 	Origins []Origin
 }
@@ -154,7 +155,7 @@ func (s *States) sum(other *States) {
 // Of counts. It costs by what there is, and returns little.
 func Of(in *In) *Overview {
 	c := counting{
-		Overview: Overview{Relay: in.Relay, Clients: len(in.Clients), Keys: len(in.Keys), Origins: in.Origins},
+		Overview: Overview{Relay: in.Relay, Keys: len(in.Keys), Origins: in.Origins},
 		rows:     make(map[string]*KeyRow, len(in.Keys)),
 		types:    make(map[string]*TypeRow),
 	}
@@ -168,8 +169,8 @@ func Of(in *In) *Overview {
 			c.Disconnected++
 		}
 	}
-	for i := range in.Clients {
-		c.client(&in.Clients[i])
+	for one := range in.Clients {
+		c.client(&one)
 	}
 	c.choose()
 	for _, t := range c.types {
@@ -204,6 +205,7 @@ type counting struct {
 
 // client counts one. Most have one key for all types.
 func (c *counting) client(s *fanout.ClientStatus) {
+	c.Clients++
 	switch s.Variant {
 	case "sotw":
 		c.Variants.SotW++

@@ -3,6 +3,7 @@ package overview
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,13 +29,13 @@ func key(name, origin string, connected bool) orchestrator.KeyStatus {
 
 func TestAClientCountsOnceByTheWorstOfItsTypes(t *testing.T) {
 	o := Of(&In{
-		Clients: []fanout.ClientStatus{
+		Clients: slices.Values([]fanout.ClientStatus{
 			client("a", "sotw", fanout.Synced, fanout.Synced),
 			client("a", "sotw", fanout.Synced, fanout.Refused, fanout.Unanswered),
 			client("a", "delta", fanout.Unanswered, fanout.NotSent),
 			client("b", "delta", fanout.NotSent, fanout.Synced),
 			client("b", "rest"),
-		},
+		}),
 		Keys: []orchestrator.KeyStatus{key("a", "one", true), key("b", "one", false)},
 	})
 	if want := (States{Synced: 1, Nacked: 1, Stale: 1, NotSent: 2}); o.States != want || o.Clients != 5 {
@@ -70,7 +71,7 @@ func TestAClientCountsOnceByTheWorstOfItsTypes(t *testing.T) {
 func TestAClientOfSeveralKeysCountsWithEach(t *testing.T) {
 	c := client("a", "delta", fanout.Synced, fanout.Refused, fanout.Synced)
 	c.Types[1].Key, c.Types[2].Key = "b", "b"
-	o := Of(&In{Clients: []fanout.ClientStatus{c}})
+	o := Of(&In{Clients: slices.Values([]fanout.ClientStatus{c})})
 	if len(o.Top) != 2 || o.Top[0].States != (States{Synced: 1}) || o.Top[1].States != (States{Nacked: 1}) || o.States != (States{Nacked: 1}) {
 		t.Errorf("%+v", o)
 	}
@@ -80,21 +81,23 @@ func TestAClientOfSeveralKeysCountsWithEach(t *testing.T) {
 // those with refusals are among them, and nobody is forgotten.
 func TestRowsAreFew(t *testing.T) {
 	var in In
+	var clients []fanout.ClientStatus
 	for i := range 100 {
 		name := fmt.Sprintf("key-%03d", i)
 		in.Keys = append(in.Keys, key(name, "one", true))
 		for range 100 - i {
-			in.Clients = append(in.Clients, client(name, "sotw", fanout.Synced))
+			clients = append(clients, client(name, "sotw", fanout.Synced))
 		}
 	}
-	in.Clients = append(in.Clients, client("key-099", "sotw", fanout.Refused))
+	clients = append(clients, client("key-099", "sotw", fanout.Refused))
 	long := strings.Repeat("é", 100_000)
 	for range 200 {
-		in.Clients = append(in.Clients, client(long, "sotw", fanout.Synced))
+		clients = append(clients, client(long, "sotw", fanout.Synced))
 	}
 	for i := range 1000 { // types that a client makes up
-		in.Clients[0].Types = append(in.Clients[0].Types, fanout.TypeStatus{Type: fmt.Sprint("made/up", i), Key: "key-000", State: fanout.Synced})
+		clients[0].Types = append(clients[0].Types, fanout.TypeStatus{Type: fmt.Sprint("made/up", i), Key: "key-000", State: fanout.Synced})
 	}
+	in.Clients = slices.Values(clients)
 	o := Of(&in)
 	if len(o.Top) != maxKeys || o.Rest == nil || o.Rest.Keys != 101-maxKeys {
 		t.Fatalf("%d rows and %+v", len(o.Top), o.Rest)
@@ -107,8 +110,8 @@ func TestRowsAreFew(t *testing.T) {
 			t.Errorf("row %d has more clients than the one before", i)
 		}
 	}
-	if sum != len(in.Clients) || !refuses {
-		t.Errorf("the rows have %d of %d clients; the one that refuses is there: %v", sum, len(in.Clients), refuses)
+	if sum != len(clients) || !refuses {
+		t.Errorf("the rows have %d of %d clients; the one that refuses is there: %v", sum, len(clients), refuses)
 	}
 	if k := o.Top[0]; !k.Cut || len(k.Key) > maxText || k.Clients != 200 {
 		t.Errorf("the long key is %d bytes", len(k.Key))
@@ -123,7 +126,7 @@ func TestRowsAreFew(t *testing.T) {
 }
 
 func TestTheRestHasAnOriginIfAllHaveTheSame(t *testing.T) {
-	var in In
+	in := In{Clients: slices.Values([]fanout.ClientStatus(nil))}
 	for i := range maxKeys + 2 {
 		in.Keys = append(in.Keys, key(fmt.Sprintf("key-%03d", i), "one", true))
 	}
@@ -145,13 +148,15 @@ func crowd(clients, keys int) *In {
 		k.Types = []orchestrator.TypeStatus{{Type: string(xds.ClusterType), Received: &now}}
 		in.Keys = append(in.Keys, k)
 	}
+	var all []fanout.ClientStatus
 	for i := range clients {
 		state := fanout.Synced
 		if i%100 == 0 {
 			state = fanout.Unanswered
 		}
-		in.Clients = append(in.Clients, client(in.Keys[i%keys].Key, "delta", fanout.Synced, state, fanout.Synced))
+		all = append(all, client(in.Keys[i%keys].Key, "delta", fanout.Synced, state, fanout.Synced))
 	}
+	in.Clients = slices.Values(all)
 	return in
 }
 

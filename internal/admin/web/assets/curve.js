@@ -9,30 +9,32 @@ const TOP = 12;
 const BOTTOM = 26;
 
 /**
- * points are the share of clients that had acknowledged by the end of each
- * bucket. The last bucket has no end: it counts with the time of the largest
- * known.
+ * points are the share of clients that had acknowledged by some times, from
+ * numbers by the time that they took at most, each twice that of the one before;
+ * those without any are left out. What took longer than all known is at the end.
  */
 export function points(buckets, total) {
   let sum = 0;
+  let last = 0;
   const out = [];
   for (const b of buckets) {
+    const at = b.at_most || last * 2 || 0.001;
+    if (at / 2 > last) out.push({ at: at / 2, share: sum / total, sum });
     sum += b.count;
-    out.push({ at: b.seconds, share: total ? Math.min(1, sum / total) : 0, sum });
+    out.push({ at, share: Math.min(1, sum / total), sum });
+    last = at;
   }
-  const first = out.findIndex((p) => p.sum > 0);
-  if (first < 0) return [];
-  const last = out.findIndex((p) => p.sum === sum);
-  return out.slice(Math.max(0, first - 1), Math.min(out.length, last + 2)).filter((p) => p.at > 0);
+  return out;
 }
 
 /** convergence draws the share of clients over the time since a version came, which has decades. */
 export function convergence(v) {
-  const total = v.acked + v.pending + v.refused;
-  const all = points(v.buckets, total);
+  const took = v.ack_seconds ?? [];
+  const total = took.reduce((sum, b) => sum + b.count, 0) + v.pending + v.refusing;
+  const all = points(took, total);
   const el = h('div', { class: 'plot' });
   if (!all.length) {
-    put(el, h('p', { class: 'none' }, total ? 'Nobody who was there when it came has acknowledged it yet.' : 'No client wants this version.'));
+    put(el, h('p', { class: 'none' }, total ? 'Nobody who was here when it came has acknowledged it yet.' : 'It was nothing to the clients that were here when it came.'));
     return el;
   }
   const draw = () => {
@@ -48,17 +50,17 @@ export function convergence(v) {
     }
     for (let d = Math.ceil(from - 0.001); d <= to; d++) {
       grid.push(s('line', { class: 'grid', x1: x(10 ** d), x2: x(10 ** d), y1: TOP, y2: HEIGHT - BOTTOM }),
-        s('text', { x: x(10 ** d), y: HEIGHT - 8, 'text-anchor': 'middle' }, span(10 ** d)));
+        s('text', { x: x(10 ** d), y: HEIGHT - 8, 'text-anchor': x(10 ** d) > width - 40 ? 'end' : 'middle' }, span(10 ** d)));
     }
     const line = all.map((p, i) => `${i ? 'L' : 'M'}${x(p.at).toFixed(1)} ${y(p.share).toFixed(1)}`).join('');
     const area = `${line}L${x(all.at(-1).at).toFixed(1)} ${y(0)}L${x(all[0].at).toFixed(1)} ${y(0)}Z`;
-    const marks = [['p50', v.p50], ['p99', v.p99]].filter(([, t]) => t > 0).map(([name, t]) => {
+    const marks = [['p50', v.ack_seconds_p50], ['p99', v.ack_seconds_p99]].filter(([, t]) => t > 0).map(([name, t]) => {
       const at = Math.min(Math.max(x(t), LEFT), width - RIGHT);
       return [s('line', { class: 'mark', x1: at, x2: at, y1: TOP, y2: HEIGHT - BOTTOM }),
-        s('text', { class: 'mark', x: at + 4, y: name === 'p50' ? HEIGHT - BOTTOM - 6 : HEIGHT - BOTTOM - 20 }, `${name} ${span(t)}`)];
+        s('text', { class: 'mark', x: at + 4, y: name === 'p50' ? HEIGHT - BOTTOM - 6 : TOP + 12 }, `${name} ${span(t)}`)];
     });
     put(el, s('svg', { class: 'curve', viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: 'img',
-      'aria-label': `${Math.round(all.at(-1).share * 100)} % of ${number(total)} have acknowledged; half after ${span(v.p50)}, 99 % of them after ${span(v.p99)}` },
+      'aria-label': `${Math.round(all.at(-1).share * 100)} % of ${number(total)} have acknowledged; half of those after ${span(v.ack_seconds_p50)}, 99 % after ${span(v.ack_seconds_p99)}` },
     grid, s('path', { class: 'area', d: area }), s('path', { class: 'line', d: line }),
     all.map((p) => s('circle', { cx: x(p.at).toFixed(1), cy: y(p.share).toFixed(1), r: 2.6 }, s('title', {}, `${number(p.sum)} within ${span(p.at)}`))),
     marks));
@@ -87,9 +89,9 @@ export function timeline(types, now) {
       const y = i * ROW + ROW / 2 + 2;
       parts.push(s('text', { x: 0, y: y + 4 }, t.short), s('line', { class: 'grid', x1: LEFT, x2: width - RIGHT, y1: y, y2: y }));
       for (const v of t.versions) {
-        const kind = v.refused ? 'nacked' : v.pending ? 'stale' : 'synced';
+        const kind = v.refused || v.refusing ? 'nacked' : v.pending ? 'stale' : 'synced';
         parts.push(s('circle', { class: kind, cx: x(Date.parse(v.received)).toFixed(1), cy: y, r: 5 },
-          s('title', {}, `${t.short} ${v.version}: ${count(v.acked, 'ACK')}, ${number(v.refused)} refused, ${number(v.pending)} pending`)));
+          s('title', {}, `${t.short} ${v.version}: ${count(v.acknowledged, 'ACK')}, ${number(v.refused)} refused, ${number(v.pending)} pending`)));
       }
     });
     for (const part of [0, 0.25, 0.5, 0.75, 1]) {

@@ -1,7 +1,7 @@
 // The fleet: origins, keys, and how many clients are in which state.
 import { empty, h, put, table, update } from './dom.js';
 import { Flow, legend } from './flow.js';
-import { ago, bar, count, keyLink, number, span } from './words.js';
+import { ago, bar, count, keyLink, number } from './words.js';
 
 export const title = 'fleet';
 
@@ -127,5 +127,5 @@ function originTable(o) {
       : x.silent_streams ? h('span', { class: 'state stale' }, h('i', { 'aria-hidden': 'true' }, '◐'), `silent on ${number(x.silent_streams)}`)
         : h('span', { class: 'state synced' }, h('i', { 'aria-hidden': 'true' }, '●'), 'reached'),
     number(x.streams), h('span', { class: 'long' }, x.address)])),
-  h('p', { class: 'foot' }, `The relay has been up for ${span((Date.now() - Date.parse(o.relay.started)) / 1000)}.`)];
+  h('p', { class: 'foot' }, 'The relay was started ', ago(o.relay.started), '.')];
 }

@@ -3,8 +3,8 @@
 import { h, put, s, set } from './dom.js';
 import { keyHref, number, states } from './words.js';
 
-const GAP = 5;
-const LEAST = 17; // height of what has a name
+const GAP = 4;
+const LEAST = 16; // height of what has a name
 const NARROW = 640;
 
 /** layout places an overview in a width; without any element, so that it can be looked at alone. */
@@ -14,7 +14,7 @@ export function layout(o, width) {
     .filter((k) => k.clients > 0 || o.clients === 0)
     .map((k) => ({ ...k, id: k.rest ? 'rest' : `key:${k.key}`, name: k.rest ? `${number(k.keys)} other keys` : k.key || 'no key' }));
   const clients = keys.reduce((sum, k) => sum + k.clients, 0);
-  const room = Math.max(160, Math.min(240, keys.length * 10));
+  const room = Math.min(keys.length * 55, Math.max(90, 260 - keys.length * 8));
   const column = { origin: 0, key: narrow ? 0 : width * 0.36, state: width - (narrow ? 104 : 150) };
   const labels = { origin: narrow ? 0 : Math.min(190, width * 0.2), key: narrow ? Math.min(150, width * 0.42) : Math.min(240, width * 0.24) };
 

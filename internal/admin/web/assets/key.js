@@ -6,7 +6,7 @@ import { convergence, timeline } from './curve.js';
 import { watch } from './watch.js';
 import { fact } from './node.js';
 import { pages } from './keys.js';
-import { ago, bytes, count, keyHref, nodeLink, number, short, span, state, version } from './words.js';
+import { ago, bar, bytes, count, keyHref, nodeLink, now, number, short, span, state, version } from './words.js';
 
 export const title = 'key';
 
@@ -32,9 +32,9 @@ export async function show(main, page) {
     const type = chosen(key, page.query.get('type'));
     update(tabs, key.types.map((t) => tab(key, t, t === type)));
     // The drawings have listeners, and are made anew when their numbers are others.
-    const now = JSON.stringify([type?.type, key.types.map((t) => t.versions)]);
-    if (now !== drawn) put(spread, type ? versions(key, type) : null);
-    drawn = now;
+    const numbers = JSON.stringify([type?.type, key.types.map((t) => t.versions)]);
+    if (numbers !== drawn) put(spread, type ? versions(key, type) : null);
+    drawn = numbers;
     if (fresh) resources(held, page, key, type);
     update(members, memberTable(page, key, list));
     fresh = false;
@@ -58,82 +58,87 @@ function head(key) {
 
 function tab(key, t, on) {
   return h('a', { href: keyHref(key.key, { type: name(t) }), 'aria-current': on ? 'true' : undefined }, name(t), ' ',
-    h('small', {}, t.version || 'nothing yet', t.stale ? ', last known good' : ''));
+    h('small', {}, t.version || 'nothing yet', t.stale ? ', last known good' : ''), t.states?.NACKED ? h('span', { class: 'count', title: 'clients that refuse' }, number(t.states.NACKED)) : null);
 }
 
 /** versionsOf are the versions of a type that the relay remembers, the newest first. */
-export const versionsOf = (t) => (t.versions ?? []).map((v) => ({
-  ...v,
-  received: v.received,
-  p50: v.ack_seconds_p50 ?? 0,
-  p99: v.ack_seconds_p99 ?? 0,
-  buckets: (v.ack_buckets ?? []).map((b) => ({ seconds: b.seconds, count: b.count })),
-}));
+const versionsOf = (t) => t.versions ?? [];
 
 function versions(key, type) {
   const all = versionsOf(type);
   const facts = h('dl', { class: 'facts' },
-    fact('Version', type.version ? version(type.version) : 'nothing yet'), fact('From', type.origin), fact('Resources', `${number(type.resources)}, ${bytes(type.bytes)}`),
+    fact('Version', type.version ? version(type.version) : 'nothing yet'), fact('The origin’s', type.origin_version && version(type.origin_version)),
+    fact('From', type.origin), fact('Resources', `${number(type.resources)}, ${bytes(type.bytes)}`),
     fact('Asked for', type.wildcard ? (type.names ? `all, and ${count(type.names, 'name')}` : 'all') : count(type.names, 'name')),
-    fact('Members', number(type.members)), fact('Changed', ago(type.received)));
+    fact('Clients', number(type.members)), fact('Changed', ago(type.received)));
   if (!all.length) return [facts];
   const newest = all[0];
   const types = key.types.map((t) => ({ short: name(t), versions: versionsOf(t) })).filter((t) => t.versions.length);
+  const step = newest.clients ? `${Math.floor((newest.in_step / newest.clients) * 1000) / 10} % of ${count(newest.clients, 'client')} in step` : 'no clients';
   return [facts,
-    h('div', { class: 'two' },
-      h('div', { class: 'panel' }, h('h3', {}, `How version ${newest.version} comes to its clients`), convergence(newest)),
-      h('div', { class: 'panel' }, h('h3', {}, 'Versions over time'), timeline(types, Date.now()))),
+    h('div', { class: 'two even' },
+      h('div', { class: 'panel' }, h('h3', {}, `Convergence of version ${newest.version}`, h('small', {}, ` ${step}`)), convergence(newest)),
+      h('div', { class: 'panel' }, h('h3', {}, 'Versions over time'), timeline(types, now()))),
     table(`The last ${count(all.length, 'version')} of ${name(type)}, the newest first`, [
-      { name: 'Version', head: true }, { name: 'The origin’s' }, { name: 'Came' }, { name: 'Changed', class: 'n' }, { name: 'Removed', class: 'n' },
-      { name: 'Sent', class: 'n' }, { name: 'ACKs', class: 'n' }, { name: 'Refused', class: 'n' }, { name: 'Pending', class: 'n' },
-      { name: 'p50', class: 'n' }, { name: 'p99', class: 'n' }, { name: 'Oldest laggard' }],
-    all.map((v) => [version(v.version), version(v.origin_version), ago(v.received), number(v.changed), number(v.removed), number(v.sent), number(v.acked),
+      { name: 'Version', head: true }, { name: 'The origin’s' }, { name: 'Came' }, { name: 'Changed', class: 'n', title: 'resources' },
+      { name: 'Removed', class: 'n', title: 'resources' }, { name: 'Sent', class: 'n', title: 'streams, those that have gone included' },
+      { name: 'ACKs', class: 'n', title: 'streams, those that have gone included' }, { name: 'Refused', class: 'n', title: 'streams, those that have gone included' },
+      { name: 'Pending', class: 'n', title: 'clients that are here' }, { name: 'p50', class: 'n', title: 'from its coming to the ACK' },
+      { name: 'p99', class: 'n', title: 'from its coming to the ACK' }, { name: 'Clients now' }, { name: 'Oldest laggard' }],
+    all.map((v) => [version(v.version), version(v.origin_version), ago(v.received), number(v.changed), number(v.removed), number(v.sent), number(v.acknowledged),
       v.refused ? h('a', { class: 'bad', href: `/ui/refusals?key=${encodeURIComponent(key.key)}` }, number(v.refused)) : '0', number(v.pending),
-      span(v.p50 || undefined), span(v.p99 || undefined), v.laggard ? [nodeLink(v.laggard.node), ' ', ago(v.laggard.since)] : '–']))];
+      span(v.ack_seconds_p50), span(v.ack_seconds_p99), bar({ synced: v.in_step, stale: v.pending, nacked: v.refusing }),
+      v.laggard ? [nodeLink(v.laggard.node), ' ', ago(v.laggard.since)] : '–']))];
 }
 
 const RESOURCES = 50;
 
-// The resources of a type: a field, and what has its text in the name.
+// The resources of a type: a field, and what has its text in the name. What is in
+// one is read when it is opened.
 function resources(el, page, key, type) {
   if (!type) return;
   const list = h('div', { 'aria-live': 'polite' });
   const field = h('input', { type: 'search', placeholder: 'Part of a name', 'aria-label': `Find a resource of ${name(type)}`, value: page.query.get('find') ?? '' });
+  const ask = { key: key.key, type: type.type };
   let asked = new AbortController();
   let timer;
-  const read = async (token) => {
+  const failed = (to) => (e) => {
+    if (e.name === 'AbortError') return;
+    if (e.status === 401) page.failed(e);
+    else put(to, h('p', { class: 'wrong', role: 'alert' }, e.message));
+  };
+  const read = (token) => {
     asked.abort();
     asked = new AbortController();
-    const signal = AbortSignal.any([asked.signal, page.signal]);
-    try {
-      const found = await get('/config_dump', { key: key.key, type: type.type, find: field.value.trim(), limit: RESOURCES, page_token: token }, signal);
-      put(list, resourceList(found, read));
-    } catch (e) {
-      if (e.name === 'AbortError') return;
-      if (e.status === 401) page.failed(e);
-      else if (e.status === 404) put(el);
-      else put(list, h('p', { class: 'wrong', role: 'alert' }, e.message));
-    }
+    const find = field.value.trim();
+    get('/resources', { ...ask, find, limit: RESOURCES, page_token: token }, AbortSignal.any([asked.signal, page.signal]))
+      .then((found) => put(list, found.items.length ? h('ul', { class: 'resources' }, found.items.map(one))
+        : empty(find ? 'No resource has this in its name.' : 'The origin has given none yet.'),
+      found.next_page_token && h('p', { class: 'pages' }, h('button', { type: 'button', on: { click: () => read(found.next_page_token) } }, 'Next page »'))))
+      .catch((e) => (e.status === 404 ? put(list, empty('The origin has given none yet.')) : failed(list)(e)));
+  };
+  const one = (r) => {
+    const body = h('div');
+    const details = h('details', {}, h('summary', {}, h('span', { class: 'long' }, r.name), ' ', version(r.origin_version || r.version), ' ', h('small', {}, bytes(r.bytes))), body);
+    details.addEventListener('toggle', () => {
+      if (!details.open) return;
+      get('/config_dump', { ...ask, name: r.name }, page.signal)
+        .then((found) => put(body, h('pre', {}, h('code', {}, JSON.stringify(found.items[0]?.resource ?? null, null, 2)))))
+        .catch(failed(body));
+    });
+    return h('li', {}, details);
   };
   field.addEventListener('input', () => {
     clearTimeout(timer);
     timer = setTimeout(() => {
-      page.go(keyHref(key.key, { type: name(type), ...(field.value.trim() && { find: field.value.trim() }) }), { replace: true, quiet: true });
+      const find = field.value.trim();
+      page.go(keyHref(key.key, { type: name(type), ...(find && { find }) }), { replace: true, quiet: true });
       read();
     }, 200);
   });
   put(el, h('div', { class: 'line' }, h('h2', {}, `Resources of ${name(type)}`), field), list);
-  read();
-}
-
-function resourceList(found, read) {
-  if (!found.items.length) return empty('No resource has this in its name.');
-  return [
-    h('ul', { class: 'resources' }, found.items.map((r) => h('li', {}, h('details', {},
-      h('summary', {}, h('span', { class: 'long' }, r.name), ' ', version(r.version)),
-      h('pre', {}, h('code', {}, JSON.stringify(r.resource ?? r, null, 2))))))),
-    found.next_page_token && h('p', { class: 'pages' }, h('button', { type: 'button', on: { click: () => read(found.next_page_token) } }, 'Next page »')),
-  ];
+  if (type.resources > 0) read();
+  else put(list, empty('The origin has given none yet.'));
 }
 
 function memberTable(page, key, list) {

@@ -1,6 +1,7 @@
 // One node: its streams, and each type on them.
 import { empty, h, put, table, update } from './dom.js';
 import { at, get } from './api.js';
+import { differences } from './diff.js';
 import { watch } from './watch.js';
 import { ago, count, keyLink, number, short, span, state, version } from './words.js';
 
@@ -8,10 +9,12 @@ export const title = 'node';
 
 export async function show(main, page) {
   const body = h('div');
+  const diff = h('section', { 'aria-label': 'What differs' }, differences(page.name, null, page.signal, page.failed));
   const note = h('div', { class: 'alarms', role: 'status' });
   await watch(page, () => get(at('/clients', page.name), { limit: 50, page_token: page.query.get('page_token') }, page.signal),
     (list) => {
-      if (!body.isConnected) put(main, h('h1', {}, page.name), note, body);
+      if (!body.isConnected) put(main, h('h1', {}, page.name), note, body, diff);
+      diff.hidden = !list.items.some((c) => c.types?.some((t) => t.state !== 'SYNCED'));
       update(body, draw(list, page));
     },
     (what) => update(note, what && h('p', {}, what)));

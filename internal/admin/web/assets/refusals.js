@@ -1,6 +1,8 @@
 // What clients refused: one row for each key, type, version and message.
 import { empty, h, put, update } from './dom.js';
 import { get } from './api.js';
+import { differences } from './diff.js';
+import { pages } from './keys.js';
 import { watch } from './watch.js';
 import { ago, count, keyLink, nodeLink, number, short, version } from './words.js';
 
@@ -11,33 +13,42 @@ export async function show(main, page) {
   const note = h('div', { class: 'alarms', role: 'status' });
   const body = h('div');
   put(main, h('h1', {}, 'Refusals', only && [' of ', keyLink(only), h('a', { class: 'aside', href: '/ui/refusals' }, 'of all keys')]), note, body);
-  await watch(page, () => get('/nacks', { limit: 200, page_token: page.query.get('page_token') }, page.signal),
-    (list) => {
-      const rows = list.items.flatMap(rowsOf).filter((r) => !only || r.key === only).sort((a, b) => (a.last < b.last ? 1 : -1));
-      update(body, rows.length ? h('ul', { class: 'cards' }, rows.map(card))
-        : empty('Nobody refused anything.', 'A client that answers a response with an error is shown here, with its message.'));
+  // A row stays the same element while it is there, with what is open in it.
+  const rows = new Map();
+  const list = h('ul', { class: 'cards' });
+  const rest = h('div');
+  await watch(page, () => get('/nacks', { key: only, limit: 200, page_token: page.query.get('page_token') }, page.signal),
+    (found) => {
+      const items = found.items.sort((a, b) => (a.last < b.last ? 1 : -1));
+      const ids = items.map((r) => JSON.stringify([r.key, r.type, r.version, r.message]));
+      for (const [id, el] of rows) {
+        if (!ids.includes(id)) {
+          el.remove();
+          rows.delete(id);
+        }
+      }
+      items.forEach((r, i) => {
+        let el = rows.get(ids[i]);
+        if (!el) {
+          el = h('li', {}, h('div'), r.clients.length > 0 && differences(r.clients[0].node, r, page.signal, page.failed));
+          rows.set(ids[i], el);
+        }
+        update(el.firstChild, row(r));
+        if (list.children[i] !== el) list.insertBefore(el, list.children[i] ?? null);
+      });
+      if (!items.length) put(body, empty('Nobody refused anything.', 'A client that answers a response with an error is shown here, with its message.'));
+      else if (list.parentNode !== body) put(body, list, rest);
+      update(rest, pages('/ui/refusals', page.query, found.next_page_token, only ? { key: only } : {}));
     },
     (what) => update(note, what && h('p', {}, what)));
 }
 
-function rowsOf(item) {
-  const rows = new Map();
-  for (const n of item.nacks) {
-    const id = JSON.stringify([n.type, n.version, n.message]);
-    const row = rows.get(id) ?? { key: item.key, type: n.type, version: n.version, message: n.message, count: 0, first: n.first, last: n.last, clients: [] };
-    row.count += n.count;
-    row.clients.push(n.node);
-    if (n.first < row.first) row.first = n.first;
-    if (n.last > row.last) row.last = n.last;
-    rows.set(id, row);
-  }
-  return [...rows.values()];
-}
-
-function card(r) {
-  return h('li', {},
+function row(r) {
+  const more = r.clients_total - r.clients.length;
+  return [
     h('p', { class: 'message' }, r.message || 'without a message'),
     h('p', {}, keyLink(r.key, { type: short(r.type) }), ' · ', short(r.type), ' ', version(r.version), ' · ',
       count(r.count, 'time'), ' · first ', ago(r.first), ', last ', ago(r.last)),
-    h('ul', { class: 'chips' }, h('li', {}, `${number(r.clients.length)} ${r.clients.length === 1 ? 'client' : 'clients'}:`), r.clients.slice(0, 20).map((c) => h('li', {}, nodeLink(c)))));
+    h('ul', { class: 'chips' }, h('li', {}, `${r.clients_at_least ? 'more than ' : ''}${count(r.clients_total, 'client')}:`),
+      r.clients.map((c) => h('li', {}, nodeLink(c.node))), more > 0 && h('li', {}, `and ${number(more)} more`))];
 }

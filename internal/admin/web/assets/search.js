@@ -11,6 +11,7 @@ export function search(go) {
   let asked = new AbortController();
   let timer;
   let at = -1;
+  let shownFor = ''; // the text that what is shown was found by
 
   const options = () => [...list.querySelectorAll('[role=option]')];
 
@@ -62,6 +63,7 @@ export function search(go) {
     }
     try {
       const found = await get('/find', { text }, asked.signal);
+      shownFor = text;
       const all = [
         ...found.keys.map((k, i) => option(`key-${i}`, keyHref(k), 'key', k)),
         ...found.nodes.map((n, i) => option(`node-${i}`, nodeHref(n.node), 'node', n.node, n.state && state(n.state))),
@@ -89,7 +91,7 @@ export function search(go) {
         close();
         break;
       case 'Enter': {
-        if (list.hidden) { // typed faster than asked
+        if (list.hidden || shownFor !== field.value.trim()) { // typed faster than asked
           clearTimeout(timer);
           await ask();
         }

@@ -35,7 +35,10 @@ export function clockIs(text) {
   if (Number.isFinite(t)) ahead = t - Date.now();
 }
 
-const age = (then) => Math.max(0, (Date.now() + ahead - then) / 1000);
+/** now is the relay's time. */
+export const now = () => Date.now() + ahead;
+
+const age = (then) => Math.max(0, (now() - then) / 1000);
 
 const agoText = (then) => {
   const a = age(then);

@@ -1,0 +1,48 @@
+// What a client refused, or does not have yet, against what it has.
+import { h, put } from './dom.js';
+import { at, get } from './api.js';
+import { ago, count, keyLink, short, state, version } from './words.js';
+
+/** differences are read when they are opened; of one refusal, if it is given. */
+export function differences(node, only, signal, failed) {
+  const body = h('div', { class: 'differences', 'aria-live': 'polite' });
+  const read = async () => {
+    put(body, h('p', { class: 'loading' }, 'Reading…'));
+    try {
+      const list = await get(at('/diff', node), {}, signal);
+      const items = list.items.filter((i) => !only || (i.key === only.key && i.type === only.type && i.nack?.version === only.version));
+      put(body, items.length ? items.map((i) => item(i, only))
+        : h('p', { class: 'none' }, only ? 'It has answered something newer since, so this is not what stands between now.' : 'Nothing differs now.'));
+    } catch (e) {
+      if (e.name === 'AbortError') return;
+      if (e.status === 401) failed(e);
+      else put(body, h('p', { class: 'wrong', role: 'alert' }, e.status === 404 ? 'No stream of this node is open now.' : e.message));
+    }
+  };
+  const el = h('details', {}, h('summary', {}, only ? ['What ', h('span', { class: 'long' }, node || 'it'), ' refused, against what it has'] : 'What it refused or does not have yet, against what it has'), body);
+  el.addEventListener('toggle', () => el.open && read());
+  return el;
+}
+
+function item(i, only) {
+  return h('div', { class: 'difference' },
+    h('p', {}, !only && [short(i.type), ' of ', keyLink(i.key, { type: short(i.type) }), ' · '], state(i.state), ' ', ago(i.since), ' · offered ', version(i.version),
+      ', has ', i.acked_version ? version(i.acked_version) : 'nothing', i.unsent && ' · not sent yet'),
+    !only && i.nack?.message && h('p', { class: 'message' }, i.nack.message),
+    i.not_held_any_more && h('p', { class: 'none' }, 'So much has come since that it is not known any more which resources differ.'),
+    i.resources.map(resource),
+    i.more > 0 && h('p', {}, `And ${count(i.more, 'more resource')}.`));
+}
+
+function resource(r) {
+  const what = r.offered_not_held_any_more ? 'What it was offered is not held any more.' : r.has_not_held_any_more ? 'What it has is not held any more.'
+    : r.has === null ? 'new' : r.offered === null ? 'removed' : 'changed';
+  return h('div', { class: 'panel' }, h('h3', {}, r.name, h('small', {}, what)),
+    r.diff ? h('pre', { class: 'diff' }, h('code', {}, lines(r.diff)))
+      : (r.offered ?? r.has) !== null && h('pre', {}, h('code', {}, JSON.stringify(r.offered ?? r.has, null, 2))));
+}
+
+const kinds = { '+': 'add', '-': 'del', '@': 'hunk' };
+
+/** lines colours those that come and go; their signs say the same. */
+const lines = (diff) => diff.replace(/\n$/, '').split('\n').map((l) => h('span', { class: kinds[l[0]] ?? 'same' }, l));
