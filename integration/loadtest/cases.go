@@ -49,6 +49,8 @@ var loadCases = []loadCase{
 	{name: "keys-1", load: load{Clients: 2000, Bytes: 10_000, Keys: 1}},
 	{name: "keys-10", load: load{Clients: 2000, Bytes: 10_000, Keys: 10}},
 	{name: "keys-1000", load: load{Clients: 2000, Bytes: 10_000, Keys: 1000}},
+	{name: "page", load: load{Clients: 2000, Bytes: 100_000}, times: goalTimes, study: studyPage, by: relayAlone},
+	{name: "page-20k", load: load{Clients: 20_000, Bytes: 1000, Keys: 100, Streams: 100}, study: studyPage, by: relayAlone},
 	{name: "scale", load: scale(10_000), study: studyScale, by: relayAlone},
 	{name: "scale-own", load: ownScale(10_000), study: studyScale, by: relayAlone},
 	{name: "slow", load: load{Clients: 1800, Slow: 200, Bytes: 100_000}, study: studySlow, by: relayAlone},
