@@ -9,6 +9,7 @@ import (
 	"xdsrelay/config"
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/telemetry"
 )
 
 // inForce is a configuration, with what was compiled of it. It is not changed once
@@ -58,6 +59,7 @@ func counterpart(l config.Listener, in *config.Config) int {
 // number the difference is the list.
 func (r *relay) reconfigure(next *inForce, changed []string) []string {
 	r.now.Store(next)
+	r.showLimits(next)
 	r.registry.Reconfigure(r.registrySettings(next))
 	r.fanout.Reconfigure(r.fanoutSettings(next))
 	var admits []string
@@ -84,6 +86,14 @@ func (r *relay) limits(c *inForce) config.Limits {
 	l, first := c.cfg.Downstream.Limits, &r.cfg.Downstream.Limits
 	l.RequestBytes, l.StreamsPerConnection = first.RequestBytes, first.StreamsPerConnection
 	return l
+}
+
+// showLimits has the metrics say what numbers are to be held against.
+func (r *relay) showLimits(c *inForce) {
+	l := r.limits(c)
+	r.meters.Limit(telemetry.MaxStreams, int64(l.Streams))
+	r.meters.Limit(telemetry.MaxKeys, int64(l.Keys))
+	r.meters.Limit(telemetry.MaxPinnedBytes, l.PinnedBytes)
 }
 
 func (r *relay) fanoutSettings(c *inForce) fanout.Settings {

@@ -69,11 +69,12 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *re
 	r.now.Store(first)
 	first.warn(log, nil)
 	r.meters, err = telemetry.New(telemetry.Options{
-		Prefix: cfg.Metrics.Prefix, StatsdAddress: cfg.Metrics.StatsdAddress, KeyLabel: cfg.Metrics.KeyLabel,
+		Prefix: cfg.Metrics.Prefix, StatsdAddress: cfg.Metrics.StatsdAddress, KeyLabel: cfg.Metrics.KeyLabel, Version: build().Version,
 	})
 	if err != nil {
 		return nil, err
 	}
+	r.showLimits(first)
 	r.tracer, err = tracing.New(tracing.Options{
 		Endpoint: cfg.Tracing.OTLPEndpoint, Sample: cfg.Tracing.Sample, Replica: cfg.Name, Version: build().Version, Metrics: r.meters, Log: log,
 	})
@@ -245,6 +246,7 @@ func (r *relay) run(ctx, hurry context.Context) error {
 
 	r.healthy()
 	r.admin.SetReady(true)
+	r.meters.Ready.Set(1)
 	r.log.Info("serving", "downstream", addresses(r.down), "admin", where(r.cfg.Admin.Address, r.adm), "rest", where(r.cfg.Downstream.RESTAddress, r.rest), "admin_grpc", where(r.cfg.Admin.GRPCAddress, r.opr), "name", r.cfg.Name,
 		"config", r.cfg.Places.File(), "origins", originNames(r.cfg.Upstream.Origins))
 
@@ -274,6 +276,7 @@ func (r *relay) drain(hurry context.Context) {
 	over := r.now.Load().cfg.Downstream.Drain
 	r.log.Info("draining", "over", over.String())
 	r.admin.SetReady(false)
+	r.meters.Ready.Set(0)
 	r.health.Shutdown()
 	began := time.Now()
 	told := r.fanout.Drain(hurry, over)

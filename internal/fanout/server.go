@@ -105,6 +105,7 @@ func (s *Server) Run(ctx context.Context) error {
 	parts.Go(func() { s.newWatcher().run(ctx) })
 	parts.Go(func() { s.mover.run(ctx) })
 	parts.Go(func() { s.nackLog.run(ctx) })
+	parts.Go(func() { s.census(ctx) })
 	parts.Wait()
 	return nil
 }

@@ -230,14 +230,12 @@ func (st *stream) lag(now time.Time, pins map[any]pin) (waits bool) {
 // do as well, and a frame that many wait for is one: each counts once.
 func (s *Server) unpin(pins map[any]pin) {
 	limit := s.settings().Limits.PinnedBytes
-	if limit <= 0 {
-		return
-	}
 	total := int64(0)
 	for _, p := range pins {
 		total += p.bytes
 	}
-	for total > limit {
+	defer func() { s.meters.PinnedBytes.Set(int(total)) }()
+	for limit > 0 && total > limit {
 		var worst any
 		for what, p := range pins {
 			if worst == nil || p.bytes > pins[worst].bytes {

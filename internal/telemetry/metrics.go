@@ -28,6 +28,8 @@ type Options struct {
 	Prefix string
 	// StatsdAddress is host:port (UDP); empty: no statsd.
 	StatsdAddress string
+	// Version of the program.
+	Version string
 	// KeyLabel adds the label key to the metrics that are of one key: those in
 	// Type. Others (streams, refusals) may be of several keys or of none. What of
 	// Type is of no key, as a file of an origin that cannot be read, has an empty one.
@@ -41,6 +43,9 @@ type Metrics struct {
 	Streams         [variants]*Gauge // open streams, by Variant
 	MixedUserAgents Counter          // members unlike their key's representative (P58)
 	RuleErrors      Counter          // errors in a rule's match, each taken for no match
+
+	PinnedBytes *Gauge // that slow clients keep alive
+	Ready       *Gauge // 1: clients are served
 
 	// Keys.
 	Keys *Gauge
@@ -67,6 +72,8 @@ type Metrics struct {
 
 	configReloads [reloads]Counter
 	spans         [spans]Counter
+	limits        [limits]*Gauge
+	standings     [][standings]*Gauge // by typeIndex, then "other"
 
 	// received is when an origin's response was last taken, since start.
 	start    time.Time
@@ -130,6 +137,7 @@ func New(o Options) (*Metrics, error) {
 	m.register(collectors.NewGoCollector())
 	m.register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.make()
+	m.makeStanding(o.Version)
 	if m.badMetric != nil {
 		return nil, fmt.Errorf("metrics: %w", m.badMetric)
 	}
@@ -230,6 +238,8 @@ func (m *Metrics) Handler() http.Handler {
 type Origin struct {
 	// Connected is how many connections to it are up.
 	Connected *Gauge
+	// Away is 1 while it is: an attempt failed, and none has had a response since.
+	Away *Gauge
 	// Silent is how many streams to it are open on which nothing comes.
 	Silent     *Gauge
 	reconnects [reconnects]Counter
@@ -246,6 +256,7 @@ func (m *Metrics) Origin(name string) *Origin {
 	o, ok := m.origins[name]
 	if !ok {
 		o = &Origin{Connected: m.gauge("upstream_connected", "Connections to an origin that are up.", tags{"origin": name}),
+			Away:   m.gauge("upstream_away", "1 while an origin is away: an attempt failed, and none has had a response since.", tags{"origin": name}),
 			Silent: m.gauge("upstream_silent_streams", "Streams to an origin that are open, and on which nothing came for absent_after.", tags{"origin": name})}
 		for r := range reconnects {
 			o.reconnects[r] = m.counter("upstream_reconnects_total", "Streams to an origin that had to be opened again.",

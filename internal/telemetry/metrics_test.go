@@ -123,6 +123,12 @@ func TestNamesAndLabels(t *testing.T) {
 		"xdsrelay_config_reloads_total":              "result",
 		"xdsrelay_config_rejected":                   "",
 		"xdsrelay_trace_spans_total":                 "result",
+		"xdsrelay_build_info":                        "version",
+		"xdsrelay_ready":                             "",
+		"xdsrelay_limit":                             "limit",
+		"xdsrelay_pinned_bytes":                      "",
+		"xdsrelay_downstream_types":                  "state,type",
+		"xdsrelay_upstream_away":                     "origin",
 		"xdsrelay_config_needs_restart":              "",
 	}
 	families := scrape(t, m)

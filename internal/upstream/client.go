@@ -103,6 +103,7 @@ func (s *site) answered() {
 	s.away, s.awaySince = false, time.Time{}
 	s.mu.Unlock()
 	if was {
+		s.metrics.Away.Add(-1)
 		s.log.Info("origin is back", "after", time.Since(since).Round(time.Millisecond))
 		s.tries.wake()
 	}
@@ -128,6 +129,7 @@ func (s *site) failed(err error) {
 		s.tries.failed(now)
 	}
 	if is && !was {
+		s.metrics.Away.Add(1)
 		s.log.Warn("origin is away", "error", err)
 	}
 }

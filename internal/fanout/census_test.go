@@ -1,0 +1,73 @@
+package fanout
+
+import (
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// Clients are counted by where they stand with each type.
+func TestClientsAreCountedByWhereTheyStand(t *testing.T) {
+	r := newRig(t, nil)
+	g := r.house.group("edge")
+	g.publish(update(t, xds.ClusterType, "a"))
+	cc := r.dial()
+	var nonces []string
+	for range 4 {
+		c := r.delta(cc)
+		c.ask(xds.ClusterType)
+		m, err := c.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		nonces = append(nonces, m.Nonce)
+		switch len(nonces) {
+		case 1, 2:
+			c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: m.TypeUrl, ResponseNonce: m.Nonce})
+		case 3:
+			c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: m.TypeUrl, ResponseNonce: m.Nonce, ErrorDetail: &rpcstatus.Status{Code: 3, Message: "no"}})
+		}
+	}
+	r.delta(cc).ask(xds.EndpointType) // of which nothing is known
+	want := map[string]float64{"synced": 2, "nacked": 1, "stale": 1, "not_sent": 0}
+	r.eventually(func() bool {
+		all := r.srv.standings()
+		r.meters.Stand(all)
+		for state, n := range want {
+			if gauge(t, r.meters, "xdsrelay_downstream_types", "CDS", state) != n {
+				return false
+			}
+		}
+		return gauge(t, r.meters, "xdsrelay_downstream_types", "EDS", "not_sent") == 1
+	})
+	r.grpc.Stop()
+	r.eventually(func() bool { return len(r.srv.all()) == 0 })
+	r.meters.Stand(r.srv.standings())
+	for state := range want {
+		if n := gauge(t, r.meters, "xdsrelay_downstream_types", "CDS", state); n != 0 {
+			t.Errorf("%v clients are %s that are gone", n, state)
+		}
+	}
+}
+
+// gauge reads one of types by their state.
+func gauge(t *testing.T, m *telemetry.Metrics, name, typ, state string) float64 {
+	t.Helper()
+	families, err := m.Gatherer().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, s := range f.Metric {
+			if f.GetName() == name && s.Label[0].GetValue() == state && s.Label[1].GetValue() == typ {
+				return s.Gauge.GetValue()
+			}
+		}
+	}
+	t.Fatalf("no %s{%s, %s}", name, typ, state)
+	return 0
+}
