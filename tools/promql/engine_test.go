@@ -1,0 +1,154 @@
+package promql
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/prometheus/model/histogram"
+	"github.com/prometheus/prometheus/model/labels"
+	engine "github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb/chunkenc"
+	"github.com/prometheus/prometheus/tsdb/chunks"
+	"github.com/prometheus/prometheus/util/annotations"
+)
+
+// minutes is how long the history is that queries are put to, with a sample each
+// minute: more than a day, since a rule compares with yesterday.
+const minutes = 26 * 60
+
+// history are series as a Prometheus has them, by their labels. A series ends with
+// its last value, at the end.
+type history map[string]series
+
+type series struct {
+	labels labels.Labels
+	values []float64 // by minute; the last is that of the end
+}
+
+func (h history) put(l labels.Labels, values []float64) { h[l.String()] = series{l, values} }
+
+// healthy is the history of a relay at which nothing is wrong: that of a real one,
+// of which nothing changes any more, without what its clients refused.
+func healthy(all map[string]*dto.MetricFamily) history {
+	h := make(history)
+	for name, f := range all {
+		for _, m := range f.Metric {
+			b := labels.NewBuilder(labels.FromStrings("job", "relay", "instance", "a:1"))
+			for _, l := range m.Label {
+				b.Set(l.GetName(), l.GetValue())
+			}
+			put := func(name string, v float64, more ...string) {
+				b.Set(labels.MetricName, name)
+				for i := 0; i < len(more); i += 2 {
+					b.Set(more[i], more[i+1])
+				}
+				h.put(b.Labels(), slices.Repeat([]float64{v}, minutes+1))
+			}
+			switch f.GetType() {
+			case dto.MetricType_HISTOGRAM:
+				put(name+"_count", float64(m.Histogram.GetSampleCount()))
+				for _, bucket := range m.Histogram.Bucket {
+					put(name+"_bucket", float64(bucket.GetCumulativeCount()), "le", formatBound(bucket.GetUpperBound()))
+				}
+			case dto.MetricType_SUMMARY:
+				put(name+"_count", float64(m.Summary.GetSampleCount()))
+				put(name+"_sum", m.Summary.GetSampleSum())
+			default:
+				v := m.GetCounter().GetValue() + m.GetGauge().GetValue() + m.GetUntyped().GetValue()
+				if name == "xdsrelay_downstream_types" && b.Get("state") != "synced" {
+					v = 0
+				}
+				put(name, v)
+			}
+		}
+	}
+	return h
+}
+
+func formatBound(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+
+// Querier implements storage.Queryable.
+func (h history) Querier(int64, int64) (storage.Querier, error) { return querier{history: h}, nil }
+
+type querier struct {
+	storage.LabelQuerier // not asked
+	history              history
+}
+
+func (querier) Close() error { return nil }
+
+// Select implements storage.Querier.
+func (q querier) Select(_ context.Context, _ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
+	var out []series
+	for _, s := range q.history {
+		if !slices.ContainsFunc(matchers, func(m *labels.Matcher) bool { return !m.Matches(s.labels.Get(m.Name)) }) {
+			out = append(out, s)
+		}
+	}
+	slices.SortFunc(out, func(a, b series) int { return labels.Compare(a.labels, b.labels) })
+	return &seriesSet{left: out}
+}
+
+type seriesSet struct {
+	left []series
+	at   series
+}
+
+func (s *seriesSet) Next() bool {
+	if len(s.left) == 0 {
+		return false
+	}
+	s.at, s.left = s.left[0], s.left[1:]
+	return true
+}
+func (s *seriesSet) At() storage.Series                { return s.at }
+func (s *seriesSet) Err() error                        { return nil }
+func (s *seriesSet) Warnings() annotations.Annotations { return nil }
+func (s series) Labels() labels.Labels                 { return s.labels }
+func (s series) Iterator(chunkenc.Iterator) chunkenc.Iterator {
+	var list []chunks.Sample
+	for i, v := range s.values {
+		list = append(list, sample{t: int64(minutes+1-len(s.values)+i) * 60_000, v: v})
+	}
+	return storage.NewListSeries(s.labels, list).Iterator(nil)
+}
+
+type sample struct {
+	t int64
+	v float64
+}
+
+func (s sample) T() int64                      { return s.t }
+func (s sample) ST() int64                     { return 0 }
+func (s sample) F() float64                    { return s.v }
+func (s sample) H() *histogram.Histogram       { return nil }
+func (s sample) FH() *histogram.FloatHistogram { return nil }
+func (s sample) Type() chunkenc.ValueType      { return chunkenc.ValFloat }
+func (s sample) Copy() chunks.Sample           { return s }
+
+// ask puts a query to a history, at its end.
+func (h history) ask(t *testing.T, expr string) engine.Vector {
+	t.Helper()
+	e := engine.NewEngine(engine.EngineOpts{MaxSamples: 10_000_000, Timeout: time.Minute, LookbackDelta: 5 * time.Minute})
+	q, err := e.NewInstantQuery(t.Context(), h, nil, expr, time.UnixMilli(minutes*60_000))
+	if err != nil {
+		t.Fatalf("%s: %v", expr, err)
+	}
+	defer q.Close()
+	r := q.Exec(t.Context())
+	v, err := r.Vector()
+	if err != nil {
+		t.Fatalf("%s: %v", expr, err)
+	}
+	return slices.Clone(v)
+}
+
+// relabelled is a series with the labels that Prometheus adds.
+func relabelled(l labels.Labels) labels.Labels {
+	return labels.NewBuilder(l).Set("job", "relay").Set("instance", "a:1").Labels()
+}

@@ -1,0 +1,81 @@
+package promql
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+const root = "../.."
+
+// scraped are the metrics of a real relay, between an origin and clients of both
+// variants.
+var scraped = sync.OnceValues(func() (map[string]*dto.MetricFamily, error) {
+	dir, err := os.MkdirTemp("", "promql-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	binary := filepath.Join(dir, "relay")
+	build := exec.Command("go", "build", "-o", binary, "./cmd/relay")
+	build.Dir, build.Stderr = root, os.Stderr
+	if err := build.Run(); err != nil {
+		return nil, err
+	}
+	demo := exec.Command(binary, "demo", "--clients", "20", "--for", "2m")
+	out, err := demo.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := demo.Start(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		_ = demo.Process.Signal(syscall.SIGTERM) // it may have ended
+		_, _ = io.Copy(io.Discard, out)
+		_ = demo.Wait()
+	}()
+	address := regexp.MustCompile(`http://127\.0\.0\.1:\d+`)
+	admin := ""
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if a := address.FindString(lines.Text()); a != "" && admin == "" {
+			admin = a
+		}
+		if strings.Contains(lines.Text(), "clients took it") {
+			break // a change went through all of it
+		}
+	}
+	client := http.Client{Timeout: 20 * time.Second}
+	answer, err := client.Get(admin + "/metrics")
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	return parser.TextToMetricFamilies(answer.Body)
+})
+
+func families(t *testing.T) map[string]*dto.MetricFamily {
+	t.Helper()
+	all, err := scraped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all["xdsrelay_downstream_acks_total"] == nil {
+		t.Fatalf("the relay gave no metrics: %d families", len(all))
+	}
+	return all
+}
