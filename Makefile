@@ -42,6 +42,12 @@ test: ## all tests; unit tests with the race detector
 	$(PAGE) record .cache/tests/unit.json $(RACE) -timeout 10m $$($(GO) list ./... | grep -v /integration)
 	$(PAGE) record .cache/tests/integration.json -count=1 -timeout 10m $$($(GO) list ./integration/... | grep -v /model)
 	$(PAGE) record .cache/tests/model.json -count=1 -timeout 10m ./integration/model -rapid.checks=$(CASES) -rapid.seed=$(SEED)
+	$(MAKE) monitoring
+
+# Prometheus' parser and engine are in a module of their own, tools/promql.
+.PHONY: monitoring
+monitoring: ## dashboard and alerts against Prometheus' parser and engine and a relay's metrics
+	$(GO) test -C tools/promql -count=1 -timeout 10m ./...
 
 .PHONY: conformance
 conformance: test ## docs/conformance.md: which tests prove which rule of the protocol
@@ -131,7 +137,7 @@ vuln: ## known vulnerabilities in what the relay calls, by govulncheck; needs a 
 
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck
-	@files=$$(gofmt -l cmd config integration internal); \
+	@files=$$(gofmt -l cmd config integration internal tools); \
 	if [ -n "$$files" ]; then echo "gofmt would change:"; echo "$$files"; exit 1; fi
 	$(GO) vet ./...
 	$(STATICCHECK) ./...
