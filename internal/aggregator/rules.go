@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"weak"
 
@@ -22,8 +23,8 @@ import (
 )
 
 const (
-	// remembered is how many keys are kept. An entry is a few hundred bytes,
-	// and keeps no node alive.
+	// remembered is how many keys are kept, of nodes that are there. An entry is a
+	// few hundred bytes, and keeps no node alive.
 	remembered = 16384
 	// maxKey bounds a key's elements together: a key names files and metrics
 	// and is kept for as long as anyone uses it, while a node's fields may be
@@ -42,8 +43,8 @@ type Rules struct {
 	usesPeer bool
 	text     []byte // of aggregation.file; nil: there is none
 
-	// keys has a lock of its own.
-	keys *lru.Cache[question, answer]
+	// keys has a lock of its own. What a node that is gone asked goes with it.
+	keys *lru.Cache[question, remembrance]
 }
 
 // ruleset is one kind of rules.
@@ -80,8 +81,8 @@ type step struct {
 }
 
 // question is what a key is computed from. The pointer stands for the node's
-// content, of which a NodeTable has one; it is weak, so that the memory holds
-// the keys of nodes that are gone, and not the nodes.
+// content, of which a NodeTable has one; it is weak, so that no node
+// is held by what it asked.
 type question struct {
 	node weak.Pointer[xds.Node]
 	typ  xds.TypeURL // if any rule depends on it
@@ -91,6 +92,12 @@ type question struct {
 type answer struct {
 	key xds.Key
 	err *Error
+}
+
+// remembrance is an answer that is kept for as long as its node is.
+type remembrance struct {
+	answer
+	gone runtime.Cleanup
 }
 
 // Compile compiles the rules of cfg, reading their file if there is one. What
@@ -133,7 +140,7 @@ func newRules(set ruleset, text []byte, unmatched string) (*Rules, error) {
 	}
 	// New fails only for a size that is not positive.
 	var err error
-	r.keys, err = lru.New[question, answer](remembered)
+	r.keys, err = lru.NewWithEvict(remembered, func(_ question, m remembrance) { m.gone.Stop() })
 	return r, err
 }
 
@@ -199,17 +206,38 @@ func (r *Rules) Key(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (xds.Key, e
 	if r.usesPeer {
 		q.peer = digest(peer)
 	}
-	a, ok := r.keys.Get(q)
+	m, ok := r.keys.Get(q)
+	a := m.answer
 	if !ok {
 		a = r.answer(node, peer, typ)
 		if len(q.typ) <= maxType {
-			r.keys.Add(q, a)
+			r.remember(q, a, node)
 		}
 	}
 	if a.err != nil {
 		return xds.Key{}, a.err
 	}
 	return a.key, nil
+}
+
+// remember keeps an answer. A node does not keep the rules alive by it, of which
+// there may be others by now.
+func (r *Rules) remember(q question, a answer, node *xds.Node) {
+	m := remembrance{answer: a, gone: runtime.AddCleanup(node, forget, forgotten{weak.Make(r.keys), q})}
+	if _, other, _ := r.keys.PeekOrAdd(q, m); other {
+		m.gone.Stop()
+	}
+}
+
+type forgotten struct {
+	of weak.Pointer[lru.Cache[question, remembrance]]
+	q  question
+}
+
+func forget(f forgotten) {
+	if keys := f.of.Value(); keys != nil {
+		keys.Remove(f.q)
+	}
 }
 
 // answer computes a key.
