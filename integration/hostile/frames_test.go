@@ -27,7 +27,10 @@ var attacks = map[string]func(a *assault){
 	"silent TLS connections":   silentTLS,
 	"connections without end":  churn,
 	"streams over the limit":   tooManyStreams,
+	"phantom data":             phantomData,
+	"streams that are refused": refusedStreams,
 	"half requests":            halfRequests,
+	"half health checks":       halfChecks,
 	"half a request a minute":  slowRequests,
 	"compression bombs":        bombs,
 	"a million names at once":  namesAtOnce,
@@ -43,6 +46,9 @@ var attacks = map[string]func(a *assault){
 	"admin: header floods":     adminHeaders,
 	"admin: slow bodies":       adminBodies,
 	"admin: all of everything": adminLists,
+	"admin gRPC: rapid reset":  operatorsReset,
+	"admin gRPC: silence":      operatorsSilent,
+	"admin gRPC: all clients":  operatorsAll,
 	"REST: slow bodies":        restBodies,
 	"REST: rapid reset":        restReset,
 	"REST: polls of new nodes": restPolls,
@@ -242,5 +248,29 @@ func tooManyStreams(a *assault) {
 			c.open(deltaPath, false)
 		}
 		return 50
+	})
+}
+
+// phantomData is DATA of a stream that is over, and of one that never was.
+func phantomData(a *assault) {
+	begin := func(c *h2) { _ = c.fr.WriteRSTStream(c.open(sotwPath, false), http2.ErrCodeCancel) }
+	a.flood(a.XDS, a.size, discards, begin, func(c *h2) int {
+		for range 50 {
+			_ = c.fr.WriteData(1, false, []byte("phantom"))
+			_ = c.fr.WriteData(1001, false, []byte("phantom"))
+		}
+		return 100
+	})
+}
+
+// refusedStreams are of calls that nobody has, and of requests that are none.
+func refusedStreams(a *assault) {
+	a.flood(a.XDS, a.size, discards, nil, func(c *h2) int {
+		for range 20 {
+			c.open("/no.such.Service/Call", true)
+			c.open("/grpc.health.v1.Health/None", false)
+			c.message(c.open(deltaPath, false), nil) // without a node
+		}
+		return 60
 	})
 }

@@ -114,3 +114,39 @@ func restPolls(a *assault) {
 		return resp.Body.Close()
 	})
 }
+
+const csdsPath = "/envoy.service.status.v3.ClientStatusDiscoveryService/"
+
+func operatorsReset(a *assault) {
+	a.flood(a.Operators, a.size, discards, nil, func(c *h2) int {
+		for range 50 {
+			_ = c.fr.WriteRSTStream(c.open(csdsPath+"StreamClientStatus", false), http2.ErrCodeCancel)
+		}
+		return 50
+	})
+}
+
+// operatorsSilent are more connections than there may be, which say nothing.
+func operatorsSilent(a *assault) {
+	a.each(a.size, func(int) error {
+		c, err := a.connect(a.Operators)
+		if err != nil {
+			return err
+		}
+		a.hit(1)
+		_, _ = io.Copy(io.Discard, c) // until it is closed
+		return c.Close()
+	})
+}
+
+// operatorsAll asks for all clients, as fast as it can.
+func operatorsAll(a *assault) {
+	a.flood(a.Operators, a.size, discards, nil, func(c *h2) int {
+		for range 10 {
+			id := c.open(csdsPath+"FetchClientStatus", false)
+			_ = c.fr.WriteData(id, true, prefix(0, false))
+		}
+		a.wait(50 * time.Millisecond)
+		return 10
+	})
+}

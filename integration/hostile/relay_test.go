@@ -44,7 +44,7 @@ upstream:
   backoff: {base: 20ms, max: 200ms}
 aggregation:
   rules: [{key: node.cluster}]
-admin: {address: "127.0.0.1:0"}
+admin: {address: "127.0.0.1:0", grpc_address: "127.0.0.1:0"}
 `
 
 // relay is the running binary.
@@ -59,7 +59,7 @@ type relay struct {
 	log strings.Builder
 }
 
-var serving = regexp.MustCompile(`msg=serving .*?downstream=([^,]+),(\S+) admin=(\S+) rest=(\S+)`)
+var serving = regexp.MustCompile(`msg=serving .*?downstream=([^,]+),(\S+) admin=(\S+) rest=(\S+) admin_grpc=(\S+)`)
 
 // serve starts the relay in front of an origin, and stops it at the test's end:
 // it has to exit 0.
@@ -91,7 +91,7 @@ func serve(t testing.TB, origin string) *relay {
 		for lines.Scan() {
 			r.note(lines.Text())
 			if m := serving.FindStringSubmatch(lines.Text()); m != nil {
-				started <- target{XDS: m[1], TLS: m[2], Admin: m[3], REST: m[4]}
+				started <- target{XDS: m[1], TLS: m[2], Admin: m[3], REST: m[4], Operators: m[5]}
 			}
 		}
 		r.err = r.cmd.Wait()

@@ -40,7 +40,15 @@ func ask(id, cluster string, names ...string) []byte {
 
 // halfRequests says that a large request comes, sends all of it but a byte, and
 // lets the relay hold it.
-func halfRequests(a *assault) {
+func halfRequests(a *assault) { a.halves(deltaPath, nil) }
+
+// halfChecks does so with questions for the health, beside a stream of xDS.
+func halfChecks(a *assault) {
+	a.halves("/grpc.health.v1.Health/Check", func(c *h2) { c.message(c.open(deltaPath, false), ask("half", "hostile")) })
+}
+
+// halves begins large messages of a call and does not end them.
+func (a *assault) halves(path string, begin func(c *h2)) {
 	const size = 15 << 20
 	chunk := make([]byte, size)
 	a.each(a.size, func(int) error {
@@ -49,13 +57,17 @@ func halfRequests(a *assault) {
 			return err
 		}
 		defer c.close()
-		for i := range 10 {
-			id := c.open(deltaPath, false)
+		if begin != nil {
+			begin(c)
+		}
+		for range 10 {
+			id := c.open(path, false)
+			granted := c.granted.Load()
 			c.data(id, prefix(size+1, false))
 			if c.flush() != nil {
 				return nil
 			}
-			for c.granted.Load() <= int64(i) { // the window
+			for c.granted.Load() <= granted { // the window
 				select {
 				case <-c.gone:
 					return nil

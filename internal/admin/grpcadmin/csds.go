@@ -19,7 +19,7 @@ import (
 // have the cores.
 const (
 	maxAnswer = 16 << 20
-	maxTime   = 3 * time.Second
+	maxTime   = 10 * time.Second
 )
 
 // fetch answers once.

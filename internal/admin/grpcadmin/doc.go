@@ -26,7 +26,7 @@
 //
 // Nodes, resources and words are shown without their secrets (internal/telemetry/redact).
 // All node matchers of Envoy's protos are known but custom ones; what is not known is
-// refused, and not passed over. An answer is at most 16 MiB, and made in a few
+// refused, and not passed over. An answer is at most 16 MiB, and made in ten
 // seconds; of more a RESOURCE_EXHAUSTED tells to use node_matchers.
 //
 // # Who may
