@@ -30,14 +30,15 @@ var reserved = map[string]bool{
 
 // usage of the flags that --help shows; every other key has a hidden one.
 var usage = map[string]string{
-	"name":               "name of this replica (default: the host's)",
-	"downstream.address": "address on which clients are served",
-	"upstream.origins":   "origins as one YAML list, as in '[{address: \"10.0.0.1:18000\"}]'",
-	"upstream.variant":   "variant spoken to the origins: delta or sotw",
-	"aggregation.file":   "file of rules, instead of those of the configuration",
-	"admin.address":      "HTTP address for operators",
-	"log.level":          "debug, info, warn or error",
-	"log.format":         "text or json",
+	"name":                    "name of this replica (default: the host's)",
+	"downstream.address":      "address on which clients are served",
+	"downstream.rest_address": "address on which REST-JSON is served",
+	"upstream.origins":        "origins as one YAML list, as in '[{address: \"10.0.0.1:18000\"}]'",
+	"upstream.variant":        "variant spoken to the origins: delta or sotw",
+	"aggregation.file":        "file of rules, instead of those of the configuration",
+	"admin.address":           "HTTP address for operators",
+	"log.level":               "debug, info, warn or error",
+	"log.format":              "text or json",
 }
 
 // AddFlags gives fs one flag for each key that is not a section, named like

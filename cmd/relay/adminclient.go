@@ -115,6 +115,11 @@ func (c *adminClient) post(ctx context.Context, path string, body []byte, into a
 		return fmt.Errorf("--admin: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
+	return c.do(req, into)
+}
+
+// do sends a request and decodes the answer.
+func (c *adminClient) do(req *http.Request, into any) error {
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
@@ -154,8 +159,12 @@ func (c *adminClient) unreached(err error) error {
 
 // refused says what a relay, or whoever it is, answers instead.
 func (c *adminClient) refused(resp *http.Response, body []byte) error {
-	var said struct{ Error string }
+	var said struct {
+		Error string
+		relay bool
+	}
 	_ = json.Unmarshal(body, &said) // whoever is no relay says something else
+	said.relay = said.Error != ""
 	if said.Error == "" {
 		text := strings.TrimSpace(string(body))
 		said.Error = resp.Status + " " + cut(text)
@@ -165,11 +174,25 @@ func (c *adminClient) refused(resp *http.Response, body []byte) error {
 	}
 	switch {
 	case resp.StatusCode == http.StatusUnauthorized && c.tokenFile == "":
-		return fmt.Errorf("--token-file: the relay at %s asks for a token", c.base)
+		return refusedf(resp.StatusCode, "--token-file: the relay at %s asks for a token", c.base)
 	case resp.StatusCode == http.StatusUnauthorized:
-		return fmt.Errorf("--token-file: the relay at %s asks for another token than that in %s", c.base, c.tokenFile)
+		return refusedf(resp.StatusCode, "--token-file: the relay at %s asks for another token than that in %s", c.base, c.tokenFile)
+	case resp.StatusCode == http.StatusNotFound && said.relay && !strings.HasSuffix(said.Error, admin.NoSuchPath):
+		return refusedf(resp.StatusCode, "%s", said.Error)
+	case resp.StatusCode == http.StatusBadRequest && said.relay:
+		return refusedf(resp.StatusCode, "%s", said.Error)
 	case resp.StatusCode == http.StatusNotFound:
-		return fmt.Errorf("--admin: %s is no relay, or an older one, which cannot do this: %s", c.base, said.Error)
+		return refusedf(resp.StatusCode, "--admin: %s is no relay, or an older one, which cannot do this: %s", c.base, said.Error)
 	}
-	return fmt.Errorf("--admin: %s: %s", c.base, said.Error)
+	return refusedf(resp.StatusCode, "--admin: %s: %s", c.base, said.Error)
+}
+
+// refusedError is what a relay answers instead, with its HTTP status.
+type refusedError struct {
+	status int
+	error
+}
+
+func refusedf(status int, format string, args ...any) error {
+	return refusedError{status, fmt.Errorf(format, args...)}
 }

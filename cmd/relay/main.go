@@ -80,6 +80,10 @@ Commands that read a configuration take each of its keys as a flag too, as in
 		newDemoCmd(),
 		newValidateCmd(),
 		newExplainCmd(),
+		newStatusCmd(),
+		newDiffCmd(),
+		newDumpCmd(),
+		newWaitCmd(),
 		newVersionCmd(),
 	)
 	return root

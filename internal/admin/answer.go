@@ -79,6 +79,10 @@ func marshal(v any, indent string) ([]byte, error) {
 
 func indentedJSON(v any) ([]byte, error) { return marshal(v, "  ") }
 
+// YAML writes v as ?format=yaml does: with the names that it has as JSON, in the same
+// order.
+func YAML(v any) ([]byte, error) { return asYAML(v) }
+
 // asYAML writes what JSON would have, so that both have the same names, and in
 // the same order.
 func asYAML(v any) ([]byte, error) {

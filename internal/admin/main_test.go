@@ -42,14 +42,17 @@ var (
 
 // world is what there is to show.
 type world struct {
-	mu        sync.Mutex
-	clients   []fanout.ClientStatus
-	nodes     []*xds.Node // of streams that speak for clusters, under the key "old"
-	standings []fanout.Standing
-	keys      []orchestrator.KeyStatus
-	origins   []upstream.OriginStatus
-	block     chan struct{} // if set, Clients waits for it
-	asked     chan struct{} // and says so
+	mu          sync.Mutex
+	clients     []fanout.ClientStatus
+	nodes       []*xds.Node // of streams that speak for clusters, under the key "old"
+	standings   []fanout.Standing
+	held        map[xds.Key][]*xds.Snapshot
+	untaken     []fanout.Untaken
+	differences []orchestrator.Difference // of all
+	keys        []orchestrator.KeyStatus
+	origins     []upstream.OriginStatus
+	block       chan struct{} // if set, Clients waits for it
+	asked       chan struct{} // and says so
 }
 
 func (w *world) Clients() []fanout.ClientStatus {
@@ -72,6 +75,19 @@ func (w *world) ClientsAfter(after uint64) iter.Seq[fanout.ClientStatus] {
 			}
 		}
 	}
+}
+
+func (w *world) Untaken(node string) []fanout.Untaken {
+	return slices.DeleteFunc(slices.Clone(w.untaken), func(u fanout.Untaken) bool { return u.Node != node })
+}
+
+func (w *world) Resources(key xds.Key) ([]*xds.Snapshot, bool) {
+	held, ok := w.held[key]
+	return slices.Clone(held), ok
+}
+
+func (w *world) Differences(u *fanout.Untaken, most int) ([]orchestrator.Difference, int, bool) {
+	return w.differences[:min(len(w.differences), most)], max(0, len(w.differences)-most), w.differences != nil
 }
 
 func (w *world) Standings(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing] {

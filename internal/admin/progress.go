@@ -28,8 +28,9 @@ func (s *Server) progress(r *http.Request) (int, any) {
 
 // typeCalled is the type that people mean: by its URL or its short name.
 func typeCalled(name string) (xds.TypeURL, error) {
-	if name == "" {
-		return "", fmt.Errorf("type: wants a type's URL or short name, as CDS")
+	t, ok := xds.ParseType(name)
+	if !ok {
+		return "", fmt.Errorf("type: %q is no resource type: wants a URL, or a short name such as CDS", name)
 	}
-	return xds.TypeCalled(name), nil
+	return t, nil
 }

@@ -36,6 +36,12 @@ func (s *Server) routes() []route {
 			get: list(s.listNacks, "key")},
 		{path: "/progress/{key...}", says: "how far a version has come: ?type=CDS&version=, which is the relay's or the origin's; ?mark= of the answer before, so that it is known however many newer ones come",
 			get: &endpoint{answer: s.progress, reads: true, query: []string{"type", "version", "mark"}}},
+		{path: "/diff/{node...}", says: "what a node refused or does not have yet, against what it has, resource by resource",
+			get: &endpoint{answer: s.untaken, reads: true}},
+		{path: "/config_dump", says: "the resources of ?key=, without secrets; ?type= and ?name= those, ?find= those with it in their names",
+			get: list(s.dump, "key", "type", "name", "find")},
+		{path: "/resources", says: "/config_dump without the resources' content",
+			get: list(s.listNames, "key", "type", "name", "find")},
 		{path: "/origins", says: "the origins, in order of preference",
 			get: &endpoint{answer: s.listOrigins, reads: true}},
 		{path: "/events", says: "the fleet in numbers, as server-sent events, for as long as one reads",
@@ -70,8 +76,12 @@ func (s *Server) asset(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// NoSuchPath is how the error ends where a path is not there, unlike what is looked for
+// at a path.
+const NoSuchPath = " is not there; / has all paths"
+
 func (s *Server) nowhere(w http.ResponseWriter, r *http.Request) {
-	s.write(w, formats[r.URL.Query().Get("format")], http.StatusNotFound, failure{r.URL.Path + " is not there; / has all paths"})
+	s.write(w, formats[r.URL.Query().Get("format")], http.StatusNotFound, failure{r.URL.Path + NoSuchPath})
 }
 
 // tail is a path whose rest is one value, whatever is in it.

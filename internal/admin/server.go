@@ -61,6 +61,7 @@ const (
 type Clients interface {
 	Clients() []fanout.ClientStatus
 	ClientsAfter(after uint64) iter.Seq[fanout.ClientStatus]
+	Untaken(node string) []fanout.Untaken
 	Standings(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing]
 	Moves(after uint64, keyOf fanout.KeyOf) iter.Seq[fanout.Move]
 }
@@ -69,6 +70,8 @@ type Clients interface {
 type Keys interface {
 	Keys() []orchestrator.KeyStatus
 	Key(xds.Key) (orchestrator.KeyStatus, bool)
+	Resources(xds.Key) ([]*xds.Snapshot, bool)
+	Differences(u *fanout.Untaken, most int) (out []orchestrator.Difference, more int, known bool)
 	Progress(key xds.Key, typ xds.TypeURL, version, mark string, standings func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing]) orchestrator.Progress
 }
 

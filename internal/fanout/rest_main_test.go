@@ -188,7 +188,15 @@ func (r *restRig) refused(got *reply, status int) failure {
 // waiting waits until so many polls are being answered.
 func (r *restRig) waiting(n int) {
 	r.t.Helper()
-	r.eventually(func() bool { return len(r.srv.polls.all()) == n })
+	r.eventually(func() bool {
+		asked := 0 // those that have their pollers
+		for _, p := range r.srv.pollers.all() {
+			r.srv.pollers.mu.Lock()
+			asked += p.polls
+			r.srv.pollers.mu.Unlock()
+		}
+		return len(r.srv.polls.all()) == n && asked == n
+	})
 }
 
 // members are those of a group.

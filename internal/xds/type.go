@@ -100,17 +100,6 @@ var byURL, byShort = func() (map[TypeURL]*Type, map[string]*Type) {
 // Types returns the rows of the table, in the order of sending.
 func Types() []Type { return table }
 
-// TypeCalled is the type that people mean by a name: one of the table by its short
-// name, in any case, else the URL itself.
-func TypeCalled(name string) TypeURL {
-	for _, t := range table {
-		if t.Short != "" && strings.EqualFold(t.Short, name) {
-			return t.URL
-		}
-	}
-	return TypeURL(name)
-}
-
 // TypeOf returns the row of url; for a URL outside the table a row with the
 // protocol's general rules.
 func TypeOf(url TypeURL) Type {

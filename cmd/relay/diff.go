@@ -1,0 +1,133 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"xdsrelay/internal/fanout"
+)
+
+// newDiffCmd is `relay diff`.
+func newDiffCmd() *cobra.Command {
+	var (
+		flags *runningFlags
+		node  string
+	)
+	cmd := &cobra.Command{
+		Use:   "diff --node NODE",
+		Short: "Show what a client refused or has not taken yet, against what it has",
+		Long: `Show what a client of a running relay refused, with its message, or does not have
+yet, against what it has: each resource as a diff of its YAML, without secrets.
+
+A relay keeps what was replaced for a while only, in 4 MB for each type of a key: what
+is older is said to be not held any more.`,
+		Example: `  relay diff --node sidecar~10.0.0.1~web-0
+  relay diff --node web-0 --admin 127.0.0.1:19000 -o json`,
+		Args: cobra.NoArgs,
+	}
+	format := addOutputFlag(cmd, formatText, formatJSON, formatYAML)
+	flags = addRunningFlags(cmd)
+	cmd.Flags().StringVarP(&node, "node", "n", "", "the node's id")
+	needed(cmd, "node")
+	completeNodes(cmd, flags)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		c, err := flags.client()
+		if err != nil {
+			return err
+		}
+		defer c.close()
+		var raw json.RawMessage
+		if err := c.get(commandContext(cmd), "/diff/"+url.PathEscape(node), nil, &raw); err != nil {
+			return err
+		}
+		if *format != formatText {
+			return printSaid(cmd.OutOrStdout(), *format, raw)
+		}
+		var said struct{ Items []untaken }
+		if err := json.Unmarshal(raw, &said); err != nil {
+			return fmt.Errorf("--admin: %s answers what no relay does: %w", c.base, err)
+		}
+		printUntaken(cmd.OutOrStdout(), node, said.Items, time.Now())
+		return nil
+	}
+	return cmd
+}
+
+// untaken is what /diff says of a type on a stream.
+type untaken struct {
+	Node         string       `json:"node"`
+	Stream       uint64       `json:"stream"`
+	Key          string       `json:"key"`
+	Type         string       `json:"type"`
+	State        string       `json:"state"`
+	Since        time.Time    `json:"since"`
+	Version      string       `json:"version"`
+	AckedVersion string       `json:"acked_version"`
+	Nack         *fanout.Nack `json:"nack"`
+	Unsent       bool         `json:"unsent"`
+	NotHeld      bool         `json:"not_held_any_more"`
+	More         int          `json:"more"`
+	Resources    []struct {
+		Name           string `json:"name"`
+		OfferedNotHeld bool   `json:"offered_not_held_any_more"`
+		HasNotHeld     bool   `json:"has_not_held_any_more"`
+		Diff           string `json:"diff"`
+	} `json:"resources"`
+}
+
+func printUntaken(w io.Writer, node string, items []untaken, now time.Time) {
+	t := tintOf(w)
+	if len(items) == 0 {
+		fmt.Fprintf(w, "%s has all there is for it\n", plain(node))
+		return
+	}
+	for i, u := range items {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		colour := stateColours[u.State]
+		fmt.Fprintf(w, "%s %s under %s: %s for %s\n", plain(u.Node), shortType(u.Type), plain(u.Key), t.as(colour, u.State), age(now.Sub(u.Since)))
+		what := "was sent, and has not answered"
+		switch {
+		case u.Nack != nil:
+			what = "refused"
+		case u.Unsent:
+			what = "is not sent yet"
+		}
+		fmt.Fprintf(w, "it %s version %s; it has %s\n", what, plain(u.Version), plain(cmp.Or(u.AckedVersion, "none")))
+		if u.Nack != nil {
+			fmt.Fprintf(w, "%s\n", t.as(colour, plain(u.Nack.Message)))
+		}
+		if u.NotHeld {
+			fmt.Fprintln(w, "what that was is not held any more: too much came since")
+		}
+		for _, r := range u.Resources {
+			printDifference(w, t, r.Name, r.Diff, r.OfferedNotHeld || r.HasNotHeld)
+		}
+		if u.More > 0 {
+			fmt.Fprintf(w, "and %d resources more\n", u.More)
+		}
+	}
+}
+
+func printDifference(w io.Writer, t tint, name, diff string, gone bool) {
+	if gone {
+		fmt.Fprintf(w, "%s: what it was is not held any more\n", plain(name))
+		return
+	}
+	fmt.Fprintf(w, "--- %s as it has it\n+++ %s as it was offered\n", plain(name), plain(name))
+	if diff == "" {
+		fmt.Fprintln(w, "nothing that is shown differs")
+	}
+	for line := range strings.Lines(diff) {
+		colour := map[byte]string{'+': green, '-': red, '@': faint}[line[0]]
+		fmt.Fprintln(w, t.as(colour, plain(strings.TrimSuffix(line, "\n"))))
+	}
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"fmt"
+	"net/url"
+
+	"github.com/spf13/cobra"
+
+	"xdsrelay/internal/xds"
+)
+
+// newDumpCmd is `relay dump`.
+func newDumpCmd() *cobra.Command {
+	var (
+		flags     *runningFlags
+		key, name string
+		typ       typeFlag
+	)
+	cmd := &cobra.Command{
+		Use:   "dump --key KEY",
+		Short: "Print the resources that a running relay holds of a key",
+		Long: `Print the resources that a running relay holds of a key, without secrets. Of a type
+that the relay does not know, type and size are printed.`,
+		Example: `  relay dump --key edge
+  relay dump --key edge --type CDS --name backend -o json`,
+		Args: cobra.NoArgs,
+	}
+	format := addOutputFlag(cmd, formatYAML, formatJSON)
+	flags = addRunningFlags(cmd)
+	cmd.Flags().StringVarP(&key, "key", "k", "", "the key")
+	cmd.Flags().VarP(&typ, "type", "t", "only this type: a URL, or a short name such as CDS")
+	cmd.Flags().StringVar(&name, "name", "", "only the resource of this name")
+	needed(cmd, "key")
+	completeKeys(cmd, flags)
+	completeTypes(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		c, err := flags.client()
+		if err != nil {
+			return err
+		}
+		defer c.close()
+		q := url.Values{"key": {key}}
+		if typ != "" {
+			q.Set("type", string(typ))
+		}
+		if cmd.Flags().Changed("name") {
+			q.Set("name", name)
+		}
+		items, err := c.list(commandContext(cmd), "/config_dump", q)
+		if err != nil {
+			return err
+		}
+		return printSaid(cmd.OutOrStdout(), *format, map[string]any{"resources": items})
+	}
+	return cmd
+}
+
+// typeFlag is a resource type, as people write it.
+type typeFlag xds.TypeURL
+
+func (t *typeFlag) String() string { return string(*t) }
+func (t *typeFlag) Type() string   { return "type" }
+
+// Set implements pflag.Value.
+func (t *typeFlag) Set(s string) error {
+	url, ok := xds.ParseType(s)
+	if !ok {
+		return fmt.Errorf("%q is no resource type: wants a URL, or a short name such as CDS", s)
+	}
+	*t = typeFlag(url)
+	return nil
+}
+
+// needed marks a flag that has to be given.
+func needed(cmd *cobra.Command, names ...string) {
+	for _, name := range names {
+		// The flag exists: the caller has made it.
+		_ = cmd.MarkFlagRequired(name)
+	}
+}

@@ -1,0 +1,581 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/xds"
+)
+
+// operated is a relay with an origin of files, and clients that do as they are told.
+type operated struct {
+	*testing.T
+	dir   string
+	relay *relay
+	admin string
+	stop  func()
+}
+
+// operate runs a relay; address is that of its admin, "" for any.
+func operate(t *testing.T, address string) *operated {
+	t.Helper()
+	o := &operated{T: t}
+	if address == "" {
+		address = "127.0.0.1:0"
+	}
+	o.dir = files(t, map[string]string{
+		"relay.yaml": "name: r\nlog: {level: error}\ndownstream: {address: '127.0.0.1:0', drain: 0s}\nupstream: {origins: [{address: 'file:origin'}]}\nadmin: {address: '" + address + "'}\n",
+	})
+	if err := os.Mkdir(filepath.Join(o.dir, "origin"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	o.gives("v1", "a", "one", "b", "one")
+	o.start()
+	return o
+}
+
+func (o *operated) start() {
+	o.Helper()
+	cfg, err := config.Load(filepath.Join(o.dir, "relay.yaml"), nil)
+	if err != nil {
+		o.Fatal(err)
+	}
+	log, level, err := newLog(o.Output(), cfg.Log)
+	if err != nil {
+		o.Fatal(err)
+	}
+	if o.relay, err = newRelay(cfg, log, level); err != nil {
+		o.Fatal(err)
+	}
+	o.admin = o.relay.adm.Addr().String()
+	ctx, cancel := context.WithCancel(context.Background())
+	done, ended := make(chan error, 1), false
+	go func() { done <- o.relay.run(ctx, context.Background()) }()
+	o.stop = func() {
+		if ended {
+			return
+		}
+		ended = true
+		cancel()
+		if err := <-done; err != nil {
+			o.Error(err)
+		}
+	}
+	o.Cleanup(o.stop)
+}
+
+// gives has the origin give clusters, as names and statistics' names in turn.
+func (o *operated) gives(version string, clusters ...string) {
+	o.Helper()
+	text := fmt.Sprintf("version_info: %s\ntype_url: %s\nresources:\n", version, xds.ClusterType)
+	for i := 0; i < len(clusters); i += 2 {
+		text += fmt.Sprintf("- {'@type': %s, name: %s, alt_stat_name: %s, connect_timeout: 1s}\n", xds.ClusterType, clusters[i], clusters[i+1])
+	}
+	file := filepath.Join(o.dir, "origin", "clusters.yaml")
+	if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
+		o.Fatal(err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		o.Fatal(err)
+	}
+}
+
+// told is a client of either variant. It takes a response when it is told to.
+type told struct {
+	t     *testing.T
+	send  func(nonce, refusal string) error
+	recv  func() (nonce string, err error)
+	nonce string
+}
+
+func (o *operated) client(node, cluster string, v xds.Variant) *told {
+	o.Helper()
+	conn, err := grpc.NewClient(o.relay.down[0].Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		o.Fatal(err)
+	}
+	o.Cleanup(func() { _ = conn.Close() })
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	o.Cleanup(cancel)
+	ads := discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
+	n := &corev3.Node{Id: node, Cluster: cluster}
+	why := func(refusal string) *rpcstatus.Status {
+		if refusal == "" {
+			return nil
+		}
+		return &rpcstatus.Status{Code: 3, Message: refusal}
+	}
+	c := &told{t: o.T}
+	if v == xds.Delta {
+		st, err := ads.DeltaAggregatedResources(ctx)
+		if err != nil {
+			o.Fatal(err)
+		}
+		c.send = func(nonce, refusal string) error {
+			return st.Send(&discoveryv3.DeltaDiscoveryRequest{Node: n, TypeUrl: string(xds.ClusterType), ResponseNonce: nonce, ErrorDetail: why(refusal)})
+		}
+		c.recv = func() (string, error) {
+			m, err := st.Recv()
+			return m.GetNonce(), err
+		}
+	} else {
+		st, err := ads.StreamAggregatedResources(ctx)
+		if err != nil {
+			o.Fatal(err)
+		}
+		version := ""
+		c.send = func(nonce, refusal string) error {
+			return st.Send(&discoveryv3.DiscoveryRequest{Node: n, TypeUrl: string(xds.ClusterType), ResponseNonce: nonce, VersionInfo: version, ErrorDetail: why(refusal)})
+		}
+		c.recv = func() (string, error) {
+			m, err := st.Recv()
+			version = m.GetVersionInfo()
+			return m.GetNonce(), err
+		}
+	}
+	if err := c.send("", ""); err != nil {
+		o.Fatal(err)
+	}
+	return c
+}
+
+// take receives a response; answer answers it.
+func (c *told) take() *told {
+	c.t.Helper()
+	var err error
+	if c.nonce, err = c.recv(); err != nil {
+		c.t.Fatal(err)
+	}
+	return c
+}
+
+func (c *told) answer(refusal string) {
+	c.t.Helper()
+	if err := c.send(c.nonce, refusal); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// run runs a command against the relay.
+func (o *operated) run(args ...string) (code int, out string) {
+	code, stdout, stderr := runRelay(append(args, "--admin", o.admin)...)
+	return code, stdout + stderr
+}
+
+// until runs a command until its output has all of this.
+func (o *operated) until(args []string, want ...string) string {
+	o.Helper()
+	late := time.Now().Add(15 * time.Second)
+	for tick := time.NewTicker(5 * time.Millisecond); ; <-tick.C {
+		_, out := o.run(args...)
+		missing := ""
+		for _, w := range want {
+			if !strings.Contains(out, w) {
+				missing = w
+			}
+		}
+		if missing == "" {
+			tick.Stop()
+			return out
+		}
+		if time.Now().After(late) {
+			tick.Stop()
+			o.Fatalf("%v has no %q:\n%s", args, missing, out)
+		}
+	}
+}
+
+func TestStatusDumpDiff(t *testing.T) {
+	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
+		t.Run(v.String(), func(t *testing.T) {
+			o := operate(t, "")
+			good, bad := o.client("good", "edge", v), o.client("b\x1bad", "edge", v)
+			good.take().answer("")
+			bad.take().answer("")
+			o.until([]string{"status"}, "NODE", "CDS", "good", "SYNCED v1", "2 streams; types on them: 2 SYNCED")
+			o.gives("v2", "a", "two", "b", "one", "c", "new")
+			good.take().answer("")
+			bad.take().answer("cluster a: I do\nnot like it")
+			out := o.until([]string{"status"}, "SYNCED v2", "NACKED v2", "1 SYNCED, 1 NACKED", "refuses v2: cluster a: I do not like it")
+			if strings.Contains(out, "\x1b") {
+				t.Errorf("a terminal would take it for an order: %q", out)
+			}
+			o.until([]string{"status", "--key", "edge", "--node", "good"}, "good", "1 streams")
+			if code, out := o.run("status", "--key", "nobody"); code != 0 || !strings.Contains(out, "no clients") {
+				t.Errorf("%d %s", code, out)
+			}
+			if code, out := o.run("status", "--node", "nobody"); code != 1 || !strings.Contains(out, `no client has the node id "nobody"`) {
+				t.Errorf("%d %s", code, out)
+			}
+			for _, format := range []string{"json", "yaml"} {
+				if code, out := o.run("status", "-o", format); code != 0 || !strings.Contains(out, "NACKED") || !strings.Contains(out, "last_nack") {
+					t.Errorf("%d %s", code, out)
+				}
+			}
+
+			out = o.until([]string{"diff", "--node", "b\x1bad"}, "CDS under edge: NACKED for ", "it refused version v2; it has v1", "not like it",
+				"--- a as it has it", "+++ a as it was offered", "-alt_stat_name: one\n+alt_stat_name: two\n", "+name: c\n")
+			if strings.Contains(out, "--- b") {
+				t.Errorf("what did not change differs:\n%s", out)
+			}
+			o.until([]string{"diff", "--node", "good"}, "good has all there is for it")
+			if code, out := o.run("diff", "--node", "nobody"); code != 1 || !strings.Contains(out, "no client has the node id") {
+				t.Errorf("%d %s", code, out)
+			}
+			o.until([]string{"diff", "--node", "b\x1bad", "-o", "json"}, `"offered"`, `"alt_stat_name": "two"`)
+
+			// What was offered and what it has are told apart after more has come.
+			o.gives("v3", "a", "two", "b", "three", "c", "new")
+			good.take().answer("")
+			o.until([]string{"diff", "--node", "b\x1bad"}, "-alt_stat_name: one\n+alt_stat_name: t")
+
+			if code, out := o.run("dump", "--key", "edge", "--type", "cds", "--name", "c"); code != 0 || !strings.HasPrefix(out, "resources:\n  - type: \"type.googleapis.com/envoy.config.cluster.v3.Cluster\"\n    name: c\n") || !strings.Contains(out, "alt_stat_name: new") {
+				t.Errorf("%d %s", code, out)
+			}
+			if code, out := o.run("dump", "--key", "edge", "-o", "json"); code != 0 || strings.Count(out, `"@type"`) != 3 {
+				t.Errorf("%d %s", code, out)
+			}
+			for _, c := range [][]string{
+				{"key other is not in use", "--key", "other"},
+				{"nothing is held of the type", "--key", "edge", "--type", "LDS"},
+				{`no resource is held by the name "x"`, "--key", "edge", "--name", "x"},
+				{`"XYZ" is no resource type`, "--key", "edge", "--type", "XYZ"},
+				{`required flag(s) "key" not set`},
+			} {
+				if code, out := o.run(append([]string{"dump"}, c[1:]...)...); code != 1 || !strings.Contains(out, c[0]) {
+					t.Errorf("%v: %d %s", c, code, out)
+				}
+			}
+		})
+	}
+}
+
+// A client that has not answered is shown what it was sent.
+func TestDiffOfWhatIsUnanswered(t *testing.T) {
+	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
+		t.Run(v.String(), func(t *testing.T) {
+			o := operate(t, "")
+			slow := o.client("slow", "edge", v)
+			o.until([]string{"status"}, "STALE v1")
+			o.until([]string{"diff", "--node", "slow"}, "it was sent, and has not answered version v1; it has none", "+alt_stat_name: one")
+			slow.take().answer("")
+			o.until([]string{"status"}, "SYNCED v1")
+			o.gives("v2", "a", "two", "b", "one")
+			slow.take()
+			o.until([]string{"diff", "--node", "slow"}, "has not answered version v2; it has v1", "-alt_stat_name: one\n+alt_stat_name: two")
+			o.gives("v3", "a", "three", "b", "one")
+			o.until([]string{"status", "-o", "json"}, `"unsent": true`, `"unanswered_since"`)
+		})
+	}
+}
+
+// waiting runs relay wait until it ends; it has said something by then, if it is to
+// say something.
+func (o *operated) waiting(args ...string) (ended chan string, code *atomic.Int32) {
+	ended, code = make(chan string, 1), new(atomic.Int32)
+	said := &heard{first: make(chan struct{})}
+	all := append([]string{"wait", "--every", "5ms", "--key", "edge", "--type", "CDS", "--admin", o.admin}, args...)
+	go func() {
+		code.Store(int32(run(all, said, said)))
+		ended <- said.text()
+	}()
+	if !slices.Contains(args, "-o") {
+		<-said.first
+	}
+	o.Cleanup(func() {
+		select {
+		case <-ended:
+		case <-time.After(30 * time.Second):
+			o.Error("it waits for ever")
+		}
+	})
+	return ended, code
+}
+
+// ends fails unless it ends so.
+func (o *operated) ends(ended chan string, code *atomic.Int32, want int32, texts ...string) {
+	o.Helper()
+	select {
+	case out := <-ended:
+		ended <- out
+		for _, text := range texts {
+			if !strings.Contains(out, text) {
+				o.Errorf("no %q in:\n%s", text, out)
+			}
+		}
+		if code.Load() != want {
+			o.Errorf("exit code %d, want %d:\n%s", code.Load(), want, out)
+		}
+	case <-time.After(20 * time.Second):
+		o.Fatal("it waits for ever")
+	}
+}
+
+func TestWait(t *testing.T) {
+	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
+		t.Run(v.String(), func(t *testing.T) {
+			o := operate(t, "")
+			one, two := o.client("one", "edge", v), o.client("two", "edge", v)
+			one.take().answer("")
+			two.take().answer("")
+			o.until([]string{"status"}, "2 SYNCED")
+			ended, code := o.waiting("--version", "v1")
+			o.ends(ended, code, 0, "reached: 2 of 2 clients (100.0 %)")
+
+			// A version that is yet to come, and then takes its time.
+			ended, code = o.waiting("--version", "v2")
+			half, halfCode := o.waiting("--version", "v2", "--percent", "50", "-o", "json")
+			o.gives("v2", "a", "two")
+			one.take().answer("")
+			o.ends(half, halfCode, 0, `"reached": 1`, `"percent": 50`)
+			two.take()
+			select {
+			case out := <-ended:
+				t.Fatalf("one of two is enough: %s", out)
+			default:
+			}
+			two.answer("")
+			o.ends(ended, code, 0, "the version has not come yet: the newest is v1", "reached: 2 of 2")
+
+			// Not in time, and nobody there.
+			ended, code = o.waiting("--version", "v9", "--timeout", "50ms")
+			o.ends(ended, code, 1, "not reached in 50ms: the version has not come yet")
+			ended, code = o.waiting("--version", "v2", "--clients", "3", "--timeout", "50ms")
+			o.ends(ended, code, 1, "not reached in 50ms: 2 of 2")
+
+			// Refused: it is not waited for in vain, unless the rest is enough.
+			ended, code = o.waiting("--version", "v3")
+			half, halfCode = o.waiting("--version", "v3", "--percent", "50")
+			o.gives("v3", "a", "three")
+			one.take().answer("no")
+			o.ends(ended, code, 1, "cannot be reached: too many refuse it: 0 of 2 clients (0.0 %)", "1 refuse it (one)")
+			two.take().answer("")
+			o.ends(half, halfCode, 0, "reached: 1 of 2 clients (50.0 %)")
+		})
+	}
+}
+
+// A relay that is restarted is waited for, and its first client is not taken for all.
+func TestWaitOverARestart(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	o := operate(t, address)
+	o.client("one", "edge", xds.Delta).take().answer("")
+	o.client("two", "edge", xds.Delta).take().answer("")
+	o.until([]string{"status"}, "2 SYNCED")
+	said := &heard{first: make(chan struct{})}
+	ended := make(chan int, 1)
+	go func() {
+		ended <- run([]string{"wait", "--every", "5ms", "--key", "edge", "--type", "CDS", "--version", "v2", "--admin", address}, said, said)
+	}()
+	<-said.first // it has heard of both
+	o.stop()
+	o.gives("v2", "a", "two")
+	o.start()
+	one := o.client("one", "edge", xds.Delta)
+	one.take().answer("")
+	o.until([]string{"status"}, "1 SYNCED")
+	o.client("two", "edge", xds.Delta).take().answer("")
+	select {
+	case code := <-ended:
+		if out := said.text(); code != 0 || !strings.Contains(out, "reached: 2 of 2 clients") {
+			t.Errorf("%d %s", code, out)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatalf("it waits for ever:\n%s", said.text())
+	}
+}
+
+// heard is what a command writes; first is closed when it wrote something.
+type heard struct {
+	mu    sync.Mutex
+	all   bytes.Buffer
+	first chan struct{}
+}
+
+func (h *heard) Write(p []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.all.Len() == 0 {
+		close(h.first)
+	}
+	return h.all.Write(p)
+}
+
+func (h *heard) text() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.all.String()
+}
+
+// What a wait concludes from what it hears.
+func TestWaiterCountsOnThoseThatWereThere(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	first, second := now.Add(-time.Hour), now.Add(-time.Second)
+	w := &waiter{percent: 99, clients: 1}
+	hear := func(started time.Time, clients, reached, refusing int) bool {
+		w.hear(orchestrator.Progress{Started: started, Known: true, Clients: clients, Reached: reached, Refusing: refusing, Pending: clients - reached - refusing}, now)
+		return w.reached(now)
+	}
+	for _, c := range []struct {
+		started                    time.Time
+		clients, reached, refusing int
+		want                       bool
+	}{
+		{first, 0, 0, 0, false},
+		{first, 100, 98, 0, false},
+		{second, 1, 1, 0, false}, // of a hundred
+		{second, 99, 99, 0, true},
+		{second, 150, 148, 2, false},
+		{second, 150, 149, 1, true},
+	} {
+		if got := hear(c.started, c.clients, c.reached, c.refusing); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+	if w.refused != 0 {
+		t.Errorf("%d answers by which it cannot be reached", w.refused)
+	}
+	hear(second, 100, 90, 2)
+	hear(second, 100, 90, 2)
+	if w.refused != 2 {
+		t.Errorf("%d answers by which it cannot be reached", w.refused)
+	}
+	now = now.Add(settle)
+	if !hear(second, 1, 1, 0) {
+		t.Error("those that do not come back are waited for longer")
+	}
+}
+
+func TestWaitFaults(t *testing.T) {
+	for _, c := range [][]string{
+		{`required flag(s) "key", "type", "version" not set`},
+		{"--percent: wants a number over 0 and up to 100, got 101", "--key", "k", "--type", "CDS", "--version", "v", "--percent", "101"},
+		{"--timeout: wants a time over 0, got 0s", "--key", "k", "--type", "CDS", "--version", "v", "--timeout", "0"},
+		{"--every: wants a time over 0, got -1s", "--key", "k", "--type", "CDS", "--version", "v", "--every", "-1s"},
+		{"--version: wants a version", "--key", "k", "--type", "CDS", "--version", ""},
+		{`"x" is no resource type`, "--key", "k", "--type", "x", "--version", "v"},
+		{"nobody listens at http://127.0.0.1:1", "--key", "k", "--type", "CDS", "--version", "v", "--admin", "127.0.0.1:1", "--timeout", "50ms", "--every", "10ms"},
+	} {
+		code, out, errs := runRelay(append([]string{"wait"}, c[1:]...)...)
+		if code != 1 || !strings.Contains(out+errs, c[0]) {
+			t.Errorf("%v: %d %s%s", c, code, out, errs)
+		}
+	}
+	// Who is not let in need not wait.
+	guarded := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- guarded.Serve(l) }()
+	code, out, errs := runRelay("wait", "--key", "k", "--type", "CDS", "--version", "v", "--admin", l.Addr().String())
+	if code != 1 || !strings.Contains(out+errs, "asks for a token") {
+		t.Errorf("%d %s%s", code, out, errs)
+	}
+	if err := guarded.Close(); err != nil {
+		t.Error(err)
+	}
+	<-done
+}
+
+// A terminal has a bar in one line, and colours.
+func TestBarAndColours(t *testing.T) {
+	var out bytes.Buffer
+	w := &waiter{out: &out, bar: true, format: formatText, answered: true}
+	w.last = orchestrator.Progress{Known: true, Clients: 4, Reached: 1, Pending: 3, Percent: 25}
+	w.show(time.Now())
+	if got := out.String(); got != "\r\x1b[K[#######.......................] 1 of 4 clients (25.0 %), 3 pending" {
+		t.Errorf("%q", got)
+	}
+	out.Reset()
+	(tint{true}).table(&out, [][]cell{{{text: "A"}, {text: "B"}}, {{text: "long", colour: green}, {text: "x\x1b[31m\u202e"}}})
+	if got := out.String(); got != "A     B\n\x1b[32mlong\x1b[0m  x\uFFFD[31m\uFFFD\n" {
+		t.Errorf("%q", got)
+	}
+	if tintOf(&out).on || isTerminal(&out) {
+		t.Error("a buffer is taken for a terminal")
+	}
+}
+
+// A node's types are in one row, as far as they are different ones.
+func TestStatusRows(t *testing.T) {
+	typ := func(url xds.TypeURL) fanout.TypeStatus {
+		return fanout.TypeStatus{Type: string(url), Key: "k", State: fanout.Synced}
+	}
+	rows := statusRows([]fanout.ClientStatus{
+		{Node: "b", Types: []fanout.TypeStatus{typ(xds.ClusterType)}},
+		{Node: "b", Types: []fanout.TypeStatus{typ(xds.EndpointType)}},
+		{Node: "b", Types: []fanout.TypeStatus{typ(xds.EndpointType)}},
+		{Node: "a", Types: []fanout.TypeStatus{typ(xds.ClusterType)}},
+	})
+	var got []string
+	for _, r := range rows {
+		got = append(got, fmt.Sprint(r.node, len(r.types)))
+	}
+	if fmt.Sprint(got) != "[a1 b2 b1]" {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestCompletionAsksTheRelay(t *testing.T) {
+	o := operate(t, "")
+	o.client("web-0", "edge", xds.Delta).take().answer("")
+	o.until([]string{"status"}, "SYNCED")
+	for _, c := range []struct{ flag, typed, want string }{
+		{"--key", "", "edge"}, {"--key", "ed", "edge"}, {"--node", "", "web-0"}, {"--node", "web", "web-0"},
+	} {
+		code, out, _ := runRelay("__complete", "status", "--admin", o.admin, c.flag, c.typed)
+		if code != 0 || !strings.HasPrefix(out, c.want+"\n") {
+			t.Errorf("%s %s: %d %q", c.flag, c.typed, code, out)
+		}
+	}
+	if _, out, _ := runRelay("__complete", "wait", "--type", ""); !strings.Contains(out, "CDS\n") {
+		t.Errorf("%q", out)
+	}
+	// Nobody to ask is nothing to choose from, and no error.
+	if code, out, _ := runRelay("__complete", "status", "--admin", "127.0.0.1:1", "--key", ""); code != 0 || !strings.HasPrefix(out, ":") {
+		t.Errorf("%d %q", code, out)
+	}
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if code, out, _ := runRelay("completion", shell); code != 0 || !strings.Contains(out, "relay") {
+			t.Errorf("%s: %d", shell, code)
+		}
+	}
+}
+
+// The order of fields is the relay's, in YAML as well.
+func TestPrintSaid(t *testing.T) {
+	var out bytes.Buffer
+	if err := printSaid(&out, formatYAML, json.RawMessage(`{"z": 1, "a": "on"}`)); err != nil || out.String() != "z: 1\na: \"on\"\n" {
+		t.Errorf("%v %q", err, out.String())
+	}
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/admin"
+)
+
+// runningFlags say which relay a command asks: by its address, or by the
+// configuration that it runs with.
+type runningFlags struct {
+	*adminFlags
+	file *string
+	cmd  *cobra.Command
+}
+
+func addRunningFlags(cmd *cobra.Command) *runningFlags {
+	f := &runningFlags{adminFlags: addAdminFlags(cmd), cmd: cmd}
+	f.file = cmd.Flags().StringP("config", "c", config.DefaultFile, "configuration of the relay, for what the flags leave out; not read if --admin is given and this is not")
+	return f
+}
+
+// client makes a client of the relay.
+func (f *runningFlags) client() (*adminClient, error) {
+	cfg := new(config.Config)
+	if f.address == "" || f.cmd.Flags().Changed("config") {
+		var err error
+		if cfg, err = config.Load(*f.file, nil); err != nil {
+			return nil, err
+		}
+	}
+	return f.adminFlags.client(cfg)
+}
+
+// commandContext is the command's; a test may have none.
+func commandContext(cmd *cobra.Command) context.Context {
+	if ctx := cmd.Context(); ctx != nil {
+		return ctx
+	}
+	return context.Background()
+}
+
+// get decodes the answer to a path.
+func (c *adminClient) get(ctx context.Context, path string, query url.Values, into any) error {
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, nil)
+	if err != nil {
+		return fmt.Errorf("--admin: %w", err)
+	}
+	return c.do(req, into)
+}
+
+// pageSize is how many items of a list are asked for at a time.
+const pageSize = 10_000
+
+// list returns all items of a list.
+func (c *adminClient) list(ctx context.Context, path string, query url.Values) ([]json.RawMessage, error) {
+	all := []json.RawMessage{}
+	q := url.Values{"limit": {strconv.Itoa(pageSize)}}
+	for name, v := range query {
+		q[name] = v
+	}
+	for {
+		var page struct {
+			Items []json.RawMessage `json:"items"`
+			Next  string            `json:"next_page_token"`
+		}
+		if err := c.get(ctx, path, q, &page); err != nil {
+			return nil, err
+		}
+		all = append(all, page.Items...)
+		if page.Next == "" {
+			return all, nil
+		}
+		q.Set("page_token", page.Next)
+	}
+}
+
+// printSaid writes what a relay said as JSON or YAML, with its fields in its order.
+func printSaid(w io.Writer, format string, v any) error {
+	if format != formatYAML {
+		return printData(w, format, v)
+	}
+	b, err := admin.YAML(v)
+	if err == nil {
+		_, err = w.Write(b)
+	}
+	if err != nil {
+		return fmt.Errorf("output: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,238 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/xds"
+)
+
+// newStatusCmd is `relay status`.
+func newStatusCmd() *cobra.Command {
+	var (
+		flags     *runningFlags
+		key, node string
+	)
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show which client has what of a running relay",
+		Long: `Show the clients of a running relay: for each type its state and version.
+
+  SYNCED    it took all that the newest has for it
+  NOT SENT  nothing was sent to it yet
+  STALE     it has not answered, or not been sent all of the newest, for so long
+  NACKED    it refused the version; relay diff --node says what of it
+
+A row is a node under a key. A node that has the same type on several streams has
+several rows.`,
+		Example: `  relay status
+  relay status --admin 127.0.0.1:19000 --key edge
+  relay status --node sidecar~10.0.0.1~web-0 -o yaml`,
+		Args: cobra.NoArgs,
+	}
+	format := addOutputFlag(cmd, formatTable, formatJSON, formatYAML)
+	flags = addRunningFlags(cmd)
+	cmd.Flags().StringVarP(&key, "key", "k", "", "only clients of this key")
+	cmd.Flags().StringVarP(&node, "node", "n", "", "only this node, by its id")
+	completeKeys(cmd, flags)
+	completeNodes(cmd, flags)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		c, err := flags.client()
+		if err != nil {
+			return err
+		}
+		defer c.close()
+		path, q := "/clients", url.Values{}
+		switch {
+		case cmd.Flags().Changed("node"):
+			path += "/" + url.PathEscape(node)
+		case key != "":
+			q.Set("key", key)
+		}
+		items, err := c.list(commandContext(cmd), path, q)
+		if err != nil {
+			return err
+		}
+		clients := make([]fanout.ClientStatus, len(items))
+		for i, item := range items {
+			if err := json.Unmarshal(item, &clients[i]); err != nil {
+				return fmt.Errorf("--admin: %s answers what no relay does: %w", c.base, err)
+			}
+		}
+		if cmd.Flags().Changed("node") && key != "" {
+			clients, items = ofKey(clients, items, key)
+		}
+		if *format != formatTable {
+			return printSaid(cmd.OutOrStdout(), *format, map[string]any{"clients": items})
+		}
+		printStatus(cmd.OutOrStdout(), clients, time.Now())
+		return nil
+	}
+	return cmd
+}
+
+// ofKey leaves those with a type of the key.
+func ofKey(clients []fanout.ClientStatus, items []json.RawMessage, key string) (_ []fanout.ClientStatus, _ []json.RawMessage) {
+	var outC []fanout.ClientStatus
+	outI := []json.RawMessage{}
+	for i, c := range clients {
+		if slices.ContainsFunc(c.Types, func(t fanout.TypeStatus) bool { return t.Key == key }) {
+			outC, outI = append(outC, c), append(outI, items[i])
+		}
+	}
+	return outC, outI
+}
+
+// statusRow is a node under a key.
+type statusRow struct {
+	node, key, variant string
+	types              map[string]fanout.TypeStatus
+}
+
+// statusRows puts the streams of a node together, as far as they have different
+// types.
+func statusRows(clients []fanout.ClientStatus) []*statusRow {
+	type place struct{ node, key, variant string }
+	var out []*statusRow
+	at := map[place][]*statusRow{}
+	put := func(p place, t *fanout.TypeStatus) {
+		for _, r := range at[p] {
+			if _, has := r.types[t.Type]; !has {
+				r.types[t.Type] = *t
+				return
+			}
+		}
+		r := &statusRow{p.node, p.key, p.variant, map[string]fanout.TypeStatus{t.Type: *t}}
+		at[p] = append(at[p], r)
+		out = append(out, r)
+	}
+	for i := range clients {
+		c := &clients[i]
+		for j := range c.Types {
+			put(place{c.Node, c.Types[j].Key, c.Variant}, &c.Types[j])
+		}
+		if len(c.Types) == 0 {
+			out = append(out, &statusRow{node: c.Node, variant: c.Variant})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *statusRow) int {
+		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.node, b.node))
+	})
+	return out
+}
+
+var stateColours = map[string]string{fanout.Synced: green, fanout.Unanswered: yellow, fanout.NotSent: faint, fanout.Refused: red}
+
+func printStatus(w io.Writer, clients []fanout.ClientStatus, now time.Time) {
+	t := tintOf(w)
+	rows := statusRows(clients)
+	var types []string
+	states := map[string]int{}
+	for _, r := range rows {
+		for url, s := range r.types {
+			states[s.State]++
+			if !slices.Contains(types, url) {
+				types = append(types, url)
+			}
+		}
+	}
+	slices.SortFunc(types, func(a, b string) int {
+		x, y := xds.TypeOf(xds.TypeURL(a)), xds.TypeOf(xds.TypeURL(b))
+		return cmp.Or(cmp.Compare(x.Order, y.Order), cmp.Compare(a, b))
+	})
+	if len(rows) == 0 {
+		fmt.Fprintln(w, "no clients")
+		return
+	}
+	head := []cell{{text: "NODE"}, {text: "KEY"}, {text: "VARIANT"}}
+	for _, url := range types {
+		head = append(head, cell{text: shortType(url)})
+	}
+	lines := [][]cell{head}
+	for _, r := range rows {
+		line := []cell{{text: orNone(r.node)}, {text: orNone(r.key)}, {text: r.variant}}
+		for _, url := range types {
+			s, has := r.types[url]
+			if !has {
+				line = append(line, cell{text: "-", colour: faint})
+				continue
+			}
+			line = append(line, cell{statusText(&s, now), stateColours[s.State]})
+		}
+		lines = append(lines, line)
+	}
+	t.table(w, lines)
+	var sum []string
+	for _, s := range []string{fanout.Synced, fanout.NotSent, fanout.Unanswered, fanout.Refused} {
+		if states[s] > 0 {
+			sum = append(sum, fmt.Sprintf("%d %s", states[s], t.as(stateColours[s], s)))
+		}
+	}
+	fmt.Fprintf(w, "\n%d streams; types on them: %s\n", len(clients), strings.Join(sum, ", "))
+	printNacks(w, t, rows)
+}
+
+// statusText is a state with its version, and for how long it is one that should
+// not last.
+func statusText(s *fanout.TypeStatus, now time.Time) string {
+	version := s.Acked
+	switch {
+	case s.State == fanout.Refused && s.Nack != nil:
+		version = s.Nack.Version
+	case s.State == fanout.Unanswered && s.Unanswered != nil:
+		version = s.Sent
+	}
+	text := strings.TrimSpace(s.State + " " + shortVersion(version))
+	if s.State == fanout.Unanswered || s.State == fanout.Refused {
+		text += " " + age(now.Sub(s.Since))
+	}
+	return text
+}
+
+// shortVersion is enough of a version to tell it from others.
+func shortVersion(v string) string {
+	if len(v) == 32 && strings.Trim(v, "0123456789abcdef") == "" { // made of the content
+		return v[:8]
+	}
+	return cut(v)
+}
+
+// age is a time for people.
+func age(d time.Duration) string {
+	switch d = max(d, 0); {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	}
+	return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+}
+
+// maxNacksShown is how many messages are printed; the rest relay status -o json has.
+const maxNacksShown = 10
+
+func printNacks(w io.Writer, t tint, rows []*statusRow) {
+	n := 0
+	for _, r := range rows {
+		for url, s := range r.types {
+			if s.State != fanout.Refused || s.Nack == nil {
+				continue
+			}
+			if n++; n <= maxNacksShown {
+				fmt.Fprintf(w, "%s %s %s refuses %s: %s\n", t.as(red, "!"), plain(orNone(r.node)), shortType(url), plain(shortVersion(s.Nack.Version)), plain(strings.Join(strings.Fields(s.Nack.Message), " ")))
+			}
+		}
+	}
+	if n > maxNacksShown {
+		fmt.Fprintf(w, "  and %d more\n", n-maxNacksShown)
+	}
+}

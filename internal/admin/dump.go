@@ -1,0 +1,130 @@
+package admin
+
+import (
+	"encoding/json"
+	"fmt"
+	"iter"
+	"net/http"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"xdsrelay/internal/telemetry/redact"
+	"xdsrelay/internal/xds"
+)
+
+// dumped is a resource as it is shown.
+type dumped struct {
+	Type    string   `json:"type"`
+	Name    string   `json:"name"`
+	Aliases []string `json:"aliases,omitempty"`
+	// Version is what clients are given where it is made of the content, OriginVersion
+	// what the origin calls it, if it does.
+	Version       string  `json:"version"`
+	OriginVersion string  `json:"origin_version,omitempty"`
+	Bytes         int64   `json:"bytes"`
+	TTL           float64 `json:"ttl_seconds,omitempty"`
+	// Resource is the message, without secrets; of a type that the program does not
+	// know, type and size.
+	Resource json.RawMessage `json:"resource,omitempty"`
+
+	held *xds.Resource
+}
+
+func (d *dumped) place() string { return d.Type + "\x00" + d.Name }
+
+// dump is the answer to /config_dump, resources to /resources.
+func (s *Server) dump(r *http.Request) (int, any)      { return s.resources(r, true) }
+func (s *Server) listNames(r *http.Request) (int, any) { return s.resources(r, false) }
+
+func (s *Server) resources(r *http.Request, decode bool) (int, any) {
+	q := r.URL.Query()
+	key, asked, refusal := s.keyAsked(r)
+	switch {
+	case refusal != nil:
+		return http.StatusBadRequest, *refusal
+	case !asked:
+		return fail(http.StatusBadRequest, "key: wants a key, as /keys has them")
+	}
+	held, ok := s.opts.Keys.Resources(key)
+	if !ok {
+		return fail(http.StatusNotFound, fmt.Sprintf("key %s is not in use", key))
+	}
+	if q.Has("type") {
+		typ, err := typeCalled(q.Get("type"))
+		if err != nil {
+			return fail(http.StatusBadRequest, err.Error())
+		}
+		held = slices.DeleteFunc(held, func(s *xds.Snapshot) bool { return s.Type.URL != typ })
+		if len(held) == 0 {
+			return fail(http.StatusNotFound, fmt.Sprintf("key %s: nothing is held of the type %s", key, typ))
+		}
+	}
+	name, text := xds.Canonical(q.Get("name")), q.Get("find")
+	if q.Has("name") {
+		if name == "" {
+			return fail(http.StatusBadRequest, "name: wants the name of a resource")
+		}
+		held = slices.DeleteFunc(held, func(s *xds.Snapshot) bool { return s.Held(name) == nil })
+		if len(held) == 0 {
+			return fail(http.StatusNotFound, fmt.Sprintf("key %s: no resource is held by the name %q", key, name))
+		}
+	}
+	slices.SortFunc(held, func(a, b *xds.Snapshot) int { return strings.Compare(string(a.Type.URL), string(b.Type.URL)) })
+	rows := func(after string) iter.Seq[*dumped] {
+		return func(yield func(*dumped) bool) {
+			goOn := true
+			for i := 0; i < len(held) && goOn; i++ {
+				each(held[i], name, func(r *xds.Resource) bool {
+					d := dumped{Type: string(held[i].Type.URL), Name: r.Name, held: r}
+					goOn = d.place() <= after || !strings.Contains(d.Name, text) || yield(&d)
+					return goOn
+				})
+			}
+		}
+	}
+	return pagedFrom(r, rows, (*dumped).place, func(d *dumped) (any, bool) {
+		d.describe(decode)
+		return d, true
+	})
+}
+
+// each has the resource of a name, or all, until f returns false.
+func each(snap *xds.Snapshot, name string, f func(*xds.Resource) bool) {
+	if name == "" {
+		snap.Resources(f)
+	} else if r := snap.Held(name); r != nil {
+		f(r)
+	}
+}
+
+func (d *dumped) describe(decode bool) {
+	r := d.held
+	d.Aliases, d.Version, d.OriginVersion = r.Aliases, r.Version.String(), r.OriginVersion
+	d.Bytes, d.TTL = r.Size(), r.TTL().Seconds()
+	if decode {
+		d.Resource = shown(r)
+	}
+}
+
+// shown is a resource as JSON, without secrets; nil for none.
+func shown(r *xds.Resource) json.RawMessage {
+	if r == nil {
+		return nil
+	}
+	said := func(what string) json.RawMessage {
+		b, _ := json.Marshal(map[string]any{"cannot_be_shown": what, "bytes": r.Size()}) // strings and numbers
+		return b
+	}
+	a := new(anypb.Any)
+	if err := proto.Unmarshal(r.Any(), a); err != nil {
+		return said("it is no google.protobuf.Any")
+	}
+	b, err := redact.JSON(a)
+	if err != nil {
+		return said(err.Error())
+	}
+	return b
+}

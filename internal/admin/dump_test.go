@@ -1,0 +1,180 @@
+package admin
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/xds"
+)
+
+// resourceOf is a message as it is held.
+func resourceOf(t *testing.T, typ xds.TypeURL, name string, m proto.Message) *xds.Resource {
+	t.Helper()
+	a := &anypb.Any{TypeUrl: string(typ), Value: []byte("unknown")}
+	if m != nil {
+		b, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Value = b
+	}
+	wire, err := proto.Marshal(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := xds.NewResource(xds.TypeOf(typ), name, wire)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func snapshotOf(typ xds.TypeURL, rs ...*xds.Resource) *xds.Snapshot {
+	b := xds.NewBuilder(xds.TypeOf(typ))
+	b.Apply(xds.Update{Type: typ, Origin: "o", Version: "7", Wildcard: true, Changed: rs})
+	s, _ := b.Snapshot(nil, 1)
+	return s
+}
+
+func cluster(t *testing.T, name, stat string) *xds.Resource {
+	return resourceOf(t, xds.ClusterType, name, &clusterv3.Cluster{Name: name, AltStatName: stat})
+}
+
+func TestConfigDump(t *testing.T) {
+	r := serve(t, nil)
+	const odd xds.TypeURL = "type.googleapis.com/acme.Odd"
+	secret := &tlsv3.Secret{Name: "s", Type: &tlsv3.Secret_GenericSecret{GenericSecret: &tlsv3.GenericSecret{}}}
+	r.world.keys = []orchestrator.KeyStatus{{Key: "web"}, {Key: "idle"}}
+	r.world.held = map[xds.Key][]*xds.Snapshot{
+		xds.NewKey("web"): {
+			snapshotOf(xds.SecretType, resourceOf(t, xds.SecretType, "s", secret)),
+			snapshotOf(odd, resourceOf(t, odd, "x", nil)),
+			snapshotOf(xds.ClusterType, cluster(t, "a", "inline_string: \"hunter2\""), cluster(t, "b", ""), cluster(t, "ab", "")),
+		},
+		xds.NewKey("idle"): {},
+	}
+	ask := func(path string) string {
+		t.Helper()
+		var all []string
+		for token := ""; ; {
+			var p list[dumped]
+			r.get(path+"&page_token="+token, &p)
+			for _, d := range p.Items {
+				text := ""
+				if d.Resource != nil {
+					var m map[string]any
+					if err := json.Unmarshal(d.Resource, &m); err != nil {
+						t.Fatal(err)
+					}
+					if text = " is "; m["name"] != nil {
+						text += fmt.Sprint(m["name"])
+					} else {
+						text += string(normalJSON(t, m["value"]))
+					}
+				}
+				all = append(all, xds.TypeOf(xds.TypeURL(d.Type)).Label()+" "+d.Name+text)
+			}
+			if token = p.Next; token == "" {
+				return strings.Join(all, ", ")
+			}
+		}
+	}
+	whole := `other x is {"bytes":7,"redacted_type":"type.googleapis.com/acme.Odd"}`
+	for path, want := range map[string]string{
+		"/config_dump?key=web":                                      whole + ", CDS a is a, CDS ab is ab, CDS b is b, SDS s is s",
+		"/config_dump?key=web&limit=1":                              whole + ", CDS a is a, CDS ab is ab, CDS b is b, SDS s is s",
+		"/config_dump?key=web&type=cds":                             "CDS a is a, CDS ab is ab, CDS b is b",
+		"/config_dump?key=web&type=CDS&find=b":                      "CDS ab is ab, CDS b is b",
+		"/config_dump?key=web&find=nothing":                         "",
+		"/config_dump?key=web&name=ab":                              "CDS ab is ab",
+		"/config_dump?key=idle":                                     "",
+		"/resources?key=web&type=CDS&find=a&limit=1":                "CDS a, CDS ab",
+		"/config_dump?key=web&type=" + url.QueryEscape(string(odd)): whole,
+	} {
+		if got := ask(path); got != want {
+			t.Errorf("%s has %s, want %s", path, got, want)
+		}
+	}
+	if body := string(r.get("/config_dump?key=web&type=CDS&name=a", nil).body); strings.Contains(body, "hunter2") || !strings.Contains(body, `"bytes"`) {
+		t.Errorf("%s", body)
+	}
+	for path, status := range map[string]int{
+		"/config_dump": 400, "/config_dump?key=": 400, "/config_dump?key=no%20key": 400, "/config_dump?key=other": 404, "/config_dump?key=web&type=LDS": 404,
+		"/config_dump?key=web&type=XDS": 400, "/config_dump?key=web&type=": 400, "/config_dump?key=web&name=c": 404, "/config_dump?key=web&name=": 400,
+		"/config_dump?key=web&type=SDS&name=a": 404, "/resources": 400, "/config_dump?key=web&resource=a": 400,
+	} {
+		var f failure
+		if r.want(status, "GET", path, &f); f.Error == "" {
+			t.Errorf("%s does not say why", path)
+		}
+	}
+}
+
+func normalJSON(t *testing.T, v any) []byte {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestDiffOfANode(t *testing.T) {
+	r := serve(t, nil)
+	odd := "sidecar~1/x y"
+	u := fanout.Untaken{
+		Stream: 3, Node: odd, Key: xds.NewKey("web"), Type: xds.TypeOf(xds.ClusterType), State: fanout.Refused, Since: time.Unix(1e9, 0),
+		Version: "2", AckedVersion: "1", Nack: &fanout.Nack{Version: "2", Message: "no", At: time.Unix(1e9, 0)},
+	}
+	r.world.untaken = []fanout.Untaken{u}
+	r.world.clients = []fanout.ClientStatus{{Stream: 3, Node: odd}, {Stream: 4, Node: "fine"}}
+	r.world.differences = []orchestrator.Difference{
+		{Name: "a", Has: cluster(t, "a", "one"), Offered: cluster(t, "a", "two")},
+		{Name: "b", Has: cluster(t, "b", "")},
+		{Name: "c", OfferedGone: true, Has: cluster(t, "c", "")},
+	}
+	var got struct{ Items []untaken }
+	r.get("/diff/"+escape(odd), &got)
+	if len(got.Items) != 1 || got.Items[0].Nack.Message != "no" || got.Items[0].Short != "CDS" || len(got.Items[0].Resources) != 3 {
+		t.Fatalf("%+v", got)
+	}
+	rs := got.Items[0].Resources
+	if !strings.Contains(rs[0].Diff, "-alt_stat_name: one\n+alt_stat_name: two\n") || rs[0].OfferedNotHeld {
+		t.Errorf("%+v", rs[0])
+	}
+	if string(rs[1].Offered) != "null" || !strings.Contains(rs[1].Diff, "-name: b\n") {
+		t.Errorf("%+v", rs[1])
+	}
+	if !rs[2].OfferedNotHeld || rs[2].HasNotHeld || rs[2].Diff != "" {
+		t.Errorf("%+v", rs[2])
+	}
+
+	// Bounded in number, and in bytes.
+	r.world.differences = nil
+	for range maxDifferences + 3 {
+		r.world.differences = append(r.world.differences, orchestrator.Difference{Name: "a", Offered: cluster(t, "a", strings.Repeat("long ", maxDifferenceBytes/25))})
+	}
+	body := r.get("/diff/"+escape(odd), &got).body
+	if n := len(got.Items[0].Resources); n >= maxDifferences || got.Items[0].More != maxDifferences+3-n || len(body) > 3*maxDifferenceBytes {
+		t.Errorf("%d resources and %d more, in %d bytes", n, got.Items[0].More, len(body))
+	}
+	r.world.differences = nil
+	if r.get("/diff/"+escape(odd), &got); !got.Items[0].NotHeld || got.Items[0].Resources == nil {
+		t.Errorf("%+v", got)
+	}
+	if body := string(r.get("/diff/fine", nil).body); body != "{\n  \"items\": []\n}\n" {
+		t.Errorf("%s", body)
+	}
+	r.want(404, "GET", "/diff/nobody", nil)
+}

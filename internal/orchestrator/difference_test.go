@@ -1,0 +1,70 @@
+package orchestrator
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/xds"
+)
+
+// What a client refused is told from what it has by generation, also after both were
+// replaced; what is gone is said to be.
+func TestDifferences(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		web := xds.NewKey("web")
+		c := w.join("web", cds).want("*")
+		f := w.feed("web")
+		f.give(t, "v1", "a=1", "b=1")
+		one := c.Newest()
+		f.give(t, "v2", "a=2", "c=1")
+		two := c.Newest()
+		f.give(t, "v3", "a=3", "b=3")
+		u := fanout.Untaken{Key: web, Type: xds.TypeOf(cds), Sub: subscription("*"), Lineage: one.Lineage, Has: one.Gen, Of: two.Gen}
+		text := func(u fanout.Untaken, most int) string {
+			all, more, known := w.reg.Differences(&u, most)
+			var out []string
+			for _, d := range all {
+				side := func(r *xds.Resource, gone bool) string {
+					switch {
+					case gone:
+						return "?"
+					case r == nil:
+						return "-"
+					}
+					return content(r)
+				}
+				out = append(out, d.Name+":"+side(d.Has, d.HasGone)+">"+side(d.Offered, d.OfferedGone))
+			}
+			return fmt.Sprint(strings.Join(out, " "), " +", more, " ", known)
+		}
+		equal(t, "what differs", text(u, 10), "a:1>2 c:->1 +0 true")
+		equal(t, "the first", text(u, 1), "a:1>2 +1 true")
+		named := u
+		named.Names = []string{"a", "b"}
+		equal(t, "b was not another then", text(named, 10), "a:1>2 +0 true")
+		named.Names = []string{"c"}
+		equal(t, "of one name", text(named, 10), "c:->1 +0 true")
+		none := u
+		none.Has = 0
+		equal(t, "who has nothing", text(none, 10), "a:->2 b:->1 c:->1 +0 true")
+
+		for i := range 300 {
+			f.give(t, fmt.Sprint("w", i), fmt.Sprint("z=", i))
+		}
+		equal(t, "long ago", text(u, 10), " +0 false")
+		named.Names = []string{"a"}
+		equal(t, "by name", text(named, 10), "a:?>? +0 true")
+		other := u
+		other.Lineage++
+		equal(t, "of another view", text(other, 10), " +0 false")
+		other.Key = xds.NewKey("nobody")
+		equal(t, "of no key", text(other, 10), " +0 false")
+		held, ok := w.reg.Resources(web)
+		equal(t, "resources", fmt.Sprint(len(held), held[0].Len(), ok), "1 4 true")
+		if _, ok := w.reg.Resources(xds.NewKey("nobody")); ok {
+			t.Error("nobody has resources")
+		}
+	})
+}
