@@ -21,7 +21,7 @@ func runRelay(args ...string) (code int, stdout, stderr string) {
 }
 
 // files writes files into a directory of their own, and returns it.
-func files(t *testing.T, content map[string]string) string {
+func files(t testing.TB, content map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range content {

@@ -30,7 +30,7 @@ import (
 
 // operated is a relay with an origin of files, and clients that do as they are told.
 type operated struct {
-	*testing.T
+	testing.TB
 	dir   string
 	relay *relay
 	admin string
@@ -38,9 +38,9 @@ type operated struct {
 }
 
 // operate runs a relay; address is that of its admin, "" for any.
-func operate(t *testing.T, address string) *operated {
+func operate(t testing.TB, address string) *operated {
 	t.Helper()
-	o := &operated{T: t}
+	o := &operated{TB: t}
 	if address == "" {
 		address = "127.0.0.1:0"
 	}
@@ -103,7 +103,7 @@ func (o *operated) gives(version string, clusters ...string) {
 
 // told is a client of either variant. It takes a response when it is told to.
 type told struct {
-	t     *testing.T
+	t     testing.TB
 	send  func(nonce, refusal string) error
 	recv  func() (nonce string, err error)
 	nonce string
@@ -126,7 +126,7 @@ func (o *operated) client(node, cluster string, v xds.Variant) *told {
 		}
 		return &rpcstatus.Status{Code: 3, Message: refusal}
 	}
-	c := &told{t: o.T}
+	c := &told{t: o.TB}
 	if v == xds.Delta {
 		st, err := ads.DeltaAggregatedResources(ctx)
 		if err != nil {

@@ -19,6 +19,20 @@
 // percent-encoded (slashes that separate plain elements may stay as they are).
 // Several clients may have one id, so /clients/{node} is a list.
 //
+// A type of a client is SYNCED, NOT SENT, STALE or NACKED, since some time
+// (fanout.TypeStatus). A type of a key has its newest versions, each with how many
+// took, refused and lack it, how long ACKs took, and who lags behind
+// (orchestrator.VersionStatus); that is in /keys/{key}, and not in /keys.
+// /progress/{key} says the same of one version for who waits for it: a version is
+// what the relay, the origin, or its content calls it. Of the version that is asked
+// for, also if it is long replaced, the answer has a mark, which is good for as long
+// as the relay runs.
+//
+// /config_dump has what is held of a key, /resources the same by name alone, and
+// /diff/{node} what a node refused, or does not have yet, against what it has. All are
+// shown by package redact. What was replaced is kept for a while only
+// (xds.Histories); what is older is not_held_any_more.
+//
 // POST /explain/diff takes rules, and says of the clients that there are which
 // would have other keys by them. So nothing but ids and keys leaves the relay: a
 // node's metadata may hold what is for nobody's eyes. A page of it ends after a while

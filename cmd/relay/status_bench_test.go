@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/xds"
+)
+
+// What operators read of 20,000 clients over 100 keys, on real streams of which a
+// hundred share a connection, each with three types: all of /clients, page by page,
+// as relay status reads it; a key with its versions; how far a version has come.
+func BenchmarkStatusOf20000Clients(b *testing.B) {
+	const clients, keys, each = 20_000, 100, 100
+	o := operate(b, "")
+	types := []xds.TypeURL{xds.ClusterType, xds.EndpointType, xds.ListenerType}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var conn *grpc.ClientConn
+	for i := range clients {
+		if i%each == 0 {
+			var err error
+			if conn, err = grpc.NewClient(o.relay.down[0].Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+				b.Fatal(err)
+			}
+			defer func() { _ = conn.Close() }()
+		}
+		st, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
+		if err != nil {
+			b.Fatal(err)
+		}
+		node := &corev3.Node{Id: fmt.Sprintf("sidecar~10.0.0.1~web-%d.default~cluster.local", i), Cluster: fmt.Sprint("edge-", i%keys)}
+		for _, typ := range types {
+			r := &discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: string(typ)}
+			if typ == xds.EndpointType {
+				r.ResourceNamesSubscribe = []string{"a"}
+			}
+			if err := st.Send(r); err != nil {
+				b.Fatal(err)
+			}
+			node = nil
+		}
+		m, err := st.Recv()
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := st.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: m.TypeUrl, ResponseNonce: m.Nonce}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	f := &adminFlags{address: o.admin}
+	c, err := f.client(o.relay.cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.close()
+	read := func(b *testing.B, what func(b *testing.B) int) {
+		bytes := 0
+		slowest := time.Duration(0)
+		for b.Loop() {
+			// One reading, and not how often one may: the relay gives readers a share
+			// of its time.
+			b.StopTimer()
+			<-time.After(time.Second)
+			b.StartTimer()
+			began := time.Now()
+			bytes = what(b)
+			slowest = max(slowest, time.Since(began))
+		}
+		b.ReportMetric(float64(bytes)/1e6, "MB")
+		b.ReportMetric(slowest.Seconds()*1e3, "slowest-ms")
+	}
+	b.Run("clients", func(b *testing.B) {
+		read(b, func(b *testing.B) (bytes int) {
+			items, err := c.list(ctx, "/clients", nil)
+			if err != nil || len(items) != clients {
+				b.Fatal(len(items), err)
+			}
+			for _, i := range items {
+				bytes += len(i)
+			}
+			return bytes
+		})
+	})
+	b.Run("keys", func(b *testing.B) {
+		read(b, func(b *testing.B) int {
+			items, err := c.list(ctx, "/keys", nil)
+			if err != nil || len(items) != keys {
+				b.Fatal(len(items), err)
+			}
+			return 0
+		})
+	})
+	b.Run("key", func(b *testing.B) {
+		read(b, func(b *testing.B) int {
+			var raw json.RawMessage
+			if err := c.get(ctx, "/keys/edge-1", nil, &raw); err != nil {
+				b.Fatal(err)
+			}
+			return len(raw)
+		})
+	})
+	b.Run("progress", func(b *testing.B) {
+		read(b, func(b *testing.B) int {
+			var p orchestrator.Progress
+			if err := c.get(ctx, "/progress/edge-1?type=CDS&version=v1", nil, &p); err != nil || p.Reached != clients/keys {
+				b.Fatalf("%v %+v", err, p)
+			}
+			return 0
+		})
+	})
+}
