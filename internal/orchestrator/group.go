@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/upstream"
@@ -39,10 +38,10 @@ type Group struct {
 	updates  chan update   // unbuffered
 
 	// Published by the goroutine, read by anyone.
-	stable  *track                         // where members are
-	types   atomic.Pointer[[]*view]        // in the order of first use; the slice is never changed
-	links   atomic.Pointer[[]*link]        // home, and the second stream if there is one (P50); the slice is never changed
-	refusal atomic.Pointer[fanout.Refusal] // nothing held and no origin (P53)
+	stable  *track                  // where members are
+	types   atomic.Pointer[[]*view] // in the order of first use; the slice is never changed
+	links   atomic.Pointer[[]*link] // home, and the second stream if there is one (P50); the slice is never changed
+	refusal atomic.Pointer[refusal] // nothing held and no origin (P53)
 	figures atomic.Pointer[figures]
 	// connectedAt is when a stream was last seen to be open, reachedAt when one first
 	// was; nil: none was yet.
@@ -65,6 +64,8 @@ type Group struct {
 	idleFrom    time.Time        // from when idle_ttl counts; zero: it does not count
 	openBy      time.Time        // when the origin counts as unreachable; zero: not waiting
 	told        *upstream.Status // of which refusal tells
+	refusing    bool             // that clients are refused was logged, and is still so
+	fresh       bool             // a member asks for something since it was judged last
 	away        bool             // no origin can be reached
 	recall      recall
 	traced      traced

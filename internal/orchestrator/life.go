@@ -33,6 +33,7 @@ func (g *Group) read(l mail) {
 		m.track.Store(l.track)
 	}
 	if l.sub != nil {
+		g.fresh = true
 		before := wanted(g.views)
 		m.view.subscribe(m, l.sub)
 		now := wanted(g.views)
@@ -75,7 +76,7 @@ func (g *Group) in(m *member) {
 	m.view = v
 	m.keeper.Store(v.keeper)
 	v.members++
-	if r := g.refusal.Load(); r != nil {
+	if r := g.refuses(m.typ); r != nil {
 		g.end(m, r)
 	}
 }
@@ -217,25 +218,54 @@ func (g *Group) observe(now time.Time) {
 	g.away = g.wants() && !s.Connected && (s.Failed || late)
 }
 
+// refusal is why clients of a key have to go elsewhere. It is not changed.
+type refusal struct {
+	*fanout.Refusal
+	// none are the types of which there is a file with nothing that may be served.
+	none map[xds.TypeURL]bool
+}
+
+// refuses says why who asks for the type has to go elsewhere; nil: it may stay. Who
+// asks for a type of which something is on disk has to be let in: what others of its
+// key ask for, and is not there, says nothing of it (P16). Safe for concurrent use.
+func (g *Group) refuses(typ xds.TypeURL) *fanout.Refusal {
+	r := g.refusal.Load()
+	switch {
+	case r == nil, g.opts.Store != nil && !r.none[typ] && g.opts.Store.Has(g.key, typ):
+		return nil
+	}
+	return r.Refusal
+}
+
 // judge decides whether clients have to go elsewhere (P53): only if nothing at
 // all is held and the origin cannot be reached. While nothing is wanted nobody
 // tries to reach it, and what the last attempt came to says nothing.
 func (g *Group) judge(now time.Time) {
-	s, was := g.reach().judged, g.refusal.Load()
+	s, was, fresh := g.reach().judged, g.refusal.Load(), g.fresh
+	g.fresh = false
 	switch {
-	case !g.wants() || g.holds() || g.recall.recalling():
+	case g.recall.recalling():
 		g.refusal.Store(nil)
+		return
+	case !g.wants() || g.holds():
+		g.refusal.Store(nil)
+		g.refusing = false
 		return
 	case s.Connected:
 		// A silent origin ends nothing, and must not refuse for ever.
 		if was != nil && slices.ContainsFunc(g.lines(), func(l *link) bool { return l.speaks(now) }) {
 			g.refusal.Store(nil)
+			g.refusing = false
 		}
 		return
 	case !g.away:
 		g.refusal.Store(nil)
+		g.refusing = false
 		return
 	case was != nil && g.told == s:
+		if fresh {
+			g.sendAway(was.Refusal)
+		}
 		return
 	}
 	g.told = s
@@ -245,18 +275,25 @@ func (g *Group) judge(now time.Time) {
 	}
 	r := fanout.Refuse(codes.Unavailable, telemetry.OriginUnreachable,
 		"key %s: nothing is held, and no origin can be reached: %s", g.key, why)
-	g.refusal.Store(r)
-	for m := range g.members {
-		if !m.over {
-			g.end(m, r)
-		}
-	}
-	if was == nil {
+	g.refusal.Store(&refusal{r, g.recall.fruitless()})
+	g.sendAway(r)
+	if !g.refusing {
+		g.refusing = true
 		args := []any{"origin", s.Origin}
 		if !s.Told {
 			args = append(args, "error", why)
 		}
 		g.log.Warn("clients are refused: nothing is held, and no origin can be reached", args...)
+	}
+}
+
+// sendAway ends the members who ask for something. Who has not said yet what it asks
+// for is let be, if its type is one of which it may get something.
+func (g *Group) sendAway(r *fanout.Refusal) {
+	for m := range g.members {
+		if !m.over && (!m.sub.Empty() || g.refuses(m.typ) != nil) {
+			g.end(m, r)
+		}
 	}
 }
 

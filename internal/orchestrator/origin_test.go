@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
-	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
@@ -163,7 +162,7 @@ func TestP53_RefusalTellsOfTheNewestAttempt(t *testing.T) {
 	_, m := w.member(g, eds)
 	m.Subscribe(m.Intern(subscription("x")))
 	now := time.Now()
-	says := func(why string) *fanout.Refusal {
+	says := func(why string) *refusal {
 		t.Helper()
 		g.step(now)
 		r := g.refusal.Load()

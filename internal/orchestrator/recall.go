@@ -20,13 +20,14 @@ import (
 // origin takes over (P55).
 type recall struct {
 	// Owned by the group's goroutine.
-	records map[xds.TypeURL]*remembered      // of the types that were looked for; nil: there is none
-	loading chan map[xds.TypeURL]*remembered // nil: nothing is being read
-	due     bool                             // something may have been asked for since
-	stale   int                              // views that are
-	told    bool                             // in this outage
-	until   time.Time                        // from when some of what was recalled is too old; zero: never
-	look    time.Time                        // when what is on disk may be another matter; zero: it is not
+	records map[xds.TypeURL]*remembered // of the types that were looked for; nil: there is none
+	loading chan *loaded                // nil: nothing is being read
+	failed  int                         // times in a row that something could not be read
+	due     bool                        // something may have been asked for since
+	stale   int                         // views that are
+	told    bool                        // in this outage
+	until   time.Time                   // from when some of what was recalled is too old; zero: never
+	look    time.Time                   // when what is on disk may be another matter; zero: it is not
 }
 
 // remembered is a record with its resources by all that they go by.
@@ -61,8 +62,48 @@ const maxLoads = 4
 // now may be later: it could not be read, or is too old by a clock that is set right.
 const lookEvery = time.Minute
 
+// What cannot be read is tried again after a second, and then after twice as long each
+// time. Clients wait for as many tries: a disk or a table of files that is in trouble
+// for a moment is to send nobody away, and one that is gone is to keep nobody.
+const (
+	lookSoon = time.Second
+	maxTries = 5
+)
+
+// loaded is what was read from disk.
+type loaded struct {
+	records map[xds.TypeURL]*remembered
+	failed  bool // some could not be read
+}
+
 // recalling reports whether it is being found out what there is to serve.
-func (r *recall) recalling() bool { return r.loading != nil }
+func (r *recall) recalling() bool {
+	return r.loading != nil || r.failed > 0 && r.failed < maxTries
+}
+
+// fruitless are the types that were looked for and of which nothing may be served.
+func (r *recall) fruitless() map[xds.TypeURL]bool {
+	out := make(map[xds.TypeURL]bool)
+	for typ, rec := range r.records {
+		if rec == nil {
+			out[typ] = true
+		}
+	}
+	return out
+}
+
+// read takes over what was read.
+func (r *recall) read(l *loaded, now time.Time) {
+	maps.Copy(r.records, l.records)
+	r.loading, r.due = nil, true
+	switch {
+	case l.failed:
+		r.look = now.Add(min(lookSoon<<min(r.failed, 10), lookEvery))
+		r.failed++
+	case r.look.IsZero(): // else there is more that could not be read
+		r.failed = 0
+	}
+}
 
 // recallAway reads what there is once no origin can be reached, and applies it to
 // what is asked for and not known.
@@ -73,9 +114,8 @@ func (g *Group) recallAway(now time.Time) {
 	}
 	if r.loading != nil {
 		select {
-		case loaded := <-r.loading:
-			maps.Copy(r.records, loaded)
-			r.loading, r.due = nil, true
+		case l := <-r.loading:
+			r.read(l, now)
 		default:
 			return
 		}
@@ -83,7 +123,7 @@ func (g *Group) recallAway(now time.Time) {
 	if !g.away {
 		r.due = true
 		if slices.ContainsFunc(g.lines(), func(l *link) bool { return l.speaks(now) }) {
-			r.records, r.told = nil, false
+			r.records, r.told, r.failed = nil, false, 0
 		}
 		return
 	}
@@ -102,8 +142,11 @@ func (g *Group) recallAway(now time.Time) {
 	}
 	r.due = false
 	g.load()
-	if r.look.IsZero() && r.loading == nil && g.mayChange() {
-		r.look = now.Add(lookEvery)
+	if r.look.IsZero() && r.loading == nil {
+		r.failed = 0 // nobody asks any more for what could not be read
+		if g.mayChange() {
+			r.look = now.Add(lookEvery)
+		}
 	}
 	var types []string
 	resources := 0
@@ -138,7 +181,7 @@ func (g *Group) load() {
 	if len(types) == 0 {
 		return
 	}
-	into := make(chan map[xds.TypeURL]*remembered, 1)
+	into := make(chan *loaded, 1)
 	r.loading = into
 	g.wg.Go(func() {
 		into <- g.registry.load(g.ctx, g.key, types)
@@ -147,8 +190,8 @@ func (g *Group) load() {
 }
 
 // load reads types of a key from disk, for a few keys at a time.
-func (r *Registry) load(ctx context.Context, key xds.Key, types []xds.TypeURL) map[xds.TypeURL]*remembered {
-	out := make(map[xds.TypeURL]*remembered)
+func (r *Registry) load(ctx context.Context, key xds.Key, types []xds.TypeURL) *loaded {
+	out := &loaded{records: make(map[xds.TypeURL]*remembered)}
 	select {
 	case r.loads <- struct{}{}:
 		defer func() { <-r.loads }()
@@ -156,10 +199,13 @@ func (r *Registry) load(ctx context.Context, key xds.Key, types []xds.TypeURL) m
 		return out
 	}
 	for _, t := range types {
-		// What cannot be read was reported by the store.
-		if rec, _ := r.opts.Store.Load(key, t); rec != nil {
+		rec, err := r.opts.Store.Load(key, t)       // which has reported what is wrong
+		if err != nil && r.opts.Store.Has(key, t) { // else it is damaged
+			out.failed = true
+		}
+		if rec != nil {
 			until, guess := r.opts.Store.Expires(rec)
-			out[t] = remember(rec, until, guess)
+			out.records[t] = remember(rec, until, guess)
 		}
 	}
 	return out

@@ -90,6 +90,9 @@ func (r *Registry) Join(j fanout.Join) (fanout.Member, error) {
 	if err != nil {
 		return nil, err
 	}
+	if refusal := r.refuses(key, j.Type); refusal != nil {
+		return nil, refusal
+	}
 	m := &member{typ: j.Type, node: j.Node, peer: j.Account, waker: j.Waker, sub: xds.Nothing}
 	g, refusal := r.enter(key, m, nil)
 	if g == nil && refusal == nil {
@@ -109,6 +112,17 @@ func (r *Registry) Join(j fanout.Join) (fanout.Member, error) {
 	m.track.Store(g.stable)
 	g.post(m, func(*letter) {})
 	return m, nil
+}
+
+// refuses says why nobody is let in who asks for the type of a key; nil: it may be.
+func (r *Registry) refuses(key xds.Key, typ xds.TypeURL) *fanout.Refusal {
+	r.mu.Lock()
+	g := r.groups[key]
+	r.mu.Unlock()
+	if g == nil {
+		return nil
+	}
+	return g.refuses(typ) // which asks the store, and so without the lock
 }
 
 // unmapped is the refusal of a node that has no key (P5).
@@ -162,11 +176,6 @@ func (r *Registry) admit(key xds.Key, m *member, fresh *Group) (g, evicted *Grou
 		return nil, nil, fanout.Refuse(codes.Unavailable, telemetry.Draining, "the relay is not serving")
 	}
 	g = r.groups[key]
-	if g != nil {
-		if refusal := g.refusal.Load(); refusal != nil {
-			return nil, nil, refusal
-		}
-	}
 	limits := &r.settings().Limits
 	if of := r.peers[m.peer]; limits.KeysPerPeer > 0 && of[key] == 0 && len(of) >= limits.KeysPerPeer {
 		return nil, nil, fanout.Refuse(codes.ResourceExhausted, telemetry.LimitKeysPerPeer,
