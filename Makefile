@@ -43,11 +43,24 @@ test: ## all tests; unit tests with the race detector
 	$(PAGE) record .cache/tests/integration.json -count=1 -timeout 10m $$($(GO) list ./integration/... | grep -v /model)
 	$(PAGE) record .cache/tests/model.json -count=1 -timeout 10m ./integration/model -rapid.checks=$(CASES) -rapid.seed=$(SEED)
 	$(MAKE) monitoring
+	$(MAKE) browser
 
 # Prometheus' parser and engine are in a module of their own, tools/promql.
 .PHONY: monitoring
 monitoring: ## dashboard and alerts against Prometheus' parser and engine and a relay's metrics
 	$(GO) test -C tools/promql -count=1 -timeout 10m ./...
+
+# The admin page in a real browser, driven by chromedp: a module of its own. Where
+# there is no Chromium it says so and does nothing, but with CI set.
+.PHONY: browser
+browser: ## the admin page in Chromium; part of make test
+	$(GO) test -C integration/browser -count=1 -timeout 5m .
+
+# Of the demo, for people to look at.
+.PHONY: screenshots
+screenshots: ## docs/page/*.png: the admin page in Chromium, light and dark
+	@mkdir -p docs/page
+	PAGE_SHOTS=$(CURDIR)/docs/page $(GO) test -C integration/browser -count=1 -timeout 5m -run Pictures .
 
 .PHONY: conformance
 conformance: test ## docs/conformance.md: which tests prove which rule of the protocol

@@ -1,0 +1,111 @@
+package browser
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+const clusterType = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+
+// client asks for all clusters, and takes or refuses what it is sent. The page is
+// tested, not the protocol: so it is as simple as it may be, and this module needs
+// nothing of the relay's.
+type client struct {
+	node   *corev3.Node
+	delta  bool
+	refuse func() string // why it refuses a response; "" takes it
+	served func()        // at the first response
+}
+
+// run speaks until ctx ends.
+func (c *client) run(ctx context.Context, addr string) error {
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }() // nothing is left to be said
+	ads := discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
+	speak := c.sotw
+	if c.delta {
+		speak = c.incremental
+	}
+	if err := speak(ctx, ads); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("client %q: %w", c.node.GetId(), err)
+	}
+	return nil
+}
+
+// why is an answer's error_detail.
+func (c *client) why() *status.Status {
+	if text := c.refuse(); text != "" {
+		return &status.Status{Code: int32(codes.InvalidArgument), Message: text}
+	}
+	return nil
+}
+
+func (c *client) sotw(ctx context.Context, ads discoveryv3.AggregatedDiscoveryServiceClient) error {
+	s, err := ads.StreamAggregatedResources(ctx)
+	if err != nil {
+		return err
+	}
+	say := &discoveryv3.DiscoveryRequest{Node: c.node, TypeUrl: clusterType}
+	for version := ""; ; {
+		if err := s.Send(say); err != nil {
+			return err
+		}
+		r, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		why := c.why()
+		if why == nil {
+			version = r.GetVersionInfo()
+		}
+		c.served()
+		say = &discoveryv3.DiscoveryRequest{TypeUrl: clusterType, VersionInfo: version, ResponseNonce: r.GetNonce(), ErrorDetail: why}
+	}
+}
+
+func (c *client) incremental(ctx context.Context, ads discoveryv3.AggregatedDiscoveryServiceClient) error {
+	s, err := ads.DeltaAggregatedResources(ctx)
+	if err != nil {
+		return err
+	}
+	say := &discoveryv3.DeltaDiscoveryRequest{Node: c.node, TypeUrl: clusterType}
+	for {
+		if err := s.Send(say); err != nil {
+			return err
+		}
+		r, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		c.served()
+		say = &discoveryv3.DeltaDiscoveryRequest{TypeUrl: clusterType, ResponseNonce: r.GetNonce(), ErrorDetail: c.why()}
+	}
+}
+
+// crowd runs clients until they are told to leave.
+type crowd struct {
+	stop  context.CancelFunc
+	ended sync.WaitGroup
+	mu    sync.Mutex
+	wrong []error
+}
+
+func (c *crowd) leave() error {
+	c.stop()
+	c.ended.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return errors.Join(c.wrong...)
+}

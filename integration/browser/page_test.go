@@ -1,0 +1,286 @@
+package browser
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+func TestTheFleetIsLive(t *testing.T) {
+	t.Parallel()
+	w := serve(t, "")
+	w.join(edge(12)...)
+	p := w.open()
+	p.visit("/")
+	p.shows(".tiles", "12", "100 %", "1 of 1", "6 SotW, 6 incremental")
+	p.shows(".flow", "files", "edge/eu-1", "SYNCED")
+	p.is("document.querySelectorAll('.flow .ribbon.synced').length === 2 && document.querySelectorAll('.flow .up.connected').length === 2")
+	p.shows("table", "edge/eu-1", "edge/eu-2", "CDS", "reached")
+
+	same := p.marked()
+	leave := w.join(node("new-1", "mesh", "eu-1"), node("new-2", "mesh", "eu-1"))
+	p.shows(".tiles", "14")
+	p.shows(".flow", "mesh/eu-1")
+	leave()
+	p.shows(".tiles", "12")
+	same()
+}
+
+func TestAChangeOfTheOriginShowsByItself(t *testing.T) {
+	t.Parallel()
+	w := serve(t, "")
+	w.join(edge(6)...)
+	p := w.open()
+	p.visit("/ui/keys/edge%2Feu-1?type=CDS")
+	p.shows("h1", "edge/eu-1")
+	p.shows(".tabs", "CDS", "1")
+	p.shows("section[aria-label=Members]", "edge-000", "edge-004", "SYNCED")
+	same := p.marked()
+	w.clusters("2", "web", "api", "new-one")
+	p.shows(".tabs a[aria-current]", "CDS 2")
+	p.shows("section[aria-label=Versions]", "Convergence of version 2", "100 % of 3 clients in step", "The last 2 versions of CDS")
+	p.is("document.querySelectorAll('.curve .line').length === 1 && document.querySelectorAll('.curve circle.synced').length === 2")
+	// One was changed and one removed, and all three took it.
+	p.shows("section[aria-label=Versions] tbody tr:first-child", "2", "1", "3")
+	same()
+}
+
+func TestTheResourcesOfAKey(t *testing.T) {
+	t.Parallel()
+	w := serve(t, "")
+	var names []string
+	for i := range 60 {
+		names = append(names, fmt.Sprintf("cluster-%02d", i))
+	}
+	w.clusters("1", names...)
+	w.join(edge(2)...)
+	p := w.open()
+	p.visit("/ui/keys/edge%2Feu-1?type=CDS")
+	p.shows(".resources", "cluster-00", "cluster-49")
+	p.is("document.querySelectorAll('.resources li').length === 50")
+	p.do(chromedp.Click("section[aria-label=Resources] .pages button"))
+	p.shows(".resources", "cluster-59")
+	p.is("document.querySelectorAll('.resources li').length === 10")
+	p.do(chromedp.SendKeys("section[aria-label=Resources] input", "-17"))
+	p.shows(".resources", "cluster-17")
+	p.is("document.querySelectorAll('.resources li').length === 1 && location.search.includes('find=-17')")
+	p.do(chromedp.Click(".resources summary"))
+	p.shows(".resources pre", `"name": "cluster-17"`, `"connect_timeout": "1s"`)
+	p.do(chromedp.Reload()) // what was looked for is in the address
+	p.shows(".resources", "cluster-17")
+	p.is("document.querySelectorAll('.resources li').length === 1")
+	eval[bool](p, "!document.querySelector('section[aria-label=Resources] input').select()")
+	p.do(chromedp.SendKeys("section[aria-label=Resources] input", "nothing-has-this"))
+	p.shows("section[aria-label=Resources]", "No resource has this in its name")
+}
+
+func TestANackAppears(t *testing.T) {
+	t.Parallel()
+	w := serve(t, "")
+	w.join(edge(4)...)
+	p := w.open()
+	p.visit("/ui/refusals")
+	p.shows("main", "Nobody refused anything")
+	same := p.marked()
+	w.refusing("cluster web: no such transport socket")
+	w.clusters("2", "web", "api", "new")
+	p.shows(".cards", "cluster web: no such transport socket", "edge/eu-1", "CDS", "edge-000")
+	p.shows("#refusing", "1")
+	p.do(chromedp.Click(".cards summary"))
+	p.shows(".cards .difference", "NACKED", "new", `+name: new`, `"1s"`)
+	p.is("document.querySelector('.diff .add')")
+	// A row that comes leaves what is open as it is.
+	w.refusing("cluster web: another reason")
+	w.clusters("3", "web", "api", "newer")
+	p.shows(".cards", "another reason", "no such transport socket")
+	p.is("document.querySelectorAll('.cards > li').length === 2 && document.querySelectorAll('.cards details[open]').length === 1")
+	same()
+	p.do(chromedp.Click(".cards a[href*='/ui/nodes/']"))
+	p.shows("main", "edge-000", "NACKED", "another reason")
+	p.do(chromedp.Click("summary"))
+	p.shows(".difference", "newer", "another reason")
+	p.visit("/")
+	p.is("document.querySelector('.flow .ribbon.nacked')")
+	p.shows(".flow", "NACKED")
+}
+
+func TestWhereANodeGoes(t *testing.T) {
+	t.Parallel()
+	w := serve(t, "")
+	p := w.open()
+	p.visit("/ui/where")
+	p.do(chromedp.SendKeys("#node", `{"id": "a", "cluster": "edge", "locality": {"zone": "eu-9"}}`), chromedp.Click("button.first"))
+	p.shows("#explained", "edge/eu-9", "aggregation.rules[0]", `node.cluster != "nobody"`, "node.locality.zone", `"eu-9"`, "match")
+	p.do(chromedp.SetValue("#node", `{"cluster": "nobody"}`), chromedp.Click("button.first"))
+	p.shows("#explained", "refused", "no match")
+	p.do(chromedp.SetValue("#node", `{"cluster": `), chromedp.Click("button.first"))
+	p.shows("#explained [role=alert]", "The node is not JSON")
+	p.expect("400")
+	p.do(chromedp.SetValue("#node", `{"colour": 1}`), chromedp.Click("button.first"))
+	p.shows("#explained [role=alert]", "colour")
+}
+
+// slash is the key as people press it: what comes of it is nothing if the page
+// takes it. KeyEvent would put the sign in, whatever the page says.
+func slash(ctx context.Context, t *chromedp.Target) (chromedp.Void, error) {
+	for _, typ := range []input.DispatchKeyEventType{input.DispatchKeyEventTypeKeyDown, input.DispatchKeyEventTypeKeyUp} {
+		p := input.DispatchKeyEventParams{Type: typ, Key: "/", Code: "Slash"}
+		if typ == input.DispatchKeyEventTypeKeyDown {
+			p.Text = "/"
+		}
+		if _, err := cdp.Call(ctx, t, input.DispatchKeyEvent, p); err != nil {
+			return chromedp.Void{}, err
+		}
+	}
+	return chromedp.Void{}, nil
+}
+
+func TestSearchByKeyboard(t *testing.T) {
+	t.Parallel()
+	w := serve(t, "")
+	w.join(edge(8)...)
+	p := w.open()
+	p.visit("/")
+	p.shows("#live", "live")
+	same := p.marked()
+	p.do(slash)
+	p.is("document.activeElement.id === 'search'")
+	p.do(chromedp.KeyEvent("edge"))
+	p.shows("#found", "edge/eu-1", "edge/eu-2", "edge-000")
+	p.is("document.querySelector('#found [aria-selected=true]').textContent.includes('edge/eu-1')")
+	p.do(chromedp.KeyEvent(kb.ArrowDown), chromedp.KeyEvent(kb.Enter))
+	p.shows("h1", "edge/eu-2")
+	p.is("location.pathname === '/ui/keys/edge%2Feu-2'")
+	p.do(slash, chromedp.KeyEvent("EDGE-005"))
+	p.shows("#found", "edge-005")
+	p.do(chromedp.KeyEvent(kb.Enter))
+	p.shows("h1", "edge-005")
+	p.do(slash, chromedp.KeyEvent("nobody-has-this"))
+	p.shows("#found", "No key and no node")
+	p.do(chromedp.KeyEvent(kb.Escape))
+	p.is("document.getElementById('found').hidden")
+	same()
+	p.do(chromedp.NavigateBack())
+	p.shows("h1", "edge/eu-2")
+}
+
+func TestEveryViewIsAnAddress(t *testing.T) {
+	t.Parallel()
+	w := serve(t, "")
+	w.join(edge(4)...)
+	p := w.open()
+	for _, v := range []struct{ path, selector, text string }{
+		{"/", ".tiles", "Clients"},
+		{"/ui/fleet", ".tiles", "Clients"},
+		{"/ui/keys", "table", "edge/eu-2"},
+		{"/ui/keys/edge%2Feu-2", "h1", "edge/eu-2"},
+		{"/ui/keys/edge%2Feu-2?type=CDS", ".tabs a[aria-current]", "CDS"},
+		{"/ui/nodes/edge-001", "main", "edge/eu-2"},
+		{"/ui/refusals", "main", "Nobody refused anything"},
+		{"/ui/where", "h1", "Where does this node go?"},
+		{"/ui/nonsense", "main", "There is no such page"},
+	} {
+		p.visit(v.path)
+		p.shows(v.selector, v.text)
+		p.do(chromedp.Reload())
+		p.shows(v.selector, v.text)
+	}
+	// Without loading the page anew, there and back.
+	p.visit("/ui/fleet")
+	p.shows(".tiles", "Clients")
+	same := p.marked()
+	p.do(chromedp.Click("header nav a[href='/ui/keys']"))
+	p.shows("table", "edge/eu-1")
+	p.do(chromedp.Click("tbody a"))
+	p.shows("h1", "edge/eu-1")
+	p.do(chromedp.NavigateBack(), chromedp.NavigateBack())
+	p.shows(".tiles", "Clients")
+	same()
+	p.expect("404")
+	p.visit("/ui/keys/not%2Fthere")
+	p.shows("[role=alert]", "not in use")
+}
+
+func TestDarkAndLight(t *testing.T) {
+	t.Parallel()
+	w := serve(t, "")
+	p := w.open()
+	dark := "getComputedStyle(document.body).backgroundColor === 'rgb(15, 20, 27)'"
+	p.prefers("dark")
+	p.visit("/ui/where")
+	p.is(dark)
+	p.prefers("light")
+	p.is("!(" + dark + ")")
+	p.do(chromedp.Click("#theme"))
+	p.is(dark)
+	p.do(chromedp.Reload())
+	p.shows("h1", "Where")
+	p.is(dark)
+	p.prefers("dark")
+	p.do(chromedp.Click("#theme"))
+	p.is("!(" + dark + ")")
+}
+
+func TestWithATokenOneSignsIn(t *testing.T) {
+	t.Parallel()
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("open-sesame\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := serve(t, fmt.Sprintf(", token_file: %q", token))
+	w.join(edge(4)...)
+	p := w.open()
+	p.expect("401")
+	p.visit("/ui/keys/edge%2Feu-1")
+	p.shows("#login", "wants a token")
+	p.do(chromedp.SendKeys("#token", "wrong"), chromedp.Click("button.first"))
+	p.shows("#wrong", "not the token")
+	p.do(chromedp.SetValue("#token", "open-sesame"), chromedp.Click("button.first"))
+	p.shows("h1", "edge/eu-1")
+	p.shows("#live", "live")
+	p.do(chromedp.Reload())
+	p.shows("h1", "edge/eu-1")
+	if eval[string](p, "document.cookie + JSON.stringify(localStorage)") != "{}" {
+		t.Error("something is kept longer than the tab, or sent by itself")
+	}
+	p.do(chromedp.Click("#forget"))
+	p.shows("#login", "wants a token")
+	if kept := eval[string](p, "JSON.stringify(sessionStorage)"); strings.Contains(kept, "sesame") {
+		t.Errorf("kept after signing out: %s", kept)
+	}
+	p.do(chromedp.Reload())
+	p.shows("#login", "wants a token")
+	// Nothing of the token is in any address.
+	for _, url := range p.requests {
+		if strings.Contains(url, "sesame") {
+			t.Errorf("asked for %s", url)
+		}
+	}
+}
+
+func TestThePageFindsTheRelayAgain(t *testing.T) {
+	t.Parallel()
+	w := serve(t, "")
+	leave := w.join(edge(2)...)
+	p := w.open()
+	p.expect("ERR_") // of the network
+	p.visit("/ui/fleet")
+	p.shows("#live", "live")
+	same := p.marked()
+	leave()
+	w.stop()
+	p.shows("#live", "not connected")
+	w.start(strings.TrimPrefix(w.admin, "http://"), "")
+	w.join(edge(3)...)
+	p.shows("#live", "live")
+	p.shows(".tiles", "3")
+	same()
+}

@@ -1,0 +1,103 @@
+package browser
+
+import (
+	"bufio"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"syscall"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+)
+
+var demoAdmin = regexp.MustCompile(`http://\S+?:\d+`)
+
+// demo runs `relay demo` until the test ends, and has its admin address.
+func demo(t testing.TB) *world {
+	t.Helper()
+	cmd := exec.Command(binary, "demo", "--clients", "240")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	found, ended := make(chan string, 1), make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer close(found)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			if at := demoAdmin.FindString(lines.Text()); at != "" {
+				select {
+				case found <- at:
+				default: // it was found before
+				}
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM) // if it has ended, Wait says so
+		<-ended
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	at, ok := <-found
+	if !ok {
+		t.Fatal("the demo did not start")
+	}
+	return &world{TB: t, admin: at}
+}
+
+// Pictures for people to look at, of the demo as everybody can run it.
+func TestPictures(t *testing.T) {
+	dir := os.Getenv("PAGE_SHOTS")
+	if dir == "" {
+		t.Skip("nobody wants to see them: PAGE_SHOTS names no directory")
+	}
+	w := demo(t)
+	p := w.open()
+	p.visit("/ui/keys/edge%2Feu-1?type=RDS")
+	p.is("document.querySelectorAll('section[aria-label=Versions] tbody tr').length >= 4")
+	for _, v := range []struct {
+		name, path string
+		width      int64
+		ready      func()
+	}{
+		{"fleet", "/", 1280, func() {
+			p.is("document.querySelectorAll('.spark span').length > 7 && document.querySelector('.flow .nacked')")
+		}},
+		{"key", "/ui/keys/edge%2Feu-1?type=RDS", 1280, func() { p.shows(".resources", "ingress"); p.is("document.querySelector('.curve .line')") }},
+		{"refusals", "/ui/refusals", 1280, func() {
+			p.is("!document.getElementById('refusing').hidden")
+			p.do(chromedp.Click(".cards summary"))
+			p.shows(".difference", "timeout")
+		}},
+		{"where", "/ui/where", 1280, func() {
+			p.do(chromedp.Click("button.plain"))
+			p.shows("#explained", "edge/eu-1")
+		}},
+		{"telephone", "/", 390, func() { p.is("document.querySelector('.flow .synced')") }},
+	} {
+		for _, scheme := range []string{"light", "dark"} {
+			p.size(v.width)
+			p.prefers(scheme)
+			p.visit(v.path)
+			p.shows("#live", "live")
+			v.ready()
+			ctx, cancel := context.WithTimeout(p.ctx, patience)
+			png, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
+			cancel()
+			if err == nil {
+				err = os.WriteFile(filepath.Join(dir, v.name+"-"+scheme+".png"), png, 0o644)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

@@ -1,0 +1,127 @@
+package browser
+
+import (
+	"strings"
+	"testing"
+)
+
+var allViews = []string{"/ui/fleet", "/ui/keys", "/ui/keys/edge%2Feu-1?type=CDS", "/ui/nodes/edge-000", "/ui/refusals", "/ui/where"}
+
+// No view is wider than a telephone; wide tables move in their own place.
+func TestItFitsATelephone(t *testing.T) {
+	t.Parallel()
+	w := serve(t, "")
+	w.join(edge(6)...)
+	w.refusing(strings.Repeat("a-long-message-without-a-blank/", 20))
+	w.clusters("2", "web", strings.Repeat("long-name-", 20))
+	p := w.open()
+	for _, width := range []int64{390, 820, 1280} {
+		p.size(width)
+		for _, view := range allViews {
+			p.visit(view)
+			p.shows("#live", "live")
+			p.is("document.querySelector('h1') && !document.querySelector('main .loading')")
+			if view == "/ui/refusals" || view == "/ui/nodes/edge-000" {
+				p.shows("main", "a-long-message")
+			}
+			p.is("document.documentElement.scrollWidth <= innerWidth")
+			if got := eval[int](p, "document.documentElement.scrollWidth"); got > int(width) {
+				t.Errorf("%s is %d wide at %d", view, got, width)
+			}
+		}
+	}
+}
+
+// audit finds what people who do not see the page, or have no mouse, would miss.
+const audit = `(() => {
+  const wrong = [];
+  const name = (e) => e.getAttribute('aria-label') || e.textContent.trim() || (e.id && document.querySelector('label[for="' + e.id + '"]')?.textContent);
+  if (document.querySelectorAll('h1').length !== 1) wrong.push('there is not one h1');
+  if (!document.documentElement.lang) wrong.push('no language');
+  for (const e of document.querySelectorAll('input, textarea, select, button, a[href], [role=img], nav')) if (!name(e)) wrong.push('no name: ' + e.outerHTML.slice(0, 90));
+  for (const t of document.querySelectorAll('table')) {
+    if (!t.caption?.textContent) wrong.push('a table without a caption');
+    for (const h of t.querySelectorAll('th')) if (!h.scope) wrong.push('a header without a scope');
+    if (!t.querySelector('thead th')) wrong.push('a table without headers');
+  }
+  for (const e of document.querySelectorAll('[tabindex]')) if (e.tabIndex > 0) wrong.push('an order of its own');
+  const ids = [...document.querySelectorAll('[id]')].map((e) => e.id);
+  for (const id of new Set(ids)) if (ids.filter((i) => i === id).length > 1) wrong.push('twice: ' + id);
+  // Contrast of each text with what is behind it.
+  const probe = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
+  const rgb = (colour) => { probe.clearRect(0, 0, 1, 1); probe.fillStyle = colour; probe.fillRect(0, 0, 1, 1); return probe.getImageData(0, 0, 1, 1).data; };
+  const light = ([r, g, b]) => [r, g, b].map((c) => (c /= 255) <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4).reduce((s, c, i) => s + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = (e) => { for (; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor); if (c[3] === 255) return c; } return [255, 255, 255]; };
+  for (const e of document.querySelectorAll('body *:not(svg *):not(svg)')) {
+    if (![...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim()) || !e.checkVisibility() || e.classList.contains('skip') || e.closest('.unseen')) continue;
+    const [a, b] = [light(rgb(getComputedStyle(e).color)), light(behind(e))].sort((x, y) => y - x);
+    const ratio = (a + 0.05) / (b + 0.05);
+    if (ratio < 4.5) wrong.push('contrast ' + ratio.toFixed(1) + ': ' + e.outerHTML.slice(0, 90));
+  }
+  return [...new Set(wrong)];
+})()`
+
+func TestEverybodyCanUseIt(t *testing.T) {
+	t.Parallel()
+	w := serve(t, "")
+	w.join(edge(6)...)
+	w.refusing("no")
+	w.clusters("2", "web")
+	p := w.open()
+	for _, scheme := range []string{"light", "dark"} {
+		p.prefers(scheme)
+		for _, view := range allViews {
+			p.visit(view)
+			p.shows("#live", "live")
+			p.is("document.querySelector('h1') && !document.querySelector('main .loading')")
+			for _, wrong := range eval[[]string](p, audit) {
+				t.Errorf("%s, %s: %s", view, scheme, wrong)
+			}
+		}
+	}
+	// What has the focus is seen to have it.
+	p.visit("/ui/keys")
+	p.shows("table", "edge/eu-1")
+	p.is("(() => { const a = document.querySelector('tbody a'); a.focus({ focusVisible: true }); return getComputedStyle(a).outlineStyle === 'solid' })()")
+}
+
+// drawings draws a fleet of 20,000 clients again and again, as if all of them were
+// changing, and says how long one took in the middle, how many elements there are,
+// and whether they stay the same.
+const drawings = `import('/assets/flow.js').then(({ Flow }) => {
+  const el = document.querySelector('.drawing');
+  el.hidden = false;
+  const flow = new Flow(el, new AbortController().signal);
+  const key = (i, n) => ({ key: 'edge/zone-' + i, clients: 800, connected: i % 9 > 0, origin: 'files', nacks: 0, resources: 100,
+    states: { synced: 700 - n, stale: n, not_sent: 50 + (i * n) % 7, nacked: 50 - (i * n) % 7 } });
+  const overview = (n) => ({ clients: 20000, keys: 100, origins: [{ name: 'files', streams: 100 }, { name: 'other', away: true, streams: 0 }],
+    top: Array.from({ length: 24 }, (_, i) => key(i, n)), rest: { ...key(0, n), key: '', keys: 76 } });
+  flow.draw(overview(0));
+  const first = el.querySelector('.ribbon');
+  const took = Array.from({ length: 61 }, (_, n) => {
+    const began = performance.now();
+    flow.draw(overview(n + 1));
+    el.getBoundingClientRect();
+    return performance.now() - began;
+  }).sort((a, b) => a - b);
+  return { ms: took[30], elements: el.querySelectorAll('*').length, ribbons: el.querySelectorAll('.ribbon').length, same: el.querySelector('.ribbon') === first };
+})`
+
+func TestTheDrawingIsSmooth(t *testing.T) {
+	t.Parallel()
+	w := serve(t, "")
+	w.join(edge(2)...)
+	p := w.open()
+	p.visit("/ui/fleet")
+	p.shows(".tiles", "2")
+	got := eval[struct {
+		MS                float64
+		Elements, Ribbons int
+		Same              bool
+	}](p, drawings)
+	t.Logf("one drawing takes %.1f ms, with %d elements", got.MS, got.Elements)
+	// Five times a frame: the machine that tests this is a slow one, and busy.
+	if got.MS > 80 || got.Elements > 600 || got.Ribbons != 25*5 || !got.Same {
+		t.Errorf("%+v", got)
+	}
+}
