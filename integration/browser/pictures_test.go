@@ -93,6 +93,9 @@ func TestPictures(t *testing.T) {
 			png, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
 			cancel()
 			if err == nil {
+				png, err = small(png)
+			}
+			if err == nil {
 				err = os.WriteFile(filepath.Join(dir, v.name+"-"+scheme+".png"), png, 0o644)
 			}
 			if err != nil {

@@ -124,11 +124,11 @@ func (t *tab) size(width int64) {
 	t.do(chromedp.EmulateViewport(width, 860))
 }
 
-// prefers is the colour scheme of the system.
+// prefers is the colour scheme of the system; and nothing is to move.
 func (t *tab) prefers(scheme string) {
 	t.Helper()
 	_, err := chromedp.Call(t.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"}},
 	})
 	if err != nil {
 		t.Fatal(err)

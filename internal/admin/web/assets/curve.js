@@ -57,7 +57,7 @@ export function convergence(v) {
     const marks = [['p50', v.ack_seconds_p50], ['p99', v.ack_seconds_p99]].filter(([, t]) => t > 0).map(([name, t]) => {
       const at = Math.min(Math.max(x(t), LEFT), width - RIGHT);
       return [s('line', { class: 'mark', x1: at, x2: at, y1: TOP, y2: HEIGHT - BOTTOM }),
-        s('text', { class: 'mark', x: at + 4, y: name === 'p50' ? HEIGHT - BOTTOM - 6 : TOP + 12 }, `${name} ${span(t)}`)];
+        s('text', { class: 'mark', x: at > width - 90 ? at - 4 : at + 4, 'text-anchor': at > width - 90 ? 'end' : 'start', y: name === 'p50' ? HEIGHT - BOTTOM - 6 : TOP + 12 }, `${name} ${span(t)}`)];
     });
     put(el, s('svg', { class: 'curve', viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: 'img',
       'aria-label': `${Math.round(all.at(-1).share * 100)} % of ${number(total)} have acknowledged; half of those after ${span(v.ack_seconds_p50)}, 99 % after ${span(v.ack_seconds_p99)}` },
