@@ -92,3 +92,29 @@ func queries(t *testing.T) map[string][]string {
 func plain(expr string) string {
 	return strings.NewReplacer("$__rate_interval", "5m", "$__range", "3h", "$job", ".*", "$instance", ".*").Replace(expr)
 }
+
+var heading = regexp.MustCompile(`(?m)^### (XdsRelay\w+)$`)
+
+// Each alert leads to its section of docs/operations.md, and each section is of an
+// alert.
+func TestEachAlertHasItsSection(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "docs/operations.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sections := make(map[string]bool)
+	for _, m := range heading.FindAllStringSubmatch(string(text), -1) {
+		sections[m[1]] = true
+	}
+	rules := alerts(t)
+	for name, r := range rules {
+		if !sections[name] || r.Annotations["runbook_url"] != "docs/operations.md#"+strings.ToLower(name) {
+			t.Errorf("%s has no section, or leads elsewhere: %s", name, r.Annotations["runbook_url"])
+		}
+	}
+	for name := range sections {
+		if _, ok := rules[name]; !ok {
+			t.Errorf("%s has a section and is no alert", name)
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package telemetry
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// docs/operations.md says of each metric and each reason what it means, and speaks
+// of none that there is not.
+func TestOperatorsAreToldOfEachMetricAndReason(t *testing.T) {
+	text, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := string(text)
+	m := newMetrics(t, Options{})
+	m.Origin("first")
+	families := scrape(t, m)
+	rows := make(map[string]bool)
+	for _, r := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|").FindAllStringSubmatch(doc, -1) {
+		if rows[r[1]] {
+			t.Errorf("%s has two rows", r[1])
+		}
+		rows[r[1]] = true
+	}
+	for name := range families {
+		if strings.HasPrefix(name, DefaultPrefix) && !rows[name] {
+			t.Errorf("the metric %s has no row", name)
+		}
+	}
+	known := make(map[string]bool)
+	for r := range reasons {
+		known[r.String()] = true
+		if !rows[r.String()] {
+			t.Errorf("the reason %s has no row", r)
+		}
+	}
+	for s := range standings {
+		if !strings.Contains(doc, "| `"+s.String()+"` |") {
+			t.Errorf("the state %s has no row", s)
+		}
+	}
+	for row := range rows {
+		if families[row] == nil && !known[row] {
+			t.Errorf("%s has a row, and is neither a metric nor a reason", row)
+		}
+	}
+	for _, name := range regexp.MustCompile(DefaultPrefix+`_[a-z_]+`).FindAllString(doc, -1) {
+		if families[name] == nil {
+			t.Errorf("%s is no metric", name)
+		}
+	}
+}
