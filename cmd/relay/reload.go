@@ -15,6 +15,7 @@ import (
 	"xdsrelay/internal/admin"
 	"xdsrelay/internal/filewatch"
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/redact"
 )
 
 // reloader follows the configuration's file, and what that names, and puts in force
@@ -209,6 +210,6 @@ func (l *reloader) reject(err error, asked bool) {
 	r.meters.ReloadConfig(telemetry.ReloadFailed)
 	r.meters.ConfigRejected.Set(1)
 	for _, line := range lines {
-		r.log.Error("configuration not reloaded, what was before stays in force", "fault", line)
+		r.log.Error("configuration not reloaded, what was before stays in force", "fault", redact.Own(line))
 	}
 }

@@ -153,5 +153,5 @@ func (c *Caller) MayHave(t xds.Type) *Refusal {
 	case p.secrets == config.SecretsMTLS && c.verified && p.identity != nil:
 		return nil
 	}
-	return Refuse(codes.PermissionDenied, telemetry.Secrets, "request: Secrets are not given to this client: %s (%s.secrets: %s)", c.unproven(p), g.Key, p.secrets)
+	return Refuse(codes.PermissionDenied, telemetry.Secrets, "request: Secrets are not given to this client: %s (%s.secrets is %s)", c.unproven(p), g.Key, p.secrets)
 }

@@ -146,6 +146,7 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 	defer st.conn.toll.Load().parts.forget(st.number)
 	if refusal := s.door.enter(st); refusal != nil {
 		s.meters.Refuse(refusal.Reason)
+		s.logRefusal("refused a stream", refusal, "", st.from, st.caller.Account)
 		return refusal
 	}
 	defer s.door.leave(st)
