@@ -230,7 +230,9 @@ func (g *Group) apply(u update) {
 	if changed, first = v.apply(u.from, u.Update, g.gen+1); changed {
 		g.stale(time.Now())
 		g.traced.applied(u.trace, began)
-		v.keeper.answered()
+		if u.Unspoken == nil { // silence confirms nothing
+			v.keeper.answered()
+		}
 		// Somebody may be waiting for a first answer, and for nothing else.
 		g.urgent = g.urgent || first
 	}

@@ -317,6 +317,12 @@ func (v *view) moved(now time.Time, patience time.Duration, stateGen uint64) boo
 			u.Errors = append(u.Errors, err)
 		}
 		v.builder.Apply(u)
+		// Of what is left it says nothing (P57).
+		u = xds.Update{Type: v.typ.URL, Wildcard: m.wild, Unspoken: []string{}}
+		for name := range m.apart {
+			u.Unspoken = append(u.Unspoken, name)
+		}
+		v.builder.Apply(u)
 	}
 	if m.wild {
 		v.wildAt = m.to

@@ -97,6 +97,13 @@ func (v *view) apply(from *link, u xds.Update, stateGen uint64) (changed, first 
 		v.meters.Unasked.Add(len(u.Changed)) // it does not carry this any more
 		return false, false
 	}
+	if u.Unspoken != nil {
+		if arrives {
+			return false, false // moved tells
+		}
+		v.builder.Apply(u)
+		return v.snapshot(stateGen), false
+	}
 	v.admit(&u)
 	if m != nil && !arrives && (u.Ended || u.TakesOver) {
 		m.ahead.ended(v, m.wild)

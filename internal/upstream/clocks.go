@@ -11,6 +11,7 @@ import (
 type batch struct {
 	typ   xds.TypeURL
 	names *xds.NameSet
+	wild  bool          // and not names: the wildcard, of which something was recalled
 	until time.Time     // once written
 	left  time.Duration // until then
 }
@@ -33,6 +34,15 @@ func (t *talk) asking(typ xds.TypeURL, names *xds.NameSet) {
 	}
 }
 
+// askingAll records that a request asks for the wildcard, if anything is held of the
+// type that is waited for: what an answer leaves out stays, but for full-state types
+// in state of the world, and nobody would ever hear of it.
+func (t *talk) askingAll(typ xds.TypeURL) {
+	if s := t.held(typ); s != nil && s.Stale {
+		t.unwritten = append(t.unwritten, batch{typ: typ, wild: true, left: t.absentAfter})
+	}
+}
+
 // dropping records that a request takes names away: their clocks stop.
 func (t *talk) dropping(typ xds.TypeURL, names []string) {
 	if len(names) == 0 {
@@ -43,7 +53,7 @@ func (t *talk) dropping(typ xds.TypeURL, names []string) {
 			b.names = b.names.Remove(names...)
 		}
 	}
-	t.waiting = slices.DeleteFunc(t.waiting, func(b batch) bool { return b.names.Len() == 0 })
+	t.waiting = slices.DeleteFunc(t.waiting, func(b batch) bool { return !b.wild && b.names.Len() == 0 })
 }
 
 func (t *talk) written(now time.Time) {
@@ -74,6 +84,7 @@ func (t *talk) expired(now time.Time) []xds.Update {
 		if tt == nil {
 			continue
 		}
+		out = append(out, t.unspoken(b, tt, now)...)
 		a := asked{names: common(b.names, tt.asked.names)}
 		part := a.part(t.held(b.typ))
 		said := t.nonces && tt.typ.FullState && !tt.taken.Before(b.until.Add(-t.absentAfter))
@@ -98,6 +109,34 @@ func (t *talk) expired(now time.Time) []xds.Update {
 		}
 	}
 	return out
+}
+
+// unspoken is what of a batch was recalled, and the origin says nothing of. An origin
+// that says nothing at all on a stream may be none: then it is waited for on.
+func (t *talk) unspoken(b batch, tt *typeTalk, now time.Time) []xds.Update {
+	snap := t.held(b.typ)
+	a := asked{wildcard: b.wild && tt.asked.wildcard, names: common(b.names, tt.asked.names)}
+	if snap == nil || !snap.Stale || a.empty() {
+		return nil
+	}
+	if !t.spoke {
+		var names []string
+		for name := range a.names.All() {
+			if a.part(snap).Answers(name) {
+				names = append(names, name)
+			}
+		}
+		if b.names = xds.NewNameSet(names...); b.wild || b.names.Len() > 0 {
+			b.until = now.Add(t.absentAfter)
+			t.waiting = append(t.waiting, b) // no other is due later
+		}
+		return nil
+	}
+	u := xds.Update{Type: b.typ, Origin: t.origin, Wildcard: a.wildcard, Unspoken: []string{}, Received: now}
+	for r := range a.covers(snap) {
+		u.Unspoken = append(u.Unspoken, r.Name)
+	}
+	return []xds.Update{u}
 }
 
 func (t *talk) carry(now time.Time) []batch {

@@ -142,6 +142,7 @@ func (d *delta) first(t *typeTalk) *request {
 	t.requested, t.asked = true, asked{wildcard: t.want.wildcard, names: o.names, written: t.want.written}
 	d.asking(t.typ.URL, o.names)
 	if t.want.wildcard {
+		d.askingAll(t.typ.URL)
 		b = appendText(b, deltaSubscribe, "*")
 	} else {
 		b = slices.Concat(b, encodeList(deltaSubscribe, t.asked))

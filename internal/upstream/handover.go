@@ -42,6 +42,13 @@ func (s *stage) handOver(held func(xds.TypeURL) *xds.Snapshot, update func(xds.U
 			}
 		}
 	}
+	for _, at := range s.inOrder() {
+		if u := s.unspoken(at, held(at.typ)); u.Unspoken != nil {
+			if err := update(u); err != nil {
+				return false, err
+			}
+		}
+	}
 	s.mu.Lock()
 	s.state, s.types, s.interest, s.strays = direct, nil, nil, strays
 	s.mu.Unlock()
@@ -116,6 +123,23 @@ func (s *stage) guess(at partOf, held xds.Part) xds.Update {
 	for _, n := range slices.Sorted(maps.Keys(p.guesses)) {
 		if held.Owed(n) {
 			u.Removed = append(u.Removed, n)
+		}
+	}
+	return u
+}
+
+// unspoken is what was recalled and the origin says nothing of: before it was asked, or
+// since, of what it was asked.
+func (s *stage) unspoken(at partOf, held *xds.Snapshot) xds.Update {
+	p := s.types[at.typ].parts[at.wild]
+	u := xds.Update{Type: at.typ, Wildcard: at.wild, Received: p.received}
+	if held == nil || !held.Stale {
+		return u
+	}
+	u.Unspoken = p.unspoken
+	for n := range p.guesses {
+		if held.Part(at.wild).Held(n) != nil {
+			u.Unspoken = append(u.Unspoken, n)
 		}
 	}
 	return u

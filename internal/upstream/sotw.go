@@ -77,6 +77,9 @@ func (s *sotw) next(now time.Time) *request {
 			t.sotw.version = s.firstVersion(t)
 			s.asking(t.typ.URL, t.want.names)
 			t.asked = t.want
+			if t.want.wildcard {
+				s.askingAll(t.typ.URL)
+			}
 		case t.judging:
 			// A request now would carry the nonce before, and be stale, or that of
 			// the response, and be taken for its ACK. Its ACK follows at once, and

@@ -56,6 +56,8 @@ type said struct {
 	received    time.Time
 	names       map[string]struct{} // that it gave or took away
 	guesses     map[string]struct{}
+	// unspoken, if not nil, is what was recalled and it says nothing of.
+	unspoken []string
 }
 
 // answer is what an update says beside its names.
@@ -196,6 +198,9 @@ func (t *staged) keep(u *xds.Update, a answer, wanted *xds.NameSet) {
 	t.publish()
 	switch {
 	case u.Ended:
+		return
+	case u.Unspoken != nil:
+		p.unspoken = append(slices.Clip(u.Unspoken), p.unspoken...)
 		return
 	case u.Guess:
 		for _, n := range u.Removed {

@@ -112,6 +112,7 @@ type talk struct {
 	types    []*typeTalk // in the order of their first use
 	byURL    map[xds.TypeURL]*typeTalk
 	nodeSent bool
+	spoke    bool // the origin said something
 
 	// Names whose request is not written yet, and those on the clock, by when
 	// their time is up (P57).
@@ -211,6 +212,7 @@ func (t *talk) received(r *xds.Response, fault error, now time.Time) (verdict, e
 	if errors.Is(fault, xds.ErrUnreadable) && (r.TypeURL == "" || r.Nonce == "") {
 		return verdict{}, fmt.Errorf("%w: %w", errGarbage, fault)
 	}
+	t.spoke = true
 	tt := t.byURL[r.TypeURL]
 	if tt == nil || !tt.requested {
 		return verdict{unrequested: true}, nil

@@ -81,6 +81,10 @@ func (b *Builder) Apply(u Update) bool {
 	if u.Ended {
 		return b.uncache(u.Wildcard)
 	}
+	if u.Unspoken != nil {
+		b.waited(&u)
+		return false
+	}
 	if u.TakesOver {
 		b.uncache(u.Wildcard)
 	}

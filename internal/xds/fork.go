@@ -12,6 +12,9 @@ func (s *Snapshot) Fork(t Type) *Builder {
 	}
 	b.origin, b.version, b.received = s.Origin, s.given, s.Received
 	b.wildOrigin, b.namedOrigin, b.answered = s.wildOrigin, s.namedOrigin, s.Answered
+	if s.Stale { // whatever of it was recalled: whoever has the fork hears of all of it, or waits
+		b.recalled, b.recalledAll = make(map[part]struct{}), s.Answered
+	}
 	s.entries.Scan(func(name string, e entry) bool {
 		e.errs = errs{}
 		if absent(e.named) || e.named.Unresolved() {
@@ -19,6 +22,12 @@ func (s *Snapshot) Fork(t Type) *Builder {
 		}
 		if e != (entry{}) {
 			b.set(name, e)
+		}
+		if s.Stale && there(e.wild) {
+			b.recalled[part{name, true}] = struct{}{}
+		}
+		if s.Stale && there(e.named) {
+			b.recalled[part{name, false}] = struct{}{}
 		}
 		return true
 	})

@@ -94,8 +94,8 @@ type Snapshot struct {
 	Version string
 	// Answered: the origin has answered the wildcard, be it with nothing.
 	Answered bool
-	// Stale: some of it is the last known good, of which no origin has spoken yet
-	// (Builder.Recall).
+	// Stale: some of it is the last known good, of which no origin has spoken yet, nor
+	// kept silent about for as long as that may take (Builder.Recall).
 	Stale bool
 	// Received is when the newest change in it came.
 	Received time.Time

@@ -31,6 +31,11 @@ type Update struct {
 	Guess bool
 	// Received is when the response was read.
 	Received time.Time
+	// Unspoken, if not nil, are names of what was recalled (Builder.Recall) and of which
+	// the origin has said nothing for as long as a name may stay unanswered (P57): it
+	// stays, and is waited for no more. Of the wildcard they are all. Nothing else of the
+	// update counts.
+	Unspoken []string
 	// Ended: the stream that brought this part of the type, the wildcard's or that
 	// of names, has ended, and what is not to be kept (P63) goes with it. Nothing
 	// else of the update counts.
