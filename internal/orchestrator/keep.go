@@ -40,6 +40,7 @@ type keeper struct {
 	// Of the store's goroutine.
 	seed   *store.Record // without its entries; nil: there was none
 	seeded bool
+	unread time.Time // since when what there was cannot be read; zero: it can
 }
 
 // carry is for how long, once an origin has been reached, what was good before the
@@ -75,18 +76,10 @@ func (k *keeper) release() {
 }
 
 // Good implements store.Source.
-func (k *keeper) Good() *store.Record {
+func (k *keeper) Good() (r *store.Record, known bool) {
 	g, v := k.group, k.view
-	if !k.seeded {
-		// What cannot be read now was reported by the store, and is tried again.
-		was, err := g.opts.Store.Seed(g.key, v.typ.URL)
-		k.seeded = err == nil
-		if was != nil {
-			head := *was
-			head.Entries = nil
-			k.seed = &head
-			k.good.Seed(tookOf(was), was.Wildcard)
-		}
+	if !k.seeded && !k.begin() && time.Since(k.unread) < carry {
+		return nil, false
 	}
 	held := v.held.Load()
 	carry := k.carries()
@@ -96,9 +89,10 @@ func (k *keeper) Good() *store.Record {
 	}
 	took, wildcard := k.good.Collect(held, carry, time.Now())
 	if len(took) == 0 && !wildcard {
-		return nil
+		return nil, k.seeded
 	}
-	r := &store.Record{
+	k.seeded = true // what cannot be read is replaced by now
+	r = &store.Record{
 		Key: g.key, Type: v.typ.URL, Node: g.rep.Bytes(), Wildcard: wildcard, Confirmed: k.confirmed(),
 		Entries: make([]store.Entry, 0, len(took)),
 	}
@@ -113,7 +107,29 @@ func (k *keeper) Good() *store.Record {
 	for _, t := range took {
 		r.Entries = append(r.Entries, store.Entry{Resource: t.Resource, Wild: t.Wild})
 	}
-	return r
+	return r, true
+}
+
+// begin reads what was good before the relay started. It reports false if that cannot
+// be read now, which the store has reported: to write without it, or that nothing is
+// good, would lose it for an error of a moment. What is damaged is nothing.
+func (k *keeper) begin() bool {
+	g, typ := k.group, k.view.typ.URL
+	was, err := g.opts.Store.Seed(g.key, typ)
+	if err != nil && g.opts.Store.Has(g.key, typ) {
+		if k.unread.IsZero() {
+			k.unread = time.Now()
+		}
+		return false
+	}
+	k.seeded = true
+	if was != nil {
+		head := *was
+		head.Entries = nil
+		k.seed = &head
+		k.good.Seed(tookOf(was), was.Wildcard)
+	}
+	return true
 }
 
 // carries reports whether what was good before the relay started, and nobody has

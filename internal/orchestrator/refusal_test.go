@@ -188,3 +188,53 @@ func TestP53_WhatCannotBeReadAndNobodyAsksFor(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// What cannot be read for a moment is neither removed nor written anew without what
+// nobody has asked for yet, whatever the origin and the clients say meanwhile.
+func TestP53_WhatCannotBeReadIsNotLost(t *testing.T) {
+	for _, takes := range []bool{false, true} {
+		dir := t.TempDir()
+		kept(t, dir, "x=1", "y=1")
+		unreadable(t, dir, func(w *world, disk *flaky) {
+			b := w.join("web", eds).want("x")
+			f := w.feed("web")
+			f.reached()
+			f.update(t, eds, false, "x=2")
+			if takes {
+				b.takes("x")
+			}
+			time.Sleep(5 * time.Second)
+			disk.fails = false
+			time.Sleep(5 * time.Second)
+		})
+		life(t, dir, func(w *world) {
+			b := w.join("web", eds).want("x", "y")
+			w.feed("web").failed()
+			want := "1"
+			if takes {
+				want = "2"
+			}
+			equal(t, "x", b.sees(subscription("x", "y"), "x"), want)
+			equal(t, "y", b.sees(subscription("x", "y"), "y"), "1")
+		})
+	}
+}
+
+// But what can never be read does not keep what is good from being written for ever.
+func TestP53_WhatCanNeverBeReadIsReplaced(t *testing.T) {
+	dir := t.TempDir()
+	kept(t, dir, "x=1", "y=1")
+	unreadable(t, dir, func(w *world, disk *flaky) {
+		b := w.join("web", eds).want("x")
+		f := w.feed("web")
+		f.reached()
+		f.update(t, eds, false, "x=2")
+		b.takes("x")
+		time.Sleep(carry + 2*time.Minute)
+	})
+	life(t, dir, func(w *world) {
+		b := w.join("web", eds).want("x")
+		w.feed("web").failed()
+		equal(t, "x", b.sees(subscription("x"), "x"), "2")
+	})
+}

@@ -122,13 +122,15 @@ type source struct {
 	mu    sync.Mutex
 	rec   *Record
 	asked int
+	// unknown: it cannot tell.
+	unknown bool
 }
 
-func (s *source) Good() *Record {
+func (s *source) Good() (*Record, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked++
-	return s.rec
+	return s.rec, !s.unknown
 }
 
 func (s *source) set(r *Record) *source {
@@ -269,8 +271,8 @@ type slowSource struct {
 	asked atomic.Int32
 }
 
-func (s *slowSource) Good() *Record {
+func (s *slowSource) Good() (*Record, bool) {
 	s.asked.Add(1)
 	<-time.After(s.takes)
-	return s.rec
+	return s.rec, true
 }

@@ -43,10 +43,11 @@ type Entry struct {
 // Source gives what is good now. It is compared by ==, so a pointer does best.
 type Source interface {
 	// Good returns what may be served after a restart; nil: nothing, and what is on
-	// disk goes. It is asked now and then though nothing was touched, to hear when that
-	// was confirmed: then nil says nothing. It is not called twice at a time, and may
-	// call Load, Seed and Has.
-	Good() *Record
+	// disk goes. known is false if that cannot be told now: what is on disk stays, and
+	// it is asked again. It is asked now and then though nothing was touched, to hear
+	// when that was confirmed: then nil says nothing. It is not called twice at a time,
+	// and may call Load, Seed and Has.
+	Good() (r *Record, known bool)
 }
 
 // size is about what a record takes in memory.

@@ -127,7 +127,7 @@ func (s *Store) finish() {
 	s.failures = 0                                                             // of before
 	lost := 0
 	for _, it := range all {
-		if enough() != nil || s.failures >= 3 || s.do(it, enough) > 0 {
+		if enough() != nil || s.failures >= 3 || s.do(it, enough) > 0 || s.isDirty(it) {
 			lost++
 		}
 	}
@@ -143,6 +143,13 @@ func (s *Store) finish() {
 	s.ended = true
 	s.mu.Unlock()
 	s.o.Metrics.Unwritten(time.Time{})
+}
+
+// isDirty reports whether its source could not tell.
+func (s *Store) isDirty(it *item) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return it.dirty
 }
 
 // giveUp tells that something new is never written.
@@ -171,10 +178,11 @@ func (s *Store) do(it *item, enough func() error) time.Duration {
 	s.notAgain(it)
 	it.asking = src != nil
 	s.mu.Unlock()
-	told := false
+	told, later := false, false
 	if src != nil {
-		if r, can := s.ask(it.slot, src); can {
-			rec, ok, told = r, true, true
+		var r *Record
+		if r, told, later = s.ask(it.slot, src); told {
+			rec, ok = r, true
 		}
 	}
 	s.mu.Lock()
@@ -193,7 +201,14 @@ func (s *Store) do(it *item, enough func() error) time.Duration {
 	s.mu.Lock()
 	it.writing, it.doing = nil, false
 	lost := false
-	if err == nil {
+	switch {
+	case err == nil && later && dirty && it.src == src:
+		if ok { // what was taken of the one before
+			s.drop(it)
+		}
+		it.failures++
+		s.touch(it)
+	case err == nil:
 		it.failures = 0
 		if !it.dirty { // else there may be something newer
 			s.drop(it)
@@ -203,7 +218,7 @@ func (s *Store) do(it *item, enough func() error) time.Duration {
 			heap.Remove(&s.queue, it.at)
 			s.push(it, time.Now())
 		}
-	} else {
+	default:
 		it.failures++
 		lost = s.keepUp(it, rec)
 	}

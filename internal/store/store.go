@@ -304,7 +304,7 @@ func (s *Store) Release(key xds.Key, typ xds.TypeURL, src Source) {
 	}
 	it.asking = true
 	s.mu.Unlock()
-	rec, ok := s.ask(it.slot, src)
+	rec, ok, _ := s.ask(it.slot, src)
 	s.mu.Lock()
 	it.asking = false
 	s.asked.Broadcast()
@@ -339,14 +339,19 @@ func (s *Store) take(it *item, rec *Record) bool {
 	return true
 }
 
-// ask returns what of the source's may be stored; false if that cannot be told.
-func (s *Store) ask(at slot, src Source) (*Record, bool) {
-	rec, err := keep(at, src.Good(), s.o.Metrics)
+// ask returns what of the source's may be stored; not ok if that cannot be told, and
+// later if it may be told then.
+func (s *Store) ask(at slot, src Source) (rec *Record, ok, later bool) {
+	good, known := src.Good()
+	if !known {
+		return nil, false, true
+	}
+	rec, err := keep(at, good, s.o.Metrics)
 	if err != nil {
 		s.o.Log.Error("store: what is good cannot be stored", "key", at.key, "type", at.typ, "error", err)
 		s.o.Metrics.Wrote(telemetry.WriteFailed)
 	}
-	return rec, err == nil
+	return rec, err == nil, false
 }
 
 // confirm notes when what a file has was last known to be what the origin has. mu

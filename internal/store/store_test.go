@@ -139,7 +139,7 @@ type loadingSource struct {
 	found *Record
 }
 
-func (s *loadingSource) Good() *Record {
+func (s *loadingSource) Good() (*Record, bool) {
 	s.found, _ = s.store.Load(s.key, s.typ)
-	return s.found
+	return s.found, true
 }

@@ -133,3 +133,28 @@ func TestTheConfirmedFileTakesItsOwnPlace(t *testing.T) {
 		r.loads(t, two)
 	}
 }
+
+// A source that does not know yet what is good takes nothing from the disk, and is
+// asked again until it does.
+func TestASourceThatDoesNotKnowYetIsAskedAgain(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		r := running(t, dir)
+		rec := clusters(t, "one", 2, 100)
+		r.Release(rec.Key, rec.Type, r.put(t, rec))
+		next := &source{unknown: true}
+		r.Touch(rec.Key, rec.Type, next)
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		r.loads(t, rec)
+		next.mu.Lock()
+		if next.asked < 5 || next.asked > 30 {
+			t.Errorf("it was asked %d times in ten minutes", next.asked)
+		}
+		next.unknown, next.rec = false, clusters(t, "one", 3, 100)
+		next.mu.Unlock()
+		time.Sleep(2 * time.Minute)
+		r.loads(t, next.rec)
+		r.stop()
+	})
+}
