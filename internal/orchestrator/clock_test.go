@@ -57,16 +57,16 @@ func TestP53_AClockThatIsAheadAtBoot(t *testing.T) {
 		}
 		b.leave()
 		loads := w.loads()
-		time.Sleep(7 * lookEvery)
+		pass(7 * lookEvery)
 		if n := w.loads() - loads; n < 6 || n > 8 {
 			t.Errorf("it was looked for %d times in seven minutes", n)
 		}
 		clock.set(0)
-		time.Sleep(lookEvery + time.Second)
+		pass(lookEvery + time.Second)
 		b = w.join("web", eds).want("x")
 		equal(t, "x", b.sees(subscription("x"), "x"), "1")
 		loads = w.loads()
-		time.Sleep(30 * time.Minute)
+		pass(30 * time.Minute)
 		equal(t, "looked for again", w.loads()-loads, 0)
 	}, clock.options)
 }
@@ -81,11 +81,11 @@ func TestP53_AClockThatIsBehindAtBoot(t *testing.T) {
 	life(t, dir, func(w *world) {
 		w.join("web", eds).want("x")
 		w.feed("web").failed()
-		time.Sleep(5 * time.Minute)
+		pass(5 * time.Minute)
 		clock.set(45 * time.Minute)
-		time.Sleep(9 * time.Minute)
+		pass(9 * time.Minute)
 		equal(t, "x", w.join("web", eds).want("x").sees(subscription("x"), "x"), "1")
-		time.Sleep(2*time.Minute + time.Second) // and not just as it is looked for again
+		pass(2*time.Minute + time.Second) // and not just as it is looked for again
 		if _, err := w.try("web", eds); err == nil {
 			t.Error("it is served though too old")
 		}
@@ -111,9 +111,9 @@ func TestP53_AClockThatIsAheadLosesNothing(t *testing.T) {
 		f.reached()
 		f.update(t, eds, false, "x=2")
 		b.takes("x")
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		clock.set(0)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		f.failed()
 		all(w)
 	}, clock.options)
@@ -132,22 +132,22 @@ func TestP53_WhatIsTooOldIsNotMadeYoung(t *testing.T) {
 		kept(t, dir, "x=1", "y=1")
 		var clock wrong
 		life(t, dir, func(w *world) {
-			time.Sleep(2 * time.Hour)
+			pass(2 * time.Hour)
 			b := w.join("web", eds).want("x")
 			f := w.feed("web")
 			f.reached()
 			f.update(t, eds, false, "x=2")
 			b.takes("x")
-			time.Sleep(after)
+			pass(after)
 		}, clock.options)
 		life(t, dir, func(w *world) {
-			time.Sleep(2*time.Hour + after + time.Minute)
+			pass(2*time.Hour + after + time.Minute)
 			b := w.join("web", eds).want("y")
 			w.feed("web").failed()
 			equal(t, name+": y is refused", b.refusal() != nil, true)
 		}, clock.options)
 		life(t, dir, func(w *world) {
-			time.Sleep(2*time.Hour + after + time.Minute)
+			pass(2*time.Hour + after + time.Minute)
 			b := w.join("web", eds).want("x")
 			w.feed("web").failed()
 			if after < carry {
@@ -171,15 +171,15 @@ func TestP53_AWildcardThatIsTooOldGoes(t *testing.T) {
 	})
 	var clock wrong
 	life(t, dir, func(w *world) {
-		time.Sleep(2 * time.Hour)
+		pass(2 * time.Hour)
 		a := w.join("web", cds).want("c")
 		w.feed("web").reached()
 		w.feed("web").update(t, cds, false, "c=2")
 		a.takes("c")
-		time.Sleep(20 * time.Minute)
+		pass(20 * time.Minute)
 	}, clock.options)
 	life(t, dir, func(w *world) {
-		time.Sleep(2*time.Hour + 21*time.Minute)
+		pass(2*time.Hour + 21*time.Minute)
 		a := w.join("web", cds).want("c", "d")
 		w.feed("web").failed()
 		equal(t, "c", a.sees(subscription("c", "d"), "c"), "2")
@@ -199,10 +199,10 @@ func TestP53_WhatIsConfirmedStaysYoung(t *testing.T) {
 		f.reached()
 		f.update(t, eds, false, "x=1")
 		b.takes("x")
-		time.Sleep(3 * time.Hour)
+		pass(3 * time.Hour)
 	}, clock.options)
 	life(t, dir, func(w *world) {
-		time.Sleep(3*time.Hour + 45*time.Minute)
+		pass(3*time.Hour + 45*time.Minute)
 		b := w.join("web", eds).want("x")
 		w.feed("web").failed()
 		equal(t, "x", b.sees(subscription("x"), "x"), "1")

@@ -29,7 +29,7 @@ func TestP57_SilenceEndsWhatIsStale(t *testing.T) {
 		f.hand(t, xds.Update{Type: eds, Origin: "first", TakesOver: true, Changed: []*xds.Resource{resource(t, eds, "y", "1")}, Received: time.Now()})
 		equal(t, "stale types", strings.Join(w.stale("web"), " "), "EDS")
 		f.hand(t, xds.Update{Type: eds, Origin: "first", Unspoken: []string{"x"}, Received: time.Now()})
-		time.Sleep(time.Second)
+		pass(time.Second)
 		equal(t, "stale types", strings.Join(w.stale("web"), " "), "")
 		equal(t, "stale types, counted", w.reg.opts.Metrics.Stale.Value(), 0)
 		equal(t, "told what is equal", b.woken(), 0)

@@ -169,6 +169,9 @@ func bubble(t *testing.T, edit func(*Options), f func(w *world)) {
 	})
 }
 
+// pass lets time pass, in a bubble.
+func pass(d time.Duration) { time.Sleep(d) }
+
 func (w *world) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
