@@ -231,3 +231,28 @@ func TestInspect(t *testing.T) {
 	}
 	t.Errorf("%s, want\n%s", got, want)
 }
+
+// Who polls is there by what it asks for, and what it came with last.
+func TestInspectPolls(t *testing.T) {
+	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
+	r.house.group("edge").publish(update(t, xds.EndpointType, "a", "-b"))
+	c := r.web(protocols[0])
+	stands := func() (out string) {
+		for _, i := range r.srv.Inspect() {
+			for _, typ := range i.Types() {
+				for n := range typ.Resources() {
+					out += fmt.Sprintf("%s %s:%s/%s ", i.Variant, n.Name, stances[n.Stance], n.State)
+				}
+			}
+		}
+		return out
+	}
+	version := r.response(r.ask(c, xds.EndpointType, "", "a", "b")).VersionInfo
+	if got, want := stands(), "rest a:untold/SYNCED rest b:missing/SYNCED "; got != want {
+		t.Errorf("given: %s, want %s", got, want)
+	}
+	r.ask(c, xds.EndpointType, version, "a", "b") // held until there is nothing new
+	if got, want := stands(), "rest a:taken/SYNCED rest b:missing/SYNCED "; got != want {
+		t.Errorf("taken: %s, want %s", got, want)
+	}
+}

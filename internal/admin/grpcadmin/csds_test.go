@@ -230,7 +230,7 @@ func TestAnswersAreTaken(t *testing.T) {
 		}
 		return nil
 	})
-	if _, err := r.fetch(&statusv3.ClientStatusRequest{}); err != nil {
-		t.Errorf("the next one: %v", err)
-	}
+	// The next one is answered; a machine that does other things besides may take
+	// longer than this patience, at times.
+	r.want(&statusv3.ClientStatusRequest{ExcludeResourceContents: true}, "n: large/ACKED")
 }
