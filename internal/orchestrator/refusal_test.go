@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -92,13 +93,13 @@ func TestP53_RefusingIsToldOnce(t *testing.T) {
 // flaky is a store of which nothing can be read while it fails.
 type flaky struct {
 	*counted
-	fails bool
+	fails atomic.Bool
 }
 
 var errFlaky = errors.New("too many open files")
 
 func (f *flaky) Load(key xds.Key, typ xds.TypeURL) (*store.Record, error) {
-	if f.fails {
+	if f.fails.Load() {
 		f.n.Add(1)
 		return nil, errFlaky
 	}
@@ -106,7 +107,7 @@ func (f *flaky) Load(key xds.Key, typ xds.TypeURL) (*store.Record, error) {
 }
 
 func (f *flaky) Seed(key xds.Key, typ xds.TypeURL) (*store.Record, error) {
-	if f.fails {
+	if f.fails.Load() {
 		f.n.Add(1)
 		return nil, errFlaky
 	}
@@ -116,7 +117,8 @@ func (f *flaky) Seed(key xds.Key, typ xds.TypeURL) (*store.Record, error) {
 // unreadable is a life in which the store begins as one that cannot be read.
 func unreadable(t *testing.T, dir string, f func(w *world, disk *flaky)) {
 	t.Helper()
-	disk := &flaky{fails: true}
+	disk := new(flaky)
+	disk.fails.Store(true)
 	bubbleWith(t, func(t *testing.T, o *Options) func() {
 		s, err := store.Open(store.Options{Path: dir, Interval: time.Second, Metrics: &o.Metrics.Store, Log: o.Log})
 		if err != nil {
@@ -145,7 +147,7 @@ func TestP53_WhatCannotBeReadIsTriedAgain(t *testing.T) {
 		w.feed("web").failed()
 		time.Sleep(5 * time.Second)
 		equal(t, "sent away, though it is not known what there is", b.refusal() != nil, false)
-		disk.fails = false
+		disk.fails.Store(false)
 		time.Sleep(3 * time.Second)
 		equal(t, "x", b.sees(subscription("x"), "x"), "1")
 	})
@@ -168,7 +170,7 @@ func TestP53_WhatCannotBeReadKeepsNobodyForEver(t *testing.T) {
 		if _, err := w.try("web", eds); err == nil {
 			t.Error("who asks for it is let in meanwhile")
 		}
-		disk.fails = false
+		disk.fails.Store(false)
 		time.Sleep(lookEvery + time.Second)
 		equal(t, "x", w.join("web", eds).want("x").sees(subscription("x"), "x"), "1")
 	})
@@ -204,7 +206,7 @@ func TestP53_WhatCannotBeReadIsNotLost(t *testing.T) {
 				b.takes("x")
 			}
 			time.Sleep(5 * time.Second)
-			disk.fails = false
+			disk.fails.Store(false)
 			time.Sleep(5 * time.Second)
 		})
 		life(t, dir, func(w *world) {
