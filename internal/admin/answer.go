@@ -77,7 +77,14 @@ func marshal(v any, indent string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-func indentedJSON(v any) ([]byte, error) { return marshal(v, "  ") }
+func indentedJSON(v any) ([]byte, error) {
+	if p, ok := v.(page); ok {
+		if b, long := p.lines(); long {
+			return b, nil
+		}
+	}
+	return marshal(v, "  ")
+}
 
 // YAML writes v as ?format=yaml does: with the names that it has as JSON, in the same
 // order.

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -22,6 +23,39 @@ const (
 type page struct {
 	Items []json.RawMessage `json:"items"`
 	Next  string            `json:"next_page_token,omitempty"`
+}
+
+// maxIndented is how large a page is indented, in bytes: what is larger nobody reads
+// by eye, and its items are one a line.
+const maxIndented = 256 << 10
+
+// lines is the page with an item a line, without looking at them again; false if it
+// is small enough for people.
+func (p page) lines() ([]byte, bool) {
+	size := 0
+	for _, i := range p.Items {
+		size += len(i) + 1
+	}
+	if size <= maxIndented {
+		return nil, false
+	}
+	next, err := json.Marshal(p.Next)
+	if err != nil {
+		return nil, false
+	}
+	b := make([]byte, 0, size+len(next)+64)
+	b = append(b, "{\"items\": [\n"...)
+	for i, item := range p.Items {
+		if i > 0 {
+			b = append(b, ",\n"...)
+		}
+		b = append(b, bytes.TrimSuffix(item, []byte{'\n'})...)
+	}
+	b = append(b, "\n]"...)
+	if p.Next != "" {
+		b = append(append(b, ",\n\"next_page_token\": "...), next...)
+	}
+	return append(b, "}\n"...), true
 }
 
 // paging are the query parameters of lists.

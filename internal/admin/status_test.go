@@ -354,6 +354,29 @@ func TestDefaultLimit(t *testing.T) {
 	}
 }
 
+// A long page has an item a line, and says the same.
+func TestLongPagesAreLines(t *testing.T) {
+	r := serve(t, nil)
+	for i := range 2000 {
+		r.world.clients = append(r.world.clients, fanout.ClientStatus{Stream: uint64(i) + 1, Node: "<" + strings.Repeat("x", 200) + "\n\">", Types: []fanout.TypeStatus{}})
+	}
+	for _, path := range []string{"/clients?limit=1999", "/clients?limit=2000"} {
+		var p list[fanout.ClientStatus]
+		body := string(r.get(path, &p).body)
+		if n := strings.Count(body, "\n"); n > len(p.Items)+3 || !strings.HasSuffix(body, "}\n") {
+			t.Errorf("%s: %d lines of %d items", path, n, len(p.Items))
+		}
+		for i := range p.Items {
+			if !reflect.DeepEqual(p.Items[i], r.world.clients[i]) {
+				t.Fatalf("%s: %+v", path, p.Items[i])
+			}
+		}
+		if (p.Next != "") != (len(p.Items) < 2000) {
+			t.Errorf("%s: next %q", path, p.Next)
+		}
+	}
+}
+
 // A page is bounded in bytes too, and has an item however large that is.
 func TestPageBytes(t *testing.T) {
 	r := serve(t, nil)
