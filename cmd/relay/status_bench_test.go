@@ -32,7 +32,7 @@ func BenchmarkStatusOf20000Clients(b *testing.B) {
 			if conn, err = grpc.NewClient(o.relay.down[0].Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
 				b.Fatal(err)
 			}
-			defer func() { _ = conn.Close() }()
+			b.Cleanup(func() { _ = conn.Close() })
 		}
 		st, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
 		if err != nil {

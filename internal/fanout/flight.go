@@ -45,8 +45,8 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 	case r.Refused:
 		// P19: a late one of an earlier response is recorded as well.
 		out.Verdict = Nacked
-		s.inStep, s.refuses = false, true
 		out.rollout, out.gen = s.flights[i].of, s.flights[i].gen
+		s.inStep, s.refuses = false, true
 		s.refuse(&s.flights[i], s.flights[i+1:])
 	case s.variant == xds.SotW && !newest:
 		out.Verdict = Stale
