@@ -41,16 +41,30 @@ func (r *relay) needsRestart(keys []string, to *config.Config) []string {
 			return false
 		}
 		i, _ := strconv.Atoi(m[1]) // none: of the one listener that has no number
-		l := to.Downstream.Listen()
-		return i < len(l) && counterpart(l[i], r.cfg) >= 0
+		return i < len(to.Downstream.Listen()) && counterpart(i, to, r.cfg) >= 0
 	}
 	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return atOnce.MatchString(key) || stays(key) })
 }
 
-// counterpart is the number of the listener that is l in another configuration; -1:
-// there is none.
-func counterpart(l config.Listener, in *config.Config) int {
-	return slices.IndexFunc(in.Downstream.Listen(), func(o config.Listener) bool { return o.Address == l.Address && o.TLS == l.TLS })
+// counterpart is the number, in another configuration, of the listener that has
+// number i in of; -1: there is none. Of several at one address, which is one with port
+// 0, each has the one in its place; if they are more or fewer in the other, nobody can
+// tell which is which, and none has.
+func counterpart(i int, of, in *config.Config) int {
+	l := of.Downstream.Listen()[i]
+	alike := func(c *config.Config) (at []int) {
+		for n, o := range c.Downstream.Listen() {
+			if o.Address == l.Address && o.TLS == l.TLS {
+				at = append(at, n)
+			}
+		}
+		return at
+	}
+	mine, theirs := alike(of), alike(in)
+	if len(mine) != len(theirs) {
+		return -1
+	}
+	return theirs[slices.Index(mine, i)]
 }
 
 // reconfigure puts in force what of the next configuration can be, which is known
@@ -63,8 +77,8 @@ func (r *relay) reconfigure(next *inForce, changed []string) []string {
 	r.registry.Reconfigure(r.registrySettings(next))
 	r.fanout.Reconfigure(r.fanoutSettings(next))
 	var admits []string
-	for _, e := range r.down {
-		if i := counterpart(e.conf, next.cfg); i >= 0 {
+	for n, e := range r.down {
+		if i := counterpart(n, r.cfg, next.cfg); i >= 0 {
 			admits = append(admits, e.admit(next.cfg.Downstream.Listen()[i], next.identities[i])...)
 		}
 	}
@@ -99,7 +113,7 @@ func (r *relay) showLimits(c *inForce) {
 func (r *relay) fanoutSettings(c *inForce) fanout.Settings {
 	d := &c.cfg.Downstream
 	return fanout.Settings{
-		AckTimeout: d.AckTimeout, RemovalDelay: d.RemovalDelay, MaxConnectionAge: d.MaxConnectionAge, LongPoll: d.LongPoll, Limits: r.limits(c),
+		AckTimeout: d.AckTimeout, RemovalDelay: d.RemovalDelay, MaxConnectionAge: d.MaxConnectionAge, Drain: d.Drain, LongPoll: d.LongPoll, Limits: r.limits(c),
 	}
 }
 

@@ -42,7 +42,7 @@ func TestEachStreamEndsAtItsOwnTime(t *testing.T) {
 			var streams []*stream
 			began := time.Now()
 			for range n {
-				st := &stream{srv: s, opened: began, fin: new(ending)}
+				st := &stream{srv: s, opened: began, fin: new(ending), conn: &conn{in: new(listener)}}
 				if !s.add(st) {
 					t.Fatal("not taken")
 				}

@@ -130,6 +130,13 @@ func (d *door) alone(st *stream) bool {
 	return d.perConn[st.conn] <= 1
 }
 
+// empty reports whether no stream is on the connection.
+func (d *door) empty(c *conn) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.perConn[c] == 0
+}
+
 // notSent is how much the kernel holds unsent for a client that does not read,
 // in bytes, with as much again for the piece that goes over it; without it, it
 // is megabytes. What is on its way counts not, so clients that read lose nothing.
@@ -205,6 +212,9 @@ type conn struct {
 	used    atomic.Bool          // a stream was admitted on it
 	delayed atomic.Bool          // it had to wait (strikes.go)
 	closed  atomic.Bool
+	departs atomic.Bool  // its client is to come back on another (parting.go)
+	told    atomic.Int64 // when it was told so, UnixNano; 0: it was not
+	parting alarm[*conn] // under the lock of the server's partings
 }
 
 // Close implements net.Conn. Whoever closes a connection, above TLS or below,
@@ -212,6 +222,7 @@ type conn struct {
 func (c *conn) Close() error {
 	if srv := c.in.srv; srv != nil && !c.closed.Swap(true) {
 		srv.greetings.remove(c)
+		srv.partings.drop(&c.parting)
 		if t := c.toll.Load(); t != nil {
 			srv.unfinished.remove(t)
 		}

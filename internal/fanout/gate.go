@@ -2,6 +2,7 @@ package fanout
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"net"
 	"sync/atomic"
 
@@ -21,6 +22,9 @@ type Gate struct {
 	Key string
 	// TLS of its connections; nil: plaintext.
 	TLS *tls.Config
+	// Roots are the authorities in force by which its clients prove themselves: the
+	// same pool for as long as they are. nil: those of TLS, for ever.
+	Roots func() *x509.CertPool
 	// Identity has to hold for a client; nil: it does for all.
 	Identity *expr.Predicate
 	// Secrets says who is given them: config.SecretsMTLS or SecretsAllow;
@@ -60,6 +64,9 @@ type Caller struct {
 	Account string
 
 	secured, verified bool // by TLS; by a certificate of the client
+
+	certs []*x509.Certificate   // that it has shown, its own first; the TLS connection has them as well
+	trust atomic.Pointer[trust] // of these, as they were looked at last; nil without
 }
 
 // Caller makes a caller of a connection: its remote address, and what its TLS
@@ -72,6 +79,8 @@ func (g *Gate) Caller(address string, state *tls.ConnectionState) *Caller {
 	}
 	leaf := state.PeerCertificates[0]
 	c.verified = true
+	c.certs = state.PeerCertificates
+	c.trust.Store(&trust{nil, validUntil(state.VerifiedChains)})
 	for _, u := range leaf.URIs {
 		c.Peer.URISANs = append(c.Peer.URISANs, u.String())
 	}

@@ -48,6 +48,7 @@ func (h handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	if c.in.creds == nil {
 		return newToll(h.srv, raw, c), authInfo{c, c.in.gate.Caller(from, nil)}, nil
 	}
+	roots := c.in.gate.roots()
 	secured, info, err := c.in.creds.ServerHandshake(raw)
 	if err != nil {
 		if !errors.Is(err, io.EOF) { // a probe of the port, which was refused nothing
@@ -57,7 +58,9 @@ func (h handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 		return nil, nil, err
 	}
 	state := info.(credentials.TLSInfo).State // what credentials.NewTLS gives
-	return newToll(h.srv, secured, c), authInfo{c, c.in.gate.Caller(from, &state)}, nil
+	caller := c.in.gate.Caller(from, &state)
+	caller.provenBy(roots)
+	return newToll(h.srv, secured, c), authInfo{c, caller}, nil
 }
 
 // ClientHandshake implements credentials.TransportCredentials; it is a server's.

@@ -11,7 +11,7 @@ import (
 // OperatorOptions are those of a grpc server that serves what Listener returns, and
 // none of the xDS services: its connections are secured as the gate says, and held
 // to what is asked of clients' (toll.go, unfinished.go, strikes.go, greeting.go).
-// A message that does not come to its end closes its connection.
+// A message that does not come to its end ends its call.
 func (s *Server) OperatorOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.Creds(handshakes{s}),

@@ -22,6 +22,9 @@ type KeyOf func(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (xds.Key, error
 // and the gates as they are now, and ends those of which one is another (P5),
 // evenly over the time. What is under way of an earlier call is taken up anew: who
 // is back at its old key stays. It returns at once; Run does it.
+//
+// It is also for authorities that changed: streams end whose client's certificate
+// holds no more, and these first.
 func (s *Server) Rekey(over time.Duration) {
 	m := s.mover
 	m.over.Store(int64(over))
@@ -96,11 +99,13 @@ func (s *Server) staying(ls []leaver) []leaver {
 // equal nodes are evaluated once, as far as the rules remember them.
 func (m *mover) look(over time.Duration) []leaver {
 	s, all := m.srv, 0
-	var refused, moving []leaver
+	var untrusted, refused, moving []leaver
 	add := func(end func(*Refusal), over func() bool, r *Refusal) {
 		all++
 		switch {
 		case r == nil:
+		case r.Reason == telemetry.Certificate:
+			untrusted = append(untrusted, leaver{over, end, r})
 		case r.Code == codes.PermissionDenied:
 			refused = append(refused, leaver{over, end, r})
 		default:
@@ -118,12 +123,18 @@ func (m *mover) look(over time.Duration) []leaver {
 			add(p.End, func() bool { return p.refusal.Load() != nil }, p.judge())
 		}
 	}
+	if n := len(untrusted); n > 0 {
+		s.log.Info("authorities changed: clients whose certificates hold no more are ended", "untrusted", n, "clients", all, "over", over.String())
+		if len(moving)+len(refused) == 0 {
+			return untrusted
+		}
+	}
 	if len(moving)+len(refused) == 0 {
 		s.log.Info("rules changed: every client keeps its keys", "clients", all)
 		return nil
 	}
 	s.log.Info("rules changed: clients whose keys are others now are ended", "moving", len(moving), "refused", len(refused), "clients", all, "over", over.String())
-	return append(refused, moving...)
+	return slices.Concat(untrusted, refused, moving)
 }
 
 // standing is a type of a client, with the key that it has, and from what it was
@@ -202,8 +213,12 @@ func verdict(what string, changes []Change, refusal *Refusal) *Refusal {
 	return Refuse(codes.Unavailable, telemetry.KeyChanged, "%s: the rules have changed: the key for %s is %s now", what, c.Type, is)
 }
 
-// judge holds a stream against the rules as they are now; nil: it stays.
+// judge holds a stream against the authorities and rules as they are now; nil: it
+// stays.
 func (st *stream) judge() *Refusal {
+	if refusal := st.caller.Trusted(time.Now()); refusal != nil {
+		return refusal
+	}
 	changes, refusal := st.changes(st.srv.source.KeyOf)
 	return verdict("stream", changes, refusal)
 }

@@ -49,22 +49,24 @@ type Server struct {
 	log    *slog.Logger
 	nodes  xds.NodeTable
 
-	sched   *scheduler
-	alarms  *alarms[*slot]
-	ages    *alarms[*stream]
-	door    *door
-	sparing *sparing
-	nackLog *nackLog
-	polls   *polls
-	pollers *pollers
-	times   restTimes
-	mover   *mover
+	sched    *scheduler
+	alarms   *alarms[*slot]
+	ages     *alarms[*stream]
+	partings *alarms[*conn]
+	door     *door
+	sparing  *sparing
+	nackLog  *nackLog
+	polls    *polls
+	pollers  *pollers
+	times    restTimes
+	mover    *mover
 
 	greetings   greetings
 	unfinished  unfinished
 	strikes     strikes
 	watches     watches
 	requestTime time.Duration
+	parting     time.Duration
 
 	mu       sync.Mutex
 	streams  map[uint64]*stream
@@ -82,9 +84,9 @@ func NewServer(o Options) *Server {
 	}
 	s := &Server{
 		opts: o, source: o.Source, meters: o.Metrics, log: o.Log,
-		sched: newScheduler(), alarms: newAlarms[*slot](), ages: newAlarms[*stream](), door: newDoor(o.Limits), sparing: newSparing(),
+		sched: newScheduler(), alarms: newAlarms[*slot](), ages: newAlarms[*stream](), partings: newAlarms[*conn](), door: newDoor(o.Limits), sparing: newSparing(),
 		polls: newPolls(), times: defaultRESTTimes,
-		unfinished: unfinished{conns: make(map[*toll]struct{})}, requestTime: requestTime,
+		unfinished: unfinished{conns: make(map[*toll]struct{})}, requestTime: requestTime, parting: parting,
 		strikes: strikes{hosts: make(map[string]*struck)}, watches: watches{conns: make(map[*conn]int)},
 		streams: make(map[uint64]*stream),
 	}
@@ -102,6 +104,7 @@ func (s *Server) Run(ctx context.Context) error {
 	parts.Go(func() { s.sched.run(ctx) })
 	parts.Go(func() { s.alarms.run(ctx) })
 	parts.Go(func() { s.ages.run(ctx) })
+	parts.Go(func() { s.partings.run(ctx) })
 	parts.Go(func() { s.newWatcher().run(ctx) })
 	parts.Go(func() { s.mover.run(ctx) })
 	parts.Go(func() { s.nackLog.run(ctx) })
@@ -144,19 +147,26 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 	st.number, _ = gs.Context().Value(streamNumber{}).(uint32)
 	st.conn.toll.Load().parts.belongs(st.number, st)
 	defer st.conn.toll.Load().parts.forget(st.number)
+	if refusal := st.conn.refuses(st.opened); refusal != nil {
+		s.meters.Refuse(refusal.Reason)
+		return refusal
+	}
 	if refusal := s.door.enter(st); refusal != nil {
 		s.meters.Refuse(refusal.Reason)
 		s.logRefusal("refused a stream", refusal, "", st.from, st.caller.Account)
 		return refusal
 	}
-	defer s.door.leave(st)
+	defer s.gone(st)
 	st.conn.used.Store(true)
 	if !s.add(st) {
 		s.meters.Refuse(telemetry.Draining)
 		return Refuse(codes.Unavailable, telemetry.Draining, "stream: the relay is shutting down")
 	}
 	s.meters.Streams[v].Add(1)
-	err := st.receive()
+	err := st.trusted()
+	if err == nil {
+		err = st.receive()
+	}
 	st.close()
 	s.remove(st)
 	s.meters.Streams[v].Add(-1)
@@ -205,7 +215,8 @@ func (s *Server) add(st *stream) bool {
 	s.streams[st.id] = st
 	s.mu.Unlock()
 	if age := s.settings().MaxConnectionAge; age > 0 {
-		s.ages.set(st.opened.Add(jitter(age, st.id)), &st.age, st)
+		st.until = st.opened.Add(jitter(age, st.id))
+		s.ages.set(st.until, &st.age, st)
 	}
 	return true
 }
@@ -219,10 +230,17 @@ func (s *Server) number() uint64 {
 }
 
 func (s *Server) remove(st *stream) {
-	s.ages.drop(&st.age)
+	s.mu.Lock()
+	delete(s.streams, st.id)
+	s.mu.Unlock()
+	s.ages.drop(&st.age) // last: see outlive
+}
+
+// has reports whether the stream is open.
+func (s *Server) has(st *stream) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.streams, st.id)
+	return s.streams[st.id] == st
 }
 
 // all returns the open streams.

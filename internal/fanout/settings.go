@@ -17,6 +17,9 @@ type Settings struct {
 	// MaxConnectionAge ends a stream after this time, give or take a tenth; 0:
 	// never. It is that of when the stream was opened.
 	MaxConnectionAge time.Duration
+	// Drain is over how much time streams are ended of which the certificates expire
+	// together.
+	Drain time.Duration
 	// LongPoll is how long a REST poll without news is held (P71).
 	LongPoll time.Duration
 	// Limits; 0: none. StreamsPerConnection is told to transports when they are

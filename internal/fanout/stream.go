@@ -33,6 +33,7 @@ type stream struct {
 	from    string // remote address, for people
 	opened  time.Time
 	fin     finisher
+	until   time.Time // it may be open; zero: for ever
 
 	// The receiver's.
 	req   *xds.Request // while it handles one
@@ -404,13 +405,20 @@ func (st *stream) end(r *Refusal) {
 		return
 	}
 	st.srv.meters.Refuse(r.Reason)
+	if departsFor[r.Reason] {
+		st.conn.depart() // first, so that the client knows when it hears
+	}
 	// An error means that the stream is over already.
 	_ = st.fin.WriteStatus(r.GRPCStatus())
 }
 
-// ring ends the stream when it is as old as it may be.
+// ring ends the stream when it is as old as it may be, or its client's certificate.
 func (st *stream) ring() {
-	st.end(Refuse(codes.Unavailable, telemetry.Aged, "stream: older than max_connection_age"))
+	if !st.until.IsZero() && !time.Now().Before(st.until) {
+		st.end(Refuse(codes.Unavailable, telemetry.Aged, "stream: older than max_connection_age"))
+		return
+	}
+	st.outlive()
 }
 
 // close waits until no worker has the stream, and leaves the groups.

@@ -36,7 +36,7 @@ const (
 )
 
 // toll is a connection above TLS, whose frames are counted as they are read. All
-// but credit and parts is its reader's.
+// but credit and parts is its reader's, or its writer's.
 type toll struct {
 	net.Conn
 	srv  *Server
@@ -49,6 +49,11 @@ type toll struct {
 	told    time.Time // when it was last counted that the client is held back
 	greeted bool      // it has said something
 
+	// The writer's, which is grpc's.
+	sent    framer
+	settled bool // the settings have gone
+	headers bool // some of a stream have not come to their end
+
 	credit atomic.Int64 // for responses sent
 	parts  parts
 }
@@ -56,6 +61,7 @@ type toll struct {
 func newToll(s *Server, above net.Conn, below *conn) *toll {
 	t := &toll{Conn: above, srv: s, conn: below, left: tollBurst, at: time.Now()}
 	t.framer = framer{skip: len(http2.ClientPreface), seen: t.frame, body: t.parts.body}
+	t.sent.seen = t.wrote
 	below.toll.Store(t)
 	s.unfinished.add(t)
 	if below.closed.Load() { // before it could be found there

@@ -46,8 +46,8 @@ type parts struct {
 
 // owner is whose an open stream is.
 type owner struct {
-	st  *stream // nil: not yet, or none of xDS
-	xds bool
+	st  *stream            // nil: not yet, or none of xDS
+	end context.CancelFunc // of one that is none of xDS; nil: of xDS
 }
 
 // part is a message of which something came.
@@ -144,14 +144,14 @@ func (p *parts) forget(stream uint32) {
 	p.some.Store(len(p.parts) > 0)
 }
 
-// opens is told of each stream that grpc takes, and whether it is one of xDS.
-func (p *parts) opens(number uint32, xds bool) {
+// opens is told of each stream that grpc takes, and what ends it if it is none of xDS.
+func (p *parts) opens(number uint32, end context.CancelFunc) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.open == nil {
 		p.open = make(map[uint32]owner)
 	}
-	p.open[number] = owner{xds: xds}
+	p.open[number] = owner{end: end}
 }
 
 // belongs says whose an open stream is.
@@ -159,7 +159,7 @@ func (p *parts) belongs(number uint32, st *stream) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, open := p.open[number]; open {
-		p.open[number] = owner{st, true}
+		p.open[number] = owner{st: st}
 	}
 }
 
@@ -196,6 +196,11 @@ const xdsMethods = "/envoy.service."
 
 // tapped is called for each stream that is opened, by its connection's reader.
 func tapped(ctx context.Context, info *tap.Info) (context.Context, error) {
+	if p, _ := peer.FromContext(ctx); p != nil {
+		if auth, ok := p.AuthInfo.(authInfo); ok {
+			auth.conn.ages(time.Now())
+		}
+	}
 	return opened(ctx, strings.HasPrefix(info.FullMethodName, xdsMethods)), nil
 }
 
@@ -205,7 +210,11 @@ func opened(ctx context.Context, xds bool) context.Context {
 		if auth, ok := p.AuthInfo.(authInfo); ok {
 			if t := auth.conn.toll.Load(); t != nil {
 				number := t.parts.newest
-				t.parts.opens(number, xds)
+				var end context.CancelFunc
+				if !xds {
+					ctx, end = context.WithCancel(ctx) // the stream's own ends it as well
+				}
+				t.parts.opens(number, end)
 				context.AfterFunc(ctx, func() { t.parts.forget(number) }) // however it ends
 				return context.WithValue(ctx, streamNumber{}, number)
 			}
@@ -262,26 +271,23 @@ func (s *Server) hurry(now time.Time, pins map[any]pin) {
 	}
 }
 
-// interrupt ends streams of a connection. Those that are none of xDS, such as a
-// question for the health, have nobody who would end them: their connection is
-// closed, with all that the client has on it.
+// interrupt ends streams of a connection, and no others on it: behind a proxy they
+// may be other clients' (P16). Those that are none of xDS, such as a question for the
+// health, have no stream of ours that would be ended: grpc gives up on their request
+// when their context, which is ours, is over. They end as CANCELLED.
 func (s *Server) interrupt(t *toll, streams []uint32, r *Refusal) {
-	foreign := false
 	for _, number := range streams {
 		o, open := t.parts.of(number)
 		switch {
-		case !open, o.xds && o.st == nil: // over by itself, or about to be known
+		case !open, o.end == nil && o.st == nil: // over by itself, or about to be known
 			continue
-		case o.xds:
+		case o.end == nil:
 			o.st.end(r)
 		default:
-			foreign = true
+			s.meters.Refuse(r.Reason)
+			s.sparing.line(s.log, slog.LevelInfo, "ended a call", "peer", t.RemoteAddr().String(), "reason", r.Reason.String(), "error", r.Err)
+			o.end()
 		}
 		t.parts.forget(number)
-	}
-	if foreign {
-		s.meters.Refuse(r.Reason)
-		s.sparing.line(s.log, slog.LevelInfo, "closed a connection", "peer", t.RemoteAddr().String(), "reason", r.Reason.String(), "error", r.Err)
-		_ = t.conn.Close() // its reader sees it
 	}
 }

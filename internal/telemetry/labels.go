@@ -191,6 +191,7 @@ const (
 	KeyError                        // an error or empty value in a rule's key (P5)
 	KeyChanged                      // ended, since other rules give another key (P5)
 	Handshake                       // a TLS handshake that failed, as by an unknown certificate
+	Certificate                     // a client certificate that held in the handshake, and holds no more
 	Identity                        // the identity rule refuses
 	Secrets                         // Secrets without a proven identity (P6)
 	TypeMissing                     // aggregated, without type_url (P2)
@@ -234,6 +235,7 @@ var reasonNames = [reasons]string{
 	KeyError:          "key_error",
 	KeyChanged:        "key_changed",
 	Handshake:         "tls_handshake",
+	Certificate:       "certificate",
 	Identity:          "identity",
 	Secrets:           "secrets",
 	TypeMissing:       "type_missing",

@@ -3,6 +3,7 @@ package tlsfiles
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -17,6 +18,9 @@ type Options struct {
 	Name    string
 	Metrics *telemetry.Metrics // nil: none
 	Log     *slog.Logger       // nil: slog.Default
+	// Distrusted is called once other authorities are in force than before, by
+	// whoever looked, with no lock held; nil: nobody wants to know. It does not block.
+	Distrusted func()
 }
 
 // Source has the certificates that are in force.
@@ -104,15 +108,28 @@ func (s *Source) refresh(now time.Time) (*material, func()) {
 	}
 	s.seen, s.sure = is, is.settled(now)
 	fresh, err := s.files.load()
+	others := false // authorities
 	if err == nil {
+		if others = !fresh.roots.Equal(s.force.roots); !others {
+			fresh.roots = s.force.roots
+		}
 		s.force = fresh
 	}
-	if same && s.failed == (err != nil) {
+	if same && s.failed == (err != nil) && !others {
 		return s.force, nil // read again to be sure, and it was the same
 	}
 	s.failed = err != nil
-	return s.force, func() { s.report(fresh, err, now) }
+	return s.force, func() {
+		s.report(fresh, err, now)
+		if others && s.opts.Distrusted != nil {
+			s.opts.Distrusted()
+		}
+	}
 }
+
+// Roots are the authorities in force, after a look at the files: the same pool for
+// as long as they are the same; nil: none.
+func (s *Source) Roots() *x509.CertPool { return s.current().roots }
 
 // report says what came of reading files that had changed.
 func (s *Source) report(fresh *material, err error, now time.Time) {
