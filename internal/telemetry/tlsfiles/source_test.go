@@ -413,3 +413,47 @@ func TestExpiredIsWarnedOf(t *testing.T) {
 		t.Errorf("the log says %s", got)
 	}
 }
+
+// The authorities are one pool for as long as they are the same, so that who has held
+// a certificate against it need not do so again; others are told of, once.
+func TestRootsAreOthersOnlyIfTheyAre(t *testing.T) {
+	r := newRig(t, true)
+	told := 0
+	var err error
+	if r.src, err = Open(r.files, Options{Name: "server", Log: slog.New(slog.DiscardHandler), Distrusted: func() { told++ }}); err != nil {
+		t.Fatal(err)
+	}
+	first := r.src.Roots()
+	if !first.Equal(r.ca.Pool()) {
+		t.Error("not those of the file")
+	}
+	says := func(what string, wantTold int, same bool) {
+		t.Helper()
+		if got := r.src.Roots(); (got == first) != same || told != wantTold {
+			t.Errorf("%s: the same %v, told %d times; want %v, %d", what, got == first, told, same, wantTold)
+		}
+		r.src.Roots() // once more, of what may have been read again
+		if told != wantTold {
+			t.Errorf("%s: told %d times", what, told)
+		}
+	}
+	says("nothing", 0, true)
+	r.pair("second").Write(t, r.dir, "tls")
+	says("another certificate", 0, true)
+	tlstest.File(t, r.dir, "ca", append([]byte("# the same\n"), r.ca.PEM()...))
+	says("the same authority, written otherwise", 0, true)
+	tlstest.File(t, r.dir, "ca", []byte("none"))
+	says("a file that cannot be used", 0, true)
+	// Written twice within a step of the file system's clock.
+	at := time.Now()
+	for i, ca := range []*tlstest.Authority{tlstest.NewAuthority(t), tlstest.NewAuthority(t)} {
+		path := tlstest.File(t, r.dir, "ca", append(ca.PEM(), bytes.Repeat([]byte{'\n'}, 2000-len(ca.PEM()))...))
+		if err := os.Chtimes(path, at, at); err != nil {
+			t.Fatal(err)
+		}
+		says("another authority", i+1, false)
+		if first = r.src.Roots(); !first.Equal(ca.Pool()) {
+			t.Error("not those of the file as it is now")
+		}
+	}
+}

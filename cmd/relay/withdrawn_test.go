@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
+)
+
+// A client whose certificate was stolen has its stream ended when the authority of
+// it is taken out of client_ca_file, and is given nothing more, on whatever connection.
+func TestP6_WithdrawnAuthorityKeepsNoAccess(t *testing.T) {
+	dir := t.TempDir()
+	secret := "resources:\n- {'@type': type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret, name: s, generic_secret: {secret: {inline_string: x}}}\n"
+	if err := os.Mkdir(filepath.Join(dir, "origin"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	tlstest.File(t, dir, "origin/sds.yaml", []byte(secret))
+	was, is := tlstest.NewAuthority(t), tlstest.NewAuthority(t)
+	cert, key := was.Pair(t, tlstest.Loopback()).Write(t, dir, "relay")
+	ca := tlstest.File(t, dir, "ca.crt", was.PEM())
+	g := newReloadRigOf(t, fmt.Sprintf("name: r\nupstream: {origins: [{address: 'file:%s'}]}\nadmin: {address: '127.0.0.1:0', token_file: token}\n"+
+		"downstream:\n  address: 127.0.0.1:0\n  drain: 0s\n  identity: node.id in peer.uri_sans\n  tls: {cert_file: %s, key_file: %s, client_ca_file: %s}\n", filepath.Join(dir, "origin"), cert, key, ca))
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	address := g.r.down[0].Addr().String()
+	go func() { done <- g.r.run(ctx, context.Background()) }()
+	<-g.r.registry.Running()
+	const id = "spiffe://test/n"
+	conf := &tls.Config{RootCAs: was.Pool(), Certificates: []tls.Certificate{was.Pair(t, tlstest.URI(id)).TLS(t)}}
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(credentials.NewTLS(conf)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stop()
+		if err := errors.Join(conn.Close(), <-done); err != nil {
+			t.Error(err)
+		}
+	})
+	call, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	ask := func() (discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient, error) {
+		s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(call)
+		if err != nil {
+			return nil, err
+		}
+		_ = s.Send(&discoveryv3.DeltaDiscoveryRequest{ // Recv says why not
+			Node:    &corev3.Node{Id: id, Cluster: "k"},
+			TypeUrl: "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret", ResourceNamesSubscribe: []string{"s"},
+		})
+		m, err := s.Recv()
+		if err == nil && len(m.Resources) != 1 {
+			err = fmt.Errorf("%v", m)
+		}
+		return s, err
+	}
+	s, err := ask()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tlstest.File(t, dir, "ca.crt", is.PEM())
+	if _, err := ask(); status.Code(err) != codes.Unavailable { // on the same connection
+		t.Errorf("a stream after the withdrawal: %v", err)
+	}
+	if _, err := s.Recv(); status.Code(err) != codes.Unavailable { // by the look that this was
+		t.Errorf("the stream from before: %v", err)
+	}
+	for range 5 {
+		if _, err := ask(); status.Code(err) != codes.Unavailable {
+			t.Errorf("a stream later: %v", err)
+		}
+	}
+}
+
+// Two listeners of one text are told apart by their places: each keeps its own rule.
+func TestReloadOfListenersOfOneText(t *testing.T) {
+	two := func(first, second string) string {
+		const l = "  - {address: '127.0.0.1:0', identity: 'node.id == %q'}\n"
+		return head + fmt.Sprintf(l, first) + fmt.Sprintf(l, second)
+	}
+	g := newReloadRigOf(t, two("a", "b"))
+	in := func() (out string) {
+		for _, e := range g.r.down {
+			for _, id := range []string{"a", "b", "c"} {
+				if admits(t, e.gate, id) {
+					out += id
+				}
+			}
+		}
+		return out
+	}
+	g.says(g.replaceBy(two("a", "c")), "changed=downstream.listeners[1].identity\n")
+	if got := in(); got != "ac" {
+		t.Errorf("they let in %q, want a and c", got)
+	}
+	// Of another number nobody knows which is which.
+	g.says(g.replaceBy(head+"  - {address: '127.0.0.1:0', identity: 'node.id == \"b\"'}\n"), "needs a restart")
+	if got := in(); got != "ac" {
+		t.Errorf("they let in %q, want a and c", got)
+	}
+	// Another one before them changes nothing.
+	g.replaceBy(head + "  - {address: '127.0.0.2:0'}\n" + two("b", "a")[len(head):])
+	if got := in(); got != "ba" {
+		t.Errorf("they let in %q, want b and a", got)
+	}
+}
