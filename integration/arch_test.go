@@ -41,7 +41,7 @@ var house = map[string]place{
 		[]string{"internal/telemetry"},
 		"certificates are the same for clients, origins and operators",
 	},
-	"internal/telemetry/redact":           {nil, "what is a secret does not depend on who shows it"},
+	"internal/telemetry/redact": {nil, "what is a secret does not depend on who shows it"},
 	"internal/telemetry/tracing": {
 		[]string{"internal/xds", "internal/telemetry", "internal/telemetry/redact"},
 		"a trace goes with an update and knows nobody on its way",
