@@ -10,6 +10,7 @@ import (
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/orchestrator"
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/redact"
 )
 
 // inForce is a configuration, with what was compiled of it. It is not changed once
@@ -134,7 +135,7 @@ func (c *inForce) warn(log *slog.Logger, before *inForce) {
 	}
 	for _, w := range c.warnings() {
 		if !said[w.Key+w.Reason] {
-			log.Warn("configuration", "warning", w)
+			log.Warn("configuration", "warning", redact.Own(w.Error()))
 		}
 	}
 }

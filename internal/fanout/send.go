@@ -129,8 +129,8 @@ func (st *stream) commit(v *sight, i int, plan *Plan, frame *Frame, epoch uint64
 	}
 	out := newOutgoing(st, frame.body, nonce)
 	size := len(out.body) + len(out.tail)
+	st.since.Store(time.Now().UnixNano()) // before it is looked at
 	st.flying.Store(frame)
-	st.since.Store(time.Now().UnixNano())
 	out.seq = st.run.send()
 	st.conn.earn(tollResponse)
 	// It only queues; an error means that the stream is ending, which the

@@ -292,7 +292,7 @@ func (g *Group) wait(now time.Time) time.Duration {
 	switch refused := g.refusal.Load() != nil; {
 	case !refused && now.Before(g.openBy):
 		before(g.openBy)
-	case refused:
+	case refused, g.refusing:
 		for _, l := range g.lines() {
 			before(l.provenAt)
 		}

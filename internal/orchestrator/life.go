@@ -253,7 +253,7 @@ func (g *Group) judge(now time.Time) {
 		return
 	case s.Connected:
 		// A silent origin ends nothing, and must not refuse for ever.
-		if was != nil && slices.ContainsFunc(g.lines(), func(l *link) bool { return l.speaks(now) }) {
+		if (was != nil || g.refusing) && slices.ContainsFunc(g.lines(), func(l *link) bool { return l.speaks(now) }) {
 			g.refusal.Store(nil)
 			g.refusing = false
 		}
