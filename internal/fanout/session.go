@@ -464,6 +464,9 @@ func (s *Session) Settled(p *Plan, now time.Time) {
 	}
 	s.owed = false
 	s.step(p)
+	if s.holds() {
+		return // it is told of the removals yet (P36)
+	}
 	if s.inStep {
 		s.acked = p.to.Version
 	}

@@ -120,7 +120,10 @@ func (s *slot) stands(look *survey) place {
 	at := place{has: s.has}
 	if newest != nil {
 		at.lineage = newest.Lineage
-		at.unsent = s.parts != nil || s.stuck != nil || s.over() != nil || s.keep() != nil || look.pending(&s.Session, newest)
+		at.unsent = s.parts != nil || s.stuck != nil || s.unsent() != nil || s.holds() || look.pending(&s.Session, newest)
+	}
+	if s.unsent() != nil { // it has all of no version, for as long as it cannot be sent that
+		at.has = 0
 	}
 	refusing := s.refusing()
 	at.open = len(s.flights) > 0 || at.unsent
@@ -186,6 +189,9 @@ func (s *Session) refusing() bool {
 	})
 }
 
+// holds reports whether removals wait: the client has what it is not to have (P36).
+func (s *Session) holds() bool { return s.over() != nil || s.keep() != nil }
+
 // reach notes that the i-th response in flight was acknowledged: with it the client
 // has all of the newest that went out whole until then, but for what it refused.
 func (s *Session) reach(i int, out *Outcome) {
@@ -194,7 +200,7 @@ func (s *Session) reach(i int, out *Outcome) {
 			continue
 		}
 		out.rollout, out.gen = f.of, f.gen
-		if !s.refusing() {
+		if !s.refusing() && !s.holds() {
 			s.has = f.gen
 		}
 		return

@@ -169,8 +169,12 @@ func bubble(t *testing.T, edit func(*Options), f func(w *world)) {
 	})
 }
 
-// pass lets time pass, in a bubble.
-func pass(d time.Duration) { time.Sleep(d) }
+// pass lets time pass, and what happens then happen. Outside of a bubble it panics, as
+// Wait does: no test is to sleep.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
 
 func (w *world) run() {
 	ctx, cancel := context.WithCancel(context.Background())
