@@ -164,10 +164,7 @@ func (s *Store) writeConfirmed() {
 	if s.o.MaxBytes > 0 && size > s.o.MaxBytes {
 		return // others say of themselves how old they are
 	}
-	err := s.room(size, confirmedFile)
-	if err == nil {
-		err = s.replace(confirmedFile, func(w io.Writer) error { return encodeConfirmed(w, size, records) })
-	}
+	err := s.replace(confirmedFile, size, func(w io.Writer) error { return encodeConfirmed(w, size, records) })
 	if err == nil {
 		err = s.syncDir()
 	}

@@ -6,8 +6,8 @@
 // Source; when it is written is the store's. Files are written whole beside the old
 // one and take its place, so that whatever happens there is the old or the new.
 // Whatever is wrong with a file, it is told, and served as if there were none.
-// MaxBytes holds for what stays: while a file is written, the one that it replaces
-// is there beyond it. A file is removed when its source says that nothing is good,
+// MaxBytes holds for what stays: a file that is written is there beyond it, until it
+// is on the disk; only then go those whose room it needs. A file is removed when its source says that nothing is good,
 // or for want of room, and for nothing else: not because a source went.
 //
 // What must not be on a disk is held back here, whatever the Source says: Secrets

@@ -7,14 +7,14 @@ import (
 )
 
 // room makes room for a file of this size under name, in the place of the one that
-// is there, which stays until the new one takes its place: so there is the old or
-// the new whatever happens, and while it is written the files may be larger than
-// max_bytes, by the one that is replaced. Damaged files go first, then those that
+// is there. It is called when the new file is on the disk beside the others and
+// needs but its name: so nobody's file goes for one that cannot be written, and what
+// is replaced stays until then. That is why the files may be larger than max_bytes
+// while one is written, by that one. Damaged files go first, then those that
 // were confirmed longest ago. One that went is written again when something of its
 // key's type is touched, and not before: if it were written as soon as there is
 // room, keys that do not fit beside each other would take turns for ever.
 func (s *Store) room(size int64, name string) error {
-	went := false
 	for {
 		full, damaged, oldest := s.victim(size, name)
 		var err error
@@ -24,14 +24,10 @@ func (s *Store) room(size int64, name string) error {
 		case oldest != nil:
 			if err = s.remove(oldest); err == nil {
 				s.evict()
-				went = true
 			}
 		case full && name != confirmedFile && s.journal > 0:
 			// All whom it speaks of went, or are said anew in what is to be written.
 			err = s.dropConfirmed()
-			went = true
-		case went:
-			return s.syncDir()
 		default:
 			return nil
 		}

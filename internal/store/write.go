@@ -59,10 +59,7 @@ func (s *Store) store(it *item, rec *Record, dirty bool, enough func() error) er
 		}
 		return nil
 	}
-	if err := s.room(h.size, name); err != nil {
-		return err
-	}
-	if err := s.replace(name, func(w io.Writer) error { return encode(w, h, rec, enough) }); err != nil {
+	if err := s.replace(name, h.size, func(w io.Writer) error { return encode(w, h, rec, enough) }); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -99,9 +96,10 @@ func (s *Store) show() {
 // total is the size of all files. mu is held.
 func (s *Store) total() int64 { return s.bytes + s.spare + s.journal }
 
-// replace writes a file beside the one of that name, and has it take its place
-// when it is on the disk.
-func (s *Store) replace(name string, fill func(io.Writer) error) (err error) {
+// replace writes a file of this size beside the one of that name, and has it take
+// its place when it is on the disk and there is room for it. The caller syncs the
+// directory.
+func (s *Store) replace(name string, size int64, fill func(io.Writer) error) (err error) {
 	path := filepath.Join(s.o.Path, name)
 	if err := s.hook("create", path); err != nil {
 		return err
@@ -118,7 +116,14 @@ func (s *Store) replace(name string, fill func(io.Writer) error) (err error) {
 	if err := fill(hooked{s, path, f, nil}); err != nil {
 		return err
 	}
-	if err := errors.Join(s.hook("sync", path), s.hook("rename", path)); err != nil {
+	// A disk may say only now that it is full.
+	if err := errors.Join(s.hook("sync", path), f.Sync()); err != nil {
+		return err
+	}
+	if err := s.room(size, name); err != nil {
+		return err
+	}
+	if err := s.hook("rename", path); err != nil {
 		return err
 	}
 	return f.CloseAtomicallyReplace()
