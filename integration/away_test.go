@@ -235,5 +235,8 @@ func TestSecondSigtermEndsAtOnce(t *testing.T) {
 	}
 	r.signal(syscall.SIGTERM)
 	r.stop()
+	if log := r.log.String(); !strings.Contains(log, "ending at once") {
+		t.Errorf("the log does not say that it ends at once: %s", log)
+	}
 	waitAll(t, clients, "the end of its stream", func(c *fleet.Client) bool { return c.LastError() != nil })
 }

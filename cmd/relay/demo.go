@@ -39,7 +39,7 @@ other change of the routes.`,
 			if clients < 1 {
 				return fmt.Errorf("--clients: %d: at least 1", clients)
 			}
-			ctx, hurry, stop := signals(cmd.Context())
+			ctx, hurry, stop := signals(cmd.Context(), slog.New(slog.DiscardHandler))
 			defer stop()
 			if length > 0 {
 				var cancel context.CancelFunc

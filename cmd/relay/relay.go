@@ -200,7 +200,7 @@ func (r *relay) listen() (err error) {
 }
 
 // run serves until ctx ends, drains, and returns when everything has ended.
-// hurry ends the draining.
+// hurry ends the draining, and what else takes its time.
 func (r *relay) run(ctx, hurry context.Context) error {
 	// The parts outlive ctx until the streams are drained.
 	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -214,7 +214,7 @@ func (r *relay) run(ctx, hurry context.Context) error {
 	kctx, keepNoMore := context.WithCancel(gctx)
 	defer keepNoMore()
 	if r.store != nil {
-		g.Go(func() error { return r.store.Run(kctx) })
+		g.Go(func() error { return r.store.Run(kctx, hurry) })
 	}
 	g.Go(func() error { return r.registry.Run(gctx) })
 	g.Go(func() error { return r.fanout.Run(gctx) })

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -54,7 +55,7 @@ flags win over the environment, the environment over the file.`,
 				return err
 			}
 			r.reloads = newReloader(r, func() (*config.Config, error) { return config.Load(*file, cmd.Flags()) }, hangups)
-			ctx, hurry, stop := signals(cmd.Context())
+			ctx, hurry, stop := signals(cmd.Context(), log)
 			defer stop()
 			return r.run(ctx, hurry)
 		},
@@ -64,8 +65,8 @@ flags win over the environment, the environment over the file.`,
 }
 
 // signals returns a context that the first SIGTERM or SIGINT ends, and one that
-// the second ends.
-func signals(parent context.Context) (first, second context.Context, stop func()) {
+// the second ends. A third ends the process, whatever keeps it.
+func signals(parent context.Context, log *slog.Logger) (first, second context.Context, stop func()) {
 	first, end1 := context.WithCancel(parent)
 	second, end2 := context.WithCancel(context.WithoutCancel(parent))
 	ch := make(chan os.Signal, 2)
@@ -73,12 +74,17 @@ func signals(parent context.Context) (first, second context.Context, stop func()
 	signal.Notify(ch, syscall.SIGTERM, syscall.SIGINT)
 	go func() {
 		defer close(done)
-		for _, end := range []func(){end1, end2} {
-			if _, ok := <-ch; !ok {
-				return
-			}
-			end()
+		if _, ok := <-ch; !ok {
+			return
 		}
+		end1()
+		got, ok := <-ch
+		if !ok {
+			return
+		}
+		signal.Stop(ch)
+		log.Warn("told to end a second time: ending at once", "signal", got.String())
+		end2()
 	}()
 	return first, second, func() {
 		signal.Stop(ch)

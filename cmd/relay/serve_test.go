@@ -1,9 +1,16 @@
 package main
 
 import (
+	"bufio"
 	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -35,6 +42,51 @@ func TestDemo(t *testing.T) {
 	}
 	if strings.Contains(out, "protocol broken") {
 		t.Error(out)
+	}
+}
+
+// signalledEnv has the process that TestSignals starts wait for signals.
+const signalledEnv = "RELAY_TEST_SIGNALLED"
+
+// The first SIGTERM ends one context, the second the other, which is logged, and the
+// third the process.
+func TestSignals(t *testing.T) {
+	if os.Getenv(signalledEnv) != "" {
+		first, second, stop := signals(context.Background(), slog.New(slog.NewTextHandler(os.Stdout, nil)))
+		defer stop()
+		fmt.Println("ready")
+		<-first.Done()
+		fmt.Println("first", second.Err())
+		<-second.Done()
+		fmt.Println("second")
+		select {} // whatever keeps it
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestSignals$")
+	cmd.Env = append(os.Environ(), signalledEnv+"=1")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill() }() // it has ended, unless the test fails
+	lines := bufio.NewScanner(out)
+	for _, want := range []string{"ready", "first <nil>", "ending at once", "second"} {
+		if !lines.Scan() || !strings.Contains(lines.Text(), want) {
+			t.Fatalf("it says %q, and not %q", lines.Text(), want)
+		}
+		if want != "ending at once" {
+			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for lines.Scan() { // Wait closes the pipe
+	}
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
+		t.Errorf("it ended with %v", err)
 	}
 }
 

@@ -44,7 +44,7 @@ func lifeOf(t *testing.T, dir string, m *telemetry.Metrics, f func(w *world), ed
 		o.Store = &counted{Store: s}
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan error)
-		go func() { done <- s.Run(ctx) }()
+		go func() { done <- s.Run(ctx, context.Background()) }()
 		return func() {
 			cancel()
 			if err := <-done; err != nil {

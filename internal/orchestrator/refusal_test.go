@@ -128,7 +128,7 @@ func unreadable(t *testing.T, dir string, f func(w *world, disk *flaky)) {
 		o.Store = disk
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan error)
-		go func() { done <- s.Run(ctx) }()
+		go func() { done <- s.Run(ctx, context.Background()) }()
 		return func() {
 			cancel()
 			if err := <-done; err != nil {

@@ -46,6 +46,7 @@ type rig struct {
 	log     *said
 	metrics *telemetry.Metrics
 	stop    func() // ends Run, and waits for it
+	hurry   func() // has the end be at once
 }
 
 // options for a store in dir.
@@ -70,7 +71,7 @@ func opened(t testing.TB, dir string, change ...func(*Options)) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{Store: s, log: log, metrics: m, stop: func() {}}
+	r := &rig{Store: s, log: log, metrics: m, stop: func() {}, hurry: func() {}}
 	t.Cleanup(func() {
 		r.stop()
 		if err := s.Close(); err != nil {
@@ -85,13 +86,16 @@ func running(t testing.TB, dir string, change ...func(*Options)) *rig {
 	t.Helper()
 	r := opened(t, dir, change...)
 	ctx, cancel := context.WithCancel(context.Background())
+	hurry, atOnce := context.WithCancel(context.Background())
+	r.hurry = atOnce
 	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx) }()
+	go func() { done <- r.Run(ctx, hurry) }()
 	r.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
+		atOnce()
 	})
 	return r
 }

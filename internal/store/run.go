@@ -47,8 +47,15 @@ func (s *Store) backoff(failures int) time.Duration {
 }
 
 // Run writes what is new until ctx ends, and then what is new by then, if there is
-// time. It gives the directory back when it returns.
-func (s *Store) Run(ctx context.Context) error {
+// time, which hurry ends: what is being written is then left as it was. It gives the
+// directory back when it returns.
+func (s *Store) Run(ctx, hurry context.Context) error {
+	enough := func() error {
+		if hurry.Err() != nil {
+			return errNoTime
+		}
+		return nil
+	}
 	confirm, pending := time.Now().Add(s.period()), false
 	for ctx.Err() == nil {
 		s.setAside()
@@ -66,7 +73,7 @@ func (s *Store) Run(ctx context.Context) error {
 		s.mu.Unlock()
 		if it != nil {
 			began := time.Now()
-			rest := s.do(it, func() error { return nil })
+			rest := s.do(it, enough)
 			if rest == 0 {
 				rest = min(time.Since(began), maxRest)
 			}
@@ -79,7 +86,7 @@ func (s *Store) Run(ctx context.Context) error {
 		}
 		s.rest(ctx, wait, s.wake)
 	}
-	s.finish()
+	s.finish(enough)
 	return s.Close()
 }
 
@@ -105,14 +112,14 @@ func (s *Store) first(now time.Time) *item {
 
 var errNoTime = errors.New("no time is left")
 
-// finish writes what is not written.
-func (s *Store) finish() {
+// finish writes what is not written, until it is told that there is no time.
+func (s *Store) finish(told func() error) {
 	end := time.Now().Add(lastWords)
 	enough := func() error {
 		if time.Now().After(end) {
 			return errNoTime
 		}
-		return nil
+		return told()
 	}
 	s.mu.Lock()
 	s.over = true // nothing new comes
@@ -134,7 +141,7 @@ func (s *Store) finish() {
 	if lost > 0 {
 		s.giveUp(lost, "the relay ends")
 	}
-	if s.failures == 0 {
+	if s.failures == 0 && told() == nil {
 		s.clockSet()
 		s.confirmNow(enough)
 		s.writeConfirmed()

@@ -123,6 +123,53 @@ func TestTheEnd(t *testing.T) {
 	})
 }
 
+// Who is told to end at once writes nothing more, and leaves what was: also of what
+// it is about to write.
+func TestTheEndAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		d := new(disk)
+		r := running(t, dir, d.option, func(o *Options) { o.Interval = time.Hour })
+		var recs []*Record
+		var sources []*source
+		for i := range 4 {
+			recs = append(recs, clusters(t, fmt.Sprint(i), 20, 100_000))
+			sources = append(sources, r.put(t, recs[i]))
+		}
+		for i, src := range sources {
+			r.Touch(recs[i].Key, recs[i].Type, src.set(clusters(t, fmt.Sprint(i), 20, 110_000)))
+		}
+		d.mu.Lock()
+		d.look = func(op, _ string) {
+			if op == "write" { // a slow disk
+				time.Sleep(100 * time.Millisecond)
+			}
+		}
+		d.mu.Unlock()
+		began := time.Now()
+		time.AfterFunc(time.Second, r.hurry)
+		r.stop()
+		if took := time.Since(began); took < time.Second || took > time.Second+500*time.Millisecond {
+			t.Errorf("the end took %v", took)
+		}
+		if !strings.Contains(r.log.String(), "the relay ends") {
+			t.Errorf("it is not told: %s", r.log)
+		}
+		if left := temps(t, dir); len(left) > 0 {
+			t.Errorf("left lying about: %v", left)
+		}
+		o := opened(t, dir)
+		for _, rec := range recs {
+			if got, err := o.Load(rec.Key, rec.Type); got == nil || err != nil {
+				t.Errorf("%s: %v, %v", rec.Key, got, err)
+			}
+		}
+		if err := o.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // Who releases while the relay ends takes nothing from the disk: what it has then
 // is written if there is time, and else what was stays.
 func TestReleaseAtTheEnd(t *testing.T) {
