@@ -26,9 +26,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteC()
 	var faults config.Faults
+	var exit exitError
 	switch {
 	case err == nil:
 		return 0
+	case errors.As(err, &exit):
+		return int(exit)
 	case errors.Is(err, errReported):
 	case errors.As(err, &faults):
 		// One a line, so that editors find the places.
@@ -54,6 +57,11 @@ func misused(err error) bool {
 
 // errReported: the command has printed what is wrong as its output.
 var errReported = errors.New("reported")
+
+// exitError is errReported with an exit code of its own.
+type exitError int
+
+func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 func newRootCmd() *cobra.Command {
 	root := &cobra.Command{

@@ -35,6 +35,28 @@ func isTerminal(w io.Writer) bool {
 	return err == nil
 }
 
+// redrawn reports whether a line of w can be written again in its place.
+func redrawn(w io.Writer) bool { return isTerminal(w) && os.Getenv("TERM") != "dumb" }
+
+// terminalWidth is how many characters a line of w has room for.
+func terminalWidth(w io.Writer) int {
+	if f, ok := w.(*os.File); ok {
+		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
+			return int(size.Col)
+		}
+	}
+	return 80
+}
+
+// cutTo cuts a line so that it does not fill one of the terminal's: where it went on
+// in the next, what is written over it would leave a part of it.
+func cutTo(line string, width int) string {
+	if utf8.RuneCountInString(line) < width {
+		return line
+	}
+	return string([]rune(line)[:max(width-2, 0)]) + "…"
+}
+
 func (t tint) as(colour, text string) string {
 	if !t.on || text == "" || colour == "" {
 		return text

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,15 +22,28 @@ func newWaitCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wait --key KEY --type TYPE --version VERSION",
 		Short: "Wait until a version has come to so many of a key's clients",
-		Long: `Wait until so many of a key's clients have a version of a type, or something newer.
-The version is what the relay or the origin calls it; it need not be there yet.
-Clients to whom the version is nothing count as well, as soon as they are in step
-with it.
+		Long: `Wait until so many of a key's clients have a version of a type. The version is what
+the relay or the origin calls it; it need not be there yet. Clients to whom the
+version is nothing count as well, as soon as they are in step with it.
 
-It exits 0 once it is reached, and 1 if it is not in time, or if so many clients
-refuse it that it cannot be reached. While the relay cannot be reached, as when it is
-restarted, it goes on; what came before a restart has to come again.`,
+A version counts from when it is the newest. If another comes after that, who has
+that one counts too, unless it is one that was there before: then the version was
+taken back. One that was replaced before the wait began does not count until it comes
+again, as when it is gone back to; with --or-newer it does, and so does all that came
+after it.
+
+It exits with
+  0  reached
+  1  an error: a flag, a token, or no relay answers
+  2  not in time
+  3  not by waiting: so many clients refuse it that it cannot be reached, or
+     another version is in its place
+
+While the relay stops, is restarted or cannot be reached, it goes on trying, and
+what a relay that stops says of its last clients does not count. What came before a
+restart has to come again.`,
 		Example: `  relay wait --key edge --type CDS --version v42 --percent 99 --timeout 5m
+  relay wait --key edge --type CDS --version v42 --or-newer -o json
   relay wait --key edge --type EDS --version v42 --admin 10.0.0.5:19000 --token-file token`,
 		Args: cobra.NoArgs,
 	}
@@ -41,6 +55,7 @@ restarted, it goes on; what came before a restart has to come again.`,
 	f.StringVar(&w.version, "version", "", "the version")
 	f.Float64Var(&w.percent, "percent", 100, "of the clients, that are to have it")
 	f.IntVar(&w.clients, "clients", 1, "how many are to be there at least")
+	f.BoolVar(&w.newer, "or-newer", false, "also count what replaced the version before, whatever it is")
 	f.DurationVar(&w.timeout, "timeout", 5*time.Minute, "how long to wait at most")
 	f.DurationVar(&w.every, "every", time.Second, "how often to ask")
 	needed(cmd, "key", "type", "version")
@@ -62,8 +77,9 @@ restarted, it goes on; what came before a restart has to come again.`,
 			return err
 		}
 		defer c.close()
-		w.relay, w.out, w.format = c, cmd.OutOrStdout(), *format
-		w.bar = *format == formatText && isTerminal(w.out)
+		w.relay, w.out, w.errs, w.format = c, cmd.OutOrStdout(), cmd.ErrOrStderr(), *format
+		w.bar = *format == formatText && redrawn(w.out)
+		w.width = func() int { return terminalWidth(w.out) }
 		return w.wait(commandContext(cmd))
 	}
 	return cmd
@@ -77,21 +93,26 @@ type waiter struct {
 	clients        int
 	timeout, every time.Duration
 
-	relay  *adminClient
-	out    io.Writer
-	format string
-	bar    bool // progress is one line that is written again and again
+	newer bool
+
+	relay     *adminClient
+	out, errs io.Writer
+	format    string
+	bar       bool       // progress is one line that is written again and again
+	width     func() int // of that line
 
 	last     orchestrator.Progress
-	answered bool      // last is what a relay said
+	answered bool      // last is what a relay said, which did not stop just then
+	stopping bool      // it does now
 	away     error     // why the last question has no answer; nil: it has one
-	refused  int       // answers in a row by which it cannot be reached
-	most     int       // clients that were there lately, since a relay that drains has none at its end
+	futile   int       // answers in a row by which it cannot be reached
+	most     int       // clients that were there lately
 	mostAt   time.Time // when
 	before   int       // of them, before the relay was restarted
 	until    time.Time // that they are waited for
 	said     string    // the last line
 	saidAt   time.Time
+	noted    string // the last that was said of what is in the way
 }
 
 // settle is how long clients that were there before a restart are expected back.
@@ -99,6 +120,20 @@ const settle = time.Minute
 
 // linesEvery is how often numbers are written that are others.
 const linesEvery = 2 * time.Second
+
+// What a wait exits with beside 0 and 1.
+const (
+	exitLate   = 2
+	exitFutile = 3
+)
+
+// The results of a wait, as JSON has them.
+const (
+	isReached    = "reached"
+	isLate       = "timeout"
+	isRefused    = "refused"
+	isSuperseded = "superseded"
+)
 
 func (w *waiter) wait(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, w.timeout)
@@ -111,48 +146,69 @@ func (w *waiter) wait(ctx context.Context) error {
 		if w.last.Mark != "" {
 			q.Set("mark", w.last.Mark)
 		}
+		if w.newer {
+			q.Set("or_newer", "true")
+		}
 		err := w.relay.get(ctx, "/progress/"+url.PathEscape(w.key), q, &p)
 		var said refusedError
 		switch {
 		case err == nil:
 			w.hear(p, time.Now())
 		case errors.As(err, &said) && said.status < 500: // it will say the same again
+			w.clear()
 			return err
 		case ctx.Err() == nil:
 			w.away = err
 		}
 		switch {
 		case err == nil && w.reached(time.Now()):
-			return w.end("reached", nil)
-		case w.refused > 1:
-			return w.end("cannot be reached: too many refuse it", errReported)
+			return w.end(isReached, "reached", nil)
+		case w.futile > 1 && w.last.TakenBack:
+			return w.end(isSuperseded, "taken back", exitError(exitFutile))
+		case w.futile > 1:
+			return w.end(isRefused, "cannot be reached: too many refuse it", exitError(exitFutile))
 		}
 		w.show(time.Now())
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			if !w.answered && w.away != nil {
-				w.line("")
-				return w.away
-			}
-			return w.end("not reached in "+w.timeout.String(), errReported)
+			return w.late()
 		}
 	}
 }
 
-// hear takes an answer.
+// late is the end of the time.
+func (w *waiter) late() error {
+	what := "not reached in " + w.timeout.String()
+	switch {
+	case !w.answered && !w.stopping && w.away != nil:
+		w.clear()
+		return w.away
+	case w.last.SupersededBy != "" && !w.last.Known:
+		return w.end(isSuperseded, what, exitError(exitFutile))
+	}
+	return w.end(isLate, what, exitError(exitLate))
+}
+
+// hear takes an answer. Of a relay that stops, the clients that it still has say
+// nothing of the others.
 func (w *waiter) hear(p orchestrator.Progress, now time.Time) {
+	w.away, w.stopping = nil, p.Draining
+	if p.Draining {
+		w.futile = 0
+		return
+	}
 	if w.answered && !p.Started.Equal(w.last.Started) {
 		w.before, w.until = w.most, now.Add(settle)
 	}
 	if p.Clients >= w.most || now.Sub(w.mostAt) > settle {
 		w.most, w.mostAt = p.Clients, now
 	}
-	w.last, w.answered, w.away = p, true, nil
+	w.last, w.answered = p, true
 	if w.possible() {
-		w.refused = 0
+		w.futile = 0
 	} else {
-		w.refused++
+		w.futile++
 	}
 }
 
@@ -167,30 +223,39 @@ func (w *waiter) expected(now time.Time) int {
 }
 
 func (w *waiter) reached(now time.Time) bool {
-	return w.last.Known && w.last.Clients >= w.clients && 100*float64(w.last.Reached) >= w.percent*float64(w.expected(now))
+	return !w.stopping && w.last.Known && w.last.Clients >= w.clients && 100*float64(w.last.Reached) >= w.percent*float64(w.expected(now))
 }
 
-// possible reports whether those that do not refuse are enough.
+// possible reports whether those that do not refuse are enough, of a version that
+// was not taken back.
 func (w *waiter) possible() bool {
 	p := &w.last
-	return p.Refusing == 0 || 100*float64(p.Clients-p.Refusing) >= w.percent*float64(p.Clients)
+	return !p.TakenBack && (p.Refusing == 0 || 100*float64(p.Clients-p.Refusing) >= w.percent*float64(p.Clients))
 }
 
 // text is how far it has come.
 func (w *waiter) text() string {
 	p := &w.last
+	by := shortVersion(plain(p.SupersededBy))
 	var b strings.Builder
 	switch {
 	case !w.answered:
 		return "no answer yet"
+	case p.TakenBack:
+		return fmt.Sprintf("%s, which was there before it, is there again", by)
+	case !p.Known && p.SupersededBy != "":
+		return fmt.Sprintf("superseded by %s before the wait began, and not come again; %d clients", by, p.Clients)
 	case !p.Known:
 		newest := "nothing is held of it"
 		if p.Newest != "" {
-			newest = "the newest is " + shortVersion(plain(p.Newest))
+			newest = "the newest is " + shortVersion(plain(cmp.Or(p.NewestOrigin, p.Newest)))
 		}
 		return fmt.Sprintf("the version has not come yet: %s; %d clients", newest, p.Clients)
 	}
 	fmt.Fprintf(&b, "%d of %d clients (%.1f %%)", p.Reached, p.Clients, p.Percent)
+	if p.SupersededBy != "" {
+		fmt.Fprintf(&b, ", superseded by %s, which counts as well", by)
+	}
 	if p.Pending > 0 {
 		fmt.Fprintf(&b, ", %d pending", p.Pending)
 		if l := p.Laggard; l != nil {
@@ -206,37 +271,61 @@ func (w *waiter) text() string {
 	return b.String()
 }
 
+// inTheWay is what has to change before anything can be reached; empty: nothing.
+func (w *waiter) inTheWay() string {
+	p := &w.last
+	switch {
+	case w.away != nil:
+		return "the relay does not answer, trying again: " + w.away.Error()
+	case w.stopping:
+		return "the relay is stopping, waiting for it to be back"
+	case w.answered && !p.InUse:
+		return fmt.Sprintf("key %s is not in use: no client has it; waiting for one", plain(w.key))
+	case w.answered && p.SupersededBy != "" && !p.Known && !p.TakenBack:
+		return fmt.Sprintf("version %s was superseded by %s before the wait began: waiting for it to come again; --or-newer would count what came after it",
+			plain(w.version), shortVersion(plain(p.SupersededBy)))
+	}
+	return ""
+}
+
 // show writes where it stands: on a terminal always, else what is another, and
-// numbers not too often.
+// numbers not too often. What is in the way is written to standard error, once.
 func (w *waiter) show(now time.Time) {
+	obstacle := w.inTheWay()
+	if obstacle != w.noted {
+		w.noted = obstacle
+		if obstacle != "" {
+			w.clear()
+			fmt.Fprintln(w.errs, "relay:", obstacle)
+		}
+	}
 	if w.format != formatText {
 		return
 	}
-	text, kind := w.text(), "numbers"
-	if !w.last.Known {
-		kind = text
+	text := w.text()
+	switch {
+	case w.bar:
+		w.line(cutTo(drawBar(w.last.Percent)+" "+cmp.Or(obstacle, text), w.width()))
+	case obstacle != "", text == w.said, w.last.Known && w.saidAt.After(now.Add(-linesEvery)):
+	default:
+		w.said, w.saidAt = text, now
+		w.line(text)
 	}
-	if w.away != nil {
-		text = "the relay does not answer, trying again: " + w.away.Error()
-		kind = text
-	}
-	if w.bar {
-		w.line(drawBar(w.last.Percent) + " " + text)
-		return
-	}
-	if text == w.said || kind == "numbers" && w.saidAt.After(now.Add(-linesEvery)) {
-		return
-	}
-	w.said, w.saidAt = text, now
-	w.line(text)
 }
 
 // line writes one: on a terminal in the place of the one before.
 func (w *waiter) line(text string) {
 	if w.bar {
 		fmt.Fprintf(w.out, "\r\x1b[K%s", text)
-	} else if text != "" {
+	} else {
 		fmt.Fprintln(w.out, text)
+	}
+}
+
+// clear takes a line away that stands on the terminal.
+func (w *waiter) clear() {
+	if w.bar {
+		w.line("")
 	}
 }
 
@@ -248,19 +337,26 @@ func drawBar(percent float64) string {
 }
 
 // end says what came of it.
-func (w *waiter) end(what string, err error) error {
+func (w *waiter) end(result, what string, err error) error {
 	if w.format != formatText {
-		if e := printSaid(w.out, w.format, w.last); e != nil {
+		said := struct {
+			Result string `json:"result"`
+			orchestrator.Progress
+		}{result, w.last}
+		if e := printSaid(w.out, w.format, said); e != nil {
 			return e
 		}
 		return err
 	}
-	t := tintOf(w.out)
 	colour := green
 	if err != nil {
 		colour = red
 	}
-	w.line(fmt.Sprintf("%s: %s", t.as(colour, what), w.text()))
+	text := w.text()
+	if obstacle := w.inTheWay(); w.away != nil || w.stopping {
+		text = obstacle
+	}
+	w.line(fmt.Sprintf("%s: %s", tintOf(w.out).as(colour, what), text))
 	if w.bar {
 		fmt.Fprintln(w.out)
 	}

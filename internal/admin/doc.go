@@ -24,9 +24,10 @@
 // took, refused and lack it, how long ACKs took, and who lags behind
 // (orchestrator.VersionStatus); that is in /keys/{key}, and not in /keys.
 // /progress/{key} says the same of one version for who waits for it: a version is
-// what the relay, the origin, or its content calls it. Of the version that is asked
-// for, also if it is long replaced, the answer has a mark, which is good for as long
-// as the relay runs.
+// what the relay, the origin, or its content calls it. It counts if it is the newest, or
+// was since the waiting began: the answer has a mark that says since when that is, to be
+// given along with the next question, and which is good for as long as the relay runs.
+// While the relay drains the answer says so: its numbers are of those who are still there.
 //
 // /config_dump has what is held of a key, /resources the same by name alone, and
 // /diff/{node} what a node refused, or does not have yet, against what it has. All are

@@ -103,9 +103,9 @@ func (w *world) Standings(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[fanou
 	}
 }
 
-func (w *world) Progress(key xds.Key, typ xds.TypeURL, version, mark string, standings func(func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing]) orchestrator.Progress {
-	p := orchestrator.Progress{Key: key.String(), Type: string(typ), Version: version, Mark: mark}
-	for range standings(func(k xds.Key, t xds.TypeURL) bool { return k == key && t == typ }) {
+func (w *world) Progress(of orchestrator.Awaited, standings func(func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing]) orchestrator.Progress {
+	p := orchestrator.Progress{Key: of.Key.String(), Type: string(of.Type), Version: of.Version, Mark: of.Mark, Known: of.OrNewer}
+	for range standings(func(k xds.Key, t xds.TypeURL) bool { return k == of.Key && t == of.Type }) {
 		p.Clients++
 	}
 	return p

@@ -3,7 +3,9 @@ package admin
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 
+	"xdsrelay/internal/orchestrator"
 	"xdsrelay/internal/xds"
 )
 
@@ -23,7 +25,17 @@ func (s *Server) progress(r *http.Request) (int, any) {
 	if q.Get("version") == "" {
 		return fail(http.StatusBadRequest, "version: wants a version of the type, as /keys/{key} has them")
 	}
-	return http.StatusOK, s.opts.Keys.Progress(key, typ, q.Get("version"), q.Get("mark"), s.opts.Clients.Standings)
+	newer := false
+	if v := q.Get("or_newer"); v != "" {
+		if newer, err = strconv.ParseBool(v); err != nil {
+			return fail(http.StatusBadRequest, "or_newer: wants true or false")
+		}
+	}
+	of := orchestrator.Awaited{Key: key, Type: typ, Version: q.Get("version"), Mark: q.Get("mark"), OrNewer: newer}
+	p := s.opts.Keys.Progress(of, s.opts.Clients.Standings)
+	// Looked at afterwards: none of those that are missing was sent away before.
+	p.Draining = s.phase.Load() == draining
+	return http.StatusOK, p
 }
 
 // typeCalled is the type that people mean: by its URL or its short name.

@@ -72,7 +72,7 @@ type Keys interface {
 	Key(xds.Key) (orchestrator.KeyStatus, bool)
 	Resources(xds.Key) ([]*xds.Snapshot, bool)
 	Differences(u *fanout.Untaken, most int) (out []orchestrator.Difference, more int, known bool)
-	Progress(key xds.Key, typ xds.TypeURL, version, mark string, standings func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing]) orchestrator.Progress
+	Progress(of orchestrator.Awaited, standings func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing]) orchestrator.Progress
 }
 
 // Origins are those of the configuration, as upstream.Client has them.

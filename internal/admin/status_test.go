@@ -260,7 +260,17 @@ func TestProgress(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	}
-	for _, q := range []string{"", "?type=CDS", "?version=v", "?type=CDS&version=", "?type=CDS&version=v&percent=3"} {
+	var got orchestrator.Progress
+	r.get("/progress/web?version=v1&type=CDS&or_newer=true", &got)
+	if !got.Known || got.Draining {
+		t.Errorf("%+v", got)
+	}
+	r.Server.SetReady(true)
+	r.Server.SetReady(false)
+	if r.get("/progress/web?version=v1&type=CDS&or_newer=false", &got); got.Known || !got.Draining {
+		t.Errorf("%+v", got)
+	}
+	for _, q := range []string{"", "?type=CDS", "?version=v", "?type=CDS&version=v&or_newer=2", "?type=CDS&version=", "?type=CDS&version=v&percent=3"} {
 		r.want(400, "GET", "/progress/web"+q, nil)
 	}
 	r.want(400, "GET", "/progress/no%20key?type=CDS&version=v", nil)

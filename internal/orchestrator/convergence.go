@@ -2,7 +2,6 @@ package orchestrator
 
 import (
 	"cmp"
-	"fmt"
 	"iter"
 	"slices"
 	"time"
@@ -146,99 +145,4 @@ func (t *TypeStatus) count(at *fanout.Standing) {
 			v.Laggard = older(v.Laggard, at)
 		}
 	}
-}
-
-// Progress is how far a version of a type has come, for who waits for it.
-type Progress struct {
-	Key     string `json:"key"`
-	Type    string `json:"type"`
-	Version string `json:"version"` // as it was asked for
-	// Known: the version came, and is remembered. Mark names it from then on, for as
-	// long as the relay runs: give it along, and it is known also when many newer
-	// ones have come.
-	Known bool   `json:"known"`
-	Mark  string `json:"mark,omitempty"`
-	// Newest is the newest version, and what the origin calls it.
-	Newest       string `json:"newest_version,omitempty"`
-	NewestOrigin string `json:"newest_origin_version,omitempty"`
-	// Clients are those of the key and type: Reached have the version or something
-	// newer, or it is nothing to them; Refusing refused it, or something before that
-	// they still do not have; the rest is Pending. Of a version that is not known
-	// all are.
-	Clients  int     `json:"clients"`
-	Reached  int     `json:"reached"`
-	Refusing int     `json:"refusing"`
-	Pending  int     `json:"pending"`
-	Percent  float64 `json:"percent"` // 0 without clients
-	// Laggard is the pending client that has stood where it stands for longest,
-	// Refuser such a one of those that refuse.
-	Laggard *Laggard `json:"laggard,omitempty"`
-	Refuser *Laggard `json:"refuser,omitempty"`
-	// Started is when the relay did.
-	Started time.Time `json:"started"`
-}
-
-// Progress says how far a version has come; mark is that of an answer before, or
-// empty. standings gives those that are wanted, as fanout.Server.Standings.
-func (r *Registry) Progress(key xds.Key, typ xds.TypeURL, version, mark string, standings func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing]) Progress {
-	p := Progress{Key: key.String(), Type: string(typ), Version: version, Started: r.started}
-	lineage, gen := r.find(&p, key, typ, mark)
-	for at := range standings(func(k xds.Key, t xds.TypeURL) bool { return k == key && t == typ }) {
-		p.Clients++
-		switch is := judge(&at, lineage, gen); {
-		case p.Known && is == inStep:
-			p.Reached++
-		case p.Known && is == refusing:
-			p.Refusing++
-			p.Refuser = older(p.Refuser, &at)
-		default:
-			p.Pending++
-			p.Laggard = older(p.Laggard, &at)
-		}
-	}
-	if p.Clients > 0 {
-		p.Percent = 100 * float64(p.Reached) / float64(p.Clients)
-	}
-	return p
-}
-
-// find finds the version, and the generation of which all is to be taken.
-func (r *Registry) find(p *Progress, key xds.Key, typ xds.TypeURL, mark string) (lineage, gen uint64) {
-	g := r.group(key)
-	if g == nil {
-		return 0, 0
-	}
-	v := find(*g.types.Load(), typ)
-	if v == nil {
-		return 0, 0
-	}
-	newest := v.held.Load()
-	if newest == nil {
-		return 0, 0
-	}
-	p.Newest, p.NewestOrigin = newest.Version, newest.Given()
-	all := v.rollouts.all()
-	if i := slices.IndexFunc(all, func(o *xds.Rollout) bool { return o.Is(p.Version) }); i >= 0 {
-		lineage, gen = all[i].Lineage, all[i].Newest()
-	} else if l, g, ok := r.unmark(mark); ok && l == newest.Lineage && g <= newest.Gen {
-		lineage, gen = l, g
-	} else {
-		return 0, 0
-	}
-	p.Known, p.Mark = true, fmt.Sprintf("%x-%x-%x", r.started.UnixNano(), lineage, gen)
-	return lineage, gen
-}
-
-// unmark reads a mark that this process made.
-func (r *Registry) unmark(mark string) (lineage, gen uint64, ok bool) {
-	var started int64
-	n, err := fmt.Sscanf(mark, "%x-%x-%x", &started, &lineage, &gen)
-	return lineage, gen, err == nil && n == 3 && started == r.started.UnixNano()
-}
-
-// group returns the group of a key; nil if it is not in use.
-func (r *Registry) group(key xds.Key) *Group {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.groups[key]
 }

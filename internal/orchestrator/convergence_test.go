@@ -39,10 +39,6 @@ func (f *feed) give(t *testing.T, version string, specs ...string) {
 	synctest.Wait()
 }
 
-func (p *Progress) text() string {
-	return fmt.Sprintf("known %v: %d reached, %d refusing, %d pending of %d", p.Known, p.Reached, p.Refusing, p.Pending, p.Clients)
-}
-
 func TestVersionsOfAKey(t *testing.T) {
 	bubble(t, nil, func(w *world) {
 		web := xds.NewKey("web")
@@ -73,41 +69,6 @@ func TestVersionsOfAKey(t *testing.T) {
 			}
 		}
 		equal(t, "states", one[0].Types[0].States[fanout.Unanswered], 4)
-
-		ask := func(version, mark string, of ...fanout.Standing) Progress {
-			return w.reg.Progress(web, cds, version, mark, standings(of...))
-		}
-		p := ask("v1", "", has1, has2, none, no)
-		equal(t, "v1", p.text(), "known true: 3 reached, 0 refusing, 1 pending of 4")
-		equal(t, "percent", p.Percent, 75)
-		p = ask("v2", "", has1, has2, none, no)
-		equal(t, "v2", p.text(), "known true: 1 reached, 1 refusing, 2 pending of 4")
-		equal(t, "who refuses and who lags", p.Refuser.Node+" "+p.Laggard.Node, "no none")
-		p = ask(vs[0].ContentVersion, "", has2)
-		equal(t, "by its content", p.text(), "known true: 1 reached, 0 refusing, 0 pending of 1")
-		// Not there yet: nobody has it, whoever is in step.
-		p = ask("v3", "", has2, no)
-		equal(t, "v3", p.text(), "known false: 0 reached, 0 refusing, 2 pending of 2")
-		equal(t, "newest", p.Newest+" "+p.NewestOrigin, "v2 v2")
-		// Nobody there is no success.
-		p = ask("v2", "")
-		equal(t, "nobody", fmt.Sprint(p.text(), p.Percent), "known true: 0 reached, 0 refusing, 0 pending of 00")
-
-		// Replaced so often that it is forgotten, it is still known by its mark.
-		mark := ask("v2", "").Mark
-		for i := range maxRollouts + 1 {
-			f.give(t, fmt.Sprint("w", i), fmt.Sprint("b=", i+2))
-		}
-		newer := has2
-		newer.Has = c.Newest().Gen
-		equal(t, "without its mark", func() string { p := ask("v2", "", newer); return p.text() }(), "known false: 0 reached, 0 refusing, 1 pending of 1")
-		equal(t, "with its mark", func() string { p := ask("v2", mark, newer, has1); return p.text() }(), "known true: 1 reached, 0 refusing, 1 pending of 2")
-		equal(t, "with another's", func() string { p := ask("v2", "1"+mark, newer); return p.Mark }(), "")
-		st, _ = w.reg.Key(web)
-		equal(t, "kept", len(st.Types[0].Versions), maxRollouts)
-
-		p = w.reg.Progress(xds.NewKey("nobody's"), cds, "v1", mark, standings())
-		equal(t, "of no key", p.text(), "known false: 0 reached, 0 refusing, 0 pending of 0")
 	})
 }
 

@@ -1,0 +1,377 @@
+package main
+
+import (
+	"bytes"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/xds"
+)
+
+// waiting runs relay wait until it ends; it has said something by then, if it is to
+// say something.
+func (o *operated) waiting(args ...string) (ended chan string, code *atomic.Int32) {
+	ended, code = make(chan string, 1), new(atomic.Int32)
+	said := &heard{first: make(chan struct{})}
+	all := append([]string{"wait", "--every", "5ms", "--key", "edge", "--type", "CDS", "--admin", o.admin}, args...)
+	go func() {
+		code.Store(int32(run(all, said, said)))
+		ended <- said.text()
+	}()
+	if !slices.Contains(args, "-o") {
+		<-said.first
+	}
+	o.Cleanup(func() {
+		select {
+		case <-ended:
+		case <-time.After(30 * time.Second):
+			o.Error("it waits for ever")
+		}
+	})
+	return ended, code
+}
+
+// ends fails unless it ends so.
+func (o *operated) ends(ended chan string, code *atomic.Int32, want int32, texts ...string) {
+	o.Helper()
+	select {
+	case out := <-ended:
+		ended <- out
+		for _, text := range texts {
+			if !strings.Contains(out, text) {
+				o.Errorf("no %q in:\n%s", text, out)
+			}
+		}
+		if code.Load() != want {
+			o.Errorf("exit code %d, want %d:\n%s", code.Load(), want, out)
+		}
+	case <-time.After(20 * time.Second):
+		o.Fatal("it waits for ever")
+	}
+}
+
+func TestWait(t *testing.T) {
+	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
+		t.Run(v.String(), func(t *testing.T) {
+			o := operate(t, "")
+			one, two := o.client("one", "edge", v), o.client("two", "edge", v)
+			one.take().answer("")
+			two.take().answer("")
+			o.until([]string{"status"}, "2 SYNCED")
+			ended, code := o.waiting("--version", "v1")
+			o.ends(ended, code, 0, "reached: 2 of 2 clients (100.0 %)")
+
+			// A version that is yet to come, and then takes its time.
+			ended, code = o.waiting("--version", "v2")
+			half, halfCode := o.waiting("--version", "v2", "--percent", "50", "-o", "json")
+			o.gives("v2", "a", "two")
+			one.take().answer("")
+			o.ends(half, halfCode, 0, `"reached": 1`, `"percent": 50`)
+			two.take()
+			select {
+			case out := <-ended:
+				t.Fatalf("one of two is enough: %s", out)
+			default:
+			}
+			two.answer("")
+			o.ends(ended, code, 0, "the version has not come yet: the newest is v1", "reached: 2 of 2")
+
+			// Not in time, and nobody there.
+			ended, code = o.waiting("--version", "v9", "--timeout", "50ms")
+			o.ends(ended, code, exitLate, "not reached in 50ms: the version has not come yet")
+			ended, code = o.waiting("--version", "v2", "--clients", "3", "--timeout", "50ms")
+			o.ends(ended, code, exitLate, "not reached in 50ms: 2 of 2")
+
+			// Refused: it is not waited for in vain, unless the rest is enough.
+			ended, code = o.waiting("--version", "v3")
+			half, halfCode = o.waiting("--version", "v3", "--percent", "50")
+			o.gives("v3", "a", "three")
+			one.take().answer("no")
+			o.ends(ended, code, exitFutile, "cannot be reached: too many refuse it: 0 of 2 clients (0.0 %)", "1 refuse it (one)")
+			two.take().answer("")
+			o.ends(half, halfCode, 0, "reached: 1 of 2 clients (50.0 %)")
+		})
+	}
+}
+
+// A relay that is restarted is waited for, and its first client is not taken for all.
+func TestWaitOverARestart(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	o := operate(t, address)
+	o.client("one", "edge", xds.Delta).take().answer("")
+	o.client("two", "edge", xds.Delta).take().answer("")
+	o.until([]string{"status"}, "2 SYNCED")
+	said := &heard{first: make(chan struct{})}
+	ended := make(chan int, 1)
+	go func() {
+		ended <- run([]string{"wait", "--every", "5ms", "--key", "edge", "--type", "CDS", "--version", "v2", "--admin", address}, said, said)
+	}()
+	<-said.first // it has heard of both
+	o.stop()
+	o.gives("v2", "a", "two")
+	o.start()
+	one := o.client("one", "edge", xds.Delta)
+	one.take().answer("")
+	o.until([]string{"status"}, "1 SYNCED")
+	o.client("two", "edge", xds.Delta).take().answer("")
+	select {
+	case code := <-ended:
+		if out := said.text(); code != 0 || !strings.Contains(out, "reached: 2 of 2 clients") {
+			t.Errorf("%d %s", code, out)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatalf("it waits for ever:\n%s", said.text())
+	}
+}
+
+// heard is what a command writes; first is closed when it wrote something.
+type heard struct {
+	mu    sync.Mutex
+	all   bytes.Buffer
+	first chan struct{}
+}
+
+func (h *heard) Write(p []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.all.Len() == 0 {
+		close(h.first)
+	}
+	return h.all.Write(p)
+}
+
+func (h *heard) text() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.all.String()
+}
+
+// What a wait concludes from what it hears.
+func TestWaiterCountsOnThoseThatWereThere(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	first, second := now.Add(-time.Hour), now.Add(-time.Second)
+	w := &waiter{percent: 99, clients: 1}
+	hear := func(started time.Time, clients, reached, refusing int) bool {
+		w.hear(orchestrator.Progress{Started: started, InUse: true, Known: true, Clients: clients, Reached: reached, Refusing: refusing, Pending: clients - reached - refusing}, now)
+		return w.reached(now)
+	}
+	for _, c := range []struct {
+		started                    time.Time
+		clients, reached, refusing int
+		want                       bool
+	}{
+		{first, 0, 0, 0, false},
+		{first, 100, 98, 0, false},
+		{second, 1, 1, 0, false}, // of a hundred
+		{second, 99, 99, 0, true},
+		{second, 150, 148, 2, false},
+		{second, 150, 149, 1, true},
+	} {
+		if got := hear(c.started, c.clients, c.reached, c.refusing); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+	if w.futile != 0 {
+		t.Errorf("%d answers by which it cannot be reached", w.futile)
+	}
+	hear(second, 100, 90, 2)
+	hear(second, 100, 90, 2)
+	if w.futile != 2 {
+		t.Errorf("%d answers by which it cannot be reached", w.futile)
+	}
+	now = now.Add(settle)
+	if !hear(second, 1, 1, 0) {
+		t.Error("those that do not come back are waited for longer")
+	}
+}
+
+func TestWaitFaults(t *testing.T) {
+	for _, c := range [][]string{
+		{`required flag(s) "key", "type", "version" not set`},
+		{"--percent: wants a number over 0 and up to 100, got 101", "--key", "k", "--type", "CDS", "--version", "v", "--percent", "101"},
+		{"--timeout: wants a time over 0, got 0s", "--key", "k", "--type", "CDS", "--version", "v", "--timeout", "0"},
+		{"--every: wants a time over 0, got -1s", "--key", "k", "--type", "CDS", "--version", "v", "--every", "-1s"},
+		{"--version: wants a version", "--key", "k", "--type", "CDS", "--version", ""},
+		{`"x" is no resource type`, "--key", "k", "--type", "x", "--version", "v"},
+		{"nobody listens at http://127.0.0.1:1", "--key", "k", "--type", "CDS", "--version", "v", "--admin", "127.0.0.1:1", "--timeout", "50ms", "--every", "10ms"},
+	} {
+		code, out, errs := runRelay(append([]string{"wait"}, c[1:]...)...)
+		if code != 1 || !strings.Contains(out+errs, c[0]) {
+			t.Errorf("%v: %d %s%s", c, code, out, errs)
+		}
+	}
+	// Who is not let in need not wait.
+	guarded := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- guarded.Serve(l) }()
+	code, out, errs := runRelay("wait", "--key", "k", "--type", "CDS", "--version", "v", "--admin", l.Addr().String())
+	if code != 1 || !strings.Contains(out+errs, "asks for a token") {
+		t.Errorf("%d %s%s", code, out, errs)
+	}
+	if err := guarded.Close(); err != nil {
+		t.Error(err)
+	}
+	<-done
+}
+
+// A version that was replaced before is waited for to come again, and one that is taken
+// back is not reached.
+func TestWaitForWhatWasReplaced(t *testing.T) {
+	o := operate(t, "")
+	one := o.client("one", "edge", xds.Delta)
+	one.take().answer("")
+	o.until([]string{"status"}, "SYNCED v1")
+	o.gives("v2", "a", "two", "b", "one")
+	one.take().answer("")
+	o.until([]string{"status"}, "SYNCED v2")
+	ended, code := o.waiting("--version", "v1", "--timeout", "100ms")
+	o.ends(ended, code, exitFutile, "relay: version v1 was superseded by v2 before the wait began: waiting for it to come again; --or-newer",
+		"not reached in 100ms: superseded by v2 before the wait began")
+	ended, code = o.waiting("--version", "v1", "--timeout", "100ms", "-o", "json")
+	o.ends(ended, code, exitFutile, `"result": "superseded"`, `"superseded_by": "v2"`)
+	ended, code = o.waiting("--version", "v1", "--or-newer")
+	o.ends(ended, code, 0, "reached: 1 of 1 clients (100.0 %), superseded by v2, which counts as well")
+
+	// It comes again.
+	ended, code = o.waiting("--version", "v1")
+	o.gives("v1", "a", "one", "b", "one")
+	one.take()
+	select {
+	case out := <-ended:
+		t.Fatalf("it is not taken yet: %s", out)
+	default:
+	}
+	one.answer("")
+	o.ends(ended, code, 0, "reached: 1 of 1 clients (100.0 %)\n")
+
+	// What is waited for comes, and is taken back before it is taken.
+	ended, code = o.waiting("--version", "v3")
+	o.gives("v3", "a", "three", "b", "one")
+	one.take()
+	o.until([]string{"status", "-o", "json"}, `"sent": "v3"`)
+	o.gives("v1", "a", "one", "b", "one")
+	o.until([]string{"status", "-o", "json"}, `"unsent": true`)
+	one.answer("")
+	one.take().answer("")
+	o.ends(ended, code, exitFutile, "taken back: v1, which was there before it, is there again")
+
+	// Superseded by something newer, it counts by who has that.
+	ended, code = o.waiting("--version", "v4")
+	o.gives("v4", "a", "four", "b", "one")
+	one.take()
+	o.until([]string{"status", "-o", "json"}, `"sent": "v4"`)
+	o.gives("v5", "a", "five", "b", "one")
+	o.until([]string{"status", "-o", "json"}, `"unsent": true`)
+	one.answer("")
+	one.take().answer("")
+	o.ends(ended, code, 0, "reached: 1 of 1 clients (100.0 %)")
+}
+
+// A key that no client has is said at once, and waited for.
+func TestWaitForAKeyThatIsNotInUse(t *testing.T) {
+	o := operate(t, "")
+	ended, code := o.waiting("--version", "v1", "--timeout", "50ms", "-o", "json")
+	o.ends(ended, code, exitLate, "relay: key edge is not in use: no client has it; waiting for one\n", `"result": "timeout"`, `"key_in_use": false`)
+	ended, code = o.waiting("--version", "v1")
+	o.client("one", "edge", xds.Delta).take().answer("")
+	o.ends(ended, code, 0, "relay: key edge is not in use", "reached: 1 of 1 clients")
+}
+
+// A relay that stops has fewer clients each moment: the last of them are no success, and
+// no failure.
+func TestWaitWhileTheRelayStops(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	for name, last := range map[string]orchestrator.Progress{
+		"the last one has it":     {Known: true, InUse: true, Clients: 1, Reached: 1, Percent: 100, Draining: true},
+		"the last one refuses it": {Known: true, InUse: true, Clients: 1, Refusing: 1, Draining: true},
+		"nobody is left":          {Known: true, InUse: true, Draining: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out, errs bytes.Buffer
+			w := &waiter{percent: 99, clients: 1, timeout: time.Minute, out: &out, errs: &errs, format: formatText}
+			w.hear(orchestrator.Progress{Known: true, InUse: true, Clients: 100, Reached: 50, Pending: 50}, now)
+			for range 3 {
+				w.hear(last, now)
+				w.show(now)
+				if w.reached(now) || w.futile > 0 {
+					t.Fatalf("%+v", w)
+				}
+			}
+			if got := errs.String(); got != "relay: the relay is stopping, waiting for it to be back\n" {
+				t.Errorf("%q", got)
+			}
+			if err := w.late(); err != exitError(exitLate) || !strings.Contains(out.String(), "not reached in 1m0s: the relay is stopping") {
+				t.Errorf("%v %q", err, out.String())
+			}
+			// It is back, and so is one of those who were there.
+			w.hear(orchestrator.Progress{Started: now, Known: true, InUse: true, Clients: 1, Reached: 1}, now)
+			if w.reached(now) {
+				t.Error("one of a hundred is taken for all")
+			}
+		})
+	}
+}
+
+// The same of a real one: it says that it drains, as long as it does.
+func TestProgressOfARelayThatDrains(t *testing.T) {
+	o := operate(t, "")
+	o.client("one", "edge", xds.Delta).take().answer("")
+	o.until([]string{"status"}, "SYNCED")
+	o.relay.admin.SetReady(false)
+	ended, code := o.waiting("--version", "v1", "--timeout", "50ms")
+	o.ends(ended, code, exitLate, "relay: the relay is stopping", "not reached in 50ms: the relay is stopping")
+}
+
+// A terminal has a bar in one line.
+func TestBar(t *testing.T) {
+	var out, errs bytes.Buffer
+	width := 200
+	w := &waiter{out: &out, errs: &errs, bar: true, format: formatText, answered: true, key: "k", width: func() int { return width }}
+	w.last = orchestrator.Progress{InUse: true, Known: true, Clients: 4, Reached: 1, Pending: 3, Percent: 25}
+	show := func() string {
+		out.Reset()
+		w.show(time.Now())
+		return out.String()
+	}
+	if got := show(); got != "\r\x1b[K[#######.......................] 1 of 4 clients (25.0 %), 3 pending" {
+		t.Errorf("%q", got)
+	}
+	// A line that went on in the next would leave that there.
+	width = 40
+	if got := show(); got != "\r\x1b[K[#######.......................] 1 of …" {
+		t.Errorf("%q", got)
+	}
+	// What stands there is taken away before something is said beside it.
+	width = 80
+	w.last = orchestrator.Progress{}
+	if got := show(); !strings.HasPrefix(got, "\r\x1b[K\r\x1b[K[....") || errs.String() != "relay: key k is not in use: no client has it; waiting for one\n" {
+		t.Errorf("%q %q", got, errs.String())
+	}
+	for _, c := range []struct {
+		line string
+		to   int
+		want string
+	}{{"abc", 4, "abc"}, {"abcd", 4, "ab…"}, {"äöüäöü", 5, "äöü…"}, {"abc", 1, "…"}, {"", 0, "…"}} {
+		if got := cutTo(c.line, c.to); got != c.want {
+			t.Errorf("%q to %d: %q", c.line, c.to, got)
+		}
+	}
+}

@@ -1,0 +1,163 @@
+package orchestrator
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/xds"
+)
+
+// Awaited is a version for which somebody waits.
+type Awaited struct {
+	Key     xds.Key
+	Type    xds.TypeURL
+	Version string // the relay's, the origin's, or that of the content
+	// Mark is that of the answer before; empty: the waiting begins.
+	Mark string
+	// OrNewer takes also what came after the version, whatever it is and whenever it
+	// came.
+	OrNewer bool
+}
+
+// Progress is how far a version of a type has come, for who waits for it.
+type Progress struct {
+	Key     string `json:"key"`
+	Type    string `json:"type"`
+	Version string `json:"version"` // as it was asked for
+	// InUse: the relay has the key. One that no client has, or had lately, is none.
+	InUse bool `json:"key_in_use"`
+	// Known: the version counts, since it is the newest, or was at some time since
+	// the waiting began. One that was replaced before that is nothing that clients are
+	// to have: who waits for it waits for it to come again, as when it is gone back to.
+	Known bool `json:"known"`
+	// SupersededBy is the version in whose place the newest came, empty while the
+	// version itself is the newest or never came; TakenBack: it is not known any more,
+	// since that is one which was there before it.
+	SupersededBy string `json:"superseded_by,omitempty"`
+	TakenBack    bool   `json:"taken_back,omitempty"`
+	// Mark says since when is waited, and what came since: to be given along with the
+	// next question. It is good for as long as the relay runs.
+	Mark string `json:"mark"`
+	// Newest is the newest version, and what the origin calls it.
+	Newest       string `json:"newest_version,omitempty"`
+	NewestOrigin string `json:"newest_origin_version,omitempty"`
+	// Clients are those of the key and type: Reached have the version or something
+	// newer, or it is nothing to them; Refusing refused it, or something before that
+	// they still do not have; the rest is Pending. Of a version that is not known
+	// all are.
+	Clients  int     `json:"clients"`
+	Reached  int     `json:"reached"`
+	Refusing int     `json:"refusing"`
+	Pending  int     `json:"pending"`
+	Percent  float64 `json:"percent"` // 0 without clients
+	// Laggard is the pending client that has stood where it stands for longest,
+	// Refuser such a one of those that refuse.
+	Laggard *Laggard `json:"laggard,omitempty"`
+	Refuser *Laggard `json:"refuser,omitempty"`
+	// Started is when the relay did. Draining: it is ending, and sends its clients
+	// away, so that those who are left are nobody's measure.
+	Started  time.Time `json:"started"`
+	Draining bool      `json:"draining,omitempty"`
+}
+
+// Progress says how far a version has come. standings gives those that are wanted,
+// as fanout.Server.Standings.
+func (r *Registry) Progress(of Awaited, standings func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing]) Progress {
+	p := Progress{Key: of.Key.String(), Type: string(of.Type), Version: of.Version, Started: r.started}
+	lineage, gen := r.find(&p, &of)
+	for at := range standings(func(k xds.Key, t xds.TypeURL) bool { return k == of.Key && t == of.Type }) {
+		p.Clients++
+		switch is := judge(&at, lineage, gen); {
+		case p.Known && is == inStep:
+			p.Reached++
+		case p.Known && is == refusing:
+			p.Refusing++
+			p.Refuser = older(p.Refuser, &at)
+		case p.Known:
+			p.Pending++
+			p.Laggard = older(p.Laggard, &at)
+		default:
+			p.Pending++
+		}
+	}
+	if p.Clients > 0 {
+		p.Percent = 100 * float64(p.Reached) / float64(p.Clients)
+	}
+	return p
+}
+
+// find finds the version, and the generation of which all is to be taken.
+func (r *Registry) find(p *Progress, of *Awaited) (lineage, gen uint64) {
+	m, begun := r.unmark(of.Mark)
+	defer func() { p.Mark = r.mark(m) }()
+	g := r.group(of.Key)
+	if g == nil {
+		return 0, 0
+	}
+	p.InUse = true
+	v := find(*g.types.Load(), of.Type)
+	if v == nil {
+		return 0, 0
+	}
+	newest := v.held.Load()
+	if newest == nil {
+		return 0, 0
+	}
+	p.Newest, p.NewestOrigin = newest.Version, newest.Given()
+	if m.lineage != newest.Lineage { // all of it came since the waiting began, if it has
+		m = mark{lineage: newest.Lineage}
+		if !begun {
+			m.since = newest.Gen
+		}
+	}
+	all := v.rollouts.all()
+	at := slices.IndexFunc(all, func(o *xds.Rollout) bool { return o.Is(of.Version) })
+	if at == 0 || at > 0 && (of.OrNewer || all[at].Newest() > m.since) {
+		m.found = all[at].Newest()
+	}
+	if at != 0 && (at > 0 || m.found > 0) {
+		p.SupersededBy = cmp.Or(p.NewestOrigin, p.Newest)
+	}
+	p.TakenBack = at > 0 && m.found > 0 && !of.OrNewer && !alike(all[at], all[0]) &&
+		slices.ContainsFunc(all[at+1:], func(o *xds.Rollout) bool { return alike(o, all[0]) })
+	p.Known = m.found > 0 && !p.TakenBack
+	return m.lineage, m.found
+}
+
+// alike reports whether two versions are the same one, come twice.
+func alike(a, b *xds.Rollout) bool {
+	return a.Content == b.Content || a.Given != "" && a.Given == b.Given
+}
+
+// mark is what who waits for a version remembers for the relay.
+type mark struct {
+	lineage uint64
+	since   uint64 // the generation that was the newest as the waiting began
+	found   uint64 // the version's; 0: it has not been the newest since
+}
+
+func (r *Registry) mark(m mark) string {
+	return fmt.Sprintf("%x-%x-%x-%x", r.started.UnixNano(), m.lineage, m.since, m.found)
+}
+
+// unmark reads a mark that this process made. That of another says nothing of what
+// has come here: the waiting begins anew.
+func (r *Registry) unmark(text string) (m mark, begun bool) {
+	var started int64
+	n, err := fmt.Sscanf(text, "%x-%x-%x-%x", &started, &m.lineage, &m.since, &m.found)
+	if err != nil || n != 4 || started != r.started.UnixNano() {
+		return mark{}, false
+	}
+	return m, true
+}
+
+// group returns the group of a key; nil if it is not in use.
+func (r *Registry) group(key xds.Key) *Group {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.groups[key]
+}

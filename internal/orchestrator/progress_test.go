@@ -1,0 +1,171 @@
+package orchestrator
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/xds"
+)
+
+func (p *Progress) text() string {
+	what := map[bool]string{true: "known", false: "not known"}[p.Known]
+	if p.TakenBack {
+		what = "taken back"
+	}
+	if p.SupersededBy != "" {
+		what += ", superseded by " + p.SupersededBy
+	}
+	return fmt.Sprintf("%s: %d reached, %d refusing, %d pending of %d", what, p.Reached, p.Refusing, p.Pending, p.Clients)
+}
+
+// awaiting has a key with an origin and a client, and asks as one who waits does.
+type awaiting struct {
+	*world
+	t    *testing.T
+	feed *feed
+	key  xds.Key
+	now  func() fanout.Standing // a client that has the newest
+}
+
+func await(t *testing.T, f func(a *awaiting)) {
+	bubble(t, nil, func(w *world) {
+		c := w.join("web", cds).want("*")
+		a := &awaiting{world: w, t: t, feed: w.feed(`web`), key: xds.NewKey("web")}
+		a.now = func() fanout.Standing {
+			held := c.Newest()
+			return fanout.Standing{Key: a.key, Type: cds, Stream: 1, Node: "now", State: fanout.Synced, Lineage: held.Lineage, Has: held.Gen}
+		}
+		f(a)
+	})
+}
+
+func (a *awaiting) ask(version, mark string, of ...fanout.Standing) Progress {
+	return a.reg.Progress(Awaited{Key: a.key, Type: cds, Version: version, Mark: mark}, standings(of...))
+}
+
+func (a *awaiting) want(what string, p Progress, want string) Progress {
+	a.t.Helper()
+	equal(a.t, what, p.text(), want)
+	return p
+}
+
+func TestProgressCountsClients(t *testing.T) {
+	await(t, func(a *awaiting) {
+		a.feed.give(t, "v1", "a=1", "b=1")
+		v1 := a.ask("v1", "").Mark
+		time.Sleep(time.Second)
+		has1 := a.now()
+		a.feed.give(t, "v2", "a=2")
+		has2 := a.now()
+		at := func(as fanout.Standing, node string, stream uint64, refused bool) fanout.Standing {
+			as.Node, as.Stream, as.Since, as.Refused = node, stream, time.Unix(int64(stream), 0), refused
+			return as
+		}
+		none := at(has1, "none", 2, false)
+		none.Has = 0
+		all := []fanout.Standing{at(has1, "has1", 4, false), at(has2, "has2", 3, false), none, at(has1, "no", 1, true)}
+		p := a.want("v2", a.ask("v2", "", all...), "known: 1 reached, 1 refusing, 2 pending of 4")
+		equal(t, "who refuses and who lags", p.Refuser.Node+" "+p.Laggard.Node, "no none")
+		p = a.want("v1", a.ask("v1", v1, all...), "known, superseded by v2: 3 reached, 0 refusing, 1 pending of 4")
+		equal(t, "percent", p.Percent, 75)
+		st, _ := a.reg.Key(a.key)
+		a.want("by its content", a.ask(st.Types[0].Versions[0].ContentVersion, "", has2), "known: 1 reached, 0 refusing, 0 pending of 1")
+		// Not there yet: nobody has it, whoever is in step.
+		p = a.want("v3", a.ask("v3", "", has2, all[3]), "not known: 0 reached, 0 refusing, 2 pending of 2")
+		equal(t, "newest", p.Newest+" "+p.NewestOrigin, "v2 v2")
+		// Nobody there is no success.
+		p = a.want("nobody", a.ask("v2", ""), "known: 0 reached, 0 refusing, 0 pending of 0")
+		equal(t, "of nobody", p.Percent, 0)
+	})
+}
+
+// What was replaced before the wait began is not what clients have, whoever has what
+// came after it: it counts when it comes again.
+func TestProgressOfAnOlderVersionWaitsForItToComeAgain(t *testing.T) {
+	await(t, func(a *awaiting) {
+		a.feed.give(t, "v1", "a=1", "b=1")
+		a.feed.give(t, "v2", "a=2")
+		const not = "not known, superseded by v2: 0 reached, 0 refusing, 1 pending of 1"
+		p := a.want("v1", a.ask("v1", "", a.now()), not)
+		equal(t, "percent", p.Percent, 0)
+		a.want("v1 again", a.ask("v1", p.Mark, a.now()), not)
+		newer := a.reg.Progress(Awaited{Key: a.key, Type: cds, Version: "v1", OrNewer: true}, standings(a.now()))
+		a.want("or newer", newer, "known, superseded by v2: 1 reached, 0 refusing, 0 pending of 1")
+
+		had := a.now()
+		a.feed.give(t, "v1", "a=1")
+		p = a.want("v1 is there again", a.ask("v1", p.Mark, had), "known: 0 reached, 0 refusing, 1 pending of 1")
+		a.want("v1 is taken", a.ask("v1", p.Mark, a.now()), "known: 1 reached, 0 refusing, 0 pending of 1")
+		// And superseded by something that was never there.
+		a.feed.give(t, "v3", "a=3")
+		a.want("v1 is superseded", a.ask("v1", p.Mark, a.now()), "known, superseded by v3: 1 reached, 0 refusing, 0 pending of 1")
+	})
+}
+
+// A version that was the newest since the wait began counts with what came after it,
+// unless that takes it back.
+func TestProgressOfASupersededVersion(t *testing.T) {
+	await(t, func(a *awaiting) {
+		a.feed.give(t, "v1", "a=1", "b=1")
+		begun := a.want("v2", a.ask("v2", "", a.now()), "not known: 0 reached, 0 refusing, 1 pending of 1").Mark
+		a.feed.give(t, "v2", "a=2")
+		has2 := a.now()
+		a.feed.give(t, "v3", "b=3")
+		a.want("never asked for between", a.ask("v2", begun, has2), "known, superseded by v3: 1 reached, 0 refusing, 0 pending of 1")
+		a.want("who asks now", a.ask("v2", "", a.now()), "not known, superseded by v3: 0 reached, 0 refusing, 1 pending of 1")
+		a.feed.give(t, "v1", "a=1", "b=1")
+		const back = "taken back, superseded by v1: 0 reached, 0 refusing, 1 pending of 1"
+		p := a.want("gone back", a.ask("v2", begun, a.now()), back)
+		a.want("gone back still", a.ask("v2", p.Mark, a.now()), back)
+		newer := a.reg.Progress(Awaited{Key: a.key, Type: cds, Version: "v2", Mark: p.Mark, OrNewer: true}, standings(a.now()))
+		a.want("or newer", newer, "known, superseded by v1: 1 reached, 0 refusing, 0 pending of 1")
+		// What has another name only is not gone back.
+		begun = a.ask("w1", "").Mark
+		a.feed.give(t, "w1", "a=1", "b=5")
+		a.feed.give(t, "w2", "a=1", "b=5")
+		a.want("another name", a.ask("w1", begun, a.now()), "known, superseded by w2: 1 reached, 0 refusing, 0 pending of 1")
+	})
+}
+
+// Replaced so often that it is forgotten, a version is still known by its mark.
+func TestProgressByItsMark(t *testing.T) {
+	await(t, func(a *awaiting) {
+		a.feed.give(t, "v1", "a=1", "b=1")
+		has1 := a.now()
+		a.feed.give(t, "v2", "a=2")
+		mark := a.ask("v2", "").Mark
+		for i := range maxRollouts + 1 {
+			a.feed.give(t, fmt.Sprint("w", i), fmt.Sprint("b=", i+2))
+		}
+		a.want("without its mark", a.ask("v2", "", a.now()), "not known: 0 reached, 0 refusing, 1 pending of 1")
+		p := a.want("with its mark", a.ask("v2", mark, a.now(), has1), "known, superseded by w16: 1 reached, 0 refusing, 1 pending of 2")
+		equal(t, "mark", p.Mark, mark)
+		// Another process may have another version of that number.
+		a.want("with another's", a.ask("v2", "1"+mark, a.now()), "not known: 0 reached, 0 refusing, 1 pending of 1")
+		st, _ := a.reg.Key(a.key)
+		equal(t, "kept", len(st.Types[0].Versions), maxRollouts)
+	})
+}
+
+// A wait may begin before there is a key: all that comes then came since.
+func TestProgressOfAKeyThatIsNotInUse(t *testing.T) {
+	await(t, func(a *awaiting) {
+		other := xds.NewKey("other")
+		ask := func(mark string) Progress {
+			return a.reg.Progress(Awaited{Key: other, Type: cds, Version: "v1", Mark: mark}, standings())
+		}
+		p := a.want("of no key", ask(""), "not known: 0 reached, 0 refusing, 0 pending of 0")
+		equal(t, "in use", p.InUse, false)
+		a.join("other", cds).want("*")
+		f := a.world.feed(`other`)
+		if in := ask(""); !in.InUse {
+			t.Error("a key with a client is not in use")
+		}
+		f.give(t, "v1", "a=1")
+		f.give(t, "v2", "a=2")
+		a.want("by who waited", ask(p.Mark), "known, superseded by v2: 0 reached, 0 refusing, 0 pending of 0")
+		a.want("by who did not", ask(""), "not known, superseded by v2: 0 reached, 0 refusing, 0 pending of 0")
+	})
+}
