@@ -21,9 +21,9 @@ type cut struct {
 	lo, hi string
 	end    bool
 	all    bool // nothing is left
-	// misfit is a resource that alone is larger than a response: it is passed
-	// over. nil: there is none.
-	misfit *xds.Resource
+	// misfits are resources that alone are larger than a response: they are passed
+	// over.
+	misfits []*xds.Resource
 }
 
 // entry of a response.
@@ -84,9 +84,8 @@ func (c *content) divide(b *xds.Body, after string, room int) (content, cut) {
 	at.end = i == len(entries)
 	at.all = at.end && first == 0
 	for _, r := range misfits {
-		if at.has(r.Name) {
-			at.misfit = r
-			break
+		if at.has(r.Name) && len(at.misfits) < maxMisfits {
+			at.misfits = append(at.misfits, r)
 		}
 	}
 	for _, n := range c.later {
@@ -153,8 +152,8 @@ func (fc *frameCache) make(p *Plan, replica string, c content) made {
 	if !at.all {
 		m.next = p.parts.advance(p.base, base{at: p.to, over: p.keep}, at)
 	}
-	if r := at.misfit; r != nil {
-		m.oversized = &Oversized{Version: p.to.Version, Bytes: body.Cost(r), Resource: r.Name}
+	for _, r := range slices.Backward(at.misfits) {
+		m.oversized = &Oversized{Version: p.to.Version, Bytes: body.Cost(r), Resource: r.Name, next: m.oversized}
 	}
 	return m
 }

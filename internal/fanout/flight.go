@@ -16,7 +16,7 @@ type flight struct {
 	frame  *manifest
 	sub    *xds.Subscription // that it answered
 	early  bool
-	news   bool // what is newest in it came after all that was sent before
+	news   bool // there is something in it that changed since all that was sent before
 	whole  bool // who takes it has all of generation gen
 	gen    uint64
 	of     *xds.Rollout // that it carries; nil: nobody counts
@@ -25,6 +25,25 @@ type flight struct {
 // maxFlights bounds the unanswered responses that are remembered. The oldest
 // that was sent ahead is forgotten first; a NACK of it is then only logged.
 const maxFlights = 32
+
+// tells reports whether a response has something that changed, and not only what is
+// repeated, or was asked for since.
+func (s *Session) tells(p *Plan, frame *manifest) bool {
+	switch {
+	case frame.quiet:
+		return false
+	case s.sent == nil:
+		return true
+	case p.early || s.anew || !frame.received.After(s.sent.Received):
+		return false
+	case s.fresh == nil:
+		return true
+	}
+	return slices.ContainsFunc(p.to.Changes(s.sent, s.sub), func(name string) bool {
+		why, repeats := s.fresh[name]
+		return !repeats || why == postponed
+	})
+}
 
 // answer matches the request with the response that it answers.
 func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {

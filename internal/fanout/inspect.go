@@ -197,6 +197,15 @@ func (t *InspectedType) resource(name string) (ResourceStatus, bool) {
 	if at := s.parts.at(s.base(), name).at; at != nil && was != xds.Pending {
 		r.Updated = at.Received
 	}
+	misfit := s.misfit(name)
+	if misfit != nil && was == xds.Present {
+		// P38: it was passed over, and of what the client has instead only that is known.
+		if r.State = Unanswered; misfit.had {
+			r.Stance = Unsure
+		}
+		r.Updated = time.Time{}
+		return r, true
+	}
 	if was == xds.Present {
 		refused = t.refused(name, had, flies, &r)
 	}

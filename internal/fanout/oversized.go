@@ -1,6 +1,10 @@
 package fanout
 
-import "slices"
+import (
+	"slices"
+
+	"xdsrelay/internal/xds"
+)
 
 // Oversized is what could not be sent for its size (P38), for people to read.
 type Oversized struct {
@@ -8,6 +12,9 @@ type Oversized struct {
 	Bytes   int    `json:"bytes"`
 	// Resource that alone is too large; empty: it is the whole response.
 	Resource string `json:"resource,omitempty"`
+
+	next *Oversized // another resource; nil: there is none
+	had  bool       // the client has an older one of it, as far as it took that
 }
 
 // unsendable reports whether nothing of the response can be sent.
@@ -27,27 +34,79 @@ func (s *Session) isStuck(p *Plan) bool {
 	return s.stuck != nil && p.key == s.stuck.key && markOf(p.to) == s.stuck.to
 }
 
-// note keeps for status what the plan could not send, until something took its
-// place. Under the stream's lock.
-func (s *slot) note(p *Plan, f *Frame) {
-	was := s.oversized
-	switch {
-	case p.oversized != nil:
-		s.oversized = p.oversized
-	case f.Empty() || was == nil:
-	case was.Resource == "":
-		s.oversized = nil
-	default:
-		if _, again := slices.BinarySearch(f.names, was.Resource); again {
-			s.oversized = nil
+// maxMisfits bounds how many resources that are too large are told apart, of a
+// type of a stream.
+const maxMisfits = 8
+
+// oversizedBy is what is not sent for its size once the plan went out as f. It is
+// asked before the session moves.
+func (s *Session) oversizedBy(p *Plan, f *Frame) *Oversized {
+	if s.oversized == nil && p.oversized == nil {
+		return nil
+	}
+	if p.unsendable() {
+		return p.oversized
+	}
+	var all []Oversized
+	for o := p.oversized; o != nil && len(all) < maxMisfits; o = o.next {
+		now := *o
+		if was := s.misfit(o.Resource); was != nil {
+			now.had = was.had
+		} else {
+			_, was := s.had(o.Resource)
+			now.had = was == xds.Present
+		}
+		all = append(all, now)
+	}
+	for o := s.oversized; o != nil && len(all) < maxMisfits; o = o.next {
+		if o.Resource == "" {
+			continue // something took its place
+		}
+		_, again := slices.BinarySearch(f.names, o.Resource)
+		if !again && !slices.ContainsFunc(all, func(n Oversized) bool { return n.Resource == o.Resource }) {
+			all = append(all, *o)
 		}
 	}
+	var first *Oversized
+	for i := range slices.Backward(all) {
+		all[i].next = first
+		first = &all[i]
+	}
+	return first
 }
 
-// unsent is what status shows of it. Under the stream's lock.
-func (s *slot) unsent() *Oversized {
-	if o := s.oversized; o != nil && (o.Resource == "" || s.sub.Covers(o.Resource)) {
-		return o
+// unsent is what of the newest is not sent for its size; nil: nothing.
+func (s *Session) unsent() *Oversized {
+	for o := s.oversized; o != nil; o = o.next {
+		if o.Resource == "" || s.misses(o) {
+			return o
+		}
+	}
+	return nil
+}
+
+// lacks reports whether the client was sent all but a resource that is too large:
+// the session has moved on, and the client has no such version.
+func (s *Session) lacks() bool {
+	o := s.unsent()
+	return o != nil && o.Resource != ""
+}
+
+// misses reports whether there is such a resource still, that the client asks for.
+func (s *Session) misses(o *Oversized) bool {
+	if !s.sub.Covers(o.Resource) {
+		return false
+	}
+	_, was := s.had(o.Resource)
+	return was == xds.Present
+}
+
+// misfit is what is known of name's being too large; nil: it is not.
+func (s *Session) misfit(name string) *Oversized {
+	for o := s.oversized; o != nil; o = o.next {
+		if o.Resource == name && name != "" {
+			return o
+		}
 	}
 	return nil
 }

@@ -90,13 +90,14 @@ func (st *stream) commit(v *sight, i int, plan *Plan, frame *Frame, epoch uint64
 		st.mu.Unlock()
 		return false, true // what is left of it may be due
 	}
-	sl.note(plan, frame)
+	oversized := sl.oversizedBy(plan, frame)
 	if frame.Empty() {
 		if plan.unsendable() {
 			sl.Stuck(plan)
 		} else {
 			sl.Settled(plan, v.now)
 		}
+		sl.oversized = oversized
 		ripe := st.ripe(sl, v.now)
 		st.mu.Unlock()
 		st.run.mark(ripe)
@@ -112,6 +113,7 @@ func (st *stream) commit(v *sight, i int, plan *Plan, frame *Frame, epoch uint64
 	}
 	nonce, seq := st.nonces.next(buf[:0])
 	sl.Sent(plan, frame.manifest, seq, v.now)
+	sl.oversized = oversized
 	sl.counts.sent++
 	sl.sending(plan)
 	sl.version = frame.version

@@ -50,6 +50,8 @@ type Session struct {
 	refused []refusal                     // P15
 	waiting bool                          // a change is held back by an unanswered response
 	hold    *holding                      // removals that wait (P36); nil: none
+	// oversized is what of the newest was not sent for its size (P38); nil: nothing.
+	oversized *Oversized
 
 	// Of the answers. A version and no snapshot: what a client took long ago is
 	// not to be kept alive for it.
@@ -116,6 +118,7 @@ type Outcome struct {
 	// generation that the response was of.
 	rollout *xds.Rollout
 	gen     uint64
+	news    bool // there was something in it that changed
 	// Wake: there may be something to send.
 	Wake bool
 }
@@ -400,13 +403,14 @@ func outlives(form xds.Form, full bool, had, lapsed *xds.Resource) bool {
 // Sent records that the plan went out as frame with nonce number seq.
 func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 	s.inStep = false
+	s.has = s.until(p.to)
 	f := flight{seq: seq, at: now, frame: frame, sub: s.sub, early: p.early}
 	if !p.early && p.next == nil {
 		f.covers = now
 	}
 	// Else it propagates nothing: what it repeats came long ago (P37).
 	f.of, f.gen, f.whole = p.to.Rollout, p.to.Gen, !p.early && p.next == nil
-	f.news = !frame.quiet && (s.sent == nil || frame.received.After(s.sent.Received))
+	f.news = s.tells(p, frame)
 	s.flights = append(s.flights, f)
 	if len(s.flights) > maxFlights {
 		at := max(0, slices.IndexFunc(s.flights, func(f flight) bool { return f.early }))
@@ -462,10 +466,11 @@ func (s *Session) Settled(p *Plan, now time.Time) {
 	if s.owed && s.sub.Wildcard {
 		return // nothing was said yet: the first answer starts from nothing
 	}
+	s.has = s.until(p.to)
 	s.owed = false
 	s.step(p)
-	if s.holds() {
-		return // it is told of the removals yet (P36)
+	if s.holds() || p.oversized != nil || s.lacks() {
+		return // it is told of the removals yet (P36), or is not sent all of it (P38)
 	}
 	if s.inStep {
 		s.acked = p.to.Version

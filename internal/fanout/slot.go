@@ -31,8 +31,6 @@ type slot struct {
 	nack     *Nack     // the last refusal; nil: none
 	answered time.Time // when the last answer came; zero: none did
 	counted  counted
-	// oversized is what of the newest was not sent for its size (P38).
-	oversized *Oversized
 
 	bell alarm[*slot] // under the lock of the server's alarms
 }

@@ -65,11 +65,20 @@ func (st *stream) appendStandings(look *survey, wanted func(xds.Key, xds.TypeURL
 // survey is one look at many sessions. Those that stand alike are compared with
 // the newest once.
 type survey struct {
-	now  time.Time
-	seen map[alike]bool
+	now   time.Time
+	seen  map[alike]bool
+	until map[stretch]uint64
 }
 
-func newSurvey() *survey { return &survey{now: time.Now(), seen: make(map[alike]bool)} }
+func newSurvey() *survey {
+	return &survey{now: time.Now(), seen: make(map[alike]bool), until: make(map[stretch]uint64)}
+}
+
+// stretch is what lies between two snapshots, for who asks for sub.
+type stretch struct {
+	sub      *xds.Subscription
+	from, to mark
+}
 
 // alike is what a session's having anything to send follows from, if it is in step
 // with what it was sent.
@@ -103,6 +112,22 @@ func (v *survey) pending(s *Session, newest *xds.Snapshot) bool {
 	return is
 }
 
+// has is the session's until. Under the stream's lock.
+func (v *survey) has(s *Session, newest *xds.Snapshot) uint64 {
+	if !s.steady() {
+		return s.has
+	}
+	k := stretch{s.sub, markOf(s.sent), markOf(newest)}
+	gen, ok := v.until[k]
+	if !ok {
+		gen = xds.Unconcerned(s.sent, newest, s.sub)
+		if len(v.until) < maxAlike {
+			v.until[k] = gen
+		}
+	}
+	return max(s.has, gen)
+}
+
 // place is where a session stands.
 type place struct {
 	state        string
@@ -122,8 +147,8 @@ func (s *slot) stands(look *survey) place {
 		at.lineage = newest.Lineage
 		at.unsent = s.parts != nil || s.stuck != nil || s.unsent() != nil || s.holds() || look.pending(&s.Session, newest)
 	}
-	if s.unsent() != nil { // it has all of no version, for as long as it cannot be sent that
-		at.has = 0
+	if at.unsent {
+		at.has = look.has(&s.Session, newest)
 	}
 	refusing := s.refusing()
 	at.open = len(s.flights) > 0 || at.unsent
@@ -192,6 +217,21 @@ func (s *Session) refusing() bool {
 // holds reports whether removals wait: the client has what it is not to have (P36).
 func (s *Session) holds() bool { return s.over() != nil || s.keep() != nil }
 
+// until is the newest generation up to to's of which the client has all: if it was
+// in step with what it was sent, that before the first in which anything changed for
+// it. So what does not concern it, it has, whatever becomes of what comes after.
+func (s *Session) until(to *xds.Snapshot) uint64 {
+	if !s.steady() {
+		return s.has
+	}
+	return max(s.has, xds.Unconcerned(s.sent, to, s.sub))
+}
+
+// steady reports whether the client has what it was sent, all of it.
+func (s *Session) steady() bool {
+	return s.sent != nil && !s.owed && !s.anew && len(s.flights) == 0 && s.parts == nil && s.early == nil && s.over() == nil && !s.lacks() && !s.refusing()
+}
+
 // reach notes that the i-th response in flight was acknowledged: with it the client
 // has all of the newest that went out whole until then, but for what it refused.
 func (s *Session) reach(i int, out *Outcome) {
@@ -200,20 +240,33 @@ func (s *Session) reach(i int, out *Outcome) {
 			continue
 		}
 		out.rollout, out.gen = f.of, f.gen
-		if !s.refusing() && !s.holds() {
+		out.news = slices.ContainsFunc(s.flights[:i+1], func(o flight) bool { return o.whole && o.news && o.of == f.of })
+		if !s.refusing() && !s.holds() && !s.lacks() {
 			s.has = f.gen
 		}
 		return
 	}
 }
 
-// counted is of which versions the stream was counted, by their rollouts' ids.
-type counted struct{ sent, acked, refused uint32 }
+// counted is of which versions the stream was counted, by their rollouts' ids, and
+// how its last ACK was timed.
+type counted struct {
+	sent, acked, refused uint32
+	timed                xds.Timing
+}
 
-// sending counts a response that is sent. Under the stream's lock.
+// sending counts a response that is sent. Under the stream's lock, when the session
+// has moved.
 func (s *slot) sending(p *Plan) {
 	r := p.to.Rollout
-	if r == nil || p.early || s.counted.sent == r.ID() {
+	if r == nil || p.early {
+		return
+	}
+	if c := &s.counted; c.acked == r.ID() && s.flights[len(s.flights)-1].news {
+		r.Unack(c.timed) // the version goes on: it is had with the last of it
+		c.acked = 0
+	}
+	if s.counted.sent == r.ID() {
 		return
 	}
 	s.counted.sent = r.ID()
@@ -230,8 +283,9 @@ func (s *slot) answering(out *Outcome, now time.Time) {
 	case out.Verdict == Acked && s.counted.acked != r.ID():
 		s.counted.acked = r.ID()
 		r.Ack()
-		if r.At.After(s.began) { // it was there when it came
-			r.Time(now.Sub(r.At))
+		// Not of what was there when it came, or what it asked for since.
+		if s.counted.timed = xds.Untimed; out.news && r.At.After(s.began) {
+			s.counted.timed = r.Time(now.Sub(r.At))
 		}
 	case out.Verdict == Nacked && s.counted.refused != r.ID():
 		s.counted.refused = r.ID()

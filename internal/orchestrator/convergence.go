@@ -33,8 +33,9 @@ type VersionStatus struct {
 	InStep   int `json:"in_step"`
 	Refusing int `json:"refusing"`
 	Pending  int `json:"pending"`
-	// P50 and P99 are the seconds from its coming to the ACK, of the streams that were
-	// there when it came; Took the numbers from which they are.
+	// P50 and P99 are the seconds from its coming to the ACK, the last one where it came
+	// in several responses, of the streams that were there when it came, and that
+	// did not ask for it since; Took the numbers from which they are.
 	P50  float64  `json:"ack_seconds_p50,omitempty"`
 	P99  float64  `json:"ack_seconds_p99,omitempty"`
 	Took []Bucket `json:"ack_seconds,omitempty"`

@@ -15,7 +15,8 @@ import (
 // It keeps no snapshot alive. Snapshots and responses in flight point to it. A
 // stream counts once for a version: what is sent in parts (P38) is sent with the
 // first part and acknowledged with the last, and what was answered ahead (P19)
-// is neither. A stream that was sent a newer version before it answered, and
+// is neither. Of a version that comes in several responses of the origin the last ACK
+// counts: that of an earlier one is taken back when more of it is sent. A stream that was sent a newer version before it answered, and
 // answers only that, is of the older one neither acknowledged nor refused.
 type Rollout struct {
 	// Fixed once made.
@@ -115,8 +116,26 @@ func (r *Rollout) Send() { r.sent.Add(1) }
 func (r *Rollout) Ack() { r.acked.Add(1) }
 
 // Time counts how long after its coming a stream acknowledged it, that was there
-// when it came.
-func (r *Rollout) Time(d time.Duration) { r.took[rolloutBucket(d)].Add(1) }
+// when it came. What it returns takes that back.
+func (r *Rollout) Time(d time.Duration) Timing {
+	b := rolloutBucket(d)
+	r.took[b].Add(1)
+	return Timing(b + 1)
+}
+
+// Timing is how an ACK was counted by time.
+type Timing uint8
+
+// Untimed is that of an ACK that was not.
+const Untimed Timing = 0
+
+// Unack takes back an ACK, of a stream that was sent more of the version since.
+func (r *Rollout) Unack(t Timing) {
+	r.acked.Add(^uint32(0))
+	if t != Untimed {
+		r.took[t-1].Add(^uint32(0))
+	}
+}
 
 // Refuse counts a stream that refused it.
 func (r *Rollout) Refuse() { r.refused.Add(1) }

@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"cmp"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -423,4 +424,25 @@ func Generations(from, to *Snapshot, sub *Subscription) int {
 		}
 	}
 	return n
+}
+
+// Unconcerned is the newest generation up to to's in which nothing changed for sub
+// since from: who had all of from has all of that. Where the log does not reach it is
+// from's own; 0 without from, or of another lineage.
+func Unconcerned(from, to *Snapshot, sub *Subscription) uint64 {
+	switch {
+	case from == nil || to == nil || from.Lineage != to.Lineage:
+		return 0
+	case from.Gen >= to.Gen:
+		return to.Gen
+	case len(to.log) == 0 || to.log[0].gen > from.Gen+1:
+		return from.Gen
+	}
+	first, _ := slices.BinarySearchFunc(to.log, from.Gen+1, func(c change, gen uint64) int { return cmp.Compare(c.gen, gen) })
+	for _, c := range to.log[first:] {
+		if slices.ContainsFunc(c.names, func(n string) bool { return covers(from, to, sub, n) }) {
+			return c.gen - 1
+		}
+	}
+	return to.Gen
 }

@@ -1,0 +1,259 @@
+package fanout
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+// answer acknowledges the response before, or refuses it; names are those that a
+// client of state of the world lists.
+func (c *teller) answer(refusal string, names ...string) {
+	c.t.Helper()
+	if c.delta != nil {
+		names = nil
+	}
+	c.say(refusal, names...)
+}
+
+// What a version does not concern a client with, it has, whatever becomes of what
+// comes after: be it on its way, refused, or waiting.
+func TestWhatDoesNotConcernAClientItHas(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			r := newRig(t, nil)
+			g := r.house.group("edge")
+			g.publish(update(t, xds.EndpointType, "a", "b"))
+			c := r.teller(t, v)
+			c.url = xds.EndpointType
+			c.say("", "a")
+			c.recv()
+			c.answer("", "a")
+			r.is(Synced)
+			g.publish(update(t, xds.EndpointType, "b=2"))
+			g.publish(update(t, xds.EndpointType, "b=33"))
+			want := r.gen()
+			has := func(when string) {
+				t.Helper()
+				if s := r.stands(); s.Has != want {
+					t.Errorf("%s: has %d, not %d", when, s.Has, want)
+				}
+			}
+			has("nothing came since")
+			g.settling(update(t, xds.EndpointType, "a=2"))
+			has("something newer settles")
+			g.publish(update(t, xds.EndpointType, "a=33"))
+			c.recv()
+			has("something newer is on its way")
+			c.answer("no", "a")
+			r.is(Refused)
+			has("something newer is refused")
+			g.publish(update(t, xds.EndpointType, "b=444"))
+			has("of what came after that")
+			g.publish(update(t, xds.EndpointType, "a=444"))
+			c.recv()
+			has("something newer still is on its way")
+			c.answer("", "a")
+			r.is(Synced)
+			want = r.gen()
+			has("all is taken")
+		})
+	}
+}
+
+// A removal that waits (P36) is the first thing that a client does not have.
+func TestWhatCameBeforeAHeldRemovalIsHad(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.Settings.RemovalDelay = time.Minute })
+	g := r.house.group("edge")
+	clusters := func(specs ...string) {
+		u := update(t, xds.ClusterType, specs...)
+		u.Wildcard = false
+		g.publish(u)
+	}
+	clusters("a", "b", "c")
+	g.publish(update(t, xds.ListenerType, "l"))
+	c := r.teller(t, xds.Delta)
+	c.say("", "a")
+	c.recv()
+	c.say("")
+	l := *c
+	l.url, l.nonce = xds.ListenerType, ""
+	l.say("", "l")
+	l.recv()
+	l.say("")
+	r.eventually(func() bool {
+		all := r.srv.Clients()[0].Types
+		return len(all) == 2 && all[0].State == Synced && all[1].State == Synced
+	})
+	clusters("b=2")
+	want := r.gen()
+	clusters("-a")
+	r.eventually(func() bool { return r.srv.Clients()[0].Types[0].Held == 1 })
+	clusters("c=2")
+	for s := range r.srv.Standings(func(_ xds.Key, u xds.TypeURL) bool { return u == xds.ClusterType }) {
+		if s.Has != want {
+			t.Errorf("%s, has %d, not %d", s.State, s.Has, want)
+		}
+	}
+}
+
+// Of several resources that are too large each is missing until it fits or is gone,
+// resource by resource as well as for the type; what came before them is had.
+func TestP38_WhatIsTooLargeIsNotTaken(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			r, _ := smallRig(t, 1, time.Minute)
+			g := r.house.group("edge")
+			one, two := "x"+strings.Repeat("l", 100), "y"+strings.Repeat("l", 100)
+			names := []string{"a", one, two}
+			g.publish(update(t, xds.EndpointType, "a"))
+			c := r.teller(t, v)
+			c.url = xds.EndpointType
+			c.say("", names...)
+			c.recv()
+			c.answer("", names...)
+			r.eventually(func() bool { return r.stands().Has == r.gen() })
+			want := r.gen()
+			g.publish(update(t, xds.EndpointType, one, two))
+			resources := func() string {
+				var out []string
+				for _, i := range r.srv.Inspect() {
+					for _, typ := range i.Types() {
+						for n := range typ.Resources() {
+							out = append(out, n.Name[:1]+":"+stances[n.Stance]+"/"+n.State)
+						}
+					}
+				}
+				return strings.Join(out, " ")
+			}
+			lacks := func(want string) {
+				t.Helper()
+				r.eventually(func() bool {
+					at := r.srv.Clients()[0].Types[0]
+					return at.State == Unanswered && at.Unsent && at.Oversized != nil && at.Oversized.Resource == want
+				})
+			}
+			lacks(one)
+			if got := resources(); got != "a:taken/SYNCED x:untold/STALE y:untold/STALE" {
+				t.Error(got)
+			}
+			g.publish(update(t, xds.EndpointType, "a=2"))
+			c.recv()
+			c.answer("", names...)
+			r.eventually(func() bool { return r.srv.Clients()[0].Types[0].Acks == 2 })
+			if s := r.stands(); s.Has != want {
+				t.Errorf("has %d, not %d", s.Has, want)
+			}
+			g.publish(update(t, xds.EndpointType, "-"+one))
+			if v == xds.Delta {
+				c.recv()
+				c.answer("")
+			}
+			lacks(two)
+			r.eventually(func() bool { return r.srv.Clients()[0].Types[0].Unanswered == nil })
+			if got := resources(); got != "a:taken/SYNCED x:missing/SYNCED y:untold/STALE" {
+				t.Error(got)
+			}
+			g.publish(update(t, xds.EndpointType, "-"+two))
+			if v == xds.Delta {
+				c.recv()
+				c.answer("")
+			}
+			r.is(Synced)
+			if s := r.stands(); s.Has != r.gen() {
+				t.Errorf("has %d of %d", s.Has, r.gen())
+			}
+		})
+	}
+}
+
+// timed is how many streams' ACKs of the newest version were timed.
+func (r *rig) timed() (n uint32) {
+	g := r.house.group("edge")
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, in := range g.snaps[0].Rollout.Counts().Took {
+		n += in
+	}
+	return n
+}
+
+// Who asks for something later, whether it is there for long or came just before
+// this client's next change, says nothing of how fast versions come to clients; a
+// change that comes with it does.
+func TestLateSubscriptionsAreNotTimed(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			r := newRig(t, nil)
+			g := r.house.group("edge")
+			g.publish(update(t, xds.EndpointType, "a", "b", "c"))
+			c := r.teller(t, v)
+			c.url = xds.EndpointType
+			c.say("", "a")
+			c.recv()
+			c.answer("", "a")
+			r.is(Synced)
+			g.publish(update(t, xds.EndpointType, "b=2")) // nothing to it
+			acks := func(n uint64) {
+				t.Helper()
+				r.eventually(func() bool { return r.srv.Clients()[0].Types[0].Acks == n })
+			}
+			c.say("", "a", "b")
+			c.recv()
+			c.answer("", "a", "b")
+			acks(2)
+			if n := r.timed(); n != 0 {
+				t.Errorf("%d were timed of what was asked for later", n)
+			}
+			g.publish(update(t, xds.EndpointType, "b=22"))
+			c.recv()
+			c.answer("", "a", "b")
+			acks(3)
+			if n := r.timed(); n != 1 {
+				t.Errorf("%d were timed of a change", n)
+			}
+		})
+	}
+}
+
+// A version that the origin spreads over several responses is acknowledged with the
+// last of them, once.
+func TestAVersionInSeveralResponsesCountsWithTheLast(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			r := newRig(t, nil)
+			g := r.house.group("edge")
+			give := func(version string, specs ...string) {
+				u := update(t, xds.EndpointType, specs...)
+				u.Version = version
+				g.publish(u)
+			}
+			give("v1", "a", "b")
+			c := r.teller(t, v)
+			c.url = xds.EndpointType
+			c.say("", "a", "b")
+			c.recv()
+			c.answer("", "a", "b")
+			r.is(Synced)
+			counts := func(want string) {
+				t.Helper()
+				if got := r.counts(); got != want {
+					t.Errorf("%s, want %s", got, want)
+				}
+			}
+			give("v2", "a=22")
+			c.recv()
+			c.answer("", "a", "b")
+			r.is(Synced)
+			counts("1 changed, 0 removed, 1 sent, 1 acknowledged, 0 refused, 1 timed")
+			give("v2", "b=22")
+			c.recv()
+			counts("2 changed, 0 removed, 1 sent, 0 acknowledged, 0 refused, 0 timed")
+			c.answer("", "a", "b")
+			r.is(Synced)
+			counts("2 changed, 0 removed, 1 sent, 1 acknowledged, 0 refused, 1 timed")
+		})
+	}
+}
