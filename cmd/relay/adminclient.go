@@ -28,12 +28,13 @@ import (
 // adminFlags say how a running relay is reached.
 type adminFlags struct{ address, ca, token string }
 
-// addAdminFlags adds --admin and what belongs to it.
-func addAdminFlags(cmd *cobra.Command) *adminFlags {
+// addAdminFlags adds --admin and what belongs to it; otherwise is what is asked without.
+func addAdminFlags(cmd *cobra.Command, otherwise string) *adminFlags {
 	var f adminFlags
-	cmd.Flags().StringVar(&f.address, "admin", "", "admin address of a running relay, host:port or a URL (default: admin.address of the configuration)")
+	cmd.Flags().StringVar(&f.address, "admin", "", "admin address of a running relay, host:port or a URL (default: "+otherwise+")")
 	cmd.Flags().StringVar(&f.ca, "admin-ca", "", "file of the authorities that its certificate is trusted by (default: the system's)")
 	cmd.Flags().StringVar(&f.token, "token-file", "", "file of the token that it asks for (default: admin.token_file of the configuration)")
+	completeNothing(cmd, "admin")
 	return &f
 }
 
@@ -151,6 +152,9 @@ func (c *adminClient) unreached(err error) error {
 		return fmt.Errorf("--admin: nobody listens at %s: does a relay run there? (%w)", c.base, err)
 	case errors.As(err, &unknown):
 		return fmt.Errorf("--admin: %s: --admin-ca names the authorities to trust: %w", c.base, err)
+	case strings.Contains(err.Error(), "malformed HTTP response"), strings.Contains(err.Error(), "frame too large"): // of no type
+		return fmt.Errorf("--admin: %s is no admin address: what answers there does not speak HTTP/1.1, as the addresses for gRPC do not; wants admin.address (%s by default)",
+			c.base, config.Default().Admin.Address)
 	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"): // of no type
 		return fmt.Errorf("--admin: %s: there is no TLS: wants http://", c.base)
 	}

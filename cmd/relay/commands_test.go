@@ -65,7 +65,7 @@ func TestUnknownCommandsAndFlags(t *testing.T) {
 		{[]string{"demo", "--clients", "x"}, `relay: invalid argument "x" for "--clients"`, "\nrelay demo --help says what there is\n"},
 		{[]string{"validate", "x"}, `relay: unknown command "x" for "relay validate"`, "\nrelay validate --help says what there is\n"},
 		{[]string{"version", "-o", "xml"}, `relay: --output: wants one of text, json, yaml, got "xml"`, "\n"},
-		{[]string{"explain"}, `relay: at least one of the flags in the group [node diff] is required`, "\nrelay explain --help says what there is\n"},
+		{[]string{"explain"}, `relay: wants --node with a file, or --diff with a configuration`, "\nrelay explain --help says what there is\n"},
 		{[]string{"validate", "-c", "/none"}, "relay: configuration: open /none", "directory\n"},
 	} {
 		if code, out, err := runRelay(c.args...); code != 1 || out != "" || !strings.HasPrefix(err, c.want) || !strings.HasSuffix(err, c.help) {

@@ -1,13 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
+	"maps"
 	"net/url"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"xdsrelay/internal/orchestrator"
 	"xdsrelay/internal/xds"
 )
 
@@ -17,71 +19,131 @@ const (
 	completionNames = "50"
 )
 
-// completeKeys completes --key with those of the running relay.
-func completeKeys(cmd *cobra.Command, flags *runningFlags) {
-	complete(cmd, "key", flags, "/keys", func(of *named) string { return of.Key }, func(f *foundNames) []string { return f.Keys })
-}
-
-// completeNodes completes --node.
-func completeNodes(cmd *cobra.Command, flags *runningFlags) {
-	complete(cmd, "node", flags, "/clients", func(of *named) string { return of.Node }, func(f *foundNames) (out []string) {
-		for _, n := range f.Nodes {
-			out = append(out, n.Node)
-		}
-		return out
-	})
-}
-
-// completeTypes completes --type.
-func completeTypes(cmd *cobra.Command) {
-	// The flag exists: the caller has made it.
-	_ = cmd.RegisterFlagCompletionFunc("type", func(*cobra.Command, []string, string) (out []string, _ cobra.ShellCompDirective) {
-		for _, t := range xds.Types() {
-			out = append(out, t.Short)
+// completeWith completes a flag with what names gives, and never with files. The flag
+// exists: the caller has made it. Names with what a terminal would take for an order,
+// or a shell for the end of a line, are left out: nobody could type them.
+func completeWith(cmd *cobra.Command, flag string, names func(typed string) []string) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, typed string) (out []string, _ cobra.ShellCompDirective) {
+		for _, name := range names(typed) {
+			if name != "" && name == plain(name) {
+				out = append(out, name)
+			}
 		}
 		return out, cobra.ShellCompDirectiveNoFileComp
 	})
 }
 
-// named is an item of /keys or /clients, foundNames what /find answers.
-type named struct{ Key, Node string }
+// completeNothing has nothing completed where a number, a time or an address is wanted.
+func completeNothing(cmd *cobra.Command, flags ...string) {
+	for _, f := range flags {
+		completeWith(cmd, f, func(string) []string { return nil })
+	}
+}
+
+// completeTypes completes --type.
+func completeTypes(cmd *cobra.Command) {
+	completeWith(cmd, "type", func(string) (out []string) {
+		for _, t := range xds.Types() {
+			out = append(out, t.Short)
+		}
+		return out
+	})
+}
+
+// completeKeys completes --key with those of the running relay, the first few or those
+// with what is typed in them.
+func completeKeys(cmd *cobra.Command, flags *runningFlags) {
+	completeWith(cmd, "key", func(typed string) []string {
+		if typed != "" {
+			found, _ := ask[foundNames](flags, "/find", url.Values{"text": {typed}})
+			return found.Keys
+		}
+		return distinct(flags, "/keys", nil, func(of *named) string { return of.Key })
+	})
+}
+
+// completeNodes completes --node.
+func completeNodes(cmd *cobra.Command, flags *runningFlags) {
+	completeWith(cmd, "node", func(typed string) (out []string) {
+		if typed != "" {
+			found, _ := ask[foundNames](flags, "/find", url.Values{"text": {typed}})
+			for _, n := range found.Nodes {
+				out = append(out, n.Node)
+			}
+			return out
+		}
+		return distinct(flags, "/clients", nil, func(of *named) string { return of.Node })
+	})
+}
+
+// completeResources completes --name with the resources of --key and --type.
+func completeResources(cmd *cobra.Command, flags *runningFlags, key *string, typ *typeFlag) {
+	completeWith(cmd, "name", func(typed string) []string {
+		if *key == "" {
+			return nil
+		}
+		q := url.Values{"key": {*key}}
+		if *typ != "" {
+			q.Set("type", string(*typ))
+		}
+		if typed != "" {
+			q.Set("find", typed)
+		}
+		return distinct(flags, "/resources", q, func(of *named) string { return of.Name })
+	})
+}
+
+// completeVersions completes --version with those of --key and --type that the relay
+// remembers, the newest first.
+func completeVersions(cmd *cobra.Command, flags *runningFlags, key *string, typ *typeFlag) {
+	completeWith(cmd, "version", func(string) (out []string) {
+		if *key == "" {
+			return nil
+		}
+		k, _ := ask[orchestrator.KeyStatus](flags, "/keys/"+url.PathEscape(*key), nil)
+		for _, t := range k.Types {
+			for _, v := range t.Versions {
+				if *typ == "" || string(*typ) == t.Type {
+					out = append(out, cmp.Or(v.OriginVersion, v.Version))
+				}
+			}
+		}
+		return out
+	})
+}
+
+// named is an item of a list, foundNames what /find answers.
+type named struct{ Key, Node, Name string }
 
 type foundNames struct {
 	Keys  []string
 	Nodes []struct{ Node string }
 }
 
-// complete completes a flag: the first few of a list, or what /find finds once
-// something is typed. Whatever goes wrong, there is nothing to choose from: whoever
-// types wants no error in their line.
-func complete(cmd *cobra.Command, flag string, flags *runningFlags, path string, name func(*named) string, find func(*foundNames) []string) {
-	_ = cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, typed string) (out []string, _ cobra.ShellCompDirective) {
-		c, err := flags.client()
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
+// ask asks the running relay. Whatever goes wrong, there is nothing to choose from:
+// whoever types wants no error in their line.
+func ask[T any](flags *runningFlags, path string, q url.Values) (answer T, ok bool) {
+	c, err := flags.client()
+	if err != nil {
+		return answer, false
+	}
+	defer c.close()
+	ctx, cancel := context.WithTimeout(commandContext(flags.cmd), completionTime)
+	defer cancel()
+	return answer, c.get(ctx, path, q, &answer) == nil
+}
+
+// distinct are the first names of a list, each once.
+func distinct(flags *runningFlags, path string, q url.Values, name func(*named) string) (out []string) {
+	of := url.Values{"limit": {completionNames}}
+	maps.Copy(of, q)
+	page, _ := ask[struct{ Items []named }](flags, path, of)
+	seen := map[string]bool{}
+	for i := range page.Items {
+		if n := name(&page.Items[i]); !seen[n] {
+			seen[n] = true
+			out = append(out, n)
 		}
-		defer c.close()
-		ctx, cancel := context.WithTimeout(commandContext(cmd), completionTime)
-		defer cancel()
-		if typed != "" {
-			var found foundNames
-			if c.get(ctx, "/find", url.Values{"text": {typed}}, &found) != nil {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return find(&found), cobra.ShellCompDirectiveNoFileComp
-		}
-		var page struct{ Items []json.RawMessage }
-		if c.get(ctx, path, url.Values{"limit": {completionNames}}, &page) != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		seen := map[string]bool{"": true}
-		for _, item := range page.Items {
-			var of named
-			if json.Unmarshal(item, &of) == nil && !seen[name(&of)] {
-				seen[name(&of)] = true
-				out = append(out, name(&of))
-			}
-		}
-		return out, cobra.ShellCompDirectiveNoFileComp
-	})
+	}
+	return out
 }

@@ -51,6 +51,7 @@ other change of the routes.`,
 	}
 	cmd.Flags().IntVar(&clients, "clients", 50, "how many clients")
 	cmd.Flags().DurationVar(&length, "for", 0, "end after this time; 0: on a signal")
+	completeNothing(cmd, "clients", "for")
 	return cmd
 }
 

@@ -33,6 +33,7 @@ that the relay does not know, type and size are printed.`,
 	needed(cmd, "key")
 	completeKeys(cmd, flags)
 	completeTypes(cmd)
+	completeResources(cmd, flags, &key, &typ)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c, err := flags.client()
 		if err != nil {

@@ -40,13 +40,16 @@ for one of the types that are shown.
 With --diff it says instead which clients of a running relay would have other keys
 by the rules of another configuration: whom the relay would end, and have come
 again, if that were put in place of its own. The relay itself computes it, for the
-nodes and proven peers that it has, and nothing changes. Identity rules and those
+nodes and proven peers that it has, and nothing changes. It is asked at --admin, else
+at the admin.address of --config, which is then the one that it runs with, else at
+that of the new one. Identity rules and those
 for Secrets are not evaluated: it says only where they are others than in force.
 Whether any would move makes no difference to the exit code.`,
 		Example: `  echo '{"id": "web-1", "cluster": "web", "locality": {"zone": "eu-1"}}' >node.json
   relay explain --config relay.yaml --node node.json
   relay explain --config relay.yaml --node node.json --peer peer.json --type EDS -o json
-  relay explain --diff new.yaml --admin 127.0.0.1:19000`,
+  relay explain --diff new.yaml --admin 127.0.0.1:19000
+  relay explain --diff new.yaml --config relay.yaml`,
 		Args: cobra.NoArgs,
 	}
 	file := addConfigFlags(cmd)
@@ -55,14 +58,23 @@ Whether any would move makes no difference to the exit code.`,
 	peerFile := cmd.Flags().String("peer", "", "file with the peer (default: a peer that proved nothing)")
 	typ := cmd.Flags().String("type", "", "resource type: CDS, EDS … or a URL (default: all)")
 	diff := cmd.Flags().String("diff", "", "file with a configuration, to hold the clients of a running relay against")
-	flags := addAdminFlags(cmd)
-	cmd.MarkFlagsOneRequired("node", "diff")
-	for _, of := range []string{"node", "peer", "type", "config"} {
-		cmd.MarkFlagsMutuallyExclusive("diff", of)
-	}
+	flags := addAdminFlags(cmd, "with --diff, admin.address of --config if that is given, else of the new configuration")
+	completeTypes(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if *diff != "" {
-			d, err := explainDiff(cmd, *diff, flags)
+		switch given := cmd.Flags().Changed; {
+		case !given("diff") && !given("node"):
+			return usageError{errors.New("wants --node with a file, or --diff with a configuration")}
+		case given("diff"):
+			for _, of := range []string{"node", "peer", "type"} {
+				if given(of) {
+					return usageError{fmt.Errorf("--diff: is for all nodes of a running relay, so --%s says nothing", of)}
+				}
+			}
+			running := ""
+			if given("config") {
+				running = *file
+			}
+			d, err := explainDiff(cmd, *diff, running, flags)
 			if err != nil {
 				return err
 			}
@@ -231,8 +243,8 @@ func readPeer(stdin io.Reader, file string) (expr.Peer, error) {
 
 // print writes the explanations as tables, types with equal ones together.
 func (e *explained) print(w io.Writer) error {
-	fmt.Fprintf(w, "node     %s\n", orNone(e.Node))
-	fmt.Fprintf(w, "cluster  %s\n", orNone(e.Cluster))
+	fmt.Fprintf(w, "node     %s\n", plain(orNone(e.Node)))
+	fmt.Fprintf(w, "cluster  %s\n", plain(orNone(e.Cluster)))
 	for len(e.Types) > 0 {
 		var same []string
 		first := e.Types[0]
@@ -322,6 +334,7 @@ func shortTypes(urls []string) []string {
 	return out
 }
 
+// shortType is a type as people call it; one that others made up is for a terminal.
 func shortType(url string) string {
 	if url == "" {
 		return "all"
@@ -329,5 +342,5 @@ func shortType(url string) string {
 	if t := xds.TypeOf(xds.TypeURL(url)); t.Short != "" {
 		return t.Short
 	}
-	return url
+	return plain(url)
 }

@@ -60,11 +60,18 @@ type keyChange struct {
 }
 
 // explainDiff asks the running relay which of its clients would have other keys by
-// the configuration in file.
-func explainDiff(cmd *cobra.Command, file string, flags *adminFlags) (*difference, error) {
+// the configuration in file. running is the one that it runs with; empty: how it is
+// reached the new one says, where flags do not.
+func explainDiff(cmd *cobra.Command, file, running string, flags *adminFlags) (*difference, error) {
 	cfg, err := config.Load(file, cmd.Flags())
 	if err != nil {
 		return nil, err
+	}
+	reached := cfg
+	if running != "" {
+		if reached, err = config.Load(running, nil); err != nil {
+			return nil, err
+		}
 	}
 	// Here the faults have their places.
 	if _, err := aggregator.Compile(cfg); err != nil {
@@ -74,7 +81,7 @@ func explainDiff(cmd *cobra.Command, file string, flags *adminFlags) (*differenc
 	if err != nil {
 		return nil, err
 	}
-	c, err := flags.client(cfg)
+	c, err := flags.client(reached)
 	if err != nil {
 		return nil, err
 	}
@@ -167,9 +174,9 @@ func (d *difference) rows() []row {
 	at := map[row]int{} // without types
 	for _, m := range d.Moving {
 		for _, t := range m.Types {
-			r := row{node: orNone(m.Node), from: orNone(t.From), to: orNone(t.To)}
+			r := row{node: plain(orNone(m.Node)), from: plain(orNone(t.From)), to: plain(orNone(t.To))}
 			if t.To == "" {
-				r.to = "refused: " + cut(strings.Join(strings.Fields(t.Refused), " "))
+				r.to = "refused: " + plain(cut(strings.Join(strings.Fields(t.Refused), " ")))
 			}
 			i, ok := at[r]
 			if !ok {
@@ -194,7 +201,7 @@ func (d *difference) print(w io.Writer) error {
 		}
 		fmt.Fprint(t, "\fCLIENTS\tNODES\tKEY\tNEW KEY\n")
 		for _, p := range d.Pairs {
-			fmt.Fprintf(t, "%d\t%d\t%s\t%s\n", p.Clients, p.Nodes, orNone(p.From), cmp.Or(p.To, "refused"))
+			fmt.Fprintf(t, "%d\t%d\t%s\t%s\n", p.Clients, p.Nodes, plain(orNone(p.From)), plain(cmp.Or(p.To, "refused")))
 		}
 		fmt.Fprint(t, "\f")
 	}

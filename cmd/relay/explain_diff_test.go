@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -66,6 +67,11 @@ func TestExplainDiff(t *testing.T) {
 		t.Fatal(err)
 	}
 	secured = "localhost:" + port
+	for name, address := range map[string]string{"moved.yaml": "127.0.0.1:1", "here.yaml": plain} {
+		if err := os.WriteFile(in(name), []byte(quiet+"admin: {address: '"+address+"'}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, c := range []struct {
 		args []string
 		code int
@@ -76,6 +82,11 @@ func TestExplainDiff(t *testing.T) {
 		{[]string{"relay.yaml", "--admin", guarded, "--token-file", in("token")}, 0, "all 0"},
 		{[]string{"token.yaml", "--admin", guarded}, 0, "all 0"}, // the configuration has it
 		{[]string{"relay.yaml", "--admin", secured, "--admin-ca", in("ca.crt")}, 0, "all 0"},
+		// How it is reached says the configuration that it runs with, if that is given.
+		{[]string{"moved.yaml", "--config", in("here.yaml")}, 0, "all 0 clients keep their keys\n"},
+		{[]string{"moved.yaml"}, 1, "relay: --admin: nobody listens at http://127.0.0.1:1"},
+		{[]string{"moved.yaml", "--config", in("none.yaml")}, 1, "relay: configuration: open DIR/none.yaml"},
+		{[]string{"moved.yaml", "--config", in("here.yaml"), "--admin", "127.0.0.1:2"}, 1, "nobody listens at http://127.0.0.1:2"},
 		{[]string{"broken.yaml", "--admin", plain}, 1, "DIR/broken.yaml:6:12: aggregation.rules[0].key[0]: undeclared reference to 'nope'"},
 		{[]string{"none.yaml", "--admin", plain}, 1, "relay: configuration: open DIR/none.yaml"},
 		{[]string{"relay.yaml", "--admin", "127.0.0.1:1"}, 1, "relay: --admin: nobody listens at http://127.0.0.1:1: does a relay run there?"},
@@ -89,7 +100,7 @@ func TestExplainDiff(t *testing.T) {
 		{[]string{"relay.yaml", "--admin", secured, "--admin-ca", in("token")}, 1, "relay: --admin-ca: no certificate in DIR/token"},
 		{[]string{"relay.yaml", "--admin", "http://" + plain, "--admin-ca", in("ca.crt")}, 1, "relay: --admin-ca: is for https"},
 		{[]string{"relay.yaml", "--admin", "http://" + plain + "/nowhere"}, 1, "is no relay, or an older one"},
-		{[]string{"relay.yaml", "--admin", plain, "--node", "-"}, 1, "relay: if any flags in the group [diff node] are set none of the others can be"},
+		{[]string{"relay.yaml", "--admin", plain, "--node", "-"}, 1, "relay: --diff: is for all nodes of a running relay, so --node says nothing\nrelay explain --help"},
 	} {
 		args := append([]string{"explain", "--diff", in(c.args[0])}, c.args[1:]...)
 		code, out, errs := runRelay(args...)

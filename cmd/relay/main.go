@@ -51,8 +51,7 @@ type usageError struct{ error }
 // misused reports whether the command line is wrong. cobra has no type for what
 // it finds wrong with commands.
 func misused(err error) bool {
-	return errors.As(err, new(usageError)) || strings.HasPrefix(err.Error(), "unknown command ") ||
-		strings.HasPrefix(err.Error(), "at least one of the flags in the group ") || strings.HasPrefix(err.Error(), "if any flags in the group ")
+	return errors.As(err, new(usageError)) || strings.HasPrefix(err.Error(), "unknown command ")
 }
 
 // errReported: the command has printed what is wrong as its output.

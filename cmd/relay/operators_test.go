@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
@@ -215,12 +217,20 @@ func TestStatusDumpDiff(t *testing.T) {
 			if strings.Contains(out, "\x1b") {
 				t.Errorf("a terminal would take it for an order: %q", out)
 			}
-			o.until([]string{"status", "--key", "edge", "--node", "good"}, "good", "1 streams")
-			if code, out := o.run("status", "--key", "nobody"); code != 0 || !strings.Contains(out, "no clients") {
+			o.until([]string{"status", "--key", "edge", "--node", "good"}, "good", "1 stream;")
+			if code, out := o.run("status", "--key", "nobody"); code != 1 || out != "relay: key nobody is not in use\n" {
 				t.Errorf("%d %s", code, out)
 			}
 			if code, out := o.run("status", "--node", "nobody"); code != 1 || !strings.Contains(out, `no client has the node id "nobody"`) {
 				t.Errorf("%d %s", code, out)
+			}
+			if code, out := o.run("status", "--node", "good", "--key", `"edge"`); code != 0 || !strings.Contains(out, "1 stream; types on them: 1 SYNCED") {
+				t.Errorf("%d %s", code, out)
+			}
+			for key, want := range map[string]string{"edge/x": `relay: the node "good" has nothing of key edge/x`, "a b": `relay: key: "a b" is no key`} {
+				if code, out := o.run("status", "--node", "good", "--key", key); code != 1 || !strings.HasPrefix(out, want) {
+					t.Errorf("%d %s", code, out)
+				}
 			}
 			for _, format := range []string{"json", "yaml"} {
 				if code, out := o.run("status", "-o", format); code != 0 || !strings.Contains(out, "NACKED") || !strings.Contains(out, "last_nack") {
@@ -316,29 +326,48 @@ func TestStatusRows(t *testing.T) {
 	}
 }
 
-func TestCompletionAsksTheRelay(t *testing.T) {
+// Without a word on which relay, it is the one that listens where relays listen by
+// default; a configuration that is there says where.
+func TestWhichRelayIsAsked(t *testing.T) {
+	t.Chdir(t.TempDir())
+	asked := func(want string, args ...string) {
+		t.Helper()
+		c := new(runningFlags)
+		cmd := &cobra.Command{SilenceUsage: true, SilenceErrors: true, RunE: func(*cobra.Command, []string) error {
+			to, err := c.client()
+			if err != nil {
+				return err
+			}
+			if to.base != want {
+				t.Errorf("%v: %s, want %s", args, to.base, want)
+			}
+			return nil
+		}}
+		*c = *addRunningFlags(cmd)
+		cmd.SetArgs(args)
+		if err := cmd.Execute(); err != nil && want != "" {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+	asked("http://127.0.0.1:19000")
+	asked("http://127.0.0.1:1", "--admin", "127.0.0.1:1")
+	asked("", "--config", "none.yaml")
+	if err := os.MkdirAll("config", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(config.DefaultFile, []byte(origins+"admin: {address: '127.0.0.2:2'}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	asked("http://127.0.0.2:2")
+	asked("http://127.0.0.1:1", "--admin", "127.0.0.1:1")
+}
+
+// Ports are easily mixed up, and what gRPC answers to HTTP/1.1 says nothing to people.
+func TestAdminAddressOfSomethingElse(t *testing.T) {
 	o := operate(t, "")
-	o.client("web-0", "edge", xds.Delta).take().answer("")
-	o.until([]string{"status"}, "SYNCED")
-	for _, c := range []struct{ flag, typed, want string }{
-		{"--key", "", "edge"}, {"--key", "ed", "edge"}, {"--node", "", "web-0"}, {"--node", "web", "web-0"},
-	} {
-		code, out, _ := runRelay("__complete", "status", "--admin", o.admin, c.flag, c.typed)
-		if code != 0 || !strings.HasPrefix(out, c.want+"\n") {
-			t.Errorf("%s %s: %d %q", c.flag, c.typed, code, out)
-		}
-	}
-	if _, out, _ := runRelay("__complete", "wait", "--type", ""); !strings.Contains(out, "CDS\n") {
-		t.Errorf("%q", out)
-	}
-	// Nobody to ask is nothing to choose from, and no error.
-	if code, out, _ := runRelay("__complete", "status", "--admin", "127.0.0.1:1", "--key", ""); code != 0 || !strings.HasPrefix(out, ":") {
-		t.Errorf("%d %q", code, out)
-	}
-	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
-		if code, out, _ := runRelay("completion", shell); code != 0 || !strings.Contains(out, "relay") {
-			t.Errorf("%s: %d", shell, code)
-		}
+	code, out, errs := runRelay("status", "--admin", o.relay.down[0].Addr().String())
+	if want := "relay: --admin: http://" + o.relay.down[0].Addr().String() + " is no admin address: "; code != 1 || out != "" || !strings.HasPrefix(errs, want) {
+		t.Errorf("%d %s%s", code, out, errs)
 	}
 }
 

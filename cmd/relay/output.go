@@ -23,6 +23,7 @@ const (
 // returns is checked before the command runs.
 func addOutputFlag(cmd *cobra.Command, formats ...string) *string {
 	format := cmd.Flags().StringP("output", "o", formats[0], strings.Join(formats, ", "))
+	completeWith(cmd, "output", func(string) []string { return formats })
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if !slices.Contains(formats, *format) {
 			return fmt.Errorf("--output: wants one of %s, got %q", strings.Join(formats, ", "), *format)

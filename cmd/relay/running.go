@@ -3,10 +3,13 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/url"
+	"os"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -24,21 +27,30 @@ type runningFlags struct {
 }
 
 func addRunningFlags(cmd *cobra.Command) *runningFlags {
-	f := &runningFlags{adminFlags: addAdminFlags(cmd), cmd: cmd}
-	f.file = cmd.Flags().StringP("config", "c", config.DefaultFile, "configuration of the relay, for what the flags leave out; not read if --admin is given and this is not")
+	f := &runningFlags{adminFlags: addAdminFlags(cmd, "admin.address of the configuration, else "+config.Default().Admin.Address), cmd: cmd}
+	f.file = cmd.Flags().StringP("config", "c", config.DefaultFile, "configuration of the relay, for what the flags leave out; not read if --admin is given and this is not, and if neither is, it need not be there")
 	return f
 }
 
-// client makes a client of the relay.
+// client makes a client of the relay. Where nothing says which relay, it is the one
+// that the defaults are of.
 func (f *runningFlags) client() (*adminClient, error) {
 	cfg := new(config.Config)
-	if f.address == "" || f.cmd.Flags().Changed("config") {
+	switch given := f.cmd.Flags().Changed("config"); {
+	case given || f.address == "" && isFile(*f.file):
 		var err error
 		if cfg, err = config.Load(*f.file, nil); err != nil {
 			return nil, err
 		}
+	case f.address == "":
+		*cfg = config.Default()
 	}
 	return f.adminFlags.client(cfg)
+}
+
+func isFile(name string) bool {
+	_, err := os.Stat(name)
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // commandContext is the command's; a test may have none.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -33,7 +34,9 @@ func newStatusCmd() *cobra.Command {
   NACKED    it refused the version; relay diff --node says what of it
 
 A row is a node under a key. A node that has the same type on several streams has
-several rows.`,
+several rows. A key is written as it is shown, or by its elements with / between them;
+a node's id is written whole. A key that is not in use, and a node that is not
+connected, are errors.`,
 		Example: `  relay status
   relay status --admin 127.0.0.1:19000 --key edge
   relay status --node sidecar~10.0.0.1~web-0 -o yaml`,
@@ -41,7 +44,7 @@ several rows.`,
 	}
 	format := addOutputFlag(cmd, formatTable, formatJSON, formatYAML)
 	flags = addRunningFlags(cmd)
-	cmd.Flags().StringVarP(&key, "key", "k", "", "only clients of this key")
+	cmd.Flags().StringVarP(&key, "key", "k", "", "only clients of this key, as KEY shows it")
 	cmd.Flags().StringVarP(&node, "node", "n", "", "only this node, by its id")
 	completeKeys(cmd, flags)
 	completeNodes(cmd, flags)
@@ -52,24 +55,27 @@ several rows.`,
 		}
 		defer c.close()
 		path, q := "/clients", url.Values{}
-		switch {
-		case cmd.Flags().Changed("node"):
+		if cmd.Flags().Changed("node") {
 			path += "/" + url.PathEscape(node)
-		case key != "":
+		}
+		if cmd.Flags().Changed("key") {
 			q.Set("key", key)
 		}
 		items, err := c.list(commandContext(cmd), path, q)
 		if err != nil {
 			return err
 		}
+		if len(items) == 0 && cmd.Flags().Changed("key") {
+			// A list may be empty; a key that is not there is a mistake, most often.
+			if err := c.get(commandContext(cmd), "/keys/"+url.PathEscape(key), nil, new(json.RawMessage)); err != nil {
+				return err
+			}
+		}
 		clients := make([]fanout.ClientStatus, len(items))
 		for i, item := range items {
 			if err := json.Unmarshal(item, &clients[i]); err != nil {
 				return fmt.Errorf("--admin: %s answers what no relay does: %w", c.base, err)
 			}
-		}
-		if cmd.Flags().Changed("node") && key != "" {
-			clients, items = ofKey(clients, items, key)
 		}
 		if *format != formatTable {
 			return printSaid(cmd.OutOrStdout(), *format, map[string]any{"clients": items})
@@ -78,18 +84,6 @@ several rows.`,
 		return nil
 	}
 	return cmd
-}
-
-// ofKey leaves those with a type of the key.
-func ofKey(clients []fanout.ClientStatus, items []json.RawMessage, key string) (_ []fanout.ClientStatus, _ []json.RawMessage) {
-	var outC []fanout.ClientStatus
-	outI := []json.RawMessage{}
-	for i, c := range clients {
-		if slices.ContainsFunc(c.Types, func(t fanout.TypeStatus) bool { return t.Key == key }) {
-			outC, outI = append(outC, c), append(outI, items[i])
-		}
-	}
-	return outC, outI
 }
 
 // statusRow is a node under a key.
@@ -103,13 +97,18 @@ type statusRow struct {
 func statusRows(clients []fanout.ClientStatus) []*statusRow {
 	type place struct{ node, key, variant string }
 	var out []*statusRow
+	type typed struct {
+		place
+		url string
+	}
 	at := map[place][]*statusRow{}
+	filled := map[typed]int{} // how many rows of a place have the type: its first
 	put := func(p place, t *fanout.TypeStatus) {
-		for _, r := range at[p] {
-			if _, has := r.types[t.Type]; !has {
-				r.types[t.Type] = *t
-				return
-			}
+		n := filled[typed{p, t.Type}]
+		filled[typed{p, t.Type}]++
+		if n < len(at[p]) {
+			at[p][n].types[t.Type] = *t
+			return
 		}
 		r := &statusRow{p.node, p.key, p.variant, map[string]fanout.TypeStatus{t.Type: *t}}
 		at[p] = append(at[p], r)
@@ -136,11 +135,12 @@ func printStatus(w io.Writer, clients []fanout.ClientStatus, now time.Time) {
 	t := tintOf(w)
 	rows := statusRows(clients)
 	var types []string
-	states := map[string]int{}
+	seen, states := map[string]bool{}, map[string]int{}
 	for _, r := range rows {
 		for url, s := range r.types {
 			states[s.State]++
-			if !slices.Contains(types, url) {
+			if !seen[url] {
+				seen[url] = true
 				types = append(types, url)
 			}
 		}
@@ -177,7 +177,7 @@ func printStatus(w io.Writer, clients []fanout.ClientStatus, now time.Time) {
 			sum = append(sum, fmt.Sprintf("%d %s", states[s], t.as(stateColours[s], s)))
 		}
 	}
-	fmt.Fprintf(w, "\n%d streams; types on them: %s\n", len(clients), strings.Join(sum, ", "))
+	fmt.Fprintf(w, "\n%s; types on them: %s\n", counted(len(clients), "stream"), strings.Join(sum, ", "))
 	printNacks(w, t, rows)
 }
 
@@ -206,6 +206,14 @@ func shortVersion(v string) string {
 	return cut(v)
 }
 
+// counted is a number of things.
+func counted(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
+}
+
 // age is a time for people.
 func age(d time.Duration) string {
 	switch d = max(d, 0); {
@@ -223,7 +231,8 @@ const maxNacksShown = 10
 func printNacks(w io.Writer, t tint, rows []*statusRow) {
 	n := 0
 	for _, r := range rows {
-		for url, s := range r.types {
+		for _, url := range slices.Sorted(maps.Keys(r.types)) {
+			s := r.types[url]
 			if s.State != fanout.Refused || s.Nack == nil {
 				continue
 			}

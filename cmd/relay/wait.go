@@ -61,6 +61,8 @@ restart has to come again.`,
 	needed(cmd, "key", "type", "version")
 	completeKeys(cmd, flags)
 	completeTypes(cmd)
+	completeVersions(cmd, flags, &w.key, &w.typ)
+	completeNothing(cmd, "percent", "clients", "timeout", "every")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch {
 		case w.percent <= 0 || w.percent > 100:

@@ -223,19 +223,36 @@ func (s *Server) listClients(r *http.Request) (int, any) {
 	if refusal != nil {
 		return http.StatusBadRequest, *refusal
 	}
-	name := key.String()
-	return s.clients(r, func(c *fanout.ClientStatus) bool {
-		return !asked || slices.ContainsFunc(c.Types, func(t fanout.TypeStatus) bool { return t.Key == name })
-	})
+	return s.clients(r, func(c *fanout.ClientStatus) bool { return !asked || ofKey(c, key) })
 }
 
 func (s *Server) listNode(r *http.Request) (int, any) {
-	id := r.PathValue("node")
-	status, p := s.clients(r, func(c *fanout.ClientStatus) bool { return c.Node == id })
+	key, asked, refusal := s.keyAsked(r)
+	if refusal != nil {
+		return http.StatusBadRequest, *refusal
+	}
+	id, others := r.PathValue("node"), false
+	status, p := s.clients(r, func(c *fanout.ClientStatus) bool {
+		if c.Node != id {
+			return false
+		}
+		is := !asked || ofKey(c, key)
+		others = others || !is
+		return is
+	})
 	if got, ok := p.(page); ok && len(got.Items) == 0 && r.URL.Query().Get("page_token") == "" {
+		if others {
+			return fail(http.StatusNotFound, fmt.Sprintf("the node %q has nothing of key %s", id, key))
+		}
 		return fail(http.StatusNotFound, fmt.Sprintf("no client has the node id %q", id))
 	}
 	return status, p
+}
+
+// ofKey reports whether a client has a type of the key.
+func ofKey(c *fanout.ClientStatus, key xds.Key) bool {
+	name := key.String()
+	return slices.ContainsFunc(c.Types, func(t fanout.TypeStatus) bool { return t.Key == name })
 }
 
 // clients answers with those that are wanted. No more are looked at than the page
