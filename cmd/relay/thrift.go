@@ -16,7 +16,7 @@ import (
 // as large as it once was. A goroutine of its own; see run.
 type thrift struct {
 	every time.Duration // between two looks
-	quiet uint64        // bytes allocated between two looks: so few are no burst
+	quiet uint64        // bytes allocated between two looks: so few are no burst, as is a 32nd of what is live
 	least uint64        // bytes: less is not worth a collection
 
 	last  usage
@@ -25,6 +25,7 @@ type thrift struct {
 	loud  uint64 // bytes allocated since then, but while it was quiet
 	rest  uint64 // bytes that were free at the least since then
 	still int    // looks at which it was quiet, in a row
+	since int    // looks since memory was last given back
 }
 
 func newThrift() *thrift {
@@ -56,30 +57,37 @@ const settled = 3
 // worth giving back: four are a client's, with 30 KB and more.
 const crowd = 1000
 
+// pause is how many looks at the least are between two times that memory is given back
+// though it is not quiet.
+const pause = 12
+
 // due reports whether memory is to be given back: the last burst is over, and what
 // it left free, or uncollected, is worth it; or clients have left since, whose
-// memory still counts as live until something is collected. It costs a collection: one at the most
-// for as many bytes allocated as are live, which is how often Go's runtime has
-// another, and so not again for what could not be given back.
+// memory still counts as live until something is collected, also while others keep
+// the relay busy. It costs a collection: one at the most for as many bytes allocated as
+// are live, which is how often Go's runtime has another, and so not again for what
+// could not be given back; or one for each crowd that leaves.
 func (t *thrift) due(u usage) bool {
 	fresh := u.allocated - t.last.allocated
-	quiet := fresh < t.quiet
+	quiet := fresh < max(t.quiet, u.live/32)
 	if t.still++; !quiet {
 		t.still, t.loud = 0, t.loud+fresh
 	}
+	leaving := u.goroutines < t.last.goroutines && t.last.goroutines-u.goroutines >= crowd/10
 	t.last = u
+	t.since++
 	t.most = max(t.most, u.goroutines)
-	left := t.most-u.goroutines >= max(crowd, t.most/8)
+	left := t.most-u.goroutines >= max(crowd, t.most/8) && (quiet || !leaving && t.since >= pause)
 	burst := u.allocated-t.given >= max(t.least, u.live) && u.spare() >= max(t.least, u.live/8)
 	late := t.still == settled && t.loud >= max(t.least, u.live/2)
 	// What came free only after something was given back, as what the last of a crowd
 	// had; what could not be given back then does not count.
 	t.rest = min(t.rest, u.free)
 	slack := u.free-t.rest >= max(2*t.least, u.live/2)
-	if !quiet || !left && !burst && !late && !slack {
+	if !left && (!quiet || !burst && !late && !slack) {
 		return false
 	}
-	t.given, t.most, t.loud, t.rest = u.allocated, u.goroutines, 0, math.MaxUint64
+	t.given, t.most, t.loud, t.rest, t.since = u.allocated, u.goroutines, 0, math.MaxUint64, 0
 	return true
 }
 

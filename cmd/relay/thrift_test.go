@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,6 +48,23 @@ func TestThriftIsDueAfterABurst(t *testing.T) {
 			{usage{allocated: 52 * mb, objects: 90 * mb, live: 90 * mb, goroutines: 6001}, false},
 			{usage{allocated: 60 * mb, objects: 90 * mb, live: 90 * mb, goroutines: 6000}, false}, // but others come
 			{usage{allocated: 61 * mb, objects: 90 * mb, live: 90 * mb, goroutines: 6000}, true},
+		},
+		"a crowd leaves a busy relay": func() (looks []look) {
+			for _, l := range append(slices.Repeat([]look{{usage{goroutines: 8000}, false}}, pause), []look{
+				{usage{goroutines: 7000}, false}, // and more do
+				{usage{goroutines: 6950}, true},
+				{usage{goroutines: 5000}, false},
+				{usage{goroutines: 5000}, false}, // not again so soon
+			}...) {
+				l.allocated, l.objects, l.live = uint64(500+20*len(looks))*mb, 1000*mb, 999*mb
+				l.allocated *= 2 // more than is quiet for so much
+				looks = append(looks, l)
+			}
+			return looks
+		}(),
+		"much is live": {
+			{usage{allocated: 900 * mb, objects: 900 * mb, live: 640 * mb, free: 400 * mb}, false},
+			{usage{allocated: 919 * mb, objects: 900 * mb, live: 640 * mb, free: 400 * mb}, true},
 		},
 		"what was live may not be any more": {
 			{usage{allocated: 500 * mb, objects: 300 * mb, live: 300 * mb}, false},

@@ -54,6 +54,7 @@ type relay struct {
 	at   target
 	done chan struct{}
 	err  error // of the process, once done
+	most int   // goroutines, at any look
 
 	mu  sync.Mutex
 	log strings.Builder
@@ -201,8 +202,14 @@ func (r *relay) usage() (usage, error) {
 			}
 		}
 	}
+	r.most = max(r.most, u.Goroutines)
 	return u, nil
 }
+
+// record is what Go's runtime keeps for ever of each goroutine that there has been
+// at once with others, in bytes: its own description, of 448, and what the heap needs
+// to find that again.
+const record = 640
 
 var peakLine = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
 

@@ -68,7 +68,7 @@ var threats = []threat{
 type bounds struct {
 	clients, rounds int
 	ratio           float64       // of the p99 under attack to that without
-	memory          int64         // bytes over the first baseline, afterwards
+	memory          int64         // bytes over the first baseline, afterwards, and a record for each goroutine
 	least           time.Duration // of an attack
 	recovery        time.Duration // until nothing is left of one
 }
@@ -137,8 +137,8 @@ func (r *relay) recovered(t *testing.T, b bounds, first usage) (after usage) {
 		}
 		after = u
 		switch {
-		case u.Resident > first.Resident+b.memory:
-			return fmt.Errorf("%s are resident, and were %s", mb(u.Resident), mb(first.Resident))
+		case u.Resident > first.Resident+b.memory+int64(r.most-first.Goroutines)*record:
+			return fmt.Errorf("%s are resident, and were %s; there have been %d goroutines", mb(u.Resident), mb(first.Resident), r.most)
 		case u.Open > first.Open+20:
 			return fmt.Errorf("%d descriptors are open, and were %d", u.Open, first.Open)
 		case u.Goroutines > first.Goroutines+50:
@@ -182,6 +182,9 @@ func attacked(t *testing.T, r *relay, c *crowd, th threat, b bounds, first usage
 	}
 	took := time.Since(began)
 	peak := r.peak()
+	if _, err := r.usage(); err != nil { // for the goroutines there are
+		t.Fatal(err)
+	}
 	did := a.stop()
 	calm = append(calm, c.rounds(t, b.rounds)...)
 
