@@ -57,6 +57,10 @@ const settled = 3
 // worth giving back: four are a client's, with 30 KB and more.
 const crowd = 1000
 
+// handful is how many fewer are worth it if many pages are kept by few objects: those of
+// connections to an origin that a crowd needed lie among the crowd's, and go last.
+const handful = 200
+
 // pause is how many looks at the least are between two times that memory is given back
 // though it is not quiet.
 const pause = 12
@@ -77,7 +81,11 @@ func (t *thrift) due(u usage) bool {
 	t.last = u
 	t.since++
 	t.most = max(t.most, u.goroutines)
-	left := t.most-u.goroutines >= max(crowd, t.most/8) && (quiet || !leaving && t.since >= pause)
+	least := uint64(crowd)
+	if u.unused >= max(t.least, u.live/4) {
+		least = handful
+	}
+	left := t.most-u.goroutines >= max(least, t.most/8) && (quiet || !leaving && t.since >= pause)
 	burst := u.allocated-t.given >= max(t.least, u.live) && u.spare() >= max(t.least, u.live/8)
 	late := t.still == settled && t.loud >= max(t.least, u.live/2)
 	// What came free only after something was given back, as what the last of a crowd
@@ -97,6 +105,7 @@ type usage struct {
 	objects   uint64 // that occupy memory, reachable or not
 	live      uint64 // of them, when garbage was collected last
 	free      uint64 // that could be given back
+	unused    uint64 // in pages that have objects too
 
 	goroutines uint64
 }
@@ -108,10 +117,11 @@ func readUsage() usage {
 	s := []metrics.Sample{
 		{Name: "/gc/heap/allocs:bytes"}, {Name: "/memory/classes/heap/objects:bytes"},
 		{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/free:bytes"}, {Name: "/sched/goroutines:goroutines"},
+		{Name: "/memory/classes/heap/unused:bytes"},
 	}
 	metrics.Read(s)
 	return usage{
 		allocated: s[0].Value.Uint64(), objects: s[1].Value.Uint64(), live: s[2].Value.Uint64(), free: s[3].Value.Uint64(),
-		goroutines: s[4].Value.Uint64(),
+		goroutines: s[4].Value.Uint64(), unused: s[5].Value.Uint64(),
 	}
 }

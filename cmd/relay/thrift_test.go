@@ -62,6 +62,13 @@ func TestThriftIsDueAfterABurst(t *testing.T) {
 			}
 			return looks
 		}(),
+		"a handful that kept many pages leaves": {
+			{usage{allocated: 50 * mb, objects: 40 * mb, live: 40 * mb, unused: 15 * mb, goroutines: 1500}, false},
+			{usage{allocated: 51 * mb, objects: 40 * mb, live: 40 * mb, unused: 15 * mb, goroutines: 1200}, false},
+			{usage{allocated: 52 * mb, objects: 40 * mb, live: 40 * mb, unused: 16 * mb, goroutines: 1200}, true},
+			{usage{allocated: 53 * mb, objects: 40 * mb, live: 40 * mb, unused: 16 * mb, goroutines: 1001}, false},
+			{usage{allocated: 54 * mb, objects: 40 * mb, live: 40 * mb, unused: 16 * mb, goroutines: 1000}, true},
+		},
 		"much is live": {
 			{usage{allocated: 900 * mb, objects: 900 * mb, live: 640 * mb, free: 400 * mb}, false},
 			{usage{allocated: 919 * mb, objects: 900 * mb, live: 640 * mb, free: 400 * mb}, true},
