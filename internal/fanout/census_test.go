@@ -32,7 +32,7 @@ func TestClientsAreCountedByWhereTheyStand(t *testing.T) {
 			c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: m.TypeUrl, ResponseNonce: m.Nonce, ErrorDetail: &rpcstatus.Status{Code: 3, Message: "no"}})
 		}
 	}
-	r.delta(cc).ask(xds.EndpointType) // of which nothing is known
+	r.delta(cc).ask(xds.EndpointType, "e") // of which nothing is known
 	want := map[string]float64{"synced": 2, "nacked": 1, "stale": 1, "not_sent": 0}
 	r.eventually(func() bool {
 		all := r.srv.standings()

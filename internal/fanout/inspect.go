@@ -192,6 +192,9 @@ func (t *InspectedType) resource(name string) (ResourceStatus, bool) {
 	case was == xds.Pending && is == xds.Pending && !s.want.Covers(name):
 		return ResourceStatus{}, false
 	}
+	if s.variant == xds.SotW && !s.full() && was == xds.Pending && (is == xds.Absent || is == xds.Unresolvable) {
+		was = is // P31: it is told by silence, and there is no other answer to come
+	}
 	r := ResourceStatus{Name: spell(s.want, name, cmp.Or(had, has))}
 	flies, refused := s.flies(name), false
 	if at := s.parts.at(s.base(), name).at; at != nil && was != xds.Pending {
@@ -353,7 +356,7 @@ func (p *poller) still() []InspectedType {
 	defer ps.mu.Unlock()
 	t := p.status(&at)
 	return []InspectedType{{URL: p.typ.URL, now: at.newest, poll: &pollLook{
-		sub: p.sub, acked: p.acked, sent: p.sent != "", refuses: p.refuses, behind: p.behind, state: t.State, nack: t.Nack,
+		sub: p.sub, acked: p.acked, sent: p.sent != "", refuses: p.refuses, behind: t.State == Unanswered, state: t.State, nack: t.Nack,
 	}}}
 }
 
@@ -377,6 +380,8 @@ func (p *pollLook) resources(now *xds.Snapshot, yield func(ResourceStatus) bool)
 			r.State = NotSent
 		case is == xds.Present && p.refuses:
 			r.Stance, r.Version, r.Refused, r.Nack, r.Updated = Declined, p.acked, has, p.nack, now.Received
+		case is == xds.Present && p.behind && p.acked == "":
+			r.Updated = now.Received
 		case is == xds.Present && p.behind:
 			r.Stance, r.Updated = Unsure, now.Received
 		case is == xds.Present && p.acked != "":
@@ -384,7 +389,9 @@ func (p *pollLook) resources(now *xds.Snapshot, yield func(ResourceStatus) bool)
 		case r.Error != nil && !r.Error.Absent():
 			r.Stance = Failed
 		case is == xds.Absent, is == xds.Unresolvable:
-			r.Stance = Missing
+			if r.Stance = Missing; !now.Type.FullState {
+				r.State = Synced // P31: it is told by silence
+			}
 		case is == xds.Pending:
 			r.State = NotSent
 		}

@@ -64,9 +64,9 @@ func TestStanceOfNames(t *testing.T) {
 			w.refuse()
 			w.standing(1, "a!a=2:declined/NACKED b:missing/SYNCED")
 		} else {
-			w.standing(1, "a:taken/STALE b:untold/NOT SENT")
+			w.standing(1, "a:taken/STALE b:missing/SYNCED") // P31: silence is how it is told
 			w.want("a=2")
-			w.standing(1, "a:unsure/STALE b:missing/SYNCED") // P31: silence is how it is told
+			w.standing(1, "a:unsure/STALE b:missing/SYNCED")
 			w.refuse("a", "b")
 			w.standing(1, "a!a=2:declined/NACKED b:missing/SYNCED")
 		}
@@ -248,7 +248,7 @@ func TestInspectPolls(t *testing.T) {
 		return out
 	}
 	version := r.response(r.ask(c, xds.EndpointType, "", "a", "b")).VersionInfo
-	if got, want := stands(), "rest a:untold/SYNCED rest b:missing/SYNCED "; got != want {
+	if got, want := stands(), "rest a:untold/STALE rest b:missing/SYNCED "; got != want {
 		t.Errorf("given: %s, want %s", got, want)
 	}
 	r.ask(c, xds.EndpointType, version, "a", "b") // held until there is nothing new

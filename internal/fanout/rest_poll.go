@@ -22,6 +22,7 @@ type poll struct {
 	caller  *Caller
 	from    string        // remote address, for people
 	node    string        // its id, once that was read
+	brought string        // version that it came with, once that was seen to be current
 	leaving chan struct{} // closed when the relay drains
 	cut     chan struct{} // closed when it has to go
 
@@ -181,6 +182,10 @@ func (s *Server) try(p *poll, q *question, of *poller) (done, current bool) {
 		return false, false
 	case q.knows(a.version):
 		if q.version == a.version {
+			if p.brought != a.version && !(q.refused && q.nonce == a.version) {
+				p.brought = a.version // once, however often it looks again
+				s.pollers.brought(of, a.version, snap)
+			}
 			of.took(snap, a)
 		}
 		return false, true

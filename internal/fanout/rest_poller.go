@@ -43,6 +43,7 @@ type poller struct {
 	since   time.Time     // it is kept
 	sent    string        // version that was given last
 	acked   string        // version that the client had when it came last
+	has     mark          // of a snapshot that says what it had then
 	refuses bool          // it refused what was sent
 	behind  bool          // it came without what was sent, and was given it again
 	turned  time.Time     // when it came to stand as it does
@@ -355,6 +356,19 @@ func (p *poller) hear(q *question) *Nack {
 	return nil
 }
 
+// brought notes that a poll came with the version that is current, of s. Be it that
+// another relay gave it, or this one before it was started anew: nothing is to be
+// given, and the client has it.
+func (ps *pollers) brought(p *poller, version string, s *xds.Snapshot) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p.has = markOf(s)
+	if p.acked == version && p.sent == version && !p.behind {
+		return
+	}
+	p.sent, p.acked, p.behind, p.refuses, p.turned = version, version, false, false, time.Now()
+}
+
 // said notes that p is given the answer of this version.
 func (ps *pollers) said(p *poller, version string) {
 	ps.mu.Lock()
@@ -397,25 +411,37 @@ func (ps *pollers) standing(p *poller) Standing {
 	out.State, out.Since, out.Refused = t.State, t.Since, t.State == Refused && !t.Unsent
 	if at.newest != nil {
 		out.Lineage = at.newest.Lineage
-		if !at.says || p.acked == at.version {
+		switch {
+		case !at.says || p.acked == at.version && !p.behind:
 			out.Has = at.newest.Gen
+		case p.has.lineage == at.newest.Lineage:
+			out.Has = p.has.gen
 		}
 	}
 	return out
 }
 
 // reading is what there is for a poller; says: there is an answer, of this version.
+// awaits: there is none, and some of what it asks for nobody has spoken of.
 type reading struct {
 	newest  *xds.Snapshot
 	says    bool
+	awaits  bool
 	version string
+	now     time.Time
 }
 
 func (p *poller) reads() reading {
-	at := reading{newest: p.member.Newest()}
+	at := reading{newest: p.member.Newest(), now: time.Now()}
 	if at.newest != nil {
 		a := documentsOf(at.newest).document(at.newest, p.sub)
 		at.says, at.version = a.says, a.version
+	}
+	if !at.says {
+		for range awaits(p.sub, at.newest) {
+			at.awaits = true
+			break
+		}
 	}
 	return at
 }
@@ -432,11 +458,16 @@ func (p *poller) status(at *reading) TypeStatus {
 		t.Nack = &n
 	}
 	switch {
+	case p.sent == "" && !t.Unsent && !at.awaits:
+		t.State, t.Since = Synced, p.opened // there is nothing for it
 	case p.sent == "":
 		t.State, t.Since = NotSent, p.opened
 	case p.refuses:
 		t.State = Refused
-	case p.behind, t.Unsent: // there is no answer but the next poll, which may be long in coming
+	case p.behind, p.acked != p.sent: // there is no answer but the next poll, which may be long in coming
+		since := p.turned
+		t.State, t.Unanswered, t.UnansweredFor = Unanswered, &since, at.now.Sub(since).Seconds()
+	case t.Unsent:
 		t.State = Unanswered
 	default:
 		t.State = Synced

@@ -405,9 +405,8 @@ func TestP70_Status(t *testing.T) {
 			t.Errorf("%+v, want %s", of, state)
 		}
 	}
-	// What it was given it has, as long as it does not come without it: there is no
-	// other answer.
-	want(Synced, "")
+	// Its answer is its next poll, with the version.
+	want(Unanswered, "")
 	r.response(r.ask(c, xds.ClusterType, ""))
 	want(Unanswered, "")
 	ctx, cancel := context.WithCancel(testContext(t))

@@ -17,7 +17,8 @@ type Standing struct {
 	State  string
 	Since  time.Time // of the state
 	// Lineage and Has are the generation of the key's type of which the client took
-	// all, or in which nothing is for it that it does not have; 0: none.
+	// all, or in which nothing is for it that it does not have; 0: none. So names that
+	// the origin does not have, or has said nothing of, keep no client from a version.
 	Lineage, Has uint64
 	// Refused: something that it refused it does not have yet, and nothing is on its
 	// way to it.
@@ -68,10 +69,11 @@ type survey struct {
 	now   time.Time
 	seen  map[alike]bool
 	until map[stretch]uint64
+	waits map[stretch]bool
 }
 
 func newSurvey() *survey {
-	return &survey{now: time.Now(), seen: make(map[alike]bool), until: make(map[stretch]uint64)}
+	return &survey{now: time.Now(), seen: make(map[alike]bool), until: make(map[stretch]uint64), waits: make(map[stretch]bool)}
 }
 
 // stretch is what lies between two snapshots, for who asks for sub.
@@ -128,6 +130,40 @@ func (v *survey) has(s *Session, newest *xds.Snapshot) uint64 {
 	return max(s.has, gen)
 }
 
+// awaiting is awaits, of what was sent nothing. Under the stream's lock.
+func (v *survey) awaiting(sub *xds.Subscription, newest *xds.Snapshot) bool {
+	k := stretch{sub: sub, to: markOf(newest)}
+	is, ok := v.waits[k]
+	if !ok {
+		is = false
+		for range awaits(sub, newest) {
+			is = true
+			break
+		}
+		if len(v.waits) < maxAlike {
+			v.waits[k] = is
+		}
+	}
+	return is
+}
+
+// awaits yields the names, "*" for the wildcard, that sub asks for and of which the
+// origin has said nothing yet. A name that it does not have (P57) is none: in state of the
+// world nothing is sent of it (P31), and who asks for it has all that there is.
+func awaits(sub *xds.Subscription, newest *xds.Snapshot) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		if sub.Wildcard && (newest == nil || !newest.Answered) && !yield(wildcard) {
+			return
+		}
+		for name := range sub.Names.All() {
+			_, is := newest.Look(sub, name)
+			if (is == xds.Pending || is == xds.Lapsed) && (newest == nil || newest.Error(sub, name) == nil) && !yield(name) {
+				return
+			}
+		}
+	}
+}
+
 // place is where a session stands.
 type place struct {
 	state        string
@@ -160,7 +196,7 @@ func (s *slot) stands(look *survey) place {
 		at.state, at.since = Refused, s.refusedAt()
 	case len(s.flights) > 0:
 		at.state, at.since = Unanswered, s.flights[0].at
-	case s.counts.sent == 0 && (at.unsent || !s.complied(newest)):
+	case s.counts.sent == 0 && (at.unsent || !s.complied(newest) && (!s.Session.began || look.awaiting(s.sub, newest))):
 		at.state, at.since = NotSent, s.began
 	case at.unsent:
 		at.state, at.since = Unanswered, s.cameAt(newest)

@@ -26,7 +26,7 @@ type ClientStatus struct {
 // States of a type on a stream, as istioctl proxy-status has them.
 const (
 	Synced     = "SYNCED"   // took all that the newest has for it
-	NotSent    = "NOT SENT" // nothing was sent yet
+	NotSent    = "NOT SENT" // nothing was sent yet, and of some of what it asks for nothing is known, or it is on its way
 	Unanswered = "STALE"    // has not answered, or has not been sent all of the newest
 	Refused    = "NACKED"   // refused the last it answered, or what it is still to have
 )

@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"iter"
 	"slices"
 	"time"
 
@@ -26,6 +27,9 @@ type Untaken struct {
 	Nack  *Nack // the refusal; nil: nothing is refused
 	// Unsent: it was not sent yet. Else, without a refusal, it is not answered.
 	Unsent bool
+	// Awaits are names of which the origin has said nothing yet, "*" for the wildcard,
+	// at most so many as Names; then there is nothing to take.
+	Awaits []string
 }
 
 // maxUntaken bounds the names of one type.
@@ -55,12 +59,12 @@ func (st *stream) appendUntaken(look *survey, to []Untaken) []Untaken {
 	for _, sl := range st.order {
 		at := sl.stands(look)
 		newest := sl.coming()
-		if newest == nil || at.state == Synced || !sl.Session.began {
+		if sl.member == nil || at.state == Synced || !sl.Session.began {
 			continue
 		}
 		u := Untaken{
 			Stream: st.id, Node: st.node.ID, Key: sl.member.Key(), Type: sl.typ, State: at.state, Since: at.since, Sub: sl.sub,
-			Lineage: newest.Lineage, Has: sl.has, AckedVersion: sl.acked,
+			Lineage: at.lineage, Has: sl.has, AckedVersion: sl.acked,
 		}
 		switch {
 		case at.state == Refused && sl.nack != nil:
@@ -84,25 +88,53 @@ func (st *stream) appendUntaken(look *survey, to []Untaken) []Untaken {
 		case at.unsent:
 			u.Of, u.Version, u.Unsent = newest.Gen, newest.Version, true
 		default:
-			continue // nothing is known of what it asked for
+			u.Awaits = someOf(awaits(sl.sub, newest))
 		}
 		to = append(to, u)
 	}
 	return to
 }
 
-// appendUntaken: of a poller it is known what it refused, and not what it has.
+// someOf are the first names, sorted.
+func someOf(names iter.Seq[string]) []string {
+	out := []string{}
+	for n := range names {
+		if len(out) == maxUntaken {
+			break
+		}
+		out = append(out, n)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// appendUntaken: of a poller it is known what it was given or refused, and not what
+// it has.
 func (ps *pollers) appendUntaken(p *poller, to []Untaken) []Untaken {
 	at := p.reads()
 	ps.mu.Lock()
-	defer ps.mu.Unlock()
 	t := p.status(&at)
-	if at.newest == nil || t.State != Refused {
-		return to
-	}
-	n := p.nack
-	return append(to, Untaken{
+	u := Untaken{
 		Stream: p.id, Node: p.node.ID, Key: p.member.Key(), Type: p.typ, State: t.State, Since: t.Since, Sub: p.sub,
-		Lineage: at.newest.Lineage, Of: at.newest.Gen, AckedVersion: p.acked, Version: n.Version, Nack: &n,
-	})
+		AckedVersion: p.acked, Version: p.sent, Nack: t.Nack, Names: []string{},
+	}
+	ps.mu.Unlock()
+	if at.newest != nil {
+		u.Lineage, u.Of = at.newest.Lineage, at.newest.Gen
+	}
+	switch {
+	case t.State == Synced:
+		return to
+	case t.State == Refused:
+		u.Version, u.Names = t.Nack.Version, nil
+		return append(to, u)
+	}
+	u.Nack = nil
+	switch {
+	case t.Unsent:
+		u.Version, u.Unsent = at.version, true
+	case t.State == NotSent:
+		u.Awaits = someOf(awaits(p.sub, at.newest))
+	}
+	return append(to, u)
 }

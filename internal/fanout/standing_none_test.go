@@ -1,0 +1,134 @@
+package fanout
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+// truths is what is said of the only client's only type by all that say anything:
+// its state, the generation that it has, its names, and what it has not taken.
+func (r *rig) truths() string {
+	r.t.Helper()
+	all := r.srv.Clients()
+	if len(all) != 1 || len(all[0].Types) != 1 {
+		return fmt.Sprint(len(all), " clients")
+	}
+	out := all[0].Types[0].State
+	if s := r.stands(); s.State != out {
+		out += " or " + s.State
+	}
+	has := "nothing"
+	if s := r.stands(); s.Has > 0 {
+		has = fmt.Sprintf("%d behind", r.gen()-s.Has)
+	}
+	out += ", " + has + ";"
+	for _, i := range r.srv.Inspect() {
+		for _, typ := range i.Types() {
+			for n := range typ.Resources() {
+				out += fmt.Sprintf(" %s:%s/%s", n.Name, stances[n.Stance], n.State)
+			}
+		}
+	}
+	for _, u := range r.untaken("n") {
+		out += fmt.Sprintf("; %s unsent %v awaits %v", u.State, u.Unsent, u.Awaits)
+	}
+	return out
+}
+
+func (r *rig) true(want string) {
+	r.t.Helper()
+	var got string
+	for range 500 {
+		if got = r.truths(); got == want {
+			return
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+	r.t.Fatalf("%s, want %s", got, want)
+}
+
+func (r *rig) untaken(node string) (out []Untaken) {
+	return r.srv.Untaken(node)
+}
+
+// A name that the origin does not have keeps no client from being in step, and nor
+// does one of which it has said nothing from having a version; status, versions,
+// resources and what is not taken say the same.
+func TestP31_NamesThatNobodyHas(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			r := newRig(t, nil)
+			g := r.house.group("edge")
+			c := r.teller(t, v)
+			c.url = xds.EndpointType
+			c.say("", "x", "y")
+			r.true("NOT SENT, nothing; x:untold/NOT SENT y:untold/NOT SENT; NOT SENT unsent false awaits [x y]")
+			g.publish(update(t, xds.EndpointType, "other"))
+			r.true("NOT SENT, 0 behind; x:untold/NOT SENT y:untold/NOT SENT; NOT SENT unsent false awaits [x y]")
+			take := func() {
+				if v == xds.Delta { // which has a way to say it
+					c.recv()
+					c.answer("")
+				}
+			}
+			g.publish(update(t, xds.EndpointType, "-x"))
+			take()
+			if v == xds.Delta {
+				r.true("SYNCED, 0 behind; x:missing/SYNCED y:untold/NOT SENT")
+			} else {
+				r.true("NOT SENT, 0 behind; x:missing/SYNCED y:untold/NOT SENT; NOT SENT unsent false awaits [y]")
+			}
+			g.publish(update(t, xds.EndpointType, "-y"))
+			take()
+			r.true("SYNCED, 0 behind; x:missing/SYNCED y:missing/SYNCED")
+			g.publish(update(t, xds.EndpointType, "x"))
+			c.recv()
+			c.answer("", "x", "y")
+			r.true("SYNCED, 0 behind; x:taken/SYNCED y:missing/SYNCED")
+		})
+	}
+}
+
+// Of who polls it is the same.
+func TestP31_PolledNamesThatNobodyHas(t *testing.T) {
+	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
+	g := r.house.group("edge")
+	g.publish(update(t, xds.EndpointType, "other"))
+	c := r.web(protocols[0])
+	r.ask(c, xds.EndpointType, "", "x", "y")
+	r.true("NOT SENT, 0 behind; x:untold/NOT SENT y:untold/NOT SENT; NOT SENT unsent false awaits [x y]")
+	g.publish(update(t, xds.EndpointType, "-x", "-y"))
+	r.true("SYNCED, 0 behind; x:missing/SYNCED y:missing/SYNCED")
+	g.publish(update(t, xds.EndpointType, "x"))
+	version := r.response(r.ask(c, xds.EndpointType, "", "x", "y")).VersionInfo
+	r.true("STALE, nothing; x:untold/STALE y:missing/SYNCED; STALE unsent false awaits []")
+	r.ask(c, xds.EndpointType, version, "x", "y")
+	r.true("SYNCED, 0 behind; x:taken/SYNCED y:missing/SYNCED")
+	g.publish(update(t, xds.EndpointType, "x=22"))
+	r.true("STALE, 1 behind; x:unsure/STALE y:missing/SYNCED; STALE unsent true awaits []")
+}
+
+// P71: who polls with the version that is current has it, whoever gave it: another
+// relay, or this one before it was started anew.
+func TestP71_WhoComesWithTheVersionHasIt(t *testing.T) {
+	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
+	g := r.house.group("edge")
+	g.publish(update(t, xds.EndpointType, "a"))
+	c := r.web(protocols[0])
+	version := r.response(r.ask(c, xds.EndpointType, "", "a")).VersionInfo
+	r.true("STALE, nothing; a:untold/STALE; STALE unsent false awaits []")
+	r.srv.pollers.weed(func(*poller) bool { return true }) // as a restart does
+	r.ask(c, xds.EndpointType, version, "a")
+	r.true("SYNCED, 0 behind; a:taken/SYNCED")
+	if at := r.srv.Clients()[0].Types[0]; at.Sent != version || at.Acked != version || at.Sends != 0 {
+		t.Errorf("%+v", at)
+	}
+	// One that comes without it has lost it.
+	r.response(r.ask(c, xds.EndpointType, "", "a"))
+	if s := r.stands(); s.State != Unanswered || r.srv.Clients()[0].Types[0].Unanswered == nil {
+		t.Errorf("%+v", s)
+	}
+}
