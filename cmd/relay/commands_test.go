@@ -282,7 +282,7 @@ func TestExplain(t *testing.T) {
 		{args("--node", "DIR/boot.json"), "relay: --node DIR/boot.json: unknown field \"clutser\"\n"},
 		{args("--node", "DIR/node.json", "--peer", "DIR/who.yaml"), "relay: --peer DIR/who.yaml: line 1: unknown field uri_san, a peer has address, uri_sans, dns_sans and subject\n"},
 		{args("--node", "DIR/node.json", "--type", "XDS"), `relay: --type: "XDS" is no resource type`},
-		{args("--node", "DIR/node.json", "--config", "DIR/node.json"), "DIR/node.json:1:1: upstream.origins: has to name at least one origin"},
+		{args("--node", "DIR/node.json", "--config", "DIR/node.json"), "DIR/node.json:1: upstream.origins: has to name at least one origin"},
 	} {
 		code, out, errs := runRelay(c.args...)
 		if want := strings.ReplaceAll(c.want, "DIR", dir); code != 1 || out != "" || !strings.HasPrefix(errs, want) {

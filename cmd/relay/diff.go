@@ -48,7 +48,7 @@ is older is said to be not held any more.`,
 			return err
 		}
 		if *format != formatText {
-			return printSaid(cmd.OutOrStdout(), *format, raw)
+			return printData(cmd.OutOrStdout(), *format, raw)
 		}
 		var said struct{ Items []untaken }
 		if err := json.Unmarshal(raw, &said); err != nil {

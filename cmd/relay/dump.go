@@ -51,7 +51,7 @@ that the relay does not know, type and size are printed.`,
 		if err != nil {
 			return err
 		}
-		return printSaid(cmd.OutOrStdout(), *format, map[string]any{"resources": items})
+		return printData(cmd.OutOrStdout(), *format, map[string]any{"resources": items})
 	}
 	return cmd
 }

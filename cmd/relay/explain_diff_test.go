@@ -87,7 +87,7 @@ func TestExplainDiff(t *testing.T) {
 		{[]string{"moved.yaml"}, 1, "relay: --admin: nobody listens at http://127.0.0.1:1"},
 		{[]string{"moved.yaml", "--config", in("none.yaml")}, 1, "relay: configuration: open DIR/none.yaml"},
 		{[]string{"moved.yaml", "--config", in("here.yaml"), "--admin", "127.0.0.1:2"}, 1, "nobody listens at http://127.0.0.1:2"},
-		{[]string{"broken.yaml", "--admin", plain}, 1, "DIR/broken.yaml:6:12: aggregation.rules[0].key[0]: undeclared reference to 'nope'"},
+		{[]string{"broken.yaml", "--admin", plain}, 1, "DIR/broken.yaml:6: aggregation.rules[0].key[0]: undeclared reference to 'nope'"},
 		{[]string{"none.yaml", "--admin", plain}, 1, "relay: configuration: open DIR/none.yaml"},
 		{[]string{"relay.yaml", "--admin", "127.0.0.1:1"}, 1, "relay: --admin: nobody listens at http://127.0.0.1:1: does a relay run there?"},
 		{[]string{"relay.yaml", "--admin", "ftp://x"}, 1, `relay: --admin: wants host:port, or a URL of http or https, got "ftp://x"`},

@@ -135,7 +135,7 @@ func (c *inForce) warn(log *slog.Logger, before *inForce) {
 	}
 	for _, w := range c.warnings() {
 		if !said[w.Key+w.Reason] {
-			log.Warn("configuration", "warning", redact.Own(w.Error()))
+			log.Warn("configuration", "warning", redact.Own(faultText(w)))
 		}
 	}
 }

@@ -34,8 +34,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return int(exit)
 	case errors.Is(err, errReported):
 	case errors.As(err, &faults):
-		// One a line, so that editors find the places.
-		fmt.Fprintln(stderr, err)
+		// One a line, as validate has them, so that editors find the places.
+		for _, f := range faults {
+			fmt.Fprintln(stderr, faultText(f))
+		}
 	default:
 		fmt.Fprintln(stderr, "relay:", strings.TrimSpace(err.Error()))
 		if misused(err) {

@@ -254,7 +254,7 @@ func TestStatusDumpDiff(t *testing.T) {
 			good.take().answer("")
 			o.until([]string{"diff", "--node", "b\x1bad"}, "-alt_stat_name: one\n+alt_stat_name: t")
 
-			if code, out := o.run("dump", "--key", "edge", "--type", "cds", "--name", "c"); code != 0 || !strings.HasPrefix(out, "resources:\n  - type: \"type.googleapis.com/envoy.config.cluster.v3.Cluster\"\n    name: c\n") || !strings.Contains(out, "alt_stat_name: new") {
+			if code, out := o.run("dump", "--key", "edge", "--type", "cds", "--name", "c"); code != 0 || !strings.HasPrefix(out, "resources:\n  - type: type.googleapis.com/envoy.config.cluster.v3.Cluster\n    name: c\n") || !strings.Contains(out, "alt_stat_name: new") || !strings.Contains(out, "\n    type_version: v3\n") {
 				t.Errorf("%d %s", code, out)
 			}
 			if code, out := o.run("dump", "--key", "edge", "-o", "json"); code != 0 || strings.Count(out, `"@type"`) != 3 {
@@ -372,9 +372,9 @@ func TestAdminAddressOfSomethingElse(t *testing.T) {
 }
 
 // The order of fields is the relay's, in YAML as well.
-func TestPrintSaid(t *testing.T) {
+func TestPrintData(t *testing.T) {
 	var out bytes.Buffer
-	if err := printSaid(&out, formatYAML, json.RawMessage(`{"z": 1, "a": "on"}`)); err != nil || out.String() != "z: 1\na: \"on\"\n" {
+	if err := printData(&out, formatYAML, json.RawMessage(`{"z": 1, "a": "on"}`)); err != nil || out.String() != "z: 1\na: \"on\"\n" {
 		t.Errorf("%v %q", err, out.String())
 	}
 }

@@ -8,7 +8,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"gopkg.in/yaml.v3"
+
+	"xdsrelay/internal/admin"
 )
 
 // Formats of -o.
@@ -33,15 +34,17 @@ func addOutputFlag(cmd *cobra.Command, formats ...string) *string {
 	return format
 }
 
-// printData writes v as JSON or YAML.
+// printData writes v as JSON or YAML, with the same names in the same order.
 func printData(w io.Writer, format string, v any) error {
 	if format == formatYAML {
-		enc := yaml.NewEncoder(w)
-		enc.SetIndent(2)
-		if err := enc.Encode(v); err != nil {
+		b, err := admin.YAML(v)
+		if err == nil {
+			_, err = w.Write(b)
+		}
+		if err != nil {
 			return fmt.Errorf("output: %w", err)
 		}
-		return enc.Close()
+		return nil
 	}
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)

@@ -201,7 +201,7 @@ func (l *reloader) reject(err error, asked bool) {
 	if faults := (config.Faults)(nil); errors.As(err, &faults) {
 		lines = nil
 		for _, f := range faults[:min(len(faults), maxFaults)] {
-			lines = append(lines, f.Error())
+			lines = append(lines, faultText(f))
 		}
 	}
 	says := *l.says.Load()

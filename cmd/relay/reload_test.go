@@ -165,12 +165,12 @@ func TestReload(t *testing.T) {
 func TestReloadOfABrokenFile(t *testing.T) {
 	for what, c := range map[string]struct{ file, text, want string }{
 		"syntax":      {"relay.yaml", "  drain: [\n", "DIR/relay.yaml:6"},
-		"unknown key": {"relay.yaml", "  drain: 1s\n  drian: 1s\n", "DIR/relay.yaml:7:3: downstream.drian: unknown key"},
-		"value":       {"relay.yaml", "  drain: 1s\nlog: {level: loud}\n", "DIR/relay.yaml:7:14: log.level: wants"},
-		"expression":  {"relay.yaml", "  drain: 1s\n  identity: nope\n", "DIR/relay.yaml:7:13: downstream.identity: undeclared"},
-		"rule":        {"relay.yaml", "  drain: 1s\naggregation:\n  rules:\n    - key: nope\n", "DIR/relay.yaml:9:12: aggregation.rules[0].key[0]: undeclared"},
+		"unknown key": {"relay.yaml", "  drain: 1s\n  drian: 1s\n", "DIR/relay.yaml:7: downstream.drian: unknown key"},
+		"value":       {"relay.yaml", "  drain: 1s\nlog: {level: loud}\n", "DIR/relay.yaml:7: log.level: wants"},
+		"expression":  {"relay.yaml", "  drain: 1s\n  identity: nope\n", "DIR/relay.yaml:7: downstream.identity: undeclared"},
+		"rule":        {"relay.yaml", "  drain: 1s\naggregation:\n  rules:\n    - key: nope\n", "DIR/relay.yaml:9: aggregation.rules[0].key[0]: undeclared"},
 		"certificate": {"relay.yaml", "  drain: 1s\n  tls: {cert_file: token, key_file: token}\n", "downstream.tls.cert_file: no certificate in DIR/token"},
-		"rules file":  {"rules.yaml", "- kye: node.id\n", "DIR/rules.yaml:1:3: rules[0].kye: unknown key"},
+		"rules file":  {"rules.yaml", "- kye: node.id\n", "DIR/rules.yaml:1: rules[0].kye: unknown key"},
 		"token":       {"token", "", "admin.token_file: DIR/token: wants one token"},
 	} {
 		t.Run(what, func(t *testing.T) {

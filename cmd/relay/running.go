@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/http"
 	"net/url"
@@ -15,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"xdsrelay/config"
-	"xdsrelay/internal/admin"
 )
 
 // runningFlags say which relay a command asks: by its address, or by the
@@ -97,19 +95,4 @@ func (c *adminClient) list(ctx context.Context, path string, query url.Values) (
 		}
 		q.Set("page_token", page.Next)
 	}
-}
-
-// printSaid writes what a relay said as JSON or YAML, with its fields in its order.
-func printSaid(w io.Writer, format string, v any) error {
-	if format != formatYAML {
-		return printData(w, format, v)
-	}
-	b, err := admin.YAML(v)
-	if err == nil {
-		_, err = w.Write(b)
-	}
-	if err != nil {
-		return fmt.Errorf("output: %w", err)
-	}
-	return nil
 }

@@ -78,7 +78,7 @@ connected, are errors.`,
 			}
 		}
 		if *format != formatTable {
-			return printSaid(cmd.OutOrStdout(), *format, map[string]any{"clients": items})
+			return printData(cmd.OutOrStdout(), *format, map[string]any{"clients": items})
 		}
 		printStatus(cmd.OutOrStdout(), clients, time.Now())
 		return nil

@@ -159,20 +159,20 @@ func (v *validation) add(err error) error {
 
 func (v *validation) print(w io.Writer) {
 	for _, f := range v.Faults {
-		printFault(w, f)
+		fmt.Fprintln(w, faultText(f))
 	}
 	for _, f := range v.Warnings {
 		f.Reason = "warning: " + f.Reason
-		printFault(w, f)
+		fmt.Fprintln(w, faultText(f))
 	}
 	if v.Valid {
 		fmt.Fprintf(w, "%s is valid\n", v.File)
 	}
 }
 
-// printFault writes "file:line: key: reason". The column comes last, so that what
-// reads the line need not know of it.
-func printFault(w io.Writer, f config.Fault) {
+// faultText is "file:line: key: reason", in whatever says what is wrong with a
+// configuration. The column comes last, so that what reads the line need not know of it.
+func faultText(f config.Fault) string {
 	column := ""
 	if f.Line > 0 {
 		if f.Column > 0 {
@@ -180,5 +180,5 @@ func printFault(w io.Writer, f config.Fault) {
 		}
 		f.File, f.Pos.Line, f.Column = fmt.Sprintf("%s:%d", f.File, f.Line), 0, 0
 	}
-	fmt.Fprintf(w, "%v%s\n", f, column)
+	return f.Error() + column
 }

@@ -345,7 +345,7 @@ func (w *waiter) end(result, what string, err error) error {
 			Result string `json:"result"`
 			orchestrator.Progress
 		}{result, w.last}
-		if e := printSaid(w.out, w.format, said); e != nil {
+		if e := printData(w.out, w.format, said); e != nil {
 			return e
 		}
 		return err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -65,6 +66,39 @@ func (s *Server) write(w http.ResponseWriter, f *format, status int, v any) {
 	s.send(w, s.encode(f, status, v))
 }
 
+// maxIndented is how large an answer may be when it is indented, in bytes. What is larger
+// nobody reads by eye, and resources that are nested deeply would be many times as large
+// as they are: indentation grows with the square of the depth.
+const maxIndented = 256 << 10
+
+// indentedSize is about how many bytes JSON without blanks has when it is indented, at
+// some depth; never less.
+func indentedSize(b []byte, depth int) int {
+	size, text := 0, false
+	for i := 0; i < len(b); i++ {
+		size++
+		switch c := b[i]; {
+		case text && c == '\\':
+			size++
+			i++
+		case c == '"':
+			text = !text
+		case text:
+		case c == '{', c == '[':
+			depth++
+			size += 1 + 2*depth
+		case c == '}', c == ']':
+			depth--
+			size += 1 + 2*depth
+		case c == ',':
+			size += 1 + 2*depth
+		case c == ':':
+			size++
+		}
+	}
+	return size
+}
+
 // marshal is json.Marshal, but keeps <, > and & readable.
 func marshal(v any, indent string) ([]byte, error) {
 	var b bytes.Buffer
@@ -83,7 +117,15 @@ func indentedJSON(v any) ([]byte, error) {
 			return b, nil
 		}
 	}
-	return marshal(v, "  ")
+	b, err := marshal(v, "")
+	if err != nil || indentedSize(b, 0) > maxIndented {
+		return b, err
+	}
+	var out bytes.Buffer
+	if err := json.Indent(&out, b, "", "  "); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
 }
 
 // YAML writes v as ?format=yaml does: with the names that it has as JSON, in the same
@@ -91,11 +133,12 @@ func indentedJSON(v any) ([]byte, error) {
 func YAML(v any) ([]byte, error) { return asYAML(v) }
 
 // asYAML writes what JSON would have, so that both have the same names, and in
-// the same order.
+// the same order. What is nested so deeply that YAML would be many times as large is
+// written as JSON, which is YAML too.
 func asYAML(v any) ([]byte, error) {
 	j, err := marshal(v, "")
-	if err != nil {
-		return nil, err
+	if err != nil || indentedSize(j, 0) > maxIndented+8*len(j) {
+		return j, err
 	}
 	dec := json.NewDecoder(bytes.NewReader(j))
 	dec.UseNumber()
@@ -153,18 +196,17 @@ func yamlNode(dec *json.Decoder) (*yaml.Node, error) {
 	return scalar("!!null", "null")
 }
 
-// text is a string, quoted unless every reader of YAML takes it for one.
+// text is a string, quoted unless every reader of YAML, of whichever version, takes it for
+// one: names, types and versions mostly are plain.
 func text(s string) *yaml.Node {
-	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s, Style: yaml.DoubleQuotedStyle}
-	switch s {
-	case "", "y", "n", "yes", "no", "on", "off", "true", "false", "null":
-		return n
+	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s}
+	if !plainText.MatchString(s) || notText[strings.ToLower(s)] {
+		n.Style = yaml.DoubleQuotedStyle
 	}
-	for _, c := range []byte(s) {
-		if (c < 'a' || c > 'z') && c != '_' {
-			return n
-		}
-	}
-	n.Style = 0
 	return n
 }
+
+// plainText begins with what begins nothing else, neither a number nor a sign.
+var plainText = regexp.MustCompile(`^[A-Za-z_/]([A-Za-z0-9_./:@|~=+-]*[A-Za-z0-9_./@|~=+-])?$`)
+
+var notText = map[string]bool{"y": true, "n": true, "yes": true, "no": true, "on": true, "off": true, "true": true, "false": true, "null": true}

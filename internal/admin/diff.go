@@ -2,7 +2,6 @@ package admin
 
 import (
 	"cmp"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -82,7 +81,7 @@ func (s *Server) diff(r *http.Request) (int, any) {
 	size, until := 0, time.Now().Add(diffTime)
 	for m := range s.opts.Clients.Moves(number, rules.Key) {
 		if len(out.Items) == limit || size > maxPage || time.Now().After(until) {
-			out.Next = base64.RawURLEncoding.EncodeToString(strconv.AppendUint(nil, number, 10))
+			out.Next = pageToken(r, strconv.FormatUint(number, 10))
 			break
 		}
 		number = m.Stream

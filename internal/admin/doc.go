@@ -57,8 +57,9 @@
 // "Authorization: Bearer" and the token. Without one, only a loopback address
 // is served, and only under the name localhost or as an IP address: a web page
 // whose own name resolves to 127.0.0.1 would otherwise read all of it through
-// its visitor's browser. What changes state is POST, and refused from pages of
-// another origin, by Sec-Fetch-Site and Origin.
+// its visitor's browser. What changes state is POST. Whatever a browser sends for a page
+// of another origin is refused, by Sec-Fetch-Site and Origin, but for a link that
+// somebody follows, and that one too where it costs much (/events, /metrics, profiles).
 //
 // # Concurrency
 //

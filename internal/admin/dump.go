@@ -20,6 +20,10 @@ type dumped struct {
 	Type    string   `json:"type"`
 	Name    string   `json:"name"`
 	Aliases []string `json:"aliases,omitempty"`
+	// TypeVersion is that of the type at that moment, as clients that take all of it have
+	// it; OriginTypeVersion what the origin calls it, if it is another.
+	TypeVersion       string `json:"type_version"`
+	OriginTypeVersion string `json:"type_origin_version,omitempty"`
 	// Version is what clients are given where it is made of the content, OriginVersion
 	// what the origin calls it, if it does.
 	Version       string  `json:"version"`
@@ -78,7 +82,10 @@ func (s *Server) resources(r *http.Request, decode bool) (int, any) {
 			goOn := true
 			for i := 0; i < len(held) && goOn; i++ {
 				each(held[i], name, func(r *xds.Resource) bool {
-					d := dumped{Type: string(held[i].Type.URL), Name: r.Name, held: r}
+					d := dumped{Type: string(held[i].Type.URL), Name: r.Name, held: r, TypeVersion: held[i].Version}
+					if given := held[i].Given(); given != d.TypeVersion {
+						d.OriginTypeVersion = given
+					}
 					goOn = d.place() <= after || !strings.Contains(d.Name, text) || yield(&d)
 					return goOn
 				})

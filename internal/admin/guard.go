@@ -31,6 +31,9 @@ type endpoint struct {
 	reads bool
 	// json: the body is JSON, and has to say so.
 	json bool
+	// unlinked: a link on somebody else's page does not lead here, since it costs much or
+	// goes on for long.
+	unlinked bool
 }
 
 // route is a path with its methods.
@@ -65,9 +68,20 @@ func (r *route) method(name string) *endpoint {
 	return nil
 }
 
-// crossOrigin refuses what browsers send for pages of another origin, unless the
-// method changes nothing.
 var crossOrigin = http.NewCrossOriginProtection()
+
+// foreign refuses what browsers send for pages of another origin, also if it only reads:
+// such a page sees nothing of the answer, but could hold what few may hold at a time, or
+// have profiles made. What is left to it is a link that somebody follows.
+func (e *endpoint) foreign(r *http.Request) error {
+	h := r.Header
+	followed := r.Method == http.MethodGet && h.Get("Sec-Fetch-Mode") == "navigate" && h.Get("Sec-Fetch-Dest") == "document" && h.Get("Sec-Purpose") == ""
+	if followed && !e.unlinked {
+		return nil
+	}
+	// Of what it takes for reading it would refuse nothing.
+	return crossOrigin.Check(&http.Request{Method: http.MethodPost, Header: h, Host: r.Host, URL: r.URL})
+}
 
 // guard lets to a route's endpoints who may, with what they take.
 func (s *Server) guard(r *route) http.Handler {
@@ -100,7 +114,7 @@ func (s *Server) guard(r *route) http.Handler {
 			refuse(http.StatusMethodNotAllowed, req.URL.Path+": wants "+strings.Join(r.allow(), ", ")+", not "+req.Method)
 			return
 		}
-		if err := crossOrigin.Check(req); err != nil {
+		if err := e.foreign(req); err != nil {
 			refuse(http.StatusForbidden, err.Error())
 			return
 		}

@@ -160,13 +160,48 @@ func TestPagesOfOtherOriginsChangeNothing(t *testing.T) {
 		for _, path := range []string{"/drain", "/logging?level=debug", "/explain"} {
 			r.want(403, "POST", path, nil, h...)
 		}
-		r.want(200, "GET", "/logging", nil, h...) // and they cannot read it
+		for _, path := range []string{"/", "/logging", "/events", "/debug/pprof/profile?seconds=1", "/metrics", "/clients", "/live", "/ui/fleet", "/assets/app.js"} {
+			r.want(403, "GET", path, nil, h...)
+		}
 	}
 	if len(r.drains) > 0 || r.level.Level() != slog.LevelInfo {
 		t.Error("something was done")
 	}
+	// A link is followed by somebody, and a frame or a look ahead by nobody.
+	link := []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}
+	for _, path := range []string{"/", "/ui/keys/web", "/nacks", "/live"} {
+		r.want(200, "GET", path, nil, link...)
+		r.want(403, "GET", path, nil, append(link, "Sec-Purpose", "prefetch;prerender")...)
+		r.want(403, "GET", path, nil, append(link[:5:5], "iframe")...)
+	}
+	r.want(403, "POST", "/logging?level=debug", nil, link...)
+	for _, path := range []string{"/events", "/debug/pprof/heap", "/metrics"} {
+		r.want(403, "GET", path, nil, link...)
+	}
+	for _, h := range [][]string{nil, {"Origin", r.url}, {"Sec-Fetch-Site", "same-origin", "Sec-Fetch-Mode", "cors"}, {"Sec-Fetch-Site", "none", "Sec-Fetch-Mode", "navigate"}} {
+		r.want(200, "GET", "/clients", nil, h...)
+		r.want(200, "GET", "/metrics", nil, h...)
+	}
 	for _, h := range [][]string{nil, {"Origin", r.url}, {"Sec-Fetch-Site", "same-origin"}, {"Sec-Fetch-Site", "none"}} {
 		r.want(200, "POST", "/logging?level=info", nil, h...)
+	}
+}
+
+// What the page has no view for is not there, for browsers in words and for others as
+// any path.
+func TestViewsThatAreNotThere(t *testing.T) {
+	r := serve(t, nil)
+	for _, path := range []string{"/ui/", "/ui/fleet", "/ui/keys/a/b", "/ui/nodes/x"} {
+		r.want(200, "GET", path, nil)
+	}
+	for _, path := range []string{"/ui/flet", "/ui/nodes/", "/ui/index.html"} {
+		if got := r.want(404, "GET", path, nil); got.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("%s: %s", path, got.Header.Get("Content-Type"))
+		}
+		got := r.want(404, "GET", path, nil, "Accept", "text/html")
+		if !strings.HasPrefix(got.Header.Get("Content-Type"), "text/html") || !strings.Contains(string(got.body), "<html") || got.Header.Get("Content-Security-Policy") == "" {
+			t.Errorf("%s: %v", path, got.Header)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -25,18 +26,15 @@ type page struct {
 	Next  string            `json:"next_page_token,omitempty"`
 }
 
-// maxIndented is how large a page is indented, in bytes: what is larger nobody reads
-// by eye, and its items are one a line.
-const maxIndented = 256 << 10
-
 // lines is the page with an item a line, without looking at them again; false if it
 // is small enough for people.
 func (p page) lines() ([]byte, bool) {
-	size := 0
+	size, indented := 0, 0
 	for _, i := range p.Items {
 		size += len(i) + 1
+		indented += indentedSize(i, 2)
 	}
-	if size <= maxIndented {
+	if indented <= maxIndented {
 		return nil, false
 	}
 	next, err := json.Marshal(p.Next)
@@ -87,7 +85,7 @@ func pagedFrom[T any](r *http.Request, rows func(after string) iter.Seq[*T], pla
 	size := 0
 	for row := range rows(after) {
 		if len(p.Items) == limit || size > maxPage {
-			p.Next = base64.RawURLEncoding.EncodeToString([]byte(after))
+			p.Next = pageToken(r, after)
 			break
 		}
 		v, ok := show(row)
@@ -119,9 +117,39 @@ func pageOf(r *http.Request) (limit int, after string, err error) {
 			return 0, "", fmt.Errorf("limit: wants a number from 1 to %d", maxLimit)
 		}
 	}
-	b, err := base64.RawURLEncoding.DecodeString(q.Get("page_token"))
-	if err != nil {
+	after, ok := placeOf(r, q.Get("page_token"))
+	if !ok {
 		return 0, "", errPageToken
 	}
-	return limit, string(b), nil
+	return limit, after, nil
+}
+
+// pageToken is where a page ended, with a sum by which it is told from what somebody
+// made up, or took from another list: that would begin somewhere, and leave out what
+// is before.
+func pageToken(r *http.Request, after string) string {
+	return base64.RawURLEncoding.EncodeToString(append(tokenSum(r, after), after...))
+}
+
+// placeOf is the place in a page token, false if it is none of this list; that of none is
+// the beginning.
+func placeOf(r *http.Request, token string) (after string, ok bool) {
+	if token == "" {
+		return "", true
+	}
+	b, err := base64.RawURLEncoding.DecodeString(token)
+	if err != nil || len(b) < tokenSumBytes {
+		return "", false
+	}
+	after = string(b[tokenSumBytes:])
+	return after, bytes.Equal(b[:tokenSumBytes], tokenSum(r, after))
+}
+
+// tokenSumBytes is how long the sum in a page token is: against mistakes, and not
+// against anybody.
+const tokenSumBytes = 4
+
+func tokenSum(r *http.Request, after string) []byte {
+	sum := sha256.Sum256([]byte(r.URL.Path + "\x00" + after))
+	return sum[:tokenSumBytes]
 }

@@ -45,7 +45,7 @@ func (s *Server) routes() []route {
 		{path: "/origins", says: "the origins, in order of preference",
 			get: &endpoint{answer: s.listOrigins, reads: true}},
 		{path: "/events", says: "the fleet in numbers, as server-sent events, for as long as one reads",
-			get: &endpoint{raw: s.events()}},
+			get: &endpoint{raw: s.events(), unlinked: true}},
 		{path: "/find", says: "keys and nodes whose names have ?text= in them; the first few",
 			get: &endpoint{answer: s.find, reads: true, query: []string{"text"}}},
 		{path: "/explain", says: `which key a node gets, rule by rule; ?type= for one type; the body is a node, or {"node": {…}, "peer": {…}}, with Content-Type: application/json`,
@@ -53,22 +53,34 @@ func (s *Server) routes() []route {
 		{path: "/explain/diff", says: `which clients would have other keys by other rules; the body is {"rules": "the text of a rules' file", "unmatched": "reject", "listeners": [{"address": "…", "identity": "…", "secrets": "…"}]}, with Content-Type: application/json`,
 			post: &endpoint{answer: s.diff, reads: true, json: true, query: paging}},
 		{path: "/metrics", open: true, says: "for Prometheus",
-			get: &endpoint{raw: s.metrics()}},
+			get: &endpoint{raw: s.metrics(), unlinked: true}},
 		{path: "/logging", says: "the log level; POST ?level= sets it",
 			get:  &endpoint{answer: s.level},
 			post: &endpoint{answer: s.setLevel, query: []string{"level"}}},
 		{path: "/drain", says: "drains and ends the relay",
 			post: &endpoint{answer: s.drain}},
 		{path: "/debug/pprof/{profile...}", says: "Go's profiles",
-			get: &endpoint{raw: s.profiles()}},
+			get: &endpoint{raw: s.profiles(), unlinked: true}},
 		{path: "/ui/{view...}", open: true, says: "the page for browsers, as / is for them",
-			get: &endpoint{raw: http.HandlerFunc(web.ServePage)}},
+			get: &endpoint{raw: http.HandlerFunc(s.view)}},
 		{path: assetsPath, open: true, says: "what the page is made of",
 			get: &endpoint{raw: http.HandlerFunc(s.asset)}},
 	}
 }
 
 const assetsPath = "/assets/{file...}"
+
+// view answers with the page, as one that is not there if it has no such view.
+func (s *Server) view(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case web.IsView(r.PathValue("view")):
+		web.ServePage(w, r)
+	case web.Wanted(r):
+		web.ServeNoPage(w, r)
+	default:
+		s.nowhere(w, r)
+	}
+}
 
 func (s *Server) asset(w http.ResponseWriter, r *http.Request) {
 	if !web.ServeAsset(w, r, r.PathValue("file")) {

@@ -343,7 +343,11 @@ func TestPaging(t *testing.T) {
 		t.Errorf("the second page begins with %s, want k03", p.Items[0].Key)
 	}
 
-	for _, q := range []string{"limit=0", "limit=-1", "limit=x", "limit=10001", "page_token=%21", "limit=1&limit=2", "page-token=x", "format=xml", "x=%zz"} {
+	r.world.clients = []fanout.ClientStatus{{Stream: 1}, {Stream: 2}}
+	var c list[fanout.ClientStatus]
+	r.get("/clients?limit=1", &c)
+	clientsToken := c.Next // of another list
+	for _, q := range []string{"limit=0", "limit=-1", "limit=x", "limit=10001", "page_token=%21", "page_token=zz", "page_token=a2V5", "page_token=" + clientsToken, "limit=1&limit=2", "page-token=x", "format=xml", "x=%zz"} {
 		r.want(400, "GET", "/keys?"+q, nil)
 	}
 }

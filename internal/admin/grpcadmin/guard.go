@@ -48,5 +48,26 @@ func (s *Server) guardStream(srv any, gs grpc.ServerStream, info *grpc.StreamSer
 	if err := s.may(gs.Context(), info.FullMethod); err != nil {
 		return err
 	}
-	return next(srv, gs)
+	return next(srv, &guarded{gs, func() error { return s.may(gs.Context(), info.FullMethod) }})
+}
+
+// guarded is a stream on which each question and each answer is asked for anew whether it
+// may be: a stream may outlive its token.
+type guarded struct {
+	grpc.ServerStream
+	may func() error
+}
+
+func (g *guarded) RecvMsg(m any) error {
+	if err := g.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	return g.may()
+}
+
+func (g *guarded) SendMsg(m any) error {
+	if err := g.may(); err != nil {
+		return err
+	}
+	return g.ServerStream.SendMsg(m)
 }

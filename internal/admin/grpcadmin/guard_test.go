@@ -83,6 +83,45 @@ func TestToken(t *testing.T) {
 	}
 }
 
+// A stream does not outlive its token: it is asked for at each answer.
+func TestTokenOfAnOpenStream(t *testing.T) {
+	r := newRig(t, nil)
+	r.gate.set(func() { r.gate.token = "old" })
+	cc := dial(t, r.addr)
+	csds, err := statusv3.NewClientStatusDiscoveryServiceClient(cc).StreamClientStatus(bearer(within(t), "old"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	known, err := reflectionpb.NewServerReflectionClient(cc).ServerReflectionInfo(bearer(within(t), "old"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := map[string]func() error{
+		"csds": func() error {
+			if err := csds.Send(&statusv3.ClientStatusRequest{}); err != nil {
+				return err
+			}
+			_, err := csds.Recv()
+			return err
+		},
+		"reflection": func() error {
+			if err := known.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}); err != nil {
+				return err
+			}
+			_, err := known.Recv()
+			return err
+		},
+	}
+	for _, want := range []codes.Code{codes.OK, codes.Unauthenticated} {
+		for name, of := range ask {
+			if err := of(); status.Code(err) != want {
+				t.Errorf("%s: %v, want %v", name, err, want)
+			}
+		}
+		r.gate.set(func() { r.gate.token = "new" })
+	}
+}
+
 // A name that somebody else pointed here is not enough.
 func TestNames(t *testing.T) {
 	r := newRig(t, nil)

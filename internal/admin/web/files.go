@@ -68,6 +68,27 @@ func Wanted(r *http.Request) bool {
 // address.
 func ServePage(w http.ResponseWriter, r *http.Request) { serve(w, r, "index.html") }
 
+// views are the first parts of the addresses behind /ui/ that the page knows; of those
+// that are true there is none without more behind it.
+var views = map[string]bool{"": false, "fleet": false, "keys": false, "nodes": true, "refusals": false, "where": false}
+
+// IsView reports whether the page has a view for what is behind /ui/.
+func IsView(address string) bool {
+	first, rest, _ := strings.Cut(strings.TrimLeft(address, "/"), "/")
+	named, is := views[first]
+	return is && (!named || strings.Trim(rest, "/") != "")
+}
+
+// ServeNoPage answers with the page that says that there is none.
+func ServeNoPage(w http.ResponseWriter, r *http.Request) {
+	head(w.Header(), files["index.html"])
+	w.Header().Del("ETag")
+	w.WriteHeader(http.StatusNotFound)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(files["index.html"].content) // who hung up wants no answer
+	}
+}
+
 // ServeAsset answers with one of the page's files; false: there is none of this
 // name, and nothing was written.
 func ServeAsset(w http.ResponseWriter, r *http.Request, name string) bool {
@@ -79,8 +100,11 @@ func ServeAsset(w http.ResponseWriter, r *http.Request, name string) bool {
 }
 
 func serve(w http.ResponseWriter, r *http.Request, name string) {
-	f := files[name]
-	h := w.Header()
+	head(w.Header(), files[name])
+	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(files[name].content))
+}
+
+func head(h http.Header, f file) {
 	h.Set("Content-Type", f.mediaType)
 	h.Set("Content-Security-Policy", policy)
 	h.Set("Referrer-Policy", "no-referrer")
@@ -91,5 +115,4 @@ func serve(w http.ResponseWriter, r *http.Request, name string) {
 	h.Set("Cache-Control", "no-cache")
 	h.Set("ETag", f.tag)
 	h.Add("Vary", "Accept")
-	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(f.content))
 }

@@ -91,6 +91,32 @@ func TestAllThatIsNamedIsThere(t *testing.T) {
 	}
 }
 
+// The server knows the views that the page has, and no others.
+func TestViewsAreThoseOfThePage(t *testing.T) {
+	inPage := regexp.MustCompile(`case '([a-z]+)': return (name \? )?`)
+	of := map[string]bool{"": true}
+	for _, m := range inPage.FindAllStringSubmatch(string(files["app.js"].content), -1) {
+		of[m[1]] = true
+	}
+	if len(of) != len(views) {
+		t.Errorf("the page has %v, the server %v", of, views)
+	}
+	for address, want := range map[string]bool{
+		"": true, "fleet": true, "fleet/": true, "keys": true, "keys/": true, "keys/a/b": true, "nodes/x": true, "refusals": true, "where": true,
+		"nodes": false, "nodes/": false, "flet": false, "x/keys": false, "index.html": false,
+	} {
+		first, _, _ := strings.Cut(address, "/")
+		if IsView(address) != want || want && !of[first] {
+			t.Errorf("%q: %v", address, !want)
+		}
+	}
+	w := httptest.NewRecorder()
+	ServeNoPage(w, httptest.NewRequest(http.MethodGet, "/ui/flet", nil))
+	if w.Code != http.StatusNotFound || !strings.Contains(w.Body.String(), "<html") || w.Header().Get("Content-Security-Policy") != policy {
+		t.Errorf("%d %v", w.Code, w.Header())
+	}
+}
+
 func TestBrowsersAreKnown(t *testing.T) {
 	for accept, want := range map[string]bool{
 		"": false, "*/*": false, "application/json": false,

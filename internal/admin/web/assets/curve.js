@@ -2,10 +2,11 @@
 import { h, s, put } from './dom.js';
 import { count, number, span } from './words.js';
 
-const HEIGHT = 190;
+const HEIGHT = 204;
 const LEFT = 40;
 const RIGHT = 14;
-const TOP = 12;
+const TOP = 26;
+const LABEL = 74; // as wide as p50 and p99 with their times may be
 const BOTTOM = 26;
 
 /**
@@ -54,10 +55,14 @@ export function convergence(v) {
     }
     const line = all.map((p, i) => `${i ? 'L' : 'M'}${x(p.at).toFixed(1)} ${y(p.share).toFixed(1)}`).join('');
     const area = `${line}L${x(all.at(-1).at).toFixed(1)} ${y(0)}L${x(all[0].at).toFixed(1)} ${y(0)}Z`;
-    const marks = [['p50', v.ack_seconds_p50], ['p99', v.ack_seconds_p99]].filter(([, t]) => t > 0).map(([name, t]) => {
-      const at = Math.min(Math.max(x(t), LEFT), width - RIGHT);
-      return [s('line', { class: 'mark', x1: at, x2: at, y1: TOP, y2: HEIGHT - BOTTOM }),
-        s('text', { class: 'mark', x: at > width - 90 ? at - 4 : at + 4, 'text-anchor': at > width - 90 ? 'end' : 'start', y: name === 'p50' ? HEIGHT - BOTTOM - 6 : TOP + 12 }, `${name} ${span(t)}`)];
+    // Their names stand above the plot, where no line is: p50 ends and p99 begins at its line, and they keep apart.
+    const within = (at, least, most) => Math.max(least, Math.min(at, most));
+    const p50 = within(x(v.ack_seconds_p50 || 0.001), LABEL, width - LABEL - 8);
+    const p99 = within(x(v.ack_seconds_p99 || 0.001), p50 + 8, width - LABEL);
+    const marks = [['p50', v.ack_seconds_p50, p50, 'end'], ['p99', v.ack_seconds_p99, p99, 'start']].filter(([, t]) => t > 0).map(([name, t, label, anchor]) => {
+      const at = within(x(t), LEFT, width - RIGHT);
+      return [s('line', { class: 'mark', x1: at, x2: at, y1: TOP - 4, y2: HEIGHT - BOTTOM }),
+        s('text', { class: 'mark', x: label, 'text-anchor': anchor, y: TOP - 9 }, `${name} ${span(t)}`)];
     });
     put(el, s('svg', { class: 'curve', viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: 'img',
       'aria-label': `${Math.round(all.at(-1).share * 100)} % of ${number(total)} have acknowledged; half of those after ${span(v.ack_seconds_p50)}, 99 % after ${span(v.ack_seconds_p99)}` },

@@ -1,0 +1,73 @@
+package admin
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"gopkg.in/yaml.v3"
+)
+
+// What is nested deeply is not many times as large in an answer as it is, whatever the
+// format, and indented or not it says the same.
+func TestAnswersAreBoundedWhateverTheirDepth(t *testing.T) {
+	nested := func(depth int, inner string) string {
+		return strings.Repeat(`{"a":[`, depth) + inner + strings.Repeat("]}", depth)
+	}
+	for name, c := range map[string]struct {
+		json     string
+		indented bool
+	}{
+		"small": {`{"b":1,"a":["x: \"{[,\\",{"c":{}}]}`, true},
+		"deep":  {nested(2000, "1"), false},
+		"large": {`["` + strings.Repeat(`x","`, maxIndented/4) + `x"]`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for what, v := range map[string]any{"alone": json.RawMessage(c.json), "in a page": page{Items: []json.RawMessage{[]byte(c.json)}}} {
+				j, err := indentedJSON(v)
+				if err != nil || !json.Valid(j) || strings.Contains(string(j), "\n  ") != c.indented || len(j) > maxIndented+2*len(c.json) {
+					t.Errorf("%s: %v, %d bytes of %d", what, err, len(j), len(c.json))
+				}
+				if c.indented && len(j) > indentedSize([]byte(c.json), 2)+40 {
+					t.Errorf("%s: %d bytes, taken for %d", what, len(j), indentedSize([]byte(c.json), 2))
+				}
+				y, err := asYAML(v)
+				if err != nil || len(y) > 2*maxIndented+9*len(c.json) {
+					t.Errorf("%s: %v, %d bytes of %d as YAML", what, err, len(y), len(c.json))
+				}
+				if name == "deep" {
+					continue // yaml.v3 reads nothing so deep
+				}
+				var asY, asJ any
+				if err := yaml.Unmarshal(y, &asY); err != nil {
+					t.Fatal(err)
+				}
+				if err := yaml.Unmarshal(j, &asJ); err != nil {
+					t.Fatal(err)
+				}
+				a, _ := json.Marshal(asY)
+				if b, _ := json.Marshal(asJ); string(a) != string(b) {
+					t.Errorf("%s: YAML says something else", what)
+				}
+			}
+		})
+	}
+}
+
+// Every reader of YAML takes a string for one; most names need no quotes.
+func TestStringsInYAML(t *testing.T) {
+	for s, quoted := range map[string]bool{
+		"type.googleapis.com/envoy.config.cluster.v3.Cluster": false, "v2": false, "web-0": false, "outbound|80||reviews": false, "a:b": false, "/x": false,
+		"yes": true, "On": true, "NULL": true, "1": true, "1e3": true, "0x1": true, "2026-11-22": true, "": true, "a:": true, "a: b": true, "a #b": true,
+		"- a": true, "~": true, "a\nb": true, "a b": true, ".inf": true, "{a": true, "é": true, "a,b": true,
+	} {
+		b, err := asYAML(map[string]string{"k": s})
+		if want := map[bool]string{false: "k: " + s + "\n", true: `k: "`}[quoted]; err != nil || !strings.HasPrefix(string(b), want) {
+			t.Errorf("%q: %q", s, b)
+		}
+		var out map[string]any
+		if err := yaml.Unmarshal(b, &out); err != nil || out["k"] != s {
+			t.Errorf("%q: %v %v", s, err, out)
+		}
+	}
+}
