@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
+	"regexp"
 	"testing"
 	"time"
 
@@ -15,6 +18,10 @@ import (
 	"xdsrelay/internal/orchestrator"
 	"xdsrelay/internal/xds"
 )
+
+var bare = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
+var nextPage = regexp.MustCompile(`"next_page_token": "([^"]+)"}\s*$`)
 
 // What operators read of 20,000 clients over 100 keys, on real streams of which a
 // hundred share a connection, each with three types: all of /clients, page by page,
@@ -32,7 +39,7 @@ func BenchmarkStatusOf20000Clients(b *testing.B) {
 			if conn, err = grpc.NewClient(o.relay.down[0].Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
 				b.Fatal(err)
 			}
-			b.Cleanup(func() { _ = conn.Close() })
+			b.Cleanup(func(c *grpc.ClientConn) func() { return func() { _ = c.Close() } }(conn))
 		}
 		st, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
 		if err != nil {
@@ -87,6 +94,28 @@ func BenchmarkStatusOf20000Clients(b *testing.B) {
 			}
 			for _, i := range items {
 				bytes += len(i)
+			}
+			return bytes
+		})
+	})
+	// The same by a reader that only reads, as curl does.
+	b.Run("clients/bytes", func(b *testing.B) {
+		read(b, func(b *testing.B) (bytes int) {
+			for page := "/clients?limit=10000"; page != ""; {
+				resp, err := bare.Get("http://" + o.admin + page)
+				if err != nil {
+					b.Fatal(err)
+				}
+				text, err := io.ReadAll(resp.Body)
+				_ = resp.Body.Close() // read to its end
+				if err != nil || resp.StatusCode != http.StatusOK {
+					b.Fatal(resp.Status, err)
+				}
+				bytes += len(text)
+				page = ""
+				if m := nextPage.FindSubmatch(text[max(0, len(text)-4096):]); m != nil {
+					page = "/clients?limit=10000&page_token=" + string(m[1])
+				}
 			}
 			return bytes
 		})

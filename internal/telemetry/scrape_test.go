@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http/httptest"
 	"os"
-	"runtime/debug"
 	"testing"
 	"time"
 
@@ -104,23 +103,9 @@ func TestAScrapeDoesNotGrowWithTheFleet(t *testing.T) {
 	if large > 2<<20 || large > small+small/10 {
 		t.Errorf("%d bytes, and %d of no client", large, small)
 	}
-	if limit := 50 * time.Millisecond; best > limit && !raceEnabled() {
+	if limit := 50 * time.Millisecond; best > limit { // 1 ms; 13 with the race detector on a busy machine
 		t.Errorf("it took %v", best)
 	}
-}
-
-// raceEnabled reports whether the race detector is on, with which all takes longer.
-func raceEnabled() bool {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return false
-	}
-	for _, s := range info.Settings {
-		if s.Key == "-race" {
-			return s.Value == "true"
-		}
-	}
-	return false
 }
 
 // What metrics.key_label costs is in docs/performance.
