@@ -43,18 +43,20 @@ is older is said to be not held any more.`,
 			return err
 		}
 		defer c.close()
-		var raw json.RawMessage
-		if err := c.get(commandContext(cmd), "/diff/"+url.PathEscape(node), nil, &raw); err != nil {
+		all, err := c.list(commandContext(cmd), "/diff/"+url.PathEscape(node), nil)
+		if err != nil {
 			return err
 		}
 		if *format != formatText {
-			return printData(cmd.OutOrStdout(), *format, raw)
+			return printData(cmd.OutOrStdout(), *format, map[string]any{"items": all})
 		}
-		var said struct{ Items []untaken }
-		if err := json.Unmarshal(raw, &said); err != nil {
-			return fmt.Errorf("--admin: %s answers what no relay does: %w", c.base, err)
+		items := make([]untaken, len(all))
+		for i := range all {
+			if err := json.Unmarshal(all[i], &items[i]); err != nil {
+				return fmt.Errorf("--admin: %s answers what no relay does: %w", c.base, err)
+			}
 		}
-		printUntaken(cmd.OutOrStdout(), node, said.Items, time.Now())
+		printUntaken(cmd.OutOrStdout(), node, items, time.Now())
 		return nil
 	}
 	return cmd
@@ -73,6 +75,7 @@ type untaken struct {
 	Nack         *fanout.Nack `json:"nack"`
 	Unsent       bool         `json:"unsent"`
 	NotHeld      bool         `json:"not_held_any_more"`
+	Awaits       []string     `json:"awaits"`
 	More         int          `json:"more"`
 	Resources    []struct {
 		Name           string `json:"name"`
@@ -94,6 +97,10 @@ func printUntaken(w io.Writer, node string, items []untaken, now time.Time) {
 		}
 		colour := stateColours[u.State]
 		fmt.Fprintf(w, "%s %s under %s: %s for %s\n", plain(u.Node), shortType(u.Type), plain(u.Key), t.as(colour, u.State), age(now.Sub(u.Since)))
+		if len(u.Awaits) > 0 {
+			printAwaited(w, u.Awaits, u.More)
+			continue
+		}
 		what := "was sent, and has not answered"
 		switch {
 		case u.Nack != nil:
@@ -114,6 +121,17 @@ func printUntaken(w io.Writer, node string, items []untaken, now time.Time) {
 		if u.More > 0 {
 			fmt.Fprintf(w, "and %d resources more\n", u.More)
 		}
+	}
+}
+
+// printAwaited writes what a client waits for, though not for the relay.
+func printAwaited(w io.Writer, names []string, more int) {
+	fmt.Fprintln(w, "the origin has said nothing yet of")
+	for _, n := range names {
+		fmt.Fprintf(w, "  %s\n", plain(n))
+	}
+	if more > 0 {
+		fmt.Fprintf(w, "and %d more\n", more)
 	}
 }
 

@@ -178,3 +178,48 @@ func TestDiffOfANode(t *testing.T) {
 	}
 	r.want(404, "GET", "/diff/nobody", nil)
 }
+
+// What many streams of one node have not taken comes page by page, and names of which
+// nothing is known are named, as far as they are few.
+func TestDiffOfANodeOnManyStreams(t *testing.T) {
+	r := serve(t, nil)
+	for i := range 7 {
+		r.world.clients = append(r.world.clients, fanout.ClientStatus{Stream: uint64(i + 1), Node: "n"})
+		u := fanout.Untaken{Stream: uint64(i + 1), Node: "n", Key: xds.NewKey("web"), Type: xds.TypeOf(xds.EndpointType), State: fanout.NotSent, Awaits: []string{"x"}}
+		if i != 3 { // which has all
+			r.world.untaken = append(r.world.untaken, u)
+		}
+	}
+	for range maxDifferences {
+		r.world.untaken[0].Awaits = append(r.world.untaken[0].Awaits, "y")
+	}
+	var streams []uint64
+	for token, pages := "", 0; pages == 0 || token != ""; pages++ {
+		var got list[untaken]
+		r.get("/diff/n?limit=2&page_token="+token, &got)
+		if len(got.Items) > 2 || pages > 5 {
+			t.Fatalf("%d items on page %d", len(got.Items), pages)
+		}
+		for _, u := range got.Items {
+			streams = append(streams, u.Stream)
+			if u.Awaits[0] != "x" || u.NotHeld || len(u.Awaits) > maxDifferences || (u.More == 1) != (u.Stream == 1) {
+				t.Errorf("%+v", u)
+			}
+		}
+		token = got.Next
+	}
+	if fmt.Sprint(streams) != "[1 2 3 5 6 7]" {
+		t.Errorf("%v", streams)
+	}
+	// By size as well.
+	r.world.differences = []orchestrator.Difference{{Name: "a", Offered: cluster(t, "a", strings.Repeat("long ", maxDifferenceBytes/5))}}
+	for i := range r.world.untaken {
+		r.world.untaken[i].Awaits = nil
+	}
+	var got list[untaken]
+	r.get("/diff/n", &got)
+	if len(got.Items) != 1 || got.Next == "" {
+		t.Errorf("%d items, next %q", len(got.Items), got.Next)
+	}
+	r.want(400, "GET", "/diff/n?page_token=eA", nil)
+}

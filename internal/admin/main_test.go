@@ -77,8 +77,15 @@ func (w *world) ClientsAfter(after uint64) iter.Seq[fanout.ClientStatus] {
 	}
 }
 
-func (w *world) Untaken(node string) []fanout.Untaken {
-	return slices.DeleteFunc(slices.Clone(w.untaken), func(u fanout.Untaken) bool { return u.Node != node })
+func (w *world) Untaken(node string, after uint64) iter.Seq2[uint64, []fanout.Untaken] {
+	return func(yield func(uint64, []fanout.Untaken) bool) {
+		for c := range w.ClientsAfter(after) {
+			of := slices.DeleteFunc(slices.Clone(w.untaken), func(u fanout.Untaken) bool { return u.Node != node || u.Stream != c.Stream })
+			if c.Node == node && !yield(c.Stream, of) {
+				return
+			}
+		}
+	}
 }
 
 func (w *world) Resources(key xds.Key) ([]*xds.Snapshot, bool) {

@@ -59,9 +59,8 @@ const (
 
 // Clients are the open streams, as fanout.Server has them.
 type Clients interface {
-	Clients() []fanout.ClientStatus
 	ClientsAfter(after uint64) iter.Seq[fanout.ClientStatus]
-	Untaken(node string) []fanout.Untaken
+	Untaken(node string, after uint64) iter.Seq2[uint64, []fanout.Untaken]
 	Standings(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing]
 	Moves(after uint64, keyOf fanout.KeyOf) iter.Seq[fanout.Move]
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,10 +14,11 @@ import (
 )
 
 // What is shown of what a node has not taken is bounded: so many resources of a
-// type, and so many bytes in all.
+// type, or names, and of a page so many bytes, and the time that a diff has.
 const (
 	maxDifferences     = 50
 	maxDifferenceBytes = 4 << 20
+	itemCost           = 2 << 10 // of an item without resources, at least
 )
 
 // untaken is what a client refused, or does not have yet, of a type.
@@ -34,10 +36,13 @@ type untaken struct {
 	Nack         *fanout.Nack `json:"nack,omitempty"`
 	Unsent       bool         `json:"unsent,omitempty"` // it was not sent yet
 	// Resources are those that differ. NotHeld: so much came since that nobody knows
-	// which. More: there are so many besides.
+	// which. More: there are so many besides, or names that may be.
 	Resources []differing `json:"resources"`
 	NotHeld   bool        `json:"not_held_any_more,omitempty"`
-	More      int         `json:"more,omitempty"`
+	// Awaits are names that it asks for and of which the origin has said nothing yet,
+	// "*" for the wildcard. Then there is nothing to take.
+	Awaits []string `json:"awaits,omitempty"`
+	More   int      `json:"more,omitempty"`
 }
 
 // differing is a resource that the client has otherwise, or not at all.
@@ -53,46 +58,72 @@ type differing struct {
 	Diff string `json:"diff,omitempty"`
 }
 
-// untaken is what a node refused, and what it does not have yet.
+// untaken is what a node refused, and what it does not have yet: a page of it, which
+// ends behind a stream.
 func (s *Server) untaken(r *http.Request) (int, any) {
-	id := r.PathValue("node")
-	out := struct {
-		Items []untaken `json:"items"`
-	}{Items: []untaken{}}
-	room := maxDifferenceBytes
-	for _, u := range s.opts.Clients.Untaken(id) {
-		out.Items = append(out.Items, s.compare(&u, &room))
+	limit, after, err := pageOf(r)
+	number := uint64(0)
+	if err == nil && after != "" {
+		if number, err = strconv.ParseUint(after, 10, 64); err != nil {
+			err = errPageToken
+		}
 	}
-	if len(out.Items) == 0 && !s.isThere(id) {
+	if err != nil {
+		return fail(http.StatusBadRequest, err.Error())
+	}
+	id := r.PathValue("node")
+	out := page{Items: []json.RawMessage{}}
+	b := budget{bytes: maxDifferenceBytes, until: time.Now().Add(diffTime)}
+	known := after != ""
+	for stream, of := range s.opts.Clients.Untaken(id, number) {
+		if len(out.Items) >= limit || b.spent() {
+			out.Next = pageToken(r, strconv.FormatUint(number, 10))
+			break
+		}
+		known, number = true, stream
+		for i := range of {
+			item, err := marshal(s.compare(&of[i], &b), "")
+			if err != nil {
+				return fail(http.StatusInternalServerError, fmt.Sprintf("stream %d cannot be written: %v", stream, err))
+			}
+			out.Items = append(out.Items, item)
+			b.bytes -= itemCost
+		}
+	}
+	if !known {
 		return fail(http.StatusNotFound, fmt.Sprintf("no client has the node id %q", id))
 	}
 	return http.StatusOK, out
 }
 
-func (s *Server) isThere(node string) bool {
-	for c := range s.opts.Clients.ClientsAfter(0) {
-		if c.Node == node {
-			return true
-		}
-	}
-	return false
+// budget is what a page may cost yet.
+type budget struct {
+	bytes int
+	until time.Time
 }
 
-func (s *Server) compare(u *fanout.Untaken, room *int) untaken {
+func (b *budget) spent() bool { return b.bytes <= 0 || time.Now().After(b.until) }
+
+func (s *Server) compare(u *fanout.Untaken, b *budget) untaken {
 	out := untaken{
 		Node: u.Node, Stream: u.Stream, Key: u.Key.String(), Type: string(u.Type.URL), Short: u.Type.Short,
 		State: u.State, Since: u.Since, Version: u.Version, AckedVersion: u.AckedVersion, Nack: u.Nack, Unsent: u.Unsent,
 		Resources: []differing{},
 	}
+	if u.Awaits != nil {
+		out.Awaits = u.Awaits[:min(len(u.Awaits), maxDifferences)]
+		out.More = len(u.Awaits) - len(out.Awaits)
+		return out
+	}
 	all, more, known := s.opts.Keys.Differences(u, maxDifferences)
 	out.NotHeld, out.More = !known, more
 	for i := range all {
-		if *room <= 0 {
+		if b.spent() {
 			out.More += len(all) - i
 			break
 		}
 		d := differ(&all[i])
-		*room -= len(d.Offered) + len(d.Has) + len(d.Diff)
+		b.bytes -= len(d.Offered) + len(d.Has) + len(d.Diff)
 		out.Resources = append(out.Resources, d)
 	}
 	return out

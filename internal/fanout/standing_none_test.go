@@ -51,7 +51,10 @@ func (r *rig) true(want string) {
 }
 
 func (r *rig) untaken(node string) (out []Untaken) {
-	return r.srv.Untaken(node)
+	for _, of := range r.srv.Untaken(node, 0) {
+		out = append(out, of...)
+	}
+	return out
 }
 
 // A name that the origin does not have keeps no client from being in step, and nor

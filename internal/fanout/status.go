@@ -75,20 +75,26 @@ func (s *Server) Clients() []ClientStatus {
 func (s *Server) ClientsAfter(after uint64) iter.Seq[ClientStatus] {
 	return func(yield func(ClientStatus) bool) {
 		streams := slices.DeleteFunc(s.all(), func(st *stream) bool { return st.id <= after })
-		slices.SortFunc(streams, func(a, b *stream) int { return cmp.Compare(a.id, b.id) })
 		polls := slices.DeleteFunc(s.pollers.all(), func(p *poller) bool { return p.id <= after })
-		slices.SortFunc(polls, func(a, b *poller) int { return cmp.Compare(a.id, b.id) })
 		look := newSurvey()
-		for len(streams) > 0 || len(polls) > 0 {
-			var c ClientStatus
-			if len(polls) == 0 || len(streams) > 0 && streams[0].id < polls[0].id {
-				c, streams = streams[0].status(look), streams[1:]
-			} else {
-				c, polls = s.pollers.client(polls[0]), polls[1:]
-			}
-			if !yield(c) {
-				return
-			}
+		inOrder(streams, polls, func(st *stream) bool {
+			return yield(st.status(look))
+		}, func(p *poller) bool {
+			return yield(s.pollers.client(p))
+		})
+	}
+}
+
+// inOrder calls one and poll for all, in order of their numbers, until one says
+// that it is enough.
+func inOrder(streams []*stream, polls []*poller, one func(*stream) bool, poll func(*poller) bool) {
+	slices.SortFunc(streams, func(a, b *stream) int { return cmp.Compare(a.id, b.id) })
+	slices.SortFunc(polls, func(a, b *poller) int { return cmp.Compare(a.id, b.id) })
+	for more := true; more && len(streams)+len(polls) > 0; {
+		if len(polls) == 0 || len(streams) > 0 && streams[0].id < polls[0].id {
+			more, streams = one(streams[0]), streams[1:]
+		} else {
+			more, polls = poll(polls[0]), polls[1:]
 		}
 	}
 }

@@ -30,27 +30,35 @@ type Untaken struct {
 	// Awaits are names of which the origin has said nothing yet, "*" for the wildcard,
 	// at most so many as Names; then there is nothing to take.
 	Awaits []string
+
+	awaits iter.Seq[string] // until it is known which
 }
 
 // maxUntaken bounds the names of one type.
 const maxUntaken = 10_000
 
-// Untaken is that of all streams of a node, in order.
-func (s *Server) Untaken(node string) (out []Untaken) {
-	look := newSurvey()
-	streams := s.all()
-	slices.SortFunc(streams, func(a, b *stream) int { return int(int64(a.id) - int64(b.id)) })
-	for _, st := range streams {
-		if st.nodeID() == node {
-			out = st.appendUntaken(look, out)
-		}
+// Untaken yields the numbers of a node's streams, and of what polls, that are higher
+// than after, in order, each with what the client has not taken there. It looks at one
+// at a time, as they are asked for. What it yields is overwritten by the next.
+func (s *Server) Untaken(node string, after uint64) iter.Seq2[uint64, []Untaken] {
+	return func(yield func(uint64, []Untaken) bool) {
+		look := newSurvey()
+		streams := slices.DeleteFunc(s.all(), func(st *stream) bool { return st.id <= after || st.nodeID() != node })
+		polls := slices.DeleteFunc(s.pollers.all(), func(p *poller) bool { return p.id <= after || p.node.ID != node })
+		var found []Untaken
+		inOrder(streams, polls, func(st *stream) bool {
+			found = st.appendUntaken(look, found[:0])
+			for i := range found { // not under the lock: it may ask for many
+				if u := &found[i]; u.awaits != nil {
+					u.Awaits = someOf(u.awaits)
+				}
+			}
+			return yield(st.id, found)
+		}, func(p *poller) bool {
+			found = s.pollers.appendUntaken(p, found[:0])
+			return yield(p.id, found)
+		})
 	}
-	for _, p := range s.pollers.all() {
-		if p.node.ID == node {
-			out = s.pollers.appendUntaken(p, out)
-		}
-	}
-	return out
 }
 
 func (st *stream) appendUntaken(look *survey, to []Untaken) []Untaken {
@@ -88,7 +96,7 @@ func (st *stream) appendUntaken(look *survey, to []Untaken) []Untaken {
 		case at.unsent:
 			u.Of, u.Version, u.Unsent = newest.Gen, newest.Version, true
 		default:
-			u.Awaits = someOf(awaits(sl.sub, newest))
+			u.awaits = awaits(sl.sub, newest)
 		}
 		to = append(to, u)
 	}

@@ -16,7 +16,7 @@ type Difference struct {
 }
 
 // Differences are those of what a client has not taken, by name, at most so many, and
-// how many there are beyond that. false: so much came since that nobody knows which
+// how many names there are beyond that, which are not looked at. false: so much came since that nobody knows which
 // they are.
 func (r *Registry) Differences(u *fanout.Untaken, most int) (out []Difference, more int, known bool) {
 	g := r.group(u.Key)
@@ -38,7 +38,10 @@ func (r *Registry) Differences(u *fanout.Untaken, most int) (out []Difference, m
 			return nil, 0, false
 		}
 	}
-	for _, name := range names {
+	for i, name := range names {
+		if len(out) == most {
+			return out, len(names) - i, true
+		}
 		d := Difference{Name: name}
 		var held bool
 		d.Offered, held = past.At(u.Of, u.Sub, name)
@@ -50,13 +53,9 @@ func (r *Registry) Differences(u *fanout.Untaken, most int) (out []Difference, m
 		if u.Has > 0 && !d.OfferedGone && !d.HasGone && d.Offered == d.Has {
 			continue // nothing of it is another
 		}
-		if len(out) == most {
-			more++
-			continue
-		}
 		out = append(out, d)
 	}
-	return out, more, true
+	return out, 0, true
 }
 
 // Resources are what is held of a key, type by type in the order of their first use;
