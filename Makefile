@@ -62,6 +62,11 @@ screenshots: ## docs/page/*.png: the admin page in Chromium, light and dark
 	@mkdir -p docs/page
 	PAGE_SHOTS=$(CURDIR)/docs/page $(GO) test -C integration/browser -count=1 -timeout 5m -run Pictures .
 
+# Of the demo too. A test holds the README to it.
+.PHONY: recording
+recording: ## what the README shows of commands, anew
+	README_RECORDING=1 $(GO) test -count=1 ./cmd/relay -run ReadmeShows
+
 .PHONY: conformance
 conformance: test ## docs/conformance.md: which tests prove which rule of the protocol
 	$(PAGE) write .cache/tests/*.json

@@ -3,11 +3,13 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"xdsrelay/config"
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/fleet"
 	"xdsrelay/internal/xds"
@@ -43,12 +45,21 @@ func (d *demoShow) start(clients int, origin string) {
 relay     %s  (gRPC: point an Envoy or a gRPC client here)
 clients   %d, half SotW and half incremental
 
-look      curl -s http://%s/keys
-          curl -s http://%s/clients/edge-001
-          curl -s http://%s/nacks
-          curl -s http://%s/metrics | grep xdsrelay_
+look      http://%[4]s/ in a browser
+          %[5]s status%[6]s                  shows which client has what
+          %[5]s diff --node edge-000%[6]s    what one refused, against what it has
+          curl -s http://%[4]s/nacks
+          curl -s http://%[4]s/metrics | grep xdsrelay_
 
-`, origin, d.down, clients, d.admin, d.admin, d.admin, d.admin)
+`, origin, d.down, clients, d.admin, os.Args[0], d.adminFlag())
+}
+
+// adminFlag is what commands need to find it.
+func (d *demoShow) adminFlag() string {
+	if d.admin == config.Default().Admin.Address {
+		return ""
+	}
+	return " --admin " + d.admin
 }
 
 // ready says that every client has what it asked for.

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The README shows what commands print of `make demo CLIENTS=12`. README_RECORDING=1
+// writes it anew (make recording).
+const (
+	readme           = "../../README.md"
+	recordingBegins  = "```console\n$ make demo CLIENTS=12 > /dev/null &\n"
+	recordingEnds    = "```\n"
+	recordingClients = 12
+)
+
+func TestReadmeShowsWhatCommandsPrint(t *testing.T) {
+	heard := &heard{first: make(chan struct{})}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- runDemo(ctx, ctx, heard, recordingClients) }()
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	<-heard.first
+	address := regexp.MustCompile(`look +http://([^/]+)/ `).FindStringSubmatch(heard.text())
+	if address == nil || !strings.Contains(heard.text(), " status") {
+		t.Fatalf("the demo does not say where to look:\n%s", heard.text())
+	}
+	relay := func(args ...string) string {
+		code, out, errs := runRelay(append(args, "--admin", address[1])...)
+		if code != 0 || errs != "" {
+			t.Errorf("%v: %d %s%s", args, code, out, errs)
+		}
+		return out
+	}
+	clusters := regexp.MustCompile(`edge-002 +edge/eu-1 +[a-z]+ +SYNCED ([0-9]+)`)
+	record := func() string {
+		now := recordingBegins
+		run := func(args ...string) {
+			now += "$ relay " + strings.Join(args, " ") + "\n" + relay(args...)
+		}
+		run("status")
+		next, err := strconv.Atoi(clusters.FindStringSubmatch(now)[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		run("diff", "--node", "edge-000")
+		run("wait", "--key", "edge/eu-1", "--type", "CDS", "--version", strconv.Itoa(next+3))
+		return now + recordingEnds
+	}
+	text, err := os.ReadFile(readme)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(text), recordingBegins)
+	shown, after, ends := strings.Cut(rest, recordingEnds)
+	if !ok || !ends {
+		t.Fatal("the README shows nothing")
+	}
+	// The second of six changes is refused by one, and stays so for three.
+	now, late := "", time.Now().Add(time.Minute)
+	for tick := time.NewTicker(50 * time.Millisecond); time.Now().Before(late); <-tick.C {
+		if out := relay("status"); !strings.Contains(out, " NACKED ") || strings.Contains(out, " STALE ") {
+			continue
+		}
+		now = record()
+		if os.Getenv("README_RECORDING") != "" {
+			if err := os.WriteFile(readme, []byte(before+now+after), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+		// A machine that is slow may see the next change too early.
+		if shape(recordingBegins+shown+recordingEnds) == shape(now) {
+			return
+		}
+	}
+	t.Errorf("the README shows\n%s\nand it is\n%s", shown, now)
+}
+
+var (
+	anyNumber = regexp.MustCompile(`[0-9]+`)
+	anyBlanks = regexp.MustCompile(` +`)
+)
+
+// shape is a text without numbers, which are others each time, and without how wide they
+// are.
+func shape(text string) string {
+	return anyBlanks.ReplaceAllString(anyNumber.ReplaceAllString(text, "N"), " ")
+}
