@@ -165,6 +165,34 @@ func (w *world) Key(key xds.Key) (orchestrator.KeyStatus, bool) {
 	return orchestrator.KeyStatus{}, false
 }
 
+func (w *world) Used(key xds.Key) bool {
+	_, ok := w.Key(key)
+	return ok
+}
+
+// Nacks are those of the keys, of the first the newest.
+func (w *world) Nacks(before uint64) iter.Seq[orchestrator.KeyNack] {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	place := uint64(100)
+	var all []orchestrator.KeyNack
+	for _, k := range w.keys {
+		for _, n := range k.Nacks {
+			key, _ := xds.ParseKey(k.Key)
+			if place--; before == 0 || place < before {
+				all = append(all, orchestrator.KeyNack{Key: key, Place: place, NackStatus: n})
+			}
+		}
+	}
+	return func(yield func(orchestrator.KeyNack) bool) {
+		for _, n := range all {
+			if !yield(n) {
+				return
+			}
+		}
+	}
+}
+
 func (w *world) Origins() []upstream.OriginStatus { return w.origins }
 
 func (w *world) set(change func()) {

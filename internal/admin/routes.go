@@ -32,7 +32,7 @@ func (s *Server) routes() []route {
 			get: list(s.listClients, "key")},
 		{path: "/clients/{node...}", says: "those of a node's id; ?key= those of them with a type of a key",
 			get: list(s.listNode, "key")},
-		{path: "/nacks", says: "what clients refused, a row for each key, type, version and message; ?key= that of a key",
+		{path: "/nacks", says: "what clients refused, the newest first, a row for each key, type, version and message, with how many refuse it still; ?key= that of a key",
 			get: list(s.listNacks, "key")},
 		{path: "/progress/{key...}", says: "how far a version has come: ?type=CDS&version=, which is the relay's or the origin's; ?mark= of the answer before: by it is known since when you wait; ?or_newer=true also takes what replaced it before",
 			get: &endpoint{answer: s.progress, reads: true, query: []string{"type", "version", "mark", "or_newer"}}},

@@ -69,6 +69,8 @@ type Clients interface {
 type Keys interface {
 	Keys() []orchestrator.KeyStatus
 	Key(xds.Key) (orchestrator.KeyStatus, bool)
+	Used(xds.Key) bool
+	Nacks(before uint64) iter.Seq[orchestrator.KeyNack]
 	Resources(xds.Key) ([]*xds.Snapshot, bool)
 	Differences(u *fanout.Untaken, most int) (out []orchestrator.Difference, more int, known bool)
 	Progress(of orchestrator.Awaited, standings func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing]) orchestrator.Progress

@@ -1,8 +1,6 @@
 package admin
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"iter"
 	"net/http"
@@ -122,7 +120,11 @@ func (s *Server) oneKey(r *http.Request) (int, any) {
 		return fail(http.StatusNotFound, fmt.Sprintf("key %s is not in use", name))
 	}
 	one := []orchestrator.KeyStatus{k}
-	orchestrator.Count(one, s.opts.Clients.Standings(func(k xds.Key, _ xds.TypeURL) bool { return k == key }))
+	ofKey := s.opts.Clients.Standings(func(k xds.Key, _ xds.TypeURL) bool { return k == key })
+	orchestrator.Count(one, ofKey)
+	if len(k.Nacks) > 0 {
+		orchestrator.CountRefusals(ofKey).Note(key, k.Nacks)
+	}
 	return http.StatusOK, one[0]
 }
 
@@ -148,10 +150,7 @@ func (s *Server) keyCalled(name string) (xds.Key, bool) {
 	return key, is
 }
 
-func (s *Server) used(k xds.Key) bool {
-	_, ok := s.opts.Keys.Key(k)
-	return ok
-}
+func (s *Server) used(k xds.Key) bool { return s.opts.Keys.Used(k) }
 
 func notKey(name string) string {
 	return fmt.Sprintf("key: %q is no key, or means several: wants elements as /keys shows them, joined by / and percent-encoded", name)
@@ -163,42 +162,37 @@ type nack struct {
 	orchestrator.NackStatus
 }
 
-// nackPlace stays the same while the row is there. What was said is in it by its
-// hash: it may be longer than a URL.
-func nackPlace(n *nack) string {
-	sum := sha256.Sum256([]byte(n.Type + "\x00" + n.Version + "\x00" + n.Message))
-	return n.Key + "\x00" + hex.EncodeToString(sum[:8])
-}
-
-// listNacks has one item for each key, type, version and message. They are read key
-// by key, for those on the page only.
+// listNacks has one item for each key, type, version and message, the newest first, with
+// how many refuse it still. They are read as the page needs them.
 func (s *Server) listNacks(r *http.Request) (int, any) {
 	only, isOnly, refusal := s.keyAsked(r)
 	if refusal != nil {
 		return http.StatusBadRequest, *refusal
 	}
-	refused := slices.DeleteFunc(s.keys(), func(k orchestrator.KeyStatus) bool { return k.NacksTotal == 0 || isOnly && k.Key != only.String() })
-	return pagedFrom(r, func(after string) iter.Seq[*nack] {
-		return func(yield func(*nack) bool) {
-			for _, k := range refused {
-				if of, _, _ := strings.Cut(after, "\x00"); k.Key < of {
+	now := orchestrator.CountRefusals(s.opts.Clients.Standings(func(k xds.Key, _ xds.TypeURL) bool { return !isOnly || k == only }))
+	return pagedFrom(r, func(after string) iter.Seq[*orchestrator.KeyNack] {
+		before, err := strconv.ParseUint(after, 10, 64)
+		if err != nil {
+			before = 0 // the first page
+		}
+		return func(yield func(*orchestrator.KeyNack) bool) {
+			for n := range s.opts.Keys.Nacks(before) {
+				if isOnly && n.Key != only {
 					continue
 				}
-				key, _ := xds.ParseKey(k.Key) // Key writes it so
-				now, _ := s.opts.Keys.Key(key)
-				var rows []nack
-				for _, n := range now.Nacks {
-					rows = append(rows, nack{now.Key, n})
-				}
-				slices.SortFunc(rows, func(a, b nack) int { return strings.Compare(nackPlace(&a), nackPlace(&b)) })
-				for i := range rows {
-					if nackPlace(&rows[i]) > after && !yield(&rows[i]) {
-						return
-					}
+				rows := []orchestrator.NackStatus{n.NackStatus}
+				now.Note(n.Key, rows)
+				n.NackStatus = rows[0]
+				if !yield(&n) {
+					return
 				}
 			}
 		}
-	}, nackPlace, whole)
+	}, func(n *orchestrator.KeyNack) string {
+		return strconv.FormatUint(n.Place, 10)
+	}, func(n *orchestrator.KeyNack) (any, bool) {
+		return nack{n.Key.String(), n.NackStatus}, true
+	})
 }
 
 // keyAsked is the key that ?key= names, if it names any.

@@ -198,6 +198,10 @@ func TestNacks(t *testing.T) {
 		{Key: "a"},
 		{Key: "c", NacksTotal: 1, Nacks: []orchestrator.NackStatus{{Type: "u"}}},
 	}
+	for range 3 { // and one that has no room to be among the rows
+		r.world.standings = append(r.world.standings, fanout.Standing{Key: xds.NewKey("b"), Type: "t", State: fanout.Refused, Nack: &fanout.Nack{Version: "1", Message: "another"}})
+	}
+	r.world.standings[2].Nack = &fanout.Nack{Version: "2", Message: "another"}
 	var all list[nack]
 	body := r.get("/nacks", &all).body
 	if len(all.Items) != 3 || all.Items[0].Key != "b" || all.Items[1].Key != "b" || all.Items[2].Key != "c" || all.Items[0].Clients[0].Node != "n" {
@@ -205,6 +209,12 @@ func TestNacks(t *testing.T) {
 	}
 	if !strings.Contains(string(body), `"<no> & no"`) {
 		t.Errorf("not readable: %s", body)
+	}
+	if all.Items[0].Message == "another" || all.Items[0].StillRefusing != 0 || all.Items[1].StillRefusing != 2 {
+		t.Errorf("%+v", all.Items)
+	}
+	if k := new(orchestrator.KeyStatus); r.get("/keys/b", k).StatusCode != 200 || k.Nacks[1].StillRefusing != 2 {
+		t.Errorf("%+v", k.Nacks)
 	}
 	var paged []nack
 	for token := ""; ; {

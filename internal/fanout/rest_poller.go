@@ -409,6 +409,9 @@ func (ps *pollers) standing(p *poller) Standing {
 	defer ps.mu.Unlock()
 	t := p.status(&at)
 	out.State, out.Since, out.Refused = t.State, t.Since, t.State == Refused && !t.Unsent
+	if t.State == Refused {
+		out.Nack = t.Nack
+	}
 	if at.newest != nil {
 		out.Lineage = at.newest.Lineage
 		switch {

@@ -20,6 +20,8 @@ type Standing struct {
 	// all, or in which nothing is for it that it does not have; 0: none. So names that
 	// the origin does not have, or has said nothing of, keep no client from a version.
 	Lineage, Has uint64
+	// Nack is the refusal that stands; nil: none does.
+	Nack *Nack
 	// Refused: something that it refused it does not have yet, and nothing is on its
 	// way to it.
 	Refused bool
@@ -55,8 +57,14 @@ func (st *stream) appendStandings(look *survey, wanted func(xds.Key, xds.TypeURL
 			continue
 		}
 		at := sl.stands(look)
+		var nack *Nack
+		if at.state == Refused && sl.nack != nil {
+			n := *sl.nack
+			nack = &n
+		}
 		to = append(to, Standing{
-			Key: sl.member.Key(), Type: sl.typ.URL, Stream: st.id, Node: st.node.ID,
+			Nack: nack,
+			Key:  sl.member.Key(), Type: sl.typ.URL, Stream: st.id, Node: st.node.ID,
 			State: at.state, Since: at.since, Lineage: at.lineage, Has: at.has, Refused: at.state == Refused && !at.open,
 		})
 	}

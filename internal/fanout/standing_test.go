@@ -150,7 +150,7 @@ func TestStatesOfAType(t *testing.T) {
 			if at.Nack == nil || at.Nack.Message != "no" || !at.Since.Equal(at.Nack.At) || at.Unanswered != nil {
 				t.Errorf("%+v", at)
 			}
-			if s := r.stands(); s.Has != r.gen()-1 || !s.Refused {
+			if s := r.stands(); s.Has != r.gen()-1 || !s.Refused || s.Nack == nil || s.Nack.Message != "no" {
 				t.Errorf("%+v", s)
 			}
 			if got := r.counts(); got != "1 changed, 0 removed, 1 sent, 0 acknowledged, 1 refused, 0 timed" {
@@ -189,7 +189,7 @@ func TestARefusalStandsUntilItIsTaken(t *testing.T) {
 	c.recv()
 	c.say("")
 	r.is(Synced)
-	if s := r.stands(); s.Has != r.gen() || s.Refused {
+	if s := r.stands(); s.Has != r.gen() || s.Refused || s.Nack != nil {
 		t.Errorf("%+v of %d", s, r.gen())
 	}
 }

@@ -94,6 +94,7 @@ func newGroup(r *Registry, key xds.Key, rep *xds.Node) *Group {
 		stable:  new(track),
 		members: make(map[*member]struct{}),
 	}
+	g.nacks.key, g.nacks.in = key, &r.past.nacks
 	g.types.Store(new([]*view))
 	g.figures.Store(new(figures))
 	g.links.Store(&[]*link{newLink(g)})
@@ -124,6 +125,7 @@ func (g *Group) run(ctx context.Context) {
 		v.keeper.release()
 		v.close()
 	}
+	g.nacks.close()
 }
 
 // maxDrain bounds how many updates are applied before they are published.

@@ -61,6 +61,7 @@ func New(opts Options) (*Registry, error) {
 		peers:   make(map[string]map[xds.Key]int),
 	}
 	r.past.histories = xds.NewHistories(xds.HistoryBytes, xds.HistoryBytesEach, opts.Metrics.HistoryDropped.Add)
+	r.past.nacks.max, r.past.nacks.dropped = allNackBytes, opts.Metrics.NacksDropped.Add
 	r.now.Store(&opts.Settings)
 	return r, nil
 }

@@ -20,6 +20,7 @@ const (
 type past struct {
 	rollouts  atomic.Int64
 	histories *xds.Histories
+	nacks     nackRows
 }
 
 // rollouts are the newest versions of a type, the oldest first. The group's

@@ -134,6 +134,9 @@ func (r *Registry) Key(key xds.Key) (KeyStatus, bool) {
 	return s, true
 }
 
+// Used reports whether a key is in use.
+func (r *Registry) Used(key xds.Key) bool { return r.group(key) != nil }
+
 // describe reads what is published. Any goroutine.
 func (g *Group) describe(now time.Time) KeyStatus {
 	f, state, lines := g.figures.Load(), g.stable.state.Load(), g.lines()

@@ -1,9 +1,11 @@
 package orchestrator
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -40,8 +42,103 @@ func TestP17_NacksAreCountedAndKept(t *testing.T) {
 	})
 }
 
+// rowsOf is the place of all rows, with so much room, and counts what had no room.
+func rowsOf(max int64) *roomy {
+	r := &roomy{nackRows: nackRows{max: max}}
+	r.nackRows.dropped = func(n int) { r.gone += n }
+	return r
+}
+
+type roomy struct {
+	nackRows
+	gone int
+}
+
+func (r *roomy) key(name string) *nacks { return &nacks{key: xds.NewKey(name), in: &r.nackRows} }
+
+// What all keys keep of refusals is bounded in bytes: the row of all that was seen
+// longest ago goes first, and what goes is counted.
+func TestP17_NacksOfAllKeysAreBounded(t *testing.T) {
+	const room = 100 << 10
+	all := rowsOf(room)
+	now := time.Now()
+	var keys []*nacks
+	for i := range 50 {
+		keys = append(keys, all.key(fmt.Sprint("key", i)))
+	}
+	again := all.key("again")
+	n := 0
+	for round := range 10 {
+		for _, k := range keys {
+			for i := range 3 {
+				k.note(cds, fanout.Nack{Version: fmt.Sprint(round, i), Node: "n", Message: strings.Repeat("m", 1000)}, now)
+				n++
+			}
+			again.note(cds, fanout.Nack{Version: "1", Node: fmt.Sprint("n", round), Message: "no"}, now)
+		}
+	}
+	kept, bytes := 0, int64(0)
+	for i, k := range keys {
+		total, rows := k.all()
+		equal(t, "total", total, 30)
+		if kept += len(rows); len(rows) > 0 && i < 15 {
+			t.Errorf("of key %d %d rows are kept, and newer ones went", i, len(rows))
+		}
+		for _, s := range k.kept {
+			bytes += s.size()
+		}
+	}
+	_, rows := again.all()
+	equal(t, "what comes again stays", rows[0].Count, 500)
+	bytes += again.kept[0].size()
+	equal(t, "counted", all.bytes, bytes)
+	equal(t, "gone", all.gone, n-kept)
+	if bytes > room || kept < 50 {
+		t.Errorf("%d bytes in %d rows", bytes, kept)
+	}
+	// In order over all keys, the newest first, and from a place on.
+	reg := &Registry{}
+	reg.past.nacks.order.PushBackList(&all.order)
+	var places []uint64
+	for n := range reg.Nacks(0) {
+		places = append(places, n.Place)
+	}
+	var rest []uint64
+	for n := range reg.Nacks(places[9]) {
+		rest = append(rest, n.Place)
+	}
+	if len(places) != kept+1 || !slices.IsSortedFunc(places, func(a, b uint64) int { return cmp.Compare(b, a) }) || !slices.Equal(rest, places[10:]) {
+		t.Errorf("%d rows of %d, %v", len(places), kept+1, places)
+	}
+	for _, k := range append(keys, again) {
+		k.close()
+		k.note(cds, fanout.Nack{Version: "late", Node: "n"}, now)
+	}
+	equal(t, "over", all.bytes, 0)
+	equal(t, "rows", all.order.Len(), 0)
+}
+
+// The rows of a key go with it.
+func TestP17_NacksGoWithTheirKey(t *testing.T) {
+	bubble(t, func(o *Options) { o.IdleTTL = 0 }, func(w *world) {
+		a, b := w.join("web", cds), w.join("db", cds)
+		a.Nacked(fanout.Nack{Version: "1", Message: "no", Node: "a"})
+		b.Nacked(fanout.Nack{Version: "1", Message: "no", Node: "b"})
+		rows := func() (out []string) {
+			for n := range w.reg.Nacks(0) {
+				out = append(out, n.Key.String())
+			}
+			return out
+		}
+		equal(t, "rows", fmt.Sprint(rows()), "[db web]")
+		a.leave()
+		pass(time.Second)
+		equal(t, "rows of keys in use", fmt.Sprint(rows()), "[db]")
+	})
+}
+
 func TestP17_NacksAreBounded(t *testing.T) {
-	var k nacks
+	k := rowsOf(allNackBytes).key("web")
 	now := time.Now()
 	k.note(cds, fanout.Nack{Version: "again", Node: "n"}, now)
 	for i := range 2 * maxNacks {
@@ -61,7 +158,7 @@ func TestP17_NacksAreBounded(t *testing.T) {
 
 // Who refused is bounded by name and by number, and says so.
 func TestP17_ClientsOfANackAreBounded(t *testing.T) {
-	var k nacks
+	k := rowsOf(allNackBytes).key("web")
 	now := time.Now()
 	say := func(i int) {
 		k.note(cds, fanout.Nack{Version: "1", Node: fmt.Sprint("n", i), Message: "no"}, now)

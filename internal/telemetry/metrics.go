@@ -52,6 +52,8 @@ type Metrics struct {
 	// HistoryDropped are replaced states that are kept no more for want of room, so
 	// that what a client refused of them cannot be shown.
 	HistoryDropped Counter
+	// NacksDropped are rows of what clients refused that are shown no more for want of room.
+	NacksDropped Counter
 
 	// The relay's own configuration.
 	ConfigRejected     *Gauge // 1: what the file says now is not in force, since it has faults
@@ -155,6 +157,7 @@ func (m *Metrics) make() {
 	m.Stale = m.gauge("stale_types", "Types of keys served from the last known good, of which no origin has spoken since the start.", nil)
 	m.UpstreamStreams = m.gauge("upstream_streams", "Open streams to origins.", nil)
 	m.HistoryDropped = m.counter("history_dropped_total", "Replaced states of a type that are not kept for people to compare with any more, for want of room.", nil)
+	m.NacksDropped = m.counter("nacks_dropped_total", "Rows of what clients refused, by key, type, version and message, that are not kept for people to read any more, for want of room.", nil)
 	m.OversizedRequests = m.counter("upstream_oversized_requests_total", "Requests to an origin over upstream.max_request_bytes.", nil)
 	m.VersionsLeftOut = m.counter("upstream_versions_left_out_total", "Versions that had no room in a request to an origin, whose removal meanwhile goes unnoticed.", nil)
 	for r := range reasons {

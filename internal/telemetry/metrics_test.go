@@ -89,6 +89,7 @@ func TestNamesAndLabels(t *testing.T) {
 		"xdsrelay_propagation_seconds":               "type",
 		"xdsrelay_keys":                              "",
 		"xdsrelay_history_dropped_total":             "",
+		"xdsrelay_nacks_dropped_total":               "",
 		"xdsrelay_stale_types":                       "",
 		"xdsrelay_upstream_connected":                "origin",
 		"xdsrelay_upstream_silent_streams":           "origin",
