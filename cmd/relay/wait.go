@@ -243,6 +243,8 @@ func (w *waiter) text() string {
 	switch {
 	case !w.answered:
 		return "no answer yet"
+	case !p.InUse:
+		return fmt.Sprintf("key %s is not in use", plain(w.key))
 	case p.TakenBack:
 		return fmt.Sprintf("%s, which was there before it, is there again", by)
 	case !p.Known && p.SupersededBy != "":
@@ -306,8 +308,10 @@ func (w *waiter) show(now time.Time) {
 	}
 	text := w.text()
 	switch {
+	case w.bar && w.last.Known && obstacle == "":
+		w.line(cutTo(drawBar(w.last.Percent)+" "+text, w.width()))
 	case w.bar:
-		w.line(cutTo(drawBar(w.last.Percent)+" "+cmp.Or(obstacle, text), w.width()))
+		w.line(cutTo(cmp.Or(obstacle, text), w.width()))
 	case obstacle != "", text == w.said, w.last.Known && w.saidAt.After(now.Add(-linesEvery)):
 	default:
 		w.said, w.saidAt = text, now

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -290,6 +292,8 @@ func TestWaitForAKeyThatIsNotInUse(t *testing.T) {
 	o := operate(t, "")
 	ended, code := o.waiting("--version", "v1", "--timeout", "50ms", "-o", "json")
 	o.ends(ended, code, exitLate, "relay: key edge is not in use: no client has it; waiting for one\n", `"result": "timeout"`, `"key_in_use": false`)
+	ended, code = o.waiting("--version", "v1", "--timeout", "50ms")
+	o.ends(ended, code, exitLate, "not reached in 50ms: key edge is not in use")
 	ended, code = o.waiting("--version", "v1")
 	o.client("one", "edge", xds.Delta).take().answer("")
 	o.ends(ended, code, 0, "relay: key edge is not in use", "reached: 1 of 1 clients")
@@ -330,7 +334,45 @@ func TestWaitWhileTheRelayStops(t *testing.T) {
 	}
 }
 
-// The same of a real one: it says that it drains, as long as it does.
+// The same of a real one: it ends streams one by one, and whoever is left is not all.
+func TestWaitWhileARelayDrains(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	o := operate(t, address)
+	o.stop()
+	file := filepath.Join(o.dir, "relay.yaml")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, bytes.Replace(text, []byte("drain: 0s"), []byte("drain: 600ms"), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o.start()
+	o.client("one", "edge", xds.Delta).take() // says nothing
+	o.client("two", "edge", xds.Delta).take().answer("")
+	o.until([]string{"status"}, "1 SYNCED, 1 STALE")
+	ended, code := o.waiting("--version", "v1")
+	o.stop()
+	o.start()
+	o.client("two", "edge", xds.Delta).take().answer("")
+	o.until([]string{"status"}, "1 SYNCED")
+	select {
+	case out := <-ended:
+		t.Fatalf("one of two is enough: %s", out)
+	default:
+	}
+	o.client("one", "edge", xds.Delta).take().answer("")
+	o.ends(ended, code, 0, "relay: the relay is stopping, waiting for it to be back", "reached: 2 of 2 clients")
+}
+
+// The same of the answer: it says that it drains, as long as it does.
 func TestProgressOfARelayThatDrains(t *testing.T) {
 	o := operate(t, "")
 	o.client("one", "edge", xds.Delta).take().answer("")
@@ -362,7 +404,7 @@ func TestBar(t *testing.T) {
 	// What stands there is taken away before something is said beside it.
 	width = 80
 	w.last = orchestrator.Progress{}
-	if got := show(); !strings.HasPrefix(got, "\r\x1b[K\r\x1b[K[....") || errs.String() != "relay: key k is not in use: no client has it; waiting for one\n" {
+	if got := show(); got != "\r\x1b[K\r\x1b[Kkey k is not in use: no client has it; waiting for one" || errs.String() != "relay: key k is not in use: no client has it; waiting for one\n" {
 		t.Errorf("%q %q", got, errs.String())
 	}
 	for _, c := range []struct {
