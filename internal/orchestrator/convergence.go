@@ -114,11 +114,16 @@ func older(was *Laggard, at *fanout.Standing) *Laggard {
 // are in which state, and how far each version has come. It reads all of the
 // standings once.
 func Count(keys []KeyStatus, standings iter.Seq[fanout.Standing]) {
+	last := make([]uint64, len(keys)) // stream that was counted; those of one come together
 	for at := range standings {
 		name := at.Key.String()
 		i, ok := slices.BinarySearchFunc(keys, name, func(k KeyStatus, n string) int { return cmp.Compare(k.Key, n) })
 		if !ok {
 			continue
+		}
+		if last[i] != at.Stream {
+			last[i] = at.Stream
+			keys[i].Clients++
 		}
 		t := slices.IndexFunc(keys[i].Types, func(t TypeStatus) bool { return t.Type == string(at.Type) })
 		if t < 0 {

@@ -69,6 +69,12 @@ func TestVersionsOfAKey(t *testing.T) {
 			}
 		}
 		equal(t, "states", one[0].Types[0].States[fanout.Unanswered], 4)
+		equal(t, "clients", one[0].Clients, 4)
+		also := no
+		also.Type = eds
+		one[0].Clients = 0
+		Count(one, standings(no, also)(every))
+		equal(t, "clients, of two types", one[0].Clients, 1)
 	})
 }
 

@@ -13,8 +13,11 @@ import (
 type KeyStatus struct {
 	Key      string   `json:"key"`
 	Elements []string `json:"elements"`
-	// Members is how many types of streams there are, over all streams.
+	// Members is how many types there are of streams, over all streams: a client with
+	// clusters and endpoints under the key counts twice. Clients is how many streams, and
+	// who polls, as Count counts them.
 	Members int `json:"members"`
+	Clients int `json:"clients"`
 	// Node and UserAgent are the representative's; OtherUserAgents is how many
 	// members have another one (P58).
 	Node            string         `json:"node"`

@@ -165,13 +165,6 @@ func (h *History) Close() {
 	h.clear()
 }
 
-// Bytes is what all histories hold.
-func (hs *Histories) Bytes() int64 {
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	return hs.bytes
-}
-
 // Past is a history as it was when it was asked for, with the snapshot that was
 // newest then or before.
 type Past struct {

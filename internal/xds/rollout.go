@@ -24,7 +24,6 @@ type Rollout struct {
 	Version, Given string  // as of the snapshot; bounded
 	Content        Version // what the version would be that is made of the content
 	Lineage        uint64
-	First          uint64 // generation
 	StateGen       uint64 // of the group, in which it came
 	At             time.Time
 
@@ -59,7 +58,7 @@ func RolloutOf(prev, s *Snapshot, names []string) *Rollout {
 	if fresh {
 		r = &Rollout{
 			id: rolloutIDs.Add(1), Version: clipVersion(s.Version), Given: clipVersion(s.given), Content: s.sum,
-			Lineage: s.Lineage, First: s.Gen, StateGen: s.StateGen, At: time.Now(),
+			Lineage: s.Lineage, StateGen: s.StateGen, At: time.Now(),
 		}
 		if r.id == 0 { // stands for none
 			r.id = rolloutIDs.Add(1)

@@ -18,7 +18,9 @@
 // tokens; passwords in URLs; and long runs of base64. Envoy quotes the whole
 // resource when it refuses one, so a client's word may hold a key.
 //
-// It hides too much rather than too little. What it cannot know is a secret under
+// A value without quotes ends with its line or what it stands in, but behind name=, with
+// no blank between, with the first blank, unless it is of several words (a phrase, or a scheme and what
+// follows). It hides too much rather than too little. What it cannot know is a secret under
 // an innocent name: a password in a Lua script, say, or in a node's metadata as
 // "zone".
 //

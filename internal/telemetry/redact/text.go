@@ -265,6 +265,9 @@ func assignments(s string) (all []span) {
 		if lists(name) && !strings.ContainsAny(near[:min(1, len(near))], "\\\"'{[<") {
 			n = line(near)
 		}
+		if s[value-1] == '=' && !inline(name) && !(pair && content) {
+			n = word(near, n, name)
+		}
 		if n == len(near) { // it has no end, or none that is near
 			return append(all, span{value, len(s), quoted(near)})
 		}
@@ -337,6 +340,28 @@ func separates(s string) bool {
 		return s == "" || space(s[0]) || strings.IndexByte("\"'`{}[]<>()", s[0]) >= 0
 	}
 	return n < len(s) && (s[n] == '=' || s[n] == ':')
+}
+
+// word is how long the value is, of those n bytes, that stands behind name= without
+// a blank, in the midst of words that are not a part of it. It is all of them in
+// quotes, be they around the name as well, and where it is of several words.
+func word(s string, n int, name string) int {
+	if n == 0 || strings.IndexByte("\\\"'`{[<", s[0]) >= 0 || lists(name) || strings.Contains(strings.ToLower(name), "phrase") {
+		return n
+	}
+	if n < len(s) && strings.IndexByte("\"'`", s[n]) >= 0 {
+		return n
+	}
+	i := strings.IndexAny(s[:n], " \t\v\f"+hardSpace)
+	if i < 0 || schemes[strings.ToLower(s[:i])] {
+		return n
+	}
+	return i
+}
+
+// schemes are what a credential may begin with; it follows.
+var schemes = map[string]bool{
+	"bearer": true, "basic": true, "digest": true, "negotiate": true, "ntlm": true, "token": true, "apikey": true, "hmac": true, "aws4-hmac-sha256": true,
 }
 
 // lists reports whether what goes by this name has pairs or parts of its own, of

@@ -60,6 +60,29 @@ var forms = []string{
 	"https://user:a@" + marker + "@host.test/",
 	`header { value: "` + marker + `" append: true key: "x-api-key" }`,
 	"secret\u00a0= " + marker,
+	"token=Bearer " + marker,
+	"passphrase=correct horse " + marker,
+	`"password=correct ` + marker + `"`,
+	"'password=correct " + marker + "'",
+	`password="correct ` + marker + `"`,
+	`password=\"correct ` + marker + `\"`,
+	"Authorization=Digest a b " + marker,
+	`header { key: "token" value=a ` + marker + ` }`,
+}
+
+// What stands behind a value that ends with a blank is not a part of it.
+func TestTextHidesTheValueOnly(t *testing.T) {
+	for s, want := range map[string]string{
+		"password=hunter2 thing":           "password=[redacted] thing",
+		"no: token=abc was refused by x":   "no: token=[redacted] was refused by x",
+		"password=a, user=y (password=b c": "password=[redacted], user=y (password=[redacted] c",
+		"apiKey=abc\tdef":                  "apiKey=[redacted]\tdef",
+		"password: hunter2 thing":          "password: [redacted]", // a header's value has words
+	} {
+		if got := Text(s); got != want {
+			t.Errorf("%q became %q, want %q", s, got, want)
+		}
+	}
 }
 
 func TestTextHidesSecrets(t *testing.T) {
