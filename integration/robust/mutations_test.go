@@ -228,6 +228,10 @@ var mutations = []struct {
 		x.replace(slices.DeleteFunc(slices.Clone(x.events), func(e check.Event) bool { return e.What == check.Touched && e.Conn == conn }))
 		return ok
 	}},
+	{"who asks for what is stored is refused", check.RuleUnbroken, func(rng *rand.Rand, x *index) bool {
+		killed, ok := x.any(rng, func(e *check.Event) bool { return e.What == check.Ending })
+		return ok && x.refuse(killed)
+	}},
 	{"a relay is not told to end", check.RuleProcess, func(rng *rand.Rand, x *index) bool {
 		i, ok := x.any(rng, func(e *check.Event) bool { return e.What == check.Ended })
 		x.events[i].Error = "signal: killed"

@@ -223,6 +223,7 @@ func (s *stage) doRelay(st step, r *relay) error {
 		r.signal(syscall.SIGSTOP)
 		return nil
 	default:
+		s.history.Add(check.Event{What: check.Ending, Relay: r.name, Process: r.life})
 		r.touch(true)
 		if st.act == blackout {
 			for _, o := range s.origins {

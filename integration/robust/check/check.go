@@ -58,6 +58,7 @@ func Check(events []Event) []Violation {
 		received:  make(map[string]map[[2]string]string),
 		rested:    make(map[string][]int),
 		stored:    make(map[string]map[part][]mark),
+		kept:      make(map[string]*kept),
 		conns:     make(map[streamID]string),
 		first:     make(map[string]int),
 	}
@@ -99,6 +100,7 @@ type checker struct {
 	atRest []*Event // what was held at the last rest
 	restN  int
 	stored map[string]map[part][]mark // by relay
+	kept   map[string]*kept           // by relay
 
 	// Known from the beginning.
 	conns map[streamID]string // of streams that said
@@ -115,6 +117,8 @@ func (c *checker) event(e *Event) {
 		c.confirm(e)
 	case Began:
 		c.began(e)
+	case Ending:
+		c.kept[e.Relay].prune(c, e)
 	case Ended:
 		if e.Error != "" {
 			c.found = append(c.found, Violation{Rule: RuleProcess, N: e.N, At: e.T, Text: fmt.Sprintf("%s#%d ended by itself: %s", e.Relay, e.Process, e.Error)})
@@ -131,6 +135,7 @@ func (c *checker) event(e *Event) {
 			s.closedN = e.N
 			if p := c.newest(s.relay); p != nil {
 				s.given = p.gave[s.key]
+				s.stored = c.kept[s.relay].serves(c, s, p)
 			}
 		}
 	case Holds:
@@ -141,6 +146,7 @@ func (c *checker) event(e *Event) {
 		c.holds(e)
 	case Stored:
 		c.keep(e)
+		c.kept[e.Relay] = c.keeps(e)
 	case Rest:
 		c.restN = e.N
 		for key, done := range c.done {
@@ -197,7 +203,13 @@ func (c *checker) finish() {
 			continue
 		}
 		// P53: nothing of its key was held, and there was no origin.
-		if !s.answered && !s.given && strings.Contains(e.Error, "Unavailable") {
+		if !s.answered && !s.given && s.stored == nil && strings.Contains(e.Error, "Unavailable") {
+			continue
+		}
+		if s.stored != nil {
+			r := s.stored.resource
+			c.violate(RuleUnbroken, s, e, r.typ, r.name, s.opened, "opened at %s to %s, it was refused, though the relay's store had what it asks for: %s had it at the last rest, and asked for it when %s was killed: %s",
+				clock(s.opened), s.relay, s.stored.by, s.stored.by.process, e.Error)
 			continue
 		}
 		c.violate(RuleUnbroken, s, e, "", "", s.opened, "opened at %s to %s, it ended without any fault on its connection %s: %s",

@@ -23,6 +23,8 @@ const (
 	Published What = "published"
 	// Began: a Process of Relay is about to be started; Store if it has one.
 	Began What = "began"
+	// Ending: it is about to be killed. Who is touched from here on may be so by that.
+	Ending What = "ending"
 	// Ended: it has ended. With an Error nobody had told it to.
 	Ended What = "ended"
 	// Opening: Client is about to open Stream to Relay, with a node of Key, in

@@ -26,6 +26,8 @@ type stream struct {
 	answered bool
 	closedN  int  // 0: it is open
 	given    bool // when it closed, something of its key had been given to somebody
+	first    wish
+	stored   *keeping // when it closed, and nothing had been given: what it should have been served
 }
 
 // progress is how far a stream is with a resource.
@@ -65,7 +67,12 @@ func (c *checker) ask(e *Event) {
 	if s == nil {
 		return
 	}
-	for _, name := range s.sub(e.Type).ask(s.variant, e) {
+	dropped := s.sub(e.Type).ask(s.variant, e)
+	if s.first.typ == "" {
+		sub := s.sub(e.Type)
+		s.first = wish{e.Type, sub.wild, maps.Clone(sub.names)}
+	}
+	for _, name := range dropped {
 		r := resource{s.key, e.Type, name}
 		if p := s.got[r]; p != nil {
 			p.held = false

@@ -1,0 +1,150 @@
+package check
+
+import (
+	"cmp"
+	"strings"
+	"testing"
+)
+
+// refusal is a history in which a relay with a store is killed and, as it serves
+// again, refuses a client, which is conn 2's.
+type refusal struct {
+	// killed is what happens from when the store has what there is until the relay is
+	// killed, and after what happens in its next life.
+	killed func(s *script, h *hand)
+	quiet  bool // it is not told that the relay is killed
+	after  func(s *script)
+	names  []string // that are asked for first; none: all
+	typ    string
+	key    string
+	early  bool // it asks before the relay serves again
+	left   bool // who had it has left, sooner or later
+	then   func(s *script)
+}
+
+func (r refusal) play() (*script, int) {
+	s := begin()
+	s.restart("a", 2)
+	s.publish("x", Cluster, "c", "one", "d", "one-d")
+	s.publish("y", Cluster, "c", "one", "d", "one-d")
+	for _, origin := range []string{"x", "y"} {
+		s.publish(origin, Endpoint, "c", "one-e", "d", "two-e")
+	}
+	b := s.open("B", 1, "b", Delta).ask(Endpoint, "d")
+	b.get(Endpoint, "d", "two-e")
+	b.holds(Endpoint, "d", "two-e")
+	h := s.open("C", 1, "a", Delta).ask(Cluster).ask(Endpoint, "c")
+	h.process = 2
+	h.get(Cluster, "c", "one", "d", "one-d")
+	h.get(Endpoint, "c", "one-e")
+	h.holds(Cluster, "c", "one", "d", "one-d")
+	h.holds(Endpoint, "c", "one-e")
+	s.add(Event{What: Rest})
+	s.add(Event{What: Stored, Relay: "a", Process: 2})
+	if r.killed != nil {
+		r.killed(s, h)
+	}
+	if !r.quiet {
+		s.add(Event{What: Ending, Relay: "a", Process: 2})
+	}
+	s.add(Event{What: Touched, Conn: "1"})
+	conn := "1"
+	if r.left {
+		conn = ""
+	}
+	h.close(conn, "Unavailable", r.left)
+	var d *hand
+	ask := func() {
+		d = s.open("D", 1, "a", SotW)
+		s.events[d.opened-1].Key = cmp.Or(r.key, "k")
+		d.ask(cmp.Or(r.typ, Cluster), r.names...).ask(Cluster)
+	}
+	if r.early {
+		ask()
+	}
+	s.restart("a", 3)
+	if r.after != nil {
+		r.after(s)
+	}
+	if !r.early {
+		ask()
+	}
+	n := d.close("2", "rpc error: code = Unavailable", false)
+	b.close("4", "", true)
+	if r.then != nil {
+		r.then(s)
+	}
+	return s, n
+}
+
+// Nobody is refused what the relay's store is known to have: that somebody held at the
+// last rest, and asked for until the relay was killed.
+func TestRefusedAlthoughItIsStored(t *testing.T) {
+	for name, r := range map[string]refusal{
+		"all":    {},
+		"a name": {names: []string{"e", "d"}},
+		"after another life": {after: func(s *script) {
+			s.add(Event{What: Ending, Relay: "a", Process: 3})
+			s.restart("a", 4)
+		}},
+		"a cut of another connection": {killed: func(s *script, _ *hand) { s.add(Event{What: Touched, Conn: "3"}) }},
+		"it was removed later":        {then: func(s *script) { s.publish("y", Cluster, "c", "", "d", "") }},
+		"what changed":                {killed: func(s *script, _ *hand) { s.publish("x", Cluster, "c", "two") }},
+		"what is there beside what went": {killed: func(s *script, _ *hand) {
+			s.publish("y", Cluster, "c", "")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, n := r.play()
+			found := Check(s.events)
+			if len(found) != 1 || found[0].Rule != RuleUnbroken {
+				t.Fatalf("found %v, want one violation", found)
+			}
+			text := found[0].String()
+			for _, w := range []string{"client D, stream 1", "client C, stream 1, had it at the last rest", "a#2 was killed", at(n)} {
+				if !strings.Contains(text, w) {
+					t.Errorf("%q does not say %q", text, w)
+				}
+			}
+		})
+	}
+	for name, r := range map[string]refusal{
+		"who asked for it had left": {killed: func(_ *script, h *hand) { h.close("1", "", true) }},
+		"it may have been cut off":  {killed: func(s *script, _ *hand) { s.add(Event{What: Touched, Conn: "1"}) }},
+		"it was given up": {names: []string{"d"}, killed: func(_ *script, h *hand) {
+			h.drop(Cluster, "*")
+		}},
+		"it was given up for a moment": {typ: Endpoint, names: []string{"c"}, killed: func(_ *script, h *hand) {
+			h.drop(Endpoint, "c").ask(Endpoint, "c").get(Endpoint, "c", "one-e")
+		}},
+		"it was removed": {killed: func(s *script, _ *hand) {
+			s.publish("x", Cluster, "c", "")
+			s.publish("y", Cluster, "d", "")
+		}},
+		"it was removed since":     {names: []string{"c"}, after: func(s *script) { s.publish("y", Cluster, "c", "") }},
+		"it came back":             {names: []string{"c"}, after: func(s *script) { s.publish("y", Cluster, "c", ""); s.publish("y", Cluster, "c", "one") }},
+		"it asks for another name": {names: []string{"e"}},
+		"it asks for another type": {typ: Route, names: []string{"c"}},
+		"it came after the rest": {typ: Route, names: []string{"r"}, killed: func(s *script, h *hand) {
+			s.publish("x", Route, "r", "one-r")
+			s.publish("y", Route, "r", "one-r")
+			h.ask(Route, "r").get(Route, "r", "one-r")
+		}},
+		"another relay's client had it":  {typ: Endpoint, names: []string{"d"}},
+		"only a name of all was held":    {typ: Endpoint, names: []string{"*"}},
+		"it is of another key":           {key: "k2"},
+		"it asked before":                {early: true},
+		"who asked for it may have left": {left: true},
+		"nobody knows when it ended":     {quiet: true},
+		"nobody had it at another rest": {after: func(s *script) {
+			s.add(Event{What: Stored, Relay: "a", Process: 3})
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := r.play()
+			if found := Check(s.events); len(found) > 0 {
+				t.Errorf("found %v", found)
+			}
+		})
+	}
+}

@@ -1,0 +1,105 @@
+//go:build linux
+
+package main
+
+import (
+	"slices"
+
+	"xdsrelay/integration/robust/check"
+)
+
+// refuse has a relay that was killed by this event refuse in its next life who asks
+// first for the listener that is always there, which somebody of its key had until
+// then, and has it answer nobody else of the key. False: there is no such client.
+func (x *index) refuse(killed int) bool {
+	relay, process := x.events[killed].Relay, x.events[killed].Process
+	had := x.had(killed)
+	began := x.next(killed, func(e *check.Event) bool { return e.What == check.Began && e.Relay == relay })
+	if began < 0 {
+		return false
+	}
+	end := x.next(began, func(e *check.Event) bool { return e.What == check.Ending && e.Relay == relay })
+	if end < 0 {
+		end = len(x.events)
+	}
+	opened := x.next(began, func(e *check.Event) bool { return e.What == check.Opening && e.Relay == relay && had[e.Key] })
+	if opened < 0 || opened > end {
+		return false
+	}
+	s := x.events[opened]
+	asked := x.next(opened, func(e *check.Event) bool { return e.Client == s.Client && e.Stream == s.Stream })
+	if asked < 0 || asked > end {
+		return false
+	}
+	if e := &x.events[asked]; e.What != check.Ask || e.Type != check.Listener || !slices.Contains(e.Names, apiListener) {
+		return false
+	}
+	refused := check.Event{What: check.Closed, Client: s.Client, Stream: s.Stream, Conn: "nobody's", Error: "rpc error: code = Unavailable"}
+	events := slices.Insert(slices.Clone(x.events), asked+1, refused)
+	x.replace(slices.DeleteFunc(events, func(e check.Event) bool {
+		switch e.What {
+		case check.Receipt:
+			return e.Relay == relay && e.Process > process && x.key[[2]any{e.Client, e.Stream}] == s.Key
+		case check.Closed:
+			return e.Client == s.Client && e.Stream == s.Stream && e.Conn != refused.Conn
+		}
+		return false
+	}))
+	return true
+}
+
+// next is the first event after one for which ok holds; -1: none.
+func (x *index) next(after int, ok func(e *check.Event) bool) int {
+	for i := after + 1; i < len(x.events); i++ {
+		if ok(&x.events[i]) {
+			return i
+		}
+	}
+	return -1
+}
+
+// had are the keys of which somebody had the listener that is always there, from the
+// last rest, after which it was stored, until this event killed the relay.
+func (x *index) had(killed int) map[string]bool {
+	relay, process := x.events[killed].Relay, x.events[killed].Process
+	stored := killed
+	for ; stored >= 0; stored-- {
+		if e := &x.events[stored]; e.What == check.Stored && e.Relay == relay && e.Process == process {
+			break
+		}
+	}
+	rest := stored
+	for rest >= 0 && x.events[rest].What != check.Rest {
+		rest--
+	}
+	first := make(map[string]int) // touched
+	closed := make(map[[2]any]int)
+	of := make(map[[2]any]int) // process
+	for i := range x.events {
+		switch e := &x.events[i]; e.What {
+		case check.Touched:
+			if first[e.Conn] == 0 {
+				first[e.Conn] = i
+			}
+		case check.Closed:
+			closed[[2]any{e.Client, e.Stream}] = i
+		case check.Receipt:
+			if e.Relay == relay {
+				of[[2]any{e.Client, e.Stream}] = e.Process
+			}
+		}
+	}
+	out := make(map[string]bool)
+	for i := rest - 1; i >= 0 && x.events[i].What != check.Rest; i-- {
+		e := &x.events[i]
+		id := [2]any{e.Client, e.Stream}
+		if e.What != check.Holds || e.Type != check.Listener || e.Resources[apiListener] == "" || of[id] != process || closed[id] < killed {
+			continue
+		}
+		conn := x.events[closed[id]].Conn
+		if t := first[conn]; conn != "" && (t == 0 || t > killed) {
+			out[e.Key] = true
+		}
+	}
+	return out
+}
