@@ -68,6 +68,7 @@ type site struct {
 	metrics       *telemetry.Origin
 	log           *slog.Logger
 	tries         *tries
+	endings       *endings
 
 	streams atomic.Int64 // open
 
@@ -186,6 +187,7 @@ func New(opts Options) (*Client, error) {
 		s := &site{name: o.Name, address: o.Address, rank: len(c.sites), metrics: opts.Metrics.Origin(o.Name),
 			log: opts.Log.With("origin", o.Name)}
 		s.tries = newTries(opts.Backoff, s.isAway)
+		s.endings = newEndings(s.log)
 		var err error
 		if s.origin, err = newOrigin(o, &c.opts, s.metrics); err != nil {
 			return nil, fmt.Errorf("upstream: origin %s: %w", o.Name, err)
@@ -250,6 +252,10 @@ func (c *Client) Run(ctx context.Context) error {
 		})
 		g.Go(func() error {
 			s.tries.run(ctx)
+			return nil
+		})
+		g.Go(func() error {
+			s.endings.run(ctx)
 			return nil
 		})
 	}

@@ -443,8 +443,24 @@ func (l *logged) Write(b []byte) (int, error) {
 	return l.text.Write(b)
 }
 
-func (l *logged) count(text string) int {
+func (l *logged) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), text)
+	return l.text.String()
+}
+
+func (l *logged) count(text string) int { return strings.Count(l.String(), text) }
+
+// says waits until the log has a text.
+func (l *logged) says(t *testing.T, text string) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for end := time.After(patience); l.count(text) == 0; {
+		select {
+		case <-tick.C:
+		case <-end:
+			t.Fatalf("the log does not say %q: %s", text, l)
+		}
+	}
 }

@@ -31,9 +31,11 @@ type line struct {
 	uncacheable map[partOf]struct{}
 	carried     []batch   // clocks from a stream ended by the relay itself to the next (P57)
 	open        bool      // the attempt reached the origin
+	openedAt    time.Time // when it did
 	had         bool      // it brought a response
 	silent      time.Time // since when it says nothing; zero: it spoke, or is not open for long
 	failures    int       // attempts that failed, since the last response
+	short       int       // attempts in a row that ended soon after one
 
 	cancel context.CancelCauseFunc // of the attempt
 	done   chan error              // why it ended; room for one
@@ -125,6 +127,13 @@ func (l *line) ended(err error) telemetry.Reconnect {
 	l.carried = nil // the clocks stop with the stream
 	if l.had {
 		l.at.ended(err, telemetry.Ended)
+		now := time.Now()
+		if now.Sub(l.openedAt) >= shortLived {
+			l.short = 0
+			return telemetry.Ended
+		}
+		l.short++
+		l.at.endings.add(err, l.short, now)
 		return telemetry.Ended
 	}
 	reason := telemetry.Unreachable
@@ -164,7 +173,7 @@ func (l *line) held(typ xds.TypeURL) *xds.Snapshot {
 
 // opened says that the origin was reached. Once an attempt.
 func (l *line) opened() {
-	l.open = true
+	l.open, l.openedAt = true, time.Now()
 	l.at.streams.Add(1)
 	l.client.opts.Metrics.UpstreamStreams.Add(1)
 	l.log.Debug("upstream stream open", "origin", l.at.name)
