@@ -152,7 +152,7 @@ func TestP5_ReloadedRules(t *testing.T) {
 	if d := at[len(at)-1].Sub(at[0]); d < 500*time.Millisecond {
 		t.Errorf("the streams ended within %v, and should over 1s", d)
 	}
-	if n := r.metric(t, "refused_total", "reason", "key_changed"); n != 10 {
+	if n := r.metric(t, "downstream_ended_total", "reason", "key_changed"); n != 10 {
 		t.Errorf("%v are counted", n)
 	}
 	o.put("west", web(2)...)

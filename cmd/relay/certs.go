@@ -12,23 +12,18 @@ import (
 // is wrong with them has its place: at the start, nothing else would tell where
 // a file is named that cannot be used.
 func certificateFaults(cfg *config.Config) (faults config.Faults) {
-	check := func(key string, f tlsfiles.Files, ca string) {
+	check := func(key string, f tlsfiles.Files) {
 		err := tlsfiles.Check(f)
 		if err == nil {
 			return
 		}
 		if at := (*tlsfiles.Error)(nil); errors.As(err, &at) {
-			err = at.Err
-			if at.File == tlsfiles.CAFile {
-				key += "." + ca
-			} else {
-				key += "." + at.File
-			}
+			err, key = at.Err, key+"."+at.File
 		}
 		faults = append(faults, cfg.Places.Fault(key, "%v", err))
 	}
 	for _, c := range certificates(cfg) {
-		check(c.key, c.files, c.ca)
+		check(c.key, c.files)
 	}
 	return faults
 }
@@ -37,16 +32,15 @@ func certificateFaults(cfg *config.Config) (faults config.Faults) {
 type certificate struct {
 	key   string
 	files tlsfiles.Files
-	ca    string // what its CAFile is called
 }
 
 func certificates(cfg *config.Config) (out []certificate) {
 	for _, l := range cfg.Downstream.Listen() {
-		out = append(out, certificate{l.Key + ".tls", serverFiles(l.TLS), "client_ca_file"})
+		out = append(out, certificate{l.Key + ".tls", serverFiles(l.TLS)})
 	}
 	for i, o := range cfg.Upstream.Origins {
 		out = append(out, certificate{fmt.Sprintf("upstream.origins[%d].tls", i),
-			tlsfiles.Files{CertFile: o.TLS.CertFile, KeyFile: o.TLS.KeyFile, CAFile: o.TLS.CAFile}, "ca_file"})
+			tlsfiles.Files{CertFile: o.TLS.CertFile, KeyFile: o.TLS.KeyFile, CAFile: o.TLS.CAFile}})
 	}
-	return append(out, certificate{"admin.tls", tlsfiles.Files{CertFile: cfg.Admin.TLS.CertFile, KeyFile: cfg.Admin.TLS.KeyFile}, ""})
+	return append(out, certificate{"admin.tls", tlsfiles.Files{CertFile: cfg.Admin.TLS.CertFile, KeyFile: cfg.Admin.TLS.KeyFile}})
 }

@@ -140,5 +140,5 @@ func (r *relay) serveREST(ctx context.Context) error {
 }
 
 func serverFiles(t config.ServerTLS) tlsfiles.Files {
-	return tlsfiles.Files{CertFile: t.CertFile, KeyFile: t.KeyFile, CAFile: t.ClientCAFile}
+	return tlsfiles.Files{CertFile: t.CertFile, KeyFile: t.KeyFile, CAFile: t.ClientCAFile, CAKey: "client_ca_file"}
 }

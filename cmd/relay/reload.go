@@ -144,16 +144,18 @@ func (l *reloader) reload(asked bool) {
 			now = append(now, key)
 		}
 	}
-	restart := r.needsRestart(changed, cfg)
+	restart := slices.DeleteFunc(r.needsRestart(changed, cfg), func(key string) bool { return !slices.Contains(says.NeedsRestart, key) })
 	switch {
 	case len(now) > 0:
 		r.log.Info("configuration reloaded", "changed", strings.Join(now, " "))
 	case mended:
 		r.log.Info("configuration is what is in force again")
-	case asked:
+	case asked && len(changed) == 0 && len(says.NeedsRestart) > 0:
+		r.log.Info("configuration has not changed since it was read last", "needs_restart", strings.Join(says.NeedsRestart, " "))
+	case asked && len(changed) == 0:
 		r.log.Info("configuration has not changed")
 	}
-	if restart = slices.DeleteFunc(restart, func(key string) bool { return !slices.Contains(says.NeedsRestart, key) }); len(restart) > 0 {
+	if len(restart) > 0 {
 		r.log.Warn("configuration: what changed here needs a restart", "keys", strings.Join(restart, " "))
 	}
 }

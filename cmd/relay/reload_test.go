@@ -155,9 +155,18 @@ func TestReload(t *testing.T) {
 	if got := g.r.configuration(); !slices.Equal(got.NeedsRestart, []string{"downstream.limits.request_bytes"}) || got.Rejected != nil {
 		t.Errorf("%+v", got)
 	}
+	g.says(g.reload(true), "configuration has not changed since it was read last", "needs_restart=downstream.limits.request_bytes")
 	g.says(g.to("relay.yaml", ""), "changed=")
 	g.gauges(0, 0)
-	g.says(g.reload(true), "configuration has not changed")
+	// Asked for: what needs a restart has changed all the same.
+	if err := os.WriteFile(filepath.Join(g.dir, "relay.yaml"), []byte(base+"  limits: {request_bytes: 6}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if text := g.reload(true); !strings.Contains(text, "needs a restart") || strings.Contains(text, "has not changed") {
+		t.Errorf("the log says\n%s", text)
+	}
+	g.to("relay.yaml", "")
+	g.says(g.reload(true), `"configuration has not changed"`)
 }
 
 // A file with a fault changes nothing, whatever else it says, and is reported by

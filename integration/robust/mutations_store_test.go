@@ -18,30 +18,37 @@ func (x *index) refuse(killed int) bool {
 	if began < 0 {
 		return false
 	}
-	end := x.next(began, func(e *check.Event) bool { return e.What == check.Ending && e.Relay == relay })
+	end := x.next(began, func(e *check.Event) bool {
+		return e.Relay == relay && (e.What == check.Ending || e.What == check.Stored) // what is stored then counts
+	})
 	if end < 0 {
 		end = len(x.events)
 	}
-	opened := x.next(began, func(e *check.Event) bool { return e.What == check.Opening && e.Relay == relay && had[e.Key] })
-	if opened < 0 || opened > end {
-		return false
-	}
-	s := x.events[opened]
-	asked := x.next(opened, func(e *check.Event) bool { return e.Client == s.Client && e.Stream == s.Stream })
+	opened := make(map[[2]any]bool) // in that life, by who may be refused, and has not asked yet
+	asked := x.next(began, func(e *check.Event) bool {
+		id := [2]any{e.Client, e.Stream}
+		if e.What == check.Opening {
+			opened[id] = e.Relay == relay && had[e.Key]
+		}
+		if e.What != check.Ask || !opened[id] {
+			return false
+		}
+		delete(opened, id)
+		return e.Type == check.Listener && slices.Contains(e.Names, apiListener)
+	})
 	if asked < 0 || asked > end {
 		return false
 	}
-	if e := &x.events[asked]; e.What != check.Ask || e.Type != check.Listener || !slices.Contains(e.Names, apiListener) {
-		return false
-	}
-	refused := check.Event{What: check.Closed, Client: s.Client, Stream: s.Stream, Conn: "nobody's", Error: "rpc error: code = Unavailable"}
+	client, stream := x.events[asked].Client, x.events[asked].Stream
+	key := x.key[[2]any{client, stream}]
+	refused := check.Event{What: check.Closed, Client: client, Stream: stream, Conn: "nobody's", Error: "rpc error: code = Unavailable"}
 	events := slices.Insert(slices.Clone(x.events), asked+1, refused)
 	x.replace(slices.DeleteFunc(events, func(e check.Event) bool {
 		switch e.What {
 		case check.Receipt:
-			return e.Relay == relay && e.Process > process && x.key[[2]any{e.Client, e.Stream}] == s.Key
+			return e.Relay == relay && e.Process > process && x.key[[2]any{e.Client, e.Stream}] == key
 		case check.Closed:
-			return e.Client == s.Client && e.Stream == s.Stream && e.Conn != refused.Conn
+			return e.Client == client && e.Stream == stream && e.Conn != refused.Conn
 		}
 		return false
 	}))
@@ -93,8 +100,11 @@ func (x *index) had(killed int) map[string]bool {
 	for i := rest - 1; i >= 0 && x.events[i].What != check.Rest; i-- {
 		e := &x.events[i]
 		id := [2]any{e.Client, e.Stream}
-		if e.What != check.Holds || e.Type != check.Listener || e.Resources[apiListener] == "" || of[id] != process || closed[id] < killed {
+		if e.What != check.Holds || e.Type != check.Listener || of[id] != process || closed[id] < killed {
 			continue
+		}
+		if len(x.receipts[[4]any{e.Client, e.Stream, e.Type, apiListener}]) == 0 {
+			continue // what a client brings along counts once it took something
 		}
 		conn := x.events[closed[id]].Conn
 		if t := first[conn]; conn != "" && (t == 0 || t > killed) {

@@ -283,6 +283,8 @@ type origin struct {
 	LastErrorAt *time.Time `json:"last_error_at,omitempty"`
 	Silent      int        `json:"silent_streams"`
 	SilentSince *time.Time `json:"silent_since,omitempty"`
+	// Faults of the files that it is made of.
+	Faults []string `json:"faults,omitempty"`
 }
 
 func show(o upstream.OriginStatus) origin {
@@ -295,6 +297,13 @@ func show(o upstream.OriginStatus) origin {
 	}
 	if o.LastError != nil {
 		out.LastError, out.LastErrorAt = redact.Text(o.LastError.Error()), &o.LastErrorAt
+	}
+	for _, f := range o.Faults {
+		at := f.File
+		if f.Line > 0 {
+			at = fmt.Sprintf("%s:%d", f.File, f.Line)
+		}
+		out.Faults = append(out.Faults, redact.Text(fmt.Sprintf("%s: %v", at, f.Err)))
 	}
 	return out
 }

@@ -58,13 +58,13 @@ func (d *door) enter(st *stream) *Refusal {
 	l, who := &d.limits, st.caller.Account
 	switch {
 	case l.StreamsPerConnection > 0 && d.perConn[st.conn] >= l.StreamsPerConnection:
-		return Refuse(codes.ResourceExhausted, telemetry.LimitStreamsPerConnection, "stream: more than streams_per_connection (%d)", l.StreamsPerConnection)
+		return Refuse(codes.ResourceExhausted, telemetry.LimitStreamsPerConnection, "stream: more than downstream.limits.streams_per_connection allows (%d)", l.StreamsPerConnection)
 	case l.StreamsPerPeer > 0 && d.perPeer[who] >= l.StreamsPerPeer:
-		return Refuse(codes.ResourceExhausted, telemetry.LimitStreamsPerPeer, "stream: peer %s: more than streams_per_peer (%d)", who, l.StreamsPerPeer)
+		return Refuse(codes.ResourceExhausted, telemetry.LimitStreamsPerPeer, "stream: peer %s: more than downstream.limits.streams_per_peer allows (%d)", who, l.StreamsPerPeer)
 	case l.Streams > 0 && d.total >= l.Streams:
-		return Refuse(codes.Unavailable, telemetry.LimitStreams, "stream: more than streams (%d)", l.Streams)
+		return Refuse(codes.Unavailable, telemetry.LimitStreams, "stream: more than downstream.limits.streams allows (%d)", l.Streams)
 	case d.rate != nil && !d.rate.Allow():
-		return Refuse(codes.Unavailable, telemetry.LimitStreamsPerSecond, "stream: more than streams_per_second (%d)", l.StreamsPerSecond)
+		return Refuse(codes.Unavailable, telemetry.LimitStreamsPerSecond, "stream: more than downstream.limits.streams_per_second allows (%d)", l.StreamsPerSecond)
 	}
 	d.total++
 	d.perPeer[who]++
@@ -91,9 +91,9 @@ func (d *door) admit(what, who string) *Refusal {
 	l := &d.limits
 	switch {
 	case l.StreamsPerPeer > 0 && d.perPeer[who] >= l.StreamsPerPeer:
-		return Refuse(codes.ResourceExhausted, telemetry.LimitStreamsPerPeer, "%s: peer %s: more than streams_per_peer (%d)", what, who, l.StreamsPerPeer)
+		return Refuse(codes.ResourceExhausted, telemetry.LimitStreamsPerPeer, "%s: peer %s: more than downstream.limits.streams_per_peer allows (%d)", what, who, l.StreamsPerPeer)
 	case l.Streams > 0 && d.total >= l.Streams:
-		return Refuse(codes.Unavailable, telemetry.LimitStreams, "%s: more than streams (%d)", what, l.Streams)
+		return Refuse(codes.Unavailable, telemetry.LimitStreams, "%s: more than downstream.limits.streams allows (%d)", what, l.Streams)
 	}
 	d.total++
 	d.perPeer[who]++

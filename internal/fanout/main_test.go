@@ -455,7 +455,16 @@ func (r *rig) counted(reason telemetry.Reason, n int) {
 // count is how often something was refused for this reason, as metrics say.
 func (r *rig) count(reason telemetry.Reason) (n int) {
 	r.t.Helper()
-	_, after, ok := strings.Cut(r.scrape(), fmt.Sprintf("xdsrelay_refused_total{reason=%q} ", reason.String()))
+	n = r.countOf("refused_total", reason)
+	if reason.Planned() {
+		n += r.countOf("downstream_ended_total", reason)
+	}
+	return n
+}
+
+func (r *rig) countOf(metric string, reason telemetry.Reason) (n int) {
+	r.t.Helper()
+	_, after, ok := strings.Cut(r.scrape(), fmt.Sprintf("xdsrelay_%s{reason=%q} ", metric, reason.String()))
 	if _, err := fmt.Sscan(after, &n); !ok || err != nil {
 		r.t.Fatalf("the metrics have no %s: %v", reason, err)
 	}

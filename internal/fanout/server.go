@@ -177,14 +177,11 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 	return err
 }
 
-// planned are the endings that the relay has each stream come to: tens of
-// thousands in an hour, of which nobody wants a line each.
-var planned = map[telemetry.Reason]bool{telemetry.Aged: true, telemetry.Draining: true, telemetry.KeyChanged: true}
-
-// logRefusal writes the line of a stream or poll that was refused or ended.
+// logRefusal writes the line of a stream or poll that was refused or ended. Of endings
+// that are planned there are tens of thousands in an hour: nobody wants a line each.
 func (s *Server) logRefusal(what string, r *Refusal, node, peer, account string) {
 	level := slog.LevelInfo
-	if planned[r.Reason] {
+	if r.Reason.Planned() {
 		level = slog.LevelDebug
 	}
 	args := append(whose(node, peer, account), "reason", r.Reason.String(), "code", r.Code.String())

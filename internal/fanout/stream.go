@@ -136,7 +136,7 @@ func (s *Server) scan(r *xds.Request, v xds.Variant, msg []byte) *Refusal {
 // nodeBytes refuses a node that is larger than it may be.
 func (s *Server) nodeBytes(raw []byte) *Refusal {
 	if limit := s.settings().Limits.NodeBytes; limit > 0 && len(raw) > limit {
-		return Refuse(codes.ResourceExhausted, telemetry.LimitNodeBytes, "node: %d bytes, more than node_bytes (%d)", len(raw), limit)
+		return Refuse(codes.ResourceExhausted, telemetry.LimitNodeBytes, "node: %d bytes, more than downstream.limits.node_bytes allows (%d)", len(raw), limit)
 	}
 	return nil
 }
@@ -219,7 +219,7 @@ func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
 		limit = maxTypes
 	}
 	if len(st.slots) >= limit {
-		return nil, Refuse(codes.ResourceExhausted, telemetry.LimitTypesPerStream, "request: %s: more than types_per_stream (%d)", url, limit)
+		return nil, Refuse(codes.ResourceExhausted, telemetry.LimitTypesPerStream, "request: %s: more than downstream.limits.types_per_stream allows (%d)", url, limit)
 	}
 	t := xds.TypeOf(url)
 	session := NewSession(t, st.variant)
@@ -273,7 +273,7 @@ func (st *stream) apply(sl *slot) *Refusal {
 	more := want.Names.Len() - sl.want.Names.Len()
 	st.names += more // counted also without a limit, since there may be one later
 	if limit > 0 && more > 0 && st.names > limit {
-		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names, more than names_per_stream (%d)", sl.typ.URL, st.names, limit)
+		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names, more than downstream.limits.names_per_stream allows (%d)", sl.typ.URL, st.names, limit)
 	}
 	if changed || fresh {
 		want = sl.member.Intern(want)
@@ -404,7 +404,7 @@ func (st *stream) end(r *Refusal) {
 	if !st.refusal.CompareAndSwap(nil, r) {
 		return
 	}
-	st.srv.meters.Refuse(r.Reason)
+	st.srv.meters.End(r.Reason)
 	if departsFor[r.Reason] {
 		st.conn.depart() // first, so that the client knows when it hears
 	}

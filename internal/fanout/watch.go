@@ -245,6 +245,6 @@ func (s *Server) unpin(pins map[any]pin) {
 		p := pins[worst]
 		delete(pins, worst)
 		total -= p.bytes
-		p.end(Refuse(codes.ResourceExhausted, telemetry.LimitPinnedBytes, "stream: keeps %d bytes alive that nobody else needs, more than pinned_bytes (%d) allow", p.bytes, limit))
+		p.end(Refuse(codes.ResourceExhausted, telemetry.LimitPinnedBytes, "stream: keeps %d bytes alive that nobody else needs, more than downstream.limits.pinned_bytes allows (%d)", p.bytes, limit))
 	}
 }

@@ -41,7 +41,7 @@ func (g *Group) read(l mail) {
 		if limit := g.settings().Limits.NamesPerKey; limit > 0 && now > limit && now > before {
 			m.view.subscribe(m, xds.Nothing)
 			g.end(m, fanout.Refuse(codes.Unavailable, telemetry.LimitNamesPerKey,
-				"key %s: %s: more than names_per_key (%d)", g.key, m.typ, limit))
+				"key %s: %s: more than downstream.limits.names_per_key allows (%d)", g.key, m.typ, limit))
 			return
 		}
 		g.interest.thaw(g.views)
@@ -66,7 +66,7 @@ func (g *Group) in(m *member) {
 	if v == nil {
 		if limit := g.settings().Limits.TypesPerKey; limit > 0 && len(g.views) >= limit {
 			g.end(m, fanout.Refuse(codes.Unavailable, telemetry.LimitTypesPerKey,
-				"key %s: %s: more than types_per_key (%d)", g.key, m.typ, limit))
+				"key %s: %s: more than downstream.limits.types_per_key allows (%d)", g.key, m.typ, limit))
 			return
 		}
 		v = newView(xds.TypeOf(m.typ), g.meters.Type(m.typ), &g.registry.past)

@@ -175,3 +175,23 @@ func (s *Store) openFile(name string) (*os.File, int64, error) {
 	}
 	return f, is.Size(), nil
 }
+
+// tellTooOld tells of files that are not served, in Open: else nothing would say why
+// clients of their keys are sent away.
+func (s *Store) tellTooOld() {
+	if s.o.MaxAge == 0 {
+		return
+	}
+	n, now := 0, s.o.Now()
+	var newest time.Time
+	for _, f := range s.index {
+		if f.state != whole || now.Sub(f.confirmed) <= s.o.MaxAge {
+			continue
+		}
+		n++
+		newest = later(newest, f.confirmed)
+	}
+	if n > 0 {
+		s.o.Log.Warn("store: files are older than store.max_age, and are not served", "path", s.o.Path, "files", n, "of", len(s.index), "max_age", s.o.MaxAge, "newest_confirmed", newest)
+	}
+}

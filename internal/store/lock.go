@@ -41,6 +41,71 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
+// present has the directory be there, and be this process'. If somebody took it away it
+// is made again, and all that is good is written anew. Of Run's goroutine.
+func (s *Store) present() error {
+	is, err := os.Lstat(filepath.Join(s.o.Path, lockFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err == nil {
+		if mine, err := s.lock.Stat(); err != nil || os.SameFile(is, mine) {
+			return err
+		}
+	}
+	if err := os.MkdirAll(s.o.Path, 0o700); err != nil {
+		return err
+	}
+	lock, err := lockDir(s.o.Path)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	old := s.lock
+	s.lock = lock
+	s.mu.Unlock()
+	lost := s.lose()
+	s.o.Log.Error("store: the directory was taken away; what is good of keys that are held is written anew", "path", s.o.Path, "files_lost", lost)
+	return old.Close()
+}
+
+// lose forgets the files that are not there any more, and has what is good be written
+// anew.
+func (s *Store) lose() int {
+	var gone []*file // nobody else changes the index
+	for _, f := range s.index {
+		if !s.there(f) {
+			gone = append(gone, f)
+		}
+	}
+	missing := func(name string) bool {
+		_, err := os.Lstat(filepath.Join(s.o.Path, name))
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	noAside, noJournal := missing(asideDir), missing(confirmedFile)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, f := range gone {
+		s.breathe(&n)
+		s.forget(f)
+	}
+	if noAside {
+		s.aside, s.spare = nil, 0
+	}
+	if noJournal {
+		s.journal, s.stale = 0, true
+	}
+	for _, it := range s.items {
+		s.breathe(&n)
+		if it.src != nil {
+			s.touch(it)
+		}
+	}
+	s.show()
+	return len(gone)
+}
+
 // Check reports what would keep Open from using a directory, without making or
 // locking anything.
 func Check(path string) error {

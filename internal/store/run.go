@@ -58,6 +58,10 @@ func (s *Store) Run(ctx, hurry context.Context) error {
 	}
 	confirm, pending := time.Now().Add(s.period()), false
 	for ctx.Err() == nil {
+		if err := s.present(); err != nil {
+			s.rest(ctx, s.outage(err), nil)
+			continue
+		}
 		s.setAside()
 		if now := time.Now(); s.clockSet() || !now.Before(confirm) {
 			s.confirmAll(now)
@@ -85,6 +89,9 @@ func (s *Store) Run(ctx, hurry context.Context) error {
 			s.writeConfirmed()
 		}
 		s.rest(ctx, wait, s.wake)
+	}
+	if err := s.present(); err != nil {
+		s.outage(err)
 	}
 	s.finish(enough)
 	return s.Close()

@@ -142,8 +142,12 @@ func open(o Options) (*Store, error) {
 	if s.lock, err = lockDir(o.Path); err != nil {
 		return nil, err
 	}
-	if is, err := os.Stat(o.Path); err == nil && is.Mode().Perm()&0o022 != 0 {
-		o.Log.Warn("store: others may write into the directory", "path", o.Path, "mode", is.Mode().String())
+	if is, err := os.Stat(o.Path); err == nil && is.Mode().Perm()&0o077 != 0 {
+		may := "look into"
+		if is.Mode().Perm()&0o022 != 0 {
+			may = "write into"
+		}
+		o.Log.Warn("store: others may "+may+" the directory", "path", o.Path, "mode", is.Mode().String(), "files", "0600", "should_be", "0700")
 	}
 	if err := s.readAll(); err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -163,6 +167,7 @@ func (s *Store) readAll() error {
 	s.beginClock()
 	s.show()
 	s.mu.Unlock()
+	s.tellTooOld()
 	return nil
 }
 

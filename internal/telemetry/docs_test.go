@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 // docs/operations.md says of each metric and each reason what it means, and speaks
@@ -17,6 +18,7 @@ func TestOperatorsAreToldOfEachMetricAndReason(t *testing.T) {
 	doc := string(text)
 	m := newMetrics(t, Options{})
 	m.Origin("first")
+	m.CertificateExpires("admin.tls", time.Now())
 	families := scrape(t, m)
 	rows := make(map[string]bool)
 	for _, r := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|").FindAllStringSubmatch(doc, -1) {

@@ -270,3 +270,7 @@ var reasonNames = [reasons]string{
 }
 
 func (r Reason) String() string { return reasonNames[r] }
+
+// Planned reports whether it is why streams are ended though nothing is wrong: the
+// relay has each stream come to it. Who opens one then may be refused for it as well.
+func (r Reason) Planned() bool { return r == Aged || r == Draining || r == KeyChanged }

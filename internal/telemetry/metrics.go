@@ -69,6 +69,7 @@ type Metrics struct {
 	Store Store // the last known good on disk
 
 	refused [reasons]Counter
+	ended   [reasons]Counter // those that are planned
 	faults  [faults]Counter
 	reloads [reloads]Counter // of certificates
 
@@ -95,9 +96,10 @@ type Metrics struct {
 	everyKey    *Key                     // what is not of one key
 
 	// mu protects what is made later; never held while counting.
-	mu      sync.Mutex
-	keys    map[string]*Key
-	origins map[string]*Origin
+	mu           sync.Mutex
+	keys         map[string]*Key
+	origins      map[string]*Origin
+	certificates map[string]*Gauge
 }
 
 // validPrefix is what Prometheus allows a name to begin with.
@@ -125,6 +127,8 @@ func New(o Options) (*Metrics, error) {
 		registry: prometheus.NewRegistry(),
 		keys:     make(map[string]*Key),
 		origins:  make(map[string]*Origin),
+
+		certificates: make(map[string]*Gauge),
 	}
 	m.prom = tallyprom.NewReporter(tallyprom.Options{
 		Registerer: m.registry,
@@ -161,7 +165,10 @@ func (m *Metrics) make() {
 	m.OversizedRequests = m.counter("upstream_oversized_requests_total", "Requests to an origin over upstream.max_request_bytes.", nil)
 	m.VersionsLeftOut = m.counter("upstream_versions_left_out_total", "Versions that had no room in a request to an origin, whose removal meanwhile goes unnoticed.", nil)
 	for r := range reasons {
-		m.refused[r] = m.counter("refused_total", "What clients were refused, or made to wait for (flood, strikes), by reason.", tags{"reason": r.String()})
+		m.refused[r] = m.counter("refused_total", "What clients were refused, had their stream ended for by a fault of theirs or a limit, or were made to wait for (flood, strikes), by reason.", tags{"reason": r.String()})
+		if r.Planned() {
+			m.ended[r] = m.counter("downstream_ended_total", "Streams that the relay ended because their time had come, by reason: nobody was refused.", tags{"reason": r.String()})
+		}
 	}
 	for f := range faults {
 		m.faults[f] = m.counter("upstream_rejected_total", "Responses of origins and files that were rejected, by their first fault.", tags{"reason": f.String()})
@@ -182,7 +189,7 @@ func (m *Metrics) make() {
 	name := m.prefix + "_config_age_seconds"
 	m.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: name,
-		Help: "Time since a response of an origin was last taken; since start, if none was.",
+		Help: "Time since a response of any origin, changed or not, was last taken; since the start, if none was. It grows while nothing changes, and says nothing of how old what is served is.",
 	}, age))
 	if m.statsd != nil {
 		m.statsd.read(name, age)
@@ -210,6 +217,15 @@ func (m *Metrics) make() {
 // Refuse counts that something of a client was refused for this reason.
 func (m *Metrics) Refuse(r Reason) { m.refused[r].Inc() }
 
+// End counts that a client's stream was ended for this reason.
+func (m *Metrics) End(r Reason) {
+	if r.Planned() {
+		m.ended[r].Inc()
+		return
+	}
+	m.refused[r].Inc()
+}
+
 // Reject counts that a response of an origin was rejected for this fault.
 func (m *Metrics) Reject(f Fault) { m.faults[f].Inc() }
 
@@ -235,6 +251,19 @@ func (m *Metrics) ConfigAge() time.Duration {
 // was counted before it.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+// CertificateExpires says when the certificate of that which is called so in the log
+// expires. There are as many as the configuration names.
+func (m *Metrics) CertificateExpires(of string, at time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	g := m.certificates[of]
+	if g == nil {
+		g = m.gauge("certificate_expiry_timestamp_seconds", "When a certificate that the relay shows expires, or the first of its chain, in seconds since 1970.", tags{"of": of})
+		m.certificates[of] = g
+	}
+	g.Set(int(at.Unix()))
 }
 
 // Origin are the metrics of one origin.

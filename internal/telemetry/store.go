@@ -62,7 +62,7 @@ func (m *Metrics) makeStore() {
 		s.writes[r] = m.counter("store_writes_total", "What came of something new to be stored.", tags{"result": r.String()})
 	}
 	for r := range loads {
-		s.loads[r] = m.counter("store_loads_total", "What came of asking the store for a key's type.", tags{"result": r.String()})
+		s.loads[r] = m.counter("store_loads_total", "Readings of a key's type from the store, which happen while no origin can be reached, by what came of them; served: there is what may be served, to whoever asks for it.", tags{"result": r.String()})
 	}
 	for u := range unstorables {
 		s.unstored[u] = m.counter("store_left_out_total", "Resources that were left out of what was stored, by reason.", tags{"reason": u.String()})

@@ -274,6 +274,9 @@ type OriginStatus struct {
 	LastErrorAt   time.Time
 	Silent        int       // streams that are open, and on which nothing came for absent_after
 	SilentSince   time.Time // zero: there is none, and was none since the last that spoke
+	// Faults of the files of one that is a directory, or of that itself: what is
+	// served of them is of before, or nothing (P80). At most maxFaults.
+	Faults []FileFault
 }
 
 // Origins returns the origins in the order of preference. Any goroutine.
@@ -293,6 +296,6 @@ func (s *site) status() OriginStatus {
 		Name: s.name, Address: s.address, Away: s.away, AwaySince: s.awaySince,
 		Streams: int(s.streams.Load()), Connections: n,
 		Reconnects: s.reconnects, LastError: s.lastErr, LastErrorAt: s.lastErrAt,
-		Silent: s.silent, SilentSince: s.silentSince,
+		Silent: s.silent, SilentSince: s.silentSince, Faults: s.origin.faults(),
 	}
 }

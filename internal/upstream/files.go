@@ -31,6 +31,7 @@ type fileOrigin struct {
 	mu      sync.Mutex
 	now     *contents
 	changed chan struct{} // closed when now is replaced
+	wrong   []FileFault   // with what is in the directory now; replaced as a whole
 
 	// Owned by upkeep.
 	files    map[string]*file
@@ -129,6 +130,7 @@ func (o *fileOrigin) upkeep(ctx context.Context) error {
 			err = watching
 		} else {
 			o.connected.Set(0)
+			o.show([]FileFault{{File: o.dir, Err: err}})
 		}
 		o.report(&o.reported, o.dir, err, o.refusal())
 		var again time.Duration
@@ -184,14 +186,35 @@ func CheckDirectory(dir string) (out []FileFault) {
 	if err != nil {
 		return []FileFault{{File: dir, Err: err}}
 	}
+	return o.placed(faults)
+}
+
+// placed are faults with their places, in the order of the files' names.
+func (o *fileOrigin) placed(faults map[string]error) (out []FileFault) {
 	for _, name := range slices.Sorted(maps.Keys(faults)) {
-		f := FileFault{File: filepath.Join(dir, name), Err: faults[name]}
+		f := FileFault{File: filepath.Join(o.dir, name), Err: faults[name]}
 		if p := (*placed)(nil); errors.As(f.Err, &p) {
 			f.Line = p.line
 		}
 		out = append(out, f)
 	}
 	return out
+}
+
+// maxFaults is how many faults of a directory are shown.
+const maxFaults = 20
+
+// show has admin show what is wrong with the directory.
+func (o *fileOrigin) show(faults []FileFault) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.wrong = faults[:min(len(faults), maxFaults)]
+}
+
+func (o *fileOrigin) faults() []FileFault {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.wrong
 }
 
 // refused logs a file's fault with its place.
@@ -236,6 +259,7 @@ func (o *fileOrigin) scan(busy func(name string) bool) (settled bool, err error)
 		}
 		return true, err
 	}
+	o.show(o.placed(faults))
 	for name, f := range o.files {
 		if !slices.Contains(writing, name) {
 			o.refused(f, filepath.Join(o.dir, name), faults[name])

@@ -121,6 +121,9 @@ func (o *grpcOrigin) attach(s *line) session { return &grpcSession{origin: o, st
 
 func (o *grpcOrigin) connections() int { return o.pool.len() }
 
+// faults: what a server says and cannot be taken is NACKed and counted.
+func (o *grpcOrigin) faults() []FileFault { return nil }
+
 // grpcSession is a line to a grpcOrigin. It keeps its place on a connection
 // from one attempt to the next.
 type grpcSession struct {

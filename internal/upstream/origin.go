@@ -18,6 +18,8 @@ type origin interface {
 	attach(l *line) session
 	// connections is how many there are, for admin.
 	connections() int
+	// faults are what is wrong with what it serves, for admin.
+	faults() []FileFault
 }
 
 // session is one line: a Stream at one origin, for as long as it stays there,

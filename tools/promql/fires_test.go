@@ -16,6 +16,7 @@ var fires = map[string][]string{
 	"XdsRelayConfigRejected":              {`xdsrelay_config_rejected 1x60`},
 	"XdsRelayNeedsRestart":                {`xdsrelay_config_needs_restart 2x60`},
 	"XdsRelayCertificateNotReloaded":      {`xdsrelay_certificate_reloads_total{result="failed"} 0 0 1 1`},
+	"XdsRelayCertificateExpires":          {`xdsrelay_certificate_expiry_timestamp_seconds{of="admin.tls"} 86400x60`},
 	"XdsRelayRuleErrors":                  {`xdsrelay_rule_errors_total 0+1x60`},
 	"XdsRelayNoOrigin":                    {`xdsrelay_upstream_away{origin="ORIGIN"} 1x60`},
 	"XdsRelayOriginAway":                  {`xdsrelay_upstream_away{origin="second"} 1x60`},

@@ -21,9 +21,12 @@
 //   - newest: at rest everybody has the newest of all that it asks for.
 //   - unbroken: a stream whose connection no fault touched ends only when its
 //     client ends it. The exception is P53: nothing of the key is held, and
-//     there is no origin.
+//     there is no origin. It is none for who asks first for something that the
+//     relay's store has for sure: somebody held it at the last rest, and asked for
+//     it until the relay was killed, and no origin was without it since.
 //   - reference: a route leads to no cluster that its client was not given
-//     while the relay had it for all who came before.
+//     while the relay had it for all who came before. Of what is stored each type
+//     is of its own time, and may be of before the last rest.
 //   - process: no relay ends by itself.
 //   - protocol: no client saw the relay break the protocol.
 //

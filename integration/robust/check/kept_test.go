@@ -77,6 +77,38 @@ func (r refusal) play() (*script, int) {
 	return s, n
 }
 
+// A route of the store may lead to a cluster that the store does not have, though all
+// had it at the last rest; one of an origin may not.
+func TestReferencesOfTheStore(t *testing.T) {
+	for name, tc := range map[string]struct {
+		texts [2]string // of clusters and route
+		found int
+	}{
+		"both of the origin":        {[2]string{"x", "x"}, 1},
+		"both of the store":         {[2]string{"x (last known good)", "x (last known good)"}, 0},
+		"the clusters of the store": {[2]string{"x (last known good)", "x"}, 0},
+		"the route of the store":    {[2]string{"x", "x (last known good)"}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := begin()
+			s.restart("a", 2)
+			s.publish("x", Cluster, "c", "one", "d", "one-d")
+			s.publish("x", Route, "r", "to-c")
+			s.add(Event{What: Rest})
+			h := s.open("C", 1, "a", Delta).ask(Cluster).ask(Route, "r")
+			h.process = 2
+			n := h.get(Cluster, "d", "one-d")
+			s.events[n-1].Text = tc.texts[0]
+			n = h.route("to-c", "c")
+			s.events[n-1].Text = tc.texts[1]
+			found := Check(s.events)
+			if len(found) != tc.found || tc.found > 0 && found[0].Rule != RuleReference {
+				t.Errorf("found %v", found)
+			}
+		})
+	}
+}
+
 // Nobody is refused what the relay's store is known to have: that somebody held at the
 // last rest, and asked for until the relay was killed.
 func TestRefusedAlthoughItIsStored(t *testing.T) {

@@ -24,6 +24,7 @@ type stream struct {
 	spoke    map[resource]bool // the stream spoke of it
 	again    map[resource]int  // names that were given up, and when: then what follows may be of the store
 	answered bool
+	recalled bool // the clusters that came last are from the store
 	closedN  int  // 0: it is open
 	given    bool // when it closed, something of its key had been given to somebody
 	first    wish
@@ -120,6 +121,7 @@ func (c *checker) receipt(e *Event) {
 		c.take(s, e, sub.wild, name, "")
 	}
 	if e.Type == Cluster {
+		s.recalled = strings.Contains(e.Text, stale)
 		has := c.clusters[s.client]
 		for name := range e.Resources {
 			has[name] = true
@@ -259,10 +261,13 @@ func (c *checker) references(s *stream, e *Event) {
 			}
 			r := resource{s.key, Cluster, name}
 			at, by := c.floor(s.process, part{r, true}, s.openedN)
+			// What is stored may be of before the last rest, when others asked, of another
+			// relay; and each type is of its own time.
+			old := s.recalled || strings.Contains(e.Text, stale)
 			excused := false
 			for o, l := range c.of(r) {
 				from := at[o]
-				if rested := c.rested[s.key]; rested != nil {
+				if rested := c.rested[s.key]; rested != nil && !old {
 					from = max(from, l.at(rested[o]))
 				}
 				for _, st := range l[from:] {

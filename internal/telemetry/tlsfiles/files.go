@@ -1,6 +1,7 @@
 package tlsfiles
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -17,6 +18,8 @@ type Files struct {
 	// CAFile has the authorities by which the other side is trusted. Empty: for
 	// a client the system's, for a server that no client has to prove itself.
 	CAFile string
+	// CAKey is what CAFile is called in the configuration; empty: ca_file.
+	CAKey string
 }
 
 // The files by the names that they have in the configuration.
@@ -28,7 +31,7 @@ const (
 
 // Error is what is wrong with the files.
 type Error struct {
-	// File is CertFile, KeyFile or CAFile.
+	// File is CertFile, KeyFile, CAFile or the CAKey of the files.
 	File string
 	Err  error
 }
@@ -40,6 +43,8 @@ func (e *Error) Unwrap() error { return e.Err }
 type material struct {
 	cert  *tls.Certificate // nil: none
 	roots *x509.CertPool   // nil: none
+	// expires is when the first of cert's chain does.
+	expires time.Time
 }
 
 // maxFile bounds what is read, in bytes: a bundle of all public authorities has
@@ -61,15 +66,17 @@ func (f Files) load() (*material, error) {
 		if m.cert, err = pair(f, cert, key); err != nil {
 			return nil, err
 		}
+		m.expires = expiry(m.cert)
 	}
 	if f.CAFile != "" {
-		pem, err := read(CAFile, f.CAFile)
+		name := cmp.Or(f.CAKey, CAFile)
+		pem, err := read(name, f.CAFile)
 		if err != nil {
 			return nil, err
 		}
 		m.roots = x509.NewCertPool()
 		if !m.roots.AppendCertsFromPEM(pem) {
-			return nil, &Error{CAFile, fmt.Errorf("no certificate in %s", f.CAFile)}
+			return nil, &Error{name, fmt.Errorf("no certificate in %s", f.CAFile)}
 		}
 	}
 	return m, nil
@@ -86,6 +93,18 @@ func pair(f Files, cert, key []byte) (*tls.Certificate, error) {
 	}
 	// What tls says of a key tells nothing of its content.
 	return nil, &Error{KeyFile, fmt.Errorf("%s is not the key of %s: %w", f.KeyFile, f.CertFile, err)}
+}
+
+// expiry is when the first certificate of a chain expires: from then on the other
+// side refuses all of it.
+func expiry(c *tls.Certificate) time.Time {
+	at := c.Leaf.NotAfter
+	for _, der := range c.Certificate[1:] {
+		if up, err := x509.ParseCertificate(der); err == nil && up.NotAfter.Before(at) {
+			at = up.NotAfter
+		}
+	}
+	return at
 }
 
 // read reads a file.

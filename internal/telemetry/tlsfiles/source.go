@@ -143,11 +143,14 @@ func (s *Source) report(fresh *material, err error, now time.Time) {
 	s.age(fresh, now)
 }
 
-// age warns of a certificate that is not valid at the time: the other side
-// will refuse it.
+// age shows when the certificate expires, and warns of one that is not valid at the
+// time: the other side will refuse it.
 func (s *Source) age(m *material, now time.Time) {
 	if m.cert == nil {
 		return
+	}
+	if s.opts.Metrics != nil {
+		s.opts.Metrics.CertificateExpires(s.opts.Name, m.expires)
 	}
 	if leaf := m.cert.Leaf; now.After(leaf.NotAfter) || now.Before(leaf.NotBefore) {
 		s.opts.Log.Warn("certificate is not valid now", "of", s.opts.Name, "from", leaf.NotBefore, "until", leaf.NotAfter)

@@ -375,6 +375,8 @@ func TestFaultsShowAtTheStart(t *testing.T) {
 	}{
 		{Files{CertFile: cert, KeyFile: key, CAFile: "/nowhere"}, CAFile},
 		{Files{CAFile: empty}, CAFile},
+		{Files{CAFile: empty, CAKey: "client_ca_file"}, "client_ca_file"},
+		{Files{CAFile: "/nowhere", CAKey: "client_ca_file"}, "client_ca_file"},
 		{Files{CAFile: key}, CAFile},
 		{Files{CAFile: large}, CAFile},
 		{Files{CertFile: "/nowhere", KeyFile: key}, CertFile},
@@ -411,6 +413,40 @@ func TestExpiredIsWarnedOf(t *testing.T) {
 	}
 	if got := r.log.String(); !strings.Contains(got, "certificate is not valid now") {
 		t.Errorf("the log says %s", got)
+	}
+}
+
+// When the certificate expires is a metric, also of one that was renewed, and of the
+// first of its chain.
+func TestExpiryIsShown(t *testing.T) {
+	r := newRig(t, false)
+	shown := func() (at float64) {
+		w := httptest.NewRecorder()
+		r.meters.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		_, after, _ := strings.Cut(w.Body.String(), `xdsrelay_certificate_expiry_timestamp_seconds{of="server"} `)
+		if _, err := fmt.Sscan(after, &at); err != nil {
+			t.Error(err)
+		}
+		return at
+	}
+	first := r.src.current().cert.Leaf.NotAfter
+	if got := shown(); got != float64(first.Unix()) {
+		t.Errorf("it expires at %v, and shown is %v", first, got)
+	}
+	old := r.ca.Pair(t, tlstest.Expired())
+	old.Write(t, r.dir, "tls")
+	leaf := r.src.current().cert.Leaf.NotAfter
+	if got := shown(); got != float64(leaf.Unix()) || !leaf.Before(first) {
+		t.Errorf("it expires at %v, and shown is %v", leaf, got)
+	}
+	// A leaf above one that expires before it.
+	now := r.pair("third").TLS(t)
+	chain := tls.Certificate{Certificate: [][]byte{now.Certificate[0], old.TLS(t).Certificate[0]}, Leaf: now.Leaf}
+	if chain.Leaf == nil {
+		chain.Leaf, _ = x509.ParseCertificate(now.Certificate[0])
+	}
+	if got := expiry(&chain); !got.Equal(leaf) {
+		t.Errorf("a chain expires at %v, want %v", got, leaf)
 	}
 }
 
