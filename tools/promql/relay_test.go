@@ -72,7 +72,7 @@ var scraped = sync.OnceValues(func() (map[string]*dto.MetricFamily, error) {
 	}
 	// It is there with TLS only, which a demo does not have.
 	more, err := parser.TextToMetricFamilies(strings.NewReader("# TYPE xdsrelay_certificate_expiry_timestamp_seconds gauge\n" +
-		"xdsrelay_certificate_expiry_timestamp_seconds{of=\"downstream.tls\"} 1\n"))
+		"xdsrelay_certificate_expiry_timestamp_seconds{of=\"downstream.tls\"} 4102444800\n"))
 	maps.Copy(all, more)
 	return all, err
 })
