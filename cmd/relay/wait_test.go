@@ -209,7 +209,7 @@ func TestWaitFaults(t *testing.T) {
 		{"--every: wants a time over 0, got -1s", "--key", "k", "--type", "CDS", "--version", "v", "--every", "-1s"},
 		{"--version: wants a version", "--key", "k", "--type", "CDS", "--version", ""},
 		{`"x" is no resource type`, "--key", "k", "--type", "x", "--version", "v"},
-		{"nobody listens at http://127.0.0.1:1", "--key", "k", "--type", "CDS", "--version", "v", "--admin", "127.0.0.1:1", "--timeout", "50ms", "--every", "10ms"},
+		{"nobody listens at http://127.0.0.1:1", "--key", "k", "--type", "CDS", "--version", "v", "--admin", "127.0.0.1:1", "--timeout", "500ms", "--every", "10ms"},
 	} {
 		code, out, errs := runRelay(append([]string{"wait"}, c[1:]...)...)
 		if code != 1 || !strings.Contains(out+errs, c[0]) {
@@ -244,10 +244,10 @@ func TestWaitForWhatWasReplaced(t *testing.T) {
 	o.gives("v2", "a", "two", "b", "one")
 	one.take().answer("")
 	o.until([]string{"status"}, "SYNCED v2")
-	ended, code := o.waiting("--version", "v1", "--timeout", "100ms")
+	ended, code := o.waiting("--version", "v1", "--timeout", "500ms")
 	o.ends(ended, code, exitFutile, "relay: version v1 was superseded by v2 before the wait began: waiting for it to come again; --or-newer",
-		"not reached in 100ms: superseded by v2 before the wait began")
-	ended, code = o.waiting("--version", "v1", "--timeout", "100ms", "-o", "json")
+		"not reached in 500ms: superseded by v2 before the wait began")
+	ended, code = o.waiting("--version", "v1", "--timeout", "500ms", "-o", "json")
 	o.ends(ended, code, exitFutile, `"result": "superseded"`, `"superseded_by": "v2"`)
 	ended, code = o.waiting("--version", "v1", "--or-newer")
 	o.ends(ended, code, 0, "reached: 1 of 1 clients (100.0 %), superseded by v2, which counts as well")
@@ -290,10 +290,10 @@ func TestWaitForWhatWasReplaced(t *testing.T) {
 // A key that no client has is said at once, and waited for.
 func TestWaitForAKeyThatIsNotInUse(t *testing.T) {
 	o := operate(t, "")
-	ended, code := o.waiting("--version", "v1", "--timeout", "50ms", "-o", "json")
+	ended, code := o.waiting("--version", "v1", "--timeout", "500ms", "-o", "json")
 	o.ends(ended, code, exitLate, "relay: key edge is not in use: no client has it; waiting for one\n", `"result": "timeout"`, `"key_in_use": false`)
-	ended, code = o.waiting("--version", "v1", "--timeout", "50ms")
-	o.ends(ended, code, exitLate, "not reached in 50ms: key edge is not in use")
+	ended, code = o.waiting("--version", "v1", "--timeout", "500ms")
+	o.ends(ended, code, exitLate, "not reached in 500ms: key edge is not in use")
 	ended, code = o.waiting("--version", "v1")
 	o.client("one", "edge", xds.Delta).take().answer("")
 	o.ends(ended, code, 0, "relay: key edge is not in use", "reached: 1 of 1 clients")
@@ -378,8 +378,8 @@ func TestProgressOfARelayThatDrains(t *testing.T) {
 	o.client("one", "edge", xds.Delta).take().answer("")
 	o.until([]string{"status"}, "SYNCED")
 	o.relay.admin.SetReady(false)
-	ended, code := o.waiting("--version", "v1", "--timeout", "50ms")
-	o.ends(ended, code, exitLate, "relay: the relay is stopping", "not reached in 50ms: the relay is stopping")
+	ended, code := o.waiting("--version", "v1", "--timeout", "500ms")
+	o.ends(ended, code, exitLate, "relay: the relay is stopping", "not reached in 500ms: the relay is stopping")
 }
 
 // A terminal has a bar in one line.
