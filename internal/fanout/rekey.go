@@ -123,6 +123,13 @@ func (m *mover) look(over time.Duration) []leaver {
 			add(p.End, func() bool { return p.refusal.Load() != nil }, p.judge())
 		}
 	}
+	for _, p := range s.polls.all() { // each is a poller's, which is counted
+		if may := p.may.Load(); may != nil {
+			if r := (*may)(); r != nil {
+				refused = append(refused, leaver{func() bool { return p.barring.Load() != nil }, p.bar, r})
+			}
+		}
+	}
 	if n := len(untrusted); n > 0 {
 		s.log.Info("authorities changed: clients whose certificates hold no more are ended", "untrusted", n, "clients", all, "over", over.String())
 		if len(moving)+len(refused) == 0 {
@@ -256,7 +263,7 @@ func (st *stream) placed(sl *slot, era uint64) (*slot, *Refusal) {
 }
 
 // judge holds a poller against the rules as they are now; nil: it stays. Whether
-// it may poll, each poll is asked.
+// it may poll, each poll is asked, and those that are held are asked again.
 func (p *poller) judge() *Refusal {
 	if c := p.change(p.srv.source.KeyOf); c.Refused != nil {
 		return asRefusal(c.Refused)

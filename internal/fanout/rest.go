@@ -187,7 +187,14 @@ func (h *rest) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q, refusal := s.ask(t, body)
 	if refusal == nil {
 		p.node = q.node.ID
-		refusal = h.admit(r.RemoteAddr, q)
+		may := func() *Refusal { return h.admit(r.RemoteAddr, q) }
+		era := s.mover.era.Load() // before the gates are looked at: see mover
+		if refusal = may(); refusal == nil {
+			p.may.Store(&may)
+			if s.mover.era.Load() != era {
+				refusal = may()
+			}
+		}
 	}
 	if refusal != nil {
 		s.refuse(p, 0, refusal)

@@ -25,12 +25,15 @@ type poll struct {
 	brought string        // version that it came with, once that was seen to be current
 	leaving chan struct{} // closed when the relay drains
 	cut     chan struct{} // closed when it has to go
+	barred  chan struct{} // closed when it would not be let in any more
 
 	// Any goroutine's.
 	told    atomic.Bool
-	refusal atomic.Pointer[Refusal]  // why it is cut
-	flying  atomic.Pointer[document] // what is being written
-	since   atomic.Int64             // when that began, UnixNano
+	refusal atomic.Pointer[Refusal]         // why it is cut
+	barring atomic.Pointer[Refusal]         // why it is barred
+	may     atomic.Pointer[func() *Refusal] // asks the gates anew; nil: they were not asked yet
+	flying  atomic.Pointer[document]        // what is being written
+	since   atomic.Int64                    // when that began, UnixNano
 }
 
 // tell has it end, if it is held.
@@ -47,6 +50,13 @@ func (p *poll) end(r *Refusal) {
 	}
 }
 
+// bar ends it, if it is held.
+func (p *poll) bar(r *Refusal) {
+	if p.barring.CompareAndSwap(nil, r) {
+		close(p.barred)
+	}
+}
+
 // polls are all that are being answered.
 type polls struct {
 	mu       sync.Mutex
@@ -59,7 +69,7 @@ func newPolls() *polls { return &polls{open: make(map[*poll]struct{})} }
 
 // begin takes a request in, which end ends. One that is refused is not taken in.
 func (ps *polls) begin(w http.ResponseWriter, r *http.Request, c *Caller) (*poll, *Refusal) {
-	p := &poll{w: w, ctx: r.Context(), caller: c, from: r.RemoteAddr, leaving: make(chan struct{}), cut: make(chan struct{})}
+	p := &poll{w: w, ctx: r.Context(), caller: c, from: r.RemoteAddr, leaving: make(chan struct{}), cut: make(chan struct{}), barred: make(chan struct{})}
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	if ps.draining {
@@ -151,6 +161,9 @@ func (s *Server) answer(p *poll, q *question) {
 		select {
 		case <-news:
 			continue
+		case <-p.barred:
+			s.refuse(p, 0, p.barring.Load())
+			return
 		case <-patience.C:
 		case <-p.leaving:
 			p.w.Header().Set("Connection", "close")

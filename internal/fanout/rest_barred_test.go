@@ -1,0 +1,48 @@
+package fanout
+
+import (
+	"net/http"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// A poll that is held ends with 403 when another identity rule would not let it in, as
+// a stream does; others are held on.
+func TestP6_HeldPollsEndWithWhoMayPoll(t *testing.T) {
+	gate := &Gate{Key: "downstream", Secrets: config.SecretsMTLS}
+	r := newREST(t, nil, gate)
+	publishAll(r.rig, "a", "edge")
+	c := r.web("http1")
+	ask := func(id, version string) <-chan *reply {
+		out := make(chan *reply, 1)
+		go func() {
+			n := &corev3.Node{Id: id, Cluster: "edge"}
+			got, err := r.post(testContext(t), c, "/v3/discovery:clusters", asEnvoy(t, envoyPoll(n, xds.ClusterType, version)))
+			if err != nil {
+				t.Error(err)
+			}
+			out <- got
+		}()
+		return out
+	}
+	has := r.response(<-ask("n", "")).VersionInfo
+	barred, stays := ask("n", has), ask("m", has)
+	r.waiting(2)
+	r.srv.Rekey(0) // nothing changed
+	gate.Reconfigure(mustIdentity(t, `node.id != "n"`), config.SecretsMTLS)
+	r.srv.Rekey(0)
+	if f := r.refused(<-barred, http.StatusForbidden); f.Reason != telemetry.Identity.String() {
+		t.Errorf("%+v", f)
+	}
+	r.counted(telemetry.Identity, 1)
+	r.waiting(1)
+	publishAll(r.rig, "b", "edge")
+	if got := r.holds(<-stays); got != "a b " {
+		t.Errorf("who stays holds %q", got)
+	}
+}
