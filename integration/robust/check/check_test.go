@@ -95,6 +95,19 @@ var bad = []struct {
 		n := d.get(Endpoint, "c", "one")
 		return []string{"client D, stream 1", at(n), "after what client C, stream 1, had", at(before)}
 	}},
+	{"with a store, behind what another has as the name is asked for again", RuleOrder, func(s *script) []string {
+		s.restart("a", 2)
+		s.publish("x", Endpoint, "c", "one")
+		s.publish("x", Endpoint, "c", "two")
+		h := s.open("C", 1, "a", Delta).ask(Endpoint, "c")
+		d := s.open("D", 1, "a", Delta).ask(Endpoint, "c")
+		h.process, d.process = 2, 2
+		h.get(Endpoint, "c", "one")
+		before := d.get(Endpoint, "c", "two")
+		h.drop(Endpoint, "c").ask(Endpoint, "c")
+		n := h.get(Endpoint, "c", "one")
+		return []string{"client C, stream 1", at(n), "after what client D, stream 1, had", at(before)}
+	}},
 	{"back to what an origin had before, over another origin", RuleOrder, func(s *script) []string {
 		p := s.publish("x", Cluster, "c", "one")
 		s.publish("x", Cluster, "c", "two")
@@ -415,6 +428,32 @@ var good = map[string]func(s *script){
 		h.get(Endpoint, "c", "two")
 		h.drop(Endpoint, "c").ask(Endpoint, "c")
 		h.get(Endpoint, "c", "one")
+	},
+	"with a store, what was on its way as the name was given up": func(s *script) {
+		s.restart("a", 2)
+		s.publish("x", Endpoint, "c", "one")
+		h := s.open("C", 1, "a", Delta).ask(Endpoint, "c")
+		d := s.open("D", 1, "a", Delta).ask(Endpoint, "c")
+		h.process, d.process = 2, 2
+		h.get(Endpoint, "c", "one")
+		s.publish("x", Endpoint, "c", "two")
+		d.get(Endpoint, "c", "two")
+		h.drop(Endpoint, "c")
+		h.get(Endpoint, "c", "one") // sent again
+	},
+	"with a store, what was on its way for long": func(s *script) {
+		s.restart("a", 2)
+		s.publish("x", Endpoint, "c", "one")
+		h := s.open("C", 1, "a", Delta).ask(Endpoint, "c")
+		d := s.open("D", 1, "a", Delta).ask(Endpoint, "c")
+		h.process, d.process = 2, 2
+		h.get(Endpoint, "c", "one")
+		s.add(Event{What: Touched, Conn: "1"})
+		s.publish("x", Endpoint, "c", "two")
+		d.get(Endpoint, "c", "two")
+		h.drop(Endpoint, "c").ask(Endpoint, "c")
+		h.get(Endpoint, "c", "one")
+		h.close("1", "", true)
 	},
 	"with a store, who left is not counted": func(s *script) {
 		s.restart("a", 2)

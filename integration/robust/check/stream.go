@@ -22,7 +22,8 @@ type stream struct {
 	process  *process                 // nil: nothing came yet
 	got      map[resource]*progress
 	spoke    map[resource]bool // the stream spoke of it
-	again    map[resource]int  // names that were given up, and when: then what follows may be of the store
+	gone     map[resource]bool // names that were given up
+	again    map[resource]int  // those that were asked for again, and when: what follows may be of the store
 	answered bool
 	recalled bool // the clusters that came last are from the store
 	closedN  int  // 0: it is open
@@ -47,7 +48,7 @@ const stale = "last known good"
 func (c *checker) opening(e *Event) {
 	c.streams[streamID{e.Client, e.Stream}] = &stream{client: e.Client, id: e.Stream, relay: e.Relay, key: e.Key,
 		variant: e.Variant, openedN: e.N, opened: e.T, subs: make(map[string]*subscription), got: make(map[resource]*progress),
-		again: make(map[resource]int), spoke: make(map[resource]bool)}
+		again: make(map[resource]int), gone: make(map[resource]bool), spoke: make(map[resource]bool)}
 	if e.Fresh || c.clusters[e.Client] == nil {
 		c.clusters[e.Client] = make(map[string]bool)
 		c.received[e.Client] = make(map[[2]string]string)
@@ -79,6 +80,17 @@ func (c *checker) ask(e *Event) {
 			p.held = false
 			if s.process.store {
 				delete(s.got, r)
+				s.gone[r] = true
+			}
+		}
+	}
+	// What is on its way when a name is given up is of before, and over a connection
+	// that a fault touches it may be for long.
+	t := c.first[c.conns[streamID{s.client, s.id}]]
+	for _, name := range e.Names {
+		if r := (resource{s.key, e.Type, name}); s.gone[r] {
+			delete(s.gone, r)
+			if t == 0 || t > e.N {
 				s.again[r] = e.N
 			}
 		}
