@@ -86,10 +86,10 @@ func TestWait(t *testing.T) {
 			o.ends(ended, code, 0, "the version has not come yet: the newest is v1", "reached: 2 of 2")
 
 			// Not in time, and nobody there.
-			ended, code = o.waiting("--version", "v9", "--timeout", "50ms")
-			o.ends(ended, code, exitLate, "not reached in 50ms: the version has not come yet")
-			ended, code = o.waiting("--version", "v2", "--clients", "3", "--timeout", "50ms")
-			o.ends(ended, code, exitLate, "not reached in 50ms: 2 of 2")
+			ended, code = o.waiting("--version", "v9", "--timeout", "500ms")
+			o.ends(ended, code, exitLate, "not reached in 500ms: the version has not come yet")
+			ended, code = o.waiting("--version", "v2", "--clients", "3", "--timeout", "500ms")
+			o.ends(ended, code, exitLate, "not reached in 500ms: 2 of 2")
 
 			// Refused: it is not waited for in vain, unless the rest is enough.
 			ended, code = o.waiting("--version", "v3")
@@ -209,7 +209,7 @@ func TestWaitFaults(t *testing.T) {
 		{"--every: wants a time over 0, got -1s", "--key", "k", "--type", "CDS", "--version", "v", "--every", "-1s"},
 		{"--version: wants a version", "--key", "k", "--type", "CDS", "--version", ""},
 		{`"x" is no resource type`, "--key", "k", "--type", "x", "--version", "v"},
-		{"nobody listens at http://127.0.0.1:1", "--key", "k", "--type", "CDS", "--version", "v", "--admin", "127.0.0.1:1", "--timeout", "500ms", "--every", "10ms"},
+		{"nobody listens at http://127.0.0.1:1", "--key", "k", "--type", "CDS", "--version", "v", "--admin", "127.0.0.1:1", "--timeout", "50ms", "--every", "10ms"},
 	} {
 		code, out, errs := runRelay(append([]string{"wait"}, c[1:]...)...)
 		if code != 1 || !strings.Contains(out+errs, c[0]) {
