@@ -31,11 +31,12 @@ type Group struct {
 	joined int // members that did not leave
 
 	// Safe for concurrent use.
-	interned interned
-	nacks    nacks
-	mail     mailbox
-	signals  chan struct{} // one slot: there is mail, or a newer status
-	updates  chan update   // unbuffered
+	interned  interned
+	nacks     nacks
+	mail      mailbox
+	signals   chan struct{} // one slot: there is mail, or a newer status
+	updates   chan update   // unbuffered
+	questions chan question // unbuffered
 
 	// Published by the goroutine, read by anyone.
 	stable  *track                  // where members are
@@ -86,13 +87,14 @@ var groups atomic.Uint64
 func newGroup(r *Registry, key xds.Key, rep *xds.Node) *Group {
 	g := &Group{
 		registry: r, key: key, id: groups.Add(1), rep: rep, opts: &r.opts,
-		log:     r.log.With("key", key.String()),
-		since:   time.Now(),
-		over:    make(chan struct{}),
-		signals: make(chan struct{}, 1),
-		updates: make(chan update),
-		stable:  new(track),
-		members: make(map[*member]struct{}),
+		log:       r.log.With("key", key.String()),
+		since:     time.Now(),
+		over:      make(chan struct{}),
+		signals:   make(chan struct{}, 1),
+		updates:   make(chan update),
+		questions: make(chan question),
+		stable:    new(track),
+		members:   make(map[*member]struct{}),
 	}
 	g.nacks.key, g.nacks.in = key, &r.past.nacks
 	g.types.Store(new([]*view))
@@ -143,6 +145,8 @@ func (g *Group) loop(ctx context.Context) {
 		case u := <-g.updates:
 			g.apply(u)
 			g.drain()
+		case q := <-g.questions:
+			g.hear(q)
 		}
 		if g.step(time.Now()) {
 			return
@@ -187,6 +191,7 @@ func (g *Group) step(now time.Time) (over bool) {
 	g.ask()
 	g.observe(now)
 	g.recallAway(now)
+	g.resume()
 	if g.unpublished && (g.urgent || !now.Before(g.publishAt)) {
 		g.publish()
 	}
@@ -284,8 +289,10 @@ func (g *Group) wait(now time.Time) time.Duration {
 	}
 	before(g.interest.next())
 	before(g.nextExpiry())
-	if g.away {
+	if g.away || g.silent() {
 		before(g.recall.until)
+	}
+	if g.away {
 		before(g.recall.look)
 	}
 	if g.unpublished {

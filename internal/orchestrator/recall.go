@@ -12,8 +12,8 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// recall serves a key from the last known good while no origin can be reached: only
-// then, since what is on disk is older than what the origin has, and may be older
+// recall serves a key from the last known good while no origin can be reached, or says
+// anything: only then, since what is on disk is older than what the origin has, and may be older
 // than what clients have from another replica. It is asked for what the origin has
 // not spoken of; what is held always counts more. Once an origin answers, its word
 // takes the place of what was recalled, and only differences go on, as when another
@@ -22,6 +22,7 @@ type recall struct {
 	// Owned by the group's goroutine.
 	records map[xds.TypeURL]*remembered // of the types that were looked for; nil: there is none
 	loading chan *loaded                // nil: nothing is being read
+	waiting []chan<- bool               // streams that ended for it, and are to be opened again
 	failed  int                         // times in a row that something could not be read
 	due     bool                        // something may have been asked for since
 	stale   int                         // views that are
@@ -105,8 +106,8 @@ func (r *recall) read(l *loaded, now time.Time) {
 	}
 }
 
-// recallAway reads what there is once no origin can be reached, and applies it to
-// what is asked for and not known.
+// recallAway reads what there is once no origin can be reached, or has ended its silence
+// by nothing, and applies it to what is asked for and not known.
 func (g *Group) recallAway(now time.Time) {
 	r := &g.recall
 	if g.opts.Store == nil {
@@ -120,10 +121,13 @@ func (g *Group) recallAway(now time.Time) {
 			return
 		}
 	}
-	if !g.away {
+	if !g.away && len(r.waiting) == 0 {
 		r.due = true
-		if slices.ContainsFunc(g.lines(), func(l *link) bool { return l.speaks(now) }) {
+		switch {
+		case slices.ContainsFunc(g.lines(), (*link).spoke):
 			r.records, r.told, r.failed = nil, false, 0
+		case g.silent() && !r.until.IsZero() && !now.Before(r.until):
+			g.tooOld(now)
 		}
 		return
 	}
@@ -162,7 +166,11 @@ func (g *Group) recallAway(now time.Time) {
 	if !r.told {
 		r.told, level = true, slog.LevelWarn
 	}
-	g.log.Log(g.ctx, level, "served from the last known good: no origin can be reached", "types", strings.Join(types, " "), "resources", resources)
+	why := "no origin can be reached"
+	if !g.away {
+		why = "the origin says nothing"
+	}
+	g.log.Log(g.ctx, level, "served from the last known good: "+why, "types", strings.Join(types, " "), "resources", resources)
 }
 
 // load has another goroutine read the types that were not looked for yet.
@@ -212,11 +220,12 @@ func (r *Registry) load(ctx context.Context, key xds.Key, types []xds.TypeURL) *
 }
 
 // lacks reports whether anything is asked for that is not known.
-func (v *view) lacks() bool {
+func (v *view) lacks() bool { return v.lacksAll() || v.lacksName() }
+
+func (v *view) lacksAll() bool { return v.wildcard && !answered(v.held.Load()) }
+
+func (v *view) lacksName() bool {
 	held := v.held.Load()
-	if v.wildcard && !answered(held) {
-		return true
-	}
 	for name := range v.names.All() {
 		if !held.Part(false).Known(name) {
 			return true
@@ -237,17 +246,30 @@ func (g *Group) remind(v *view, rec *remembered, now time.Time) (n int, any bool
 	}
 	for _, u := range us {
 		v.builder.Recall(u)
-		n += len(u.Changed)
 	}
 	v.snapshot(g.gen + 1)
 	// A stream that was opened meanwhile may have asked without knowing of this, and
 	// so would not be told what of it is gone: it is taken back, and the origin's
-	// word is to come. One that opens from here on sees it.
-	if slices.ContainsFunc(g.lines(), (*link).connected) {
-		v.builder.Recant(us...)
+	// word is to come. One that opens from here on sees it. Of two, the other may be
+	// open all the while.
+	var late []xds.Update
+	us = slices.DeleteFunc(us, func(u xds.Update) bool {
+		is := v.at(u.Wildcard).connected()
+		if is {
+			late = append(late, u)
+		}
+		return is
+	})
+	if len(late) > 0 {
+		v.builder.Recant(late...)
 		v.snapshot(g.gen + 1)
 		g.recall.due = true // should the stream come to nothing
+	}
+	if len(us) == 0 {
 		return 0, false
+	}
+	for _, u := range us {
+		n += len(u.Changed)
 	}
 	if v.keeper != nil {
 		v.keeper.recalled.Store(rec.Confirmed.UnixNano())

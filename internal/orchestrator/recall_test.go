@@ -253,7 +253,7 @@ func TestP53_RecalledTooLate(t *testing.T) {
 	w.reg.opts.Store = noStore{}
 	g := newGroup(w.reg, xds.NewKey("web"), w.node(&corev3.Node{Id: "n"}))
 	v := newView(xds.TypeOf(cds), new(telemetry.Type), new(past))
-	v.wildcard = true
+	v.wildcard, v.wildAt = true, g.home()
 	g.setViews([]*view{v})
 	g.away = true
 	g.recall.due = true

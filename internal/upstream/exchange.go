@@ -127,8 +127,17 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 			e.talk.written(time.Now())
 		case now := <-silence.C:
 			e.stream.muted(now)
+			if err := e.stream.givenUp(ctx); err != nil {
+				return err
+			}
+			if !e.stream.had {
+				silence.Reset(e.stream.client.opts.AbsentAfter) // more may be asked for by then
+			}
 		case <-resume:
 		case now := <-due:
+			if err := e.stream.givenUp(ctx); err != nil {
+				return err // before anything is taken for absent
+			}
 			for _, u := range e.talk.expired(now) {
 				if _, err := e.stream.apply(ctx, u); err != nil {
 					return err

@@ -181,6 +181,8 @@ func (s *Stream) again(ctx context.Context, err error) error {
 		}
 		s.start(ctx, 0)
 		return nil
+	case errors.Is(err, errSilent):
+		return s.recall(ctx)
 	}
 	reason := l.ended(err)
 	wait := upTo(reopenWithin)

@@ -1,0 +1,167 @@
+package orchestrator
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"xdsrelay/internal/store"
+	"xdsrelay/internal/upstream"
+)
+
+// silent says that nothing came on the open stream, as an upstream stream does, and
+// does what follows: whether it ended for what is known from elsewhere, and is open again.
+func (f *feed) silent(t *testing.T) (ended bool) {
+	t.Helper()
+	f.sink.Status(upstream.Status{Connected: true, Origin: "origin", SilentSince: time.Now().Add(-15 * time.Second)})
+	ended, err := f.sink.Silent(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ended {
+		f.sink.Status(upstream.Status{Origin: "origin"})
+		if err := f.sink.Recall(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		f.reached()
+	}
+	synctest.Wait()
+	return ended
+}
+
+// good has clients of the key web take clusters by the wildcard and endpoints by name.
+func good(t *testing.T, dir string) {
+	t.Helper()
+	life(t, dir, func(w *world) {
+		a, b := w.join("web", cds).want("*"), w.join("web", eds).want("x", "y")
+		f := w.feed("web")
+		f.reached()
+		f.update(t, cds, true, "c=1")
+		f.update(t, eds, false, "x=1", "y=1")
+		a.takes("*")
+		b.takes("x", "y")
+	})
+}
+
+// An origin that takes streams and says nothing sends nobody away, and keeps nobody
+// from the last known good; each thing is looked for once, and its word counts.
+func TestP53_LastKnownGoodOfASilentOrigin(t *testing.T) {
+	dir := t.TempDir()
+	good(t, dir)
+	log := life(t, dir, func(w *world) {
+		a, b := w.join("web", cds).want("*"), w.join("web", eds).want("x", "never")
+		f := w.feed("web")
+		f.reached()
+		if a.State() != nil {
+			t.Error("something is served though the origin may speak")
+		}
+		equal(t, "the stream ends for what is on disk", f.silent(t), true)
+		equal(t, "c", a.sees(subscription("*"), "c"), "1")
+		equal(t, "x", b.sees(subscription("x"), "x"), "1")
+		equal(t, "stale types", strings.Join(w.stale("web"), " "), "CDS EDS")
+		equal(t, "the stream ends for what is not on disk", f.silent(t), false)
+		loads := w.loads()
+		b.want("x", "y", "never")
+		synctest.Wait()
+		if w.State(b, "y") {
+			t.Error("what is asked for later is served while the stream that asked is open")
+		}
+		equal(t, "the stream ends for what is asked for later", f.silent(t), true)
+		equal(t, "y", b.sees(subscription("y"), "y"), "1")
+		equal(t, "the stream ends again", f.silent(t), false)
+		equal(t, "loads", w.loads(), loads)
+		if a.refusal() != nil || b.refusal() != nil {
+			t.Error("a stream was ended")
+		}
+
+		_, _ = a.woken(), b.woken()
+		f.update(t, cds, true, "c=1")
+		equal(t, "told what is equal", a.woken(), 0)
+		f.update(t, eds, false, "x=2", "y=1")
+		equal(t, "told what is not", b.woken(), 1)
+		equal(t, "stale types", strings.Join(w.stale("web"), " "), "")
+	})
+	if n := strings.Count(log, "served from the last known good: the origin says nothing"); n != 1 || strings.Contains(log, "clients are refused") {
+		t.Errorf("log: %s", log)
+	}
+}
+
+// State reports whether a client sees a name at all.
+func (w *world) State(c *client, name string) bool {
+	w.t.Helper()
+	r, _ := c.State().Snapshot(c.of().typ).Look(subscription(name), name)
+	return r != nil
+}
+
+// Without a store, or anything in it, silence ends no stream.
+func TestP53_SilenceWithoutALastKnownGood(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		a := w.join("web", cds).want("*")
+		f := w.feed("web")
+		f.reached()
+		equal(t, "ended", f.silent(t), false)
+		equal(t, "sent away", a.refusal() != nil, false)
+	})
+	life(t, t.TempDir(), func(w *world) {
+		a := w.join("web", cds).want("*")
+		f := w.feed("web")
+		f.reached()
+		equal(t, "ended", f.silent(t), false)
+		equal(t, "sent away", a.refusal() != nil, false)
+	})
+}
+
+// Of a type that is asked for on two streams, each ends for its own part.
+func TestP50_P53_SilenceOfOneOfTwoStreams(t *testing.T) {
+	dir := t.TempDir()
+	life(t, dir, func(w *world) {
+		a, b := w.join("web", cds).want("*"), w.join("web", cds).want("n")
+		f, g := w.feed("web"), w.second("web")
+		f.reached()
+		g.reached()
+		f.update(t, cds, true, "c=1")
+		g.update(t, cds, false, "n=1")
+		a.takes("*")
+		b.takes("n")
+	})
+	life(t, dir, func(w *world) {
+		a, b := w.join("web", cds).want("*"), w.join("web", cds).want("n")
+		f, g := w.feed("web"), w.second("web")
+		f.reached()
+		g.reached()
+		equal(t, "the wildcard's stream ends", f.silent(t), true)
+		equal(t, "c", a.sees(subscription("*"), "c"), "1")
+		if w.State(b, "n") {
+			t.Error("n is served while the stream that asked for it is open")
+		}
+		equal(t, "that of names ends", g.silent(t), true)
+		equal(t, "n", b.sees(subscription("n"), "n"), "1")
+		equal(t, "the wildcard's stream ends again", f.silent(t), false)
+	})
+}
+
+// What gets too old meanwhile is given to nobody, and no stream ends for it again.
+func TestP53_SilentForLongerThanMaxAge(t *testing.T) {
+	dir := t.TempDir()
+	good(t, dir)
+	life(t, dir, func(w *world) {
+		w.join("web", eds).want("x")
+		f := w.feed("web")
+		f.reached()
+		equal(t, "the stream ends for what is on disk", f.silent(t), true)
+		equal(t, "and again", f.silent(t), false)
+		time.Sleep(59 * time.Minute)
+		late := w.join("web", eds).want("x")
+		equal(t, "a newcomer gets x", late.sees(subscription("x"), "x"), "1")
+		time.Sleep(2 * time.Minute)
+		if w.State(w.join("web", eds).want("x"), "x") {
+			t.Error("a newcomer gets what is too old")
+		}
+		for range 10 {
+			equal(t, "the stream ends for what is too old", f.silent(t), false)
+			time.Sleep(15 * time.Second)
+		}
+	}, func(o *store.Options) { o.MaxAge = time.Hour })
+}
