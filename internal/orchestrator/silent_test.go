@@ -27,6 +27,7 @@ func (f *feed) silent(t *testing.T) (ended bool) {
 		}
 		f.reached()
 	}
+	time.Sleep(2 * time.Second) // longer than an open stream takes to be proven
 	synctest.Wait()
 	return ended
 }

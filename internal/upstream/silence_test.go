@@ -70,3 +70,22 @@ func TestP53_SilenceAloneEndsNoStream(t *testing.T) {
 		}
 	})
 }
+
+// What is asked for later on a stream on which nothing has come yet is looked for too.
+func TestP53_ASilentStreamIsAskedForMore(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		f := startFake(t)
+		r := startRelay(t, Options{Variant: v, AbsentAfter: 20 * time.Millisecond}, f.address)
+		stream, sink := r.stream(named(rds, "a"))
+		f.next()
+		sink.until(t, "a guess", func() bool { return sink.presence(rds, "a") == xds.Absent })
+		sink.mu.Lock()
+		sink.elsewhere = func() { sink.recall(t, cds, true, "c") }
+		sink.mu.Unlock()
+		stream.SetInterest(sink.want(named(rds, "a"), all(cds)))
+		f.next()
+		if !sink.stale(cds) || sink.Held(cds).Held("c") == nil {
+			t.Error("what is known from elsewhere is not held")
+		}
+	})
+}
