@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"xdsrelay/internal/xds"
@@ -32,6 +33,47 @@ func TestP57_SilenceEndsWhatIsStale(t *testing.T) {
 		pass(time.Second)
 		equal(t, "stale types", strings.Join(w.stale("web"), " "), "")
 		equal(t, "stale types, counted", w.reg.opts.Metrics.Stale.Value(), 0)
+		equal(t, "told what is equal", b.woken(), 0)
+		for _, n := range []string{"x", "y", "z"} {
+			equal(t, n, b.sees(subscription("x", "y", "z"), n), "1")
+		}
+	})
+}
+
+// Nor where a part moves to another stream meanwhile: of what the origin does not
+// speak of there either, it stays, and is stale no more (P50).
+func TestP50_P57_WhatMovesUnspokenIsNotStaleForEver(t *testing.T) {
+	dir := t.TempDir()
+	life(t, dir, func(w *world) {
+		b := w.join("web", cds).want("x", "y", "z")
+		f := w.feed("web")
+		f.reached()
+		f.update(t, cds, false, "x=1", "y=1", "z=1")
+		b.takes("x", "y", "z")
+	})
+	life(t, dir, func(w *world) {
+		w.join("web", eds).want("e")
+		wild := w.join("web", cds).want("*")
+		synctest.Wait()
+		b := w.join("web", cds).want("x", "y", "z")
+		first, second := w.feed("web"), w.second("web")
+		first.failed()
+		second.failed()
+		equal(t, "x", b.sees(subscription("x", "y", "z"), "x"), "1")
+		connect(first, second)
+		first.update(t, cds, true)
+		wild.leave()
+		time.Sleep(11 * time.Second) // until its wildcard is forgotten, and the names move
+		synctest.Wait()
+		w.asks(t, "x y z", "x y z")
+		equal(t, "stale types", strings.Join(w.stale("web"), " "), "CDS")
+		first.update(t, cds, false, "y=1")
+		equal(t, "stale types", strings.Join(w.stale("web"), " "), "CDS")
+		_ = b.woken()
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		equal(t, "streams", len(w.streams("web")), 1)
+		equal(t, "stale types", strings.Join(w.stale("web"), " "), "")
 		equal(t, "told what is equal", b.woken(), 0)
 		for _, n := range []string{"x", "y", "z"} {
 			equal(t, n, b.sees(subscription("x", "y", "z"), n), "1")
