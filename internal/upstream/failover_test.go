@@ -206,7 +206,10 @@ func TestP56_ReturnOnceEachTypeIsAnswered(t *testing.T) {
 			sink.untilNames(t, cds, "a", "late", "same")
 			a = first.next()
 			a.got("CDS +[*] a=a late= same=a")
-			a.got("RDS +[r] r=vr")
+			// With the version that it gave, unless the stream before ended just as that was taken.
+			if got := strings.TrimSuffix(a.request(), " node"); got != "RDS +[r] r=vr" && got != "RDS +[r] r=" {
+				t.Errorf("request %q", got)
+			}
 			a.send(resp{typ: cds, version: "A1", removed: []string{"late"}})
 		}
 		sink.untilNames(t, cds, "a", "same")
