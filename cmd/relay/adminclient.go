@@ -74,10 +74,8 @@ func (f *adminFlags) client(cfg *config.Config) (*adminClient, error) {
 		return nil, fmt.Errorf("--admin-ca: is for https, not for %s", address)
 	}
 	c.base = strings.TrimSuffix(u.String(), "/")
-	if c.tokenFile != "" {
-		if c.token, err = admin.ReadToken(c.tokenFile); err != nil {
-			return nil, fmt.Errorf("--token-file: %w", err)
-		}
+	if err := c.readToken(); err != nil {
+		return nil, err
 	}
 	tr := &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}}
 	if f.ca != "" {
@@ -96,6 +94,19 @@ func (f *adminFlags) client(cfg *config.Config) (*adminClient, error) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return c, nil
+}
+
+// readToken takes the token that the file has now, if there is one.
+func (c *adminClient) readToken() error {
+	if c.tokenFile == "" {
+		return nil
+	}
+	token, err := admin.ReadToken(c.tokenFile)
+	if err != nil {
+		return fmt.Errorf("--token-file: %w", err)
+	}
+	c.token = token
+	return nil
 }
 
 // here is where a listener is reached from this host.

@@ -102,6 +102,7 @@ type told struct {
 	t     testing.TB
 	send  func(nonce, refusal string) error
 	recv  func() (nonce string, err error)
+	leave func()
 	nonce string
 }
 
@@ -122,7 +123,7 @@ func (o *operated) client(node, cluster string, v xds.Variant) *told {
 		}
 		return &rpcstatus.Status{Code: 3, Message: refusal}
 	}
-	c := &told{t: o.TB}
+	c := &told{t: o.TB, leave: cancel}
 	if v == xds.Delta {
 		st, err := ads.DeltaAggregatedResources(ctx)
 		if err != nil {

@@ -34,8 +34,8 @@ func newStatusCmd() *cobra.Command {
   NACKED    it refused the version; relay diff --node says what of it
 
 A row is a node under a key. A node that has the same type on several streams has
-several rows. A key is written as it is shown, or by its elements with / between them;
-a node's id is written whole. A key that is not in use, and a node that is not
+several rows. A key is written as it is shown, or, if that is no key, by its
+elements with / between them; a node's id is written whole. A key that is not in use, and a node that is not
 connected, are errors.`,
 		Example: `  relay status
   relay status --admin 127.0.0.1:19000 --key edge

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -32,14 +33,22 @@ taken back. One that was replaced before the wait began does not count until it 
 again, as when it is gone back to; with --or-newer it does, and so does all that came
 after it.
 
+A version may end the very clients that take it. So those who were there since the
+wait began are expected back, and count as not reached, until they have been away for
+--settle. If the version is there by then, and more than --lost percent of them have
+gone for good, that is no success, whoever has it of the rest. Who takes clients out
+while a version is rolled, or has them replaced, says so by a higher --lost.
+
 It exits with
   0  reached
   1  an error: a flag, a token, or no relay answers
   2  not in time
-  3  not by waiting: so many clients refuse it that it cannot be reached, or
-     another version is in its place
+  3  not by waiting: so many clients refuse it that it cannot be reached, another
+     version is in its place, or more clients than --lost left and did not come back
 
-While the relay stops, is restarted or cannot be reached, it goes on trying, and
+A key is taken as it is shown: a/b is a key of two elements, "a/b" another, of one.
+
+A token that is renewed is read again from its file. While the relay stops, is restarted or cannot be reached, it goes on trying, and
 what a relay that stops says of its last clients does not count. What came before a
 restart has to come again.`,
 		Example: `  relay wait --key edge --type CDS --version v42 --percent 99 --timeout 5m
@@ -56,17 +65,23 @@ restart has to come again.`,
 	f.Float64Var(&w.percent, "percent", 100, "of the clients, that are to have it")
 	f.IntVar(&w.clients, "clients", 1, "how many are to be there at least")
 	f.BoolVar(&w.newer, "or-newer", false, "also count what replaced the version before, whatever it is")
+	f.DurationVar(&w.settle, "settle", settle, "how long clients that were there are expected back")
+	f.Float64Var(&w.lost, "lost", 10, "percent of the clients that were there that may leave for good")
 	f.DurationVar(&w.timeout, "timeout", 5*time.Minute, "how long to wait at most")
 	f.DurationVar(&w.every, "every", time.Second, "how often to ask")
 	needed(cmd, "key", "type", "version")
 	completeKeys(cmd, flags)
 	completeTypes(cmd)
 	completeVersions(cmd, flags, &w.key, &w.typ)
-	completeNothing(cmd, "percent", "clients", "timeout", "every")
+	completeNothing(cmd, "percent", "clients", "settle", "lost", "timeout", "every")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch {
 		case w.percent <= 0 || w.percent > 100:
 			return fmt.Errorf("--percent: wants a number over 0 and up to 100, got %v", w.percent)
+		case w.lost < 0 || w.lost > 100:
+			return fmt.Errorf("--lost: wants a number from 0 to 100, got %v", w.lost)
+		case w.settle < 0:
+			return fmt.Errorf("--settle: wants a time, got %s", w.settle)
 		case w.timeout <= 0:
 			return fmt.Errorf("--timeout: wants a time over 0, got %s", w.timeout)
 		case w.every <= 0:
@@ -94,6 +109,8 @@ type waiter struct {
 	percent        float64
 	clients        int
 	timeout, every time.Duration
+	settle         time.Duration // how long those who were there are expected back
+	lost           float64       // percent of them that may leave for good
 
 	newer bool
 
@@ -107,17 +124,17 @@ type waiter struct {
 	answered bool      // last is what a relay said, which did not stop just then
 	stopping bool      // it does now
 	away     error     // why the last question has no answer; nil: it has one
+	barred   time.Time // since when the token is none; zero: it is one
 	futile   int       // answers in a row by which it cannot be reached
-	most     int       // clients that were there lately
-	mostAt   time.Time // when
-	before   int       // of them, before the relay was restarted
-	until    time.Time // that they are waited for
+	members  members   // who was there
+	note     string    // what the relay said of the key
 	said     string    // the last line
 	saidAt   time.Time
 	noted    string // the last that was said of what is in the way
 }
 
-// settle is how long clients that were there before a restart are expected back.
+// settle is how long clients that were there are expected back, and a token that was one
+// to be one again: Envoy waits for up to half of it before it connects again.
 const settle = time.Minute
 
 // linesEvery is how often numbers are written that are others.
@@ -135,6 +152,7 @@ const (
 	isLate       = "timeout"
 	isRefused    = "refused"
 	isSuperseded = "superseded"
+	isLost       = "lost"
 )
 
 func (w *waiter) wait(ctx context.Context) error {
@@ -143,7 +161,7 @@ func (w *waiter) wait(ctx context.Context) error {
 	tick := time.NewTicker(w.every)
 	defer tick.Stop()
 	for {
-		var p orchestrator.Progress
+		var p progress
 		q := url.Values{"type": {string(w.typ)}, "version": {w.version}}
 		if w.last.Mark != "" {
 			q.Set("mark", w.last.Mark)
@@ -151,20 +169,25 @@ func (w *waiter) wait(ctx context.Context) error {
 		if w.newer {
 			q.Set("or_newer", "true")
 		}
-		err := w.relay.get(ctx, "/progress/"+url.PathEscape(w.key), q, &p)
+		err := w.relay.get(ctx, "/progress/"+url.PathEscape(cmp.Or(w.last.Key, w.key)), q, &p) // the same key each time
 		var said refusedError
 		switch {
 		case err == nil:
-			w.hear(p, time.Now())
-		case errors.As(err, &said) && said.status < 500: // it will say the same again
+			w.note = p.Note
+			w.hear(p.Progress, time.Now())
+		case errors.As(err, &said) && said.status < 500 && !w.renews(said.status, time.Now()): // it will say the same again
 			w.clear()
 			return err
 		case ctx.Err() == nil:
 			w.away = err
 		}
 		switch {
-		case err == nil && w.reached(time.Now()):
+		case err == nil && w.reached():
 			return w.end(isReached, "reached", nil)
+		case err == nil && w.gone() > 0:
+			w.clear()
+			fmt.Fprintf(w.errs, "relay: %d of %d clients left since the wait began, and did not come back in %s; --lost allows %v %%\n", w.gone(), w.members.peak, w.settle, w.lost)
+			return w.end(isLost, "too many clients are gone", exitError(exitFutile))
 		case w.futile > 1 && w.last.TakenBack:
 			return w.end(isSuperseded, "taken back", exitError(exitFutile))
 		case w.futile > 1:
@@ -177,6 +200,25 @@ func (w *waiter) wait(ctx context.Context) error {
 			return w.late()
 		}
 	}
+}
+
+// progress is what /progress answers.
+type progress struct {
+	orchestrator.Progress
+	Note string `json:"note"`
+}
+
+// renews reports whether a refusal is one that passes: the token was one before, and
+// its file is being renewed, here or at the relay.
+func (w *waiter) renews(status int, now time.Time) bool {
+	if status != http.StatusUnauthorized || !w.answered && !w.stopping {
+		return false
+	}
+	if w.barred.IsZero() {
+		w.barred = now
+	}
+	_ = w.relay.readToken() // in the midst of being written, it may be none
+	return now.Sub(w.barred) < settle
 }
 
 // late is the end of the time.
@@ -195,17 +237,14 @@ func (w *waiter) late() error {
 // hear takes an answer. Of a relay that stops, the clients that it still has say
 // nothing of the others.
 func (w *waiter) hear(p orchestrator.Progress, now time.Time) {
-	w.away, w.stopping = nil, p.Draining
+	again := w.away != nil || w.stopping // it could not tell meanwhile who left
+	w.away, w.barred, w.stopping = nil, time.Time{}, p.Draining
 	if p.Draining {
 		w.futile = 0
 		return
 	}
-	if w.answered && !p.Started.Equal(w.last.Started) {
-		w.before, w.until = w.most, now.Add(settle)
-	}
-	if p.Clients >= w.most || now.Sub(w.mostAt) > settle {
-		w.most, w.mostAt = p.Clients, now
-	}
+	restarted := w.answered && !p.Started.Equal(w.last.Started)
+	w.members.hear(&p, again || restarted, restarted, w.settle, now)
 	w.last, w.answered = p, true
 	if w.possible() {
 		w.futile = 0
@@ -214,18 +253,23 @@ func (w *waiter) hear(p orchestrator.Progress, now time.Time) {
 	}
 }
 
-// expected is how many clients count. After a restart those that were there before
-// are on their way back: the first that comes is not all of them.
-func (w *waiter) expected(now time.Time) int {
-	n := max(w.last.Clients, w.clients)
-	if now.Before(w.until) {
-		n = max(n, w.before)
+// expected is how many clients count. Those that were there a moment ago are on their
+// way back, or the version has ended them: who is left is not all of them.
+func (w *waiter) expected() int {
+	return max(w.members.lately(), w.last.Clients, w.clients)
+}
+
+// gone is how many clients are gone for good, if they are more than may be.
+func (w *waiter) gone() int {
+	n := w.members.gone()
+	if 100*float64(n) <= w.lost*float64(w.members.peak) {
+		return 0
 	}
 	return n
 }
 
-func (w *waiter) reached(now time.Time) bool {
-	return !w.stopping && w.last.Known && w.last.Clients >= w.clients && 100*float64(w.last.Reached) >= w.percent*float64(w.expected(now))
+func (w *waiter) reached() bool {
+	return !w.stopping && w.last.Known && w.last.Clients >= w.clients && w.gone() == 0 && 100*float64(w.last.Reached) >= w.percent*float64(w.expected())
 }
 
 // possible reports whether those that do not refuse are enough, of a version that
@@ -244,7 +288,7 @@ func (w *waiter) text() string {
 	case !w.answered:
 		return "no answer yet"
 	case !p.InUse:
-		return fmt.Sprintf("key %s is not in use", plain(w.key))
+		return plain(cmp.Or(w.note, fmt.Sprintf("key %s is not in use", w.key)))
 	case p.TakenBack:
 		return fmt.Sprintf("%s, which was there before it, is there again", by)
 	case !p.Known && p.SupersededBy != "":
@@ -259,6 +303,9 @@ func (w *waiter) text() string {
 	fmt.Fprintf(&b, "%d of %d clients (%.1f %%)", p.Reached, p.Clients, p.Percent)
 	if p.SupersededBy != "" {
 		fmt.Fprintf(&b, ", superseded by %s, which counts as well", by)
+	}
+	if n := w.members.lately() - p.Clients; n > 0 {
+		fmt.Fprintf(&b, ", %d more were there lately", n)
 	}
 	if p.Pending > 0 {
 		fmt.Fprintf(&b, ", %d pending", p.Pending)
@@ -279,12 +326,14 @@ func (w *waiter) text() string {
 func (w *waiter) inTheWay() string {
 	p := &w.last
 	switch {
+	case !w.barred.IsZero():
+		return "trying again with what the file of the token has: " + w.away.Error()
 	case w.away != nil:
 		return "the relay does not answer, trying again: " + w.away.Error()
 	case w.stopping:
 		return "the relay is stopping, waiting for it to be back"
 	case w.answered && !p.InUse:
-		return fmt.Sprintf("key %s is not in use: no client has it; waiting for one", plain(w.key))
+		return plain(cmp.Or(w.note, fmt.Sprintf("key %s is not in use", w.key))) + ": no client has it; waiting for one"
 	case w.answered && p.SupersededBy != "" && !p.Known && !p.TakenBack:
 		return fmt.Sprintf("version %s was superseded by %s before the wait began: waiting for it to come again; --or-newer would count what came after it",
 			plain(w.version), shortVersion(plain(p.SupersededBy)))
@@ -309,7 +358,7 @@ func (w *waiter) show(now time.Time) {
 	text := w.text()
 	switch {
 	case w.bar && w.last.Known && obstacle == "":
-		w.line(cutTo(drawBar(w.last.Percent)+" "+text, w.width()))
+		w.line(cutTo(drawBar(100*float64(w.last.Reached)/float64(max(w.expected(), 1)))+" "+text, w.width()))
 	case w.bar:
 		w.line(cutTo(cmp.Or(obstacle, text), w.width()))
 	case obstacle != "", text == w.said, w.last.Known && w.saidAt.After(now.Add(-linesEvery)):
@@ -348,7 +397,9 @@ func (w *waiter) end(result, what string, err error) error {
 		said := struct {
 			Result string `json:"result"`
 			orchestrator.Progress
-		}{result, w.last}
+			Expected int `json:"clients_expected"`
+			Gone     int `json:"clients_gone"`
+		}{result, w.last, w.expected(), w.members.gone()}
 		if e := printData(w.out, w.format, said); e != nil {
 			return e
 		}

@@ -166,10 +166,10 @@ func (h *heard) text() string {
 func TestWaiterCountsOnThoseThatWereThere(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	first, second := now.Add(-time.Hour), now.Add(-time.Second)
-	w := &waiter{percent: 99, clients: 1}
+	w := &waiter{percent: 99, clients: 1, settle: settle}
 	hear := func(started time.Time, clients, reached, refusing int) bool {
 		w.hear(orchestrator.Progress{Started: started, InUse: true, Known: true, Clients: clients, Reached: reached, Refusing: refusing, Pending: clients - reached - refusing}, now)
-		return w.reached(now)
+		return w.reached()
 	}
 	for _, c := range []struct {
 		started                    time.Time
@@ -206,6 +206,8 @@ func TestWaitFaults(t *testing.T) {
 		{`required flag(s) "key", "type", "version" not set`},
 		{"--percent: wants a number over 0 and up to 100, got 101", "--key", "k", "--type", "CDS", "--version", "v", "--percent", "101"},
 		{"--timeout: wants a time over 0, got 0s", "--key", "k", "--type", "CDS", "--version", "v", "--timeout", "0"},
+		{"--lost: wants a number from 0 to 100, got 101", "--key", "k", "--type", "CDS", "--version", "v", "--lost", "101"},
+		{"--settle: wants a time, got -1s", "--key", "k", "--type", "CDS", "--version", "v", "--settle", "-1s"},
 		{"--every: wants a time over 0, got -1s", "--key", "k", "--type", "CDS", "--version", "v", "--every", "-1s"},
 		{"--version: wants a version", "--key", "k", "--type", "CDS", "--version", ""},
 		{`"x" is no resource type`, "--key", "k", "--type", "x", "--version", "v"},
@@ -310,12 +312,12 @@ func TestWaitWhileTheRelayStops(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, errs bytes.Buffer
-			w := &waiter{percent: 99, clients: 1, timeout: time.Minute, out: &out, errs: &errs, format: formatText}
+			w := &waiter{percent: 99, clients: 1, settle: settle, timeout: time.Minute, out: &out, errs: &errs, format: formatText}
 			w.hear(orchestrator.Progress{Known: true, InUse: true, Clients: 100, Reached: 50, Pending: 50}, now)
 			for range 3 {
 				w.hear(last, now)
 				w.show(now)
-				if w.reached(now) || w.futile > 0 {
+				if w.reached() || w.futile > 0 {
 					t.Fatalf("%+v", w)
 				}
 			}
@@ -327,7 +329,7 @@ func TestWaitWhileTheRelayStops(t *testing.T) {
 			}
 			// It is back, and so is one of those who were there.
 			w.hear(orchestrator.Progress{Started: now, Known: true, InUse: true, Clients: 1, Reached: 1}, now)
-			if w.reached(now) {
+			if w.reached() {
 				t.Error("one of a hundred is taken for all")
 			}
 		})

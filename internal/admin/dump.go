@@ -54,7 +54,7 @@ func (s *Server) resources(r *http.Request, decode bool) (int, any) {
 	}
 	held, ok := s.opts.Keys.Resources(key)
 	if !ok {
-		return fail(http.StatusNotFound, fmt.Sprintf("key %s is not in use", key))
+		return fail(http.StatusNotFound, s.notUsed(key))
 	}
 	if q.Has("type") {
 		typ, err := typeCalled(q.Get("type"))

@@ -160,12 +160,21 @@ func TestDiffOfANode(t *testing.T) {
 		t.Errorf("%+v", rs[2])
 	}
 
+	// Of what is very large the size is shown, and that it is another.
+	large := func(text string) *xds.Resource { return cluster(t, "a", strings.Repeat(text, maxCompared/5+1)) }
+	r.world.differences = []orchestrator.Difference{{Name: "a", Has: large("long "), Offered: large("LONG ")}, {Name: "b", Has: cluster(t, "b", "small"), Offered: large("LONG ")}}
+	body := r.get("/diff/"+escape(odd), &got).body
+	rs = got.Items[0].Resources
+	if len(body) > 10_000 || !strings.Contains(string(rs[0].Has), `"bytes": 10`) || rs[0].Diff == "" || !strings.Contains(rs[1].Diff, "-alt_stat_name: small") || !strings.Contains(rs[1].Diff, "+cannot_be_shown: ") {
+		t.Errorf("%d bytes: %.3000s", len(body), body)
+	}
+
 	// Bounded in number, and in bytes.
 	r.world.differences = nil
 	for range maxDifferences + 3 {
 		r.world.differences = append(r.world.differences, orchestrator.Difference{Name: "a", Offered: cluster(t, "a", strings.Repeat("long ", maxDifferenceBytes/25))})
 	}
-	body := r.get("/diff/"+escape(odd), &got).body
+	body = r.get("/diff/"+escape(odd), &got).body
 	if n := len(got.Items[0].Resources); n >= maxDifferences || got.Items[0].More != maxDifferences+3-n || len(body) > 3*maxDifferenceBytes {
 		t.Errorf("%d resources and %d more, in %d bytes", n, got.Items[0].More, len(body))
 	}
@@ -212,7 +221,10 @@ func TestDiffOfANodeOnManyStreams(t *testing.T) {
 		t.Errorf("%v", streams)
 	}
 	// By size as well.
-	r.world.differences = []orchestrator.Difference{{Name: "a", Offered: cluster(t, "a", strings.Repeat("long ", maxDifferenceBytes/5))}}
+	r.world.differences = nil
+	for range 5 {
+		r.world.differences = append(r.world.differences, orchestrator.Difference{Name: "a", Offered: cluster(t, "a", strings.Repeat("long ", maxDifferenceBytes/25))})
+	}
 	for i := range r.world.untaken {
 		r.world.untaken[i].Awaits = nil
 	}

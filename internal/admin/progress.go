@@ -9,6 +9,13 @@ import (
 	"xdsrelay/internal/xds"
 )
 
+// progress is the answer to /progress.
+type progress struct {
+	orchestrator.Progress
+	// Note says of a key that is not in use which one is that reads alike.
+	Note string `json:"note,omitempty"`
+}
+
 // progress says how far a version of a key's type has come. A key that is not in use
 // is no fault: its clients may be yet to come, or to come again.
 func (s *Server) progress(r *http.Request) (int, any) {
@@ -35,7 +42,11 @@ func (s *Server) progress(r *http.Request) (int, any) {
 	p := s.opts.Keys.Progress(of, s.opts.Clients.Standings)
 	// Looked at afterwards: none of those that are missing was sent away before.
 	p.Draining = s.phase.Load() == draining
-	return http.StatusOK, p
+	out := progress{Progress: p}
+	if !p.InUse {
+		out.Note = s.notUsed(key)
+	}
+	return http.StatusOK, out
 }
 
 // typeCalled is the type that people mean: by its URL or its short name.

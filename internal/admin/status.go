@@ -117,7 +117,7 @@ func (s *Server) oneKey(r *http.Request) (int, any) {
 	}
 	k, ok := s.opts.Keys.Key(key)
 	if !ok {
-		return fail(http.StatusNotFound, fmt.Sprintf("key %s is not in use", name))
+		return fail(http.StatusNotFound, s.notUsed(key))
 	}
 	one := []orchestrator.KeyStatus{k}
 	ofKey := s.opts.Clients.Standings(func(k xds.Key, _ xds.TypeURL) bool { return k == key })
@@ -128,12 +128,13 @@ func (s *Server) oneKey(r *http.Request) (int, any) {
 	return http.StatusOK, one[0]
 }
 
-// keyCalled returns the key that people mean by name: as it is shown; as JSON
-// shows it, with backslashes; or its elements without quotes, if that is one key
-// in use. It reports false for what can be no key.
+// keyCalled returns the key that people mean by name: as it is shown. What is so no key
+// is one as JSON shows it, with backslashes, or its elements without quotes, if that is
+// one key in use. What is a key as it stands is no other one, in use or not: whoever
+// waits for it would be answered for somebody else's. It reports false for what can be
+// no key.
 func (s *Server) keyCalled(name string) (xds.Key, bool) {
-	key, is := xds.ParseKey(name)
-	if s.used(key) {
+	if key, is := xds.ParseKey(name); is {
 		return key, true
 	}
 	for _, text := range []string{name, `"` + name + `"`} {
@@ -143,11 +144,29 @@ func (s *Server) keyCalled(name string) (xds.Key, bool) {
 			}
 		}
 	}
-	same := slices.DeleteFunc(s.keys(), func(k orchestrator.KeyStatus) bool { return strings.Join(k.Elements, "/") != name })
-	if len(same) == 1 && name != "" {
-		return xds.NewKey(same[0].Elements...), true
+	if same := s.spelled(name); len(same) == 1 {
+		return same[0], true
 	}
-	return key, is
+	return xds.Key{}, false
+}
+
+// spelled are the keys in use whose elements, without quotes, read so.
+func (s *Server) spelled(name string) (keys []xds.Key) {
+	for _, k := range s.keys() {
+		if name != "" && strings.Join(k.Elements, "/") == name {
+			keys = append(keys, xds.NewKey(k.Elements...))
+		}
+	}
+	return keys
+}
+
+// notUsed says that a key is not in use, and which one may have been meant.
+func (s *Server) notUsed(key xds.Key) string {
+	text := fmt.Sprintf("key %s is not in use", key)
+	for _, k := range s.spelled(strings.Join(key.Elements(), "/")) {
+		text += fmt.Sprintf("; %s is, which is another key", k)
+	}
+	return text
 }
 
 func (s *Server) used(k xds.Key) bool { return s.opts.Keys.Used(k) }

@@ -112,7 +112,7 @@ func TestKeys(t *testing.T) {
 	}
 	// So it is found by what a person sees, or takes from JSON, of it.
 	for name, want := range map[string]xds.Key{
-		`"edge/eu"/1`: oddKeys[1], `\"edge/eu\"/1`: oddKeys[1], `"\"edge/eu\"/1"`: oddKeys[1], `edge/eu/1`: oddKeys[1],
+		`"edge/eu"/1`: oddKeys[1], `\"edge/eu\"/1`: oddKeys[1],
 		"edge/eu-1": oddKeys[0], "../live": oddKeys[5], "..": oddKeys[6], "a//b/%2F": oddKeys[8], `""`: oddKeys[4],
 	} {
 		for _, path := range []string{url.PathEscape(name), (&url.URL{Path: name}).EscapedPath()} {
@@ -137,6 +137,24 @@ func TestKeys(t *testing.T) {
 		}
 	})
 	r.want(400, "GET", "/keys/x%20y/z", nil)
+	// What is a key as it stands is no other one, though that is not in use.
+	for name, want := range map[string]string{
+		"edge/eu/1":          `key edge/eu/1 is not in use; "edge/eu"/1 is, which is another key`,
+		`"\"edge/eu\"/1"`: `key "\"edge/eu\"/1" is not in use`,
+	} {
+		var f failure
+		if r.want(404, "GET", "/keys/"+url.PathEscape(name), &f); f.Error != want {
+			t.Errorf("%s: %s", name, f.Error)
+		}
+		var p progress
+		if r.get("/progress/"+url.PathEscape(name)+"?type=CDS&version=1", &p); p.Key != name || p.Note != want {
+			t.Errorf("%s: %+v", name, p)
+		}
+		var of list[fanout.ClientStatus]
+		if r.get("/clients?key="+url.QueryEscape(name), &of); len(of.Items) != 0 {
+			t.Errorf("/clients?key=%s: %+v", name, of.Items)
+		}
+	}
 	// Slashes between plain elements may stay.
 	r.get("/keys/edge/eu-1", nil)
 	r.want(404, "GET", "/keys/nowhere", nil)

@@ -11,6 +11,7 @@ import (
 
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/xds"
 )
 
 // What is shown of what a node has not taken is bounded: so many resources of a
@@ -19,6 +20,9 @@ const (
 	maxDifferences     = 50
 	maxDifferenceBytes = 4 << 20
 	itemCost           = 2 << 10 // of an item without resources, at least
+	// maxCompared is how large a resource may be of which more than the size is shown, in
+	// bytes. What one costs is not looked at before it is through.
+	maxCompared = 1 << 20
 )
 
 // untaken is what a client refused, or does not have yet, of a type.
@@ -130,12 +134,28 @@ func (s *Server) compare(u *fanout.Untaken, b *budget) untaken {
 }
 
 func differ(d *orchestrator.Difference) differing {
-	out := differing{Name: d.Name, Offered: shown(d.Offered), Has: shown(d.Has), OfferedNotHeld: d.OfferedGone, HasNotHeld: d.HasGone}
+	out := differing{Name: d.Name, Offered: comparable(d.Offered), Has: comparable(d.Has), OfferedNotHeld: d.OfferedGone, HasNotHeld: d.HasGone}
 	if d.OfferedGone || d.HasGone {
 		return out
 	}
 	out.Diff = lineDiff(yamlLines(out.Has), yamlLines(out.Offered))
 	return out
+}
+
+// comparable is a resource as it is shown; of one that is too large only how large it
+// is, and its version, by which it differs.
+func comparable(r *xds.Resource) json.RawMessage {
+	if r == nil || r.Size() <= maxCompared {
+		if b := shown(r); len(b) <= maxDifferenceBytes {
+			return b
+		}
+	}
+	b, _ := json.Marshal(struct {
+		What    string `json:"cannot_be_shown"`
+		Bytes   int64  `json:"bytes"`
+		Version string `json:"version"`
+	}{"it is too large to be compared; relay dump shows it", r.Size(), r.Version.String()}) // strings and a number
+	return b
 }
 
 // yamlLines are the lines of a message as YAML; none of none.

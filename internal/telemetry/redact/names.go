@@ -12,12 +12,21 @@ var words = []string{
 	"apikey", "privatekey", "accesskey", "sessionkey", "signingkey", "encryptionkey", "hmackey", "jsonkey", "sharedkey", "pkcs12", "cookie", "bearer", "authkey",
 }
 
+// ends of names whose values are secrets: of headers mostly, and of those kinds of keys
+// that open something. "key" alone is none of them, nor are keys by which something is
+// found: routing-key, hash_key, descriptor_key.
+var ends = []string{
+	"auth", "session", "sessionid", "signature",
+	"functionkey", "functionskey", "subscriptionkey", "masterkey", "rootkey", "adminkey", "accountkey", "storagekey", "appkey", "applicationkey",
+	"clientkey", "consumerkey", "securitykey", "symmetrickey", "decryptionkey", "cipherkey", "sslkey", "tlskey", "sshkey", "licensekey",
+}
+
 // places are ends of names that say where a secret is, or what it is called, and
 // not what it is.
 var places = []string{"name", "names", "file", "filename", "path", "endpoint", "url", "uri", "type", "header", "config", "source", "prefix", "bucket", "issuer"}
 
 // Suspicious reports whether what goes by this name is a secret: client_secret,
-// apiKey, x-auth-token, proxy-authorization; not tls_secret_name, token_endpoint.
+// apiKey, x-auth, proxy-authorization; not tls_secret_name, token_endpoint.
 // "key" alone is not: in xDS all kinds of things are keys of something.
 func Suspicious(name string) bool {
 	var buf [64]byte
@@ -32,11 +41,14 @@ func Suspicious(name string) bool {
 	}
 	s := string(plain)
 	switch s {
-	case "pwd", "auth", "jwt", "pass", "pin", "sig":
+	case "pwd", "jwt", "pass", "pin", "sig", "sid", "xsid", "otp":
 		return true
 	}
-	if strings.HasSuffix(s, "signature") { // of a request, as of a URL that is signed beforehand
-		return true
+	for _, e := range ends {
+		// Envoy's extensions have names that end so: envoy.filters.http.basic_auth.
+		if strings.HasSuffix(s, e) && !strings.HasPrefix(s, "envoy") {
+			return true
+		}
 	}
 	for _, w := range words {
 		if !strings.Contains(s, w) {

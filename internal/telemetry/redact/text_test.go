@@ -35,6 +35,9 @@ var forms = []string{
 	"Bearer " + marker,
 	`fields { key: "password" value { string_value: "` + marker + `" } }`,
 	`{"key":"authorization","value":"` + marker + `"}`,
+	`"initial_metadata":[{"key":"x-auth","value":"` + marker + `"}]`,
+	`initial_metadata { key: "x-functions-key" value: "` + marker + `" }`,
+	"session-id: " + marker,
 	`request_headers_to_add { header { key: "x-auth-token" value: "` + marker + `" } }`,
 	`headers { name: "cookie" string_match { exact: "` + marker + `" } }`,
 	`map["token":"` + marker + `"]`,
@@ -128,12 +131,15 @@ func TestTextLeavesTheRest(t *testing.T) {
 }
 
 func TestSuspicious(t *testing.T) {
-	for _, name := range []string{"password", "Db-Password", "client_secret", "apiKey", "x-auth-token", "PRIVATE_KEY", "proxy-authorization", "set-cookie", "pwd", "awsSecretAccessKey", "jwt"} {
+	for _, name := range []string{"password", "Db-Password", "client_secret", "apiKey", "x-auth-token", "PRIVATE_KEY", "proxy-authorization", "set-cookie", "pwd", "awsSecretAccessKey", "jwt",
+		"auth", "x-auth", "Proxy-Auth", "basic_auth", "x-functions-key", "Ocp-Apim-Subscription-Key", "subscription-key", "x-session", "session-id", "master-key", "masterKey", "x-sid", "X-Amz-Signature"} {
 		if !Suspicious(name) {
 			t.Errorf("%s is not", name)
 		}
 	}
-	for _, name := range []string{"", "key", "name", "zone", "secretName", "token_endpoint", "password_file", "sds_secret_config", "author", "keyless", "cluster"} {
+	for _, name := range []string{"", "key", "name", "zone", "secretName", "token_endpoint", "password_file", "sds_secret_config", "author", "keyless", "cluster",
+		"routing-key", "hash-key", "hash_key", "descriptor_key", "header_key", "partition-key", "cache-key", "metadata_key", "primaryKey", "sort_key", "runtime_key", "authority", "x-authority", "sessions", "max_sessions",
+		"envoy.filters.http.basic_auth", "envoy.http.stateful_session", "ext_authz", "oauth2", "side", "auth_type"} {
 		if Suspicious(name) {
 			t.Errorf("%s is", name)
 		}
