@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -71,7 +73,7 @@ func BenchmarkStatusOf20000Clients(b *testing.B) {
 	}
 	defer c.close()
 	read := func(b *testing.B, what func(b *testing.B) int) {
-		bytes := 0
+		size := 0
 		slowest := time.Duration(0)
 		for b.Loop() {
 			// One reading, and not how often one may: the relay gives readers a share
@@ -80,12 +82,24 @@ func BenchmarkStatusOf20000Clients(b *testing.B) {
 			<-time.After(time.Second)
 			b.StartTimer()
 			began := time.Now()
-			bytes = what(b)
+			size = what(b)
 			slowest = max(slowest, time.Since(began))
 		}
-		b.ReportMetric(float64(bytes)/1e6, "MB")
+		b.ReportMetric(float64(size)/1e6, "MB")
 		b.ReportMetric(slowest.Seconds()*1e3, "slowest-ms")
 	}
+	b.Run("status", func(b *testing.B) {
+		read(b, func(b *testing.B) int {
+			var out bytes.Buffer
+			cmd := newRootCmd()
+			cmd.SetArgs([]string{"status", "--admin", o.admin})
+			cmd.SetOut(&out)
+			if err := cmd.Execute(); err != nil || !strings.Contains(out.String(), "20000 streams") {
+				b.Fatalf("%v %.1000s", err, &out)
+			}
+			return out.Len()
+		})
+	})
 	b.Run("clients", func(b *testing.B) {
 		read(b, func(b *testing.B) (bytes int) {
 			items, err := c.list(ctx, "/clients", nil)

@@ -93,6 +93,7 @@ func TestANackAppears(t *testing.T) {
 	w.refusing("cluster web: no such transport socket")
 	w.clusters("2", "web", "api", "new")
 	p.shows(".cards", "cluster web: no such transport socket", "edge/eu-1", "CDS", "edge-000")
+	p.shows(".cards", "1 client still refuses it")
 	p.shows("#refusing", "1")
 	p.do(chromedp.Click(".cards summary"))
 	p.shows(".cards .difference", "NACKED", "new", `+name: new`, `"1s"`)
@@ -110,6 +111,12 @@ func TestANackAppears(t *testing.T) {
 	p.visit("/")
 	p.is("document.querySelector('.flow .ribbon.nacked')")
 	p.shows(".flow", "NACKED")
+	p.visit("/ui/refusals")
+	p.shows(".cards", "still refuses it")
+	w.refusing("")
+	w.clusters("4", "web", "api")
+	p.shows(".cards > li:nth-child(1)", "nobody refuses it any more")
+	p.shows(".cards > li:nth-child(2)", "nobody refuses it any more")
 }
 
 func TestWhereANodeGoes(t *testing.T) {

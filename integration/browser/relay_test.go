@@ -2,6 +2,7 @@ package browser
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -24,6 +25,7 @@ import (
 type world struct {
 	testing.TB
 	origin string // directory
+	remote string // another origin in its place, if there is one
 	down   string // address for clients
 	admin  string // its URL
 
@@ -54,7 +56,7 @@ var serving = regexp.MustCompile(`msg=serving .*?downstream=(\S+) admin=(\S+)`)
 // start runs the relay until the test ends or stop is called.
 func (w *world) start(admin, more string) {
 	w.Helper()
-	text := fmt.Sprintf(config, "relay-under-test", "file://"+w.origin, admin, more)
+	text := fmt.Sprintf(config, "relay-under-test", cmp.Or(w.remote, "file://"+w.origin), admin, more)
 	if err := os.WriteFile(w.config, []byte(text), 0o600); err != nil {
 		w.Fatal(err)
 	}
@@ -130,12 +132,26 @@ func node(id, cluster, zone string) *corev3.Node {
 // all have their clusters. The first refuses when the world says so.
 func (w *world) join(nodes ...*corev3.Node) (leave func()) {
 	w.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	c := &crowd{stop: cancel}
 	var served sync.WaitGroup
 	served.Add(len(nodes))
+	leave = w.begin(served.Done, nodes...)
+	all := make(chan struct{})
+	go func() { served.Wait(); close(all) }()
+	select {
+	case <-all:
+	case <-time.After(patience):
+		w.Fatal("clients have no clusters")
+	}
+	return leave
+}
+
+// begin is join for those who may never have any; served is called once for each that
+// has.
+func (w *world) begin(served func(), nodes ...*corev3.Node) (leave func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &crowd{stop: cancel}
 	for i, n := range nodes {
-		one := &client{node: n, delta: i%2 == 1, served: sync.OnceFunc(served.Done), refuse: func() string {
+		one := &client{node: n, delta: i%2 == 1, served: sync.OnceFunc(served), refuse: func() string {
 			if why := w.refuse.Load(); why != nil && i == 0 {
 				return *why
 			}
@@ -155,13 +171,6 @@ func (w *world) join(nodes ...*corev3.Node) (leave func()) {
 		}
 	})
 	w.Cleanup(leave)
-	all := make(chan struct{})
-	go func() { served.Wait(); close(all) }()
-	select {
-	case <-all:
-	case <-time.After(patience):
-		w.Fatal("clients have no clusters")
-	}
 	return leave
 }
 

@@ -40,6 +40,27 @@ func TestP57_SilenceEndsWhatIsStale(t *testing.T) {
 	})
 }
 
+// What silence has ended is as unconfirmed as before: that it is not stale any more is
+// no word of the origin's.
+func TestP57_SilenceEndsWhatIsStaleAndConfirmsNothing(t *testing.T) {
+	dir := t.TempDir()
+	kept(t, dir, "x=1")
+	life(t, dir, func(w *world) {
+		w.join("web", eds).want("x")
+		f := w.feed("web")
+		f.failed()
+		f.reached()
+		v := f.sink.(*link).group.views[0]
+		equal(t, "stale types", strings.Join(w.stale("web"), " "), "EDS")
+		f.hand(t, xds.Update{Type: eds, Origin: "first", TakesOver: true, Unspoken: []string{"x"}, Received: time.Now()})
+		pass(time.Second)
+		equal(t, "stale types", strings.Join(w.stale("web"), " "), "")
+		equal(t, "silence is a word", v.keeper.heard.Load(), false)
+		f.update(t, eds, false, "x=2")
+		equal(t, "a word is one", v.keeper.heard.Load(), true)
+	})
+}
+
 // Nor where a part moves to another stream meanwhile: of what the origin does not
 // speak of there either, it stays, and is stale no more (P50).
 func TestP50_P57_WhatMovesUnspokenIsNotStaleForEver(t *testing.T) {

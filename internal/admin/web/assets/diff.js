@@ -1,18 +1,27 @@
 // What a client refused, or does not have yet, against what it has.
 import { h, put } from './dom.js';
 import { at, get } from './api.js';
-import { ago, count, keyLink, short, state, version } from './words.js';
+import { ago, count, keyLink, number, short, state, version } from './words.js';
+
+const PAGE = 20; // types of streams that are read at a time
 
 /** differences are read when they are opened; of one refusal, if it is given. */
 export function differences(node, only, signal, failed) {
   const body = h('div', { class: 'differences', 'aria-live': 'polite' });
-  const read = async () => {
-    put(body, h('p', { class: 'loading' }, 'Reading…'));
+  // shown are those of the pages before.
+  const read = async (shown = [], token) => {
+    put(body, shown, h('p', { class: 'loading' }, 'Reading…'));
     try {
-      const list = await get(at('/diff', node), {}, signal);
-      const items = list.items.filter((i) => !only || (i.key === only.key && i.type === only.type && i.nack?.version === only.version));
-      put(body, items.length ? items.map((i) => item(i, only))
-        : h('p', { class: 'none' }, only ? 'It has answered something newer since, so this is not what stands between now.' : 'Nothing differs now.'));
+      let all = shown;
+      do { // a page may have none of those that are wanted, or no streams with any
+        const list = await get(at('/diff', node), { limit: PAGE, page_token: token }, signal);
+        const items = list.items.filter((i) => !only || (i.key === only.key && i.type === only.type && i.nack?.version === only.version));
+        all = [...all, ...items.map((i) => item(i, only))];
+        token = list.next_page_token;
+      } while (token && all.length === shown.length);
+      put(body, all.length ? all
+        : h('p', { class: 'none' }, only ? 'It has answered something newer since, so this is not what stands between now.' : 'Nothing differs now.'),
+      token && h('p', { class: 'pages' }, h('button', { type: 'button', on: { click: () => read(all, token) } }, 'More')));
     } catch (e) {
       if (e.name === 'AbortError') return;
       if (e.status === 401) failed(e);
@@ -25,6 +34,7 @@ export function differences(node, only, signal, failed) {
 }
 
 function item(i, only) {
+  if (i.awaits) return awaited(i);
   return h('div', { class: 'difference' },
     h('p', {}, !only && [short(i.type), ' of ', keyLink(i.key, { type: short(i.type) }), ' · '], state(i.state), ' ', ago(i.since), ' · offered ', version(i.version),
       ', has ', i.acked_version ? version(i.acked_version) : 'nothing', i.unsent && ' · not sent yet'),
@@ -32,6 +42,15 @@ function item(i, only) {
     i.not_held_any_more && h('p', { class: 'none' }, 'So much has come since that it is not known any more which resources differ.'),
     i.resources.map(resource),
     i.more > 0 && h('p', {}, `And ${count(i.more, 'more resource')}.`));
+}
+
+/** awaited is what a client asks for and the origin says nothing of: there is nothing to take yet. */
+function awaited(i) {
+  return h('div', { class: 'difference' },
+    h('p', {}, short(i.type), ' of ', keyLink(i.key, { type: short(i.type) }), ' · ', state(i.state), ' ', ago(i.since),
+      ' · the origin has said nothing yet of what it asks for:'),
+    h('ul', { class: 'chips' }, i.awaits.map((n) => h('li', {}, n === '*' ? 'all there is (*)' : h('code', { class: 'long', title: n }, n))),
+      i.more > 0 && h('li', {}, `and ${number(i.more)} more`)));
 }
 
 function resource(r) {

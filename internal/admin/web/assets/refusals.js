@@ -48,7 +48,8 @@ function row(r) {
   return [
     h('p', { class: 'message' }, r.message || 'without a message'),
     h('p', {}, keyLink(r.key, { type: short(r.type) }), ' · ', short(r.type), ' ', version(r.version), ' · ',
-      count(r.count, 'time'), ' · first ', ago(r.first), ', last ', ago(r.last)),
+      count(r.count, 'time'), ' · first ', ago(r.first), ', last ', ago(r.last), ' · ',
+      r.still_refusing ? h('b', { class: 'bad' }, count(r.still_refusing, 'client still refuses it', 'clients still refuse it')) : 'nobody refuses it any more'),
     h('ul', { class: 'chips' }, h('li', {}, `${r.clients_at_least ? 'more than ' : ''}${count(r.clients_total, 'client')}:`),
       r.clients.map((c) => h('li', {}, nodeLink(c.node))), more > 0 && h('li', {}, `and ${number(more)} more`))];
 }
