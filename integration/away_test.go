@@ -79,9 +79,12 @@ func TestP53_SilentOriginEndsNothing(t *testing.T) {
 			c := client(t, r.addr, fleet.ClientConfig{Node: node("n", "edge"), Variant: v, Behaviour: fleet.Raw,
 				Subscribe: []fleet.Subscription{{Type: xds.ClusterType}, {Type: xds.EndpointType, Names: []string{"late"}}}})
 			f.waitRequest(t, "a request", func(q request) bool { return q.Type == xds.EndpointType })
-			// Longer than first_answer_timeout: until the name has been taken for absent.
-			if v == fleet.Delta {
-				waitFor(t, c, "the name's absence", func(c *fleet.Client) bool { return len(c.Absent(xds.EndpointType)) == 1 })
+			// Longer than first_answer_timeout, and than a name may stay unanswered: that an
+			// origin hangs says nothing of any name (P57).
+			r.waitMetric(t, 1, "upstream_silent_streams", "origin", f.addr)
+			<-time.After(300 * time.Millisecond)
+			if c.Absent(xds.EndpointType) != nil || r.metric(t, "upstream_absent_guesses_total") > 0 {
+				t.Error("a name is taken for absent by an origin that hangs")
 			}
 			f.send(t, response(v, xds.EndpointType, "1", entryOf(endpoints("late", 1))))
 			waitFor(t, c, "what came late", has(endpoints("late", 1)))

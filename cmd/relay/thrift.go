@@ -20,12 +20,13 @@ type thrift struct {
 	least uint64        // bytes: less is not worth a collection
 
 	last  usage
-	given uint64 // bytes allocated, in all, when memory was last given back
-	most  uint64 // goroutines at once since then
-	loud  uint64 // bytes allocated since then, but while it was quiet
-	rest  uint64 // bytes that were free at the least since then
-	still int    // looks at which it was quiet, in a row
-	since int    // looks since memory was last given back
+	given uint64        // bytes allocated, in all, when memory was last given back
+	most  uint64        // goroutines at once since then
+	loud  uint64        // bytes allocated since then, but while it was quiet
+	rest  uint64        // bytes that were free at the least since then
+	still int           // looks at which it was quiet, in a row
+	since int           // looks since memory was last given back
+	took  time.Duration // which took so long
 }
 
 func newThrift() *thrift {
@@ -42,8 +43,10 @@ func (t *thrift) run(ctx context.Context) {
 			return
 		case <-tick.C:
 			if t.due(readUsage()) {
+				began := time.Now()
 				runtime.GC() // what pools have, they keep over one collection
 				debug.FreeOSMemory()
+				t.took = time.Since(began)
 			}
 		}
 	}
@@ -62,13 +65,17 @@ const crowd = 1000
 const handful = 200
 
 // pause is how many looks at the least are between two times that memory is given back
-// though it is not quiet.
-const pause = 12
+// though it is not quiet, and share how much of the time it may take: of a large heap it is
+// seconds of two collections.
+const (
+	pause = 12
+	share = 100
+)
 
 // due reports whether memory is to be given back: the last burst is over, and what
 // it left free, or uncollected, is worth it; or clients have left since, whose
 // memory still counts as live until something is collected, also while others keep
-// the relay busy. It costs a collection: one at the most for as many bytes allocated as
+// the relay busy. It costs two collections: once at the most for as many bytes allocated as
 // are live, which is how often Go's runtime has another, and so not again for what
 // could not be given back; or one for each crowd that leaves.
 func (t *thrift) due(u usage) bool {
@@ -85,7 +92,7 @@ func (t *thrift) due(u usage) bool {
 	if u.unused >= max(t.least, u.live/4) {
 		least = handful
 	}
-	left := t.most-u.goroutines >= max(least, t.most/8) && (quiet || !leaving && t.since >= pause)
+	left := t.most-u.goroutines >= max(least, t.most/8) && (quiet || !leaving && t.since >= max(pause, int(share*t.took/t.every)))
 	burst := u.allocated-t.given >= max(t.least, u.live) && u.spare() >= max(t.least, u.live/8)
 	late := t.still == settled && t.loud >= max(t.least, u.live/2)
 	// What came free only after something was given back, as what the last of a crowd

@@ -109,6 +109,22 @@ func TestThriftIsDueAfterABurst(t *testing.T) {
 
 var kept []byte
 
+// What takes long is done less often while the relay is busy.
+func TestThriftTakesAShareOfTheTime(t *testing.T) {
+	th := newThrift()
+	th.took = 2 * th.every
+	th.due(usage{goroutines: 8000})
+	n := 1
+	for ; !th.due(usage{allocated: uint64(n) << 30, goroutines: 5000}); n++ {
+		if n > 1000 {
+			break
+		}
+	}
+	if n < 2*share-2 || n > 2*share+2 {
+		t.Errorf("due after %d looks", n)
+	}
+}
+
 // What was free goes back to the system.
 func TestThriftGivesMemoryBack(t *testing.T) {
 	released := func() uint64 {
@@ -118,7 +134,7 @@ func TestThriftGivesMemoryBack(t *testing.T) {
 	}
 	// As if the runtime kept everything, which it does while nothing is collected.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	runtime.GC() // one that goes on from before would take the burst for live
+	runtime.GC()                              // one that goes on from before would take the burst for live
 	burst := max(200<<20, 2*readUsage().live) // of the tests before, too
 	synctest.Test(t, func(t *testing.T) {
 		th := newThrift()

@@ -60,7 +60,7 @@ type Caller struct {
 	// verified: what was only claimed is nothing.
 	Peer expr.Peer
 	// Account is what limits per peer count it by: the identity that its
-	// certificate proves, else its address.
+	// certificate proves, else its address; of IPv6 its /64.
 	Account string
 
 	secured, verified bool // by TLS; by a certificate of the client
@@ -73,7 +73,7 @@ type Caller struct {
 // has come to; nil without TLS.
 func (g *Gate) Caller(address string, state *tls.ConnectionState) *Caller {
 	from := host(address)
-	c := &Caller{gate: g, Peer: expr.Peer{Address: from}, Account: from, secured: state != nil}
+	c := &Caller{gate: g, Peer: expr.Peer{Address: from}, Account: neighbours(address), secured: state != nil}
 	if state == nil || len(state.VerifiedChains) == 0 {
 		return c
 	}

@@ -269,7 +269,7 @@ func TestP6_Caller(t *testing.T) {
 			t.Errorf("%+v, %q; want %+v", p, got.Account, tc)
 		}
 	}
-	if got := new(Gate).Caller("[::1]:5000", nil); got.Account != "::1" || got.Peer.Address != "::1" {
+	if got := new(Gate).Caller("[::1]:5000", nil); got.Account != "::/64" || got.Peer.Address != "::1" {
 		t.Errorf("%+v", got)
 	}
 	if got := new(Gate).Caller("@", nil); got.Account != "@" { // a unix socket

@@ -215,7 +215,8 @@ func TestP53_HowLongIsCarriedIsMonotonic(t *testing.T) {
 	w := newWorld(t, options(t)) // and in no bubble, whose times have none
 	g := newGroup(w.reg, xds.NewKey("web"), w.node(&corev3.Node{Id: "n"}))
 	g.home().Status(upstream.Status{Connected: true})
-	for what, at := range map[string]*time.Time{"reached": g.reachedAt.Load(), "connected": g.connectedAt.Load()} {
+	g.apply(update{from: g.home(), applied: make(chan bool, 1)})
+	for what, at := range map[string]*time.Time{"heard": g.heardAt.Load(), "connected": g.connectedAt.Load()} {
 		if !strings.Contains(at.String(), "m=") {
 			t.Errorf("%s: %v", what, at)
 		}

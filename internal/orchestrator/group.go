@@ -44,9 +44,9 @@ type Group struct {
 	links   atomic.Pointer[[]*link] // home, and the second stream if there is one (P50); the slice is never changed
 	refusal atomic.Pointer[refusal] // nothing held and no origin (P53)
 	figures atomic.Pointer[figures]
-	// connectedAt is when a stream was last seen to be open, reachedAt when one first
-	// was; nil: none was yet.
-	connectedAt, reachedAt atomic.Pointer[time.Time]
+	// connectedAt is when a stream was last seen to be open, heardAt when something first
+	// came on one; nil: none was, or nothing did yet.
+	connectedAt, heardAt atomic.Pointer[time.Time]
 
 	// Owned by the goroutine.
 	ctx      context.Context // of run; nil before it
@@ -191,7 +191,6 @@ func (g *Group) step(now time.Time) (over bool) {
 	g.ask()
 	g.observe(now)
 	g.recallAway(now)
-	g.resume()
 	if g.unpublished && (g.urgent || !now.Before(g.publishAt)) {
 		g.publish()
 	}
@@ -228,6 +227,11 @@ func (g *Group) apply(u update) {
 	changed, first := false, false
 	defer func() { u.applied <- changed }()
 	u.from.heard = u.from.status.Load() // which the stream told before
+	if u.Unspoken == nil && !u.Guess {  // silence confirms nothing
+		now := time.Now()
+		g.heardAt.CompareAndSwap(nil, &now)
+		u.from.silence = silence{}
+	}
 	began := u.trace.Now()
 	v := find(g.views, u.Type)
 	if v == nil {
@@ -289,10 +293,8 @@ func (g *Group) wait(now time.Time) time.Duration {
 	}
 	before(g.interest.next())
 	before(g.nextExpiry())
-	if g.away || g.silent() {
-		before(g.recall.until)
-	}
-	if g.away {
+	before(g.recall.until)
+	if g.away && g.recall.loading == nil {
 		before(g.recall.look)
 	}
 	if g.unpublished {

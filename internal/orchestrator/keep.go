@@ -135,7 +135,7 @@ func (k *keeper) begin() bool {
 // carries reports whether what was good before the relay started, and nobody has
 // asked for, still is. Without an origin it is all that there is.
 func (k *keeper) carries() bool {
-	first := k.group.reachedAt.Load()
+	first := k.group.heardAt.Load()
 	return first == nil || time.Since(*first) < carry
 }
 

@@ -193,11 +193,8 @@ func (g *Group) reach() *link {
 
 // speaks reports whether a stream is open and has proven to be one.
 func (l *link) speaks(now time.Time) bool {
-	return l.spoke() || l.judged.Connected && !now.Before(l.provenAt)
+	return l.judged.Connected && (l.heard == l.judged || !now.Before(l.provenAt))
 }
-
-// spoke reports whether something came on the stream that is open.
-func (l *link) spoke() bool { return l.judged.Connected && l.heard == l.judged }
 
 // observe takes note of what the streams have come to, and of whether any origin
 // can be reached.

@@ -29,6 +29,7 @@ type link struct {
 	judged   *upstream.Status // the newest that was looked at
 	provenAt time.Time        // when judged, if connected, ends a refusal by itself
 	heard    *upstream.Status // under which the origin last said something
+	silence  silence
 }
 
 var _ upstream.Sink = (*link)(nil)
@@ -74,7 +75,6 @@ func (l *link) Status(s upstream.Status) {
 	if s.Connected || l.connected() {
 		now := time.Now() // by both clocks: the wall clock may be set
 		l.group.connectedAt.Store(&now)
-		l.group.reachedAt.CompareAndSwap(nil, &now)
 	}
 	l.status.Store(&s)
 	l.group.signal()

@@ -12,8 +12,8 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// recall serves a key from the last known good while no origin can be reached, or says
-// anything: only then, since what is on disk is older than what the origin has, and may be older
+// recall serves a key from the last known good while no origin can be reached (or says
+// anything: silent.go): only then, since what is on disk is older than what the origin has, and may be older
 // than what clients have from another replica. It is asked for what the origin has
 // not spoken of; what is held always counts more. Once an origin answers, its word
 // takes the place of what was recalled, and only differences go on, as when another
@@ -22,7 +22,6 @@ type recall struct {
 	// Owned by the group's goroutine.
 	records map[xds.TypeURL]*remembered // of the types that were looked for; nil: there is none
 	loading chan *loaded                // nil: nothing is being read
-	waiting []chan<- bool               // streams that ended for it, and are to be opened again
 	failed  int                         // times in a row that something could not be read
 	due     bool                        // something may have been asked for since
 	stale   int                         // views that are
@@ -106,12 +105,15 @@ func (r *recall) read(l *loaded, now time.Time) {
 	}
 }
 
-// recallAway reads what there is once no origin can be reached, or has ended its silence
-// by nothing, and applies it to what is asked for and not known.
+// recallAway reads what there is once no origin can be reached, and applies it to
+// what is asked for and not known.
 func (g *Group) recallAway(now time.Time) {
 	r := &g.recall
 	if g.opts.Store == nil {
 		return
+	}
+	if !r.until.IsZero() && !now.Before(r.until) {
+		g.tooOld(now)
 	}
 	if r.loading != nil {
 		select {
@@ -121,13 +123,10 @@ func (g *Group) recallAway(now time.Time) {
 			return
 		}
 	}
-	if !g.away && len(r.waiting) == 0 {
+	if !g.away {
 		r.due = true
-		switch {
-		case slices.ContainsFunc(g.lines(), (*link).spoke):
-			r.records, r.told, r.failed = nil, false, 0
-		case g.silent() && !r.until.IsZero() && !now.Before(r.until):
-			g.tooOld(now)
+		if slices.ContainsFunc(g.lines(), func(l *link) bool { return l.speaks(now) }) {
+			r.records, r.told, r.failed, r.look = nil, false, 0, time.Time{}
 		}
 		return
 	}
@@ -137,9 +136,6 @@ func (g *Group) recallAway(now time.Time) {
 	}
 	if !r.look.IsZero() && !now.Before(r.look) {
 		g.lookAgain()
-	}
-	if !r.until.IsZero() && !now.Before(r.until) {
-		g.tooOld(now)
 	}
 	if !r.due {
 		return
@@ -152,10 +148,16 @@ func (g *Group) recallAway(now time.Time) {
 			r.look = now.Add(lookEvery)
 		}
 	}
+	g.remindAll(r.records, nil, now, "no origin can be reached", &r.told)
+}
+
+// remindAll applies of records what is asked for and not known, on one stream or, if
+// only is nil, any. The first time in an outage is told.
+func (g *Group) remindAll(records map[xds.TypeURL]*remembered, only *link, now time.Time, why string, told *bool) {
 	var types []string
 	resources := 0
 	for _, v := range g.views {
-		if n, any := g.remind(v, r.records[v.typ.URL], now); any {
+		if n, any := g.remind(v, records[v.typ.URL], only, now); any {
 			types, resources = append(types, v.typ.Label()), resources+n
 		}
 	}
@@ -163,12 +165,8 @@ func (g *Group) recallAway(now time.Time) {
 		return
 	}
 	level := slog.LevelDebug
-	if !r.told {
-		r.told, level = true, slog.LevelWarn
-	}
-	why := "no origin can be reached"
-	if !g.away {
-		why = "the origin says nothing"
+	if !*told {
+		*told, level = true, slog.LevelWarn
 	}
 	g.log.Log(g.ctx, level, "served from the last known good: "+why, "types", strings.Join(types, " "), "resources", resources)
 }
@@ -189,12 +187,17 @@ func (g *Group) load() {
 	if len(types) == 0 {
 		return
 	}
+	r.loading = g.fetch(types)
+}
+
+// fetch has another goroutine read types, and tell the group of it.
+func (g *Group) fetch(types []xds.TypeURL) chan *loaded {
 	into := make(chan *loaded, 1)
-	r.loading = into
 	g.wg.Go(func() {
 		into <- g.registry.load(g.ctx, g.key, types)
 		g.signal()
 	})
+	return into
 }
 
 // load reads types of a key from disk, for a few keys at a time.
@@ -234,13 +237,17 @@ func (v *view) lacksName() bool {
 	return false
 }
 
-// remind applies of a record what is asked for and not known, and reports how many
-// resources that was, and whether there is another snapshot.
-func (g *Group) remind(v *view, rec *remembered, now time.Time) (n int, any bool) {
+// remind applies of a record what is asked for and not known, on one stream or, if
+// only is nil, any, and reports how many resources that was, and whether there is
+// another snapshot.
+func (g *Group) remind(v *view, rec *remembered, only *link, now time.Time) (n int, any bool) {
 	if rec == nil || v.move.Load() != nil {
 		return 0, false
 	}
 	us := v.forgotten(rec)
+	if only != nil {
+		us = slices.DeleteFunc(us, func(u xds.Update) bool { return v.at(u.Wildcard) != only })
+	}
 	if len(us) == 0 {
 		return 0, false
 	}

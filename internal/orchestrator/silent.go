@@ -2,30 +2,45 @@ package orchestrator
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
+
+	"xdsrelay/internal/xds"
 )
 
-// An origin that takes streams and says nothing on them can be reached, so it sends
-// nobody away (P53). But it may hang, and then it keeps clients waiting as one does that
-// is away. So what is asked for on a silent stream and not known comes from the last known
-// good, as when no origin can be reached. Its silence may also mean that there is nothing:
-// what is recalled is marked, no older than store.max_age, and gone once the origin says so. For that it
-// has to be asked by who knows what is held (P55): so the stream ends first, and the next one asks.
+// An origin that takes streams and says nothing on any of them can be reached, so it sends
+// nobody away (P53). But it hangs, or is overloaded, and keeps clients waiting as one does that
+// is away. So what is asked for on such a stream and not known comes from the last known
+// good, as when no origin can be reached. For the origin to tell what of it is gone it
+// has to be asked by who knows what is held (P55): so the stream ends first, once there is
+// something in memory that it is worth, and the next one asks.
+
+// silence is what was looked for on disk while an open stream brings nothing. Owned by the
+// group's goroutine.
+type silence struct {
+	records map[xds.TypeURL]*remembered // of the types that were looked for; nil: there is none
+	loading chan *loaded                // nil: nothing is being read
+	look    time.Time                   // when to look again for what could not be read; zero: it could
+	told    bool                        // that something is served
+}
 
 // question is one of a stream on which nothing comes.
 type question struct {
 	from   *link
-	ended  bool        // and it waits for what is recalled
-	answer chan<- bool // room for one
+	ended  bool          // and it wants what is recalled
+	answer chan<- advice // room for one
 }
 
+type advice struct{ end, soon bool }
+
 // Silent implements upstream.Sink.
-func (l *link) Silent(ctx context.Context) (end bool, err error) {
+func (l *link) Silent(ctx context.Context) (end, soon bool, err error) {
 	if l.group.opts.Store == nil {
-		return false, nil
+		return false, false, nil
 	}
-	return l.question(ctx, false)
+	a, err := l.question(ctx, false)
+	return a.end, a.soon, err
 }
 
 // Recall implements upstream.Sink.
@@ -34,74 +49,68 @@ func (l *link) Recall(ctx context.Context) error {
 	return err
 }
 
-func (l *link) question(ctx context.Context, ended bool) (bool, error) {
-	answer := make(chan bool, 1)
+func (l *link) question(ctx context.Context, ended bool) (advice, error) {
+	given := make(chan advice, 1)
 	select {
-	case l.group.questions <- question{l, ended, answer}:
+	case l.group.questions <- question{l, ended, given}:
 	case <-l.group.over:
-		return false, errOver
+		return advice{}, errOver
 	case <-ctx.Done():
-		return false, ctx.Err()
+		return advice{}, ctx.Err()
 	}
-	select {
-	case yes := <-answer:
-		return yes, nil
-	case <-l.group.over:
-		return false, errOver
-	case <-ctx.Done():
-		return false, ctx.Err()
-	}
+	return <-given, nil // the goroutine does nothing in between
 }
 
-// hear takes a question; one that waits is answered by resume.
+// hear answers a question.
 func (g *Group) hear(q question) {
-	if q.ended {
-		g.recall.waiting = append(g.recall.waiting, q.answer)
-		g.recall.due = true
+	now := time.Now()
+	if !q.ended {
+		q.answer <- g.misses(q.from, now)
 		return
 	}
-	q.answer <- g.misses(q.from, time.Now())
+	g.remindAll(q.from.silence.records, q.from, now, "the origin says nothing", &q.from.silence.told)
+	q.answer <- advice{}
 }
 
-// resume has streams that ended for what is recalled go on.
-func (g *Group) resume() {
-	if g.recall.loading != nil {
-		return
+// misses finds out whether there is a last known good of what is asked for on l and not
+// known. What turned out to be of no use is not looked for again until the origin speaks.
+func (g *Group) misses(l *link, now time.Time) (a advice) {
+	s := &l.silence
+	if s.records == nil {
+		s.records = make(map[xds.TypeURL]*remembered)
 	}
-	for _, answer := range g.recall.waiting {
-		answer <- true
-	}
-	g.recall.waiting = nil
-}
-
-// misses reports whether there may be a last known good of what is asked for on l,
-// and not known. What turned out to be of no use is not looked for with each silence,
-// but read beside it now and then.
-func (g *Group) misses(l *link, now time.Time) bool {
-	r := &g.recall
-	for _, v := range g.views {
-		if v.move.Load() != nil {
-			continue
-		}
-		switch rec, looked := r.records[v.typ.URL]; {
-		case looked && rec != nil:
-			for _, u := range v.forgotten(rec) {
-				if v.at(u.Wildcard) == l {
-					return true
-				}
+	if s.loading != nil {
+		select {
+		case read := <-s.loading:
+			s.loading = nil
+			maps.Copy(s.records, read.records)
+			if read.failed {
+				s.look = now.Add(lookEvery)
 			}
-		case !looked && (v.wildAt == l && v.lacksAll() || v.namesAt == l && v.lacksName()) && g.opts.Store.Has(g.key, v.typ.URL):
-			return true
+		default:
+			return advice{soon: true}
 		}
 	}
-	if !r.look.IsZero() && !now.Before(r.look) && r.loading == nil {
-		g.lookAgain()
-		g.load()
+	if !s.look.IsZero() && !now.Before(s.look) {
+		s.look = time.Time{}
+		maps.DeleteFunc(s.records, func(_ xds.TypeURL, r *remembered) bool { return r == nil })
 	}
-	return false
-}
-
-// silent reports whether some stream is open on which nothing has come for absent_after.
-func (g *Group) silent() bool {
-	return slices.ContainsFunc(g.lines(), func(l *link) bool { return l.judged != nil && !l.judged.SilentSince.IsZero() })
+	var types []xds.TypeURL
+	for _, v := range g.views {
+		rec, looked := s.records[v.typ.URL]
+		switch {
+		case v.move.Load() != nil:
+		case rec != nil && (rec.until.IsZero() || now.Before(rec.until)):
+			a.end = a.end || slices.ContainsFunc(v.forgotten(rec), func(u xds.Update) bool { return v.at(u.Wildcard) == l })
+		case !looked && (v.wildAt == l && v.lacksAll() || v.namesAt == l && v.lacksName()) && g.opts.Store.Has(g.key, v.typ.URL):
+			types = append(types, v.typ.URL)
+		}
+	}
+	if len(types) > 0 && !a.end {
+		for _, typ := range types {
+			s.records[typ] = nil // unless something is found that may be served
+		}
+		s.loading, a.soon = g.fetch(types), true
+	}
+	return a
 }

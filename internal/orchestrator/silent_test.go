@@ -7,8 +7,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
 	"xdsrelay/internal/store"
+	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/xds"
 )
 
 // silent says that nothing came on the open stream, as an upstream stream does, and
@@ -16,9 +20,13 @@ import (
 func (f *feed) silent(t *testing.T) (ended bool) {
 	t.Helper()
 	f.sink.Status(upstream.Status{Connected: true, Origin: "origin", SilentSince: time.Now().Add(-15 * time.Second)})
-	ended, err := f.sink.Silent(context.Background())
-	if err != nil {
-		t.Fatal(err)
+	ended, soon, err := f.sink.Silent(context.Background())
+	if soon && !ended { // it is being looked for
+		synctest.Wait()
+		ended, soon, err = f.sink.Silent(context.Background())
+	}
+	if err != nil || soon {
+		t.Fatal(soon, err)
 	}
 	if ended {
 		f.sink.Status(upstream.Status{Origin: "origin"})
@@ -165,4 +173,159 @@ func TestP53_SilentForLongerThanMaxAge(t *testing.T) {
 			time.Sleep(15 * time.Second)
 		}
 	}, func(o *store.Options) { o.MaxAge = time.Hour })
+}
+
+// What nobody asks for is not taken off the disk while an origin hangs: it says of
+// nothing that it is gone.
+func TestP53_AHangingOriginForgetsNothing(t *testing.T) {
+	dir := t.TempDir()
+	good(t, dir)
+	life(t, dir, func(w *world) {
+		b := w.join("web", eds).want("x")
+		f := w.feed("web")
+		f.reached()
+		equal(t, "the stream ends for what is on disk", f.silent(t), true)
+		time.Sleep(2 * carry)
+		b.takes("x")
+		f.hand(t, xds.Update{Type: eds, Origin: "origin", Guess: true, Removed: []string{"z"}, Received: time.Now()})
+		time.Sleep(time.Minute)
+	})
+	life(t, dir, func(w *world) {
+		b := w.join("web", eds).want("x", "y")
+		w.feed("web").failed()
+		equal(t, "x", b.sees(subscription("x", "y"), "x"), "1")
+		equal(t, "y, which nobody asked for", b.sees(subscription("x", "y"), "y"), "1")
+	})
+}
+
+// A stream of names that do not exist is not ended for them, though there is a file of
+// their type.
+func TestP50_P53_SilenceBesideAWildcardThatSpeaks(t *testing.T) {
+	dir := t.TempDir()
+	life(t, dir, func(w *world) {
+		a := w.join("web", cds).want("*")
+		w.join("web", cds).want("never")
+		f, g := w.feed("web"), w.second("web")
+		f.reached()
+		g.reached()
+		f.update(t, cds, true, "c=1")
+		a.takes("*")
+		time.Sleep(10 * time.Second) // until it is written
+		for range 5 {
+			equal(t, "the stream of names ends", g.silent(t), false)
+		}
+	})
+}
+
+// What was recalled of one stream is too old in its time, also when the other speaks.
+func TestP53_TooOldBesideAStreamThatSpeaks(t *testing.T) {
+	dir := t.TempDir()
+	life(t, dir, func(w *world) {
+		a, b := w.join("web", cds).want("*"), w.join("web", cds).want("n")
+		f, g := w.feed("web"), w.second("web")
+		f.reached()
+		g.reached()
+		f.update(t, cds, true, "c=1")
+		g.update(t, cds, false, "n=1")
+		a.takes("*")
+		b.takes("n")
+	})
+	life(t, dir, func(w *world) {
+		_, b := w.join("web", cds).want("*"), w.join("web", cds).want("n")
+		f, g := w.feed("web"), w.second("web")
+		f.reached()
+		g.reached()
+		equal(t, "the stream of names ends", g.silent(t), true)
+		equal(t, "n", b.sees(subscription("n"), "n"), "1")
+		f.update(t, cds, true, "c=2")
+		time.Sleep(2 * time.Hour) // which a group that turns in circles would never let pass
+		if w.State(w.join("web", cds).want("n"), "n") {
+			t.Error("a newcomer gets what is too old")
+		}
+	}, func(o *store.Options) { o.MaxAge = time.Hour })
+}
+
+// What is to be looked for again in one outage is not in another.
+func TestP53_WhatIsTooOldIsNoConcernOnceTheOriginSpeaks(t *testing.T) {
+	dir := t.TempDir()
+	good(t, dir)
+	life(t, dir, func(w *world) {
+		time.Sleep(2 * time.Hour)
+		w.join("web", eds).want("x")
+		f := w.feed("web")
+		f.failed()
+		time.Sleep(time.Second)
+		f.reached()
+		f.update(t, eds, false, "x=2")
+		time.Sleep(2 * time.Minute)
+		w.join("web", rds).want("r") // of which nothing is on disk
+		synctest.Wait()
+		f.sink.Status(upstream.Status{Origin: "origin"})
+		f.reached()
+		equal(t, "the stream ends", f.silent(t), false)
+		f.failed()
+		time.Sleep(2 * time.Minute)
+	}, func(o *store.Options) { o.MaxAge = time.Hour })
+}
+
+// slowDisk has something of everything, and does not come to read it until it is let.
+type slowDisk struct {
+	noStore
+	let chan struct{}
+}
+
+func (slowDisk) Has(xds.Key, xds.TypeURL) bool { return true }
+
+func (d slowDisk) Load(xds.Key, xds.TypeURL) (*store.Record, error) {
+	<-d.let
+	return nil, nil
+}
+
+// A disk that hangs keeps no key from its origin.
+func TestP53_AStreamStaysOpenWhileTheDiskIsRead(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		let := make(chan struct{})
+		w.reg.opts.Store = slowDisk{let: let}
+		w.join("web", eds).want("x")
+		f := w.feed("web")
+		f.reached()
+		for range 3 {
+			time.Sleep(time.Minute)
+			end, soon, err := f.sink.Silent(context.Background())
+			if end || !soon || err != nil {
+				t.Errorf("end %v, soon %v, %v", end, soon, err)
+			}
+		}
+		close(let)
+		equal(t, "the stream ends for nothing", f.silent(t), false)
+	})
+}
+
+// What is too old meanwhile goes while the disk is read, which may hang.
+func TestP53_TooOldWhileTheDiskIsRead(t *testing.T) {
+	w := newWorld(t, options(t))
+	w.reg.opts.Store = noStore{}
+	g := newGroup(w.reg, xds.NewKey("web"), w.node(&corev3.Node{Id: "n"}))
+	v := newView(xds.TypeOf(cds), new(telemetry.Type), new(past))
+	v.wildcard, v.wildAt = true, g.home()
+	g.setViews([]*view{v})
+	until := time.Now().Add(time.Minute)
+	g.recall.due = true
+	g.recall.records = map[xds.TypeURL]*remembered{cds: remember(&store.Record{
+		Key: g.key, Type: cds, Origin: "origin", Wildcard: true, Entries: []store.Entry{{Resource: resource(t, cds, "c", "1"), Wild: true}},
+	}, until, false)}
+	g.home().sent = &xds.Interest{Types: []xds.TypeInterest{{Type: cds, Wildcard: true}}}
+	g.home().Status(upstream.Status{Failed: true})
+	now := time.Now()
+	g.observe(now)
+	g.recallAway(now)
+	equal(t, "held", v.held.Load().Len(), 1)
+	g.recall.loading = make(chan *loaded)
+	now = until.Add(time.Second)
+	g.recallAway(now)
+	equal(t, "held", v.held.Load().Len(), 0)
+	g.publish()
+	if d := g.wait(now); d <= 0 {
+		t.Errorf("it waits %v, and so turns in circles", d)
+	}
 }

@@ -92,7 +92,8 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 	defer absent.stop()
 	defer held.stop()
 	sending, applying := false, false
-	silence := time.NewTimer(e.stream.client.opts.AbsentAfter)
+	var patient time.Time // until then nothing is taken for absent
+	silence := time.NewTimer(e.stream.silence())
 	defer silence.Stop()
 	for {
 		var resume <-chan time.Time
@@ -107,6 +108,9 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 		}
 		var due <-chan time.Time
 		if at := e.talk.deadline(); !at.IsZero() && !applying {
+			if at.Before(patient) {
+				at = patient
+			}
 			due = absent.at(at)
 		}
 		select {
@@ -122,21 +126,29 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 				e.stream.carried = e.talk.carry(time.Now())
 				return errReopen
 			}
+			if !e.stream.had {
+				silence.Reset(e.stream.silence())
+			}
 		case <-e.written:
 			sending = false
 			e.talk.written(time.Now())
 		case now := <-silence.C:
-			e.stream.muted(now)
-			if err := e.stream.givenUp(ctx); err != nil {
+			if now.Sub(e.stream.openedAt) >= e.stream.client.opts.AbsentAfter {
+				e.stream.muted(now)
+			}
+			next, err := e.stream.givenUp(ctx, now)
+			if err != nil {
+				e.stream.carried = e.talk.carry(now)
 				return err
 			}
 			if !e.stream.had {
-				silence.Reset(e.stream.client.opts.AbsentAfter) // more may be asked for by then
+				silence.Reset(next)
 			}
 		case <-resume:
 		case now := <-due:
-			if err := e.stream.givenUp(ctx); err != nil {
-				return err // before anything is taken for absent
+			if e.stream.mute() {
+				patient = now.Add(e.stream.client.opts.AbsentAfter)
+				continue
 			}
 			for _, u := range e.talk.expired(now) {
 				if _, err := e.stream.apply(ctx, u); err != nil {

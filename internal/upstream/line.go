@@ -33,6 +33,7 @@ type line struct {
 	open        bool      // the attempt reached the origin
 	openedAt    time.Time // when it did
 	had         bool      // it brought a response
+	quiet       quiet
 	silent      time.Time // since when it says nothing; zero: it spoke, or is not open for long
 	failures    int       // attempts that failed, since the last response
 	short       int       // attempts in a row that ended soon after one
@@ -189,7 +190,7 @@ func (l *line) opened() {
 // failure (P54).
 func (l *line) answered() {
 	if !l.had {
-		l.had, l.failures = true, 0
+		l.had, l.failures, l.quiet = true, 0, quiet{}
 		l.at.answered()
 		l.unmuted()
 	}

@@ -12,37 +12,87 @@ import (
 // A stream that is open and on which nothing has come for absent_after is
 // silent. It ends nothing for clients (P53): a key may have nothing to
 // be told. But it is counted and shown, since an origin that accepts streams and
-// says nothing looks well from all other sides. And it is opened anew if there is a last
-// known good of what it asked for: what the origin is asked for goes by what is held,
-// or it would never tell what of that is gone (P55).
+// says nothing looks well from all other sides.
+//
+// An origin may hang, or be overloaded. While none of its streams has had a response, it is
+// mute, and its silence says nothing of any name: nothing is taken for absent (P57),
+// or a relay that has just started would take from clients what they have. And
+// what there is of the last known good is served. What the origin is asked for goes by what is
+// held, or it would never tell what of that is gone (P55): so the stream ends for it, and another is opened.
 
 // errSilent ends a stream for what is known from elsewhere. It is no failure.
-var errSilent = errors.New("origin says nothing on the stream, and there is a last known good")
+var errSilent = errors.New("origin says nothing, and there is a last known good")
 
-// givenUp returns errSilent if the stream is to be ended, since nothing has come on it.
-func (l *line) givenUp(ctx context.Context) error {
-	if l.had || !l.serves() {
-		return nil
+// mute reports whether nothing has come on this stream, nor on any other that is open to
+// its origin.
+func (l *line) mute() bool { return !l.had && !l.at.speaks() }
+
+func (s *site) speaks() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.answering > 0
+}
+
+// quiet is what a line knows of a silence that lasts through several attempts.
+type quiet struct {
+	ends int       // attempts that ended for what is known from elsewhere
+	last time.Time // when
+}
+
+// soon is how long after an attempt that so ended another one may: at first soon, for what
+// clients ask for once they have what they asked for first; then ever longer, for an
+// origin that is slow is to get to its answer.
+func (q quiet) soon(absentAfter time.Duration) time.Duration {
+	return absentAfter / 8 << min(max(q.ends-1, 0), 6)
+}
+
+// silence is after how long to ask whether to go on.
+func (l *line) silence() time.Duration {
+	every := l.client.opts.AbsentAfter
+	if l.quiet.ends > 0 {
+		return min(every, l.quiet.soon(every))
 	}
-	switch end, err := l.sink.Silent(ctx); {
+	return every
+}
+
+// givenUp returns errSilent if the stream is to be ended, since the origin is mute; and
+// when to ask again.
+func (l *line) givenUp(ctx context.Context, now time.Time) (next time.Duration, err error) {
+	every := l.client.opts.AbsentAfter
+	if !l.serves() || !l.mute() {
+		return every, nil
+	}
+	if l.quiet.ends > 0 {
+		if wait := l.quiet.last.Add(l.quiet.soon(every)).Sub(now); wait > 0 {
+			return wait, nil
+		}
+	}
+	switch end, soon, err := l.sink.Silent(ctx); {
 	case err != nil && ctx.Err() == nil:
-		return &sinkError{err}
-	case end && err == nil:
-		return errSilent
+		return 0, &sinkError{err}
+	case err != nil:
+		return every, nil
+	case end:
+		l.quiet.ends++
+		l.quiet.last = now
+		return 0, errSilent
+	case soon:
+		return every / 8, nil
 	}
-	return nil
+	return every, nil
 }
 
 // recall has what is known from elsewhere be taken over, and opens the next stream.
 func (s *Stream) recall(ctx context.Context) error {
 	l := s.serving
 	l.at.metrics.Reconnect(telemetry.NoResponse)
-	s.log.Log(ctx, slog.LevelDebug, "upstream stream ended", "origin", l.at.name, "reason", telemetry.NoResponse, "error", errSilent)
+	wait := upTo(reopenWithin)
+	s.log.Log(ctx, slog.LevelDebug, "upstream stream ended", "origin", l.at.name, "reason", telemetry.NoResponse, "error", errSilent, "retry_in", wait)
 	s.sink.Status(Status{Origin: l.at.name, Attempts: s.attempts})
 	if err := s.sink.Recall(ctx); err != nil && ctx.Err() == nil {
 		return &sinkError{err}
 	}
-	s.start(ctx, 0)
+	s.start(ctx, wait)
 	return nil
 }
 

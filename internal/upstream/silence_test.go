@@ -7,9 +7,15 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// A stream on which nothing comes is opened anew once there is something known from
-// elsewhere, and then asks by what is held; that is no failure. What it gave by
-// then is asked for as of any other origin (P55), and nothing is taken for absent before.
+// muted waits until a stream is told to be silent.
+func (s *testSink) muted(t *testing.T) {
+	t.Helper()
+	s.until(t, "silence", func() bool { return len(s.statuses) > 0 && !s.lastStatus().SilentSince.IsZero() })
+}
+
+// A stream to an origin from which nothing comes is opened anew once there is something
+// known from elsewhere, and then asks by what is held (P55); that is no failure. Nothing
+// is taken for absent before the origin speaks, and then what it leaves unanswered is.
 func TestP53_P57_ASilentStreamIsOpenedAnewForWhatIsKnown(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		f := startFake(t)
@@ -17,23 +23,17 @@ func TestP53_P57_ASilentStreamIsOpenedAnewForWhatIsKnown(t *testing.T) {
 		sink := newTestSink()
 		sink.elsewhere = func() { sink.recall(t, rds, false, "a") }
 		r.run(sink, named(rds, "a", "never"))
-		first := f.next()
-		first.got(ask(v, "RDS", "a", "never"))
+		f.next().got(ask(v, "RDS", "a", "never"))
 		second := f.next()
 		want := ask(v, "RDS", "a", "never")
 		if v == xds.Delta {
 			want += " a=" // with no version that this origin gave (P55)
 		}
 		second.got(want)
-		sink.until(t, "a guess", func() bool { return sink.presence(rds, "never") == xds.Absent })
-		if !sink.stale(rds) || sink.Held(rds).Held("a") == nil {
-			t.Error("what is known from elsewhere is not held")
-		}
+		sink.muted(t)
 		sink.mu.Lock()
-		for _, u := range sink.updates {
-			if len(u.Removed) != 1 || u.Removed[0] != "never" {
-				t.Errorf("%+v", u)
-			}
+		if len(sink.updates) > 0 {
+			t.Errorf("taken for absent: %+v", sink.updates)
 		}
 		for _, s := range sink.statuses {
 			if s.Failed || s.Attempts > 0 || s.Err != nil {
@@ -41,30 +41,34 @@ func TestP53_P57_ASilentStreamIsOpenedAnewForWhatIsKnown(t *testing.T) {
 			}
 		}
 		sink.mu.Unlock()
+		if !sink.stale(rds) || sink.Held(rds).Held("a") == nil {
+			t.Error("what is known from elsewhere is not held")
+		}
 		second.send(resp{typ: rds, res: clusters("a")})
 		sink.until(t, "the origin's word", func() bool { return !sink.held[rds].Stale })
+		sink.until(t, "a guess", func() bool { return sink.presence(rds, "never") == xds.Absent })
 		if n := len(f.streams); n > 0 {
 			t.Errorf("%d more streams", n)
 		}
 	})
 }
 
-// Where something has come, silence is none; and where nothing is known there is
-// nothing to end a stream for.
+// Where nothing is known there is nothing to end a stream for; and once something has
+// come, silence is none.
 func TestP53_SilenceAloneEndsNoStream(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		f := startFake(t)
 		r := startRelay(t, Options{Variant: v, AbsentAfter: 20 * time.Millisecond}, f.address)
 		stream, sink := r.stream(named(rds, "a"))
 		s := f.next()
-		sink.until(t, "a guess", func() bool { return sink.presence(rds, "a") == xds.Absent })
+		sink.muted(t)
 		s.send(resp{typ: rds, res: clusters("a")})
 		sink.until(t, "an answer", func() bool { return sink.presence(rds, "a") == xds.Present })
 		sink.mu.Lock()
 		sink.elsewhere = func() { t.Error("ended after an answer") }
 		sink.mu.Unlock()
 		stream.SetInterest(sink.want(named(rds, "a", "b")))
-		sink.until(t, "another guess", func() bool { return sink.presence(rds, "b") == xds.Absent })
+		sink.until(t, "a guess", func() bool { return sink.presence(rds, "b") == xds.Absent })
 		if n := len(f.streams); n > 0 {
 			t.Errorf("%d more streams", n)
 		}
@@ -78,7 +82,7 @@ func TestP53_ASilentStreamIsAskedForMore(t *testing.T) {
 		r := startRelay(t, Options{Variant: v, AbsentAfter: 20 * time.Millisecond}, f.address)
 		stream, sink := r.stream(named(rds, "a"))
 		f.next()
-		sink.until(t, "a guess", func() bool { return sink.presence(rds, "a") == xds.Absent })
+		sink.muted(t)
 		sink.mu.Lock()
 		sink.elsewhere = func() { sink.recall(t, cds, true, "c") }
 		sink.mu.Unlock()
@@ -88,4 +92,39 @@ func TestP53_ASilentStreamIsAskedForMore(t *testing.T) {
 			t.Error("what is known from elsewhere is not held")
 		}
 	})
+}
+
+// An origin that hangs is no witness: while nothing has come on any stream to it, no name is
+// taken for absent. If it speaks to others, its silence says something.
+func TestP57_AMuteOriginIsNoWitness(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		const patience = 20 * time.Millisecond
+		f := startFake(t)
+		r := startRelay(t, Options{Variant: v, AbsentAfter: patience}, f.address)
+		_, sink := r.stream(named(rds, "a"))
+		f.next()
+		sink.muted(t)
+		<-time.After(3 * patience)
+		sink.mu.Lock()
+		if len(sink.updates) > 0 {
+			t.Errorf("taken for absent: %+v", sink.updates)
+		}
+		sink.mu.Unlock()
+		r.stream(named(rds, "b"))
+		f.next().send(resp{typ: rds, res: clusters("b")})
+		sink.until(t, "a guess", func() bool { return sink.presence(rds, "a") == xds.Absent })
+	})
+}
+
+// How soon a silent stream may end again: soon at first, ever later then.
+func TestP53_SilentStreamsEndEverLessOften(t *testing.T) {
+	var got []time.Duration
+	for ends := range 10 {
+		got = append(got, quiet{ends: ends}.soon(16*time.Second))
+	}
+	for i, want := range []time.Duration{2, 2, 4, 8, 16, 32, 64, 128, 128, 128} {
+		if got[i] != want*time.Second {
+			t.Errorf("after %d: %v", i, got[i])
+		}
+	}
 }

@@ -17,12 +17,13 @@ type Sink interface {
 	// whether that made another snapshot. Calls never overlap. An error while ctx
 	// is alive (the group is over) ends the stream's Run.
 	Update(ctx context.Context, u xds.Update) (changed bool, err error)
-	// Silent asks, of a stream that is open and on which nothing has come for
-	// absent_after, whether it is to be ended for what is known from elsewhere of what
-	// it asked for. Called like Update, and never at once with it.
-	Silent(ctx context.Context) (end bool, err error)
-	// Recall says that it has ended, and waits until that is applied: what the next
-	// stream asks goes by it. The same holds of it.
+	// Silent asks, of a stream that is open, to an origin from which nothing comes,
+	// whether it is to be ended for what is known from elsewhere of what it asked for; or
+	// whether that is being looked for, and it is to be asked again soon. Called like Update,
+	// and never at once with it.
+	Silent(ctx context.Context) (end, soon bool, err error)
+	// Recall says that it has ended, and returns when what is known from elsewhere is
+	// applied: what the next stream asks goes by it. The same holds of it.
 	Recall(ctx context.Context) error
 	// Status tells of the connection; it never blocks.
 	Status(Status)

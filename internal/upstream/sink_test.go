@@ -69,10 +69,10 @@ func (s *testSink) Update(ctx context.Context, u xds.Update) (changed bool, err 
 }
 
 // Silent implements Sink: there is something to recall once.
-func (s *testSink) Silent(context.Context) (end bool, err error) {
+func (s *testSink) Silent(context.Context) (end, soon bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.elsewhere != nil, nil
+	return s.elsewhere != nil, false, nil
 }
 
 func (s *testSink) Recall(context.Context) error {

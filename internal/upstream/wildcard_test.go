@@ -164,6 +164,9 @@ func TestP57_TheClockGoesOnOverStreamsOpenedAnewOnTheWire(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		f := startFake(t)
 		r := startRelay(t, Options{Variant: v, AbsentAfter: time.Second}, f.address)
+		_, other := r.stream(named(rds, "b")) // so that the origin is no mute one
+		f.next().send(resp{typ: rds, res: clusters("b")})
+		other.untilNames(t, rds, "b")
 		stream, sink := r.stream(named(eds, "a"), all(cds))
 		absent := func() bool {
 			sink.mu.Lock()
