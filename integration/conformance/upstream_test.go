@@ -251,6 +251,9 @@ func TestP53_SilenceEndsNothing(t *testing.T) {
 		// Longer than first_answer_timeout: until a name of another client has been
 		// taken for absent, three times.
 		other := c.clientOf("delta", true, "other")
+		c.site.put(c, lds, "l=1") // an origin that has said nothing at all says nothing of them either
+		other.sub(lds)
+		other.take(lds, "l=1")
 		c.site.silent = true
 		for _, n := range []string{"x", "y", "z"} {
 			other.sub(acme, n)

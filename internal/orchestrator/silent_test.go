@@ -185,9 +185,9 @@ func TestP53_AHangingOriginForgetsNothing(t *testing.T) {
 		f := w.feed("web")
 		f.reached()
 		equal(t, "the stream ends for what is on disk", f.silent(t), true)
+		f.hand(t, xds.Update{Type: eds, Origin: "origin", Guess: true, Removed: []string{"z"}, Received: time.Now()})
 		time.Sleep(2 * carry)
 		b.takes("x")
-		f.hand(t, xds.Update{Type: eds, Origin: "origin", Guess: true, Removed: []string{"z"}, Received: time.Now()})
 		time.Sleep(time.Minute)
 	})
 	life(t, dir, func(w *world) {
