@@ -30,7 +30,7 @@ func (s *Server) census(ctx context.Context) {
 	}
 }
 
-// standings are the numbers of all streams; polls are none.
+// standings are the numbers of all streams, and of all that polls.
 func (s *Server) standings() (all telemetry.Standings) {
 	look := newSurvey()
 	for _, st := range s.all() {
@@ -41,6 +41,9 @@ func (s *Server) standings() (all telemetry.Standings) {
 			}
 		}
 		st.mu.Unlock()
+	}
+	for _, p := range s.pollers.all() {
+		all.Count(p.typ.URL, standingOf[s.pollers.standing(p).State])
 	}
 	return all
 }

@@ -54,6 +54,34 @@ func TestClientsAreCountedByWhereTheyStand(t *testing.T) {
 	}
 }
 
+// Who polls is counted as well.
+func TestWhoPollsIsCountedByWhereItStands(t *testing.T) {
+	r := newREST(t, nil)
+	g := r.house.group("edge")
+	g.publish(update(t, xds.EndpointType, "a", "b"))
+	c := r.web(protocols[0])
+	r.begin(testContext(t), c, xds.EndpointType, r.response(r.ask(c, xds.EndpointType, "", "a")).VersionInfo, "a")
+	b := r.response(r.ask(c, xds.EndpointType, "", "b")).VersionInfo
+	r.begin(testContext(t), c, xds.EndpointType, "", "unknown")
+	r.waiting(2)
+	counts := func(want map[string]float64) {
+		t.Helper()
+		r.eventually(func() bool {
+			r.meters.Stand(r.srv.standings())
+			for state, n := range want {
+				if gauge(t, r.meters, "xdsrelay_downstream_types", "EDS", state) != n {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	counts(map[string]float64{"synced": 1, "stale": 1, "not_sent": 1, "nacked": 0})
+	r.refuse(c, xds.EndpointType, b, "b")
+	r.waiting(3)
+	counts(map[string]float64{"synced": 1, "stale": 0, "not_sent": 1, "nacked": 1})
+}
+
 // gauge reads one of types by their state.
 func gauge(t *testing.T, m *telemetry.Metrics, name, typ, state string) float64 {
 	t.Helper()

@@ -101,6 +101,7 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 	default:
 		s.flights = slices.Delete(s.flights, 0, i+1)
 	}
+	s.square()
 }
 
 // outstanding reports whether a response is unanswered at now, and until when

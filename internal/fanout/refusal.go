@@ -14,7 +14,7 @@ type refusal struct {
 	// still asked for cannot be told from the name.
 	handled []string
 	said    *manifest // the response; nil where it is not known
-	gen     uint64    // that the response was of
+	gen     uint64    // that the response was of, the oldest of several
 }
 
 // has reports whether the client still asks for one of the names, as far as it
@@ -25,6 +25,11 @@ func (r *refusal) has(sub *xds.Subscription, name string) bool {
 	}
 	_, handled := slices.BinarySearch(r.handled, name)
 	return handled && !sub.Empty()
+}
+
+// asked reports whether the client still asks for any of it.
+func (r *refusal) asked(sub *xds.Subscription) bool {
+	return slices.ContainsFunc(r.names, func(n string) bool { return r.has(sub, n) })
 }
 
 // refuse remembers what the refused response held, as far as it is still asked
@@ -72,7 +77,7 @@ func (s *Session) refuse(f *flight, since []flight) {
 	if len(s.refused) > maxFlights {
 		// The two oldest become one: a change of either then sends both.
 		a, b := &s.refused[0], &s.refused[1]
-		both := refusal{names: slices.Concat(a.names, b.names), handled: slices.Concat(a.handled, b.handled)}
+		both := refusal{names: slices.Concat(a.names, b.names), handled: slices.Concat(a.handled, b.handled), gen: min(a.gen, b.gen)}
 		sortUnique(&both.names)
 		sortUnique(&both.handled)
 		both.names = s.stillAsked(&both)

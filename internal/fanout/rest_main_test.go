@@ -12,6 +12,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
@@ -129,16 +130,30 @@ func (r *restRig) begin(ctx context.Context, c *http.Client, url xds.TypeURL, ve
 
 func (r *restRig) beginAs(ctx context.Context, c *http.Client, n *corev3.Node, url xds.TypeURL, version string, names ...string) <-chan *reply {
 	r.t.Helper()
+	return r.send(ctx, c, envoyPoll(n, url, version, names...))
+}
+
+func (r *restRig) send(ctx context.Context, c *http.Client, q *discoveryv3.DiscoveryRequest) <-chan *reply {
+	r.t.Helper()
 	out := make(chan *reply, 1)
-	body := asEnvoy(r.t, envoyPoll(n, url, version, names...))
+	path, body := xds.TypeOf(xds.TypeURL(q.TypeUrl)).REST, asEnvoy(r.t, q)
 	go func() {
-		got, err := r.post(ctx, c, xds.TypeOf(url).REST, body)
+		got, err := r.post(ctx, c, path, body)
 		if err != nil {
 			got = nil
 		}
 		out <- got
 	}()
 	return out
+}
+
+// refuse polls with a refusal of what was given; the channel has the reply, nil if
+// there was none.
+func (r *restRig) refuse(c *http.Client, url xds.TypeURL, given string, names ...string) <-chan *reply {
+	r.t.Helper()
+	q := envoyPoll(node("n"), url, "", names...)
+	q.ResponseNonce, q.ErrorDetail = given, &rpcstatus.Status{Code: 3, Message: "no"}
+	return r.send(testContext(r.t), c, q)
 }
 
 // response reads a reply with resources, as Envoy does.

@@ -206,7 +206,7 @@ func (s *Server) try(p *poll, q *question, of *poller) (done, current bool) {
 	body, err := s.encoded(p.ctx, snap, of.sub, a, of.meters)
 	switch {
 	case err == nil:
-		s.give(p, of, a, body)
+		s.give(p, of, a, markOf(snap), body)
 	case p.ctx.Err() != nil:
 		panic(http.ErrAbortHandler)
 	default:
@@ -231,12 +231,12 @@ func (s *Server) setDeadline(w http.ResponseWriter, bytes int) {
 	_ = http.NewResponseController(w).SetWriteDeadline(at)
 }
 
-// give gives an answer.
-func (s *Server) give(p *poll, of *poller, a *document, body []byte) {
+// give gives an answer, which the snapshot of the mark says.
+func (s *Server) give(p *poll, of *poller, a *document, at mark, body []byte) {
 	h := p.w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
-	s.pollers.said(of, a.version)
+	s.pollers.said(of, a.version, at)
 	s.setDeadline(p.w, len(body))
 	p.since.Store(time.Now().UnixNano())
 	p.flying.Store(a)

@@ -298,7 +298,7 @@ func TestP71_Refusal(t *testing.T) {
 	}
 	r.house.mu.Lock()
 	defer r.house.mu.Unlock()
-	if len(r.house.nacks) != 1 || r.house.nacks[0] != (Nack{Version: second.VersionInfo, Code: 3, Message: "no", Node: "n", At: r.house.nacks[0].At}) {
+	if len(r.house.nacks) != 1 || r.house.nacks[0] != (Nack{Version: second.VersionInfo, Code: 3, Message: "no", Node: "n", At: r.house.nacks[0].At, Gen: 2}) {
 		t.Errorf("%v", r.house.nacks)
 	}
 }

@@ -43,7 +43,8 @@ type poller struct {
 	since   time.Time     // it is kept
 	sent    string        // version that was given last
 	acked   string        // version that the client had when it came last
-	has     mark          // of a snapshot that says what it had then
+	gave    mark          // of a snapshot that says what was sent
+	has     mark          // of one that says what it had then
 	refuses bool          // it refused what was sent
 	behind  bool          // it came without what was sent, and was given it again
 	turned  time.Time     // when it came to stand as it does
@@ -341,11 +342,12 @@ func (p *poller) hear(q *question) *Nack {
 	case q.refused:
 		p.counts.nacks++
 		p.meters.Nacks.Inc()
-		n := Nack{Version: p.sent, Code: q.code, Message: q.message, Node: p.node.ID, At: time.Now()}
+		n := Nack{Version: p.sent, Code: q.code, Message: q.message, Node: p.node.ID, At: time.Now(), Gen: p.gave.gen}
 		p.refuses, p.nack, p.turned = true, n, n.At
 		return &n
 	case q.version != "" && q.version == p.sent:
 		p.behind = false
+		p.has = p.gave
 		if p.acked == p.sent {
 			break
 		}
@@ -362,18 +364,19 @@ func (p *poller) hear(q *question) *Nack {
 func (ps *pollers) brought(p *poller, version string, s *xds.Snapshot) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	p.has = markOf(s)
+	p.gave, p.has = markOf(s), markOf(s)
 	if p.acked == version && p.sent == version && !p.behind {
 		return
 	}
 	p.sent, p.acked, p.behind, p.refuses, p.turned = version, version, false, false, time.Now()
 }
 
-// said notes that p is given the answer of this version.
-func (ps *pollers) said(p *poller, version string) {
+// said notes that p is given the answer of this version, which s says.
+func (ps *pollers) said(p *poller, version string, s mark) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	p.counts.sent++
+	p.gave = s
 	p.behind = p.sent == version
 	if !p.behind {
 		p.sent, p.refuses, p.turned = version, false, time.Now()
@@ -410,12 +413,12 @@ func (ps *pollers) standing(p *poller) Standing {
 	t := p.status(&at)
 	out.State, out.Since, out.Refused = t.State, t.Since, t.State == Refused && !t.Unsent
 	if t.State == Refused {
-		out.Nack = t.Nack
+		out.Nack, out.RefusedGen = t.Nack, p.nack.Gen
 	}
 	if at.newest != nil {
 		out.Lineage = at.newest.Lineage
 		switch {
-		case !at.says || p.acked == at.version && !p.behind:
+		case p.sent == p.acked && !p.behind && (!at.says || p.acked == at.version):
 			out.Has = at.newest.Gen
 		case p.has.lineage == at.newest.Lineage:
 			out.Has = p.has.gen

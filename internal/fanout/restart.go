@@ -14,6 +14,7 @@ func (s *Session) restart(was *xds.Subscription) {
 		s.by = was
 	}
 	s.owed, s.anew = true, true
+	s.behind(0)
 	s.parts = s.parts.anew(was)
 }
 
@@ -59,6 +60,6 @@ func (s *Session) narrow(was *xds.Subscription) {
 	}
 	if s.variant == xds.SotW && s.refuses && !s.full() && len(held) > 0 {
 		handled := slices.DeleteFunc(slices.Clone(held), s.sub.Names.Has)
-		s.refused = append(s.refused, refusal{names: held, handled: handled})
+		s.refused = append(s.refused, refusal{names: held, handled: handled, gen: at.Gen})
 	}
 }

@@ -60,7 +60,8 @@ type Session struct {
 	inStep  bool      // it took the newest response
 	refuses bool      // it refused the response that it answered last
 	through time.Time // all that there was to send then is answered (P36)
-	has     uint64    // newest generation of which it took all; 0: none
+	has     uint64    // newest generation of which it took all, but for arrears; 0: none
+	arrears uint64    // oldest generation of which something is to be taken that it asked for since; 0: nothing is
 }
 
 // cause is why a name is to be answered though nothing changed.
@@ -147,6 +148,7 @@ func (s *Session) Request(r *xds.Request, want *xds.Subscription, seq uint64) Ou
 	} else {
 		s.edit(r, want)
 	}
+	s.square()
 	if s.waiting || s.fresh != nil || s.warned != nil || s.owed {
 		out.Wake, s.waiting = true, false
 	}
@@ -179,6 +181,9 @@ func (s *Session) mark(name string, why cause) {
 		s.fresh = make(map[string]cause)
 	}
 	s.fresh[name] = max(why, s.fresh[name])
+	if why != refreshed {
+		s.arrear(name)
+	}
 }
 
 // Plan is what a session would send now.
@@ -403,6 +408,7 @@ func outlives(form xds.Form, full bool, had, lapsed *xds.Resource) bool {
 // Sent records that the plan went out as frame with nonce number seq.
 func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 	s.inStep = false
+	s.square()
 	s.has = s.until(p.to)
 	f := flight{seq: seq, at: now, frame: frame, sub: s.sub, early: p.early}
 	if !p.early && p.next == nil {
@@ -469,6 +475,7 @@ func (s *Session) Settled(p *Plan, now time.Time) {
 	s.has = s.until(p.to)
 	s.owed = false
 	s.step(p)
+	s.square()
 	if s.holds() || p.oversized != nil || s.lacks() {
 		return // it is told of the removals yet (P36), or is not sent all of it (P38)
 	}

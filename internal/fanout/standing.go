@@ -23,8 +23,10 @@ type Standing struct {
 	// Nack is the refusal that stands; nil: none does.
 	Nack *Nack
 	// Refused: something that it refused it does not have yet, and nothing is on its
-	// way to it.
-	Refused bool
+	// way to it. RefusedGen is the oldest generation of which the responses were that it
+	// refused, 0 if nobody knows: no version since then it has.
+	Refused    bool
+	RefusedGen uint64
 }
 
 // Standings are those of all streams, and of all that poll, whose key and type are
@@ -66,6 +68,7 @@ func (st *stream) appendStandings(look *survey, wanted func(xds.Key, xds.TypeURL
 			Nack: nack,
 			Key:  sl.member.Key(), Type: sl.typ.URL, Stream: st.id, Node: st.node.ID,
 			State: at.state, Since: at.since, Lineage: at.lineage, Has: at.has, Refused: at.state == Refused && !at.open,
+			RefusedGen: sl.refusedGen(),
 		})
 	}
 	return to
@@ -125,7 +128,7 @@ func (v *survey) pending(s *Session, newest *xds.Snapshot) bool {
 // has is the session's until. Under the stream's lock.
 func (v *survey) has(s *Session, newest *xds.Snapshot) uint64 {
 	if !s.steady() {
-		return s.has
+		return s.owns(s.has)
 	}
 	k := stretch{s.sub, markOf(s.sent), markOf(newest)}
 	gen, ok := v.until[k]
@@ -135,7 +138,7 @@ func (v *survey) has(s *Session, newest *xds.Snapshot) uint64 {
 			v.until[k] = gen
 		}
 	}
-	return max(s.has, gen)
+	return s.owns(max(s.has, gen))
 }
 
 // awaiting is awaits, of what was sent nothing. Under the stream's lock.
@@ -186,7 +189,7 @@ type place struct {
 // Removals that wait (P36) are pending: the client has what it is not to have.
 func (s *slot) stands(look *survey) place {
 	newest := s.coming()
-	at := place{has: s.has}
+	at := place{has: s.owns(s.has)}
 	if newest != nil {
 		at.lineage = newest.Lineage
 		at.unsent = s.parts != nil || s.stuck != nil || s.unsent() != nil || s.holds() || look.pending(&s.Session, newest)
@@ -204,7 +207,7 @@ func (s *slot) stands(look *survey) place {
 		at.state, at.since = Refused, s.refusedAt()
 	case len(s.flights) > 0:
 		at.state, at.since = Unanswered, s.flights[0].at
-	case s.counts.sent == 0 && (at.unsent || !s.complied(newest) && (!s.Session.began || look.awaiting(s.sub, newest))):
+	case s.counts.sent == 0 && (at.unsent || !s.Session.began || look.awaiting(s.sub, newest)):
 		at.state, at.since = NotSent, s.began
 	case at.unsent:
 		at.state, at.since = Unanswered, s.cameAt(newest)
@@ -225,18 +228,31 @@ func (s *slot) coming() *xds.Snapshot {
 	return s.member.Newest()
 }
 
-// complied reports whether a client that was sent nothing has all there is, since it
-// brought it (P27).
-func (s *slot) complied(newest *xds.Snapshot) bool {
-	return s.brings && !s.owed && s.sent != nil && newest != nil
-}
-
 // refusedAt is when the refusal was made that stands.
 func (s *slot) refusedAt() time.Time {
 	if s.nack == nil {
 		return s.began
 	}
 	return s.nack.At
+}
+
+// refusedGen is the oldest generation that the client refused anything of that it is
+// still to have; 0: none, or nobody knows.
+func (s *slot) refusedGen() (gen uint64) {
+	older := func(than uint64) {
+		if gen == 0 || than < gen {
+			gen = than
+		}
+	}
+	if s.refuses && s.full() && s.nack != nil {
+		older(s.nack.Gen)
+	}
+	for i := range s.refused {
+		if r := &s.refused[i]; r.asked(s.sub) {
+			older(r.gen)
+		}
+	}
+	return gen
 }
 
 // cameAt is when that came which was not sent: the newest of it, or the client.
@@ -248,14 +264,16 @@ func (s *slot) cameAt(newest *xds.Snapshot) time.Time {
 	return at
 }
 
-// refusing reports whether the client refused something that it is still to have.
-func (s *Session) refusing() bool {
-	if s.refuses {
+// refusing reports whether the client refused what it answered last, or something that
+// it is still to have.
+func (s *Session) refusing() bool { return s.refuses || s.declines() }
+
+// declines reports whether the client refused something that it is still to have.
+func (s *Session) declines() bool {
+	if s.refuses && s.full() {
 		return true
 	}
-	return slices.ContainsFunc(s.refused, func(r refusal) bool {
-		return slices.ContainsFunc(r.names, func(n string) bool { return r.has(s.sub, n) })
-	})
+	return slices.ContainsFunc(s.refused, func(r refusal) bool { return r.asked(s.sub) })
 }
 
 // holds reports whether removals wait: the client has what it is not to have (P36).
@@ -271,7 +289,7 @@ func (s *Session) until(to *xds.Snapshot) uint64 {
 	return max(s.has, xds.Unconcerned(s.sent, to, s.sub))
 }
 
-// steady reports whether the client has what it was sent, all of it.
+// steady reports whether the client has what it was sent, all of it but for arrears.
 func (s *Session) steady() bool {
 	return s.sent != nil && !s.owed && !s.anew && len(s.flights) == 0 && s.parts == nil && s.early == nil && s.over() == nil && !s.lacks() && !s.refusing()
 }

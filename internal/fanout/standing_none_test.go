@@ -2,8 +2,11 @@ package fanout
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"xdsrelay/internal/xds"
 )
@@ -133,5 +136,83 @@ func TestP71_WhoComesWithTheVersionHasIt(t *testing.T) {
 	r.response(r.ask(c, xds.EndpointType, "", "a"))
 	if s := r.stands(); s.State != Unanswered || r.srv.Clients()[0].Types[0].Unanswered == nil {
 		t.Errorf("%+v", s)
+	}
+}
+
+// P71: who was given something newer and has not come since runs that, or the older
+// one: it has no version that goes back to the older one.
+func TestP71_WhoWasGivenSomethingElseHasNotGoneBack(t *testing.T) {
+	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
+	g := r.house.group("edge")
+	g.publish(update(t, xds.EndpointType, "a"))
+	c := r.web(protocols[0])
+	a := r.response(r.ask(c, xds.EndpointType, "", "a")).VersionInfo
+	r.ask(c, xds.EndpointType, a, "a")
+	r.true("SYNCED, 0 behind; a:taken/SYNCED")
+	g.publish(update(t, xds.EndpointType, "a=22"))
+	first := r.gen() - 1
+	b := r.response(r.ask(c, xds.EndpointType, a, "a")).VersionInfo
+	has := func(when string, want uint64) {
+		t.Helper()
+		if s := r.stands(); s.Has != want {
+			t.Errorf("%s: %s, has %d, not %d", when, s.State, s.Has, want)
+		}
+	}
+	has("the newer one was given", first)
+	g.publish(update(t, xds.EndpointType, "a"))
+	has("it was taken back", first)
+	if again := r.response(r.ask(c, xds.EndpointType, b, "a")).VersionInfo; again != a {
+		t.Fatalf("%s is given, not %s", again, a)
+	}
+	has("the newer one was taken, and what takes it back given", first+1)
+	g.publish(update(t, xds.EndpointType, "-a"))
+	has("there is nothing for it, and it was given something", first+1)
+	r.ask(c, xds.EndpointType, a, "a")
+	has("it took that", r.gen())
+}
+
+// P71: who takes each version as it comes has those that came before the newest, be
+// there always a newer one.
+func TestP71_WhoPollsForABusyKeyHasWhatItTook(t *testing.T) {
+	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
+	g := r.house.group("edge")
+	g.publish(update(t, xds.EndpointType, "a"))
+	c := r.web(protocols[0])
+	version := r.response(r.ask(c, xds.EndpointType, "", "a")).VersionInfo
+	for n := range 3 {
+		g.publish(update(t, xds.EndpointType, "a="+strings.Repeat("7", n+2)))
+		version = r.response(r.ask(c, xds.EndpointType, version, "a")).VersionInfo
+		if s := r.stands(); s.Has != r.gen()-1 || s.State != Unanswered {
+			t.Errorf("%s, has %d of %d", s.State, s.Has, r.gen())
+		}
+	}
+	<-r.refuse(c, xds.EndpointType, version, "a")
+	if s := r.stands(); s.Has != r.gen()-1 || s.RefusedGen != r.gen() || !s.Refused {
+		t.Errorf("%+v of %d", s, r.gen())
+	}
+}
+
+// P27: who brings names of which nothing is known here was sent nothing, and is in step
+// with nothing.
+func TestP27_WhoBroughtWhatNobodyKnowsIsNotSynced(t *testing.T) {
+	for _, brings := range []bool{false, true} {
+		r := newRig(t, nil)
+		g := r.house.group("edge")
+		g.publish(update(t, xds.RouteType, "other"))
+		c := r.delta(nil)
+		req := &discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(xds.RouteType), ResourceNamesSubscribe: []string{"x", "y"}}
+		if brings {
+			req.InitialResourceVersions = map[string]string{"x": "1234"}
+		}
+		c.must(req)
+		r.eventually(func() bool { // it was looked at
+			for _, st := range r.srv.all() {
+				st.mu.Lock()
+				defer st.mu.Unlock()
+				return len(st.order) == 1 && st.order[0].sent != nil
+			}
+			return false
+		})
+		r.true("NOT SENT, 0 behind; x:untold/NOT SENT y:untold/NOT SENT; NOT SENT unsent false awaits [x y]")
 	}
 }

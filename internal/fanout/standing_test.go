@@ -274,6 +274,9 @@ func TestP38_PartsCountOnce(t *testing.T) {
 		if got := r.counts(); parts > 0 && got != "9 changed, 0 removed, 1 sent, 0 acknowledged, 0 refused, 0 timed" {
 			t.Fatalf("after %d parts: %s", parts, got)
 		}
+		if s := r.stands(); s.Has != 0 {
+			t.Fatalf("after %d parts it has all of %d", parts, s.Has)
+		}
 		c.recv()
 		c.say("")
 		r.eventually(func() bool {

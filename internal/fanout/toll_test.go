@@ -239,11 +239,14 @@ func TestP16_UnfinishedRequestsDisturbNobody(t *testing.T) {
 			neighbour := r.delta(r.dial())
 			neighbour.ask(xds.ClusterType)
 			neighbour.want("a ")
-			fr, _ := rawStream(t, addr, tc.path, half)
+			fr, conn := rawStream(t, addr, tc.path, half)
+			if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
 			for {
 				f, err := fr.ReadFrame()
 				if err != nil {
-					t.Fatalf("the connection is closed: %v", err)
+					t.Fatalf("the connection is closed, or the stream does not end: %v", err)
 				}
 				if h, ok := f.(*http2.HeadersFrame); ok && h.StreamEnded() {
 					break

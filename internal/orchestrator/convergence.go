@@ -94,8 +94,10 @@ const (
 )
 
 func judge(at *fanout.Standing, lineage, gen uint64) verdict {
-	switch {
-	case at.Lineage == lineage && at.Has >= gen:
+	switch same := at.Lineage == lineage; {
+	case same && at.Refused && at.RefusedGen > 0 && at.RefusedGen <= gen:
+		return refusing
+	case same && at.Has >= gen:
 		return inStep
 	case at.Refused:
 		return refusing

@@ -68,6 +68,10 @@ func TestVersionsOfAKey(t *testing.T) {
 				t.Errorf("%s: %s, want %s", v.Version, got, want)
 			}
 		}
+		part := at("part", 1, held.Gen, true)
+		part.RefusedGen = held.Gen
+		equal(t, "who took all but a part that it asked for later, and refused that", judge(&part, held.Lineage, held.Gen), refusing)
+		equal(t, "before that", judge(&part, held.Lineage, held.Gen-1), inStep)
 		equal(t, "states", one[0].Types[0].States[fanout.Unanswered], 4)
 		equal(t, "clients", one[0].Clients, 4)
 		also := no

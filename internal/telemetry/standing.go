@@ -79,7 +79,7 @@ func (m *Metrics) makeStanding(version string) {
 	m.standings = make([][standings]*Gauge, len(typeLabels))
 	for i, label := range typeLabels {
 		for at := range standings {
-			m.standings[i][at] = m.gauge("downstream_types", "Types on streams of clients by where they stand, counted every ten seconds.",
+			m.standings[i][at] = m.gauge("downstream_types", "Types on streams of clients, and clients that poll, by where they stand, counted every ten seconds.",
 				tags{"type": label, "state": at.String()})
 		}
 	}

@@ -446,3 +446,18 @@ func Unconcerned(from, to *Snapshot, sub *Subscription) uint64 {
 	}
 	return to.Gen
 }
+
+// changedWithin is how many generations ChangedIn looks back, so that a client that
+// asks for thousands of names at once costs little.
+const changedWithin = 32
+
+// ChangedIn is the generation in which name changed last; 0: longer ago than is
+// looked for.
+func (s *Snapshot) ChangedIn(name string) uint64 {
+	for _, c := range slices.Backward(s.log[max(0, len(s.log)-changedWithin):]) {
+		if _, is := slices.BinarySearch(c.names, name); is {
+			return c.gen
+		}
+	}
+	return 0
+}

@@ -274,6 +274,33 @@ func TestReadersOfOldSnapshots(t *testing.T) {
 	wg.Wait()
 }
 
+// When a name changed last is known of what changed lately.
+func TestChangedIn(t *testing.T) {
+	b := NewBuilder(TypeOf(ClusterType))
+	var s *Snapshot
+	step := func(name string) uint64 {
+		b.Apply(Update{Type: ClusterType, Origin: "o", Wildcard: true, Changed: []*Resource{cluster(t, name, "1")}})
+		s, _ = b.Snapshot(s, 1)
+		return s.Gen
+	}
+	step("first")
+	a := step("a")
+	if got := s.ChangedIn("a"); got != a {
+		t.Errorf("a changed in %d, not %d", got, a)
+	}
+	for i := range changedWithin - 1 {
+		if gen := step(fmt.Sprint("b", i)); s.ChangedIn(fmt.Sprint("b", i)) != gen {
+			t.Errorf("b%d changed in %d, not %d", i, s.ChangedIn(fmt.Sprint("b", i)), gen)
+		}
+	}
+	if got := s.ChangedIn("a"); got != a || s.ChangedIn("none") != 0 {
+		t.Errorf("a changed in %d, not %d; none in %d", got, a, s.ChangedIn("none"))
+	}
+	if step("c"); s.ChangedIn("a") != 0 {
+		t.Error("it is looked for too far back")
+	}
+}
+
 // What a change of one resource costs, up to knowing what to send.
 func BenchmarkOneChange(b *testing.B) {
 	for _, size := range []int{100, 100_000} {
