@@ -149,6 +149,7 @@ func TestP38_NotSentIsReported(t *testing.T) {
 	}
 	r.srv.newWatcher().look(time.Now()) // which wakes who is behind
 	g.publish(update(t, xds.ListenerType, "-c", "-d", "-e", "-f", "-g", "-h"))
+	each(func(s TypeStatus) bool { return s.State == Synced && s.Oversized == nil && s.Sends == 1 }) // they have what there is
 	g.publish(update(t, xds.ListenerType, "a=2"))
 	recv(2)
 	each(func(s TypeStatus) bool { return s.State == Synced && s.Oversized == nil })

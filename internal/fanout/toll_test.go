@@ -240,7 +240,7 @@ func TestP16_UnfinishedRequestsDisturbNobody(t *testing.T) {
 			neighbour.ask(xds.ClusterType)
 			neighbour.want("a ")
 			fr, conn := rawStream(t, addr, tc.path, half)
-			if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			if err := conn.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
 				t.Fatal(err)
 			}
 			for {
