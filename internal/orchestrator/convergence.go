@@ -14,7 +14,7 @@ import (
 type VersionStatus struct {
 	Version string `json:"version"`
 	// OriginVersion is what the origin called it; empty: it did not say. ContentVersion
-	// is what it is called by its content alone.
+	// is what it is called by its content alone, of all that came of it.
 	OriginVersion  string    `json:"origin_version,omitempty"`
 	ContentVersion string    `json:"content_version"`
 	Generation     uint64    `json:"generation"` // of the key, in which it came
@@ -68,7 +68,7 @@ func (v *view) versions() []VersionStatus {
 	for _, r := range all {
 		c := r.Counts()
 		s := VersionStatus{
-			Version: r.Version, OriginVersion: r.Given, ContentVersion: r.Content.String(),
+			Version: r.Version, OriginVersion: r.Given, ContentVersion: r.Content().String(),
 			Generation: r.StateGen, Received: r.At, Changed: c.Changed, Removed: c.Removed,
 			Sent: c.Sent, Acked: c.Acked, RefusedBy: c.Refused,
 			P50: c.Quantile(.5).Seconds(), P99: c.Quantile(.99).Seconds(),

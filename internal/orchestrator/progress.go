@@ -35,8 +35,9 @@ type Progress struct {
 	// to have: who waits for it waits for it to come again, as when it is gone back to.
 	Known bool `json:"known"`
 	// SupersededBy is the version in whose place the newest came, empty while the
-	// version itself is the newest or never came; TakenBack: it is not known any more,
-	// since that is one which was there before it.
+	// version itself is the newest of its part of the type (P50) or never came;
+	// TakenBack: it is not known any more, since what it replaced is there again
+	// (xds.TakenBack).
 	SupersededBy string `json:"superseded_by,omitempty"`
 	TakenBack    bool   `json:"taken_back,omitempty"`
 	// Mark says since when is waited, and what came since: to be given along with the
@@ -103,34 +104,39 @@ func (r *Registry) find(p *Progress, of *Awaited) (lineage, gen uint64) {
 	if v == nil {
 		return 0, 0
 	}
+	all := v.rollouts.all() // first, so that what is held is none of an older one
 	newest := v.held.Load()
-	if newest == nil {
+	if newest == nil || len(all) == 0 {
 		return 0, 0
 	}
 	p.Newest, p.NewestOrigin = newest.Version, newest.Given()
 	if m.lineage != newest.Lineage { // all of it came since the waiting began, if it has
 		m = mark{lineage: newest.Lineage}
 		if !begun {
-			m.since = newest.Gen
+			m.since = all[0].Newest()
 		}
 	}
-	all := v.rollouts.all()
 	at := slices.IndexFunc(all, func(o *xds.Rollout) bool { return o.Is(of.Version) })
-	if at == 0 || at > 0 && (of.OrNewer || all[at].Newest() > m.since) {
+	named := at >= 0
+	if !named && m.found > 0 { // it was asked for by its content, of which more has come
+		at = slices.IndexFunc(all, func(o *xds.Rollout) bool { return o.First <= m.found && m.found <= o.Newest() })
+	}
+	var by *xds.Rollout
+	switch {
+	case at >= 0:
+		by = xds.Superseding(all, at, newest)
+	case m.found > 0: // and forgotten
+		by = all[0]
+	}
+	if named && (by == nil || of.OrNewer || all[at].Newest() > m.since) {
 		m.found = all[at].Newest()
 	}
-	if at != 0 && (at > 0 || m.found > 0) {
-		p.SupersededBy = cmp.Or(p.NewestOrigin, p.Newest)
+	if by != nil {
+		p.SupersededBy = cmp.Or(by.Given, by.Version)
+		p.TakenBack = at >= 0 && m.found > 0 && !of.OrNewer && xds.TakenBack(all, at, newest)
 	}
-	p.TakenBack = at > 0 && m.found > 0 && !of.OrNewer && !alike(all[at], all[0]) &&
-		slices.ContainsFunc(all[at+1:], func(o *xds.Rollout) bool { return alike(o, all[0]) })
 	p.Known = m.found > 0 && !p.TakenBack
 	return m.lineage, m.found
-}
-
-// alike reports whether two versions are the same one, come twice.
-func alike(a, b *xds.Rollout) bool {
-	return a.Content == b.Content || a.Given != "" && a.Given == b.Given
 }
 
 // mark is what who waits for a version remembers for the relay.

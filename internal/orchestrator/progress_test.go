@@ -33,12 +33,17 @@ func await(t *testing.T, f func(a *awaiting)) {
 	bubble(t, nil, func(w *world) {
 		c := w.join("web", cds).want("*")
 		a := &awaiting{world: w, t: t, feed: w.feed(`web`), key: xds.NewKey("web")}
-		a.now = func() fanout.Standing {
-			held := c.Newest()
-			return fanout.Standing{Key: a.key, Type: cds, Stream: 1, Node: "now", State: fanout.Synced, Lineage: held.Lineage, Has: held.Gen}
-		}
+		a.now = nowOf(a.key, c)
 		f(a)
 	})
+}
+
+// nowOf is where a client stands that has the newest.
+func nowOf(key xds.Key, c *client) func() fanout.Standing {
+	return func() fanout.Standing {
+		held := c.Newest()
+		return fanout.Standing{Key: key, Type: cds, Stream: 1, Node: "now", State: fanout.Synced, Lineage: held.Lineage, Has: held.Gen}
+	}
 }
 
 func (a *awaiting) ask(version, mark string, of ...fanout.Standing) Progress {

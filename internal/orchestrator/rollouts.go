@@ -9,16 +9,25 @@ import (
 )
 
 // How many versions of a type are remembered: so many, unless over all keys there
-// are more than a process is to pay for (some 250 bytes each); few always.
+// are more than a process is to pay for (some 300 bytes each); few always.
 const (
 	maxRollouts = 16
 	fewRollouts = 4
 	allRollouts = 1 << 16
 )
 
+// In how many bytes is noted what a version replaced, and over all keys: where that
+// is full, few do.
+const (
+	maxReplaced = 16 << 10
+	fewReplaced = 1 << 10
+	allReplaced = 8 << 20
+)
+
 // past is what a registry's keys share in what is kept for people to read.
 type past struct {
 	rollouts  atomic.Int64
+	replaced  atomic.Int64 // bytes
 	histories *xds.Histories
 	nacks     nackRows
 }
@@ -26,7 +35,7 @@ type past struct {
 // rollouts are the newest versions of a type, the oldest first. The group's
 // goroutine adds; anyone reads.
 type rollouts struct {
-	over *atomic.Int64 // how many there are over all keys
+	over, bytes *atomic.Int64 // how many there are over all keys, and of what they replaced
 
 	mu   sync.Mutex
 	kept []*xds.Rollout
@@ -35,6 +44,11 @@ type rollouts struct {
 // note adds what a snapshot is of that was just made in the place of prev.
 func (r *rollouts) note(prev, s *xds.Snapshot, names []string) {
 	one := xds.RolloutOf(prev, s, names)
+	room := maxReplaced
+	if r.bytes.Load() > allReplaced {
+		room = fewReplaced
+	}
+	r.bytes.Add(int64(one.Replace(prev, s, names, room)))
 	if prev != nil && prev.Rollout == one {
 		return
 	}
@@ -46,6 +60,7 @@ func (r *rollouts) note(prev, s *xds.Snapshot, names []string) {
 	}
 	r.kept = append(r.kept, one)
 	for len(r.kept) > most {
+		r.bytes.Add(-int64(r.kept[0].Forget()))
 		r.kept = slices.Delete(r.kept, 0, 1)
 		r.over.Add(-1)
 	}
@@ -65,5 +80,8 @@ func (r *rollouts) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.over.Add(-int64(len(r.kept)))
+	for _, one := range r.kept {
+		r.bytes.Add(-int64(one.Forget()))
+	}
 	r.kept = nil
 }

@@ -66,7 +66,7 @@ type view struct {
 func newView(t xds.Type, meters *telemetry.Type, past *past) *view {
 	return &view{
 		typ: t, meters: meters,
-		rollouts: rollouts{over: &past.rollouts}, history: past.histories.New(t),
+		rollouts: rollouts{over: &past.rollouts, bytes: &past.replaced}, history: past.histories.New(t),
 		builder: xds.NewBuilder(t), index: newIndex(),
 		lingering: make(map[string]*list.Element),
 	}

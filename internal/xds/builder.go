@@ -38,6 +38,8 @@ type Builder struct {
 
 	origin, version         string
 	wildOrigin, namedOrigin string
+	byWild                  bool // the wildcard's stream gave version
+	answers                 int  // to names, not counting what is lent
 	answered                bool
 	received                time.Time
 
@@ -89,6 +91,9 @@ func (b *Builder) Apply(u Update) bool {
 		b.uncache(u.Wildcard)
 	}
 	b.spoken(&u)
+	if b.origin != u.Origin || u.Versioned() {
+		b.byWild = u.Wildcard
+	}
 	if b.origin != u.Origin || b.version != u.Version && u.Versioned() {
 		b.origin, b.dirty = u.Origin, true
 		b.version = u.Version
@@ -270,6 +275,9 @@ func (b *Builder) part(p part, was, is *Resource) {
 	if !there(is) {
 		delete(b.recalled, p)
 	}
+	if !p.wild {
+		b.answers += btoi(is != nil && !lent(is)) - btoi(was != nil && !lent(was))
+	}
 	b.timers.note(p, is)
 	switch {
 	case there(is) && is.Uncacheable:
@@ -336,7 +344,7 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 		Type: b.typ, Lineage: b.lineage, Gen: b.gen, StateGen: stateGen,
 		Origin: b.origin, Version: b.version, given: b.version, sum: b.sum, Answered: b.answered, Received: b.received, Stale: b.stale(),
 		Bytes: b.bytes, Retired: b.retired, Lost: b.gone,
-		wildOrigin: b.wildOrigin, namedOrigin: b.namedOrigin,
+		wildOrigin: b.wildOrigin, namedOrigin: b.namedOrigin, byWild: b.byWild, answers: b.answers,
 		entries: b.entries.Copy(), count: b.count, stated: b.stated, unresolved: b.unresolved,
 		errors: b.errors, lapsed: b.lapsed, timed: len(b.timers.due), uncached: b.uncachedN,
 		links: b.copyLinks(), log: b.log,

@@ -11,7 +11,7 @@ func (s *Snapshot) Fork(t Type) *Builder {
 		return b
 	}
 	b.origin, b.version, b.received = s.Origin, s.given, s.Received
-	b.wildOrigin, b.namedOrigin, b.answered = s.wildOrigin, s.namedOrigin, s.Answered
+	b.wildOrigin, b.namedOrigin, b.byWild, b.answered = s.wildOrigin, s.namedOrigin, s.byWild, s.Answered
 	if s.Stale { // whatever of it was recalled: whoever has the fork hears of all of it, or waits
 		b.recalled, b.recalledAll = make(map[part]struct{}), s.Answered
 	}

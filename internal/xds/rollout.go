@@ -3,6 +3,7 @@ package xds
 import (
 	"math/bits"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -21,15 +22,20 @@ import (
 type Rollout struct {
 	// Fixed once made.
 	id             uint32
-	Version, Given string  // as of the snapshot; bounded
-	Content        Version // what the version would be that is made of the content
+	Version, Given string // as of the snapshot; bounded
 	Lineage        uint64
+	First          uint64 // generation of this version
 	StateGen       uint64 // of the group, in which it came
 	At             time.Time
 
 	// Written by who makes the snapshots.
 	newest           atomic.Uint64 // generation of this version
 	changed, removed atomic.Int64
+	parts            atomic.Uint32 // in which it came: parts
+	mu               sync.Mutex    // for what follows, and no other is taken under it
+	content          Version
+	replaced         []replacement // sorted
+	bytes            int           // of those
 
 	// Anyone's.
 	sent, acked, refused atomic.Uint32
@@ -57,8 +63,8 @@ func RolloutOf(prev, s *Snapshot, names []string) *Rollout {
 	fresh := r == nil
 	if fresh {
 		r = &Rollout{
-			id: rolloutIDs.Add(1), Version: clipVersion(s.Version), Given: clipVersion(s.given), Content: s.sum,
-			Lineage: s.Lineage, StateGen: s.StateGen, At: time.Now(),
+			id: rolloutIDs.Add(1), Version: clipVersion(s.Version), Given: clipVersion(s.given),
+			Lineage: s.Lineage, First: s.Gen, StateGen: s.StateGen, At: time.Now(),
 		}
 		if r.id == 0 { // stands for none
 			r.id = rolloutIDs.Add(1)
@@ -72,6 +78,10 @@ func RolloutOf(prev, s *Snapshot, names []string) *Rollout {
 	if fresh || len(names) > 0 {
 		r.newest.Store(s.Gen)
 	}
+	r.parts.Or(uint32(s.by()))
+	r.mu.Lock()
+	r.content = s.sum
+	r.mu.Unlock()
 	if prev == nil {
 		r.changed.Add(int64(s.Len()))
 	} else {
@@ -101,11 +111,19 @@ func (r *Rollout) ID() uint32 { return r.id }
 // Newest is the newest generation of this version: who took all of that has it.
 func (r *Rollout) Newest() uint64 { return r.newest.Load() }
 
+// Content is what the version would be that is made of the content, of all of it
+// that came.
+func (r *Rollout) Content() Version {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.content
+}
+
 // Is reports whether people mean this version by v: the snapshot's, the origin's,
 // or that made of the content.
 func (r *Rollout) Is(v string) bool {
 	v = clipVersion(v)
-	return v != "" && (v == r.Version || v == r.Given || v == r.Content.String())
+	return v != "" && (v == r.Version || v == r.Given || v == r.Content().String())
 }
 
 // Send counts a stream that was sent the version.

@@ -113,6 +113,8 @@ type Snapshot struct {
 
 	// Of the two parts (P50).
 	wildOrigin, namedOrigin string
+	byWild                  bool // the newest version came for the wildcard
+	answers                 int  // to names
 	// given is the version that the origin gave; "" for none.
 	given string
 	sum   Version // of the content
