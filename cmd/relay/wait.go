@@ -28,8 +28,8 @@ the relay or the origin calls it; it need not be there yet. Clients to whom the
 version is nothing count as well, as soon as they are in step with it.
 
 A version counts from when it is the newest. If another comes after that, who has
-that one counts too, unless it is one that was there before: then the version was
-taken back. One that was replaced before the wait began does not count until it comes
+that one counts too, unless what the version replaced is there again, any of it: then
+it was taken back, whatever the other is called. One that was replaced before the wait began does not count until it comes
 again, as when it is gone back to; with --or-newer it does, and so does all that came
 after it.
 
@@ -290,7 +290,7 @@ func (w *waiter) text() string {
 	case !p.InUse:
 		return plain(cmp.Or(w.note, fmt.Sprintf("key %s is not in use", w.key)))
 	case p.TakenBack:
-		return fmt.Sprintf("%s, which was there before it, is there again", by)
+		return fmt.Sprintf("in %s what was there before it is there again", by)
 	case !p.Known && p.SupersededBy != "":
 		return fmt.Sprintf("superseded by %s before the wait began, and not come again; %d clients", by, p.Clients)
 	case !p.Known:

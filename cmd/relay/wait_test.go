@@ -275,7 +275,7 @@ func TestWaitForWhatWasReplaced(t *testing.T) {
 	o.until([]string{"status", "-o", "json"}, `"unsent": true`)
 	one.answer("")
 	one.take().answer("")
-	o.ends(ended, code, exitFutile, "taken back: v1, which was there before it, is there again")
+	o.ends(ended, code, exitFutile, "taken back: in v1 what was there before it is there again")
 
 	// Superseded by something newer, it counts by who has that.
 	ended, code = o.waiting("--version", "v4")

@@ -50,10 +50,12 @@ func TestProgressOfARollback(t *testing.T) {
 		{"what it added is gone", "v1 a=1", "v2 b=2;v3 b=-", "v2", "taken back, superseded by v3"},
 		{"what it removed is back", "v1 a=1 b=1", "v2 b=-;v3 b=1", "v2", "taken back, superseded by v3"},
 		{"it replaced nothing, and what was before it is gone back from", "v1 a=1;v2 a=2", "v3;v4 a=1", "v3", "taken back, superseded by v4"},
+		{"what it replaced it undid itself, and what was before it is gone back from", "v1 a=1 b=1;v2 b=2", "v3 a=3;v3 a=1;v4 b=1", "v3", "taken back, superseded by v4"},
 		{"under a version between", "v1 a=1", "v2 a=2;v3 c=1;v4 a=1", "v2", "taken back, superseded by v4"},
 
 		{"what came in two responses is nothing that was there", "v1 a=1 b=1", "v2 a=2;v3 a=1;v3 a=3 b=3", "v2", "known, superseded by v3"},
 		{"it is gone back from, and to", "v1 a=1", "v2 a=2;v3 a=1;v4 a=2", "v2", "known, superseded by v4"},
+		{"it is as it was once, and goes on", "v1 a=2;v2 a=1", "v3 a=2;v4 b=1", "v3", "known, superseded by v4"},
 		{"other things are gone back from", "v1 a=1 b=1;v2 b=2", "v3 a=3;v4 b=1", "v3", "known, superseded by v4"},
 		{"new names only", "v1 a=1", "v2 a=2;v3 b=3", "v2", "known, superseded by v3"},
 		{"it went and came in itself", "v1 a=1 b=1", "v2 a=2;v2 a=1 b=2;v3 c=1", "v2", "known, superseded by v3"},
@@ -171,6 +173,30 @@ func TestP50_TheVersionsOfOneStreamSupersedeNoneOfTheOther(t *testing.T) {
 		f.give(t, "10", "a=3")
 		a.want("nobody asks for names", a.ask("9", "", a.now()), "not known, superseded by 10: 0 reached, 0 refusing, 1 pending of 1")
 		a.want("by who waited", a.ask("9", begun, a.now()), "known, superseded by 10: 1 reached, 0 refusing, 0 pending of 1")
+	})
+}
+
+// Nor is that of one in the place of an older one, or what it undid, to the other.
+func TestP50_TheVersionsOfOneStreamTakeNoneOfTheOtherBack(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		all := w.join("web", cds).want("*")
+		synctest.Wait()
+		f := w.feed("web")
+		w.join("web", cds).want("n")
+		s := w.second("web")
+		connect(f, s)
+		a := &awaiting{world: w, t: t, key: xds.NewKey("web")}
+		a.now = nowOf(a.key, all)
+		s.name(t, "1", "n=1")
+		f.give(t, "9", "a=1")
+		begun := a.ask("8", "").Mark
+		s.name(t, "8", "n=2")
+		s.name(t, "9", "n=3")
+		a.want("a number that the other has had", a.ask("8", begun, a.now()), "known, superseded by 9: 1 reached, 0 refusing, 0 pending of 1")
+		f.give(t, "10")
+		f.give(t, "11", "b=1")
+		s.name(t, "12", "n=2")
+		a.want("of what replaced nothing", a.ask("10", begun, a.now()), "known, superseded by 11: 1 reached, 0 refusing, 0 pending of 1")
 	})
 }
 
