@@ -36,7 +36,10 @@ func newStatusCmd() *cobra.Command {
 A row is a node under a key. A node that has the same type on several streams has
 several rows. A key is written as it is shown, or, if that is no key, by its
 elements with / between them; a node's id is written whole. A key that is not in use, and a node that is not
-connected, are errors.`,
+connected, are errors.
+
+What is wrong with the relay itself is told on stderr: an origin that is away or says
+nothing, files that are not taken, what is served from the last known good.`,
 		Example: `  relay status
   relay status --admin 127.0.0.1:19000 --key edge
   relay status --node sidecar~10.0.0.1~web-0 -o yaml`,
@@ -81,7 +84,7 @@ connected, are errors.`,
 			return printData(cmd.OutOrStdout(), *format, map[string]any{"clients": items})
 		}
 		printStatus(cmd.OutOrStdout(), clients, time.Now())
-		return nil
+		return printTroubles(commandContext(cmd), cmd.ErrOrStderr(), c, time.Now())
 	}
 	return cmd
 }

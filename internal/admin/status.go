@@ -29,6 +29,7 @@ type serverInfo struct {
 	Streams         streamCount `json:"downstream_streams"`
 	Keys            int         `json:"keys"`
 	UpstreamStreams int         `json:"upstream_streams"`
+	StaleTypes      int         `json:"stale_types"` // of keys, served from the last known good
 	ConfigAge       float64     `json:"config_age_seconds"`
 	Level           string      `json:"log_level"`
 
@@ -85,7 +86,7 @@ func (s *Server) serverInfo(*http.Request) (int, any) {
 		State: phases[s.phase.Load()], Started: s.started, Uptime: time.Since(s.started).Seconds(),
 		Streams: streamCount{SotW: m.Streams[telemetry.SotW].Value(), Delta: m.Streams[telemetry.Delta].Value(),
 			REST: m.Streams[telemetry.REST].Value()},
-		Keys: m.Keys.Value(), UpstreamStreams: m.UpstreamStreams.Value(),
+		Keys: m.Keys.Value(), UpstreamStreams: m.UpstreamStreams.Value(), StaleTypes: m.Stale.Value(),
 		ConfigAge: m.ConfigAge().Seconds(), Level: levelName(s.opts.Level.Level()),
 		Store: s.storeInfo(),
 	}

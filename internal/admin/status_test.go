@@ -139,7 +139,7 @@ func TestKeys(t *testing.T) {
 	r.want(400, "GET", "/keys/x%20y/z", nil)
 	// What is a key as it stands is no other one, though that is not in use.
 	for name, want := range map[string]string{
-		"edge/eu/1":          `key edge/eu/1 is not in use; "edge/eu"/1 is, which is another key`,
+		"edge/eu/1":       `key edge/eu/1 is not in use; "edge/eu"/1 is, which is another key`,
 		`"\"edge/eu\"/1"`: `key "\"edge/eu\"/1" is not in use`,
 	} {
 		var f failure

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// state is what /server_info and /origins say of the relay itself.
+type state struct {
+	Info struct {
+		State         string `json:"state"`
+		Stale         int    `json:"stale_types"`
+		Configuration *struct {
+			Rejected *struct {
+				Faults []string `json:"faults"`
+			} `json:"rejected"`
+		} `json:"configuration"`
+	}
+	Origins []struct {
+		Name        string     `json:"name"`
+		Away        bool       `json:"away"`
+		AwaySince   *time.Time `json:"away_since"`
+		Silent      int        `json:"silent_streams"`
+		SilentSince *time.Time `json:"silent_since"`
+		LastError   string     `json:"last_error"`
+		Faults      []string   `json:"faults"`
+	}
+}
+
+// stateOf reads it.
+func stateOf(ctx context.Context, c *adminClient) (s state, err error) {
+	if err := c.get(ctx, "/server_info", nil, &s.Info); err != nil {
+		return s, err
+	}
+	list := struct{ Items any }{&s.Origins}
+	return s, c.get(ctx, "/origins", nil, &list)
+}
+
+// troubles are what is wrong with the relay itself, a line each: that all its
+// clients are SYNCED says nothing of it.
+func (s *state) troubles(now time.Time) (out []string) {
+	since := func(t *time.Time) string {
+		if t == nil {
+			return ""
+		}
+		return " for " + age(now.Sub(*t))
+	}
+	say := func(format string, args ...any) { out = append(out, plain(fmt.Sprintf(format, args...))) }
+	if s.Info.State != "serving" {
+		say("the relay is %s", s.Info.State)
+	}
+	for _, o := range s.Origins {
+		if o.Away {
+			say("origin %s is away%s: %s", o.Name, since(o.AwaySince), o.LastError)
+		}
+		if o.Silent > 0 {
+			say("origin %s says nothing on %s%s", o.Name, counted(o.Silent, "stream"), since(o.SilentSince))
+		}
+		if len(o.Faults) > 0 {
+			say("origin %s has files that are not taken: %s", o.Name, strings.Join(o.Faults, "; "))
+		}
+	}
+	if n := s.Info.Stale; n > 0 {
+		say("%s served from the last known good: no origin has spoken of it since the start", counted(n, "type"))
+	}
+	if c := s.Info.Configuration; c != nil && c.Rejected != nil {
+		say("the configuration's file has faults, and is not in force: %s", strings.Join(c.Rejected.Faults, "; "))
+	}
+	return out
+}
+
+// printTroubles says what is wrong with the relay itself, beside what was asked for.
+func printTroubles(ctx context.Context, w io.Writer, c *adminClient, now time.Time) error {
+	s, err := stateOf(ctx, c)
+	if err != nil {
+		return err
+	}
+	t := tintOf(w)
+	for _, line := range s.troubles(now) {
+		_, _ = fmt.Fprintln(w, t.as(red, "! ")+line) // whoever reads has gone
+	}
+	return nil
+}

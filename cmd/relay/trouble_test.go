@@ -1,0 +1,66 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What is wrong with the relay is said line by line, and nothing if nothing is.
+func TestTroubles(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, c := range []struct {
+		info, origins string
+		want          []string
+	}{
+		{`{"state": "serving", "configuration": {}}`, `[{"name": "one"}]`, nil},
+		{`{"state": "draining", "stale_types": 1}`, `[]`, []string{"the relay is draining", "1 type served from the last known good: no origin has spoken of it since the start"}},
+		{`{"state": "serving", "stale_types": 4, "configuration": {"rejected": {"faults": ["relay.yaml:3: x", "relay.yaml:4: y"]}}}`,
+			`[{"name": "one", "away": true, "away_since": "2026-01-02T03:02:05Z", "last_error": "refused\u001b[31m"},
+			  {"name": "two", "silent_streams": 2, "silent_since": "2026-01-02T03:03:55Z", "faults": ["a.yaml: gone"]}]`,
+			[]string{
+				"origin one is away for 2m00s: refused\ufffd[31m",
+				"origin two says nothing on 2 streams for 10s",
+				"origin two has files that are not taken: a.yaml: gone",
+				"4 types served from the last known good: no origin has spoken of it since the start",
+				"the configuration's file has faults, and is not in force: relay.yaml:3: x; relay.yaml:4: y",
+			}},
+	} {
+		var s state
+		if err := json.Unmarshal([]byte(c.info), &s.Info); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal([]byte(c.origins), &s.Origins); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.troubles(now); !slices.Equal(got, c.want) {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
+// relay status tells of a running relay's troubles beside its table.
+func TestStatusTellsOfTroubles(t *testing.T) {
+	o := operate(t, "")
+	if code, _, errs := runRelay("status", "--admin", o.admin); code != 0 || errs != "" {
+		t.Errorf("%d %s", code, errs)
+	}
+	if err := os.WriteFile(filepath.Join(o.dir, "origin", "bad.yaml"), []byte("resources: [{]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.After(20 * time.Second); ; {
+		code, _, errs := runRelay("status", "--admin", o.admin)
+		if code == 0 && strings.HasPrefix(errs, "! origin ") && strings.Contains(errs, "bad.yaml") {
+			return
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("%d %q", code, errs)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
