@@ -226,8 +226,9 @@ func (g *Group) ask() {
 func (g *Group) apply(u update) {
 	changed, first := false, false
 	defer func() { u.applied <- changed }()
-	u.from.heard = u.from.status.Load() // which the stream told before
-	if u.Unspoken == nil && !u.Guess {  // silence confirms nothing
+	u.from.heard = u.from.status.Load()     // which the stream told before
+	spoken := u.Unspoken == nil && !u.Guess // silence confirms nothing
+	if spoken {
 		now := time.Now()
 		g.heardAt.CompareAndSwap(nil, &now)
 		u.from.silence = silence{}
@@ -241,11 +242,11 @@ func (g *Group) apply(u update) {
 	if changed, first = v.apply(u.from, u.Update, g.gen+1); changed {
 		g.stale(time.Now())
 		g.traced.applied(u.trace, began)
-		if u.Unspoken == nil { // silence confirms nothing
-			v.keeper.answered()
-		}
 		// Somebody may be waiting for a first answer, and for nothing else.
 		g.urgent = g.urgent || first
+	}
+	if spoken {
+		v.keeper.answered()
 	}
 }
 
