@@ -191,6 +191,7 @@ func (l *line) opened() {
 func (l *line) answered() {
 	if !l.had {
 		l.had, l.failures, l.quiet = true, 0, quiet{}
+		l.heard.Store(true)
 		l.at.answered()
 		l.unmuted()
 	}

@@ -14,8 +14,8 @@ import (
 // be told. But it is counted and shown, since an origin that accepts streams and
 // says nothing looks well from all other sides.
 //
-// An origin may hang, or be overloaded. While none of its streams has had a response, it is
-// mute, and its silence says nothing of any name: nothing is taken for absent (P57),
+// An origin may hang, or be overloaded. While none of its streams has had a response, and this key
+// never had one, it is mute, and its silence says nothing of any name: nothing is taken for absent (P57),
 // or a relay that has just started would take from clients what they have. And
 // what there is of the last known good is served. What the origin is asked for goes by what is
 // held, or it would never tell what of that is gone (P55): so the stream ends for it, and another is opened.
@@ -23,9 +23,9 @@ import (
 // errSilent ends a stream for what is known from elsewhere. It is no failure.
 var errSilent = errors.New("origin says nothing, and there is a last known good")
 
-// mute reports whether nothing has come on this stream, nor on any other that is open to
-// its origin.
-func (l *line) mute() bool { return !l.had && !l.at.speaks() }
+// mute reports whether nothing has come on this stream, nor ever for its key, nor on any other
+// stream that is open to its origin.
+func (l *line) mute() bool { return !l.heard.Load() && !l.at.speaks() }
 
 func (s *site) speaks() bool {
 	s.mu.Lock()

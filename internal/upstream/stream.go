@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"xdsrelay/internal/telemetry"
@@ -21,6 +22,8 @@ type Stream struct {
 	node   []byte
 	sink   Sink
 	log    *slog.Logger
+
+	heard atomic.Bool // an origin has had a response for the key, at any time
 
 	// metrics of the key; fixed once Run runs.
 	metrics *telemetry.Key
