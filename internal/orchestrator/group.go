@@ -306,7 +306,9 @@ func (g *Group) wait(now time.Time) time.Duration {
 		before(g.openBy)
 	case refused, g.refusing:
 		for _, l := range g.lines() {
-			before(l.provenAt)
+			if now.Before(l.provenAt) { // else it is judged, or what is being read comes first
+				before(l.provenAt)
+			}
 		}
 	}
 	for _, v := range g.views {

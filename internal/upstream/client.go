@@ -73,8 +73,9 @@ type site struct {
 	streams atomic.Int64 // open
 
 	mu         sync.Mutex
-	answering  int  // attempts that had a response
-	away       bool // an attempt failed, and none has had a response since
+	answering  int       // attempts that had a response
+	speaking   time.Time // since when there is one
+	away       bool      // an attempt failed, and none has had a response since
 	awaySince  time.Time
 	failedAt   time.Time // the last attempt that did
 	reconnects uint64
@@ -99,10 +100,22 @@ func (s *site) ended(err error, reason telemetry.Reconnect) {
 // and nobody is served: that is told once, and when it is back.
 func (s *site) answered() {
 	s.mu.Lock()
-	s.answering++
+	if s.answering++; s.answering == 1 {
+		s.speaking = time.Now()
+	}
 	was, since := s.away, s.awaySince
 	s.away, s.awaySince = false, time.Time{}
+	silentSince, over := s.silentSince, false
+	if !silentSince.IsZero() { // of streams that ended for what is stored, and are open again, too
+		s.spoke = true
+		if over = s.silent == 0; over {
+			s.silentSince, s.spoke = time.Time{}, false
+		}
+	}
 	s.mu.Unlock()
+	if over {
+		s.log.Info("origin is silent no more", "after", time.Since(silentSince).Round(time.Millisecond))
+	}
 	if was {
 		s.metrics.Away.Add(-1)
 		s.log.Info("origin is back", "after", time.Since(since).Round(time.Millisecond))

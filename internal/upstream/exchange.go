@@ -93,7 +93,7 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 	defer held.stop()
 	sending, applying := false, false
 	var patient time.Time // until then nothing is taken for absent
-	silence := time.NewTimer(e.stream.silence())
+	silence, ask := time.NewTimer(e.stream.silence()), time.Now().Add(e.stream.silence())
 	defer silence.Stop()
 	for {
 		var resume <-chan time.Time
@@ -126,7 +126,8 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 				e.stream.carried = e.talk.carry(time.Now())
 				return errReopen
 			}
-			if !e.stream.had {
+			if soon := time.Now().Add(e.stream.silence()); !e.stream.had && soon.Before(ask) {
+				ask = soon
 				silence.Reset(e.stream.silence())
 			}
 		case <-e.written:
@@ -138,16 +139,20 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 			}
 			next, err := e.stream.givenUp(ctx, now)
 			if err != nil {
-				e.stream.carried = e.talk.carry(now)
-				return err
+				return err // the next stream's clocks begin anew: nobody has spoken
 			}
 			if !e.stream.had {
+				ask = now.Add(next)
 				silence.Reset(next)
 			}
 		case <-resume:
 		case now := <-due:
 			if e.stream.mute() {
 				patient = now.Add(e.stream.client.opts.AbsentAfter)
+				continue
+			}
+			if early := e.stream.at.early(e.stream.client.opts.AbsentAfter); now.Before(early) && (!patient.IsZero() || !e.stream.heard.Load()) {
+				patient = early
 				continue
 			}
 			for _, u := range e.talk.expired(now) {

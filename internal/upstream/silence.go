@@ -33,6 +33,18 @@ func (s *site) speaks() bool {
 	return s.answering > 0
 }
 
+// early reports until when it is too early to take anything for absent, though a name's time is
+// over: of a key that waits for its first response an origin that has just begun to speak
+// may not have got to it. Zero: it is not.
+func (s *site) early(absentAfter time.Duration) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.answering == 0 {
+		return time.Time{}
+	}
+	return s.speaking.Add(absentAfter)
+}
+
 // quiet is what a line knows of a silence that lasts through several attempts.
 type quiet struct {
 	ends int       // attempts that ended for what is known from elsewhere

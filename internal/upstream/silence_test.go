@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -126,5 +127,85 @@ func TestP53_SilentStreamsEndEverLessOften(t *testing.T) {
 		if got[i] != want*time.Second {
 			t.Errorf("after %d: %v", i, got[i])
 		}
+	}
+}
+
+// What waited while the origin was mute waits on from its first word: be that on this
+// stream or on another, before this one is opened anew.
+func TestP57_NothingIsAbsentJustAsAnOriginBeginsToSpeak(t *testing.T) {
+	const patience = 300 * time.Millisecond
+	absent := func(t *testing.T, sink *testSink, name string, word time.Time) {
+		t.Helper()
+		sink.until(t, "a guess", func() bool { return sink.presence(rds, name) == xds.Absent })
+		if d := time.Since(word); d < patience {
+			t.Errorf("taken for absent %v after the first word", d)
+		}
+	}
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		f := startFake(t)
+		r := startRelay(t, Options{Variant: v, AbsentAfter: patience}, f.address)
+		_, sink := r.stream(named(rds, "a"), all(cds))
+		s := f.next()
+		<-time.After(2*patience - patience/4)
+		word := time.Now()
+		s.send(resp{typ: cds, res: clusters("c")})
+		absent(t, sink, "a", word)
+
+		var spoken *fakeStream
+		f = startFake(t)
+		r = startRelay(t, Options{Variant: v, AbsentAfter: patience}, f.address)
+		_, other := r.stream(named(rds, "b"))
+		spoken = f.next()
+		sink = newTestSink()
+		sink.elsewhere = func() { // between the two streams
+			sink.recall(t, rds, false, "a")
+			word = time.Now()
+			spoken.send(resp{typ: rds, res: clusters("b")})
+			other.untilNames(t, rds, "b")
+		}
+		r.run(sink, named(rds, "a", "never"))
+		f.next()
+		f.next()
+		absent(t, sink, "never", word)
+	})
+}
+
+// A silent stream is asked about in its time, however often what it asks for changes.
+func TestP53_ASilentStreamWhoseInterestChanges(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		const patience = 100 * time.Millisecond
+		f := startFake(t)
+		r := startRelay(t, Options{Variant: v, AbsentAfter: patience}, f.address)
+		sink := newTestSink()
+		recalled := make(chan struct{})
+		sink.elsewhere = func() { close(recalled) }
+		stream := r.run(sink, named(rds, "a"))
+		names := []string{"a"}
+		for deadline := time.After(20 * time.Second); ; {
+			select {
+			case <-recalled:
+				return
+			case <-deadline:
+				t.Fatal("it is not asked about")
+			case <-time.After(patience / 3):
+				names = append(names, fmt.Sprint("n", len(names)))
+				stream.SetInterest(sink.want(named(rds, names...)))
+			}
+		}
+	})
+}
+
+// An outage of silence is over with the first word, also on a stream that was opened anew.
+func TestAnOutageOfSilenceEnds(t *testing.T) {
+	f := startFake(t)
+	r := startRelay(t, Options{Variant: xds.Delta, AbsentAfter: 50 * time.Millisecond}, f.address)
+	sink := newTestSink()
+	sink.elsewhere = func() { sink.recall(t, rds, false, "a") }
+	r.run(sink, named(rds, "a"))
+	f.next()
+	f.next().send(resp{typ: rds, res: clusters("a")})
+	sink.until(t, "the origin's word", func() bool { return !sink.held[rds].Stale })
+	if s := r.client.Origins()[0]; !s.SilentSince.IsZero() || s.Silent != 0 {
+		t.Errorf("%d silent streams, since %v", s.Silent, s.SilentSince)
 	}
 }
