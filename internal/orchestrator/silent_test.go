@@ -122,24 +122,34 @@ func TestP53_SilenceWithoutALastKnownGood(t *testing.T) {
 	})
 }
 
-// Of a type that is asked for on two streams, each ends for its own part.
-func TestP50_P53_SilenceOfOneOfTwoStreams(t *testing.T) {
-	dir := t.TempDir()
+// apart has clients of the key web ask for clusters by the wildcard and by the name n, and
+// both streams be open.
+func (w *world) apart() (all, named *client, wild, names *feed) {
+	all, named = w.join("web", cds).want("*"), w.join("web", cds).want("n")
+	wild, names = w.feed("web"), w.second("web")
+	wild.reached()
+	names.reached()
+	return all, named, wild, names
+}
+
+// goodApart has them take c and n.
+func goodApart(t *testing.T, dir string) {
+	t.Helper()
 	life(t, dir, func(w *world) {
-		a, b := w.join("web", cds).want("*"), w.join("web", cds).want("n")
-		f, g := w.feed("web"), w.second("web")
-		f.reached()
-		g.reached()
+		a, b, f, g := w.apart()
 		f.update(t, cds, true, "c=1")
 		g.update(t, cds, false, "n=1")
 		a.takes("*")
 		b.takes("n")
 	})
+}
+
+// Of a type that is asked for on two streams, each ends for its own part.
+func TestP50_P53_SilenceOfOneOfTwoStreams(t *testing.T) {
+	dir := t.TempDir()
+	goodApart(t, dir)
 	life(t, dir, func(w *world) {
-		a, b := w.join("web", cds).want("*"), w.join("web", cds).want("n")
-		f, g := w.feed("web"), w.second("web")
-		f.reached()
-		g.reached()
+		a, b, f, g := w.apart()
 		equal(t, "the wildcard's stream ends", f.silent(t), true)
 		equal(t, "c", a.sees(subscription("*"), "c"), "1")
 		if w.State(b, "n") {
@@ -220,21 +230,9 @@ func TestP50_P53_SilenceBesideAWildcardThatSpeaks(t *testing.T) {
 // What was recalled of one stream is too old in its time, also when the other speaks.
 func TestP53_TooOldBesideAStreamThatSpeaks(t *testing.T) {
 	dir := t.TempDir()
+	goodApart(t, dir)
 	life(t, dir, func(w *world) {
-		a, b := w.join("web", cds).want("*"), w.join("web", cds).want("n")
-		f, g := w.feed("web"), w.second("web")
-		f.reached()
-		g.reached()
-		f.update(t, cds, true, "c=1")
-		g.update(t, cds, false, "n=1")
-		a.takes("*")
-		b.takes("n")
-	})
-	life(t, dir, func(w *world) {
-		_, b := w.join("web", cds).want("*"), w.join("web", cds).want("n")
-		f, g := w.feed("web"), w.second("web")
-		f.reached()
-		g.reached()
+		_, b, f, g := w.apart()
 		equal(t, "the stream of names ends", g.silent(t), true)
 		equal(t, "n", b.sees(subscription("n"), "n"), "1")
 		f.update(t, cds, true, "c=2")
