@@ -25,7 +25,8 @@ func newWaitCmd() *cobra.Command {
 		Short: "Wait until a version has come to so many of a key's clients",
 		Long: `Wait until so many of a key's clients have a version of a type. The version is what
 the relay or the origin calls it; it need not be there yet. Clients to whom the
-version is nothing count as well, as soon as they are in step with it.
+version is nothing count as well, as soon as they are in step with it. A node that
+has several streams of the type counts once.
 
 A version counts from when it is the newest. If another comes after that, who has
 that one counts too, unless what the version replaced is there again, any of it: then

@@ -18,21 +18,26 @@ func (c *teller) more(names ...string) {
 	c.say("", names...)
 }
 
-// has waits until the only client has that generation, and refused that one; 0: none.
-func (r *rig) has(when string, gen, refused uint64) {
+// has waits until the only client has that generation, and refused that one; 0: none. It is
+// to take yet what changed last in these.
+func (r *rig) has(when string, gen, refused uint64, arrears ...uint64) {
 	r.t.Helper()
 	var s Standing
+	var want Span
+	for _, gen := range arrears {
+		want = want.with(Span{gen, gen})
+	}
 	for range 500 {
-		if s = r.stands(); s.Has == gen && s.RefusedGen == refused {
+		if s = r.stands(); s.Has == gen && s.RefusedGen == refused && s.Arrears == want {
 			return
 		}
 		<-time.After(10 * time.Millisecond)
 	}
-	r.t.Fatalf("%s: %s, has %d and refused %d, want %d and %d", when, s.State, s.Has, s.RefusedGen, gen, refused)
+	r.t.Fatalf("%s: %s, has %d and refused %d, but for %d, want %d and %d, but for %d", when, s.State, s.Has, s.RefusedGen, s.Arrears, gen, refused, want)
 }
 
 // Who took a version, and asks for another name of it, does not have the version before
-// it took that, whether it refuses it or is slow; nor any since the name changed last.
+// it took that, whether it refuses it or is slow. The others it has.
 func TestP23_WhatIsAskedForLaterIsNotHad(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
@@ -62,10 +67,10 @@ func TestP23_WhatIsAskedForLaterIsNotHad(t *testing.T) {
 
 				c.more("a", "b")
 				c.recv()
-				r.has("b is on its way", second-1, 0)
+				r.has("b is on its way", r.gen(), 0, second)
 				c.answer("no", "a", "b")
 				r.is(Refused)
-				r.has("b is refused", second-1, r.gen())
+				r.has("b is refused", r.gen(), r.gen(), second)
 				give("b=4444")
 				c.recv()
 				c.answer("", "a", "b")
@@ -104,11 +109,11 @@ func TestP23_WhatWasSentAheadIsNotHad(t *testing.T) {
 	c.say("", "b")
 	c.recv()
 	second := c.nonce
-	r.has("nothing is answered", r.gen()-1, 0)
+	r.has("nothing is answered", r.gen()-1, 0, r.gen())
 	c.nonce = first
 	c.say("")
 	r.eventually(func() bool { return r.srv.Clients()[0].Types[0].Acks == 2 })
-	r.has("b is not answered", r.gen()-1, 0)
+	r.has("b is not answered", r.gen(), 0, r.gen())
 	g.settling(update(t, xds.EndpointType, "a=333"))
 	c.nonce = second
 	c.say("")
@@ -129,12 +134,39 @@ func TestP24_WhatIsGivenUpIsNotAwaited(t *testing.T) {
 	c.say("", "b")
 	c.recv()
 	c.say("no")
-	r.has("b is refused", 0, r.gen())
+	r.has("b is refused", r.gen(), r.gen(), r.gen())
 	c.delta.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(c.url), ResourceNamesUnsubscribe: []string{"b"}})
 	r.has("b is given up", r.gen(), 0)
 	g.publish(update(t, xds.EndpointType, "c=22"))
 	c.recv()
 	r.has("b is given up, and c is on its way", r.gen()-1, 0)
+}
+
+// A refusal that stands keeps nothing else from being had that the client asks for later.
+func TestP15_WhatIsAskedForBesideARefusalIsHad(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			r := newRig(t, nil)
+			g := r.house.group("edge")
+			g.publish(update(t, xds.EndpointType, "a", "b"))
+			first := r.gen()
+			c := r.teller(t, v)
+			c.url = xds.EndpointType
+			c.say("", "a")
+			c.recv()
+			c.answer("", "a")
+			r.is(Synced)
+			g.publish(update(t, xds.EndpointType, "a=22"))
+			c.recv()
+			c.answer("no", "a")
+			r.has("a is refused", first, r.gen())
+			c.more("a", "b")
+			c.recv()
+			r.has("b is on its way", first, r.gen(), first)
+			c.answer("", "a", "b")
+			r.has("b is taken", first, r.gen())
+		})
+	}
 }
 
 // Who asks for everything has it once it took that.
@@ -152,9 +184,9 @@ func TestP21_TheWildcardIsNotHadBeforeItIsTaken(t *testing.T) {
 			r.has("a is taken", r.gen(), 0)
 			c.more("a", "*")
 			c.recv()
-			r.has("all is on its way", 0, 0)
+			r.has("all is on its way", r.gen(), 0, r.gen())
 			c.answer("no", "a", "*")
-			r.has("all is refused", 0, r.gen())
+			r.has("all is refused", r.gen(), r.gen(), r.gen())
 			g.publish(update(t, xds.ClusterType, "a=22", "b=22"))
 			c.recv()
 			c.answer("", "a", "*")

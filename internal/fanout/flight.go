@@ -17,8 +17,10 @@ type flight struct {
 	sub    *xds.Subscription // that it answered
 	early  bool
 	news   bool // there is something in it that changed since all that was sent before
-	whole  bool // who takes it has all of generation gen
+	whole  bool // it is the last of generation gen
 	gen    uint64
+	gives  uint64       // generation that who takes it has all of: removals may wait
+	later  Span         // when that changed last which was asked for and not taken before
 	of     *xds.Rollout // that it carries; nil: nobody counts
 }
 

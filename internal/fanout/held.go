@@ -154,7 +154,10 @@ type heldKey struct {
 
 // heldSets are what a client has and is gone, and the part of it that is still
 // held back.
-type heldSets struct{ noted, keep *held }
+type heldSets struct {
+	noted, keep *held
+	again       bool // something went, came back and went again before the client was told of any of that
+}
 
 // heldTable shares the sets that follow from a snapshot. It lives with the
 // snapshot's frames. It takes no lock that another is taken under.
@@ -177,7 +180,7 @@ func (t *heldTable) find(k *heldKey, first base, parts *progress, to *xds.Snapsh
 		return have.(heldSets)
 	}
 	noted := t.share(k.gone(first, parts, to))
-	return store(t, *k, heldSets{noted, t.share(noted.after(k.let))}, heldKeyCost)
+	return store(t, *k, heldSets{noted, t.share(noted.after(k.let)), k.again(noted)}, heldKeyCost)
 }
 
 // share returns the one set of this content: streams that came to it over
@@ -233,6 +236,13 @@ func (k *heldKey) gone(first base, parts *progress, to *xds.Snapshot) *held {
 		return h
 	}
 	return k.noted
+}
+
+// again reports whether anything of a new round was held back before.
+func (k *heldKey) again(noted *held) bool {
+	return k.over != nil && slices.ContainsFunc(noted.all(), func(it heldItem) bool {
+		return it.round > k.noted.rounds() && k.over.get(it.r.Name).r != nil
+	})
 }
 
 // gone reports whether the origin removed what a client had by the subscription

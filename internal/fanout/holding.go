@@ -15,6 +15,7 @@ type holding struct {
 	keep  *held // what of it is still held back
 	waits []wait
 	let   uint32 // the newest round that is let go
+	gone  uint64 // oldest generation in which any of over may have changed, before it went
 }
 
 // over is what the client has besides sent, keep what it is to see besides cur
@@ -37,6 +38,7 @@ func (s *Session) keep() *held {
 type wait struct {
 	newest      uint32 // round
 	first, last time.Time
+	gen         uint64 // oldest in which any of it may have changed, before it went
 }
 
 // grain is the part of Hold in which removals count as simultaneous: it bounds
@@ -76,7 +78,11 @@ func (s *Session) observe(cur *xds.Snapshot, m *Moment) {
 	h.noted, h.keep = sets.noted, sets.keep
 	switch {
 	case h.noted != nil && h.noted.newest > seen:
-		h.note(m)
+		gen := xds.Unconcerned(s.sent, cur, s.sub) + 1
+		if sets.again {
+			gen = min(gen, h.gone)
+		}
+		h.note(m, gen)
 	case h.noted == nil:
 		h.waits, h.let = nil, 0 // rounds count from 1 again
 	}
@@ -133,17 +139,37 @@ func (s *Session) amend(sets heldSets, cur *xds.Snapshot, h *holding) heldSets {
 	}
 	t := &framesOf(cur).held
 	noted := t.share(newHeld(items, newest))
-	return heldSets{noted, t.share(noted.after(h.let))}
+	return heldSets{noted, t.share(noted.after(h.let)), sets.again || h.over != nil}
 }
 
-// note has the newest round wait.
-func (h *holding) note(m *Moment) {
+// note has the newest round wait, of what was as the client has it before gen.
+func (h *holding) note(m *Moment, gen uint64) {
 	h.waits = slices.DeleteFunc(h.waits, func(w wait) bool { return w.newest <= h.let })
 	if n := len(h.waits); n > 0 && m.Now.Sub(h.waits[n-1].first) <= m.Hold/grain {
 		h.waits[n-1].newest, h.waits[n-1].last = h.noted.newest, m.Now
 		return
 	}
-	h.waits = append(h.waits, wait{newest: h.noted.newest, first: m.Now, last: m.Now})
+	h.waits = append(h.waits, wait{newest: h.noted.newest, first: m.Now, last: m.Now, gen: gen})
+}
+
+// since is the oldest generation in which the client may not have what became of any of
+// over; 0: there is none.
+func (h *holding) since() uint64 {
+	if h == nil || h.over == nil {
+		return 0
+	}
+	return h.gone
+}
+
+// recount takes all that waits for older than what is counted anew.
+func (h *holding) recount() {
+	if h == nil {
+		return
+	}
+	h.gone = 1
+	for i := range h.waits {
+		h.waits[i].gen = 1
+	}
 }
 
 // letGo lets go of what has waited for Hold, once routes and listeners are
@@ -196,5 +222,8 @@ func (h *holding) settle(keep *held) *holding {
 	}
 	h.over, h.noted, h.keep = keep, keep, keep
 	h.waits = slices.DeleteFunc(h.waits, func(w wait) bool { return w.newest <= h.let })
+	if h.gone = 1; len(h.waits) > 0 {
+		h.gone = h.waits[0].gen
+	}
 	return h
 }

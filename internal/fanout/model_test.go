@@ -46,6 +46,30 @@ type modelResponse struct {
 	items map[string]string // content, or "-" for removed
 }
 
+// itemOf reads what world.next writes of a resource; "" for none.
+func itemOf(item string) (name, content string) {
+	name, content, _ = strings.Cut(item, "=")
+	switch {
+	case item == "(empty)":
+		return "", ""
+	case name[0] == '-':
+		return name[1:], "-"
+	case content == "":
+		content = "1"
+	}
+	return name, content
+}
+
+func itemsOf(text string) map[string]string {
+	items := map[string]string{}
+	for _, item := range strings.Fields(text) {
+		if name, content := itemOf(item); name != "" {
+			items[name] = content
+		}
+	}
+	return items
+}
+
 func (c *modelClient) covers(name string) bool { return c.wildcard || c.names[name] }
 
 // work lets the session send, and holds each response against what was sent
@@ -69,18 +93,12 @@ func (c *modelClient) work(origin map[string]string) {
 		if c.until = (time.Time{}); c.plan.next != nil {
 			c.until = c.now.Add(ackTimeout)
 		}
-		r := modelResponse{text: text, items: map[string]string{}}
+		r := modelResponse{text: text, items: itemsOf(text)}
 		for _, item := range strings.Fields(text) {
-			name, content, _ := strings.Cut(item, "=")
-			switch {
-			case item == "(empty)":
+			name, content := itemOf(item)
+			if name == "" {
 				continue
-			case name[0] == '-':
-				name, content = name[1:], "-"
-			case content == "":
-				content = "1"
 			}
-			r.items[name] = content
 			again := slices.ContainsFunc(c.refused, func(of map[string]string) bool { return of[name] != "" })
 			if !c.s.full() && !c.cause[name] && !again && c.sent[name] == content {
 				c.rt.Fatalf("%s sent again: %q", item, text)

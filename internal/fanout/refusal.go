@@ -15,6 +15,7 @@ type refusal struct {
 	handled []string
 	said    *manifest // the response; nil where it is not known
 	gen     uint64    // that the response was of, the oldest of several
+	later   Span      // when that changed last which was asked for before it was sent
 }
 
 // has reports whether the client still asks for one of the names, as far as it
@@ -70,14 +71,15 @@ func (s *Session) refuse(f *flight, since []flight) {
 		for _, n := range unsaid {
 			s.mark(n, repeated)
 		}
+		s.lag(f.gen, s.newest(), f.later)
 		return
 	}
-	ref.names = names
+	ref.names, ref.later = names, f.later
 	s.refused = append(s.refused, ref)
 	if len(s.refused) > maxFlights {
 		// The two oldest become one: a change of either then sends both.
 		a, b := &s.refused[0], &s.refused[1]
-		both := refusal{names: slices.Concat(a.names, b.names), handled: slices.Concat(a.handled, b.handled), gen: min(a.gen, b.gen)}
+		both := refusal{names: slices.Concat(a.names, b.names), handled: slices.Concat(a.handled, b.handled), gen: min(a.gen, b.gen), later: a.later.with(b.later)}
 		sortUnique(&both.names)
 		sortUnique(&both.handled)
 		both.names = s.stillAsked(&both)
@@ -109,6 +111,7 @@ func (s *Session) overtake(p *Plan, frame *manifest) {
 				s.mark(n, repeated)
 			}
 		}
+		s.lag(r.gen, p.to, r.later)
 		return true
 	})
 	if len(s.refused) == 0 {
@@ -128,6 +131,22 @@ func (s *Session) stillAsked(r *refusal) []string {
 		return r.names
 	}
 	return slices.DeleteFunc(slices.Clone(r.names), gone)
+}
+
+// cover lets go of the refusals of which the response speaks again.
+func (s *Session) cover(p *Plan, frame *manifest) {
+	s.refused = slices.DeleteFunc(s.refused, func(r refusal) bool {
+		if !s.covered(r, frame, p.to) {
+			return false
+		}
+		if r.asked(s.sub) {
+			s.lag(r.gen, p.to, r.later)
+		}
+		return true
+	})
+	if len(s.refused) == 0 {
+		s.refused = nil
+	}
 }
 
 // covered reports whether a response speaks again of all that a refused one

@@ -407,7 +407,7 @@ func (ps *pollers) client(p *poller) ClientStatus {
 // standing is where a poller stands. What it polled for it has once it comes again.
 func (ps *pollers) standing(p *poller) Standing {
 	at := p.reads()
-	out := Standing{Key: p.member.Key(), Type: p.typ.URL, Stream: p.id, Node: p.node.ID}
+	out := Standing{Key: p.member.Key(), Type: p.typ.URL, Stream: p.id, Node: p.node.ID, Host: host(p.address)}
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	t := p.status(&at)

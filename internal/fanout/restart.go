@@ -14,7 +14,9 @@ func (s *Session) restart(was *xds.Subscription) {
 		s.by = was
 	}
 	s.owed, s.anew = true, true
-	s.behind(0)
+	if at := s.newest(); at != nil {
+		s.arrears = Span{1, at.Gen}
+	}
 	s.parts = s.parts.anew(was)
 }
 

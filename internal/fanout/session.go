@@ -61,7 +61,7 @@ type Session struct {
 	refuses bool      // it refused the response that it answered last
 	through time.Time // all that there was to send then is answered (P36)
 	has     uint64    // newest generation of which it took all, but for arrears; 0: none
-	arrears uint64    // oldest generation of which something is to be taken that it asked for since; 0: nothing is
+	arrears Span      // when that changed last which it asked for since and is to take
 }
 
 // cause is why a name is to be answered though nothing changed.
@@ -408,6 +408,7 @@ func outlives(form xds.Form, full bool, had, lapsed *xds.Resource) bool {
 // Sent records that the plan went out as frame with nonce number seq.
 func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 	s.inStep = false
+	s.adopt(p)
 	s.square()
 	s.has = s.until(p.to)
 	f := flight{seq: seq, at: now, frame: frame, sub: s.sub, early: p.early}
@@ -422,10 +423,7 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 		at := max(0, slices.IndexFunc(s.flights, func(f flight) bool { return f.early }))
 		s.flights = slices.Delete(s.flights, at, at+1)
 	}
-	s.refused = slices.DeleteFunc(s.refused, func(r refusal) bool { return s.covered(r, frame, p.to) })
-	if len(s.refused) == 0 {
-		s.refused = nil
-	}
+	s.cover(p, frame)
 	if p.early {
 		if s.early == nil {
 			s.early = make(map[string]*xds.Resource, len(p.answered))
@@ -448,6 +446,7 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 		s.owe(frame)
 		s.overtake(p, frame)
 		s.normalize()
+		s.flights[len(s.flights)-1].later = s.arrears
 		return
 	}
 	s.owed = s.owed && s.sub.Wildcard && !p.to.Answered
@@ -458,6 +457,8 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 	}
 	s.owe(frame)
 	s.overtake(p, frame)
+	last := &s.flights[len(s.flights)-1]
+	last.gives, last.later = s.attains(p.to.Gen), s.arrears
 }
 
 // Settled records that the plan of now held nothing to send: the client is in
@@ -472,18 +473,19 @@ func (s *Session) Settled(p *Plan, now time.Time) {
 	if s.owed && s.sub.Wildcard {
 		return // nothing was said yet: the first answer starts from nothing
 	}
+	s.adopt(p)
 	s.has = s.until(p.to)
 	s.owed = false
 	s.step(p)
 	s.square()
-	if s.holds() || p.oversized != nil || s.lacks() {
-		return // it is told of the removals yet (P36), or is not sent all of it (P38)
+	if p.oversized != nil || s.lacks() {
+		return // it is not sent all of it (P38)
 	}
-	if s.inStep {
+	if s.inStep && !s.holds() { // else it is told of the removals yet (P36)
 		s.acked = p.to.Version
 	}
 	if len(s.flights) == 0 && !s.refusing() {
-		s.has = p.to.Gen
+		s.has = max(s.has, s.attains(p.to.Gen))
 	}
 }
 

@@ -14,12 +14,16 @@ type Standing struct {
 	Type   xds.TypeURL
 	Stream uint64
 	Node   string
+	Host   string // the peer's
 	State  string
 	Since  time.Time // of the state
 	// Lineage and Has are the generation of the key's type of which the client took
 	// all, or in which nothing is for it that it does not have; 0: none. So names that
 	// the origin does not have, or has said nothing of, keep no client from a version.
 	Lineage, Has uint64
+	// Arrears are the generations in which that changed last which it asked for since,
+	// and did not take yet: the versions of these it does not have.
+	Arrears Span
 	// Nack is the refusal that stands; nil: none does.
 	Nack *Nack
 	// Refused: something that it refused it does not have yet, and nothing is on its
@@ -66,8 +70,8 @@ func (st *stream) appendStandings(look *survey, wanted func(xds.Key, xds.TypeURL
 		}
 		to = append(to, Standing{
 			Nack: nack,
-			Key:  sl.member.Key(), Type: sl.typ.URL, Stream: st.id, Node: st.node.ID,
-			State: at.state, Since: at.since, Lineage: at.lineage, Has: at.has, Refused: at.state == Refused && !at.open,
+			Key:  sl.member.Key(), Type: sl.typ.URL, Stream: st.id, Node: st.node.ID, Host: host(st.from),
+			State: at.state, Since: at.since, Lineage: at.lineage, Has: at.has, Arrears: at.arrears, Refused: at.state == Refused && !at.open,
 			RefusedGen: sl.refusedGen(),
 		})
 	}
@@ -128,7 +132,7 @@ func (v *survey) pending(s *Session, newest *xds.Snapshot) bool {
 // has is the session's until. Under the stream's lock.
 func (v *survey) has(s *Session, newest *xds.Snapshot) uint64 {
 	if !s.steady() {
-		return s.owns(s.has)
+		return s.has
 	}
 	k := stretch{s.sub, markOf(s.sent), markOf(newest)}
 	gen, ok := v.until[k]
@@ -138,7 +142,31 @@ func (v *survey) has(s *Session, newest *xds.Snapshot) uint64 {
 			v.until[k] = gen
 		}
 	}
-	return s.owns(max(s.has, gen))
+	return max(s.has, s.attains(gen))
+}
+
+// unsent reports whether something of the newest is for the session that it was not sent.
+// Under the stream's lock.
+func (v *survey) unsent(s *Session, newest *xds.Snapshot) bool {
+	return s.parts != nil || s.stuck != nil || s.holds() || v.pending(s, newest)
+}
+
+// owned is of which generation the client took all, but for what changed last in arrears.
+// Under the stream's lock.
+func (v *survey) owned(s *Session, newest *xds.Snapshot, unsent bool) (has uint64, arrears Span) {
+	switch {
+	case newest == nil:
+		return s.has, s.arrears
+	case s.began && !unsent && len(s.flights) == 0 && !s.refusing():
+		return newest.Gen, Span{}
+	case s.sent != nil && s.sent.Lineage != newest.Lineage:
+		return 0, Span{} // it has nothing of that yet
+	case unsent:
+		has = v.has(s, newest)
+	default:
+		has = s.has
+	}
+	return has, s.arrears
 }
 
 // awaiting is awaits, of what was sent nothing. Under the stream's lock.
@@ -182,6 +210,7 @@ type place struct {
 	unsent       bool // something of the newest is for it that it was not sent
 	open         bool // or not answered
 	lineage, has uint64
+	arrears      Span
 }
 
 // stands says where the slot stands. Under the stream's lock.
@@ -189,19 +218,14 @@ type place struct {
 // Removals that wait (P36) are pending: the client has what it is not to have.
 func (s *slot) stands(look *survey) place {
 	newest := s.coming()
-	at := place{has: s.owns(s.has)}
+	var at place
 	if newest != nil {
 		at.lineage = newest.Lineage
-		at.unsent = s.parts != nil || s.stuck != nil || s.unsent() != nil || s.holds() || look.pending(&s.Session, newest)
+		at.unsent = s.unsent() != nil || look.unsent(&s.Session, newest)
 	}
-	if at.unsent {
-		at.has = look.has(&s.Session, newest)
-	}
+	at.has, at.arrears = look.owned(&s.Session, newest, at.unsent)
 	refusing := s.refusing()
 	at.open = len(s.flights) > 0 || at.unsent
-	if newest != nil && s.Session.began && !at.open && !refusing {
-		at.has = newest.Gen
-	}
 	switch {
 	case refusing:
 		at.state, at.since = Refused, s.refusedAt()
@@ -286,12 +310,34 @@ func (s *Session) until(to *xds.Snapshot) uint64 {
 	if !s.steady() {
 		return s.has
 	}
-	return max(s.has, xds.Unconcerned(s.sent, to, s.sub))
+	return max(s.has, s.attains(xds.Unconcerned(s.sent, to, s.sub)))
 }
 
-// steady reports whether the client has what it was sent, all of it but for arrears.
+// steady reports whether the client has what it was sent, all of it but for arrears and
+// removals that were held back.
 func (s *Session) steady() bool {
-	return s.sent != nil && !s.owed && !s.anew && len(s.flights) == 0 && s.parts == nil && s.early == nil && s.over() == nil && !s.lacks() && !s.refusing()
+	return s.sent != nil && !s.owed && !s.anew && len(s.flights) == 0 && s.parts == nil && s.early == nil && !s.lacks() && !s.refusing()
+}
+
+// attains is which generation the client has, if it has all of gen but for removals that
+// were held back (P36): that before the first of them.
+func (s *Session) attains(gen uint64) uint64 {
+	if since := s.hold.since(); since > 0 {
+		return min(gen, since-1)
+	}
+	return gen
+}
+
+// adopt follows the plan to what is counted anew: of that the client has nothing yet.
+func (s *Session) adopt(p *Plan) {
+	if p.early || s.sent == nil || s.sent.Lineage == p.to.Lineage {
+		return
+	}
+	s.has, s.arrears = 0, Span{}
+	s.hold.recount()
+	for i := range s.flights {
+		s.flights[i].whole = false
+	}
 }
 
 // reach notes that the i-th response in flight was acknowledged: with it the client
@@ -303,8 +349,8 @@ func (s *Session) reach(i int, out *Outcome) {
 		}
 		out.rollout, out.gen = f.of, f.gen
 		out.news = slices.ContainsFunc(s.flights[:i+1], func(o flight) bool { return o.whole && o.news && o.of == f.of })
-		if !s.refusing() && !s.holds() && !s.lacks() {
-			s.has = f.gen
+		if !s.refusing() && !s.lacks() {
+			s.has = max(s.has, f.gives)
 		}
 		return
 	}

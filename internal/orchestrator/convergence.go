@@ -42,7 +42,8 @@ type VersionStatus struct {
 	// Laggard is the pending client that has stood where it stands for longest.
 	Laggard *Laggard `json:"laggard,omitempty"`
 
-	lineage, gen uint64
+	lineage uint64
+	in      fanout.Span // generations of the type
 }
 
 // Bucket counts ACKs that came within so many seconds, and not within those of the
@@ -72,7 +73,7 @@ func (v *view) versions() []VersionStatus {
 			Generation: r.StateGen, Received: r.At, Changed: c.Changed, Removed: c.Removed,
 			Sent: c.Sent, Acked: c.Acked, RefusedBy: c.Refused,
 			P50: c.Quantile(.5).Seconds(), P99: c.Quantile(.99).Seconds(),
-			lineage: r.Lineage, gen: r.Newest(),
+			lineage: r.Lineage, in: fanout.Span{From: r.First, To: r.Newest()},
 		}
 		for i, n := range c.Took {
 			if n > 0 {
@@ -93,16 +94,23 @@ const (
 	refusing
 )
 
-func judge(at *fanout.Standing, lineage, gen uint64) verdict {
+// judge judges a version that came in these generations.
+func judge(at *fanout.Standing, lineage uint64, of fanout.Span) verdict {
 	switch same := at.Lineage == lineage; {
-	case same && at.Refused && at.RefusedGen > 0 && at.RefusedGen <= gen:
+	case same && at.Refused && at.RefusedGen > 0 && at.RefusedGen <= of.To:
 		return refusing
-	case same && at.Has >= gen:
+	case same && at.Has >= of.To && !at.Arrears.Meets(of):
 		return inStep
 	case at.Refused:
 		return refusing
 	}
 	return pending
+}
+
+// worse reports whether who is furthest behind counts.
+func (v verdict) worse(than verdict) bool {
+	rank := [...]int{inStep: 0, pending: 1, refusing: 2}
+	return rank[v] > rank[than]
 }
 
 func older(was *Laggard, at *fanout.Standing) *Laggard {
@@ -143,7 +151,7 @@ func (t *TypeStatus) count(at *fanout.Standing) {
 	for i := range t.Versions {
 		v := &t.Versions[i]
 		v.Clients++
-		switch judge(at, v.lineage, v.gen) {
+		switch judge(at, v.lineage, v.in) {
 		case inStep:
 			v.InStep++
 		case refusing:

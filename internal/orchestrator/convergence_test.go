@@ -70,8 +70,8 @@ func TestVersionsOfAKey(t *testing.T) {
 		}
 		part := at("part", 1, held.Gen, true)
 		part.RefusedGen = held.Gen
-		equal(t, "who took all but a part that it asked for later, and refused that", judge(&part, held.Lineage, held.Gen), refusing)
-		equal(t, "before that", judge(&part, held.Lineage, held.Gen-1), inStep)
+		equal(t, "who took all but a part that it asked for later, and refused that", judge(&part, held.Lineage, fanout.Span{From: held.Gen, To: held.Gen}), refusing)
+		equal(t, "before that", judge(&part, held.Lineage, fanout.Span{From: held.Gen - 1, To: held.Gen - 1}), inStep)
 		equal(t, "states", one[0].Types[0].States[fanout.Unanswered], 4)
 		equal(t, "clients", one[0].Clients, 4)
 		also := no

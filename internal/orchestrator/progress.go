@@ -49,7 +49,8 @@ type Progress struct {
 	// Clients are those of the key and type: Reached have the version or something
 	// newer, or it is nothing to them; Refusing refused it, or something before that
 	// they still do not have; the rest is Pending. Of a version that is not known
-	// all are.
+	// all are. A node that has several streams of the type, or that polls for several
+	// lists of names, is one, and counts as the one of them that is furthest behind.
 	Clients  int     `json:"clients"`
 	Reached  int     `json:"reached"`
 	Refusing int     `json:"refusing"`
@@ -69,45 +70,72 @@ type Progress struct {
 // as fanout.Server.Standings.
 func (r *Registry) Progress(of Awaited, standings func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing]) Progress {
 	p := Progress{Key: of.Key.String(), Type: string(of.Type), Version: of.Version, Started: r.started}
-	lineage, gen := r.find(&p, &of)
+	lineage, in := r.find(&p, &of)
+	nodes := make(map[whose]verdict)
 	for at := range standings(func(k xds.Key, t xds.TypeURL) bool { return k == of.Key && t == of.Type }) {
-		p.Clients++
-		switch is := judge(&at, lineage, gen); {
-		case p.Known && is == inStep:
-			p.Reached++
-		case p.Known && is == refusing:
-			p.Refusing++
+		is := pending
+		if p.Known {
+			is = judge(&at, lineage, in)
+		}
+		switch {
+		case is == refusing:
 			p.Refuser = older(p.Refuser, &at)
-		case p.Known:
-			p.Pending++
+		case is == pending && p.Known:
 			p.Laggard = older(p.Laggard, &at)
+		}
+		who := whoseIs(&at)
+		if was, more := nodes[who]; !more || is.worse(was) {
+			nodes[who] = is
+		}
+	}
+	for _, is := range nodes {
+		switch is {
+		case inStep:
+			p.Reached++
+		case refusing:
+			p.Refusing++
 		default:
 			p.Pending++
 		}
 	}
+	p.Clients = len(nodes)
 	if p.Clients > 0 {
 		p.Percent = 100 * float64(p.Reached) / float64(p.Clients)
 	}
 	return p
 }
 
-// find finds the version, and the generation of which all is to be taken.
-func (r *Registry) find(p *Progress, of *Awaited) (lineage, gen uint64) {
+// whose tells nodes apart: names are not always given once only.
+type whose struct {
+	node, host string
+	stream     uint64 // of one without a name
+}
+
+func whoseIs(at *fanout.Standing) whose {
+	if at.Node == "" {
+		return whose{stream: at.Stream}
+	}
+	return whose{node: at.Node, host: at.Host}
+}
+
+// find finds the version, and the generations of which all is to be taken.
+func (r *Registry) find(p *Progress, of *Awaited) (lineage uint64, in fanout.Span) {
 	m, begun := r.unmark(of.Mark)
 	defer func() { p.Mark = r.mark(m) }()
 	g := r.group(of.Key)
 	if g == nil {
-		return 0, 0
+		return 0, in
 	}
 	p.InUse = true
 	v := find(*g.types.Load(), of.Type)
 	if v == nil {
-		return 0, 0
+		return 0, in
 	}
+	defer func() { v.rollouts.await(of.Version, m.found, time.Now()) }()
 	all := v.rollouts.all() // first, so that what is held is none of an older one
 	newest := v.held.Load()
 	if newest == nil || len(all) == 0 {
-		return 0, 0
+		return 0, in
 	}
 	p.Newest, p.NewestOrigin = newest.Version, newest.Given()
 	if m.lineage != newest.Lineage { // all of it came since the waiting began, if it has
@@ -135,8 +163,12 @@ func (r *Registry) find(p *Progress, of *Awaited) (lineage, gen uint64) {
 		p.SupersededBy = cmp.Or(by.Given, by.Version)
 		p.TakenBack = at >= 0 && m.found > 0 && !of.OrNewer && xds.TakenBack(all, at, newest)
 	}
-	p.Known = m.found > 0 && !p.TakenBack
-	return m.lineage, m.found
+	// Of one that is forgotten nobody knows whether it was taken back.
+	p.Known = m.found > 0 && at >= 0 && !p.TakenBack
+	if in = (fanout.Span{From: m.found, To: m.found}); at >= 0 {
+		in.From = min(all[at].First, m.found)
+	}
+	return m.lineage, in
 }
 
 // mark is what who waits for a version remembers for the relay.

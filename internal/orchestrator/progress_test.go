@@ -47,6 +47,9 @@ func nowOf(key xds.Key, c *client) func() fanout.Standing {
 }
 
 func (a *awaiting) ask(version, mark string, of ...fanout.Standing) Progress {
+	for i := range of {
+		of[i].Host = fmt.Sprint(i) // each is another
+	}
 	return a.reg.Progress(Awaited{Key: a.key, Type: cds, Version: version, Mark: mark}, standings(of...))
 }
 
@@ -134,7 +137,8 @@ func TestProgressOfASupersededVersion(t *testing.T) {
 	})
 }
 
-// Replaced so often that it is forgotten, a version is still known by its mark.
+// Replaced so often that it would be forgotten, a version for which somebody waits is
+// remembered, and that it is taken back is seen.
 func TestProgressByItsMark(t *testing.T) {
 	await(t, func(a *awaiting) {
 		a.feed.give(t, "v1", "a=1", "b=1")
@@ -144,13 +148,73 @@ func TestProgressByItsMark(t *testing.T) {
 		for i := range maxRollouts + 1 {
 			a.feed.give(t, fmt.Sprint("w", i), fmt.Sprint("b=", i+2))
 		}
-		a.want("without its mark", a.ask("v2", "", a.now()), "not known: 0 reached, 0 refusing, 1 pending of 1")
+		a.want("without its mark", a.ask("v2", "", a.now()), "not known, superseded by w16: 0 reached, 0 refusing, 1 pending of 1")
 		p := a.want("with its mark", a.ask("v2", mark, a.now(), has1), "known, superseded by w16: 1 reached, 0 refusing, 1 pending of 2")
 		equal(t, "mark", p.Mark, mark)
 		// Another process may have another version of that number.
-		a.want("with another's", a.ask("v2", "1"+mark, a.now()), "not known: 0 reached, 0 refusing, 1 pending of 1")
+		a.want("with another's", a.ask("v2", "1"+mark, a.now()), "not known, superseded by w16: 0 reached, 0 refusing, 1 pending of 1")
 		st, _ := a.reg.Key(a.key)
-		equal(t, "kept", len(st.Types[0].Versions), maxRollouts)
+		equal(t, "kept", len(st.Types[0].Versions), maxRollouts+1)
+		a.feed.give(t, "x", "a=1")
+		a.want("gone back from", a.ask("v2", mark, a.now()), "taken back, superseded by x: 0 reached, 0 refusing, 1 pending of 1")
+		// Who has not asked for long is taken to be gone; what then is forgotten counts
+		// for nobody, since nobody knows whether it was taken back.
+		pass(awaitedFor)
+		a.feed.give(t, "y", "a=2")
+		st, _ = a.reg.Key(a.key)
+		equal(t, "kept then", len(st.Types[0].Versions), maxRollouts)
+		a.want("forgotten", a.ask("v2", mark, a.now()), "not known, superseded by y: 0 reached, 0 refusing, 1 pending of 1")
+	})
+}
+
+// A version that comes and is replaced many times over between two questions was there.
+func TestProgressOfWhatCameBetweenTwoQuestions(t *testing.T) {
+	await(t, func(a *awaiting) {
+		a.feed.give(t, "v1", "a=1", "b=1")
+		begun := a.ask("v2", "").Mark
+		a.feed.give(t, "v2", "a=2")
+		for i := range 2 * maxRollouts {
+			a.feed.give(t, fmt.Sprint("w", i), fmt.Sprint("b=", i+2))
+		}
+		a.want("asked again", a.ask("v2", begun, a.now()), "known, superseded by w31: 1 reached, 0 refusing, 0 pending of 1")
+	})
+}
+
+// However many wait, so many versions are remembered for them, and of those that are
+// called the same one each.
+func TestAwaitedVersionsAreBounded(t *testing.T) {
+	await(t, func(a *awaiting) {
+		for i := range 3 * maxAwaited {
+			a.feed.give(t, fmt.Sprint("v", i), fmt.Sprint("a=", i))
+			a.ask(fmt.Sprint("v", i), "")
+		}
+		for i := range 4 * maxRollouts {
+			a.feed.give(t, fmt.Sprint("w", i%2), fmt.Sprint("a=", i))
+		}
+		st, _ := a.reg.Key(a.key)
+		equal(t, "kept", len(st.Types[0].Versions), maxRollouts+maxAwaited)
+	})
+}
+
+// A node counts once, and as it is furthest behind: with several streams of the type, and
+// as one that polls for other names than before.
+func TestProgressCountsNodes(t *testing.T) {
+	await(t, func(a *awaiting) {
+		a.feed.give(t, "v1", "a=1")
+		had := a.now()
+		a.feed.give(t, "v2", "a=2")
+		at := func(of fanout.Standing, node, host string, stream uint64) fanout.Standing {
+			of.Node, of.Host, of.Stream = node, host, stream
+			return of
+		}
+		has := a.now()
+		of := []fanout.Standing{
+			at(has, "n", "h1", 1), at(had, "n", "h1", 2), at(has, "n", "h1", 3), // one is behind
+			at(has, "n", "h2", 4),                      // another of the name
+			at(has, "", "h3", 5), at(has, "", "h3", 6), // without names they cannot be told
+		}
+		p := a.reg.Progress(Awaited{Key: a.key, Type: cds, Version: "v2"}, standings(of...))
+		a.want("nodes", p, "known: 3 reached, 0 refusing, 1 pending of 4")
 	})
 }
 

@@ -108,6 +108,42 @@ func TestProgressOfARollbackOfNewNames(t *testing.T) {
 	})
 }
 
+// A version that only added names replaced nothing; what others do and undo meanwhile is
+// nothing to it.
+func TestProgressOfNewNamesWhileOthersFlap(t *testing.T) {
+	await(t, func(a *awaiting) {
+		c := a.join("names", cds).want("a", "b")
+		a.key, a.feed = xds.NewKey("names"), a.world.feed("names")
+		a.now = nowOf(a.key, c)
+		a.feed.name(t, "v1", "a=1")
+		a.feed.name(t, "v2", "a=2")
+		begun := a.ask("v3", "").Mark
+		a.feed.name(t, "v3", "b=1")
+		a.feed.name(t, "v4", "a=1")
+		a.want("a flaps", a.ask("v3", begun, a.now()), "known, superseded by v4: 1 reached, 0 refusing, 0 pending of 1")
+	})
+}
+
+// Of what is forgotten nobody takes anything for undone: what a version replaced that is
+// much older says nothing of one that replaced nothing.
+func TestProgressAfterAGap(t *testing.T) {
+	await(t, func(a *awaiting) {
+		a.feed.give(t, "v1", "a=1", "b=1")
+		a.ask("v2", "")
+		a.feed.give(t, "v2", "a=2")
+		a.feed.give(t, "v3", "a=1")
+		for i := range maxRollouts {
+			a.feed.give(t, fmt.Sprint("w", i), fmt.Sprint("b=", i+2))
+		}
+		mark := a.ask("x", "").Mark
+		a.feed.give(t, "x")
+		for i := range 2 * maxRollouts {
+			a.feed.give(t, fmt.Sprint("y", i))
+		}
+		a.want("of no effect", a.ask("x", mark, a.now()), "known, superseded by y31: 1 reached, 0 refusing, 0 pending of 1")
+	})
+}
+
 // The content of a version is that of all its responses.
 func TestProgressByAContentThatGrows(t *testing.T) {
 	await(t, func(a *awaiting) {

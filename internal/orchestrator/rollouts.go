@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"xdsrelay/internal/xds"
 )
@@ -37,8 +38,67 @@ type past struct {
 type rollouts struct {
 	over, bytes *atomic.Int64 // how many there are over all keys, and of what they replaced
 
-	mu   sync.Mutex
-	kept []*xds.Rollout
+	mu      sync.Mutex
+	kept    []*xds.Rollout
+	awaited []awaitedVersion
+}
+
+// awaitedVersion is a version for which somebody waits: it is not forgotten.
+type awaitedVersion struct {
+	version string
+	found   uint64 // its generation; 0: it has not come
+	asked   time.Time
+}
+
+// Of how many versions of a type somebody may wait, and how long after they asked last
+// they are taken to go on: more wait as well, of what is not forgotten by itself.
+const (
+	maxAwaited = 8
+	awaitedFor = 5 * time.Minute
+)
+
+// await notes that somebody waits for a version.
+func (r *rollouts) await(version string, found uint64, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.awaited = slices.DeleteFunc(r.awaited, func(a awaitedVersion) bool {
+		return a.version == version && (a.found == found || a.found == 0) || now.Sub(a.asked) >= awaitedFor
+	})
+	if len(r.awaited) >= maxAwaited {
+		r.awaited = slices.Delete(r.awaited, 0, 1) // who asked least lately
+	}
+	r.awaited = append(r.awaited, awaitedVersion{version, found, now})
+}
+
+// forget lets go of the oldest, but for those that are awaited: of several that are
+// called the same, the newest.
+func (r *rollouts) forget(most int) {
+	now := time.Now()
+	awaited := make(map[*xds.Rollout]bool)
+	for _, a := range r.awaited {
+		if now.Sub(a.asked) >= awaitedFor {
+			continue
+		}
+		for _, one := range slices.Backward(r.kept) {
+			if one.Is(a.version) || one.First <= a.found && a.found <= one.Newest() {
+				awaited[one] = true
+				break
+			}
+		}
+	}
+	for i := 0; len(r.kept)-len(awaited) > most; {
+		one := r.kept[i]
+		if awaited[one] {
+			i++
+			continue
+		}
+		r.bytes.Add(-int64(one.Forget()))
+		r.kept = slices.Delete(r.kept, i, i+1)
+		r.over.Add(-1)
+		if i > 0 {
+			r.kept[i].Uproot()
+		}
+	}
 }
 
 // note adds what a snapshot is of that was just made in the place of prev.
@@ -59,10 +119,8 @@ func (r *rollouts) note(prev, s *xds.Snapshot, names []string) {
 		most = fewRollouts
 	}
 	r.kept = append(r.kept, one)
-	for len(r.kept) > most {
-		r.bytes.Add(-int64(r.kept[0].Forget()))
-		r.kept = slices.Delete(r.kept, 0, 1)
-		r.over.Add(-1)
+	if len(r.kept) > most {
+		r.forget(most)
 	}
 }
 

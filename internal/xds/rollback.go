@@ -64,6 +64,14 @@ type replacement struct {
 // replacementCost is what one costs, in bytes, beside its name.
 const replacementCost = 48
 
+// in is the part of the type.
+func (r *replacement) in() parts {
+	if r.wild {
+		return wildPart
+	}
+	return namedPart
+}
+
 func (r *replacement) compare(o replacement) int {
 	return cmp.Or(cmp.Compare(r.name, o.name), btoi(r.wild)-btoi(o.wild))
 }
@@ -71,7 +79,7 @@ func (r *replacement) compare(o replacement) int {
 // Replace notes what s, which is of this version, put in the place of what prev had
 // under names, in so many bytes at most, but one name always; and returns how many
 // more bytes it is. Of a version that came in parts it is what it made of what was
-// before all of them. What was not spoken of before is not noted: nobody had it.
+// before all of them. Of what was not spoken of before only that is noted: nobody had it.
 func (r *Rollout) Replace(prev, s *Snapshot, names []string, most int) (more int) {
 	if prev == nil {
 		return 0
@@ -84,15 +92,16 @@ func (r *Rollout) Replace(prev, s *Snapshot, names []string, most int) (more int
 			one := replacement{name: name, wild: wild}
 			at, known := slices.BinarySearchFunc(r.replaced, one, func(a, b replacement) int { return a.compare(b) })
 			cost := replacementCost + len(name)
-			if !known && r.bytes > 0 && r.bytes+cost > most {
-				continue
-			}
+			full := !known && r.bytes > 0 && r.bytes+cost > most
 			one.was, one.is = prev.Part(wild).word(name), s.Part(wild).word(name)
+			if !known && one.was == unsaid && one.is >= saidSome {
+				r.added |= one.in()
+			}
 			switch {
 			case one.was == one.is || one.is == unsaid:
 			case known:
 				r.replaced[at].is = one.is
-			case one.was != unsaid:
+			case one.was != unsaid && !full:
 				r.replaced = slices.Insert(r.replaced, at, one)
 				r.bytes += cost
 			}
@@ -115,15 +124,27 @@ func (r *Rollout) effects(in parts) []replacement {
 	defer r.mu.Unlock()
 	var out []replacement
 	for _, one := range r.replaced {
-		of := namedPart
-		if one.wild {
-			of = wildPart
-		}
-		if of&in != 0 && one.was != one.is {
+		if one.in()&in != 0 && one.was != one.is {
 			out = append(out, one)
 		}
 	}
 	return out
+}
+
+// Uproot notes that what came before it is forgotten, though what came before that is
+// not.
+func (r *Rollout) Uproot() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rootless = true
+}
+
+// inherits reports whether it did nothing of its own in these parts, so that what the one
+// before it did is what it stands for.
+func (r *Rollout) inherits(in parts) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.rootless && r.added&in == 0
 }
 
 // knew reports whether it had this of the name, or replaced it.
@@ -154,7 +175,8 @@ func Superseding(all []*Rollout, at int, now *Snapshot) *Rollout {
 // whether who has what is held now has less than it. That is so if
 //   - anything that it replaced is again as it was at some time before it, whatever
 //     the versions are called: rollbacks may have a new name, and come in parts. Of a
-//     version that replaced nothing, what the one before it replaced counts; or
+//     version that replaced and added nothing, what the one before it replaced
+//     counts; or
 //   - the version in its place is called as one before it, and any in its place
 //     replaced anything. That finds a rollback of names that nobody asked for before.
 //
@@ -179,6 +201,9 @@ func TakenBack(all []*Rollout, at int, now *Snapshot) bool {
 	for i, r := range all[at:] {
 		did := r.effects(of)
 		if len(did) == 0 {
+			if !r.inherits(of) {
+				return false
+			}
 			continue
 		}
 		older := all[at+i+1:]

@@ -36,6 +36,8 @@ type Rollout struct {
 	content          Version
 	replaced         []replacement // sorted
 	bytes            int           // of those
+	added            parts         // in which it brought what nobody had asked for before
+	rootless         bool          // the version before it is forgotten, and an older one is not
 
 	// Anyone's.
 	sent, acked, refused atomic.Uint32

@@ -453,13 +453,17 @@ func Unconcerned(from, to *Snapshot, sub *Subscription) uint64 {
 // asks for thousands of names at once costs little.
 const changedWithin = 32
 
-// ChangedIn is the generation in which name changed last; 0: longer ago than is
-// looked for.
-func (s *Snapshot) ChangedIn(name string) uint64 {
-	for _, c := range slices.Backward(s.log[max(0, len(s.log)-changedWithin):]) {
+// ChangedIn is the generation in which name changed last: one from from to to, which are
+// several if it is longer ago than is looked for.
+func (s *Snapshot) ChangedIn(name string) (from, to uint64) {
+	newest := s.log[max(0, len(s.log)-changedWithin):]
+	for _, c := range slices.Backward(newest) {
 		if _, is := slices.BinarySearch(c.names, name); is {
-			return c.gen
+			return c.gen, c.gen
 		}
 	}
-	return 0
+	if len(newest) == 0 {
+		return 1, s.Gen
+	}
+	return 1, max(newest[0].gen-1, 1)
 }

@@ -274,7 +274,8 @@ func TestReadersOfOldSnapshots(t *testing.T) {
 	wg.Wait()
 }
 
-// When a name changed last is known of what changed lately.
+// When a name changed last is known of what changed lately, and of the rest that it was
+// before that.
 func TestChangedIn(t *testing.T) {
 	b := NewBuilder(TypeOf(ClusterType))
 	var s *Snapshot
@@ -283,22 +284,23 @@ func TestChangedIn(t *testing.T) {
 		s, _ = b.Snapshot(s, 1)
 		return s.Gen
 	}
-	step("first")
-	a := step("a")
-	if got := s.ChangedIn("a"); got != a {
-		t.Errorf("a changed in %d, not %d", got, a)
-	}
-	for i := range changedWithin - 1 {
-		if gen := step(fmt.Sprint("b", i)); s.ChangedIn(fmt.Sprint("b", i)) != gen {
-			t.Errorf("b%d changed in %d, not %d", i, s.ChangedIn(fmt.Sprint("b", i)), gen)
+	is := func(name string, from, to uint64) {
+		t.Helper()
+		if f, l := s.ChangedIn(name); f != from || l != to {
+			t.Errorf("%s changed in %d to %d, not %d to %d", name, f, l, from, to)
 		}
 	}
-	if got := s.ChangedIn("a"); got != a || s.ChangedIn("none") != 0 {
-		t.Errorf("a changed in %d, not %d; none in %d", got, a, s.ChangedIn("none"))
+	step("first")
+	a := step("a")
+	is("a", a, a)
+	for i := range changedWithin - 1 {
+		gen := step(fmt.Sprint("b", i))
+		is(fmt.Sprint("b", i), gen, gen)
 	}
-	if step("c"); s.ChangedIn("a") != 0 {
-		t.Error("it is looked for too far back")
-	}
+	is("a", a, a)
+	is("first", 1, a-1)
+	step("c")
+	is("a", 1, a)
 }
 
 // What a change of one resource costs, up to knowing what to send.
