@@ -5,14 +5,19 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"net/url"
 	"strings"
 	"sync"
 )
 
-// studyPage measures what the admin page costs while it is open: rounds with a
-// page that reads its events and without one, by turns, of the same relay and the
-// same clients.
+// studyPage measures what the admin page costs while it is open: rounds without one,
+// with the fleet's view, and with a key's, by turns, of the same relay and the same clients.
+// The key's view is read anew in each of its rounds, which a page does every two seconds at
+// most.
 func studyPage(ctx context.Context, o *options) (*study, error) {
 	s := &study{
 		What:    fmt.Sprintf("%s, with the admin page open and without, by turns; %d rounds each", o.load, o.rounds),
@@ -35,15 +40,33 @@ func studyPage(ctx context.Context, o *options) (*study, error) {
 	return s, nil
 }
 
-// watched does the rounds. Which of a pair comes first changes.
+// view is what a page shows.
+type view int
+
+const (
+	noPage view = iota
+	fleetView
+	keyView
+	views
+)
+
+func (v view) String() string {
+	return [...]string{"no page", "a page open", "a key's page read"}[v]
+}
+
+// watched does the rounds. Which of a turn comes first changes.
 func (c *contender) watched(ctx context.Context, o *options, s *study) error {
-	var got [2]struct{ latency, elapsed, cpu []float64 } // without, with
+	key, err := c.aKey(ctx)
+	if err != nil {
+		return err
+	}
+	var got [views]struct{ latency, elapsed, cpu []float64 }
 	events := 0
 	for r := range warmups + o.rounds {
 		o.log("round %d of %d", r-warmups+1, o.rounds)
-		for i := range 2 {
-			with := (i+r)%2 == 1
-			one, seen, err := c.roundWith(ctx, with)
+		for i := range views {
+			shows := (i + view(r)) % views
+			one, seen, err := c.roundWith(ctx, shows, key)
 			if err != nil {
 				return err
 			}
@@ -51,10 +74,7 @@ func (c *contender) watched(ctx context.Context, o *options, s *study) error {
 			if r < warmups {
 				continue
 			}
-			at := &got[0]
-			if with {
-				at = &got[1]
-			}
+			at := &got[shows]
 			at.latency = append(at.latency, one.Latency.Seconds()*1e3)
 			at.elapsed = append(at.elapsed, one.Elapsed.Seconds()*1e3)
 			at.cpu = append(at.cpu, one.CPU.Seconds()*1e3)
@@ -63,17 +83,45 @@ func (c *contender) watched(ctx context.Context, o *options, s *study) error {
 	if events == 0 {
 		return fmt.Errorf("the page was told nothing")
 	}
-	without, with := &got[0], &got[1]
-	s.add("no page", many(without.latency), many(without.elapsed), many(without.cpu))
-	s.add("a page open", many(with.latency), many(with.elapsed), many(with.cpu))
-	s.add("what it costs", differences(with.latency, without.latency), differences(with.elapsed, without.elapsed), differences(with.cpu, without.cpu))
+	for v := range views {
+		s.add(v.String(), many(got[v].latency), many(got[v].elapsed), many(got[v].cpu))
+	}
+	without := &got[noPage]
+	for v := fleetView; v < views; v++ {
+		with := &got[v]
+		s.add("what "+v.String()+" costs", differences(with.latency, without.latency), differences(with.elapsed, without.elapsed), differences(with.cpu, without.cpu))
+	}
 	return nil
+}
+
+// aKey is the name of a key that has clients.
+func (c *contender) aKey(ctx context.Context) (string, error) {
+	body, err := c.admin.get(ctx, "/keys")
+	if err != nil {
+		return "", err
+	}
+	defer body.Close()
+	var all struct {
+		Items []struct {
+			Key     string `json:"key"`
+			Clients int    `json:"clients"`
+		} `json:"items"`
+	}
+	if err := json.NewDecoder(body).Decode(&all); err != nil {
+		return "", err
+	}
+	for _, k := range all.Items {
+		if k.Clients > 0 {
+			return k.Key, nil
+		}
+	}
+	return "", errors.New("no key has a client")
 }
 
 // roundWith is a round, with a page that has been told how things stand, or
 // without one. It returns how many events the page was told.
-func (c *contender) roundWith(ctx context.Context, page bool) (sample, int, error) {
-	if !page {
+func (c *contender) roundWith(ctx context.Context, shows view, key string) (sample, int, error) {
+	if shows == noPage {
 		s, err := c.round(ctx)
 		return s, 0, err
 	}
@@ -102,9 +150,32 @@ func (c *contender) roundWith(ctx context.Context, page bool) (sample, int, erro
 		}
 	})
 	<-told
+	var unread error
+	if shows == keyView {
+		reading.Go(func() { unread = c.readKey(ctx, key) })
+	}
 	s, err := c.round(ctx)
 	cancel()
 	reading.Wait()
-	_ = events.Close() // nobody reads it any more
+	_ = events.Close()                                                       // nobody reads it any more
+	if err == nil && unread != nil && !errors.Is(unread, context.Canceled) { // else the round was over first
+		err = unread
+	}
 	return s, n, err
+}
+
+// readKey reads what the view of a key shows.
+func (c *contender) readKey(ctx context.Context, key string) error {
+	for _, path := range []string{"/keys/" + url.PathEscape(key), "/clients?limit=25&key=" + url.QueryEscape(key)} {
+		body, err := c.admin.get(ctx, path)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(io.Discard, body)
+		_ = body.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

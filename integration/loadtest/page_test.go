@@ -18,14 +18,14 @@ func TestStudyPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, row := range []string{"no page", "a page open"} {
+	for _, row := range []string{"no page", "a page open", "a key's page read"} {
 		for _, column := range s.Columns {
 			if v := s.value(row, column); v == nil || v.Median <= 0 {
 				t.Errorf("%s, %s: %v", row, column, v)
 			}
 		}
 	}
-	if s.value("what it costs", "elapsed ms") == nil {
+	if s.value("what a page open costs", "elapsed ms") == nil || s.value("what a key's page read costs", "elapsed ms") == nil {
 		t.Error("nothing is compared")
 	}
 }
