@@ -126,6 +126,7 @@ func (s *Stream) Run(ctx context.Context) error {
 		return nil
 	}
 	s.serving = s.line(s.client.first(), make(memory), nil)
+	s.sink.Status(Status{Origin: s.serving.at.name})
 	s.start(ctx, 0)
 	s.seek(ctx)
 	for {
