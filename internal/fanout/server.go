@@ -56,6 +56,7 @@ type Server struct {
 	door     *door
 	sparing  *sparing
 	nackLog  *nackLog
+	refusals *refusalLog
 	polls    *polls
 	pollers  *pollers
 	times    restTimes
@@ -92,6 +93,7 @@ func NewServer(o Options) *Server {
 	}
 	s.now.Store(&o.Settings)
 	s.nackLog = newNackLog(s.log, s.sparing)
+	s.refusals = newRefusalLog(s.log, s.sparing)
 	s.pollers = newPollers(s)
 	s.mover = newMover(s)
 	return s
@@ -108,6 +110,7 @@ func (s *Server) Run(ctx context.Context) error {
 	parts.Go(func() { s.newWatcher().run(ctx) })
 	parts.Go(func() { s.mover.run(ctx) })
 	parts.Go(func() { s.nackLog.run(ctx) })
+	parts.Go(func() { s.refusals.run(ctx) })
 	parts.Go(func() { s.census(ctx) })
 	parts.Wait()
 	return nil
@@ -177,18 +180,9 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 	return err
 }
 
-// logRefusal writes the line of a stream or poll that was refused or ended. Of endings
-// that are planned there are tens of thousands in an hour: nobody wants a line each.
+// logRefusal tells of a stream or poll that was refused or ended.
 func (s *Server) logRefusal(what string, r *Refusal, node, peer, account string) {
-	level := slog.LevelInfo
-	if r.Reason.Planned() {
-		level = slog.LevelDebug
-	}
-	args := append(whose(node, peer, account), "reason", r.Reason.String(), "code", r.Code.String())
-	if r.Reason != telemetry.OriginUnreachable { // told once of its key, and not of each client
-		args = append(args, "error", r.Err)
-	}
-	s.sparing.line(s.log, level, what, args...)
+	s.refusals.note(what, r, node, peer, account, time.Now())
 }
 
 // hangUp closes the connection of a client that takes nothing: the status that

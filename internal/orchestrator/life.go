@@ -275,6 +275,7 @@ func (g *Group) judge(now time.Time) {
 	}
 	r := fanout.Refuse(codes.Unavailable, telemetry.OriginUnreachable,
 		"key %s: nothing is held, and no origin can be reached: %s", g.key, why)
+	r.Key = g.key.String()
 	g.refusal.Store(&refusal{r, g.recall.fruitless()})
 	g.sendAway(r)
 	if !g.refusing {
