@@ -372,6 +372,29 @@ func TestAdminAddressOfSomethingElse(t *testing.T) {
 	}
 }
 
+// A file that has faults says where the relay is that runs with what was in it before:
+// when it is broken is when one asks.
+func TestAdminAddressOfABrokenFile(t *testing.T) {
+	o := operate(t, "")
+	for _, c := range []struct{ text, want string }{
+		{"log: {level: loud}\nupstream: {origins: []}\naggregation: {rules: [{key: nope}]}\nadmin: {address: 'ADMIN'}\n", "no clients"},
+		{"nope: 1\nadmin: {address: 'ADMIN', token_file: none}\n", "relay: --token-file: open "},
+		{"admin: {adress: 'ADMIN'}\n", "broken.yaml:1: admin.adress: unknown key, did you mean address?"},
+		{"admin: {address: [1]}\n", "broken.yaml:1: admin.address: wants a string"},
+		{"admin: {address: 'ADMIN', tls: {cert_file: x}}\nlog: {level: loud}\n", "broken.yaml:1: admin.tls"},
+		{"log: {level: loud\nadmin: {address: 'ADMIN'}\n", "broken.yaml:"},
+	} {
+		file := filepath.Join(o.dir, "broken.yaml")
+		if err := os.WriteFile(file, []byte(strings.ReplaceAll(c.text, "ADMIN", o.admin)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, out, errs := runRelay("status", "--config", file)
+		if said := out + errs; !strings.Contains(said, c.want) || strings.Contains(said, "loud\"") {
+			t.Errorf("%s: %s, want %s", c.text, said, c.want)
+		}
+	}
+}
+
 // The order of fields is the relay's, in YAML as well.
 func TestPrintData(t *testing.T) {
 	var out bytes.Buffer
