@@ -394,12 +394,7 @@ func drawBar(percent float64) string {
 // end says what came of it.
 func (w *waiter) end(result, what string, err error) error {
 	if w.format != formatText {
-		said := struct {
-			Result string `json:"result"`
-			orchestrator.Progress
-			Expected int `json:"clients_expected"`
-			Gone     int `json:"clients_gone"`
-		}{result, w.last, w.expected(), w.members.gone()}
+		said := w.outcome(result)
 		if e := printData(w.out, w.format, said); e != nil {
 			return e
 		}
