@@ -266,6 +266,10 @@ func TestWaitForWhatWasReplaced(t *testing.T) {
 	one.answer("")
 	o.ends(ended, code, 0, "reached: 1 of 1 clients (100.0 %)\n")
 
+	// Going back is something that came after it.
+	ended, code = o.waiting("--version", "v2", "--or-newer")
+	o.ends(ended, code, 0, "reached: 1 of 1 clients (100.0 %), superseded by v1, which counts as well")
+
 	// What is waited for comes, and is taken back before it is taken.
 	ended, code = o.waiting("--version", "v3")
 	o.gives("v3", "a", "three", "b", "one")
