@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -27,7 +28,7 @@ func TestDrainIsEven(t *testing.T) {
 			}
 			began := time.Now()
 			done := make(chan int)
-			go func() { done <- s.Drain(t.Context(), over) }()
+			go func() { told, _ := s.Drain(t.Context(), over); done <- told }()
 			told := func() (told int) {
 				for _, p := range s.polls.all() {
 					if p.told.Load() {
@@ -49,6 +50,21 @@ func TestDrainIsEven(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Who is told to hurry says of how many nobody was told.
+func TestDrainInAHurry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewServer(Options{Metrics: newMeters(t)})
+		for range 10 {
+			s.polls.open[&poll{leaving: make(chan struct{})}] = struct{}{}
+		}
+		ctx, hurry := context.WithTimeout(t.Context(), 2*time.Second+spreadEvery/2)
+		defer hurry()
+		if told, left := s.Drain(ctx, 10*time.Second); told != 3 || left != 7 {
+			t.Errorf("told %d, %d are left", told, left)
+		}
+	})
 }
 
 // Endings that are planned are no line each; others are.

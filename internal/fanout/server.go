@@ -250,8 +250,8 @@ func (s *Server) appendAll(to []*stream) []*stream {
 // Drain takes no more streams and polls and ends those there are, streams with
 // UNAVAILABLE, evenly over the time, so that clients do not all turn to the next
 // replica at once. It returns how many it told to end, when none is left that
-// was not told, or when ctx ends.
-func (s *Server) Drain(ctx context.Context, over time.Duration) (told int) {
+// was not told, or when ctx ends, and how many are left then.
+func (s *Server) Drain(ctx context.Context, over time.Duration) (told, left int) {
 	s.mu.Lock()
 	s.draining = true
 	s.mu.Unlock()
@@ -260,17 +260,17 @@ func (s *Server) Drain(ctx context.Context, over time.Duration) (told int) {
 	tick := time.NewTicker(spreadEvery)
 	defer tick.Stop()
 	for {
-		left := s.untold()
-		if len(left) == 0 {
-			return p.told // or gone by themselves
+		untold := s.untold()
+		if len(untold) == 0 {
+			return p.told, 0 // or gone by themselves
 		}
-		for _, tell := range left[:p.due(time.Now(), len(left))] {
+		for _, tell := range untold[:p.due(time.Now(), len(untold))] {
 			tell()
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return p.told
+			return p.told, len(s.untold())
 		}
 	}
 }
