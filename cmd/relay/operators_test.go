@@ -219,6 +219,23 @@ func TestStatusDumpDiff(t *testing.T) {
 				t.Errorf("a terminal would take it for an order: %q", out)
 			}
 			o.until([]string{"status", "--key", "edge", "--node", "good"}, "good", "1 stream;")
+			for states, want := range map[string][2]string{"nacked": {"ad  ", "good "}, "SYNCED": {"good ", "ad  "}, "NOT_SENT, stale,NACKED": {"ad  ", "good "}} {
+				if code, out := o.run("status", "--state", states); code != 0 || !strings.Contains(out, want[0]) || strings.Contains(out, want[1]) || !strings.Contains(out, "1 stream;") {
+					t.Errorf("%s: %d %s", states, code, out)
+				}
+			}
+			if code, out := o.run("status", "--state", "SYNCED", "--state", "NACKED"); code != 0 || !strings.Contains(out, "2 streams;") {
+				t.Errorf("%d %s", code, out)
+			}
+			if code, out := o.run("status", "--state", "not-sent"); code != 0 || !strings.Contains(out, "none of 2 streams is NOT SENT\n") {
+				t.Errorf("%d %s", code, out)
+			}
+			if code, out := o.run("status", "--state", "NACKED", "-o", "json"); code != 0 || !strings.Contains(out, "NACKED") || strings.Contains(out, `"node": "good"`) {
+				t.Errorf("%d %s", code, out)
+			}
+			if code, out := o.run("status", "--state", "bad"); code != 1 || !strings.Contains(out, `"bad" is no state`) {
+				t.Errorf("%d %s", code, out)
+			}
 			if code, out := o.run("status", "--key", "nobody"); code != 1 || out != "relay: key nobody is not in use\n" {
 				t.Errorf("%d %s", code, out)
 			}
