@@ -86,16 +86,10 @@ func (d *decoder) run(v reflect.Value, key string) {
 	d.value(doc.Content[0], v, key, d.leaf != nil)
 }
 
-var syntaxLine = regexp.MustCompile(`^yaml: line (\d+): (.*)`)
-
-// syntax reports what yaml.v3 could not read; it knows the line at most.
+// syntax reports what yaml.v3 could not read.
 func (d *decoder) syntax(err error) {
-	f := Fault{Pos: Pos{File: d.file, Line: 1, Column: 1}, Reason: strings.TrimPrefix(err.Error(), "yaml: ")}
-	if m := syntaxLine.FindStringSubmatch(err.Error()); m != nil {
-		f.Line, _ = strconv.Atoi(m[1])
-		f.Reason = m[2]
-	}
-	d.faults = append(d.faults, f)
+	line, reason := Syntax(d.src, err)
+	d.faults = append(d.faults, Fault{Pos: Pos{File: d.file, Line: line}, Reason: reason})
 }
 
 func (d *decoder) fault(n *yaml.Node, key, format string, args ...any) {

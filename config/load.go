@@ -1,7 +1,9 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"reflect"
 	"strings"
@@ -66,6 +68,9 @@ func EnvName(key string) string {
 // read: as far as it goes, for nothing but to find more that is wrong.
 func Load(path string, flags *pflag.FlagSet) (*Config, error) {
 	src, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) && path == DefaultFile {
+		return nil, fmt.Errorf("configuration: %w; --config names another file", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}

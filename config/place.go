@@ -66,6 +66,17 @@ func (fs Faults) With(more Faults) Faults {
 	return out
 }
 
+// Of are the faults of some keys: of these themselves, what they are part of, and what
+// is part of them.
+func (fs Faults) Of(keys ...string) (out Faults) {
+	for _, f := range fs {
+		if f.Key == "" || slices.ContainsFunc(keys, f.covers) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
 // covers reports whether what is wrong with f's key may be all that is wrong
 // with key: they are the same, or one is a part of the other.
 func (f Fault) covers(key string) bool {

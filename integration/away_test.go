@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -238,8 +239,8 @@ func TestSecondSigtermEndsAtOnce(t *testing.T) {
 	}
 	r.signal(syscall.SIGTERM)
 	r.stop()
-	if log := r.log.String(); !strings.Contains(log, "ending at once") {
-		t.Errorf("the log does not say that it ends at once: %s", log)
+	if log := r.log.String(); !strings.Contains(log, "ending at once") || !regexp.MustCompile(`msg=drained streams=10 took=\S+ at_once=\d+\n`).MatchString(log) {
+		t.Errorf("the log does not say that it ends at once, and how many streams: %s", log)
 	}
 	waitAll(t, clients, "the end of its stream", func(c *fleet.Client) bool { return c.LastError() != nil })
 }

@@ -129,7 +129,7 @@ func TestReloadInEveryWay(t *testing.T) {
 	if n := c.Counters().Streams; n != 1 {
 		t.Errorf("%s needed %d streams", c, n)
 	}
-	if !regexp.MustCompile(`msg=serving .* config=\S+relay\S*\.yaml origins=` + regexp.QuoteMeta(o.addr) + `\n`).MatchString(r.log.String()) {
+	if !regexp.MustCompile(`msg=serving .* tls=off admin_tls=off store=off rules=1 config=\S+relay\S*\.yaml origins=` + regexp.QuoteMeta(o.addr) + `\n`).MatchString(r.log.String()) {
 		t.Error("the first line does not name the file and the origins")
 	}
 	r.drain()

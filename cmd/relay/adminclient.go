@@ -163,7 +163,8 @@ func (c *adminClient) unreached(err error) error {
 		return fmt.Errorf("--admin: nobody listens at %s: does a relay run there? (%w)", c.base, err)
 	case errors.As(err, &unknown):
 		return fmt.Errorf("--admin: %s: --admin-ca names the authorities to trust: %w", c.base, err)
-	case strings.Contains(err.Error(), "malformed HTTP response"), strings.Contains(err.Error(), "frame too large"): // of no type
+	case strings.Contains(err.Error(), "malformed HTTP response"), strings.Contains(err.Error(), "frame too large"), // of no type
+		strings.Contains(err.Error(), "readLoopPeekFailLocked: %!w(<nil>)"): // it spoke before it was asked, as gRPC does
 		return fmt.Errorf("--admin: %s is no admin address: what answers there does not speak HTTP/1.1, as the addresses for gRPC do not; wants admin.address (%s by default)",
 			c.base, config.Default().Admin.Address)
 	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"): // of no type

@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"gopkg.in/yaml.v3"
+
+	"xdsrelay/config"
 )
 
 // relay runs the program with args, in a process that is this one.
@@ -131,6 +133,30 @@ DIR/files.yaml:1: upstream.origins[0].address: warning: stat DIR/none: no such f
 	}
 	if code, out, errs := runRelay("validate", "--config", filepath.Join(dir, "absent.yaml")); code != 1 || out != "" || !strings.HasPrefix(errs, "relay: configuration: open ") {
 		t.Errorf("%d %s %s", code, out, errs)
+	}
+}
+
+// Who gives no file is told how.
+func TestNoDefaultFile(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, cmd := range []string{"serve", "validate"} {
+		if code, out, errs := runRelay(cmd); code != 1 || out != "" || !strings.HasSuffix(errs, "no such file or directory; --config names another file\n") {
+			t.Errorf("%s: %d %s%s", cmd, code, out, errs)
+		}
+	}
+}
+
+// There is no word of a token that nobody has, beside what is wrong.
+func TestNoWarningOfNoToken(t *testing.T) {
+	file := filepath.Join(files(t, map[string]string{"r.yaml": origins + "admin: {address: \"0.0.0.0:19000\"}\n"}), "r.yaml")
+	if code, out, _ := runRelay("validate", "-c", file); code != 1 || strings.Contains(out, "warning") || !strings.Contains(out, "admin.token_file") {
+		t.Errorf("%d %s", code, out)
+	}
+}
+
+func TestSecured(t *testing.T) {
+	if got := secured([]config.Listener{{}, {TLS: config.ServerTLS{CertFile: "c"}}, {TLS: config.ServerTLS{CertFile: "c", ClientCAFile: "a"}}}); got != "off,on,mtls" {
+		t.Error(got)
 	}
 }
 

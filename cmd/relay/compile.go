@@ -2,6 +2,9 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"os"
+	"slices"
 
 	"xdsrelay/config"
 	"xdsrelay/internal/aggregator"
@@ -50,4 +53,45 @@ func compileConfig(cfg *config.Config) (*compiled, error) {
 		return nil, err
 	}
 	return &c, nil
+}
+
+// checked compiles a configuration and finds all that is wrong with it, wherever it is
+// to be used: in what it says, which is err (see config.Load), what does not compile,
+// and the files and directories that it names. running is the configuration that a relay
+// was started with, nil before there is one: what that has opened is not opened again.
+// What is wrong is returned as config.Faults, unless nothing could be read; what
+// compiled is there nevertheless.
+func checked(cfg *config.Config, err error, running *config.Config) (*compiled, error) {
+	var all config.Faults
+	add := func(err error) error {
+		var faults config.Faults
+		if err != nil && !errors.As(err, &faults) {
+			return err
+		}
+		all = all.With(faults) // but for those that follow from others
+		return nil
+	}
+	if add(err) != nil || cfg == nil {
+		return nil, err
+	}
+	c, err := compileConfig(cfg)
+	if err := add(err); err != nil {
+		return nil, err
+	}
+	if err := add(cfg.CheckFiles()); err != nil {
+		return c, err
+	}
+	all = all.With(tokenFaults(cfg))
+	if running == nil || running.Store.Path != cfg.Store.Path {
+		all = all.With(storeFaults(cfg))
+	}
+	for i, o := range cfg.Upstream.Origins {
+		known := running != nil && slices.ContainsFunc(running.Upstream.Origins, func(r config.Origin) bool { return r.Address == o.Address })
+		if dir, ok := o.Dir(); ok && !known {
+			if is, err := os.Stat(dir); err == nil && !is.IsDir() {
+				all = all.With(config.Faults{cfg.Places.Fault(fmt.Sprintf("upstream.origins[%d].address", i), "%s is no directory", dir)})
+			}
+		}
+	}
+	return c, all.Err()
 }

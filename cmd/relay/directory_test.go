@@ -44,7 +44,7 @@ func TestP80_ValidateReadsDirectories(t *testing.T) {
 	const key = "upstream.origins[0].address: "
 	for _, want := range []string{
 		filepath.Join(dir, "xds", "b.yaml") + ": " + key + `the same name twice: "web", also in a.yaml` + "\n",
-		filepath.Join(dir, "xds", "c.yaml") + ":1: " + key + "unreadable: ",
+		filepath.Join(dir, "xds", "c.yaml") + ":2: " + key + "unreadable: ",
 		filepath.Join(dir, "xds", "d.yaml") + ":5: " + key + `unreadable: resources[1].connect_timeout: does not take 5 (a duration is written as in "5s")` + "\n",
 	} {
 		if !strings.Contains(out, want) {

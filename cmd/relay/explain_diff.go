@@ -69,7 +69,7 @@ func explainDiff(cmd *cobra.Command, file, running string, flags *adminFlags) (*
 	}
 	reached := cfg
 	if running != "" {
-		if reached, err = config.Load(running, nil); err != nil {
+		if reached, err = reachable(running); err != nil {
 			return nil, err
 		}
 	}

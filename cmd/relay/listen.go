@@ -102,6 +102,26 @@ func addresses(es []*entrance) string {
 	return strings.Join(out, ",")
 }
 
+// secured says how the listeners are, in their order, with commas between them.
+func secured(listeners []config.Listener) string {
+	var out []string
+	for _, l := range listeners {
+		is := onOff(l.TLS.CertFile != "")
+		if l.TLS.ClientCAFile != "" {
+			is = "mtls"
+		}
+		out = append(out, is)
+	}
+	return strings.Join(out, ",")
+}
+
+func onOff(on bool) string {
+	if on {
+		return "on"
+	}
+	return "off"
+}
+
 // originNames are the origins in their order, with commas between them: the
 // names, which the log has elsewhere, and where an address is another, it too.
 func originNames(origins []config.Origin) string {

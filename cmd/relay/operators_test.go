@@ -219,6 +219,23 @@ func TestStatusDumpDiff(t *testing.T) {
 				t.Errorf("a terminal would take it for an order: %q", out)
 			}
 			o.until([]string{"status", "--key", "edge", "--node", "good"}, "good", "1 stream;")
+			for states, want := range map[string][2]string{"nacked": {"ad  ", "good "}, "SYNCED": {"good ", "ad  "}, "NOT_SENT, stale,NACKED": {"ad  ", "good "}} {
+				if code, out := o.run("status", "--state", states); code != 0 || !strings.Contains(out, want[0]) || strings.Contains(out, want[1]) || !strings.Contains(out, "1 stream;") {
+					t.Errorf("%s: %d %s", states, code, out)
+				}
+			}
+			if code, out := o.run("status", "--state", "SYNCED", "--state", "NACKED"); code != 0 || !strings.Contains(out, "2 streams;") {
+				t.Errorf("%d %s", code, out)
+			}
+			if code, out := o.run("status", "--state", "not-sent"); code != 0 || !strings.Contains(out, "none of 2 streams is NOT SENT\n") {
+				t.Errorf("%d %s", code, out)
+			}
+			if code, out := o.run("status", "--state", "NACKED", "-o", "json"); code != 0 || !strings.Contains(out, "NACKED") || strings.Contains(out, `"node": "good"`) {
+				t.Errorf("%d %s", code, out)
+			}
+			if code, out := o.run("status", "--state", "bad"); code != 1 || !strings.Contains(out, `"bad" is no state`) {
+				t.Errorf("%d %s", code, out)
+			}
 			if code, out := o.run("status", "--key", "nobody"); code != 1 || out != "relay: key nobody is not in use\n" {
 				t.Errorf("%d %s", code, out)
 			}
@@ -369,6 +386,29 @@ func TestAdminAddressOfSomethingElse(t *testing.T) {
 	code, out, errs := runRelay("status", "--admin", o.relay.down[0].Addr().String())
 	if want := "relay: --admin: http://" + o.relay.down[0].Addr().String() + " is no admin address: "; code != 1 || out != "" || !strings.HasPrefix(errs, want) {
 		t.Errorf("%d %s%s", code, out, errs)
+	}
+}
+
+// A file that has faults says where the relay is that runs with what was in it before:
+// when it is broken is when one asks.
+func TestAdminAddressOfABrokenFile(t *testing.T) {
+	o := operate(t, "")
+	for _, c := range []struct{ text, want string }{
+		{"log: {level: loud}\nupstream: {origins: []}\naggregation: {rules: [{key: nope}]}\nadmin: {address: 'ADMIN'}\n", "no clients"},
+		{"nope: 1\nadmin: {address: 'ADMIN', token_file: none}\n", "relay: --token-file: open "},
+		{"admin: {adress: 'ADMIN'}\n", "broken.yaml:1: admin.adress: unknown key, did you mean address?"},
+		{"admin: {address: [1]}\n", "broken.yaml:1: admin.address: wants a string"},
+		{"admin: {address: 'ADMIN', tls: {cert_file: x}}\nlog: {level: loud}\n", "broken.yaml:1: admin.tls"},
+		{"log: {level: loud\nadmin: {address: 'ADMIN'}\n", "broken.yaml:"},
+	} {
+		file := filepath.Join(o.dir, "broken.yaml")
+		if err := os.WriteFile(file, []byte(strings.ReplaceAll(c.text, "ADMIN", o.admin)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, out, errs := runRelay("status", "--config", file)
+		if said := out + errs; !strings.Contains(said, c.want) || strings.Contains(said, "loud\"") {
+			t.Errorf("%s: %s, want %s", c.text, said, c.want)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -248,6 +249,7 @@ func (r *relay) run(ctx, hurry context.Context) error {
 	r.admin.SetReady(true)
 	r.meters.Ready.Set(1)
 	r.log.Info("serving", "downstream", addresses(r.down), "admin", where(r.cfg.Admin.Address, r.adm), "rest", where(r.cfg.Downstream.RESTAddress, r.rest), "admin_grpc", where(r.cfg.Admin.GRPCAddress, r.opr), "name", r.cfg.Name,
+		"tls", secured(r.cfg.Downstream.Listen()), "admin_tls", onOff(r.cfg.Admin.TLS.CertFile != ""), "store", cmp.Or(r.cfg.Store.Path, "off"), "rules", len(r.now.Load().rules.Stats()),
 		"config", r.cfg.Places.File(), "origins", originNames(r.cfg.Upstream.Origins))
 
 	g.Go(func() error {
@@ -279,7 +281,7 @@ func (r *relay) drain(hurry context.Context) {
 	r.meters.Ready.Set(0)
 	r.health.Shutdown()
 	began := time.Now()
-	told := r.fanout.Drain(hurry, over)
+	told, left := r.fanout.Drain(hurry, over)
 	hurry, cancel := context.WithTimeout(hurry, goodbye)
 	defer cancel()
 	done := make(chan struct{})
@@ -291,7 +293,11 @@ func (r *relay) drain(hurry context.Context) {
 		r.grpc.Stop()
 		<-done
 	}
-	r.log.Info("drained", "streams", told, "took", time.Since(began).Round(time.Millisecond).String())
+	args := []any{"streams", told + left, "took", time.Since(began).Round(time.Millisecond).String()}
+	if left > 0 { // told to hurry
+		args = append(args, "at_once", left)
+	}
+	r.log.Info("drained", args...)
 }
 
 // serving is nil for a server that was told to stop.

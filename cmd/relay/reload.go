@@ -103,10 +103,7 @@ func (l *reloader) reload(asked bool) {
 	r := l.relay
 	l.takeToken()
 	cfg, err := l.load()
-	var next *inForce
-	if err == nil {
-		next, err = r.prepare(cfg)
-	}
+	next, err := r.prepare(cfg, err)
 	if err != nil {
 		l.follow.Store(l.followed(cfg, true))
 		l.reject(err, asked)
@@ -175,14 +172,11 @@ func (l *reloader) takeToken() {
 	}
 }
 
-// prepare makes of a configuration what could be put in force. It changes nothing.
-func (r *relay) prepare(cfg *config.Config) (*inForce, error) {
-	c, err := compileConfig(cfg)
-	var faults config.Faults
-	if err != nil && !errors.As(err, &faults) {
-		return nil, err
-	}
-	if err := faults.With(tokenFaults(cfg)).Err(); err != nil {
+// prepare makes of a configuration what could be put in force; err is what was found
+// wrong with it as it was read. It changes nothing.
+func (r *relay) prepare(cfg *config.Config, err error) (*inForce, error) {
+	c, err := checked(cfg, err, r.cfg)
+	if err != nil {
 		return nil, err
 	}
 	return &inForce{cfg: cfg, compiled: c}, nil

@@ -26,7 +26,7 @@ type runningFlags struct {
 
 func addRunningFlags(cmd *cobra.Command) *runningFlags {
 	f := &runningFlags{adminFlags: addAdminFlags(cmd, "admin.address of the configuration, else "+config.Default().Admin.Address), cmd: cmd}
-	f.file = cmd.Flags().StringP("config", "c", config.DefaultFile, "configuration of the relay, for what the flags leave out; not read if --admin is given and this is not, and if neither is, it need not be there")
+	f.file = cmd.Flags().StringP("config", "c", config.DefaultFile, "configuration of the relay, of which admin is read for what the flags leave out; not read if --admin is given and this is not, and if neither is, it need not be there")
 	return f
 }
 
@@ -37,13 +37,23 @@ func (f *runningFlags) client() (*adminClient, error) {
 	switch given := f.cmd.Flags().Changed("config"); {
 	case given || f.address == "" && isFile(*f.file):
 		var err error
-		if cfg, err = config.Load(*f.file, nil); err != nil {
+		if cfg, err = reachable(*f.file); err != nil {
 			return nil, err
 		}
 	case f.address == "":
 		*cfg = config.Default()
 	}
 	return f.adminFlags.client(cfg)
+}
+
+// reachable is a configuration as far as it says how the relay is reached that runs
+// with it: whatever else is wrong with the file is no reason not to ask.
+func reachable(file string) (*config.Config, error) {
+	cfg, err := config.Load(file, nil)
+	if faults := (config.Faults)(nil); cfg != nil && errors.As(err, &faults) {
+		err = faults.Of("admin.address", "admin.tls", "admin.token_file").Err()
+	}
+	return cfg, err
 }
 
 func isFile(name string) bool {

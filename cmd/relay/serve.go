@@ -41,7 +41,7 @@ flags win over the environment, the environment over the file.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := config.Load(*file, cmd.Flags())
-			if err != nil {
+			if _, err := checked(cfg, err, nil); err != nil {
 				return err
 			}
 			log, level, err := newLog(cmd.ErrOrStderr(), cfg.Log)

@@ -22,6 +22,7 @@ func newStatusCmd() *cobra.Command {
 	var (
 		flags     *runningFlags
 		key, node string
+		only      statesFlag
 	)
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -33,6 +34,8 @@ func newStatusCmd() *cobra.Command {
   STALE     it has not answered, or not been sent all of the newest, for so long
   NACKED    it refused the version; relay diff --node says what of it
 
+--state leaves out the clients that are in none of the states with any type.
+
 A row is a node under a key. A node that has the same type on several streams has
 several rows. A key is written as it is shown, or, if that is no key, by its
 elements with / between them; a node's id is written whole. A key that is not in use, and a node that is not
@@ -42,6 +45,7 @@ What is wrong with the relay itself is told on stderr: an origin that is away or
 nothing, files that are not taken, what is served from the last known good.`,
 		Example: `  relay status
   relay status --admin 127.0.0.1:19000 --key edge
+  relay status --state NACKED,STALE
   relay status --node sidecar~10.0.0.1~web-0 -o yaml`,
 		Args: cobra.NoArgs,
 	}
@@ -49,8 +53,10 @@ nothing, files that are not taken, what is served from the last known good.`,
 	flags = addRunningFlags(cmd)
 	cmd.Flags().StringVarP(&key, "key", "k", "", "only clients of this key, as KEY shows it")
 	cmd.Flags().StringVarP(&node, "node", "n", "", "only this node, by its id")
+	cmd.Flags().Var(&only, "state", "only clients in one of these states: SYNCED, NOT_SENT, STALE, NACKED; several with commas, or again")
 	completeKeys(cmd, flags)
 	completeNodes(cmd, flags)
+	completeStates(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c, err := flags.client()
 		if err != nil {
@@ -74,16 +80,25 @@ nothing, files that are not taken, what is served from the last known good.`,
 				return err
 			}
 		}
-		clients := make([]fanout.ClientStatus, len(items))
-		for i, item := range items {
-			if err := json.Unmarshal(item, &clients[i]); err != nil {
+		clients := make([]fanout.ClientStatus, 0, len(items))
+		shown := items[:0]
+		for _, item := range items {
+			var one fanout.ClientStatus
+			if err := json.Unmarshal(item, &one); err != nil {
 				return fmt.Errorf("--admin: %s answers what no relay does: %w", c.base, err)
+			}
+			if only.has(&one) {
+				clients, shown = append(clients, one), append(shown, item)
 			}
 		}
 		if *format != formatTable {
-			return printData(cmd.OutOrStdout(), *format, map[string]any{"clients": items})
+			return printData(cmd.OutOrStdout(), *format, map[string]any{"clients": shown})
 		}
-		printStatus(cmd.OutOrStdout(), clients, time.Now())
+		if len(clients) == 0 && len(items) > 0 {
+			fmt.Fprintf(cmd.OutOrStdout(), "none of %s is %s\n", counted(len(items), "stream"), &only)
+		} else {
+			printStatus(cmd.OutOrStdout(), clients, time.Now())
+		}
 		return printTroubles(commandContext(cmd), cmd.ErrOrStderr(), c, time.Now())
 	}
 	return cmd

@@ -27,8 +27,9 @@ the store's directory can be used. It makes nothing, opens no socket and asks no
 origin. It prints each fault as "file:line: key: reason" and
 exits with 1 if there is any.
 
-A fault is what serve would not start with, and what is wrong with the files of
-an origin: of those it would serve nothing until they are mended. Warnings, such
+A fault is what serve would not start with and a reload not take, with the same
+words, and what is wrong with the files of an origin: of those serve would serve
+nothing until they are mended, and says so in its log. Warnings, such
 as of a directory that is not there yet, do not change the exit code; serve logs
 the same.`,
 		Example: "  relay validate --config relay.yaml\n  RELAY_UPSTREAM_VARIANT=sotw relay validate --config relay.yaml -o json",
@@ -66,26 +67,15 @@ type validation struct {
 func validate(cmd *cobra.Command, file string) (*validation, error) {
 	v := &validation{File: file}
 	cfg, err := config.Load(file, cmd.Flags())
-	if err := v.add(err); err != nil || cfg == nil {
-		return v, err
-	}
-	c, err := compileConfig(cfg)
-	if err := v.add(err); err != nil {
+	c, err := checked(cfg, err, nil)
+	if err != nil && !errors.As(err, &v.Faults) {
 		return nil, err
 	}
-	if err := v.add(cfg.CheckFiles()); err != nil {
-		return nil, err
-	}
-	if err := v.add(tokenFaults(cfg).Err()); err != nil {
-		return nil, err
-	}
-	if err := v.add(storeFaults(cfg).Err()); err != nil {
-		return nil, err
+	if cfg == nil {
+		return v, nil
 	}
 	faults, missing := directoryFaults(cfg)
-	if err := v.add(faults.Err()); err != nil {
-		return nil, err
-	}
+	v.Faults = v.Faults.With(faults)
 	v.Warnings = slices.Concat(warnings(cfg, c), missing, certificateWarnings(cfg, time.Now()))
 	if c != nil {
 		v.Warnings = append(v.Warnings, c.rules.Warnings()...)
@@ -96,9 +86,9 @@ func validate(cmd *cobra.Command, file string) (*validation, error) {
 	return v, nil
 }
 
-// directoryFaults are those of what origins that are directories would serve. One
-// that cannot be read is an origin that is away, which may come later: serve
-// starts, says so, and looks again.
+// directoryFaults are those of the files that origins would serve which are directories.
+// One that cannot be read is an origin that is away, which may come later: serve
+// starts, says so, and looks again; it does as well where files have faults.
 func directoryFaults(cfg *config.Config) (faults, warnings config.Faults) {
 	for i := range cfg.Upstream.Origins {
 		dir, ok := cfg.Upstream.Origins[i].Dir()
@@ -113,9 +103,7 @@ func directoryFaults(cfg *config.Config) (faults, warnings config.Faults) {
 		switch {
 		case err != nil:
 			warnings = append(warnings, cfg.Places.Fault(key, "%v: until it can be read, the origin is away", err))
-		case !is.IsDir():
-			faults = append(faults, cfg.Places.Fault(key, "%s is no directory", dir))
-		default:
+		case is.IsDir():
 			// At the place in the origin's file, not at that where it is named.
 			for _, f := range upstream.CheckDirectory(dir) {
 				faults = append(faults, config.Fault{Pos: config.Pos{File: f.File, Line: f.Line}, Key: key, Reason: f.Err.Error()})
@@ -144,17 +132,6 @@ func tokenFaults(cfg *config.Config) (faults config.Faults) {
 		}
 	}
 	return faults
-}
-
-// add takes the faults of err, but for those that follow from others; what is no
-// fault of the configuration it returns.
-func (v *validation) add(err error) error {
-	var faults config.Faults
-	if err != nil && !errors.As(err, &faults) {
-		return err
-	}
-	v.Faults = v.Faults.With(faults)
-	return nil
 }
 
 func (v *validation) print(w io.Writer) {

@@ -32,7 +32,7 @@ A version counts from when it is the newest. If another comes after that, who ha
 that one counts too, unless what the version replaced is there again, any of it: then
 it was taken back, whatever the other is called. One that was replaced before the wait began does not count until it comes
 again, as when it is gone back to; with --or-newer it does, and so does all that came
-after it.
+after it, also a rollback: by the order in which versions came and not by their names.
 
 A version may end the very clients that take it. So those who were there since the
 wait began are expected back, and count as not reached, until they have been away for
@@ -65,7 +65,7 @@ restart has to come again.`,
 	f.StringVar(&w.version, "version", "", "the version")
 	f.Float64Var(&w.percent, "percent", 100, "of the clients, that are to have it")
 	f.IntVar(&w.clients, "clients", 1, "how many are to be there at least")
-	f.BoolVar(&w.newer, "or-newer", false, "also count what replaced the version before, whatever it is")
+	f.BoolVar(&w.newer, "or-newer", false, "also count what replaced the version before, whatever it is, also a rollback")
 	f.DurationVar(&w.settle, "settle", settle, "how long clients that were there are expected back")
 	f.Float64Var(&w.lost, "lost", 10, "percent of the clients that were there that may leave for good")
 	f.DurationVar(&w.timeout, "timeout", 5*time.Minute, "how long to wait at most")
@@ -395,12 +395,7 @@ func drawBar(percent float64) string {
 // end says what came of it.
 func (w *waiter) end(result, what string, err error) error {
 	if w.format != formatText {
-		said := struct {
-			Result string `json:"result"`
-			orchestrator.Progress
-			Expected int `json:"clients_expected"`
-			Gone     int `json:"clients_gone"`
-		}{result, w.last, w.expected(), w.members.gone()}
+		said := w.outcome(result)
 		if e := printData(w.out, w.format, said); e != nil {
 			return e
 		}

@@ -266,6 +266,10 @@ func TestWaitForWhatWasReplaced(t *testing.T) {
 	one.answer("")
 	o.ends(ended, code, 0, "reached: 1 of 1 clients (100.0 %)\n")
 
+	// Going back is something that came after it.
+	ended, code = o.waiting("--version", "v2", "--or-newer")
+	o.ends(ended, code, 0, "reached: 1 of 1 clients (100.0 %), superseded by v1, which counts as well")
+
 	// What is waited for comes, and is taken back before it is taken.
 	ended, code = o.waiting("--version", "v3")
 	o.gives("v3", "a", "three", "b", "one")
@@ -416,6 +420,45 @@ func TestBar(t *testing.T) {
 	}{{"abc", 4, "abc"}, {"abcd", 4, "ab…"}, {"äöüäöü", 5, "äöü…"}, {"abc", 1, "…"}, {"", 0, "…"}} {
 		if got := cutTo(c.line, c.to); got != c.want {
 			t.Errorf("%q to %d: %q", c.line, c.to, got)
+		}
+	}
+}
+
+// Who reads the outcome as data is told why it was not reached as well, also where the
+// relay has said nothing else.
+func TestWaitSaysWhyAsData(t *testing.T) {
+	o := operate(t, "")
+	one := o.client("one", "edge", xds.Delta)
+	one.take().answer("")
+	o.until([]string{"status"}, "1 SYNCED")
+	for _, c := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"--key", "nobody", "--version", "v1"}, []string{`"result": "timeout"`, `"reason": "key nobody is not in use: no client has it; waiting for one"`, `"key_in_use": false`}},
+		{[]string{"--version", "v9"}, []string{`"reason": "the version has not come yet: the newest is v1; 1 clients"`}},
+		{[]string{"--version", "v1", "--clients", "2"}, []string{`"reason": "1 of 1 clients (100.0 %), and --clients wants 2"`}},
+	} {
+		ended, code := o.waiting(append(c.args, "--timeout", "200ms", "-o", "json")...)
+		o.ends(ended, code, exitLate, c.want...)
+	}
+	ended, code := o.waiting("--version", "v1", "-o", "json")
+	o.ends(ended, code, 0)
+	text := <-ended
+	ended <- text
+	if strings.Contains(text, "reason") {
+		t.Errorf("reached, and yet there is a reason:\n%s", text)
+	}
+
+	var out, errs bytes.Buffer
+	w := &waiter{key: "edge", version: "v1", typ: typeFlag(xds.ClusterType), format: formatJSON, out: &out, errs: &errs}
+	w.hear(orchestrator.Progress{Key: "edge", InUse: true, Draining: true}, time.Now())
+	if err := w.late(); err != exitError(exitLate) {
+		t.Error(err)
+	}
+	for _, want := range []string{`"reason": "the relay is stopping, waiting for it to be back"`, `"key": "edge"`, `"type": "type.googleapis.com/envoy.config.cluster.v3.Cluster"`, `"version": "v1"`} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %s in\n%s", want, &out)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func warnings(cfg *config.Config, c *compiled) (out config.Faults) {
 	if d.RESTAddress != "" && len(secured) > 0 {
 		warn("downstream.rest_address", "has no TLS, other than %s: whoever reaches it is answered, if the identity rules let in who proves nothing", strings.Join(secured, ", "))
 	}
-	if a := &cfg.Admin; a.Address != "" && a.TLS.CertFile == "" && !config.Loopback(a.Address) {
+	if a := &cfg.Admin; a.Address != "" && a.TokenFile != "" && a.TLS.CertFile == "" && !config.Loopback(a.Address) {
 		warn("admin.address", "the token travels to %s in plaintext; admin.tls would protect it", a.Address)
 	}
 	return append(out, config.UnknownEnv()...)

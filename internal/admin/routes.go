@@ -24,7 +24,7 @@ func (s *Server) routes() []route {
 			get: &endpoint{answer: s.live}},
 		{path: "/server_info", says: "version, phase, and numbers in short",
 			get: &endpoint{answer: s.serverInfo, reads: true}},
-		{path: "/keys", says: "the aggregation keys in use",
+		{path: "/keys", says: "the aggregation keys in use; clients are streams and who polls, members their types under the key: a client of three types is three members",
 			get: list(s.listKeys)},
 		{path: "/keys/{key...}", says: "one of them, with its upstream stream (second_upstream where a type is wanted both by wildcard and by name), and what was refused",
 			get: &endpoint{answer: s.oneKey, reads: true}},

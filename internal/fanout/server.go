@@ -56,6 +56,7 @@ type Server struct {
 	door     *door
 	sparing  *sparing
 	nackLog  *nackLog
+	refusals *refusalLog
 	polls    *polls
 	pollers  *pollers
 	times    restTimes
@@ -92,6 +93,7 @@ func NewServer(o Options) *Server {
 	}
 	s.now.Store(&o.Settings)
 	s.nackLog = newNackLog(s.log, s.sparing)
+	s.refusals = newRefusalLog(s.log, s.sparing)
 	s.pollers = newPollers(s)
 	s.mover = newMover(s)
 	return s
@@ -108,6 +110,7 @@ func (s *Server) Run(ctx context.Context) error {
 	parts.Go(func() { s.newWatcher().run(ctx) })
 	parts.Go(func() { s.mover.run(ctx) })
 	parts.Go(func() { s.nackLog.run(ctx) })
+	parts.Go(func() { s.refusals.run(ctx) })
 	parts.Go(func() { s.census(ctx) })
 	parts.Wait()
 	return nil
@@ -177,18 +180,9 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 	return err
 }
 
-// logRefusal writes the line of a stream or poll that was refused or ended. Of endings
-// that are planned there are tens of thousands in an hour: nobody wants a line each.
+// logRefusal tells of a stream or poll that was refused or ended.
 func (s *Server) logRefusal(what string, r *Refusal, node, peer, account string) {
-	level := slog.LevelInfo
-	if r.Reason.Planned() {
-		level = slog.LevelDebug
-	}
-	args := append(whose(node, peer, account), "reason", r.Reason.String(), "code", r.Code.String())
-	if r.Reason != telemetry.OriginUnreachable { // told once of its key, and not of each client
-		args = append(args, "error", r.Err)
-	}
-	s.sparing.line(s.log, level, what, args...)
+	s.refusals.note(what, r, node, peer, account, time.Now())
 }
 
 // hangUp closes the connection of a client that takes nothing: the status that
@@ -256,8 +250,8 @@ func (s *Server) appendAll(to []*stream) []*stream {
 // Drain takes no more streams and polls and ends those there are, streams with
 // UNAVAILABLE, evenly over the time, so that clients do not all turn to the next
 // replica at once. It returns how many it told to end, when none is left that
-// was not told, or when ctx ends.
-func (s *Server) Drain(ctx context.Context, over time.Duration) (told int) {
+// was not told, or when ctx ends, and how many are left then.
+func (s *Server) Drain(ctx context.Context, over time.Duration) (told, left int) {
 	s.mu.Lock()
 	s.draining = true
 	s.mu.Unlock()
@@ -266,17 +260,17 @@ func (s *Server) Drain(ctx context.Context, over time.Duration) (told int) {
 	tick := time.NewTicker(spreadEvery)
 	defer tick.Stop()
 	for {
-		left := s.untold()
-		if len(left) == 0 {
-			return p.told // or gone by themselves
+		untold := s.untold()
+		if len(untold) == 0 {
+			return p.told, 0 // or gone by themselves
 		}
-		for _, tell := range left[:p.due(time.Now(), len(left))] {
+		for _, tell := range untold[:p.due(time.Now(), len(untold))] {
 			tell()
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return p.told
+			return p.told, len(s.untold())
 		}
 	}
 }

@@ -93,6 +93,9 @@ type Refusal struct {
 	Code   codes.Code
 	Reason telemetry.Reason
 	Err    error
+	// Key that is why, whichever of its clients comes: the log says once what is wrong
+	// with it. Empty: it is the client.
+	Key string
 }
 
 func (r *Refusal) Error() string { return r.Err.Error() }

@@ -273,8 +273,13 @@ func (g *Group) judge(now time.Time) {
 	if s.Err != nil {
 		why = redact.Text(s.Err.Error()) // clients are told, and operators
 	}
+	of := ""
+	if s.Origin != "" {
+		of = "origin " + s.Origin + ": "
+	}
 	r := fanout.Refuse(codes.Unavailable, telemetry.OriginUnreachable,
-		"key %s: nothing is held, and no origin can be reached: %s", g.key, why)
+		"key %s: nothing is held, and no origin can be reached: %s%s", g.key, of, why)
+	r.Key = g.key.String()
 	g.refusal.Store(&refusal{r, g.recall.fruitless()})
 	g.sendAway(r)
 	if !g.refusing {

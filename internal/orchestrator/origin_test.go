@@ -60,9 +60,10 @@ func TestP53_NothingHeldAndUnreachable(t *testing.T) {
 		}
 		equal(t, "code", r.Code, codes.Unavailable)
 		equal(t, "reason", r.Reason, telemetry.OriginUnreachable)
-		if !strings.Contains(r.Error(), "connection refused") || !strings.Contains(r.Error(), "web") {
+		if !strings.Contains(r.Error(), "origin origin: connection refused") || !strings.Contains(r.Error(), "web") {
 			t.Errorf("message: %s", r.Error())
 		}
+		equal(t, "key that is why", r.Key, "web")
 		if other.refusal() != nil {
 			t.Error("the other key's stream was ended as well")
 		}

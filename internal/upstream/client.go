@@ -58,6 +58,8 @@ type Keepalive struct{ Time, Timeout time.Duration }
 type Client struct {
 	opts  Options
 	sites []*site
+
+	versions *versions
 }
 
 // site is one origin with its accounts.
@@ -187,7 +189,7 @@ func New(opts Options) (*Client, error) {
 	if err := opts.complete(); err != nil {
 		return nil, err
 	}
-	c := &Client{opts: opts}
+	c := &Client{opts: opts, versions: newVersions()}
 	seen := make(map[string]bool)
 	for _, o := range opts.Origins {
 		if o.Name == "" {

@@ -5,15 +5,13 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"google.golang.org/grpc"
 )
 
 // pool keeps the connections to one origin. A connection is leased by at most
 // limit streams; when all are full another is opened. New leases go to the
 // fullest with room, so that surplus connections run empty and can be closed.
 type pool struct {
-	dial  func() (*grpc.ClientConn, error) // does no I/O
+	dial  func() (*dialed, error) // does no I/O
 	limit int
 
 	mu     sync.Mutex
@@ -21,9 +19,9 @@ type pool struct {
 	closed bool
 }
 
-// conn is one connection; protected by its pool's lock, but for cc.
+// conn is one connection; protected by its pool's lock, but for what was dialed.
 type conn struct {
-	cc     *grpc.ClientConn
+	*dialed
 	leases int
 	// open are the streams that the origin has accepted on it.
 	open int
@@ -51,11 +49,11 @@ func (p *pool) lease() (*conn, error) {
 		}
 	}
 	if best == nil {
-		cc, err := p.dial()
+		d, err := p.dial()
 		if err != nil {
 			return nil, err
 		}
-		best = &conn{cc: cc, limit: p.limit}
+		best = &conn{dialed: d, limit: p.limit}
 		p.conns = append(p.conns, best)
 	}
 	best.leases++

@@ -7,11 +7,12 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"xdsrelay/config"
 )
 
 // placed is a fault at a line of a file; 0 if nobody knows the line.
@@ -52,8 +53,6 @@ func (d *document) line(n int) int {
 	return d.lines[n-1]
 }
 
-var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
-
 // yamlDocuments reads all documents that are not empty.
 func yamlDocuments(raw []byte) ([]*document, error) {
 	var out []*document
@@ -65,13 +64,8 @@ func yamlDocuments(raw []byte) ([]*document, error) {
 			return out, nil
 		}
 		if err != nil {
-			text := err.Error()
-			m := yamlLine.FindStringSubmatch(text)
-			if m == nil {
-				return nil, err
-			}
-			line, _ := strconv.Atoi(m[1])
-			return nil, at(line, "%s", text[len(m[0]):])
+			line, reason := config.Syntax(raw, err)
+			return nil, at(line, "%s", reason)
 		}
 		if len(doc.Content) != 1 || doc.Content[0].ShortTag() == "!!null" {
 			continue

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
@@ -63,29 +64,12 @@ func newGRPCOrigin(o OriginOptions, opts *Options, m *telemetry.Origin) (*grpcOr
 	default:
 		return nil, fmt.Errorf("balance %q: neither round_robin nor pick_first", o.Balance)
 	}
-	dialOptions := []grpc.DialOption{
-		grpc.WithTransportCredentials(creds),
-		grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"loadBalancingConfig":[{%q:{}}]}`, o.Balance)),
-		grpc.WithDisableServiceConfig(), // of the resolver: balance is the user's word
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: opts.Keepalive.Time, Timeout: opts.Keepalive.Timeout}),
-		grpc.WithIdleTimeout(0),
-		grpc.WithConnectParams(grpc.ConnectParams{
-			// Connections are tried again with full jitter as well: a wait is up to
-			// twice the nominal one.
-			Backoff:           backoff.Config{BaseDelay: opts.Backoff.Base / 2, Multiplier: 2, Jitter: 1, MaxDelay: opts.Backoff.Max / 2},
-			MinConnectTimeout: connectTimeout,
-		}),
-		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallRecvMsgSize(maxResponse)),
-	}
-	if opts.Dialer != nil {
-		dialOptions = append(dialOptions, grpc.WithContextDialer(opts.Dialer))
-	}
-	dial := func() (*grpc.ClientConn, error) { return grpc.NewClient(o.Address, dialOptions...) }
-	cc, err := dial() // what is wrong with the target shows here
+	dial := o.dialer(creds, opts, connectTimeout)
+	d, err := dial() // what is wrong with the target shows here
 	if err != nil {
 		return nil, err
 	}
-	if err := cc.Close(); err != nil {
+	if err := d.cc.Close(); err != nil {
 		return nil, err
 	}
 	connect := connectTimeout
@@ -96,6 +80,33 @@ func newGRPCOrigin(o OriginOptions, opts *Options, m *telemetry.Origin) (*grpcOr
 		opts: opts, metrics: m, pool: pool{dial: dial, limit: opts.StreamsPerConnection}, certs: certs,
 		connectTimeout: connect, placeTimeout: placeTimeout,
 	}, nil
+}
+
+// dialer makes connections to an origin, each attempt at which may take so long.
+func (o *OriginOptions) dialer(creds credentials.TransportCredentials, opts *Options, timeout time.Duration) func() (*dialed, error) {
+	return func() (*dialed, error) {
+		d := &dialed{timeout: timeout}
+		options := []grpc.DialOption{
+			grpc.WithTransportCredentials(&countedCredentials{creds, &d.greeting}),
+			grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"loadBalancingConfig":[{%q:{}}]}`, o.Balance)),
+			grpc.WithDisableServiceConfig(), // of the resolver: balance is the user's word
+			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: opts.Keepalive.Time, Timeout: opts.Keepalive.Timeout}),
+			grpc.WithIdleTimeout(0),
+			grpc.WithConnectParams(grpc.ConnectParams{
+				// Connections are tried again with full jitter as well: a wait is up to
+				// twice the nominal one.
+				Backoff:           backoff.Config{BaseDelay: opts.Backoff.Base / 2, Multiplier: 2, Jitter: 1, MaxDelay: opts.Backoff.Max / 2},
+				MinConnectTimeout: timeout,
+			}),
+			grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallRecvMsgSize(maxResponse)),
+		}
+		if opts.Dialer != nil {
+			options = append(options, grpc.WithContextDialer(opts.Dialer))
+		}
+		var err error
+		d.cc, err = grpc.NewClient(o.Address, options...)
+		return d, err
+	}
 }
 
 func (o *grpcOrigin) upkeep(ctx context.Context) error {
@@ -194,14 +205,15 @@ func (g *grpcSession) serve(ctx context.Context) error {
 // open opens the gRPC stream, which lives as long as ctx. If the connection is
 // there and still nothing opens, it is full, though not by our count.
 func (g *grpcSession) open(ctx context.Context, cancel context.CancelCauseFunc) (grpc.ClientStream, error) {
+	c := g.conn // which may be given up for being full
+	cc := c.cc
 	var settled atomic.Bool
 	giveUp := time.AfterFunc(g.origin.connectTimeout, func() {
 		if settled.CompareAndSwap(false, true) {
-			cancel(context.DeadlineExceeded)
+			cancel(c.unopened(g.origin.connectTimeout))
 		}
 	})
 	defer giveUp.Stop()
-	cc := g.conn.cc
 	full := time.AfterFunc(g.origin.placeTimeout, func() {
 		if cc.GetState() == connectivity.Ready && settled.CompareAndSwap(false, true) {
 			cancel(errFull)
@@ -224,7 +236,7 @@ func (g *grpcSession) open(ctx context.Context, cancel context.CancelCauseFunc) 
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open stream: %w", err)
+		return nil, fmt.Errorf("open stream: %w", c.explain(err))
 	}
 	return cs, nil
 }

@@ -344,9 +344,8 @@ func fifty(t *testing.T, r *relay, f *fakeOrigin) {
 }
 
 func TestPoolClosesIdleSurplusConnections(t *testing.T) {
-	p := &pool{limit: 2, dial: func() (*grpc.ClientConn, error) {
-		return grpc.NewClient("127.0.0.1:1", grpc.WithTransportCredentials(insecure.NewCredentials()))
-	}}
+	o := OriginOptions{Address: "127.0.0.1:1", Balance: "pick_first"}
+	p := &pool{limit: 2, dial: o.dialer(insecure.NewCredentials(), new(Options), connectTimeout)}
 	defer p.close()
 	var leased []*conn
 	for range 6 {

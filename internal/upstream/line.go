@@ -226,6 +226,9 @@ func (s *Stream) update(ctx context.Context, u xds.Update) (changed bool, err er
 		if u.Guess {
 			s.counters(u.Type).AbsentGuesses.Add(len(u.Removed))
 		}
+		if changed {
+			s.came(&u)
+		}
 		return changed, nil
 	case ctx.Err() != nil:
 		return false, context.Cause(ctx)

@@ -94,8 +94,8 @@ func (r *relay) spoil(v xds.Variant, address string) *spoiler {
 	p := &r.client.sites[0].origin.(*grpcOrigin).pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.dial = func() (*grpc.ClientConn, error) {
-		return grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	p.dial = func() (*dialed, error) {
+		cc, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{})),
 			grpc.WithStreamInterceptor(func(ctx context.Context, d *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, o ...grpc.CallOption) (grpc.ClientStream, error) {
 				cs, err := open(ctx, d, cc, method, o...)
@@ -104,6 +104,7 @@ func (r *relay) spoil(v xds.Variant, address string) *spoiler {
 				}
 				return &spoiled{cs, s}, nil
 			}))
+		return &dialed{cc: cc}, err
 	}
 	return s
 }

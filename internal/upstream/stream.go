@@ -45,6 +45,9 @@ type Stream struct {
 	returned time.Time      // when serving's took over from another; zero: it did not
 	fleeting map[*site]int  // returns in a row that did not last
 	found    chan *line     // tried out, from their seekers
+
+	// Of who hands over updates, which never overlap.
+	told []toldVersion
 }
 
 // NewStream makes the stream of a key; id is the key as people read it, node
@@ -126,6 +129,7 @@ func (s *Stream) Run(ctx context.Context) error {
 		return nil
 	}
 	s.serving = s.line(s.client.first(), make(memory), nil)
+	s.sink.Status(Status{Origin: s.serving.at.name})
 	s.start(ctx, 0)
 	s.seek(ctx)
 	for {

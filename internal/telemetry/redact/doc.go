@@ -15,7 +15,8 @@
 // In text (Text): PEM blocks, also such as were cut; the values of inline_string,
 // inline_bytes and of suspicious names, in the notations of JSON, text protos and
 // key=value, at whatever depth of quoting; bearer and basic credentials; JSON web
-// tokens; passwords in URLs; and long runs of base64. Envoy quotes the whole
+// tokens; passwords in URLs, and before a host where one is redirected to or
+// asked for (host_redirect: user:password@host); and long runs of base64. Envoy quotes the whole
 // resource when it refuses one, so a client's word may hold a key.
 //
 // A value without quotes ends with its line or what it stands in, but behind name=, with

@@ -71,6 +71,11 @@ func contexts(t testing.TB) map[string]proto.Message {
 		"a typed struct": pack(t, &xdstypev3.TypedStruct{TypeUrl: "shown", Value: object(t, map[string]any{"private_key": map[string]any{"inline_string": marker}})}),
 		"headers": &routev3.RouteConfiguration{Name: "shown", RequestHeadersToAdd: []*corev3.HeaderValueOption{
 			{Header: &corev3.HeaderValue{Key: "authorization", Value: marker}}, {Header: &corev3.HeaderValue{Key: "x-api-key", RawValue: []byte(marker)}}}},
+		"a redirect's host": &routev3.RouteAction{HostRewriteSpecifier: &routev3.RouteAction_HostRewriteLiteral{HostRewriteLiteral: "shown:" + marker + "@host.test"},
+			RequestMirrorPolicies: []*routev3.RouteAction_RequestMirrorPolicy{{Cluster: "shown"}}},
+		"a redirect": &routev3.RedirectAction{HostRedirect: "shown:p/q@" + marker + "@host.test"},
+		"a webhook's header": &routev3.HeaderMatcher{Name: "x-hub-signature-256", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{
+			StringMatch: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: marker}}}},
 		"a header that is matched": &routev3.HeaderMatcher{Name: "cookie", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{
 			StringMatch: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: marker}}}},
 		"credentials of a gRPC service": &corev3.GrpcService{TargetSpecifier: &corev3.GrpcService_GoogleGrpc_{GoogleGrpc: &corev3.GrpcService_GoogleGrpc{TargetUri: "shown",
@@ -122,7 +127,7 @@ func TestMessageHidesSecrets(t *testing.T) {
 		if strings.Contains(string(text), marker) || strings.Contains(string(text), "dGhla2V5dGhhdG5vYm9keW1heXNlZ") {
 			t.Errorf("%s: %s", what, text)
 		}
-		if what != "deeper than it is looked" && what != "a type's URL" && !strings.Contains(string(text), "shown") && what != "a header that is matched" {
+		if what != "deeper than it is looked" && what != "a type's URL" && !strings.Contains(string(text), "shown") && what != "a header that is matched" && what != "a webhook's header" {
 			t.Errorf("%s: nothing is left: %s", what, text)
 		}
 	}

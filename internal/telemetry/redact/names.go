@@ -9,14 +9,14 @@ const Hidden = "[redacted]"
 // words.
 var words = []string{
 	"password", "passwd", "passphrase", "secret", "token", "credential", "authorization",
-	"apikey", "privatekey", "accesskey", "sessionkey", "signingkey", "encryptionkey", "hmackey", "jsonkey", "sharedkey", "pkcs12", "cookie", "bearer", "authkey",
+	"apikey", "privatekey", "accesskey", "sessionkey", "signingkey", "encryptionkey", "hmackey", "jsonkey", "sharedkey", "pkcs12", "cookie", "bearer", "authkey", "connectionstring",
 }
 
 // ends of names whose values are secrets: of headers mostly, and of those kinds of keys
 // that open something. "key" alone is none of them, nor are keys by which something is
 // found: routing-key, hash_key, descriptor_key.
 var ends = []string{
-	"auth", "session", "sessionid", "signature",
+	"auth", "session", "sessionid", "signature", "signature256", "hmac", "hmacsha1", "hmacsha256", "hmacsha512", "dsn", "connstr", "connstring",
 	"functionkey", "functionskey", "subscriptionkey", "masterkey", "rootkey", "adminkey", "accountkey", "storagekey", "appkey", "applicationkey",
 	"clientkey", "consumerkey", "securitykey", "symmetrickey", "decryptionkey", "cipherkey", "sslkey", "tlskey", "sshkey", "licensekey",
 }
@@ -62,4 +62,11 @@ func Suspicious(name string) bool {
 		return true
 	}
 	return false
+}
+
+// hosts are names of what holds a host, where some write user:password@host.
+var hosts = map[string]bool{"hostredirect": true, "hostrewrite": true, "hostrewriteliteral": true, "authority": true, "host": true}
+
+func isHost(name string) bool {
+	return hosts[strings.ToLower(strings.Trim(strings.ReplaceAll(name, "_", ""), ":"))]
 }

@@ -102,7 +102,27 @@ var looks = []struct {
 	{having("://"), regexp.MustCompile(`://[^/\s:@]*:([^/\s]+)@`), 1, Hidden, false},
 	// A token that stands as the user.
 	{having("://"), regexp.MustCompile(`://([A-Za-z0-9._~%+=-]{16,})@`), 1, Hidden, true},
+	{having("@"), regexp.MustCompile(`(?i)\bhost_?(?:redirect|rewrite(?:_?literal)?)` + of + userinfo), 1, Hidden, false},
+	{having("@"), regexp.MustCompile(`(?i)\b(?:host|authority)` + of + userinfo), 1, Hidden, false},
 	{having("--"), regexp.MustCompile(`(?i)--[a-z0-9_-]{0,64}(?:password|passwd|passphrase|secret|token|credential|api-?key|access-?key|private-?key)[ \t]+("[^"]*"?|'[^']*'?|[^\s"'-][^\s"']*)`), 1, Hidden, false},
+}
+
+// of is what stands between a name and its value, in quotes or not, and userinfo a
+// password before a host: none of its parts holds what would end the value.
+const (
+	of       = `\\*["']?\s*[:=]\s*\\*["']?`
+	userinfo = `[^/\s:@"'\\,;{}]*:([^\s"'\\,;{}]+)@`
+)
+
+var credentials = regexp.MustCompile(`^[^/\s:@]*:(.+)@`)
+
+// host returns the value of what holds a host without a password.
+func host(s string) string {
+	m := credentials.FindStringSubmatchIndex(s)
+	if m == nil {
+		return s
+	}
+	return s[:m[2]] + Hidden + s[m[3]:]
 }
 
 func having(what string) func(string) bool {

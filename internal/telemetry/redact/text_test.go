@@ -71,6 +71,19 @@ var forms = []string{
 	`password=\"correct ` + marker + `\"`,
 	"Authorization=Digest a b " + marker,
 	`header { key: "token" value=a ` + marker + ` }`,
+	`redirect { host_redirect: "user:` + marker + `@host.test" }`,
+	`{"hostRedirect":"user:a@` + marker + `@host.test"}`,
+	`{\"host_rewrite_literal\": \"user:` + marker + `@host.test:80\"}`,
+	":authority: user:" + marker + "@host.test",
+	"host=:" + marker + "@host.test",
+	`dsn: "user:` + marker + `@tcp(db:3306)/x"`,
+	`DB_DSN=user:` + marker + `@tcp(db:3306)/x`,
+	`"connection_string": "Server=db;User Id=u;Pwd=` + marker + `;"`,
+	"X-Hub-Signature: sha1=" + marker,
+	"x-hub-signature-256: sha256=" + marker,
+	`header { key: "x-hub-signature-256" value: "sha256=` + marker + `" }`,
+	"X-Shopify-Hmac-Sha256: " + marker,
+	"hmac=" + marker,
 }
 
 // What stands behind a value that ends with a blank is not a part of it.
@@ -123,6 +136,13 @@ func TestTextLeavesTheRest(t *testing.T) {
 		"ssh://git@host.test/x",
 		`{"value": "a", "key": "b"}`,
 		"relay status --admin 127.0.0.1:1 --token-file /etc/token",
+		`host_redirect: "host.test:443" path_redirect: "/a@b"`,
+		`{"host":"10.0.0.1:80","mail":"somebody@host.test"}`,
+		"host: 10.0.0.1:80 of somebody@host.test",
+		"vhost: a:b@c",
+		"authority: web.test:80, image: img:1@sha256:ab",
+		"hmac_algorithm: sha256, dsn_file: /etc/dsn, conn_stream: on",
+		"host web:80 does not take a@b",
 	} {
 		if out := Text(s); out != s {
 			t.Errorf("%q became %q", s, out)
@@ -132,14 +152,16 @@ func TestTextLeavesTheRest(t *testing.T) {
 
 func TestSuspicious(t *testing.T) {
 	for _, name := range []string{"password", "Db-Password", "client_secret", "apiKey", "x-auth-token", "PRIVATE_KEY", "proxy-authorization", "set-cookie", "pwd", "awsSecretAccessKey", "jwt",
-		"auth", "x-auth", "Proxy-Auth", "basic_auth", "x-functions-key", "Ocp-Apim-Subscription-Key", "subscription-key", "x-session", "session-id", "master-key", "masterKey", "x-sid", "X-Amz-Signature"} {
+		"auth", "x-auth", "Proxy-Auth", "basic_auth", "x-functions-key", "Ocp-Apim-Subscription-Key", "subscription-key", "x-session", "session-id", "master-key", "masterKey", "x-sid", "X-Amz-Signature",
+		"dsn", "DB_DSN", "sentry-dsn", "connection_string", "connectionString", "db_conn_str", "hmac", "x-hmac", "X-Shopify-Hmac-Sha256", "x-hub-signature", "x-hub-signature-256"} {
 		if !Suspicious(name) {
 			t.Errorf("%s is not", name)
 		}
 	}
 	for _, name := range []string{"", "key", "name", "zone", "secretName", "token_endpoint", "password_file", "sds_secret_config", "author", "keyless", "cluster",
 		"routing-key", "hash-key", "hash_key", "descriptor_key", "header_key", "partition-key", "cache-key", "metadata_key", "primaryKey", "sort_key", "runtime_key", "authority", "x-authority", "sessions", "max_sessions",
-		"envoy.filters.http.basic_auth", "envoy.http.stateful_session", "ext_authz", "oauth2", "side", "auth_type"} {
+		"envoy.filters.http.basic_auth", "envoy.http.stateful_session", "ext_authz", "oauth2", "side", "auth_type",
+		"hmac_algorithm", "dsn_file", "connection_string_name", "conn_stream", "connection_strategy", "signature_algorithm", "dns", "dsns_lookup", "x-hub-delivery"} {
 		if Suspicious(name) {
 			t.Errorf("%s is", name)
 		}
@@ -203,7 +225,7 @@ func FuzzText(f *testing.F) {
 func TestTextIsLinear(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	for _, s := range []string{"token:", `token:"`, "token:{", "token:{}", "-----BEGIN ", "eyJ", "eyJaaaaaaaaa.", "bearer ", "://a:", `inline_string:\\"`, "key:", `key:"token" `, "aB3", "a", " ", "[:=", `\`, "a.b-"} {
+	for _, s := range []string{"token:", `token:"`, "token:{", "token:{}", "-----BEGIN ", "eyJ", "eyJaaaaaaaaa.", "bearer ", "://a:", `inline_string:\\"`, "key:", `key:"token" `, "host:a:", "host:a:@", "authority=", "@", "aB3", "a", " ", "[:=", `\`, "a.b-"} {
 		took := func(n int) time.Duration {
 			text, best := strings.Repeat(s, n/len(s)), time.Hour
 			for range 4 {

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// What validate finds wrong serve does not start with, and a reload does not take:
+// all three say all of it, at the same places.
+func TestFaultsAreTheSameEverywhere(t *testing.T) {
+	for what, text := range map[string]string{
+		"a value and a rule":     "  drain: -1s\naggregation:\n  rules:\n    - key: nope\n",
+		"an unknown key and all": "  drian: 1s\n  identity: nope\nlog: {level: loud}\naggregation: {file: none.yaml}\nstore: {path: token}\n",
+		"files":                  "  tls: {cert_file: none.crt, key_file: none.key}\nstore: {path: token/in}\n",
+		"syntax":                 "  drain: [\n",
+	} {
+		t.Run(what, func(t *testing.T) {
+			elsewhere := strings.ReplaceAll(base, "file:.", "127.0.0.1:1") // no files to be read
+			g := newReloadRigOf(t, elsewhere)
+			file := filepath.Join(g.dir, "relay.yaml")
+			if err := os.WriteFile(file, []byte(elsewhere+text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			g.reload(false)
+			code, said, _ := runRelay("validate", "--config", file)
+			if code != 1 || said == "" {
+				t.Fatalf("validate: %d %s", code, said)
+			}
+			if code, _, errs := runRelay("serve", "--config", file); code != 1 || errs != said {
+				t.Errorf("serve: %d\n%s, want\n%s", code, errs, said)
+			}
+			r := g.r.configuration().Rejected
+			if r == nil || !slices.Equal(r.Faults, strings.Split(strings.TrimSpace(said), "\n")) {
+				t.Errorf("a reload says %+v, want\n%s", r, said)
+			}
+		})
+	}
+}
+
+// What the relay has open is not looked at again: a store or an origin that fails while
+// it runs keeps no rule from being changed.
+func TestReloadOpensNothingAgain(t *testing.T) {
+	g := newReloadRig(t, "store: {path: kept}\n")
+	cfg := *g.r.now.Load().cfg
+	cfg.Store.Path = filepath.Join(g.dir, "token") // as if a file stood there now
+	if _, err := checked(&cfg, nil, &cfg); err != nil {
+		t.Error(err)
+	}
+	if _, err := checked(&cfg, nil, g.r.cfg); err == nil || !strings.Contains(err.Error(), "store.path") {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+
+	"xdsrelay/internal/orchestrator"
+)
+
+// outcome is what came of a wait, as JSON has it: the relay's last answer, if there
+// was one, and what the wait made of it.
+type outcome struct {
+	Result string `json:"result"`
+	// Reason is why it was not reached, for people.
+	Reason string `json:"reason,omitempty"`
+	orchestrator.Progress
+	Expected int `json:"clients_expected"`
+	Gone     int `json:"clients_gone"`
+}
+
+func (w *waiter) outcome(result string) outcome {
+	out := outcome{Result: result, Progress: w.last, Expected: w.expected(), Gone: w.members.gone()}
+	if !w.answered { // it is known what was asked for
+		out.Key, out.Type, out.Version = w.key, string(w.typ), w.version
+	}
+	switch result {
+	case isReached:
+	case isLost:
+		out.Reason = fmt.Sprintf("%d of %d clients left since the wait began, and did not come back in %s", w.gone(), w.members.peak, w.settle)
+	default:
+		out.Reason = cmp.Or(w.inTheWay(), w.text())
+		if w.inTheWay() == "" && w.last.Known && w.last.Clients < w.clients {
+			out.Reason += fmt.Sprintf(", and --clients wants %d", w.clients)
+		}
+	}
+	return out
+}

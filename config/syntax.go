@@ -1,0 +1,58 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"regexp"
+	"sort"
+	"strconv"
+
+	"gopkg.in/yaml.v3"
+)
+
+var yamlError = regexp.MustCompile(`(?s)^yaml: (?:line (\d+): )?(.*)`)
+
+// maxSought is the size of a text, in bytes, in which the line of a fault is looked
+// for: it is read again and again for that.
+const maxSought = 1 << 20
+
+// Syntax says what err, of the decoder of YAML, finds wrong with a text, and in which
+// line that shows. The decoder names that line, the one before, one in which what it was
+// reading begins, or none. But what it says does not depend on what comes behind the fault: so
+// the line is the first with which it says the same.
+func Syntax(src []byte, err error) (line int, reason string) {
+	m := yamlError.FindStringSubmatch(err.Error())
+	if m == nil {
+		return 1, err.Error()
+	}
+	line, _ = strconv.Atoi(m[1])
+	if len(src) > maxSought {
+		return max(line, 1), m[2]
+	}
+	var ends []int
+	for i, b := range src {
+		if b == '\n' || i == len(src)-1 {
+			ends = append(ends, i+1)
+		}
+	}
+	if len(ends) == 0 {
+		return 1, m[2]
+	}
+	return 1 + sort.Search(len(ends)-1, func(i int) bool {
+		e := documents(src[:ends[i]])
+		return e != nil && e.Error() == err.Error()
+	}), m[2]
+}
+
+// documents reads a text to its end, or to what is wrong with it.
+func documents(src []byte) error {
+	for d := yaml.NewDecoder(bytes.NewReader(src)); ; {
+		switch err := d.Decode(new(yaml.Node)); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}

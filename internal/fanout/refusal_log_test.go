@@ -1,0 +1,84 @@
+package fanout
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/internal/telemetry"
+)
+
+// A client that is refused and comes again and again is a line, and then one each
+// while that counts; so are all those of a key that are refused for the key. Once
+// they come no more there are no more lines, and later they are told anew.
+func TestWhoIsRefusedAgainAndAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log logged
+		l := newRefusalLog(slog.New(slog.NewTextHandler(&log, nil)), newSparing())
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { l.run(ctx); close(done) }()
+		refuse := func(r *Refusal, node string, port int) {
+			l.note("ended a stream", r, node, fmt.Sprintf("10.0.0.1:%d", port), "10.0.0.1", time.Now())
+		}
+		unmapped := Refuse(codes.PermissionDenied, telemetry.Unmapped, "no rule")
+		away := func(i int) *Refusal { // says something else each time
+			r := Refuse(codes.Unavailable, telemetry.OriginUnreachable, "port %d", i)
+			r.Key = "web"
+			return r
+		}
+		for i := range 20 {
+			refuse(unmapped, "a", i)
+			refuse(away(i), fmt.Sprint("n", i), i)
+			time.Sleep(time.Second)
+		}
+		refuse(unmapped, "b", 1)
+		if n := log.count("\n"); n != 3 {
+			t.Errorf("%d lines of two clients and a key:\n%s", n, &log.text)
+		}
+		time.Sleep(refusalEvery - 20*time.Second + time.Millisecond)
+		synctest.Wait()
+		for _, line := range []string{
+			`msg="ended a stream again" node=a peer=10.0.0.1:19 reason=unmapped code=PermissionDenied error="no rule" more=19 count=20 for=19s`,
+			`msg="ended a stream again" node=n19 peer=10.0.0.1:19 reason=origin_unreachable code=Unavailable key=web more=19 count=20 for=19s`,
+		} {
+			if log.count(line+"\n") != 1 {
+				t.Errorf("no %s in\n%s", line, &log.text)
+			}
+		}
+		time.Sleep(3 * refusalEvery)
+		if n := log.count("\n"); n != 5 {
+			t.Errorf("%d lines, though nobody came any more", n)
+		}
+		refuse(unmapped, "a", 1)
+		refuse(unmapped, "a", 2)
+		cancel()
+		<-done
+		if log.count(`msg="ended a stream" node=a`) != 2 || log.count("more=1 count=2 for=0s\n") != 1 {
+			t.Error(&log.text)
+		}
+	})
+}
+
+// Whoever comes under ever other names has a line each, within what is bounded, and
+// takes no more memory for it.
+func TestRefusedUnderManyNames(t *testing.T) {
+	var log logged
+	l := newRefusalLog(slog.New(slog.NewTextHandler(&log, nil)), newSparing())
+	r := Refuse(codes.PermissionDenied, telemetry.Unmapped, "no rule")
+	for i := range 10 * maxTurnedAways {
+		l.note("ended a stream", r, fmt.Sprint(i), "10.0.0.1:5", "10.0.0.1", time.Now())
+	}
+	if len(l.known) != maxTurnedAways {
+		t.Errorf("%d are known", len(l.known))
+	}
+	if n := strings.Count(log.text.String(), "\n"); n < sparingBurst || n > 2*sparingBurst {
+		t.Errorf("%d lines", n)
+	}
+}

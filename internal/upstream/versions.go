@@ -1,0 +1,68 @@
+package upstream
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+
+	"golang.org/x/time/rate"
+
+	"xdsrelay/internal/xds"
+)
+
+// A version that an origin gives of a key's type is a line of log, so that what a fleet
+// has can be held against when it came. Many keys with many versions would be a flood:
+// of all of them so many are told at once, and so many a second; the others are told
+// to who debugs.
+const (
+	versionsBurst = 50
+	versionsRate  = 1 // a second
+)
+
+// versions are told by one client for all its streams. Safe for concurrent use.
+type versions struct {
+	rate *rate.Limiter
+	left atomic.Int64 // that were not told since one was
+}
+
+func newVersions() *versions { return &versions{rate: rate.NewLimiter(versionsRate, versionsBurst)} }
+
+// toldVersion is the version of a type that was told last.
+type toldVersion struct {
+	typ     xds.TypeURL
+	version string
+}
+
+// came tells of a version that has made another snapshot, if it is another one.
+func (s *Stream) came(u *xds.Update) {
+	snap := s.sink.Held(u.Type)
+	if !u.Versioned() || snap == nil {
+		return // a conclusion
+	}
+	version := u.Version
+	if version == "" {
+		version = snap.Version
+	}
+	i := slices.IndexFunc(s.told, func(t toldVersion) bool { return t.typ == u.Type })
+	switch {
+	case i < 0:
+		s.told = append(s.told, toldVersion{u.Type, version})
+	case s.told[i].version == version:
+		return
+	default:
+		s.told[i].version = version
+	}
+	args := []any{"origin", u.Origin, "type", u.Type, "version", snap.Version}
+	if u.Version != "" {
+		args = append(args, "origin_version", u.Version)
+	}
+	level, v := slog.LevelInfo, s.client.versions
+	if !v.rate.Allow() {
+		level = slog.LevelDebug
+		v.left.Add(1)
+	} else if left := v.left.Swap(0); left > 0 {
+		args = append(args, "left_out", left)
+	}
+	s.log.Log(context.Background(), level, "new version from the origin", args...)
+}

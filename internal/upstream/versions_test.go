@@ -1,0 +1,49 @@
+package upstream
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"xdsrelay/internal/xds"
+)
+
+// A version of a key's type is told once, however many responses it comes in, and not
+// again for what is equal; many are not all told.
+func TestVersionsAreTold(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		log := new(logged)
+		f := startFake(t)
+		r := startRelay(t, Options{Variant: v, Log: slog.New(slog.NewTextHandler(log, nil))}, f.address)
+		_, sink := r.stream(named(rds, "a", "b"), named(cds, "e"))
+		s := f.serve(2)
+		s.send(resp{typ: rds, version: "v1", res: clusters("a")})
+		sink.untilNames(t, rds, "a")
+		s.send(resp{typ: rds, version: "v1", res: clusters("a", "b")})
+		sink.untilNames(t, rds, "a", "b")
+		log.says(t, `level=INFO msg="new version from the origin" key=key origin=`+f.address+" type="+string(rds)+" version=")
+		log.says(t, " origin_version=v1\n")
+		s.send(resp{typ: rds, version: "v2", res: clusters("a", "b")}) // nothing is another
+		for i := range 3 * versionsBurst {
+			name := fmt.Sprintf("x%d", i)
+			s.send(resp{typ: cds, version: name, res: []res{{name: "e", content: name, version: name}}})
+		}
+		sink.until(t, "all of them", func() bool {
+			return sink.held[cds] != nil && sink.held[cds].Given() == fmt.Sprintf("x%d", 3*versionsBurst-1)
+		})
+		if n := log.count("origin_version=v1"); n != 1 {
+			t.Errorf("v1 is told %d times", n)
+		}
+		if n := log.count("new version from the origin"); n < versionsBurst || n > versionsBurst+20 {
+			t.Errorf("%d lines", n)
+		}
+		r.client.versions.rate.SetBurst(1000)
+		r.client.versions.rate.SetLimit(1e9)
+		s.send(resp{typ: cds, version: "last", res: []res{{name: "e", content: "last", version: "last"}}})
+		log.says(t, "origin_version=last left_out=")
+		if strings.Contains(log.String(), "DEBUG") {
+			t.Error("lines of level debug are written")
+		}
+	})
+}
