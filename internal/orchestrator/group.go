@@ -231,7 +231,7 @@ func (g *Group) apply(u update) {
 	if spoken {
 		now := time.Now()
 		g.heardAt.CompareAndSwap(nil, &now)
-		u.from.silence = silence{}
+		u.from.silence.over()
 	}
 	began := u.trace.Now()
 	v := find(g.views, u.Type)
@@ -295,8 +295,12 @@ func (g *Group) wait(now time.Time) time.Duration {
 	before(g.interest.next())
 	before(g.nextExpiry())
 	before(g.recall.until)
-	if g.away && g.recall.loading == nil {
-		before(g.recall.look)
+	switch r := &g.recall; {
+	case !g.away:
+	case r.loading == nil:
+		before(r.look)
+	case !r.loading.hung:
+		before(r.loading.until)
 	}
 	if g.unpublished {
 		before(g.publishAt)

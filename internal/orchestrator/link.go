@@ -19,7 +19,8 @@ type link struct {
 	// Fixed once made.
 	group  *Group
 	stream Stream
-	cancel context.CancelFunc // nil: it was never started
+	ctx    context.Context // of the stream; nil: it was never started
+	cancel context.CancelFunc
 
 	// Safe for concurrent use.
 	status atomic.Pointer[upstream.Status]
@@ -99,7 +100,7 @@ func (g *Group) start(l *link) {
 		return
 	}
 	ctx, cancel := context.WithCancel(g.ctx)
-	l.cancel = cancel
+	l.ctx, l.cancel = ctx, cancel
 	l.stream.CountIn(g.meters)
 	g.wg.Go(func() {
 		defer cancel()
