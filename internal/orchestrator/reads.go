@@ -120,9 +120,10 @@ func (r *reads) turn(ctx context.Context, key xds.Key) bool {
 
 func (r *reads) yield(key xds.Key) {
 	r.mu.Lock()
-	close(r.keys[key])
+	over := r.keys[key]
 	delete(r.keys, key)
 	r.mu.Unlock()
+	close(over)
 }
 
 // load has types of a key read from disk, for a few keys at a time, and returns when
