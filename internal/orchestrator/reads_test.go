@@ -17,6 +17,7 @@ type hungDisk struct {
 	noStore
 	let   chan struct{}
 	rec   *store.Record
+	once  bool // it has rec for one reading
 	reads atomic.Int64 // begun
 	last  atomic.Int64 // now
 }
@@ -24,10 +25,13 @@ type hungDisk struct {
 func (d *hungDisk) Has(_ xds.Key, typ xds.TypeURL) bool { return typ == eds }
 
 func (d *hungDisk) Load(xds.Key, xds.TypeURL) (*store.Record, error) {
-	d.reads.Add(1)
+	n := d.reads.Add(1)
 	d.last.Add(1)
 	defer d.last.Add(-1)
 	<-d.let
+	if d.once && n > 1 {
+		return nil, nil
+	}
 	return d.rec, nil
 }
 
@@ -95,18 +99,18 @@ func TestP53_WhatIsReadTooLateIsOfBefore(t *testing.T) {
 	onHungDisk(t, func(w *world, d *hungDisk) {
 		w.join("web", eds).want("y") // which the record has not
 		f := w.feed("web")
+		d.once = true
 		f.failed()
 		f.reached()
 		f.update(t, eds, false, "y=1")
-		close(d.let)
-		synctest.Wait()
-		d.rec = nil
 		f.failed()
 		c := w.join("web", eds).want("x", "y")
+		close(d.let)
 		synctest.Wait()
 		if w.State(c, "x") {
 			t.Error("what was read in the outage before is served")
 		}
+		equal(t, "readings", d.reads.Load(), 2)
 	})
 }
 
