@@ -44,9 +44,9 @@ type Group struct {
 	links   atomic.Pointer[[]*link] // home, and the second stream if there is one (P50); the slice is never changed
 	refusal atomic.Pointer[refusal] // nothing held and no origin (P53)
 	figures atomic.Pointer[figures]
-	// connectedAt is when a stream was last seen to be open, heardAt when something first
-	// came on one; nil: none was, or nothing did yet.
-	connectedAt, heardAt atomic.Pointer[time.Time]
+	// confirmedAt is when a stream on which the origin has spoken was last seen to be
+	// open, heardAt when something first came on one; nil: none was, or nothing did yet.
+	confirmedAt, heardAt atomic.Pointer[time.Time]
 
 	// Owned by the goroutine.
 	ctx      context.Context // of run; nil before it
@@ -231,6 +231,7 @@ func (g *Group) apply(u update) {
 	if spoken {
 		now := time.Now()
 		g.heardAt.CompareAndSwap(nil, &now)
+		u.from.spoken.Store(true)
 		u.from.silence.over()
 	}
 	began := u.trace.Now()

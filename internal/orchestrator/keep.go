@@ -183,7 +183,7 @@ func (k *keeper) outdated() bool {
 // carried.
 func (k *keeper) confirmed() time.Time {
 	g := k.group
-	switch at := g.connectedAt.Load(); {
+	switch at := g.confirmedAt.Load(); {
 	case !k.heard.Load():
 		if at := k.recalled.Load(); at != 0 {
 			return time.Unix(0, at)
@@ -193,7 +193,7 @@ func (k *keeper) confirmed() time.Time {
 		}
 	case k.good.Carried() && k.outdated():
 		return k.seed.Confirmed
-	case !g.home().connected() && at != nil:
+	case !g.home().spoken.Load() && at != nil: // gone, or back and mute
 		return at.Round(0)
 	}
 	return time.Now()

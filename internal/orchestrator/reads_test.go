@@ -17,7 +17,7 @@ type hungDisk struct {
 	noStore
 	let   chan struct{}
 	rec   *store.Record
-	once  bool // it has rec for one reading
+	once  bool         // it has rec for one reading
 	reads atomic.Int64 // begun
 	last  atomic.Int64 // now
 }

@@ -64,6 +64,7 @@ func (l *link) question(ctx context.Context, ended bool) (advice, error) {
 // hear answers a question.
 func (g *Group) hear(q question) {
 	now := time.Now()
+	q.from.listen()
 	if !q.ended {
 		q.answer <- g.misses(q.from, now)
 		return

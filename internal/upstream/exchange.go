@@ -107,7 +107,7 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 			}
 		}
 		var due <-chan time.Time
-		if at := e.talk.deadline(); !at.IsZero() && !applying {
+		if at := e.talk.deadline(); !at.IsZero() && !applying && !e.stream.arrived.Load() {
 			if at.Before(patient) {
 				at = patient
 			}
@@ -134,10 +134,16 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 			sending = false
 			e.talk.written(time.Now())
 		case now := <-silence.C:
+			if e.stream.arrived.Load() {
+				continue // to what is no silence
+			}
 			if now.Sub(e.stream.openedAt) >= e.stream.client.opts.AbsentAfter {
 				e.stream.muted(now)
 			}
 			next, err := e.stream.givenUp(ctx, now)
+			if errors.Is(err, errSilent) && e.stream.arrived.Load() {
+				continue
+			}
 			if err != nil {
 				return err // the next stream's clocks begin anew: nobody has spoken
 			}
@@ -147,6 +153,9 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 			}
 		case <-resume:
 		case now := <-due:
+			if e.stream.arrived.Load() {
+				continue // what it says counts first
+			}
 			if e.stream.mute() {
 				patient = now.Add(e.stream.client.opts.AbsentAfter)
 				continue
@@ -169,6 +178,7 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 				e.talk.taken(in.response)
 			default:
 				v, err := e.judge(in)
+				e.stream.arrived.Store(false)
 				if err != nil {
 					return err
 				}
@@ -268,6 +278,7 @@ func (e *exchange) receive(ctx context.Context) {
 			e.tell(ctx, incoming{err: ended(err)})
 			return
 		}
+		e.stream.arrived.Store(true)
 		now := time.Now()
 		trace := e.stream.trace(now)
 		r, fault := xds.ParseResponse(e.variant, msg.ReadOnlyData())
