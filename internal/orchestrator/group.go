@@ -191,6 +191,7 @@ func (g *Group) step(now time.Time) (over bool) {
 	g.ask()
 	g.observe(now)
 	g.recallAway(now)
+	g.back(now)
 	if g.unpublished && (g.urgent || !now.Before(g.publishAt)) {
 		g.publish()
 	}
@@ -231,6 +232,7 @@ func (g *Group) apply(u update) {
 	if spoken {
 		now := time.Now()
 		g.heardAt.CompareAndSwap(nil, &now)
+		g.recall.spoken = true
 		u.from.spoken.Store(true)
 		u.from.silence.over()
 	}

@@ -25,6 +25,8 @@ type recall struct {
 	due     bool                        // something may have been asked for since
 	stale   int                         // views that are
 	told    bool                        // in this outage
+	served  time.Time                   // since when something of it is; zero: nothing is
+	spoken  bool                        // the origin has since
 	until   time.Time                   // from when some of what was recalled is too old; zero: never
 	look    time.Time                   // when what is on disk may be another matter; zero: it is not
 }
@@ -168,11 +170,27 @@ func (g *Group) remindAll(records map[xds.TypeURL]*remembered, only *link, now t
 	if len(types) == 0 {
 		return
 	}
+	r := &g.recall
+	if r.spoken = false; r.served.IsZero() {
+		r.served = now
+	}
 	level := slog.LevelDebug
 	if !*told {
 		*told, level = true, slog.LevelWarn
 	}
 	g.log.Log(g.ctx, level, "served from the last known good: "+why, "types", strings.Join(types, " "), "resources", resources)
+}
+
+// back tells, once, that what was served from the last known good is the origin's word
+// again, all of it.
+func (g *Group) back(now time.Time) {
+	r := &g.recall
+	stale := func(v *view) bool { s := v.held.Load(); return s != nil && s.Stale }
+	if r.served.IsZero() || !r.spoken || slices.ContainsFunc(g.views, stale) {
+		return
+	}
+	g.log.Info("nothing is served from the last known good any more: the origin has spoken", "after", now.Sub(r.served).Round(time.Millisecond))
+	r.served = time.Time{}
 }
 
 // load has another goroutine read the types that were not looked for yet.

@@ -464,12 +464,12 @@ func (s *Store) load(at slot, old bool) (*Record, telemetry.Load, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, telemetry.NoneStored, nil
 	case isDamage(err):
-		s.fault(f, &slot{at.key, at.typ}, err)
+		s.fault(f, &at, err)
 		return nil, telemetry.LoadDamaged, err
 	case errors.Is(err, errFormat):
 		return nil, telemetry.OtherFormat, nil
 	case err != nil:
-		s.fault(f, nil, err)
+		s.fault(f, &at, err)
 		return nil, telemetry.LoadFailed, err
 	}
 	if h.id == was.id {
