@@ -28,19 +28,33 @@ func (s *stage) rounds() error {
 	}
 	began := time.Now()
 	for round := 1; round == 1 || time.Since(began) < s.last; round++ {
-		steps := plan(s.seed, round, s.settings.scale)
-		fmt.Fprintf(s.out, "round %d: %d steps\n", round, len(steps))
+		hangs := s.hangs(round)
+		if hangs {
+			if err := s.before(round); err != nil {
+				return err
+			}
+		}
 		ctx, cancel := context.WithCancel(s.ctx)
 		changed := make(chan struct{})
 		go func() {
 			defer close(changed)
 			s.change(ctx, changes)
 		}()
-		err := s.play(steps)
+		var err error
+		if hangs {
+			err = s.hang(round)
+		} else {
+			steps := plan(s.seed, round, s.settings.scale)
+			fmt.Fprintf(s.out, "round %d: %d steps\n", round, len(steps))
+			err = s.play(steps)
+		}
 		cancel()
 		<-changed
 		if err == nil {
 			err = s.rest()
+		}
+		if err == nil && hangs {
+			err = s.calm(s.ctx, someRest)
 		}
 		if err != nil {
 			return fmt.Errorf("round %d: %w", round, err)
