@@ -107,7 +107,7 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 			}
 		}
 		var due <-chan time.Time
-		if at := e.talk.deadline(); !at.IsZero() && !applying && !e.stream.arrived.Load() {
+		if at := e.talk.deadline(); !at.IsZero() && !applying {
 			if at.Before(patient) {
 				at = patient
 			}
@@ -153,9 +153,6 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 			}
 		case <-resume:
 		case now := <-due:
-			if e.stream.arrived.Load() {
-				continue // what it says counts first
-			}
 			if e.stream.mute() {
 				patient = now.Add(e.stream.client.opts.AbsentAfter)
 				continue
@@ -197,7 +194,11 @@ func (e *exchange) judge(in incoming) (verdict, error) {
 		s.client.opts.Metrics.Reject(telemetry.Unreadable)
 		return v, err
 	}
+	first := !s.had
 	s.answered()
+	if first && !v.take && s.serves() {
+		s.sink.Status(Status{Connected: true, Origin: s.at.name, Spoken: true})
+	}
 	c := s.counters(r.TypeURL)
 	switch {
 	case v.unrequested:

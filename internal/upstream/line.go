@@ -197,9 +197,6 @@ func (l *line) answered() {
 		l.heard.Store(true)
 		l.at.answered()
 		l.unmuted()
-		if l.serves() {
-			l.sink.Status(Status{Connected: true, Origin: l.at.name, Spoken: true})
-		}
 	}
 }
 

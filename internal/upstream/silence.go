@@ -127,6 +127,9 @@ func (l *line) unmuted() {
 	}
 	l.silent = time.Time{}
 	l.at.unmuted(l.had)
+	if l.had && l.serves() {
+		l.sink.Status(Status{Connected: true, Origin: l.at.name, Spoken: true})
+	}
 }
 
 // muted counts a silent stream. The first of an outage is told.
