@@ -43,7 +43,7 @@ type relay struct {
 	proc  *proc // nil: killed
 	addr  string
 	admin string
-	told  bool // to end
+	told  *bool // this life, to end
 }
 
 // config is the relay's file. Its name has its life in it: so each response says
@@ -60,9 +60,9 @@ func (r *relay) config() ([]byte, error) {
 		"admin": map[string]any{"address": "127.0.0.1:0"},
 		"upstream": map[string]any{
 			"origins": origins, "variant": r.variant, "linger": "300ms", "first_answer_timeout": "20s",
-			// Longer than any origin is silent: what it says nothing of would be guessed
-			// not to exist (P57).
-			"absent_after": "20s",
+			// Longer than any origin is silent, but where all hang (hang.go): what it says
+			// nothing of would be guessed not to exist (P57).
+			"absent_after": absentAfter.String(),
 			"backoff":      map[string]any{"base": "20ms", "max": "500ms"},
 			"keepalive":    map[string]any{"time": "10s", "timeout": "2s"},
 		},
@@ -90,7 +90,8 @@ func (r *relay) start(ctx context.Context) error {
 	r.life++
 	life := r.life
 	text, err := r.config()
-	r.told = false
+	told := new(bool) // of this life: the next may begin before its end is seen
+	r.told = told
 	r.mu.Unlock()
 	if err != nil {
 		return err
@@ -117,10 +118,10 @@ func (r *relay) start(ctx context.Context) error {
 	go func() {
 		<-p.done
 		r.mu.Lock()
-		told := r.told
+		was := *told
 		r.mu.Unlock()
 		e := check.Event{What: check.Ended, Relay: r.name, Process: life}
-		if !told {
+		if !was {
 			e.Error = fmt.Sprint(p.err)
 		}
 		r.history.Add(e)
@@ -150,7 +151,7 @@ func (r *relay) start(ctx context.Context) error {
 
 func (r *relay) end(p *proc) {
 	r.mu.Lock()
-	r.told = true
+	*r.told = true
 	r.mu.Unlock()
 	p.kill()
 }
@@ -159,7 +160,7 @@ func (r *relay) end(p *proc) {
 func (r *relay) kill() {
 	r.mu.Lock()
 	p := r.proc
-	r.proc, r.told = nil, true
+	r.proc, *r.told = nil, true
 	links := r.links
 	r.mu.Unlock()
 	if p == nil {
@@ -175,7 +176,7 @@ func (r *relay) kill() {
 func (r *relay) stop() error {
 	r.mu.Lock()
 	p := r.proc
-	r.proc, r.told = nil, true
+	r.proc, *r.told = nil, true
 	r.mu.Unlock()
 	if p == nil {
 		return nil

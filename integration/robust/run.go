@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"xdsrelay/integration/robust/check"
@@ -17,6 +18,9 @@ import (
 // restMost is how long it may take until everybody has the newest. It is only
 // ever spent by a run that fails.
 const restMost = time.Minute
+
+// restSlow is from when on it is told for whom it was waited.
+const restSlow = 5 * time.Second
 
 // rounds plays rounds until the time is over, at least one: changes and faults,
 // then rest. The error is one of the run itself; what the relay did wrong is in
@@ -28,19 +32,33 @@ func (s *stage) rounds() error {
 	}
 	began := time.Now()
 	for round := 1; round == 1 || time.Since(began) < s.last; round++ {
-		steps := plan(s.seed, round, s.settings.scale)
-		fmt.Fprintf(s.out, "round %d: %d steps\n", round, len(steps))
+		hangs := s.hangs(round)
+		if hangs {
+			if err := s.before(round); err != nil {
+				return err
+			}
+		}
 		ctx, cancel := context.WithCancel(s.ctx)
 		changed := make(chan struct{})
 		go func() {
 			defer close(changed)
 			s.change(ctx, changes)
 		}()
-		err := s.play(steps)
+		var err error
+		if hangs {
+			err = s.hang(round)
+		} else {
+			steps := plan(s.seed, round, s.settings.scale)
+			fmt.Fprintf(s.out, "round %d: %d steps\n", round, len(steps))
+			err = s.play(steps)
+		}
 		cancel()
 		<-changed
 		if err == nil {
 			err = s.rest()
+		}
+		if err == nil && hangs {
+			err = s.calm(s.ctx, someRest)
 		}
 		if err != nil {
 			return fmt.Errorf("round %d: %w", round, err)
@@ -91,11 +109,14 @@ func (s *stage) rest() error {
 	ctx, cancel := context.WithTimeout(s.ctx, restMost)
 	defer cancel()
 	began := time.Now()
-	why := "nothing was looked at"
+	why, last := "nothing was looked at", ""
 	for {
 		var err error
 		if why, err = s.unrest(); err != nil {
 			return err
+		}
+		if why != "" {
+			last = why
 		}
 		if why == "" || !sleep(ctx, 50*time.Millisecond) {
 			break
@@ -115,7 +136,11 @@ func (s *stage) rest() error {
 	if err := s.stored(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintf(s.out, "at rest after %s\n", time.Since(began).Round(10*time.Millisecond))
+	took := time.Since(began)
+	if took < restSlow {
+		last = ""
+	}
+	fmt.Fprintln(s.out, strings.TrimSpace(fmt.Sprintf("at rest after %s %s", took.Round(10*time.Millisecond), last)))
 	return nil
 }
 

@@ -27,6 +27,7 @@ type settings struct {
 	seed   uint64
 	more   map[string]any // of the relays' configuration
 	quiet  bool           // no history is written
+	hangs  bool           // in some rounds all origins hang for long
 	last   time.Duration
 	binary string
 	dir    string
@@ -99,9 +100,9 @@ func build(ctx context.Context, set settings) (*stage, error) {
 		if err != nil {
 			return s, err
 		}
-		r := &relay{name: relayName(i), binary: set.binary, dir: set.dir, variant: upstreamOf[i%2], more: maps.Clone(set.more), history: s.history, log: log}
+		r := &relay{name: relayName(i), told: new(bool), binary: set.binary, dir: set.dir, variant: upstreamOf[i%2], more: maps.Clone(set.more), history: s.history, log: log}
 		if i == 0 && !set.quiet {
-			r.more = map[string]any{"store": map[string]any{"path": filepath.Join(set.dir, r.name+".store"), "interval": "200ms"}}
+			r.more = map[string]any{"store": map[string]any{"path": filepath.Join(set.dir, r.name+".store"), "interval": "200ms", "max_age": maxAge.String()}}
 		}
 		var links []*link
 		for _, o := range s.origins {

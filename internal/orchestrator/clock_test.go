@@ -209,14 +209,55 @@ func TestP53_WhatIsConfirmedStaysYoung(t *testing.T) {
 	}, clock.options)
 }
 
+// While the origin is back and mute it confirms nothing: what is stored is as old as its
+// last word, until it speaks, be that of no use.
+func TestP53_WhatAMuteOriginHoldsGetsOlder(t *testing.T) {
+	for name, c := range map[string]struct {
+		speaks bool
+		after  time.Duration
+		served bool
+	}{
+		"young":    {false, 69 * time.Minute, true},
+		"too old":  {false, 71 * time.Minute, false},
+		"it spoke": {true, 3*time.Hour + 45*time.Minute, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			var clock wrong
+			life(t, dir, func(w *world) {
+				b := w.join("web", eds).want("x")
+				f := w.feed("web")
+				f.reached()
+				f.update(t, eds, false, "x=1")
+				b.takes("x")
+				pass(10 * time.Minute)
+				f.sink.Status(upstream.Status{Origin: "origin"})
+				pass(time.Second)
+				f.reached()
+				pass(time.Minute)
+				if c.speaks {
+					f.sink.Status(upstream.Status{Connected: true, Origin: "origin", Spoken: true})
+				}
+				pass(3 * time.Hour)
+			}, clock.options)
+			life(t, dir, func(w *world) {
+				pass(c.after)
+				b := w.join("web", eds).want("x")
+				w.feed("web").failed()
+				equal(t, "refused", b.refusal() == nil, c.served)
+			}, clock.options)
+		})
+	}
+}
+
 // For how long what nobody has asked for is carried goes by the monotonic clock: the
 // wall clock may be set as soon as the network is there.
 func TestP53_HowLongIsCarriedIsMonotonic(t *testing.T) {
 	w := newWorld(t, options(t)) // and in no bubble, whose times have none
 	g := newGroup(w.reg, xds.NewKey("web"), w.node(&corev3.Node{Id: "n"}))
-	g.home().Status(upstream.Status{Connected: true})
+	g.home().Status(upstream.Status{Connected: true, Spoken: true})
 	g.apply(update{from: g.home(), applied: make(chan bool, 1)})
-	for what, at := range map[string]*time.Time{"heard": g.heardAt.Load(), "connected": g.connectedAt.Load()} {
+	for what, at := range map[string]*time.Time{"heard": g.heardAt.Load(), "confirmed": g.confirmedAt.Load()} {
 		if !strings.Contains(at.String(), "m=") {
 			t.Errorf("%s: %v", what, at)
 		}

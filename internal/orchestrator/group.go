@@ -44,9 +44,9 @@ type Group struct {
 	links   atomic.Pointer[[]*link] // home, and the second stream if there is one (P50); the slice is never changed
 	refusal atomic.Pointer[refusal] // nothing held and no origin (P53)
 	figures atomic.Pointer[figures]
-	// connectedAt is when a stream was last seen to be open, heardAt when something first
-	// came on one; nil: none was, or nothing did yet.
-	connectedAt, heardAt atomic.Pointer[time.Time]
+	// confirmedAt is when a stream on which the origin has spoken was last seen to be
+	// open, heardAt when something first came on one; nil: none was, or nothing did yet.
+	confirmedAt, heardAt atomic.Pointer[time.Time]
 
 	// Owned by the goroutine.
 	ctx      context.Context // of run; nil before it
@@ -191,6 +191,7 @@ func (g *Group) step(now time.Time) (over bool) {
 	g.ask()
 	g.observe(now)
 	g.recallAway(now)
+	g.back(now)
 	if g.unpublished && (g.urgent || !now.Before(g.publishAt)) {
 		g.publish()
 	}
@@ -231,7 +232,9 @@ func (g *Group) apply(u update) {
 	if spoken {
 		now := time.Now()
 		g.heardAt.CompareAndSwap(nil, &now)
-		u.from.silence = silence{}
+		g.recall.spoken = true
+		u.from.spoken.Store(true)
+		u.from.silence.over()
 	}
 	began := u.trace.Now()
 	v := find(g.views, u.Type)
@@ -295,8 +298,12 @@ func (g *Group) wait(now time.Time) time.Duration {
 	before(g.interest.next())
 	before(g.nextExpiry())
 	before(g.recall.until)
-	if g.away && g.recall.loading == nil {
-		before(g.recall.look)
+	switch r := &g.recall; {
+	case !g.away:
+	case r.loading == nil:
+		before(r.look)
+	case !r.loading.hung:
+		before(r.loading.until)
 	}
 	if g.unpublished {
 		before(g.publishAt)

@@ -38,9 +38,10 @@ type keeper struct {
 	recalled atomic.Int64
 
 	// Of the store's goroutine.
-	seed   *store.Record // without its entries; nil: there was none
-	seeded bool
-	unread time.Time // since when what there was cannot be read; zero: it can
+	seed    *store.Record // without its entries; nil: there was none
+	seeded  bool
+	seeding <-chan seed // nil: nothing is being read
+	unread  time.Time   // since when what there was cannot be read; zero: it can
 }
 
 // carry is for how long, once an origin has been reached, what was good before the
@@ -115,21 +116,48 @@ func (k *keeper) Good() (r *store.Record, known bool) {
 // good, would lose it for an error of a moment. What is damaged is nothing.
 func (k *keeper) begin() bool {
 	g, typ := k.group, k.view.typ.URL
-	was, err := g.opts.Store.Seed(g.key, typ)
-	if err != nil && g.opts.Store.Has(g.key, typ) {
+	read, come := k.readSeed()
+	if !come || read.err != nil && g.opts.Store.Has(g.key, typ) {
 		if k.unread.IsZero() {
 			k.unread = time.Now()
 		}
 		return false
 	}
 	k.seeded = true
-	if was != nil {
+	if was := read.Record; was != nil {
 		head := *was
 		head.Entries = nil
 		k.seed = &head
 		k.good.Seed(tookOf(was), was.Wildcard)
 	}
 	return true
+}
+
+// readSeed has that be read. It waits once, and not for long: who releases the keeper
+// waits for it, and a disk may hang.
+func (k *keeper) readSeed() (read seed, come bool) {
+	if k.seeding != nil {
+		select {
+		case read = <-k.seeding:
+			k.seeding = nil
+			return read, true
+		default:
+			return seed{}, false
+		}
+	}
+	wait := time.NewTimer(maxSeeding)
+	defer wait.Stop()
+	k.seeding = k.group.registry.seed(k.group.key, k.view.typ.URL, wait.C)
+	if k.seeding == nil {
+		return seed{}, false
+	}
+	select {
+	case read = <-k.seeding:
+		k.seeding = nil
+		return read, true
+	case <-wait.C:
+		return seed{}, false
+	}
 }
 
 // carries reports whether what was good before the relay started, and nobody has
@@ -155,7 +183,7 @@ func (k *keeper) outdated() bool {
 // carried.
 func (k *keeper) confirmed() time.Time {
 	g := k.group
-	switch at := g.connectedAt.Load(); {
+	switch at := g.confirmedAt.Load(); {
 	case !k.heard.Load():
 		if at := k.recalled.Load(); at != 0 {
 			return time.Unix(0, at)
@@ -165,7 +193,7 @@ func (k *keeper) confirmed() time.Time {
 		}
 	case k.good.Carried() && k.outdated():
 		return k.seed.Confirmed
-	case !g.home().connected() && at != nil:
+	case !g.home().spoken.Load() && at != nil: // gone, or back and mute
 		return at.Round(0)
 	}
 	return time.Now()

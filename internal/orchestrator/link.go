@@ -19,10 +19,13 @@ type link struct {
 	// Fixed once made.
 	group  *Group
 	stream Stream
-	cancel context.CancelFunc // nil: it was never started
+	ctx    context.Context // of the stream; nil: it was never started
+	cancel context.CancelFunc
 
 	// Safe for concurrent use.
 	status atomic.Pointer[upstream.Status]
+	spoken atomic.Bool // the origin has, on the stream that is open
+	spoke  atomic.Bool // it has, and that was not looked at: of no use it may be
 
 	// Owned by the group's goroutine.
 	sent     *xds.Interest    // to the stream
@@ -72,15 +75,26 @@ func (l *link) Update(ctx context.Context, u xds.Update) (changed bool, err erro
 
 // Status implements upstream.Sink.
 func (l *link) Status(s upstream.Status) {
-	if s.Connected || l.connected() {
+	if l.spoken.Load() || s.Spoken {
 		now := time.Now() // by both clocks: the wall clock may be set
-		l.group.connectedAt.Store(&now)
+		l.group.confirmedAt.Store(&now)
 	}
+	if s.Spoken {
+		l.spoke.Store(true)
+	}
+	l.spoken.Store(s.Connected && (s.Spoken || l.spoken.Load()))
 	l.status.Store(&s)
 	l.group.signal()
 }
 
 func (l *link) connected() bool { return l.status.Load().Connected }
+
+// listen has a silence be over once the origin has said anything.
+func (l *link) listen() {
+	if l.spoke.Swap(false) {
+		l.silence.over()
+	}
+}
 
 // run runs the upstream stream. One that ends early leaves the group with what
 // is held.
@@ -99,7 +113,7 @@ func (g *Group) start(l *link) {
 		return
 	}
 	ctx, cancel := context.WithCancel(g.ctx)
-	l.cancel = cancel
+	l.ctx, l.cancel = ctx, cancel
 	l.stream.CountIn(g.meters)
 	g.wg.Go(func() {
 		defer cancel()

@@ -1,7 +1,6 @@
 package orchestrator
 
 import (
-	"context"
 	"log/slog"
 	"maps"
 	"slices"
@@ -21,11 +20,13 @@ import (
 type recall struct {
 	// Owned by the group's goroutine.
 	records map[xds.TypeURL]*remembered // of the types that were looked for; nil: there is none
-	loading chan *loaded                // nil: nothing is being read
+	loading *reading                    // nil: nothing is being read
 	failed  int                         // times in a row that something could not be read
 	due     bool                        // something may have been asked for since
 	stale   int                         // views that are
 	told    bool                        // in this outage
+	served  time.Time                   // since when something of it is; zero: nothing is
+	spoken  bool                        // the origin has since
 	until   time.Time                   // from when some of what was recalled is too old; zero: never
 	look    time.Time                   // when what is on disk may be another matter; zero: it is not
 }
@@ -55,9 +56,6 @@ func remember(r *store.Record, until time.Time, guess bool) *remembered {
 	return out
 }
 
-// maxLoads is how many keys are read from disk at a time.
-const maxLoads = 4
-
 // lookEvery is how often it is looked whether what is on disk and may not be served
 // now may be later: it could not be read, or is too old by a clock that is set right.
 const lookEvery = time.Minute
@@ -70,20 +68,24 @@ const (
 	maxTries = 5
 )
 
-// loaded is what was read from disk.
-type loaded struct {
-	records map[xds.TypeURL]*remembered
-	failed  bool // some could not be read
-}
-
-// recalling reports whether it is being found out what there is to serve.
+// recalling reports whether it is being found out what there is to serve, and is to be
+// waited for.
 func (r *recall) recalling() bool {
-	return r.loading != nil || r.failed > 0 && r.failed < maxTries
+	if r.loading != nil {
+		return !r.loading.hung
+	}
+	return r.failed > 0 && r.failed < maxTries
 }
 
-// fruitless are the types that were looked for and of which nothing may be served.
+// fruitless are the types that were looked for and of which nothing may be served, or
+// not yet.
 func (r *recall) fruitless() map[xds.TypeURL]bool {
 	out := make(map[xds.TypeURL]bool)
+	if r.loading != nil {
+		for _, typ := range r.loading.types {
+			out[typ] = true
+		}
+	}
 	for typ, rec := range r.records {
 		if rec == nil {
 			out[typ] = true
@@ -92,10 +94,14 @@ func (r *recall) fruitless() map[xds.TypeURL]bool {
 	return out
 }
 
-// read takes over what was read.
+// read takes over what was read, unless the origin has spoken since it was looked for:
+// there may be something newer on disk.
 func (r *recall) read(l *loaded, now time.Time) {
-	maps.Copy(r.records, l.records)
 	r.loading, r.due = nil, true
+	if r.records == nil {
+		return
+	}
+	maps.Copy(r.records, l.records)
 	switch {
 	case l.failed:
 		r.look = now.Add(min(lookSoon<<min(r.failed, 10), lookEvery))
@@ -116,11 +122,8 @@ func (g *Group) recallAway(now time.Time) {
 		g.tooOld(now)
 	}
 	if r.loading != nil {
-		select {
-		case l := <-r.loading:
+		if l := r.loading.come(now); l != nil {
 			r.read(l, now)
-		default:
-			return
 		}
 	}
 	if !g.away {
@@ -128,6 +131,9 @@ func (g *Group) recallAway(now time.Time) {
 		if slices.ContainsFunc(g.lines(), func(l *link) bool { return l.speaks(now) }) {
 			r.records, r.told, r.failed, r.look = nil, false, 0, time.Time{}
 		}
+		return
+	}
+	if r.loading != nil {
 		return
 	}
 	if r.records == nil {
@@ -164,11 +170,27 @@ func (g *Group) remindAll(records map[xds.TypeURL]*remembered, only *link, now t
 	if len(types) == 0 {
 		return
 	}
+	r := &g.recall
+	if r.spoken = false; r.served.IsZero() {
+		r.served = now
+	}
 	level := slog.LevelDebug
 	if !*told {
 		*told, level = true, slog.LevelWarn
 	}
 	g.log.Log(g.ctx, level, "served from the last known good: "+why, "types", strings.Join(types, " "), "resources", resources)
+}
+
+// back tells, once, that what was served from the last known good is the origin's word
+// again, all of it.
+func (g *Group) back(now time.Time) {
+	r := &g.recall
+	stale := func(v *view) bool { s := v.held.Load(); return s != nil && s.Stale }
+	if r.served.IsZero() || !r.spoken || slices.ContainsFunc(g.views, stale) {
+		return
+	}
+	g.log.Info("nothing is served from the last known good any more: the origin has spoken", "after", now.Sub(r.served).Round(time.Millisecond))
+	r.served = time.Time{}
 }
 
 // load has another goroutine read the types that were not looked for yet.
@@ -187,39 +209,7 @@ func (g *Group) load() {
 	if len(types) == 0 {
 		return
 	}
-	r.loading = g.fetch(types)
-}
-
-// fetch has another goroutine read types, and tell the group of it.
-func (g *Group) fetch(types []xds.TypeURL) chan *loaded {
-	into := make(chan *loaded, 1)
-	g.wg.Go(func() {
-		into <- g.registry.load(g.ctx, g.key, types)
-		g.signal()
-	})
-	return into
-}
-
-// load reads types of a key from disk, for a few keys at a time.
-func (r *Registry) load(ctx context.Context, key xds.Key, types []xds.TypeURL) *loaded {
-	out := &loaded{records: make(map[xds.TypeURL]*remembered)}
-	select {
-	case r.loads <- struct{}{}:
-		defer func() { <-r.loads }()
-	case <-ctx.Done():
-		return out
-	}
-	for _, t := range types {
-		rec, err := r.opts.Store.Load(key, t)       // which has reported what is wrong
-		if err != nil && r.opts.Store.Has(key, t) { // else it is damaged
-			out.failed = true
-		}
-		if rec != nil {
-			until, guess := r.opts.Store.Expires(rec)
-			out.records[t] = remember(rec, until, guess)
-		}
-	}
-	return out
+	r.loading = g.fetch(g.ctx, types)
 }
 
 // lacks reports whether anything is asked for that is not known.

@@ -179,10 +179,20 @@ func TestP53_LastKnownGood(t *testing.T) {
 		equal(t, "stale types", strings.Join(w.stale("web"), " "), "EDS")
 		f.update(t, eds, false, "x=1")
 		equal(t, "told what is equal", b.woken(), 0)
+		if f.sink.(*link).group.recall.served.IsZero() {
+			t.Error("it is told that the origin's word is served, though y is stale")
+		}
 		f.update(t, eds, false, "y=2")
 		equal(t, "told what is not", b.woken(), 1)
 		equal(t, "stale types", strings.Join(w.stale("web"), " "), "")
+		f.update(t, eds, false, "y=3")
+		f.failed() // which takes nothing from anybody
+		f.reached()
+		f.update(t, eds, false, "y=4")
 	})
+	if n := strings.Count(log, "any more: the origin has spoken"); n != 1 {
+		t.Errorf("that the origin's word is served again is told %d times", n)
+	}
 	if !strings.Contains(log, "served from the last known good") || strings.Contains(log, "clients are refused") {
 		t.Errorf("log: %s", log)
 	}
@@ -378,8 +388,8 @@ func TestP53_DamagedIsNothing(t *testing.T) {
 			t.Error("the stream was not ended")
 		}
 	})
-	if !strings.Contains(log, files[0]) {
-		t.Errorf("the file is not named: %s", log)
+	if !strings.Contains(log, files[0]) || !strings.Contains(log, "key=web type="+string(eds)) {
+		t.Errorf("the file is not named, or of what it is: %s", log)
 	}
 }
 

@@ -27,7 +27,7 @@ type Registry struct {
 	now   atomic.Pointer[Settings]
 
 	running chan struct{} // closed by Run
-	loads   chan struct{} // those that read from disk now
+	reads   reads
 	past    past
 	started time.Time
 
@@ -55,7 +55,7 @@ func New(opts Options) (*Registry, error) {
 		started: time.Now(),
 		log:     opts.Log,
 		running: make(chan struct{}),
-		loads:   make(chan struct{}, maxLoads),
+		reads:   newReads(),
 		groups:  make(map[xds.Key]*Group),
 		idle:    idle,
 		peers:   make(map[string]map[xds.Key]int),
@@ -67,7 +67,8 @@ func New(opts Options) (*Registry, error) {
 }
 
 // Run owns the groups until ctx ends, and returns nil once their goroutines
-// have. Before and after, Join refuses. It is called once.
+// have, but for those whom a disk that hangs keeps. Before and after, Join refuses. It
+// is called once.
 func (r *Registry) Run(ctx context.Context) error {
 	r.mu.Lock()
 	r.ctx = ctx
@@ -78,6 +79,7 @@ func (r *Registry) Run(ctx context.Context) error {
 	r.ctx = nil
 	r.mu.Unlock()
 	r.wg.Wait()
+	r.reads.end()
 	return nil
 }
 

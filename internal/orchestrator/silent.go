@@ -20,7 +20,7 @@ import (
 // group's goroutine.
 type silence struct {
 	records map[xds.TypeURL]*remembered // of the types that were looked for; nil: there is none
-	loading chan *loaded                // nil: nothing is being read
+	loading *reading                    // nil: nothing is being read
 	look    time.Time                   // when to look again for what could not be read; zero: it could
 	told    bool                        // that something is served
 }
@@ -64,6 +64,7 @@ func (l *link) question(ctx context.Context, ended bool) (advice, error) {
 // hear answers a question.
 func (g *Group) hear(q question) {
 	now := time.Now()
+	q.from.listen()
 	if !q.ended {
 		q.answer <- g.misses(q.from, now)
 		return
@@ -76,20 +77,21 @@ func (g *Group) hear(q question) {
 // known. What turned out to be of no use is not looked for again until the origin speaks.
 func (g *Group) misses(l *link, now time.Time) (a advice) {
 	s := &l.silence
-	if s.records == nil {
-		s.records = make(map[xds.TypeURL]*remembered)
-	}
 	if s.loading != nil {
-		select {
-		case read := <-s.loading:
-			s.loading = nil
+		read := s.loading.come(now)
+		if read == nil {
+			return advice{soon: !s.loading.hung}
+		}
+		s.loading = nil
+		if s.records != nil { // else the origin has spoken since it was looked for
 			maps.Copy(s.records, read.records)
 			if read.failed {
 				s.look = now.Add(lookEvery)
 			}
-		default:
-			return advice{soon: true}
 		}
+	}
+	if s.records == nil {
+		s.records = make(map[xds.TypeURL]*remembered)
 	}
 	if !s.look.IsZero() && !now.Before(s.look) {
 		s.look = time.Time{}
@@ -110,7 +112,11 @@ func (g *Group) misses(l *link, now time.Time) (a advice) {
 		for _, typ := range types {
 			s.records[typ] = nil // unless something is found that may be served
 		}
-		s.loading, a.soon = g.fetch(types), true
+		s.loading, a.soon = g.fetch(l.ctx, types), true
 	}
 	return a
 }
+
+// over forgets it, since the origin speaks. What is being read is waited for all the
+// same: a disk that hangs is asked once.
+func (s *silence) over() { *s = silence{loading: s.loading} }

@@ -57,6 +57,15 @@ func (s *Store) readAside() error {
 	return nil
 }
 
+// about says of which file a line of the log is, and what it is of, if that is known.
+func (s *Store) about(f *file, of *slot, more ...any) []any {
+	out := []any{"path", filepath.Join(s.o.Path, f.name)}
+	if of != nil {
+		out = append(out, "key", of.key, "type", of.typ)
+	}
+	return append(out, more...)
+}
+
 // fault notes what was found wrong with a file, and tells so. of is what it is of,
 // if that is known: when it is damaged, that is written anew.
 func (s *Store) fault(f *file, of *slot, err error) {
@@ -79,12 +88,12 @@ func (s *Store) fault(f *file, of *slot, err error) {
 	case !known:
 	case isDamage(err):
 		s.o.Metrics.Damaged.Inc()
-		s.o.Log.Error("store: a file is not served, and set aside", "path", path, "error", err)
+		s.o.Log.Error("store: a file is not served, and set aside", s.about(f, of, "error", err)...)
 		s.stir()
 	case errors.Is(err, errFormat):
-		s.o.Log.Warn("store: a file is not served, and left where it is", "path", path, "error", err)
+		s.o.Log.Warn("store: a file is not served, and left where it is", s.about(f, of, "error", err)...)
 	default:
-		s.o.Log.Error("store: a file cannot be read", "path", path, "error", err)
+		s.o.Log.Error("store: a file cannot be read", s.about(f, of, "error", err)...)
 	}
 }
 
@@ -106,7 +115,7 @@ func (s *Store) setAside() {
 		case !known: // it was replaced
 		case f.secret:
 			if err := s.remove(f); err != nil {
-				s.o.Log.Error("store: a file of Secrets cannot be removed", "path", filepath.Join(s.o.Path, f.name), "error", err)
+				s.o.Log.Error("store: a file of Secrets cannot be removed", s.about(f, f.of, "error", err)...)
 			}
 		default:
 			s.moveAside(f)
@@ -124,7 +133,7 @@ func (s *Store) moveAside(f *file) {
 	to := &file{name: fmt.Sprintf("%s.%d", f.name, n), size: f.size, aside: n}
 	err := s.rename(f.name, filepath.Join(asideDir, to.name))
 	if err != nil { // it stays in the index, where it is not served
-		s.o.Log.Error("store: a damaged file cannot be set aside", "path", filepath.Join(s.o.Path, f.name), "error", err)
+		s.o.Log.Error("store: a damaged file cannot be set aside", s.about(f, f.of, "error", err)...)
 		return
 	}
 	s.mu.Lock()

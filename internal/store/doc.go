@@ -22,5 +22,6 @@
 // are never changed but replaced. A Source is called without any lock. mu is held
 // for a few instructions, never across a call of a Source, I/O or a log line: Touch
 // takes it where clients acknowledge. Who goes over all files or items lets go of it
-// now and then.
+// now and then. Of a disk that hangs Run does not wait for the end: what it is about is
+// let go with the process (hang.go), as whoever calls Load does for itself.
 package store

@@ -72,7 +72,7 @@ type file struct {
 	// aside is when it was set aside: its order among those (damaged.go).
 	aside int64
 	at    int // in ages
-	// of is what it is of, where that was found damaged after Open.
+	// of is what it is of, where it was found damaged and that is known.
 	of *slot
 }
 
@@ -113,7 +113,7 @@ func (s *Store) readIndex() error {
 			}
 			s.add(f)
 			if err != nil {
-				s.fault(f, nil, err)
+				s.fault(f, f.of, err)
 			}
 		}
 	}
@@ -134,7 +134,7 @@ func (s *Store) readBeginning(f *file) error {
 	case err == nil && slot{h.key, h.typ}.name() != f.name:
 		err = damaged("it is of key %s and type %s, and should be called %s", h.key, h.typ, slot{h.key, h.typ}.name())
 	case err == nil && xds.TypeOf(h.typ).Secret:
-		f.secret = true
+		f.secret, f.of = true, &slot{h.key, h.typ}
 		err = damaged("it is of Secrets, which are never stored")
 	}
 	switch {

@@ -48,8 +48,32 @@ func (s *Store) backoff(failures int) time.Duration {
 
 // Run writes what is new until ctx ends, and then what is new by then, if there is
 // time, which hurry ends: what is being written is then left as it was. It gives the
-// directory back when it returns.
+// directory back when it returns, unless the disk hangs: then what it is about is let go.
 func (s *Store) Run(ctx, hurry context.Context) error {
+	done := make(chan error, 1)
+	go func() { done <- s.run(ctx, hurry) }()
+	<-ctx.Done()
+	t := time.NewTimer(lastWords + lastBreath)
+	defer t.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-hurry.Done():
+		t.Reset(noBreath)
+	case <-t.C:
+		s.letGo()
+		return nil
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-t.C:
+		s.letGo()
+		return nil
+	}
+}
+
+func (s *Store) run(ctx, hurry context.Context) error {
 	enough := func() error {
 		if hurry.Err() != nil {
 			return errNoTime
@@ -58,11 +82,16 @@ func (s *Store) Run(ctx, hurry context.Context) error {
 	}
 	confirm, pending := time.Now().Add(s.period()), false
 	for ctx.Err() == nil {
-		if err := s.present(); err != nil {
+		end := s.watchWriting()
+		err := s.present()
+		if err == nil {
+			s.setAside()
+		}
+		end()
+		if err != nil {
 			s.rest(ctx, s.outage(err), nil)
 			continue
 		}
-		s.setAside()
 		if now := time.Now(); s.clockSet() || !now.Before(confirm) {
 			s.confirmAll(now)
 			confirm, pending = now.Add(s.period()), true
@@ -76,8 +105,9 @@ func (s *Store) Run(ctx, hurry context.Context) error {
 		done := s.agains == 0
 		s.mu.Unlock()
 		if it != nil {
-			began := time.Now()
+			began, end := time.Now(), s.watchWriting()
 			rest := s.do(it, enough)
+			end()
 			if rest == 0 {
 				rest = min(time.Since(began), maxRest)
 			}
@@ -86,7 +116,9 @@ func (s *Store) Run(ctx, hurry context.Context) error {
 		}
 		if pending && done {
 			pending = false
+			end := s.watchWriting()
 			s.writeConfirmed()
+			end()
 		}
 		s.rest(ctx, wait, s.wake)
 	}

@@ -75,6 +75,7 @@ type Store struct {
 	ended     bool // nothing is written any more
 	ahead     bool // that a record is from the future was told
 	stale     bool // the confirmed file says less than the index
+	hangs     hanging
 
 	// Run's own.
 	failures int // in a row
@@ -463,12 +464,12 @@ func (s *Store) load(at slot, old bool) (*Record, telemetry.Load, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, telemetry.NoneStored, nil
 	case isDamage(err):
-		s.fault(f, &slot{at.key, at.typ}, err)
+		s.fault(f, &at, err)
 		return nil, telemetry.LoadDamaged, err
 	case errors.Is(err, errFormat):
 		return nil, telemetry.OtherFormat, nil
 	case err != nil:
-		s.fault(f, nil, err)
+		s.fault(f, &at, err)
 		return nil, telemetry.LoadFailed, err
 	}
 	if h.id == was.id {
@@ -478,6 +479,7 @@ func (s *Store) load(at slot, old bool) (*Record, telemetry.Load, error) {
 }
 
 func (s *Store) readWhole(at slot, name string) (*Record, *header, error) {
+	defer s.watchReading()()
 	r, size, err := s.openFile(name)
 	if err != nil {
 		return nil, nil, err

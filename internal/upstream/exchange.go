@@ -134,10 +134,16 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 			sending = false
 			e.talk.written(time.Now())
 		case now := <-silence.C:
+			if e.stream.arrived.Load() {
+				continue // to what is no silence
+			}
 			if now.Sub(e.stream.openedAt) >= e.stream.client.opts.AbsentAfter {
 				e.stream.muted(now)
 			}
 			next, err := e.stream.givenUp(ctx, now)
+			if errors.Is(err, errSilent) && e.stream.arrived.Load() {
+				continue
+			}
 			if err != nil {
 				return err // the next stream's clocks begin anew: nobody has spoken
 			}
@@ -169,6 +175,7 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 				e.talk.taken(in.response)
 			default:
 				v, err := e.judge(in)
+				e.stream.arrived.Store(false)
 				if err != nil {
 					return err
 				}
@@ -187,7 +194,11 @@ func (e *exchange) judge(in incoming) (verdict, error) {
 		s.client.opts.Metrics.Reject(telemetry.Unreadable)
 		return v, err
 	}
+	first := !s.had
 	s.answered()
+	if first && !v.take && s.serves() {
+		s.sink.Status(Status{Connected: true, Origin: s.at.name, Spoken: true})
+	}
 	c := s.counters(r.TypeURL)
 	switch {
 	case v.unrequested:
@@ -268,6 +279,7 @@ func (e *exchange) receive(ctx context.Context) {
 			e.tell(ctx, incoming{err: ended(err)})
 			return
 		}
+		e.stream.arrived.Store(true)
 		now := time.Now()
 		trace := e.stream.trace(now)
 		r, fault := xds.ParseResponse(e.variant, msg.ReadOnlyData())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"xdsrelay/internal/telemetry"
@@ -29,10 +30,11 @@ type line struct {
 	// uncacheable are the parts of which this attempt brought something that is
 	// not to be cached, and is yet to be let go of (P63).
 	uncacheable map[partOf]struct{}
-	carried     []batch   // clocks from a stream ended by the relay itself to the next (P57)
-	open        bool      // the attempt reached the origin
-	openedAt    time.Time // when it did
-	had         bool      // it brought a response
+	carried     []batch     // clocks from a stream ended by the relay itself to the next (P57)
+	open        bool        // the attempt reached the origin
+	openedAt    time.Time   // when it did
+	arrived     atomic.Bool // a response has come, and was not looked at
+	had         bool        // it brought a response
 	quiet       quiet
 	silent      time.Time // since when it says nothing; zero: it spoke, or is not open for long
 	failures    int       // attempts that failed, since the last response
@@ -94,6 +96,7 @@ var errReturn = errors.New("a preferred origin serves")
 
 func (l *line) attempt(ctx context.Context, wait time.Duration) error {
 	l.open, l.had, l.uncacheable = false, false, nil
+	l.arrived.Store(false)
 	if wait > 0 {
 		l.session.rest(ctx, wait)
 	}

@@ -128,7 +128,7 @@ func (l *line) unmuted() {
 	l.silent = time.Time{}
 	l.at.unmuted(l.had)
 	if l.had && l.serves() {
-		l.sink.Status(Status{Connected: true, Origin: l.at.name})
+		l.sink.Status(Status{Connected: true, Origin: l.at.name, Spoken: true})
 	}
 }
 

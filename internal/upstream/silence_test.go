@@ -209,3 +209,49 @@ func TestAnOutageOfSilenceEnds(t *testing.T) {
 		t.Errorf("%d silent streams, since %v", s.Silent, s.SilentSince)
 	}
 }
+
+// What comes while it is asked whether a silence is to end the stream is no silence.
+func TestP53_WhatHasComeIsNoSilence(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		f := startFake(t)
+		r := startRelay(t, Options{Variant: v, AbsentAfter: 20 * time.Millisecond}, f.address)
+		sink := newTestSink()
+		var stream *Stream
+		ready := make(chan struct{})
+		sink.asked = func() {
+			<-ready
+			f.next().send(resp{typ: rds, res: clusters("a")})
+			for !stream.serving.arrived.Load() {
+				<-time.After(time.Millisecond)
+			}
+		}
+		sink.elsewhere = func() { t.Error("ended for what is known from elsewhere") }
+		stream = r.run(sink, named(rds, "a"))
+		close(ready)
+		sink.untilNames(t, rds, "a")
+		if n := len(f.streams); n > 0 {
+			t.Errorf("%d more streams", n)
+		}
+	})
+}
+
+// An origin whose first response is refused, or of what nobody asked for, has spoken.
+func TestP53_ABadFirstResponseIsAWord(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		for _, bad := range []resp{
+			{typ: cds, res: clusters("c")},
+			{typ: rds, res: clusters("a", "a")},
+		} {
+			f := startFake(t)
+			r := startRelay(t, Options{Variant: v}, f.address)
+			_, sink := r.stream(named(rds, "a"))
+			s := f.next()
+			sink.until(t, "a stream", func() bool { return sink.lastStatus().Connected })
+			if sink.lastStatus().Spoken {
+				t.Error("it has not spoken")
+			}
+			s.send(bad)
+			sink.until(t, "a word", func() bool { return sink.lastStatus().Connected && sink.lastStatus().Spoken })
+		}
+	})
+}

@@ -44,6 +44,9 @@ type Status struct {
 	Failed bool
 	// Told: Err is in the log already, as why the origin is away.
 	Told bool
+	// Spoken: something came on the open stream, be it of no use. Told with the first of
+	// each stream that was silent, or if it brings no Update.
+	Spoken bool
 	// SilentSince is since when the open stream says nothing, once that is for
 	// absent_after; zero: it does not, or spoke.
 	SilentSince time.Time

@@ -20,6 +20,7 @@ type testSink struct {
 	statuses  []Status
 	fail      error
 	gate      chan struct{} // updates wait until it is closed; nil: they don't
+	asked     func()        // at each question of a silence; nil: nothing
 	elsewhere func()        // what is known from elsewhere, to be taken over once; nil: nothing
 	changed   chan struct{} // closed and replaced at every change
 }
@@ -71,8 +72,12 @@ func (s *testSink) Update(ctx context.Context, u xds.Update) (changed bool, err 
 // Silent implements Sink: there is something to recall once.
 func (s *testSink) Silent(context.Context) (end, soon bool, err error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.elsewhere != nil, false, nil
+	asked, end := s.asked, s.elsewhere != nil
+	s.mu.Unlock()
+	if asked != nil {
+		asked()
+	}
+	return end, false, nil
 }
 
 func (s *testSink) Recall(context.Context) error {

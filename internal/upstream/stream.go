@@ -303,7 +303,7 @@ func (s *Stream) turnTo(ctx context.Context, l *line) error {
 	if err != nil {
 		return err
 	}
-	s.sink.Status(Status{Connected: true, Origin: l.at.name})
+	s.sink.Status(Status{Connected: true, Origin: l.at.name, Spoken: true})
 	s.log.Debug("upstream stream returned to a preferred origin", "origin", l.at.name, "from", old.at.name)
 	s.seek(ctx)
 	if astray {

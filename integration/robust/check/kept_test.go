@@ -180,3 +180,55 @@ func TestRefusedAlthoughItIsStored(t *testing.T) {
 		})
 	}
 }
+
+// Where all origins hang for long, who asks for what is stored is given something.
+func TestServedWhileAllOriginsHang(t *testing.T) {
+	for name, tc := range map[string]struct {
+		refusal
+		answered, late, cut bool
+		found               int
+	}{
+		"nothing came":       {found: 1},
+		"nothing of a name":  {refusal: refusal{names: []string{"d"}}, found: 1},
+		"it came":            {answered: true},
+		"it asked too late":  {late: true},
+		"it was cut":         {cut: true},
+		"it is not stored":   {refusal: refusal{names: []string{"e"}}},
+		"it is gone":         {refusal: refusal{names: []string{"c"}, after: func(s *script) { s.publish("y", Cluster, "c", "") }}},
+		"it is another key":  {refusal: refusal{key: "k2"}},
+		"it is another type": {refusal: refusal{typ: Route, names: []string{"r"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, n := tc.play()
+			s.events = s.events[:n-1] // before it is refused
+			d := &hand{s: s, client: "D", stream: 1, relay: "a", process: 3}
+			opened := 0
+			for _, e := range s.events {
+				if e.What == Opening && e.Client == "D" {
+					opened = e.N
+				}
+			}
+			upto := n
+			if tc.late {
+				upto = opened - 1
+			}
+			if tc.answered {
+				d.get(Cluster, "c", "one", "d", "one-d")
+			}
+			if tc.cut {
+				s.add(Event{What: Touched, Conn: "2"})
+			}
+			n = s.add(Event{What: Waited, Relay: "a", Process: 3, Upto: upto})
+			d.close("2", "", true)
+			found := Check(s.events)
+			if len(found) != tc.found {
+				t.Fatalf("found %v, want %d", found, tc.found)
+			}
+			for _, v := range found {
+				if v.Rule != RuleServed || v.Client != "D" || v.N != n || !strings.Contains(v.Text, "client C, stream 1, had it") {
+					t.Errorf("found %v", v)
+				}
+			}
+		})
+	}
+}
