@@ -19,8 +19,7 @@ type flight struct {
 	news   bool // there is something in it that changed since all that was sent before
 	whole  bool // it is the last of generation gen
 	gen    uint64
-	gives  uint64       // generation that who takes it has all of: removals may wait
-	later  Span         // when that changed last which was asked for and not taken before
+	owes   Debt         // what is taken with it
 	of     *xds.Rollout // that it carries; nil: nobody counts
 }
 
@@ -68,13 +67,20 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 		out.Verdict = Nacked
 		out.rollout, out.gen = s.flights[i].of, s.flights[i].gen
 		s.inStep, s.refuses = false, true
-		s.refuse(&s.flights[i], s.flights[i+1:])
+		owes := s.flights[i].owes
+		owes.From = oldest(owes.From, max(s.flights[i].gen, 1)) // whatever becomes of it
+		if s.variant == xds.SotW && newest {                    // what came before is not answered any more
+			for _, f := range s.flights[:i] {
+				owes = owes.with(f.owes)
+			}
+		}
+		s.refuse(&s.flights[i], owes, s.flights[i+1:])
 	case s.variant == xds.SotW && !newest:
 		out.Verdict = Stale
 		return
 	default:
 		out.Verdict = Acked
-		s.inStep, s.refuses = newest, false
+		s.inStep, s.refuses, s.denied = newest, false, Debt{}
 		s.reach(i, out)
 		if f := s.flights[i].frame; !s.flights[i].early {
 			s.acked = f.version

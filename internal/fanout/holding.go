@@ -146,7 +146,8 @@ func (s *Session) amend(sets heldSets, cur *xds.Snapshot, h *holding) heldSets {
 func (h *holding) note(m *Moment, gen uint64) {
 	h.waits = slices.DeleteFunc(h.waits, func(w wait) bool { return w.newest <= h.let })
 	if n := len(h.waits); n > 0 && m.Now.Sub(h.waits[n-1].first) <= m.Hold/grain {
-		h.waits[n-1].newest, h.waits[n-1].last = h.noted.newest, m.Now
+		w := &h.waits[n-1]
+		w.newest, w.last, w.gen = h.noted.newest, m.Now, min(w.gen, gen)
 		return
 	}
 	h.waits = append(h.waits, wait{newest: h.noted.newest, first: m.Now, last: m.Now, gen: gen})

@@ -230,7 +230,12 @@ func (s *Session) sentPart(p *Plan) {
 		}
 	}
 	s.refused = slices.DeleteFunc(s.refused, func(r refusal) bool {
-		return slices.ContainsFunc(p.again, func(a refusal) bool { return &a.names[0] == &r.names[0] })
+		if !slices.ContainsFunc(p.again, func(a refusal) bool { return &a.names[0] == &r.names[0] }) {
+			return false
+		}
+		s.assume(&r)
+		s.owes = s.owes.with(r.owes) // for what is postponed
+		return true
 	})
 	if len(s.refused) == 0 {
 		s.refused = nil

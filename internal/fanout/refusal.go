@@ -15,7 +15,7 @@ type refusal struct {
 	handled []string
 	said    *manifest // the response; nil where it is not known
 	gen     uint64    // that the response was of, the oldest of several
-	later   Span      // when that changed last which was asked for before it was sent
+	owes    Debt      // what is to be taken instead
 }
 
 // has reports whether the client still asks for one of the names, as far as it
@@ -38,8 +38,9 @@ func (r *refusal) asked(sub *xds.Subscription) bool {
 // no names are needed. Where a response that went out since, without waiting
 // (P19), told of a change of any of it, that change is behind us: the next one
 // has to speak of the rest, or nothing ever would.
-func (s *Session) refuse(f *flight, since []flight) {
+func (s *Session) refuse(f *flight, owes Debt, since []flight) {
 	if s.full() {
+		s.denied = s.denied.with(owes)
 		return
 	}
 	ref := refusal{names: f.frame.names, said: f.frame, gen: f.gen}
@@ -71,15 +72,16 @@ func (s *Session) refuse(f *flight, since []flight) {
 		for _, n := range unsaid {
 			s.mark(n, repeated)
 		}
-		s.lag(f.gen, s.newest(), f.later)
+		s.last().owes = s.last().owes.with(owes)
+		s.owes = s.owes.with(owes)
 		return
 	}
-	ref.names, ref.later = names, f.later
+	ref.names, ref.owes = names, owes
 	s.refused = append(s.refused, ref)
 	if len(s.refused) > maxFlights {
 		// The two oldest become one: a change of either then sends both.
 		a, b := &s.refused[0], &s.refused[1]
-		both := refusal{names: slices.Concat(a.names, b.names), handled: slices.Concat(a.handled, b.handled), gen: min(a.gen, b.gen), later: a.later.with(b.later)}
+		both := refusal{names: slices.Concat(a.names, b.names), handled: slices.Concat(a.handled, b.handled), gen: min(a.gen, b.gen), owes: a.owes.with(b.owes)}
 		sortUnique(&both.names)
 		sortUnique(&both.handled)
 		both.names = s.stillAsked(&both)
@@ -111,11 +113,36 @@ func (s *Session) overtake(p *Plan, frame *manifest) {
 				s.mark(n, repeated)
 			}
 		}
-		s.lag(r.gen, p.to, r.later)
+		s.assume(&r)
+		s.owes = s.owes.with(r.owes)
 		return true
 	})
 	if len(s.refused) == 0 {
 		s.refused = nil
+	}
+}
+
+// assume has what a refusal owes be taken with the response that went out last.
+func (s *Session) assume(r *refusal) {
+	if r.asked(s.sub) {
+		s.last().owes = s.last().owes.with(r.owes)
+	}
+}
+
+// forgive lets go of refusals of which nothing is left that a state-of-the-world client
+// could be told: it is gone (P31).
+func (s *Session) forgive(to *xds.Snapshot) {
+	if s.variant != xds.SotW || len(s.refused) == 0 {
+		return
+	}
+	s.refused = slices.DeleteFunc(s.refused, func(r refusal) bool {
+		return !slices.ContainsFunc(r.names, func(n string) bool {
+			_, is := to.Look(s.sub, n)
+			return is == xds.Present && r.has(s.sub, n)
+		})
+	})
+	if len(s.refused) == 0 {
+		s.refused, s.refuses = nil, false
 	}
 }
 
@@ -139,9 +166,7 @@ func (s *Session) cover(p *Plan, frame *manifest) {
 		if !s.covered(r, frame, p.to) {
 			return false
 		}
-		if r.asked(s.sub) {
-			s.lag(r.gen, p.to, r.later)
-		}
+		s.assume(&r)
 		return true
 	})
 	if len(s.refused) == 0 {

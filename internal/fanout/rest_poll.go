@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/internal/telemetry"
+
+	"xdsrelay/internal/xds"
 )
 
 // poll is one that is being answered.
@@ -206,7 +208,7 @@ func (s *Server) try(p *poll, q *question, of *poller) (done, current bool) {
 	body, err := s.encoded(p.ctx, snap, of.sub, a, of.meters)
 	switch {
 	case err == nil:
-		s.give(p, of, a, markOf(snap), body)
+		s.give(p, of, a, snap, body)
 	case p.ctx.Err() != nil:
 		panic(http.ErrAbortHandler)
 	default:
@@ -231,8 +233,8 @@ func (s *Server) setDeadline(w http.ResponseWriter, bytes int) {
 	_ = http.NewResponseController(w).SetWriteDeadline(at)
 }
 
-// give gives an answer, which the snapshot of the mark says.
-func (s *Server) give(p *poll, of *poller, a *document, at mark, body []byte) {
+// give gives an answer, which the snapshot says.
+func (s *Server) give(p *poll, of *poller, a *document, at *xds.Snapshot, body []byte) {
 	h := p.w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))

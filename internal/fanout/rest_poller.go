@@ -372,11 +372,14 @@ func (ps *pollers) brought(p *poller, version string, s *xds.Snapshot) {
 }
 
 // said notes that p is given the answer of this version, which s says.
-func (ps *pollers) said(p *poller, version string, s mark) {
+func (ps *pollers) said(p *poller, version string, s *xds.Snapshot) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	p.counts.sent++
-	p.gave = s
+	if p.has.lineage == s.Lineage { // what came before it and was nothing to it, it has
+		p.has.gen = xds.UnconcernedSince(p.has.gen, s, p.sub)
+	}
+	p.gave = markOf(s)
 	p.behind = p.sent == version
 	if !p.behind {
 		p.sent, p.refuses, p.turned = version, false, time.Now()
@@ -412,9 +415,6 @@ func (ps *pollers) standing(p *poller) Standing {
 	defer ps.mu.Unlock()
 	t := p.status(&at)
 	out.State, out.Since, out.Refused = t.State, t.Since, t.State == Refused && !t.Unsent
-	if t.State == Refused {
-		out.Nack, out.RefusedGen = t.Nack, p.nack.Gen
-	}
 	if at.newest != nil {
 		out.Lineage = at.newest.Lineage
 		switch {
@@ -423,6 +423,9 @@ func (ps *pollers) standing(p *poller) Standing {
 		case p.has.lineage == at.newest.Lineage:
 			out.Has = p.has.gen
 		}
+	}
+	if t.State == Refused {
+		out.Nack, out.Declined = t.Nack, Debt{From: out.Has + 1}
 	}
 	return out
 }

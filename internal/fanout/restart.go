@@ -15,7 +15,7 @@ func (s *Session) restart(was *xds.Subscription) {
 	}
 	s.owed, s.anew = true, true
 	if at := s.newest(); at != nil {
-		s.arrears = Span{1, at.Gen}
+		s.owes.Old = at.Gen
 	}
 	s.parts = s.parts.anew(was)
 }
@@ -62,6 +62,6 @@ func (s *Session) narrow(was *xds.Subscription) {
 	}
 	if s.variant == xds.SotW && s.refuses && !s.full() && len(held) > 0 {
 		handled := slices.DeleteFunc(slices.Clone(held), s.sub.Names.Has)
-		s.refused = append(s.refused, refusal{names: held, handled: handled, gen: at.Gen})
+		s.refused = append(s.refused, refusal{names: held, handled: handled, gen: at.Gen, owes: s.denied})
 	}
 }

@@ -60,18 +60,20 @@ type Session struct {
 	inStep  bool      // it took the newest response
 	refuses bool      // it refused the response that it answered last
 	through time.Time // all that there was to send then is answered (P36)
-	has     uint64    // newest generation of which it took all, but for arrears; 0: none
-	arrears Span      // when that changed last which it asked for since and is to take
+	owes    Debt      // what is asked for or to be said again, and not sent
+	denied  Debt      // what the refused response of full state held
+	short   uint64    // oldest generation of which something is too large; 0: none was
+	looked  int       // of how many names in owes it was looked when they changed
 }
 
 // cause is why a name is to be answered though nothing changed.
 type cause uint8
 
 const (
-	postponed cause = iota // it waits for its part (P38)
-	refreshed              // P37: as far as it is there; waits like any change (P19)
-	repeated               // P15, P50: what it was sent is not what it is to have; waits as well
-	asked                  // newly subscribed, or given up beside the wildcard (P22–P24)
+	refreshed cause = iota + 1 // P37: as far as it is there; waits like any change (P19)
+	postponed                  // it waits for its part (P38)
+	repeated                   // P15, P50: what it was sent is not what it is to have; waits as well
+	asked                      // newly subscribed, or given up beside the wildcard (P22–P24)
 )
 
 // brought is what a client has from another stream.
@@ -409,9 +411,7 @@ func outlives(form xds.Form, full bool, had, lapsed *xds.Resource) bool {
 func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 	s.inStep = false
 	s.adopt(p)
-	s.square()
-	s.has = s.until(p.to)
-	f := flight{seq: seq, at: now, frame: frame, sub: s.sub, early: p.early}
+	f := flight{seq: seq, at: now, frame: frame, sub: s.sub, early: p.early, owes: s.carries(p)}
 	if !p.early && p.next == nil {
 		f.covers = now
 	}
@@ -421,7 +421,9 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 	s.flights = append(s.flights, f)
 	if len(s.flights) > maxFlights {
 		at := max(0, slices.IndexFunc(s.flights, func(f flight) bool { return f.early }))
+		was := s.flights[at].owes
 		s.flights = slices.Delete(s.flights, at, at+1)
+		s.flights[at].owes = s.flights[at].owes.with(was)
 	}
 	s.cover(p, frame)
 	if p.early {
@@ -446,9 +448,10 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 		s.owe(frame)
 		s.overtake(p, frame)
 		s.normalize()
-		s.flights[len(s.flights)-1].later = s.arrears
+		s.square()
 		return
 	}
+	s.fall(p, f.owes)
 	s.owed = s.owed && s.sub.Wildcard && !p.to.Answered
 	if p.next != nil {
 		s.sentPart(p)
@@ -457,8 +460,7 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 	}
 	s.owe(frame)
 	s.overtake(p, frame)
-	last := &s.flights[len(s.flights)-1]
-	last.gives, last.later = s.attains(p.to.Gen), s.arrears
+	s.square()
 }
 
 // Settled records that the plan of now held nothing to send: the client is in
@@ -474,18 +476,20 @@ func (s *Session) Settled(p *Plan, now time.Time) {
 		return // nothing was said yet: the first answer starts from nothing
 	}
 	s.adopt(p)
-	s.has = s.until(p.to)
+	silent := s.carries(p)
+	s.fall(p, silent)
+	if len(s.flights) > 0 { // what is in flight went, and is there again
+		s.last().owes.From = oldest(s.last().owes.From, silent.From)
+	}
 	s.owed = false
 	s.step(p)
 	s.square()
-	if p.oversized != nil || s.lacks() {
-		return // it is not sent all of it (P38)
+	s.forgive(p.to)
+	if s.holds() || p.oversized != nil || s.lacks() {
+		return // it is told of the removals yet (P36), or is not sent all of it (P38)
 	}
-	if s.inStep && !s.holds() { // else it is told of the removals yet (P36)
+	if s.inStep {
 		s.acked = p.to.Version
-	}
-	if len(s.flights) == 0 && !s.refusing() {
-		s.has = max(s.has, s.attains(p.to.Gen))
 	}
 }
 

@@ -18,19 +18,18 @@ type Standing struct {
 	State  string
 	Since  time.Time // of the state
 	// Lineage and Has are the generation of the key's type of which the client took
-	// all, or in which nothing is for it that it does not have; 0: none. So names that
-	// the origin does not have, or has said nothing of, keep no client from a version.
+	// all, or in which nothing is for it that it does not have, but for Arrears; 0: none.
+	// So names that the origin does not have, or has said nothing of, keep no client from
+	// a version.
 	Lineage, Has uint64
-	// Arrears are the generations in which that changed last which it asked for since,
-	// and did not take yet: the versions of these it does not have.
-	Arrears Span
+	// Arrears are what it asked for later, and did not take or refuse yet.
+	Arrears Debt
 	// Nack is the refusal that stands; nil: none does.
 	Nack *Nack
-	// Refused: something that it refused it does not have yet, and nothing is on its
-	// way to it. RefusedGen is the oldest generation of which the responses were that it
-	// refused, 0 if nobody knows: no version since then it has.
-	Refused    bool
-	RefusedGen uint64
+	// Refused: something that it refused, of Declined, it does not have yet, and nothing
+	// is to be sent to it.
+	Refused  bool
+	Declined Debt
 }
 
 // Standings are those of all streams, and of all that poll, whose key and type are
@@ -71,8 +70,8 @@ func (st *stream) appendStandings(look *survey, wanted func(xds.Key, xds.TypeURL
 		to = append(to, Standing{
 			Nack: nack,
 			Key:  sl.member.Key(), Type: sl.typ.URL, Stream: st.id, Node: st.node.ID, Host: host(st.from),
-			State: at.state, Since: at.since, Lineage: at.lineage, Has: at.has, Arrears: at.arrears, Refused: at.state == Refused && !at.open,
-			RefusedGen: sl.refusedGen(),
+			State: at.state, Since: at.since, Lineage: at.lineage, Has: at.has, Arrears: at.arrears, Declined: at.declined,
+			Refused: at.state == Refused && !at.unsent && (len(sl.flights) == 0 || !sl.full()),
 		})
 	}
 	return to
@@ -129,20 +128,20 @@ func (v *survey) pending(s *Session, newest *xds.Snapshot) bool {
 	return is
 }
 
-// has is the session's until. Under the stream's lock.
-func (v *survey) has(s *Session, newest *xds.Snapshot) uint64 {
-	if !s.steady() {
-		return s.has
+// level is the session's. Under the stream's lock.
+func (v *survey) level(s *Session, newest *xds.Snapshot) uint64 {
+	if s.parts != nil {
+		return s.level(newest)
 	}
 	k := stretch{s.sub, markOf(s.sent), markOf(newest)}
 	gen, ok := v.until[k]
 	if !ok {
-		gen = xds.Unconcerned(s.sent, newest, s.sub)
+		gen = s.level(newest)
 		if len(v.until) < maxAlike {
 			v.until[k] = gen
 		}
 	}
-	return max(s.has, s.attains(gen))
+	return gen
 }
 
 // unsent reports whether something of the newest is for the session that it was not sent.
@@ -151,22 +150,25 @@ func (v *survey) unsent(s *Session, newest *xds.Snapshot) bool {
 	return s.parts != nil || s.stuck != nil || s.holds() || v.pending(s, newest)
 }
 
-// owned is of which generation the client took all, but for what changed last in arrears.
-// Under the stream's lock.
-func (v *survey) owned(s *Session, newest *xds.Snapshot, unsent bool) (has uint64, arrears Span) {
-	switch {
-	case newest == nil:
-		return s.has, s.arrears
-	case s.began && !unsent && len(s.flights) == 0 && !s.refusing():
-		return newest.Gen, Span{}
-	case s.sent != nil && s.sent.Lineage != newest.Lineage:
-		return 0, Span{} // it has nothing of that yet
-	case unsent:
-		has = v.has(s, newest)
+// owned is of which generation the client took all, but for what changed in arrears, and
+// what it declined. Under the stream's lock.
+func (v *survey) owned(s *Session, newest *xds.Snapshot, unsent bool) (has uint64, arrears, declined Debt) {
+	switch at := s.newest(); {
+	case newest == nil || !s.began:
+		return 0, Debt{}, Debt{}
+	case at != nil && at.Lineage != newest.Lineage: // it has nothing of that yet
+		return 0, Debt{}, s.declined()
+	case unsent || len(s.flights) > 0:
+		has = v.level(s, newest)
 	default:
-		has = s.has
+		has = newest.Gen
 	}
-	return has, s.arrears
+	if unsent || len(s.flights) > 0 || s.refused != nil || s.denied != (Debt{}) {
+		arrears, declined = s.open(), s.declined()
+		has = Debt{From: oldest(arrears.From, declined.From)}.before(has)
+		arrears.From = 0 // has says it
+	}
+	return has, arrears, declined
 }
 
 // awaiting is awaits, of what was sent nothing. Under the stream's lock.
@@ -210,7 +212,8 @@ type place struct {
 	unsent       bool // something of the newest is for it that it was not sent
 	open         bool // or not answered
 	lineage, has uint64
-	arrears      Span
+	arrears      Debt
+	declined     Debt
 }
 
 // stands says where the slot stands. Under the stream's lock.
@@ -223,7 +226,7 @@ func (s *slot) stands(look *survey) place {
 		at.lineage = newest.Lineage
 		at.unsent = s.unsent() != nil || look.unsent(&s.Session, newest)
 	}
-	at.has, at.arrears = look.owned(&s.Session, newest, at.unsent)
+	at.has, at.arrears, at.declined = look.owned(&s.Session, newest, at.unsent)
 	refusing := s.refusing()
 	at.open = len(s.flights) > 0 || at.unsent
 	switch {
@@ -260,25 +263,6 @@ func (s *slot) refusedAt() time.Time {
 	return s.nack.At
 }
 
-// refusedGen is the oldest generation that the client refused anything of that it is
-// still to have; 0: none, or nobody knows.
-func (s *slot) refusedGen() (gen uint64) {
-	older := func(than uint64) {
-		if gen == 0 || than < gen {
-			gen = than
-		}
-	}
-	if s.refuses && s.full() && s.nack != nil {
-		older(s.nack.Gen)
-	}
-	for i := range s.refused {
-		if r := &s.refused[i]; r.asked(s.sub) {
-			older(r.gen)
-		}
-	}
-	return gen
-}
-
 // cameAt is when that came which was not sent: the newest of it, or the client.
 func (s *slot) cameAt(newest *xds.Snapshot) time.Time {
 	at := s.began
@@ -290,7 +274,9 @@ func (s *slot) cameAt(newest *xds.Snapshot) time.Time {
 
 // refusing reports whether the client refused what it answered last, or something that
 // it is still to have.
-func (s *Session) refusing() bool { return s.refuses || s.declines() }
+func (s *Session) refusing() bool {
+	return s.declines() || s.refuses && len(s.refused) == 0 // else it gave up all of that
+}
 
 // declines reports whether the client refused something that it is still to have.
 func (s *Session) declines() bool {
@@ -303,45 +289,8 @@ func (s *Session) declines() bool {
 // holds reports whether removals wait: the client has what it is not to have (P36).
 func (s *Session) holds() bool { return s.over() != nil || s.keep() != nil }
 
-// until is the newest generation up to to's of which the client has all: if it was
-// in step with what it was sent, that before the first in which anything changed for
-// it. So what does not concern it, it has, whatever becomes of what comes after.
-func (s *Session) until(to *xds.Snapshot) uint64 {
-	if !s.steady() {
-		return s.has
-	}
-	return max(s.has, s.attains(xds.Unconcerned(s.sent, to, s.sub)))
-}
-
-// steady reports whether the client has what it was sent, all of it but for arrears and
-// removals that were held back.
-func (s *Session) steady() bool {
-	return s.sent != nil && !s.owed && !s.anew && len(s.flights) == 0 && s.parts == nil && s.early == nil && !s.lacks() && !s.refusing()
-}
-
-// attains is which generation the client has, if it has all of gen but for removals that
-// were held back (P36): that before the first of them.
-func (s *Session) attains(gen uint64) uint64 {
-	if since := s.hold.since(); since > 0 {
-		return min(gen, since-1)
-	}
-	return gen
-}
-
-// adopt follows the plan to what is counted anew: of that the client has nothing yet.
-func (s *Session) adopt(p *Plan) {
-	if p.early || s.sent == nil || s.sent.Lineage == p.to.Lineage {
-		return
-	}
-	s.has, s.arrears = 0, Span{}
-	s.hold.recount()
-	for i := range s.flights {
-		s.flights[i].whole = false
-	}
-}
-
 // reach notes that the i-th response in flight was acknowledged: with it the client
-// has all of the newest that went out whole until then, but for what it refused.
+// took all of the newest that went out whole until then.
 func (s *Session) reach(i int, out *Outcome) {
 	for _, f := range slices.Backward(s.flights[:i+1]) {
 		if !f.whole {
@@ -349,9 +298,6 @@ func (s *Session) reach(i int, out *Outcome) {
 		}
 		out.rollout, out.gen = f.of, f.gen
 		out.news = slices.ContainsFunc(s.flights[:i+1], func(o flight) bool { return o.whole && o.news && o.of == f.of })
-		if !s.refusing() && !s.lacks() {
-			s.has = max(s.has, f.gives)
-		}
 		return
 	}
 }

@@ -30,32 +30,26 @@ func (c *claims) check() {
 		return
 	}
 	look := newSurvey()
-	has, arrears := look.owned(c.s, c.cur, look.unsent(c.s, c.cur))
-	refused := (&slot{Session: *c.s}).refusedGen()
+	has, arrears, declined := look.owned(c.s, c.cur, look.unsent(c.s, c.cur))
 	for i, of := range c.states {
-		switch {
-		case of.Gen > has || arrears.Meets(Span{of.Gen, of.Gen}):
-			continue
-		case c.s.refusing() && (refused == 0 || refused <= of.Gen):
+		if in := (Span{of.Gen, of.Gen}); of.Gen > has || arrears.Of(in) || declined.Of(in) {
 			continue
 		}
 		for _, n := range modelNames {
-			if from, to := of.ChangedIn(n); from != of.Gen || to != of.Gen || !c.covers(n) || c.unsure[n] || c.dropped[n] {
+			if from, to, old := of.ChangedIn(n); to != of.Gen && (from > 0 || old < of.Gen) || !c.covers(n) || c.unsure[n] || c.dropped[n] {
 				continue
-			}
-			if slices.ContainsFunc(c.states[i:], func(later *xds.Snapshot) bool { return arrears.Meets(lastChange(later, n)) }) {
-				continue // that it changed before as well is not remembered
 			}
 			holds, held := c.holds[n]
 			ok := !held && c.s.variant == xds.SotW && !c.s.full()
 			for _, later := range c.states[i:] {
 				r, is := later.Look(c.s.sub, n)
 				there := is == xds.Present
+				ok = ok || is == xds.Pending || is == xds.Lapsed // nobody said anything of it since it moved
 				ok = ok || there == held && (!there || c.describe(r) == c.spec(n, holds))
 				ok = ok || !there && c.s.variant == xds.SotW && !c.s.full() // it is not told
 			}
 			if !ok {
-				c.rt.Fatalf("generation %d is had (%d, but for %d, refused %d), and of %s, which it changed, the client holds %q", of.Gen, has, arrears, refused, n, holds)
+				c.rt.Fatalf("generation %d is had (%d, but for %d, declined %d), and of %s, which it changed, the client holds %q", of.Gen, has, arrears, declined, n, holds)
 			}
 		}
 	}
@@ -115,7 +109,7 @@ func runClaims(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild b
 		}
 	}
 	for range rapid.IntRange(1, 40).Draw(rt, "steps") {
-		switch rapid.SampledFrom([]string{"change", "change", "names", "ack", "ack", "nack", "time", "routed"}).Draw(rt, "step") {
+		switch rapid.SampledFrom([]string{"change", "change", "names", "ack", "ack", "nack", "time", "grain", "late", "routed", "refresh", "move"}).Draw(rt, "step") {
 		case "change":
 			var specs []string
 			for _, n := range some.Draw(rt, "changed") {
@@ -132,14 +126,28 @@ func runClaims(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild b
 				c.origin(false, specs...)
 				c.see()
 			}
+		case "move": // to another origin, or key
+			if c.cur != nil && c.limit == 0 {
+				c.move(rt, wild)
+			}
+		case "refresh":
+			c.s.Refresh(some.Draw(rt, "refreshed"))
 		case "names":
-			c.subscribe(some.Draw(rt, "add"), some.Draw(rt, "drop"))
+			drop := some.Draw(rt, "drop")
+			c.subscribe(some.Draw(rt, "add"), drop)
+			for _, n := range drop {
+				c.dropped[n] = wild // what it is to be told of that is nothing it asks for
+			}
 		case "ack":
 			c.answer(false)
 		case "nack":
 			c.answer(true)
 		case "time":
 			c.pass(delay / 2)
+		case "grain":
+			c.pass(delay / grain / 2)
+		case "late":
+			c.pass(ackTimeout)
 		case "routed":
 			c.routed = c.now
 		}
@@ -161,8 +169,34 @@ func runClaims(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild b
 		return
 	}
 	look := newSurvey()
-	if has, arrears := look.owned(c.s, c.cur, look.unsent(c.s, c.cur)); has != c.cur.Gen || !arrears.Empty() {
-		rt.Fatalf("all is taken, and the client has %d of %d, but for %d", has, c.cur.Gen, arrears)
+	if has, arrears, declined := look.owned(c.s, c.cur, look.unsent(c.s, c.cur)); has != c.cur.Gen || !arrears.None() || !declined.None() {
+		rt.Fatalf("all is taken, and the client has %d of %d, but for %d, declined %d", has, c.cur.Gen, arrears, declined)
+	}
+}
+
+// move has everything counted anew.
+func (c *claims) move(rt *rapid.T, wild bool) {
+	if rapid.Bool().Draw(rt, "with what is held") {
+		c.builder = c.cur.Fork(c.typ)
+	} else {
+		c.builder = xds.NewBuilder(c.typ)
+	}
+	var specs []string
+	for _, n := range modelNames {
+		switch content := rapid.SampledFrom([]string{"", "1", "2", "33", "-"}).Draw(rt, "content"); content {
+		case "":
+		case "-":
+			specs = append(specs, "-"+n)
+		default:
+			specs = append(specs, c.spec(n, content))
+		}
+	}
+	c.cur, c.states = nil, nil
+	c.origin(wild, specs...)
+	c.see()
+	if wild {
+		c.origin(false, specs...)
+		c.see()
 	}
 }
 
@@ -205,7 +239,7 @@ func TestP36_ManyRemovalsKeepNobodyBehind(t *testing.T) {
 					w.ack()
 				}
 				look := newSurvey()
-				has, _ := look.owned(w.s, w.cur, look.unsent(w.s, w.cur))
+				has, _, _ := look.owned(w.s, w.cur, look.unsent(w.s, w.cur))
 				if has < least {
 					t.Fatalf("had %d, and has %d", least, has)
 				}
@@ -225,11 +259,8 @@ func TestP36_ManyRemovalsKeepNobodyBehind(t *testing.T) {
 // owns is what the session says that its client has, arrears taken off.
 func (w *world) owns() uint64 {
 	look := newSurvey()
-	has, arrears := look.owned(w.s, w.cur, look.unsent(w.s, w.cur))
-	if arrears.Empty() {
-		return has
-	}
-	return min(has, arrears.From-1)
+	has, arrears, declined := look.owned(w.s, w.cur, look.unsent(w.s, w.cur))
+	return arrears.with(declined).before(has)
 }
 
 // What went, came back as something else and went again, all before the client was told of

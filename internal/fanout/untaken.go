@@ -72,7 +72,7 @@ func (st *stream) appendUntaken(look *survey, to []Untaken) []Untaken {
 		}
 		u := Untaken{
 			Stream: st.id, Node: st.node.ID, Key: sl.member.Key(), Type: sl.typ, State: at.state, Since: at.since, Sub: sl.sub,
-			Lineage: at.lineage, Has: sl.owns(sl.has), AckedVersion: sl.acked,
+			Lineage: at.lineage, Has: at.arrears.with(at.declined).before(at.has), AckedVersion: sl.acked,
 		}
 		switch {
 		case at.state == Refused && sl.nack != nil:

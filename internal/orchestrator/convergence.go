@@ -97,12 +97,12 @@ const (
 // judge judges a version that came in these generations.
 func judge(at *fanout.Standing, lineage uint64, of fanout.Span) verdict {
 	switch same := at.Lineage == lineage; {
-	case same && at.Refused && at.RefusedGen > 0 && at.RefusedGen <= of.To:
-		return refusing
-	case same && at.Has >= of.To && !at.Arrears.Meets(of):
+	case same && at.Declined.Of(of) || !same && !at.Declined.None():
+		if at.Refused {
+			return refusing
+		}
+	case same && at.Has >= of.To && !at.Arrears.Of(of):
 		return inStep
-	case at.Refused:
-		return refusing
 	}
 	return pending
 }

@@ -49,8 +49,12 @@ func TestVersionsOfAKey(t *testing.T) {
 		f.give(t, "v2", "a=2")
 		held := c.Newest()
 		at := func(node string, stream, has uint64, refused bool) fanout.Standing {
-			return fanout.Standing{Key: web, Type: cds, Stream: stream, Node: node, State: fanout.Unanswered,
+			s := fanout.Standing{Key: web, Type: cds, Stream: stream, Node: node, State: fanout.Unanswered,
 				Since: time.Unix(int64(stream), 0), Lineage: held.Lineage, Has: has, Refused: refused}
+			if refused {
+				s.Declined.From = has + 1
+			}
+			return s
 		}
 		has1, has2, none, no := at("has1", 4, held.Gen-1, false), at("has2", 3, held.Gen, false), at("none", 2, 0, false), at("no", 1, held.Gen-1, true)
 		all := standings(has1, has2, none, no)
@@ -69,7 +73,7 @@ func TestVersionsOfAKey(t *testing.T) {
 			}
 		}
 		part := at("part", 1, held.Gen, true)
-		part.RefusedGen = held.Gen
+		part.Declined.In = fanout.Span{From: held.Gen, To: held.Gen}
 		equal(t, "who took all but a part that it asked for later, and refused that", judge(&part, held.Lineage, fanout.Span{From: held.Gen, To: held.Gen}), refusing)
 		equal(t, "before that", judge(&part, held.Lineage, fanout.Span{From: held.Gen - 1, To: held.Gen - 1}), inStep)
 		equal(t, "states", one[0].Types[0].States[fanout.Unanswered], 4)

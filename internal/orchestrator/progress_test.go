@@ -69,6 +69,9 @@ func TestProgressCountsClients(t *testing.T) {
 		has2 := a.now()
 		at := func(as fanout.Standing, node string, stream uint64, refused bool) fanout.Standing {
 			as.Node, as.Stream, as.Since, as.Refused = node, stream, time.Unix(int64(stream), 0), refused
+			if refused {
+				as.Declined.From = as.Has + 1
+			}
 			return as
 		}
 		none := at(has1, "none", 2, false)

@@ -269,3 +269,48 @@ func TestReplacementsAreBounded(t *testing.T) {
 	v.close()
 	equal(t, "left", p.replaced.Load(), 0)
 }
+
+// Who asks for versions that never come takes those away for which somebody waits.
+func TestProgressBesideWhoAsksForNothing(t *testing.T) {
+	await(t, func(a *awaiting) {
+		a.feed.give(t, "v1", "a=1")
+		mark := a.ask("v2", "").Mark
+		a.feed.give(t, "v2", "a=2")
+		mark = a.ask("v2", mark, a.now()).Mark
+		for i := range maxAwaited {
+			a.ask(fmt.Sprint("nothing", i), "")
+		}
+		for i := range maxRollouts + 1 {
+			a.feed.give(t, fmt.Sprint("w", i), fmt.Sprint("b=", i))
+		}
+		p := a.ask("v2", mark, a.now())
+		if !p.Known {
+			t.Errorf("a second after it was asked for: %s", p.text())
+		}
+	})
+}
+
+// A version without effect stands for the one before it, also where somebody asks for
+// another name meanwhile.
+func TestProgressOfARollbackBesideANewName(t *testing.T) {
+	for _, asks := range []bool{false, true} {
+		await(t, func(a *awaiting) {
+			c := a.join("names", cds).want("a", "b")
+			a.key, a.feed = xds.NewKey("names"), a.world.feed("names")
+			a.now = nowOf(a.key, c)
+			a.feed.name(t, "v1", "a=1")
+			a.feed.name(t, "v2", "a=2")
+			begun := a.ask("v3", "").Mark
+			a.feed.name(t, "v3")
+			if asks { // the client's first question for b is answered, by what was there all the time
+				a.feed.name(t, "v3", "b=1")
+			}
+			mark := a.ask("v3", begun).Mark
+			a.feed.name(t, "v4", "a=1")
+			p := a.ask("v3", mark, a.now())
+			if !p.TakenBack {
+				t.Errorf("asked %v: %s", asks, p.text())
+			}
+		})
+	}
+}

@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,22 +51,26 @@ type awaitedVersion struct {
 	asked   time.Time
 }
 
-// Of how many versions of a type somebody may wait, and how long after they asked last
-// they are taken to go on: more wait as well, of what is not forgotten by itself.
+// How many versions of a type somebody may wait for, and how long after they asked last
+// they are taken to go on: more wait as well, for what is not forgotten by itself.
 const (
-	maxAwaited = 8
+	maxAwaited = 64
 	awaitedFor = 5 * time.Minute
+	// maxAwaitedVersion bounds the text of one, in bytes: no version is longer.
+	maxAwaitedVersion = 256
 )
 
 // await notes that somebody waits for a version.
 func (r *rollouts) await(version string, found uint64, now time.Time) {
+	version = strings.Clone(version[:min(len(version), maxAwaitedVersion)])
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.awaited = slices.DeleteFunc(r.awaited, func(a awaitedVersion) bool {
 		return a.version == version && (a.found == found || a.found == 0) || now.Sub(a.asked) >= awaitedFor
 	})
-	if len(r.awaited) >= maxAwaited {
-		r.awaited = slices.Delete(r.awaited, 0, 1) // who asked least lately
+	if len(r.awaited) >= maxAwaited { // what has not come, then who asked least lately
+		at := max(0, slices.IndexFunc(r.awaited, func(a awaitedVersion) bool { return a.found == 0 }))
+		r.awaited = slices.Delete(r.awaited, at, at+1)
 	}
 	r.awaited = append(r.awaited, awaitedVersion{version, found, now})
 }

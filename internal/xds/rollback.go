@@ -94,7 +94,7 @@ func (r *Rollout) Replace(prev, s *Snapshot, names []string, most int) (more int
 			cost := replacementCost + len(name)
 			full := !known && r.bytes > 0 && r.bytes+cost > most
 			one.was, one.is = prev.Part(wild).word(name), s.Part(wild).word(name)
-			if !known && one.was == unsaid && one.is >= saidSome {
+			if !known && one.was == unsaid && one.is >= saidSome && r.First == s.Gen { // else who asks has it come
 				r.added |= one.in()
 			}
 			switch {

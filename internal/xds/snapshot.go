@@ -432,15 +432,26 @@ func Generations(from, to *Snapshot, sub *Subscription) int {
 // since from: who had all of from has all of that. Where the log does not reach it is
 // from's own; 0 without from, or of another lineage.
 func Unconcerned(from, to *Snapshot, sub *Subscription) uint64 {
-	switch {
-	case from == nil || to == nil || from.Lineage != to.Lineage:
+	if from == nil || to == nil || from.Lineage != to.Lineage {
 		return 0
-	case from.Gen >= to.Gen:
-		return to.Gen
-	case len(to.log) == 0 || to.log[0].gen > from.Gen+1:
-		return from.Gen
 	}
-	first, _ := slices.BinarySearchFunc(to.log, from.Gen+1, func(c change, gen uint64) int { return cmp.Compare(c.gen, gen) })
+	return unconcerned(from.Gen, from, to, sub)
+}
+
+// UnconcernedSince is Unconcerned where from is not held any more: it was gen, of to's
+// lineage. sub asks by names that are no aliases.
+func UnconcernedSince(gen uint64, to *Snapshot, sub *Subscription) uint64 {
+	return unconcerned(gen, to, to, sub)
+}
+
+func unconcerned(gen uint64, from, to *Snapshot, sub *Subscription) uint64 {
+	switch {
+	case gen >= to.Gen:
+		return to.Gen
+	case len(to.log) == 0 || to.log[0].gen > gen+1:
+		return gen
+	}
+	first, _ := slices.BinarySearchFunc(to.log, gen+1, func(c change, gen uint64) int { return cmp.Compare(c.gen, gen) })
 	for _, c := range to.log[first:] {
 		if slices.ContainsFunc(c.names, func(n string) bool { return covers(from, to, sub, n) }) {
 			return c.gen - 1
@@ -453,17 +464,20 @@ func Unconcerned(from, to *Snapshot, sub *Subscription) uint64 {
 // asks for thousands of names at once costs little.
 const changedWithin = 32
 
-// ChangedIn is the generation in which name changed last: one from from to to, which are
-// several if it is longer ago than is looked for.
-func (s *Snapshot) ChangedIn(name string) (from, to uint64) {
+// ChangedIn are the generations from the oldest in which name changed to the newest, of
+// those after old, which are looked at; 0: it did not.
+func (s *Snapshot) ChangedIn(name string) (from, to, old uint64) {
 	newest := s.log[max(0, len(s.log)-changedWithin):]
-	for _, c := range slices.Backward(newest) {
+	for _, c := range newest {
 		if _, is := slices.BinarySearch(c.names, name); is {
-			return c.gen, c.gen
+			if from == 0 {
+				from = c.gen
+			}
+			to = c.gen
 		}
 	}
 	if len(newest) == 0 {
-		return 1, s.Gen
+		return 0, 0, s.Gen
 	}
-	return 1, max(newest[0].gen-1, 1)
+	return from, to, newest[0].gen - 1
 }
