@@ -111,7 +111,7 @@ func changes(at *xds.Snapshot, name string) (d Debt) {
 // square notes that nothing is to be sent that was asked for or is to be said again, if
 // that is so.
 func (s *Session) square() {
-	if s.owes.None() || s.owed || s.anew {
+	if s.owes.None() || s.owed || s.anew || s.parts.restarts() {
 		return
 	}
 	at := s.newest()
@@ -166,10 +166,7 @@ func (s *Session) carries(p *Plan) Debt {
 	if from <= p.to.Gen {
 		d.From = oldest(d.From, from)
 	}
-	if s.full() {
-		d = d.with(s.denied)
-	}
-	return d
+	return d.with(s.denied)
 }
 
 // last is the response that went out last, which is in flight.
@@ -181,8 +178,8 @@ func (s *Session) adopt(p *Plan) {
 		return
 	}
 	s.owes = Debt{}
-	if s.short > 0 {
-		s.short = 1
+	if !s.short.None() {
+		s.short = allOf
 	}
 	if !s.denied.None() {
 		s.denied = allOf
@@ -199,10 +196,10 @@ func (s *Session) adopt(p *Plan) {
 // fall notes, before the session moves, that it does without what is too large (P38).
 func (s *Session) fall(p *Plan, of Debt) {
 	if !s.lacks() {
-		s.short = 0
+		s.short = Debt{}
 	}
 	if p.oversized != nil {
-		s.short = oldest(s.short, max(of.From, 1))
+		s.short = s.short.with(of)
 	}
 }
 
@@ -214,14 +211,17 @@ func (s *Session) open() Debt {
 	}
 	d.From = oldest(d.From, s.hold.since())
 	if s.lacks() {
-		d.From = oldest(d.From, max(s.short, 1))
+		d = d.with(s.short)
 	}
 	return d
 }
 
 // declined is what it refused and is to take yet (P15).
 func (s *Session) declined() (d Debt) {
-	if s.refuses && s.full() {
+	if s.sub.Empty() {
+		return Debt{}
+	}
+	if s.refuses {
 		d = s.denied
 	}
 	for i := range s.refused {

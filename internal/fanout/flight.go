@@ -69,7 +69,7 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 		s.inStep, s.refuses = false, true
 		owes := s.flights[i].owes
 		owes.From = oldest(owes.From, max(s.flights[i].gen, 1)) // whatever becomes of it
-		if s.variant == xds.SotW && newest {                    // what came before is not answered any more
+		if s.variant == xds.Delta || newest {                   // what came before is not answered any more
 			for _, f := range s.flights[:i] {
 				owes = owes.with(f.owes)
 			}

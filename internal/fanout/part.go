@@ -200,6 +200,11 @@ func (p *progress) anew(was *xds.Subscription) *progress {
 	})
 }
 
+// restarts reports whether something is to be answered anew yet.
+func (p *progress) restarts() bool {
+	return p != nil && slices.ContainsFunc(p.spans, func(s span) bool { return s.anew })
+}
+
 func (p *progress) relent() *progress {
 	return p.each(func(b *base) { b.anew, b.by = false, nil })
 }

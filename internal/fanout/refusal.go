@@ -39,7 +39,7 @@ func (r *refusal) asked(sub *xds.Subscription) bool {
 // (P19), told of a change of any of it, that change is behind us: the next one
 // has to speak of the rest, or nothing ever would.
 func (s *Session) refuse(f *flight, owes Debt, since []flight) {
-	if s.full() {
+	if s.full() || len(f.frame.names) == 0 {
 		s.denied = s.denied.with(owes)
 		return
 	}
@@ -72,8 +72,14 @@ func (s *Session) refuse(f *flight, owes Debt, since []flight) {
 		for _, n := range unsaid {
 			s.mark(n, repeated)
 		}
-		s.last().owes = s.last().owes.with(owes)
-		s.owes = s.owes.with(owes)
+		for i := range since {
+			if f := &since[i]; slices.ContainsFunc(names, func(n string) bool { _, says := f.frame.says(n); return says }) {
+				f.owes = f.owes.with(owes)
+			}
+		}
+		if len(unsaid) > 0 {
+			s.owes = s.owes.with(owes)
+		}
 		return
 	}
 	ref.names, ref.owes = names, owes

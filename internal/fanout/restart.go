@@ -64,4 +64,7 @@ func (s *Session) narrow(was *xds.Subscription) {
 		handled := slices.DeleteFunc(slices.Clone(held), s.sub.Names.Has)
 		s.refused = append(s.refused, refusal{names: held, handled: handled, gen: at.Gen, owes: s.denied})
 	}
+	if !s.full() {
+		s.denied = Debt{}
+	}
 }

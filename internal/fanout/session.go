@@ -62,7 +62,7 @@ type Session struct {
 	through time.Time // all that there was to send then is answered (P36)
 	owes    Debt      // what is asked for or to be said again, and not sent
 	denied  Debt      // what the refused response of full state held
-	short   uint64    // oldest generation of which something is too large; 0: none was
+	short   Debt      // what of it is too large
 	looked  int       // of how many names in owes it was looked when they changed
 }
 
@@ -420,7 +420,7 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 	f.news = s.tells(p, frame)
 	s.flights = append(s.flights, f)
 	if len(s.flights) > maxFlights {
-		at := max(0, slices.IndexFunc(s.flights, func(f flight) bool { return f.early }))
+		at := max(0, slices.IndexFunc(s.flights[:maxFlights], func(f flight) bool { return f.early })) // never this one
 		was := s.flights[at].owes
 		s.flights = slices.Delete(s.flights, at, at+1)
 		s.flights[at].owes = s.flights[at].owes.with(was)

@@ -147,7 +147,17 @@ func (v *survey) level(s *Session, newest *xds.Snapshot) uint64 {
 // unsent reports whether something of the newest is for the session that it was not sent.
 // Under the stream's lock.
 func (v *survey) unsent(s *Session, newest *xds.Snapshot) bool {
-	return s.parts != nil || s.stuck != nil || s.holds() || v.pending(s, newest)
+	return s.parts != nil || s.stuck != nil || s.holds() || v.pending(s, newest) || s.silent(newest) && s.wants(newest)
+}
+
+// wants reports whether any name that it asks for is there.
+func (s *Session) wants(newest *xds.Snapshot) bool {
+	for name := range s.sub.Names.All() {
+		if _, is := newest.Look(s.sub, name); is == xds.Present || is == xds.Elsewhere {
+			return true
+		}
+	}
+	return false
 }
 
 // owned is of which generation the client took all, but for what changed in arrears, and
@@ -275,7 +285,7 @@ func (s *slot) cameAt(newest *xds.Snapshot) time.Time {
 // refusing reports whether the client refused what it answered last, or something that
 // it is still to have.
 func (s *Session) refusing() bool {
-	return s.declines() || s.refuses && len(s.refused) == 0 // else it gave up all of that
+	return !s.sub.Empty() && (s.declines() || s.refuses && len(s.refused) == 0) // else it gave up all of that
 }
 
 // declines reports whether the client refused something that it is still to have.

@@ -98,10 +98,29 @@ func runClaims(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild b
 	for _, n := range first {
 		c.names[n] = true
 	}
+	if rapid.Bool().Draw(rt, "before") {
+		c.origin(wild, "a", "b=2")
+		c.see()
+		if wild {
+			c.origin(false, "a", "b=2")
+			c.see()
+		}
+	}
+	initial := map[string]string{}
+	if v == xds.Delta && rapid.Bool().Draw(rt, "brings") {
+		for _, n := range some.Draw(rt, "brought") {
+			if !c.covers(n) {
+				continue
+			}
+			content := rapid.SampledFrom([]string{"1", "2", "33"}).Draw(rt, "content")
+			initial[n] = c.resource(c.spec(n, content)).Version.String()
+			c.holds[n] = content
+		}
+	}
 	if wild {
-		c.send(request{names: c.asked()})
+		c.send(request{names: c.asked(), initial: initial})
 	} else {
-		c.send(request{names: first})
+		c.send(request{names: first, initial: initial})
 	}
 	work := func() {
 		for text := c.next(); text != ""; text = c.next() {
@@ -109,7 +128,7 @@ func runClaims(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild b
 		}
 	}
 	for range rapid.IntRange(1, 40).Draw(rt, "steps") {
-		switch rapid.SampledFrom([]string{"change", "change", "names", "ack", "ack", "nack", "time", "grain", "late", "routed", "refresh", "move"}).Draw(rt, "step") {
+		switch rapid.SampledFrom([]string{"change", "change", "names", "ack", "ack", "nack", "time", "grain", "late", "routed", "refresh", "move", "star"}).Draw(rt, "step") {
 		case "change":
 			var specs []string
 			for _, n := range some.Draw(rt, "changed") {
@@ -129,6 +148,10 @@ func runClaims(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild b
 		case "move": // to another origin, or key
 			if c.cur != nil && c.limit == 0 {
 				c.move(rt, wild)
+			}
+		case "star": // the wildcard is given up, or asked for again
+			if wild && len(c.open) == 0 { // else what is on its way is taken or not, as it crosses that
+				c.star()
 			}
 		case "refresh":
 			c.s.Refresh(some.Draw(rt, "refreshed"))
@@ -172,6 +195,29 @@ func runClaims(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild b
 	if has, arrears, declined := look.owned(c.s, c.cur, look.unsent(c.s, c.cur)); has != c.cur.Gen || !arrears.None() || !declined.None() {
 		rt.Fatalf("all is taken, and the client has %d of %d, but for %d, declined %d", has, c.cur.Gen, arrears, declined)
 	}
+}
+
+// star gives the wildcard up, or asks for it again.
+func (c *claims) star() {
+	c.wildcard = !c.wildcard
+	req := request{names: c.asked()}
+	if c.s.variant == xds.Delta {
+		req = request{unsub: []string{"*"}}
+		if c.wildcard {
+			req = request{names: []string{"*"}}
+		}
+	}
+	for _, n := range modelNames {
+		switch {
+		case c.wildcard:
+			delete(c.dropped, n)
+		case !c.names[n]:
+			delete(c.holds, n)
+			delete(c.sent, n)
+			c.letGo(n)
+		}
+	}
+	c.request(req)
 }
 
 // move has everything counted anew.
