@@ -53,7 +53,10 @@ func reachable(file string) (*config.Config, error) {
 	if faults := (config.Faults)(nil); cfg != nil && errors.As(err, &faults) {
 		err = faults.Of("admin.address", "admin.tls", "admin.token_file").Err()
 	}
-	return cfg, err
+	if err != nil {
+		return nil, fmt.Errorf("%w\nthe file is read for where the relay is alone: --admin ADDRESS asks one without it", err)
+	}
+	return cfg, nil
 }
 
 func isFile(name string) bool {

@@ -320,6 +320,9 @@ func (w *waiter) text() string {
 			fmt.Fprintf(&b, " (%s)", plain(l.Node))
 		}
 	}
+	if p.Clients < w.clients {
+		fmt.Fprintf(&b, ", and --clients wants %d", w.clients)
+	}
 	return b.String()
 }
 

@@ -29,9 +29,6 @@ func (w *waiter) outcome(result string) outcome {
 		out.Reason = fmt.Sprintf("%d of %d clients left since the wait began, and did not come back in %s", w.gone(), w.members.peak, w.settle)
 	default:
 		out.Reason = cmp.Or(w.inTheWay(), w.text())
-		if w.inTheWay() == "" && w.last.Known && w.last.Clients < w.clients {
-			out.Reason += fmt.Sprintf(", and --clients wants %d", w.clients)
-		}
 	}
 	return out
 }

@@ -22,32 +22,39 @@ type dialed struct {
 	// greeting are the attempts that have a connection of TCP, on which the origin has
 	// yet to speak TLS, if it has that, and HTTP/2.
 	greeting atomic.Int32
+	greeted  atomic.Int64 // when such an attempt ended last, in nanoseconds since 1970
 }
 
 // countedCredentials count the attempts that are at their handshake, or at what
 // follows it until the connection is one of HTTP/2: gRPC's context ends with that.
 type countedCredentials struct {
 	credentials.TransportCredentials
-	n *atomic.Int32
+	of *dialed
 }
 
 func (c *countedCredentials) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	c.n.Add(1)
-	context.AfterFunc(ctx, func() { c.n.Add(-1) })
+	c.of.greeting.Add(1)
+	context.AfterFunc(ctx, func() {
+		c.of.greeted.Store(time.Now().UnixNano())
+		c.of.greeting.Add(-1)
+	})
 	return c.TransportCredentials.ClientHandshake(ctx, authority, raw)
 }
 
 func (c *countedCredentials) Clone() credentials.TransportCredentials {
-	return &countedCredentials{c.TransportCredentials.Clone(), c.n}
+	return &countedCredentials{c.TransportCredentials.Clone(), c.of}
 }
+
+const justNow = time.Second
 
 // unopened says why no stream could be opened in a time, as far as is known.
 func (d *dialed) unopened(in time.Duration) error {
+	greeted := time.Since(time.Unix(0, d.greeted.Load())) < justNow // its time may have been up together with ours
 	switch state := d.cc.GetState(); {
-	case d.greeting.Load() > 0:
-		return noHTTP2(in)
 	case state == connectivity.Ready:
 		return fmt.Errorf("connected, but no stream could be opened within %s", in)
+	case d.greeting.Load() > 0 || greeted:
+		return noHTTP2(in)
 	}
 	return fmt.Errorf("not connected within %s", in)
 }
