@@ -257,8 +257,8 @@ func (o *options) check(only string) error {
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err == nil {
 		const others = 100
-		if most := files.Max; uint64(o.load.Clients)+others > most {
-			return fmt.Errorf("-clients: a process may have %d files open: at most %d clients", most, most-others)
+		if most := files.Max; uint64(o.load.connections())+others > most {
+			return fmt.Errorf("-clients: a process may have %d files open: at most %d clients", most, (most-others)*uint64(max(o.load.Streams, 1)))
 		}
 	}
 	return nil
