@@ -145,6 +145,8 @@ func (l *reloader) reload(asked bool) {
 	switch {
 	case len(now) > 0:
 		r.log.Info("configuration reloaded", "changed", strings.Join(now, " "))
+	case mended && len(says.NeedsRestart) > 0:
+		r.log.Info("configuration has no faults any more", "needs_restart", strings.Join(says.NeedsRestart, " "))
 	case mended:
 		r.log.Info("configuration is what is in force again")
 	case asked && len(changed) == 0 && len(says.NeedsRestart) > 0:

@@ -206,6 +206,10 @@ func TestReloadOfABrokenFile(t *testing.T) {
 		})
 	}
 	g := newReloadRig(t, "")
+	g.to("relay.yaml", "  drian: 1s\n")
+	if text := g.to("relay.yaml", "  limits: {request_bytes: 6}\n"); !strings.Contains(text, "has no faults any more") || strings.Contains(text, "in force again") {
+		t.Errorf("mended by what needs a restart: the log says\n%s", text)
+	}
 	if err := os.Remove(filepath.Join(g.dir, "relay.yaml")); err != nil {
 		t.Fatal(err)
 	}
