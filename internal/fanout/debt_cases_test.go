@@ -189,7 +189,7 @@ func TestP36_WhatComesBackWithinAGrain(t *testing.T) {
 			w.next()
 			w.ack()
 			if w.s.over().get("b").r == nil {
-				t.Skip("b is not held back any more")
+				t.Fatal("b is not held back any more")
 			}
 			if got := w.owns(); got >= went {
 				t.Errorf("has %d of %d, though b is held as it was before %d, in which it went", got, w.cur.Gen, went)
