@@ -304,9 +304,8 @@ func TestP36_ManyRemovalsKeepNobodyBehind(t *testing.T) {
 
 // owns is what the session says that its client has, arrears taken off.
 func (w *world) owns() uint64 {
-	look := newSurvey()
-	has, arrears, declined := look.owned(w.s, w.cur, look.unsent(w.s, w.cur))
-	return arrears.with(declined).before(has)
+	has, owes, _, _ := stand(w)
+	return owes.before(has)
 }
 
 // What went, came back as something else and went again, all before the client was told of
