@@ -6,7 +6,12 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"xdsrelay/internal/fanout"
 )
+
+// maxSentAwayShown is for how many reasons it is told who is sent away.
+const maxSentAwayShown = 5
 
 // state is what /server_info and /origins say of the relay itself.
 type state struct {
@@ -18,6 +23,7 @@ type state struct {
 				Faults []string `json:"faults"`
 			} `json:"rejected"`
 		} `json:"configuration"`
+		SentAway []fanout.SentAway `json:"sent_away"`
 	}
 	Origins []struct {
 		Name        string     `json:"name"`
@@ -65,6 +71,20 @@ func (s *state) troubles(now time.Time) (out []string) {
 	}
 	if n := s.Info.Stale; n > 0 {
 		say("%s served from the last known good: no origin has spoken of it since the start", counted(n, "type"))
+	}
+	for i, a := range s.Info.SentAway {
+		if i == maxSentAwayShown {
+			say("%s more for which streams are refused or ended: /server_info has them", counted(len(s.Info.SentAway)-i, "reason"))
+			break
+		}
+		of := ""
+		switch {
+		case a.Key != "":
+			of = " of key " + a.Key
+		case a.Node != "":
+			of = ", the last one " + a.Node
+		}
+		say("%s refused or ended in the last minute for %s%s: %s", counted(a.Count, "stream"), a.Reason, of, a.Error)
 	}
 	if c := s.Info.Configuration; c != nil && c.Rejected != nil {
 		say("the configuration's file has faults, and is not in force: %s", strings.Join(c.Rejected.Faults, "; "))

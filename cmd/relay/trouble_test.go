@@ -18,6 +18,16 @@ func TestTroubles(t *testing.T) {
 		want          []string
 	}{
 		{`{"state": "serving", "configuration": {}}`, `[{"name": "one"}]`, nil},
+		{`{"state": "serving", "sent_away": [
+			{"reason": "origin_unreachable", "count": 7, "node": "n", "key": "edge", "error": "no origin"},
+			{"reason": "unmapped", "count": 1, "node": "web-0", "error": "no rule"}, {"reason": "handshake", "count": 1, "error": "x"},
+			{"reason": "a", "count": 1, "error": "x"}, {"reason": "b", "count": 1, "error": "x"}, {"reason": "c", "count": 1, "error": "x"}]}`, `[]`, []string{
+			"7 streams refused or ended in the last minute for origin_unreachable of key edge: no origin",
+			"1 stream refused or ended in the last minute for unmapped, the last one web-0: no rule",
+			"1 stream refused or ended in the last minute for handshake: x",
+			"1 stream refused or ended in the last minute for a: x", "1 stream refused or ended in the last minute for b: x",
+			"1 reason more for which streams are refused or ended: /server_info has them",
+		}},
 		{`{"state": "draining", "stale_types": 1}`, `[]`, []string{"the relay is draining", "1 type served from the last known good: no origin has spoken of it since the start"}},
 		{`{"state": "serving", "stale_types": 4, "configuration": {"rejected": {"faults": ["relay.yaml:3: x", "relay.yaml:4: y"]}}}`,
 			`[{"name": "one", "away": true, "away_since": "2026-01-02T03:02:05Z", "last_error": "refused\u001b[31m"},

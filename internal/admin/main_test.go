@@ -51,6 +51,7 @@ type world struct {
 	differences []orchestrator.Difference // of all
 	keys        []orchestrator.KeyStatus
 	origins     []upstream.OriginStatus
+	away        []fanout.SentAway
 	block       chan struct{} // if set, Clients waits for it
 	asked       chan struct{} // and says so
 }
@@ -192,6 +193,8 @@ func (w *world) Nacks(before uint64) iter.Seq[orchestrator.KeyNack] {
 		}
 	}
 }
+
+func (w *world) SentAway() []fanout.SentAway { return w.away }
 
 func (w *world) Origins() []upstream.OriginStatus { return w.origins }
 

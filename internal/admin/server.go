@@ -63,6 +63,7 @@ type Clients interface {
 	Untaken(node string, after uint64) iter.Seq2[uint64, []fanout.Untaken]
 	Standings(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing]
 	Moves(after uint64, keyOf fanout.KeyOf) iter.Seq[fanout.Move]
+	SentAway() []fanout.SentAway
 }
 
 // Keys are the keys in use, as orchestrator.Registry has them.

@@ -33,6 +33,9 @@ type serverInfo struct {
 	ConfigAge       float64     `json:"config_age_seconds"`
 	Level           string      `json:"log_level"`
 
+	// SentAway is who was refused, or ended by a fault, in the last minute.
+	SentAway []fanout.SentAway `json:"sent_away,omitempty"`
+
 	Configuration *Configuration `json:"configuration,omitempty"`
 	Store         *storeInfo     `json:"store,omitempty"`
 }
@@ -88,7 +91,7 @@ func (s *Server) serverInfo(*http.Request) (int, any) {
 			REST: m.Streams[telemetry.REST].Value()},
 		Keys: m.Keys.Value(), UpstreamStreams: m.UpstreamStreams.Value(), StaleTypes: m.Stale.Value(),
 		ConfigAge: m.ConfigAge().Seconds(), Level: levelName(s.opts.Level.Level()),
-		Store: s.storeInfo(),
+		Store: s.storeInfo(), SentAway: s.opts.Clients.SentAway(),
 	}
 	if s.opts.Configuration != nil {
 		c := s.opts.Configuration()

@@ -49,8 +49,12 @@ func TestServerInfo(t *testing.T) {
 	r.SetReady(true)
 	r.meters.Streams[telemetry.Delta].Add(3)
 	r.meters.Keys.Set(2)
+	r.world.away = []fanout.SentAway{{Reason: "unmapped", Count: 2, Node: "n", Error: "no rule"}}
 	var got serverInfo
 	r.get("/server_info", &got)
+	if !reflect.DeepEqual(got.SentAway, r.world.away) {
+		t.Errorf("%+v", got.SentAway)
+	}
 	if got.Name != "replica" || got.Version != "v1" || got.State != "serving" || got.Streams.Delta != 3 || got.Keys != 2 ||
 		got.Level != "info" || !strings.HasPrefix(got.Go, "go") || time.Since(got.Started) > time.Minute {
 		t.Fatalf("%+v", got)

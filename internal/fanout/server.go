@@ -57,6 +57,7 @@ type Server struct {
 	sparing  *sparing
 	nackLog  *nackLog
 	refusals *refusalLog
+	sentAway sentAways
 	polls    *polls
 	pollers  *pollers
 	times    restTimes
@@ -182,7 +183,11 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 
 // logRefusal tells of a stream or poll that was refused or ended.
 func (s *Server) logRefusal(what string, r *Refusal, node, peer, account string) {
-	s.refusals.note(what, r, node, peer, account, time.Now())
+	now := time.Now()
+	s.refusals.note(what, r, node, peer, account, now)
+	if !r.Reason.Planned() {
+		s.sentAway.note(r, node, now)
+	}
 }
 
 // hangUp closes the connection of a client that takes nothing: the status that

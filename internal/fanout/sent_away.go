@@ -1,0 +1,92 @@
+package fanout
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"xdsrelay/internal/telemetry"
+)
+
+// maxSentAwayText bounds what is shown of why somebody was sent away, in bytes.
+const maxSentAwayText = 512
+
+// SentAway is what was refused or ended lately for one reason: streams and polls, but
+// those whose time had come.
+type SentAway struct {
+	Reason string `json:"reason"`
+	Count  int    `json:"count"` // in the last minute, or a little less
+	// The last one: whose it was as far as it is known, and what was said.
+	Node  string    `json:"node,omitempty"`
+	Key   string    `json:"key,omitempty"` // that is why, whoever of it comes
+	Error string    `json:"error"`
+	At    time.Time `json:"at"`
+}
+
+// sentAways counts who is sent away, by reason, in two halves of a minute. It is as
+// large as there are reasons.
+type sentAways struct {
+	mu      sync.Mutex
+	before  map[telemetry.Reason]SentAway
+	lately  map[telemetry.Reason]SentAway
+	started time.Time // lately did
+}
+
+func (s *sentAways) note(r *Refusal, node string, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.turn(now)
+	one := s.lately[r.Reason]
+	s.lately[r.Reason] = SentAway{
+		Reason: r.Reason.String(), Count: one.Count + 1, At: now,
+		Node: short(node, maxSentAwayText), Key: r.Key, Error: short(r.Error(), maxSentAwayText),
+	}
+}
+
+// turn begins a new half when it is time to. s.mu is held.
+func (s *sentAways) turn(now time.Time) {
+	switch passed := now.Sub(s.started); {
+	case s.lately == nil || passed >= 2*refusalEvery:
+		s.before, s.lately, s.started = nil, make(map[telemetry.Reason]SentAway), now
+	case passed >= refusalEvery:
+		s.before, s.lately, s.started = s.lately, make(map[telemetry.Reason]SentAway), now
+	}
+}
+
+// status returns what is known, the most first.
+func (s *sentAways) status(now time.Time) []SentAway {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.turn(now)
+	var out []SentAway
+	for r, one := range s.lately {
+		one.Count += s.before[r].Count
+		out = append(out, one)
+	}
+	for r, one := range s.before {
+		if _, has := s.lately[r]; !has {
+			out = append(out, one)
+		}
+	}
+	slices.SortFunc(out, func(a, b SentAway) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Reason, b.Reason))
+	})
+	return out
+}
+
+// SentAway returns who was refused, or whose stream was ended, in the last minute, by
+// reason. It may be called at any time.
+func (s *Server) SentAway() []SentAway { return s.sentAway.status(time.Now()) }
+
+// short is the beginning of a text, in whole characters.
+func short(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return text[:n]
+}
