@@ -154,6 +154,7 @@ const (
 	isRefused    = "refused"
 	isSuperseded = "superseded"
 	isLost       = "lost"
+	isFailed     = "error"
 )
 
 func (w *waiter) wait(ctx context.Context) error {
@@ -177,8 +178,7 @@ func (w *waiter) wait(ctx context.Context) error {
 			w.note = p.Note
 			w.hear(p.Progress, time.Now())
 		case errors.As(err, &said) && said.status < 500 && !w.renews(said.status, time.Now()): // it will say the same again
-			w.clear()
-			return err
+			return w.fail(err)
 		case ctx.Err() == nil:
 			w.away = err
 		}
@@ -227,8 +227,7 @@ func (w *waiter) late() error {
 	what := "not reached in " + w.timeout.String()
 	switch {
 	case !w.answered && !w.stopping && w.away != nil:
-		w.clear()
-		return w.away
+		return w.fail(w.away)
 	case w.last.SupersededBy != "" && !w.last.Known:
 		return w.end(isSuperseded, what, exitError(exitFutile))
 	}
@@ -293,15 +292,15 @@ func (w *waiter) text() string {
 	case p.TakenBack:
 		return fmt.Sprintf("in %s what was there before it is there again", by)
 	case !p.Known && p.SupersededBy != "":
-		return fmt.Sprintf("superseded by %s before the wait began, and not come again; %d clients", by, p.Clients)
+		return fmt.Sprintf("superseded by %s before the wait began, and not come again; %s", by, counted(p.Clients, "client"))
 	case !p.Known:
 		newest := "nothing is held of it"
 		if p.Newest != "" {
 			newest = "the newest is " + shortVersion(plain(cmp.Or(p.NewestOrigin, p.Newest)))
 		}
-		return fmt.Sprintf("the version has not come yet: %s; %d clients", newest, p.Clients)
+		return fmt.Sprintf("the version has not come yet: %s; %s", newest, counted(p.Clients, "client"))
 	}
-	fmt.Fprintf(&b, "%d of %d clients (%.1f %%)", p.Reached, p.Clients, p.Percent)
+	fmt.Fprintf(&b, "%d of %s (%.1f %%)", p.Reached, counted(p.Clients, "client"), p.Percent)
 	if p.SupersededBy != "" {
 		fmt.Fprintf(&b, ", superseded by %s, which counts as well", by)
 	}
@@ -315,7 +314,11 @@ func (w *waiter) text() string {
 		}
 	}
 	if p.Refusing > 0 {
-		fmt.Fprintf(&b, ", %d refuse it", p.Refusing)
+		verb := "refuse"
+		if p.Refusing == 1 {
+			verb = "refuses"
+		}
+		fmt.Fprintf(&b, ", %d %s it", p.Refusing, verb)
 		if l := p.Refuser; l != nil {
 			fmt.Fprintf(&b, " (%s)", plain(l.Node))
 		}
@@ -341,6 +344,8 @@ func (w *waiter) inTheWay() string {
 	case w.answered && p.SupersededBy != "" && !p.Known && !p.TakenBack:
 		return fmt.Sprintf("version %s was superseded by %s before the wait began: waiting for it to come again; --or-newer would count what came after it",
 			plain(w.version), shortVersion(plain(p.SupersededBy)))
+	case w.answered && !p.Known && !p.TakenBack && w.note != "":
+		return "the version has not come: " + plain(w.note)
 	}
 	return ""
 }

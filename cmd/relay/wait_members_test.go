@@ -96,8 +96,8 @@ func TestWaitWhenAClientLeaves(t *testing.T) {
 	two.leave()
 	o.until([]string{"status"}, "1 stream")
 	one.answer("")
-	o.ends(ended, code, exitFutile, "relay: 1 of 2 clients left since the wait began, and did not come back in 300ms; --lost allows 10 %", "too many clients are gone: 1 of 1 clients")
-	o.ends(may, mayCode, 0, "reached: 1 of 1 clients")
+	o.ends(ended, code, exitFutile, "relay: 1 of 2 clients left since the wait began, and did not come back in 300ms; --lost allows 10 %", "too many clients are gone: 1 of 1 client")
+	o.ends(may, mayCode, 0, "reached: 1 of 1 client")
 }
 
 // A key of one element that reads like two is another one than that of the two; and

@@ -32,3 +32,17 @@ func (w *waiter) outcome(result string) outcome {
 	}
 	return out
 }
+
+// fail is the end by an error: whoever reads data has it as data too.
+func (w *waiter) fail(err error) error {
+	w.clear()
+	if w.format == formatText {
+		return err
+	}
+	out := w.outcome(isFailed)
+	out.Reason = err.Error()
+	if e := printData(w.out, w.format, out); e != nil {
+		return e
+	}
+	return err
+}

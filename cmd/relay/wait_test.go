@@ -96,7 +96,7 @@ func TestWait(t *testing.T) {
 			half, halfCode = o.waiting("--version", "v3", "--percent", "50")
 			o.gives("v3", "a", "three")
 			one.take().answer("no")
-			o.ends(ended, code, exitFutile, "cannot be reached: too many refuse it: 0 of 2 clients (0.0 %)", "1 refuse it (one)")
+			o.ends(ended, code, exitFutile, "cannot be reached: too many refuse it: 0 of 2 clients (0.0 %)", "1 refuses it (one)")
 			two.take().answer("")
 			o.ends(half, halfCode, 0, "reached: 1 of 2 clients (50.0 %)")
 		})
@@ -230,6 +230,12 @@ func TestWaitFaults(t *testing.T) {
 	if code != 1 || !strings.Contains(out+errs, "asks for a token") {
 		t.Errorf("%d %s%s", code, out, errs)
 	}
+	code, out, errs = runRelay("wait", "--key", "k", "--type", "CDS", "--version", "v", "--admin", l.Addr().String(), "-o", "json")
+	for _, want := range []string{`"result": "error"`, `asks for a token`, `"key": "k"`} {
+		if code != 1 || !strings.Contains(out, want) || !strings.Contains(errs, "asks for a token") {
+			t.Errorf("%d %s%s", code, out, errs)
+		}
+	}
 	if err := guarded.Close(); err != nil {
 		t.Error(err)
 	}
@@ -252,7 +258,7 @@ func TestWaitForWhatWasReplaced(t *testing.T) {
 	ended, code = o.waiting("--version", "v1", "--timeout", "500ms", "-o", "json")
 	o.ends(ended, code, exitFutile, `"result": "superseded"`, `"superseded_by": "v2"`)
 	ended, code = o.waiting("--version", "v1", "--or-newer")
-	o.ends(ended, code, 0, "reached: 1 of 1 clients (100.0 %), superseded by v2, which counts as well")
+	o.ends(ended, code, 0, "reached: 1 of 1 client (100.0 %), superseded by v2, which counts as well")
 
 	// It comes again.
 	ended, code = o.waiting("--version", "v1")
@@ -264,11 +270,11 @@ func TestWaitForWhatWasReplaced(t *testing.T) {
 	default:
 	}
 	one.answer("")
-	o.ends(ended, code, 0, "reached: 1 of 1 clients (100.0 %)\n")
+	o.ends(ended, code, 0, "reached: 1 of 1 client (100.0 %)\n")
 
 	// Going back is something that came after it.
 	ended, code = o.waiting("--version", "v2", "--or-newer")
-	o.ends(ended, code, 0, "reached: 1 of 1 clients (100.0 %), superseded by v1, which counts as well")
+	o.ends(ended, code, 0, "reached: 1 of 1 client (100.0 %), superseded by v1, which counts as well")
 
 	// What is waited for comes, and is taken back before it is taken.
 	ended, code = o.waiting("--version", "v3")
@@ -290,7 +296,7 @@ func TestWaitForWhatWasReplaced(t *testing.T) {
 	o.until([]string{"status", "-o", "json"}, `"unsent": true`)
 	one.answer("")
 	one.take().answer("")
-	o.ends(ended, code, 0, "reached: 1 of 1 clients (100.0 %)")
+	o.ends(ended, code, 0, "reached: 1 of 1 client (100.0 %)")
 }
 
 // A key that no client has is said at once, and waited for.
@@ -302,7 +308,7 @@ func TestWaitForAKeyThatIsNotInUse(t *testing.T) {
 	o.ends(ended, code, exitLate, "not reached in 500ms: key edge is not in use")
 	ended, code = o.waiting("--version", "v1")
 	o.client("one", "edge", xds.Delta).take().answer("")
-	o.ends(ended, code, 0, "relay: key edge is not in use", "reached: 1 of 1 clients")
+	o.ends(ended, code, 0, "relay: key edge is not in use", "reached: 1 of 1 client")
 }
 
 // A relay that stops has fewer clients each moment: the last of them are no success, and
@@ -436,13 +442,20 @@ func TestWaitSaysWhyAsData(t *testing.T) {
 		want []string
 	}{
 		{[]string{"--key", "nobody", "--version", "v1"}, []string{`"result": "timeout"`, `"reason": "key nobody is not in use: no client has it; waiting for one"`, `"key_in_use": false`}},
-		{[]string{"--version", "v9"}, []string{`"reason": "the version has not come yet: the newest is v1; 1 clients"`}},
-		{[]string{"--version", "v1", "--clients", "2"}, []string{`"reason": "1 of 1 clients (100.0 %), and --clients wants 2"`}},
+		{[]string{"--version", "v9"}, []string{`"reason": "the version has not come yet: the newest is v1; 1 client"`}},
+		{[]string{"--version", "v1", "--clients", "2"}, []string{`"reason": "1 of 1 client (100.0 %), and --clients wants 2"`}},
 	} {
 		ended, code := o.waiting(append(c.args, "--timeout", "200ms", "-o", "json")...)
 		o.ends(ended, code, exitLate, c.want...)
 	}
-	ended, code := o.waiting("--version", "v1", "-o", "json")
+	// What is wrong with the origin is why nothing new comes.
+	if err := os.WriteFile(filepath.Join(o.dir, "origin", "bad.yaml"), []byte("resources: [{]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o.until([]string{"status"}, "bad.yaml")
+	ended, code := o.waiting("--version", "v9", "--timeout", "200ms", "-o", "json")
+	o.ends(ended, code, exitLate, `"reason": "the version has not come: origin file:origin has files that are not taken: `, "bad.yaml")
+	ended, code = o.waiting("--version", "v1", "-o", "json")
 	o.ends(ended, code, 0)
 	text := <-ended
 	ended <- text

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"xdsrelay/internal/orchestrator"
 	"xdsrelay/internal/xds"
@@ -12,7 +13,8 @@ import (
 // progress is the answer to /progress.
 type progress struct {
 	orchestrator.Progress
-	// Note says of a key that is not in use which one is that reads alike.
+	// Note says of a key that is not in use which one is that reads alike, and of a
+	// version that has not come what keeps new ones from coming, as far as that is known.
 	Note string `json:"note,omitempty"`
 }
 
@@ -43,10 +45,36 @@ func (s *Server) progress(r *http.Request) (int, any) {
 	// Looked at afterwards: none of those that are missing was sent away before.
 	p.Draining = s.phase.Load() == draining
 	out := progress{Progress: p}
-	if !p.InUse {
+	switch {
+	case !p.InUse:
 		out.Note = s.notUsed(key)
+	case !p.Known:
+		out.Note = s.hindrance(key)
 	}
 	return http.StatusOK, out
+}
+
+// hindrance says what keeps new versions of a key from coming; empty: nothing that is
+// known.
+func (s *Server) hindrance(key xds.Key) string {
+	k, ok := s.opts.Keys.Key(key)
+	if !ok {
+		return ""
+	}
+	switch up := &k.Upstream; {
+	case k.Refused != "":
+		return k.Refused
+	case up.Failed && !up.Connected:
+		return "no origin can be reached: " + up.Error
+	case up.SilentSince != nil:
+		return fmt.Sprintf("origin %s accepts streams and says nothing", up.Origin)
+	}
+	for _, o := range s.opts.Origins.Origins() {
+		if o.Name == k.Upstream.Origin && len(o.Faults) > 0 {
+			return fmt.Sprintf("origin %s has files that are not taken: %s", o.Name, strings.Join(show(o).Faults, "; "))
+		}
+	}
+	return ""
 }
 
 // typeCalled is the type that people mean: by its URL or its short name.

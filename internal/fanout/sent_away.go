@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/redact"
 )
 
 // maxSentAwayText bounds what is shown of why somebody was sent away, in bytes.
@@ -41,7 +42,7 @@ func (s *sentAways) note(r *Refusal, node string, now time.Time) {
 	one := s.lately[r.Reason]
 	s.lately[r.Reason] = SentAway{
 		Reason: r.Reason.String(), Count: one.Count + 1, At: now,
-		Node: short(node, maxSentAwayText), Key: r.Key, Error: short(r.Error(), maxSentAwayText),
+		Node: short(node, maxSentAwayText), Key: r.Key, Error: short(redact.Text(r.Error()), maxSentAwayText),
 	}
 }
 

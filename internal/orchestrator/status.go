@@ -163,7 +163,7 @@ func (g *Group) describe(now time.Time) KeyStatus {
 		s.Generation = state.Gen
 	}
 	if r := g.refusal.Load(); r != nil {
-		s.Refused = r.Error()
+		s.Refused = redact.Text(r.Error())
 	}
 	for _, t := range f.types {
 		ts := TypeStatus{Type: string(t.url), Short: t.short, Members: t.members, Wildcard: t.wildcard, Names: t.names}
