@@ -65,6 +65,7 @@ func TestUnknownCommandsAndFlags(t *testing.T) {
 		{[]string{"sevre"}, `relay: unknown command "sevre" for "relay"`, "\nrelay --help says what there is\n"},
 		{[]string{"validate", "--confg", "x"}, "relay: unknown flag: --confg", "\nrelay validate --help says what there is\n"},
 		{[]string{"demo", "--clients", "x"}, `relay: invalid argument "x" for "--clients"`, "\nrelay demo --help says what there is\n"},
+		{[]string{"completion", "bsh"}, `relay: unknown command "bsh" for "relay completion"`, "\nrelay completion --help says what there is\n"},
 		{[]string{"validate", "x"}, `relay: unknown command "x" for "relay validate"`, "\nrelay validate --help says what there is\n"},
 		{[]string{"version", "-o", "xml"}, `relay: --output: wants one of text, json, yaml, got "xml"`, "\n"},
 		{[]string{"explain"}, `relay: wants --node with a file, or --diff with a configuration`, "\nrelay explain --help says what there is\n"},

@@ -15,6 +15,7 @@ import (
 )
 
 func main() {
+	logGRPC()
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
@@ -24,6 +25,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	addCompletionCmd(root)
 	cmd, err := root.ExecuteC()
 	var faults config.Faults
 	var exit exitError
@@ -96,6 +98,17 @@ Commands that read a configuration take each of its keys as a flag too, as in
 		newVersionCmd(),
 	)
 	return root
+}
+
+// addCompletionCmd adds `relay completion`, which writes to what is root's output by
+// then. As cobra has it, a shell that it does not know is a call for help.
+func addCompletionCmd(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+	}
 }
 
 // addConfigFlags adds --config and a flag for each key of the file.

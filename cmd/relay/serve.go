@@ -48,6 +48,7 @@ flags win over the environment, the environment over the file.`,
 			if err != nil {
 				return err
 			}
+			grpcErrors.to.Store(log)
 			hangups, deaf := hangups()
 			defer deaf()
 			r, err := newRelay(cfg, log, level)
