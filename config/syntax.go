@@ -30,6 +30,7 @@ func Syntax(src []byte, err error) (line int, reason string) {
 	if len(src) > maxSought {
 		return max(line, 1), m[2]
 	}
+	defer func() { reason = plainly(reason, src, line) }()
 	var ends []int
 	for i, b := range src {
 		if b == '\n' || i == len(src)-1 {
@@ -43,6 +44,29 @@ func Syntax(src []byte, err error) (line int, reason string) {
 		e := documents(src[:ends[i]])
 		return e != nil && e.Error() == err.Error()
 	}), m[2]
+}
+
+// meant is what is wrong most often where the decoder says so.
+var meant = map[string]string{
+	"did not find expected ',' or ']'":               "a [ is not closed, or a comma is missing",
+	"did not find expected ',' or '}'":               "a { is not closed, or a comma is missing",
+	"mapping values are not allowed in this context": "a colon too many: what has one in it is to be in quotes",
+	"found unexpected end of stream":                 "a quote is not closed",
+}
+
+// plainly adds to what the decoder says what people would.
+func plainly(reason string, src []byte, line int) string {
+	help := meant[reason]
+	if rows := bytes.Split(src, []byte("\n")); line <= len(rows) {
+		row := rows[line-1]
+		if bytes.ContainsRune(row[:len(row)-len(bytes.TrimLeft(row, " \t"))], '\t') {
+			help = "a tab: indents are spaces"
+		}
+	}
+	if help == "" {
+		return reason
+	}
+	return help + " (" + reason + ")"
 }
 
 // documents reads a text to its end, or to what is wrong with it.

@@ -37,6 +37,19 @@ func TestTheLineOfASyntaxFault(t *testing.T) {
 			t.Errorf("%s: %v, want line %d", what, err, want)
 		}
 	}
+	// What people do wrong most often is said as they would.
+	for text, want := range map[string]string{
+		"log:\n\tlevel: info\n": "f:2: a tab: indents are spaces (found character that cannot start any token)",
+		"a: [b\nc: d\n":         "a [ is not closed, or a comma is missing (did not find expected ',' or ']')",
+		"a: {b: c\nd: e\n":      "a { is not closed, or a comma is missing (did not find expected ',' or '}')",
+		"a: b: c\n":             "a colon too many: what has one in it is to be in quotes (mapping values are not allowed in this context)",
+		"a: \"b\nc: d\n":        "a quote is not closed (found unexpected end of stream)",
+		"a: @b\n":               "f:1: found character that cannot start any token",
+	} {
+		if _, err := Parse("f", []byte(text), nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
 	// Of a large one the decoder is believed.
 	if line, reason := Syntax(make([]byte, maxSought+1), errors.New("yaml: line 7: no")); line != 7 || reason != "no" {
 		t.Error(line, reason)
