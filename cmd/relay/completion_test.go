@@ -38,7 +38,7 @@ func TestCompletionAsksTheRelay(t *testing.T) {
 		{[]string{"status", "--node", ""}, "web-0"},
 		{[]string{"status", "--node", "web"}, "web-0"},
 		{[]string{"status", "--state", ""}, "SYNCED NOT_SENT STALE NACKED"},
-		{[]string{"status", "--state", "STALE,"}, "STALE,SYNCED STALE,NOT_SENT STALE,STALE STALE,NACKED"},
+		{[]string{"status", "--state", "STALE,"}, "STALE,SYNCED STALE,NOT_SENT STALE,NACKED"},
 		{[]string{"diff", "--node", "web"}, "web-0"},
 		{[]string{"dump", "--key", ""}, "edge"},
 		{[]string{"dump", "--key", "edge", "--name", ""}, "a b"},

@@ -39,8 +39,12 @@ func (f *statesFlag) has(c *fanout.ClientStatus) bool {
 func completeStates(cmd *cobra.Command) {
 	completeWith(cmd, "state", func(typed string) (out []string) {
 		before := typed[:strings.LastIndexByte(typed, ',')+1]
+		var has statesFlag
+		_ = has.Set(strings.TrimSuffix(before, ",")) // what is none is told when it is used
 		for _, s := range allStates {
-			out = append(out, before+strings.ReplaceAll(s, " ", "_"))
+			if !slices.Contains(has, s) {
+				out = append(out, before+strings.ReplaceAll(s, " ", "_"))
+			}
 		}
 		return out
 	})

@@ -19,7 +19,8 @@ type state struct {
 		State         string `json:"state"`
 		Stale         int    `json:"stale_types"`
 		Configuration *struct {
-			Rejected *struct {
+			NeedsRestart []string `json:"needs_restart"`
+			Rejected     *struct {
 				Faults []string `json:"faults"`
 			} `json:"rejected"`
 		} `json:"configuration"`
@@ -85,6 +86,9 @@ func (s *state) troubles(now time.Time) (out []string) {
 			of = ", the last one " + a.Node
 		}
 		say("%s refused or ended in the last minute for %s%s: %s", counted(a.Count, "stream"), a.Reason, of, a.Error)
+	}
+	if c := s.Info.Configuration; c != nil && len(c.NeedsRestart) > 0 {
+		say("the configuration's file has other values than are in force, which need a restart: %s", strings.Join(c.NeedsRestart, ", "))
 	}
 	if c := s.Info.Configuration; c != nil && c.Rejected != nil {
 		say("the configuration's file has faults, and is not in force: %s", strings.Join(c.Rejected.Faults, "; "))
