@@ -12,6 +12,8 @@ import (
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 func TestTheFleetIsLive(t *testing.T) {
@@ -32,6 +34,20 @@ func TestTheFleetIsLive(t *testing.T) {
 	leave()
 	p.shows(".tiles", "12")
 	same()
+}
+
+// Who is sent away is no client, and is told of all the same.
+func TestWhoIsSentAwayIsShown(t *testing.T) {
+	t.Parallel()
+	w := serve(t, "")
+	p := w.open()
+	p.visit("/")
+	p.shows(".tiles", "0")
+	away := &client{node: node("lost-1", "nobody", ""), refuse: func() string { return "" }, served: func() {}}
+	if err := away.run(t.Context(), w.down); status.Code(err) != codes.PermissionDenied {
+		t.Fatal(err)
+	}
+	p.shows(".alarms", "1 stream refused or ended in the last minute for unmapped, the last one lost-1", "no aggregation rule matches this node")
 }
 
 func TestAChangeOfTheOriginShowsByItself(t *testing.T) {

@@ -66,6 +66,8 @@ func (s *Server) overview(ctx context.Context) ([]byte, time.Duration, error) {
 		Clients: s.opts.Clients.ClientsAfter(0),
 		Keys:    s.keys(),
 		Origins: []overview.Origin{},
+
+		SentAway: s.opts.Clients.SentAway(),
 	}
 	for _, o := range s.opts.Origins.Origins() {
 		shown := show(o)

@@ -79,6 +79,8 @@ type site struct {
 	speaking   time.Time // since when there is one
 	away       bool      // an attempt failed, and none has had a response since
 	awaySince  time.Time
+	told       error // why it is, as the log has it
+	toldAt     time.Time
 	failedAt   time.Time // the last attempt that did
 	reconnects uint64
 	lastErr    error
@@ -140,15 +142,26 @@ func (s *site) failed(err error) {
 		s.away, s.awaySince = true, now
 	}
 	is := s.away
+	another := is && (!was || err.Error() != s.told.Error() && now.Sub(s.toldAt) >= toldEvery)
+	if another {
+		s.told, s.toldAt = err, now
+	}
 	s.mu.Unlock()
 	if is {
 		s.tries.failed(now)
 	}
-	if is && !was {
+	switch {
+	case is && !was:
 		s.metrics.Away.Add(1)
 		s.log.Warn("origin is away", "error", err)
+	case another:
+		s.log.Warn("origin is away for another reason", "error", err)
 	}
 }
+
+// toldEvery is how long nothing is said of why an origin is away once that was: what is
+// mended first is often one reason of several.
+const toldEvery = time.Minute
 
 // isAway reports whether it failed somebody, and has answered nobody since.
 func (s *site) isAway() bool {

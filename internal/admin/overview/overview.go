@@ -40,6 +40,9 @@ type Overview struct {
 	Top     []KeyRow `json:"top"`
 	Rest    *KeyRow  `json:"rest,omitempty"`
 	Origins []Origin `json:"origins"`
+	// SentAway is who was refused in the last minute, by reason: of them nothing else
+	// tells here.
+	SentAway []fanout.SentAway `json:"sent_away,omitempty"`
 }
 
 // Relay is who says so.
@@ -108,6 +111,8 @@ type In struct {
 	Clients iter.Seq[fanout.ClientStatus]
 	Keys    []orchestrator.KeyStatus
 	Origins []Origin
+
+	SentAway []fanout.SentAway
 }
 
 // states in the order of how bad they are.
@@ -155,7 +160,7 @@ func (s *States) sum(other *States) {
 // Of counts. It costs by what there is, and returns little.
 func Of(in *In) *Overview {
 	c := counting{
-		Overview: Overview{Relay: in.Relay, Keys: len(in.Keys), Origins: in.Origins},
+		Overview: Overview{Relay: in.Relay, Keys: len(in.Keys), Origins: in.Origins, SentAway: in.SentAway},
 		rows:     make(map[string]*KeyRow, len(in.Keys)),
 		types:    make(map[string]*TypeRow),
 	}

@@ -35,6 +35,10 @@ function alarm(o) {
   for (const x of o.origins) {
     if (x.away) out.push(h('p', {}, `The origin ${x.name} is away since `, ago(x.away_since), x.error ? `: ${x.error}` : ''));
   }
+  for (const x of o.sent_away ?? []) {
+    const whose = x.key !== undefined ? ` of key ${x.key}` : x.node ? `, the last one ${x.node}` : '';
+    out.push(h('p', {}, `${count(x.count, 'stream')} refused or ended in the last minute for ${x.reason}${whose}: ${x.error}`));
+  }
   return out;
 }
 

@@ -1,0 +1,47 @@
+package upstream
+
+import (
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"xdsrelay/internal/telemetry"
+)
+
+// An origin that is away for another reason than was told is told of again, though not
+// at once: reasons may take turns.
+func TestAwayForAnotherReason(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log logged
+		m, err := telemetry.New(telemetry.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &site{metrics: m.Origin("o"), log: slog.New(slog.NewTextHandler(&log, nil))}
+		s.tries = newTries(Backoff{Base: time.Second, Max: time.Minute}, s.isAway)
+		says := func(away, another int) {
+			t.Helper()
+			if a, b := log.count(`"origin is away"`), log.count(`"origin is away for another reason"`); a != away || b != another {
+				t.Errorf("told %d and %d times, want %d and %d:\n%s", a, b, away, another, &log)
+			}
+		}
+		s.failed(errors.New("refused"))
+		s.failed(errors.New("no such host"))
+		says(1, 0)
+		time.Sleep(toldEvery)
+		s.failed(errors.New("refused"))
+		says(1, 0)
+		s.failed(errors.New("no such host"))
+		s.failed(errors.New("certificate"))
+		says(1, 1)
+		time.Sleep(toldEvery)
+		s.failed(errors.New("no such host"))
+		says(1, 1)
+		s.answered()
+		s.hung()
+		s.failed(errors.New("no such host"))
+		says(2, 1)
+	})
+}
