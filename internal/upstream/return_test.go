@@ -110,6 +110,26 @@ func TestP56_SilenceIsNoAnswer(t *testing.T) {
 	})
 }
 
+// Nor where it has said something else, so that the time of one that nobody has does run
+// out: what the other gave of the type is at stake.
+func TestP56_SilenceOfANameIsNoAnswer(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		first, second := n.origin("one"), n.origin("two")
+		_, sink, b := n.relay(v, "one", "two").failOver(first, second, all(cds), named(rds, "a", "b"))
+		b.send(resp{typ: cds, res: clusters("c")})
+		b.send(resp{typ: rds, res: clusters("a")})
+		sink.untilNames(t, rds, "a")
+		a := first.serve(2)
+		a.send(resp{typ: cds, res: clusters("c")})
+		time.Sleep(time.Minute)
+		sink.mu.Lock()
+		defer sink.mu.Unlock()
+		if s := sink.lastStatus(); s.Origin != addressOf("two") || sink.presence(rds, "a") != xds.Present {
+			t.Errorf("status %+v, a is %d", s, sink.presence(rds, "a"))
+		}
+	})
+}
+
 // While nothing is wanted no origin is tried out; and what is tried out follows
 // the interest.
 func TestP56_TriesFollowTheInterest(t *testing.T) {
