@@ -42,7 +42,8 @@ elements with / between them; a node's id is written whole. A key that is not in
 connected, are errors.
 
 What is wrong with the relay itself is told on stderr: an origin that is away or says
-nothing, files that are not taken, what is served from the last known good.`,
+nothing, files that are not taken, what is served from the last known good; and whom
+it refused in the last minute, who are no clients.`,
 		Example: `  relay status
   relay status --admin 127.0.0.1:19000 --key edge
   relay status --state NACKED,STALE
