@@ -225,7 +225,7 @@ func (s *Session) declined() (d Debt) {
 		d = s.denied
 	}
 	for i := range s.refused {
-		if r := &s.refused[i]; r.asked(s.sub) {
+		if r := &s.refused[i]; s.asked(r) {
 			d = d.with(r.owes)
 		}
 	}
