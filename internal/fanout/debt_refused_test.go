@@ -156,3 +156,26 @@ func TestP26_TheAliasOfWhatIsRefusedIsGivenUp(t *testing.T) {
 		})
 	}
 }
+
+// What comes of a name that nobody spoke of before, and is answered ahead, keeps its client
+// from no version that was before.
+func TestP19_WhatComesAheadIsOfWhatCameSince(t *testing.T) {
+	w := newWorld(t, xds.EndpointType, xds.Delta)
+	w.named("z")
+	w.named("a")
+	w.sub("a", "b")
+	w.want("a")
+	w.ack()
+	was := w.cur.Gen
+	w.named("a=2")
+	w.want("a=2")
+	w.named("b")
+	w.want("b")
+	w.nack()
+	_, owes, _, _ := stand(w)
+	for gen := uint64(1); gen <= was; gen++ {
+		if owes.Of(Span{gen, gen}) {
+			t.Errorf("it does not have %d for %v: b came in %d", gen, owes, w.cur.Gen)
+		}
+	}
+}
