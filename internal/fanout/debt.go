@@ -108,6 +108,23 @@ func changes(at *xds.Snapshot, name string) (d Debt) {
 	return d
 }
 
+// came is changes of what is answered ahead. What was not spoken of in all that the
+// client was sent is of the generations since then alone.
+func (s *Session) came(to *xds.Snapshot, name string) Debt {
+	d, at := changes(to, name), s.newest()
+	if at == nil || at.Lineage != to.Lineage || d.Old > at.Gen {
+		return d
+	}
+	if _, was := at.Look(s.sub, name); was != xds.Pending {
+		return d
+	}
+	d.Old = 0
+	if d.In.From = max(d.In.From, at.Gen+1); d.In.From > d.In.To {
+		d.In = Span{}
+	}
+	return d
+}
+
 // square notes that nothing is to be sent that was asked for or is to be said again, if
 // that is so.
 func (s *Session) square() {
@@ -155,7 +172,7 @@ func (s *Session) carries(p *Plan) Debt {
 			return d.with(Debt{Old: p.to.Gen})
 		}
 		for name := range p.answered {
-			d = d.with(changes(p.to, name))
+			d = d.with(s.came(p.to, name))
 		}
 		return d
 	}
@@ -225,7 +242,7 @@ func (s *Session) declined() (d Debt) {
 		d = s.denied
 	}
 	for i := range s.refused {
-		if r := &s.refused[i]; r.asked(s.sub) {
+		if r := &s.refused[i]; s.asked(r) {
 			d = d.with(r.owes)
 		}
 	}

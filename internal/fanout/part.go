@@ -229,7 +229,7 @@ func (s *Session) sentPart(p *Plan) {
 	for _, r := range p.again {
 		// P15: the parts together cover what was refused.
 		for _, n := range r.names {
-			if !p.next.spoke(n) && r.has(s.sub, n) {
+			if !p.next.spoke(n) && s.asks(&r, n, p.to) {
 				s.mark(n, postponed)
 			}
 		}

@@ -11,26 +11,50 @@ import (
 type refusal struct {
 	names []string
 	// handled are those of names, sorted, that came for a handle: whether they are
-	// still asked for cannot be told from the name.
+	// still asked for cannot be told from the name, once they are gone.
 	handled []string
 	said    *manifest // the response; nil where it is not known
 	gen     uint64    // that the response was of, the oldest of several
 	owes    Debt      // what is to be taken instead
 }
 
-// has reports whether the client still asks for one of the names, as far as it
-// can be told.
-func (r *refusal) has(sub *xds.Subscription, name string) bool {
-	if sub.Covers(name) {
-		return true
-	}
-	_, handled := slices.BinarySearch(r.handled, name)
-	return handled && !sub.Empty()
+// led reports whether one of the names came for a handle.
+func (r *refusal) led(name string) bool {
+	_, led := slices.BinarySearch(r.handled, name)
+	return led
 }
 
-// asked reports whether the client still asks for any of it.
-func (r *refusal) asked(sub *xds.Subscription) bool {
-	return slices.ContainsFunc(r.names, func(n string) bool { return r.has(sub, n) })
+// removal reports whether what was refused of a name is that it went, as far as it is
+// known.
+func (r *refusal) removal(name string) bool {
+	if r.said == nil {
+		return true
+	}
+	v, _ := r.said.says(name)
+	return v == xds.Version{}
+}
+
+// asks reports whether the client, which was sent at, still asks for one of the names
+// of a refusal, be it by a handle. Of what is gone that can be told no more: there is
+// nothing to take of it, unless just that was refused.
+func (s *Session) asks(r *refusal, name string, at *xds.Snapshot) bool {
+	if s.sub.Covers(name) {
+		return true
+	}
+	has := s.early[name]
+	if has == nil {
+		has = at.Held(name)
+	}
+	if has != nil {
+		return has.AskedBy(s.sub.Names)
+	}
+	return r.led(name) && r.removal(name) && !s.sub.Empty()
+}
+
+// asked reports whether the client still asks for any of a refusal.
+func (s *Session) asked(r *refusal) bool {
+	at := s.newest()
+	return slices.ContainsFunc(r.names, func(n string) bool { return s.asks(r, n, at) })
 }
 
 // refuse remembers what the refused response held, as far as it is still asked
@@ -115,7 +139,7 @@ func (s *Session) overtake(p *Plan, frame *manifest) {
 			return false
 		}
 		for _, n := range r.names {
-			if _, says := frame.says(n); !says && r.has(s.sub, n) {
+			if _, says := frame.says(n); !says && s.asks(&r, n, s.newest()) {
 				s.mark(n, repeated)
 			}
 		}
@@ -130,7 +154,7 @@ func (s *Session) overtake(p *Plan, frame *manifest) {
 
 // assume has what a refusal owes be taken with the response that went out last.
 func (s *Session) assume(r *refusal) {
-	if r.asked(s.sub) {
+	if s.asked(r) {
 		s.last().owes = s.last().owes.with(r.owes)
 	}
 }
@@ -144,7 +168,7 @@ func (s *Session) forgive(to *xds.Snapshot) {
 	s.refused = slices.DeleteFunc(s.refused, func(r refusal) bool {
 		return !slices.ContainsFunc(r.names, func(n string) bool {
 			_, is := to.Look(s.sub, n)
-			return is == xds.Present && r.has(s.sub, n)
+			return is == xds.Present && s.asks(&r, n, to)
 		})
 	})
 	if len(s.refused) == 0 {
@@ -156,10 +180,11 @@ func (s *Session) forgive(to *xds.Snapshot) {
 // covers is the origin's to decide, and over time has no other bound.
 const maxRefused = 1 << 16
 
-// stillAsked are the names that the client still asks for: those of the refusal
+// stillAsked are the names that the client still asks for, or may: those of the refusal
 // itself if it is all of them.
 func (s *Session) stillAsked(r *refusal) []string {
-	gone := func(n string) bool { return !r.has(s.sub, n) }
+	at := s.newest()
+	gone := func(n string) bool { return !s.asks(r, n, at) && (s.sub.Empty() || !r.led(n)) }
 	if !slices.ContainsFunc(r.names, gone) {
 		return r.names
 	}
@@ -185,7 +210,7 @@ func (s *Session) cover(p *Plan, frame *manifest) {
 // speak of.
 func (s *Session) covered(r refusal, frame *manifest, to *xds.Snapshot) bool {
 	return !slices.ContainsFunc(r.names, func(n string) bool {
-		if _, again := frame.says(n); again || !r.has(s.sub, n) {
+		if _, again := frame.says(n); again || !s.asks(&r, n, to) {
 			return false
 		}
 		_, is := to.Look(s.sub, n)

@@ -476,7 +476,10 @@ func (s *Session) Settled(p *Plan, now time.Time) {
 		return // nothing was said yet: the first answer starts from nothing
 	}
 	s.adopt(p)
-	silent := s.carries(p)
+	var silent Debt
+	if p.oversized != nil || len(s.flights) > 0 { // of who is in step it is not looked for in all that changed
+		silent = s.carries(p)
+	}
 	s.fall(p, silent)
 	if len(s.flights) > 0 { // what is in flight went, and is there again
 		s.last().owes.From = oldest(s.last().owes.From, silent.From)

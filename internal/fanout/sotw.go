@@ -170,7 +170,7 @@ func (s *Session) pendingNames(cur *xds.Snapshot, p *Plan) []string {
 		}) {
 			p.again = append(p.again, ref)
 			for _, n := range ref.names {
-				if ref.has(s.sub, n) {
+				if s.asks(&ref, n, s.newest()) {
 					names = append(names, n)
 				}
 			}

@@ -282,18 +282,15 @@ func (s *slot) cameAt(newest *xds.Snapshot) time.Time {
 	return at
 }
 
-// refusing reports whether the client refused what it answered last, or something that
-// it is still to have.
+// refusing reports whether the client refused something that it is still to have.
 func (s *Session) refusing() bool {
-	return !s.sub.Empty() && (s.declines() || s.refuses && len(s.refused) == 0) // else it gave up all of that
-}
-
-// declines reports whether the client refused something that it is still to have.
-func (s *Session) declines() bool {
-	if s.refuses && s.full() {
+	switch {
+	case s.sub.Empty():
+		return false
+	case s.refuses && (s.full() || !s.denied.None()):
 		return true
 	}
-	return slices.ContainsFunc(s.refused, func(r refusal) bool { return r.asked(s.sub) })
+	return slices.ContainsFunc(s.refused, func(r refusal) bool { return s.asked(&r) })
 }
 
 // holds reports whether removals wait: the client has what it is not to have (P36).

@@ -81,7 +81,7 @@ func (st *stream) appendUntaken(look *survey, to []Untaken) []Untaken {
 			for _, r := range sl.refused {
 				u.Of = max(u.Of, r.gen)
 				for _, name := range r.names {
-					if r.has(sl.sub, name) && len(u.Names) < maxUntaken {
+					if sl.asks(&r, name, sl.newest()) && len(u.Names) < maxUntaken {
 						u.Names = append(u.Names, name)
 					}
 				}
