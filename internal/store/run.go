@@ -80,7 +80,7 @@ func (s *Store) run(ctx, hurry context.Context) error {
 		}
 		return nil
 	}
-	confirm, pending := time.Now().Add(s.period()), false
+	confirm, pending, absent := time.Now().Add(s.period()), false, false
 	for ctx.Err() == nil {
 		end := s.watchWriting()
 		err := s.present()
@@ -89,8 +89,13 @@ func (s *Store) run(ctx, hurry context.Context) error {
 		}
 		end()
 		if err != nil {
+			absent = true
 			s.rest(ctx, s.outage(err), nil)
 			continue
+		}
+		if absent {
+			absent = false
+			s.outage(nil)
 		}
 		if now := time.Now(); s.clockSet() || !now.Before(confirm) {
 			s.confirmAll(now)
@@ -241,12 +246,13 @@ func (s *Store) do(it *item, enough func() error) time.Duration {
 	s.mu.Unlock()
 
 	var err error
+	used := false
 	if ok {
-		err = s.store(it, rec, dirty, enough)
+		used, err = s.store(it, rec, dirty, enough)
 	}
 	s.mu.Lock()
 	it.writing, it.doing = nil, false
-	lost := false
+	lost, failed := false, it.failures > 0 && !later
 	switch {
 	case err == nil && later && dirty && it.src == src:
 		if ok { // what was taken of the one before
@@ -272,6 +278,9 @@ func (s *Store) do(it *item, enough func() error) time.Duration {
 	s.mu.Unlock()
 	if lost {
 		s.giveUp(1, "too much waits to be written")
+	}
+	if !used && !failed { // else what failed is not to be written any more
+		return 0
 	}
 	return s.outage(err)
 }
