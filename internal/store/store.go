@@ -320,6 +320,9 @@ func (s *Store) Release(key xds.Key, typ xds.TypeURL, src Source) {
 		switch {
 		case !ok && !it.said: // else what another had is still to be written
 			s.undo(it)
+		case ok && rec == nil && !it.doing && s.index[it.file] == nil: // nothing is good, and there is nothing
+			s.drop(it)
+			s.undo(it)
 		case ok && !s.take(it, rec):
 			s.undo(it)
 			lost = true
@@ -542,7 +545,7 @@ type Status struct {
 	// LastError of the disk, and when.
 	LastError   string
 	LastErrorAt time.Time
-	// Failing: the last writing failed.
+	// Failing: the last writing failed, or the disk hangs.
 	Failing bool
 }
 
@@ -556,6 +559,7 @@ func (s *Store) Status() Status {
 	if out.Waiting = s.unwritten.Len(); out.Waiting > 0 {
 		out.Since = s.unwritten.Front().Value.(*item).since
 	}
+	out.Failing = out.Failing || s.hangs.n > 0
 	n := 0
 	for _, f := range s.index {
 		s.breathe(&n)
