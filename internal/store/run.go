@@ -46,9 +46,10 @@ func (s *Store) backoff(failures int) time.Duration {
 	return min(d, max(s.o.Interval, maxBackoff))
 }
 
-// Run writes what is new until ctx ends, and then what is new by then, if there is
-// time, which hurry ends: what is being written is then left as it was. It gives the
-// directory back when it returns, unless the disk hangs: then what it is about is let go.
+// Run opens the directory, if Open could not, and writes what is new until ctx ends, and
+// then what is new by then, if there is time, which hurry ends: what is being written is
+// then left as it was. It gives the directory back when it returns, unless the disk hangs:
+// then what it is about is let go.
 func (s *Store) Run(ctx, hurry context.Context) error {
 	done := make(chan error, 1)
 	go func() { done <- s.run(ctx, hurry) }()
@@ -78,6 +79,10 @@ func (s *Store) run(ctx, hurry context.Context) error {
 		if hurry.Err() != nil {
 			return errNoTime
 		}
+		return nil
+	}
+	if !s.openLate(ctx) {
+		s.letGo()
 		return nil
 	}
 	confirm, pending, absent := time.Now().Add(s.period()), false, false
