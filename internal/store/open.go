@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"sync"
 	"time"
 
 	"xdsrelay/internal/telemetry"
@@ -22,9 +21,8 @@ type opening struct {
 	result chan *Store   // an open one; room for one
 	failed chan error    // room for one
 	over   chan struct{} // closed when it is open, or is not to be any more
-	once   sync.Once
-	gone   bool   // it is not. The store's mu protects it
-	end    func() // of the watch
+	gone   bool          // it is not. The store's mu protects it
+	end    func()        // of the watch
 }
 
 // errNotOpen: the store is at its end, and was never open.
