@@ -21,7 +21,7 @@ type opening struct {
 	result chan *Store   // an open one; room for one
 	failed chan error    // room for one
 	over   chan struct{} // closed when it is open, or is not to be any more
-	gone   bool          // it is not. The store's mu protects it
+	gone   bool          // over is closed, since it is not. The store's mu protects it
 	end    func()        // of the watch
 }
 
@@ -126,8 +126,10 @@ func (s *Store) openLate(ctx context.Context) bool {
 			s.lock, is.lock = is.lock, nil
 			s.adopt(is)
 			s.clock, s.opening = is.clock, nil
+			if !at.gone {
+				close(at.over)
+			}
 			s.mu.Unlock()
-			close(at.over)
 			s.outage(nil)
 			return true
 		case err := <-at.failed:
