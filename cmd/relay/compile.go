@@ -83,7 +83,8 @@ func checked(cfg *config.Config, err error, running *config.Config) (*compiled, 
 	}
 	all = all.With(tokenFaults(cfg))
 	if running == nil || running.Store.Path != cfg.Store.Path {
-		all = all.With(storeFaults(cfg))
+		faults, _ := storeFaults(cfg)
+		all = all.With(faults)
 	}
 	for i, o := range cfg.Upstream.Origins {
 		known := running != nil && slices.ContainsFunc(running.Upstream.Origins, func(r config.Origin) bool { return r.Address == o.Address })

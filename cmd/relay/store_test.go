@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"log/slog"
 	"os"
@@ -30,6 +31,19 @@ func TestStorePath(t *testing.T) {
 	}
 	if code, _, errs := runRelay("serve", "--config", filepath.Join(dir, "bad.yaml")); code == 0 || !strings.Contains(errs, "store.path: ") {
 		t.Errorf("%d %s", code, errs)
+	}
+	// Whom it is open to is a warning.
+	open := files(t, map[string]string{"open.yaml": conf + "kept\n"})
+	for mode, want := range map[os.FileMode]string{0o700: "", 0o750: "others may look into ", 0o707: "others may write into "} {
+		kept := filepath.Join(open, "kept")
+		if err := errors.Join(os.MkdirAll(kept, 0o700), os.Chmod(kept, mode)); err != nil {
+			t.Fatal(err)
+		}
+		code, out, _ := runRelay("validate", "--config", filepath.Join(open, "open.yaml"))
+		at := filepath.Join(open, "open.yaml") + ":5: store.path: warning: "
+		if code != 0 || (want != "") != strings.Contains(out, "store.path") || want != "" && !strings.Contains(out, at+want+kept) {
+			t.Errorf("%v: %d %s", mode, code, out)
+		}
 	}
 	// In use: serve does not start, and validate may look all the same.
 	path := filepath.Join(dir, "new", "one")

@@ -76,7 +76,8 @@ func validate(cmd *cobra.Command, file string) (*validation, error) {
 	}
 	faults, missing := directoryFaults(cfg)
 	v.Faults = v.Faults.With(faults)
-	v.Warnings = slices.Concat(warnings(cfg, c), missing, certificateWarnings(cfg, time.Now()))
+	_, open := storeFaults(cfg)
+	v.Warnings = slices.Concat(warnings(cfg, c), missing, open, certificateWarnings(cfg, time.Now()))
 	if c != nil {
 		v.Warnings = append(v.Warnings, c.rules.Warnings()...)
 	}
@@ -113,15 +114,24 @@ func directoryFaults(cfg *config.Config) (faults, warnings config.Faults) {
 	return faults, warnings
 }
 
-// storeFaults is that of a directory that cannot be used for the last known good.
-// One that is not there is made by serve, and not here.
-func storeFaults(cfg *config.Config) (faults config.Faults) {
-	if p := cfg.Store.Path; p != "" {
-		if err := store.Check(p); err != nil {
-			faults = append(faults, cfg.Places.Fault("store.path", "%v", err))
-		}
+// storeFaults is that of a directory that cannot be used for the last known good, and
+// a warning of one that others get at, or that may come to be of use later: serve starts
+// without. One that is not there is made by serve, and not here.
+func storeFaults(cfg *config.Config) (faults, warnings config.Faults) {
+	p := cfg.Store.Path
+	if p == "" {
+		return nil, nil
 	}
-	return faults
+	may, err := store.Check(p)
+	switch {
+	case errors.Is(err, store.ErrHangs):
+		warnings = append(warnings, cfg.Places.Fault("store.path", "%v: until it does no more, nothing is kept, and nothing that was is served", err))
+	case err != nil:
+		faults = append(faults, cfg.Places.Fault("store.path", "%v", err))
+	case may != "":
+		warnings = append(warnings, cfg.Places.Fault("store.path", "others may %s %s, which should be of mode 0700", may, p))
+	}
+	return faults, warnings
 }
 
 // tokenFaults is that of a token that cannot be used.

@@ -193,7 +193,7 @@ func (k *keeper) confirmed() time.Time {
 		}
 	case k.good.Carried() && k.outdated():
 		return k.seed.Confirmed
-	case !g.home().spoken.Load() && at != nil: // gone, or back and mute
+	case !g.confirms() && at != nil: // gone, or back and mute
 		return at.Round(0)
 	}
 	return time.Now()

@@ -89,6 +89,12 @@ func (l *link) Status(s upstream.Status) {
 
 func (l *link) connected() bool { return l.status.Load().Connected }
 
+// confirms reports whether what is held is as the origin has it, as far as anybody can
+// tell: of two streams a word on either will do (P50). Safe for concurrent use.
+func (g *Group) confirms() bool {
+	return g.home().connected() && slices.ContainsFunc(g.lines(), func(l *link) bool { return l.spoken.Load() })
+}
+
 // listen has a silence be over once the origin has said anything.
 func (l *link) listen() {
 	if l.spoke.Swap(false) {

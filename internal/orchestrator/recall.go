@@ -56,6 +56,11 @@ func remember(r *store.Record, until time.Time, guess bool) *remembered {
 	return out
 }
 
+// tooOld reports whether there is a record that is not to be served any more.
+func (r *remembered) tooOld(now time.Time) bool {
+	return r != nil && !r.until.IsZero() && !now.Before(r.until)
+}
+
 // lookEvery is how often it is looked whether what is on disk and may not be served
 // now may be later: it could not be read, or is too old by a clock that is set right.
 const lookEvery = time.Minute
@@ -133,21 +138,28 @@ func (g *Group) recallAway(now time.Time) {
 		}
 		return
 	}
-	if r.loading != nil {
+	if r.loading != nil && (r.records == nil || !r.due) {
 		return
 	}
 	if r.records == nil {
 		r.records = make(map[xds.TypeURL]*remembered)
 		r.due = true
 	}
-	if !r.look.IsZero() && !now.Before(r.look) {
+	for typ, rec := range r.records {
+		if rec.tooOld(now) { // nothing of it may have been asked for yet
+			r.records[typ], r.due = nil, true
+		}
+	}
+	if r.loading == nil && !r.look.IsZero() && !now.Before(r.look) {
 		g.lookAgain()
 	}
 	if !r.due {
 		return
 	}
 	r.due = false
-	g.load()
+	if r.loading == nil {
+		g.load()
+	}
 	if r.look.IsZero() && r.loading == nil {
 		r.failed = 0 // nobody asks any more for what could not be read
 		if g.mayChange() {
@@ -231,7 +243,7 @@ func (v *view) lacksName() bool {
 // only is nil, any, and reports how many resources that was, and whether there is
 // another snapshot.
 func (g *Group) remind(v *view, rec *remembered, only *link, now time.Time) (n int, any bool) {
-	if rec == nil || v.move.Load() != nil {
+	if rec == nil || rec.tooOld(now) || v.move.Load() != nil {
 		return 0, false
 	}
 	us := v.forgotten(rec)
@@ -240,6 +252,9 @@ func (g *Group) remind(v *view, rec *remembered, only *link, now time.Time) (n i
 	}
 	if len(us) == 0 {
 		return 0, false
+	}
+	if s := v.held.Load(); s == nil || !s.Stale {
+		v.staleUntil = time.Time{} // that was of an outage before
 	}
 	for _, u := range us {
 		v.builder.Recall(u)

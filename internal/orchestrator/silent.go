@@ -79,18 +79,21 @@ func (g *Group) misses(l *link, now time.Time) (a advice) {
 	s := &l.silence
 	if s.loading != nil {
 		read := s.loading.come(now)
-		if read == nil {
-			return advice{soon: !s.loading.hung}
-		}
-		s.loading = nil
-		if s.records != nil { // else the origin has spoken since it was looked for
-			maps.Copy(s.records, read.records)
-			if read.failed {
-				s.look = now.Add(lookEvery)
+		switch {
+		case read == nil && !s.loading.hung:
+			return advice{soon: true}
+		case read == nil: // what there is in memory is of use meanwhile
+		default:
+			s.loading = nil
+			if s.records != nil { // else the origin has spoken since it was looked for
+				maps.Copy(s.records, read.records)
+				if read.failed {
+					s.look = now.Add(lookEvery)
+				}
 			}
 		}
 	}
-	if s.records == nil {
+	if s.records == nil && s.loading == nil {
 		s.records = make(map[xds.TypeURL]*remembered)
 	}
 	if !s.look.IsZero() && !now.Before(s.look) {
@@ -102,13 +105,13 @@ func (g *Group) misses(l *link, now time.Time) (a advice) {
 		rec, looked := s.records[v.typ.URL]
 		switch {
 		case v.move.Load() != nil:
-		case rec != nil && (rec.until.IsZero() || now.Before(rec.until)):
+		case rec != nil && !rec.tooOld(now):
 			a.end = a.end || slices.ContainsFunc(v.forgotten(rec), func(u xds.Update) bool { return v.at(u.Wildcard) == l })
 		case !looked && (v.wildAt == l && v.lacksAll() || v.namesAt == l && v.lacksName()) && g.opts.Store.Has(g.key, v.typ.URL):
 			types = append(types, v.typ.URL)
 		}
 	}
-	if len(types) > 0 && !a.end {
+	if len(types) > 0 && !a.end && s.loading == nil {
 		for _, typ := range types {
 			s.records[typ] = nil // unless something is found that may be served
 		}

@@ -31,7 +31,7 @@ func BenchmarkWrite(b *testing.B) {
 					again := *rec
 					again.Version = fmt.Sprint(i) // else it is not written
 					it := &item{slot: slot{rec.Key, rec.Type}, file: slot{rec.Key, rec.Type}.name(), at: -1}
-					if err := s.store(it, &again, true, func() error { return nil }); err != nil {
+					if _, err := s.store(it, &again, true, func() error { return nil }); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -18,10 +18,11 @@
 // # Concurrency
 //
 // All methods are safe for concurrent use. Run's goroutine is the only one that
-// changes the directory, once Open has returned; Load reads files meanwhile, which
+// changes the directory, once it is open; Load reads files meanwhile, which
 // are never changed but replaced. A Source is called without any lock. mu is held
 // for a few instructions, never across a call of a Source, I/O or a log line: Touch
 // takes it where clients acknowledge. Who goes over all files or items lets go of it
 // now and then. Of a disk that hangs Run does not wait for the end: what it is about is
-// let go with the process (hang.go), as whoever calls Load does for itself.
+// let go with the process (hang.go), as whoever calls Load does for itself. If it hangs at
+// the start, the directory is opened later (open.go).
 package store

@@ -334,3 +334,34 @@ func TestDamagedFilesAreBounded(t *testing.T) {
 		t.Errorf("status is %+v", st)
 	}
 }
+
+// What needs no writing says nothing of whether the disk takes what is written.
+func TestAFullDiskAndWhatNeedsNoWriting(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		d := new(disk)
+		r := running(t, dir, d.option, func(o *Options) { o.MaxAge = time.Hour })
+		same := clusters(t, "same", 3, 100)
+		src := r.put(t, same)
+		d.fail(syscall.ENOSPC, "create")
+		rec := clusters(t, "new", 3, 100)
+		r.Touch(rec.Key, rec.Type, new(source).set(rec))
+		for range 20 {
+			time.Sleep(time.Minute)
+			r.Touch(same.Key, same.Type, src)
+			none := clusters(t, "none", 0, 0)
+			r.Touch(none.Key, none.Type, new(source))
+		}
+		synctest.Wait()
+		if n := r.told("cannot write"); n != 1 || r.told("written again") != 0 || !r.Status().Failing {
+			t.Errorf("it is told %d times: %s", n, r.log)
+		}
+		d.fail(nil)
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if r.told("written again") != 1 || r.Status().Failing {
+			t.Errorf("it is not told that it is over: %s", r.log)
+		}
+		r.stop()
+	})
+}

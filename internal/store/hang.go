@@ -86,6 +86,7 @@ func (s *Store) watchWriting() (end func()) {
 func (s *Store) letGo() {
 	s.mu.Lock()
 	s.over, s.ended = true, true
+	s.forgo()
 	lost := s.unwritten.Len()
 	s.mu.Unlock()
 	s.o.Metrics.Unwritten(time.Time{})

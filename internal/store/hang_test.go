@@ -1,11 +1,14 @@
 package store
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"xdsrelay/internal/xds"
 )
 
 // hang has uses of the disk not come back until they are let.
@@ -44,7 +47,7 @@ func TestADiskThatHangs(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		count(t, "told", r.told("the disk hangs: what it is asked for"), 1)
 		count(t, "told that it is over", r.told("hangs no more"), 0)
-		if st := r.Status(); !strings.Contains(st.LastError, "the disk hangs") || st.Waiting != 2 {
+		if st := r.Status(); !strings.Contains(st.LastError, "the disk hangs") || st.Waiting != 2 || !st.Failing {
 			t.Errorf("status is %+v", st)
 		}
 		let()
@@ -70,12 +73,15 @@ func TestAReadingThatHangs(t *testing.T) {
 		go func() { r.loads(t, rec); close(read) }()
 		time.Sleep(hangsAfter + time.Second)
 		count(t, "told", r.told("the disk hangs: what it is asked for"), 1)
-		if st := r.Status(); !strings.Contains(st.LastError, "reading") {
+		if st := r.Status(); !strings.Contains(st.LastError, "reading") || !st.Failing {
 			t.Errorf("status is %+v", st)
 		}
 		let()
 		<-read
 		count(t, "told that it is over", r.told("hangs no more"), 1)
+		if r.Status().Failing {
+			t.Error("it fails though it hangs no more")
+		}
 		r.stop()
 	})
 }
@@ -125,4 +131,33 @@ func count(t *testing.T, what string, got, want int) {
 	if got != want {
 		t.Errorf("%s: %d, want %d", what, got, want)
 	}
+}
+
+// Keys that come and go while the disk hangs, and of which nothing is good, leave nothing
+// behind.
+func TestKeysThatGoWhileTheDiskHangs(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		d := new(disk)
+		r := running(t, dir, d.option)
+		let := d.hang("create")
+		rec := clusters(t, "one", 1, 100)
+		r.Touch(rec.Key, rec.Type, new(source).set(rec))
+		time.Sleep(time.Minute)
+		for i := range 100 {
+			key, src := xds.NewKey(fmt.Sprint(i)), new(source)
+			r.Touch(key, rec.Type, src)
+			r.Release(key, rec.Type, src)
+		}
+		count(t, "waiting", r.Status().Waiting, 1)
+		r.mu.Lock()
+		count(t, "items", len(r.items), 1)
+		r.mu.Unlock()
+		let()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		count(t, "waiting", r.Status().Waiting, 0)
+		r.loads(t, rec)
+		r.stop()
+	})
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"container/heap"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,7 +44,8 @@ func lockDir(dir string) (*os.File, error) {
 }
 
 // present has the directory be there, and be this process'. If somebody took it away it
-// is made again, and all that is good is written anew. Of Run's goroutine.
+// is made again, and all that is good is written anew. If there is another in its place,
+// as when a disk is mounted, what is in that is read. Of Run's goroutine.
 func (s *Store) present() error {
 	is, err := os.Lstat(filepath.Join(s.o.Path, lockFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -53,62 +56,79 @@ func (s *Store) present() error {
 			return err
 		}
 	}
-	if err := os.MkdirAll(s.o.Path, 0o700); err != nil {
-		return err
-	}
-	lock, err := lockDir(s.o.Path)
+	other, err := open(s.o)
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	old := s.lock
-	s.lock = lock
-	s.mu.Unlock()
-	lost := s.lose()
-	s.o.Log.Error("store: the directory was taken away; what is good of keys that are held is written anew", "path", s.o.Path, "files_lost", lost)
-	return old.Close()
+	lost, found := s.replaceBy(other)
+	s.o.Log.Error("store: the directory was taken away; what is good of keys that are held is written anew", "path", s.o.Path, "files_lost", lost, "files_there", found)
+	return other.Close() // the lock of the one before
 }
 
-// lose forgets the files that are not there any more, and has what is good be written
-// anew.
-func (s *Store) lose() int {
-	var gone []*file // nobody else changes the index
-	for _, f := range s.index {
-		if !s.there(f) {
-			gone = append(gone, f)
-		}
-	}
-	missing := func(name string) bool {
-		_, err := os.Lstat(filepath.Join(s.o.Path, name))
-		return errors.Is(err, fs.ErrNotExist)
-	}
-	noAside, noJournal := missing(asideDir), missing(confirmedFile)
+// replaceBy has what is in the directory now take the place of what was known, and what
+// is good be written. It returns how many files are not there any more, and how many are.
+func (s *Store) replaceBy(other *Store) (lost, found int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.lock, other.lock = other.lock, s.lock
 	n := 0
-	for _, f := range gone {
+	for name, was := range s.index { // nobody else changes it
 		s.breathe(&n)
-		s.forget(f)
+		if f := other.index[name]; f == nil || f.id != was.id || f.state != was.state {
+			lost++
+		} else if f.state == whole {
+			f.confirmed, f.wrote = later(f.confirmed, was.confirmed), was.wrote
+		}
 	}
-	if noAside {
-		s.aside, s.spare = nil, 0
-	}
-	if noJournal {
-		s.journal, s.stale = 0, true
-	}
+	heap.Init(&other.ages)
+	s.adopt(other)
+	s.clock.newest, s.stale = later(s.clock.newest, other.clock.newest), true
 	for _, it := range s.items {
 		s.breathe(&n)
 		if it.src != nil {
 			s.touch(it)
 		}
 	}
-	s.show()
-	return len(gone)
+	return lost, len(s.index)
 }
 
+// ErrHangs: the disk neither says what it is asked for nor fails.
+var ErrHangs = errors.New("the disk hangs")
+
+// maxChecking is for how long Check waits.
+const maxChecking = 5 * time.Second
+
 // Check reports what would keep Open from using a directory, without making or
-// locking anything.
-func Check(path string) error {
+// locking anything, and what others may do with it who should not, if they may. Of a disk
+// that hangs it returns ErrHangs.
+func Check(path string) (othersMay string, err error) {
+	return checkBy(path, check)
+}
+
+func checkBy(path string, check func(string) error) (othersMay string, err error) {
+	type result struct {
+		may string
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		var r result
+		if r.err = check(path); r.err == nil {
+			r.may, _ = openToOthers(path)
+		}
+		done <- r
+	}()
+	t := time.NewTimer(maxChecking)
+	defer t.Stop()
+	select {
+	case r := <-done:
+		return r.may, r.err
+	case <-t.C:
+		return "", fmt.Errorf("%s: %w", path, ErrHangs)
+	}
+}
+
+func check(path string) error {
 	is, err := os.Stat(path)
 	for at := path; errors.Is(err, fs.ErrNotExist); is, err = os.Stat(at) {
 		up := filepath.Dir(at)
@@ -125,6 +145,20 @@ func Check(path string) error {
 		return fmt.Errorf("%s is no directory", path)
 	}
 	return usable(path)
+}
+
+// openToOthers says what others may do with a directory; empty: nothing, or it is not there.
+func openToOthers(dir string) (may string, mode fs.FileMode) {
+	is, err := os.Stat(dir)
+	switch {
+	case err != nil:
+		return "", 0
+	case is.Mode().Perm()&0o022 != 0:
+		may = "write into"
+	case is.Mode().Perm()&0o077 != 0:
+		may = "look into"
+	}
+	return may, is.Mode()
 }
 
 // usable reports whether files can be made in a directory.

@@ -53,12 +53,12 @@ func TestPathsThatCannotBeUsed(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %v", path, err)
 		}
-		if err := Check(path); err == nil || !strings.Contains(err.Error(), why) {
+		if _, err := Check(path); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%s is checked: %v", path, err)
 		}
 	}
 	for _, path := range []string{dir, filepath.Join(dir, "a", "b"), "relative/to/here"} {
-		if err := Check(path); err != nil {
+		if _, err := Check(path); err != nil {
 			t.Errorf("%s: %v", path, err)
 		}
 		if _, err := os.Stat(filepath.Join(dir, "a")); err == nil {

@@ -46,9 +46,10 @@ func (s *Store) backoff(failures int) time.Duration {
 	return min(d, max(s.o.Interval, maxBackoff))
 }
 
-// Run writes what is new until ctx ends, and then what is new by then, if there is
-// time, which hurry ends: what is being written is then left as it was. It gives the
-// directory back when it returns, unless the disk hangs: then what it is about is let go.
+// Run opens the directory, if Open could not, and writes what is new until ctx ends, and
+// then what is new by then, if there is time, which hurry ends: what is being written is
+// then left as it was. It gives the directory back when it returns, unless the disk hangs:
+// then what it is about is let go.
 func (s *Store) Run(ctx, hurry context.Context) error {
 	done := make(chan error, 1)
 	go func() { done <- s.run(ctx, hurry) }()
@@ -80,7 +81,11 @@ func (s *Store) run(ctx, hurry context.Context) error {
 		}
 		return nil
 	}
-	confirm, pending := time.Now().Add(s.period()), false
+	if !s.openLate(ctx) {
+		s.letGo()
+		return nil
+	}
+	confirm, pending, absent := time.Now().Add(s.period()), false, false
 	for ctx.Err() == nil {
 		end := s.watchWriting()
 		err := s.present()
@@ -89,8 +94,13 @@ func (s *Store) run(ctx, hurry context.Context) error {
 		}
 		end()
 		if err != nil {
+			absent = true
 			s.rest(ctx, s.outage(err), nil)
 			continue
+		}
+		if absent {
+			absent = false
+			s.outage(nil)
 		}
 		if now := time.Now(); s.clockSet() || !now.Before(confirm) {
 			s.confirmAll(now)
@@ -241,12 +251,13 @@ func (s *Store) do(it *item, enough func() error) time.Duration {
 	s.mu.Unlock()
 
 	var err error
+	used := false
 	if ok {
-		err = s.store(it, rec, dirty, enough)
+		used, err = s.store(it, rec, dirty, enough)
 	}
 	s.mu.Lock()
 	it.writing, it.doing = nil, false
-	lost := false
+	lost, failed := false, it.failures > 0 && !later
 	switch {
 	case err == nil && later && dirty && it.src == src:
 		if ok { // what was taken of the one before
@@ -272,6 +283,9 @@ func (s *Store) do(it *item, enough func() error) time.Duration {
 	s.mu.Unlock()
 	if lost {
 		s.giveUp(1, "too much waits to be written")
+	}
+	if !used && !failed { // else what failed is not to be written any more
+		return 0
 	}
 	return s.outage(err)
 }

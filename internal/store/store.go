@@ -4,7 +4,6 @@ import (
 	"container/heap"
 	"container/list"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -76,6 +75,7 @@ type Store struct {
 	ahead     bool // that a record is from the future was told
 	stale     bool // the confirmed file says less than the index
 	hangs     hanging
+	opening   *opening // nil: the directory is open
 
 	// Run's own.
 	failures int // in a row
@@ -109,79 +109,6 @@ type item struct {
 
 	failures int
 	tooLarge bool // that it is was told
-}
-
-// Open takes the directory for this process and reads the beginnings of its
-// files. It starts nothing; Close gives the directory back, if Run is never called.
-func Open(o Options) (*Store, error) {
-	s, err := open(o)
-	if err != nil {
-		return nil, fmt.Errorf("store %s: %w", o.Path, err)
-	}
-	return s, nil
-}
-
-func open(o Options) (*Store, error) {
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	s := &Store{o: o, wake: make(chan struct{}, 1), index: make(map[string]*file), items: make(map[slot]*item), unwritten: list.New()}
-	s.asked.L = &s.mu
-	s.stats.Path = o.Path
-	if is, err := os.Stat(o.Path); err == nil && !is.IsDir() {
-		return nil, fmt.Errorf("no directory")
-	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	if err := os.MkdirAll(o.Path, 0o700); err != nil {
-		return nil, err
-	}
-	if err := usable(o.Path); err != nil {
-		return nil, err
-	}
-	var err error
-	if s.lock, err = lockDir(o.Path); err != nil {
-		return nil, err
-	}
-	if is, err := os.Stat(o.Path); err == nil && is.Mode().Perm()&0o077 != 0 {
-		may := "look into"
-		if is.Mode().Perm()&0o022 != 0 {
-			may = "write into"
-		}
-		o.Log.Warn("store: others may "+may+" the directory", "path", o.Path, "mode", is.Mode().String(), "files", "0600", "should_be", "0700")
-	}
-	if err := s.readAll(); err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
-	return s, nil
-}
-
-// readAll reads what is in the directory.
-func (s *Store) readAll() error {
-	for _, read := range []func() error{s.readIndex, s.readAside, s.readConfirmed} {
-		if err := read(); err != nil {
-			return err
-		}
-	}
-	s.setAside()
-	s.mu.Lock()
-	s.beginClock()
-	s.show()
-	s.mu.Unlock()
-	s.tellTooOld()
-	return nil
-}
-
-// Close gives the directory back. Run does so itself.
-func (s *Store) Close() error {
-	s.mu.Lock()
-	lock := s.lock
-	s.lock, s.over, s.ended = nil, true, true
-	s.mu.Unlock()
-	if lock == nil {
-		return nil
-	}
-	return lock.Close()
 }
 
 // Touch says that something may be new at src, which is what speaks for the key
@@ -320,6 +247,9 @@ func (s *Store) Release(key xds.Key, typ xds.TypeURL, src Source) {
 		switch {
 		case !ok && !it.said: // else what another had is still to be written
 			s.undo(it)
+		case ok && rec == nil && !it.doing && s.index[it.file] == nil: // nothing is good, and there is nothing
+			s.drop(it)
+			s.undo(it)
 		case ok && !s.take(it, rec):
 			s.undo(it)
 			lost = true
@@ -406,6 +336,9 @@ func (s *Store) Has(key xds.Key, typ xds.TypeURL) bool {
 	if it := s.items[at]; it != nil && (it.taken != nil || it.writing != nil) {
 		return true
 	}
+	if s.opening != nil {
+		return !xds.TypeOf(typ).Secret // nobody knows
+	}
 	f := s.index[name]
 	return f != nil && (f.state == whole || f.state == unread)
 }
@@ -433,6 +366,9 @@ func (s *Store) Seed(key xds.Key, typ xds.TypeURL) (*Record, error) {
 func (s *Store) load(at slot, old bool) (*Record, telemetry.Load, error) {
 	if xds.TypeOf(at.typ).Secret {
 		return nil, telemetry.NoneStored, nil
+	}
+	if err := s.awaitOpen(); err != nil {
+		return nil, telemetry.LoadFailed, err
 	}
 	name := at.name()
 	s.mu.Lock()
@@ -542,7 +478,7 @@ type Status struct {
 	// LastError of the disk, and when.
 	LastError   string
 	LastErrorAt time.Time
-	// Failing: the last writing failed.
+	// Failing: the last writing failed, or the disk hangs.
 	Failing bool
 }
 
@@ -556,6 +492,7 @@ func (s *Store) Status() Status {
 	if out.Waiting = s.unwritten.Len(); out.Waiting > 0 {
 		out.Since = s.unwritten.Front().Value.(*item).since
 	}
+	out.Failing = out.Failing || s.hangs.n > 0
 	n := 0
 	for _, f := range s.index {
 		s.breathe(&n)

@@ -16,8 +16,9 @@ import (
 // store has a record take the place of the file; nil: the file goes. dirty says
 // that it may be new; else it is to be confirmed, for which it is written if it is
 // another than the file's all the same: who has less to say than before, or says it in
-// the name of another version, says that of what is good.
-func (s *Store) store(it *item, rec *Record, dirty bool, enough func() error) error {
+// the name of another version, says that of what is good. It reports whether there was
+// anything to do on the disk: else nothing is known of that.
+func (s *Store) store(it *item, rec *Record, dirty bool, enough func() error) (used bool, err error) {
 	name := it.file
 	s.mu.Lock()
 	f := s.index[name]
@@ -31,15 +32,15 @@ func (s *Store) store(it *item, rec *Record, dirty bool, enough func() error) er
 	s.mu.Unlock()
 	switch {
 	case !dirty && (rec == nil || f == nil): // nothing to confirm, or it went for want of room
-		return nil
+		return false, nil
 	case rec == nil && (f == nil || f.state == foreign):
-		return nil
+		return false, nil
 	case rec == nil:
 		if err := s.remove(f); err != nil {
-			return err
+			return true, err
 		}
 		s.o.Metrics.Wrote(telemetry.GoneFromDisk)
-		return s.syncDir()
+		return true, s.syncDir()
 	}
 	h := newHeader(rec)
 	if f != nil && f.state == whole && f.sum == h.sum && s.there(f) {
@@ -49,7 +50,7 @@ func (s *Store) store(it *item, rec *Record, dirty bool, enough func() error) er
 		if dirty {
 			s.o.Metrics.Wrote(telemetry.SameAsWrote)
 		}
-		return nil
+		return false, nil
 	}
 	if s.o.MaxBytes > 0 && h.size+leastConfirmed > s.o.MaxBytes {
 		s.o.Metrics.Wrote(telemetry.TooBig)
@@ -57,10 +58,10 @@ func (s *Store) store(it *item, rec *Record, dirty bool, enough func() error) er
 			it.tooLarge = true
 			s.o.Log.Warn("store: a record is larger than store.max_bytes and is not stored", "key", it.key, "type", it.typ, "bytes", h.size)
 		}
-		return nil
+		return false, nil
 	}
 	if err := s.replace(name, h.size, func(w io.Writer) error { return encode(w, h, rec, enough) }); err != nil {
-		return err
+		return true, err
 	}
 	s.mu.Lock()
 	if f = s.index[name]; f != nil { // the one that was replaced
@@ -76,9 +77,9 @@ func (s *Store) store(it *item, rec *Record, dirty bool, enough func() error) er
 		s.mu.Lock()
 		clear(made.sum[:]) // so that it is written again
 		s.mu.Unlock()
-		return err
+		return true, err
 	}
-	return nil
+	return true, nil
 }
 
 // there reports whether a file is still in the directory as it was written.

@@ -157,7 +157,7 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 				patient = now.Add(e.stream.client.opts.AbsentAfter)
 				continue
 			}
-			if early := e.stream.at.early(e.stream.client.opts.AbsentAfter); now.Before(early) && (!patient.IsZero() || !e.stream.heard.Load()) {
+			if early := e.stream.at.early(e.stream.client.opts.AbsentAfter); now.Before(early) && (!patient.IsZero() || !e.stream.known()) {
 				patient = early
 				continue
 			}

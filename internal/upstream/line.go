@@ -194,7 +194,9 @@ func (l *line) opened() {
 func (l *line) answered() {
 	if !l.had {
 		l.had, l.failures, l.quiet = true, 0, quiet{}
-		l.heard.Store(true)
+		if l.serves() {
+			l.heard.Store(l.at)
+		}
 		l.at.answered()
 		l.unmuted()
 	}

@@ -91,12 +91,16 @@ func TestP56_SilenceAndGarbageAreNoAnswers(t *testing.T) {
 	})
 }
 
-// Nor is it an answer that a name's time has run out (P57), which it does not while the
-// other says nothing either.
+// Nor is it an answer that a name's time has run out (P57), as it does at an origin that
+// speaks to others; it does not at the one that serves, which says nothing to anybody.
 func TestP56_SilenceIsNoAnswer(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		first, second := n.origin("one"), n.origin("two")
-		_, sink, _ := n.relay(v, "one", "two").failOver(first, second, named(rds, "a"))
+		r := n.relay(v, "one", "two")
+		_, other := r.stream(named(rds, "b"))
+		first.serve(1).send(resp{typ: rds, res: clusters("b")})
+		other.untilNames(t, rds, "b")
+		_, sink, _ := r.failOver(first, second, named(rds, "a"))
 		a := first.serve(1)
 		time.Sleep(time.Minute)
 		sink.mu.Lock()

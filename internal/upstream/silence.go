@@ -15,7 +15,7 @@ import (
 // says nothing looks well from all other sides.
 //
 // An origin may hang, or be overloaded. While none of its streams has had a response, and this key
-// never had one, it is mute, and its silence says nothing of any name: nothing is taken for absent (P57),
+// had none from it since it serves, it is mute, and its silence says nothing of any name: nothing is taken for absent (P57),
 // or a relay that has just started would take from clients what they have. And
 // what there is of the last known good is served. What the origin is asked for goes by what is
 // held, or it would never tell what of that is gone (P55): so the stream ends for it, and another is opened.
@@ -23,9 +23,13 @@ import (
 // errSilent ends a stream for what is known from elsewhere. It is no failure.
 var errSilent = errors.New("origin says nothing, and there is a last known good")
 
-// mute reports whether nothing has come on this stream, nor ever for its key, nor on any other
-// stream that is open to its origin.
-func (l *line) mute() bool { return !l.heard.Load() && !l.at.speaks() }
+// mute reports whether nothing has come on this stream, nor on those before it that its key had
+// to its origin, nor on any other stream that is open to that.
+func (l *line) mute() bool { return !l.known() && !l.at.speaks() }
+
+// known: the origin has spoken for the key, and no other did since. It may have nothing to
+// add; one that is turned to for another has everything to say (P55).
+func (l *line) known() bool { return l.heard.Load() == l.at }
 
 func (s *site) speaks() bool {
 	s.mu.Lock()

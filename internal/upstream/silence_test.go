@@ -255,3 +255,32 @@ func TestP53_ABadFirstResponseIsAWord(t *testing.T) {
 		}
 	})
 }
+
+// Nor is one that is turned to for another, however much that said: it was told of no
+// version that it gave (P55), so that it has to speak of all that it has.
+func TestP56_P57_AMuteOriginThatIsTurnedToIsNoWitness(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		const patience = 30 * time.Millisecond
+		first, second := startFake(t), startFake(t)
+		r := startRelay(t, Options{Variant: v, AbsentAfter: patience}, first.address, second.address)
+		stream, sink := r.stream(named(rds, "a"))
+		s := first.serve(1)
+		s.send(resp{typ: rds, res: clusters("a")})
+		sink.untilNames(t, rds, "a")
+		s.request()
+		s.done <- nil
+		first.refuse(2)
+		mute := second.next()
+		mute.request()
+		stream.SetInterest(sink.want(named(rds, "a", "b")))
+		sink.muted(t)
+		<-time.After(4 * patience)
+		sink.mu.Lock()
+		if is := sink.presence(rds, "b"); is != xds.Pending {
+			t.Errorf("b is %v", is)
+		}
+		sink.mu.Unlock()
+		mute.send(resp{typ: rds, res: clusters("a")})
+		sink.until(t, "a guess", func() bool { return sink.presence(rds, "b") == xds.Absent })
+	})
+}

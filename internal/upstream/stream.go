@@ -23,7 +23,9 @@ type Stream struct {
 	sink   Sink
 	log    *slog.Logger
 
-	heard atomic.Bool // an origin has had a response for the key, at any time
+	// heard is the origin that served and had a response for the key, the last that did
+	// both; nil: none has.
+	heard atomic.Pointer[site]
 
 	// metrics of the key; fixed once Run runs.
 	metrics *telemetry.Key
@@ -277,6 +279,7 @@ func (s *Stream) turnTo(ctx context.Context, l *line) error {
 	s.returned = time.Now()
 	clear(s.tried)
 	err := old.stop(errReturn)
+	s.heard.Store(l.at) // or it would not be turned to
 	if over := (*sinkError)(nil); errors.As(err, &over) || ctx.Err() != nil {
 		old.close()
 		return err
