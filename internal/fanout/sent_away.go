@@ -3,6 +3,7 @@ package fanout
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -30,29 +31,40 @@ type SentAway struct {
 // large as there are reasons.
 type sentAways struct {
 	mu      sync.Mutex
-	before  map[telemetry.Reason]SentAway
-	lately  map[telemetry.Reason]SentAway
+	before  map[telemetry.Reason]sentAway
+	lately  map[telemetry.Reason]sentAway
 	started time.Time // lately did
+}
+
+// sentAway is how many there were, and the last one.
+type sentAway struct {
+	count int
+	why   *Refusal
+	node  string
+	at    time.Time
+}
+
+func (a sentAway) show() SentAway {
+	return SentAway{
+		Reason: a.why.Reason.String(), Count: a.count, At: a.at,
+		Node: a.node, Key: a.why.Key, Error: short(redact.Text(a.why.Error()), maxSentAwayText),
+	}
 }
 
 func (s *sentAways) note(r *Refusal, node string, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.turn(now)
-	one := s.lately[r.Reason]
-	s.lately[r.Reason] = SentAway{
-		Reason: r.Reason.String(), Count: one.Count + 1, At: now,
-		Node: short(node, maxSentAwayText), Key: r.Key, Error: short(redact.Text(r.Error()), maxSentAwayText),
-	}
+	s.lately[r.Reason] = sentAway{s.lately[r.Reason].count + 1, r, strings.Clone(short(node, maxSentAwayText)), now}
 }
 
 // turn begins a new half when it is time to. s.mu is held.
 func (s *sentAways) turn(now time.Time) {
 	switch passed := now.Sub(s.started); {
 	case s.lately == nil || passed >= 2*refusalEvery:
-		s.before, s.lately, s.started = nil, make(map[telemetry.Reason]SentAway), now
+		s.before, s.lately, s.started = nil, make(map[telemetry.Reason]sentAway), now
 	case passed >= refusalEvery:
-		s.before, s.lately, s.started = s.lately, make(map[telemetry.Reason]SentAway), now
+		s.before, s.lately, s.started = s.lately, make(map[telemetry.Reason]sentAway), now
 	}
 }
 
@@ -63,12 +75,12 @@ func (s *sentAways) status(now time.Time) []SentAway {
 	s.turn(now)
 	var out []SentAway
 	for r, one := range s.lately {
-		one.Count += s.before[r].Count
-		out = append(out, one)
+		one.count += s.before[r].count
+		out = append(out, one.show())
 	}
 	for r, one := range s.before {
 		if _, has := s.lately[r]; !has {
-			out = append(out, one)
+			out = append(out, one.show())
 		}
 	}
 	slices.SortFunc(out, func(a, b SentAway) int {
