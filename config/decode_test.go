@@ -75,7 +75,7 @@ tracing: {sample: much}
 		}},
 		"reserved in a list": {"upstream: {origins: [{address: \"a:1\", variant: sotw}]}\n",
 			[]string{"1:39: upstream.origins[0].variant: reserved for later, not supported yet"}},
-		"syntax":          {"name: [\n", []string{"1: did not find expected node content"}},
+		"syntax":          {"name: [\n", []string{"1: a value is missing, or a [ or { is not closed (did not find expected node content)"}},
 		"tab":             {"name:\n\tx: 1\n", []string{"2: a tab: indents are spaces (found character that cannot start any token)"}},
 		"not a mapping":   {"- a\n", []string{"1:1: wants keys and values, got a list"}},
 		"second document": {origin + "---\nname: x\n", []string{"3:1: a second document; there has to be one only"}},

@@ -50,7 +50,8 @@ func Syntax(src []byte, err error) (line int, reason string) {
 var meant = map[string]string{
 	"did not find expected ',' or ']'":               "a [ is not closed, or a comma is missing",
 	"did not find expected ',' or '}'":               "a { is not closed, or a comma is missing",
-	"mapping values are not allowed in this context": "a colon too many: what has one in it is to be in quotes",
+	"mapping values are not allowed in this context": "a colon too many: what has one in it is to be in quotes, and a quote above it closed",
+	"did not find expected node content":             "a value is missing, or a [ or { is not closed",
 	"found unexpected end of stream":                 "a quote is not closed",
 }
 

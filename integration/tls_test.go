@@ -440,6 +440,11 @@ func TestListeners(t *testing.T) {
 		}
 	}
 	r.waitMetric(t, 3, "refused_total", "reason", "tls_handshake")
+	info, err := r.get("/server_info") // no stream tells of them
+	if err != nil || !bytes.Contains(info, []byte(`"reason": "tls_handshake"`)) || !bytes.Contains(info, []byte(`"count": 3`)) ||
+		!bytes.Contains(info, []byte(`"error": "downstream.listeners[1]: peer 127.0.0.1:`)) {
+		t.Errorf("%v %s", err, info)
+	}
 }
 
 // Rules see who a client has proven to be, and not who it says it is.

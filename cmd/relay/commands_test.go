@@ -215,6 +215,7 @@ func TestExplain(t *testing.T) {
 		"peer.json": `{"address": "10.0.0.1:1", "uri_sans": ["spiffe://x"], "dns_sans": [], "subject": ""}`,
 		"bad.json":  `{"id": "n1", "clutser": "edge"}`,
 		"bad.yaml":  "id: n1\nclutser: edge\n",
+		"cut.json":  `{"id": "a",`,
 		"boot.yaml": "admin: {}\nnode:\n  id: n3\n  cluster: edge\ndynamic_resources: {}\n",
 		"boot.json": `{"static_resources": {}, "node": {"id": "n4", "clutser": "edge"}}`,
 		"who.yaml":  "uri_san: [a]\n",
@@ -305,6 +306,7 @@ func TestExplain(t *testing.T) {
 	}{
 		{args("--node", "DIR/none.json"), "relay: --node: open DIR/none.json: no such file"},
 		{args("--node", "DIR/bad.json"), "relay: --node DIR/bad.json: (line 1:14): unknown field \"clutser\"\n"},
+		{args("--node", "DIR/cut.json"), "relay: --node DIR/cut.json: line 1: a value is missing, or a [ or { is not closed (did not find"},
 		{args("--node", "DIR/bad.yaml"), "relay: --node DIR/bad.yaml: unknown field \"clutser\"\n"},
 		{args("--node", "DIR/boot.json"), "relay: --node DIR/boot.json: unknown field \"clutser\"\n"},
 		{args("--node", "DIR/node.json", "--peer", "DIR/who.yaml"), "relay: --peer DIR/who.yaml: line 1: unknown field uri_san, a peer has address, uri_sans, dns_sans and subject\n"},

@@ -191,7 +191,8 @@ func readNode(stdin io.Reader, file string) (*corev3.Node, *xds.Node, error) {
 	if !isJSON {
 		var v any
 		if err := yaml.Unmarshal(b, &v); err != nil {
-			return fail(err)
+			line, reason := config.Syntax(b, err)
+			return fail(fmt.Errorf("line %d: %s", line, reason))
 		}
 		if b, err = json.Marshal(v); err != nil {
 			return fail(err)

@@ -211,10 +211,24 @@ func (d *difference) print(w io.Writer) error {
 	if len(d.Moving) == 0 {
 		fmt.Fprintf(w, "all %d clients keep their keys\n", d.Clients)
 	} else {
-		fmt.Fprintf(w, "%d of %d clients would be ended and come again, over %s\n", len(d.Moving), d.Clients, d.drain)
+		fmt.Fprintf(w, "%d of %d clients would be ended and come again, over %s%s\n", len(d.Moving), d.Clients, d.drain, d.refusals())
 	}
 	if len(d.Admission) > 0 {
 		fmt.Fprintf(w, "identity or secrets are others at %s: whom they do not let in any more is ended as well, and not counted here\n", strings.Join(d.Admission, ", "))
 	}
 	return nil
+}
+
+// refusals says how many of those who come again are let in no more.
+func (d *difference) refusals() string {
+	n := 0
+	for _, m := range d.Moving {
+		if slices.ContainsFunc(m.Types, func(t typeChange) bool { return t.Refused != "" }) {
+			n++
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %d of them would be refused then, all types or some", n)
 }

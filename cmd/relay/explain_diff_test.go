@@ -144,7 +144,7 @@ CLIENTS  NODES  KEY  NEW KEY
 1        1      -    k
 1        1      k    refused
 
-4 of 5 clients would be ended and come again, over 0s
+4 of 5 clients would be ended and come again, over 0s; 1 of them would be refused then, all types or some
 `
 	if out.String() != want {
 		t.Errorf("%s\nwant\n%s", &out, want)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/telemetry"
 )
 
 // maxSentAwayShown is for how many reasons it is told who is sent away.
@@ -71,21 +72,29 @@ func (s *state) troubles(now time.Time) (out []string) {
 		}
 	}
 	if n := s.Info.Stale; n > 0 {
-		say("%s served from the last known good: no origin has spoken of it since the start", counted(n, "type"))
+		of := "them"
+		if n == 1 {
+			of = "it"
+		}
+		say("%s served from the last known good: no origin has spoken of %s since the start", counted(n, "type"), of)
 	}
 	for i, a := range s.Info.SentAway {
 		if i == maxSentAwayShown {
 			say("%s more for which streams are refused or ended: /server_info has them", counted(len(s.Info.SentAway)-i, "reason"))
 			break
 		}
-		of := ""
+		of, who := "", ""
 		switch {
 		case a.Key != "":
 			of = " of key " + a.Key
 		case a.Node != "":
-			of = ", the last one " + a.Node
+			who = " " + a.Node
 		}
-		say("%s refused or ended in the last minute for %s%s: %s", counted(a.Count, "stream"), a.Reason, of, a.Error)
+		what := "stream"
+		if a.Reason == telemetry.Handshake.String() {
+			what = "connection"
+		}
+		say("%s refused or ended in the last minute for %s%s, the last one%s %s ago: %s", counted(a.Count, what), a.Reason, of, who, age(now.Sub(a.At)), a.Error)
 	}
 	if c := s.Info.Configuration; c != nil && len(c.NeedsRestart) > 0 {
 		say("the configuration's file has other values than are in force, which need a restart: %s", strings.Join(c.NeedsRestart, ", "))

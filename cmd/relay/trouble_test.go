@@ -19,13 +19,13 @@ func TestTroubles(t *testing.T) {
 	}{
 		{`{"state": "serving", "configuration": {}}`, `[{"name": "one"}]`, nil},
 		{`{"state": "serving", "sent_away": [
-			{"reason": "origin_unreachable", "count": 7, "node": "n", "key": "edge", "error": "no origin"},
-			{"reason": "unmapped", "count": 1, "node": "web-0", "error": "no rule"}, {"reason": "handshake", "count": 1, "error": "x"},
-			{"reason": "a", "count": 1, "error": "x"}, {"reason": "b", "count": 1, "error": "x"}, {"reason": "c", "count": 1, "error": "x"}]}`, `[]`, []string{
-			"7 streams refused or ended in the last minute for origin_unreachable of key edge: no origin",
-			"1 stream refused or ended in the last minute for unmapped, the last one web-0: no rule",
-			"1 stream refused or ended in the last minute for handshake: x",
-			"1 stream refused or ended in the last minute for a: x", "1 stream refused or ended in the last minute for b: x",
+			{"reason": "origin_unreachable", "count": 7, "node": "n", "key": "edge", "error": "no origin", "at": "2026-01-02T03:03:55Z"},
+			{"reason": "unmapped", "count": 1, "node": "web-0", "error": "no rule", "at": "2026-01-02T03:04:02Z"}, {"reason": "tls_handshake", "count": 1, "error": "x", "at": "2026-01-02T03:04:05Z"},
+			{"reason": "a", "count": 1, "error": "x", "at": "2026-01-02T03:04:05Z"}, {"reason": "b", "count": 1, "error": "x", "at": "2026-01-02T03:04:05Z"}, {"reason": "c", "count": 1, "error": "x"}]}`, `[]`, []string{
+			"7 streams refused or ended in the last minute for origin_unreachable of key edge, the last one 10s ago: no origin",
+			"1 stream refused or ended in the last minute for unmapped, the last one web-0 3s ago: no rule",
+			"1 connection refused or ended in the last minute for tls_handshake, the last one 0s ago: x",
+			"1 stream refused or ended in the last minute for a, the last one 0s ago: x", "1 stream refused or ended in the last minute for b, the last one 0s ago: x",
 			"1 reason more for which streams are refused or ended: /server_info has them",
 		}},
 		{`{"state": "draining", "stale_types": 1}`, `[]`, []string{"the relay is draining", "1 type served from the last known good: no origin has spoken of it since the start"}},
@@ -36,7 +36,7 @@ func TestTroubles(t *testing.T) {
 				"origin one is away for 2m00s: refused\ufffd[31m",
 				"origin two says nothing on 2 streams for 10s",
 				"origin two has files that are not taken: a.yaml: gone",
-				"4 types served from the last known good: no origin has spoken of it since the start",
+				"4 types served from the last known good: no origin has spoken of them since the start",
 				"the configuration's file has other values than are in force, which need a restart: name, store.path",
 				"the configuration's file has faults, and is not in force: relay.yaml:3: x; relay.yaml:4: y",
 			}},

@@ -232,7 +232,7 @@ func TestWaitFaults(t *testing.T) {
 	}
 	code, out, errs = runRelay("wait", "--key", "k", "--type", "CDS", "--version", "v", "--admin", l.Addr().String(), "-o", "json")
 	for _, want := range []string{`"result": "error"`, `asks for a token`, `"key": "k"`} {
-		if code != 1 || !strings.Contains(out, want) || !strings.Contains(errs, "asks for a token") {
+		if code != 1 || !strings.Contains(out, want) || strings.Contains(out, "0001") || !strings.Contains(errs, "asks for a token") {
 			t.Errorf("%d %s%s", code, out, errs)
 		}
 	}

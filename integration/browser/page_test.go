@@ -42,12 +42,27 @@ func TestWhoIsSentAwayIsShown(t *testing.T) {
 	w := serve(t, "")
 	p := w.open()
 	p.visit("/")
-	p.shows(".tiles", "0")
+	p.shows(".tiles", "0", "without clients")
+	p.shows("#origins", "not in use") // nobody asked it for anything yet
 	away := &client{node: node("lost-1", "nobody", ""), refuse: func() string { return "" }, served: func() {}}
 	if err := away.run(t.Context(), w.down); status.Code(err) != codes.PermissionDenied {
 		t.Fatal(err)
 	}
 	p.shows(".alarms", "1 stream refused or ended in the last minute for unmapped, the last one lost-1", "no aggregation rule matches this node")
+}
+
+// Files of an origin that are not taken keep what was there before, and are told of.
+func TestFilesThatAreNotTakenAreShown(t *testing.T) {
+	t.Parallel()
+	w := serve(t, "")
+	w.join(edge(1)...)
+	p := w.open()
+	p.visit("/")
+	p.shows("#origins", "reached")
+	if err := os.WriteFile(filepath.Join(w.origin, "bad.yaml"), []byte("resources: [\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.shows(".alarms", "files that are not taken", "bad.yaml:1", "a [ or { is not closed")
 }
 
 func TestAChangeOfTheOriginShowsByItself(t *testing.T) {

@@ -73,7 +73,7 @@ func (s *Server) overview(ctx context.Context) ([]byte, time.Duration, error) {
 		shown := show(o)
 		in.Origins = append(in.Origins, overview.Origin{
 			Name: shown.Name, Address: shown.Address, Away: shown.Away, AwaySince: shown.AwaySince,
-			Streams: shown.Streams, Silent: shown.Silent, Error: shown.LastError,
+			Streams: shown.Streams, Silent: shown.Silent, Error: shown.LastError, Faults: shown.Faults,
 		})
 	}
 	b, err := marshal(overview.Of(&in), "")

@@ -3,6 +3,7 @@ package fanout
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -53,6 +54,8 @@ func (h handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	if err != nil {
 		if !errors.Is(err, io.EOF) { // a probe of the port, which was refused nothing
 			h.srv.meters.Refuse(telemetry.Handshake)
+			refused := Refusal{Reason: telemetry.Handshake, Err: fmt.Errorf("%s: peer %s: %w", c.in.gate.Key, from, err)}
+			h.srv.sentAway.note(&refused, "", time.Now())
 			h.srv.sparing.line(h.srv.log, slog.LevelWarn, "a client's TLS handshake failed", "peer", from, "listener", c.in.gate.Key, "error", err)
 		}
 		return nil, nil, err

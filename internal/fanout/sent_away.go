@@ -15,8 +15,8 @@ import (
 // maxSentAwayText bounds what is shown of why somebody was sent away, in bytes.
 const maxSentAwayText = 512
 
-// SentAway is what was refused or ended lately for one reason: streams and polls, but
-// those whose time had come.
+// SentAway is what was refused or ended lately for one reason: streams, polls and TLS
+// handshakes, but those whose time had come.
 type SentAway struct {
 	Reason string `json:"reason"`
 	Count  int    `json:"count"` // in the last minute, or a little less

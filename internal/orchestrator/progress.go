@@ -62,7 +62,7 @@ type Progress struct {
 	Refuser *Laggard `json:"refuser,omitempty"`
 	// Started is when the relay did. Draining: it is ending, and sends its clients
 	// away, so that those who are left are nobody's measure.
-	Started  time.Time `json:"started"`
+	Started  time.Time `json:"started,omitzero"`
 	Draining bool      `json:"draining,omitempty"`
 }
 

@@ -103,6 +103,7 @@ type Origin struct {
 	Streams   int        `json:"streams"`
 	Silent    int        `json:"silent_streams"`
 	Error     string     `json:"error,omitempty"`
+	Faults    []string   `json:"faults,omitempty"` // files that are not taken
 }
 
 // In is what an Overview is made of.

@@ -33,11 +33,14 @@ function alarm(o) {
   const out = [];
   if (o.relay.state !== 'serving') out.push(h('p', {}, `The relay is ${o.relay.state}.`));
   for (const x of o.origins) {
-    if (x.away) out.push(h('p', {}, `The origin ${x.name} is away since `, ago(x.away_since), x.error ? `: ${x.error}` : ''));
+    if (x.away) out.push(h('p', {}, `Origin ${x.name} went away `, ago(x.away_since), x.error ? `: ${x.error}` : ''));
+    if (x.faults) out.push(h('p', {}, `Origin ${x.name} has files that are not taken: ${x.faults.join('; ')}`));
   }
   for (const x of o.sent_away ?? []) {
-    const whose = x.key !== undefined ? ` of key ${x.key}` : x.node ? `, the last one ${x.node}` : '';
-    out.push(h('p', {}, `${count(x.count, 'stream')} refused or ended in the last minute for ${x.reason}${whose}: ${x.error}`));
+    const key = x.key === undefined ? '' : ` of key ${x.key}`;
+    const who = !key && x.node ? `${x.node} ` : '';
+    const what = x.reason === 'tls_handshake' ? 'connection' : 'stream';
+    out.push(h('p', {}, `${count(x.count, what)} refused or ended in the last minute for ${x.reason}${key}, the last one ${who}`, ago(x.at), `: ${x.error}`));
   }
   return out;
 }
@@ -55,8 +58,8 @@ function tileRow(o, rate) {
     tile('In step', o.clients ? `${share} %` : '–', `${number(st.synced)} have and took the newest`, o.clients && share < 99 ? 'warn' : 'good'),
     tile('On their way', number(st.stale + st.not_sent), `${number(st.stale)} stale, ${number(st.not_sent)} not sent`),
     tile('Refusing', number(st.nacked), st.nacked ? h('a', { href: '/ui/refusals' }, 'What and why') : 'nobody', st.nacked ? 'bad' : ''),
-    tile('Keys', number(o.keys), o.disconnected ? `${number(o.disconnected)} not connected to an origin` : 'connected to an origin', o.disconnected ? 'bad' : ''),
-    tile('Origins', `${number(o.origins.length - away)} of ${number(o.origins.length)}`, away ? 'reached; see below' : 'reached', away ? 'bad' : ''),
+    tile('Keys', number(o.keys), o.disconnected ? `${number(o.disconnected)} not connected to an origin` : o.clients ? 'connected to an origin' : 'without clients', o.disconnected ? 'bad' : ''),
+    tile('Origins', `${number(o.origins.length - away)} of ${number(o.origins.length)}`, away ? 'not away; see below' : 'not away', away ? 'bad' : ''),
     tile('ACKs', rate.text(), rate.curve()),
   ];
 }
@@ -127,9 +130,10 @@ function originTable(o) {
   return [h('h2', {}, 'Origins'), table('In order of preference', [
     { name: 'Origin', head: true }, { name: 'State' }, { name: 'Streams', class: 'n' }, { name: 'Address' }],
   o.origins.map((x) => [h('span', { class: 'long' }, x.name),
-    x.away ? h('span', { class: 'state nacked', title: x.error }, h('i', { 'aria-hidden': 'true' }, '✕'), 'away ', ago(x.away_since))
+    x.away ? h('span', { class: 'state nacked', title: x.error }, h('i', { 'aria-hidden': 'true' }, '✕'), 'went away ', ago(x.away_since))
       : x.silent_streams ? h('span', { class: 'state stale' }, h('i', { 'aria-hidden': 'true' }, '◐'), `silent on ${number(x.silent_streams)}`)
-        : h('span', { class: 'state synced' }, h('i', { 'aria-hidden': 'true' }, '●'), 'reached'),
+        : x.streams ? h('span', { class: 'state synced' }, h('i', { 'aria-hidden': 'true' }, '●'), 'reached')
+          : h('span', { class: 'state', title: 'No key needs it now, so that nothing is known of it' }, 'not in use'),
     number(x.streams), h('span', { class: 'long' }, x.address)])),
   h('p', { class: 'foot' }, 'The relay was started ', ago(o.relay.started), '.')];
 }
