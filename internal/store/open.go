@@ -74,12 +74,14 @@ func (s *Store) begin(hangs func()) {
 			return
 		}
 		s.mu.Lock()
-		defer s.mu.Unlock()
-		if at.gone {
-			_ = is.Close() // nothing was written
-			return
+		gone := at.gone
+		if !gone {
+			at.result <- is
 		}
-		at.result <- is
+		s.mu.Unlock()
+		if gone {
+			_ = is.Close() // nothing was written
+		}
 	}()
 }
 
@@ -100,19 +102,21 @@ func (s *Store) awaitOpen() error {
 	return nil
 }
 
-// forgo has nobody wait for the directory any more. mu is held.
-func (s *Store) forgo() {
+// forgo has nobody wait for the directory any more. What was opened meanwhile is to be
+// closed by end, without mu: a disk may hang over that as well. mu is held.
+func (s *Store) forgo() (end func()) {
 	at := s.opening
 	if at == nil || at.gone {
-		return
+		return func() {}
 	}
 	at.gone = true
+	close(at.over)
 	select {
 	case is := <-at.result:
-		_ = is.Close()
+		return func() { _ = is.Close() } // nothing was written
 	default:
+		return func() {}
 	}
-	close(at.over)
 }
 
 // openLate opens the directory, however long that takes; false: ctx ended first.
@@ -206,10 +210,11 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	lock := s.lock
 	s.lock, s.over, s.ended = nil, true, true
-	s.forgo()
+	end := s.forgo()
 	s.mu.Unlock()
+	end()
 	if lock == nil {
 		return nil
 	}
-	return lock.Close()
+	return errors.Join(s.hook("closedir", s.o.Path), lock.Close())
 }
