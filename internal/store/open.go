@@ -180,18 +180,19 @@ func open(o Options) (*Store, error) {
 	if s.lock, err = lockDir(o.Path); err != nil {
 		return nil, err
 	}
-	if may, mode := openToOthers(o.Path); may != "" {
-		o.Log.Warn("store: others may "+may+" the directory", "path", o.Path, "mode", mode.String(), "files", "0600", "should_be", "0700")
-	}
 	if err := s.readAll(); err != nil {
 		return nil, errors.Join(err, s.Close())
+	}
+	if may, mode := openToOthers(o.Path); may != "" {
+		o.Log.Warn("store: others may "+may+" the directory", "path", o.Path, "mode", mode.String(), "files", "0600", "should_be", "0700")
 	}
 	return s, nil
 }
 
-// readAll reads what is in the directory.
+// readAll reads what is in the directory. What may fail comes before what tells of anything
+// that is there: it may be tried again and again.
 func (s *Store) readAll() error {
-	for _, read := range []func() error{s.readIndex, s.readAside, s.readConfirmed} {
+	for _, read := range []func() error{s.readAside, s.readIndex, s.readConfirmed} {
 		if err := read(); err != nil {
 			return err
 		}

@@ -346,3 +346,38 @@ func TestADiskThatHangsAsItIsGivenBack(t *testing.T) {
 		opened(t, dir)
 	})
 }
+
+// What is wrong with another directory is told once, however often it cannot be used.
+func TestAnotherDirectoryThatCannotBeReadIsToldOnce(t *testing.T) {
+	up := t.TempDir()
+	path, other := filepath.Join(up, "store"), filepath.Join(up, "other")
+	if err := errors.Join(os.Mkdir(other, 0o750), os.WriteFile(filepath.Join(other, asideDir), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		r := running(t, path)
+		if err := os.WriteFile(plant(t, other, clusters(t, "bad", 1, 30)), []byte("no file of ours"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(os.Rename(path, path+".was"), os.Rename(other, path)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if st := r.Status(); !st.Failing || st.Damaged != 0 {
+			t.Errorf("status is %+v", st)
+		}
+		if err := os.Remove(filepath.Join(path, asideDir)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if st := r.Status(); st.Failing || st.Damaged != 1 || st.SetAside != 1 {
+			t.Errorf("status is %+v", st)
+		}
+		r.counts(t, map[string]float64{"store_damaged_total": 1})
+		count(t, "told that a file is damaged", r.told("a file is not served"), 1)
+		count(t, "told that others may look into it", r.told("others may look into"), 1)
+		r.stop()
+	})
+}
