@@ -92,6 +92,34 @@ func TestP53_AClockThatIsBehindAtBoot(t *testing.T) {
 	}, clock.options)
 }
 
+// So it does if the origin is mute, and if it goes only then.
+func TestP53_AClockThatIsBehindAtBootAndASilentOrigin(t *testing.T) {
+	goesOn(t)
+	dir := t.TempDir()
+	kept(t, dir, "x=1")
+	for _, goes := range []bool{false, true} {
+		var clock wrong
+		clock.set(-years)
+		life(t, dir, func(w *world) {
+			w.join("web", eds).want("x")
+			f := w.feed("web")
+			f.reached()
+			equal(t, "the stream ends for what is on disk", f.silent(t), true)
+			pass(5 * time.Minute)
+			clock.set(45 * time.Minute)
+			if goes {
+				f.failed()
+			}
+			pass(9 * time.Minute)
+			equal(t, "x", w.join("web", eds).want("x").sees(subscription("x"), "x"), "1")
+			pass(2*time.Minute + time.Second)
+			if c, err := w.try("web", eds); err == nil && w.State(c.want("x"), "x") {
+				t.Error("it is served though too old")
+			}
+		}, clock.options)
+	}
+}
+
 // What is too old by a clock that is ahead is not lost by what is written meanwhile:
 // once the clock is set right it is served, in this life and the next.
 func TestP53_AClockThatIsAheadLosesNothing(t *testing.T) {

@@ -298,6 +298,7 @@ func (g *Group) wait(now time.Time) time.Duration {
 	before(g.interest.next())
 	before(g.nextExpiry())
 	before(g.recall.until)
+	before(g.recall.weigh)
 	switch r := &g.recall; {
 	case !g.away:
 	case r.loading == nil:

@@ -29,6 +29,7 @@ type recall struct {
 	spoken  bool                        // the origin has since
 	until   time.Time                   // from when some of what was recalled is too old; zero: never
 	look    time.Time                   // when what is on disk may be another matter; zero: it is not
+	weigh   time.Time                   // when what was recalled by a clock that may be wrong is held against it again; zero: nothing was
 }
 
 // remembered is a record with its resources by all that they go by.
@@ -59,6 +60,35 @@ func remember(r *store.Record, until time.Time, guess bool) *remembered {
 // tooOld reports whether there is a record that is not to be served any more.
 func (r *remembered) tooOld(now time.Time) bool {
 	return r != nil && !r.until.IsZero() && !now.Before(r.until)
+}
+
+// weigh holds a record of a time that is to come against the clock as it is now.
+func (g *Group) weigh(rec *remembered) {
+	if rec != nil && rec.guess {
+		var until time.Time
+		until, rec.guess = g.opts.Store.Expires(rec.Record)
+		rec.until = earlier(rec.until, until)
+	}
+}
+
+// weighAgain does so with what was recalled, for as long as the clock may be wrong.
+func (g *Group) weighAgain(now time.Time) {
+	r := &g.recall
+	r.weigh = time.Time{}
+	for _, v := range g.views {
+		if v.guessed == nil {
+			continue
+		}
+		if g.weigh(v.guessed); !v.staleUntil.IsZero() {
+			v.staleUntil = earlier(v.staleUntil, v.guessed.until)
+			r.until = earlier(r.until, v.guessed.until)
+		}
+		if !v.guessed.guess || v.staleUntil.IsZero() {
+			v.guessed = nil
+			continue
+		}
+		r.weigh = now.Add(lookEvery)
+	}
 }
 
 // lookEvery is how often it is looked whether what is on disk and may not be served
@@ -123,6 +153,9 @@ func (g *Group) recallAway(now time.Time) {
 	if g.opts.Store == nil {
 		return
 	}
+	if !r.weigh.IsZero() && !now.Before(r.weigh) {
+		g.weighAgain(now)
+	}
 	if !r.until.IsZero() && !now.Before(r.until) {
 		g.tooOld(now)
 	}
@@ -146,7 +179,7 @@ func (g *Group) recallAway(now time.Time) {
 		r.due = true
 	}
 	for typ, rec := range r.records {
-		if rec.tooOld(now) { // nothing of it may have been asked for yet
+		if g.weigh(rec); rec.tooOld(now) { // nothing of it may have been asked for yet
 			r.records[typ], r.due = nil, true
 		}
 	}
@@ -243,7 +276,7 @@ func (v *view) lacksName() bool {
 // only is nil, any, and reports how many resources that was, and whether there is
 // another snapshot.
 func (g *Group) remind(v *view, rec *remembered, only *link, now time.Time) (n int, any bool) {
-	if rec == nil || rec.tooOld(now) || v.move.Load() != nil {
+	if g.weigh(rec); rec == nil || rec.tooOld(now) || v.move.Load() != nil {
 		return 0, false
 	}
 	us := v.forgotten(rec)
@@ -254,7 +287,7 @@ func (g *Group) remind(v *view, rec *remembered, only *link, now time.Time) (n i
 		return 0, false
 	}
 	if s := v.held.Load(); s == nil || !s.Stale {
-		v.staleUntil = time.Time{} // that was of an outage before
+		v.staleUntil, v.guessed = time.Time{}, nil // that was of an outage before
 	}
 	for _, u := range us {
 		v.builder.Recall(u)
@@ -288,6 +321,10 @@ func (g *Group) remind(v *view, rec *remembered, only *link, now time.Time) (n i
 	}
 	v.staleUntil = earlier(v.staleUntil, rec.until)
 	g.recall.until = earlier(g.recall.until, rec.until)
+	if rec.guess && (v.guessed == nil || rec.Confirmed.Before(v.guessed.Confirmed)) {
+		v.guessed = rec
+		g.recall.weigh = earlier(g.recall.weigh, now.Add(lookEvery))
+	}
 	g.stale(now)
 	g.urgent = true
 	return n, true
@@ -297,30 +334,20 @@ func (g *Group) remind(v *view, rec *remembered, only *link, now time.Time) (n i
 // matter later whether it is served.
 func (g *Group) mayChange() bool {
 	for typ, rec := range g.recall.records {
-		if rec == nil && g.opts.Store.Has(g.key, typ) || rec != nil && rec.guess {
+		if rec == nil && g.opts.Store.Has(g.key, typ) {
 			return true
 		}
 	}
 	return false
 }
 
-// lookAgain has what was not to be served be looked for again, and what was of a
-// time that is to come be held against the clock as it is now.
+// lookAgain has what was not to be served be looked for again.
 func (g *Group) lookAgain() {
 	r := &g.recall
 	r.look, r.due = time.Time{}, true
 	for typ, rec := range r.records {
-		switch {
-		case rec == nil && g.opts.Store.Has(g.key, typ):
+		if rec == nil && g.opts.Store.Has(g.key, typ) {
 			delete(r.records, typ)
-		case rec != nil && rec.guess:
-			var until time.Time
-			until, rec.guess = g.opts.Store.Expires(rec.Record)
-			rec.until = earlier(rec.until, until)
-			if v := find(g.views, typ); v != nil && !v.staleUntil.IsZero() {
-				v.staleUntil = earlier(v.staleUntil, until)
-				r.until = earlier(r.until, until)
-			}
 		}
 	}
 }

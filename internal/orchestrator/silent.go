@@ -103,6 +103,7 @@ func (g *Group) misses(l *link, now time.Time) (a advice) {
 	var types []xds.TypeURL
 	for _, v := range g.views {
 		rec, looked := s.records[v.typ.URL]
+		g.weigh(rec)
 		switch {
 		case v.move.Load() != nil:
 		case rec != nil && !rec.tooOld(now):

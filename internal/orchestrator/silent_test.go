@@ -186,6 +186,7 @@ func TestP50_P53_SilenceOfOneOfTwoStreams(t *testing.T) {
 
 // What gets too old meanwhile is given to nobody, and no stream ends for it again.
 func TestP53_SilentForLongerThanMaxAge(t *testing.T) {
+	goesOn(t)
 	dir := t.TempDir()
 	good(t, dir)
 	life(t, dir, func(w *world) {

@@ -36,7 +36,9 @@ type view struct {
 	members int // of this type, whatever they want
 	// staleUntil is from when what was recalled is too old; zero: never, or nothing was.
 	staleUntil time.Time
-	round      uint64
+	// guessed is of what it was recalled by a clock that may be wrong; nil: of nothing.
+	guessed *remembered
+	round   uint64
 
 	// What is asked for: what members want, and what lingers; and the streams
 	// that carry it, nil where nothing is. Where both are asked for, they are two

@@ -169,6 +169,16 @@ func bubble(t *testing.T, edit func(*Options), f func(w *world)) {
 	})
 }
 
+// goesOn ends the process if a test takes much longer than it should, by the clock on the
+// wall: a group that looks again and again for what never is due keeps a bubble's clock
+// from going on. To be called outside of the bubble.
+func goesOn(t *testing.T) {
+	t.Helper()
+	name := t.Name()
+	end := time.AfterFunc(10*time.Second, func() { panic(name + " does not come to its end: a group spins") })
+	t.Cleanup(func() { end.Stop() })
+}
+
 // pass lets time pass, and what happens then happen. Outside of a bubble it panics, as
 // Wait does: no test is to sleep.
 func pass(d time.Duration) {

@@ -56,29 +56,32 @@ func (r *rig) nothing(t *testing.T, rec *Record, why string) {
 // on its way there; and may be again under another max_age.
 func TestMaxAge(t *testing.T) {
 	dir := t.TempDir()
-	c := newClock()
-	rec := clusters(t, "one", 3, 10)
-	rec.Confirmed = c.now()
-	r := running(t, dir, c.option, maxAge(time.Hour))
-	r.put(t, rec)
-	c.jump(time.Hour)
-	r.loads(t, rec)
-	c.jump(time.Nanosecond)
-	r.nothing(t, rec, "too old")
-	r.stop()
-	r = opened(t, dir, c.option, maxAge(time.Hour))
-	r.nothing(t, rec, "too old after a restart")
-	waits := clusters(t, "two", 3, 10)
-	waits.Confirmed = rec.Confirmed
-	src := new(source).set(waits)
-	r.Touch(waits.Key, waits.Type, src)
-	r.Release(waits.Key, waits.Type, src)
-	r.nothing(t, waits, "too old on its way to the disk")
-	r.counts(t, map[string]float64{`store_loads_total{result="too_old"}`: 2})
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
-	opened(t, dir, c.option).loads(t, rec)
+	synctest.Test(t, func(t *testing.T) { // else the clock, which stands still, is set back all the while
+		c := newClock()
+		rec := clusters(t, "one", 3, 10)
+		rec.Confirmed = c.now()
+		r := running(t, dir, c.option, maxAge(time.Hour))
+		r.Touch(rec.Key, rec.Type, new(source).set(rec))
+		synctest.Wait()
+		c.jump(time.Hour)
+		r.loads(t, rec)
+		c.jump(time.Nanosecond)
+		r.nothing(t, rec, "too old")
+		r.stop()
+		r = opened(t, dir, c.option, maxAge(time.Hour))
+		r.nothing(t, rec, "too old after a restart")
+		waits := clusters(t, "two", 3, 10)
+		waits.Confirmed = rec.Confirmed
+		src := new(source).set(waits)
+		r.Touch(waits.Key, waits.Type, src)
+		r.Release(waits.Key, waits.Type, src)
+		r.nothing(t, waits, "too old on its way to the disk")
+		r.counts(t, map[string]float64{`store_loads_total{result="too_old"}`: 2})
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+		opened(t, dir, c.option).loads(t, rec)
+	})
 }
 
 // When a record gets too old is told in time of the monotonic clock.

@@ -365,3 +365,34 @@ func TestAFullDiskAndWhatNeedsNoWriting(t *testing.T) {
 		r.stop()
 	})
 }
+
+// Nor does what failed and needs no writing any more, while anything else waits. When
+// nothing does, nothing fails.
+func TestAFullDiskAndWhatNeedsNoWritingAnyMore(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		d := new(disk)
+		r := running(t, dir, d.option)
+		one, two := clusters(t, "one", 3, 100), clusters(t, "two", 3, 100)
+		src1, src2 := r.put(t, one), r.put(t, two)
+		d.fail(syscall.ENOSPC, "create")
+		r.Touch(two.Key, two.Type, src2.set(clusters(t, "two", 3, 200)))
+		for range 5 { // the origin cannot make up its mind
+			r.Touch(one.Key, one.Type, src1.set(clusters(t, "one", 3, 200)))
+			time.Sleep(5 * time.Minute)
+			r.Touch(one.Key, one.Type, src1.set(one))
+			time.Sleep(5 * time.Minute)
+		}
+		synctest.Wait()
+		if n := r.told("cannot write"); n != 1 || r.told("written again") != 0 || !r.Status().Failing {
+			t.Errorf("it is told %d times: %s", n, r.log)
+		}
+		r.Touch(two.Key, two.Type, src2.set(two))
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if st := r.Status(); st.Failing || st.Waiting != 0 || r.told("written again") != 1 {
+			t.Errorf("status is %+v: %s", st, r.log)
+		}
+		r.stop()
+	})
+}

@@ -86,9 +86,10 @@ func (s *Store) watchWriting() (end func()) {
 func (s *Store) letGo() {
 	s.mu.Lock()
 	s.over, s.ended = true, true
-	s.forgo()
+	end := s.forgo()
 	lost := s.unwritten.Len()
 	s.mu.Unlock()
+	go end() // which may hang as well
 	s.o.Metrics.Unwritten(time.Time{})
 	if lost > 0 {
 		s.giveUp(lost, "the relay ends, and the disk hangs")

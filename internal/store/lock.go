@@ -52,8 +52,9 @@ func (s *Store) present() error {
 		return err
 	}
 	if err == nil {
-		if mine, err := s.lock.Stat(); err != nil || os.SameFile(is, mine) {
-			return err
+		// If that cannot be told, as where the disk that was is gone for good, it is another.
+		if mine, err := s.lock.Stat(); err == nil && os.SameFile(is, mine) {
+			return nil
 		}
 	}
 	other, err := open(s.o)
@@ -62,7 +63,8 @@ func (s *Store) present() error {
 	}
 	lost, found := s.replaceBy(other)
 	s.o.Log.Error("store: the directory was taken away; what is good of keys that are held is written anew", "path", s.o.Path, "files_lost", lost, "files_there", found)
-	return other.Close() // the lock of the one before
+	_ = other.Close() // the lock of the one before, which nothing was written to
+	return nil
 }
 
 // replaceBy has what is in the directory now take the place of what was known, and what

@@ -74,12 +74,14 @@ func (s *Store) begin(hangs func()) {
 			return
 		}
 		s.mu.Lock()
-		defer s.mu.Unlock()
-		if at.gone {
-			_ = is.Close() // nothing was written
-			return
+		gone := at.gone
+		if !gone {
+			at.result <- is
 		}
-		at.result <- is
+		s.mu.Unlock()
+		if gone {
+			_ = is.Close() // nothing was written
+		}
 	}()
 }
 
@@ -100,19 +102,21 @@ func (s *Store) awaitOpen() error {
 	return nil
 }
 
-// forgo has nobody wait for the directory any more. mu is held.
-func (s *Store) forgo() {
+// forgo has nobody wait for the directory any more. What was opened meanwhile is to be
+// closed by end, without mu: a disk may hang over that as well. mu is held.
+func (s *Store) forgo() (end func()) {
 	at := s.opening
 	if at == nil || at.gone {
-		return
+		return func() {}
 	}
 	at.gone = true
+	close(at.over)
 	select {
 	case is := <-at.result:
-		_ = is.Close()
+		return func() { _ = is.Close() } // nothing was written
 	default:
+		return func() {}
 	}
-	close(at.over)
 }
 
 // openLate opens the directory, however long that takes; false: ctx ended first.
@@ -176,18 +180,19 @@ func open(o Options) (*Store, error) {
 	if s.lock, err = lockDir(o.Path); err != nil {
 		return nil, err
 	}
-	if may, mode := openToOthers(o.Path); may != "" {
-		o.Log.Warn("store: others may "+may+" the directory", "path", o.Path, "mode", mode.String(), "files", "0600", "should_be", "0700")
-	}
 	if err := s.readAll(); err != nil {
 		return nil, errors.Join(err, s.Close())
+	}
+	if may, mode := openToOthers(o.Path); may != "" {
+		o.Log.Warn("store: others may "+may+" the directory", "path", o.Path, "mode", mode.String(), "files", "0600", "should_be", "0700")
 	}
 	return s, nil
 }
 
-// readAll reads what is in the directory.
+// readAll reads what is in the directory. What may fail comes before what tells of anything
+// that is there: it may be tried again and again.
 func (s *Store) readAll() error {
-	for _, read := range []func() error{s.readIndex, s.readAside, s.readConfirmed} {
+	for _, read := range []func() error{s.readAside, s.readIndex, s.readConfirmed} {
 		if err := read(); err != nil {
 			return err
 		}
@@ -206,10 +211,11 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	lock := s.lock
 	s.lock, s.over, s.ended = nil, true, true
-	s.forgo()
+	end := s.forgo()
 	s.mu.Unlock()
+	end()
 	if lock == nil {
 		return nil
 	}
-	return lock.Close()
+	return errors.Join(s.hook("closedir", s.o.Path), lock.Close())
 }

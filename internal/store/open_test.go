@@ -263,3 +263,122 @@ func TestAnotherDirectoryThatCannotBeRead(t *testing.T) {
 		r.stop()
 	})
 }
+
+// Where the disk that was is gone for good, so that nothing can be asked of it, what is in
+// its place is used.
+func TestAnotherDirectoryForOneThatIsGoneForGood(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store")
+	synctest.Test(t, func(t *testing.T) {
+		r := running(t, path)
+		one := clusters(t, "one", 3, 100)
+		r.put(t, one)
+		synctest.Wait()
+		r.mu.Lock()
+		was := r.lock
+		r.mu.Unlock()
+		if err := errors.Join(was.Close(), os.Rename(path, path+".was")); err != nil {
+			t.Fatal(err)
+		}
+		if err := opened(t, path).Close(); err != nil { // so that there is another lock
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if st := r.Status(); st.Failing || st.Files != 1 || used(t, path) != st.Bytes {
+			t.Errorf("status is %+v, and %d bytes are used", st, used(t, path))
+		}
+		o, _, _ := options(t, path)
+		if _, err := Open(o); err == nil || !strings.Contains(err.Error(), "in use by another relay") {
+			t.Errorf("another opens it: %v", err)
+		}
+		count(t, "told that it fails", r.told("cannot write"), 0)
+		r.stop()
+	})
+}
+
+// A relay that ends writes nothing into a directory that another has by then.
+func TestTheEndWhereAnotherRelayHasTheDirectory(t *testing.T) {
+	up := t.TempDir()
+	path, other := filepath.Join(up, "store"), filepath.Join(up, "other")
+	if err := os.Mkdir(other, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		r := running(t, path)
+		one := clusters(t, "one", 3, 100)
+		src := r.put(t, one)
+		theirs := clusters(t, "one", 3, 50)
+		plant(t, other, theirs)
+		if err := errors.Join(os.Rename(path, path+".was"), os.Rename(other, path)); err != nil {
+			t.Fatal(err)
+		}
+		o := opened(t, path)
+		time.Sleep(time.Second) // it was not looked at since
+		newer := clusters(t, "one", 3, 200)
+		r.Touch(newer.Key, newer.Type, src.set(newer))
+		r.stop()
+		o.loads(t, theirs)
+		if _, err := os.Stat(filepath.Join(path, confirmedFile)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("when files were confirmed is written: %v", err)
+		}
+		count(t, "told why", r.told("in use by another relay"), 1)
+		count(t, "told", r.told("records=1 reason=\"the relay ends\""), 1)
+	})
+}
+
+// Nobody waits for a disk that hangs again as it is given back.
+func TestADiskThatHangsAsItIsGivenBack(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		d := new(disk)
+		let := d.hang("opendir")
+		r := late(t, dir, d)
+		r.stop()
+		again := d.hang("closedir")
+		let()
+		synctest.Wait()
+		if r.mu.TryLock() {
+			r.mu.Unlock()
+		} else {
+			t.Error("all wait for it")
+		}
+		again()
+		synctest.Wait()
+		opened(t, dir)
+	})
+}
+
+// What is wrong with another directory is told once, however often it cannot be used.
+func TestAnotherDirectoryThatCannotBeReadIsToldOnce(t *testing.T) {
+	up := t.TempDir()
+	path, other := filepath.Join(up, "store"), filepath.Join(up, "other")
+	if err := errors.Join(os.Mkdir(other, 0o750), os.WriteFile(filepath.Join(other, asideDir), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		r := running(t, path)
+		if err := os.WriteFile(plant(t, other, clusters(t, "bad", 1, 30)), []byte("no file of ours"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(os.Rename(path, path+".was"), os.Rename(other, path)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if st := r.Status(); !st.Failing || st.Damaged != 0 {
+			t.Errorf("status is %+v", st)
+		}
+		if err := os.Remove(filepath.Join(path, asideDir)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if st := r.Status(); st.Failing || st.Damaged != 1 || st.SetAside != 1 {
+			t.Errorf("status is %+v", st)
+		}
+		r.counts(t, map[string]float64{"store_damaged_total": 1})
+		count(t, "told that a file is damaged", r.told("a file is not served"), 1)
+		count(t, "told that others may look into it", r.told("others may look into"), 1)
+		r.stop()
+	})
+}

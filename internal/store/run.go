@@ -132,10 +132,12 @@ func (s *Store) run(ctx, hurry context.Context) error {
 		}
 		s.rest(ctx, wait, s.wake)
 	}
-	if err := s.present(); err != nil {
+	told := enough
+	if err := s.present(); err != nil { // it may be another relay's
 		s.outage(err)
+		told = func() error { return err }
 	}
-	s.finish(enough)
+	s.finish(told)
 	return s.Close()
 }
 
@@ -280,11 +282,12 @@ func (s *Store) do(it *item, enough func() error) time.Duration {
 		lost = s.keepUp(it, rec)
 	}
 	s.tidy(it)
+	waits := s.unwritten.Len() > 0
 	s.mu.Unlock()
 	if lost {
 		s.giveUp(1, "too much waits to be written")
 	}
-	if !used && !failed { // else what failed is not to be written any more
+	if !used && (!failed || waits) { // else all that failed is not to be written any more
 		return 0
 	}
 	return s.outage(err)
