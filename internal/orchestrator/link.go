@@ -75,7 +75,7 @@ func (l *link) Update(ctx context.Context, u xds.Update) (changed bool, err erro
 
 // Status implements upstream.Sink.
 func (l *link) Status(s upstream.Status) {
-	if l.spoken.Load() || s.Spoken {
+	if s.Spoken || l.spoken.Load() && s.SilentSince.IsZero() {
 		now := time.Now() // by both clocks: the wall clock may be set
 		l.group.confirmedAt.Store(&now)
 	}

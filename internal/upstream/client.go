@@ -70,6 +70,7 @@ type site struct {
 	metrics       *telemetry.Origin
 	log           *slog.Logger
 	tries         *tries
+	life          *life
 	endings       *endings
 
 	streams atomic.Int64 // open
@@ -215,7 +216,7 @@ func New(opts Options) (*Client, error) {
 		s := &site{name: o.Name, address: o.Address, rank: len(c.sites), metrics: opts.Metrics.Origin(o.Name),
 			log: opts.Log.With("origin", o.Name)}
 		s.tries = newTries(opts.Backoff, s.isAway)
-		s.endings = newEndings(s.log)
+		s.endings, s.life = newEndings(s.log), newLife()
 		var err error
 		if s.origin, err = newOrigin(o, &c.opts, s.metrics); err != nil {
 			return nil, fmt.Errorf("upstream: origin %s: %w", o.Name, err)

@@ -72,6 +72,13 @@ func (t *talk) deadline() time.Time {
 	return t.waiting[0].until
 }
 
+func (t *talk) unanswered(now time.Time) bool {
+	was := slices.Clone(t.waiting)
+	any := len(t.expired(now)) > 0
+	t.waiting = was // nothing is decided yet
+	return any
+}
+
 // expired: what stays of a wildcard that ended is held, and no silence takes it
 // away. But if a response that holds all there is, of a full-state type in SotW,
 // came since the name was asked for and did not have it, that was no silence.

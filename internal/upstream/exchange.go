@@ -36,6 +36,7 @@ type exchange struct {
 	wg      sync.WaitGroup // of senders and the receiver
 	written chan struct{}  // sender to loop; room for one
 	inbox   chan incoming  // receiver to loop
+	lives   chan error     // whether the origin does, to loop; room for one
 	orders  chan verdict   // loop to receiver; room for the one it waits for
 
 	oversized map[xds.TypeURL]bool // types whose last request was; the loop's
@@ -65,7 +66,7 @@ func newExchange(s *line, cs grpc.ClientStream) *exchange {
 	s.carried = nil
 	e := &exchange{
 		stream: s, cs: cs, variant: s.client.opts.Variant,
-		written: make(chan struct{}, 1), inbox: make(chan incoming), orders: make(chan verdict, 1),
+		written: make(chan struct{}, 1), inbox: make(chan incoming), lives: make(chan error, 1), orders: make(chan verdict, 1),
 		oversized: make(map[xds.TypeURL]bool),
 	}
 	if e.variant == xds.Delta {
@@ -91,7 +92,7 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 	var absent, held clock
 	defer absent.stop()
 	defer held.stop()
-	sending, applying := false, false
+	sending, applying, reviving := false, false, false
 	var patient time.Time // until then nothing is taken for absent
 	silence, ask := time.NewTimer(e.stream.silence()), time.Now().Add(e.stream.silence())
 	defer silence.Stop()
@@ -107,7 +108,7 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 			}
 		}
 		var due <-chan time.Time
-		if at := e.talk.deadline(); !at.IsZero() && !applying {
+		if at := e.talk.deadline(); !at.IsZero() && !applying && !reviving {
 			if at.Before(patient) {
 				at = patient
 			}
@@ -161,11 +162,26 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 				patient = early
 				continue
 			}
+			if !e.stream.at.lively(now, e.stream.client.opts.AbsentAfter) && e.talk.unanswered(now) {
+				reviving = true
+				e.wg.Go(func() { e.lives <- e.stream.at.revive(ctx) })
+				continue
+			}
 			for _, u := range e.talk.expired(now) {
 				if _, err := e.stream.apply(ctx, u); err != nil {
 					return err
 				}
 			}
+		case err := <-e.lives:
+			reviving = false
+			if err == nil {
+				e.stream.unmuted(true)
+				continue
+			}
+			e.stream.log.Debug("an origin shows no life: what it leaves unanswered is waited for", "origin", e.stream.at.name, "error", err)
+			now := time.Now()
+			patient = now.Add(e.stream.client.opts.AbsentAfter)
+			e.stream.lifeless(now)
 		case in := <-e.inbox:
 			switch {
 			case in.err != nil:

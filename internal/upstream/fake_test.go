@@ -8,12 +8,17 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"xdsrelay/internal/xds"
 )
@@ -39,6 +44,8 @@ type fakeOrigin struct {
 	streams chan *fakeStream
 	server  *grpc.Server
 	peers   peers
+	checks  atomic.Int64             // of its health
+	health  atomic.Pointer[fakeLife] // nil: it has no such method
 }
 
 // fakeStream is one stream at a fakeOrigin.
@@ -75,6 +82,9 @@ func serveFake(t *testing.T, lis net.Listener, opts ...grpc.ServerOption) *fakeO
 
 func (f *fakeOrigin) handle(_ any, ss grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(ss)
+	if method == healthpb.Health_Check_FullMethodName {
+		return f.check(ss)
+	}
 	s := &fakeStream{ServerStream: ss, t: f.t, in: make(chan string, 1000), done: make(chan error, 1)}
 	if method == methods[xds.Delta] {
 		s.v = xds.Delta
@@ -101,6 +111,31 @@ func (f *fakeOrigin) handle(_ any, ss grpc.ServerStream) error {
 	case <-ss.Context().Done():
 		return ss.Context().Err()
 	}
+}
+
+// fakeLife is what a fakeOrigin answers to who asks for its health: the status, or
+// nothing at all.
+type fakeLife struct {
+	code  codes.Code
+	hangs bool
+}
+
+func (f *fakeOrigin) check(ss grpc.ServerStream) error {
+	f.checks.Add(1)
+	switch h := f.health.Load(); {
+	case h == nil:
+		return status.Error(codes.Unimplemented, "unknown service grpc.health.v1.Health")
+	case h.hangs:
+		<-ss.Context().Done()
+		return ss.Context().Err()
+	case h.code != codes.OK:
+		return status.Error(h.code, "so it is")
+	}
+	b, err := proto.Marshal(&healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_NOT_SERVING})
+	if err != nil {
+		return err
+	}
+	return ss.SendMsg(b)
 }
 
 const patience = 20 * time.Second

@@ -538,6 +538,9 @@ func (o *fileOrigin) load() (*contents, <-chan struct{}) {
 	return o.now, o.changed
 }
 
+// alive: what its files hold is known, and what they don't.
+func (o *fileOrigin) alive(context.Context) error { return nil }
+
 func (o *fileOrigin) connections() int { return o.connected.Value() }
 
 func (o *fileOrigin) attach(s *line) session { return &fileSession{origin: o, stream: s} }

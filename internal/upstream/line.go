@@ -105,7 +105,7 @@ func (l *line) attempt(ctx context.Context, wait time.Duration) error {
 	}
 	err := l.session.serve(ctx)
 	l.interest.rest()
-	l.unmuted()
+	l.unmuted(false)
 	if l.open {
 		l.at.streams.Add(-1)
 		l.client.opts.Metrics.UpstreamStreams.Add(-1)
@@ -198,8 +198,9 @@ func (l *line) answered() {
 			l.heard.Store(l.at)
 		}
 		l.at.answered()
-		l.unmuted()
 	}
+	l.at.life.show(time.Now())
+	l.unmuted(true)
 }
 
 // serves: what the origin says goes to the group.

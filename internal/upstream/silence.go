@@ -114,9 +114,13 @@ func (s *Stream) recall(ctx context.Context) error {
 
 // muted says that the attempt is open for so long, and had no response.
 func (l *line) muted(now time.Time) {
-	if l.had || !l.silent.IsZero() {
-		return
+	if !l.had && l.silent.IsZero() {
+		l.quieten(now)
 	}
+}
+
+// quieten counts and shows the attempt as silent.
+func (l *line) quieten(now time.Time) {
 	l.silent = now.Add(-l.client.opts.AbsentAfter)
 	l.at.muted(l.silent)
 	if l.serves() {
@@ -124,14 +128,15 @@ func (l *line) muted(now time.Time) {
 	}
 }
 
-// unmuted says that it had one, or is over.
-func (l *line) unmuted() {
+// unmuted says that it is silent no more: it had a response, or the origin showed life
+// (spoke); or it is over.
+func (l *line) unmuted(spoke bool) {
 	if l.silent.IsZero() {
 		return
 	}
 	l.silent = time.Time{}
-	l.at.unmuted(l.had)
-	if l.had && l.serves() {
+	l.at.unmuted(spoke)
+	if spoke && l.serves() {
 		l.sink.Status(Status{Connected: true, Origin: l.at.name, Spoken: true})
 	}
 }

@@ -37,6 +37,9 @@ type talker interface {
 	// deadline is when the oldest unanswered name will be taken for absent
 	// (P57); zero if there is none.
 	deadline() time.Time
+	// unanswered reports whether the origin's silence says anything by now: whether
+	// expired would return something.
+	unanswered(now time.Time) bool
 	// expired returns what is taken for absent by now.
 	expired(now time.Time) []xds.Update
 	// carry is what the next stream, if the relay itself ends this one, has to
