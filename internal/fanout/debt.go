@@ -151,17 +151,42 @@ func (s *Session) square() {
 // sent.
 func (s *Session) level(to *xds.Snapshot) uint64 {
 	if s.parts == nil {
-		return xds.Unconcerned(s.sent, to, s.sub)
+		return s.ahead(s.sent, to, xds.Unconcerned(s.sent, to, s.sub))
 	}
 	least := to.Gen
 	for i := range s.parts.spans {
 		at := s.parts.spans[i].base
 		if at.over != nil {
-			at.at = s.sent // it went since then
+			if went := s.hold.went(); went > 0 {
+				least = min(least, went-1)
+			} else {
+				at.at = s.sent // it went since then
+			}
 		}
 		least = min(least, xds.Unconcerned(at.at, to, s.sub))
 	}
-	return least
+	return s.ahead(s.parts.oldest(s.sent), to, least)
+}
+
+// ahead is level of who was sent something ahead of from, by which it has gen: what it was
+// sent for an alias is neither there nor, if it went since, in to.
+func (s *Session) ahead(from, to *xds.Snapshot, gen uint64) uint64 {
+	if gen == 0 {
+		return 0
+	}
+	for name, r := range s.early {
+		if r == nil || s.sub.Covers(name) {
+			continue
+		}
+		first, last, old := to.ChangedIn(name)
+		switch {
+		case old > from.Gen || first <= from.Gen && last > from.Gen:
+			gen = min(gen, from.Gen) // or later: it is not looked for
+		case first > from.Gen:
+			gen = min(gen, first-1)
+		}
+	}
+	return gen
 }
 
 // carries is what a response holds of the plan, of which the session has yet to move.

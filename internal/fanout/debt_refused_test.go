@@ -179,3 +179,81 @@ func TestP19_WhatComesAheadIsOfWhatCameSince(t *testing.T) {
 		}
 	}
 }
+
+// Who refused the word that an alias leads nowhere has all of what that leads to since.
+func TestP26_ARefusedAliasLeadsSomewhere(t *testing.T) {
+	w := newWorld(t, xds.VHostType, xds.Delta)
+	w.named("e", "-r")
+	w.sub("r")
+	w.want("-r")
+	w.nack()
+	w.refusesAll()
+	w.named("e|r=2")
+	w.want("e=2 -r")
+	w.nack()
+	w.refusesAll()
+	w.want("")
+	w.named("e|r=33")
+	w.want("e=33 -r")
+	w.ack()
+	w.hasAll()
+	w.named("e|r=2")
+	w.want("e=2")
+	w.ack()
+	w.hasAll()
+}
+
+// What was sent ahead for an alias, and went since, is had when that is taken.
+func TestP19_WhatWasSentAheadForAnAliasAndWent(t *testing.T) {
+	w := newWorld(t, xds.VHostType, xds.Delta)
+	w.named("a|p")
+	w.sub("p")
+	w.want("a")
+	w.named("b|p")
+	w.want("b")
+	has := w.cur.Gen
+	w.named("-b")
+	w.want("")
+	w.ack()
+	if got := w.owns(); got > has {
+		t.Errorf("has %d of %d: it holds b, which went in that", got, w.cur.Gen)
+	}
+	w.want("-b")
+	if got := w.owns(); got > has {
+		t.Errorf("has %d of %d: that b went is on its way", got, w.cur.Gen)
+	}
+	w.ack()
+	w.hasAll()
+}
+
+// What was refused and is to be said again is, also where its name is given up, and it is
+// asked for by an alias as well.
+func TestP26_WhatIsToBeSaidAgainAndAskedForByAnAlias(t *testing.T) {
+	w := newWorld(t, xds.EndpointType, xds.Delta)
+	w.named("a", "c|q")
+	w.sub("a", "c", "q")
+	w.want("a c")
+	w.named("a=2")
+	w.pass(ackTimeout)
+	w.want("a=2")
+	w.send(request{nack: 1})
+	w.unsub("c")
+	w.ack()
+	w.want("c")
+	w.ack()
+	w.hasAll()
+}
+
+// Who refuses what was sent ahead for an alias refuses it, also before anything else is sent.
+func TestP26_WhatIsSentAheadForAnAliasIsRefused(t *testing.T) {
+	w := newWorld(t, xds.VHostType, xds.Delta)
+	w.named("a|p")
+	w.sub("p")
+	w.want("a")
+	w.named("b|p")
+	w.want("b")
+	w.nack()
+	w.refusesAll()
+	w.want("")
+	w.refusesAll()
+}

@@ -130,7 +130,7 @@ func (s *Session) drop(name string) {
 		}
 		return
 	}
-	delete(s.fresh, name)
+	s.unmark(name)
 	delete(s.early, name)
 	delete(s.initial, name)
 }

@@ -78,7 +78,7 @@ func (s *Session) observe(cur *xds.Snapshot, m *Moment) {
 	h.noted, h.keep = sets.noted, sets.keep
 	switch {
 	case h.noted != nil && h.noted.newest > seen:
-		gen := xds.Unconcerned(s.sent, cur, s.sub) + 1
+		gen := s.level(cur) + 1
 		if sets.again {
 			gen = min(gen, h.gone)
 		}
@@ -160,6 +160,19 @@ func (h *holding) since() uint64 {
 		return 0
 	}
 	return h.gone
+}
+
+// went is the oldest generation in which anything of over, or that waited since, may have
+// changed before it went; 0: it is not known. A wait that is over is no older than those
+// which were noted after it.
+func (h *holding) went() uint64 {
+	gen := h.since()
+	if h != nil {
+		for _, w := range h.waits {
+			gen = oldest(gen, w.gen)
+		}
+	}
+	return gen
 }
 
 // recount takes all that waits for older than what is counted anew.

@@ -231,12 +231,6 @@ func (c *modelClient) subscribe(add, drop []string) {
 	}
 }
 
-// room is the size of a response with so many of the largest resources.
-func (w *world) room(n int) int {
-	b := xds.Body{Form: xds.Form{Variant: w.s.variant}, Type: w.typ.URL, Version: strings.Repeat("0", 32), Identifier: identifier("id", &xds.Snapshot{Origin: "o"})}
-	return nonceSize + b.Size() + n*b.Cost(w.resource("a=33"))
-}
-
 // A client of either variant ends with what the origin holds for what it asked
 // for, whatever it subscribed to, refused or withheld on the way; and nothing is
 // sent twice without cause.

@@ -230,7 +230,7 @@ func (s *Session) sentPart(p *Plan) {
 		// P15: the parts together cover what was refused.
 		for _, n := range r.names {
 			if !p.next.spoke(n) && s.asks(&r, n, p.to) {
-				s.mark(n, postponed)
+				s.put(n, postponed)
 			}
 		}
 	}
@@ -251,13 +251,13 @@ func (s *Session) sentPart(p *Plan) {
 			delete(s.fresh, n)
 		} else {
 			if s.fresh[n] != refreshed {
-				s.postpone(n)
+				s.fresh[n] = postponed
 			}
 			linked = nil
 		}
 		for _, n := range linked { // from here on by their own names
 			if !p.next.spoke(n) {
-				s.mark(n, postponed)
+				s.put(n, postponed)
 			}
 		}
 	}

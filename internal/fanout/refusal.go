@@ -57,6 +57,17 @@ func (s *Session) asked(r *refusal) bool {
 	return slices.ContainsFunc(r.names, func(n string) bool { return s.asks(r, n, at) })
 }
 
+// turned reports whether a name, of which the client may have refused that it leads
+// nowhere, leads somewhere since.
+func (s *Session) turned(name string, cur *xds.Snapshot) bool {
+	if s.refused == nil || s.variant == xds.SotW {
+		return false
+	}
+	_, was := s.had(name)
+	_, is := s.look(name, cur)
+	return is == xds.Elsewhere && was != xds.Elsewhere
+}
+
 // refuse remembers what the refused response held, as far as it is still asked
 // for. Of a full-state SotW response that is everything, and so is the next one:
 // no names are needed. Where a response that went out since, without waiting

@@ -66,16 +66,6 @@ type Session struct {
 	looked  int       // of how many names in owes it was looked when they changed
 }
 
-// cause is why a name is to be answered though nothing changed.
-type cause uint8
-
-const (
-	refreshed cause = iota + 1 // P37: as far as it is there; waits like any change (P19)
-	postponed                  // it waits for its part (P38)
-	repeated                   // P15, P50: what it was sent is not what it is to have; waits as well
-	asked                      // newly subscribed, or given up beside the wildcard (P22–P24)
-)
-
 // brought is what a client has from another stream.
 type brought struct {
 	version string
@@ -160,32 +150,6 @@ func (s *Session) Request(r *xds.Request, want *xds.Subscription, seq uint64) Ou
 // full reports whether a response holds everything that is subscribed to (P30).
 func (s *Session) full() bool {
 	return s.variant == xds.SotW && (s.typ.FullState || s.sub.Wildcard)
-}
-
-// Refresh has names that the client subscribed to answered again (P37). It
-// reports whether there are any.
-func (s *Session) Refresh(names []string) bool {
-	if !s.began || s.owed {
-		return false // its first answer will have them
-	}
-	any := false
-	for _, n := range names {
-		if n = xds.Canonical(n); s.sub.Reaches(n) {
-			s.mark(n, refreshed)
-			any = true
-		}
-	}
-	return any
-}
-
-func (s *Session) mark(name string, why cause) {
-	if s.fresh == nil {
-		s.fresh = make(map[string]cause)
-	}
-	s.fresh[name] = max(why, s.fresh[name])
-	if why != refreshed {
-		s.arrear(name)
-	}
 }
 
 // Plan is what a session would send now.
@@ -554,14 +518,6 @@ func (s *Session) retained(to *xds.Snapshot) (has map[string]*xds.Resource) {
 		}
 	}
 	return has
-}
-
-// answeredBy reports whether a response out of the snapshot, which was to answer
-// name, did. P24 before the wildcard's first answer: it stays to be answered. A
-// name that is asked for is, once there is an answer, as a change is.
-func (s *Session) answeredBy(to *xds.Snapshot, name string) bool {
-	_, is := to.Look(s.sub, name)
-	return is != xds.Pending || s.sub.Names.Has(name) || !s.sub.Wildcard
 }
 
 // normalize keeps empty maps nil, so that a session in step is known by it.

@@ -67,7 +67,7 @@ func (s *Session) relist(want *xds.Subscription) {
 		case want.Wildcard && s.mayOutlast(name, was):
 			s.parting(name)
 		default:
-			delete(s.fresh, name)
+			s.unmark(name)
 		}
 	}
 	if !want.Wildcard {
@@ -147,12 +147,12 @@ func (s *Session) followFresh(cur *xds.Snapshot) []string {
 func (s *Session) pendingNames(cur *xds.Snapshot, p *Plan) []string {
 	var changed []string
 	for _, name := range s.candidates(cur) {
-		if _, ahead := s.early[name]; !ahead && s.differs(name, cur) {
+		if _, ahead := s.early[name]; !ahead && (s.differs(name, cur) || s.turned(name, cur)) {
 			changed = append(changed, name)
 		}
 	}
 	for name := range s.early {
-		if s.differs(name, cur) {
+		if s.differs(name, cur) || s.turned(name, cur) {
 			changed = append(changed, name)
 		}
 	}

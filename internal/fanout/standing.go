@@ -130,7 +130,7 @@ func (v *survey) pending(s *Session, newest *xds.Snapshot) bool {
 
 // level is the session's. Under the stream's lock.
 func (v *survey) level(s *Session, newest *xds.Snapshot) uint64 {
-	if s.parts != nil {
+	if s.parts != nil || s.early != nil {
 		return s.level(newest)
 	}
 	k := stretch{s.sub, markOf(s.sent), markOf(newest)}

@@ -11,47 +11,26 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// claims holds what a session says that its client has against what that does hold: of
-// each version that it has, whatever that changed it holds as it was then or later.
+// claims is a client whose session says what it has.
 type claims struct {
 	*modelClient
-	states []*xds.Snapshot // each generation once, in order
+	witness
 }
 
-// see notes the newest generation.
-func (c *claims) see() {
-	if c.cur != nil && (len(c.states) == 0 || c.states[len(c.states)-1].Gen != c.cur.Gen) {
-		c.states = append(c.states, c.cur)
-	}
-}
-
+// check holds that against what it holds.
 func (c *claims) check() {
-	if c.cur == nil || !c.s.began {
-		return
-	}
-	look := newSurvey()
-	has, arrears, declined := look.owned(c.s, c.cur, look.unsent(c.s, c.cur))
-	for i, of := range c.states {
-		if in := (Span{of.Gen, of.Gen}); of.Gen > has || arrears.Of(in) || declined.Of(in) {
-			continue
-		}
-		for _, n := range modelNames {
-			if from, to, old := of.ChangedIn(n); to != of.Gen && (from > 0 || old < of.Gen) || !c.covers(n) || c.unsure[n] || c.dropped[n] {
-				continue
-			}
-			holds, held := c.holds[n]
-			ok := !held && c.s.variant == xds.SotW && !c.s.full()
-			for _, later := range c.states[i:] {
-				r, is := later.Look(c.s.sub, n)
-				there := is == xds.Present
-				ok = ok || is == xds.Pending || is == xds.Lapsed // nobody said anything of it since it moved
-				ok = ok || there == held && (!there || c.describe(r) == c.spec(n, holds))
-				ok = ok || !there && c.s.variant == xds.SotW && !c.s.full() // it is not told
-			}
-			if !ok {
-				c.rt.Fatalf("generation %d is had (%d, but for %d, declined %d), and of %s, which it changed, the client holds %q", of.Gen, has, arrears, declined, n, holds)
-			}
-		}
+	c.witness.check(c.rt, c.world, slices.DeleteFunc(slices.Clone(modelNames), func(n string) bool {
+		return !c.covers(n) || c.unsure[n] || c.dropped[n]
+	}), c.holds)
+}
+
+// give is an answer of the origin.
+func (c *claims) give(wild bool, specs ...string) {
+	c.origin(wild, specs...)
+	c.see(c.cur)
+	if wild { // names beside the wildcard are answered on a stream of their own (P50)
+		c.origin(false, specs...)
+		c.see(c.cur)
 	}
 }
 
@@ -99,12 +78,7 @@ func runClaims(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild b
 		c.names[n] = true
 	}
 	if rapid.Bool().Draw(rt, "before") {
-		c.origin(wild, "a", "b=2")
-		c.see()
-		if wild {
-			c.origin(false, "a", "b=2")
-			c.see()
-		}
+		c.give(wild, "a", "b=2")
 	}
 	initial := map[string]string{}
 	if v == xds.Delta && rapid.Bool().Draw(rt, "brings") {
@@ -139,12 +113,7 @@ func runClaims(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild b
 					specs = append(specs, c.spec(n, content))
 				}
 			}
-			c.origin(wild, specs...)
-			c.see()
-			if wild { // names beside the wildcard are answered on a stream of their own (P50)
-				c.origin(false, specs...)
-				c.see()
-			}
+			c.give(wild, specs...)
 		case "move": // to another origin, or key
 			if c.cur != nil && c.limit == 0 {
 				c.move(rt, wild)
@@ -188,12 +157,8 @@ func runClaims(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild b
 		c.answer(false)
 		c.check()
 	}
-	if c.cur == nil || c.s.refusing() {
-		return
-	}
-	look := newSurvey()
-	if has, arrears, declined := look.owned(c.s, c.cur, look.unsent(c.s, c.cur)); has != c.cur.Gen || !arrears.None() || !declined.None() {
-		rt.Fatalf("all is taken, and the client has %d of %d, but for %d, declined %d", has, c.cur.Gen, arrears, declined)
+	if !c.s.refusing() {
+		c.complete(rt, c.world)
 	}
 }
 
@@ -238,12 +203,7 @@ func (c *claims) move(rt *rapid.T, wild bool) {
 		}
 	}
 	c.cur, c.states = nil, nil
-	c.origin(wild, specs...)
-	c.see()
-	if wild {
-		c.origin(false, specs...)
-		c.see()
-	}
+	c.give(wild, specs...)
 }
 
 // take notes a response.

@@ -324,3 +324,12 @@ func (w *world) want(response string) {
 		w.t.Fatalf("sends %q, want %q", got, response)
 	}
 }
+
+// room is the size of a response with so many of the largest resources.
+func (w *world) room(n int) int { return w.roomFor("a=33", n) }
+
+// roomFor is the size of a response with so many resources of a spec.
+func (w *world) roomFor(spec string, n int) int {
+	b := xds.Body{Form: xds.Form{Variant: w.s.variant}, Type: w.typ.URL, Version: strings.Repeat("0", 32), Identifier: identifier("id", &xds.Snapshot{Origin: "o"})}
+	return nonceSize + b.Size() + n*b.Cost(w.resource(spec))
+}
