@@ -42,6 +42,9 @@ func TestWhatDoesNotConcernAClientItHas(t *testing.T) {
 				}
 			}
 			has("nothing came since")
+			if at := r.srv.Clients()[0].Types[0]; at.Acked != g.snaps[0].Version || at.Sent != at.Acked || at.Sends != 1 {
+				t.Errorf("in step with the newest, and shown otherwise: %+v", at)
+			}
 			g.settling(update(t, xds.EndpointType, "a=2"))
 			has("something newer settles")
 			g.publish(update(t, xds.EndpointType, "a=33"))

@@ -41,12 +41,14 @@ type TypeStatus struct {
 	Since    time.Time `json:"since"`
 	Wildcard bool      `json:"wildcard"`
 	Names    int       `json:"names"`
-	Sent     string    `json:"sent,omitempty"`  // version_info
-	Acked    string    `json:"acked,omitempty"` // version_info
-	Sends    uint64    `json:"responses"`
-	Acks     uint64    `json:"acks"`
-	Nacks    uint64    `json:"nacks"`
-	Nack     *Nack     `json:"last_nack,omitempty"`
+	// Sent and Acked are the versions of which it was sent, and took, all that concerns
+	// it: of SYNCED the newest, whichever was the last that it was told of.
+	Sent  string `json:"sent,omitempty"`
+	Acked string `json:"acked,omitempty"`
+	Sends uint64 `json:"responses"`
+	Acks  uint64 `json:"acks"`
+	Nacks uint64 `json:"nacks"`
+	Nack  *Nack  `json:"last_nack,omitempty"`
 	// Unanswered is when the oldest response was sent that has no answer yet, and
 	// UnansweredFor how long ago that is, in seconds.
 	Unanswered    *time.Time `json:"unanswered_since,omitempty"`
@@ -140,8 +142,14 @@ func (s *slot) status(look *survey) TypeStatus {
 		sent := s.flights[0].at
 		t.Unanswered, t.UnansweredFor = &sent, look.now.Sub(sent).Seconds()
 	}
-	if t.State == NotSent {
+	switch newest := s.coming(); {
+	case t.State == NotSent:
 		t.Acked = ""
+	case t.State == Synced && newest != nil && t.Acked != "":
+		t.Acked = newest.Version
+		if t.Sent != "" {
+			t.Sent = newest.Version
+		}
 	}
 	return t
 }
