@@ -65,6 +65,30 @@ func TestFilesThatAreNotTakenAreShown(t *testing.T) {
 	p.shows(".alarms", "files that are not taken", "bad.yaml:1", "a [ or { is not closed")
 }
 
+// What of the relay's own file is not in force is told of, too.
+func TestWhatIsNotInForceIsShown(t *testing.T) {
+	t.Parallel()
+	w := serve(t, "")
+	p := w.open()
+	p.visit("/")
+	p.shows(".tiles", "0")
+	text, err := os.ReadFile(w.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(w.config, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	renamed := strings.Replace(string(text), "relay-under-test", "another", 1)
+	write(renamed)
+	p.shows(".alarms", "other values than are in force, which need a restart: name")
+	write(renamed + "log: [\n")
+	p.shows(".alarms", "has faults, and is not in force: ", "a [ or { is not closed")
+}
+
 func TestAChangeOfTheOriginShowsByItself(t *testing.T) {
 	t.Parallel()
 	w := serve(t, "")

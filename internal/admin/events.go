@@ -52,6 +52,22 @@ func (s *Server) events() http.Handler {
 
 var errBusy = errors.New("other requests took too long")
 
+// relay is what pages are told of the relay itself.
+func (s *Server) relay() overview.Relay {
+	r := overview.Relay{
+		Name: s.opts.Name, Version: s.opts.Version, State: phases[s.phase.Load()], Started: s.started,
+		Stale: s.opts.Metrics.Stale.Value(),
+	}
+	if s.opts.Configuration != nil {
+		c := s.opts.Configuration()
+		r.NeedsRestart = c.NeedsRestart
+		if c.Rejected != nil {
+			r.Faults = c.Rejected.Faults
+		}
+	}
+	return r
+}
+
 // overview computes what pages are told, when it is its turn to read, and says how
 // long that took.
 func (s *Server) overview(ctx context.Context) ([]byte, time.Duration, error) {
@@ -62,7 +78,7 @@ func (s *Server) overview(ctx context.Context) ([]byte, time.Duration, error) {
 	defer give()
 	began := time.Now()
 	in := overview.In{
-		Relay:   overview.Relay{Name: s.opts.Name, Version: s.opts.Version, State: phases[s.phase.Load()], Started: s.started},
+		Relay:   s.relay(),
 		Clients: s.opts.Clients.ClientsAfter(0),
 		Keys:    s.keys(),
 		Origins: []overview.Origin{},

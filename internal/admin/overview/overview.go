@@ -51,6 +51,12 @@ type Relay struct {
 	Version string    `json:"version"`
 	State   string    `json:"state"`
 	Started time.Time `json:"started"`
+	// Stale is how many types of keys are served from the last known good.
+	Stale int `json:"stale_types,omitempty"`
+	// NeedsRestart are keys of which the configuration's file has other values than are
+	// in force; Faults are those for which it is not in force at all.
+	NeedsRestart []string `json:"needs_restart,omitempty"`
+	Faults       []string `json:"faults,omitempty"`
 }
 
 // Variants of the protocol, by streams.

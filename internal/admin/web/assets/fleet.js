@@ -34,8 +34,12 @@ function alarm(o) {
   if (o.relay.state !== 'serving') out.push(h('p', {}, `The relay is ${o.relay.state}.`));
   for (const x of o.origins) {
     if (x.away) out.push(h('p', {}, `Origin ${x.name} went away `, ago(x.away_since), x.error ? `: ${x.error}` : ''));
+    if (x.silent_streams) out.push(h('p', {}, `Origin ${x.name} says nothing on ${count(x.silent_streams, 'stream')}`));
     if (x.faults) out.push(h('p', {}, `Origin ${x.name} has files that are not taken: ${x.faults.join('; ')}`));
   }
+  if (o.relay.stale_types) out.push(h('p', {}, `${count(o.relay.stale_types, 'type')} served from the last known good`));
+  if (o.relay.needs_restart) out.push(h('p', {}, `The configuration’s file has other values than are in force, which need a restart: ${o.relay.needs_restart.join(', ')}`));
+  if (o.relay.faults) out.push(h('p', {}, `The configuration’s file has faults, and is not in force: ${o.relay.faults.join('; ')}`));
   for (const x of o.sent_away ?? []) {
     const key = x.key === undefined ? '' : ` of key ${x.key}`;
     const who = !key && x.node ? `${x.node} ` : '';
