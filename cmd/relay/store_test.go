@@ -55,7 +55,7 @@ func TestStorePath(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code, _, errs := runRelay("serve", "--config", filepath.Join(dir, "good.yaml")); code == 0 || !strings.Contains(errs, path+" is in use by another relay") {
+	if code, _, errs := runRelay("serve", "--config", filepath.Join(dir, "good.yaml")); code == 0 || !strings.Contains(errs, path+": in use by another relay") {
 		t.Errorf("%d %s", code, errs)
 	}
 	if code, out, _ := runRelay("validate", "--config", filepath.Join(dir, "good.yaml")); code != 0 {

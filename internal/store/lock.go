@@ -33,9 +33,9 @@ func lockDir(dir string) (*os.File, error) {
 		}
 		b, _ := io.ReadAll(io.LimitReader(f, 32)) // the number is a help, no more
 		if pid, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil {
-			return nil, fmt.Errorf("%s is in use by another relay, process %d", dir, pid)
+			return nil, fmt.Errorf("in use by another relay, process %d", pid)
 		}
-		return nil, fmt.Errorf("%s is in use by another relay", dir)
+		return nil, errors.New("in use by another relay")
 	}
 	if err := f.Truncate(0); err == nil {
 		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0) // as above
