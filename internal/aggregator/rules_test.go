@@ -391,7 +391,7 @@ func TestRulesFile(t *testing.T) {
 		"unknown":      {"- {kye: node.id}\n", ":1:4: rules[0].kye: unknown key, did you mean key?"},
 		"no key":       {"- {match: 'true'}\n", ":1:3: rules[0].key: has to be given: an expression, or a list of them"},
 		"expression":   {"- key: node.id\n- key: [node.id, nope]\n", ":2:18: rules[1].key[1]: undeclared reference to 'nope' (in container 'envoy.config.core.v3')"},
-		"syntax":       {"- [\n", ":1: did not find expected node content"},
+		"syntax":       {"- [\n", ":1: a value is missing, or a [ or { is not closed (did not find expected node content)"},
 		"another kind": {"listeners: []\n", ":1:1: listeners: unknown key"},
 		"a text":       {"hello\n", ":1:1: wants keys and values, got the string \"hello\""},
 	} {
