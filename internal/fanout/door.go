@@ -208,6 +208,7 @@ type conn struct {
 	in      *listener
 	opened  time.Time            // when it was accepted
 	written atomic.Int64         // bytes that the kernel has taken
+	heard   atomic.Bool          // it has said anything
 	toll    atomic.Pointer[toll] // above TLS; nil before the handshake
 	used    atomic.Bool          // a stream was admitted on it
 	delayed atomic.Bool          // it had to wait (strikes.go)
@@ -231,6 +232,14 @@ func (c *conn) Close() error {
 		}
 	}
 	return c.Conn.Close()
+}
+
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 && !c.heard.Load() {
+		c.heard.Store(true)
+	}
+	return n, err
 }
 
 func (c *conn) Write(b []byte) (int, error) {

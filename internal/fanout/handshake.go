@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc/credentials"
@@ -52,7 +53,8 @@ func (h handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	roots := c.in.gate.roots()
 	secured, info, err := c.in.creds.ServerHandshake(raw)
 	if err != nil {
-		if !errors.Is(err, io.EOF) { // a probe of the port, which was refused nothing
+		probe := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) && !c.heard.Load()
+		if !probe { // of the port, which was refused nothing
 			h.srv.meters.Refuse(telemetry.Handshake)
 			refused := Refusal{Reason: telemetry.Handshake, Err: fmt.Errorf("%s: peer %s: %w", c.in.gate.Key, from, err)}
 			h.srv.sentAway.note(&refused, "", time.Now())

@@ -150,3 +150,31 @@ func TestOneAddressAtTwoListeners(t *testing.T) {
 		t.Fatalf("the clients come from %v: not what was to be tried", peers)
 	}
 }
+
+// Who looks whether the port is open, and says nothing, is refused nothing, be it that its
+// connection is reset, as those of load balancers are.
+func TestAProbeOfThePortIsNoFailedHandshake(t *testing.T) {
+	c := newCerts(t)
+	r := newRig(t, nil)
+	addr := r.listen(&Gate{Key: "downstream", TLS: c.server(true)})
+	for _, says := range []string{"", "", "no TLS"} {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if says != "" {
+			_, _ = conn.Write([]byte(says))
+			_, _ = conn.Read(make([]byte, 1)) // so it was read
+		}
+		if err := conn.(*net.TCPConn).SetLinger(0); err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.counted(telemetry.Handshake, 1)
+	if got := r.srv.SentAway(); len(got) != 1 || got[0].Count != 1 {
+		t.Errorf("%+v", got)
+	}
+}

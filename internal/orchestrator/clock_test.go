@@ -291,3 +291,45 @@ func TestP53_HowLongIsCarriedIsMonotonic(t *testing.T) {
 		}
 	}
 }
+
+// Nor does one that spoke and hangs, from when that is known until it lives again, also
+// if the stream ends meanwhile.
+func TestP53_WhatAnOriginThatHangsHoldsGetsOlder(t *testing.T) {
+	for name, c := range map[string]struct {
+		again, ends bool
+		after       time.Duration
+		served      bool
+	}{
+		"young":            {false, false, 2*time.Hour + 59*time.Minute, true},
+		"too old":          {false, false, 3*time.Hour + time.Minute, false},
+		"the stream ended": {false, true, 3*time.Hour + time.Minute, false},
+		"it lives again":   {true, false, 5*time.Hour + 59*time.Minute, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			var clock wrong
+			life(t, dir, func(w *world) {
+				b := w.join("web", eds).want("x")
+				f := w.feed("web")
+				f.reached()
+				f.update(t, eds, false, "x=1")
+				b.takes("x")
+				pass(2 * time.Hour)
+				f.sink.Status(upstream.Status{Connected: true, Origin: "origin", SilentSince: time.Now().Add(-15 * time.Second)})
+				pass(3 * time.Hour)
+				if c.again {
+					f.sink.Status(upstream.Status{Connected: true, Origin: "origin", Spoken: true})
+				}
+				if c.ends {
+					f.sink.Status(upstream.Status{Origin: "origin"})
+				}
+			}, clock.options)
+			life(t, dir, func(w *world) {
+				pass(c.after)
+				b := w.join("web", eds).want("x")
+				w.feed("web").failed()
+				equal(t, "refused", b.refusal() == nil, c.served)
+			}, clock.options)
+		})
+	}
+}

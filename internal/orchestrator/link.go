@@ -75,7 +75,7 @@ func (l *link) Update(ctx context.Context, u xds.Update) (changed bool, err erro
 
 // Status implements upstream.Sink.
 func (l *link) Status(s upstream.Status) {
-	if s.Spoken || l.spoken.Load() && s.SilentSince.IsZero() {
+	if s.Spoken || l.lives() {
 		now := time.Now() // by both clocks: the wall clock may be set
 		l.group.confirmedAt.Store(&now)
 	}
@@ -87,12 +87,15 @@ func (l *link) Status(s upstream.Status) {
 	l.group.signal()
 }
 
+// lives reports whether the origin has spoken on the open stream, and shows life since.
+func (l *link) lives() bool { return l.spoken.Load() && l.status.Load().SilentSince.IsZero() }
+
 func (l *link) connected() bool { return l.status.Load().Connected }
 
 // confirms reports whether what is held is as the origin has it, as far as anybody can
 // tell: of two streams a word on either will do (P50). Safe for concurrent use.
 func (g *Group) confirms() bool {
-	return g.home().connected() && slices.ContainsFunc(g.lines(), func(l *link) bool { return l.spoken.Load() })
+	return g.home().connected() && slices.ContainsFunc(g.lines(), (*link).lives)
 }
 
 // listen has a silence be over once the origin has said anything.

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/test/bufconn"
 
 	"xdsrelay/internal/xds"
@@ -33,12 +34,12 @@ func bubbles(t *testing.T, test func(t *testing.T, v xds.Variant, n *inMemory)) 
 }
 
 // origin starts one by this name.
-func (n *inMemory) origin(name string) *fakeOrigin {
+func (n *inMemory) origin(name string, opts ...grpc.ServerOption) *fakeOrigin {
 	l := bufconn.Listen(1 << 16)
 	n.mu.Lock()
 	n.at[name] = l
 	n.mu.Unlock()
-	return serveFake(n.t, l)
+	return serveFake(n.t, l, opts...)
 }
 
 // dial is for Options.Dialer.

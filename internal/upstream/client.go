@@ -110,17 +110,8 @@ func (s *site) answered() {
 	}
 	was, since := s.away, s.awaySince
 	s.away, s.awaySince = false, time.Time{}
-	silentSince, over := s.silentSince, false
-	if !silentSince.IsZero() { // of streams that ended for what is stored, and are open again, too
-		s.spoke = true
-		if over = s.silent == 0; over {
-			s.silentSince, s.spoke = time.Time{}, false
-		}
-	}
+	s.spoke = !s.silentSince.IsZero() // of streams that ended for what is stored, and are open again, too
 	s.mu.Unlock()
-	if over {
-		s.log.Info("origin is silent no more", "after", time.Since(silentSince).Round(time.Millisecond))
-	}
 	if was {
 		s.metrics.Away.Add(-1)
 		s.log.Info("origin is back", "after", time.Since(since).Round(time.Millisecond))

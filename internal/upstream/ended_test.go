@@ -24,7 +24,9 @@ func TestP63_TheStreamIsOpenedAnewAfterAReturn(t *testing.T) {
 	a.send(resp{typ: rds, version: "A", res: clusters("r")})
 	a = first.next()
 	a.got("CDS +[*] a= late=")
-	a.got("RDS +[r] r=vr")
+	if got := a.request(); got != "RDS +[r] r=vr" && got != "RDS +[r] r=" { // the stream may end before it has taken note of it
+		t.Errorf("request %q", got)
+	}
 	sink.mu.Lock()
 	if got := sink.names(cds); !slices.Equal(got, []string{"late"}) {
 		t.Errorf("held are %v", got)

@@ -93,7 +93,8 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 	defer absent.stop()
 	defer held.stop()
 	sending, applying, reviving := false, false, false
-	var patient time.Time // until then nothing is taken for absent
+	var patient, again time.Time // until then nothing is taken for absent; of these the last for that the origin lives again
+	graces := 0                  // of these, since anything was taken for absent
 	silence, ask := time.NewTimer(e.stream.silence()), time.Now().Add(e.stream.silence())
 	defer silence.Stop()
 	for {
@@ -108,8 +109,8 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 			}
 		}
 		var due <-chan time.Time
-		if at := e.talk.deadline(); !at.IsZero() && !applying && !reviving {
-			if at.Before(patient) {
+		if at := e.talk.deadline(); (!at.IsZero() || e.stream.lost()) && !applying && !reviving {
+			if at.Before(patient) || e.stream.lost() {
 				at = patient
 			}
 			due = absent.at(at)
@@ -162,11 +163,23 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 				patient = early
 				continue
 			}
-			if !e.stream.at.lively(now, e.stream.client.opts.AbsentAfter) && e.talk.unanswered(now) {
+			lively := e.stream.at.lively(now, e.stream.client.opts.AbsentAfter)
+			if lively {
+				e.stream.found()
+			}
+			if grace := e.stream.at.grace(e.stream.client.opts.AbsentAfter); now.Before(grace) && !e.stream.lost() && (graces < maxGraces || grace.Equal(again)) {
+				if !grace.Equal(again) {
+					graces++
+				}
+				patient, again = grace, grace
+				continue
+			}
+			if !lively && (e.stream.lost() || e.talk.unanswered(now)) {
 				reviving = true
 				e.wg.Go(func() { e.lives <- e.stream.at.revive(ctx) })
 				continue
 			}
+			graces = 0
 			for _, u := range e.talk.expired(now) {
 				if _, err := e.stream.apply(ctx, u); err != nil {
 					return err
@@ -175,7 +188,7 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 		case err := <-e.lives:
 			reviving = false
 			if err == nil {
-				e.stream.unmuted(true)
+				e.stream.found()
 				continue
 			}
 			e.stream.log.Debug("an origin shows no life: what it leaves unanswered is waited for", "origin", e.stream.at.name, "error", err)

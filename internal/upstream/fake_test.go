@@ -118,12 +118,15 @@ func (f *fakeOrigin) handle(_ any, ss grpc.ServerStream) error {
 type fakeLife struct {
 	code  codes.Code
 	hangs bool
+	half  bool // of its servers are so, which are asked in turn
 }
 
 func (f *fakeOrigin) check(ss grpc.ServerStream) error {
-	f.checks.Add(1)
+	n := f.checks.Add(1)
 	switch h := f.health.Load(); {
 	case h == nil:
+		return status.Error(codes.Unimplemented, "unknown service grpc.health.v1.Health")
+	case h.half && n%2 == 0:
 		return status.Error(codes.Unimplemented, "unknown service grpc.health.v1.Health")
 	case h.hangs:
 		<-ss.Context().Done()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -44,6 +45,7 @@ const (
 
 // grpcOrigin is an origin reached over gRPC.
 type grpcOrigin struct {
+	name    string
 	opts    *Options
 	metrics *telemetry.Origin
 	pool    pool
@@ -77,7 +79,7 @@ func newGRPCOrigin(o OriginOptions, opts *Options, m *telemetry.Origin) (*grpcOr
 		connect = failOverTimeout
 	}
 	return &grpcOrigin{
-		opts: opts, metrics: m, pool: pool{dial: dial, limit: opts.StreamsPerConnection}, certs: certs,
+		name: o.Name, opts: opts, metrics: m, pool: pool{dial: dial, limit: opts.StreamsPerConnection}, certs: certs,
 		connectTimeout: connect, placeTimeout: placeTimeout,
 	}, nil
 }
@@ -228,8 +230,7 @@ func (g *grpcSession) open(ctx context.Context, cancel context.CancelCauseFunc) 
 		err = context.Cause(ctx)
 	}
 	if errors.Is(err, errFull) {
-		n := g.origin.pool.full(g.conn)
-		g.stream.log.Warn("origin accepts fewer streams on a connection than upstream.streams_per_connection", "origin", g.stream.at.name, "accepted", n)
+		n := g.origin.full(g.conn, g.stream.log)
 		g.close()
 		if n > 0 {
 			return nil, errReopen // on another connection
@@ -239,6 +240,14 @@ func (g *grpcSession) open(ctx context.Context, cancel context.CancelCauseFunc) 
 		return nil, fmt.Errorf("open stream: %w", c.explain(err))
 	}
 	return cs, nil
+}
+
+// full takes note that the origin takes no more streams on c than are open, and returns
+// their number.
+func (o *grpcOrigin) full(c *conn, log *slog.Logger) int {
+	n := o.pool.full(c)
+	log.Warn("origin accepts fewer streams on a connection than upstream.streams_per_connection", "origin", o.name, "accepted", n)
+	return n
 }
 
 // tooLarge reports whether the transport gave up a response for its size (P59):

@@ -2,12 +2,16 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -27,26 +31,78 @@ const (
 	lifeTimeout = 5 * time.Second
 	// lifeLeast is how long a sign of life is good for at least.
 	lifeLeast = time.Second
+	// maxGraces is how often what is waited for waits on since its origin lives again.
+	// One of which some servers hang, and others answer, dies and lives for ever.
+	maxGraces = 3
 )
 
 // life is what is known of whether an origin lives. Any goroutine.
 type life struct {
-	turn  chan struct{} // one asks at a time
-	shown atomic.Int64  // when it showed life last, in Unix nanoseconds
-	lost  time.Time     // when it was asked last and showed none; the turn's
-	err   error         // why; the turn's. nil: it showed life since
+	turn chan struct{} // one asks at a time
+
+	mu    sync.Mutex
+	shown time.Time // when it showed life last
+	lost  time.Time // when it was asked last and showed none
+	err   error     // why; nil: it showed life since
+	again time.Time // when it did so
 }
 
 func newLife() *life { return &life{turn: make(chan struct{}, 1)} }
 
-func (l *life) show(now time.Time) { l.shown.Store(now.UnixNano()) }
+func (l *life) show(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.shown = now
+	if l.err != nil {
+		l.err, l.again = nil, now
+	}
+}
 
-// since reports whether it showed life after a time.
-func (l *life) since(t time.Time) bool { return l.shown.Load() > t.UnixNano() }
+// lose says that it was asked, and showed no life since; false: it did.
+func (l *life) lose(since, now time.Time, err error) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.shown.After(since) {
+		return false
+	}
+	l.lost, l.err = now, err
+	return true
+}
+
+// since reports whether it showed life after a time; or else why not, if it was asked
+// after that.
+func (l *life) since(t time.Time) (bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.shown.After(t) {
+		return true, nil
+	}
+	if l.lost.After(t) {
+		return false, l.err
+	}
+	return false, nil
+}
+
+// grace is until when an origin that lives again has for what it was asked before.
+func (s *site) grace(absentAfter time.Duration) time.Time {
+	s.life.mu.Lock()
+	defer s.life.mu.Unlock()
+	if s.life.again.IsZero() {
+		return time.Time{}
+	}
+	return s.life.again.Add(absentAfter)
+}
+
+// lives says that the origin shows life.
+func (s *site) lives() {
+	s.life.show(time.Now())
+	s.heard()
+}
 
 // lively reports whether the origin showed life a moment ago: a third of absentAfter.
 func (s *site) lively(now time.Time, absentAfter time.Duration) bool {
-	return s.life.since(now.Add(-max(lifeLeast, absentAfter/3)))
+	is, _ := s.life.since(now.Add(-max(lifeLeast, absentAfter/3)))
+	return is
 }
 
 // revive asks the origin for a sign of life, and returns why there is none. Who asks
@@ -60,41 +116,60 @@ func (s *site) revive(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	switch {
-	case l.since(began):
-	case l.err != nil && l.lost.After(began):
-		return l.err
-	default:
-		asking, cancel := context.WithTimeout(ctx, lifeTimeout)
-		err := s.origin.alive(asking)
-		cancel()
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if err != nil {
-			l.err, l.lost = err, time.Now()
-			return err
-		}
-		l.show(time.Now())
+	if is, err := l.since(began); is || err != nil {
+		return err
 	}
-	if l.err != nil { // it has what it was asked before still to answer
-		l.err = nil
-		s.mu.Lock()
-		s.speaking = time.Now()
-		s.mu.Unlock()
+	err := s.origin.alive(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil && l.lose(began, time.Now(), err):
+		return err
+	case err == nil:
+		s.lives()
 	}
 	return nil
 }
 
-// alive asks for the health of the server. What it answers does not matter, but that
-// it does: the statuses that the transport and proxies make in its place are none.
+// alive asks for the health of the server. A connection that has no place left for the
+// question says nothing of it: another is asked.
 func (o *grpcOrigin) alive(ctx context.Context) error {
+	err := o.check(ctx)
+	if errors.Is(err, errFull) {
+		err = o.check(ctx)
+	}
+	return err
+}
+
+// check is alive on one connection. What is answered does not matter, but that
+// something is: the statuses that the transport and proxies make in its place are none.
+func (o *grpcOrigin) check(ctx context.Context) error {
 	c, err := o.pool.lease()
 	if err != nil {
 		return err
 	}
 	defer o.pool.release(c)
-	_, err = healthpb.NewHealthClient(c.cc).Check(ctx, &healthpb.HealthCheckRequest{}, grpc.ForceCodecV2(encoding.GetCodecV2(proto.Name)))
+	timed, stop := context.WithTimeout(ctx, lifeTimeout)
+	defer stop()
+	asking, cancel := context.WithCancelCause(timed)
+	defer cancel(nil)
+	var settled atomic.Bool
+	full := time.AfterFunc(o.placeTimeout, func() {
+		if c.cc.GetState() == connectivity.Ready && settled.CompareAndSwap(false, true) {
+			cancel(errFull)
+		}
+	})
+	defer full.Stop()
+	cs, err := c.cc.NewStream(asking, &grpc.StreamDesc{}, healthpb.Health_Check_FullMethodName, grpc.ForceCodecV2(encoding.GetCodecV2(proto.Name)))
+	if !settled.CompareAndSwap(false, true) {
+		o.full(c, o.opts.Log)
+		return errFull
+	}
+	if err == nil {
+		if err = cs.SendMsg(new(healthpb.HealthCheckRequest)); err == nil || errors.Is(err, io.EOF) {
+			err = cs.RecvMsg(new(healthpb.HealthCheckResponse))
+		}
+	}
 	switch status.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal:
 		return fmt.Errorf("health check: %w", err)
@@ -107,5 +182,15 @@ func (o *grpcOrigin) alive(ctx context.Context) error {
 func (l *line) lifeless(now time.Time) {
 	if l.silent.IsZero() {
 		l.quieten(now)
+	}
+}
+
+// lost reports whether something came on the stream, and its origin shows no life since.
+func (l *line) lost() bool { return l.had && !l.silent.IsZero() }
+
+// found says that the origin lives. That is no word on a stream on which none came.
+func (l *line) found() {
+	if l.lost() {
+		l.unmuted(true)
 	}
 }

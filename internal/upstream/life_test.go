@@ -1,11 +1,13 @@
 package upstream
 
 import (
+	"context"
 	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/internal/xds"
@@ -132,6 +134,200 @@ func TestAStreamEndsWhileItsOriginHangs(t *testing.T) {
 		synctest.Wait()
 		if log.count("silent no more") != 1 {
 			t.Error(log)
+		}
+	})
+}
+
+// It has absent_after to answer everybody, not only who has asked for its health in vain.
+func TestP57_AnOriginThatLivesAgainHasItsTimeForAll(t *testing.T) {
+	for what, word := range map[string]bool{"it answers a check": false, "it answers another stream": true} {
+		t.Run(what, func(t *testing.T) {
+			bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+				f := n.origin("one")
+				r := n.relay(v, "one")
+				first, one := r.stream(named(rds, "a"))
+				s := f.next()
+				s.send(resp{typ: rds, res: clusters("a")})
+				one.untilNames(t, rds, "a")
+				second, two := r.stream(named(rds, "b"))
+				s = f.next()
+				s.send(resp{typ: rds, res: clusters("b")})
+				two.untilNames(t, rds, "b")
+				time.Sleep(time.Minute)
+				f.health.Store(&fakeLife{hangs: true})
+				first.SetInterest(one.want(named(rds, "a", "new")))
+				time.Sleep(10 * time.Second)
+				second.SetInterest(two.want(named(rds, "b", "later")))
+				time.Sleep(13 * time.Second) // the first has asked whether it lives: it does not
+				f.health.Store(nil)
+				back := time.Now()
+				if word {
+					_, three := r.stream(all(cds))
+					f.next().send(resp{typ: cds, res: clusters("c")})
+					three.untilNames(t, cds, "c")
+				}
+				for one.is(rds, "new") == xds.Pending || two.is(rds, "later") == xds.Pending {
+					for _, sink := range []*testSink{one, two} {
+						if d := time.Since(back); d < 15*time.Second && (sink.is(rds, "new") == xds.Absent || sink.is(rds, "later") == xds.Absent) {
+							t.Fatalf("absent %v after it lived again", d)
+						}
+					}
+					if time.Since(back) > time.Minute {
+						t.Fatal("never absent")
+					}
+					time.Sleep(time.Second)
+				}
+			})
+		})
+	}
+}
+
+// A stream on which nothing came is silent though its origin lives: that is told once, and
+// nothing is said to have come on it.
+func TestASignOfLifeIsNoWordOnAStream(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		f := n.origin("one")
+		log := new(logged)
+		r := startRelay(t, Options{Variant: v, Dialer: n.dial, Backoff: steep, Keepalive: Keepalive{Time: 1000 * time.Hour}, Log: slog.New(slog.NewTextHandler(log, nil))}, addressOf("one"))
+		_, other := r.stream(named(rds, "a"))
+		f.next().send(resp{typ: rds, res: clusters("a")})
+		other.untilNames(t, rds, "a")
+		time.Sleep(time.Hour)
+		stream, sink := r.stream(named(rds, "never"))
+		f.next()
+		time.Sleep(16 * time.Second)
+		stream.SetInterest(sink.want(named(rds, "never", "neither")))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if is := sink.is(rds, "neither"); is != xds.Absent || f.checks.Load() == 0 {
+			t.Errorf("it is %d, asked %d times", is, f.checks.Load())
+		}
+		sink.mu.Lock()
+		defer sink.mu.Unlock()
+		for _, st := range sink.statuses {
+			if st.Spoken {
+				t.Errorf("spoken: %+v", st)
+			}
+		}
+		if log.count("origin is silent: ") != 1 || log.count("silent no more") != 0 || r.client.Origins()[0].Silent != 1 {
+			t.Errorf("%+v\n%s", r.client.Origins()[0], log)
+		}
+	})
+}
+
+// A stream that is shown as silent is so no longer than its origin shows no life, also if
+// nobody asks for anything on it any more.
+func TestAStreamIsNotSilentForEver(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		f := n.origin("one")
+		r := n.relay(v, "one")
+		stream, sink := r.stream(named(rds, "a"))
+		f.next().send(resp{typ: rds, res: clusters("a")})
+		sink.untilNames(t, rds, "a")
+		f.health.Store(&fakeLife{hangs: true})
+		time.Sleep(time.Hour)
+		stream.SetInterest(sink.want(named(rds, "a", "new")))
+		time.Sleep(time.Minute)
+		stream.SetInterest(sink.want(named(rds, "a")))
+		time.Sleep(time.Minute)
+		f.health.Store(nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		at := r.client.Origins()[0]
+		sink.mu.Lock()
+		defer sink.mu.Unlock()
+		if st := sink.lastStatus(); !st.SilentSince.IsZero() || at.Silent != 0 || !at.SilentSince.IsZero() {
+			t.Errorf("status %+v of %+v", st, at)
+		}
+		was := f.checks.Load()
+		time.Sleep(time.Hour)
+		if c := f.checks.Load() - was; c > 0 {
+			t.Errorf("asked %d times for nothing", c)
+		}
+	})
+}
+
+// The last silent stream of an outage ends, and the origin lives on others: the outage is over.
+func TestAnOutageIsOverThoughItsStreamEnded(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		f := n.origin("one")
+		r := n.relay(v, "one")
+		ctx, end := context.WithCancel(t.Context())
+		sink := newTestSink()
+		stream := r.client.NewStream("ends", nil, sink)
+		stream.SetInterest(sink.want(named(rds, "a")))
+		r.wg.Go(func() { _ = stream.Run(ctx) })
+		f.next().send(resp{typ: rds, res: clusters("a")})
+		sink.untilNames(t, rds, "a")
+		_, other := r.stream(named(rds, "b"))
+		s := f.next()
+		s.send(resp{typ: rds, res: clusters("b")})
+		other.untilNames(t, rds, "b")
+		f.health.Store(&fakeLife{hangs: true})
+		time.Sleep(time.Hour)
+		stream.SetInterest(sink.want(named(rds, "a", "new")))
+		time.Sleep(time.Minute)
+		if at := r.client.Origins()[0]; at.Silent != 1 {
+			t.Errorf("%+v", at)
+		}
+		end()
+		time.Sleep(time.Minute)
+		f.health.Store(nil)
+		s.send(resp{typ: rds, res: clusters("b")})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if at := r.client.Origins()[0]; at.Silent != 0 || !at.SilentSince.IsZero() {
+			t.Errorf("%+v", at)
+		}
+	})
+}
+
+// What comes while its health is asked for is a sign of life, though that is not answered.
+func TestP57_AResponseDuringACheckIsASignOfLife(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		f := n.origin("one")
+		log := new(logged)
+		r := startRelay(t, Options{Variant: v, Dialer: n.dial, Backoff: steep, Keepalive: Keepalive{Time: 1000 * time.Hour}, Log: slog.New(slog.NewTextHandler(log, nil))}, addressOf("one"))
+		_, sink := r.stream(named(rds, "a", "b", "never"))
+		s := f.next()
+		s.send(resp{typ: rds, res: clusters("a")})
+		f.health.Store(&fakeLife{hangs: true})
+		time.Sleep(17 * time.Second)
+		s.send(resp{typ: rds, res: clusters("a", "b")})
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if is := sink.is(rds, "never"); is != xds.Absent || f.checks.Load() != 1 || log.count("silent") != 0 {
+			t.Errorf("it is %d, asked %d times\n%s", is, f.checks.Load(), log)
+		}
+	})
+}
+
+// An origin that takes as many streams on a connection as are open is asked on another.
+func TestP57_AFullConnectionIsNoSignOfDeath(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		f := n.origin("one", grpc.MaxConcurrentStreams(1))
+		r := n.relay(v, "one")
+		_, sink := r.stream(named(rds, "a", "never"))
+		f.next().send(resp{typ: rds, res: clusters("a")})
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if is := sink.is(rds, "never"); is != xds.Absent {
+			t.Errorf("it is %d: %+v", is, r.client.Origins()[0])
+		}
+	})
+}
+
+// One of which some servers hang, and others answer, keeps nobody waiting for ever.
+func TestP57_AnOriginThatLivesByHalves(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		f := n.origin("one")
+		_, sink := n.relay(v, "one").stream(named(rds, "a", "never"))
+		f.next().send(resp{typ: rds, res: clusters("a")})
+		f.health.Store(&fakeLife{hangs: true, half: true})
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		if is := sink.is(rds, "never"); is != xds.Absent {
+			t.Errorf("it is %d, asked %d times", is, f.checks.Load())
 		}
 	})
 }

@@ -199,7 +199,7 @@ func (l *line) answered() {
 		}
 		l.at.answered()
 	}
-	l.at.life.show(time.Now())
+	l.at.lives()
 	l.unmuted(true)
 }
 

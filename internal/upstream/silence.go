@@ -128,8 +128,8 @@ func (l *line) quieten(now time.Time) {
 	}
 }
 
-// unmuted says that it is silent no more: it had a response, or the origin showed life
-// (spoke); or it is over.
+// unmuted says that it is silent no more: it had a response, or had one before and the
+// origin shows life again (spoke); or it is over.
 func (l *line) unmuted(spoke bool) {
 	if l.silent.IsZero() {
 		return
@@ -156,16 +156,26 @@ func (s *site) muted(since time.Time) {
 	}
 }
 
-// unmuted takes one back. The outage is over once a stream that was silent was
-// spoken on, and none is left; streams that end and are silent again are the
-// same outage.
+// unmuted takes one back. The outage is over once none is left, and one that was silent
+// was spoken on or the origin is heard of after that; streams that end and are silent
+// again are the same outage.
 func (s *site) unmuted(spoke bool) {
 	s.metrics.Silent.Add(-1)
 	s.mu.Lock()
 	s.silent--
 	s.spoke = s.spoke || spoke
-	over := s.silent == 0 && s.spoke
+	over := s.spoke
+	s.mu.Unlock()
+	if over {
+		s.heard()
+	}
+}
+
+// heard says that the origin shows life.
+func (s *site) heard() {
+	s.mu.Lock()
 	since := s.silentSince
+	over := s.silent == 0 && !since.IsZero()
 	if over {
 		s.silentSince, s.spoke = time.Time{}, false
 	}
