@@ -24,7 +24,8 @@ import (
 // would be told that what they have just asked for does not exist. So before a name is
 // taken for absent the origin has to have shown life a moment ago: by a response on any
 // stream, or else by the answer to a health check, of which any that is its own will do,
-// also that it knows of no such method.
+// also that it knows of no such method. What may be a proxy's, that has no path to it or lets none
+// through, will do until one was its own: of an origin that never answers such checks nobody knows better.
 
 const (
 	// lifeTimeout is how long an origin may take to answer a health check.
@@ -45,6 +46,7 @@ type life struct {
 	lost  time.Time // when it was asked last and showed none
 	err   error     // why; nil: it showed life since
 	again time.Time // when it did so
+	own   bool      // an answer was its own, at any time
 }
 
 func newLife() *life { return &life{turn: make(chan struct{}, 1)} }
@@ -68,6 +70,21 @@ func (l *life) lose(since, now time.Time, err error) bool {
 	l.lost, l.err = now, err
 	return true
 }
+
+// answered takes note of an answer, and returns why it is no sign of life.
+func (l *life) answered(own bool) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !own && l.own {
+		return errInPlace
+	}
+	l.own = own
+	return nil
+}
+
+// errInPlace: a health check was answered by a status that proxies make, of an origin
+// that has answered one itself.
+var errInPlace = errors.New("health check: not answered by the origin itself, as before")
 
 // since reports whether it showed life after a time; or else why not, if it was asked
 // after that.
@@ -119,7 +136,10 @@ func (s *site) revive(ctx context.Context) error {
 	if is, err := l.since(began); is || err != nil {
 		return err
 	}
-	err := s.origin.alive(ctx)
+	own, err := s.origin.alive(ctx)
+	if err == nil {
+		err = l.answered(own)
+	}
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -133,20 +153,20 @@ func (s *site) revive(ctx context.Context) error {
 
 // alive asks for the health of the server. A connection that has no place left for the
 // question says nothing of it: another is asked.
-func (o *grpcOrigin) alive(ctx context.Context) error {
-	err := o.check(ctx)
+func (o *grpcOrigin) alive(ctx context.Context) (own bool, err error) {
+	own, err = o.check(ctx)
 	if errors.Is(err, errFull) {
-		err = o.check(ctx)
+		own, err = o.check(ctx)
 	}
-	return err
+	return own, err
 }
 
 // check is alive on one connection. What is answered does not matter, but that
-// something is: the statuses that the transport and proxies make in its place are none.
-func (o *grpcOrigin) check(ctx context.Context) error {
+// something is, in time and over a connection that is there.
+func (o *grpcOrigin) check(ctx context.Context) (own bool, err error) {
 	c, err := o.pool.lease()
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer o.pool.release(c)
 	timed, stop := context.WithTimeout(ctx, lifeTimeout)
@@ -163,7 +183,7 @@ func (o *grpcOrigin) check(ctx context.Context) error {
 	cs, err := c.cc.NewStream(asking, &grpc.StreamDesc{}, healthpb.Health_Check_FullMethodName, grpc.ForceCodecV2(encoding.GetCodecV2(proto.Name)))
 	if !settled.CompareAndSwap(false, true) {
 		o.full(c, o.opts.Log)
-		return errFull
+		return false, errFull
 	}
 	if err == nil {
 		if err = cs.SendMsg(new(healthpb.HealthCheckRequest)); err == nil || errors.Is(err, io.EOF) {
@@ -172,9 +192,12 @@ func (o *grpcOrigin) check(ctx context.Context) error {
 	}
 	switch status.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal:
-		return fmt.Errorf("health check: %w", err)
+		if asking.Err() != nil || c.cc.GetState() != connectivity.Ready {
+			return false, fmt.Errorf("health check: %w", err)
+		}
+		return false, nil
 	}
-	return nil
+	return true, nil
 }
 
 // lifeless says that the origin shows no life, while it is asked for something: as of a

@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"log/slog"
+	"net"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,13 +28,18 @@ func TestP57_AnOriginThatHangsAfterItSpokeIsNoWitness(t *testing.T) {
 			bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 				f := n.origin("one")
 				r := n.relay(v, "one")
-				stream, sink := r.stream(named(rds, "a"))
+				stream, sink := r.stream(named(rds, "a", "never"))
 				s := f.next()
 				s.send(resp{typ: rds, res: clusters("a")})
-				sink.untilNames(t, rds, "a")
+				time.Sleep(16 * time.Second)
+				synctest.Wait()
+				if is := sink.is(rds, "never"); is != xds.Absent {
+					t.Errorf("it is %d though the origin lives", is)
+				}
 				f.health.Store(&hang)
+				f.checks.Store(0)
 				time.Sleep(time.Hour)
-				stream.SetInterest(sink.want(named(rds, "a", "new")))
+				stream.SetInterest(sink.want(named(rds, "a", "never", "new")))
 				time.Sleep(10 * time.Minute)
 				synctest.Wait()
 				at := r.client.Origins()[0]
@@ -67,9 +73,10 @@ func TestP57_AnOriginThatHangsAfterItSpokeIsNoWitness(t *testing.T) {
 }
 
 // An answer is one, whatever it says: that it knows of no health, that it does not serve,
-// that nobody may ask.
+// that nobody may ask. So is, until one was the origin's own, what a proxy may say in its
+// place: of one that has no path for it nobody would ever hear anything else.
 func TestP57_AnyAnswerIsASignOfLife(t *testing.T) {
-	for _, code := range []codes.Code{codes.OK, codes.Unimplemented, codes.PermissionDenied, codes.Unauthenticated, codes.NotFound, codes.Unknown} {
+	for _, code := range []codes.Code{codes.OK, codes.Unimplemented, codes.PermissionDenied, codes.Unauthenticated, codes.NotFound, codes.Unknown, codes.Unavailable, codes.Internal, codes.DeadlineExceeded, codes.Canceled} {
 		t.Run(code.String(), func(t *testing.T) {
 			bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 				f := n.origin("one")
@@ -87,6 +94,23 @@ func TestP57_AnyAnswerIsASignOfLife(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Where every name is answered nobody is asked, however long nothing comes.
+func TestP57_NobodyIsAskedInVain(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		f := n.origin("one")
+		_, sink := n.relay(v, "one").stream(named(rds, "a"), all(cds))
+		s := f.next()
+		s.send(resp{typ: rds, res: clusters("a")})
+		s.send(resp{typ: cds, res: clusters("c")})
+		sink.untilNames(t, cds, "c")
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if c := f.checks.Load(); c != 0 {
+			t.Errorf("asked %d times", c)
+		}
+	})
 }
 
 // What came a moment ago on any stream is a sign as well: nothing is asked then.
@@ -330,6 +354,21 @@ func TestP57_AnOriginThatLivesByHalves(t *testing.T) {
 			t.Errorf("it is %d, asked %d times", is, f.checks.Load())
 		}
 	})
+}
+
+// Nobody answers over a connection that is not there, whatever grpc says of it.
+func TestP57_AConnectionThatIsNotThereIsNoSignOfLife(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r := startRelay(t, Options{}, l.Addr().String())
+	if own, err := r.client.sites[0].origin.alive(t.Context()); own || err == nil {
+		t.Errorf("it lives, by an answer of its own: %v", own)
+	}
 }
 
 // is presence, for who holds no lock.
