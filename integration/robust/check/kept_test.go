@@ -109,6 +109,34 @@ func TestReferencesOfTheStore(t *testing.T) {
 	}
 }
 
+// A route may come before the clusters where nobody was given all of them yet, as where
+// all others ask by name; and not once somebody was.
+func TestReferencesBeforeAllClustersWereThere(t *testing.T) {
+	for name, tc := range map[string]struct {
+		names []string // that the other asks for; none: all
+		found int
+	}{"all others ask by name": {[]string{"c"}, 0}, "another asks for all": {nil, 1}} {
+		t.Run(name, func(t *testing.T) {
+			s := begin()
+			s.restart("a", 2)
+			s.publish("x", Cluster, "c", "one", "d", "one-d")
+			s.publish("x", Route, "r", "to-c")
+			s.add(Event{What: Rest})
+			g := s.open("G", 1, "a", Delta).ask(Cluster, tc.names...).ask(Route, "r")
+			g.process = 2
+			g.get(Cluster, "c", "one")
+			g.route("to-c", "c")
+			h := s.open("C", 1, "a", Delta).ask(Cluster).ask(Route, "r")
+			h.process = 2
+			h.route("to-c", "c")
+			found := Check(s.events)
+			if len(found) != tc.found || tc.found > 0 && found[0].Rule != RuleReference {
+				t.Errorf("found %v", found)
+			}
+		})
+	}
+}
+
 // Nobody is refused what the relay's store is known to have: that somebody held at the
 // last rest, and asked for until the relay was killed.
 func TestRefusedAlthoughItIsStored(t *testing.T) {

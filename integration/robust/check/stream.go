@@ -25,7 +25,8 @@ type stream struct {
 	gone     map[resource]bool // names that were given up
 	again    map[resource]int  // those that were asked for again, and when: what follows may be of the store
 	answered bool
-	recalled bool // the clusters that came last are from the store
+	clusters bool // some came, or that there are none
+	recalled bool // those that came last are from the store
 	closedN  int  // 0: it is open
 	given    bool // when it closed, something of its key had been given to somebody
 	first    wish
@@ -133,7 +134,7 @@ func (c *checker) receipt(e *Event) {
 		c.take(s, e, sub.wild, name, "")
 	}
 	if e.Type == Cluster {
-		s.recalled = strings.Contains(e.Text, stale)
+		s.clusters, s.recalled = true, strings.Contains(e.Text, stale)
 		has := c.clusters[s.client]
 		for name := range e.Resources {
 			has[name] = true
@@ -273,6 +274,9 @@ func (c *checker) references(s *stream, e *Event) {
 			}
 			r := resource{s.key, Cluster, name}
 			at, by := c.floor(s.process, part{r, true}, s.openedN)
+			if by.at == nil && !s.clusters {
+				continue // nobody was given all clusters there: they may have to come first, for which routes don't wait (P35)
+			}
 			// What is stored may be of before the last rest, when others asked, of another
 			// relay; and each type is of its own time.
 			old := s.recalled || strings.Contains(e.Text, stale)
