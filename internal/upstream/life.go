@@ -173,6 +173,7 @@ func (o *grpcOrigin) check(ctx context.Context) (own bool, err error) {
 	defer stop()
 	asking, cancel := context.WithCancelCause(timed)
 	defer cancel(nil)
+	closed := c.closed.Load()
 	var settled atomic.Bool
 	full := time.AfterFunc(o.placeTimeout, func() {
 		if c.cc.GetState() == connectivity.Ready && settled.CompareAndSwap(false, true) {
@@ -186,13 +187,17 @@ func (o *grpcOrigin) check(ctx context.Context) (own bool, err error) {
 		return false, errFull
 	}
 	if err == nil {
+		o.pool.asks(c, 1)
+		defer o.pool.asks(c, -1)
 		if err = cs.SendMsg(new(healthpb.HealthCheckRequest)); err == nil || errors.Is(err, io.EOF) {
 			err = cs.RecvMsg(new(healthpb.HealthCheckResponse))
 		}
 	}
 	switch status.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal:
-		if asking.Err() != nil || c.cc.GetState() != connectivity.Ready {
+		// Of a connection that has just broken gRPC still says that it is there, and of one
+		// of several always.
+		if asking.Err() != nil || c.closed.Load() != closed || c.cc.GetState() != connectivity.Ready {
 			return false, fmt.Errorf("health check: %w", err)
 		}
 		return false, nil

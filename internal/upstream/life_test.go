@@ -2,8 +2,10 @@ package upstream
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -368,6 +370,53 @@ func TestP57_AConnectionThatIsNotThereIsNoSignOfLife(t *testing.T) {
 	r := startRelay(t, Options{}, l.Addr().String())
 	if own, err := r.client.sites[0].origin.alive(t.Context()); own || err == nil {
 		t.Errorf("it lives, by an answer of its own: %v", own)
+	}
+}
+
+// Nor is what gRPC says of one that breaks meanwhile, though it says for a moment that it is
+// there.
+func TestP57_AConnectionThatBreaksIsNoSignOfLife(t *testing.T) {
+	for range 50 {
+		f := startFake(t)
+		f.health.Store(&fakeLife{hangs: true})
+		r := startRelay(t, Options{}, f.address)
+		answer := make(chan error, 1)
+		go func() {
+			_, err := r.client.sites[0].origin.alive(t.Context())
+			answer <- err
+		}()
+		for f.checks.Load() == 0 {
+			runtime.Gosched()
+		}
+		f.server.Stop()
+		if err := <-answer; err == nil {
+			t.Fatal("it lives")
+		}
+	}
+}
+
+// A check that waits for its answer has a place as a stream has.
+func TestACheckHasAPlaceOnItsConnection(t *testing.T) {
+	for _, places := range []uint32{1, 2} {
+		bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+			f := n.origin("one", grpc.MaxConcurrentStreams(places))
+			log := new(logged)
+			r := startRelay(t, Options{Variant: v, Dialer: n.dial, Backoff: steep, Keepalive: Keepalive{Time: 1000 * time.Hour}, Log: slog.New(slog.NewTextHandler(log, nil))}, addressOf("one"))
+			_, sink := r.stream(named(rds, "a", "never"))
+			f.next().send(resp{typ: rds, res: clusters("a")})
+			sink.untilNames(t, rds, "a")
+			f.health.Store(&fakeLife{hangs: true})
+			for f.checks.Load() == 0 {
+				time.Sleep(100 * time.Millisecond)
+				synctest.Wait()
+			}
+			_, other := r.stream(all(cds))
+			f.next().send(resp{typ: cds, res: clusters("c")})
+			other.untilNames(t, cds, "c")
+			if at := r.client.Origins()[0]; at.Reconnects > 0 || log.count(fmt.Sprint("accepted=", places)) == 0 || log.count("accepts fewer") > log.count(fmt.Sprint("accepted=", places)) {
+				t.Errorf("%+v\n%s", at, log)
+			}
+		})
 	}
 }
 
