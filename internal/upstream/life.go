@@ -116,9 +116,12 @@ func (s *site) lives() {
 	s.heard()
 }
 
+// livelyFor is how long a sign of life is good for.
+func livelyFor(absentAfter time.Duration) time.Duration { return max(lifeLeast, absentAfter/3) }
+
 // lively reports whether the origin showed life a moment ago: a third of absentAfter.
 func (s *site) lively(now time.Time, absentAfter time.Duration) bool {
-	is, _ := s.life.since(now.Add(-max(lifeLeast, absentAfter/3)))
+	is, _ := s.life.since(now.Add(-livelyFor(absentAfter)))
 	return is
 }
 

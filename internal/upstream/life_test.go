@@ -358,6 +358,68 @@ func TestP57_AnOriginThatLivesByHalves(t *testing.T) {
 	})
 }
 
+// One whose health nobody learns, and that speaks every so often, lives, whenever that is.
+func TestP57_AnOriginThatSpeaksNowAndThenLives(t *testing.T) {
+	for _, every := range []time.Duration{15 * time.Second, 20 * time.Second, 40 * time.Second} {
+		for _, phase := range []time.Duration{time.Second, 7 * time.Second, 11 * time.Second} {
+			bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+				f := n.origin("one")
+				r := n.relay(v, "one")
+				_, other := r.stream(named(rds, "a"))
+				s := f.next()
+				s.send(resp{typ: rds, res: clusters("a")})
+				other.untilNames(t, rds, "a")
+				f.health.Store(&fakeLife{hangs: true})
+				time.Sleep(time.Hour)
+				began := time.Now()
+				_, sink := r.stream(named(rds, "b", "never"))
+				f.next().send(resp{typ: rds, res: clusters("b")})
+				time.Sleep(phase)
+				for sink.is(rds, "never") == xds.Pending {
+					if time.Since(began) > 6*time.Minute {
+						t.Fatalf("every %v, from %v on: never absent", every, phase)
+					}
+					s.send(resp{typ: rds, res: clusters("a")})
+					time.Sleep(every)
+					synctest.Wait()
+				}
+			})
+		}
+	}
+}
+
+// What was waited for is let go, of an origin that shows no life, and something else waits: it
+// has its time, and nothing is done before that is over.
+func TestP57_AnotherNameWaitsForAnOriginThatHangs(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		f := n.origin("one")
+		r := n.relay(v, "one")
+		stream, sink := r.stream(named(rds, "a"))
+		s := f.next()
+		s.send(resp{typ: rds, res: clusters("a")})
+		sink.untilNames(t, rds, "a")
+		f.reopens(s)
+		f.health.Store(&fakeLife{hangs: true})
+		time.Sleep(time.Minute)
+		stream.SetInterest(sink.want(named(rds, "a", "new")))
+		time.Sleep(21 * time.Second)
+		stream.SetInterest(sink.want(named(rds, "a")))
+		time.Sleep(12 * time.Second)
+		stream.SetInterest(sink.want(named(rds, "a", "newer")))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if is := sink.is(rds, "newer"); is != xds.Pending {
+			t.Errorf("it is %d", is)
+		}
+		f.health.Store(nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if is := sink.is(rds, "newer"); is != xds.Absent {
+			t.Errorf("it is %d", is)
+		}
+	})
+}
+
 // Nobody answers over a connection that is not there, whatever grpc says of it.
 func TestP57_AConnectionThatIsNotThereIsNoSignOfLife(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
