@@ -296,14 +296,16 @@ func TestP53_HowLongIsCarriedIsMonotonic(t *testing.T) {
 // if the stream ends meanwhile.
 func TestP53_WhatAnOriginThatHangsHoldsGetsOlder(t *testing.T) {
 	for name, c := range map[string]struct {
-		again, ends bool
-		after       time.Duration
-		served      bool
+		since  []upstream.Status
+		after  time.Duration
+		served bool
 	}{
-		"young":            {false, false, 2*time.Hour + 59*time.Minute, true},
-		"too old":          {false, false, 3*time.Hour + time.Minute, false},
-		"the stream ended": {false, true, 3*time.Hour + time.Minute, false},
-		"it lives again":   {true, false, 5*time.Hour + 59*time.Minute, true},
+		"young":            {nil, 2*time.Hour + 59*time.Minute, true},
+		"too old":          {nil, 3*time.Hour + time.Minute, false},
+		"the stream ended": {[]upstream.Status{{}}, 3*time.Hour + time.Minute, false},
+		"it lives again":   {[]upstream.Status{{Connected: true, Spoken: true}}, 5*time.Hour + 59*time.Minute, true},
+		"another is open":  {[]upstream.Status{{Connected: true}}, 3*time.Hour + time.Minute, false},
+		"that is silent":   {[]upstream.Status{{Connected: true}, {Connected: true, SilentSince: time.Now()}}, 3*time.Hour + time.Minute, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -317,11 +319,9 @@ func TestP53_WhatAnOriginThatHangsHoldsGetsOlder(t *testing.T) {
 				pass(2 * time.Hour)
 				f.sink.Status(upstream.Status{Connected: true, Origin: "origin", SilentSince: time.Now().Add(-15 * time.Second)})
 				pass(3 * time.Hour)
-				if c.again {
-					f.sink.Status(upstream.Status{Connected: true, Origin: "origin", Spoken: true})
-				}
-				if c.ends {
-					f.sink.Status(upstream.Status{Origin: "origin"})
+				for _, s := range c.since {
+					s.Origin = "origin"
+					f.sink.Status(s)
 				}
 			}, clock.options)
 			life(t, dir, func(w *world) {

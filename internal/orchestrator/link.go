@@ -82,7 +82,7 @@ func (l *link) Status(s upstream.Status) {
 	if s.Spoken {
 		l.spoke.Store(true)
 	}
-	l.spoken.Store(s.Connected && (s.Spoken || l.spoken.Load()))
+	l.spoken.Store(s.Connected && (s.Spoken || l.lives())) // another stream may be open than the one that was silent
 	l.status.Store(&s)
 	l.group.signal()
 }

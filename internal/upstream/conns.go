@@ -25,6 +25,8 @@ type conn struct {
 	leases int
 	// open are the streams that the origin has accepted on it.
 	open int
+	// asked are the questions for the origin's health that have a place there as well.
+	asked int
 	// limit is the pool's, or less: what the origin was found to accept.
 	limit     int
 	idleSince time.Time // while leases is 0
@@ -90,13 +92,22 @@ func (p *pool) ended(c *conn) bool {
 	return c.open == 0
 }
 
+// asks counts a question for the origin's health that was accepted on a connection; or,
+// by -1, that is over.
+func (p *pool) asks(c *conn, n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c.asked += n
+}
+
 // full says that the origin accepts no more streams on c than are open, and
 // returns their number.
 func (p *pool) full(c *conn) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c.limit = max(1, c.open)
-	return c.open
+	n := c.open + c.asked
+	c.limit = max(1, n)
+	return n
 }
 
 // trim closes connections that were idle for long enough, but not the last:

@@ -95,6 +95,7 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 	sending, applying, reviving := false, false, false
 	var patient, again time.Time // until then nothing is taken for absent; of these the last for that the origin lives again
 	graces := 0                  // of these, since anything was taken for absent
+	var look time.Time           // when to look whether the origin has shown life since it was asked in vain; zero: it was not
 	silence, ask := time.NewTimer(e.stream.silence()), time.Now().Add(e.stream.silence())
 	defer silence.Stop()
 	for {
@@ -112,6 +113,9 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 		if at := e.talk.deadline(); (!at.IsZero() || e.stream.lost()) && !applying && !reviving {
 			if at.Before(patient) || e.stream.lost() {
 				at = patient
+			}
+			if !look.IsZero() && look.Before(at) {
+				at = look
 			}
 			due = absent.at(at)
 		}
@@ -155,6 +159,14 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 			}
 		case <-resume:
 		case now := <-due:
+			lively := e.stream.at.lively(now, e.stream.client.opts.AbsentAfter)
+			if lively {
+				e.stream.found()
+			} else if !look.IsZero() && now.Before(patient) {
+				look = now.Add(livelyFor(e.stream.client.opts.AbsentAfter) / 2)
+				continue
+			}
+			look = time.Time{}
 			if e.stream.mute() {
 				patient = now.Add(e.stream.client.opts.AbsentAfter)
 				continue
@@ -162,10 +174,6 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 			if early := e.stream.at.early(e.stream.client.opts.AbsentAfter); now.Before(early) && (!patient.IsZero() || !e.stream.known()) {
 				patient = early
 				continue
-			}
-			lively := e.stream.at.lively(now, e.stream.client.opts.AbsentAfter)
-			if lively {
-				e.stream.found()
 			}
 			if grace := e.stream.at.grace(e.stream.client.opts.AbsentAfter); now.Before(grace) && !e.stream.lost() && (graces < maxGraces || grace.Equal(again)) {
 				if !grace.Equal(again) {
@@ -188,12 +196,14 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 		case err := <-e.lives:
 			reviving = false
 			if err == nil {
+				look = time.Time{}
 				e.stream.found()
 				continue
 			}
 			e.stream.log.Debug("an origin shows no life: what it leaves unanswered is waited for", "origin", e.stream.at.name, "error", err)
 			now := time.Now()
 			patient = now.Add(e.stream.client.opts.AbsentAfter)
+			look = now.Add(livelyFor(e.stream.client.opts.AbsentAfter) / 2)
 			e.stream.lifeless(now)
 		case in := <-e.inbox:
 			switch {

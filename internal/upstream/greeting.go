@@ -23,6 +23,7 @@ type dialed struct {
 	// yet to speak TLS, if it has that, and HTTP/2.
 	greeting atomic.Int32
 	greeted  atomic.Int64 // when such an attempt ended last, in nanoseconds since 1970
+	closed   atomic.Int64 // how many of those that had a handshake are closed, for whatever reason
 }
 
 // countedCredentials count the attempts that are at their handshake, or at what
@@ -38,7 +39,22 @@ func (c *countedCredentials) ClientHandshake(ctx context.Context, authority stri
 		c.of.greeted.Store(time.Now().UnixNano())
 		c.of.greeting.Add(-1)
 	})
-	return c.TransportCredentials.ClientHandshake(ctx, authority, raw)
+	made, info, err := c.TransportCredentials.ClientHandshake(ctx, authority, raw)
+	if err != nil {
+		return made, info, err
+	}
+	return &countedConn{made, c.of}, info, nil
+}
+
+// countedConn counts its end before gRPC tells it to who asks something on it.
+type countedConn struct {
+	net.Conn
+	of *dialed
+}
+
+func (c *countedConn) Close() error {
+	c.of.closed.Add(1)
+	return c.Conn.Close()
 }
 
 func (c *countedCredentials) Clone() credentials.TransportCredentials {

@@ -116,9 +116,12 @@ func (s *site) lives() {
 	s.heard()
 }
 
+// livelyFor is how long a sign of life is good for.
+func livelyFor(absentAfter time.Duration) time.Duration { return max(lifeLeast, absentAfter/3) }
+
 // lively reports whether the origin showed life a moment ago: a third of absentAfter.
 func (s *site) lively(now time.Time, absentAfter time.Duration) bool {
-	is, _ := s.life.since(now.Add(-max(lifeLeast, absentAfter/3)))
+	is, _ := s.life.since(now.Add(-livelyFor(absentAfter)))
 	return is
 }
 
@@ -173,6 +176,7 @@ func (o *grpcOrigin) check(ctx context.Context) (own bool, err error) {
 	defer stop()
 	asking, cancel := context.WithCancelCause(timed)
 	defer cancel(nil)
+	closed := c.closed.Load()
 	var settled atomic.Bool
 	full := time.AfterFunc(o.placeTimeout, func() {
 		if c.cc.GetState() == connectivity.Ready && settled.CompareAndSwap(false, true) {
@@ -186,13 +190,17 @@ func (o *grpcOrigin) check(ctx context.Context) (own bool, err error) {
 		return false, errFull
 	}
 	if err == nil {
+		o.pool.asks(c, 1)
+		defer o.pool.asks(c, -1)
 		if err = cs.SendMsg(new(healthpb.HealthCheckRequest)); err == nil || errors.Is(err, io.EOF) {
 			err = cs.RecvMsg(new(healthpb.HealthCheckResponse))
 		}
 	}
 	switch status.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal:
-		if asking.Err() != nil || c.cc.GetState() != connectivity.Ready {
+		// Of a connection that has just broken gRPC still says that it is there, and of one
+		// of several always.
+		if asking.Err() != nil || c.closed.Load() != closed || c.cc.GetState() != connectivity.Ready {
 			return false, fmt.Errorf("health check: %w", err)
 		}
 		return false, nil

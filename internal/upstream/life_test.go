@@ -2,8 +2,10 @@ package upstream
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -356,6 +358,68 @@ func TestP57_AnOriginThatLivesByHalves(t *testing.T) {
 	})
 }
 
+// One whose health nobody learns, and that speaks every so often, lives, whenever that is.
+func TestP57_AnOriginThatSpeaksNowAndThenLives(t *testing.T) {
+	for _, every := range []time.Duration{15 * time.Second, 20 * time.Second, 40 * time.Second} {
+		for _, phase := range []time.Duration{time.Second, 7 * time.Second, 11 * time.Second} {
+			bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+				f := n.origin("one")
+				r := n.relay(v, "one")
+				_, other := r.stream(named(rds, "a"))
+				s := f.next()
+				s.send(resp{typ: rds, res: clusters("a")})
+				other.untilNames(t, rds, "a")
+				f.health.Store(&fakeLife{hangs: true})
+				time.Sleep(time.Hour)
+				began := time.Now()
+				_, sink := r.stream(named(rds, "b", "never"))
+				f.next().send(resp{typ: rds, res: clusters("b")})
+				time.Sleep(phase)
+				for sink.is(rds, "never") == xds.Pending {
+					if time.Since(began) > 6*time.Minute {
+						t.Fatalf("every %v, from %v on: never absent", every, phase)
+					}
+					s.send(resp{typ: rds, res: clusters("a")})
+					time.Sleep(every)
+					synctest.Wait()
+				}
+			})
+		}
+	}
+}
+
+// What was waited for is let go, of an origin that shows no life, and something else waits: it
+// has its time, and nothing is done before that is over.
+func TestP57_AnotherNameWaitsForAnOriginThatHangs(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		f := n.origin("one")
+		r := n.relay(v, "one")
+		stream, sink := r.stream(named(rds, "a"))
+		s := f.next()
+		s.send(resp{typ: rds, res: clusters("a")})
+		sink.untilNames(t, rds, "a")
+		f.reopens(s)
+		f.health.Store(&fakeLife{hangs: true})
+		time.Sleep(time.Minute)
+		stream.SetInterest(sink.want(named(rds, "a", "new")))
+		time.Sleep(21 * time.Second)
+		stream.SetInterest(sink.want(named(rds, "a")))
+		time.Sleep(12 * time.Second)
+		stream.SetInterest(sink.want(named(rds, "a", "newer")))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if is := sink.is(rds, "newer"); is != xds.Pending {
+			t.Errorf("it is %d", is)
+		}
+		f.health.Store(nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if is := sink.is(rds, "newer"); is != xds.Absent {
+			t.Errorf("it is %d", is)
+		}
+	})
+}
+
 // Nobody answers over a connection that is not there, whatever grpc says of it.
 func TestP57_AConnectionThatIsNotThereIsNoSignOfLife(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -368,6 +432,53 @@ func TestP57_AConnectionThatIsNotThereIsNoSignOfLife(t *testing.T) {
 	r := startRelay(t, Options{}, l.Addr().String())
 	if own, err := r.client.sites[0].origin.alive(t.Context()); own || err == nil {
 		t.Errorf("it lives, by an answer of its own: %v", own)
+	}
+}
+
+// Nor is what gRPC says of one that breaks meanwhile, though it says for a moment that it is
+// there.
+func TestP57_AConnectionThatBreaksIsNoSignOfLife(t *testing.T) {
+	for range 50 {
+		f := startFake(t)
+		f.health.Store(&fakeLife{hangs: true})
+		r := startRelay(t, Options{}, f.address)
+		answer := make(chan error, 1)
+		go func() {
+			_, err := r.client.sites[0].origin.alive(t.Context())
+			answer <- err
+		}()
+		for f.checks.Load() == 0 {
+			runtime.Gosched()
+		}
+		f.server.Stop()
+		if err := <-answer; err == nil {
+			t.Fatal("it lives")
+		}
+	}
+}
+
+// A check that waits for its answer has a place as a stream has.
+func TestACheckHasAPlaceOnItsConnection(t *testing.T) {
+	for _, places := range []uint32{1, 2} {
+		bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+			f := n.origin("one", grpc.MaxConcurrentStreams(places))
+			log := new(logged)
+			r := startRelay(t, Options{Variant: v, Dialer: n.dial, Backoff: steep, Keepalive: Keepalive{Time: 1000 * time.Hour}, Log: slog.New(slog.NewTextHandler(log, nil))}, addressOf("one"))
+			_, sink := r.stream(named(rds, "a", "never"))
+			f.next().send(resp{typ: rds, res: clusters("a")})
+			sink.untilNames(t, rds, "a")
+			f.health.Store(&fakeLife{hangs: true})
+			for f.checks.Load() == 0 {
+				time.Sleep(100 * time.Millisecond)
+				synctest.Wait()
+			}
+			_, other := r.stream(all(cds))
+			f.next().send(resp{typ: cds, res: clusters("c")})
+			other.untilNames(t, cds, "c")
+			if at := r.client.Origins()[0]; at.Reconnects > 0 || log.count(fmt.Sprint("accepted=", places)) == 0 || log.count("accepts fewer") > log.count(fmt.Sprint("accepted=", places)) {
+				t.Errorf("%+v\n%s", at, log)
+			}
+		})
 	}
 }
 
