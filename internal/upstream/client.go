@@ -70,13 +70,13 @@ type site struct {
 	metrics       *telemetry.Origin
 	log           *slog.Logger
 	tries         *tries
-	life          *life
 	endings       *endings
 
 	streams atomic.Int64 // open
 
 	mu         sync.Mutex
 	answering  int       // attempts that had a response
+	own        bool      // an answer to a health check was its own, at any time
 	speaking   time.Time // since when there is one
 	away       bool      // an attempt failed, and none has had a response since
 	awaySince  time.Time
@@ -207,7 +207,7 @@ func New(opts Options) (*Client, error) {
 		s := &site{name: o.Name, address: o.Address, rank: len(c.sites), metrics: opts.Metrics.Origin(o.Name),
 			log: opts.Log.With("origin", o.Name)}
 		s.tries = newTries(opts.Backoff, s.isAway)
-		s.endings, s.life = newEndings(s.log), newLife()
+		s.endings = newEndings(s.log)
 		var err error
 		if s.origin, err = newOrigin(o, &c.opts, s.metrics); err != nil {
 			return nil, fmt.Errorf("upstream: origin %s: %w", o.Name, err)

@@ -101,13 +101,13 @@ func (p *pool) asks(c *conn, n int) {
 }
 
 // full says that the origin accepts no more streams on c than are open, and
-// returns their number.
-func (p *pool) full(c *conn) int {
+// returns their number, and whether they are fewer than was known.
+func (p *pool) full(c *conn) (n int, fewer bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := c.open + c.asked
+	n, was := c.open+c.asked, c.limit
 	c.limit = max(1, n)
-	return n
+	return n, c.limit < was
 }
 
 // trim closes connections that were idle for long enough, but not the last:

@@ -32,6 +32,8 @@ type exchange struct {
 	cs      grpc.ClientStream
 	variant xds.Variant
 	talk    talker
+	ask     func(context.Context, *life) error // for a sign of life over a transport
+	life    *life                              // of what the stream is on; the loop's, nil until it is of interest
 
 	wg      sync.WaitGroup // of senders and the receiver
 	written chan struct{}  // sender to loop; room for one
@@ -51,7 +53,7 @@ type incoming struct {
 	err      error
 }
 
-func newExchange(s *line, cs grpc.ClientStream) *exchange {
+func newExchange(s *line, cs grpc.ClientStream, ask func(context.Context, *life) error) *exchange {
 	o := talkOptions{
 		origin:      s.at.name,
 		node:        s.node,
@@ -65,7 +67,7 @@ func newExchange(s *line, cs grpc.ClientStream) *exchange {
 	}
 	s.carried = nil
 	e := &exchange{
-		stream: s, cs: cs, variant: s.client.opts.Variant,
+		stream: s, cs: cs, variant: s.client.opts.Variant, ask: ask,
 		written: make(chan struct{}, 1), inbox: make(chan incoming), lives: make(chan error, 1), orders: make(chan verdict, 1),
 		oversized: make(map[xds.TypeURL]bool),
 	}
@@ -159,7 +161,7 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 			}
 		case <-resume:
 		case now := <-due:
-			lively := e.stream.at.lively(now, e.stream.client.opts.AbsentAfter)
+			lively := e.ofTransport().lively(now, e.stream.client.opts.AbsentAfter)
 			if lively {
 				e.stream.found()
 			} else if !look.IsZero() && now.Before(patient) {
@@ -175,7 +177,7 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 				patient = early
 				continue
 			}
-			if grace := e.stream.at.grace(e.stream.client.opts.AbsentAfter); now.Before(grace) && !e.stream.lost() && (graces < maxGraces || grace.Equal(again)) {
+			if grace := e.ofTransport().grace(e.stream.client.opts.AbsentAfter); now.Before(grace) && !e.stream.lost() && (graces < maxGraces || grace.Equal(again)) {
 				if !grace.Equal(again) {
 					graces++
 				}
@@ -184,7 +186,8 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 			}
 			if !lively && (e.stream.lost() || e.talk.unanswered(now)) {
 				reviving = true
-				e.wg.Go(func() { e.lives <- e.stream.at.revive(ctx) })
+				l := e.ofTransport()
+				e.wg.Go(func() { e.lives <- e.revive(ctx, l) })
 				continue
 			}
 			graces = 0
@@ -204,7 +207,9 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 			now := time.Now()
 			patient = now.Add(e.stream.client.opts.AbsentAfter)
 			look = now.Add(livelyFor(e.stream.client.opts.AbsentAfter) / 2)
-			e.stream.lifeless(now)
+			if !errors.Is(err, errBeside) {
+				e.stream.lifeless(now)
+			}
 		case in := <-e.inbox:
 			switch {
 			case in.err != nil:
@@ -234,6 +239,7 @@ func (e *exchange) judge(in incoming) (verdict, error) {
 		return v, err
 	}
 	first := !s.had
+	e.ofTransport().show(time.Now())
 	s.answered()
 	if first && !v.take && s.serves() {
 		s.sink.Status(Status{Connected: true, Origin: s.at.name, Spoken: true})

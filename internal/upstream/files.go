@@ -539,7 +539,6 @@ func (o *fileOrigin) load() (*contents, <-chan struct{}) {
 }
 
 // alive: what its files hold is known, and what they don't.
-func (o *fileOrigin) alive(context.Context) (own bool, err error) { return true, nil }
 
 func (o *fileOrigin) connections() int { return o.connected.Value() }
 

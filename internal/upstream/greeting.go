@@ -43,13 +43,24 @@ func (c *countedCredentials) ClientHandshake(ctx context.Context, authority stri
 	if err != nil {
 		return made, info, err
 	}
-	return &countedConn{made, c.of}, info, nil
+	l := newLife()
+	return &countedConn{made, c.of, l}, &transported{info, l}, nil
 }
 
-// countedConn counts its end before gRPC tells it to who asks something on it.
+// countedConn counts its end before gRPC tells it to who asks something on it, and knows when
+// anything came last.
 type countedConn struct {
 	net.Conn
-	of *dialed
+	of   *dialed
+	life *life
+}
+
+func (c *countedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 {
+		c.life.read.Store(time.Now().UnixNano())
+	}
+	return n, err
 }
 
 func (c *countedConn) Close() error {

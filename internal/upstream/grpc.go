@@ -197,7 +197,7 @@ func (g *grpcSession) serve(ctx context.Context) error {
 		g.origin.metrics.Connected.Add(1)
 	}
 	g.stream.opened()
-	err = newExchange(g.stream, cs).run(ctx, cancel)
+	err = newExchange(g.stream, cs, g.ask).run(ctx, cancel)
 	if g.origin.pool.ended(g.conn) {
 		g.origin.metrics.Connected.Add(-1)
 	}
@@ -245,8 +245,10 @@ func (g *grpcSession) open(ctx context.Context, cancel context.CancelCauseFunc) 
 // full takes note that the origin takes no more streams on c than are open, and returns
 // their number.
 func (o *grpcOrigin) full(c *conn, log *slog.Logger) int {
-	n := o.pool.full(c)
-	log.Warn("origin accepts fewer streams on a connection than upstream.streams_per_connection", "origin", o.name, "accepted", n)
+	n, fewer := o.pool.full(c)
+	if fewer {
+		log.Warn("origin accepts fewer streams on a connection than upstream.streams_per_connection", "origin", o.name, "accepted", n)
+	}
 	return n
 }
 

@@ -3,33 +3,28 @@ package upstream
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/encoding/proto"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
 )
 
 // That an origin leaves a name unanswered says that there is none (P57) only if it is
 // alive. One that hangs after it spoke looks the same, for as long as it takes
 // keepalive to find out, and for ever if its program hangs and its transport does not: clients
 // would be told that what they have just asked for does not exist. So before a name is
-// taken for absent the origin has to have shown life a moment ago: by a response on any
-// stream, or else by the answer to a health check, of which any that is its own will do,
-// also that it knows of no such method. What may be a proxy's, that has no path to it or lets none
-// through, will do until one was its own: of an origin that never answers such checks nobody knows better.
+// taken for absent the origin has to have shown life a moment ago: by a response, or else by the
+// answer to a health check, of which any that is its own will do, also that it knows of no such
+// method. What may be a proxy's, that has no path to it or lets none through, will do until one
+// was its own: of an origin that never answers such checks nobody knows better.
+//
+// An origin may be many servers, and there may be many connections to each. Just one may be
+// dead, so what counts is what came over the transport that the stream is on.
 
 const (
-	// lifeTimeout is how long an origin may take to answer a health check.
-	lifeTimeout = 5 * time.Second
 	// lifeLeast is how long a sign of life is good for at least.
 	lifeLeast = time.Second
 	// maxGraces is how often what is waited for waits on since its origin lives again.
@@ -37,27 +32,55 @@ const (
 	maxGraces = 3
 )
 
-// life is what is known of whether an origin lives. Any goroutine.
+// life is what is known of whether there is life at the other end of a transport. Any goroutine.
 type life struct {
 	turn chan struct{} // one asks at a time
+
+	read atomic.Int64 // when anything was read of the transport, in nanoseconds since 1970
 
 	mu    sync.Mutex
 	shown time.Time // when it showed life last
 	lost  time.Time // when it was asked last and showed none
 	err   error     // why; nil: it showed life since
-	again time.Time // when it did so
-	own   bool      // an answer was its own, at any time
+	again time.Time // when it showed life, having shown none when asked
 }
 
 func newLife() *life { return &life{turn: make(chan struct{}, 1)} }
 
+// transported is what gRPC knows of a transport since its handshake, with its life.
+type transported struct {
+	credentials.AuthInfo
+	life *life
+}
+
+// GetCommonAuthInfo is for gRPC, which looks for it.
+func (t *transported) GetCommonAuthInfo() credentials.CommonAuthInfo {
+	if of, ok := t.AuthInfo.(interface {
+		GetCommonAuthInfo() credentials.CommonAuthInfo
+	}); ok {
+		return of.GetCommonAuthInfo()
+	}
+	return credentials.CommonAuthInfo{}
+}
+
+// lifeOf is that of the transport which a stream is on. gRPC does not move the stream to
+// another since, as it may one that was never answered.
+func lifeOf(cs grpc.ClientStream) *life {
+	if p, ok := peer.FromContext(cs.Context()); ok {
+		if t, ok := p.AuthInfo.(*transported); ok {
+			return t.life
+		}
+	}
+	return newLife()
+}
+
 func (l *life) show(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.shown = now
-	if l.err != nil {
-		l.err, l.again = nil, now
+	if l.err != nil && !errors.Is(l.err, errBeside) {
+		l.again = now
 	}
+	l.shown, l.err = now, nil
 }
 
 // lose says that it was asked, and showed no life since; false: it did.
@@ -71,20 +94,9 @@ func (l *life) lose(since, now time.Time, err error) bool {
 	return true
 }
 
-// answered takes note of an answer, and returns why it is no sign of life.
-func (l *life) answered(own bool) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !own && l.own {
-		return errInPlace
-	}
-	l.own = own
-	return nil
-}
-
-// errInPlace: a health check was answered by a status that proxies make, of an origin
-// that has answered one itself.
-var errInPlace = errors.New("health check: not answered by the origin itself, as before")
+// heardOf reports whether anything was read of the transport after a time, be it only the answer
+// to a ping of keepalive.
+func (l *life) heardOf(t time.Time) bool { return l.read.Load() > t.UnixNano() }
 
 // since reports whether it showed life after a time; or else why not, if it was asked
 // after that.
@@ -101,35 +113,36 @@ func (l *life) since(t time.Time) (bool, error) {
 }
 
 // grace is until when an origin that lives again has for what it was asked before.
-func (s *site) grace(absentAfter time.Duration) time.Time {
-	s.life.mu.Lock()
-	defer s.life.mu.Unlock()
-	if s.life.again.IsZero() {
+func (l *life) grace(absentAfter time.Duration) time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.again.IsZero() {
 		return time.Time{}
 	}
-	return s.life.again.Add(absentAfter)
-}
-
-// lives says that the origin shows life.
-func (s *site) lives() {
-	s.life.show(time.Now())
-	s.heard()
+	return l.again.Add(absentAfter)
 }
 
 // livelyFor is how long a sign of life is good for.
 func livelyFor(absentAfter time.Duration) time.Duration { return max(lifeLeast, absentAfter/3) }
 
-// lively reports whether the origin showed life a moment ago: a third of absentAfter.
-func (s *site) lively(now time.Time, absentAfter time.Duration) bool {
-	is, _ := s.life.since(now.Add(-livelyFor(absentAfter)))
+// lively reports whether it showed life a moment ago: a third of absentAfter.
+func (l *life) lively(now time.Time, absentAfter time.Duration) bool {
+	is, _ := l.since(now.Add(-livelyFor(absentAfter)))
 	return is
 }
 
-// revive asks the origin for a sign of life, and returns why there is none. Who asks
-// while others do has what comes of that.
-func (s *site) revive(ctx context.Context) error {
+// ofTransport is the life of what the stream is on. The loop's.
+func (e *exchange) ofTransport() *life {
+	if e.life == nil {
+		e.life = lifeOf(e.cs)
+	}
+	return e.life
+}
+
+// revive asks the origin for a sign of life over the transport that l is of, and returns why there
+// is none. Who asks while others do has what comes of that.
+func (e *exchange) revive(ctx context.Context, l *life) error {
 	began := time.Now()
-	l := s.life
 	select {
 	case l.turn <- struct{}{}:
 		defer func() { <-l.turn }()
@@ -139,73 +152,22 @@ func (s *site) revive(ctx context.Context) error {
 	if is, err := l.since(began); is || err != nil {
 		return err
 	}
-	own, err := s.origin.alive(ctx)
-	if err == nil {
-		err = l.answered(own)
+	err := e.ask(ctx, l)
+	now := time.Now()
+	if errors.Is(err, errBeside) && l.heardOf(now.Add(-e.stream.client.opts.AbsentAfter)) {
+		err = nil // others live, and the transport has not died since
 	}
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case err != nil && l.lose(began, time.Now(), err):
+	case err != nil && l.lose(began, now, err):
 		return err
-	case err == nil:
-		s.lives()
+	case err != nil:
+		return nil
 	}
+	l.show(now)
+	e.stream.at.heard()
 	return nil
-}
-
-// alive asks for the health of the server. A connection that has no place left for the
-// question says nothing of it: another is asked.
-func (o *grpcOrigin) alive(ctx context.Context) (own bool, err error) {
-	own, err = o.check(ctx)
-	if errors.Is(err, errFull) {
-		own, err = o.check(ctx)
-	}
-	return own, err
-}
-
-// check is alive on one connection. What is answered does not matter, but that
-// something is, in time and over a connection that is there.
-func (o *grpcOrigin) check(ctx context.Context) (own bool, err error) {
-	c, err := o.pool.lease()
-	if err != nil {
-		return false, err
-	}
-	defer o.pool.release(c)
-	timed, stop := context.WithTimeout(ctx, lifeTimeout)
-	defer stop()
-	asking, cancel := context.WithCancelCause(timed)
-	defer cancel(nil)
-	closed := c.closed.Load()
-	var settled atomic.Bool
-	full := time.AfterFunc(o.placeTimeout, func() {
-		if c.cc.GetState() == connectivity.Ready && settled.CompareAndSwap(false, true) {
-			cancel(errFull)
-		}
-	})
-	defer full.Stop()
-	cs, err := c.cc.NewStream(asking, &grpc.StreamDesc{}, healthpb.Health_Check_FullMethodName, grpc.ForceCodecV2(encoding.GetCodecV2(proto.Name)))
-	if !settled.CompareAndSwap(false, true) {
-		o.full(c, o.opts.Log)
-		return false, errFull
-	}
-	if err == nil {
-		o.pool.asks(c, 1)
-		defer o.pool.asks(c, -1)
-		if err = cs.SendMsg(new(healthpb.HealthCheckRequest)); err == nil || errors.Is(err, io.EOF) {
-			err = cs.RecvMsg(new(healthpb.HealthCheckResponse))
-		}
-	}
-	switch status.Code(err) {
-	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal:
-		// Of a connection that has just broken gRPC still says that it is there, and of one
-		// of several always.
-		if asking.Err() != nil || c.closed.Load() != closed || c.cc.GetState() != connectivity.Ready {
-			return false, fmt.Errorf("health check: %w", err)
-		}
-		return false, nil
-	}
-	return true, nil
 }
 
 // lifeless says that the origin shows no life, while it is asked for something: as of a

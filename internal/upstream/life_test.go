@@ -2,15 +2,11 @@ package upstream
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"net"
-	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/internal/xds"
@@ -115,7 +111,7 @@ func TestP57_NobodyIsAskedInVain(t *testing.T) {
 	})
 }
 
-// What came a moment ago on any stream is a sign as well: nothing is asked then.
+// What came a moment ago on any stream of the connection is a sign as well: nothing is asked then.
 func TestP57_AResponseIsASignOfLife(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		f := n.origin("one")
@@ -328,21 +324,6 @@ func TestP57_AResponseDuringACheckIsASignOfLife(t *testing.T) {
 	})
 }
 
-// An origin that takes as many streams on a connection as are open is asked on another.
-func TestP57_AFullConnectionIsNoSignOfDeath(t *testing.T) {
-	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
-		f := n.origin("one", grpc.MaxConcurrentStreams(1))
-		r := n.relay(v, "one")
-		_, sink := r.stream(named(rds, "a", "never"))
-		f.next().send(resp{typ: rds, res: clusters("a")})
-		time.Sleep(20 * time.Second)
-		synctest.Wait()
-		if is := sink.is(rds, "never"); is != xds.Absent {
-			t.Errorf("it is %d: %+v", is, r.client.Origins()[0])
-		}
-	})
-}
-
 // One of which some servers hang, and others answer, keeps nobody waiting for ever.
 func TestP57_AnOriginThatLivesByHalves(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
@@ -418,68 +399,6 @@ func TestP57_AnotherNameWaitsForAnOriginThatHangs(t *testing.T) {
 			t.Errorf("it is %d", is)
 		}
 	})
-}
-
-// Nobody answers over a connection that is not there, whatever grpc says of it.
-func TestP57_AConnectionThatIsNotThereIsNoSignOfLife(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	r := startRelay(t, Options{}, l.Addr().String())
-	if own, err := r.client.sites[0].origin.alive(t.Context()); own || err == nil {
-		t.Errorf("it lives, by an answer of its own: %v", own)
-	}
-}
-
-// Nor is what gRPC says of one that breaks meanwhile, though it says for a moment that it is
-// there.
-func TestP57_AConnectionThatBreaksIsNoSignOfLife(t *testing.T) {
-	for range 50 {
-		f := startFake(t)
-		f.health.Store(&fakeLife{hangs: true})
-		r := startRelay(t, Options{}, f.address)
-		answer := make(chan error, 1)
-		go func() {
-			_, err := r.client.sites[0].origin.alive(t.Context())
-			answer <- err
-		}()
-		for f.checks.Load() == 0 {
-			runtime.Gosched()
-		}
-		f.server.Stop()
-		if err := <-answer; err == nil {
-			t.Fatal("it lives")
-		}
-	}
-}
-
-// A check that waits for its answer has a place as a stream has.
-func TestACheckHasAPlaceOnItsConnection(t *testing.T) {
-	for _, places := range []uint32{1, 2} {
-		bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
-			f := n.origin("one", grpc.MaxConcurrentStreams(places))
-			log := new(logged)
-			r := startRelay(t, Options{Variant: v, Dialer: n.dial, Backoff: steep, Keepalive: Keepalive{Time: 1000 * time.Hour}, Log: slog.New(slog.NewTextHandler(log, nil))}, addressOf("one"))
-			_, sink := r.stream(named(rds, "a", "never"))
-			f.next().send(resp{typ: rds, res: clusters("a")})
-			sink.untilNames(t, rds, "a")
-			f.health.Store(&fakeLife{hangs: true})
-			for f.checks.Load() == 0 {
-				time.Sleep(100 * time.Millisecond)
-				synctest.Wait()
-			}
-			_, other := r.stream(all(cds))
-			f.next().send(resp{typ: cds, res: clusters("c")})
-			other.untilNames(t, cds, "c")
-			if at := r.client.Origins()[0]; at.Reconnects > 0 || log.count(fmt.Sprint("accepted=", places)) == 0 || log.count("accepts fewer") > log.count(fmt.Sprint("accepted=", places)) {
-				t.Errorf("%+v\n%s", at, log)
-			}
-		})
-	}
 }
 
 // is presence, for who holds no lock.

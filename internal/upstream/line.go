@@ -199,7 +199,7 @@ func (l *line) answered() {
 		}
 		l.at.answered()
 	}
-	l.at.lives()
+	l.at.heard()
 	l.unmuted(true)
 }
 

@@ -16,9 +16,6 @@ type origin interface {
 	// attach makes a line's session with this origin. It starts nothing, does
 	// no I/O and cannot fail; upkeep may not run yet.
 	attach(l *line) session
-	// alive asks whether it answers anything at all, and returns why not; and whether
-	// what was answered is its own, or may be of what stands in front of it.
-	alive(ctx context.Context) (own bool, err error)
 	// connections is how many there are, for admin.
 	connections() int
 	// faults are what is wrong with what it serves, for admin.

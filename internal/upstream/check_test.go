@@ -1,0 +1,252 @@
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
+
+	"xdsrelay/internal/xds"
+)
+
+// cables are the connections of a relay, each of which can be cut so that neither side is told.
+type cables struct {
+	n    *inMemory
+	laid []*cable
+}
+
+type cable struct {
+	net.Conn
+	to  string
+	cut atomic.Bool
+}
+
+func (c *cables) dial(ctx context.Context, name string) (net.Conn, error) {
+	made, err := c.n.dial(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	l := &cable{Conn: made, to: name}
+	c.n.mu.Lock()
+	c.laid = append(c.laid, l)
+	c.n.mu.Unlock()
+	return l, nil
+}
+
+func (c *cable) Write(b []byte) (int, error) {
+	if c.cut.Load() {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+// Just the connection of a stream is dead: what other connections to the same origin bring, and
+// answers to checks on them, say nothing of what is asked on it.
+func TestP57_ADeadConnectionAmongOthersIsNoWitness(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		f := n.origin("one")
+		c := &cables{n: n}
+		r := startRelay(t, Options{Variant: v, Dialer: c.dial, Backoff: steep, StreamsPerConnection: 1, Keepalive: Keepalive{Time: 1000 * time.Hour}}, addressOf("one"))
+		stream, sink := r.stream(named(rds, "a"))
+		f.next().send(resp{typ: rds, res: clusters("a")})
+		sink.untilNames(t, rds, "a")
+		_, other := r.stream(all(cds))
+		s := f.next()
+		time.Sleep(time.Hour)
+		c.laid[0].cut.Store(true)
+		stream.SetInterest(sink.want(named(rds, "a", "new")))
+		for range 100 {
+			s.send(resp{typ: cds, res: clusters("c")})
+			time.Sleep(time.Second)
+		}
+		other.untilNames(t, cds, "c")
+		synctest.Wait()
+		if is := sink.is(rds, "new"); is != xds.Pending || len(c.laid) != 2 {
+			t.Errorf("it is %d, with %d connections", is, len(c.laid))
+		}
+	})
+}
+
+// twoServers are an origin that a connection of gRPC is balanced over.
+func twoServers(n *inMemory) (address string, all map[string]*fakeOrigin) {
+	all = make(map[string]*fakeOrigin)
+	m := manual.NewBuilderWithScheme("twoservers")
+	var at resolver.State
+	for _, name := range []string{"one", "two"} {
+		all[name] = n.origin(name)
+		at.Addresses = append(at.Addresses, resolver.Address{Addr: name})
+	}
+	m.InitialState(at)
+	resolver.Register(m)
+	return m.Scheme() + ":///both", all
+}
+
+// The server of a stream is asked, whichever it is, and no other in its place.
+func TestP57_TheServerOfTheStreamIsAsked(t *testing.T) {
+	for what, c := range map[string]struct {
+		dead, other, hung bool
+		want              xds.Presence
+	}{
+		"both live":                         {want: xds.Absent},
+		"the connection to it is dead":      {dead: true, want: xds.Pending},
+		"the connection to another is dead": {other: true, want: xds.Absent},
+		"it hangs":                          {hung: true, want: xds.Pending},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+				address, servers := twoServers(n)
+				wires := &cables{n: n}
+				r := startRelay(t, Options{Variant: v, Dialer: wires.dial, Backoff: steep, Keepalive: Keepalive{Time: 1000 * time.Hour}}, address)
+				synctest.Wait()
+				stream, sink := r.stream(named(rds, "a"))
+				var s *fakeStream
+				var at string
+				for s == nil {
+					for name, f := range servers {
+						select {
+						case s = <-f.streams:
+							at = name
+						default:
+						}
+					}
+					time.Sleep(time.Second)
+				}
+				s.send(resp{typ: rds, res: clusters("a")})
+				sink.untilNames(t, rds, "a")
+				time.Sleep(time.Hour)
+				if len(wires.laid) != 2 {
+					t.Fatalf("%d connections", len(wires.laid))
+				}
+				for _, w := range wires.laid {
+					w.cut.Store(c.dead && w.to == at || c.other && w.to != at)
+				}
+				if c.hung {
+					servers[at].health.Store(&fakeLife{hangs: true})
+				}
+				stream.SetInterest(sink.want(named(rds, "a", "new")))
+				time.Sleep(40 * time.Second)
+				synctest.Wait()
+				if is := sink.is(rds, "new"); is != c.want {
+					t.Errorf("it is %d", is)
+				}
+			})
+		})
+	}
+}
+
+// An origin that takes as many streams on a connection as are open is asked on another. That
+// the stream's own is there is then what keepalive says.
+func TestP57_AFullConnectionIsNoSignOfDeath(t *testing.T) {
+	for what, dead := range map[string]bool{"alive": false, "dead": true} {
+		t.Run(what, func(t *testing.T) {
+			bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+				f := n.origin("one", grpc.MaxConcurrentStreams(1), grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second}))
+				c := &cables{n: n}
+				log := new(logged)
+				r := startRelay(t, Options{Variant: v, Dialer: c.dial, Backoff: steep, Keepalive: Keepalive{Time: 30 * time.Second, Timeout: 10 * time.Second}, Log: slog.New(slog.NewTextHandler(log, nil))}, addressOf("one"))
+				_, sink := r.stream(named(rds, "a", "never"))
+				s := f.next()
+				s.send(resp{typ: rds, res: clusters("a")})
+				sink.untilNames(t, rds, "a")
+				c.laid[0].cut.Store(dead)
+				if dead {
+					time.Sleep(50 * time.Second)
+				} else {
+					time.Sleep(70 * time.Second)
+				}
+				synctest.Wait()
+				at := r.client.Origins()[0]
+				if is := sink.is(rds, "never"); (is == xds.Absent) == dead || (at.Reconnects > 0) != dead {
+					t.Errorf("it is %d: %+v", is, at)
+				}
+				if log.count("accepts fewer") > 1 || log.count("silent") > 0 {
+					t.Error(log)
+				}
+			})
+		})
+	}
+}
+
+// ask asks the origin for a sign of life over a connection.
+func (r *relay) ask() error {
+	at := r.client.sites[0]
+	o := at.origin.(*grpcOrigin)
+	c, err := o.pool.lease()
+	if err != nil {
+		return err
+	}
+	defer o.pool.release(c)
+	g := &grpcSession{origin: o, conn: c, stream: &line{Stream: r.client.NewStream("asks", nil, nil), at: at}}
+	return g.ask(r.ctx, newLife())
+}
+
+// Nobody answers over a connection that is not there, whatever grpc says of it.
+func TestP57_AConnectionThatIsNotThereIsNoSignOfLife(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r := startRelay(t, Options{}, l.Addr().String())
+	if err := r.ask(); err == nil {
+		t.Error("it lives")
+	}
+}
+
+// Nor is what gRPC says of one that breaks meanwhile, though it says for a moment that it is
+// there.
+func TestP57_AConnectionThatBreaksIsNoSignOfLife(t *testing.T) {
+	for range 50 {
+		f := startFake(t)
+		f.health.Store(&fakeLife{hangs: true})
+		r := startRelay(t, Options{}, f.address)
+		answer := make(chan error, 1)
+		go func() {
+			answer <- r.ask()
+		}()
+		for f.checks.Load() == 0 {
+			runtime.Gosched()
+		}
+		f.server.Stop()
+		if err := <-answer; err == nil {
+			t.Fatal("it lives")
+		}
+	}
+}
+
+// A check that waits for its answer has a place as a stream has.
+func TestACheckHasAPlaceOnItsConnection(t *testing.T) {
+	for _, places := range []uint32{1, 2} {
+		bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+			f := n.origin("one", grpc.MaxConcurrentStreams(places))
+			log := new(logged)
+			r := startRelay(t, Options{Variant: v, Dialer: n.dial, Backoff: steep, Keepalive: Keepalive{Time: 1000 * time.Hour}, Log: slog.New(slog.NewTextHandler(log, nil))}, addressOf("one"))
+			_, sink := r.stream(named(rds, "a", "never"))
+			f.next().send(resp{typ: rds, res: clusters("a")})
+			sink.untilNames(t, rds, "a")
+			f.health.Store(&fakeLife{hangs: true})
+			for f.checks.Load() == 0 {
+				time.Sleep(100 * time.Millisecond)
+				synctest.Wait()
+			}
+			_, other := r.stream(all(cds))
+			f.next().send(resp{typ: cds, res: clusters("c")})
+			other.untilNames(t, cds, "c")
+			if at := r.client.Origins()[0]; at.Reconnects > 0 || log.count(fmt.Sprint("accepted=", places)) == 0 || log.count("accepts fewer") > log.count(fmt.Sprint("accepted=", places)) {
+				t.Errorf("%+v\n%s", at, log)
+			}
+		})
+	}
+}
