@@ -25,9 +25,12 @@ const (
 	maxChecks = 32
 )
 
-// errBeside: others of the origin's servers answer, or this one on another connection, and
-// over the transport that counts nothing could be asked.
-var errBeside = errors.New("health check: answered, but not over the connection of the stream")
+// errUnasked: over the transport that counts nothing could be asked. errBeside: but others of the
+// origin's servers answer, or this one on another connection.
+var (
+	errUnasked = errors.New("health check: the connection of the stream could not be asked")
+	errBeside  = fmt.Errorf("%w, but others answer", errUnasked)
+)
 
 // errInPlace: a health check was answered by a status that proxies make, of an origin
 // that has answered one itself.
@@ -35,39 +38,36 @@ var errInPlace = errors.New("health check: not answered by the origin itself, as
 
 // ask asks for the health of the server until an answer comes over the transport that l is of, or
 // does not. A connection that has no place left for the question says nothing of it: another
-// is asked, and then others.
+// is asked instead.
 func (g *grpcSession) ask(ctx context.Context, l *life) error {
-	from := time.Now()
-	beside := errBeside // or why not even others answer
-	c := g.conn
-	for range maxChecks {
+	var beside error // what came of asking others
+	c, until := g.conn, time.Now().Add(2*checkTimeout)
+	for i := 0; i < maxChecks && time.Now().Before(until); i++ {
 		of, err := g.check(ctx, c)
-		if errors.Is(err, errFull) && c == g.conn {
+		switch {
+		case errors.Is(err, errFull):
 			if c, err = g.origin.pool.lease(); err != nil {
 				return err
 			}
 			defer g.origin.pool.release(c)
-			of, err = g.check(ctx, c)
-		}
-		switch {
-		case of == l || of == nil && err != nil:
+		case of == l || of == nil:
 			return err
-		case err != nil:
-			beside = err
-		case c != g.conn: // it is not there
+		case err == nil && c != g.conn: // where l is not to be found
 			return errBeside
-		default:
+		case err == nil:
 			beside = errBeside
+		case beside == nil:
+			beside = err
 		}
-		if time.Since(from) > 2*checkTimeout {
-			break
-		}
+	}
+	if beside == nil {
+		beside = errUnasked
 	}
 	return beside
 }
 
 // check asks on a connection, and returns why that is no sign of life, and the life of the
-// transport that it went over; nil: of none. What is answered does not matter, but that something
+// transport that it went over; nil: of none, and it never went. What is answered does not matter, but that something
 // is, in time and over a connection that is there.
 func (g *grpcSession) check(ctx context.Context, c *conn) (of *life, err error) {
 	o := g.origin
@@ -88,20 +88,19 @@ func (g *grpcSession) check(ctx context.Context, c *conn) (of *life, err error) 
 		o.full(c, g.stream.log)
 		return nil, errFull
 	}
-	if err == nil {
-		o.pool.asks(c, 1)
-		defer o.pool.asks(c, -1)
-		if err = cs.SendMsg(new(healthpb.HealthCheckRequest)); err == nil || errors.Is(err, io.EOF) {
-			err = cs.RecvMsg(new(healthpb.HealthCheckResponse))
-		}
-		of = lifeOf(cs)
+	if err != nil {
+		return nil, fmt.Errorf("health check: %w", err)
 	}
+	o.pool.asks(c, 1)
+	defer o.pool.asks(c, -1)
+	if err = cs.SendMsg(new(healthpb.HealthCheckRequest)); err == nil || errors.Is(err, io.EOF) {
+		err = cs.RecvMsg(new(healthpb.HealthCheckResponse))
+	}
+	of = lifeOf(cs)
 	own := true
 	switch status.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal:
-		// Of a connection that has just broken gRPC still says that it is there, and of one
-		// of several always.
-		if asking.Err() != nil || c.closed.Load() != closed || c.cc.GetState() != connectivity.Ready {
+		if asking.Err() != nil || c.closed.Load() != closed { // gRPC's own words
 			return of, fmt.Errorf("health check: %w", err)
 		}
 		own = false

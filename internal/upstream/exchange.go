@@ -207,7 +207,7 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 			now := time.Now()
 			patient = now.Add(e.stream.client.opts.AbsentAfter)
 			look = now.Add(livelyFor(e.stream.client.opts.AbsentAfter) / 2)
-			if !errors.Is(err, errBeside) {
+			if !errors.Is(err, errUnasked) {
 				e.stream.lifeless(now)
 			}
 		case in := <-e.inbox:

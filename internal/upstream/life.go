@@ -77,7 +77,7 @@ func lifeOf(cs grpc.ClientStream) *life {
 func (l *life) show(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.err != nil && !errors.Is(l.err, errBeside) {
+	if l.err != nil && !errors.Is(l.err, errUnasked) {
 		l.again = now
 	}
 	l.shown, l.err = now, nil
