@@ -71,10 +71,11 @@ func (g *grpcSession) ask(ctx context.Context, l *life) error {
 // is, in time and over a connection that is there.
 func (g *grpcSession) check(ctx context.Context, c *conn) (of *life, err error) {
 	o := g.origin
-	timed, stop := context.WithTimeout(ctx, checkTimeout)
-	defer stop()
-	asking, cancel := context.WithCancelCause(timed)
+	// No deadline, of which the origin or a proxy would know, and say at that moment that it is over.
+	asking, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	late := time.AfterFunc(checkTimeout, func() { cancel(fmt.Errorf("no answer within %s", checkTimeout)) })
+	defer late.Stop()
 	closed := c.closed.Load()
 	var settled atomic.Bool
 	full := time.AfterFunc(o.placeTimeout, func() {
@@ -100,7 +101,10 @@ func (g *grpcSession) check(ctx context.Context, c *conn) (of *life, err error) 
 	own := true
 	switch status.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal:
-		if asking.Err() != nil || c.closed.Load() != closed { // gRPC's own words
+		if asking.Err() != nil {
+			return of, fmt.Errorf("health check: %w", context.Cause(asking))
+		}
+		if c.closed.Load() != closed { // gRPC's own words
 			return of, fmt.Errorf("health check: %w", err)
 		}
 		own = false
