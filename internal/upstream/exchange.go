@@ -95,6 +95,7 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 	sending, applying, reviving := false, false, false
 	var patient, again time.Time // until then nothing is taken for absent; of these the last for that the origin lives again
 	graces := 0                  // of these, since anything was taken for absent
+	var began, heard time.Time   // when what is applied came; until when what came meanwhile may not be read yet
 	var look time.Time           // when to look whether the origin has shown life since it was asked in vain; zero: it was not
 	silence, ask := time.NewTimer(e.stream.silence()), time.Now().Add(e.stream.silence())
 	defer silence.Stop()
@@ -110,9 +111,12 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 			}
 		}
 		var due <-chan time.Time
-		if at := e.talk.deadline(); (!at.IsZero() || e.stream.lost()) && !applying && !reviving {
+		if at := e.talk.deadline(); (!at.IsZero() || e.stream.lost()) && !applying && !reviving && !e.stream.arrived.Load() {
 			if at.Before(patient) || e.stream.lost() {
 				at = patient
+			}
+			if at.Before(heard) {
+				at = heard
 			}
 			if !look.IsZero() && look.Before(at) {
 				at = look
@@ -139,9 +143,15 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 		case <-e.written:
 			sending = false
 			e.talk.written(time.Now())
-		case now := <-silence.C:
+		case <-silence.C:
+			now := time.Now() // the timer may be late
 			if e.stream.arrived.Load() {
 				continue // to what is no silence
+			}
+			if listens := e.stream.client.pulse.beat(now); now.Before(listens) && !e.stream.had {
+				ask = listens
+				silence.Reset(listens.Sub(now))
+				continue
 			}
 			if now.Sub(e.stream.openedAt) >= e.stream.client.opts.AbsentAfter {
 				e.stream.muted(now)
@@ -158,7 +168,15 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 				silence.Reset(next)
 			}
 		case <-resume:
-		case now := <-due:
+		case <-due:
+			now := time.Now() // the timer may be late
+			if e.stream.arrived.Load() {
+				continue // to what may be an answer
+			}
+			if listens := e.stream.client.pulse.beat(now); now.Before(listens) {
+				heard = listens
+				continue
+			}
 			lively := e.stream.at.lively(now, e.stream.client.opts.AbsentAfter)
 			if lively {
 				e.stream.found()
@@ -167,6 +185,9 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 				continue
 			}
 			look = time.Time{}
+			if now.Before(heard) {
+				continue
+			}
 			if e.stream.mute() {
 				patient = now.Add(e.stream.client.opts.AbsentAfter)
 				continue
@@ -211,6 +232,8 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 				return in.err
 			case in.applied:
 				applying = false
+				now := time.Now()
+				heard = later(heard, now.Add(min(now.Sub(began), e.stream.client.opts.AbsentAfter)))
 				e.talk.taken(in.response)
 			default:
 				v, err := e.judge(in)
@@ -218,7 +241,7 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 				if err != nil {
 					return err
 				}
-				applying = v.take
+				applying, began = v.take, time.Now()
 				e.orders <- v
 			}
 		}
