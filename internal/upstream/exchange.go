@@ -258,7 +258,7 @@ func (e *exchange) judge(in incoming) (verdict, error) {
 	}
 	first := !s.had
 	s.answered()
-	if first && !v.take && s.serves() {
+	if first && (!v.take || v.asked.empty()) && s.serves() {
 		s.sink.Status(Status{Connected: true, Origin: s.at.name, Spoken: true})
 	}
 	c := s.counters(r.TypeURL)
