@@ -139,7 +139,7 @@ func (g *Group) settle(now time.Time) {
 // expire forgets what has lingered long enough, and the types that nobody has
 // anything to do with any more.
 func (g *Group) expire(now time.Time) {
-	open := !g.reached || slices.ContainsFunc(g.lines(), (*link).connected)
+	open := !g.reached || g.connected()
 	if open {
 		g.interest.back(now, g.settings().Linger)
 	}
@@ -325,5 +325,5 @@ func (g *Group) idle(now time.Time) bool {
 // kept reports whether the time does not count against the key: what is held
 // could not be had again (P52).
 func (g *Group) kept() bool {
-	return !slices.ContainsFunc(g.lines(), (*link).connected) && g.holds()
+	return !g.connected() && g.holds()
 }

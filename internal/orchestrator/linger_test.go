@@ -88,3 +88,24 @@ func TestP53_WhatIsHeldInAnOutageStaysOnDisk(t *testing.T) {
 		equal(t, "y", b.sees(subscription("y"), "y"), "1")
 	})
 }
+
+// Nor does what was good before a relay started go while no origin can be reached, though one
+// was heard of since: whoever has not come back yet could be given nothing else.
+func TestP53_WhatIsOnDiskStaysInAnOutage(t *testing.T) {
+	dir := t.TempDir()
+	good(t, dir)
+	life(t, dir, func(w *world) {
+		a := w.join("web", eds).want("x")
+		f := w.feed("web")
+		f.reached()
+		f.update(t, eds, false, "x=1")
+		a.takes("x")
+		f.failed()
+		pass(3 * time.Hour)
+	})
+	life(t, dir, func(w *world) {
+		b := w.join("web", eds).want("y")
+		w.feed("web").failed()
+		equal(t, "y", b.sees(subscription("y"), "y"), "1")
+	})
+}
