@@ -233,7 +233,9 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 			case in.applied:
 				applying = false
 				now := time.Now()
-				heard = later(heard, now.Add(min(now.Sub(began), e.stream.client.opts.AbsentAfter)))
+				if at := e.talk.deadline(); !at.IsZero() { // as long again, but not for ever
+					heard = later(heard, now.Add(min(now.Sub(began), at.Add(e.stream.client.opts.AbsentAfter).Sub(now))))
+				}
 				e.talk.taken(in.response)
 			default:
 				v, err := e.judge(in)

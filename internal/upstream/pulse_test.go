@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,4 +34,35 @@ func TestP57_AnAnswerThatWaitsIsNoSilence(t *testing.T) {
 			}
 		})
 	}
+}
+
+// busySink takes its time over each update.
+type busySink struct{ *testSink }
+
+func (s busySink) Update(ctx context.Context, u xds.Update) (bool, error) {
+	if !u.Guess {
+		time.Sleep(100 * time.Millisecond)
+	}
+	return s.testSink.Update(ctx, u)
+}
+
+// But not for ever: of an origin that never stops speaking of other things a name is absent
+// in twice the time.
+func TestP57_AnOriginThatNeverStops(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		f := n.origin("one")
+		r := n.relay(v, "one")
+		sink := newTestSink()
+		stream := r.client.NewStream("key", nil, busySink{sink})
+		stream.SetInterest(sink.want(named(rds, "a", "never")))
+		r.wg.Go(func() { _ = stream.Run(r.ctx) })
+		s := f.next()
+		for began := time.Now(); sink.is(rds, "never") == xds.Pending; {
+			if time.Since(began) > 31*time.Second {
+				t.Fatal("never absent")
+			}
+			s.send(resp{typ: rds, res: clusters("a")})
+			time.Sleep(150 * time.Millisecond)
+		}
+	})
 }
