@@ -105,7 +105,8 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 			if r := e.talk.next(time.Now()); r != nil {
 				e.note(r)
 				sending = true
-				e.wg.Go(func() { e.send(r, cancel) })
+				spoke := e.stream.had
+				e.wg.Go(func() { e.send(r, spoke, cancel) })
 			} else if at := e.talk.heldUntil(); !at.IsZero() {
 				resume = held.at(at)
 			}
@@ -301,8 +302,20 @@ func (e *exchange) note(r *request) {
 	}
 }
 
-// send writes a request. The receiver learns why the transport ended.
-func (e *exchange) send(r *request, cancel context.CancelCauseFunc) {
+// errUnread ends a stream that would wait for ever, and nobody would hear of it: no clock runs
+// for what was not written (P57). The next one is silent, or answers.
+var errUnread = errors.New("origin reads no requests any more")
+
+// unreadPer bytes of a request its time is longer by absent_after: the way may be slow.
+const unreadPer = 256 << 10
+
+// send writes a request. The receiver learns why the transport ended. spoke: the origin did,
+// on this stream; else it is silent, which is shown.
+func (e *exchange) send(r *request, spoke bool, cancel context.CancelCauseFunc) {
+	if spoke {
+		times := 4 + (len(r.head)+len(r.tail))/unreadPer
+		defer time.AfterFunc(time.Duration(times)*e.stream.client.opts.AbsentAfter, func() { cancel(errUnread) }).Stop()
+	}
 	switch err := e.cs.SendMsg(r); {
 	case err == nil:
 		e.written <- struct{}{}
