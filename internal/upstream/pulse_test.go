@@ -2,6 +2,8 @@ package upstream
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,7 +13,11 @@ import (
 
 // What came in time is an answer, though the relay is busy with what came before it.
 func TestP57_AnAnswerThatWaitsIsNoSilence(t *testing.T) {
-	for range 20 {
+	long := make([]string, 400) // so that it comes in parts, as there is room
+	for i := range long {
+		long[i] = fmt.Sprint(i, strings.Repeat("x", 1000))
+	}
+	for _, more := range [][]string{nil, long} {
 		bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 			f := n.origin("one")
 			r := n.relay(v, "one")
@@ -21,7 +27,7 @@ func TestP57_AnAnswerThatWaitsIsNoSilence(t *testing.T) {
 			s := f.next()
 			time.Sleep(14 * time.Second)
 			s.send(resp{typ: rds, res: clusters("a")})
-			s.send(resp{typ: eds, res: clusters("b")})
+			r.wg.Go(func() { s.send(resp{typ: eds, res: clusters(append(more, "b")...)}) })
 			time.Sleep(2 * time.Second)
 			close(sink.gate)
 			synctest.Wait()
