@@ -68,6 +68,7 @@ type Group struct {
 	refusing    bool             // that clients are refused was logged, and is still so
 	fresh       bool             // a member asks for something since it was judged last
 	away        bool             // no origin can be reached
+	reached     bool             // a stream was open, at any time
 	recall      recall
 	traced      traced
 	changed     bool // figures are old

@@ -14,9 +14,11 @@ import (
 // equally long, so it is in order of when they go (after linger has become shorter,
 // what came later waits for what came before), and it never has more than is
 // asked for, however often a client changes its mind. What a key kept while it
-// had no members waits in a list of its own, since it waits longer.
+// had no members waits in a list of its own, since it waits longer; and so does what
+// is held and has lingered long enough while no stream is open: it could not be had
+// again (P53).
 type interest struct {
-	leaving, kept list.List // of *lingerer
+	leaving, kept, away list.List // of *lingerer
 	// frozen: no member is left, or none of those that came since has said what
 	// it wants, and everything stays asked for as it was.
 	frozen bool
@@ -79,6 +81,7 @@ func (i *interest) freeze(views []*view) {
 	i.frozen, i.thawed = true, false
 	i.leaving.Init()
 	i.kept.Init()
+	i.away.Init()
 	for _, v := range views {
 		clear(v.lingering)
 		v.wildLingers, v.touched = nil, nil
@@ -100,10 +103,10 @@ func (i *interest) thaw(views []*view) {
 	}
 }
 
-// next is when something leaves; zero: nothing will.
+// next is when something leaves; zero: nothing will by time alone.
 func (i *interest) next() time.Time {
 	var first time.Time
-	for _, wait := range i.waiting() {
+	for _, wait := range [...]*list.List{&i.kept, &i.leaving} {
 		if e := wait.Front(); e != nil {
 			if at := e.Value.(*lingerer).until; first.IsZero() || at.Before(first) {
 				first = at
@@ -114,7 +117,58 @@ func (i *interest) next() time.Time {
 }
 
 // waiting are the lists of what lingers, that of the older first.
-func (i *interest) waiting() [2]*list.List { return [...]*list.List{&i.kept, &i.leaving} }
+func (i *interest) waiting() [3]*list.List { return [...]*list.List{&i.away, &i.kept, &i.leaving} }
+
+// stays has what lingered wait for a stream that is open.
+func (i *interest) stays(e *list.Element) {
+	l := e.Value.(*lingerer)
+	i.stay(e)
+	l.in = &i.away
+	l.lingers(i.away.PushBack(l))
+}
+
+// back has what waited for a stream linger from now on.
+func (i *interest) back(now time.Time, linger time.Duration) {
+	for e := i.away.Front(); e != nil; e = i.away.Front() {
+		l := e.Value.(*lingerer)
+		i.stay(e)
+		l.in, l.until = &i.leaving, now.Add(linger)
+		l.lingers(i.leaving.PushBack(l))
+	}
+}
+
+// lingers notes the place of what lingers.
+func (l *lingerer) lingers(at *list.Element) {
+	if l.wildcard {
+		l.view.wildLingers = at
+	} else {
+		l.view.lingering[l.name] = at
+	}
+}
+
+// holds reports whether the origin's word is held of it.
+func (l *lingerer) holds() bool {
+	part := l.view.part(l.wildcard)
+	if l.wildcard {
+		return part.Answered()
+	}
+	return !part.Silent(l.name)
+}
+
+// holds reports whether not all that is held of a view merely waits for a stream.
+func (i *interest) holds(v *view) bool {
+	s := v.held.Load()
+	waits := func(e *list.Element) bool { return e != nil && e.Value.(*lingerer).in == &i.away }
+	if i.away.Len() == 0 || answered(s) && !waits(v.wildLingers) {
+		return true
+	}
+	for name := range v.names.All() {
+		if !waits(v.lingering[name]) && !s.Part(false).Silent(name) {
+			return true
+		}
+	}
+	return false
+}
 
 // gone is what leaves of one type.
 type gone struct {
@@ -122,9 +176,10 @@ type gone struct {
 	wildcard bool
 }
 
-// expire takes out what has lingered long enough, and, oldest first, what takes
-// the room of names that are wanted under names_per_key, which is limit; 0: none.
-func (i *interest) expire(views []*view, now time.Time, limit int) map[*view]*gone {
+// expire takes out what has lingered long enough, but for what is held while no stream
+// is open, and, oldest first, what takes the room of names that are wanted under
+// names_per_key, which is limit; 0: none.
+func (i *interest) expire(views []*view, now time.Time, limit int, open bool) map[*view]*gone {
 	over := 0
 	if limit > 0 {
 		over = -limit
@@ -136,13 +191,17 @@ func (i *interest) expire(views []*view, now time.Time, limit int) map[*view]*go
 	for _, wait := range i.waiting() {
 		for e := wait.Front(); e != nil; {
 			l := e.Value.(*lingerer)
-			due := !l.until.After(now)
+			due := !l.until.After(now) && wait != &i.away
 			if !due && over <= 0 {
 				break
 			}
 			at := e
 			e = e.Next()
 			if !due && l.wildcard {
+				continue
+			}
+			if due && !open && (over <= 0 || l.wildcard) && l.holds() {
+				i.stays(at)
 				continue
 			}
 			wait.Remove(at)

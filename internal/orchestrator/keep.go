@@ -164,7 +164,7 @@ func (k *keeper) readSeed() (read seed, come bool) {
 // asked for, still is. Without an origin it is all that there is.
 func (k *keeper) carries() bool {
 	first := k.group.heardAt.Load()
-	return first == nil || time.Since(*first) < carry
+	return first == nil || time.Since(*first) < carry || !k.group.connected()
 }
 
 // outdated: what was good before the relay started is too old to be served, by the

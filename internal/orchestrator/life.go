@@ -139,7 +139,11 @@ func (g *Group) settle(now time.Time) {
 // expire forgets what has lingered long enough, and the types that nobody has
 // anything to do with any more.
 func (g *Group) expire(now time.Time) {
-	for v, gone := range g.interest.expire(g.views, now, g.settings().Limits.NamesPerKey) {
+	open := !g.reached || g.connected()
+	if open {
+		g.interest.back(now, g.settings().Linger)
+	}
+	for v, gone := range g.interest.expire(g.views, now, g.settings().Limits.NamesPerKey, open) {
 		g.changed = true
 		if v.forget(gone.names, gone.wildcard, g.gen+1) {
 			g.stale(now)
@@ -157,11 +161,13 @@ func (g *Group) expire(now time.Time) {
 }
 
 // holds reports whether there is anything to serve: a resource, or the origin's
-// word that there is none.
+// word that there is none. What nobody has wanted for long, and is kept since no origin
+// can be reached, keeps nobody here who wants something else.
 func (g *Group) holds() bool {
 	return slices.ContainsFunc(g.views, func(v *view) bool {
 		s := v.held.Load()
-		return s.Len() > 0 || s.Stated() > 0 || s.Failed() > 0 || answered(s)
+		any := s.Len() > 0 || s.Stated() > 0 || s.Failed() > 0 || answered(s)
+		return any && g.interest.holds(v)
 	})
 }
 
@@ -204,7 +210,7 @@ func (g *Group) observe(now time.Time) {
 		if s := l.status.Load(); s != l.judged {
 			l.judged, l.provenAt = s, time.Time{}
 			if s.Connected {
-				l.provenAt = now.Add(proven)
+				l.provenAt, g.reached = now.Add(proven), true
 			}
 		}
 	}
@@ -319,5 +325,5 @@ func (g *Group) idle(now time.Time) bool {
 // kept reports whether the time does not count against the key: what is held
 // could not be had again (P52).
 func (g *Group) kept() bool {
-	return !slices.ContainsFunc(g.lines(), (*link).connected) && g.holds()
+	return !g.connected() && g.holds()
 }

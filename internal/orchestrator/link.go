@@ -92,6 +92,9 @@ func (l *link) lives() bool { return l.spoken.Load() && l.status.Load().SilentSi
 
 func (l *link) connected() bool { return l.status.Load().Connected }
 
+// connected reports whether a stream is open. Safe for concurrent use.
+func (g *Group) connected() bool { return slices.ContainsFunc(g.lines(), (*link).connected) }
+
 // confirms reports whether what is held is as the origin has it, as far as anybody can
 // tell: of two streams a word on either will do (P50). Safe for concurrent use.
 func (g *Group) confirms() bool {

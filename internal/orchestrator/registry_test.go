@@ -213,6 +213,7 @@ func TestP53_JoiningAnIdleKeyForgetsNothing(t *testing.T) {
 		b.want("x", "y")
 		equal(t, "another type", c.sees(subscription("*"), "c"), "1")
 		equal(t, "another name", b.sees(subscription("x", "y"), "y"), "1")
+		f.reached()
 		b.want("x")
 		time.Sleep(time.Millisecond)
 		synctest.Wait()

@@ -16,8 +16,8 @@ func (s *Store) Has(key xds.Key, typ xds.TypeURL) bool {
 	name := at.name()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if it := s.items[at]; it != nil && (it.taken != nil || it.writing != nil) {
-		return true
+	if rec, ok := s.items[at].newest(); ok {
+		return rec != nil
 	}
 	if s.opening != nil {
 		return !xds.TypeOf(typ).Secret // nobody knows
@@ -56,12 +56,7 @@ func (s *Store) load(at slot, old bool) (*Record, telemetry.Load, error) {
 	name := at.name()
 	s.mu.Lock()
 	s.followClock()
-	var rec *Record
-	if it := s.items[at]; it != nil {
-		if rec = it.taken; rec == nil {
-			rec = it.writing
-		}
-	}
+	rec, newer := s.items[at].newest()
 	f := s.index[name]
 	var was file
 	if f != nil {
@@ -71,7 +66,7 @@ func (s *Store) load(at slot, old bool) (*Record, telemetry.Load, error) {
 	switch {
 	case rec != nil:
 		return rec, telemetry.Served, nil
-	case f == nil, was.state == broken:
+	case newer, f == nil, was.state == broken:
 		return nil, telemetry.NoneStored, nil
 	case was.state == foreign:
 		return nil, telemetry.OtherFormat, nil

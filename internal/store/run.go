@@ -246,7 +246,7 @@ func (s *Store) do(it *item, enough func() error) time.Duration {
 	s.mu.Lock()
 	it.asking = false
 	s.asked.Broadcast()
-	it.writing = rec
+	it.writing, it.known = rec, ok
 	if told { // it knows better than who spoke before
 		s.drop(it)
 	}
@@ -258,7 +258,7 @@ func (s *Store) do(it *item, enough func() error) time.Duration {
 		used, err = s.store(it, rec, dirty, enough)
 	}
 	s.mu.Lock()
-	it.writing, it.doing = nil, false
+	it.writing, it.known, it.doing = nil, false, false
 	lost, failed := false, it.failures > 0 && !later
 	switch {
 	case err == nil && later && dirty && it.src == src:

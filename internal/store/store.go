@@ -88,9 +88,10 @@ type item struct {
 	file string // its name
 	src  Source // nil: released
 	// taken is what the source had when it was released, if said; that may be
-	// nothing. writing is what is being written: it is newer than the file.
+	// nothing. writing is what is being brought to the disk, if known; that may be
+	// nothing as well. Both are newer than the file.
 	taken, writing *Record
-	said           bool
+	said, known    bool
 	asking         bool // the source is being called
 	doing          bool // it is being brought to the disk
 
@@ -142,6 +143,18 @@ func (s *Store) item(at slot) *item {
 func (s *Store) drop(it *item) {
 	s.taken -= it.taken.size()
 	it.taken, it.said = nil, false
+}
+
+// newest is what is good by what was said last and is not on the disk; not ok: what is
+// there is. mu is held.
+func (it *item) newest() (rec *Record, ok bool) {
+	switch {
+	case it == nil:
+		return nil, false
+	case it.said:
+		return it.taken, true
+	}
+	return it.writing, it.known
 }
 
 // touch has an item written when it may be. mu is held.

@@ -60,6 +60,7 @@ type Client struct {
 	sites []*site
 
 	versions *versions
+	pulse    pulse
 }
 
 // site is one origin with its accounts.
@@ -194,7 +195,7 @@ func New(opts Options) (*Client, error) {
 	if err := opts.complete(); err != nil {
 		return nil, err
 	}
-	c := &Client{opts: opts, versions: newVersions()}
+	c := &Client{opts: opts, versions: newVersions(), pulse: pulse{most: opts.AbsentAfter}}
 	seen := make(map[string]bool)
 	for _, o := range opts.Origins {
 		if o.Name == "" {
@@ -263,6 +264,10 @@ func (o *Options) complete() error {
 // does; it returns when all that it started has ended, nil if ctx ended it.
 func (c *Client) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		c.pulse.run(ctx)
+		return nil
+	})
 	for _, s := range c.sites {
 		g.Go(func() error {
 			if err := s.origin.upkeep(ctx); err != nil {

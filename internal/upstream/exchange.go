@@ -97,6 +97,7 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 	sending, applying, reviving := false, false, false
 	var patient, again time.Time // until then nothing is taken for absent; of these the last for that the origin lives again
 	graces := 0                  // of these, since anything was taken for absent
+	var began, heard time.Time   // when what is applied came; until when what came meanwhile may not be read yet
 	var look time.Time           // when to look whether the origin has shown life since it was asked in vain; zero: it was not
 	silence, ask := time.NewTimer(e.stream.silence()), time.Now().Add(e.stream.silence())
 	defer silence.Stop()
@@ -106,15 +107,19 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 			if r := e.talk.next(time.Now()); r != nil {
 				e.note(r)
 				sending = true
-				e.wg.Go(func() { e.send(r, cancel) })
+				spoke := e.stream.had
+				e.wg.Go(func() { e.send(r, spoke, cancel) })
 			} else if at := e.talk.heldUntil(); !at.IsZero() {
 				resume = held.at(at)
 			}
 		}
 		var due <-chan time.Time
-		if at := e.talk.deadline(); (!at.IsZero() || e.stream.lost()) && !applying && !reviving {
+		if at := e.talk.deadline(); (!at.IsZero() || e.stream.lost()) && !applying && !reviving && !e.stream.arrived.Load() {
 			if at.Before(patient) || e.stream.lost() {
 				at = patient
+			}
+			if at.Before(heard) {
+				at = heard
 			}
 			if !look.IsZero() && look.Before(at) {
 				at = look
@@ -141,9 +146,15 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 		case <-e.written:
 			sending = false
 			e.talk.written(time.Now())
-		case now := <-silence.C:
+		case <-silence.C:
+			now := time.Now() // the timer may be late
 			if e.stream.arrived.Load() {
 				continue // to what is no silence
+			}
+			if listens := e.stream.client.pulse.beat(now); now.Before(listens) && !e.stream.had {
+				ask = listens
+				silence.Reset(listens.Sub(now))
+				continue
 			}
 			if now.Sub(e.stream.openedAt) >= e.stream.client.opts.AbsentAfter {
 				e.stream.muted(now)
@@ -160,7 +171,15 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 				silence.Reset(next)
 			}
 		case <-resume:
-		case now := <-due:
+		case <-due:
+			now := time.Now() // the timer may be late
+			if e.stream.arrived.Load() {
+				continue // to what may be an answer
+			}
+			if listens := e.stream.client.pulse.beat(now); now.Before(listens) {
+				heard = listens
+				continue
+			}
 			lively := e.ofTransport().lively(now, e.stream.client.opts.AbsentAfter)
 			if lively {
 				e.stream.found()
@@ -169,6 +188,9 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 				continue
 			}
 			look = time.Time{}
+			if now.Before(heard) {
+				continue
+			}
 			if e.stream.mute() {
 				patient = now.Add(e.stream.client.opts.AbsentAfter)
 				continue
@@ -216,6 +238,10 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 				return in.err
 			case in.applied:
 				applying = false
+				now := time.Now()
+				if at := e.talk.deadline(); !at.IsZero() { // as long again, but not for ever
+					heard = later(heard, now.Add(min(now.Sub(began), at.Add(e.stream.client.opts.AbsentAfter).Sub(now))))
+				}
 				e.talk.taken(in.response)
 			default:
 				v, err := e.judge(in)
@@ -223,7 +249,7 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 				if err != nil {
 					return err
 				}
-				applying = v.take
+				applying, began = v.take, time.Now()
 				e.orders <- v
 			}
 		}
@@ -241,7 +267,7 @@ func (e *exchange) judge(in incoming) (verdict, error) {
 	first := !s.had
 	e.ofTransport().show(time.Now())
 	s.answered()
-	if first && !v.take && s.serves() {
+	if first && (!v.take || v.asked.empty()) && s.serves() {
 		s.sink.Status(Status{Connected: true, Origin: s.at.name, Spoken: true})
 	}
 	c := s.counters(r.TypeURL)
@@ -282,8 +308,20 @@ func (e *exchange) note(r *request) {
 	}
 }
 
-// send writes a request. The receiver learns why the transport ended.
-func (e *exchange) send(r *request, cancel context.CancelCauseFunc) {
+// errUnread ends a stream that would wait for ever, and nobody would hear of it: no clock runs
+// for what was not written (P57). The next one is silent, or answers.
+var errUnread = errors.New("origin reads no requests any more")
+
+// unreadPer bytes of a request its time is longer by absent_after: the way may be slow.
+const unreadPer = 256 << 10
+
+// send writes a request. The receiver learns why the transport ended. spoke: the origin did,
+// on this stream; else it is silent, which is shown.
+func (e *exchange) send(r *request, spoke bool, cancel context.CancelCauseFunc) {
+	if spoke {
+		times := 4 + (len(r.head)+len(r.tail))/unreadPer
+		defer time.AfterFunc(time.Duration(times)*e.stream.client.opts.AbsentAfter, func() { cancel(errUnread) }).Stop()
+	}
 	switch err := e.cs.SendMsg(r); {
 	case err == nil:
 		e.written <- struct{}{}

@@ -3,6 +3,7 @@ package upstream
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"xdsrelay/internal/xds"
@@ -282,5 +283,25 @@ func TestP56_P57_AMuteOriginThatIsTurnedToIsNoWitness(t *testing.T) {
 		sink.mu.Unlock()
 		mute.send(resp{typ: rds, res: clusters("a")})
 		sink.until(t, "a guess", func() bool { return sink.presence(rds, "b") == xds.Absent })
+	})
+}
+
+// What is taken of a type that nobody wants any more brings no Update, and is a word all
+// the same.
+func TestP53_AFirstResponseThatNobodyWantsIsAWord(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		f := n.origin("one")
+		stream, sink := n.relay(v, "one").stream(named(rds, "a"), named(eds, "b"))
+		s := f.next()
+		time.Sleep(time.Second)
+		stream.SetInterest(sink.want(named(rds, "a")))
+		time.Sleep(time.Second)
+		s.send(resp{typ: eds, res: clusters("b")})
+		synctest.Wait()
+		sink.mu.Lock()
+		defer sink.mu.Unlock()
+		if !sink.lastStatus().Spoken {
+			t.Errorf("%+v", sink.statuses)
+		}
 	})
 }

@@ -47,6 +47,8 @@ func (s *Stream) came(u *xds.Update) {
 	i := slices.IndexFunc(s.told, func(t toldVersion) bool { return t.typ == u.Type })
 	switch {
 	case i < 0:
+		wanted := s.interestNow()
+		s.told = slices.DeleteFunc(s.told, func(t toldVersion) bool { return empty(wanted.Of(t.typ)) })
 		s.told = append(s.told, toldVersion{u.Type, version})
 	case s.told[i].version == version:
 		return

@@ -50,3 +50,31 @@ func TestVersionsAreTold(t *testing.T) {
 		}
 	})
 }
+
+// What was told of types that nobody wants any more is forgotten: there may be any number
+// of them.
+func TestVersionsOfTypesThatWent(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		f := startFake(t)
+		r := startRelay(t, Options{Variant: v}, f.address)
+		stream, sink := r.stream(named(rds, "a"))
+		s := f.next()
+		s.request()
+		for i := range 5 {
+			typ := xds.TypeURL(fmt.Sprintf("type.googleapis.com/no.such.Type%d", i))
+			stream.SetInterest(sink.want(named(rds, "a"), named(typ, "a")))
+			s.request()
+			s.send(resp{typ: typ, version: "v1", res: []res{{name: "a", version: "1", wrap: true}}})
+			sink.untilNames(t, typ, "a")
+			s.request()
+			stream.SetInterest(sink.want(named(rds, "a")))
+			s.request()
+		}
+		s.send(resp{typ: rds, version: "v1", res: clusters("a")})
+		sink.untilNames(t, rds, "a")
+		s.request() // its ACK: it was told
+		if n := len(stream.told); n != 1 {
+			t.Errorf("of %d types", n)
+		}
+	})
+}

@@ -1,0 +1,111 @@
+package orchestrator
+
+import (
+	"testing"
+	"time"
+
+	"xdsrelay/internal/upstream"
+)
+
+// While no stream to an origin is open nothing that is held goes, though nobody wants it for a
+// while: it could not be had again, and whoever is restarted meanwhile asks for it again. From
+// when one is open again it goes as ever. What is not held goes in any case.
+func TestP52_P53_WhatIsHeldLingersWhileTheOriginIsAway(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		w.join("web", eds).want("x")
+		all, b := w.join("web", cds).want("*"), w.join("web", eds).want("y", "never")
+		f := w.feed("web")
+		f.reached()
+		f.update(t, cds, true, "c=1")
+		f.update(t, eds, false, "x=1", "y=1")
+		f.sink.Status(upstream.Status{Origin: "origin"})
+		f.failed()
+		all.leave()
+		b.leave()
+		pass(time.Hour)
+		equal(t, "asked for", f.asks(eds), "x y")
+		b = w.join("web", eds).want("y")
+		equal(t, "y", b.sees(subscription("y"), "y"), "1")
+		all = w.join("web", cds).want("*")
+		equal(t, "c", all.sees(subscription("*"), "c"), "1")
+		all.leave()
+		b.leave()
+		pass(time.Hour)
+		f.reached()
+		equal(t, "asked for once it is back", f.asks(eds)+" "+f.asks(cds), "x y *")
+		pass(9 * time.Second)
+		equal(t, "asked for within linger", f.asks(eds)+" "+f.asks(cds), "x y *")
+		pass(time.Second)
+		equal(t, "asked for after linger", f.asks(eds)+" "+f.asks(cds), "x ")
+	})
+}
+
+// What is only kept for want of an origin keeps nobody here who wants something else, and
+// takes no room from what is wanted.
+func TestP53_WhatNobodyWantsKeepsNobody(t *testing.T) {
+	bubble(t, func(o *Options) { o.Limits.NamesPerKey = 3 }, func(w *world) {
+		a := w.join("web", eds).want("x", "y")
+		f := w.feed("web")
+		f.reached()
+		f.update(t, eds, false, "x=1", "y=1")
+		f.failed()
+		a.want("y")
+		pass(time.Minute)
+		equal(t, "asked for", f.asks(eds), "x y")
+		a.want("y", "z", "u")
+		pass(time.Second)
+		equal(t, "asked for, with the room that there is", f.asks(eds), "u y z")
+		a.want("z", "u")
+		pass(9 * time.Second)
+		if r := a.refusal(); r != nil {
+			t.Fatalf("refused within linger: %v", r)
+		}
+		pass(time.Second)
+		if a.refusal() == nil {
+			t.Error("not refused, though nothing of what anybody wants is held")
+		}
+	})
+}
+
+// A relay that stops in an outage has on disk what clients may want again.
+func TestP53_WhatIsHeldInAnOutageStaysOnDisk(t *testing.T) {
+	dir := t.TempDir()
+	life(t, dir, func(w *world) {
+		a, b := w.join("web", eds).want("x"), w.join("web", eds).want("y")
+		f := w.feed("web")
+		f.reached()
+		f.update(t, eds, false, "x=1", "y=1")
+		a.takes("x")
+		b.takes("y")
+		pass(time.Minute)
+		f.failed()
+		b.leave()
+		pass(3 * time.Hour) // it is looked at again what is confirmed
+	})
+	life(t, dir, func(w *world) {
+		b := w.join("web", eds).want("y")
+		w.feed("web").failed()
+		equal(t, "y", b.sees(subscription("y"), "y"), "1")
+	})
+}
+
+// Nor does what was good before a relay started go while no origin can be reached, though one
+// was heard of since: whoever has not come back yet could be given nothing else.
+func TestP53_WhatIsOnDiskStaysInAnOutage(t *testing.T) {
+	dir := t.TempDir()
+	good(t, dir)
+	life(t, dir, func(w *world) {
+		a := w.join("web", eds).want("x")
+		f := w.feed("web")
+		f.reached()
+		f.update(t, eds, false, "x=1")
+		a.takes("x")
+		f.failed()
+		pass(3 * time.Hour)
+	})
+	life(t, dir, func(w *world) {
+		b := w.join("web", eds).want("y")
+		w.feed("web").failed()
+		equal(t, "y", b.sees(subscription("y"), "y"), "1")
+	})
+}

@@ -1,0 +1,74 @@
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+// What came in time is an answer, though the relay is busy with what came before it.
+func TestP57_AnAnswerThatWaitsIsNoSilence(t *testing.T) {
+	long := make([]string, 400) // so that it comes in parts, as there is room
+	for i := range long {
+		long[i] = fmt.Sprint(i, strings.Repeat("x", 1000))
+	}
+	for _, more := range [][]string{nil, long} {
+		bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+			f := n.origin("one")
+			r := n.relay(v, "one")
+			sink := newTestSink()
+			sink.gate = make(chan struct{})
+			r.run(sink, named(rds, "a"), named(eds, "b"))
+			s := f.next()
+			time.Sleep(14 * time.Second)
+			s.send(resp{typ: rds, res: clusters("a")})
+			r.wg.Go(func() { s.send(resp{typ: eds, res: clusters(append(more, "b")...)}) })
+			time.Sleep(2 * time.Second)
+			close(sink.gate)
+			synctest.Wait()
+			sink.mu.Lock()
+			defer sink.mu.Unlock()
+			for _, u := range sink.updates {
+				if u.Guess {
+					t.Errorf("taken for absent: %v %v", u.Type, u.Removed)
+				}
+			}
+		})
+	}
+}
+
+// busySink takes its time over each update.
+type busySink struct{ *testSink }
+
+func (s busySink) Update(ctx context.Context, u xds.Update) (bool, error) {
+	if !u.Guess {
+		time.Sleep(100 * time.Millisecond)
+	}
+	return s.testSink.Update(ctx, u)
+}
+
+// But not for ever: of an origin that never stops speaking of other things a name is absent
+// in twice the time.
+func TestP57_AnOriginThatNeverStops(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		f := n.origin("one")
+		r := n.relay(v, "one")
+		sink := newTestSink()
+		stream := r.client.NewStream("key", nil, busySink{sink})
+		stream.SetInterest(sink.want(named(rds, "a", "never")))
+		r.wg.Go(func() { _ = stream.Run(r.ctx) })
+		s := f.next()
+		for began := time.Now(); sink.is(rds, "never") == xds.Pending; {
+			if time.Since(began) > 31*time.Second {
+				t.Fatal("never absent")
+			}
+			s.send(resp{typ: rds, res: clusters("a")})
+			time.Sleep(150 * time.Millisecond)
+		}
+	})
+}
