@@ -129,7 +129,7 @@ func (i *interest) expire(views []*view, now time.Time, limit int) map[*view]*go
 	if limit > 0 {
 		over = -limit
 		for _, v := range views {
-			over += v.names.Len()
+			over += v.names.Weight()
 		}
 	}
 	out := make(map[*view]*gone)
@@ -156,17 +156,17 @@ func (i *interest) expire(views []*view, now time.Time, limit int) map[*view]*go
 			}
 			delete(l.view.lingering, l.name)
 			out[l.view].names = append(out[l.view].names, l.name)
-			over--
+			over -= xds.NameWeight(len(l.name))
 		}
 	}
 	return out
 }
 
-// wanted is how many names members want, over all types.
+// wanted is how many names members want, over all types, by their weight.
 func wanted(views []*view) int {
 	n := 0
 	for _, v := range views {
-		n += len(v.index.names)
+		n += v.index.weight
 	}
 	return n
 }
