@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -57,6 +58,22 @@ func TestLimits(t *testing.T) {
 			return c
 		}},
 		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, func(r *rig, _ *grpc.ClientConn) *client {
+			c := r.delta(nil) // in bytes: a name of 2 KB counts for eight
+			c.ask(xds.EndpointType, strings.Repeat("x", 2000))
+			c.ask(xds.RouteType, "a", "b", "c")
+			return c
+		}},
+		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, func(r *rig, _ *grpc.ClientConn) *client {
+			c := r.delta(nil) // at once
+			c.ask(xds.EndpointType, "a", "b", "c", strings.Repeat("x", 2000))
+			return c
+		}},
+		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, func(r *rig, _ *grpc.ClientConn) *client {
+			c := r.delta(nil)
+			c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(xds.ClusterType), InitialResourceVersions: map[string]string{"a": strings.Repeat("v", 3000)}})
+			return c
+		}},
+		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, func(r *rig, _ *grpc.ClientConn) *client {
 			c := r.delta(nil)
 			brought := map[string]string{}
 			for _, n := range names(11) {
@@ -92,6 +109,8 @@ func TestLimits(t *testing.T) {
 		}},
 		{telemetry.SendTimeout, codes.Unavailable, func(o *Options) { o.SendTimeout = 40 * time.Millisecond }, stalled},
 		{telemetry.LimitPinnedBytes, codes.ResourceExhausted, func(o *Options) { o.Limits.PinnedBytes, o.SendTimeout = 1000, time.Hour }, pinning},
+		{telemetry.LimitPinnedBytes, codes.ResourceExhausted, func(o *Options) { o.Limits.PinnedBytes, o.SendTimeout = 4*fairMemory, 40*time.Millisecond }, bringing},
+		{telemetry.LimitPinnedBytes, codes.ResourceExhausted, func(o *Options) { o.Limits.PinnedBytes, o.SendTimeout = 4*fairMemory, 40*time.Millisecond }, givingUp},
 	} {
 		t.Run(tc.reason.String(), func(t *testing.T) {
 			r := newRig(t, tc.limit)
@@ -111,6 +130,42 @@ func TestLimits(t *testing.T) {
 			neighbour.want("b ")
 		})
 	}
+}
+
+// bringing is a client that brought, of types that nobody answers, more than may be
+// remembered. What one of them has is too little to count.
+func bringing(r *rig, _ *grpc.ClientConn) *client {
+	modest, c := r.delta(nil), r.delta(nil)
+	ask := func(c *client, i, n int) {
+		brought := map[string]string{}
+		for _, name := range names(n) {
+			brought[name] = "v"
+		}
+		c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: fmt.Sprint("type.googleapis.com/acme.Silent", i), InitialResourceVersions: brought})
+	}
+	ask(modest, 0, 1000)
+	for i := range 5 {
+		ask(c, i, fairMemory/xds.NameUnit)
+	}
+	r.t.Cleanup(func() {
+		if r.srv.streamsOf("n") == 0 {
+			r.t.Error("a client that brought little was ended as well")
+		}
+	})
+	return c
+}
+
+// givingUp is a client that gives up more, of such a type each, than may be
+// remembered.
+func givingUp(r *rig, _ *grpc.ClientConn) *client {
+	c := r.delta(nil)
+	many := names(fairMemory / xds.NameUnit)
+	for i := range 5 {
+		u := fmt.Sprint("type.googleapis.com/acme.Silent", i)
+		c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: u, ResourceNamesSubscribe: append([]string{"*"}, many...)})
+		c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: u, ResourceNamesUnsubscribe: many})
+	}
+	return c
 }
 
 // stalled is a client that asks for more than its window takes and does not

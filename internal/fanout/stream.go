@@ -37,7 +37,7 @@ type stream struct {
 
 	// The receiver's.
 	req   *xds.Request // while it handles one
-	names int          // that the stream asks for, over all types
+	names int          // that the stream asks for, over all types, by their weight
 
 	// Any goroutine's.
 	run     runState
@@ -46,6 +46,8 @@ type stream struct {
 	refusal atomic.Pointer[Refusal]  // why the stream ends; the first counts
 	left    atomic.Pointer[chan any] // closed when the last worker has left
 	age     alarm[*stream]           // under the lock of the server's ages
+	// A session has to remember names. It is set under mu.
+	remembers atomic.Bool
 
 	mu     sync.Mutex
 	node   *xds.Node // set by the first request; dynamic parameters may follow (P1)
@@ -270,10 +272,10 @@ func (st *stream) apply(sl *slot) *Refusal {
 	fresh := !sl.Session.began
 	want, changed := st.subscribe(sl)
 	limit := st.srv.settings().Limits.NamesPerStream
-	more := want.Names.Len() - sl.want.Names.Len()
+	more := want.Names.Weight() - sl.want.Names.Weight()
 	st.names += more // counted also without a limit, since there may be one later
 	if limit > 0 && more > 0 && st.names > limit {
-		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names, more than downstream.limits.names_per_stream allows (%d)", sl.typ.URL, st.names, limit)
+		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names (a long one counts for several), more than downstream.limits.names_per_stream allows (%d)", sl.typ.URL, st.names, limit)
 	}
 	if changed || fresh {
 		want = sl.member.Intern(want)
@@ -285,6 +287,9 @@ func (st *stream) apply(sl *slot) *Refusal {
 		sl.epoch++
 	}
 	parted := limit > 0 && sl.Parted(limit)
+	if sl.remembers() > 0 {
+		st.remembers.Store(true)
+	}
 	ask := sl.Again(r, sl.snapshot())
 	nack := st.note(sl, &out, now)
 	good := st.good(sl, &out)

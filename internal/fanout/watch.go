@@ -75,6 +75,11 @@ func (w *watcher) look(now time.Time) {
 		if (all || waited[st]) && st.lag(now, pins) {
 			w.waiting[st] = true
 		}
+		if st.remembers.Load() {
+			if n := st.remembered(); n > 0 {
+				pins[st] = pin{st.end, n}
+			}
+		}
 	}
 	clear(w.streams)
 	w.streams = w.streams[:0]
