@@ -111,6 +111,7 @@ func TestLimits(t *testing.T) {
 		{telemetry.LimitPinnedBytes, codes.ResourceExhausted, func(o *Options) { o.Limits.PinnedBytes, o.SendTimeout = 1000, time.Hour }, pinning},
 		{telemetry.LimitPinnedBytes, codes.ResourceExhausted, func(o *Options) { o.Limits.PinnedBytes, o.SendTimeout = 4*fairMemory, 40*time.Millisecond }, bringing},
 		{telemetry.LimitPinnedBytes, codes.ResourceExhausted, func(o *Options) { o.Limits.PinnedBytes, o.SendTimeout = 4*fairMemory, 40*time.Millisecond }, givingUp},
+		{telemetry.LimitPinnedBytes, codes.ResourceExhausted, func(o *Options) { o.Limits.PinnedBytes, o.SendTimeout = 4*fairMemory, 100*time.Millisecond }, lettingGo},
 	} {
 		t.Run(tc.reason.String(), func(t *testing.T) {
 			r := newRig(t, tc.limit)
@@ -164,6 +165,25 @@ func givingUp(r *rig, _ *grpc.ClientConn) *client {
 		u := fmt.Sprint("type.googleapis.com/acme.Silent", i)
 		c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: u, ResourceNamesSubscribe: append([]string{"*"}, many...)})
 		c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: u, ResourceNamesUnsubscribe: many})
+	}
+	return c
+}
+
+// lettingGo is a client that is told to let go of all that it brought, of many types, and
+// says nothing to that.
+func lettingGo(r *rig, _ *grpc.ClientConn) *client {
+	c := r.delta(nil)
+	brought := map[string]string{}
+	for _, name := range names(fairMemory / xds.NameUnit) {
+		brought[name] = "v"
+	}
+	for i := range 5 {
+		u := fmt.Sprint("type.googleapis.com/acme.Empty", i)
+		r.house.group("edge").publish(xds.Update{Type: xds.TypeURL(u), Wildcard: true})
+		c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: u, InitialResourceVersions: brought, ResourceNamesSubscribe: []string{"*"}})
+		if _, err := c.Recv(); err != nil {
+			r.t.Fatal(err)
+		}
 	}
 	return c
 }

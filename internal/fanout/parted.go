@@ -52,17 +52,47 @@ func (s *Session) remembers() int64 {
 	return int64(n) * xds.NameUnit
 }
 
-// remembered is what all sessions of the stream do, beyond what counts for nothing;
-// 0 if none does.
-func (st *stream) remembered() (n int64) {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	for _, sl := range st.slots {
-		n += sl.remembers()
+// told is what is remembered of a response for this client besides resources, which are
+// the group's: the names that went. All that it brought it may be told to let go of.
+func (p *Plan) told() (weight int) {
+	if p.do == irregular {
+		for _, n := range p.removed {
+			weight += xds.NameWeight(len(n))
+		}
 	}
-	st.remembers.Store(n > 0)
-	if n <= fairMemory {
-		return 0
+	return weight
+}
+
+// awaited is how much the session remembers of responses until they are answered, in
+// bytes.
+func (s *Session) awaited() (n int64) {
+	for i := range s.flights {
+		n += int64(s.flights[i].told) * xds.NameUnit
 	}
 	return n
+}
+
+// remembered notes what the stream's sessions remember, if it is more than counts for
+// nothing. A response that many are told counts once.
+func (st *stream) remembered(pins map[any]pin) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	names, all := int64(0), int64(0)
+	for _, sl := range st.slots {
+		names += sl.remembers()
+		all += sl.awaited()
+	}
+	all += names
+	st.remembers.Store(all > 0)
+	if all <= fairMemory {
+		return
+	}
+	pins[st] = pin{st.end, names}
+	for _, sl := range st.slots {
+		for _, f := range sl.flights {
+			if f.told > 0 {
+				pins[f.frame] = pin{st.end, int64(f.told) * xds.NameUnit}
+			}
+		}
+	}
 }

@@ -383,6 +383,7 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 	// Else it propagates nothing: what it repeats came long ago (P37).
 	f.of, f.gen, f.whole = p.to.Rollout, p.to.Gen, !p.early && p.next == nil
 	f.news = s.tells(p, frame)
+	f.told = p.told()
 	s.flights = append(s.flights, f)
 	if len(s.flights) > maxFlights {
 		at := max(0, slices.IndexFunc(s.flights[:maxFlights], func(f flight) bool { return f.early })) // never this one

@@ -76,9 +76,7 @@ func (w *watcher) look(now time.Time) {
 			w.waiting[st] = true
 		}
 		if st.remembers.Load() {
-			if n := st.remembered(); n > 0 {
-				pins[st] = pin{st.end, n}
-			}
+			st.remembered(pins)
 		}
 	}
 	clear(w.streams)
@@ -87,6 +85,9 @@ func (w *watcher) look(now time.Time) {
 		// Its deadline ends it by itself.
 		if a := p.flying.Load(); a != nil && now.Sub(time.Unix(0, p.since.Load())) > slow {
 			pins[a] = pin{p.end, int64(len(a.body))}
+		}
+		if n := p.held.Load(); n > 0 {
+			pins[p] = pin{p.end, n}
 		}
 	}
 	s.hurry(now, pins)
