@@ -46,6 +46,7 @@ type stream struct {
 	refusal atomic.Pointer[Refusal]  // why the stream ends; the first counts
 	left    atomic.Pointer[chan any] // closed when the last worker has left
 	age     alarm[*stream]           // under the lock of the server's ages
+	spoke   atomic.Bool              // its first request has come
 	// A session has to remember names. It is set under mu.
 	remembers atomic.Bool
 
@@ -63,6 +64,9 @@ func (st *stream) receive() error {
 		err := st.grpc.RecvMsg(&in)
 		if err != nil {
 			return st.why(err)
+		}
+		if first {
+			st.spoke.Store(true)
 		}
 		st.req = requests.Get().(*xds.Request)
 		refusal := st.handle(in.bytes(), first)

@@ -60,7 +60,15 @@ func (w *watcher) look(now time.Time) {
 	w.streams = s.appendAll(w.streams)
 	waited, paced := w.waiting, w.paces
 	w.waiting, w.paces = make(map[*stream]bool), make(map[*stream]pace)
+	full := s.door.full()
 	for _, st := range w.streams {
+		if full && !st.spoke.Load() && now.Sub(st.opened) > s.requestTime {
+			// Nothing is wrong with it while there is room: an Envoy may have nothing
+			// to ask for. But who it is, and whether it may come in, nobody knows.
+			st.end(Refuse(codes.Unavailable, telemetry.RequestTime,
+				"stream: said nothing for %s, and there are as many streams as downstream.limits.streams allows", s.requestTime))
+			continue
+		}
 		if f := st.flying.Load(); f != nil {
 			p := st.pace(paced[st], now)
 			w.paces[st] = p
