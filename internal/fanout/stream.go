@@ -37,6 +37,7 @@ type stream struct {
 
 	// The receiver's.
 	req   *xds.Request // while it handles one
+	era   uint64       // in which its client was let in last: see mover
 	names int          // that the stream asks for, over all types, by their weight
 
 	// Any goroutine's.
@@ -200,6 +201,7 @@ func (st *stream) identify(first bool) *Refusal {
 	st.mu.Lock()
 	st.node = node
 	st.mu.Unlock()
+	st.era = st.srv.mover.era.Load() // before the gate is looked at
 	// Of each node that the stream has: dynamic parameters are a part of it.
 	return st.caller.Admit(node)
 }
@@ -233,6 +235,14 @@ func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
 	session.form = st.node.Form(st.variant)
 	session.form.OriginVersions, session.form.SeveralOrigins = st.srv.opts.OriginVersions, st.srv.opts.SeveralOrigins
 	era := st.srv.mover.era.Load() // before rules and gate are looked at: see placed
+	if era != st.era {
+		// Who is let in no more may have to wait until it is ended. Nothing is to come
+		// of its node meanwhile, which the rules of today may take for another's.
+		if refusal := st.still(); refusal != nil {
+			return nil, refusal
+		}
+		st.era = era
+	}
 	sl := &slot{Session: *session, st: st, node: st.node, bit: 1 << len(st.slots), began: time.Now(), meter: meter{meters: &uncounted}}
 	if refusal := st.caller.MayHave(t); refusal != nil {
 		if st.only != "" {
@@ -258,6 +268,14 @@ func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
 	}
 	sl.member, sl.meter = member, st.srv.meter(member.Key(), url)
 	return st.placed(sl, era)
+}
+
+// still holds the client against the authorities and the gate as they are now.
+func (st *stream) still() *Refusal {
+	if refusal := st.caller.Trusted(time.Now()); refusal != nil {
+		return refusal
+	}
+	return st.caller.Admit(st.node)
 }
 
 // place adds the slot to the stream, after those that are sent before it.
