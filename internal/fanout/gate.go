@@ -134,9 +134,9 @@ func (c *Caller) Admit(node *xds.Node) *Refusal {
 	case err != nil:
 		return Refuse(codes.InvalidArgument, telemetry.NodeInvalid, "request: %w", err)
 	case fails != nil:
-		return Refuse(codes.PermissionDenied, telemetry.Identity, "%s.identity: node %q: %w", c.gate.Key, node.ID, fails)
+		return Refuse(codes.PermissionDenied, telemetry.Identity, "%s.identity: node %.256q: %w", c.gate.Key, node.ID, fails)
 	case !holds:
-		return Refuse(codes.PermissionDenied, telemetry.Identity, "%s.identity: it does not hold for node %q of this peer", c.gate.Key, node.ID)
+		return Refuse(codes.PermissionDenied, telemetry.Identity, "%s.identity: it does not hold for node %.256q of this peer", c.gate.Key, node.ID)
 	}
 	return nil
 }
