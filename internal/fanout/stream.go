@@ -66,9 +66,7 @@ func (st *stream) receive() error {
 		if err != nil {
 			return st.why(err)
 		}
-		if first {
-			st.spoke.Store(true)
-		}
+		st.spoke.Store(true)
 		st.req = requests.Get().(*xds.Request)
 		refusal := st.handle(in.bytes(), first)
 		if st.req.Entries() <= maxPooled {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -20,6 +21,7 @@ func TestLinesOfKeysAreBounded(t *testing.T) {
 		equal(t, "lines", count(), linesBurst)
 		time.Sleep(time.Second)
 		w.join("last", eds)
+		synctest.Wait()
 		if n := count(); n <= linesBurst || n > linesBurst+linesRate {
 			t.Errorf("%d lines a second later", n)
 		}
