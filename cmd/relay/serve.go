@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
 
@@ -105,19 +106,17 @@ func hangups() (heard <-chan os.Signal, deaf func()) {
 
 // nodeOf makes the node that is sent upstream from a key's first client (P58).
 func nodeOf(program *expr.Node) func(*xds.Node) ([]byte, error) {
-	return func(n *xds.Node) ([]byte, error) {
-		m, err := n.Decode()
-		if err != nil {
-			return nil, err
-		}
-		out, err := program.Eval(m)
-		if err != nil {
-			return nil, fmt.Errorf("upstream.node: %w", err)
-		}
-		wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(out)
-		if err != nil {
-			return nil, fmt.Errorf("upstream.node: %w", err)
-		}
-		return wire, nil
+	return func(n *xds.Node) (wire []byte, err error) {
+		err = n.With(func(m *corev3.Node) error {
+			out, err := program.Eval(m)
+			if err == nil {
+				wire, err = proto.MarshalOptions{Deterministic: true}.Marshal(out)
+			}
+			if err != nil {
+				return fmt.Errorf("upstream.node: %w", err)
+			}
+			return nil
+		})
+		return wire, err
 	}
 }

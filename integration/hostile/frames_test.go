@@ -37,6 +37,7 @@ var attacks = map[string]func(a *assault){
 	"a million names, by one":  namesByOne,
 	"nodes with own keys":      ownKeys,
 	"large nodes":              largeNodes,
+	"dense nodes":              denseNodes,
 	"never reading":            neverReading,
 	"never acknowledging":      neverAcking,
 	"NACK loops":               nackLoops,

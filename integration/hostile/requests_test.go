@@ -17,6 +17,7 @@ import (
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -231,6 +232,38 @@ func largeNodes(a *assault) {
 				"large": structpb.NewStringValue(strings.Repeat("x", 200_000) + fmt.Sprint(i, n))}}
 			id := c.open(deltaPath, false)
 			c.message(id, marshal(&discoveryv3.DeltaDiscoveryRequest{Node: big, TypeUrl: string(xds.ClusterType)}))
+			if c.flush() != nil {
+				return nil
+			}
+			a.hit(1)
+		}
+		<-c.gone
+		return nil
+	})
+}
+
+// denseNodes are nodes as large as they may be, of nothing but small values: decoded,
+// each would be thirty times as large.
+func denseNodes(a *assault) {
+	const each = 50
+	l := &structpb.ListValue{Values: make([]*structpb.Value, 500_000)}
+	for i := range l.Values {
+		l.Values[i] = &structpb.Value{}
+	}
+	dense := node("n", "hostile")
+	dense.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{"dense": structpb.NewListValue(l)}}
+	body := marshal(dense)
+	typ := marshal(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(xds.ClusterType)})
+	a.each(a.size/each, func(i int) error {
+		c, err := a.dial(a.XDS, discards)
+		if err != nil {
+			return err
+		}
+		defer c.close()
+		for n := range each {
+			another := append(bytes.Clone(body), marshal(node(fmt.Sprint("dense-", i, "-", n), ""))...) // of two ids the last counts
+			q := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), another)
+			c.message(c.open(deltaPath, false), append(q, typ...))
 			if c.flush() != nil {
 				return nil
 			}

@@ -18,6 +18,8 @@ type threat struct {
 	// refused are reasons of which at least one has to be counted: the relay
 	// itself stood against it.
 	refused []string
+	// peak is what is resident meanwhile, at most; 0: as much as the limits let.
+	peak int64
 	// least is how long it takes until it shows.
 	least time.Duration
 }
@@ -46,6 +48,7 @@ var threats = []threat{
 	{name: "a million names, by one", short: 2, full: 10},
 	{name: "nodes with own keys", short: 400, full: 10_000},
 	{name: "large nodes", short: 100, full: 1000},
+	{name: "dense nodes", short: 50, full: 100, peak: 1 << 30},
 	{name: "never reading", short: 20, full: 100, least: 4 * time.Second, refused: []string{"send_timeout", "pinned_bytes"}},
 	{name: "never acknowledging", short: 20, full: 200},
 	{name: "NACK loops", short: 4, full: 20},
@@ -182,6 +185,9 @@ func attacked(t *testing.T, r *relay, c *crowd, th threat, b bounds, first usage
 	}
 	took := time.Since(began)
 	peak := r.peak()
+	if th.peak > 0 && peak > th.peak {
+		t.Errorf("%s MB were resident, bound %s", mb(peak), mb(th.peak))
+	}
 	if _, err := r.usage(); err != nil { // for the goroutines there are
 		t.Fatal(err)
 	}

@@ -16,8 +16,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/net/netutil"
-
 	"xdsrelay/config"
 	"xdsrelay/internal/admin/overview"
 	"xdsrelay/internal/aggregator"
@@ -225,7 +223,8 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	if err := s.MayServe(l.Addr()); err != nil {
 		return errors.Join(err, l.Close())
 	}
-	l = netutil.LimitListener(l, maxConnections)
+	in := newRoom(l, maxConnections)
+	l = in
 	if t := s.TLS("http/1.1"); t != nil {
 		l = tls.NewListener(l, t)
 	}
@@ -241,7 +240,8 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		Protocols: new(http.Protocols),
 		// No ReadTimeout: it would end the context of a long profile. What has a
 		// body gets its time in guard.
-		ConnState: func(_ net.Conn, state http.ConnState) {
+		ConnState: func(c net.Conn, state http.ConnState) {
+			in.state(c, state)
 			switch state {
 			case http.StateNew: // in Serve, before the connection's goroutine
 				conns.Add(1)

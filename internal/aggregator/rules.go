@@ -241,11 +241,17 @@ func forget(f forgotten) {
 }
 
 // answer computes a key.
-func (r *Rules) answer(node *xds.Node, peer expr.Peer, typ xds.TypeURL) answer {
-	m, err := node.Decode()
-	if err != nil {
+func (r *Rules) answer(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (a answer) {
+	if err := node.With(func(m *corev3.Node) error {
+		a = r.compute(m, peer, typ)
+		return nil
+	}); err != nil {
 		return answer{err: &Error{Reason: Failed, cause: err}}
 	}
+	return a
+}
+
+func (r *Rules) compute(m *corev3.Node, peer expr.Peer, typ xds.TypeURL) answer {
 	v := r.set.evaluate(expr.Input{Node: m, Type: string(typ), Peer: peer})
 	for _, s := range v.steps {
 		switch s.did {

@@ -66,6 +66,7 @@ func (s *Session) takeInitial(r *xds.Request) {
 		if s.initial == nil {
 			s.initial = make(map[string]brought, len(r.Initial))
 		}
+		s.carried += xds.NameWeight(len(e.Name) + len(e.Version))
 		name := string(e.Name)
 		s.initial[xds.Canonical(name)] = brought{string(e.Version), name}
 	}

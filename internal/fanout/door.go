@@ -130,6 +130,13 @@ func (d *door) alone(st *stream) bool {
 	return d.perConn[st.conn] <= 1
 }
 
+// full reports whether there are as many streams as there may be.
+func (d *door) full() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.limits.Streams > 0 && d.total >= d.limits.Streams
+}
+
 // empty reports whether no stream is on the connection.
 func (d *door) empty(c *conn) bool {
 	d.mu.Lock()

@@ -20,6 +20,7 @@ type flight struct {
 	whole  bool // it is the last of generation gen
 	gen    uint64
 	owes   Debt         // what is taken with it
+	told   int          // weight of names that went, of who may be the only one to be told
 	of     *xds.Rollout // that it carries; nil: nobody counts
 }
 

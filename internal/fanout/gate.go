@@ -6,6 +6,7 @@ import (
 	"net"
 	"sync/atomic"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/config"
@@ -123,16 +124,19 @@ func (c *Caller) Admit(node *xds.Node) *Refusal {
 	if rule == nil {
 		return nil
 	}
-	m, err := node.Decode()
-	if err != nil {
-		return Refuse(codes.InvalidArgument, telemetry.NodeInvalid, "request: %w", err)
-	}
-	holds, err := rule.Eval(expr.Input{Node: m, Peer: c.Peer})
+	var holds bool
+	var fails error
+	err := node.With(func(m *corev3.Node) error {
+		holds, fails = rule.Eval(expr.Input{Node: m, Peer: c.Peer})
+		return nil
+	})
 	switch {
 	case err != nil:
-		return Refuse(codes.PermissionDenied, telemetry.Identity, "%s.identity: node %q: %w", c.gate.Key, node.ID, err)
+		return Refuse(codes.InvalidArgument, telemetry.NodeInvalid, "request: %w", err)
+	case fails != nil:
+		return Refuse(codes.PermissionDenied, telemetry.Identity, "%s.identity: node %.256q: %w", c.gate.Key, node.ID, fails)
 	case !holds:
-		return Refuse(codes.PermissionDenied, telemetry.Identity, "%s.identity: it does not hold for node %q of this peer", c.gate.Key, node.ID)
+		return Refuse(codes.PermissionDenied, telemetry.Identity, "%s.identity: it does not hold for node %.256q of this peer", c.gate.Key, node.ID)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -57,6 +58,22 @@ func TestLimits(t *testing.T) {
 			return c
 		}},
 		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, func(r *rig, _ *grpc.ClientConn) *client {
+			c := r.delta(nil) // in bytes: a name of 2 KB counts for eight
+			c.ask(xds.EndpointType, strings.Repeat("x", 2000))
+			c.ask(xds.RouteType, "a", "b", "c")
+			return c
+		}},
+		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, func(r *rig, _ *grpc.ClientConn) *client {
+			c := r.delta(nil) // at once
+			c.ask(xds.EndpointType, "a", "b", "c", strings.Repeat("x", 2000))
+			return c
+		}},
+		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, func(r *rig, _ *grpc.ClientConn) *client {
+			c := r.delta(nil)
+			c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(xds.ClusterType), InitialResourceVersions: map[string]string{"a": strings.Repeat("v", 3000)}})
+			return c
+		}},
+		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, func(r *rig, _ *grpc.ClientConn) *client {
 			c := r.delta(nil)
 			brought := map[string]string{}
 			for _, n := range names(11) {
@@ -92,6 +109,9 @@ func TestLimits(t *testing.T) {
 		}},
 		{telemetry.SendTimeout, codes.Unavailable, func(o *Options) { o.SendTimeout = 40 * time.Millisecond }, stalled},
 		{telemetry.LimitPinnedBytes, codes.ResourceExhausted, func(o *Options) { o.Limits.PinnedBytes, o.SendTimeout = 1000, time.Hour }, pinning},
+		{telemetry.LimitPinnedBytes, codes.ResourceExhausted, func(o *Options) { o.Limits.PinnedBytes, o.SendTimeout = 4*fairMemory, 40*time.Millisecond }, bringing},
+		{telemetry.LimitPinnedBytes, codes.ResourceExhausted, func(o *Options) { o.Limits.PinnedBytes, o.SendTimeout = 4*fairMemory, 40*time.Millisecond }, givingUp},
+		{telemetry.LimitPinnedBytes, codes.ResourceExhausted, func(o *Options) { o.Limits.PinnedBytes, o.SendTimeout = 4*fairMemory, 100*time.Millisecond }, lettingGo},
 	} {
 		t.Run(tc.reason.String(), func(t *testing.T) {
 			r := newRig(t, tc.limit)
@@ -111,6 +131,88 @@ func TestLimits(t *testing.T) {
 			neighbour.want("b ")
 		})
 	}
+}
+
+// A stream on which nothing was said gives way once there are as many as there may be,
+// and not before.
+func TestSilentStreamsGiveWay(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.Limits.Streams, o.SendTimeout = 2, 40*time.Millisecond })
+	r.srv.requestTime = 20 * time.Millisecond
+	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+	silent := r.delta(nil)
+	r.eventually(func() bool { return len(r.srv.all()) == 1 })
+	select {
+	case <-time.After(100 * time.Millisecond):
+	case <-silent.Context().Done():
+		t.Fatal("it is ended though there is room")
+	}
+	honest := r.delta(nil)
+	honest.ask(xds.ClusterType)
+	honest.want("a ")
+	if s := silent.ends(); s.Code() != codes.Unavailable {
+		t.Errorf("ended with %v", s)
+	}
+	r.counted(telemetry.RequestTime, 1)
+	other := r.delta(nil)
+	other.ask(xds.ClusterType)
+	other.want("a ")
+	r.house.group("edge").publish(update(t, xds.ClusterType, "b"))
+	honest.want("b ")
+}
+
+// bringing is a client that brought, of types that nobody answers, more than may be
+// remembered. What one of them has is too little to count.
+func bringing(r *rig, _ *grpc.ClientConn) *client {
+	modest, c := r.delta(nil), r.delta(nil)
+	ask := func(c *client, i, n int) {
+		brought := map[string]string{}
+		for _, name := range names(n) {
+			brought[name] = "v"
+		}
+		c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: fmt.Sprint("type.googleapis.com/acme.Silent", i), InitialResourceVersions: brought})
+	}
+	ask(modest, 0, 1000)
+	for i := range 5 {
+		ask(c, i, fairMemory/xds.NameUnit)
+	}
+	r.t.Cleanup(func() {
+		if r.srv.streamsOf("n") == 0 {
+			r.t.Error("a client that brought little was ended as well")
+		}
+	})
+	return c
+}
+
+// givingUp is a client that gives up more, of such a type each, than may be
+// remembered.
+func givingUp(r *rig, _ *grpc.ClientConn) *client {
+	c := r.delta(nil)
+	many := names(fairMemory / xds.NameUnit)
+	for i := range 5 {
+		u := fmt.Sprint("type.googleapis.com/acme.Silent", i)
+		c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: u, ResourceNamesSubscribe: append([]string{"*"}, many...)})
+		c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: u, ResourceNamesUnsubscribe: many})
+	}
+	return c
+}
+
+// lettingGo is a client that is told to let go of all that it brought, of many types, and
+// says nothing to that.
+func lettingGo(r *rig, _ *grpc.ClientConn) *client {
+	c := r.delta(nil)
+	brought := map[string]string{}
+	for _, name := range names(fairMemory / xds.NameUnit) {
+		brought[name] = "v"
+	}
+	for i := range 5 {
+		u := fmt.Sprint("type.googleapis.com/acme.Empty", i)
+		r.house.group("edge").publish(xds.Update{Type: xds.TypeURL(u), Wildcard: true})
+		c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: u, InitialResourceVersions: brought, ResourceNamesSubscribe: []string{"*"}})
+		if _, err := c.Recv(); err != nil {
+			break // it has been ended by then
+		}
+	}
+	return c
 }
 
 // stalled is a client that asks for more than its window takes and does not

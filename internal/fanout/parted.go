@@ -1,15 +1,17 @@
 package fanout
 
+import "xdsrelay/internal/xds"
+
 // parting has the end of a name's subscription beside the wildcard answered
 // (P24). It is remembered until then, and that may be long: the wildcard may have
 // no answer, and the client may take nothing.
 func (s *Session) parting(name string) {
-	s.parted++
+	s.parted += xds.NameWeight(len(name))
 	s.mark(name, asked)
 }
 
-// Parted reports whether the session has to remember more than limit names that
-// the client gave up: who goes on to ask for others and to give them up is not to
+// Parted reports whether the session has to remember more than limit names, by their
+// weight, that the client gave up: who goes on to ask for others and to give them up is not to
 // have it grow without bound. It counts anew only where there may be so many.
 func (s *Session) Parted(limit int) bool {
 	if s.fresh == nil && s.early == nil {
@@ -21,13 +23,76 @@ func (s *Session) Parted(limit int) bool {
 	s.parted = 0
 	for name := range s.fresh {
 		if !s.sub.Names.Has(name) {
-			s.parted++
+			s.parted += xds.NameWeight(len(name))
 		}
 	}
 	for name, r := range s.early {
 		if _, counted := s.fresh[name]; r == nil && !counted && !s.sub.Names.Has(name) {
-			s.parted++
+			s.parted += xds.NameWeight(len(name))
 		}
 	}
 	return s.parted > limit
+}
+
+// fairMemory is how much of a stream's memory of names counts for nothing, in bytes:
+// what a fleet that comes back brings, an origin may take its time to answer.
+const fairMemory = 1 << 20
+
+// remembers is about how much the session has to remember that only an answer makes it
+// forget, in bytes: what the client brought, and what it gave up. A type may have no
+// answer, and a client has many.
+func (s *Session) remembers() int64 {
+	n := 0
+	if s.initial != nil {
+		n += s.carried
+	}
+	if s.fresh != nil || s.early != nil {
+		n += s.parted
+	}
+	return int64(n) * xds.NameUnit
+}
+
+// told is what is remembered of a response for this client besides resources, which are
+// the group's: the names that went. All that it brought it may be told to let go of.
+func (p *Plan) told() (weight int) {
+	if p.do == irregular {
+		for _, n := range p.removed {
+			weight += xds.NameWeight(len(n))
+		}
+	}
+	return weight
+}
+
+// awaited is how much the session remembers of responses until they are answered, in
+// bytes.
+func (s *Session) awaited() (n int64) {
+	for i := range s.flights {
+		n += int64(s.flights[i].told) * xds.NameUnit
+	}
+	return n
+}
+
+// remembered notes what the stream's sessions remember, if it is more than counts for
+// nothing. A response that many are told counts once.
+func (st *stream) remembered(pins map[any]pin) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	names, all := int64(0), int64(0)
+	for _, sl := range st.slots {
+		names += sl.remembers()
+		all += sl.awaited()
+	}
+	all += names
+	st.remembers.Store(all > 0)
+	if all <= fairMemory {
+		return
+	}
+	pins[st] = pin{st.end, names}
+	for _, sl := range st.slots {
+		for _, f := range sl.flights {
+			if f.told > 0 {
+				pins[f.frame] = pin{st.end, int64(f.told) * xds.NameUnit}
+			}
+		}
+	}
 }

@@ -9,9 +9,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
 
+	"xdsrelay/config"
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
 )
 
 // A client that is refused and comes again and again is a line, and then one each
@@ -80,5 +83,22 @@ func TestRefusedUnderManyNames(t *testing.T) {
 	}
 	if n := strings.Count(log.text.String(), "\n"); n < sparingBurst || n > 2*sparingBurst {
 		t.Errorf("%d lines", n)
+	}
+}
+
+// A node's id may be as long as a node: what is logged, kept and answered of it is not.
+func TestRefusalsOfLongNames(t *testing.T) {
+	var log logged
+	r := newRig(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	r.addr = r.listen(&Gate{Key: "downstream", Identity: mustIdentity(t, "false"), Secrets: config.SecretsMTLS})
+	c := r.delta(nil)
+	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node(strings.Repeat("n", 100_000)), TypeUrl: string(xds.ClusterType)})
+	s := c.ends()
+	if s.Code() != codes.PermissionDenied || len(s.Message()) > 1000 {
+		t.Errorf("ended with %v and %d bytes: %.200s", s.Code(), len(s.Message()), s.Message())
+	}
+	r.eventually(func() bool { return log.count("ended a stream") > 0 })
+	if n := log.count("n"); n > 1000 {
+		t.Errorf("%d letters of the id are logged", n)
 	}
 }

@@ -407,6 +407,32 @@ func TestP5_RekeyWhileAPollJoins(t *testing.T) {
 	}
 }
 
+// Who is let in no more, and waits to be ended, is given nothing new meanwhile: its
+// node is what the rules before asked for, and what it says by the rules of today may
+// be another's.
+func TestP5_WhoIsToBeEndedJoinsNothing(t *testing.T) {
+	gate := &Gate{Key: "downstream", Secrets: config.SecretsAllow}
+	r := newRig(t, nil)
+	r.addr = r.listen(gate)
+	publishAll(r, "a", "edge", "victim")
+	var all []*client
+	for range 3 {
+		all = append(all, r.opened("edge"))
+	}
+	gate.Reconfigure(mustIdentity(t, `node.cluster == "victim"`), config.SecretsAllow)
+	r.rekeyed(time.Hour, func(*corev3.Node, xds.TypeURL) (string, error) { return "victim", nil })
+	r.eventually(func() bool { return len(r.srv.all()) == 2 }) // the first goes at once
+	for _, c := range all {
+		_ = c.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(xds.EndpointType), ResourceNamesSubscribe: []string{"*"}}) // one is over
+		if s := c.ends(); s.Code() != codes.PermissionDenied {
+			t.Errorf("ended with %v %q", s.Code(), s.Message())
+		}
+	}
+	if n := r.house.group("victim").count(); n != 0 {
+		t.Errorf("%d are members of what is another's", n)
+	}
+}
+
 // Limits are those of now, for who comes and who asks for more, both ways.
 func TestReconfigureLimits(t *testing.T) {
 	r := newRig(t, nil)

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -177,14 +178,14 @@ func (h *rest) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuse(p, http.StatusUnsupportedMediaType, Refuse(codes.InvalidArgument, telemetry.HTTPRequest, "request: wants Content-Type: application/json and no Content-Encoding"))
 		return
 	}
-	body, status, refusal := s.body(w, r)
+	body, status, refusal := s.body(p, r)
 	if refusal != nil {
 		s.refuse(p, status, refusal)
 		return
 	}
 	// net/http reads on, to see the client go.
 	_ = control.SetReadDeadline(time.Time{})
-	q, refusal := s.ask(t, body)
+	q, refusal := s.read(p, t, body)
 	if refusal == nil {
 		p.node = q.node.ID
 		may := func() *Refusal { return h.admit(r.RemoteAddr, q) }
@@ -216,13 +217,29 @@ func (h *rest) admit(address string, q *question) *Refusal {
 	return nil
 }
 
-// body reads a request's body. status is that of a refusal.
-func (s *Server) body(w http.ResponseWriter, r *http.Request) (body []byte, status int, refusal *Refusal) {
+// body reads a request's body. status is that of a refusal. What is held of it counts
+// as what is held of requests that have not come to their end.
+func (s *Server) body(p *poll, r *http.Request) (body []byte, status int, refusal *Refusal) {
 	limit := s.settings().Limits.RequestBytes
 	if limit <= 0 {
 		limit = maxResponse
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
+	read := make(chan error, 1)
+	go func() {
+		var err error
+		body, err = io.ReadAll(&measured{http.MaxBytesReader(p.w, r.Body, int64(limit)), &p.held})
+		read <- err
+	}()
+	var err error
+	select {
+	case err = <-read:
+	case <-p.cut:
+		_ = http.NewResponseController(p.w).SetReadDeadline(time.Unix(1, 0)) // ends the reading
+		<-read
+		p.held.Store(0)
+		p.w.Header().Set("Connection", "close")
+		return nil, 0, p.refusal.Load()
+	}
 	large := (*http.MaxBytesError)(nil)
 	switch {
 	case err == nil:
@@ -233,6 +250,38 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request) (body []byte, stat
 		return nil, http.StatusRequestTimeout, Refuse(codes.DeadlineExceeded, telemetry.HTTPRequest, "request: its body took over %s", s.times.body)
 	}
 	return nil, 0, Refuse(codes.InvalidArgument, telemetry.RequestInvalid, "request: its body could not be read: %w", err)
+}
+
+// measured counts what is read of it.
+type measured struct {
+	io.Reader
+	n *atomic.Int64
+}
+
+func (c *measured) Read(b []byte) (int, error) {
+	n, err := c.Reader.Read(b)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+// largePoll is how large a body is, in bytes, that is read as one of a few: as JSON and
+// decoded, it is a hundred times as large.
+const largePoll = 64 << 10
+
+// read is ask, of large bodies by as many at a time as are encoded.
+func (s *Server) read(p *poll, t xds.Type, body []byte) (*question, *Refusal) {
+	defer p.held.Store(0)
+	if len(body) > largePoll {
+		select {
+		case s.reading <- struct{}{}:
+			defer func() { <-s.reading }()
+		case <-p.cut:
+			return nil, p.refusal.Load()
+		case <-p.ctx.Done():
+			panic(http.ErrAbortHandler)
+		}
+	}
+	return s.ask(t, body)
 }
 
 // httpStatus of a refusal, by its code (P72).

@@ -34,6 +34,7 @@ type poll struct {
 	refusal atomic.Pointer[Refusal]         // why it is cut
 	barring atomic.Pointer[Refusal]         // why it is barred
 	may     atomic.Pointer[func() *Refusal] // asks the gates anew; nil: they were not asked yet
+	held    atomic.Int64                    // bytes of its body, until that was read
 	flying  atomic.Pointer[document]        // what is being written
 	since   atomic.Int64                    // when that began, UnixNano
 }

@@ -114,7 +114,7 @@ type account struct {
 // names_per_stream for what is kept of one account.
 const pollerCost = 16
 
-func (p *poller) cost() int { return pollerCost + p.sub.Names.Len() }
+func (p *poller) cost() int { return pollerCost + p.sub.Names.Weight() }
 
 func (p *poller) key() pollerKey {
 	return pollerKey{p.node, p.account, p.address, p.typ.URL, p.sub.Wildcard, p.sub.Names.Sum()}

@@ -340,6 +340,79 @@ func TestP72_SlowSenders(t *testing.T) {
 	}
 }
 
+// What is held of bodies that do not come to their end counts: of two, the one that is
+// larger has to go, and the other is read to its end.
+func TestP72_HalfBodies(t *testing.T) {
+	r := newREST(t, func(o *Options) { o.Limits.PinnedBytes = 60_000 })
+	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+	ask := string(asEnvoy(t, envoyPoll(node("slow"), xds.ClusterType, "")))
+	begin := func(spaces int) (c net.Conn, rest string) {
+		c = r.conn()
+		body := strings.Repeat(" ", spaces) + ask
+		head := fmt.Sprintf("POST /v3/discovery:clusters HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", len(body))
+		if _, err := io.WriteString(c, head+body[:spaces]); err != nil {
+			t.Fatal(err)
+		}
+		return c, body[spaces:]
+	}
+	answer := func(c net.Conn) *http.Response {
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp
+	}
+	small, rest := begin(10_000)
+	large, _ := begin(80_000)
+	if got := answer(large); got.StatusCode != http.StatusTooManyRequests || !got.Close {
+		t.Errorf("%v", got)
+	}
+	r.counted(telemetry.LimitPinnedBytes, 1)
+	if _, err := io.WriteString(small, rest); err != nil {
+		t.Fatal(err)
+	}
+	if got := answer(small); got.StatusCode != http.StatusOK {
+		t.Errorf("%v", got)
+	}
+}
+
+// Of large bodies as many are read at a time as there is room for; small ones wait for
+// nobody.
+func TestP72_LargeBodiesAtATime(t *testing.T) {
+	r := newREST(t, nil)
+	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+	for range cap(r.srv.reading) {
+		r.srv.reading <- struct{}{}
+	}
+	c := r.web("http1")
+	large := make(chan int, 1)
+	go func() {
+		body := strings.Repeat(" ", largePoll) + string(asEnvoy(t, envoyPoll(node("large"), xds.ClusterType, "")))
+		resp, err := r.web("http1").Post(r.base+"/v3/discovery:clusters", "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Error(err)
+			large <- 0
+			return
+		}
+		_ = resp.Body.Close()
+		large <- resp.StatusCode
+	}()
+	if text := r.holds(r.ask(c, xds.ClusterType, "")); text != "a " {
+		t.Errorf("holds %q", text)
+	}
+	select {
+	case <-large:
+		t.Error("a large body was read with the others")
+	case <-time.After(50 * time.Millisecond):
+	}
+	for range cap(r.srv.reading) {
+		<-r.srv.reading
+	}
+	if status := <-large; status != http.StatusOK {
+		t.Errorf("status %d", status)
+	}
+}
+
 // A client that does not take its answer is cut after send_timeout, or sooner
 // where it keeps more alive than pinned_bytes; meanwhile others are answered.
 func TestP72_SlowReaders(t *testing.T) {

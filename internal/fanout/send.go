@@ -113,6 +113,9 @@ func (st *stream) commit(v *sight, i int, plan *Plan, frame *Frame, epoch uint64
 	}
 	nonce, seq := st.nonces.next(buf[:0])
 	sl.Sent(plan, frame.manifest, seq, v.now)
+	if sl.last().told > 0 {
+		st.remembers.Store(true)
+	}
 	sl.oversized = oversized
 	sl.counts.sent++
 	sl.sending(plan)

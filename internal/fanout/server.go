@@ -3,6 +3,7 @@ package fanout
 import (
 	"context"
 	"log/slog"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -59,6 +60,7 @@ type Server struct {
 	refusals *refusalLog
 	sentAway sentAways
 	polls    *polls
+	reading  chan struct{} // has one for each large poll that is read
 	pollers  *pollers
 	times    restTimes
 	mover    *mover
@@ -87,7 +89,7 @@ func NewServer(o Options) *Server {
 	s := &Server{
 		opts: o, source: o.Source, meters: o.Metrics, log: o.Log,
 		sched: newScheduler(), alarms: newAlarms[*slot](), ages: newAlarms[*stream](), partings: newAlarms[*conn](), door: newDoor(o.Limits), sparing: newSparing(),
-		polls: newPolls(), times: defaultRESTTimes,
+		polls: newPolls(), reading: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), times: defaultRESTTimes,
 		unfinished: unfinished{conns: make(map[*toll]struct{})}, requestTime: requestTime, parting: parting,
 		strikes: strikes{hosts: make(map[string]*struck)}, watches: watches{conns: make(map[*conn]int)},
 		streams: make(map[uint64]*stream),
@@ -184,6 +186,7 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 // logRefusal tells of a stream or poll that was refused or ended.
 func (s *Server) logRefusal(what string, r *Refusal, node, peer, account string) {
 	now := time.Now()
+	node = short(node, maxNodeText)
 	s.refusals.note(what, r, node, peer, account, now)
 	if !r.Reason.Planned() {
 		s.sentAway.note(r, node, now)

@@ -43,8 +43,9 @@ type Session struct {
 	early   map[string]*xds.Resource      // incremental: answers sent ahead of sent (P19); nil: removed
 	warned  map[string]*xds.ResourceError // what it was told of errors, where that is not what sent says; nil: nothing (P39)
 	fresh   map[string]cause              // to be answered from what is held though nothing changed
-	parted  int                           // names in fresh and early that were given up, at most
+	parted  int                           // weight of the names in fresh and early that were given up, at most
 	initial map[string]brought            // P27: what the client brought, until answered
+	carried int                           // weight of names and versions in initial, at most
 	awaits  map[string]uint64             // P18: aliases asked for again, and the origin's word before that
 	flights []flight                      // unanswered responses, oldest first
 	refused []refusal                     // P15
@@ -382,6 +383,7 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 	// Else it propagates nothing: what it repeats came long ago (P37).
 	f.of, f.gen, f.whole = p.to.Rollout, p.to.Gen, !p.early && p.next == nil
 	f.news = s.tells(p, frame)
+	f.told = p.told()
 	s.flights = append(s.flights, f)
 	if len(s.flights) > maxFlights {
 		at := max(0, slices.IndexFunc(s.flights[:maxFlights], func(f flight) bool { return f.early })) // never this one

@@ -50,11 +50,15 @@ func (s *sparing) line(log *slog.Logger, level slog.Level, what string, args ...
 	log.Log(ctx, level, what, args...)
 }
 
+// maxNodeText is how much of a node's id is logged and kept of whom was refused: an id
+// may be as long as its node.
+const maxNodeText = 256
+
 // whose says for a line which client it is about: of its node what is known, and
 // the account that limits per peer count it by where that is more than the address.
 func whose(node, peer, account string) (args []any) {
 	if node != "" {
-		args = append(args, "node", node)
+		args = append(args, "node", short(node, maxNodeText))
 	}
 	args = append(args, "peer", peer)
 	if account != host(peer) {

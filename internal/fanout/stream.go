@@ -37,7 +37,8 @@ type stream struct {
 
 	// The receiver's.
 	req   *xds.Request // while it handles one
-	names int          // that the stream asks for, over all types
+	era   uint64       // in which its client was let in last: see mover
+	names int          // that the stream asks for, over all types, by their weight
 
 	// Any goroutine's.
 	run     runState
@@ -46,6 +47,9 @@ type stream struct {
 	refusal atomic.Pointer[Refusal]  // why the stream ends; the first counts
 	left    atomic.Pointer[chan any] // closed when the last worker has left
 	age     alarm[*stream]           // under the lock of the server's ages
+	spoke   atomic.Bool              // its first request has come
+	// A session has to remember names. It is set under mu.
+	remembers atomic.Bool
 
 	mu     sync.Mutex
 	node   *xds.Node // set by the first request; dynamic parameters may follow (P1)
@@ -62,6 +66,7 @@ func (st *stream) receive() error {
 		if err != nil {
 			return st.why(err)
 		}
+		st.spoke.Store(true)
 		st.req = requests.Get().(*xds.Request)
 		refusal := st.handle(in.bytes(), first)
 		if st.req.Entries() <= maxPooled {
@@ -194,6 +199,7 @@ func (st *stream) identify(first bool) *Refusal {
 	st.mu.Lock()
 	st.node = node
 	st.mu.Unlock()
+	st.era = st.srv.mover.era.Load() // before the gate is looked at
 	// Of each node that the stream has: dynamic parameters are a part of it.
 	return st.caller.Admit(node)
 }
@@ -227,6 +233,14 @@ func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
 	session.form = st.node.Form(st.variant)
 	session.form.OriginVersions, session.form.SeveralOrigins = st.srv.opts.OriginVersions, st.srv.opts.SeveralOrigins
 	era := st.srv.mover.era.Load() // before rules and gate are looked at: see placed
+	if era != st.era {
+		// Who is let in no more may have to wait until it is ended. Nothing is to come
+		// of its node meanwhile, which the rules of today may take for another's.
+		if refusal := st.still(); refusal != nil {
+			return nil, refusal
+		}
+		st.era = era
+	}
 	sl := &slot{Session: *session, st: st, node: st.node, bit: 1 << len(st.slots), began: time.Now(), meter: meter{meters: &uncounted}}
 	if refusal := st.caller.MayHave(t); refusal != nil {
 		if st.only != "" {
@@ -254,6 +268,14 @@ func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
 	return st.placed(sl, era)
 }
 
+// still holds the client against the authorities and the gate as they are now.
+func (st *stream) still() *Refusal {
+	if refusal := st.caller.Trusted(time.Now()); refusal != nil {
+		return refusal
+	}
+	return st.caller.Admit(st.node)
+}
+
 // place adds the slot to the stream, after those that are sent before it.
 func (st *stream) place(sl *slot) *slot {
 	st.mu.Lock()
@@ -270,10 +292,10 @@ func (st *stream) apply(sl *slot) *Refusal {
 	fresh := !sl.Session.began
 	want, changed := st.subscribe(sl)
 	limit := st.srv.settings().Limits.NamesPerStream
-	more := want.Names.Len() - sl.want.Names.Len()
+	more := want.Names.Weight() - sl.want.Names.Weight()
 	st.names += more // counted also without a limit, since there may be one later
 	if limit > 0 && more > 0 && st.names > limit {
-		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names, more than downstream.limits.names_per_stream allows (%d)", sl.typ.URL, st.names, limit)
+		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names (a long one counts for several), more than downstream.limits.names_per_stream allows (%d)", sl.typ.URL, st.names, limit)
 	}
 	if changed || fresh {
 		want = sl.member.Intern(want)
@@ -285,6 +307,9 @@ func (st *stream) apply(sl *slot) *Refusal {
 		sl.epoch++
 	}
 	parted := limit > 0 && sl.Parted(limit)
+	if sl.remembers() > 0 {
+		st.remembers.Store(true)
+	}
 	ask := sl.Again(r, sl.snapshot())
 	nack := st.note(sl, &out, now)
 	good := st.good(sl, &out)

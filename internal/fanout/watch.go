@@ -60,7 +60,15 @@ func (w *watcher) look(now time.Time) {
 	w.streams = s.appendAll(w.streams)
 	waited, paced := w.waiting, w.paces
 	w.waiting, w.paces = make(map[*stream]bool), make(map[*stream]pace)
+	full := s.door.full()
 	for _, st := range w.streams {
+		if full && !st.spoke.Load() && now.Sub(st.opened) > s.requestTime {
+			// Nothing is wrong with it while there is room: an Envoy may have nothing
+			// to ask for. But who it is, and whether it may come in, nobody knows.
+			st.end(Refuse(codes.Unavailable, telemetry.RequestTime,
+				"stream: said nothing for %s, and there are as many streams as downstream.limits.streams allows", s.requestTime))
+			continue
+		}
 		if f := st.flying.Load(); f != nil {
 			p := st.pace(paced[st], now)
 			w.paces[st] = p
@@ -75,6 +83,9 @@ func (w *watcher) look(now time.Time) {
 		if (all || waited[st]) && st.lag(now, pins) {
 			w.waiting[st] = true
 		}
+		if st.remembers.Load() {
+			st.remembered(pins)
+		}
 	}
 	clear(w.streams)
 	w.streams = w.streams[:0]
@@ -82,6 +93,9 @@ func (w *watcher) look(now time.Time) {
 		// Its deadline ends it by itself.
 		if a := p.flying.Load(); a != nil && now.Sub(time.Unix(0, p.since.Load())) > slow {
 			pins[a] = pin{p.end, int64(len(a.body))}
+		}
+		if n := p.held.Load(); n > 0 {
+			pins[p] = pin{p.end, n}
 		}
 	}
 	s.hurry(now, pins)

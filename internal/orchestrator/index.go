@@ -18,6 +18,7 @@ type index struct {
 	chunks map[*xds.Chunk]*chunk
 	subs   map[*xds.Subscription]*wanter
 	wild   bag[*wanter] // those with the wildcard
+	weight int          // of names
 }
 
 // chunk stands for a run of names that a few subscriptions, at least one, hold.
@@ -148,6 +149,7 @@ func (x *index) link(w *wanter, of *xds.Chunk, touched []string) []string {
 			b := x.names[name]
 			if b.len() == 0 {
 				touched = append(touched, name)
+				x.weight += xds.NameWeight(len(name))
 			}
 			b.add(c)
 			x.names[name] = b
@@ -174,6 +176,7 @@ func (x *index) unlink(w *wanter, of *xds.Chunk, touched []string) []string {
 			continue
 		}
 		delete(x.names, name)
+		x.weight -= xds.NameWeight(len(name))
 		touched = append(touched, name)
 	}
 	return touched

@@ -184,7 +184,7 @@ func (i *interest) expire(views []*view, now time.Time, limit int, open bool) ma
 	if limit > 0 {
 		over = -limit
 		for _, v := range views {
-			over += v.names.Len()
+			over += v.names.Weight()
 		}
 	}
 	out := make(map[*view]*gone)
@@ -215,17 +215,17 @@ func (i *interest) expire(views []*view, now time.Time, limit int, open bool) ma
 			}
 			delete(l.view.lingering, l.name)
 			out[l.view].names = append(out[l.view].names, l.name)
-			over--
+			over -= xds.NameWeight(len(l.name))
 		}
 	}
 	return out
 }
 
-// wanted is how many names members want, over all types.
+// wanted is how many names members want, over all types, by their weight.
 func wanted(views []*view) int {
 	n := 0
 	for _, v := range views {
-		n += len(v.index.names)
+		n += v.index.weight
 	}
 	return n
 }

@@ -30,6 +30,7 @@ type Registry struct {
 	reads   reads
 	past    past
 	started time.Time
+	lines   *lines
 
 	mu     sync.Mutex
 	ctx    context.Context // of Run; nil before it and after its end
@@ -56,6 +57,7 @@ func New(opts Options) (*Registry, error) {
 		log:     opts.Log,
 		running: make(chan struct{}),
 		reads:   newReads(),
+		lines:   newLines(),
 		groups:  make(map[xds.Key]*Group),
 		idle:    idle,
 		peers:   make(map[string]map[xds.Key]int),
@@ -164,11 +166,11 @@ func (r *Registry) enter(key xds.Key, m *member, fresh *Group) (*Group, *fanout.
 	if evicted != nil {
 		evicted.cancel()
 		r.opts.Metrics.Keys.Add(-1)
-		evicted.log.Info("key dropped: another needs its room", "limit", r.settings().Limits.Keys)
+		r.lines.tell(evicted, "key dropped: another needs its room", "limit", r.settings().Limits.Keys)
 	}
 	if g != nil && g == fresh {
 		r.opts.Metrics.Keys.Add(1)
-		g.log.Info("key in use", "node", m.node.ID)
+		r.lines.tell(g, "key in use", "node", clip(m.node.ID, maxNackName))
 	}
 	return g, refusal
 }
@@ -243,7 +245,7 @@ func (r *Registry) leave(m *member) {
 	if evicted != nil {
 		evicted.cancel()
 		r.opts.Metrics.Keys.Add(-1)
-		evicted.log.Info("key dropped: more than max_idle are without clients", "max_idle", most)
+		r.lines.tell(evicted, "key dropped: more than max_idle are without clients", "max_idle", most)
 	}
 }
 
@@ -263,7 +265,7 @@ func (r *Registry) drop(g *Group) bool {
 	r.mu.Unlock()
 	if !evicted {
 		r.opts.Metrics.Keys.Add(-1)
-		g.log.Info("key dropped: without clients for idle_ttl", "idle_ttl", r.settings().IdleTTL)
+		r.lines.tell(g, "key dropped: without clients for idle_ttl", "idle_ttl", r.settings().IdleTTL)
 	}
 	return true
 }

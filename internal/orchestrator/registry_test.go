@@ -353,6 +353,27 @@ func TestLimitTypesPerKey(t *testing.T) {
 	})
 }
 
+// A limit of names is one of bytes: a long name counts for several, until it goes.
+func TestLimitNamesPerKeyCountsLongNames(t *testing.T) {
+	long := strings.Repeat("x", 2*xds.NameUnit+1)
+	bubble(t, func(o *Options) { o.Linger, o.Limits.NamesPerKey = time.Second, 4 }, func(w *world) {
+		a := w.join("web", eds).want(long)
+		b := w.join("web", eds).want("y", "z")
+		if r := b.refusal(); r == nil || r.Reason != telemetry.LimitNamesPerKey {
+			t.Errorf("beside a name of three units, two more: %v", r)
+		}
+		c := w.join("web", eds).want("y")
+		a.want("x") // the long one lingers, and gives way
+		d := w.join("web", eds).want("u", "v")
+		for _, other := range []*client{a, c, d} {
+			if r := other.refusal(); r != nil {
+				t.Errorf("ended: %v", r)
+			}
+		}
+		equal(t, "asked", w.feed("web").asks(eds), "u v x y")
+	})
+}
+
 func TestLimitNamesPerKey(t *testing.T) {
 	bubble(t, func(o *Options) { o.Limits.NamesPerKey = 4 }, func(w *world) {
 		a, b := w.join("web", eds).want("x", "y"), w.join("web", rds).want("r", "s")

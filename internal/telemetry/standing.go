@@ -72,7 +72,7 @@ func (m *Metrics) makeStanding(version string) {
 	}
 	m.gauge("build_info", "1; what is running is in its label.", tags{"version": version}).Set(1)
 	m.Ready = m.gauge("ready", "1 while clients are served: 0 at the start and while draining.", nil)
-	m.PinnedBytes = m.gauge("pinned_bytes", "Bytes of old states and unfinished messages that slow clients keep alive, looked at once a second.", nil)
+	m.PinnedBytes = m.gauge("pinned_bytes", "Bytes of old states, unfinished messages and names to be answered that clients keep alive, looked at once a second.", nil)
 	for l := range limits {
 		m.limits[l] = m.gauge("limit", "Limits in force, of downstream.limits; 0: none.", tags{"limit": l.String()})
 	}

@@ -17,13 +17,15 @@ type NameSet struct {
 	chunks []*Chunk
 	sum    uint64 // sum of the names' hashes: the same for equal sets
 	n      int
+	weight int // sum of the names' weights
 }
 
 // Chunk is a run of names of one or more NameSets, sorted. Its identity is its
 // address: an index from names to sets keeps one entry per chunk.
 type Chunk struct {
-	names []string
-	sum   uint64
+	names  []string
+	sum    uint64
+	weight int
 }
 
 const (
@@ -49,6 +51,22 @@ func (s *NameSet) Len() int {
 		return 0
 	}
 	return s.n
+}
+
+// NameUnit is how long a name may be that counts as one, in bytes.
+const NameUnit = 256
+
+// NameWeight is what a name of so many bytes counts for where names are limited: one,
+// and if it is longer than most, one for each NameUnit that it begins. So a limit of
+// names is one of bytes.
+func NameWeight(bytes int) int { return 1 + max(0, bytes-1)/NameUnit }
+
+// Weight returns the sum of the names' weights.
+func (s *NameSet) Weight() int {
+	if s == nil {
+		return 0
+	}
+	return s.weight
 }
 
 // Sum is a hash of the set, equal for equal sets within one process. It finds
@@ -177,6 +195,7 @@ func (s *NameSet) edit(add, drop []string) *NameSet {
 		if next := s.firstEdit(add, drop); next > i && len(carry) == 0 {
 			for _, c := range old[i:next] {
 				out.sum += c.sum
+				out.weight += c.weight
 			}
 			out.chunks = append(out.chunks, old[i:next]...)
 			i = next - 1
@@ -218,14 +237,16 @@ func (s *NameSet) firstEdit(add, drop []string) int {
 // cut appends the chunks of names and returns what is left unfinished, nothing
 // if last.
 func (s *NameSet) cut(names []string, last bool) []string {
-	start, sum := 0, uint64(0)
+	start, sum, weight := 0, uint64(0), 0
 	for i, n := range names {
 		h := hashName(n)
 		sum += h
+		weight += NameWeight(len(n))
 		if h&boundary == 0 || i+1-start == maxChunk || last && i+1 == len(names) {
-			s.chunks = append(s.chunks, &Chunk{names: slices.Clone(names[start : i+1]), sum: sum})
+			s.chunks = append(s.chunks, &Chunk{names: slices.Clone(names[start : i+1]), sum: sum, weight: weight})
 			s.sum += sum
-			start, sum = i+1, 0
+			s.weight += weight
+			start, sum, weight = i+1, 0, 0
 		}
 	}
 	return names[start:]

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -14,7 +15,8 @@ import (
 func TestNameSetAgainstMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.Custom(func(t *rapid.T) string {
-			return fmt.Sprintf("n%d", rapid.IntRange(0, 900).Draw(t, "i"))
+			i := rapid.IntRange(0, 900).Draw(t, "i")
+			return fmt.Sprintf("n%d%s", i, strings.Repeat("x", i%3*200))
 		})
 		var set *NameSet
 		plain := map[string]bool{}
@@ -36,6 +38,13 @@ func TestNameSetAgainstMap(t *testing.T) {
 			if got := slices.Collect(set.All()); !slices.Equal(got, want) {
 				t.Fatalf("names %v, want %v", got, want)
 			}
+			weight := 0
+			for n := range plain {
+				weight += NameWeight(len(n))
+			}
+			if set.Weight() != weight {
+				t.Fatalf("Weight %d, want %d", set.Weight(), weight)
+			}
 			if set.Len() != len(plain) {
 				t.Fatalf("Len %d, want %d", set.Len(), len(plain))
 			}
@@ -55,6 +64,14 @@ func TestNameSetAgainstMap(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestNameWeight(t *testing.T) {
+	for bytes, want := range map[int]int{0: 1, 1: 1, 256: 1, 257: 2, 512: 2, 513: 3, MaxNameBytes: MaxNameBytes / 256} {
+		if got := NameWeight(bytes); got != want {
+			t.Errorf("%d bytes weigh %d, want %d", bytes, got, want)
+		}
+	}
 }
 
 // Growing by one name copies one chunk, and keeps the others.

@@ -57,7 +57,7 @@ type NamedVersion struct{ Name, Version []byte }
 // ErrLongRequestName is P28's bound.
 var ErrLongRequestName = fmt.Errorf("resource name longer than %d bytes", MaxNameBytes)
 
-// ErrTooManyNames: a list of the request has more entries than it may.
+// ErrTooManyNames: a list of the request has more entries than it may, by their weight.
 var ErrTooManyNames = errors.New("more names")
 
 // Entries is how many entries r has room for: what it costs to keep it.
@@ -109,13 +109,14 @@ func (r *Request) reset() {
 }
 
 // Scan reads msg into r, replacing what was there. Each of its lists may have
-// maxNames entries, duplicates counted; 0: any number. The error says what is
-// malformed.
+// maxNames entries by NameWeight, duplicates counted; 0: any number. The error says
+// what is malformed.
 func (r *Request) Scan(v Variant, msg []byte, maxNames int) error {
 	if maxNames <= 0 {
 		maxNames = math.MaxInt
 	}
 	r.reset()
+	names, unsubscribe, initial := 0, 0, 0 // weights
 	fields := &requestFields[v]
 	for b := msg; len(b) > 0; {
 		var is field
@@ -150,7 +151,7 @@ func (r *Request) Scan(v Variant, msg []byte, maxNames int) error {
 			if err := checkName(val); err != nil {
 				return err
 			}
-			if len(r.Names) == maxNames {
+			if names += NameWeight(len(val)); names > maxNames {
 				return ErrTooManyNames
 			}
 			r.Names = append(r.Names, val)
@@ -175,7 +176,7 @@ func (r *Request) Scan(v Variant, msg []byte, maxNames int) error {
 			if err := checkName(val); err != nil {
 				return err
 			}
-			if len(r.Unsubscribe) == maxNames {
+			if unsubscribe += NameWeight(len(val)); unsubscribe > maxNames {
 				return ErrTooManyNames
 			}
 			r.Unsubscribe = append(r.Unsubscribe, val)
@@ -184,7 +185,7 @@ func (r *Request) Scan(v Variant, msg []byte, maxNames int) error {
 			if err != nil {
 				return err
 			}
-			if len(r.Initial) == maxNames {
+			if initial += NameWeight(len(e.Name) + len(e.Version)); initial > maxNames {
 				return ErrTooManyNames
 			}
 			r.Initial = append(r.Initial, e)
