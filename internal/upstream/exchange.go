@@ -91,14 +91,12 @@ func (e *exchange) run(ctx context.Context, cancel context.CancelCauseFunc) erro
 func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) error {
 	e.talk.want(e.stream.take())
 	var merge <-chan time.Time
-	var absent, held clock
-	defer absent.stop()
+	var quiet, held clock
+	defer quiet.stop()
 	defer held.stop()
 	sending, applying, reviving := false, false, false
-	var patient, again time.Time // until then nothing is taken for absent; of these the last for that the origin lives again
-	graces := 0                  // of these, since anything was taken for absent
-	var began, heard time.Time   // when what is applied came; until when what came meanwhile may not be read yet
-	var look time.Time           // when to look whether the origin has shown life since it was asked in vain; zero: it was not
+	var began time.Time // when what is applied came
+	doubt := doubt{absentAfter: e.stream.client.opts.AbsentAfter}
 	silence, ask := time.NewTimer(e.stream.silence()), time.Now().Add(e.stream.silence())
 	defer silence.Stop()
 	for {
@@ -115,16 +113,7 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 		}
 		var due <-chan time.Time
 		if at := e.talk.deadline(); (!at.IsZero() || e.stream.lost()) && !applying && !reviving && !e.stream.arrived.Load() {
-			if at.Before(patient) || e.stream.lost() {
-				at = patient
-			}
-			if at.Before(heard) {
-				at = heard
-			}
-			if !look.IsZero() && look.Before(at) {
-				at = look
-			}
-			due = absent.at(at)
+			due = quiet.at(doubt.next(at, e.stream.lost()))
 		}
 		select {
 		case <-ctx.Done():
@@ -172,47 +161,19 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 			}
 		case <-resume:
 		case <-due:
-			now := time.Now() // the timer may be late
 			if e.stream.arrived.Load() {
 				continue // to what may be an answer
 			}
-			if listens := e.stream.client.pulse.beat(now); now.Before(listens) {
-				heard = listens
+			now := time.Now() // the timer may be late
+			switch doubt.decide(now, e.signs(now)) {
+			case waitOn:
 				continue
-			}
-			lively := e.ofTransport().lively(now, e.stream.client.opts.AbsentAfter)
-			if lively {
-				e.stream.found()
-			} else if !look.IsZero() && now.Before(patient) {
-				look = now.Add(livelyFor(e.stream.client.opts.AbsentAfter) / 2)
-				continue
-			}
-			look = time.Time{}
-			if now.Before(heard) {
-				continue
-			}
-			if e.stream.mute() {
-				patient = now.Add(e.stream.client.opts.AbsentAfter)
-				continue
-			}
-			if early := e.stream.at.early(e.stream.client.opts.AbsentAfter); now.Before(early) && (!patient.IsZero() || !e.stream.known()) {
-				patient = early
-				continue
-			}
-			if grace := e.ofTransport().grace(e.stream.client.opts.AbsentAfter); now.Before(grace) && !e.stream.lost() && (graces < maxGraces || grace.Equal(again)) {
-				if !grace.Equal(again) {
-					graces++
-				}
-				patient, again = grace, grace
-				continue
-			}
-			if !lively && (e.stream.lost() || e.talk.unanswered(now)) {
+			case askLife:
 				reviving = true
 				l := e.ofTransport()
 				e.wg.Go(func() { e.lives <- e.revive(ctx, l) })
 				continue
 			}
-			graces = 0
 			for _, u := range e.talk.expired(now) {
 				if _, err := e.stream.apply(ctx, u); err != nil {
 					return err
@@ -221,14 +182,13 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 		case err := <-e.lives:
 			reviving = false
 			if err == nil {
-				look = time.Time{}
+				doubt.lives()
 				e.stream.found()
 				continue
 			}
 			e.stream.log.Debug("an origin shows no life: what it leaves unanswered is waited for", "origin", e.stream.at.name, "error", err)
 			now := time.Now()
-			patient = now.Add(e.stream.client.opts.AbsentAfter)
-			look = now.Add(livelyFor(e.stream.client.opts.AbsentAfter) / 2)
+			doubt.lifeless(now)
 			if !errors.Is(err, errUnasked) {
 				e.stream.lifeless(now)
 			}
@@ -238,10 +198,7 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 				return in.err
 			case in.applied:
 				applying = false
-				now := time.Now()
-				if at := e.talk.deadline(); !at.IsZero() { // as long again, but not for ever
-					heard = later(heard, now.Add(min(now.Sub(began), at.Add(e.stream.client.opts.AbsentAfter).Sub(now))))
-				}
+				doubt.busy(began, time.Now(), e.talk.deadline())
 				e.talk.taken(in.response)
 			default:
 				v, err := e.judge(in)
@@ -253,6 +210,21 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 				e.orders <- v
 			}
 		}
+	}
+}
+
+// signs are what is so of what the origin leaves unanswered; that it lives is seen, and told.
+func (e *exchange) signs(now time.Time) signs {
+	s, after := e.stream, e.stream.client.opts.AbsentAfter
+	listens := s.client.pulse.beat(now)
+	lively := e.ofTransport().lively(now, after)
+	if lively && !now.Before(listens) {
+		s.found()
+	}
+	return signs{
+		listens: listens, lively: lively, lost: s.lost(), mute: s.mute(), known: s.known(),
+		early: s.at.early(after), grace: e.ofTransport().grace(after),
+		unanswered: !lively && e.talk.unanswered(now),
 	}
 }
 

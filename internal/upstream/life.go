@@ -24,13 +24,8 @@ import (
 // An origin may be many servers, and there may be many connections to each. Just one may be
 // dead, so what counts is what came over the transport that the stream is on.
 
-const (
-	// lifeLeast is how long a sign of life is good for at least.
-	lifeLeast = time.Second
-	// maxGraces is how often what is waited for waits on since its origin lives again.
-	// One of which some servers hang, and others answer, dies and lives for ever.
-	maxGraces = 3
-)
+// lifeLeast is how long a sign of life is good for at least.
+const lifeLeast = time.Second
 
 // life is what is known of whether there is life at the other end of a transport. Any goroutine.
 type life struct {

@@ -1,0 +1,102 @@
+package upstream
+
+import "time"
+
+// doubt decides when silence says of a name that there is none (P57): not before the name's time
+// is over (talker.deadline), and then not for as long as what was asked may still be answered.
+// Pure: it is told what is so, and what time it is.
+type doubt struct {
+	absentAfter time.Duration
+
+	until  time.Time // nothing is taken for absent before
+	heard  time.Time // until when what came may not be read yet
+	look   time.Time // when to see whether the origin has shown life since it was asked in vain; zero: it was not
+	again  time.Time // the last of until that was for that the origin lives again
+	graces int       // of these, since anything was taken for absent
+}
+
+// maxGraces is how often what is waited for waits on since its origin lives again.
+// One of which some servers hang, and others answer, dies and lives for ever.
+const maxGraces = 3
+
+// signs are what is so when it is asked for a decision.
+type signs struct {
+	listens    time.Time // the relay's process has not run, and does not listen until then
+	lively     bool      // the origin showed life a moment ago
+	lost       bool      // it spoke, and is known to show none since
+	mute       bool      // it never spoke
+	known      bool      // it has spoken for the key
+	early      time.Time // it has just begun to speak to anybody, and has time until then
+	grace      time.Time // it lives again, and has time until then
+	unanswered bool      // there is something that silence would decide
+}
+
+// decision is what to do.
+type decision uint8
+
+const (
+	waitOn  decision = iota // and ask again at next
+	askLife                 // ask the origin for a sign of life
+	isGone                  // what is unanswered is taken for absent
+)
+
+// next is when to ask for a decision of what is due; zero: nothing is, but lost may end.
+func (d *doubt) next(due time.Time, lost bool) time.Time {
+	if due.Before(d.until) || lost {
+		due = d.until
+	}
+	due = later(due, d.heard)
+	if !d.look.IsZero() && d.look.Before(due) {
+		due = d.look
+	}
+	return due
+}
+
+// decide is called at next, or after it.
+func (d *doubt) decide(now time.Time, s signs) decision {
+	if now.Before(s.listens) {
+		d.heard = s.listens
+		return waitOn
+	}
+	if !s.lively && !d.look.IsZero() && now.Before(d.until) {
+		d.look = now.Add(livelyFor(d.absentAfter) / 2)
+		return waitOn
+	}
+	d.look = time.Time{}
+	switch {
+	case now.Before(d.heard):
+		return waitOn
+	case s.mute:
+		d.until = now.Add(d.absentAfter)
+		return waitOn
+	case now.Before(s.early) && (!d.until.IsZero() || !s.known):
+		d.until = s.early
+		return waitOn
+	case now.Before(s.grace) && !s.lost && (d.graces < maxGraces || s.grace.Equal(d.again)):
+		if !s.grace.Equal(d.again) {
+			d.graces++
+		}
+		d.until, d.again = s.grace, s.grace
+		return waitOn
+	case !s.lively && (s.lost || s.unanswered):
+		return askLife
+	}
+	d.graces = 0
+	return isGone
+}
+
+// lives says that the origin has shown life when asked; lifeless, that it has not.
+func (d *doubt) lives() { d.look = time.Time{} }
+
+func (d *doubt) lifeless(now time.Time) {
+	d.until = now.Add(d.absentAfter)
+	d.look = now.Add(livelyFor(d.absentAfter) / 2)
+}
+
+// busy says that what came at a time is applied now: what came behind it has as long
+// again, but not for ever.
+func (d *doubt) busy(since, now, due time.Time) {
+	if !due.IsZero() {
+		d.heard = later(d.heard, now.Add(min(now.Sub(since), due.Add(d.absentAfter).Sub(now))))
+	}
+}

@@ -1,0 +1,87 @@
+package upstream
+
+import (
+	"testing"
+	"time"
+)
+
+// What each sign does to a name whose time is over, and when it is looked at again.
+func TestP57_Doubt(t *testing.T) {
+	const after = 15 * time.Second
+	now := time.Unix(1000, 0)
+	in := now.Add
+	for what, c := range map[string]struct {
+		was   doubt
+		signs signs
+		want  decision
+		next  time.Time // of a name that is due now
+		lost  bool
+	}{
+		"an origin that lives":                {signs: signs{lively: true, known: true, unanswered: true}, want: isGone, next: now},
+		"one of which nobody knows":           {signs: signs{known: true, unanswered: true}, want: askLife, next: now},
+		"nothing depends on it":               {signs: signs{known: true}, want: isGone, next: now},
+		"one that is lost":                    {signs: signs{known: true, lost: true}, want: askLife, next: now},
+		"one that never spoke":                {signs: signs{mute: true, lively: true, unanswered: true}, want: waitOn, next: in(after)},
+		"it has just begun to speak":          {signs: signs{early: in(5 * time.Second), lively: true}, want: waitOn, next: in(5 * time.Second)},
+		"to others":                           {signs: signs{early: in(5 * time.Second), lively: true, known: true}, want: isGone, next: now},
+		"to others, and was waited for":       {was: doubt{until: now}, signs: signs{early: in(5 * time.Second), lively: true, known: true}, want: waitOn, next: in(5 * time.Second)},
+		"it lives again":                      {signs: signs{grace: in(7 * time.Second), lively: true, known: true}, want: waitOn, next: in(7 * time.Second)},
+		"for the last time that counts":       {was: doubt{graces: maxGraces - 1}, signs: signs{grace: in(7 * time.Second), lively: true, known: true}, want: waitOn, next: in(7 * time.Second)},
+		"once too often":                      {was: doubt{graces: maxGraces}, signs: signs{grace: in(7 * time.Second), lively: true, known: true}, want: isGone, next: now},
+		"the last time that counts goes on":   {was: doubt{graces: maxGraces, again: in(7 * time.Second)}, signs: signs{grace: in(7 * time.Second), lively: true, known: true}, want: waitOn, next: in(7 * time.Second)},
+		"it lives again, and was lost since":  {signs: signs{grace: in(7 * time.Second), lost: true, known: true}, want: askLife, next: now},
+		"the relay was stopped":               {signs: signs{listens: in(9 * time.Second), lively: true, known: true}, want: waitOn, next: in(9 * time.Second)},
+		"it has yet to read what came":        {was: doubt{heard: in(time.Second)}, signs: signs{lively: true, known: true}, want: waitOn, next: in(time.Second)},
+		"it was asked in vain, and is so":     {was: doubt{until: in(9 * time.Second), look: now}, signs: signs{lost: true, known: true, unanswered: true}, want: waitOn, next: in(after / 6)},
+		"it was asked in vain, and lives":     {was: doubt{until: in(9 * time.Second), look: now}, signs: signs{lively: true, known: true, unanswered: true}, want: isGone, next: in(9 * time.Second)},
+		"it was asked in vain, a while ago":   {was: doubt{until: now, look: now}, signs: signs{lost: true, known: true, unanswered: true}, want: askLife, next: now},
+		"lost, and nothing is due":            {was: doubt{until: in(9 * time.Second), look: in(time.Second)}, lost: true, signs: signs{lost: true, known: true}, want: waitOn, next: in(after / 6)},
+		"lost, and it was long ago":           {was: doubt{until: in(-time.Second)}, lost: true, signs: signs{lost: true, known: true}, want: askLife, next: in(-time.Second)},
+		"a response was applied for a second": {was: applied(now, time.Second), signs: signs{lively: true, known: true}, want: waitOn, next: in(time.Second)},
+		"for longer than it may":              {was: applied(now, time.Hour), signs: signs{lively: true, known: true}, want: waitOn, next: in(after)},
+	} {
+		t.Run(what, func(t *testing.T) {
+			d := c.was
+			d.absentAfter = after
+			if got := d.decide(now, c.signs); got != c.want {
+				t.Errorf("decision %d, want %d", got, c.want)
+			}
+			if got := d.next(now, c.lost); !got.Equal(c.next) {
+				t.Errorf("next after %v, want %v", got.Sub(now), c.next.Sub(now))
+			}
+		})
+	}
+}
+
+// applied is a doubt that is told that what came so long ago is applied now.
+func applied(now time.Time, lasted time.Duration) doubt {
+	d := doubt{absentAfter: 15 * time.Second}
+	d.busy(now.Add(-lasted), now, now)
+	return d
+}
+
+// It is asked in vain, waits, and looks more often than it asks.
+func TestP57_DoubtLooksMoreOftenThanItAsks(t *testing.T) {
+	const after = 15 * time.Second
+	began := time.Unix(1000, 0)
+	d := doubt{absentAfter: after}
+	asked, looked := 0, 0
+	for now := began; now.Sub(began) < time.Minute; now = d.next(began, true) {
+		switch d.decide(now, signs{known: true, lost: true, unanswered: true}) {
+		case askLife:
+			asked++
+			d.lifeless(now)
+		case waitOn:
+			looked++
+		case isGone:
+			t.Fatalf("gone after %v", now.Sub(began))
+		}
+	}
+	if asked != 4 || looked != 4*5 {
+		t.Errorf("asked %d times, looked %d times", asked, looked)
+	}
+	d.lives()
+	if at := d.next(began, false); at.Before(began.Add(time.Minute - after)) {
+		t.Errorf("next after %v", at.Sub(began))
+	}
+}
