@@ -100,6 +100,8 @@ func TestP57_NobodyIsAskedInVain(t *testing.T) {
 		f := n.origin("one")
 		_, sink := n.relay(v, "one").stream(named(rds, "a"), all(cds))
 		s := f.next()
+		s.request()
+		s.request()
 		s.send(resp{typ: rds, res: clusters("a")})
 		s.send(resp{typ: cds, res: clusters("c")})
 		sink.untilNames(t, cds, "c")
