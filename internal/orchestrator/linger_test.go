@@ -146,3 +146,48 @@ func TestP53_WhatTheWildcardLeavesIsHeld(t *testing.T) {
 		equal(t, "c for who is back", b.sees(subscription("c"), "c"), "1")
 	})
 }
+
+// And who wants what is held is let in beside who is sent away (P16).
+func TestP53_WhoWantsWhatIsHeldIsLetInBesideWhoIsSentAway(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		a, b := w.join("web", eds).want("x"), w.join("web", eds).want("z")
+		f := w.feed("web")
+		f.reached()
+		f.update(t, eds, false, "x=1")
+		f.failed()
+		a.leave()
+		pass(time.Minute)
+		if b.refusal() == nil {
+			t.Fatal("it is not sent away")
+		}
+		if _, err := w.try("web", cds); err == nil {
+			t.Error("let in, though nothing of the type is held")
+		}
+		c := w.join("web", eds).want("z")
+		pass(time.Second)
+		if c.refusal() == nil {
+			t.Error("another one stays who wants what is not there")
+		}
+		a = w.join("web", eds).want("x")
+		pass(time.Second)
+		if r := a.refusal(); r != nil {
+			t.Fatalf("refused: %v", r)
+		}
+		equal(t, "x", a.sees(subscription("x"), "x"), "1")
+	})
+}
+
+// A stream that ended before anybody looked was open all the same.
+func TestP53_WhatAShortStreamBroughtLingersWhileTheOriginIsAway(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		w.join("web", eds).want("x")
+		b := w.join("web", eds).want("y")
+		f := w.feed("web")
+		f.update(t, eds, false, "x=1", "y=1")
+		f.sink.Status(upstream.Status{Connected: true, Origin: "origin"})
+		f.failed()
+		b.leave()
+		pass(time.Hour)
+		equal(t, "asked for", f.asks(eds), "x y")
+	})
+}
