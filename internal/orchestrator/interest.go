@@ -177,6 +177,40 @@ func serves(s *xds.Snapshot, name string) bool {
 	return s.Held(name) != nil || len(s.Linked(name)) > 0
 }
 
+// waits is a view of which all that is asked for merely waits for a stream, that which has waited
+// longest; nil: there is none.
+func (i *interest) waits() *view {
+	waiting := make(map[*view]int)
+	for e := i.away.Front(); e != nil; e = e.Next() {
+		waiting[e.Value.(*lingerer).view]++
+	}
+	for e := i.away.Front(); e != nil; e = e.Next() {
+		v := e.Value.(*lingerer).view
+		n := v.names.Len()
+		if v.wildcard {
+			n++
+		}
+		if v.members == 0 && waiting[v] == n {
+			return v
+		}
+	}
+	return nil
+}
+
+// drop takes out all of a view, which lingers.
+func (i *interest) drop(v *view) (all gone) {
+	for name, e := range v.lingering {
+		i.stay(e)
+		all.names = append(all.names, name)
+	}
+	clear(v.lingering)
+	if e := v.wildLingers; e != nil {
+		i.stay(e)
+		v.wildLingers, all.wildcard = nil, true
+	}
+	return all
+}
+
 // gone is what leaves of one type.
 type gone struct {
 	names    []string

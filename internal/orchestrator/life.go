@@ -64,7 +64,7 @@ func (g *Group) in(m *member) {
 	}
 	v := find(g.views, m.typ)
 	if v == nil {
-		if limit := g.settings().Limits.TypesPerKey; limit > 0 && len(g.views) >= limit {
+		if limit := g.settings().Limits.TypesPerKey; limit > 0 && len(g.views) >= limit && !g.makeRoom() {
 			g.end(m, fanout.Refuse(codes.Unavailable, telemetry.LimitTypesPerKey,
 				"key %s: %s: more than downstream.limits.types_per_key allows (%d)", g.key, m.typ, limit))
 			return
@@ -79,6 +79,22 @@ func (g *Group) in(m *member) {
 	if r := g.refuses(m.typ); r != nil {
 		g.end(m, r)
 	}
+}
+
+// makeRoom lets go of a type that merely waits for a stream, for one that is wanted. It
+// reports false if there is none.
+func (g *Group) makeRoom() bool {
+	v := g.interest.waits()
+	if v == nil {
+		return false
+	}
+	gone := g.interest.drop(v)
+	if v.forget(gone.names, gone.wildcard, g.gen+1) {
+		g.stale(time.Now())
+	}
+	g.letGo([]*view{v})
+	g.setViews(slices.DeleteFunc(slices.Clone(g.views), func(o *view) bool { return o == v }))
+	return true
 }
 
 // out lets a member go. From here on its Waker is not called.

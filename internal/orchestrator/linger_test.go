@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/xds"
 )
 
 // While no stream to an origin is open nothing that is held goes, though nobody wants it for a
@@ -189,5 +190,45 @@ func TestP53_WhatAShortStreamBroughtLingersWhileTheOriginIsAway(t *testing.T) {
 		b.leave()
 		pass(time.Hour)
 		equal(t, "asked for", f.asks(eds), "x y")
+	})
+}
+
+// A type that is only kept for want of an origin takes no room from one that is wanted
+// (types_per_key); what others of it want stays.
+func TestP53_ATypeThatNobodyWantsMakesRoom(t *testing.T) {
+	bubble(t, func(o *Options) { o.Limits.TypesPerKey = 3 }, func(w *world) {
+		const lds = xds.ListenerType
+		a := w.join("web", cds).want("*")
+		f := w.feed("web")
+		f.reached()
+		f.update(t, cds, true, "c=1")
+		n := w.join("web", cds).want("n")
+		f2 := w.second("web")
+		f2.reached()
+		f2.update(t, cds, false, "n=1")
+		e := w.join("web", eds).want("x", "y")
+		f.update(t, eds, false, "x=1", "y=1")
+		l := w.join("web", lds).want("*")
+		f.update(t, lds, true, "l=1")
+		f.failed()
+		f2.failed()
+		n.leave()
+		e.leave()
+		pass(time.Minute)
+		equal(t, "asked for", f.asks(eds)+f2.asks(cds), "x yn")
+		l.leave()
+		pass(time.Hour)
+		b := w.join("web", rds).want("r")
+		pass(time.Second)
+		if r := b.refusal(); r != nil {
+			t.Fatalf("refused: %v", r)
+		}
+		equal(t, "asked for", f.asks(cds)+f.asks(eds)+f.asks(lds)+f.asks(rds), "**r")
+		equal(t, "c", a.sees(subscription("*"), "c"), "1")
+		l = w.join("web", lds).want("*")
+		equal(t, "l", l.sees(subscription("*"), "l"), "1")
+		if d := w.join("web", eds); d.refusal() == nil {
+			t.Error("a fourth type is let in")
+		}
 	})
 }
