@@ -64,6 +64,14 @@ func (t *transported) GetCommonAuthInfo() credentials.CommonAuthInfo {
 	return credentials.CommonAuthInfo{}
 }
 
+// GetSecurityValue is for channelz, which shows it; nil: there is none.
+func (t *transported) GetSecurityValue() credentials.ChannelzSecurityValue {
+	if of, ok := t.AuthInfo.(credentials.ChannelzSecurityInfo); ok {
+		return of.GetSecurityValue()
+	}
+	return nil
+}
+
 // lifeOf is that of the transport which a stream is on. gRPC does not move the stream to
 // another since, as it may one that was never answered.
 func lifeOf(cs grpc.ClientStream) *life {
