@@ -47,6 +47,7 @@ type Group struct {
 	// confirmedAt is when a stream on which the origin has spoken was last seen to be
 	// open, heardAt when something first came on one; nil: none was, or nothing did yet.
 	confirmedAt, heardAt atomic.Pointer[time.Time]
+	reached              atomic.Bool // a stream was open, at any time
 
 	// Owned by the goroutine.
 	ctx      context.Context // of run; nil before it
@@ -68,7 +69,6 @@ type Group struct {
 	refusing    bool             // that clients are refused was logged, and is still so
 	fresh       bool             // a member asks for something since it was judged last
 	away        bool             // no origin can be reached
-	reached     bool             // a stream was open, at any time
 	recall      recall
 	traced      traced
 	changed     bool // figures are old

@@ -146,13 +146,15 @@ func (l *lingerer) lingers(at *list.Element) {
 	}
 }
 
-// holds reports whether the origin's word is held of it.
+// holds reports whether the origin's word is held of it, or what it is served from until
+// there is one.
 func (l *lingerer) holds() bool {
 	part := l.view.part(l.wildcard)
 	if l.wildcard {
 		return part.Answered()
 	}
-	return !part.Silent(l.name)
+	lends, _ := part.Lent(l.name)
+	return lends || !part.Silent(l.name)
 }
 
 // holds reports whether not all that is held of a view merely waits for a stream.
@@ -163,11 +165,50 @@ func (i *interest) holds(v *view) bool {
 		return true
 	}
 	for name := range v.names.All() {
-		if !waits(v.lingering[name]) && !s.Part(false).Silent(name) {
+		if !waits(v.lingering[name]) && (!s.Part(false).Silent(name) || serves(s, name)) {
 			return true
 		}
 	}
 	return false
+}
+
+// serves reports whether who asks for name is given a resource, be it the wildcard's (P50).
+func serves(s *xds.Snapshot, name string) bool {
+	return s.Held(name) != nil || len(s.Linked(name)) > 0
+}
+
+// waits is a view of which all that is asked for merely waits for a stream, that which has waited
+// longest; nil: there is none.
+func (i *interest) waits() *view {
+	waiting := make(map[*view]int)
+	for e := i.away.Front(); e != nil; e = e.Next() {
+		waiting[e.Value.(*lingerer).view]++
+	}
+	for e := i.away.Front(); e != nil; e = e.Next() {
+		v := e.Value.(*lingerer).view
+		n := v.names.Len()
+		if v.wildcard {
+			n++
+		}
+		if v.members == 0 && waiting[v] == n {
+			return v
+		}
+	}
+	return nil
+}
+
+// drop takes out all of a view, which lingers.
+func (i *interest) drop(v *view) (all gone) {
+	for name, e := range v.lingering {
+		i.stay(e)
+		all.names = append(all.names, name)
+	}
+	clear(v.lingering)
+	if e := v.wildLingers; e != nil {
+		i.stay(e)
+		v.wildLingers, all.wildcard = nil, true
+	}
+	return all
 }
 
 // gone is what leaves of one type.

@@ -64,7 +64,7 @@ func (g *Group) in(m *member) {
 	}
 	v := find(g.views, m.typ)
 	if v == nil {
-		if limit := g.settings().Limits.TypesPerKey; limit > 0 && len(g.views) >= limit {
+		if limit := g.settings().Limits.TypesPerKey; limit > 0 && len(g.views) >= limit && !g.makeRoom() {
 			g.end(m, fanout.Refuse(codes.Unavailable, telemetry.LimitTypesPerKey,
 				"key %s: %s: more than downstream.limits.types_per_key allows (%d)", g.key, m.typ, limit))
 			return
@@ -79,6 +79,22 @@ func (g *Group) in(m *member) {
 	if r := g.refuses(m.typ); r != nil {
 		g.end(m, r)
 	}
+}
+
+// makeRoom lets go of a type that merely waits for a stream, for one that is wanted. It
+// reports false if there is none.
+func (g *Group) makeRoom() bool {
+	v := g.interest.waits()
+	if v == nil {
+		return false
+	}
+	gone := g.interest.drop(v)
+	if v.forget(gone.names, gone.wildcard, g.gen+1) {
+		g.stale(time.Now())
+	}
+	g.letGo([]*view{v})
+	g.setViews(slices.DeleteFunc(slices.Clone(g.views), func(o *view) bool { return o == v }))
+	return true
 }
 
 // out lets a member go. From here on its Waker is not called.
@@ -139,7 +155,7 @@ func (g *Group) settle(now time.Time) {
 // expire forgets what has lingered long enough, and the types that nobody has
 // anything to do with any more.
 func (g *Group) expire(now time.Time) {
-	open := !g.reached || g.connected()
+	open := !g.reached.Load() || g.connected()
 	if open {
 		g.interest.back(now, g.settings().Linger)
 	}
@@ -164,11 +180,13 @@ func (g *Group) expire(now time.Time) {
 // word that there is none. What nobody has wanted for long, and is kept since no origin
 // can be reached, keeps nobody here who wants something else.
 func (g *Group) holds() bool {
-	return slices.ContainsFunc(g.views, func(v *view) bool {
-		s := v.held.Load()
-		any := s.Len() > 0 || s.Stated() > 0 || s.Failed() > 0 || answered(s)
-		return any && g.interest.holds(v)
-	})
+	return slices.ContainsFunc(g.views, func(v *view) bool { return v.any() && g.interest.holds(v) })
+}
+
+// any reports whether anything of a view is held.
+func (v *view) any() bool {
+	s := v.held.Load()
+	return s.Len() > 0 || s.Stated() > 0 || s.Failed() > 0 || answered(s)
 }
 
 // proven is for how long an open stream has to stay so before it counts as an
@@ -210,7 +228,7 @@ func (g *Group) observe(now time.Time) {
 		if s := l.status.Load(); s != l.judged {
 			l.judged, l.provenAt = s, time.Time{}
 			if s.Connected {
-				l.provenAt, g.reached = now.Add(proven), true
+				l.provenAt = now.Add(proven)
 			}
 		}
 	}
@@ -228,17 +246,18 @@ func (g *Group) observe(now time.Time) {
 // refusal is why clients of a key have to go elsewhere. It is not changed.
 type refusal struct {
 	*fanout.Refusal
-	// none are the types of which there is a file with nothing that may be served.
-	none map[xds.TypeURL]bool
+	// none are the types of which there is a file with nothing that may be served, some
+	// those of which something is held that nobody here wants.
+	none, some map[xds.TypeURL]bool
 }
 
 // refuses says why who asks for the type has to go elsewhere; nil: it may stay. Who
-// asks for a type of which something is on disk has to be let in: what others of its
-// key ask for, and is not there, says nothing of it (P16). Safe for concurrent use.
+// asks for a type of which something is held, or on disk, has to be let in: what others
+// of its key ask for, and is not there, says nothing of it (P16). Safe for concurrent use.
 func (g *Group) refuses(typ xds.TypeURL) *fanout.Refusal {
 	r := g.refusal.Load()
 	switch {
-	case r == nil, g.opts.Store != nil && !r.none[typ] && g.opts.Store.Has(g.key, typ):
+	case r == nil, r.some[typ], g.opts.Store != nil && !r.none[typ] && g.opts.Store.Has(g.key, typ):
 		return nil
 	}
 	return r.Refusal
@@ -287,7 +306,13 @@ func (g *Group) judge(now time.Time) {
 	r := fanout.Refuse(codes.Unavailable, telemetry.OriginUnreachable,
 		"key %s: nothing is held, and no origin can be reached: %s%s", g.key, of, why)
 	r.Key = g.key.String()
-	g.refusal.Store(&refusal{r, g.recall.fruitless()})
+	some := make(map[xds.TypeURL]bool)
+	for _, v := range g.views {
+		if v.any() {
+			some[v.typ.URL] = true
+		}
+	}
+	g.refusal.Store(&refusal{r, g.recall.fruitless(), some})
 	g.sendAway(r)
 	if !g.refusing {
 		g.refusing = true

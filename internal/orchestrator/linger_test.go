@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/xds"
 )
 
 // While no stream to an origin is open nothing that is held goes, though nobody wants it for a
@@ -107,5 +108,127 @@ func TestP53_WhatIsOnDiskStaysInAnOutage(t *testing.T) {
 		b := w.join("web", eds).want("y")
 		w.feed("web").failed()
 		equal(t, "y", b.sees(subscription("y"), "y"), "1")
+	})
+}
+
+// Who asks by name and is served from what the wildcard had is not sent away (P50), though nobody
+// has wanted the wildcard for long; nor does that go once it is all that there is.
+func TestP53_WhatTheWildcardLeavesIsHeld(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		a := w.join("web", cds).want("*")
+		f := w.feed("web")
+		f.reached()
+		f.update(t, cds, true, "c=1")
+		f.failed()
+		b := w.join("web", cds).want("c")
+		a.leave()
+		pass(time.Hour)
+		equal(t, "c", b.sees(subscription("c"), "c"), "1")
+		if r := b.refusal(); r != nil {
+			t.Errorf("refused: %v", r)
+		}
+	})
+	bubble(t, nil, func(w *world) {
+		a, b := w.join("web", cds).want("*"), w.join("web", cds).want("c")
+		f := w.feed("web")
+		f.reached()
+		f.update(t, cds, true, "c=1")
+		w.join("web", eds).want("x")
+		f.update(t, eds, false, "x=1")
+		a.leave()
+		pass(time.Minute)
+		for _, f := range w.streams("web") {
+			f.failed()
+		}
+		equal(t, "c", b.sees(subscription("c"), "c"), "1")
+		b.leave()
+		pass(time.Hour)
+		b = w.join("web", cds).want("c")
+		equal(t, "c for who is back", b.sees(subscription("c"), "c"), "1")
+	})
+}
+
+// And who wants what is held is let in beside who is sent away (P16).
+func TestP53_WhoWantsWhatIsHeldIsLetInBesideWhoIsSentAway(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		a, b := w.join("web", eds).want("x"), w.join("web", eds).want("z")
+		f := w.feed("web")
+		f.reached()
+		f.update(t, eds, false, "x=1")
+		f.failed()
+		a.leave()
+		pass(time.Minute)
+		if b.refusal() == nil {
+			t.Fatal("it is not sent away")
+		}
+		if _, err := w.try("web", cds); err == nil {
+			t.Error("let in, though nothing of the type is held")
+		}
+		c := w.join("web", eds).want("z")
+		pass(time.Second)
+		if c.refusal() == nil {
+			t.Error("another one stays who wants what is not there")
+		}
+		a = w.join("web", eds).want("x")
+		pass(time.Second)
+		if r := a.refusal(); r != nil {
+			t.Fatalf("refused: %v", r)
+		}
+		equal(t, "x", a.sees(subscription("x"), "x"), "1")
+	})
+}
+
+// A stream that ended before anybody looked was open all the same.
+func TestP53_WhatAShortStreamBroughtLingersWhileTheOriginIsAway(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		w.join("web", eds).want("x")
+		b := w.join("web", eds).want("y")
+		f := w.feed("web")
+		f.update(t, eds, false, "x=1", "y=1")
+		f.sink.Status(upstream.Status{Connected: true, Origin: "origin"})
+		f.failed()
+		b.leave()
+		pass(time.Hour)
+		equal(t, "asked for", f.asks(eds), "x y")
+	})
+}
+
+// A type that is only kept for want of an origin takes no room from one that is wanted
+// (types_per_key); what others of it want stays.
+func TestP53_ATypeThatNobodyWantsMakesRoom(t *testing.T) {
+	bubble(t, func(o *Options) { o.Limits.TypesPerKey = 3 }, func(w *world) {
+		const lds = xds.ListenerType
+		a := w.join("web", cds).want("*")
+		f := w.feed("web")
+		f.reached()
+		f.update(t, cds, true, "c=1")
+		n := w.join("web", cds).want("n")
+		f2 := w.second("web")
+		f2.reached()
+		f2.update(t, cds, false, "n=1")
+		e := w.join("web", eds).want("x", "y")
+		f.update(t, eds, false, "x=1", "y=1")
+		l := w.join("web", lds).want("*")
+		f.update(t, lds, true, "l=1")
+		f.failed()
+		f2.failed()
+		n.leave()
+		e.leave()
+		pass(time.Minute)
+		equal(t, "asked for", f.asks(eds)+f2.asks(cds), "x yn")
+		l.leave()
+		pass(time.Hour)
+		b := w.join("web", rds).want("r")
+		pass(time.Second)
+		if r := b.refusal(); r != nil {
+			t.Fatalf("refused: %v", r)
+		}
+		equal(t, "asked for", f.asks(cds)+f.asks(eds)+f.asks(lds)+f.asks(rds), "**r")
+		equal(t, "c", a.sees(subscription("*"), "c"), "1")
+		l = w.join("web", lds).want("*")
+		equal(t, "l", l.sees(subscription("*"), "l"), "1")
+		if d := w.join("web", eds); d.refusal() == nil {
+			t.Error("a fourth type is let in")
+		}
 	})
 }

@@ -83,6 +83,9 @@ func (l *link) Status(s upstream.Status) {
 		l.spoke.Store(true)
 	}
 	l.spoken.Store(s.Connected && (s.Spoken || l.lives())) // another stream may be open than the one that was silent
+	if s.Connected {
+		l.group.reached.Store(true) // another status may come before the group looks
+	}
 	l.status.Store(&s)
 	l.group.signal()
 }

@@ -25,6 +25,9 @@ func TestWhatIsGoodNoMoreIsNotServed(t *testing.T) {
 			time.Sleep(time.Minute)
 			synctest.Wait()
 			if !released {
+				if got, err := r.Load(rec.Key, rec.Type); got != nil || err != nil || r.Has(rec.Key, rec.Type) {
+					t.Errorf("served while its source lives: %v, %v", got, err)
+				}
 				r.Release(rec.Key, rec.Type, src)
 			}
 			if got, err := r.Load(rec.Key, rec.Type); got != nil || err != nil {

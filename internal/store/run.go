@@ -258,7 +258,8 @@ func (s *Store) do(it *item, enough func() error) time.Duration {
 		used, err = s.store(it, rec, dirty, enough)
 	}
 	s.mu.Lock()
-	it.writing, it.known, it.doing = nil, false, false
+	it.writing, it.doing = nil, false
+	it.known = err != nil && ok && rec == nil // the file is there, and good no more
 	lost, failed := false, it.failures > 0 && !later
 	switch {
 	case err == nil && later && dirty && it.src == src:

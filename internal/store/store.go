@@ -89,7 +89,7 @@ type item struct {
 	src  Source // nil: released
 	// taken is what the source had when it was released, if said; that may be
 	// nothing. writing is what is being brought to the disk, if known; that may be
-	// nothing as well. Both are newer than the file.
+	// nothing as well, also once the disk did not take that. Both are newer than the file.
 	taken, writing *Record
 	said, known    bool
 	asking         bool // the source is being called

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -43,6 +44,13 @@ func (c *cables) dial(ctx context.Context, name string) (net.Conn, error) {
 	return l, nil
 }
 
+// all are those that were laid.
+func (c *cables) all() []*cable {
+	c.n.mu.Lock()
+	defer c.n.mu.Unlock()
+	return slices.Clone(c.laid)
+}
+
 func (c *cable) Write(b []byte) (int, error) {
 	if c.cut.Load() {
 		return len(b), nil
@@ -63,7 +71,7 @@ func TestP57_ADeadConnectionAmongOthersIsNoWitness(t *testing.T) {
 		_, other := r.stream(all(cds))
 		s := f.next()
 		time.Sleep(time.Hour)
-		c.laid[0].cut.Store(true)
+		c.all()[0].cut.Store(true)
 		stream.SetInterest(sink.want(named(rds, "a", "new")))
 		for range 100 {
 			s.send(resp{typ: cds, res: clusters("c")})
@@ -71,8 +79,8 @@ func TestP57_ADeadConnectionAmongOthersIsNoWitness(t *testing.T) {
 		}
 		other.untilNames(t, cds, "c")
 		synctest.Wait()
-		if is := sink.is(rds, "new"); is != xds.Pending || len(c.laid) != 2 {
-			t.Errorf("it is %d, with %d connections", is, len(c.laid))
+		if is := sink.is(rds, "new"); is != xds.Pending || len(c.all()) != 2 {
+			t.Errorf("it is %d, with %d connections", is, len(c.all()))
 		}
 	})
 }
@@ -124,10 +132,10 @@ func TestP57_TheServerOfTheStreamIsAsked(t *testing.T) {
 				s.send(resp{typ: rds, res: clusters("a")})
 				sink.untilNames(t, rds, "a")
 				time.Sleep(time.Hour)
-				if len(wires.laid) != 2 {
-					t.Fatalf("%d connections", len(wires.laid))
+				if len(wires.all()) != 2 {
+					t.Fatalf("%d connections", len(wires.all()))
 				}
-				for _, w := range wires.laid {
+				for _, w := range wires.all() {
 					w.cut.Store(c.dead && w.to == at || c.other && w.to != at)
 				}
 				if c.hung {
@@ -158,7 +166,7 @@ func TestP57_AFullConnectionIsNoSignOfDeath(t *testing.T) {
 				s := f.next()
 				s.send(resp{typ: rds, res: clusters("a")})
 				sink.untilNames(t, rds, "a")
-				c.laid[0].cut.Store(dead)
+				c.all()[0].cut.Store(dead)
 				if dead {
 					time.Sleep(50 * time.Second)
 				} else {

@@ -138,3 +138,28 @@ func TestTLSFaultsShowAtTheStart(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What is known of a transport hides nothing from channelz, and nothing is made up for it.
+func TestChannelzShowsHowOriginsAreReached(t *testing.T) {
+	state := tls.ConnectionState{CipherSuite: tls.TLS_AES_128_GCM_SHA256}
+	for _, c := range []struct {
+		info credentials.AuthInfo
+		want string
+	}{
+		{credentials.TLSInfo{State: state}, "TLS_AES_128_GCM_SHA256"},
+		{nil, ""},
+	} {
+		var is credentials.AuthInfo = &transported{c.info, newLife()}
+		shows, ok := is.(credentials.ChannelzSecurityInfo)
+		if !ok {
+			t.Fatal("nothing is shown")
+		}
+		got := ""
+		if v, ok := shows.GetSecurityValue().(*credentials.TLSChannelzSecurityValue); ok {
+			got = v.StandardName
+		}
+		if got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}

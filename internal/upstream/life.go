@@ -31,7 +31,8 @@ const lifeLeast = time.Second
 type life struct {
 	turn chan struct{} // one asks at a time
 
-	read atomic.Int64 // when anything was read of the transport, in nanoseconds since 1970
+	made time.Time
+	read atomic.Int64 // when anything was read of the transport, in nanoseconds since made; 0: nothing was
 
 	mu    sync.Mutex
 	shown time.Time // when it showed life last
@@ -40,7 +41,7 @@ type life struct {
 	again time.Time // when it showed life, having shown none when asked
 }
 
-func newLife() *life { return &life{turn: make(chan struct{}, 1)} }
+func newLife() *life { return &life{turn: make(chan struct{}, 1), made: time.Now()} }
 
 // transported is what gRPC knows of a transport since its handshake, with its life.
 type transported struct {
@@ -56,6 +57,14 @@ func (t *transported) GetCommonAuthInfo() credentials.CommonAuthInfo {
 		return of.GetCommonAuthInfo()
 	}
 	return credentials.CommonAuthInfo{}
+}
+
+// GetSecurityValue is for channelz, which shows it; nil: there is none.
+func (t *transported) GetSecurityValue() credentials.ChannelzSecurityValue {
+	if of, ok := t.AuthInfo.(credentials.ChannelzSecurityInfo); ok {
+		return of.GetSecurityValue()
+	}
+	return nil
 }
 
 // lifeOf is that of the transport which a stream is on. gRPC does not move the stream to
@@ -89,9 +98,16 @@ func (l *life) lose(since, now time.Time, err error) bool {
 	return true
 }
 
+// reads says that something was read of the transport. The wall clock, which may be set, has
+// no part in it.
+func (l *life) reads() { l.read.Store(max(1, int64(time.Since(l.made)))) }
+
 // heardOf reports whether anything was read of the transport after a time, be it only the answer
 // to a ping of keepalive.
-func (l *life) heardOf(t time.Time) bool { return l.read.Load() > t.UnixNano() }
+func (l *life) heardOf(t time.Time) bool {
+	at := l.read.Load()
+	return at > 0 && at > int64(t.Sub(l.made))
+}
 
 // since reports whether it showed life after a time; or else why not, if it was asked
 // after that.
