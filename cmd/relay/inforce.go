@@ -75,20 +75,30 @@ func counterpart(i int, of, in *config.Config) int {
 func (r *relay) reconfigure(next *inForce, changed []string) []string {
 	r.now.Store(next)
 	r.showLimits(next)
-	r.registry.Reconfigure(r.registrySettings(next))
 	r.fanout.Reconfigure(r.fanoutSettings(next))
 	var admits []string
+	var gates []fanout.Turned
 	for n, e := range r.down {
-		if i := counterpart(n, r.cfg, next.cfg); i >= 0 {
-			admits = append(admits, e.admit(next.cfg.Downstream.Listen()[i], next.identities[i])...)
+		i := counterpart(n, r.cfg, next.cfg)
+		if i < 0 {
+			continue
+		}
+		l := next.cfg.Downstream.Listen()[i]
+		if keys := e.others(l); len(keys) > 0 {
+			admits = append(admits, keys...)
+			gates = append(gates, fanout.Turned{Gate: e.gate, Identity: next.identities[i], Secrets: l.Secrets})
+			e.admits.Store(admissionOf(l))
 		}
 	}
 	if slices.Contains(changed, "log.level") {
 		// Else what POST /logging has set stays.
 		_ = r.level.UnmarshalText([]byte(next.cfg.Log.Level)) // it was checked
 	}
+	rules := func() { r.registry.Reconfigure(r.registrySettings(next)) }
 	if len(admits) > 0 || slices.ContainsFunc(changed, aggregation.MatchString) {
-		r.fanout.Rekey(next.cfg.Downstream.Drain)
+		r.fanout.Turn(gates, rules, next.cfg.Downstream.Drain)
+	} else {
+		rules()
 	}
 	return admits
 }

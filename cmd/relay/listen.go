@@ -32,19 +32,15 @@ type admission struct{ identity, secrets string }
 
 func admissionOf(l config.Listener) *admission { return &admission{l.Identity, l.Secrets} }
 
-// admit has the rules of another configuration's listener hold, of which identity is
-// compiled. It returns the keys of those that are others.
-func (e *entrance) admit(l config.Listener, identity *expr.Predicate) (keys []string) {
+// others returns the keys of the rules of another configuration's listener that are
+// not those that hold.
+func (e *entrance) others(l config.Listener) (keys []string) {
 	was, is := e.admits.Load(), admissionOf(l)
 	if was.identity != is.identity {
 		keys = append(keys, l.Key+".identity")
 	}
 	if was.secrets != is.secrets {
 		keys = append(keys, l.Key+".secrets")
-	}
-	if len(keys) > 0 {
-		e.gate.Reconfigure(identity, l.Secrets)
-		e.admits.Store(is)
 	}
 	return keys
 }

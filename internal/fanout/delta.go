@@ -66,10 +66,11 @@ func (s *Session) takeInitial(r *xds.Request) {
 		if s.initial == nil {
 			s.initial = make(map[string]brought, len(r.Initial))
 		}
-		s.carried += xds.NameWeight(len(e.Name) + len(e.Version))
+		s.carried.weight += xds.VersionedWeight(len(e.Name), len(e.Version))
 		name := string(e.Name)
 		s.initial[xds.Canonical(name)] = brought{string(e.Version), name}
 	}
+	s.carried.of = len(s.initial)
 }
 
 // edit follows a request's changes, whatever its nonce (P14): a name that is

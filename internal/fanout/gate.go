@@ -39,19 +39,30 @@ type Gate struct {
 type policy struct {
 	identity *expr.Predicate
 	secrets  string
+	// besides is what is to hold as well, while others are put in force; nil: nothing.
+	// It has no besides.
+	besides *policy
 }
 
 func (g *Gate) policy() policy {
 	if p := g.now.Load(); p != nil {
 		return *p
 	}
-	return policy{g.Identity, g.Secrets}
+	return policy{identity: g.Identity, secrets: g.Secrets}
 }
 
 // Reconfigure has another identity rule and another rule for Secrets hold from
-// now on. Whom they do not let in any more Server.Rekey ends.
+// now on. Whom they do not let in any more Server.Rekey ends. Where rules change with
+// them, Server.Turn does it.
 func (g *Gate) Reconfigure(identity *expr.Predicate, secrets string) {
-	g.now.Store(&policy{identity, secrets})
+	g.now.Store(&policy{identity: identity, secrets: secrets})
+}
+
+// narrow has what is to come hold beside what does.
+func (g *Gate) narrow(to Turned) {
+	p := g.policy()
+	p.besides = &policy{identity: to.Identity, secrets: to.Secrets}
+	g.now.Store(&p)
 }
 
 // Caller is a client as its connection shows it, before it has said anything.
@@ -120,7 +131,15 @@ func (c *Caller) May(node *xds.Node, url xds.TypeURL) *Refusal {
 // Admit holds the caller against the gate's identity rule. The rule's false and
 // its errors refuse alike.
 func (c *Caller) Admit(node *xds.Node) *Refusal {
-	rule := c.gate.policy().identity
+	p := c.gate.policy()
+	if refusal := c.holds(p.identity, node); refusal != nil || p.besides == nil {
+		return refusal
+	}
+	return c.holds(p.besides.identity, node)
+}
+
+// holds holds the caller against a rule; nil: it holds for all.
+func (c *Caller) holds(rule *expr.Predicate, node *xds.Node) *Refusal {
 	if rule == nil {
 		return nil
 	}
@@ -159,7 +178,15 @@ func (c *Caller) unproven(p policy) string {
 // Secrets only if its identity is proven (P6). Without an identity rule it is
 // not: then a node may call itself as it likes, whatever its certificate.
 func (c *Caller) MayHave(t xds.Type) *Refusal {
-	g, p := c.gate, c.gate.policy()
+	p := c.gate.policy()
+	if refusal := c.given(t, p); refusal != nil || p.besides == nil {
+		return refusal
+	}
+	return c.given(t, *p.besides)
+}
+
+func (c *Caller) given(t xds.Type, p policy) *Refusal {
+	g := c.gate
 	switch {
 	case !t.Secret, p.secrets == config.SecretsAllow:
 		return nil

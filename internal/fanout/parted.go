@@ -2,11 +2,18 @@ package fanout
 
 import "xdsrelay/internal/xds"
 
+// tally is the weight of names, at most: some may have gone since it was counted.
+type tally struct {
+	weight int
+	of     int // so many names there were in all; -1: some were added since
+}
+
 // parting has the end of a name's subscription beside the wildcard answered
 // (P24). It is remembered until then, and that may be long: the wildcard may have
 // no answer, and the client may take nothing.
 func (s *Session) parting(name string) {
-	s.parted += xds.NameWeight(len(name))
+	s.parted.weight += xds.NameWeight(len(name))
+	s.parted.of = -1
 	s.mark(name, asked)
 }
 
@@ -15,39 +22,59 @@ func (s *Session) parting(name string) {
 // have it grow without bound. It counts anew only where there may be so many.
 func (s *Session) Parted(limit int) bool {
 	if s.fresh == nil && s.early == nil {
-		s.parted = 0
+		s.parted.weight = 0
 	}
-	if s.parted <= limit {
+	if s.parted.weight <= limit {
 		return false
 	}
-	s.parted = 0
+	s.countParted()
+	return s.parted.weight > limit
+}
+
+func (s *Session) countParted() {
+	s.parted.weight, s.parted.of = 0, len(s.fresh)+len(s.early)
 	for name := range s.fresh {
 		if !s.sub.Names.Has(name) {
-			s.parted += xds.NameWeight(len(name))
+			s.parted.weight += xds.NameWeight(len(name))
 		}
 	}
 	for name, r := range s.early {
 		if _, counted := s.fresh[name]; r == nil && !counted && !s.sub.Names.Has(name) {
-			s.parted += xds.NameWeight(len(name))
+			s.parted.weight += xds.NameWeight(len(name))
 		}
 	}
-	return s.parted > limit
 }
 
 // fairMemory is how much of a stream's memory of names counts for nothing, in bytes:
 // what a fleet that comes back brings, an origin may take its time to answer.
 const fairMemory = 1 << 20
 
+// recount counts anew what the session has to remember, if it may be less than it was:
+// most may be answered, and a name that waits still.
+func (s *Session) recount() {
+	if s.parted.weight > 0 && s.parted.of != len(s.fresh)+len(s.early) {
+		s.countParted()
+	}
+	if left := len(s.initial); s.carried.of != left {
+		s.carried.weight, s.carried.of = 0, left
+		for _, b := range s.initial {
+			s.carried.weight += b.weight()
+		}
+	}
+}
+
+func (b brought) weight() int { return xds.VersionedWeight(len(b.written), len(b.version)) }
+
 // remembers is about how much the session has to remember that only an answer makes it
-// forget, in bytes: what the client brought, and what it gave up. A type may have no
-// answer, and a client has many.
+// forget, in bytes, at most: what the client brought, and what it gave up. A type may have
+// no answer, and a client has many.
 func (s *Session) remembers() int64 {
 	n := 0
 	if s.initial != nil {
-		n += s.carried
+		n += s.carried.weight
 	}
 	if s.fresh != nil || s.early != nil {
-		n += s.parted
+		n += s.parted.weight
 	}
 	return int64(n) * xds.NameUnit
 }
@@ -77,22 +104,33 @@ func (s *Session) awaited() (n int64) {
 func (st *stream) remembered(pins map[any]pin) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	names, all := int64(0), int64(0)
-	for _, sl := range st.slots {
-		names += sl.remembers()
-		all += sl.awaited()
+	names, all := st.countNames()
+	if all > fairMemory {
+		for _, sl := range st.slots {
+			sl.recount()
+		}
+		names, all = st.countNames()
 	}
-	all += names
 	st.remembers.Store(all > 0)
 	if all <= fairMemory {
 		return
 	}
-	pins[st] = pin{st.end, names}
+	pins[st] = pin{st, names}
 	for _, sl := range st.slots {
 		for _, f := range sl.flights {
 			if f.told > 0 {
-				pins[f.frame] = pin{st.end, int64(f.told) * xds.NameUnit}
+				pins[f.frame] = pin{st, int64(f.told) * xds.NameUnit}
 			}
 		}
 	}
+}
+
+// countNames is what its sessions remember, in bytes: without responses, and with them.
+// Under the lock.
+func (st *stream) countNames() (names, all int64) {
+	for _, sl := range st.slots {
+		names += sl.remembers()
+		all += sl.awaited()
+	}
+	return names, all + names
 }

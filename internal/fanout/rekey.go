@@ -35,13 +35,37 @@ func (s *Server) Rekey(over time.Duration) {
 	}
 }
 
+// Turned is a gate of which others hold, as in Gate.Reconfigure.
+type Turned struct {
+	Gate     *Gate
+	Identity *expr.Predicate
+	Secrets  string
+}
+
+// Turn has rules, which the Source has once the function has returned, and gates
+// change together, and then Rekey. A client has its key by rules whose gate it has
+// passed: until all are in force, both gates have to let it in, those that held and
+// those that are to; and who was let in before that, and finds its key after it, is
+// held against them at once, since the era is another by then. One at a time.
+func (s *Server) Turn(gates []Turned, rules func(), over time.Duration) {
+	for _, t := range gates {
+		t.Gate.narrow(t)
+	}
+	s.mover.era.Add(1)
+	rules()
+	for _, t := range gates {
+		t.Gate.Reconfigure(t.Identity, t.Secrets)
+	}
+	s.Rekey(over)
+}
+
 // mover ends the streams and pollers whose keys changed. A stream that looks up
 // its key just then is seen by one of two: by the mover, which looks at it after
 // the era has changed, or by the stream itself, which looks at the era again after
 // others can see its slot.
 type mover struct {
 	srv  *Server
-	era  atomic.Uint64 // counts Rekeys
+	era  atomic.Uint64 // counts Rekeys, and what Turn begins
 	over atomic.Int64  // of the last one
 	told chan struct{} // one slot
 }

@@ -189,12 +189,9 @@ func (h *rest) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if refusal == nil {
 		p.node = q.node.ID
 		may := func() *Refusal { return h.admit(r.RemoteAddr, q) }
-		era := s.mover.era.Load() // before the gates are looked at: see mover
+		p.era = s.mover.era.Load() // before the gates are looked at: see mover
 		if refusal = may(); refusal == nil {
 			p.may.Store(&may)
-			if s.mover.era.Load() != era {
-				refusal = may()
-			}
 		}
 	}
 	if refusal != nil {

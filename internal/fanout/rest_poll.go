@@ -25,6 +25,7 @@ type poll struct {
 	from    string        // remote address, for people
 	node    string        // its id, once that was read
 	brought string        // version that it came with, once that was seen to be current
+	era     uint64        // in which it was let in: see mover
 	leaving chan struct{} // closed when the relay drains
 	cut     chan struct{} // closed when it has to go
 	barred  chan struct{} // closed when it would not be let in any more
@@ -152,6 +153,13 @@ func (s *Server) answer(p *poll, q *question) {
 		return
 	}
 	defer func() { s.pollers.leave(of, time.Now()) }()
+	if s.mover.era.Load() != p.era {
+		// It may have its key by other rules than those by which it was let in.
+		if refusal := (*p.may.Load())(); refusal != nil {
+			s.refuse(p, 0, refusal)
+			return
+		}
+	}
 	s.pollers.hear(of, q)
 	patience := time.NewTimer(s.settings().LongPoll)
 	defer patience.Stop()

@@ -43,9 +43,9 @@ type Session struct {
 	early   map[string]*xds.Resource      // incremental: answers sent ahead of sent (P19); nil: removed
 	warned  map[string]*xds.ResourceError // what it was told of errors, where that is not what sent says; nil: nothing (P39)
 	fresh   map[string]cause              // to be answered from what is held though nothing changed
-	parted  int                           // weight of the names in fresh and early that were given up, at most
+	parted  tally                         // names in fresh and early that were given up
 	initial map[string]brought            // P27: what the client brought, until answered
-	carried int                           // weight of names and versions in initial, at most
+	carried tally                         // names and versions in initial
 	awaits  map[string]uint64             // P18: aliases asked for again, and the origin's word before that
 	flights []flight                      // unanswered responses, oldest first
 	refused []refusal                     // P15

@@ -264,12 +264,19 @@ func (s *Server) hurry(now time.Time, pins map[any]pin) {
 				"stream: a request did not come to its end within %s, and a second for each %d bytes", s.requestTime, requestRate))
 		}
 		if held > 0 {
-			pins[t] = pin{func(r *Refusal) {
-				s.interrupt(t, others, r)
-			}, held}
+			pins[t] = pin{&begun{s, t, others}, held}
 		}
 	}
 }
+
+// begun are the streams of a connection that have a request which came in part.
+type begun struct {
+	srv     *Server
+	toll    *toll
+	streams []uint32
+}
+
+func (b *begun) end(r *Refusal) { b.srv.interrupt(b.toll, b.streams, r) }
 
 // interrupt ends streams of a connection, and no others on it: behind a proxy they
 // may be other clients' (P16). Those that are none of xDS, such as a question for the

@@ -3,7 +3,9 @@ package fanout
 import (
 	"cmp"
 	"context"
+	"maps"
 	"math/bits"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -77,7 +79,7 @@ func (w *watcher) look(now time.Time) {
 				continue
 			}
 			if now.Sub(time.Unix(0, st.since.Load())) > slow {
-				pins[cmp.Or(f.first, f)] = pin{st.end, int64(len(f.body))}
+				pins[cmp.Or(f.first, f)] = pin{st, int64(len(f.body))}
 			}
 		}
 		if (all || waited[st]) && st.lag(now, pins) {
@@ -92,10 +94,10 @@ func (w *watcher) look(now time.Time) {
 	for _, p := range s.polls.all() {
 		// Its deadline ends it by itself.
 		if a := p.flying.Load(); a != nil && now.Sub(time.Unix(0, p.since.Load())) > slow {
-			pins[a] = pin{p.end, int64(len(a.body))}
+			pins[a] = pin{p, int64(len(a.body))}
 		}
 		if n := p.held.Load(); n > 0 {
-			pins[p] = pin{p.end, n}
+			pins[p] = pin{p, n}
 		}
 	}
 	s.hurry(now, pins)
@@ -198,12 +200,15 @@ func jitter(d time.Duration, id uint64) time.Duration {
 	return d - d/10 + time.Duration(part)
 }
 
-// pin is something old that is kept alive: how to end who does so, and what it
-// costs in bytes.
+// pin is something old that is kept alive: who does so, and what it costs in bytes.
 type pin struct {
-	end   func(*Refusal)
+	by    ender
 	bytes int64
 }
+
+// ender is a stream, or what else keeps something alive and can be ended. It is
+// comparable.
+type ender interface{ end(r *Refusal) }
 
 // lag notes what the stream's sessions keep alive: for each lineage the most
 // that any keeps of what was replaced since. A session that is behind for lack
@@ -229,7 +234,7 @@ func (st *stream) lag(now time.Time, pins map[any]pin) (waits bool) {
 			waits = waits || st.flying.Load() != nil // nothing comes of being woken
 		}
 		if bytes := cur.Retired - old.Retired + sl.over().size(); bytes > pins[cur.Lineage].bytes {
-			pins[cur.Lineage] = pin{st.end, bytes}
+			pins[cur.Lineage] = pin{st, bytes}
 		}
 	}
 	st.mu.Unlock()
@@ -239,26 +244,27 @@ func (st *stream) lag(now time.Time, pins map[any]pin) (waits bool) {
 	return waits
 }
 
-// unpin ends the streams that keep most alive, until the rest is within
-// pinned_bytes. What one lineage's slowest stream keeps alive, the others of it
-// do as well, and a frame that many wait for is one: each counts once.
+// unpin ends the streams that keep most alive, with all that each does, until the
+// rest is within pinned_bytes. What one lineage's slowest stream keeps alive, the
+// others of it do as well, and a frame that many wait for is one: each counts once.
 func (s *Server) unpin(pins map[any]pin) {
-	limit := s.settings().Limits.PinnedBytes
-	total := int64(0)
+	limit, total := s.settings().Limits.PinnedBytes, int64(0)
 	for _, p := range pins {
 		total += p.bytes
 	}
 	defer func() { s.meters.PinnedBytes.Set(int(total)) }()
-	for limit > 0 && total > limit {
-		var worst any
-		for what, p := range pins {
-			if worst == nil || p.bytes > pins[worst].bytes {
-				worst = what
-			}
+	if limit <= 0 || total <= limit {
+		return
+	}
+	keeps := make(map[ender]int64)
+	for _, p := range pins {
+		keeps[p.by] += p.bytes
+	}
+	for _, by := range slices.SortedFunc(maps.Keys(keeps), func(a, b ender) int { return cmp.Compare(keeps[b], keeps[a]) }) {
+		if total <= limit {
+			return
 		}
-		p := pins[worst]
-		delete(pins, worst)
-		total -= p.bytes
-		p.end(Refuse(codes.ResourceExhausted, telemetry.LimitPinnedBytes, "stream: keeps %d bytes alive that nobody else needs, more than downstream.limits.pinned_bytes allows (%d)", p.bytes, limit))
+		total -= keeps[by]
+		by.end(Refuse(codes.ResourceExhausted, telemetry.LimitPinnedBytes, "stream: keeps %d bytes alive that nobody else needs, more than downstream.limits.pinned_bytes allows (%d)", keeps[by], limit))
 	}
 }

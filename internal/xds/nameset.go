@@ -61,6 +61,10 @@ const NameUnit = 256
 // names is one of bytes.
 func NameWeight(bytes int) int { return 1 + max(0, bytes-1)/NameUnit }
 
+// VersionedWeight is what a name with a version counts for: as much as the name does, but
+// for a version that is long itself. Who may ask for a name may bring it.
+func VersionedWeight(name, version int) int { return NameWeight(name) + version/NameUnit }
+
 // Weight returns the sum of the names' weights.
 func (s *NameSet) Weight() int {
 	if s == nil {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 )
 
@@ -90,5 +92,21 @@ func TestNameSetSharesChunks(t *testing.T) {
 	}
 	if len(b.Chunks())-shared > 4 {
 		t.Fatalf("%d of %d chunks are new", len(b.Chunks())-shared, len(b.Chunks()))
+	}
+}
+
+// Who may ask for names may bring them, with versions as they are.
+func TestVersionsOfLongNames(t *testing.T) {
+	const n = 10
+	q := &discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: map[string]string{}}
+	for i := range n {
+		q.InitialResourceVersions[strings.Repeat(string(rune('a'+i)), NameUnit)] = strings.Repeat("f", 32)
+	}
+	msg, err := proto.Marshal(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := new(Request).Scan(Delta, msg, n); err != nil {
+		t.Errorf("%d names with their versions, of %d: %v", n, n, err)
 	}
 }

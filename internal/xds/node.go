@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"hash/maphash"
-	"runtime"
+	"time"
 	"unicode/utf8"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -47,21 +47,15 @@ func (n *Node) Decode() (*corev3.Node, error) {
 	return m, nil
 }
 
-// largeNode is how large a node is, in bytes, that is decoded for clients as one of a
-// few. Decoded, a node of a megabyte of small values is thirty. Those that are smaller
-// are decoded before their goroutine has to make way for another.
-const largeNode = 64 << 10
-
-// decoding has one for each large node that is decoded: others are to find a core.
-var decoding = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
-
-// With calls f with the whole message, decoded anew, which f does not keep. Of large
-// nodes there are half as many at a time as there are cores, whoever asks: a thousand
-// clients that come at once are not to be a thousand such messages. f calls no With.
+// With calls f with the whole message, decoded anew, which f does not keep. Large nodes
+// take turns, whoever asks: a thousand clients that come at once are not to be a thousand
+// such messages, and are not to have the cores for themselves. f calls no With.
 func (n *Node) With(f func(*corev3.Node) error) error {
-	if len(n.raw) > largeNode {
-		decoding <- struct{}{}
-		defer func() { <-decoding }()
+	if size := len(n.raw); size > largeNode {
+		rested := decoding.take(size)
+		time.Sleep(time.Until(rested))
+		began := time.Now()
+		defer func() { decoding.give(time.Now().Add(rests * time.Since(began))) }()
 	}
 	m, err := n.Decode()
 	if err != nil {
@@ -82,7 +76,7 @@ func NodeIDOf(raw []byte) (id string) {
 }
 
 // parseNode reads the fields of raw, which it keeps. The whole message is
-// decoded once to see that it is well-formed.
+// looked through to see that it is well-formed.
 func parseNode(raw []byte) (*Node, error) {
 	n := &Node{raw: raw}
 	err := eachField(raw, func(num protowire.Number, typ protowire.Type, val, _ []byte) error {
@@ -104,8 +98,8 @@ func parseNode(raw []byte) (*Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("node: %w", Plain(err))
 	}
-	if err := n.With(func(*corev3.Node) error { return nil }); err != nil {
-		return nil, err
+	if err := wellFormed(nodeForm(), raw, maxNested); err != nil {
+		return nil, fmt.Errorf("node: %w", Plain(err))
 	}
 	return n, nil
 }

@@ -185,7 +185,7 @@ func (r *Request) Scan(v Variant, msg []byte, maxNames int) error {
 			if err != nil {
 				return err
 			}
-			if initial += NameWeight(len(e.Name) + len(e.Version)); initial > maxNames {
+			if initial += VersionedWeight(len(e.Name), len(e.Version)); initial > maxNames {
 				return ErrTooManyNames
 			}
 			r.Initial = append(r.Initial, e)

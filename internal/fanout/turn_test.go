@@ -1,0 +1,87 @@
+package fanout
+
+import (
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// victims are rules by which everybody has the key of another. The first who asks them
+// waits until they are in force: it was let in before that.
+type victims struct {
+	once        sync.Once
+	asked, goOn chan struct{}
+}
+
+func newVictims() *victims { return &victims{asked: make(chan struct{}), goOn: make(chan struct{})} }
+
+func (v *victims) key(*corev3.Node, xds.TypeURL) (string, error) {
+	v.once.Do(func() { close(v.asked); <-v.goOn })
+	return "victim", nil
+}
+
+// While rules and gates change together, nobody has a key by the new rules whom the new
+// gate does not let in: neither who was let in before, nor who comes just then. They
+// are not served until they are ended some time: they end at once.
+func TestP5_RulesAndGatesTurnTogether(t *testing.T) {
+	gate := &Gate{Key: "downstream", Secrets: config.SecretsAllow}
+	r := newRig(t, nil)
+	r.addr = r.listen(gate)
+	publishAll(r, "a", "edge", "victim")
+	v := newVictims()
+	r.house.rule(v.key)
+	before := r.delta(nil)
+	before.must(&discoveryv3.DeltaDiscoveryRequest{Node: in("edge"), TypeUrl: string(xds.ClusterType)})
+	<-v.asked
+	gates := []Turned{{Gate: gate, Identity: mustIdentity(t, `node.cluster == "victim"`), Secrets: config.SecretsDeny}}
+	r.srv.Turn(gates, func() {
+		close(v.goOn)
+		if s := before.ends(); s.Code() != codes.PermissionDenied {
+			t.Errorf("who was let in before ended with %v %q", s.Code(), s.Message())
+		}
+		meanwhile := r.delta(nil)
+		meanwhile.must(&discoveryv3.DeltaDiscoveryRequest{Node: in("edge"), TypeUrl: string(xds.ClusterType)})
+		if s := meanwhile.ends(); s.Code() != codes.PermissionDenied {
+			t.Errorf("who came meanwhile ended with %v %q", s.Code(), s.Message())
+		}
+		secret := r.delta(nil)
+		secret.must(&discoveryv3.DeltaDiscoveryRequest{Node: in("victim"), TypeUrl: string(xds.SecretType)})
+		r.counted(telemetry.Secrets, 1)
+	}, time.Hour)
+	r.counted(telemetry.Identity, 2)
+	r.opened("victim")
+}
+
+// So it is with polls.
+func TestP5_RulesAndGatesTurnTogetherForPolls(t *testing.T) {
+	gate := &Gate{Key: "downstream", Secrets: config.SecretsAllow}
+	r := newREST(t, nil, gate)
+	publishAll(r.rig, "a", "edge", "victim")
+	v := newVictims()
+	r.house.rule(v.key)
+	before := make(chan *reply, 1)
+	go func() {
+		got, err := r.post(testContext(t), r.web("http1"), "/v3/discovery:clusters", asEnvoy(t, envoyPoll(in("edge"), xds.ClusterType, "")))
+		if err != nil {
+			t.Error(err)
+		}
+		before <- got
+	}()
+	<-v.asked
+	gates := []Turned{{Gate: gate, Identity: mustIdentity(t, `node.cluster == "victim"`), Secrets: config.SecretsAllow}}
+	r.srv.Turn(gates, func() {
+		close(v.goOn)
+		if f := r.refused(<-before, http.StatusForbidden); f.Reason != telemetry.Identity.String() {
+			t.Errorf("%+v", f)
+		}
+	}, time.Hour)
+}
