@@ -156,9 +156,13 @@ func (g *Group) settle(now time.Time) {
 // anything to do with any more.
 func (g *Group) expire(now time.Time) {
 	open := !g.reached.Load() || g.connected()
-	if open {
+	switch {
+	case open:
 		g.interest.back(now, g.settings().Linger)
+	case g.interest.open:
+		g.interest.lost(now)
 	}
+	g.interest.open = open
 	for v, gone := range g.interest.expire(g.views, now, g.settings().Limits.NamesPerKey, open) {
 		g.changed = true
 		if v.forget(gone.names, gone.wildcard, g.gen+1) {
