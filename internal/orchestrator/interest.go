@@ -216,18 +216,14 @@ func (i *interest) waits() *view {
 	return nil
 }
 
-// drop takes out all of a view, which lingers.
-func (i *interest) drop(v *view) (all gone) {
-	for name, e := range v.lingering {
+// drop takes out all of a view, which is let go of.
+func (i *interest) drop(v *view) {
+	for _, e := range v.lingering {
 		i.stay(e)
-		all.names = append(all.names, name)
 	}
-	clear(v.lingering)
-	if e := v.wildLingers; e != nil {
-		i.stay(e)
-		v.wildLingers, all.wildcard = nil, true
+	if v.wildLingers != nil {
+		i.stay(v.wildLingers)
 	}
-	return all
 }
 
 // gone is what leaves of one type.

@@ -235,6 +235,32 @@ func TestP53_ATypeThatNobodyWantsMakesRoom(t *testing.T) {
 	})
 }
 
+// It stays on disk.
+func TestP53_ATypeThatMadeRoomStaysOnDisk(t *testing.T) {
+	dir := t.TempDir()
+	life(t, dir, func(w *world) {
+		w.reconfigured(func(s *Settings) { s.Limits.TypesPerKey = 2 })
+		w.join("web", rds).want("r")
+		a := w.join("web", eds).want("x")
+		f := w.feed("web")
+		f.reached()
+		f.update(t, rds, false, "r=1")
+		f.update(t, eds, false, "x=1")
+		a.takes("x")
+		f.failed()
+		a.leave()
+		pass(time.Hour)
+		w.join("web", cds).want("*")
+		pass(time.Hour)
+		equal(t, "asked for", f.asks(rds)+f.asks(eds)+f.asks(cds), "r*")
+	})
+	life(t, dir, func(w *world) {
+		b := w.join("web", eds).want("x")
+		w.feed("web").failed()
+		equal(t, "x", b.sees(subscription("x"), "x"), "1")
+	})
+}
+
 // Nor does what nobody wants any more stay for ever with an origin that comes and goes, and is never
 // there for as long as names linger: that counts in all.
 func TestP52_P53_NamesLingerWithAnOriginThatComesAndGoes(t *testing.T) {
