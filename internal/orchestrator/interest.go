@@ -24,6 +24,8 @@ type interest struct {
 	frozen bool
 	// thawed: the next update is the first one after that.
 	thawed bool
+	// open: a stream was, when it was looked last.
+	open bool
 }
 
 // revive is for how long at least a key keeps what it had without members once
@@ -127,13 +129,30 @@ func (i *interest) stays(e *list.Element) {
 	l.lingers(i.away.PushBack(l))
 }
 
-// back has what waited for a stream linger from now on.
+// back has what waited for a stream linger from now on, for as long as it has not yet
+// while one was open.
 func (i *interest) back(now time.Time, linger time.Duration) {
 	for e := i.away.Front(); e != nil; e = i.away.Front() {
 		l := e.Value.(*lingerer)
 		i.stay(e)
-		l.in, l.until = &i.leaving, now.Add(linger)
+		if !l.back || l.left > linger {
+			l.left = linger
+		}
+		l.in, l.until, l.back = &i.leaving, now.Add(l.left), true
 		l.lingers(i.leaving.PushBack(l))
+	}
+}
+
+// lost has what waited for a stream wait for the next one: or an origin that comes and goes
+// would have it wait for ever.
+func (i *interest) lost(now time.Time) {
+	for e := i.leaving.Front(); e != nil; {
+		at := e
+		e = e.Next()
+		if l := at.Value.(*lingerer); l.back && l.holds() {
+			l.left = l.until.Sub(now)
+			i.stays(at)
+		}
 	}
 }
 
@@ -197,18 +216,14 @@ func (i *interest) waits() *view {
 	return nil
 }
 
-// drop takes out all of a view, which lingers.
-func (i *interest) drop(v *view) (all gone) {
-	for name, e := range v.lingering {
+// drop takes out all of a view, which is let go of.
+func (i *interest) drop(v *view) {
+	for _, e := range v.lingering {
 		i.stay(e)
-		all.names = append(all.names, name)
 	}
-	clear(v.lingering)
-	if e := v.wildLingers; e != nil {
-		i.stay(e)
-		v.wildLingers, all.wildcard = nil, true
+	if v.wildLingers != nil {
+		i.stay(v.wildLingers)
 	}
-	return all
 }
 
 // gone is what leaves of one type.

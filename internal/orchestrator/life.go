@@ -82,16 +82,14 @@ func (g *Group) in(m *member) {
 }
 
 // makeRoom lets go of a type that merely waits for a stream, for one that is wanted. It
-// reports false if there is none.
+// reports false if there is none. What is on disk of it stays: it is not forgotten.
 func (g *Group) makeRoom() bool {
 	v := g.interest.waits()
 	if v == nil {
 		return false
 	}
-	gone := g.interest.drop(v)
-	if v.forget(gone.names, gone.wildcard, g.gen+1) {
-		g.stale(time.Now())
-	}
+	g.interest.drop(v)
+	g.stale(time.Now())
 	g.letGo([]*view{v})
 	g.setViews(slices.DeleteFunc(slices.Clone(g.views), func(o *view) bool { return o == v }))
 	return true
@@ -156,9 +154,13 @@ func (g *Group) settle(now time.Time) {
 // anything to do with any more.
 func (g *Group) expire(now time.Time) {
 	open := !g.reached.Load() || g.connected()
-	if open {
+	switch {
+	case open:
 		g.interest.back(now, g.settings().Linger)
+	case g.interest.open:
+		g.interest.lost(now)
 	}
+	g.interest.open = open
 	for v, gone := range g.interest.expire(g.views, now, g.settings().Limits.NamesPerKey, open) {
 		g.changed = true
 		if v.forget(gone.names, gone.wildcard, g.gen+1) {

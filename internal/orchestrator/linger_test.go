@@ -1,6 +1,8 @@
 package orchestrator
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -229,6 +231,58 @@ func TestP53_ATypeThatNobodyWantsMakesRoom(t *testing.T) {
 		equal(t, "l", l.sees(subscription("*"), "l"), "1")
 		if d := w.join("web", eds); d.refusal() == nil {
 			t.Error("a fourth type is let in")
+		}
+	})
+}
+
+// It stays on disk.
+func TestP53_ATypeThatMadeRoomStaysOnDisk(t *testing.T) {
+	dir := t.TempDir()
+	life(t, dir, func(w *world) {
+		w.reconfigured(func(s *Settings) { s.Limits.TypesPerKey = 2 })
+		w.join("web", rds).want("r")
+		a := w.join("web", eds).want("x")
+		f := w.feed("web")
+		f.reached()
+		f.update(t, rds, false, "r=1")
+		f.update(t, eds, false, "x=1")
+		a.takes("x")
+		f.failed()
+		a.leave()
+		pass(time.Hour)
+		w.join("web", cds).want("*")
+		pass(time.Hour)
+		equal(t, "asked for", f.asks(rds)+f.asks(eds)+f.asks(cds), "r*")
+	})
+	life(t, dir, func(w *world) {
+		b := w.join("web", eds).want("x")
+		w.feed("web").failed()
+		equal(t, "x", b.sees(subscription("x"), "x"), "1")
+	})
+}
+
+// Nor does what nobody wants any more stay for ever with an origin that comes and goes, and is never
+// there for as long as names linger: that counts in all.
+func TestP52_P53_NamesLingerWithAnOriginThatComesAndGoes(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		w.join("web", cds).want("*")
+		f := w.feed("web")
+		f.reached()
+		f.update(t, cds, true, "c=1")
+		most := 0
+		for i := range 100 {
+			b := w.join("web", eds).want(fmt.Sprint("n", i))
+			f.reached()
+			f.update(t, eds, false, fmt.Sprint("n", i, "=1"))
+			pass(4 * time.Second)
+			f.failed()
+			b.leave()
+			pass(30 * time.Second)
+			equal(t, "held", w.join("web", eds).sees(subscription(fmt.Sprint("n", i)), fmt.Sprint("n", i)), "1")
+			most = max(most, len(strings.Fields(f.asks(eds))))
+		}
+		if most < 3 || most > 5 {
+			t.Errorf("up to %d names", most)
 		}
 	})
 }

@@ -253,4 +253,6 @@ type lingerer struct {
 	wildcard bool
 	in       *list.List // where it waits
 	until    time.Time
+	back     bool          // it waited for a stream before
+	left     time.Duration // for how long, from when there is one again; if back
 }
