@@ -19,11 +19,7 @@ func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 	if !ok {
 		return nil, fmt.Errorf("upstream codec: cannot send a %T", v)
 	}
-	out := mem.BufferSlice{mem.SliceBuffer(r.head)}
-	if len(r.tail) > 0 {
-		out = append(out, mem.SliceBuffer(r.tail))
-	}
-	return out, nil
+	return r.buffers(), nil
 }
 
 func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {

@@ -3,7 +3,6 @@ package upstream
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"sync"
 	"time"
@@ -91,25 +90,27 @@ func (e *exchange) run(ctx context.Context, cancel context.CancelCauseFunc) erro
 func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) error {
 	e.talk.want(e.stream.take())
 	var merge <-chan time.Time
-	var quiet, held clock
+	var quiet, held, unread clock
 	defer quiet.stop()
+	defer unread.stop()
 	defer held.stop()
-	sending, applying, reviving := false, false, false
+	var going sending
+	applying, reviving := false, false
 	var began time.Time // when what is applied came
 	doubt := doubt{absentAfter: e.stream.client.opts.AbsentAfter}
 	silence, ask := time.NewTimer(e.stream.silence()), time.Now().Add(e.stream.silence())
 	defer silence.Stop()
 	for {
-		var resume <-chan time.Time
-		if !sending {
+		var resume, stuck <-chan time.Time
+		if going.since.IsZero() {
 			if r := e.talk.next(time.Now()); r != nil {
-				e.note(r)
-				sending = true
-				spoke := e.stream.had
-				e.wg.Go(func() { e.send(r, spoke, cancel) })
+				going = e.begin(ctx, r, cancel)
 			} else if at := e.talk.heldUntil(); !at.IsZero() {
 				resume = held.at(at)
 			}
+		}
+		if at := going.unread(e.stream.had, e.stream.client.opts.AbsentAfter); !at.IsZero() {
+			stuck = unread.at(at)
 		}
 		var due <-chan time.Time
 		if at := e.talk.deadline(); (!at.IsZero() || e.stream.lost()) && !applying && !reviving && !e.stream.arrived.Load() {
@@ -133,7 +134,7 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 				silence.Reset(e.stream.silence())
 			}
 		case <-e.written:
-			sending = false
+			going = sending{}
 			e.talk.written(time.Now())
 		case <-silence.C:
 			now := time.Now() // the timer may be late
@@ -160,6 +161,11 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 				silence.Reset(next)
 			}
 		case <-resume:
+		case <-stuck:
+			now := time.Now()
+			if going.listens = e.stream.client.pulse.beat(now); !now.Before(going.listens) {
+				return errUnread
+			}
 		case <-due:
 			if e.stream.arrived.Load() {
 				continue // to what may be an answer
@@ -277,28 +283,6 @@ func (e *exchange) note(r *request) {
 	if !e.oversized[r.typ] {
 		e.oversized[r.typ] = true
 		e.stream.log.Warn("request over upstream.max_request_bytes is sent all the same", "type", r.typ, "bytes", bytes)
-	}
-}
-
-// errUnread ends a stream that would wait for ever, and nobody would hear of it: no clock runs
-// for what was not written (P57). The next one is silent, or answers.
-var errUnread = errors.New("origin reads no requests any more")
-
-// unreadPer bytes of a request its time is longer by absent_after: the way may be slow.
-const unreadPer = 256 << 10
-
-// send writes a request. The receiver learns why the transport ended. spoke: the origin did,
-// on this stream; else it is silent, which is shown.
-func (e *exchange) send(r *request, spoke bool, cancel context.CancelCauseFunc) {
-	if spoke {
-		times := 4 + (len(r.head)+len(r.tail))/unreadPer
-		defer time.AfterFunc(time.Duration(times)*e.stream.client.opts.AbsentAfter, func() { cancel(errUnread) }).Stop()
-	}
-	switch err := e.cs.SendMsg(r); {
-	case err == nil:
-		e.written <- struct{}{}
-	case !errors.Is(err, io.EOF):
-		cancel(ended(err))
 	}
 }
 

@@ -52,7 +52,7 @@ func (p *pulse) beat(now time.Time) (listens time.Time) {
 		return time.Time{}
 	}
 	if gap := now.Sub(p.last); gap > beatEvery+tooLate {
-		p.listens = now.Add(min(gap, p.most))
+		p.listens = later(p.listens, now.Add(min(gap, p.most)))
 	}
 	if now.After(p.last) {
 		p.last = now

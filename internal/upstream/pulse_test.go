@@ -72,3 +72,19 @@ func TestP57_AnOriginThatNeverStops(t *testing.T) {
 		}
 	})
 }
+
+// A second stop takes nothing of the time that the first gave.
+func TestP57_ALongStopAndAShortOne(t *testing.T) {
+	p := pulse{most: 15 * time.Second}
+	now := time.Now()
+	p.last = now
+	now = now.Add(20 * time.Second)
+	until := p.beat(now)
+	if want := now.Add(15 * time.Second); !until.Equal(want) {
+		t.Errorf("listens after %v", until.Sub(now))
+	}
+	now = now.Add(2500 * time.Millisecond)
+	if again := p.beat(now); !again.Equal(until) {
+		t.Errorf("listens %v sooner", until.Sub(again))
+	}
+}

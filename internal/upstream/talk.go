@@ -312,6 +312,8 @@ type request struct {
 	refusal    string // why it is a NACK
 	oversized  bool   // over max_request_bytes (P59)
 	leftOut    int    // versions that did not fit
+
+	left chan struct{} // closed once the transport has it; nil: nobody asks
 }
 
 // appendText appends a string field.

@@ -1,0 +1,198 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"xdsrelay/internal/xds"
+)
+
+// Until when a request may take.
+func TestP54_Unread(t *testing.T) {
+	const after = 15 * time.Second
+	now := time.Unix(1000, 0)
+	for what, c := range map[string]struct {
+		s     sending
+		spoke bool
+		want  time.Duration // from now; 0: for ever
+	}{
+		"nothing is written":          {spoke: true},
+		"the origin has yet to speak": {s: sending{since: now, size: 100}},
+		"a small one":                 {s: sending{since: now, size: 100}, spoke: true, want: time.Minute},
+		"a large one":                 {s: sending{since: now, size: 3*unreadPer + 1}, spoke: true, want: 7 * after},
+		"the relay was stopped":       {s: sending{since: now, size: 100, listens: now.Add(2 * time.Minute)}, spoke: true, want: 2 * time.Minute},
+	} {
+		got := c.s.unread(c.spoke, after)
+		if c.want == 0 && !got.IsZero() || c.want > 0 && !got.Equal(now.Add(c.want)) {
+			t.Errorf("%s: %v", what, got.Sub(now))
+		}
+	}
+}
+
+// A large request is told of when nothing needs it any more, whichever part is large.
+func TestALargeRequestLeaves(t *testing.T) {
+	part := func(n int) []byte { return bytes.Repeat([]byte("x"), n) }
+	for _, c := range [][2]int{{largeRequest, 0}, {largeRequest, 10}, {10, largeRequest}, {largeRequest, largeRequest}, {largeRequest - 10, 10}} {
+		r := &request{head: part(c[0]), tail: part(c[1]), left: make(chan struct{})}
+		out := r.buffers()
+		if got := out.Materialize(); !bytes.Equal(got, append(part(c[0]), part(c[1])...)) {
+			t.Errorf("%v: %d bytes", c, len(got))
+		}
+		select {
+		case <-r.left:
+			t.Errorf("%v: it has left before", c)
+		default:
+		}
+		out.Free()
+		select {
+		case <-r.left:
+		default:
+			t.Errorf("%v: it has not left", c)
+		}
+	}
+}
+
+// slowConn writes 100 KB a second.
+type slowConn struct{ net.Conn }
+
+func (c slowConn) Write(b []byte) (int, error) {
+	time.Sleep(time.Duration(len(b)) * time.Second / 100_000)
+	return c.Conn.Write(b)
+}
+
+// long are 2000 names, of 2 MB.
+func long() []string {
+	names := make([]string, 2000)
+	for i := range names {
+		names[i] = fmt.Sprint(i, strings.Repeat("x", 1000))
+	}
+	return names
+}
+
+// What is asked by a large request is not silence while that is on a slow way to the origin.
+func TestP57_ARequestThatIsOnItsWay(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		f := n.origin("one")
+		dial := func(ctx context.Context, name string) (net.Conn, error) {
+			c, err := n.dial(ctx, name)
+			return slowConn{c}, err
+		}
+		r := startRelay(t, Options{Variant: v, Dialer: dial, Backoff: steep, Keepalive: Keepalive{Time: 1000 * time.Hour}}, addressOf("one"))
+		stream, sink := r.stream(named(rds, "a"))
+		s := f.opens()
+		s.request()
+		s.send(resp{typ: rds, res: clusters("a")})
+		sink.untilNames(t, rds, "a")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		for len(s.in) > 0 {
+			s.request()
+		}
+		names := long()
+		began := time.Now()
+		stream.SetInterest(sink.want(named(rds, "a"), named(eds, names...)))
+		for len(s.in) == 0 {
+			if time.Since(began) > time.Minute {
+				t.Fatal("never read")
+			}
+			time.Sleep(100 * time.Millisecond)
+			if is := sink.is(eds, names[0]); is != xds.Pending {
+				t.Fatalf("after %v it is %d", time.Since(began), is)
+			}
+		}
+		if d := time.Since(began); d < 16*time.Second {
+			t.Fatalf("read after %v: too soon for this test", d)
+		}
+		time.Sleep(16 * time.Second)
+		synctest.Wait()
+		if is := sink.is(eds, names[0]); is != xds.Absent {
+			t.Errorf("in the end it is %d", is)
+		}
+	})
+}
+
+// readsSome is a stream of which an origin reads so many requests.
+type readsSome struct {
+	grpc.ServerStream
+	left *atomic.Int64
+}
+
+func (r readsSome) RecvMsg(m any) error {
+	if r.left.Add(-1) < 0 {
+		<-r.Context().Done()
+		return r.Context().Err()
+	}
+	return r.ServerStream.RecvMsg(m)
+}
+
+// reading is an origin that reads so many requests, of all streams.
+func reading(n *inMemory, some *atomic.Int64) *fakeOrigin {
+	return n.origin("one", grpc.StreamInterceptor(func(srv any, ss grpc.ServerStream, i *grpc.StreamServerInfo, h grpc.StreamHandler) error {
+		if strings.Contains(i.FullMethod, "Health") {
+			return h(srv, ss)
+		}
+		return h(srv, readsSome{ss, some})
+	}))
+}
+
+// A large request that nobody reads is given up, though no other follows it.
+func TestP54_ALargeRequestThatNobodyReads(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		some := new(atomic.Int64)
+		some.Store(2)
+		f := reading(n, some)
+		r := n.relay(v, "one")
+		stream, sink := r.stream(named(rds, "a"))
+		s := f.opens()
+		s.request()
+		s.send(resp{typ: rds, res: clusters("a")})
+		sink.untilNames(t, rds, "a")
+		s.request() // ACK
+		names := long()
+		stream.SetInterest(sink.want(named(rds, "a"), named(eds, names...)))
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if at := r.client.Origins()[0]; at.Reconnects > 0 || sink.is(eds, names[0]) != xds.Pending {
+			t.Errorf("it is %d: %+v", sink.is(eds, names[0]), at)
+		}
+		some.Store(1000)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if at := r.client.Origins()[0]; at.Reconnects != 1 || sink.is(eds, names[0]) != xds.Pending {
+			t.Errorf("it is %d: %+v", sink.is(eds, names[0]), at)
+		}
+	})
+}
+
+// An origin answers the first request, and reads no more of what was on its way when the
+// answer came.
+func TestP54_AnOriginThatReadsNoMoreFromTheStart(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		some := new(atomic.Int64)
+		some.Store(1)
+		f := reading(n, some)
+		r := n.relay(v, "one")
+		_, sink := r.stream(named(rds, "a"), named(eds, long()...), named(lds, "z"))
+		s := f.opens()
+		s.request()
+		time.Sleep(10 * time.Millisecond)
+		synctest.Wait()
+		s.send(resp{typ: rds, res: clusters("a")})
+		sink.untilNames(t, rds, "a")
+		some.Store(1000) // of the next stream
+		time.Sleep(4 * time.Minute)
+		synctest.Wait()
+		if at := r.client.Origins()[0]; at.Reconnects != 1 {
+			t.Errorf("%+v", at)
+		}
+	})
+}
