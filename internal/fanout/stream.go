@@ -127,7 +127,12 @@ func (st *stream) handle(msg []byte, first bool) *Refusal {
 // the stream is over. Who has neither been let in nor has a key for the type takes turns,
 // if the node is large, and nobody waits for who is gone.
 func (st *stream) whose(first bool) (*slot, *Refusal) {
-	if first || st.only == "" && st.slot(st.req.TypeURL) == nil {
+	if !first {
+		if sl := st.slot(st.req.TypeURL); sl != nil {
+			return sl, st.identify(first)
+		}
+	}
+	if first || st.only == "" {
 		bytes := len(st.req.Node)
 		if !first {
 			bytes = len(st.node.Bytes())
@@ -170,7 +175,7 @@ func (s *Server) nodeBytes(raw []byte) *Refusal {
 	return nil
 }
 
-// speaking returns the slot of the request's type (P2).
+// speaking returns the slot of the request's type, which is not known by that (P2).
 func (st *stream) speaking() (*slot, *Refusal) {
 	url := st.req.TypeURL
 	switch {
@@ -182,9 +187,6 @@ func (st *stream) speaking() (*slot, *Refusal) {
 		return nil, Refuse(codes.InvalidArgument, telemetry.TypeMismatch, "request: type_url %s on a stream of %s", url, st.only)
 	case len(url) == 0:
 		return nil, Refuse(codes.InvalidArgument, telemetry.TypeMissing, "request: no type_url on an aggregated stream")
-	}
-	if sl := st.slot(url); sl != nil {
-		return sl, nil
 	}
 	return st.join(xds.TypeURL(url))
 }
