@@ -188,6 +188,12 @@ func (h *rest) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q, refusal := s.read(p, t, body)
 	if refusal == nil {
 		p.node = q.node.ID
+		leave := xds.Turn(p.ctx, len(q.node.Bytes()))
+		if leave == nil {
+			panic(http.ErrAbortHandler)
+		}
+		p.entered = sync.OnceFunc(leave)
+		defer p.entered()
 		may := func() *Refusal { return h.admit(r.RemoteAddr, q) }
 		p.era = s.mover.era.Load() // before the gates are looked at: see mover
 		if refusal = may(); refusal == nil {

@@ -78,6 +78,9 @@ func (st *stream) receive() error {
 			st.end(refusal)
 			return refusal
 		}
+		if st.node == nil { // it was over before its turn came
+			return st.why(status.FromContextError(st.grpc.Context().Err()).Err())
+		}
 	}
 }
 
@@ -107,17 +110,43 @@ func (st *stream) handle(msg []byte, first bool) *Refusal {
 	if refusal := st.srv.scan(r, st.variant, msg); refusal != nil {
 		return refusal
 	}
-	if refusal := st.identify(first); refusal != nil {
-		return refusal
-	}
-	sl, refusal := st.speaking()
+	sl, refusal := st.whose(first)
 	if refusal != nil {
 		return refusal
+	}
+	if sl == nil {
+		return nil // it is over
 	}
 	if sl.member == nil {
 		return nil // P5, P6: unanswered
 	}
 	return st.apply(sl)
+}
+
+// whose takes the request's node, if it has one, and returns the slot of its type; nil:
+// the stream is over. Who has neither been let in nor has a key for the type takes turns,
+// if the node is large, and nobody waits for who is gone.
+func (st *stream) whose(first bool) (*slot, *Refusal) {
+	if !first {
+		if sl := st.slot(st.req.TypeURL); sl != nil {
+			return sl, st.identify(first)
+		}
+	}
+	if first || st.only == "" {
+		bytes := len(st.req.Node)
+		if !first {
+			bytes = len(st.node.Bytes())
+		}
+		leave := xds.Turn(st.grpc.Context(), bytes)
+		if leave == nil {
+			return nil, nil
+		}
+		defer leave()
+	}
+	if refusal := st.identify(first); refusal != nil {
+		return nil, refusal
+	}
+	return st.speaking()
 }
 
 // scan reads a request, within the limits.
@@ -146,7 +175,7 @@ func (s *Server) nodeBytes(raw []byte) *Refusal {
 	return nil
 }
 
-// speaking returns the slot of the request's type (P2).
+// speaking returns the slot of the request's type, which is not known by that (P2).
 func (st *stream) speaking() (*slot, *Refusal) {
 	url := st.req.TypeURL
 	switch {
@@ -158,9 +187,6 @@ func (st *stream) speaking() (*slot, *Refusal) {
 		return nil, Refuse(codes.InvalidArgument, telemetry.TypeMismatch, "request: type_url %s on a stream of %s", url, st.only)
 	case len(url) == 0:
 		return nil, Refuse(codes.InvalidArgument, telemetry.TypeMissing, "request: no type_url on an aggregated stream")
-	}
-	if sl := st.slot(url); sl != nil {
-		return sl, nil
 	}
 	return st.join(xds.TypeURL(url))
 }

@@ -171,6 +171,14 @@ func (p *parts) of(number uint32) (owner, bool) {
 	return o, open
 }
 
+// began reports whether something has come of a request of a stream.
+func (p *parts) began(stream uint32) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, begun := p.parts[stream]
+	return begun
+}
+
 // late returns the streams whose request takes too long, and the others, with
 // how much is held of these.
 func (p *parts) late(now time.Time, within time.Duration) (late, others []uint32, held int64) {

@@ -64,7 +64,7 @@ func (w *watcher) look(now time.Time) {
 	w.waiting, w.paces = make(map[*stream]bool), make(map[*stream]pace)
 	full := s.door.full()
 	for _, st := range w.streams {
-		if full && !st.spoke.Load() && now.Sub(st.opened) > s.requestTime {
+		if full && st.silent(now) {
 			// Nothing is wrong with it while there is room: an Envoy may have nothing
 			// to ask for. But who it is, and whether it may come in, nobody knows.
 			st.end(Refuse(codes.Unavailable, telemetry.RequestTime,
@@ -103,6 +103,16 @@ func (w *watcher) look(now time.Time) {
 	s.hurry(now, pins)
 	s.unpin(pins)
 	s.pollers.expire(now)
+}
+
+// silent reports whether the stream has said nothing, for as long as a request may take
+// to come; one that is coming has its own time.
+func (st *stream) silent(now time.Time) bool {
+	if st.spoke.Load() || now.Sub(st.opened) <= st.srv.requestTime {
+		return false
+	}
+	t := st.conn.toll.Load()
+	return t == nil || !t.parts.began(st.number)
 }
 
 // sweep says when all sessions are looked at for old states. It follows how much

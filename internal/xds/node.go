@@ -2,6 +2,7 @@ package xds
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"hash/maphash"
 	"time"
@@ -52,7 +53,7 @@ func (n *Node) Decode() (*corev3.Node, error) {
 // such messages, and are not to have the cores for themselves. f calls no With.
 func (n *Node) With(f func(*corev3.Node) error) error {
 	if size := len(n.raw); size > largeNode {
-		rested := decoding.take(size)
+		rested, _ := decoding.take(context.Background(), size)
 		time.Sleep(time.Until(rested))
 		began := time.Now()
 		defer func() { decoding.give(time.Now().Add(rests * time.Since(began))) }()

@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"context"
 	"runtime"
 	"slices"
 	"sync"
@@ -12,12 +13,31 @@ import (
 // are decoded before their goroutine has to make way for another.
 const largeNode = 64 << 10
 
-// decoding has a turn for half as many as there are cores: others are to find one. After
-// each a turn rests for so many times as long as it took, since what is left of it has to
-// be collected, by the same cores.
+// largeAtATime is for half as many as there are cores: others are to find one.
+var largeAtATime = max(1, runtime.GOMAXPROCS(0)/2)
+
+var decoding = newTurns(largeAtATime)
+
+// rests is for how many times as long as it took a turn rests after it: what is left of
+// it has to be collected, by the same cores.
 const rests = 2
 
-var decoding = newTurns(max(1, runtime.GOMAXPROCS(0)/2))
+// coming are the streams and polls whose large node is held against rules. What waits there may
+// give up, so that who opens streams and ends them has nobody wait for what is over;
+// there are more than decode, so that those are never without work.
+var coming = newTurns(2 * largeAtATime)
+
+// Turn waits until it is a node's turn, of so many bytes, to be held against rules, and
+// returns what ends that; nil: ctx has ended before.
+func Turn(ctx context.Context, bytes int) (leave func()) {
+	if bytes <= largeNode {
+		return func() {}
+	}
+	if _, ok := coming.take(ctx, bytes); !ok {
+		return nil
+	}
+	return func() { coming.give(time.Time{}) }
+}
 
 // turns are so many at a time. Of those that wait, the smallest and who has waited for
 // longest go next by turns: who is as large as may be delays others little, and nobody
@@ -36,19 +56,34 @@ type waiter struct {
 
 func newTurns(n int) *turns { return &turns{free: make([]time.Time, n)} }
 
-// take waits for a turn of one of this size, and returns from when on it is free.
-func (t *turns) take(size int) time.Time {
+// take waits for a turn of one of this size, and returns from when on it is free; false:
+// ctx has ended before.
+func (t *turns) take(ctx context.Context, size int) (at time.Time, ok bool) {
 	t.mu.Lock()
 	if last := len(t.free) - 1; last >= 0 {
-		at := t.free[last]
+		at = t.free[last]
 		t.free = t.free[:last]
 		t.mu.Unlock()
-		return at
+		return at, true
 	}
 	w := waiter{size, make(chan time.Time, 1)}
 	t.waiting = append(t.waiting, w)
 	t.mu.Unlock()
-	return <-w.next
+	select {
+	case at = <-w.next:
+		return at, true
+	case <-ctx.Done():
+	}
+	t.mu.Lock()
+	i := slices.IndexFunc(t.waiting, func(o waiter) bool { return o.next == w.next })
+	if i >= 0 {
+		t.waiting = slices.Delete(t.waiting, i, i+1)
+	}
+	t.mu.Unlock()
+	if i < 0 { // it was given one just then
+		t.give(<-w.next)
+	}
+	return time.Time{}, false
 }
 
 // give gives a turn back, which is free from then on.

@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"sync"
@@ -57,13 +58,13 @@ func TestLargeNodesAtATime(t *testing.T) {
 func TestSmallAndOldestTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ts := newTurns(1)
-		ts.take(0)
+		ts.take(t.Context(), 0)
 		var order []int
 		var mu sync.Mutex
 		var all sync.WaitGroup
 		for _, size := range []int{900, 901, 902, 903, 10, 20} {
 			all.Go(func() {
-				ts.take(size)
+				ts.take(t.Context(), size)
 				mu.Lock()
 				order = append(order, size)
 				mu.Unlock()
@@ -71,6 +72,15 @@ func TestSmallAndOldestTakeTurns(t *testing.T) {
 			})
 			synctest.Wait() // it is the next to wait
 		}
+		ctx, stop := context.WithCancel(t.Context())
+		all.Go(func() {
+			if _, ok := ts.take(ctx, 1); ok {
+				t.Error("who has given up has a turn")
+			}
+		})
+		synctest.Wait()
+		stop()
+		synctest.Wait()
 		ts.give(time.Time{})
 		all.Wait()
 		if want := []int{900, 10, 901, 20, 902, 903}; !slices.Equal(order, want) {

@@ -19,7 +19,6 @@ func richNode() *corev3.Node {
 	n.DynamicParameters = params("k", "v")
 	n.Metadata.Fields["l"] = structpb.NewListValue(&structpb.ListValue{Values: []*structpb.Value{structpb.NewNumberValue(1), structpb.NewBoolValue(true), structpb.NewNullValue()}})
 	n.Metadata.Fields["s"] = structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{"ä": structpb.NewStringValue("ö")}})
-	n.ListeningAddresses = []*corev3.Address{{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{Address: "1.2.3.4", PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 80}}}}} //nolint:staticcheck // clients send it
 	n.Extensions = []*corev3.Extension{{Name: "x", Version: nil}}
 	return n
 }
