@@ -196,3 +196,18 @@ func TestP54_AnOriginThatReadsNoMoreFromTheStart(t *testing.T) {
 		}
 	})
 }
+
+// A large first request holds up none of the others until it is answered.
+func TestP54_ALargeFirstRequestHoldsUpNothing(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		f := n.origin("one")
+		large := long()[:100] // gRPC would keep as much, to send it again
+		n.relay(v, "one").stream(named(eds, large...), named(rds, large...), named(lds, large...))
+		s := f.opens()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if len(s.in) != 3 {
+			t.Errorf("%d requests have come", len(s.in))
+		}
+	})
+}
