@@ -379,10 +379,21 @@ const maxFile = maxResponse
 // errWriting: the file was written to while it was read.
 var errWriting = errors.New("is being written")
 
-// readFile reads a file. Valid content that is new becomes f.next; a fault is
-// returned at each scan until the content is another.
+// errSwapped: another file came in its place while it was read, which is whole.
+var errSwapped = fmt.Errorf("%w anew", errWriting)
+
+// readFile reads a file, and the one that comes in its place meanwhile.
 func (o *fileOrigin) readFile(name string, f *file) error {
-	path := filepath.Join(o.dir, name)
+	err := errSwapped
+	for n := 0; n < maxReads && errors.Is(err, errSwapped); n++ {
+		err = o.readOnce(filepath.Join(o.dir, name), f)
+	}
+	return err
+}
+
+// readOnce reads a file. Valid content that is new becomes f.next; a fault is
+// returned at each scan until the content is another.
+func (o *fileOrigin) readOnce(path string, f *file) error {
 	before, err := os.Stat(path)
 	switch {
 	case err != nil:
@@ -400,13 +411,16 @@ func (o *fileOrigin) readFile(name string, f *file) error {
 	if err != nil {
 		return err
 	}
-	if !sameFile(before, after) {
+	switch {
+	case !os.SameFile(before, after):
+		return errSwapped
+	case !sameFile(before, after):
 		return errWriting
 	}
 	sum := sha256.Sum256(raw)
 	if !f.read || f.sum != sum {
 		f.read, f.sum = true, sum
-		f.next, f.fault = parseFile(filepath.Ext(name), raw, o.held)
+		f.next, f.fault = parseFile(filepath.Ext(path), raw, o.held)
 	}
 	return f.fault
 }

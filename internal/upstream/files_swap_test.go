@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"errors"
 	"log/slog"
 	"maps"
 	"os"
@@ -82,5 +83,30 @@ func TestP80_WhatLapsedBeforeTheDirectoryServes(t *testing.T) {
 	u, any := (&told{at: nothing}).update(all(odd), nil, now, held, began)
 	if !any || !slices.Equal(u.Removed, []string{"expired", "uncached"}) {
 		t.Errorf("removed are %v", u.Removed)
+	}
+}
+
+// A file that another takes the place of while it is read is not one that is being written.
+func TestP80_AFileThatIsSwappedIsReadAnew(t *testing.T) {
+	dir, beside := t.TempDir(), t.TempDir()
+	path := filepath.Join(dir, "all.json")
+	put := func(at string) {
+		if err := os.WriteFile(at, make([]byte, 4<<20), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(path)
+	o := &fileOrigin{dir: dir}
+	for range 50 {
+		next := filepath.Join(beside, "next")
+		put(next)
+		swapped := make(chan error, 1)
+		go func() { swapped <- os.Rename(next, path) }()
+		if err := o.readFile("all.json", new(file)); errors.Is(err, errWriting) {
+			t.Fatal(err)
+		}
+		if err := <-swapped; err != nil {
+			t.Fatal(err)
+		}
 	}
 }
