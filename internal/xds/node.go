@@ -56,7 +56,7 @@ func (n *Node) With(f func(*corev3.Node) error) error {
 		rested, _ := decoding.take(context.Background(), size)
 		time.Sleep(time.Until(rested))
 		began := time.Now()
-		defer func() { decoding.give(time.Now().Add(rests * time.Since(began))) }()
+		defer func() { decoding.give(time.Now().Add(min(rests*time.Since(began), maxRest))) }()
 	}
 	m, err := n.Decode()
 	if err != nil {

@@ -22,6 +22,10 @@ var decoding = newTurns(largeAtATime)
 // it has to be collected, by the same cores.
 const rests = 2
 
+// maxRest bounds that: a relay that was stopped meanwhile, or had no processor, has nothing
+// to collect for as long.
+const maxRest = time.Second
+
 // coming are the streams and polls whose large node is held against rules. What waits there may
 // give up, so that who opens streams and ends them has nobody wait for what is over;
 // there are more than decode, so that those are never without work.

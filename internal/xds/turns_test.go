@@ -91,3 +91,25 @@ func TestSmallAndOldestTakeTurns(t *testing.T) {
 		}
 	})
 }
+
+// A relay that was stopped, or had no processor, while it decoded a large node does not
+// rest for as long as that: whoever has such a node would wait for it.
+func TestNoTurnRestsForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		large := &Node{raw: marshal(t, &corev3.Node{Id: strings.Repeat("n", largeNode+1)})}
+		was := decoding
+		decoding = newTurns(1)
+		defer func() { decoding = was }()
+		none := func(*corev3.Node) error { return nil }
+		if err := large.With(func(*corev3.Node) error { time.Sleep(10 * time.Minute); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if err := large.With(none); err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Since(began); d > maxRest {
+			t.Errorf("the next had to wait for %v", d)
+		}
+	})
+}
