@@ -140,7 +140,7 @@ func (st *stream) whose(request int, first bool) (*slot, *Refusal) {
 			bytes = len(st.node.Bytes())
 		}
 		st.waits.Store(int64(request))
-		leave := xds.Turn(st.grpc.Context(), bytes)
+		leave := xds.Turn(st.grpc.Context(), nil, bytes)
 		st.waits.Store(0)
 		if leave == nil {
 			return nil, nil

@@ -2,7 +2,9 @@ package fanout
 
 import (
 	"context"
+	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,7 +19,7 @@ import (
 func noTurns(t *testing.T) {
 	for { // until nobody has a turn to give
 		ctx, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		leave := xds.Turn(ctx, 1<<20)
+		leave := xds.Turn(ctx, nil, 1<<20)
 		stop()
 		if leave == nil {
 			return
@@ -65,4 +67,34 @@ func TestRequestsThatWaitForATurnArePinned(t *testing.T) {
 	}
 	r.counted(telemetry.LimitPinnedBytes, 3)
 	r.eventually(func() bool { return len(r.srv.all()) == 2 })
+}
+
+// So does what polls keep alive.
+func TestP72_PollsThatWaitForATurnArePinned(t *testing.T) {
+	noTurns(t)
+	r := newREST(t, func(o *Options) { o.Limits.PinnedBytes = 3 << 17 })
+	n := node(strings.Repeat("n", 1<<17))
+	got := make(chan *reply, 4)
+	ctx, stop := context.WithCancel(testContext(t))
+	var all sync.WaitGroup
+	for range cap(got) {
+		all.Go(func() {
+			if a, err := r.post(ctx, r.web("http1"), "/v3/discovery:clusters", asEnvoy(t, envoyPoll(n, xds.ClusterType, ""))); err == nil {
+				got <- a
+			}
+		})
+	}
+	for range 2 {
+		select {
+		case a := <-got:
+			if f := r.refused(a, http.StatusTooManyRequests); f.Reason != telemetry.LimitPinnedBytes.String() {
+				t.Errorf("%+v", f)
+			}
+		case <-ctx.Done():
+			t.Fatal("none is ended")
+		}
+	}
+	r.eventually(func() bool { return len(r.srv.polls.all()) == 2 })
+	stop()
+	all.Wait()
 }

@@ -32,12 +32,12 @@ const maxRest = time.Second
 var coming = newTurns(2 * largeAtATime)
 
 // Turn waits until it is a node's turn, of so many bytes, to be held against rules, and
-// returns what ends that; nil: ctx has ended before.
-func Turn(ctx context.Context, bytes int) (leave func()) {
+// returns what ends that; nil: ctx has ended before, or cut is closed.
+func Turn(ctx context.Context, cut <-chan struct{}, bytes int) (leave func()) {
 	if bytes <= largeNode {
 		return func() {}
 	}
-	if _, ok := coming.take(ctx, bytes); !ok {
+	if _, ok := coming.take(ctx, cut, bytes); !ok {
 		return nil
 	}
 	return func() { coming.give(time.Time{}) }
@@ -61,8 +61,8 @@ type waiter struct {
 func newTurns(n int) *turns { return &turns{free: make([]time.Time, n)} }
 
 // take waits for a turn of one of this size, and returns from when on it is free; false:
-// ctx has ended before.
-func (t *turns) take(ctx context.Context, size int) (at time.Time, ok bool) {
+// ctx has ended before, or cut is closed.
+func (t *turns) take(ctx context.Context, cut <-chan struct{}, size int) (at time.Time, ok bool) {
 	t.mu.Lock()
 	if last := len(t.free) - 1; last >= 0 {
 		at = t.free[last]
@@ -77,6 +77,7 @@ func (t *turns) take(ctx context.Context, size int) (at time.Time, ok bool) {
 	case at = <-w.next:
 		return at, true
 	case <-ctx.Done():
+	case <-cut:
 	}
 	t.mu.Lock()
 	i := slices.IndexFunc(t.waiting, func(o waiter) bool { return o.next == w.next })

@@ -58,13 +58,13 @@ func TestLargeNodesAtATime(t *testing.T) {
 func TestSmallAndOldestTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ts := newTurns(1)
-		ts.take(t.Context(), 0)
+		ts.take(t.Context(), nil, 0)
 		var order []int
 		var mu sync.Mutex
 		var all sync.WaitGroup
 		for _, size := range []int{900, 901, 902, 903, 10, 20} {
 			all.Go(func() {
-				ts.take(t.Context(), size)
+				ts.take(t.Context(), nil, size)
 				mu.Lock()
 				order = append(order, size)
 				mu.Unlock()
@@ -74,7 +74,7 @@ func TestSmallAndOldestTakeTurns(t *testing.T) {
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		all.Go(func() {
-			if _, ok := ts.take(ctx, 1); ok {
+			if _, ok := ts.take(ctx, nil, 1); ok {
 				t.Error("who has given up has a turn")
 			}
 		})
