@@ -288,9 +288,12 @@ func (s *Server) read(p *poll, t xds.Type, body []byte) (*question, *Refusal) {
 // turn waits for the turn of the poll's node, if that is large. What the poll is as a whole,
 // so many bytes, is kept alive until then.
 func (p *poll) turn(q *question, body int) *Refusal {
-	p.held.Store(int64(body))
-	defer p.held.Store(0)
-	leave := xds.Turn(p.ctx, p.cut, len(q.node.Bytes()))
+	node := len(q.node.Bytes())
+	if xds.TakesTurns(node) {
+		p.held.Store(int64(body))
+		defer p.held.Store(0)
+	}
+	leave := xds.Turn(p.ctx, p.cut, node)
 	if leave != nil {
 		p.entered = sync.OnceFunc(leave)
 		return nil

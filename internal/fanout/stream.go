@@ -139,7 +139,9 @@ func (st *stream) whose(request int, first bool) (*slot, *Refusal) {
 		if !first {
 			bytes = len(st.node.Bytes())
 		}
-		st.waits.Store(int64(request))
+		if xds.TakesTurns(bytes) {
+			st.waits.Store(int64(request))
+		}
 		leave := xds.Turn(st.grpc.Context(), nil, bytes)
 		st.waits.Store(0)
 		if leave == nil {

@@ -31,10 +31,13 @@ const maxRest = time.Second
 // there are more than decode, so that those are never without work.
 var coming = newTurns(2 * largeAtATime)
 
+// TakesTurns reports whether a node of so many bytes has to wait for its turn.
+func TakesTurns(bytes int) bool { return bytes > largeNode }
+
 // Turn waits until it is a node's turn, of so many bytes, to be held against rules, and
 // returns what ends that; nil: ctx has ended before, or cut is closed.
 func Turn(ctx context.Context, cut <-chan struct{}, bytes int) (leave func()) {
-	if bytes <= largeNode {
+	if !TakesTurns(bytes) {
 		return func() {}
 	}
 	if _, ok := coming.take(ctx, cut, bytes); !ok {
