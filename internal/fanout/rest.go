@@ -188,11 +188,9 @@ func (h *rest) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q, refusal := s.read(p, t, body)
 	if refusal == nil {
 		p.node = q.node.ID
-		leave := xds.Turn(p.ctx, len(q.node.Bytes()))
-		if leave == nil {
-			panic(http.ErrAbortHandler)
-		}
-		p.entered = sync.OnceFunc(leave)
+		refusal = p.turn(q, len(body))
+	}
+	if refusal == nil {
 		defer p.entered()
 		may := func() *Refusal { return h.admit(r.RemoteAddr, q) }
 		p.era = s.mover.era.Load() // before the gates are looked at: see mover
@@ -285,6 +283,25 @@ func (s *Server) read(p *poll, t xds.Type, body []byte) (*question, *Refusal) {
 		}
 	}
 	return s.ask(t, body)
+}
+
+// turn waits for the turn of the poll's node, if that is large. What the poll is as a whole,
+// so many bytes, is kept alive until then.
+func (p *poll) turn(q *question, body int) *Refusal {
+	node := len(q.node.Bytes())
+	if xds.TakesTurns(node) {
+		p.held.Store(int64(body))
+		defer p.held.Store(0)
+	}
+	leave := xds.Turn(p.ctx, p.cut, node)
+	if leave != nil {
+		p.entered = sync.OnceFunc(leave)
+		return nil
+	}
+	if refusal := p.refusal.Load(); refusal != nil {
+		return refusal
+	}
+	panic(http.ErrAbortHandler)
 }
 
 // httpStatus of a refusal, by its code (P72).

@@ -48,6 +48,7 @@ type stream struct {
 	left    atomic.Pointer[chan any] // closed when the last worker has left
 	age     alarm[*stream]           // under the lock of the server's ages
 	spoke   atomic.Bool              // its first request has come
+	waits   atomic.Int64             // bytes of a request that waits for the turn of its node
 	// A session has to remember names. It is set under mu.
 	remembers atomic.Bool
 
@@ -110,7 +111,7 @@ func (st *stream) handle(msg []byte, first bool) *Refusal {
 	if refusal := st.srv.scan(r, st.variant, msg); refusal != nil {
 		return refusal
 	}
-	sl, refusal := st.whose(first)
+	sl, refusal := st.whose(len(msg), first)
 	if refusal != nil {
 		return refusal
 	}
@@ -125,8 +126,9 @@ func (st *stream) handle(msg []byte, first bool) *Refusal {
 
 // whose takes the request's node, if it has one, and returns the slot of its type; nil:
 // the stream is over. Who has neither been let in nor has a key for the type takes turns,
-// if the node is large, and nobody waits for who is gone.
-func (st *stream) whose(first bool) (*slot, *Refusal) {
+// if the node is large, and nobody waits for who is gone. What the request is as a whole, so
+// many bytes, is kept alive until then.
+func (st *stream) whose(request int, first bool) (*slot, *Refusal) {
 	if !first {
 		if sl := st.slot(st.req.TypeURL); sl != nil {
 			return sl, st.identify(first)
@@ -137,7 +139,11 @@ func (st *stream) whose(first bool) (*slot, *Refusal) {
 		if !first {
 			bytes = len(st.node.Bytes())
 		}
-		leave := xds.Turn(st.grpc.Context(), bytes)
+		if xds.TakesTurns(bytes) {
+			st.waits.Store(int64(request))
+		}
+		leave := xds.Turn(st.grpc.Context(), nil, bytes)
+		st.waits.Store(0)
 		if leave == nil {
 			return nil, nil
 		}

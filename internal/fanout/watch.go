@@ -88,6 +88,9 @@ func (w *watcher) look(now time.Time) {
 		if st.remembers.Load() {
 			st.remembered(pins)
 		}
+		if n := st.waits.Load(); n > 0 {
+			pins[&st.waits] = pin{st, n}
+		}
 	}
 	clear(w.streams)
 	w.streams = w.streams[:0]

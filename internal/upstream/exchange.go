@@ -33,6 +33,7 @@ type exchange struct {
 	talk    talker
 	ask     func(context.Context, *life) error // for a sign of life over a transport
 	life    *life                              // of what the stream is on; the loop's, nil until it is of interest
+	spoke   time.Time                          // when the origin first did; the loop's, zero: it has not
 
 	wg      sync.WaitGroup // of senders and the receiver
 	written chan struct{}  // sender to loop; room for one
@@ -109,7 +110,7 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 				resume = held.at(at)
 			}
 		}
-		if at := going.unread(e.stream.had, e.stream.client.opts.AbsentAfter); !at.IsZero() {
+		if at := going.unread(e.spoke, e.stream.client.opts.AbsentAfter); !at.IsZero() {
 			stuck = unread.at(at)
 		}
 		var due <-chan time.Time
@@ -243,6 +244,9 @@ func (e *exchange) judge(in incoming) (verdict, error) {
 		return v, err
 	}
 	first := !s.had
+	if first {
+		e.spoke = time.Now()
+	}
 	e.ofTransport().show(time.Now())
 	s.answered()
 	if first && (!v.take || v.asked.empty()) && s.serves() {

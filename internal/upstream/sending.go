@@ -36,13 +36,14 @@ type sending struct {
 	listens time.Time // the relay's process did not run, and does not listen until then
 }
 
-// unread is until when it may take; zero: for ever. spoke: the origin did, on this stream; else
-// it is silent, which is shown.
-func (s *sending) unread(spoke bool, absentAfter time.Duration) time.Time {
-	if s.since.IsZero() || !spoke {
+// unread is until when it may take; zero: for ever. spoke is when the origin first did, on this
+// stream; zero: it is silent, which is shown. One that takes its time until then may read
+// the rest after that.
+func (s *sending) unread(spoke time.Time, absentAfter time.Duration) time.Time {
+	if s.since.IsZero() || spoke.IsZero() {
 		return time.Time{}
 	}
-	return later(s.since.Add(time.Duration(4+s.size/unreadPer)*absentAfter), s.listens)
+	return later(later(s.since, spoke).Add(time.Duration(4+s.size/unreadPer)*absentAfter), s.listens)
 }
 
 // begin has a request written, which the loop is told.

@@ -22,14 +22,16 @@ func TestP54_Unread(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for what, c := range map[string]struct {
 		s     sending
-		spoke bool
+		spoke time.Time
 		want  time.Duration // from now; 0: for ever
 	}{
-		"nothing is written":          {spoke: true},
+		"nothing is written":          {spoke: now},
 		"the origin has yet to speak": {s: sending{since: now, size: 100}},
-		"a small one":                 {s: sending{since: now, size: 100}, spoke: true, want: time.Minute},
-		"a large one":                 {s: sending{since: now, size: 3*unreadPer + 1}, spoke: true, want: 7 * after},
-		"the relay was stopped":       {s: sending{since: now, size: 100, listens: now.Add(2 * time.Minute)}, spoke: true, want: 2 * time.Minute},
+		"a small one":                 {s: sending{since: now, size: 100}, spoke: now, want: time.Minute},
+		"a large one":                 {s: sending{since: now, size: 3*unreadPer + 1}, spoke: now, want: 7 * after},
+		"the origin spoke before":     {s: sending{since: now, size: 100}, spoke: now.Add(-time.Hour), want: time.Minute},
+		"the origin spoke since":      {s: sending{since: now, size: 100}, spoke: now.Add(time.Hour), want: time.Hour + time.Minute},
+		"the relay was stopped":       {s: sending{since: now, size: 100, listens: now.Add(2 * time.Minute)}, spoke: now, want: 2 * time.Minute},
 	} {
 		got := c.s.unread(c.spoke, after)
 		if c.want == 0 && !got.IsZero() || c.want > 0 && !got.Equal(now.Add(c.want)) {
@@ -208,6 +210,55 @@ func TestP54_ALargeFirstRequestHoldsUpNothing(t *testing.T) {
 		synctest.Wait()
 		if len(s.in) != 3 {
 			t.Errorf("%d requests have come", len(s.in))
+		}
+	})
+}
+
+// readsLater is a stream of which an origin reads so many requests at once, and the
+// others once it goes on.
+type readsLater struct {
+	grpc.ServerStream
+	left *atomic.Int64
+	goOn chan struct{}
+}
+
+func (r readsLater) RecvMsg(m any) error {
+	if r.left.Add(-1) < 0 {
+		select {
+		case <-r.goOn:
+		case <-r.Context().Done():
+			return r.Context().Err()
+		}
+	}
+	return r.ServerStream.RecvMsg(m)
+}
+
+// An origin that takes its time to say the first word has as long as any other to read
+// what was on its way by then.
+func TestP54_AnOriginThatWakesUp(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		some, goOn := new(atomic.Int64), make(chan struct{})
+		some.Store(1)
+		f := n.origin("one", grpc.StreamInterceptor(func(srv any, ss grpc.ServerStream, i *grpc.StreamServerInfo, h grpc.StreamHandler) error {
+			if strings.Contains(i.FullMethod, "Health") {
+				return h(srv, ss)
+			}
+			return h(srv, readsLater{ss, some, goOn})
+		}))
+		r := n.relay(v, "one")
+		_, sink := r.stream(named(rds, "a"), named(eds, long()...))
+		s := f.opens()
+		s.request()
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		s.send(resp{typ: rds, res: clusters("a")})
+		sink.untilNames(t, rds, "a")
+		time.Sleep(10 * time.Second)
+		close(goOn)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if at := r.client.Origins()[0]; at.Reconnects != 0 {
+			t.Errorf("it was not given the time to read: %+v", at)
 		}
 	})
 }

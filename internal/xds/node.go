@@ -53,10 +53,10 @@ func (n *Node) Decode() (*corev3.Node, error) {
 // such messages, and are not to have the cores for themselves. f calls no With.
 func (n *Node) With(f func(*corev3.Node) error) error {
 	if size := len(n.raw); size > largeNode {
-		rested, _ := decoding.take(context.Background(), size)
+		rested, _ := decoding.take(context.Background(), nil, size)
 		time.Sleep(time.Until(rested))
 		began := time.Now()
-		defer func() { decoding.give(time.Now().Add(rests * time.Since(began))) }()
+		defer func() { decoding.give(time.Now().Add(min(rests*time.Since(began), maxRest))) }()
 	}
 	m, err := n.Decode()
 	if err != nil {

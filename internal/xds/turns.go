@@ -22,18 +22,25 @@ var decoding = newTurns(largeAtATime)
 // it has to be collected, by the same cores.
 const rests = 2
 
+// maxRest bounds that: a relay that was stopped meanwhile, or had no processor, has nothing
+// to collect for as long.
+const maxRest = time.Second
+
 // coming are the streams and polls whose large node is held against rules. What waits there may
 // give up, so that who opens streams and ends them has nobody wait for what is over;
 // there are more than decode, so that those are never without work.
 var coming = newTurns(2 * largeAtATime)
 
+// TakesTurns reports whether a node of so many bytes has to wait for its turn.
+func TakesTurns(bytes int) bool { return bytes > largeNode }
+
 // Turn waits until it is a node's turn, of so many bytes, to be held against rules, and
-// returns what ends that; nil: ctx has ended before.
-func Turn(ctx context.Context, bytes int) (leave func()) {
-	if bytes <= largeNode {
+// returns what ends that; nil: ctx has ended before, or cut is closed.
+func Turn(ctx context.Context, cut <-chan struct{}, bytes int) (leave func()) {
+	if !TakesTurns(bytes) {
 		return func() {}
 	}
-	if _, ok := coming.take(ctx, bytes); !ok {
+	if _, ok := coming.take(ctx, cut, bytes); !ok {
 		return nil
 	}
 	return func() { coming.give(time.Time{}) }
@@ -57,8 +64,8 @@ type waiter struct {
 func newTurns(n int) *turns { return &turns{free: make([]time.Time, n)} }
 
 // take waits for a turn of one of this size, and returns from when on it is free; false:
-// ctx has ended before.
-func (t *turns) take(ctx context.Context, size int) (at time.Time, ok bool) {
+// ctx has ended before, or cut is closed.
+func (t *turns) take(ctx context.Context, cut <-chan struct{}, size int) (at time.Time, ok bool) {
 	t.mu.Lock()
 	if last := len(t.free) - 1; last >= 0 {
 		at = t.free[last]
@@ -73,6 +80,7 @@ func (t *turns) take(ctx context.Context, size int) (at time.Time, ok bool) {
 	case at = <-w.next:
 		return at, true
 	case <-ctx.Done():
+	case <-cut:
 	}
 	t.mu.Lock()
 	i := slices.IndexFunc(t.waiting, func(o waiter) bool { return o.next == w.next })

@@ -58,13 +58,13 @@ func TestLargeNodesAtATime(t *testing.T) {
 func TestSmallAndOldestTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ts := newTurns(1)
-		ts.take(t.Context(), 0)
+		ts.take(t.Context(), nil, 0)
 		var order []int
 		var mu sync.Mutex
 		var all sync.WaitGroup
 		for _, size := range []int{900, 901, 902, 903, 10, 20} {
 			all.Go(func() {
-				ts.take(t.Context(), size)
+				ts.take(t.Context(), nil, size)
 				mu.Lock()
 				order = append(order, size)
 				mu.Unlock()
@@ -74,7 +74,7 @@ func TestSmallAndOldestTakeTurns(t *testing.T) {
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		all.Go(func() {
-			if _, ok := ts.take(ctx, 1); ok {
+			if _, ok := ts.take(ctx, nil, 1); ok {
 				t.Error("who has given up has a turn")
 			}
 		})
@@ -88,6 +88,28 @@ func TestSmallAndOldestTakeTurns(t *testing.T) {
 		}
 		if len(ts.free) != 1 || len(ts.waiting) != 0 {
 			t.Errorf("%d turns are free, and %d wait", len(ts.free), len(ts.waiting))
+		}
+	})
+}
+
+// A relay that was stopped, or had no processor, while it decoded a large node does not
+// rest for as long as that: whoever has such a node would wait for it.
+func TestNoTurnRestsForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		large := &Node{raw: marshal(t, &corev3.Node{Id: strings.Repeat("n", largeNode+1)})}
+		was := decoding
+		decoding = newTurns(1)
+		defer func() { decoding = was }()
+		none := func(*corev3.Node) error { return nil }
+		if err := large.With(func(*corev3.Node) error { time.Sleep(10 * time.Minute); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if err := large.With(none); err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Since(began); d > maxRest {
+			t.Errorf("the next had to wait for %v", d)
 		}
 	})
 }
