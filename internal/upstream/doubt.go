@@ -10,6 +10,7 @@ type doubt struct {
 
 	until  time.Time // nothing is taken for absent before
 	heard  time.Time // until when what came may not be read yet
+	ahead  time.Time // what is due then was asked for ahead
 	look   time.Time // when to see whether the origin has shown life since it was asked in vain; zero: it was not
 	again  time.Time // the last of until that was for that the origin lives again
 	graces int       // of these, since anything was taken for absent
@@ -21,14 +22,16 @@ const maxGraces = 3
 
 // signs are what is so when it is asked for a decision.
 type signs struct {
+	due        time.Time // when the first name's time is over; zero: none has any
 	listens    time.Time // the relay's process has not run, and does not listen until then
 	lively     bool      // the origin showed life a moment ago
+	from       time.Time // since when it has
 	lost       bool      // it spoke, and is known to show none since
 	mute       bool      // it never spoke
 	known      bool      // it has spoken for the key
 	early      time.Time // it has just begun to speak to anybody, and has time until then
 	grace      time.Time // it lives again, and has time until then
-	unanswered bool      // there is something that silence would decide
+	unanswered bool      // there is something that silence decides when it is due
 }
 
 // decision is what to do.
@@ -40,8 +43,17 @@ const (
 	isGone                  // what is unanswered is taken for absent
 )
 
+// given is how long an origin has at least from when it shows life: it may have hung until
+// then. askAhead is how long before a name's time is over it is asked for a sign, so that this is
+// none to wait for.
+func (d *doubt) given() time.Duration    { return d.absentAfter / 5 }
+func (d *doubt) askAhead() time.Duration { return d.absentAfter / 4 }
+
 // next is when to ask for a decision of what is due; zero: nothing is, but lost may end.
 func (d *doubt) next(due time.Time, lost bool) time.Time {
+	if !due.IsZero() && !due.Equal(d.ahead) {
+		due = due.Add(-d.askAhead())
+	}
 	if due.Before(d.until) || lost {
 		due = d.until
 	}
@@ -69,6 +81,12 @@ func (d *doubt) decide(now time.Time, s signs) decision {
 	case s.mute:
 		d.until = now.Add(d.absentAfter)
 		return waitOn
+	case now.Before(s.due) && !s.lost:
+		d.ahead = s.due
+		if s.lively || !s.unanswered {
+			return waitOn
+		}
+		return askLife
 	case now.Before(s.early) && (!d.until.IsZero() || !s.known):
 		d.until = s.early
 		return waitOn
@@ -77,6 +95,9 @@ func (d *doubt) decide(now time.Time, s signs) decision {
 			d.graces++
 		}
 		d.until, d.again = s.grace, s.grace
+		return waitOn
+	case s.lively && now.Before(s.from.Add(d.given())):
+		d.until = s.from.Add(d.given())
 		return waitOn
 	case !s.lively && (s.lost || s.unanswered):
 		return askLife

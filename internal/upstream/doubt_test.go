@@ -18,6 +18,12 @@ func TestP57_Doubt(t *testing.T) {
 		lost  bool
 	}{
 		"an origin that lives":                {signs: signs{lively: true, known: true, unanswered: true}, want: isGone, next: now},
+		"it has just shown life":              {signs: signs{lively: true, from: in(-time.Second), known: true, unanswered: true}, want: waitOn, next: in(2 * time.Second)},
+		"it has shown life for a while":       {signs: signs{lively: true, from: in(-3 * time.Second), known: true, unanswered: true}, want: isGone, next: now},
+		"due soon":                            {signs: signs{due: in(time.Second), known: true, unanswered: true}, want: askLife, next: in(time.Second)},
+		"due soon, and it lives":              {signs: signs{due: in(time.Second), lively: true, known: true}, want: waitOn, next: in(time.Second)},
+		"due soon, and all is answered":       {signs: signs{due: in(time.Second), known: true}, want: waitOn, next: in(time.Second)},
+		"due soon, and it never spoke":        {signs: signs{due: in(time.Second), mute: true, unanswered: true}, want: waitOn, next: in(after)},
 		"one of which nobody knows":           {signs: signs{known: true, unanswered: true}, want: askLife, next: now},
 		"nothing depends on it":               {signs: signs{known: true}, want: isGone, next: now},
 		"one that is lost":                    {signs: signs{known: true, lost: true}, want: askLife, next: now},
@@ -43,10 +49,17 @@ func TestP57_Doubt(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			d := c.was
 			d.absentAfter = after
+			if d.ahead.IsZero() {
+				d.ahead = now
+			}
 			if got := d.decide(now, c.signs); got != c.want {
 				t.Errorf("decision %d, want %d", got, c.want)
 			}
-			if got := d.next(now, c.lost); !got.Equal(c.next) {
+			due := c.signs.due
+			if due.IsZero() {
+				due = now
+			}
+			if got := d.next(due, c.lost); !got.Equal(c.next) {
 				t.Errorf("next after %v, want %v", got.Sub(now), c.next.Sub(now))
 			}
 		})
@@ -58,6 +71,28 @@ func applied(now time.Time, lasted time.Duration) doubt {
 	d := doubt{absentAfter: 15 * time.Second}
 	d.busy(now.Add(-lasted), now, now)
 	return d
+}
+
+// It is asked once ahead, so that there is a sign when the time is over.
+func TestP57_DoubtAsksAhead(t *testing.T) {
+	d := doubt{absentAfter: 16 * time.Second}
+	due := time.Unix(1000, 0)
+	now := d.next(due, false)
+	if want := due.Add(-4 * time.Second); !now.Equal(want) {
+		t.Fatalf("%v before", due.Sub(now))
+	}
+	s := signs{due: due, known: true, unanswered: true}
+	if got := d.decide(now, s); got != askLife {
+		t.Fatalf("decision %d", got)
+	}
+	d.lives()
+	s.lively, s.from = true, now
+	if now = d.next(due, false); !now.Equal(due) {
+		t.Fatalf("%v before", due.Sub(now))
+	}
+	if got := d.decide(now, s); got != isGone {
+		t.Errorf("decision %d", got)
+	}
 }
 
 // It is asked in vain, waits, and looks more often than it asks.

@@ -224,14 +224,15 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 func (e *exchange) signs(now time.Time) signs {
 	s, after := e.stream, e.stream.client.opts.AbsentAfter
 	listens := s.client.pulse.beat(now)
-	lively := e.ofTransport().lively(now, after)
+	lively, from := e.ofTransport().lively(now, after)
+	due := e.talk.deadline()
 	if lively && !now.Before(listens) {
 		s.found()
 	}
 	return signs{
-		listens: listens, lively: lively, lost: s.lost(), mute: s.mute(), known: s.known(),
+		due: due, listens: listens, lively: lively, from: from, lost: s.lost(), mute: s.mute(), known: s.known(),
 		early: s.at.early(after), grace: e.ofTransport().grace(after),
-		unanswered: !lively && e.talk.unanswered(now),
+		unanswered: !lively && e.talk.unanswered(later(now, due)),
 	}
 }
 
@@ -247,7 +248,7 @@ func (e *exchange) judge(in incoming) (verdict, error) {
 	if first {
 		e.spoke = time.Now()
 	}
-	e.ofTransport().show(time.Now())
+	e.ofTransport().show(time.Now(), s.client.opts.AbsentAfter)
 	s.answered()
 	if first && (!v.take || v.asked.empty()) && s.serves() {
 		s.sink.Status(Status{Connected: true, Origin: s.at.name, Spoken: true})

@@ -118,7 +118,8 @@ func (f *fakeOrigin) handle(_ any, ss grpc.ServerStream) error {
 type fakeLife struct {
 	code  codes.Code
 	hangs bool
-	half  bool // of its servers are so, which are asked in turn
+	until chan struct{} // not nil: it hangs until this is closed
+	half  bool          // of its servers are so, which are asked in turn
 }
 
 func (f *fakeOrigin) check(ss grpc.ServerStream) error {
@@ -128,6 +129,13 @@ func (f *fakeOrigin) check(ss grpc.ServerStream) error {
 		return status.Error(codes.Unimplemented, "unknown service grpc.health.v1.Health")
 	case h.half && n%2 == 0:
 		return status.Error(codes.Unimplemented, "unknown service grpc.health.v1.Health")
+	case h.until != nil:
+		select {
+		case <-h.until:
+			return status.Error(codes.Unimplemented, "unknown service grpc.health.v1.Health")
+		case <-ss.Context().Done():
+			return ss.Context().Err()
+		}
 	case h.hangs:
 		<-ss.Context().Done()
 		return ss.Context().Err()

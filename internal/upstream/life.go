@@ -36,6 +36,7 @@ type life struct {
 
 	mu    sync.Mutex
 	shown time.Time // when it showed life last
+	from  time.Time // since when it has, again and again; what was before, it may have hung
 	lost  time.Time // when it was asked last and showed none
 	err   error     // why; nil: it showed life since
 	again time.Time // when it showed life, having shown none when asked
@@ -78,9 +79,12 @@ func lifeOf(cs grpc.ClientStream) *life {
 	return newLife()
 }
 
-func (l *life) show(now time.Time) {
+func (l *life) show(now time.Time, absentAfter time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.shown.IsZero() || now.Sub(l.shown) > livelyFor(absentAfter) {
+		l.from = now
+	}
 	if l.err != nil && !errors.Is(l.err, errUnasked) {
 		l.again = now
 	}
@@ -136,10 +140,12 @@ func (l *life) grace(absentAfter time.Duration) time.Time {
 // livelyFor is how long a sign of life is good for.
 func livelyFor(absentAfter time.Duration) time.Duration { return max(lifeLeast, absentAfter/3) }
 
-// lively reports whether it showed life a moment ago: a third of absentAfter.
-func (l *life) lively(now time.Time, absentAfter time.Duration) bool {
-	is, _ := l.since(now.Add(-livelyFor(absentAfter)))
-	return is
+// lively reports whether it showed life a moment ago: a third of absentAfter; and since
+// when it has.
+func (l *life) lively(now time.Time, absentAfter time.Duration) (is bool, from time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.shown.After(now.Add(-livelyFor(absentAfter))), l.from
 }
 
 // ofTransport is the life of what the stream is on. The loop's.
@@ -165,8 +171,8 @@ func (e *exchange) revive(ctx context.Context, l *life) error {
 	}
 	err := e.ask(ctx, l)
 	now := time.Now()
-	if errors.Is(err, errBeside) && l.heardOf(now.Add(-e.stream.client.opts.AbsentAfter)) {
-		err = nil // others live, and the transport has not died since
+	if errors.Is(err, errBeside) && l.heardOf(now.Add(-e.stream.client.opts.AbsentAfter*3/4)) {
+		err = nil // others live, and the transport has not died since the name was asked for
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -176,7 +182,7 @@ func (e *exchange) revive(ctx context.Context, l *life) error {
 	case err != nil:
 		return nil
 	}
-	l.show(now)
+	l.show(now, e.stream.client.opts.AbsentAfter)
 	e.stream.at.heard()
 	return nil
 }

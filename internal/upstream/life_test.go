@@ -70,6 +70,33 @@ func TestP57_AnOriginThatHangsAfterItSpokeIsNoWitness(t *testing.T) {
 	}
 }
 
+// One that hangs for a moment, and goes on just when the time of a name is over, has not left
+// it unanswered: what answers for its health may be before what answers on the stream.
+func TestP57_AnOriginThatHangsForAMoment(t *testing.T) {
+	for until := time.Second; until < 40*time.Second; until += 500 * time.Millisecond {
+		bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+			f := n.origin("one")
+			stream, sink := n.relay(v, "one").stream(named(rds, "a"))
+			s := f.next()
+			s.send(resp{typ: rds, res: clusters("a")})
+			sink.untilNames(t, rds, "a")
+			time.Sleep(time.Minute)
+			goesOn := make(chan struct{})
+			f.health.Store(&fakeLife{until: goesOn})
+			stream.SetInterest(sink.want(named(rds, "a", "new")))
+			time.Sleep(until)
+			close(goesOn)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if is := sink.is(rds, "new"); is != xds.Pending && until < 15*time.Second-time.Second || is == xds.Absent && until > 12*time.Second {
+				t.Errorf("went on after %v: a second later it is %d", until, is)
+			}
+			s.send(resp{typ: rds, res: clusters("a", "new")})
+			sink.untilNames(t, rds, "a", "new")
+		})
+	}
+}
+
 // An answer is one, whatever it says: that it knows of no health, that it does not serve,
 // that nobody may ask. So is, until one was the origin's own, what a proxy may say in its
 // place: of one that has no path for it nobody would ever hear anything else.
@@ -123,10 +150,10 @@ func TestP57_AResponseIsASignOfLife(t *testing.T) {
 		_, other := r.stream(all(cds))
 		s := f.next()
 		f.health.Store(&fakeLife{hangs: true})
-		time.Sleep(12 * time.Second)
+		time.Sleep(10*time.Second + 500*time.Millisecond)
 		s.send(resp{typ: cds, res: clusters("c")})
 		other.untilNames(t, cds, "c")
-		time.Sleep(4 * time.Second)
+		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		if is := sink.is(rds, "never"); is != xds.Absent || f.checks.Load() != 0 {
 			t.Errorf("it is %d, asked %d times", is, f.checks.Load())
@@ -316,9 +343,9 @@ func TestP57_AResponseDuringACheckIsASignOfLife(t *testing.T) {
 		s := f.next()
 		s.send(resp{typ: rds, res: clusters("a")})
 		f.health.Store(&fakeLife{hangs: true})
-		time.Sleep(17 * time.Second)
+		time.Sleep(13 * time.Second)
 		s.send(resp{typ: rds, res: clusters("a", "b")})
-		time.Sleep(10 * time.Second)
+		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		if is := sink.is(rds, "never"); is != xds.Absent || f.checks.Load() != 1 || log.count("silent") != 0 {
 			t.Errorf("it is %d, asked %d times\n%s", is, f.checks.Load(), log)
