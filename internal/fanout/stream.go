@@ -160,7 +160,7 @@ func (s *Server) scan(r *xds.Request, v xds.Variant, msg []byte) *Refusal {
 	limit := s.settings().Limits.NamesPerStream
 	if err := r.Scan(v, msg, limit); err != nil {
 		if errors.Is(err, xds.ErrTooManyNames) {
-			return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %w than names_per_stream (%d)", err, limit)
+			return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %w (a long one counts for several) than downstream.limits.names_per_stream allows (%d)", err, limit)
 		}
 		if errors.Is(err, xds.ErrLongRequestName) || errors.Is(err, xds.ErrLongType) {
 			return Refuse(codes.InvalidArgument, telemetry.NameBytes, "request: %w", err)
