@@ -225,21 +225,13 @@ func (s *Server) body(p *poll, r *http.Request) (body []byte, status int, refusa
 	if limit <= 0 {
 		limit = maxResponse
 	}
-	read := make(chan error, 1)
-	go func() {
-		var err error
-		body, err = io.ReadAll(&measured{http.MaxBytesReader(p.w, r.Body, int64(limit)), &p.held})
-		read <- err
-	}()
-	var err error
-	select {
-	case err = <-read:
-	case <-p.cut:
-		_ = http.NewResponseController(p.w).SetReadDeadline(time.Unix(1, 0)) // ends the reading
-		<-read
+	p.reads(func() { _ = http.NewResponseController(p.w).SetReadDeadline(time.Unix(1, 0)) })
+	body, err := io.ReadAll(&measured{http.MaxBytesReader(p.w, r.Body, int64(limit)), &p.held})
+	p.reads(nil)
+	if refusal := p.refusal.Load(); refusal != nil {
 		p.held.Store(0)
 		p.w.Header().Set("Connection", "close")
-		return nil, 0, p.refusal.Load()
+		return nil, 0, refusal
 	}
 	large := (*http.MaxBytesError)(nil)
 	switch {

@@ -36,9 +36,11 @@ type poll struct {
 	refusal atomic.Pointer[Refusal]         // why it is cut
 	barring atomic.Pointer[Refusal]         // why it is barred
 	may     atomic.Pointer[func() *Refusal] // asks the gates anew; nil: they were not asked yet
-	held    atomic.Int64                    // bytes of its body, until that was read
-	flying  atomic.Pointer[document]        // what is being written
-	since   atomic.Int64                    // when that began, UnixNano
+	mu      sync.Mutex
+	stop    func()                   // ends the reading of its body; nil: it is not read
+	held    atomic.Int64             // bytes of its body, until that was read
+	flying  atomic.Pointer[document] // what is being written
+	since   atomic.Int64             // when that began, UnixNano
 }
 
 // tell has it end, if it is held.
@@ -50,8 +52,24 @@ func (p *poll) tell() {
 
 // end cuts it: it takes nothing.
 func (p *poll) end(r *Refusal) {
-	if p.refusal.CompareAndSwap(nil, r) {
-		close(p.cut)
+	if !p.refusal.CompareAndSwap(nil, r) {
+		return
+	}
+	close(p.cut)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stop != nil {
+		p.stop()
+	}
+}
+
+// reads has what stops the reading of its body called when it is cut; nil: it reads no
+// more.
+func (p *poll) reads(stop func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stop = stop; stop != nil && p.refusal.Load() != nil {
+		stop()
 	}
 }
 
