@@ -57,11 +57,10 @@ func (d *doubt) next(due time.Time, lost bool) time.Time {
 	if due.Before(d.until) || lost {
 		due = d.until
 	}
-	due = later(due, d.heard)
 	if !d.look.IsZero() && d.look.Before(due) {
 		due = d.look
 	}
-	return due
+	return later(due, d.heard)
 }
 
 // decide is called at next, or after it.
