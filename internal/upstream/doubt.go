@@ -26,6 +26,7 @@ type signs struct {
 	listens    time.Time // the relay's process has not run, and does not listen until then
 	lively     bool      // the origin showed life a moment ago
 	from       time.Time // since when it has
+	lasts      bool      // it will still have when due, if it shows no more
 	lost       bool      // it spoke, and is known to show none since
 	mute       bool      // it never spoke
 	known      bool      // it has spoken for the key
@@ -83,9 +84,11 @@ func (d *doubt) decide(now time.Time, s signs) decision {
 	case s.mute:
 		d.until = now.Add(d.absentAfter)
 		return waitOn
+	case now.Before(s.due.Add(-d.askAhead())) && !s.lost:
+		return waitOn
 	case now.Before(s.due) && !s.lost:
 		d.ahead = s.due
-		if s.lively || !s.unanswered {
+		if s.lasts || !s.unanswered {
 			return waitOn
 		}
 		return askLife

@@ -22,7 +22,9 @@ func TestP57_Doubt(t *testing.T) {
 		"it has just shown life":                   {signs: signs{lively: true, from: in(-time.Second), known: true, unanswered: true}, want: waitOn, next: in(2 * time.Second)},
 		"it has shown life for a while":            {signs: signs{lively: true, from: in(-3 * time.Second), known: true, unanswered: true}, want: isGone, next: now},
 		"due soon":                                 {signs: signs{due: in(time.Second), known: true, unanswered: true}, want: askLife, next: in(time.Second)},
-		"due soon, and it lives":                   {signs: signs{due: in(time.Second), lively: true, known: true, unanswered: true}, want: waitOn, next: in(time.Second)},
+		"due soon, and it lives":                   {signs: signs{due: in(time.Second), lively: true, lasts: true, known: true, unanswered: true}, want: waitOn, next: in(time.Second)},
+		"due soon, and its sign will be old":       {signs: signs{due: in(time.Second), lively: true, known: true, unanswered: true}, want: askLife, next: in(time.Second)},
+		"due in a while":                           {signs: signs{due: in(10 * time.Second), lively: true, known: true, unanswered: true}, want: waitOn, next: in(10*time.Second - after/4)},
 		"due soon, and all is answered":            {signs: signs{due: in(time.Second), known: true}, want: waitOn, next: in(time.Second)},
 		"due soon, and it never spoke":             {signs: signs{due: in(time.Second), mute: true, unanswered: true}, want: waitOn, next: in(after)},
 		"one of which nobody knows":                {signs: signs{known: true, unanswered: true}, want: askLife, next: now},
@@ -142,7 +144,7 @@ func TestP57_DoubtDoesNotSpin(t *testing.T) {
 		if lost && d.until.IsZero() || due.IsZero() && !lost || d.next(due, lost).After(now) {
 			continue
 		}
-		s := signs{due: due, listens: when(), lively: is(), from: when(), lost: lost, mute: is(), known: is(), early: when(), grace: when(), unanswered: is()}
+		s := signs{due: due, listens: when(), lively: is(), from: when(), lasts: is(), lost: lost, mute: is(), known: is(), early: when(), grace: when(), unanswered: is()}
 		if s.lively && !now.Before(s.listens) {
 			s.lost = false
 		}
