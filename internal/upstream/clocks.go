@@ -14,6 +14,7 @@ type batch struct {
 	wild  bool          // and not names: the wildcard, of which something was recalled
 	until time.Time     // once written
 	left  time.Duration // until then
+	anew  bool          // it has had a moment more on a stream that the relay opened anew
 }
 
 // asking records that a request adds names. Those that the stream before waited
@@ -149,6 +150,9 @@ func (t *talk) unspoken(b batch, tt *typeTalk, now time.Time) []xds.Update {
 func (t *talk) carry(now time.Time) []batch {
 	for i := range t.waiting {
 		t.waiting[i].left = max(0, t.waiting[i].until.Sub(now))
+		if b := &t.waiting[i]; b.left < moment(t.absentAfter) && !b.anew { // its answer may be on its way
+			b.left, b.anew = moment(t.absentAfter), true
+		}
 	}
 	var out []batch
 	for _, b := range slices.Concat(t.waiting, t.unwritten, t.carried) {

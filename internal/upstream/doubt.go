@@ -26,6 +26,7 @@ type signs struct {
 	listens    time.Time // the relay's process has not run, and does not listen until then
 	lively     bool      // the origin showed life a moment ago
 	from       time.Time // since when it has
+	lasts      bool      // it will still have when due, if it shows no more
 	lost       bool      // it spoke, and is known to show none since
 	mute       bool      // it never spoke
 	known      bool      // it has spoken for the key
@@ -46,8 +47,11 @@ const (
 // given is how long an origin has at least from when it shows life: it may have hung until
 // then. askAhead is how long before a name's time is over it is asked for a sign, so that this is
 // none to wait for.
-func (d *doubt) given() time.Duration    { return d.absentAfter / 5 }
+func (d *doubt) given() time.Duration    { return moment(d.absentAfter) }
 func (d *doubt) askAhead() time.Duration { return d.absentAfter / 4 }
+
+// moment is what an origin that lives has at least to answer what is asked of it.
+func moment(absentAfter time.Duration) time.Duration { return absentAfter / 5 }
 
 // next is when to ask for a decision of what is due; zero: nothing is, but lost may end.
 func (d *doubt) next(due time.Time, lost bool) time.Time {
@@ -57,11 +61,10 @@ func (d *doubt) next(due time.Time, lost bool) time.Time {
 	if due.Before(d.until) || lost {
 		due = d.until
 	}
-	due = later(due, d.heard)
 	if !d.look.IsZero() && d.look.Before(due) {
 		due = d.look
 	}
-	return due
+	return later(due, d.heard)
 }
 
 // decide is called at next, or after it.
@@ -81,9 +84,11 @@ func (d *doubt) decide(now time.Time, s signs) decision {
 	case s.mute:
 		d.until = now.Add(d.absentAfter)
 		return waitOn
+	case now.Before(s.due.Add(-d.askAhead())) && !s.lost:
+		return waitOn
 	case now.Before(s.due) && !s.lost:
 		d.ahead = s.due
-		if s.lively || !s.unanswered {
+		if s.lasts || !s.unanswered {
 			return waitOn
 		}
 		return askLife

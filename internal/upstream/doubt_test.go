@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 )
@@ -17,34 +18,37 @@ func TestP57_Doubt(t *testing.T) {
 		next  time.Time // of a name that is due now
 		lost  bool
 	}{
-		"an origin that lives":                {signs: signs{lively: true, known: true, unanswered: true}, want: isGone, next: now},
-		"it has just shown life":              {signs: signs{lively: true, from: in(-time.Second), known: true, unanswered: true}, want: waitOn, next: in(2 * time.Second)},
-		"it has shown life for a while":       {signs: signs{lively: true, from: in(-3 * time.Second), known: true, unanswered: true}, want: isGone, next: now},
-		"due soon":                            {signs: signs{due: in(time.Second), known: true, unanswered: true}, want: askLife, next: in(time.Second)},
-		"due soon, and it lives":              {signs: signs{due: in(time.Second), lively: true, known: true}, want: waitOn, next: in(time.Second)},
-		"due soon, and all is answered":       {signs: signs{due: in(time.Second), known: true}, want: waitOn, next: in(time.Second)},
-		"due soon, and it never spoke":        {signs: signs{due: in(time.Second), mute: true, unanswered: true}, want: waitOn, next: in(after)},
-		"one of which nobody knows":           {signs: signs{known: true, unanswered: true}, want: askLife, next: now},
-		"nothing depends on it":               {signs: signs{known: true}, want: isGone, next: now},
-		"one that is lost":                    {signs: signs{known: true, lost: true}, want: askLife, next: now},
-		"one that never spoke":                {signs: signs{mute: true, lively: true, unanswered: true}, want: waitOn, next: in(after)},
-		"it has just begun to speak":          {signs: signs{early: in(5 * time.Second), lively: true}, want: waitOn, next: in(5 * time.Second)},
-		"to others":                           {signs: signs{early: in(5 * time.Second), lively: true, known: true}, want: isGone, next: now},
-		"to others, and was waited for":       {was: doubt{until: now}, signs: signs{early: in(5 * time.Second), lively: true, known: true}, want: waitOn, next: in(5 * time.Second)},
-		"it lives again":                      {signs: signs{grace: in(7 * time.Second), lively: true, known: true}, want: waitOn, next: in(7 * time.Second)},
-		"for the last time that counts":       {was: doubt{graces: maxGraces - 1}, signs: signs{grace: in(7 * time.Second), lively: true, known: true}, want: waitOn, next: in(7 * time.Second)},
-		"once too often":                      {was: doubt{graces: maxGraces}, signs: signs{grace: in(7 * time.Second), lively: true, known: true}, want: isGone, next: now},
-		"the last time that counts goes on":   {was: doubt{graces: maxGraces, again: in(7 * time.Second)}, signs: signs{grace: in(7 * time.Second), lively: true, known: true}, want: waitOn, next: in(7 * time.Second)},
-		"it lives again, and was lost since":  {signs: signs{grace: in(7 * time.Second), lost: true, known: true}, want: askLife, next: now},
-		"the relay was stopped":               {signs: signs{listens: in(9 * time.Second), lively: true, known: true}, want: waitOn, next: in(9 * time.Second)},
-		"it has yet to read what came":        {was: doubt{heard: in(time.Second)}, signs: signs{lively: true, known: true}, want: waitOn, next: in(time.Second)},
-		"it was asked in vain, and is so":     {was: doubt{until: in(9 * time.Second), look: now}, signs: signs{lost: true, known: true, unanswered: true}, want: waitOn, next: in(after / 6)},
-		"it was asked in vain, and lives":     {was: doubt{until: in(9 * time.Second), look: now}, signs: signs{lively: true, known: true, unanswered: true}, want: isGone, next: in(9 * time.Second)},
-		"it was asked in vain, a while ago":   {was: doubt{until: now, look: now}, signs: signs{lost: true, known: true, unanswered: true}, want: askLife, next: now},
-		"lost, and nothing is due":            {was: doubt{until: in(9 * time.Second), look: in(time.Second)}, lost: true, signs: signs{lost: true, known: true}, want: waitOn, next: in(after / 6)},
-		"lost, and it was long ago":           {was: doubt{until: in(-time.Second)}, lost: true, signs: signs{lost: true, known: true}, want: askLife, next: in(-time.Second)},
-		"a response was applied for a second": {was: applied(now, time.Second), signs: signs{lively: true, known: true}, want: waitOn, next: in(time.Second)},
-		"for longer than it may":              {was: applied(now, time.Hour), signs: signs{lively: true, known: true}, want: waitOn, next: in(after)},
+		"an origin that lives":                     {signs: signs{lively: true, known: true, unanswered: true}, want: isGone, next: now},
+		"it has just shown life":                   {signs: signs{lively: true, from: in(-time.Second), known: true, unanswered: true}, want: waitOn, next: in(2 * time.Second)},
+		"it has shown life for a while":            {signs: signs{lively: true, from: in(-3 * time.Second), known: true, unanswered: true}, want: isGone, next: now},
+		"due soon":                                 {signs: signs{due: in(time.Second), known: true, unanswered: true}, want: askLife, next: in(time.Second)},
+		"due soon, and it lives":                   {signs: signs{due: in(time.Second), lively: true, lasts: true, known: true, unanswered: true}, want: waitOn, next: in(time.Second)},
+		"due soon, and its sign will be old":       {signs: signs{due: in(time.Second), lively: true, known: true, unanswered: true}, want: askLife, next: in(time.Second)},
+		"due in a while":                           {signs: signs{due: in(10 * time.Second), lively: true, known: true, unanswered: true}, want: waitOn, next: in(10*time.Second - after/4)},
+		"due soon, and all is answered":            {signs: signs{due: in(time.Second), known: true}, want: waitOn, next: in(time.Second)},
+		"due soon, and it never spoke":             {signs: signs{due: in(time.Second), mute: true, unanswered: true}, want: waitOn, next: in(after)},
+		"one of which nobody knows":                {signs: signs{known: true, unanswered: true}, want: askLife, next: now},
+		"nothing depends on it":                    {signs: signs{known: true}, want: isGone, next: now},
+		"one that is lost":                         {signs: signs{known: true, lost: true}, want: askLife, next: now},
+		"one that never spoke":                     {signs: signs{mute: true, lively: true, unanswered: true}, want: waitOn, next: in(after)},
+		"it has just begun to speak":               {signs: signs{early: in(5 * time.Second), lively: true}, want: waitOn, next: in(5 * time.Second)},
+		"to others":                                {signs: signs{early: in(5 * time.Second), lively: true, known: true}, want: isGone, next: now},
+		"to others, and was waited for":            {was: doubt{until: now}, signs: signs{early: in(5 * time.Second), lively: true, known: true}, want: waitOn, next: in(5 * time.Second)},
+		"it lives again":                           {signs: signs{grace: in(7 * time.Second), lively: true, known: true}, want: waitOn, next: in(7 * time.Second)},
+		"for the last time that counts":            {was: doubt{graces: maxGraces - 1}, signs: signs{grace: in(7 * time.Second), lively: true, known: true}, want: waitOn, next: in(7 * time.Second)},
+		"once too often":                           {was: doubt{graces: maxGraces}, signs: signs{grace: in(7 * time.Second), lively: true, known: true}, want: isGone, next: now},
+		"the last time that counts goes on":        {was: doubt{graces: maxGraces, again: in(7 * time.Second)}, signs: signs{grace: in(7 * time.Second), lively: true, known: true}, want: waitOn, next: in(7 * time.Second)},
+		"it lives again, and was lost since":       {signs: signs{grace: in(7 * time.Second), lost: true, known: true}, want: askLife, next: now},
+		"the relay was stopped":                    {signs: signs{listens: in(9 * time.Second), lively: true, known: true}, want: waitOn, next: in(9 * time.Second)},
+		"it was, and the origin was asked in vain": {was: doubt{until: in(12 * time.Second), look: in(-time.Second)}, lost: true, signs: signs{listens: in(9 * time.Second), lost: true, known: true, unanswered: true}, want: waitOn, next: in(9 * time.Second)},
+		"it has yet to read what came":             {was: doubt{heard: in(time.Second)}, signs: signs{lively: true, known: true}, want: waitOn, next: in(time.Second)},
+		"it was asked in vain, and is so":          {was: doubt{until: in(9 * time.Second), look: now}, signs: signs{lost: true, known: true, unanswered: true}, want: waitOn, next: in(after / 6)},
+		"it was asked in vain, and lives":          {was: doubt{until: in(9 * time.Second), look: now}, signs: signs{lively: true, known: true, unanswered: true}, want: isGone, next: in(9 * time.Second)},
+		"it was asked in vain, a while ago":        {was: doubt{until: now, look: now}, signs: signs{lost: true, known: true, unanswered: true}, want: askLife, next: now},
+		"lost, and nothing is due":                 {was: doubt{until: in(9 * time.Second), look: in(time.Second)}, lost: true, signs: signs{lost: true, known: true}, want: waitOn, next: in(after / 6)},
+		"lost, and it was long ago":                {was: doubt{until: in(-time.Second)}, lost: true, signs: signs{lost: true, known: true}, want: askLife, next: in(-time.Second)},
+		"a response was applied for a second":      {was: applied(now, time.Second), signs: signs{lively: true, known: true}, want: waitOn, next: in(time.Second)},
+		"for longer than it may":                   {was: applied(now, time.Hour), signs: signs{lively: true, known: true}, want: waitOn, next: in(after)},
 	} {
 		t.Run(what, func(t *testing.T) {
 			d := c.was
@@ -118,5 +122,38 @@ func TestP57_DoubtLooksMoreOftenThanItAsks(t *testing.T) {
 	d.lives()
 	if at := d.next(began, false); at.Before(began.Add(time.Minute - after)) {
 		t.Errorf("next after %v", at.Sub(began))
+	}
+}
+
+// Who has a decision to wait for it is not asked again at once, whatever is so: a
+// process that was stopped would find all its streams at it.
+func TestP57_DoubtDoesNotSpin(t *testing.T) {
+	const after = 15 * time.Second
+	r := rand.New(rand.NewPCG(1, 2))
+	now := time.Unix(1000, 0)
+	when := func() time.Time {
+		if r.IntN(3) == 0 {
+			return time.Time{}
+		}
+		return now.Add(time.Duration(r.IntN(41)-20) * time.Second)
+	}
+	is := func() bool { return r.IntN(2) == 0 }
+	for range 1_000_000 {
+		d := doubt{absentAfter: after, until: when(), heard: when(), ahead: when(), look: when(), again: when(), graces: r.IntN(maxGraces + 1)}
+		due, lost := when(), is()
+		if lost && d.until.IsZero() || due.IsZero() && !lost || d.next(due, lost).After(now) {
+			continue
+		}
+		s := signs{due: due, listens: when(), lively: is(), from: when(), lasts: is(), lost: lost, mute: is(), known: is(), early: when(), grace: when(), unanswered: is()}
+		if s.lively && !now.Before(s.listens) {
+			s.lost = false
+		}
+		was := d
+		if d.decide(now, s) != waitOn || due.IsZero() && !s.lost {
+			continue
+		}
+		if next := d.next(due, s.lost); !next.After(now) {
+			t.Fatalf("at %v, %+v waits until %v with %+v", now, was, next, s)
+		}
 	}
 }

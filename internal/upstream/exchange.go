@@ -224,15 +224,16 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 func (e *exchange) signs(now time.Time) signs {
 	s, after := e.stream, e.stream.client.opts.AbsentAfter
 	listens := s.client.pulse.beat(now)
-	lively, from := e.ofTransport().lively(now, after)
 	due := e.talk.deadline()
+	until, from := e.ofTransport().lively(after)
+	lively, lasts := now.Before(until), later(now, due).Before(until)
 	if lively && !now.Before(listens) {
 		s.found()
 	}
 	return signs{
-		due: due, listens: listens, lively: lively, from: from, lost: s.lost(), mute: s.mute(), known: s.known(),
+		due: due, listens: listens, lively: lively, from: from, lasts: lasts, lost: s.lost(), mute: s.mute(), known: s.known(),
 		early: s.at.early(after), grace: e.ofTransport().grace(after),
-		unanswered: !lively && e.talk.unanswered(later(now, due)),
+		unanswered: !lasts && e.talk.unanswered(later(now, due)),
 	}
 }
 

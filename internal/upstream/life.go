@@ -140,12 +140,15 @@ func (l *life) grace(absentAfter time.Duration) time.Time {
 // livelyFor is how long a sign of life is good for.
 func livelyFor(absentAfter time.Duration) time.Duration { return max(lifeLeast, absentAfter/3) }
 
-// lively reports whether it showed life a moment ago: a third of absentAfter; and since
-// when it has.
-func (l *life) lively(now time.Time, absentAfter time.Duration) (is bool, from time.Time) {
+// lively is until when what it showed last is a sign of life, which is so for a third of
+// absentAfter, unless it was asked in vain since; and since when it has shown life.
+func (l *life) lively(absentAfter time.Duration) (until, from time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.shown.After(now.Add(-livelyFor(absentAfter))), l.from
+	if dead := l.err != nil && !errors.Is(l.err, errUnasked); dead {
+		return time.Time{}, l.from
+	}
+	return l.shown.Add(livelyFor(absentAfter)), l.from
 }
 
 // ofTransport is the life of what the stream is on. The loop's.

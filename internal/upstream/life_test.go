@@ -161,6 +161,43 @@ func TestP57_AResponseIsASignOfLife(t *testing.T) {
 	})
 }
 
+// A sign that is old by the time that counts costs none: another is asked for ahead.
+func TestP57_ASignThatWillBeOldIsAskedForAnew(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		f := n.origin("one")
+		r := n.relay(v, "one")
+		_, sink := r.stream(named(rds, "a", "never"))
+		f.next().send(resp{typ: rds, res: clusters("a")})
+		_, other := r.stream(all(cds))
+		s := f.next()
+		time.Sleep(9 * time.Second)
+		s.send(resp{typ: cds, res: clusters("c")})
+		other.untilNames(t, cds, "c")
+		time.Sleep(6*time.Second + 500*time.Millisecond)
+		synctest.Wait()
+		if is := sink.is(rds, "never"); is != xds.Absent || f.checks.Load() != 1 {
+			t.Errorf("it is %d, asked %d times", is, f.checks.Load())
+		}
+	})
+}
+
+// A sign of life is none any more once it was asked for another in vain, if it was asked.
+func TestP57_WhoIsAskedInVainLivesNoMore(t *testing.T) {
+	now := time.Now()
+	for why, want := range map[error]bool{errInPlace: false, errUnasked: true, errBeside: true} {
+		l := newLife()
+		l.show(now, time.Minute)
+		l.lose(now.Add(5*time.Second), now.Add(10*time.Second), why)
+		if until, _ := l.lively(time.Minute); until.Equal(now.Add(20*time.Second)) != want {
+			t.Errorf("%v: until %v", why, until.Sub(now))
+		}
+		l.show(now.Add(11*time.Second), time.Minute)
+		if until, _ := l.lively(time.Minute); !until.Equal(now.Add(31 * time.Second)) {
+			t.Errorf("%v: it has shown life since", why)
+		}
+	}
+}
+
 // A stream that ends while its origin shows no life has not been spoken on, and is no
 // end of the outage.
 func TestAStreamEndsWhileItsOriginHangs(t *testing.T) {

@@ -42,6 +42,42 @@ func TestP57_AnAnswerThatWaitsIsNoSilence(t *testing.T) {
 	}
 }
 
+// Nor is it if the relay then opens the stream anew: the origin is asked once more, and has a
+// moment for it.
+func TestP57_AnAnswerThatWasNotReadIsAskedForAnew(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		f := n.origin("one")
+		r := n.relay(v, "one")
+		sink := newTestSink()
+		sink.gate = make(chan struct{})
+		stream := r.client.NewStream("key", nil, sink)
+		stream.SetInterest(sink.want(named(rds, "a"), named(eds, "b"), named(cds, "c")))
+		r.wg.Go(func() { _ = stream.Run(r.ctx) })
+		s := f.next()
+		time.Sleep(14 * time.Second)
+		s.send(resp{typ: rds, res: clusters("a")})
+		s.send(resp{typ: eds, res: clusters("b")})
+		time.Sleep(2 * time.Second)
+		stream.SetInterest(sink.want(named(rds, "a"), named(eds, "b"), all(cds)))
+		s = f.opens()
+		close(sink.gate)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		for typ, name := range map[xds.TypeURL]string{rds: "a", eds: "b"} {
+			if is := sink.is(typ, name); is != xds.Pending {
+				t.Errorf("%s is %d", name, is)
+			}
+		}
+		s.send(resp{typ: eds, res: clusters("b")})
+		sink.untilNames(t, eds, "b")
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if is := sink.is(rds, "a"); is != xds.Absent {
+			t.Errorf("a is %d", is)
+		}
+	})
+}
+
 // busySink takes its time over each update.
 type busySink struct{ *testSink }
 
