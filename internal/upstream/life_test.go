@@ -473,3 +473,22 @@ func (s *testSink) is(typ xds.TypeURL, name string) xds.Presence {
 	defer s.mu.Unlock()
 	return s.presence(typ, name)
 }
+
+// Who lives again, having been asked in vain, has its time; who could not be asked was not dead.
+func TestWhoLivesAgainHasItsTime(t *testing.T) {
+	const after = 15 * time.Second
+	now := time.Now()
+	for _, c := range []struct {
+		why  error
+		want time.Time
+	}{{nil, time.Time{}}, {errInPlace, now.Add(after)}, {errBeside, time.Time{}}, {errUnasked, time.Time{}}} {
+		l := newLife()
+		if c.why != nil {
+			l.lose(now.Add(-2*time.Second), now.Add(-time.Second), c.why)
+		}
+		l.show(now, after)
+		if got := l.grace(after); !got.Equal(c.want) {
+			t.Errorf("%v: until %v", c.why, got)
+		}
+	}
+}
