@@ -234,9 +234,8 @@ func (c *conn) Close() error {
 		if t := c.toll.Load(); t != nil {
 			srv.unfinished.remove(t)
 		}
-		if now := time.Now(); c.nothing(now) {
-			srv.strikes.add(neighbours(c.RemoteAddr().String()), now)
-		}
+		now := time.Now()
+		srv.strikes.add(neighbours(c.RemoteAddr().String()), c.cost(now), now)
 	}
 	return c.Conn.Close()
 }

@@ -42,13 +42,14 @@ func (h handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 		return nil, nil, errForeign
 	}
 	from := c.RemoteAddr().String()
-	if wait := h.srv.strikes.wait(neighbours(from), time.Now()); wait > 0 {
+	wait, burst := h.srv.strikes.standing(neighbours(from), time.Now())
+	if wait > 0 {
 		c.delayed.Store(true)
 		h.srv.meters.Refuse(telemetry.Strikes)
 		time.Sleep(wait)
 	}
 	if c.in.creds == nil {
-		return newToll(h.srv, raw, c), authInfo{c, c.in.gate.Caller(from, nil)}, nil
+		return newToll(h.srv, raw, c, burst), authInfo{c, c.in.gate.Caller(from, nil)}, nil
 	}
 	roots := c.in.gate.roots()
 	secured, info, err := c.in.creds.ServerHandshake(raw)
@@ -65,7 +66,7 @@ func (h handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	state := info.(credentials.TLSInfo).State // what credentials.NewTLS gives
 	caller := c.in.gate.Caller(from, &state)
 	caller.provenBy(roots)
-	return newToll(h.srv, secured, c), authInfo{c, caller}, nil
+	return newToll(h.srv, secured, c, burst), authInfo{c, caller}, nil
 }
 
 // ClientHandshake implements credentials.TransportCredentials; it is a server's.

@@ -9,13 +9,17 @@ import (
 // Connections that come to nothing: over at once, or soon and before a stream was
 // admitted on them. Not those that had to wait: the wait is a part of the TLS
 // handshake, for which clients have a second (Envoy's connect_timeout), and whoever
-// gave up for it would have the others of its address wait as well. Each is a strike of its address; so many in a second are free, and
+// gave up for it would have the others of its address wait as well. Each is a strike of its address, and so is each
+// strikeOwed that a connection had spent and not paid when it ended (toll.go): else
+// who comes again had all of it free once more. So many in a second are free, and
 // so many at once. The next connection of who is over it waits until its
-// handshake, and so does an honest one of that address, by strikeWait at the most. It
+// handshake, and so does an honest one of that address, by strikeWait at the most; and
+// of the tollBurst, each gets the share that its address has left. It
 // is not refused: behind an address may be many.
 const (
 	strikeRate  = 50 // a second
 	strikeBurst = 500
+	strikeOwed  = 100 // frames, or what costs as much
 	strikeWait  = 200 * time.Millisecond
 	brief       = time.Second // a connection that is over at once
 	soon        = time.Minute // or soon; idle ones are closed later
@@ -31,6 +35,18 @@ func neighbours(address string) string {
 		return h
 	}
 	return netip.PrefixFrom(ip.WithZone(""), 64).Masked().String()
+}
+
+// cost is how many strikes a connection is that is closed now.
+func (c *conn) cost(now time.Time) float64 {
+	var n float64
+	if t := c.toll.Load(); t != nil {
+		n = float64(t.owed(now)) / strikeOwed
+	}
+	if c.nothing(now) {
+		n++
+	}
+	return n
 }
 
 // nothing reports whether a connection that is closed now came to nothing.
@@ -56,8 +72,11 @@ func (h *struck) count(now time.Time) {
 	h.at = now
 }
 
-// add is told of a connection that came to nothing.
-func (s *strikes) add(host string, now time.Time) {
+// add is told of a connection that was n strikes.
+func (s *strikes) add(host string, n float64, now time.Time) {
+	if n == 0 {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.hosts[host]
@@ -74,7 +93,7 @@ func (s *strikes) add(host string, now time.Time) {
 		}
 	}
 	h.count(now)
-	h.left = max(h.left-1, -strikeRate*strikeWait.Seconds())
+	h.left = max(h.left-n, -strikeRate*strikeWait.Seconds())
 }
 
 // tidy forgets those that have all again.
@@ -86,21 +105,19 @@ func (s *strikes) tidy(now time.Time) {
 	}
 }
 
-// wait is how long a new connection of an address has to wait.
-func (s *strikes) wait(host string, now time.Time) time.Duration {
+// standing is how long a new connection of an address has to wait, and what it may
+// say at once then.
+func (s *strikes) standing(host string, now time.Time) (wait time.Duration, burst int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.hosts[host]
+	if h == nil && len(s.hosts) >= maxStruck {
+		h = s.hosts[""]
+	}
 	if h == nil {
-		if len(s.hosts) < maxStruck {
-			return 0
-		}
-		if h = s.hosts[""]; h == nil {
-			return 0
-		}
+		return 0, tollBurst
 	}
-	if h.count(now); h.left >= 0 {
-		return 0
-	}
-	return time.Duration(-h.left / strikeRate * float64(time.Second))
+	h.count(now)
+	burst = max(tollStruck, int64(h.left/strikeBurst*tollBurst))
+	return time.Duration(max(0, -h.left) / strikeRate * float64(time.Second)), burst
 }

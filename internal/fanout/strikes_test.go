@@ -1,7 +1,11 @@
 package fanout
 
 import (
+	"context"
+	"log/slog"
+	"net"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -48,3 +52,118 @@ func TestNeighbours(t *testing.T) {
 		}
 	}
 }
+
+// Who comes again and again for nothing waits, and others do not.
+func TestStrikes(t *testing.T) {
+	s := strikes{hosts: make(map[string]*struck)}
+	now := time.Now()
+	for range strikeBurst {
+		s.add("a", 1, now)
+	}
+	if w, _ := s.standing("a", now); w != 0 {
+		t.Errorf("what is free costs %s", w)
+	}
+	for range 10_000 {
+		s.add("a", 1, now)
+	}
+	if w, _ := s.standing("a", now); w != strikeWait {
+		t.Errorf("waits %s, want %s", w, strikeWait)
+	}
+	if w, _ := s.standing("b", now); w != 0 {
+		t.Errorf("another waits %s", w)
+	}
+	if w, _ := s.standing("a", now.Add(strikeWait)); w != 0 {
+		t.Errorf("later it waits %s", w)
+	}
+	for i := range 3 * maxStruck {
+		s.add(string(rune(i)), 1, now)
+	}
+	if n := len(s.hosts); n > maxStruck+1 {
+		t.Errorf("%d addresses are remembered", n)
+	}
+	for i := range 10_000 {
+		s.add(string(rune(i)), 1, now.Add(time.Hour))
+	}
+	if n := len(s.hosts); n > maxStruck+1 {
+		t.Errorf("%d addresses are remembered", n)
+	}
+}
+
+// A connection that came to nothing is a strike, also of a port's probe; one on
+// which a client asked is none.
+func TestStrikesAreOfConnectionsThatCameToNothing(t *testing.T) {
+	r := newRig(t, nil)
+	struckBy := func() float64 {
+		r.srv.strikes.mu.Lock()
+		defer r.srv.strikes.mu.Unlock()
+		if h := r.srv.strikes.hosts["127.0.0.1"]; h != nil {
+			return h.left
+		}
+		return strikeBurst
+	}
+	c, err := new(net.Dialer).DialContext(context.Background(), "tcp", r.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
+	r.eventually(func() bool { return struckBy() < strikeBurst })
+}
+
+// What a connection spent and did not pay stays with its address: the next ones have
+// less to spend at once, those of others do not, and it comes back with time.
+func TestP16_WhoComesAgainHasNotAllOfItFreeOnceMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := NewServer(Options{Metrics: newMeters(t), Log: slog.New(slog.DiscardHandler)})
+		// visit spends so much of what it is given, stays for a time, and is closed.
+		visit := func(spends int64, stays time.Duration) (wait time.Duration, burst int64) {
+			c := &conn{Conn: nowhere{}, in: &listener{srv: srv, gate: new(Gate)}, opened: time.Now()}
+			c.used.Store(true)
+			wait, burst = srv.strikes.standing("nowhere", time.Now())
+			tl := newToll(srv, c, c, burst)
+			tl.left -= spends
+			time.Sleep(stays)
+			_ = c.Close()
+			return wait, burst
+		}
+		for range 100 { // honest ones, though many
+			if wait, burst := visit(50, time.Hour); wait != 0 || burst != tollBurst {
+				t.Fatalf("waits %s with a burst of %d; wants none and all", wait, burst)
+			}
+		}
+		for range 20 {
+			visit(tollBurst/2, 2*brief) // what it paid meanwhile does not count
+		}
+		if wait, burst := visit(0, time.Hour); wait != 0 || burst < tollBurst*9/10 {
+			t.Errorf("who paid most of it waits %s and has a burst of %d", wait, burst)
+		}
+		for range 3 {
+			visit(2*tollBurst, brief)
+		}
+		if wait, burst := visit(0, 2*brief); wait != 0 || burst > tollBurst/2 || burst <= tollStruck {
+			t.Errorf("who has spent a lot waits %s and has a burst of %d", wait, burst)
+		}
+		for range 200 {
+			visit(tollBurst, brief)
+		}
+		wait, burst := srv.strikes.standing("nowhere", time.Now())
+		if wait <= 0 || wait > strikeWait || burst != tollStruck {
+			t.Errorf("who comes again and again waits %s and has a burst of %d", wait, burst)
+		}
+		if wait, burst := srv.strikes.standing("elsewhere", time.Now()); wait != 0 || burst != tollBurst {
+			t.Errorf("another waits %s and has a burst of %d", wait, burst)
+		}
+		// Honest ones of that address do not have it stay so.
+		for range 100 {
+			visit(50, strikeBurst*time.Second/strikeRate/50)
+		}
+		if wait, burst := visit(0, time.Hour); wait != 0 || burst < tollBurst*9/10 {
+			t.Errorf("later it waits %s and has a burst of %d", wait, burst)
+		}
+	})
+}
+
+// nowhere is a connection to nobody.
+type nowhere struct{ net.Conn }
+
+func (nowhere) Close() error         { return nil }
+func (nowhere) RemoteAddr() net.Addr { return &net.UnixAddr{Name: "nowhere"} }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"log/slog"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,12 +23,13 @@ import (
 // Bytes cost nothing: those of DATA have windows and request_bytes, and an ACK of
 // the state of the world that repeats all names is long.
 //
-// Who is over it is read more slowly, and never cut: who was cut would come back
-// with nothing spent, and a client that only had a lot to say would be punished.
-// What it does not get rid of waits in its own socket.
+// Who is over it is read more slowly, and never cut: a client that only had a lot to
+// say would be punished. What it does not get rid of waits in its own socket. Who goes
+// by itself leaves what it owes with its address (strikes.go).
 const (
 	tollRate     = 4000        // a second
 	tollBurst    = 10_000      // as many as a hundred streams need that come back at once
+	tollStruck   = 500         // at once, of an address that has nothing left: one stream needs a tenth
 	tollStream   = 10          // for HEADERS: a stream costs goroutines
 	tollChange   = 4           // for a request that changes a subscription: others are asked
 	tollResponse = 4           // a response pays
@@ -36,18 +38,21 @@ const (
 )
 
 // toll is a connection above TLS, whose frames are counted as they are read. All
-// but credit and parts is its reader's, or its writer's.
+// but credit, parts and what is under its lock is its reader's, or its writer's.
 type toll struct {
 	net.Conn
 	srv  *Server
 	conn *conn // below TLS
 
 	framer
-	left    int64     // to spend
-	at      time.Time // when it was counted last
-	written int64     // conn.written then
 	told    time.Time // when it was last counted that the client is held back
 	greeted bool      // it has said something
+
+	mu      sync.Mutex // of what follows, which who closes the connection looks at
+	burst   int64      // what it began with
+	left    int64      // to spend
+	at      time.Time  // when it was counted last
+	written int64      // conn.written then
 
 	// The writer's, which is grpc's.
 	sent    framer
@@ -58,8 +63,9 @@ type toll struct {
 	parts  parts
 }
 
-func newToll(s *Server, above net.Conn, below *conn) *toll {
-	t := &toll{Conn: above, srv: s, conn: below, left: tollBurst, at: time.Now()}
+// newToll begins with so much to spend.
+func newToll(s *Server, above net.Conn, below *conn, burst int64) *toll {
+	t := &toll{Conn: above, srv: s, conn: below, burst: burst, left: burst, at: time.Now()}
 	t.framer = framer{skip: len(http2.ClientPreface), seen: t.frame, body: t.parts.body}
 	t.sent.seen = t.wrote
 	below.toll.Store(t)
@@ -74,7 +80,7 @@ func newToll(s *Server, above net.Conn, below *conn) *toll {
 // size and time. One that does not begin as HTTP/2 does pays for each read.
 func newRESTToll(s *Server, c net.Conn) *toll {
 	below := &conn{Conn: c, in: &listener{gate: &Gate{Key: "downstream.rest_address"}}}
-	t := &toll{Conn: below, srv: s, conn: below, left: tollBurst, at: time.Now()}
+	t := &toll{Conn: below, srv: s, conn: below, burst: tollBurst, left: tollBurst, at: time.Now()}
 	t.framer = framer{skip: len(http2.ClientPreface), seen: t.pays, either: true}
 	return t
 }
@@ -85,15 +91,22 @@ func (t *toll) Read(b []byte) (int, error) {
 	if t.either && n > 0 {
 		t.either, t.plain = false, b[0] != http2.ClientPreface[0]
 	}
-	if t.plain {
-		t.left--
-	} else {
-		t.take(b[:n])
-	}
-	if (t.left < 0 || t.credit.Load() < -tollBurst/4) && err == nil {
+	if t.spend(b[:n]) && err == nil {
 		t.hold()
 	}
 	return n, err
+}
+
+// spend counts what was read, and reports whether more was spent than there is.
+func (t *toll) spend(b []byte) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.plain {
+		t.left--
+	} else {
+		t.take(b)
+	}
+	return t.left < 0 || t.credit.Load() < -tollBurst/4
 }
 
 // frame is told of each frame's header.
@@ -142,11 +155,25 @@ func (c *conn) earn(n int64) {
 // pay counts what the connection has got to spend since, and returns how long it
 // takes until it has paid its debts.
 func (t *toll) pay(now time.Time) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.count(now)
+	return time.Duration(-t.left) * time.Second / tollRate
+}
+
+// owed is how much it has spent of what it began with and not got back. Any goroutine's.
+func (t *toll) owed(now time.Time) int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.count(now)
+	return max(0, t.burst-t.left)
+}
+
+func (t *toll) count(now time.Time) {
 	sent := t.conn.written.Load()
 	t.left += now.Sub(t.at).Nanoseconds()*tollRate/1e9 + t.credit.Swap(0) + (sent-t.written)/tollBytes
 	t.left = min(t.left, tollBurst)
 	t.at, t.written = now, sent
-	return time.Duration(-t.left) * time.Second / tollRate
 }
 
 // framer finds the frames in what a client sends, after the preface. It does not

@@ -2,7 +2,6 @@ package fanout
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -82,7 +81,7 @@ func TestP16_WhoSaysTooMuchIsReadSlowly(t *testing.T) {
 		client, server := net.Pipe()
 		s := NewServer(Options{Metrics: newMeters(t), Log: slog.New(slog.DiscardHandler)})
 		below := &conn{Conn: server, in: &listener{gate: &Gate{}}}
-		c := newToll(s, below, below)
+		c := newToll(s, below, below, tollBurst)
 		go func() {
 			var all bytes.Buffer
 			all.WriteString(http2.ClientPreface)
@@ -143,7 +142,7 @@ func TestP16_LongACKsAreNotTooMuch(t *testing.T) {
 				client, server := net.Pipe()
 				s := NewServer(Options{Metrics: newMeters(t), Log: slog.New(slog.DiscardHandler)})
 				below := &conn{Conn: server, in: &listener{gate: &Gate{}}}
-				c := newToll(s, below, below)
+				c := newToll(s, below, below, tollBurst)
 				var acks bytes.Buffer
 				fr := http2.NewFramer(&acks, nil)
 				for i := range tc.streams {
@@ -262,62 +261,6 @@ func TestP16_UnfinishedRequestsDisturbNobody(t *testing.T) {
 	}
 }
 
-// Who comes again and again for nothing waits, and others do not.
-func TestStrikes(t *testing.T) {
-	s := strikes{hosts: make(map[string]*struck)}
-	now := time.Now()
-	for range strikeBurst {
-		s.add("a", now)
-	}
-	if w := s.wait("a", now); w != 0 {
-		t.Errorf("what is free costs %s", w)
-	}
-	for range 10_000 {
-		s.add("a", now)
-	}
-	if w := s.wait("a", now); w != strikeWait {
-		t.Errorf("waits %s, want %s", w, strikeWait)
-	}
-	if w := s.wait("b", now); w != 0 {
-		t.Errorf("another waits %s", w)
-	}
-	if w := s.wait("a", now.Add(strikeWait)); w != 0 {
-		t.Errorf("later it waits %s", w)
-	}
-	for i := range 3 * maxStruck {
-		s.add(string(rune(i)), now)
-	}
-	if n := len(s.hosts); n > maxStruck+1 {
-		t.Errorf("%d addresses are remembered", n)
-	}
-	for i := range 10_000 {
-		s.add(string(rune(i)), now.Add(time.Hour))
-	}
-	if n := len(s.hosts); n > maxStruck+1 {
-		t.Errorf("%d addresses are remembered", n)
-	}
-}
-
-// A connection that came to nothing is a strike, also of a port's probe; one on
-// which a client asked is none.
-func TestStrikesAreOfConnectionsThatCameToNothing(t *testing.T) {
-	r := newRig(t, nil)
-	struckBy := func() float64 {
-		r.srv.strikes.mu.Lock()
-		defer r.srv.strikes.mu.Unlock()
-		if h := r.srv.strikes.hosts["127.0.0.1"]; h != nil {
-			return h.left
-		}
-		return strikeBurst
-	}
-	c, err := new(net.Dialer).DialContext(context.Background(), "tcp", r.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = c.Close()
-	r.eventually(func() bool { return struckBy() < strikeBurst })
-}
-
 // A connection that was closed in its handshake is not kept.
 func TestTollOfAClosedConnection(t *testing.T) {
 	r := newRig(t, nil)
@@ -327,7 +270,7 @@ func TestTollOfAClosedConnection(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	newToll(r.srv, c, c)
+	newToll(r.srv, c, c, tollBurst)
 	r.srv.unfinished.mu.Lock()
 	defer r.srv.unfinished.mu.Unlock()
 	if n := len(r.srv.unfinished.conns); n > 0 {
