@@ -47,12 +47,12 @@ const (
 )
 
 // What reading and scraping take of one core, and for how long at once they may have
-// it all: the whole list of tens of thousands of clients fits in.
+// it all: the whole list of twenty thousand clients fits in.
 const (
 	readShare   = 0.2
-	readAtOnce  = 1500 * time.Millisecond
+	readAtOnce  = 500 * time.Millisecond
 	scrapeShare = 0.1
-	scrapeOnce  = time.Second
+	scrapeOnce  = 250 * time.Millisecond
 )
 
 // Clients are the open streams, as fanout.Server has them.
