@@ -4,7 +4,8 @@
 // the relay has its memory, descriptors and goroutines back.
 //
 // An attack runs in a process of its own with the lowest priority, as if it had
-// a machine of its own: what the honest clients feel is what it costs the relay.
+// a machine of its own: what the honest clients feel is what it costs the relay,
+// and the cores that the relay uses meanwhile show it.
 //
 // HOSTILE=full runs the long form, in which the bounds are those that SECURITY.md
 // states, and writes its table to the file HOSTILE_TABLE; `make hostile` does.

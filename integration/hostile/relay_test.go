@@ -226,6 +226,24 @@ func (r *relay) peak() int64 {
 	return kb << 10
 }
 
+// busy is the processor's time that the relay has used, its own and the kernel's for it.
+func (r *relay) busy() time.Duration {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", r.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	// The fields after the name, which is in parentheses: proc(5) has them 14 and 15.
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	var own, kernel int64
+	_, _ = fmt.Sscan(fields[11], &own)
+	_, _ = fmt.Sscan(fields[12], &kernel)
+	return time.Duration(own+kernel) * tick
+}
+
+// tick is the unit of the kernel's times for programs: a hundredth of a second
+// wherever Go runs on Linux (USER_HZ).
+const tick = 10 * time.Millisecond
+
 // forget has the peak begin anew.
 func (r *relay) forget() {
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", r.cmd.Process.Pid), []byte("5"), 0) // then the peak is of the whole run

@@ -95,7 +95,7 @@ func TestHostileClients(t *testing.T) {
 	first := r.settled(t)
 	var table strings.Builder
 	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, "threat\tdone\tin\tMB before\tpeak\tafter\tp99 without\tunder attack\tratio\trefused")
+	_, _ = fmt.Fprintln(w, "threat\tdone\tin\tMB before\tpeak\tafter\tp99 without\tunder attack\tratio\tcores without\tunder\trefused")
 	for _, th := range threats {
 		t.Run(th.name, func(t *testing.T) { attacked(t, r, c, th, b, first, w) })
 	}
@@ -171,19 +171,22 @@ func attacked(t *testing.T, r *relay, c *crowd, th threat, b bounds, first usage
 		t.Fatal(err)
 	}
 	broken := c.broken()
+	at, work := time.Now(), r.busy()
 	calm := c.rounds(t, b.rounds)
+	idle := float64(r.busy()-work) / float64(time.Since(at))
 	r.forget()
 	size := th.short
 	if full() {
 		size = th.full
 	}
 	a := launch(t, th.name, r.at, size)
-	began := time.Now()
+	began, work := time.Now(), r.busy()
 	under := c.rounds(t, b.rounds)
 	if rest := max(b.least, th.least) - time.Since(began); rest > 0 {
 		<-time.After(rest)
 	}
 	took := time.Since(began)
+	load := float64(r.busy()-work) / float64(took)
 	peak := r.peak()
 	if th.peak > 0 && peak > th.peak {
 		t.Errorf("%s MB were resident, bound %s", mb(peak), mb(th.peak))
@@ -211,8 +214,8 @@ func attacked(t *testing.T, r *relay, c *crowd, th threat, b bounds, first usage
 	if full() && ratio > b.ratio {
 		t.Errorf("the p99 of honest clients is %s under attack, and %s without: %.1f times, bound %.1f", round(is), round(was), ratio, b.ratio)
 	}
-	_, _ = fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%.2f\t%s\n", th.name, did, took.Round(100*time.Millisecond),
-		mb(before.Resident), mb(peak), mb(after.Resident), round(was), round(is), ratio, refused(before, after))
+	_, _ = fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%.2f\t%.2f\t%.2f\t%s\n", th.name, did, took.Round(100*time.Millisecond),
+		mb(before.Resident), mb(peak), mb(after.Resident), round(was), round(is), ratio, idle, load, refused(before, after))
 	for _, reason := range th.refused {
 		if after.Refused[reason] > before.Refused[reason] {
 			return
