@@ -261,18 +261,18 @@ func (c *measured) Read(b []byte) (int, error) {
 // decoded, it is a hundred times as large.
 const largePoll = 64 << 10
 
-// read is ask, of large bodies by as many at a time as are encoded.
+// read is ask, of large bodies by turns.
 func (s *Server) read(p *poll, t xds.Type, body []byte) (*question, *Refusal) {
 	defer p.held.Store(0)
 	if len(body) > largePoll {
-		select {
-		case s.reading <- struct{}{}:
-			defer func() { <-s.reading }()
-		case <-p.cut:
-			return nil, p.refusal.Load()
-		case <-p.ctx.Done():
+		give, ok := s.reading.Take(p.ctx, p.cut, len(body))
+		if !ok {
+			if refusal := p.refusal.Load(); refusal != nil {
+				return nil, refusal
+			}
 			panic(http.ErrAbortHandler)
 		}
+		defer give()
 	}
 	return s.ask(t, body)
 }

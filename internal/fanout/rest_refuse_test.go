@@ -18,6 +18,7 @@ import (
 	"xdsrelay/config"
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/turns"
 	"xdsrelay/internal/xds"
 )
 
@@ -381,9 +382,8 @@ func TestP72_HalfBodies(t *testing.T) {
 func TestP72_LargeBodiesAtATime(t *testing.T) {
 	r := newREST(t, nil)
 	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
-	for range cap(r.srv.reading) {
-		r.srv.reading <- struct{}{}
-	}
+	r.srv.reading = turns.New(1, 0)
+	give, _ := r.srv.reading.Take(t.Context(), nil, 0)
 	c := r.web("http1")
 	large := make(chan int, 1)
 	go func() {
@@ -405,9 +405,7 @@ func TestP72_LargeBodiesAtATime(t *testing.T) {
 		t.Error("a large body was read with the others")
 	case <-time.After(50 * time.Millisecond):
 	}
-	for range cap(r.srv.reading) {
-		<-r.srv.reading
-	}
+	give()
 	if status := <-large; status != http.StatusOK {
 		t.Errorf("status %d", status)
 	}

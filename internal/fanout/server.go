@@ -16,6 +16,7 @@ import (
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tracing"
+	"xdsrelay/internal/turns"
 	"xdsrelay/internal/xds"
 )
 
@@ -60,7 +61,7 @@ type Server struct {
 	refusals *refusalLog
 	sentAway sentAways
 	polls    *polls
-	reading  chan struct{} // has one for each large poll that is read
+	reading  *turns.Turns // of large polls that are read
 	pollers  *pollers
 	times    restTimes
 	mover    *mover
@@ -89,7 +90,7 @@ func NewServer(o Options) *Server {
 	s := &Server{
 		opts: o, source: o.Source, meters: o.Metrics, log: o.Log,
 		sched: newScheduler(), alarms: newAlarms[*slot](), ages: newAlarms[*stream](), partings: newAlarms[*conn](), door: newDoor(o.Limits), sparing: newSparing(),
-		polls: newPolls(), reading: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), times: defaultRESTTimes,
+		polls: newPolls(), reading: turns.New(max(1, runtime.GOMAXPROCS(0)/2), 2), times: defaultRESTTimes,
 		unfinished: unfinished{conns: make(map[*toll]struct{})}, requestTime: requestTime, parting: parting,
 		strikes: strikes{hosts: make(map[string]*struck)}, watches: watches{conns: make(map[*conn]int)},
 		streams: make(map[uint64]*stream),

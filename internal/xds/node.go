@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
-	"time"
 	"unicode/utf8"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -53,10 +52,8 @@ func (n *Node) Decode() (*corev3.Node, error) {
 // such messages, and are not to have the cores for themselves. f calls no With.
 func (n *Node) With(f func(*corev3.Node) error) error {
 	if size := len(n.raw); size > largeNode {
-		rested, _ := decoding.take(context.Background(), nil, size)
-		time.Sleep(time.Until(rested))
-		began := time.Now()
-		defer func() { decoding.give(time.Now().Add(min(rests*time.Since(began), maxRest))) }()
+		give, _ := decoding.Take(context.Background(), nil, size)
+		defer give()
 	}
 	m, err := n.Decode()
 	if err != nil {
