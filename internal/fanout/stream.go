@@ -346,7 +346,8 @@ func (st *stream) apply(sl *slot) *Refusal {
 	nack := st.note(sl, &out, now)
 	good := st.good(sl, &out)
 	wake := uint64(0)
-	if out.Verdict == Acked || out.Verdict == Nacked {
+	answers := out.Verdict == Acked || out.Verdict == Nacked
+	if answers {
 		wake = st.ripe(sl, now)
 	}
 	if out.Wake {
@@ -361,7 +362,9 @@ func (st *stream) apply(sl *slot) *Refusal {
 		// Interest first: the group wakes the slot once it has indexed it, so
 		// no update falls between.
 		sl.member.Subscribe(want)
-		st.conn.earn(-tollChange)
+	}
+	if !answers || changed || fresh {
+		st.conn.earn(-tollRequest)
 	}
 	if len(ask) > 0 {
 		sl.member.Again(ask)

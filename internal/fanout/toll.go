@@ -31,7 +31,7 @@ const (
 	tollBurst    = 10_000      // as many as a hundred streams need that come back at once
 	tollStruck   = 500         // at once, of an address that has nothing left: one stream needs a tenth
 	tollStream   = 10          // for HEADERS: a stream costs goroutines
-	tollChange   = 4           // for a request that changes a subscription: others are asked
+	tollRequest  = 4           // for a request that changes a subscription, or answers nothing: no response paid for it
 	tollResponse = 4           // a response pays
 	tollBytes    = 1 << 10     // sent, that pay one
 	tollMaxWait  = time.Second // at a time

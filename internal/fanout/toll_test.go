@@ -2,6 +2,7 @@ package fanout
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -11,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
@@ -276,4 +278,35 @@ func TestTollOfAClosedConnection(t *testing.T) {
 	if n := len(r.srv.unfinished.conns); n > 0 {
 		t.Errorf("%d connections are kept", n)
 	}
+}
+
+// What a client says without having been asked costs, and what answers a response
+// does not: nonces of other streams are no answers.
+func TestP13_NoncesOfOthersCost(t *testing.T) {
+	r := newRig(t, nil)
+	g := r.house.group("edge")
+	g.publish(update(t, xds.ClusterType, "a"))
+	c := r.delta(r.dial())
+	c.ask(xds.ClusterType)
+	got := c.want("a ")
+	spent := func() int64 {
+		r.srv.mu.Lock()
+		defer r.srv.mu.Unlock()
+		for _, st := range r.srv.streams {
+			return -st.conn.toll.Load().credit.Load()
+		}
+		return 0
+	}
+	// Of what is read, only the frames are counted by the connection's reader.
+	before := spent()
+	for i := range 10 {
+		c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: got.TypeUrl, ResponseNonce: fmt.Sprint("another's-", i)})
+	}
+	r.eventually(func() bool { return spent()-before == 10*tollRequest })
+	g.publish(update(t, xds.ClusterType, "b"))
+	c.want("b ") // and answers, which is seen before it asks for more
+	g.publish(update(t, xds.ListenerType, "l"))
+	c.ask(xds.ListenerType)
+	c.want("l ")
+	r.eventually(func() bool { return spent()-before == 11*tollRequest-2*tollResponse })
 }
