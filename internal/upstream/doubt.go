@@ -47,11 +47,8 @@ const (
 // given is how long an origin has at least from when it shows life: it may have hung until
 // then. askAhead is how long before a name's time is over it is asked for a sign, so that this is
 // none to wait for.
-func (d *doubt) given() time.Duration    { return moment(d.absentAfter) }
+func (d *doubt) given() time.Duration    { return d.absentAfter / 5 }
 func (d *doubt) askAhead() time.Duration { return d.absentAfter / 4 }
-
-// moment is what an origin that lives has at least to answer what is asked of it.
-func moment(absentAfter time.Duration) time.Duration { return absentAfter / 5 }
 
 // next is when to ask for a decision of what is due; zero: nothing is, but lost may end.
 func (d *doubt) next(due time.Time, lost bool) time.Time {
