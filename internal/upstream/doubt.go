@@ -14,6 +14,8 @@ type doubt struct {
 	look   time.Time // when to see whether the origin has shown life since it was asked in vain; zero: it was not
 	again  time.Time // the last of until that was for that the origin lives again
 	graces int       // of these, since anything was taken for absent
+
+	listened time.Time // from when on the relay listened, which was busy when it was due
 }
 
 // maxGraces is how often what is waited for waits on since its origin lives again.
@@ -117,9 +119,14 @@ func (d *doubt) lifeless(now time.Time) {
 }
 
 // busy says that what came at a time is applied now: what came behind it has as long
-// again, but not for ever.
+// again, but not for ever from when the relay first listened after the name's time.
 func (d *doubt) busy(since, now, due time.Time) {
-	if !due.IsZero() {
-		d.heard = later(d.heard, now.Add(min(now.Sub(since), due.Add(d.absentAfter).Sub(now))))
+	if due.IsZero() {
+		return
 	}
+	if !since.After(due) {
+		d.listened = now
+	}
+	most := later(due, d.listened).Add(d.absentAfter)
+	d.heard = later(d.heard, now.Add(min(now.Sub(since), most.Sub(now))))
 }

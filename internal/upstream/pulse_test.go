@@ -116,6 +116,43 @@ func (s busySink) Update(ctx context.Context, u xds.Update) (bool, error) {
 	return s.testSink.Update(ctx, u)
 }
 
+// However long that takes, and though the origin is known to live.
+func TestP57_AnAnswerThatWaitsForLong(t *testing.T) {
+	for _, takes := range []time.Duration{8 * time.Second, 14 * time.Second, 20 * time.Second, 40 * time.Second} {
+		bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+			f := n.origin("one")
+			r := n.relay(v, "one")
+			_, other := r.stream(all(cds))
+			o := f.next()
+			lives := func(seconds int) {
+				for range seconds {
+					o.send(resp{typ: cds, res: clusters("c")})
+					time.Sleep(time.Second)
+				}
+			}
+			lives(1)
+			other.untilNames(t, cds, "c")
+			sink := newTestSink()
+			stream := r.client.NewStream("key", nil, busySink{sink, rds, takes})
+			stream.SetInterest(sink.want(named(rds, "a"), named(eds, "b")))
+			r.wg.Go(func() { _ = stream.Run(r.ctx) })
+			s := f.next()
+			lives(14)
+			s.send(resp{typ: rds, res: clusters("a")})
+			r.wg.Go(func() { s.send(resp{typ: eds, res: clusters(append(long()[:400], "b")...)}) }) // in parts, as there is room
+			lives(50)
+			synctest.Wait()
+			sink.mu.Lock()
+			defer sink.mu.Unlock()
+			for _, u := range sink.updates {
+				if u.Guess {
+					t.Errorf("applied for %v: taken for absent: %v %v", takes, u.Type, u.Removed)
+				}
+			}
+		})
+	}
+}
+
 // But not for ever: of an origin that never stops speaking of other things a name is absent
 // in twice the time.
 func TestP57_AnOriginThatNeverStops(t *testing.T) {
