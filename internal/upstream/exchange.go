@@ -49,6 +49,7 @@ type exchange struct {
 type incoming struct {
 	response *xds.Response
 	fault    error
+	came     time.Time // when it did at the earliest, if the receiver was busy
 	applied  bool
 	err      error
 }
@@ -249,7 +250,7 @@ func (e *exchange) judge(in incoming) (verdict, error) {
 	if first {
 		e.spoke = time.Now()
 	}
-	e.ofTransport().show(time.Now(), s.client.opts.AbsentAfter)
+	e.ofTransport().show(in.came, s.client.opts.AbsentAfter)
 	s.answered()
 	if first && (!v.take || v.asked.empty()) && s.serves() {
 		s.sink.Status(Status{Connected: true, Origin: s.at.name, Spoken: true})
@@ -312,10 +313,15 @@ func (c *clock) stop() {
 	}
 }
 
+// waited is how long the receiver waits at least for a response that was not there yet.
+const waited = time.Millisecond
+
 // receive reads responses until the stream ends.
 func (e *exchange) receive(ctx context.Context) {
+	var came time.Time // that of the last that was waited for: those after it may have come right behind
 	for {
 		var msg mem.Buffer
+		began := time.Now()
 		err := e.cs.RecvMsg(&msg)
 		if err != nil {
 			if tooLarge(err) {
@@ -326,9 +332,12 @@ func (e *exchange) receive(ctx context.Context) {
 		}
 		e.stream.arrived.Store(true)
 		now := time.Now()
+		if came.IsZero() || now.Sub(began) >= waited {
+			came = now
+		}
 		trace := e.stream.trace(now)
 		r, fault := xds.ParseResponse(e.variant, msg.ReadOnlyData())
-		if !e.tell(ctx, incoming{response: r, fault: fault}) {
+		if !e.tell(ctx, incoming{response: r, fault: fault, came: came}) {
 			trace.Fail("over", fault)
 			return
 		}

@@ -37,7 +37,8 @@ type life struct {
 	mu    sync.Mutex
 	shown time.Time // when it showed life last
 	from  time.Time // since when it has, again and again; what was before, it may have hung
-	lost  time.Time // when it was asked last and showed none
+	asked time.Time // when it was asked last and showed none
+	lost  time.Time // when that was known
 	err   error     // why; nil: it showed life since
 	again time.Time // when it showed life, having shown none when asked
 }
@@ -79,17 +80,28 @@ func lifeOf(cs grpc.ClientStream) *life {
 	return newLife()
 }
 
-func (l *life) show(now time.Time, absentAfter time.Duration) {
+// show says that it showed life at a time, which may be a while ago.
+func (l *life) show(at time.Time, absentAfter time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.shown.IsZero() || now.Sub(l.shown) > livelyFor(absentAfter) {
-		l.from = now
+	if !at.After(l.shown) {
+		return
 	}
-	if l.err != nil && !errors.Is(l.err, errUnasked) {
-		l.again = now
+	if l.shown.IsZero() || at.Sub(l.shown) > livelyFor(absentAfter) {
+		l.from = at
 	}
-	l.shown, l.err = now, nil
+	l.shown = at
+	if !at.After(l.asked) {
+		return
+	}
+	if l.dead() {
+		l.again = at
+	}
+	l.err = nil
 }
+
+// dead: it was asked in vain since it showed life. The lock is the caller's.
+func (l *life) dead() bool { return l.err != nil && !errors.Is(l.err, errUnasked) }
 
 // lose says that it was asked, and showed no life since; false: it did.
 func (l *life) lose(since, now time.Time, err error) bool {
@@ -98,7 +110,10 @@ func (l *life) lose(since, now time.Time, err error) bool {
 	if l.shown.After(since) {
 		return false
 	}
-	l.lost, l.err = now, err
+	l.lost = now
+	if !l.dead() || !errors.Is(err, errUnasked) { // or it is as dead as before
+		l.asked, l.err = since, err
+	}
 	return true
 }
 
@@ -145,7 +160,7 @@ func livelyFor(absentAfter time.Duration) time.Duration { return max(lifeLeast, 
 func (l *life) lively(absentAfter time.Duration) (until, from time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if dead := l.err != nil && !errors.Is(l.err, errUnasked); dead {
+	if l.dead() {
 		return time.Time{}, l.from
 	}
 	return l.shown.Add(livelyFor(absentAfter)), l.from

@@ -191,9 +191,46 @@ func TestP57_WhoIsAskedInVainLivesNoMore(t *testing.T) {
 		if until, _ := l.lively(time.Minute); until.Equal(now.Add(20*time.Second)) != want {
 			t.Errorf("%v: until %v", why, until.Sub(now))
 		}
+		l.lose(now.Add(10*time.Second), now.Add(10*time.Second), errUnasked)
+		l.show(now.Add(4*time.Second), time.Minute) // it waited to be read
+		if until, _ := l.lively(time.Minute); until.IsZero() == want {
+			t.Errorf("%v, and it could not be asked since: until %v", why, until.Sub(now))
+		}
 		l.show(now.Add(11*time.Second), time.Minute)
 		if until, _ := l.lively(time.Minute); !until.Equal(now.Add(31 * time.Second)) {
 			t.Errorf("%v: it has shown life since", why)
+		}
+	}
+}
+
+// What waited to be read, as the relay was busy, is a sign of when it came: the origin may hang since.
+func TestP57_WhatWaitedIsNoSignOfLife(t *testing.T) {
+	for takes := time.Second; takes <= 30*time.Second; takes += time.Second {
+		for _, waits := range []int{1, 2, 5} {
+			bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+				f := n.origin("one")
+				r := n.relay(v, "one")
+				busy := newTestSink()
+				other := r.client.NewStream("busy", nil, busySink{busy, rds, takes})
+				other.SetInterest(busy.want(named(rds, "a")))
+				r.wg.Go(func() { _ = other.Run(r.ctx) })
+				s := f.next()
+				stream, sink := r.stream(named(rds, "b"))
+				f.next().send(resp{typ: rds, res: clusters("b")})
+				sink.untilNames(t, rds, "b")
+				time.Sleep(time.Minute)
+				for range 1 + waits {
+					s.send(resp{typ: rds, res: clusters("a")})
+				}
+				time.Sleep(100 * time.Millisecond)
+				f.health.Store(&fakeLife{hangs: true})
+				stream.SetInterest(sink.want(named(rds, "b", "new")))
+				time.Sleep(3 * time.Minute)
+				synctest.Wait()
+				if is := sink.is(rds, "new"); is != xds.Pending {
+					t.Errorf("%d waited, each for %v: it is %d", waits, takes, is)
+				}
+			})
 		}
 	}
 }
