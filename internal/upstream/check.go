@@ -40,7 +40,7 @@ var errInPlace = errors.New("health check: not answered by the origin itself, as
 // does not. A connection that has no place left for the question says nothing of it: another
 // is asked instead.
 func (g *grpcSession) ask(ctx context.Context, l *life) error {
-	var beside error // what came of asking others
+	beside := errUnasked // others may be dead
 	c, until := g.conn, time.Now().Add(2*checkTimeout)
 	for i := 0; i < maxChecks && time.Now().Before(until); i++ {
 		of, err := g.check(ctx, c)
@@ -50,18 +50,15 @@ func (g *grpcSession) ask(ctx context.Context, l *life) error {
 				return err
 			}
 			defer g.origin.pool.release(c)
-		case of == l || of == nil:
+		case of == l || of == nil && c == g.conn:
 			return err
+		case of == nil: // and there is no other
+			return fmt.Errorf("%w: %w", errUnasked, err)
 		case err == nil && c != g.conn: // where l is not to be found
 			return errBeside
 		case err == nil:
 			beside = errBeside
-		case beside == nil:
-			beside = err
 		}
-	}
-	if beside == nil {
-		beside = errUnasked
 	}
 	return beside
 }

@@ -110,6 +110,14 @@ func (d *doubt) decide(now time.Time, s signs) decision {
 	return isGone
 }
 
+// since is from when on a sign of life counts for what is due, or else now, however late it is asked.
+func (d *doubt) since(now, due time.Time) time.Time {
+	if !due.IsZero() {
+		now = due
+	}
+	return now.Add(-livelyFor(d.absentAfter))
+}
+
 // lives says that the origin has shown life when asked; lifeless, that it has not.
 func (d *doubt) lives() { d.look = time.Time{} }
 

@@ -178,8 +178,8 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 				continue
 			case askLife:
 				reviving = true
-				l := e.ofTransport()
-				e.wg.Go(func() { e.lives <- e.revive(ctx, l) })
+				l, since := e.ofTransport(), doubt.since(now, e.talk.deadline())
+				e.wg.Go(func() { e.lives <- e.revive(ctx, l, since) })
 				continue
 			}
 			for _, u := range e.talk.expired(now) {

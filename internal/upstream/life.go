@@ -25,7 +25,7 @@ import (
 // dead, so what counts is what came over the transport that the stream is on.
 
 // lifeLeast is how long a sign of life is good for at least.
-const lifeLeast = time.Second
+const lifeLeast = 300 * time.Millisecond
 
 // life is what is known of whether there is life at the other end of a transport. Any goroutine.
 type life struct {
@@ -175,8 +175,9 @@ func (e *exchange) ofTransport() *life {
 }
 
 // revive asks the origin for a sign of life over the transport that l is of, and returns why there
-// is none. Who asks while others do has what comes of that.
-func (e *exchange) revive(ctx context.Context, l *life) error {
+// is none. Who asks while others do has what comes of that. since is from when on
+// anything read of the transport will do, if others live and it cannot be asked.
+func (e *exchange) revive(ctx context.Context, l *life, since time.Time) error {
 	began := time.Now()
 	select {
 	case l.turn <- struct{}{}:
@@ -189,8 +190,8 @@ func (e *exchange) revive(ctx context.Context, l *life) error {
 	}
 	err := e.ask(ctx, l)
 	now := time.Now()
-	if errors.Is(err, errBeside) && l.heardOf(now.Add(-e.stream.client.opts.AbsentAfter*3/4)) {
-		err = nil // others live, and the transport has not died since the name was asked for
+	if errors.Is(err, errBeside) && l.heardOf(since) {
+		err = nil // others live, and so does the transport
 	}
 	switch {
 	case ctx.Err() != nil:

@@ -235,6 +235,23 @@ func TestP57_WhatWaitedIsNoSignOfLife(t *testing.T) {
 	}
 }
 
+// Also where a second is all the time that names have.
+func TestP57_AnOriginThatHangsIsSeenInASecond(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		f := n.origin("one")
+		_, sink := startRelay(t, Options{Variant: v, AbsentAfter: time.Second, Dialer: n.dial}, addressOf("one")).stream(named(rds, "a", "new"))
+		s := f.next()
+		time.Sleep(500 * time.Millisecond)
+		s.send(resp{typ: rds, res: clusters("a")})
+		f.health.Store(&fakeLife{hangs: true})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if is := sink.is(rds, "new"); is != xds.Pending {
+			t.Errorf("it is %d", is)
+		}
+	})
+}
+
 // A stream that ends while its origin shows no life has not been spoken on, and is no
 // end of the outage.
 func TestAStreamEndsWhileItsOriginHangs(t *testing.T) {
