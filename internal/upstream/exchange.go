@@ -111,7 +111,7 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 				resume = held.at(at)
 			}
 		}
-		if at := going.unread(e.spoke, e.stream.client.opts.AbsentAfter); !at.IsZero() {
+		if at := going.unread(e.spoke, e.stream.client.opts.AbsentAfter); !at.IsZero() && !applying {
 			stuck = unread.at(at)
 		}
 		var due <-chan time.Time
@@ -165,7 +165,8 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 		case <-resume:
 		case <-stuck:
 			now := time.Now()
-			if going.listens = e.stream.client.pulse.beat(now); !now.Before(going.listens) {
+			going.listens = e.stream.client.pulse.beat(now)
+			if !now.Before(going.listens) && !going.goesOn(e.ofTransport().bytes.Load(), now) {
 				return errUnread
 			}
 		case <-due:

@@ -31,8 +31,9 @@ const lifeLeast = 300 * time.Millisecond
 type life struct {
 	turn chan struct{} // one asks at a time
 
-	made time.Time
-	read atomic.Int64 // when anything was read of the transport, in nanoseconds since made; 0: nothing was
+	made  time.Time
+	read  atomic.Int64 // when anything was read of the transport, in nanoseconds since made; 0: nothing was
+	bytes atomic.Int64 // that were read of it
 
 	mu    sync.Mutex
 	shown time.Time // when it showed life last
@@ -117,9 +118,12 @@ func (l *life) lose(since, now time.Time, err error) bool {
 	return true
 }
 
-// reads says that something was read of the transport. The wall clock, which may be set, has
-// no part in it.
-func (l *life) reads() { l.read.Store(max(1, int64(time.Since(l.made)))) }
+// reads says that so many bytes were read of the transport. The wall clock, which may be set,
+// has no part in it.
+func (l *life) reads(n int) {
+	l.read.Store(max(1, int64(time.Since(l.made))))
+	l.bytes.Add(int64(n))
+}
 
 // heardOf reports whether anything was read of the transport after a time, be it only the answer
 // to a ping of keepalive.
