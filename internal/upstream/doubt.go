@@ -12,13 +12,13 @@ type doubt struct {
 	heard  time.Time // until when what came may not be read yet
 	ahead  time.Time // what is due then was asked for ahead
 	look   time.Time // when to see whether the origin has shown life since it was asked in vain; zero: it was not
-	again  time.Time // the last of until that was for that the origin lives again
+	again  time.Time // the last of until that was for that the origin begins to speak, or lives again
 	graces int       // of these, since anything was taken for absent
 
 	listened time.Time // from when on the relay listened, which was busy when it was due
 }
 
-// maxGraces is how often what is waited for waits on since its origin lives again.
+// maxGraces is how often what is waited for waits on since its origin begins to speak, or lives again.
 // One of which some servers hang, and others answer, dies and lives for ever.
 const maxGraces = 3
 
@@ -91,14 +91,9 @@ func (d *doubt) decide(now time.Time, s signs) decision {
 			return waitOn
 		}
 		return askLife
-	case now.Before(s.early) && (!d.until.IsZero() || !s.known):
-		d.until = s.early
+	case now.Before(s.early) && (!d.until.IsZero() || !s.known) && d.grant(s.early):
 		return waitOn
-	case now.Before(s.grace) && !s.lost && (d.graces < maxGraces || s.grace.Equal(d.again)):
-		if !s.grace.Equal(d.again) {
-			d.graces++
-		}
-		d.until, d.again = s.grace, s.grace
+	case now.Before(s.grace) && !s.lost && d.grant(s.grace):
 		return waitOn
 	case s.lively && now.Before(s.from.Add(d.given())):
 		d.until = s.from.Add(d.given())
@@ -108,6 +103,19 @@ func (d *doubt) decide(now time.Time, s signs) decision {
 	}
 	d.graces = 0
 	return isGone
+}
+
+// grant has what is due wait until then, and reports whether it may: since the origin begins to
+// speak, or to live, it does so not too often.
+func (d *doubt) grant(until time.Time) bool {
+	if !until.Equal(d.again) {
+		if d.graces == maxGraces {
+			return false
+		}
+		d.graces++
+	}
+	d.until, d.again = until, until
+	return true
 }
 
 // since is from when on a sign of life counts for what is due, or else now, however late it is asked.

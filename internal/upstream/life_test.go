@@ -489,6 +489,28 @@ func TestP57_AnOriginThatSpeaksNowAndThenLives(t *testing.T) {
 	}
 }
 
+// One that ends the streams of others again and again soon after its answer begins to speak each time:
+// who waits for its first word does not wait for ever.
+func TestP57_AnOriginThatBeginsToSpeakAgainAndAgain(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		f := n.origin("one")
+		r := n.relay(v, "one")
+		_, sink := r.stream(named(rds, "never"))
+		f.next()
+		_, other := r.stream(named(rds, "a"))
+		for began := time.Now(); sink.is(rds, "never") == xds.Pending; {
+			if time.Since(began) > 2*time.Minute {
+				t.Fatal("never absent")
+			}
+			s := f.next()
+			s.send(resp{typ: rds, res: clusters("a")})
+			other.untilNames(t, rds, "a")
+			time.Sleep(8 * time.Second)
+			s.done <- nil
+		}
+	})
+}
+
 // What was waited for is let go, of an origin that shows no life, and something else waits: it
 // has its time, and nothing is done before that is over.
 func TestP57_AnotherNameWaitsForAnOriginThatHangs(t *testing.T) {
