@@ -118,9 +118,9 @@ func (d *doubt) grant(until time.Time) bool {
 	return true
 }
 
-// since is from when on a sign of life counts for what is due, or else now, however late it is asked.
+// since is from when on a sign of life counts, however late it is asked for what is due.
 func (d *doubt) since(now, due time.Time) time.Time {
-	if !due.IsZero() {
+	if !due.IsZero() && due.Before(now) {
 		now = due
 	}
 	return now.Add(-livelyFor(d.absentAfter))
