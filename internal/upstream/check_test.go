@@ -255,7 +255,7 @@ func (r *relay) check() error {
 	}
 	defer o.pool.release(c)
 	g := &grpcSession{origin: o, conn: c, stream: &line{Stream: r.client.NewStream("asks", nil, nil), at: at}}
-	_, err = g.check(r.ctx, c)
+	_, _, err = g.check(r.ctx, c)
 	return err
 }
 

@@ -41,7 +41,7 @@ type life struct {
 	asked time.Time // when it was asked last and showed none
 	lost  time.Time // when that was known
 	err   error     // why; nil: it showed life since
-	again time.Time // when it showed life, having shown none when asked
+	again time.Time // when it showed life, having shown none when asked, or not at once
 }
 
 func newLife() *life { return &life{turn: make(chan struct{}, 1), made: time.Now()} }
@@ -95,7 +95,7 @@ func (l *life) show(at time.Time, absentAfter time.Duration) {
 	if !at.After(l.asked) {
 		return
 	}
-	if l.dead() {
+	if l.dead() || errors.Is(l.err, errNobody) {
 		l.again = at
 	}
 	l.err = nil
@@ -116,6 +116,13 @@ func (l *life) lose(since, now time.Time, err error) bool {
 		l.asked, l.err = since, err
 	}
 	return true
+}
+
+// hung says that it did until now.
+func (l *life) hung(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.again = now
 }
 
 // reads says that so many bytes were read of the transport. The wall clock, which may be set,

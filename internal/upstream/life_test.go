@@ -97,6 +97,34 @@ func TestP57_AnOriginThatHangsForAMoment(t *testing.T) {
 	}
 }
 
+// One that took its time for a sign of life hung until then, and has all its time from there on.
+func TestP57_AnOriginThatHungUntilItAnswered(t *testing.T) {
+	for until := 12500 * time.Millisecond; until < 20*time.Second; until += 500 * time.Millisecond {
+		bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+			f := n.origin("one")
+			stream, sink := n.relay(v, "one").stream(named(rds, "a"))
+			f.next().send(resp{typ: rds, res: clusters("a")})
+			sink.untilNames(t, rds, "a")
+			time.Sleep(time.Minute)
+			goesOn := make(chan struct{})
+			f.health.Store(&fakeLife{until: goesOn})
+			stream.SetInterest(sink.want(named(rds, "a", "new")))
+			time.Sleep(until)
+			close(goesOn)
+			time.Sleep(14500 * time.Millisecond)
+			synctest.Wait()
+			if is := sink.is(rds, "new"); is != xds.Pending {
+				t.Errorf("went on after %v: it is %d", until, is)
+			}
+			time.Sleep(22 * time.Second)
+			synctest.Wait()
+			if is := sink.is(rds, "new"); is != xds.Absent {
+				t.Errorf("went on after %v: in the end it is %d", until, is)
+			}
+		})
+	}
+}
+
 // An answer is one, whatever it says: that it knows of no health, that it does not serve,
 // that nobody may ask. So is, until one was the origin's own, what a proxy may say in its
 // place: of one that has no path for it nobody would ever hear anything else.
@@ -557,7 +585,7 @@ func TestWhoLivesAgainHasItsTime(t *testing.T) {
 	for _, c := range []struct {
 		why  error
 		want time.Time
-	}{{nil, time.Time{}}, {errInPlace, now.Add(after)}, {errBeside, time.Time{}}, {errUnasked, time.Time{}}} {
+	}{{nil, time.Time{}}, {errInPlace, now.Add(after)}, {errBeside, time.Time{}}, {errUnasked, time.Time{}}, {errNobody, now.Add(after)}} {
 		l := newLife()
 		if c.why != nil {
 			l.lose(now.Add(-2*time.Second), now.Add(-time.Second), c.why)
