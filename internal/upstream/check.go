@@ -26,10 +26,11 @@ const (
 )
 
 // errUnasked: over the transport that counts nothing could be asked. errBeside: but others of the
-// origin's servers answer, or this one on another connection.
+// origin's servers answer, or this one on another connection. errNobody: it does not.
 var (
 	errUnasked = errors.New("health check: the connection of the stream could not be asked")
 	errBeside  = fmt.Errorf("%w, but others answer", errUnasked)
+	errNobody  = fmt.Errorf("%w, nor does another answer", errUnasked) // which may be the same server
 )
 
 // errInPlace: a health check was answered by a status that proxies make, of an origin
@@ -40,42 +41,44 @@ var errInPlace = errors.New("health check: not answered by the origin itself, as
 // does not. A connection that has no place left for the question says nothing of it: another
 // is asked instead.
 func (g *grpcSession) ask(ctx context.Context, l *life) error {
-	var beside error // what came of asking others
+	beside := errUnasked // others may be dead
 	c, until := g.conn, time.Now().Add(2*checkTimeout)
 	for i := 0; i < maxChecks && time.Now().Before(until); i++ {
-		of, err := g.check(ctx, c)
+		of, late, err := g.check(ctx, c)
+		if late && (of == l || c != g.conn) {
+			l.hung(time.Now())
+		}
 		switch {
 		case errors.Is(err, errFull):
 			if c, err = g.origin.pool.lease(); err != nil {
 				return err
 			}
 			defer g.origin.pool.release(c)
-		case of == l || of == nil:
+		case of == l || of == nil && c == g.conn:
 			return err
+		case of == nil: // and there is no other
+			return fmt.Errorf("%w: %w", errUnasked, err)
 		case err == nil && c != g.conn: // where l is not to be found
 			return errBeside
+		case c != g.conn:
+			return errNobody
 		case err == nil:
 			beside = errBeside
-		case beside == nil:
-			beside = err
 		}
-	}
-	if beside == nil {
-		beside = errUnasked
 	}
 	return beside
 }
 
 // check asks on a connection, and returns why that is no sign of life, and the life of the
 // transport that it went over; nil: of none, and it never went. What is answered does not matter, but that something
-// is, in time and over a connection that is there.
-func (g *grpcSession) check(ctx context.Context, c *conn) (of *life, err error) {
+// is, in time and over a connection that is there; and whether that took so long that it hung until then.
+func (g *grpcSession) check(ctx context.Context, c *conn) (of *life, late bool, err error) {
 	o := g.origin
 	// No deadline, of which the origin or a proxy would know, and say at that moment that it is over.
 	asking, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	late := time.AfterFunc(checkTimeout, func() { cancel(fmt.Errorf("no answer within %s", checkTimeout)) })
-	defer late.Stop()
+	timeout := time.AfterFunc(checkTimeout, func() { cancel(fmt.Errorf("no answer within %s", checkTimeout)) })
+	defer timeout.Stop()
 	closed := c.closed.Load()
 	var settled atomic.Bool
 	full := time.AfterFunc(o.placeTimeout, func() {
@@ -87,13 +90,14 @@ func (g *grpcSession) check(ctx context.Context, c *conn) (of *life, err error) 
 	cs, err := c.cc.NewStream(asking, &grpc.StreamDesc{}, healthpb.Health_Check_FullMethodName, grpc.ForceCodecV2(encoding.GetCodecV2(proto.Name)))
 	if !settled.CompareAndSwap(false, true) {
 		o.full(c, g.stream.log)
-		return nil, errFull
+		return nil, false, errFull
 	}
 	if err != nil {
-		return nil, fmt.Errorf("health check: %w", err)
+		return nil, false, fmt.Errorf("health check: %w", err)
 	}
 	o.pool.asks(c, 1)
 	defer o.pool.asks(c, -1)
+	asked := time.Now()
 	if err = cs.SendMsg(new(healthpb.HealthCheckRequest)); err == nil || errors.Is(err, io.EOF) {
 		err = cs.RecvMsg(new(healthpb.HealthCheckResponse))
 	}
@@ -102,17 +106,17 @@ func (g *grpcSession) check(ctx context.Context, c *conn) (of *life, err error) 
 	switch status.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal:
 		if asking.Err() != nil {
-			return of, fmt.Errorf("health check: %w", context.Cause(asking))
+			return of, false, fmt.Errorf("health check: %w", context.Cause(asking))
 		}
 		if c.closed.Load() != closed { // gRPC's own words
-			return of, fmt.Errorf("health check: %w", err)
+			return of, false, fmt.Errorf("health check: %w", err)
 		}
 		own = false
 	}
 	if !g.stream.at.answers(own) {
-		return of, errInPlace
+		return of, false, errInPlace
 	}
-	return of, nil
+	return of, time.Since(asked) >= max(lifeLeast, o.opts.AbsentAfter/15), nil
 }
 
 // answers takes note of an answer, and reports whether it is a sign of life.

@@ -85,21 +85,36 @@ func TestP57_ADeadConnectionAmongOthersIsNoWitness(t *testing.T) {
 	})
 }
 
-// twoServers are an origin that a connection of gRPC is balanced over.
-func twoServers(n *inMemory) (address string, all map[string]*fakeOrigin) {
+// servers are an origin that a connection of gRPC is balanced over.
+func servers(n *inMemory, names ...string) (address string, all map[string]*fakeOrigin) {
 	all = make(map[string]*fakeOrigin)
-	m := manual.NewBuilderWithScheme("twoservers")
+	m := manual.NewBuilderWithScheme(fmt.Sprint("servers", len(names)))
 	var at resolver.State
-	for _, name := range []string{"one", "two"} {
+	for _, name := range names {
 		all[name] = n.origin(name)
 		at.Addresses = append(at.Addresses, resolver.Address{Addr: name})
 	}
 	m.InitialState(at)
 	resolver.Register(m)
-	return m.Scheme() + ":///both", all
+	return m.Scheme() + ":///all", all
 }
 
-// The server of a stream is asked, whichever it is, and no other in its place.
+// next is the next stream that is opened at one of them, and at which.
+func next(all map[string]*fakeOrigin) (*fakeStream, string) {
+	for {
+		for name, f := range all {
+			select {
+			case s := <-f.streams:
+				return s, name
+			default:
+			}
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+// The server of a stream is asked, whichever it is, and no other in its place. It is looked at
+// twice: they are asked in turn, and so once another one first.
 func TestP57_TheServerOfTheStreamIsAsked(t *testing.T) {
 	for what, c := range map[string]struct {
 		dead, other, hung bool
@@ -112,23 +127,12 @@ func TestP57_TheServerOfTheStreamIsAsked(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
-				address, servers := twoServers(n)
+				address, servers := servers(n, "one", "two")
 				wires := &cables{n: n}
 				r := startRelay(t, Options{Variant: v, Dialer: wires.dial, Backoff: steep, Keepalive: Keepalive{Time: 1000 * time.Hour}}, address)
 				synctest.Wait()
 				stream, sink := r.stream(named(rds, "a"))
-				var s *fakeStream
-				var at string
-				for s == nil {
-					for name, f := range servers {
-						select {
-						case s = <-f.streams:
-							at = name
-						default:
-						}
-					}
-					time.Sleep(time.Second)
-				}
+				s, at := next(servers)
 				s.send(resp{typ: rds, res: clusters("a")})
 				sink.untilNames(t, rds, "a")
 				time.Sleep(time.Hour)
@@ -141,48 +145,104 @@ func TestP57_TheServerOfTheStreamIsAsked(t *testing.T) {
 				if c.hung {
 					servers[at].health.Store(&fakeLife{hangs: true})
 				}
-				stream.SetInterest(sink.want(named(rds, "a", "new")))
-				time.Sleep(25 * time.Second)
-				synctest.Wait()
-				if is := sink.is(rds, "new"); is != c.want {
-					t.Errorf("it is %d", is)
+				for _, names := range [][]string{{"new"}, {"new", "newer"}} {
+					stream.SetInterest(sink.want(named(rds, append(names, "a")...)))
+					time.Sleep(25 * time.Second)
+					synctest.Wait()
+					for _, name := range names {
+						if is := sink.is(rds, name); is != c.want {
+							t.Errorf("%s is %d", name, is)
+						}
+					}
 				}
 			})
 		})
 	}
 }
 
+// That others hang, which are asked as well, says nothing of it.
+func TestP57_OtherServersHang(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		address, servers := servers(n, "one", "two", "three")
+		log := new(logged)
+		r := startRelay(t, Options{Variant: v, Dialer: n.dial, Backoff: steep, Keepalive: Keepalive{Time: 1000 * time.Hour}, Log: slog.New(slog.NewTextHandler(log, nil))}, address)
+		synctest.Wait()
+		stream, sink := r.stream(named(rds, "a"))
+		s, at := next(servers)
+		s.send(resp{typ: rds, res: clusters("a")})
+		sink.untilNames(t, rds, "a")
+		for name, f := range servers {
+			if name != at {
+				f.health.Store(&fakeLife{hangs: true})
+			}
+		}
+		for _, names := range [][]string{{"new"}, {"new", "newer"}} {
+			stream.SetInterest(sink.want(named(rds, append(names, "a")...)))
+			time.Sleep(45 * time.Second)
+			synctest.Wait()
+			for _, name := range names {
+				if is := sink.is(rds, name); is != xds.Absent || log.count("silent") > 0 {
+					t.Errorf("%s is %d\n%s", name, is, log)
+				}
+			}
+		}
+	})
+}
+
+// full is a relay with a stream that asks for "a", which it has, and "never", of an origin that takes
+// no other on the same connection.
+func full(t *testing.T, v xds.Variant, n *inMemory, absentAfter time.Duration) (*relay, *testSink, *cables, *logged) {
+	f := n.origin("one", grpc.MaxConcurrentStreams(1), grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second}))
+	c := &cables{n: n}
+	log := new(logged)
+	r := startRelay(t, Options{Variant: v, AbsentAfter: absentAfter, Dialer: c.dial, Backoff: steep, Keepalive: Keepalive{Time: 30 * time.Second, Timeout: 10 * time.Second}, Log: slog.New(slog.NewTextHandler(log, nil))}, addressOf("one"))
+	_, sink := r.stream(named(rds, "a", "never"))
+	f.next().send(resp{typ: rds, res: clusters("a")})
+	sink.untilNames(t, rds, "a")
+	return r, sink, c, log
+}
+
 // An origin that takes as many streams on a connection as are open is asked on another. That
-// the stream's own is there is then what keepalive says.
+// the stream's own is there is then what keepalive says, each half a minute.
 func TestP57_AFullConnectionIsNoSignOfDeath(t *testing.T) {
-	for what, dead := range map[string]bool{"alive": false, "dead": true} {
-		t.Run(what, func(t *testing.T) {
-			bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
-				f := n.origin("one", grpc.MaxConcurrentStreams(1), grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second}))
-				c := &cables{n: n}
-				log := new(logged)
-				r := startRelay(t, Options{Variant: v, Dialer: c.dial, Backoff: steep, Keepalive: Keepalive{Time: 30 * time.Second, Timeout: 10 * time.Second}, Log: slog.New(slog.NewTextHandler(log, nil))}, addressOf("one"))
-				_, sink := r.stream(named(rds, "a", "never"))
-				s := f.next()
-				s.send(resp{typ: rds, res: clusters("a")})
-				sink.untilNames(t, rds, "a")
-				c.all()[0].cut.Store(dead)
-				if dead {
-					time.Sleep(50 * time.Second)
-				} else {
-					time.Sleep(70 * time.Second)
-				}
-				synctest.Wait()
-				at := r.client.Origins()[0]
-				if is := sink.is(rds, "never"); (is == xds.Absent) == dead || (at.Reconnects > 0) != dead {
-					t.Errorf("it is %d: %+v", is, at)
-				}
-				if log.count("accepts fewer") > 1 || log.count("silent") > 0 {
-					t.Error(log)
-				}
+	for _, after := range []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 12 * time.Second, 15 * time.Second, 20 * time.Second, 27 * time.Second} {
+		for what, dead := range map[string]bool{"alive": false, "dead": true} {
+			t.Run(fmt.Sprint(what, after), func(t *testing.T) {
+				bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+					r, sink, c, log := full(t, v, n, after)
+					c.all()[0].cut.Store(dead)
+					if dead {
+						time.Sleep(50 * time.Second)
+					} else {
+						time.Sleep(35*time.Second + after)
+					}
+					synctest.Wait()
+					at := r.client.Origins()[0]
+					if is := sink.is(rds, "never"); (is == xds.Absent) == dead || (at.Reconnects > 0) != dead {
+						t.Errorf("it is %d: %+v", is, at)
+					}
+					if log.count("accepts fewer") > 1 || log.count("silent") > 0 && at.Reconnects == 0 {
+						t.Error(log)
+					}
+				})
 			})
-		})
+		}
 	}
+}
+
+// Nor is one that is full where no other is to be had: nobody knows, and what is asked for waits.
+func TestP57_AFullConnectionAndNoOther(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		r, sink, _, log := full(t, v, n, 15*time.Second)
+		n.mu.Lock()
+		n.at["one"] = nil
+		n.mu.Unlock()
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if is, at := sink.is(rds, "never"), r.client.Origins()[0]; is != xds.Pending || at.Silent > 0 || log.count("silent") > 0 {
+			t.Errorf("it is %d: %+v\n%s", is, at, log)
+		}
+	})
 }
 
 // check makes a health check on a connection.
@@ -195,7 +255,7 @@ func (r *relay) check() error {
 	}
 	defer o.pool.release(c)
 	g := &grpcSession{origin: o, conn: c, stream: &line{Stream: r.client.NewStream("asks", nil, nil), at: at}}
-	_, err = g.check(r.ctx, c)
+	_, _, err = g.check(r.ctx, c)
 	return err
 }
 

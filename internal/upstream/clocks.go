@@ -14,7 +14,7 @@ type batch struct {
 	wild  bool          // and not names: the wildcard, of which something was recalled
 	until time.Time     // once written
 	left  time.Duration // until then
-	anew  bool          // it has had a moment more on a stream that the relay opened anew
+	anew  bool          // it has had its whole time again on a stream that the relay opened anew
 }
 
 // asking records that a request adds names. Those that the stream before waited
@@ -149,9 +149,10 @@ func (t *talk) unspoken(b batch, tt *typeTalk, now time.Time) []xds.Update {
 
 func (t *talk) carry(now time.Time) []batch {
 	for i := range t.waiting {
-		t.waiting[i].left = max(0, t.waiting[i].until.Sub(now))
-		if b := &t.waiting[i]; b.left < moment(t.absentAfter) && !b.anew { // its answer may be on its way
-			b.left, b.anew = moment(t.absentAfter), true
+		b := &t.waiting[i]
+		b.left = max(0, b.until.Sub(now))
+		if !b.anew { // to who is slow all that he has done is lost
+			b.left, b.anew = t.absentAfter, true
 		}
 	}
 	var out []batch

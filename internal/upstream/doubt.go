@@ -12,11 +12,13 @@ type doubt struct {
 	heard  time.Time // until when what came may not be read yet
 	ahead  time.Time // what is due then was asked for ahead
 	look   time.Time // when to see whether the origin has shown life since it was asked in vain; zero: it was not
-	again  time.Time // the last of until that was for that the origin lives again
+	again  time.Time // the last of until that was for that the origin begins to speak, or lives again
 	graces int       // of these, since anything was taken for absent
+
+	listened time.Time // from when on the relay listened, which was busy when it was due
 }
 
-// maxGraces is how often what is waited for waits on since its origin lives again.
+// maxGraces is how often what is waited for waits on since its origin begins to speak, or lives again.
 // One of which some servers hang, and others answer, dies and lives for ever.
 const maxGraces = 3
 
@@ -47,11 +49,8 @@ const (
 // given is how long an origin has at least from when it shows life: it may have hung until
 // then. askAhead is how long before a name's time is over it is asked for a sign, so that this is
 // none to wait for.
-func (d *doubt) given() time.Duration    { return moment(d.absentAfter) }
+func (d *doubt) given() time.Duration    { return d.absentAfter / 5 }
 func (d *doubt) askAhead() time.Duration { return d.absentAfter / 4 }
-
-// moment is what an origin that lives has at least to answer what is asked of it.
-func moment(absentAfter time.Duration) time.Duration { return absentAfter / 5 }
 
 // next is when to ask for a decision of what is due; zero: nothing is, but lost may end.
 func (d *doubt) next(due time.Time, lost bool) time.Time {
@@ -92,14 +91,9 @@ func (d *doubt) decide(now time.Time, s signs) decision {
 			return waitOn
 		}
 		return askLife
-	case now.Before(s.early) && (!d.until.IsZero() || !s.known):
-		d.until = s.early
+	case now.Before(s.early) && (!d.until.IsZero() || !s.known) && d.grant(s.early):
 		return waitOn
-	case now.Before(s.grace) && !s.lost && (d.graces < maxGraces || s.grace.Equal(d.again)):
-		if !s.grace.Equal(d.again) {
-			d.graces++
-		}
-		d.until, d.again = s.grace, s.grace
+	case now.Before(s.grace) && !s.lost && d.grant(s.grace):
 		return waitOn
 	case s.lively && now.Before(s.from.Add(d.given())):
 		d.until = s.from.Add(d.given())
@@ -111,6 +105,27 @@ func (d *doubt) decide(now time.Time, s signs) decision {
 	return isGone
 }
 
+// grant has what is due wait until then, and reports whether it may: since the origin begins to
+// speak, or to live, it does so not too often.
+func (d *doubt) grant(until time.Time) bool {
+	if !until.Equal(d.again) {
+		if d.graces == maxGraces {
+			return false
+		}
+		d.graces++
+	}
+	d.until, d.again = until, until
+	return true
+}
+
+// since is from when on a sign of life counts, however late it is asked for what is due.
+func (d *doubt) since(now, due time.Time) time.Time {
+	if !due.IsZero() && due.Before(now) {
+		now = due
+	}
+	return now.Add(-livelyFor(d.absentAfter))
+}
+
 // lives says that the origin has shown life when asked; lifeless, that it has not.
 func (d *doubt) lives() { d.look = time.Time{} }
 
@@ -120,9 +135,14 @@ func (d *doubt) lifeless(now time.Time) {
 }
 
 // busy says that what came at a time is applied now: what came behind it has as long
-// again, but not for ever.
+// again, but not for ever from when the relay first listened after the name's time.
 func (d *doubt) busy(since, now, due time.Time) {
-	if !due.IsZero() {
-		d.heard = later(d.heard, now.Add(min(now.Sub(since), due.Add(d.absentAfter).Sub(now))))
+	if due.IsZero() {
+		return
 	}
+	if !since.After(due) {
+		d.listened = now
+	}
+	most := later(due, d.listened).Add(d.absentAfter)
+	d.heard = later(d.heard, now.Add(min(now.Sub(since), most.Sub(now))))
 }

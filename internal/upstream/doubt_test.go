@@ -77,6 +77,21 @@ func applied(now time.Time, lasted time.Duration) doubt {
 	return d
 }
 
+// A sign counts from before the name's time was over, however late it is asked, and not from what is to come.
+func TestP57_DoubtCountsSigns(t *testing.T) {
+	d := doubt{absentAfter: 15 * time.Second}
+	now := time.Unix(1000, 0)
+	for due, want := range map[time.Time]time.Time{
+		{}:                  now.Add(-5 * time.Second),
+		now.Add(-time.Hour): now.Add(-time.Hour - 5*time.Second),
+		now.Add(time.Hour):  now.Add(-5 * time.Second),
+	} {
+		if got := d.since(now, due); !got.Equal(want) {
+			t.Errorf("due in %v: since %v", due.Sub(now), got.Sub(now))
+		}
+	}
+}
+
 // It is asked once ahead, so that there is a sign when the time is over.
 func TestP57_DoubtAsksAhead(t *testing.T) {
 	d := doubt{absentAfter: 16 * time.Second}

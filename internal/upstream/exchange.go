@@ -49,6 +49,7 @@ type exchange struct {
 type incoming struct {
 	response *xds.Response
 	fault    error
+	came     time.Time // when it did at the earliest, if the receiver was busy
 	applied  bool
 	err      error
 }
@@ -110,7 +111,7 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 				resume = held.at(at)
 			}
 		}
-		if at := going.unread(e.spoke, e.stream.client.opts.AbsentAfter); !at.IsZero() {
+		if at := going.unread(e.spoke, e.stream.client.opts.AbsentAfter); !at.IsZero() && !applying {
 			stuck = unread.at(at)
 		}
 		var due <-chan time.Time
@@ -164,7 +165,8 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 		case <-resume:
 		case <-stuck:
 			now := time.Now()
-			if going.listens = e.stream.client.pulse.beat(now); !now.Before(going.listens) {
+			going.listens = e.stream.client.pulse.beat(now)
+			if !now.Before(going.listens) && !going.goesOn(e.ofTransport().bytes.Load(), now) {
 				return errUnread
 			}
 		case <-due:
@@ -177,8 +179,8 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 				continue
 			case askLife:
 				reviving = true
-				l := e.ofTransport()
-				e.wg.Go(func() { e.lives <- e.revive(ctx, l) })
+				l, since := e.ofTransport(), doubt.since(now, e.talk.deadline())
+				e.wg.Go(func() { e.lives <- e.revive(ctx, l, since) })
 				continue
 			}
 			for _, u := range e.talk.expired(now) {
@@ -249,7 +251,7 @@ func (e *exchange) judge(in incoming) (verdict, error) {
 	if first {
 		e.spoke = time.Now()
 	}
-	e.ofTransport().show(time.Now(), s.client.opts.AbsentAfter)
+	e.ofTransport().show(in.came, s.client.opts.AbsentAfter)
 	s.answered()
 	if first && (!v.take || v.asked.empty()) && s.serves() {
 		s.sink.Status(Status{Connected: true, Origin: s.at.name, Spoken: true})
@@ -312,10 +314,15 @@ func (c *clock) stop() {
 	}
 }
 
+// waited is how long the receiver waits at least for a response that was not there yet.
+const waited = time.Millisecond
+
 // receive reads responses until the stream ends.
 func (e *exchange) receive(ctx context.Context) {
+	var came time.Time // that of the last that was waited for: those after it may have come right behind
 	for {
 		var msg mem.Buffer
+		began := time.Now()
 		err := e.cs.RecvMsg(&msg)
 		if err != nil {
 			if tooLarge(err) {
@@ -326,9 +333,12 @@ func (e *exchange) receive(ctx context.Context) {
 		}
 		e.stream.arrived.Store(true)
 		now := time.Now()
+		if came.IsZero() || now.Sub(began) >= waited {
+			came = now
+		}
 		trace := e.stream.trace(now)
 		r, fault := xds.ParseResponse(e.variant, msg.ReadOnlyData())
-		if !e.tell(ctx, incoming{response: r, fault: fault}) {
+		if !e.tell(ctx, incoming{response: r, fault: fault, came: came}) {
 			trace.Fail("over", fault)
 			return
 		}

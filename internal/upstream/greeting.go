@@ -58,7 +58,7 @@ type countedConn struct {
 func (c *countedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 {
-		c.life.reads()
+		c.life.reads(n)
 	}
 	return n, err
 }

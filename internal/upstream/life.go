@@ -25,21 +25,23 @@ import (
 // dead, so what counts is what came over the transport that the stream is on.
 
 // lifeLeast is how long a sign of life is good for at least.
-const lifeLeast = time.Second
+const lifeLeast = 300 * time.Millisecond
 
 // life is what is known of whether there is life at the other end of a transport. Any goroutine.
 type life struct {
 	turn chan struct{} // one asks at a time
 
-	made time.Time
-	read atomic.Int64 // when anything was read of the transport, in nanoseconds since made; 0: nothing was
+	made  time.Time
+	read  atomic.Int64 // when anything was read of the transport, in nanoseconds since made; 0: nothing was
+	bytes atomic.Int64 // that were read of it
 
 	mu    sync.Mutex
 	shown time.Time // when it showed life last
 	from  time.Time // since when it has, again and again; what was before, it may have hung
-	lost  time.Time // when it was asked last and showed none
+	asked time.Time // when it was asked last and showed none
+	lost  time.Time // when that was known
 	err   error     // why; nil: it showed life since
-	again time.Time // when it showed life, having shown none when asked
+	again time.Time // when it showed life, having shown none when asked, or not at once
 }
 
 func newLife() *life { return &life{turn: make(chan struct{}, 1), made: time.Now()} }
@@ -79,17 +81,28 @@ func lifeOf(cs grpc.ClientStream) *life {
 	return newLife()
 }
 
-func (l *life) show(now time.Time, absentAfter time.Duration) {
+// show says that it showed life at a time, which may be a while ago.
+func (l *life) show(at time.Time, absentAfter time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.shown.IsZero() || now.Sub(l.shown) > livelyFor(absentAfter) {
-		l.from = now
+	if !at.After(l.shown) {
+		return
 	}
-	if l.err != nil && !errors.Is(l.err, errUnasked) {
-		l.again = now
+	if l.shown.IsZero() || at.Sub(l.shown) > livelyFor(absentAfter) {
+		l.from = at
 	}
-	l.shown, l.err = now, nil
+	l.shown = at
+	if !at.After(l.asked) {
+		return
+	}
+	if l.dead() || errors.Is(l.err, errNobody) {
+		l.again = at
+	}
+	l.err = nil
 }
+
+// dead: it was asked in vain since it showed life. The lock is the caller's.
+func (l *life) dead() bool { return l.err != nil && !errors.Is(l.err, errUnasked) }
 
 // lose says that it was asked, and showed no life since; false: it did.
 func (l *life) lose(since, now time.Time, err error) bool {
@@ -98,13 +111,26 @@ func (l *life) lose(since, now time.Time, err error) bool {
 	if l.shown.After(since) {
 		return false
 	}
-	l.lost, l.err = now, err
+	l.lost = now
+	if !l.dead() || !errors.Is(err, errUnasked) { // or it is as dead as before
+		l.asked, l.err = since, err
+	}
 	return true
 }
 
-// reads says that something was read of the transport. The wall clock, which may be set, has
-// no part in it.
-func (l *life) reads() { l.read.Store(max(1, int64(time.Since(l.made)))) }
+// hung says that it did until now.
+func (l *life) hung(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.again = now
+}
+
+// reads says that so many bytes were read of the transport. The wall clock, which may be set,
+// has no part in it.
+func (l *life) reads(n int) {
+	l.read.Store(max(1, int64(time.Since(l.made))))
+	l.bytes.Add(int64(n))
+}
 
 // heardOf reports whether anything was read of the transport after a time, be it only the answer
 // to a ping of keepalive.
@@ -145,7 +171,7 @@ func livelyFor(absentAfter time.Duration) time.Duration { return max(lifeLeast, 
 func (l *life) lively(absentAfter time.Duration) (until, from time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if dead := l.err != nil && !errors.Is(l.err, errUnasked); dead {
+	if l.dead() {
 		return time.Time{}, l.from
 	}
 	return l.shown.Add(livelyFor(absentAfter)), l.from
@@ -160,8 +186,9 @@ func (e *exchange) ofTransport() *life {
 }
 
 // revive asks the origin for a sign of life over the transport that l is of, and returns why there
-// is none. Who asks while others do has what comes of that.
-func (e *exchange) revive(ctx context.Context, l *life) error {
+// is none. Who asks while others do has what comes of that. since is from when on
+// anything read of the transport will do, if others live and it cannot be asked.
+func (e *exchange) revive(ctx context.Context, l *life, since time.Time) error {
 	began := time.Now()
 	select {
 	case l.turn <- struct{}{}:
@@ -174,8 +201,8 @@ func (e *exchange) revive(ctx context.Context, l *life) error {
 	}
 	err := e.ask(ctx, l)
 	now := time.Now()
-	if errors.Is(err, errBeside) && l.heardOf(now.Add(-e.stream.client.opts.AbsentAfter*3/4)) {
-		err = nil // others live, and the transport has not died since the name was asked for
+	if errors.Is(err, errBeside) && l.heardOf(since) {
+		err = nil // others live, and so does the transport
 	}
 	switch {
 	case ctx.Err() != nil:

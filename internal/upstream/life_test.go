@@ -70,33 +70,6 @@ func TestP57_AnOriginThatHangsAfterItSpokeIsNoWitness(t *testing.T) {
 	}
 }
 
-// One that hangs for a moment, and goes on just when the time of a name is over, has not left
-// it unanswered: what answers for its health may be before what answers on the stream.
-func TestP57_AnOriginThatHangsForAMoment(t *testing.T) {
-	for until := time.Second; until < 40*time.Second; until += 500 * time.Millisecond {
-		bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
-			f := n.origin("one")
-			stream, sink := n.relay(v, "one").stream(named(rds, "a"))
-			s := f.next()
-			s.send(resp{typ: rds, res: clusters("a")})
-			sink.untilNames(t, rds, "a")
-			time.Sleep(time.Minute)
-			goesOn := make(chan struct{})
-			f.health.Store(&fakeLife{until: goesOn})
-			stream.SetInterest(sink.want(named(rds, "a", "new")))
-			time.Sleep(until)
-			close(goesOn)
-			time.Sleep(time.Second)
-			synctest.Wait()
-			if is := sink.is(rds, "new"); is != xds.Pending && until < 15*time.Second-time.Second || is == xds.Absent && until > 12*time.Second {
-				t.Errorf("went on after %v: a second later it is %d", until, is)
-			}
-			s.send(resp{typ: rds, res: clusters("a", "new")})
-			sink.untilNames(t, rds, "a", "new")
-		})
-	}
-}
-
 // An answer is one, whatever it says: that it knows of no health, that it does not serve,
 // that nobody may ask. So is, until one was the origin's own, what a proxy may say in its
 // place: of one that has no path for it nobody would ever hear anything else.
@@ -190,6 +163,11 @@ func TestP57_WhoIsAskedInVainLivesNoMore(t *testing.T) {
 		l.lose(now.Add(5*time.Second), now.Add(10*time.Second), why)
 		if until, _ := l.lively(time.Minute); until.Equal(now.Add(20*time.Second)) != want {
 			t.Errorf("%v: until %v", why, until.Sub(now))
+		}
+		l.lose(now.Add(10*time.Second), now.Add(10*time.Second), errUnasked)
+		l.show(now.Add(4*time.Second), time.Minute) // it waited to be read
+		if until, _ := l.lively(time.Minute); until.IsZero() == want {
+			t.Errorf("%v, and it could not be asked since: until %v", why, until.Sub(now))
 		}
 		l.show(now.Add(11*time.Second), time.Minute)
 		if until, _ := l.lively(time.Minute); !until.Equal(now.Add(31 * time.Second)) {
@@ -390,21 +368,6 @@ func TestP57_AResponseDuringACheckIsASignOfLife(t *testing.T) {
 	})
 }
 
-// One of which some servers hang, and others answer, keeps nobody waiting for ever.
-func TestP57_AnOriginThatLivesByHalves(t *testing.T) {
-	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
-		f := n.origin("one")
-		_, sink := n.relay(v, "one").stream(named(rds, "a", "never"))
-		f.next().send(resp{typ: rds, res: clusters("a")})
-		f.health.Store(&fakeLife{hangs: true, half: true})
-		time.Sleep(3 * time.Minute)
-		synctest.Wait()
-		if is := sink.is(rds, "never"); is != xds.Absent {
-			t.Errorf("it is %d, asked %d times", is, f.checks.Load())
-		}
-	})
-}
-
 // One whose health nobody learns, and that speaks every so often, lives, whenever that is.
 func TestP57_AnOriginThatSpeaksNowAndThenLives(t *testing.T) {
 	for _, every := range []time.Duration{15 * time.Second, 20 * time.Second, 40 * time.Second} {
@@ -481,7 +444,7 @@ func TestWhoLivesAgainHasItsTime(t *testing.T) {
 	for _, c := range []struct {
 		why  error
 		want time.Time
-	}{{nil, time.Time{}}, {errInPlace, now.Add(after)}, {errBeside, time.Time{}}, {errUnasked, time.Time{}}} {
+	}{{nil, time.Time{}}, {errInPlace, now.Add(after)}, {errBeside, time.Time{}}, {errUnasked, time.Time{}}, {errNobody, now.Add(after)}} {
 		l := newLife()
 		if c.why != nil {
 			l.lose(now.Add(-2*time.Second), now.Add(-time.Second), c.why)
@@ -489,6 +452,18 @@ func TestWhoLivesAgainHasItsTime(t *testing.T) {
 		l.show(now, after)
 		if got := l.grace(after); !got.Equal(c.want) {
 			t.Errorf("%v: until %v", c.why, got)
+		}
+	}
+}
+
+// It lives since it first showed it, again and again; what was before, it may have hung.
+func TestP57_SinceWhenItLives(t *testing.T) {
+	now := time.Now()
+	l := newLife()
+	for _, c := range []struct{ at, from time.Duration }{{0, 0}, {19 * time.Second, 0}, {38 * time.Second, 0}, {59 * time.Second, 59 * time.Second}, {50 * time.Second, 59 * time.Second}} {
+		l.show(now.Add(c.at), time.Minute)
+		if _, from := l.lively(time.Minute); !from.Equal(now.Add(c.from)) {
+			t.Errorf("shown after %v: since %v", c.at, from.Sub(now))
 		}
 	}
 }

@@ -42,8 +42,8 @@ func TestP57_AnAnswerThatWaitsIsNoSilence(t *testing.T) {
 	}
 }
 
-// Nor is it if the relay then opens the stream anew: the origin is asked once more, and has a
-// moment for it.
+// Nor is it if the relay then opens the stream anew: the origin is asked once more, and has its
+// time for it.
 func TestP57_AnAnswerThatWasNotReadIsAskedForAnew(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		f := n.origin("one")
@@ -70,7 +70,7 @@ func TestP57_AnAnswerThatWasNotReadIsAskedForAnew(t *testing.T) {
 		}
 		s.send(resp{typ: eds, res: clusters("b")})
 		sink.untilNames(t, eds, "b")
-		time.Sleep(5 * time.Second)
+		time.Sleep(15 * time.Second)
 		synctest.Wait()
 		if is := sink.is(rds, "a"); is != xds.Absent {
 			t.Errorf("a is %d", is)
@@ -78,14 +78,79 @@ func TestP57_AnAnswerThatWasNotReadIsAskedForAnew(t *testing.T) {
 	})
 }
 
-// busySink takes its time over each update.
-type busySink struct{ *testSink }
+// To one that takes its time all that it has done is lost with the stream: it has as long for
+// it once more.
+func TestP57_ASlowOriginIsAskedAnew(t *testing.T) {
+	const slow = 14 * time.Second
+	for at := time.Second; at < slow; at += time.Second {
+		bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+			f := n.origin("one")
+			stream, sink := n.relay(v, "one").stream(named(cds, "c"))
+			f.next().send(resp{typ: cds, res: clusters("c")})
+			sink.untilNames(t, cds, "c")
+			time.Sleep(time.Minute)
+			stream.SetInterest(sink.want(named(cds, "c"), named(rds, "a")))
+			time.Sleep(at)
+			stream.SetInterest(sink.want(all(cds), named(rds, "a")))
+			f.opens()
+			time.Sleep(slow)
+			synctest.Wait()
+			if is := sink.is(rds, "a"); is != xds.Pending {
+				t.Errorf("opened anew after %v: it is %d", at, is)
+			}
+		})
+	}
+}
+
+// busySink takes its time over each update of a type.
+type busySink struct {
+	*testSink
+	of    xds.TypeURL
+	takes time.Duration
+}
 
 func (s busySink) Update(ctx context.Context, u xds.Update) (bool, error) {
-	if !u.Guess {
-		time.Sleep(100 * time.Millisecond)
+	if u.Type == s.of && !u.Guess {
+		sleep(ctx, s.takes)
 	}
 	return s.testSink.Update(ctx, u)
+}
+
+// However long that takes, and though the origin is known to live.
+func TestP57_AnAnswerThatWaitsForLong(t *testing.T) {
+	for _, takes := range []time.Duration{8 * time.Second, 14 * time.Second, 20 * time.Second, 40 * time.Second} {
+		bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+			f := n.origin("one")
+			r := n.relay(v, "one")
+			_, other := r.stream(all(cds))
+			o := f.next()
+			lives := func(seconds int) {
+				for range seconds {
+					o.send(resp{typ: cds, res: clusters("c")})
+					time.Sleep(time.Second)
+				}
+			}
+			lives(1)
+			other.untilNames(t, cds, "c")
+			sink := newTestSink()
+			stream := r.client.NewStream("key", nil, busySink{sink, rds, takes})
+			stream.SetInterest(sink.want(named(rds, "a"), named(eds, "b")))
+			r.wg.Go(func() { _ = stream.Run(r.ctx) })
+			s := f.next()
+			lives(14)
+			s.send(resp{typ: rds, res: clusters("a")})
+			r.wg.Go(func() { s.send(resp{typ: eds, res: clusters(append(long()[:400], "b")...)}) }) // in parts, as there is room
+			lives(50)
+			synctest.Wait()
+			sink.mu.Lock()
+			defer sink.mu.Unlock()
+			for _, u := range sink.updates {
+				if u.Guess {
+					t.Errorf("applied for %v: taken for absent: %v %v", takes, u.Type, u.Removed)
+				}
+			}
+		})
+	}
 }
 
 // But not for ever: of an origin that never stops speaking of other things a name is absent
@@ -95,7 +160,7 @@ func TestP57_AnOriginThatNeverStops(t *testing.T) {
 		f := n.origin("one")
 		r := n.relay(v, "one")
 		sink := newTestSink()
-		stream := r.client.NewStream("key", nil, busySink{sink})
+		stream := r.client.NewStream("key", nil, busySink{sink, rds, 100 * time.Millisecond})
 		stream.SetInterest(sink.want(named(rds, "a", "never")))
 		r.wg.Go(func() { _ = stream.Run(r.ctx) })
 		s := f.next()

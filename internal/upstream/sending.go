@@ -21,6 +21,11 @@ const (
 	// unreadPer bytes of a request its time to be written is longer by absent_after: the way
 	// may be slow.
 	unreadPer = 256 << 10
+	// unreadLeast is what counts instead of an absent_after that is less: how soon a name is
+	// absent says nothing of the way.
+	unreadLeast = 15 * time.Second
+	// unreadMost is how long it may take, for all that comes meanwhile.
+	unreadMost = 10 * time.Minute
 )
 
 // errUnread ends a stream that would wait for ever, and nobody would hear of it: no clock runs
@@ -33,7 +38,8 @@ func (r *request) len() int { return len(r.head) + len(r.tail) }
 type sending struct {
 	since   time.Time // zero: there is none
 	size    int
-	listens time.Time // the relay's process did not run, and does not listen until then
+	came    int64     // bytes over the transport, when it was looked last
+	listens time.Time // until then it may take in any case
 }
 
 // unread is until when it may take; zero: for ever. spoke is when the origin first did, on this
@@ -43,7 +49,18 @@ func (s *sending) unread(spoke time.Time, absentAfter time.Duration) time.Time {
 	if s.since.IsZero() || spoke.IsZero() {
 		return time.Time{}
 	}
-	return later(later(s.since, spoke).Add(time.Duration(4+s.size/unreadPer)*absentAfter), s.listens)
+	patience := time.Duration(4+s.size/unreadPer) * max(absentAfter, unreadLeast)
+	return later(later(s.since, spoke).Add(patience), s.listens)
+}
+
+// goesOn reports whether so much has come over the transport, so many bytes by now, that it may be
+// a response that takes long on its way, and before which the origin reads nothing. Then it waits on.
+func (s *sending) goesOn(came int64, now time.Time) bool {
+	if came-s.came < largeRequest || now.Sub(s.since) >= unreadMost {
+		return false
+	}
+	s.came, s.listens = came, now.Add(unreadLeast)
+	return true
 }
 
 // begin has a request written, which the loop is told.

@@ -38,6 +38,9 @@ func TestP54_Unread(t *testing.T) {
 			t.Errorf("%s: %v", what, got.Sub(now))
 		}
 	}
+	if s := (&sending{since: now, size: 100}); !s.unread(now, time.Second).Equal(now.Add(time.Minute)) {
+		t.Error("names have just a second: a request has no more than four")
+	}
 }
 
 // A large request is told of when nothing needs it any more, whichever part is large.
@@ -261,4 +264,89 @@ func TestP54_AnOriginThatWakesUp(t *testing.T) {
 			t.Errorf("it was not given the time to read: %+v", at)
 		}
 	})
+}
+
+// Who answers reads no request meanwhile; but not for ever.
+func TestP54_WhatComesGoesOn(t *testing.T) {
+	now := time.Unix(1000, 0)
+	s := sending{since: now}
+	for i, c := range []struct {
+		in   time.Duration
+		came int64
+		want bool
+	}{{time.Minute, largeRequest - 1, false}, {time.Minute, largeRequest, true}, {2 * time.Minute, 2*largeRequest - 1, false}, {2 * time.Minute, 2 * largeRequest, true}, {unreadMost, 10 * largeRequest, false}} {
+		if got := s.goesOn(c.came, now.Add(c.in)); got != c.want || got && !s.listens.Equal(now.Add(c.in+unreadLeast)) {
+			t.Errorf("%d: %v, until %v", i, got, s.listens.Sub(now))
+		}
+	}
+}
+
+// narrow is a way on which 100 KB a second come.
+type narrow struct{ net.Conn }
+
+func (c narrow) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b[:min(len(b), 10_000)])
+	time.Sleep(time.Duration(n) * time.Second / 100_000)
+	return n, err
+}
+
+// An origin that reads on only once what it answers has gone is not one that reads no more: a large
+// response takes its time on its way, and a relay that applies one lets no other in.
+func TestP54_AnOriginThatAnswersBeforeItReads(t *testing.T) {
+	for what, c := range map[string]struct {
+		absentAfter, applies time.Duration
+		answer               int
+	}{
+		"a large response":                     {15 * time.Second, 0, 9000},
+		"the relay is busy":                    {15 * time.Second, 2 * time.Minute, 1000},
+		"names have just a second":             {time.Second, 0, 4000},
+		"they do, and the relay is busy":       {time.Second, 10 * time.Second, 400},
+		"a response that is large and applied": {15 * time.Second, 45 * time.Second, 6000},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+				some, goOn := new(atomic.Int64), make(chan struct{})
+				some.Store(3)
+				f := n.origin("one", grpc.StreamInterceptor(func(srv any, ss grpc.ServerStream, i *grpc.StreamServerInfo, h grpc.StreamHandler) error {
+					if strings.Contains(i.FullMethod, "Health") {
+						return h(srv, ss)
+					}
+					return h(srv, readsLater{ss, some, goOn})
+				}))
+				dial := func(ctx context.Context, name string) (net.Conn, error) {
+					c, err := n.dial(ctx, name)
+					return narrow{c}, err
+				}
+				r := startRelay(t, Options{Variant: v, AbsentAfter: c.absentAfter, Dialer: dial, Backoff: steep, Keepalive: Keepalive{Time: 1000 * time.Hour}}, addressOf("one"))
+				sink := newTestSink()
+				stream := r.client.NewStream("key", nil, busySink{sink, cds, c.applies})
+				stream.SetInterest(sink.want(named(rds, "a")))
+				r.wg.Go(func() { _ = stream.Run(r.ctx) })
+				s := f.opens()
+				s.request()
+				s.send(resp{typ: rds, res: clusters("a")})
+				sink.untilNames(t, rds, "a")
+				s.request() // ACK
+				stream.SetInterest(sink.want(named(rds, "a"), named(cds, "b", "c")))
+				s.request()
+				s.send(resp{typ: cds, res: clusters("b")})
+				time.Sleep(time.Second)
+				stream.SetInterest(sink.want(named(rds, "a"), named(cds, "b", "c"), named(eds, long()[:250]...)))
+				began := time.Now()
+				r.wg.Go(func() {
+					s.send(resp{typ: cds, res: []res{{name: "b"}, {name: "c", content: strings.Repeat("x", 1000*c.answer)}}})
+					s.send(resp{typ: rds, res: clusters("a")}) // once that has gone
+					close(goOn)
+				})
+				for sink.is(cds, "c") != xds.Present && time.Since(began) < 10*time.Minute {
+					time.Sleep(time.Second)
+				}
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if at := r.client.Origins()[0]; at.Reconnects != 0 {
+					t.Errorf("%+v", at)
+				}
+			})
+		})
+	}
 }

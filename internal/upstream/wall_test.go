@@ -24,7 +24,7 @@ func TestP57_AClockThatIsSetIsNoSignOfLife(t *testing.T) {
 	if l.heardOf(now.Add(-time.Hour)) {
 		t.Error("heard of before anything was read")
 	}
-	l.reads()
+	l.reads(1)
 	for _, by := range []time.Duration{0, time.Hour, -time.Hour} {
 		now := time.Now()
 		if !l.heardOf(wallSet(now.Add(-time.Minute), by)) {
