@@ -335,6 +335,9 @@ func (st *stream) apply(sl *slot) *Refusal {
 	now := time.Now()
 	st.mu.Lock()
 	out := sl.Request(r, want, st.nonces.number(r.Nonce))
+	if fresh || changed {
+		sl.asked, sl.settled = now, 0
+	}
 	if fresh || changed || out.Wake || out.Verdict == Acked || out.Verdict == Nacked {
 		sl.epoch++
 	}
