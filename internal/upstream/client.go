@@ -300,7 +300,8 @@ type OriginStatus struct {
 	Silent        int       // streams that are open, and on which nothing came for absent_after
 	SilentSince   time.Time // zero: there is none, and was none since the last that spoke
 	// Faults of the files of one that is a directory, or of that itself: what is
-	// served of them is of before, or nothing (P80). At most maxFaults.
+	// served of them is of before, or nothing (P80). At most maxFaults. Of another one
+	// those of its certificates, in whose place those before are in force.
 	Faults []FileFault
 }
 
@@ -314,13 +315,13 @@ func (c *Client) Origins() []OriginStatus {
 }
 
 func (s *site) status() OriginStatus {
-	n := s.origin.connections()
+	n, faults := s.origin.connections(), s.origin.faults()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return OriginStatus{
 		Name: s.name, Address: s.address, Away: s.away, AwaySince: s.awaySince,
 		Streams: int(s.streams.Load()), Connections: n,
 		Reconnects: s.reconnects, LastError: s.lastErr, LastErrorAt: s.lastErrAt,
-		Silent: s.silent, SilentSince: s.silentSince, Faults: s.origin.faults(),
+		Silent: s.silent, SilentSince: s.silentSince, Faults: faults,
 	}
 }
