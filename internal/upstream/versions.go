@@ -34,8 +34,9 @@ type toldVersion struct {
 	version string
 }
 
-// came tells of a version that has made another snapshot, if it is another one.
-func (s *Stream) came(u *xds.Update) {
+// came tells of a version that has made another snapshot of what was, if it is another
+// one. That what was recalled is what the origin has is no news.
+func (s *Stream) came(u *xds.Update, was *xds.Snapshot) {
 	snap := s.sink.Held(u.Type)
 	if !u.Versioned() || snap == nil {
 		return // a conclusion
@@ -54,6 +55,9 @@ func (s *Stream) came(u *xds.Update) {
 		return
 	default:
 		s.told[i].version = version
+	}
+	if was != nil && was.Stale && was.Alike(snap) {
+		return
 	}
 	args := []any{"origin", u.Origin, "type", u.Type, "version", snap.Version}
 	if u.Version != "" {
