@@ -59,7 +59,8 @@ type Client struct {
 	opts  Options
 	sites []*site
 
-	versions *versions
+	versions *lines
+	absences *absences
 	pulse    pulse
 }
 
@@ -195,7 +196,7 @@ func New(opts Options) (*Client, error) {
 	if err := opts.complete(); err != nil {
 		return nil, err
 	}
-	c := &Client{opts: opts, versions: newVersions(), pulse: pulse{most: opts.AbsentAfter}}
+	c := &Client{opts: opts, versions: newLines(), absences: newAbsences(opts.AbsentAfter), pulse: pulse{most: opts.AbsentAfter, log: opts.Log}}
 	seen := make(map[string]bool)
 	for _, o := range opts.Origins {
 		if o.Name == "" {
@@ -266,6 +267,10 @@ func (c *Client) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		c.pulse.run(ctx)
+		return nil
+	})
+	g.Go(func() error {
+		c.absences.run(ctx)
 		return nil
 	})
 	for _, s := range c.sites {

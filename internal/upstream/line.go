@@ -232,6 +232,7 @@ func (s *Stream) update(ctx context.Context, u xds.Update) (changed bool, err er
 	case err == nil:
 		if u.Guess {
 			s.counters(u.Type).AbsentGuesses.Add(len(u.Removed))
+			s.client.absences.note(s, &u, time.Now())
 		}
 		if changed {
 			s.came(&u, was)
