@@ -190,7 +190,7 @@ func (l *reloader) takeToken() {
 	was := l.token.Load()
 	switch {
 	case err != nil && (was == nil || was.Error != err.Error()):
-		r.log.Warn("the token of the file cannot be used, the one before is still asked for at the admin address", "file", f, "error", err)
+		r.log.Warn("the token of the file cannot be used, the one before is still asked for at the admin address", "file", f, "error", redact.Own(err.Error()))
 		now := admin.NotTaken{Of: "admin.token_file", Error: err.Error(), Since: time.Now()}
 		if was != nil {
 			now.Since = was.Since
