@@ -30,7 +30,15 @@ func Syntax(src []byte, err error) (line int, reason string) {
 	if len(src) > maxSought {
 		return max(line, 1), m[2]
 	}
-	defer func() { reason = plainly(reason, src, line) }()
+	line, reason = lineOf(src, err), m[2]
+	if at := unclosed(src, line); at > 0 {
+		return at, "a quote is not closed (" + reason + ")"
+	}
+	return line, plainly(reason, src, line)
+}
+
+// lineOf is the first line with which the decoder says the same.
+func lineOf(src []byte, err error) int {
 	var ends []int
 	for i, b := range src {
 		if b == '\n' || i == len(src)-1 {
@@ -38,12 +46,51 @@ func Syntax(src []byte, err error) (line int, reason string) {
 		}
 	}
 	if len(ends) == 0 {
-		return 1, m[2]
+		return 1
 	}
 	return 1 + sort.Search(len(ends)-1, func(i int) bool {
 		e := documents(src[:ends[i]])
 		return e != nil && e.Error() == err.Error()
-	}), m[2]
+	})
+}
+
+// unclosed is the line of a quote that is opened before the line of a fault and closed, if
+// at all, where another one is opened: what comes there next is no end of a value. 0: there
+// is none. It is no reader of YAML, and need not be: there is something wrong with the text.
+func unclosed(src []byte, fault int) int {
+	line, begins, begun := 1, true, 0 // begins: a value may begin here
+	var quote byte
+	for i := 0; i < len(src) && line <= fault; i++ {
+		c := src[i]
+		if c == '\n' {
+			line++
+		}
+		switch {
+		case i+1 < len(src) && (quote == '"' && c == '\\' && src[i+1] != '\n' || quote == '\'' && c == quote && src[i+1] == quote):
+			i++
+		case quote != 0 && c == quote:
+			quote, begins = 0, false
+			rest, _, _ := bytes.Cut(src[i+1:], []byte("\n"))
+			rest = bytes.TrimLeft(rest, " \t\r")
+			if begun < line && len(rest) > 0 && !bytes.ContainsRune([]byte(":,]}#"), rune(rest[0])) {
+				return begun
+			}
+		case quote != 0:
+		case c == '#' && (i == 0 || src[i-1] == ' ' || src[i-1] == '\t' || src[i-1] == '\n'):
+			for i+1 < len(src) && src[i+1] != '\n' {
+				i++
+			}
+		case begins && (c == '"' || c == '\''):
+			quote, begun = c, line
+		case c == ' ', c == '\t', c == '\r':
+		default:
+			begins = c == '\n' || c == ':' || c == ',' || c == '[' || c == '{' || c == '-' && i+1 < len(src) && src[i+1] == ' '
+		}
+	}
+	if quote != 0 && begun < fault {
+		return begun
+	}
+	return 0
 }
 
 // meant is what is wrong most often where the decoder says so.

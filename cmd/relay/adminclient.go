@@ -44,6 +44,9 @@ type adminClient struct {
 	token     string
 	tokenFile string // where it is from; empty: none was given
 	http      *http.Client
+	// configuration says where the relay is; nil: none does. What is wrong with it is no
+	// reason not to ask, but may be why nobody answers.
+	configuration *config.Config
 }
 
 // answerTimeout is how long an answer may take: as long as the relay gives itself.
@@ -160,7 +163,7 @@ func (c *adminClient) unreached(err error) error {
 	}
 	switch unknown := (x509.UnknownAuthorityError{}); {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("--admin: nobody listens at %s: does a relay run there? (%w)", c.base, err)
+		return fmt.Errorf("--admin: nobody listens at %s: does a relay run there? (%w)%s", c.base, err, c.wrong())
 	case errors.As(err, &unknown):
 		return fmt.Errorf("--admin: %s: --admin-ca names the authorities to trust: %w", c.base, err)
 	case strings.Contains(err.Error(), "malformed HTTP response"), strings.Contains(err.Error(), "frame too large"), // of no type
@@ -171,6 +174,33 @@ func (c *adminClient) unreached(err error) error {
 		return fmt.Errorf("--admin: %s: there is no TLS: wants http://", c.base)
 	}
 	return fmt.Errorf("--admin: %s: %w", c.base, err)
+}
+
+// maxWrong is how many faults of a configuration are told.
+const maxWrong = 5
+
+// wrong says what is wrong with the configuration, with which no relay starts; empty:
+// nothing that its text tells.
+func (c *adminClient) wrong() string {
+	if c.configuration == nil {
+		return ""
+	}
+	cfg, err := config.Load(c.configuration.Places.File(), nil)
+	if err == nil {
+		_, err = compileConfig(cfg)
+	}
+	faults := (config.Faults)(nil)
+	if !errors.As(err, &faults) {
+		return ""
+	}
+	out := "\nwith these faults of its configuration no relay starts:"
+	for i, f := range faults {
+		if i == maxWrong {
+			return out + fmt.Sprintf("\nand %d more: relay validate has them", len(faults)-i)
+		}
+		out += "\n" + faultText(f)
+	}
+	return out
 }
 
 // refused says what a relay, or whoever it is, answers instead.

@@ -85,6 +85,9 @@ func TestP5_ReloadOfTheNumberOfListenersEnds(t *testing.T) {
 		if err := errors.Join(conn.Close(), <-done); err != nil {
 			t.Error(err)
 		}
+		if text := g.log.String(); !strings.Contains(text, `msg="identity or secrets changed: clients that may not have what they have are ended" moving=0 refused=1 clients=2`) || strings.Contains(text, "rules changed") {
+			t.Error(text)
+		}
 	})
 	streams := map[string]discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient{}
 	for _, id := range []string{"a", "c"} {
@@ -134,11 +137,21 @@ func TestReloadOfTheTokenOfABrokenFile(t *testing.T) {
 				t.Error("the token that was taken back opens still")
 			}
 			g.gauges(1, 0)
-			g.to("token", "")
+			text := g.to("token", "")
+			g.says(text, `level=WARN msg="the token of the file cannot be used, the one before is still asked for at the admin address" file=DIR/token error="DIR/token: wants one token of printable ASCII without blanks"`)
 			if asked("") || !asked("second") {
 				t.Error("a file without a token has changed it")
 			}
-			g.to("token", "second")
+			if text := g.reload(true); strings.Contains(text, "the one before is still asked for") {
+				t.Errorf("it is said again:\n%s", text)
+			}
+			if of := g.r.configuration().NotTaken; len(of) != 1 || of[0].Of != "admin.token_file" || !strings.Contains(of[0].Error, "wants one token") {
+				t.Errorf("%+v is not taken", of)
+			}
+			g.says(g.to("token", "second"), `msg="the token of the file is that in force again" file=DIR/token`)
+			if of := g.r.configuration().NotTaken; of != nil {
+				t.Errorf("%+v is not taken", of)
+			}
 			if text := g.to("relay.yaml", ""); strings.Contains(text, "another token") {
 				t.Errorf("it is said again:\n%s", text)
 			}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -77,5 +78,41 @@ DIR/origin.yaml:12: admin.tls.cert_file: no certificate in DIR/good.key (column 
 		if code != 1 || out != "" || !strings.HasPrefix(errs, place+":") {
 			t.Errorf("serve with %s: %d %s%s", c.file, code, out, errs)
 		}
+	}
+}
+
+// Certificates that were to be renewed and cannot be used are shown for as long as that is
+// so, each by the key that names it.
+func TestCertificatesThatAreNotTakenAreShown(t *testing.T) {
+	dir := t.TempDir()
+	ca := tlstest.NewAuthority(t)
+	one := ca.Pair(t)
+	cert, key := one.Write(t, dir, "one")
+	tls := "{cert_file: " + cert + ", key_file: " + key + "}"
+	g := newReloadRigOf(t, "name: r\nupstream: {origins: [{address: 'file:.'}]}\nadmin: {address: '127.0.0.1:0', tls: "+tls+"}\n"+
+		"downstream: {listeners: [{address: '127.0.0.1:0'}, {address: '127.0.0.1:0', tls: "+tls+"}]}\n")
+	shows := func() (of []string) {
+		g.r.down[1].certs.Roots() // is a look at the files
+		if _, err := g.r.admin.TLS("h2").GetConfigForClient(nil); err != nil {
+			t.Error(err)
+		}
+		for _, n := range g.r.configuration().NotTaken {
+			if n.Since.IsZero() || !strings.Contains(n.Error, "cert_file: no certificate in "+cert) {
+				t.Errorf("%+v", n)
+			}
+			of = append(of, n.Of)
+		}
+		return of
+	}
+	if got := shows(); got != nil {
+		t.Errorf("%q, before anything changed", got)
+	}
+	tlstest.File(t, dir, filepath.Base(cert), []byte("no certificate"))
+	if got := shows(); !slices.Equal(got, []string{"downstream.listeners[1].tls", "admin.tls"}) {
+		t.Errorf("%q are not taken", got)
+	}
+	tlstest.File(t, dir, filepath.Base(cert), one.Cert)
+	if got := shows(); got != nil {
+		t.Errorf("%q are not taken, and they are what is in force", got)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -358,5 +359,39 @@ func TestVersion(t *testing.T) {
 func TestCompletion(t *testing.T) {
 	if code, out, _ := runRelay("completion", "bash"); code != 0 || !strings.Contains(out, "relay") {
 		t.Errorf("%d", code)
+	}
+}
+
+// Where nobody answers at the address that a configuration says, and no relay would start
+// with it, its faults are told with their places; not where the address is given.
+func TestWhoAsksByAFaultyConfigurationIsToldWhatIsWrong(t *testing.T) {
+	dir := files(t, map[string]string{
+		"key.yaml":  origins + "admin: {address: '127.0.0.1:1'}\ndownstream: {nope: 3}\n",
+		"rule.yaml": origins + "admin: {address: '127.0.0.1:1'}\naggregation: {rules: [{key: nope}]}\n",
+		"good.yaml": origins + "admin: {address: '127.0.0.1:1'}\n",
+	})
+	for _, c := range []struct {
+		args, want string
+	}{
+		{"status -c key.yaml", "does a relay run there? (dial tcp 127.0.0.1:1: connect: connection refused)\nwith these faults of its configuration no relay starts:\nDIR/key.yaml:LINE: downstream.nope: unknown key"},
+		{"dump --key k -c rule.yaml", "with these faults of its configuration no relay starts:\nDIR/rule.yaml:LINE: aggregation.rules[0].key[0]: undeclared reference to 'nope'"},
+		{"wait --key k --type CDS --version v --timeout 50ms --every 10ms -c key.yaml", "\nDIR/key.yaml:LINE: downstream.nope: unknown key"},
+		{"status -c good.yaml", ""},
+		{"status -c key.yaml --admin 127.0.0.1:1", ""},
+	} {
+		args := strings.Fields(c.args)
+		for i := range args {
+			if strings.HasSuffix(args[i], ".yaml") {
+				args[i] = filepath.Join(dir, args[i])
+			}
+		}
+		code, out, errs := runRelay(args...)
+		text := regexp.MustCompile(`yaml:\d+:`).ReplaceAllString(strings.ReplaceAll(out+errs, dir, "DIR"), "yaml:LINE:")
+		if code != 1 || !strings.Contains(text, "nobody listens at http://127.0.0.1:1") || !strings.Contains(text, c.want) || c.want == "" && strings.Contains(text, "faults") {
+			t.Errorf("%s: %d %s", c.args, code, text)
+		}
+		if strings.Count(text, "\nDIR/key.yaml:LINE: downstream.nope") > 1 {
+			t.Errorf("%s: it is said more than once: %s", c.args, text)
+		}
 	}
 }

@@ -105,7 +105,7 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *re
 	r.fanout.Register(r.grpc)
 	r.health = health.NewServer()
 	grpc_health_v1.RegisterHealthServer(r.grpc, r.health)
-	if r.down, err = newEntrances(d, c.identities, r.meters, log, func() { r.fanout.Rekey(r.now.Load().cfg.Downstream.Drain) }); err != nil {
+	if r.down, err = newEntrances(d, c.identities, r.meters, log, func() { r.fanout.Rekey(r.now.Load().cfg.Downstream.Drain, fanout.ByAuthorities) }); err != nil {
 		return nil, err
 	}
 	return r, r.listen()

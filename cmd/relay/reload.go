@@ -16,6 +16,7 @@ import (
 	"xdsrelay/internal/filewatch"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/redact"
+	"xdsrelay/internal/telemetry/tlsfiles"
 )
 
 // reloader follows the configuration's file, and what that names, and puts in force
@@ -30,6 +31,7 @@ type reloader struct {
 
 	follow atomic.Pointer[[]string]            // the files
 	says   atomic.Pointer[admin.Configuration] // for people
+	token  atomic.Pointer[admin.NotTaken]      // why the token before is asked for still; nil: it is that of the file
 
 	// Run's.
 	failed string // why what the file says was rejected last; empty: it was not
@@ -49,12 +51,27 @@ func newReloader(r *relay, load func() (*config.Config, error), hangups <-chan o
 	return l
 }
 
-// configuration is what came of the file.
+// configuration is what came of the file, and of those that it names.
 func (r *relay) configuration() admin.Configuration {
-	if r.reloads == nil {
-		return admin.Configuration{File: r.cfg.Places.File(), Since: r.started}
+	out := admin.Configuration{File: r.cfg.Places.File(), Since: r.started}
+	if r.reloads != nil {
+		out = *r.reloads.says.Load()
+		if f := r.reloads.token.Load(); f != nil {
+			out.NotTaken = append(out.NotTaken, *f)
+		}
 	}
-	return *r.reloads.says.Load()
+	add := func(of string, f *tlsfiles.Fault) {
+		if f != nil {
+			out.NotTaken = append(out.NotTaken, admin.NotTaken{Of: of, Error: f.Err.Error(), Since: f.Since})
+		}
+	}
+	for _, e := range r.down {
+		if e.certs != nil {
+			add(e.conf.Key+".tls", e.certs.Fault())
+		}
+	}
+	add("admin.tls", r.admin.CertificateFault())
+	return out
 }
 
 // followed are the files at which a change is looked for: certificates are read
@@ -169,8 +186,24 @@ func (l *reloader) takeToken() {
 	if f == "" {
 		return
 	}
-	if token, err := admin.ReadToken(f); err == nil && r.admin.SetToken(token) {
-		r.log.Info("another token is asked for at the admin address", "file", f)
+	token, err := admin.ReadToken(f)
+	was := l.token.Load()
+	switch {
+	case err != nil && (was == nil || was.Error != err.Error()):
+		r.log.Warn("the token of the file cannot be used, the one before is still asked for at the admin address", "file", f, "error", redact.Own(err.Error()))
+		now := admin.NotTaken{Of: "admin.token_file", Error: err.Error(), Since: time.Now()}
+		if was != nil {
+			now.Since = was.Since
+		}
+		l.token.Store(&now)
+	case err != nil:
+	default:
+		l.token.Store(nil)
+		if r.admin.SetToken(token) {
+			r.log.Info("another token is asked for at the admin address", "file", f)
+		} else if was != nil {
+			r.log.Info("the token of the file is that in force again", "file", f)
+		}
 	}
 }
 

@@ -43,7 +43,11 @@ func (f *runningFlags) client() (*adminClient, error) {
 	case f.address == "":
 		*cfg = config.Default()
 	}
-	return f.adminFlags.client(cfg)
+	c, err := f.adminFlags.client(cfg)
+	if err == nil && f.address == "" && cfg.Places != nil {
+		c.configuration = cfg
+	}
+	return c, err
 }
 
 // reachable is a configuration as far as it says how the relay is reached that runs

@@ -30,7 +30,8 @@ func newStatusCmd() *cobra.Command {
 		Long: `Show the clients of a running relay: for each type its state and version.
 
   SYNCED    it took all that the newest has for it
-  NOT SENT  nothing was sent to it yet
+  NOT SENT  nothing was sent to it yet, or the origin has said nothing of some of
+            what it asks for, and it has all else; relay diff --node has the names
   STALE     it has not answered, or not been sent all of the newest, for so long
   NACKED    it refused the version; relay diff --node says what of it
 

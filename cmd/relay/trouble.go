@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"xdsrelay/internal/admin"
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/telemetry"
 )
@@ -24,6 +25,7 @@ type state struct {
 			Rejected     *struct {
 				Faults []string `json:"faults"`
 			} `json:"rejected"`
+			NotTaken []admin.NotTaken `json:"not_taken"`
 		} `json:"configuration"`
 		SentAway []fanout.SentAway `json:"sent_away"`
 	}
@@ -101,6 +103,11 @@ func (s *state) troubles(now time.Time) (out []string) {
 	}
 	if c := s.Info.Configuration; c != nil && c.Rejected != nil {
 		say("the configuration's file has faults, and is not in force: %s", strings.Join(c.Rejected.Faults, "; "))
+	}
+	if c := s.Info.Configuration; c != nil {
+		for _, f := range c.NotTaken {
+			say("%s: the file changed and cannot be used, what it had before stays in force%s: %s", f.Of, since(&f.Since), f.Error)
+		}
 	}
 	return out
 }

@@ -334,9 +334,9 @@ func (w *waiter) inTheWay() string {
 	p := &w.last
 	switch {
 	case !w.barred.IsZero():
-		return "trying again with what the file of the token has: " + w.away.Error()
+		return "trying again with what the file of the token has: " + firstLine(w.away)
 	case w.away != nil:
-		return "the relay does not answer, trying again: " + w.away.Error()
+		return "the relay does not answer, trying again: " + firstLine(w.away)
 	case w.stopping:
 		return "the relay is stopping, waiting for it to be back"
 	case w.answered && !p.InUse:
@@ -384,6 +384,12 @@ func (w *waiter) line(text string) {
 	} else {
 		fmt.Fprintln(w.out, text)
 	}
+}
+
+// firstLine is what an error says in short.
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
 }
 
 // clear takes a line away that stands on the terminal.

@@ -68,9 +68,16 @@ func TestFilesThatAreNotTakenAreShown(t *testing.T) {
 // What of the relay's own file is not in force is told of, too.
 func TestWhatIsNotInForceIsShown(t *testing.T) {
 	t.Parallel()
-	w := serve(t, "")
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("open-sesame\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := serve(t, fmt.Sprintf(", token_file: %q", token))
 	p := w.open()
+	p.expect("401")
 	p.visit("/")
+	p.shows("#login", "wants a token")
+	p.do(chromedp.SetValue("#token", "open-sesame"), chromedp.Click("button.first"))
 	p.shows(".tiles", "0")
 	text, err := os.ReadFile(w.config)
 	if err != nil {
@@ -87,6 +94,11 @@ func TestWhatIsNotInForceIsShown(t *testing.T) {
 	p.shows(".alarms", "other values than are in force, which need a restart: name")
 	write(renamed + "log: [\n")
 	p.shows(".alarms", "has faults, and is not in force: ", "a [ or { is not closed")
+	// So is a token that cannot be used: the one before opens the page still.
+	if err := os.WriteFile(token, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.shows(".alarms", "A file changed and cannot be used, what it had before stays in force: admin.token_file: ", "wants one token")
 }
 
 func TestAChangeOfTheOriginShowsByItself(t *testing.T) {

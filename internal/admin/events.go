@@ -61,6 +61,9 @@ func (s *Server) relay() overview.Relay {
 	if s.opts.Configuration != nil {
 		c := s.opts.Configuration()
 		r.NeedsRestart = c.NeedsRestart
+		for _, f := range c.NotTaken {
+			r.NotTaken = append(r.NotTaken, f.Of+": "+f.Error)
+		}
 		if c.Rejected != nil {
 			r.Faults = c.Rejected.Faults
 		}

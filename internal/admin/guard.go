@@ -126,7 +126,11 @@ func (s *Server) guard(r *route) http.Handler {
 			err = errors.New("format: wants json or yaml")
 		}
 		if err == nil {
-			err = understood(query, e.query)
+			if err = understood(query, e.query); err != nil && e == r.get && r.post != nil && understood(query, r.post.query) == nil {
+				h.Set("Allow", http.MethodPost) // to change it, as one that only changes says of itself
+				refuse(http.StatusMethodNotAllowed, req.URL.Path+": what is asked for is a change, and wants POST, not "+req.Method)
+				return
+			}
 		}
 		if err != nil {
 			refuse(http.StatusBadRequest, err.Error())

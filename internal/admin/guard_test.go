@@ -222,7 +222,13 @@ func TestLogging(t *testing.T) {
 	for _, q := range []string{"", "?level=", "?level=loud", "?level=info&level=debug", "?level=info&x=1", "?level=info&format=xml"} {
 		r.want(400, "POST", "/logging"+q, nil)
 	}
-	r.want(400, "GET", "/logging?level=debug", nil)
+	// A change that is asked for by GET is told how it is made, as /drain would.
+	for _, method := range []string{"GET", "HEAD"} {
+		if got := r.do(method, "/logging?level=debug", ""); got.StatusCode != 405 || got.Header.Get("Allow") != "POST" {
+			t.Errorf("%s: %d, Allow %q", method, got.StatusCode, got.Header.Get("Allow"))
+		}
+	}
+	r.want(400, "GET", "/logging?other=debug", nil)
 	if r.level.Level() != was {
 		t.Error("the level was set by what is wrong")
 	}

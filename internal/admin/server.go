@@ -98,6 +98,16 @@ type Configuration struct {
 	NeedsRestart []string `json:"needs_restart,omitempty"`
 	// Rejected: the file, as it is now, has faults, and what was before is in force.
 	Rejected *Rejection `json:"rejected,omitempty"`
+	// NotTaken are files that it names whose content, as it is now, cannot be used: what
+	// they had before is in force.
+	NotTaken []NotTaken `json:"not_taken,omitempty"`
+}
+
+// NotTaken is a file, or some together, whose content cannot be used.
+type NotTaken struct {
+	Of    string    `json:"of"` // the key that names it
+	Error string    `json:"error"`
+	Since time.Time `json:"since"`
 }
 
 // Rejection is a file that has faults.
@@ -189,6 +199,14 @@ func New(o Options) (*Server, error) {
 	}
 	s.handler = s.mux()
 	return s, nil
+}
+
+// CertificateFault is what is wrong with the files of the certificate; nil: nothing.
+func (s *Server) CertificateFault() *tlsfiles.Fault {
+	if s.certs == nil {
+		return nil
+	}
+	return s.certs.Fault()
 }
 
 // SetToken has another token be asked for from now on. It is for a server that has

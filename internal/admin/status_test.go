@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -506,4 +508,21 @@ func normal(t *testing.T, v any) string {
 	}
 	b, _ = json.MarshalIndent(a, "", " ")
 	return string(b)
+}
+
+// docs/operations.md says of each field of the store what it means.
+func TestOperatorsAreToldOfEachFieldOfTheStore(t *testing.T) {
+	text, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## The store\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	of := reflect.TypeFor[storeInfo]()
+	for i := range of.NumField() {
+		name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+		if !regexp.MustCompile("(?m)^\\|[^|]*`" + name + "`[^|]*\\|").MatchString(section) {
+			t.Errorf("the field %s has no row", name)
+		}
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"syscall"
 	"time"
@@ -57,9 +56,9 @@ func (h handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 		probe := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) && !c.heard.Load()
 		if !probe { // of the port, which was refused nothing
 			h.srv.meters.Refuse(telemetry.Handshake)
-			refused := Refusal{Reason: telemetry.Handshake, Err: fmt.Errorf("%s: peer %s: %w", c.in.gate.Key, from, err)}
-			h.srv.sentAway.note(&refused, "", time.Now())
-			h.srv.sparing.line(h.srv.log, slog.LevelWarn, "a client's TLS handshake failed", "peer", from, "listener", c.in.gate.Key, "error", err)
+			refused, now := Refusal{Reason: telemetry.Handshake, Err: fmt.Errorf("%s: peer %s: %w", c.in.gate.Key, from, err)}, time.Now()
+			h.srv.sentAway.note(&refused, "", now)
+			h.srv.refusals.handshake(c.in.gate.Key, from, err, now)
 		}
 		return nil, nil, err
 	}

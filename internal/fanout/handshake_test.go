@@ -3,6 +3,7 @@ package fanout
 import (
 	"context"
 	"crypto/tls"
+	"log/slog"
 	"net"
 	"slices"
 	"strings"
@@ -176,5 +177,28 @@ func TestAProbeOfThePortIsNoFailedHandshake(t *testing.T) {
 	r.counted(telemetry.Handshake, 1)
 	if got := r.srv.SentAway(); len(got) != 1 || got[0].Count != 1 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// Who fails again and again is one line, and then one that counts.
+func TestHandshakesThatFailAreALineTogether(t *testing.T) {
+	c := newCerts(t)
+	var log logged
+	r := newRig(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	addr := r.listen(&Gate{Key: "downstream", TLS: c.server(true)})
+	for range 5 {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = conn.Write([]byte("no TLS"))
+		_, _ = conn.Read(make([]byte, 1)) // so it was read
+		_ = conn.Close()
+	}
+	r.counted(telemetry.Handshake, 5)
+	r.eventually(func() bool { return log.count("handshake failed") == 1 })
+	r.srv.refusals.tell()
+	if log.count("handshake failed") != 2 || log.count(`level=WARN msg="a client's TLS handshake failed again" peer=127.0.0.1:`) != 1 || log.count(" more=4 count=5 for=0s last=") != 1 {
+		t.Error(&log.text)
 	}
 }

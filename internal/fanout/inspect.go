@@ -385,7 +385,7 @@ func (p *pollLook) resources(now *xds.Snapshot, yield func(ResourceStatus) bool)
 		case is == xds.Present && p.behind:
 			r.Stance, r.Updated = Unsure, now.Received
 		case is == xds.Present && p.acked != "":
-			r.Stance, r.Version, r.Has, r.Updated = Taken, p.acked, has, now.Received
+			r.Stance, r.State, r.Version, r.Has, r.Updated = Taken, Synced, p.acked, has, now.Received
 		case r.Error != nil && !r.Error.Absent():
 			r.Stance = Failed
 		case is == xds.Absent, is == xds.Unresolvable:

@@ -157,7 +157,7 @@ func (l *nackLog) tell(t told) {
 	}
 	l.log.Warn("clients refused a response again", "key", t.of.key.String(), "type", t.of.typ, "version", t.of.version,
 		"more", t.more, "count", t.all, clients, t.clients, "for", t.heard.Sub(t.since).Round(time.Second).String(),
-		"node", t.last.Node, "code", codes.Code(t.last.Code).String(), "reason", t.last.Message)
+		"node", t.last.Node, "code", codes.Code(t.last.Code).String(), "reason", t.last.Message, "last", t.heard)
 }
 
 // run tells what is due until ctx ends, and then the rest.

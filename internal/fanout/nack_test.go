@@ -101,12 +101,13 @@ func TestRefusalsOfAVersionAreOneLineAndThenCounts(t *testing.T) {
 		typ := string(xds.ClusterType)
 		refuse("envoy-0")
 		lines("level=WARN msg=\"client refused a response\" node=envoy-0 key=edge type=" + typ + " version=v1 nonce=n7 code=InvalidArgument reason=\"no such thing\"")
+		last := time.Now().Format("2006-01-02T15:04:05.000Z07:00")
 		for i := range 20_000 {
 			refuse(fmt.Sprint("envoy-", i%5000))
 		}
 		lines()
 		time.Sleep(nackEvery)
-		lines("level=WARN msg=\"clients refused a response again\" key=edge type=" + typ + " version=v1 more=20000 count=20001 clients=5000 for=0s node=envoy-4999 code=InvalidArgument reason=\"no such thing\"")
+		lines("level=WARN msg=\"clients refused a response again\" key=edge type=" + typ + " version=v1 more=20000 count=20001 clients=5000 for=0s node=envoy-4999 code=InvalidArgument reason=\"no such thing\" last=" + last)
 		refuse("envoy-1")
 		time.Sleep(nackEvery)
 		lines("more=1 count=20002 clients=5000 for=30s node=envoy-1")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"hash/maphash"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,6 +33,7 @@ type refusalLog struct {
 // turnedAway is who was sent away, and why.
 type turnedAway struct {
 	what   string // that happened
+	level  slog.Level
 	who    string // the key if all of it is, else the node, else the address
 	reason telemetry.Reason
 	words  uint64 // a hash of what was said; 0: that is another each time
@@ -63,13 +65,39 @@ func (l *refusalLog) note(what string, r *Refusal, node, peer, account string, n
 		l.sparing.line(l.log, slog.LevelDebug, what, args...)
 		return
 	}
-	if l.first(l.of(what, r, node, peer), args, now) {
-		l.sparing.line(l.log, slog.LevelInfo, what, args...)
+	l.line(l.of(what, r, node, peer), args, now)
+}
+
+// handshake tells of a TLS handshake that failed: a client that cannot make one tries it
+// again each second.
+func (l *refusalLog) handshake(listener, peer string, err error, now time.Time) {
+	of := turnedAway{
+		what: "a client's TLS handshake failed", level: slog.LevelWarn, reason: telemetry.Handshake,
+		who: listener + " " + host(peer), words: maphash.String(l.seed, withoutNumbers(err.Error())),
+	}
+	l.line(of, []any{"peer", peer, "listener", listener, "error", err}, now)
+}
+
+// withoutNumbers is a text but for what is another each time that it is said: a port,
+// the time of day.
+func withoutNumbers(text string) string {
+	return strings.Map(func(r rune) rune {
+		if '0' <= r && r <= '9' {
+			return -1
+		}
+		return r
+	}, text)
+}
+
+// line tells of one now, if it is to be told by itself.
+func (l *refusalLog) line(of turnedAway, args []any, now time.Time) {
+	if l.first(of, args, now) {
+		l.sparing.line(l.log, of.level, of.what, args...)
 	}
 }
 
 func (l *refusalLog) of(what string, r *Refusal, node, peer string) turnedAway {
-	is := turnedAway{what: what, reason: r.Reason}
+	is := turnedAway{what: what, level: slog.LevelInfo, reason: r.Reason}
 	switch {
 	case r.Key != "":
 		is.who = "key " + r.Key
@@ -119,7 +147,7 @@ func (l *refusalLog) due() map[turnedAway]turnedAways {
 // tell writes what is due.
 func (l *refusalLog) tell() {
 	for of, t := range l.due() {
-		l.sparing.line(l.log, slog.LevelInfo, of.what+" again", append(t.last, "more", t.more, "count", t.all, "for", t.heard.Sub(t.since).Round(time.Second).String())...)
+		l.sparing.line(l.log, of.level, of.what+" again", append(t.last, "more", t.more, "count", t.all, "for", t.heard.Sub(t.since).Round(time.Second).String(), "last", t.heard)...)
 	}
 }
 

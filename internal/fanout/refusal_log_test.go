@@ -2,8 +2,12 @@ package fanout
 
 import (
 	"context"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -36,6 +40,8 @@ func TestWhoIsRefusedAgainAndAgain(t *testing.T) {
 			r.Key = "web"
 			return r
 		}
+		const millis = "2006-01-02T15:04:05.000Z07:00"
+		last := "last=" + time.Now().Add(19*time.Second).Format(millis)
 		for i := range 20 {
 			refuse(unmapped, "a", i)
 			refuse(away(i), fmt.Sprint("n", i), i)
@@ -48,8 +54,8 @@ func TestWhoIsRefusedAgainAndAgain(t *testing.T) {
 		time.Sleep(refusalEvery - 20*time.Second + time.Millisecond)
 		synctest.Wait()
 		for _, line := range []string{
-			`msg="ended a stream again" node=a peer=10.0.0.1:19 reason=unmapped code=PermissionDenied error="no rule" more=19 count=20 for=19s`,
-			`msg="ended a stream again" node=n19 peer=10.0.0.1:19 reason=origin_unreachable code=Unavailable key=web more=19 count=20 for=19s`,
+			`msg="ended a stream again" node=a peer=10.0.0.1:19 reason=unmapped code=PermissionDenied error="no rule" more=19 count=20 for=19s ` + last,
+			`msg="ended a stream again" node=n19 peer=10.0.0.1:19 reason=origin_unreachable code=Unavailable key=web more=19 count=20 for=19s ` + last,
 		} {
 			if log.count(line+"\n") != 1 {
 				t.Errorf("no %s in\n%s", line, &log.text)
@@ -63,7 +69,7 @@ func TestWhoIsRefusedAgainAndAgain(t *testing.T) {
 		refuse(unmapped, "a", 2)
 		cancel()
 		<-done
-		if log.count(`msg="ended a stream" node=a`) != 2 || log.count("more=1 count=2 for=0s\n") != 1 {
+		if log.count(`msg="ended a stream" node=a`) != 2 || log.count("more=1 count=2 for=0s last="+time.Now().Format(millis)+"\n") != 1 {
 			t.Error(&log.text)
 		}
 	})
@@ -100,5 +106,72 @@ func TestRefusalsOfLongNames(t *testing.T) {
 	r.eventually(func() bool { return log.count("ended a stream") > 0 })
 	if n := log.count("n"); n > 1000 {
 		t.Errorf("%d letters of the id are logged", n)
+	}
+}
+
+// A client that cannot make a TLS handshake, and tries it again and again, is a line like
+// whoever else is refused: for each reason, whatever port it comes from and whenever.
+func TestHandshakesThatFailAgainAndAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log logged
+		l := newRefusalLog(slog.New(slog.NewTextHandler(&log, nil)), newSparing())
+		fails := func(peer string, why error) { l.handshake("downstream", peer, why, time.Now()) }
+		for i := range 20 {
+			fails(fmt.Sprint("10.0.0.1:", 4000+i), x509.CertificateInvalidError{Reason: x509.Expired, Detail: "current time " + time.Now().Format(time.RFC3339) + " is after 1999-12-31"})
+			fails(fmt.Sprint("10.0.0.1:", 5000+i), fmt.Errorf("read tcp 10.0.0.9:15010->10.0.0.1:%d: i/o timeout", 5000+i))
+			time.Sleep(time.Second)
+		}
+		fails("10.0.0.2:4000", errors.New("tls: no certificate"))
+		if n := log.count("\n"); n != 3 || log.count(`level=WARN msg="a client's TLS handshake failed" peer=10.0.0.`) != 3 {
+			t.Errorf("%d lines of two peers, one of them with two reasons:\n%s", n, &log.text)
+		}
+		l.tell()
+		if n := log.count("\n"); n != 5 || log.count(`level=WARN msg="a client's TLS handshake failed again" peer=10.0.0.1:4019 listener=downstream`) != 1 || log.count("more=19 count=20 for=19s last=") != 2 {
+			t.Errorf("%d lines:\n%s", n, &log.text)
+		}
+	})
+}
+
+// Who is refused for its first request as a whole is named none the less, as far as its
+// node came before what is wrong, and not at length.
+func TestRefusalsOfFirstRequestsNameTheNode(t *testing.T) {
+	long := strings.Repeat("n", 1000)
+	for name, of := range map[string]struct {
+		names  []string
+		node   string
+		reason telemetry.Reason
+		status int // of a poll
+	}{
+		"many":  {[]string{"a", "b", "c"}, "envoy-1", telemetry.LimitNamesPerStream, http.StatusRequestEntityTooLarge},
+		"long":  {[]string{strings.Repeat("x", 3000)}, "envoy-2", telemetry.NameBytes, http.StatusBadRequest},
+		"large": {nil, long, telemetry.LimitNodeBytes, http.StatusRequestEntityTooLarge},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log logged
+			r := newREST(t, func(o *Options) {
+				o.Log = slog.New(slog.NewTextHandler(&log, nil))
+				o.Limits.NamesPerStream, o.Limits.NodeBytes = 2, 500
+			})
+			if of.reason == telemetry.NameBytes {
+				s := *r.srv.settings()
+				s.Limits.NamesPerStream = 0
+				r.srv.Reconfigure(s)
+			}
+			c := r.delta(nil)
+			c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node(of.node), TypeUrl: string(xds.EndpointType), ResourceNamesSubscribe: of.names})
+			_ = c.ends()
+			is := of.node[:min(len(of.node), maxNodeText)]
+			r.eventually(func() bool { return log.count(`msg="ended a stream" node=`+is+" ") == 1 })
+			away := func() bool {
+				return slices.ContainsFunc(r.srv.SentAway(), func(a SentAway) bool { return a.Reason == of.reason.String() && a.Node == is })
+			}
+			if !away() {
+				t.Errorf("%+v", r.srv.SentAway())
+			}
+			r.refused(<-r.beginAs(testContext(t), r.web("http1"), node(of.node), xds.EndpointType, "", of.names...), of.status)
+			if log.count(`msg="refused a poll" node=`+is+" ") != 1 {
+				t.Error(&log.text)
+			}
+		})
 	}
 }

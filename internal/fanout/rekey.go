@@ -1,9 +1,11 @@
 package fanout
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -18,16 +20,41 @@ import (
 // are not in force.
 type KeyOf func(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (xds.Key, error)
 
+// Why is what changed of what decides which key a client has, and whether it may have
+// any: some of what follows, together.
+type Why uint32
+
+// What may have changed.
+const (
+	ByRules       Why = 1 << iota // that give keys
+	ByAdmission                   // identity rules, and who is given Secrets
+	ByAuthorities                 // of clients' certificates
+)
+
+func (w Why) String() string {
+	var is []string
+	for _, one := range []struct {
+		why  Why
+		name string
+	}{{ByRules, "rules"}, {ByAdmission, "identity or secrets"}, {ByAuthorities, "authorities"}} {
+		if w&one.why != 0 {
+			is = append(is, one.name)
+		}
+	}
+	return strings.Join(is, " and ")
+}
+
 // Rekey has the key of every type of every client computed anew, by the Source
 // and the gates as they are now, and ends those of which one is another (P5),
 // evenly over the time. What is under way of an earlier call is taken up anew: who
 // is back at its old key stays. It returns at once; Run does it.
 //
 // It is also for authorities that changed: streams end whose client's certificate
-// holds no more, and these first.
-func (s *Server) Rekey(over time.Duration) {
+// holds no more, and these first. why is for the log.
+func (s *Server) Rekey(over time.Duration, why Why) {
 	m := s.mover
 	m.over.Store(int64(over))
+	m.why.Or(uint32(why))
 	m.era.Add(1)
 	select {
 	case m.told <- struct{}{}:
@@ -43,20 +70,21 @@ type Turned struct {
 }
 
 // Turn has rules, which the Source has once the function has returned, and gates
-// change together, and then Rekey. A client has its key by rules whose gate it has
+// change together, and then Rekey; why says whether the rules are others. A client has its key by rules whose gate it has
 // passed: until all are in force, both gates have to let it in, those that held and
 // those that are to; and who was let in before that, and finds its key after it, is
 // held against them at once, since the era is another by then. One at a time.
-func (s *Server) Turn(gates []Turned, rules func(), over time.Duration) {
+func (s *Server) Turn(gates []Turned, rules func(), over time.Duration, why Why) {
 	for _, t := range gates {
 		t.Gate.narrow(t)
+		why |= ByAdmission
 	}
 	s.mover.era.Add(1)
 	rules()
 	for _, t := range gates {
 		t.Gate.Reconfigure(t.Identity, t.Secrets)
 	}
-	s.Rekey(over)
+	s.Rekey(over, why)
 }
 
 // mover ends the streams and pollers whose keys changed. A stream that looks up
@@ -67,6 +95,7 @@ type mover struct {
 	srv  *Server
 	era  atomic.Uint64 // counts Rekeys, and what Turn begins
 	over atomic.Int64  // of the last one
+	why  atomic.Uint32 // the Why of those that were not looked at yet
 	told chan struct{} // one slot
 }
 
@@ -76,6 +105,7 @@ func newMover(s *Server) *mover { return &mover{srv: s, told: make(chan struct{}
 func (m *mover) run(ctx context.Context) {
 	var left []leaver
 	var p spread
+	var why Why
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -84,7 +114,8 @@ func (m *mover) run(ctx context.Context) {
 			return
 		case <-m.told:
 			p = spread{began: time.Now(), over: time.Duration(m.over.Load())}
-			left = m.srv.staying(m.look(p.over))
+			why = cmp.Or(Why(m.why.Swap(0)), why) // or it was a part of what was looked at before
+			left = m.srv.staying(m.look(p.over, why))
 		case <-timer.C:
 			left = m.srv.staying(left)
 		}
@@ -121,7 +152,7 @@ func (s *Server) staying(ls []leaver) []leaver {
 // look holds all clients against the rules, and returns those that are to end,
 // those first who may not be here any more. No lock is held while it does, and
 // equal nodes are evaluated once, as far as the rules remember them.
-func (m *mover) look(over time.Duration) []leaver {
+func (m *mover) look(over time.Duration, why Why) []leaver {
 	s, all := m.srv, 0
 	var untrusted, refused, moving []leaver
 	add := func(end func(*Refusal), over func() bool, r *Refusal) {
@@ -161,10 +192,14 @@ func (m *mover) look(over time.Duration) []leaver {
 		}
 	}
 	if len(moving)+len(refused) == 0 {
-		s.log.Info("rules changed: every client keeps its keys", "clients", all)
+		s.log.Info(why.String()+" changed: every client keeps its keys", "clients", all)
 		return nil
 	}
-	s.log.Info("rules changed: clients whose keys are others now are ended", "moving", len(moving), "refused", len(refused), "clients", all, "over", over.String())
+	whose := "whose keys are others now"
+	if why&ByRules == 0 {
+		whose = "that may not have what they have"
+	}
+	s.log.Info(why.String()+" changed: clients "+whose+" are ended", "moving", len(moving), "refused", len(refused), "clients", all, "over", over.String())
 	return slices.Concat(untrusted, refused, moving)
 }
 

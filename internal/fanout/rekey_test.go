@@ -24,7 +24,7 @@ import (
 // rekeyed has these rules in force and the keys computed anew, all at once.
 func (r *rig) rekeyed(over time.Duration, rules func(n *corev3.Node, typ xds.TypeURL) (string, error)) {
 	r.house.rule(rules)
-	r.srv.Rekey(over)
+	r.srv.Rekey(over, ByRules)
 }
 
 // rule puts rules in force; nil: those by cluster. An empty key is none.
@@ -128,7 +128,7 @@ func TestP5_RekeyEndsThoseWhoseKeyChanged(t *testing.T) {
 				t.Errorf("the log has no summary:\n%s", log.text.String())
 			}
 			// The same rules once more change nothing.
-			r.srv.Rekey(0)
+			r.srv.Rekey(0, ByRules)
 			r.eventually(func() bool { return log.count("rules changed: every client keeps its keys\" clients=2") == 1 })
 			r.counted(telemetry.KeyChanged, 1)
 		})
@@ -194,7 +194,7 @@ func TestP5_RekeyKnowsTheNodeOfEachType(t *testing.T) {
 	later.DynamicParameters = map[string]*xdscorev3.ContextParams{"x": {Params: map[string]string{"y": "2"}}}
 	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: later, TypeUrl: string(xds.EndpointType), ResourceNamesSubscribe: []string{"a"}})
 	c.want("a ")
-	r.srv.Rekey(0)
+	r.srv.Rekey(0, ByRules)
 	r.eventually(func() bool { return log.count("every client keeps its keys") == 1 })
 }
 
@@ -202,14 +202,17 @@ func TestP5_RekeyKnowsTheNodeOfEachType(t *testing.T) {
 // Secrets that are not given to it any more, and an aggregated one comes again
 // without them.
 func TestP5_RekeyHoldsTheGate(t *testing.T) {
-	r := newRig(t, nil)
+	var log logged
+	r := newRig(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	publishAll(r, "a", "edge")
 	gate := &Gate{Key: "downstream", Secrets: config.SecretsAllow}
 	r.addr = r.listen(gate)
 	c := r.opened("edge")
-	gate.Reconfigure(mustIdentity(t, `node.id != "n"`), config.SecretsAllow)
-	r.srv.Rekey(0)
+	r.srv.Turn([]Turned{{Gate: gate, Identity: mustIdentity(t, `node.id != "n"`), Secrets: config.SecretsAllow}}, func() {}, 0, 0)
 	r.wantEnd(c, codes.PermissionDenied, telemetry.Identity)
+	if log.count(`msg="identity or secrets changed: clients that may not have what they have are ended" moving=0 refused=1 clients=1 over=0s`) != 1 {
+		t.Error(log.text.String())
+	}
 
 	gate.Reconfigure(nil, config.SecretsAllow)
 	ads := r.opened("edge")
@@ -217,8 +220,12 @@ func TestP5_RekeyHoldsTheGate(t *testing.T) {
 	ads.ask(xds.ClusterType, "a") // is read after it
 	ads.want("a ")
 	gate.Reconfigure(nil, config.SecretsDeny)
-	r.srv.Rekey(0)
+	r.srv.Rekey(0, ByAdmission)
 	r.wantEnd(ads, codes.Unavailable, telemetry.KeyChanged)
+	r.srv.Rekey(0, ByAuthorities|ByRules)
+	r.eventually(func() bool {
+		return log.count(`msg="rules and authorities changed: every client keeps its keys" clients=0`) == 1
+	})
 }
 
 // A stream that looks up its key just when the rules change is not forgotten.
@@ -293,7 +300,7 @@ func TestP5_RekeyIsSpread(t *testing.T) {
 			}
 			return "moved", nil
 		})
-		s.Rekey(over)
+		s.Rekey(over, ByRules)
 		told := func() (unavailable, denied int) {
 			for _, p := range all {
 				switch r := p.refusal.Load(); {
@@ -336,10 +343,10 @@ func TestP5_RekeyEndsWithDrain(t *testing.T) {
 		done := make(chan struct{})
 		go func() { s.mover.run(ctx); close(done) }()
 		h.rule(moved)
-		s.Rekey(time.Minute)
+		s.Rekey(time.Minute, ByRules)
 		synctest.Wait()
 		s.Drain(t.Context(), 0)
-		s.Rekey(0)
+		s.Rekey(0, ByRules)
 		time.Sleep(2 * time.Minute)
 		if (p[0].refusal.Load() == nil) == (p[1].refusal.Load() == nil) {
 			t.Error("not just the first was ended")

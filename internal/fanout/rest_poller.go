@@ -431,7 +431,7 @@ func (ps *pollers) standing(p *poller) Standing {
 }
 
 // reading is what there is for a poller; says: there is an answer, of this version.
-// awaits: there is none, and some of what it asks for nobody has spoken of.
+// awaits: of some of what it asks for nobody has spoken.
 type reading struct {
 	newest  *xds.Snapshot
 	says    bool
@@ -446,11 +446,9 @@ func (p *poller) reads() reading {
 		a := documentsOf(at.newest).document(at.newest, p.sub)
 		at.says, at.version = a.says, a.version
 	}
-	if !at.says {
-		for range awaits(p.sub, at.newest) {
-			at.awaits = true
-			break
-		}
+	for range awaits(p.sub, at.newest) {
+		at.awaits = true
+		break
 	}
 	return at
 }
@@ -478,6 +476,8 @@ func (p *poller) status(at *reading) TypeStatus {
 		t.State, t.Unanswered, t.UnansweredFor = Unanswered, &since, at.now.Sub(since).Seconds()
 	case t.Unsent:
 		t.State = Unanswered
+	case at.awaits:
+		t.State, t.Since = NotSent, p.opened
 	default:
 		t.State = Synced
 	}

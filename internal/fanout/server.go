@@ -1,10 +1,12 @@
 package fanout
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -187,7 +189,7 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 // logRefusal tells of a stream or poll that was refused or ended.
 func (s *Server) logRefusal(what string, r *Refusal, node, peer, account string) {
 	now := time.Now()
-	node = short(node, maxNodeText)
+	node = strings.Clone(short(cmp.Or(node, r.node), maxNodeText))
 	s.refusals.note(what, r, node, peer, account, now)
 	if !r.Reason.Planned() {
 		s.sentAway.note(r, node, now)

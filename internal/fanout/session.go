@@ -79,9 +79,9 @@ func NewSession(t xds.Type, v xds.Variant) *Session {
 }
 
 // Subscribe returns what the client wants after the request, and whether it is
-// something else than before. It changes nothing but what is remembered of the
-// request's list; the caller interns the result and passes it to Request. P20,
-// P21. Where names are unsubscribed, it looks at what was sent (P26).
+// something else than before. It changes nothing; the caller interns the result and
+// passes it to Request. P20, P21. Where names are unsubscribed, it looks at what was
+// sent (P26).
 func (s *Session) Subscribe(r *xds.Request) (*xds.Subscription, bool) {
 	if s.variant == xds.SotW {
 		return s.subscribeSotW(r)
@@ -124,6 +124,7 @@ func (s *Session) Request(r *xds.Request, want *xds.Subscription, seq uint64) Ou
 	s.began = true
 	s.named = s.named || len(r.Names) > 0
 	s.want = want
+	s.sum, s.count = r.NamesSum, len(r.Names)
 	var out Outcome
 	if first {
 		// P11: whatever nonce and version it carries.

@@ -30,6 +30,8 @@ type slot struct {
 	marks    [warmers]mark
 	nack     *Nack     // the last refusal; nil: none
 	answered time.Time // when the last answer came; zero: none did
+	asked    time.Time // when it asked for what it asks for now
+	settled  uint64    // lineage in which all of that is known; 0: none, as far as it was looked
 	counted  counted
 
 	bell alarm[*slot] // under the lock of the server's alarms

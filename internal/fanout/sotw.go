@@ -14,7 +14,6 @@ func (s *Session) subscribeSotW(r *xds.Request) (*xds.Subscription, bool) {
 	if s.began && r.NamesSum == s.sum && len(r.Names) == s.count {
 		return s.want, false // an ACK that repeats a thousand names costs a hash
 	}
-	s.sum, s.count = r.NamesSum, len(r.Names)
 	if len(r.Names) == 0 {
 		if s.named || s.typ.NoLegacyWildcard {
 			return xds.Nothing, !s.want.Empty()

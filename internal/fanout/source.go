@@ -96,6 +96,10 @@ type Refusal struct {
 	// Key that is why, whichever of its clients comes: the log says once what is wrong
 	// with it. Empty: it is the client.
 	Key string
+
+	// node is the id in the node that came with what is refused, as far as it is known
+	// and not too long; empty: the stream knows whose it is.
+	node string
 }
 
 func (r *Refusal) Error() string { return r.Err.Error() }

@@ -3,9 +3,12 @@ package fanout
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 
 	"golang.org/x/time/rate"
+
+	"xdsrelay/internal/xds"
 )
 
 // Lines of log that clients can cause at will: what a restart of a few hundred
@@ -53,6 +56,11 @@ func (s *sparing) line(log *slog.Logger, level slog.Level, what string, args ...
 // maxNodeText is how much of a node's id is logged and kept of whom was refused: an id
 // may be as long as its node.
 const maxNodeText = 256
+
+// of notes whose node it is that is refused, of which nothing was made yet.
+func (r *Refusal) of(node []byte) {
+	r.node = strings.Clone(short(xds.NodeIDOf(node), maxNodeText))
+}
 
 // whose says for a line which client it is about: of its node what is known, and
 // the account that limits per peer count it by where that is more than the address.

@@ -181,8 +181,26 @@ func (v *survey) owned(s *Session, newest *xds.Snapshot, unsent bool) (has uint6
 	return has, arrears, declined
 }
 
-// awaiting is awaits, of what was sent nothing. Under the stream's lock.
-func (v *survey) awaiting(sub *xds.Subscription, newest *xds.Snapshot) bool {
+// awaiting reports whether the slot asks for anything of which the origin has said
+// nothing, and the client was sent nothing. Once that is not so it stays so for what it
+// asks for. Under the stream's lock.
+func (v *survey) awaiting(s *slot, newest *xds.Snapshot) bool {
+	if newest != nil && s.settled == newest.Lineage {
+		return false
+	}
+	if v.unknown(s.sub, newest) {
+		for range s.unheard(newest) {
+			return true
+		}
+	}
+	if newest != nil {
+		s.settled = newest.Lineage
+	}
+	return false
+}
+
+// unknown reports whether there are any names that awaits yields.
+func (v *survey) unknown(sub *xds.Subscription, newest *xds.Snapshot) bool {
 	k := stretch{sub: sub, to: markOf(newest)}
 	is, ok := v.waits[k]
 	if !ok {
@@ -196,6 +214,24 @@ func (v *survey) awaiting(sub *xds.Subscription, newest *xds.Snapshot) bool {
 		}
 	}
 	return is
+}
+
+// unheard are the names that awaits yields of which the client was sent nothing either.
+func (s *Session) unheard(newest *xds.Snapshot) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for name := range awaits(s.sub, newest) {
+			if name == wildcard {
+				if at := s.newest(); at != nil && at.Answered {
+					continue
+				}
+			} else if _, was := s.had(name); was != xds.Pending && was != xds.Lapsed {
+				continue
+			}
+			if !yield(name) {
+				return
+			}
+		}
+	}
 }
 
 // awaits yields the names, "*" for the wildcard, that sub asks for and of which the
@@ -244,10 +280,12 @@ func (s *slot) stands(look *survey) place {
 		at.state, at.since = Refused, s.refusedAt()
 	case len(s.flights) > 0:
 		at.state, at.since = Unanswered, s.flights[0].at
-	case s.counts.sent == 0 && (at.unsent || !s.Session.began || look.awaiting(s.sub, newest)):
+	case s.counts.sent == 0 && (at.unsent || !s.Session.began):
 		at.state, at.since = NotSent, s.began
 	case at.unsent:
 		at.state, at.since = Unanswered, s.cameAt(newest)
+	case look.awaiting(s, newest):
+		at.state, at.since = NotSent, s.asked
 	default:
 		at.state, at.since = Synced, s.began
 		if s.answered.After(at.since) {

@@ -82,11 +82,7 @@ func TestP31_NamesThatNobodyHas(t *testing.T) {
 			}
 			g.publish(update(t, xds.EndpointType, "-x"))
 			take()
-			if v == xds.Delta {
-				r.true("SYNCED, 0 behind; x:missing/SYNCED y:untold/NOT SENT")
-			} else {
-				r.true("NOT SENT, 0 behind; x:missing/SYNCED y:untold/NOT SENT; NOT SENT unsent false awaits [y]")
-			}
+			r.true("NOT SENT, 0 behind; x:missing/SYNCED y:untold/NOT SENT; NOT SENT unsent false awaits [y]")
 			g.publish(update(t, xds.EndpointType, "-y"))
 			take()
 			r.true("SYNCED, 0 behind; x:missing/SYNCED y:missing/SYNCED")
@@ -98,7 +94,59 @@ func TestP31_NamesThatNobodyHas(t *testing.T) {
 	}
 }
 
+// Who has what it asked for first, and then asks for a name of which the origin says
+// nothing, waits for that: it is in step with nothing less than all that it asks for. It
+// goes on to have its versions, and what it took is still shown.
+func TestP31_WhoAsksForMoreWaits(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			r := newRig(t, nil)
+			g := r.house.group("edge")
+			g.publish(update(t, xds.EndpointType, "x"))
+			c := r.teller(t, v)
+			c.url = xds.EndpointType
+			c.say("", "x")
+			c.recv()
+			c.answer("", "x")
+			r.true("SYNCED, 0 behind; x:taken/SYNCED")
+			took, before := r.srv.Clients()[0].Types[0].Acked, time.Now()
+			switch v {
+			case xds.Delta:
+				c.say("", "y")
+			default:
+				c.answer("", "x", "y")
+			}
+			r.true("NOT SENT, 0 behind; x:taken/SYNCED y:untold/NOT SENT; NOT SENT unsent false awaits [y]")
+			if at := r.srv.Clients()[0].Types[0]; at.Acked != took || took == "" || at.Since.Before(before) {
+				t.Errorf("%+v, took %q before", at, took)
+			}
+			g.publish(update(t, xds.EndpointType, "x=22"))
+			r.true("STALE, 1 behind; x:unsure/STALE y:untold/NOT SENT; STALE unsent false awaits []")
+			c.recv()
+			c.answer("", "x", "y")
+			r.true("NOT SENT, 0 behind; x:taken/SYNCED y:untold/NOT SENT; NOT SENT unsent false awaits [y]")
+			g.publish(update(t, xds.EndpointType, "y"))
+			c.recv()
+			c.answer("", "x", "y")
+			r.true("SYNCED, 0 behind; x:taken/SYNCED y:taken/SYNCED")
+		})
+	}
+}
+
 // Of who polls it is the same.
+func TestP31_WhoPollsForMoreWaits(t *testing.T) {
+	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
+	g := r.house.group("edge")
+	g.publish(update(t, xds.EndpointType, "x"))
+	c := r.web(protocols[0])
+	version := r.response(r.ask(c, xds.EndpointType, "", "x", "y")).VersionInfo
+	r.ask(c, xds.EndpointType, version, "x", "y")
+	r.true("NOT SENT, 0 behind; x:taken/SYNCED y:untold/NOT SENT; NOT SENT unsent false awaits [y]")
+	g.publish(update(t, xds.EndpointType, "-y"))
+	r.true("SYNCED, 0 behind; x:taken/SYNCED y:missing/SYNCED")
+}
+
+// Nor does it keep who polls.
 func TestP31_PolledNamesThatNobodyHas(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
 	g := r.house.group("edge")

@@ -26,7 +26,7 @@ type ClientStatus struct {
 // States of a type on a stream, as istioctl proxy-status has them.
 const (
 	Synced     = "SYNCED"   // took all that the newest has for it
-	NotSent    = "NOT SENT" // nothing was sent yet, and of some of what it asks for nothing is known, or it is on its way
+	NotSent    = "NOT SENT" // of some of what it asks for nothing is known, and it has all else; or nothing was sent yet, and it is on its way
 	Unanswered = "STALE"    // has not answered, or has not been sent all of the newest
 	Refused    = "NACKED"   // refused the last it answered, or what it is still to have
 )
@@ -42,7 +42,7 @@ type TypeStatus struct {
 	Wildcard bool      `json:"wildcard"`
 	Names    int       `json:"names"`
 	// Sent and Acked are the versions of which it was sent, and took, all that concerns
-	// it: of SYNCED the newest, whichever was the last that it was told of.
+	// it: of who has all that there is the newest, whichever was the last that it was told of.
 	Sent  string `json:"sent,omitempty"`
 	Acked string `json:"acked,omitempty"`
 	Sends uint64 `json:"responses"`
@@ -143,9 +143,9 @@ func (s *slot) status(look *survey) TypeStatus {
 		t.Unanswered, t.UnansweredFor = &sent, look.now.Sub(sent).Seconds()
 	}
 	switch newest := s.coming(); {
-	case t.State == NotSent:
+	case t.State == NotSent && s.counts.sent == 0:
 		t.Acked = ""
-	case t.State == Synced && newest != nil && t.Acked != "":
+	case (t.State == Synced || t.State == NotSent) && newest != nil && t.Acked != "":
 		t.Acked = newest.Version
 		if t.Sent != "" {
 			t.Sent = newest.Version

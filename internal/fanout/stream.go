@@ -157,6 +157,14 @@ func (st *stream) whose(request int, first bool) (*slot, *Refusal) {
 
 // scan reads a request, within the limits.
 func (s *Server) scan(r *xds.Request, v xds.Variant, msg []byte) *Refusal {
+	refusal := s.scanned(r, v, msg)
+	if refusal != nil {
+		refusal.of(r.Node)
+	}
+	return refusal
+}
+
+func (s *Server) scanned(r *xds.Request, v xds.Variant, msg []byte) *Refusal {
 	limit := s.settings().Limits.NamesPerStream
 	if err := r.Scan(v, msg, limit); err != nil {
 		if errors.Is(err, xds.ErrTooManyNames) {
@@ -176,7 +184,9 @@ func (s *Server) scan(r *xds.Request, v xds.Variant, msg []byte) *Refusal {
 // nodeBytes refuses a node that is larger than it may be.
 func (s *Server) nodeBytes(raw []byte) *Refusal {
 	if limit := s.settings().Limits.NodeBytes; limit > 0 && len(raw) > limit {
-		return Refuse(codes.ResourceExhausted, telemetry.LimitNodeBytes, "node: %d bytes, more than downstream.limits.node_bytes allows (%d)", len(raw), limit)
+		r := Refuse(codes.ResourceExhausted, telemetry.LimitNodeBytes, "node: %d bytes, more than downstream.limits.node_bytes allows (%d)", len(raw), limit)
+		r.of(raw)
+		return r
 	}
 	return nil
 }
@@ -335,6 +345,9 @@ func (st *stream) apply(sl *slot) *Refusal {
 	now := time.Now()
 	st.mu.Lock()
 	out := sl.Request(r, want, st.nonces.number(r.Nonce))
+	if fresh || changed {
+		sl.asked, sl.settled = now, 0
+	}
 	if fresh || changed || out.Wake || out.Verdict == Acked || out.Verdict == Nacked {
 		sl.epoch++
 	}

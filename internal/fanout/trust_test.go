@@ -93,7 +93,7 @@ func TestP6_WithdrawnAuthorityEndsWhoItVouchedFor(t *testing.T) {
 			stays.gets(xds.SecretType)
 
 			pool.Store(both(t, b))
-			r.srv.Rekey(0)
+			r.srv.Rekey(0, ByAuthorities)
 			if said := ends.ended(codes.Unavailable); !strings.Contains(said, "certificate") {
 				t.Error(said)
 			}
@@ -144,7 +144,7 @@ func TestP6_WithdrawnWhileAStreamJoins(t *testing.T) {
 	r.house.mu.Lock()
 	r.house.joined = func() {
 		pool.Store(both(t, c.ca))
-		r.srv.Rekey(0)
+		r.srv.Rekey(0, ByAuthorities)
 	}
 	r.house.mu.Unlock()
 	p := r.ads(r.dialTo(r.listen(c.trusting(&pool)), c.from(a, tlstest.URI(itsID))), xds.Delta)

@@ -56,7 +56,7 @@ func TestP5_RulesAndGatesTurnTogether(t *testing.T) {
 		secret := r.delta(nil)
 		secret.must(&discoveryv3.DeltaDiscoveryRequest{Node: in("victim"), TypeUrl: string(xds.SecretType)})
 		r.counted(telemetry.Secrets, 1)
-	}, time.Hour)
+	}, time.Hour, ByRules)
 	r.counted(telemetry.Identity, 2)
 	r.opened("victim")
 }
@@ -83,5 +83,5 @@ func TestP5_RulesAndGatesTurnTogetherForPolls(t *testing.T) {
 		if f := r.refused(<-before, http.StatusForbidden); f.Reason != telemetry.Identity.String() {
 			t.Errorf("%+v", f)
 		}
-	}, time.Hour)
+	}, time.Hour, ByRules)
 }

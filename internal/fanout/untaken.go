@@ -96,7 +96,7 @@ func (st *stream) appendUntaken(look *survey, to []Untaken) []Untaken {
 		case at.unsent:
 			u.Of, u.Version, u.Unsent = newest.Gen, newest.Version, true
 		default:
-			u.awaits = awaits(sl.sub, newest)
+			u.awaits = sl.still().unheard(newest)
 		}
 		to = append(to, u)
 	}

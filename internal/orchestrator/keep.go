@@ -19,6 +19,8 @@ type Store interface {
 	Expires(r *store.Record) (at time.Time, guess bool)
 	// Has reports whether there may be something to load; no I/O.
 	Has(key xds.Key, typ xds.TypeURL) bool
+	// TooOld reports whether there is something, and it is too old to be served; no I/O.
+	TooOld(key xds.Key, typ xds.TypeURL) bool
 	// Load reads from disk; nil if there is nothing that may be served.
 	Load(key xds.Key, typ xds.TypeURL) (*store.Record, error)
 	// Seed is Load of what may be too old as well.

@@ -305,8 +305,12 @@ func (g *Group) judge(now time.Time) {
 	if s.Origin != "" {
 		of = "origin " + s.Origin + ": "
 	}
+	what := "nothing is held"
+	if g.outdated() {
+		what = "what was held is older than store.max_age"
+	}
 	r := fanout.Refuse(codes.Unavailable, telemetry.OriginUnreachable,
-		"key %s: nothing is held, and no origin can be reached: %s%s", g.key, of, why)
+		"key %s: %s, and no origin can be reached: %s%s", g.key, what, of, why)
 	r.Key = g.key.String()
 	some := make(map[xds.TypeURL]bool)
 	for _, v := range g.views {
@@ -322,8 +326,14 @@ func (g *Group) judge(now time.Time) {
 		if !s.Told {
 			args = append(args, "error", why)
 		}
-		g.log.Warn("clients are refused: nothing is held, and no origin can be reached", args...)
+		g.log.Warn("clients are refused: "+what+", and no origin can be reached", args...)
 	}
+}
+
+// outdated reports whether there is a last known good of what is asked for that may not
+// be served any more.
+func (g *Group) outdated() bool {
+	return g.opts.Store != nil && slices.ContainsFunc(g.views, func(v *view) bool { return v.lacks() && g.opts.Store.TooOld(g.key, v.typ.URL) })
 }
 
 // sendAway ends the members who ask for something. Who has not said yet what it asks

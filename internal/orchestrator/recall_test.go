@@ -291,6 +291,7 @@ func (noStore) Touch(xds.Key, xds.TypeURL, store.Source)         {}
 func (noStore) Release(xds.Key, xds.TypeURL, store.Source)       {}
 func (noStore) Expires(*store.Record) (time.Time, bool)          { return time.Time{}, false }
 func (noStore) Has(xds.Key, xds.TypeURL) bool                    { return false }
+func (noStore) TooOld(xds.Key, xds.TypeURL) bool                 { return false }
 func (noStore) Load(xds.Key, xds.TypeURL) (*store.Record, error) { return nil, nil }
 func (noStore) Seed(xds.Key, xds.TypeURL) (*store.Record, error) { return nil, nil }
 
@@ -309,6 +310,9 @@ func TestP53_TooOldIsNothing(t *testing.T) {
 			a := w.join("web", eds).want("x")
 			w.feed("web").failed()
 			equal(t, "refused", a.refusal() != nil, age == time.Minute)
+			if r := a.refusal(); r != nil && !strings.Contains(r.Error(), "key web: what was held is older than store.max_age, and no origin can be reached") {
+				t.Error(r)
+			}
 		}, func(o *store.Options) { o.MaxAge = age })
 	}
 }
@@ -488,8 +492,8 @@ func TestP53_WhatGetsTooOldIsNotServedAnyMore(t *testing.T) {
 		time.Sleep(59 * time.Minute)
 		equal(t, "a newcomer gets x", w.join("web", eds).want("x").sees(subscription("x"), "x"), "1")
 		time.Sleep(2*time.Minute + time.Second) // and not just as it is looked for again
-		if _, err := w.try("web", eds); err == nil {
-			t.Error("a newcomer is let in though nothing is held that may be served")
+		if _, err := w.try("web", eds); err == nil || !strings.Contains(err.Error(), "is older than store.max_age") {
+			t.Errorf("a newcomer comes to %v though nothing is held that may be served", err)
 		}
 	}, func(o *store.Options) { o.MaxAge = time.Hour })
 }

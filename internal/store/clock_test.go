@@ -63,19 +63,30 @@ func TestMaxAge(t *testing.T) {
 		r := running(t, dir, c.option, maxAge(time.Hour))
 		r.Touch(rec.Key, rec.Type, new(source).set(rec))
 		synctest.Wait()
+		tooOld := func(rec *Record, want bool) {
+			t.Helper()
+			if r.TooOld(rec.Key, rec.Type) != want {
+				t.Errorf("%s too old is %v", rec.Key, !want)
+			}
+		}
 		c.jump(time.Hour)
 		r.loads(t, rec)
+		tooOld(rec, false)
 		c.jump(time.Nanosecond)
 		r.nothing(t, rec, "too old")
+		tooOld(rec, true)
 		r.stop()
 		r = opened(t, dir, c.option, maxAge(time.Hour))
 		r.nothing(t, rec, "too old after a restart")
+		tooOld(rec, true)
+		tooOld(clusters(t, "none", 1, 10), false)
 		waits := clusters(t, "two", 3, 10)
 		waits.Confirmed = rec.Confirmed
 		src := new(source).set(waits)
 		r.Touch(waits.Key, waits.Type, src)
 		r.Release(waits.Key, waits.Type, src)
 		r.nothing(t, waits, "too old on its way to the disk")
+		tooOld(waits, true)
 		r.counts(t, map[string]float64{`store_loads_total{result="too_old"}`: 2})
 		if err := r.Close(); err != nil {
 			t.Fatal(err)

@@ -26,6 +26,25 @@ func (s *Store) Has(key xds.Key, typ xds.TypeURL) bool {
 	return f != nil && (f.state == whole || f.state == unread)
 }
 
+// TooOld reports whether there is a record, by the index, that is not served for its age.
+func (s *Store) TooOld(key xds.Key, typ xds.TypeURL) bool {
+	at := slot{key, typ}
+	name := at.name()
+	s.mu.Lock()
+	s.followClock()
+	rec, newer := s.items[at].newest()
+	var confirmed time.Time
+	f := s.index[name]
+	switch {
+	case rec != nil:
+		confirmed = rec.Confirmed
+	case !newer && f != nil && f.state == whole:
+		confirmed = f.confirmed
+	}
+	s.mu.Unlock()
+	return !confirmed.IsZero() && s.tooOld(confirmed)
+}
+
 // Load returns the last known good of a key and type; nil without an error if there
 // is none that may be served: none at all, one that is too old, or one of another
 // format. With an error it is not known what there is (it cannot be read now) or it

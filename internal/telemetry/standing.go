@@ -8,7 +8,7 @@ type Standing uint8
 // The states.
 const (
 	StandsSynced  Standing = iota // it took all that there is for it
-	StandsNotSent                 // it was sent nothing yet
+	StandsNotSent                 // it was sent nothing yet, or waits for what the origin says nothing of
 	StandsStale                   // it has not answered, or was not sent all of it
 	StandsNacked                  // it refused what it was sent last
 	standings

@@ -59,7 +59,8 @@ type Client struct {
 	opts  Options
 	sites []*site
 
-	versions *versions
+	versions *lines
+	absences *absences
 	pulse    pulse
 }
 
@@ -195,7 +196,7 @@ func New(opts Options) (*Client, error) {
 	if err := opts.complete(); err != nil {
 		return nil, err
 	}
-	c := &Client{opts: opts, versions: newVersions(), pulse: pulse{most: opts.AbsentAfter}}
+	c := &Client{opts: opts, versions: newLines(), absences: newAbsences(opts.AbsentAfter), pulse: pulse{most: opts.AbsentAfter, log: opts.Log}}
 	seen := make(map[string]bool)
 	for _, o := range opts.Origins {
 		if o.Name == "" {
@@ -268,6 +269,10 @@ func (c *Client) Run(ctx context.Context) error {
 		c.pulse.run(ctx)
 		return nil
 	})
+	g.Go(func() error {
+		c.absences.run(ctx)
+		return nil
+	})
 	for _, s := range c.sites {
 		g.Go(func() error {
 			if err := s.origin.upkeep(ctx); err != nil {
@@ -300,7 +305,8 @@ type OriginStatus struct {
 	Silent        int       // streams that are open, and on which nothing came for absent_after
 	SilentSince   time.Time // zero: there is none, and was none since the last that spoke
 	// Faults of the files of one that is a directory, or of that itself: what is
-	// served of them is of before, or nothing (P80). At most maxFaults.
+	// served of them is of before, or nothing (P80). At most maxFaults. Of another one
+	// those of its certificates, in whose place those before are in force.
 	Faults []FileFault
 }
 
@@ -314,13 +320,13 @@ func (c *Client) Origins() []OriginStatus {
 }
 
 func (s *site) status() OriginStatus {
-	n := s.origin.connections()
+	n, faults := s.origin.connections(), s.origin.faults()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return OriginStatus{
 		Name: s.name, Address: s.address, Away: s.away, AwaySince: s.awaySince,
 		Streams: int(s.streams.Load()), Connections: n,
 		Reconnects: s.reconnects, LastError: s.lastErr, LastErrorAt: s.lastErrAt,
-		Silent: s.silent, SilentSince: s.silentSince, Faults: s.origin.faults(),
+		Silent: s.silent, SilentSince: s.silentSince, Faults: faults,
 	}
 }

@@ -163,3 +163,24 @@ func TestChannelzShowsHowOriginsAreReached(t *testing.T) {
 		}
 	}
 }
+
+// Files that were to be renewed and cannot be used are shown with their origin.
+func TestCertificatesOfAnOriginThatAreNotTakenAreShown(t *testing.T) {
+	ca, dir := tlstest.NewAuthority(t), t.TempDir()
+	r := startRelay(t, Options{Origins: []OriginOptions{{Name: "one", Address: "127.0.0.1:1", TLS: TLSFiles{CAFile: tlstest.File(t, dir, "ca", ca.PEM())}}}})
+	look := func() []FileFault {
+		r.client.sites[0].origin.(*grpcOrigin).certs.Client("")
+		return r.client.Origins()[0].Faults
+	}
+	if f := look(); f != nil {
+		t.Errorf("%+v, before anything changed", f)
+	}
+	tlstest.File(t, dir, "ca", nil)
+	if f := look(); len(f) != 1 || f[0].File != "tls.ca_file" || !strings.HasPrefix(f[0].Err.Error(), "no certificate in ") {
+		t.Errorf("%+v", f)
+	}
+	tlstest.File(t, dir, "ca", ca.PEM())
+	if f := look(); f != nil {
+		t.Errorf("%+v, though it is what is in force", f)
+	}
+}

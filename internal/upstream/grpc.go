@@ -135,7 +135,21 @@ func (o *grpcOrigin) attach(s *line) session { return &grpcSession{origin: o, st
 func (o *grpcOrigin) connections() int { return o.pool.len() }
 
 // faults: what a server says and cannot be taken is NACKed and counted.
-func (o *grpcOrigin) faults() []FileFault { return nil }
+// faults are those of the certificates that it is spoken to with.
+func (o *grpcOrigin) faults() []FileFault {
+	if o.certs == nil {
+		return nil
+	}
+	f := o.certs.Fault()
+	if f == nil {
+		return nil
+	}
+	out := FileFault{File: "tls", Err: f.Err}
+	if at := (*tlsfiles.Error)(nil); errors.As(f.Err, &at) {
+		out = FileFault{File: "tls." + at.File, Err: at.Err}
+	}
+	return []FileFault{out}
+}
 
 // grpcSession is a line to a grpcOrigin. It keeps its place on a connection
 // from one attempt to the next.

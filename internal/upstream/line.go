@@ -226,14 +226,16 @@ func (l *line) hand(ctx context.Context, u xds.Update, a answer) (changed bool, 
 
 // update hands an update to the group, and counts what is taken for absent.
 func (s *Stream) update(ctx context.Context, u xds.Update) (changed bool, err error) {
+	was := s.sink.Held(u.Type)
 	changed, err = s.sink.Update(ctx, u)
 	switch {
 	case err == nil:
 		if u.Guess {
 			s.counters(u.Type).AbsentGuesses.Add(len(u.Removed))
+			s.client.absences.note(s, &u, time.Now())
 		}
 		if changed {
-			s.came(&u)
+			s.came(&u, was)
 		}
 		return changed, nil
 	case ctx.Err() != nil:

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 )
@@ -15,15 +16,19 @@ const (
 	beatEvery = time.Second
 	// tooLate is from where on it did not: less is a matter of load.
 	tooLate = time.Second
+	// tellEvery is how often it is told that it did not, at most.
+	tellEvery = 10 * time.Second
 )
 
 // pulse follows whether the process runs. Any goroutine.
 type pulse struct {
 	most time.Duration
+	log  *slog.Logger
 
 	mu      sync.Mutex
-	last    time.Time // when it was seen to; zero: nobody looks
-	listens time.Time // until then the origins get time
+	last    time.Time     // when it was seen to; zero: nobody looks
+	listens time.Time     // until then the origins get time
+	missed  time.Duration // for how long it did not, that was not told yet
 }
 
 // run looks until ctx ends.
@@ -33,10 +38,15 @@ func (p *pulse) run(ctx context.Context) {
 	p.mu.Unlock()
 	tick := time.NewTicker(beatEvery)
 	defer tick.Stop()
+	var told time.Time
 	for {
 		select {
 		case <-tick.C:
-			p.beat(time.Now())
+			now := time.Now()
+			p.beat(now)
+			if now.Sub(told) >= tellEvery && p.tell() {
+				told = now
+			}
 		case <-ctx.Done():
 			return
 		}
@@ -53,11 +63,24 @@ func (p *pulse) beat(now time.Time) (listens time.Time) {
 	}
 	if gap := now.Sub(p.last); gap > beatEvery+tooLate {
 		p.listens = later(p.listens, now.Add(min(gap, p.most)))
+		p.missed += gap
 	}
 	if now.After(p.last) {
 		p.last = now
 	}
 	return p.listens
+}
+
+// tell tells that it did not run; false: it did.
+func (p *pulse) tell() bool {
+	p.mu.Lock()
+	missed := p.missed
+	p.missed = 0
+	p.mu.Unlock()
+	if missed > 0 {
+		p.log.Warn("the relay did not run: it was stopped, or had no processor; origins get as long again for what they have not answered", "for", missed.Round(time.Millisecond).String(), "at_most", p.most.String())
+	}
+	return missed > 0
 }
 
 func later(a, b time.Time) time.Time {

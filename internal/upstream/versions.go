@@ -20,13 +20,25 @@ const (
 	versionsRate  = 1 // a second
 )
 
-// versions are told by one client for all its streams. Safe for concurrent use.
-type versions struct {
+// lines are told by one client for all its streams. Safe for concurrent use.
+type lines struct {
 	rate *rate.Limiter
 	left atomic.Int64 // that were not told since one was
 }
 
-func newVersions() *versions { return &versions{rate: rate.NewLimiter(versionsRate, versionsBurst)} }
+func newLines() *lines { return &lines{rate: rate.NewLimiter(versionsRate, versionsBurst)} }
+
+// tell writes a line, with how many were left out before it.
+func (l *lines) tell(log *slog.Logger, what string, args ...any) {
+	level := slog.LevelInfo
+	if !l.rate.Allow() {
+		level = slog.LevelDebug
+		l.left.Add(1)
+	} else if left := l.left.Swap(0); left > 0 {
+		args = append(args, "left_out", left)
+	}
+	log.Log(context.Background(), level, what, args...)
+}
 
 // toldVersion is the version of a type that was told last.
 type toldVersion struct {
@@ -34,8 +46,9 @@ type toldVersion struct {
 	version string
 }
 
-// came tells of a version that has made another snapshot, if it is another one.
-func (s *Stream) came(u *xds.Update) {
+// came tells of a version that has made another snapshot of what was, if it is another
+// one. That what was recalled is what the origin has is no news.
+func (s *Stream) came(u *xds.Update, was *xds.Snapshot) {
 	snap := s.sink.Held(u.Type)
 	if !u.Versioned() || snap == nil {
 		return // a conclusion
@@ -55,16 +68,12 @@ func (s *Stream) came(u *xds.Update) {
 	default:
 		s.told[i].version = version
 	}
+	if was != nil && was.Stale && was.Alike(snap) {
+		return
+	}
 	args := []any{"origin", u.Origin, "type", u.Type, "version", snap.Version}
 	if u.Version != "" {
 		args = append(args, "origin_version", u.Version)
 	}
-	level, v := slog.LevelInfo, s.client.versions
-	if !v.rate.Allow() {
-		level = slog.LevelDebug
-		v.left.Add(1)
-	} else if left := v.left.Swap(0); left > 0 {
-		args = append(args, "left_out", left)
-	}
-	s.log.Log(context.Background(), level, "new version from the origin", args...)
+	s.client.versions.tell(s.log, "new version from the origin", args...)
 }

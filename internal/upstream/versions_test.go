@@ -51,6 +51,38 @@ func TestVersionsAreTold(t *testing.T) {
 	})
 }
 
+// What was recalled of the last known good, and turns out to be what the origin has, is no
+// new version; what the origin has otherwise is, and so is what follows.
+func TestVersionsOfWhatWasRecalled(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		log := new(logged)
+		f := startFake(t)
+		r := startRelay(t, Options{Variant: v, Log: slog.New(slog.NewTextHandler(log, nil))}, f.address)
+		sink := newTestSink()
+		for _, typ := range []xds.TypeURL{rds, eds} {
+			b := sink.builder(typ)
+			b.Recall(xds.Update{Type: typ, Origin: f.address, Version: "v1", Changed: []*xds.Resource{resourceOf(t, typ, res{name: "a", content: "same", version: "1"})}})
+			b.Settle(xds.NewNameSet("a"))
+			sink.publish(typ)
+			if !sink.held[typ].Stale {
+				t.Fatal("what was recalled is no last known good")
+			}
+		}
+		r.run(sink, named(rds, "a"), named(eds, "a"))
+		s := f.serve(2)
+		s.send(resp{typ: rds, version: "v1", res: []res{{name: "a", content: "same", version: "1"}}})
+		sink.until(t, "the origin's word", func() bool { return !sink.held[rds].Stale })
+		s.send(resp{typ: eds, version: "v1", res: []res{{name: "a", content: "other", version: "2"}}})
+		sink.until(t, "the origin's word", func() bool { return !sink.held[eds].Stale })
+		s.send(resp{typ: rds, version: "v2", res: []res{{name: "a", content: "new", version: "3"}}})
+		log.says(t, "type="+string(eds)+" ")
+		log.says(t, "origin_version=v2")
+		if n := log.count("new version from the origin"); n != 2 {
+			t.Errorf("%d lines:\n%s", n, log)
+		}
+	})
+}
+
 // What was told of types that nobody wants any more is forgotten: there may be any number
 // of them.
 func TestVersionsOfTypesThatWent(t *testing.T) {

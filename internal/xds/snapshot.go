@@ -263,6 +263,9 @@ func (s *Snapshot) missing(sub *Subscription, listed bool, e entry) (*Resource, 
 // of the content (P61).
 func (s *Snapshot) Given() string { return s.given }
 
+// Alike reports whether the same is in both, whatever it is called and whose word it is.
+func (s *Snapshot) Alike(o *Snapshot) bool { return s.sum == o.sum && s.count == o.count }
+
 // Held returns the resource held under name, whoever asked for it; nil if none.
 func (s *Snapshot) Held(name string) *Resource {
 	if s == nil {

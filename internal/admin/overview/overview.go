@@ -57,6 +57,8 @@ type Relay struct {
 	// in force; Faults are those for which it is not in force at all.
 	NeedsRestart []string `json:"needs_restart,omitempty"`
 	Faults       []string `json:"faults,omitempty"`
+	// NotTaken are files of certificates and of the token that cannot be used, with why.
+	NotTaken []string `json:"not_taken,omitempty"`
 }
 
 // Variants of the protocol, by streams.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"xdsrelay/internal/telemetry"
@@ -35,7 +36,19 @@ type Source struct {
 	sure   bool  // no write since can have left seen as it is
 	failed bool  // what was last read cannot be used
 	force  *material
+
+	fault atomic.Pointer[Fault] // that it has; nil: none
 }
+
+// Fault is that the files, as they are now, cannot be used: those before are in force.
+type Fault struct {
+	Err   error // an *Error
+	Since time.Time
+}
+
+// Fault is what is wrong with the files, as they were when they were last looked at; nil:
+// nothing, they are in force. It never waits.
+func (s *Source) Fault() *Fault { return s.fault.Load() }
 
 // Open reads the files, once; the error is an *Error. Nothing is started.
 func Open(f Files, o Options) (*Source, error) {
@@ -119,11 +132,24 @@ func (s *Source) refresh(now time.Time) (*material, func()) {
 		return s.force, nil // read again to be sure, and it was the same
 	}
 	s.failed = err != nil
+	s.blame(err, now)
 	return s.force, func() {
 		s.report(fresh, err, now)
 		if others && s.opts.Distrusted != nil {
 			s.opts.Distrusted()
 		}
+	}
+}
+
+// blame notes what is wrong with the files, if anything is. Under s.mu.
+func (s *Source) blame(err error, now time.Time) {
+	switch was := s.fault.Load(); {
+	case err == nil:
+		s.fault.Store(nil)
+	case was != nil:
+		s.fault.Store(&Fault{err, was.Since})
+	default:
+		s.fault.Store(&Fault{err, now})
 	}
 }
 

@@ -233,6 +233,7 @@ func TestBrokenFilesLeaveTheOldInForce(t *testing.T) {
 	r := newRig(t, false)
 	other := r.pair("other")
 	second := r.pair("second")
+	var since *time.Time
 	for i, c := range []struct {
 		change func()
 		says   string
@@ -255,10 +256,22 @@ func TestBrokenFilesLeaveTheOldInForce(t *testing.T) {
 			t.Errorf("%d: the log quotes the key", i)
 		}
 		r.counted("failed", i+1)
+		f := r.src.Fault()
+		if f == nil || !strings.Contains(f.Err.Error(), c.says) || f.Since.IsZero() {
+			t.Fatalf("%d: %+v is at fault", i, f)
+		}
+		if since == nil {
+			since = &f.Since
+		} else if !since.Equal(f.Since) {
+			t.Errorf("%d: at fault since %s, not %s", i, f.Since, since)
+		}
 	}
 	tlstest.File(t, r.dir, "tls.key", second.Key)
 	r.shows("second")
 	r.counted("reloaded", 1)
+	if f := r.src.Fault(); f != nil {
+		t.Errorf("%+v is at fault still", f)
+	}
 }
 
 // Run tells of broken files though nobody connects.

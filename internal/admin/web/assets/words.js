@@ -64,7 +64,7 @@ export function tick() {
 export const states = [
   { name: 'NACKED', field: 'nacked', mark: '✕', says: 'refused the last it answered' },
   { name: 'STALE', field: 'stale', mark: '◐', says: 'has not answered, or was not sent all of the newest' },
-  { name: 'NOT SENT', field: 'not_sent', mark: '○', says: 'nothing was sent yet' },
+  { name: 'NOT SENT', field: 'not_sent', mark: '○', says: 'nothing was sent yet, or the origin has said nothing of some of what it asks for' },
   { name: 'SYNCED', field: 'synced', mark: '●', says: 'has the newest, and took it' },
 ];
 
