@@ -16,15 +16,15 @@ import (
 // as large as it once was. A goroutine of its own; see run.
 type thrift struct {
 	every time.Duration // between two looks
-	quiet uint64        // bytes allocated between two looks: so few are no burst, as is a 32nd of what is live
+	quiet uint64        // bytes allocated between two looks: so few are no burst, as is a 32nd of what is live; after one, an 8th
 	least uint64        // bytes: less is not worth a collection
 
 	last  usage
 	given uint64        // bytes allocated, in all, when memory was last given back
 	most  uint64        // goroutines at once since then
-	loud  uint64        // bytes allocated since then, but while it was quiet
+	loud  uint64        // bytes allocated since then, but while it was calm
 	rest  uint64        // bytes that were free at the least since then
-	still int           // looks at which it was quiet, in a row
+	still int           // looks at which it was calm, in a row
 	since int           // looks since memory was last given back
 	took  time.Duration // which took so long
 }
@@ -52,8 +52,9 @@ func (t *thrift) run(ctx context.Context) {
 	}
 }
 
-// settled is how many looks at quiet after a burst it is collected once in any case:
-// what was live at the last collection, in the midst of the burst, may not be any more.
+// settled is how many calm looks after a burst it is collected once in any case: what was live
+// at the last collection, in the midst of the burst, may not be any more, and until as
+// much is allocated there is no other. Calm is less than quiet: others go on.
 const settled = 3
 
 // crowd is how many goroutines fewer there are when a crowd has left whose memory is
@@ -81,7 +82,7 @@ const (
 func (t *thrift) due(u usage) bool {
 	fresh := u.allocated - t.last.allocated
 	quiet := fresh < max(t.quiet, u.live/32)
-	if t.still++; !quiet {
+	if t.still++; fresh >= max(t.quiet, u.live/8) {
 		t.still, t.loud = 0, t.loud+fresh
 	}
 	leaving := u.goroutines < t.last.goroutines && t.last.goroutines-u.goroutines >= crowd/10
@@ -99,7 +100,7 @@ func (t *thrift) due(u usage) bool {
 	// had; what could not be given back then does not count.
 	t.rest = min(t.rest, u.free)
 	slack := u.free-t.rest >= max(2*t.least, u.live/2)
-	if !left && (!quiet || !burst && !late && !slack) {
+	if !left && !late && (!quiet || !burst && !slack) {
 		return false
 	}
 	t.given, t.most, t.loud, t.rest, t.since = u.allocated, u.goroutines, 0, math.MaxUint64, 0

@@ -57,7 +57,7 @@ func TestThriftIsDueAfterABurst(t *testing.T) {
 				{usage{goroutines: 5000}, false}, // not again so soon
 			}...) {
 				l.allocated, l.objects, l.live = uint64(500+20*len(looks))*mb, 1000*mb, 999*mb
-				l.allocated *= 2 // more than is quiet for so much
+				l.allocated *= 8 // more than is calm for so much
 				looks = append(looks, l)
 			}
 			return looks
@@ -80,6 +80,16 @@ func TestThriftIsDueAfterABurst(t *testing.T) {
 			{usage{allocated: 501 * mb, objects: 300 * mb, live: 300 * mb}, true},
 			{usage{allocated: 502 * mb, objects: 300 * mb, live: 300 * mb}, false},
 			{usage{allocated: 502 * mb, objects: 300 * mb, live: 300 * mb}, false},
+		},
+		"so it may while others go on": {
+			{usage{allocated: 700 * mb, objects: 700 * mb, live: 670 * mb}, false},
+			{usage{allocated: 727 * mb, objects: 727 * mb, live: 670 * mb}, false},
+			{usage{allocated: 754 * mb, objects: 754 * mb, live: 670 * mb}, false},
+			{usage{allocated: 781 * mb, objects: 781 * mb, live: 670 * mb}, true},
+			{usage{allocated: 808 * mb, objects: 150 * mb, live: 123 * mb}, false},
+			{usage{allocated: 835 * mb, objects: 177 * mb, live: 123 * mb}, false},
+			{usage{allocated: 862 * mb, objects: 204 * mb, live: 123 * mb}, false},
+			{usage{allocated: 889 * mb, objects: 231 * mb, live: 123 * mb}, false},
 		},
 		"more comes free later": {
 			{usage{allocated: 500 * mb, objects: 100 * mb, live: 60 * mb, free: 400 * mb}, false},

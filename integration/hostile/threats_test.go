@@ -164,16 +164,60 @@ func (r *relay) recovered(t *testing.T, b bounds, first usage) (after usage) {
 	return after
 }
 
-// attacked holds one threat against its bounds.
+// met is what was seen of an attack.
+type met struct {
+	before, after usage
+	peak, did     int64
+	took          time.Duration
+	was, is       time.Duration // the p99 of honest clients without it, and under it
+	idle, load    float64       // cores that the relay used meanwhile
+}
+
+func (m *met) ratio() float64 { return float64(m.is) / float64(max(m.was, 1)) }
+
+// attacked holds one threat against its bounds. If honest clients were slower than they
+// may be it is met once more: a threat does that again, and what else the machine
+// had to do just then does not.
 func attacked(t *testing.T, r *relay, c *crowd, th threat, b bounds, first usage, w *tabwriter.Writer) {
-	before, err := r.usage()
-	if err != nil {
-		t.Fatal(err)
+	name, m := th.name, meet(t, r, c, th, b, first)
+	// On a machine that does other things besides, two times say nothing of each
+	// other; there, that each change arrived and no stream broke has to do.
+	if full() && m.ratio() > b.ratio {
+		t.Logf("once more: the p99 of honest clients was %.1f times as long", m.ratio())
+		name, m = name+", again", meet(t, r, c, th, b, first)
+		if m.ratio() > b.ratio {
+			t.Errorf("the p99 of honest clients is %s under attack, and %s without: %.1f times, bound %.1f", round(m.is), round(m.was), m.ratio(), b.ratio)
+		}
 	}
+	_, _ = fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%.2f\t%.2f\t%.2f\t%s\n", name, m.did, m.took.Round(100*time.Millisecond),
+		mb(m.before.Resident), mb(m.peak), mb(m.after.Resident), round(m.was), round(m.is), m.ratio(), m.idle, m.load, refused(m.before, m.after))
+	for _, reason := range th.refused {
+		if m.after.Refused[reason] > m.before.Refused[reason] {
+			return
+		}
+	}
+	if full() && len(th.refused) > 0 { // a slow machine may not be fast enough to be held back
+		t.Errorf("nothing was refused for %s", strings.Join(th.refused, " or "))
+	}
+}
+
+// meet has the relay and its honest clients attacked, and looks at them before, meanwhile and
+// afterwards.
+func meet(t *testing.T, r *relay, c *crowd, th threat, b bounds, first usage) *met {
+	t.Helper()
+	m := new(met)
+	use := func() (u usage) {
+		u, err := r.usage()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return u
+	}
+	m.before = use()
 	broken := c.broken()
 	at, work := time.Now(), r.busy()
 	calm := c.rounds(t, b.rounds)
-	idle := float64(r.busy()-work) / float64(time.Since(at))
+	m.idle = float64(r.busy()-work) / float64(time.Since(at))
 	r.forget()
 	size := th.short
 	if full() {
@@ -185,45 +229,24 @@ func attacked(t *testing.T, r *relay, c *crowd, th threat, b bounds, first usage
 	if rest := max(b.least, th.least) - time.Since(began); rest > 0 {
 		<-time.After(rest)
 	}
-	took := time.Since(began)
-	load := float64(r.busy()-work) / float64(took)
-	peak := r.peak()
-	if th.peak > 0 && peak > th.peak {
-		t.Errorf("%s MB were resident, bound %s", mb(peak), mb(th.peak))
+	m.took = time.Since(began)
+	m.load = float64(r.busy()-work) / float64(m.took)
+	m.peak = r.peak()
+	if th.peak > 0 && m.peak > th.peak {
+		t.Errorf("%s MB were resident, bound %s", mb(m.peak), mb(th.peak))
 	}
-	if _, err := r.usage(); err != nil { // for the goroutines there are
-		t.Fatal(err)
-	}
-	did := a.stop()
+	use() // for the goroutines there are
+	m.did = a.stop()
 	calm = append(calm, c.rounds(t, b.rounds)...)
-
-	after, err := r.usage()
-	if err != nil {
-		t.Fatal(err)
-	}
+	m.after = use()
 	if full() { // else nothing is left of any of them at the end
-		after = r.recovered(t, b, first)
+		m.after = r.recovered(t, b, first)
 	}
 	if n := c.broken() - broken; n > 0 {
 		t.Errorf("%d streams of honest clients broke", n)
 	}
-	was, is := median(calm), median(under)
-	ratio := float64(is) / float64(max(was, 1))
-	// On a machine that does other things besides, two times say nothing of each
-	// other; there, that each change arrived and no stream broke has to do.
-	if full() && ratio > b.ratio {
-		t.Errorf("the p99 of honest clients is %s under attack, and %s without: %.1f times, bound %.1f", round(is), round(was), ratio, b.ratio)
-	}
-	_, _ = fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%.2f\t%.2f\t%.2f\t%s\n", th.name, did, took.Round(100*time.Millisecond),
-		mb(before.Resident), mb(peak), mb(after.Resident), round(was), round(is), ratio, idle, load, refused(before, after))
-	for _, reason := range th.refused {
-		if after.Refused[reason] > before.Refused[reason] {
-			return
-		}
-	}
-	if full() && len(th.refused) > 0 { // a slow machine may not be fast enough to be held back
-		t.Errorf("nothing was refused for %s", strings.Join(th.refused, " or "))
-	}
+	m.was, m.is = median(calm), median(under)
+	return m
 }
 
 func mb(n int64) string { return fmt.Sprintf("%.0f", float64(n)/(1<<20)) }
