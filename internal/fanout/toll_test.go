@@ -301,17 +301,17 @@ func TestP13_NoncesOfOthersCost(t *testing.T) {
 	c := r.delta(r.dial())
 	c.ask(xds.ClusterType)
 	got := c.want("a ")
-	before := r.spent()
+	r.eventually(func() bool { return r.spent() == tollRequest-tollResponse }) // it is counted once it is answered
 	for i := range 10 {
 		c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: got.TypeUrl, ResponseNonce: fmt.Sprint("another's-", i)})
 	}
-	r.eventually(func() bool { return r.spent()-before == 10*tollRequest })
+	r.eventually(func() bool { return r.spent() == 11*tollRequest-tollResponse })
 	g.publish(update(t, xds.ClusterType, "b"))
 	c.want("b ") // and answers, which is seen before it asks for more
 	g.publish(update(t, xds.ListenerType, "l"))
 	c.ask(xds.ListenerType)
 	c.want("l ")
-	r.eventually(func() bool { return r.spent()-before == 11*tollRequest-2*tollResponse })
+	r.eventually(func() bool { return r.spent() == 12*tollRequest-3*tollResponse })
 }
 
 // What stays unanswered costs as well.
@@ -322,9 +322,9 @@ func TestP6_AskingForWhatIsNotGivenCosts(t *testing.T) {
 	c := r.delta(r.dial())
 	c.ask(xds.ClusterType)
 	c.want("a ")
-	before := r.spent()
+	r.eventually(func() bool { return r.spent() == tollRequest-tollResponse }) // it is counted once it is answered
 	for range 10 {
 		c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(xds.SecretType), ResourceNamesSubscribe: []string{"s"}})
 	}
-	r.eventually(func() bool { return r.spent()-before == 10*tollRequest })
+	r.eventually(func() bool { return r.spent() == 11*tollRequest-tollResponse })
 }
