@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"regexp"
+	"slices"
 	"sort"
 	"strconv"
 
@@ -31,10 +32,20 @@ func Syntax(src []byte, err error) (line int, reason string) {
 		return max(line, 1), m[2]
 	}
 	line, reason = lineOf(src, err), m[2]
-	if at := unclosed(src, line); at > 0 {
+	if at, quote := unclosed(src, line); at > 0 && mends(src, at, quote, line) {
 		return at, "a quote is not closed (" + reason + ")"
 	}
 	return line, plainly(reason, src, line)
+}
+
+// mends reports whether a quote at the end of a line has the fault be gone, or elsewhere.
+func mends(src []byte, at int, quote byte, fault int) bool {
+	rows := bytes.SplitAfterN(src, []byte("\n"), at+1)
+	row := bytes.TrimRight(rows[at-1], "\r\n")
+	rows[at-1] = slices.Concat(row, []byte{quote}, rows[at-1][len(row):])
+	closed := bytes.Join(rows, nil)
+	err := documents(closed)
+	return err == nil || lineOf(closed, err) != fault
 }
 
 // lineOf is the first line with which the decoder says the same.
@@ -56,10 +67,9 @@ func lineOf(src []byte, err error) int {
 
 // unclosed is the line of a quote that is opened before the line of a fault and closed, if
 // at all, where another one is opened: what comes there next is no end of a value. 0: there
-// is none. It is no reader of YAML, and need not be: there is something wrong with the text.
-func unclosed(src []byte, fault int) int {
+// is none. It is no reader of YAML, and may find what is a part of a text.
+func unclosed(src []byte, fault int) (at int, quote byte) {
 	line, begins, begun := 1, true, 0 // begins: a value may begin here
-	var quote byte
 	for i := 0; i < len(src) && line <= fault; i++ {
 		c := src[i]
 		if c == '\n' {
@@ -73,7 +83,7 @@ func unclosed(src []byte, fault int) int {
 			rest, _, _ := bytes.Cut(src[i+1:], []byte("\n"))
 			rest = bytes.TrimLeft(rest, " \t\r")
 			if begun < line && len(rest) > 0 && !bytes.ContainsRune([]byte(":,]}#"), rune(rest[0])) {
-				return begun
+				return begun, c
 			}
 		case quote != 0:
 		case c == '#' && (i == 0 || src[i-1] == ' ' || src[i-1] == '\t' || src[i-1] == '\n'):
@@ -88,9 +98,9 @@ func unclosed(src []byte, fault int) int {
 		}
 	}
 	if quote != 0 && begun < fault {
-		return begun
+		return begun, quote
 	}
-	return 0
+	return 0, 0
 }
 
 // meant is what is wrong most often where the decoder says so.

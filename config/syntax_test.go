@@ -30,6 +30,8 @@ func TestTheLineOfASyntaxFault(t *testing.T) {
 		"one in a list":                      "upstream:\n  origins:\n    - address: \"a:1  # <--\n    - address: \"b:1\"\nadmin: {}\n",
 		"one far above":                      "a: 'x'\nname: \"r1  # <--\n# it's a comment\nlog:\n\n\n\n  level: \"info\"\n",
 		"a text of several lines, and below": "name: \"r1\n  is long\"\nb: 'it''s\n  too' # don't\nlog:\n  level: @info  # <--\nadmin: {}\n",
+		"a quote in a text, and below":       "a: |\n  'it is\n  x\nlog:\n  level: @info  # <--\n",
+		"one in a text of several lines":     "a: f(x, \"b\n  c\") + d\nlog:\n  level: @info  # <--\n",
 		"a list at the end":                  "name: a\nlog:\n  format: [  # <--",
 		"a tab":                              "name: a\nlog:\n\tlevel: info  # <--\n",
 		"what is no text":                    "name: a\nlog:\n  level: \xff  # <--\nadmin: {}\n",

@@ -193,7 +193,7 @@ func (c *adminClient) wrong() string {
 	if !errors.As(err, &faults) {
 		return ""
 	}
-	out := "\nwith these faults of its configuration no relay starts:"
+	out := "\nwith these faults of its configuration no relay starts, unless its flags or environment say otherwise:"
 	for i, f := range faults {
 		if i == maxWrong {
 			return out + fmt.Sprintf("\nand %d more: relay validate has them", len(faults)-i)

@@ -373,8 +373,8 @@ func TestWhoAsksByAFaultyConfigurationIsToldWhatIsWrong(t *testing.T) {
 	for _, c := range []struct {
 		args, want string
 	}{
-		{"status -c key.yaml", "does a relay run there? (dial tcp 127.0.0.1:1: connect: connection refused)\nwith these faults of its configuration no relay starts:\nDIR/key.yaml:LINE: downstream.nope: unknown key"},
-		{"dump --key k -c rule.yaml", "with these faults of its configuration no relay starts:\nDIR/rule.yaml:LINE: aggregation.rules[0].key[0]: undeclared reference to 'nope'"},
+		{"status -c key.yaml", "does a relay run there? (dial tcp 127.0.0.1:1: connect: connection refused)\nwith these faults of its configuration no relay starts, unless its flags or environment say otherwise:\nDIR/key.yaml:LINE: downstream.nope: unknown key"},
+		{"dump --key k -c rule.yaml", "with these faults of its configuration no relay starts, unless its flags or environment say otherwise:\nDIR/rule.yaml:LINE: aggregation.rules[0].key[0]: undeclared reference to 'nope'"},
 		{"wait --key k --type CDS --version v --timeout 50ms --every 10ms -c key.yaml", "\nDIR/key.yaml:LINE: downstream.nope: unknown key"},
 		{"status -c good.yaml", ""},
 		{"status -c key.yaml --admin 127.0.0.1:1", ""},

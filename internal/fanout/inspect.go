@@ -355,8 +355,12 @@ func (p *poller) still() []InspectedType {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	t := p.status(&at)
+	state := t.State
+	if state == NotSent && p.sent != "" {
+		state = Synced // but for what it awaits
+	}
 	return []InspectedType{{URL: p.typ.URL, now: at.newest, poll: &pollLook{
-		sub: p.sub, acked: p.acked, sent: p.sent != "", refuses: p.refuses, behind: t.State == Unanswered, state: t.State, nack: t.Nack,
+		sub: p.sub, acked: p.acked, sent: p.sent != "", refuses: p.refuses, behind: t.State == Unanswered, state: state, nack: t.Nack,
 	}}}
 }
 
@@ -385,7 +389,7 @@ func (p *pollLook) resources(now *xds.Snapshot, yield func(ResourceStatus) bool)
 		case is == xds.Present && p.behind:
 			r.Stance, r.Updated = Unsure, now.Received
 		case is == xds.Present && p.acked != "":
-			r.Stance, r.State, r.Version, r.Has, r.Updated = Taken, Synced, p.acked, has, now.Received
+			r.Stance, r.Version, r.Has, r.Updated = Taken, p.acked, has, now.Received
 		case r.Error != nil && !r.Error.Absent():
 			r.Stance = Failed
 		case is == xds.Absent, is == xds.Unresolvable:

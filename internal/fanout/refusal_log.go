@@ -69,13 +69,14 @@ func (l *refusalLog) note(what string, r *Refusal, node, peer, account string, n
 }
 
 // handshake tells of a TLS handshake that failed: a client that cannot make one tries it
-// again each second.
+// again each second. The error is not kept: it has the client's certificates.
 func (l *refusalLog) handshake(listener, peer string, err error, now time.Time) {
+	said := short(err.Error(), maxSentAwayText)
 	of := turnedAway{
 		what: "a client's TLS handshake failed", level: slog.LevelWarn, reason: telemetry.Handshake,
-		who: listener + " " + host(peer), words: maphash.String(l.seed, withoutNumbers(err.Error())),
+		who: listener + " " + host(peer), words: maphash.String(l.seed, withoutNumbers(said)),
 	}
-	l.line(of, []any{"peer", peer, "listener", listener, "error", err}, now)
+	l.line(of, []any{"peer", peer, "listener", listener, "error", strings.Clone(said)}, now)
 }
 
 // withoutNumbers is a text but for what is another each time that it is said: a port,

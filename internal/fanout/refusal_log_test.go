@@ -2,16 +2,19 @@ package fanout
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
@@ -130,6 +133,30 @@ func TestHandshakesThatFailAgainAndAgain(t *testing.T) {
 			t.Errorf("%d lines:\n%s", n, &log.text)
 		}
 	})
+}
+
+// What is remembered of a handshake that failed is its words, and not too many of them: a
+// client's certificates are as large as it likes, and so is what is quoted of them.
+func TestHandshakesThatFailAreRememberedByTheirWords(t *testing.T) {
+	l := newRefusalLog(slog.New(slog.DiscardHandler), newSparing())
+	var shown weak.Pointer[x509.Certificate]
+	func() {
+		cert := &x509.Certificate{Raw: make([]byte, 1<<20)}
+		shown = weak.Make(cert)
+		why := fmt.Errorf("%s: %w", strings.Repeat("a name ", 1000), &tls.CertificateVerificationError{
+			UnverifiedCertificates: []*x509.Certificate{cert}, Err: x509.UnknownAuthorityError{Cert: cert},
+		})
+		for range 2 {
+			l.handshake("downstream", "10.0.0.1:4000", why, time.Now())
+		}
+	}()
+	runtime.GC()
+	if shown.Value() != nil {
+		t.Error("the certificate is kept")
+	}
+	if n := len(fmt.Sprint(l.due())); n > 2*maxSentAwayText {
+		t.Errorf("%d bytes are kept", n)
+	}
 }
 
 // Who is refused for its first request as a whole is named none the less, as far as its

@@ -1,7 +1,6 @@
 package fanout
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -114,7 +113,11 @@ func (m *mover) run(ctx context.Context) {
 			return
 		case <-m.told:
 			p = spread{began: time.Now(), over: time.Duration(m.over.Load())}
-			why = cmp.Or(Why(m.why.Swap(0)), why) // or it was a part of what was looked at before
+			news := Why(m.why.Swap(0))
+			if news == 0 || len(left) > 0 { // it was a part of what was looked at before, or that is not over
+				news |= why
+			}
+			why = news
 			left = m.srv.staying(m.look(p.over, why))
 		case <-timer.C:
 			left = m.srv.staying(left)

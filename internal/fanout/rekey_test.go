@@ -282,6 +282,23 @@ func TestP5_SecondRekeyComputesAnew(t *testing.T) {
 	}
 }
 
+// Who is still to end for other rules does so for these, whatever else changes meanwhile.
+func TestWhoIsStillToEndDoesSoForWhatChangedFirst(t *testing.T) {
+	var log logged
+	r := newRig(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	publishAll(r, "a", "edge", "moved")
+	_, _ = r.opened("edge"), r.opened("edge")
+	r.rekeyed(time.Hour, moved)
+	r.counted(telemetry.KeyChanged, 1)
+	r.srv.Rekey(time.Hour, ByAuthorities)
+	r.eventually(func() bool {
+		return log.count(`msg="rules and authorities changed: clients whose keys are others now are ended" moving=1 `) == 1
+	})
+	r.counted(telemetry.KeyChanged, 2) // the first of them goes at once
+	r.srv.Rekey(0, ByAuthorities)
+	r.eventually(func() bool { return log.count(`msg="authorities changed: every client keeps its keys"`) == 1 })
+}
+
 // They end evenly over the time, who may not be here any more first.
 func TestP5_RekeyIsSpread(t *testing.T) {
 	const n, over = 60, 6 * time.Second

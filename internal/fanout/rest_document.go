@@ -31,6 +31,7 @@ type document struct {
 	look    sync.Once
 	says    bool   // else there is nothing to answer yet
 	version string // P71
+	awaits  bool   // of some of what is asked for nobody has spoken
 
 	mu   sync.Mutex
 	done chan struct{} // closed when body or err is there; nil: nobody has begun
@@ -75,7 +76,10 @@ func (a *documents) document(s *xds.Snapshot, sub *xds.Subscription) *document {
 		a.charge(c, int64(1+sub.Names.Len())*nameCost)
 	}
 	a.mu.Unlock()
-	c.look.Do(func() { c.says, c.version = judge(s, sub) })
+	c.look.Do(func() {
+		c.says, c.version = judge(s, sub)
+		c.awaits = awaitsAny(sub, s)
+	})
 	return c
 }
 

@@ -444,11 +444,9 @@ func (p *poller) reads() reading {
 	at := reading{newest: p.member.Newest(), now: time.Now()}
 	if at.newest != nil {
 		a := documentsOf(at.newest).document(at.newest, p.sub)
-		at.says, at.version = a.says, a.version
-	}
-	for range awaits(p.sub, at.newest) {
-		at.awaits = true
-		break
+		at.says, at.version, at.awaits = a.says, a.version, a.awaits
+	} else {
+		at.awaits = awaitsAny(p.sub, nil)
 	}
 	return at
 }

@@ -183,9 +183,9 @@ func (v *survey) owned(s *Session, newest *xds.Snapshot, unsent bool) (has uint6
 
 // awaiting reports whether the slot asks for anything of which the origin has said
 // nothing, and the client was sent nothing. Once that is not so it stays so for what it
-// asks for. Under the stream's lock.
+// asks for, but for what lapses (P62). Under the stream's lock.
 func (v *survey) awaiting(s *slot, newest *xds.Snapshot) bool {
-	if newest != nil && s.settled == newest.Lineage {
+	if newest != nil && s.settled == newest.Lineage && !newest.AnyLapsed() {
 		return false
 	}
 	if v.unknown(s.sub, newest) {
@@ -204,11 +204,7 @@ func (v *survey) unknown(sub *xds.Subscription, newest *xds.Snapshot) bool {
 	k := stretch{sub: sub, to: markOf(newest)}
 	is, ok := v.waits[k]
 	if !ok {
-		is = false
-		for range awaits(sub, newest) {
-			is = true
-			break
-		}
+		is = awaitsAny(sub, newest)
 		if len(v.waits) < maxAlike {
 			v.waits[k] = is
 		}
@@ -249,6 +245,13 @@ func awaits(sub *xds.Subscription, newest *xds.Snapshot) iter.Seq[string] {
 			}
 		}
 	}
+}
+
+func awaitsAny(sub *xds.Subscription, newest *xds.Snapshot) bool {
+	for range awaits(sub, newest) {
+		return true
+	}
+	return false
 }
 
 // place is where a session stands.

@@ -133,6 +133,36 @@ func TestP31_WhoAsksForMoreWaits(t *testing.T) {
 	}
 }
 
+// P62: what a client has no more, since its TTL is over, it waits for, though it had it when
+// it was last looked at.
+func TestP31_WhoHasWhatLapsedWaits(t *testing.T) {
+	for _, v := range variants {
+		w := newWorld(t, xds.EndpointType, v)
+		w.timely()
+		w.living(false, ttl, "x")
+		w.sub("x", "y")
+		w.want("x")
+		w.ack("x", "y")
+		w.named("-y")
+		sl := &slot{}
+		waits := func(when string, want bool) {
+			t.Helper()
+			sl.Session = *w.s
+			if is := newSurvey().awaiting(sl, w.cur); is != want {
+				t.Errorf("%s, %s: waits %v, want %v", v, when, is, want)
+			}
+		}
+		w.next()
+		waits("it has x", false)
+		w.pass(ttl)
+		w.lapse()
+		w.next()
+		waits("x has lapsed", true)
+		w.living(false, ttl, "x")
+		waits("x is back", false)
+	}
+}
+
 // Of who polls it is the same.
 func TestP31_WhoPollsForMoreWaits(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
@@ -144,6 +174,19 @@ func TestP31_WhoPollsForMoreWaits(t *testing.T) {
 	r.true("NOT SENT, 0 behind; x:taken/SYNCED y:untold/NOT SENT; NOT SENT unsent false awaits [y]")
 	g.publish(update(t, xds.EndpointType, "-y"))
 	r.true("SYNCED, 0 behind; x:taken/SYNCED y:missing/SYNCED")
+}
+
+// Of a full-state type an answer tells what there is not: that a poll awaits another name
+// does not take it back.
+func TestP31_WhoPollsForMoreWasToldOfTheRest(t *testing.T) {
+	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
+	u := update(t, xds.ClusterType, "a", "-b")
+	u.Wildcard = false
+	r.house.group("edge").publish(u)
+	c := r.web(protocols[0])
+	version := r.response(r.ask(c, xds.ClusterType, "", "a", "b", "c")).VersionInfo
+	r.ask(c, xds.ClusterType, version, "a", "b", "c")
+	r.true("NOT SENT, 0 behind; a:taken/SYNCED b:missing/SYNCED c:untold/NOT SENT; NOT SENT unsent false awaits [c]")
 }
 
 // Nor does it keep who polls.

@@ -119,6 +119,7 @@ func (st *stream) handle(msg []byte, first bool) *Refusal {
 		return nil // it is over
 	}
 	if sl.member == nil {
+		st.conn.earn(-tollRequest)
 		return nil // P5, P6: unanswered
 	}
 	return st.apply(sl)

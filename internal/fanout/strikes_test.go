@@ -162,6 +162,26 @@ func TestP16_WhoComesAgainHasNotAllOfItFreeOnceMore(t *testing.T) {
 	})
 }
 
+// A connection that is quiet for months owes nothing when it ends, and is not read slowly
+// when it has something to say again.
+func TestP16_WhoIsQuietForMonthsOwesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := NewServer(Options{Metrics: newMeters(t), Log: slog.New(slog.DiscardHandler)})
+		for days := range 400 {
+			c := &conn{Conn: nowhere{}, in: &listener{srv: srv, gate: new(Gate)}, opened: time.Now()}
+			tl := newToll(srv, c, c, tollBurst)
+			tl.left -= tollBurst
+			now := time.Now().Add(time.Duration(days+1) * 24 * time.Hour)
+			if owed := tl.owed(now); owed != 0 {
+				t.Fatalf("after %d days it owes %d", days+1, owed)
+			}
+			if wait := tl.pay(now); wait > 0 {
+				t.Fatalf("after %d days it waits for %s", days+1, wait)
+			}
+		}
+	})
+}
+
 // nowhere is a connection to nobody.
 type nowhere struct{ net.Conn }
 

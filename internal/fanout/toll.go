@@ -171,7 +171,7 @@ func (t *toll) owed(now time.Time) int64 {
 
 func (t *toll) count(now time.Time) {
 	sent := t.conn.written.Load()
-	t.left += now.Sub(t.at).Nanoseconds()*tollRate/1e9 + t.credit.Swap(0) + (sent-t.written)/tollBytes
+	t.left += int64(now.Sub(t.at).Seconds()*tollRate) + t.credit.Swap(0) + (sent-t.written)/tollBytes
 	t.left = min(t.left, tollBurst)
 	t.at, t.written = now, sent
 }

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
+	"xdsrelay/config"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
@@ -280,6 +281,17 @@ func TestTollOfAClosedConnection(t *testing.T) {
 	}
 }
 
+// spent is what requests of the only stream's connection cost more than responses paid. Of
+// what is read, only the frames are counted by the connection's reader.
+func (r *rig) spent() int64 {
+	r.srv.mu.Lock()
+	defer r.srv.mu.Unlock()
+	for _, st := range r.srv.streams {
+		return -st.conn.toll.Load().credit.Load()
+	}
+	return 0
+}
+
 // What a client says without having been asked costs, and what answers a response
 // does not: nonces of other streams are no answers.
 func TestP13_NoncesOfOthersCost(t *testing.T) {
@@ -289,24 +301,30 @@ func TestP13_NoncesOfOthersCost(t *testing.T) {
 	c := r.delta(r.dial())
 	c.ask(xds.ClusterType)
 	got := c.want("a ")
-	spent := func() int64 {
-		r.srv.mu.Lock()
-		defer r.srv.mu.Unlock()
-		for _, st := range r.srv.streams {
-			return -st.conn.toll.Load().credit.Load()
-		}
-		return 0
-	}
-	// Of what is read, only the frames are counted by the connection's reader.
-	before := spent()
+	r.eventually(func() bool { return r.spent() == tollRequest-tollResponse }) // it is counted once it is answered
 	for i := range 10 {
 		c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: got.TypeUrl, ResponseNonce: fmt.Sprint("another's-", i)})
 	}
-	r.eventually(func() bool { return spent()-before == 10*tollRequest })
+	r.eventually(func() bool { return r.spent() == 11*tollRequest-tollResponse })
 	g.publish(update(t, xds.ClusterType, "b"))
 	c.want("b ") // and answers, which is seen before it asks for more
 	g.publish(update(t, xds.ListenerType, "l"))
 	c.ask(xds.ListenerType)
 	c.want("l ")
-	r.eventually(func() bool { return spent()-before == 11*tollRequest-2*tollResponse })
+	r.eventually(func() bool { return r.spent() == 12*tollRequest-3*tollResponse })
+}
+
+// What stays unanswered costs as well.
+func TestP6_AskingForWhatIsNotGivenCosts(t *testing.T) {
+	r := newRig(t, nil)
+	r.addr = r.listen(&Gate{Key: "downstream", Secrets: config.SecretsMTLS})
+	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+	c := r.delta(r.dial())
+	c.ask(xds.ClusterType)
+	c.want("a ")
+	r.eventually(func() bool { return r.spent() == tollRequest-tollResponse }) // it is counted once it is answered
+	for range 10 {
+		c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(xds.SecretType), ResourceNamesSubscribe: []string{"s"}})
+	}
+	r.eventually(func() bool { return r.spent() == 11*tollRequest-tollResponse })
 }

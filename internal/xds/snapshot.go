@@ -263,6 +263,10 @@ func (s *Snapshot) missing(sub *Subscription, listed bool, e entry) (*Resource, 
 // of the content (P61).
 func (s *Snapshot) Given() string { return s.given }
 
+// AnyLapsed reports whether anything was held whose TTL is over, and of which nobody has
+// spoken since (P62).
+func (s *Snapshot) AnyLapsed() bool { return s.lapsed > 0 }
+
 // Alike reports whether the same is in both, whatever it is called and whose word it is.
 func (s *Snapshot) Alike(o *Snapshot) bool { return s.sum == o.sum && s.count == o.count }
 
