@@ -88,7 +88,7 @@ func validate(cmd *cobra.Command, file string) (*validation, error) {
 }
 
 // directoryFaults are those of the files that origins would serve which are directories.
-// One that cannot be read is an origin that is away, which may come later: serve
+// One that cannot be read, or has none, is an origin that is away, which may come later: serve
 // starts, says so, and looks again; it does as well where files have faults.
 func directoryFaults(cfg *config.Config) (faults, warnings config.Faults) {
 	for i := range cfg.Upstream.Origins {
@@ -107,6 +107,10 @@ func directoryFaults(cfg *config.Config) (faults, warnings config.Faults) {
 		case is.IsDir():
 			// At the place in the origin's file, not at that where it is named.
 			for _, f := range upstream.CheckDirectory(dir) {
+				if errors.Is(f.Err, upstream.ErrNoFiles) {
+					warnings = append(warnings, cfg.Places.Fault(key, "%s: %v: until there is one, the origin is away", dir, f.Err))
+					continue
+				}
 				faults = append(faults, config.Fault{Pos: config.Pos{File: f.File, Line: f.Line}, Key: key, Reason: f.Err.Error()})
 			}
 		}

@@ -145,3 +145,16 @@ upstream:
 		}
 	}
 }
+
+// A directory without any file that counts is an origin that is away, as one that is not
+// there: what is wrong may be that nothing is mounted on it.
+func TestP80_ADirectoryWithoutFilesIsWarnedOf(t *testing.T) {
+	dir := files(t, map[string]string{"r.yaml": "upstream: {origins: [{address: \"file:d\"}]}\naggregation: {rules: [{key: node.cluster}]}\n"})
+	if err := os.Mkdir(filepath.Join(dir, "d"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs := runRelay("validate", "-c", filepath.Join(dir, "r.yaml"))
+	if want := "r.yaml:1: upstream.origins[0].address: warning: " + filepath.Join(dir, "d") + ": no file in it is served"; code != 0 || errs != "" || !strings.Contains(out, want) {
+		t.Errorf("%d %s %s", code, out, errs)
+	}
+}

@@ -302,7 +302,12 @@ func (o *fileOrigin) read(busy func(name string) bool) (writing []string, faults
 // maxReads bounds how often files are read again, should they change all the time.
 const maxReads = 3
 
-// list returns the files that are there by name; nil what cannot be reached.
+// ErrNoFiles: a directory without any is one on which nothing is mounted, or that is yet to be
+// filled, more likely than an origin that has nothing and would take all from the fleet. Who
+// means that says so in a file.
+var ErrNoFiles = errors.New("no file in it is served (.json, .yaml, .yml, .pb, .pb_text, .textproto); one with a type_url and no resources would say that there are none")
+
+// list returns the files that are there by name; nil what cannot be reached. There is one.
 func (o *fileOrigin) list() (map[string]os.FileInfo, error) {
 	entries, err := os.ReadDir(o.dir)
 	if err != nil {
@@ -313,6 +318,9 @@ func (o *fileOrigin) list() (map[string]os.FileInfo, error) {
 		if name := e.Name(); served(name) && !e.IsDir() {
 			there[name], _ = os.Stat(filepath.Join(o.dir, name)) // reading it tells why
 		}
+	}
+	if len(there) == 0 {
+		return nil, ErrNoFiles
 	}
 	return there, nil
 }

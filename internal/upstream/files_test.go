@@ -329,12 +329,20 @@ func TestP80_TheDirectoryIsSwapped(t *testing.T) {
 	holds(t, wild, "a=3")
 	late, _ := r.key(named(cds, "a")) // and is served to others
 	holds(t, late, "a=3")
-	must(t, os.Mkdir(r.dir, 0o755))
-	r.untilLogged(at, "readable again", "current")
-	holds(t, wild) // it is there, and empty
+	must(t, os.Mkdir(r.dir, 0o755)) // it is there, and empty, as what nothing is mounted on
+	r.untilLogged(at, "what was read stays", "no file in it is served")
+	holds(t, wild, "a=3")
+	must(t, os.WriteFile(r.path("README.md"), nil, 0o644))
+	later, _ := r.key(named(cds, "a"))
+	holds(t, later, "a=3")
+	at = r.untilLogged(0, "what was read stays", "no file in it is served")
 	r.write("c.yaml", clustersFile("4", "a=4"))
+	r.untilLogged(at, "readable again", "current")
 	holds(t, wild, "a=4")
 	holds(t, late, "a=4")
+	// Who means that there is nothing says so in a file.
+	r.write("c.yaml", "type_url: "+string(cds)+"\n")
+	holds(t, wild)
 }
 
 // A file that cannot be read keeps its last valid content, is reported with

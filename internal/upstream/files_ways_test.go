@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -164,4 +165,18 @@ func TestP80_DanglingLinks(t *testing.T) {
 	if all := strings.Join(r.log, ""); strings.Contains(all, "a.yaml") {
 		t.Error(all)
 	}
+}
+
+// A directory that has no file from the start is an origin that is away, so that the last
+// known good is served, and not one that has nothing.
+func TestP80_P53_ADirectoryWithoutFilesIsAway(t *testing.T) {
+	r := newDirRig(t, t.TempDir())
+	r.run()
+	wild, _ := r.key(all(cds))
+	wild.until(t, "a failure", func() bool {
+		st := wild.lastStatus()
+		return st.Failed && errors.Is(st.Err, ErrNoFiles) && !st.Connected
+	})
+	r.write("c.yaml", clustersFile("1", "a=1"))
+	holds(t, wild, "a=1")
 }
