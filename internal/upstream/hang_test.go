@@ -134,6 +134,30 @@ func TestP57_AnOriginThatBeginsToSpeakAgainAndAgain(t *testing.T) {
 	})
 }
 
+// What was waited for and let go is none of the times that it may be.
+func TestP57_AnOriginThatHangsNowAndThen(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		f := n.origin("one")
+		stream, sink := n.relay(v, "one").stream(named(rds, "a"))
+		f.next().send(resp{typ: rds, res: clusters("a")})
+		sink.untilNames(t, rds, "a")
+		for i := range maxGraces + 1 {
+			time.Sleep(time.Hour)
+			f.health.Store(&fakeLife{hangs: true})
+			stream.SetInterest(sink.want(named(rds, "a", "new")))
+			time.Sleep(25 * time.Second)
+			f.health.Store(nil)
+			time.Sleep(14 * time.Second)
+			synctest.Wait()
+			if is := sink.is(rds, "new"); is != xds.Pending {
+				t.Errorf("%d hangs: it is %d", i+1, is)
+			}
+			time.Sleep(5 * time.Second)
+			stream.SetInterest(sink.want(named(rds, "a")))
+		}
+	})
+}
+
 // One of which some servers hang, and others answer, keeps nobody waiting for ever.
 func TestP57_AnOriginThatLivesByHalves(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
