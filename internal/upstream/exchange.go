@@ -319,7 +319,7 @@ const waited = time.Millisecond
 
 // receive reads responses until the stream ends.
 func (e *exchange) receive(ctx context.Context) {
-	var came time.Time // that of the last that was waited for: those after it may have come right behind
+	came := time.Now() // when the last did that was waited for: those after it may have come right behind
 	for {
 		var msg mem.Buffer
 		began := time.Now()
@@ -333,7 +333,7 @@ func (e *exchange) receive(ctx context.Context) {
 		}
 		e.stream.arrived.Store(true)
 		now := time.Now()
-		if came.IsZero() || now.Sub(began) >= waited {
+		if now.Sub(began) >= waited {
 			came = now
 		}
 		trace := e.stream.trace(now)
