@@ -26,7 +26,8 @@ const (
 )
 
 // errUnasked: over the transport that counts nothing could be asked. errBeside: but others of the
-// origin's servers answer, or this one on another connection. errNobody: it does not.
+// origin's servers answer, or this one on another connection. errNobody: on another connection
+// nobody does, or there is none.
 var (
 	errUnasked = errors.New("health check: the connection of the stream could not be asked")
 	errBeside  = fmt.Errorf("%w, but others answer", errUnasked)
@@ -56,12 +57,10 @@ func (g *grpcSession) ask(ctx context.Context, l *life) error {
 			defer g.origin.pool.release(c)
 		case of == l || of == nil && c == g.conn:
 			return err
-		case of == nil: // and there is no other
-			return fmt.Errorf("%w: %w", errUnasked, err)
 		case err == nil && c != g.conn: // where l is not to be found
 			return errBeside
 		case c != g.conn:
-			return errNobody
+			return fmt.Errorf("%w: %w", errNobody, err)
 		case err == nil:
 			beside = errBeside
 		}

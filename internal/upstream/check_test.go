@@ -189,10 +189,39 @@ func TestP57_OtherServersHang(t *testing.T) {
 	})
 }
 
+// Nor does it give it more time that they take theirs.
+func TestP57_OtherServersAreSlow(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		address, servers := servers(n, "one", "two", "three")
+		r := startRelay(t, Options{Variant: v, Dialer: n.dial, Backoff: steep, Keepalive: Keepalive{Time: 1000 * time.Hour}}, address)
+		synctest.Wait()
+		stream, sink := r.stream(named(rds, "a"))
+		s, at := next(servers)
+		s.send(resp{typ: rds, res: clusters("a")})
+		sink.untilNames(t, rds, "a")
+		for name, f := range servers {
+			if name != at {
+				f.health.Store(&fakeLife{takes: 1500 * time.Millisecond})
+			}
+		}
+		for _, names := range [][]string{{"new"}, {"new", "newer"}, {"new", "newer", "newest"}} {
+			stream.SetInterest(sink.want(named(rds, append(names, "a")...)))
+			time.Sleep(20 * time.Second)
+			synctest.Wait()
+			for _, name := range names {
+				if is := sink.is(rds, name); is != xds.Absent {
+					t.Errorf("%s is %d", name, is)
+				}
+			}
+		}
+	})
+}
+
 // full is a relay with a stream that asks for "a", which it has, and "never", of an origin that takes
 // no other on the same connection.
-func full(t *testing.T, v xds.Variant, n *inMemory, absentAfter time.Duration) (*relay, *testSink, *cables, *logged) {
+func full(t *testing.T, v xds.Variant, n *inMemory, absentAfter time.Duration, health *fakeLife) (*relay, *testSink, *cables, *logged) {
 	f := n.origin("one", grpc.MaxConcurrentStreams(1), grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second}))
+	f.health.Store(health)
 	c := &cables{n: n}
 	log := new(logged)
 	r := startRelay(t, Options{Variant: v, AbsentAfter: absentAfter, Dialer: c.dial, Backoff: steep, Keepalive: Keepalive{Time: 30 * time.Second, Timeout: 10 * time.Second}, Log: slog.New(slog.NewTextHandler(log, nil))}, addressOf("one"))
@@ -209,7 +238,7 @@ func TestP57_AFullConnectionIsNoSignOfDeath(t *testing.T) {
 		for what, dead := range map[string]bool{"alive": false, "dead": true} {
 			t.Run(fmt.Sprint(what, after), func(t *testing.T) {
 				bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
-					r, sink, c, log := full(t, v, n, after)
+					r, sink, c, log := full(t, v, n, after, nil)
 					c.all()[0].cut.Store(dead)
 					if dead {
 						time.Sleep(50 * time.Second)
@@ -233,7 +262,7 @@ func TestP57_AFullConnectionIsNoSignOfDeath(t *testing.T) {
 // Nor is one that is full where no other is to be had: nobody knows, and what is asked for waits.
 func TestP57_AFullConnectionAndNoOther(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
-		r, sink, _, log := full(t, v, n, 15*time.Second)
+		r, sink, _, log := full(t, v, n, 15*time.Second, nil)
 		n.mu.Lock()
 		n.at["one"] = nil
 		n.mu.Unlock()

@@ -13,9 +13,9 @@ type doubt struct {
 	ahead  time.Time // what is due then was asked for ahead
 	look   time.Time // when to see whether the origin has shown life since it was asked in vain; zero: it was not
 	again  time.Time // the last of until that was for that the origin begins to speak, or lives again
-	graces int       // of these, since anything was taken for absent
-
-	listened time.Time // from when on the relay listened, which was busy when it was due
+	graces int       // of these, for what is due
+	of     time.Time // when that is
+	most   time.Time // heard is no later, as the relay was busy though it was due
 }
 
 // maxGraces is how often what is waited for waits on since its origin begins to speak, or lives again.
@@ -68,6 +68,9 @@ func (d *doubt) next(due time.Time, lost bool) time.Time {
 
 // decide is called at next, or after it.
 func (d *doubt) decide(now time.Time, s signs) decision {
+	if !s.due.Equal(d.of) { // what was due before is gone, or was let go
+		d.of, d.graces = s.due, 0
+	}
 	if now.Before(s.listens) {
 		d.heard = s.listens
 		return waitOn
@@ -101,7 +104,6 @@ func (d *doubt) decide(now time.Time, s signs) decision {
 	case !s.lively && (s.lost || s.unanswered):
 		return askLife
 	}
-	d.graces = 0
 	return isGone
 }
 
@@ -140,9 +142,12 @@ func (d *doubt) busy(since, now, due time.Time) {
 	if due.IsZero() {
 		return
 	}
-	if !since.After(due) {
-		d.listened = now
+	wait := min(now.Sub(since), d.absentAfter)
+	if !now.Before(due) {
+		if d.most.Before(due) {
+			d.most = now.Add(d.absentAfter)
+		}
+		wait = min(wait, d.most.Sub(now))
 	}
-	most := later(due, d.listened).Add(d.absentAfter)
-	d.heard = later(d.heard, now.Add(min(now.Sub(since), most.Sub(now))))
+	d.heard = later(d.heard, now.Add(wait))
 }

@@ -77,6 +77,21 @@ func applied(now time.Time, lasted time.Duration) doubt {
 	return d
 }
 
+// What came behind what was applied has as long again, but no longer than a name, and of what is due
+// but once.
+func TestP57_DoubtHearsWhatWaits(t *testing.T) {
+	d := doubt{absentAfter: 15 * time.Second}
+	began := time.Unix(1000, 0)
+	in := func(seconds int) time.Time { return began.Add(time.Duration(seconds) * time.Second) }
+	for _, c := range []struct{ since, now, due, heard int }{
+		{-200, -150, 0, -135}, {-2, -1, 0, 0}, {-1, 40, 0, 55}, {40, 50, 0, 55}, {50, 60, 0, 55}, {60, 110, 100, 125},
+	} {
+		if d.busy(in(c.since), in(c.now), in(c.due)); !d.heard.Equal(in(c.heard)) {
+			t.Errorf("%+v: until %v", c, d.heard.Sub(began))
+		}
+	}
+}
+
 // A sign counts from before the name's time was over, however late it is asked, and not from what is to come.
 func TestP57_DoubtCountsSigns(t *testing.T) {
 	d := doubt{absentAfter: 15 * time.Second}

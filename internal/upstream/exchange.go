@@ -33,7 +33,6 @@ type exchange struct {
 	talk    talker
 	ask     func(context.Context, *life) error // for a sign of life over a transport
 	life    *life                              // of what the stream is on; the loop's, nil until it is of interest
-	spoke   time.Time                          // when the origin first did; the loop's, zero: it has not
 
 	wg      sync.WaitGroup // of senders and the receiver
 	written chan struct{}  // sender to loop; room for one
@@ -111,8 +110,8 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 				resume = held.at(at)
 			}
 		}
-		if at := going.unread(e.spoke, e.stream.client.opts.AbsentAfter); !at.IsZero() && !applying {
-			stuck = unread.at(at)
+		if e.stream.had && !going.since.IsZero() && !applying {
+			stuck = unread.at(going.unread(e.stream.client.opts.AbsentAfter))
 		}
 		var due <-chan time.Time
 		if at := e.talk.deadline(); (!at.IsZero() || e.stream.lost()) && !applying && !reviving && !e.stream.arrived.Load() {
@@ -210,12 +209,16 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 				doubt.busy(began, time.Now(), e.talk.deadline())
 				e.talk.taken(in.response)
 			default:
+				first := !e.stream.had
 				v, err := e.judge(in)
 				e.stream.arrived.Store(false)
 				if err != nil {
 					return err
 				}
 				applying, began = v.take, time.Now()
+				if first && !going.since.IsZero() {
+					going.since = began // who takes its time for the first word may read the rest after that
+				}
 				e.orders <- v
 			}
 		}
@@ -248,9 +251,6 @@ func (e *exchange) judge(in incoming) (verdict, error) {
 		return v, err
 	}
 	first := !s.had
-	if first {
-		e.spoke = time.Now()
-	}
 	e.ofTransport().show(in.came, s.client.opts.AbsentAfter)
 	s.answered()
 	if first && (!v.take || v.asked.empty()) && s.serves() {
@@ -319,7 +319,7 @@ const waited = time.Millisecond
 
 // receive reads responses until the stream ends.
 func (e *exchange) receive(ctx context.Context) {
-	var came time.Time // that of the last that was waited for: those after it may have come right behind
+	came := time.Now() // when the last did that was waited for: those after it may have come right behind
 	for {
 		var msg mem.Buffer
 		began := time.Now()
@@ -333,7 +333,7 @@ func (e *exchange) receive(ctx context.Context) {
 		}
 		e.stream.arrived.Store(true)
 		now := time.Now()
-		if came.IsZero() || now.Sub(began) >= waited {
+		if now.Sub(began) >= waited {
 			came = now
 		}
 		trace := e.stream.trace(now)

@@ -120,11 +120,19 @@ type fakeLife struct {
 	hangs bool
 	until chan struct{} // not nil: it hangs until this is closed
 	half  bool          // of its servers are so, which are asked in turn
+	takes time.Duration
 }
 
 func (f *fakeOrigin) check(ss grpc.ServerStream) error {
 	n := f.checks.Add(1)
-	switch h := f.health.Load(); {
+	h := f.health.Load()
+	if h != nil && h.takes > 0 {
+		select {
+		case <-time.After(h.takes):
+		case <-ss.Context().Done():
+		}
+	}
+	switch {
 	case h == nil:
 		return status.Error(codes.Unimplemented, "unknown service grpc.health.v1.Health")
 	case h.half && n%2 == 0:

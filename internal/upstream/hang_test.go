@@ -5,6 +5,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"xdsrelay/internal/xds"
 )
 
@@ -63,6 +65,54 @@ func TestP57_AnOriginThatHungUntilItAnswered(t *testing.T) {
 	}
 }
 
+// So has one that takes no other stream on the same connection, and is asked on another.
+func TestP57_AnOriginThatHungThoughItsConnectionIsFull(t *testing.T) {
+	for until := 15 * time.Second; until < 45*time.Second; until += 500 * time.Millisecond {
+		bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+			goesOn := make(chan struct{})
+			_, sink, _, _ := full(t, v, n, 15*time.Second, &fakeLife{until: goesOn})
+			time.Sleep(until)
+			close(goesOn)
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			if is := sink.is(rds, "never"); is != xds.Pending {
+				t.Errorf("went on after %v: it is %d", until, is)
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if is := sink.is(rds, "never"); is != xds.Absent {
+				t.Errorf("went on after %v: in the end it is %d", until, is)
+			}
+		})
+	}
+}
+
+// Also if its connection was heard of just before.
+func TestP57_AnOriginThatHungThoughItsFullConnectionWasHeardOf(t *testing.T) {
+	for until := 15500 * time.Millisecond; until < 19*time.Second; until += 500 * time.Millisecond {
+		bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+			f := n.origin("one", grpc.MaxConcurrentStreams(2))
+			r := n.relay(v, "one")
+			_, other := r.stream(all(cds))
+			s := f.next()
+			_, sink := r.stream(named(rds, "a", "never"))
+			f.next().send(resp{typ: rds, res: clusters("a")})
+			time.Sleep(9 * time.Second)
+			s.send(resp{typ: cds, res: clusters("c")})
+			other.untilNames(t, cds, "c")
+			goesOn := make(chan struct{})
+			f.health.Store(&fakeLife{until: goesOn})
+			time.Sleep(until - 9*time.Second)
+			close(goesOn)
+			time.Sleep(14 * time.Second)
+			synctest.Wait()
+			if is := sink.is(rds, "never"); is != xds.Pending {
+				t.Errorf("went on after %v: it is %d", until, is)
+			}
+		})
+	}
+}
+
 // Also where a second is all the time that names have.
 func TestP57_AnOriginThatHangsIsSeenInASecond(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
@@ -75,6 +125,21 @@ func TestP57_AnOriginThatHangsIsSeenInASecond(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if is := sink.is(rds, "new"); is != xds.Pending {
+			t.Errorf("it is %d", is)
+		}
+	})
+}
+
+// There a way to the origin of a fifth of that is no hang.
+func TestP57_ASlowWayIsNoHangInASecond(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		f := n.origin("one")
+		f.health.Store(&fakeLife{takes: 200 * time.Millisecond})
+		_, sink := startRelay(t, Options{Variant: v, AbsentAfter: time.Second, Dialer: n.dial}, addressOf("one")).stream(named(rds, "a", "never"))
+		f.next().send(resp{typ: rds, res: clusters("a")})
+		time.Sleep(1500 * time.Millisecond)
+		synctest.Wait()
+		if is := sink.is(rds, "never"); is != xds.Absent {
 			t.Errorf("it is %d", is)
 		}
 	})
@@ -130,6 +195,30 @@ func TestP57_AnOriginThatBeginsToSpeakAgainAndAgain(t *testing.T) {
 			other.untilNames(t, rds, "a")
 			time.Sleep(8 * time.Second)
 			s.done <- nil
+		}
+	})
+}
+
+// What was waited for and let go is none of the times that it may be.
+func TestP57_AnOriginThatHangsNowAndThen(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		f := n.origin("one")
+		stream, sink := n.relay(v, "one").stream(named(rds, "a"))
+		f.next().send(resp{typ: rds, res: clusters("a")})
+		sink.untilNames(t, rds, "a")
+		for i := range maxGraces + 1 {
+			time.Sleep(time.Hour)
+			f.health.Store(&fakeLife{hangs: true})
+			stream.SetInterest(sink.want(named(rds, "a", "new")))
+			time.Sleep(25 * time.Second)
+			f.health.Store(nil)
+			time.Sleep(14 * time.Second)
+			synctest.Wait()
+			if is := sink.is(rds, "new"); is != xds.Pending {
+				t.Errorf("%d hangs: it is %d", i+1, is)
+			}
+			time.Sleep(5 * time.Second)
+			stream.SetInterest(sink.want(named(rds, "a")))
 		}
 	})
 }

@@ -416,7 +416,7 @@ func TestP57_AnotherNameWaitsForAnOriginThatHangs(t *testing.T) {
 		stream.SetInterest(sink.want(named(rds, "a")))
 		time.Sleep(12 * time.Second)
 		stream.SetInterest(sink.want(named(rds, "a", "newer")))
-		time.Sleep(time.Minute)
+		time.Sleep(3 * time.Minute)
 		synctest.Wait()
 		if is := sink.is(rds, "newer"); is != xds.Pending {
 			t.Errorf("it is %d", is)

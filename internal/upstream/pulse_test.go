@@ -153,6 +153,51 @@ func TestP57_AnAnswerThatWaitsForLong(t *testing.T) {
 	}
 }
 
+// Nor is it of an origin that was waited for, as it did not speak or hung, for longer than
+// a name has.
+func TestP57_AnAnswerThatWaitsOfAnOriginThatWasWaitedFor(t *testing.T) {
+	for _, takes := range []time.Duration{14 * time.Second, 20 * time.Second, 40 * time.Second} {
+		for _, spoke := range []bool{false, true} {
+			bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+				f := n.origin("one")
+				r := n.relay(v, "one")
+				_, other := r.stream(all(cds))
+				o := f.next()
+				lives := func(seconds int) {
+					for range seconds {
+						o.send(resp{typ: cds, res: clusters("c")})
+						time.Sleep(time.Second)
+					}
+				}
+				if spoke {
+					lives(1)
+					other.untilNames(t, cds, "c")
+				}
+				f.health.Store(&fakeLife{hangs: true})
+				sink := newTestSink()
+				stream := r.client.NewStream("key", nil, busySink{sink, rds, takes})
+				stream.SetInterest(sink.want(named(rds, "a"), named(eds, "b")))
+				r.wg.Go(func() { _ = stream.Run(r.ctx) })
+				s := f.next()
+				time.Sleep(time.Minute)
+				f.health.Store(nil)
+				lives(1)
+				s.send(resp{typ: rds, res: clusters("a")})
+				r.wg.Go(func() { s.send(resp{typ: eds, res: clusters(append(long()[:400], "b")...)}) }) // in parts, as there is room
+				lives(60)
+				synctest.Wait()
+				sink.mu.Lock()
+				defer sink.mu.Unlock()
+				for _, u := range sink.updates {
+					if u.Guess {
+						t.Errorf("it spoke: %v; applied for %v: taken for absent: %v %v", spoke, takes, u.Type, u.Removed)
+					}
+				}
+			})
+		}
+	}
+}
+
 // But not for ever: of an origin that never stops speaking of other things a name is absent
 // in twice the time.
 func TestP57_AnOriginThatNeverStops(t *testing.T) {

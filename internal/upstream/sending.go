@@ -36,21 +36,17 @@ func (r *request) len() int { return len(r.head) + len(r.tail) }
 
 // sending is the request that is being written, if there is one. The loop's.
 type sending struct {
-	since   time.Time // zero: there is none
+	since   time.Time // when it began, or the origin to speak; zero: there is none
 	size    int
 	came    int64     // bytes over the transport, when it was looked last
 	listens time.Time // until then it may take in any case
 }
 
-// unread is until when it may take; zero: for ever. spoke is when the origin first did, on this
-// stream; zero: it is silent, which is shown. One that takes its time until then may read
-// the rest after that.
-func (s *sending) unread(spoke time.Time, absentAfter time.Duration) time.Time {
-	if s.since.IsZero() || spoke.IsZero() {
-		return time.Time{}
-	}
+// unread is until when it may take, of an origin that spoke. One that did not is silent, which is
+// shown.
+func (s *sending) unread(absentAfter time.Duration) time.Time {
 	patience := time.Duration(4+s.size/unreadPer) * max(absentAfter, unreadLeast)
-	return later(later(s.since, spoke).Add(patience), s.listens)
+	return later(s.since.Add(patience), s.listens)
 }
 
 // goesOn reports whether so much has come over the transport, so many bytes by now, that it may be

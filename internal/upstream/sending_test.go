@@ -21,25 +21,19 @@ func TestP54_Unread(t *testing.T) {
 	const after = 15 * time.Second
 	now := time.Unix(1000, 0)
 	for what, c := range map[string]struct {
-		s     sending
-		spoke time.Time
-		want  time.Duration // from now; 0: for ever
+		s           sending
+		absentAfter time.Duration
+		want        time.Duration // from now
 	}{
-		"nothing is written":          {spoke: now},
-		"the origin has yet to speak": {s: sending{since: now, size: 100}},
-		"a small one":                 {s: sending{since: now, size: 100}, spoke: now, want: time.Minute},
-		"a large one":                 {s: sending{since: now, size: 3*unreadPer + 1}, spoke: now, want: 7 * after},
-		"the origin spoke before":     {s: sending{since: now, size: 100}, spoke: now.Add(-time.Hour), want: time.Minute},
-		"the origin spoke since":      {s: sending{since: now, size: 100}, spoke: now.Add(time.Hour), want: time.Hour + time.Minute},
-		"the relay was stopped":       {s: sending{since: now, size: 100, listens: now.Add(2 * time.Minute)}, spoke: now, want: 2 * time.Minute},
+		"a small one":              {s: sending{size: 100}, absentAfter: after, want: time.Minute},
+		"a large one":              {s: sending{size: 3*unreadPer + 1}, absentAfter: after, want: 7 * after},
+		"the relay was stopped":    {s: sending{size: 100, listens: now.Add(2 * time.Minute)}, absentAfter: after, want: 2 * time.Minute},
+		"names have just a second": {s: sending{size: 100}, absentAfter: time.Second, want: time.Minute},
 	} {
-		got := c.s.unread(c.spoke, after)
-		if c.want == 0 && !got.IsZero() || c.want > 0 && !got.Equal(now.Add(c.want)) {
+		c.s.since = now
+		if got := c.s.unread(c.absentAfter); !got.Equal(now.Add(c.want)) {
 			t.Errorf("%s: %v", what, got.Sub(now))
 		}
-	}
-	if s := (&sending{since: now, size: 100}); !s.unread(now, time.Second).Equal(now.Add(time.Minute)) {
-		t.Error("names have just a second: a request has no more than four")
 	}
 }
 
@@ -262,6 +256,42 @@ func TestP54_AnOriginThatWakesUp(t *testing.T) {
 		synctest.Wait()
 		if at := r.client.Origins()[0]; at.Reconnects != 0 {
 			t.Errorf("it was not given the time to read: %+v", at)
+		}
+	})
+}
+
+// Also where that was a quarter of an hour, and its next answer is a minute and a half on its way.
+func TestP54_AnOriginThatWakesUpAndAnswersBeforeItReads(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		some, goOn := new(atomic.Int64), make(chan struct{})
+		some.Store(1)
+		f := n.origin("one", grpc.StreamInterceptor(func(srv any, ss grpc.ServerStream, i *grpc.StreamServerInfo, h grpc.StreamHandler) error {
+			if strings.Contains(i.FullMethod, "Health") {
+				return h(srv, ss)
+			}
+			return h(srv, readsLater{ss, some, goOn})
+		}))
+		dial := func(ctx context.Context, name string) (net.Conn, error) {
+			c, err := n.dial(ctx, name)
+			return narrow{c}, err
+		}
+		r := startRelay(t, Options{Variant: v, Dialer: dial, Backoff: steep, Keepalive: Keepalive{Time: 1000 * time.Hour}}, addressOf("one"))
+		_, sink := r.stream(named(cds, "b", "c"), named(eds, long()[:250]...))
+		s := f.opens()
+		s.request()
+		time.Sleep(15 * time.Minute)
+		s.send(resp{typ: cds, res: clusters("b")})
+		r.wg.Go(func() {
+			_ = s.SendMsg(resp{typ: cds, res: []res{{name: "b"}, {name: "c", content: strings.Repeat("x", 9_000_000)}}}.encode(t, v, "2"))
+			_ = s.SendMsg(resp{typ: cds, res: clusters("b")}.encode(t, v, "3")) // once that has gone
+			close(goOn)
+		})
+		for began := time.Now(); sink.is(cds, "c") != xds.Present && time.Since(began) < 3*time.Minute; {
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		if at := r.client.Origins()[0]; at.Reconnects != 0 {
+			t.Errorf("%+v", at)
 		}
 	})
 }
