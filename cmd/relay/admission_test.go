@@ -204,7 +204,8 @@ func TestReloadOfTheTokenOfABrokenFile(t *testing.T) {
 }
 
 // Who asks which clients would move is told where others would be let in, of whom
-// nothing is computed, and that rules can be too large to be asked about.
+// nothing is computed, where there is nothing to compare with, and that rules can be
+// too large to be asked about.
 func TestExplainDiffSaysWhatItDoesNotLookAt(t *testing.T) {
 	const quiet = "log: {level: error}\nupstream: {origins: [{address: 'file:.'}]}\nadmin: {address: '127.0.0.1:0'}\n"
 	const one = "downstream: {drain: 0s, address: '127.0.0.1:0', identity: 'node.id != \"b\"', secrets: deny}\n"
@@ -220,10 +221,14 @@ func TestExplainDiffSaysWhatItDoesNotLookAt(t *testing.T) {
 	at := running(t, filepath.Join(dir, "relay.yaml"))
 	const keep = "all 0 clients keep their keys\n"
 	const others = keep + "identity or secrets are others at 127.0.0.1:0: whom they do not let in any more is ended as well, and not counted here\n"
-	for name, want := range map[string]string{"relay.yaml": keep, "identity.yaml": others, "secrets.yaml": others, "moved.yaml": keep} {
+	const moved = "the relay has no listener at 127.0.0.2:0, which needs a restart: identity and secrets of it are compared with nothing\n"
+	for name, want := range map[string]string{"relay.yaml": keep, "identity.yaml": others, "secrets.yaml": others + moved, "moved.yaml": keep + moved} {
 		if code, out, errs := runRelay("explain", "--diff", filepath.Join(dir, name), "--admin", at); code != 0 || out != want {
 			t.Errorf("%s: %d, %q %s, want %q", name, code, out, errs, want)
 		}
+	}
+	if code, out, errs := runRelay("explain", "--diff", filepath.Join(dir, "moved.yaml"), "--admin", at, "-o", "json"); code != 0 || !strings.Contains(out, "\"elsewhere\": [\n    \"127.0.0.2:0\"\n  ]") {
+		t.Errorf("%d, %s%s", code, out, errs)
 	}
 	code, out, errs := runRelay("explain", "--diff", filepath.Join(dir, "large.yaml"), "--admin", at)
 	if code != 1 || !strings.Contains(errs, "aggregation.file: too large to hold clients against: ") || !strings.Contains(errs, "and a running relay takes 1048576; as its own configuration it would take it") {
