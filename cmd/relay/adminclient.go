@@ -43,7 +43,9 @@ type adminClient struct {
 	base      string
 	token     string
 	tokenFile string // where it is from; empty: none was given
-	http      *http.Client
+	// places are those of the configuration that names tokenFile; nil: --token-file does.
+	places *config.Places
+	http   *http.Client
 	// configuration says where the relay is; nil: none does. What is wrong with it is no
 	// reason not to ask, but may be why nobody answers.
 	configuration *config.Config
@@ -58,6 +60,9 @@ const maxAnswer = 64 << 20
 // client makes a client, with what flags leave out from a configuration.
 func (f *adminFlags) client(cfg *config.Config) (*adminClient, error) {
 	c := &adminClient{tokenFile: cmp.Or(f.token, cfg.Admin.TokenFile)}
+	if f.token == "" {
+		c.places = cfg.Places
+	}
 	address := f.address
 	if address == "" {
 		if cfg.Admin.Address == "" {
@@ -106,10 +111,22 @@ func (c *adminClient) readToken() error {
 	}
 	token, err := admin.ReadToken(c.tokenFile)
 	if err != nil {
-		return fmt.Errorf("--token-file: %w", err)
+		return fmt.Errorf("%s: %w", c.tokenFrom(), err)
 	}
 	c.token = token
 	return nil
+}
+
+// tokenFrom is what names the token's file: the flag, or the key of the configuration
+// with its place.
+func (c *adminClient) tokenFrom() string {
+	const key = "admin.token_file"
+	if c.places == nil {
+		return "--token-file"
+	}
+	at := c.places.Of(key)
+	at.Column = 0
+	return at.String() + ": " + key
 }
 
 // here is where a listener is reached from this host.
@@ -222,7 +239,7 @@ func (c *adminClient) refused(resp *http.Response, body []byte) error {
 	case resp.StatusCode == http.StatusUnauthorized && c.tokenFile == "":
 		return refusedf(resp.StatusCode, "--token-file: the relay at %s asks for a token", c.base)
 	case resp.StatusCode == http.StatusUnauthorized:
-		return refusedf(resp.StatusCode, "--token-file: the relay at %s asks for another token than that in %s", c.base, c.tokenFile)
+		return refusedf(resp.StatusCode, "%s: the relay at %s asks for another token than that in %s", c.tokenFrom(), c.base, c.tokenFile)
 	case resp.StatusCode == http.StatusNotFound && said.relay && !strings.HasSuffix(said.Error, admin.NoSuchPath):
 		return refusedf(resp.StatusCode, "%s", said.Error)
 	case resp.StatusCode == http.StatusBadRequest && said.relay:

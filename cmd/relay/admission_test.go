@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -58,6 +59,49 @@ func TestReloadOfTheNumberOfListeners(t *testing.T) {
 		t.Errorf("back, in force is %s", got)
 	}
 	g.gauges(0, 0)
+}
+
+// What needs a restart is what is not in force, wherever it is said: also where the rules
+// in force are not those of the start, whether the file has them still or not.
+func TestReloadOfTheAddressAfterItsIdentity(t *testing.T) {
+	g := newReloadRig(t, "")
+	const key = "downstream.identity"
+	file := func(address, identity string) string {
+		return strings.Replace(base, "address: 127.0.0.1:0\n", fmt.Sprintf("address: %s:0\n  identity: node.id == %q\n", address, identity), 1)
+	}
+	needs := func(keys ...string) {
+		t.Helper()
+		if got := g.r.configuration().NeedsRestart; !slices.Equal(got, keys) {
+			t.Errorf("%v need a restart, want %v", got, keys)
+		}
+		g.gauges(0, len(keys))
+	}
+	g.says(g.replaceBy(file("127.0.0.1", "a")), "changed="+key)
+	needs()
+	g.says(g.replaceBy(file("127.0.0.2", "a")), "needs a restart\" keys=downstream.address\n")
+	needs("downstream.address")
+	g.says(g.reload(true), "needs_restart=downstream.address\n")
+	g.says(g.replaceBy(file("127.0.0.2", "b")), "needs a restart\" keys="+key+"\n")
+	needs("downstream.address", key)
+	// As at the start, which it is not in force any more.
+	g.says(g.replaceBy(strings.Replace(base, "127.0.0.1:0\n", "127.0.0.2:0\n", 1)), "needs a restart\" keys="+key+"\n")
+	needs("downstream.address", key)
+	g.says(g.replaceBy(file("127.0.0.1", "a")))
+	needs()
+}
+
+// Rules in force at a listener are nothing to hold that against which stands in its
+// place, where it stands in another.
+func TestReloadOfListenersInAnotherOrder(t *testing.T) {
+	const a, b = "  - {address: '127.0.0.1:0', identity: 'node.id != \"a\"'}\n", "  - {address: '127.0.0.2:0'}\n"
+	g := newReloadRigOf(t, head+a+b)
+	other := strings.Replace(b, "}", ", identity: 'node.id != \"b\"'}", 1)
+	g.says(g.replaceBy(head+other+strings.Replace(b, "0.2", "0.3", 1)), "changed=", "downstream.listeners[0].address downstream.listeners[1].address\"\n")
+	g.gauges(0, 2)
+	g = newReloadRigOf(t, head+a+b)
+	g.says(g.replaceBy(head+a+other), "changed=downstream.listeners[1].identity\n")
+	g.says(g.replaceBy(head+a+strings.Replace(other, "0.2", "0.3", 1)), "needs a restart\" keys=downstream.listeners[1].address\n")
+	g.gauges(0, 1)
 }
 
 // Whom the rules of a listener that stays do not let in any more is ended, and
@@ -160,7 +204,8 @@ func TestReloadOfTheTokenOfABrokenFile(t *testing.T) {
 }
 
 // Who asks which clients would move is told where others would be let in, of whom
-// nothing is computed, and that rules can be too large to be asked about.
+// nothing is computed, where there is nothing to compare with, and that rules can be
+// too large to be asked about.
 func TestExplainDiffSaysWhatItDoesNotLookAt(t *testing.T) {
 	const quiet = "log: {level: error}\nupstream: {origins: [{address: 'file:.'}]}\nadmin: {address: '127.0.0.1:0'}\n"
 	const one = "downstream: {drain: 0s, address: '127.0.0.1:0', identity: 'node.id != \"b\"', secrets: deny}\n"
@@ -176,10 +221,14 @@ func TestExplainDiffSaysWhatItDoesNotLookAt(t *testing.T) {
 	at := running(t, filepath.Join(dir, "relay.yaml"))
 	const keep = "all 0 clients keep their keys\n"
 	const others = keep + "identity or secrets are others at 127.0.0.1:0: whom they do not let in any more is ended as well, and not counted here\n"
-	for name, want := range map[string]string{"relay.yaml": keep, "identity.yaml": others, "secrets.yaml": others, "moved.yaml": keep} {
+	const moved = "the relay has no listener at 127.0.0.2:0, which needs a restart: identity and secrets of it are compared with nothing\n"
+	for name, want := range map[string]string{"relay.yaml": keep, "identity.yaml": others, "secrets.yaml": others + moved, "moved.yaml": keep + moved} {
 		if code, out, errs := runRelay("explain", "--diff", filepath.Join(dir, name), "--admin", at); code != 0 || out != want {
 			t.Errorf("%s: %d, %q %s, want %q", name, code, out, errs, want)
 		}
+	}
+	if code, out, errs := runRelay("explain", "--diff", filepath.Join(dir, "moved.yaml"), "--admin", at, "-o", "json"); code != 0 || !strings.Contains(out, "\"elsewhere\": [\n    \"127.0.0.2:0\"\n  ]") {
+		t.Errorf("%d, %s%s", code, out, errs)
 	}
 	code, out, errs := runRelay("explain", "--diff", filepath.Join(dir, "large.yaml"), "--admin", at)
 	if code != 1 || !strings.Contains(errs, "aggregation.file: too large to hold clients against: ") || !strings.Contains(errs, "and a running relay takes 1048576; as its own configuration it would take it") {

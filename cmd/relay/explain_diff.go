@@ -30,6 +30,8 @@ type difference struct {
 	// Admission are the addresses at which others would be let in, or given Secrets:
 	// whom that ends is not in Moving.
 	Admission []string `json:"admission,omitempty" yaml:"admission,omitempty"`
+	// Elsewhere are the addresses at which the relay has no listener to compare with.
+	Elsewhere []string `json:"elsewhere,omitempty" yaml:"elsewhere,omitempty"`
 
 	drain time.Duration
 }
@@ -110,6 +112,7 @@ func explainDiff(cmd *cobra.Command, file, running string, flags *adminFlags) (*
 		var page struct {
 			Checked   int      `json:"checked"`
 			Admission []string `json:"admission"`
+			Elsewhere []string `json:"elsewhere"`
 			Items     []moving `json:"items"`
 			Next      string   `json:"next_page_token"`
 		}
@@ -117,7 +120,7 @@ func explainDiff(cmd *cobra.Command, file, running string, flags *adminFlags) (*
 			return nil, err
 		}
 		d.Clients += page.Checked
-		d.Admission = page.Admission
+		d.Admission, d.Elsewhere = page.Admission, page.Elsewhere
 		d.Moving = append(d.Moving, page.Items...)
 		if token = page.Next; token == "" {
 			break
@@ -215,6 +218,9 @@ func (d *difference) print(w io.Writer) error {
 	}
 	if len(d.Admission) > 0 {
 		fmt.Fprintf(w, "identity or secrets are others at %s: whom they do not let in any more is ended as well, and not counted here\n", strings.Join(d.Admission, ", "))
+	}
+	if len(d.Elsewhere) > 0 {
+		fmt.Fprintf(w, "the relay has no listener at %s, which needs a restart: identity and secrets of it are compared with nothing\n", strings.Join(d.Elsewhere, ", "))
 	}
 	return nil
 }

@@ -47,6 +47,31 @@ func (r *relay) needsRestart(keys []string, to *config.Config) []string {
 	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return atOnce.MatchString(key) || stays(key) })
 }
 
+// atStart is the configuration that the relay was started with, with the rules that
+// hold now at its listeners: what differs from that is not in force. Those of a listener
+// that stands elsewhere in the list of the other one, or of a list of another number,
+// are no rules to hold against whatever stands in its place.
+func (r *relay) atStart(to *config.Config) *config.Config {
+	if len(to.Downstream.Several) != len(r.cfg.Downstream.Several) {
+		return r.cfg
+	}
+	c := *r.cfg
+	d := &c.Downstream
+	d.Several = slices.Clone(d.Several)
+	for i, e := range r.down {
+		if at := counterpart(i, r.cfg, to); at >= 0 && at != i {
+			continue
+		}
+		identity, secrets := &d.Identity, &d.Secrets
+		if len(d.Several) > 0 {
+			identity, secrets = &d.Several[i].Identity, &d.Several[i].Secrets
+		}
+		a := e.admits.Load()
+		*identity, *secrets = a.identity, a.secrets
+	}
+	return &c
+}
+
 // counterpart is the number, in another configuration, of the listener that has
 // number i in of; -1: there is none. Of several at one address, which is one with port
 // 0, each has the one in its place; if they are more or fewer in the other, nobody can

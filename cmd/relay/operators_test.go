@@ -395,7 +395,7 @@ func TestAdminAddressOfABrokenFile(t *testing.T) {
 	o := operate(t, "")
 	for _, c := range []struct{ text, want string }{
 		{"log: {level: loud}\nupstream: {origins: []}\naggregation: {rules: [{key: nope}]}\nadmin: {address: 'ADMIN'}\n", "no clients"},
-		{"nope: 1\nadmin: {address: 'ADMIN', token_file: none}\n", "relay: --token-file: open "},
+		{"nope: 1\nadmin: {address: 'ADMIN', token_file: none}\n", "broken.yaml:2: admin.token_file: open "},
 		{"admin: {adress: 'ADMIN'}\n", "broken.yaml:1: admin.adress: unknown key, did you mean address?"},
 		{"admin: {address: [1]}\n", "broken.yaml:1: admin.address: wants a string"},
 		{"admin: {address: 'ADMIN', tls: {cert_file: x}}\nlog: {level: loud}\n", "broken.yaml:1: admin.tls"},
@@ -408,6 +408,42 @@ func TestAdminAddressOfABrokenFile(t *testing.T) {
 		_, out, errs := runRelay("status", "--config", file)
 		if said := out + errs; !strings.Contains(said, c.want) || strings.Contains(said, "loud\"") {
 			t.Errorf("%s: %s, want %s", c.text, said, c.want)
+		}
+	}
+}
+
+// A token that cannot be used, or that the relay does not take, is told by what has it
+// be read: the key of the configuration, or the flag.
+func TestTokenOfTheConfiguration(t *testing.T) {
+	dir := files(t, map[string]string{
+		"relay.yaml": "upstream: {origins: [{address: 'file:.'}]}\ndownstream: {address: '127.0.0.1:0', drain: 0s}\nlog: {level: error}\nadmin: {address: '127.0.0.1:0', token_file: token}\n",
+		"token":      "right", "empty": "", "damaged": "a token\nof two lines", "wrong": "wrong",
+	})
+	at := running(t, filepath.Join(dir, "relay.yaml"))
+	for name, want := range map[string]string{
+		"empty":   "KEY: DIR/empty: wants one token of printable ASCII without blanks\n",
+		"damaged": "KEY: DIR/damaged: wants one token of printable ASCII without blanks\n",
+		"none":    "KEY: open DIR/none: ",
+		"wrong":   "KEY: the relay at http://" + at + " asks for another token than that in DIR/wrong\n",
+	} {
+		file, token := filepath.Join(dir, "other.yaml"), filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte("upstream: {origins: [{address: 'file:.'}]}\nadmin:\n  address: '"+at+"'\n  token_file: "+name+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			key  string
+			args []string
+		}{
+			{"DIR/other.yaml:4: admin.token_file", []string{"status", "-c", file}},
+			{"DIR/other.yaml:4: admin.token_file", []string{"explain", "--diff", file}},
+			{"--token-file", []string{"status", "-c", file, "--token-file", token}},
+			{"--token-file", []string{"status", "--admin", at, "--token-file", token}},
+		} {
+			code, out, errs := runRelay(c.args...)
+			want := "relay: " + strings.Replace(want, "KEY", c.key, 1)
+			if said := strings.ReplaceAll(errs, dir, "DIR"); code != 1 || out != "" || !strings.HasPrefix(said, want) {
+				t.Errorf("%v: %d %s%s, want %s", c.args, code, out, said, want)
+			}
 		}
 	}
 }

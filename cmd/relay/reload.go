@@ -143,7 +143,7 @@ func (l *reloader) reload(asked bool) {
 	if len(changed) > 0 {
 		now = r.reconfigure(next, changed)
 		says.Since = time.Now()
-		says.NeedsRestart = r.needsRestart(config.Diff(r.cfg, cfg), cfg)
+		says.NeedsRestart = r.needsRestart(config.Diff(r.atStart(cfg), cfg), cfg)
 		next.warn(r.log, before)
 	}
 	l.follow.Store(l.followed(cfg, false))

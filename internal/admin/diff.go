@@ -59,6 +59,8 @@ type moves struct {
 	// Admission are the addresses of listeners at which others are let in, or given
 	// Secrets, than would be. Whom that ends is not computed.
 	Admission []string `json:"admission,omitempty"`
+	// Elsewhere are the addresses at which there is no listener to compare with.
+	Elsewhere []string `json:"elsewhere,omitempty"`
 	page
 }
 
@@ -77,7 +79,8 @@ func (s *Server) diff(r *http.Request) (int, any) {
 	if err != nil {
 		return fail(http.StatusBadRequest, err.Error())
 	}
-	out := moves{page: page{Items: []json.RawMessage{}}, Admission: s.admission(listeners)}
+	out := moves{page: page{Items: []json.RawMessage{}}}
+	out.Admission, out.Elsewhere = s.admission(listeners)
 	size, until := 0, time.Now().Add(diffTime)
 	for m := range s.opts.Clients.Moves(number, rules.Key) {
 		if len(out.Items) == limit || size > maxPage || time.Now().After(until) {
@@ -100,18 +103,21 @@ func (s *Server) diff(r *http.Request) (int, any) {
 }
 
 // admission are the addresses of those listeners that let in others than the ones
-// that are there now. One that is not there would need a restart.
-func (s *Server) admission(listeners []listener) (others []string) {
+// that are there now, and of those that are elsewhere: these would need a restart.
+func (s *Server) admission(listeners []listener) (others, elsewhere []string) {
+	if s.opts.Admitted == nil {
+		return nil, nil
+	}
 	for _, l := range listeners {
-		if s.opts.Admitted == nil {
-			break
-		}
 		identity, secrets, ok := s.opts.Admitted(l.Address)
-		if ok && (identity != l.Identity || secrets != l.Secrets) {
+		switch {
+		case !ok:
+			elsewhere = append(elsewhere, l.Address)
+		case identity != l.Identity || secrets != l.Secrets:
 			others = append(others, l.Address)
 		}
 	}
-	return others
+	return others, elsewhere
 }
 
 // readRules compiles what a body says.

@@ -6,6 +6,9 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -80,6 +83,36 @@ func TestIndexHasAllPaths(t *testing.T) {
 			t.Errorf("nothing is said of %s:\n%s", says, got)
 		}
 	}
+}
+
+// What is open although there is a token is what the annotated file says is: nothing is
+// held back, nor is anything said to be open that is not.
+func TestAnnotatedFileNamesWhatIsOpen(t *testing.T) {
+	src, err := os.ReadFile("../../config/relay.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(strings.Fields(strings.ReplaceAll(string(src), " # ", " ")), " ")
+	_, said, _ := strings.Cut(text, "paths ask for it but ")
+	said, _, ok := strings.Cut(said, "; and all calls")
+	if !ok {
+		t.Fatal("there is no such comment")
+	}
+	named := regexp.MustCompile(`/[a-z]*(/|\b| as HTML)`).FindAllString(said, -1)
+	open := []string{"/ as HTML"}
+	r := serve(t, func(o *Options) { o.Config.TokenFile = write(t, "token", "s3cret") })
+	for _, p := range r.routes() {
+		if path, _, _ := strings.Cut(p.path, "{"); p.open {
+			open = append(open, path)
+		}
+	}
+	slices.Sort(named)
+	slices.Sort(open)
+	if !slices.Equal(named, open) {
+		t.Errorf("the comment names\n%q, and open are\n%q", named, open)
+	}
+	r.check(r.do(http.MethodGet, "/", "", "Accept", "text/html"), http.StatusOK, nil)
+	r.want(http.StatusUnauthorized, http.MethodGet, "/", nil)
 }
 
 func TestToken(t *testing.T) {
