@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // every path, with the methods that it has.
@@ -325,10 +326,14 @@ func TestProfiles(t *testing.T) {
 	if got := string(r.get("/debug/pprof/", nil).body); !strings.Contains(got, "goroutine") {
 		t.Errorf("%s", got)
 	}
+	began := time.Now()
 	if got := string(r.get("/debug/pprof/goroutine?debug=1", nil).body); !strings.Contains(got, "goroutine profile:") {
 		t.Errorf("%s", got)
 	}
 	r.get("/debug/pprof/cmdline", nil)
+	if d := time.Since(began); d < profileRest {
+		t.Errorf("after one that stops the program the next is had within %v", d)
+	}
 	r.want(404, "GET", "/debug/pprof/nothing", nil)
 	if got := r.do("GET", "/debug/pprof", ""); got.StatusCode >= 400 {
 		t.Errorf("/debug/pprof: %s", got.Status)

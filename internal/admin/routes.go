@@ -177,9 +177,12 @@ func profile(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// profileRest is for how long at least there is no profile after one that stops the whole
+// program while it looks, so that clients wait for few of them.
+const profileRest = 500 * time.Millisecond
+
 // profiles are made one at a time, and after each there is none for four times as
-// long as it took, but for those that wait most of their time: some
-// stop the whole program while they look.
+// long as it took, but for those that wait most of their time.
 func (s *Server) profiles() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !enter(r.Context(), s.profile) {
@@ -188,8 +191,11 @@ func (s *Server) profiles() http.Handler {
 		began := time.Now()
 		profile(w, r)
 		rest := 4 * time.Since(began)
-		if p := r.PathValue("profile"); p == "profile" || p == "trace" || r.URL.Query().Has("seconds") {
+		switch p := r.PathValue("profile"); {
+		case p == "profile", p == "trace", r.URL.Query().Has("seconds"):
 			rest = 0
+		case p != "" && p != "cmdline" && p != "symbol":
+			rest = max(rest, profileRest)
 		}
 		time.AfterFunc(rest, func() { <-s.profile })
 	})
