@@ -144,7 +144,7 @@ func (d *doubt) busy(since, now, due time.Time) {
 	}
 	wait := min(now.Sub(since), d.absentAfter)
 	if !now.Before(due) {
-		if d.most.Before(due) {
+		if d.most.Before(due.Add(d.absentAfter)) { // it is of what was due before
 			d.most = now.Add(d.absentAfter)
 		}
 		wait = min(wait, d.most.Sub(now))

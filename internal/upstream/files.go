@@ -265,15 +265,21 @@ func (o *fileOrigin) scan(busy func(name string) bool) (settled bool, err error)
 			o.refused(f, filepath.Join(o.dir, name), faults[name])
 		}
 	}
-	if first := slices.Sorted(maps.Keys(faults)); o.never() && len(first)+len(writing) > 0 {
+	all := o.merge()
+	// Of a type that a file says is empty there is one: without any, and with files that are
+	// not valid yet, it is as if there were no files.
+	none := o.never() || len(all.types) == 0
+	if first := slices.Sorted(maps.Keys(faults)); none && len(first)+len(writing) > 0 {
 		err := errWriting
 		if len(first) > 0 {
 			err = fmt.Errorf("%s: %w", first[0], faults[first[0]])
 		}
-		o.publish(&contents{failed: err})
+		if o.never() {
+			o.publish(&contents{failed: err})
+		}
 		return false, err
 	}
-	o.publish(o.merge())
+	o.publish(all)
 	return len(writing) == 0, nil
 }
 

@@ -180,3 +180,23 @@ func TestP80_P53_ADirectoryWithoutFilesIsAway(t *testing.T) {
 	r.write("c.yaml", clustersFile("1", "a=1"))
 	holds(t, wild, "a=1")
 }
+
+// Nor does a directory that was emptied take anything away as it is filled: not before a file
+// in it is valid.
+func TestP80_WhatIsNotValidYetTakesNothingAway(t *testing.T) {
+	r := newDirRig(t, t.TempDir())
+	r.write("a.yaml", clustersFile("1", "a=1"))
+	r.run()
+	wild, _ := r.key(all(cds))
+	holds(t, wild, "a=1")
+	must(t, os.Rename(r.path("a.yaml"), r.path("b.gone")))
+	at := r.untilLogged(0, "what was read stays", "no file in it is served")
+	r.write("b.yaml", "type_url: [\n")
+	r.untilLogged(at, "what was read stays", "b.yaml")
+	holds(t, wild, "a=1")
+	late, _ := r.key(all(cds))
+	holds(t, late, "a=1")
+	r.write("b.yaml", clustersFile("2", "b=2"))
+	holds(t, wild, "b=2")
+	holds(t, late, "b=2")
+}
