@@ -76,9 +76,10 @@ const (
 // due reports whether memory is to be given back: the last burst is over, and what
 // it left free, or uncollected, is worth it; or clients have left since, whose
 // memory still counts as live until something is collected, also while others keep
-// the relay busy. It costs two collections: once at the most for as many bytes allocated as
-// are live, which is how often Go's runtime has another, and so not again for what
-// could not be given back; or one for each crowd that leaves.
+// the relay busy. It costs two collections: once at the most for half as many bytes allocated as
+// are live, where Go's runtime has another for as many, and so not again for what
+// could not be given back; or one for each crowd that leaves; and while others keep the relay
+// busy, a share of the time at the most.
 func (t *thrift) due(u usage) bool {
 	fresh := u.allocated - t.last.allocated
 	quiet := fresh < max(t.quiet, u.live/32)
@@ -95,7 +96,7 @@ func (t *thrift) due(u usage) bool {
 	}
 	left := t.most-u.goroutines >= max(least, t.most/8) && (quiet || !leaving && t.since >= max(pause, int(share*t.took/t.every)))
 	burst := u.allocated-t.given >= max(t.least, u.live) && u.spare() >= max(t.least, u.live/8)
-	late := t.still == settled && t.loud >= max(t.least, u.live/2)
+	late := t.still >= settled && t.loud >= max(t.least, u.live/2) && (quiet || t.since >= int(share*t.took/t.every))
 	// What came free only after something was given back, as what the last of a crowd
 	// had; what could not be given back then does not count.
 	t.rest = min(t.rest, u.free)

@@ -133,6 +133,18 @@ func TestThriftTakesAShareOfTheTime(t *testing.T) {
 	if n < 2*share-2 || n > 2*share+2 {
 		t.Errorf("due after %d looks", n)
 	}
+	const mb = 1 << 20
+	th = newThrift()
+	th.took = 2 * th.every
+	th.due(usage{allocated: 500 * mb, objects: 300 * mb, live: 300 * mb})
+	for n = 1; !th.due(usage{allocated: uint64(500+20*n) * mb, objects: 300 * mb, live: 300 * mb}); n++ {
+		if n > 1000 {
+			break
+		}
+	}
+	if n < 2*share-2 || n > 2*share+2 {
+		t.Errorf("what was live is collected after %d looks", n)
+	}
 }
 
 // What was free goes back to the system.

@@ -396,7 +396,7 @@ func (p *pollLook) resources(now *xds.Snapshot, yield func(ResourceStatus) bool)
 			if r.Stance = Missing; !now.Type.FullState {
 				r.State = Synced // P31: it is told by silence
 			}
-		case is == xds.Pending:
+		case is == xds.Pending, is == xds.Lapsed:
 			r.State = NotSent
 		}
 		if !yield(r) {
