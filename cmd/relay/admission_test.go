@@ -163,7 +163,12 @@ func TestP5_ReloadOfTheNumberOfListenersEnds(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Error("a goes on, though it is not let in any more")
 	}
-	if all := g.r.fanout.Clients(); len(all) != 1 || all[0].Node != "c" {
+	// It is told before it is forgotten.
+	all := g.r.fanout.Clients()
+	for late := time.Now().Add(10 * time.Second); len(all) != 1 && time.Now().Before(late); all = g.r.fanout.Clients() {
+		<-time.After(time.Millisecond)
+	}
+	if len(all) != 1 || all[0].Node != "c" {
 		t.Errorf("there are %+v", all)
 	}
 }
