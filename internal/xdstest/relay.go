@@ -1,0 +1,253 @@
+package xdstest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"gopkg.in/yaml.v3"
+)
+
+// Config holds keys of the relay's configuration in dotted form, such as
+// "upstream.variant".
+type Config map[string]any
+
+// QuickConfig is a configuration of short times, on ports of the kernel's
+// choice.
+func QuickConfig() Config {
+	return Config{
+		"name":                          "relay-under-test",
+		"downstream.address":            "127.0.0.1:0",
+		"downstream.drain":              "200ms",
+		"downstream.removal_delay":      "50ms",
+		"admin.address":                 "127.0.0.1:0",
+		"upstream.linger":               "200ms",
+		"upstream.first_answer_timeout": "2s",
+		"upstream.backoff":              map[string]any{"base": "20ms", "max": "200ms"},
+	}
+}
+
+// Origins is the value of "upstream.origins" for these addresses.
+func Origins(addresses ...string) []map[string]any {
+	var list []map[string]any
+	for _, a := range addresses {
+		list = append(list, map[string]any{"address": a})
+	}
+	return list
+}
+
+// With returns a copy with more keys set.
+func (c Config) With(more Config) Config {
+	out := maps.Clone(c)
+	maps.Copy(out, more)
+	return out
+}
+
+// WriteFile writes the configuration as YAML and returns the file's path.
+func (c Config) WriteFile(t testing.TB) string {
+	t.Helper()
+	root := map[string]any{}
+	for key, value := range c {
+		node := root
+		parts := strings.Split(key, ".")
+		for _, part := range parts[:len(parts)-1] {
+			child, ok := node[part].(map[string]any)
+			if !ok {
+				child = map[string]any{}
+				node[part] = child
+			}
+			node = child
+		}
+		node[parts[len(parts)-1]] = value
+	}
+	text, err := yaml.Marshal(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "relay.yaml")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Relay is a running relay process.
+type Relay struct {
+	*Process
+	Address string // of the first gRPC listener
+	Admin   string // of the admin HTTP API
+	// RESTAddress is that of downstream.rest_address, which the test chose.
+	RESTAddress string
+
+	t testing.TB
+}
+
+var (
+	buildDir  string // set by Main
+	buildOnce = sync.OnceValues(func() (string, error) {
+		if buildDir == "" {
+			return "", errors.New("TestMain has to call xdstest.Main")
+		}
+		path := filepath.Join(buildDir, "relay")
+		out, err := exec.Command("go", "build", "-o", path, "xdsrelay/cmd/relay").CombinedOutput()
+		if err != nil {
+			return "", fmt.Errorf("build the relay: %w\n%s", err, out)
+		}
+		return path, nil
+	})
+)
+
+// Binary returns the path of the relay's binary. The first call builds it.
+// RELAY_BINARY names another one to test.
+func Binary(t testing.TB) string {
+	t.Helper()
+	if path := os.Getenv("RELAY_BINARY"); path != "" {
+		return path
+	}
+	path, err := buildOnce()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+var servingLine = regexp.MustCompile(`msg=serving .*?downstream=(\S+) admin=(\S+)`)
+
+// StartRelay runs `relay serve` and waits until it is ready. At the end of the
+// test it gets SIGTERM and has to exit with 0.
+func StartRelay(t testing.TB, config Config) *Relay {
+	t.Helper()
+	addresses := make(chan []string, 1)
+	cmd := exec.Command(Binary(t), "serve", "--config", config.WriteFile(t))
+	p := StartProcess(t, "relay", cmd, func(line string) {
+		if m := servingLine.FindStringSubmatch(line); m != nil {
+			select {
+			case addresses <- m[1:]:
+			default:
+			}
+		}
+	})
+	r := &Relay{Process: p, t: t}
+	t.Cleanup(r.Stop) // runs before the process is killed
+	select {
+	case a := <-addresses:
+		r.Address, r.Admin = strings.Split(a[0], ",")[0], a[1]
+	case <-p.Exited():
+		t.Fatalf("the relay exited at its start:\n%s", p.Log())
+	case <-time.After(Patience):
+		t.Fatalf("the relay did not start:\n%s", p.Log())
+	}
+	Eventually(t, "the relay's /ready", func() error {
+		_, err := r.Get("/ready")
+		return err
+	})
+	return r
+}
+
+// Run runs another command of the relay's binary against this relay's admin
+// address and returns its output and exit code.
+func (r *Relay) Run(args ...string) (stdout string, code int) {
+	r.t.Helper()
+	var out, errs strings.Builder
+	cmd := exec.Command(Binary(r.t), append(args, "--admin", r.Admin)...)
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		r.t.Fatalf("relay %s: %v", strings.Join(args, " "), err)
+	}
+	if errs.Len() > 0 {
+		r.t.Logf("relay %s: %s", strings.Join(args, " "), errs.String())
+	}
+	return out.String(), cmd.ProcessState.ExitCode()
+}
+
+var httpClient = &http.Client{Timeout: Patience, Transport: &http.Transport{DisableKeepAlives: true}}
+
+// HTTPGet returns the body of a URL. Any status but 200 is an error.
+func HTTPGet(url string) ([]byte, error) {
+	resp, err := httpClient.Get(url)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }() // only read from
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s: %s", url, resp.Status, body)
+	}
+	return body, nil
+}
+
+// Get returns the body of a path of the admin API.
+func (r *Relay) Get(path string) ([]byte, error) { return HTTPGet("http://" + r.Admin + path) }
+
+// List returns all items of a paged list of the admin API, such as "/clients".
+func List[T any](r *Relay, path string) ([]T, error) {
+	var items []T
+	for token := ""; ; {
+		body, err := r.Get(path + "?page_token=" + url.QueryEscape(token))
+		if err != nil {
+			return nil, err
+		}
+		var page struct {
+			Items []T    `json:"items"`
+			Next  string `json:"next_page_token"`
+		}
+		if err := json.Unmarshal(body, &page); err != nil {
+			return nil, fmt.Errorf("%s: %w: %s", path, err, body)
+		}
+		items = append(items, page.Items...)
+		if token = page.Next; token == "" {
+			return items, nil
+		}
+	}
+}
+
+// Metric returns the sum of the series of xdsrelay_<name> that have these
+// labels, given as name and value in turn. A histogram counts its samples. A
+// metric that does not exist is 0.
+func (r *Relay) Metric(name string, labels ...string) float64 {
+	r.t.Helper()
+	body, err := r.Get("/metrics")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(string(body)))
+	if err != nil {
+		r.t.Fatalf("/metrics: %v", err)
+	}
+	var sum float64
+series:
+	for _, m := range families["xdsrelay_"+name].GetMetric() {
+		for i := 0; i < len(labels); i += 2 {
+			found := false
+			for _, l := range m.GetLabel() {
+				found = found || l.GetName() == labels[i] && l.GetValue() == labels[i+1]
+			}
+			if !found {
+				continue series
+			}
+		}
+		sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + m.GetUntyped().GetValue() +
+			float64(m.GetHistogram().GetSampleCount())
+	}
+	return sum
+}
