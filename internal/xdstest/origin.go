@@ -134,12 +134,15 @@ func (o *Origin) serve(l net.Listener) {
 	o.mu.Unlock()
 
 	xds := server.NewServer(ctx, o, server.CallbackFuncs{
-		StreamOpenFunc:         func(_ context.Context, id int64, _ string) error { o.streamOpened(id); return nil },
-		StreamClosedFunc:       func(id int64, _ *corev3.Node) { o.streamClosed(id) },
-		StreamRequestFunc:      func(id int64, r *discoveryv3.DiscoveryRequest) error { o.received(id, sotwRequest(r)); return nil },
-		DeltaStreamOpenFunc:    func(_ context.Context, id int64, _ string) error { o.streamOpened(-id); return nil },
-		DeltaStreamClosedFunc:  func(id int64, _ *corev3.Node) { o.streamClosed(-id) },
-		StreamDeltaRequestFunc: func(id int64, r *discoveryv3.DeltaDiscoveryRequest) error { o.received(-id, deltaRequest(r)); return nil },
+		StreamOpenFunc:        func(_ context.Context, id int64, _ string) error { o.streamOpened(id); return nil },
+		StreamClosedFunc:      func(id int64, _ *corev3.Node) { o.streamClosed(id) },
+		StreamRequestFunc:     func(id int64, r *discoveryv3.DiscoveryRequest) error { o.received(id, sotwRequest(r)); return nil },
+		DeltaStreamOpenFunc:   func(_ context.Context, id int64, _ string) error { o.streamOpened(-id); return nil },
+		DeltaStreamClosedFunc: func(id int64, _ *corev3.Node) { o.streamClosed(-id) },
+		StreamDeltaRequestFunc: func(id int64, r *discoveryv3.DeltaDiscoveryRequest) error {
+			o.received(-id, deltaRequest(r))
+			return nil
+		},
 	})
 	g := grpc.NewServer(o.opts.Server...)
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, xds)
