@@ -16,9 +16,6 @@ RACE     := $(if $(shell command -v gcc || command -v cc || command -v clang),-r
 # no dependency of the relay.
 STATICCHECK := $(GO) tool -modfile=tools/go.mod staticcheck
 
-# PAGE runs go test as it is, and keeps the results.
-PAGE := $(GO) run ./integration/conformance/page
-
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -37,14 +34,11 @@ demo: build ## an origin, the relay and CLIENTS=50 clients in one process
 #
 # The tests with real Envoys and gRPC's C-core need Python (see clients). Without it
 # they are skipped and say so; with CI set they fail.
-#
-# The results are kept for the page of `make conformance`, so that no test runs
-# twice for it.
 .PHONY: test
 test: clients ## all tests; unit tests with the race detector
-	$(PAGE) record .cache/tests/unit.json $(RACE) -timeout 10m $$($(GO) list ./... | grep -v /integration)
-	$(PAGE) record .cache/tests/integration.json -count=1 -timeout 10m $$($(GO) list ./integration/... | grep -v /model)
-	$(PAGE) record .cache/tests/model.json -count=1 -timeout 10m ./integration/model -rapid.checks=$(CASES) -rapid.seed=$(SEED)
+	$(GO) test $(RACE) -timeout 10m $$($(GO) list ./... | grep -v /integration)
+	$(GO) test -count=1 -timeout 10m $$($(GO) list ./integration/... | grep -v /model)
+	$(GO) test -count=1 -timeout 10m ./integration/model -rapid.checks=$(CASES) -rapid.seed=$(SEED)
 	$(MAKE) monitoring
 	$(MAKE) browser
 
@@ -87,14 +81,6 @@ screenshots: ## docs/page/*.png: the admin page in Chromium, light and dark
 recording: ## what the README shows of commands, anew
 	README_RECORDING=1 $(GO) test -count=1 ./cmd/relay -run ReadmeShows
 
-.PHONY: conformance
-conformance: test ## docs/conformance.md: which tests prove which rule of the protocol
-	$(PAGE) write .cache/tests/*.json
-
-.PHONY: conformance-check
-conformance-check: ## fails if a rule has no test or the page is stale, by the last make test
-	$(PAGE) check .cache/tests/*.json
-
 # Random clients and a random origin against a plain map, in each of the four
 # combinations; CASES=100000 for a long run. `make test` plays the histories of
 # one seed, so that it says the same of the same code; `make model` new ones.
@@ -121,11 +107,6 @@ fuzz: ## each decoder of what clients, origins and files say, FUZZTIME=1m
 .PHONY: race
 race: ## all tests with the race detector, integration too
 	$(GO) test -race -count=1 -timeout 20m ./...
-
-# RULES="p23 p36": those alone.
-.PHONY: mutants
-mutants: ## break each rule in the code, one by one: some test must fail
-	$(GO) run ./integration/mutants $(RULES)
 
 # A seed that is given is played again, faults and changes in the same order.
 FOR      ?= 2m

@@ -115,18 +115,10 @@ var house = map[string]place{
 		nil,
 		"it judges the built binary, and shares no notion of the protocol with it",
 	},
-	"integration/conformance/page": {
-		nil,
-		"it reads names and results of tests",
-	},
 	"integration/model": {
 		[]string{"internal/xds", "internal/telemetry", "config",
 			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/orchestrator"},
 		"it puts the relay together between pipes, to have its clock",
-	},
-	"integration/mutants": {
-		nil,
-		"it changes the code from outside and imports none of it",
 	},
 	"integration/robust": {
 		[]string{"internal/xds", "internal/fleet", "integration/robust/check"},

@@ -1,8 +1,7 @@
 // Package conformance judges the built relay by the rules of the protocol: a
 // scripted origin on one side of it, scripted clients on the other, and what
-// each of them sees. Nothing here knows the relay's code. The rules, and what
-// was proven where, are in docs/conformance.md, which `make conformance` makes
-// from the names and the results of these and all other tests.
+// each of them sees. Nothing here knows the relay's code. The rules and
+// their tests are in docs/conformance.md.
 //
 // A few relays serve all tests, and every test has a key of its own: a relay
 // takes long to start, a key does not. Nothing waits for time to pass in order
