@@ -108,6 +108,14 @@ fuzz: ## each decoder of what clients, origins and files say, FUZZTIME=1m
 race: ## all tests with the race detector, integration too
 	$(GO) test -race -count=1 -timeout 20m ./...
 
+# gremlins is a tool of tools/gremlins/go.mod, pinned there. The pure packages are those
+# without I/O; a survivor is a change of the code that no test notices.
+PURE     ?= internal/xds internal/aggregator
+
+.PHONY: mutants
+mutants: ## mutation testing of the pure packages by gremlins, PURE=...; for people, takes long
+	@for p in $(PURE); do $(GO) tool -modfile=tools/gremlins/go.mod gremlins unleash --timeout-coefficient 10 --output-statuses l ./$$p || exit 1; done
+
 # A seed that is given is played again, faults and changes in the same order.
 FOR      ?= 2m
 
