@@ -3,7 +3,8 @@
 Usage: caller.py SERVICE, with a bootstrap in GRPC_XDS_BOOTSTRAP.
 
 Each call prints a line: "answer BACKEND" with the header that the backend
-sent, or "error CODE DETAILS".
+sent, or "error CODE DETAILS". The first call waits until the channel is ready.
+Later calls fail at once if gRPC has no endpoint for them.
 """
 
 import sys
@@ -21,9 +22,11 @@ def main(service):
             request_serializer=same,
             response_deserializer=same,
         )
+        ready = False
         while True:
             try:
-                _, call = check.with_call(b"", timeout=20, wait_for_ready=True)
+                _, call = check.with_call(b"", timeout=20, wait_for_ready=not ready)
+                ready = True
                 headers = dict(call.initial_metadata())
                 print("answer", headers.get("backend"), flush=True)
             except grpc.RpcError as e:
