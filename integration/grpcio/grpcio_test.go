@@ -1,9 +1,12 @@
 package grpcio
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 
@@ -23,6 +26,7 @@ func TestGRPCIO(t *testing.T) {
 	for _, variant := range []string{"sotw", "delta"} {
 		for _, kind := range xdstest.Caches {
 			t.Run(variant+"-origin/"+kind, func(t *testing.T) {
+				xdstest.PythonEnv(t) // skips before anything is built
 				t.Parallel()
 				follow(t, variant, kind)
 			})
@@ -31,7 +35,6 @@ func TestGRPCIO(t *testing.T) {
 }
 
 func follow(t *testing.T, variant, kind string) {
-	xdstest.PythonEnv(t) // skips before anything is built
 	blue, green := xdstest.StartGRPCBackend(t, "blue"), xdstest.StartGRPCBackend(t, "green")
 	o := xdstest.StartOrigin(t, xdstest.OriginOptions{Cache: kind})
 	o.Put(key, service("greeter", blue)...)
@@ -56,8 +59,13 @@ func follow(t *testing.T, variant, kind string) {
 	o.Start()
 	c.reaches("blue")
 
-	// The relay restarts. While it is away, the origin gets other endpoints.
-	r.Stop()
+	// The relay restarts, after SIGTERM or SIGKILL. While it is away, the origin
+	// gets other endpoints.
+	if kind == xdstest.Linear {
+		r.Stop()
+	} else {
+		r.Kill()
+	}
 	c.goesOn()
 	o.Put(key, endpoints("greeter", green))
 	r = xdstest.StartRelay(t, config)
@@ -73,6 +81,35 @@ func follow(t *testing.T, variant, kind string) {
 	if nacks := r.Metric("downstream_nacks_total"); nacks != 0 {
 		t.Errorf("gRPC refused %v responses", nacks)
 	}
+	xdstest.Eventually(t, "the client in /clients", func() error { return inStep(r) })
+}
+
+// A client that starts while the origin is away gets answers once the origin is
+// there. Its cluster asks for load reports, which the relay does not serve: calls
+// are answered all the same.
+func TestOriginAppearsAndNoLoadReports(t *testing.T) {
+	xdstest.PythonEnv(t)
+	t.Parallel()
+	o := xdstest.StartOrigin(t, xdstest.OriginOptions{})
+	o.Stop()
+	resources := service("greeter", xdstest.StartGRPCBackend(t, "blue"))
+	for _, r := range resources {
+		if c, ok := r.(*clusterv3.Cluster); ok {
+			c.LrsServer = &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Self{Self: &corev3.SelfConfigSource{}}}
+		}
+	}
+	o.Put(key, resources...)
+	r := xdstest.StartRelay(t, xdstest.QuickConfig().With(xdstest.Config{"upstream.origins": xdstest.Origins(o.Address)}))
+	c := startCaller(t, r.Address, "greeter")
+	xdstest.Eventually(t, "a refused stream", func() error {
+		if r.Metric("refused_total") == 0 {
+			return errors.New("none")
+		}
+		return nil
+	})
+	o.Start()
+	c.reaches("blue")
+	c.goesOn()
 	xdstest.Eventually(t, "the client in /clients", func() error { return inStep(r) })
 }
 

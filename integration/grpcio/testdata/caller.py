@@ -3,8 +3,9 @@
 Usage: caller.py SERVICE, with a bootstrap in GRPC_XDS_BOOTSTRAP.
 
 Each call prints a line: "answer BACKEND" with the header that the backend
-sent, or "error CODE DETAILS". The first call waits until the channel is ready.
-Later calls fail at once if gRPC has no endpoint for them.
+sent, or "error CODE DETAILS". Calls before the first answer wait until the
+channel is ready, and print "waiting CODE" if it is not within a second. Later
+calls fail at once if gRPC has no endpoint for them.
 """
 
 import sys
@@ -25,12 +26,16 @@ def main(service):
         ready = False
         while True:
             try:
-                _, call = check.with_call(b"", timeout=20, wait_for_ready=not ready)
+                # A call that began before the control plane failed never ends but by its
+                # deadline (grpcio 1.85, also without a relay).
+                timeout = 20 if ready else 1
+                _, call = check.with_call(b"", timeout=timeout, wait_for_ready=not ready)
                 ready = True
                 headers = dict(call.initial_metadata())
                 print("answer", headers.get("backend"), flush=True)
             except grpc.RpcError as e:
-                print("error", e.code().name, e.details(), flush=True)
+                kind = "error" if ready else "waiting"
+                print(kind, e.code().name, e.details(), flush=True)
             time.sleep(0.005)
 
 
