@@ -31,7 +31,7 @@ func TestTwentyEnvoysCost(t *testing.T) {
 	const seconds = 20
 	f := startFleet(t, 4, 5, 100)
 	f.reaches("blue")
-	t.Logf("%d cores; CPU in percent of one", runtime.NumCPU())
+	t.Logf("%d cores; CPU in percent of one; without any client: RSS %d MB", runtime.NumCPU(), f.idle.RSS>>20)
 	f.measure("at rest", func() { xdstest.Pause(t, seconds*time.Second) })
 	colour := "blue"
 	f.measure("one change of each key a second", func() {
@@ -57,6 +57,7 @@ type fleet struct {
 	envoys   []*envoy
 	keyOf    map[*envoy]string
 	backends map[string]*xdstest.HTTPBackend // by name: the key and a colour
+	idle     xdstest.Usage                   // of the relay before the first Envoy
 }
 
 // startFleet starts an origin, a relay, and as many Envoys as said for each of
@@ -81,6 +82,7 @@ func startFleet(t *testing.T, keys, envoysPerKey, clusters int) *fleet {
 		}
 		f.origin.Put(key, resources...)
 	}
+	f.idle = f.relay.Usage()
 	for i := range envoysPerKey {
 		for k, key := range f.keys {
 			w := adsWays[(i+k)%2]
