@@ -15,9 +15,20 @@ type Proxy struct {
 	done   chan struct{} // closed at the end of the test
 
 	mu    sync.Mutex
-	flows chan struct{} // closed while the proxy forwards
-	hung  bool
+	gate  *gate // of new connections
 	conns map[net.Conn]struct{}
+}
+
+// gate is what connections wait at while they hang.
+type gate struct {
+	open chan struct{} // closed while they do not hang
+	hung bool
+}
+
+func openGate() *gate {
+	g := &gate{open: make(chan struct{})}
+	close(g.open)
+	return g
 }
 
 // StartProxy starts a proxy in front of an address. It runs until the end of
@@ -26,8 +37,7 @@ func StartProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
 	l := Listen(t)
 	p := &Proxy{Address: l.Addr().String(), target: target, done: make(chan struct{}),
-		flows: make(chan struct{}), conns: make(map[net.Conn]struct{})}
-	close(p.flows)
+		gate: openGate(), conns: make(map[net.Conn]struct{})}
 	var wait sync.WaitGroup
 	wait.Go(func() {
 		for {
@@ -51,9 +61,9 @@ func StartProxy(t testing.TB, target string) *Proxy {
 func (p *Proxy) Hang() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.hung {
-		p.hung = true
-		p.flows = make(chan struct{})
+	if !p.gate.hung {
+		p.gate.hung = true
+		p.gate.open = make(chan struct{})
 	}
 }
 
@@ -61,10 +71,19 @@ func (p *Proxy) Hang() {
 func (p *Proxy) Resume() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.hung {
-		p.hung = false
-		close(p.flows)
+	if p.gate.hung {
+		p.gate.hung = false
+		close(p.gate.open)
 	}
+}
+
+// Strand makes the connections that there are hang for ever. New ones are
+// forwarded.
+func (p *Proxy) Strand() {
+	p.Hang()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.gate = openGate()
 }
 
 // Cut closes all connections. New ones are accepted.
@@ -76,19 +95,19 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// add remembers a connection for Cut. It returns false after the end of the
-// test.
-func (p *Proxy) add(c net.Conn) bool {
+// add remembers a connection for Cut and returns its gate, or nil after the end
+// of the test.
+func (p *Proxy) add(c net.Conn) *gate {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
 	case <-p.done:
 		_ = c.Close() // nothing was written
-		return false
+		return nil
 	default:
 	}
 	p.conns[c] = struct{}{}
-	return true
+	return p.gate
 }
 
 func (p *Proxy) drop(c net.Conn) {
@@ -99,12 +118,13 @@ func (p *Proxy) drop(c net.Conn) {
 }
 
 func (p *Proxy) serve(in net.Conn) {
-	if !p.add(in) {
+	g := p.add(in)
+	if g == nil {
 		return
 	}
 	defer p.drop(in)
 	out, err := net.Dial("tcp", p.target)
-	if err != nil || !p.add(out) {
+	if err != nil || p.add(out) == nil {
 		return
 	}
 	defer p.drop(out)
@@ -113,7 +133,7 @@ func (p *Proxy) serve(in net.Conn) {
 	var wait sync.WaitGroup
 	for _, d := range [][2]net.Conn{{in, out}, {out, in}} {
 		wait.Go(func() {
-			p.forward(d[0], d[1], gone)
+			p.forward(g, d[0], d[1], gone)
 			once.Do(func() { close(gone) })
 			_, _ = in.Close(), out.Close() // ends the other direction
 		})
@@ -123,14 +143,14 @@ func (p *Proxy) serve(in net.Conn) {
 
 // forward copies until either side ends. What it has read while the proxy
 // hangs it writes when it resumes.
-func (p *Proxy) forward(from, to net.Conn, gone <-chan struct{}) {
+func (p *Proxy) forward(g *gate, from, to net.Conn, gone <-chan struct{}) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
 		if err != nil {
 			return
 		}
-		if !p.wait(gone) {
+		if !p.wait(g, gone) {
 			return
 		}
 		if _, err := to.Write(buf[:n]); err != nil {
@@ -139,14 +159,14 @@ func (p *Proxy) forward(from, to net.Conn, gone <-chan struct{}) {
 	}
 }
 
-// wait returns true as soon as the proxy forwards, or false if the connection
+// wait returns true as soon as the gate is open, or false if the connection
 // ended.
-func (p *Proxy) wait(gone <-chan struct{}) bool {
+func (p *Proxy) wait(g *gate, gone <-chan struct{}) bool {
 	p.mu.Lock()
-	flows := p.flows
+	open := g.open
 	p.mu.Unlock()
 	select {
-	case <-flows:
+	case <-open:
 		return true
 	case <-gone:
 	case <-p.done:
