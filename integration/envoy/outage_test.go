@@ -29,8 +29,7 @@ func drain(t *testing.T, r *xdstest.Relay) {
 	}
 }
 
-// waitConnected waits until a relay has exactly these numbers of streams per
-// node.
+// waitConnected waits until a relay has exactly this many nodes connected.
 func waitConnected(t *testing.T, r *xdstest.Relay, want int) {
 	t.Helper()
 	xdstest.Eventually(t, "the relay's clients", func() error {
@@ -47,40 +46,36 @@ func waitConnected(t *testing.T, r *xdstest.Relay, want int) {
 // gets what changed and nothing else.
 func TestRelayOutages(t *testing.T) {
 	each(t, adsWays, func(t *testing.T, w way, variant string) {
-		config := xdstest.Config{"downstream.address": xdstest.FreeAddress(t)}
-		s := newScene(t, w, sceneOptions{variant: variant, config: config})
-		config = xdstest.QuickConfig().With(config).With(xdstest.Config{
-			"upstream.origins": xdstest.Origins(s.origin.Address), "upstream.variant": variant})
+		s, _ := proxied(t, w, variant, xdstest.Config{"downstream.address": xdstest.FreeAddress(t)})
 		s.origin.Put("edge", web(w.source, xdstest.StartHTTPBackend(t, "blue"))...)
 		s.origin.Put("edge", cluster("old", w.source), endpoints("old"))
 		e := s.envoy("envoy-1", nil)
 		e.reaches("in", "", "/", "blue")
 		waitInStep(e, s.relay)
 		tr := startTraffic(e, "in")
-		relay := s.relay
-		for _, outage := range []struct {
+		for _, how := range []struct {
 			name string
 			end  func()
 		}{
-			{"restarted", func() { relay.Stop() }},
-			{"killed", func() { relay.Kill() }},
-			{"drained", func() { drain(t, relay) }},
+			{"restarted", func() { s.relay.Stop() }},
+			{"killed", func() { s.relay.Kill() }},
+			{"drained", func() { drain(t, s.relay) }},
 		} {
-			outage.end()
+			how.end()
 			e.waitStat("control_plane.connected_state", 0)
-			s.origin.Put("edge", endpoints("web", xdstest.StartHTTPBackend(t, outage.name)))
+			s.origin.Put("edge", endpoints("web", xdstest.StartHTTPBackend(t, how.name)))
 			tr.goesOn()
-			relay = xdstest.StartRelay(t, config)
-			tr.reaches(outage.name)
-			waitInStep(e, relay)
+			s.restart()
+			tr.reaches(how.name)
+			waitInStep(e, s.relay)
 			e.lostNothing(append(webHeld, "CDS old")...)
 		}
 		// What the origin deletes while the relay is away is deleted, and nothing else.
-		relay.Kill()
+		s.relay.Kill()
 		s.origin.Remove("edge", cds, "old")
-		relay = xdstest.StartRelay(t, config)
+		s.restart()
 		e.waitHolds(webHeld...)
-		waitInStep(e, relay)
+		waitInStep(e, s.relay)
 		tr.stop()
 		e.removed(1, 0)
 		e.mustBeClean()
@@ -160,14 +155,28 @@ func TestOriginOutages(t *testing.T) {
 	})
 }
 
-// proxied is a scene whose relay reaches the origin through a proxy.
-func proxied(t *testing.T, w way, variant string, config xdstest.Config) (*scene, *xdstest.Proxy) {
+// outage is a scene whose relay reaches the origin through a proxy, and can be
+// started again.
+type outage struct {
+	*scene
+	config xdstest.Config
+}
+
+// restart starts the relay again, with the same configuration.
+func (o *outage) restart() {
+	o.t.Helper()
+	o.relay = xdstest.StartRelay(o.t, o.config)
+}
+
+// proxied starts an outage's scene.
+func proxied(t *testing.T, w way, variant string, config xdstest.Config) (*outage, *xdstest.Proxy) {
 	t.Helper()
-	s := newScene(t, w, sceneOptions{direct: true})
-	proxy := xdstest.StartProxy(t, s.origin.Address)
-	s.relay = xdstest.StartRelay(t, xdstest.QuickConfig().With(xdstest.Config{
-		"upstream.origins": xdstest.Origins(proxy.Address), "upstream.variant": variant}).With(config))
-	return s, proxy
+	o := &outage{scene: newScene(t, w, sceneOptions{direct: true})}
+	proxy := xdstest.StartProxy(t, o.origin.Address)
+	o.config = xdstest.QuickConfig().With(xdstest.Config{
+		"upstream.origins": xdstest.Origins(proxy.Address), "upstream.variant": variant}).With(config)
+	o.restart()
+	return o, proxy
 }
 
 // The connection to the origin dies without being closed. The relay's keepalive
@@ -204,50 +213,110 @@ func TestOriginUnreachableUnnoticed(t *testing.T) {
 // back.
 func TestStartWithoutOrigin(t *testing.T) {
 	each(t, adsWays, func(t *testing.T, w way, variant string) {
-		config := xdstest.Config{"downstream.address": xdstest.FreeAddress(t),
-			"store": map[string]any{"path": t.TempDir(), "interval": "20ms"}}
-		s := newScene(t, w, sceneOptions{variant: variant, config: config})
-		config = xdstest.QuickConfig().With(config).With(xdstest.Config{
-			"upstream.origins": xdstest.Origins(s.origin.Address), "upstream.variant": variant})
-		s.origin.Put("edge", web(w.source, xdstest.StartHTTPBackend(t, "blue"))...)
-		e := s.envoy("envoy-1", nil)
-		e.reaches("in", "", "/", "blue")
-		waitInStep(e, s.relay)
-		tr := startTraffic(e, "in")
-		waitStored(t, s.relay, config, 4)
-		s.relay.Kill()
-		s.origin.Stop()
-
-		s.relay = xdstest.StartRelay(t, config)
-		e.waitStat("control_plane.connected_state", 1)
-		late := s.envoy("envoy-2", nil)
-		late.reaches("in", "", "/", "blue")
-		waitConnected(t, s.relay, 2)
-		tr.goesOn()
-		for _, e := range []*envoy{e, late} {
-			e.lostNothing(webHeld...)
-		}
-		if n := s.relay.Metric("stale_types"); n != 4 {
-			t.Errorf("%v types are marked as served from the store, want 4", n)
-		}
-
-		s.origin.Put("edge", endpoints("web", xdstest.StartHTTPBackend(t, "green")))
-		s.origin.Start()
-		tr.reaches("green")
-		late.reaches("in", "", "/", "green")
-		tr.stop()
-		for _, e := range []*envoy{e, late} {
-			waitInStep(e, s.relay)
-			e.lostNothing(webHeld...)
-			e.mustBeClean()
-		}
+		startWithoutOrigin(t, w, variant, func(o *xdstest.Origin, _ *xdstest.Proxy) { o.Stop() },
+			func(o *xdstest.Origin, _ *xdstest.Proxy) { o.Start() })
 	})
+}
+
+// As TestStartWithoutOrigin, but the origin is there and answers nothing.
+func TestStartWithHangingOrigin(t *testing.T) {
+	long(t)
+	each(t, adsWays, func(t *testing.T, w way, variant string) {
+		startWithoutOrigin(t, w, variant, func(_ *xdstest.Origin, p *xdstest.Proxy) { p.Hang() },
+			func(_ *xdstest.Origin, p *xdstest.Proxy) { p.Resume() })
+	})
+}
+
+func startWithoutOrigin(t *testing.T, w way, variant string, lose, regain func(*xdstest.Origin, *xdstest.Proxy)) {
+	store := t.TempDir()
+	s, proxy := proxied(t, w, variant, xdstest.Config{"downstream.address": xdstest.FreeAddress(t),
+		"store": map[string]any{"path": store, "interval": "20ms"}})
+	s.origin.Put("edge", web(w.source, xdstest.StartHTTPBackend(t, "blue"))...)
+	e := s.envoy("envoy-1", nil)
+	e.reaches("in", "", "/", "blue")
+	waitInStep(e, s.relay)
+	tr := startTraffic(e, "in")
+	waitStored(t, s.relay, store, 4)
+	s.relay.Kill()
+	lose(s.origin, proxy)
+
+	s.restart()
+	e.waitStat("control_plane.connected_state", 1)
+	late := s.envoy("envoy-2", nil)
+	late.reaches("in", "", "/", "blue")
+	waitConnected(t, s.relay, 2)
+	tr.goesOn()
+	for _, e := range []*envoy{e, late} {
+		e.lostNothing(webHeld...)
+	}
+	if n := s.relay.Metric("stale_types"); n != 4 {
+		t.Errorf("%v types are marked as served from the store, want 4", n)
+	}
+
+	s.origin.Put("edge", endpoints("web", xdstest.StartHTTPBackend(t, "green")))
+	regain(s.origin, proxy)
+	tr.reaches("green")
+	late.reaches("in", "", "/", "green")
+	tr.stop()
+	for _, e := range []*envoy{e, late} {
+		waitInStep(e, s.relay)
+		e.lostNothing(webHeld...)
+		e.mustBeClean()
+	}
+}
+
+// The relay has no store and starts again without any origin. It has nothing
+// for the Envoy, which keeps what it has until the origin is back.
+func TestStartWithoutOriginAndStore(t *testing.T) {
+	each(t, adsWays, func(t *testing.T, w way, variant string) {
+		startWithoutStore(t, w, variant, 2*time.Second, func(o *xdstest.Origin, _ *xdstest.Proxy) { o.Stop() },
+			func(o *xdstest.Origin, _ *xdstest.Proxy) { o.Start() })
+	})
+}
+
+// As TestStartWithoutOriginAndStore, but the origin is there and answers
+// nothing for a while.
+func TestStartWithHangingOriginAndNoStore(t *testing.T) {
+	long(t)
+	each(t, adsWays, func(t *testing.T, w way, variant string) {
+		startWithoutStore(t, w, variant, 25*time.Second, func(_ *xdstest.Origin, p *xdstest.Proxy) { p.Hang() },
+			func(_ *xdstest.Origin, p *xdstest.Proxy) { p.Resume() })
+	})
+}
+
+func startWithoutStore(t *testing.T, w way, variant string, away time.Duration, lose, regain func(*xdstest.Origin, *xdstest.Proxy)) {
+	s, proxy := proxied(t, w, variant, xdstest.Config{"downstream.address": xdstest.FreeAddress(t)})
+	s.origin.Put("edge", web(w.source, xdstest.StartHTTPBackend(t, "blue"))...)
+	e := s.envoy("envoy-1", retrySoon)
+	e.reaches("in", "", "/", "blue")
+	waitInStep(e, s.relay)
+	tr := startTraffic(e, "in")
+	s.relay.Kill()
+	lose(s.origin, proxy)
+	s.restart()
+	xdstest.Pause(t, away)
+	tr.goesOn()
+	e.lostNothing(webHeld...)
+	s.origin.Put("edge", endpoints("web", xdstest.StartHTTPBackend(t, "green")))
+	regain(s.origin, proxy)
+	tr.reaches("green")
+	tr.stop()
+	waitInStep(e, s.relay)
+	e.lostNothing(webHeld...)
+	e.mustBeClean()
+}
+
+// retrySoon makes an Envoy open a stream again after 1 s at most. By default
+// that takes up to 30 s, which is the patience of these tests.
+func retrySoon(b bootstrap) {
+	services := b.at("dynamic_resources", "ads_config")["grpc_services"].([]any)
+	services[0].(bootstrap).at("envoy_grpc", "retry_policy")["retry_back_off"] = bootstrap{
+		"base_interval": "0.1s", "max_interval": "1s"}
 }
 
 // waitStored waits until the relay has that many files in its store and nothing
 // more to write.
-func waitStored(t *testing.T, r *xdstest.Relay, config xdstest.Config, files int) {
-	path := config["store"].(map[string]any)["path"].(string)
+func waitStored(t *testing.T, r *xdstest.Relay, path string, files int) {
 	xdstest.Eventually(t, "the store", func() error {
 		found, err := filepath.Glob(filepath.Join(path, "*.good"))
 		if err == nil && len(found) < files {
