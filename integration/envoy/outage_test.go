@@ -269,7 +269,7 @@ func startWithoutOrigin(t *testing.T, w way, variant string, lose, regain func(*
 // for the Envoy, which keeps what it has until the origin is back.
 func TestStartWithoutOriginAndStore(t *testing.T) {
 	each(t, adsWays, func(t *testing.T, w way, variant string) {
-		startWithoutStore(t, w, variant, 2*time.Second, func(o *xdstest.Origin, _ *xdstest.Proxy) { o.Stop() },
+		startWithoutStore(t, w, variant, time.Second, func(o *xdstest.Origin, _ *xdstest.Proxy) { o.Stop() },
 			func(o *xdstest.Origin, _ *xdstest.Proxy) { o.Start() })
 	})
 }
