@@ -19,14 +19,17 @@ type replicas struct {
 	port   string
 	config [2]xdstest.Config
 	relays [2]*xdstest.Relay
+	// keepalive is the interval and timeout of the Envoys' pings; empty: those of
+	// config/clients.
+	keepalive string
 }
 
 const relayName = "relays.test"
 
-func newReplicas(t *testing.T, w way, config xdstest.Config) *replicas {
+func newReplicas(t *testing.T, w way, keepalive string) *replicas {
 	t.Helper()
 	r := &replicas{scene: newScene(t, w, sceneOptions{direct: true}), dns: xdstest.StartDNS(t, relayName),
-		hosts: [2]string{"127.0.0.1", "127.0.0.2"}}
+		hosts: [2]string{"127.0.0.1", "127.0.0.2"}, keepalive: keepalive}
 	_, r.port, _ = net.SplitHostPort(xdstest.FreeAddress(t))
 	for i, host := range r.hosts {
 		r.config[i] = xdstest.QuickConfig().With(xdstest.Config{
@@ -34,7 +37,10 @@ func newReplicas(t *testing.T, w way, config xdstest.Config) *replicas {
 			"downstream.address":            net.JoinHostPort(host, r.port),
 			"downstream.max_connection_age": "2s",
 			"upstream.origins":              xdstest.Origins(r.origin.Address),
-		}).With(config)
+		})
+		if keepalive != "" { // the relay closes connections that ping more often than min_time
+			r.config[i]["downstream.keepalive"] = map[string]any{"time": "10s", "timeout": "10s", "min_time": "500ms"}
+		}
 		r.start(i)
 	}
 	r.dns.Set(r.hosts[:]...)
@@ -65,9 +71,10 @@ func (r *replicas) envoys(n int) []*envoy {
 			},
 		}
 		retrySoon(b)
-		keepalive := c.at("typed_extension_protocol_options", "envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
-			"explicit_http_config", "http2_protocol_options", "connection_keepalive")
-		keepalive["interval"], keepalive["timeout"] = "1s", "1s"
+		if r.keepalive != "" {
+			c.at("typed_extension_protocol_options", "envoy.extensions.upstreams.http.v3.HttpProtocolOptions", "explicit_http_config",
+				"http2_protocol_options")["connection_keepalive"] = bootstrap{"interval": r.keepalive, "timeout": r.keepalive}
+		}
 		out = append(out, startEnvoy(r.t, "envoy-"+strconv.Itoa(i), "edge", b))
 	}
 	return out
@@ -105,9 +112,9 @@ func (r *replicas) waitSpread(envoys int, relays ...*xdstest.Relay) {
 
 // lose takes one of two relays away from six Envoys and brings it back. The
 // Envoys go to the other one, and spread again afterwards.
-func lose(t *testing.T, w way, config xdstest.Config, withdraw bool, end, back func(r *replicas)) {
+func lose(t *testing.T, w way, keepalive string, withdraw bool, end, back func(r *replicas)) {
 	const n = 6
-	r := newReplicas(t, w, config)
+	r := newReplicas(t, w, keepalive)
 	r.origin.Put("edge", web(w.source, xdstest.StartHTTPBackend(t, "blue"))...)
 	envoys := r.envoys(n)
 	for _, e := range envoys {
@@ -150,7 +157,7 @@ func TestReplicaDrains(t *testing.T) {
 	for _, w := range adsWays {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
-			lose(t, w, nil, true,
+			lose(t, w, "", true,
 				func(r *replicas) { drain(t, r.relays[1]) }, func(r *replicas) { r.start(1) })
 		})
 	}
@@ -162,7 +169,7 @@ func TestReplicaDies(t *testing.T) {
 	for _, w := range adsWays {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
-			lose(t, w, nil, false,
+			lose(t, w, "", false,
 				func(r *replicas) { r.relays[1].Kill() }, func(r *replicas) { r.start(1) })
 		})
 	}
@@ -175,7 +182,7 @@ func TestReplicaHangs(t *testing.T) {
 	for _, w := range adsWays {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
-			lose(t, w, xdstest.Config{"downstream.keepalive": map[string]any{"time": "10s", "timeout": "10s", "min_time": "500ms"}}, true,
+			lose(t, w, "1s", true,
 				func(r *replicas) {
 					r.relays[1].Signal(syscall.SIGSTOP)
 					t.Cleanup(func() { r.relays[1].Signal(syscall.SIGCONT) }) // SIGTERM alone does not wake it
