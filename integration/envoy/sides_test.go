@@ -1,0 +1,41 @@
+package envoy
+
+import (
+	"testing"
+
+	"xdsrelay/internal/xdstest"
+)
+
+// An Envoy behind the relay ends with the same configuration and the same
+// number of updates as one that asks the origin directly.
+func TestDirect(t *testing.T) {
+	play := func(t *testing.T, s *scene) *envoy {
+		s.origin.Put("edge", web(s.way.source, xdstest.StartHTTPBackend(t, "blue"))...)
+		e := s.envoy("envoy-1", nil)
+		e.reaches("in", "", "/", "blue")
+		s.origin.Put("edge", endpoints("web", xdstest.StartHTTPBackend(t, "green")))
+		e.reaches("in", "", "/", "green")
+		return e
+	}
+	each(t, ways, func(t *testing.T, w way, variant string) {
+		opts := sceneOptions{variant: variant}
+		// Only the endpoints change.
+		sideBySide(t, w, opts, play, repeats(w, opts, `cluster_manager\.cds|listener_manager\.lds|http\.test\.rds\.in`)...)
+	})
+}
+
+// The same with resources of all types, with a change of each. A linear cache of
+// go-control-plane does not serve REST.
+func TestDirectTypes(t *testing.T) {
+	for _, cache := range xdstest.Caches {
+		t.Run(cache, func(t *testing.T) {
+			each(t, allWays, func(t *testing.T, w way, variant string) {
+				if w.rest && cache == xdstest.Linear {
+					return
+				}
+				opts := everythingOptions(w, cache, variant)
+				sideBySide(t, w, opts, playEverything, repeats(w, opts, `.*`)...)
+			})
+		})
+	}
+}
