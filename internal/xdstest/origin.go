@@ -45,13 +45,22 @@ type OriginOptions struct {
 	Heartbeat time.Duration // of resources with a TTL; snapshot caches only
 	Server    []grpc.ServerOption
 	REST      bool
+	// Services, if not nil, makes what the origin serves instead of
+	// go-control-plane's services.
+	Services func() Services
+}
+
+// Services are gRPC services that a test wrote.
+type Services interface {
+	Register(*grpc.Server)
 }
 
 // Origin is go-control-plane's server, which serves each node by its
 // node.cluster.
 type Origin struct {
-	Address     string // gRPC
-	RESTAddress string // empty without OriginOptions.REST
+	Address     string   // gRPC
+	RESTAddress string   // empty without OriginOptions.REST
+	Services    Services // nil without OriginOptions.Services
 
 	t    testing.TB
 	opts OriginOptions
@@ -95,6 +104,9 @@ func StartOrigin(t testing.TB, opts OriginOptions) *Origin {
 	o.Address = l.Addr().String()
 	if opts.REST {
 		o.RESTAddress = FreeAddress(t)
+	}
+	if opts.Services != nil {
+		o.Services = opts.Services()
 	}
 	o.serve(l)
 	t.Cleanup(o.Stop)
@@ -145,16 +157,11 @@ func (o *Origin) serve(l net.Listener) {
 		},
 	})
 	g := grpc.NewServer(o.opts.Server...)
-	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, xds)
-	clusterservice.RegisterClusterDiscoveryServiceServer(g, xds)
-	endpointservice.RegisterEndpointDiscoveryServiceServer(g, xds)
-	listenerservice.RegisterListenerDiscoveryServiceServer(g, xds)
-	routeservice.RegisterRouteDiscoveryServiceServer(g, xds)
-	routeservice.RegisterScopedRoutesDiscoveryServiceServer(g, xds)
-	routeservice.RegisterVirtualHostDiscoveryServiceServer(g, xds)
-	secretservice.RegisterSecretDiscoveryServiceServer(g, xds)
-	runtimeservice.RegisterRuntimeDiscoveryServiceServer(g, xds)
-	extensionservice.RegisterExtensionConfigDiscoveryServiceServer(g, xds)
+	if o.Services != nil {
+		o.Services.Register(g)
+	} else {
+		register(g, xds)
+	}
 
 	var wait sync.WaitGroup
 	wait.Go(func() { _ = g.Serve(l) }) // ended by Stop
@@ -168,6 +175,20 @@ func (o *Origin) serve(l net.Listener) {
 		cancel()
 		wait.Wait()
 	}
+}
+
+// register registers go-control-plane's services.
+func register(g *grpc.Server, xds server.Server) {
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, xds)
+	clusterservice.RegisterClusterDiscoveryServiceServer(g, xds)
+	endpointservice.RegisterEndpointDiscoveryServiceServer(g, xds)
+	listenerservice.RegisterListenerDiscoveryServiceServer(g, xds)
+	routeservice.RegisterRouteDiscoveryServiceServer(g, xds)
+	routeservice.RegisterScopedRoutesDiscoveryServiceServer(g, xds)
+	routeservice.RegisterVirtualHostDiscoveryServiceServer(g, xds)
+	secretservice.RegisterSecretDiscoveryServiceServer(g, xds)
+	runtimeservice.RegisterRuntimeDiscoveryServiceServer(g, xds)
+	extensionservice.RegisterExtensionConfigDiscoveryServiceServer(g, xds)
 }
 
 // serveREST serves polls over HTTP/1.1 and cleartext HTTP/2.
