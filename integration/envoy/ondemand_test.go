@@ -50,7 +50,7 @@ func onDemandHosts(t *testing.T, s *scene) *envoy {
 	e.reaches("in", "a.test", "/", "blue")
 	e.reaches("in", "b.test", "/", "blue")
 
-	e.answers("in", "unknown.test", "/", nil, http.StatusNotFound)
+	e.answersStatus("in", "unknown.test", "/", nil, http.StatusNotFound)
 	o.putOnDemand("in/second", virtualHost("second", "green", "unknown.test"), "in/unknown.test")
 	e.reaches("in", "unknown.test", "/", "green")
 
@@ -84,8 +84,8 @@ func (e *envoy) status(listener, host, path string, header http.Header) (code in
 	return resp.StatusCode, string(body[:n]), nil
 }
 
-// answers waits until a request is answered with this status.
-func (e *envoy) answers(listener, host, path string, header http.Header, want int) {
+// answersStatus waits until a request is answered with this status.
+func (e *envoy) answersStatus(listener, host, path string, header http.Header, want int) {
 	e.t.Helper()
 	xdstest.Eventually(e.t, fmt.Sprintf("%s: %s%s through %s", e.node, host, path, listener), func() error {
 		code, _, err := e.status(listener, host, path, header)
@@ -168,9 +168,9 @@ func onDemandClusters(t *testing.T, s *scene, stream string, wildcard bool) *env
 	e.listens("in")
 	e.reachesCluster("in", "static", "blue")
 	e.reachesCluster("in", "with-eds", "green")
-	e.answers("in", "", "/", http.Header{"X-Cluster": {"later"}}, http.StatusServiceUnavailable)
+	e.answersStatus("in", "", "/", http.Header{"X-Cluster": {"later"}}, http.StatusServiceUnavailable)
 	o.putOnDemand("later", staticCluster("later", green))
-	e.answers("in", "", "/", http.Header{"X-Cluster": {"later"}}, http.StatusOK)
+	e.answersStatus("in", "", "/", http.Header{"X-Cluster": {"later"}}, http.StatusOK)
 	e.reachesCluster("in", "later", "green")
 	e.reachesCluster("in", "static", "blue")
 	return e

@@ -24,11 +24,11 @@ type replicas struct {
 	keepalive string
 }
 
-const relayName = "relays.test"
+const relayDNSName = "relays.test"
 
 func newReplicas(t *testing.T, w way, keepalive string) *replicas {
 	t.Helper()
-	r := &replicas{scene: newScene(t, w, sceneOptions{direct: true}), dns: xdstest.StartDNS(t, relayName),
+	r := &replicas{scene: newScene(t, w, sceneOptions{direct: true}), dns: xdstest.StartDNS(t, relayDNSName),
 		hosts: [2]string{"127.0.0.1", "127.0.0.2"}, keepalive: keepalive}
 	_, r.port, _ = net.SplitHostPort(xdstest.FreeAddress(t))
 	for i, host := range r.hosts {
@@ -58,7 +58,7 @@ func (r *replicas) envoys(n int) []*envoy {
 	r.t.Helper()
 	var out []*envoy
 	for i := range n {
-		b := r.way.bootstrap(r.t, net.JoinHostPort(relayName, r.port))
+		b := r.way.bootstrap(r.t, net.JoinHostPort(relayDNSName, r.port))
 		c := b.cluster("relay")
 		c["type"], c["dns_lookup_family"], c["dns_refresh_rate"] = "STRICT_DNS", "V4_ONLY", "0.3s"
 		c["typed_dns_resolver_config"] = bootstrap{

@@ -31,8 +31,8 @@ import (
 // /runtime go to the cluster "green".
 const greenKey = "routing.green"
 
-// runtime is an RTDS layer that sends so many percent to green.
-func runtime(percent float64) *runtimev3.Runtime {
+// runtimeResource is an RTDS layer that sends so many percent to green.
+func runtimeResource(percent float64) *runtimev3.Runtime {
 	layer, err := structpb.NewStruct(map[string]any{greenKey: percent})
 	if err != nil {
 		panic(err) // of values given here
@@ -183,7 +183,7 @@ func newEverything(t testing.TB, source *corev3.ConfigSource) *everything {
 		cluster("blue", source), endpoints("blue", blue),
 		cluster("green", source), endpoints("green", green),
 		withAuthority(cluster("secure", source), "backend-ca", source), endpoints("secure", secure), authority("backend-ca", ca),
-		listener("in", in), addHeader("on"), runtime(0),
+		listener("in", in), addHeader("on"), runtimeResource(0),
 		routeConfig("in", append(runtimeRoutes("/runtime"), routeByHeader("x-filter", "on", "green"), routeTo("/", "blue"))...),
 		listener("scoped", scopedManager(source)), scope("blue", "all-blue"), scope("green", "all-green"),
 		routes("all-blue", "blue"), routes("all-green", "green"),

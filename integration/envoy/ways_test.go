@@ -48,7 +48,7 @@ func playEverything(t *testing.T, s *scene) *envoy {
 
 	s.origin.Put("edge", addHeader("off"))
 	e.answers(ask{listener: "in"}, "blue")
-	s.origin.Put("edge", runtime(100))
+	s.origin.Put("edge", runtimeResource(100))
 	e.answers(ask{listener: "in", path: "/runtime"}, "green")
 	s.origin.Put("edge", scope("blue", "all-green"))
 	e.answers(ask{listener: "scoped", header: [2]string{"x-scope", "blue"}}, "green")
