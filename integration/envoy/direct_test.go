@@ -256,9 +256,10 @@ func (e *envoy) resources() (map[string]any, error) {
 			for _, entry := range list {
 				entry, _ := entry.(map[string]any)
 				delete(entry, "draining_state") // goes after the drain time
-				if name := nameOfEntry(entry); len(entry) > 1 {
-					out[field+" "+name] = entry
+				if _, named := entry["name"]; named && len(entry) == 1 {
+					continue // a listener that only drains
 				}
+				out[field+" "+nameOfEntry(entry)] = entry
 			}
 		}
 	}
