@@ -37,7 +37,7 @@ func repeats(w way, opts sceneOptions, other string) []difference {
 		return nil
 	}
 	const reason = "the origin repeats unchanged types under a new version, the relay does not"
-	counts := difference{item: `stat (` + other + `)\.(update_attempt|update_success)`, reason: reason, fewer: true}
+	counts := difference{item: `stat (` + other + `)\.(update_attempt|update_success|load_success)`, reason: reason, fewer: true}
 	if w.rest { // versions are not compared
 		return []difference{counts}
 	}
@@ -58,8 +58,8 @@ func repeats(w way, opts sceneOptions, other string) []difference {
 //	stat cluster_manager.cds.update_success    a counter or gauge
 //	runtime some.key                           a value of /runtime
 //
-// Ports other than 0 are numbered in the order in which they appear, because
-// each run has its own backends. Versions are compared where the relay passes
+// Ports other than 0 and inline_bytes, such as certificates, are numbered in the
+// order in which they appear, because each run has its own. Versions are compared where the relay passes
 // them on: not in REST, and in delta only those of types.
 func sideBySide(t *testing.T, w way, opts sceneOptions, play func(t *testing.T, s *scene) *envoy, explained ...difference) {
 	t.Helper()
@@ -147,7 +147,7 @@ const comparedStats = `^(cluster_manager\.(cds|cluster_(added|modified|removed|u
 	`.*\.(update_(attempt|success|empty|failure|rejected)|init_fetch_timeout|assignment_stale|assignment_timeout_received|version_text)$)`
 
 // ignoredStats change with the clock, differ by design, or say the same as another item.
-var ignoredStats = regexp.MustCompile(`(^cluster\.relay\.|_time$|_time_ms$|_duration$|\.version$|control_plane\.identifier$)`)
+var ignoredStats = regexp.MustCompile(`(^cluster\.relay\.|_time$|_time_ms$|_duration$|\.version$|^runtime\.override_dir|control_plane\.identifier$)`)
 
 // items returns what sideBySide compares.
 func (e *envoy) items(w way) (map[string]string, error) {
@@ -156,10 +156,10 @@ func (e *envoy) items(w way) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	ports := make(map[float64]string)
+	numbers := make(map[string]int)
 	for _, name := range slices.Sorted(maps.Keys(resources)) {
 		versions := make(map[string]bool)
-		tree := normalize(resources[name], ports, versions)
+		tree := normalize(resources[name], numbers, versions)
 		text, err := json.Marshal(tree)
 		if err != nil {
 			return nil, err
@@ -284,14 +284,14 @@ func nameOfEntry(entry map[string]any) string {
 	return ""
 }
 
-// normalize returns a tree without times and versions, and with numbered ports.
-// It collects the versions.
-func normalize(tree any, ports map[float64]string, versions map[string]bool) any {
+// normalize returns a tree without times and versions, and with numbers for
+// ports and inline bytes. It collects the versions.
+func normalize(tree any, numbers map[string]int, versions map[string]bool) any {
 	switch tree := tree.(type) {
 	case []any:
 		out := make([]any, len(tree))
 		for i, v := range tree {
-			out[i] = normalize(v, ports, versions)
+			out[i] = normalize(v, numbers, versions)
 		}
 		return out
 	case map[string]any:
@@ -301,14 +301,14 @@ func normalize(tree any, ports map[float64]string, versions map[string]bool) any
 			case "last_updated", "last_update_attempt":
 			case "version_info":
 				versions[fmt.Sprint(tree[key])] = true
-			case "port_value":
-				port, _ := tree[key].(float64)
-				if port != 0 && ports[port] == "" {
-					ports[port] = fmt.Sprintf("port %d", len(ports)+1)
+			case "port_value", "inline_bytes":
+				value := fmt.Sprint(tree[key])
+				if numbers[value] == 0 && value != "0" {
+					numbers[value] = len(numbers) + 1
 				}
-				out[key] = ports[port]
+				out[key] = numbers[value]
 			default:
-				out[key] = normalize(tree[key], ports, versions)
+				out[key] = normalize(tree[key], numbers, versions)
 			}
 		}
 		return out

@@ -23,3 +23,19 @@ func TestDirect(t *testing.T) {
 		sideBySide(t, w, opts, play, repeats(w, opts, `cluster_manager\.cds|listener_manager\.lds|http\.test\.rds\.in`)...)
 	})
 }
+
+// The same with resources of all types, with a change of each. A linear cache of
+// go-control-plane does not serve REST.
+func TestDirectTypes(t *testing.T) {
+	for _, cache := range xdstest.Caches {
+		t.Run(cache, func(t *testing.T) {
+			each(t, allWays, func(t *testing.T, w way, variant string) {
+				if w.rest && cache == xdstest.Linear {
+					return
+				}
+				opts := everythingOptions(w, cache, variant)
+				sideBySide(t, w, opts, playEverything, repeats(w, opts, `.*`)...)
+			})
+		})
+	}
+}

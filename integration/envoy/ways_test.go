@@ -26,11 +26,11 @@ func TestWays(t *testing.T) {
 // everythingOptions let an Envoy have secrets: over mTLS because of its
 // identity, otherwise because the relay's configuration allows it.
 func everythingOptions(w way, cache, variant string) sceneOptions {
-	opts := sceneOptions{origin: xdstest.OriginOptions{Cache: cache}, variant: variant}
+	config := xdstest.Config{"downstream.long_poll": "1s"} // a poll's subscription lasts twice as long
 	if !w.mtls {
-		opts.config = xdstest.Config{"downstream.secrets": "allow"}
+		config["downstream.secrets"] = "allow"
 	}
-	return opts
+	return sceneOptions{origin: xdstest.OriginOptions{Cache: cache}, variant: variant, config: config}
 }
 
 // playEverything brings an Envoy from a configuration of all types to another.
