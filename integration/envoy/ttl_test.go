@@ -41,6 +41,9 @@ func (e *envoy) layerStays(d time.Duration) {
 func TestRuntimeTTL(t *testing.T) {
 	for _, w := range append([]way{typesSotW, typesDel, adsMTLS}, adsWays...) {
 		t.Run(w.name, func(t *testing.T) {
+			if w.name != adsSotW.name && w.name != adsDelta.name {
+				long(t)
+			}
 			t.Parallel()
 			s, e := runtimeScene(t, w, sceneOptions{variant: "sotw"})
 			e.layerStays(runtimeTTL * 3 / 2)
@@ -58,6 +61,7 @@ func TestRuntimeTTL(t *testing.T) {
 // In delta, go-control-plane sends no TTL. A layer then stays, behind the relay
 // as directly.
 func TestRuntimeWithoutTTLInDelta(t *testing.T) {
+	long(t)
 	for _, opts := range []sceneOptions{{variant: "delta"}, {direct: true}} {
 		t.Run(fmt.Sprintf("direct=%v", opts.direct), func(t *testing.T) {
 			t.Parallel()
@@ -73,6 +77,7 @@ func TestRuntimeWithoutTTLInDelta(t *testing.T) {
 // is there. Behind the relay it stays (TestRuntimeTTL): to clients with the
 // feature xds.config.resource-in-sotw alone, heartbeats have the body.
 func TestRuntimeTTLDirectSotW(t *testing.T) {
+	long(t)
 	t.Parallel()
 	_, e := runtimeScene(t, adsSotW, sceneOptions{direct: true})
 	e.reaches("in", "", "/", "blue")
