@@ -1,10 +1,12 @@
 package envoy
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -153,6 +155,10 @@ func (e *envoy) hasRuntime(resource string) (bool, error) {
 	return len(want.Layer) == len(got), nil
 }
 
+// redacted matches what Envoy and the relay print for a private key.
+var redacted = regexp.MustCompile(`^map\[inline_(string|bytes):(\[redacted\]|` +
+	base64.StdEncoding.EncodeToString([]byte("[redacted]")) + `)\]$`)
+
 // comparable is the JSON of a resource without what Envoy adds to it: in load
 // assignments the values by default. Of a secret it is the name.
 func comparable(url string, resource map[string]any) (string, error) {
@@ -160,6 +166,10 @@ func comparable(url string, resource map[string]any) (string, error) {
 	switch url {
 	case sds:
 		tree = resource["name"]
+		certificate, _ := resource["tls_certificate"].(map[string]any)
+		if key := fmt.Sprint(certificate["private_key"]); certificate != nil && !redacted.MatchString(key) {
+			return "", fmt.Errorf("the private key of %v is shown as %s", tree, key)
+		}
 	case eds:
 		tree = withoutDefaults(resource)
 	}

@@ -27,6 +27,7 @@ func TestDirect(t *testing.T) {
 // The same with resources of all types, with a change of each. A linear cache of
 // go-control-plane does not serve REST.
 func TestDirectTypes(t *testing.T) {
+	long(t)
 	for _, cache := range xdstest.Caches {
 		t.Run(cache, func(t *testing.T) {
 			each(t, allWays, func(t *testing.T, w way, variant string) {
@@ -34,7 +35,13 @@ func TestDirectTypes(t *testing.T) {
 					return
 				}
 				opts := everythingOptions(w, cache, variant)
-				sideBySide(t, w, opts, playEverything, repeats(w, opts, `.*`)...)
+				explained := repeats(w, opts, `.*`)
+				if cache == xdstest.Linear && w.delta != (variant == "delta") {
+					explained = append(explained, difference{item: "config dynamic_scoped_route_configs scopes",
+						reason: "in SotW the linear cache sends only the changed scope; Envoy and the relay delete the others, " +
+							"so what is lost depends on the variant that the origin speaks"})
+				}
+				sideBySide(t, w, opts, playEverything, explained...)
 			})
 		})
 	}

@@ -72,6 +72,7 @@ func (w way) bootstrap(t testing.TB, addresses ...string) bootstrap {
 			source["refresh_delay"] = "0.2s"
 		case w.delta:
 			source["api_type"] = "DELTA_GRPC"
+			b.at("node")["client_features"] = []any{"xds.config.supports-resource-ttl"}
 		}
 	}
 	return b

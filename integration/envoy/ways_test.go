@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"slices"
 	"testing"
 
 	"xdsrelay/internal/xdstest"
@@ -14,6 +15,9 @@ func TestWays(t *testing.T) {
 	for _, cache := range xdstest.Caches {
 		t.Run(cache, func(t *testing.T) {
 			each(t, allWays, func(t *testing.T, w way, variant string) {
+				if cache == xdstest.Linear && !slices.ContainsFunc(adsWays, func(a way) bool { return a.name == w.name }) {
+					long(t)
+				}
 				s := newScene(t, w, everythingOptions(w, cache, variant))
 				e := playEverything(t, s)
 				e.mustBeClean()

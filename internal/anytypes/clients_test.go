@@ -38,6 +38,7 @@ func TestEnvoyBootstraps(t *testing.T) {
 	for file, variant := range map[string]corev3.ApiConfigSource_ApiType{
 		"envoy-sotw.yaml":  corev3.ApiConfigSource_GRPC,
 		"envoy-delta.yaml": corev3.ApiConfigSource_DELTA_GRPC,
+		"envoy-mtls.yaml":  corev3.ApiConfigSource_DELTA_GRPC,
 	} {
 		t.Run(file, func(t *testing.T) {
 			b := new(bootstrapv3.Bootstrap)
