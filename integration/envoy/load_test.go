@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -18,17 +19,36 @@ import (
 // Changes of the configuration while requests go through an Envoy all the
 // time. No request may fail.
 
+// ordered is an origin that sends what a change needs before the change:
+// clusters before the routes to them.
+var ordered = xdstest.OriginOptions{Ordered: true}
+
 // keepsOldClusters is a relay that publishes deletions of clusters late enough
 // for an Envoy on a loaded machine.
 var keepsOldClusters = xdstest.Config{"downstream.removal_delay": "1s"}
 
 // underTraffic plays a scene behind the relay, over both kinds of ADS and for
-// both upstream variants.
-func underTraffic(t *testing.T, config xdstest.Config, play func(t *testing.T, s *scene) *envoy) {
+// both upstream variants. The long tests compare it with a direct connection.
+func underTraffic(t *testing.T, config xdstest.Config, play func(t *testing.T, s *scene) *envoy, explained ...difference) {
 	each(t, adsWays, func(t *testing.T, w way, variant string) {
-		s := newScene(t, w, sceneOptions{variant: variant, config: config})
-		play(t, s).mustBeClean()
+		compare(t, w, sceneOptions{variant: variant, config: config, origin: ordered}, play, explained...)
 	})
+}
+
+// compare plays a scene behind the relay. The long tests play it directly too
+// and compare both.
+func compare(t *testing.T, w way, opts sceneOptions, play func(t *testing.T, s *scene) *envoy, explained ...difference) {
+	t.Helper()
+	clean := func(t *testing.T, s *scene) *envoy {
+		e := play(t, s)
+		e.mustBeClean()
+		return e
+	}
+	if os.Getenv("ENVOY_LONG") == "" {
+		clean(t, newScene(t, w, opts))
+		return
+	}
+	sideBySide(t, w, opts, clean, explained...)
 }
 
 // mayFail ends the traffic of a scene. Requests may have failed if the Envoy

@@ -45,6 +45,10 @@ type OriginOptions struct {
 	Heartbeat time.Duration // of resources with a TTL; snapshot caches only
 	Server    []grpc.ServerOption
 	REST      bool
+	// Ordered makes a snapshot cache send the types of a snapshot in the order
+	// of their dependencies, clusters first (go-control-plane's ADS mode). Such
+	// a cache answers SotW names only if they are all that it has of the type.
+	Ordered bool
 	// Services, if not nil, makes what the origin serves instead of
 	// go-control-plane's services.
 	Services func() Services
@@ -133,9 +137,9 @@ func (o *Origin) serve(l net.Listener) {
 	ctx, cancel := context.WithCancel(context.Background())
 	o.mu.Lock()
 	if o.opts.Heartbeat > 0 {
-		o.snapshot = cache.NewSnapshotCacheWithHeartbeating(ctx, false, byCluster{}, nil, o.opts.Heartbeat)
+		o.snapshot = cache.NewSnapshotCacheWithHeartbeating(ctx, o.opts.Ordered, byCluster{}, nil, o.opts.Heartbeat)
 	} else {
-		o.snapshot = cache.NewSnapshotCache(false, byCluster{}, nil)
+		o.snapshot = cache.NewSnapshotCache(o.opts.Ordered, byCluster{}, nil)
 	}
 	clear(o.linear)
 	for node, c := range o.contents {
