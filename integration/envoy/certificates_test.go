@@ -133,7 +133,10 @@ func requestTLS(ctx context.Context, address string, pool *x509.CertPool) (strin
 var secretsAllowed = xdstest.Config{"downstream.secrets": "allow"}
 
 // The certificate of a listener is rotated under traffic.
-func TestCertificateRotation(t *testing.T) { underTraffic(t, secretsAllowed, rotateCertificates) }
+func TestCertificateRotation(t *testing.T) {
+	underTraffic(t, secretsAllowed, rotateCertificates,
+		repeated(`cluster\.web|cluster_manager\.cds|listener_manager\.lds|http\.test\.rds\.in`))
+}
 
 func rotateCertificates(t *testing.T, s *scene) *envoy {
 	ca := newIssuer(t)
