@@ -30,7 +30,6 @@ type onDemandOrigin struct {
 	resources map[string][]*onDemandResource // by type
 	version   int
 	streams   map[chan struct{}]bool // each is told of changes
-	asked     []string               // the names subscribed so far, as "type name"
 }
 
 type onDemandResource struct {
@@ -75,14 +74,6 @@ func (o *onDemandOrigin) set(name string, r types.Resource, onDemand bool, alias
 	o.tell()
 }
 
-// remove deletes a resource.
-func (o *onDemandOrigin) remove(url, name string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.drop(url, name)
-	o.tell()
-}
-
 // drop needs mu.
 func (o *onDemandOrigin) drop(url, name string) {
 	o.resources[url] = slices.DeleteFunc(o.resources[url], func(r *onDemandResource) bool { return r.Name == name })
@@ -96,19 +87,6 @@ func (o *onDemandOrigin) tell() {
 		default:
 		}
 	}
-}
-
-// timesAsked is how often a name was subscribed.
-func (o *onDemandOrigin) timesAsked(url, name string) int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	n := 0
-	for _, a := range o.asked {
-		if a == url+" "+name {
-			n++
-		}
-	}
-	return n
 }
 
 // DeltaAggregatedResources serves ADS.
@@ -210,7 +188,6 @@ func (o *onDemandOrigin) subscribe(dt *deltaType, r *discoveryv3.DeltaDiscoveryR
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, n := range r.GetResourceNamesSubscribe() {
-		o.asked = append(o.asked, dt.url+" "+n)
 		if n == "*" {
 			dt.wildcard = true
 			continue
