@@ -34,8 +34,7 @@ func virtualHost(name, cluster string, domains ...string) *routev3.VirtualHost {
 // subscribes by an alias.
 func TestOnDemandVirtualHosts(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, adsDelta, onDemandScene)
-	onDemandHosts(t, s).mustBeClean()
+	compare(t, adsDelta, onDemandScene, onDemandHosts)
 }
 
 func onDemandHosts(t *testing.T, s *scene) *envoy {
@@ -138,8 +137,15 @@ func TestOnDemandClusters(t *testing.T) {
 		for _, wildcard := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s/wildcard=%v", stream, wildcard), func(t *testing.T) {
 				t.Parallel()
-				s := newScene(t, adsDelta, onDemandScene)
-				onDemandClusters(t, s, stream, wildcard).mustBeClean()
+				var explained []difference
+				if wildcard && stream == "ads" {
+					explained = []difference{{item: `stat cluster_manager\.cds\.config_reload`, random: true,
+						reason: "Envoy hands a response to the wildcard and to the on-demand subscription in either order, " +
+							"and only the first one counts a change"}}
+				}
+				compare(t, adsDelta, onDemandScene, func(t *testing.T, s *scene) *envoy {
+					return onDemandClusters(t, s, stream, wildcard)
+				}, explained...)
 			})
 		}
 	}
