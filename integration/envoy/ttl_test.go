@@ -39,7 +39,7 @@ func (e *envoy) layerStays(d time.Duration) {
 // A runtime layer with a TTL stays while the origin sends heartbeats, and goes
 // once the origin was away for the TTL.
 func TestRuntimeTTL(t *testing.T) {
-	for _, w := range append([]way{typesSotW, typesDel, adsMTLS}, adsWays...) {
+	for _, w := range append([]way{typesSotW, typesDelta, adsMTLS}, adsWays...) {
 		t.Run(w.name, func(t *testing.T) {
 			if w.name != adsSotW.name && w.name != adsDelta.name {
 				long(t)

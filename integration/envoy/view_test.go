@@ -127,8 +127,8 @@ func (e *envoy) removed(clusters, listeners int) {
 // webHeld is what an Envoy holds of web.
 var webHeld = []string{"CDS web", "LDS in", "RDS in"}
 
-// standing is one type of one client in the relay's /clients.
-type standing struct {
+// typeStatus is one type of one client in the relay's /clients.
+type typeStatus struct {
 	Type  string `json:"type"`
 	State string `json:"state"`
 	Nack  *struct {
@@ -138,8 +138,8 @@ type standing struct {
 
 // clientStatus is one stream in the relay's /clients.
 type clientStatus struct {
-	Node  string     `json:"node"`
-	Types []standing `json:"types"`
+	Node  string       `json:"node"`
+	Types []typeStatus `json:"types"`
 }
 
 // states returns the state of each type of a node's streams, by the type's

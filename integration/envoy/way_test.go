@@ -24,14 +24,14 @@ type way struct {
 
 // All ways but REST are gRPC streams, and all but mTLS are plaintext.
 var (
-	adsSotW   = way{name: "ads-sotw", file: "envoy-sotw.yaml", source: overADS}
-	adsDelta  = way{name: "ads-delta", file: "envoy-delta.yaml", source: overADS, delta: true}
-	typesSotW = way{name: "types-sotw", file: "envoy-types.yaml", source: overTypes(corev3.ApiConfigSource_GRPC)}
-	typesDel  = way{name: "types-delta", file: "envoy-types.yaml", source: overTypes(corev3.ApiConfigSource_DELTA_GRPC), delta: true}
-	restPolls = way{name: "rest", file: "envoy-rest.yaml", source: overREST, rest: true}
-	adsMTLS   = way{name: "mtls", file: "envoy-mtls.yaml", source: overADS, delta: true, mtls: true}
+	adsSotW    = way{name: "ads-sotw", file: "envoy-sotw.yaml", source: overADS}
+	adsDelta   = way{name: "ads-delta", file: "envoy-delta.yaml", source: overADS, delta: true}
+	typesSotW  = way{name: "types-sotw", file: "envoy-types.yaml", source: overTypes(corev3.ApiConfigSource_GRPC)}
+	typesDelta = way{name: "types-delta", file: "envoy-types.yaml", source: overTypes(corev3.ApiConfigSource_DELTA_GRPC), delta: true}
+	restPolls  = way{name: "rest", file: "envoy-rest.yaml", source: overREST, rest: true}
+	adsMTLS    = way{name: "mtls", file: "envoy-mtls.yaml", source: overADS, delta: true, mtls: true}
 
-	ways    = []way{adsSotW, adsDelta, typesSotW, typesDel, restPolls}
+	ways    = []way{adsSotW, adsDelta, typesSotW, typesDelta, restPolls}
 	adsWays = []way{adsSotW, adsDelta}
 	allWays = append(slices.Clone(ways), adsMTLS)
 )

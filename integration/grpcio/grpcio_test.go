@@ -102,7 +102,7 @@ func TestOriginAppearsAndNoLoadReports(t *testing.T) {
 	r := xdstest.StartRelay(t, xdstest.QuickConfig().With(xdstest.Config{"upstream.origins": xdstest.Origins(o.Address)}))
 	c := startCaller(t, r.Address, "greeter")
 	xdstest.Eventually(t, "a refused stream", func() error {
-		if r.Metric("refused_total") == 0 {
+		if r.Metric("refused_total", "reason", "origin_unreachable") == 0 {
 			return errors.New("none")
 		}
 		return nil

@@ -15,20 +15,20 @@ type Proxy struct {
 	done   chan struct{} // closed at the end of the test
 
 	mu    sync.Mutex
-	gate  *gate // of new connections
+	pause *pause // of new connections
 	conns map[net.Conn]struct{}
 }
 
-// gate is what connections wait at while they hang.
-type gate struct {
-	open chan struct{} // closed while they do not hang
+// pause says whether the connections that share it hang.
+type pause struct {
+	over chan struct{} // closed while they do not hang
 	hung bool
 }
 
-func openGate() *gate {
-	g := &gate{open: make(chan struct{})}
-	close(g.open)
-	return g
+func noPause() *pause {
+	s := &pause{over: make(chan struct{})}
+	close(s.over)
+	return s
 }
 
 // StartProxy starts a proxy in front of an address. It runs until the end of
@@ -37,7 +37,7 @@ func StartProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
 	l := Listen(t)
 	p := &Proxy{Address: l.Addr().String(), target: target, done: make(chan struct{}),
-		gate: openGate(), conns: make(map[net.Conn]struct{})}
+		pause: noPause(), conns: make(map[net.Conn]struct{})}
 	var wait sync.WaitGroup
 	wait.Go(func() {
 		for {
@@ -61,9 +61,9 @@ func StartProxy(t testing.TB, target string) *Proxy {
 func (p *Proxy) Hang() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.gate.hung {
-		p.gate.hung = true
-		p.gate.open = make(chan struct{})
+	if !p.pause.hung {
+		p.pause.hung = true
+		p.pause.over = make(chan struct{})
 	}
 }
 
@@ -71,19 +71,18 @@ func (p *Proxy) Hang() {
 func (p *Proxy) Resume() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.gate.hung {
-		p.gate.hung = false
-		close(p.gate.open)
+	if p.pause.hung {
+		p.pause.hung = false
+		close(p.pause.over)
 	}
 }
 
-// Strand makes the connections that there are hang for ever. New ones are
-// forwarded.
-func (p *Proxy) Strand() {
+// HangOpen makes the open connections hang for ever. New ones are forwarded.
+func (p *Proxy) HangOpen() {
 	p.Hang()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.gate = openGate()
+	p.pause = noPause()
 }
 
 // Cut closes all connections. New ones are accepted.
@@ -95,9 +94,9 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// add remembers a connection for Cut and returns its gate, or nil after the end
+// add remembers a connection for Cut and returns its pause, or nil after the end
 // of the test.
-func (p *Proxy) add(c net.Conn) *gate {
+func (p *Proxy) add(c net.Conn) *pause {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
@@ -107,7 +106,7 @@ func (p *Proxy) add(c net.Conn) *gate {
 	default:
 	}
 	p.conns[c] = struct{}{}
-	return p.gate
+	return p.pause
 }
 
 func (p *Proxy) drop(c net.Conn) {
@@ -118,8 +117,8 @@ func (p *Proxy) drop(c net.Conn) {
 }
 
 func (p *Proxy) serve(in net.Conn) {
-	g := p.add(in)
-	if g == nil {
+	s := p.add(in)
+	if s == nil {
 		return
 	}
 	defer p.drop(in)
@@ -133,7 +132,7 @@ func (p *Proxy) serve(in net.Conn) {
 	var wait sync.WaitGroup
 	for _, d := range [][2]net.Conn{{in, out}, {out, in}} {
 		wait.Go(func() {
-			p.forward(g, d[0], d[1], gone)
+			p.forward(s, d[0], d[1], gone)
 			once.Do(func() { close(gone) })
 			_, _ = in.Close(), out.Close() // ends the other direction
 		})
@@ -143,14 +142,14 @@ func (p *Proxy) serve(in net.Conn) {
 
 // forward copies until either side ends. What it has read while the proxy
 // hangs it writes when it resumes.
-func (p *Proxy) forward(g *gate, from, to net.Conn, gone <-chan struct{}) {
+func (p *Proxy) forward(s *pause, from, to net.Conn, gone <-chan struct{}) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
 		if err != nil {
 			return
 		}
-		if !p.wait(g, gone) {
+		if !p.wait(s, gone) {
 			return
 		}
 		if _, err := to.Write(buf[:n]); err != nil {
@@ -159,14 +158,14 @@ func (p *Proxy) forward(g *gate, from, to net.Conn, gone <-chan struct{}) {
 	}
 }
 
-// wait returns true as soon as the gate is open, or false if the connection
+// wait returns true as soon as the pause is over, or false if the connection
 // ended.
-func (p *Proxy) wait(g *gate, gone <-chan struct{}) bool {
+func (p *Proxy) wait(s *pause, gone <-chan struct{}) bool {
 	p.mu.Lock()
-	open := g.open
+	over := s.over
 	p.mu.Unlock()
 	select {
-	case <-open:
+	case <-over:
 		return true
 	case <-gone:
 	case <-p.done:

@@ -26,8 +26,8 @@ def main(service):
         ready = False
         while True:
             try:
-                # A call that began before the control plane failed never ends but by its
-                # deadline (grpcio 1.85, also without a relay).
+                # A call that waits for ready and began before the control plane failed
+                # ends only at its deadline (grpcio 1.85, also without a relay).
                 timeout = 20 if ready else 1
                 _, call = check.with_call(b"", timeout=timeout, wait_for_ready=not ready)
                 ready = True
