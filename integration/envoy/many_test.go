@@ -23,14 +23,17 @@ func manyClusters() int {
 }
 
 // An Envoy with thousands of EDS clusters gets the endpoints of all of them, and none
-// warms for ever.
+// warms for ever. These cases run one after the other, because each one keeps a
+// core busy for seconds.
 func TestManyEndpoints(t *testing.T) {
-	each(t, adsWays, func(t *testing.T, w way, variant string) {
+	eachInTurn(t, adsWays, func(t *testing.T, w way, variant string) {
 		if w.delta != (variant == "delta") {
 			long(t)
 		}
 		opts := sceneOptions{variant: variant}
 		explained := repeats(w, opts, `cluster_manager\.cds|listener_manager\.lds|http\.test\.rds\.in|cluster\.many-\d+`)
+		explained = append(explained, difference{item: `stat cluster\.many-\d+\.init_fetch_timeout`, random: true,
+			reason: "on a busy machine the endpoints of thousands of clusters may take longer than 15 s"})
 		if !w.delta {
 			explained = append(explained, difference{item: `stat cluster_manager\.cluster_updated`, random: true,
 				reason: "Envoy counts repeated endpoints if they come after a while"})

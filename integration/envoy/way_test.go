@@ -157,15 +157,21 @@ func (s *scene) envoy(node string, change func(bootstrap)) *envoy {
 	return startEnvoy(s.t, node, "edge", b)
 }
 
-// each runs a test for each of these ways and each upstream variant, against
-// the relay, in parallel.
+// each runs a test for each of these ways and each upstream variant, in
+// parallel.
 func each(t *testing.T, ways []way, test func(t *testing.T, w way, variant string)) {
+	eachInTurn(t, ways, func(t *testing.T, w way, variant string) {
+		t.Parallel()
+		test(t, w, variant)
+	})
+}
+
+// eachInTurn runs a test for each of these ways and each upstream variant, one
+// after the other.
+func eachInTurn(t *testing.T, ways []way, test func(t *testing.T, w way, variant string)) {
 	for _, w := range ways {
 		for _, variant := range variants {
-			t.Run(w.name+"/"+variant+"-origin", func(t *testing.T) {
-				t.Parallel()
-				test(t, w, variant)
-			})
+			t.Run(w.name+"/"+variant+"-origin", func(t *testing.T) { test(t, w, variant) })
 		}
 	}
 }
