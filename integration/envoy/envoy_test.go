@@ -142,23 +142,14 @@ func (e *envoy) get(path string) ([]byte, error) { return xdstest.HTTPGet("http:
 
 // stats returns the counters and gauges that match a regular expression.
 func (e *envoy) stats(filter string) (map[string]int, error) {
-	body, err := e.get("/stats?format=json&filter=" + strings.ReplaceAll(filter, "+", "%2B"))
+	all, err := e.allStats(filter)
 	if err != nil {
 		return nil, err
 	}
-	var page struct {
-		Stats []struct {
-			Name  string `json:"name"`
-			Value any    `json:"value"`
-		} `json:"stats"`
-	}
-	if err := json.Unmarshal(body, &page); err != nil {
-		return nil, err
-	}
 	out := make(map[string]int)
-	for _, s := range page.Stats {
-		if v, ok := s.Value.(float64); ok {
-			out[s.Name] = int(v)
+	for name, value := range all {
+		if v, ok := value.(float64); ok {
+			out[name] = int(v)
 		}
 	}
 	return out, nil

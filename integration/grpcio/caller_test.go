@@ -1,0 +1,116 @@
+package grpcio
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"xdsrelay/internal/xdstest"
+)
+
+// caller is a Python process that calls a service all the time. No call may
+// fail.
+type caller struct {
+	*xdstest.Process
+	t testing.TB
+
+	mu     sync.Mutex
+	calls  int
+	failed []string
+	last   string // the backend that answered last
+}
+
+// startCaller runs testdata/caller.py with the bootstrap of
+// config/clients/grpc.json, in which server replaces the relay's address.
+func startCaller(t testing.TB, server, service string) *caller {
+	t.Helper()
+	c := &caller{t: t}
+	cmd := exec.Command(filepath.Join(xdstest.PythonEnv(t), "bin", "python"), filepath.Join("testdata", "caller.py"), service)
+	cmd.Env = append(os.Environ(), "GRPC_XDS_BOOTSTRAP="+bootstrap(t, server), "no_grpc_proxy=127.0.0.1")
+	c.Process = xdstest.StartProcess(t, "caller.py", cmd, c.line)
+	t.Cleanup(c.check) // runs before the process is killed
+	return c
+}
+
+// bootstrap writes the client's bootstrap and returns the file's path.
+func bootstrap(t testing.TB, server string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "config", "clients", "grpc.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const relay = `"127.0.0.1:15010"`
+	if bytes.Count(text, []byte(relay)) != 1 {
+		t.Fatalf("grpc.json does not name %s once", relay)
+	}
+	path := filepath.Join(t.TempDir(), "grpc.json")
+	if err := os.WriteFile(path, bytes.Replace(text, []byte(relay), []byte(`"`+server+`"`), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// line counts a line of the script's output. C-core's log lines are neither
+// answers nor errors.
+func (c *caller) line(text string) {
+	kind, rest, _ := strings.Cut(text, " ")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch kind {
+	case "answer":
+		c.calls++
+		c.last = rest
+	case "error":
+		c.calls++
+		c.failed = append(c.failed, rest)
+	}
+}
+
+// check fails the test if a call failed or the process ended.
+func (c *caller) check() {
+	select {
+	case <-c.Exited():
+		c.t.Error("caller.py ended")
+	default:
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.failed) > 0 {
+		c.t.Errorf("%d of %d calls failed, the first: %s", len(c.failed), c.calls, c.failed[0])
+	}
+}
+
+// reaches waits until calls are answered by this backend.
+func (c *caller) reaches(backend string) {
+	c.t.Helper()
+	xdstest.Eventually(c.t, "calls to reach "+backend, func() error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.last != backend {
+			return fmt.Errorf("%d calls, the last answered by %q; failed: %q", c.calls, c.last, c.failed)
+		}
+		return nil
+	})
+}
+
+// goesOn waits for 20 more calls.
+func (c *caller) goesOn() {
+	c.t.Helper()
+	c.mu.Lock()
+	before := c.calls
+	c.mu.Unlock()
+	xdstest.Eventually(c.t, "more calls", func() error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.calls < before+20 {
+			return errors.New("too few yet")
+		}
+		return nil
+	})
+}
