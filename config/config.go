@@ -257,7 +257,7 @@ func Default() Config {
 			MaxRequestBytes:      4 << 20,
 			StreamsPerConnection: 100,
 			Backoff:              Backoff{Base: time.Second, Max: 30 * time.Second},
-			Keepalive:            ClientKeepalive{Time: 30 * time.Second, Timeout: 10 * time.Second},
+			Keepalive:            ClientKeepalive{Time: 6 * time.Minute, Timeout: 10 * time.Second},
 		},
 		Aggregation: Aggregation{Unmatched: UnmatchedReject},
 		Store:       Store{Interval: 5 * time.Second, MaxBytes: 10 << 30},

@@ -52,7 +52,7 @@ type OriginOptions struct {
 	Balance string
 }
 
-// Keepalive of the connections to gRPC origins: 30 s, 10 s.
+// Keepalive of the connections to gRPC origins, by HTTP/2 pings: 6 min, 10 s.
 type Keepalive struct{ Time, Timeout time.Duration }
 
 // Client knows the origins.
@@ -234,7 +234,7 @@ func (o *Options) complete() error {
 	def(&o.FirstAnswerTimeout, 15*time.Second)
 	def(&o.Backoff.Base, time.Second)
 	def(&o.Backoff.Max, max(30*time.Second, o.Backoff.Base))
-	def(&o.Keepalive.Time, 30*time.Second)
+	def(&o.Keepalive.Time, 6*time.Minute)
 	def(&o.Keepalive.Timeout, 10*time.Second)
 	if o.MaxRequestBytes == 0 {
 		o.MaxRequestBytes = 4 << 20

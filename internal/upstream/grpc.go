@@ -89,7 +89,7 @@ func (o *OriginOptions) dialer(creds credentials.TransportCredentials, opts *Opt
 	return func() (*dialed, error) {
 		d := &dialed{timeout: timeout}
 		options := []grpc.DialOption{
-			grpc.WithTransportCredentials(creds),
+			grpc.WithTransportCredentials(keepaliveCredentials{creds}),
 			grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"loadBalancingConfig":[{%q:{}}]}`, o.Balance)),
 			grpc.WithDisableServiceConfig(), // of the resolver: balance is the user's word
 			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: opts.Keepalive.Time, Timeout: opts.Keepalive.Timeout}),
