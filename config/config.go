@@ -122,7 +122,6 @@ type Upstream struct {
 	Linger               time.Duration   `yaml:"linger"`
 	IdleTTL              time.Duration   `yaml:"idle_ttl"`
 	MaxIdle              int             `yaml:"max_idle"`
-	AbsentAfter          time.Duration   `yaml:"absent_after"`
 	FirstAnswerTimeout   time.Duration   `yaml:"first_answer_timeout"`
 	MaxRequestBytes      int             `yaml:"max_request_bytes"`
 	StreamsPerConnection int             `yaml:"streams_per_connection"`
@@ -254,12 +253,11 @@ func Default() Config {
 			Linger:               10 * time.Second,
 			IdleTTL:              10 * time.Minute,
 			MaxIdle:              1000,
-			AbsentAfter:          15 * time.Second,
 			FirstAnswerTimeout:   15 * time.Second,
 			MaxRequestBytes:      4 << 20,
 			StreamsPerConnection: 100,
 			Backoff:              Backoff{Base: time.Second, Max: 30 * time.Second},
-			Keepalive:            ClientKeepalive{Time: 30 * time.Second, Timeout: 10 * time.Second},
+			Keepalive:            ClientKeepalive{Time: 6 * time.Minute, Timeout: 10 * time.Second},
 		},
 		Aggregation: Aggregation{Unmatched: UnmatchedReject},
 		Store:       Store{Interval: 5 * time.Second, MaxBytes: 10 << 30},

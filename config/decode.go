@@ -93,10 +93,10 @@ func (d *decoder) syntax(err error) {
 }
 
 func (d *decoder) fault(n *yaml.Node, key, format string, args ...any) {
-	d.faults = append(d.faults, Fault{
-		Pos: Pos{File: d.file, Line: n.Line, Column: n.Column}, Key: key, Reason: fmt.Sprintf(format, args...),
-	})
+	d.faults = append(d.faults, Fault{Pos: d.pos(n), Key: key, Reason: fmt.Sprintf(format, args...)})
 }
+
+func (d *decoder) pos(n *yaml.Node) Pos { return Pos{File: d.file, Line: n.Line, Column: n.Column} }
 
 var (
 	durationType = reflect.TypeFor[time.Duration]()
@@ -185,6 +185,10 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, key string, top bool) {
 			continue
 		}
 		f, ok := fields[name]
+		if !ok && d.reserved != nil && removed[sub] {
+			d.places.removed = append(d.places.removed, Fault{Pos: d.pos(k), Key: sub, Reason: "is ignored: this version has no such key, and the next one refuses it"})
+			continue
+		}
 		if !ok {
 			near := nearest(name, fields)
 			if near == "" {

@@ -30,6 +30,12 @@ var reserved = map[string]bool{
 	"store.url":                  true,
 }
 
+// removed are keys that this version ignores with a warning. The next version
+// reports them as unknown.
+var removed = map[string]bool{
+	"upstream.absent_after": true,
+}
+
 // usage of the flags that --help shows; every other key has a hidden one.
 var usage = map[string]string{
 	"name":                    "name of this replica (default: the host's)",

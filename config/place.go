@@ -108,6 +108,17 @@ func (fs Faults) Err() error {
 type Places struct {
 	root string // what stands for a key that nobody gave
 	at   map[string]place
+
+	removed Faults
+}
+
+// Removed returns the keys in the file that this version ignores since an
+// earlier one had them.
+func (p *Places) Removed() Faults {
+	if p == nil {
+		return nil
+	}
+	return p.removed
 }
 
 // place is where a value stands, and enough to find an offset inside it.

@@ -131,7 +131,6 @@ func (v *checks) upstream() {
 	v.notNegative("upstream.linger", u.Linger)
 	v.notNegative("upstream.idle_ttl", u.IdleTTL)
 	v.atLeast("upstream.max_idle", int64(u.MaxIdle), 0)
-	v.positive("upstream.absent_after", u.AbsentAfter)
 	v.positive("upstream.first_answer_timeout", u.FirstAnswerTimeout)
 	v.atLeast("upstream.max_request_bytes", int64(u.MaxRequestBytes), 1)
 	v.atLeast("upstream.streams_per_connection", int64(u.StreamsPerConnection), 1)

@@ -81,7 +81,7 @@ log: {level: trace, format: xml}
 		}},
 		"durations": {origin + `  linger: -1s
   idle_ttl: 0
-  absent_after: 0s
+  first_answer_timeout: 0s
   backoff: {base: 10s, max: 5s}
 downstream:
   settle: -5ms
@@ -90,7 +90,7 @@ downstream:
 store: {max_age: -1h}
 `, []string{
 			"3:11: upstream.linger: cannot be negative, got -1s",
-			"5:17: upstream.absent_after: has to be more than 0s, got 0s",
+			"5:25: upstream.first_answer_timeout: has to be more than 0s, got 0s",
 			"6:19: upstream.backoff.base: 10s is more than upstream.backoff.max, which is 5s",
 			"8:11: downstream.settle: cannot be negative, got -5ms",
 			"9:16: downstream.ack_timeout: has to be more than 0s, got 0s",

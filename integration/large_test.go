@@ -37,7 +37,7 @@ func TestP59_RequestsOverFourMiB(t *testing.T) {
 	o.put("edge", clusters...)
 	// The origin takes its time on a busy machine, and is not to be taken for one
 	// that has nothing (P57).
-	r := serve(t, o.addr, settings{"upstream.variant": "delta", "upstream.absent_after": "1m"})
+	r := serve(t, o.addr, settings{"upstream.variant": "delta"})
 	var sent atomic.Int64
 	c := client(t, r.addr, fleet.ClientConfig{Node: node("n", "edge"), Variant: fleet.Delta, Behaviour: fleet.Raw, DiscardBodies: true,
 		Subscribe:  []fleet.Subscription{{Type: xds.EndpointType, Names: names}, {Type: xds.ClusterType}},

@@ -37,7 +37,6 @@ func quick() settings {
 		"downstream.removal_delay":      "50ms",
 		"admin.address":                 "127.0.0.1:0",
 		"upstream.linger":               "200ms",
-		"upstream.absent_after":         "1s",
 		"upstream.first_answer_timeout": "2s",
 		"upstream.backoff":              map[string]any{"base": "20ms", "max": "200ms"},
 	}

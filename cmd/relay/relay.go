@@ -129,7 +129,7 @@ func newStore(cfg *config.Config, m *telemetry.Metrics, log *slog.Logger) (*stor
 func newUpstream(cfg *config.Config, m *telemetry.Metrics, t *tracing.Tracer, log *slog.Logger) (*upstream.Client, error) {
 	u := &cfg.Upstream
 	o := upstream.Options{
-		Variant: xds.Delta, AbsentAfter: u.AbsentAfter, MaxRequestBytes: u.MaxRequestBytes,
+		Variant: xds.Delta, FirstAnswerTimeout: u.FirstAnswerTimeout, MaxRequestBytes: u.MaxRequestBytes,
 		StreamsPerConnection: u.StreamsPerConnection,
 		Backoff:              upstream.Backoff{Base: u.Backoff.Base, Max: u.Backoff.Max},
 		Keepalive:            upstream.Keepalive{Time: u.Keepalive.Time, Timeout: u.Keepalive.Timeout},
@@ -153,7 +153,7 @@ func (r *relay) newRegistry(node *expr.Node) (*orchestrator.Registry, error) {
 		Open: func(id string, node []byte, sink upstream.Sink) orchestrator.Stream {
 			return r.origins.NewStream(id, node, sink)
 		},
-		AbsentAfter: u.AbsentAfter, FirstAnswerTimeout: u.FirstAnswerTimeout,
+		FirstAnswerTimeout: u.FirstAnswerTimeout,
 		Metrics: r.meters, Log: r.log,
 	}
 	if node != nil {

@@ -42,6 +42,7 @@ func warnings(cfg *config.Config, c *compiled) (out config.Faults) {
 	if a := &cfg.Admin; a.Address != "" && a.TokenFile != "" && a.TLS.CertFile == "" && !config.Loopback(a.Address) {
 		warn("admin.address", "the token travels to %s in plaintext; admin.tls would protect it", a.Address)
 	}
+	out = append(out, cfg.Places.Removed()...)
 	return append(out, config.UnknownEnv()...)
 }
 

@@ -78,6 +78,7 @@ upstream:
     - {address: "127.0.0.1:15012"}
     - {address: "127.0.0.1:15013"}
     - {address: "10.0.0.1:15010"}
+  absent_after: 15s
 `})
 	ca.Pair(t, tlstest.Expired()).Write(t, dir, "old")
 	if err := os.WriteFile(filepath.Join(dir, "token"), []byte("t\n"), 0o600); err != nil {
@@ -89,7 +90,7 @@ upstream:
 		"downstream.rest_address", "downstream.listeners[0].tls.cert_file", "downstream.listeners[1].secrets",
 		"downstream.listeners[2].identity", "downstream.listeners[4].tls.cert_file", "downstream.listeners[4].identity",
 		"downstream.listeners[5].tls.cert_file", "admin.address",
-		"upstream.origins[0].address", "upstream.origins[1].address", "RELAY_UPSTREM_VARIANT",
+		"upstream.origins[0].address", "upstream.origins[1].address", "upstream.absent_after", "RELAY_UPSTREM_VARIANT",
 	}
 	code, out, errs := runRelay("validate", "-c", file, "-o", "json")
 	var v validation

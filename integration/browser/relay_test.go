@@ -37,7 +37,7 @@ type world struct {
 
 const config = `name: %s
 downstream: {address: "127.0.0.1:0", drain: 0s, removal_delay: 50ms}
-upstream: {origins: [{address: %q, name: files}], absent_after: 1s, linger: 200ms, backoff: {base: 20ms, max: 200ms}}
+upstream: {origins: [{address: %q, name: files}], linger: 200ms, backoff: {base: 20ms, max: 200ms}}
 aggregation: {rules: [{match: 'node.cluster != "nobody"', key: [node.cluster, node.locality.zone]}]}
 admin: {address: %q%s}
 `

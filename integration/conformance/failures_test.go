@@ -156,31 +156,6 @@ func TestP39_AnErrorIsNoRemoval(t *testing.T) {
 	})
 }
 
-// A name that an error answered is not taken for absent (P57).
-func TestP57_AnErrorIsAnAnswer(t *testing.T) {
-	each(t, hasty, anywhere, func(c *trial) {
-		c.site.manual(rds)
-		cl := c.client("one")
-		cl.sub(rds, "a", "b")
-		c.site.request(c, rds, 1)
-		c.site.stream(c, 1).failing(c, rds, "1", nil, "a INTERNAL")
-		cl.takeError(rds, "a Internal")
-		if cl.delta { // b's time is up, and a's would have been
-			cl.take(rds, "-b")
-		} else {
-			eventually(c, "a guess", func() error {
-				body := c.relay.get(c, "/metrics")
-				if !strings.Contains(body, `xdsrelay_upstream_absent_guesses_total{type="RDS"}`) || strings.Contains(body, `xdsrelay_upstream_absent_guesses_total{type="RDS"} 0`) {
-					return errorf("none")
-				}
-				return nil
-			})
-		}
-		c.site.stream(c, 1).failing(c, rds, "2", []string{"a=1"})
-		cl.take(rds, "a=1")
-	})
-}
-
 // With versions: origin a resource bears the version that its origin gave it,
 // and where it gave none that of its content.
 func TestP61_VersionsOfTheOrigin(t *testing.T) {

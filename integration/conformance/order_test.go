@@ -14,12 +14,12 @@ const removalDelay = 400 * time.Millisecond
 var (
 	removing = profile{"removing", settings{
 		"downstream.removal_delay": removalDelay.String(),
-		"downstream.ack_timeout":   long, "upstream.absent_after": long, "upstream.linger": long,
+		"downstream.ack_timeout":   long, "upstream.linger": long,
 	}}
 	// keeping relays hold them for ever.
 	keeping = profile{"keeping", settings{
 		"downstream.removal_delay": long,
-		"downstream.ack_timeout":   long, "upstream.absent_after": long, "upstream.linger": long,
+		"downstream.ack_timeout":   long, "upstream.linger": long,
 	}}
 )
 

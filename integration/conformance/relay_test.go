@@ -53,12 +53,12 @@ var (
 	// patient relays wait for everything: what a test sees there, no timeout
 	// has caused.
 	patient = profile{"patient", settings{
-		"downstream.ack_timeout": long, "upstream.absent_after": long, "upstream.linger": long,
+		"downstream.ack_timeout": long, "upstream.linger": long,
 		"upstream.idle_ttl": long, "upstream.first_answer_timeout": long,
 	}}
 	// hasty relays wait for nothing longer than a busy machine needs to answer.
 	hasty = profile{"hasty", settings{
-		"downstream.ack_timeout": "500ms", "upstream.absent_after": "800ms", "upstream.linger": "100ms",
+		"downstream.ack_timeout": "500ms", "upstream.linger": "100ms",
 		"upstream.idle_ttl": "100ms", "upstream.first_answer_timeout": "500ms",
 	}}
 )

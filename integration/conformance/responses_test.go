@@ -167,7 +167,7 @@ func TestP34_NothingIsWithheld(t *testing.T) {
 
 // settled relays wait for what else comes before they send a change.
 var settled = profile{"settled", settings{
-	"downstream.settle": "250ms", "downstream.ack_timeout": long, "upstream.absent_after": long, "upstream.linger": long,
+	"downstream.settle": "250ms", "downstream.ack_timeout": long, "upstream.linger": long,
 }}
 
 // What is pending on an aggregated stream goes out in the order of the types,

@@ -40,7 +40,6 @@ upstream:
   origins: [{address: %q}]
   linger: 200ms
   idle_ttl: 1s
-  absent_after: 1s
   backoff: {base: 20ms, max: 200ms}
 aggregation:
   rules: [{key: node.cluster}]

@@ -33,7 +33,6 @@ type origin struct {
 	version  map[string]int                 // type+name -> stamp
 	removals map[string][]time.Time         // type+name -> when
 	silent   map[string]bool                // type+name: nothing is said of it
-	asked    map[string]time.Time           // type+name -> when it was last asked for
 	away     bool                           // streams end at once
 	whole    bool                           // all that is pending goes at once
 	streams  []*originStream
@@ -96,7 +95,7 @@ func startOrigin() *origin {
 		// The bubble's hours pass in no time: pings are no flood.
 		server: grpc.NewServer(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true})),
 		has:    make(map[xds.TypeURL]map[string]int), version: make(map[string]int), removals: make(map[string][]time.Time),
-		silent: make(map[string]bool), asked: make(map[string]time.Time),
+		silent: make(map[string]bool),
 	}
 	for _, typ := range types {
 		o.has[typ] = make(map[string]int)
@@ -222,7 +221,6 @@ func (o *origin) sotw(s *originStream, r *discoveryv3.DiscoveryRequest) {
 			continue
 		}
 		if names[n] = true; !t.names[n] {
-			o.asked[r.TypeUrl+n] = time.Now()
 			t.due[n] = true
 		}
 	}
@@ -258,7 +256,6 @@ func (o *origin) delta(s *originStream, r *discoveryv3.DeltaDiscoveryRequest) {
 			t.wild, t.answer = true, true
 			continue
 		}
-		o.asked[r.TypeUrl+n] = time.Now()
 		if _, brought := t.told[n]; !brought || !first {
 			t.due[n] = true
 		}
@@ -331,13 +328,6 @@ func (o *origin) leave(away bool) {
 	if away {
 		o.cut()
 	}
-}
-
-// since is when a name was last asked for.
-func (o *origin) since(typ xds.TypeURL, name string) time.Time {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.asked[string(typ)+name]
 }
 
 // repeat has names said again to whoever asked for them.

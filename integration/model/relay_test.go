@@ -33,9 +33,8 @@ func TestMain(m *testing.M) {
 
 // Times of the relay under test, in the bubble's time.
 const (
-	ackTimeout  = 15 * time.Second
-	absentAfter = 15 * time.Second
-	linger      = 3 * time.Second
+	ackTimeout = 15 * time.Second
+	linger     = 3 * time.Second
 
 	removalDelay = 5 * time.Second
 )
@@ -64,7 +63,7 @@ func startRelay(t testing.TB, variant xds.Variant, dial dialer) (down *bufconn.L
 	log := slog.New(slog.DiscardHandler)
 	origins, err := upstream.New(upstream.Options{
 		Origins: []upstream.OriginOptions{{Name: "origin", Address: "passthrough:///origin"}},
-		Variant: variant, AbsentAfter: absentAfter, Dialer: dial, Metrics: m, Log: log,
+		Variant: variant, Dialer: dial, Metrics: m, Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -74,8 +73,8 @@ func startRelay(t testing.TB, variant xds.Variant, dial dialer) (down *bufconn.L
 		Open: func(id string, node []byte, sink upstream.Sink) orchestrator.Stream {
 			return origins.NewStream(id, node, sink)
 		},
-		AbsentAfter: absentAfter, FirstAnswerTimeout: time.Minute,
-		Metrics: m, Log: log,
+		FirstAnswerTimeout: time.Minute,
+		Metrics:            m, Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)

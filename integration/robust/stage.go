@@ -20,6 +20,9 @@ import (
 	"xdsrelay/internal/xds"
 )
 
+// maxAge is that of what is stored: longer than a round.
+const maxAge = 5 * time.Minute
+
 var originNames = []string{"first", "second"}
 
 // settings are a run's.
@@ -27,7 +30,6 @@ type settings struct {
 	seed   uint64
 	more   map[string]any // of the relays' configuration
 	quiet  bool           // no history is written
-	hangs  bool           // in some rounds all origins hang for long
 	last   time.Duration
 	binary string
 	dir    string

@@ -75,30 +75,6 @@ func TestP19_ANameBesideTheWildcardDoesNotWait(t *testing.T) {
 	w.want("b")
 }
 
-// The wildcard loses a name that has not been answered, and then it is: nothing
-// has changed for who asks for it, or it is a removal and not a first answer.
-func TestP33_TheWildcardLosesANameBeforeItIsAnswered(t *testing.T) {
-	for _, answer := range []string{"x", "-x"} {
-		w := newWorld(t, xds.ClusterType, xds.Delta)
-		w.wild("a", "x")
-		w.sub("*")
-		w.want("a x")
-		w.ack()
-		w.sub("x")
-		w.want("x") // P23
-		w.ack()
-		w.builder.Lend(xds.NewNameSet("x"), []string{"x"})
-		w.wild("-x")
-		w.want("")
-		w.named(answer)
-		if answer == "x" {
-			w.want("")
-		} else {
-			w.want("-x")
-		}
-	}
-}
-
 // Incremental: what a client brings of a name beside the wildcard is told to be
 // gone once its own answer says so (P27).
 func TestP27_ANameBesideTheWildcard(t *testing.T) {

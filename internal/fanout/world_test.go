@@ -141,9 +141,6 @@ func (w *world) origin(wild bool, specs ...string) {
 		}
 	}
 	asked := w.s.want.Names.Add(w.linger...)
-	if wild {
-		w.builder.Lend(asked, u.Removed)
-	}
 	w.builder.Apply(u)
 	w.builder.Settle(asked)
 	w.state++

@@ -34,13 +34,13 @@ func (a *ahead) add(names ...string) {
 }
 
 // aside keeps what the old stream says of names that are ahead, and returns the
-// rest, which counts. That its time ran out is no word (P57).
+// rest, which counts.
 func (a *ahead) aside(v *view, u xds.Update) (rest xds.Update) {
 	if len(a.names) == 0 {
 		return u
 	}
 	mine, rest := split(v, u, a.any)
-	if u.Guess || nothingIn(mine) {
+	if nothingIn(mine) {
 		return rest
 	}
 	if a.old == nil {

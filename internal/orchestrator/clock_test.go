@@ -92,34 +92,6 @@ func TestP53_AClockThatIsBehindAtBoot(t *testing.T) {
 	}, clock.options)
 }
 
-// So it does if the origin is mute, and if it goes only then.
-func TestP53_AClockThatIsBehindAtBootAndASilentOrigin(t *testing.T) {
-	goesOn(t)
-	dir := t.TempDir()
-	kept(t, dir, "x=1")
-	for _, goes := range []bool{false, true} {
-		var clock wrong
-		clock.set(-years)
-		life(t, dir, func(w *world) {
-			w.join("web", eds).want("x")
-			f := w.feed("web")
-			f.reached()
-			equal(t, "the stream ends for what is on disk", f.silent(t), true)
-			pass(5 * time.Minute)
-			clock.set(45 * time.Minute)
-			if goes {
-				f.failed()
-			}
-			pass(9 * time.Minute)
-			equal(t, "x", w.join("web", eds).want("x").sees(subscription("x"), "x"), "1")
-			pass(2*time.Minute + time.Second)
-			if c, err := w.try("web", eds); err == nil && w.State(c.want("x"), "x") {
-				t.Error("it is served though too old")
-			}
-		}, clock.options)
-	}
-}
-
 // What is too old by a clock that is ahead is not lost by what is written meanwhile:
 // once the clock is set right it is served, in this life and the next.
 func TestP53_AClockThatIsAheadLosesNothing(t *testing.T) {
@@ -289,47 +261,5 @@ func TestP53_HowLongIsCarriedIsMonotonic(t *testing.T) {
 		if !strings.Contains(at.String(), "m=") {
 			t.Errorf("%s: %v", what, at)
 		}
-	}
-}
-
-// Nor does one that spoke and hangs, from when that is known until it lives again, also
-// if the stream ends meanwhile.
-func TestP53_WhatAnOriginThatHangsHoldsGetsOlder(t *testing.T) {
-	for name, c := range map[string]struct {
-		since  []upstream.Status
-		after  time.Duration
-		served bool
-	}{
-		"young":            {nil, 2*time.Hour + 59*time.Minute, true},
-		"too old":          {nil, 3*time.Hour + time.Minute, false},
-		"the stream ended": {[]upstream.Status{{}}, 3*time.Hour + time.Minute, false},
-		"it lives again":   {[]upstream.Status{{Connected: true, Spoken: true}}, 5*time.Hour + 59*time.Minute, true},
-		"another is open":  {[]upstream.Status{{Connected: true}}, 3*time.Hour + time.Minute, false},
-		"that is silent":   {[]upstream.Status{{Connected: true}, {Connected: true, SilentSince: time.Now()}}, 3*time.Hour + time.Minute, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			var clock wrong
-			life(t, dir, func(w *world) {
-				b := w.join("web", eds).want("x")
-				f := w.feed("web")
-				f.reached()
-				f.update(t, eds, false, "x=1")
-				b.takes("x")
-				pass(2 * time.Hour)
-				f.sink.Status(upstream.Status{Connected: true, Origin: "origin", SilentSince: time.Now().Add(-15 * time.Second)})
-				pass(3 * time.Hour)
-				for _, s := range c.since {
-					s.Origin = "origin"
-					f.sink.Status(s)
-				}
-			}, clock.options)
-			life(t, dir, func(w *world) {
-				pass(c.after)
-				b := w.join("web", eds).want("x")
-				w.feed("web").failed()
-				equal(t, "refused", b.refusal() == nil, c.served)
-			}, clock.options)
-		})
 	}
 }

@@ -31,12 +31,11 @@ type Group struct {
 	joined int // members that did not leave
 
 	// Safe for concurrent use.
-	interned  interned
-	nacks     nacks
-	mail      mailbox
-	signals   chan struct{} // one slot: there is mail, or a newer status
-	updates   chan update   // unbuffered
-	questions chan question // unbuffered
+	interned interned
+	nacks    nacks
+	mail     mailbox
+	signals  chan struct{} // one slot: there is mail, or a newer status
+	updates  chan update   // unbuffered
 
 	// Published by the goroutine, read by anyone.
 	stable  *track                  // where members are
@@ -88,14 +87,13 @@ var groups atomic.Uint64
 func newGroup(r *Registry, key xds.Key, rep *xds.Node) *Group {
 	g := &Group{
 		registry: r, key: key, id: groups.Add(1), rep: rep, opts: &r.opts,
-		log:       r.log.With("key", key.String()),
-		since:     time.Now(),
-		over:      make(chan struct{}),
-		signals:   make(chan struct{}, 1),
-		updates:   make(chan update),
-		questions: make(chan question),
-		stable:    new(track),
-		members:   make(map[*member]struct{}),
+		log:     r.log.With("key", key.String()),
+		since:   time.Now(),
+		over:    make(chan struct{}),
+		signals: make(chan struct{}, 1),
+		updates: make(chan update),
+		stable:  new(track),
+		members: make(map[*member]struct{}),
 	}
 	g.nacks.key, g.nacks.in = key, &r.past.nacks
 	g.types.Store(new([]*view))
@@ -146,8 +144,6 @@ func (g *Group) loop(ctx context.Context) {
 		case u := <-g.updates:
 			g.apply(u)
 			g.drain()
-		case q := <-g.questions:
-			g.hear(q)
 		}
 		if g.step(time.Now()) {
 			return
@@ -228,15 +224,11 @@ func (g *Group) ask() {
 func (g *Group) apply(u update) {
 	changed, first := false, false
 	defer func() { u.applied <- changed }()
-	u.from.heard = u.from.status.Load()     // which the stream told before
-	spoken := u.Unspoken == nil && !u.Guess // silence confirms nothing
-	if spoken {
-		now := time.Now()
-		g.heardAt.CompareAndSwap(nil, &now)
-		g.recall.spoken = true
-		u.from.spoken.Store(true)
-		u.from.silence.over()
-	}
+	u.from.heard = u.from.status.Load() // which the stream told before
+	now := time.Now()
+	g.heardAt.CompareAndSwap(nil, &now)
+	g.recall.spoken = true
+	u.from.spoken.Store(true)
 	began := u.trace.Now()
 	v := find(g.views, u.Type)
 	if v == nil {
@@ -249,9 +241,7 @@ func (g *Group) apply(u update) {
 		// Somebody may be waiting for a first answer, and for nothing else.
 		g.urgent = g.urgent || first
 	}
-	if spoken {
-		v.keeper.answered()
-	}
+	v.keeper.answered()
 }
 
 // stale notes that some view has a snapshot to be published. The first such
@@ -322,7 +312,7 @@ func (g *Group) wait(now time.Time) time.Duration {
 	}
 	for _, v := range g.views {
 		if m := v.move.Load(); m != nil {
-			before(m.due(g.opts.AbsentAfter))
+			before(m.due(g.opts.FirstAnswerTimeout))
 		}
 	}
 	if !g.idleFrom.IsZero() {

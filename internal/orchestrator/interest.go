@@ -172,8 +172,7 @@ func (l *lingerer) holds() bool {
 	if l.wildcard {
 		return part.Answered()
 	}
-	lends, _ := part.Lent(l.name)
-	return lends || !part.Silent(l.name)
+	return part.Lent(l.name) || !part.Silent(l.name)
 }
 
 // holds reports whether not all that is held of a view merely waits for a stream.

@@ -226,7 +226,6 @@ func (l *link) speaks(now time.Time) bool {
 // can be reached.
 func (g *Group) observe(now time.Time) {
 	for _, l := range g.lines() {
-		l.listen()
 		if s := l.status.Load(); s != l.judged {
 			l.judged, l.provenAt = s, time.Time{}
 			if s.Connected {

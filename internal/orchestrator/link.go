@@ -25,14 +25,12 @@ type link struct {
 	// Safe for concurrent use.
 	status atomic.Pointer[upstream.Status]
 	spoken atomic.Bool // the origin has, on the stream that is open
-	spoke  atomic.Bool // it has, and that was not looked at: of no use it may be
 
 	// Owned by the group's goroutine.
 	sent     *xds.Interest    // to the stream
 	judged   *upstream.Status // the newest that was looked at
 	provenAt time.Time        // when judged, if connected, ends a refusal by itself
 	heard    *upstream.Status // under which the origin last said something
-	silence  silence
 }
 
 var _ upstream.Sink = (*link)(nil)
@@ -79,9 +77,6 @@ func (l *link) Status(s upstream.Status) {
 		now := time.Now() // by both clocks: the wall clock may be set
 		l.group.confirmedAt.Store(&now)
 	}
-	if s.Spoken {
-		l.spoke.Store(true)
-	}
 	l.spoken.Store(s.Connected && (s.Spoken || l.lives())) // another stream may be open than the one that was silent
 	if s.Connected {
 		l.group.reached.Store(true) // another status may come before the group looks
@@ -90,8 +85,8 @@ func (l *link) Status(s upstream.Status) {
 	l.group.signal()
 }
 
-// lives reports whether the origin has spoken on the open stream, and shows life since.
-func (l *link) lives() bool { return l.spoken.Load() && l.status.Load().SilentSince.IsZero() }
+// lives reports whether the origin has spoken on the open stream.
+func (l *link) lives() bool { return l.spoken.Load() }
 
 func (l *link) connected() bool { return l.status.Load().Connected }
 
@@ -102,13 +97,6 @@ func (g *Group) connected() bool { return slices.ContainsFunc(g.lines(), (*link)
 // tell: of two streams a word on either will do (P50). Safe for concurrent use.
 func (g *Group) confirms() bool {
 	return g.home().connected() && slices.ContainsFunc(g.lines(), (*link).lives)
-}
-
-// listen has a silence be over once the origin has said anything.
-func (l *link) listen() {
-	if l.spoke.Swap(false) {
-		l.silence.over()
-	}
 }
 
 // run runs the upstream stream. One that ends early leaves the group with what

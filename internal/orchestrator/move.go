@@ -95,10 +95,8 @@ func (m *move) leads(part xds.Part, name string) bool {
 // anything: also that a TTL runs for longer, of what both say (P62).
 func (m *move) arrive(v *view, u xds.Update) (early xds.Update, any bool) {
 	var led []string // what went with a handle
-	if !u.Guess {
-		for _, name := range u.Removed {
-			led = append(led, m.held.Load().Linked(name)...)
-		}
+	for _, name := range u.Removed {
+		led = append(led, m.held.Load().Linked(name)...)
 	}
 	m.next.Apply(u)
 	m.publish(v.names)
@@ -111,14 +109,12 @@ func (m *move) arrive(v *view, u xds.Update) (early xds.Update, any bool) {
 	early, rest := split(v, u, func(names []string) bool {
 		return !slices.ContainsFunc(names, func(n string) bool { return !m.leads(part, n) })
 	})
-	if !u.Guess {
-		m.ahead.add(spoken(v, early)...)
-		for _, r := range u.Changed {
-			m.spoken[r.Name] = struct{}{}
-		}
-		for _, name := range slices.Concat(u.Removed, led) {
-			m.spoken[name] = struct{}{}
-		}
+	m.ahead.add(spoken(v, early)...)
+	for _, r := range u.Changed {
+		m.spoken[r.Name] = struct{}{}
+	}
+	for _, name := range slices.Concat(u.Removed, led) {
+		m.spoken[name] = struct{}{}
 	}
 	for _, r := range rest.Changed {
 		if r.Outlasts(part.Held(r.Name)) {
@@ -238,8 +234,8 @@ func (m *move) forget(v *view, names []string) {
 
 // arrived reports whether the old stream is not needed any more: the two say the
 // same. If the old one is away, what the new one says is the newer; and if the
-// new one says nothing of a name for as long as a name may stay unanswered
-// (P57), that is all that it has to say.
+// new one says nothing of a name for as long as first_answer_timeout,
+// that is all that it has to say.
 func (m *move) arrived(v *view, now time.Time, patience time.Duration) bool {
 	from, waits := m.from(v), m.wild && !m.answered && v.part(true).Answered()
 	switch {
@@ -315,12 +311,6 @@ func (v *view) moved(now time.Time, patience time.Duration, stateGen uint64) boo
 		// Also of names of which it said nothing else (P39).
 		for err := range is.Errors {
 			u.Errors = append(u.Errors, err)
-		}
-		v.builder.Apply(u)
-		// Of what is left it says nothing (P57).
-		u = xds.Update{Type: v.typ.URL, Wildcard: m.wild, Unspoken: []string{}}
-		for name := range m.apart {
-			u.Unspoken = append(u.Unspoken, name)
 		}
 		v.builder.Apply(u)
 	}

@@ -37,8 +37,6 @@ type Options struct {
 	// this node; nil: the client's own (P58).
 	Node func(node *xds.Node) ([]byte, error)
 
-	// AbsentAfter is how long a stream may leave what moves to it unanswered (P57).
-	AbsentAfter time.Duration
 	// FirstAnswerTimeout is how long a key of which nothing is held may be
 	// without an open upstream stream before its clients are sent elsewhere
 	// (P53); 0: until an attempt has failed.

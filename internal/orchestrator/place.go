@@ -26,7 +26,7 @@ func (g *Group) place(now time.Time) {
 		apart = v.place(g) || apart
 	}
 	for _, v := range g.views {
-		if v.moved(now, g.opts.AbsentAfter, g.gen+1) {
+		if v.moved(now, g.opts.FirstAnswerTimeout, g.gen+1) {
 			g.stale(now)
 		}
 	}

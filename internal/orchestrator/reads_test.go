@@ -1,7 +1,6 @@
 package orchestrator
 
 import (
-	"context"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -191,25 +190,5 @@ func TestP53_ADiskThatHangsKeepsNobodyFromWriting(t *testing.T) {
 		if !known || r == nil || len(r.Entries) != 2 {
 			t.Errorf("good is %+v, %v", r, known)
 		}
-	})
-}
-
-// The streams of a key have it read once at a time, and one that ends is not waited for.
-func TestP53_ADiskThatHangsAndAnOriginThatSaysNothing(t *testing.T) {
-	onHungDisk(t, func(w *world, d *hungDisk) {
-		w.join("web", eds).want("x")
-		f := w.feed("web")
-		f.reached()
-		for range 3 {
-			if _, _, err := f.sink.Silent(context.Background()); err != nil {
-				t.Fatal(err)
-			}
-			f.update(t, eds, false, "z=1") // it speaks, of something else
-			time.Sleep(time.Minute)
-		}
-		equal(t, "readings", d.reads.Load(), 1)
-		f.failed()
-		time.Sleep(time.Minute)
-		equal(t, "readings", d.reads.Load(), 1)
 	})
 }

@@ -11,8 +11,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// recall serves a key from the last known good while no origin can be reached (or says
-// anything: silent.go): only then, since what is on disk is older than what the origin has, and may be older
+// recall serves a key from the last known good while no origin can be reached: only then, since what is on disk is older than what the origin has, and may be older
 // than what clients have from another replica. It is asked for what the origin has
 // not spoken of; what is held always counts more. Once an origin answers, its word
 // takes the place of what was recalled, and only differences go on, as when another
@@ -199,16 +198,15 @@ func (g *Group) recallAway(now time.Time) {
 			r.look = now.Add(lookEvery)
 		}
 	}
-	g.remindAll(r.records, nil, now, "no origin can be reached", &r.told)
+	g.remindAll(r.records, now, "no origin can be reached", &r.told)
 }
 
-// remindAll applies of records what is asked for and not known, on one stream or, if
-// only is nil, any. The first time in an outage is told.
-func (g *Group) remindAll(records map[xds.TypeURL]*remembered, only *link, now time.Time, why string, told *bool) {
+// remindAll applies of records what is asked for and not known. The first time in an outage is told.
+func (g *Group) remindAll(records map[xds.TypeURL]*remembered, now time.Time, why string, told *bool) {
 	var types []string
 	resources := 0
 	for _, v := range g.views {
-		if n, any := g.remind(v, records[v.typ.URL], only, now); any {
+		if n, any := g.remind(v, records[v.typ.URL], now); any {
 			types, resources = append(types, v.typ.Label()), resources+n
 		}
 	}
@@ -272,17 +270,13 @@ func (v *view) lacksName() bool {
 	return false
 }
 
-// remind applies of a record what is asked for and not known, on one stream or, if
-// only is nil, any, and reports how many resources that was, and whether there is
+// remind applies of a record what is asked for and not known, and reports how many resources that was, and whether there is
 // another snapshot.
-func (g *Group) remind(v *view, rec *remembered, only *link, now time.Time) (n int, any bool) {
+func (g *Group) remind(v *view, rec *remembered, now time.Time) (n int, any bool) {
 	if g.weigh(rec); rec == nil || rec.tooOld(now) || v.move.Load() != nil {
 		return 0, false
 	}
 	us := v.forgotten(rec)
-	if only != nil {
-		us = slices.DeleteFunc(us, func(u xds.Update) bool { return v.at(u.Wildcard) != only })
-	}
 	if len(us) == 0 {
 		return 0, false
 	}

@@ -182,7 +182,7 @@ func TestP50_TwoStreamsAgainstAnOrigin(t *testing.T) {
 
 func twoStreams(t *testing.T, rt *rapid.T, variant xds.Variant) {
 	o := options(t)
-	o.Linger, o.AbsentAfter = 2*time.Second, 1000*time.Hour
+	o.Linger, o.FirstAnswerTimeout = 2*time.Second, 1000*time.Hour
 	w := newWorld(t, o)
 	g, v := w.manual(cds)
 	other := newView(xds.TypeOf(eds), g.meters.Type(eds), new(past))
@@ -310,7 +310,7 @@ func twoStreams(t *testing.T, rt *rapid.T, variant xds.Variant) {
 			case xds.Absent:
 				got = "-"
 			}
-			lends, _ := s.Part(false).Lent(name)
+			lends := s.Part(false).Lent(name)
 			switch {
 			case got == want:
 			case variant == xds.SotW && want == "-" && (got == "?" || lends):

@@ -120,34 +120,6 @@ func TestP50_BothHoldAName(t *testing.T) {
 	})
 }
 
-// The wildcard loses a name before the name itself is answered: who asks for it
-// keeps it until then, and is told nothing if the answer is the same.
-func TestP50_TheWildcardLosesANameBeforeItIsAnswered(t *testing.T) {
-	bubble(t, nil, func(w *world) {
-		wild := w.join("web", cds).want("*")
-		f := w.feed("web")
-		f.update(t, cds, true, "same=1", "gone=1", "silent=1")
-		sub := subscription("*", "same", "gone", "silent")
-		both := w.join("web", cds).want("*", "same", "gone", "silent")
-		synctest.Wait()
-		second := w.second("web")
-		both.woken()
-		f.update(t, cds, true, "same", "gone", "silent")
-		is := func(when, same, gone, silent string) {
-			t.Helper()
-			equal(t, when, both.sees(sub, "same")+both.sees(sub, "gone")+both.sees(sub, "silent"), same+gone+silent)
-		}
-		is("before the answer", "1", "1", "1")
-		equal(t, "to the wildcard", wild.sees(subscription("*"), "same"), "-")
-		equal(t, "woken", both.woken(), 0)
-		second.update(t, cds, false, "same=1")
-		equal(t, "woken by the same", both.woken(), 0)
-		second.update(t, cds, false, "gone")
-		second.hand(t, xds.Update{Type: cds, Origin: "origin", Removed: []string{"silent"}, Guess: true})
-		is("after it", "1", "-", "-")
-	})
-}
-
 // A client that asks for everything takes no name from its neighbours, whatever
 // its wildcard does not cover (P51); what it does cover is theirs until the name
 // is answered, and no longer than that.

@@ -221,24 +221,6 @@ func TestP50_AheadAndAway(t *testing.T) {
 	})
 }
 
-// That the new stream's time ran out is no word: the old one's counts.
-func TestP57_AGuessOnTheNewStreamIsNotAhead(t *testing.T) {
-	travels(t, "a=1", func(t *testing.T, m *travel) {
-		if m.wild {
-			return
-		}
-		m.first.hand(t, xds.Update{Type: cds, Origin: "origin", Removed: []string{"p"}, Guess: true})
-		m.is("guessed", "1 ? ? -", 2)
-		m.says(m.second, "a=1 p=1")
-		m.is("the old stream has it", "1 ? ? 1", 2)
-		// And the other way round.
-		m.second.hand(t, xds.Update{Type: cds, Origin: "origin", Removed: []string{"c"}, Guess: true})
-		m.is("guessed on the old", "1 ? - 1", 2)
-		m.says(m.first, "c=1 p=1")
-		m.is("the new one has it", "1 ? 1 1", 2)
-	})
-}
-
 // An error on either stream counts as the rest of what it says does, and the move
 // waits for it to be said on the new.
 func TestP39_ErrorsWhileNamesMove(t *testing.T) {

@@ -99,13 +99,6 @@ func (v *view) apply(from *link, u xds.Update, stateGen uint64) (changed, first 
 		v.meters.Unasked.Add(len(u.Changed)) // it does not carry this any more
 		return false, false
 	}
-	if u.Unspoken != nil {
-		if arrives {
-			return false, false // moved tells
-		}
-		v.builder.Apply(u)
-		return v.snapshot(stateGen), false
-	}
 	v.admit(&u)
 	if m != nil && !arrives && (u.Ended || u.TakesOver) {
 		m.ahead.ended(v, m.wild)
@@ -129,9 +122,6 @@ func (v *view) apply(from *link, u xds.Update, stateGen uint64) (changed, first 
 	}
 	was := v.held.Load()
 	first = was == nil || u.Wildcard && !was.Answered || !u.Wildcard && v.news(&u, was)
-	if u.Wildcard {
-		v.builder.Lend(v.names, u.Removed)
-	}
 	v.builder.Apply(u)
 	noRoom := v.builder.NoRoom()
 	v.meters.Failures[telemetry.Kept].Add(len(u.Errors) - noRoom)

@@ -132,7 +132,7 @@ func options(t testing.TB) Options {
 	return Options{
 		Settings: Settings{Keys: keys, Linger: 10 * time.Second, IdleTTL: 10 * time.Minute, MaxIdle: 1000},
 		Metrics:  metrics, Log: slog.New(slog.DiscardHandler),
-		AbsentAfter: 15 * time.Second, FirstAnswerTimeout: 15 * time.Second,
+		FirstAnswerTimeout: 15 * time.Second,
 	}
 }
 

@@ -31,11 +31,10 @@ type Type struct {
 	Dropped [drops]Counter // resources, by Drop
 
 	// Upstream.
-	Updates       [results]Counter  // responses of origins, by Result
-	Beats         [beats]Counter    // heartbeats of origins, by Beat (P62)
-	Failures      [failures]Counter // resource_errors of origins, by Failure (P39)
-	AbsentGuesses Counter           // names taken for absent after absent_after (P57)
-	Unasked       Counter           // resources dropped, since nobody asked for them (P65)
+	Updates  [results]Counter  // responses of origins, by Result
+	Beats    [beats]Counter    // heartbeats of origins, by Beat (P62)
+	Failures [failures]Counter // resource_errors of origins, by Failure (P39)
+	Unasked  Counter           // resources dropped, since nobody asked for them (P65)
 }
 
 // labels of the types in xds' table, and "other" for the rest.
@@ -155,16 +154,15 @@ func (m *Metrics) makeType(index int, key string) *Type {
 		return t
 	}
 	t := &Type{
-		Acks:          m.counter("downstream_acks_total", "Responses that clients acknowledged.", with()),
-		Nacks:         m.counter("downstream_nacks_total", "Responses that clients refused.", with()),
-		NotModified:   m.counter("downstream_not_modified_total", "REST polls that were answered that nothing is new.", with()),
-		LeftOut:       m.counter("downstream_json_left_out_total", "Resources that lost fields on their way into JSON, since this program does not know them.", with()),
-		Stale:         m.counter("downstream_stale_requests_total", "Requests passed over for their nonce.", with()),
-		Oversized:     m.counter("downstream_oversized_total", "Responses and resources that a client was not sent for their size.", with()),
-		Coalesced:     m.counter("coalesced_total", "Changes that were merged into a newer one before they were sent to a client.", with()),
-		Propagation:   Histogram{to: m.propagation.With(with())},
-		AbsentGuesses: m.counter("upstream_absent_guesses_total", "Names taken for absent because an origin said nothing of them.", with()),
-		Unasked:       m.counter("upstream_unasked_total", "Resources of an origin dropped because nobody asked for them.", with()),
+		Acks:        m.counter("downstream_acks_total", "Responses that clients acknowledged.", with()),
+		Nacks:       m.counter("downstream_nacks_total", "Responses that clients refused.", with()),
+		NotModified: m.counter("downstream_not_modified_total", "REST polls that were answered that nothing is new.", with()),
+		LeftOut:     m.counter("downstream_json_left_out_total", "Resources that lost fields on their way into JSON, since this program does not know them.", with()),
+		Stale:       m.counter("downstream_stale_requests_total", "Requests passed over for their nonce.", with()),
+		Oversized:   m.counter("downstream_oversized_total", "Responses and resources that a client was not sent for their size.", with()),
+		Coalesced:   m.counter("coalesced_total", "Changes that were merged into a newer one before they were sent to a client.", with()),
+		Propagation: Histogram{to: m.propagation.With(with())},
+		Unasked:     m.counter("upstream_unasked_total", "Resources of an origin dropped because nobody asked for them.", with()),
 	}
 	t.Heartbeats = m.counter("downstream_heartbeats_total", "Resources whose TTL was renewed for a client.", with())
 	t.HeartbeatsCoalesced = m.counter("heartbeats_coalesced_total", "Renewals of a TTL that were merged into a newer one before they were sent to a client.", with())

@@ -289,7 +289,7 @@ func (m *Metrics) Origin(name string) *Origin {
 	if !ok {
 		o = &Origin{Connected: m.gauge("upstream_connected", "Connections to an origin that are up.", tags{"origin": name}),
 			Away:   m.gauge("upstream_away", "1 while an origin is away: an attempt failed, and none has had a response since.", tags{"origin": name}),
-			Silent: m.gauge("upstream_silent_streams", "Streams to an origin that are open, and on which nothing came for absent_after.", tags{"origin": name})}
+			Silent: m.gauge("upstream_silent_streams", "Streams to an origin that are open, and on which nothing came within first_answer_timeout.", tags{"origin": name})}
 		for r := range reconnects {
 			o.reconnects[r] = m.counter("upstream_reconnects_total", "Streams to an origin that had to be opened again.",
 				tags{"origin": name, "reason": r.String()})

@@ -40,7 +40,7 @@ func TestAwayForAnotherReason(t *testing.T) {
 		s.failed(errors.New("no such host"))
 		says(1, 1)
 		s.answered()
-		s.hung()
+		s.unserved()
 		s.failed(errors.New("no such host"))
 		says(2, 1)
 	})

@@ -23,8 +23,9 @@ type Options struct {
 	// Origins in the order of preference; at least one.
 	Origins []OriginOptions
 	Variant xds.Variant
-	// AbsentAfter is how long a name may stay unanswered (P57). 15 s.
-	AbsentAfter time.Duration
+	// FirstAnswerTimeout is how long a stream may be open without any response
+	// before it is counted and shown as silent. 15 s.
+	FirstAnswerTimeout time.Duration
 	// MaxRequestBytes is what a request should not exceed (P59). 4 MiB.
 	MaxRequestBytes int
 	// StreamsPerConnection to a gRPC origin. 100.
@@ -51,7 +52,7 @@ type OriginOptions struct {
 	Balance string
 }
 
-// Keepalive of the connections to gRPC origins: 30 s, 10 s.
+// Keepalive of the connections to gRPC origins, by HTTP/2 pings: 6 min, 10 s.
 type Keepalive struct{ Time, Timeout time.Duration }
 
 // Client knows the origins.
@@ -60,8 +61,6 @@ type Client struct {
 	sites []*site
 
 	versions *lines
-	absences *absences
-	pulse    pulse
 }
 
 // site is one origin with its accounts.
@@ -72,15 +71,12 @@ type site struct {
 	metrics       *telemetry.Origin
 	log           *slog.Logger
 	tries         *tries
-	endings       *endings
 
 	streams atomic.Int64 // open
 
 	mu         sync.Mutex
-	answering  int       // attempts that had a response
-	own        bool      // an answer to a health check was its own, at any time
-	speaking   time.Time // since when there is one
-	away       bool      // an attempt failed, and none has had a response since
+	answering  int  // attempts that had a response
+	away       bool // an attempt failed, and none has had a response since
 	awaySince  time.Time
 	told       error // why it is, as the log has it
 	toldAt     time.Time
@@ -102,18 +98,17 @@ func (s *site) ended(err error, reason telemetry.Reconnect) {
 	s.lastErr, s.lastErrAt = err, time.Now()
 }
 
-// answered says that an attempt has had a response; hung, that such an attempt is
+// answered says that an attempt has had a response; unserved, that such an attempt is
 // over; failed, that one ended without. An origin is away once it failed somebody
 // and nobody is served: that is told once, and when it is back.
 func (s *site) answered() {
 	s.mu.Lock()
-	if s.answering++; s.answering == 1 {
-		s.speaking = time.Now()
-	}
+	s.answering++
 	was, since := s.away, s.awaySince
 	s.away, s.awaySince = false, time.Time{}
-	s.spoke = !s.silentSince.IsZero() // of streams that ended for what is stored, and are open again, too
+	s.spoke = !s.silentSince.IsZero() // of streams that ended and are open again, too
 	s.mu.Unlock()
+	s.heard()
 	if was {
 		s.metrics.Away.Add(-1)
 		s.log.Info("origin is back", "after", time.Since(since).Round(time.Millisecond))
@@ -121,7 +116,7 @@ func (s *site) answered() {
 	}
 }
 
-func (s *site) hung() {
+func (s *site) unserved() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answering--
@@ -196,7 +191,7 @@ func New(opts Options) (*Client, error) {
 	if err := opts.complete(); err != nil {
 		return nil, err
 	}
-	c := &Client{opts: opts, versions: newLines(), absences: newAbsences(opts.AbsentAfter), pulse: pulse{most: opts.AbsentAfter, log: opts.Log}}
+	c := &Client{opts: opts, versions: newLines()}
 	seen := make(map[string]bool)
 	for _, o := range opts.Origins {
 		if o.Name == "" {
@@ -209,7 +204,6 @@ func New(opts Options) (*Client, error) {
 		s := &site{name: o.Name, address: o.Address, rank: len(c.sites), metrics: opts.Metrics.Origin(o.Name),
 			log: opts.Log.With("origin", o.Name)}
 		s.tries = newTries(opts.Backoff, s.isAway)
-		s.endings = newEndings(s.log)
 		var err error
 		if s.origin, err = newOrigin(o, &c.opts, s.metrics); err != nil {
 			return nil, fmt.Errorf("upstream: origin %s: %w", o.Name, err)
@@ -237,10 +231,10 @@ func (o *Options) complete() error {
 			*d = v
 		}
 	}
-	def(&o.AbsentAfter, 15*time.Second)
+	def(&o.FirstAnswerTimeout, 15*time.Second)
 	def(&o.Backoff.Base, time.Second)
 	def(&o.Backoff.Max, max(30*time.Second, o.Backoff.Base))
-	def(&o.Keepalive.Time, 30*time.Second)
+	def(&o.Keepalive.Time, 6*time.Minute)
 	def(&o.Keepalive.Timeout, 10*time.Second)
 	if o.MaxRequestBytes == 0 {
 		o.MaxRequestBytes = 4 << 20
@@ -265,14 +259,6 @@ func (o *Options) complete() error {
 // does; it returns when all that it started has ended, nil if ctx ended it.
 func (c *Client) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		c.pulse.run(ctx)
-		return nil
-	})
-	g.Go(func() error {
-		c.absences.run(ctx)
-		return nil
-	})
 	for _, s := range c.sites {
 		g.Go(func() error {
 			if err := s.origin.upkeep(ctx); err != nil {
@@ -282,10 +268,6 @@ func (c *Client) Run(ctx context.Context) error {
 		})
 		g.Go(func() error {
 			s.tries.run(ctx)
-			return nil
-		})
-		g.Go(func() error {
-			s.endings.run(ctx)
 			return nil
 		})
 	}
@@ -302,7 +284,7 @@ type OriginStatus struct {
 	Reconnects    uint64 // attempts and streams that ended
 	LastError     error  // of the last that ended; nil if none has
 	LastErrorAt   time.Time
-	Silent        int       // streams that are open, and on which nothing came for absent_after
+	Silent        int       // streams that are open, and on which nothing came for first_answer_timeout
 	SilentSince   time.Time // zero: there is none, and was none since the last that spoke
 	// Faults of the files of one that is a directory, or of that itself: what is
 	// served of them is of before, or nothing (P80). At most maxFaults. Of another one

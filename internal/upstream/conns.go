@@ -25,8 +25,6 @@ type conn struct {
 	leases int
 	// open are the streams that the origin has accepted on it.
 	open int
-	// asked are the questions for the origin's health that have a place there as well.
-	asked int
 	// limit is the pool's, or less: what the origin was found to accept.
 	limit     int
 	idleSince time.Time // while leases is 0
@@ -92,20 +90,12 @@ func (p *pool) ended(c *conn) bool {
 	return c.open == 0
 }
 
-// asks counts a question for the origin's health that was accepted on a connection; or,
-// by -1, that is over.
-func (p *pool) asks(c *conn, n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	c.asked += n
-}
-
 // full says that the origin accepts no more streams on c than are open, and
 // returns their number, and whether they are fewer than was known.
 func (p *pool) full(c *conn) (n int, fewer bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n, was := c.open+c.asked, c.limit
+	n, was := c.open, c.limit
 	c.limit = max(1, n)
 	return n, c.limit < was
 }

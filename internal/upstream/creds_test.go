@@ -139,31 +139,6 @@ func TestTLSFaultsShowAtTheStart(t *testing.T) {
 	}
 }
 
-// What is known of a transport hides nothing from channelz, and nothing is made up for it.
-func TestChannelzShowsHowOriginsAreReached(t *testing.T) {
-	state := tls.ConnectionState{CipherSuite: tls.TLS_AES_128_GCM_SHA256}
-	for _, c := range []struct {
-		info credentials.AuthInfo
-		want string
-	}{
-		{credentials.TLSInfo{State: state}, "TLS_AES_128_GCM_SHA256"},
-		{nil, ""},
-	} {
-		var is credentials.AuthInfo = &transported{c.info, newLife()}
-		shows, ok := is.(credentials.ChannelzSecurityInfo)
-		if !ok {
-			t.Fatal("nothing is shown")
-		}
-		got := ""
-		if v, ok := shows.GetSecurityValue().(*credentials.TLSChannelzSecurityValue); ok {
-			got = v.StandardName
-		}
-		if got != c.want {
-			t.Errorf("%q, want %q", got, c.want)
-		}
-	}
-}
-
 // Files that were to be renewed and cannot be used are shown with their origin.
 func TestCertificatesOfAnOriginThatAreNotTakenAreShown(t *testing.T) {
 	ca, dir := tlstest.NewAuthority(t), t.TempDir()

@@ -77,8 +77,6 @@ func (d *delta) answer(t *typeTalk, r reply) *request {
 
 // change is a request that only changes names.
 func (d *delta) change(t *typeTalk, add, drop []string) *request {
-	d.dropping(t.typ.URL, drop)
-	d.asking(t.typ.URL, xds.NewNameSet(add...))
 	was := t.asked.written
 	t.asked.names = t.asked.names.Remove(drop...).Add(add...)
 	t.asked.written = was.Without(drop...).From(t.want.written, add...)
@@ -131,7 +129,7 @@ func (d *delta) first(t *typeTalk) *request {
 		}
 	}
 	for name := range t.want.names.All() { // served from what the wildcard had (P50)
-		if lent, _ := t.want.part(snap).Lent(name); lent {
+		if part.Lent(name) {
 			held = append(held, brought{name: t.written(part, name), by: name})
 		}
 	}
@@ -140,9 +138,7 @@ func (d *delta) first(t *typeTalk) *request {
 	b = appendText(b, deltaTypeURL, string(t.typ.URL))
 	o := open(t.want, held, d.maxRequest-len(b))
 	t.requested, t.asked = true, asked{wildcard: t.want.wildcard, names: o.names, written: t.want.written}
-	d.asking(t.typ.URL, o.names)
 	if t.want.wildcard {
-		d.askingAll(t.typ.URL)
 		b = appendText(b, deltaSubscribe, "*")
 	} else {
 		b = slices.Concat(b, encodeList(deltaSubscribe, t.asked))

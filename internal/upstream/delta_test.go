@@ -3,7 +3,6 @@ package upstream
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -154,83 +153,6 @@ func TestP58_TheNodeIsInTheFirstRequestOfEachStreamOnly(t *testing.T) {
 				}
 			}
 			r.connect()
-		}
-	}
-}
-
-func TestP57_TakenForAbsent(t *testing.T) {
-	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
-		t.Run(v.String(), func(t *testing.T) {
-			r := newRig(t, v)
-			r.want(named(eds, "a", "b"))
-			r.pass(time.Minute) // not written yet: no time runs
-			r.next()
-			r.pass(time.Minute)
-			r.talk.written(r.now)
-			r.respond(resp{typ: eds, res: clusters("a")})
-			r.pass(15*time.Second - 1)
-			r.is(eds, xds.Pending, "b")
-			r.pass(1)
-			r.is(eds, xds.Absent, "b")
-			if u := r.last(); !u.Guess || u.Wildcard || len(u.Removed) != 1 {
-				t.Errorf("update %+v", u)
-			}
-			r.respond(resp{typ: eds, res: clusters("b")})
-			r.is(eds, xds.Present, "b")
-			r.pass(time.Hour) // what is held never becomes absent by silence
-			r.is(eds, xds.Present, "a", "b")
-			if !r.talk.deadline().IsZero() {
-				t.Error("a clock still runs")
-			}
-		})
-	}
-}
-
-func TestP57_TheClockStopsWithTheStream(t *testing.T) {
-	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
-		r := newRig(t, v)
-		r.want(named(eds, "a"))
-		r.next()
-		r.talk.written(r.now)
-		r.now = r.now.Add(14 * time.Second)
-		r.connect()
-		r.next()
-		r.talk.written(r.now)
-		r.pass(14 * time.Second)
-		r.is(eds, xds.Pending, "a")
-		r.pass(time.Second)
-		r.is(eds, xds.Absent, "a")
-	}
-}
-
-func TestP57_TheClockOfANameThatWasLetGoBeginsAnew(t *testing.T) {
-	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
-		r := newRig(t, v)
-		step := func(names ...string) {
-			r.want(named(eds, names...))
-			r.next()
-			r.talk.written(r.now)
-		}
-		step("a", "b")
-		r.pass(10 * time.Second)
-		step("b")
-		step("a", "b")
-		r.pass(10 * time.Second)
-		r.is(eds, xds.Pending, "a")
-		r.is(eds, xds.Absent, "b")
-		r.pass(5 * time.Second)
-		r.is(eds, xds.Absent, "a")
-	}
-}
-
-func TestP57_NotUnderAWildcard(t *testing.T) {
-	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
-		r := newRig(t, v)
-		r.want(all(cds))
-		r.next()
-		r.talk.written(r.now)
-		if !r.talk.deadline().IsZero() {
-			t.Error("a clock runs for a wildcard")
 		}
 	}
 }

@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"sync"
 	"time"
@@ -19,25 +20,21 @@ import (
 // asked for (P52 allows 20 ms).
 const mergeFor = 5 * time.Millisecond
 
-// exchange is one gRPC stream's life: goroutines around a talker. The loop owns
-// the talker. A sender writes one request and ends, so that a stream at rest has
-// none; there is one at a time, so that what changes while the origin is slow to
-// read is merged. The receiver reads, cuts and hands each response to the loop,
-// which judges it by what was asked and says what to do; the receiver then makes
-// the update and waits until it is applied, so that a large one holds up nothing
-// but the next response.
+// exchange runs one gRPC stream. The loop owns the talker. A sender writes one
+// request and ends, so that an idle stream has no sender. There is one sender at
+// a time: what changes while it waits for the transport is merged. The receiver
+// reads and cuts each response and hands it to the loop, which decides what to
+// do with it. The receiver then makes the update and waits until it is applied,
+// so that a large update delays only the next response.
 type exchange struct {
 	stream  *line
 	cs      grpc.ClientStream
 	variant xds.Variant
 	talk    talker
-	ask     func(context.Context, *life) error // for a sign of life over a transport
-	life    *life                              // of what the stream is on; the loop's, nil until it is of interest
 
 	wg      sync.WaitGroup // of senders and the receiver
 	written chan struct{}  // sender to loop; room for one
 	inbox   chan incoming  // receiver to loop
-	lives   chan error     // whether the origin does, to loop; room for one
 	orders  chan verdict   // loop to receiver; room for the one it waits for
 
 	oversized map[xds.TypeURL]bool // types whose last request was; the loop's
@@ -48,27 +45,23 @@ type exchange struct {
 type incoming struct {
 	response *xds.Response
 	fault    error
-	came     time.Time // when it did at the earliest, if the receiver was busy
 	applied  bool
 	err      error
 }
 
-func newExchange(s *line, cs grpc.ClientStream, ask func(context.Context, *life) error) *exchange {
+func newExchange(s *line, cs grpc.ClientStream) *exchange {
 	o := talkOptions{
-		origin:      s.at.name,
-		node:        s.node,
-		held:        s.held,
-		memory:      s.memory,
-		absentAfter: s.client.opts.AbsentAfter,
-		maxRequest:  s.client.opts.MaxRequestBytes,
-		damping:     s.client.opts.Backoff,
-		random:      upTo,
-		carried:     s.carried,
+		origin:     s.at.name,
+		node:       s.node,
+		held:       s.held,
+		memory:     s.memory,
+		maxRequest: s.client.opts.MaxRequestBytes,
+		damping:    s.client.opts.Backoff,
+		random:     upTo,
 	}
-	s.carried = nil
 	e := &exchange{
-		stream: s, cs: cs, variant: s.client.opts.Variant, ask: ask,
-		written: make(chan struct{}, 1), inbox: make(chan incoming), lives: make(chan error, 1), orders: make(chan verdict, 1),
+		stream: s, cs: cs, variant: s.client.opts.Variant,
+		written: make(chan struct{}, 1), inbox: make(chan incoming), orders: make(chan verdict, 1),
 		oversized: make(map[xds.TypeURL]bool),
 	}
 	if e.variant == xds.Delta {
@@ -91,31 +84,20 @@ func (e *exchange) run(ctx context.Context, cancel context.CancelCauseFunc) erro
 func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) error {
 	e.talk.want(e.stream.take())
 	var merge <-chan time.Time
-	var quiet, held, unread clock
-	defer quiet.stop()
-	defer unread.stop()
+	var held clock
 	defer held.stop()
-	var going sending
-	applying, reviving := false, false
-	var began time.Time // when what is applied came
-	doubt := doubt{absentAfter: e.stream.client.opts.AbsentAfter}
-	silence, ask := time.NewTimer(e.stream.silence()), time.Now().Add(e.stream.silence())
-	defer silence.Stop()
-	for {
-		var resume, stuck <-chan time.Time
-		if going.since.IsZero() {
+	silent := time.NewTimer(e.stream.client.opts.FirstAnswerTimeout)
+	defer silent.Stop()
+	for writing := false; ; {
+		var resume <-chan time.Time
+		if !writing {
 			if r := e.talk.next(time.Now()); r != nil {
-				going = e.begin(ctx, r, cancel)
+				e.note(r)
+				writing = true
+				e.wg.Go(func() { e.send(r, cancel) })
 			} else if at := e.talk.heldUntil(); !at.IsZero() {
 				resume = held.at(at)
 			}
-		}
-		if e.stream.had && !going.since.IsZero() && !applying {
-			stuck = unread.at(going.unread(e.stream.client.opts.AbsentAfter))
-		}
-		var due <-chan time.Time
-		if at := e.talk.deadline(); (!at.IsZero() || e.stream.lost()) && !applying && !reviving && !e.stream.arrived.Load() {
-			due = quiet.at(doubt.next(at, e.stream.lost()))
 		}
 		select {
 		case <-ctx.Done():
@@ -127,97 +109,23 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 		case <-merge:
 			merge = nil
 			if !e.talk.want(e.stream.take()) {
-				e.stream.carried = e.talk.carry(time.Now())
 				return errReopen
 			}
-			if soon := time.Now().Add(e.stream.silence()); !e.stream.had && soon.Before(ask) {
-				ask = soon
-				silence.Reset(e.stream.silence())
-			}
 		case <-e.written:
-			going = sending{}
-			e.talk.written(time.Now())
-		case <-silence.C:
-			now := time.Now() // the timer may be late
-			if e.stream.arrived.Load() {
-				continue // to what is no silence
-			}
-			if listens := e.stream.client.pulse.beat(now); now.Before(listens) && !e.stream.had {
-				ask = listens
-				silence.Reset(listens.Sub(now))
-				continue
-			}
-			if now.Sub(e.stream.openedAt) >= e.stream.client.opts.AbsentAfter {
-				e.stream.muted(now)
-			}
-			next, err := e.stream.givenUp(ctx, now)
-			if errors.Is(err, errSilent) && e.stream.arrived.Load() {
-				continue
-			}
-			if err != nil {
-				return err // the next stream's clocks begin anew: nobody has spoken
-			}
-			if !e.stream.had {
-				ask = now.Add(next)
-				silence.Reset(next)
-			}
+			writing = false
 		case <-resume:
-		case <-stuck:
-			now := time.Now()
-			going.listens = e.stream.client.pulse.beat(now)
-			if !now.Before(going.listens) && !going.goesOn(e.ofTransport().bytes.Load(), now) {
-				return errUnread
-			}
-		case <-due:
-			if e.stream.arrived.Load() {
-				continue // to what may be an answer
-			}
-			now := time.Now() // the timer may be late
-			switch doubt.decide(now, e.signs(now)) {
-			case waitOn:
-				continue
-			case askLife:
-				reviving = true
-				l, since := e.ofTransport(), doubt.since(now, e.talk.deadline())
-				e.wg.Go(func() { e.lives <- e.revive(ctx, l, since) })
-				continue
-			}
-			for _, u := range e.talk.expired(now) {
-				if _, err := e.stream.apply(ctx, u); err != nil {
-					return err
-				}
-			}
-		case err := <-e.lives:
-			reviving = false
-			if err == nil {
-				doubt.lives()
-				e.stream.found()
-				continue
-			}
-			e.stream.log.Debug("an origin shows no life: what it leaves unanswered is waited for", "origin", e.stream.at.name, "error", err)
-			now := time.Now()
-			doubt.lifeless(now)
-			if !errors.Is(err, errUnasked) {
-				e.stream.lifeless(now)
-			}
+		case <-silent.C:
+			e.stream.muted()
 		case in := <-e.inbox:
 			switch {
 			case in.err != nil:
 				return in.err
 			case in.applied:
-				applying = false
-				doubt.busy(began, time.Now(), e.talk.deadline())
 				e.talk.taken(in.response)
 			default:
-				first := !e.stream.had
 				v, err := e.judge(in)
-				e.stream.arrived.Store(false)
 				if err != nil {
 					return err
-				}
-				applying, began = v.take, time.Now()
-				if first && !going.since.IsZero() {
-					going.since = began // who takes its time for the first word may read the rest after that
 				}
 				e.orders <- v
 			}
@@ -225,21 +133,23 @@ func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) err
 	}
 }
 
-// signs are what is so of what the origin leaves unanswered; that it lives is seen, and told.
-func (e *exchange) signs(now time.Time) signs {
-	s, after := e.stream, e.stream.client.opts.AbsentAfter
-	listens := s.client.pulse.beat(now)
-	due := e.talk.deadline()
-	until, from := e.ofTransport().lively(after)
-	lively, lasts := now.Before(until), later(now, due).Before(until)
-	if lively && !now.Before(listens) {
-		s.found()
+// send writes a request. The receiver learns why the transport ended.
+func (e *exchange) send(r *request, cancel context.CancelCauseFunc) {
+	switch err := e.cs.SendMsg(r); {
+	case err == nil:
+		e.written <- struct{}{}
+	case !errors.Is(err, io.EOF):
+		cancel(ended(err))
 	}
-	return signs{
-		due: due, listens: listens, lively: lively, from: from, lasts: lasts, lost: s.lost(), mute: s.mute(), known: s.known(),
-		early: s.at.early(after), grace: e.ofTransport().grace(after),
-		unanswered: !lasts && e.talk.unanswered(later(now, due)),
+}
+
+// buffers are the request's parts, for gRPC.
+func (r *request) buffers() mem.BufferSlice {
+	out := mem.BufferSlice{mem.SliceBuffer(r.head)}
+	if len(r.tail) > 0 {
+		out = append(out, mem.SliceBuffer(r.tail))
 	}
+	return out
 }
 
 // judge has the talker judge a response, and counts.
@@ -251,7 +161,6 @@ func (e *exchange) judge(in incoming) (verdict, error) {
 		return v, err
 	}
 	first := !s.had
-	e.ofTransport().show(in.came, s.client.opts.AbsentAfter)
 	s.answered()
 	if first && (!v.take || v.asked.empty()) && s.serves() {
 		s.sink.Status(Status{Connected: true, Origin: s.at.name, Spoken: true})
@@ -314,15 +223,10 @@ func (c *clock) stop() {
 	}
 }
 
-// waited is how long the receiver waits at least for a response that was not there yet.
-const waited = time.Millisecond
-
 // receive reads responses until the stream ends.
 func (e *exchange) receive(ctx context.Context) {
-	came := time.Now() // when the last did that was waited for: those after it may have come right behind
 	for {
 		var msg mem.Buffer
-		began := time.Now()
 		err := e.cs.RecvMsg(&msg)
 		if err != nil {
 			if tooLarge(err) {
@@ -331,14 +235,10 @@ func (e *exchange) receive(ctx context.Context) {
 			e.tell(ctx, incoming{err: ended(err)})
 			return
 		}
-		e.stream.arrived.Store(true)
 		now := time.Now()
-		if now.Sub(began) >= waited {
-			came = now
-		}
 		trace := e.stream.trace(now)
 		r, fault := xds.ParseResponse(e.variant, msg.ReadOnlyData())
-		if !e.tell(ctx, incoming{response: r, fault: fault, came: came}) {
+		if !e.tell(ctx, incoming{response: r, fault: fault}) {
 			trace.Fail("over", fault)
 			return
 		}

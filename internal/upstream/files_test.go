@@ -440,7 +440,7 @@ func TestP80_Types(t *testing.T) {
 	var order []xds.TypeURL
 	for _, u := range sink.updates {
 		order = append(order, u.Type)
-		if u.Origin != "files" || u.Guess || u.Received.IsZero() {
+		if u.Origin != "files" || u.Received.IsZero() {
 			t.Errorf("%+v", u)
 		}
 	}

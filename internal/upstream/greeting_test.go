@@ -52,7 +52,7 @@ func TestP53_AnOriginThatSpeaksNoHTTP2(t *testing.T) {
 		relays, timeout time.Duration
 		want            string
 	}{
-		{"the relay gives up", silent, short, long, "connected, but no HTTP/2 within 100ms"},
+		{"the relay gives up", silent, short, long, "not connected within 100ms"},
 		{"gRPC gives up", silent, long, short, "connected, but no HTTP/2 within 100ms"},
 		{"HTTP/1.1", http1, long, long, "connected, but what answers does not speak HTTP/2; if it wants TLS"},
 	} {

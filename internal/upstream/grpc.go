@@ -89,7 +89,7 @@ func (o *OriginOptions) dialer(creds credentials.TransportCredentials, opts *Opt
 	return func() (*dialed, error) {
 		d := &dialed{timeout: timeout}
 		options := []grpc.DialOption{
-			grpc.WithTransportCredentials(&countedCredentials{creds, d}),
+			grpc.WithTransportCredentials(keepaliveCredentials{creds}),
 			grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"loadBalancingConfig":[{%q:{}}]}`, o.Balance)),
 			grpc.WithDisableServiceConfig(), // of the resolver: balance is the user's word
 			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: opts.Keepalive.Time, Timeout: opts.Keepalive.Timeout}),
@@ -211,7 +211,7 @@ func (g *grpcSession) serve(ctx context.Context) error {
 		g.origin.metrics.Connected.Add(1)
 	}
 	g.stream.opened()
-	err = newExchange(g.stream, cs, g.ask).run(ctx, cancel)
+	err = newExchange(g.stream, cs).run(ctx, cancel)
 	if g.origin.pool.ended(g.conn) {
 		g.origin.metrics.Connected.Add(-1)
 	}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +16,6 @@ import (
 	"google.golang.org/grpc/resolver/manual"
 	"google.golang.org/grpc/status"
 
-	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
 
@@ -134,30 +131,6 @@ func TestP52_NewNamesGoWithin20msMerged(t *testing.T) {
 				t.Errorf("%d requests for 50 changes at once", requests)
 			}
 		}
-	})
-}
-
-func TestP57_AnOriginThatNeverAnswers(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v xds.Variant) {
-		f := startFake(t)
-		m, err := telemetry.New(telemetry.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := startRelay(t, Options{Variant: v, AbsentAfter: time.Second, Metrics: m}, f.address)
-		_, sink := r.stream(named(rds, "a", "b"))
-		s := f.next()
-		s.request()
-		s.send(resp{typ: rds, version: "1", res: clusters("a")})
-		sink.until(t, "absence of b", func() bool {
-			return sink.presence(rds, "b") == xds.Absent && sink.presence(rds, "a") == xds.Present
-		})
-		sink.until(t, "connection", func() bool { return sink.lastStatus().Connected }) // silence ends nothing
-		r.until("one guess counted", func() bool {
-			w := httptest.NewRecorder()
-			m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-			return strings.Contains(w.Body.String(), `xdsrelay_upstream_absent_guesses_total{type="RDS"} 1`+"\n")
-		})
 	})
 }
 

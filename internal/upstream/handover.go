@@ -10,7 +10,7 @@ import (
 )
 
 // handOver hands over what is kept: answers, in the order in which one type refers
-// to the other (P35), and then what was taken for absent. Each part is one update,
+// to the other (P35). Each part is one update,
 // which the group holds against what it has, so that only differences go on. It
 // is called once.
 //
@@ -33,20 +33,6 @@ func (s *stage) handOver(held func(xds.TypeURL) *xds.Snapshot, update func(xds.U
 		}
 		if err := update(s.update(at, part)); err != nil {
 			return false, err
-		}
-	}
-	for _, at := range s.inOrder() {
-		if u := s.guess(at, held(at.typ).Part(at.wild)); len(u.Removed) > 0 {
-			if err := update(u); err != nil {
-				return false, err
-			}
-		}
-	}
-	for _, at := range s.inOrder() {
-		if u := s.unspoken(at, held(at.typ)); u.Unspoken != nil {
-			if err := update(u); err != nil {
-				return false, err
-			}
 		}
 	}
 	s.mu.Lock()
@@ -114,35 +100,6 @@ func (a *asked) leftOut(is, held xds.Part) (names []string) {
 		}
 	}
 	return names
-}
-
-// guess is what was taken for absent, and still is not known.
-func (s *stage) guess(at partOf, held xds.Part) xds.Update {
-	p := s.types[at.typ].parts[at.wild]
-	u := xds.Update{Type: at.typ, Wildcard: at.wild, Guess: true, Received: p.received}
-	for _, n := range slices.Sorted(maps.Keys(p.guesses)) {
-		if held.Owed(n) {
-			u.Removed = append(u.Removed, n)
-		}
-	}
-	return u
-}
-
-// unspoken is what was recalled and the origin says nothing of: before it was asked, or
-// since, of what it was asked.
-func (s *stage) unspoken(at partOf, held *xds.Snapshot) xds.Update {
-	p := s.types[at.typ].parts[at.wild]
-	u := xds.Update{Type: at.typ, Wildcard: at.wild, Received: p.received}
-	if held == nil || !held.Stale {
-		return u
-	}
-	u.Unspoken = p.unspoken
-	for n := range p.guesses {
-		if held.Part(at.wild).Held(n) != nil {
-			u.Unspoken = append(u.Unspoken, n)
-		}
-	}
-	return u
 }
 
 // astray are the strays of a part. Of names only incremental has versions, by

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"xdsrelay/internal/telemetry"
@@ -30,15 +29,11 @@ type line struct {
 	// uncacheable are the parts of which this attempt brought something that is
 	// not to be cached, and is yet to be let go of (P63).
 	uncacheable map[partOf]struct{}
-	carried     []batch     // clocks from a stream ended by the relay itself to the next (P57)
-	open        bool        // the attempt reached the origin
-	openedAt    time.Time   // when it did
-	arrived     atomic.Bool // a response has come, and was not looked at
-	had         bool        // it brought a response
-	quiet       quiet
+	open        bool      // the attempt reached the origin
+	openedAt    time.Time // when it did
+	had         bool      // it brought a response
 	silent      time.Time // since when it says nothing; zero: it spoke, or is not open for long
 	failures    int       // attempts that failed, since the last response
-	short       int       // attempts in a row that ended soon after one
 
 	cancel context.CancelCauseFunc // of the attempt
 	done   chan error              // why it ended; room for one
@@ -96,7 +91,6 @@ var errReturn = errors.New("a preferred origin serves")
 
 func (l *line) attempt(ctx context.Context, wait time.Duration) error {
 	l.open, l.had, l.uncacheable = false, false, nil
-	l.arrived.Store(false)
 	if wait > 0 {
 		l.session.rest(ctx, wait)
 	}
@@ -111,7 +105,7 @@ func (l *line) attempt(ctx context.Context, wait time.Duration) error {
 		l.client.opts.Metrics.UpstreamStreams.Add(-1)
 	}
 	if l.had {
-		l.at.hung()
+		l.at.unserved()
 	}
 	if ctx.Err() == nil { // else it is for whoever ended it
 		if over := l.uncache(ctx, nil); over != nil {
@@ -128,16 +122,8 @@ func (l *line) attempt(ctx context.Context, wait time.Duration) error {
 // opened again. A stream that ended before any response, even with OK, failed
 // (P54).
 func (l *line) ended(err error) telemetry.Reconnect {
-	l.carried = nil // the clocks stop with the stream
 	if l.had {
 		l.at.ended(err, telemetry.Ended)
-		now := time.Now()
-		if now.Sub(l.openedAt) >= shortLived {
-			l.short = 0
-			return telemetry.Ended
-		}
-		l.short++
-		l.at.endings.add(err, l.short, now)
 		return telemetry.Ended
 	}
 	reason := telemetry.Unreachable
@@ -192,14 +178,11 @@ func (l *line) opened() {
 // answered says that the origin gave a response, by which the attempt is no
 // failure (P54).
 func (l *line) answered() {
-	if !l.had {
-		l.had, l.failures, l.quiet = true, 0, quiet{}
-		if l.serves() {
-			l.heard.Store(l.at)
-		}
-		l.at.answered()
+	if l.had {
+		return
 	}
-	l.at.heard()
+	l.had, l.failures = true, 0
+	l.at.answered()
 	l.unmuted(true)
 }
 
@@ -224,16 +207,12 @@ func (l *line) hand(ctx context.Context, u xds.Update, a answer) (changed bool, 
 	return l.update(ctx, u)
 }
 
-// update hands an update to the group, and counts what is taken for absent.
+// update hands an update to the group.
 func (s *Stream) update(ctx context.Context, u xds.Update) (changed bool, err error) {
 	was := s.sink.Held(u.Type)
 	changed, err = s.sink.Update(ctx, u)
 	switch {
 	case err == nil:
-		if u.Guess {
-			s.counters(u.Type).AbsentGuesses.Add(len(u.Removed))
-			s.client.absences.note(s, &u, time.Now())
-		}
 		if changed {
 			s.came(&u, was)
 		}

@@ -2,9 +2,6 @@ package upstream
 
 import (
 	"testing"
-	"time"
-
-	"google.golang.org/grpc/codes"
 
 	"xdsrelay/internal/xds"
 )
@@ -84,53 +81,6 @@ func TestP65_SotWWhatAWildcardLeftIsNotHeldForTheName(t *testing.T) {
 	r.is(cds, xds.Absent, "a")
 }
 
-// It is held, so that silence does not take it away; but an origin that answered
-// since, with all that there is, has said that it is gone (P60).
-func TestP57_WhatAWildcardLeft(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v xds.Variant) {
-		for _, typ := range []xds.TypeURL{cds, eds} {
-			r := newRig(t, v)
-			r.want(all(typ))
-			r.flush()
-			r.respond(resp{typ: typ, version: "1", res: clusters("a", "b")})
-			r.flush()
-			r.set(named(typ, "a", "b"))
-			r.reopen()
-			r.flush()
-			r.pass(15*time.Second - 1)
-			r.is(typ, xds.Present, "a", "b")
-			r.pass(1)
-			r.is(typ, xds.Present, "a", "b") // silence
-
-			r.want(named(typ, "b"), named(rds, "other"))
-			r.flush()
-			r.want(named(typ, "a", "b"), named(rds, "other"))
-			r.flush()
-			r.is(typ, xds.Pending, "a") // let go
-		}
-		r := newRig(t, v)
-		r.want(all(cds))
-		r.flush()
-		r.respond(resp{typ: cds, version: "1", res: clusters("a", "b")})
-		r.set(named(cds, "a", "b"))
-		r.reopen()
-		r.flush()
-		r.pass(time.Second)
-		r.respond(resp{typ: cds, version: "2", res: clusters("b")})
-		r.pass(14*time.Second - 1)
-		r.is(cds, xds.Present, "a")
-		r.pass(1)
-		if v == xds.SotW {
-			r.is(cds, xds.Absent, "a")
-			if u := r.last(); u.Guess {
-				t.Error("the origin's word counts as a guess")
-			}
-		} else {
-			r.is(cds, xds.Present, "a") // it would say so
-		}
-	})
-}
-
 func TestP55_DeltaWhatAWildcardLeftIsAskedAfter(t *testing.T) {
 	r := newRig(t, xds.Delta)
 	r.want(all(cds))
@@ -168,44 +118,4 @@ func TestP50_WhatAnotherStreamBroughtIsSaidAgain(t *testing.T) {
 	s.other(false, "a", "b")
 	s.want(named(cds, "a", "b"))
 	s.sent("CDS [a b] node")
-}
-
-// Nor does an error that was said to the wildcard answer the name (P51).
-func TestP57_AnErrorOfTheWildcardStopsNoClock(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v xds.Variant) {
-		other := newRig(t, v)
-		other.want(all(cds))
-		other.flush()
-		other.respond(resp{typ: cds, version: "1", errors: map[string]codes.Code{"a": codes.Internal}})
-		told := other.last()
-		if len(told.Errors) != 1 {
-			t.Fatalf("%d errors", len(told.Errors))
-		}
-		r := newRig(t, v)
-		r.want(named(cds, "a", "b"))
-		r.flush()
-		told.Origin = r.origin
-		r.apply(told)
-		r.respond(resp{typ: cds, version: "1", errors: map[string]codes.Code{"b": codes.Internal}})
-		r.pass(15*time.Second - 1)
-		r.is(cds, xds.Pending, "a", "b")
-		r.pass(1)
-		r.is(cds, xds.Absent, "a")
-		r.is(cds, xds.Pending, "b") // that was an answer
-	})
-}
-
-// The clock of a name runs whatever the wildcard holds of it, and takes nothing
-// of that away: it shows once the wildcard's copy is gone.
-func TestP57_TheWildcardStopsNoClock(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v xds.Variant) {
-		r := newRig(t, v)
-		r.want(named(cds, "a"))
-		r.flush()
-		r.other(true, "a")
-		r.pass(15 * time.Second)
-		r.is(cds, xds.Present, "a")
-		r.apply(xds.Update{Type: cds, Origin: r.origin, Wildcard: true, Removed: []string{"a"}})
-		r.is(cds, xds.Absent, "a")
-	})
 }

@@ -50,16 +50,16 @@ func newRig(t *testing.T, v xds.Variant) *rig {
 }
 
 // connect begins a new stream after one that ended.
-func (r *rig) connect() { r.begin(nil) }
+func (r *rig) connect() { r.begin() }
 
 // reopen begins a new stream instead of one that the relay ended itself.
-func (r *rig) reopen() { r.begin(r.talk.carry(r.now)) }
+func (r *rig) reopen() { r.begin() }
 
-func (r *rig) begin(carried []batch) {
+func (r *rig) begin() {
 	r.cell.rest()
 	r.nonce = 0
 	node, _ := proto.Marshal(&corev3.Node{Id: "n"})
-	o := talkOptions{origin: r.origin, node: node, held: r.sink.Held, memory: r.memory, carried: carried, absentAfter: 15 * time.Second, maxRequest: r.max,
+	o := talkOptions{origin: r.origin, node: node, held: r.sink.Held, memory: r.memory, maxRequest: r.max,
 		damping: Backoff{Base: time.Second, Max: 30 * time.Second}, random: func(d time.Duration) time.Duration { return d }}
 	if r.v == xds.Delta {
 		r.talk = newDelta(o)
@@ -89,7 +89,6 @@ func (r *rig) sent(want ...string) {
 	var got []string
 	for req := r.next(); req != nil; req = r.next() {
 		got = append(got, show(r.t, r.v, req.bytes()))
-		r.talk.written(r.now)
 	}
 	if !slices.Equal(got, want) {
 		r.t.Fatalf("sent\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
@@ -274,13 +273,8 @@ func (r *rig) apply(u xds.Update) {
 	}
 }
 
-// pass lets time go by, and applies what is taken for absent.
-func (r *rig) pass(d time.Duration) {
-	r.now = r.now.Add(d)
-	for _, u := range r.talk.expired(r.now) {
-		r.apply(u)
-	}
-}
+// pass lets time go by.
+func (r *rig) pass(d time.Duration) { r.now = r.now.Add(d) }
 
 // holds checks the names that are held.
 func (r *rig) holds(typ xds.TypeURL, names ...string) {

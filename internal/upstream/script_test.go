@@ -80,7 +80,6 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	s.t = t
 	for req := s.next(); req != nil; req = s.next() {
 		said = append(said, "-> "+show(t, s.v, req.bytes()))
-		s.talk.written(s.now)
 	}
 	said = append(said, s.news()...)
 	if len(said) == 0 {

@@ -93,8 +93,7 @@ func (k *seeker) run(ctx, life context.Context, s *Stream, calm time.Duration) {
 	}
 }
 
-// tryFor is how long an origin may take to answer every type, beside what a name
-// may take (P57). Then another stream may be luckier, which may lead to another
+// tryFor is how long an origin may take to answer every type. Then another stream may be luckier, which may lead to another
 // server; each time it may take twice as long, up to tryForMax, since each time
 // everything is asked for.
 const (
@@ -122,18 +121,15 @@ func (k *seeker) try(ctx, life context.Context, s *Stream, turn *turn, slow int)
 	l := s.line(k.at, make(memory), newStage(s.client.opts.Variant, news))
 	l.start(life, 0)
 
-	patience := s.client.opts.AbsentAfter
-	late := time.NewTimer(patience)
-	defer late.Stop()
-	limit := time.NewTimer(patience + min(tryFor<<min(slow, 6), tryForMax))
+	limit := time.NewTimer(min(tryFor<<min(slow, 6), tryForMax))
 	defer limit.Stop()
 	silent := time.NewTimer(time.Hour)
 	silent.Stop()
 	defer silent.Stop()
 	var why error // it was ended
-	for isLate := false; ; {
+	for {
 		var found chan *line
-		if l.stage.ready(s.interestNow(), s.sink.Held, isLate) {
+		if l.stage.ready(s.interestNow(), s.sink.Held) {
 			found = s.found
 		}
 		select {
@@ -146,8 +142,6 @@ func (k *seeker) try(ctx, life context.Context, s *Stream, turn *turn, slow int)
 				why = errUnwanted
 				l.cancel(why)
 			}
-		case <-late.C:
-			isLate = true
 		case <-silent.C:
 			turn.leave()
 		case <-limit.C:

@@ -56,7 +56,7 @@ func TestP56_SilenceKeepsNobodyFromReturning(t *testing.T) {
 			_, sink := r.keyed(second, "a")
 			if !away {
 				at.answered()
-				at.hung()
+				at.unserved()
 			}
 			turn.leave()
 			var tries []*fakeStream

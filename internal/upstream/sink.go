@@ -17,14 +17,6 @@ type Sink interface {
 	// whether that made another snapshot. Calls never overlap. An error while ctx
 	// is alive (the group is over) ends the stream's Run.
 	Update(ctx context.Context, u xds.Update) (changed bool, err error)
-	// Silent asks, of a stream that is open, to an origin from which nothing comes,
-	// whether it is to be ended for what is known from elsewhere of what it asked for; or
-	// whether that is being looked for, and it is to be asked again soon. Called like Update,
-	// and never at once with it.
-	Silent(ctx context.Context) (end, soon bool, err error)
-	// Recall says that it has ended, and returns when what is known from elsewhere is
-	// applied: what the next stream asks goes by it. The same holds of it.
-	Recall(ctx context.Context) error
 	// Status tells of the connection; it never blocks.
 	Status(Status)
 }
@@ -47,8 +39,8 @@ type Status struct {
 	// Spoken: something came on the open stream, be it of no use. Told with the first of
 	// each stream that was silent, or if it brings no Update.
 	Spoken bool
-	// SilentSince is since when the open stream says nothing, once that is for
-	// absent_after; zero: it does not, or spoke.
+	// SilentSince is when the stream was opened, once it has been open for
+	// first_answer_timeout without any response; else zero.
 	SilentSince time.Time
 	// Attempts that failed since the last response.
 	Attempts int

@@ -12,17 +12,15 @@ import (
 
 // testSink is a group without members: it applies updates to real builders.
 type testSink struct {
-	mu        sync.Mutex
-	builders  map[xds.TypeURL]*xds.Builder
-	held      map[xds.TypeURL]*xds.Snapshot
-	interest  *xds.Interest
-	updates   []xds.Update
-	statuses  []Status
-	fail      error
-	gate      chan struct{} // updates wait until it is closed; nil: they don't
-	asked     func()        // at each question of a silence; nil: nothing
-	elsewhere func()        // what is known from elsewhere, to be taken over once; nil: nothing
-	changed   chan struct{} // closed and replaced at every change
+	mu       sync.Mutex
+	builders map[xds.TypeURL]*xds.Builder
+	held     map[xds.TypeURL]*xds.Snapshot
+	interest *xds.Interest
+	updates  []xds.Update
+	statuses []Status
+	fail     error
+	gate     chan struct{} // updates wait until it is closed; nil: they don't
+	changed  chan struct{} // closed and replaced at every change
 }
 
 func newTestSink() *testSink {
@@ -67,28 +65,6 @@ func (s *testSink) Update(ctx context.Context, u xds.Update) (changed bool, err 
 	s.updates = append(s.updates, u)
 	s.tell()
 	return s.held[u.Type] != was, nil
-}
-
-// Silent implements Sink: there is something to recall once.
-func (s *testSink) Silent(context.Context) (end, soon bool, err error) {
-	s.mu.Lock()
-	asked, end := s.asked, s.elsewhere != nil
-	s.mu.Unlock()
-	if asked != nil {
-		asked()
-	}
-	return end, false, nil
-}
-
-func (s *testSink) Recall(context.Context) error {
-	s.mu.Lock()
-	f := s.elsewhere
-	s.elsewhere = nil
-	s.mu.Unlock()
-	if f != nil {
-		f()
-	}
-	return nil
 }
 
 func (s *testSink) Status(st Status) {

@@ -75,11 +75,7 @@ func (s *sotw) next(now time.Time) *request {
 			}
 			t.requested = true
 			t.sotw.version = s.firstVersion(t)
-			s.asking(t.typ.URL, t.want.names)
 			t.asked = t.want
-			if t.want.wildcard {
-				s.askingAll(t.typ.URL)
-			}
 		case t.judging:
 			// A request now would carry the nonce before, and be stale, or that of
 			// the response, and be taken for its ACK. Its ACK follows at once, and
@@ -88,10 +84,10 @@ func (s *sotw) next(now time.Time) *request {
 		case len(t.lapsed) > 0:
 			// First without them, then with them again: nothing else makes an
 			// origin send what it has sent before.
-			s.ask(t, asked{wildcard: t.want.wildcard, names: t.asked.names.Remove(t.lapsed...), written: t.asked.written})
+			t.asked = asked{wildcard: t.want.wildcard, names: t.asked.names.Remove(t.lapsed...), written: t.asked.written}
 			t.lapsed = nil
 		case t.sotw.ackDue || !t.asked.equal(t.want):
-			s.ask(t, t.want)
+			t.asked = t.want
 		default:
 			continue
 		}
@@ -101,17 +97,9 @@ func (s *sotw) next(now time.Time) *request {
 	return nil
 }
 
-// ask makes a the list from here on.
-func (s *sotw) ask(t *typeTalk, a asked) {
-	add, drop := diff(t.asked.names, a.names)
-	s.dropping(t.typ.URL, drop)
-	s.asking(t.typ.URL, xds.NewNameSet(add...))
-	t.asked = a
-}
-
 // firstVersion is the version_info of a stream's first request for a type: what
 // this origin gave for these very names, if all that it gave is still held
-// (P55). Anything absent may have been guessed, and so counts as not held.
+// (P55).
 func (s *sotw) firstVersion(t *typeTalk) string {
 	part := t.want.part(s.held(t.typ.URL))
 	m := s.recall(t.typ.URL, t.want.wildcard, part)

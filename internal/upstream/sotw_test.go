@@ -3,7 +3,6 @@ package upstream
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -325,18 +324,6 @@ func TestP55_SotWReconnect(t *testing.T) {
 	r.origin = "one"
 	r.connect()
 	r.sent("RDS [a b] node", "CDS []")
-}
-
-// What was guessed to be absent may be there under the same version.
-func TestP55_SotWNoVersionOverAGuess(t *testing.T) {
-	r := newRig(t, xds.SotW)
-	r.want(named(rds, "a", "b"))
-	r.sent("RDS [a b] node")
-	r.respond(resp{typ: rds, version: "1", res: clusters("a")})
-	r.pass(time.Minute)
-	r.is(rds, xds.Absent, "b")
-	r.connect()
-	r.sent("RDS [a b] node")
 }
 
 func TestP59_SotWOversizedRequestIsSentAndReported(t *testing.T) {

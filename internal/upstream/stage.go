@@ -49,15 +49,12 @@ type staged struct {
 
 // said is how much of a part the origin has said.
 type said struct {
-	answered    bool   // else only its clock has run out (P57)
+	answered    bool
 	whole       *asked // it is all there is of this: what is left out is gone (P65); nil: it is not
 	version     string
 	unversioned bool
 	received    time.Time
 	names       map[string]struct{} // that it gave or took away
-	guesses     map[string]struct{}
-	// unspoken, if not nil, is what was recalled and it says nothing of.
-	unspoken []string
 }
 
 // answer is what an update says beside its names.
@@ -100,7 +97,7 @@ func (t *staged) publish() { t.held, _ = t.builder.Snapshot(t.held, 0) }
 func (t *staged) part(wild bool) *said {
 	p := t.parts[wild]
 	if p == nil {
-		p = &said{names: make(map[string]struct{}), guesses: make(map[string]struct{})}
+		p = &said{names: make(map[string]struct{})}
 		t.parts[wild] = p
 	}
 	return p
@@ -139,7 +136,6 @@ func (t *staged) forget(wanted *xds.NameSet, names []string) {
 	for _, n := range gone {
 		if part.Held(n) == nil {
 			delete(p.names, n)
-			delete(p.guesses, n)
 		}
 	}
 }
@@ -199,14 +195,6 @@ func (t *staged) keep(u *xds.Update, a answer, wanted *xds.NameSet) {
 	switch {
 	case u.Ended:
 		return
-	case u.Unspoken != nil:
-		p.unspoken = append(slices.Clip(u.Unspoken), p.unspoken...)
-		return
-	case u.Guess:
-		for _, n := range u.Removed {
-			p.guesses[n] = struct{}{}
-		}
-		return
 	case a.whole != nil:
 		p.whole = a.whole
 	}
@@ -225,10 +213,9 @@ func (t *staged) keep(u *xds.Update, a answer, wanted *xds.NameSet) {
 
 // ready reports whether the origin has answered every type that is wanted: none
 // of what another origin gave is at stake any more. A type of which nothing is
-// held is not waited for any longer than a name (P57): origins say nothing of
-// what they do not have. late: that time is over. But something has to be
-// answered: an origin that is only silent serves nobody.
-func (s *stage) ready(i *xds.Interest, held func(xds.TypeURL) *xds.Snapshot, late bool) bool {
+// held is not waited for: origins leave unanswered what they do not have. But
+// something has to be answered: an origin that is only silent serves nobody.
+func (s *stage) ready(i *xds.Interest, held func(xds.TypeURL) *xds.Snapshot) bool {
 	if i == nil {
 		return false
 	}
@@ -240,7 +227,7 @@ func (s *stage) ready(i *xds.Interest, held func(xds.TypeURL) *xds.Snapshot, lat
 		switch {
 		case answered[partOf{t.Type, t.Wildcard}]:
 			any = true
-		case !late || anyOf(held(t.Type).Part(t.Wildcard)):
+		case anyOf(held(t.Type).Part(t.Wildcard)):
 			return false
 		}
 	}

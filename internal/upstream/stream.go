@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"xdsrelay/internal/telemetry"
@@ -22,10 +21,6 @@ type Stream struct {
 	node   []byte
 	sink   Sink
 	log    *slog.Logger
-
-	// heard is the origin that served and had a response for the key, the last that did
-	// both; nil: none has.
-	heard atomic.Pointer[site]
 
 	// metrics of the key; fixed once Run runs.
 	metrics *telemetry.Key
@@ -190,8 +185,6 @@ func (s *Stream) again(ctx context.Context, err error) error {
 		}
 		s.start(ctx, 0)
 		return nil
-	case errors.Is(err, errSilent):
-		return s.recall(ctx)
 	}
 	reason := l.ended(err)
 	wait := upTo(reopenWithin)
@@ -279,7 +272,6 @@ func (s *Stream) turnTo(ctx context.Context, l *line) error {
 	s.returned = time.Now()
 	clear(s.tried)
 	err := old.stop(errReturn)
-	s.heard.Store(l.at) // or it would not be turned to
 	if over := (*sinkError)(nil); errors.As(err, &over) || ctx.Err() != nil {
 		old.close()
 		return err

@@ -26,25 +26,12 @@ type talker interface {
 	// heldUntil is when there may be something to say that is held back for now
 	// (P18); zero if nothing is.
 	heldUntil() time.Time
-	// written says that the last request has been given to the transport.
-	written(now time.Time)
 	// received judges a response. What is to be taken is then confirmed by
 	// taken, before the next response is received.
 	received(r *xds.Response, fault error, now time.Time) (verdict, error)
 	// taken says that the update was applied: the response is acknowledged,
 	// whatever clients say (P18).
 	taken(r *xds.Response)
-	// deadline is when the oldest unanswered name will be taken for absent
-	// (P57); zero if there is none.
-	deadline() time.Time
-	// unanswered reports whether the origin's silence says anything by now: whether
-	// expired would return something.
-	unanswered(now time.Time) bool
-	// expired returns what is taken for absent by now.
-	expired(now time.Time) []xds.Update
-	// carry is what the next stream, if the relay itself ends this one, has to
-	// know of the clocks (P57).
-	carry(now time.Time) []batch
 }
 
 // verdict on a response.
@@ -95,17 +82,14 @@ func (a asked) covers(s *xds.Snapshot) iter.Seq[*xds.Resource] {
 
 // talkOptions are what a talk has to know of its surroundings.
 type talkOptions struct {
-	origin      string
-	node        []byte // for the first request (P58)
-	held        func(xds.TypeURL) *xds.Snapshot
-	memory      memory
-	absentAfter time.Duration
-	maxRequest  int
+	origin     string
+	node       []byte // for the first request (P58)
+	held       func(xds.TypeURL) *xds.Snapshot
+	memory     memory
+	maxRequest int
 	// damping of refusals, and its jitter: a number up to the one given.
 	damping Backoff
 	random  func(time.Duration) time.Duration
-	// carried are the clocks of the stream before, if the relay itself ended it.
-	carried []batch
 }
 
 // talk is what both variants share.
@@ -115,11 +99,6 @@ type talk struct {
 	types    []*typeTalk // in the order of their first use
 	byURL    map[xds.TypeURL]*typeTalk
 	nodeSent bool
-	spoke    bool // the origin said something
-
-	// Names whose request is not written yet, and those on the clock, by when
-	// their time is up (P57).
-	unwritten, waiting []batch
 }
 
 // typeTalk is one type of a talk.
@@ -136,8 +115,6 @@ type typeTalk struct {
 	// they have to be dropped and asked for again; or that clients asked for again
 	// (P18).
 	lapsed []string
-	// taken is when the last response that was taken came.
-	taken time.Time
 	// judging: a response was received and not taken yet.
 	judging bool
 	// replies that are due: refusals and, in incremental, acknowledgements.
@@ -215,7 +192,6 @@ func (t *talk) received(r *xds.Response, fault error, now time.Time) (verdict, e
 	if errors.Is(fault, xds.ErrUnreadable) && (r.TypeURL == "" || r.Nonce == "") {
 		return verdict{}, fmt.Errorf("%w: %w", errGarbage, fault)
 	}
-	t.spoke = true
 	tt := t.byURL[r.TypeURL]
 	if tt == nil || !tt.requested {
 		return verdict{unrequested: true}, nil
@@ -223,7 +199,7 @@ func (t *talk) received(r *xds.Response, fault error, now time.Time) (verdict, e
 	if fault != nil {
 		return t.refuse(tt, r.Nonce, fault, now), nil
 	}
-	tt.judging, tt.taken = true, now
+	tt.judging = true
 	v := verdict{take: true, asked: tt.asked, took: tt.sotw.version, sound: tt.refusals == 0}
 	if m := t.memory[r.TypeURL]; m != nil && m.origin == t.origin {
 		v.foreign = m.foreign
@@ -312,8 +288,6 @@ type request struct {
 	refusal    string // why it is a NACK
 	oversized  bool   // over max_request_bytes (P59)
 	leftOut    int    // versions that did not fit
-
-	left chan struct{} // closed once the transport has it; nil: nobody asks
 }
 
 // appendText appends a string field.

@@ -26,7 +26,6 @@ func (r *rig) types() int {
 func (r *rig) flush() (requests []string) {
 	for q := r.next(); q != nil; q = r.next() {
 		requests = append(requests, show(r.t, r.v, q.bytes()))
-		r.talk.written(r.now)
 	}
 	return requests
 }

@@ -83,10 +83,6 @@ func (b *Builder) Apply(u Update) bool {
 	if u.Ended {
 		return b.uncache(u.Wildcard)
 	}
-	if u.Unspoken != nil {
-		b.waited(&u)
-		return false
-	}
 	if u.TakesOver {
 		b.uncache(u.Wildcard)
 	}
@@ -112,29 +108,15 @@ func (b *Builder) Apply(u Update) bool {
 	}
 	// What went before what came: a name that is gone may be an alias now.
 	for _, name := range u.Removed {
-		switch {
-		case b.links == nil || u.Wildcard:
-		case u.Guess:
-			b.repay(name, !b.leads(name, there))
-		default:
+		if b.links != nil && !u.Wildcard {
 			b.withdraw(name)
 		}
 		e, _ := b.entries.Get(name)
 		was := e
-		switch {
-		case u.Wildcard:
-			e.wild = nil
-		case !u.Guess:
-			e.named = gone
-		case b.links != nil && b.leads(name, there): // answered under another name
-		case e.named == nil || e.named.Unresolved() || lent(e.named) && e.named.loan == untilTime:
-			e.named = guessed // what is held, or stated, no silence takes away (P57)
-		}
-		switch {
-		case u.Wildcard: // no word on the name
-			e.errs.wild = nil
-		case !u.Guess:
-			e.errs = errs{}
+		if u.Wildcard { // no word on the name
+			e.wild, e.errs.wild = nil, nil
+		} else {
+			e.named, e.errs = gone, errs{}
 		}
 		if e != was {
 			b.set(name, e)
@@ -208,7 +190,7 @@ func (b *Builder) EndWildcard(wanted *NameSet) {
 	})
 	for _, it := range items {
 		e := it.e
-		b.lend(it.name, &e, wanted, untilAnswer)
+		b.lend(it.name, &e, wanted)
 		e.wild, e.errs.wild = nil, nil
 		if e != it.e {
 			b.set(it.name, e)
@@ -363,10 +345,10 @@ func (e entry) differs(o entry) bool {
 // samePart reports whether clients see no difference between two parts.
 func samePart(a, b *Resource) bool {
 	switch {
-	case a == b || absent(a) && absent(b):
+	case a == b:
 		return true
 	case there(a) && there(b):
-		return a.loan == b.loan && a.Same(b) && (a.more == b.more || slices.Equal(a.Handles(), b.Handles()))
+		return a.lent == b.lent && a.Same(b) && (a.more == b.more || slices.Equal(a.Handles(), b.Handles()))
 	}
 	return a.Unresolved() && a.Word() == b.Word() || hasLapsed(a) && hasLapsed(b)
 }

@@ -17,7 +17,7 @@ func (s *Snapshot) Fork(t Type) *Builder {
 	}
 	s.entries.Scan(func(name string, e entry) bool {
 		e.errs = errs{}
-		if absent(e.named) || e.named.Unresolved() {
+		if e.named == gone || e.named.Unresolved() {
 			e.named = nil
 		}
 		if e != (entry{}) {

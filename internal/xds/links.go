@@ -206,7 +206,7 @@ func (b *Builder) noteHandle(h string) {
 // still.
 func (b *Builder) withdraw(handle string) {
 	b.unsettled[handle] = struct{}{}
-	if e, _ := b.entries.Get(handle); e.named == nil || absent(e.named) || e.named.Unresolved() || lent(e.named) {
+	if e, _ := b.entries.Get(handle); e.named == nil || e.named == gone || e.named.Unresolved() || lent(e.named) {
 		b.strike(handle, b.named(handle))
 	}
 }
@@ -268,7 +268,7 @@ func (b *Builder) Settle(asked *NameSet) {
 		if isGlob(h) && len(b.loans[h]) > 0 {
 			continue // not the whole answer yet
 		}
-		b.repay(h, false)
+		b.repay(h)
 		e.named = gone
 		b.set(h, e)
 	}

@@ -93,12 +93,6 @@ func (m *handleModel) apply(u Update) {
 		return
 	}
 	for _, k := range u.Removed {
-		if u.Guess {
-			if _, has := m.named[k]; !has && !m.leads(k) && m.said[k] != "gone" {
-				m.said[k] = "guessed"
-			}
-			continue
-		}
 		_, own := m.named[k]
 		for n, g := range m.named {
 			if !own && slices.Contains(g.by, k) {
@@ -340,15 +334,12 @@ func TestP26_HandlesAgainstMaps(t *testing.T) {
 					continue
 				}
 				u := Update{Wildcard: rapid.Bool().Draw(rt, "of the wildcard")}
-				u.Guess = !u.Wildcard && rapid.IntRange(0, 3).Draw(rt, "guess") == 0
 				taken := map[string]bool{}
-				if !u.Guess {
-					for _, n := range which.Draw(rt, "changed") {
-						taken[n] = true
-						r := goesBy(t, widget, n, rapid.SampledFrom([]string{"1", "2"}).Draw(rt, "content"), goes.Draw(rt, "aliases")...)
-						if u.Wildcard || r.AskedBy(asked) {
-							u.Changed = append(u.Changed, r)
-						}
+				for _, n := range which.Draw(rt, "changed") {
+					taken[n] = true
+					r := goesBy(t, widget, n, rapid.SampledFrom([]string{"1", "2"}).Draw(rt, "content"), goes.Draw(rt, "aliases")...)
+					if u.Wildcard || r.AskedBy(asked) {
+						u.Changed = append(u.Changed, r)
 					}
 				}
 				for _, n := range some.Draw(rt, "removed") {
@@ -356,7 +347,7 @@ func TestP26_HandlesAgainstMaps(t *testing.T) {
 						u.Removed = append(u.Removed, n)
 					}
 				}
-				if names := goes.Draw(rt, "unresolved"); !u.Wildcard && !u.Guess && len(names) > 0 {
+				if names := goes.Draw(rt, "unresolved"); !u.Wildcard && len(names) > 0 {
 					if w, ok := cutOf(t, widget, &discoveryv3.Resource{Name: "x", Aliases: names}).TakeUnresolved(asked); ok {
 						u.Unresolved = append(u.Unresolved, w)
 					}

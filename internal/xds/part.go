@@ -57,11 +57,10 @@ func (p Part) Owed(name string) bool {
 }
 
 // Silent reports whether no word of the origin stands for name: it never spoke of
-// it, or of what it was asked since, or what it said has lapsed (P62, P63). That
-// the time ran out is no word (P57).
+// it, or of what it was asked since, or what it said has lapsed (P62, P63).
 func (p Part) Silent(name string) bool {
 	r := p.of(p.snap.get(name))
-	return r == guessed || hasLapsed(r) || p.Owed(name)
+	return hasLapsed(r) || p.Owed(name)
 }
 
 // Errors calls yield for each error of the part, in order of names.
@@ -150,25 +149,18 @@ func (p Part) Covered(names *NameSet, yield func(*Resource) bool) {
 	}
 }
 
-// Lent reports whether who asks for name, of which the part says nothing, is
-// served from what the wildcard had until there is an answer; and whether it
-// stays as long as there is none.
-func (p Part) Lent(name string) (lends, stays bool) {
+// Lent reports whether clients that ask for name, of which the part says nothing,
+// are served from what the wildcard had until there is an answer.
+func (p Part) Lent(name string) (lends bool) {
 	if p.wild {
-		return false, false
+		return false
 	}
-	look := func(r *Resource) {
-		lends = lends || lent(r)
-		stays = stays || lent(r) && r.loan == untilAnswer
-	}
-	look(p.snap.get(name).named)
+	lends = lent(p.snap.get(name).named)
 	eachLink(p.snap.index(), name, func(l link) bool {
-		if !l.wild {
-			look(p.snap.get(l.name).named)
-		}
-		return !l.wild && !stays
+		lends = lends || !l.wild && lent(p.snap.get(l.name).named)
+		return !l.wild && !lends
 	})
-	return lends, stays
+	return lends
 }
 
 // Resources calls yield for each resource of the part, in order of names.

@@ -55,10 +55,9 @@ func TestP50_WhoSeesWhichCopy(t *testing.T) {
 // Once nobody asks for the wildcard, what it brought stays for those who ask for
 // the name and have no answer to it, until they have; and it is no answer.
 func TestP50_WhatAWildcardLeaves(t *testing.T) {
-	names := []string{"pending", "guessed", "gone", "there"}
+	names := []string{"pending", "waits", "gone", "there"}
 	b := NewBuilder(TypeOf(ClusterType))
 	b.Apply(Update{Changed: []*Resource{newRes(t, ClusterType, "there", "n")}, Removed: []string{"gone"}})
-	b.Apply(Update{Removed: []string{"guessed"}, Guess: true})
 	u := Update{Wildcard: true, Changed: []*Resource{newRes(t, ClusterType, "unasked", "w")}}
 	for _, n := range names {
 		u.Changed = append(u.Changed, newRes(t, ClusterType, n, "w"))
@@ -75,15 +74,15 @@ func TestP50_WhatAWildcardLeaves(t *testing.T) {
 		}
 	}
 	is("pending", Present)
-	is("guessed", Present)
+	is("waits", Present)
 	is("gone", Absent) // its own answer counts, now that nobody brings the other
 	is("there", Present)
 	is("unasked", Pending)
 	if _, got := s.Look(everything(), "pending"); got != Pending {
 		t.Errorf("to the next wildcard it is %d", got)
 	}
-	for _, n := range []string{"pending", "guessed"} {
-		if lends, stays := s.Part(false).Lent(n); s.Part(false).Held(n) != nil || s.Part(false).Known(n) || !lends || !stays {
+	for _, n := range []string{"pending", "waits"} {
+		if s.Part(false).Held(n) != nil || s.Part(false).Known(n) || !s.Part(false).Lent(n) {
 			t.Errorf("%s counts as an answer to the name", n)
 		}
 	}
@@ -91,15 +90,11 @@ func TestP50_WhatAWildcardLeaves(t *testing.T) {
 		t.Errorf("%d held", s.Len())
 	}
 
-	// Silence takes nothing away, an answer does.
-	b.Apply(Update{Removed: []string{"pending", "there"}, Guess: true})
-	s, _ = b.Snapshot(s, 3)
-	is("pending", Present)
-	is("there", Present)
-	b.Apply(Update{Removed: []string{"pending"}, Changed: []*Resource{newRes(t, ClusterType, "guessed", "n")}})
+	// An answer takes it away.
+	b.Apply(Update{Removed: []string{"pending"}, Changed: []*Resource{newRes(t, ClusterType, "waits", "n")}})
 	s, _ = b.Snapshot(s, 4)
 	is("pending", Absent)
-	if r, _ := s.Look(sub, "guessed"); !r.Same(newRes(t, ClusterType, "guessed", "n")) {
+	if r, _ := s.Look(sub, "waits"); !r.Same(newRes(t, ClusterType, "waits", "n")) {
 		t.Error("the wildcard's copy outlives the answer to the name")
 	}
 	// Nor does it outlive who asks.
@@ -111,60 +106,3 @@ func TestP50_WhatAWildcardLeaves(t *testing.T) {
 	}
 }
 
-// What the origin removes from the wildcard stays for those who ask for the name
-// and wait for its answer: nobody has said that it is gone, and if the answer
-// brings it, nothing has changed for them. If none comes, it is.
-func TestP50_WhatAWildcardLosesBeforeTheNameIsAnswered(t *testing.T) {
-	names := NewNameSet("waits", "answered", "guessed")
-	b := NewBuilder(TypeOf(ClusterType))
-	b.Apply(Update{Changed: []*Resource{newRes(t, ClusterType, "answered", "n")}})
-	b.Apply(Update{Removed: []string{"guessed"}, Guess: true})
-	u := Update{Wildcard: true, Changed: []*Resource{newRes(t, ClusterType, "unasked", "w")}}
-	for n := range names.All() {
-		u.Changed = append(u.Changed, newRes(t, ClusterType, n, "w"))
-	}
-	b.Apply(u)
-	s, _ := b.Snapshot(nil, 1)
-	gone := []string{"answered", "guessed", "unasked", "waits"}
-	b.Lend(names, gone)
-	b.Apply(Update{Wildcard: true, Removed: gone})
-	next, _ := b.Snapshot(s, 2)
-	both := &Subscription{Wildcard: true, Names: names}
-	for _, c := range []struct {
-		sub  *Subscription
-		name string
-		want Presence
-	}{
-		{both, "waits", Present}, {both, "answered", Present}, {both, "guessed", Absent}, {both, "unasked", Absent},
-		{everything(), "waits", Absent}, {everything(), "answered", Absent},
-		{byName("waits", "guessed"), "waits", Present}, {byName("waits", "guessed"), "guessed", Absent},
-	} {
-		if _, is := next.Look(c.sub, c.name); is != c.want {
-			t.Errorf("%s is %d to %+v, want %d", c.name, is, c.sub, c.want)
-		}
-	}
-	if lends, stays := next.Part(false).Lent("waits"); !lends || stays {
-		t.Errorf("lent %v, stays %v", lends, stays)
-	}
-	// What the wildcard brings again is the newer.
-	b.Apply(Update{Wildcard: true, Changed: []*Resource{newRes(t, ClusterType, "waits", "w2")}})
-	next, _ = b.Snapshot(next, 3)
-	if r, _ := next.Look(byName("waits"), "waits"); !r.Same(newRes(t, ClusterType, "waits", "w2")) {
-		t.Error("what is lent hides what the wildcard brings")
-	}
-	b.Lend(names, []string{"waits"})
-	b.Apply(Update{Wildcard: true, Removed: []string{"waits"}})
-	b.Apply(Update{Removed: []string{"waits"}, Guess: true})
-	next, _ = b.Snapshot(next, 4)
-	if _, is := next.Look(both, "waits"); is != Absent {
-		t.Errorf("once its time is up it is %d", is)
-	}
-	// What is not to be kept goes with the stream that brought it (P63).
-	loose := altered(newRes(t, ClusterType, "loose", "w"), func(c *content) { c.Uncacheable = true })
-	b.Apply(Update{Wildcard: true, Changed: []*Resource{loose}})
-	b.Lend(NewNameSet("loose"), []string{"loose"})
-	b.Apply(Update{Wildcard: true, Removed: []string{"loose"}})
-	if next, _ = b.Snapshot(next, 5); next.Known("loose") {
-		t.Error("lent, though it is not to be kept")
-	}
-}

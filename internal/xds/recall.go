@@ -3,7 +3,7 @@ package xds
 // Recall takes over what was written down as the last known good, before the
 // origin has said anything of it: u is as it would come from the origin that said
 // it once. It is no word of an origin: the snapshots are Stale until each part of
-// it was spoken of, or waited for in vain. The caller sees to it that nothing of u was answered.
+// it was spoken of. The caller sees to it that nothing of u was answered.
 func (b *Builder) Recall(u Update) {
 	b.Apply(u)
 	if b.recalled == nil {
@@ -55,9 +55,9 @@ func has[K comparable](m map[K]struct{}, k K) bool {
 
 // spoken notes that the origin has spoken of what u says, name by name: an
 // incremental one may answer in several responses, and one in state of the world
-// names what is there, and the rest is gone. That the time ran out is no word (P57).
+// names what is there, and the rest is gone.
 func (b *Builder) spoken(u *Update) {
-	if !b.stale() || u.Guess {
+	if !b.stale() {
 		return
 	}
 	if u.Wildcard {
@@ -76,16 +76,6 @@ func (b *Builder) spoken(u *Update) {
 		for _, n := range o.Names {
 			delete(b.recalled, part{name: n})
 		}
-	}
-}
-
-// waited notes that the origin has said as much as it will of what u says.
-func (b *Builder) waited(u *Update) {
-	if u.Wildcard {
-		b.recalledAll = false
-	}
-	for _, n := range u.Unspoken {
-		delete(b.recalled, part{n, u.Wildcard})
 	}
 }
 

@@ -51,7 +51,6 @@ func TestP53_RecalledIsStaleUntilTheOriginSpoke(t *testing.T) {
 	}
 	apply(Update{Wildcard: true, Changed: []*Resource{cluster(t, "a", ""), cluster(t, "b", "2")}}, true, "b")
 	apply(Update{Changed: []*Resource{cluster(t, "c", "")}}, true)
-	apply(Update{Removed: []string{"d"}, Guess: true}, true) // that the time ran out is no word (P57)
 	if r, is := s.Look(all, "d"); is != Present || r == nil {
 		t.Error("silence has taken away what was held")
 	}

@@ -67,7 +67,7 @@ type Resource struct {
 	Given string
 
 	timing *timing // nil: no TTL
-	loan   loan    // it is the wildcard's, in the place of a name's
+	lent   bool    // it is the wildcard's, in the place of a name's
 	// more is nil for a resource that goes by its name alone, written as it is
 	// compared.
 	more *more

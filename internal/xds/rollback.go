@@ -48,7 +48,7 @@ func (p Part) word(name string) word {
 	switch r := p.of(p.snap.get(name)); {
 	case there(r):
 		return max(word(binary.BigEndian.Uint64(r.Version[:])), saidSome)
-	case p.wild && r == nil && p.snap.answered(), !p.wild && absent(r):
+	case p.wild && r == nil && p.snap.answered(), !p.wild && r == gone:
 		return saidNone
 	}
 	return unsaid

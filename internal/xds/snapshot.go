@@ -33,7 +33,7 @@ const (
 
 // entry is all that is known of a name: what the wildcard brought, and what
 // came for the name itself (P50). The pointer is nil for "not spoken of", lapsed
-// for what is held no more, and gone or guessed for "absent"; the wildcard part
+// for what is held no more, and gone for "absent"; the wildcard part
 // is never that, since what a wildcard leaves out is simply not there. Beside it
 // stand errors (P39).
 // named may also be what the wildcard brought, lent until the name is answered.
@@ -42,12 +42,8 @@ type entry struct {
 	errs        errs
 }
 
-// gone is an absence that the origin stated, guessed one that it did not (P57).
-// They differ for no client, but only the first is the origin's word (P53).
-var gone, guessed, lapsed = hollow(""), hollow(""), hollow("")
-
-// absent reports whether a part of an entry stands for an absence.
-func absent(r *Resource) bool { return r == gone || r == guessed }
+// gone is an absence that the origin stated.
+var gone, lapsed = hollow(""), hollow("")
 
 // there reports whether it is a resource: only they have a body.
 func there(r *Resource) bool { return r != nil && r.body != nil }
@@ -95,8 +91,8 @@ type Snapshot struct {
 	Version string
 	// Answered: the origin has answered the wildcard, be it with nothing.
 	Answered bool
-	// Stale: some of it is the last known good, of which no origin has spoken yet, nor
-	// kept silent about for as long as that may take (Builder.Recall).
+	// Stale: some of it is the last known good, of which no origin has spoken yet
+	// (Builder.Recall).
 	Stale bool
 	// Received is when the newest change in it came.
 	Received time.Time
@@ -245,7 +241,7 @@ func (s *Snapshot) Look(sub *Subscription, name string) (*Resource, Presence) {
 // which it is given nothing.
 func (s *Snapshot) missing(sub *Subscription, listed bool, e entry) (*Resource, Presence) {
 	switch {
-	case listed && absent(e.named):
+	case listed && e.named == gone:
 		return nil, Absent
 	case listed && hasLapsed(e.named):
 		return e.named, Lapsed

@@ -13,14 +13,14 @@ import (
 // model is what a Snapshot should be, as plain maps.
 type model struct {
 	wild, named map[string]*Resource
-	lent        map[string]loan // of named
-	absent      map[string]bool // said of names asked for, or guessed
+	lent        map[string]bool // of named
+	absent      map[string]bool // said of names asked for
 	stated      map[string]bool // those said
 	answered    bool
 }
 
 func newModel() *model {
-	return &model{map[string]*Resource{}, map[string]*Resource{}, map[string]loan{}, map[string]bool{}, map[string]bool{}, false}
+	return &model{map[string]*Resource{}, map[string]*Resource{}, map[string]bool{}, map[string]bool{}, map[string]bool{}, false}
 }
 
 func (m *model) clone() *model {
@@ -41,12 +41,9 @@ func (m *model) apply(u Update) {
 		switch {
 		case u.Wildcard:
 			delete(m.wild, n)
-		case !u.Guess:
+		default:
 			m.forget([]string{n})
 			m.absent[n], m.stated[n] = true, true
-		case m.named[n] == nil && !m.stated[n] || m.lent[n] == untilTime:
-			m.forget([]string{n})
-			m.absent[n] = true
 		}
 	}
 }
@@ -60,19 +57,11 @@ func (m *model) forget(names []string) {
 	}
 }
 
-func (m *model) lend(asked *NameSet, names []string) {
-	for _, n := range names {
-		if r := m.wild[n]; r != nil && asked.Has(n) && (m.lent[n] != 0 || m.named[n] == nil && !m.absent[n]) {
-			m.named[n], m.lent[n] = r, untilTime
-		}
-	}
-}
-
 func (m *model) endWildcard(wanted *NameSet) {
 	for n, r := range m.wild {
-		if wanted.Has(n) && !m.stated[n] && (m.named[n] == nil || m.lent[n] != 0) {
+		if wanted.Has(n) && !m.stated[n] && (m.named[n] == nil || m.lent[n]) {
 			m.forget([]string{n})
-			m.named[n], m.lent[n] = r, untilAnswer
+			m.named[n], m.lent[n] = r, true
 		}
 	}
 	m.wild, m.answered = map[string]*Resource{}, false
@@ -80,7 +69,7 @@ func (m *model) endWildcard(wanted *NameSet) {
 
 // answer is what came for the name itself.
 func (m *model) answer(name string) *Resource {
-	if m.lent[name] != 0 {
+	if m.lent[name] {
 		return nil
 	}
 	return m.named[name]
@@ -137,9 +126,8 @@ func (m *model) check(t interface{ Fatalf(string, ...any) }, s *Snapshot, names 
 			if got := part.Known(n); got != (want != nil || !wild && m.absent[n]) {
 				t.Fatalf("gen %d: part %v knows %s: %v", s.Gen, wild, n, got)
 			}
-			lends, stays := part.Lent(n)
-			if lends != (!wild && m.lent[n] != 0) || stays != (!wild && m.lent[n] == untilAnswer) {
-				t.Fatalf("gen %d: of %s part %v lends %v, which stays: %v", s.Gen, n, wild, lends, stays)
+			if lends := part.Lent(n); lends != (!wild && m.lent[n]) {
+				t.Fatalf("gen %d: of %s part %v lends %v", s.Gen, n, wild, lends)
 			}
 			share := want
 			if share == nil {
@@ -280,18 +268,12 @@ func TestP50_SnapshotsAgainstMaps(t *testing.T) {
 						}
 					default:
 						u := Update{Wildcard: rapid.Bool().Draw(t, "of the wildcard"), Received: time.Unix(int64(step), 0)}
-						u.Guess = !u.Wildcard && rapid.IntRange(0, 3).Draw(t, "guess") == 0
 						for _, n := range some.Draw(t, "names") {
 							if i := rapid.IntRange(0, 8).Draw(t, "content"); i < 6 {
 								u.Changed = append(u.Changed, pool[n][i])
 							} else {
 								u.Removed = append(u.Removed, n)
 							}
-						}
-						if u.Wildcard && rapid.Bool().Draw(t, "waited for") {
-							asked := NewNameSet(some.Draw(t, "asked")...)
-							b.Lend(asked, u.Removed)
-							m.lend(asked, u.Removed)
 						}
 						before := m.clone()
 						m.apply(u)

@@ -67,7 +67,7 @@ func (b *Builder) unresolve(us []Unresolved) (changed bool) {
 			if there(e.named) && !lent(e.named) || b.leads(name, there) {
 				continue
 			}
-			b.repay(name, false)
+			b.repay(name)
 			e, _ = b.entries.Get(name)
 			e.named = u.Resource
 			b.set(name, e)

@@ -2,7 +2,7 @@ package xds
 
 import "time"
 
-// Update is what came from an origin, or what it is taken to have said: the
+// Update is what came from an origin: the
 // only currency between SotW and incremental. It holds no resource that was
 // not asked for (P65).
 type Update struct {
@@ -27,15 +27,8 @@ type Update struct {
 	Errors []*ResourceError
 	// Unresolved: the origin has no resource for these (P18).
 	Unresolved []Unresolved
-	// Guess: nobody said that Removed are absent, the time ran out (P57).
-	Guess bool
 	// Received is when the response was read.
 	Received time.Time
-	// Unspoken, if not nil, are names of what was recalled (Builder.Recall) and of which
-	// the origin has said nothing for as long as a name may stay unanswered (P57): it
-	// stays, and is waited for no more. Of the wildcard they are all. Nothing else of the
-	// update counts.
-	Unspoken []string
 	// Ended: the stream that brought this part of the type, the wildcard's or that
 	// of names, has ended, and what is not to be kept (P63) goes with it. Nothing
 	// else of the update counts.

@@ -2,8 +2,6 @@ package check
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 )
 
 // keeping is what a relay's store has of which nothing but an origin's removal takes
@@ -92,24 +90,6 @@ func (k *kept) serves(c *checker, s *stream, p *process) *keeping {
 		}
 	}
 	return nil
-}
-
-// waited judges, of a process with a store that waited for its origins for long enough,
-// the streams that nothing came on: none asked first for what the store has for sure.
-func (c *checker) waited(e *Event) {
-	p := c.process(e.Relay, e.Process)
-	if p == nil {
-		return
-	}
-	for _, s := range slices.SortedFunc(maps.Values(c.streams), func(a, b *stream) int { return a.openedN - b.openedN }) {
-		t := c.first[c.conns[streamID{s.client, s.id}]]
-		switch one := c.kept[e.Relay].serves(c, s, p); {
-		case one == nil, s.relay != e.Relay, s.answered, s.closedN > 0, s.openedN > e.Upto, t > 0 && t <= e.N:
-		default:
-			c.violate(RuleServed, s, e, one.typ, one.name, s.opened, "opened at %s to %s, it was given nothing while all origins hang, though the relay's store had what it asks for: %s had it at the last rest",
-				clock(s.opened), p, one.by)
-		}
-	}
 }
 
 // always reports whether no origin was without a resource from an event until now.
