@@ -51,15 +51,14 @@ type storeInfo struct {
 	Path      string `json:"path"`
 	Files     int    `json:"files"`
 	Bytes     int64  `json:"bytes"`
-	Foreign   int    `json:"files_of_another_format"`
-	SetAside  int    `json:"damaged_files"`
+	SetAside  int    `json:"damaged_files"`    // files of another format included
 	Oldest    string `json:"oldest,omitempty"` // when it was last confirmed
 	Waiting   int    `json:"unwritten"`
 	Written   uint64 `json:"written"`
 	Failed    uint64 `json:"failed"`
 	Evicted   uint64 `json:"evicted"`
 	Damaged   uint64 `json:"damaged"`
-	Failing   bool   `json:"failing"`
+	Off       bool   `json:"off"`
 	LastError string `json:"last_error,omitempty"`
 	LastAt    string `json:"last_error_at,omitempty"`
 }
@@ -76,9 +75,9 @@ func (s *Server) storeInfo() *storeInfo {
 		return t.UTC().Format(time.RFC3339)
 	}
 	return &storeInfo{
-		Path: st.Path, Files: st.Files, Bytes: st.Bytes, Foreign: st.Foreign, SetAside: st.SetAside, Oldest: at(st.Oldest),
+		Path: st.Path, Files: st.Files, Bytes: st.Bytes, SetAside: st.SetAside, Oldest: at(st.Oldest),
 		Waiting: st.Waiting, Written: st.Written, Failed: st.Failed, Evicted: st.Evicted, Damaged: st.Damaged,
-		Failing: st.Failing, LastError: st.LastError, LastAt: at(st.LastErrorAt),
+		Off: st.Off, LastError: st.LastError, LastAt: at(st.LastErrorAt),
 	}
 }
 

@@ -75,10 +75,10 @@ func TestServerInfoOfTheStore(t *testing.T) {
 	if none.Store != nil {
 		t.Errorf("%+v", none.Store)
 	}
-	st := storeOf{Path: "/kept", Files: 3, Bytes: 4000, Oldest: time.Unix(1e9, 0), Waiting: 1, Failed: 2, Failing: true, LastError: "no space"}
+	st := storeOf{Path: "/kept", Files: 3, Bytes: 4000, Oldest: time.Unix(1e9, 0), Waiting: 1, Failed: 2, Off: true, LastError: "no space"}
 	var got serverInfo
 	serve(t, func(o *Options) { o.Store = st }).get("/server_info", &got)
-	want := storeInfo{Path: "/kept", Files: 3, Bytes: 4000, Oldest: "2001-09-09T01:46:40Z", Waiting: 1, Failed: 2, Failing: true, LastError: "no space"}
+	want := storeInfo{Path: "/kept", Files: 3, Bytes: 4000, Oldest: "2001-09-09T01:46:40Z", Waiting: 1, Failed: 2, Off: true, LastError: "no space"}
 	if got.Store == nil || *got.Store != want {
 		t.Errorf("%+v", got.Store)
 	}

@@ -15,7 +15,7 @@ func (s *Session) subscribeDelta(r *xds.Request) (*xds.Subscription, bool) {
 	if s.began && len(r.Names) == 0 && len(r.Unsubscribe) == 0 {
 		return s.want, false
 	}
-	next := xds.Subscription{Wildcard: s.want.Wildcard, Names: s.want.Names, Written: s.want.Written}
+	next := xds.Subscription{Wildcard: s.want.Wildcard, HasState: s.bringsState(r), Names: s.want.Names, Written: s.want.Written}
 	if !s.began && len(r.Names) == 0 && len(r.Unsubscribe) == 0 {
 		next.Wildcard = !s.typ.NoLegacyWildcard
 	}
@@ -61,7 +61,6 @@ func plainNames(names [][]byte) (plain, written []string) {
 // takeInitial keeps what the client brought from another stream (P27). An
 // empty version matches nothing, but what is gone under that name is told.
 func (s *Session) takeInitial(r *xds.Request) {
-	s.brings = len(r.Initial) > 0
 	for _, e := range r.Initial {
 		if s.initial == nil {
 			s.initial = make(map[string]brought, len(r.Initial))
@@ -140,7 +139,7 @@ func (s *Session) drop(name string) {
 // planDelta: what changed and what went (P32), with what is to be answered
 // anew and without what the client brought.
 func (s *Session) planDelta(cur *xds.Snapshot, p *Plan) {
-	force := s.owed && s.sub.Wildcard && cur.Answered // P11: also where nothing is left to say
+	force := s.owed && s.sub.Wildcard && cur.AnswersWildcard(s.sub) // P11: also where nothing is left to say
 	if s.fresh == nil && s.early == nil && s.warned == nil && s.initial == nil && s.awaits == nil && s.refused == nil {
 		p.do, p.key = regular, s.key(cur, p.at)
 		p.key.anew, p.key.force = s.anew, force

@@ -57,8 +57,6 @@ type house struct {
 	joined func()
 	// looked is called after a State was read for a type; nil: not.
 	looked func(xds.TypeURL)
-	// keeps: it is noted what clients took.
-	keeps bool
 }
 
 type group struct {
@@ -71,8 +69,7 @@ type group struct {
 	members  map[*member]bool
 	subs     []*xds.Subscription
 	again    []string
-	good     map[xds.TypeURL]*xds.Good
-	improved int
+	accepted map[xds.TypeURL]*xds.Snapshot // the newest
 }
 
 type member struct {
@@ -187,25 +184,15 @@ func (m *member) Nacked(n Nack) {
 	m.h.nacks = append(m.h.nacks, n)
 }
 
-func (m *member) Good() *xds.Good {
-	if !m.h.keeps {
-		return nil
-	}
+func (m *member) Accepted(s *xds.Snapshot) {
 	m.g.mu.Lock()
 	defer m.g.mu.Unlock()
-	if m.g.good == nil {
-		m.g.good = make(map[xds.TypeURL]*xds.Good)
+	if m.g.accepted == nil {
+		m.g.accepted = make(map[xds.TypeURL]*xds.Snapshot)
 	}
-	if m.g.good[m.join.Type] == nil {
-		m.g.good[m.join.Type] = new(xds.Good)
+	if was := m.g.accepted[m.join.Type]; was == nil || was.Gen < s.Gen {
+		m.g.accepted[m.join.Type] = s
 	}
-	return m.g.good[m.join.Type]
-}
-
-func (m *member) Improved() {
-	m.g.mu.Lock()
-	defer m.g.mu.Unlock()
-	m.g.improved++
 }
 
 func (m *member) Leave() {

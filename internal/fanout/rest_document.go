@@ -27,7 +27,6 @@ import (
 // is made when it is first looked at, its body when it is first sent: of a
 // hundred polls that have the version already none costs an encoding.
 type document struct {
-	receipt xds.Receipt
 	look    sync.Once
 	says    bool   // else there is nothing to answer yet
 	version string // P71

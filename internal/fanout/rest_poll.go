@@ -230,7 +230,7 @@ func (s *Server) try(p *poll, q *question, of *poller) (done, current bool) {
 				p.brought = a.version // once, however often it looks again
 				s.pollers.brought(of, a.version, snap)
 			}
-			of.took(snap, a)
+			of.member.Accepted(snap)
 		}
 		return false, true
 	}

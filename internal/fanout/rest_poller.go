@@ -65,6 +65,13 @@ func (p *poller) End(r *Refusal) {
 	}
 }
 
+// Lack implements Waker: a poller asks for one type.
+func (p *poller) Lack(r *Refusal) {
+	if r != nil {
+		p.End(r)
+	}
+}
+
 // answer is what the newest snapshot says; nil: nothing yet.
 func (p *poller) document() (*xds.Snapshot, *document) {
 	snap := p.member.State().Snapshot(p.typ.URL)

@@ -143,7 +143,9 @@ func (s *Server) ask(t xds.Type, body []byte) (*question, *Refusal) {
 	if err != nil {
 		return nil, Refuse(codes.InvalidArgument, telemetry.NodeInvalid, "request: %w", err)
 	}
-	sub, _ := NewSession(t, xds.SotW).Subscribe(&r)
+	plain := r
+	plain.Version = nil // polls of one question share the answer, whatever they have
+	sub, _ := NewSession(t, xds.SotW).Subscribe(&plain)
 	q := &question{
 		typ: t, node: node, sub: sub, version: string(r.Version),
 		refused: r.Refused, nonce: string(r.Nonce), code: r.ErrorCode,

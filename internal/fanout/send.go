@@ -99,7 +99,14 @@ func (st *stream) commit(v *sight, i int, plan *Plan, frame *Frame, epoch uint64
 		}
 		sl.oversized = oversized
 		ripe := st.ripe(sl, v.now)
+		var accepted *xds.Snapshot
+		if sl.brings && sl.counts.sent == 0 { // it has nothing to acknowledge (P27)
+			accepted = sl.Accepted()
+		}
 		st.mu.Unlock()
+		if accepted != nil {
+			sl.member.Accepted(accepted)
+		}
 		st.run.mark(ripe)
 		return false, false
 	}

@@ -27,7 +27,7 @@ type Session struct {
 	// Of the requests.
 	began  bool              // a request has come (P11)
 	named  bool              // a name was ever given (P21)
-	brings bool              // it came with versions (P27)
+	brings bool              // its first request had versions of another stream (P27, P66)
 	want   *xds.Subscription // newest; what the group is told, stale or not (P12)
 	sub    *xds.Subscription // of the last request that was not stale; responses follow it
 	sum    uint64            // SotW: hash of the newest list of names, to know a repeated one
@@ -128,6 +128,7 @@ func (s *Session) Request(r *xds.Request, want *xds.Subscription, seq uint64) Ou
 	var out Outcome
 	if first {
 		// P11: whatever nonce and version it carries.
+		s.brings = bringsState(r, s.variant)
 		s.owed, out.Wake = true, true
 		s.take(r)
 		s.sub = want
@@ -147,6 +148,34 @@ func (s *Session) Request(r *xds.Request, want *xds.Subscription, seq uint64) Ou
 		out.Wake, s.waiting = true, false
 	}
 	return out
+}
+
+// bringsState reports whether a type's first request has versions of another stream:
+// initial_resource_versions, or version_info in SotW.
+func bringsState(r *xds.Request, v xds.Variant) bool {
+	if v == xds.SotW {
+		return len(r.Version) > 0
+	}
+	return len(r.Initial) > 0
+}
+
+// bringsState is that of the session, whose first request r may be.
+func (s *Session) bringsState(r *xds.Request) bool {
+	if s.began {
+		return s.brings
+	}
+	return bringsState(r, s.variant)
+}
+
+// Accepted is the generation that the client has all of, as it acknowledged it, if it
+// refuses nothing; nil otherwise. A client that brought all of it is not sent anything to
+// acknowledge (P27).
+func (s *Session) Accepted() *xds.Snapshot {
+	settled := s.inStep || s.brings && len(s.flights) == 0 && s.acked == ""
+	if !settled || s.refuses || s.refused != nil || s.parts != nil || s.oversized != nil || s.owed {
+		return nil
+	}
+	return s.sent
 }
 
 // full reports whether a response holds everything that is subscribed to (P30).
@@ -231,7 +260,10 @@ func (s *Session) next(cur *xds.Snapshot, m *Moment) Plan {
 // silent: of a wildcard nothing is said before the origin answered it, empty or
 // not (P11). And of a full-state response the rest would be taken for gone (P30).
 func (s *Session) silent(cur *xds.Snapshot) bool {
-	return s.sub.Wildcard && !cur.Answered && (s.full() || s.owed && s.sub.Names.Len() == 0)
+	if s.brings && cur.Stale && s.full() {
+		return true // P66: what is stored is not for this client
+	}
+	return s.sub.Wildcard && !cur.AnswersWildcard(s.sub) && (s.full() || s.owed && s.sub.Names.Len() == 0)
 }
 
 // Pending reports whether the session would have anything to send of cur if no
@@ -240,7 +272,7 @@ func (s *Session) Pending(cur *xds.Snapshot) bool {
 	if !s.began || cur == nil || s.silent(cur) {
 		return false
 	}
-	if s.parts != nil || s.owed && s.sub.Wildcard && cur.Answered {
+	if s.parts != nil || s.owed && s.sub.Wildcard && cur.AnswersWildcard(s.sub) {
 		return true
 	}
 	for name := range s.fresh {
@@ -419,7 +451,7 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 		return
 	}
 	s.fall(p, f.owes)
-	s.owed = s.owed && s.sub.Wildcard && !p.to.Answered
+	s.owed = s.owed && s.sub.Wildcard && !p.to.AnswersWildcard(s.sub)
 	if p.next != nil {
 		s.sentPart(p)
 	} else {
@@ -512,7 +544,7 @@ func (s *Session) retained(to *xds.Snapshot) (has map[string]*xds.Resource) {
 			retain(n)
 		}
 	}
-	if s.sub.Wildcard && !to.Answered {
+	if s.sub.Wildcard && !to.AnswersWildcard(s.sub) {
 		by := s.sentBy()
 		for _, name := range s.candidates(to) {
 			if had, _ := s.had(name); had != nil && (by.Covers(name) || had.AskedBy(by.Names)) {

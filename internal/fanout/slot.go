@@ -23,6 +23,7 @@ type slot struct {
 	epoch  uint64    // counts requests, so that a plan is not applied to a session that moved on
 	alarm  time.Time // when the slot is looked at again; zero: not set
 	counts slotCounts
+	lacks  bool // nothing of what it asks for can be had now (P53)
 	// version that was sent last.
 	version string
 	// marks are where this type stood when a type that warms was last sent, by
@@ -60,6 +61,21 @@ type slotCounts struct{ sent, acks, nacks uint64 }
 
 // Wake implements Waker.
 func (s *slot) Wake() { s.st.wake(s.bit) }
+
+// Lack implements Waker.
+func (s *slot) Lack(r *Refusal) {
+	st := s.st
+	st.mu.Lock()
+	s.lacks = r != nil
+	all := s.lacks
+	for _, o := range st.slots {
+		all = all && (o.lacks || o.member == nil || o.want.Empty())
+	}
+	st.mu.Unlock()
+	if all {
+		st.end(r)
+	}
+}
 
 // End implements Waker.
 func (s *slot) End(r *Refusal) { s.st.end(r) }

@@ -18,10 +18,10 @@ func (s *Session) subscribeSotW(r *xds.Request) (*xds.Subscription, bool) {
 		if s.named || s.typ.NoLegacyWildcard {
 			return xds.Nothing, !s.want.Empty()
 		}
-		return &xds.Subscription{Wildcard: true}, !s.began
+		return &xds.Subscription{Wildcard: true, HasState: s.bringsState(r)}, !s.began
 	}
 	names, written := plainNames(r.Names)
-	next := &xds.Subscription{Wildcard: has(r.Names, wildcard), Names: xds.NewNameSet(names...)}
+	next := &xds.Subscription{Wildcard: has(r.Names, wildcard), HasState: s.bringsState(r), Names: xds.NewNameSet(names...)}
 	if next.Written = next.Written.With(written...); next.Equal(s.want) {
 		return s.want, false // in another order
 	}
@@ -100,7 +100,7 @@ func (s *Session) planSotW(cur *xds.Snapshot, p *Plan) {
 	if s.full() || s.fresh == nil && s.refused == nil && s.warned == nil {
 		p.do, p.key = regular, s.key(cur, p.at)
 		if s.full() {
-			p.key.force = s.owed && s.sub.Wildcard && cur.Answered || s.freshKnown(cur)
+			p.key.force = s.owed && s.sub.Wildcard && cur.AnswersWildcard(s.sub) || s.freshKnown(cur)
 			// A client that refused may have taken nothing: all that is sent is
 			// new to it (P37).
 			p.key.anew = s.anew || s.refuses

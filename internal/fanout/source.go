@@ -57,11 +57,9 @@ type Member interface {
 	Again(names []string)
 	// Nacked reports a refusal of this type (P17).
 	Nacked(n Nack)
-	// Good is where it is noted what clients of the group took of the type; nil:
-	// nobody keeps it. It costs no more than a load.
-	Good() *xds.Good
-	// Improved says that something new in it is good.
-	Improved()
+	// Accepted says that the client acknowledged s, a snapshot of this member's type, and
+	// refuses nothing of it (P66). Mostly it costs no more than a load.
+	Accepted(s *xds.Snapshot)
 	// Leave ends the membership; the Waker is not called once the group has
 	// seen it.
 	Leave()
@@ -83,6 +81,10 @@ type Nack struct {
 type Waker interface {
 	// Wake says that there may be something to send.
 	Wake()
+	// Lack says that nothing of what the type asks for is held or stored, and no origin
+	// can be reached; nil: that is over. The stream ends with the refusal once that is so
+	// of all types for which it asks (P53).
+	Lack(r *Refusal)
 	// End ends the whole stream with the refusal.
 	End(r *Refusal)
 }

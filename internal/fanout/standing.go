@@ -217,7 +217,7 @@ func (s *Session) unheard(newest *xds.Snapshot) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for name := range awaits(s.sub, newest) {
 			if name == wildcard {
-				if at := s.newest(); at != nil && at.Answered {
+				if at := s.newest(); at.AnswersWildcard(s.sub) {
 					continue
 				}
 			} else if _, was := s.had(name); was != xds.Pending && was != xds.Lapsed {
@@ -235,7 +235,7 @@ func (s *Session) unheard(newest *xds.Snapshot) iter.Seq[string] {
 // world nothing is sent of it (P31), and who asks for it has all that there is.
 func awaits(sub *xds.Subscription, newest *xds.Snapshot) iter.Seq[string] {
 	return func(yield func(string) bool) {
-		if sub.Wildcard && (newest == nil || !newest.Answered) && !yield(wildcard) {
+		if sub.Wildcard && !newest.AnswersWildcard(sub) && !yield(wildcard) {
 			return
 		}
 		for name := range sub.Names.All() {

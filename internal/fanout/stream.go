@@ -358,7 +358,10 @@ func (st *stream) apply(sl *slot) *Refusal {
 	}
 	ask := sl.Again(r, sl.snapshot())
 	nack := st.note(sl, &out, now)
-	good := st.good(sl, &out)
+	var accepted *xds.Snapshot
+	if out.Verdict == Acked {
+		accepted = sl.Accepted()
+	}
 	wake := uint64(0)
 	answers := out.Verdict == Acked || out.Verdict == Nacked
 	if answers {
@@ -386,8 +389,8 @@ func (st *stream) apply(sl *slot) *Refusal {
 	if wake != 0 {
 		st.wake(wake)
 	}
-	if good.in != nil && good.note() {
-		sl.member.Improved()
+	if accepted != nil {
+		sl.member.Accepted(accepted)
 	}
 	if t := st.srv.opts.Tracer; t != nil && out.Verdict == Acked && out.Received.After(sl.began) {
 		t.Acked(&tracing.Ack{Node: st.node.ID, Key: sl.member.Key(), Type: sl.typ.URL, Version: out.Version, Nonce: r.Nonce, Received: out.Received, At: now})

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/store"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/upstream"
@@ -38,15 +40,12 @@ type Group struct {
 	updates  chan update   // unbuffered
 
 	// Published by the goroutine, read by anyone.
-	stable  *track                  // where members are
-	types   atomic.Pointer[[]*view] // in the order of first use; the slice is never changed
-	links   atomic.Pointer[[]*link] // home, and the second stream if there is one (P50); the slice is never changed
-	refusal atomic.Pointer[refusal] // nothing held and no origin (P53)
+	stable  *track                         // where members are
+	types   atomic.Pointer[[]*view]        // in the order of first use; the slice is never changed
+	links   atomic.Pointer[[]*link]        // home, and the second stream if there is one (P50); the slice is never changed
+	refusal atomic.Pointer[fanout.Refusal] // why members lack what they ask for (P53); nil: none does
 	figures atomic.Pointer[figures]
-	// confirmedAt is when a stream on which the origin has spoken was last seen to be
-	// open, heardAt when something first came on one; nil: none was, or nothing did yet.
-	confirmedAt, heardAt atomic.Pointer[time.Time]
-	reached              atomic.Bool // a stream was open, at any time
+	reached atomic.Bool // a stream was open, at any time
 
 	// Owned by the goroutine.
 	ctx      context.Context // of run; nil before it
@@ -58,17 +57,26 @@ type Group struct {
 	interest interest
 	gen      uint64 // of the newest State
 
-	unpublished bool             // some view's snapshot is newer than the State's
-	urgent      bool             // and is not to wait
-	publishAt   time.Time        // when it has waited long enough; zero: not waiting
-	idleSince   time.Time        // zero: has members, or was told that one is coming
-	idleFrom    time.Time        // from when idle_ttl counts; zero: it does not count
-	openBy      time.Time        // when the origin counts as unreachable; zero: not waiting
-	told        *upstream.Status // of which refusal tells
-	refusing    bool             // that clients are refused was logged, and is still so
-	fresh       bool             // a member asks for something since it was judged last
-	away        bool             // no origin can be reached
-	recall      recall
+	unpublished bool      // some view's snapshot is newer than the State's
+	urgent      bool      // and is not to wait
+	publishAt   time.Time // when it has waited long enough; zero: not waiting
+	idleSince   time.Time // zero: has members, or was told that one is coming
+	idleFrom    time.Time // from when idle_ttl counts; zero: it does not count
+
+	// Of origins that cannot be reached or say nothing (P53, P66).
+	wasOpen  bool             // a stream was open at the last look
+	answerBy time.Time        // when the open stream, or the lack of one, counts as silent; zero: not waiting
+	away     bool             // no origin can be reached
+	told     *upstream.Status // of which members were told; nil: of none
+	refusing bool             // that clients are refused was logged, and is still so
+	unjudged []*member        // that asked for something since the last judge
+
+	stored     map[xds.TypeURL]*store.Stored // that no origin has answered yet
+	serving    bool                          // what is stored is served
+	recallDue  bool                          // something may have been asked for since the last recall
+	recallTold bool                          // that it is served was logged
+	staleTypes int                           // views that are stale
+
 	traced      traced
 	changed     bool // figures are old
 	uncacheable bool // something came that is not to be cached
@@ -115,13 +123,16 @@ func (g *Group) run(ctx context.Context) {
 	g.meters = g.opts.Metrics.Key(g.key)
 	defer g.meters.Release()
 	g.ctx = ctx
+	if g.opts.Store != nil {
+		g.stored = g.opts.Store.Load(ctx, g.key) // before the first stream, which lists it (P66)
+	}
 	g.start(g.home())
 	g.loop(ctx)
 	g.cancel()
 	close(g.over)
 	g.wg.Wait()
 	g.traced.over()
-	g.opts.Metrics.Stale.Add(-g.recall.stale)
+	g.opts.Metrics.Stale.Add(-g.staleTypes)
 	for _, v := range g.views {
 		v.keeper.release()
 		v.close()
@@ -185,14 +196,14 @@ func (g *Group) step(now time.Time) (over bool) {
 	g.lapse(now)
 	g.place(now)
 	g.reask()
+	g.recall(now) // before what is asked for with it
 	g.ask()
 	g.observe(now)
-	g.recallAway(now)
-	g.back(now)
+	g.recall(now)
 	if g.unpublished && (g.urgent || !now.Before(g.publishAt)) {
 		g.publish()
 	}
-	g.judge(now)
+	g.judge()
 	if g.idle(now) {
 		if g.registry.drop(g) {
 			return true
@@ -211,7 +222,7 @@ func (g *Group) step(now time.Time) (over bool) {
 func (g *Group) ask() {
 	for _, l := range g.lines() {
 		if now := asked(g.views, l); !sameInterest(now, l.sent) {
-			l.sent, g.changed, g.recall.due = now, true, true
+			l.sent, g.changed = now, true
 			l.stream.SetInterest(now)
 		}
 	}
@@ -224,11 +235,10 @@ func (g *Group) ask() {
 func (g *Group) apply(u update) {
 	changed, first := false, false
 	defer func() { u.applied <- changed }()
-	u.from.heard = u.from.status.Load() // which the stream told before
-	now := time.Now()
-	g.heardAt.CompareAndSwap(nil, &now)
-	g.recall.spoken = true
-	u.from.spoken.Store(true)
+	spoken := !u.Ended
+	if spoken {
+		u.from.spoken.Store(true)
+	}
 	began := u.trace.Now()
 	v := find(g.views, u.Type)
 	if v == nil {
@@ -241,7 +251,9 @@ func (g *Group) apply(u update) {
 		// Somebody may be waiting for a first answer, and for nothing else.
 		g.urgent = g.urgent || first
 	}
-	v.keeper.answered()
+	if spoken && v.stored.Load() != nil {
+		g.dropStored(v)
+	}
 }
 
 // stale notes that some view has a snapshot to be published. The first such
@@ -288,27 +300,11 @@ func (g *Group) wait(now time.Time) time.Duration {
 	}
 	before(g.interest.next())
 	before(g.nextExpiry())
-	before(g.recall.until)
-	before(g.recall.weigh)
-	switch r := &g.recall; {
-	case !g.away:
-	case r.loading == nil:
-		before(r.look)
-	case !r.loading.hung:
-		before(r.loading.until)
-	}
 	if g.unpublished {
 		before(g.publishAt)
 	}
-	switch refused := g.refusal.Load() != nil; {
-	case !refused && now.Before(g.openBy):
-		before(g.openBy)
-	case refused, g.refusing:
-		for _, l := range g.lines() {
-			if now.Before(l.provenAt) { // else it is judged, or what is being read comes first
-				before(l.provenAt)
-			}
-		}
+	if now.Before(g.answerBy) {
+		before(g.answerBy)
 	}
 	for _, v := range g.views {
 		if m := v.move.Load(); m != nil {

@@ -185,6 +185,9 @@ func (x *index) unlink(w *wanter, of *xds.Chunk, touched []string) []string {
 // everything is the subscription of a wildcard client that lists no name.
 var everything = &xds.Subscription{Wildcard: true}
 
+// everythingWithState is that of such a client that brought state.
+var everythingWithState = &xds.Subscription{Wildcard: true, HasState: true}
+
 // affected calls wake once for each subscription whose clients see something
 // else in next than in prev, in round, which is a new number each time. The
 // cost follows what changed and who is affected: who wants other names costs
@@ -199,7 +202,7 @@ func (x *index) affected(prev, next *xds.Snapshot, round uint64, wake func(*want
 	if prev == next {
 		return
 	}
-	if answered(prev) != answered(next) {
+	if answered(prev) != answered(next) || prev.AnswersWildcard(everythingWithState) != next.AnswersWildcard(everythingWithState) {
 		// An empty answer is one (P11), and what it left out is absent for those
 		// who listed it as well (P25).
 		for _, w := range x.wild.list {
@@ -261,15 +264,15 @@ func (x *index) renewed(prev, next *xds.Snapshot, round uint64, wake func(*wante
 func answered(s *xds.Snapshot) bool { return s != nil && s.Answered }
 
 // difference of one name between two snapshots. What a client sees of a name
-// depends on whether it lists it and on whether it has the wildcard, and on
-// nothing else: each of the three ways is looked at once. Unless the resource
+// depends on whether it lists it, has the wildcard, and brought state, and on nothing
+// else: each of the ways is looked at once. Unless the resource
 // goes by more than its name.
 type difference struct {
 	prev, next *xds.Snapshot
 	name       string
 	byHandles  bool
-	looked     [4]bool
-	seen       [4]bool
+	looked     [8]bool
+	seen       [8]bool
 }
 
 func (d *difference) seenBy(sub *xds.Subscription, listed bool) bool {
@@ -282,6 +285,9 @@ func (d *difference) seenBy(sub *xds.Subscription, listed bool) bool {
 	}
 	if sub.Wildcard {
 		way |= 2
+	}
+	if sub.HasState {
+		way |= 4
 	}
 	if !d.looked[way] {
 		d.looked[way], d.seen[way] = true, d.sees(sub)

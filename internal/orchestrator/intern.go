@@ -15,6 +15,8 @@ func (t *interned) get(sub *xds.Subscription) *xds.Subscription {
 		return xds.Nothing
 	case sub.Equal(everything): // what most want is made for no group
 		return everything
+	case sub.Equal(everythingWithState):
+		return everythingWithState
 	}
 	h := (sub.Names.Sum() + sub.Written.Sum()) << 1
 	if sub.Wildcard {
@@ -25,7 +27,7 @@ func (t *interned) get(sub *xds.Subscription) *xds.Subscription {
 		return have
 	}
 	// A copy, since the caller's may be in the table of another group.
-	own := &xds.Subscription{Wildcard: sub.Wildcard, Names: sub.Names, Written: sub.Written}
+	own := &xds.Subscription{Wildcard: sub.Wildcard, HasState: sub.HasState, Names: sub.Names, Written: sub.Written}
 	own.Sole.Store(true)
 	have := t.subs.Keep(h, own, sub.Equal)
 	if have != own {

@@ -33,7 +33,7 @@ func (g *Group) read(l mail) {
 		m.track.Store(l.track)
 	}
 	if l.sub != nil {
-		g.fresh = true
+		g.unjudged, g.recallDue = append(g.unjudged, m), true
 		before := wanted(g.views)
 		m.view.subscribe(m, l.sub)
 		now := wanted(g.views)
@@ -71,14 +71,14 @@ func (g *Group) in(m *member) {
 		}
 		v = newView(xds.TypeOf(m.typ), g.meters.Type(m.typ), &g.registry.past)
 		v.keeper = newKeeper(g, v)
+		if s := g.stored[m.typ]; s != nil {
+			v.stored.Store(s.Snapshot)
+		}
 		g.setViews(append(slices.Clone(g.views), v))
 	}
 	m.view = v
 	m.keeper.Store(v.keeper)
 	v.members++
-	if r := g.refuses(m.typ); r != nil {
-		g.end(m, r)
-	}
 }
 
 // makeRoom lets go of a type that merely waits for a stream, for one that is wanted. It
@@ -117,14 +117,11 @@ func (g *Group) end(m *member, r *fanout.Refusal) {
 	m.waker.End(r)
 }
 
-// letGo ends the keeping of types that the group has nothing to do with any more. It
-// may read the disk, which a group does not wait for.
+// letGo ends the keeping of types that the group has nothing to do with any more.
 func (g *Group) letGo(views []*view) {
 	for _, v := range views {
 		v.close()
-		if v.keeper != nil {
-			g.wg.Go(v.keeper.release)
-		}
+		v.keeper.release()
 	}
 }
 
@@ -191,111 +188,105 @@ func (v *view) any() bool {
 	return s.Len() > 0 || s.Stated() > 0 || s.Failed() > 0 || answered(s)
 }
 
-// proven is for how long an open stream has to stay so before it counts as an
-// origin that can be reached again, unless the origin says something: one that
-// accepts every stream and then fails it serves nobody.
-const proven = time.Second
-
 // wants reports whether the group asks for anything.
 func (g *Group) wants() bool {
 	return slices.ContainsFunc(g.lines(), func(l *link) bool { return len(l.sent.Types) > 0 })
 }
 
-// reach is what the group's streams say of whether the origin can be reached: it
-// can if one is open, and if none is, an attempt that failed says that it cannot.
-func (g *Group) reach() *link {
+// reach is the status that says whether the origin can be reached: it can if a stream is
+// open. If none is, an attempt that failed says that it cannot.
+func (g *Group) reach() *upstream.Status {
 	for _, is := range []func(*upstream.Status) bool{
 		func(s *upstream.Status) bool { return s.Connected },
 		func(s *upstream.Status) bool { return s.Failed },
 	} {
 		for _, l := range g.lines() {
-			if is(l.judged) {
-				return l
+			if is(l.seen) {
+				return l.seen
 			}
 		}
 	}
-	return g.home()
+	return g.home().seen
 }
 
-// speaks reports whether a stream is open and has proven to be one.
-func (l *link) speaks(now time.Time) bool {
-	return l.judged.Connected && (l.heard == l.judged || !now.Before(l.provenAt))
-}
-
-// observe takes note of what the streams have come to, and of whether any origin
-// can be reached.
+// observe finds out whether an origin can be reached, and whether what is stored is to be
+// served.
 func (g *Group) observe(now time.Time) {
 	for _, l := range g.lines() {
-		if s := l.status.Load(); s != l.judged {
-			l.judged, l.provenAt = s, time.Time{}
-			if s.Connected {
-				l.provenAt = now.Add(proven)
+		l.seen = l.status.Load()
+	}
+	s, waits := g.reach(), g.wants() && !g.spoken()
+	if !waits || s.Connected != g.wasOpen {
+		g.answerBy = time.Time{}
+	}
+	g.wasOpen = s.Connected
+	if waits && g.answerBy.IsZero() && g.opts.FirstAnswerTimeout > 0 {
+		g.answerBy = now.Add(g.opts.FirstAnswerTimeout)
+	}
+	late := !g.answerBy.IsZero() && !now.Before(g.answerBy)
+	g.away = g.wants() && !s.Connected && (s.Failed || late)
+	g.serving = g.away || late
+	g.refusing = g.refusing && !g.spoken()
+}
+
+// judge tells members whether anything that they ask for can be had (P53).
+func (g *Group) judge() {
+	fresh := g.unjudged
+	g.unjudged = nil
+	if !g.away {
+		g.told = nil
+		if g.refusal.Swap(nil) != nil {
+			for m := range g.members {
+				g.lack(m, nil)
 			}
 		}
-	}
-	s := g.reach().judged
-	switch {
-	case s.Connected || !g.wants():
-		g.openBy = time.Time{}
-	case g.openBy.IsZero() && g.opts.FirstAnswerTimeout > 0:
-		g.openBy = now.Add(g.opts.FirstAnswerTimeout)
-	}
-	late := !g.openBy.IsZero() && !now.Before(g.openBy)
-	g.away = g.wants() && !s.Connected && (s.Failed || late)
-}
-
-// refusal is why clients of a key have to go elsewhere. It is not changed.
-type refusal struct {
-	*fanout.Refusal
-	// none are the types of which there is a file with nothing that may be served, some
-	// those of which something is held that nobody here wants.
-	none, some map[xds.TypeURL]bool
-}
-
-// refuses says why who asks for the type has to go elsewhere; nil: it may stay. Who
-// asks for a type of which something is held, or on disk, has to be let in: what others
-// of its key ask for, and is not there, says nothing of it (P16). Safe for concurrent use.
-func (g *Group) refuses(typ xds.TypeURL) *fanout.Refusal {
-	r := g.refusal.Load()
-	switch {
-	case r == nil, r.some[typ], g.opts.Store != nil && !r.none[typ] && g.opts.Store.Has(g.key, typ):
-		return nil
-	}
-	return r.Refusal
-}
-
-// judge decides whether clients have to go elsewhere (P53): only if nothing at
-// all is held and the origin cannot be reached. While nothing is wanted nobody
-// tries to reach it, and what the last attempt came to says nothing.
-func (g *Group) judge(now time.Time) {
-	s, was, fresh := g.reach().judged, g.refusal.Load(), g.fresh
-	g.fresh = false
-	switch {
-	case g.recall.recalling():
-		g.refusal.Store(nil)
 		return
-	case !g.wants() || g.holds():
-		g.refusal.Store(nil)
-		g.refusing = false
-		return
-	case s.Connected:
-		// A silent origin ends nothing, and must not refuse for ever.
-		if (was != nil || g.refusing) && slices.ContainsFunc(g.lines(), func(l *link) bool { return l.speaks(now) }) {
-			g.refusal.Store(nil)
-			g.refusing = false
+	}
+	has := make(map[*xds.Subscription]bool) // shared by many members
+	check := func(m *member) {
+		if m.over || m.view == nil {
+			return
 		}
-		return
-	case !g.away:
-		g.refusal.Store(nil)
-		g.refusing = false
-		return
-	case was != nil && g.told == s:
-		if fresh {
-			g.sendAway(was.Refusal)
+		is, known := has[m.sub]
+		if !known {
+			is = m.sub.Empty() || m.view.has(m.sub)
+			has[m.sub] = is
+		}
+		if is {
+			g.lack(m, nil)
+			return
+		}
+		g.lack(m, g.refuse())
+	}
+	if s := g.reach(); s != g.told {
+		g.told = s
+		g.refusal.Store(nil) // the reason may be another one now
+		for m := range g.members {
+			check(m)
 		}
 		return
 	}
-	g.told = s
+	for _, m := range fresh {
+		if m.known {
+			check(m)
+		}
+	}
+}
+
+// lack tells a member, if that is news to it.
+func (g *Group) lack(m *member, r *fanout.Refusal) {
+	if r != nil || m.lacks {
+		m.lacks = r != nil
+		m.waker.Lack(r)
+	}
+}
+
+// refuse is the refusal of clients for lack of an origin.
+func (g *Group) refuse() *fanout.Refusal {
+	if r := g.refusal.Load(); r != nil {
+		return r
+	}
+	s := g.told
 	why := "no upstream stream could be opened within first_answer_timeout"
 	if s.Err != nil {
 		why = redact.Text(s.Err.Error()) // clients are told, and operators
@@ -304,45 +295,33 @@ func (g *Group) judge(now time.Time) {
 	if s.Origin != "" {
 		of = "origin " + s.Origin + ": "
 	}
-	what := "nothing is held"
-	if g.outdated() {
-		what = "what was held is older than store.max_age"
-	}
 	r := fanout.Refuse(codes.Unavailable, telemetry.OriginUnreachable,
-		"key %s: %s, and no origin can be reached: %s%s", g.key, what, of, why)
+		"key %s: nothing is held or stored of what is asked for, and no origin can be reached: %s%s", g.key, of, why)
 	r.Key = g.key.String()
-	some := make(map[xds.TypeURL]bool)
-	for _, v := range g.views {
-		if v.any() {
-			some[v.typ.URL] = true
-		}
-	}
-	g.refusal.Store(&refusal{r, g.recall.fruitless(), some})
-	g.sendAway(r)
+	g.refusal.Store(r)
 	if !g.refusing {
 		g.refusing = true
 		args := []any{"origin", s.Origin}
 		if !s.Told {
 			args = append(args, "error", why)
 		}
-		g.log.Warn("clients are refused: "+what+", and no origin can be reached", args...)
+		g.log.Warn("clients are refused: nothing is held or stored of what they ask for, and no origin can be reached", args...)
 	}
+	return r
 }
 
-// outdated reports whether there is a last known good of what is asked for that may not
-// be served any more.
-func (g *Group) outdated() bool {
-	return g.opts.Store != nil && slices.ContainsFunc(g.views, func(v *view) bool { return v.lacks() && g.opts.Store.TooOld(g.key, v.typ.URL) })
-}
-
-// sendAway ends the members who ask for something. Who has not said yet what it asks
-// for is let be, if its type is one of which it may get something.
-func (g *Group) sendAway(r *fanout.Refusal) {
-	for m := range g.members {
-		if !m.over && (!m.sub.Empty() || g.refuses(m.typ) != nil) {
-			g.end(m, r)
+// has reports whether anything that a client with sub asks for is held, answered or stored.
+func (v *view) has(sub *xds.Subscription) bool {
+	held, stored := v.held.Load(), v.stored.Load()
+	if sub.Wildcard && (answered(held) || answered(stored)) {
+		return true
+	}
+	for name := range sub.Names.All() {
+		if !held.Part(false).Silent(name) || serves(held, name) || serves(stored, name) {
+			return true
 		}
 	}
+	return false
 }
 
 // idle reports whether the key has been without members for long enough. The

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/upstream"
@@ -24,13 +23,11 @@ type link struct {
 
 	// Safe for concurrent use.
 	status atomic.Pointer[upstream.Status]
-	spoken atomic.Bool // the origin has, on the stream that is open
+	spoken atomic.Bool // a response has come on the stream that is open
 
 	// Owned by the group's goroutine.
-	sent     *xds.Interest    // to the stream
-	judged   *upstream.Status // the newest that was looked at
-	provenAt time.Time        // when judged, if connected, ends a refusal by itself
-	heard    *upstream.Status // under which the origin last said something
+	sent *xds.Interest    // to the stream
+	seen *upstream.Status // the newest that was looked at
 }
 
 var _ upstream.Sink = (*link)(nil)
@@ -39,6 +36,7 @@ var _ upstream.Sink = (*link)(nil)
 func newLink(g *Group) *link {
 	l := &link{group: g, sent: new(xds.Interest)}
 	l.status.Store(new(upstream.Status))
+	l.seen = l.status.Load()
 	l.stream = g.opts.Open(g.key.String(), g.rep.Bytes(), l)
 	return l
 }
@@ -52,7 +50,10 @@ func (l *link) Held(typ xds.TypeURL) *xds.Snapshot {
 	if m := v.move.Load(); m != nil && m.to == l {
 		return m.held.Load()
 	}
-	return v.held.Load()
+	if s := v.held.Load(); s != nil {
+		return s
+	}
+	return v.stored.Load() // it is listed as if another origin had said it (P66)
 }
 
 // errOver ends a stream whose group has ended.
@@ -73,11 +74,7 @@ func (l *link) Update(ctx context.Context, u xds.Update) (changed bool, err erro
 
 // Status implements upstream.Sink.
 func (l *link) Status(s upstream.Status) {
-	if s.Spoken || l.lives() {
-		now := time.Now() // by both clocks: the wall clock may be set
-		l.group.confirmedAt.Store(&now)
-	}
-	l.spoken.Store(s.Connected && (s.Spoken || l.lives())) // another stream may be open than the one that was silent
+	l.spoken.Store(s.Connected && (s.Spoken || l.spoken.Load()))
 	if s.Connected {
 		l.group.reached.Store(true) // another status may come before the group looks
 	}
@@ -85,18 +82,14 @@ func (l *link) Status(s upstream.Status) {
 	l.group.signal()
 }
 
-// lives reports whether the origin has spoken on the open stream.
-func (l *link) lives() bool { return l.spoken.Load() }
-
 func (l *link) connected() bool { return l.status.Load().Connected }
 
 // connected reports whether a stream is open. Safe for concurrent use.
 func (g *Group) connected() bool { return slices.ContainsFunc(g.lines(), (*link).connected) }
 
-// confirms reports whether what is held is as the origin has it, as far as anybody can
-// tell: of two streams a word on either will do (P50). Safe for concurrent use.
-func (g *Group) confirms() bool {
-	return g.home().connected() && slices.ContainsFunc(g.lines(), (*link).lives)
+// spoken reports whether a response has come on an open stream. Safe for concurrent use.
+func (g *Group) spoken() bool {
+	return slices.ContainsFunc(g.lines(), func(l *link) bool { return l.connected() && l.spoken.Load() })
 }
 
 // run runs the upstream stream. One that ends early leaves the group with what

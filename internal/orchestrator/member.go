@@ -36,6 +36,7 @@ type member struct {
 	sub   *xds.Subscription // as indexed
 	known bool              // the group has seen it
 	over  bool              // the group ended its stream, which has not left yet
+	lacks bool              // it was told that nothing of what it asks for can be had (P53)
 }
 
 var _ fanout.Member = (*member)(nil)
@@ -70,18 +71,10 @@ func (m *member) Again(names []string) {
 
 func (m *member) Nacked(n fanout.Nack) { m.group.nacks.note(m.typ, n, time.Now()) }
 
-// Good implements fanout.Member.
-func (m *member) Good() *xds.Good {
+// Accepted implements fanout.Member.
+func (m *member) Accepted(s *xds.Snapshot) {
 	if k := m.keeper.Load(); k != nil {
-		return &k.good
-	}
-	return nil
-}
-
-// Improved implements fanout.Member.
-func (m *member) Improved() {
-	if k := m.keeper.Load(); k != nil {
-		k.touch()
+		k.accepted(s)
 	}
 }
 

@@ -27,7 +27,6 @@ type Registry struct {
 	now   atomic.Pointer[Settings]
 
 	running chan struct{} // closed by Run
-	reads   reads
 	past    past
 	started time.Time
 	lines   *lines
@@ -56,7 +55,6 @@ func New(opts Options) (*Registry, error) {
 		started: time.Now(),
 		log:     opts.Log,
 		running: make(chan struct{}),
-		reads:   newReads(),
 		lines:   newLines(),
 		groups:  make(map[xds.Key]*Group),
 		idle:    idle,
@@ -69,7 +67,7 @@ func New(opts Options) (*Registry, error) {
 }
 
 // Run owns the groups until ctx ends, and returns nil once their goroutines
-// have, but for those whom a disk that hangs keeps. Before and after, Join refuses. It
+// have. Before and after, Join refuses. It
 // is called once.
 func (r *Registry) Run(ctx context.Context) error {
 	r.mu.Lock()
@@ -81,7 +79,6 @@ func (r *Registry) Run(ctx context.Context) error {
 	r.ctx = nil
 	r.mu.Unlock()
 	r.wg.Wait()
-	r.reads.end()
 	return nil
 }
 
@@ -94,9 +91,6 @@ func (r *Registry) Join(j fanout.Join) (fanout.Member, error) {
 	key, err := r.KeyOf(j.Node, j.Peer, j.Type)
 	if err != nil {
 		return nil, err
-	}
-	if refusal := r.refuses(key, j.Type); refusal != nil {
-		return nil, refusal
 	}
 	m := &member{typ: j.Type, node: j.Node, peer: j.Account, waker: j.Waker, sub: xds.Nothing}
 	g, refusal := r.enter(key, m, nil)
@@ -117,17 +111,6 @@ func (r *Registry) Join(j fanout.Join) (fanout.Member, error) {
 	m.track.Store(g.stable)
 	g.post(m, func(*letter) {})
 	return m, nil
-}
-
-// refuses says why nobody is let in who asks for the type of a key; nil: it may be.
-func (r *Registry) refuses(key xds.Key, typ xds.TypeURL) *fanout.Refusal {
-	r.mu.Lock()
-	g := r.groups[key]
-	r.mu.Unlock()
-	if g == nil {
-		return nil
-	}
-	return g.refuses(typ) // which asks the store, and so without the lock
 }
 
 // unmapped is the refusal of a node that has no key (P5).

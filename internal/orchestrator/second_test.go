@@ -215,14 +215,12 @@ func TestP53_EitherStreamReachesTheOrigin(t *testing.T) {
 		}
 		refused := func() bool {
 			synctest.Wait()
-			_, err := w.try("web", cds)
-			return err != nil
+			return w.join("web", eds).want("unknown").refusal() != nil
 		}
 		second.sink.Status(failed)
+		equal(t, "refused while neither is open", refused(), true)
 		connect(second)
-		equal(t, "refused while nothing was said", refused(), true)
-		second.update(t, cds, false, "m=1") // not asked for, but it speaks
-		equal(t, "refused once the second speaks", refused(), false)
+		equal(t, "refused once the second is open", refused(), false)
 		st, _ := w.reg.Key(xds.NewKey("web"))
 		equal(t, "first", st.Upstream, UpstreamStatus{Failed: true, Error: "no more streams"})
 		equal(t, "second", *st.Second, UpstreamStatus{Connected: true, Origin: "origin"})

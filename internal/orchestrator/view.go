@@ -29,15 +29,14 @@ type view struct {
 	// held is the newest snapshot, published or not; nil before the first
 	// update. Read by anyone.
 	held atomic.Pointer[xds.Snapshot]
+	// stored is what the store has, until an origin has answered the type; nil: nothing.
+	// Read by anyone.
+	stored atomic.Pointer[xds.Snapshot]
 
 	// The rest is owned by the group's goroutine.
 	builder *xds.Builder
 	index   index
 	members int // of this type, whatever they want
-	// staleUntil is from when what was recalled is too old; zero: never, or nothing was.
-	staleUntil time.Time
-	// guessed is of what it was recalled by a clock that may be wrong; nil: of nothing.
-	guessed *remembered
 	round   uint64
 
 	// What is asked for: what members want, and what lingers; and the streams

@@ -284,16 +284,21 @@ func (c *client) Wake() {
 	}
 }
 
+func (c *client) Lack(r *fanout.Refusal) {
+	if r != nil {
+		c.End(r)
+	}
+}
+
 func (c *client) End(r *fanout.Refusal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.left {
 		c.w.t.Error("ended after Leave")
 	}
-	if c.ended != nil {
-		c.w.t.Error("ended twice")
+	if c.ended == nil {
+		c.ended = r
 	}
-	c.ended = r
 }
 
 // woken is how often the client was woken since the last call.

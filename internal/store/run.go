@@ -1,341 +1,390 @@
 package store
 
 import (
-	"container/heap"
 	"context"
 	"errors"
-	"slices"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"time"
 
+	"github.com/google/renameio/v2"
+
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
 )
 
-// How the writer goes about it.
 const (
-	// maxRest bounds how long it rests after each item: as long as that took, so
-	// that it takes half of a disk and of a core at most.
+	// touchEvery is how often the modification times of files follow their sources.
+	touchEvery = time.Hour
+	// maxRest bounds the pause after each write. A pause is as long as the write was, so
+	// that writing takes half of a disk and of a core at most.
 	maxRest = time.Second
-	// minBackoff and maxBackoff bound how long it waits when the disk fails, which
-	// is Interval at least.
-	minBackoff = time.Second
-	maxBackoff = time.Minute
-	// lastWords is how long it may write when it is to end.
+	// lastWords is how long Run may write at the end.
 	lastWords = 5 * time.Second
-	// minPeriod and maxPeriod bound how often it is noted what is confirmed: eight
-	// times in MaxAge, so that after a restart an eighth of it is missing at most.
-	minPeriod = 5 * time.Second
-	maxPeriod = time.Hour
-	// watch is how often it is looked whether the clock was set.
-	watch = 15 * time.Second
 )
 
-// period is how often it is noted on disk what is confirmed.
-func (s *Store) period() time.Duration {
-	if s.o.MaxAge == 0 {
-		return maxPeriod
-	}
-	return min(max(s.o.MaxAge/8, minPeriod), maxPeriod)
-}
-
-// backoff is how long to wait after so many failures in a row.
-func (s *Store) backoff(failures int) time.Duration {
-	d := max(s.o.Interval, minBackoff)
-	for range min(failures, 10) - 1 {
-		d *= 2
-	}
-	return min(d, max(s.o.Interval, maxBackoff))
-}
-
-// Run opens the directory, if Open could not, and writes what is new until ctx ends, and
-// then what is new by then, if there is time, which hurry ends: what is being written is
-// then left as it was. It gives the directory back when it returns, unless the disk hangs:
-// then what it is about is let go.
+// Run writes what is put until ctx ends, and then what is left, if there is time; hurry
+// ends that as well. It unlocks the directory when it returns.
 func (s *Store) Run(ctx, hurry context.Context) error {
-	done := make(chan error, 1)
-	go func() { done <- s.run(ctx, hurry) }()
-	<-ctx.Done()
-	t := time.NewTimer(lastWords + lastBreath)
-	defer t.Stop()
-	select {
-	case err := <-done:
-		return err
-	case <-hurry.Done():
-		t.Reset(noBreath)
-	case <-t.C:
-		s.letGo()
-		return nil
+	defer context.AfterFunc(hurry, func() { close(s.hurry) })()
+	every := touchEvery
+	if s.o.MaxAge > 0 {
+		every = min(every, s.o.MaxAge/4)
 	}
-	select {
-	case err := <-done:
-		return err
-	case <-t.C:
-		s.letGo()
-		return nil
-	}
-}
-
-func (s *Store) run(ctx, hurry context.Context) error {
-	enough := func() error {
-		if hurry.Err() != nil {
-			return errNoTime
-		}
-		return nil
-	}
-	if !s.openLate(ctx) {
-		s.letGo()
-		return nil
-	}
-	confirm, pending, absent := time.Now().Add(s.period()), false, false
+	touch := time.Now().Add(every)
 	for ctx.Err() == nil {
-		end := s.watchWriting()
-		err := s.present()
-		if err == nil {
-			s.setAside()
-		}
-		end()
-		if err != nil {
-			absent = true
-			s.rest(ctx, s.outage(err), nil)
-			continue
-		}
-		if absent {
-			absent = false
-			s.outage(nil)
-		}
-		if now := time.Now(); s.clockSet() || !now.Before(confirm) {
-			s.confirmAll(now)
-			confirm, pending = now.Add(s.period()), true
-		}
-		s.mu.Lock()
-		it := s.first(time.Now())
-		wait := min(time.Until(confirm), watch)
-		if it == nil && len(s.queue) > 0 {
-			wait = min(wait, time.Until(s.queue[0].due))
-		}
-		done := s.agains == 0
-		s.mu.Unlock()
-		if it != nil {
-			began, end := time.Now(), s.watchWriting()
-			rest := s.do(it, enough)
-			end()
-			if rest == 0 {
-				rest = min(time.Since(began), maxRest)
+		if s.isOff() {
+			if rest(ctx, retryEvery) {
+				s.tryAgain()
 			}
-			s.rest(ctx, rest, nil)
 			continue
 		}
-		if pending && done {
-			pending = false
-			end := s.watchWriting()
-			s.writeConfirmed()
-			end()
+		began := time.Now()
+		s.setAside()
+		wrote := s.writeAll(ctx, func() bool { return ctx.Err() != nil })
+		if !time.Now().Before(touch) {
+			s.touchAll(ctx)
+			touch = time.Now().Add(every)
 		}
-		s.rest(ctx, wait, s.wake)
+		// Passes that write begin Interval apart, so no type of a key is written more often.
+		if wrote && !rest(ctx, time.Until(began.Add(s.o.Interval))) {
+			break
+		}
+		s.await(ctx, time.Until(touch))
 	}
-	told := enough
-	if err := s.present(); err != nil { // it may be another relay's
-		s.outage(err)
-		told = func() error { return err }
-	}
-	s.finish(told)
+	s.finish(hurry)
 	return s.Close()
 }
 
-// rest waits for d, or until woken.
-func (s *Store) rest(ctx context.Context, d time.Duration, wake <-chan struct{}) {
+// rest waits; false: ctx ended.
+func rest(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(max(d, 0))
 	defer t.Stop()
 	select {
 	case <-t.C:
-	case <-wake:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
+}
+
+// await waits until there is something to do, for d at most.
+func (s *Store) await(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(max(d, 0))
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-s.wake:
 	case <-ctx.Done():
 	}
 }
 
-// first takes the next item from the queue that is due by now; nil: none is. mu
-// is held.
-func (s *Store) first(now time.Time) *item {
-	if len(s.queue) == 0 || s.queue[0].due.After(now) {
-		return nil
+func (s *Store) tryAgain() {
+	if err := s.open(); err != nil {
+		s.failed(err)
 	}
-	return heap.Pop(&s.queue).(*item)
 }
 
-var errNoTime = errors.New("no time is left")
-
-// finish writes what is not written, until it is told that there is no time.
-func (s *Store) finish(told func() error) {
+// finish writes what is left.
+func (s *Store) finish(hurry context.Context) {
+	s.mu.Lock()
+	s.over = true
+	s.mu.Unlock()
 	end := time.Now().Add(lastWords)
-	enough := func() error {
-		if time.Now().After(end) {
-			return errNoTime
-		}
-		return told()
+	if !s.isOff() {
+		s.writeAll(hurry, func() bool { return hurry.Err() != nil || time.Now().After(end) })
 	}
 	s.mu.Lock()
-	s.over = true // nothing new comes
-	all := s.queue
+	left := len(s.queue)
 	s.queue = nil
-	for _, it := range all {
-		it.at = -1
-	}
-	all = slices.DeleteFunc(all, func(it *item) bool { return !it.dirty })
+	s.showQueue()
 	s.mu.Unlock()
-	slices.SortFunc(all, func(a, b *item) int { return a.due.Compare(b.due) }) // nobody else sets it any more
-	s.failures = 0                                                             // of before
-	lost := 0
-	for _, it := range all {
-		if enough() != nil || s.failures >= 3 || s.do(it, enough) > 0 || s.isDirty(it) {
-			lost++
+	if left > 0 {
+		for range left {
+			s.o.Metrics.Wrote(telemetry.Unkept)
 		}
+		s.o.Log.Warn("store: the relay ends before all was written", "types_of_keys", left)
 	}
-	if lost > 0 {
-		s.giveUp(lost, "the relay ends")
-	}
-	if s.failures == 0 && told() == nil {
-		s.clockSet()
-		s.confirmNow(enough)
-		s.writeConfirmed()
-	}
+}
+
+// writeAll writes what is in the queue, until enough returns true or the store is off. It
+// reports whether it used the disk.
+func (s *Store) writeAll(ctx context.Context, enough func() bool) (wrote bool) {
 	s.mu.Lock()
-	s.ended = true
+	n := len(s.queue)
 	s.mu.Unlock()
-	s.o.Metrics.Unwritten(time.Time{})
-}
-
-// isDirty reports whether its source could not tell.
-func (s *Store) isDirty(it *item) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return it.dirty
-}
-
-// giveUp tells that something new is never written.
-func (s *Store) giveUp(n int, why string) {
 	for range n {
-		s.o.Metrics.Wrote(telemetry.Unkept)
-	}
-	s.o.Log.Warn("store: what is new is not written", "records", n, "reason", why)
-}
-
-// do brings an item to the disk. If that fails it returns how long to wait before
-// anything is tried again. A file is removed only when a source has said that
-// nothing is good: of an item for which nobody speaks, the file stays. If its source
-// cannot tell, what was taken of the one before is the newest that is known.
-func (s *Store) do(it *item, enough func() error) time.Duration {
-	s.mu.Lock()
-	for it.asking { // it is being released
-		s.asked.Wait()
-	}
-	src, rec, ok, dirty := it.src, it.taken, it.said, it.dirty
-	if !dirty && !it.again {
-		s.mu.Unlock()
-		return 0
-	}
-	it.dirty, it.doing = false, true
-	s.notAgain(it)
-	it.asking = src != nil
-	s.mu.Unlock()
-	told, later := false, false
-	if src != nil {
-		var r *Record
-		if r, told, later = s.ask(it.slot, src); told {
-			rec, ok = r, true
+		if enough() || s.isOff() {
+			break
+		}
+		began := time.Now()
+		if s.writeNext() {
+			wrote = true
+			s.mu.Lock()
+			over := s.over
+			s.mu.Unlock()
+			if !over {
+				rest(ctx, min(time.Since(began), maxRest))
+			}
 		}
 	}
+	return wrote
+}
+
+// writeNext writes the first item of the queue. It reports whether it used the disk.
+func (s *Store) writeNext() bool {
 	s.mu.Lock()
-	it.asking = false
-	s.asked.Broadcast()
-	it.writing, it.known = rec, ok
-	if told { // it knows better than who spoke before
+	it := s.queue[0]
+	s.queue[0] = nil
+	s.queue = s.queue[1:]
+	newest, since := it.newest, it.since
+	it.since = time.Time{}
+	if it.source == nil && newest != nil {
+		s.released--
+	}
+	unchanged := newest == nil || s.unchanged(it)
+	s.showQueue()
+	s.mu.Unlock()
+
+	result, err := telemetry.SameAsWrote, error(nil)
+	if !unchanged {
+		result, err = s.write(it.slot, newest)
+	}
+	s.mu.Lock()
+	switch {
+	case err != nil && it.source != nil && it.since.IsZero():
+		it.since = since
+		s.queue = append(s.queue, it)
+	case err == nil && it.newest != nil:
+		it.written = newest
+	}
+	if it.source == nil && it.newest != nil && it.since.IsZero() {
 		s.drop(it)
 	}
+	s.showQueue()
 	s.mu.Unlock()
-
-	var err error
-	used := false
-	if ok {
-		used, err = s.store(it, rec, dirty, enough)
-	}
-	s.mu.Lock()
-	it.writing, it.doing = nil, false
-	it.known = err != nil && ok && rec == nil // the file is there, and good no more
-	lost, failed := false, it.failures > 0 && !later
 	switch {
-	case err == nil && later && dirty && it.src == src:
-		if ok { // what was taken of the one before
-			s.drop(it)
-		}
-		it.failures++
-		s.touch(it)
-	case err == nil:
-		it.failures = 0
-		if !it.dirty { // else there may be something newer
-			s.drop(it)
-		}
-		s.settle(it)
-		if it.at >= 0 { // it was touched meanwhile: its time runs from now
-			heap.Remove(&s.queue, it.at)
-			s.push(it, time.Now())
-		}
-	default:
-		it.failures++
-		lost = s.keepUp(it, rec)
+	case err != nil:
+		s.failed(err)
+	case newest != nil:
+		s.o.Metrics.Wrote(result)
 	}
-	s.tidy(it)
-	waits := s.unwritten.Len() > 0
-	s.mu.Unlock()
-	if lost {
-		s.giveUp(1, "too much waits to be written")
-	}
-	if !used && (!failed || waits) { // else all that failed is not to be written any more
-		return 0
-	}
-	return s.outage(err)
+	return !unchanged
 }
 
-// keepUp has what could not be written tried again. It reports whether there is no
-// room to keep it until then. mu is held.
-func (s *Store) keepUp(it *item, rec *Record) (lost bool) {
-	switch {
-	case it.src != nil, it.dirty: // it is asked again, or there is something newer
-	case !s.take(it, rec):
-		s.undo(it)
+// unchanged reports whether the file has the newest generation already. mu is held.
+func (s *Store) unchanged(it *item) bool {
+	is, was := it.newest, it.written
+	return was != nil && s.dir != nil && s.dir.files[it.slot.name()] != nil &&
+		is.Alike(was) && is.Answered == was.Answered && is.Given() == was.Given() && is.Origin == was.Origin
+}
+
+// write replaces the file of a slot.
+func (s *Store) write(at slot, snapshot *xds.Snapshot) (telemetry.Stored, error) {
+	left, kept := [3]int{}, 0
+	skip := func(r *xds.Resource) bool {
+		switch {
+		case xds.TypeOf(r.TypeURL()).Secret:
+			left[telemetry.StoreSecret]++
+		case r.Storable():
+			kept++
+			return false
+		case r.Uncacheable:
+			left[telemetry.StoreUncached]++
+		default:
+			left[telemetry.StoreTimed]++
+		}
 		return true
 	}
-	it.dirty = false
-	s.touch(it)
-	return false
-}
-
-// outage follows whether the disk takes what is written, and tells when that
-// changes. It returns how long to wait.
-func (s *Store) outage(err error) time.Duration {
-	if errors.Is(err, errNoTime) {
-		return maxRest
+	path, now := filepath.Join(s.o.Path, at.name()), time.Now()
+	var size int64
+	err := s.disk("write", path, func(step func()) error {
+		f, err := renameio.NewPendingFile(path, renameio.WithTempDir(s.o.Path), renameio.WithStaticPermissions(0o600))
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Cleanup() }() // does nothing once the file is in place
+		if size, err = encode(stepper{f, step}, at, snapshot, s.o.MaxBytes, skip); err != nil {
+			return err
+		}
+		step()
+		if kept == 0 && !snapshot.Answered {
+			size = 0
+			return removed(path)
+		}
+		if err := s.makeRoom(at.name(), size); err != nil {
+			return err
+		}
+		if err := os.Chtimes(f.Name(), time.Time{}, now); err != nil {
+			return err
+		}
+		if err := f.CloseAtomicallyReplace(); err != nil {
+			return err
+		}
+		step()
+		return syncDir(s.o.Path)
+	})
+	switch {
+	case errors.Is(err, errTooLarge):
+		s.o.Log.Warn("store: a type of a key is larger than store.max_bytes and is not stored", "key", at.key, "type", at.typ)
+		return telemetry.TooBig, nil
+	case err != nil:
+		return 0, err
+	}
+	for u, n := range left {
+		s.o.Metrics.LeftOut(telemetry.Unstorable(u), n)
 	}
 	s.mu.Lock()
-	before := s.failures
-	if err == nil {
-		s.failures = 0
-	} else {
-		s.failures++
-		s.stats.Failed++
-		s.stats.LastError, s.stats.LastErrorAt = err.Error(), s.o.Now()
+	defer s.mu.Unlock()
+	if s.dir == nil {
+		return telemetry.Written, nil
 	}
-	n := s.failures
-	s.stats.Failing = n > 0
-	s.mu.Unlock()
-	switch {
-	case err == nil && before > 0:
-		s.o.Log.Info("store: it can be written again", "path", s.o.Path, "failures", before)
-	case err == nil:
-	case before == 0:
-		s.o.Log.Error("store: cannot write; what was stored before stays", "path", s.o.Path, "error", err)
-		fallthrough
-	default:
-		s.o.Metrics.Wrote(telemetry.WriteFailed)
-		return s.backoff(n)
+	if size == 0 {
+		s.dir.forget(s.dir.files[at.name()])
+		s.showFiles()
+		return telemetry.GoneFromDisk, nil
+	}
+	s.dir.add(&file{name: at.name(), size: size, confirmed: now})
+	s.stats.Written++
+	s.showFiles()
+	return telemetry.Written, nil
+}
+
+// stepper tells of progress.
+type stepper struct {
+	w    io.Writer
+	step func()
+}
+
+func (s stepper) Write(p []byte) (int, error) {
+	n, err := s.w.Write(p)
+	s.step()
+	return n, err
+}
+
+// makeRoom removes the files that were confirmed longest ago until there is room for one
+// more. It runs within an operation on the disk.
+func (s *Store) makeRoom(name string, size int64) error {
+	for {
+		s.mu.Lock()
+		d := s.dir
+		var f *file
+		if d != nil && (s.o.MaxBytes > 0 && d.bytes-d.size(name)+size > s.o.MaxBytes || len(d.files) >= maxFiles) {
+			f = d.oldest(name)
+		}
+		s.mu.Unlock()
+		if f == nil {
+			return nil
+		}
+		if err := removed(filepath.Join(s.o.Path, f.name)); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		d.forget(f)
+		s.stats.Evicted++
+		s.mu.Unlock()
+		s.o.Metrics.Evicted.Inc()
+		s.o.Log.Warn("store: a file was removed to make room (store.max_bytes)", "path", filepath.Join(s.o.Path, f.name), "confirmed", f.confirmed)
+	}
+}
+
+// size is that of the file of this name; 0: there is none.
+func (d *dir) size(name string) int64 {
+	if f := d.files[name]; f != nil {
+		return f.size
 	}
 	return 0
+}
+
+func removed(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// syncDir makes renames and removals survive a loss of power.
+func syncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// setAside renames damaged files, so that an operator can look at them. They count as
+// other files do, and are removed for room.
+func (s *Store) setAside() {
+	s.mu.Lock()
+	wrong := s.wrong
+	s.wrong = nil
+	s.mu.Unlock()
+	for _, f := range wrong {
+		s.mu.Lock()
+		known := s.dir != nil && (s.dir.files[f.name] == f || !goodName.MatchString(f.name)) // else it was replaced
+		s.mu.Unlock()
+		if !known {
+			continue
+		}
+		path := filepath.Join(s.o.Path, f.name)
+		if err := s.disk("rename", path, func(func()) error { return os.Rename(path, path+damagedSuffix) }); err != nil {
+			if !errors.Is(err, fs.ErrNotExist) {
+				s.failed(err)
+				return
+			}
+			continue
+		}
+		s.mu.Lock()
+		if s.dir != nil {
+			s.dir.forget(f)
+			s.dir.add(&file{name: f.name + damagedSuffix, size: f.size, confirmed: f.confirmed, damaged: true})
+			s.showFiles()
+		}
+		s.stats.Damaged++
+		s.mu.Unlock()
+		s.o.Metrics.Damaged.Inc()
+	}
+}
+
+// touchAll sets the modification times of the files whose sources confirm them.
+func (s *Store) touchAll(ctx context.Context) {
+	type touch struct {
+		file   *file
+		source Source
+	}
+	var all []touch
+	s.mu.Lock()
+	for _, of := range s.items {
+		for _, it := range of {
+			if s.dir == nil || it.source == nil || it.written == nil || !it.since.IsZero() {
+				continue
+			}
+			if f := s.dir.files[it.slot.name()]; f != nil {
+				all = append(all, touch{f, it.source})
+			}
+		}
+	}
+	s.mu.Unlock()
+	for _, t := range all {
+		if ctx.Err() != nil {
+			return
+		}
+		if !t.source.Confirmed() {
+			continue
+		}
+		now := time.Now()
+		path := filepath.Join(s.o.Path, t.file.name)
+		err := s.disk("touch", path, func(func()) error { return os.Chtimes(path, time.Time{}, now) })
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // evicted
+		}
+		if err != nil {
+			s.failed(err)
+			return
+		}
+		s.mu.Lock()
+		t.file.confirmed = now
+		s.mu.Unlock()
+	}
 }

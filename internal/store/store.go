@@ -1,10 +1,13 @@
 package store
 
 import (
-	"container/heap"
-	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -14,8 +17,8 @@ import (
 
 // Options of a Store. Path, Metrics and Log are needed.
 type Options struct {
-	Path string // a directory, which is made if it is missing
-	// Interval is the least time between two writings of a key's type.
+	Path string // a directory; it is made if it is missing
+	// Interval is the least time between two writes of a key's type.
 	Interval time.Duration
 	// MaxBytes bounds all files together; 0: no bound.
 	MaxBytes int64
@@ -24,200 +27,291 @@ type Options struct {
 
 	Metrics *telemetry.Store
 	Log     *slog.Logger
-	// Now is the wall clock, which MaxAge is held against; nil: time.Now. All else
-	// goes by the monotonic one.
-	Now func() time.Time
 
-	// fault, if there is one, is asked before each use of the disk: its error is
-	// that of the disk. For tests.
+	// fault, if not nil, is called before each operation on the disk. An error is that
+	// of the disk; if it blocks, the disk hangs. For tests.
 	fault func(op, path string) error
 }
 
-// Bounds of what the store has in memory.
 const (
-	// maxFiles bounds the index: of more, those go that were confirmed longest ago.
+	// maxFiles bounds the list of files in memory.
 	maxFiles = 1 << 18
-	// maxTaken bounds what was taken from released sources and could not be written
-	// yet, in bytes.
-	maxTaken = 64 << 20
+	// maxReleased bounds the generations that wait to be written of keys that were
+	// dropped meanwhile.
+	maxReleased = 1000
+	// maxLoads is how many keys are read at a time.
+	maxLoads = 4
+	// hangsAfter is how long an operation on the disk may make no progress.
+	hangsAfter = 5 * time.Second
+	// retryEvery is how often the store tries to switch itself on again.
+	retryEvery = time.Minute
 )
 
-// Store keeps records in a directory.
-type Store struct {
-	o    Options
-	lock *os.File
-
-	wake chan struct{} // Run is to look; holds one
-
-	// mu protects what follows.
-	mu    sync.Mutex
-	asked sync.Cond        // an item is not asking any more
-	index map[string]*file // add and forget keep it, and what follows
-	ages  ages
-	bytes int64 // of the index's files
-	items map[slot]*item
-	queue queue
-	// unwritten are the items of which something is not written, about in the order
-	// in which it came.
-	unwritten *list.List
-	taken     int64 // bytes of what was taken from released sources and is not written
-	agains    int   // items to be confirmed
-	wrong     []*file
-	aside     []*file // set aside, the oldest first
-	spare     int64   // their bytes
-	journal   int64   // bytes of the confirmed file
-	stats     Status
-	clock     wall
-	over      bool // nothing new comes any more
-	ended     bool // nothing is written any more
-	ahead     bool // that a record is from the future was told
-	stale     bool // the confirmed file says less than the index
-	hangs     hanging
-	opening   *opening // nil: the directory is open
-
-	// Run's own.
-	failures int // in a row
-	evicted  int // since it was told
-	told     time.Time
+// Source owns what is stored of one key and type. It is comparable.
+type Source interface {
+	// Confirmed reports whether what was stored last is known to be what the origin has
+	// now. It must not block.
+	Confirmed() bool
 }
 
-// item is a slot that has a source, or something to be written. The store's mu
-// protects it.
+// Stored is what the store has of one key and type.
+type Stored struct {
+	Snapshot *xds.Snapshot
+	// Until is when it gets older than MaxAge; zero: never.
+	Until time.Time
+}
+
+// Store keeps generations of types in a directory.
+type Store struct {
+	o     Options
+	wake  chan struct{} // Run has something to do; holds one
+	loads chan struct{} // one for each key that is being read
+	// opened holds a directory that was opened and is not in use yet.
+	opened chan *dir
+	hurry  chan struct{} // closed when Run must not wait for the disk any more
+
+	mu       sync.Mutex
+	dir      *dir  // nil: the store is off
+	off      error // why it is off; nil: it is on
+	hung     int   // operations that hang
+	items    map[xds.Key]map[xds.TypeURL]*item
+	queue    []*item // to be written, the oldest change first
+	released int     // items of the queue without a source
+	wrong    []*file // found damaged, to be set aside
+	over     bool    // nothing is taken any more
+	stats    Status
+}
+
+// item is a slot that has a source, or whose newest generation is not written yet.
 type item struct {
 	slot
-	file string // its name
-	src  Source // nil: released
-	// taken is what the source had when it was released, if said; that may be
-	// nothing. writing is what is being brought to the disk, if known; that may be
-	// nothing as well, also once the disk did not take that. Both are newer than the file.
-	taken, writing *Record
-	said, known    bool
-	asking         bool // the source is being called
-	doing          bool // it is being brought to the disk
-
-	// dirty: something may be new since the source was last asked. again: it is to
-	// be asked when that was confirmed. With either it is in the queue.
-	dirty, again bool
-	due          time.Time
-	at           int // in the queue; -1: not there
-
-	// Of the oldest change that is not written, and of the oldest that came since
-	// the source was last asked.
-	since, next time.Time
-	place       *list.Element // in unwritten; nil: all is written
-
-	failures int
-	tooLarge bool // that it is was told
+	source Source // nil: released
+	newest *xds.Snapshot
+	// written is what is on the disk; nil: something older, or nothing.
+	written *xds.Snapshot
+	since   time.Time // of the oldest change that is not written; zero: all is
 }
 
-// Touch says that something may be new at src, which is what speaks for the key
-// and type from now on: the newest source counts. It never waits.
-func (s *Store) Touch(key xds.Key, typ xds.TypeURL, src Source) {
-	if key.IsZero() || src == nil || xds.TypeOf(typ).Secret {
-		return // Secrets are not even asked for (P6)
+// Open locks the directory and lists its files. If the disk hangs the store is off, and
+// Run tries again. It starts nothing. Close, or Run when it returns, unlocks the directory.
+func Open(o Options) (*Store, error) {
+	s := &Store{
+		o: o, wake: make(chan struct{}, 1), loads: make(chan struct{}, maxLoads), opened: make(chan *dir, 1),
+		hurry: make(chan struct{}), items: make(map[xds.Key]map[xds.TypeURL]*item),
 	}
-	at := slot{key, typ}
+	s.stats.Path = o.Path
+	if err := s.open(); err != nil && !errors.Is(err, ErrHangs) {
+		return nil, fmt.Errorf("store %s: %w", o.Path, err)
+	} else if err != nil {
+		s.turnOff(err)
+	}
+	return s, nil
+}
+
+// Put says that a client acknowledged a generation, and refuses nothing of it. It
+// replaces what was put before, whatever its source. It never waits.
+func (s *Store) Put(key xds.Key, typ xds.TypeURL, snapshot *xds.Snapshot, source Source) {
+	if key.IsZero() || xds.TypeOf(typ).Secret {
+		return // P6
+	}
 	s.mu.Lock()
-	if s.over {
-		s.mu.Unlock()
+	defer s.mu.Unlock()
+	it := s.items[key][typ]
+	if s.over || it != nil && it.newest.Lineage == snapshot.Lineage && it.newest.Gen >= snapshot.Gen {
+		return // another goroutine was faster
+	}
+	if it == nil {
+		it = &item{slot: slot{key, typ}}
+		if s.items[key] == nil {
+			s.items[key] = make(map[xds.TypeURL]*item)
+		}
+		s.items[key][typ] = it
+	}
+	if it.source == nil && !it.since.IsZero() {
+		s.released--
+	}
+	it.newest, it.source = snapshot, source
+	s.enqueue(it)
+}
+
+// enqueue has an item written. mu is held.
+func (s *Store) enqueue(it *item) {
+	if !it.since.IsZero() {
 		return
 	}
-	it := s.item(at)
-	it.src = src // what was taken of another stays until this one was asked
-	s.touch(it)
-	s.mu.Unlock()
-	s.stir()
-}
-
-// item returns that of a slot, which it makes. mu is held.
-func (s *Store) item(at slot) *item {
-	it := s.items[at]
-	if it == nil {
-		it = &item{slot: at, file: at.name(), at: -1}
-		s.items[at] = it
+	it.since = time.Now()
+	s.queue = append(s.queue, it)
+	s.showQueue()
+	select {
+	case s.wake <- struct{}{}:
+	default:
 	}
-	return it
 }
 
-// drop lets go of what was taken. mu is held.
-func (s *Store) drop(it *item) {
-	s.taken -= it.taken.size()
-	it.taken, it.said = nil, false
-}
-
-// newest is what is good by what was said last and is not on the disk; not ok: what is
-// there is. mu is held.
-func (it *item) newest() (rec *Record, ok bool) {
+// Release says that the source is not to be called any more. What it put last is still
+// written, unless too much of the kind waits already.
+func (s *Store) Release(key xds.Key, typ xds.TypeURL, source Source) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	it := s.items[key][typ]
 	switch {
-	case it == nil:
-		return nil, false
-	case it.said:
-		return it.taken, true
+	case it == nil || it.source != source:
+		return
+	case it.since.IsZero():
+		s.drop(it)
+	case s.off != nil || s.released >= maxReleased:
+		s.o.Metrics.Wrote(telemetry.Unkept)
+		s.drop(it)
+	default:
+		it.source = nil
+		s.released++
 	}
-	return it.writing, it.known
 }
 
-// touch has an item written when it may be. mu is held.
-func (s *Store) touch(it *item) {
-	now := time.Now()
-	if !it.dirty {
-		it.dirty, it.next = true, now
-		if it.place == nil {
-			it.since, it.place = now, s.unwritten.PushBack(it)
-			s.tellOldest()
+// drop forgets an item; the queue may still have it. mu is held.
+func (s *Store) drop(it *item) {
+	it.source, it.newest, it.written = nil, nil, nil
+	delete(s.items[it.key], it.typ)
+	if len(s.items[it.key]) == 0 {
+		delete(s.items, it.key)
+	}
+}
+
+// Load returns what is stored of a key and may be served, by type. It reads the disk; a
+// disk that hangs ends it after 5 s.
+func (s *Store) Load(ctx context.Context, key xds.Key) map[xds.TypeURL]*Stored {
+	select {
+	case s.loads <- struct{}{}:
+		defer func() { <-s.loads }()
+	case <-ctx.Done():
+		return nil
+	}
+	s.mu.Lock()
+	var files []*file
+	if s.dir != nil && s.off == nil {
+		for _, name := range s.dir.ofKey[prefix(key)] {
+			files = append(files, s.dir.files[name])
 		}
 	}
-	s.push(it, now)
+	out := make(map[xds.TypeURL]*Stored)
+	for typ, it := range s.items[key] { // newer than its file
+		if !it.since.IsZero() {
+			out[typ] = s.serve(it.newest, time.Now())
+		}
+	}
+	s.mu.Unlock()
+	for _, f := range files {
+		if ctx.Err() != nil {
+			return nil
+		}
+		rec, result := s.load(f, key)
+		if rec != nil && out[rec.typ] == nil {
+			out[rec.typ] = s.serve(rec.snapshot, f.confirmed)
+		}
+		s.o.Metrics.Loaded(result)
+		if s.isOff() {
+			break
+		}
+	}
+	if len(out) == 0 {
+		s.o.Metrics.Loaded(telemetry.NoneStored)
+	}
+	return out
 }
 
-// settle follows that all is written but what came since the source was asked. mu
-// is held.
-func (s *Store) settle(it *item) {
+func (s *Store) serve(snapshot *xds.Snapshot, confirmed time.Time) *Stored {
+	out := &Stored{Snapshot: snapshot}
+	if s.o.MaxAge > 0 {
+		out.Until = confirmed.Add(s.o.MaxAge)
+	}
+	return out
+}
+
+// load reads a file; nil: nothing of it is to be served.
+func (s *Store) load(f *file, key xds.Key) (*record, telemetry.Load) {
+	if s.o.MaxAge > 0 && time.Since(f.confirmed) > s.o.MaxAge {
+		return nil, telemetry.TooOld
+	}
+	var b []byte
+	path := filepath.Join(s.o.Path, f.name)
+	err := s.disk("read", path, func(func()) (err error) {
+		b, err = os.ReadFile(path)
+		return err
+	})
+	var rec *record
+	if err == nil {
+		rec, err = decode(b)
+	}
+	if err == nil && (rec.key != key || rec.slot.name() != f.name) {
+		rec, err = nil, damaged("it is of key %s and type %s", rec.key, rec.typ)
+	}
 	switch {
-	case it.place == nil:
-		return
-	case it.dirty:
-		it.since = it.next
-		s.unwritten.MoveToBack(it.place)
+	case err == nil:
+		return rec, telemetry.Served
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, telemetry.NoneStored
+	case errors.Is(err, errDamaged), errors.Is(err, errFormat):
+		s.o.Log.Error("store: a file is set aside", "path", path, "key", key, "error", err)
+		s.mu.Lock()
+		s.wrong = append(s.wrong, f)
+		s.mu.Unlock()
+		s.stir()
+		if errors.Is(err, errFormat) {
+			return nil, telemetry.OtherFormat
+		}
+		return nil, telemetry.LoadDamaged
+	case errors.Is(err, ErrHangs):
+		s.turnOff(err)
 	default:
-		s.unwritten.Remove(it.place)
-		it.place = nil
+		s.o.Log.Error("store: a file cannot be read", "path", path, "key", key, "error", err)
 	}
-	s.tellOldest()
+	return nil, telemetry.LoadFailed
 }
 
-// tellOldest has the metrics show since when something is not written. mu is held.
-func (s *Store) tellOldest() {
-	var since time.Time
-	if first := s.unwritten.Front(); first != nil {
-		since = first.Value.(*item).since
-	}
-	s.o.Metrics.Unwritten(since)
+// Status is what operators are shown.
+type Status struct {
+	Path string
+	// Files of the last known good, and the bytes of all files.
+	Files int
+	Bytes int64
+	// SetAside are damaged files, and files of another format.
+	SetAside int
+	// Oldest is when the file was confirmed of which that is longest ago.
+	Oldest time.Time
+	// Waiting is how many types of keys have a generation that is not written.
+	Waiting int
+	// Written and the others count since the start.
+	Written, Failed, Evicted, Damaged uint64
+	// LastError of the disk, and when.
+	LastError   string
+	LastErrorAt time.Time
+	// Off: nothing is read or written, because of LastError.
+	Off bool
 }
 
-// push has an item looked at, at the earliest at now. mu is held.
-func (s *Store) push(it *item, now time.Time) {
-	if it.at >= 0 {
-		return
+// Status returns the present status.
+func (s *Store) Status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := s.stats
+	out.Waiting, out.Off = len(s.queue), s.off != nil
+	if s.dir == nil {
+		return out
 	}
-	it.due = now
-	if f := s.index[it.file]; f != nil && !f.wrote.IsZero() {
-		it.due = later(now, f.wrote.Add(s.o.Interval))
+	out.Bytes = s.dir.bytes
+	for _, f := range s.dir.files {
+		if f.damaged {
+			out.SetAside++
+			continue
+		}
+		out.Files++
+		if out.Oldest.IsZero() || f.confirmed.Before(out.Oldest) {
+			out.Oldest = f.confirmed
+		}
 	}
-	if it.failures > 0 {
-		it.due = later(it.due, now.Add(s.backoff(it.failures)))
-	}
-	heap.Push(&s.queue, it)
+	return out
 }
 
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-// stir has Run look.
 func (s *Store) stir() {
 	select {
 	case s.wake <- struct{}{}:
@@ -225,184 +319,30 @@ func (s *Store) stir() {
 	}
 }
 
-// Release says that src is not to be asked any more, and returns when it is not
-// being asked. If something of it may be new it is asked once more, by this call:
-// that is taken, and written in its time; at the end as well, for as long as there
-// is some: who releases while the relay ends takes nothing from the disk by it. Of a
-// source that does not speak for the key and type nothing happens.
-func (s *Store) Release(key xds.Key, typ xds.TypeURL, src Source) {
-	s.mu.Lock()
-	it := s.items[slot{key, typ}]
-	for it != nil && it.src == src && it.asking {
-		s.asked.Wait()
-	}
-	if it == nil || it.src != src {
-		s.mu.Unlock()
-		return
-	}
-	if !it.dirty || s.ended {
-		it.src = nil
-		s.tidy(it)
-		s.mu.Unlock()
-		return
-	}
-	it.asking = true
-	s.mu.Unlock()
-	rec, ok, _ := s.ask(it.slot, src)
-	s.mu.Lock()
-	it.asking = false
-	s.asked.Broadcast()
-	lost := false
-	if it.src == src { // else another speaks by now
-		it.src = nil
-		switch {
-		case !ok && !it.said: // else what another had is still to be written
-			s.undo(it)
-		case ok && rec == nil && !it.doing && s.index[it.file] == nil: // nothing is good, and there is nothing
-			s.drop(it)
-			s.undo(it)
-		case ok && !s.take(it, rec):
-			s.undo(it)
-			lost = true
-		}
-		s.tidy(it)
-	}
-	s.mu.Unlock()
-	s.stir()
-	if lost {
-		s.giveUp(1, "too much waits to be written")
-	}
-}
-
-// take keeps what a source had until it is written; false if there is no room. mu
-// is held.
-func (s *Store) take(it *item, rec *Record) bool {
-	s.drop(it)
-	if n := rec.size(); n > 0 && s.taken+n > maxTaken {
-		return false
-	}
-	it.taken, it.said = rec, true
-	s.taken += rec.size()
-	return true
-}
-
-// ask returns what of the source's may be stored; not ok if that cannot be told, and
-// later if it may be told then.
-func (s *Store) ask(at slot, src Source) (rec *Record, ok, later bool) {
-	good, known := src.Good()
-	if !known {
-		return nil, false, true
-	}
-	rec, err := keep(at, good, s.o.Metrics)
-	if err != nil {
-		s.o.Log.Error("store: what is good cannot be stored", "key", at.key, "type", at.typ, "error", err)
-		s.o.Metrics.Wrote(telemetry.WriteFailed)
-	}
-	return rec, err == nil, false
-}
-
-// confirm notes when what a file has was last known to be what the origin has. mu
-// is held.
-func (s *Store) confirm(f *file, at time.Time) {
-	if !f.confirmed.Equal(at) {
-		f.confirmed, s.stale = at.Round(0), true
-		heap.Fix(&s.ages, f.at)
-	}
-}
-
-// undo takes an item from the queue, written or not. mu is held.
-func (s *Store) undo(it *item) {
-	it.dirty = false
-	s.notAgain(it)
-	if it.at >= 0 {
-		heap.Remove(&s.queue, it.at)
-	}
-	if !it.doing {
-		s.settle(it)
-	}
-}
-
-func (s *Store) notAgain(it *item) {
-	if it.again {
-		it.again = false
-		s.agains--
-	}
-}
-
-// tidy forgets an item of which there is nothing to say. mu is held.
-func (s *Store) tidy(it *item) {
-	if it.src == nil && !it.dirty && !it.doing && !it.asking && s.items[it.slot] == it {
-		s.undo(it) // nothing of it was taken: what was is written, or the item dirty
-		delete(s.items, it.slot)
-	}
-}
-
-// Status is what operators are shown.
-type Status struct {
-	Path string
-	// Files of the last known good, and their size.
-	Files int
-	Bytes int64
-	// Foreign are those of them that another version of the program wrote.
-	Foreign int
-	// SetAside are damaged files that are kept to be looked at, and their size.
-	SetAside      int
-	SetAsideBytes int64
-	// Oldest is when the file was last confirmed of which that is longest ago.
-	Oldest time.Time
-	// Waiting is how much is new and not written, since Since.
-	Waiting int
-	Since   time.Time
-	// Written and the others count since start.
-	Written, Failed, Evicted, Damaged uint64
-	// LastError of the disk, and when.
-	LastError   string
-	LastErrorAt time.Time
-	// Failing: the last writing failed, or the disk hangs.
-	Failing bool
-}
-
-// Status returns what is so now.
-func (s *Store) Status() Status {
+func (s *Store) isOff() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := s.stats
-	out.Files, out.Bytes = len(s.index), s.bytes
-	out.SetAside, out.SetAsideBytes = len(s.aside), s.spare
-	if out.Waiting = s.unwritten.Len(); out.Waiting > 0 {
-		out.Since = s.unwritten.Front().Value.(*item).since
-	}
-	out.Failing = out.Failing || s.hangs.n > 0
-	n := 0
-	for _, f := range s.index {
-		s.breathe(&n)
-		if f.state == foreign {
-			out.Foreign++
-		}
-		if f.state == whole && (out.Oldest.IsZero() || f.confirmed.Before(out.Oldest)) {
-			out.Oldest = f.confirmed
-		}
-	}
-	return out
+	return s.off != nil
 }
 
-// breathe lets others have mu now and then, of whom one may be acknowledging. It is
-// called for each element of a map that is gone over: what the map gets or loses
-// meanwhile may be passed over. mu is held before and after.
-func (s *Store) breathe(n *int) {
-	if *n++; *n%atATime == 0 {
-		s.mu.Unlock()
-		s.mu.Lock()
+// showQueue has the metrics show since when something is not written. mu is held.
+func (s *Store) showQueue() {
+	var since time.Time
+	if len(s.queue) > 0 {
+		since = s.queue[0].since
 	}
+	s.o.Metrics.Unwritten(since)
 }
 
-// atATime is how many elements are gone over without a break.
-const atATime = 256
-
-// hook is where tests let the disk fail.
-func (s *Store) hook(op, path string) error {
-	if s.o.fault == nil {
-		return nil
+// showFiles has the metrics show the directory. mu is held.
+func (s *Store) showFiles() {
+	files, bytes := 0, int64(0)
+	if s.dir != nil {
+		for _, names := range s.dir.ofKey {
+			files += len(names)
+		}
+		bytes = s.dir.bytes
 	}
-	return s.o.fault(op, path)
+	s.o.Metrics.Files.Set(files)
+	s.o.Metrics.Bytes.Set(int(bytes))
 }

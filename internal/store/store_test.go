@@ -1,145 +1,396 @@
 package store
 
 import (
-	"io/fs"
+	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"xdsrelay/internal/xds"
 )
 
-// What was good is good after a restart, as it was.
-func TestWhatIsGoodOutlivesTheProcess(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "a", "b")
-	r := running(t, dir)
-	recs := []*Record{clusters(t, "one", 10, 100), clusters(t, "two", 0, 0), clusters(t, "three", 1, 1<<20)}
-	for _, rec := range recs {
-		r.put(t, rec)
-	}
-	for _, rec := range recs {
-		r.loads(t, rec)
-	}
-	r.stop()
-	r = running(t, dir)
-	for _, rec := range recs {
-		if !r.Has(rec.Key, rec.Type) {
-			t.Errorf("%s is not there", rec.Key)
+// The newest generation that was put is written at most once in the interval, and read by
+// the next process.
+func TestP66_TheNewestIsStored(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "new")
+		r := opened(t, dir, func(o *Options) { o.Interval = 5 * time.Second })
+		c, e, src := newView(t, cds), newView(t, eds), &source{}
+		r.Put(web, cds, c.snapshot(true, "a=1", "b=1"), src)
+		r.Put(web, eds, e.snapshot(false, "x=1"), src)
+		pass(time.Second)
+		for i := range 4 {
+			r.Put(web, cds, c.snapshot(true, fmt.Sprint("a=", i+2), "-b"), src)
+			pass(time.Second / 2)
 		}
-		r.loads(t, rec)
-	}
-	for _, none := range []struct {
-		key xds.Key
-		typ xds.TypeURL
-	}{{xds.NewKey("one"), xds.ListenerType}, {xds.NewKey("one", ""), xds.ClusterType}, {xds.NewKey("four"), xds.ClusterType}} {
-		if got, err := r.Load(none.key, none.typ); got != nil || err != nil || r.Has(none.key, none.typ) {
-			t.Errorf("%s %s: %v, %v", none.key, none.typ, got, err)
+		old := c.now
+		r.Put(web, cds, c.snapshot(false, "n=1"), src)
+		r.Put(web, cds, old, src) // by a goroutine that was slower
+		equal(t, "before it is written", r.holds(web, cds), "*a=5 n=1 *")
+		pass(5 * time.Second)
+		equal(t, "written", r.Status().Written, 3)
+		equal(t, "files", r.Status().Files, 2)
+		r.Put(web, cds, c.snapshot(true, "a=9"), src)
+		r.stop() // writes what is left
+		info, err := os.Stat(r.path(cds))
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%v, %v", info, err)
 		}
-	}
-	if st := r.Status(); st.Files != 3 || st.Bytes < 1<<20 || st.Oldest.IsZero() {
-		t.Errorf("status is %+v", st)
-	}
-}
 
-// Nobody but the relay's user can read what it keeps.
-func TestModes(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "store")
-	r := running(t, dir)
-	r.put(t, clusters(t, "one", 3, 10))
-	r.stop()
-	if is, err := os.Stat(dir); err != nil || is.Mode().Perm() != 0o700 {
-		t.Errorf("the directory is %v, %v", is.Mode(), err)
-	}
-	n := 0
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
+		r = opened(t, dir, nil)
+		defer r.stop()
+		equal(t, "clusters", r.holds(web, cds), "*a=9 n=1 *")
+		equal(t, "endpoints", r.holds(web, eds), "x=1")
+		equal(t, "another key", len(r.Load(context.Background(), xds.NewKey("db"))), 0)
+		if s := r.Load(context.Background(), web)[cds].Snapshot; !s.Stale {
+			t.Error("it is not marked as stored")
 		}
-		is, err := d.Info()
-		if err == nil && is.Mode().Perm() != 0o600 {
-			t.Errorf("%s is %v", path, is.Mode())
-		}
-		n++
-		return err
 	})
-	if err != nil || n < 2 {
-		t.Errorf("%d files, %v", n, err)
+}
+
+// An empty answer to the wildcard is stored. Without one, nothing left means no file.
+func TestP66_NothingLeft(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		dir := t.TempDir()
+		r := opened(t, dir, nil)
+		c, e := newView(t, cds), newView(t, eds)
+		r.Put(web, cds, c.snapshot(true), &source{})
+		r.Put(web, eds, e.snapshot(false, "x=1"), &source{})
+		pass(time.Second)
+		r.Put(web, eds, e.snapshot(false, "-x"), &source{})
+		pass(time.Second)
+		r.stop()
+		r = opened(t, dir, nil)
+		defer r.stop()
+		equal(t, "clusters", r.holds(web, cds), "*")
+		equal(t, "endpoints", r.holds(web, eds), "")
+		equal(t, "files", r.Status().Files, 1)
+	})
+}
+
+// Secrets, what has a TTL and what is not to be cached are in no file.
+func TestP6_P62_P63_NotEverythingIsStored(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := opened(t, t.TempDir(), nil)
+		secrets := newView(t, xds.SecretType)
+		r.Put(web, xds.SecretType, secrets.snapshot(false, "s=hidden"), &source{})
+		c := newView(t, cds)
+		c.snapshot(true, "a=1")
+		c.b.Apply(xds.Update{Type: cds, Origin: "origin", Version: "v7", Wildcard: true, Received: time.Unix(5, 6),
+			Changed: []*xds.Resource{resource(t, cds, "t", "1").Renew(time.Hour, time.Now())}})
+		r.Put(web, cds, c.snapshot(true), &source{})
+		r.stop()
+		r = opened(t, r.o.Path, nil)
+		defer r.stop()
+		equal(t, "clusters", r.holds(web, cds), "*a=1 *")
+		equal(t, "files", r.Status().Files, 1)
+	})
+}
+
+// A file is older than max_age unless its source confirmed it since; then it is not read.
+func TestP66_TheModificationTimeIsThatOfTheConfirmation(t *testing.T) {
+	for _, confirmed := range []bool{true, false} {
+		bubble(t, func(t *testing.T) {
+			dir := t.TempDir()
+			aged := func(o *Options) { o.MaxAge = 10 * time.Hour }
+			r := opened(t, dir, aged)
+			src := &source{confirmed}
+			r.Put(web, cds, newView(t, cds).snapshot(true, "a=1"), src)
+			pass(time.Second)
+			wrote := time.Now()
+			pass(9*time.Hour + time.Minute)
+			info, err := os.Stat(r.path(cds))
+			if err != nil {
+				t.Fatal(err)
+			}
+			age := info.ModTime().Sub(wrote)
+			if confirmed && (age < 7*time.Hour || age > 9*time.Hour) || !confirmed && age > time.Second {
+				t.Errorf("confirmed %v: the file was touched after %v", confirmed, age)
+			}
+			r.Release(web, cds, src)
+			r.stop()
+			pass(2 * time.Hour)
+			r = opened(t, dir, aged)
+			defer r.stop()
+			got := r.Load(context.Background(), web)[cds]
+			equal(t, "served", got != nil, confirmed)
+			if got != nil && !got.Until.Equal(info.ModTime().Add(10*time.Hour)) {
+				t.Errorf("until %v", got.Until)
+			}
+		})
 	}
 }
 
-// When nothing is good any more, nothing is kept.
-func TestWhatIsNotGoodGoes(t *testing.T) {
-	r := running(t, t.TempDir())
-	rec := clusters(t, "one", 3, 10)
-	src := r.put(t, rec)
-	src.set(nil)
-	r.Touch(rec.Key, rec.Type, src)
-	r.settled(t)
-	if r.Has(rec.Key, rec.Type) {
-		t.Error("it is still there")
-	}
-	if got, err := r.Load(rec.Key, rec.Type); got != nil || err != nil {
-		t.Errorf("%v, %v", got, err)
-	}
-	if st := r.Status(); st.Files != 0 {
-		t.Errorf("status is %+v", st)
-	}
-}
-
-// A source that is released is asked once more and then never; what was new of it
-// is there before it is written, and after.
-func TestReleaseTakesWhatIsNew(t *testing.T) {
-	dir := t.TempDir()
-	r := opened(t, dir) // nobody writes
-	rec := clusters(t, "one", 3, 10)
-	src := new(source).set(rec)
-	r.Touch(rec.Key, rec.Type, src)
-	r.Release(rec.Key, rec.Type, src)
-	src.set(nil)
-	r.loads(t, rec)
-	if err := r.Close(); err != nil {
+// Whatever is flipped, cut off or appended, a damaged file is set aside and counted, and
+// nothing of it is served.
+func TestP66_DamagedFilesAreSetAside(t *testing.T) {
+	o, _, _ := options(t, t.TempDir())
+	s, err := Open(o)
+	if err != nil {
 		t.Fatal(err)
 	}
-	r = running(t, dir)
-	r.Touch(rec.Key, rec.Type, src.set(rec))
-	r.Release(rec.Key, rec.Type, src)
-	asked := src.set(nil).asked
-	r.settled(t)
-	r.loads(t, rec)
-	r.stop()
-	if src.asked != asked {
-		t.Errorf("it was asked %d times after it was released", src.asked-asked)
+	if _, err := s.write(slot{web, cds}, newView(t, cds).snapshot(true, "a=1")); err != nil {
+		t.Fatal(err)
 	}
-	opened(t, dir).loads(t, rec)
+	good, err := os.ReadFile(filepath.Join(o.Path, slot{web, cds}.name()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range good {
+		bad := append([]byte(nil), good...)
+		bad[i] ^= 1
+		if rec, err := decode(bad); rec != nil || !errors.Is(err, errDamaged) && !errors.Is(err, errFormat) {
+			t.Fatalf("byte %d flipped: %v", i, err)
+		}
+		if rec, err := decode(good[:i]); rec != nil || !errors.Is(err, errDamaged) && !errors.Is(err, errFormat) {
+			t.Fatalf("cut off at %d: %v", i, err)
+		}
+	}
+	if _, err := decode(append(good, 0)); !errors.Is(err, errDamaged) {
+		t.Errorf("a byte appended: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	bubble(t, func(t *testing.T) {
+		path := filepath.Join(o.Path, slot{web, cds}.name())
+		good[len(good)/2] ^= 1
+		foreign := filepath.Join(o.Path, strings.Repeat("0f", 16)+".good")
+		for _, p := range []string{path, foreign} {
+			if err := os.WriteFile(p, good, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		temp := filepath.Join(o.Path, "."+filepath.Base(path)+"123")
+		if err := os.WriteFile(temp, good, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r := opened(t, o.Path, nil)
+		defer r.stop()
+		equal(t, "served", r.holds(web, cds), "")
+		pass(time.Second)
+		for _, p := range []string{path, foreign} {
+			if _, err := os.Stat(p + damagedSuffix); err != nil {
+				t.Error(err)
+			}
+			if !strings.Contains(r.log.String(), p) {
+				t.Errorf("%s is not in the log", p)
+			}
+		}
+		if _, err := os.Stat(temp); err == nil {
+			t.Error("what a crash left is still there")
+		}
+		st := r.Status()
+		equal(t, "damaged", st.Damaged, 2)
+		equal(t, "set aside", st.SetAside, 2)
+		equal(t, "files", st.Files, 0)
+		r.Put(web, cds, newView(t, cds).snapshot(true, "a=2"), &source{})
+		pass(time.Second)
+		equal(t, "written anew", r.holds(web, cds), "*a=2 *")
+	})
 }
 
-// A source that loads what was good before it begins, as groups do, finds what was
-// taken of the one before it, though that is on no disk yet.
-func TestASourceMayLoadWhatWasTaken(t *testing.T) {
+// Above max_bytes the files go that were confirmed longest ago.
+func TestP66_MaxBytes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		body := "=" + strings.Repeat("x", 1000)
+		r := opened(t, t.TempDir(), func(o *Options) { o.MaxBytes = 4000 })
+		defer r.stop()
+		for i := range 5 {
+			r.Put(xds.NewKey(fmt.Sprint(i)), cds, newView(t, cds).snapshot(true, "a"+body), &source{})
+			pass(time.Second)
+		}
+		r.Put(web, cds, newView(t, cds).snapshot(true, "a"+strings.Repeat(body, 4)), &source{})
+		pass(time.Second)
+		st := r.Status()
+		if st.Files != 3 || st.Evicted != 2 || st.Bytes > 4000 || st.Off {
+			t.Errorf("%+v", st)
+		}
+		for i := range 5 {
+			equal(t, fmt.Sprint("key ", i), r.holds(xds.NewKey(fmt.Sprint(i)), cds) != "", i >= 2)
+		}
+		if !strings.Contains(r.log.String(), "larger than store.max_bytes") {
+			t.Error(r.log.String())
+		}
+	})
+}
+
+// A directory that cannot be written switches the store off; it is tried again each
+// minute, and what was put meanwhile is then written, and what the directory lost.
+func TestP66_ADirectoryThatCannotBeWritten(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var full atomic.Bool
+		dir := t.TempDir()
+		r := opened(t, dir, func(o *Options) {
+			o.fault = func(op, _ string) error {
+				if full.Load() && (op == "write" || op == "open") {
+					return errors.New("no space left on device")
+				}
+				return nil
+			}
+		})
+		defer r.stop()
+		c, e, src := newView(t, cds), newView(t, eds), &source{}
+		r.Put(web, eds, e.snapshot(false, "x=1"), src)
+		pass(time.Second)
+		full.Store(true)
+		r.Put(web, cds, c.snapshot(true, "a=1"), src)
+		pass(time.Second)
+		st := r.Status()
+		if !st.Off || st.LastError != "no space left on device" || st.Waiting != 1 || r.metrics.Store.Off.Value() != 1 {
+			t.Errorf("%+v", st)
+		}
+		equal(t, "endpoints while it is off", r.holds(web, eds), "")
+		r.Put(web, cds, c.snapshot(true, "a=2"), src)
+		pass(10 * time.Minute)
+		if n := r.Status().Failed; n < 9 || n > 12 {
+			t.Errorf("%d failures in ten minutes", n)
+		}
+		full.Store(false)
+		if err := os.Remove(r.path(eds)); err != nil { // as of another disk
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		equal(t, "off", r.Status().Off, false)
+		equal(t, "gauge", r.metrics.Store.Off.Value(), 0)
+		equal(t, "clusters", r.holds(web, cds), "*a=2 *")
+		equal(t, "endpoints", r.holds(web, eds), "x=1")
+		if log := r.log.String(); strings.Count(log, "switched off") != 1 || strings.Count(log, "switched on again") != 1 {
+			t.Error(log)
+		}
+	})
+}
+
+// hanging is a disk that hangs in an operation until it is let go.
+type hanging struct {
+	op   atomic.Value
+	open chan struct{}
+}
+
+func (h *hanging) fault(op, _ string) error {
+	if op == h.op.Load() {
+		<-h.open
+	}
+	return nil
+}
+
+// A disk that hangs for 5 s switches the store off, and keeps neither a reader nor the end
+// waiting. While the operation hangs no other is begun.
+func TestP66_ADiskThatHangs(t *testing.T) {
+	for _, op := range []string{"read", "write", "open"} {
+		bubble(t, func(t *testing.T) {
+			dir := t.TempDir()
+			r := opened(t, dir, nil)
+			r.Put(web, eds, newView(t, eds).snapshot(false, "x=1"), &source{})
+			r.stop()
+			h := &hanging{open: make(chan struct{})}
+			h.op.Store(op)
+			began := time.Now()
+			r = opened(t, dir, func(o *Options) { o.fault = h.fault })
+			r.Put(web, cds, newView(t, cds).snapshot(true, "a=1"), &source{})
+			equal(t, "read while it hangs", r.holds(web, eds) != "", op == "write")
+			pass(5 * time.Second)
+			if d := time.Since(began); d > 11*time.Second {
+				t.Errorf("%s: it took %v", op, d)
+			}
+			st := r.Status()
+			if !st.Off || !strings.Contains(st.LastError, "hangs") {
+				t.Errorf("%s: %+v", op, st)
+			}
+			equal(t, "read while it is off", r.holds(web, eds), "")
+			pass(5 * time.Minute)
+			equal(t, "operations that hang", r.hung, 1)
+			h.op.Store("")
+			close(h.open)
+			pass(time.Minute)
+			equal(t, op+": off", r.Status().Off, false)
+			equal(t, "endpoints", r.holds(web, eds), "x=1")
+			pass(time.Minute)
+			equal(t, "clusters", r.holds(web, cds), "*a=1 *")
+			r.stop()
+		})
+	}
+	bubble(t, func(t *testing.T) {
+		h := &hanging{open: make(chan struct{})}
+		r := opened(t, t.TempDir(), func(o *Options) { o.fault = h.fault })
+		h.op.Store("write")
+		r.Put(web, cds, newView(t, cds).snapshot(true, "a=1"), &source{})
+		synctest.Wait()
+		began := time.Now()
+		r.hurry()
+		r.stop()
+		equal(t, "the end took", time.Since(began), 0)
+		close(h.open)
+	})
+}
+
+// Two processes cannot use one directory, and what was released is written and forgotten.
+func TestStoreIsLocked(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		dir := t.TempDir()
+		r := opened(t, dir, nil)
+		o, _, _ := options(t, dir)
+		if _, err := Open(o); err == nil || !strings.Contains(err.Error(), "in use by another relay") {
+			t.Errorf("%v", err)
+		}
+		src := &source{}
+		r.Put(web, cds, newView(t, cds).snapshot(true, "a=1"), src)
+		r.Release(web, cds, &source{confirmed: true}) // of another source: nothing
+		r.Release(web, cds, src)
+		pass(time.Second)
+		equal(t, "items", len(r.items), 0)
+		equal(t, "clusters", r.holds(web, cds), "*a=1 *")
+		r.stop()
+		s, err := Open(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Check finds what keeps Open from using a directory, and makes nothing.
+func TestCheck(t *testing.T) {
 	dir := t.TempDir()
-	r := opened(t, dir)
-	rec := clusters(t, "one", 3, 10)
-	before := new(source).set(rec)
-	r.Touch(rec.Key, rec.Type, before)
-	r.Release(rec.Key, rec.Type, before)
-	src := &loadingSource{store: r.Store, key: rec.Key, typ: rec.Type}
-	r.Touch(rec.Key, rec.Type, src)
-	r.Release(rec.Key, rec.Type, src)
-	if diff := equal(rec, src.found); diff != "" {
-		t.Errorf("it found something else: %s", diff)
+	if _, err := Check(filepath.Join(dir, "a", "b")); err != nil {
+		t.Error(err)
 	}
-	r.loads(t, rec)
+	if _, err := os.Stat(filepath.Join(dir, "a")); err == nil {
+		t.Error("it was made")
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Check(file); err == nil {
+		t.Error("a file is no directory")
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if may, err := Check(dir); err != nil || may != "look into" {
+		t.Errorf("%q, %v", may, err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		block := make(chan struct{})
+		if _, err := checkBy(dir, func(string) error { <-block; return nil }); !errors.Is(err, ErrHangs) {
+			t.Error(err)
+		}
+		close(block)
+	})
 }
 
-// loadingSource says what it loads.
-type loadingSource struct {
-	store *Store
-	key   xds.Key
-	typ   xds.TypeURL
-	found *Record
-}
-
-func (s *loadingSource) Good() (*Record, bool) {
-	s.found, _ = s.store.Load(s.key, s.typ)
-	return s.found, true
+// However a file is made up, reading it ends without a crash.
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte("xdsrelay\x00\x00\x00\x02"))
+	f.Fuzz(func(_ *testing.T, b []byte) { _, _ = decode(b) })
 }

@@ -15,6 +15,8 @@ type Store struct {
 	Damaged Counter
 	// Evicted counts files that went for want of room.
 	Evicted Counter
+	// Off is 1 while the store is switched off because of its disk.
+	Off *Gauge
 
 	start    time.Time
 	unwrote  atomic.Int64 // when the oldest unwritten change came, since start; 0: none
@@ -58,11 +60,12 @@ func (m *Metrics) makeStore() {
 	s.Bytes = m.gauge("store_bytes", "Size of all files of the store, damaged ones included.", nil)
 	s.Damaged = m.counter("store_damaged_total", "Files of the store that were found damaged and set aside.", nil)
 	s.Evicted = m.counter("store_evicted_total", "Files of the store that went for want of room.", nil)
+	s.Off = m.gauge("store_off", "1 while the store is switched off, since its directory cannot be written or hangs.", nil)
 	for r := range stored {
 		s.writes[r] = m.counter("store_writes_total", "What came of something new to be stored.", tags{"result": r.String()})
 	}
 	for r := range loads {
-		s.loads[r] = m.counter("store_loads_total", "Readings of a key's type from the store, which happen while no origin can be reached, by what came of them; served: there is what may be served, to whoever asks for it.", tags{"result": r.String()})
+		s.loads[r] = m.counter("store_loads_total", "Files read from the store when a key comes into use, by result. served: the file may be served.", tags{"result": r.String()})
 	}
 	for u := range unstorables {
 		s.unstored[u] = m.counter("store_left_out_total", "Resources that were left out of what was stored, by reason.", tags{"reason": u.String()})

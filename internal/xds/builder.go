@@ -30,11 +30,9 @@ type Builder struct {
 	uncached  map[part]struct{} // what is not to be kept (P63)
 	uncachedN [2]int            // of names, of the wildcard
 
-	// Of what was recalled, and is no word of the origin yet; recalledAll: the
-	// answer to the wildcard.
-	recalled    map[part]struct{}
-	recalledAll bool
-	wasStale    bool // the last snapshot
+	stored       int  // parts that are marked as stored
+	storedAnswer bool // the answer to the wildcard is
+	wasStale     bool // the last snapshot
 
 	origin, version         string
 	wildOrigin, namedOrigin string
@@ -79,14 +77,16 @@ func NewBuilder(t Type) *Builder {
 // Apply takes over an update. What is equal to what is held changes nothing
 // but the origin's version of it (P33) and its TTL. It reports whether a client
 // could see any difference but a heartbeat.
-func (b *Builder) Apply(u Update) bool {
+func (b *Builder) Apply(u Update) bool { return b.apply(u, false) }
+
+// apply is Apply; stored says that the resources are marked as stored.
+func (b *Builder) apply(u Update, stored bool) bool {
 	if u.Ended {
 		return b.uncache(u.Wildcard)
 	}
 	if u.TakesOver {
 		b.uncache(u.Wildcard)
 	}
-	b.spoken(&u)
 	if b.origin != u.Origin || u.Versioned() {
 		b.byWild = u.Wildcard
 	}
@@ -104,6 +104,10 @@ func (b *Builder) Apply(u Update) bool {
 	changed := false
 	if u.Wildcard && !b.answered { // what it leaves out is now absent to who asked for it (P11)
 		b.answered, b.dirty = true, true
+		changed = true
+	}
+	if u.Wildcard && b.storedAnswer { // clients that brought state waited for this
+		b.storedAnswer, b.dirty = false, true
 		changed = true
 	}
 	// What went before what came: a name that is gone may be an alias now.
@@ -124,6 +128,7 @@ func (b *Builder) Apply(u Update) bool {
 		}
 	}
 	for _, r := range u.Changed {
+		r = r.mark(stored)
 		e, _ := b.entries.Get(r.Name)
 		was, part := e, &e.named
 		if u.Wildcard {
@@ -178,7 +183,7 @@ func (b *Builder) EndWildcard(wanted *NameSet) {
 	if !b.answered {
 		return
 	}
-	b.answered, b.dirty, b.recalledAll = false, true, false
+	b.answered, b.dirty, b.storedAnswer = false, true, false
 	type item struct {
 		name string
 		e    entry
@@ -254,9 +259,7 @@ func (b *Builder) part(p part, was, is *Resource) {
 			b.lapsedWild += n
 		}
 	}
-	if !there(is) {
-		delete(b.recalled, p)
-	}
+	b.stored += btoi(isStored(is)) - btoi(isStored(was))
 	if !p.wild {
 		b.answers += btoi(is != nil && !lent(is)) - btoi(was != nil && !lent(was))
 	}
@@ -324,7 +327,8 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 	}
 	s := &Snapshot{
 		Type: b.typ, Lineage: b.lineage, Gen: b.gen, StateGen: stateGen,
-		Origin: b.origin, Version: b.version, given: b.version, sum: b.sum, Answered: b.answered, Received: b.received, Stale: b.stale(),
+		Origin: b.origin, Version: b.version, given: b.version, sum: b.sum, Answered: b.answered, Received: b.received,
+		Stale: b.stale(), StoredAnswer: b.storedAnswer,
 		Bytes: b.bytes, Retired: b.retired, Lost: b.gone,
 		wildOrigin: b.wildOrigin, namedOrigin: b.namedOrigin, byWild: b.byWild, answers: b.answers,
 		entries: b.entries.Copy(), count: b.count, stated: b.stated, unresolved: b.unresolved,
@@ -348,7 +352,7 @@ func samePart(a, b *Resource) bool {
 	case a == b:
 		return true
 	case there(a) && there(b):
-		return a.lent == b.lent && a.Same(b) && (a.more == b.more || slices.Equal(a.Handles(), b.Handles()))
+		return a.lent == b.lent && a.stored == b.stored && a.Same(b) && (a.more == b.more || slices.Equal(a.Handles(), b.Handles()))
 	}
 	return a.Unresolved() && a.Word() == b.Word() || hasLapsed(a) && hasLapsed(b)
 }

@@ -12,9 +12,7 @@ func (s *Snapshot) Fork(t Type) *Builder {
 	}
 	b.origin, b.version, b.received = s.Origin, s.given, s.Received
 	b.wildOrigin, b.namedOrigin, b.byWild, b.answered = s.wildOrigin, s.namedOrigin, s.byWild, s.Answered
-	if s.Stale { // whatever of it was recalled: whoever has the fork hears of all of it, or waits
-		b.recalled, b.recalledAll = make(map[part]struct{}), s.Answered
-	}
+	b.storedAnswer = s.StoredAnswer
 	s.entries.Scan(func(name string, e entry) bool {
 		e.errs = errs{}
 		if e.named == gone || e.named.Unresolved() {
@@ -22,12 +20,6 @@ func (s *Snapshot) Fork(t Type) *Builder {
 		}
 		if e != (entry{}) {
 			b.set(name, e)
-		}
-		if s.Stale && there(e.wild) {
-			b.recalled[part{name, true}] = struct{}{}
-		}
-		if s.Stale && there(e.named) {
-			b.recalled[part{name, false}] = struct{}{}
 		}
 		return true
 	})

@@ -62,8 +62,8 @@ func (e entry) effective() *Resource {
 // visible is the resource that a client with sub is given, nil if none; listed
 // says that sub has its name.
 func (e entry) visible(sub *Subscription, listed bool) *Resource {
-	wild := there(e.wild) && (sub.Wildcard || listed || e.wild.handled(sub.Names))
-	named := there(e.named) && (listed || e.named.handled(sub.Names))
+	wild := there(e.wild) && (sub.Wildcard || listed || e.wild.handled(sub.Names)) && !(sub.HasState && e.wild.stored)
+	named := there(e.named) && (listed || e.named.handled(sub.Names)) && !(sub.HasState && e.named.stored)
 	switch {
 	case wild && (sub.Wildcard || !named || lent(e.named)):
 		return e.wild
@@ -91,9 +91,9 @@ type Snapshot struct {
 	Version string
 	// Answered: the origin has answered the wildcard, be it with nothing.
 	Answered bool
-	// Stale: some of it is the last known good, of which no origin has spoken yet
-	// (Builder.Recall).
-	Stale bool
+	// Stale: some of it comes from the store, and no origin has answered it yet
+	// (Builder.Recall). StoredAnswer: the answer to the wildcard does.
+	Stale, StoredAnswer bool
 	// Received is when the newest change in it came.
 	Received time.Time
 	// Bytes is the size of all resources in it, and Retired of all that were
@@ -227,6 +227,8 @@ func (s *Snapshot) Look(sub *Subscription, name string) (*Resource, Presence) {
 		return r, Present
 	}
 	switch {
+	case sub.HasState && (isStored(e.wild) || isStored(e.named)):
+		return nil, Pending // P66: the store may be older than what the client has
 	case hasLapsed(e.named) && e.named.handled(sub.Names):
 		return e.named, Lapsed
 	case !asked:
@@ -249,7 +251,7 @@ func (s *Snapshot) missing(sub *Subscription, listed bool, e entry) (*Resource, 
 		return e.wild, Lapsed
 	case listed && e.named.Unresolved():
 		return e.named, Unresolvable
-	case sub.Wildcard && !listed && s.answered():
+	case sub.Wildcard && !listed && s.AnswersWildcard(sub):
 		return nil, Absent
 	}
 	return nil, Pending

@@ -67,8 +67,7 @@ func (m *member) Intern(s *xds.Subscription) *xds.Subscription { return s }
 func (m *member) Subscribe(*xds.Subscription)                  { m.join.Waker.Wake() }
 func (m *member) Again([]string)                               {}
 func (m *member) Nacked(fanout.Nack)                           {}
-func (m *member) Good() *xds.Good                              { return nil }
-func (m *member) Improved()                                    {}
+func (m *member) Accepted(*xds.Snapshot)                       {}
 func (m *member) Leave() {
 	m.h.mu.Lock()
 	defer m.h.mu.Unlock()

@@ -1,0 +1,145 @@
+package store
+
+import (
+	"errors"
+	"path/filepath"
+	"time"
+
+	"xdsrelay/internal/telemetry"
+)
+
+// errHurry: Run must end, and does not wait for the disk any more.
+var errHurry = errors.New("the relay ends")
+
+// disk runs an operation, which calls step whenever it made progress. If there is no
+// progress for 5 s it returns ErrHangs; the operation goes on by itself.
+func (s *Store) disk(op, path string, do func(step func()) error) error {
+	timer := time.NewTimer(hangsAfter)
+	defer timer.Stop()
+	done := make(chan error, 1)
+	var left, over bool // under mu
+	go func() {
+		var err error
+		if s.o.fault != nil {
+			err = s.o.fault(op, path)
+		}
+		if err == nil {
+			err = do(func() { timer.Reset(hangsAfter) })
+		}
+		s.mu.Lock()
+		if over = true; left {
+			s.hung--
+		}
+		s.mu.Unlock()
+		done <- err
+	}()
+	why := ErrHangs
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C:
+	case <-s.hurry:
+		why = errHurry
+	}
+	s.mu.Lock()
+	if left = !over; left {
+		s.hung++
+	}
+	s.mu.Unlock()
+	if !left {
+		return <-done
+	}
+	return why
+}
+
+// turnOff switches the store off.
+func (s *Store) turnOff(err error) {
+	if errors.Is(err, errHurry) {
+		return
+	}
+	s.mu.Lock()
+	first := s.off == nil
+	s.off = err
+	s.stats.Failed++
+	s.stats.LastError, s.stats.LastErrorAt = err.Error(), time.Now()
+	s.mu.Unlock()
+	s.o.Metrics.Off.Set(1)
+	if first {
+		s.o.Log.Error("store: switched off: nothing is stored, and nothing that was stored is served", "path", s.o.Path, "error", err, "retry_in", retryEvery)
+	}
+	s.stir()
+}
+
+// open opens the directory and switches the store on.
+func (s *Store) open() error {
+	s.mu.Lock()
+	old := s.dir
+	hung := s.hung
+	s.mu.Unlock()
+	if hung > 0 {
+		return ErrHangs // of an operation before
+	}
+	err := s.disk("open", s.o.Path, func(func()) error {
+		if old != nil {
+			_ = old.lock.Close() // otherwise this process would wait for itself
+		}
+		select {
+		case late := <-s.opened:
+			_ = late.lock.Close() // of an attempt that hung
+		default:
+		}
+		d, err := openDir(s.o.Path, s.o.Log)
+		if err == nil {
+			s.opened <- d
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	d := <-s.opened
+	s.mu.Lock()
+	was := s.off
+	s.dir, s.off = d, nil
+	s.wrong = d.foreign
+	for _, of := range s.items {
+		for _, it := range of {
+			if f := d.files[it.slot.name()]; f == nil && it.source != nil {
+				it.written = nil
+				s.enqueue(it) // the directory may be another one
+			}
+		}
+	}
+	s.showFiles()
+	s.mu.Unlock()
+	s.o.Metrics.Off.Set(0)
+	for _, f := range d.foreign {
+		s.o.Log.Warn("store: a file of another format is set aside", "path", filepath.Join(s.o.Path, f.name))
+	}
+	if was != nil {
+		s.o.Log.Info("store: switched on again", "path", s.o.Path)
+	}
+	return nil
+}
+
+// Close unlocks the directory. Run does so itself.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	d := s.dir
+	hung := s.hung
+	s.dir, s.over = nil, true
+	s.mu.Unlock()
+	if d == nil || hung > 0 { // what hangs may still write: the lock ends with the process
+		return nil
+	}
+	if err := s.disk("close", s.o.Path, func(func()) error { return d.lock.Close() }); !errors.Is(err, errHurry) {
+		return err
+	}
+	return nil
+}
+
+// failed notes that something could not be written, and switches the store off.
+func (s *Store) failed(err error) {
+	s.o.Metrics.Wrote(telemetry.WriteFailed)
+	s.turnOff(err)
+}
