@@ -4,8 +4,8 @@ import "xdsrelay/internal/xds"
 
 // What a client has of a type follows from what it was sent, and of that what it is to
 // take yet: its debts. Each of these stands by what will be taken with it, so that it ends
-// with that: by a response in flight, by one that was refused (P15), by removals that are
-// held back (P36), by what is too large (P38), and by what is asked for or to be said again,
+// with that: by a response in flight, by one that was refused (P15),
+// by what is too large (P38), and by what is asked for or to be said again,
 // and not sent. A debt is generations and no names, so that it has no size.
 
 // Span is generations in a row. The zero one is empty.
@@ -156,13 +156,6 @@ func (s *Session) level(to *xds.Snapshot) uint64 {
 	least := to.Gen
 	for i := range s.parts.spans {
 		at := s.parts.spans[i].base
-		if at.over != nil {
-			if went := s.hold.went(); went > 0 {
-				least = min(least, went-1)
-			} else {
-				at.at = s.sent // it went since then
-			}
-		}
 		least = min(least, xds.Unconcerned(at.at, to, s.sub))
 	}
 	return s.ahead(s.parts.oldest(s.sent), to, least)
@@ -202,9 +195,6 @@ func (s *Session) carries(p *Plan) Debt {
 		return d
 	}
 	from := s.level(p.to) + 1
-	if since := s.hold.since(); since > 0 {
-		from = min(from, since)
-	}
 	if from <= p.to.Gen {
 		d.From = oldest(d.From, from)
 	}
@@ -226,7 +216,6 @@ func (s *Session) adopt(p *Plan) {
 	if !s.denied.None() {
 		s.denied = allOf
 	}
-	s.hold.recount()
 	for i := range s.flights {
 		s.flights[i].owes, s.flights[i].whole = allOf, false
 	}
@@ -251,7 +240,6 @@ func (s *Session) open() Debt {
 	for i := range s.flights {
 		d = d.with(s.flights[i].owes)
 	}
-	d.From = oldest(d.From, s.hold.since())
 	if s.lacks() {
 		d = d.with(s.short)
 	}

@@ -159,45 +159,6 @@ func TestP38_WhoTakesPartAfterPartHasWhatItTook(t *testing.T) {
 	}
 }
 
-// What was held back, came again and went again within a grain of another removal.
-func TestP36_WhatComesBackWithinAGrain(t *testing.T) {
-	for _, v := range variants {
-		t.Run(v.String(), func(t *testing.T) {
-			w := troop(t, v, 1)[0]
-			w.wild("a", "b", "x")
-			w.sub()
-			w.next()
-			w.ack()
-			w.wild("-b", "c")
-			went := w.cur.Gen
-			w.next()
-			w.ack()
-			w.pass(delay / 2)
-			w.wild("-x", "c=2")
-			w.next() // in flight
-			w.wild("b=2")
-			if got := w.next(); got != "" {
-				t.Fatalf("sends %q before the answer", got)
-			}
-			w.wild("-b", "c=33")
-			w.ack()
-			w.next()
-			w.ack()
-			w.pass(delay/2 + 1)
-			w.routed = w.now
-			w.wild("c=2")
-			w.next()
-			w.ack()
-			if w.s.over().get("b").r == nil {
-				t.Fatal("b is not held back any more")
-			}
-			if got := w.owns(); got >= went {
-				t.Errorf("has %d of %d, though b is held as it was before %d, in which it went", got, w.cur.Gen, went)
-			}
-		})
-	}
-}
-
 // A name that is asked for later, and that changed in two versions.
 func TestP23_AllThatChangedItIsNotHad(t *testing.T) {
 	w := newWorld(t, xds.EndpointType, xds.Delta)

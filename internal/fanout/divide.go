@@ -117,7 +117,7 @@ type sized struct {
 
 // plan is one of cur, which does nothing yet.
 func (s *Session) plan(cur *xds.Snapshot, now time.Time) Plan {
-	return Plan{to: cur, at: now, keep: s.keep(), sized: sized{limit: s.limit, base: s.base(), parts: s.parts}}
+	return Plan{to: cur, at: now, sized: sized{limit: s.limit, base: s.base(), parts: s.parts}}
 }
 
 // made is what came of a plan: the frame, without body if there is nothing to
@@ -150,7 +150,7 @@ func (fc *frameCache) make(p *Plan, replica string, c content) made {
 	part.any = p.key.force
 	m := made{frame: fc.share(p, replica, part)}
 	if !at.all {
-		m.next = p.parts.advance(p.base, base{at: p.to, over: p.keep}, at)
+		m.next = p.parts.advance(p.base, base{at: p.to}, at)
 	}
 	for _, r := range slices.Backward(at.misfits) {
 		m.oversized = &Oversized{Version: p.to.Version, Bytes: body.Cost(r), Resource: r.Name, next: m.oversized}

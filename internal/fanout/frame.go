@@ -66,7 +66,6 @@ type frameKey struct {
 	anew         bool // everything in it is new to the client
 	sub, by      *xds.Subscription
 	lineage, gen uint64
-	over, keep   *held // what the client has, and is to see, besides the snapshots (P36)
 	beat         beatKey
 	parts        uint64 // the progress beyond what was sent (P38); 0: none
 }
@@ -74,7 +73,7 @@ type frameKey struct {
 // key names the difference between what the client was sent and what it is to
 // see.
 func (s *Session) key(cur *xds.Snapshot, now time.Time) frameKey {
-	k := frameKey{form: s.form, full: s.full(), sub: s.sub, by: s.sentBy(), over: s.over(), keep: s.keep(), beat: s.beatKey(cur, now)}
+	k := frameKey{form: s.form, full: s.full(), sub: s.sub, by: s.sentBy(), beat: s.beatKey(cur, now)}
 	if s.sent != nil {
 		k.lineage, k.gen = s.sent.Lineage, s.sent.Gen
 	}
@@ -97,7 +96,6 @@ type frameCache struct {
 	byKey     layer[frameKey]
 	byContent layer[uint64] // one frame a hash; equality by identity of resources
 
-	held      heldTable // no part of it is under mu
 	documents documents // what polls are given (P70), with a lock and bounds of its own
 
 	told atomic.Bool // that something in the snapshot is oversized (P38)

@@ -74,11 +74,6 @@ func (s *Session) still() *Session {
 	c.early, c.warned, c.fresh, c.awaits = maps.Clone(s.early), maps.Clone(s.warned), maps.Clone(s.fresh), maps.Clone(s.awaits)
 	c.flights, c.refused = slices.Clone(s.flights), slices.Clone(s.refused)
 	c.initial = nil
-	if s.hold != nil {
-		h := *s.hold
-		h.waits = nil
-		c.hold = &h
-	}
 	return &c
 }
 
@@ -164,7 +159,6 @@ func (s *Session) known(now *xds.Snapshot) []string {
 	}
 	s.parts.collect(s.base(), func(b base) []string {
 		b.at.Covered(b.sentBy(s.sub), add)
-		names = b.over.appendNames(names)
 		return nil
 	})
 	for name := range s.early {

@@ -13,7 +13,6 @@ import (
 type base struct {
 	at   *xds.Snapshot
 	by   *xds.Subscription // by which it was sent, if that is not what it asks for now
-	over *held             // what it has besides (P36)
 	anew bool              // all of it is to be answered, again or not
 }
 
@@ -27,7 +26,7 @@ func (b base) sentBy(sub *xds.Subscription) *xds.Subscription {
 // look is what the client, who asks for sub now, was sent under name. What lapsed
 // it may still have, also where the name has led elsewhere since.
 func (b base) look(sub *xds.Subscription, name string) (*xds.Resource, xds.Presence) {
-	r, is := view(b.at, b.sentBy(sub), b.over, name)
+	r, is := b.at.Look(b.sentBy(sub), name)
 	if is == xds.Elsewhere {
 		if own, of := b.at.Own(b.sentBy(sub), name); of == xds.Lapsed {
 			return own, xds.Lapsed
@@ -53,13 +52,13 @@ func (b base) candidates(to *xds.Snapshot, sub *xds.Subscription) []string {
 	if b.anew {
 		names = append(names, to.Changes(nil, sub)...)
 	}
-	return b.over.appendNames(names)
+	return names
 }
 
 // base is what the client was sent before any part. That all is to be answered
 // anew concerns full-state SotW only in what follows it (P37).
 func (s *Session) base() base {
-	return base{at: s.sent, by: s.by, over: s.over(), anew: s.anew && !s.full()}
+	return base{at: s.sent, by: s.by, anew: s.anew && !s.full()}
 }
 
 // progress is where a session stands that was sent a part of a difference

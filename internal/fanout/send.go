@@ -95,12 +95,10 @@ func (st *stream) commit(v *sight, i int, plan *Plan, frame *Frame, epoch uint64
 		if plan.unsendable() {
 			sl.Stuck(plan)
 		} else {
-			sl.Settled(plan, v.now)
+			sl.Settled(plan)
 		}
 		sl.oversized = oversized
-		ripe := st.ripe(sl, v.now)
 		st.mu.Unlock()
-		st.run.mark(ripe)
 		return false, false
 	}
 	skipped := 0

@@ -16,8 +16,7 @@ import (
 // whatever the number of resources. Names it holds only while something is
 // out of step: fresh until the next response, early until the next regular
 // one or until it is known what became of them, initial until the first answers,
-// awaits until the origin answers again, refused until P15 lets go; and what is
-// held back (P36) is a set that it shares with others.
+// awaits until the origin answers again, and refused until P15 lets go.
 type Session struct {
 	typ     xds.Type
 	variant xds.Variant
@@ -36,7 +35,7 @@ type Session struct {
 	// Of the responses.
 	owed    bool                          // the first answer is not given yet (P11)
 	anew    bool                          // the wildcard was subscribed: all of it is to be answered, again or not
-	sent    *xds.Snapshot                 // what the client has been sent, but for parts, early and hold
+	sent    *xds.Snapshot                 // what the client has been sent, but for parts and early
 	parts   *progress                     // what it was sent beyond sent, in parts (P38); nil: nothing
 	stuck   *stuck                        // what it is not sent for its size (P38)
 	by      *xds.Subscription             // what it was sent by, if that is not sub: while anew
@@ -50,21 +49,19 @@ type Session struct {
 	flights []flight                      // unanswered responses, oldest first
 	refused []refusal                     // P15
 	waiting bool                          // a change is held back by an unanswered response
-	hold    *holding                      // removals that wait (P36); nil: none
 	// oversized is what of the newest was not sent for its size (P38); nil: nothing.
 	oversized *Oversized
 
 	// Of the answers. A version and no snapshot: what a client took long ago is
 	// not to be kept alive for it.
-	acked   string    // version that it took last, or that it is in step with
-	took    string    // SotW: version_info of the response that it took last
-	inStep  bool      // it took the newest response
-	refuses bool      // it refused the response that it answered last
-	through time.Time // all that there was to send then is answered (P36)
-	owes    Debt      // what is asked for or to be said again, and not sent
-	denied  Debt      // what the refused response of full state held
-	short   Debt      // what of it is too large
-	looked  int       // of how many names in owes it was looked when they changed
+	acked   string // version that it took last, or that it is in step with
+	took    string // SotW: version_info of the response that it took last
+	inStep  bool   // it took the newest response
+	refuses bool   // it refused the response that it answered last
+	owes    Debt   // what is asked for or to be said again, and not sent
+	denied  Debt   // what the refused response of full state held
+	short   Debt   // what of it is too large
+	looked  int    // of how many names in owes it was looked when they changed
 }
 
 // brought is what a client has from another stream.
@@ -112,7 +109,8 @@ type Outcome struct {
 	// generation that the response was of.
 	rollout *xds.Rollout
 	gen     uint64
-	news    bool // there was something in it that changed
+	acked   uint64 // generation of the response that was acknowledged
+	news    bool   // there was something in it that changed
 	// Wake: there may be something to send.
 	Wake bool
 }
@@ -166,7 +164,6 @@ type Plan struct {
 
 	early    bool                     // does not move the session to `to`
 	until    time.Time                // when to look again at the latest; zero: at the next change
-	keep     *held                    // what is gone and held back (P36)
 	answered map[string]*xds.Resource // early: what was answered
 	led      []string                 // early: handles that were, by resources of other names
 	initial  map[string]brought       // what is left of it
@@ -189,16 +186,7 @@ func (s *Session) Next(cur *xds.Snapshot, m Moment) Plan {
 	if !s.began || cur == nil || s.silent(cur) {
 		return Plan{}
 	}
-	s.observe(cur, &m)
-	p := s.next(cur, &m)
-	if due := s.hold.due(&m); p.until.IsZero() || !due.IsZero() && due.Before(p.until) {
-		p.until = due
-	}
-	return p
-}
-
-func (s *Session) next(cur *xds.Snapshot, m *Moment) Plan {
-	if cur == s.sent && s.parts == nil && !s.owed && s.fresh == nil && s.early == nil && s.warned == nil && s.initial == nil && s.awaits == nil && s.over() == s.keep() {
+	if cur == s.sent && s.parts == nil && !s.owed && s.fresh == nil && s.early == nil && s.warned == nil && s.initial == nil && s.awaits == nil {
 		return Plan{}
 	}
 	// A part waits whatever is released (P38): the client would have more of this
@@ -235,7 +223,7 @@ func (s *Session) silent(cur *xds.Snapshot) bool {
 }
 
 // Pending reports whether the session would have anything to send of cur if no
-// response were unanswered. What is held back is to be observed before.
+// response were unanswered.
 func (s *Session) Pending(cur *xds.Snapshot) bool {
 	if !s.began || cur == nil || s.silent(cur) {
 		return false
@@ -268,7 +256,7 @@ func (s *Session) Pending(cur *xds.Snapshot) bool {
 // candidates are the names that may differ between what the client was sent,
 // but for early, and what it is to see.
 func (s *Session) candidates(cur *xds.Snapshot) []string {
-	return s.keep().appendNames(s.parts.candidates(s.base(), cur, s.sub))
+	return s.parts.candidates(s.base(), cur, s.sub)
 }
 
 // answers reports whether there is an answer for a name that is to be answered.
@@ -308,13 +296,13 @@ func (s *Session) had(name string) (*xds.Resource, xds.Presence) {
 
 // look is what the client is to see under name.
 func (s *Session) look(name string, cur *xds.Snapshot) (*xds.Resource, xds.Presence) {
-	r, is := view(cur, s.sub, s.keep(), name)
+	r, is := cur.Look(s.sub, name)
 	return s.latest(name, r, is)
 }
 
 // see is look for who had this of name.
 func (s *Session) see(name string, cur *xds.Snapshot, had *xds.Resource, was xds.Presence) (*xds.Resource, xds.Presence) {
-	r, is := see(cur, s.sub, s.keep(), name, had, was)
+	r, is := see(cur, s.sub, name, had, was)
 	return s.latest(name, r, is)
 }
 
@@ -378,9 +366,6 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 	s.inStep = false
 	s.adopt(p)
 	f := flight{seq: seq, at: now, frame: frame, sub: s.sub, early: p.early, owes: s.carries(p)}
-	if !p.early && p.next == nil {
-		f.covers = now
-	}
 	// Else it propagates nothing: what it repeats came long ago (P37).
 	f.of, f.gen, f.whole = p.to.Rollout, p.to.Gen, !p.early && p.next == nil
 	f.news = s.tells(p, frame)
@@ -432,12 +417,9 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 
 // Settled records that the plan of now held nothing to send: the client is in
 // step.
-func (s *Session) Settled(p *Plan, now time.Time) {
+func (s *Session) Settled(p *Plan) {
 	if p.early {
 		return
-	}
-	if len(s.flights) == 0 {
-		s.through = now
 	}
 	if s.owed && s.sub.Wildcard {
 		return // nothing was said yet: the first answer starts from nothing
@@ -455,8 +437,8 @@ func (s *Session) Settled(p *Plan, now time.Time) {
 	s.step(p)
 	s.square()
 	s.forgive(p.to)
-	if s.holds() || p.oversized != nil || s.lacks() {
-		return // it is told of the removals yet (P36), or is not sent all of it (P38)
+	if p.oversized != nil || s.lacks() {
+		return // it is not sent all of it (P38)
 	}
 	if s.inStep {
 		s.acked = p.to.Version
@@ -467,7 +449,7 @@ func (s *Session) Settled(p *Plan, now time.Time) {
 func (s *Session) step(p *Plan) {
 	has := s.retained(p.to)
 	s.sent, s.parts, s.stuck, s.initial, s.waiting = p.to, nil, nil, p.initial, false
-	s.anew, s.by, s.hold, s.warned = false, nil, s.hold.settle(p.keep), nil
+	s.anew, s.by, s.warned = false, nil, nil
 	s.early = has
 	for name := range s.fresh {
 		if has[name] == nil && s.answeredBy(p.to, name) {

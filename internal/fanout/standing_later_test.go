@@ -66,42 +66,6 @@ func TestWhatDoesNotConcernAClientItHas(t *testing.T) {
 	}
 }
 
-// A removal that waits (P36) is the first thing that a client does not have.
-func TestWhatCameBeforeAHeldRemovalIsHad(t *testing.T) {
-	r := newRig(t, func(o *Options) { o.Settings.RemovalDelay = time.Minute })
-	g := r.house.group("edge")
-	clusters := func(specs ...string) {
-		u := update(t, xds.ClusterType, specs...)
-		u.Wildcard = false
-		g.publish(u)
-	}
-	clusters("a", "b", "c")
-	g.publish(update(t, xds.ListenerType, "l"))
-	c := r.teller(t, xds.Delta)
-	c.say("", "a")
-	c.recv()
-	c.say("")
-	l := *c
-	l.url, l.nonce = xds.ListenerType, ""
-	l.say("", "l")
-	l.recv()
-	l.say("")
-	r.eventually(func() bool {
-		all := r.srv.Clients()[0].Types
-		return len(all) == 2 && all[0].State == Synced && all[1].State == Synced
-	})
-	clusters("b=2")
-	want := r.gen()
-	clusters("-a")
-	r.eventually(func() bool { return r.srv.Clients()[0].Types[0].Held == 1 })
-	clusters("c=2")
-	for s := range r.srv.Standings(func(_ xds.Key, u xds.TypeURL) bool { return u == xds.ClusterType }) {
-		if s.Has != want {
-			t.Errorf("%s, has %d, not %d", s.State, s.Has, want)
-		}
-	}
-}
-
 // Of several resources that are too large each is missing until it fits or is gone,
 // resource by resource as well as for the type; what came before them is had.
 func TestP38_WhatIsTooLargeIsNotTaken(t *testing.T) {

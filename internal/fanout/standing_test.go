@@ -353,39 +353,3 @@ func TestWhatIsTooLargeIsNotHad(t *testing.T) {
 		t.Errorf("it has generation %d of %d, without what is too large", s.Has, r.gen())
 	}
 }
-
-// A version that removes something is not had while the removal waits (P36).
-func TestWhatIsHeldBackIsNotHad(t *testing.T) {
-	for _, v := range variants {
-		t.Run(v.String(), func(t *testing.T) {
-			r := newRig(t, func(o *Options) { o.Settings.RemovalDelay = time.Minute })
-			g := r.house.group("edge")
-			g.publish(update(t, xds.ClusterType, "a", "b"), update(t, xds.ListenerType, "l"))
-			c := r.teller(t, v)
-			c.say("")
-			c.recv()
-			c.say("")
-			l := *c
-			l.url, l.nonce, l.version = xds.ListenerType, "", ""
-			l.say("")
-			l.recv()
-			l.say("")
-			clusters := func() TypeStatus { return r.srv.Clients()[0].Types[0] }
-			r.eventually(func() bool {
-				all := r.srv.Clients()[0].Types
-				return len(all) == 2 && all[0].State == Synced && all[1].State == Synced
-			})
-			was := clusters().Acked
-			g.publish(update(t, xds.ClusterType, "-b"))
-			r.eventually(func() bool { return clusters().Held == 1 })
-			for s := range r.srv.Standings(func(_ xds.Key, u xds.TypeURL) bool { return u == xds.ClusterType }) {
-				if s.Has >= r.gen() || s.State != Unanswered {
-					t.Errorf("%s, has %d of %d", s.State, s.Has, r.gen())
-				}
-			}
-			if now := clusters(); now.Acked != was || now.Sends != 1 {
-				t.Errorf("acknowledged %s, and nothing was sent since %s", now.Acked, was)
-			}
-		})
-	}
-}

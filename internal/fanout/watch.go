@@ -246,7 +246,7 @@ func (st *stream) lag(now time.Time, pins map[any]pin) (waits bool) {
 			idle |= sl.bit
 			waits = waits || st.flying.Load() != nil // nothing comes of being woken
 		}
-		if bytes := cur.Retired - old.Retired + sl.over().size(); bytes > pins[cur.Lineage].bytes {
+		if bytes := cur.Retired - old.Retired; bytes > pins[cur.Lineage].bytes {
 			pins[cur.Lineage] = pin{st, bytes}
 		}
 	}

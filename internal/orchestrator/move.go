@@ -168,7 +168,7 @@ func (m *move) lost(v *view) bool {
 		return false
 	}
 	u.Received = m.held.Load().Received // there is one: it has what was found
-	v.builder.Apply(u)
+	v.take(u, 0)
 	return true
 }
 
@@ -198,7 +198,7 @@ func (m *move) ended(v *view, u xds.Update) bool {
 func (m *move) back(v *view, is func(name string) bool) xds.Update {
 	u := m.ahead.end(v, m.wild, is)
 	if !nothingIn(u) {
-		v.builder.Apply(u)
+		v.take(u, 0)
 	}
 	return u
 }
@@ -316,7 +316,7 @@ func (v *view) moved(now time.Time, patience time.Duration, stateGen uint64) boo
 		for err := range is.Errors {
 			u.Errors = append(u.Errors, err)
 		}
-		v.builder.Apply(u)
+		v.take(u, 0)
 		// Of what is left it says nothing (P57).
 		u = xds.Update{Type: v.typ.URL, Wildcard: m.wild, Unspoken: []string{}}
 		for name := range m.apart {
