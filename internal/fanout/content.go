@@ -49,7 +49,7 @@ func (p *Plan) compare() content {
 	k, to, now := &p.key, p.to, p.at
 	c := content{any: k.force, full: k.full, took: k.beat.took}
 	for _, name := range p.names() {
-		b := p.parts.at(p.base, name)
+		b := p.base
 		had, was := b.look(k.sub, name)
 		has, is := see(to, k.sub, name, had, was)
 		if is == xds.Present && has.Expired(now) {
@@ -87,9 +87,9 @@ func (p *Plan) compare() content {
 // names are those that may differ between what was sent and what is to be seen,
 // sorted.
 func (p *Plan) names() []string {
-	names := p.parts.candidates(p.base, p.to, p.key.sub)
+	names := p.base.candidates(p.to, p.key.sub)
 	if p.key.form.Timed {
-		names = append(names, p.parts.renewed(p.base, p.to, p.key.sub)...)
+		names = append(names, p.base.renewed(p.to, p.key.sub)...)
 	}
 	sortUnique(&names)
 	return names

@@ -128,7 +128,7 @@ func (s *Session) came(to *xds.Snapshot, name string) Debt {
 // square notes that nothing is to be sent that was asked for or is to be said again, if
 // that is so.
 func (s *Session) square() {
-	if s.owes.None() || s.owed || s.anew || s.parts.restarts() {
+	if s.owes.None() || s.owed || s.anew {
 		return
 	}
 	at := s.newest()
@@ -136,7 +136,7 @@ func (s *Session) square() {
 		switch why {
 		case refreshed:
 			continue // it has it
-		case repeated, postponed:
+		case repeated:
 			return
 		}
 		if _, is := at.Look(s.sub, name); is == xds.Present || is == xds.Elsewhere {
@@ -150,15 +150,7 @@ func (s *Session) square() {
 // the first in which anything changed for it since. So what does not concern it counts as
 // sent.
 func (s *Session) level(to *xds.Snapshot) uint64 {
-	if s.parts == nil {
-		return s.ahead(s.sent, to, xds.Unconcerned(s.sent, to, s.sub))
-	}
-	least := to.Gen
-	for i := range s.parts.spans {
-		at := s.parts.spans[i].base
-		least = min(least, xds.Unconcerned(at.at, to, s.sub))
-	}
-	return s.ahead(s.parts.oldest(s.sent), to, least)
+	return s.ahead(s.sent, to, xds.Unconcerned(s.sent, to, s.sub))
 }
 
 // ahead is level of who was sent something ahead of from, by which it has gen: what it was
@@ -210,9 +202,6 @@ func (s *Session) adopt(p *Plan) {
 		return
 	}
 	s.owes = Debt{}
-	if !s.short.None() {
-		s.short = allOf
-	}
 	if !s.denied.None() {
 		s.denied = allOf
 	}
@@ -224,24 +213,11 @@ func (s *Session) adopt(p *Plan) {
 	}
 }
 
-// fall notes, before the session moves, that it does without what is too large (P38).
-func (s *Session) fall(p *Plan, of Debt) {
-	if !s.lacks() {
-		s.short = Debt{}
-	}
-	if p.oversized != nil {
-		s.short = s.short.with(of)
-	}
-}
-
 // open is what the client is to take that it did not refuse.
 func (s *Session) open() Debt {
 	d := s.owes
 	for i := range s.flights {
 		d = d.with(s.flights[i].owes)
-	}
-	if s.lacks() {
-		d = d.with(s.short)
 	}
 	return d
 }

@@ -41,8 +41,8 @@ func (s *Session) tells(p *Plan, frame *manifest) bool {
 		return true
 	}
 	return slices.ContainsFunc(p.to.Changes(s.sent, s.sub), func(name string) bool {
-		why, repeats := s.fresh[name]
-		return !repeats || why == postponed
+		_, repeats := s.fresh[name]
+		return !repeats
 	})
 }
 

@@ -67,7 +67,6 @@ type frameKey struct {
 	sub, by      *xds.Subscription
 	lineage, gen uint64
 	beat         beatKey
-	parts        uint64 // the progress beyond what was sent (P38); 0: none
 }
 
 // key names the difference between what the client was sent and what it is to
@@ -76,9 +75,6 @@ func (s *Session) key(cur *xds.Snapshot, now time.Time) frameKey {
 	k := frameKey{form: s.form, full: s.full(), sub: s.sub, by: s.sentBy(), beat: s.beatKey(cur, now)}
 	if s.sent != nil {
 		k.lineage, k.gen = s.sent.Lineage, s.sent.Gen
-	}
-	if s.parts != nil {
-		k.parts = s.parts.id
 	}
 	return k
 }
@@ -98,7 +94,7 @@ type frameCache struct {
 
 	documents documents // what polls are given (P70), with a lock and bounds of its own
 
-	told atomic.Bool // that something in the snapshot is oversized (P38)
+	told atomic.Bool // that a response of the snapshot is too large (P38)
 }
 
 // maxFrames bounds each layer of one snapshot's cache; so does frameBytes, which

@@ -48,7 +48,7 @@ func (s *Session) improves(in *xds.Good, m *manifest, first bool) (g good) {
 // answered everything, and refused nothing of it.
 func (s *Session) hasAll() bool {
 	return s.sub.Wildcard && s.inStep && s.sent != nil && s.sent.Answered &&
-		s.parts == nil && s.early == nil && s.fresh == nil && s.refused == nil && s.initial == nil
+		s.early == nil && s.fresh == nil && s.refused == nil && s.initial == nil
 }
 
 // accepted tells which of the resources of a response, that the client acknowledged, are

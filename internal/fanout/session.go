@@ -35,9 +35,8 @@ type Session struct {
 	// Of the responses.
 	owed    bool                          // the first answer is not given yet (P11)
 	anew    bool                          // the wildcard was subscribed: all of it is to be answered, again or not
-	sent    *xds.Snapshot                 // what the client has been sent, but for parts and early
-	parts   *progress                     // what it was sent beyond sent, in parts (P38); nil: nothing
-	stuck   *stuck                        // what it is not sent for its size (P38)
+	sent    *xds.Snapshot                 // what the client has been sent, but for early
+	stuck   *stuck                        // what is not sent because it is too large (P38); nil: nothing
 	by      *xds.Subscription             // what it was sent by, if that is not sub: while anew
 	early   map[string]*xds.Resource      // incremental: answers sent ahead of sent (P19); nil: removed
 	warned  map[string]*xds.ResourceError // what it was told of errors, where that is not what sent says; nil: nothing (P39)
@@ -49,8 +48,6 @@ type Session struct {
 	flights []flight                      // unanswered responses, oldest first
 	refused []refusal                     // P15
 	waiting bool                          // a change is held back by an unanswered response
-	// oversized is what of the newest was not sent for its size (P38); nil: nothing.
-	oversized *Oversized
 
 	// Of the answers. A version and no snapshot: what a client took long ago is
 	// not to be kept alive for it.
@@ -60,7 +57,6 @@ type Session struct {
 	refuses bool   // it refused the response that it answered last
 	owes    Debt   // what is asked for or to be said again, and not sent
 	denied  Debt   // what the refused response of full state held
-	short   Debt   // what of it is too large
 	looked  int    // of how many names in owes it was looked when they changed
 }
 
@@ -169,7 +165,10 @@ type Plan struct {
 	initial  map[string]brought       // what is left of it
 	besides  []string                 // what follows what was asked for, besides the frame's (P37)
 
-	sized
+	limit     int // of the response, in bytes (P38)
+	base      base
+	again     []refusal  // what the response speaks of because it was refused (P15)
+	oversized *Oversized // the response is too large; nil: it is not
 }
 
 type action uint8
@@ -186,14 +185,12 @@ func (s *Session) Next(cur *xds.Snapshot, m Moment) Plan {
 	if !s.began || cur == nil || s.silent(cur) {
 		return Plan{}
 	}
-	if cur == s.sent && s.parts == nil && !s.owed && s.fresh == nil && s.early == nil && s.warned == nil && s.initial == nil && s.awaits == nil {
+	if cur == s.sent && !s.owed && s.fresh == nil && s.early == nil && s.warned == nil && s.initial == nil && s.awaits == nil {
 		return Plan{}
 	}
-	// A part waits whatever is released (P38): the client would have more of this
-	// type to take at once than a response may hold.
-	if until, out := s.outstanding(m.Now, m.AckTimeout); out && (!m.Release || s.parts != nil) {
+	if until, out := s.outstanding(m.Now, m.AckTimeout); out && !m.Release {
 		if s.variant == xds.Delta {
-			if p := s.planEarly(cur, m.Now); p.do != nothing {
+			if p := s.planEarly(cur, m.Now); p.do != nothing && !s.isStuck(&p) {
 				p.until, s.waiting = until, true // for the rest
 				return p
 			}
@@ -228,7 +225,7 @@ func (s *Session) Pending(cur *xds.Snapshot) bool {
 	if !s.began || cur == nil || s.silent(cur) {
 		return false
 	}
-	if s.parts != nil || s.owed && s.sub.Wildcard && cur.Answered {
+	if s.owed && s.sub.Wildcard && cur.Answered {
 		return true
 	}
 	for name := range s.fresh {
@@ -256,7 +253,7 @@ func (s *Session) Pending(cur *xds.Snapshot) bool {
 // candidates are the names that may differ between what the client was sent,
 // but for early, and what it is to see.
 func (s *Session) candidates(cur *xds.Snapshot) []string {
-	return s.parts.candidates(s.base(), cur, s.sub)
+	return s.base().candidates(cur, s.sub)
 }
 
 // answers reports whether there is an answer for a name that is to be answered.
@@ -291,7 +288,7 @@ func (s *Session) had(name string) (*xds.Resource, xds.Presence) {
 		}
 		return r, xds.Present
 	}
-	return s.parts.at(s.base(), name).look(s.sub, name)
+	return s.base().look(s.sub, name)
 }
 
 // look is what the client is to see under name.
@@ -318,7 +315,7 @@ func (s *Session) difference(name string, cur *xds.Snapshot) (resource, err bool
 	had, was := s.had(name)
 	has, is := s.see(name, cur, had, was)
 	told, now := s.told(name), cur.Error(s.sub, name)
-	if s.parts.at(s.base(), name).again(was, is) {
+	if s.base().again(was, is) {
 		had, was, told = nil, xds.Pending, nil
 	}
 	resource = clears(told, now, is) || differs(s.form, s.full(), s.sub.Names.Has(name), had, was, has, is)
@@ -367,7 +364,7 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 	s.adopt(p)
 	f := flight{seq: seq, at: now, frame: frame, sub: s.sub, early: p.early, owes: s.carries(p)}
 	// Else it propagates nothing: what it repeats came long ago (P37).
-	f.of, f.gen, f.whole = p.to.Rollout, p.to.Gen, !p.early && p.next == nil
+	f.of, f.gen, f.whole = p.to.Rollout, p.to.Gen, !p.early
 	f.news = s.tells(p, frame)
 	f.told = p.told()
 	s.flights = append(s.flights, f)
@@ -403,13 +400,8 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 		s.square()
 		return
 	}
-	s.fall(p, f.owes)
 	s.owed = s.owed && s.sub.Wildcard && !p.to.Answered
-	if p.next != nil {
-		s.sentPart(p)
-	} else {
-		s.step(p)
-	}
+	s.step(p)
 	s.owe(frame)
 	s.overtake(p, frame)
 	s.square()
@@ -426,10 +418,9 @@ func (s *Session) Settled(p *Plan) {
 	}
 	s.adopt(p)
 	var silent Debt
-	if p.oversized != nil || len(s.flights) > 0 { // of who is in step it is not looked for in all that changed
+	if len(s.flights) > 0 { // of who is in step it is not looked for in all that changed
 		silent = s.carries(p)
 	}
-	s.fall(p, silent)
 	if len(s.flights) > 0 { // what is in flight went, and is there again
 		s.last().owes.From = oldest(s.last().owes.From, silent.From)
 	}
@@ -437,9 +428,6 @@ func (s *Session) Settled(p *Plan) {
 	s.step(p)
 	s.square()
 	s.forgive(p.to)
-	if p.oversized != nil || s.lacks() {
-		return // it is not sent all of it (P38)
-	}
 	if s.inStep {
 		s.acked = p.to.Version
 	}
@@ -448,7 +436,7 @@ func (s *Session) Settled(p *Plan) {
 // step moves the session to the plan's snapshot.
 func (s *Session) step(p *Plan) {
 	has := s.retained(p.to)
-	s.sent, s.parts, s.stuck, s.initial, s.waiting = p.to, nil, nil, p.initial, false
+	s.sent, s.stuck, s.initial, s.waiting = p.to, nil, p.initial, false
 	s.anew, s.by, s.warned = false, nil, nil
 	s.early = has
 	for name := range s.fresh {

@@ -110,7 +110,7 @@ const maxAlike = 1 << 16
 
 // pending is the session's Pending of what is newest. Under the stream's lock.
 func (v *survey) pending(s *Session, newest *xds.Snapshot) bool {
-	plain := s.parts == nil && !s.owed && s.fresh == nil && s.early == nil && s.warned == nil && s.awaits == nil && !s.anew
+	plain := !s.owed && s.fresh == nil && s.early == nil && s.warned == nil && s.awaits == nil && !s.anew
 	if !plain {
 		return s.Pending(newest)
 	}
@@ -130,7 +130,7 @@ func (v *survey) pending(s *Session, newest *xds.Snapshot) bool {
 
 // level is the session's. Under the stream's lock.
 func (v *survey) level(s *Session, newest *xds.Snapshot) uint64 {
-	if s.parts != nil || s.early != nil {
+	if s.early != nil {
 		return s.level(newest)
 	}
 	k := stretch{s.sub, markOf(s.sent), markOf(newest)}
@@ -147,7 +147,7 @@ func (v *survey) level(s *Session, newest *xds.Snapshot) uint64 {
 // unsent reports whether something of the newest is for the session that it was not sent.
 // Under the stream's lock.
 func (v *survey) unsent(s *Session, newest *xds.Snapshot) bool {
-	return s.parts != nil || s.stuck != nil || v.pending(s, newest) || s.silent(newest) && s.wants(newest)
+	return s.stuck != nil || v.pending(s, newest) || s.silent(newest) && s.wants(newest)
 }
 
 // wants reports whether any name that it asks for is there.
@@ -271,7 +271,7 @@ func (s *slot) stands(look *survey) place {
 	var at place
 	if newest != nil {
 		at.lineage = newest.Lineage
-		at.unsent = s.unsent() != nil || look.unsent(&s.Session, newest)
+		at.unsent = look.unsent(&s.Session, newest)
 	}
 	at.has, at.arrears, at.declined = look.owned(&s.Session, newest, at.unsent)
 	refusing := s.refusing()

@@ -58,9 +58,6 @@ func TestP36_WhatIsHadByAliasesIsHeld(t *testing.T) {
 func runAsker(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild bool) {
 	c := &asker{world: newWorld(t, url, v), rt: rt, answers: wild, names: map[string]bool{}, holds: map[string]string{}}
 	c.calm = rapid.Bool().Draw(rt, "calm")
-	if whole := v == xds.SotW && (c.typ.FullState || wild); !whole && rapid.Bool().Draw(rt, "limited") {
-		c.s.limit = c.roomFor("e|q|r=33", rapid.IntRange(1, 3).Draw(rt, "limit"))
-	}
 	names := aliasedNames
 	if rapid.Bool().Draw(rt, "by aliases") {
 		names = slices.Concat(aliasedNames, aliases)
@@ -100,7 +97,7 @@ func runAsker(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild bo
 				c.see(c.cur)
 			}
 		case "move": // to another origin, or key
-			if c.cur != nil && c.s.limit == MaxResponse {
+			if c.cur != nil {
 				c.move(content)
 			}
 		case "names":

@@ -62,10 +62,6 @@ func runClaims(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild b
 		parted: map[string]bool{}, unsure: map[string]bool{}, dropped: map[string]bool{},
 		names: map[string]bool{}, holds: map[string]string{}, sent: map[string]string{}, cause: map[string]bool{},
 	}}
-	if whole := v == xds.SotW && (c.typ.FullState || wild); !whole && rapid.Bool().Draw(rt, "limited") {
-		c.limit = c.room(rapid.IntRange(1, 3).Draw(rt, "limit"))
-		c.s.limit = c.limit
-	}
 	some := rapid.SliceOfNDistinct(rapid.SampledFrom(modelNames), 0, 3, rapid.ID[string])
 	first := some.Draw(rt, "first")
 	if !wild && len(first) == 0 {
@@ -112,7 +108,7 @@ func runClaims(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild b
 			}
 			c.give(wild, specs...)
 		case "move": // to another origin, or key
-			if c.cur != nil && c.limit == 0 {
+			if c.cur != nil {
 				c.move(rt, wild)
 			}
 		case "star": // the wildcard is given up, or asked for again

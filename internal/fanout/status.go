@@ -56,7 +56,7 @@ type TypeStatus struct {
 	// Unsent: the newest has something for the client that it was not sent yet, for
 	// whichever reason.
 	Unsent bool `json:"unsent,omitempty"`
-	// Oversized: the newest is not sent, or not all of it, for its size (P38).
+	// Oversized: the newest response is not sent because it is too large (P38).
 	Oversized *Oversized `json:"oversized,omitempty"`
 }
 

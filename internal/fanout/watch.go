@@ -232,7 +232,7 @@ func (st *stream) lag(now time.Time, pins map[any]pin) (waits bool) {
 	idle := uint64(0)
 	st.mu.Lock()
 	for _, sl := range st.slots {
-		cur, old := sl.snapshot(), sl.parts.oldest(sl.sent)
+		cur, old := sl.snapshot(), sl.sent
 		if cur == nil || old == nil || cur == old {
 			continue
 		}

@@ -255,10 +255,7 @@ func (w *world) next() string {
 	}
 	f := framesOf(p.to).frame(nil, &p, "id")
 	switch {
-	case p.early && p.oversized != nil:
-		w.s.Postpone(&p)
-		return w.next()
-	case p.unsendable():
+	case p.oversized != nil:
 		w.s.Stuck(&p)
 		return ""
 	case f.Empty():

@@ -19,7 +19,7 @@ type Type struct {
 	NotModified Counter   // polls that ended without news (P71)
 	LeftOut     Counter   // resources given as JSON without fields that this program does not know
 	Stale       Counter   // requests that P12 passes over, NACKs of unknown nonces (P13)
-	Oversized   Counter   // what a client was not sent for its size (P38)
+	Oversized   Counter   // responses that were not sent because they are too large (P38)
 	Coalesced   Counter   // changes that a client never saw, since a newer one took their place
 	Propagation Histogram // from the origin's response to a client's ACK
 
@@ -160,7 +160,7 @@ func (m *Metrics) makeType(index int, key string) *Type {
 		NotModified:   m.counter("downstream_not_modified_total", "REST polls that were answered that nothing is new.", with()),
 		LeftOut:       m.counter("downstream_json_left_out_total", "Resources that lost fields on their way into JSON, since this program does not know them.", with()),
 		Stale:         m.counter("downstream_stale_requests_total", "Requests passed over for their nonce.", with()),
-		Oversized:     m.counter("downstream_oversized_total", "Responses and resources that a client was not sent for their size.", with()),
+		Oversized:     m.counter("downstream_oversized_total", "Responses that were not sent to a client because they are too large.", with()),
 		Coalesced:     m.counter("coalesced_total", "Changes that were merged into a newer one before they were sent to a client.", with()),
 		Propagation:   Histogram{to: m.propagation.With(with())},
 		AbsentGuesses: m.counter("upstream_absent_guesses_total", "Names taken for absent because an origin said nothing of them.", with()),
