@@ -153,14 +153,14 @@ func (r *relay) showLimits(c *inForce) {
 func (r *relay) fanoutSettings(c *inForce) fanout.Settings {
 	d := &c.cfg.Downstream
 	return fanout.Settings{
-		AckTimeout: d.AckTimeout, RemovalDelay: d.RemovalDelay, MaxConnectionAge: d.MaxConnectionAge, Drain: d.Drain, LongPoll: d.LongPoll, Limits: r.limits(c),
+		AckTimeout: d.AckTimeout, MaxConnectionAge: d.MaxConnectionAge, Drain: d.Drain, LongPoll: d.LongPoll, Limits: r.limits(c),
 	}
 }
 
 func (r *relay) registrySettings(c *inForce) orchestrator.Settings {
 	u := &c.cfg.Upstream
 	return orchestrator.Settings{
-		Keys: c.rules, Settle: c.cfg.Downstream.Settle, Linger: u.Linger, IdleTTL: u.IdleTTL, MaxIdle: u.MaxIdle, Limits: r.limits(c),
+		Keys: c.rules, Settle: c.cfg.Downstream.Settle, RemovalDelay: c.cfg.Downstream.RemovalDelay, Linger: u.Linger, IdleTTL: u.IdleTTL, MaxIdle: u.MaxIdle, Limits: r.limits(c),
 	}
 }
 

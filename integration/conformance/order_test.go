@@ -142,25 +142,6 @@ func TestP35_P36_AddRepointRemove(t *testing.T) {
 	})
 }
 
-// Beyond its time the removal waits for the routes to be answered, and for as
-// long again at most.
-func TestP36_WaitsForRoutes(t *testing.T) {
-	each(t, removing, onADS, func(c *trial) {
-		p := c.proxy("one")
-		start := time.Now()
-		c.site.put(c, rds, "r=z")
-		route := p.want(rds, "r=z") // not answered
-		c.site.put(c, cds, "-x")
-		removal := p.next(cds)
-		if took := time.Since(start); took < 2*removalDelay {
-			c.Errorf("the removal came after %v, and the route is unanswered", took)
-		}
-		p.ack(removal)
-		p.ack(route)
-		p.quiet()
-	})
-}
-
 // What is added is never held: in SotW it comes with what is still to be
 // removed.
 func TestP36_AdditionsDoNotWait(t *testing.T) {
@@ -171,6 +152,7 @@ func TestP36_AdditionsDoNotWait(t *testing.T) {
 		c.site.put(c, cds, "y=1")
 		p.takeFull(cds, "x=1 y=1 z=1", "y=1")
 		p.take(eds, "y=1") // P37
+		p.quiet()
 		c.site.put(c, cds, "-y", "z=2")
 		p.takeFull(cds, "x=1 y=1 z=2", "z=2")
 		p.quiet()
@@ -219,9 +201,9 @@ func TestP36_NothingToWaitFor(t *testing.T) {
 	})
 }
 
-// Who asks is answered: a name that is given up beside the wildcard, and one
-// that is asked for again.
-func TestP36_AnswersAreNotHeld(t *testing.T) {
+// Until the deletion takes effect the resource exists for every rule: also for a
+// name that is given up beside the wildcard, and for one that is asked for again.
+func TestP36_ExistsUntilThen(t *testing.T) {
 	each(t, keeping, both(onADS, downDelta), func(c *trial) {
 		p := c.proxy("one")
 		p.sub(cds, "x")
@@ -230,14 +212,61 @@ func TestP36_AnswersAreNotHeld(t *testing.T) {
 		c.site.put(c, cds, "-x")
 		p.quiet()
 		p.unsub(cds, "x")
-		p.take(cds, "-x") // P24
+		p.take(cds, "x=1") // P24: the wildcard covers it
+		p.take(eds, "x=1") // P37
 		p.quiet()
 
 		if c.up == "delta" { // a SotW origin's removals of load assignments nobody hears of
 			c.site.put(c, eds, "-y")
 			p.quiet()
 			p.sub(eds, "y")
-			p.take(eds, "-y") // P25
+			p.take(eds, "y=1") // P23
+			p.quiet()
+		}
+	})
+}
+
+// A client without routes sees what the key publishes, as the others do.
+func TestP36_ForTheWholeKey(t *testing.T) {
+	each(t, keeping, onADS, func(c *trial) {
+		p := c.proxy("one")
+		other := c.client("two")
+		other.sub(cds)
+		other.take(cds, "x=1 z=1")
+		c.site.put(c, cds, "-x")
+		other.quiet()
+		p.quiet()
+		p.reconnect() // and asks for nothing
+		other.takeFull(cds, "z=1", "-x")
+	})
+}
+
+// The roll-back of a bad cluster does not wait: all clients refuse it, and the
+// origin takes it back.
+func TestP36_RollBack(t *testing.T) {
+	each(t, keeping, onADS, func(c *trial) {
+		clients := []*proxy{c.proxy("one"), c.proxy("two")}
+		for _, p := range clients {
+			p.quiet()
+		}
+		c.site.put(c, cds, "bad=1")
+		for _, p := range clients {
+			if p.delta {
+				p.nack(p.want(cds, "bad=1"))
+			} else {
+				p.nack(p.want(cds, "bad=1 x=1 z=1"))
+			}
+		}
+		c.site.put(c, cds, "-bad")
+		for _, p := range clients {
+			p.takeFull(cds, "x=1 z=1", "-bad")
+			if !p.delta {
+				p.take(eds, "x=1") // P37: it may have taken nothing of what it refused
+			}
+			p.quiet()
+		}
+		c.site.put(c, cds, "-x") // nor does the roll-back end the waiting of others
+		for _, p := range clients {
 			p.quiet()
 		}
 	})

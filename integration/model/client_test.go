@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	clusterservice "github.com/envoyproxy/go-control-plane/envoy/service/cluster/v3"
@@ -72,7 +73,8 @@ type clientType struct {
 	parted   map[string]bool // SotW: given up, perhaps by stale requests alone (P12)
 	unsure   map[string]bool // SotW: asked for again since: perhaps nobody noticed
 	brought  map[string]string
-	refusals []map[string]int // what refused responses held (P15)
+	refusals []map[string]int     // what refused responses held (P15)
+	accepted map[string]time.Time // when it acknowledged resources while it refused nothing (P36)
 }
 
 type response struct {
@@ -120,6 +122,7 @@ func (c *client) connect(ctx context.Context) error {
 	for _, t := range c.types {
 		t.began, t.named, t.nonce, t.open, t.refusals, t.brought = false, false, "", nil, nil, nil
 		t.told, t.cause, t.ever = make(map[string]int), make(map[string]int), make(map[string]bool)
+		t.accepted = make(map[string]time.Time)
 		t.heard = false
 		t.parted, t.unsure, t.answers = make(map[string]bool), make(map[string]bool), 0
 	}
@@ -355,10 +358,14 @@ func (c *client) answer(t *clientType, refuse bool) bool {
 		for n, content := range r.items {
 			switch {
 			case content == 0: // also of what was given up beside the wildcard (P24)
+				delete(t.accepted, n)
 				delete(t.holds, n)
 				delete(t.versions, n)
 			case t.covers(n):
 				t.holds[n], t.versions[n] = content, r.versions[n]
+				if _, before := t.accepted[n]; !before && len(t.refusals) == 0 {
+					t.accepted[n] = time.Now()
+				}
 			}
 		}
 	}

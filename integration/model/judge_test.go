@@ -88,10 +88,12 @@ func (c *client) judgeFull(w *world, t *clientType, r response) error {
 	return nil
 }
 
-// early reports whether a name that is said to be gone should be held back yet.
+// early reports whether a name that is said to be gone should exist yet. What no
+// client acknowledged goes at once.
 // Who spoke for listeners later may not have done so when it was sent.
 func (c *client) early(w *world, t *clientType, n string) bool {
-	return c.points && t.typ != lds && t.cause[n] == 0 && !w.o.ripe(t.typ, n, removalDelay)
+	at, accepted := t.accepted[n]
+	return c.points && t.typ != lds && t.cause[n] == 0 && accepted && !w.o.ripe(t.typ, n, at, removalDelay)
 }
 
 func present(told map[string]int) map[string]int {

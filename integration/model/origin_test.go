@@ -298,11 +298,12 @@ func (o *origin) remove(typ xds.TypeURL, name string) {
 	o.removals[string(typ)+name] = append(o.removals[string(typ)+name], time.Now())
 }
 
-// ripe reports whether a name was removed at least so long ago.
-func (o *origin) ripe(typ xds.TypeURL, name string, ago time.Duration) bool {
+// ripe reports whether a name was removed at least so long ago, or not after a client
+// accepted it.
+func (o *origin) ripe(typ xds.TypeURL, name string, accepted time.Time, ago time.Duration) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return slices.ContainsFunc(o.removals[string(typ)+name], func(at time.Time) bool { return time.Since(at) >= ago })
+	return slices.ContainsFunc(o.removals[string(typ)+name], func(at time.Time) bool { return time.Since(at) >= ago || !at.After(accepted) })
 }
 
 func (o *origin) stamp(typ xds.TypeURL, name string) {

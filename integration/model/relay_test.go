@@ -69,7 +69,7 @@ func startRelay(t testing.TB, variant xds.Variant, dial dialer) (down *bufconn.L
 		t.Fatal(err)
 	}
 	registry, err := orchestrator.New(orchestrator.Options{
-		Settings: orchestrator.Settings{Keys: keys, Linger: linger, IdleTTL: 10 * time.Minute, MaxIdle: 10},
+		Settings: orchestrator.Settings{Keys: keys, RemovalDelay: removalDelay, Linger: linger, IdleTTL: 10 * time.Minute, MaxIdle: 10},
 		Open: func(id string, node []byte, sink upstream.Sink) orchestrator.Stream {
 			return origins.NewStream(id, node, sink)
 		},
@@ -80,7 +80,7 @@ func startRelay(t testing.TB, variant xds.Variant, dial dialer) (down *bufconn.L
 		t.Fatal(err)
 	}
 	server := fanout.NewServer(fanout.Options{Source: registry, Metrics: m, Log: log, Replica: "relay",
-		Settings: fanout.Settings{AckTimeout: ackTimeout, RemovalDelay: removalDelay}})
+		Settings: fanout.Settings{AckTimeout: ackTimeout}})
 	g := grpc.NewServer(server.ServerOptions(fanout.Keepalive{Time: time.Hour, Timeout: time.Hour, MinTime: time.Second})...)
 	server.Register(g)
 	down = bufconn.Listen(1 << 16)

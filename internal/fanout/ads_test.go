@@ -56,8 +56,7 @@ type adsType struct {
 
 // adsOptions of a test's server.
 type adsOptions struct {
-	removalDelay time.Duration
-	only         xds.TypeURL // of a per-type service
+	only xds.TypeURL // of a per-type service
 }
 
 // eachADS runs a test on a stream of either variant; what says which of several
@@ -81,7 +80,7 @@ func oneADS(t *testing.T, v xds.Variant, o adsOptions, f func(*ads)) {
 		house := &house{}
 		srv := NewServer(Options{
 			Source: house, Metrics: newMeters(t), Replica: "replica",
-			Settings: Settings{AckTimeout: ackTimeout, RemovalDelay: o.removalDelay},
+			Settings: Settings{AckTimeout: ackTimeout},
 			Log:      slog.New(slog.DiscardHandler),
 		})
 		l := bufconn.Listen(1 << 20)

@@ -8,7 +8,7 @@ import (
 )
 
 // alarms rings what it was set for, at a time: slots that hold a change back
-// until ack_timeout (P19), or a removal (P36), and streams that are old. Whoever
+// until ack_timeout (P19), and streams that are old. Whoever
 // has an alarm has one at most, so they are bounded by who there is: that of a
 // slot whose stream has ended stays until it is due, that of a stream is dropped.
 type alarms[T ringer] struct {

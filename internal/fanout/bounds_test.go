@@ -24,7 +24,7 @@ func (w *world) send1() *Frame {
 	}
 	f := framesOf(p.to).frame(nil, &p, "id")
 	if f.Empty() {
-		w.s.Settled(&p, w.now)
+		w.s.Settled(&p)
 		return nil
 	}
 	w.seq++

@@ -7,7 +7,6 @@ type cause uint8
 
 const (
 	refreshed cause = iota + 1 // P37: as far as it is there; waits like any change (P19)
-	postponed                  // it waits for its part (P38)
 	repeated                   // P15, P50: what it was sent is not what it is to have; waits as well
 	asked                      // newly subscribed, or given up beside the wildcard (P22–P24)
 )

@@ -49,9 +49,9 @@ func (p *Plan) compare() content {
 	k, to, now := &p.key, p.to, p.at
 	c := content{any: k.force, full: k.full, took: k.beat.took}
 	for _, name := range p.names() {
-		b := p.parts.at(p.base, name)
+		b := p.base
 		had, was := b.look(k.sub, name)
-		has, is := see(to, k.sub, k.keep, name, had, was)
+		has, is := see(to, k.sub, name, had, was)
 		if is == xds.Present && has.Expired(now) {
 			has, is = nil, xds.Lapsed // though the group has yet to let go of it (P62)
 		}
@@ -87,9 +87,9 @@ func (p *Plan) compare() content {
 // names are those that may differ between what was sent and what is to be seen,
 // sorted.
 func (p *Plan) names() []string {
-	names := p.key.keep.appendNames(p.parts.candidates(p.base, p.to, p.key.sub))
+	names := p.base.candidates(p.to, p.key.sub)
 	if p.key.form.Timed {
-		names = append(names, p.parts.renewed(p.base, p.to, p.key.sub)...)
+		names = append(names, p.base.renewed(p.to, p.key.sub)...)
 	}
 	sortUnique(&names)
 	return names
@@ -106,7 +106,7 @@ func (c *content) all(k *frameKey, to *xds.Snapshot, now time.Time) {
 		c.changed = append(c.changed, r)
 		return true
 	})
-	c.changed = slices.DeleteFunc(k.keep.with(c.changed), func(r *xds.Resource) bool { return r.Expired(now) })
+	c.changed = slices.DeleteFunc(c.changed, func(r *xds.Resource) bool { return r.Expired(now) })
 	to.Errors(k.sub, func(e *xds.ResourceError) bool {
 		c.errors = append(c.errors, e)
 		return true

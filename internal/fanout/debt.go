@@ -4,8 +4,8 @@ import "xdsrelay/internal/xds"
 
 // What a client has of a type follows from what it was sent, and of that what it is to
 // take yet: its debts. Each of these stands by what will be taken with it, so that it ends
-// with that: by a response in flight, by one that was refused (P15), by removals that are
-// held back (P36), by what is too large (P38), and by what is asked for or to be said again,
+// with that: by a response in flight, by one that was refused (P15),
+// by what is too large (P38), and by what is asked for or to be said again,
 // and not sent. A debt is generations and no names, so that it has no size.
 
 // Span is generations in a row. The zero one is empty.
@@ -128,7 +128,7 @@ func (s *Session) came(to *xds.Snapshot, name string) Debt {
 // square notes that nothing is to be sent that was asked for or is to be said again, if
 // that is so.
 func (s *Session) square() {
-	if s.owes.None() || s.owed || s.anew || s.parts.restarts() {
+	if s.owes.None() || s.owed || s.anew {
 		return
 	}
 	at := s.newest()
@@ -136,7 +136,7 @@ func (s *Session) square() {
 		switch why {
 		case refreshed:
 			continue // it has it
-		case repeated, postponed:
+		case repeated:
 			return
 		}
 		if _, is := at.Look(s.sub, name); is == xds.Present || is == xds.Elsewhere {
@@ -150,22 +150,7 @@ func (s *Session) square() {
 // the first in which anything changed for it since. So what does not concern it counts as
 // sent.
 func (s *Session) level(to *xds.Snapshot) uint64 {
-	if s.parts == nil {
-		return s.ahead(s.sent, to, xds.Unconcerned(s.sent, to, s.sub))
-	}
-	least := to.Gen
-	for i := range s.parts.spans {
-		at := s.parts.spans[i].base
-		if at.over != nil {
-			if went := s.hold.went(); went > 0 {
-				least = min(least, went-1)
-			} else {
-				at.at = s.sent // it went since then
-			}
-		}
-		least = min(least, xds.Unconcerned(at.at, to, s.sub))
-	}
-	return s.ahead(s.parts.oldest(s.sent), to, least)
+	return s.ahead(s.sent, to, xds.Unconcerned(s.sent, to, s.sub))
 }
 
 // ahead is level of who was sent something ahead of from, by which it has gen: what it was
@@ -202,9 +187,6 @@ func (s *Session) carries(p *Plan) Debt {
 		return d
 	}
 	from := s.level(p.to) + 1
-	if since := s.hold.since(); since > 0 {
-		from = min(from, since)
-	}
 	if from <= p.to.Gen {
 		d.From = oldest(d.From, from)
 	}
@@ -220,13 +202,9 @@ func (s *Session) adopt(p *Plan) {
 		return
 	}
 	s.owes = Debt{}
-	if !s.short.None() {
-		s.short = allOf
-	}
 	if !s.denied.None() {
 		s.denied = allOf
 	}
-	s.hold.recount()
 	for i := range s.flights {
 		s.flights[i].owes, s.flights[i].whole = allOf, false
 	}
@@ -235,25 +213,11 @@ func (s *Session) adopt(p *Plan) {
 	}
 }
 
-// fall notes, before the session moves, that it does without what is too large (P38).
-func (s *Session) fall(p *Plan, of Debt) {
-	if !s.lacks() {
-		s.short = Debt{}
-	}
-	if p.oversized != nil {
-		s.short = s.short.with(of)
-	}
-}
-
 // open is what the client is to take that it did not refuse.
 func (s *Session) open() Debt {
 	d := s.owes
 	for i := range s.flights {
 		d = d.with(s.flights[i].owes)
-	}
-	d.From = oldest(d.From, s.hold.since())
-	if s.lacks() {
-		d = d.with(s.short)
 	}
 	return d
 }

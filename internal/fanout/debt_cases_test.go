@@ -135,69 +135,6 @@ func TestP23_WhoGoesOnAskingHasWhatItTook(t *testing.T) {
 	}
 }
 
-// In parts, while things change all the time.
-func TestP38_WhoTakesPartAfterPartHasWhatItTook(t *testing.T) {
-	w := newWorld(t, xds.EndpointType, xds.Delta)
-	w.s.limit = w.room(1)
-	w.named("a", "b", "c")
-	w.sub("a", "b", "c")
-	for w.next() != "" {
-		w.ack()
-	}
-	w.named("a=2", "b=2", "c=2")
-	v := w.cur.Gen
-	for i := range 60 {
-		if w.next() == "" {
-			t.Fatal("nothing is sent")
-		}
-		w.named(fmt.Sprintf("a=%s", []string{"33", "2"}[i%2]), fmt.Sprintf("b=%s", []string{"33", "2"}[i%2]), fmt.Sprintf("c=%s", []string{"33", "2"}[i%2]))
-		w.ack()
-	}
-	has, arrears, _, _ := stand(w)
-	if has < v {
-		t.Errorf("after 60 parts, each taken, it has %d, not %d; %d is the newest, %v", has, v, w.cur.Gen, arrears)
-	}
-}
-
-// What was held back, came again and went again within a grain of another removal.
-func TestP36_WhatComesBackWithinAGrain(t *testing.T) {
-	for _, v := range variants {
-		t.Run(v.String(), func(t *testing.T) {
-			w := troop(t, v, 1)[0]
-			w.wild("a", "b", "x")
-			w.sub()
-			w.next()
-			w.ack()
-			w.wild("-b", "c")
-			went := w.cur.Gen
-			w.next()
-			w.ack()
-			w.pass(delay / 2)
-			w.wild("-x", "c=2")
-			w.next() // in flight
-			w.wild("b=2")
-			if got := w.next(); got != "" {
-				t.Fatalf("sends %q before the answer", got)
-			}
-			w.wild("-b", "c=33")
-			w.ack()
-			w.next()
-			w.ack()
-			w.pass(delay/2 + 1)
-			w.routed = w.now
-			w.wild("c=2")
-			w.next()
-			w.ack()
-			if w.s.over().get("b").r == nil {
-				t.Fatal("b is not held back any more")
-			}
-			if got := w.owns(); got >= went {
-				t.Errorf("has %d of %d, though b is held as it was before %d, in which it went", got, w.cur.Gen, went)
-			}
-		})
-	}
-}
-
 // A name that is asked for later, and that changed in two versions.
 func TestP23_AllThatChangedItIsNotHad(t *testing.T) {
 	w := newWorld(t, xds.EndpointType, xds.Delta)
@@ -237,37 +174,6 @@ func TestP37_WhatFollowsIsNothingToTake(t *testing.T) {
 	if arrears.Of(Span{v, v}) {
 		t.Errorf("has %d but for %v: x is of 1 alone", has, arrears)
 	}
-}
-
-// What was refused, and goes out again in parts, is not had before it is taken.
-func TestP38_WhatIsRefusedAndSaidAgainInPartsIsNotHad(t *testing.T) {
-	w := newWorld(t, xds.EndpointType, xds.Delta)
-	w.s.limit = w.room(3)
-	w.named("a", "b", "d", "e", "f")
-	w.sub("a", "b", "d", "e", "f")
-	for w.next() != "" {
-		w.ack()
-	}
-	w.named("e=2")
-	w.named("a=2", "b=2")
-	v := w.cur.Gen
-	w.want("a=2 b=2 e=2")
-	w.nack()
-	w.named("f=2")
-	w.want("f=2")
-	other := len(w.nonces)
-	w.named("a=33", "d=33")
-	w.pass(ackTimeout)
-	w.next()
-	w.send(request{ack: other}) // f=2
-	has, arrears, refusing, refused := stand(w)
-	if has >= v && !arrears.Of(Span{v, v}) {
-		t.Errorf("version %d is had (has %d, but for %v, refusing %v since %d): it refused all of that, and nothing of it is taken since", v, has, arrears, refusing, refused)
-	}
-	for w.next() != "" {
-		w.ack()
-	}
-	w.ack()
 }
 
 // What was refused before a move to another lineage is numbered as it was there.

@@ -187,22 +187,3 @@ func TestP19_RigTheWildcardAgainAndAgainAndAName(t *testing.T) {
 	c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(xds.ClusterType), ResourceNamesSubscribe: []string{"b"}})
 	c.want("b ")
 }
-
-// The wildcard, subscribed later, is answered in parts: what is in the next ones the
-// client does not have.
-func TestP38_TheWildcardLaterInParts(t *testing.T) {
-	w := newWorld(t, xds.ClusterType, xds.Delta)
-	w.s.limit = w.room(1)
-	w.wild("a", "b")
-	w.named("c")
-	w.sub("c")
-	w.want("c")
-	w.ack()
-	w.sub("*")
-	w.want("a")
-	w.ack()
-	has, debt, _, _ := stand(w)
-	if has >= w.cur.Gen && !debt.Of(Span{1, 1}) {
-		t.Errorf("has %d of %d but for %v: b is to come yet", has, w.cur.Gen, debt)
-	}
-}

@@ -115,7 +115,6 @@ func (s *Session) edit(r *xds.Request, want *xds.Subscription) {
 			}
 		}
 		s.narrow(was)
-		s.parts = s.parts.relent()
 	}
 	s.normalize()
 }
@@ -283,9 +282,6 @@ func (s *Session) planEarly(cur *xds.Snapshot, now time.Time) Plan {
 	}
 	names = s.heard(cur, with(cur, names))
 	for _, name := range cur.Changes(s.newest(), s.sub) {
-		if s.hasTurn(name) {
-			continue
-		}
 		if _, was := s.had(name); was == xds.Pending && (s.sub.Names.Has(name) || !s.sub.Wildcard) && s.differs(name, cur) {
 			names = append(names, name)
 		}

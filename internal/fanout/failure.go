@@ -42,7 +42,7 @@ func (s *Session) told(name string) *xds.ResourceError {
 	if e, ok := s.warned[name]; ok {
 		return e
 	}
-	return s.parts.at(s.base(), name).error(s.sub, name)
+	return s.base().error(s.sub, name)
 }
 
 // owe has the errors follow that could not stand beside their resources (P39).

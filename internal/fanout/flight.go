@@ -10,18 +10,17 @@ import (
 // flight is a response that has not been answered. It keeps neither the body
 // nor the snapshot alive.
 type flight struct {
-	seq    uint64
-	at     time.Time
-	covers time.Time // what was published until then is in it or was sent before; zero: some of it is
-	frame  *manifest
-	sub    *xds.Subscription // that it answered
-	early  bool
-	news   bool // there is something in it that changed since all that was sent before
-	whole  bool // it is the last of generation gen
-	gen    uint64
-	owes   Debt         // what is taken with it
-	told   int          // weight of names that went, of who may be the only one to be told
-	of     *xds.Rollout // that it carries; nil: nobody counts
+	seq   uint64
+	at    time.Time
+	frame *manifest
+	sub   *xds.Subscription // that it answered
+	early bool
+	news  bool // there is something in it that changed since all that was sent before
+	whole bool // it is the last of generation gen
+	gen   uint64
+	owes  Debt         // what is taken with it
+	told  int          // weight of names that went, of who may be the only one to be told
+	of    *xds.Rollout // that it carries; nil: nobody counts
 }
 
 // maxFlights bounds the unanswered responses that are remembered. The oldest
@@ -42,8 +41,8 @@ func (s *Session) tells(p *Plan, frame *manifest) bool {
 		return true
 	}
 	return slices.ContainsFunc(p.to.Changes(s.sent, s.sub), func(name string) bool {
-		why, repeats := s.fresh[name]
-		return !repeats || why == postponed
+		_, repeats := s.fresh[name]
+		return !repeats
 	})
 }
 
@@ -82,6 +81,7 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 	default:
 		out.Verdict = Acked
 		s.inStep, s.refuses, s.denied = newest, false, Debt{}
+		out.acked = s.flights[i].gen
 		s.reach(i, out)
 		if f := s.flights[i].frame; !s.flights[i].early {
 			s.acked = f.version
@@ -91,9 +91,6 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 				}
 			}
 		}
-	}
-	if covers := s.flights[i].covers; covers.After(s.through) {
-		s.through = covers
 	}
 	out.answered = s.flights[i].frame
 	out.Version = out.answered.version

@@ -65,20 +65,15 @@ type frameKey struct {
 	anew         bool // everything in it is new to the client
 	sub, by      *xds.Subscription
 	lineage, gen uint64
-	over, keep   *held // what the client has, and is to see, besides the snapshots (P36)
 	beat         beatKey
-	parts        uint64 // the progress beyond what was sent (P38); 0: none
 }
 
 // key names the difference between what the client was sent and what it is to
 // see.
 func (s *Session) key(cur *xds.Snapshot, now time.Time) frameKey {
-	k := frameKey{form: s.form, full: s.full(), sub: s.sub, by: s.sentBy(), over: s.over(), keep: s.keep(), beat: s.beatKey(cur, now)}
+	k := frameKey{form: s.form, full: s.full(), sub: s.sub, by: s.sentBy(), beat: s.beatKey(cur, now)}
 	if s.sent != nil {
 		k.lineage, k.gen = s.sent.Lineage, s.sent.Gen
-	}
-	if s.parts != nil {
-		k.parts = s.parts.id
 	}
 	return k
 }
@@ -96,10 +91,9 @@ type frameCache struct {
 	byKey     layer[frameKey]
 	byContent layer[uint64] // one frame a hash; equality by identity of resources
 
-	held      heldTable // no part of it is under mu
 	documents documents // what polls are given (P70), with a lock and bounds of its own
 
-	told atomic.Bool // that something in the snapshot is oversized (P38)
+	told atomic.Bool // that a response of the snapshot is too large (P38)
 }
 
 // maxFrames bounds each layer of one snapshot's cache; so does frameBytes, which

@@ -22,11 +22,11 @@ func (s *Session) latest(name string, r *xds.Resource, is xds.Presence) (*xds.Re
 	return r, is
 }
 
-// see is view for a client that had this of name. A resource of this name is gone
+// see is Snapshot.Look for a client that had this of name. A resource of this name is gone
 // though the name is another one's handle now; and one that the client had for a
 // handle, once that is answered without it. Both also if it has lapsed since.
-func see(s *xds.Snapshot, sub *xds.Subscription, h *held, name string, had *xds.Resource, was xds.Presence) (*xds.Resource, xds.Presence) {
-	r, is := view(s, sub, h, name)
+func see(s *xds.Snapshot, sub *xds.Subscription, name string, had *xds.Resource, was xds.Presence) (*xds.Resource, xds.Presence) {
+	r, is := s.Look(sub, name)
 	switch {
 	case was != xds.Present && was != xds.Lapsed:
 	case is == xds.Elsewhere:

@@ -246,8 +246,6 @@ func (c *handlesClient) toggle() {
 		return // a list without names is not the point here
 	case len(c.open) > 0:
 		return // nobody could tell what it does with what is on its way
-	case c.s.variant == xds.SotW && c.s.limit < MaxResponse:
-		return // all that there is has no room
 	}
 	if c.wild = !c.wild; c.s.variant == xds.SotW {
 		c.logf("-> wildcard %v", c.wild)
@@ -281,9 +279,7 @@ func (c *handlesClient) again() {
 	if c.s.variant == xds.SotW {
 		return
 	}
-	limit := c.s.limit
 	c.s = NewSession(c.typ, c.s.variant)
-	c.s.limit = limit
 	c.open, c.nonces = nil, nil
 	if !c.wild && len(c.names) == 0 {
 		c.names["n0"] = true // none at all would be the legacy wildcard
@@ -349,9 +345,6 @@ func runHandlesModel(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, 
 	c := &handlesClient{
 		world: newWorld(t, url, v), rt: rt, origin: o, wild: wild,
 		names: map[string]bool{"n0": true}, dropped: map[string]bool{}, parted: map[string]bool{}, unwanted: map[string]bool{}, unsure: map[string]bool{}, holds: map[string]handled{},
-	}
-	if whole := v == xds.SotW && (c.typ.FullState || wild); !whole && rapid.Bool().Draw(rt, "limited") {
-		c.s.limit = 400 + 100*rapid.IntRange(0, 3).Draw(rt, "limit")
 	}
 	resource := rapid.SampledFrom([]string{"n0", "n1", "n2", "xdstp://o/T/c/0", "xdstp://o/T/c/1"})
 	aliases := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a0", "a1", "n2"}), 0, 2, rapid.ID[string])

@@ -101,7 +101,7 @@ func (s *Session) renew(cur *xds.Snapshot, p *Plan, spoken []string) {
 	}
 	k := s.beatKey(cur, p.at)
 	p.took = k.took
-	for _, name := range s.parts.renewed(s.base(), cur, s.sub) {
+	for _, name := range s.base().renewed(cur, s.sub) {
 		if _, is := slices.BinarySearch(spoken, name); is || s.isRefused(name) {
 			continue
 		}
@@ -126,7 +126,7 @@ func (s *Session) beating(cur *xds.Snapshot) bool {
 	if !s.form.Timed || s.full() && s.refuses {
 		return false
 	}
-	return slices.ContainsFunc(s.parts.renewed(s.base(), cur, s.sub), func(name string) bool {
+	return slices.ContainsFunc(s.base().renewed(cur, s.sub), func(name string) bool {
 		had, was := s.had(name)
 		has, is := s.look(name, cur)
 		return was == xds.Present && is == xds.Present && has.Renewed(had)

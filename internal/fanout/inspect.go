@@ -74,11 +74,6 @@ func (s *Session) still() *Session {
 	c.early, c.warned, c.fresh, c.awaits = maps.Clone(s.early), maps.Clone(s.warned), maps.Clone(s.fresh), maps.Clone(s.awaits)
 	c.flights, c.refused = slices.Clone(s.flights), slices.Clone(s.refused)
 	c.initial = nil
-	if s.hold != nil {
-		h := *s.hold
-		h.waits = nil
-		c.hold = &h
-	}
 	return &c
 }
 
@@ -162,11 +157,7 @@ func (s *Session) known(now *xds.Snapshot) []string {
 		names = append(names, r.Name)
 		return true
 	}
-	s.parts.collect(s.base(), func(b base) []string {
-		b.at.Covered(b.sentBy(s.sub), add)
-		names = b.over.appendNames(names)
-		return nil
-	})
+	s.sent.Covered(s.sentBy(), add)
 	for name := range s.early {
 		names = append(names, name)
 	}
@@ -197,17 +188,8 @@ func (t *InspectedType) resource(name string) (ResourceStatus, bool) {
 	}
 	r := ResourceStatus{Name: spell(s.want, name, cmp.Or(had, has))}
 	flies, refused := s.flies(name), false
-	if at := s.parts.at(s.base(), name).at; at != nil && was != xds.Pending {
+	if at := s.sent; at != nil && was != xds.Pending {
 		r.Updated = at.Received
-	}
-	misfit := s.misfit(name)
-	if misfit != nil && was == xds.Present {
-		// P38: it was passed over, and of what the client has instead only that is known.
-		if r.State = Unanswered; misfit.had {
-			r.Stance = Unsure
-		}
-		r.Updated = time.Time{}
-		return r, true
 	}
 	if was == xds.Present {
 		refused = t.refused(name, had, flies, &r)
@@ -256,7 +238,7 @@ func (t *InspectedType) resource(name string) (ResourceStatus, bool) {
 // client was sent has something by it.
 func (s *Session) unspoken(name string) bool {
 	why, waits := s.fresh[name]
-	return waits && (why == asked || why == postponed) && s.want.Names.Has(name)
+	return waits && why == asked && s.want.Names.Has(name)
 }
 
 // flies reports whether a response that is not answered yet speaks of name.

@@ -138,24 +138,6 @@ func TestStanceOfAWildcard(t *testing.T) {
 	})
 }
 
-// P36: what waits to be removed the client still has.
-func TestStanceOfWhatWaits(t *testing.T) {
-	each(t, xds.ClusterType, func(w *world) {
-		w.hold = time.Minute
-		w.sub()
-		w.wild("a", "b")
-		w.want("a b")
-		w.ack()
-		w.wild("-b")
-		w.want("")
-		w.standing(1, "a:taken/SYNCED b:taken/SYNCED")
-		w.pass(3 * time.Minute)
-		w.next()
-		w.ack()
-		w.standing(2, "a:taken/SYNCED")
-	})
-}
-
 // P27: what a client brought it has, though nothing was sent.
 func TestStanceOfWhatWasBrought(t *testing.T) {
 	w := newWorld(t, xds.ClusterType, xds.Delta)

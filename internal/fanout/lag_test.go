@@ -211,28 +211,6 @@ func TestP16_SweepFollowsPinnedBytes(t *testing.T) {
 	}
 }
 
-// What is held back counts among what a slow client keeps alive.
-func TestP36_HeldBackCounts(t *testing.T) {
-	inADS(t, "", holds, func(a *ads) {
-		envoy(a)
-		a.origin("CDS -x")
-		var pinned int64
-		for _, st := range a.srv.all() {
-			a.withhold("CDS")
-			a.origin("CDS z=2", "CDS z")
-			pins := map[any]pin{}
-			st.lag(time.Now(), pins)
-			for _, p := range pins {
-				pinned += p.bytes
-			}
-		}
-		x, z := update(a.t, xds.ClusterType, "x").Changed[0].Size(), update(a.t, xds.ClusterType, "z=2").Changed[0].Size()
-		if pinned != x+z {
-			t.Errorf("%d bytes are kept alive, want %d", pinned, x+z)
-		}
-	}, xds.Delta)
-}
-
 // What is on its way to clients that take nothing counts as kept alive: once,
 // however many wait for the same, and of keys that share it.
 func TestP16_OnItsWayCounts(t *testing.T) {

@@ -73,10 +73,12 @@ type group struct {
 }
 
 type member struct {
-	h    *house
-	g    *group
-	join Join
-	sub  *xds.Subscription
+	h      *house
+	g      *group
+	join   Join
+	sub    *xds.Subscription
+	routed bool     // as the group was told (P36)
+	acked  []uint64 // generations, as it was told
 }
 
 func (h *house) group(name string) *group {
@@ -170,6 +172,18 @@ func (m *member) Subscribe(s *xds.Subscription) {
 	m.sub = s
 	m.g.mu.Unlock()
 	m.join.Waker.Wake()
+}
+
+func (m *member) Routed() {
+	m.g.mu.Lock()
+	defer m.g.mu.Unlock()
+	m.routed = true
+}
+
+func (m *member) Acked(gen uint64) {
+	m.g.mu.Lock()
+	defer m.g.mu.Unlock()
+	m.acked = append(m.acked, gen)
 }
 
 func (m *member) Again(names []string) {

@@ -36,9 +36,6 @@ type modelClient struct {
 	// refused are what refused responses held, until a response has covered
 	// all that is still asked for of one again (P15).
 	refused []map[string]string
-
-	limit int       // of a response; 0: none
-	until time.Time // no part may follow before; zero: the newest was no part, or is answered (P38)
 }
 
 type modelResponse struct {
@@ -83,15 +80,6 @@ func (c *modelClient) work(origin map[string]string) {
 		text := c.next()
 		if text == "" {
 			return
-		}
-		if c.limit > 0 && c.size > c.limit {
-			c.rt.Fatalf("%q has %d bytes, more than %d", text, c.size, c.limit)
-		}
-		if c.now.Before(c.until) && !c.plan.early {
-			c.rt.Fatalf("%q does not wait for the ACK of the part before", text)
-		}
-		if c.until = (time.Time{}); c.plan.next != nil {
-			c.until = c.now.Add(ackTimeout)
 		}
 		r := modelResponse{text: text, items: itemsOf(text)}
 		for _, item := range strings.Fields(text) {
@@ -138,9 +126,7 @@ func (c *modelClient) answer(refuse bool) {
 		return
 	}
 	r := c.open[0]
-	if c.open = c.open[1:]; len(c.open) == 0 {
-		c.until = time.Time{}
-	}
+	c.open = c.open[1:]
 	n := len(c.nonces) - len(c.open)
 	req := request{names: c.list(c.asked()), ack: n}
 	if refuse {
@@ -251,10 +237,6 @@ func runModel(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild bo
 		world: newWorld(t, url, v), rt: rt, wildcard: wild,
 		parted: map[string]bool{}, unsure: map[string]bool{}, dropped: map[string]bool{},
 		names: map[string]bool{}, holds: map[string]string{}, sent: map[string]string{}, cause: map[string]bool{},
-	}
-	if whole := v == xds.SotW && (c.typ.FullState || wild); !whole && rapid.Bool().Draw(rt, "limited") {
-		c.limit = c.room(rapid.IntRange(1, 3).Draw(rt, "limit"))
-		c.s.limit = c.limit
 	}
 	origin := map[string]string{}
 	name := rapid.SampledFrom(modelNames)

@@ -15,11 +15,6 @@ type Moment struct {
 	// Release: a later type has a change to send that came after the newest
 	// unanswered response, so that this type does not wait (P19).
 	Release bool
-	// Hold is how long a removal is held back (P36); 0: it is not.
-	Hold time.Duration
-	// Routed: what routes and listeners had to send until then is answered. It
-	// need only be told where something is ripe.
-	Routed time.Time
 }
 
 // sight is what a worker's turn at a stream sees of the types, in the order of
@@ -51,78 +46,9 @@ func (st *stream) look() (v sight) {
 // moment is what the session of the i-th type is to be told. Under the lock.
 func (st *stream) moment(v *sight, i int) Moment {
 	sl := v.order[i]
-	m := st.removals(v, sl)
+	m := Moment{Now: v.now, AckTimeout: st.srv.settings().AckTimeout}
 	m.Release = sl.typ.Warms && len(sl.flights) > 0 && st.laterPending(v, i)
 	return m
-}
-
-// removals is moment without Release. Under the lock.
-func (st *stream) removals(v *sight, sl *slot) Moment {
-	m := Moment{Now: v.now, AckTimeout: st.srv.settings().AckTimeout}
-	if sl.typ.LeavesLast && st.points() {
-		m.Hold = st.srv.settings().RemovalDelay
-	}
-	if sl.hold.ripe(v.now, m.Hold) {
-		m.Routed = v.routed()
-	}
-	return m
-}
-
-// points reports whether this is an aggregated stream that has spoken for routes
-// or listeners, and is answered (P36). Under the lock.
-func (st *stream) points() bool {
-	if st.only != "" {
-		return false
-	}
-	for _, o := range st.order {
-		if o.typ.Points && o.member != nil {
-			return true
-		}
-	}
-	return false
-}
-
-// routed is the time until which all that routes and listeners had to send is
-// answered. Under the stream's lock.
-func (v *sight) routed() time.Time {
-	until := v.now
-	for i, o := range v.order {
-		if o.typ.Points && o.member != nil {
-			if t := o.Through(v.cur[i], v.now); t.Before(until) {
-				until = t
-			}
-		}
-	}
-	return until
-}
-
-// ripe returns the types whose removals wait for nothing but routes and
-// listeners, if sl is one of these. Under the lock.
-func (st *stream) ripe(sl *slot, now time.Time) (bits uint64) {
-	if !sl.typ.Points {
-		return 0
-	}
-	for _, o := range st.slots {
-		if o.hold.ripe(now, st.srv.settings().RemovalDelay) {
-			bits |= o.bit
-		}
-	}
-	return bits
-}
-
-// Through returns until when all that the session had to send was answered: all
-// that was published before was sent and acknowledged or refused, or was
-// nothing to this client. cur was read after now.
-func (s *Session) Through(cur *xds.Snapshot, now time.Time) time.Time {
-	if s.Pending(cur) {
-		return s.through
-	}
-	if n := len(s.flights); n > 0 {
-		s.flights[n-1].covers = now
-	} else {
-		s.through = now
-	}
-	return s.through
 }
 
 // follow has what follows the sent resources answered again (P37), and returns
@@ -169,8 +95,7 @@ func (st *stream) laterPending(v *sight, i int) bool {
 		if o.typ.Order <= at || markOf(v.cur[j]) == o.marks[at] {
 			continue
 		}
-		m := st.removals(v, o)
-		if o.observe(v.cur[j], &m); o.Pending(v.cur[j]) {
+		if o.Pending(v.cur[j]) {
 			return true
 		}
 	}

@@ -1,127 +1,70 @@
 package fanout
 
-import (
-	"slices"
+// MaxResponse is the largest response that is sent, in bytes (P59), unless
+// Options say otherwise.
+const MaxResponse = 256 << 20
 
-	"xdsrelay/internal/xds"
-)
+// nonceSize is what a nonce adds to a body, at most.
+const nonceSize = 2 + prefixLen + 13
 
-// Oversized is what could not be sent for its size (P38), for people to read.
+// Oversized is a response that is not sent because it is too large (P38).
 type Oversized struct {
 	Version string `json:"version"`
 	Bytes   int    `json:"bytes"`
-	// Resource that alone is too large; empty: it is the whole response.
-	Resource string `json:"resource,omitempty"`
-
-	next *Oversized // another resource; nil: there is none
-	had  bool       // the client has an older one of it, as far as it took that
 }
 
-// unsendable reports whether nothing of the response can be sent.
-func (p *Plan) unsendable() bool { return p.oversized != nil && p.oversized.Resource == "" }
+// made is what came of a plan: the frame, without body if there is nothing to
+// send, or the size of a response that is too large.
+type made struct {
+	frame     *Frame
+	oversized *Oversized
+}
 
-// stuck is a full-state response that is not sent for its size.
+// take notes what came of the plan.
+func (p *Plan) take(m made) *Frame {
+	p.oversized = m.oversized
+	return m.frame
+}
+
+// make makes the response of a difference, if it is not too large. Its size is known
+// before anything is encoded.
+func (fc *frameCache) make(p *Plan, replica string, c content) made {
+	if size := c.body(p, replica).Size() + nonceSize; size > p.limit {
+		return made{frame: emptyFrame, oversized: &Oversized{Version: p.to.Version, Bytes: size}}
+	}
+	return made{frame: fc.share(p, replica, c)}
+}
+
+// stuck is a response that is not sent because it is too large.
 type stuck struct {
 	key frameKey
 	to  mark
+	Oversized
 }
 
-// Stuck records that the plan's response is too large and cannot be split: it is
-// not made again before it would be another.
-func (s *Session) Stuck(p *Plan) { s.stuck = &stuck{p.key, markOf(p.to)} }
+// Stuck records that the plan's response is too large. It is not made again before
+// the snapshot or the subscription is another one.
+func (s *Session) Stuck(p *Plan) { s.stuck = &stuck{p.key, markOf(p.to), *p.oversized} }
 
 func (s *Session) isStuck(p *Plan) bool {
 	return s.stuck != nil && p.key == s.stuck.key && markOf(p.to) == s.stuck.to
 }
 
-// maxMisfits bounds how many resources that are too large are told apart, of a
-// type of a stream.
-const maxMisfits = 8
-
-// oversizedBy is what is not sent for its size once the plan went out as f. It is
-// asked before the session moves.
-func (s *Session) oversizedBy(p *Plan, f *Frame) *Oversized {
-	if s.oversized == nil && p.oversized == nil {
+// unsent is the response that is not sent because it is too large; nil: there is none.
+func (s *Session) unsent() *Oversized {
+	if s.stuck == nil {
 		return nil
 	}
-	if p.unsendable() {
-		return p.oversized
-	}
-	var all []Oversized
-	for o := p.oversized; o != nil && len(all) < maxMisfits; o = o.next {
-		now := *o
-		if was := s.misfit(o.Resource); was != nil {
-			now.had = was.had
-		} else {
-			_, was := s.had(o.Resource)
-			now.had = was == xds.Present
-		}
-		all = append(all, now)
-	}
-	for o := s.oversized; o != nil && len(all) < maxMisfits; o = o.next {
-		if o.Resource == "" {
-			continue // something took its place
-		}
-		_, again := slices.BinarySearch(f.names, o.Resource)
-		if !again && !slices.ContainsFunc(all, func(n Oversized) bool { return n.Resource == o.Resource }) {
-			all = append(all, *o)
-		}
-	}
-	var first *Oversized
-	for i := range slices.Backward(all) {
-		all[i].next = first
-		first = &all[i]
-	}
-	return first
+	return &s.stuck.Oversized
 }
 
-// unsent is what of the newest is not sent for its size; nil: nothing.
-func (s *Session) unsent() *Oversized {
-	for o := s.oversized; o != nil; o = o.next {
-		if o.Resource == "" || s.misses(o) {
-			return o
-		}
-	}
-	return nil
-}
-
-// lacks reports whether the client was sent all but a resource that is too large:
-// the session has moved on, and the client has no such version.
-func (s *Session) lacks() bool {
-	o := s.unsent()
-	return o != nil && o.Resource != ""
-}
-
-// misses reports whether there is such a resource still, that the client asks for.
-func (s *Session) misses(o *Oversized) bool {
-	if !s.sub.Covers(o.Resource) {
-		return false
-	}
-	_, was := s.had(o.Resource)
-	return was == xds.Present
-}
-
-// misfit is what is known of name's being too large; nil: it is not.
-func (s *Session) misfit(name string) *Oversized {
-	for o := s.oversized; o != nil; o = o.next {
-		if o.Resource == name && name != "" {
-			return o
-		}
-	}
-	return nil
-}
-
-// report tells of what was not sent for its size: each client counts, and of a
-// snapshot it is said once.
+// report tells of a response that is too large. Each client counts. The log has one
+// line for a snapshot.
 func (st *stream) report(sl *slot, p *Plan) {
 	sl.meters.Oversized.Inc()
 	if framesOf(p.to).told.Swap(true) {
 		return
 	}
-	what := "a response that cannot be split is not sent: it is too large"
-	if !p.unsendable() {
-		what = "a resource is not sent: it is too large for a response"
-	}
-	st.srv.log.Error(what, "key", sl.member.Key().String(), "type", sl.typ.URL, "variant", st.variant.String(),
-		"version", p.oversized.Version, "resource", p.oversized.Resource, "bytes", p.oversized.Bytes, "limit", p.limit)
+	st.srv.log.Error("response not sent: it is too large", "key", sl.member.Key().String(), "type", sl.typ.URL,
+		"variant", st.variant.String(), "version", p.oversized.Version, "bytes", p.oversized.Bytes, "limit", p.limit)
 }

@@ -54,47 +54,6 @@ func (r *rig) wantMetric(line string) {
 	}
 }
 
-func TestP38_PartsOnTheWire(t *testing.T) {
-	r, _ := smallRig(t, 2, time.Minute)
-	r.house.group("edge").publish(update(t, xds.EndpointType, "a", "b", "c", "d", "e"))
-	c := r.delta(nil)
-	c.ask(xds.EndpointType, "a", "b", "c", "d", "e")
-	nonces := map[string]bool{}
-	for _, want := range []string{"a b ", "c d ", "e "} {
-		got, err := c.Recv()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if said(got) != want || nonces[got.Nonce] {
-			t.Fatalf("%q, nonce %s, want %q", said(got), got.Nonce, want)
-		}
-		nonces[got.Nonce] = true
-		// Nothing comes before the ACK: another type is answered first.
-		r.house.group("edge").publish(update(t, xds.RuntimeType, want))
-		c.ask(xds.RuntimeType, want)
-		c.want(want + " ")
-		if s := r.srv.Clients()[0].Types[0]; s.State != Unanswered {
-			t.Errorf("state %s between the parts", s.State)
-		}
-		c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: got.TypeUrl, ResponseNonce: got.Nonce})
-	}
-	r.eventually(func() bool { return r.srv.Clients()[0].Types[0].State == Synced })
-}
-
-// P19: a client that never answers gets the parts all the same.
-func TestP38_AckTimeoutOnTheWire(t *testing.T) {
-	r, _ := smallRig(t, 1, 50*time.Millisecond)
-	r.house.group("edge").publish(update(t, xds.EndpointType, "a", "b", "c"))
-	c := r.delta(nil)
-	c.ask(xds.EndpointType, "a", "b", "c")
-	for _, want := range []string{"a ", "b ", "c "} {
-		got, err := c.Recv()
-		if err != nil || said(got) != want {
-			t.Fatalf("%q, %v, want %q", said(got), err, want)
-		}
-	}
-}
-
 func TestP38_NotSentIsReported(t *testing.T) {
 	r, log := smallRig(t, 3, time.Minute)
 	g := r.house.group("edge")
@@ -156,35 +115,40 @@ func TestP38_NotSentIsReported(t *testing.T) {
 	r.wantMetric(`xdsrelay_downstream_oversized_total{type="LDS"} 3`)
 }
 
-func TestP38_AMisfitIsReported(t *testing.T) {
-	r, log := smallRig(t, 1, time.Minute)
-	g := r.house.group("edge")
-	long := strings.Repeat("l", 100)
-	g.publish(update(t, xds.EndpointType, "a", long))
-	c := r.delta(nil)
-	c.ask(xds.EndpointType, "a", long)
-	c.want("a ")
-	r.wantMetric(`xdsrelay_downstream_oversized_total{type="EDS"} 1`)
-	if o := r.srv.Clients()[0].Types[0].Oversized; o == nil || o.Resource != long {
-		t.Errorf("status %+v", o)
+// A response that is too large is not sent, whatever asks for it. The client keeps
+// what it has, and other types and later responses go on.
+func TestP38_TooLarge(t *testing.T) {
+	for _, v := range variants {
+		w := newWorld(t, xds.EndpointType, v)
+		w.s.limit = w.room(1)
+		w.named("a", "b")
+		w.sub("a")
+		w.want("a")
+		if v == xds.Delta { // an answer that does not wait for the ACK
+			w.named("c", "d")
+			w.sub("c", "d")
+			w.want("")
+			if w.s.unsent() == nil {
+				t.Errorf("%v: not reported", v)
+			}
+			w.unsub("c", "d")
+		}
+		w.ack("a")
+		w.want("")
+		w.sub("a", "b")
+		w.named("a=2", "b=2")
+		w.want("")
+		if o := w.s.unsent(); o == nil || o.Version != w.cur.Version || o.Bytes <= w.s.limit {
+			t.Errorf("%v: reported %+v", v, o)
+		}
+		w.want("") // nor is it made again
+		w.s.limit = MaxResponse
+		w.named("a=33")
+		w.want("a=33 b=2")
+		if w.s.unsent() != nil {
+			t.Errorf("%v: still reported", v)
+		}
 	}
-	g.publish(update(t, xds.EndpointType, "a=2"))
-	c.want("a ")
-	if o := r.srv.Clients()[0].Types[0].Oversized; o == nil {
-		t.Error("forgotten though it is not sent")
-	}
-	if n := log.count("too large"); n != 1 {
-		t.Errorf("told %d times", n)
-	}
-	g.publish(update(t, xds.EndpointType, "-"+long))
-	c.want("-" + long + " ")
-	if o := r.srv.Clients()[0].Types[0].Oversized; o != nil {
-		t.Errorf("status %+v though it is gone", o)
-	}
-	// The one that was asked for alone: nothing is sent, and nothing is waited for.
-	g.publish(update(t, xds.EndpointType, long+"2"))
-	c.ask(xds.EndpointType, long+"2")
-	r.eventually(func() bool { return r.srv.Clients()[0].Types[0].Oversized != nil })
 }
 
 // P59: responses of up to 256 MiB, to the byte.
@@ -192,7 +156,7 @@ func TestP59_TheBound(t *testing.T) {
 	if MaxResponse != 256<<20 {
 		t.Fatalf("responses of up to %d bytes", MaxResponse)
 	}
-	for extra, parts := range map[int]int{0: 1, 1: 1, -1: 2} {
+	for extra, responses := range map[int]int{0: 1, 1: 1, -1: 0} {
 		w := newWorld(t, xds.EndpointType, xds.Delta)
 		w.named("a", "b")
 		if w.s.limit != MaxResponse {
@@ -204,7 +168,7 @@ func TestP59_TheBound(t *testing.T) {
 		for ; w.next() != ""; n++ {
 			w.ack()
 		}
-		if n != parts {
+		if n != responses {
 			t.Errorf("%d bytes to spare: %d responses", extra, n)
 		}
 	}

@@ -318,6 +318,7 @@ func (st *stream) standings() (*xds.Node, []standing) {
 // was looked up, nobody else may have seen that it has another by now.
 func (st *stream) placed(sl *slot, era uint64) (*slot, *Refusal) {
 	st.place(sl)
+	st.tellRouted()
 	if st.srv.mover.era.Load() != era {
 		return sl, st.judge()
 	}

@@ -17,15 +17,13 @@ func (s *Session) restart(was *xds.Subscription) {
 	if at := s.newest(); at != nil {
 		s.owes.Old = at.Gen
 	}
-	s.parts = s.parts.anew(was)
 }
 
 // relent takes a restart back: the wildcard was given up before it was answered.
 // It returns what the client asked for when it was last sent something.
 func (s *Session) relent() *xds.Subscription {
 	was := s.sentBy()
-	s.owed, s.anew, s.by = s.sent == nil && s.parts == nil, false, nil
-	s.parts = s.parts.relent()
+	s.owed, s.anew, s.by = s.sent == nil, false, nil
 	return was
 }
 

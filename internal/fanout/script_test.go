@@ -33,7 +33,6 @@ import (
 //	  nack: 2                 and with error_detail
 //	  nonce: 9                another nonce
 //	wait 15s                time goes by
-//	limit 2                 a response has room for two resources (P38)
 //	later yes               a type that is sent after this one has something newer to send (P19)
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/scripts/*.txt")
@@ -77,12 +76,6 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 			d.Fatalf(t, "%v", err)
 		}
 		s.pass(by)
-	case "limit":
-		n, err := strconv.Atoi(d.CmdArgs[0].Key)
-		if err != nil {
-			d.Fatalf(t, "%v", err)
-		}
-		s.s.limit = s.room(n)
 	case "later":
 		s.later = d.CmdArgs[0].Key == "yes"
 	default:

@@ -64,7 +64,7 @@ func (st *stream) advance(v *sight, i int) bool {
 		return true
 	}
 	sent, stale := st.commit(v, i, &plan, frame, epoch)
-	if plan.oversized != nil && !plan.early && !stale {
+	if plan.oversized != nil && !stale {
 		st.report(sl, &plan)
 	}
 	if stale {
@@ -85,20 +85,12 @@ func (st *stream) commit(v *sight, i int, plan *Plan, frame *Frame, epoch uint64
 		st.mu.Unlock()
 		return false, true
 	}
-	if plan.early && plan.oversized != nil {
-		sl.Postpone(plan)
-		st.mu.Unlock()
-		return false, true // what is left of it may be due
-	}
-	oversized := sl.oversizedBy(plan, frame)
 	if frame.Empty() {
-		if plan.unsendable() {
+		if plan.oversized != nil {
 			sl.Stuck(plan)
 		} else {
-			sl.Settled(plan, v.now)
+			sl.Settled(plan)
 		}
-		sl.oversized = oversized
-		ripe := st.ripe(sl, v.now)
 		var accepted *xds.Snapshot
 		if sl.brings && sl.counts.sent == 0 { // it has nothing to acknowledge (P27)
 			accepted = sl.Accepted()
@@ -107,15 +99,11 @@ func (st *stream) commit(v *sight, i int, plan *Plan, frame *Frame, epoch uint64
 		if accepted != nil {
 			sl.member.Accepted(accepted)
 		}
-		st.run.mark(ripe)
 		return false, false
 	}
-	skipped := 0
-	if plan.next == nil {
-		skipped = xds.Generations(sl.sent, plan.to, sl.sub) - 1
-	}
+	skipped := xds.Generations(sl.sent, plan.to, sl.sub) - 1
 	merged := 0
-	if frame.renewed > 0 && plan.next == nil {
+	if frame.renewed > 0 {
 		merged = xds.Heartbeats(sl.sent, plan.to, sl.sub) - 1
 	}
 	nonce, seq := st.nonces.next(buf[:0])
@@ -123,7 +111,6 @@ func (st *stream) commit(v *sight, i int, plan *Plan, frame *Frame, epoch uint64
 	if sl.last().told > 0 {
 		st.remembers.Store(true)
 	}
-	sl.oversized = oversized
 	sl.counts.sent++
 	sl.sending(plan)
 	sl.version = frame.version
@@ -131,9 +118,6 @@ func (st *stream) commit(v *sight, i int, plan *Plan, frame *Frame, epoch uint64
 		v.setMarks(i)
 	}
 	follow := st.follow(sl, frame.follows) | st.follow(sl, plan.besides)
-	if plan.next != nil {
-		follow |= sl.bit // the next part: if nothing else, it waits for ack_timeout
-	}
 	st.mu.Unlock()
 
 	if follow != 0 {

@@ -16,8 +16,7 @@ import (
 // whatever the number of resources. Names it holds only while something is
 // out of step: fresh until the next response, early until the next regular
 // one or until it is known what became of them, initial until the first answers,
-// awaits until the origin answers again, refused until P15 lets go; and what is
-// held back (P36) is a set that it shares with others.
+// awaits until the origin answers again, and refused until P15 lets go.
 type Session struct {
 	typ     xds.Type
 	variant xds.Variant
@@ -36,9 +35,8 @@ type Session struct {
 	// Of the responses.
 	owed    bool                          // the first answer is not given yet (P11)
 	anew    bool                          // the wildcard was subscribed: all of it is to be answered, again or not
-	sent    *xds.Snapshot                 // what the client has been sent, but for parts, early and hold
-	parts   *progress                     // what it was sent beyond sent, in parts (P38); nil: nothing
-	stuck   *stuck                        // what it is not sent for its size (P38)
+	sent    *xds.Snapshot                 // what the client has been sent, but for early
+	stuck   *stuck                        // what is not sent because it is too large (P38); nil: nothing
 	by      *xds.Subscription             // what it was sent by, if that is not sub: while anew
 	early   map[string]*xds.Resource      // incremental: answers sent ahead of sent (P19); nil: removed
 	warned  map[string]*xds.ResourceError // what it was told of errors, where that is not what sent says; nil: nothing (P39)
@@ -50,21 +48,16 @@ type Session struct {
 	flights []flight                      // unanswered responses, oldest first
 	refused []refusal                     // P15
 	waiting bool                          // a change is held back by an unanswered response
-	hold    *holding                      // removals that wait (P36); nil: none
-	// oversized is what of the newest was not sent for its size (P38); nil: nothing.
-	oversized *Oversized
 
 	// Of the answers. A version and no snapshot: what a client took long ago is
 	// not to be kept alive for it.
-	acked   string    // version that it took last, or that it is in step with
-	took    string    // SotW: version_info of the response that it took last
-	inStep  bool      // it took the newest response
-	refuses bool      // it refused the response that it answered last
-	through time.Time // all that there was to send then is answered (P36)
-	owes    Debt      // what is asked for or to be said again, and not sent
-	denied  Debt      // what the refused response of full state held
-	short   Debt      // what of it is too large
-	looked  int       // of how many names in owes it was looked when they changed
+	acked   string // version that it took last, or that it is in step with
+	took    string // SotW: version_info of the response that it took last
+	inStep  bool   // it took the newest response
+	refuses bool   // it refused the response that it answered last
+	owes    Debt   // what is asked for or to be said again, and not sent
+	denied  Debt   // what the refused response of full state held
+	looked  int    // of how many names in owes it was looked when they changed
 }
 
 // brought is what a client has from another stream.
@@ -112,7 +105,8 @@ type Outcome struct {
 	// generation that the response was of.
 	rollout *xds.Rollout
 	gen     uint64
-	news    bool // there was something in it that changed
+	acked   uint64 // generation of the response that was acknowledged
+	news    bool   // there was something in it that changed
 	// Wake: there may be something to send.
 	Wake bool
 }
@@ -172,7 +166,7 @@ func (s *Session) bringsState(r *xds.Request) bool {
 // acknowledge (P27).
 func (s *Session) Accepted() *xds.Snapshot {
 	settled := s.inStep || s.brings && len(s.flights) == 0 && s.acked == ""
-	if !settled || s.refuses || s.refused != nil || s.parts != nil || s.oversized != nil || s.owed {
+	if !settled || s.refuses || s.refused != nil || s.stuck != nil || s.owed {
 		return nil
 	}
 	return s.sent
@@ -195,13 +189,15 @@ type Plan struct {
 
 	early    bool                     // does not move the session to `to`
 	until    time.Time                // when to look again at the latest; zero: at the next change
-	keep     *held                    // what is gone and held back (P36)
 	answered map[string]*xds.Resource // early: what was answered
 	led      []string                 // early: handles that were, by resources of other names
 	initial  map[string]brought       // what is left of it
 	besides  []string                 // what follows what was asked for, besides the frame's (P37)
 
-	sized
+	limit     int // of the response, in bytes (P38)
+	base      base
+	again     []refusal  // what the response speaks of because it was refused (P15)
+	oversized *Oversized // the response is too large; nil: it is not
 }
 
 type action uint8
@@ -218,23 +214,12 @@ func (s *Session) Next(cur *xds.Snapshot, m Moment) Plan {
 	if !s.began || cur == nil || s.silent(cur) {
 		return Plan{}
 	}
-	s.observe(cur, &m)
-	p := s.next(cur, &m)
-	if due := s.hold.due(&m); p.until.IsZero() || !due.IsZero() && due.Before(p.until) {
-		p.until = due
-	}
-	return p
-}
-
-func (s *Session) next(cur *xds.Snapshot, m *Moment) Plan {
-	if cur == s.sent && s.parts == nil && !s.owed && s.fresh == nil && s.early == nil && s.warned == nil && s.initial == nil && s.awaits == nil && s.over() == s.keep() {
+	if cur == s.sent && !s.owed && s.fresh == nil && s.early == nil && s.warned == nil && s.initial == nil && s.awaits == nil {
 		return Plan{}
 	}
-	// A part waits whatever is released (P38): the client would have more of this
-	// type to take at once than a response may hold.
-	if until, out := s.outstanding(m.Now, m.AckTimeout); out && (!m.Release || s.parts != nil) {
+	if until, out := s.outstanding(m.Now, m.AckTimeout); out && !m.Release {
 		if s.variant == xds.Delta {
-			if p := s.planEarly(cur, m.Now); p.do != nothing {
+			if p := s.planEarly(cur, m.Now); p.do != nothing && !s.isStuck(&p) {
 				p.until, s.waiting = until, true // for the rest
 				return p
 			}
@@ -267,12 +252,12 @@ func (s *Session) silent(cur *xds.Snapshot) bool {
 }
 
 // Pending reports whether the session would have anything to send of cur if no
-// response were unanswered. What is held back is to be observed before.
+// response were unanswered.
 func (s *Session) Pending(cur *xds.Snapshot) bool {
 	if !s.began || cur == nil || s.silent(cur) {
 		return false
 	}
-	if s.parts != nil || s.owed && s.sub.Wildcard && cur.AnswersWildcard(s.sub) {
+	if s.owed && s.sub.Wildcard && cur.AnswersWildcard(s.sub) {
 		return true
 	}
 	for name := range s.fresh {
@@ -300,7 +285,7 @@ func (s *Session) Pending(cur *xds.Snapshot) bool {
 // candidates are the names that may differ between what the client was sent,
 // but for early, and what it is to see.
 func (s *Session) candidates(cur *xds.Snapshot) []string {
-	return s.keep().appendNames(s.parts.candidates(s.base(), cur, s.sub))
+	return s.base().candidates(cur, s.sub)
 }
 
 // answers reports whether there is an answer for a name that is to be answered.
@@ -335,18 +320,18 @@ func (s *Session) had(name string) (*xds.Resource, xds.Presence) {
 		}
 		return r, xds.Present
 	}
-	return s.parts.at(s.base(), name).look(s.sub, name)
+	return s.base().look(s.sub, name)
 }
 
 // look is what the client is to see under name.
 func (s *Session) look(name string, cur *xds.Snapshot) (*xds.Resource, xds.Presence) {
-	r, is := view(cur, s.sub, s.keep(), name)
+	r, is := cur.Look(s.sub, name)
 	return s.latest(name, r, is)
 }
 
 // see is look for who had this of name.
 func (s *Session) see(name string, cur *xds.Snapshot, had *xds.Resource, was xds.Presence) (*xds.Resource, xds.Presence) {
-	r, is := see(cur, s.sub, s.keep(), name, had, was)
+	r, is := see(cur, s.sub, name, had, was)
 	return s.latest(name, r, is)
 }
 
@@ -362,7 +347,7 @@ func (s *Session) difference(name string, cur *xds.Snapshot) (resource, err bool
 	had, was := s.had(name)
 	has, is := s.see(name, cur, had, was)
 	told, now := s.told(name), cur.Error(s.sub, name)
-	if s.parts.at(s.base(), name).again(was, is) {
+	if s.base().again(was, is) {
 		had, was, told = nil, xds.Pending, nil
 	}
 	resource = clears(told, now, is) || differs(s.form, s.full(), s.sub.Names.Has(name), had, was, has, is)
@@ -410,11 +395,8 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 	s.inStep = false
 	s.adopt(p)
 	f := flight{seq: seq, at: now, frame: frame, sub: s.sub, early: p.early, owes: s.carries(p)}
-	if !p.early && p.next == nil {
-		f.covers = now
-	}
 	// Else it propagates nothing: what it repeats came long ago (P37).
-	f.of, f.gen, f.whole = p.to.Rollout, p.to.Gen, !p.early && p.next == nil
+	f.of, f.gen, f.whole = p.to.Rollout, p.to.Gen, !p.early
 	f.news = s.tells(p, frame)
 	f.told = p.told()
 	s.flights = append(s.flights, f)
@@ -450,13 +432,8 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 		s.square()
 		return
 	}
-	s.fall(p, f.owes)
 	s.owed = s.owed && s.sub.Wildcard && !p.to.AnswersWildcard(s.sub)
-	if p.next != nil {
-		s.sentPart(p)
-	} else {
-		s.step(p)
-	}
+	s.step(p)
 	s.owe(frame)
 	s.overtake(p, frame)
 	s.square()
@@ -464,22 +441,18 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 
 // Settled records that the plan of now held nothing to send: the client is in
 // step.
-func (s *Session) Settled(p *Plan, now time.Time) {
+func (s *Session) Settled(p *Plan) {
 	if p.early {
 		return
-	}
-	if len(s.flights) == 0 {
-		s.through = now
 	}
 	if s.owed && s.sub.Wildcard {
 		return // nothing was said yet: the first answer starts from nothing
 	}
 	s.adopt(p)
 	var silent Debt
-	if p.oversized != nil || len(s.flights) > 0 { // of who is in step it is not looked for in all that changed
+	if len(s.flights) > 0 { // of who is in step it is not looked for in all that changed
 		silent = s.carries(p)
 	}
-	s.fall(p, silent)
 	if len(s.flights) > 0 { // what is in flight went, and is there again
 		s.last().owes.From = oldest(s.last().owes.From, silent.From)
 	}
@@ -487,9 +460,6 @@ func (s *Session) Settled(p *Plan, now time.Time) {
 	s.step(p)
 	s.square()
 	s.forgive(p.to)
-	if s.holds() || p.oversized != nil || s.lacks() {
-		return // it is told of the removals yet (P36), or is not sent all of it (P38)
-	}
 	if s.inStep {
 		s.acked = p.to.Version
 	}
@@ -498,8 +468,8 @@ func (s *Session) Settled(p *Plan, now time.Time) {
 // step moves the session to the plan's snapshot.
 func (s *Session) step(p *Plan) {
 	has := s.retained(p.to)
-	s.sent, s.parts, s.stuck, s.initial, s.waiting = p.to, nil, nil, p.initial, false
-	s.anew, s.by, s.hold, s.warned = false, nil, s.hold.settle(p.keep), nil
+	s.sent, s.stuck, s.initial, s.waiting = p.to, nil, p.initial, false
+	s.anew, s.by, s.warned = false, nil, nil
 	s.early = has
 	for name := range s.fresh {
 		if has[name] == nil && s.answeredBy(p.to, name) {

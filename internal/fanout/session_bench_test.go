@@ -281,7 +281,7 @@ func BenchmarkSettledUnconcerned(b *testing.B) {
 				if f := framesOf(p.to).frame(nil, &p, "id"); !f.Empty() {
 					b.Fatal("something is sent")
 				}
-				w.s.Settled(&p, w.now)
+				w.s.Settled(&p)
 			}
 		})
 	}

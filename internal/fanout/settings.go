@@ -11,9 +11,6 @@ import (
 type Settings struct {
 	// AckTimeout is how long an unanswered response holds back the next (P19).
 	AckTimeout time.Duration
-	// RemovalDelay is how long removals of clusters and load assignments wait for
-	// routes and listeners (P36); 0: they do not.
-	RemovalDelay time.Duration
 	// MaxConnectionAge ends a stream after this time, give or take a tenth; 0:
 	// never. It is that of when the stream was opened.
 	MaxConnectionAge time.Duration

@@ -52,6 +52,12 @@ type Member interface {
 	// the group has indexed it, it calls the Waker, whatever State holds, so
 	// that no update falls between.
 	Subscribe(sub *xds.Subscription)
+	// Routed says that the stream also has listeners or routes, so that deletions of
+	// clusters and load assignments wait (P36). The stream's receiver calls it.
+	Routed()
+	// Acked says that the client acknowledged a response of a generation of the type,
+	// and refuses nothing.
+	Acked(gen uint64)
 	// Again says that the client asked for these again, which the origin could not
 	// resolve: it is to be asked once more (P18).
 	Again(names []string)

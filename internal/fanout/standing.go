@@ -110,7 +110,7 @@ const maxAlike = 1 << 16
 
 // pending is the session's Pending of what is newest. Under the stream's lock.
 func (v *survey) pending(s *Session, newest *xds.Snapshot) bool {
-	plain := s.parts == nil && !s.owed && s.fresh == nil && s.early == nil && s.warned == nil && s.awaits == nil && !s.anew && s.hold == nil
+	plain := !s.owed && s.fresh == nil && s.early == nil && s.warned == nil && s.awaits == nil && !s.anew
 	if !plain {
 		return s.Pending(newest)
 	}
@@ -130,7 +130,7 @@ func (v *survey) pending(s *Session, newest *xds.Snapshot) bool {
 
 // level is the session's. Under the stream's lock.
 func (v *survey) level(s *Session, newest *xds.Snapshot) uint64 {
-	if s.parts != nil || s.early != nil {
+	if s.early != nil {
 		return s.level(newest)
 	}
 	k := stretch{s.sub, markOf(s.sent), markOf(newest)}
@@ -147,7 +147,7 @@ func (v *survey) level(s *Session, newest *xds.Snapshot) uint64 {
 // unsent reports whether something of the newest is for the session that it was not sent.
 // Under the stream's lock.
 func (v *survey) unsent(s *Session, newest *xds.Snapshot) bool {
-	return s.parts != nil || s.stuck != nil || s.holds() || v.pending(s, newest) || s.silent(newest) && s.wants(newest)
+	return s.stuck != nil || v.pending(s, newest) || s.silent(newest) && s.wants(newest)
 }
 
 // wants reports whether any name that it asks for is there.
@@ -266,14 +266,12 @@ type place struct {
 }
 
 // stands says where the slot stands. Under the stream's lock.
-//
-// Removals that wait (P36) are pending: the client has what it is not to have.
 func (s *slot) stands(look *survey) place {
 	newest := s.coming()
 	var at place
 	if newest != nil {
 		at.lineage = newest.Lineage
-		at.unsent = s.unsent() != nil || look.unsent(&s.Session, newest)
+		at.unsent = look.unsent(&s.Session, newest)
 	}
 	at.has, at.arrears, at.declined = look.owned(&s.Session, newest, at.unsent)
 	refusing := s.refusing()
@@ -333,9 +331,6 @@ func (s *Session) refusing() bool {
 	}
 	return slices.ContainsFunc(s.refused, func(r refusal) bool { return s.asked(&r) })
 }
-
-// holds reports whether removals wait: the client has what it is not to have (P36).
-func (s *Session) holds() bool { return s.over() != nil || s.keep() != nil }
 
 // reach notes that the i-th response in flight was acknowledged: with it the client
 // took all of the newest that went out whole until then.

@@ -58,12 +58,6 @@ func TestP36_WhatIsHadByAliasesIsHeld(t *testing.T) {
 func runAsker(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild bool) {
 	c := &asker{world: newWorld(t, url, v), rt: rt, answers: wild, names: map[string]bool{}, holds: map[string]string{}}
 	c.calm = rapid.Bool().Draw(rt, "calm")
-	if url == xds.ClusterType && rapid.Bool().Draw(rt, "removals wait") {
-		c.hold = delay
-	}
-	if whole := v == xds.SotW && (c.typ.FullState || wild); !whole && rapid.Bool().Draw(rt, "limited") {
-		c.s.limit = c.roomFor("e|q|r=33", rapid.IntRange(1, 3).Draw(rt, "limit"))
-	}
 	names := aliasedNames
 	if rapid.Bool().Draw(rt, "by aliases") {
 		names = slices.Concat(aliasedNames, aliases)
@@ -82,7 +76,7 @@ func runAsker(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild bo
 	}
 	c.send(request{names: c.asked()})
 	c.work()
-	steps := []string{"change", "change", "change", "ack", "ack", "ack", "nack", "time", "late", "routed"}
+	steps := []string{"change", "change", "change", "ack", "ack", "ack", "nack", "time", "late"}
 	if !c.calm {
 		steps = append(steps, "again", "drop", "names", "star", "move", "unresolved")
 	}
@@ -103,7 +97,7 @@ func runAsker(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild bo
 				c.see(c.cur)
 			}
 		case "move": // to another origin, or key
-			if c.cur != nil && c.s.limit == MaxResponse {
+			if c.cur != nil {
 				c.move(content)
 			}
 		case "names":
@@ -122,8 +116,6 @@ func runAsker(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild bo
 			c.pass(delay / 2)
 		case "late":
 			c.pass(ackTimeout)
-		case "routed":
-			c.routed = c.now
 		}
 		if c.calm || rapid.Bool().Draw(rt, "work") {
 			c.work()
@@ -305,7 +297,6 @@ func (c *asker) answer(refuse bool) {
 func (c *asker) rest() {
 	for i := 0; i < 80 && (i < 8 || len(c.open) > 0); i++ {
 		c.pass(delay)
-		c.routed = c.now
 		c.work()
 		c.check()
 		c.answer(false)

@@ -1,9 +1,7 @@
 package fanout
 
 import (
-	"strings"
 	"testing"
-	"time"
 
 	"xdsrelay/internal/xds"
 )
@@ -62,112 +60,6 @@ func TestWhatDoesNotConcernAClientItHas(t *testing.T) {
 			r.is(Synced)
 			want = r.gen()
 			has("all is taken")
-		})
-	}
-}
-
-// A removal that waits (P36) is the first thing that a client does not have.
-func TestWhatCameBeforeAHeldRemovalIsHad(t *testing.T) {
-	r := newRig(t, func(o *Options) { o.Settings.RemovalDelay = time.Minute })
-	g := r.house.group("edge")
-	clusters := func(specs ...string) {
-		u := update(t, xds.ClusterType, specs...)
-		u.Wildcard = false
-		g.publish(u)
-	}
-	clusters("a", "b", "c")
-	g.publish(update(t, xds.ListenerType, "l"))
-	c := r.teller(t, xds.Delta)
-	c.say("", "a")
-	c.recv()
-	c.say("")
-	l := *c
-	l.url, l.nonce = xds.ListenerType, ""
-	l.say("", "l")
-	l.recv()
-	l.say("")
-	r.eventually(func() bool {
-		all := r.srv.Clients()[0].Types
-		return len(all) == 2 && all[0].State == Synced && all[1].State == Synced
-	})
-	clusters("b=2")
-	want := r.gen()
-	clusters("-a")
-	r.eventually(func() bool { return r.srv.Clients()[0].Types[0].Held == 1 })
-	clusters("c=2")
-	for s := range r.srv.Standings(func(_ xds.Key, u xds.TypeURL) bool { return u == xds.ClusterType }) {
-		if s.Has != want {
-			t.Errorf("%s, has %d, not %d", s.State, s.Has, want)
-		}
-	}
-}
-
-// Of several resources that are too large each is missing until it fits or is gone,
-// resource by resource as well as for the type; what came before them is had.
-func TestP38_WhatIsTooLargeIsNotTaken(t *testing.T) {
-	for _, v := range variants {
-		t.Run(v.String(), func(t *testing.T) {
-			r, _ := smallRig(t, 1, time.Minute)
-			g := r.house.group("edge")
-			one, two := "x"+strings.Repeat("l", 100), "y"+strings.Repeat("l", 100)
-			names := []string{"a", one, two}
-			g.publish(update(t, xds.EndpointType, "a"))
-			c := r.teller(t, v)
-			c.url = xds.EndpointType
-			c.say("", names...)
-			c.recv()
-			c.answer("", names...)
-			r.eventually(func() bool { return r.stands().Has == r.gen() })
-			want := r.gen()
-			g.publish(update(t, xds.EndpointType, one, two))
-			resources := func() string {
-				var out []string
-				for _, i := range r.srv.Inspect() {
-					for _, typ := range i.Types() {
-						for n := range typ.Resources() {
-							out = append(out, n.Name[:1]+":"+stances[n.Stance]+"/"+n.State)
-						}
-					}
-				}
-				return strings.Join(out, " ")
-			}
-			lacks := func(want string) {
-				t.Helper()
-				r.eventually(func() bool {
-					at := r.srv.Clients()[0].Types[0]
-					return at.State == Unanswered && at.Unsent && at.Oversized != nil && at.Oversized.Resource == want
-				})
-			}
-			lacks(one)
-			if got := resources(); got != "a:taken/SYNCED x:untold/STALE y:untold/STALE" {
-				t.Error(got)
-			}
-			g.publish(update(t, xds.EndpointType, "a=2"))
-			c.recv()
-			c.answer("", names...)
-			r.eventually(func() bool { return r.srv.Clients()[0].Types[0].Acks == 2 })
-			if s := r.stands(); s.Has != want {
-				t.Errorf("has %d, not %d", s.Has, want)
-			}
-			g.publish(update(t, xds.EndpointType, "-"+one))
-			if v == xds.Delta {
-				c.recv()
-				c.answer("")
-			}
-			lacks(two)
-			r.eventually(func() bool { return r.srv.Clients()[0].Types[0].Unanswered == nil })
-			if got := resources(); got != "a:taken/SYNCED x:missing/SYNCED y:untold/STALE" {
-				t.Error(got)
-			}
-			g.publish(update(t, xds.EndpointType, "-"+two))
-			if v == xds.Delta {
-				c.recv()
-				c.answer("")
-			}
-			r.is(Synced)
-			if s := r.stands(); s.Has != r.gen() {
-				t.Errorf("has %d of %d", s.Has, r.gen())
-			}
 		})
 	}
 }

@@ -56,9 +56,7 @@ type TypeStatus struct {
 	// Unsent: the newest has something for the client that it was not sent yet, for
 	// whichever reason.
 	Unsent bool `json:"unsent,omitempty"`
-	// Held are resources whose removal waits for routes and listeners (P36).
-	Held int `json:"held,omitempty"`
-	// Oversized: the newest is not sent, or not all of it, for its size (P38).
+	// Oversized: the newest response is not sent because it is too large (P38).
 	Oversized *Oversized `json:"oversized,omitempty"`
 }
 
@@ -129,7 +127,7 @@ func (s *slot) status(look *survey) TypeStatus {
 		Type: string(s.typ.URL), Wildcard: s.sub.Wildcard, Names: s.sub.Names.Len(),
 		State: at.state, Since: at.since, Unsent: at.unsent,
 		Sends: s.counts.sent, Acks: s.counts.acks, Nacks: s.counts.nacks,
-		Acked: s.acked, Sent: s.version, Held: len(s.over().all()), Oversized: s.unsent(),
+		Acked: s.acked, Sent: s.version, Oversized: s.unsent(),
 	}
 	if s.member != nil {
 		t.Key = s.member.Key().String()

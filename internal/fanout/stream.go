@@ -329,6 +329,19 @@ func (st *stream) place(sl *slot) *slot {
 	return sl
 }
 
+// tellRouted tells the groups of the stream's clusters and load assignments once the
+// stream has listeners or routes as well (P36). Receiver only.
+func (st *stream) tellRouted() {
+	if !slices.ContainsFunc(st.slots, func(o *slot) bool { return o.typ.Points && o.member != nil }) {
+		return
+	}
+	for _, o := range st.slots {
+		if o.typ.LeavesLast && o.member != nil {
+			o.member.Routed()
+		}
+	}
+}
+
 // apply changes the type's session by the request.
 func (st *stream) apply(sl *slot) *Refusal {
 	r := st.req
@@ -362,14 +375,7 @@ func (st *stream) apply(sl *slot) *Refusal {
 	if out.Verdict == Acked {
 		accepted = sl.Accepted()
 	}
-	wake := uint64(0)
-	answers := out.Verdict == Acked || out.Verdict == Nacked
-	if answers {
-		wake = st.ripe(sl, now)
-	}
-	if out.Wake {
-		wake |= sl.bit
-	}
+	acked := out.Verdict == Acked && sl.typ.LeavesLast && !sl.refuses && sl.refused == nil
 	st.mu.Unlock()
 
 	if parted {
@@ -380,14 +386,17 @@ func (st *stream) apply(sl *slot) *Refusal {
 		// no update falls between.
 		sl.member.Subscribe(want)
 	}
-	if !answers || changed || fresh {
+	if out.Verdict != Acked && out.Verdict != Nacked || changed || fresh {
 		st.conn.earn(-tollRequest)
 	}
 	if len(ask) > 0 {
 		sl.member.Again(ask)
 	}
-	if wake != 0 {
-		st.wake(wake)
+	if acked {
+		sl.member.Acked(out.acked)
+	}
+	if out.Wake {
+		st.wake(sl.bit)
 	}
 	if accepted != nil {
 		sl.member.Accepted(accepted)

@@ -232,7 +232,7 @@ func (st *stream) lag(now time.Time, pins map[any]pin) (waits bool) {
 	idle := uint64(0)
 	st.mu.Lock()
 	for _, sl := range st.slots {
-		cur, old := sl.snapshot(), sl.parts.oldest(sl.sent)
+		cur, old := sl.snapshot(), sl.sent
 		if cur == nil || old == nil || cur == old {
 			continue
 		}
@@ -246,7 +246,7 @@ func (st *stream) lag(now time.Time, pins map[any]pin) (waits bool) {
 			idle |= sl.bit
 			waits = waits || st.flying.Load() != nil // nothing comes of being woken
 		}
-		if bytes := cur.Retired - old.Retired + sl.over().size(); bytes > pins[cur.Lineage].bytes {
+		if bytes := cur.Retired - old.Retired; bytes > pins[cur.Lineage].bytes {
 			pins[cur.Lineage] = pin{st, bytes}
 		}
 	}

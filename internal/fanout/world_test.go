@@ -38,10 +38,8 @@ type world struct {
 	linger []string // names that nobody wants, and that the group did not forget yet (P52)
 	again  []string // what the last request asked again (P18)
 	later  bool     // a later type has a newer change to send (P19)
-	hold   time.Duration
-	routed time.Time // routes and listeners are answered until then (P36)
-	plan   Plan      // of the last response
-	size   int       // of it, with a nonce of the longest
+	plan   Plan     // of the last response
+	size   int      // of it, with a nonce of the longest
 
 	refused string // version that was refused last
 }
@@ -207,7 +205,7 @@ func (w *world) list(names []string) []string {
 }
 
 func (w *world) moment() Moment {
-	return Moment{Now: w.now, AckTimeout: ackTimeout, Release: w.later, Hold: w.hold, Routed: w.routed}
+	return Moment{Now: w.now, AckTimeout: ackTimeout, Release: w.later}
 }
 
 func (w *world) pass(d time.Duration) { w.now = w.now.Add(d) }
@@ -254,14 +252,11 @@ func (w *world) next() string {
 	}
 	f := framesOf(p.to).frame(nil, &p, "id")
 	switch {
-	case p.early && p.oversized != nil:
-		w.s.Postpone(&p)
-		return w.next()
-	case p.unsendable():
+	case p.oversized != nil:
 		w.s.Stuck(&p)
 		return ""
 	case f.Empty():
-		w.s.Settled(&p, w.now)
+		w.s.Settled(&p)
 		return ""
 	}
 	w.plan, w.size = p, len(f.body)+nonceSize

@@ -46,6 +46,9 @@ type Group struct {
 	refusal atomic.Pointer[fanout.Refusal] // why members lack what they ask for (P53); nil: none does
 	figures atomic.Pointer[figures]
 	reached atomic.Bool // a stream was open, at any time
+	// routed counts the members of Cluster and ClusterLoadAssignment whose stream has
+	// listeners or routes as well (P36).
+	routed atomic.Int64
 
 	// Owned by the goroutine.
 	ctx      context.Context // of run; nil before it
@@ -194,6 +197,7 @@ func (g *Group) step(now time.Time) (over bool) {
 	}
 	g.expire(now)
 	g.lapse(now)
+	g.remove(now)
 	g.place(now)
 	g.reask()
 	g.recall(now) // before what is asked for with it
@@ -245,7 +249,7 @@ func (g *Group) apply(u update) {
 		return // nobody asks for the type any more
 	}
 	g.uncacheable = g.uncacheable || brings(&u.Update)
-	if changed, first = v.apply(u.from, u.Update, g.gen+1); changed {
+	if changed, first = v.apply(u.from, u.Update, g.removalDelay(), g.gen+1); changed {
 		g.stale(time.Now())
 		g.traced.applied(u.trace, began)
 		// Somebody may be waiting for a first answer, and for nothing else.
@@ -306,7 +310,9 @@ func (g *Group) wait(now time.Time) time.Duration {
 	if now.Before(g.answerBy) {
 		before(g.answerBy)
 	}
+	delay := g.removalDelay()
 	for _, v := range g.views {
+		before(v.removals.due(delay))
 		if m := v.move.Load(); m != nil {
 			before(m.due(g.opts.FirstAnswerTimeout))
 		}

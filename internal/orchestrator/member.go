@@ -31,6 +31,9 @@ type member struct {
 
 	letter letter // under the mailbox's lock
 
+	// Owned by the stream's receiver.
+	routed bool
+
 	// Owned by the group's goroutine.
 	view  *view             // nil: not known yet, or refused for types_per_key
 	sub   *xds.Subscription // as indexed
@@ -78,9 +81,27 @@ func (m *member) Accepted(s *xds.Snapshot) {
 	}
 }
 
+// Routed implements fanout.Member.
+func (m *member) Routed() {
+	if !m.routed {
+		m.routed = true
+		m.group.routed.Add(1)
+	}
+}
+
+// Acked implements fanout.Member.
+func (m *member) Acked(gen uint64) {
+	if v := find(*m.group.types.Load(), m.typ); v != nil && v.removals.ack(gen) {
+		m.group.signal()
+	}
+}
+
 // Leave counts the member out before the group hears of it: see doc.go.
 func (m *member) Leave() {
 	if m.group.leaving(m) {
+		if m.routed {
+			m.group.routed.Add(-1)
+		}
 		m.group.registry.leave(m)
 		m.group.post(m, func(l *letter) { l.left = true })
 	}

@@ -164,7 +164,7 @@ func (m *move) lost(v *view) bool {
 		return false
 	}
 	u.Received = m.held.Load().Received // there is one: it has what was found
-	v.builder.Apply(u)
+	v.take(u, 0)
 	return true
 }
 
@@ -194,7 +194,7 @@ func (m *move) ended(v *view, u xds.Update) bool {
 func (m *move) back(v *view, is func(name string) bool) xds.Update {
 	u := m.ahead.end(v, m.wild, is)
 	if !nothingIn(u) {
-		v.builder.Apply(u)
+		v.take(u, 0)
 	}
 	return u
 }

@@ -16,6 +16,9 @@ type Settings struct {
 	Keys Keys
 	// Settle is how long a change waits for more; 0: not at all.
 	Settle time.Duration
+	// RemovalDelay is how long the deletion of a cluster or load assignment waits (P36); 0:
+	// not at all.
+	RemovalDelay time.Duration
 	// Linger is how long what nobody wants any more is still asked for (P52).
 	Linger time.Duration
 	// IdleTTL is how long a key without clients is kept; 0: not at all.

@@ -60,6 +60,7 @@ type view struct {
 	// lingering are the names of names that nobody wants, with their place in
 	// one of the group's lists; wildLingers is that of the wildcard.
 	lingering   map[string]*list.Element
+	removals    removals
 	reask       bool // the wildcard is to be asked for anew once it is wanted (P63)
 	wildLingers *list.Element
 }
@@ -87,8 +88,9 @@ func (v *view) subscribe(m *member, sub *xds.Subscription) {
 func (v *view) asks() bool { return v.wildcard || v.names.Len() > 0 }
 
 // apply takes an update of a stream over. It reports whether there is a new
-// snapshot, and whether that holds a first answer, which is not to wait.
-func (v *view) apply(from *link, u xds.Update, stateGen uint64) (changed, first bool) {
+// snapshot, and whether that holds a first answer, which is not to wait. Deletions
+// wait for delay (P36).
+func (v *view) apply(from *link, u xds.Update, delay time.Duration, stateGen uint64) (changed, first bool) {
 	m := v.move.Load()
 	if m != nil && m.wild != u.Wildcard {
 		m = nil
@@ -121,7 +123,7 @@ func (v *view) apply(from *link, u xds.Update, stateGen uint64) (changed, first 
 	}
 	was := v.held.Load()
 	first = was == nil || u.Wildcard && !was.Answered || !u.Wildcard && v.news(&u, was)
-	v.builder.Apply(u)
+	v.take(u, delay)
 	noRoom := v.builder.NoRoom()
 	v.meters.Failures[telemetry.Kept].Add(len(u.Errors) - noRoom)
 	v.meters.Failures[telemetry.NoRoom].Add(noRoom)
@@ -210,6 +212,7 @@ func (v *view) forget(names []string, wildcard bool, stateGen uint64) bool {
 	if m := v.move.Load(); m != nil && len(names) > 0 {
 		m.forget(v, names)
 	}
+	v.removals.forget(names, wildcard)
 	v.builder.ForgetBut(v.names, names...)
 	if wildcard {
 		v.wildcard = false

@@ -19,7 +19,7 @@ type Type struct {
 	NotModified Counter   // polls that ended without news (P71)
 	LeftOut     Counter   // resources given as JSON without fields that this program does not know
 	Stale       Counter   // requests that P12 passes over, NACKs of unknown nonces (P13)
-	Oversized   Counter   // what a client was not sent for its size (P38)
+	Oversized   Counter   // responses that were not sent because they are too large (P38)
 	Coalesced   Counter   // changes that a client never saw, since a newer one took their place
 	Propagation Histogram // from the origin's response to a client's ACK
 

@@ -161,6 +161,31 @@ func (b *Builder) apply(u Update, stored bool) bool {
 	return changed
 }
 
+// Has reports whether there is a resource under name in a part.
+func (b *Builder) Has(name string, wild bool) bool {
+	e, _ := b.entries.Get(name)
+	return there(*e.part(wild))
+}
+
+// Retain keeps a resource that the origin deleted, until its deletion is applied
+// (P36). It reports whether there is one. The origin's version is dropped: a new
+// stream to the origin must not claim that the relay has it, or the origin would
+// not send it again (P55).
+func (b *Builder) Retain(name string, wild bool) bool {
+	e, _ := b.entries.Get(name)
+	part := e.part(wild)
+	if !there(*part) {
+		return false
+	}
+	if (*part).OriginVersion != "" {
+		r := **part
+		r.OriginVersion = ""
+		*part = &r
+		b.set(name, e)
+	}
+	return true
+}
+
 // Forget drops what came for names that nobody asks for any more (P65).
 func (b *Builder) Forget(names ...string) {
 	for _, name := range names {

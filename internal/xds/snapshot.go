@@ -59,6 +59,14 @@ func (e entry) effective() *Resource {
 	return nil
 }
 
+// part is one of the two parts.
+func (e *entry) part(wild bool) **Resource {
+	if wild {
+		return &e.wild
+	}
+	return &e.named
+}
+
 // visible is the resource that a client with sub is given, nil if none; listed
 // says that sub has its name.
 func (e entry) visible(sub *Subscription, listed bool) *Resource {

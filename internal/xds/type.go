@@ -34,8 +34,7 @@ type Type struct {
 	// Warms: an unacknowledged response may not hold back the next one when a
 	// later type has a change to send, since clients withhold the ACK (P19).
 	Warms bool
-	// LeavesLast: on an aggregated stream its removals wait for the types that
-	// Point (P36).
+	// LeavesLast: the group delays its deletions (P36).
 	LeavesLast bool
 	// Points: its resources lead to clusters (P36).
 	Points bool

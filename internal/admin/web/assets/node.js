@@ -42,8 +42,7 @@ function stream(c) {
         h('span', { class: 'message' }, t.last_nack.message || 'without a message')),
       t.key && h('p', {}, h('a', { href: `/ui/refusals?${new URLSearchParams({ key: t.key })}` }, 'All refusals of this key')))),
     (c.types ?? []).filter((t) => t.oversized).map((t) => h('p', { class: 'wrong' },
-      `${short(t.type)}: version ${t.oversized.version} is not sent, or not all of it, for its size: ${number(t.oversized.bytes)} bytes`,
-      t.oversized.resource ? ` of the resource ${t.oversized.resource}` : ''))];
+      `${short(t.type)}: version ${t.oversized.version} is not sent because it is too large: ${number(t.oversized.bytes)} bytes`))];
 }
 
 export const fact = (name, value) => (value ? h('div', {}, h('dt', {}, name), h('dd', {}, value)) : null);

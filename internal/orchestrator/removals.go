@@ -1,0 +1,206 @@
+package orchestrator
+
+import (
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+// removals are the deletions of a view that wait (make before break, P36). The
+// builder keeps a waiting resource, so it exists for everybody until the deletion
+// takes effect. The upstream stream sees it as well: a state-of-the-world
+// response that leaves it out again reports the deletion again, and restarts
+// nothing.
+//
+// The group's goroutine owns all fields but acked and fresh.
+type removals struct {
+	waiting map[partName]waiting
+	// acked is the newest generation that any client acknowledged while it
+	// refused nothing. Any goroutine may raise it.
+	acked atomic.Uint64
+	// added has the generation in which each resource came that is newer than
+	// acked. Nobody uses these, so their deletion does not wait.
+	added map[partName]uint64
+	fresh atomic.Bool // added is not empty
+	swept uint64      // acked, as added was last cleaned up
+}
+
+// partName is a name in one of the two parts of a type (P50).
+type partName struct {
+	wildcard bool
+	name     string
+}
+
+// waiting is a deletion that waits.
+type waiting struct {
+	since time.Time          // when it was first seen
+	err   *xds.ResourceError // what the origin said instead of giving the resource; nil: nothing
+}
+
+// ack notes that a client acknowledged a generation while it refused nothing. It
+// reports whether the group has something to clean up.
+func (r *removals) ack(gen uint64) bool {
+	for {
+		was := r.acked.Load()
+		if gen <= was {
+			return false
+		}
+		if r.acked.CompareAndSwap(was, gen) {
+			return r.fresh.Load()
+		}
+	}
+}
+
+// sweep forgets which resources were added up to the newest acknowledged
+// generation.
+func (r *removals) sweep() {
+	acked := r.acked.Load()
+	if acked == r.swept {
+		return
+	}
+	r.swept = acked
+	maps.DeleteFunc(r.added, func(_ partName, gen uint64) bool { return gen <= acked })
+	r.fresh.Store(len(r.added) > 0)
+}
+
+// take applies an update. Deletions of clusters and load assignments wait if
+// delay is positive; additions and changes never do.
+func (v *view) take(u xds.Update, delay time.Duration) {
+	if v.typ.LeavesLast {
+		v.removals.sweep()
+		v.note(u.Wildcard, u.Changed)
+		v.delay(&u, delay)
+	}
+	v.builder.Apply(u)
+}
+
+// note notes resources that an update brings: one that returns was never deleted.
+func (v *view) note(wildcard bool, changed []*xds.Resource) {
+	r, gen := &v.removals, uint64(1)
+	if s := v.held.Load(); s != nil {
+		gen = s.Gen + 1
+	}
+	for _, res := range changed {
+		at := partName{wildcard, res.Name}
+		delete(r.waiting, at)
+		if v.builder.Has(res.Name, wildcard) {
+			continue
+		}
+		if r.added == nil {
+			r.added = make(map[partName]uint64)
+		}
+		r.added[at] = gen
+		r.fresh.Store(true)
+	}
+}
+
+// delay takes the deletions that are to wait out of an update.
+func (v *view) delay(u *xds.Update, delay time.Duration) {
+	r := &v.removals
+	all := u.Removed // the caller's
+	u.Removed = nil
+	for _, name := range all {
+		at := partName{u.Wildcard, name}
+		_, waits := r.waiting[at]
+		_, fresh := r.added[at]
+		if !waits && (delay <= 0 || fresh || !v.builder.Retain(name, u.Wildcard)) {
+			delete(r.added, at)
+			u.Removed = append(u.Removed, name)
+			continue
+		}
+		if r.waiting == nil {
+			r.waiting = make(map[partName]waiting)
+		}
+		if !waits {
+			r.waiting[at] = waiting{since: time.Now()}
+		}
+	}
+	if len(r.waiting) == 0 || len(u.Errors) == 0 {
+		return
+	}
+	u.Errors = slices.DeleteFunc(slices.Clone(u.Errors), func(err *xds.ResourceError) bool {
+		at := partName{u.Wildcard, err.Name}
+		w, waits := r.waiting[at]
+		if waits {
+			w.err = err
+			r.waiting[at] = w
+		}
+		return waits
+	})
+}
+
+// remove has the deletions take effect that have waited for delay, and reports
+// whether there is a new snapshot. It repeats the version of the one before (P61).
+func (v *view) remove(now time.Time, delay time.Duration, stateGen uint64) bool {
+	v.removals.sweep()
+	changed := false
+	for _, wildcard := range []bool{true, false} {
+		u := xds.Update{Type: v.typ.URL, Origin: v.part(wildcard).Origin(), Wildcard: wildcard, Received: now}
+		for at, w := range v.removals.waiting {
+			if at.wildcard != wildcard || now.Before(w.since.Add(delay)) {
+				continue
+			}
+			delete(v.removals.waiting, at)
+			u.Removed = append(u.Removed, at.name)
+			if w.err != nil {
+				u.Errors = append(u.Errors, w.err)
+			}
+		}
+		v.admit(&u)
+		if len(u.Removed) == 0 {
+			continue
+		}
+		slices.Sort(u.Removed)
+		v.take(u, 0)
+		changed = true
+		if m := v.move.Load(); m != nil && m.wild == wildcard {
+			m.applied(v, &u)
+		}
+	}
+	return changed && v.snapshot(stateGen)
+}
+
+// due is when the next deletion takes effect; zero: none waits.
+func (r *removals) due(delay time.Duration) (first time.Time) {
+	for _, w := range r.waiting {
+		if at := w.since.Add(delay); first.IsZero() || at.Before(first) {
+			first = at
+		}
+	}
+	return first
+}
+
+// forget drops the deletions of names that nobody wants any more, and of the
+// wildcard if so.
+func (r *removals) forget(names []string, wildcard bool) {
+	for _, name := range names {
+		delete(r.waiting, partName{name: name})
+		delete(r.added, partName{name: name})
+	}
+	if wildcard {
+		maps.DeleteFunc(r.waiting, func(at partName, _ waiting) bool { return at.wildcard })
+		maps.DeleteFunc(r.added, func(at partName, _ uint64) bool { return at.wildcard })
+	}
+}
+
+// removalDelay is how long deletions wait: not at all while no stream that
+// subscribes to clusters or load assignments under the key has listeners or routes.
+func (g *Group) removalDelay() time.Duration {
+	if g.routed.Load() == 0 {
+		return 0
+	}
+	return g.settings().RemovalDelay
+}
+
+// remove has the deletions take effect that have waited long enough.
+func (g *Group) remove(now time.Time) {
+	delay := g.removalDelay()
+	for _, v := range g.views {
+		if v.typ.LeavesLast && v.remove(now, delay, g.gen+1) {
+			g.stale(now)
+		}
+	}
+}
