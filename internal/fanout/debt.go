@@ -5,7 +5,7 @@ import "xdsrelay/internal/xds"
 // What a client has of a type follows from what it was sent, and of that what it is to
 // take yet: its debts. Each of these stands by what will be taken with it, so that it ends
 // with that: by a response in flight, by one that was refused (P15),
-// by what is too large (P38), and by what is asked for or to be said again,
+// and by what is asked for or to be said again,
 // and not sent. A debt is generations and no names, so that it has no size.
 
 // Span is generations in a row. The zero one is empty.

@@ -14,9 +14,8 @@ import (
 // several responses make one of it, and heartbeats make none (P62).
 //
 // It keeps no snapshot alive. Snapshots and responses in flight point to it. A
-// stream counts once for a version: what is sent in parts (P38) is sent with the
-// first part and acknowledged with the last, and what was answered ahead (P19)
-// is neither. Of a version that comes in several responses of the origin the last ACK
+// stream counts once for a version. What was answered ahead (P19) does not count.
+// Of a version that comes in several responses of the origin the last ACK
 // counts: that of an earlier one is taken back when more of it is sent. A stream that was sent a newer version before it answered, and
 // answers only that, is of the older one neither acknowledged nor refused.
 type Rollout struct {
