@@ -142,13 +142,11 @@ func (o *options) among(names ...string) []*entry {
 	return out
 }
 
-// Memory is at rest when it has not changed by more than restBytes for a while:
-// the relay gives free memory back when it saw for five to ten seconds that a
-// burst is over.
+// Memory is at rest when it has not changed by more than restBytes for a while.
 const (
 	restBytes = 1 << 20
 	restTime  = 500 * time.Millisecond
-	restRelay = 12 * time.Second
+	restRelay = 2 * time.Second
 	restMost  = time.Minute
 )
 
