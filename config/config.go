@@ -99,8 +99,10 @@ type ServerKeepalive struct {
 
 // Limits on what clients can make the relay hold; 0 is none.
 type Limits struct {
+	Connections          int   `yaml:"connections"`
 	Streams              int   `yaml:"streams"`
 	StreamsPerSecond     int   `yaml:"streams_per_second"`
+	RequestsPerSecond    int   `yaml:"requests_per_second"`
 	StreamsPerPeer       int   `yaml:"streams_per_peer"`
 	StreamsPerConnection int   `yaml:"streams_per_connection"`
 	RequestBytes         int   `yaml:"request_bytes"`
@@ -237,6 +239,7 @@ func Default() Config {
 			Drain:            30 * time.Second,
 			Keepalive:        ServerKeepalive{Time: 60 * time.Second, Timeout: 60 * time.Second, MinTime: 10 * time.Second},
 			Limits: Limits{
+				RequestsPerSecond:    1000,
 				StreamsPerConnection: 100,
 				RequestBytes:         16 << 20,
 				NodeBytes:            1 << 20,

@@ -96,7 +96,9 @@ func (v *checks) downstream() {
 		n   int64
 	}{
 		{"streams", int64(d.Limits.Streams)},
+		{"connections", int64(d.Limits.Connections)},
 		{"streams_per_second", int64(d.Limits.StreamsPerSecond)},
+		{"requests_per_second", int64(d.Limits.RequestsPerSecond)},
 		{"streams_per_peer", int64(d.Limits.StreamsPerPeer)},
 		{"streams_per_connection", int64(d.Limits.StreamsPerConnection)},
 		{"request_bytes", int64(d.Limits.RequestBytes)},

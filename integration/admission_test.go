@@ -198,10 +198,9 @@ func TestAdmissionOfWhatIsSaid(t *testing.T) {
 	}
 }
 
-// max_connection_age: the relay ends each stream itself, each at its own time, with
-// a status after which clients come again; they lose nothing, and what they have is
-// not sent again.
-func TestStreamsThatAreOldEnd(t *testing.T) {
+// max_connection_age: grpc closes connections that are older, each at its own time. Clients
+// come back, lose nothing, and are not sent again what they have.
+func TestOldConnectionsAreClosed(t *testing.T) {
 	t.Parallel()
 	const n = 20
 	o := newOrigin(t, linear)

@@ -31,8 +31,7 @@ type place struct {
 // that is not here has to be given its place first.
 var house = map[string]place{
 	// Floor 0. xds is the ground: the others of the floor speak of its nouns.
-	"internal/turns":     {nil, "it has work wait, and does not know which"},
-	"internal/xds":       {[]string{"internal/turns"}, "the nouns of the protocol know nobody who uses them; large nodes take turns, whoever decodes them"},
+	"internal/xds":       {nil, "the nouns of the protocol know nobody who uses them"},
 	"internal/anytypes":  {nil, "it links messages and does nothing"},
 	"internal/buffers":   {nil, "memory does not know what is in it"},
 	"internal/filewatch": {nil, "it says that files changed, and reads none"},
@@ -61,7 +60,7 @@ var house = map[string]place{
 		"it hands Updates to a Sink, and does not know what becomes of them",
 	},
 	"internal/fanout": {
-		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tracing", "internal/buffers", "internal/turns", "config"},
+		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tracing", "internal/buffers", "config"},
 		"it looks at a member's track, and does not know where States come from",
 	},
 	"internal/store": {

@@ -45,7 +45,7 @@ func (r *relay) openOperators() (err error) {
 	if err != nil {
 		return fmt.Errorf("admin.grpc_address: %w", err)
 	}
-	r.opr = r.fanout.Listener(grpcadmin.Listener(l), &fanout.Gate{Key: "admin.grpc_address", TLS: r.admin.TLS("h2")})
+	r.opr = r.fanout.Listener(l, &fanout.Gate{Key: "admin.grpc_address", Connections: grpcadmin.MaxConnections, TLS: r.admin.TLS("h2")})
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -88,13 +89,14 @@ func TestCertificatesThatAreNotTakenAreShown(t *testing.T) {
 	ca := tlstest.NewAuthority(t)
 	one := ca.Pair(t)
 	cert, key := one.Write(t, dir, "one")
-	tls := "{cert_file: " + cert + ", key_file: " + key + "}"
-	g := newReloadRigOf(t, "name: r\nupstream: {origins: [{address: 'file:.'}]}\nadmin: {address: '127.0.0.1:0', tls: "+tls+"}\n"+
-		"downstream: {listeners: [{address: '127.0.0.1:0'}, {address: '127.0.0.1:0', tls: "+tls+"}]}\n")
+	files := "{cert_file: " + cert + ", key_file: " + key + "}"
+	g := newReloadRigOf(t, "name: r\nupstream: {origins: [{address: 'file:.'}]}\nadmin: {address: '127.0.0.1:0', tls: "+files+"}\n"+
+		"downstream: {listeners: [{address: '127.0.0.1:0'}, {address: '127.0.0.1:0', tls: "+files+"}]}\n")
 	shows := func() (of []string) {
-		g.r.down[1].certs.Roots() // is a look at the files
-		if _, err := g.r.admin.TLS("h2").GetConfigForClient(nil); err != nil {
-			t.Error(err)
+		for _, look := range []*tls.Config{g.r.down[1].gate.TLS, g.r.admin.TLS("h2")} {
+			if _, err := look.GetConfigForClient(nil); err != nil {
+				t.Error(err)
+			}
 		}
 		for _, n := range g.r.configuration().NotTaken {
 			if n.Since.IsZero() || !strings.Contains(n.Error, "cert_file: no certificate in "+cert) {

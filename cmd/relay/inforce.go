@@ -23,8 +23,8 @@ type inForce struct {
 // atOnce are the keys of which other values are in force without a restart, but
 // for those of listeners; see needsRestart.
 var atOnce = regexp.MustCompile(`^(` +
-	`downstream\.(long_poll|ack_timeout|settle|removal_delay|max_connection_age|drain)|` +
-	`downstream\.limits\.(streams|streams_per_second|streams_per_peer|node_bytes|names_per_stream|types_per_stream|keys|keys_per_peer|names_per_key|types_per_key|pinned_bytes)|` +
+	`downstream\.(long_poll|ack_timeout|settle|removal_delay|drain)|` +
+	`downstream\.limits\.(streams|streams_per_second|requests_per_second|streams_per_peer|node_bytes|names_per_stream|types_per_stream|keys|keys_per_peer|names_per_key|types_per_key|pinned_bytes)|` +
 	`upstream\.(linger|idle_ttl|max_idle)|` +
 	`aggregation\.(rules.*|file|unmatched)|` +
 	`log\.level)$`)
@@ -138,7 +138,7 @@ var aggregation = regexp.MustCompile(`^aggregation\.`)
 // made stay.
 func (r *relay) limits(c *inForce) config.Limits {
 	l, first := c.cfg.Downstream.Limits, &r.cfg.Downstream.Limits
-	l.RequestBytes, l.StreamsPerConnection = first.RequestBytes, first.StreamsPerConnection
+	l.Connections, l.RequestBytes, l.StreamsPerConnection = first.Connections, first.RequestBytes, first.StreamsPerConnection
 	return l
 }
 
@@ -153,7 +153,7 @@ func (r *relay) showLimits(c *inForce) {
 func (r *relay) fanoutSettings(c *inForce) fanout.Settings {
 	d := &c.cfg.Downstream
 	return fanout.Settings{
-		AckTimeout: d.AckTimeout, MaxConnectionAge: d.MaxConnectionAge, Drain: d.Drain, LongPoll: d.LongPoll, Limits: r.limits(c),
+		AckTimeout: d.AckTimeout, LongPoll: d.LongPoll, Limits: r.limits(c),
 	}
 }
 

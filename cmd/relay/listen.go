@@ -58,19 +58,18 @@ func (r *relay) admitted(address string) (identity, secrets string, ok bool) {
 }
 
 // newEntrances makes those of the configuration, with their identity rules in
-// the same order. None is open. distrusted is called when a listener's authorities
-// have changed.
-func newEntrances(d *config.Downstream, identities []*expr.Predicate, m *telemetry.Metrics, log *slog.Logger, distrusted func()) ([]*entrance, error) {
+// the same order. None is open.
+func newEntrances(d *config.Downstream, identities []*expr.Predicate, m *telemetry.Metrics, log *slog.Logger) ([]*entrance, error) {
 	var out []*entrance
 	for i, l := range d.Listen() {
-		e := &entrance{conf: l, gate: &fanout.Gate{Key: l.Key, Identity: identities[i], Secrets: l.Secrets}}
+		e := &entrance{conf: l, gate: &fanout.Gate{Key: l.Key, Connections: d.Limits.Connections, Identity: identities[i], Secrets: l.Secrets}}
 		e.admits.Store(admissionOf(l))
 		if l.TLS.CertFile != "" {
 			var err error
-			if e.certs, err = tlsfiles.Open(serverFiles(l.TLS), tlsfiles.Options{Name: l.Key + ".tls", Metrics: m, Log: log, Distrusted: distrusted}); err != nil {
+			if e.certs, err = tlsfiles.Open(serverFiles(l.TLS), tlsfiles.Options{Name: l.Key + ".tls", Metrics: m, Log: log}); err != nil {
 				return nil, fmt.Errorf("%s.tls: %w", l.Key, err)
 			}
-			e.gate.TLS, e.gate.Roots = e.certs.Server("h2"), e.certs.Roots
+			e.gate.TLS = e.certs.Server("h2")
 		}
 		out = append(out, e)
 	}

@@ -99,13 +99,13 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *re
 	d := &cfg.Downstream
 	r.fanout = fanout.NewServer(fanout.Options{
 		Settings: r.fanoutSettings(first), Source: r.registry, Metrics: r.meters, Tracer: r.tracer, Log: log, Replica: cfg.Name,
-		SendTimeout: d.SendTimeout, OriginVersions: d.Versions == config.VersionsOrigin, SeveralOrigins: len(cfg.Upstream.Origins) > 1,
+		SendTimeout: d.SendTimeout, MaxConnectionAge: d.MaxConnectionAge, OriginVersions: d.Versions == config.VersionsOrigin, SeveralOrigins: len(cfg.Upstream.Origins) > 1,
 	})
 	r.grpc = grpc.NewServer(r.fanout.ServerOptions(fanout.Keepalive(d.Keepalive))...)
 	r.fanout.Register(r.grpc)
 	r.health = health.NewServer()
 	grpc_health_v1.RegisterHealthServer(r.grpc, r.health)
-	if r.down, err = newEntrances(d, c.identities, r.meters, log, func() { r.fanout.Rekey(r.now.Load().cfg.Downstream.Drain, fanout.ByAuthorities) }); err != nil {
+	if r.down, err = newEntrances(d, c.identities, r.meters, log); err != nil {
 		return nil, err
 	}
 	return r, r.listen()
@@ -219,7 +219,6 @@ func (r *relay) run(ctx, hurry context.Context) error {
 	}
 	g.Go(func() error { return r.registry.Run(gctx) })
 	g.Go(func() error { return r.fanout.Run(gctx) })
-	g.Go(func() error { newThrift().run(gctx); return nil })
 	select { // the first clients are not to be refused
 	case <-r.registry.Running():
 	case <-gctx.Done():
@@ -235,7 +234,7 @@ func (r *relay) run(ctx, hurry context.Context) error {
 	}
 	g.Go(func() error { return r.admin.Look(gctx) })
 	for _, e := range r.down {
-		g.Go(func() error { return serving(r.grpc.Serve(e), e.conf.Key) })
+		g.Go(func() error { return r.serveClients(gctx, e) })
 		if e.certs != nil {
 			g.Go(func() error { return e.certs.Run(gctx) })
 		}
@@ -261,8 +260,7 @@ func (r *relay) run(ctx, hurry context.Context) error {
 			keepNoMore()
 			r.drain(hurry)
 		case <-gctx.Done(): // a part failed
-			r.fanout.HangUp()
-			r.grpc.Stop()
+			r.stopClients()
 		}
 		stop()
 		return nil
@@ -285,19 +283,40 @@ func (r *relay) drain(hurry context.Context) {
 	hurry, cancel := context.WithTimeout(hurry, goodbye)
 	defer cancel()
 	done := make(chan struct{})
-	r.fanout.HangUp()
 	go func() { r.grpc.GracefulStop(); close(done) }()
 	select {
 	case <-done:
 	case <-hurry.Done():
-		r.grpc.Stop()
-		<-done
+		r.stopClients()
 	}
 	args := []any{"streams", told + left, "took", time.Since(began).Round(time.Millisecond).String()}
 	if left > 0 { // told to hurry
 		args = append(args, "at_once", left)
 	}
 	r.log.Info("drained", args...)
+}
+
+// serveClients serves a listener until the server has stopped or ctx ends.
+func (r *relay) serveClients(ctx context.Context, e *entrance) error {
+	ended := make(chan error, 1)
+	go func() { ended <- r.grpc.Serve(e) }()
+	select {
+	case err := <-ended:
+		return serving(err, e.conf.Key)
+	case <-ctx.Done(): // see stopClients
+		return nil
+	}
+}
+
+// stopClients closes the connections of all clients. grpc's Stop waits for connections in
+// their handshake, which may take 20 s. The process ends before that.
+func (r *relay) stopClients() {
+	done := make(chan struct{})
+	go func() { r.grpc.Stop(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(time.Second):
+	}
 }
 
 // serving is nil for a server that was told to stop.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,6 +36,9 @@ func warnings(cfg *config.Config, c *compiled) (out config.Faults) {
 				warn(fmt.Sprintf("upstream.origins[%d].address", i), "is %s.address: the relay would ask itself", l.Key)
 			}
 		}
+	}
+	if d.MaxConnectionAge == 0 && slices.ContainsFunc(d.Listen(), func(l config.Listener) bool { return l.TLS.ClientCAFile != "" }) {
+		warn("downstream.max_connection_age", "is 0: a connection outlives its client's certificate and its authority without bound")
 	}
 	if d.RESTAddress != "" && len(secured) > 0 {
 		warn("downstream.rest_address", "has no TLS, other than %s: whoever reaches it is answered, if the identity rules let in who proves nothing", strings.Join(secured, ", "))

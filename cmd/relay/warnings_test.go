@@ -64,6 +64,7 @@ func TestWarnings(t *testing.T) {
 	ca := tlstest.NewAuthority(t)
 	dir := files(t, map[string]string{"r.yaml": `downstream:
   rest_address: 127.0.0.1:15011
+  max_connection_age: 0s
   listeners:
     - {address: "0.0.0.0:15012", tls: {cert_file: old.crt, key_file: old.key}}
     - {address: "127.0.0.1:15010", secrets: allow}
@@ -87,7 +88,7 @@ upstream:
 	t.Setenv("RELAY_UPSTREM_VARIANT", "sotw")
 	file := filepath.Join(dir, "r.yaml")
 	want := []string{
-		"downstream.rest_address", "downstream.listeners[0].tls.cert_file", "downstream.listeners[1].secrets",
+		"downstream.rest_address", "downstream.max_connection_age", "downstream.listeners[0].tls.cert_file", "downstream.listeners[1].secrets",
 		"downstream.listeners[2].identity", "downstream.listeners[4].tls.cert_file", "downstream.listeners[4].identity",
 		"downstream.listeners[5].tls.cert_file", "admin.address",
 		"upstream.origins[0].address", "upstream.origins[1].address", "upstream.absent_after", "RELAY_UPSTREM_VARIANT",
@@ -109,7 +110,7 @@ upstream:
 	}
 	code, out, _ = runRelay("validate", "-c", file)
 	if code != 0 || strings.Count(out, ": warning: ") != len(want) || !strings.HasSuffix(out, "r.yaml is valid\n") ||
-		!strings.Contains(out, "r.yaml:5: downstream.listeners[1].secrets: warning: whoever reaches 127.0.0.1:15010 is given Secrets, in plaintext (column 45)\n") {
+		!strings.Contains(out, "r.yaml:6: downstream.listeners[1].secrets: warning: whoever reaches 127.0.0.1:15010 is given Secrets, in plaintext (column 45)\n") {
 		t.Errorf("%d %s", code, out)
 	}
 

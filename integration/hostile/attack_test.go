@@ -17,7 +17,7 @@ import (
 )
 
 // target is the relay as an attacker sees it.
-type target struct{ XDS, TLS, Admin, REST, Operators string }
+type target struct{ XDS, TLS, Admin string }
 
 // An attack runs in a process of its own, which is this test binary.
 const (

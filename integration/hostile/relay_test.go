@@ -30,7 +30,6 @@ downstream:
   listeners:
     - {address: "127.0.0.1:0"}
     - {address: "127.0.0.1:0", tls: {cert_file: %q, key_file: %q}}
-  rest_address: 127.0.0.1:0
   drain: 200ms
   ack_timeout: 1s
   send_timeout: 2s
@@ -43,7 +42,7 @@ upstream:
   backoff: {base: 20ms, max: 200ms}
 aggregation:
   rules: [{key: node.cluster}]
-admin: {address: "127.0.0.1:0", grpc_address: "127.0.0.1:0"}
+admin: {address: "127.0.0.1:0"}
 `
 
 // relay is the running binary.
@@ -59,7 +58,7 @@ type relay struct {
 	log strings.Builder
 }
 
-var serving = regexp.MustCompile(`msg=serving .*?downstream=([^,]+),(\S+) admin=(\S+) rest=(\S+) admin_grpc=(\S+)`)
+var serving = regexp.MustCompile(`msg=serving .*?downstream=([^,]+),(\S+) admin=(\S+)`)
 
 // serve starts the relay in front of an origin, and stops it at the test's end:
 // it has to exit 0.
@@ -91,7 +90,7 @@ func serve(t testing.TB, origin string) *relay {
 		for lines.Scan() {
 			r.note(lines.Text())
 			if m := serving.FindStringSubmatch(lines.Text()); m != nil {
-				started <- target{XDS: m[1], TLS: m[2], Admin: m[3], REST: m[4], Operators: m[5]}
+				started <- target{XDS: m[1], TLS: m[2], Admin: m[3]}
 			}
 		}
 		r.err = r.cmd.Wait()
@@ -140,10 +139,11 @@ var scraper = &http.Client{Timeout: patience, Transport: &http.Transport{Disable
 
 // usage is what a process has at a moment.
 type usage struct {
-	Resident, Peak int64 // bytes; the peak since it was last taken
-	Open           int   // descriptors
-	Goroutines     int
-	Refused        map[string]float64 // by reason
+	Resident   int64 // bytes, without free memory that the Go runtime keeps
+	Peak       int64 // bytes; since it was last taken
+	Open       int   // descriptors
+	Goroutines int
+	Refused    map[string]float64 // by reason
 }
 
 // read reads an admin path, for people.
@@ -190,8 +190,9 @@ func (r *relay) usage() (usage, error) {
 		}
 		return -1
 	}
+	kept := gauge("go_memstats_heap_idle_bytes") - gauge("go_memstats_heap_released_bytes")
 	u := usage{
-		Resident: gauge("process_resident_memory_bytes"), Open: int(gauge("process_open_fds")),
+		Resident: gauge("process_resident_memory_bytes") - kept, Open: int(gauge("process_open_fds")),
 		Goroutines: int(gauge("go_goroutines")), Refused: make(map[string]float64), Peak: r.peak(),
 	}
 	for _, m := range families["xdsrelay_refused_total"].GetMetric() {

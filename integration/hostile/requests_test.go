@@ -2,7 +2,6 @@ package hostile
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"fmt"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -39,17 +37,9 @@ func ask(id, cluster string, names ...string) []byte {
 	return marshal(&discoveryv3.DeltaDiscoveryRequest{Node: node(id, cluster), TypeUrl: string(xds.ClusterType), ResourceNamesSubscribe: names})
 }
 
-// halfRequests says that a large request comes, sends all of it but a byte, and
-// lets the relay hold it.
-func halfRequests(a *assault) { a.halves(deltaPath, nil) }
-
-// halfChecks does so with questions for the health, beside a stream of xDS.
-func halfChecks(a *assault) {
-	a.halves("/grpc.health.v1.Health/Check", func(c *h2) { c.message(c.open(deltaPath, false), ask("half", "hostile")) })
-}
-
-// halves begins large messages of a call and does not end them.
-func (a *assault) halves(path string, begin func(c *h2)) {
+// halfRequests says that a large request comes, sends all of it but a byte, and lets the
+// relay hold it, on ten streams of each connection.
+func halfRequests(a *assault) {
 	const size = 15 << 20
 	chunk := make([]byte, size)
 	a.each(a.size, func(int) error {
@@ -58,11 +48,8 @@ func (a *assault) halves(path string, begin func(c *h2)) {
 			return err
 		}
 		defer c.close()
-		if begin != nil {
-			begin(c)
-		}
 		for range 10 {
-			id := c.open(path, false)
+			id := c.open(deltaPath, false)
 			granted := c.granted.Load()
 			c.data(id, prefix(size+1, false))
 			if c.flush() != nil {
@@ -83,6 +70,14 @@ func (a *assault) halves(path string, begin func(c *h2)) {
 		}
 		<-c.gone
 		return nil
+	})
+}
+
+// hugeRequests are over request_bytes, by their own word.
+func hugeRequests(a *assault) {
+	a.flood(a.XDS, a.size, discards, nil, func(c *h2) int {
+		c.data(c.open(deltaPath, false), append(prefix(64<<20, false), make([]byte, 10_000)...))
+		return 1
 	})
 }
 
@@ -113,22 +108,6 @@ func slowRequests(a *assault) {
 		}
 		<-c.gone
 		return nil
-	})
-}
-
-// bombs are requests of kilobytes that say to be a gigabyte.
-func bombs(a *assault) {
-	var packed bytes.Buffer
-	w := gzip.NewWriter(&packed)
-	zeros := make([]byte, 1<<20)
-	for range 256 {
-		_, _ = w.Write(zeros) // into memory
-	}
-	_ = w.Close()
-	a.flood(a.XDS, a.size, discards, nil, func(c *h2) int {
-		id := c.open(deltaPath, false, hpack.HeaderField{Name: "grpc-encoding", Value: "gzip"})
-		c.data(id, append(prefix(packed.Len(), true), packed.Bytes()...))
-		return 1
 	})
 }
 
@@ -308,16 +287,6 @@ func neverReading(a *assault) {
 	})
 }
 
-// neverAcking are clients of the honest key that take all and say nothing.
-func neverAcking(a *assault) {
-	a.streams(a.size, func(_ int, s stream) {
-		if s.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node("mute", honest), TypeUrl: string(xds.ClusterType)}) == nil {
-			a.hit(1)
-		}
-		discard(s)
-	})
-}
-
 // nackLoops refuse whatever comes, with a word of 64 KB, and say so again and
 // again.
 func nackLoops(a *assault) {
@@ -355,18 +324,6 @@ func nackLoops(a *assault) {
 				return
 			}
 			a.hit(1)
-		}
-	})
-}
-
-// foreignNonces acknowledge what was never sent to them, as fast as they can.
-func foreignNonces(a *assault) {
-	a.streams(a.size, func(i int, s stream) {
-		q := &discoveryv3.DeltaDiscoveryRequest{Node: node(fmt.Sprint("nonce-", i), honest), TypeUrl: string(xds.ClusterType)}
-		go discard(s)
-		for n := 0; s.Send(q) == nil; n++ {
-			a.hit(1)
-			q = &discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(xds.ClusterType), ResponseNonce: fmt.Sprintf("%08x-%d", n, n%7)}
 		}
 	})
 }

@@ -14,6 +14,7 @@ type options struct {
 	rounds  int
 	only    []string // names of contenders; empty: all
 	relay   string   // the binary; empty: built
+	against string   // the binary of another relay, which takes part as well; empty: none
 	profile string   // directory for CPU profiles; empty: none
 	busy    int      // seconds that each profile takes
 	dir     string   // for files of the run
@@ -61,7 +62,7 @@ func run(ctx context.Context, o *options) (map[string][]sample, error) {
 			c.stop()
 		}
 	}()
-	for _, e := range entries {
+	for _, e := range o.entries() {
 		if !o.wants(e.name) {
 			continue
 		}
@@ -102,7 +103,7 @@ func (o *options) wants(name string) bool {
 			return true
 		}
 	}
-	return len(o.only) == 0
+	return len(o.only) == 0 || name == nameOther
 }
 
 // begin starts the server and its crowd. The contender has to be stopped also
@@ -124,7 +125,7 @@ func (e *entry) begin(ctx context.Context, o *options) (*contender, error) {
 // nobody asked for before are answered when the origin has.
 func (c *contender) warm(ctx context.Context) error {
 	l := c.load
-	if l.Names == 0 || c.name != nameRelay {
+	if l.Names == 0 || c.name != nameRelay && c.name != nameOther {
 		return nil
 	}
 	l.Delta, l.Asks = true, new(int)

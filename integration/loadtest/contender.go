@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 )
 
@@ -58,9 +59,29 @@ const (
 	nameBare  = "bare gRPC"
 	nameRelay = "relay"
 	nameGCP   = "go-control-plane"
+	nameOther = "other relay"
 )
 
-// entries are all contenders, in the order of the table.
+// other is the contender of -against.
+var other = entry{nameOther, "the relay of -against, behind an origin of its own", func(ctx context.Context, o *options) (*contender, error) {
+	with := *o
+	with.relay = o.against
+	c, err := startRelay(ctx, &with)
+	if err == nil {
+		c.name = nameOther
+	}
+	return c, err
+}}
+
+// entries are all contenders of the options, in the order of the table.
+func (o *options) entries() []entry {
+	if o.against == "" {
+		return entries
+	}
+	return append(slices.Clone(entries), other)
+}
+
+// entries are those that need no option, in the order of the table.
 var entries = []entry{
 	{nameRaw, "the same bytes written to each socket, a goroutine each", ofRole(nameRaw, roleRaw)},
 	{nameBare, "grpc-go with the shared bytes, no protocol state", ofRole(nameBare, roleBare)},

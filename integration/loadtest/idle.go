@@ -17,7 +17,8 @@ func idle(clusters int) load {
 	return load{Clients: 5000, Bytes: slimBytes * clusters, Clusters: clusters, Slim: true}
 }
 
-// memory of a server: what the system says, and what its Go runtime says.
+// memory of a server: what the system says without the free memory that the Go runtime
+// keeps, and what the Go runtime says.
 type memory struct {
 	resident int64
 	heap
@@ -28,6 +29,7 @@ func (c *contender) memory(ctx context.Context) (m memory, err error) {
 		return m, err
 	}
 	m.resident, err = resident(c.proc.pid())
+	m.resident -= int64(m.Free)
 	return m, err
 }
 

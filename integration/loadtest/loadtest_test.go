@@ -68,17 +68,18 @@ func TestShortRun(t *testing.T) {
 	defer cancel()
 	o := small(t)
 	o.relay = relay(t)
+	o.against = o.relay
 	samples, err := run(ctx, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := newReport(o, samples, []string{"test"})
-	if len(r.Contenders) != len(entries) {
-		t.Fatalf("%d contenders, want %d", len(r.Contenders), len(entries))
+	if len(r.Contenders) != len(entries)+1 {
+		t.Fatalf("%d contenders, want %d", len(r.Contenders), len(entries)+1)
 	}
 	for _, c := range r.Contenders {
-		if len(c.Samples) != o.rounds || c.ElapsedToRaw == nil || c.LessCPUThanGCP == nil {
-			t.Errorf("%s: %d samples, ratios %v and %v", c.Name, len(c.Samples), c.ElapsedToRaw, c.LessCPUThanGCP)
+		if len(c.Samples) != o.rounds || c.ElapsedToRaw == nil || c.LessCPUThanGCP == nil || c.CPUToOther == nil {
+			t.Errorf("%s: %d samples, ratios %v, %v and %v", c.Name, len(c.Samples), c.ElapsedToRaw, c.LessCPUThanGCP, c.CPUToOther)
 		}
 		for _, s := range c.Samples {
 			if s.Elapsed <= 0 || s.Latency < s.Elapsed || s.CPU <= 0 || s.Resident <= 0 {

@@ -58,6 +58,7 @@ func parent(ctx context.Context, args []string) error {
 	plots := flags.String("plots", "", "directory: draw each case there as SVG")
 	only := flags.String("only", "", "run only these, with commas between: "+names())
 	flags.StringVar(&o.relay, "relay", "", "the relay's binary (default: build it)")
+	flags.StringVar(&o.against, "against", "", "the binary of another relay, which takes part as \"other relay\"")
 	flags.StringVar(&o.profile, "profile", "", "directory: afterwards write there CPU and heap profiles of each server, and the top of them in text")
 	file := flags.String("json", "", "file: write everything that was measured there too")
 	timeout := flags.Duration("timeout", 0, "for all (default: 20 minutes, or 3 for each case if that is more)")

@@ -91,6 +91,8 @@ type result struct {
 	LessCPUThanGCP *spread `json:"less_cpu_than_go_control_plane,omitempty"`
 	ElapsedToBare  *spread `json:"elapsed_to_bare,omitempty"`
 	CPUToBare      *spread `json:"cpu_to_bare,omitempty"`
+	ElapsedToOther *spread `json:"elapsed_to_other,omitempty"`
+	CPUToOther     *spread `json:"cpu_to_other,omitempty"`
 }
 
 func newReport(o *options, samples map[string][]sample, args []string) report {
@@ -101,8 +103,8 @@ func newReport(o *options, samples map[string][]sample, args []string) report {
 	if r.Load.TLS != nil {
 		r.Load.TLS = new(secured) // its files are gone
 	}
-	raw, bare, gcp := samples[nameRaw], samples[nameBare], samples[nameGCP]
-	for _, e := range entries {
+	raw, bare, gcp, other := samples[nameRaw], samples[nameBare], samples[nameGCP], samples[nameOther]
+	for _, e := range o.entries() {
 		s := samples[e.name]
 		if len(s) == 0 {
 			continue
@@ -119,6 +121,8 @@ func newReport(o *options, samples map[string][]sample, args []string) report {
 			CPUToRaw:       ratio(s, raw, cpuTime),
 			ElapsedToBare:  ratio(s, bare, elapsed),
 			CPUToBare:      ratio(s, bare, cpuTime),
+			ElapsedToOther: ratio(s, other, elapsed),
+			CPUToOther:     ratio(s, other, cpuTime),
 			LessCPUThanGCP: ratio(gcp, s, cpuTime),
 		}
 		res.CPUPerSendUS = res.CPUMS.Median * 1e3 / float64(o.load.Clients)
@@ -165,12 +169,12 @@ func (r *report) table(w io.Writer) error {
 		return r.Study.table(w)
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "server\telapsed ms\t× raw\t× bare\tfrom trigger ms\tCPU ms\t× raw\tµs/send\t× less than gcp\talloc B/send\tRSS MB")
+	fmt.Fprintln(t, "server\telapsed ms\t× raw\t× bare\tfrom trigger ms\tCPU ms\t× raw\tµs/send\t× less than gcp\talloc B/send\tRSS MB\tCPU × bare\telapsed × other\tCPU × other")
 	for _, c := range r.Contenders {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.1f\t%s\t%s\t%.0f\n", c.Name,
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.1f\t%s\t%s\t%.0f\t%s\t%s\t%s\n", c.Name,
 			c.ElapsedMS.text(0), c.ElapsedToRaw.text(2), c.ElapsedToBare.text(2), c.LatencyMS.text(0),
 			c.CPUMS.text(0), c.CPUToRaw.text(2), c.CPUPerSendUS, c.LessCPUThanGCP.text(1),
-			c.AllocPerSend.text(0), c.ResidentMB.Median)
+			c.AllocPerSend.text(0), c.ResidentMB.Median, c.CPUToBare.text(2), c.ElapsedToOther.text(2), c.CPUToOther.text(2))
 	}
 	return t.Flush()
 }

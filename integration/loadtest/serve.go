@@ -71,7 +71,6 @@ func obeyAsServer(l net.Listener, prepare prepare) error {
 				Free: float64(m.HeapSys - m.HeapReleased - m.HeapAlloc),
 			}}, nil
 		case doCollect:
-			// The relay gives free memory back by itself; so nobody keeps it.
 			debug.FreeOSMemory()
 			return reply{}, nil
 		case doProfile:

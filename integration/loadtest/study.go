@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -128,27 +129,29 @@ func stopAll(all *[]*contender) {
 	}
 }
 
-// among are the entries that a study is about, without those that -only leaves
-// out.
+// among are the entries that a study is about, without those that -only leaves out. Where
+// the relay takes part, the other relay does as well, but where it is alone.
 func (o *options) among(names ...string) []*entry {
 	var out []*entry
+	all := o.entries()
+	if len(names) > 1 && slices.Contains(names, nameRelay) {
+		names = append(slices.Clone(names), nameOther)
+	}
 	for _, name := range names {
-		for i := range entries {
-			if entries[i].name == name && o.wants(name) {
-				out = append(out, &entries[i])
+		for i := range all {
+			if all[i].name == name && o.wants(name) {
+				out = append(out, &all[i])
 			}
 		}
 	}
 	return out
 }
 
-// Memory is at rest when it has not changed by more than restBytes for a while:
-// the relay gives free memory back when it saw for five to ten seconds that a
-// burst is over.
+// Memory is at rest when it has not changed by more than restBytes for a while.
 const (
 	restBytes = 1 << 20
 	restTime  = 500 * time.Millisecond
-	restRelay = 12 * time.Second
+	restRelay = 2 * time.Second
 	restMost  = time.Minute
 )
 

@@ -29,10 +29,8 @@ const (
 	soakMoment = 8 * time.Second
 	// restart is how often, on average, an origin is killed.
 	restart = 15 * time.Second
-	// emptyMost is how long everything may take to be gone. thriftTime is twice the
-	// time in which the relay looks whether there is memory to give back.
-	emptyMost  = time.Minute
-	thriftTime = 12 * time.Second
+	// emptyMost is how long everything may take to be gone.
+	emptyMost = time.Minute
 )
 
 // What may be more at the end than after the first churn, which is a tenth of the
@@ -44,14 +42,15 @@ const (
 	moreResident   = 8 << 20 // and a fifth
 )
 
-// weight is what a relay has of each.
+// weight is what a relay has of each. resident excludes free memory that the Go runtime
+// keeps.
 type weight struct {
 	goroutines, files, heap, resident float64
 	streams, keys, upstream           float64
 }
 
 var soaked = []string{"go_goroutines", "process_open_fds", "go_memstats_heap_alloc_bytes", "process_resident_memory_bytes",
-	"xdsrelay_downstream_streams", "xdsrelay_keys", "xdsrelay_upstream_streams"}
+	"xdsrelay_downstream_streams", "xdsrelay_keys", "xdsrelay_upstream_streams", "go_memstats_heap_idle_bytes", "go_memstats_heap_released_bytes"}
 
 // weigh reads the relay's metrics.
 func (r *relay) weigh(ctx context.Context) (weight, error) {
@@ -72,7 +71,7 @@ func (r *relay) weigh(ctx context.Context) (weight, error) {
 			return weight{}, fmt.Errorf("/metrics has no %s", name)
 		}
 	}
-	return weight{sums[soaked[0]], sums[soaked[1]], sums[soaked[2]], sums[soaked[3]], sums[soaked[4]], sums[soaked[5]], sums[soaked[6]]}, nil
+	return weight{sums[soaked[0]], sums[soaked[1]], sums[soaked[2]], sums[soaked[3]] - (sums[soaked[7]] - sums[soaked[8]]), sums[soaked[4]], sums[soaked[5]], sums[soaked[6]]}, nil
 }
 
 func (w weight) row(out io.Writer, at time.Duration, name string, clients, restarts int64) {
@@ -243,8 +242,8 @@ func (c *crowd) come(ctx context.Context, rng *rand.Rand) error {
 	return nil
 }
 
-// empty waits until nothing of clients and keys is left, has the garbage collected,
-// and the relay's own return of memory pass, and weighs what there is.
+// empty waits until nothing of clients and keys is left, has the garbage collected twice,
+// since pools keep what they have over one collection, and weighs what there is.
 func (c *crowd) empty() (weight, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, emptyMost)
 	defer cancel()
@@ -258,12 +257,10 @@ func (c *crowd) empty() (weight, error) {
 			return w, errors.Join(fmt.Errorf("%.0f streams, %.0f keys and %.0f streams upstream are left after %s", w.streams, w.keys, w.upstream, emptyMost), err)
 		}
 	}
-	if _, err := r.get(c.ctx, "/debug/pprof/heap?gc=1"); err != nil {
-		return weight{}, err
-	}
-	sleep(c.ctx, thriftTime)
-	if _, err := r.get(c.ctx, "/debug/pprof/heap?gc=1"); err != nil {
-		return weight{}, err
+	for range 2 {
+		if _, err := r.get(c.ctx, "/debug/pprof/heap?gc=1"); err != nil {
+			return weight{}, err
+		}
 	}
 	return r.weigh(c.ctx)
 }

@@ -74,7 +74,7 @@ func (s *Server) relay() overview.Relay {
 // overview computes what pages are told, when it is its turn to read, and says how
 // long that took.
 func (s *Server) overview(ctx context.Context) ([]byte, time.Duration, error) {
-	give, ok := s.reads.take(ctx)
+	give, ok := s.Turn(ctx)
 	if !ok {
 		return nil, 0, errBusy
 	}

@@ -182,7 +182,7 @@ func readBody(req *http.Request) (int, error) {
 // part of that: it takes about as long as to read it.
 func (s *Server) turn(e *endpoint, req *http.Request, f *format) answer {
 	if e.reads {
-		give, ok := s.reads.take(req.Context())
+		give, ok := s.Turn(req.Context())
 		if !ok {
 			return s.encode(f, http.StatusServiceUnavailable, failure{"other requests took too long"})
 		}
@@ -192,10 +192,14 @@ func (s *Server) turn(e *endpoint, req *http.Request, f *format) answer {
 	return s.encode(f, status, body)
 }
 
-// Turn waits for the turn to read what costs by what the relay holds, which all have
-// in common who ask the relay, by HTTP or otherwise. It reports false if ctx ends
-// before.
-func (s *Server) Turn(ctx context.Context) (give func(), ok bool) { return s.reads.take(ctx) }
+// Turn waits until no other request reads what the relay holds, by HTTP or gRPC. It reports
+// false if ctx ends first.
+func (s *Server) Turn(ctx context.Context) (give func(), ok bool) {
+	if !enter(ctx, s.reads) {
+		return nil, false
+	}
+	return func() { <-s.reads }, true
+}
 
 // enter waits until there is room, and reports false if ctx ends before.
 func enter(ctx context.Context, room chan struct{}) bool {

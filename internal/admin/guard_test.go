@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"context"
 	"io"
 	"log/slog"
 	"net/http"
@@ -288,39 +287,6 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// One who scrapes without end keeps nobody else from it: all who wait take what is
-// gathered then, and it is gathered after they came.
-func TestScrapesAreShared(t *testing.T) {
-	r := serve(t, nil)
-	r.meters.Keys.Set(1)
-	r.scrape.room <- struct{}{} // somebody has the turn
-	const waiting = 20
-	got := make(chan string, waiting)
-	for range waiting {
-		go func() {
-			w := httptest.NewRecorder()
-			r.Handler().ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/metrics", nil))
-			got <- w.Body.String()
-		}()
-	}
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	if r.gather(nil, httptest.NewRequestWithContext(gone, "GET", "/metrics", nil)) != nil {
-		t.Error("who hung up was answered")
-	}
-	r.meters.Keys.Set(42)
-	<-r.scrape.room
-	for range waiting {
-		if text := <-got; !strings.Contains(text, "\nxdsrelay_keys 42\n") {
-			t.Errorf("%s", text)
-		}
-	}
-	r.meters.Keys.Set(43)
-	if text := string(r.get("/metrics", nil).body); !strings.Contains(text, "\nxdsrelay_keys 43\n") {
-		t.Error("what was gathered before a request is its answer")
-	}
-}
-
 func TestProfiles(t *testing.T) {
 	r := serve(t, nil)
 	if got := string(r.get("/debug/pprof/", nil).body); !strings.Contains(got, "goroutine") {
@@ -376,7 +342,7 @@ func TestReadsTakeTurns(t *testing.T) {
 			t.Errorf("status %d", status)
 		}
 	}
-	if len(r.held)+len(r.reads.room) != 0 {
+	if len(r.held)+len(r.reads) != 0 {
 		t.Error("turns were not given back")
 	}
 }

@@ -1,9 +1,7 @@
 package admin
 
 import (
-	"bytes"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/http/pprof"
 	"strings"
@@ -53,7 +51,7 @@ func (s *Server) routes() []route {
 		{path: "/explain/diff", says: `which clients would have other keys by other rules; the body is {"rules": "the text of a rules' file", "unmatched": "reject", "listeners": [{"address": "…", "identity": "…", "secrets": "…"}]}, with Content-Type: application/json`,
 			post: &endpoint{answer: s.diff, reads: true, json: true, query: paging}},
 		{path: "/metrics", open: true, says: "for Prometheus",
-			get: &endpoint{raw: s.metrics(), unlinked: true}},
+			get: &endpoint{raw: s.opts.Metrics.Handler(), unlinked: true}},
 		{path: "/logging", says: "the log level; POST ?level= sets it",
 			get:  &endpoint{answer: s.level},
 			post: &endpoint{answer: s.setLevel, query: []string{"level"}}},
@@ -200,53 +198,3 @@ func (s *Server) profiles() http.Handler {
 		time.AfterFunc(rest, func() { <-s.profile })
 	})
 }
-
-// metrics have a turn of their own: who scrapes must not wait for who lists. They
-// are gathered by one at a time, since more would leave no core for clients, for all
-// who have come by then, so that one who scrapes without end keeps nobody else from it,
-// and written when that is over: who takes them slowly holds nobody up.
-func (s *Server) metrics() http.Handler {
-	h := s.opts.Metrics.Handler()
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		text := s.gather(h, r)
-		if text == nil {
-			return // it hung up
-		}
-		maps.Copy(w.Header(), text.header)
-		w.WriteHeader(text.status)
-		_, _ = w.Write(text.Bytes()) // who hung up wants no answer
-	})
-}
-
-// gather returns what was gathered since the request came; nil: it hung up first.
-func (s *Server) gather(h http.Handler, r *http.Request) *kept {
-	came := time.Now()
-	if !enter(r.Context(), s.scrape.room) {
-		return nil
-	}
-	if last := s.scraped; last != nil && last.began.After(came) {
-		<-s.scrape.room
-		return last
-	}
-	give, ok := s.scrape.pay(r.Context())
-	if !ok {
-		return nil
-	}
-	defer give()
-	s.scraped = &kept{header: make(http.Header), status: http.StatusOK, began: time.Now()}
-	// All take the same: text, as it is.
-	plain := (&http.Request{Method: http.MethodGet, URL: r.URL, Header: make(http.Header)}).WithContext(r.Context())
-	h.ServeHTTP(s.scraped, plain)
-	return s.scraped
-}
-
-// kept is an answer that is to be written later.
-type kept struct {
-	bytes.Buffer
-	header http.Header
-	status int
-	began  time.Time
-}
-
-func (k *kept) Header() http.Header { return k.header }
-func (k *kept) WriteHeader(s int)   { k.status = s }

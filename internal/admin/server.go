@@ -16,6 +16,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/net/netutil"
+
 	"xdsrelay/config"
 	"xdsrelay/internal/admin/overview"
 	"xdsrelay/internal/aggregator"
@@ -44,15 +46,6 @@ const (
 	answerTimeout  = 30 * time.Second
 	idleTimeout    = time.Minute
 	grace          = 2 * time.Second // for what is being answered when Run ends
-)
-
-// What reading and scraping take of one core, and for how long at once they may have
-// it all: the whole list of twenty thousand clients fits in.
-const (
-	readShare   = 0.2
-	readAtOnce  = 500 * time.Millisecond
-	scrapeShare = 0.1
-	scrapeOnce  = 250 * time.Millisecond
 )
 
 // Clients are the open streams, as fanout.Server has them.
@@ -161,10 +154,8 @@ type Server struct {
 	nodes   xds.NodeTable
 	hub     *overview.Hub // for open pages
 	held    chan struct{} // has one for each request whose answer costs by what the relay holds
-	reads   *turn         // of them
+	reads   chan struct{} // has one for the one of them that reads
 	bodies  chan struct{} // has one for each request whose body is read
-	scrape  *turn         // of those who scrape
-	scraped *kept         // what was gathered last; of who has that turn
 	profile chan struct{} // for the one that is profiled for, and for as long again
 }
 
@@ -179,7 +170,7 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		opts: o, started: time.Now(),
-		held: make(chan struct{}, maxHeld), reads: newTurn(readShare, readAtOnce), bodies: make(chan struct{}, maxBodies), scrape: newTurn(scrapeShare, scrapeOnce), profile: make(chan struct{}, 1),
+		held: make(chan struct{}, maxHeld), reads: make(chan struct{}, 1), bodies: make(chan struct{}, maxBodies), profile: make(chan struct{}, 1),
 	}
 	s.hub = overview.NewHub(s.overview)
 	if f := o.Config.TokenFile; f != "" {
@@ -241,8 +232,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	if err := s.MayServe(l.Addr()); err != nil {
 		return errors.Join(err, l.Close())
 	}
-	in := newRoom(l, maxConnections)
-	l = in
+	l = netutil.LimitListener(l, maxConnections)
 	if t := s.TLS("http/1.1"); t != nil {
 		l = tls.NewListener(l, t)
 	}
@@ -258,8 +248,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		Protocols: new(http.Protocols),
 		// No ReadTimeout: it would end the context of a long profile. What has a
 		// body gets its time in guard.
-		ConnState: func(c net.Conn, state http.ConnState) {
-			in.state(c, state)
+		ConnState: func(_ net.Conn, state http.ConnState) {
 			switch state {
 			case http.StateNew: // in Serve, before the connection's goroutine
 				conns.Add(1)

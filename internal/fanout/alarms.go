@@ -7,31 +7,26 @@ import (
 	"time"
 )
 
-// alarms rings what it was set for, at a time: slots that hold a change back
-// until ack_timeout (P19), and streams that are old. Whoever
-// has an alarm has one at most, so they are bounded by who there is: that of a
-// slot whose stream has ended stays until it is due, that of a stream is dropped.
-type alarms[T ringer] struct {
+// alarms wakes slots that hold a change back until ack_timeout (P19). A slot has one
+// alarm at most. That of a slot whose stream has ended stays until it is due.
+type alarms struct {
 	mu     sync.Mutex
-	due    alarmHeap[T]
+	due    alarmHeap
 	sooner chan struct{} // one slot: the first alarm is another now
 }
 
-// ringer is what alarms are set for.
-type ringer interface{ ring() }
-
-// alarm is the ringer's part of alarms, under their lock.
-type alarm[T ringer] struct {
+// alarm is the slot's part of alarms, under their lock.
+type alarm struct {
 	at    time.Time
-	of    T
+	of    *slot
 	place int // in the heap, from 1; 0: it is not set
 }
 
-func newAlarms[T ringer]() *alarms[T] { return &alarms[T]{sooner: make(chan struct{}, 1)} }
+func newAlarms() *alarms { return &alarms{sooner: make(chan struct{}, 1)} }
 
 // set rings of, whose own alarm it is, at the time, and not at a later one for
 // which it was set.
-func (a *alarms[T]) set(at time.Time, own *alarm[T], of T) {
+func (a *alarms) set(at time.Time, own *alarm, of *slot) {
 	a.mu.Lock()
 	switch {
 	case own.place == 0:
@@ -51,17 +46,8 @@ func (a *alarms[T]) set(at time.Time, own *alarm[T], of T) {
 	}
 }
 
-// drop takes an alarm back, if it is set.
-func (a *alarms[T]) drop(own *alarm[T]) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if own.place != 0 {
-		heap.Remove(&a.due, own.place-1)
-	}
-}
-
 // run rings until ctx ends.
-func (a *alarms[T]) run(ctx context.Context) {
+func (a *alarms) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -78,17 +64,17 @@ func (a *alarms[T]) run(ctx context.Context) {
 	}
 }
 
-func (a *alarms[T]) take(now time.Time) (due []T) {
+func (a *alarms) take(now time.Time) (due []*slot) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for len(a.due) > 0 && !a.due[0].at.After(now) {
-		due = append(due, heap.Pop(&a.due).(*alarm[T]).of)
+		due = append(due, heap.Pop(&a.due).(*alarm).of)
 	}
 	return due
 }
 
 // next is how long until the first alarm.
-func (a *alarms[T]) next(now time.Time) time.Duration {
+func (a *alarms) next(now time.Time) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.due) == 0 {
@@ -97,20 +83,20 @@ func (a *alarms[T]) next(now time.Time) time.Duration {
 	return a.due[0].at.Sub(now)
 }
 
-type alarmHeap[T ringer] []*alarm[T]
+type alarmHeap []*alarm
 
-func (h alarmHeap[T]) Len() int           { return len(h) }
-func (h alarmHeap[T]) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
-func (h alarmHeap[T]) Swap(i, j int) {
+func (h alarmHeap) Len() int           { return len(h) }
+func (h alarmHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h alarmHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].place, h[j].place = i+1, j+1
 }
-func (h *alarmHeap[T]) Push(x any) {
-	a := x.(*alarm[T])
+func (h *alarmHeap) Push(x any) {
+	a := x.(*alarm)
 	*h = append(*h, a)
 	a.place = len(*h)
 }
-func (h *alarmHeap[T]) Pop() any {
+func (h *alarmHeap) Pop() any {
 	old := *h
 	x := old[len(old)-1]
 	old[len(old)-1] = nil

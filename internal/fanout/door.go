@@ -5,8 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 
+	"golang.org/x/net/netutil"
 	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
@@ -80,20 +80,17 @@ func (d *door) leave(st *stream) {
 	down(d.perConn, st.conn)
 }
 
-// seat admits a poll, which counts as a stream while it is answered; how many
-// are on a connection, HTTP bounds by itself.
-func (d *door) seat(who string) *Refusal { return d.admit("poll", who) }
-
-// admit is seat of what else counts as a stream.
-func (d *door) admit(what, who string) *Refusal {
+// seat admits a poll, which counts as a stream while it is answered. HTTP bounds how many
+// are on a connection.
+func (d *door) seat(who string) *Refusal {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	l := &d.limits
 	switch {
 	case l.StreamsPerPeer > 0 && d.perPeer[who] >= l.StreamsPerPeer:
-		return Refuse(codes.ResourceExhausted, telemetry.LimitStreamsPerPeer, "%s: peer %s: more than downstream.limits.streams_per_peer allows (%d)", what, who, l.StreamsPerPeer)
+		return Refuse(codes.ResourceExhausted, telemetry.LimitStreamsPerPeer, "poll: peer %s: more than downstream.limits.streams_per_peer allows (%d)", who, l.StreamsPerPeer)
 	case l.Streams > 0 && d.total >= l.Streams:
-		return Refuse(codes.Unavailable, telemetry.LimitStreams, "%s: more than downstream.limits.streams allows (%d)", what, l.Streams)
+		return Refuse(codes.Unavailable, telemetry.LimitStreams, "poll: more than downstream.limits.streams allows (%d)", l.Streams)
 	}
 	d.total++
 	d.perPeer[who]++
@@ -137,13 +134,6 @@ func (d *door) full() bool {
 	return d.limits.Streams > 0 && d.total >= d.limits.Streams
 }
 
-// empty reports whether no stream is on the connection.
-func (d *door) empty(c *conn) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.perConn[c] == 0
-}
-
 // notSent is how much the kernel holds unsent for a client that does not read,
 // in bytes, with as much again for the piece that goes over it; without it, it
 // is megabytes. What is on its way counts not, so clients that read lose nothing.
@@ -151,24 +141,47 @@ func (d *door) empty(c *conn) bool {
 // pins; a smaller writeBuffer would pin less, and costs those who read.
 const notSent = 64 << 10
 
-// Listener wraps a listener for the server: its connections are secured as the
-// gate says, can be closed by their streams, and pin little of the kernel's
-// memory. TLS stands above all that.
+// Listener wraps a listener for the server. Its connections are secured as the gate says,
+// can be closed by their streams, and pin little of the kernel's memory. At most
+// g.Connections are open at a time; others wait unaccepted.
 func (s *Server) Listener(l net.Listener, g *Gate) net.Listener {
-	out := &listener{Listener: l, srv: s, gate: g}
+	out := &listener{Listener: bounded(l, g.Connections), gate: g}
 	if g.TLS != nil {
 		out.creds = credentials.NewTLS(g.TLS)
 	}
 	return out
 }
 
+// bounded returns a listener whose connections pin little of the kernel's memory, and of
+// which at most so many are open at a time; 0: no limit.
+func bounded(l net.Listener, connections int) net.Listener {
+	l = tuned{l}
+	if connections > 0 {
+		l = netutil.LimitListener(l, connections)
+	}
+	return l
+}
+
+// tuned sets the socket options of the connections that it accepts.
+type tuned struct{ net.Listener }
+
+func (t tuned) Accept() (net.Conn, error) {
+	c, err := t.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	limitUnsent(c)
+	limitUnread(c)
+	return c, nil
+}
+
 // KeepAlive is for net.ListenConfig: gRPC's own keepalive does it; the
 // kernel's user timeout cuts idle connections in a large crowd.
 const KeepAlive = -1
 
+// listener is where clients come in.
 type listener struct {
 	net.Listener
-	srv   *Server
 	gate  *Gate
 	creds credentials.TransportCredentials // nil: plaintext
 }
@@ -178,17 +191,12 @@ func (l *listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	limitUnsent(c)
-	limitUnread(c)
-	out := &conn{Conn: c, in: l, opened: time.Now()}
-	l.srv.greetings.add(out)
-	return out, nil
+	return &conn{Conn: c, in: l}, nil
 }
 
 // limitUnread has the kernel take little of what the relay has not read: no more
 // than HTTP/2's windows let an honest client send. Without it megabytes of small
-// frames would wait for a connection that is read slowly, also once its client
-// has gone.
+// frames would wait for a connection that grpc reads slowly.
 func limitUnread(c net.Conn) {
 	if tcp, ok := c.(*net.TCPConn); ok {
 		_ = tcp.SetReadBuffer(requestWindow) // best effort
@@ -213,31 +221,8 @@ func limitUnsent(c net.Conn) {
 type conn struct {
 	net.Conn
 	in      *listener
-	opened  time.Time            // when it was accepted
-	written atomic.Int64         // bytes that the kernel has taken
-	heard   atomic.Bool          // it has said anything
-	toll    atomic.Pointer[toll] // above TLS; nil before the handshake
-	used    atomic.Bool          // a stream was admitted on it
-	delayed atomic.Bool          // it had to wait (strikes.go)
-	closed  atomic.Bool
-	departs atomic.Bool  // its client is to come back on another (parting.go)
-	told    atomic.Int64 // when it was told so, UnixNano; 0: it was not
-	parting alarm[*conn] // under the lock of the server's partings
-}
-
-// Close implements net.Conn. Whoever closes a connection, above TLS or below,
-// comes by here.
-func (c *conn) Close() error {
-	if srv := c.in.srv; srv != nil && !c.closed.Swap(true) {
-		srv.greetings.remove(c)
-		srv.partings.drop(&c.parting)
-		if t := c.toll.Load(); t != nil {
-			srv.unfinished.remove(t)
-		}
-		now := time.Now()
-		srv.strikes.add(neighbours(c.RemoteAddr().String()), c.cost(now), now)
-	}
-	return c.Conn.Close()
+	written atomic.Int64 // bytes that the kernel has taken
+	heard   atomic.Bool  // the client has sent something
 }
 
 func (c *conn) Read(b []byte) (int, error) {

@@ -71,7 +71,7 @@ func TestDrainInAHurry(t *testing.T) {
 func TestPlannedEndingsAreQuiet(t *testing.T) {
 	var log logged
 	s := NewServer(Options{Metrics: newMeters(t), Log: slog.New(slog.NewTextHandler(&log, nil))})
-	for _, r := range []telemetry.Reason{telemetry.Aged, telemetry.Draining, telemetry.Unmapped} {
+	for _, r := range []telemetry.Reason{telemetry.KeyChanged, telemetry.Draining, telemetry.Unmapped} {
 		s.logRefusal("ended a stream", Refuse(codes.Unavailable, r, "why"), "n", "10.0.0.1:5", "10.0.0.1")
 	}
 	if text := log.text.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "reason=unmapped") {
@@ -79,7 +79,7 @@ func TestPlannedEndingsAreQuiet(t *testing.T) {
 	}
 	// Nor do they use up what others may have.
 	for range 2 * sparingBurst {
-		s.logRefusal("ended a stream", Refuse(codes.Unavailable, telemetry.Aged, "why"), "n", "p", "a")
+		s.logRefusal("ended a stream", Refuse(codes.Unavailable, telemetry.KeyChanged, "why"), "n", "p", "a")
 	}
 	s.logRefusal("ended a stream", Refuse(codes.Unavailable, telemetry.Identity, "why"), "n", "p", "a")
 	if log.count("reason=identity") != 1 || log.count("left_out") != 0 {

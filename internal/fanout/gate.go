@@ -2,8 +2,8 @@ package fanout
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"net"
+	"net/netip"
 	"sync/atomic"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -23,9 +23,8 @@ type Gate struct {
 	Key string
 	// TLS of its connections; nil: plaintext.
 	TLS *tls.Config
-	// Roots are the authorities in force by which its clients prove themselves: the
-	// same pool for as long as they are. nil: those of TLS, for ever.
-	Roots func() *x509.CertPool
+	// Connections is how many may be open at a time; 0: no limit.
+	Connections int
 	// Identity has to hold for a client; nil: it does for all.
 	Identity *expr.Predicate
 	// Secrets says who is given them: config.SecretsMTLS or SecretsAllow;
@@ -76,9 +75,6 @@ type Caller struct {
 	Account string
 
 	secured, verified bool // by TLS; by a certificate of the client
-
-	certs []*x509.Certificate   // that it has shown, its own first; the TLS connection has them as well
-	trust atomic.Pointer[trust] // of these, as they were looked at last; nil without
 }
 
 // Caller makes a caller of a connection: its remote address, and what its TLS
@@ -91,8 +87,6 @@ func (g *Gate) Caller(address string, state *tls.ConnectionState) *Caller {
 	}
 	leaf := state.PeerCertificates[0]
 	c.verified = true
-	c.certs = state.PeerCertificates
-	c.trust.Store(&trust{nil, validUntil(state.VerifiedChains)})
 	for _, u := range leaf.URIs {
 		c.Peer.URISANs = append(c.Peer.URISANs, u.String())
 	}
@@ -117,6 +111,17 @@ func host(address string) string {
 		return host
 	}
 	return address
+}
+
+// neighbours is the address by which limits per peer count a client: of IPv6 the /64, since a
+// host has as many addresses of it as it likes.
+func neighbours(address string) string {
+	h := host(address)
+	ip, err := netip.ParseAddr(h)
+	if err != nil || ip.Is4() || ip.Is4In6() {
+		return h
+	}
+	return netip.PrefixFrom(ip.WithZone(""), 64).Masked().String()
 }
 
 // May returns why the caller, with this node, may not have resources of a type;

@@ -41,16 +41,9 @@ func (h handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 		return nil, nil, errForeign
 	}
 	from := c.RemoteAddr().String()
-	wait, burst := h.srv.strikes.standing(neighbours(from), time.Now())
-	if wait > 0 {
-		c.delayed.Store(true)
-		h.srv.meters.Refuse(telemetry.Strikes)
-		time.Sleep(wait)
-	}
 	if c.in.creds == nil {
-		return newToll(h.srv, raw, c, burst), authInfo{c, c.in.gate.Caller(from, nil)}, nil
+		return raw, authInfo{c, c.in.gate.Caller(from, nil)}, nil
 	}
-	roots := c.in.gate.roots()
 	secured, info, err := c.in.creds.ServerHandshake(raw)
 	if err != nil {
 		probe := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) && !c.heard.Load()
@@ -63,9 +56,7 @@ func (h handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 		return nil, nil, err
 	}
 	state := info.(credentials.TLSInfo).State // what credentials.NewTLS gives
-	caller := c.in.gate.Caller(from, &state)
-	caller.provenBy(roots)
-	return newToll(h.srv, secured, c, burst), authInfo{c, caller}, nil
+	return secured, authInfo{c, c.in.gate.Caller(from, &state)}, nil
 }
 
 // ClientHandshake implements credentials.TransportCredentials; it is a server's.

@@ -133,21 +133,6 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// One whose first request is on its way is not silent: a large one has longer.
-func TestWhoIsAboutToSpeakDoesNotGiveWay(t *testing.T) {
-	r := newRig(t, nil)
-	_, _ = rawStream(t, r.addr, "/"+aggregated+"/DeltaAggregatedResources", append([]byte{0, 0, 1, 0, 0}, make([]byte, 10_000)...))
-	r.eventually(func() bool { return len(r.srv.all()) == 1 && len(r.srv.unfinished.some()) == 1 })
-	speaks, late := r.srv.all()[0], time.Now().Add(2*r.srv.requestTime)
-	_ = r.delta(nil)
-	r.eventually(func() bool { return len(r.srv.all()) == 2 })
-	for _, st := range r.srv.all() {
-		if silent := st.silent(late); silent != (st != speaks) {
-			t.Errorf("a stream that speaks: %v, is taken for silent: %v", st == speaks, silent)
-		}
-	}
-}
-
 // A stream on which nothing was said gives way once there are as many as there may be,
 // and not before.
 func TestSilentStreamsGiveWay(t *testing.T) {

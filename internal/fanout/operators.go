@@ -5,13 +5,11 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/peer"
-	"google.golang.org/grpc/tap"
 )
 
-// OperatorOptions are those of a grpc server that serves what Listener returns, and
-// none of the xDS services: its connections are secured as the gate says, and held
-// to what is asked of clients' (toll.go, unfinished.go, strikes.go, greeting.go).
-// A message that does not come to its end ends its call.
+// OperatorOptions are the options of a grpc server that serves what Listener returns, and
+// none of the xDS services. Its connections are secured as the gate says, and have the
+// same bounds as those of clients.
 func (s *Server) OperatorOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.Creds(handshakes{s}),
@@ -20,7 +18,6 @@ func (s *Server) OperatorOptions() []grpc.ServerOption {
 		grpc.StaticStreamWindowSize(requestWindow),
 		grpc.StaticConnWindowSize(requestWindow),
 		grpc.MaxHeaderListSize(maxHeaders),
-		grpc.InTapHandle(func(ctx context.Context, _ *tap.Info) (context.Context, error) { return opened(ctx, false), nil }),
 	}
 }
 

@@ -25,9 +25,8 @@ type Why uint32
 
 // What may have changed.
 const (
-	ByRules       Why = 1 << iota // that give keys
-	ByAdmission                   // identity rules, and who is given Secrets
-	ByAuthorities                 // of clients' certificates
+	ByRules     Why = 1 << iota // that give keys
+	ByAdmission                 // identity rules, and who is given Secrets
 )
 
 func (w Why) String() string {
@@ -35,7 +34,7 @@ func (w Why) String() string {
 	for _, one := range []struct {
 		why  Why
 		name string
-	}{{ByRules, "rules"}, {ByAdmission, "identity or secrets"}, {ByAuthorities, "authorities"}} {
+	}{{ByRules, "rules"}, {ByAdmission, "identity or secrets"}} {
 		if w&one.why != 0 {
 			is = append(is, one.name)
 		}
@@ -47,9 +46,7 @@ func (w Why) String() string {
 // and the gates as they are now, and ends those of which one is another (P5),
 // evenly over the time. What is under way of an earlier call is taken up anew: who
 // is back at its old key stays. It returns at once; Run does it.
-//
-// It is also for authorities that changed: streams end whose client's certificate
-// holds no more, and these first. why is for the log.
+// why is for the log.
 func (s *Server) Rekey(over time.Duration, why Why) {
 	m := s.mover
 	m.over.Store(int64(over))
@@ -157,13 +154,11 @@ func (s *Server) staying(ls []leaver) []leaver {
 // equal nodes are evaluated once, as far as the rules remember them.
 func (m *mover) look(over time.Duration, why Why) []leaver {
 	s, all := m.srv, 0
-	var untrusted, refused, moving []leaver
+	var refused, moving []leaver
 	add := func(end func(*Refusal), over func() bool, r *Refusal) {
 		all++
 		switch {
 		case r == nil:
-		case r.Reason == telemetry.Certificate:
-			untrusted = append(untrusted, leaver{over, end, r})
 		case r.Code == codes.PermissionDenied:
 			refused = append(refused, leaver{over, end, r})
 		default:
@@ -188,12 +183,6 @@ func (m *mover) look(over time.Duration, why Why) []leaver {
 			}
 		}
 	}
-	if n := len(untrusted); n > 0 {
-		s.log.Info("authorities changed: clients whose certificates hold no more are ended", "untrusted", n, "clients", all, "over", over.String())
-		if len(moving)+len(refused) == 0 {
-			return untrusted
-		}
-	}
 	if len(moving)+len(refused) == 0 {
 		s.log.Info(why.String()+" changed: every client keeps its keys", "clients", all)
 		return nil
@@ -203,7 +192,7 @@ func (m *mover) look(over time.Duration, why Why) []leaver {
 		whose = "that may not have what they have"
 	}
 	s.log.Info(why.String()+" changed: clients "+whose+" are ended", "moving", len(moving), "refused", len(refused), "clients", all, "over", over.String())
-	return slices.Concat(untrusted, refused, moving)
+	return slices.Concat(refused, moving)
 }
 
 // standing is a type of a client, with the key that it has, and from what it was
@@ -282,12 +271,8 @@ func verdict(what string, changes []Change, refusal *Refusal) *Refusal {
 	return Refuse(codes.Unavailable, telemetry.KeyChanged, "%s: the rules have changed: the key for %s is %s now", what, c.Type, is)
 }
 
-// judge holds a stream against the authorities and rules as they are now; nil: it
-// stays.
+// judge holds a stream against the rules as they are now; nil: it stays.
 func (st *stream) judge() *Refusal {
-	if refusal := st.caller.Trusted(time.Now()); refusal != nil {
-		return refusal
-	}
 	changes, refusal := st.changes(st.srv.source.KeyOf)
 	return verdict("stream", changes, refusal)
 }

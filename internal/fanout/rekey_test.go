@@ -222,9 +222,9 @@ func TestP5_RekeyHoldsTheGate(t *testing.T) {
 	gate.Reconfigure(nil, config.SecretsDeny)
 	r.srv.Rekey(0, ByAdmission)
 	r.wantEnd(ads, codes.Unavailable, telemetry.KeyChanged)
-	r.srv.Rekey(0, ByAuthorities|ByRules)
+	r.srv.Rekey(0, ByAdmission|ByRules)
 	r.eventually(func() bool {
-		return log.count(`msg="rules and authorities changed: every client keeps its keys" clients=0`) == 1
+		return log.count(`msg="rules and identity or secrets changed: every client keeps its keys" clients=0`) == 1
 	})
 }
 
@@ -290,13 +290,13 @@ func TestWhoIsStillToEndDoesSoForWhatChangedFirst(t *testing.T) {
 	_, _ = r.opened("edge"), r.opened("edge")
 	r.rekeyed(time.Hour, moved)
 	r.counted(telemetry.KeyChanged, 1)
-	r.srv.Rekey(time.Hour, ByAuthorities)
+	r.srv.Rekey(time.Hour, ByAdmission)
 	r.eventually(func() bool {
-		return log.count(`msg="rules and authorities changed: clients whose keys are others now are ended" moving=1 `) == 1
+		return log.count(`msg="rules and identity or secrets changed: clients whose keys are others now are ended" moving=1 `) == 1
 	})
 	r.counted(telemetry.KeyChanged, 2) // the first of them goes at once
-	r.srv.Rekey(0, ByAuthorities)
-	r.eventually(func() bool { return log.count(`msg="authorities changed: every client keeps its keys"`) == 1 })
+	r.srv.Rekey(0, ByAdmission)
+	r.eventually(func() bool { return log.count(`msg="identity or secrets changed: every client keeps its keys"`) == 1 })
 }
 
 // They end evenly over the time, who may not be here any more first.

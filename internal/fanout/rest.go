@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -62,7 +63,7 @@ func (s *Server) ServeREST(ctx context.Context, l net.Listener, k Keepalive, gat
 		},
 		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
 			until := time.Time{}
-			if age := s.settings().MaxConnectionAge; age > 0 {
+			if age := s.opts.MaxConnectionAge; age > 0 {
 				until = time.Now().Add(jitter(age, s.number()))
 			}
 			return context.WithValue(ctx, agesAt{}, until)
@@ -79,7 +80,7 @@ func (s *Server) ServeREST(ctx context.Context, l net.Listener, k Keepalive, gat
 	srv.Protocols.SetHTTP1(true)
 	srv.Protocols.SetUnencryptedHTTP2(true)
 	ended := make(chan error, 1)
-	go func() { ended <- srv.Serve(quiet{l, s}) }()
+	go func() { ended <- srv.Serve(bounded(l, s.settings().Limits.Connections)) }()
 	var err error
 	select {
 	case err = <-ended: // the listener failed
@@ -105,23 +106,6 @@ func (s *Server) ServeREST(ctx context.Context, l net.Listener, k Keepalive, gat
 // agesAt is the key under which a connection's context has when it is as old as
 // max_connection_age; zero: never.
 type agesAt struct{}
-
-// quiet accepts connections that pin little of the kernel's memory, and pay for
-// what they say.
-type quiet struct {
-	net.Listener
-	srv *Server
-}
-
-func (q quiet) Accept() (net.Conn, error) {
-	c, err := q.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	limitUnsent(c)
-	limitUnread(c)
-	return newRESTToll(q.srv, c), nil
-}
 
 // rest is the handler.
 type rest struct {
@@ -188,10 +172,6 @@ func (h *rest) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q, refusal := s.read(p, t, body)
 	if refusal == nil {
 		p.node = q.node.ID
-		refusal = p.turn(q, len(body))
-	}
-	if refusal == nil {
-		defer p.entered()
 		may := func() *Refusal { return h.admit(r.RemoteAddr, q) }
 		p.era = s.mover.era.Load() // before the gates are looked at: see mover
 		if refusal = may(); refusal == nil {
@@ -257,43 +237,21 @@ func (c *measured) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// largePoll is how large a body is, in bytes, that is read as one of a few: as JSON and
-// decoded, it is a hundred times as large.
+// largePoll is the size in bytes above which the number of bodies that are decoded at the
+// same time is limited. Decoded from JSON, a body can be a hundred times as large.
 const largePoll = 64 << 10
 
-// read is ask, of large bodies by turns.
+// largePolls has a slot for each large body that is being decoded.
+var largePolls = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
+
+// read decodes a poll.
 func (s *Server) read(p *poll, t xds.Type, body []byte) (*question, *Refusal) {
 	defer p.held.Store(0)
 	if len(body) > largePoll {
-		give, ok := s.reading.Take(p.ctx, p.cut, len(body))
-		if !ok {
-			if refusal := p.refusal.Load(); refusal != nil {
-				return nil, refusal
-			}
-			panic(http.ErrAbortHandler)
-		}
-		defer give()
+		largePolls <- struct{}{}
+		defer func() { <-largePolls }()
 	}
 	return s.ask(t, body)
-}
-
-// turn waits for the turn of the poll's node, if that is large. What the poll is as a whole,
-// so many bytes, is kept alive until then.
-func (p *poll) turn(q *question, body int) *Refusal {
-	node := len(q.node.Bytes())
-	if xds.TakesTurns(node) {
-		p.held.Store(int64(body))
-		defer p.held.Store(0)
-	}
-	leave := xds.Turn(p.ctx, p.cut, node)
-	if leave != nil {
-		p.entered = sync.OnceFunc(leave)
-		return nil
-	}
-	if refusal := p.refusal.Load(); refusal != nil {
-		return refusal
-	}
-	panic(http.ErrAbortHandler)
 }
 
 // httpStatus of a refusal, by its code (P72).

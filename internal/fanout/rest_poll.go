@@ -26,7 +26,6 @@ type poll struct {
 	node    string        // its id, once that was read
 	brought string        // version that it came with, once that was seen to be current
 	era     uint64        // in which it was let in: see mover
-	entered func()        // it needs its node no more to be held against rules
 	leaving chan struct{} // closed when the relay drains
 	cut     chan struct{} // closed when it has to go
 	barred  chan struct{} // closed when it would not be let in any more
@@ -167,7 +166,6 @@ func (s *Server) answer(p *poll, q *question) {
 	}
 	defer s.door.unseat(c.Account)
 	of, refusal := s.pollers.enter(q, c)
-	p.entered()
 	if refusal != nil {
 		s.refuse(p, 0, refusal)
 		return

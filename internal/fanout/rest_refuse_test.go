@@ -18,7 +18,6 @@ import (
 	"xdsrelay/config"
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/telemetry"
-	"xdsrelay/internal/turns"
 	"xdsrelay/internal/xds"
 )
 
@@ -374,40 +373,6 @@ func TestP72_HalfBodies(t *testing.T) {
 	}
 	if got := answer(small); got.StatusCode != http.StatusOK {
 		t.Errorf("%v", got)
-	}
-}
-
-// Of large bodies as many are read at a time as there is room for; small ones wait for
-// nobody.
-func TestP72_LargeBodiesAtATime(t *testing.T) {
-	r := newREST(t, nil)
-	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
-	r.srv.reading = turns.New(1, 0)
-	give, _ := r.srv.reading.Take(t.Context(), nil, 0)
-	c := r.web("http1")
-	large := make(chan int, 1)
-	go func() {
-		body := strings.Repeat(" ", largePoll) + string(asEnvoy(t, envoyPoll(node("large"), xds.ClusterType, "")))
-		resp, err := r.web("http1").Post(r.base+"/v3/discovery:clusters", "application/json", strings.NewReader(body))
-		if err != nil {
-			t.Error(err)
-			large <- 0
-			return
-		}
-		_ = resp.Body.Close()
-		large <- resp.StatusCode
-	}()
-	if text := r.holds(r.ask(c, xds.ClusterType, "")); text != "a " {
-		t.Errorf("holds %q", text)
-	}
-	select {
-	case <-large:
-		t.Error("a large body was read with the others")
-	case <-time.After(50 * time.Millisecond):
-	}
-	give()
-	if status := <-large; status != http.StatusOK {
-		t.Errorf("status %d", status)
 	}
 }
 

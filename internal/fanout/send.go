@@ -128,7 +128,6 @@ func (st *stream) commit(v *sight, i int, plan *Plan, frame *Frame, epoch uint64
 	st.since.Store(time.Now().UnixNano()) // before it is looked at
 	st.flying.Store(frame)
 	out.seq = st.run.send()
-	st.conn.earn(tollResponse)
 	// It only queues; an error means that the stream is ending, which the
 	// receiver sees as well.
 	if st.grpc.SendMsg(out) != nil {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -18,7 +17,6 @@ import (
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tracing"
-	"xdsrelay/internal/turns"
 	"xdsrelay/internal/xds"
 )
 
@@ -32,6 +30,9 @@ type Options struct {
 	Replica string
 	// SendTimeout ends a stream that takes nothing for so long (watch.go); 0: never.
 	SendTimeout time.Duration
+	// MaxConnectionAge is grpc's: older connections are closed, and their clients come
+	// back on others. 0: never.
+	MaxConnectionAge time.Duration
 	// OriginVersions: incremental resources bear the origin's own versions, where
 	// it gave them, instead of those made of their content (P61).
 	OriginVersions bool
@@ -54,26 +55,19 @@ type Server struct {
 	nodes  xds.NodeTable
 
 	sched    *scheduler
-	alarms   *alarms[*slot]
-	ages     *alarms[*stream]
-	partings *alarms[*conn]
+	alarms   *alarms
 	door     *door
 	sparing  *sparing
 	nackLog  *nackLog
 	refusals *refusalLog
 	sentAway sentAways
 	polls    *polls
-	reading  *turns.Turns // of large polls that are read
 	pollers  *pollers
 	times    restTimes
 	mover    *mover
 
-	greetings   greetings
-	unfinished  unfinished
-	strikes     strikes
-	watches     watches
-	requestTime time.Duration
-	parting     time.Duration
+	requestTime time.Duration // firstRequestTimeout, but in tests
+	finisherOf  func(grpc.ServerStream) finisher
 
 	mu       sync.Mutex
 	streams  map[uint64]*stream
@@ -91,11 +85,9 @@ func NewServer(o Options) *Server {
 	}
 	s := &Server{
 		opts: o, source: o.Source, meters: o.Metrics, log: o.Log,
-		sched: newScheduler(), alarms: newAlarms[*slot](), ages: newAlarms[*stream](), partings: newAlarms[*conn](), door: newDoor(o.Limits), sparing: newSparing(),
-		polls: newPolls(), reading: turns.New(max(1, runtime.GOMAXPROCS(0)/2), 2), times: defaultRESTTimes,
-		unfinished: unfinished{conns: make(map[*toll]struct{})}, requestTime: requestTime, parting: parting,
-		strikes: strikes{hosts: make(map[string]*struck)}, watches: watches{conns: make(map[*conn]int)},
-		streams: make(map[uint64]*stream),
+		sched: newScheduler(), alarms: newAlarms(), door: newDoor(o.Limits), sparing: newSparing(),
+		polls: newPolls(), times: defaultRESTTimes,
+		requestTime: firstRequestTimeout, finisherOf: finisherOf, streams: make(map[uint64]*stream),
 	}
 	s.now.Store(&o.Settings)
 	s.nackLog = newNackLog(s.log, s.sparing)
@@ -111,8 +103,6 @@ func (s *Server) Run(ctx context.Context) error {
 	var parts sync.WaitGroup
 	parts.Go(func() { s.sched.run(ctx) })
 	parts.Go(func() { s.alarms.run(ctx) })
-	parts.Go(func() { s.ages.run(ctx) })
-	parts.Go(func() { s.partings.run(ctx) })
 	parts.Go(func() { s.newWatcher().run(ctx) })
 	parts.Go(func() { s.mover.run(ctx) })
 	parts.Go(func() { s.nackLog.run(ctx) })
@@ -137,10 +127,6 @@ const staleMark = " (last known good)"
 
 // serve is the life of one stream, of all types if only is empty.
 func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) error {
-	fin, ok := finisherOf(gs)
-	if !ok {
-		return status.Error(codes.Internal, "stream: this grpc has no way to end it from outside")
-	}
 	p, _ := peer.FromContext(gs.Context())
 	if p == nil {
 		return status.Error(codes.Internal, "stream: this grpc does not know its peer")
@@ -150,32 +136,21 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 		return status.Error(codes.Internal, "stream: the server was not made with ServerOptions")
 	}
 	st := &stream{
-		srv: s, grpc: gs, variant: v, only: only, fin: fin, opened: time.Now(),
+		srv: s, grpc: gs, variant: v, only: only, fin: s.finisherOf(gs), opened: time.Now(),
 		from: p.Addr.String(), conn: auth.conn, caller: auth.caller,
-	}
-	st.number, _ = gs.Context().Value(streamNumber{}).(uint32)
-	st.conn.toll.Load().parts.belongs(st.number, st)
-	defer st.conn.toll.Load().parts.forget(st.number)
-	if refusal := st.conn.refuses(st.opened); refusal != nil {
-		s.meters.Refuse(refusal.Reason)
-		return refusal
 	}
 	if refusal := s.door.enter(st); refusal != nil {
 		s.meters.Refuse(refusal.Reason)
 		s.logRefusal("refused a stream", refusal, "", st.from, st.caller.Account)
 		return refusal
 	}
-	defer s.gone(st)
-	st.conn.used.Store(true)
+	defer s.door.leave(st)
 	if !s.add(st) {
 		s.meters.Refuse(telemetry.Draining)
 		return Refuse(codes.Unavailable, telemetry.Draining, "stream: the relay is shutting down")
 	}
 	s.meters.Streams[v].Add(1)
-	err := st.trusted()
-	if err == nil {
-		err = st.receive()
-	}
+	err := st.receive()
 	st.close()
 	s.remove(st)
 	s.meters.Streams[v].Add(-1)
@@ -207,19 +182,14 @@ func (s *Server) hangUp(st *stream, r *Refusal) {
 
 func (s *Server) add(st *stream) bool {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.draining {
-		s.mu.Unlock()
 		return false
 	}
 	s.lastID++
 	st.id = s.lastID
 	st.nonces = newNonces(st.id)
 	s.streams[st.id] = st
-	s.mu.Unlock()
-	if age := s.settings().MaxConnectionAge; age > 0 {
-		st.until = st.opened.Add(jitter(age, st.id))
-		s.ages.set(st.until, &st.age, st)
-	}
 	return true
 }
 
@@ -233,16 +203,8 @@ func (s *Server) number() uint64 {
 
 func (s *Server) remove(st *stream) {
 	s.mu.Lock()
-	delete(s.streams, st.id)
-	s.mu.Unlock()
-	s.ages.drop(&st.age) // last: see outlive
-}
-
-// has reports whether the stream is open.
-func (s *Server) has(st *stream) bool {
-	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.streams[st.id] == st
+	delete(s.streams, st.id)
 }
 
 // all returns the open streams.

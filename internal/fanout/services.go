@@ -56,6 +56,10 @@ const maxHeaders = 64 << 10
 // idleConnection is how long a connection may be without a stream.
 const idleConnection = 5 * time.Minute
 
+// ageGrace is how long a connection stays open after grpc told its client that it is older
+// than max_connection_age.
+const ageGrace = 5 * time.Second
+
 // Keepalive is what the server asks of its clients and grants them.
 type Keepalive struct{ Time, Timeout, MinTime time.Duration }
 
@@ -75,9 +79,10 @@ func (s *Server) ServerOptions(k Keepalive) []grpc.ServerOption {
 		grpc.StaticConnWindowSize(requestWindow),
 		grpc.MaxSendMsgSize(maxResponse),
 		grpc.MaxHeaderListSize(maxHeaders),
-		grpc.InTapHandle(tapped),
-		grpc.StreamInterceptor(s.watching),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: k.Time, Timeout: k.Timeout, MaxConnectionIdle: idleConnection}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time: k.Time, Timeout: k.Timeout, MaxConnectionIdle: idleConnection,
+			MaxConnectionAge: s.opts.MaxConnectionAge, MaxConnectionAgeGrace: ageGrace,
+		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: k.MinTime, PermitWithoutStream: true}),
 	}
 	if n := s.settings().Limits.RequestBytes; n > 0 {
@@ -93,16 +98,17 @@ func (s *Server) ServerOptions(k Keepalive) []grpc.ServerOption {
 	return opts
 }
 
-// finisher ends a stream with a status, from any goroutine and without
-// blocking, and makes its handler's receive return. grpc has no public way to
-// do so but to return from the handler, which would take a second goroutine for
-// each stream: one that receives, and one that can be told to return. Its
-// transport's streams have this method.
+// finisher ends a stream with a status, from any goroutine and without blocking, and makes
+// its handler's receive return. The streams of grpc's transport have this method, which is not
+// public. The public way is to return from the handler, which would need a second goroutine
+// for each stream. If a later grpc has no such method, stream.end closes the connection
+// instead: the client sees no reason, and other streams on the connection end as well.
 type finisher interface {
 	WriteStatus(*status.Status) error
 }
 
-func finisherOf(gs grpc.ServerStream) (finisher, bool) {
-	f, ok := grpc.ServerTransportStreamFromContext(gs.Context()).(finisher)
-	return f, ok
+// finisherOf returns nil if this grpc has none.
+func finisherOf(gs grpc.ServerStream) finisher {
+	f, _ := grpc.ServerTransportStreamFromContext(gs.Context()).(finisher)
+	return f
 }

@@ -11,17 +11,10 @@ import (
 type Settings struct {
 	// AckTimeout is how long an unanswered response holds back the next (P19).
 	AckTimeout time.Duration
-	// MaxConnectionAge ends a stream after this time, give or take a tenth; 0:
-	// never. It is that of when the stream was opened.
-	MaxConnectionAge time.Duration
-	// Drain is over how much time streams are ended of which the certificates expire
-	// together.
-	Drain time.Duration
 	// LongPoll is how long a REST poll without news is held (P71).
 	LongPoll time.Duration
-	// Limits; 0: none. StreamsPerConnection is told to transports when they are
-	// made, and RequestBytes to the grpc server: a larger one has no effect on those
-	// that are there already.
+	// Limits; 0: none. Connections, StreamsPerConnection and RequestBytes are those with
+	// which the listeners and the grpc server were made; other values have no effect.
 	Limits config.Limits
 }
 

@@ -35,7 +35,7 @@ type slot struct {
 	settled  uint64    // lineage in which all of that is known; 0: none, as far as it was looked
 	counted  counted
 
-	bell alarm[*slot] // under the lock of the server's alarms
+	bell alarm // under the lock of the server's alarms
 }
 
 // meter is where what becomes of a member is counted: looked up once, when it

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -28,17 +29,19 @@ type stream struct {
 	variant xds.Variant
 	only    xds.TypeURL // of a per-type service; empty: aggregated
 	conn    *conn
-	number  uint32 // on it
 	caller  *Caller
 	from    string // remote address, for people
 	opened  time.Time
-	fin     finisher
-	until   time.Time // it may be open; zero: for ever
+	fin     finisher // nil: this grpc has none
 
 	// The receiver's.
 	req   *xds.Request // while it handles one
 	era   uint64       // in which its client was let in last: see mover
 	names int          // that the stream asks for, over all types, by their weight
+	asked int          // requests that were not just ACKs
+	// limiter is that of requests_per_second; nil: it was not needed yet.
+	limiter   *rate.Limiter
+	throttled bool // the limiter has delayed a request
 
 	// Any goroutine's.
 	run     runState
@@ -46,9 +49,7 @@ type stream struct {
 	since   atomic.Int64             // when it was handed over, UnixNano
 	refusal atomic.Pointer[Refusal]  // why the stream ends; the first counts
 	left    atomic.Pointer[chan any] // closed when the last worker has left
-	age     alarm[*stream]           // under the lock of the server's ages
 	spoke   atomic.Bool              // its first request has come
-	waits   atomic.Int64             // bytes of a request that waits for the turn of its node
 	// A session has to remember names. It is set under mu.
 	remembers atomic.Bool
 
@@ -79,9 +80,6 @@ func (st *stream) receive() error {
 			st.end(refusal)
 			return refusal
 		}
-		if st.node == nil { // it was over before its turn came
-			return st.why(status.FromContextError(st.grpc.Context().Err()).Err())
-		}
 	}
 }
 
@@ -111,47 +109,26 @@ func (st *stream) handle(msg []byte, first bool) *Refusal {
 	if refusal := st.srv.scan(r, st.variant, msg); refusal != nil {
 		return refusal
 	}
-	sl, refusal := st.whose(len(msg), first)
+	sl, refusal := st.slotOf(first)
 	if refusal != nil {
 		return refusal
 	}
-	if sl == nil {
-		return nil // it is over
-	}
 	if sl.member == nil {
-		st.conn.earn(-tollRequest)
+		st.throttle()
 		return nil // P5, P6: unanswered
 	}
 	return st.apply(sl)
 }
 
-// whose takes the request's node, if it has one, and returns the slot of its type; nil:
-// the stream is over. Who has neither been let in nor has a key for the type takes turns,
-// if the node is large, and nobody waits for who is gone. What the request is as a whole, so
-// many bytes, is kept alive until then.
-func (st *stream) whose(request int, first bool) (*slot, *Refusal) {
-	if !first {
-		if sl := st.slot(st.req.TypeURL); sl != nil {
-			return sl, st.identify(first)
-		}
-	}
-	if first || st.only == "" {
-		bytes := len(st.req.Node)
-		if !first {
-			bytes = len(st.node.Bytes())
-		}
-		if xds.TakesTurns(bytes) {
-			st.waits.Store(int64(request))
-		}
-		leave := xds.Turn(st.grpc.Context(), nil, bytes)
-		st.waits.Store(0)
-		if leave == nil {
-			return nil, nil
-		}
-		defer leave()
-	}
+// slotOf takes the request's node, if it has one, and returns the slot of its type.
+func (st *stream) slotOf(first bool) (*slot, *Refusal) {
 	if refusal := st.identify(first); refusal != nil {
 		return nil, refusal
+	}
+	if !first {
+		if sl := st.slot(st.req.TypeURL); sl != nil {
+			return sl, nil
+		}
 	}
 	return st.speaking()
 }
@@ -279,7 +256,7 @@ func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
 	if era != st.era {
 		// Who is let in no more may have to wait until it is ended. Nothing is to come
 		// of its node meanwhile, which the rules of today may take for another's.
-		if refusal := st.still(); refusal != nil {
+		if refusal := st.caller.Admit(st.node); refusal != nil {
 			return nil, refusal
 		}
 		st.era = era
@@ -309,14 +286,6 @@ func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
 	}
 	sl.member, sl.meter = member, st.srv.meter(member.Key(), url)
 	return st.placed(sl, era)
-}
-
-// still holds the client against the authorities and the gate as they are now.
-func (st *stream) still() *Refusal {
-	if refusal := st.caller.Trusted(time.Now()); refusal != nil {
-		return refusal
-	}
-	return st.caller.Admit(st.node)
 }
 
 // place adds the slot to the stream, after those that are sent before it.
@@ -386,9 +355,6 @@ func (st *stream) apply(sl *slot) *Refusal {
 		// no update falls between.
 		sl.member.Subscribe(want)
 	}
-	if out.Verdict != Acked && out.Verdict != Nacked || changed || fresh {
-		st.conn.earn(-tollRequest)
-	}
 	if len(ask) > 0 {
 		sl.member.Again(ask)
 	}
@@ -412,6 +378,9 @@ func (st *stream) apply(sl *slot) *Refusal {
 		st.mu.Unlock()
 		sl.member.Nacked(*nack)
 		st.srv.nackLog.note(nackOf{sl.member.Key(), sl.typ.URL, nack.Version}, nack, string(r.Nonce), now)
+	}
+	if out.Verdict != Acked || changed || fresh {
+		st.throttle()
 	}
 	return nil
 }
@@ -491,20 +460,12 @@ func (st *stream) end(r *Refusal) {
 		return
 	}
 	st.srv.meters.End(r.Reason)
-	if departsFor[r.Reason] {
-		st.conn.depart() // first, so that the client knows when it hears
+	if st.fin == nil {
+		_ = st.conn.Close() // the receiver sees it
+		return
 	}
 	// An error means that the stream is over already.
 	_ = st.fin.WriteStatus(r.GRPCStatus())
-}
-
-// ring ends the stream when it is as old as it may be, or its client's certificate.
-func (st *stream) ring() {
-	if !st.until.IsZero() && !time.Now().Before(st.until) {
-		st.end(Refuse(codes.Unavailable, telemetry.Aged, "stream: older than max_connection_age"))
-		return
-	}
-	st.outlive()
 }
 
 // close waits until no worker has the stream, and leaves the groups.

@@ -65,10 +65,10 @@ func (w *watcher) look(now time.Time) {
 	full := s.door.full()
 	for _, st := range w.streams {
 		if full && st.silent(now) {
-			// Nothing is wrong with it while there is room: an Envoy may have nothing
-			// to ask for. But who it is, and whether it may come in, nobody knows.
+			// While there is room such a stream may stay: an Envoy may have nothing to
+			// ask for.
 			st.end(Refuse(codes.Unavailable, telemetry.RequestTime,
-				"stream: said nothing for %s, and there are as many streams as downstream.limits.streams allows", s.requestTime))
+				"stream: no request came within %s, and there are as many streams as downstream.limits.streams allows", s.requestTime))
 			continue
 		}
 		if f := st.flying.Load(); f != nil {
@@ -88,9 +88,6 @@ func (w *watcher) look(now time.Time) {
 		if st.remembers.Load() {
 			st.remembered(pins)
 		}
-		if n := st.waits.Load(); n > 0 {
-			pins[&st.waits] = pin{st, n}
-		}
 	}
 	clear(w.streams)
 	w.streams = w.streams[:0]
@@ -103,19 +100,17 @@ func (w *watcher) look(now time.Time) {
 			pins[p] = pin{p, n}
 		}
 	}
-	s.hurry(now, pins)
 	s.unpin(pins)
 	s.pollers.expire(now)
 }
 
-// silent reports whether the stream has said nothing, for as long as a request may take
-// to come; one that is coming has its own time.
+// firstRequestTimeout is how long a stream may be without a complete request while there are
+// as many streams as limits.streams allows.
+const firstRequestTimeout = 30 * time.Second
+
+// silent reports whether the stream is older than that without a complete request.
 func (st *stream) silent(now time.Time) bool {
-	if st.spoke.Load() || now.Sub(st.opened) <= st.srv.requestTime {
-		return false
-	}
-	t := st.conn.toll.Load()
-	return t == nil || !t.parts.began(st.number)
+	return !st.spoke.Load() && now.Sub(st.opened) > st.srv.requestTime
 }
 
 // sweep says when all sessions are looked at for old states. It follows how much

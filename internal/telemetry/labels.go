@@ -176,8 +176,8 @@ var spanNames = [spans]string{SpanSent: "sent", SpanFailed: "failed", SpanNoRoom
 
 func (s Span) String() string { return spanNames[s] }
 
-// Reason is why something of a client was refused, ended, passed over, or made to
-// wait (Flood, Strikes).
+// Reason is why something of a client was refused, ended, passed over, or delayed
+// (LimitRequestsPerSecond).
 type Reason uint8
 
 // The reasons. Those named after a key of downstream.limits are counted when
@@ -191,7 +191,6 @@ const (
 	KeyError                        // an error or empty value in a rule's key (P5)
 	KeyChanged                      // ended, since other rules give another key (P5)
 	Handshake                       // a TLS handshake that failed, as by an unknown certificate
-	Certificate                     // a client certificate that held in the handshake, and holds no more
 	Identity                        // the identity rule refuses
 	Secrets                         // Secrets without a proven identity (P6)
 	TypeMissing                     // aggregated, without type_url (P2)
@@ -204,16 +203,13 @@ const (
 	OriginUnreachable               // nothing held and no origin (P53)
 	SendTimeout                     // took nothing for send_timeout
 	Draining                        // the relay is shutting down
-	Aged                            // open for max_connection_age
-	Flood                           // a connection that says more than it may is read slowly
-	RequestTime                     // a request that does not come to its end
-	Strikes                         // a connection waits, since many of its address came to nothing
-	HealthWatches                   // more who watch the health than may
+	RequestTime                     // no complete request came in time, while there was no room for more streams
 
 	LimitStreams
 	LimitStreamsPerSecond
 	LimitStreamsPerPeer
 	LimitStreamsPerConnection
+	LimitRequestsPerSecond
 	LimitRequestBytes
 	LimitNodeBytes
 	LimitNamesPerStream
@@ -235,7 +231,6 @@ var reasonNames = [reasons]string{
 	KeyError:          "key_error",
 	KeyChanged:        "key_changed",
 	Handshake:         "tls_handshake",
-	Certificate:       "certificate",
 	Identity:          "identity",
 	Secrets:           "secrets",
 	TypeMissing:       "type_missing",
@@ -248,16 +243,13 @@ var reasonNames = [reasons]string{
 	OriginUnreachable: "origin_unreachable",
 	SendTimeout:       "send_timeout",
 	Draining:          "draining",
-	Aged:              "max_connection_age",
-	Flood:             "flood",
 	RequestTime:       "request_time",
-	Strikes:           "strikes",
-	HealthWatches:     "health_watches",
 
 	LimitStreams:              "streams",
 	LimitStreamsPerSecond:     "streams_per_second",
 	LimitStreamsPerPeer:       "streams_per_peer",
 	LimitStreamsPerConnection: "streams_per_connection",
+	LimitRequestsPerSecond:    "requests_per_second",
 	LimitRequestBytes:         "request_bytes",
 	LimitNodeBytes:            "node_bytes",
 	LimitNamesPerStream:       "names_per_stream",
@@ -273,4 +265,4 @@ func (r Reason) String() string { return reasonNames[r] }
 
 // Planned reports whether it is why streams are ended though nothing is wrong: the
 // relay has each stream come to it. Who opens one then may be refused for it as well.
-func (r Reason) Planned() bool { return r == Aged || r == Draining || r == KeyChanged }
+func (r Reason) Planned() bool { return r == Draining || r == KeyChanged }

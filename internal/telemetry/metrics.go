@@ -165,7 +165,7 @@ func (m *Metrics) make() {
 	m.OversizedRequests = m.counter("upstream_oversized_requests_total", "Requests to an origin over upstream.max_request_bytes.", nil)
 	m.VersionsLeftOut = m.counter("upstream_versions_left_out_total", "Versions that had no room in a request to an origin, whose removal meanwhile goes unnoticed.", nil)
 	for r := range reasons {
-		m.refused[r] = m.counter("refused_total", "What clients were refused, had their stream ended for by a fault of theirs or a limit, or were made to wait for (flood, strikes), by reason.", tags{"reason": r.String()})
+		m.refused[r] = m.counter("refused_total", "What clients were refused, had their stream ended for by a fault of theirs or a limit, or delayed for (requests_per_second), by reason.", tags{"reason": r.String()})
 		if r.Planned() {
 			m.ended[r] = m.counter("downstream_ended_total", "Streams that the relay ended because their time had come, by reason: nobody was refused.", tags{"reason": r.String()})
 		}
@@ -247,10 +247,14 @@ func (m *Metrics) ConfigAge() time.Duration {
 	return max(0, time.Since(m.start)-time.Duration(m.received.Load()))
 }
 
+// maxScrapes is how many requests for the metrics are answered at the same time; others get
+// a 503.
+const maxScrapes = 4
+
 // Handler serves the registry in Prometheus' formats. A scrape sees all that
 // was counted before it.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
 }
 
 // CertificateExpires says when the certificate of that which is called so in the log

@@ -194,9 +194,9 @@ func TestScrapeIsFresh(t *testing.T) {
 	m.Streams[Delta].Add(-1)
 	m.Keys.Set(7)
 	m.Refuse(LimitKeys)
-	m.Refuse(Aged)
-	m.End(Aged)
-	m.End(Aged)
+	m.Refuse(KeyChanged)
+	m.End(KeyChanged)
+	m.End(KeyChanged)
 	m.End(SendTimeout)
 	m.CertificateExpires("admin.tls", time.Unix(1_900_000_000, 5))
 	m.Reject(DuplicateName)
@@ -221,9 +221,9 @@ func TestScrapeIsFresh(t *testing.T) {
 		{"downstream_streams", "variant=delta", 2},
 		{"keys", "", 7},
 		{"refused_total", "reason=keys", 1},
-		{"refused_total", "reason=max_connection_age", 1},
+		{"refused_total", "reason=key_changed", 1},
 		{"refused_total", "reason=send_timeout", 1},
-		{"downstream_ended_total", "reason=max_connection_age", 2},
+		{"downstream_ended_total", "reason=key_changed", 2},
 		{"downstream_ended_total", "reason=draining", 0},
 		{"certificate_expiry_timestamp_seconds", "of=admin.tls", 1_900_000_000},
 		{"refused_total", "reason=node_missing", 0},

@@ -2,9 +2,9 @@ package xds
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"hash/maphash"
+	"runtime"
 	"unicode/utf8"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -36,9 +36,9 @@ type Node struct {
 // Bytes is the node as it came; not to be changed.
 func (n *Node) Bytes() []byte { return n.raw }
 
-// Decode returns the whole message, decoded anew at each call: a node with
-// 30 KB of metadata takes a third of a millisecond and twice its size. What clients
-// have done at once goes by With.
+// Decode decodes the whole message anew at each call. A node with 30 KB of metadata takes a
+// third of a millisecond and twice its size. Code that many clients can run at once calls
+// With instead.
 func (n *Node) Decode() (*corev3.Node, error) {
 	m := new(corev3.Node)
 	if err := proto.Unmarshal(n.raw, m); err != nil {
@@ -47,13 +47,19 @@ func (n *Node) Decode() (*corev3.Node, error) {
 	return m, nil
 }
 
-// With calls f with the whole message, decoded anew, which f does not keep. Large nodes
-// take turns, whoever asks: a thousand clients that come at once are not to be a thousand
-// such messages, and are not to have the cores for themselves. f calls no With.
+// largeNode is the size in bytes above which With limits how many nodes are decoded at
+// once. A decoded node can be fifty times as large as its bytes.
+const largeNode = 64 << 10
+
+// decoding has a slot for each large node that is being decoded.
+var decoding = make(chan struct{}, runtime.GOMAXPROCS(0))
+
+// With decodes the message anew and calls f with it. f must not keep it and must not call
+// With. At most GOMAXPROCS large nodes are decoded at the same time.
 func (n *Node) With(f func(*corev3.Node) error) error {
-	if size := len(n.raw); size > largeNode {
-		give, _ := decoding.Take(context.Background(), nil, size)
-		defer give()
+	if len(n.raw) > largeNode {
+		decoding <- struct{}{}
+		defer func() { <-decoding }()
 	}
 	m, err := n.Decode()
 	if err != nil {

@@ -37,8 +37,8 @@
 //
 // # Concurrency
 //
-// A Server is safe for concurrent use, and keeps no state. Who reads clients takes
-// turns with who reads over HTTP; what is held for answers is bounded to two of them,
-// until they are taken or their connection is closed. New starts nothing; Run
-// returns when all calls have ended.
+// A Server is safe for concurrent use, and keeps no state. One request at a time reads the
+// clients, over gRPC or HTTP. Two answers at most are held until they are taken or their
+// connection is closed. New starts nothing; Run returns when all calls have ended, but
+// does not wait for connections in their handshake.
 package grpcadmin

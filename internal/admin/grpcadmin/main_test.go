@@ -214,7 +214,7 @@ func newRig(t testing.TB, tls *tls.Config) *rig {
 	parts.Go(func() { _ = r.fanout.Run(ctx) })
 	parts.Go(func() { _ = clients.Serve(r.fanout.Listener(down, &fanout.Gate{Key: "downstream"})) })
 	run.Go(func() {
-		if err := r.srv.Run(operators, r.fanout.Listener(Listener(up), &fanout.Gate{Key: "admin.grpc_address", TLS: tls})); err != nil {
+		if err := r.srv.Run(operators, r.fanout.Listener(up, &fanout.Gate{Key: "admin.grpc_address", Connections: MaxConnections, TLS: tls})); err != nil {
 			t.Error(err)
 		}
 	})

@@ -20,15 +20,17 @@ import (
 	"xdsrelay/internal/fanout"
 )
 
+// MaxConnections is how many connections may be open at a time.
+const MaxConnections = 128
+
 // What a client may take.
 const (
-	maxConnections = 128
-	maxStreams     = 16        // of a connection
-	maxRequest     = 256 << 10 // bytes
-	maxHeld        = 2         // answers, until they are taken
-	takeTimeout    = 30 * time.Second
-	idleTimeout    = time.Minute
-	grace          = 2 * time.Second // for what is being answered when Run ends
+	maxStreams  = 16        // of a connection
+	maxRequest  = 256 << 10 // bytes
+	maxHeld     = 2         // answers, until they are taken
+	takeTimeout = 30 * time.Second
+	idleTimeout = time.Minute
+	grace       = 2 * time.Second // for what is being answered when Run ends
 )
 
 // Guard says who may, as admin.Server does.
@@ -100,9 +102,6 @@ func (s *Server) Services() (names []string) {
 	return names
 }
 
-// Listener bounds the connections of a listener.
-func Listener(l net.Listener) net.Listener { return &limited{l, make(chan struct{}, maxConnections)} }
-
 // Run serves l until ctx ends; then it returns nil. It closes l. An address that
 // others than this host reach is refused without a token.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
@@ -123,11 +122,16 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	defer hurry.Stop()
 	select {
 	case <-left:
+		<-ended
 	case <-hurry.C:
-		s.grpc.Stop() // what did not end in time
-		<-left
+		// Stop waits for connections in their handshake, and the process ends before that.
+		go s.grpc.Stop()
+		select {
+		case <-left:
+			<-ended
+		case <-time.After(grace):
+		}
 	}
-	<-ended
 	return nil
 }
 

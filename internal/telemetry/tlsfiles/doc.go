@@ -15,8 +15,7 @@
 // is logged and counted once for each state of the files. That is also how a
 // certificate and its key, renewed one after the other, are never mixed.
 //
-// Connections that are open stay as they are: whoever trusts the other side by
-// Roots, and not in the handshake alone, is told by Distrusted when these change.
+// Connections that are open stay as they are.
 //
 // # Concurrency
 //

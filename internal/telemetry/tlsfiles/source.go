@@ -3,7 +3,6 @@ package tlsfiles
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -19,9 +18,6 @@ type Options struct {
 	Name    string
 	Metrics *telemetry.Metrics // nil: none
 	Log     *slog.Logger       // nil: slog.Default
-	// Distrusted is called once other authorities are in force than before, by
-	// whoever looked, with no lock held; nil: nobody wants to know. It does not block.
-	Distrusted func()
 }
 
 // Source has the certificates that are in force.
@@ -121,24 +117,15 @@ func (s *Source) refresh(now time.Time) (*material, func()) {
 	}
 	s.seen, s.sure = is, is.settled(now)
 	fresh, err := s.files.load()
-	others := false // authorities
 	if err == nil {
-		if others = !fresh.roots.Equal(s.force.roots); !others {
-			fresh.roots = s.force.roots
-		}
 		s.force = fresh
 	}
-	if same && s.failed == (err != nil) && !others {
+	if same && s.failed == (err != nil) {
 		return s.force, nil // read again to be sure, and it was the same
 	}
 	s.failed = err != nil
 	s.blame(err, now)
-	return s.force, func() {
-		s.report(fresh, err, now)
-		if others && s.opts.Distrusted != nil {
-			s.opts.Distrusted()
-		}
-	}
+	return s.force, func() { s.report(fresh, err, now) }
 }
 
 // blame notes what is wrong with the files, if anything is. Under s.mu.
@@ -152,10 +139,6 @@ func (s *Source) blame(err error, now time.Time) {
 		s.fault.Store(&Fault{err, now})
 	}
 }
-
-// Roots are the authorities in force, after a look at the files: the same pool for
-// as long as they are the same; nil: none.
-func (s *Source) Roots() *x509.CertPool { return s.current().roots }
 
 // report says what came of reading files that had changed.
 func (s *Source) report(fresh *material, err error, now time.Time) {

@@ -1,0 +1,45 @@
+package fanout
+
+import (
+	"log/slog"
+
+	"golang.org/x/time/rate"
+
+	"xdsrelay/internal/telemetry"
+)
+
+const (
+	// burstSeconds is for how many seconds' worth of limits.requests_per_second a stream may
+	// send at once. gRPC clients ask name by name when they connect.
+	burstSeconds = 10
+	// unlimitedRequests is how many requests of a stream need no limiter, so that an idle
+	// stream has none.
+	unlimitedRequests = 100
+)
+
+// throttle is called after each request that is not just an ACK. Above
+// limits.requests_per_second it waits, so that the relay reads the stream's next request
+// later. It returns early if the stream ends. Receiver only.
+func (st *stream) throttle() {
+	limit := st.srv.settings().Limits.RequestsPerSecond
+	if st.asked++; limit <= 0 || st.asked <= unlimitedRequests {
+		return
+	}
+	if st.limiter == nil {
+		st.limiter = rate.NewLimiter(rate.Limit(limit), burstSeconds*limit)
+	}
+	if st.limiter.Limit() != rate.Limit(limit) { // reloaded
+		st.limiter.SetLimit(rate.Limit(limit))
+		st.limiter.SetBurst(burstSeconds * limit)
+	}
+	if st.limiter.Allow() {
+		return
+	}
+	if !st.throttled {
+		st.throttled = true
+		st.srv.sparing.line(st.srv.log, slog.LevelWarn, "a stream sends more than limits.requests_per_second, and is read more slowly",
+			append(whose(st.node.ID, st.from, st.caller.Account), "limit", limit)...)
+	}
+	st.srv.meters.Refuse(telemetry.LimitRequestsPerSecond)
+	_ = st.limiter.Wait(st.grpc.Context()) // it fails if the stream ends
+}

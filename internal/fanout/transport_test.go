@@ -1,0 +1,173 @@
+package fanout
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// A connection older than max_connection_age is closed, and its client comes back.
+func TestOldConnectionsAreClosed(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.MaxConnectionAge = 50 * time.Millisecond })
+	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+	conn := r.dial()
+	c := r.delta(conn)
+	c.ask(xds.ClusterType, "*")
+	c.want("a ")
+	if s := c.ends(); s.Code() != codes.Unavailable { // after ageGrace
+		t.Fatalf("ended with %v", s)
+	}
+	c = r.delta(conn)
+	c.ask(xds.ClusterType, "*")
+	c.want("a ")
+}
+
+// Above the limit a connection waits unaccepted until another is closed.
+func TestConnectionsWaitUnaccepted(t *testing.T) {
+	r := newRig(t, nil)
+	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+	r.addr = r.listen(&Gate{Key: "downstream", Connections: 1})
+	first, err := net.Dial("tcp", r.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = first.Close() }()
+	if _, err := io.ReadFull(first, make([]byte, 9)); err != nil { // the server's settings: it is accepted
+		t.Fatal(err)
+	}
+	second, err := net.Dial("tcp", r.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = second.Close() }()
+	_ = second.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	if n, err := second.Read(make([]byte, 1)); n > 0 || err == nil {
+		t.Fatalf("served above the limit: %d %v", n, err)
+	}
+	_ = first.Close()
+	_ = second.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if _, err := second.Read(make([]byte, 1)); err != nil {
+		t.Errorf("not served once there is room: %v", err)
+	}
+}
+
+// A stream is ended from outside with its status, and nothing else on its connection is.
+// Without grpc's own method its connection is closed.
+func TestStreamsEndFromOutside(t *testing.T) {
+	for name, has := range map[string]bool{"with grpc's method": true, "by public means": false} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, nil)
+			if !has {
+				r.srv.finisherOf = func(grpc.ServerStream) finisher { return nil }
+			}
+			publishAll(r, "a", "edge")
+			conn := r.dial()
+			c := r.delta(conn)
+			c.ask(xds.ClusterType)
+			c.want("a ")
+			st := r.srv.all()[0]
+			other := r.delta(conn)
+			other.ask(xds.ClusterType)
+			other.want("a ")
+			apart := r.opened("edge")
+			st.end(Refuse(codes.PermissionDenied, telemetry.Identity, "why"))
+			want := codes.PermissionDenied
+			if !has {
+				want = codes.Unavailable
+			}
+			if got := c.ends().Code(); got != want {
+				t.Errorf("ended with %v, want %v", got, want)
+			}
+			r.eventually(func() bool { return r.srv.streamsOf("n") == map[bool]int{true: 2, false: 1}[has] })
+			publishAll(r, "b", "edge")
+			apart.want("b ")
+		})
+	}
+}
+
+// waiting is a grpc stream that does nothing.
+type waiting struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (w waiting) Context() context.Context { return w.ctx }
+
+// Above requests_per_second, and a burst of ten seconds' worth, the next request of a stream
+// is read later. A limit that is changed holds for streams that are open.
+func TestRequestsAreThrottled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := bubble(t, func(o *Options) { o.Limits.RequestsPerSecond = 100 })
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		node, err := s.nodes.Intern(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		st := &stream{srv: s, grpc: waiting{ctx: ctx}, node: node, caller: new(Gate).Caller("10.0.0.1:1", nil), from: "10.0.0.1:1"}
+		took := func(n int) time.Duration {
+			began := time.Now()
+			for range n {
+				st.throttle()
+			}
+			return time.Since(began).Round(10 * time.Millisecond)
+		}
+		if took(unlimitedRequests); st.limiter != nil {
+			t.Error("a stream with few requests has a limiter")
+		}
+		if d := took(100 * burstSeconds); d != 0 {
+			t.Errorf("the burst took %v", d)
+		}
+		if d := took(200); d != 2*time.Second {
+			t.Errorf("200 requests took %v", d)
+		}
+		settings := *s.settings()
+		settings.Limits.RequestsPerSecond = 1000
+		s.Reconfigure(settings)
+		took(1) // from what the old limit left
+		if d := took(1000); d != time.Second {
+			t.Errorf("1000 requests took %v under the new limit", d)
+		}
+		cancel()
+		if d := took(1000); d != 0 {
+			t.Errorf("a stream that has ended was held for %v", d)
+		}
+		settings.Limits.RequestsPerSecond = 0
+		s.Reconfigure(settings)
+		if d := took(100_000); d != 0 {
+			t.Errorf("without a limit it took %v", d)
+		}
+	})
+}
+
+// ACKs are never throttled. Requests that are no ACKs are, whatever their nonce.
+func TestACKsAreNotThrottled(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.Limits.RequestsPerSecond = 1 })
+	publishAll(r, "a", "edge")
+	c := r.opened("edge")
+	const many = unlimitedRequests + 2*burstSeconds
+	for i := range many {
+		name := fmt.Sprint("v", i+1)
+		publishAll(r, name, "edge")
+		c.want(name + " ")
+	}
+	if n := r.count(telemetry.LimitRequestsPerSecond); n != 0 {
+		t.Errorf("%d ACKs were delayed", n)
+	}
+	for range many {
+		c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(xds.ClusterType), ResponseNonce: "other", ErrorDetail: &statuspb.Status{Code: 3}})
+	}
+	r.eventually(func() bool { return r.count(telemetry.LimitRequestsPerSecond) > 0 })
+}
