@@ -161,19 +161,9 @@ func (o *fileOrigin) report(last *string, path string, err error, text string) {
 	}
 }
 
-// spot is a file with the line of its fault, if the decoder gave one.
-func spot(path string, err error) string {
-	var p *placed
-	if errors.As(err, &p) && p.line > 0 {
-		return fmt.Sprintf("%s:%d", path, p.line)
-	}
-	return path
-}
-
-// FileFault is what is wrong with a file of an origin; Line is 0 if it is not known.
+// FileFault is what is wrong with a file of an origin.
 type FileFault struct {
 	File string
-	Line int
 	Err  error
 }
 
@@ -192,11 +182,7 @@ func CheckDirectory(dir string) (out []FileFault) {
 // placed are faults with their places, in the order of the files' names.
 func (o *fileOrigin) placed(faults map[string]error) (out []FileFault) {
 	for _, name := range slices.Sorted(maps.Keys(faults)) {
-		f := FileFault{File: filepath.Join(o.dir, name), Err: faults[name]}
-		if p := (*placed)(nil); errors.As(f.Err, &p) {
-			f.Line = p.line
-		}
-		out = append(out, f)
+		out = append(out, FileFault{File: filepath.Join(o.dir, name), Err: faults[name]})
 	}
 	return out
 }
@@ -219,7 +205,6 @@ func (o *fileOrigin) faults() []FileFault {
 
 // refused logs a file's fault with its place.
 func (o *fileOrigin) refused(f *file, path string, err error) {
-	path = spot(path, err)
 	if err != nil && f.reported != err.Error() {
 		for _, s := range f.good {
 			o.metrics.Type(s.url).Updates[telemetry.Rejected].Inc()
