@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,28 +27,20 @@ type reloader struct {
 	relay   *relay
 	load    func() (*config.Config, error) // as at the start, flags and environment over the file
 	hangups <-chan os.Signal
-	files   *filewatch.Files
-	changes chan struct{} // one slot
 
 	follow atomic.Pointer[[]string]            // the files
 	says   atomic.Pointer[admin.Configuration] // for people
 	token  atomic.Pointer[admin.NotTaken]      // why the token before is asked for still; nil: it is that of the file
 
-	// Run's.
-	failed string // why what the file says was rejected last; empty: it was not
+	mu     sync.Mutex // held by reload
+	failed string     // why what the file says was rejected last; empty: it was not
 }
 
 // newReloader makes the reloader of a relay, whose configuration load has given.
 func newReloader(r *relay, load func() (*config.Config, error), hangups <-chan os.Signal) *reloader {
-	l := &reloader{relay: r, load: load, hangups: hangups, changes: make(chan struct{}, 1)}
+	l := &reloader{relay: r, load: load, hangups: hangups}
 	l.follow.Store(l.followed(r.cfg, false))
 	l.says.Store(&admin.Configuration{File: r.cfg.Places.File(), Since: time.Now()})
-	l.files = filewatch.New(func() []string { return *l.follow.Load() }, func() {
-		select {
-		case l.changes <- struct{}{}:
-		default:
-		}
-	}, r.log)
 	return l
 }
 
@@ -95,10 +88,12 @@ func (l *reloader) followed(cfg *config.Config, rejected bool) *[]string {
 	return &out
 }
 
-// run follows until ctx ends.
+// run reloads on changes of the files and on hangups until ctx ends.
 func (l *reloader) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return l.files.Run(ctx) })
+	g.Go(func() error {
+		return filewatch.Run(ctx, l.relay.log, func() []string { return *l.follow.Load() }, func() { l.reload(false) })
+	})
 	g.Go(func() error {
 		for {
 			select {
@@ -106,10 +101,7 @@ func (l *reloader) run(ctx context.Context) error {
 				return nil
 			case <-l.hangups:
 				l.reload(true)
-			case <-l.changes:
-				l.reload(false)
 			}
-			l.files.Look() // others may be followed now
 		}
 	})
 	return g.Wait()
@@ -117,6 +109,8 @@ func (l *reloader) run(ctx context.Context) error {
 
 // reload reads all anew. Who asked for it is told also if there is nothing new.
 func (l *reloader) reload(asked bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	r := l.relay
 	l.takeToken()
 	cfg, err := l.load()

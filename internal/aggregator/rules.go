@@ -14,8 +14,8 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	lru "github.com/hashicorp/golang-lru/v2"
-	"google.golang.org/protobuf/proto"
 	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/proto"
 
 	"xdsrelay/config"
 	"xdsrelay/internal/expr"
