@@ -16,7 +16,6 @@ import (
 	"xdsrelay/internal/admin"
 	"xdsrelay/internal/filewatch"
 	"xdsrelay/internal/telemetry"
-	"xdsrelay/internal/telemetry/redact"
 	"xdsrelay/internal/telemetry/tlsfiles"
 )
 
@@ -184,7 +183,7 @@ func (l *reloader) takeToken() {
 	was := l.token.Load()
 	switch {
 	case err != nil && (was == nil || was.Error != err.Error()):
-		r.log.Warn("the token of the file cannot be used, the one before is still asked for at the admin address", "file", f, "error", redact.Own(err.Error()))
+		r.log.Warn("the token of the file cannot be used, the one before is still asked for at the admin address", "file", f, "error", err.Error())
 		now := admin.NotTaken{Of: "admin.token_file", Error: err.Error(), Since: time.Now()}
 		if was != nil {
 			now.Since = was.Since
@@ -235,6 +234,6 @@ func (l *reloader) reject(err error, asked bool) {
 	r.meters.ReloadConfig(telemetry.ReloadFailed)
 	r.meters.ConfigRejected.Set(1)
 	for _, line := range lines {
-		r.log.Error("configuration not reloaded, what was before stays in force", "fault", redact.Own(line))
+		r.log.Error("configuration not reloaded, what was before stays in force", "fault", line)
 	}
 }
