@@ -297,7 +297,7 @@ func TestP6_InlineKeysAreShownNowhere(t *testing.T) {
 // What an origin says as it ends a stream goes to operators and to clients.
 func TestP6_OriginsWordsAreRedacted(t *testing.T) {
 	f := newFake(t)
-	f.refuse(status.Error(codes.PermissionDenied, `wrong password="`+hidden+`" in postgres://relay:`+hidden+`@db/xds`))
+	f.refuse(status.Error(codes.PermissionDenied, `wrong credentials in postgres://relay:`+hidden+`@db/xds`))
 	r := serve(t, f.addr, settings{"log.level": "debug"})
 	for _, v := range variants {
 		s := raw(t, r.addr, v)

@@ -40,12 +40,12 @@ func TestP80_ValidateReadsDirectories(t *testing.T) {
 	if code != 1 || errs != "" {
 		t.Fatalf("%d %s%s", code, out, errs)
 	}
-	// The place is the file's of the origin, with no column of another.
+	// The file is the origin's, not the one that names the directory.
 	const key = "upstream.origins[0].address: "
 	for _, want := range []string{
 		filepath.Join(dir, "xds", "b.yaml") + ": " + key + `the same name twice: "web", also in a.yaml` + "\n",
-		filepath.Join(dir, "xds", "c.yaml") + ":2: " + key + "unreadable: ",
-		filepath.Join(dir, "xds", "d.yaml") + ":5: " + key + `unreadable: resources[1].connect_timeout: does not take 5 (a duration is written as in "5s")` + "\n",
+		filepath.Join(dir, "xds", "c.yaml") + ": " + key + "unreadable: document 1: yaml: line 2: ",
+		filepath.Join(dir, "xds", "d.yaml") + ": " + key + "unreadable: resources[1]: syntax error: unexpected token 5\n",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)

@@ -20,7 +20,7 @@ func TestErrorsOfGRPCAreLinesOfTheLog(t *testing.T) {
 	}
 	var g grpclog.LoggerV2 = &grpcLog{LoggerV2: grpcErrors.LoggerV2}
 	g.(*grpcLog).to.Store(log)
-	g.Errorf("got %q, password=%s", "too_many_pings", "hunter2")
+	g.Errorf("got %q, Bearer %s", "too_many_pings", "hunter2hunter2")
 	g.Error("one")
 	g.Errorln("two")
 	g.Info("nothing")

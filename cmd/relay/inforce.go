@@ -10,7 +10,6 @@ import (
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/orchestrator"
 	"xdsrelay/internal/telemetry"
-	"xdsrelay/internal/telemetry/redact"
 )
 
 // inForce is a configuration, with what was compiled of it. It is not changed once
@@ -174,7 +173,7 @@ func (c *inForce) warn(log *slog.Logger, before *inForce) {
 	}
 	for _, w := range c.warnings() {
 		if !said[w.Key+w.Reason] {
-			log.Warn("configuration", "warning", redact.Own(faultText(w)))
+			log.Warn("configuration", "warning", faultText(w))
 		}
 	}
 }

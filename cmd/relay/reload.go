@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,7 +16,6 @@ import (
 	"xdsrelay/internal/admin"
 	"xdsrelay/internal/filewatch"
 	"xdsrelay/internal/telemetry"
-	"xdsrelay/internal/telemetry/redact"
 	"xdsrelay/internal/telemetry/tlsfiles"
 )
 
@@ -26,28 +26,20 @@ type reloader struct {
 	relay   *relay
 	load    func() (*config.Config, error) // as at the start, flags and environment over the file
 	hangups <-chan os.Signal
-	files   *filewatch.Files
-	changes chan struct{} // one slot
 
 	follow atomic.Pointer[[]string]            // the files
 	says   atomic.Pointer[admin.Configuration] // for people
 	token  atomic.Pointer[admin.NotTaken]      // why the token before is asked for still; nil: it is that of the file
 
-	// Run's.
-	failed string // why what the file says was rejected last; empty: it was not
+	mu     sync.Mutex // held by reload
+	failed string     // why what the file says was rejected last; empty: it was not
 }
 
 // newReloader makes the reloader of a relay, whose configuration load has given.
 func newReloader(r *relay, load func() (*config.Config, error), hangups <-chan os.Signal) *reloader {
-	l := &reloader{relay: r, load: load, hangups: hangups, changes: make(chan struct{}, 1)}
+	l := &reloader{relay: r, load: load, hangups: hangups}
 	l.follow.Store(l.followed(r.cfg, false))
 	l.says.Store(&admin.Configuration{File: r.cfg.Places.File(), Since: time.Now()})
-	l.files = filewatch.New(func() []string { return *l.follow.Load() }, func() {
-		select {
-		case l.changes <- struct{}{}:
-		default:
-		}
-	}, r.log)
 	return l
 }
 
@@ -95,10 +87,12 @@ func (l *reloader) followed(cfg *config.Config, rejected bool) *[]string {
 	return &out
 }
 
-// run follows until ctx ends.
+// run reloads on changes of the files and on hangups until ctx ends.
 func (l *reloader) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return l.files.Run(ctx) })
+	g.Go(func() error {
+		return filewatch.Run(ctx, l.relay.log, func() []string { return *l.follow.Load() }, func() { l.reload(false) })
+	})
 	g.Go(func() error {
 		for {
 			select {
@@ -106,10 +100,7 @@ func (l *reloader) run(ctx context.Context) error {
 				return nil
 			case <-l.hangups:
 				l.reload(true)
-			case <-l.changes:
-				l.reload(false)
 			}
-			l.files.Look() // others may be followed now
 		}
 	})
 	return g.Wait()
@@ -117,6 +108,8 @@ func (l *reloader) run(ctx context.Context) error {
 
 // reload reads all anew. Who asked for it is told also if there is nothing new.
 func (l *reloader) reload(asked bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	r := l.relay
 	l.takeToken()
 	cfg, err := l.load()
@@ -190,7 +183,7 @@ func (l *reloader) takeToken() {
 	was := l.token.Load()
 	switch {
 	case err != nil && (was == nil || was.Error != err.Error()):
-		r.log.Warn("the token of the file cannot be used, the one before is still asked for at the admin address", "file", f, "error", redact.Own(err.Error()))
+		r.log.Warn("the token of the file cannot be used, the one before is still asked for at the admin address", "file", f, "error", err.Error())
 		now := admin.NotTaken{Of: "admin.token_file", Error: err.Error(), Since: time.Now()}
 		if was != nil {
 			now.Since = was.Since
@@ -241,6 +234,6 @@ func (l *reloader) reject(err error, asked bool) {
 	r.meters.ReloadConfig(telemetry.ReloadFailed)
 	r.meters.ConfigRejected.Set(1)
 	for _, line := range lines {
-		r.log.Error("configuration not reloaded, what was before stays in force", "fault", redact.Own(line))
+		r.log.Error("configuration not reloaded, what was before stays in force", "fault", line)
 	}
 }

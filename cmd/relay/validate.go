@@ -111,7 +111,7 @@ func directoryFaults(cfg *config.Config) (faults, warnings config.Faults) {
 					warnings = append(warnings, cfg.Places.Fault(key, "%s: %v: until there is one, the origin is away", dir, f.Err))
 					continue
 				}
-				faults = append(faults, config.Fault{Pos: config.Pos{File: f.File, Line: f.Line}, Key: key, Reason: f.Err.Error()})
+				faults = append(faults, config.Fault{Pos: config.Pos{File: f.File}, Key: key, Reason: f.Err.Error()})
 			}
 		}
 	}

@@ -62,7 +62,7 @@ func TestFilesThatAreNotTakenAreShown(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(w.origin, "bad.yaml"), []byte("resources: [\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p.shows(".alarms", "files that are not taken", "bad.yaml:1", "a [ or { is not closed")
+	p.shows(".alarms", "files that are not taken", "bad.yaml", "yaml: line 1")
 }
 
 // What of the relay's own file is not in force is told of, too.

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"gopkg.in/yaml.v3"
+	"go.yaml.in/yaml/v3"
 
 	"xdsrelay/config"
 	"xdsrelay/internal/aggregator"

@@ -321,11 +321,7 @@ func show(o upstream.OriginStatus) origin {
 		out.LastError, out.LastErrorAt = redact.Text(o.LastError.Error()), &o.LastErrorAt
 	}
 	for _, f := range o.Faults {
-		at := f.File
-		if f.Line > 0 {
-			at = fmt.Sprintf("%s:%d", f.File, f.Line)
-		}
-		out.Faults = append(out.Faults, redact.Text(fmt.Sprintf("%s: %v", at, f.Err)))
+		out.Faults = append(out.Faults, redact.Text(fmt.Sprintf("%s: %v", f.File, f.Err)))
 	}
 	return out
 }

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"gopkg.in/yaml.v3"
+	"go.yaml.in/yaml/v3"
 
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/orchestrator"
@@ -316,13 +316,13 @@ func TestOrigins(t *testing.T) {
 	r.world.origins = []upstream.OriginStatus{
 		{Name: "z", Address: "127.0.0.1:1", Streams: 4, Connections: 2, Reconnects: 3, LastError: errors.New("refused"), LastErrorAt: at},
 		{Name: "a", Address: "file:///x", Away: true, AwaySince: at, Faults: []upstream.FileFault{
-			{File: "/x/a.yaml", Line: 3, Err: errors.New("bad")}, {File: "/x/b.yaml", Err: errors.New("gone")}}},
+			{File: "/x/a.yaml", Err: errors.New("bad")}, {File: "/x/b.yaml", Err: errors.New("gone")}}},
 	}
 	var got list[origin]
 	r.get("/origins", &got)
 	want := []origin{
 		{Name: "z", Address: "127.0.0.1:1", Streams: 4, Connections: 2, Reconnects: 3, LastError: "refused", LastErrorAt: &at},
-		{Name: "a", Address: "file:///x", Away: true, AwaySince: &at, Faults: []string{"/x/a.yaml:3: bad", "/x/b.yaml: gone"}},
+		{Name: "a", Address: "file:///x", Away: true, AwaySince: &at, Faults: []string{"/x/a.yaml: bad", "/x/b.yaml: gone"}},
 	}
 	if !reflect.DeepEqual(got.Items, want) {
 		t.Fatalf("%+v", got)

@@ -4,10 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/aymanbagabas/go-udiff"
 
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/orchestrator"
@@ -138,7 +139,8 @@ func differ(d *orchestrator.Difference) differing {
 	if d.OfferedGone || d.HasGone {
 		return out
 	}
-	out.Diff = lineDiff(yamlLines(out.Has), yamlLines(out.Offered))
+	// The clients of this API write their own two lines of labels.
+	_, out.Diff, _ = strings.Cut(udiff.Unified("", "", yamlText(out.Has), yamlText(out.Offered)), "+++ \n")
 	return out
 }
 
@@ -158,14 +160,14 @@ func comparable(r *xds.Resource) json.RawMessage {
 	return b
 }
 
-// yamlLines are the lines of a message as YAML; none of none.
-func yamlLines(message json.RawMessage) []string {
+// yamlText returns a message as YAML, and an empty text for no message.
+func yamlText(message json.RawMessage) string {
 	if message == nil {
-		return nil
+		return ""
 	}
 	b, err := asYAML(message)
 	if err != nil {
-		return []string{string(message)}
+		return string(message)
 	}
-	return slices.Collect(strings.Lines(string(b)))
+	return string(b)
 }

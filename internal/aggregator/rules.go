@@ -14,8 +14,8 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	lru "github.com/hashicorp/golang-lru/v2"
+	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/proto"
-	"gopkg.in/yaml.v3"
 
 	"xdsrelay/config"
 	"xdsrelay/internal/expr"

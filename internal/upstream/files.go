@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -15,28 +14,27 @@ import (
 	"sync"
 	"time"
 
+	"xdsrelay/internal/filewatch"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
 
 // fileOrigin is an origin that is a directory (P80). Its files are read once
-// for all keys, which share the resources.
+// for all keys, and all keys share the resources.
 type fileOrigin struct {
 	name, dir string
 	log       *slog.Logger
 	metrics   *telemetry.Metrics
 	connected *telemetry.Gauge
 
-	// shared: what the files say, and who waits for it to change.
 	mu      sync.Mutex
 	now     *contents
 	changed chan struct{} // closed when now is replaced
-	wrong   []FileFault   // with what is in the directory now; replaced as a whole
+	wrong   []FileFault   // replaced as a whole
 
 	// Owned by upkeep.
 	files    map[string]*file
-	dangling bool   // nothing but such a symlink is not settled
-	reported string // the directory's last fault, so that it is told once
+	reported map[string]string // the faults that were logged, by path
 }
 
 // contents are what all files say together. They are immutable.
@@ -76,27 +74,17 @@ func (c *contents) of(typ xds.TypeURL) *fileType {
 	return nothing
 }
 
-// file is one file's state.
+// file is the state of one file.
 type file struct {
-	read  bool
-	sum   [sha256.Size]byte // of the content read last
+	sum   [sha256.Size]byte // of the content that was read last
 	fault error             // of that content
-	good  []*section        // the last valid content that goes with all other files'
-	// next is valid content that says a name which another file says: it waits
-	// until it does not.
-	next     []*section
-	reported string
-	dangles  time.Time // since when it is a symlink that leads nowhere; zero: it is not
+	good  []*section        // the last valid content that names nothing that another file's good names
+	next  []*section        // valid content that is not good yet; nil: none
 }
 
-// danglesFor is how long a symlink that leads nowhere is nothing to report, and no
-// reason to be: Kubernetes swaps what ..data means first, and then removes the
-// links to keys that are gone.
-const danglesFor = time.Second
-
 // newFileOrigin makes the origin of a directory: the path of a file: URL, with
-// or without its empty host. A directory that is missing is an origin that
-// cannot be reached, and is looked for again.
+// or without its empty host. A directory that does not exist is an origin that
+// cannot be reached.
 func newFileOrigin(name, path string, opts *Options, m *telemetry.Origin) (*fileOrigin, error) {
 	if rest, ok := strings.CutPrefix(path, "//"); ok {
 		path = rest
@@ -111,104 +99,101 @@ func newFileOrigin(name, path string, opts *Options, m *telemetry.Origin) (*file
 	return &fileOrigin{
 		name: name, dir: path,
 		log: opts.Log.With("origin", name), metrics: opts.Metrics, connected: m.Connected,
-		changed: make(chan struct{}), files: make(map[string]*file),
+		changed: make(chan struct{}), files: make(map[string]*file), reported: make(map[string]string),
 	}, nil
 }
 
-// upkeep follows the directory. There is one watch, whatever the number of keys.
+// upkeep follows the directory, for all keys, until ctx ends.
 func (o *fileOrigin) upkeep(ctx context.Context) error {
-	w := &watch{dir: o.dir}
-	defer w.close()
 	defer o.connected.Set(0)
-	for {
-		// Watched first and read then, no change falls between. What cannot be
-		// watched is read all the same, now and then.
-		watching := w.renew()
-		settled, err := o.scan(w.writing)
-		if err == nil {
-			o.connected.Set(1)
-			err = watching
-		} else {
-			o.connected.Set(0)
-			o.show([]FileFault{{File: o.dir, Err: err}})
-		}
-		o.report(&o.reported, o.dir, err, o.refusal())
-		var again time.Duration
-		switch {
-		case err != nil:
-			again = retryEvery
-		case !settled && o.dangling:
-			again = danglesFor // unless the link goes before
-		case !settled:
-			again = w.whole()
-		}
-		if !w.wait(ctx, again) {
-			return nil
-		}
-	}
+	return filewatch.Run(ctx, o.log, o.paths, o.scan)
 }
 
-// report logs a fault when it comes and when it goes, and not at each scan.
-func (o *fileOrigin) report(last *string, path string, err error, text string) {
-	switch {
-	case err == nil && *last != "":
-		o.log.Info("readable again", "file", path)
-		*last = ""
-	case err != nil && *last != err.Error():
-		*last = err.Error()
-		o.metrics.Reject(faultOf(err))
-		o.log.Warn(text, "file", path, "error", err)
-	}
-}
-
-// spot is a file with the line of its fault, if the decoder gave one.
-func spot(path string, err error) string {
-	var p *placed
-	if errors.As(err, &p) && p.line > 0 {
-		return fmt.Sprintf("%s:%d", path, p.line)
-	}
-	return path
-}
-
-// FileFault is what is wrong with a file of an origin; Line is 0 if it is not known.
-type FileFault struct {
-	File string
-	Line int
-	Err  error
-}
-
-// CheckDirectory reads what an origin of a directory would serve, for a check
-// before a start: until what is wrong is mended, nothing of the directory is
-// served (P80).
-func CheckDirectory(dir string) (out []FileFault) {
-	o := &fileOrigin{dir: dir, files: make(map[string]*file)}
-	_, faults, err := o.read(func(string) bool { return false })
-	if err != nil {
-		return []FileFault{{File: dir, Err: err}}
-	}
-	return o.placed(faults)
-}
-
-// placed are faults with their places, in the order of the files' names.
-func (o *fileOrigin) placed(faults map[string]error) (out []FileFault) {
-	for _, name := range slices.Sorted(maps.Keys(faults)) {
-		f := FileFault{File: filepath.Join(o.dir, name), Err: faults[name]}
-		if p := (*placed)(nil); errors.As(f.Err, &p) {
-			f.Line = p.line
-		}
-		out = append(out, f)
+// paths returns the directory and the files in it.
+func (o *fileOrigin) paths() []string {
+	names, _ := o.list() // reading tells the error
+	out := []string{o.dir}
+	for _, name := range names {
+		out = append(out, filepath.Join(o.dir, name))
 	}
 	return out
+}
+
+// scan reads the directory and publishes what its files say together. A directory without a
+// valid file is an origin that cannot be reached: what was published stays. So is one that has a
+// file with a fault before anything was published: the file's resources would count as deleted.
+func (o *fileOrigin) scan() {
+	faults, err := o.read()
+	all := o.merge()
+	if names := slices.Sorted(maps.Keys(faults)); len(names) > 0 && (o.never() || len(all.types) == 0) {
+		err = fmt.Errorf("%s: %w", names[0], faults[names[0]])
+	}
+	o.report(faults, err)
+	if err == nil {
+		o.publish(all)
+		o.connected.Set(1)
+		return
+	}
+	o.connected.Set(0)
+	if o.never() {
+		o.publish(&contents{failed: err})
+	}
+}
+
+// never reports whether nothing was published yet.
+func (o *fileOrigin) never() bool {
+	now, _ := o.load()
+	return now == nil || now.failed != nil
 }
 
 // maxFaults is how many faults of a directory are shown.
 const maxFaults = 20
 
-// show has admin show what is wrong with the directory.
-func (o *fileOrigin) show(faults []FileFault) {
+// report keeps the faults of the files, by name, and of the directory for faults(). It logs
+// each fault once when it comes and once when it goes.
+func (o *fileOrigin) report(faults map[string]error, dir error) {
+	list := faultList(o.dir, faults, dir)
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.wrong = faults[:min(len(faults), maxFaults)]
+	o.wrong = list[:min(len(list), maxFaults)]
+	o.mu.Unlock()
+	now := make(map[string]string, len(list))
+	for _, f := range list {
+		now[f.File] = f.Err.Error()
+		if o.reported[f.File] == now[f.File] {
+			continue
+		}
+		o.metrics.Reject(faultOf(f.Err))
+		o.log.Warn(o.meaning(f.File), "file", f.File, "error", f.Err)
+	}
+	for path := range o.reported {
+		if now[path] != "" {
+			continue
+		}
+		text := "readable again"
+		if path != o.dir && o.files[filepath.Base(path)] == nil {
+			text = "file of an origin is gone, and what was wrong with it"
+		}
+		o.log.Info(text, "file", path)
+	}
+	o.reported = now
+}
+
+// meaning says what follows from a fault of a file or of the directory, and counts it.
+func (o *fileOrigin) meaning(path string) string {
+	if path == o.dir {
+		if o.never() {
+			return "directory of an origin not served, until all of it can be read"
+		}
+		return "directory of an origin not readable, what was read stays"
+	}
+	f := o.files[filepath.Base(path)]
+	if f.good == nil {
+		return "file of an origin refused, nothing of it is served"
+	}
+	for _, s := range f.good {
+		o.metrics.Type(s.url).Updates[telemetry.Rejected].Inc()
+	}
+	return "file of an origin refused, its last valid content stays"
 }
 
 func (o *fileOrigin) faults() []FileFault {
@@ -217,223 +202,115 @@ func (o *fileOrigin) faults() []FileFault {
 	return o.wrong
 }
 
-// refused logs a file's fault with its place.
-func (o *fileOrigin) refused(f *file, path string, err error) {
-	path = spot(path, err)
-	if err != nil && f.reported != err.Error() {
-		for _, s := range f.good {
-			o.metrics.Type(s.url).Updates[telemetry.Rejected].Inc()
-		}
-	}
-	text := "file of an origin refused, its last valid content stays"
-	if f.good == nil {
-		text = "file of an origin refused, nothing of it is served"
-	}
-	o.report(&f.reported, path, err, text)
+// FileFault is what is wrong with a file of an origin, or with its directory.
+type FileFault struct {
+	File string
+	Err  error
 }
 
-// never reports whether the origin has never had anything to give: until all
-// files are valid at once it gives nothing, since what they leave out would be
-// taken for removed.
-func (o *fileOrigin) never() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.now == nil || o.now.failed != nil
-}
-
-// refusal is what a fault of the directory means.
-func (o *fileOrigin) refusal() string {
-	if o.never() {
-		return "directory of an origin not served, until all of it can be read"
-	}
-	return "directory of an origin not readable, what was read stays"
-}
-
-// scan reads all files and publishes what they say. It reports false if a file
-// was being written meanwhile.
-func (o *fileOrigin) scan(busy func(name string) bool) (settled bool, err error) {
-	writing, faults, err := o.read(busy)
+// faultList lists the fault of a directory, if any, and those of its files, by name.
+func faultList(dir string, faults map[string]error, err error) (out []FileFault) {
 	if err != nil {
-		if o.never() {
-			o.publish(&contents{failed: err})
-		}
-		return true, err
+		out = append(out, FileFault{File: dir, Err: err})
 	}
-	o.show(o.placed(faults))
-	for name, f := range o.files {
-		if !slices.Contains(writing, name) {
-			o.refused(f, filepath.Join(o.dir, name), faults[name])
-		}
+	for _, name := range slices.Sorted(maps.Keys(faults)) {
+		out = append(out, FileFault{File: filepath.Join(dir, name), Err: faults[name]})
 	}
-	all := o.merge()
-	// Of a type that a file says is empty there is one: without any, and with files that are
-	// not valid yet, it is as if there were no files.
-	none := o.never() || len(all.types) == 0
-	if first := slices.Sorted(maps.Keys(faults)); none && len(first)+len(writing) > 0 {
-		err := errWriting
-		if len(first) > 0 {
-			err = fmt.Errorf("%s: %w", first[0], faults[first[0]])
-		}
-		if o.never() {
-			o.publish(&contents{failed: err})
-		}
-		return false, err
-	}
-	o.publish(all)
-	return len(writing) == 0, nil
+	return out
 }
 
-// read reads all files, and makes valid what can be. It returns the names of those
-// that are being changed, and what is wrong with others. What is swapped meanwhile
-// is read again: half of each would lack what moves from one file to another.
-func (o *fileOrigin) read(busy func(name string) bool) (writing []string, faults map[string]error, err error) {
-	there, err := o.list()
+// CheckDirectory reads a directory as an origin of it would, and returns what is wrong.
+func CheckDirectory(dir string) []FileFault {
+	o := &fileOrigin{dir: dir, files: make(map[string]*file)}
+	faults, err := o.read()
+	return faultList(dir, faults, err)
+}
+
+// maxReads bounds how often a directory is read again because it changed meanwhile.
+const maxReads = 3
+
+// read reads all files, and makes valid content good. It returns what is wrong with files, by
+// name. If files change meanwhile it reads them again: it may have read one file before and one
+// after a swap, and a resource that moves between them would be missing.
+func (o *fileOrigin) read() (faults map[string]error, err error) {
 	for range maxReads {
+		before := filewatch.Look(o.paths())
+		names, err := o.list()
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		writing, faults = o.readAll(there, busy)
-		before := there
-		if there, err = o.list(); err == nil && unmoved(before, there, writing) {
+		faults = o.readAll(names)
+		if before.Equal(filewatch.Look(o.paths())) {
 			break
 		}
 	}
-	if err != nil {
-		return nil, nil, err
-	}
 	o.settleNames(faults)
-	return writing, faults, nil
+	return faults, nil
 }
 
-// maxReads bounds how often files are read again, should they change all the time.
-const maxReads = 3
-
-// ErrNoFiles: a directory without any is one on which nothing is mounted, or that is yet to be
-// filled, more likely than an origin that has nothing and would take all from the fleet. Who
-// means that says so in a file.
+// ErrNoFiles is the fault of a directory without files. It is more likely that nothing is mounted
+// there than that the origin has no resources.
 var ErrNoFiles = errors.New("no file in it is served (.json, .yaml, .yml, .pb, .pb_text, .textproto); one with a type_url and no resources would say that there are none")
 
-// list returns the files that are there by name; nil what cannot be reached. There is one.
-func (o *fileOrigin) list() (map[string]os.FileInfo, error) {
+// list returns the names of the files that are served. There is at least one, or an error.
+func (o *fileOrigin) list() (names []string, err error) {
 	entries, err := os.ReadDir(o.dir)
 	if err != nil {
 		return nil, err
 	}
-	there := make(map[string]os.FileInfo, len(entries))
 	for _, e := range entries {
-		if name := e.Name(); served(name) && !e.IsDir() {
-			there[name], _ = os.Stat(filepath.Join(o.dir, name)) // reading it tells why
+		if served(e.Name()) && !e.IsDir() {
+			names = append(names, e.Name())
 		}
 	}
-	if len(there) == 0 {
+	if len(names) == 0 {
 		return nil, ErrNoFiles
 	}
-	return there, nil
+	return names, nil
 }
 
-// unmoved reports whether two lists are of the same files as they were, but for
-// those that are being written.
-func unmoved(a, b map[string]os.FileInfo, writing []string) bool {
-	return maps.EqualFunc(a, b, func(x, y os.FileInfo) bool {
-		if x == nil || y == nil {
-			return x == y
-		}
-		return sameFile(x, y) || slices.Contains(writing, x.Name())
-	})
+// served reports whether a file of this name is the origin's.
+func served(name string) bool {
+	return !strings.HasPrefix(name, ".") && decoders[filepath.Ext(name)] != nil
 }
 
-func sameFile(a, b os.FileInfo) bool {
-	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
-}
-
-func (o *fileOrigin) readAll(there map[string]os.FileInfo, busy func(name string) bool) (writing []string, faults map[string]error) {
+// readAll reads these files, and forgets others.
+func (o *fileOrigin) readAll(names []string) (faults map[string]error) {
 	faults = make(map[string]error)
-	never := o.never()
-	var dangling []string
-	for _, name := range slices.Sorted(maps.Keys(there)) {
-		f := o.files[name]
-		if f == nil {
-			f = new(file)
-			o.files[name] = f
+	for _, name := range names {
+		if o.files[name] == nil {
+			o.files[name] = new(file)
 		}
-		err := errWriting
-		if !busy(name) {
-			err = o.readFile(name, f)
-		}
-		nowhere := errors.Is(err, fs.ErrNotExist) // though it is listed
-		switch {
-		case !nowhere:
-			f.dangles = time.Time{}
-		case f.dangles.IsZero():
-			f.dangles = time.Now()
-		}
-		switch {
-		case nowhere && !never && time.Since(f.dangles) < danglesFor:
-			dangling = append(dangling, name)
-		case errors.Is(err, errWriting):
-			writing = append(writing, name)
-		case err != nil:
+		if err := o.readFile(name, o.files[name]); err != nil {
 			faults[name] = err
 		}
 	}
-	maps.DeleteFunc(o.files, func(name string, f *file) bool {
-		_, is := there[name]
-		if !is && f.reported != "" {
-			o.log.Info("file of an origin is gone, and what was wrong with it", "file", filepath.Join(o.dir, name))
-		}
-		return !is
-	})
-	o.dangling = len(dangling) > 0 && len(writing) == 0
-	return append(writing, dangling...), faults
+	maps.DeleteFunc(o.files, func(name string, _ *file) bool { return !slices.Contains(names, name) })
+	return faults
 }
 
 // maxFile is the largest file that is read; no response is larger (P59).
 const maxFile = maxResponse
 
-// errWriting: the file was written to while it was read.
-var errWriting = errors.New("is being written")
-
-// errSwapped: another file came in its place while it was read, which is whole.
-var errSwapped = fmt.Errorf("%w anew", errWriting)
-
-// readFile reads a file, and the one that comes in its place meanwhile.
+// readFile reads a file. Valid content that is new becomes f.next. It returns the fault of the
+// content also if the content is the same as before.
 func (o *fileOrigin) readFile(name string, f *file) error {
-	err := errSwapped
-	for n := 0; n < maxReads && errors.Is(err, errSwapped); n++ {
-		err = o.readOnce(filepath.Join(o.dir, name), f)
-	}
-	return err
-}
-
-// readOnce reads a file. Valid content that is new becomes f.next; a fault is
-// returned at each scan until the content is another.
-func (o *fileOrigin) readOnce(path string, f *file) error {
-	before, err := os.Stat(path)
+	path := filepath.Join(o.dir, name)
+	info, err := os.Stat(path)
 	switch {
 	case err != nil:
 		return err
-	case !before.Mode().IsRegular():
+	case !info.Mode().IsRegular():
 		return errors.New("no regular file")
-	case before.Size() > maxFile:
+	case info.Size() > maxFile:
 		return fmt.Errorf("larger than %d bytes", maxFile)
 	}
 	raw, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	after, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	switch {
-	case !os.SameFile(before, after):
-		return errSwapped
-	case !sameFile(before, after):
-		return errWriting
-	}
-	sum := sha256.Sum256(raw)
-	if !f.read || f.sum != sum {
-		f.read, f.sum = true, sum
+	if sum := sha256.Sum256(raw); sum != f.sum {
+		f.sum = sum
 		f.next, f.fault = parseFile(filepath.Ext(path), raw, o.held)
 	}
 	return f.fault
@@ -448,18 +325,17 @@ func (o *fileOrigin) held(typ xds.TypeURL, name string) *xds.Resource {
 	return c.of(typ).resources[name]
 }
 
-// settleNames makes files' new contents valid where no name is said twice, all
-// new contents taken together: a resource may move from one file to another.
-// Where a name is said twice, the file whose good content has it wins, else the
-// first by name; the other keeps all that it had. So no two good contents ever
-// say one name.
+// settleNames makes the new content of files good, all of it together, because a resource may
+// move from one file to another. A name in two files is a fault. Then one of the two keeps its
+// good content: the one whose good content lacks the name, otherwise the later one by name. So
+// no two good contents ever have a name in common.
 func (o *fileOrigin) settleNames(faults map[string]error) {
 	type id struct {
 		url  xds.TypeURL
 		name string
 	}
 	names := slices.Sorted(maps.Keys(o.files))
-	back := make(map[string]bool) // those that keep what they had
+	back := make(map[string]bool) // the files that keep their good content
 	content := func(name string) []*section {
 		if f := o.files[name]; f.next == nil || back[name] {
 			return f.good
@@ -488,7 +364,7 @@ func (o *fileOrigin) settleNames(faults map[string]error) {
 		}
 		return false
 	}
-	for clash() { // each turn takes one file's new content back; good ones do not clash
+	for clash() { // each turn drops the new content of one file, and good contents do not clash
 	}
 	for _, name := range names {
 		if f := o.files[name]; f.next != nil && !back[name] {
@@ -565,8 +441,6 @@ func (o *fileOrigin) load() (*contents, <-chan struct{}) {
 	defer o.mu.Unlock()
 	return o.now, o.changed
 }
-
-// alive: what its files hold is known, and what they don't.
 
 func (o *fileOrigin) connections() int { return o.connected.Value() }
 

@@ -26,7 +26,7 @@ func TestP80_FaultsAreShown(t *testing.T) {
 			got := r.client.Origins()[0].Faults
 			same := len(got) == len(want)
 			for i, w := range want {
-				same = same && strings.Contains(fmt.Sprintf("%s:%d: %v", got[i].File, got[i].Line, got[i].Err), w)
+				same = same && strings.Contains(fmt.Sprintf("%s: %v", got[i].File, got[i].Err), w)
 			}
 			if same {
 				return
@@ -45,7 +45,7 @@ func TestP80_FaultsAreShown(t *testing.T) {
 	holds(t, sink, "a=1", "b=1")
 	shown()
 	must(t, os.Rename(r.dir, r.dir+".was"))
-	shown(r.dir + ":0: open " + r.dir + ": no such file or directory")
+	shown(r.dir + ": open " + r.dir + ": no such file or directory")
 	must(t, os.Rename(r.dir+".was", r.dir))
 	shown()
 	holds(t, sink, "a=1", "b=1")

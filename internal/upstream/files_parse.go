@@ -2,65 +2,98 @@ package upstream
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"sigs.k8s.io/yaml"
 
-	_ "xdsrelay/internal/anytypes" // what resources in files are made of
+	_ "xdsrelay/internal/anytypes" // the types of resources in files
 	"xdsrelay/internal/xds"
 )
 
-// decoders read the DiscoveryResponses of a file, by how its name ends (P80).
-// Only a YAML file can hold several.
+// decoders maps the extension of a file to the function that reads the
+// DiscoveryResponses in it (P80). Only a YAML file can have several: one per document.
 var decoders = map[string]func([]byte) ([]*discoveryv3.DiscoveryResponse, error){
 	".json":      decodeJSON,
 	".yaml":      decodeYAML,
 	".yml":       decodeYAML,
-	".pb":        decodeBinary,
-	".pb_text":   decodeText,
-	".textproto": decodeText,
+	".pb":        decodeOne(proto.Unmarshal),
+	".pb_text":   decodeOne(prototext.Unmarshal),
+	".textproto": decodeOne(prototext.Unmarshal),
+}
+
+// decodeOne returns a decoder of files that have one response.
+func decodeOne(unmarshal func([]byte, proto.Message) error) func([]byte) ([]*discoveryv3.DiscoveryResponse, error) {
+	return func(raw []byte) ([]*discoveryv3.DiscoveryResponse, error) {
+		m := new(discoveryv3.DiscoveryResponse)
+		if err := unmarshal(raw, m); err != nil {
+			return nil, xds.Plain(err)
+		}
+		return []*discoveryv3.DiscoveryResponse{m}, nil
+	}
 }
 
 func decodeJSON(raw []byte) ([]*discoveryv3.DiscoveryResponse, error) {
 	if len(bytes.TrimSpace(raw)) == 0 {
-		return nil, nil
+		return nil, errNoResponse
 	}
-	m := new(discoveryv3.DiscoveryResponse)
-	err := protojson.Unmarshal(raw, m)
-	return []*discoveryv3.DiscoveryResponse{m}, place(err, raw, nil)
+	return decodeOne(protojson.Unmarshal)(raw)
 }
 
-func decodeYAML(raw []byte) ([]*discoveryv3.DiscoveryResponse, error) {
-	docs, err := yamlDocuments(raw)
-	if err != nil {
-		return nil, err
-	}
-	var out []*discoveryv3.DiscoveryResponse
-	for _, d := range docs {
+// yamlSeparator begins a further document of a YAML file.
+var yamlSeparator = regexp.MustCompile(`(?m)^---(?:\s|$)`)
+
+// decodeYAML reads all documents that are not empty. sigs.k8s.io/yaml would only read the
+// first one.
+func decodeYAML(raw []byte) (out []*discoveryv3.DiscoveryResponse, err error) {
+	for n, text := range yamlSeparator.Split(string(raw), -1) {
+		doc, err := yaml.YAMLToJSONStrict([]byte(text))
+		if err != nil {
+			reason := strings.Join(strings.Fields(err.Error()), " ") // it has several lines
+			return nil, fmt.Errorf("document %d: %s", n+1, reason)
+		}
+		if string(doc) == "null" {
+			continue
+		}
 		m := new(discoveryv3.DiscoveryResponse)
-		if err := protojson.Unmarshal(d.json, m); err != nil {
-			return nil, place(err, d.json, d)
+		if err := protojson.Unmarshal(doc, m); err != nil {
+			return nil, inYAML(doc, err)
 		}
 		out = append(out, m)
+	}
+	if len(out) == 0 {
+		return nil, errNoResponse
 	}
 	return out, nil
 }
 
-func decodeText(raw []byte) ([]*discoveryv3.DiscoveryResponse, error) {
-	m := new(discoveryv3.DiscoveryResponse)
-	err := prototext.Unmarshal(raw, m)
-	return []*discoveryv3.DiscoveryResponse{m}, place(err, nil, nil)
-}
+// jsonPlace is how protojson names a place in its input.
+var jsonPlace = regexp.MustCompile(`^\(line \d+:\d+\): | \(line \d+:\d+\)`)
 
-func decodeBinary(raw []byte) ([]*discoveryv3.DiscoveryResponse, error) {
-	m := new(discoveryv3.DiscoveryResponse)
-	err := proto.Unmarshal(raw, m)
-	return []*discoveryv3.DiscoveryResponse{m}, place(err, nil, nil)
+// inYAML explains an error of protojson without the place, which is one in the JSON that was
+// made of the YAML. It names the first resource that cannot be read instead.
+func inYAML(doc []byte, err error) error {
+	where := ""
+	var response struct {
+		Resources []json.RawMessage `json:"resources"`
+	}
+	if json.Unmarshal(doc, &response) == nil {
+		for i, r := range response.Resources {
+			if e := protojson.Unmarshal(r, new(anypb.Any)); e != nil {
+				where, err = fmt.Sprintf("resources[%d]: ", i), e
+				break
+			}
+		}
+	}
+	return errors.New(where + jsonPlace.ReplaceAllString(xds.Plain(err).Error(), ""))
 }
 
 // section is a DiscoveryResponse of a file, cut into resources.
@@ -70,19 +103,19 @@ type section struct {
 	resources []*xds.Resource
 }
 
-// errNoResponse is the fault of an empty file as well: one that is just being
-// written is empty at first.
+// errNoResponse is also the fault of an empty file: a file that is being written is empty at
+// first.
 var errNoResponse = errors.New("no DiscoveryResponse: neither type_url nor resources")
 
-// parseFile reads a file's content, with the faults of P18 and P28 as if an
-// origin had sent it. Resources equal to those that held returns are shared.
+// parseFile reads the content of a file. What would be a fault in an origin's response is a
+// fault here (P18, P28). A resource that equals the one that held returns is that one.
 func parseFile(ext string, raw []byte, held func(xds.TypeURL, string) *xds.Resource) ([]*section, error) {
 	responses, err := decoders[ext](raw)
-	if err != nil {
+	switch {
+	case errors.Is(err, errNoResponse):
+		return nil, err
+	case err != nil:
 		return nil, fmt.Errorf("%w: %w", xds.ErrUnreadable, err)
-	}
-	if len(responses) == 0 {
-		return nil, errNoResponse
 	}
 	var out []*section
 	seen := make(map[xds.TypeURL]map[string]bool)

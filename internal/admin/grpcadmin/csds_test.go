@@ -75,7 +75,7 @@ func TestFetch(t *testing.T) {
 	c.ack()
 	c.ask(xds.RouteType, "bad")
 	m := c.recv()
-	c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: m.TypeUrl, ResponseNonce: m.Nonce, ErrorDetail: &rpcstatus.Status{Code: 3, Message: "it is bad, password=hunter2"}})
+	c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: m.TypeUrl, ResponseNonce: m.Nonce, ErrorDetail: &rpcstatus.Status{Code: 3, Message: "it is bad, Bearer hunter2hunter2"}})
 	got := r.want(&statusv3.ClientStatusRequest{}, "edge-1: a/ACKED bad/NACKED gone/DOES_NOT_EXIST later/REQUESTED")
 	if text := prototext.Format(got); strings.Contains(text, "hunter2") {
 		t.Errorf("a secret is shown: %s", text)

@@ -25,13 +25,7 @@ type said struct {
 func (s *said) Error() string { return s.text }
 func (s *said) Unwrap() error { return s.err }
 
-// Own is what the relay says of its own configuration, in which nothing stands that
-// is a secret: files are named there that have some. It is logged as it is; the
-// patterns would take "secrets: wants mtls, allow or deny" for one.
-type Own string
-
-// Handler has nothing logged that Text would hide. Names of attributes that are
-// suspicious hide their values.
+// Handler returns a handler that logs what Text leaves.
 func Handler(h slog.Handler) slog.Handler { return handler{h} }
 
 type handler struct{ slog.Handler }
@@ -60,17 +54,11 @@ func (h handler) WithGroup(name string) slog.Handler { return handler{h.Handler.
 
 func attr(a slog.Attr) slog.Attr {
 	v := a.Value.Resolve()
-	if own, ok := v.Any().(Own); ok {
-		return slog.String(a.Key, string(own))
-	}
 	switch v.Kind() {
 	case slog.KindString, slog.KindAny:
 		s := v.String()
 		if v.Kind() == slog.KindAny {
 			s = fmt.Sprintf("%+v", v.Any()) // as slog does, of errors and of the rest
-		}
-		if Suspicious(a.Key) && s != "" {
-			return slog.String(a.Key, Hidden)
 		}
 		if t := Text(s); t != s {
 			return slog.String(a.Key, t)

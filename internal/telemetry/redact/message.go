@@ -193,9 +193,6 @@ func value(f protoreflect.FieldDescriptor, v protoreflect.Value, hide bool, dept
 			return protoreflect.ValueOfString(Hidden), true
 		}
 		s := Text(v.String())
-		if isHost(string(f.Name())) {
-			s = host(s)
-		}
 		return protoreflect.ValueOfString(s), s != v.String()
 	case protoreflect.BytesKind:
 		if hide {

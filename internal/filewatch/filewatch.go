@@ -1,0 +1,165 @@
+// Package filewatch tells when files have changed: written in place, replaced by a rename, or
+// reached through a symlink that was swapped, as Kubernetes does.
+//
+// It watches the directories of the files, and of each symlink on the way to them, with
+// fsnotify. It also looks at the files periodically, because an event can be lost and some
+// file systems have none.
+package filewatch
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+const (
+	// Quiet is how long no event may come before the files are looked at: a file that is
+	// written in place is not complete before, and several files are often replaced together.
+	Quiet = 200 * time.Millisecond
+	// quietAtMost bounds the wait for Quiet if events never stop.
+	quietAtMost = 10 * Quiet
+	// pollEvery is how often the files are looked at without an event.
+	pollEvery = 10 * time.Second
+)
+
+// Run calls changed at once, and then each time that a file of paths() is another one, or has
+// another size or modification time, than at the call before. A path may be a directory: its
+// modification time changes with the names in it. Run and its calls use one goroutine. Run
+// returns nil when ctx ends.
+func Run(ctx context.Context, log *slog.Logger, paths func() []string, changed func()) error {
+	var events chan fsnotify.Event // nil without a watcher: then only the poll finds changes
+	var lost chan error
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		log.Warn("files are polled and not watched", "every", pollEvery.String(), "error", err)
+	} else {
+		defer watcher.Close()
+		events, lost = watcher.Events, watcher.Errors
+	}
+	poll := time.NewTicker(pollEvery)
+	defer poll.Stop()
+
+	var seen State
+	var quiet <-chan time.Time // nil: no event since the last look
+	var first time.Time        // the first event since then
+	warned := ""
+	for {
+		if quiet == nil {
+			if watcher != nil {
+				warned = watch(watcher, paths(), log, warned) // before the look: what comes later is an event
+			}
+			if now := Look(paths()); seen == nil || !now.Equal(seen) {
+				seen = now
+				changed()
+				continue // the call may have changed paths()
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-poll.C: // while events come, the files may be incomplete
+		case <-quiet:
+			quiet = nil
+		case <-lost: // an overflow of events, for example
+			quiet, first = time.After(Quiet), time.Now()
+		case <-events:
+			if quiet == nil {
+				first = time.Now()
+			}
+			quiet = time.After(min(Quiet, time.Until(first.Add(quietAtMost))))
+		}
+	}
+}
+
+// watch adds and removes directories of the watcher. It logs an error unless it is the one that
+// was logged before, and returns its text.
+func watch(w *fsnotify.Watcher, paths []string, log *slog.Logger, warned string) string {
+	want := make(map[string]bool)
+	for _, path := range paths {
+		for _, step := range trail(path) {
+			want[filepath.Dir(step)] = true
+			if is, err := os.Stat(step); err == nil && is.IsDir() {
+				want[step] = true
+			}
+		}
+	}
+	for _, dir := range w.WatchList() {
+		if !want[dir] {
+			_ = w.Remove(dir) // an error means that the directory is gone
+		}
+	}
+	text := ""
+	for dir := range want {
+		// It is added again each time, because another directory may have taken its place.
+		if err := w.Add(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			text = err.Error()
+		}
+	}
+	if text != "" && text != warned {
+		log.Warn("a change of files may be noticed late", "every", pollEvery.String(), "error", text)
+	}
+	return text
+}
+
+// State is what a look at files found, by path; nil for a file that is not there.
+type State map[string]os.FileInfo
+
+// Look looks at files. It follows symlinks.
+func Look(paths []string) State {
+	out := make(State, len(paths))
+	for _, path := range paths {
+		out[path], _ = os.Stat(path)
+	}
+	return out
+}
+
+// Equal reports whether two looks found the same files, with the same sizes and times.
+func (s State) Equal(o State) bool {
+	return maps.EqualFunc(s, o, func(x, y os.FileInfo) bool {
+		if x == nil || y == nil {
+			return x == y
+		}
+		return os.SameFile(x, y) && x.Size() == y.Size() && x.ModTime().Equal(y.ModTime())
+	})
+}
+
+// maxLinks is how many symlinks a path may lead through, as in Linux.
+const maxLinks = 40
+
+// trail returns the symlinks that a path leads through, and then the file or directory that it
+// leads to. No returned path has a symlink above its last element.
+func trail(path string) []string {
+	var out []string
+	for range maxLinks {
+		link, target := firstLink(path)
+		if link == "" {
+			return append(out, path)
+		}
+		out = append(out, link)
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(link), target)
+		}
+		path = filepath.Join(target, path[len(link):])
+	}
+	return out
+}
+
+// firstLink returns the first symlink in a path, and what it contains.
+func firstLink(path string) (link, target string) {
+	for i := 1; i <= len(path); i++ {
+		if i < len(path) && path[i] != filepath.Separator {
+			continue
+		}
+		if target, err := os.Readlink(path[:i]); err == nil {
+			return path[:i], target
+		}
+	}
+	return "", ""
+}
