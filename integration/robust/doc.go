@@ -14,7 +14,6 @@
 //	client.go  a client, whose requests and receipts are recorded
 //	link.go    the proxy, and what it does to connections
 //	plan.go    which faults a round has: a pure function of the seed
-//	hang.go    rounds in which all origins hang for long
 //	stage.go   all of these put together; run.go: rounds, and rest after each
 //	soak.go    another run: churn, and what the relay is left with
 package main

@@ -57,7 +57,6 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 		set.last = *long
 		return soak(ctx, set)
 	}
-	set.hangs = true
 	_, err = play(ctx, set)
 	return err
 }

@@ -51,10 +51,7 @@ func beOrigin(in io.Reader, out io.Writer) error {
 	snapshots := cache.NewSnapshotCache(false, byCluster{}, nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	mouth := newMouth()
-	go mouth.follow(ctx)
-	g := grpc.NewServer(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
-		grpc.StreamInterceptor(mouth.intercept))
+	g := grpc.NewServer(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, server.NewServer(ctx, snapshots, nil))
 	served := make(chan struct{})
 	listening := false

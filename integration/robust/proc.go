@@ -4,15 +4,11 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"strconv"
-	"strings"
 	"syscall"
-	"time"
 )
 
 // proc is a process of the run. It dies with this one.
@@ -55,28 +51,6 @@ func (p *proc) signal(s os.Signal) {
 	default:
 		_ = p.cmd.Process.Signal(s) // it may have ended just now
 	}
-}
-
-// used is the processor's time that it has used.
-func (p *proc) used() (time.Duration, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
-	if err != nil {
-		return 0, err
-	}
-	// After the name, which may have anything in it, in hundredths of a second.
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	if len(fields) < 13 {
-		return 0, fmt.Errorf("/proc/%d/stat: %q", p.cmd.Process.Pid, text)
-	}
-	var ticks int64
-	for _, f := range fields[11:13] {
-		n, err := strconv.ParseInt(f, 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("/proc/%d/stat: %w", p.cmd.Process.Pid, err)
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * 10 * time.Millisecond, nil
 }
 
 // kill ends it at once, also if it is stopped.

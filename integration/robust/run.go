@@ -32,33 +32,19 @@ func (s *stage) rounds() error {
 	}
 	began := time.Now()
 	for round := 1; round == 1 || time.Since(began) < s.last; round++ {
-		hangs := s.hangs(round)
-		if hangs {
-			if err := s.before(round); err != nil {
-				return err
-			}
-		}
 		ctx, cancel := context.WithCancel(s.ctx)
 		changed := make(chan struct{})
 		go func() {
 			defer close(changed)
 			s.change(ctx, changes)
 		}()
-		var err error
-		if hangs {
-			err = s.hang(round)
-		} else {
-			steps := plan(s.seed, round, s.settings.scale)
-			fmt.Fprintf(s.out, "round %d: %d steps\n", round, len(steps))
-			err = s.play(steps)
-		}
+		steps := plan(s.seed, round, s.settings.scale)
+		fmt.Fprintf(s.out, "round %d: %d steps\n", round, len(steps))
+		err := s.play(steps)
 		cancel()
 		<-changed
 		if err == nil {
 			err = s.rest()
-		}
-		if err == nil && hangs {
-			err = s.calm(s.ctx, someRest)
 		}
 		if err != nil {
 			return fmt.Errorf("round %d: %w", round, err)

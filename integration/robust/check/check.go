@@ -15,7 +15,6 @@ const (
 	RuleNewest    = "newest"
 	RuleUnbroken  = "unbroken"
 	RuleReference = "reference"
-	RuleServed    = "served"
 	RuleProcess   = "process"
 	RuleProtocol  = "protocol"
 )
@@ -153,8 +152,6 @@ func (c *checker) event(e *Event) {
 		for key, done := range c.done {
 			c.rested[key] = slices.Clone(done)
 		}
-	case Waited:
-		c.waited(e)
 	case Complaint:
 		c.found = append(c.found, Violation{Rule: RuleProtocol, Client: e.Client, Stream: e.Stream, N: e.N, At: e.T, Text: e.Error})
 	}

@@ -27,9 +27,6 @@
 //   - reference: a route leads to no cluster that its client was not given
 //     while the relay had it for all who came before. Of what is stored each type
 //     is of its own time, and may be of before the last rest.
-//   - served: where all origins hang for longer than absent_after, who asks first for
-//     something that the relay's store has for sure is given something. That they
-//     hang takes nothing away: for "removal" it is no state of theirs.
 //   - process: no relay ends by itself.
 //   - protocol: no client saw the relay break the protocol.
 //

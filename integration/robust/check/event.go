@@ -51,9 +51,6 @@ const (
 	// Stored: at the last Rest, the store of Relay's Process had all that its
 	// clients held.
 	Stored What = "stored"
-	// Waited: all origins hang for so long that Relay's Process, which never heard any, has
-	// to serve what its store has to those who opened a stream by event Upto.
-	Waited What = "waited"
 	// Complaint: Client saw the relay break the protocol, as Error says.
 	Complaint What = "complaint"
 )

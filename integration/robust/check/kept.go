@@ -1,10 +1,6 @@
 package check
 
-import (
-	"fmt"
-	"maps"
-	"slices"
-)
+import "fmt"
 
 // keeping is what a relay's store has of which nothing but an origin's removal takes
 // it away: a client held it at the last rest, and asked for it from then on until
@@ -83,7 +79,8 @@ func (k *kept) prune(c *checker, e *Event) {
 // serves is what is kept of that which a stream to the process asks for first; nil:
 // there is nothing of it, as far as can be told.
 func (k *kept) serves(c *checker, s *stream, p *process) *keeping {
-	if k == nil || k.ending == 0 || s.openedN < p.began {
+	// A later process may have stored a generation with fewer names since.
+	if k == nil || k.ending == 0 || p.id != k.process.id+1 || s.openedN < p.began {
 		return nil
 	}
 	for _, one := range k.all {
@@ -92,24 +89,6 @@ func (k *kept) serves(c *checker, s *stream, p *process) *keeping {
 		}
 	}
 	return nil
-}
-
-// waited judges, of a process with a store that waited for its origins for long enough,
-// the streams that nothing came on: none asked first for what the store has for sure.
-func (c *checker) waited(e *Event) {
-	p := c.process(e.Relay, e.Process)
-	if p == nil {
-		return
-	}
-	for _, s := range slices.SortedFunc(maps.Values(c.streams), func(a, b *stream) int { return a.openedN - b.openedN }) {
-		t := c.first[c.conns[streamID{s.client, s.id}]]
-		switch one := c.kept[e.Relay].serves(c, s, p); {
-		case one == nil, s.relay != e.Relay, s.answered, s.closedN > 0, s.openedN > e.Upto, t > 0 && t <= e.N:
-		default:
-			c.violate(RuleServed, s, e, one.typ, one.name, s.opened, "opened at %s to %s, it was given nothing while all origins hang, though the relay's store had what it asks for: %s had it at the last rest",
-				clock(s.opened), p, one.by)
-		}
-	}
 }
 
 // always reports whether no origin was without a resource from an event until now.
