@@ -104,7 +104,7 @@ func build(ctx context.Context, set settings) (*stage, error) {
 		}
 		r := &relay{name: relayName(i), told: new(bool), binary: set.binary, dir: set.dir, variant: upstreamOf[i%2], more: maps.Clone(set.more), history: s.history, log: log}
 		if i == 0 && !set.quiet {
-			r.more = map[string]any{"store": map[string]any{"path": filepath.Join(set.dir, r.name+".store"), "interval": "200ms", "max_age": maxAge.String()}}
+			r.more = map[string]any{"store": map[string]any{"path": filepath.Join(set.dir, r.name+".store"), "interval": "200ms", "max_age": "5m"}}
 		}
 		var links []*link
 		for _, o := range s.origins {

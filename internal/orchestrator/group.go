@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"xdsrelay/internal/fanout"
-	"xdsrelay/internal/store"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/upstream"
@@ -74,7 +73,7 @@ type Group struct {
 	refusing bool             // that clients are refused was logged, and is still so
 	unjudged []*member        // that asked for something since the last judge
 
-	stored     map[xds.TypeURL]*store.Stored // that no origin has answered yet
+	stored     map[xds.TypeURL]*recollection // what may still be served of it
 	serving    bool                          // what is stored is served
 	recallDue  bool                          // something may have been asked for since the last recall
 	recallTold bool                          // that it is served was logged
@@ -127,7 +126,10 @@ func (g *Group) run(ctx context.Context) {
 	defer g.meters.Release()
 	g.ctx = ctx
 	if g.opts.Store != nil {
-		g.stored = g.opts.Store.Load(ctx, g.key) // before the first stream, which lists it (P66)
+		g.stored = make(map[xds.TypeURL]*recollection)
+		for typ, s := range g.opts.Store.Load(ctx, g.key) { // before the first stream, which lists it (P66)
+			g.stored[typ] = &recollection{Snapshot: s.Snapshot, Until: s.Until}
+		}
 	}
 	g.start(g.home())
 	g.loop(ctx)
@@ -198,6 +200,7 @@ func (g *Group) step(now time.Time) (over bool) {
 	g.expire(now)
 	g.lapse(now)
 	g.remove(now)
+	g.dropStored(now)
 	g.place(now)
 	g.reask()
 	g.recall(now) // before what is asked for with it
@@ -255,8 +258,8 @@ func (g *Group) apply(u update) {
 		// Somebody may be waiting for a first answer, and for nothing else.
 		g.urgent = g.urgent || first
 	}
-	if spoken && v.stored.Load() != nil {
-		g.dropStored(v)
+	if spoken {
+		g.answered(u.Type, time.Now())
 	}
 }
 
@@ -311,6 +314,9 @@ func (g *Group) wait(now time.Time) time.Duration {
 		before(g.answerBy)
 	}
 	delay := g.removalDelay()
+	for _, s := range g.stored {
+		before(s.Until)
+	}
 	for _, v := range g.views {
 		before(v.removals.due(delay))
 		if m := v.move.Load(); m != nil {

@@ -29,7 +29,7 @@ type view struct {
 	// held is the newest snapshot, published or not; nil before the first
 	// update. Read by anyone.
 	held atomic.Pointer[xds.Snapshot]
-	// stored is what the store has, until an origin has answered the type; nil: nothing.
+	// stored is what the store has and may still be served; nil: nothing.
 	// Read by anyone.
 	stored atomic.Pointer[xds.Snapshot]
 

@@ -123,6 +123,7 @@ func TestNamesAndLabels(t *testing.T) {
 		"xdsrelay_store_loads_total":                    "result",
 		"xdsrelay_store_left_out_total":                 "reason",
 		"xdsrelay_store_unwritten_age_seconds":          "",
+		"xdsrelay_store_off":                            "",
 		"xdsrelay_config_reloads_total":                 "result",
 		"xdsrelay_config_rejected":                      "",
 		"xdsrelay_trace_spans_total":                    "result",

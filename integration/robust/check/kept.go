@@ -1,8 +1,6 @@
 package check
 
-import (
-	"fmt"
-)
+import "fmt"
 
 // keeping is what a relay's store has of which nothing but an origin's removal takes
 // it away: a client held it at the last rest, and asked for it from then on until
@@ -81,7 +79,8 @@ func (k *kept) prune(c *checker, e *Event) {
 // serves is what is kept of that which a stream to the process asks for first; nil:
 // there is nothing of it, as far as can be told.
 func (k *kept) serves(c *checker, s *stream, p *process) *keeping {
-	if k == nil || k.ending == 0 || s.openedN < p.began {
+	// A later process may have stored a generation with fewer names since.
+	if k == nil || k.ending == 0 || p.id != k.process.id+1 || s.openedN < p.began {
 		return nil
 	}
 	for _, one := range k.all {
