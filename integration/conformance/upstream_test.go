@@ -252,17 +252,12 @@ func TestP53_SilenceEndsNothing(t *testing.T) {
 		cl := c.client("one")
 		cl.sub(cds)
 		c.site.request(c, cds, 1)
-		// Longer than first_answer_timeout: until a name of another client has been
-		// taken for absent, three times.
-		other := c.clientOf("delta", true, "other")
-		c.site.put(c, lds, "l=1") // an origin that has said nothing at all says nothing of them either
-		other.sub(lds)
-		other.take(lds, "l=1")
-		c.site.silent = true
-		for _, n := range []string{"x", "y", "z"} {
-			other.sub(acme, n)
-			other.take(acme, "-"+n)
-		}
+		eventually(c, "first_answer_timeout has passed", func() error {
+			if body := c.relay.get(c, "/keys/"+c.key); !strings.Contains(body, `"silent_since"`) {
+				return errorf("%s", body)
+			}
+			return nil
+		})
 		cl.nothing(cds, "the origin's answer")
 		c.site.stream(c, 1).reply(c, cds, "1", "a=1")
 		cl.take(cds, "a=1")
