@@ -154,7 +154,7 @@ func (r *relay) newRegistry(node *expr.Node) (*orchestrator.Registry, error) {
 			return r.origins.NewStream(id, node, sink)
 		},
 		FirstAnswerTimeout: u.FirstAnswerTimeout,
-		Metrics: r.meters, Log: r.log,
+		Metrics:            r.meters, Log: r.log,
 	}
 	if node != nil {
 		o.Node = nodeOf(node)

@@ -16,7 +16,9 @@ var tcpKeepalive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Int
 // keepaliveCredentials turn TCP keepalive on before each handshake. A dialer of
 // the relay's own would do the same, but gRPC ignores the environment's proxies
 // where there is one.
-type keepaliveCredentials struct{ credentials.TransportCredentials }
+type keepaliveCredentials struct {
+	credentials.TransportCredentials
+}
 
 func (c keepaliveCredentials) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	if tcp, ok := raw.(*net.TCPConn); ok {

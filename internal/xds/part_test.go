@@ -105,4 +105,3 @@ func TestP50_WhatAWildcardLeaves(t *testing.T) {
 		t.Error("not forgotten with its name, or another was")
 	}
 }
-
