@@ -96,7 +96,6 @@ func TestNamesAndLabels(t *testing.T) {
 		"xdsrelay_upstream_streams":                     "",
 		"xdsrelay_upstream_updates_total":               "result,type",
 		"xdsrelay_upstream_reconnects_total":            "origin,reason",
-		"xdsrelay_upstream_absent_guesses_total":        "type",
 		"xdsrelay_upstream_unasked_total":               "type",
 		"xdsrelay_upstream_rejected_total":              "reason",
 		"xdsrelay_upstream_oversized_requests_total":    "",
