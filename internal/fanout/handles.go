@@ -33,6 +33,8 @@ func see(s *xds.Snapshot, sub *xds.Subscription, name string, had *xds.Resource,
 		return s.Own(sub, name)
 	case is == xds.Pending && len(had.Handles()) > 0 && s.Gone(sub, had):
 		return nil, xds.Absent
+	case is == xds.Pending && was == xds.Present && sub.Wildcard && s != nil && s.Answered:
+		return nil, xds.Absent // the wildcard brought it, and removed it before the name was answered
 	}
 	return r, is
 }

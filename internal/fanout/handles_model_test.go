@@ -384,12 +384,15 @@ func runHandlesModel(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, 
 		}
 	}
 	c.sync()
-	// One member is not the whole answer to a glob; at last the origin answers it.
-	for n := range c.names {
-		if strings.HasSuffix(n, "/*") {
-			c.builder.Apply(xds.Update{Type: c.typ.URL, Origin: "o", Removed: []string{n}})
+	// One member is not the whole answer to a glob. What a glob was served from when
+	// the wildcard ended stays until the origin says that it is gone.
+	var gone []string
+	for r := range c.cur.Resources {
+		if _, has := c.origin.has[r.Name]; !has {
+			gone = append(gone, r.Name)
 		}
 	}
+	c.builder.Apply(xds.Update{Type: c.typ.URL, Origin: "o", Removed: gone})
 	c.world.origin(false)
 	for range 60 {
 		c.pass(time.Second)

@@ -86,3 +86,23 @@ func TestP27_ANameBesideTheWildcard(t *testing.T) {
 	w.named("-x")
 	w.want("-x")
 }
+
+// The wildcard removes a name that has not been answered: the client is told, and
+// the name's answer follows.
+func TestP32_TheWildcardRemovesANameBeforeItIsAnswered(t *testing.T) {
+	for _, answer := range []string{"x", "-x"} {
+		w := newWorld(t, xds.ClusterType, xds.Delta)
+		w.wild("a", "x")
+		w.sub("*")
+		w.want("a x")
+		w.ack()
+		w.sub("x")
+		w.want("x") // P23
+		w.ack()
+		w.wild("-x")
+		w.want("-x")
+		w.ack()
+		w.named(answer)
+		w.want(answer)
+	}
+}
