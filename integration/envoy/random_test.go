@@ -62,7 +62,7 @@ func TestRandomChanges(t *testing.T) {
 		e.reaches("in", "", "/", "backend-0")
 		tr := startTraffic(e, "in")
 		for range randomChanges() {
-			m.change()
+			m.change(e)
 			if m.rng.IntN(3) == 0 {
 				tr.goesOn()
 			}
@@ -117,7 +117,7 @@ func (m *randomModel) apply(what string, put []types.Resource, remove map[string
 }
 
 // change makes one random change.
-func (m *randomModel) change() {
+func (m *randomModel) change(e *envoy) {
 	name := fmt.Sprint("more-", m.rng.IntN(5))
 	if m.rng.IntN(4) == 0 {
 		name = "web"
@@ -148,6 +148,9 @@ func (m *randomModel) change() {
 			Key: "x-change", Value: fmt.Sprint(m.rng.IntN(1000))}}}
 		m.put("routes", r)
 	case n < 9: // all requests go to a new cluster, and the one that they went to is deleted
+		// Before its clusters are acknowledged, go-control-plane sends a route
+		// before the new cluster.
+		e.mustHave(m.now)
 		m.move()
 	default: // another listener comes, changes or goes
 		name = fmt.Sprint("in-", m.rng.IntN(3))
