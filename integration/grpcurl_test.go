@@ -180,7 +180,7 @@ func TestGRPCurl(t *testing.T) {
 				states[strings.TrimPrefix(k, id+" ")] = g.ClientStatus + " " + g.ConfigStatus
 			}
 			want := map[string]string{"web Cluster": "NACKED ERROR", "web ClusterLoadAssignment": "ACKED SYNCED",
-				"nothing ClusterLoadAssignment": "DOES_NOT_EXIST SYNCED"} // P57
+				"nothing ClusterLoadAssignment": "REQUESTED NOT_SENT"} // P57: the origin does not answer it
 			if !maps.Equal(states, want) {
 				return fmt.Errorf("%s: %v, want %v", id, states, want)
 			}

@@ -302,12 +302,12 @@ func TestP6_OriginsWordsAreRedacted(t *testing.T) {
 	for _, v := range variants {
 		s := raw(t, r.addr, v)
 		send(t, s, ask(v, node("n", "mesh"), xds.ClusterType))
-		if told := refused(t, s, answer(v), codes.Unavailable).Message(); strings.Contains(told, hidden) || !strings.Contains(told, "wrong password") {
+		if told := refused(t, s, answer(v), codes.Unavailable).Message(); strings.Contains(told, hidden) || !strings.Contains(told, "wrong credentials") {
 			t.Errorf("%s is told %q", v, told)
 		}
 	}
 	shown := r.everything(t, "mesh", node("n", "mesh"))
-	if !strings.Contains(shown, "wrong password") || strings.Contains(shown+r.log.String(), hidden) {
+	if !strings.Contains(shown, "wrong credentials") || strings.Contains(shown+r.log.String(), hidden) {
 		t.Errorf("shown:\n%s\nlog:\n%s", shown, &r.log)
 	}
 }

@@ -1,9 +1,3 @@
-// Package filewatch tells when files have changed: written in place, replaced by a rename, or
-// reached through a symlink that was swapped, as Kubernetes does.
-//
-// It watches the directories of the files, and of each symlink on the way to them, with
-// fsnotify. It also looks at the files periodically, because an event can be lost and some
-// file systems have none.
 package filewatch
 
 import (
