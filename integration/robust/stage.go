@@ -20,9 +20,6 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// maxAge is that of what is stored: longer than a round.
-const maxAge = 5 * time.Minute
-
 var originNames = []string{"first", "second"}
 
 // settings are a run's.

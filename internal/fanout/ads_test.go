@@ -175,29 +175,6 @@ func (a *ads) ask(short string, names ...string) {
 	synctest.Wait()
 }
 
-// drop unsubscribes.
-func (a *ads) drop(short string, names ...string) {
-	a.t.Helper()
-	url := adsURL(short)
-	a.mu.Lock()
-	ty := a.types[url]
-	ty.names = slices.DeleteFunc(ty.names, func(n string) bool { return slices.Contains(names, n) })
-	ty.wild = ty.wild && !slices.Contains(names, "*")
-	if !ty.wild {
-		for _, n := range names {
-			delete(ty.holds, n)
-		}
-	}
-	all := slices.Clone(ty.names)
-	a.mu.Unlock()
-	if a.variant == xds.SotW {
-		a.say(&discoveryv3.DiscoveryRequest{TypeUrl: string(url), ResourceNames: all})
-	} else {
-		a.say(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(url), ResourceNamesUnsubscribe: names})
-	}
-	synctest.Wait()
-}
-
 func (a *ads) say(m any) {
 	a.t.Helper()
 	if err := a.stream.SendMsg(m); err != nil {
@@ -212,24 +189,8 @@ func (a *ads) withhold(short string) {
 	a.types[adsURL(short)].withhold = true
 }
 
-// ack answers all that was withheld of a type, and from now on again.
-func (a *ads) ack(short string)  { a.release(short, false) }
-func (a *ads) nack(short string) { a.release(short, true) }
-
-// answerFirst answers the oldest response of a type that was withheld, and goes
-// on to withhold.
-func (a *ads) answerFirst(short string) {
-	url := adsURL(short)
-	a.mu.Lock()
-	ty := a.types[url]
-	nonce := ty.nonces[0]
-	ty.nonces = ty.nonces[1:]
-	a.mu.Unlock()
-	a.answer(url, nonce, false)
-	synctest.Wait()
-}
-
-func (a *ads) release(short string, refuse bool) {
+// ack acknowledges the responses of a type that were withheld, and all later ones.
+func (a *ads) ack(short string) {
 	url := adsURL(short)
 	a.mu.Lock()
 	ty := a.types[url]
@@ -238,7 +199,7 @@ func (a *ads) release(short string, refuse bool) {
 	ty.nonces = nil
 	a.mu.Unlock()
 	for _, n := range nonces {
-		a.answer(url, n, refuse)
+		a.answer(url, n, false)
 	}
 	synctest.Wait()
 }
