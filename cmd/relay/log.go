@@ -8,21 +8,23 @@ import (
 	"unicode/utf8"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/telemetry/logsample"
 	"xdsrelay/internal/telemetry/redact"
 )
 
-// newLog makes the process' log and what changes its level. Whatever is logged,
-// no secret is.
+// newLog makes the log of the process and the variable that changes its level. Secrets are
+// redacted, and lines that repeat are sampled.
 func newLog(w io.Writer, c config.Log) (*slog.Logger, *slog.LevelVar, error) {
 	level := new(slog.LevelVar)
 	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
 		return nil, nil, fmt.Errorf("log.level: %w", err)
 	}
 	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: shortened}
+	var out slog.Handler = slog.NewTextHandler(w, opts)
 	if c.Format == config.FormatJSON {
-		return slog.New(redact.Handler(slog.NewJSONHandler(w, opts))), level, nil
+		out = slog.NewJSONHandler(w, opts)
 	}
-	return slog.New(redact.Handler(slog.NewTextHandler(w, opts))), level, nil
+	return slog.New(logsample.New(redact.Handler(out))), level, nil
 }
 
 // maxLogged is how much of a value is logged, in bytes. Much of what is logged

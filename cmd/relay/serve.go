@@ -14,6 +14,7 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/expr"
+	"xdsrelay/internal/telemetry/logsample"
 	"xdsrelay/internal/xds"
 )
 
@@ -49,6 +50,7 @@ flags win over the environment, the environment over the file.`,
 			if err != nil {
 				return err
 			}
+			defer log.Handler().(*logsample.Handler).Flush()
 			grpcErrors.to.Store(log)
 			hangups, deaf := hangups()
 			defer deaf()

@@ -301,29 +301,3 @@ func TestP6_May(t *testing.T) {
 		t.Error(got)
 	}
 }
-
-// What clients can make the relay log has a bound, and what is left out is
-// told.
-func TestSparing(t *testing.T) {
-	s := newSparing()
-	for i := range sparingBurst {
-		if left, ok := s.allow(); !ok || left != 0 {
-			t.Fatalf("line %d: %v, %d left out", i, ok, left)
-		}
-	}
-	out := 0
-	for ok := true; ok; {
-		if _, ok = s.allow(); !ok {
-			out++
-		}
-	}
-	for {
-		if left, ok := s.allow(); ok {
-			if int(left) != out {
-				t.Errorf("%d left out, want %d", left, out)
-			}
-			return
-		}
-		out++
-	}
-}

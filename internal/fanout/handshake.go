@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"syscall"
 	"time"
 
@@ -49,9 +50,9 @@ func (h handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 		probe := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) && !c.heard.Load()
 		if !probe { // of the port, which was refused nothing
 			h.srv.meters.Refuse(telemetry.Handshake)
-			refused, now := Refusal{Reason: telemetry.Handshake, Err: fmt.Errorf("%s: peer %s: %w", c.in.gate.Key, from, err)}, time.Now()
-			h.srv.sentAway.note(&refused, "", now)
-			h.srv.refusals.handshake(c.in.gate.Key, from, err, now)
+			refused := Refusal{Reason: telemetry.Handshake, Err: fmt.Errorf("%s: peer %s: %w", c.in.gate.Key, from, err)}
+			h.srv.sentAway.note(&refused, "", time.Now())
+			h.srv.log.Warn("a client's TLS handshake failed", "peer", from, "listener", c.in.gate.Key, "reason", telemetry.Handshake.String(), "error", strings.Clone(short(err.Error(), maxSentAwayText)))
 		}
 		return nil, nil, err
 	}

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash"
-	"log/slog"
 	"sync"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -210,7 +209,7 @@ func (s *Server) encoded(ctx context.Context, snap *xds.Snapshot, sub *xds.Subsc
 	defer func() { <-s.pollers.rooms }()
 	body, err := s.encode(snap, sub, a.version, of)
 	if a.body, a.err = body, err; err != nil {
-		s.sparing.line(s.log, slog.LevelError, "an answer cannot be given as JSON", "type", snap.Type.URL, "version", a.version, "origin", snap.Origin, "error", err)
+		s.log.Error("an answer cannot be given as JSON", "type", snap.Type.URL, "version", a.version, "origin", snap.Origin, "error", err)
 	}
 	documentsOf(snap).grew(sub, a)
 	return a.body, a.err
@@ -265,7 +264,7 @@ func (s *Server) encode(snap *xds.Snapshot, sub *xds.Subscription, version strin
 	}
 	if lost > 0 {
 		of.LeftOut.Add(lost)
-		s.sparing.line(s.log, slog.LevelWarn, "resources lose fields on their way into JSON that this program does not know; over gRPC they keep them",
+		s.log.Warn("resources lose fields on their way into JSON that this program does not know; over gRPC they keep them",
 			"type", snap.Type.URL, "resources", lost, "first", first, "origin", snap.Origin)
 	}
 	b = append(b, "],"...)

@@ -337,7 +337,7 @@ func (ps *pollers) hear(p *poller, q *question) {
 		return
 	}
 	p.member.Nacked(*nack)
-	ps.srv.nackLog.note(nackOf{p.member.Key(), p.typ.URL, nack.Version}, nack, q.nonce, time.Now())
+	ps.srv.logNack(p.member, p.typ.URL, nack, q.nonce)
 }
 
 // hear returns the refusal, if it is one. Envoy's polls tell of none: it asks again with the version

@@ -10,10 +10,14 @@ import (
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/redact"
+	"xdsrelay/internal/xds"
 )
 
 // maxSentAwayText bounds what is shown of why somebody was sent away, in bytes.
 const maxSentAwayText = 512
+
+// sentAwayHalf is half of the time that SentAway covers.
+const sentAwayHalf = 30 * time.Second
 
 // SentAway is what was refused or ended lately for one reason: streams, polls and TLS
 // handshakes, but those whose time had come.
@@ -25,6 +29,15 @@ type SentAway struct {
 	Key   string    `json:"key,omitempty"` // that is why, whoever of it comes
 	Error string    `json:"error"`
 	At    time.Time `json:"at"`
+}
+
+// maxNodeText bounds how much of a node's ID is logged and kept for a client that was refused,
+// in bytes: an ID may be as long as its node.
+const maxNodeText = 256
+
+// of notes the node of a first request that is refused, before anything is made of it.
+func (r *Refusal) of(node []byte) {
+	r.node = strings.Clone(short(xds.NodeIDOf(node), maxNodeText))
 }
 
 // sentAways counts who is sent away, by reason, in two halves of a minute. It is as
@@ -61,9 +74,9 @@ func (s *sentAways) note(r *Refusal, node string, now time.Time) {
 // turn begins a new half when it is time to. s.mu is held.
 func (s *sentAways) turn(now time.Time) {
 	switch passed := now.Sub(s.started); {
-	case s.lately == nil || passed >= 2*refusalEvery:
+	case s.lately == nil || passed >= 2*sentAwayHalf:
 		s.before, s.lately, s.started = nil, make(map[telemetry.Reason]sentAway), now
-	case passed >= refusalEvery:
+	case passed >= sentAwayHalf:
 		s.before, s.lately, s.started = s.lately, make(map[telemetry.Reason]sentAway), now
 	}
 }

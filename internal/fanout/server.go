@@ -57,9 +57,6 @@ type Server struct {
 	sched    *scheduler
 	alarms   *alarms
 	door     *door
-	sparing  *sparing
-	nackLog  *nackLog
-	refusals *refusalLog
 	sentAway sentAways
 	polls    *polls
 	pollers  *pollers
@@ -85,13 +82,11 @@ func NewServer(o Options) *Server {
 	}
 	s := &Server{
 		opts: o, source: o.Source, meters: o.Metrics, log: o.Log,
-		sched: newScheduler(), alarms: newAlarms(), door: newDoor(o.Limits), sparing: newSparing(),
+		sched: newScheduler(), alarms: newAlarms(), door: newDoor(o.Limits),
 		polls: newPolls(), times: defaultRESTTimes,
 		requestTime: firstRequestTimeout, finisherOf: finisherOf, streams: make(map[uint64]*stream),
 	}
 	s.now.Store(&o.Settings)
-	s.nackLog = newNackLog(s.log, s.sparing)
-	s.refusals = newRefusalLog(s.log, s.sparing)
 	s.pollers = newPollers(s)
 	s.mover = newMover(s)
 	return s
@@ -105,8 +100,6 @@ func (s *Server) Run(ctx context.Context) error {
 	parts.Go(func() { s.alarms.run(ctx) })
 	parts.Go(func() { s.newWatcher().run(ctx) })
 	parts.Go(func() { s.mover.run(ctx) })
-	parts.Go(func() { s.nackLog.run(ctx) })
-	parts.Go(func() { s.refusals.run(ctx) })
 	parts.Go(func() { s.census(ctx) })
 	parts.Wait()
 	return nil
@@ -161,14 +154,42 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 	return err
 }
 
-// logRefusal tells of a stream or poll that was refused or ended.
+// logRefusal logs and counts a stream or poll that was refused or ended. A planned end, of which
+// there may be thousands in a minute, is logged at level debug.
 func (s *Server) logRefusal(what string, r *Refusal, node, peer, account string) {
-	now := time.Now()
 	node = strings.Clone(short(cmp.Or(node, r.node), maxNodeText))
-	s.refusals.note(what, r, node, peer, account, now)
-	if !r.Reason.Planned() {
-		s.sentAway.note(r, node, now)
+	level := slog.LevelInfo
+	if r.Reason.Planned() {
+		level = slog.LevelDebug
+	} else {
+		s.sentAway.note(r, node, time.Now())
 	}
+	args := append(clientAttrs(node, peer, account), "reason", r.Reason.String(), "code", r.Code.String())
+	if r.Key != "" { // the error is logged once for the key
+		args = append(args, "key", r.Key)
+	} else {
+		args = append(args, "error", r.Err)
+	}
+	s.log.Log(context.Background(), level, what, args...)
+}
+
+// logNack logs a response that a client refused. The reason must be redacted.
+func (s *Server) logNack(of Member, typ xds.TypeURL, n *Nack, nonce string) {
+	s.log.Warn("client refused a response", "node", n.Node, "key", of.Key().String(), "type", typ,
+		"version", n.Version, "nonce", nonce, "code", codes.Code(n.Code).String(), "reason", n.Message)
+}
+
+// clientAttrs returns the attributes of a log line that say which client it is about. The account
+// is left out if it is the peer's address.
+func clientAttrs(node, peer, account string) (args []any) {
+	if node != "" {
+		args = append(args, "node", short(node, maxNodeText))
+	}
+	args = append(args, "peer", peer)
+	if account != host(peer) {
+		args = append(args, "account", account)
+	}
+	return args
 }
 
 // hangUp closes the connection of a client that takes nothing: the status that

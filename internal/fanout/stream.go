@@ -3,7 +3,6 @@ package fanout
 import (
 	"errors"
 	"io"
-	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -267,8 +266,8 @@ func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
 			return nil, refusal
 		}
 		st.srv.meters.Refuse(refusal.Reason)
-		st.srv.sparing.line(st.srv.log, slog.LevelWarn, "a type is not given to this client, and stays unanswered",
-			append(whose(st.node.ID, st.from, st.caller.Account), "type", url, "reason", refusal.Reason.String(), "error", refusal.Err)...)
+		st.srv.log.Warn("a type is not given to this client, and stays unanswered",
+			append(clientAttrs(st.node.ID, st.from, st.caller.Account), "type", url, "reason", refusal.Reason.String(), "error", refusal.Err)...)
 		return st.placed(sl, era) // P6: unanswered
 	}
 	member, err := st.srv.source.Join(Join{Node: st.node, Peer: st.caller.Peer, Account: st.caller.Account, Type: url, Waker: sl})
@@ -377,7 +376,7 @@ func (st *stream) apply(sl *slot) *Refusal {
 		nack.Message = message
 		st.mu.Unlock()
 		sl.member.Nacked(*nack)
-		st.srv.nackLog.note(nackOf{sl.member.Key(), sl.typ.URL, nack.Version}, nack, string(r.Nonce), now)
+		st.srv.logNack(sl.member, sl.typ.URL, nack, string(r.Nonce))
 	}
 	if out.Verdict != Acked || changed || fresh {
 		st.throttle()

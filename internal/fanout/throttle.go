@@ -1,8 +1,6 @@
 package fanout
 
 import (
-	"log/slog"
-
 	"golang.org/x/time/rate"
 
 	"xdsrelay/internal/telemetry"
@@ -37,8 +35,8 @@ func (st *stream) throttle() {
 	}
 	if !st.throttled {
 		st.throttled = true
-		st.srv.sparing.line(st.srv.log, slog.LevelWarn, "a stream sends more than limits.requests_per_second, and is read more slowly",
-			append(whose(st.node.ID, st.from, st.caller.Account), "limit", limit)...)
+		st.srv.log.Warn("a stream sends more than limits.requests_per_second, and is read more slowly",
+			append(clientAttrs(st.node.ID, st.from, st.caller.Account), "limit", limit)...)
 	}
 	st.srv.meters.Refuse(telemetry.LimitRequestsPerSecond)
 	_ = st.limiter.Wait(st.grpc.Context()) // it fails if the stream ends

@@ -29,7 +29,6 @@ type Registry struct {
 	running chan struct{} // closed by Run
 	past    past
 	started time.Time
-	lines   *lines
 
 	mu     sync.Mutex
 	ctx    context.Context // of Run; nil before it and after its end
@@ -55,7 +54,6 @@ func New(opts Options) (*Registry, error) {
 		started: time.Now(),
 		log:     opts.Log,
 		running: make(chan struct{}),
-		lines:   newLines(),
 		groups:  make(map[xds.Key]*Group),
 		idle:    idle,
 		peers:   make(map[string]map[xds.Key]int),
@@ -149,11 +147,11 @@ func (r *Registry) enter(key xds.Key, m *member, fresh *Group) (*Group, *fanout.
 	if evicted != nil {
 		evicted.cancel()
 		r.opts.Metrics.Keys.Add(-1)
-		r.lines.tell(evicted, "key dropped: another needs its room", "limit", r.settings().Limits.Keys)
+		evicted.log.Info("key dropped: another needs its room", "limit", r.settings().Limits.Keys)
 	}
 	if g != nil && g == fresh {
 		r.opts.Metrics.Keys.Add(1)
-		r.lines.tell(g, "key in use", "node", clip(m.node.ID, maxNackName))
+		g.log.Info("key in use", "node", clip(m.node.ID, maxNackName))
 	}
 	return g, refusal
 }
@@ -228,7 +226,7 @@ func (r *Registry) leave(m *member) {
 	if evicted != nil {
 		evicted.cancel()
 		r.opts.Metrics.Keys.Add(-1)
-		r.lines.tell(evicted, "key dropped: more than max_idle are without clients", "max_idle", most)
+		evicted.log.Info("key dropped: more than max_idle are without clients", "max_idle", most)
 	}
 }
 
@@ -248,7 +246,7 @@ func (r *Registry) drop(g *Group) bool {
 	r.mu.Unlock()
 	if !evicted {
 		r.opts.Metrics.Keys.Add(-1)
-		r.lines.tell(g, "key dropped: without clients for idle_ttl", "idle_ttl", r.settings().IdleTTL)
+		g.log.Info("key dropped: without clients for idle_ttl", "idle_ttl", r.settings().IdleTTL)
 	}
 	return true
 }

@@ -53,7 +53,7 @@ func (r *Registry) Reconfigure(to Settings) {
 	for _, g := range evicted {
 		g.cancel()
 		r.opts.Metrics.Keys.Add(-1)
-		r.lines.tell(g, "key dropped: fewer may be kept now", "max_idle", to.MaxIdle, "limit", to.Limits.Keys)
+		g.log.Info("key dropped: fewer may be kept now", "max_idle", to.MaxIdle, "limit", to.Limits.Keys)
 	}
 }
 

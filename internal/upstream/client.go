@@ -59,8 +59,6 @@ type Keepalive struct{ Time, Timeout time.Duration }
 type Client struct {
 	opts  Options
 	sites []*site
-
-	versions *lines
 }
 
 // site is one origin with its accounts.
@@ -191,7 +189,7 @@ func New(opts Options) (*Client, error) {
 	if err := opts.complete(); err != nil {
 		return nil, err
 	}
-	c := &Client{opts: opts, versions: newLines()}
+	c := &Client{opts: opts}
 	seen := make(map[string]bool)
 	for _, o := range opts.Origins {
 		if o.Name == "" {

@@ -214,7 +214,7 @@ func (s *Stream) update(ctx context.Context, u xds.Update) (changed bool, err er
 	switch {
 	case err == nil:
 		if changed {
-			s.came(&u, was)
+			s.logVersion(&u, was)
 		}
 		return changed, nil
 	case ctx.Err() != nil:

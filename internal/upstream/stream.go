@@ -42,9 +42,6 @@ type Stream struct {
 	returned time.Time      // when serving's took over from another; zero: it did not
 	fleeting map[*site]int  // returns in a row that did not last
 	found    chan *line     // tried out, from their seekers
-
-	// Of who hands over updates, which never overlap.
-	told []toldVersion
 }
 
 // NewStream makes the stream of a key; id is the key as people read it, node
