@@ -232,12 +232,11 @@ func (r *relay) run(ctx, hurry context.Context) error {
 	if r.opr != nil {
 		g.Go(func() error { return serving(r.operators.Run(gctx, r.opr), "admin.grpc_address") })
 	}
-	g.Go(func() error { return r.admin.Look(gctx) })
 	for _, e := range r.down {
 		g.Go(func() error { return r.serveClients(gctx, e) })
-		if e.certs != nil {
-			g.Go(func() error { return e.certs.Run(gctx) })
-		}
+	}
+	for _, c := range r.certs() {
+		g.Go(func() error { return c.Run(gctx) })
 	}
 
 	if r.reloads != nil {

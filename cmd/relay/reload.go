@@ -52,22 +52,29 @@ func (r *relay) configuration() admin.Configuration {
 			out.NotTaken = append(out.NotTaken, *f)
 		}
 	}
-	add := func(of string, f *tlsfiles.Fault) {
-		if f != nil {
-			out.NotTaken = append(out.NotTaken, admin.NotTaken{Of: of, Error: f.Err.Error(), Since: f.Since})
+	for _, c := range r.certs() {
+		if f := c.Fault(); f != nil {
+			out.NotTaken = append(out.NotTaken, admin.NotTaken{Of: c.Name(), Error: f.Err.Error(), Since: f.Since})
 		}
 	}
-	for _, e := range r.down {
-		if e.certs != nil {
-			add(e.conf.Key+".tls", e.certs.Fault())
-		}
-	}
-	add("admin.tls", r.admin.CertificateFault())
 	return out
 }
 
-// followed are the files at which a change is looked for: certificates are read
-// where they are used, but while they are what is wrong.
+// certs returns the sources of the certificates of all listeners.
+func (r *relay) certs() (out []*tlsfiles.Source) {
+	for _, e := range r.down {
+		if e.certs != nil {
+			out = append(out, e.certs)
+		}
+	}
+	if c := r.admin.Certificates(); c != nil {
+		out = append(out, c)
+	}
+	return out
+}
+
+// followed returns the files whose change reloads the configuration. Sources of certificates follow
+// their own files, so those are followed here only while the configuration is rejected.
 func (l *reloader) followed(cfg *config.Config, rejected bool) *[]string {
 	out := []string{l.relay.cfg.Places.File()}
 	add := func(files ...string) {

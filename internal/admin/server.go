@@ -192,13 +192,9 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// CertificateFault is what is wrong with the files of the certificate; nil: nothing.
-func (s *Server) CertificateFault() *tlsfiles.Fault {
-	if s.certs == nil {
-		return nil
-	}
-	return s.certs.Fault()
-}
+// Certificates returns the source of the server's certificate, which the caller has to run; nil:
+// plaintext.
+func (s *Server) Certificates() *tlsfiles.Source { return s.certs }
 
 // SetToken has another token be asked for from now on. It is for a server that has
 // one: what others may reach is not to be opened by a file. It reports whether it is
@@ -285,16 +281,6 @@ func (s *Server) TLS(protocols ...string) *tls.Config {
 		return nil
 	}
 	return s.certs.Server(protocols...)
-}
-
-// Look looks at the certificates now and then until ctx ends; then it returns nil.
-// They are looked at before each handshake as well: it is for those of a relay whom
-// nobody asks.
-func (s *Server) Look(ctx context.Context) error {
-	if s.certs == nil {
-		return nil
-	}
-	return s.certs.Run(ctx)
 }
 
 // MayServe checks that an address is for this host only, or a token needed.

@@ -64,6 +64,7 @@ func TestTLS(t *testing.T) {
 	}
 
 	renew("second")
+	r.Server.Certificates().Reload()
 	r.client.CloseIdleConnections()
 	if got := r.get("/live", nil).TLS.PeerCertificates[0].Subject.CommonName; got != "second" {
 		t.Errorf("after a renewal it shows %q", got)

@@ -85,8 +85,8 @@ func (s *fakeStream) by() string {
 	return info.State.PeerCertificates[0].Subject.CommonName
 }
 
-// The relay's own certificate, and whom it trusts, are those of the files as
-// they are when a connection is made; files that cannot be used change nothing.
+// A new connection uses the certificate and the authorities that were read last. Files that cannot
+// be used change nothing.
 func TestTLSWithFilesThatAreRenewed(t *testing.T) {
 	ca := tlstest.NewAuthority(t)
 	f := secured(t, ca.Pair(t, tlstest.DNS("origin.test")), ca)
@@ -103,6 +103,7 @@ func TestTLSWithFilesThatAreRenewed(t *testing.T) {
 	})
 	_, sink := r.stream(named(rds, "a"))
 	sink.until(t, "failure", func() bool { return sink.lastStatus().Failed })
+	certs := r.client.sites[0].origin.(*grpcOrigin).certs
 	connects := func(as string) {
 		t.Helper()
 		s := f.next()
@@ -112,18 +113,22 @@ func TestTLSWithFilesThatAreRenewed(t *testing.T) {
 		}
 	}
 	pair(ca, "first")
+	certs.Reload()
 	connects("first")
 	sink.until(t, "connection", func() bool { return sink.lastStatus().Connected })
 
 	tlstest.File(t, dir, "relay.key", []byte("broken"))
+	certs.Reload()
 	r.stream(named(rds, "b"))
 	connects("first")
 
 	pair(ca, "second")
+	certs.Reload()
 	r.stream(named(rds, "c"))
 	connects("second")
 
 	tlstest.File(t, dir, "ca", tlstest.NewAuthority(t).PEM())
+	certs.Reload()
 	_, sink = r.stream(named(rds, "d"))
 	sink.until(t, "distrust", func() bool {
 		s := sink.lastStatus()
@@ -144,7 +149,7 @@ func TestCertificatesOfAnOriginThatAreNotTakenAreShown(t *testing.T) {
 	ca, dir := tlstest.NewAuthority(t), t.TempDir()
 	r := startRelay(t, Options{Origins: []OriginOptions{{Name: "one", Address: "127.0.0.1:1", TLS: TLSFiles{CAFile: tlstest.File(t, dir, "ca", ca.PEM())}}}})
 	look := func() []FileFault {
-		r.client.sites[0].origin.(*grpcOrigin).certs.Client("")
+		r.client.sites[0].origin.(*grpcOrigin).certs.Reload()
 		return r.client.Origins()[0].Faults
 	}
 	if f := look(); f != nil {

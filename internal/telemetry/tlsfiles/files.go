@@ -2,12 +2,14 @@ package tlsfiles
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -43,8 +45,10 @@ func (e *Error) Unwrap() error { return e.Err }
 type material struct {
 	cert  *tls.Certificate // nil: none
 	roots *x509.CertPool   // nil: none
-	// expires is when the first of cert's chain does.
+	// expires is when the first certificate of cert's chain expires.
 	expires time.Time
+	// sum is a checksum of the files.
+	sum [sha256.Size]byte
 }
 
 // maxFile bounds what is read, in bytes: a bundle of all public authorities has
@@ -53,7 +57,7 @@ const maxFile = 16 << 20
 
 // load reads the files. The error is an *Error.
 func (f Files) load() (*material, error) {
-	m := new(material)
+	m, sum := new(material), sha256.New()
 	if f.CertFile != "" || f.KeyFile != "" {
 		cert, err := read(CertFile, f.CertFile)
 		if err != nil {
@@ -67,6 +71,8 @@ func (f Files) load() (*material, error) {
 			return nil, err
 		}
 		m.expires = expiry(m.cert)
+		sum.Write(cert)
+		sum.Write(key)
 	}
 	if f.CAFile != "" {
 		name := cmp.Or(f.CAKey, CAFile)
@@ -78,7 +84,9 @@ func (f Files) load() (*material, error) {
 		if !m.roots.AppendCertsFromPEM(pem) {
 			return nil, &Error{name, fmt.Errorf("no certificate in %s", f.CAFile)}
 		}
+		sum.Write(pem)
 	}
+	sum.Sum(m.sum[:0])
 	return m, nil
 }
 
@@ -127,47 +135,7 @@ func read(what, path string) ([]byte, error) {
 	return b, nil
 }
 
-// stamp is what tells the files of one time from those of another; nil for one
-// that is not there.
-type stamp [3]os.FileInfo
-
-// look returns the stamp of the files as they are now. Symlinks are followed.
-func (f Files) look() (s stamp) {
-	for i, path := range []string{f.CertFile, f.KeyFile, f.CAFile} {
-		if info, err := os.Stat(path); err == nil {
-			s[i] = info
-		}
-	}
-	return s
+// paths returns the files that are given.
+func (f Files) paths() []string {
+	return slices.DeleteFunc([]string{f.CertFile, f.KeyFile, f.CAFile}, func(path string) bool { return path == "" })
 }
-
-func (s stamp) equal(o stamp) bool {
-	for i, a := range s {
-		b := o[i]
-		if a == nil || b == nil {
-			if a != b {
-				return false
-			}
-			continue
-		}
-		if !os.SameFile(a, b) || a.Size() != b.Size() || !a.ModTime().Equal(b.ModTime()) {
-			return false
-		}
-	}
-	return true
-}
-
-// settled reports whether a write that comes after now must show in the stamp:
-// a file's time advances in steps of some milliseconds, so one that was just
-// written may be written again at the same time and size.
-func (s stamp) settled(now time.Time) bool {
-	for _, info := range s {
-		if info != nil && now.Sub(info.ModTime()).Abs() < settle {
-			return false
-		}
-	}
-	return true
-}
-
-// settle is more than the step of any file system's time but FAT's.
-const settle = 1100 * time.Millisecond

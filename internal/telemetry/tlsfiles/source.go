@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"xdsrelay/internal/filewatch"
 	"xdsrelay/internal/telemetry"
 )
 
@@ -25,25 +26,22 @@ type Source struct {
 	files Files
 	opts  Options
 
-	// mu is held while files are read. Handshakes of one Source wait for each
-	// other that long, as they would for the certificate.
-	mu     sync.Mutex
-	seen   stamp // that was last read, with or without success
-	sure   bool  // no write since can have left seen as it is
-	failed bool  // what was last read cannot be used
-	force  *material
+	reloading sync.Mutex // held by Reload
 
-	fault atomic.Pointer[Fault] // that it has; nil: none
+	inForce atomic.Pointer[material]
+	fault   atomic.Pointer[Fault] // of the files as they are now; nil: none
 }
 
-// Fault is that the files, as they are now, cannot be used: those before are in force.
+// Fault says why the files, as they are now, cannot be used. Those before stay in force.
 type Fault struct {
 	Err   error // an *Error
 	Since time.Time
 }
 
-// Fault is what is wrong with the files, as they were when they were last looked at; nil:
-// nothing, they are in force. It never waits.
+// Name returns what the certificates are for: Options.Name.
+func (s *Source) Name() string { return s.opts.Name }
+
+// Fault returns what is wrong with the files as they were last read; nil if they are in force.
 func (s *Source) Fault() *Fault { return s.fault.Load() }
 
 // Open reads the files, once; the error is an *Error. Nothing is started.
@@ -51,15 +49,13 @@ func Open(f Files, o Options) (*Source, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	s := &Source{files: f, opts: o}
-	now := time.Now()
-	s.seen = f.look() // before they are read: a later write shows
-	s.sure = s.seen.settled(now)
-	var err error
-	if s.force, err = f.load(); err != nil {
+	m, err := f.load()
+	if err != nil {
 		return nil, err
 	}
-	s.age(s.force, now)
+	s := &Source{files: f, opts: o}
+	s.inForce.Store(m)
+	s.checkValidity(m, time.Now())
 	return s, nil
 }
 
@@ -79,82 +75,41 @@ func Validity(f Files) (from, until time.Time, ok bool) {
 	return m.cert.Leaf.NotBefore, m.cert.Leaf.NotAfter, true
 }
 
-// lookEvery is how often Run looks at the files.
-const lookEvery = 10 * time.Second
-
-// Run looks at the files now and then until ctx ends; then it returns nil.
+// Run follows the files until ctx ends; then it returns nil.
 func (s *Source) Run(ctx context.Context) error {
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			s.current()
-		case <-ctx.Done():
-			return nil
-		}
-	}
+	return filewatch.Run(ctx, s.opts.Log, s.files.paths, s.Reload)
 }
 
-// current returns what is in force, after a look at the files.
-func (s *Source) current() *material {
-	m, news := s.refresh(time.Now())
-	if news != nil {
-		news()
-	}
-	return m
-}
-
-// refresh reads the files again if they changed, and returns what is in force
-// and, if there is news, what reports it.
-func (s *Source) refresh(now time.Time) (*material, func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	is := s.files.look()
-	same := is.equal(s.seen)
-	if same && s.sure {
-		return s.force, nil
-	}
-	s.seen, s.sure = is, is.settled(now)
-	fresh, err := s.files.load()
-	if err == nil {
-		s.force = fresh
-	}
-	if same && s.failed == (err != nil) {
-		return s.force, nil // read again to be sure, and it was the same
-	}
-	s.failed = err != nil
-	s.blame(err, now)
-	return s.force, func() { s.report(fresh, err, now) }
-}
-
-// blame notes what is wrong with the files, if anything is. Under s.mu.
-func (s *Source) blame(err error, now time.Time) {
-	switch was := s.fault.Load(); {
-	case err == nil:
-		s.fault.Store(nil)
-	case was != nil:
-		s.fault.Store(&Fault{err, was.Since})
-	default:
-		s.fault.Store(&Fault{err, now})
-	}
-}
-
-// report says what came of reading files that had changed.
-func (s *Source) report(fresh *material, err error, now time.Time) {
+// Reload reads the files and puts them in force, unless they have a fault or the same content. Run
+// calls it when the files change.
+func (s *Source) Reload() {
+	s.reloading.Lock()
+	defer s.reloading.Unlock()
+	now := time.Now()
+	m, err := s.files.load()
 	if err != nil {
+		fault := &Fault{err, now}
+		if was := s.fault.Load(); was != nil {
+			fault.Since = was.Since
+		}
+		s.fault.Store(fault)
 		s.count(telemetry.ReloadFailed)
 		s.opts.Log.Error("certificates not reloaded, those before stay in force", "of", s.opts.Name, "error", err)
 		return
 	}
+	s.fault.Store(nil)
+	if m.sum == s.inForce.Load().sum {
+		return
+	}
+	s.inForce.Store(m)
 	s.count(telemetry.Reloaded)
 	s.opts.Log.Info("certificates reloaded", "of", s.opts.Name)
-	s.age(fresh, now)
+	s.checkValidity(m, now)
 }
 
-// age shows when the certificate expires, and warns of one that is not valid at the
-// time: the other side will refuse it.
-func (s *Source) age(m *material, now time.Time) {
+// checkValidity sets the metric of when the certificate expires. It logs a certificate that is not
+// valid now, because the other side will refuse it.
+func (s *Source) checkValidity(m *material, now time.Time) {
 	if m.cert == nil {
 		return
 	}
@@ -179,7 +134,7 @@ func (s *Source) Server(protocols ...string) *tls.Config {
 		MinVersion: tls.VersionTLS12,
 		NextProtos: protocols,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			return s.current().server(protocols)
+			return s.inForce.Load().server(protocols)
 		},
 	}
 }
@@ -208,7 +163,7 @@ func (m *material) server(protocols []string) (*tls.Config, error) {
 // Client is the configuration of a connection that is made now. An empty name
 // is the target's host.
 func (s *Source) Client(serverName string) *tls.Config {
-	m := s.current()
+	m := s.inForce.Load()
 	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: serverName, RootCAs: m.roots}
 	if m.cert != nil {
 		c.Certificates = []tls.Certificate{*m.cert}

@@ -12,10 +12,10 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -138,97 +138,42 @@ func (r *rig) counted(result string, n int) {
 	}
 }
 
-// A renewed certificate is used from the next connection on, however it came
-// to its place.
+// A renewed certificate is used for new connections soon after it was written.
 func TestRenewed(t *testing.T) {
-	t.Run("written over", func(t *testing.T) {
-		r := newRig(t, false)
-		r.shows("first")
-		r.pair("second").Write(t, r.dir, "tls")
-		r.shows("second")
-		r.counted("reloaded", 1)
-	})
-	t.Run("renamed", func(t *testing.T) {
-		r := newRig(t, false)
-		cert, key := r.pair("second").Write(t, r.dir, "new")
-		for from, to := range map[string]string{cert: r.files.CertFile, key: r.files.KeyFile} {
-			if err := os.Rename(from, to); err != nil {
-				t.Fatal(err)
-			}
-		}
-		r.shows("second")
-	})
-	t.Run("swap of a symlink", func(t *testing.T) {
-		r := newRig(t, false)
-		for _, name := range []string{"one", "two"} {
-			sub := filepath.Join(r.dir, name)
-			if err := os.Mkdir(sub, 0o700); err != nil {
-				t.Fatal(err)
-			}
-			r.pair(name).Write(t, sub, "tls")
-		}
-		swap := func(to string) {
-			if err := os.Symlink(to, filepath.Join(r.dir, "..tmp")); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Rename(filepath.Join(r.dir, "..tmp"), filepath.Join(r.dir, "..data")); err != nil {
-				t.Fatal(err)
-			}
-		}
-		swap("one")
-		for _, file := range []string{"tls.crt", "tls.key"} {
-			if err := os.Remove(filepath.Join(r.dir, file)); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Symlink("..data/"+file, filepath.Join(r.dir, file)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		r.open()
-		r.shows("one")
-		swap("two")
-		r.shows("two")
-	})
-	t.Run("as old and as large", func(t *testing.T) {
-		// Written twice within a step of the file system's clock.
-		r := newRig(t, false)
-		at := time.Now()
-		write := func(name string) {
-			p := r.pair(name)
-			p.Cert = append(p.Cert, bytes.Repeat([]byte{'\n'}, 2000-len(p.Cert))...)
-			p.Key = append(p.Key, bytes.Repeat([]byte{'\n'}, 1000-len(p.Key))...)
-			cert, key := p.Write(t, r.dir, "tls")
-			for _, f := range []string{cert, key} {
-				if err := os.Chtimes(f, at, at); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		write("second")
-		r.shows("second")
-		write("third")
-		r.shows("third")
-	})
-}
-
-// Files that did not change are not read again.
-func TestUnchangedFilesAreNotRead(t *testing.T) {
 	r := newRig(t, false)
-	old := time.Now().Add(-time.Hour)
-	for _, f := range []string{r.files.CertFile, r.files.KeyFile} {
-		if err := os.Chtimes(f, old, old); err != nil {
-			t.Fatal(err)
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = r.src.Run(ctx) })
+	t.Cleanup(running.Wait)
+	t.Cleanup(stop)
+	r.shows("first")
+	for _, name := range []string{"second", "third"} {
+		was := r.src.inForce.Load()
+		r.pair(name).Write(t, r.dir, "tls")
+		for end := time.Now().Add(20 * time.Second); r.src.inForce.Load() == was; runtime.Gosched() {
+			if time.Now().After(end) {
+				t.Fatal("not reloaded")
+			}
 		}
+		r.shows(name)
 	}
-	r.open()
-	before := r.src.current()
-	if r.src.current() != before {
-		t.Error("read again")
+	stop()
+	running.Wait()
+	r.counted("reloaded", 2)
+}
+
+// Files with the same content are not reloaded.
+func TestUnchangedFilesAreNotReloaded(t *testing.T) {
+	r := newRig(t, false)
+	r.src.Reload()
+	r.counted("reloaded", 0)
+	if r.log.Len() > 0 {
+		t.Errorf("the log says %s", &r.log)
 	}
 }
 
-// What cannot be used leaves in force what was there, and is reported once for
-// each state of the files, without a word of what is in them.
+// Files that cannot be used leave the previous certificates in force. The fault is reported without
+// a word of the content.
 func TestBrokenFilesLeaveTheOldInForce(t *testing.T) {
 	r := newRig(t, false)
 	other := r.pair("other")
@@ -246,9 +191,8 @@ func TestBrokenFilesLeaveTheOldInForce(t *testing.T) {
 	} {
 		r.log.Reset()
 		c.change()
-		for range 3 {
-			r.shows("first")
-		}
+		r.src.Reload()
+		r.shows("first")
 		if got := r.log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "those before stay in force") || !strings.Contains(got, c.says) {
 			t.Errorf("%d: the log says %s", i, got)
 		}
@@ -267,31 +211,12 @@ func TestBrokenFilesLeaveTheOldInForce(t *testing.T) {
 		}
 	}
 	tlstest.File(t, r.dir, "tls.key", second.Key)
+	r.src.Reload()
 	r.shows("second")
 	r.counted("reloaded", 1)
 	if f := r.src.Fault(); f != nil {
 		t.Errorf("%+v is at fault still", f)
 	}
-}
-
-// Run tells of broken files though nobody connects.
-func TestRunLooksAtTheFiles(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, false)
-		ctx, stop := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- r.src.Run(ctx) }()
-		tlstest.File(t, r.dir, "tls.crt", nil)
-		time.Sleep(lookEvery)
-		synctest.Wait()
-		if !strings.Contains(r.log.String(), "certificates not reloaded") {
-			t.Errorf("the log says %s", &r.log)
-		}
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 // With authorities, a client has to prove itself, by a certificate that is
@@ -331,6 +256,7 @@ func TestClientsProveThemselves(t *testing.T) {
 	}
 	// Who was trusted by an authority that is none any more is not.
 	tlstest.File(t, r.dir, "ca", tlstest.NewAuthority(t).PEM())
+	r.src.Reload()
 	if _, _, err := r.shake(conf); err == nil {
 		t.Error("accepted, though its authority is gone")
 	}
@@ -363,7 +289,7 @@ func TestClient(t *testing.T) {
 	if c := r.src.Client(""); c.RootCAs != nil || len(c.Certificates) != 0 {
 		t.Errorf("%+v", c)
 	}
-	if _, err := r.src.current().server(nil); err == nil {
+	if _, err := r.src.inForce.Load().server(nil); err == nil {
 		t.Error("a server without a certificate")
 	}
 }
@@ -420,6 +346,7 @@ func TestExpiredIsWarnedOf(t *testing.T) {
 		t.Errorf("of a good one the log says %s", &r.log)
 	}
 	r.ca.Pair(t, tlstest.CN("old"), tlstest.DNS("server.test"), tlstest.Expired()).Write(t, r.dir, "tls")
+	r.src.Reload()
 	_, _, err := r.shake(r.trusting())
 	if invalid := (x509.CertificateInvalidError{}); !errors.As(err, &invalid) || invalid.Reason != x509.Expired {
 		t.Errorf("the client says %v", err)
@@ -442,13 +369,14 @@ func TestExpiryIsShown(t *testing.T) {
 		}
 		return at
 	}
-	first := r.src.current().cert.Leaf.NotAfter
+	first := r.src.inForce.Load().cert.Leaf.NotAfter
 	if got := shown(); got != float64(first.Unix()) {
 		t.Errorf("it expires at %v, and shown is %v", first, got)
 	}
 	old := r.ca.Pair(t, tlstest.Expired())
 	old.Write(t, r.dir, "tls")
-	leaf := r.src.current().cert.Leaf.NotAfter
+	r.src.Reload()
+	leaf := r.src.inForce.Load().cert.Leaf.NotAfter
 	if got := shown(); got != float64(leaf.Unix()) || !leaf.Before(first) {
 		t.Errorf("it expires at %v, and shown is %v", leaf, got)
 	}
