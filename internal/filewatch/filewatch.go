@@ -28,27 +28,17 @@ const (
 // modification time changes with the names in it. Run and its calls use one goroutine. Run
 // returns nil when ctx ends.
 func Run(ctx context.Context, log *slog.Logger, paths func() []string, changed func()) error {
-	var events chan fsnotify.Event // nil without a watcher: then only the poll finds changes
-	var lost chan error
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		log.Warn("files are polled and not watched", "every", pollEvery.String(), "error", err)
-	} else {
-		defer watcher.Close()
-		events, lost = watcher.Events, watcher.Errors
-	}
+	w := watcher{log: log}
+	defer w.close()
 	poll := time.NewTicker(pollEvery)
 	defer poll.Stop()
 
 	var seen State
 	var quiet <-chan time.Time // nil: no event since the last look
 	var first time.Time        // the first event since then
-	warned := ""
 	for {
 		if quiet == nil {
-			if watcher != nil {
-				warned = watch(watcher, paths(), log, warned) // before the look: what comes later is an event
-			}
+			w.watch(paths()) // before the look: what comes later is an event
 			if now := Look(paths()); seen == nil || !now.Equal(seen) {
 				seen = now
 				changed()
@@ -61,9 +51,9 @@ func Run(ctx context.Context, log *slog.Logger, paths func() []string, changed f
 		case <-poll.C: // while events come, the files may be incomplete
 		case <-quiet:
 			quiet = nil
-		case <-lost: // an overflow of events, for example
+		case <-w.errors(): // an overflow of events, for example
 			quiet, first = time.After(Quiet), time.Now()
-		case <-events:
+		case <-w.events():
 			if quiet == nil {
 				first = time.Now()
 			}
@@ -72,34 +62,72 @@ func Run(ctx context.Context, log *slog.Logger, paths func() []string, changed f
 	}
 }
 
-// watch adds and removes directories of the watcher. It logs an error unless it is the one that
-// was logged before, and returns its text.
-func watch(w *fsnotify.Watcher, paths []string, log *slog.Logger, warned string) string {
-	want := make(map[string]bool)
+// watcher watches the directories of some paths.
+type watcher struct {
+	log    *slog.Logger
+	fs     *fsnotify.Watcher // nil: nothing is watched, and only the poll finds changes
+	dirs   map[string]bool   // that fs watches
+	logged string            // the last error
+}
+
+// watch watches the directories of these paths from now on.
+func (w *watcher) watch(paths []string) {
+	dirs := make(map[string]bool)
 	for _, path := range paths {
 		for _, step := range trail(path) {
-			want[filepath.Dir(step)] = true
-			if is, err := os.Stat(step); err == nil && is.IsDir() {
-				want[step] = true
+			dirs[filepath.Dir(step)] = true
+			if is, err := os.Lstat(step); err == nil && is.IsDir() {
+				dirs[step] = true
 			}
 		}
 	}
-	for _, dir := range w.WatchList() {
-		if !want[dir] {
-			_ = w.Remove(dir) // an error means that the directory is gone
+	var err error
+	if w.fs == nil || !maps.Equal(dirs, w.dirs) {
+		// A new watcher, because fsnotify's Remove panics if two watched paths lead to one
+		// directory (fsnotify#652).
+		w.close()
+		w.fs, err = fsnotify.NewWatcher()
+		w.dirs = dirs
+	}
+	if err != nil {
+		w.fs = nil
+	} else {
+		for dir := range dirs {
+			// It is added again each time, because another directory may have taken its place.
+			if e := w.fs.Add(dir); e != nil && !errors.Is(e, fs.ErrNotExist) {
+				err = e
+			}
 		}
 	}
 	text := ""
-	for dir := range want {
-		// It is added again each time, because another directory may have taken its place.
-		if err := w.Add(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			text = err.Error()
-		}
+	if err != nil {
+		text = err.Error()
 	}
-	if text != "" && text != warned {
-		log.Warn("a change of files may be noticed late", "every", pollEvery.String(), "error", text)
+	if text != "" && text != w.logged {
+		w.log.Warn("a change of files may be noticed late", "every", pollEvery.String(), "error", text)
 	}
-	return text
+	w.logged = text
+}
+
+func (w *watcher) close() {
+	if w.fs != nil {
+		_ = w.fs.Close() // it always succeeds
+		w.fs = nil
+	}
+}
+
+func (w *watcher) events() chan fsnotify.Event {
+	if w.fs == nil {
+		return nil
+	}
+	return w.fs.Events
+}
+
+func (w *watcher) errors() chan error {
+	if w.fs == nil {
+		return nil
+	}
+	return w.fs.Errors
 }
 
 // State is what a look at files found, by path; nil for a file that is not there.
