@@ -107,7 +107,7 @@ fuzz: ## each decoder of what clients, origins and files say, FUZZTIME=1m
 
 .PHONY: race
 race: ## all tests with the race detector, integration too
-	$(GO) test -race -count=1 -timeout 20m ./...
+	RELAY_RACE=1 $(GO) test -race -count=1 -timeout 20m ./...
 
 # gremlins is a tool of tools/gremlins/go.mod, pinned there. The pure packages are those
 # without I/O; a survivor is a change of the code that no test notices.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -16,6 +17,7 @@ import (
 
 	"xdsrelay/internal/fleet"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // from has a client connect from another address than the others.
@@ -46,7 +48,7 @@ func TestAdmission(t *testing.T) {
 	} {
 		t.Run(tc.limit, func(t *testing.T) {
 			t.Parallel()
-			o := newOrigin(t, linear)
+			o := origin(t, xdstest.Linear)
 			key := func(i int) string {
 				if tc.keys {
 					return fmt.Sprint("edge-", i)
@@ -55,45 +57,45 @@ func TestAdmission(t *testing.T) {
 			}
 			put := func(n int) {
 				for i := range 4 {
-					o.put(key(i), web(n)...)
+					o.Put(key(i), xdstest.Web(n)...)
 				}
 			}
 			put(1)
-			r := serve(t, o.addr, settings{"downstream.limits." + tc.limit: 2})
+			r := serve(t, o.Address, xdstest.Config{"downstream.limits." + tc.limit: 2})
 			var in []*fleet.Client
 			for i, v := range variants {
-				c := client(t, r.addr, fleet.ClientConfig{Node: node("in-"+v.String(), key(i)), Variant: v, Behaviour: fleet.Envoy})
-				waitFor(t, c, "what the origin has", hasAll(web(1)...))
+				c := client(t, r.Address, fleet.ClientConfig{Node: node("in-"+v.String(), key(i)), Variant: v, Behaviour: fleet.Envoy})
+				waitFor(t, c, "what the origin has", hasAll(xdstest.Web(1)...))
 				in = append(in, c)
 			}
-			_, streams := o.count()
+			_, streams := o.Streams()
 			for i, v := range variants {
-				before := r.metric(t, "refused_total", "reason", tc.limit)
-				s := raw(t, r.addr, v)
-				send(t, s, ask(v, node("one-more", key(2+i)), xds.ClusterType))
+				before := r.Metric("refused_total", "reason", tc.limit)
+				s := raw(t, r.Address, v)
+				send(t, s, ask(v, node("one-more", key(2+i)), resource.ClusterType))
 				refused(t, s, answer(v), tc.code)
-				if n := r.metric(t, "refused_total", "reason", tc.limit); n != before+1 {
+				if n := r.Metric("refused_total", "reason", tc.limit); n != before+1 {
 					t.Errorf("%s: %v were counted", v, n-before)
 				}
 			}
-			if _, ever := o.count(); ever != streams {
+			if _, ever := o.Streams(); ever != streams {
 				t.Errorf("who was refused cost the origin %d streams", ever-streams)
 			}
 			put(2)
-			waitAll(t, in, "a change", hasAll(web(2)...))
+			waitAll(t, in, "a change", hasAll(xdstest.Web(2)...))
 			if tc.peer {
 				for i, v := range variants {
-					c := client(t, r.addr, fleet.ClientConfig{Node: node("else-"+v.String(), key(2+i)), Variant: v,
+					c := client(t, r.Address, fleet.ClientConfig{Node: node("else-"+v.String(), key(2+i)), Variant: v,
 						Behaviour: fleet.Envoy, DialOptions: from(elsewhere), NoReconnect: true})
-					waitFor(t, c, "what the origin has", hasAll(web(2)...))
+					waitFor(t, c, "what the origin has", hasAll(xdstest.Web(2)...))
 				}
 			}
 			// One comes, is refused, and comes again, until one has left.
 			for i, v := range variants {
-				c := client(t, r.addr, fleet.ClientConfig{Node: node("late-"+v.String(), key(2+i)), Variant: v, Behaviour: fleet.Envoy})
+				c := client(t, r.Address, fleet.ClientConfig{Node: node("late-"+v.String(), key(2+i)), Variant: v, Behaviour: fleet.Envoy})
 				waitFor(t, c, "a refusal", func(c *fleet.Client) bool { return status.Code(errors.Unwrap(c.LastError())) == tc.code })
 				in[i].Disconnect()
-				waitFor(t, c, "what the origin has", hasAll(web(2)...))
+				waitFor(t, c, "what the origin has", hasAll(xdstest.Web(2)...))
 			}
 			oneStream(t, in...)
 		})
@@ -108,20 +110,20 @@ func TestAdmissionRate(t *testing.T) {
 		t.Run(v.String(), func(t *testing.T) {
 			t.Parallel()
 			const rate, burst = 4, 60
-			o := newOrigin(t, linear)
-			o.put("edge", web(1)...)
-			r := serve(t, o.addr, settings{"downstream.limits.streams_per_second": rate})
-			early := client(t, r.addr, fleet.ClientConfig{Node: node("early", "edge"), Variant: v, Behaviour: fleet.Envoy, NoReconnect: true})
-			waitFor(t, early, "what the origin has", hasAll(web(1)...))
+			o := origin(t, xdstest.Linear)
+			o.Put("edge", xdstest.Web(1)...)
+			r := serve(t, o.Address, xdstest.Config{"downstream.limits.streams_per_second": rate})
+			early := client(t, r.Address, fleet.ClientConfig{Node: node("early", "edge"), Variant: v, Behaviour: fleet.Envoy, NoReconnect: true})
+			waitFor(t, early, "what the origin has", hasAll(xdstest.Web(1)...))
 
-			conn := dial(t, r.addr, insecure.NewCredentials())
+			conn := dial(t, r.Address, insecure.NewCredentials())
 			var wait sync.WaitGroup
 			var mu sync.Mutex
 			admitted, turnedAway := 0, 0
 			for range burst {
 				s := open(t, conn, methods[v])
 				wait.Go(func() {
-					_ = s.SendMsg(ask(v, node("burst", "edge"), xds.ClusterType)) // its end is looked at
+					_ = s.SendMsg(ask(v, node("burst", "edge"), resource.ClusterType)) // its end is looked at
 					err := s.RecvMsg(answer(v))
 					mu.Lock()
 					defer mu.Unlock()
@@ -139,12 +141,12 @@ func TestAdmissionRate(t *testing.T) {
 			if admitted == 0 || turnedAway == 0 {
 				t.Errorf("%d were let in, and %d not", admitted, turnedAway)
 			}
-			if n := r.metric(t, "refused_total", "reason", "streams_per_second"); n != float64(turnedAway) {
+			if n := r.Metric("refused_total", "reason", "streams_per_second"); n != float64(turnedAway) {
 				t.Errorf("%v were counted, of %d", n, turnedAway)
 			}
-			late := client(t, r.addr, fleet.ClientConfig{Node: node("late", "edge"), Variant: v, Behaviour: fleet.Envoy})
-			o.put("edge", web(2)...)
-			waitAll(t, []*fleet.Client{early, late}, "what the origin has", hasAll(web(2)...))
+			late := client(t, r.Address, fleet.ClientConfig{Node: node("late", "edge"), Variant: v, Behaviour: fleet.Envoy})
+			o.Put("edge", xdstest.Web(2)...)
+			waitAll(t, []*fleet.Client{early, late}, "what the origin has", hasAll(xdstest.Web(2)...))
 			oneStream(t, early)
 		})
 	}
@@ -154,45 +156,45 @@ func TestAdmissionRate(t *testing.T) {
 // let in, also on the same connection.
 func TestAdmissionOfWhatIsSaid(t *testing.T) {
 	t.Parallel()
-	o := newOrigin(t, linear)
-	o.put("edge", web(1)...)
-	r := serve(t, o.addr, settings{"downstream.limits": map[string]any{
+	o := origin(t, xdstest.Linear)
+	o.Put("edge", xdstest.Web(1)...)
+	r := serve(t, o.Address, xdstest.Config{"downstream.limits": map[string]any{
 		"names_per_stream": 20, "types_per_stream": 2, "node_bytes": 200, "request_bytes": 2000}})
 	for _, tc := range []struct {
 		reason  string
 		tooMuch func(v fleet.Variant) []any
 	}{
 		{"names_per_stream", func(v fleet.Variant) []any {
-			return []any{ask(v, node("n", "edge"), xds.EndpointType, names("n-", 21)...)}
+			return []any{ask(v, node("n", "edge"), resource.EndpointType, names("n-", 21)...)}
 		}},
 		{"types_per_stream", func(v fleet.Variant) []any {
-			return []any{ask(v, node("n", "edge"), xds.ClusterType), ask(v, nil, xds.ListenerType), ask(v, nil, xds.RouteType, "in")}
+			return []any{ask(v, node("n", "edge"), resource.ClusterType), ask(v, nil, resource.ListenerType), ask(v, nil, resource.RouteType, "in")}
 		}},
 		{"node_bytes", func(v fleet.Variant) []any {
-			return []any{ask(v, node(fmt.Sprintf("%0300d", 1), "edge"), xds.ClusterType)}
+			return []any{ask(v, node(fmt.Sprintf("%0300d", 1), "edge"), resource.ClusterType)}
 		}},
 		{"request_bytes", func(v fleet.Variant) []any {
-			return []any{ask(v, node("n", "edge"), xds.EndpointType, fmt.Sprintf("%01990d", 1), fmt.Sprintf("%0100d", 2))}
+			return []any{ask(v, node("n", "edge"), resource.EndpointType, fmt.Sprintf("%01990d", 1), fmt.Sprintf("%0100d", 2))}
 		}},
 	} {
 		for _, v := range variants {
 			t.Run(tc.reason+"/"+v.String(), func(t *testing.T) {
-				conn := dial(t, r.addr, insecure.NewCredentials())
+				conn := dial(t, r.Address, insecure.NewCredentials())
 				neighbour := open(t, conn, methods[v])
-				send(t, neighbour, ask(v, node("n", "edge"), xds.ListenerType))
-				gets(t, neighbour, v, listener("in", "in", 1))
-				before := r.metric(t, "refused_total", "reason", tc.reason)
+				send(t, neighbour, ask(v, node("n", "edge"), resource.ListenerType))
+				gets(t, neighbour, v, xdstest.Listener("in", "in", 1))
+				before := r.Metric("refused_total", "reason", tc.reason)
 				s := open(t, conn, methods[v])
 				send(t, s, tc.tooMuch(v)...)
 				refused(t, s, answer(v), codes.ResourceExhausted)
-				if n := r.metric(t, "refused_total", "reason", tc.reason); n != before+1 {
+				if n := r.Metric("refused_total", "reason", tc.reason); n != before+1 {
 					t.Errorf("%v were counted", n-before)
 				}
 				again := open(t, conn, methods[v])
-				send(t, again, ask(v, node("n", "edge"), xds.ClusterType))
-				gets(t, again, v, cluster("web", 1))
-				send(t, neighbour, ask(v, nil, xds.ClusterType))
-				gets(t, neighbour, v, cluster("web", 1))
+				send(t, again, ask(v, node("n", "edge"), resource.ClusterType))
+				gets(t, again, v, xdstest.Cluster("web", 1))
+				send(t, neighbour, ask(v, nil, resource.ClusterType))
+				gets(t, neighbour, v, xdstest.Cluster("web", 1))
 			})
 		}
 	}
@@ -203,14 +205,14 @@ func TestAdmissionOfWhatIsSaid(t *testing.T) {
 func TestOldConnectionsAreClosed(t *testing.T) {
 	t.Parallel()
 	const n = 20
-	o := newOrigin(t, linear)
-	o.put("edge", web(1)...)
-	r := serve(t, o.addr, settings{"downstream.max_connection_age": "1500ms"})
+	o := origin(t, xdstest.Linear)
+	o.Put("edge", xdstest.Web(1)...)
+	r := serve(t, o.Address, xdstest.Config{"downstream.max_connection_age": "1500ms"})
 	var mu sync.Mutex
 	opened, lived := make(map[*fleet.Client]time.Time), make(map[*fleet.Client]time.Duration)
 	var clients []*fleet.Client
 	for i := range n {
-		clients = append(clients, client(t, r.addr, fleet.ClientConfig{Node: node(fmt.Sprint("n-", i), "edge"), Variant: variants[i%2],
+		clients = append(clients, client(t, r.Address, fleet.ClientConfig{Node: node(fmt.Sprint("n-", i), "edge"), Variant: variants[i%2],
 			Behaviour: fleet.Envoy, OnStream: func(c *fleet.Client, err error) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -226,10 +228,10 @@ func TestOldConnectionsAreClosed(t *testing.T) {
 				}
 			}}))
 	}
-	waitAll(t, clients, "what the origin has", hasAll(web(1)...))
+	waitAll(t, clients, "what the origin has", hasAll(xdstest.Web(1)...))
 	waitAll(t, clients[:1], "the end of a stream", func(c *fleet.Client) bool { return c.Counters().Streams > 1 })
-	o.put("edge", web(2)...) // while others are yet to end, or are away
-	waitAll(t, clients, "what changed", func(c *fleet.Client) bool { return c.Counters().Streams > 1 && hasAll(web(2)...)(c) })
+	o.Put("edge", xdstest.Web(2)...) // while others are yet to end, or are away
+	waitAll(t, clients, "what changed", func(c *fleet.Client) bool { return c.Counters().Streams > 1 && hasAll(xdstest.Web(2)...)(c) })
 	mu.Lock()
 	defer mu.Unlock()
 	shortest, longest := time.Hour, time.Duration(0)
@@ -240,9 +242,9 @@ func TestOldConnectionsAreClosed(t *testing.T) {
 		t.Errorf("%d streams ended, after %v to %v, and should over 300ms", len(lived), shortest, longest)
 	}
 	for _, c := range clients {
-		for _, typ := range []xds.TypeURL{xds.ClusterType, xds.ListenerType, xds.RouteType, xds.EndpointType} {
+		for _, typ := range []string{resource.ClusterType, resource.ListenerType, resource.RouteType, resource.EndpointType} {
 			// The load assignment of a changed cluster is sent again (P37).
-			if k := c.TypeCounters(typ); k.Removed != 0 || c.Variant() == fleet.Delta && typ != xds.EndpointType && k.Resends != 0 {
+			if k := c.TypeCounters(xds.TypeURL(typ)); k.Removed != 0 || c.Variant() == fleet.Delta && typ != resource.EndpointType && k.Resends != 0 {
 				t.Errorf("%s: of %s %d were removed, %d sent again", c, typ, k.Removed, k.Resends)
 			}
 		}

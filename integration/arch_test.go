@@ -38,10 +38,11 @@ var house = map[string]place{
 	"internal/expr":      {[]string{"internal/xds"}, "expressions see nodes, peers and types, and not who evaluates them"},
 	"internal/telemetry": {[]string{"internal/xds"}, "everybody counts: whatever it imported, everybody would import"},
 	"internal/telemetry/tlsfiles": {
-		[]string{"internal/telemetry"},
+		[]string{"internal/telemetry", "internal/filewatch"},
 		"certificates are the same for clients, origins and operators",
 	},
-	"internal/telemetry/redact": {nil, "what is a secret does not depend on who shows it"},
+	"internal/telemetry/logsample": {nil, "which lines repeat does not depend on what they say"},
+	"internal/telemetry/redact":    {nil, "what is a secret does not depend on who shows it"},
 	"internal/telemetry/tracing": {
 		[]string{"internal/xds", "internal/telemetry", "internal/telemetry/redact"},
 		"a trace goes with an update and knows nobody on its way",
@@ -137,7 +138,7 @@ var house = map[string]place{
 	},
 
 	"cmd/relay": {
-		[]string{"internal/xds", "internal/anytypes", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/filewatch", "config",
+		[]string{"internal/xds", "internal/anytypes", "internal/expr", "internal/telemetry", "internal/telemetry/logsample", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/filewatch", "config",
 			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/store", "internal/orchestrator",
 			"internal/admin", "internal/admin/grpcadmin", "internal/fleet"},
 		"a command imports no other and no test",

@@ -11,61 +11,62 @@ import (
 	"testing"
 	"time"
 
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"xdsrelay/internal/fleet"
-	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // P53: without its origin the relay goes on: streams stay up and newcomers get
 // what is held. P55: what changed meanwhile comes when the origin is back.
 func TestP53_OriginDies(t *testing.T) {
 	eachOrigin(t, func(t *testing.T, upstream, kind string) {
-		o := newOrigin(t, kind)
-		o.put("edge", web(1)...)
-		gone := cluster("gone", 1)
-		o.put("edge", gone, endpoints("gone", 1))
-		r := serve(t, o.addr, settings{"upstream.variant": upstream})
-		early := envoys(t, r.addr, "edge")
-		waitAll(t, early, "what the origin has", hasAll(append(web(1), gone, endpoints("gone", 1))...))
+		o := origin(t, kind)
+		o.Put("edge", xdstest.Web(1)...)
+		gone := xdstest.Cluster("gone", 1)
+		o.Put("edge", gone, xdstest.Endpoints("gone", 1))
+		r := serve(t, o.Address, xdstest.Config{"upstream.variant": upstream})
+		early := envoys(t, r.Address, "edge")
+		waitAll(t, early, "what the origin has", hasAll(append(xdstest.Web(1), gone, xdstest.Endpoints("gone", 1))...))
 
-		o.stop()
-		until(t, "the loss in /keys", func() error {
+		o.Stop()
+		xdstest.Eventually(t, "the loss in /keys", func() error {
 			for _, k := range r.keys() {
 				if k.Upstream.Connected {
-					return errNotYet
+					return xdstest.ErrNotYet
 				}
 			}
 			return nil
 		})
 		var late []*fleet.Client
 		for _, v := range variants {
-			late = append(late, client(t, r.addr, fleet.ClientConfig{Node: node("late-"+v.String(), "edge"), Variant: v, Behaviour: fleet.Envoy}))
+			late = append(late, client(t, r.Address, fleet.ClientConfig{Node: node("late-"+v.String(), "edge"), Variant: v, Behaviour: fleet.Envoy}))
 		}
-		waitAll(t, late, "what is held", hasAll(append(web(1), gone)...))
-		if _, err := r.get("/ready"); err != nil {
+		waitAll(t, late, "what is held", hasAll(append(xdstest.Web(1), gone)...))
+		if _, err := r.Get("/ready"); err != nil {
 			t.Errorf("/ready without the origin: %v", err)
 		}
 		// Of another key nothing is held, and there is nobody to ask.
 		for _, v := range variants {
-			s := raw(t, r.addr, v)
-			send(t, s, ask(v, node("n", "nothing-held"), xds.ClusterType))
+			s := raw(t, r.Address, v)
+			send(t, s, ask(v, node("n", "nothing-held"), resource.ClusterType))
 			refused(t, s, answer(v), codes.Unavailable)
 		}
-		r.waitMetric(t, 2, "refused_total", "reason", "origin_unreachable")
+		r.WaitMetric(2, "refused_total", "reason", "origin_unreachable")
 
-		o.remove("edge", xds.ClusterType, "gone")
-		o.put("edge", web(2)...)
-		o.start()
+		o.Remove("edge", resource.ClusterType, "gone")
+		o.Put("edge", xdstest.Web(2)...)
+		o.Start()
 		everyone := append(early, late...)
-		waitAll(t, everyone, "what changed meanwhile", all(hasAll(web(2)...), hasNot(xds.ClusterType, "gone")))
+		waitAll(t, everyone, "what changed meanwhile", all(hasAll(xdstest.Web(2)...), hasNot(resource.ClusterType, "gone")))
 		for _, c := range everyone {
 			if n := c.Counters().Streams; n != 1 {
 				t.Errorf("%s needed %d streams", c, n)
 			}
 		}
-		r.waitMetric(t, 1, "upstream_reconnects_total")
+		r.WaitMetric(1, "upstream_reconnects_total")
 	})
 }
 
@@ -76,18 +77,18 @@ func TestP53_SilentOriginEndsNothing(t *testing.T) {
 		t.Run(v.String(), func(t *testing.T) {
 			t.Parallel()
 			f := newFake(t)
-			r := serve(t, f.addr, settings{"upstream.variant": v.String(), "upstream.first_answer_timeout": "100ms"})
-			c := client(t, r.addr, fleet.ClientConfig{Node: node("n", "edge"), Variant: v, Behaviour: fleet.Raw,
-				Subscribe: []fleet.Subscription{{Type: xds.ClusterType}, {Type: xds.EndpointType, Names: []string{"late"}}}})
-			f.waitRequest(t, "a request", func(q request) bool { return q.Type == xds.EndpointType })
+			r := serve(t, f.Address, xdstest.Config{"upstream.variant": v.String(), "upstream.first_answer_timeout": "100ms"})
+			c := client(t, r.Address, fleet.ClientConfig{Node: node("n", "edge"), Variant: v, Behaviour: fleet.Raw,
+				Subscribe: []fleet.Subscription{{Type: resource.ClusterType}, {Type: resource.EndpointType, Names: []string{"late"}}}})
+			f.waitRequest(t, "a xdstest.Request", func(q xdstest.Request) bool { return q.Type == resource.EndpointType })
 			// Longer than first_answer_timeout: silence says nothing of any name (P57).
-			r.waitMetric(t, 1, "upstream_silent_streams", "origin", f.addr)
+			r.WaitMetric(1, "upstream_silent_streams", "origin", f.Address)
 			<-time.After(300 * time.Millisecond)
-			if c.Absent(xds.EndpointType) != nil {
+			if c.Absent(resource.EndpointType) != nil {
 				t.Error("the client was told that the name does not exist")
 			}
-			f.send(t, response(v, xds.EndpointType, "1", entryOf(endpoints("late", 1))))
-			waitFor(t, c, "what came late", has(endpoints("late", 1)))
+			f.send(t, response(v, resource.EndpointType, "1", entryOf(xdstest.Endpoints("late", 1))))
+			waitFor(t, c, "what came late", has(xdstest.Endpoints("late", 1)))
 			if n := c.Counters().Streams; n != 1 {
 				t.Errorf("%s needed %d streams", c, n)
 			}
@@ -102,11 +103,11 @@ func TestP53_SilentOriginIsShown(t *testing.T) {
 		t.Run(v.String(), func(t *testing.T) {
 			t.Parallel()
 			f := newFake(t)
-			r := serve(t, f.addr, settings{"upstream.variant": v.String(), "upstream.first_answer_timeout": "100ms"})
+			r := serve(t, f.Address, xdstest.Config{"upstream.variant": v.String(), "upstream.first_answer_timeout": "100ms"})
 			for _, cluster := range []string{"edge", "mesh"} {
-				client(t, r.addr, fleet.ClientConfig{Node: node("n", cluster), Variant: v, Behaviour: fleet.Raw, Subscribe: []fleet.Subscription{{Type: xds.ClusterType}}})
+				client(t, r.Address, fleet.ClientConfig{Node: node("n", cluster), Variant: v, Behaviour: fleet.Raw, Subscribe: []fleet.Subscription{{Type: resource.ClusterType}}})
 			}
-			r.waitMetric(t, 2, "upstream_silent_streams", "origin", f.addr)
+			r.WaitMetric(2, "upstream_silent_streams", "origin", f.Address)
 			silent := func() (n int) {
 				for _, k := range r.keys() {
 					if k.Upstream.Silent != "" {
@@ -115,13 +116,13 @@ func TestP53_SilentOriginIsShown(t *testing.T) {
 				}
 				return n
 			}
-			until(t, "/keys", holds(func() bool { return silent() == 2 }))
-			if body, err := r.get("/origins"); err != nil || !strings.Contains(string(body), `"silent_since"`) || !strings.Contains(string(body), `"silent_streams": 2`) {
+			xdstest.Eventually(t, "/keys", xdstest.Holds(func() bool { return silent() == 2 }))
+			if body, err := r.Get("/origins"); err != nil || !strings.Contains(string(body), `"silent_since"`) || !strings.Contains(string(body), `"silent_streams": 2`) {
 				t.Errorf("/origins: %s, %v", body, err)
 			}
-			f.send(t, response(v, xds.ClusterType, "1", entryOf(cluster("web", 1)))) // on the newest of them
-			until(t, "one that speaks", holds(func() bool { return silent() == 1 && r.metric(t, "upstream_silent_streams") == 1 }))
-			if n := strings.Count(r.log.String(), "origin is silent:"); n != 1 {
+			f.send(t, response(v, resource.ClusterType, "1", entryOf(xdstest.Cluster("web", 1)))) // on the newest of them
+			xdstest.Eventually(t, "one that speaks", xdstest.Holds(func() bool { return silent() == 1 && r.Metric("upstream_silent_streams") == 1 }))
+			if n := strings.Count(r.Log(), "origin is silent:"); n != 1 {
 				t.Errorf("told %d times", n)
 			}
 		})
@@ -131,27 +132,27 @@ func TestP53_SilentOriginIsShown(t *testing.T) {
 // A relay that is started before its origin: clients are told to go elsewhere,
 // and get what there is when it comes.
 func TestP53_OriginComesLate(t *testing.T) {
-	o := newOrigin(t, linear)
-	o.stop()
-	o.put("edge", web(1)...)
-	r := serve(t, o.addr, nil)
-	clients := envoys(t, r.addr, "edge")
+	o := origin(t, xdstest.Linear)
+	o.Stop()
+	o.Put("edge", xdstest.Web(1)...)
+	r := serve(t, o.Address, nil)
+	clients := envoys(t, r.Address, "edge")
 	waitAll(t, clients, "a refusal", func(c *fleet.Client) bool { return status.Code(errors.Unwrap(c.LastError())) == codes.Unavailable })
-	o.start()
-	waitAll(t, clients, "what the origin has", hasAll(web(1)...))
+	o.Start()
+	waitAll(t, clients, "what the origin has", hasAll(xdstest.Web(1)...))
 }
 
 // SIGTERM: no new streams, the open ones end over the time to drain, not all at
 // once, with a status after which clients come again, and the exit code is 0.
 func TestSigtermDrains(t *testing.T) {
-	o := newOrigin(t, linear)
-	o.put("edge", web(1)...)
-	r := serve(t, o.addr, settings{"downstream.drain": "500ms"})
+	o := origin(t, xdstest.Linear)
+	o.Put("edge", xdstest.Web(1)...)
+	r := serve(t, o.Address, xdstest.Config{"downstream.drain": "500ms"})
 	const n = 20
 	ends := make(chan time.Time, n)
 	for i := range n {
-		c := client(t, r.addr, fleet.ClientConfig{Node: node(fmt.Sprint("n-", i), "edge"), Variant: variants[i%2],
-			Behaviour: fleet.Raw, Subscribe: []fleet.Subscription{{Type: xds.ClusterType}}, NoReconnect: true,
+		c := client(t, r.Address, fleet.ClientConfig{Node: node(fmt.Sprint("n-", i), "edge"), Variant: variants[i%2],
+			Behaviour: fleet.Raw, Subscribe: []fleet.Subscription{{Type: resource.ClusterType}}, NoReconnect: true,
 			OnStream: func(c *fleet.Client, err error) {
 				if err == nil {
 					return
@@ -161,11 +162,11 @@ func TestSigtermDrains(t *testing.T) {
 				}
 				ends <- time.Now()
 			}})
-		waitFor(t, c, "what the origin has", has(cluster("web", 1)))
+		waitFor(t, c, "what the origin has", has(xdstest.Cluster("web", 1)))
 	}
-	r.drain()
+	r.Signal(syscall.SIGTERM)
 	r.notReady()
-	r.stop() // asserts the exit code
+	r.Stop() // asserts the exit code
 	var first, last time.Time
 	for range n {
 		select {
@@ -174,44 +175,44 @@ func TestSigtermDrains(t *testing.T) {
 				first = at
 			}
 			last = at
-		case <-time.After(patience):
+		case <-time.After(xdstest.Patience):
 			t.Fatal("a stream did not end")
 		}
 	}
-	if log := r.log.String(); !strings.Contains(log, fmt.Sprintf("msg=drained streams=%d took=", n)) || strings.Contains(log, "ended a stream") {
+	if log := r.Log(); !strings.Contains(log, fmt.Sprintf("msg=drained streams=%d took=", n)) || strings.Contains(log, "ended a stream") {
 		t.Errorf("the log does not say in one line that the drain is over")
 	}
 	if d := last.Sub(first); d < 200*time.Millisecond {
 		t.Errorf("the streams ended within %v, and should over 500ms", d)
 	}
-	until(t, "the origin's streams", holds(func() bool { open, _ := o.count(); return open == 0 }))
+	xdstest.Eventually(t, "the origin's streams", xdstest.Holds(func() bool { open, _ := o.Streams(); return open == 0 }))
 }
 
 // notReady waits until the relay says that it drains.
 func (r *relay) notReady() {
 	r.t.Helper()
-	until(r.t, "/ready to say no", func() error {
-		if _, err := r.get("/ready"); err != nil {
+	xdstest.Eventually(r.t, "/ready to say no", func() error {
+		if _, err := r.Get("/ready"); err != nil {
 			return nil
 		}
-		return errNotYet
+		return xdstest.ErrNotYet
 	})
 }
 
 // Who connects and says nothing does not keep the relay from ending.
 func TestSilentConnectionsKeepNothingFromEnding(t *testing.T) {
-	o := newOrigin(t, linear)
-	r := serve(t, o.addr, nil)
+	o := origin(t, xdstest.Linear)
+	r := serve(t, o.Address, nil)
 	for range 3 {
-		c, err := net.Dial("tcp", r.addr)
+		c, err := net.Dial("tcp", r.Address)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = c.Close() }() // nothing was said on it
 	}
-	r.drain()
+	r.Signal(syscall.SIGTERM)
 	select {
-	case <-r.exited:
+	case <-r.Exited():
 	case <-time.After(15 * time.Second): // grpc waits for 20
 		t.Error("the relay waits for connections on which nobody says anything")
 	}
@@ -219,26 +220,26 @@ func TestSilentConnectionsKeepNothingFromEnding(t *testing.T) {
 
 // A second SIGTERM ends the drain, however long it would have taken.
 func TestSecondSigtermEndsAtOnce(t *testing.T) {
-	o := newOrigin(t, linear)
-	o.put("edge", web(1)...)
-	r := serve(t, o.addr, settings{"downstream.drain": "1h"})
+	o := origin(t, xdstest.Linear)
+	o.Put("edge", xdstest.Web(1)...)
+	r := serve(t, o.Address, xdstest.Config{"downstream.drain": "1h"})
 	var clients []*fleet.Client
 	for i := range 10 {
-		c := client(t, r.addr, fleet.ClientConfig{Node: node(fmt.Sprint("n-", i), "edge"), Variant: variants[i%2],
-			Behaviour: fleet.Raw, Subscribe: []fleet.Subscription{{Type: xds.ClusterType}}, NoReconnect: true})
-		waitFor(t, c, "what the origin has", has(cluster("web", 1)))
+		c := client(t, r.Address, fleet.ClientConfig{Node: node(fmt.Sprint("n-", i), "edge"), Variant: variants[i%2],
+			Behaviour: fleet.Raw, Subscribe: []fleet.Subscription{{Type: resource.ClusterType}}, NoReconnect: true})
+		waitFor(t, c, "what the origin has", has(xdstest.Cluster("web", 1)))
 		clients = append(clients, c)
 	}
-	r.drain()
+	r.Signal(syscall.SIGTERM)
 	r.notReady()
 	select {
-	case <-r.exited:
+	case <-r.Exited():
 		t.Fatal("one SIGTERM ended the relay without a drain")
 	default:
 	}
-	r.signal(syscall.SIGTERM)
-	r.stop()
-	if log := r.log.String(); !strings.Contains(log, "ending at once") || !regexp.MustCompile(`msg=drained streams=10 took=\S+ at_once=\d+\n`).MatchString(log) {
+	r.Signal(syscall.SIGTERM)
+	r.Stop()
+	if log := r.Log(); !strings.Contains(log, "ending at once") || !regexp.MustCompile(`msg=drained streams=10 took=\S+ at_once=\d+\n`).MatchString(log) {
 		t.Errorf("the log does not say that it ends at once, and how many streams: %s", log)
 	}
 	waitAll(t, clients, "the end of its stream", func(c *fleet.Client) bool { return c.LastError() != nil })

@@ -8,16 +8,18 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"xdsrelay/internal/fleet"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // ask is a first request, in either variant.
-func ask(v fleet.Variant, n *corev3.Node, typ xds.TypeURL, names ...string) proto.Message {
+func ask(v fleet.Variant, n *corev3.Node, typ string, names ...string) proto.Message {
 	if v == fleet.SotW {
 		return &discoveryv3.DiscoveryRequest{Node: n, TypeUrl: string(typ), ResourceNames: names}
 	}
@@ -58,10 +60,10 @@ func TestP16_BadClientsDisturbNobody(t *testing.T) {
 		{"garbage", func(fleet.Variant) []any { return []any{wire("\xff\xff\xff not protobuf")} },
 			codes.InvalidArgument, "request_invalid"},
 		{"cut", func(v fleet.Variant) []any {
-			b, _ := proto.Marshal(ask(v, n, xds.ClusterType)) // of a message made here
+			b, _ := proto.Marshal(ask(v, n, resource.ClusterType)) // of a message made here
 			return []any{wire(b[:len(b)-3])}
 		}, codes.InvalidArgument, "request_invalid"},
-		{"garbage later", func(v fleet.Variant) []any { return []any{ask(v, n, xds.ClusterType), wire("\x0a\xff")} },
+		{"garbage later", func(v fleet.Variant) []any { return []any{ask(v, n, resource.ClusterType), wire("\x0a\xff")} },
 			codes.InvalidArgument, "request_invalid"},
 		{"node of garbage", func(v fleet.Variant) []any {
 			if v == fleet.SotW { // the node is field 2, field 1 the version
@@ -70,68 +72,68 @@ func TestP16_BadClientsDisturbNobody(t *testing.T) {
 			return []any{wire("\x0a\x02\x0a\x7f\x12\x01t")} // field 1, the type is field 2
 		},
 			codes.InvalidArgument, "node_invalid"},
-		{"no node P1", func(v fleet.Variant) []any { return []any{ask(v, nil, xds.ClusterType)} },
+		{"no node P1", func(v fleet.Variant) []any { return []any{ask(v, nil, resource.ClusterType)} },
 			codes.InvalidArgument, "node_missing"},
 		{"empty request P1", func(fleet.Variant) []any { return []any{wire("")} },
 			codes.InvalidArgument, "node_missing"},
 		{"no type P2", func(v fleet.Variant) []any { return []any{ask(v, n, "")} },
 			codes.InvalidArgument, "type_missing"},
-		{"unmapped P5", func(v fleet.Variant) []any { return []any{ask(v, node("bad", "stranger"), xds.ClusterType)} },
+		{"unmapped P5", func(v fleet.Variant) []any { return []any{ask(v, node("bad", "stranger"), resource.ClusterType)} },
 			codes.PermissionDenied, "unmapped"},
-		{"node_bytes", func(v fleet.Variant) []any { return []any{ask(v, big, xds.ClusterType)} },
+		{"node_bytes", func(v fleet.Variant) []any { return []any{ask(v, big, resource.ClusterType)} },
 			codes.ResourceExhausted, "node_bytes"},
 		{"names_per_stream", func(v fleet.Variant) []any {
-			return []any{ask(v, n, xds.EndpointType, names("bad-", nameLimit+1)...)}
+			return []any{ask(v, n, resource.EndpointType, names("bad-", nameLimit+1)...)}
 		}, codes.ResourceExhausted, "names_per_stream"},
 		{"names_per_stream, over types", func(v fleet.Variant) []any {
-			return []any{ask(v, n, xds.EndpointType, names("bad-", nameLimit)...), ask(v, n, xds.RouteType, "one-more")}
+			return []any{ask(v, n, resource.EndpointType, names("bad-", nameLimit)...), ask(v, n, resource.RouteType, "one-more")}
 		}, codes.ResourceExhausted, "names_per_stream"},
 		{"a name over 2 KiB P28", func(v fleet.Variant) []any {
-			return []any{ask(v, n, xds.EndpointType, strings.Repeat("n", 2049))}
+			return []any{ask(v, n, resource.EndpointType, strings.Repeat("n", 2049))}
 		}, codes.InvalidArgument, "name_bytes"},
 		{"types_per_stream", func(v fleet.Variant) []any {
 			var out []any
 			for _, typ := range names("type.googleapis.com/acme.T", 9) {
-				out = append(out, ask(v, n, xds.TypeURL(typ), "x"))
+				out = append(out, ask(v, n, string(typ), "x"))
 			}
 			return out
 		}, codes.ResourceExhausted, "types_per_stream"},
 		{"request_bytes", func(v fleet.Variant) []any {
-			return []any{ask(v, n, xds.EndpointType, names(strings.Repeat("l", 1000), 70)...)}
+			return []any{ask(v, n, resource.EndpointType, names(strings.Repeat("l", 1000), 70)...)}
 		}, codes.ResourceExhausted, "request_bytes"},
 		{"resource_locators P39", func(v fleet.Variant) []any {
 			l := []*discoveryv3.ResourceLocator{{Name: "x"}}
 			if v == fleet.SotW {
-				return []any{&discoveryv3.DiscoveryRequest{Node: n, TypeUrl: string(xds.ClusterType), ResourceLocators: l}}
+				return []any{&discoveryv3.DiscoveryRequest{Node: n, TypeUrl: string(resource.ClusterType), ResourceLocators: l}}
 			}
-			return []any{&discoveryv3.DeltaDiscoveryRequest{Node: n, TypeUrl: string(xds.ClusterType), ResourceLocatorsSubscribe: l}}
+			return []any{&discoveryv3.DeltaDiscoveryRequest{Node: n, TypeUrl: string(resource.ClusterType), ResourceLocatorsSubscribe: l}}
 		}, codes.Unimplemented, "resource_locators"},
 	}
 
-	o := newOrigin(t, snapshot)
-	o.put("edge", web(1)...)
-	r := serve(t, o.addr, settings{
+	o := origin(t, xdstest.Snapshot)
+	o.Put("edge", xdstest.Web(1)...)
+	r := serve(t, o.Address, xdstest.Config{
 		"aggregation.rules":                  []any{map[string]any{"match": `node.cluster == "edge"`, "key": "node.cluster"}},
 		"downstream.limits.names_per_stream": nameLimit,
 		"downstream.limits.node_bytes":       nodeLimit,
 		"downstream.limits.types_per_stream": 8,
 		"downstream.limits.request_bytes":    65536,
 	})
-	neighbours := envoys(t, r.addr, "edge")
-	waitAll(t, neighbours, "what the origin has", hasAll(web(1)...))
+	neighbours := envoys(t, r.Address, "edge")
+	waitAll(t, neighbours, "what the origin has", hasAll(xdstest.Web(1)...))
 
 	revision := 1
 	for _, tc := range cases {
 		for _, v := range variants {
 			t.Run(tc.name+"/"+v.String(), func(t *testing.T) {
-				before := r.metric(t, "refused_total", "reason", tc.reason)
-				s := raw(t, r.addr, v)
+				before := r.Metric("refused_total", "reason", tc.reason)
+				s := raw(t, r.Address, v)
 				send(t, s, tc.send(v)...)
 				refused(t, s, answer(v), tc.code)
-				r.waitMetric(t, before+1, "refused_total", "reason", tc.reason)
+				r.WaitMetric(before+1, "refused_total", "reason", tc.reason)
 				revision++
-				o.put("edge", web(revision)...)
-				waitAll(t, neighbours, "a change", hasAll(web(revision)...))
+				o.Put("edge", xdstest.Web(revision)...)
+				waitAll(t, neighbours, "a change", hasAll(xdstest.Web(revision)...))
 			})
 		}
 	}
@@ -140,23 +142,23 @@ func TestP16_BadClientsDisturbNobody(t *testing.T) {
 			t.Errorf("%s needed %d streams", c, s)
 		}
 	}
-	if _, ever := o.count(); ever != 1 {
+	if _, ever := o.Streams(); ever != 1 {
 		t.Errorf("the origin had %d streams, want 1", ever)
 	}
 	// What nobody wants any more is not kept (8.): the names of those refused.
-	until(t, "the names of refused clients", holds(func() bool { return !r.wants("edge", "EDS", 2) }))
+	xdstest.Eventually(t, "the names of refused clients", xdstest.Holds(func() bool { return !r.wants("edge", "EDS", 2) }))
 }
 
 // P5: the answer to a node that maps to nothing says which rules were tried.
 func TestP5_UnmappedNodeIsToldTheRules(t *testing.T) {
-	o := newOrigin(t, snapshot)
-	r := serve(t, o.addr, settings{"aggregation.rules": []any{
+	o := origin(t, xdstest.Snapshot)
+	r := serve(t, o.Address, xdstest.Config{"aggregation.rules": []any{
 		map[string]any{"match": `node.cluster == "edge"`, "key": "node.cluster"},
 		map[string]any{"match": `node.metadata.tenant == "a"`, "key": "node.metadata.tenant"},
 	}})
 	for _, v := range variants {
-		s := raw(t, r.addr, v)
-		send(t, s, ask(v, node("n", "nowhere"), xds.ClusterType)) // and no metadata: no match, no error
+		s := raw(t, r.Address, v)
+		send(t, s, ask(v, node("n", "nowhere"), resource.ClusterType)) // and no metadata: no match, no error
 		msg := refused(t, s, answer(v), codes.PermissionDenied).Message()
 		for _, rule := range []string{`node.cluster == "edge"`, `node.metadata.tenant == "a"`} {
 			if !strings.Contains(msg, rule) && !strings.Contains(msg, "rules[") {
@@ -164,51 +166,51 @@ func TestP5_UnmappedNodeIsToldTheRules(t *testing.T) {
 			}
 		}
 	}
-	if _, ever := o.count(); ever != 0 {
+	if _, ever := o.Streams(); ever != 0 {
 		t.Errorf("a refused node cost the origin %d streams", ever)
 	}
 }
 
 // P2: a service for one type takes no other, and needs none to be named.
 func TestP2_ServiceOfOneType(t *testing.T) {
-	o := newOrigin(t, snapshot)
-	o.put("edge", web(1)...)
-	r := serve(t, o.addr, nil)
+	o := origin(t, xdstest.Snapshot)
+	o.Put("edge", xdstest.Web(1)...)
+	r := serve(t, o.Address, nil)
 	for v, method := range map[fleet.Variant]string{
 		fleet.SotW:  "/envoy.service.cluster.v3.ClusterDiscoveryService/StreamClusters",
 		fleet.Delta: "/envoy.service.cluster.v3.ClusterDiscoveryService/DeltaClusters",
 	} {
-		good := rawOn(t, r.addr, method)
+		good := rawOn(t, r.Address, method)
 		send(t, good, ask(v, node("n", "edge"), ""))
 		if err := good.RecvMsg(answer(v)); err != nil {
 			t.Errorf("%s: without a type: %v", method, err)
 		}
-		bad := rawOn(t, r.addr, method)
-		send(t, bad, ask(v, node("n", "edge"), xds.ListenerType))
+		bad := rawOn(t, r.Address, method)
+		send(t, bad, ask(v, node("n", "edge"), resource.ListenerType))
 		refused(t, bad, answer(v), codes.InvalidArgument)
 	}
-	r.waitMetric(t, 2, "refused_total", "reason", "type_mismatch")
+	r.WaitMetric(2, "refused_total", "reason", "type_mismatch")
 }
 
 // A type URL that nobody knows is carried as any other (P3), and one that the
 // origin has nothing of disturbs neither its own stream nor others.
 func TestP3_UnknownTypes(t *testing.T) {
 	eachOrigin(t, func(t *testing.T, upstream, kind string) {
-		o := newOrigin(t, kind)
-		o.put("edge", web(1)...)
-		r := serve(t, o.addr, settings{"upstream.variant": upstream})
-		neighbours := envoys(t, r.addr, "edge")
-		waitAll(t, neighbours, "what the origin has", hasAll(web(1)...))
-		for _, typ := range []xds.TypeURL{"type.googleapis.com/acme.Unknown", "no type at all", "☃"} {
+		o := origin(t, kind)
+		o.Put("edge", xdstest.Web(1)...)
+		r := serve(t, o.Address, xdstest.Config{"upstream.variant": upstream})
+		neighbours := envoys(t, r.Address, "edge")
+		waitAll(t, neighbours, "what the origin has", hasAll(xdstest.Web(1)...))
+		for _, typ := range []string{"type.googleapis.com/acme.Unknown", "no type at all", "☃"} {
 			for _, v := range variants {
-				c := client(t, r.addr, fleet.ClientConfig{Node: node("odd-"+v.String(), "edge"), Variant: v, Behaviour: fleet.Raw,
-					Subscribe: []fleet.Subscription{{Type: typ, Names: []string{"a"}}, {Type: xds.ClusterType}}})
-				waitFor(t, c, "a type that is known", has(cluster("web", 1)))
+				c := client(t, r.Address, fleet.ClientConfig{Node: node("odd-"+v.String(), "edge"), Variant: v, Behaviour: fleet.Raw,
+					Subscribe: []fleet.Subscription{{Type: xds.TypeURL(typ), Names: []string{"a"}}, {Type: resource.ClusterType}}})
+				waitFor(t, c, "a type that is known", has(xdstest.Cluster("web", 1)))
 			}
 		}
-		o.put("edge", web(2)...)
-		waitAll(t, neighbours, "a change", hasAll(web(2)...))
-		if _, ever := o.count(); ever != 1 {
+		o.Put("edge", xdstest.Web(2)...)
+		waitAll(t, neighbours, "a change", hasAll(xdstest.Web(2)...))
+		if _, ever := o.Streams(); ever != 1 {
 			t.Errorf("the origin had %d streams, want 1", ever)
 		}
 	})
@@ -217,34 +219,34 @@ func TestP3_UnknownTypes(t *testing.T) {
 // A client that asks for more names than it may loses its stream, and those
 // names are not asked for; clients with as many as they may go on.
 func TestNamesPerStreamIsOneClientsLimit(t *testing.T) {
-	o := newOrigin(t, linear)
+	o := origin(t, xdstest.Linear)
 	want := names("la-", 20)
 	for i, n := range want {
-		o.put("edge", endpoints(n, 100+i))
+		o.Put("edge", xdstest.Endpoints(n, 100+i))
 	}
-	r := serve(t, o.addr, settings{"downstream.limits.names_per_stream": 20})
+	r := serve(t, o.Address, xdstest.Config{"downstream.limits.names_per_stream": 20})
 	for _, v := range variants {
-		good := client(t, r.addr, fleet.ClientConfig{Node: node("good-"+v.String(), "edge"), Variant: v, Behaviour: fleet.Raw,
-			Subscribe: []fleet.Subscription{{Type: xds.EndpointType, Names: want}}})
-		waitFor(t, good, "all that it may ask for", func(c *fleet.Client) bool { return c.Len(xds.EndpointType) == 20 })
+		good := client(t, r.Address, fleet.ClientConfig{Node: node("good-"+v.String(), "edge"), Variant: v, Behaviour: fleet.Raw,
+			Subscribe: []fleet.Subscription{{Type: resource.EndpointType, Names: want}}})
+		waitFor(t, good, "all that it may ask for", func(c *fleet.Client) bool { return c.Len(resource.EndpointType) == 20 })
 
-		greedy := client(t, r.addr, fleet.ClientConfig{Node: node("greedy-"+v.String(), "edge"), Variant: v, Behaviour: fleet.Raw,
-			Subscribe: []fleet.Subscription{{Type: xds.EndpointType, Names: want}}})
-		waitFor(t, greedy, "all that it may ask for", func(c *fleet.Client) bool { return c.Len(xds.EndpointType) == 20 })
-		before := r.metric(t, "refused_total", "reason", "names_per_stream")
-		greedy.Subscribe(xds.EndpointType, "one-more-"+v.String())
+		greedy := client(t, r.Address, fleet.ClientConfig{Node: node("greedy-"+v.String(), "edge"), Variant: v, Behaviour: fleet.Raw,
+			Subscribe: []fleet.Subscription{{Type: resource.EndpointType, Names: want}}})
+		waitFor(t, greedy, "all that it may ask for", func(c *fleet.Client) bool { return c.Len(resource.EndpointType) == 20 })
+		before := r.Metric("refused_total", "reason", "names_per_stream")
+		greedy.Subscribe(resource.EndpointType, "one-more-"+v.String())
 		waitFor(t, greedy, "the end of its stream", func(c *fleet.Client) bool { return c.LastError() != nil })
-		r.waitMetric(t, before+1, "refused_total", "reason", "names_per_stream")
+		r.WaitMetric(before+1, "refused_total", "reason", "names_per_stream")
 		greedy.Disconnect()
 
-		changed := endpoints("la-0", 5000+int(v))
-		o.put("edge", changed)
+		changed := xdstest.Endpoints("la-0", 5000+int(v))
+		o.Put("edge", changed)
 		waitFor(t, good, "a change", has(changed))
 		if n := good.Counters().Streams; n != 1 {
 			t.Errorf("%s needed %d streams", good, n)
 		}
 	}
-	asked := o.requests(func(q request) bool {
+	asked := o.Requests(func(q xdstest.Request) bool {
 		return slices.ContainsFunc(q.Names, func(n string) bool { return strings.HasPrefix(n, "one-more") })
 	})
 	if len(asked) > 0 {

@@ -6,27 +6,28 @@ import (
 	"testing"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"xdsrelay/internal/fleet"
-	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // P18: what an origin should not have sent is refused as a whole, counted with
 // its reason, and told to the origin; clients keep what they have, newcomers
 // get it, and the next good response is taken.
 func TestP18_BadOriginResponses(t *testing.T) {
-	garbage := &anypb.Any{TypeUrl: string(xds.ClusterType), Value: []byte("\x0a\xffgarbage")}
-	nameless := pack(cluster("", 1))
+	garbage := &anypb.Any{TypeUrl: string(resource.ClusterType), Value: []byte("\x0a\xffgarbage")}
+	nameless := xdstest.Pack(xdstest.Cluster("", 1))
 	both := func(fleet.Variant) any {
-		return &discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(xds.ClusterType), Nonce: "bad",
-			Resources:        []*discoveryv3.Resource{{Name: "web", Version: "2", Resource: pack(cluster("web", 9))}},
+		return &discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(resource.ClusterType), Nonce: "bad",
+			Resources:        []*discoveryv3.Resource{{Name: "web", Version: "2", Resource: xdstest.Pack(xdstest.Cluster("web", 9))}},
 			RemovedResources: []string{"web"}}
 	}
 	entries := func(e ...entry) func(v fleet.Variant) any {
 		return func(v fleet.Variant) any {
-			return response(v, xds.ClusterType, "bad", append([]entry{entryOf(cluster("other", 9))}, e...)...)
+			return response(v, resource.ClusterType, "bad", append([]entry{entryOf(xdstest.Cluster("other", 9))}, e...)...)
 		}
 	}
 	cases := []struct {
@@ -35,39 +36,39 @@ func TestP18_BadOriginResponses(t *testing.T) {
 		response func(v fleet.Variant) any
 		reason   string
 	}{
-		{"the same name twice", variants, entries(entryOf(cluster("web", 9)), entryOf(cluster("web", 10))), "duplicate_name"},
+		{"the same name twice", variants, entries(entryOf(xdstest.Cluster("web", 9)), entryOf(xdstest.Cluster("web", 10))), "duplicate_name"},
 		{"no name", variants, entries(entry{body: nameless}), "nameless"},
-		{"another type", variants, entries(entryOf(endpoints("web", 1))), "wrong_type"},
-		{"a name over 2 KiB", variants, entries(entryOf(cluster(strings.Repeat("n", 2049), 1))), "invalid_name"},
+		{"another type", variants, entries(entryOf(xdstest.Endpoints("web", 1))), "wrong_type"},
+		{"a name over 2 KiB", variants, entries(entryOf(xdstest.Cluster(strings.Repeat("n", 2049), 1))), "invalid_name"},
 		{"changed and removed", []fleet.Variant{fleet.Delta}, both, "changed_and_removed"},
 		{"a body of garbage", []fleet.Variant{fleet.SotW}, entries(entry{name: "x", body: garbage}), "unreadable"},
 		{"a resource of garbage", variants, func(v fleet.Variant) any {
-			b, _ := proto.Marshal(response(v, xds.ClusterType, "bad")) // of a message made here
+			b, _ := proto.Marshal(response(v, resource.ClusterType, "bad")) // of a message made here
 			return wire(append(b, 0x12, 0x02, 0xff, 0xff))
 		}, "unreadable"},
 	}
 	for _, up := range variants {
 		t.Run(up.String(), func(t *testing.T) {
 			f := newFake(t)
-			r := serve(t, f.addr, settings{"upstream.variant": up.String()})
-			clients := envoys(t, r.addr, "edge")
-			for _, typ := range []xds.TypeURL{xds.ClusterType, xds.ListenerType} {
-				f.waitRequest(t, "a request of "+string(typ), func(q request) bool { return q.Type == typ })
+			r := serve(t, f.Address, xdstest.Config{"upstream.variant": up.String()})
+			clients := envoys(t, r.Address, "edge")
+			for _, typ := range []string{resource.ClusterType, resource.ListenerType} {
+				f.waitRequest(t, "a xdstest.Request of "+string(typ), func(q xdstest.Request) bool { return q.Type == typ })
 			}
 			good := func(n int) {
 				t.Helper()
 				nonce := fmt.Sprint("good-", n)
-				f.send(t, response(up, xds.ClusterType, nonce, entryOf(cluster("web", n))))
+				f.send(t, response(up, resource.ClusterType, nonce, entryOf(xdstest.Cluster("web", n))))
 				if a := f.waitAnswer(t, nonce); a.Error != nil {
 					t.Fatalf("a good response was refused: %v", a.Error)
 				}
-				waitAll(t, clients, "a good response", has(cluster("web", n)))
+				waitAll(t, clients, "a good response", has(xdstest.Cluster("web", n)))
 			}
 			good(1)
-			f.send(t, response(up, xds.ListenerType, "listeners", entryOf(listener("in", "in", 1))))
-			f.waitRequest(t, "a request of load assignments", func(q request) bool { return q.Type == xds.EndpointType })
-			f.send(t, response(up, xds.EndpointType, "endpoints", entryOf(endpoints("web", 1))))
-			waitAll(t, clients, "endpoints", has(endpoints("web", 1)))
+			f.send(t, response(up, resource.ListenerType, "listeners", entryOf(xdstest.Listener("in", "in", 1))))
+			f.waitRequest(t, "a xdstest.Request of load assignments", func(q xdstest.Request) bool { return q.Type == resource.EndpointType })
+			f.send(t, response(up, resource.EndpointType, "endpoints", entryOf(xdstest.Endpoints("web", 1))))
+			waitAll(t, clients, "endpoints", has(xdstest.Endpoints("web", 1)))
 
 			n := 1
 			for _, tc := range cases {
@@ -76,8 +77,8 @@ func TestP18_BadOriginResponses(t *testing.T) {
 						continue
 					}
 					t.Run(tc.name, func(t *testing.T) {
-						before := r.metric(t, "upstream_rejected_total", "reason", tc.reason)
-						rejected := r.metric(t, "upstream_updates_total", "type", "CDS", "result", "rejected")
+						before := r.Metric("upstream_rejected_total", "reason", tc.reason)
+						rejected := r.Metric("upstream_updates_total", "type", "CDS", "result", "rejected")
 						f.mu.Lock()
 						f.said = nil
 						f.mu.Unlock()
@@ -87,17 +88,17 @@ func TestP18_BadOriginResponses(t *testing.T) {
 						} else if a.Error.GetMessage() == "" || a.Error.GetCode() == 0 {
 							t.Errorf("the NACK does not say why: %v", a.Error)
 						}
-						r.waitMetric(t, before+1, "upstream_rejected_total", "reason", tc.reason)
-						r.waitMetric(t, rejected+1, "upstream_updates_total", "type", "CDS", "result", "rejected")
+						r.WaitMetric(before+1, "upstream_rejected_total", "reason", tc.reason)
+						r.WaitMetric(rejected+1, "upstream_updates_total", "type", "CDS", "result", "rejected")
 						for _, v := range variants {
-							late := client(t, r.addr, fleet.ClientConfig{Node: node("late-"+v.String(), "edge"), Variant: v,
-								Behaviour: fleet.Raw, Subscribe: []fleet.Subscription{{Type: xds.ClusterType}}})
-							waitFor(t, late, "what is held", has(cluster("web", n)))
-							if l := late.Len(xds.ClusterType); l != 1 {
+							late := client(t, r.Address, fleet.ClientConfig{Node: node("late-"+v.String(), "edge"), Variant: v,
+								Behaviour: fleet.Raw, Subscribe: []fleet.Subscription{{Type: resource.ClusterType}}})
+							waitFor(t, late, "what is held", has(xdstest.Cluster("web", n)))
+							if l := late.Len(resource.ClusterType); l != 1 {
 								t.Errorf("%s was given some of what was refused", late)
 							}
 						}
-						waitAll(t, clients, "what they had", all(has(cluster("web", n)), hasNot(xds.ClusterType, "other")))
+						waitAll(t, clients, "what they had", all(has(xdstest.Cluster("web", n)), hasNot(resource.ClusterType, "other")))
 						n++
 						good(n)
 					})
@@ -116,23 +117,23 @@ func TestP53_GarbageFromTheOrigin(t *testing.T) {
 	for _, up := range variants {
 		t.Run(up.String(), func(t *testing.T) {
 			f := newFake(t)
-			r := serve(t, f.addr, settings{"upstream.variant": up.String()})
-			c := client(t, r.addr, fleet.ClientConfig{Node: node("n", "edge"), Variant: up, Behaviour: fleet.Raw,
-				Subscribe: []fleet.Subscription{{Type: xds.ClusterType}}})
-			cds := func(q request) bool { return q.Type == xds.ClusterType }
-			f.waitRequest(t, "a request", cds)
-			f.send(t, response(up, xds.ClusterType, "1", entryOf(cluster("web", 1))))
-			waitFor(t, c, "a good response", has(cluster("web", 1)))
+			r := serve(t, f.Address, xdstest.Config{"upstream.variant": up.String()})
+			c := client(t, r.Address, fleet.ClientConfig{Node: node("n", "edge"), Variant: up, Behaviour: fleet.Raw,
+				Subscribe: []fleet.Subscription{{Type: resource.ClusterType}}})
+			cds := func(q xdstest.Request) bool { return q.Type == resource.ClusterType }
+			f.waitRequest(t, "a xdstest.Request", cds)
+			f.send(t, response(up, resource.ClusterType, "1", entryOf(xdstest.Cluster("web", 1))))
+			waitFor(t, c, "a good response", has(xdstest.Cluster("web", 1)))
 
 			f.send(t, wire("\xff\xff\xff not protobuf"))
-			until(t, "another stream", holds(func() bool { return f.streams() == 2 }))
-			r.waitMetric(t, 1, "upstream_rejected_total", "reason", "unreadable")
+			xdstest.Eventually(t, "another stream", xdstest.Holds(func() bool { return f.streams() == 2 }))
+			r.WaitMetric(1, "upstream_rejected_total", "reason", "unreadable")
 			f.mu.Lock()
 			f.said = nil
 			f.mu.Unlock()
-			f.send(t, response(up, xds.ClusterType, "2", entryOf(cluster("web", 2))))
+			f.send(t, response(up, resource.ClusterType, "2", entryOf(xdstest.Cluster("web", 2))))
 			f.waitAnswer(t, "2")
-			waitFor(t, c, "a good response", has(cluster("web", 2)))
+			waitFor(t, c, "a good response", has(xdstest.Cluster("web", 2)))
 			if n := c.Counters().Streams; n != 1 {
 				t.Errorf("%s needed %d streams", c, n)
 			}

@@ -14,6 +14,7 @@ import (
 
 	"xdsrelay/internal/fleet"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 var variants = []fleet.Variant{fleet.SotW, fleet.Delta}
@@ -51,25 +52,25 @@ func client(t testing.TB, target string, cfg fleet.ClientConfig) *fleet.Client {
 // waitFor waits until a client comes to something.
 func waitFor(t testing.TB, c *fleet.Client, what string, cond func(c *fleet.Client) bool) {
 	t.Helper()
-	if err := c.Wait(patient(t), cond); err != nil {
+	if err := c.Wait(xdstest.Context(t), cond); err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
 }
 
 // has reports whether the client holds exactly this resource.
 func has(want types.Resource) func(c *fleet.Client) bool {
-	typ, name := nameOf(want)
+	typ, name := xdstest.NameOf(want)
 	body := marshal(want)
 	return func(c *fleet.Client) bool {
-		r, ok := c.Get(typ, name)
+		r, ok := c.Get(xds.TypeURL(typ), name)
 		return ok && bytes.Equal(r.Body, body)
 	}
 }
 
 // hasNot reports whether the client holds nothing of that name.
-func hasNot(typ xds.TypeURL, name string) func(c *fleet.Client) bool {
+func hasNot(typ string, name string) func(c *fleet.Client) bool {
 	return func(c *fleet.Client) bool {
-		_, ok := c.Get(typ, name)
+		_, ok := c.Get(xds.TypeURL(typ), name)
 		return !ok
 	}
 }

@@ -7,8 +7,10 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+
 	"xdsrelay/internal/fleet"
-	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // eachCombination runs a test in all four combinations of the variants.
@@ -26,49 +28,49 @@ func eachCombination(t *testing.T, test func(t *testing.T, upstream string, v fl
 func TestP56_FailOverAndReturn(t *testing.T) {
 	eachCombination(t, func(t *testing.T, upstream string, v fleet.Variant) {
 		t.Parallel()
-		first, second := newOrigin(t, linear), newOrigin(t, snapshot)
+		first, second := origin(t, xdstest.Linear), origin(t, xdstest.Snapshot)
 		const keys = 5
 		for key := range keys {
-			for o, only := range map[*origin]string{first: "only-first", second: "only-second"} {
-				o.put(fmt.Sprint("edge-", key), append(web(1), cluster(only, 1), endpoints(only, 1))...)
+			for o, only := range map[*xdstest.Origin]string{first: "only-first", second: "only-second"} {
+				o.Put(fmt.Sprint("edge-", key), append(xdstest.Web(1), xdstest.Cluster(only, 1), xdstest.Endpoints(only, 1))...)
 			}
 		}
-		r := serve(t, first.addr, settings{"upstream.variant": upstream, "upstream.origins": origins(first.addr, second.addr)})
+		r := serve(t, first.Address, xdstest.Config{"upstream.variant": upstream, "upstream.origins": xdstest.Origins(first.Address, second.Address)})
 		var clients []*fleet.Client
 		var count [keys]struct{ web, routes atomic.Int64 } // what was sent of what never changes
 		for key := range keys {
-			clients = append(clients, client(t, r.addr, fleet.ClientConfig{
+			clients = append(clients, client(t, r.Address, fleet.ClientConfig{
 				Node: node(fmt.Sprint("n-", key), fmt.Sprint("edge-", key)), Variant: v, Behaviour: fleet.Envoy,
 				OnResponse: func(_ *fleet.Client, r fleet.Response) {
 					switch r.Type {
-					case xds.RouteType, xds.ListenerType:
+					case resource.RouteType, resource.ListenerType:
 						count[key].routes.Add(int64(r.Resources))
-					case xds.EndpointType:
+					case resource.EndpointType:
 						count[key].web.Add(int64(r.Resources))
 					}
 				}}))
 		}
-		firsts := all(hasAll(append(web(1), cluster("only-first", 1))...), hasNot(xds.ClusterType, "only-second"))
-		seconds := all(hasAll(append(web(1), cluster("only-second", 1))...), hasNot(xds.ClusterType, "only-first"))
+		firsts := all(hasAll(append(xdstest.Web(1), xdstest.Cluster("only-first", 1))...), hasNot(resource.ClusterType, "only-second"))
+		seconds := all(hasAll(append(xdstest.Web(1), xdstest.Cluster("only-second", 1))...), hasNot(resource.ClusterType, "only-first"))
 		waitAll(t, clients, "what the first origin has", firsts)
 		var routes, assignments [keys]int64
 		for key := range keys {
 			routes[key], assignments[key] = count[key].routes.Load(), count[key].web.Load()
 		}
 
-		first.stop()
+		first.Stop()
 		waitAll(t, clients, "what the second origin has", seconds)
 		// A key that nobody used before is served at once.
-		second.put("late", web(1)...)
-		late := client(t, r.addr, fleet.ClientConfig{Node: node("late", "late"), Variant: v, Behaviour: fleet.Envoy, NoReconnect: true})
-		waitFor(t, late, "what the second origin has for it", hasAll(web(1)...))
+		second.Put("late", xdstest.Web(1)...)
+		late := client(t, r.Address, fleet.ClientConfig{Node: node("late", "late"), Variant: v, Behaviour: fleet.Envoy, NoReconnect: true})
+		waitFor(t, late, "what the second origin has for it", hasAll(xdstest.Web(1)...))
 
-		first.put("late", web(1)...)
-		first.start()
+		first.Put("late", xdstest.Web(1)...)
+		first.Start()
 		waitAll(t, clients, "what the first origin has", firsts)
-		until(t, "every key at the first origin", holds(func() bool {
-			open, _ := first.count()
-			left, _ := second.count()
+		xdstest.Eventually(t, "every key at the first origin", xdstest.Holds(func() bool {
+			open, _ := first.Streams()
+			left, _ := second.Streams()
 			return open == keys+1 && left == 0
 		}))
 		for key, c := range clients {
@@ -84,12 +86,12 @@ func TestP56_FailOverAndReturn(t *testing.T) {
 			}
 		}
 		for text, n := range map[string]int{"level=WARN": 1, "origin is away": 1, "origin is back": 1} {
-			if got := strings.Count(r.log.String(), text); got != n {
+			if got := strings.Count(r.Log(), text); got != n {
 				t.Errorf("%q is told %d times", text, got)
 			}
 		}
-		r.waitMetric(t, keys, "upstream_reconnects_total", "reason", "switched")
-		r.waitMetric(t, keys+1, "upstream_reconnects_total", "reason", "returned")
+		r.WaitMetric(keys, "upstream_reconnects_total", "reason", "switched")
+		r.WaitMetric(keys+1, "upstream_reconnects_total", "reason", "returned")
 	})
 }
 
@@ -98,11 +100,11 @@ func TestP56_FailOverAndReturn(t *testing.T) {
 func TestP53_TheFirstOriginIsNotThere(t *testing.T) {
 	eachCombination(t, func(t *testing.T, upstream string, v fleet.Variant) {
 		t.Parallel()
-		second := newOrigin(t, linear)
-		second.put("edge", web(1)...)
-		r := serve(t, "", settings{"upstream.variant": upstream, "upstream.origins": origins(port(t), second.addr)})
-		c := client(t, r.addr, fleet.ClientConfig{Node: node("n", "edge"), Variant: v, Behaviour: fleet.Envoy, NoReconnect: true})
-		waitFor(t, c, "what the second origin has", hasAll(web(1)...))
+		second := origin(t, xdstest.Linear)
+		second.Put("edge", xdstest.Web(1)...)
+		r := serve(t, "", xdstest.Config{"upstream.variant": upstream, "upstream.origins": xdstest.Origins(xdstest.FreeAddress(t), second.Address)})
+		c := client(t, r.Address, fleet.ClientConfig{Node: node("n", "edge"), Variant: v, Behaviour: fleet.Envoy, NoReconnect: true})
+		waitFor(t, c, "what the second origin has", hasAll(xdstest.Web(1)...))
 	})
 }
 
@@ -111,27 +113,27 @@ func TestP53_TheFirstOriginIsNotThere(t *testing.T) {
 func TestP56_RemovalsWaitForTheAnswer(t *testing.T) {
 	eachCombination(t, func(t *testing.T, upstream string, v fleet.Variant) {
 		t.Parallel()
-		first, second := newOrigin(t, linear), newFake(t)
-		first.put("edge", cluster("a", 1), cluster("b", 1), routes("r", "a", 1))
-		r := serve(t, "", settings{"upstream.variant": upstream, "upstream.origins": origins(first.addr, second.addr)})
-		c := client(t, r.addr, fleet.ClientConfig{Node: node("n", "edge"), Variant: v, Behaviour: fleet.Raw,
-			Subscribe: []fleet.Subscription{{Type: xds.ClusterType}, {Type: xds.RouteType, Names: []string{"r"}}}})
-		waitFor(t, c, "what the first origin has", hasAll(cluster("a", 1), cluster("b", 1), routes("r", "a", 1)))
-		first.stop()
+		first, second := origin(t, xdstest.Linear), newFake(t)
+		first.Put("edge", xdstest.Cluster("a", 1), xdstest.Cluster("b", 1), xdstest.Routes("r", "a", 1))
+		r := serve(t, "", xdstest.Config{"upstream.variant": upstream, "upstream.origins": xdstest.Origins(first.Address, second.Address)})
+		c := client(t, r.Address, fleet.ClientConfig{Node: node("n", "edge"), Variant: v, Behaviour: fleet.Raw,
+			Subscribe: []fleet.Subscription{{Type: resource.ClusterType}, {Type: resource.RouteType, Names: []string{"r"}}}})
+		waitFor(t, c, "what the first origin has", hasAll(xdstest.Cluster("a", 1), xdstest.Cluster("b", 1), xdstest.Routes("r", "a", 1)))
+		first.Stop()
 		up := fleet.SotW
 		if upstream == "delta" {
 			up = fleet.Delta
 		}
-		second.waitRequest(t, "the question for routes", func(q request) bool { return q.Type == xds.RouteType })
-		second.send(t, response(up, xds.RouteType, "1", entryOf(routes("r", "a", 2))))
-		waitFor(t, c, "the second origin's routes", has(routes("r", "a", 2)))
-		if !hasAll(cluster("a", 1), cluster("b", 1))(c) {
+		second.waitRequest(t, "the question for routes", func(q xdstest.Request) bool { return q.Type == resource.RouteType })
+		second.send(t, response(up, resource.RouteType, "1", entryOf(xdstest.Routes("r", "a", 2))))
+		waitFor(t, c, "the second origin's routes", has(xdstest.Routes("r", "a", 2)))
+		if !hasAll(xdstest.Cluster("a", 1), xdstest.Cluster("b", 1))(c) {
 			t.Error("clusters went before the second origin spoke of any")
 		}
-		second.send(t, response(up, xds.ClusterType, "2", entryOf(cluster("a", 2))))
-		waitFor(t, c, "the second origin's cluster", has(cluster("a", 2)))
+		second.send(t, response(up, resource.ClusterType, "2", entryOf(xdstest.Cluster("a", 2))))
+		waitFor(t, c, "the second origin's cluster", has(xdstest.Cluster("a", 2)))
 		if upstream == "sotw" { // in incremental it has to be said
-			waitFor(t, c, "the removal", hasNot(xds.ClusterType, "b"))
+			waitFor(t, c, "the removal", hasNot(resource.ClusterType, "b"))
 		}
 	})
 }
@@ -140,19 +142,19 @@ func TestP56_RemovalsWaitForTheAnswer(t *testing.T) {
 func TestP56_ADirectoryToTurnTo(t *testing.T) {
 	eachCombination(t, func(t *testing.T, upstream string, v fleet.Variant) {
 		t.Parallel()
-		first := newOrigin(t, linear)
-		first.put("edge", cluster("a", 1), cluster("b", 1))
+		first := origin(t, xdstest.Linear)
+		first.Put("edge", xdstest.Cluster("a", 1), xdstest.Cluster("b", 1))
 		dir := t.TempDir()
-		text := fmt.Sprintf(`{"version_info": "f", "resources": [{"@type": %q, "name": "file"}]}`, xds.ClusterType)
+		text := fmt.Sprintf(`{"version_info": "f", "resources": [{"@type": %q, "name": "file"}]}`, resource.ClusterType)
 		if err := os.WriteFile(dir+"/clusters.json", []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		r := serve(t, "", settings{"upstream.variant": upstream, "upstream.origins": origins(first.addr, "file:"+dir)})
-		c := client(t, r.addr, fleet.ClientConfig{Node: node("n", "edge"), Variant: v, Behaviour: fleet.Raw,
-			Subscribe: []fleet.Subscription{{Type: xds.ClusterType}}})
+		r := serve(t, "", xdstest.Config{"upstream.variant": upstream, "upstream.origins": xdstest.Origins(first.Address, "file:"+dir)})
+		c := client(t, r.Address, fleet.ClientConfig{Node: node("n", "edge"), Variant: v, Behaviour: fleet.Raw,
+			Subscribe: []fleet.Subscription{{Type: resource.ClusterType}}})
 		names := func(names ...string) func(c *fleet.Client) bool {
 			return func(c *fleet.Client) bool {
-				held := c.Held(xds.ClusterType)
+				held := c.Held(resource.ClusterType)
 				for _, n := range names {
 					if _, ok := held[n]; !ok {
 						return false
@@ -162,10 +164,10 @@ func TestP56_ADirectoryToTurnTo(t *testing.T) {
 			}
 		}
 		waitFor(t, c, "what the first origin has", names("a", "b"))
-		first.stop()
+		first.Stop()
 		waitFor(t, c, "what the files say", names("file"))
-		first.remove("edge", xds.ClusterType, "b")
-		first.start()
+		first.Remove("edge", resource.ClusterType, "b")
+		first.Start()
 		waitFor(t, c, "what the first origin has by now", names("a"))
 		if n := c.Counters().Streams; n != 1 {
 			t.Errorf("%s needed %d streams", c, n)

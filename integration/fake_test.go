@@ -12,25 +12,25 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"xdsrelay/internal/fleet"
-	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // fake is an origin that says what it is told to, in either variant, and
 // anything.
 type fake struct {
-	addr string
+	Address string
 
 	mu     sync.Mutex
 	stream grpc.ServerStream // the newest
 	ends   error             // each stream, at once, if not nil
 	opened int
-	said   []request
+	said   []xdstest.Request
 }
 
 func newFake(t testing.TB) *fake {
 	t.Helper()
-	l := listen(t)
-	f := &fake{addr: l.Addr().String()}
+	l := xdstest.Listen(t)
+	f := &fake{Address: l.Addr().String()}
 	g := grpc.NewServer(grpc.ForceServerCodecV2(newAnyCodec()))
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, f)
 	done := make(chan struct{})
@@ -54,7 +54,7 @@ func (f *fake) StreamAggregatedResources(s discoveryv3.AggregatedDiscoveryServic
 		if err != nil {
 			return nil
 		}
-		f.heard(sotwRequest(r))
+		f.heard(xdstest.SotWRequest(r))
 	}
 }
 
@@ -67,7 +67,7 @@ func (f *fake) DeltaAggregatedResources(s discoveryv3.AggregatedDiscoveryService
 		if err != nil {
 			return nil
 		}
-		f.heard(deltaRequest(r))
+		f.heard(xdstest.DeltaRequest(r))
 	}
 }
 
@@ -86,17 +86,17 @@ func (f *fake) refuse(err error) {
 	f.ends = err
 }
 
-func (f *fake) heard(r request) {
+func (f *fake) heard(r xdstest.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.said = append(f.said, r)
 }
 
-// waitRequest waits for a request, and returns the newest such.
-func (f *fake) waitRequest(t testing.TB, what string, pick func(request) bool) request {
+// waitRequest waits for a xdstest.Request, and returns the newest such.
+func (f *fake) waitRequest(t testing.TB, what string, pick func(xdstest.Request) bool) xdstest.Request {
 	t.Helper()
-	var found request
-	until(t, what, holds(func() bool {
+	var found xdstest.Request
+	xdstest.Eventually(t, what, xdstest.Holds(func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		for _, r := range slices.Backward(f.said) {
@@ -111,9 +111,9 @@ func (f *fake) waitRequest(t testing.TB, what string, pick func(request) bool) r
 }
 
 // waitAnswer waits for the ACK or NACK of a response.
-func (f *fake) waitAnswer(t testing.TB, nonce string) request {
+func (f *fake) waitAnswer(t testing.TB, nonce string) xdstest.Request {
 	t.Helper()
-	return f.waitRequest(t, "an answer to "+nonce, func(r request) bool { return r.Nonce == nonce })
+	return f.waitRequest(t, "an answer to "+nonce, func(r xdstest.Request) bool { return r.Nonce == nonce })
 }
 
 // streams is how many there were.
@@ -135,7 +135,7 @@ func (f *fake) send(t testing.TB, m any) {
 }
 
 // response is one of a variant with these entries.
-func response(v fleet.Variant, typ xds.TypeURL, nonce string, entries ...entry) proto.Message {
+func response(v fleet.Variant, typ string, nonce string, entries ...entry) proto.Message {
 	if v == fleet.SotW {
 		r := &discoveryv3.DiscoveryResponse{TypeUrl: string(typ), VersionInfo: nonce, Nonce: nonce}
 		for _, e := range entries {
@@ -157,6 +157,6 @@ type entry struct {
 }
 
 func entryOf(m proto.Message) entry {
-	_, name := nameOf(m)
-	return entry{name: name, body: pack(m)}
+	_, name := xdstest.NameOf(m)
+	return entry{name: name, body: xdstest.Pack(m)}
 }

@@ -8,11 +8,12 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"xdsrelay/internal/fleet"
-	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // directory is an origin of files.
@@ -27,9 +28,9 @@ func (d *directory) write(file string, resources ...types.Resource) {
 	d.t.Helper()
 	r := new(discoveryv3.DiscoveryResponse)
 	for _, m := range resources {
-		url, _ := nameOf(m)
+		url, _ := xdstest.NameOf(m)
 		r.TypeUrl = string(url)
-		r.Resources = append(r.Resources, pack(m))
+		r.Resources = append(r.Resources, xdstest.Pack(m))
 	}
 	text, err := protojson.Marshal(r)
 	if err == nil && filepath.Ext(file) == ".yaml" {
@@ -72,28 +73,28 @@ func TestP80_Files(t *testing.T) {
 		t.Run(upstream, func(t *testing.T) {
 			t.Parallel()
 			d := &directory{t: t, path: t.TempDir()}
-			d.write("clusters.json", cluster("web", 1))
-			d.write("endpoints.yaml", endpoints("web", 8001))
-			d.write("listeners.yaml", listener("in", "in", 1))
-			d.write("routes.json", routes("in", "web", 1))
-			r := serve(t, "file://"+d.path, settings{"upstream.variant": upstream})
-			clients := append(envoys(t, r.addr, "edge"), envoys(t, r.addr, "core")...)
-			waitAll(t, clients, "the files", hasAll(web(1)...))
+			d.write("clusters.json", xdstest.Cluster("web", 1))
+			d.write("endpoints.yaml", xdstest.Endpoints("web", 8001))
+			d.write("listeners.yaml", xdstest.Listener("in", "in", 1))
+			d.write("routes.json", xdstest.Routes("in", "web", 1))
+			r := serve(t, "file://"+d.path, xdstest.Config{"upstream.variant": upstream})
+			clients := append(envoys(t, r.Address, "edge"), envoys(t, r.Address, "core")...)
+			waitAll(t, clients, "the files", hasAll(xdstest.Web(1)...))
 
-			d.write("clusters.json", cluster("web", 2))
-			waitAll(t, clients, "a change", has(cluster("web", 2)))
-			d.write("more.yaml", cluster("api", 1)) // merged with the other of its type
-			d.write("more-endpoints.json", endpoints("api", 9000))
-			waitAll(t, clients, "another file", hasAll(cluster("web", 2), cluster("api", 1), endpoints("api", 9000)))
+			d.write("clusters.json", xdstest.Cluster("web", 2))
+			waitAll(t, clients, "a change", has(xdstest.Cluster("web", 2)))
+			d.write("more.yaml", xdstest.Cluster("api", 1)) // merged with the other of its type
+			d.write("more-endpoints.json", xdstest.Endpoints("api", 9000))
+			waitAll(t, clients, "another file", hasAll(xdstest.Cluster("web", 2), xdstest.Cluster("api", 1), xdstest.Endpoints("api", 9000)))
 			d.remove("more.yaml")
-			waitAll(t, clients, "a removal", all(has(cluster("web", 2)), hasNot(xds.ClusterType, "api")))
+			waitAll(t, clients, "a removal", all(has(xdstest.Cluster("web", 2)), hasNot(resource.ClusterType, "api")))
 
 			d.raw("clusters.json", `{"resources": [ broken`)
-			r.waitMetric(t, 1, "upstream_rejected_total", "reason", "unreadable")
-			d.write("endpoints.yaml", endpoints("web", 8002))
-			waitAll(t, clients, "what comes after", all(has(endpoints("web", 8002)), has(cluster("web", 2))))
-			d.write("clusters.json", cluster("web", 3))
-			waitAll(t, clients, "the file mended", has(cluster("web", 3)))
+			r.WaitMetric(1, "upstream_rejected_total", "reason", "unreadable")
+			d.write("endpoints.yaml", xdstest.Endpoints("web", 8002))
+			waitAll(t, clients, "what comes after", all(has(xdstest.Endpoints("web", 8002)), has(xdstest.Cluster("web", 2))))
+			d.write("clusters.json", xdstest.Cluster("web", 3))
+			waitAll(t, clients, "the file mended", has(xdstest.Cluster("web", 3)))
 			for _, c := range clients {
 				if n := c.Counters().Streams; n != 1 {
 					t.Errorf("%s needed %d streams", c, n)
@@ -111,12 +112,12 @@ func TestDefaultConfiguration(t *testing.T) {
 	r := start(t, "..", []string{"RELAY_DOWNSTREAM_ADDRESS=127.0.0.1:0", "RELAY_ADMIN_ADDRESS=127.0.0.1:0",
 		"RELAY_DOWNSTREAM_DRAIN=100ms"}, "serve")
 	for i, v := range variants {
-		e := client(t, r.addr, fleet.ClientConfig{Node: node(fmt.Sprint("envoy-", i), "demo"), Variant: v, Behaviour: fleet.Envoy})
-		g := client(t, r.addr, fleet.ClientConfig{Node: node(fmt.Sprint("grpc-", i), "demo-grpc"), Variant: v,
+		e := client(t, r.Address, fleet.ClientConfig{Node: node(fmt.Sprint("envoy-", i), "demo"), Variant: v, Behaviour: fleet.Envoy})
+		g := client(t, r.Address, fleet.ClientConfig{Node: node(fmt.Sprint("grpc-", i), "demo-grpc"), Variant: v,
 			Behaviour: fleet.GRPC, Listener: "demo.example"})
 		waitFor(t, e, "the demo's resources", func(c *fleet.Client) bool {
-			return c.Complete() && c.Len(xds.ClusterType) > 0 && c.Len(xds.EndpointType) > 0 && c.Len(xds.ListenerType) > 0 && c.Len(xds.RouteType) > 0
+			return c.Complete() && c.Len(resource.ClusterType) > 0 && c.Len(resource.EndpointType) > 0 && c.Len(resource.ListenerType) > 0 && c.Len(resource.RouteType) > 0
 		})
-		waitFor(t, g, "the demo's service", func(c *fleet.Client) bool { return c.Complete() && c.Len(xds.EndpointType) == 1 })
+		waitFor(t, g, "the demo's service", func(c *fleet.Client) bool { return c.Complete() && c.Len(resource.EndpointType) == 1 })
 	}
 }

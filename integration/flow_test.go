@@ -4,16 +4,17 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/grpc"
 
 	"xdsrelay/internal/fleet"
-	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // eachOrigin runs a test for both upstream variants with both kinds of cache.
 func eachOrigin(t *testing.T, test func(t *testing.T, upstream, kind string)) {
 	for _, up := range upstreams {
-		for _, kind := range caches {
+		for _, kind := range xdstest.Caches {
 			t.Run(up+"/"+kind, func(t *testing.T) {
 				t.Parallel()
 				test(t, up, kind)
@@ -26,35 +27,35 @@ func eachOrigin(t *testing.T, test func(t *testing.T, upstream, kind string)) {
 // P60: all four combinations give the same; P50: a stream for each key.
 func TestP60_FlowInAllCombinations(t *testing.T) {
 	eachOrigin(t, func(t *testing.T, upstream, kind string) {
-		o := newOrigin(t, kind)
+		o := origin(t, kind)
 		for _, key := range []string{"edge", "core"} {
-			o.put(key, web(1)...)
+			o.Put(key, xdstest.Web(1)...)
 		}
-		r := serve(t, o.addr, settings{"upstream.variant": upstream})
-		edge := envoys(t, r.addr, "edge")
-		core := envoys(t, r.addr, "core")
+		r := serve(t, o.Address, xdstest.Config{"upstream.variant": upstream})
+		edge := envoys(t, r.Address, "edge")
+		core := envoys(t, r.Address, "core")
 		everyone := append(edge, core...)
-		waitAll(t, everyone, "what the origin has", hasAll(web(1)...))
+		waitAll(t, everyone, "what the origin has", hasAll(xdstest.Web(1)...))
 
-		o.put("edge", web(2)...)
-		waitAll(t, edge, "a change", hasAll(web(2)...))
+		o.Put("edge", xdstest.Web(2)...)
+		waitAll(t, edge, "a change", hasAll(xdstest.Web(2)...))
 
-		api := cluster("api", 1)
-		o.put("edge", api, endpoints("api", 9000))
-		waitAll(t, edge, "an addition", hasAll(api, endpoints("api", 9000)))
+		api := xdstest.Cluster("api", 1)
+		o.Put("edge", api, xdstest.Endpoints("api", 9000))
+		waitAll(t, edge, "an addition", hasAll(api, xdstest.Endpoints("api", 9000)))
 
-		o.remove("edge", xds.ClusterType, "api")
-		waitAll(t, edge, "a removal", hasNot(xds.ClusterType, "api"))
-		waitAll(t, edge, "what the removed one referred to", hasNot(xds.EndpointType, "api"))
-		waitAll(t, edge, "the rest", hasAll(web(2)...))
+		o.Remove("edge", resource.ClusterType, "api")
+		waitAll(t, edge, "a removal", hasNot(resource.ClusterType, "api"))
+		waitAll(t, edge, "what the removed one referred to", hasNot(resource.EndpointType, "api"))
+		waitAll(t, edge, "the rest", hasAll(xdstest.Web(2)...))
 
-		waitAll(t, core, "another key", hasAll(web(1)...))
+		waitAll(t, core, "another key", hasAll(xdstest.Web(1)...))
 		for _, c := range core {
-			if n := c.TypeCounters(xds.ClusterType).Responses; n != 1 {
+			if n := c.TypeCounters(resource.ClusterType).Responses; n != 1 {
 				t.Errorf("%s had %d responses of clusters for the one state that its key had", c.ID(), n)
 			}
 		}
-		if open, ever := o.count(); open != 2 || ever != 2 {
+		if open, ever := o.Streams(); open != 2 || ever != 2 {
 			t.Errorf("the origin has %d streams and had %d, want 2 for 2 keys", open, ever)
 		}
 		for _, k := range r.keys() {
@@ -65,7 +66,7 @@ func TestP60_FlowInAllCombinations(t *testing.T) {
 		if n := len(r.clients()); n != 4 {
 			t.Errorf("/clients has %d, want 4", n)
 		}
-		if n := r.metric(t, "downstream_streams", "variant", "delta"); n != 2 {
+		if n := r.Metric("downstream_streams", "variant", "delta"); n != 2 {
 			t.Errorf("metric: %v incremental streams, want 2", n)
 		}
 	})
@@ -75,25 +76,25 @@ func TestP60_FlowInAllCombinations(t *testing.T) {
 // incremental origin hear of it; the others keep what they have (P31, P60).
 func TestP32_RemovalOfANamedResource(t *testing.T) {
 	eachOrigin(t, func(t *testing.T, upstream, kind string) {
-		o := newOrigin(t, kind)
-		o.put("edge", web(1)...)
-		r := serve(t, o.addr, settings{"upstream.variant": upstream})
-		clients := envoys(t, r.addr, "edge")
-		waitAll(t, clients, "what the origin has", hasAll(web(1)...))
+		o := origin(t, kind)
+		o.Put("edge", xdstest.Web(1)...)
+		r := serve(t, o.Address, xdstest.Config{"upstream.variant": upstream})
+		clients := envoys(t, r.Address, "edge")
+		waitAll(t, clients, "what the origin has", hasAll(xdstest.Web(1)...))
 
-		o.remove("edge", xds.EndpointType, "web")
-		marker := listener("in", "in", 7)
-		o.put("edge", marker)
+		o.Remove("edge", resource.EndpointType, "web")
+		marker := xdstest.Listener("in", "in", 7)
+		o.Put("edge", marker)
 		waitAll(t, clients, "what comes after", has(marker))
 		for _, c := range clients {
 			if upstream == "delta" && c.Variant() == fleet.Delta {
-				waitFor(t, c, "the removal", hasNot(xds.EndpointType, "web"))
-			} else if !has(endpoints("web", 8001))(c) {
+				waitFor(t, c, "the removal", hasNot(resource.EndpointType, "web"))
+			} else if !has(xdstest.Endpoints("web", 8001))(c) {
 				t.Errorf("%s lost what nobody told it was removed", c)
 			}
 		}
-		again := endpoints("web", 8001) // P33: new when it returns
-		o.put("edge", again)
+		again := xdstest.Endpoints("web", 8001) // P33: new when it returns
+		o.Put("edge", again)
 		waitAll(t, clients, "its return", has(again))
 	})
 }
@@ -101,27 +102,27 @@ func TestP32_RemovalOfANamedResource(t *testing.T) {
 // Late joiners are answered from what is held: the origin hears nothing.
 func TestP53_LateJoinerIsServedFromWhatIsHeld(t *testing.T) {
 	eachOrigin(t, func(t *testing.T, upstream, kind string) {
-		o := newOrigin(t, kind)
-		o.put("edge", web(1)...)
-		r := serve(t, o.addr, settings{"upstream.variant": upstream})
-		early := envoys(t, r.addr, "edge")
-		waitAll(t, early, "what the origin has", hasAll(web(1)...))
-		asked := o.asked()
+		o := origin(t, kind)
+		o.Put("edge", xdstest.Web(1)...)
+		r := serve(t, o.Address, xdstest.Config{"upstream.variant": upstream})
+		early := envoys(t, r.Address, "edge")
+		waitAll(t, early, "what the origin has", hasAll(xdstest.Web(1)...))
+		asked := o.Asked()
 
 		var late []*fleet.Client
 		for i := range 10 {
-			c := client(t, r.addr, fleet.ClientConfig{Node: node(fmt.Sprint("late-", i), "edge"),
+			c := client(t, r.Address, fleet.ClientConfig{Node: node(fmt.Sprint("late-", i), "edge"),
 				Variant: variants[i%2], Behaviour: fleet.Envoy})
 			late = append(late, c)
 		}
-		waitAll(t, late, "what is held", hasAll(web(1)...))
+		waitAll(t, late, "what is held", hasAll(xdstest.Web(1)...))
 		// By the time of the next change whatever was asked has been asked.
-		o.put("edge", web(2)...)
-		waitAll(t, late, "a change", hasAll(web(2)...))
-		if n := o.asked(); n != asked {
+		o.Put("edge", xdstest.Web(2)...)
+		waitAll(t, late, "a change", hasAll(xdstest.Web(2)...))
+		if n := o.Asked(); n != asked {
 			t.Errorf("late joiners cost the origin %d requests", n-asked)
 		}
-		if _, ever := o.count(); ever != 1 {
+		if _, ever := o.Streams(); ever != 1 {
 			t.Errorf("the origin had %d streams, want 1", ever)
 		}
 	})
@@ -131,27 +132,27 @@ func TestP53_LateJoinerIsServedFromWhatIsHeld(t *testing.T) {
 // P51: they get what they asked for and no more.
 func TestP51_NamesFollowReferences(t *testing.T) {
 	eachOrigin(t, func(t *testing.T, upstream, kind string) {
-		o := newOrigin(t, kind)
-		o.put("grpc", apiListener("svc", "svc"), routes("svc", "blue", 1), cluster("blue", 1), endpoints("blue", 1),
-			cluster("green", 1), endpoints("green", 2), apiListener("other", "other"))
-		r := serve(t, o.addr, settings{"upstream.variant": upstream})
+		o := origin(t, kind)
+		o.Put("grpc", xdstest.APIListener("svc", "svc"), xdstest.Routes("svc", "blue", 1), xdstest.Cluster("blue", 1), xdstest.Endpoints("blue", 1),
+			xdstest.Cluster("green", 1), xdstest.Endpoints("green", 2), xdstest.APIListener("other", "other"))
+		r := serve(t, o.Address, xdstest.Config{"upstream.variant": upstream})
 		var clients []*fleet.Client
 		for _, v := range variants {
-			clients = append(clients, client(t, r.addr, fleet.ClientConfig{Node: node("g-"+v.String(), "grpc"),
+			clients = append(clients, client(t, r.Address, fleet.ClientConfig{Node: node("g-"+v.String(), "grpc"),
 				Variant: v, Behaviour: fleet.GRPC, Listener: "svc"}))
 		}
-		waitAll(t, clients, "what the listener names", hasAll(cluster("blue", 1), endpoints("blue", 1)))
+		waitAll(t, clients, "what the listener names", hasAll(xdstest.Cluster("blue", 1), xdstest.Endpoints("blue", 1)))
 
-		o.put("grpc", routes("svc", "green", 2))
-		waitAll(t, clients, "what the new routes name", all(hasAll(cluster("green", 1), endpoints("green", 2)),
-			hasNot(xds.ClusterType, "blue")))
+		o.Put("grpc", xdstest.Routes("svc", "green", 2))
+		waitAll(t, clients, "what the new routes name", all(hasAll(xdstest.Cluster("green", 1), xdstest.Endpoints("green", 2)),
+			hasNot(resource.ClusterType, "blue")))
 		for _, c := range clients {
-			if n := c.Len(xds.ListenerType); n != 1 {
+			if n := c.Len(resource.ListenerType); n != 1 {
 				t.Errorf("%s holds %d listeners, and asked for 1", c, n)
 			}
 		}
 		// P52: nobody wants blue any more, and after a while the origin is told.
-		until(t, "names that nobody wants", holds(func() bool { return !r.wants("grpc", "CDS", 2) }))
+		xdstest.Eventually(t, "names that nobody wants", xdstest.Holds(func() bool { return !r.wants("grpc", "CDS", 2) }))
 	})
 }
 
@@ -173,31 +174,31 @@ func TestOriginWithFewStreamsPerConnection(t *testing.T) {
 	for _, upstream := range upstreams {
 		t.Run(upstream, func(t *testing.T) {
 			t.Parallel()
-			o := newOrigin(t, linear, grpc.MaxConcurrentStreams(perConn))
-			r := serve(t, o.addr, settings{"upstream.variant": upstream, "upstream.streams_per_connection": perConn})
+			o := origin(t, xdstest.Linear, grpc.MaxConcurrentStreams(perConn))
+			r := serve(t, o.Address, xdstest.Config{"upstream.variant": upstream, "upstream.streams_per_connection": perConn})
 			var clients []*fleet.Client
 			name := func(i int) string { return fmt.Sprint("key-", i) }
 			for i := range keys {
-				o.put(name(i), makeResource(xds.ClusterType, name(i), i))
-				clients = append(clients, client(t, r.addr, fleet.ClientConfig{Node: node(fmt.Sprint("n-", i), name(i)),
-					Variant: variants[i%2], Behaviour: fleet.Raw, Subscribe: []fleet.Subscription{{Type: xds.ClusterType}}}))
+				o.Put(name(i), xdstest.Resource(resource.ClusterType, name(i), i))
+				clients = append(clients, client(t, r.Address, fleet.ClientConfig{Node: node(fmt.Sprint("n-", i), name(i)),
+					Variant: variants[i%2], Behaviour: fleet.Raw, Subscribe: []fleet.Subscription{{Type: resource.ClusterType}}}))
 			}
 			for i, c := range clients {
-				waitFor(t, c, "its key's cluster", has(makeResource(xds.ClusterType, name(i), i)))
-				if n := c.Len(xds.ClusterType); n != 1 {
+				waitFor(t, c, "its key's cluster", has(xdstest.Resource(resource.ClusterType, name(i), i)))
+				if n := c.Len(resource.ClusterType); n != 1 {
 					t.Errorf("%s holds %d clusters", c, n)
 				}
 			}
-			if open, ever := o.count(); open != keys || ever != keys {
+			if open, ever := o.Streams(); open != keys || ever != keys {
 				t.Errorf("the origin has %d streams and had %d, want %d", open, ever, keys)
 			}
-			if open, _ := o.connections(); open != keys/perConn {
+			if open, _ := o.Connections(); open != keys/perConn {
 				t.Errorf("the origin has %d connections, want %d", open, keys/perConn)
 			}
 			// All of them live.
 			for i, c := range clients {
-				changed := makeResource(xds.ClusterType, name(i), 1000+i)
-				o.put(name(i), changed)
+				changed := xdstest.Resource(resource.ClusterType, name(i), 1000+i)
+				o.Put(name(i), changed)
 				waitFor(t, c, "a change", has(changed))
 			}
 		})

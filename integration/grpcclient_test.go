@@ -10,7 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"xdsrelay/internal/xdstest"
+
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -19,8 +22,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/xds"
-
-	internalxds "xdsrelay/internal/xds"
 )
 
 // backend is a service that says who it is. It returns its port.
@@ -122,7 +123,7 @@ func call(t testing.TB, relay, name string) *caller {
 }
 
 func (c *caller) once(ctx context.Context, client grpc_health_v1.HealthClient) {
-	rpc, cancel := context.WithTimeout(ctx, patience)
+	rpc, cancel := context.WithTimeout(ctx, xdstest.Patience)
 	defer cancel()
 	var head metadata.MD
 	_, err := client.Check(rpc, &grpc_health_v1.HealthCheckRequest{}, grpc.WaitForReady(true), grpc.Header(&head))
@@ -144,7 +145,7 @@ func (c *caller) once(ctx context.Context, client grpc_health_v1.HealthClient) {
 // reaches waits until calls are answered by a backend.
 func (c *caller) reaches(name string) {
 	c.t.Helper()
-	until(c.t, "calls to reach "+name, func() error {
+	xdstest.Eventually(c.t, "calls to reach "+name, func() error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.last != fmt.Sprintf("[%s]", name) {
@@ -178,7 +179,7 @@ func (c *caller) goesOn() {
 	c.mu.Lock()
 	before := c.calls
 	c.mu.Unlock()
-	until(c.t, "more calls", holds(func() bool {
+	xdstest.Eventually(c.t, "more calls", xdstest.Holds(func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return c.calls >= before+20
@@ -191,40 +192,40 @@ func (c *caller) goesOn() {
 func TestGRPCClient(t *testing.T) {
 	eachOrigin(t, func(t *testing.T, upstream, kind string) {
 		blue, green := backend(t, "blue"), backend(t, "green")
-		o := newOrigin(t, kind)
-		o.put("grpc", serviceAt("greeter", blue)...)
-		address := settings{"upstream.variant": upstream, "downstream.address": port(t)}
-		r := serve(t, o.addr, address)
-		c := call(t, r.addr, "greeter")
+		o := origin(t, kind)
+		o.Put("grpc", serviceAt("greeter", blue)...)
+		address := xdstest.Config{"upstream.variant": upstream, "downstream.address": xdstest.FreeAddress(t)}
+		r := serve(t, o.Address, address)
+		c := call(t, r.Address, "greeter")
 		c.reaches("blue")
 
-		o.put("grpc", endpoints("greeter", green))
+		o.Put("grpc", xdstest.Endpoints("greeter", green))
 		c.reaches("green")
 
-		o.stop()
+		o.Stop()
 		c.goesOn()
-		o.put("grpc", endpoints("greeter", blue))
-		o.start()
+		o.Put("grpc", xdstest.Endpoints("greeter", blue))
+		o.Start()
 		c.reaches("blue")
 
-		r.stop()
+		r.Stop()
 		c.goesOn() // with what it has
-		r = serve(t, o.addr, address)
-		o.put("grpc", endpoints("greeter", green))
+		r = serve(t, o.Address, address)
+		o.Put("grpc", xdstest.Endpoints("greeter", green))
 		c.reaches("green")
 
 		// Another cluster, by way of the routes: the one change at which a call may
 		// fail, and in one way only.
 		c.forgive()
-		o.put("grpc", cluster("greeter-2", 1), endpoints("greeter-2", blue), routes("greeter", "greeter-2", 2))
+		o.Put("grpc", xdstest.Cluster("greeter-2", 1), xdstest.Endpoints("greeter-2", blue), xdstest.Routes("greeter", "greeter-2", 2))
 		c.reaches("blue")
-		if nacks := r.metric(t, "downstream_nacks_total"); nacks != 0 {
+		if nacks := r.Metric("downstream_nacks_total"); nacks != 0 {
 			t.Errorf("gRPC refused %v responses", nacks)
 		}
-		until(t, "the client in /clients", holds(func() bool {
+		xdstest.Eventually(t, "the client in /clients", xdstest.Holds(func() bool {
 			for _, cl := range r.clients() {
 				for _, typ := range cl.Types {
-					if cl.Node == "grpc-1" && typ.Type == string(internalxds.EndpointType) && typ.State == "SYNCED" {
+					if cl.Node == "grpc-1" && typ.Type == string(resource.EndpointType) && typ.State == "SYNCED" {
 						return true
 					}
 				}
@@ -236,5 +237,5 @@ func TestGRPCClient(t *testing.T) {
 
 // serviceAt is what gRPC needs to reach a service at a port.
 func serviceAt(name string, port int) []types.Resource {
-	return []types.Resource{apiListener(name, name), routes(name, name, 1), cluster(name, 1), endpoints(name, port)}
+	return []types.Resource{xdstest.APIListener(name, name), xdstest.Routes(name, name, 1), xdstest.Cluster(name, 1), xdstest.Endpoints(name, port)}
 }

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
@@ -23,6 +24,7 @@ import (
 
 	"xdsrelay/internal/fleet"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // grpcurlTool is that of tools/grpcurl, as it is pinned there.
@@ -48,7 +50,7 @@ func grpcurl(t testing.TB, args ...string) (string, error) {
 		t.Fatal(err)
 	}
 	var out, errs bytes.Buffer
-	cmd := exec.CommandContext(patient(t), tool, append([]string{"-max-time", "20"}, args...)...)
+	cmd := exec.CommandContext(xdstest.Context(t), tool, append([]string{"-max-time", "20"}, args...)...)
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
 		return "", fmt.Errorf("grpcurl %s: %w: %s%s", strings.Join(args, " "), err, &out, &errs)
@@ -82,7 +84,7 @@ func refusesWith(t testing.TB, want string, args ...string) {
 // operators is where the relay answers them over gRPC.
 func (r *relay) operators() string {
 	r.t.Helper()
-	m := regexp.MustCompile(`admin_grpc=(\S+)`).FindStringSubmatch(r.log.String())
+	m := regexp.MustCompile(`admin_grpc=(\S+)`).FindStringSubmatch(r.Log())
 	if m == nil || m[1] == "off" {
 		r.t.Fatal("there is no address for operators")
 	}
@@ -145,9 +147,9 @@ func nodeIs(id string) string {
 // clients of both variants stand: who took, who refused, and who asks for what is
 // not there.
 func TestGRPCurl(t *testing.T) {
-	o := newOrigin(t, caches[0])
-	o.put("edge", web(1)...)
-	r := serve(t, o.addr, settings{"admin.grpc_address": "127.0.0.1:0"})
+	o := origin(t, xdstest.Caches[0])
+	o.Put("edge", xdstest.Web(1)...)
+	r := serve(t, o.Address, xdstest.Config{"admin.grpc_address": "127.0.0.1:0"})
 	at := r.operators()
 
 	list := strings.Fields(says(t, []string{"-plaintext", at, "list"}))
@@ -164,16 +166,16 @@ func TestGRPCurl(t *testing.T) {
 
 	for _, v := range variants {
 		id := "refuses-" + v.String()
-		client(t, r.addr, fleet.ClientConfig{Node: node(id, "edge"), Variant: v, Behaviour: fleet.Raw,
+		client(t, r.Address, fleet.ClientConfig{Node: node(id, "edge"), Variant: v, Behaviour: fleet.Raw,
 			Refuse: func(typ xds.TypeURL, _ []fleet.Resource) error {
-				if typ == xds.ClusterType {
+				if typ == resource.ClusterType {
 					return errors.New("no such cluster, please")
 				}
 				return nil
 			},
-			Subscribe: []fleet.Subscription{{Type: xds.ClusterType}, {Type: xds.EndpointType, Names: []string{"web", "nothing"}}}})
+			Subscribe: []fleet.Subscription{{Type: resource.ClusterType}, {Type: resource.EndpointType, Names: []string{"web", "nothing"}}}})
 		var got map[string]csdsResource
-		until(t, "the client's answers", func() error {
+		xdstest.Eventually(t, "the client's answers", func() error {
 			got = csds(t, nodeIs(id), "FetchClientStatus", "-plaintext", at)
 			states := map[string]string{}
 			for k, g := range got {
@@ -211,8 +213,8 @@ func TestGRPCurl(t *testing.T) {
 // Over TLS with a token, as from elsewhere: nobody is told anything without it, and
 // the file's newest counts. Probes need none.
 func TestGRPCurlWithTokenAndTLS(t *testing.T) {
-	o := newOrigin(t, caches[0])
-	o.put("edge", web(1)...)
+	o := origin(t, xdstest.Caches[0])
+	o.Put("edge", xdstest.Web(1)...)
 	i := issue(t)
 	token := filepath.Join(i.dir, "token")
 	write := func(text string) {
@@ -225,10 +227,10 @@ func TestGRPCurlWithTokenAndTLS(t *testing.T) {
 	}
 	write("first\n")
 	r := start(t, "", nil, "serve", "--config", func() string {
-		s := quick()
-		s["upstream.origins"], s["admin.grpc_address"], s["admin.address"] = origins(o.addr), "127.0.0.1:0", ""
+		s := xdstest.QuickConfig()
+		s["upstream.origins"], s["admin.grpc_address"], s["admin.address"] = xdstest.Origins(o.Address), "127.0.0.1:0", ""
 		s["admin.tls"], s["admin.token_file"] = i.serverTLS("admin", false), token
-		return s.file(t)
+		return s.WriteFile(t)
 	}())
 	at, ca := r.operators(), filepath.Join(i.dir, "ca")
 	with := func(token string) []string {
@@ -241,7 +243,7 @@ func TestGRPCurlWithTokenAndTLS(t *testing.T) {
 	refusesWith(t, "", "-plaintext", at, "list")
 	says(t, []string{"-cacert", ca, "-protoset", protoset(t), at, "grpc.health.v1.Health/Check"}, `"SERVING"`)
 	write("second\n")
-	until(t, "the other token", func() error {
+	xdstest.Eventually(t, "the other token", func() error {
 		_, err := grpcurl(t, with("second")...)
 		return err
 	})
@@ -267,9 +269,9 @@ func protoset(t testing.TB) string {
 // P4: each service that clients are served by is healthy by its name, and so is the
 // relay; none is any more as soon as it drains.
 func TestGRPCurlHealthOfEachService(t *testing.T) {
-	o := newOrigin(t, caches[0])
-	o.put("edge", web(1)...)
-	r := serve(t, o.addr, settings{"downstream.drain": "1m"})
+	o := origin(t, xdstest.Caches[0])
+	o.Put("edge", xdstest.Web(1)...)
+	r := serve(t, o.Address, xdstest.Config{"downstream.drain": "1m"})
 	set := protoset(t)
 	services := []string{"", "grpc.health.v1.Health"}
 	for _, typ := range xds.Types() {
@@ -281,18 +283,18 @@ func TestGRPCurlHealthOfEachService(t *testing.T) {
 		t.Fatalf("services: %q", services)
 	}
 	check := func(service string) []string {
-		return []string{"-plaintext", "-protoset", set, "-d", `{"service": "` + service + `"}`, r.addr, "grpc.health.v1.Health/Check"}
+		return []string{"-plaintext", "-protoset", set, "-d", `{"service": "` + service + `"}`, r.Address, "grpc.health.v1.Health/Check"}
 	}
 	for _, s := range services {
 		says(t, check(s), `"SERVING"`)
 	}
 	refusesWith(t, "NotFound", check("grpc.reflection.v1.ServerReflection")...)
-	refusesWith(t, "", "-plaintext", r.addr, "list") // there is no reflection for clients
+	refusesWith(t, "", "-plaintext", r.Address, "list") // there is no reflection for clients
 	statuses := func() map[string]string {
 		var list struct {
 			Statuses map[string]struct{ Status string } `json:"statuses"`
 		}
-		out := says(t, []string{"-plaintext", "-protoset", set, r.addr, "grpc.health.v1.Health/List"})
+		out := says(t, []string{"-plaintext", "-protoset", set, r.Address, "grpc.health.v1.Health/List"})
 		if err := json.Unmarshal([]byte(out), &list); err != nil {
 			t.Fatal(err)
 		}
@@ -307,11 +309,11 @@ func TestGRPCurlHealthOfEachService(t *testing.T) {
 	}
 	// Clients that stay keep it draining.
 	for i := range 3 {
-		c := client(t, r.addr, fleet.ClientConfig{Node: node(fmt.Sprint("n", i), "edge"), Variant: fleet.Delta, Behaviour: fleet.Envoy})
-		waitFor(t, c, "what there is", hasAll(web(1)...))
+		c := client(t, r.Address, fleet.ClientConfig{Node: node(fmt.Sprint("n", i), "edge"), Variant: fleet.Delta, Behaviour: fleet.Envoy})
+		waitFor(t, c, "what there is", hasAll(xdstest.Web(1)...))
 	}
-	r.drain()
-	until(t, "draining", func() error {
+	r.Signal(syscall.SIGTERM)
+	xdstest.Eventually(t, "draining", func() error {
 		for name, s := range statuses() {
 			if s != "NOT_SERVING" {
 				return fmt.Errorf("%q is %s", name, s)
@@ -322,5 +324,5 @@ func TestGRPCurlHealthOfEachService(t *testing.T) {
 	for _, s := range []string{"", services[1]} {
 		says(t, check(s), `"NOT_SERVING"`)
 	}
-	r.signal(syscall.SIGTERM) // no longer
+	r.Signal(syscall.SIGTERM) // no longer
 }

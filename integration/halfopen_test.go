@@ -3,8 +3,10 @@ package integration
 import (
 	"testing"
 
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+
 	"xdsrelay/internal/fleet"
-	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // P53, P54, P56: connections to origins that look well, and from which nothing
@@ -19,10 +21,10 @@ func TestP56_OriginsFromWhichNothingComes(t *testing.T) {
 }
 
 // beside is a second origin, which has what tells it from the first.
-func beside(t *testing.T) (o *origin, has func(c *fleet.Client) bool) {
-	o = newOrigin(t, linear)
-	all := append(web(1), cluster("second", 1))
-	o.put("edge", append(all, endpoints("second", 1))...)
+func beside(t *testing.T) (o *xdstest.Origin, has func(c *fleet.Client) bool) {
+	o = origin(t, xdstest.Linear)
+	all := append(xdstest.Web(1), xdstest.Cluster("second", 1))
+	o.Put("edge", append(all, xdstest.Endpoints("second", 1))...)
 	return o, hasAll(all...)
 }
 
@@ -34,25 +36,25 @@ func halfOpenOrigins(t *testing.T) (finish func()) {
 	var alone, backed []*troubled
 	var seconds func(c *fleet.Client) bool
 	for _, v := range variants {
-		alone = append(alone, newTroubled(t, v, false, settings{"upstream.keepalive": keepalive}))
-		var second *origin
+		alone = append(alone, newTroubled(t, v, false, xdstest.Config{"upstream.keepalive": keepalive}))
+		var second *xdstest.Origin
 		second, seconds = beside(t)
-		backed = append(backed, newTroubled(t, v, false, settings{"upstream.keepalive": keepalive, "second": second.addr}))
+		backed = append(backed, newTroubled(t, v, false, xdstest.Config{"upstream.keepalive": keepalive, "second": second.Address}))
 	}
 	for _, w := range backed {
-		w.wire.lead(port(t))
+		w.wire.SetTarget(xdstest.FreeAddress(t))
 	}
 	for _, w := range append(alone, backed...) {
-		w.wire.kill()
-		w.good.put("edge", web(2)...)
+		w.wire.HangOpen()
+		w.good.Put("edge", xdstest.Web(2)...)
 		late := w.come("late") // before it is found
-		waitAll(t, late, "what is held", hasAll(web(1)...))
+		waitAll(t, late, "what is held", hasAll(xdstest.Web(1)...))
 		w.clients = append(w.clients, late...)
 	}
 	return func() {
 		for _, w := range alone {
-			waitAll(t, w.clients, "what changed meanwhile", hasAll(web(2)...))
-			if n := w.metric(t, "upstream_reconnects_total", "reason", "ended"); n != 1 {
+			waitAll(t, w.clients, "what changed meanwhile", hasAll(xdstest.Web(2)...))
+			if n := w.Metric("upstream_reconnects_total", "reason", "ended"); n != 1 {
 				t.Errorf("%v streams ended", n)
 			}
 			oneStream(t, w.clients...)
@@ -60,7 +62,7 @@ func halfOpenOrigins(t *testing.T) (finish func()) {
 		for _, w := range backed {
 			waitAll(t, w.clients, "what the second origin has", seconds)
 			w.well()
-			waitAll(t, w.clients, "what the first origin has", all(hasAll(web(2)...), hasNot(xds.ClusterType, "second")))
+			waitAll(t, w.clients, "what the first origin has", all(hasAll(xdstest.Web(2)...), hasNot(resource.ClusterType, "second")))
 			oneStream(t, w.clients...)
 		}
 	}
@@ -73,10 +75,10 @@ func hangingOrigins(t *testing.T) (finish func()) {
 	var seconds func(c *fleet.Client) bool
 	for _, secured := range []bool{false, true} {
 		for _, v := range variants {
-			var second *origin
+			var second *xdstest.Origin
 			second, seconds = beside(t)
-			w := newTroubled(t, v, secured, settings{"second": second.addr})
-			w.replaced(deaf(t))
+			w := newTroubled(t, v, secured, xdstest.Config{"second": second.Address})
+			w.replaced(xdstest.StartDeaf(t))
 			w.clients = append(w.clients, w.come("late")...)
 			worlds = append(worlds, w)
 		}
@@ -84,9 +86,9 @@ func hangingOrigins(t *testing.T) (finish func()) {
 	return func() {
 		for _, w := range worlds {
 			waitAll(t, w.clients, "what the second origin has", seconds)
-			w.good.put("edge", web(2)...)
+			w.good.Put("edge", xdstest.Web(2)...)
 			w.well()
-			waitAll(t, w.clients, "what the first origin has", all(hasAll(web(2)...), hasNot(xds.ClusterType, "second")))
+			waitAll(t, w.clients, "what the first origin has", all(hasAll(xdstest.Web(2)...), hasNot(resource.ClusterType, "second")))
 			oneStream(t, w.clients...)
 		}
 	}
@@ -97,25 +99,25 @@ func hangingOrigins(t *testing.T) (finish func()) {
 // it comes back to what there is.
 func TestHalfOpenDownstream(t *testing.T) {
 	t.Parallel()
-	o := newOrigin(t, linear)
-	o.put("edge", web(1)...)
-	r := serve(t, o.addr, settings{"downstream.keepalive": map[string]any{"time": "1s", "timeout": "200ms"}})
-	honest := envoys(t, r.addr, "edge")
-	p := proxyTo(t, r.addr)
+	o := origin(t, xdstest.Linear)
+	o.Put("edge", xdstest.Web(1)...)
+	r := serve(t, o.Address, xdstest.Config{"downstream.keepalive": map[string]any{"time": "1s", "timeout": "200ms"}})
+	honest := envoys(t, r.Address, "edge")
+	p := xdstest.StartProxy(t, r.Address)
 	var dead []*fleet.Client
 	for _, v := range variants {
-		dead = append(dead, client(t, p.addr, fleet.ClientConfig{Node: node("dead-"+v.String(), "edge"), Variant: v, Behaviour: fleet.Envoy}))
+		dead = append(dead, client(t, p.Address, fleet.ClientConfig{Node: node("dead-"+v.String(), "edge"), Variant: v, Behaviour: fleet.Envoy}))
 	}
-	waitAll(t, append(dead, honest...), "what the origin has", hasAll(web(1)...))
-	p.kill()
-	o.put("edge", web(2)...)
-	waitAll(t, honest, "a change", hasAll(web(2)...))
+	waitAll(t, append(dead, honest...), "what the origin has", hasAll(xdstest.Web(1)...))
+	p.HangOpen()
+	o.Put("edge", xdstest.Web(2)...)
+	waitAll(t, honest, "a change", hasAll(xdstest.Web(2)...))
 	for _, v := range variants {
-		until(t, "the end of its stream", holds(func() bool { return r.metric(t, "downstream_streams", "variant", v.String()) == 1 }))
+		xdstest.Eventually(t, "the end of its stream", xdstest.Holds(func() bool { return r.Metric("downstream_streams", "variant", v.String()) == 1 }))
 	}
-	waitAll(t, dead, "what it had", hasAll(web(1)...))
-	p.cut() // now the clients are told as well
-	waitAll(t, dead, "what changed meanwhile", hasAll(web(2)...))
+	waitAll(t, dead, "what it had", hasAll(xdstest.Web(1)...))
+	p.Cut() // now the clients are told as well
+	waitAll(t, dead, "what changed meanwhile", hasAll(xdstest.Web(2)...))
 	for _, c := range dead {
 		if s := c.Counters().Streams; s != 2 {
 			t.Errorf("%s needed %d streams", c, s)

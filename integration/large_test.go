@@ -8,10 +8,12 @@ import (
 
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/grpc"
 
 	"xdsrelay/internal/fleet"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // fourMiB is what a gRPC server takes unless it is told otherwise, as the
@@ -22,7 +24,7 @@ const fourMiB = 4 << 20
 // name and in one by the wildcard, at the start and after a reconnect.
 func TestP59_RequestsOverFourMiB(t *testing.T) {
 	const n = 60000
-	o := newOrigin(t, linear)
+	o := origin(t, xdstest.Linear)
 	pad := strings.Repeat("x", 70)
 	var names []string
 	var assignments, clusters []types.Resource
@@ -31,48 +33,48 @@ func TestP59_RequestsOverFourMiB(t *testing.T) {
 		assignments = append(assignments, &endpointv3.ClusterLoadAssignment{ClusterName: names[i]})
 	}
 	for _, name := range names[:n/2] {
-		clusters = append(clusters, cluster(name, 1))
+		clusters = append(clusters, xdstest.Cluster(name, 1))
 	}
-	o.put("edge", assignments...)
-	o.put("edge", clusters...)
+	o.Put("edge", assignments...)
+	o.Put("edge", clusters...)
 	// The origin takes its time on a busy machine, and is not to be taken for one
 	// that has nothing (P57).
-	r := serve(t, o.addr, settings{"upstream.variant": "delta"})
+	r := serve(t, o.Address, xdstest.Config{"upstream.variant": "delta"})
 	var sent atomic.Int64
-	c := client(t, r.addr, fleet.ClientConfig{Node: node("n", "edge"), Variant: fleet.Delta, Behaviour: fleet.Raw, DiscardBodies: true,
-		Subscribe:  []fleet.Subscription{{Type: xds.EndpointType, Names: names}, {Type: xds.ClusterType}},
+	c := client(t, r.Address, fleet.ClientConfig{Node: node("n", "edge"), Variant: fleet.Delta, Behaviour: fleet.Raw, DiscardBodies: true,
+		Subscribe:  []fleet.Subscription{{Type: resource.EndpointType, Names: names}, {Type: resource.ClusterType}},
 		OnResponse: func(_ *fleet.Client, r fleet.Response) { sent.Add(int64(r.Resources + r.Removed)) }})
-	holds := func(typ xds.TypeURL, n int) func(*fleet.Client) bool {
-		return func(c *fleet.Client) bool { return c.Len(typ) == n }
+	holds := func(typ string, n int) func(*fleet.Client) bool {
+		return func(c *fleet.Client) bool { return c.Len(xds.TypeURL(typ)) == n }
 	}
-	waitFor(t, c, "what the origin has", all(holds(xds.EndpointType, n), holds(xds.ClusterType, n/2)))
+	waitFor(t, c, "what the origin has", all(holds(resource.EndpointType, n), holds(resource.ClusterType, n/2)))
 
-	o.stop()
-	o.remove("edge", xds.EndpointType, names[0])
-	o.remove("edge", xds.ClusterType, names[0])
-	o.put("edge", endpoints(names[n-1], 1))
-	o.put("edge", cluster(names[n/2-1], 2))
-	changed := hash(c, xds.EndpointType, names[n-1])
-	o.start()
-	waitFor(t, c, "what changed meanwhile", all(holds(xds.EndpointType, n-1), holds(xds.ClusterType, n/2-1),
-		func(c *fleet.Client) bool { return hash(c, xds.EndpointType, names[n-1]) != changed }))
+	o.Stop()
+	o.Remove("edge", resource.EndpointType, names[0])
+	o.Remove("edge", resource.ClusterType, names[0])
+	o.Put("edge", xdstest.Endpoints(names[n-1], 1))
+	o.Put("edge", xdstest.Cluster(names[n/2-1], 2))
+	changed := hash(c, resource.EndpointType, names[n-1])
+	o.Start()
+	waitFor(t, c, "what changed meanwhile", all(holds(resource.EndpointType, n-1), holds(resource.ClusterType, n/2-1),
+		func(c *fleet.Client) bool { return hash(c, resource.EndpointType, names[n-1]) != changed }))
 
-	if _, ever := o.count(); ever != 2 {
+	if _, ever := o.Streams(); ever != 2 {
 		t.Errorf("%d streams: the origin did not take the requests", ever)
 	}
-	first := make(map[xds.TypeURL]int)
-	for _, q := range o.requests(func(q request) bool { return true }) {
+	first := make(map[string]int)
+	for _, q := range o.Requests(func(q xdstest.Request) bool { return true }) {
 		if q.Size > fourMiB {
-			t.Errorf("a request of %d bytes", q.Size)
+			t.Errorf("a xdstest.Request of %d bytes", q.Size)
 		}
 		if q.Versions > 0 {
 			first[q.Type]++
 		}
 	}
-	if first[xds.EndpointType] != 1 || first[xds.ClusterType] != 1 {
+	if first[resource.EndpointType] != 1 || first[resource.ClusterType] != 1 {
 		t.Errorf("versions in %v requests", first)
 	}
-	if left := r.metric(t, "upstream_versions_left_out_total"); left == 0 || left >= n {
+	if left := r.Metric("upstream_versions_left_out_total"); left == 0 || left >= n {
 		t.Errorf("%v versions left out", left)
 	}
 	// What had no version came again, and went no further. The load assignments of
@@ -88,7 +90,7 @@ func TestP59_RequestsOverFourMiB(t *testing.T) {
 func TestP59_AResponseOf250MiB(t *testing.T) {
 	var all []types.Resource
 	for i := range 62 {
-		c := cluster(fmt.Sprint(i), 1)
+		c := xdstest.Cluster(fmt.Sprint(i), 1)
 		c.AltStatName = strings.Repeat("x", fourMiB)
 		all = append(all, c)
 	}
@@ -97,19 +99,19 @@ func TestP59_AResponseOf250MiB(t *testing.T) {
 		if upstream == "delta" {
 			clusters = all[:16] // the same path: one of the two need not take so long
 		}
-		o := newOrigin(t, linear)
-		o.put("edge", clusters...)
-		r := serve(t, o.addr, settings{"upstream.variant": upstream})
+		o := origin(t, xdstest.Linear)
+		o.Put("edge", clusters...)
+		r := serve(t, o.Address, xdstest.Config{"upstream.variant": upstream})
 		for _, v := range variants {
 			t.Run(upstream+"-"+v.String()+"/ads", func(t *testing.T) {
 				var largest atomic.Int64
-				c := client(t, r.addr, fleet.ClientConfig{Node: node("n", "edge"), Variant: v, Behaviour: fleet.Raw, DiscardBodies: true,
+				c := client(t, r.Address, fleet.ClientConfig{Node: node("n", "edge"), Variant: v, Behaviour: fleet.Raw, DiscardBodies: true,
 					CallOptions: []grpc.CallOption{grpc.MaxCallRecvMsgSize(256 << 20)},
-					Subscribe:   []fleet.Subscription{{Type: xds.ClusterType}},
+					Subscribe:   []fleet.Subscription{{Type: resource.ClusterType}},
 					OnResponse: func(_ *fleet.Client, r fleet.Response) {
 						largest.Store(max(largest.Load(), int64(r.Size)))
 					}})
-				waitFor(t, c, "what the origin has", func(c *fleet.Client) bool { return c.Len(xds.ClusterType) == len(clusters) })
+				waitFor(t, c, "what the origin has", func(c *fleet.Client) bool { return c.Len(resource.ClusterType) == len(clusters) })
 				if largest.Load() < int64(len(clusters)*fourMiB) {
 					t.Errorf("the largest response had %d bytes", largest.Load())
 				}
@@ -118,7 +120,7 @@ func TestP59_AResponseOf250MiB(t *testing.T) {
 	}
 }
 
-func hash(c *fleet.Client, typ xds.TypeURL, name string) any {
-	r, _ := c.Get(typ, name)
+func hash(c *fleet.Client, typ string, name string) any {
+	r, _ := c.Get(xds.TypeURL(typ), name)
 	return r.Hash
 }

@@ -4,30 +4,22 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/internal/fleet"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
-
-// kill ends the relay without a word.
-func (r *relay) kill() {
-	r.t.Helper()
-	r.told = true
-	r.signal(syscall.SIGKILL)
-	<-r.exited
-	r.err = nil
-}
 
 // identifier is what the first response for clusters says of who gives it.
 func identifier(t *testing.T, r *relay, v fleet.Variant, cluster string) string {
 	t.Helper()
-	s := raw(t, r.addr, v)
-	send(t, s, ask(v, node("who-are-you", cluster), xds.ClusterType))
+	s := raw(t, r.Address, v)
+	send(t, s, ask(v, node("who-are-you", cluster), resource.ClusterType))
 	m := answer(v)
 	if err := s.RecvMsg(m); err != nil {
 		t.Fatal(err)
@@ -41,10 +33,10 @@ func identifier(t *testing.T, r *relay, v fleet.Variant, cluster string) string 
 // written waits until all that the clients took is on disk: as many files.
 func (r *relay) written(t *testing.T, dir string, files int) {
 	t.Helper()
-	until(t, "the last known good on disk", func() error {
+	xdstest.Eventually(t, "the last known good on disk", func() error {
 		found, err := filepath.Glob(filepath.Join(dir, "*.good"))
-		if err != nil || len(found) < files || r.metric(t, "store_unwritten_age_seconds") > 0 {
-			return errNotYet
+		if err != nil || len(found) < files || r.Metric("store_unwritten_age_seconds") > 0 {
+			return xdstest.ErrNotYet
 		}
 		return err
 	})
@@ -56,37 +48,37 @@ func (r *relay) written(t *testing.T, dir string, files int) {
 func TestP53_LastKnownGood(t *testing.T) {
 	eachOrigin(t, func(t *testing.T, upstream, kind string) {
 		dir := t.TempDir()
-		o := newOrigin(t, kind)
-		o.put("edge", web(1)...)
-		gone := cluster("gone", 1)
-		o.put("edge", gone, endpoints("gone", 1))
-		conf := settings{"upstream.variant": upstream, "store": map[string]any{"path": dir, "interval": "20ms"}}
-		first := serve(t, o.addr, conf)
-		waitAll(t, envoys(t, first.addr, "edge"), "what the origin has", hasAll(append(web(1), gone)...))
+		o := origin(t, kind)
+		o.Put("edge", xdstest.Web(1)...)
+		gone := xdstest.Cluster("gone", 1)
+		o.Put("edge", gone, xdstest.Endpoints("gone", 1))
+		conf := xdstest.Config{"upstream.variant": upstream, "store": map[string]any{"path": dir, "interval": "20ms"}}
+		first := serve(t, o.Address, conf)
+		waitAll(t, envoys(t, first.Address, "edge"), "what the origin has", hasAll(append(xdstest.Web(1), gone)...))
 		first.written(t, dir, 4)
-		first.kill()
-		o.stop()
+		first.Kill()
+		o.Stop()
 
-		r := serve(t, o.addr, conf)
-		clients := envoys(t, r.addr, "edge")
-		waitAll(t, clients, "what was taken before", hasAll(append(web(1), gone)...))
-		r.waitMetric(t, 4, "stale_types")
+		r := serve(t, o.Address, conf)
+		clients := envoys(t, r.Address, "edge")
+		waitAll(t, clients, "what was taken before", hasAll(append(xdstest.Web(1), gone)...))
+		r.WaitMetric(4, "stale_types")
 		for _, v := range variants {
 			if id := identifier(t, r, v, "edge"); !strings.HasPrefix(id, "relay-under-test/") || !strings.HasSuffix(id, " (last known good)") {
 				t.Errorf("identifier %q", id)
 			}
 			// Of another key there is nothing.
-			s := raw(t, r.addr, v)
-			send(t, s, ask(v, node("n", "nothing-good"), xds.ClusterType))
+			s := raw(t, r.Address, v)
+			send(t, s, ask(v, node("n", "nothing-good"), resource.ClusterType))
 			refused(t, s, answer(v), codes.Unavailable)
 		}
 
-		o.remove("edge", xds.ClusterType, "gone")
-		o.start()
-		waitAll(t, clients, "what is gone", all(hasAll(web(1)...), hasNot(xds.ClusterType, "gone")))
-		until(t, "an origin that has spoken of all", func() error {
-			if n := r.metric(t, "stale_types"); n > 0 {
-				return errNotYet
+		o.Remove("edge", resource.ClusterType, "gone")
+		o.Start()
+		waitAll(t, clients, "what is gone", all(hasAll(xdstest.Web(1)...), hasNot(resource.ClusterType, "gone")))
+		xdstest.Eventually(t, "an origin that has spoken of all", func() error {
+			if n := r.Metric("stale_types"); n > 0 {
+				return xdstest.ErrNotYet
 			}
 			return nil
 		})
@@ -95,8 +87,8 @@ func TestP53_LastKnownGood(t *testing.T) {
 				t.Errorf("%s was sent %d times what it had", c, n.Resends)
 			}
 		}
-		o.put("edge", web(2)...)
-		waitAll(t, clients, "what is new", hasAll(web(2)...))
+		o.Put("edge", xdstest.Web(2)...)
+		waitAll(t, clients, "what is new", hasAll(xdstest.Web(2)...))
 		if id := identifier(t, r, fleet.SotW, "edge"); strings.Contains(id, "last known good") {
 			t.Errorf("identifier %q", id)
 		}
@@ -115,24 +107,24 @@ func TestP53_WhatIsRefusedIsNotKept(t *testing.T) {
 		t.Run(v.String(), func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			o := newOrigin(t, linear)
-			o.put("edge", cluster("c", 1))
-			conf := settings{"store": map[string]any{"path": dir, "interval": "20ms"}}
-			first := serve(t, o.addr, conf)
-			c := client(t, first.addr, fleet.ClientConfig{Node: node("n", "edge"), Variant: v, Behaviour: fleet.Raw,
-				Subscribe: []fleet.Subscription{{Type: xds.ClusterType}}})
-			waitFor(t, c, "the first", has(cluster("c", 1)))
+			o := origin(t, xdstest.Linear)
+			o.Put("edge", xdstest.Cluster("c", 1))
+			conf := xdstest.Config{"store": map[string]any{"path": dir, "interval": "20ms"}}
+			first := serve(t, o.Address, conf)
+			c := client(t, first.Address, fleet.ClientConfig{Node: node("n", "edge"), Variant: v, Behaviour: fleet.Raw,
+				Subscribe: []fleet.Subscription{{Type: resource.ClusterType}}})
+			waitFor(t, c, "the first", has(xdstest.Cluster("c", 1)))
 			first.written(t, dir, 1)
 			c.SetRefuse(func(xds.TypeURL, []fleet.Resource) error { return os.ErrInvalid })
-			o.put("edge", cluster("c", 2))
-			first.waitMetric(t, 1, "downstream_nacks_total", "type", "CDS")
-			first.stop()
-			o.stop()
+			o.Put("edge", xdstest.Cluster("c", 2))
+			first.WaitMetric(1, "downstream_nacks_total", "type", "CDS")
+			first.Stop()
+			o.Stop()
 
-			r := serve(t, o.addr, conf)
-			late := client(t, r.addr, fleet.ClientConfig{Node: node("late", "edge"), Variant: v, Behaviour: fleet.Raw,
-				Subscribe: []fleet.Subscription{{Type: xds.ClusterType}}})
-			waitFor(t, late, "what was taken", has(cluster("c", 1)))
+			r := serve(t, o.Address, conf)
+			late := client(t, r.Address, fleet.ClientConfig{Node: node("late", "edge"), Variant: v, Behaviour: fleet.Raw,
+				Subscribe: []fleet.Subscription{{Type: resource.ClusterType}}})
+			waitFor(t, late, "what was taken", has(xdstest.Cluster("c", 1)))
 		})
 	}
 }

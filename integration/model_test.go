@@ -13,9 +13,11 @@ import (
 	"time"
 
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 
 	"xdsrelay/internal/fleet"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // The model tests: after any history, every client has what a client has that
@@ -24,8 +26,8 @@ import (
 // 200 clients on 4 keys: the origin sees 4 streams.
 func TestP60_ModelOfAFleet(t *testing.T) {
 	eachOrigin(t, func(t *testing.T, upstream, kind string) {
-		runModel(t, fleetModel{sotw: upstream == "sotw", snapshots: kind == snapshot}, 200, 500, func(origin string) string {
-			return serve(t, origin, settings{"upstream.variant": upstream}).addr
+		runModel(t, fleetModel{sotw: upstream == "sotw", snapshots: kind == xdstest.Snapshot}, 200, 500, func(origin string) string {
+			return serve(t, origin, xdstest.Config{"upstream.variant": upstream}).Address
 		})
 	})
 }
@@ -37,8 +39,8 @@ func TestP60_ModelOfTwoTiers(t *testing.T) {
 			t.Run(outer+"/"+inner, func(t *testing.T) {
 				t.Parallel()
 				runModel(t, fleetModel{sotw: outer == "sotw" || inner == "sotw"}, 60, 200, func(origin string) string {
-					core := serve(t, origin, settings{"upstream.variant": inner})
-					return serve(t, core.addr, settings{"upstream.variant": outer}).addr
+					core := serve(t, origin, xdstest.Config{"upstream.variant": inner})
+					return serve(t, core.Address, xdstest.Config{"upstream.variant": outer}).Address
 				})
 			})
 		}
@@ -47,11 +49,11 @@ func TestP60_ModelOfTwoTiers(t *testing.T) {
 
 // modelTypes are those of the model; a key has each either by the wildcard or
 // by name.
-var modelTypes = []xds.TypeURL{xds.ClusterType, xds.EndpointType, xds.ListenerType, xds.RouteType}
+var modelTypes = []string{resource.ClusterType, resource.EndpointType, resource.ListenerType, resource.RouteType}
 
 // fullState: in SotW absence is a removal. Written out here, as the relay's own
 // table is under test.
-var fullState = map[xds.TypeURL]bool{xds.ClusterType: true, xds.ListenerType: true}
+var fullState = map[string]bool{resource.ClusterType: true, resource.ListenerType: true}
 
 const modelNames = 12
 
@@ -65,7 +67,7 @@ type fleetModel struct {
 	t       *testing.T
 	seed    uint64
 	rng     *rand.Rand
-	o       *origin
+	o       *xdstest.Origin
 	keys    []*modelKey
 	clients []*modelClient
 	steady  []*modelClient // those that refuse nothing
@@ -74,13 +76,13 @@ type fleetModel struct {
 
 type modelKey struct {
 	name string
-	wild map[xds.TypeURL]bool
+	wild map[string]bool
 }
 
 type modelClient struct {
 	*fleet.Client
 	key  *modelKey
-	subs map[xds.TypeURL]map[string]bool // of the types by name; nil: it follows references
+	subs map[string]map[string]bool // of the types by name; nil: it follows references
 }
 
 func seedOf(t *testing.T) uint64 {
@@ -95,31 +97,31 @@ func seedOf(t *testing.T) uint64 {
 }
 
 func runModel(t *testing.T, m fleetModel, clients, steps int, front func(origin string) string) {
-	kind := linear
+	kind := xdstest.Linear
 	if m.snapshots {
-		kind = snapshot
+		kind = xdstest.Snapshot
 	}
-	m.t, m.seed, m.o = t, seedOf(t), newOrigin(t, kind)
+	m.t, m.seed, m.o = t, seedOf(t), origin(t, kind)
 	m.rng = rand.New(rand.NewPCG(m.seed, 1))
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("RELAY_SEED=%d", m.seed)
 		}
 	})
-	for i, wild := range [][]xds.TypeURL{
-		{xds.ClusterType, xds.ListenerType}, // as Envoys ask
+	for i, wild := range [][]string{
+		{resource.ClusterType, resource.ListenerType}, // as Envoys ask
 		modelTypes,
 		nil, // as gRPC asks
-		{xds.EndpointType, xds.RouteType},
+		{resource.EndpointType, resource.RouteType},
 	} {
-		k := &modelKey{name: fmt.Sprint("key-", i), wild: make(map[xds.TypeURL]bool)}
+		k := &modelKey{name: fmt.Sprint("key-", i), wild: make(map[string]bool)}
 		for _, typ := range wild {
 			k.wild[typ] = fullState[typ] || !m.sotw || !m.snapshots
 		}
 		m.keys = append(m.keys, k)
-		m.o.put(k.name, m.some(8)...)
+		m.o.Put(k.name, m.some(8)...)
 	}
-	target := front(m.o.addr)
+	target := front(m.o.Address)
 	for i := range clients {
 		m.join(target, i)
 	}
@@ -142,13 +144,13 @@ func (m *fleetModel) some(n int) []types.Resource {
 		if !taken[string(typ)+name] {
 			taken[string(typ)+name] = true
 			m.n++
-			out = append(out, makeResource(typ, name, m.n))
+			out = append(out, xdstest.Resource(typ, name, m.n))
 		}
 	}
 	return out
 }
 
-func (m *fleetModel) pick() (xds.TypeURL, string) {
+func (m *fleetModel) pick() (string, string) {
 	return modelTypes[m.rng.IntN(len(modelTypes))], m.name()
 }
 
@@ -170,9 +172,9 @@ func (m *fleetModel) join(target string, i int) {
 	}
 	if i%len(m.keys) != 0 || round%3 != 0 {
 		cfg.Behaviour = fleet.Raw
-		c.subs = make(map[xds.TypeURL]map[string]bool)
+		c.subs = make(map[string]map[string]bool)
 		for _, typ := range modelTypes {
-			s := fleet.Subscription{Type: typ, Names: []string{"*"}}
+			s := fleet.Subscription{Type: xds.TypeURL(typ), Names: []string{"*"}}
 			if !k.wild[typ] {
 				c.subs[typ] = map[string]bool{m.name(): true, m.name(): true, m.name(): true}
 				s.Names = slices.Sorted(maps.Keys(c.subs[typ]))
@@ -206,20 +208,20 @@ func (m *fleetModel) step() {
 	k := m.keys[m.rng.IntN(len(m.keys))]
 	switch p := m.rng.IntN(100); {
 	case p < 50:
-		m.o.put(k.name, m.some(1+m.rng.IntN(3))...)
+		m.o.Put(k.name, m.some(1+m.rng.IntN(3))...)
 	case p < 65:
 		typ, name := m.pick()
-		m.o.remove(k.name, typ, name, m.name())
+		m.o.Remove(k.name, typ, name, m.name())
 	case p < 75: // both at once, and gone and back between two sends
 		put := m.some(2)
-		gone := make(map[xds.TypeURL][]string)
+		gone := make(map[string][]string)
 		if typ, name := m.pick(); !slices.ContainsFunc(put, func(r types.Resource) bool {
-			t, n := nameOf(r)
+			t, n := xdstest.NameOf(r)
 			return t == typ && n == name
 		}) {
 			gone[typ] = []string{name}
 		}
-		m.o.change(k.name, put, gone)
+		m.o.Change(k.name, put, gone)
 	case p < 95:
 		m.resubscribe(m.clients[m.rng.IntN(len(m.clients))])
 	default:
@@ -245,27 +247,27 @@ func (m *fleetModel) resubscribe(c *modelClient) {
 	switch m.rng.IntN(4) {
 	case 0, 1:
 		names[name] = true
-		c.Subscribe(typ, name) // perhaps again
+		c.Subscribe(xds.TypeURL(typ), name) // perhaps again
 	case 2:
 		delete(names, name)
-		c.Unsubscribe(typ, name) // perhaps one that it does not ask for
+		c.Unsubscribe(xds.TypeURL(typ), name) // perhaps one that it does not ask for
 	default:
 		clear(names)
 		for range 1 + m.rng.IntN(4) {
 			names[m.name()] = true
 		}
-		c.SetNames(typ, slices.Sorted(maps.Keys(names))...)
+		c.SetNames(xds.TypeURL(typ), slices.Sorted(maps.Keys(names))...)
 	}
 }
 
 // truth is what the origin has for a key: bodies by type and name.
-type truth map[xds.TypeURL]map[string][]byte
+type truth map[string]map[string][]byte
 
 func (m *fleetModel) truth(k *modelKey) truth {
 	out := make(truth)
 	for _, typ := range modelTypes {
 		out[typ] = make(map[string][]byte)
-		for name, r := range m.o.has(k.name, typ) {
+		for name, r := range m.o.Resources(k.name, typ) {
 			out[typ][name] = marshal(r)
 		}
 	}
@@ -275,7 +277,7 @@ func (m *fleetModel) truth(k *modelKey) truth {
 // converge waits until a client holds what it should.
 func (m *fleetModel) converge(c *modelClient, when string, want truth) {
 	m.t.Helper()
-	if err := c.Wait(patient(m.t), func(*fleet.Client) bool { return m.differs(c, want) == nil }); err != nil {
+	if err := c.Wait(xdstest.Context(m.t), func(*fleet.Client) bool { return m.differs(c, want) == nil }); err != nil {
 		m.t.Fatalf("seed %d: %s: %s: %v (%v)", m.seed, when, c.key.name, m.differs(c, want), err)
 	}
 }
@@ -283,8 +285,8 @@ func (m *fleetModel) converge(c *modelClient, when string, want truth) {
 // differs says in what a client differs from what it should hold.
 func (m *fleetModel) differs(c *modelClient, want truth) error {
 	for _, typ := range modelTypes {
-		held := c.Held(typ)
-		asked, wild := c.Names(typ)
+		held := c.Held(xds.TypeURL(typ))
+		asked, wild := c.Names(xds.TypeURL(typ))
 		for name, body := range want[typ] {
 			r, ok := held[name]
 			switch {
@@ -322,44 +324,44 @@ func (m *fleetModel) finish() {
 	for _, k := range m.keys {
 		var again []types.Resource
 		for _, typ := range modelTypes {
-			for name := range m.o.has(k.name, typ) {
+			for name := range m.o.Resources(k.name, typ) {
 				m.n++
-				again = append(again, makeResource(typ, name, m.n))
+				again = append(again, xdstest.Resource(typ, name, m.n))
 			}
 		}
-		m.o.put(k.name, again...)
+		m.o.Put(k.name, again...)
 	}
 	for _, c := range m.steady {
 		m.converge(c, "at the end", m.truth(c.key))
 	}
 	// Also what it removed: but if all that came with it was given up since, a
 	// removal that was refused is not told again.
-	gone := make(map[*modelKey]map[xds.TypeURL][]string)
+	gone := make(map[*modelKey]map[string][]string)
 	for _, k := range m.keys {
-		gone[k] = make(map[xds.TypeURL][]string)
+		gone[k] = make(map[string][]string)
 		var back []types.Resource
 		for _, typ := range modelTypes {
-			has := m.o.has(k.name, typ)
+			has := m.o.Resources(k.name, typ)
 			for _, name := range names("r", modelNames) {
 				if has[name] == nil {
 					m.n++
-					back = append(back, makeResource(typ, name, m.n))
+					back = append(back, xdstest.Resource(typ, name, m.n))
 					gone[k][typ] = append(gone[k][typ], name)
 				}
 			}
 		}
-		m.o.put(k.name, back...)
+		m.o.Put(k.name, back...)
 	}
 	for _, c := range m.clients {
 		m.converge(c, "with all that was removed", m.truth(c.key))
 	}
 	for _, k := range m.keys {
-		m.o.change(k.name, nil, gone[k])
+		m.o.Change(k.name, nil, gone[k])
 	}
 	for _, c := range m.clients {
 		m.converge(c, "without it again", m.truth(c.key))
 	}
-	if open, ever := m.o.count(); open != len(m.keys) || ever != len(m.keys) {
+	if open, ever := m.o.Streams(); open != len(m.keys) || ever != len(m.keys) {
 		m.t.Errorf("seed %d: the origin has %d streams and had %d, want %d", m.seed, open, ever, len(m.keys))
 	}
 	for _, k := range m.keys {
@@ -385,7 +387,7 @@ func (m *fleetModel) finish() {
 func (m *fleetModel) direct(k *modelKey, v fleet.Variant) truth {
 	cfg := fleet.ClientConfig{Node: node("direct-"+v.String(), k.name), Variant: v, Behaviour: fleet.Raw}
 	for _, typ := range modelTypes {
-		s := fleet.Subscription{Type: typ, Names: []string{"*"}}
+		s := fleet.Subscription{Type: xds.TypeURL(typ), Names: []string{"*"}}
 		switch legacy := m.snapshots && v == fleet.SotW; {
 		case !k.wild[typ] || legacy && !fullState[typ]:
 			s.Names = names("r", modelNames) // all that there are
@@ -394,12 +396,12 @@ func (m *fleetModel) direct(k *modelKey, v fleet.Variant) truth {
 		}
 		cfg.Subscribe = append(cfg.Subscribe, s)
 	}
-	c := &modelClient{Client: client(m.t, m.o.addr, cfg), key: k}
+	c := &modelClient{Client: client(m.t, m.o.Address, cfg), key: k}
 	m.converge(c, "a client of the origin", m.truth(k))
 	out := make(truth)
 	for _, typ := range modelTypes {
 		out[typ] = make(map[string][]byte)
-		for name, r := range c.Held(typ) {
+		for name, r := range c.Held(xds.TypeURL(typ)) {
 			out[typ][name] = r.Body
 		}
 	}

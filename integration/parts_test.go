@@ -12,6 +12,7 @@ import (
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	sotwclient "github.com/envoyproxy/go-control-plane/pkg/client/sotw/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
@@ -20,7 +21,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/xds"
 
-	internalxds "xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // go-control-plane in ordered ADS mode answers names only when all that a node
@@ -29,17 +30,17 @@ func TestP50_OrderedADSOrigin(t *testing.T) {
 	for _, upstream := range upstreams {
 		t.Run(upstream, func(t *testing.T) {
 			t.Parallel()
-			o := newOrderedOrigin(t)
-			o.put("edge", listener("l", "r", 1), routes("r", "c", 1), cluster("c", 1), endpoints("c", 1))
-			r := serve(t, o.addr, settings{"upstream.variant": upstream})
-			clients := envoys(t, r.addr, "edge")
-			waitAll(t, clients, "all there is", hasAll(listener("l", "r", 1), routes("r", "c", 1), cluster("c", 1), endpoints("c", 1)))
+			o := xdstest.StartOrigin(t, xdstest.OriginOptions{Ordered: true})
+			o.Put("edge", xdstest.Listener("l", "r", 1), xdstest.Routes("r", "c", 1), xdstest.Cluster("c", 1), xdstest.Endpoints("c", 1))
+			r := serve(t, o.Address, xdstest.Config{"upstream.variant": upstream})
+			clients := envoys(t, r.Address, "edge")
+			waitAll(t, clients, "all there is", hasAll(xdstest.Listener("l", "r", 1), xdstest.Routes("r", "c", 1), xdstest.Cluster("c", 1), xdstest.Endpoints("c", 1)))
 
 			// All at once: the route moves to another cluster, and the first goes.
-			o.change("edge", nil, map[internalxds.TypeURL][]string{internalxds.ClusterType: {"c"}, internalxds.EndpointType: {"c"}})
-			o.put("edge", routes("r", "d", 2), cluster("d", 1), endpoints("d", 2))
-			waitAll(t, clients, "the move", all(hasAll(routes("r", "d", 2), cluster("d", 1), endpoints("d", 2)), hasNot(internalxds.ClusterType, "c")))
-			if nacks := r.metric(t, "downstream_nacks_total"); nacks != 0 {
+			o.Change("edge", nil, map[string][]string{resource.ClusterType: {"c"}, resource.EndpointType: {"c"}})
+			o.Put("edge", xdstest.Routes("r", "d", 2), xdstest.Cluster("d", 1), xdstest.Endpoints("d", 2))
+			waitAll(t, clients, "the move", all(hasAll(xdstest.Routes("r", "d", 2), xdstest.Cluster("d", 1), xdstest.Endpoints("d", 2)), hasNot(resource.ClusterType, "c")))
+			if nacks := r.Metric("downstream_nacks_total"); nacks != 0 {
 				t.Errorf("%v responses were refused", nacks)
 			}
 		})
@@ -49,10 +50,10 @@ func TestP50_OrderedADSOrigin(t *testing.T) {
 // go-control-plane's own SotW client, through the relay.
 func TestControlPlaneClient(t *testing.T) {
 	eachOrigin(t, func(t *testing.T, upstream, kind string) {
-		o := newOrigin(t, kind)
-		o.put("edge", cluster("a", 1))
-		r := serve(t, o.addr, settings{"upstream.variant": upstream})
-		conn, err := grpc.NewClient(r.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		o := origin(t, kind)
+		o.Put("edge", xdstest.Cluster("a", 1))
+		r := serve(t, o.Address, xdstest.Config{"upstream.variant": upstream})
+		conn, err := grpc.NewClient(r.Address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,9 +62,9 @@ func TestControlPlaneClient(t *testing.T) {
 				t.Error(err)
 			}
 		}()
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), xdstest.Patience)
 		defer cancel()
-		c := sotwclient.NewADSClient(ctx, &corev3.Node{Id: "n", Cluster: "edge"}, string(internalxds.ClusterType))
+		c := sotwclient.NewADSClient(ctx, &corev3.Node{Id: "n", Cluster: "edge"}, string(resource.ClusterType))
 		if err := c.InitConnect(conn); err != nil {
 			t.Fatal(err)
 		}
@@ -82,19 +83,19 @@ func TestControlPlaneClient(t *testing.T) {
 				}
 			}
 		}
-		fetch(cluster("a", 1))
+		fetch(xdstest.Cluster("a", 1))
 		if err := c.Ack(); err != nil {
 			t.Fatal(err)
 		}
-		o.put("edge", cluster("b", 1))
-		fetch(cluster("a", 1), cluster("b", 1))
+		o.Put("edge", xdstest.Cluster("b", 1))
+		fetch(xdstest.Cluster("a", 1), xdstest.Cluster("b", 1))
 		// Refused: not sent again by itself (P15), but all of it once it changes.
 		if err := c.Nack("not yet"); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "the refusal", holds(func() bool { return r.metric(t, "downstream_nacks_total") == 1 }))
-		o.put("edge", cluster("b", 2))
-		fetch(cluster("a", 1), cluster("b", 2))
+		xdstest.Eventually(t, "the refusal", xdstest.Holds(func() bool { return r.Metric("downstream_nacks_total") == 1 }))
+		o.Put("edge", xdstest.Cluster("b", 2))
+		fetch(xdstest.Cluster("a", 1), xdstest.Cluster("b", 2))
 		if err := c.Ack(); err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +111,7 @@ func serverListener(port int, n string) *listenerv3.Listener {
 		Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
 			Address: "127.0.0.1", PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(port)}}}},
 		DefaultFilterChain: &listenerv3.FilterChain{Name: "all", Filters: []*listenerv3.Filter{{Name: "hcm",
-			ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: pack(&hcmv3.HttpConnectionManager{
+			ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: xdstest.Pack(&hcmv3.HttpConnectionManager{
 				StatPrefix: "server",
 				RouteSpecifier: &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: &routev3.RouteConfiguration{
 					Name: "inbound", VirtualHosts: []*routev3.VirtualHost{{Name: "all", Domains: []string{"*"},
@@ -118,7 +119,7 @@ func serverListener(port int, n string) *listenerv3.Listener {
 							Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
 							Action: &routev3.Route_NonForwardingAction{NonForwardingAction: &routev3.NonForwardingAction{}}}}}}}},
 				HttpFilters: []*hcmv3.HttpFilter{{Name: "router",
-					ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: pack(&routerv3.Router{})}}},
+					ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: xdstest.Pack(&routerv3.Router{})}}},
 			})}}}},
 	}
 }
@@ -127,14 +128,14 @@ func serverListener(port int, n string) *listenerv3.Listener {
 // one node, each with a stream of its own under the same key.
 func TestGRPCServerAndClientOfOneNode(t *testing.T) {
 	eachOrigin(t, func(t *testing.T, upstream, kind string) {
-		o := newOrigin(t, kind)
-		r := serve(t, o.addr, settings{"upstream.variant": upstream})
+		o := origin(t, kind)
+		r := serve(t, o.Address, xdstest.Config{"upstream.variant": upstream})
 
-		l := listen(t)
+		l := xdstest.Listen(t)
 		port := l.Addr().(*net.TCPAddr).Port
 		modes := make(chan connectivity.ServingMode, 16)
 		g, err := xds.NewGRPCServer(
-			xds.BootstrapContentsForTesting(bootstrapOf(t, r.addr)),
+			xds.BootstrapContentsForTesting(bootstrapOf(t, r.Address)),
 			xds.ServingModeCallback(func(_ net.Addr, a xds.ServingModeChangeArgs) { modes <- a.Mode }),
 			grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 				if err := grpc.SetHeader(ctx, metadata.Pairs("backend", "served")); err != nil {
@@ -153,11 +154,11 @@ func TestGRPCServerAndClientOfOneNode(t *testing.T) {
 		}()
 		t.Cleanup(func() { g.Stop(); <-done })
 
-		o.put("grpc", append(serviceAt("greeter", port), serverListener(port, "1"))...)
-		c := call(t, r.addr, "greeter")
+		o.Put("grpc", append(serviceAt("greeter", port), serverListener(port, "1"))...)
+		c := call(t, r.Address, "greeter")
 		c.reaches("served")
-		o.put("grpc", serverListener(port, "2"))
-		until(t, "two clients of one node", holds(func() bool {
+		o.Put("grpc", serverListener(port, "2"))
+		xdstest.Eventually(t, "two clients of one node", xdstest.Holds(func() bool {
 			n := 0
 			for _, cl := range r.clients() {
 				if cl.Node == "grpc-1" {
@@ -166,11 +167,11 @@ func TestGRPCServerAndClientOfOneNode(t *testing.T) {
 			}
 			return n == 2
 		}))
-		if open, _ := o.count(); open != 1 {
+		if open, _ := o.Streams(); open != 1 {
 			t.Errorf("the origin has %d streams", open)
 		}
 		c.goesOn()
-		if nacks := r.metric(t, "downstream_nacks_total"); nacks != 0 {
+		if nacks := r.Metric("downstream_nacks_total"); nacks != 0 {
 			t.Errorf("gRPC refused %v responses", nacks)
 		}
 	})

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"xdsrelay/internal/fleet"
+	"xdsrelay/internal/xdstest"
 )
 
 // wire is a message as it stands on the wire, whatever that is.
@@ -50,7 +51,7 @@ func rawOn(t testing.TB, target, method string) grpc.ClientStream {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(patient(t))
+	ctx, cancel := context.WithCancel(xdstest.Context(t))
 	t.Cleanup(func() {
 		cancel()
 		_ = conn.Close() // nothing is left to be said on it

@@ -13,21 +13,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"xdsrelay/internal/fleet"
-	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // command runs a command of the binary, and returns what it printed.
 func command(t testing.TB, args ...string) string {
 	t.Helper()
-	path, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.Command(path, args...).Output()
+	out, err := xdstest.Command(t, args...).Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		t.Fatalf("%v: %v: %s", args, err, exit.Stderr)
 	}
@@ -66,16 +63,16 @@ func (e *endings) all() (map[string]codes.Code, []time.Time) {
 // others are ended, over drain; who was not moved is sent nothing by it. New rules
 // that take it back while streams are ended leave the rest where it is.
 func TestP5_ReloadedRules(t *testing.T) {
-	o := newOrigin(t, linear)
+	o := origin(t, xdstest.Linear)
 	for _, c := range []string{"west", "east", "lost"} {
-		o.put(c, web(1)...)
+		o.Put(c, xdstest.Web(1)...)
 	}
-	drain := settings{"downstream.drain": "1s"}
-	r := follow(t, o.addr, drain)
+	drain := xdstest.Config{"downstream.drain": "1s"}
+	r := follow(t, o.Address, drain)
 	ended := &endings{of: map[string]codes.Code{}}
 	clients := map[string]*fleet.Client{}
 	come := func(id, cl string, v fleet.Variant) {
-		clients[id] = client(t, r.addr, fleet.ClientConfig{Node: node(id, cl), Variant: v, Behaviour: fleet.Envoy, OnStream: ended.note})
+		clients[id] = client(t, r.Address, fleet.ClientConfig{Node: node(id, cl), Variant: v, Behaviour: fleet.Envoy, OnStream: ended.note})
 	}
 	want := map[string]codes.Code{} // who is to end, and how
 	for i := range 10 {
@@ -90,7 +87,7 @@ func TestP5_ReloadedRules(t *testing.T) {
 		want[fmt.Sprint("goes-", i)] = codes.PermissionDenied
 	}
 	for _, c := range clients {
-		waitFor(t, c, "what the origin has", hasAll(web(1)...))
+		waitFor(t, c, "what the origin has", hasAll(xdstest.Web(1)...))
 	}
 	counts := map[string]fleet.Counters{}
 	for id, c := range clients {
@@ -116,7 +113,7 @@ func TestP5_ReloadedRules(t *testing.T) {
 			} `json:"types"`
 		} `json:"moving"`
 	}
-	if err := json.Unmarshal([]byte(command(t, "explain", "--diff", next, "--admin", r.admin, "-o", "json")), &said); err != nil {
+	if err := json.Unmarshal([]byte(command(t, "explain", "--diff", next, "--admin", r.Admin, "-o", "json")), &said); err != nil {
 		t.Fatal(err)
 	}
 	told := map[string]codes.Code{}
@@ -133,7 +130,7 @@ func TestP5_ReloadedRules(t *testing.T) {
 	if said.Clients != len(clients) || !maps.Equal(told, want) {
 		t.Errorf("explain --diff says of %d clients %v, want %v", said.Clients, told, want)
 	}
-	table := command(t, "explain", "--diff", next, "--admin", "http://"+r.admin)
+	table := command(t, "explain", "--diff", next, "--admin", "http://"+r.Admin)
 	for _, line := range []string{"10       10     west  west/moved", "2        2      lost  refused", "12 of 32 clients would be ended and come again, over 1s"} {
 		if !strings.Contains(table, line) {
 			t.Errorf("the table has no line %q:\n%s", line, table)
@@ -144,7 +141,7 @@ func TestP5_ReloadedRules(t *testing.T) {
 	}
 
 	r.to(rules, `msg="rules changed: clients whose keys are others now are ended" moving=10 refused=2 clients=32 over=1s`)
-	until(t, "the ends", holds(func() bool { got, _ := ended.all(); return len(got) == len(want) }))
+	xdstest.Eventually(t, "the ends", xdstest.Holds(func() bool { got, _ := ended.all(); return len(got) == len(want) }))
 	got, at := ended.all()
 	if !maps.Equal(got, want) {
 		t.Errorf("ended are %v, want %v", got, want)
@@ -152,10 +149,10 @@ func TestP5_ReloadedRules(t *testing.T) {
 	if d := at[len(at)-1].Sub(at[0]); d < 500*time.Millisecond {
 		t.Errorf("the streams ended within %v, and should over 1s", d)
 	}
-	if n := r.metric(t, "downstream_ended_total", "reason", "key_changed"); n != 10 {
+	if n := r.Metric("downstream_ended_total", "reason", "key_changed"); n != 10 {
 		t.Errorf("%v are counted", n)
 	}
-	o.put("west", web(2)...)
+	o.Put("west", xdstest.Web(2)...)
 	for id, c := range clients {
 		cl := strings.Split(id, "-")[0]
 		if cl == "goes" {
@@ -167,15 +164,15 @@ func TestP5_ReloadedRules(t *testing.T) {
 			}
 			continue
 		}
-		waitFor(t, c, "what the origin has now", hasAll(web(2)...))
+		waitFor(t, c, "what the origin has now", hasAll(xdstest.Web(2)...))
 		if n := c.Counters().Streams; (cl == "stays") != (n == 1) {
 			t.Errorf("%s has had %d streams", id, n)
 		}
 	}
-	until(t, "the key of those who moved", holds(func() bool {
+	xdstest.Eventually(t, "the key of those who moved", xdstest.Holds(func() bool {
 		return slices.ContainsFunc(r.keys(), func(k keyStatus) bool { return k.Key == "west/moved" && k.Members > 0 })
 	}))
-	if out := command(t, "explain", "--diff", next, "--admin", r.admin); !strings.Contains(out, "clients keep their keys") {
+	if out := command(t, "explain", "--diff", next, "--admin", r.Admin); !strings.Contains(out, "clients keep their keys") {
 		t.Errorf("after it explain --diff says\n%s", out)
 	}
 }
@@ -183,28 +180,28 @@ func TestP5_ReloadedRules(t *testing.T) {
 // New rules that are taken back while streams are being ended leave the others
 // where they are.
 func TestP5_RulesTakenBack(t *testing.T) {
-	o := newOrigin(t, linear)
-	o.put("edge", web(1)...)
-	slow := settings{"downstream.drain": "1h"}
-	r := follow(t, o.addr, slow)
+	o := origin(t, xdstest.Linear)
+	o.Put("edge", xdstest.Web(1)...)
+	slow := xdstest.Config{"downstream.drain": "1h"}
+	r := follow(t, o.Address, slow)
 	ended := &endings{of: map[string]codes.Code{}}
 	var clients []*fleet.Client
 	for i := range 6 {
-		clients = append(clients, client(t, r.addr, fleet.ClientConfig{Node: node(fmt.Sprint(i), "edge"), Variant: variants[i%2], Behaviour: fleet.Raw,
-			Subscribe: []fleet.Subscription{{Type: xds.ClusterType}}, OnStream: ended.note}))
+		clients = append(clients, client(t, r.Address, fleet.ClientConfig{Node: node(fmt.Sprint(i), "edge"), Variant: variants[i%2], Behaviour: fleet.Raw,
+			Subscribe: []fleet.Subscription{{Type: resource.ClusterType}}, OnStream: ended.note}))
 	}
-	waitAll(t, clients, "what the origin has", has(cluster("web", 1)))
+	waitAll(t, clients, "what the origin has", has(xdstest.Cluster("web", 1)))
 	rules := maps.Clone(slow)
 	rules["aggregation.rules"] = []map[string]any{{"key": []string{"node.cluster", `"moved"`}}}
 	r.to(rules, "moving=6 refused=0 clients=6 over=1h0m0s")
-	until(t, "the first end", holds(func() bool { got, _ := ended.all(); return len(got) == 1 }))
-	waitAll(t, clients, "what the origin has", has(cluster("web", 1)))
+	xdstest.Eventually(t, "the first end", xdstest.Holds(func() bool { got, _ := ended.all(); return len(got) == 1 }))
+	waitAll(t, clients, "what the origin has", has(xdstest.Cluster("web", 1)))
 	r.to(slow, "moving=1 refused=0 clients=6 over=1h0m0s") // who had moved comes back
-	until(t, "its stream under the old key", holds(func() bool {
+	xdstest.Eventually(t, "its stream under the old key", xdstest.Holds(func() bool {
 		return slices.ContainsFunc(clients, func(c *fleet.Client) bool { return c.Counters().Streams == 3 })
 	}))
-	o.put("edge", web(2)...)
-	waitAll(t, clients, "a change", has(cluster("web", 2)))
+	o.Put("edge", xdstest.Web(2)...)
+	waitAll(t, clients, "a change", has(xdstest.Cluster("web", 2)))
 	streams := uint64(0)
 	for _, c := range clients {
 		streams += c.Counters().Streams

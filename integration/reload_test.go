@@ -12,34 +12,35 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/internal/fleet"
-	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // followed is a relay whose file is changed.
 type followed struct {
 	*relay
 	path string
-	base settings
+	base xdstest.Config
 }
 
-func follow(t testing.TB, origin string, more settings) *followed {
+func follow(t testing.TB, origin string, more xdstest.Config) *followed {
 	t.Helper()
-	s := quick()
-	s["upstream.origins"] = origins(origin)
+	s := xdstest.QuickConfig()
+	s["upstream.origins"] = xdstest.Origins(origin)
 	maps.Copy(s, more)
-	path := s.file(t)
+	path := s.WriteFile(t)
 	return &followed{start(t, "", nil, "serve", "--config", path), path, s}
 }
 
 // with is the file's text with other settings.
-func (f *followed) with(more settings) []byte {
+func (f *followed) with(more xdstest.Config) []byte {
 	f.t.Helper()
 	s := maps.Clone(f.base)
 	maps.Copy(s, more)
-	return s.text(f.t)
+	return s.Text(f.t)
 }
 
 // replace puts a file in the place of another, at once.
@@ -54,9 +55,9 @@ func replace(t testing.TB, path string, text []byte) {
 }
 
 // to changes the file, and waits until the relay has said so.
-func (f *followed) to(more settings, says string) {
+func (f *followed) to(more xdstest.Config, says string) {
 	f.t.Helper()
-	n := strings.Count(f.log.String(), says)
+	n := strings.Count(f.Log(), says)
 	replace(f.t, f.path, f.with(more))
 	f.logs(n+1, says)
 }
@@ -64,8 +65,8 @@ func (f *followed) to(more settings, says string) {
 // logs waits until the log says something so many times.
 func (r *relay) logs(n int, says string) {
 	r.t.Helper()
-	until(r.t, says, func() error {
-		if got := strings.Count(r.log.String(), says); got < n {
+	xdstest.Eventually(r.t, says, func() error {
+		if got := strings.Count(r.Log(), says); got < n {
 			return fmt.Errorf("the log says it %d times, not %d", got, n)
 		}
 		return nil
@@ -77,10 +78,10 @@ const reloaded = `msg="configuration reloaded" changed=`
 // The file is followed in whichever way it is changed, and read again at SIGHUP,
 // which ends nothing. The log tells what the relay runs with.
 func TestReloadInEveryWay(t *testing.T) {
-	o := newOrigin(t, linear)
-	o.put("edge", web(1)...)
-	s := quick()
-	s["upstream.origins"] = origins(o.addr)
+	o := origin(t, xdstest.Linear)
+	o.Put("edge", xdstest.Web(1)...)
+	s := xdstest.QuickConfig()
+	s["upstream.origins"] = xdstest.Origins(o.Address)
 	mount := t.TempDir() // as Kubernetes mounts a ConfigMap
 	in := func(name string) string { return filepath.Join(mount, name) }
 	must := func(err error) {
@@ -91,17 +92,17 @@ func TestReloadInEveryWay(t *testing.T) {
 	}
 	drain := func(d string) []byte {
 		s["downstream.drain"] = d
-		return s.text(t)
+		return s.Text(t)
 	}
 	must(os.Mkdir(in("..v1"), 0o700))
 	must(os.WriteFile(in("..v1/relay.yaml"), drain("100ms"), 0o600))
 	must(os.Symlink("..v1", in("..data")))
 	must(os.Symlink("..data/relay.yaml", in("relay.yaml")))
 	r := start(t, "", nil, "serve", "--config", in("relay.yaml"))
-	c := client(t, r.addr, fleet.ClientConfig{Node: node("n", "edge"), Behaviour: fleet.Raw, Subscribe: []fleet.Subscription{{Type: xds.ClusterType}}})
-	waitFor(t, c, "what the origin has", has(cluster("web", 1)))
+	c := client(t, r.Address, fleet.ClientConfig{Node: node("n", "edge"), Behaviour: fleet.Raw, Subscribe: []fleet.Subscription{{Type: resource.ClusterType}}})
+	waitFor(t, c, "what the origin has", has(xdstest.Cluster("web", 1)))
 
-	r.signal(syscall.SIGHUP)
+	r.Signal(syscall.SIGHUP)
 	r.logs(1, `msg="configuration has not changed"`)
 	for i, change := range []func(){
 		func() { // a swap of the symlink
@@ -115,26 +116,26 @@ func TestReloadInEveryWay(t *testing.T) {
 		func() { must(os.WriteFile(in("relay.yaml"), drain("140ms"), 0o600)) },
 		func() { // SIGHUP, which may come first, or find that it was read already
 			must(os.WriteFile(in("relay.yaml"), drain("150ms"), 0o600))
-			r.signal(syscall.SIGHUP)
+			r.Signal(syscall.SIGHUP)
 		},
 	} {
 		change()
 		r.logs(i+1, reloaded+"downstream.drain\n")
 	}
-	if n := strings.Count(r.log.String(), reloaded); n != 5 {
+	if n := strings.Count(r.Log(), reloaded); n != 5 {
 		t.Errorf("%d reloads of five changes", n)
 	}
-	o.put("edge", web(2)...)
-	waitFor(t, c, "a change", has(cluster("web", 2)))
+	o.Put("edge", xdstest.Web(2)...)
+	waitFor(t, c, "a change", has(xdstest.Cluster("web", 2)))
 	if n := c.Counters().Streams; n != 1 {
 		t.Errorf("%s needed %d streams", c, n)
 	}
-	if !regexp.MustCompile(`msg=serving .* tls=off admin_tls=off store=off rules=1 config=\S+relay\S*\.yaml origins=` + regexp.QuoteMeta(o.addr) + `\n`).MatchString(r.log.String()) {
+	if !regexp.MustCompile(`msg=serving .* tls=off admin_tls=off store=off rules=1 config=\S+relay\S*\.yaml origins=` + regexp.QuoteMeta(o.Address) + `\n`).MatchString(r.Log()) {
 		t.Error("the first line does not name the file and the origins")
 	}
-	r.drain()
-	r.stop()
-	if !strings.Contains(r.log.String(), "msg=draining over=150ms") {
+	r.Signal(syscall.SIGTERM)
+	r.Stop()
+	if !strings.Contains(r.Log(), "msg=draining over=150ms") {
 		t.Error("the drain is not over the newest time")
 	}
 }
@@ -152,7 +153,7 @@ type serverInfo struct {
 
 func (r *relay) info() (i serverInfo) {
 	r.t.Helper()
-	body, err := r.get("/server_info")
+	body, err := r.Get("/server_info")
 	if err == nil {
 		err = json.Unmarshal(body, &i)
 	}
@@ -165,12 +166,12 @@ func (r *relay) info() (i serverInfo) {
 // A file with a fault changes nothing: what it says besides is not in force, and
 // what was goes on. What needs a restart is named.
 func TestReloadOfABrokenFile(t *testing.T) {
-	o := newOrigin(t, linear)
-	o.put("edge", web(1)...)
-	r := follow(t, o.addr, nil)
-	c := client(t, r.addr, fleet.ClientConfig{Node: node("n", "edge"), Behaviour: fleet.Raw, Subscribe: []fleet.Subscription{{Type: xds.ClusterType}}})
-	waitFor(t, c, "what the origin has", has(cluster("web", 1)))
-	refuses := settings{"aggregation.rules": []map[string]any{{"key": "node.metadata.nothing"}}, "downstream.limits.streams": 1}
+	o := origin(t, xdstest.Linear)
+	o.Put("edge", xdstest.Web(1)...)
+	r := follow(t, o.Address, nil)
+	c := client(t, r.Address, fleet.ClientConfig{Node: node("n", "edge"), Behaviour: fleet.Raw, Subscribe: []fleet.Subscription{{Type: resource.ClusterType}}})
+	waitFor(t, c, "what the origin has", has(xdstest.Cluster("web", 1)))
+	refuses := xdstest.Config{"aggregation.rules": []map[string]any{{"key": "node.metadata.nothing"}}, "downstream.limits.streams": 1}
 
 	broken := maps.Clone(refuses)
 	broken["log.level"] = "loud"
@@ -179,17 +180,17 @@ func TestReloadOfABrokenFile(t *testing.T) {
 	if f := info.Configuration.Rejected; f == nil || len(f.Faults) != 1 || !strings.Contains(f.Faults[0], "log.level: wants debug") {
 		t.Errorf("%+v", info)
 	}
-	if n := r.metric(t, "config_reloads_total", "result", "failed"); n != 1 || r.metric(t, "config_rejected") != 1 {
+	if n := r.Metric("config_reloads_total", "result", "failed"); n != 1 || r.Metric("config_rejected") != 1 {
 		t.Errorf("%v are counted", n)
 	}
-	late := client(t, r.addr, fleet.ClientConfig{Node: node("late", "edge"), Behaviour: fleet.Raw, Subscribe: []fleet.Subscription{{Type: xds.ClusterType}}})
-	waitFor(t, late, "what the origin has", has(cluster("web", 1)))
+	late := client(t, r.Address, fleet.ClientConfig{Node: node("late", "edge"), Behaviour: fleet.Raw, Subscribe: []fleet.Subscription{{Type: resource.ClusterType}}})
+	waitFor(t, late, "what the origin has", has(xdstest.Cluster("web", 1)))
 
-	r.to(settings{"downstream.keepalive": map[string]any{"time": "2m"}}, `needs a restart" keys=downstream.keepalive.time`)
+	r.to(xdstest.Config{"downstream.keepalive": map[string]any{"time": "2m"}}, `needs a restart" keys=downstream.keepalive.time`)
 	if info = r.info(); info.Configuration.Rejected != nil || fmt.Sprint(info.Configuration.NeedsRestart) != "[downstream.keepalive.time]" {
 		t.Errorf("%+v", info)
 	}
-	if r.metric(t, "config_rejected") != 0 || r.metric(t, "config_needs_restart") != 1 {
+	if r.Metric("config_rejected") != 0 || r.Metric("config_needs_restart") != 1 {
 		t.Error("the gauges are wrong")
 	}
 	for _, c := range []*fleet.Client{c, late} {
@@ -202,39 +203,39 @@ func TestReloadOfABrokenFile(t *testing.T) {
 // Limits hold as soon as the file says so, and no longer. So does the log's level,
 // which otherwise stays what POST /logging made it.
 func TestReloadOfLimitsAndLevel(t *testing.T) {
-	o := newOrigin(t, linear)
-	o.put("edge", web(1)...)
-	r := follow(t, o.addr, nil)
+	o := origin(t, xdstest.Linear)
+	o.Put("edge", xdstest.Web(1)...)
+	r := follow(t, o.Address, nil)
 	come := func(id string) *fleet.Client {
-		return client(t, r.addr, fleet.ClientConfig{Node: node(id, "edge"), Behaviour: fleet.Raw, Subscribe: []fleet.Subscription{{Type: xds.ClusterType}}})
+		return client(t, r.Address, fleet.ClientConfig{Node: node(id, "edge"), Behaviour: fleet.Raw, Subscribe: []fleet.Subscription{{Type: resource.ClusterType}}})
 	}
-	waitFor(t, come("first"), "what the origin has", has(cluster("web", 1)))
+	waitFor(t, come("first"), "what the origin has", has(xdstest.Cluster("web", 1)))
 	for limit, code := range map[string]codes.Code{
 		"streams": codes.Unavailable, "streams_per_peer": codes.ResourceExhausted, "node_bytes": codes.ResourceExhausted,
 	} {
-		r.to(settings{"downstream.limits." + limit: 1}, reloaded+"downstream.limits."+limit)
+		r.to(xdstest.Config{"downstream.limits." + limit: 1}, reloaded+"downstream.limits."+limit)
 		for _, v := range variants {
-			s := raw(t, r.addr, v)
-			send(t, s, ask(v, node("n", "edge"), xds.ClusterType))
+			s := raw(t, r.Address, v)
+			send(t, s, ask(v, node("n", "edge"), resource.ClusterType))
 			refused(t, s, answer(v), code)
 		}
 		r.to(nil, reloaded+"downstream.limits."+limit)
-		waitFor(t, come("after-"+limit), "what the origin has", has(cluster("web", 1)))
+		waitFor(t, come("after-"+limit), "what the origin has", has(xdstest.Cluster("web", 1)))
 	}
 	if r.info().Level != "info" {
 		t.Errorf("level %s", r.info().Level)
 	}
-	resp, err := http1.Post("http://"+r.admin+"/logging?level=warn", "", nil)
+	resp, err := http.Post("http://"+r.Admin+"/logging?level=warn", "", nil)
 	if err != nil || resp.StatusCode != http.StatusOK {
 		t.Fatal(resp, err)
 	}
 	_ = resp.Body.Close()
-	replace(t, r.path, r.with(settings{"downstream.drain": "1s", "downstream.keepalive.time": "2m"}))
+	replace(t, r.path, r.with(xdstest.Config{"downstream.drain": "1s", "downstream.keepalive.time": "2m"}))
 	r.logs(1, "needs a restart")
 	if r.info().Level != "warn" {
 		t.Errorf("level %s after a change of something else", r.info().Level)
 	}
-	r.to(settings{"log.level": "debug"}, reloaded)
+	r.to(xdstest.Config{"log.level": "debug"}, reloaded)
 	if r.info().Level != "debug" {
 		t.Errorf("level %s", r.info().Level)
 	}

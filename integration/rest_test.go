@@ -10,23 +10,24 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 
 	"xdsrelay/internal/fleet"
-	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // What an origin has reaches Envoys that poll, in both protocols, and so do its
 // changes; they share their key, and its upstream stream, with those over gRPC.
 func TestP70_Flow(t *testing.T) {
 	eachOrigin(t, func(t *testing.T, upstream, kind string) {
-		o := newOrigin(t, kind)
-		o.put("edge", web(1)...)
-		r := serve(t, o.addr, withREST(upstream, "10s"))
+		o := origin(t, kind)
+		o.Put("edge", xdstest.Web(1)...)
+		r := serve(t, o.Address, withREST(upstream, "10s"))
 		var polling []*restEnvoy
 		for _, p := range protocols {
 			polling = append(polling, newRESTEnvoy(t, r.rest(), p, node("rest-"+p, "edge")))
 		}
-		streaming := envoys(t, r.addr, "edge")
+		streaming := envoys(t, r.Address, "edge")
 		everyone := func(what string, resources ...types.Resource) {
 			t.Helper()
 			for _, e := range polling {
@@ -34,15 +35,15 @@ func TestP70_Flow(t *testing.T) {
 			}
 			waitAll(t, streaming, what, hasAll(resources...))
 		}
-		everyone("what the origin has", web(1)...)
-		o.put("edge", web(2)...)
-		everyone("a change", web(2)...)
-		o.put("edge", cluster("api", 1), endpoints("api", 9000))
-		everyone("an addition", append(web(2), cluster("api", 1), endpoints("api", 9000))...)
-		o.remove("edge", xds.ClusterType, "api")
-		everyone("a removal", web(2)...)
+		everyone("what the origin has", xdstest.Web(1)...)
+		o.Put("edge", xdstest.Web(2)...)
+		everyone("a change", xdstest.Web(2)...)
+		o.Put("edge", xdstest.Cluster("api", 1), xdstest.Endpoints("api", 9000))
+		everyone("an addition", append(xdstest.Web(2), xdstest.Cluster("api", 1), xdstest.Endpoints("api", 9000))...)
+		o.Remove("edge", resource.ClusterType, "api")
+		everyone("a removal", xdstest.Web(2)...)
 
-		if open, ever := o.count(); open != 1 || ever != 1 {
+		if open, ever := o.Streams(); open != 1 || ever != 1 {
 			t.Errorf("the origin has %d streams and had %d", open, ever)
 		}
 		for _, e := range polling {
@@ -61,10 +62,10 @@ func TestP70_Flow(t *testing.T) {
 				t.Errorf("/clients shows %s %d times", e.node.Id, found)
 			}
 		}
-		if n := r.metric(t, "downstream_streams", "variant", "rest"); n < 8 {
+		if n := r.Metric("downstream_streams", "variant", "rest"); n < 8 {
 			t.Errorf("metric: %v pollers", n)
 		}
-		if n := r.metric(t, "downstream_responses_total", "variant", "rest", "type", "CDS"); n < 8 {
+		if n := r.Metric("downstream_responses_total", "variant", "rest", "type", "CDS"); n < 8 {
 			t.Errorf("metric: %v responses", n)
 		}
 	})
@@ -72,11 +73,11 @@ func TestP70_Flow(t *testing.T) {
 
 // dropped reports whether an origin was asked for what is left of names, one of
 // them having been given up.
-func dropped(o *origin, typ xds.TypeURL, name string) bool {
-	asked := o.requests(func(r request) bool { return r.Type == typ && r.Asks })
+func dropped(o *xdstest.Origin, typ string, name string) bool {
+	asked := o.Requests(func(r xdstest.Request) bool { return r.Type == typ && r.Asks })
 	last := asked[len(asked)-1]
 	if last.Delta {
-		return slices.ContainsFunc(asked, func(r request) bool { return slices.Contains(r.Dropped, name) })
+		return slices.ContainsFunc(asked, func(r xdstest.Request) bool { return slices.Contains(r.Unsubscribe, name) })
 	}
 	return !slices.Contains(last.Names, name)
 }
@@ -87,19 +88,19 @@ func TestP70_InterestStays(t *testing.T) {
 	for _, upstream := range upstreams {
 		t.Run(upstream, func(t *testing.T) {
 			t.Parallel()
-			o := newOrigin(t, linear)
-			o.put("edge", endpoints("a", 1), endpoints("b", 2))
+			o := origin(t, xdstest.Linear)
+			o.Put("edge", xdstest.Endpoints("a", 1), xdstest.Endpoints("b", 2))
 			s := withREST(upstream, "750ms")
 			s["upstream.linger"] = "1ms"
-			r := serve(t, o.addr, s)
+			r := serve(t, o.Address, s)
 			// One who keeps the key in use.
-			other := raw(t, r.addr, fleet.Delta)
-			send(t, other, ask(fleet.Delta, node("other", "edge"), xds.EndpointType, "b"))
+			other := raw(t, r.Address, fleet.Delta)
+			send(t, other, ask(fleet.Delta, node("other", "edge"), resource.EndpointType, "b"))
 			polled := time.Now()
-			if got := r.ask(httpClient(t, "http1"), node("n", "edge"), xds.EndpointType, "", "a"); got.status != http.StatusOK {
+			if got := r.ask(httpClient(t, "http1"), node("n", "edge"), resource.EndpointType, "", "a"); got.status != http.StatusOK {
 				t.Fatalf("%d %s", got.status, got.body)
 			}
-			until(t, "what nobody polls for is given up", holds(func() bool { return dropped(o, xds.EndpointType, "a") }))
+			xdstest.Eventually(t, "what nobody polls for is given up", xdstest.Holds(func() bool { return dropped(o, resource.EndpointType, "a") }))
 			if after := time.Since(polled); after < 1500*time.Millisecond {
 				t.Errorf("given up after %s", after)
 			}
@@ -111,11 +112,11 @@ func TestP70_InterestStays(t *testing.T) {
 // after long_poll. The version is the same in another replica, whatever variant
 // its origin speaks.
 func TestP71_LongPoll(t *testing.T) {
-	o := newOrigin(t, linear)
-	o.put("edge", web(1)...)
+	o := origin(t, xdstest.Linear)
+	o.Put("edge", xdstest.Web(1)...)
 	var relays []*relay
 	for _, upstream := range upstreams {
-		relays = append(relays, serve(t, o.addr, withREST(upstream, "300ms")))
+		relays = append(relays, serve(t, o.Address, withREST(upstream, "300ms")))
 	}
 	for i, upstream := range upstreams {
 		t.Run(upstream, func(t *testing.T) {
@@ -124,30 +125,30 @@ func TestP71_LongPoll(t *testing.T) {
 				c := httpClient(t, protocol)
 				me := node("n", "edge")
 				var version string
-				until(t, "both relays have the same", holds(func() bool {
-					version = other.ask(c, me, xds.ClusterType, "").answer.GetVersionInfo()
-					return r.ask(c, me, xds.ClusterType, "").answer.GetVersionInfo() == version
+				xdstest.Eventually(t, "both relays have the same", xdstest.Holds(func() bool {
+					version = other.ask(c, me, resource.ClusterType, "").answer.GetVersionInfo()
+					return r.ask(c, me, resource.ClusterType, "").answer.GetVersionInfo() == version
 				}))
 				began := time.Now()
-				got := r.ask(c, me, xds.ClusterType, version)
+				got := r.ask(c, me, resource.ClusterType, version)
 				if after := time.Since(began); got.status != http.StatusNotModified || after < 300*time.Millisecond {
 					t.Fatalf("%d %s after %s", got.status, got.body, after)
 				}
 				// The answer to whoever asks anew is that change; no poll lasts long
 				// enough to be sure that it is held when the change comes.
-				changed := cluster("web", 10*i+n+2)
-				o.put("edge", changed)
-				for got = r.ask(c, me, xds.ClusterType, version); got.status == http.StatusNotModified; {
-					got = r.ask(c, me, xds.ClusterType, version)
+				changed := xdstest.Cluster("web", 10*i+n+2)
+				o.Put("edge", changed)
+				for got = r.ask(c, me, resource.ClusterType, version); got.status == http.StatusNotModified; {
+					got = r.ask(c, me, resource.ClusterType, version)
 				}
 				if len(got.answer.GetResources()) != 1 || got.answer.VersionInfo == version {
 					t.Fatalf("%d %s", got.status, got.body)
 				}
-				until(t, "the change at the other replica", holds(func() bool {
-					return other.ask(c, me, xds.ClusterType, "").answer.GetVersionInfo() == got.answer.VersionInfo
+				xdstest.Eventually(t, "the change at the other replica", xdstest.Holds(func() bool {
+					return other.ask(c, me, resource.ClusterType, "").answer.GetVersionInfo() == got.answer.VersionInfo
 				}))
 			}
-			r.waitMetric(t, 2, "downstream_not_modified_total", "type", "CDS")
+			r.WaitMetric(2, "downstream_not_modified_total", "type", "CDS")
 		})
 	}
 }
@@ -158,26 +159,26 @@ func TestP71_Drain(t *testing.T) {
 	for _, upstream := range upstreams {
 		t.Run(upstream, func(t *testing.T) {
 			t.Parallel()
-			o := newOrigin(t, linear)
-			o.put("edge", web(1)...)
-			r := serve(t, o.addr, withREST(upstream, "10m"))
+			o := origin(t, xdstest.Linear)
+			o.Put("edge", xdstest.Web(1)...)
+			r := serve(t, o.Address, withREST(upstream, "10m"))
 			base := r.rest()
 			var done []chan *polled
 			for i := range 20 {
 				c, me := httpClient(t, protocols[i%2]), node(fmt.Sprint("n-", i), "edge")
-				version := r.ask(c, me, xds.ClusterType, "").answer.GetVersionInfo()
+				version := r.ask(c, me, resource.ClusterType, "").answer.GetVersionInfo()
 				out := make(chan *polled, 1)
 				done = append(done, out)
 				go func() {
-					got, err := poll(patient(t), c, base, xds.ClusterType, &discoveryv3.DiscoveryRequest{Node: me, VersionInfo: version})
+					got, err := poll(xdstest.Context(t), c, base, resource.ClusterType, &discoveryv3.DiscoveryRequest{Node: me, VersionInfo: version})
 					if err != nil {
 						got = &polled{body: []byte(err.Error())}
 					}
 					out <- got
 				}()
 			}
-			r.waitMetric(t, 20, "downstream_acks_total", "type", "CDS")
-			r.stop()
+			r.WaitMetric(20, "downstream_acks_total", "type", "CDS")
+			r.Stop()
 			for _, out := range done {
 				if got := <-out; got.status != http.StatusNotModified {
 					t.Errorf("%d %s", got.status, got.body)
@@ -193,19 +194,19 @@ func TestP72_OriginAway(t *testing.T) {
 	for _, upstream := range upstreams {
 		t.Run(upstream, func(t *testing.T) {
 			t.Parallel()
-			o := newOrigin(t, linear)
-			o.put("edge", web(1)...)
-			r := serve(t, o.addr, withREST(upstream, "10m"))
+			o := origin(t, xdstest.Linear)
+			o.Put("edge", xdstest.Web(1)...)
+			r := serve(t, o.Address, withREST(upstream, "10m"))
 			c := httpClient(t, "h2c")
-			r.ask(c, node("n", "edge"), xds.ClusterType, "")
-			o.stop()
-			wantRefused(t, r.ask(c, node("n", "nothing-held"), xds.ClusterType, ""), http.StatusServiceUnavailable, "origin_unreachable")
-			got := r.ask(c, node("n", "nothing-held"), xds.RouteType, "", "in")
+			r.ask(c, node("n", "edge"), resource.ClusterType, "")
+			o.Stop()
+			wantRefused(t, r.ask(c, node("n", "nothing-held"), resource.ClusterType, ""), http.StatusServiceUnavailable, "origin_unreachable")
+			got := r.ask(c, node("n", "nothing-held"), resource.RouteType, "", "in")
 			wantRefused(t, got, http.StatusServiceUnavailable, "origin_unreachable")
 			if got.header.Get("Retry-After") == "" {
 				t.Error("it does not say when to try again")
 			}
-			if got := r.ask(c, node("m", "edge"), xds.ClusterType, ""); got.status != http.StatusOK {
+			if got := r.ask(c, node("m", "edge"), resource.ClusterType, ""); got.status != http.StatusOK {
 				t.Errorf("%d %s", got.status, got.body)
 			}
 		})
@@ -215,8 +216,8 @@ func TestP72_OriginAway(t *testing.T) {
 // Refusals, as the configuration makes them: unmapped nodes, Secrets, the
 // identity rules of all listeners, limits.
 func TestP72_Refusals(t *testing.T) {
-	o := newOrigin(t, linear)
-	o.put("edge", web(1)...)
+	o := origin(t, xdstest.Linear)
+	o.Put("edge", xdstest.Web(1)...)
 	s := withREST("delta", "10m")
 	s["aggregation.rules"] = []map[string]any{{"match": `node.cluster == "edge"`, "key": "node.cluster"}}
 	s["downstream.limits"] = map[string]any{"streams_per_peer": 2, "request_bytes": 10000}
@@ -225,42 +226,42 @@ func TestP72_Refusals(t *testing.T) {
 		{"address": "127.0.0.1:0", "secrets": "allow"},
 		{"address": "127.0.0.1:0", "identity": `node.id != "stranger"`},
 	}
-	q := quick()
+	q := xdstest.QuickConfig()
 	delete(q, "downstream.address")
 	for key, v := range s {
 		q[key] = v
 	}
-	q["upstream.origins"] = origins(o.addr)
-	r := start(t, "", nil, "serve", "--config", q.file(t))
+	q["upstream.origins"] = xdstest.Origins(o.Address)
+	r := start(t, "", nil, "serve", "--config", q.WriteFile(t))
 	c := httpClient(t, "h2c")
-	wantRefused(t, r.ask(c, node("n", "core"), xds.ClusterType, ""), http.StatusForbidden, "unmapped")
-	wantRefused(t, r.ask(c, node("n", "edge"), xds.SecretType, "", "s"), http.StatusForbidden, "secrets")
-	wantRefused(t, r.ask(c, node("stranger", "edge"), xds.ClusterType, ""), http.StatusForbidden, "identity")
-	wantRefused(t, r.ask(c, nil, xds.ClusterType, ""), http.StatusBadRequest, "node_missing")
-	wantRefused(t, r.ask(c, node(fmt.Sprintf("%010000d", 1), "edge"), xds.ClusterType, ""), http.StatusRequestEntityTooLarge, "request_bytes")
+	wantRefused(t, r.ask(c, node("n", "core"), resource.ClusterType, ""), http.StatusForbidden, "unmapped")
+	wantRefused(t, r.ask(c, node("n", "edge"), resource.SecretType, "", "s"), http.StatusForbidden, "secrets")
+	wantRefused(t, r.ask(c, node("stranger", "edge"), resource.ClusterType, ""), http.StatusForbidden, "identity")
+	wantRefused(t, r.ask(c, nil, resource.ClusterType, ""), http.StatusBadRequest, "node_missing")
+	wantRefused(t, r.ask(c, node(fmt.Sprintf("%010000d", 1), "edge"), resource.ClusterType, ""), http.StatusRequestEntityTooLarge, "request_bytes")
 
-	ctx, cancel := context.WithCancel(patient(t))
+	ctx, cancel := context.WithCancel(xdstest.Context(t))
 	done := make(chan error, 2)
 	base := r.rest()
 	for i := range cap(done) {
 		me := node(fmt.Sprint("n-", i), "edge")
-		version := r.ask(c, me, xds.ClusterType, "").answer.GetVersionInfo()
+		version := r.ask(c, me, resource.ClusterType, "").answer.GetVersionInfo()
 		go func() {
-			_, err := poll(ctx, c, base, xds.ClusterType, &discoveryv3.DiscoveryRequest{Node: me, VersionInfo: version})
+			_, err := poll(ctx, c, base, resource.ClusterType, &discoveryv3.DiscoveryRequest{Node: me, VersionInfo: version})
 			done <- err
 		}()
-		r.waitMetric(t, float64(i+1), "downstream_acks_total", "type", "CDS") // it is held
+		r.WaitMetric(float64(i+1), "downstream_acks_total", "type", "CDS") // it is held
 	}
-	wantRefused(t, r.ask(c, node("n", "edge"), xds.ClusterType, ""), http.StatusTooManyRequests, "streams_per_peer")
+	wantRefused(t, r.ask(c, node("n", "edge"), resource.ClusterType, ""), http.StatusTooManyRequests, "streams_per_peer")
 	cancel()
 	for range cap(done) {
 		if err := <-done; err == nil {
 			t.Error("a poll that was held was answered")
 		}
 	}
-	until(t, "room again", func() error {
-		if got := r.ask(c, node("n", "edge"), xds.ClusterType, ""); got.status != http.StatusOK {
-			return errNotYet
+	xdstest.Eventually(t, "room again", func() error {
+		if got := r.ask(c, node("n", "edge"), resource.ClusterType, ""); got.status != http.StatusOK {
+			return xdstest.ErrNotYet
 		}
 		return nil
 	})

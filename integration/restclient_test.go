@@ -20,10 +20,12 @@ import (
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // protocols are what REST is spoken in.
@@ -43,16 +45,16 @@ var servingREST = regexp.MustCompile(`msg=serving .*? rest=(\S+)`)
 // rest is where the relay serves REST.
 func (r *relay) rest() string {
 	r.t.Helper()
-	m := servingREST.FindStringSubmatch(r.log.String())
+	m := servingREST.FindStringSubmatch(r.Log())
 	if m == nil || m[1] == "off" {
-		r.t.Fatalf("REST is not served:\n%s", &r.log)
+		r.t.Fatalf("REST is not served:\n%s", r.Log())
 	}
 	return "http://" + m[1]
 }
 
-// withREST are settings of a relay that is polled.
-func withREST(upstream, longPoll string) settings {
-	return settings{"upstream.variant": upstream, "downstream.rest_address": "127.0.0.1:0", "downstream.long_poll": longPoll}
+// withREST are xdstest.Config of a relay that is polled.
+func withREST(upstream, longPoll string) xdstest.Config {
+	return xdstest.Config{"upstream.variant": upstream, "downstream.rest_address": "127.0.0.1:0", "downstream.long_poll": longPoll}
 }
 
 // polled is a reply to a poll.
@@ -63,14 +65,14 @@ type polled struct {
 	answer *discoveryv3.DiscoveryResponse // of a 200
 }
 
-// poll sends a request as Envoy writes it: canonical JSON with the names that
+// poll sends a xdstest.Request as Envoy writes it: canonical JSON with the names that
 // fields have in the proto file.
-func poll(ctx context.Context, c *http.Client, base string, typ xds.TypeURL, q *discoveryv3.DiscoveryRequest) (*polled, error) {
+func poll(ctx context.Context, c *http.Client, base string, typ string, q *discoveryv3.DiscoveryRequest) (*polled, error) {
 	body, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(q)
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+xds.TypeOf(typ).REST, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+xds.TypeOf(xds.TypeURL(typ)).REST, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -89,9 +91,9 @@ func poll(ctx context.Context, c *http.Client, base string, typ xds.TypeURL, q *
 }
 
 // ask polls once, for whatever comes.
-func (r *relay) ask(c *http.Client, n *corev3.Node, typ xds.TypeURL, version string, names ...string) *polled {
+func (r *relay) ask(c *http.Client, n *corev3.Node, typ string, version string, names ...string) *polled {
 	r.t.Helper()
-	out, err := poll(patient(r.t), c, r.rest(), typ, &discoveryv3.DiscoveryRequest{Node: n, TypeUrl: string(typ), VersionInfo: version, ResourceNames: names})
+	out, err := poll(xdstest.Context(r.t), c, r.rest(), typ, &discoveryv3.DiscoveryRequest{Node: n, TypeUrl: string(typ), VersionInfo: version, ResourceNames: names})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -119,7 +121,7 @@ type restEnvoy struct {
 	wg   sync.WaitGroup
 
 	mu     sync.Mutex
-	holds  map[xds.TypeURL]map[string]proto.Message
+	holds  map[string]map[string]proto.Message
 	polls  map[string]context.CancelFunc // subscriptions by type and name
 	counts map[int]int                   // replies by status
 	change chan struct{}                 // closed at each
@@ -129,21 +131,21 @@ func newRESTEnvoy(t testing.TB, base, protocol string, n *corev3.Node) *restEnvo
 	t.Helper()
 	e := &restEnvoy{
 		t: t, base: base, http: httpClient(t, protocol), node: n,
-		holds: map[xds.TypeURL]map[string]proto.Message{
-			xds.ClusterType: {}, xds.EndpointType: {}, xds.ListenerType: {}, xds.RouteType: {}},
+		holds: map[string]map[string]proto.Message{
+			resource.ClusterType: {}, resource.EndpointType: {}, resource.ListenerType: {}, resource.RouteType: {}},
 		polls: make(map[string]context.CancelFunc), counts: make(map[int]int), change: make(chan struct{}),
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(func() { cancel(); e.wg.Wait() })
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.subscribe(ctx, xds.ClusterType)
-	e.subscribe(ctx, xds.ListenerType)
+	e.subscribe(ctx, resource.ClusterType)
+	e.subscribe(ctx, resource.ListenerType)
 	return e
 }
 
 // subscribe begins a subscription, unless there is one. Under the lock.
-func (e *restEnvoy) subscribe(ctx context.Context, typ xds.TypeURL, names ...string) {
+func (e *restEnvoy) subscribe(ctx context.Context, typ string, names ...string) {
 	key := fmt.Sprint(typ, names)
 	if e.polls[key] != nil {
 		return
@@ -171,14 +173,14 @@ func (e *restEnvoy) subscribe(ctx context.Context, typ xds.TypeURL, names ...str
 }
 
 // took applies a reply.
-func (e *restEnvoy) took(ctx context.Context, typ xds.TypeURL, got *polled) {
+func (e *restEnvoy) took(ctx context.Context, typ string, got *polled) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.counts[got.status]++
 	if got.answer == nil {
 		return
 	}
-	full := typ == xds.ClusterType || typ == xds.ListenerType
+	full := typ == resource.ClusterType || typ == resource.ListenerType
 	seen := make(map[string]bool)
 	for _, a := range got.answer.Resources {
 		m, err := a.UnmarshalNew()
@@ -186,14 +188,14 @@ func (e *restEnvoy) took(ctx context.Context, typ xds.TypeURL, got *polled) {
 			e.t.Error(err)
 			continue
 		}
-		_, name := nameOf(m)
+		_, name := xdstest.NameOf(m)
 		seen[name] = true
 		e.holds[typ][name] = m
 		switch m := m.(type) {
 		case *clusterv3.Cluster:
-			e.subscribe(ctx, xds.EndpointType, name)
+			e.subscribe(ctx, resource.EndpointType, name)
 		case *listenerv3.Listener:
-			e.subscribe(ctx, xds.RouteType, routesOf(e.t, m))
+			e.subscribe(ctx, resource.RouteType, routesOf(e.t, m))
 		}
 	}
 	if full {
@@ -202,11 +204,11 @@ func (e *restEnvoy) took(ctx context.Context, typ xds.TypeURL, got *polled) {
 				continue
 			}
 			delete(e.holds[typ], name)
-			if typ == xds.ClusterType { // its endpoints go with it
-				key := fmt.Sprint(xds.EndpointType, []string{name})
+			if typ == resource.ClusterType { // its endpoints go with it
+				key := fmt.Sprint(resource.EndpointType, []string{name})
 				e.polls[key]()
 				delete(e.polls, key)
-				delete(e.holds[xds.EndpointType], name)
+				delete(e.holds[resource.EndpointType], name)
 			}
 		}
 	}
@@ -225,7 +227,7 @@ func routesOf(t testing.TB, l *listenerv3.Listener) string {
 // wait waits until the client holds exactly these resources.
 func (e *restEnvoy) wait(what string, resources ...types.Resource) {
 	e.t.Helper()
-	ctx := patient(e.t)
+	ctx := xdstest.Context(e.t)
 	for {
 		e.mu.Lock()
 		change, missing := e.change, e.missing(resources)
@@ -248,7 +250,7 @@ func (e *restEnvoy) missing(resources []types.Resource) string {
 		n += len(e.holds[typ])
 	}
 	for _, r := range resources {
-		typ, name := nameOf(r)
+		typ, name := xdstest.NameOf(r)
 		if !proto.Equal(e.holds[typ][name], r.(proto.Message)) {
 			return fmt.Sprintf("holds %v of %s %s", e.holds[typ][name], typ, name)
 		}

@@ -8,10 +8,11 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"xdsrelay/internal/fleet"
-	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // kept are the files below a directory, but for the lock.
@@ -36,19 +37,19 @@ func TestP6_SecretsAreInNoFile(t *testing.T) {
 		t.Run(up, func(t *testing.T) {
 			t.Parallel()
 			dir := filepath.Join(t.TempDir(), "kept")
-			o := newOrigin(t, linear)
-			o.put("mesh", secret("s"), cluster("c", 1))
-			r := serve(t, o.addr, settings{"downstream.secrets": "allow", "upstream.variant": up,
+			o := origin(t, xdstest.Linear)
+			o.Put("mesh", secret("s"), xdstest.Cluster("c", 1))
+			r := serve(t, o.Address, xdstest.Config{"downstream.secrets": "allow", "upstream.variant": up,
 				"store": map[string]any{"path": dir, "interval": "20ms"}})
 			for _, v := range variants {
-				s := open(t, dial(t, r.addr, insecure.NewCredentials()), methods[v])
-				send(t, s, ask(v, node("n", "mesh"), xds.SecretType, "s"))
+				s := open(t, dial(t, r.Address, insecure.NewCredentials()), methods[v])
+				send(t, s, ask(v, node("n", "mesh"), resource.SecretType, "s"))
 				gets(t, s, v, secret("s"))
-				waitFor(t, client(t, r.addr, fleet.ClientConfig{Node: node("n", "mesh"), Variant: v, Behaviour: fleet.Raw,
-					Subscribe: []fleet.Subscription{{Type: xds.ClusterType}, {Type: xds.SecretType, Names: []string{"s"}}}}), "both", hasAll(cluster("c", 1), secret("s")))
+				waitFor(t, client(t, r.Address, fleet.ClientConfig{Node: node("n", "mesh"), Variant: v, Behaviour: fleet.Raw,
+					Subscribe: []fleet.Subscription{{Type: resource.ClusterType}, {Type: resource.SecretType, Names: []string{"s"}}}}), "both", hasAll(xdstest.Cluster("c", 1), secret("s")))
 			}
 			r.written(t, dir, 1)
-			r.stop()
+			r.Stop()
 			is, err := os.Stat(dir)
 			if err != nil || is.Mode().Perm() != 0o700 {
 				t.Errorf("%v, %v", is, err)
@@ -75,42 +76,42 @@ func TestP6_SecretsAreInNoFile(t *testing.T) {
 // damaged, nothing half written, and something to serve.
 func TestKilledWhileItWrites(t *testing.T) {
 	dir := t.TempDir()
-	o := newOrigin(t, linear)
-	o.put("edge", web(1)...)
-	conf := settings{"store": map[string]any{"path": dir, "interval": "0s"}}
+	o := origin(t, xdstest.Linear)
+	o.Put("edge", xdstest.Web(1)...)
+	conf := xdstest.Config{"store": map[string]any{"path": dir, "interval": "0s"}}
 	n := 1
 	for round := range 5 {
-		r := serve(t, o.addr, conf)
-		clients := envoys(t, r.addr, "edge")
-		waitAll(t, clients, "what the origin has", hasAll(web(n)...))
-		until(t, "some writes", func() error { // changes without a pause, and each time more of them
+		r := serve(t, o.Address, conf)
+		clients := envoys(t, r.Address, "edge")
+		waitAll(t, clients, "what the origin has", hasAll(xdstest.Web(n)...))
+		xdstest.Eventually(t, "some writes", func() error { // changes without a pause, and each time more of them
 			n++
-			o.put("edge", web(n)...)
-			waitFor(t, clients[0], fmt.Sprintf("change %d", n), hasAll(web(n)...))
-			if r.metric(t, "store_writes_total", "result", "written") < float64(4+3*round) {
-				return errNotYet
+			o.Put("edge", xdstest.Web(n)...)
+			waitFor(t, clients[0], fmt.Sprintf("change %d", n), hasAll(xdstest.Web(n)...))
+			if r.Metric("store_writes_total", "result", "written") < float64(4+3*round) {
+				return xdstest.ErrNotYet
 			}
 			return nil
 		})
-		if d := r.metric(t, "store_damaged_total"); d > 0 {
-			t.Errorf("%v files are damaged:\n%s", d, tail(r.log.String(), 20))
+		if d := r.Metric("store_damaged_total"); d > 0 {
+			t.Errorf("%v files are damaged:\n%s", d, r.Tail(20))
 		}
-		r.kill()
+		r.Kill()
 	}
-	o.stop()
-	r := serve(t, o.addr, conf)
+	o.Stop()
+	r := serve(t, o.Address, conf)
 	for _, path := range kept(t, dir) {
 		if base := filepath.Base(path); base[0] == '.' || filepath.Dir(path) != dir {
 			t.Errorf("%s is left", path)
 		}
 	}
-	for _, c := range envoys(t, r.addr, "edge") {
+	for _, c := range envoys(t, r.Address, "edge") {
 		waitFor(t, c, "clusters of before", func(c *fleet.Client) bool {
-			_, held := c.Get(xds.ClusterType, "web")
+			_, held := c.Get(resource.ClusterType, "web")
 			return held
 		})
 	}
-	if d := r.metric(t, "store_damaged_total"); d > 0 {
-		t.Errorf("%v files are damaged:\n%s", d, tail(r.log.String(), 20))
+	if d := r.Metric("store_damaged_total"); d > 0 {
+		t.Errorf("%v files are damaged:\n%s", d, r.Tail(20))
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	runtimev3 "github.com/envoyproxy/go-control-plane/envoy/service/runtime/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -30,7 +32,7 @@ import (
 
 	"xdsrelay/internal/fleet"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
-	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // issued are the certificates of a test: one authority for all sides.
@@ -83,11 +85,11 @@ func serveOn(t testing.TB, origin, variant string, listeners ...map[string]any) 
 	for _, l := range listeners {
 		l["address"] = "127.0.0.1:0"
 	}
-	s := quick()
+	s := xdstest.QuickConfig()
 	delete(s, "downstream.address") // it is short for one listener
-	s["upstream.origins"], s["upstream.variant"], s["downstream.listeners"] = origins(origin), variant, listeners
-	r := start(t, "", nil, "serve", "--config", s.file(t))
-	return r, strings.Split(r.addr, ",")
+	s["upstream.origins"], s["upstream.variant"], s["downstream.listeners"] = xdstest.Origins(origin), variant, listeners
+	r := start(t, "", nil, "serve", "--config", s.WriteFile(t))
+	return r, r.Addresses
 }
 
 // secretMethods are those of SDS.
@@ -98,7 +100,7 @@ var secretMethods = map[fleet.Variant]string{
 
 func open(t testing.TB, conn *grpc.ClientConn, method string) grpc.ClientStream {
 	t.Helper()
-	s, err := conn.NewStream(patient(t), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
+	s, err := conn.NewStream(xdstest.Context(t), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +133,7 @@ func gets(t testing.TB, s grpc.ClientStream, v fleet.Variant, want types.Resourc
 	if err := s.RecvMsg(m); err != nil {
 		t.Fatal(err)
 	}
-	url, _ := nameOf(want)
+	url, _ := xdstest.NameOf(want)
 	typ, nonce, bodies := inside(t, m)
 	if typ != string(url) || len(bodies) != 1 || bodies[0] != string(marshal(want)) {
 		t.Fatalf("%s has %q, want %v", typ, bodies, want)
@@ -160,13 +162,13 @@ func combination(up string, down fleet.Variant, aggregated bool) string {
 // unanswered, while other types go on. Who says to be another is refused.
 func TestP6_SecretsGoToProvenIdentities(t *testing.T) {
 	certs := issue(t)
-	o := newOrigin(t, linear)
+	o := origin(t, xdstest.Linear)
 	setting := &runtimev3.Runtime{Name: "r"}
-	o.put("mesh", secret("s"), setting)
+	o.Put("mesh", secret("s"), setting)
 	const me = "spiffe://cluster.test/ns/shop/sa/cart"
 	n := node(me, "mesh")
 	for _, up := range upstreams {
-		r, at := serveOn(t, o.addr, up,
+		r, at := serveOn(t, o.Address, up,
 			map[string]any{"tls": certs.serverTLS("mutual", true), "identity": "node.id in peer.uri_sans"},
 			map[string]any{"tls": certs.serverTLS("one-way", false)},
 			map[string]any{})
@@ -175,19 +177,19 @@ func TestP6_SecretsGoToProvenIdentities(t *testing.T) {
 		for _, v := range variants {
 			t.Run(combination(up, v, true), func(t *testing.T) {
 				s := open(t, proven, methods[v])
-				send(t, s, ask(v, n, xds.SecretType, "s"))
+				send(t, s, ask(v, n, resource.SecretType, "s"))
 				gets(t, s, v, secret("s"))
 				for _, conn := range []*grpc.ClientConn{oneWay, plain} {
-					before := r.metric(t, "refused_total", "reason", "secrets")
+					before := r.Metric("refused_total", "reason", "secrets")
 					s := open(t, conn, methods[v])
-					send(t, s, ask(v, n, xds.SecretType, "s"), ask(v, nil, xds.RuntimeType, "r"))
+					send(t, s, ask(v, n, resource.SecretType, "s"), ask(v, nil, resource.RuntimeType, "r"))
 					gets(t, s, v, setting)
-					if got := r.metric(t, "refused_total", "reason", "secrets"); got != before+1 {
+					if got := r.Metric("refused_total", "reason", "secrets"); got != before+1 {
 						t.Errorf("counted %v times, want 1", got-before)
 					}
 				}
 				s = open(t, proven, methods[v])
-				send(t, s, ask(v, node("spiffe://cluster.test/ns/shop/sa/till", "mesh"), xds.RuntimeType, "r"))
+				send(t, s, ask(v, node("spiffe://cluster.test/ns/shop/sa/till", "mesh"), resource.RuntimeType, "r"))
 				refused(t, s, answer(v), codes.PermissionDenied)
 			})
 			t.Run(combination(up, v, false), func(t *testing.T) {
@@ -204,7 +206,7 @@ func TestP6_SecretsGoToProvenIdentities(t *testing.T) {
 				refused(t, s, answer(v), codes.PermissionDenied)
 			})
 		}
-		if got := r.metric(t, "refused_total", "reason", "identity"); got != 4 {
+		if got := r.Metric("refused_total", "reason", "identity"); got != 4 {
 			t.Errorf("identity refused %v times, want 4", got)
 		}
 	}
@@ -213,24 +215,24 @@ func TestP6_SecretsGoToProvenIdentities(t *testing.T) {
 // What the relay shows and logs has nothing of a Secret, also when a client
 // quotes it as it refuses it.
 func TestP6_SecretsAreShownNowhere(t *testing.T) {
-	o := newOrigin(t, linear)
-	o.put("mesh", secret("s"))
-	r := serve(t, o.addr, settings{"downstream.secrets": "allow", "log.level": "debug"})
+	o := origin(t, xdstest.Linear)
+	o.Put("mesh", secret("s"))
+	r := serve(t, o.Address, xdstest.Config{"downstream.secrets": "allow", "log.level": "debug"})
 	for _, v := range variants {
-		s := open(t, dial(t, r.addr, insecure.NewCredentials()), methods[v])
-		send(t, s, ask(v, node("n", "mesh"), xds.SecretType, "s"))
+		s := open(t, dial(t, r.Address, insecure.NewCredentials()), methods[v])
+		send(t, s, ask(v, node("n", "mesh"), resource.SecretType, "s"))
 		nonce := gets(t, s, v, secret("s"))
 		why := &statuspb.Status{Code: 3, Message: "cannot take " + hidden}
 		if v == fleet.SotW {
-			send(t, s, &discoveryv3.DiscoveryRequest{TypeUrl: string(xds.SecretType), ResourceNames: []string{"s"}, ResponseNonce: nonce, ErrorDetail: why})
+			send(t, s, &discoveryv3.DiscoveryRequest{TypeUrl: string(resource.SecretType), ResourceNames: []string{"s"}, ResponseNonce: nonce, ErrorDetail: why})
 		} else {
-			send(t, s, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(xds.SecretType), ResponseNonce: nonce, ErrorDetail: why})
+			send(t, s, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(resource.SecretType), ResponseNonce: nonce, ErrorDetail: why})
 		}
 	}
-	r.waitMetric(t, 2, "downstream_nacks_total", "type", "SDS")
+	r.WaitMetric(2, "downstream_nacks_total", "type", "SDS")
 	shown := ""
 	for _, path := range []string{"/", "/server_info", "/keys", "/keys/mesh", "/clients", "/clients/n", "/nacks", "/origins", "/metrics"} {
-		body, err := r.get(path)
+		body, err := r.Get(path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -239,15 +241,15 @@ func TestP6_SecretsAreShownNowhere(t *testing.T) {
 	if !strings.Contains(shown, "may quote the Secret") {
 		t.Error("the refusals are not shown at all")
 	}
-	if strings.Contains(shown+r.log.String(), hidden) {
+	if strings.Contains(shown+r.Log(), hidden) {
 		t.Errorf("a Secret is shown:\n%s", shown)
 	}
 }
 
 // keyed is a cluster with a private key inline, in an Any in an Any.
 func keyed(name string) *clusterv3.Cluster {
-	c := cluster(name, 1)
-	c.TransportSocket = &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: pack(pack(&tlsv3.UpstreamTlsContext{
+	c := xdstest.Cluster(name, 1)
+	c.TransportSocket = &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: xdstest.Pack(xdstest.Pack(&tlsv3.UpstreamTlsContext{
 		CommonTlsContext: &tlsv3.CommonTlsContext{TlsCertificates: []*tlsv3.TlsCertificate{{
 			PrivateKey: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: hidden}}}}}}))}}
 	return c
@@ -264,32 +266,32 @@ func TestP6_InlineKeysAreShownNowhere(t *testing.T) {
 		"authorization: Bearer " + hidden,
 	}
 	for _, up := range upstreams {
-		o := newOrigin(t, linear)
-		o.put("mesh", keyed("web"))
-		r := serve(t, o.addr, settings{"upstream.variant": up, "log.level": "debug", "downstream.rest_address": "127.0.0.1:0",
+		o := origin(t, xdstest.Linear)
+		o.Put("mesh", keyed("web"))
+		r := serve(t, o.Address, xdstest.Config{"upstream.variant": up, "log.level": "debug", "downstream.rest_address": "127.0.0.1:0",
 			"aggregation.rules": []map[string]any{{"match": `has(node.metadata.token)`, "key": "node.cluster"}}})
 		n := node("n", "mesh")
 		n.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{"token": structpb.NewStringValue(hidden)}}
 		for i, quote := range quotes {
 			for _, v := range variants {
-				s := open(t, dial(t, r.addr, insecure.NewCredentials()), methods[v])
-				send(t, s, ask(v, n, xds.ClusterType))
+				s := open(t, dial(t, r.Address, insecure.NewCredentials()), methods[v])
+				send(t, s, ask(v, n, resource.ClusterType))
 				nonce := gets(t, s, v, keyed("web"))
 				why := &statuspb.Status{Code: 3, Message: fmt.Sprintf("%d: cannot take %s", i, quote)}
 				if v == fleet.SotW {
-					send(t, s, &discoveryv3.DiscoveryRequest{TypeUrl: string(xds.ClusterType), ResponseNonce: nonce, ErrorDetail: why})
+					send(t, s, &discoveryv3.DiscoveryRequest{TypeUrl: string(resource.ClusterType), ResponseNonce: nonce, ErrorDetail: why})
 				} else {
-					send(t, s, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(xds.ClusterType), ResponseNonce: nonce, ErrorDetail: why})
+					send(t, s, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(resource.ClusterType), ResponseNonce: nonce, ErrorDetail: why})
 				}
-				r.waitMetric(t, float64(2*i+int(v)+1), "downstream_nacks_total", "type", "CDS")
+				r.WaitMetric(float64(2*i+int(v)+1), "downstream_nacks_total", "type", "CDS")
 			}
 		}
 		shown := r.everything(t, "mesh", n)
 		if !strings.Contains(shown, "cannot take") || !strings.Contains(shown, "[redacted") {
 			t.Errorf("the refusals are not shown at all:\n%s", shown)
 		}
-		if strings.Contains(shown+r.log.String(), hidden) {
-			t.Errorf("a key is shown:\n%s\n%s", shown, &r.log)
+		if strings.Contains(shown+r.Log(), hidden) {
+			t.Errorf("a key is shown:\n%s\n%s", shown, r.Log())
 		}
 	}
 }
@@ -298,17 +300,17 @@ func TestP6_InlineKeysAreShownNowhere(t *testing.T) {
 func TestP6_OriginsWordsAreRedacted(t *testing.T) {
 	f := newFake(t)
 	f.refuse(status.Error(codes.PermissionDenied, `wrong credentials in postgres://relay:`+hidden+`@db/xds`))
-	r := serve(t, f.addr, settings{"log.level": "debug"})
+	r := serve(t, f.Address, xdstest.Config{"log.level": "debug"})
 	for _, v := range variants {
-		s := raw(t, r.addr, v)
-		send(t, s, ask(v, node("n", "mesh"), xds.ClusterType))
+		s := raw(t, r.Address, v)
+		send(t, s, ask(v, node("n", "mesh"), resource.ClusterType))
 		if told := refused(t, s, answer(v), codes.Unavailable).Message(); strings.Contains(told, hidden) || !strings.Contains(told, "wrong credentials") {
 			t.Errorf("%s is told %q", v, told)
 		}
 	}
 	shown := r.everything(t, "mesh", node("n", "mesh"))
-	if !strings.Contains(shown, "wrong credentials") || strings.Contains(shown+r.log.String(), hidden) {
-		t.Errorf("shown:\n%s\nlog:\n%s", shown, &r.log)
+	if !strings.Contains(shown, "wrong credentials") || strings.Contains(shown+r.Log(), hidden) {
+		t.Errorf("shown:\n%s\nlog:\n%s", shown, r.Log())
 	}
 }
 
@@ -318,7 +320,7 @@ func (r *relay) everything(t testing.TB, key string, n *corev3.Node) string {
 	shown := ""
 	for _, path := range []string{"/", "/server_info", "/keys", "/keys/" + key, "/clients", "/clients/" + n.Id, "/nacks", "/origins", "/metrics", "/logging",
 		"/keys?format=yaml", "/nacks?format=yaml", "/debug/pprof/goroutine?debug=2", "/debug/pprof/cmdline", "/debug/pprof/heap?debug=1"} {
-		body, err := r.get(path)
+		body, err := r.Get(path)
 		if err != nil && !strings.Contains(err.Error(), "404") { // no stream was ever open
 			t.Fatal(err)
 		}
@@ -328,7 +330,7 @@ func (r *relay) everything(t testing.TB, key string, n *corev3.Node) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := http1.Post("http://"+r.admin+"/explain", "application/json", bytes.NewReader(body))
+	resp, err := http.Post("http://"+r.Admin+"/explain", "application/json", bytes.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -345,28 +347,28 @@ func (r *relay) everything(t testing.TB, key string, n *corev3.Node) string {
 // is away.
 func TestUpstreamMTLS(t *testing.T) {
 	certs := issue(t)
-	o := newOrigin(t, linear, grpc.Creds(credentials.NewTLS(&tls.Config{
+	o := origin(t, xdstest.Linear, grpc.Creds(credentials.NewTLS(&tls.Config{
 		Certificates: []tls.Certificate{certs.ca.Pair(t, tlstest.DNS("origin.test")).TLS(t)},
 		ClientCAs:    certs.ca.Pool(), ClientAuth: tls.RequireAndVerifyClientCert,
 	})))
-	o.put("edge", web(1)...)
+	o.Put("edge", xdstest.Web(1)...)
 	relayCert, relayKey := tlstest.NewAuthority(t).Pair(t, tlstest.CN("stranger")).Write(t, certs.dir, "relay")
-	s := quick()
-	s["upstream.origins"] = []map[string]any{{"address": o.addr, "tls": map[string]any{
+	s := xdstest.QuickConfig()
+	s["upstream.origins"] = []map[string]any{{"address": o.Address, "tls": map[string]any{
 		"ca_file": filepath.Join(certs.dir, "ca"), "cert_file": relayCert, "key_file": relayKey, "server_name": "origin.test"}}}
 	for _, up := range upstreams {
 		t.Run(up, func(t *testing.T) {
 			tlstest.NewAuthority(t).Pair(t, tlstest.CN("stranger")).Write(t, certs.dir, "relay")
 			s["upstream.variant"] = up
-			r := start(t, "", nil, "serve", "--config", s.file(t))
+			r := start(t, "", nil, "serve", "--config", s.WriteFile(t))
 			refused(t, func() grpc.ClientStream {
-				st := raw(t, r.addr, fleet.Delta)
-				send(t, st, ask(fleet.Delta, node("n", "edge"), xds.ClusterType))
+				st := raw(t, r.Address, fleet.Delta)
+				send(t, st, ask(fleet.Delta, node("n", "edge"), resource.ClusterType))
 				return st
 			}(), answer(fleet.Delta), codes.Unavailable)
 			// Renewed while it runs.
 			certs.ca.Pair(t, tlstest.CN("relay")).Write(t, certs.dir, "relay")
-			waitAll(t, envoys(t, r.addr, "edge"), "resources", hasAll(web(1)...))
+			waitAll(t, envoys(t, r.Address, "edge"), "resources", hasAll(xdstest.Web(1)...))
 		})
 	}
 }
@@ -375,7 +377,7 @@ func TestUpstreamMTLS(t *testing.T) {
 // is not.
 func TestRenewedCertificates(t *testing.T) {
 	certs := issue(t)
-	o := newOrigin(t, linear)
+	o := origin(t, xdstest.Linear)
 	mount := t.TempDir()
 	publish := func(generation string, pair tlstest.Pair) {
 		t.Helper()
@@ -397,11 +399,11 @@ func TestRenewedCertificates(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := serve(t, o.addr, settings{"downstream.tls": map[string]any{
+	r := serve(t, o.Address, xdstest.Config{"downstream.tls": map[string]any{
 		"cert_file": filepath.Join(mount, "tls.crt"), "key_file": filepath.Join(mount, "tls.key")}})
 	shows := func(want string) {
 		t.Helper()
-		c, err := tls.Dial("tcp", r.addr, &tls.Config{RootCAs: certs.ca.Pool(), NextProtos: []string{"h2"}})
+		c, err := tls.Dial("tcp", r.Address, &tls.Config{RootCAs: certs.ca.Pool(), NextProtos: []string{"h2"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -412,10 +414,10 @@ func TestRenewedCertificates(t *testing.T) {
 	}
 	shows("first")
 	publish("..2", tlstest.Pair{Cert: []byte("broken"), Key: []byte("broken")})
-	r.waitMetric(t, 1, "certificate_reloads_total", "result", "failed")
+	r.WaitMetric(1, "certificate_reloads_total", "result", "failed")
 	shows("first")
 	publish("..3", certs.ca.Pair(t, tlstest.CN("second"), tlstest.Loopback()))
-	r.waitMetric(t, 1, "certificate_reloads_total", "result", "reloaded")
+	r.WaitMetric(1, "certificate_reloads_total", "result", "reloaded")
 	shows("second")
 }
 
@@ -423,9 +425,9 @@ func TestRenewedCertificates(t *testing.T) {
 // itself where it has to is not let in, and counted.
 func TestListeners(t *testing.T) {
 	certs := issue(t)
-	r, at := serveOn(t, newOrigin(t, linear).addr, "delta", map[string]any{}, map[string]any{"tls": certs.serverTLS("mutual", true)})
+	r, at := serveOn(t, origin(t, xdstest.Linear).Address, "delta", map[string]any{}, map[string]any{"tls": certs.serverTLS("mutual", true)})
 	check := func(conn *grpc.ClientConn) error {
-		_, err := grpc_health_v1.NewHealthClient(conn).Check(patient(t), &grpc_health_v1.HealthCheckRequest{})
+		_, err := grpc_health_v1.NewHealthClient(conn).Check(xdstest.Context(t), &grpc_health_v1.HealthCheckRequest{})
 		return err
 	}
 	for i, conn := range []*grpc.ClientConn{dial(t, at[0], insecure.NewCredentials()), certs.dial(at[1], "spiffe://a")} {
@@ -438,8 +440,8 @@ func TestListeners(t *testing.T) {
 			t.Errorf("stranger %d is let in", i)
 		}
 	}
-	r.waitMetric(t, 3, "refused_total", "reason", "tls_handshake")
-	info, err := r.get("/server_info") // no stream tells of them
+	r.WaitMetric(3, "refused_total", "reason", "tls_handshake")
+	info, err := r.Get("/server_info") // no stream tells of them
 	if err != nil || !bytes.Contains(info, []byte(`"reason": "tls_handshake"`)) || !bytes.Contains(info, []byte(`"count": 3`)) ||
 		!bytes.Contains(info, []byte(`"error": "downstream.listeners[1]: peer 127.0.0.1:`)) {
 		t.Errorf("%v %s", err, info)
@@ -449,16 +451,16 @@ func TestListeners(t *testing.T) {
 // Rules see who a client has proven to be, and not who it says it is.
 func TestKeysByIdentity(t *testing.T) {
 	certs := issue(t)
-	o := newOrigin(t, linear)
-	o.put("edge", web(1)...)
-	r := serve(t, o.addr, settings{
+	o := origin(t, xdstest.Linear)
+	o.Put("edge", xdstest.Web(1)...)
+	r := serve(t, o.Address, xdstest.Config{
 		"downstream.tls":    certs.serverTLS("mutual", true),
 		"aggregation.rules": []map[string]any{{"key": []string{"node.cluster", "peer.uri_sans[0]"}}},
 	})
 	for _, uri := range []string{"spiffe://test/a", "spiffe://test/b", "spiffe://test/a"} {
-		s := open(t, certs.dial(r.addr, uri), methods[fleet.Delta])
-		send(t, s, ask(fleet.Delta, node("same", "edge"), xds.ClusterType))
-		gets(t, s, fleet.Delta, web(1)[0])
+		s := open(t, certs.dial(r.Address, uri), methods[fleet.Delta])
+		send(t, s, ask(fleet.Delta, node("same", "edge"), resource.ClusterType))
+		gets(t, s, fleet.Delta, xdstest.Web(1)[0])
 	}
 	var got []string
 	for _, k := range r.keys() {
@@ -468,9 +470,9 @@ func TestKeysByIdentity(t *testing.T) {
 	if want := []string{`edge/"spiffe://test/a"`, `edge/"spiffe://test/b"`}; !slices.Equal(got, want) {
 		t.Errorf("keys %q, want %q", got, want)
 	}
-	nameless := dial(t, r.addr, credentials.NewTLS(&tls.Config{RootCAs: certs.ca.Pool(),
+	nameless := dial(t, r.Address, credentials.NewTLS(&tls.Config{RootCAs: certs.ca.Pool(),
 		Certificates: []tls.Certificate{certs.ca.Pair(t, tlstest.CN("spiffe://test/a")).TLS(t)}}))
 	s := open(t, nameless, methods[fleet.Delta])
-	send(t, s, ask(fleet.Delta, node("same", "edge"), xds.ClusterType))
+	send(t, s, ask(fleet.Delta, node("same", "edge"), resource.ClusterType))
 	refused(t, s, answer(fleet.Delta), codes.PermissionDenied)
 }

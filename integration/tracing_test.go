@@ -4,11 +4,12 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"xdsrelay/internal/fleet"
 	"xdsrelay/internal/telemetry/tracing/otlptest"
-	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // However many clients there are, a response of the origin is one span, and of the
@@ -19,24 +20,24 @@ func TestTracesOneSpanForAResponse(t *testing.T) {
 		t.Run(up, func(t *testing.T) {
 			t.Parallel()
 			collector := otlptest.New(t)
-			o := newOrigin(t, "snapshot")
-			o.put("edge", web(1)...)
-			r := serve(t, o.addr, settings{"upstream.variant": up, "tracing.otlp_endpoint": collector.Address, "tracing.sample": 1.0})
+			o := origin(t, "snapshot")
+			o.Put("edge", xdstest.Web(1)...)
+			r := serve(t, o.Address, xdstest.Config{"upstream.variant": up, "tracing.otlp_endpoint": collector.Address, "tracing.sample": 1.0})
 			var all []*fleet.Client
 			for i := range clients {
-				all = append(all, client(t, r.addr, fleet.ClientConfig{
+				all = append(all, client(t, r.Address, fleet.ClientConfig{
 					Node: node(fmt.Sprintf("edge-%d", i), "edge"), Variant: variants[i%2], Behaviour: fleet.Envoy}))
 			}
-			waitAll(t, all, "what the origin has", hasAll(web(1)...))
+			waitAll(t, all, "what the origin has", hasAll(xdstest.Web(1)...))
 			for n := range changes {
-				changed := cluster("web", n+2)
-				o.put("edge", changed)
+				changed := xdstest.Cluster("web", n+2)
+				o.Put("edge", changed)
 				waitAll(t, all, "a change", has(changed))
-				until(t, "the ACKs", holds(func() bool { // of all, in each variant
-					return r.metric(t, "propagation_seconds", "type", "CDS") >= float64(clients*(n+1))
+				xdstest.Eventually(t, "the ACKs", xdstest.Holds(func() bool { // of all, in each variant
+					return r.Metric("propagation_seconds", "type", "CDS") >= float64(clients*(n+1))
 				}))
 			}
-			r.stop() // which sends what waits
+			r.Stop() // which sends what waits
 
 			updates := make(map[string]*tracev1.Span)
 			acks := make(map[string]int)
@@ -44,10 +45,10 @@ func TestTracesOneSpanForAResponse(t *testing.T) {
 			for _, s := range collector.Spans("xds.update") {
 				a := otlptest.Attributes(s)
 				updates[string(s.SpanId)] = s
-				if a["xds.key"] != "edge" || a["xds.origin"] != o.addr || a["xds.variant"] != up || a["xds.version"] == "" || a["xds.nonce"] == "" {
+				if a["xds.key"] != "edge" || a["xds.origin"] != o.Address || a["xds.variant"] != up || a["xds.version"] == "" || a["xds.nonce"] == "" {
 					t.Errorf("an update without what it is of: %v", a)
 				}
-				if a["xds.type"] == string(xds.ClusterType) && a["xds.result"] == "applied" {
+				if a["xds.type"] == string(resource.ClusterType) && a["xds.result"] == "applied" {
 					applied++
 				}
 			}
@@ -66,7 +67,7 @@ func TestTracesOneSpanForAResponse(t *testing.T) {
 			}
 			for id, n := range acks {
 				// 1st, 2nd, 4th, 8th, 16th, 32nd
-				if a := otlptest.Attributes(updates[id]); n > mostAcks || a["xds.type"] == string(xds.ClusterType) && n > 6 {
+				if a := otlptest.Attributes(updates[id]); n > mostAcks || a["xds.type"] == string(resource.ClusterType) && n > 6 {
 					t.Errorf("%d ACKs of %d clients are told of %v", n, clients, a)
 				}
 			}
@@ -81,11 +82,11 @@ func TestTracesOneSpanForAResponse(t *testing.T) {
 // Off, nothing goes anywhere; and a collector that is away disturbs nobody.
 func TestTracesWithoutACollector(t *testing.T) {
 	t.Parallel()
-	o := newOrigin(t, "snapshot")
-	o.put("edge", web(1)...)
-	r := serve(t, o.addr, settings{"tracing.otlp_endpoint": port(t), "tracing.sample": 1.0})
-	clients := envoys(t, r.addr, "edge")
-	waitAll(t, clients, "what the origin has", hasAll(web(1)...))
-	o.put("edge", web(2)...)
-	waitAll(t, clients, "a change", hasAll(web(2)...))
+	o := origin(t, "snapshot")
+	o.Put("edge", xdstest.Web(1)...)
+	r := serve(t, o.Address, xdstest.Config{"tracing.otlp_endpoint": xdstest.FreeAddress(t), "tracing.sample": 1.0})
+	clients := envoys(t, r.Address, "edge")
+	waitAll(t, clients, "what the origin has", hasAll(xdstest.Web(1)...))
+	o.Put("edge", xdstest.Web(2)...)
+	waitAll(t, clients, "a change", hasAll(xdstest.Web(2)...))
 }

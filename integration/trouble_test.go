@@ -9,6 +9,7 @@ import (
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -16,7 +17,7 @@ import (
 
 	"xdsrelay/internal/fleet"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
-	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // So many attempts with full jitter together take longer than the longest wait of
@@ -32,30 +33,30 @@ type troubled struct {
 	*relay
 	t       *testing.T
 	v       fleet.Variant // upstream
-	good    *origin
-	wire    *proxy
+	good    *xdstest.Origin
+	wire    *xdstest.Proxy
 	clients []*fleet.Client // that were there before the trouble
 
 	attempts func() int // at what replaced it; nil: they are not counted
 }
 
 // newTroubled has two Envoys that have what the origin has.
-func newTroubled(t *testing.T, v fleet.Variant, secured bool, more settings) *troubled {
+func newTroubled(t *testing.T, v fleet.Variant, secured bool, more xdstest.Config) *troubled {
 	t.Helper()
 	w := &troubled{t: t, v: v}
 	first := map[string]any{}
 	if secured {
 		i := issue(t)
 		cert := i.ca.Pair(t, tlstest.CN("origin"), tlstest.Loopback()).TLS(t)
-		w.good = newOrigin(t, linear, grpc.Creds(credentials.NewServerTLSFromCert(&cert)))
+		w.good = origin(t, xdstest.Linear, grpc.Creds(credentials.NewServerTLSFromCert(&cert)))
 		first["tls"] = map[string]any{"ca_file": filepath.Join(i.dir, "ca")}
 	} else {
-		w.good = newOrigin(t, linear)
+		w.good = origin(t, xdstest.Linear)
 	}
-	w.good.put("edge", web(1)...)
-	w.wire = proxyTo(t, w.good.addr)
-	first["address"] = w.wire.addr
-	s := settings{
+	w.good.Put("edge", xdstest.Web(1)...)
+	w.wire = xdstest.StartProxy(t, w.good.Address)
+	first["address"] = w.wire.Address
+	s := xdstest.Config{
 		"upstream.variant":  v.String(),
 		"upstream.origins":  []map[string]any{first},
 		"upstream.backoff":  map[string]any{"base": "20ms", "max": longestWait.String()},
@@ -69,21 +70,21 @@ func newTroubled(t *testing.T, v fleet.Variant, secured bool, more settings) *tr
 	}
 	maps.Copy(s, more)
 	w.relay = serve(t, "", s)
-	w.clients = envoys(t, w.addr, "edge")
-	waitAll(t, w.clients, "what the origin has", hasAll(web(1)...))
+	w.clients = envoys(t, w.Address, "edge")
+	waitAll(t, w.clients, "what the origin has", hasAll(xdstest.Web(1)...))
 	return w
 }
 
 // replaced: connections lead elsewhere from now on.
 func (w *troubled) replaced(by string) {
-	w.wire.lead(by)
-	w.wire.cut()
+	w.wire.SetTarget(by)
+	w.wire.Cut()
 }
 
 // well ends the trouble.
 func (w *troubled) well() {
-	w.wire.slow(0)
-	w.replaced(w.good.addr)
+	w.wire.Limit(0)
+	w.replaced(w.good.Address)
 }
 
 // backsOff waits for attempts, and looks that they are not as fast as can be.
@@ -92,9 +93,9 @@ func (w *troubled) backsOff() {
 	if w.attempts == nil {
 		return
 	}
-	until(w.t, "an attempt", holds(func() bool { return w.attempts() > 0 }))
+	xdstest.Eventually(w.t, "an attempt", xdstest.Holds(func() bool { return w.attempts() > 0 }))
 	began, before := time.Now(), w.attempts()
-	until(w.t, "attempts", holds(func() bool { return w.attempts() > before+manyWaits }))
+	xdstest.Eventually(w.t, "attempts", xdstest.Holds(func() bool { return w.attempts() > before+manyWaits }))
 	if n, took := w.attempts()-before, time.Since(began); took < longestWait {
 		w.t.Errorf("%d attempts within %v", n, took)
 	}
@@ -105,7 +106,7 @@ func (w *troubled) come(of string) []*fleet.Client {
 	w.t.Helper()
 	var out []*fleet.Client
 	for _, v := range variants {
-		out = append(out, client(w.t, w.addr, fleet.ClientConfig{
+		out = append(out, client(w.t, w.Address, fleet.ClientConfig{
 			Node: node(fmt.Sprint(of, "-", v), "edge"), Variant: v, Behaviour: fleet.Envoy, NoReconnect: true}))
 	}
 	return out
@@ -131,7 +132,7 @@ func (f *flapper) StreamAggregatedResources(s discoveryv3.AggregatedDiscoverySer
 		if err != nil {
 			return err
 		}
-		if r.TypeUrl == string(xds.ClusterType) {
+		if r.TypeUrl == string(resource.ClusterType) {
 			return f.once(s, fleet.SotW)
 		}
 	}
@@ -143,7 +144,7 @@ func (f *flapper) DeltaAggregatedResources(s discoveryv3.AggregatedDiscoveryServ
 		if err != nil {
 			return err
 		}
-		if r.TypeUrl == string(xds.ClusterType) {
+		if r.TypeUrl == string(resource.ClusterType) {
 			return f.once(s, fleet.Delta)
 		}
 	}
@@ -151,7 +152,7 @@ func (f *flapper) DeltaAggregatedResources(s discoveryv3.AggregatedDiscoveryServ
 
 func (f *flapper) once(s grpc.ServerStream, v fleet.Variant) error {
 	n := f.streams.Add(1)
-	return s.SendMsg(response(v, xds.ClusterType, fmt.Sprint("flap-", n), entryOf(cluster("web", 100+int(n)))))
+	return s.SendMsg(response(v, resource.ClusterType, fmt.Sprint("flap-", n), entryOf(xdstest.Cluster("web", 100+int(n)))))
 }
 
 // flapping starts one.
@@ -160,7 +161,7 @@ func flapping(t testing.TB) (f *flapper, addr string) {
 	f = new(flapper)
 	g := grpc.NewServer()
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, f)
-	l := listen(t)
+	l := xdstest.Listen(t)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -177,12 +178,12 @@ var troubles = []struct {
 	begin   func(t *testing.T, w *troubled)
 }{
 	{"dead", false, func(t *testing.T, w *troubled) {
-		before, _ := w.wire.counts()
-		w.attempts = func() int { ever, _ := w.wire.counts(); return ever - before }
-		w.replaced(port(t))
+		before, _ := w.wire.Counts()
+		w.attempts = func() int { ever, _ := w.wire.Counts(); return ever - before }
+		w.replaced(xdstest.FreeAddress(t))
 	}},
-	{"accepts and says nothing", false, func(t *testing.T, w *troubled) { w.replaced(deaf(t)) }},
-	{"hangs in the TLS handshake", true, func(t *testing.T, w *troubled) { w.replaced(deaf(t)) }},
+	{"accepts and says nothing", false, func(t *testing.T, w *troubled) { w.replaced(xdstest.StartDeaf(t)) }},
+	{"hangs in the TLS handshake", true, func(t *testing.T, w *troubled) { w.replaced(xdstest.StartDeaf(t)) }},
 	{"UNAVAILABLE", false, refuses(codes.Unavailable)},
 	{"PERMISSION_DENIED", false, refuses(codes.PermissionDenied)},
 	{"UNIMPLEMENTED", false, refuses(codes.Unimplemented)},
@@ -195,7 +196,7 @@ func refuses(code codes.Code) func(t *testing.T, w *troubled) {
 		f := newFake(t)
 		f.refuse(ending(code))
 		w.attempts = f.streams
-		w.replaced(f.addr)
+		w.replaced(f.Address)
 	}
 }
 
@@ -216,14 +217,14 @@ func TestP53_TroubledOrigin(t *testing.T) {
 				t.Parallel()
 				w := newTroubled(t, v, tc.secured, nil)
 				tc.begin(t, w)
-				until(t, "the loss in /keys", holds(func() bool { return !w.keys()[0].Upstream.Connected }))
+				xdstest.Eventually(t, "the loss in /keys", xdstest.Holds(func() bool { return !w.keys()[0].Upstream.Connected }))
 				w.backsOff()
 				late := w.come("late")
-				waitAll(t, late, "what is held", hasAll(web(1)...))
-				w.good.put("edge", web(2)...)
+				waitAll(t, late, "what is held", hasAll(xdstest.Web(1)...))
+				w.good.Put("edge", xdstest.Web(2)...)
 				w.well()
 				everyone := append(late, w.clients...)
-				waitAll(t, everyone, "what changed meanwhile", hasAll(web(2)...))
+				waitAll(t, everyone, "what changed meanwhile", hasAll(xdstest.Web(2)...))
 				oneStream(t, everyone...)
 			})
 		}
@@ -240,16 +241,16 @@ func TestP56_TroubledFirstOrigin(t *testing.T) {
 			t.Run(tc.name+"/"+v.String(), func(t *testing.T) {
 				t.Parallel()
 				second, seconds := beside(t)
-				w := newTroubled(t, v, false, settings{"second": second.addr})
+				w := newTroubled(t, v, false, xdstest.Config{"second": second.Address})
 				tc.begin(t, w)
 				waitAll(t, w.clients, "what the second origin has", seconds)
 				late := w.come("late")
 				waitAll(t, late, "what the second origin has", seconds)
 				w.backsOff()
-				w.good.put("edge", web(2)...)
+				w.good.Put("edge", xdstest.Web(2)...)
 				w.well()
 				everyone := append(late, w.clients...)
-				waitAll(t, everyone, "what the first origin has", all(hasAll(web(2)...), hasNot(xds.ClusterType, "second")))
+				waitAll(t, everyone, "what the first origin has", all(hasAll(xdstest.Web(2)...), hasNot(resource.ClusterType, "second")))
 				oneStream(t, everyone...)
 			})
 		}
@@ -264,36 +265,36 @@ func TestP54_FlappingOrigin(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			t.Parallel()
-			second := newOrigin(t, linear)
-			w := newTroubled(t, v, false, settings{"second": second.addr})
+			second := origin(t, xdstest.Linear)
+			w := newTroubled(t, v, false, xdstest.Config{"second": second.Address})
 			f, addr := flapping(t)
 			w.replaced(addr)
-			until(t, "a stream", holds(func() bool { return f.streams.Load() > 0 }))
+			xdstest.Eventually(t, "a stream", xdstest.Holds(func() bool { return f.streams.Load() > 0 }))
 			began := time.Now()
 			// Three waits of up to a second each: that they take 20 ms together is one
 			// case in 750,000.
 			const flaps = 4
-			until(t, "streams", holds(func() bool { return f.streams.Load() >= flaps }))
+			xdstest.Eventually(t, "streams", xdstest.Holds(func() bool { return f.streams.Load() >= flaps }))
 			if took := time.Since(began); took < 20*time.Millisecond {
 				t.Errorf("%d streams within %v", flaps, took)
 			}
 			late := w.come("late")
-			rest := hasAll(web(1)[1:]...)
+			rest := hasAll(xdstest.Web(1)[1:]...)
 			everyone := append(late, w.clients...)
 			waitAll(t, everyone, "what it said, and what is held", func(c *fleet.Client) bool {
 				for n := flaps; n <= int(f.streams.Load()); n++ {
-					if has(cluster("web", 100+n))(c) {
+					if has(xdstest.Cluster("web", 100+n))(c) {
 						return rest(c)
 					}
 				}
 				return false
 			})
-			if _, ever := second.count(); ever != 0 {
+			if _, ever := second.Streams(); ever != 0 {
 				t.Errorf("the second origin had %d streams", ever)
 			}
-			w.good.put("edge", web(2)...)
+			w.good.Put("edge", xdstest.Web(2)...)
 			w.well()
-			waitAll(t, everyone, "what the origin has", hasAll(web(2)...))
+			waitAll(t, everyone, "what the origin has", hasAll(xdstest.Web(2)...))
 			oneStream(t, everyone...)
 		})
 	}
@@ -306,22 +307,22 @@ func TestP53_SlowOrigin(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			t.Parallel()
-			second := newOrigin(t, linear)
-			w := newTroubled(t, v, false, settings{"second": second.addr})
-			_, before := w.good.count()
-			w.wire.slow(100)
-			w.good.put("edge", web(2)...)
-			until(t, "some bytes", holds(func() bool { _, n := w.wire.counts(); return n >= 40 }))
+			second := origin(t, xdstest.Linear)
+			w := newTroubled(t, v, false, xdstest.Config{"second": second.Address})
+			_, before := w.good.Streams()
+			w.wire.Limit(100)
+			w.good.Put("edge", xdstest.Web(2)...)
+			xdstest.Eventually(t, "some bytes", xdstest.Holds(func() bool { _, n := w.wire.Counts(); return n >= 40 }))
 			late := w.come("late")
-			waitAll(t, late, "what is held", hasAll(web(1)[1:]...))
-			w.wire.slow(0)
+			waitAll(t, late, "what is held", hasAll(xdstest.Web(1)[1:]...))
+			w.wire.Limit(0)
 			everyone := append(late, w.clients...)
-			waitAll(t, everyone, "what came slowly", hasAll(web(2)...))
+			waitAll(t, everyone, "what came slowly", hasAll(xdstest.Web(2)...))
 			oneStream(t, everyone...)
-			if _, ever := w.good.count(); ever != before {
+			if _, ever := w.good.Streams(); ever != before {
 				t.Errorf("the origin had %d streams, want %d", ever, before)
 			}
-			if _, ever := second.count(); ever != 0 {
+			if _, ever := second.Streams(); ever != 0 {
 				t.Errorf("the second origin had %d streams", ever)
 			}
 		})
@@ -337,22 +338,22 @@ func TestP57_HalfAnsweringOrigin(t *testing.T) {
 			t.Parallel()
 			w := newTroubled(t, v, false, nil)
 			f := newFake(t)
-			w.replaced(f.addr)
-			f.waitRequest(t, "a request of clusters", func(q request) bool { return q.Type == xds.ClusterType })
-			f.send(t, response(v, xds.ClusterType, "half", entryOf(cluster("web", 2)), entryOf(cluster("more", 1))))
+			w.replaced(f.Address)
+			f.waitRequest(t, "a xdstest.Request of clusters", func(q xdstest.Request) bool { return q.Type == resource.ClusterType })
+			f.send(t, response(v, resource.ClusterType, "half", entryOf(xdstest.Cluster("web", 2)), entryOf(xdstest.Cluster("more", 1))))
 			if a := f.waitAnswer(t, "half"); a.Error != nil {
 				t.Fatalf("refused: %v", a.Error)
 			}
-			waitAll(t, w.clients, "its clusters", hasAll(cluster("web", 2), cluster("more", 1)))
+			waitAll(t, w.clients, "its clusters", hasAll(xdstest.Cluster("web", 2), xdstest.Cluster("more", 1)))
 			late := w.come("late")
 			everyone := append(late, w.clients...)
-			waitAll(t, everyone, "all there is", hasAll(append(web(1)[1:], cluster("web", 2), cluster("more", 1))...))
+			waitAll(t, everyone, "all there is", hasAll(append(xdstest.Web(1)[1:], xdstest.Cluster("web", 2), xdstest.Cluster("more", 1))...))
 			if n := f.streams(); n != 1 {
 				t.Errorf("the origin had %d streams", n)
 			}
-			w.good.put("edge", web(3)...)
+			w.good.Put("edge", xdstest.Web(3)...)
 			w.well()
-			waitAll(t, everyone, "what the origin has", hasAll(web(3)...))
+			waitAll(t, everyone, "what the origin has", hasAll(xdstest.Web(3)...))
 			oneStream(t, everyone...)
 		})
 	}
@@ -367,29 +368,29 @@ func TestP55_OriginComesBackEmpty(t *testing.T) {
 	for _, upstream := range upstreams {
 		t.Run(upstream, func(t *testing.T) {
 			t.Parallel()
-			o := newOrigin(t, snapshot)
-			o.put("edge", web(1)...)
-			r := serve(t, o.addr, settings{"upstream.variant": upstream})
-			clients := envoys(t, r.addr, "edge")
-			waitAll(t, clients, "what the origin has", hasAll(web(1)...))
-			o.stop()
-			o.change("edge", nil, map[xds.TypeURL][]string{xds.ClusterType: {"web"}, xds.EndpointType: {"web"},
-				xds.ListenerType: {"in"}, xds.RouteType: {"in"}})
-			o.start()
-			waitAll(t, clients, "nothing", all(hasNot(xds.ClusterType, "web"), hasNot(xds.ListenerType, "in")))
+			o := origin(t, xdstest.Snapshot)
+			o.Put("edge", xdstest.Web(1)...)
+			r := serve(t, o.Address, xdstest.Config{"upstream.variant": upstream})
+			clients := envoys(t, r.Address, "edge")
+			waitAll(t, clients, "what the origin has", hasAll(xdstest.Web(1)...))
+			o.Stop()
+			o.Change("edge", nil, map[string][]string{resource.ClusterType: {"web"}, resource.EndpointType: {"web"},
+				resource.ListenerType: {"in"}, resource.RouteType: {"in"}})
+			o.Start()
+			waitAll(t, clients, "nothing", all(hasNot(resource.ClusterType, "web"), hasNot(resource.ListenerType, "in")))
 			for _, v := range variants {
-				late := client(t, r.addr, fleet.ClientConfig{Node: node("late-"+v.String(), "edge"), Variant: v,
+				late := client(t, r.Address, fleet.ClientConfig{Node: node("late-"+v.String(), "edge"), Variant: v,
 					Behaviour: fleet.Envoy, NoReconnect: true})
 				clients = append(clients, late)
 				waitFor(t, late, "the answer that there is nothing", func(c *fleet.Client) bool {
-					return c.Answered(xds.ClusterType) && c.Answered(xds.ListenerType)
+					return c.Answered(resource.ClusterType) && c.Answered(resource.ListenerType)
 				})
-				if n := late.Len(xds.ClusterType) + late.Len(xds.ListenerType); n != 0 {
+				if n := late.Len(resource.ClusterType) + late.Len(resource.ListenerType); n != 0 {
 					t.Errorf("%s was given %d resources", late, n)
 				}
 			}
-			o.put("edge", web(2)...)
-			waitAll(t, clients, "what the origin has by now", hasAll(web(2)...))
+			o.Put("edge", xdstest.Web(2)...)
+			waitAll(t, clients, "what the origin has by now", hasAll(xdstest.Web(2)...))
 			oneStream(t, clients...)
 		})
 	}

@@ -22,8 +22,12 @@ import (
 	secretservice "github.com/envoyproxy/go-control-plane/envoy/service/secret/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/config"
+	"github.com/envoyproxy/go-control-plane/pkg/server/sotw/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/stats"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -76,9 +80,17 @@ type Origin struct {
 	snapshot cache.SnapshotCache
 	linear   map[string]*cache.LinearCache // by node.cluster and type
 
-	streams  map[int64]string // open ones: the node id of the first request
+	streams  map[int64]*originStream // open ones
 	opened   int
 	requests []Request
+
+	connections int // open ones
+	dialed      int // connections ever opened
+}
+
+// originStream is an open stream.
+type originStream struct {
+	names map[string][]string // of the last request, by type
 }
 
 // contents are resources by type URL and name.
@@ -92,8 +104,12 @@ type Request struct {
 	Names       []string // SotW: all names; delta: the subscribed ones
 	Unsubscribe []string
 	Nonce       string
-	Error       string // of a NACK
-	Versions    int    // delta: the number of initial_resource_versions
+	Error       *statuspb.Status // of a NACK
+	Versions    int              // delta: the number of initial_resource_versions
+	Size        int              // in bytes
+	// Asks is true if the request changes the subscription, and false if it is only an ACK or
+	// NACK.
+	Asks bool
 }
 
 // StartOrigin starts an origin that runs until the end of the test.
@@ -103,7 +119,7 @@ func StartOrigin(t testing.TB, opts OriginOptions) *Origin {
 		opts.Cache = Snapshot
 	}
 	o := &Origin{t: t, opts: opts, contents: make(map[string]contents),
-		linear: make(map[string]*cache.LinearCache), streams: make(map[int64]string)}
+		linear: make(map[string]*cache.LinearCache), streams: make(map[int64]*originStream)}
 	l := Listen(t)
 	o.Address = l.Addr().String()
 	if opts.REST {
@@ -149,18 +165,22 @@ func (o *Origin) serve(l net.Listener) {
 	}
 	o.mu.Unlock()
 
+	var ordered []config.XDSOption
+	if o.opts.Ordered {
+		ordered = append(ordered, sotw.WithOrderedADS())
+	}
 	xds := server.NewServer(ctx, o, server.CallbackFuncs{
 		StreamOpenFunc:        func(_ context.Context, id int64, _ string) error { o.streamOpened(id); return nil },
 		StreamClosedFunc:      func(id int64, _ *corev3.Node) { o.streamClosed(id) },
-		StreamRequestFunc:     func(id int64, r *discoveryv3.DiscoveryRequest) error { o.received(id, sotwRequest(r)); return nil },
+		StreamRequestFunc:     func(id int64, r *discoveryv3.DiscoveryRequest) error { o.received(id, SotWRequest(r)); return nil },
 		DeltaStreamOpenFunc:   func(_ context.Context, id int64, _ string) error { o.streamOpened(-id); return nil },
 		DeltaStreamClosedFunc: func(id int64, _ *corev3.Node) { o.streamClosed(-id) },
 		StreamDeltaRequestFunc: func(id int64, r *discoveryv3.DeltaDiscoveryRequest) error {
-			o.received(-id, deltaRequest(r))
+			o.received(-id, DeltaRequest(r))
 			return nil
 		},
-	})
-	g := grpc.NewServer(o.opts.Server...)
+	}, ordered...)
+	g := grpc.NewServer(append(slices.Clone(o.opts.Server), grpc.StatsHandler((*originStats)(o)))...)
 	if o.Services != nil {
 		o.Services.Register(g)
 	} else {
@@ -368,21 +388,23 @@ func (o *Origin) Fetch(ctx context.Context, r *cache.Request) (cache.Response, e
 	return o.cacheOf(r.GetNode(), r.GetTypeUrl()).Fetch(ctx, r)
 }
 
-func sotwRequest(r *discoveryv3.DiscoveryRequest) Request {
+// SotWRequest returns what a request says.
+func SotWRequest(r *discoveryv3.DiscoveryRequest) Request {
 	return Request{Type: r.GetTypeUrl(), Node: r.GetNode().GetId(), Names: slices.Clone(r.GetResourceNames()),
-		Nonce: r.GetResponseNonce(), Error: r.GetErrorDetail().GetMessage()}
+		Nonce: r.GetResponseNonce(), Error: r.GetErrorDetail(), Size: proto.Size(r)}
 }
 
-func deltaRequest(r *discoveryv3.DeltaDiscoveryRequest) Request {
+// DeltaRequest returns what a request says.
+func DeltaRequest(r *discoveryv3.DeltaDiscoveryRequest) Request {
 	return Request{Delta: true, Type: r.GetTypeUrl(), Node: r.GetNode().GetId(),
 		Names: slices.Clone(r.GetResourceNamesSubscribe()), Unsubscribe: slices.Clone(r.GetResourceNamesUnsubscribe()),
-		Nonce: r.GetResponseNonce(), Error: r.GetErrorDetail().GetMessage(), Versions: len(r.GetInitialResourceVersions())}
+		Nonce: r.GetResponseNonce(), Error: r.GetErrorDetail(), Versions: len(r.GetInitialResourceVersions()), Size: proto.Size(r)}
 }
 
 func (o *Origin) streamOpened(id int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.streams[id] = ""
+	o.streams[id] = &originStream{names: make(map[string][]string)}
 	o.opened++
 }
 
@@ -395,9 +417,18 @@ func (o *Origin) streamClosed(id int64) {
 func (o *Origin) received(id int64, r Request) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if node, open := o.streams[id]; open && node == "" {
-		o.streams[id] = r.Node
+	s := o.streams[id]
+	if s == nil {
+		return // closed meanwhile
 	}
+	before, asked := s.names[r.Type]
+	slices.Sort(r.Names)
+	if r.Delta {
+		r.Asks = !asked || len(r.Names)+len(r.Unsubscribe) > 0
+	} else {
+		r.Asks = !asked || !slices.Equal(before, r.Names)
+	}
+	s.names[r.Type] = r.Names
 	o.requests = append(o.requests, r)
 }
 
@@ -420,3 +451,49 @@ func (o *Origin) Requests(pick func(Request) bool) []Request {
 	}
 	return out
 }
+
+// Connections returns how many connections are open, and how many were ever opened.
+func (o *Origin) Connections() (open, ever int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.connections, o.dialed
+}
+
+// Asked returns how many requests changed a subscription.
+func (o *Origin) Asked() int { return len(o.Requests(func(r Request) bool { return r.Asks })) }
+
+// Resources returns a copy of what the origin has of a type for the nodes of a cluster, by name.
+func (o *Origin) Resources(node, url string) map[string]types.Resource {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	out := make(map[string]types.Resource)
+	for name, r := range o.contents[node][url] {
+		out[name] = r.Resource
+	}
+	return out
+}
+
+// originStats counts the connections of an Origin.
+type originStats Origin
+
+// HandleConn implements stats.Handler.
+func (o *originStats) HandleConn(_ context.Context, s stats.ConnStats) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch s.(type) {
+	case *stats.ConnBegin:
+		o.connections++
+		o.dialed++
+	case *stats.ConnEnd:
+		o.connections--
+	}
+}
+
+// TagConn implements stats.Handler.
+func (*originStats) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+// TagRPC implements stats.Handler.
+func (*originStats) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+
+// HandleRPC implements stats.Handler.
+func (*originStats) HandleRPC(context.Context, stats.RPCStats) {}

@@ -2,6 +2,7 @@ package xdstest
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -22,6 +23,7 @@ type Process struct {
 	exited chan struct{}
 	err    error // of the process; set before exited is closed
 	killed bool  // by Kill; only the test's goroutine uses it
+	ending bool  // SIGTERM was sent; only the test's goroutine uses it
 
 	mu    sync.Mutex
 	lines []string
@@ -35,28 +37,45 @@ const maxLines = 20_000
 // still runs.
 func StartProcess(t testing.TB, name string, cmd *exec.Cmd, onLine func(string)) *Process {
 	t.Helper()
-	p := &Process{Name: name, t: t, cmd: cmd, exited: make(chan struct{})}
-	r, w, err := os.Pipe()
+	p, err := LaunchProcess(name, cmd, onLine)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd.Stdout, cmd.Stderr = w, w
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("start %s: %v", name, err)
+	p.endWith(t)
+	return p
+}
+
+// LaunchProcess starts a program that several tests share. The caller ends it with Terminate.
+func LaunchProcess(name string, cmd *exec.Cmd, onLine func(string)) (*Process, error) {
+	p := &Process{Name: name, cmd: cmd, exited: make(chan struct{})}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
 	}
+	cmd.Stdout, cmd.Stderr = w, w
+	err = cmd.Start()
 	_ = w.Close() // the child has its own copy
+	if err != nil {
+		_ = r.Close() // nothing was written to it
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
 	go func() {
 		defer close(p.exited)
 		p.read(r, onLine)
 		p.err = cmd.Wait()
 	}()
+	return p, nil
+}
+
+// endWith kills the process at the end of a test, and logs its output if the test failed.
+func (p *Process) endWith(t testing.TB) {
+	p.t = t
 	t.Cleanup(func() {
 		p.Kill()
 		if t.Failed() {
-			t.Logf("the end of the output of %s:\n%s", name, p.Tail(150))
+			t.Logf("the end of the output of %s:\n%s", p.Name, p.Tail(150))
 		}
 	})
-	return p
 }
 
 func (p *Process) read(r io.ReadCloser, onLine func(string)) {
@@ -84,8 +103,16 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 // Exited is closed once the process has ended.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
-// Log returns the output so far.
-func (p *Process) Log() string { return p.Tail(maxLines) }
+// Log returns the output so far. Each line ends with a newline.
+func (p *Process) Log() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var b strings.Builder
+	for _, line := range p.lines {
+		b.WriteString(line + "\n")
+	}
+	return b.String()
+}
 
 // Tail returns the last n lines of the output.
 func (p *Process) Tail(n int) string {
@@ -94,8 +121,10 @@ func (p *Process) Tail(n int) string {
 	return strings.Join(p.lines[max(0, len(p.lines)-n):], "\n")
 }
 
-// Signal sends a signal if the process still runs.
+// Signal sends a signal if the process still runs. Stop sends no SIGTERM after one that was sent
+// here.
 func (p *Process) Signal(s syscall.Signal) {
+	p.ending = p.ending || s == syscall.SIGTERM
 	select {
 	case <-p.exited:
 	default:
@@ -110,31 +139,42 @@ func (p *Process) Kill() {
 	<-p.exited
 }
 
-// Stop sends SIGTERM and waits. The process has to exit with 0 within Patience.
-// If it has exited before, it has to have done so with 0, or because of Kill.
+// Stop is Terminate. An error fails the test.
 func (p *Process) Stop() {
 	p.t.Helper()
-	select {
-	case <-p.exited:
-		if p.err != nil && !p.killed {
-			p.t.Errorf("%s ended before it was stopped: %v", p.Name, p.err)
-		}
-		return
-	default:
+	if err := p.Terminate(); err != nil {
+		p.t.Error(err)
 	}
-	p.Signal(syscall.SIGTERM)
+}
+
+// Terminate sends SIGTERM, unless it was sent, and waits. It is an error if the process does not
+// exit with 0 within Patience, unless Kill ended it. Only the first call returns the error.
+func (p *Process) Terminate() error {
 	select {
 	case <-p.exited:
-		if p.err != nil {
-			p.t.Errorf("%s after SIGTERM: %v", p.Name, p.err)
+	default:
+		if !p.ending {
+			p.Signal(syscall.SIGTERM)
 		}
+	}
+	select {
+	case <-p.exited:
 	case <-time.After(Patience):
 		p.Signal(syscall.SIGQUIT) // a Go program prints its goroutines
 		select {
 		case <-p.exited:
 		case <-time.After(Patience):
-			p.Kill()
 		}
-		p.t.Errorf("%s did not end within %v of SIGTERM", p.Name, Patience)
+		p.Kill()
+		return fmt.Errorf("%s did not end within %v of SIGTERM", p.Name, Patience)
 	}
+	if p.err != nil && !p.killed {
+		p.killed = true // the error is returned once
+		how := "ended by itself"
+		if p.ending {
+			how = "after SIGTERM"
+		}
+		return fmt.Errorf("%s %s: %w", p.Name, how, p.err)
+	}
+	return nil
 }

@@ -4,19 +4,23 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 )
 
 // Proxy is a TCP proxy that can stop forwarding while it keeps its connections
-// open and accepts new ones.
+// open and accepts new ones, and that can forward slowly.
 type Proxy struct {
 	Address string
 
-	target string
-	done   chan struct{} // closed at the end of the test
+	done chan struct{} // closed at the end of the test
 
-	mu    sync.Mutex
-	pause *pause // of new connections
-	conns map[net.Conn]struct{}
+	mu     sync.Mutex
+	target string // of new connections
+	pause  *pause // of new connections
+	conns  map[net.Conn]struct{}
+	rate   int // bytes per second in each direction of a connection; 0: no limit
+	slowly int // bytes that were forwarded to clients under the limit
+	ever   int // connections that were accepted
 }
 
 // pause says whether the connections that share it hang.
@@ -77,6 +81,28 @@ func (p *Proxy) Resume() {
 	}
 }
 
+// SetTarget changes where new connections lead.
+func (p *Proxy) SetTarget(target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = target
+}
+
+// Limit limits each direction of a connection to so many bytes per second; 0: no limit.
+func (p *Proxy) Limit(rate int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rate, p.slowly = rate, 0
+}
+
+// Counts returns how many connections were accepted, and how many bytes were forwarded to clients
+// since the limit was set.
+func (p *Proxy) Counts() (accepted, slowly int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ever, p.slowly
+}
+
 // HangOpen makes the open connections hang for ever. New ones are forwarded.
 func (p *Proxy) HangOpen() {
 	p.Hang()
@@ -122,7 +148,11 @@ func (p *Proxy) serve(in net.Conn) {
 		return
 	}
 	defer p.drop(in)
-	out, err := net.Dial("tcp", p.target)
+	p.mu.Lock()
+	target := p.target
+	p.ever++
+	p.mu.Unlock()
+	out, err := net.Dial("tcp", target)
 	if err != nil || p.add(out) == nil {
 		return
 	}
@@ -132,7 +162,7 @@ func (p *Proxy) serve(in net.Conn) {
 	var wait sync.WaitGroup
 	for _, d := range [][2]net.Conn{{in, out}, {out, in}} {
 		wait.Go(func() {
-			p.forward(s, d[0], d[1], gone)
+			p.forward(s, d[0], d[1], d[0] == out, gone)
 			once.Do(func() { close(gone) })
 			_, _ = in.Close(), out.Close() // ends the other direction
 		})
@@ -141,21 +171,50 @@ func (p *Proxy) serve(in net.Conn) {
 }
 
 // forward copies until either side ends. What it has read while the proxy
-// hangs it writes when it resumes.
-func (p *Proxy) forward(s *pause, from, to net.Conn, gone <-chan struct{}) {
+// hangs it writes when it resumes, and an end waits likewise.
+func (p *Proxy) forward(s *pause, from, to net.Conn, down bool, gone <-chan struct{}) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
-		if err != nil {
+		if !p.wait(s, gone) || err != nil {
 			return
 		}
-		if !p.wait(s, gone) {
-			return
-		}
-		if _, err := to.Write(buf[:n]); err != nil {
-			return
+		for sent := 0; sent < n; {
+			piece := p.take(n-sent, down, gone)
+			if piece == 0 {
+				return
+			}
+			if _, err := to.Write(buf[sent : sent+piece]); err != nil {
+				return
+			}
+			sent += piece
 		}
 	}
+}
+
+// take waits until some of n bytes may be forwarded, and returns how many; 0: the connection ended.
+func (p *Proxy) take(n int, down bool, gone <-chan struct{}) int {
+	p.mu.Lock()
+	rate := p.rate
+	if rate > 0 {
+		n = min(n, 8)
+		if down {
+			p.slowly += n
+		}
+	}
+	p.mu.Unlock()
+	if rate == 0 {
+		return n
+	}
+	timer := time.NewTimer(time.Duration(n) * time.Second / time.Duration(rate))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return n
+	case <-gone:
+	case <-p.done:
+	}
+	return 0
 }
 
 // wait returns true as soon as the pause is over, or false if the connection
@@ -171,4 +230,29 @@ func (p *Proxy) wait(s *pause, gone <-chan struct{}) bool {
 	case <-p.done:
 	}
 	return false
+}
+
+// StartDeaf accepts connections and never writes to them. It returns its address.
+func StartDeaf(t testing.TB) string {
+	t.Helper()
+	l := Listen(t)
+	var wait sync.WaitGroup
+	var open []net.Conn
+	wait.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return // closed
+			}
+			open = append(open, c)
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close() // nothing to flush
+		wait.Wait()
+		for _, c := range open {
+			_ = c.Close()
+		}
+	})
+	return l.Addr().String()
 }

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"go.yaml.in/yaml/v3"
@@ -57,8 +58,8 @@ func (c Config) With(more Config) Config {
 	return out
 }
 
-// WriteFile writes the configuration as YAML and returns the file's path.
-func (c Config) WriteFile(t testing.TB) string {
+// Text returns the configuration as YAML.
+func (c Config) Text(t testing.TB) []byte {
 	t.Helper()
 	root := map[string]any{}
 	for key, value := range c {
@@ -78,8 +79,14 @@ func (c Config) WriteFile(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return text
+}
+
+// WriteFile writes the configuration as YAML and returns the file's path.
+func (c Config) WriteFile(t testing.TB) string {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "relay.yaml")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
+	if err := os.WriteFile(path, c.Text(t), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -88,12 +95,13 @@ func (c Config) WriteFile(t testing.TB) string {
 // Relay is a running relay process.
 type Relay struct {
 	*Process
-	Address string // of the first gRPC listener
-	Admin   string // of the admin HTTP API
+	Address   string   // of the first gRPC listener
+	Addresses []string // of all gRPC listeners
+	Admin     string   // of the admin HTTP API; "off" without one
 	// RESTAddress is that of downstream.rest_address, which the test chose.
 	RESTAddress string
 
-	t testing.TB
+	t testing.TB // nil if several tests share the relay
 }
 
 var (
@@ -103,7 +111,11 @@ var (
 			return "", errors.New("TestMain has to call xdstest.Main")
 		}
 		path := filepath.Join(buildDir, "relay")
-		out, err := exec.Command("go", "build", "-o", path, "xdsrelay/cmd/relay").CombinedOutput()
+		args := []string{"build", "-o", path}
+		if os.Getenv("RELAY_RACE") != "" {
+			args = append(args, "-race")
+		}
+		out, err := exec.Command("go", append(args, "xdsrelay/cmd/relay")...).CombinedOutput()
 		if err != nil {
 			return "", fmt.Errorf("build the relay: %w\n%s", err, out)
 		}
@@ -111,8 +123,8 @@ var (
 	})
 )
 
-// Binary returns the path of the relay's binary. The first call builds it.
-// RELAY_BINARY names another one to test.
+// Binary returns the path of the relay's binary. The first call builds it, with the race detector
+// if RELAY_RACE is set. RELAY_BINARY names another one to test.
 func Binary(t testing.TB) string {
 	t.Helper()
 	if path := os.Getenv("RELAY_BINARY"); path != "" {
@@ -127,13 +139,39 @@ func Binary(t testing.TB) string {
 
 var servingLine = regexp.MustCompile(`msg=serving .*?downstream=(\S+) admin=(\S+)`)
 
+// Command is a command of the relay's binary. The caller may change its directory and environment.
+func Command(t testing.TB, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(Binary(t), args...)
+	cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1 exitcode=66")
+	return cmd
+}
+
 // StartRelay runs `relay serve` and waits until it is ready. At the end of the
 // test it gets SIGTERM and has to exit with 0.
 func StartRelay(t testing.TB, config Config) *Relay {
 	t.Helper()
+	return StartRelayCommand(t, Command(t, "serve", "--config", config.WriteFile(t)))
+}
+
+// StartRelayCommand is StartRelay for a command line.
+func StartRelayCommand(t testing.TB, cmd *exec.Cmd) *Relay {
+	t.Helper()
+	r, err := LaunchRelay(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.t = t
+	r.endWith(t)
+	t.Cleanup(r.Stop) // runs before the process is killed
+	return r
+}
+
+// LaunchRelay starts a relay that several tests share and waits until it is ready. The caller ends
+// it with Terminate.
+func LaunchRelay(cmd *exec.Cmd) (*Relay, error) {
 	addresses := make(chan []string, 1)
-	cmd := exec.Command(Binary(t), "serve", "--config", config.WriteFile(t))
-	p := StartProcess(t, "relay", cmd, func(line string) {
+	p, err := LaunchProcess("relay", cmd, func(line string) {
 		if m := servingLine.FindStringSubmatch(line); m != nil {
 			select {
 			case addresses <- m[1:]:
@@ -141,21 +179,28 @@ func StartRelay(t testing.TB, config Config) *Relay {
 			}
 		}
 	})
-	r := &Relay{Process: p, t: t}
-	t.Cleanup(r.Stop) // runs before the process is killed
+	if err != nil {
+		return nil, err
+	}
+	r := &Relay{Process: p}
 	select {
 	case a := <-addresses:
-		r.Address, r.Admin = strings.Split(a[0], ",")[0], a[1]
+		r.Addresses, r.Admin = strings.Split(a[0], ","), a[1]
+		r.Address = r.Addresses[0]
 	case <-p.Exited():
-		t.Fatalf("the relay exited at its start:\n%s", p.Log())
+		return nil, fmt.Errorf("the relay exited at its start:\n%s", p.Log())
 	case <-time.After(Patience):
-		t.Fatalf("the relay did not start:\n%s", p.Log())
+		p.Kill()
+		return nil, fmt.Errorf("the relay did not start:\n%s", p.Log())
 	}
-	Eventually(t, "the relay's /ready", func() error {
-		_, err := r.Get("/ready")
-		return err
-	})
-	return r
+	if r.Admin == "off" {
+		return r, nil // it logs that it serves once it does
+	}
+	if err := within(Patience, func() error { _, err := r.Get("/ready"); return err }); err != nil {
+		p.Kill()
+		return nil, fmt.Errorf("the relay's /ready: %w", err)
+	}
+	return r, nil
 }
 
 // Run runs another command of the relay's binary against this relay's admin
@@ -220,17 +265,22 @@ func List[T any](r *Relay, path string) ([]T, error) {
 	}
 }
 
+// Metrics returns the families of /metrics by name.
+func (r *Relay) Metrics() (map[string]*dto.MetricFamily, error) {
+	body, err := r.Get("/metrics")
+	if err != nil {
+		return nil, err
+	}
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	return parser.TextToMetricFamilies(strings.NewReader(string(body)))
+}
+
 // Metric returns the sum of the series of xdsrelay_<name> that have these
 // labels, given as name and value in turn. A histogram counts its samples. A
 // metric that does not exist is 0.
 func (r *Relay) Metric(name string, labels ...string) float64 {
 	r.t.Helper()
-	body, err := r.Get("/metrics")
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	parser := expfmt.NewTextParser(model.LegacyValidation)
-	families, err := parser.TextToMetricFamilies(strings.NewReader(string(body)))
+	families, err := r.Metrics()
 	if err != nil {
 		r.t.Fatalf("/metrics: %v", err)
 	}
@@ -250,4 +300,15 @@ series:
 			float64(m.GetHistogram().GetSampleCount())
 	}
 	return sum
+}
+
+// WaitMetric waits until a metric is at least so large.
+func (r *Relay) WaitMetric(least float64, name string, labels ...string) {
+	r.t.Helper()
+	Eventually(r.t, name, func() error {
+		if v := r.Metric(name, labels...); v < least {
+			return fmt.Errorf("%v is %v, want at least %v", labels, v, least)
+		}
+		return nil
+	})
 }

@@ -2,6 +2,7 @@ package xdstest
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 )
@@ -14,21 +15,48 @@ const Patience = 30 * time.Second
 // the test with the last error after Patience.
 func Eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
-	deadline := time.NewTimer(Patience)
+	if err := within(Patience, check); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// within calls check every few milliseconds until it returns nil. After d it returns the last error.
+func within(d time.Duration, check func() error) error {
+	deadline := time.NewTimer(d)
 	defer deadline.Stop()
-	tick := time.NewTicker(10 * time.Millisecond)
+	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		err := check()
 		if err == nil {
-			return
+			return nil
 		}
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			t.Fatalf("%s: %v", what, err)
+			return err
 		}
 	}
+}
+
+// Holds makes a check for Eventually of a condition.
+func Holds(condition func() bool) func() error {
+	return func() error {
+		if condition() {
+			return nil
+		}
+		return ErrNotYet
+	}
+}
+
+// ErrNotYet is the error of a check whose condition does not hold yet.
+var ErrNotYet = errors.New("not yet")
+
+// Context returns a context that ends after Patience, and with the test.
+func Context(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	t.Cleanup(cancel)
+	return ctx
 }
 
 // Pause lets d pass while something goes on beside the test, such as traffic

@@ -1,4 +1,4 @@
-package integration
+package xdstest
 
 import (
 	"fmt"
@@ -12,15 +12,15 @@ import (
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
-
-	"xdsrelay/internal/xds"
 )
 
-func pack(m proto.Message) *anypb.Any {
+// Pack puts a message into an Any.
+func Pack(m proto.Message) *anypb.Any {
 	a, err := anypb.New(m)
 	if err != nil {
 		panic(err) // of a message made here
@@ -31,8 +31,8 @@ func pack(m proto.Message) *anypb.Any {
 var overADS = &corev3.ConfigSource{ResourceApiVersion: corev3.ApiVersion_V3,
 	ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}}}
 
-// cluster is one whose endpoints come by EDS. n makes it differ.
-func cluster(name string, n int) *clusterv3.Cluster {
+// Cluster is a cluster whose endpoints come by EDS. Each n gives another content.
+func Cluster(name string, n int) *clusterv3.Cluster {
 	return &clusterv3.Cluster{
 		Name:                 name,
 		ConnectTimeout:       durationpb.New(time.Duration(n+1) * time.Millisecond),
@@ -41,8 +41,8 @@ func cluster(name string, n int) *clusterv3.Cluster {
 	}
 }
 
-// endpoints is a load assignment with one endpoint at each of these ports.
-func endpoints(name string, ports ...int) *endpointv3.ClusterLoadAssignment {
+// Endpoints is a load assignment with one loopback endpoint at each of these ports.
+func Endpoints(name string, ports ...int) *endpointv3.ClusterLoadAssignment {
 	la := &endpointv3.ClusterLoadAssignment{ClusterName: name}
 	group := &endpointv3.LocalityLbEndpoints{
 		Locality:            &corev3.Locality{Region: "eu", Zone: "eu-1"},
@@ -59,17 +59,17 @@ func endpoints(name string, ports ...int) *endpointv3.ClusterLoadAssignment {
 }
 
 func manager(routes string) *anypb.Any {
-	return pack(&hcmv3.HttpConnectionManager{
+	return Pack(&hcmv3.HttpConnectionManager{
 		StatPrefix: "test",
 		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{
 			Rds: &hcmv3.Rds{RouteConfigName: routes, ConfigSource: overADS}},
 		HttpFilters: []*hcmv3.HttpFilter{{Name: "router",
-			ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: pack(&routerv3.Router{})}}},
+			ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: Pack(&routerv3.Router{})}}},
 	})
 }
 
-// listener is one whose routes come by RDS. n makes it differ.
-func listener(name, routes string, n int) *listenerv3.Listener {
+// Listener is a listener whose routes come by RDS. Each n gives another content.
+func Listener(name, routes string, n int) *listenerv3.Listener {
 	return &listenerv3.Listener{
 		Name:       name,
 		StatPrefix: fmt.Sprint(n),
@@ -78,13 +78,13 @@ func listener(name, routes string, n int) *listenerv3.Listener {
 	}
 }
 
-// apiListener is one that gRPC starts from.
-func apiListener(name, routes string) *listenerv3.Listener {
+// APIListener is a listener that gRPC clients start from.
+func APIListener(name, routes string) *listenerv3.Listener {
 	return &listenerv3.Listener{Name: name, ApiListener: &listenerv3.ApiListener{ApiListener: manager(routes)}}
 }
 
-// routes lead everything to one cluster. n makes them differ.
-func routes(name, cluster string, n int) *routev3.RouteConfiguration {
+// Routes lead everything to one cluster. Each n gives another content.
+func Routes(name, cluster string, n int) *routev3.RouteConfiguration {
 	return &routev3.RouteConfiguration{Name: name, VirtualHosts: []*routev3.VirtualHost{{
 		Name: fmt.Sprint("v", n), Domains: []string{"*"},
 		Routes: []*routev3.Route{{
@@ -95,23 +95,22 @@ func routes(name, cluster string, n int) *routev3.RouteConfiguration {
 	}}}
 }
 
-// make makes a resource of a type, different for each n.
-func makeResource(typ xds.TypeURL, name string, n int) types.Resource {
-	switch typ {
-	case xds.ClusterType:
-		return cluster(name, n)
-	case xds.EndpointType:
-		return endpoints(name, 1+n%65535, 1+n/65535)
-	case xds.ListenerType:
-		return listener(name, name, n)
-	case xds.RouteType:
-		return routes(name, name, n)
+// Resource is a resource of a type. Each n gives another content.
+func Resource(url string, name string, n int) types.Resource {
+	switch url {
+	case resource.ClusterType:
+		return Cluster(name, n)
+	case resource.EndpointType:
+		return Endpoints(name, 1+n%65535, 1+n/65535)
+	case resource.ListenerType:
+		return Listener(name, name, n)
+	case resource.RouteType:
+		return Routes(name, name, n)
 	}
-	panic("no such type: " + typ)
+	panic("no such type: " + url)
 }
 
-// web is what an Envoy and a gRPC client need: listener "in" with routes "in"
-// to cluster "web".
-func web(n int) []types.Resource {
-	return []types.Resource{cluster("web", n), endpoints("web", 8000+n), listener("in", "in", n), routes("in", "web", n)}
+// Web is what an Envoy and a gRPC client need: listener "in" with routes "in" to cluster "web".
+func Web(n int) []types.Resource {
+	return []types.Resource{Cluster("web", n), Endpoints("web", 8000+n), Listener("in", "in", n), Routes("in", "web", n)}
 }
