@@ -62,13 +62,6 @@ func TestP36_GroupIsTold(t *testing.T) {
 			}
 		})
 	}
-	w := newWorld(t, xds.ClusterType, xds.Delta)
-	w.sub()
-	w.wild("a")
-	w.want("a")
-	if out := w.send(request{ack: 1}); out.acked != 1 {
-		t.Errorf("acknowledged generation %d, want 1", out.acked)
-	}
 }
 
 // However the origin's updates lie, and whatever of them is merged, no route

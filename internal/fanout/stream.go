@@ -344,7 +344,6 @@ func (st *stream) apply(sl *slot) *Refusal {
 	if out.Verdict == Acked {
 		accepted = sl.Accepted()
 	}
-	acked := out.Verdict == Acked && sl.typ.LeavesLast && !sl.refuses && sl.refused == nil
 	st.mu.Unlock()
 
 	if parted {
@@ -358,14 +357,11 @@ func (st *stream) apply(sl *slot) *Refusal {
 	if len(ask) > 0 {
 		sl.member.Again(ask)
 	}
-	if acked {
-		sl.member.Acked(out.acked)
-	}
 	if out.Wake {
 		st.wake(sl.bit)
 	}
 	if accepted != nil {
-		sl.member.Accepted(accepted)
+		sl.member.Acked(accepted)
 	}
 	if t := st.srv.opts.Tracer; t != nil && out.Verdict == Acked && out.Received.After(sl.began) {
 		t.Acked(&tracing.Ack{Node: st.node.ID, Key: sl.member.Key(), Type: sl.typ.URL, Version: out.Version, Nonce: r.Nonce, Received: out.Received, At: now})
