@@ -82,7 +82,7 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 		}
 	}
 	f := &s.flights[i]
-	out.answered, out.Version, out.gen, out.news = f.frame, f.frame.version, f.of.gen, f.news
+	out.Version, out.gen, out.news = f.frame.version, f.of.gen, f.news
 	if !f.early {
 		out.progress = f.progress
 	}

@@ -10,8 +10,6 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-const delay = 5 * time.Second
-
 // envoy is a client whose route r leads to the cluster x.
 func envoy(a *ads) {
 	a.t.Helper()

@@ -98,7 +98,6 @@ type Outcome struct {
 	// origin sent what is newest in it.
 	Version  string
 	Received time.Time
-	answered *manifest // nil: none
 	// The response that was acknowledged or refused: its version, which is nil if nobody
 	// counts it, its generation, and whether it had something that changed.
 	progress *xds.VersionProgress

@@ -214,7 +214,6 @@ type place struct {
 	state        string
 	since        time.Time
 	unsent       bool // something of the newest is for it that it was not sent
-	open         bool // or not answered
 	lineage, has uint64
 }
 
@@ -227,8 +226,7 @@ func (s *slot) stands(look *survey) place {
 		at.unsent = look.unsent(&s.Session, newest)
 	}
 	refusing := s.refusing()
-	at.open = len(s.flights) > 0 || at.unsent
-	at.has = s.hasOf(newest, at.open || refusing)
+	at.has = s.hasOf(newest, at.unsent || refusing || len(s.flights) > 0)
 	switch {
 	case refusing:
 		at.state, at.since = Refused, s.refusedAt()

@@ -100,18 +100,18 @@ func generationsOf(all []*xds.VersionProgress, at int) generations {
 	return g
 }
 
-// verdict is what a standing means for a version.
-type verdict uint8
+// decision is what a standing means for a version.
+type decision uint8
 
 const (
-	pending verdict = iota
+	pending decision = iota
 	inStep
 	refusing
 )
 
-// judge judges a version. A refusal counts if it names the version, and no response to
-// come may end it; another one that stands keeps Has below what was refused.
-func judge(at *fanout.Standing, of generations) verdict {
+// evaluate says what a standing means for a version. A refusal counts only if it names the
+// version and is final. Any other refusal that stands keeps Has below what was refused.
+func evaluate(at *fanout.Standing, of generations) decision {
 	switch n := at.Nack; {
 	case at.Lineage != of.lineage:
 		return pending
@@ -123,10 +123,10 @@ func judge(at *fanout.Standing, of generations) verdict {
 	return pending
 }
 
-// worse reports whether who is furthest behind counts.
-func (v verdict) worse(than verdict) bool {
+// worse reports whether d is further behind than another stream of the same node.
+func (d decision) worse(than decision) bool {
 	rank := [...]int{inStep: 0, pending: 1, refusing: 2}
-	return rank[v] > rank[than]
+	return rank[d] > rank[than]
 }
 
 func older(was *Laggard, at *fanout.Standing) *Laggard {
@@ -167,7 +167,7 @@ func (t *TypeStatus) count(at *fanout.Standing) {
 	for i := range t.Versions {
 		v := &t.Versions[i]
 		v.Clients++
-		switch judge(at, v.in) {
+		switch evaluate(at, v.in) {
 		case inStep:
 			v.InStep++
 		case refusing:

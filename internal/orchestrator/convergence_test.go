@@ -75,10 +75,10 @@ func TestVersionsOfAKey(t *testing.T) {
 		older := generationsOf(find(*w.reg.group(web).types.Load(), cds).recent.all(), 1)
 		equal(t, "generations of v1", older, generations{held.Lineage, held.Gen - 1, held.Gen - 1, held.Gen - 1})
 		no1 := at("no1", 1, held.Gen-2, true)
-		equal(t, "a refusal of v1, for v1", judge(&no1, older), refusing)
-		equal(t, "for v2", judge(&no1, vs[0].in), pending)
+		equal(t, "a refusal of v1, for v1", evaluate(&no1, older), refusing)
+		equal(t, "for v2", evaluate(&no1, vs[0].in), pending)
 		no1.Final = false
-		equal(t, "while a response to come may end it", judge(&no1, older), pending)
+		equal(t, "while a response to come may end it", evaluate(&no1, older), pending)
 		equal(t, "states", one[0].Types[0].States[fanout.Unanswered], 4)
 		equal(t, "clients", one[0].Clients, 4)
 		also := no

@@ -68,11 +68,11 @@ type Progress struct {
 func (r *Registry) Progress(of Awaited, standings func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing]) Progress {
 	p := Progress{Key: of.Key.String(), Type: string(of.Type), Version: of.Version, Started: r.started}
 	in := r.find(&p, &of)
-	nodes := make(map[whose]verdict)
+	nodes := make(map[whose]decision)
 	for at := range standings(func(k xds.Key, t xds.TypeURL) bool { return k == of.Key && t == of.Type }) {
 		is := pending
 		if p.Known {
-			is = judge(&at, in)
+			is = evaluate(&at, in)
 		}
 		switch {
 		case is == refusing:
