@@ -110,7 +110,7 @@ func printUntaken(w io.Writer, node string, items []untaken, now time.Time) {
 		}
 		fmt.Fprintf(w, "it %s version %s; it has %s\n", what, plain(u.Version), plain(cmp.Or(u.AckedVersion, "none")))
 		if u.Nack != nil {
-			fmt.Fprintf(w, "%s\n", t.as(colour, plain(u.Nack.Message)))
+			fmt.Fprintf(w, "%s\n", t.as(colour, onOneLine(u.Nack.Message)))
 		}
 		if u.NotHeld {
 			fmt.Fprintln(w, "what that was is not held any more: too much came since")

@@ -256,7 +256,7 @@ func TestStatusDumpDiff(t *testing.T) {
 				}
 			}
 
-			out = o.until([]string{"diff", "--node", "b\x1bad"}, "CDS under edge: NACKED for ", "it refused version v2; it has v1", "not like it",
+			out = o.until([]string{"diff", "--node", "b\x1bad"}, "CDS under edge: NACKED for ", "it refused version v2; it has v1", "cluster a: I do not like it",
 				"--- a as it has it", "+++ a as it was offered", "-alt_stat_name: one\n+alt_stat_name: two\n", "+name: c\n")
 			if strings.Contains(out, "--- b") {
 				t.Errorf("what did not change differs:\n%s", out)

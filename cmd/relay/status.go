@@ -257,7 +257,7 @@ func printNacks(w io.Writer, t tint, rows []*statusRow) {
 				continue
 			}
 			if n++; n <= maxNacksShown {
-				fmt.Fprintf(w, "%s %s %s refuses %s: %s\n", t.as(red, "!"), plain(orNone(r.node)), shortType(url), plain(shortVersion(s.Nack.Version)), plain(strings.Join(strings.Fields(s.Nack.Message), " ")))
+				fmt.Fprintf(w, "%s %s %s refuses %s: %s\n", t.as(red, "!"), plain(orNone(r.node)), shortType(url), plain(shortVersion(s.Nack.Version)), onOneLine(s.Nack.Message))
 			}
 		}
 	}

@@ -74,6 +74,9 @@ func plain(s string) string {
 	}, s)
 }
 
+// onOneLine is plain for a text of several lines, whose line ends become spaces.
+func onOneLine(s string) string { return plain(strings.Join(strings.Fields(s), " ")) }
+
 // cell is a part of a table's row.
 type cell struct{ text, colour string }
 

@@ -24,15 +24,16 @@ func newWaitCmd() *cobra.Command {
 		Use:   "wait --key KEY --type TYPE --version VERSION",
 		Short: "Wait until a version has come to so many of a key's clients",
 		Long: `Wait until so many of a key's clients have a version of a type. The version is what
-the relay or the origin calls it; it need not be there yet. Clients to whom the
-version is nothing count as well, as soon as they are in step with it. A node that
-has several streams of the type counts once.
+the relay or the origin calls it; it need not be there yet. A client has it if it
+acknowledged it or a later version, or if nothing in it is for the client. A client
+that refused the version counts as refusing it until it acknowledges a later response.
+Names that the origin leaves unanswered are not waited for. A node that has several
+streams of the type counts once.
 
-A version counts from when it is the newest. If another comes after that, who has
-that one counts too, unless what the version replaced is there again, any of it: then
-it was taken back, whatever the other is called. One that was replaced before the wait began does not count until it comes
-again, as when it is gone back to; with --or-newer it does, and so does all that came
-after it, also a rollback: by the order in which versions came and not by their names.
+A version counts from when it is the newest. Later is what came later, whatever it is
+called: a client that acknowledged a roll-back has the versions before it. A version
+that was replaced before the wait began does not count until it comes again; with
+--or-newer it does.
 
 A version may end the very clients that take it. So those who were there since the
 wait began are expected back, and count as not reached, until they have been away for
@@ -44,8 +45,8 @@ It exits with
   0  reached
   1  an error: a flag, a token, or no relay answers
   2  not in time
-  3  not by waiting: so many clients refuse it that it cannot be reached, another
-     version is in its place, or more clients than --lost left and did not come back
+  3  cannot be reached: too many clients refuse it, another version replaced it before
+     the wait began, or more clients than --lost left and did not come back
 
 A key is taken as it is shown: a/b is a key of two elements, "a/b" another, of one.
 
@@ -65,7 +66,7 @@ restart has to come again.`,
 	f.StringVar(&w.version, "version", "", "the version")
 	f.Float64Var(&w.percent, "percent", 100, "of the clients, that are to have it")
 	f.IntVar(&w.clients, "clients", 1, "how many are to be there at least")
-	f.BoolVar(&w.newer, "or-newer", false, "also count what replaced the version before, whatever it is, also a rollback")
+	f.BoolVar(&w.newer, "or-newer", false, "count the version also if another one replaced it before the wait began")
 	f.DurationVar(&w.settle, "settle", settle, "how long clients that were there are expected back")
 	f.Float64Var(&w.lost, "lost", 10, "percent of the clients that were there that may leave for good")
 	f.DurationVar(&w.timeout, "timeout", 5*time.Minute, "how long to wait at most")
@@ -189,8 +190,6 @@ func (w *waiter) wait(ctx context.Context) error {
 			w.clear()
 			fmt.Fprintf(w.errs, "relay: %d of %d clients left since the wait began, and did not come back in %s; --lost allows %v %%\n", w.gone(), w.members.peak, w.settle, w.lost)
 			return w.end(isLost, "too many clients are gone", exitError(exitFutile))
-		case w.futile > 1 && w.last.TakenBack:
-			return w.end(isSuperseded, "taken back", exitError(exitFutile))
 		case w.futile > 1:
 			return w.end(isRefused, "cannot be reached: too many refuse it", exitError(exitFutile))
 		}
@@ -272,11 +271,10 @@ func (w *waiter) reached() bool {
 	return !w.stopping && w.last.Known && w.last.Clients >= w.clients && w.gone() == 0 && 100*float64(w.last.Reached) >= w.percent*float64(w.expected())
 }
 
-// possible reports whether those that do not refuse are enough, of a version that
-// was not taken back.
+// possible reports whether the clients that do not refuse are enough.
 func (w *waiter) possible() bool {
 	p := &w.last
-	return !p.TakenBack && (p.Refusing == 0 || 100*float64(p.Clients-p.Refusing) >= w.percent*float64(p.Clients))
+	return p.Refusing == 0 || 100*float64(p.Clients-p.Refusing) >= w.percent*float64(p.Clients)
 }
 
 // text is how far it has come.
@@ -289,8 +287,6 @@ func (w *waiter) text() string {
 		return "no answer yet"
 	case !p.InUse:
 		return plain(cmp.Or(w.note, fmt.Sprintf("key %s is not in use", w.key)))
-	case p.TakenBack:
-		return fmt.Sprintf("in %s what was there before it is there again", by)
 	case !p.Known && p.SupersededBy != "":
 		return fmt.Sprintf("superseded by %s before the wait began, and not come again; %s", by, counted(p.Clients, "client"))
 	case !p.Known:
@@ -341,10 +337,10 @@ func (w *waiter) inTheWay() string {
 		return "the relay is stopping, waiting for it to be back"
 	case w.answered && !p.InUse:
 		return plain(cmp.Or(w.note, fmt.Sprintf("key %s is not in use", w.key))) + ": no client has it; waiting for one"
-	case w.answered && p.SupersededBy != "" && !p.Known && !p.TakenBack:
+	case w.answered && p.SupersededBy != "" && !p.Known:
 		return fmt.Sprintf("version %s was superseded by %s before the wait began: waiting for it to come again; --or-newer would count what came after it",
 			plain(w.version), shortVersion(plain(p.SupersededBy)))
-	case w.answered && !p.Known && !p.TakenBack && w.note != "":
+	case w.answered && !p.Known && w.note != "":
 		return "the version has not come: " + plain(w.note)
 	}
 	return ""

@@ -276,17 +276,6 @@ func TestWaitForWhatWasReplaced(t *testing.T) {
 	ended, code = o.waiting("--version", "v2", "--or-newer")
 	o.ends(ended, code, 0, "reached: 1 of 1 client (100.0 %), superseded by v1, which counts as well")
 
-	// What is waited for comes, and is taken back before it is taken.
-	ended, code = o.waiting("--version", "v3")
-	o.gives("v3", "a", "three", "b", "one")
-	one.take()
-	o.until([]string{"status", "-o", "json"}, `"sent": "v3"`)
-	o.gives("v1", "a", "one", "b", "one")
-	o.until([]string{"status", "-o", "json"}, `"unsent": true`)
-	one.answer("")
-	one.take().answer("")
-	o.ends(ended, code, exitFutile, "taken back: in v1 what was there before it is there again")
-
 	// Superseded by something newer, it counts by who has that.
 	ended, code = o.waiting("--version", "v4")
 	o.gives("v4", "a", "four", "b", "one")

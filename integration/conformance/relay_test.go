@@ -123,7 +123,7 @@ func own(t testing.TB, variant string, more settings, addresses ...string) *rela
 	s := settings{"upstream.variant": variant, "upstream.origins": origins(addresses...)}
 	maps.Copy(s, patient.more)
 	maps.Copy(s, more)
-	r, err := launch(path, strings.ReplaceAll(t.Name(), "/", "-"), s)
+	r, err := launch(path, newKey(t), s) // a test may have several
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,9 +63,6 @@ func (b base) renewed(to *xds.Snapshot, sub *xds.Subscription) []string {
 	return to.Renewed(b.at, b.sentBy(sub))
 }
 
-// newest is what the client was last sent.
-func (s *Session) newest() *xds.Snapshot { return s.sent }
-
 // plan is one of cur, which does nothing yet.
 func (s *Session) plan(cur *xds.Snapshot, now time.Time) Plan {
 	return Plan{to: cur, at: now, limit: s.limit, base: s.base()}

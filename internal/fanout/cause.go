@@ -29,13 +29,6 @@ func (s *Session) Refresh(names []string) bool {
 
 // mark has a name answered that was not to be before.
 func (s *Session) mark(name string, why cause) {
-	if s.put(name, why); why != refreshed {
-		s.arrear(name)
-	}
-}
-
-// put has a name answered.
-func (s *Session) put(name string, why cause) {
 	if s.fresh == nil {
 		s.fresh = make(map[string]cause)
 	}
@@ -45,7 +38,7 @@ func (s *Session) put(name string, why cause) {
 // unmark has a name not be answered that is given up. What was refused of it, or waits for
 // its part, is to follow none the less where it is asked for by an alias as well (P26).
 func (s *Session) unmark(name string) {
-	if r := s.newest().Held(name); s.fresh[name] == asked || r == nil || !r.AskedBy(s.sub.Names) {
+	if r := s.sent.Held(name); s.fresh[name] == asked || r == nil || !r.AskedBy(s.sub.Names) {
 		delete(s.fresh, name)
 	}
 }

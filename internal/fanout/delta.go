@@ -105,7 +105,7 @@ func (s *Session) edit(r *xds.Request, want *xds.Subscription) {
 			was = s.relent()
 		}
 		for name := range s.fresh {
-			if r := s.newest().Held(name); !want.Names.Has(name) && (r == nil || !r.AskedBy(want.Names)) {
+			if r := s.sent.Held(name); !want.Names.Has(name) && (r == nil || !r.AskedBy(want.Names)) {
 				delete(s.fresh, name)
 			}
 		}
@@ -125,7 +125,7 @@ func (s *Session) drop(name string) {
 	delete(s.awaits, name)
 	if s.sub.Wildcard {
 		s.parting(name)
-		for _, n := range s.newest().Linked(name) {
+		for _, n := range s.sent.Linked(name) {
 			s.mark(n, asked)
 		}
 		return
@@ -281,7 +281,7 @@ func (s *Session) planEarly(cur *xds.Snapshot, now time.Time) Plan {
 		}
 	}
 	names = s.heard(cur, with(cur, names))
-	for _, name := range cur.Changes(s.newest(), s.sub) {
+	for _, name := range cur.Changes(s.sent, s.sub) {
 		if _, was := s.had(name); was == xds.Pending && (s.sub.Names.Has(name) || !s.sub.Wildcard) && s.differs(name, cur) {
 			names = append(names, name)
 		}

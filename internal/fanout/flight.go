@@ -16,11 +16,10 @@ type flight struct {
 	sub   *xds.Subscription // that it answered
 	early bool
 	news  bool // there is something in it that changed since all that was sent before
-	whole bool // it is the last of generation gen
-	gen   uint64
-	owes  Debt         // what is taken with it
-	told  int          // weight of names that went, of who may be the only one to be told
-	of    *xds.Rollout // that it carries; nil: nobody counts
+	of    mark // the snapshot that it was made of
+	told  int  // weight of names that went, of who may be the only one to be told
+	// progress is that of the snapshot's version; nil: nobody counts it.
+	progress *xds.VersionProgress
 }
 
 // maxFlights bounds the unanswered responses that are remembered. The oldest
@@ -65,26 +64,16 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 	case r.Refused:
 		// P19: a late one of an earlier response is recorded as well.
 		out.Verdict = Nacked
-		out.rollout, out.gen = s.flights[i].of, s.flights[i].gen
 		s.inStep, s.refuses = false, true
-		owes := s.flights[i].owes
-		owes.From = oldest(owes.From, max(s.flights[i].gen, 1)) // whatever becomes of it
-		if s.variant == xds.Delta || newest {                   // what came before is not answered any more
-			for _, f := range s.flights[:i] {
-				owes = owes.with(f.owes)
-			}
-		}
-		s.refuse(&s.flights[i], owes, s.flights[i+1:])
+		s.refuse(&s.flights[i], s.flights[i+1:])
 	case s.variant == xds.SotW && !newest:
 		out.Verdict = Stale
 		return
 	default:
 		out.Verdict = Acked
-		s.inStep, s.refuses, s.denied = newest, false, Debt{}
-		out.acked = s.flights[i].gen
-		s.reach(i, out)
+		s.inStep, s.refuses = newest, false
 		if f := s.flights[i].frame; !s.flights[i].early {
-			s.acked = f.version
+			s.acked, s.has = f.version, s.flights[i].of
 			if s.variant == xds.SotW {
 				if s.took = f.took; s.took == "" {
 					s.took = f.version
@@ -92,10 +81,13 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 			}
 		}
 	}
-	out.answered = s.flights[i].frame
-	out.Version = out.answered.version
-	if s.flights[i].news {
-		out.Received = out.answered.received
+	f := &s.flights[i]
+	out.Version, out.gen, out.news = f.frame.version, f.of.gen, f.news
+	if !f.early {
+		out.progress = f.progress
+	}
+	if f.news {
+		out.Received = f.frame.received
 	}
 	// A client answers in order: what came before is answered too. Of a SotW
 	// type only the newest answer ends the wait.
@@ -107,7 +99,6 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 	default:
 		s.flights = slices.Delete(s.flights, 0, i+1)
 	}
-	s.square()
 }
 
 // outstanding reports whether a response is unanswered at now, and until when

@@ -46,7 +46,7 @@ func (s *Session) gain(name string, was *xds.Subscription) {
 	if s.full() || was.Names.Has(name) {
 		return // it is sent everything anyway, or asked for it already
 	}
-	at := s.newest()
+	at := s.sent
 	for _, n := range at.Linked(name) {
 		if _, ahead := s.early[n]; ahead {
 			continue
@@ -69,7 +69,7 @@ func (s *Session) leftBehind(name string, cur *xds.Snapshot, p *Plan) bool {
 	if _, own := cur.Own(s.sub, name); own != xds.Absent {
 		return false
 	}
-	if s.fresh[name] == asked && !s.sub.Names.Has(name) && s.newest().Held(name) != nil {
+	if s.fresh[name] == asked && !s.sub.Names.Has(name) && s.sent.Held(name) != nil {
 		return true
 	}
 	return slices.ContainsFunc(p.again, func(r refusal) bool {
@@ -110,7 +110,7 @@ func (s *Session) giveUp(names *xds.NameSet, unsubscribed []string) []string {
 		if names.Len() == 0 || names.Has(u) {
 			continue
 		}
-		name, sole := s.newest().Sole(u)
+		name, sole := s.sent.Sole(u)
 		if !sole {
 			if early == nil {
 				early = s.earlyNames()
@@ -133,7 +133,7 @@ func (s *Session) giveUp(names *xds.NameSet, unsubscribed []string) []string {
 			if !names.Has(h) || h == glob {
 				continue
 			}
-			if of, one := s.newest().Sole(h); one && of == name || !one && early[h] == name {
+			if of, one := s.sent.Sole(h); one && of == name || !one && early[h] == name {
 				out = append(out, h)
 			}
 		}

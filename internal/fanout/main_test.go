@@ -69,7 +69,6 @@ type group struct {
 	members  map[*member]bool
 	subs     []*xds.Subscription
 	again    []string
-	accepted map[xds.TypeURL]*xds.Snapshot // the newest
 }
 
 type member struct {
@@ -180,12 +179,6 @@ func (m *member) Routed() {
 	m.routed = true
 }
 
-func (m *member) Acked(gen uint64) {
-	m.g.mu.Lock()
-	defer m.g.mu.Unlock()
-	m.acked = append(m.acked, gen)
-}
-
 func (m *member) Again(names []string) {
 	m.g.mu.Lock()
 	defer m.g.mu.Unlock()
@@ -198,15 +191,10 @@ func (m *member) Nacked(n Nack) {
 	m.h.nacks = append(m.h.nacks, n)
 }
 
-func (m *member) Accepted(s *xds.Snapshot) {
+func (m *member) Acked(s *xds.Snapshot) {
 	m.g.mu.Lock()
 	defer m.g.mu.Unlock()
-	if m.g.accepted == nil {
-		m.g.accepted = make(map[xds.TypeURL]*xds.Snapshot)
-	}
-	if was := m.g.accepted[m.join.Type]; was == nil || was.Gen < s.Gen {
-		m.g.accepted[m.join.Type] = s
-	}
+	m.acked = append(m.acked, s.Gen)
 }
 
 func (m *member) Leave() {
@@ -258,7 +246,7 @@ func (g *group) apply(us []xds.Update) {
 		was := g.snaps[at]
 		now, names := b.Snapshot(was, g.gen)
 		if now != was {
-			xds.RolloutOf(was, now, names)
+			xds.NoteVersion(was, now, names)
 		}
 		g.snaps[at] = now
 	}

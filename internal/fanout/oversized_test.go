@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -37,10 +38,11 @@ func (l *logged) count(text string) int {
 func smallRig(t *testing.T, room int, ackTimeout time.Duration) (*rig, *logged) {
 	log := new(logged)
 	w := newWorld(t, xds.EndpointType, xds.Delta)
-	b := xds.Body{Form: xds.Form{Variant: xds.Delta}, Type: xds.EndpointType, Version: strings.Repeat("0", 32), Identifier: "replica/origin"}
+	b := xds.Body{Form: xds.Form{Variant: xds.Delta}, Type: xds.EndpointType, Version: strings.Repeat("0", 32), Identifier: "replica/origin",
+		Resources: slices.Repeat([]*xds.Resource{w.resource("a=2")}, room)}
 	return newRig(t, func(o *Options) {
 		o.AckTimeout = ackTimeout
-		o.MaxResponse = nonceSize + b.Size() + room*b.Cost(w.resource("a=2"))
+		o.MaxResponse = nonceSize + b.Size()
 		o.Log = slog.New(slog.NewTextHandler(log, nil))
 	}), log
 }

@@ -15,7 +15,6 @@ type refusal struct {
 	handled []string
 	said    *manifest // the response; nil where it is not known
 	gen     uint64    // that the response was of, the oldest of several
-	owes    Debt      // what is to be taken instead
 }
 
 // led reports whether one of the names came for a handle.
@@ -53,7 +52,7 @@ func (s *Session) asks(r *refusal, name string, at *xds.Snapshot) bool {
 
 // asked reports whether the client still asks for any of a refusal.
 func (s *Session) asked(r *refusal) bool {
-	at := s.newest()
+	at := s.sent
 	return slices.ContainsFunc(r.names, func(n string) bool { return s.asks(r, n, at) })
 }
 
@@ -73,12 +72,11 @@ func (s *Session) turned(name string, cur *xds.Snapshot) bool {
 // no names are needed. Where a response that went out since, without waiting
 // (P19), told of a change of any of it, that change is behind us: the next one
 // has to speak of the rest, or nothing ever would.
-func (s *Session) refuse(f *flight, owes Debt, since []flight) {
+func (s *Session) refuse(f *flight, since []flight) {
 	if s.full() || len(f.frame.names) == 0 {
-		s.denied = s.denied.with(owes)
 		return
 	}
-	ref := refusal{names: f.frame.names, said: f.frame, gen: f.gen}
+	ref := refusal{names: f.frame.names, said: f.frame, gen: f.of.gen}
 	if !f.sub.Wildcard {
 		handled := func(n string) bool { return !f.sub.Names.Has(n) }
 		if slices.ContainsFunc(ref.names, handled) {
@@ -107,22 +105,14 @@ func (s *Session) refuse(f *flight, owes Debt, since []flight) {
 		for _, n := range unsaid {
 			s.mark(n, repeated)
 		}
-		for i := range since {
-			if f := &since[i]; slices.ContainsFunc(names, func(n string) bool { _, says := f.frame.says(n); return says }) {
-				f.owes = f.owes.with(owes)
-			}
-		}
-		if len(unsaid) > 0 {
-			s.owes = s.owes.with(owes)
-		}
 		return
 	}
-	ref.names, ref.owes = names, owes
+	ref.names = names
 	s.refused = append(s.refused, ref)
 	if len(s.refused) > maxFlights {
 		// The two oldest become one: a change of either then sends both.
 		a, b := &s.refused[0], &s.refused[1]
-		both := refusal{names: slices.Concat(a.names, b.names), handled: slices.Concat(a.handled, b.handled), gen: min(a.gen, b.gen), owes: a.owes.with(b.owes)}
+		both := refusal{names: slices.Concat(a.names, b.names), handled: slices.Concat(a.handled, b.handled), gen: min(a.gen, b.gen)}
 		sortUnique(&both.names)
 		sortUnique(&both.handled)
 		both.names = s.stillAsked(&both)
@@ -150,23 +140,14 @@ func (s *Session) overtake(p *Plan, frame *manifest) {
 			return false
 		}
 		for _, n := range r.names {
-			if _, says := frame.says(n); !says && s.asks(&r, n, s.newest()) {
+			if _, says := frame.says(n); !says && s.asks(&r, n, s.sent) {
 				s.mark(n, repeated)
 			}
 		}
-		s.assume(&r)
-		s.owes = s.owes.with(r.owes)
 		return true
 	})
 	if len(s.refused) == 0 {
 		s.refused = nil
-	}
-}
-
-// assume has what a refusal owes be taken with the response that went out last.
-func (s *Session) assume(r *refusal) {
-	if s.asked(r) {
-		s.last().owes = s.last().owes.with(r.owes)
 	}
 }
 
@@ -194,7 +175,7 @@ const maxRefused = 1 << 16
 // stillAsked are the names that the client still asks for, or may: those of the refusal
 // itself if it is all of them.
 func (s *Session) stillAsked(r *refusal) []string {
-	at := s.newest()
+	at := s.sent
 	gone := func(n string) bool { return !s.asks(r, n, at) && (s.sub.Empty() || !r.led(n)) }
 	if !slices.ContainsFunc(r.names, gone) {
 		return r.names
@@ -205,11 +186,7 @@ func (s *Session) stillAsked(r *refusal) []string {
 // cover lets go of the refusals of which the response speaks again.
 func (s *Session) cover(p *Plan, frame *manifest) {
 	s.refused = slices.DeleteFunc(s.refused, func(r refusal) bool {
-		if !s.covered(r, frame, p.to) {
-			return false
-		}
-		s.assume(&r)
-		return true
+		return s.covered(r, frame, p.to)
 	})
 	if len(s.refused) == 0 {
 		s.refused = nil

@@ -383,9 +383,6 @@ func (ps *pollers) said(p *poller, version string, s *xds.Snapshot) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	p.counts.sent++
-	if p.has.lineage == s.Lineage { // what came before it and was nothing to it, it has
-		p.has.gen = xds.UnconcernedSince(p.has.gen, s, p.sub)
-	}
 	p.gave = markOf(s)
 	p.behind = p.sent == version
 	if !p.behind {
@@ -421,7 +418,7 @@ func (ps *pollers) standing(p *poller) Standing {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	t := p.status(&at)
-	out.State, out.Since, out.Refused = t.State, t.Since, t.State == Refused && !t.Unsent
+	out.State, out.Since = t.State, t.Since
 	if at.newest != nil {
 		out.Lineage = at.newest.Lineage
 		switch {
@@ -432,7 +429,7 @@ func (ps *pollers) standing(p *poller) Standing {
 		}
 	}
 	if t.State == Refused {
-		out.Nack, out.Declined = t.Nack, Debt{From: out.Has + 1}
+		out.Nack, out.Final = t.Nack, !t.Unsent
 	}
 	return out
 }

@@ -14,9 +14,6 @@ func (s *Session) restart(was *xds.Subscription) {
 		s.by = was
 	}
 	s.owed, s.anew = true, true
-	if at := s.newest(); at != nil {
-		s.owes.Old = at.Gen
-	}
 }
 
 // relent takes a restart back: the wildcard was given up before it was answered.
@@ -41,7 +38,7 @@ func (s *Session) sentBy() *xds.Subscription {
 // set that it refused would have been followed by a set that holds everything; now
 // it is remembered what it held (P15).
 func (s *Session) narrow(was *xds.Subscription) {
-	at := s.newest()
+	at := s.sent
 	if at == nil || !was.Wildcard {
 		return
 	}
@@ -60,9 +57,6 @@ func (s *Session) narrow(was *xds.Subscription) {
 	}
 	if s.variant == xds.SotW && s.refuses && !s.full() && len(held) > 0 {
 		handled := slices.DeleteFunc(slices.Clone(held), s.sub.Names.Has)
-		s.refused = append(s.refused, refusal{names: held, handled: handled, gen: at.Gen, owes: s.denied})
-	}
-	if !s.full() {
-		s.denied = Debt{}
+		s.refused = append(s.refused, refusal{names: held, handled: handled, gen: at.Gen})
 	}
 }

@@ -97,7 +97,7 @@ func (st *stream) commit(v *sight, i int, plan *Plan, frame *Frame, epoch uint64
 		}
 		st.mu.Unlock()
 		if accepted != nil {
-			sl.member.Accepted(accepted)
+			sl.member.Acked(accepted)
 		}
 		return false, false
 	}
@@ -108,7 +108,7 @@ func (st *stream) commit(v *sight, i int, plan *Plan, frame *Frame, epoch uint64
 	}
 	nonce, seq := st.nonces.next(buf[:0])
 	sl.Sent(plan, frame.manifest, seq, v.now)
-	if sl.last().told > 0 {
+	if sl.flights[len(sl.flights)-1].told > 0 {
 		st.remembers.Store(true)
 	}
 	sl.counts.sent++

@@ -55,9 +55,7 @@ type Session struct {
 	took    string // SotW: version_info of the response that it took last
 	inStep  bool   // it took the newest response
 	refuses bool   // it refused the response that it answered last
-	owes    Debt   // what is asked for or to be said again, and not sent
-	denied  Debt   // what the refused response of full state held
-	looked  int    // of how many names in owes it was looked when they changed
+	has     mark   // newest generation that it acknowledged, or with which it was in step
 }
 
 // brought is what a client has from another stream.
@@ -100,13 +98,11 @@ type Outcome struct {
 	// origin sent what is newest in it.
 	Version  string
 	Received time.Time
-	answered *manifest // nil: none
-	// rollout that was acknowledged, all of it, or refused; nil: none. gen is the
-	// generation that the response was of.
-	rollout *xds.Rollout
-	gen     uint64
-	acked   uint64 // generation of the response that was acknowledged
-	news    bool   // there was something in it that changed
+	// The response that was acknowledged or refused: its version, which is nil if nobody
+	// counts it, its generation, and whether it had something that changed.
+	progress *xds.VersionProgress
+	gen      uint64
+	news     bool
 	// Wake: there may be something to send.
 	Wake bool
 }
@@ -137,7 +133,6 @@ func (s *Session) Request(r *xds.Request, want *xds.Subscription, seq uint64) Ou
 	} else {
 		s.edit(r, want)
 	}
-	s.square()
 	if s.waiting || s.fresh != nil || s.warned != nil || s.owed {
 		out.Wake, s.waiting = true, false
 	}
@@ -393,18 +388,14 @@ func outlives(form xds.Form, full bool, had, lapsed *xds.Resource) bool {
 // Sent records that the plan went out as frame with nonce number seq.
 func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 	s.inStep = false
-	s.adopt(p)
-	f := flight{seq: seq, at: now, frame: frame, sub: s.sub, early: p.early, owes: s.carries(p)}
+	f := flight{seq: seq, at: now, frame: frame, sub: s.sub, early: p.early, progress: p.to.Progress, of: markOf(p.to)}
 	// Else it propagates nothing: what it repeats came long ago (P37).
-	f.of, f.gen, f.whole = p.to.Rollout, p.to.Gen, !p.early
 	f.news = s.tells(p, frame)
 	f.told = p.told()
 	s.flights = append(s.flights, f)
 	if len(s.flights) > maxFlights {
 		at := max(0, slices.IndexFunc(s.flights[:maxFlights], func(f flight) bool { return f.early })) // never this one
-		was := s.flights[at].owes
 		s.flights = slices.Delete(s.flights, at, at+1)
-		s.flights[at].owes = s.flights[at].owes.with(was)
 	}
 	s.cover(p, frame)
 	if p.early {
@@ -429,14 +420,12 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 		s.owe(frame)
 		s.overtake(p, frame)
 		s.normalize()
-		s.square()
 		return
 	}
 	s.owed = s.owed && s.sub.Wildcard && !p.to.AnswersWildcard(s.sub)
 	s.step(p)
 	s.owe(frame)
 	s.overtake(p, frame)
-	s.square()
 }
 
 // Settled records that the plan of now held nothing to send: the client is in
@@ -448,20 +437,14 @@ func (s *Session) Settled(p *Plan) {
 	if s.owed && s.sub.Wildcard {
 		return // nothing was said yet: the first answer starts from nothing
 	}
-	s.adopt(p)
-	var silent Debt
-	if len(s.flights) > 0 { // of who is in step it is not looked for in all that changed
-		silent = s.carries(p)
-	}
-	if len(s.flights) > 0 { // what is in flight went, and is there again
-		s.last().owes.From = oldest(s.last().owes.From, silent.From)
-	}
 	s.owed = false
 	s.step(p)
-	s.square()
 	s.forgive(p.to)
 	if s.inStep {
 		s.acked = p.to.Version
+	}
+	if len(s.flights) == 0 && !s.refusing() {
+		s.has = markOf(p.to)
 	}
 }
 
@@ -510,7 +493,7 @@ func (s *Session) retained(to *xds.Snapshot) (has map[string]*xds.Resource) {
 			continue
 		}
 		retain(name)
-		for _, n := range s.newest().Linked(name) {
+		for _, n := range s.sent.Linked(name) {
 			retain(n)
 		}
 	}

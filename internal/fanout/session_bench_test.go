@@ -257,32 +257,3 @@ func BenchmarkSend(b *testing.B) {
 		})
 	}
 }
-
-// What changed and does not concern a client is not looked through for each of those who
-// are in step.
-func BenchmarkSettledUnconcerned(b *testing.B) {
-	for _, n := range []int{10, 10_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			w := newWorld(b, xds.EndpointType, xds.Delta)
-			var were, are []string
-			for i := range n {
-				name := fmt.Sprintf("n%05d", i)
-				were, are = append(were, name), append(are, name+"=2")
-			}
-			w.named(append(were, "a")...)
-			w.sub("a")
-			w.want("a")
-			w.ack()
-			at := w.s.sent
-			w.named(are...)
-			for b.Loop() {
-				w.s.sent = at
-				p := w.s.Next(w.cur, w.moment())
-				if f := framesOf(p.to).frame(nil, &p, "id"); !f.Empty() {
-					b.Fatal("something is sent")
-				}
-				w.s.Settled(&p)
-			}
-		})
-	}
-}

@@ -79,7 +79,7 @@ func (s *Session) relist(want *xds.Subscription) {
 // up beside the wildcard, that the wildcard does not have; was is what it was sent
 // by.
 func (s *Session) mayOutlast(name string, was *xds.Subscription) bool {
-	at := s.newest()
+	at := s.sent
 	if _, is := at.Look(s.sub, name); is == xds.Present {
 		return false
 	}
@@ -169,7 +169,7 @@ func (s *Session) pendingNames(cur *xds.Snapshot, p *Plan) []string {
 		}) {
 			p.again = append(p.again, ref)
 			for _, n := range ref.names {
-				if s.asks(&ref, n, s.newest()) {
+				if s.asks(&ref, n, s.sent) {
 					names = append(names, n)
 				}
 			}

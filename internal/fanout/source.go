@@ -55,17 +55,15 @@ type Member interface {
 	// Routed says that the stream also has listeners or routes, so that deletions of
 	// clusters and load assignments wait (P36). The stream's receiver calls it.
 	Routed()
-	// Acked says that the client acknowledged a response of a generation of the type,
-	// and refuses nothing.
-	Acked(gen uint64)
 	// Again says that the client asked for these again, which the origin could not
 	// resolve: it is to be asked once more (P18).
 	Again(names []string)
 	// Nacked reports a refusal of this type (P17).
 	Nacked(n Nack)
-	// Accepted says that the client acknowledged s, a snapshot of this member's type, and
-	// refuses nothing of it (P66). Mostly it costs no more than a load.
-	Accepted(s *xds.Snapshot)
+	// Acked says that the client acknowledged s, a snapshot of this member's type, and
+	// refuses nothing: s may be stored (P66), and what came with it may be in use (P36).
+	// Mostly it costs no more than two loads.
+	Acked(s *xds.Snapshot)
 	// Leave ends the membership; the Waker is not called once the group has
 	// seen it.
 	Leave()

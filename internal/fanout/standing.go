@@ -8,7 +8,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Standing is where a type of a stream stands: what versions have come to it.
+// Standing is where a type of a stream stands: which versions its client has.
 type Standing struct {
 	Key    xds.Key
 	Type   xds.TypeURL
@@ -17,19 +17,14 @@ type Standing struct {
 	Host   string // the peer's
 	State  string
 	Since  time.Time // of the state
-	// Lineage and Has are the generation of the key's type of which the client took
-	// all, or in which nothing is for it that it does not have, but for Arrears; 0: none.
-	// So names that the origin does not have, or has said nothing of, keep no client from
-	// a version.
+	// Has is the newest generation of the key's type that the client acknowledged, or in
+	// which nothing is for it that it was not sent; Lineage is that of the generations.
+	// Where a refusal stands it is older than what was refused. 0: none.
 	Lineage, Has uint64
-	// Arrears are what it asked for later, and did not take or refuse yet.
-	Arrears Debt
-	// Nack is the refusal that stands; nil: none does.
-	Nack *Nack
-	// Refused: something that it refused, of Declined, it does not have yet, and nothing
-	// is to be sent to it.
-	Refused  bool
-	Declined Debt
+	// Nack is the refusal that stands; nil: none does. Final: no response that could end
+	// it is to be sent, or is unanswered.
+	Nack  *Nack
+	Final bool
 }
 
 // Standings are those of all streams, and of all that poll, whose key and type are
@@ -62,38 +57,35 @@ func (st *stream) appendStandings(look *survey, wanted func(xds.Key, xds.TypeURL
 			continue
 		}
 		at := sl.stands(look)
-		var nack *Nack
+		out := Standing{
+			Key: sl.member.Key(), Type: sl.typ.URL, Stream: st.id, Node: st.node.ID, Host: host(st.from),
+			State: at.state, Since: at.since, Lineage: at.lineage, Has: at.has,
+		}
 		if at.state == Refused && sl.nack != nil {
 			n := *sl.nack
-			nack = &n
+			out.Nack, out.Final = &n, !at.unsent && len(sl.flights) == 0
 		}
-		to = append(to, Standing{
-			Nack: nack,
-			Key:  sl.member.Key(), Type: sl.typ.URL, Stream: st.id, Node: st.node.ID, Host: host(st.from),
-			State: at.state, Since: at.since, Lineage: at.lineage, Has: at.has, Arrears: at.arrears, Declined: at.declined,
-			Refused: at.state == Refused && !at.unsent && (len(sl.flights) == 0 || !sl.full()),
-		})
+		to = append(to, out)
 	}
 	return to
 }
 
-// survey is one look at many sessions. Those that stand alike are compared with
-// the newest once.
+// survey is one look at many sessions. Sessions that are equal in what they subscribe to and
+// what they were sent are compared with the newest snapshot once.
 type survey struct {
 	now   time.Time
 	seen  map[alike]bool
-	until map[stretch]uint64
-	waits map[stretch]bool
+	waits map[asker]bool
 }
 
 func newSurvey() *survey {
-	return &survey{now: time.Now(), seen: make(map[alike]bool), until: make(map[stretch]uint64), waits: make(map[stretch]bool)}
+	return &survey{now: time.Now(), seen: make(map[alike]bool), waits: make(map[asker]bool)}
 }
 
-// stretch is what lies between two snapshots, for who asks for sub.
-type stretch struct {
-	sub      *xds.Subscription
-	from, to mark
+// asker is a subscription and the newest snapshot for it.
+type asker struct {
+	sub *xds.Subscription
+	to  mark
 }
 
 // alike is what a session's having anything to send follows from, if it is in step
@@ -128,22 +120,6 @@ func (v *survey) pending(s *Session, newest *xds.Snapshot) bool {
 	return is
 }
 
-// level is the session's. Under the stream's lock.
-func (v *survey) level(s *Session, newest *xds.Snapshot) uint64 {
-	if s.early != nil {
-		return s.level(newest)
-	}
-	k := stretch{s.sub, markOf(s.sent), markOf(newest)}
-	gen, ok := v.until[k]
-	if !ok {
-		gen = s.level(newest)
-		if len(v.until) < maxAlike {
-			v.until[k] = gen
-		}
-	}
-	return gen
-}
-
 // unsent reports whether something of the newest is for the session that it was not sent.
 // Under the stream's lock.
 func (v *survey) unsent(s *Session, newest *xds.Snapshot) bool {
@@ -158,27 +134,6 @@ func (s *Session) wants(newest *xds.Snapshot) bool {
 		}
 	}
 	return false
-}
-
-// owned is of which generation the client took all, but for what changed in arrears, and
-// what it declined. Under the stream's lock.
-func (v *survey) owned(s *Session, newest *xds.Snapshot, unsent bool) (has uint64, arrears, declined Debt) {
-	switch at := s.newest(); {
-	case newest == nil || !s.began:
-		return 0, Debt{}, Debt{}
-	case at != nil && at.Lineage != newest.Lineage: // it has nothing of that yet
-		return 0, Debt{}, s.declined()
-	case unsent || len(s.flights) > 0:
-		has = v.level(s, newest)
-	default:
-		has = newest.Gen
-	}
-	if unsent || len(s.flights) > 0 || s.refused != nil || s.denied != (Debt{}) {
-		arrears, declined = s.open(), s.declined()
-		has = Debt{From: oldest(arrears.From, declined.From)}.before(has)
-		arrears.From = 0 // has says it
-	}
-	return has, arrears, declined
 }
 
 // awaiting reports whether the slot asks for anything of which the origin has said
@@ -201,7 +156,7 @@ func (v *survey) awaiting(s *slot, newest *xds.Snapshot) bool {
 
 // unknown reports whether there are any names that awaits yields.
 func (v *survey) unknown(sub *xds.Subscription, newest *xds.Snapshot) bool {
-	k := stretch{sub: sub, to: markOf(newest)}
+	k := asker{sub, markOf(newest)}
 	is, ok := v.waits[k]
 	if !ok {
 		is = awaitsAny(sub, newest)
@@ -217,7 +172,7 @@ func (s *Session) unheard(newest *xds.Snapshot) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for name := range awaits(s.sub, newest) {
 			if name == wildcard {
-				if at := s.newest(); at.AnswersWildcard(s.sub) {
+				if at := s.sent; at.AnswersWildcard(s.sub) {
 					continue
 				}
 			} else if _, was := s.had(name); was != xds.Pending && was != xds.Lapsed {
@@ -259,10 +214,7 @@ type place struct {
 	state        string
 	since        time.Time
 	unsent       bool // something of the newest is for it that it was not sent
-	open         bool // or not answered
 	lineage, has uint64
-	arrears      Debt
-	declined     Debt
 }
 
 // stands says where the slot stands. Under the stream's lock.
@@ -273,9 +225,8 @@ func (s *slot) stands(look *survey) place {
 		at.lineage = newest.Lineage
 		at.unsent = look.unsent(&s.Session, newest)
 	}
-	at.has, at.arrears, at.declined = look.owned(&s.Session, newest, at.unsent)
 	refusing := s.refusing()
-	at.open = len(s.flights) > 0 || at.unsent
+	at.has = s.hasOf(newest, at.unsent || refusing || len(s.flights) > 0)
 	switch {
 	case refusing:
 		at.state, at.since = Refused, s.refusedAt()
@@ -315,77 +266,69 @@ func (s *slot) refusedAt() time.Time {
 // cameAt is when that came which was not sent: the newest of it, or the client.
 func (s *slot) cameAt(newest *xds.Snapshot) time.Time {
 	at := s.began
-	if r := newest.Rollout; r != nil && r.At.After(at) {
+	if r := newest.Progress; r != nil && r.At.After(at) {
 		at = r.At
 	}
 	return at
 }
 
+// hasOf is the newest generation of which the client has everything that is for it; 0: none.
+// open: it is to be sent something of the newest, or has to answer, or refuses something.
+func (s *Session) hasOf(newest *xds.Snapshot, open bool) uint64 {
+	switch {
+	case newest == nil || !s.began:
+		return 0
+	case !open:
+		return newest.Gen
+	case s.has.lineage != newest.Lineage:
+		return 0
+	}
+	has := s.has.gen
+	for i := range s.refused {
+		if r := &s.refused[i]; s.asked(r) {
+			has = min(has, r.gen-1)
+		}
+	}
+	return has
+}
+
 // refusing reports whether the client refused something that it is still to have.
 func (s *Session) refusing() bool {
-	switch {
-	case s.sub.Empty():
+	if s.sub.Empty() {
 		return false
-	case s.refuses && (s.full() || !s.denied.None()):
-		return true
 	}
-	return slices.ContainsFunc(s.refused, func(r refusal) bool { return s.asked(&r) })
+	return s.refuses && s.full() || slices.ContainsFunc(s.refused, func(r refusal) bool { return s.asked(&r) })
 }
 
-// reach notes that the i-th response in flight was acknowledged: with it the client
-// took all of the newest that went out whole until then.
-func (s *Session) reach(i int, out *Outcome) {
-	for _, f := range slices.Backward(s.flights[:i+1]) {
-		if !f.whole {
-			continue
-		}
-		out.rollout, out.gen = f.of, f.gen
-		out.news = slices.ContainsFunc(s.flights[:i+1], func(o flight) bool { return o.whole && o.news && o.of == f.of })
-		return
-	}
-}
-
-// counted is of which versions the stream was counted, by their rollouts' ids, and
-// how its last ACK was timed.
-type counted struct {
-	sent, acked, refused uint32
-	timed                xds.Timing
-}
+// counted are the versions for which the stream was counted, by their ids.
+type counted struct{ sent, acked, refused uint32 }
 
 // sending counts a response that is sent. Under the stream's lock, when the session
 // has moved.
 func (s *slot) sending(p *Plan) {
-	r := p.to.Rollout
-	if r == nil || p.early {
-		return
+	if v := p.to.Progress; v != nil && !p.early && s.counted.sent != v.ID() {
+		s.counted.sent = v.ID()
+		v.Send()
 	}
-	if c := &s.counted; c.acked == r.ID() && s.flights[len(s.flights)-1].news {
-		r.Unack(c.timed) // the version goes on: it is had with the last of it
-		c.acked = 0
-	}
-	if s.counted.sent == r.ID() {
-		return
-	}
-	s.counted.sent = r.ID()
-	r.Send()
 }
 
 // answering counts an answer. Under the stream's lock.
 func (s *slot) answering(out *Outcome, now time.Time) {
-	r := out.rollout
-	if r == nil {
+	v := out.progress
+	if v == nil {
 		return
 	}
 	switch {
-	case out.Verdict == Acked && s.counted.acked != r.ID():
-		s.counted.acked = r.ID()
-		r.Ack()
-		// Not of what was there when it came, or what it asked for since.
-		if s.counted.timed = xds.Untimed; out.news && r.At.After(s.began) {
-			s.counted.timed = r.Time(now.Sub(r.At))
+	case out.Verdict == Acked && s.counted.acked != v.ID():
+		s.counted.acked = v.ID()
+		v.Ack()
+		// The time says nothing for a version that was there when the client came, or that
+		// it asked for later.
+		if out.news && v.At.After(s.began) {
+			v.Time(now.Sub(v.At))
 		}
-	case out.Verdict == Nacked && s.counted.refused != r.ID():
-		s.counted.refused = r.ID()
-		r.Refuse()
+	case out.Verdict == Nacked && s.counted.refused != v.ID():
+		s.counted.refused = v.ID()
+		v.Refuse()
 	}
 }

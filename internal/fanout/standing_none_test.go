@@ -278,7 +278,7 @@ func TestP71_WhoPollsForABusyKeyHasWhatItTook(t *testing.T) {
 		}
 	}
 	<-r.refuse(c, xds.EndpointType, version, "a")
-	if s := r.stands(); s.Has != r.gen()-1 || s.Declined.From != r.gen() || !s.Refused {
+	if s := r.stands(); s.Has != r.gen()-1 || s.Nack == nil || s.Nack.Gen != r.gen() || !s.Final {
 		t.Errorf("%+v of %d", s, r.gen())
 	}
 }

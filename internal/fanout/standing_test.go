@@ -87,7 +87,7 @@ func (r *rig) counts() string {
 	g := r.house.group("edge")
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	c := g.snaps[0].Rollout.Counts()
+	c := g.snaps[0].Progress.Counts()
 	took := uint32(0)
 	for _, n := range c.Took {
 		took += n
@@ -128,7 +128,7 @@ func TestStatesOfAType(t *testing.T) {
 			if at.Unanswered == nil || !at.Since.Equal(*at.Unanswered) || at.UnansweredFor < 0 || at.Unsent {
 				t.Errorf("%+v", at)
 			}
-			if s := r.stands(); s.Has != 0 || s.Refused {
+			if s := r.stands(); s.Has != 0 || s.Nack != nil {
 				t.Errorf("%+v", s)
 			}
 			c.say("")
@@ -150,7 +150,7 @@ func TestStatesOfAType(t *testing.T) {
 			if at.Nack == nil || at.Nack.Message != "no" || !at.Since.Equal(at.Nack.At) || at.Unanswered != nil {
 				t.Errorf("%+v", at)
 			}
-			if s := r.stands(); s.Has != r.gen()-1 || !s.Refused || s.Nack == nil || s.Nack.Message != "no" {
+			if s := r.stands(); s.Has != r.gen()-1 || !s.Final || s.Nack == nil || s.Nack.Message != "no" {
 				t.Errorf("%+v", s)
 			}
 			if got := r.counts(); got != "1 changed, 0 removed, 1 sent, 0 acknowledged, 1 refused, 0 timed" {
@@ -182,14 +182,14 @@ func TestARefusalStandsUntilItIsTaken(t *testing.T) {
 	if at := r.is(Refused); at.Nack.Message != "no" {
 		t.Errorf("%+v", at)
 	}
-	if s := r.stands(); s.Has != r.gen()-2 || !s.Refused {
+	if s := r.stands(); s.Has != r.gen()-2 || !s.Final {
 		t.Errorf("%+v of %d", s, r.gen())
 	}
 	g.publish(update(t, xds.ClusterType, "a=3"))
 	c.recv()
 	c.say("")
 	r.is(Synced)
-	if s := r.stands(); s.Has != r.gen() || s.Refused || s.Nack != nil {
+	if s := r.stands(); s.Has != r.gen() || s.Final || s.Nack != nil {
 		t.Errorf("%+v of %d", s, r.gen())
 	}
 }

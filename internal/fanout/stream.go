@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -343,7 +344,6 @@ func (st *stream) apply(sl *slot) *Refusal {
 	if out.Verdict == Acked {
 		accepted = sl.Accepted()
 	}
-	acked := out.Verdict == Acked && sl.typ.LeavesLast && !sl.refuses && sl.refused == nil
 	st.mu.Unlock()
 
 	if parted {
@@ -357,14 +357,11 @@ func (st *stream) apply(sl *slot) *Refusal {
 	if len(ask) > 0 {
 		sl.member.Again(ask)
 	}
-	if acked {
-		sl.member.Acked(out.acked)
-	}
 	if out.Wake {
 		st.wake(sl.bit)
 	}
 	if accepted != nil {
-		sl.member.Accepted(accepted)
+		sl.member.Acked(accepted)
 	}
 	if t := st.srv.opts.Tracer; t != nil && out.Verdict == Acked && out.Received.After(sl.began) {
 		t.Acked(&tracing.Ack{Node: st.node.ID, Key: sl.member.Key(), Type: sl.typ.URL, Version: out.Version, Nonce: r.Nonce, Received: out.Received, At: now})
@@ -394,22 +391,34 @@ func (st *stream) subscribe(sl *slot) (*xds.Subscription, bool) {
 	return sl.Subscribe(st.req)
 }
 
-// maxNackMessage bounds what is kept of a client's message, and lookedAt what of
-// it is looked at for secrets, in bytes (P17).
+// maxNackMessage bounds what is kept of a client's message, and maxNackRead what of it is
+// read at all, in bytes (P17). Envoy's messages are 4 KiB at most.
 const (
-	maxNackMessage = 1024
-	lookedAt       = 2 * maxNackMessage
+	maxNackMessage = 1 << 10
+	maxNackRead    = 8 << 10
 )
 
-// nackMessage is what is kept and shown of a client's message. Envoy quotes the
-// whole resource where it breaks a constraint, so of Secrets none is, and of others
-// nothing that looks like one: a cluster may have a key inline.
+// nackMessage is what is kept and shown of a client's message. Envoy quotes the whole
+// resource where it breaks a constraint. So nothing is kept of a message about a Secret,
+// and of others nothing that looks like one: a cluster may have a key inline.
 func nackMessage(t xds.Type, said []byte) string {
 	if t.Secret {
 		return "(not shown, since it may quote the Secret)"
 	}
-	text := redact.Text(string(said[:min(len(said), lookedAt)]))
-	return text[:min(len(text), maxNackMessage)]
+	// Secrets are looked for before it is cut: half of one has no form.
+	return ends(redact.Text(string(said[:min(len(said), maxNackRead)])), maxNackMessage)
+}
+
+// ends shortens a text to n bytes. It keeps both ends, since Envoy writes the resource first
+// and the reason last.
+func ends(text string, n int) string {
+	const gap = "…"
+	if len(text) <= n {
+		return text
+	}
+	head := (n - len(gap)) / 2
+	tail := len(text) - (n - len(gap) - head)
+	return strings.ToValidUTF8(text[:head], "") + gap + strings.ToValidUTF8(text[tail:], "")
 }
 
 // note counts what a request said. It returns the refusal, if it is one, whose

@@ -2,8 +2,10 @@ package fanout
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	xdscorev3 "github.com/cncf/xds/go/xds/core/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -135,11 +137,8 @@ func TestP17_NacksAreKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	long := make([]byte, 5000)
-	for i := range long {
-		long[i] = 'x'
-	}
-	c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: first.TypeUrl, ResponseNonce: first.Nonce, ErrorDetail: &rpcstatus.Status{Code: 3, Message: string(long)}})
+	long := "the resource: " + strings.Repeat("x\u00e9", 2000) + "; the reason"
+	c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: first.TypeUrl, ResponseNonce: first.Nonce, ErrorDetail: &rpcstatus.Status{Code: 3, Message: long}})
 	c.ask(xds.EndpointType, "x") // is handled after
 	c.ask("")
 	c.ends()
@@ -148,7 +147,8 @@ func TestP17_NacksAreKept(t *testing.T) {
 	if len(r.house.nacks) != 1 {
 		t.Fatalf("%d NACKs", len(r.house.nacks))
 	}
-	if n := r.house.nacks[0]; n.Node != "n" || n.Code != 3 || n.Version != first.SystemVersionInfo || len(n.Message) != maxNackMessage {
+	if n := r.house.nacks[0]; n.Node != "n" || n.Code != 3 || n.Version != first.SystemVersionInfo || len(n.Message) > maxNackMessage || len(n.Message) < maxNackMessage-3 ||
+		!strings.HasPrefix(n.Message, "the resource: x") || !strings.Contains(n.Message, "…") || !strings.HasSuffix(n.Message, "; the reason") || !utf8.ValidString(n.Message) {
 		t.Fatalf("NACK %+v", n)
 	}
 }

@@ -72,7 +72,7 @@ func (st *stream) appendUntaken(look *survey, to []Untaken) []Untaken {
 		}
 		u := Untaken{
 			Stream: st.id, Node: st.node.ID, Key: sl.member.Key(), Type: sl.typ, State: at.state, Since: at.since, Sub: sl.sub,
-			Lineage: at.lineage, Has: at.arrears.with(at.declined).before(at.has), AckedVersion: sl.acked,
+			Lineage: at.lineage, Has: at.has, AckedVersion: sl.acked,
 		}
 		switch {
 		case at.state == Refused && sl.nack != nil:
@@ -81,7 +81,7 @@ func (st *stream) appendUntaken(look *survey, to []Untaken) []Untaken {
 			for _, r := range sl.refused {
 				u.Of = max(u.Of, r.gen)
 				for _, name := range r.names {
-					if sl.asks(&r, name, sl.newest()) && len(u.Names) < maxUntaken {
+					if sl.asks(&r, name, sl.sent) && len(u.Names) < maxUntaken {
 						u.Names = append(u.Names, name)
 					}
 				}
@@ -89,7 +89,7 @@ func (st *stream) appendUntaken(look *survey, to []Untaken) []Untaken {
 			sortUnique(&u.Names)
 		case len(sl.flights) > 0:
 			f := &sl.flights[len(sl.flights)-1]
-			u.Of, u.Version = f.gen, f.frame.version
+			u.Of, u.Version = f.of.gen, f.frame.version
 			if !sl.full() {
 				u.Names = f.frame.names[:min(len(f.frame.names), maxUntaken)] // which nobody changes
 			}

@@ -322,6 +322,7 @@ func (w *world) room(n int) int { return w.roomFor("a=33", n) }
 
 // roomFor is the size of a response with so many resources of a spec.
 func (w *world) roomFor(spec string, n int) int {
-	b := xds.Body{Form: xds.Form{Variant: w.s.variant}, Type: w.typ.URL, Version: strings.Repeat("0", 32), Identifier: identifier("id", &xds.Snapshot{Origin: "o"})}
-	return nonceSize + b.Size() + n*b.Cost(w.resource(spec))
+	b := xds.Body{Form: xds.Form{Variant: w.s.variant}, Type: w.typ.URL, Version: strings.Repeat("0", 32), Identifier: identifier("id", &xds.Snapshot{Origin: "o"}),
+		Resources: slices.Repeat([]*xds.Resource{w.resource(spec)}, n)}
+	return nonceSize + b.Size()
 }

@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"cmp"
 	"iter"
+	"math"
 	"slices"
 	"time"
 
@@ -22,28 +23,25 @@ type VersionStatus struct {
 	Changed        int64     `json:"changed"` // resources
 	Removed        int64     `json:"removed"`
 	// Sent, Acked and RefusedBy count streams since it came, those that have gone
-	// included, each once. Whom it does not concern is sent nothing.
+	// included, each once. A client that it does not concern is sent nothing.
 	Sent      uint32 `json:"sent"`
 	Acked     uint32 `json:"acknowledged"`
 	RefusedBy uint32 `json:"refused"`
-	// Clients are those of now: InStep have it or something newer, or are not
-	// concerned; Refusing refused it, or something before it that it still has; the
-	// rest is Pending.
+	// Clients are those of now: InStep acknowledged it or something newer, or nothing in it
+	// is for them; Refusing refused it; the rest is Pending.
 	Clients  int `json:"clients"`
 	InStep   int `json:"in_step"`
 	Refusing int `json:"refusing"`
 	Pending  int `json:"pending"`
-	// P50 and P99 are the seconds from its coming to the ACK, the last one where it came
-	// in several responses, of the streams that were there when it came, and that
-	// did not ask for it since; Took the numbers from which they are.
+	// P50 and P99 are the seconds from its coming to a stream's first ACK of it, of the
+	// streams that were there when it came; Took the numbers from which they are computed.
 	P50  float64  `json:"ack_seconds_p50,omitempty"`
 	P99  float64  `json:"ack_seconds_p99,omitempty"`
 	Took []Bucket `json:"ack_seconds,omitempty"`
 	// Laggard is the pending client that has stood where it stands for longest.
 	Laggard *Laggard `json:"laggard,omitempty"`
 
-	lineage uint64
-	in      fanout.Span // generations of the type
+	in generations
 }
 
 // Bucket counts ACKs that came within so many seconds, and not within those of the
@@ -64,20 +62,20 @@ type Laggard struct {
 // versions are the newest of a type, the newest first, without what is known of
 // clients only.
 func (v *view) versions() []VersionStatus {
-	all := v.rollouts.all()
+	all := v.recent.all()
 	out := make([]VersionStatus, 0, len(all))
-	for _, r := range all {
+	for i, r := range all {
 		c := r.Counts()
 		s := VersionStatus{
 			Version: r.Version, OriginVersion: r.Given, ContentVersion: r.Content().String(),
 			Generation: r.StateGen, Received: r.At, Changed: c.Changed, Removed: c.Removed,
 			Sent: c.Sent, Acked: c.Acked, RefusedBy: c.Refused,
 			P50: c.Quantile(.5).Seconds(), P99: c.Quantile(.99).Seconds(),
-			lineage: r.Lineage, in: fanout.Span{From: r.First, To: r.Newest()},
+			in: generationsOf(all, i),
 		}
 		for i, n := range c.Took {
 			if n > 0 {
-				s.Took = append(s.Took, Bucket{xds.RolloutBound(i).Seconds(), n})
+				s.Took = append(s.Took, Bucket{xds.AckBound(i).Seconds(), n})
 			}
 		}
 		out = append(out, s)
@@ -85,32 +83,50 @@ func (v *view) versions() []VersionStatus {
 	return out
 }
 
-// verdict is what a standing means for a version.
-type verdict uint8
+// generations are those of a version of a type.
+type generations struct {
+	lineage uint64
+	has     uint64 // a client that has this one has the version
+	// A client that refuses one of these refuses the version.
+	first, last uint64
+}
+
+// generationsOf are those of the version all[at]; all are those of a type, the newest first.
+func generationsOf(all []*xds.VersionProgress, at int) generations {
+	g := generations{lineage: all[at].Lineage, has: all[at].Newest(), first: all[at].First, last: math.MaxUint64}
+	if at > 0 && all[at-1].Lineage == g.lineage {
+		g.last = all[at-1].First - 1
+	}
+	return g
+}
+
+// decision is what a standing means for a version.
+type decision uint8
 
 const (
-	pending verdict = iota
+	pending decision = iota
 	inStep
 	refusing
 )
 
-// judge judges a version that came in these generations.
-func judge(at *fanout.Standing, lineage uint64, of fanout.Span) verdict {
-	switch same := at.Lineage == lineage; {
-	case same && at.Declined.Of(of) || !same && !at.Declined.None():
-		if at.Refused {
-			return refusing
-		}
-	case same && at.Has >= of.To && !at.Arrears.Of(of):
+// evaluate says what a standing means for a version. A refusal counts only if it names the
+// version and is final. Any other refusal that stands keeps Has below what was refused.
+func evaluate(at *fanout.Standing, of generations) decision {
+	switch n := at.Nack; {
+	case at.Lineage != of.lineage:
+		return pending
+	case at.Has >= of.has:
 		return inStep
+	case n != nil && at.Final && of.first <= n.Gen && n.Gen <= of.last:
+		return refusing
 	}
 	return pending
 }
 
-// worse reports whether who is furthest behind counts.
-func (v verdict) worse(than verdict) bool {
+// worse reports whether d is further behind than another stream of the same node.
+func (d decision) worse(than decision) bool {
 	rank := [...]int{inStep: 0, pending: 1, refusing: 2}
-	return rank[v] > rank[than]
+	return rank[d] > rank[than]
 }
 
 func older(was *Laggard, at *fanout.Standing) *Laggard {
@@ -151,7 +167,7 @@ func (t *TypeStatus) count(at *fanout.Standing) {
 	for i := range t.Versions {
 		v := &t.Versions[i]
 		v.Clients++
-		switch judge(at, v.lineage, v.in) {
+		switch evaluate(at, v.in) {
 		case inStep:
 			v.InStep++
 		case refusing:

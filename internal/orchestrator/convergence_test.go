@@ -50,9 +50,9 @@ func TestVersionsOfAKey(t *testing.T) {
 		held := c.Newest()
 		at := func(node string, stream, has uint64, refused bool) fanout.Standing {
 			s := fanout.Standing{Key: web, Type: cds, Stream: stream, Node: node, State: fanout.Unanswered,
-				Since: time.Unix(int64(stream), 0), Lineage: held.Lineage, Has: has, Refused: refused}
+				Since: time.Unix(int64(stream), 0), Lineage: held.Lineage, Has: has}
 			if refused {
-				s.Declined.From = has + 1
+				s.Nack, s.Final = &fanout.Nack{Gen: has + 1}, true
 			}
 			return s
 		}
@@ -72,10 +72,13 @@ func TestVersionsOfAKey(t *testing.T) {
 				t.Errorf("%s: %s, want %s", v.Version, got, want)
 			}
 		}
-		part := at("part", 1, held.Gen, true)
-		part.Declined.In = fanout.Span{From: held.Gen, To: held.Gen}
-		equal(t, "who took all but a part that it asked for later, and refused that", judge(&part, held.Lineage, fanout.Span{From: held.Gen, To: held.Gen}), refusing)
-		equal(t, "before that", judge(&part, held.Lineage, fanout.Span{From: held.Gen - 1, To: held.Gen - 1}), inStep)
+		older := generationsOf(find(*w.reg.group(web).types.Load(), cds).recent.all(), 1)
+		equal(t, "generations of v1", older, generations{held.Lineage, held.Gen - 1, held.Gen - 1, held.Gen - 1})
+		no1 := at("no1", 1, held.Gen-2, true)
+		equal(t, "a refusal of v1, for v1", evaluate(&no1, older), refusing)
+		equal(t, "for v2", evaluate(&no1, vs[0].in), pending)
+		no1.Final = false
+		equal(t, "while a response to come may end it", evaluate(&no1, older), pending)
 		equal(t, "states", one[0].Types[0].States[fanout.Unanswered], 4)
 		equal(t, "clients", one[0].Clients, 4)
 		also := no
@@ -96,14 +99,14 @@ func TestVersionsAreBounded(t *testing.T) {
 			v.snapshot(1)
 		}
 	}
-	step(maxRollouts + 5)
-	equal(t, "of one", fmt.Sprint(len(v.rollouts.all()), p.rollouts.Load()), fmt.Sprint(maxRollouts, maxRollouts))
-	p.rollouts.Add(allRollouts)
+	step(maxVersions + 5)
+	equal(t, "of one", fmt.Sprint(len(v.recent.all()), p.versions.Load()), fmt.Sprint(maxVersions, maxVersions))
+	p.versions.Add(allVersions)
 	step(1)
-	equal(t, "where there are many", len(v.rollouts.all()), fewRollouts)
-	p.rollouts.Add(-allRollouts)
+	equal(t, "where there are many", len(v.recent.all()), fewVersions)
+	p.versions.Add(-allVersions)
 	v.close()
-	equal(t, "left", p.rollouts.Load(), 0)
+	equal(t, "left", p.versions.Load(), 0)
 }
 
 // A version that settles is known before it is published.

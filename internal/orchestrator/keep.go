@@ -35,9 +35,9 @@ func newKeeper(g *Group, v *view) *keeper {
 	return &keeper{group: g, view: v}
 }
 
-// accepted stores a generation, unless a newer one was stored, or part of it comes from
+// acked stores a generation, unless a newer one was stored, or part of it comes from
 // the store itself.
-func (k *keeper) accepted(s *xds.Snapshot) {
+func (k *keeper) acked(s *xds.Snapshot) {
 	for {
 		was := k.newest.Load()
 		if s == was || s.Stale || was != nil && was.Gen >= s.Gen {

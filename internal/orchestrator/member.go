@@ -74,10 +74,16 @@ func (m *member) Again(names []string) {
 
 func (m *member) Nacked(n fanout.Nack) { m.group.nacks.note(m.typ, n, time.Now()) }
 
-// Accepted implements fanout.Member.
-func (m *member) Accepted(s *xds.Snapshot) {
+// Acked implements fanout.Member.
+func (m *member) Acked(s *xds.Snapshot) {
 	if k := m.keeper.Load(); k != nil {
-		k.accepted(s)
+		k.acked(s)
+	}
+	if !s.Type.LeavesLast {
+		return
+	}
+	if v := find(*m.group.types.Load(), m.typ); v != nil && v.removals.ack(s.Gen) {
+		m.group.signal()
 	}
 }
 
@@ -86,13 +92,6 @@ func (m *member) Routed() {
 	if !m.routed {
 		m.routed = true
 		m.group.routed.Add(1)
-	}
-}
-
-// Acked implements fanout.Member.
-func (m *member) Acked(gen uint64) {
-	if v := find(*m.group.types.Load(), m.typ); v != nil && v.removals.ack(gen) {
-		m.group.signal()
 	}
 }
 

@@ -23,34 +23,31 @@ type Awaited struct {
 	OrNewer bool
 }
 
-// Progress is how far a version of a type has come, for who waits for it.
+// Progress is how far a version of a type has come.
 type Progress struct {
 	Key     string `json:"key"`
 	Type    string `json:"type"`
 	Version string `json:"version"` // as it was asked for
 	// InUse: the relay has the key. One that no client has, or had lately, is none.
 	InUse bool `json:"key_in_use"`
-	// Known: the version counts, since it is the newest, or was at some time since
-	// the waiting began. One that was replaced before that is nothing that clients are
-	// to have: who waits for it waits for it to come again, as when it is gone back to.
+	// Known: the version counts, since it is the newest, or was at some time since the
+	// waiting began. One that was replaced before that does not count until it comes
+	// again.
 	Known bool `json:"known"`
-	// SupersededBy is the version in whose place the newest came, empty while the
-	// version itself is the newest of its part of the type (P50) or never came;
-	// TakenBack: it is not known any more, since what it replaced is there again
-	// (xds.TakenBack).
+	// SupersededBy is the newest version, empty while that is the version itself or the
+	// version never came. A client that acknowledged it has the version as well.
 	SupersededBy string `json:"superseded_by,omitempty"`
-	TakenBack    bool   `json:"taken_back,omitempty"`
 	// Mark says since when is waited, and what came since: to be given along with the
 	// next question. It is good for as long as the relay runs.
 	Mark string `json:"mark"`
 	// Newest is the newest version, and what the origin calls it.
 	Newest       string `json:"newest_version,omitempty"`
 	NewestOrigin string `json:"newest_origin_version,omitempty"`
-	// Clients are those of the key and type: Reached have the version or something
-	// newer, or it is nothing to them; Refusing refused it, or something before that
-	// they still do not have; the rest is Pending. Of a version that is not known
-	// all are. A node that has several streams of the type, or that polls for several
-	// lists of names, is one, and counts as the one of them that is furthest behind.
+	// Clients are those of the key and type: Reached acknowledged the version or something
+	// newer, or nothing in it is for them; Refusing refused it, and no response is to come
+	// that may end that; the rest is Pending. Of a version that is not known all are. A node
+	// that has several streams of the type, or that polls for several lists of names, is
+	// one, and counts as the one of them that is furthest behind.
 	Clients  int     `json:"clients"`
 	Reached  int     `json:"reached"`
 	Refusing int     `json:"refusing"`
@@ -70,12 +67,12 @@ type Progress struct {
 // as fanout.Server.Standings.
 func (r *Registry) Progress(of Awaited, standings func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing]) Progress {
 	p := Progress{Key: of.Key.String(), Type: string(of.Type), Version: of.Version, Started: r.started}
-	lineage, in := r.find(&p, &of)
-	nodes := make(map[whose]verdict)
+	in := r.find(&p, &of)
+	nodes := make(map[whose]decision)
 	for at := range standings(func(k xds.Key, t xds.TypeURL) bool { return k == of.Key && t == of.Type }) {
 		is := pending
 		if p.Known {
-			is = judge(&at, lineage, in)
+			is = evaluate(&at, in)
 		}
 		switch {
 		case is == refusing:
@@ -118,24 +115,23 @@ func whoseIs(at *fanout.Standing) whose {
 	return whose{node: at.Node, host: at.Host}
 }
 
-// find finds the version, and the generations of which all is to be taken.
-func (r *Registry) find(p *Progress, of *Awaited) (lineage uint64, in fanout.Span) {
+// find finds the version, and its generations.
+func (r *Registry) find(p *Progress, of *Awaited) (in generations) {
 	m, begun := r.unmark(of.Mark)
 	defer func() { p.Mark = r.mark(m) }()
 	g := r.group(of.Key)
 	if g == nil {
-		return 0, in
+		return in
 	}
 	p.InUse = true
 	v := find(*g.types.Load(), of.Type)
 	if v == nil {
-		return 0, in
+		return in
 	}
-	defer func() { v.rollouts.await(of.Version, m.found, time.Now()) }()
-	all := v.rollouts.all() // first, so that what is held is none of an older one
+	all := v.recent.all() // first, so that held is not older than it
 	newest := v.held.Load()
 	if newest == nil || len(all) == 0 {
-		return 0, in
+		return in
 	}
 	p.Newest, p.NewestOrigin = newest.Version, newest.Given()
 	if m.lineage != newest.Lineage { // all of it came since the waiting began, if it has
@@ -144,34 +140,25 @@ func (r *Registry) find(p *Progress, of *Awaited) (lineage uint64, in fanout.Spa
 			m.since = all[0].Newest()
 		}
 	}
-	at := slices.IndexFunc(all, func(o *xds.Rollout) bool { return o.Is(of.Version) })
-	named := at >= 0
-	if !named && m.found > 0 { // it was asked for by its content, of which more has come
-		at = slices.IndexFunc(all, func(o *xds.Rollout) bool { return o.First <= m.found && m.found <= o.Newest() })
-	}
-	var by *xds.Rollout
-	switch {
-	case at >= 0:
-		by = xds.Superseding(all, at, newest)
-	case m.found > 0: // and forgotten
-		by = all[0]
-	}
-	if named && (by == nil || of.OrNewer || all[at].Newest() > m.since) {
+	at := slices.IndexFunc(all, func(o *xds.VersionProgress) bool { return o.Is(of.Version) })
+	if at >= 0 && (at == 0 || of.OrNewer || all[at].Newest() > m.since) {
 		m.found = all[at].Newest()
 	}
-	if by != nil {
-		p.SupersededBy = cmp.Or(by.Given, by.Version)
-		p.TakenBack = at >= 0 && m.found > 0 && !of.OrNewer && xds.TakenBack(all, at, newest)
+	if p.Known = m.found > 0; p.Known { // also if it is forgotten meanwhile
+		in = generations{m.lineage, m.found, m.found, m.found}
+		at = slices.IndexFunc(all, func(o *xds.VersionProgress) bool { return o.First <= m.found && m.found <= o.Newest() })
+		if at >= 0 {
+			in = generationsOf(all, at)
+			in.has = m.found
+		}
 	}
-	// Of one that is forgotten nobody knows whether it was taken back.
-	p.Known = m.found > 0 && at >= 0 && !p.TakenBack
-	if in = (fanout.Span{From: m.found, To: m.found}); at >= 0 {
-		in.From = min(all[at].First, m.found)
+	if at > 0 || at < 0 && p.Known {
+		p.SupersededBy = cmp.Or(all[0].Given, all[0].Version)
 	}
-	return m.lineage, in
+	return in
 }
 
-// mark is what who waits for a version remembers for the relay.
+// mark is what a client of /progress remembers for the relay.
 type mark struct {
 	lineage uint64
 	since   uint64 // the generation that was the newest as the waiting began

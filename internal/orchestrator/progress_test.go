@@ -11,9 +11,6 @@ import (
 
 func (p *Progress) text() string {
 	what := map[bool]string{true: "known", false: "not known"}[p.Known]
-	if p.TakenBack {
-		what = "taken back"
-	}
 	if p.SupersededBy != "" {
 		what += ", superseded by " + p.SupersededBy
 	}
@@ -68,9 +65,9 @@ func TestProgressCountsClients(t *testing.T) {
 		a.feed.give(t, "v2", "a=2")
 		has2 := a.now()
 		at := func(as fanout.Standing, node string, stream uint64, refused bool) fanout.Standing {
-			as.Node, as.Stream, as.Since, as.Refused = node, stream, time.Unix(int64(stream), 0), refused
+			as.Node, as.Stream, as.Since = node, stream, time.Unix(int64(stream), 0)
 			if refused {
-				as.Declined.From = as.Has + 1
+				as.Nack, as.Final = &fanout.Nack{Gen: as.Has + 1}, true
 			}
 			return as
 		}
@@ -115,8 +112,7 @@ func TestProgressOfAnOlderVersionWaitsForItToComeAgain(t *testing.T) {
 	})
 }
 
-// A version that was the newest since the wait began counts with what came after it,
-// unless that takes it back.
+// A version that was the newest since the wait began counts with what came after it.
 func TestProgressOfASupersededVersion(t *testing.T) {
 	await(t, func(a *awaiting) {
 		a.feed.give(t, "v1", "a=1", "b=1")
@@ -127,75 +123,74 @@ func TestProgressOfASupersededVersion(t *testing.T) {
 		a.want("never asked for between", a.ask("v2", begun, has2), "known, superseded by v3: 1 reached, 0 refusing, 0 pending of 1")
 		a.want("who asks now", a.ask("v2", "", a.now()), "not known, superseded by v3: 0 reached, 0 refusing, 1 pending of 1")
 		a.feed.give(t, "v1", "a=1", "b=1")
-		const back = "taken back, superseded by v1: 0 reached, 0 refusing, 1 pending of 1"
-		p := a.want("gone back", a.ask("v2", begun, a.now()), back)
-		a.want("gone back still", a.ask("v2", p.Mark, a.now()), back)
-		newer := a.reg.Progress(Awaited{Key: a.key, Type: cds, Version: "v2", Mark: p.Mark, OrNewer: true}, standings(a.now()))
-		a.want("or newer", newer, "known, superseded by v1: 1 reached, 0 refusing, 0 pending of 1")
-		// What has another name only is not gone back.
-		begun = a.ask("w1", "").Mark
-		a.feed.give(t, "w1", "a=1", "b=5")
-		a.feed.give(t, "w2", "a=1", "b=5")
-		a.want("another name", a.ask("w1", begun, a.now()), "known, superseded by w2: 1 reached, 0 refusing, 0 pending of 1")
+		a.want("gone back", a.ask("v2", begun, a.now()), "known, superseded by v1: 1 reached, 0 refusing, 0 pending of 1")
 	})
 }
 
-// Replaced so often that it would be forgotten, a version for which somebody waits is
-// remembered, and that it is taken back is seen.
+// A version that was seen and is forgotten since counts on, by its mark.
 func TestProgressByItsMark(t *testing.T) {
 	await(t, func(a *awaiting) {
 		a.feed.give(t, "v1", "a=1", "b=1")
 		has1 := a.now()
 		a.feed.give(t, "v2", "a=2")
 		mark := a.ask("v2", "").Mark
-		for i := range maxRollouts + 1 {
+		for i := range maxVersions + 1 {
 			a.feed.give(t, fmt.Sprint("w", i), fmt.Sprint("b=", i+2))
 		}
-		a.want("without its mark", a.ask("v2", "", a.now()), "not known, superseded by w16: 0 reached, 0 refusing, 1 pending of 1")
+		a.want("without its mark", a.ask("v2", "", a.now()), "not known: 0 reached, 0 refusing, 1 pending of 1")
 		p := a.want("with its mark", a.ask("v2", mark, a.now(), has1), "known, superseded by w16: 1 reached, 0 refusing, 1 pending of 2")
 		equal(t, "mark", p.Mark, mark)
 		// Another process may have another version of that number.
-		a.want("with another's", a.ask("v2", "1"+mark, a.now()), "not known, superseded by w16: 0 reached, 0 refusing, 1 pending of 1")
-		st, _ := a.reg.Key(a.key)
-		equal(t, "kept", len(st.Types[0].Versions), maxRollouts+1)
-		a.feed.give(t, "x", "a=1")
-		a.want("gone back from", a.ask("v2", mark, a.now()), "taken back, superseded by x: 0 reached, 0 refusing, 1 pending of 1")
-		// Who has not asked for long is taken to be gone; what then is forgotten counts
-		// for nobody, since nobody knows whether it was taken back.
-		pass(awaitedFor)
-		a.feed.give(t, "y", "a=2")
-		st, _ = a.reg.Key(a.key)
-		equal(t, "kept then", len(st.Types[0].Versions), maxRollouts)
-		a.want("forgotten", a.ask("v2", mark, a.now()), "not known, superseded by y: 0 reached, 0 refusing, 1 pending of 1")
+		a.want("with another's", a.ask("v2", "1"+mark, a.now()), "not known: 0 reached, 0 refusing, 1 pending of 1")
 	})
 }
 
-// A version that comes and is replaced many times over between two questions was there.
-func TestProgressOfWhatCameBetweenTwoQuestions(t *testing.T) {
+// A refusal counts only for the version that it names, and while no response is to come
+// that may end it.
+func TestProgressOfWhatIsRefused(t *testing.T) {
 	await(t, func(a *awaiting) {
-		a.feed.give(t, "v1", "a=1", "b=1")
-		begun := a.ask("v2", "").Mark
+		a.feed.give(t, "v1", "a=1")
+		begun := a.ask("v3", "").Mark
 		a.feed.give(t, "v2", "a=2")
-		for i := range 2 * maxRollouts {
-			a.feed.give(t, fmt.Sprint("w", i), fmt.Sprint("b=", i+2))
-		}
-		a.want("asked again", a.ask("v2", begun, a.now()), "known, superseded by w31: 1 reached, 0 refusing, 0 pending of 1")
+		a.feed.give(t, "v2", "b=2")
+		v2 := a.ask("v2", "").Mark
+		no := a.now()
+		no.State, no.Nack, no.Final = fanout.Refused, &fanout.Nack{Gen: no.Has}, true
+		no.Has -= 2
+		const refused, waits = "0 reached, 1 refusing, 0 pending of 1", "0 reached, 0 refusing, 1 pending of 1"
+		a.want("v2", a.ask("v2", "", no), "known: "+refused)
+		sent := no
+		sent.Final = false
+		a.want("while the next response is on its way", a.ask("v2", "", sent), "known: "+waits)
+		a.feed.give(t, "v3", "a=3")
+		a.want("v3", a.ask("v3", begun, no), "known: "+waits)
+		a.want("v2, with v3 in its place", a.ask("v2", v2, no), "known, superseded by v3: "+refused)
 	})
 }
 
-// However many wait, so many versions are remembered for them, and of those that are
-// called the same one each.
-func TestAwaitedVersionsAreBounded(t *testing.T) {
+// The content of a version is that of all its responses.
+func TestProgressByAContentThatGrows(t *testing.T) {
 	await(t, func(a *awaiting) {
-		for i := range 3 * maxAwaited {
-			a.feed.give(t, fmt.Sprint("v", i), fmt.Sprint("a=", i))
-			a.ask(fmt.Sprint("v", i), "")
+		content := func() string {
+			st, _ := a.reg.Key(a.key)
+			return st.Types[0].Versions[0].ContentVersion
 		}
-		for i := range 4 * maxRollouts {
-			a.feed.give(t, fmt.Sprint("w", i%2), fmt.Sprint("a=", i))
+		a.feed.give(t, "v1", "a=1")
+		first := content()
+		begun := a.want("its first", a.ask(first, "", a.now()), "known: 1 reached, 0 refusing, 0 pending of 1").Mark
+		had := a.now()
+		a.feed.give(t, "v1", "b=1")
+		whole := content()
+		if first == whole {
+			t.Error("more of it came, and its content is the same")
 		}
-		st, _ := a.reg.Key(a.key)
-		equal(t, "kept", len(st.Types[0].Versions), maxRollouts+maxAwaited)
+		a.want("its first, with the mark", a.ask(first, begun, had), "known: 1 reached, 0 refusing, 0 pending of 1")
+		a.want("its first, without one", a.ask(first, "", a.now()), "not known: 0 reached, 0 refusing, 1 pending of 1")
+		a.want("the whole", a.ask(whole, "", a.now(), had), "known: 1 reached, 0 refusing, 1 pending of 2")
+		a.feed.give(t, "v2", "a=2")
+		a.want("superseded", a.ask(first, begun, had), "known, superseded by v2: 1 reached, 0 refusing, 0 pending of 1")
+		a.feed.give(t, "v3", "a=1")
+		a.want("the same content again", a.ask(whole, "", a.now()), "known: 1 reached, 0 refusing, 0 pending of 1")
 	})
 }
 

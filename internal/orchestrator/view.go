@@ -23,8 +23,8 @@ type view struct {
 	meters *telemetry.Type
 	keeper *keeper // nil: nothing of it is kept
 	// For people to read: its newest versions, and what they replaced.
-	rollouts rollouts
-	history  *xds.History
+	recent  recentVersions
+	history *xds.History
 
 	// held is the newest snapshot, published or not; nil before the first
 	// update. Read by anyone.
@@ -68,7 +68,7 @@ type view struct {
 func newView(t xds.Type, meters *telemetry.Type, past *past) *view {
 	return &view{
 		typ: t, meters: meters,
-		rollouts: rollouts{over: &past.rollouts, bytes: &past.replaced}, history: past.histories.New(t),
+		recent: recentVersions{over: &past.versions}, history: past.histories.New(t),
 		builder: xds.NewBuilder(t), index: newIndex(),
 		lingering: make(map[string]*list.Element),
 	}
@@ -193,7 +193,7 @@ func (v *view) snapshot(stateGen uint64) bool {
 	if now == was {
 		return false
 	}
-	v.rollouts.note(was, now, names)
+	v.recent.note(was, now, names)
 	v.history.Note(was, now, names)
 	v.held.Store(now)
 	return true
@@ -201,7 +201,7 @@ func (v *view) snapshot(stateGen uint64) bool {
 
 // close lets go of what is kept for people to read.
 func (v *view) close() {
-	v.rollouts.close()
+	v.recent.close()
 	v.history.Close()
 }
 

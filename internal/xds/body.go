@@ -65,32 +65,27 @@ func (b *Body) Size() int {
 		n += fieldSize(fieldSize(len(b.Identifier)))
 	}
 	for _, r := range b.Resources {
-		n += b.Cost(r)
+		n += b.resourceCost(r)
 	}
 	for _, r := range b.Beats {
-		n += b.CostOfBeat(r)
+		n += fieldSize(b.entrySize(r, false))
 	}
 	for _, name := range b.Removed {
-		n += b.CostOfRemoval(name)
+		n += fieldSize(len(name))
 	}
 	for _, e := range b.Errors {
-		n += b.CostOfError(e)
+		n += fieldSize(len(e.wire))
 	}
 	return n
 }
 
-// Cost, CostOfBeat, CostOfRemoval and CostOfError are what an entry adds to the
-// Size.
-func (b *Body) Cost(r *Resource) int {
+// resourceCost is what a resource adds to the Size.
+func (b *Body) resourceCost(r *Resource) int {
 	if b.bare() {
 		return len(r.body)
 	}
 	return fieldSize(b.entrySize(r, true))
 }
-
-func (b *Body) CostOfBeat(r *Resource) int       { return fieldSize(b.entrySize(r, false)) }
-func (b *Body) CostOfRemoval(name string) int    { return fieldSize(len(name)) }
-func (b *Body) CostOfError(e *ResourceError) int { return fieldSize(len(e.wire)) }
 
 // bare: resources stand in the response without a Resource around them.
 func (b *Body) bare() bool { return b.Variant == SotW && !b.Timed }

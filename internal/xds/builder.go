@@ -36,8 +36,6 @@ type Builder struct {
 
 	origin, version         string
 	wildOrigin, namedOrigin string
-	byWild                  bool // the wildcard's stream gave version
-	answers                 int  // to names, not counting what is lent
 	answered                bool
 	received                time.Time
 
@@ -86,9 +84,6 @@ func (b *Builder) apply(u Update, stored bool) bool {
 	}
 	if u.TakesOver {
 		b.uncache(u.Wildcard)
-	}
-	if b.origin != u.Origin || u.Versioned() {
-		b.byWild = u.Wildcard
 	}
 	if b.origin != u.Origin || b.version != u.Version && u.Versioned() {
 		b.origin, b.dirty = u.Origin, true
@@ -285,9 +280,6 @@ func (b *Builder) part(p part, was, is *Resource) {
 		}
 	}
 	b.stored += btoi(isStored(is)) - btoi(isStored(was))
-	if !p.wild {
-		b.answers += btoi(is != nil && !lent(is)) - btoi(was != nil && !lent(was))
-	}
 	b.timers.note(p, is)
 	switch {
 	case there(is) && is.Uncacheable:
@@ -355,7 +347,7 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 		Origin: b.origin, Version: b.version, given: b.version, sum: b.sum, Answered: b.answered, Received: b.received,
 		Stale: b.stale(), StoredAnswer: b.storedAnswer,
 		Bytes: b.bytes, Retired: b.retired, Lost: b.gone,
-		wildOrigin: b.wildOrigin, namedOrigin: b.namedOrigin, byWild: b.byWild, answers: b.answers,
+		wildOrigin: b.wildOrigin, namedOrigin: b.namedOrigin,
 		entries: b.entries.Copy(), count: b.count, stated: b.stated, unresolved: b.unresolved,
 		errors: b.errors, lapsed: b.lapsed, timed: len(b.timers.due), uncached: b.uncachedN,
 		links: b.copyLinks(), log: b.log,

@@ -11,7 +11,7 @@ func (s *Snapshot) Fork(t Type) *Builder {
 		return b
 	}
 	b.origin, b.version, b.received = s.Origin, s.given, s.Received
-	b.wildOrigin, b.namedOrigin, b.byWild, b.answered = s.wildOrigin, s.namedOrigin, s.byWild, s.Answered
+	b.wildOrigin, b.namedOrigin, b.answered = s.wildOrigin, s.namedOrigin, s.Answered
 	b.storedAnswer = s.StoredAnswer
 	s.entries.Scan(func(name string, e entry) bool {
 		e.errs = errs{}

@@ -1,7 +1,6 @@
 package xds
 
 import (
-	"cmp"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -108,17 +107,15 @@ type Snapshot struct {
 	// replaced since the lineage began: an old snapshot keeps at most the
 	// difference in Retired alive.
 	Bytes, Retired int64
-	// Rollout is how its version comes to clients; nil: nobody counts. It is set
-	// before anybody has the snapshot.
-	Rollout *Rollout
+	// Progress is how far its version has come; nil: nobody counts. It is set before
+	// anybody has the snapshot.
+	Progress *VersionProgress
 	// Lost counts what went since the lineage began: where two snapshots have
 	// the same, nothing of the older one is missing in the newer.
 	Lost uint64
 
 	// Of the two parts (P50).
 	wildOrigin, namedOrigin string
-	byWild                  bool // the newest version came for the wildcard
-	answers                 int  // to names
 	// given is the version that the origin gave; "" for none.
 	given string
 	sum   Version // of the content
@@ -439,58 +436,4 @@ func Generations(from, to *Snapshot, sub *Subscription) int {
 		}
 	}
 	return n
-}
-
-// Unconcerned is the newest generation up to to's in which nothing changed for sub
-// since from: who had all of from has all of that. Where the log does not reach it is
-// from's own; 0 without from, or of another lineage.
-func Unconcerned(from, to *Snapshot, sub *Subscription) uint64 {
-	if from == nil || to == nil || from.Lineage != to.Lineage {
-		return 0
-	}
-	return unconcerned(from.Gen, from, to, sub)
-}
-
-// UnconcernedSince is Unconcerned where from is not held any more: it was gen, of to's
-// lineage. sub asks by names that are no aliases.
-func UnconcernedSince(gen uint64, to *Snapshot, sub *Subscription) uint64 {
-	return unconcerned(gen, to, to, sub)
-}
-
-func unconcerned(gen uint64, from, to *Snapshot, sub *Subscription) uint64 {
-	switch {
-	case gen >= to.Gen:
-		return to.Gen
-	case len(to.log) == 0 || to.log[0].gen > gen+1:
-		return gen
-	}
-	first, _ := slices.BinarySearchFunc(to.log, gen+1, func(c change, gen uint64) int { return cmp.Compare(c.gen, gen) })
-	for _, c := range to.log[first:] {
-		if slices.ContainsFunc(c.names, func(n string) bool { return covers(from, to, sub, n) }) {
-			return c.gen - 1
-		}
-	}
-	return to.Gen
-}
-
-// changedWithin is how many generations ChangedIn looks back, so that a client that
-// asks for thousands of names at once costs little.
-const changedWithin = 32
-
-// ChangedIn are the generations from the oldest in which name changed to the newest, of
-// those after old, which are looked at; 0: it did not.
-func (s *Snapshot) ChangedIn(name string) (from, to, old uint64) {
-	newest := s.log[max(0, len(s.log)-changedWithin):]
-	for _, c := range newest {
-		if _, is := slices.BinarySearch(c.names, name); is {
-			if from == 0 {
-				from = c.gen
-			}
-			to = c.gen
-		}
-	}
-	if len(newest) == 0 {
-		return 0, 0, s.Gen
-	}
-	return from, to, newest[0].gen - 1
 }

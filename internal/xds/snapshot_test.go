@@ -274,37 +274,6 @@ func TestReadersOfOldSnapshots(t *testing.T) {
 	wg.Wait()
 }
 
-// When a name changed is known of what changed lately.
-func TestChangedIn(t *testing.T) {
-	b := NewBuilder(TypeOf(ClusterType))
-	var s *Snapshot
-	content := 0
-	step := func(name string) uint64 {
-		content++
-		b.Apply(Update{Type: ClusterType, Origin: "o", Wildcard: true, Changed: []*Resource{cluster(t, name, fmt.Sprint(content))}})
-		s, _ = b.Snapshot(s, 1)
-		return s.Gen
-	}
-	is := func(name string, from, to, old uint64) {
-		t.Helper()
-		if f, l, o := s.ChangedIn(name); f != from || l != to || o != old {
-			t.Errorf("%s changed in %d to %d, or up to %d, not in %d to %d, or up to %d", name, f, l, o, from, to, old)
-		}
-	}
-	first := step("first")
-	a := step("a")
-	is("a", a, a, first)
-	for i := range changedWithin - 1 {
-		gen := step(fmt.Sprint("b", i))
-		is(fmt.Sprint("b", i), gen, gen, first)
-	}
-	is("a", a, a, first)
-	is("first", 0, 0, first)
-	again := step("b3")
-	is("a", 0, 0, a)
-	is("b3", a+4, again, a)
-}
-
 // What a change of one resource costs, up to knowing what to send.
 func BenchmarkOneChange(b *testing.B) {
 	for _, size := range []int{100, 100_000} {

@@ -67,9 +67,8 @@ func (m *member) Intern(s *xds.Subscription) *xds.Subscription { return s }
 func (m *member) Subscribe(*xds.Subscription)                  { m.join.Waker.Wake() }
 func (m *member) Again([]string)                               {}
 func (m *member) Nacked(fanout.Nack)                           {}
-func (m *member) Accepted(*xds.Snapshot)                       {}
 func (m *member) Routed()                                      {}
-func (m *member) Acked(uint64)                                 {}
+func (m *member) Acked(*xds.Snapshot)                          {}
 func (m *member) Leave() {
 	m.h.mu.Lock()
 	defer m.h.mu.Unlock()

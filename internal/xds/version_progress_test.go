@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// rollouts has the snapshots of a builder counted, as a group does.
-func rolled(b *Builder, prev *Snapshot, u Update) *Snapshot {
+// noted makes a builder's next snapshot and notes its version, as a group does.
+func noted(b *Builder, prev *Snapshot, u Update) *Snapshot {
 	b.Apply(u)
 	s, names := b.Snapshot(prev, 1)
 	if s != prev {
-		RolloutOf(prev, s, names)
+		NoteVersion(prev, s, names)
 	}
 	return s
 }
 
-func TestRolloutIsOneForAVersion(t *testing.T) {
+func TestVersionProgressIsOneForAVersion(t *testing.T) {
 	b := NewBuilder(TypeOf(ClusterType))
 	up := func(version string, specs ...string) Update {
 		u := Update{Type: ClusterType, Origin: "o", Version: version, Wildcard: true, Received: time.Now()}
@@ -30,26 +30,26 @@ func TestRolloutIsOneForAVersion(t *testing.T) {
 		}
 		return u
 	}
-	first := rolled(b, nil, up("v1", "a=1", "b=1"))
-	if r := first.Rollout; r.Version != "v1" || r.Given != "v1" || r.Newest() != first.Gen || r.Counts().Changed != 2 || !r.At.Equal(first.Received) {
+	first := noted(b, nil, up("v1", "a=1", "b=1"))
+	if r := first.Progress; r.Version != "v1" || r.Given != "v1" || r.Newest() != first.Gen || r.Counts().Changed != 2 || !r.At.Equal(first.Received) {
 		t.Errorf("%+v", r)
 	}
 	// The rest of the same version.
-	more := rolled(b, first, up("v1", "c=1", "b=-"))
-	if r := more.Rollout; r != first.Rollout || r.Newest() != more.Gen || r.Counts().Changed != 3 || r.Counts().Removed != 1 {
+	more := noted(b, first, up("v1", "c=1", "b=-"))
+	if r := more.Progress; r != first.Progress || r.Newest() != more.Gen || r.Counts().Changed != 3 || r.Counts().Removed != 1 {
 		t.Errorf("%+v", r.Counts())
 	}
 	// Another version, also where nothing changed.
-	next := rolled(b, more, up("v2"))
-	if r := next.Rollout; r == more.Rollout || r.Newest() != next.Gen || r.Counts().Changed != 0 || r.ID() == first.Rollout.ID() {
+	next := noted(b, more, up("v2"))
+	if r := next.Progress; r == more.Progress || r.Newest() != next.Gen || r.Counts().Changed != 0 || r.ID() == first.Progress.ID() {
 		t.Errorf("%+v", r)
 	}
 	for _, v := range []string{"v2", next.sum.String()} {
-		if !next.Rollout.Is(v) {
+		if !next.Progress.Is(v) {
 			t.Errorf("it is not %s", v)
 		}
 	}
-	if next.Rollout.Is("v1") || next.Rollout.Is("") {
+	if next.Progress.Is("v1") || next.Progress.Is("") {
 		t.Error("it is another as well")
 	}
 }
@@ -61,15 +61,15 @@ func TestP62_HeartbeatsMakeNoVersion(t *testing.T) {
 	up := func(ttl time.Duration) Update {
 		return Update{Type: EndpointType, Version: "v1", Changed: []*Resource{timed(t, "a", "1", ttl, now)}}
 	}
-	first := rolled(b, nil, up(time.Minute))
-	beat := rolled(b, first, up(2*time.Minute))
-	if beat == first || beat.Rollout != first.Rollout || beat.Rollout.Newest() != first.Gen {
-		t.Errorf("generation %d after %d: %+v", beat.Gen, first.Gen, beat.Rollout)
+	first := noted(b, nil, up(time.Minute))
+	beat := noted(b, first, up(2*time.Minute))
+	if beat == first || beat.Progress != first.Progress || beat.Progress.Newest() != first.Gen {
+		t.Errorf("generation %d after %d: %+v", beat.Gen, first.Gen, beat.Progress)
 	}
 }
 
-func TestRolloutQuantiles(t *testing.T) {
-	r := new(Rollout)
+func TestAckQuantiles(t *testing.T) {
+	r := new(VersionProgress)
 	c := r.Counts()
 	if q := c.Quantile(.5); q != 0 {
 		t.Errorf("%v of nothing", q)
@@ -86,22 +86,22 @@ func TestRolloutQuantiles(t *testing.T) {
 	if q := c.Quantile(.99); q <= 512*time.Millisecond || q > 1024*time.Millisecond {
 		t.Errorf("p99 %v", q)
 	}
-	if c.Took[RolloutBuckets-1] != 1 || RolloutBound(RolloutBuckets-1) != 0 {
-		t.Errorf("the last bucket has %d", c.Took[RolloutBuckets-1])
+	if c.Took[AckBuckets-1] != 1 || AckBound(AckBuckets-1) != 0 {
+		t.Errorf("the last bucket has %d", c.Took[AckBuckets-1])
 	}
-	for i := range RolloutBuckets - 1 {
-		at := RolloutBound(i)
-		if rolloutBucket(at) != i || rolloutBucket(at+1) != i+1 {
-			t.Errorf("%v is in %d, and what is longer in %d", at, rolloutBucket(at), rolloutBucket(at+1))
+	for i := range AckBuckets - 1 {
+		at := AckBound(i)
+		if ackBucket(at) != i || ackBucket(at+1) != i+1 {
+			t.Errorf("%v is in %d, and what is longer in %d", at, ackBucket(at), ackBucket(at+1))
 		}
 	}
 }
 
-func TestRolloutVersionIsBounded(t *testing.T) {
+func TestNotedVersionIsBounded(t *testing.T) {
 	b := NewBuilder(TypeOf(ClusterType))
 	long := strings.Repeat("v", 100_000)
-	s := rolled(b, nil, Update{Type: ClusterType, Version: long, Wildcard: true})
-	if n := len(s.Rollout.Version); n != maxRolloutVersion || !s.Rollout.Is(long) {
+	s := noted(b, nil, Update{Type: ClusterType, Version: long, Wildcard: true})
+	if n := len(s.Progress.Version); n != maxNotedVersion || !s.Progress.Is(long) {
 		t.Errorf("%d bytes", n)
 	}
 }
