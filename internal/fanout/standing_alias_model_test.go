@@ -188,7 +188,7 @@ func (c *asker) move(content *rapid.Generator[string]) {
 	// What was had by aliases, and is not answered there, nobody knows of any more.
 	byAliases := slices.ContainsFunc(aliases, func(n string) bool { return c.names[n] })
 	if byAliases || rapid.Bool().Draw(c.rt, "with what is held") {
-		c.builder = c.cur.Fork(c.typ)
+		c.builder = begunWith(c.cur)
 	} else {
 		c.builder = xds.NewBuilder(c.typ)
 	}

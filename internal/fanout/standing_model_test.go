@@ -173,10 +173,23 @@ func (c *claims) star() {
 	c.request(req)
 }
 
+// begunWith is a builder of another lineage that begins with the resources of a
+// snapshot.
+func begunWith(s *xds.Snapshot) *xds.Builder {
+	b := xds.NewBuilder(s.Type)
+	for _, wild := range []bool{false, true} {
+		part := s.Part(wild)
+		if rs := slices.Collect(part.Resources); len(rs) > 0 || part.Answered() {
+			b.Apply(xds.Update{Type: s.Type.URL, Origin: s.Origin, Version: s.Given(), Wildcard: wild, Changed: rs})
+		}
+	}
+	return b
+}
+
 // move has everything counted anew.
 func (c *claims) move(rt *rapid.T, wild bool) {
 	if rapid.Bool().Draw(rt, "with what is held") {
-		c.builder = c.cur.Fork(c.typ)
+		c.builder = begunWith(c.cur)
 	} else {
 		c.builder = xds.NewBuilder(c.typ)
 	}

@@ -13,9 +13,7 @@ func (l *line) muted() {
 	}
 	l.silent = l.openedAt
 	l.at.muted(l.silent)
-	if l.serves() {
-		l.sink.Status(Status{Connected: true, Origin: l.at.name, Attempts: l.failures, SilentSince: l.silent})
-	}
+	l.report(Status{Connected: true, SilentSince: l.silent})
 }
 
 // unmuted ends the attempt's silence: it had a response (spoke), or it is over.
@@ -25,8 +23,8 @@ func (l *line) unmuted(spoke bool) {
 	}
 	l.silent = time.Time{}
 	l.at.unmuted(spoke)
-	if spoke && l.serves() {
-		l.sink.Status(Status{Connected: true, Origin: l.at.name, Spoken: true})
+	if spoke {
+		l.report(Status{Connected: true, Spoken: true})
 	}
 }
 

@@ -210,7 +210,10 @@ func (t *talk) received(r *xds.Response, fault error, now time.Time) (verdict, e
 // took remembers what the origin has given, or taken away, and returns what else
 // it remembers of the type.
 func (t *talk) took(tt *typeTalk, r *xds.Response) *remembered {
-	m := t.recalled(r.TypeURL, tt.asked.wildcard, tt.asked.part(t.held(r.TypeURL)))
+	m := t.memory[r.TypeURL]
+	if m == nil || m.origin != t.origin || m.wildcard != tt.asked.wildcard {
+		m = t.recall(r.TypeURL, tt.asked.wildcard, tt.asked.part(t.held(r.TypeURL)))
+	}
 	if m.foreign.Len() > 0 {
 		names := make([]string, 0, len(r.Resources)+len(r.Removed))
 		for i := range r.Resources {
@@ -242,15 +245,6 @@ func (t *talk) recall(typ xds.TypeURL, wildcard bool, part xds.Part) *remembered
 		t.memory[typ] = r
 	}
 	return r
-}
-
-// recalled is recall for who has asked on this stream already: what is held may
-// be another origin's, while this one is tried out (P56).
-func (t *talk) recalled(typ xds.TypeURL, wildcard bool, part xds.Part) *remembered {
-	if r := t.memory[typ]; r != nil && r.origin == t.origin && r.wildcard == wildcard {
-		return r
-	}
-	return t.recall(typ, wildcard, part)
 }
 
 // memory is what survives a stream, of every type that is wanted.

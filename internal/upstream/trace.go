@@ -11,7 +11,7 @@ import (
 // which are not traced.
 func (l *line) trace(received time.Time) *tracing.Update {
 	t := l.client.opts.Tracer
-	if !t.Sampled() {
+	if l.probing != nil || !t.Sampled() {
 		return nil
 	}
 	about := tracing.About{Key: l.id, Node: xds.NodeIDOf(l.node), Origin: l.at.name, Variant: l.client.opts.Variant.String()}
@@ -30,11 +30,7 @@ func traceRead(t *tracing.Update, r *xds.Response, fault error) {
 // traceEnd ends the trace of what the group did not make a snapshot of. One of
 // which it did is the group's to end.
 func (l *line) traceEnd(t *tracing.Update, changed bool) {
-	switch {
-	case changed || t == nil:
-	case l.serves():
+	if !changed {
 		t.End("unchanged")
-	default:
-		t.End("tried_out") // what the origin says is kept on its stage (P56)
 	}
 }

@@ -84,9 +84,6 @@ func (b *Builder) apply(u Update, stored bool) bool {
 	if u.Ended {
 		return b.uncache(u.Wildcard)
 	}
-	if u.TakesOver {
-		b.uncache(u.Wildcard)
-	}
 	if b.origin != u.Origin || u.Versioned() {
 		b.byWild = u.Wildcard
 	}
