@@ -244,7 +244,9 @@ func (e *exchange) receive(ctx context.Context) {
 		}
 		select {
 		case v := <-e.orders:
-			traceRead(trace, r, fault)
+			trace.Read(tracing.Response{
+				Type: r.TypeURL, Version: r.Version, Nonce: r.Nonce, Resources: len(r.Resources), Removed: len(r.Removed),
+			}, fault)
 			switch {
 			case v.unrequested:
 				trace.End("unasked")
@@ -296,7 +298,9 @@ func (e *exchange) take(ctx context.Context, r *xds.Response, v verdict, now tim
 			return incoming{err: err}
 		}
 	}
-	s.traceEnd(trace, changed)
+	if !changed { // else the group ends it
+		trace.End("unchanged")
+	}
 	c := s.counters(r.TypeURL)
 	c.Unasked.Add(n.unasked)
 	c.Beats[telemetry.Renewed].Add(n.renewed)

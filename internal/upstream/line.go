@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/xds"
 )
 
@@ -96,6 +97,17 @@ func (l *line) report(st Status) {
 }
 
 // The methods below are for sessions.
+
+// trace begins the trace of a response that was read at this time. It is nil, as
+// for most responses, if this one is not traced.
+func (l *line) trace(received time.Time) *tracing.Update {
+	t := l.client.opts.Tracer
+	if l.probing != nil || !t.Sampled() {
+		return nil
+	}
+	about := tracing.About{Key: l.id, Node: xds.NodeIDOf(l.node), Origin: l.at.name, Variant: l.client.opts.Variant.String()}
+	return t.Begin(received, about)
+}
 
 // changed receives when there is a newer interest than take returned.
 func (l *line) changed() <-chan struct{} { return l.interest.signal }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -157,7 +158,34 @@ func (t *talk) want(i *xds.Interest, lapsed lapses) bool {
 		ended = ended || tt.ended
 		wanted = wanted || !tt.want.empty()
 	}
-	return t.tidy() && fits && (wanted || !ended)
+	return t.compact() && fits && (wanted || !ended)
+}
+
+// maxSpent bounds the types of a stream that are remembered though nobody wants
+// them any more.
+const maxSpent = 64
+
+// compact forgets what earlier streams brought of types that nobody wants any more.
+// This stream remembers them: whether the wildcard ended, the newest nonce (P64), and
+// that a late response is to be acknowledged. It reports false if there are too many
+// of them, so that the stream is opened again.
+func (t *talk) compact() bool {
+	maps.DeleteFunc(t.memory, func(typ xds.TypeURL, _ *remembered) bool {
+		return t.byURL[typ] == nil || t.byURL[typ].spent()
+	})
+	spent := 0
+	for _, tt := range t.types {
+		if tt.spent() {
+			spent++
+		}
+	}
+	return spent <= maxSpent
+}
+
+// spent: nothing of the type is wanted or asked, and nothing remains to be said.
+func (t *typeTalk) spent() bool {
+	return t.want.empty() && t.asked.empty() && !t.ending && !t.judging &&
+		len(t.lapsed) == 0 && len(t.replies) == 0 && !t.sotw.ackDue
 }
 
 // carries takes over what tt is to want, and reports whether this stream can
