@@ -86,7 +86,6 @@ type site struct {
 
 	silent      int       // streams
 	silentSince time.Time // the first of this outage; zero: none is silent
-	spoke       bool      // one of this outage was spoken on
 }
 
 func (s *site) ended(err error, reason telemetry.Reconnect) {
@@ -105,7 +104,6 @@ func (s *site) answered() {
 	s.answering++
 	was, since := s.away, s.awaySince
 	s.away, s.awaySince = false, time.Time{}
-	s.spoke = !s.silentSince.IsZero() // of streams that ended and are open again, too
 	s.mu.Unlock()
 	s.heard()
 	if was {

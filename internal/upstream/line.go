@@ -143,8 +143,8 @@ func (l *line) answered() {
 	if l.probing == nil {
 		l.succeeded()
 	}
-	l.at.answered()
 	l.unmuted(true)
+	l.at.answered()
 }
 
 // discards reports whether a response to this part of a type goes no further
