@@ -79,7 +79,9 @@ func watch(w *fsnotify.Watcher, paths []string, log *slog.Logger, warned string)
 	for _, path := range paths {
 		for _, step := range trail(path) {
 			want[filepath.Dir(step)] = true
-			if is, err := os.Stat(step); err == nil && is.IsDir() {
+			// Not a symlink to a directory: fsnotify crashes if it watches a directory by two
+			// paths, and one of them leads elsewhere.
+			if is, err := os.Lstat(step); err == nil && is.IsDir() {
 				want[step] = true
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"go.uber.org/goleak"
 )
 
@@ -141,4 +142,28 @@ func TestP80_Trail(t *testing.T) {
 	if got := trail(in("loop")); len(got) != maxLinks {
 		t.Errorf("a loop: %d", len(got))
 	}
+}
+
+// No directory is watched by two paths: fsnotify crashes once one of them leads
+// elsewhere and both are removed.
+func TestP80_ADirectoryIsWatchedByOnePath(t *testing.T) {
+	dir := t.TempDir()
+	version := func(v string) {
+		must(t, os.Mkdir(filepath.Join(dir, v), 0o700))
+		must(t, os.Symlink(v, filepath.Join(dir, "tmp")))
+		must(t, os.Rename(filepath.Join(dir, "tmp"), filepath.Join(dir, "current")))
+	}
+	w, err := fsnotify.NewWatcher()
+	must(t, err)
+	defer w.Close()
+	paths := []string{filepath.Join(dir, "current")}
+	version("v1")
+	watch(w, paths, slog.New(slog.DiscardHandler), "")
+	version("v2")
+	watch(w, paths, slog.New(slog.DiscardHandler), "")
+	want := []string{dir, filepath.Join(dir, "v2")}
+	if got := slices.Sorted(slices.Values(w.WatchList())); !slices.Equal(got, want) {
+		t.Errorf("watches %v, want %v", got, want)
+	}
+	watch(w, nil, slog.New(slog.DiscardHandler), "")
 }
