@@ -160,8 +160,10 @@ func (s *Stream) use(ctx context.Context, at *site, wait time.Duration) (next *s
 	defer l.close()
 	for inARow := 0; ; {
 		err := l.attempt(stay, wait)
-		if over := l.uncache(ctx); over != nil {
-			err = over
+		if ctx.Err() == nil { // else the group ends, and takes no update
+			if over := l.uncache(ctx); over != nil {
+				err = over
+			}
 		}
 		if over := (*sinkError)(nil); ctx.Err() != nil || errors.As(err, &over) {
 			return nil, 0, err
