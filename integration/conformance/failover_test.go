@@ -4,9 +4,10 @@ import (
 	"testing"
 )
 
-// After two failures the next origin serves; the first does again once a stream
-// to it has answered each type, and not before. Clients stay on their streams,
-// and are sent what differs alone.
+// After two failures the key uses the next origin, and probes the first. A probe's
+// answers are acknowledged and discarded. Once each type was answered, the key
+// returns: it asks again on another stream. Clients stay on their streams, and are
+// sent only what differs.
 func TestP56_TheNextOriginAndBack(t *testing.T) {
 	eachOwn(t, anywhere, func(t *testing.T, at place) {
 		first, second := newTestControl(t), newTestControl(t)
@@ -38,12 +39,17 @@ func TestP56_TheNextOriginAndBack(t *testing.T) {
 		c.site.waitFor(c, "attempts since", func() bool { return len(c.site.streams) >= ever+2 })
 		c.site.manual(eds)
 		c.site.back()
-		// Under the site's lock: what was closed by leave is none that is tried out.
-		asked := c.site.await(c, eds, "a stream that is tried out", func(r request) bool { return !c.site.streams[r.stream-1].closed })
+		// Under the site's lock: a stream that leave closed is no probe.
+		asked := c.site.await(c, eds, "a probe", func(r request) bool { return !c.site.streams[r.stream-1].closed })
 		next.put(c, eds, "e=3")
-		cl.take(eds, "e=3") // it serves still, and nothing of the first's listeners came
+		cl.take(eds, "e=3") // the second is still in use
 		cl.nothing(lds, "the first origin has answered each type")
-		c.site.stream(c, asked.stream).reply(c, eds, "back", "e=1", "same=1")
+		probe := c.site.stream(c, asked.stream)
+		probe.reply(c, eds, "probed", "e=4", "same=4")
+		again := c.site.await(c, eds, "the return", func(r request) bool { return r.stream > asked.stream })
+		c.site.waitFor(c, "the end of the probe", func() bool { return probe.closed })
+		cl.nothing(eds, "the key has returned")
+		c.site.stream(c, again.stream).reply(c, eds, "back", "e=1", "same=1")
 		cl.takeFull(lds, "a=1 b=1", "b=1 -c")
 		cl.take(eds, "e=1")
 		next.waitFor(c, "the end of its stream", func() bool { return next.streams[len(next.streams)-1].closed })

@@ -142,3 +142,25 @@ func TestP80_Trail(t *testing.T) {
 		t.Errorf("a loop: %d", len(got))
 	}
 }
+
+// A symlink to a directory may be swapped, and its path may be followed no more: fsnotify's Remove
+// panics then (fsnotify#652).
+func TestP80_TheDirectoryIsSwapped(t *testing.T) {
+	dir := t.TempDir()
+	version := func(v string) {
+		must(t, os.Mkdir(filepath.Join(dir, v), 0o700))
+		must(t, os.Symlink(v, filepath.Join(dir, "tmp")))
+		must(t, os.Rename(filepath.Join(dir, "tmp"), filepath.Join(dir, "current")))
+	}
+	w := watcher{log: slog.New(slog.DiscardHandler)}
+	defer w.close()
+	for _, v := range []string{"v1", "v2"} {
+		version(v)
+		w.watch([]string{filepath.Join(dir, "current")})
+		want := []string{dir, filepath.Join(dir, v)}
+		if got := slices.Sorted(slices.Values(w.fs.WatchList())); !slices.Equal(got, want) {
+			t.Errorf("watches %v, want %v", got, want)
+		}
+	}
+	w.watch(nil)
+}

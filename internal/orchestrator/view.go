@@ -101,22 +101,18 @@ func (v *view) apply(from *link, u xds.Update, delay time.Duration, stateGen uin
 		return false, false
 	}
 	v.admit(&u)
-	if m != nil && !arrives && (u.Ended || u.TakesOver) {
+	if m != nil && !arrives && u.Ended {
 		m.ahead.ended(v, m.wild)
 	}
-	over := false
 	switch {
 	case u.Ended && arrives:
 		return v.endedOn(m, stateGen), true
 	case u.Ended: // not to be served any more, nor to wait (P63)
 		return v.builder.Apply(u) && v.lost(stateGen), true
 	case arrives:
-		// What the stream brought before does not count, whatever of it does.
-		over = u.TakesOver && v.endedOn(m, stateGen)
-		u.TakesOver = false
 		var any bool
 		if u, any = m.arrive(v, u); !any {
-			return over, over
+			return false, false
 		}
 	case m != nil:
 		u = m.ahead.aside(v, u)
@@ -127,10 +123,7 @@ func (v *view) apply(from *link, u xds.Update, delay time.Duration, stateGen uin
 	noRoom := v.builder.NoRoom()
 	v.meters.Failures[telemetry.Kept].Add(len(u.Errors) - noRoom)
 	v.meters.Failures[telemetry.NoRoom].Add(noRoom)
-	changed = v.snapshot(stateGen) || over
-	if u.TakesOver && m != nil { // of a part that moves, the new stream's word may be left
-		changed = v.lost(stateGen) || changed
-	}
+	changed = v.snapshot(stateGen)
 	if m != nil {
 		m.applied(v, &u)
 	}

@@ -220,7 +220,7 @@ func TestP54_AnOriginThatCannotBeReached(t *testing.T) {
 	})
 }
 
-// An origin that serves others, but not this key, is tried out with growing waits
+// An origin that serves others, but not this key, is probed with growing waits
 // as well (P56).
 func TestP54_TriesOfAKeyBackOff(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
@@ -245,6 +245,6 @@ func TestP54_TriesOfAKeyBackOff(t *testing.T) {
 				t.Errorf("%v after %d failures, want at most %v", d, i+1, bound)
 			}
 		}
-		jittered(t, "trying out", steep.Max, waits)
+		jittered(t, "probing", steep.Max, waits)
 	})
 }

@@ -20,7 +20,7 @@ import (
 
 // Options of a Client. A zero value means the default, but for Origins.
 type Options struct {
-	// Origins in the order of preference; at least one.
+	// Origins in the order of preference of all keys; at least one.
 	Origins []OriginOptions
 	Variant xds.Variant
 	// FirstAnswerTimeout is how long a stream may be open without any response
@@ -64,7 +64,6 @@ type Client struct {
 // site is one origin with its accounts.
 type site struct {
 	name, address string
-	rank          int // in the order of preference
 	origin        origin
 	metrics       *telemetry.Origin
 	log           *slog.Logger
@@ -85,7 +84,6 @@ type site struct {
 
 	silent      int       // streams
 	silentSince time.Time // the first of this outage; zero: none is silent
-	spoke       bool      // one of this outage was spoken on
 }
 
 func (s *site) ended(err error, reason telemetry.Reconnect) {
@@ -104,7 +102,6 @@ func (s *site) answered() {
 	s.answering++
 	was, since := s.away, s.awaySince
 	s.away, s.awaySince = false, time.Time{}
-	s.spoke = !s.silentSince.IsZero() // of streams that ended and are open again, too
 	s.mu.Unlock()
 	s.heard()
 	if was {
@@ -168,18 +165,6 @@ func (c *Client) knownAway(s *site, now time.Time) bool {
 	return s.away && now.Sub(s.failedAt) < max(knownFor, 2*c.opts.Backoff.Max)
 }
 
-// first is the origin to begin with: the most preferred of which nobody knows
-// that it is away.
-func (c *Client) first() *site {
-	now := time.Now()
-	for _, s := range c.sites {
-		if !c.knownAway(s, now) {
-			return s
-		}
-	}
-	return c.sites[0]
-}
-
 // New makes a client. It starts nothing, but reads certificates once, so that
 // what is wrong with them is known at once.
 func New(opts Options) (*Client, error) {
@@ -199,7 +184,7 @@ func New(opts Options) (*Client, error) {
 			return nil, fmt.Errorf("upstream: two origins of the name %q", o.Name)
 		}
 		seen[o.Name] = true
-		s := &site{name: o.Name, address: o.Address, rank: len(c.sites), metrics: opts.Metrics.Origin(o.Name),
+		s := &site{name: o.Name, address: o.Address, metrics: opts.Metrics.Origin(o.Name),
 			log: opts.Log.With("origin", o.Name)}
 		s.tries = newTries(opts.Backoff, s.isAway)
 		var err error

@@ -162,8 +162,8 @@ func (e *exchange) judge(in incoming) (verdict, error) {
 	}
 	first := !s.had
 	s.answered()
-	if first && (!v.take || v.asked.empty()) && s.serves() {
-		s.sink.Status(Status{Connected: true, Origin: s.at.name, Spoken: true})
+	if first && (!v.take || v.asked.empty()) {
+		s.report(Status{Connected: true, Spoken: true})
 	}
 	c := s.counters(r.TypeURL)
 	switch {
@@ -244,7 +244,9 @@ func (e *exchange) receive(ctx context.Context) {
 		}
 		select {
 		case v := <-e.orders:
-			traceRead(trace, r, fault)
+			trace.Read(tracing.Response{
+				Type: r.TypeURL, Version: r.Version, Nonce: r.Nonce, Resources: len(r.Resources), Removed: len(r.Removed),
+			}, fault)
 			switch {
 			case v.unrequested:
 				trace.End("unasked")
@@ -283,17 +285,22 @@ func (e *exchange) tell(ctx context.Context, in incoming) bool {
 // take makes an update of a response and has it applied.
 func (e *exchange) take(ctx context.Context, r *xds.Response, v verdict, now time.Time, trace *tracing.Update) incoming {
 	s := e.stream
+	if s.discards(r.TypeURL, v.asked.wildcard) {
+		return incoming{response: r, applied: true}
+	}
 	u, n := judge(e.variant, v, r, s.held(r.TypeURL), now)
 	trace.Handed(len(u.Changed), len(u.Removed))
 	changed := false
 	if !v.asked.empty() { // nobody wants the type any more
 		var err error
-		if changed, err = s.hand(tracing.With(ctx, trace), u, answer{whole: e.all(r, &v.asked, n), beats: beats(r, &u, n)}); err != nil {
+		if changed, err = s.apply(tracing.With(ctx, trace), u); err != nil {
 			trace.Fail("over", err)
 			return incoming{err: err}
 		}
 	}
-	s.traceEnd(trace, changed)
+	if !changed { // else the group ends it
+		trace.End("unchanged")
+	}
 	c := s.counters(r.TypeURL)
 	c.Unasked.Add(n.unasked)
 	c.Beats[telemetry.Renewed].Add(n.renewed)
@@ -309,15 +316,6 @@ func (e *exchange) take(ctx context.Context, r *xds.Response, v verdict, now tim
 			"resources", len(r.Resources), "removed", len(r.Removed), "another_snapshot", changed)
 	}
 	return incoming{response: r, applied: true}
-}
-
-// all is what was asked, if the response holds all that there is of it, so that
-// what it leaves out is gone (P65).
-func (e *exchange) all(r *xds.Response, a *asked, n tally) *asked {
-	if e.variant == xds.Delta || !complete(xds.TypeOf(r.TypeURL), r, n.bodyless) {
-		return nil
-	}
-	return a
 }
 
 // faultOf names a fault for its counter (P18).

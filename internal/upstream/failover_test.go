@@ -169,155 +169,36 @@ func (r *relay) failOver(first, second *fakeOrigin, types ...xds.TypeInterest) (
 	return stream, sink, second.serve(len(types))
 }
 
-func TestP56_ReturnOnceEachTypeIsAnswered(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v xds.Variant) {
-		first, second := startFake(t), startFake(t)
-		r := startRelay(t, Options{Variant: v}, first.address, second.address)
-		_, sink, b := r.failOver(first, second, all(cds), named(rds, "r"))
-		b.send(resp{typ: cds, version: "B1", res: []res{{name: "a", version: "b"}, {name: "gone", version: "b"}, {name: "same", version: "b"}}})
-		b.send(resp{typ: rds, version: "B1", res: clusters("r")})
-		sink.until(t, "what the second has", func() bool { return sink.held[rds].Len() == 1 && sink.held[cds].Len() == 3 })
-		first.refuse(1) // tried out in vain
-
-		a := first.next()
-		if v == xds.Delta {
-			// All are the other's: named without a version, so that their removal is
-			// reported.
-			a.got("CDS +[*] a= gone= same=")
-			a.got("RDS +[r] r=")
-		} else {
-			a.got("CDS []")
-			a.got("RDS [r]")
-		}
-		a.send(resp{typ: cds, version: "A1", res: []res{{name: "a", content: "new", version: "a"}, {name: "same", version: "a"}}, removed: gone(v, "gone")})
-		a.request() // the ACK: it is taken, and goes no further
-		b.send(resp{typ: cds, version: "B2", res: []res{{name: "a", version: "b"}, {name: "gone", version: "b"}, {name: "same", version: "b"}, {name: "late", version: "b"}}})
-		sink.untilNames(t, cds, "a", "gone", "late", "same") // the other still serves
-		sink.mu.Lock()
-		before, updates := sink.held[cds], len(sink.updates)
-		if before.Origin != second.address {
-			t.Errorf("origin %s", before.Origin)
-		}
-		sink.mu.Unlock()
-
-		a.send(resp{typ: rds, version: "A1", res: clusters("r")})
-		if v == xds.Delta {
-			// late came after the first origin was asked: it has to be asked again.
-			sink.untilNames(t, cds, "a", "late", "same")
-			a = first.next()
-			a.got("CDS +[*] a=a late= same=a")
-			// With the version that it gave, unless the stream before ended just as that was taken.
-			if got := strings.TrimSuffix(a.request(), " node"); got != "RDS +[r] r=vr" && got != "RDS +[r] r=" {
-				t.Errorf("request %q", got)
-			}
-			a.send(resp{typ: cds, version: "A1", removed: []string{"late"}})
-		}
-		sink.untilNames(t, cds, "a", "same")
-		sink.until(t, "the return", func() bool {
-			return sink.lastStatus().Connected && sink.lastStatus().Origin == first.address && sink.held[rds].Origin == first.address
-		})
-		sink.mu.Lock()
-		defer sink.mu.Unlock()
-		after := sink.held[cds]
-		want := []string{"a", "gone", "late"} // and not what is the same at both
-		if got := after.Changes(before, everything); !slices.Equal(got, want) {
-			t.Errorf("clients see a difference in %v, want %v", got, want)
-		}
-		if after.Version != "A1" || after.Origin != first.address {
-			t.Errorf("version %s of %s", after.Version, after.Origin)
-		}
-		if n := len(sink.updates) - updates; v == xds.SotW && n != 2 {
-			t.Errorf("%d updates for two types", n)
-		}
-		select {
-		case <-b.Context().Done():
-		case <-time.After(patience):
-			t.Error("the second origin's stream stays open")
-		}
-	})
-}
-
-var everything = &xds.Subscription{Wildcard: true}
-
-// What was said while the origin was tried out and while it took over comes in
-// its order, and then as it is said: the stream is the same.
-func TestP56_TheStreamThatWasTriedServes(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v xds.Variant) {
-		first, second := startFake(t), startFake(t)
-		r := startRelay(t, Options{Variant: v}, first.address, second.address)
-		stream, sink, b := r.failOver(first, second, named(rds, "a", "b"))
-		b.send(resp{typ: rds, res: clusters("a", "b")})
-		sink.untilNames(t, rds, "a", "b")
-		sink.mu.Lock()
-		sink.gate = make(chan struct{})
-		gate := sink.gate
-		sink.mu.Unlock()
-		a := first.serve(1)
-		a.send(resp{typ: rds, version: "1", res: clusters("a")})
-		a.request()
-		a.send(resp{typ: rds, version: "2", res: clusters("b")})
-		close(gate)
-		sink.until(t, "the newest", func() bool { return sink.held[rds].Origin == first.address && sink.held[rds].Version == "2" })
-		stream.SetInterest(sink.want(named(rds, "a", "b", "c")))
-		for q := a.request(); !strings.Contains(q, "c]"); q = a.request() {
-		}
-		a.send(resp{typ: rds, version: "3", res: clusters("c")})
-		sink.untilNames(t, rds, "a", "b", "c")
-		if len(first.streams) > 0 {
-			t.Error("another stream was opened at the first origin")
-		}
-	})
-}
-
-// The most preferred that answers serves, and what is preferred to it is tried
-// out further.
+// The key uses the most preferred origin that answers, and probes those that are
+// preferred to it, and no others.
 func TestP56_ThreeOrigins(t *testing.T) {
 	first, second, third := startFake(t), startFake(t), startFake(t)
 	r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address, third.address)
 	_, sink := r.stream(named(rds, "a"))
-	serves := func(f *fakeOrigin) {
-		t.Helper()
-		sink.until(t, "its word", func() bool { return sink.held[rds] != nil && sink.held[rds].Origin == f.address })
-	}
+	answer := resp{typ: rds, res: clusters("a")}
 	first.refuse(2)
+	probe := first.serve(1) // while the second is used
 	second.refuse(2)
-	third.serve(1).send(resp{typ: rds, res: clusters("a")})
-	serves(third)
-	first.refuse(1) // both are tried out
-	second.serve(1).send(resp{typ: rds, res: clusters("a")})
-	serves(second)
-	a := first.serve(1)
-	a.send(resp{typ: rds, res: clusters("a")})
-	serves(first)
-	// From there it begins anew, and the second, which is not away, is next.
-	a.done <- nil
-	first.refuse(2)
-	second.serve(1).send(resp{typ: rds, res: clusters("a")})
-	serves(second)
-}
-
-// Once an origin is returned to, what is not preferred to it is not tried out any
-// more.
-func TestP56_OthersAreGivenUp(t *testing.T) {
-	first, second, third := startFake(t), startFake(t), startFake(t)
-	r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address, third.address)
-	_, sink := r.stream(named(rds, "a"))
-	first.refuse(2)
-	second.refuse(2)
-	third.serve(1).send(resp{typ: rds, res: clusters("a")})
-	sink.untilNames(t, rds, "a")
-	tried := second.serve(1)
-	first.serve(1).send(resp{typ: rds, res: clusters("a")})
+	probe.ends()
+	third.serve(1).send(answer)
+	sink.from(t, rds, third.address)
+	probe = first.serve(1)
+	b := second.returns(1, answer)
+	probe.ends()
+	b.send(answer)
+	sink.from(t, rds, second.address)
+	a := first.returns(1, answer)
+	a.send(answer)
 	sink.from(t, rds, first.address)
-	select {
-	case <-tried.Context().Done():
-	case <-time.After(patience):
-		t.Error("the second origin is still tried out")
-	}
 	r.until("one stream", func() bool {
 		at := r.client.sites
 		return at[0].streams.Load() == 1 && at[1].streams.Load() == 0 && at[2].streams.Load() == 0
 	})
+	// From there it begins anew, and the second, which is not away, is next.
+	a.done <- nil
+	first.refuse(2)
+	second.serve(1).send(answer)
+	sink.from(t, rds, second.address)
 }
 
 // Keys that come later begin where others are served.
@@ -373,8 +254,8 @@ func TestP53_FailedOnceEachOriginWasTried(t *testing.T) {
 	sink.until(t, "the stream's end", func() bool { return len(failures()) > n && !failures()[n] })
 }
 
-// Of thousands of keys one at a time tries out an origin that is away, and so
-// many once it is back. Each of an origin's failures is told once, too.
+// Only one key at a time probes an origin that is away, however many prefer it, and
+// maxTries at a time one that is back. Each is logged once.
 func TestP56_KeysReturnPaced(t *testing.T) {
 	log := new(logged)
 	first, second := startFake(t), startFake(t)
@@ -382,35 +263,37 @@ func TestP56_KeysReturnPaced(t *testing.T) {
 	r := startRelay(t, Options{Variant: xds.Delta, Log: slog.New(slog.NewTextHandler(log, nil))}, first.address, second.address)
 	at := r.client.sites[0]
 	at.failed(fmt.Errorf("for a test"))
+	answer := resp{typ: rds, res: clusters("a")}
 	for range keys {
 		r.stream(named(rds, "a"))
 	}
 	for range keys {
-		second.serve(1).send(resp{typ: rds, res: clusters("a")})
+		second.serve(1).send(answer)
 	}
 	for range 3 { // away
 		s := first.next()
 		select {
 		case <-first.streams:
-			t.Error("two at a time try out an origin that is away")
+			t.Error("two keys at a time probe an origin that is away")
 		default:
 		}
 		s.done <- nil
 	}
-	// Back: one tells, and then so many at a time.
-	returned := 0
-	for returned < keys {
-		var open []*fakeStream
-		for len(open) == 0 || returned > 0 && len(open) < min(maxTries, keys-returned) {
-			open = append(open, first.serve(1))
-		}
-		if n := len(open) + len(first.streams); n > maxTries {
-			t.Fatalf("%d keys at a time try it out", n)
-		}
-		for _, s := range open {
-			s.send(resp{typ: rds, res: clusters("a")})
-			returned++
-		}
+	// One probe is answered. Its key returns, and maxTries others are let in.
+	open := []*fakeStream{first.returns(1, answer)}
+	for range maxTries {
+		open = append(open, first.serve(1))
+	}
+	at.tries.mu.Lock()
+	if at.tries.busy != maxTries || len(at.tries.waiting) != keys-1-maxTries {
+		t.Errorf("%d keys probe, %d wait", at.tries.busy, len(at.tries.waiting))
+	}
+	at.tries.mu.Unlock()
+	for _, s := range open {
+		s.send(answer)
+	}
+	for range 2*keys - 1 - len(open) { // a probe and a stream for each key
+		first.serve(1).send(answer)
 	}
 	r.until("every stream at the first origin", func() bool {
 		return r.client.sites[1].streams.Load() == 0 && at.streams.Load() == keys

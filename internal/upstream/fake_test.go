@@ -280,13 +280,18 @@ func (r *relay) stream(types ...xds.TypeInterest) (*Stream, *testSink) {
 // run runs a stream with this sink.
 func (r *relay) run(sink *testSink, types ...xds.TypeInterest) *Stream {
 	s := r.client.NewStream("key", nil, sink)
+	r.start(s, sink, types...)
+	return s
+}
+
+// start runs this stream with this sink.
+func (r *relay) start(s *Stream, sink *testSink, types ...xds.TypeInterest) {
 	s.SetInterest(sink.want(types...))
 	r.wg.Go(func() {
 		if err := s.Run(r.ctx); err != nil {
 			r.t.Error(err)
 		}
 	})
-	return s
 }
 
 // eachVariant runs a test in both.

@@ -109,10 +109,11 @@ func (s *fileSession) tell(ctx context.Context, of map[xds.TypeURL]*told, now *c
 			trace.Fail("over", err)
 			return err
 		}
-		s.stream.traceEnd(trace, changed)
 		result := telemetry.Unchanged
 		if changed {
 			result = telemetry.Applied
+		} else {
+			trace.End("unchanged")
 		}
 		s.stream.counters(u.Type).Updates[result].Inc()
 	}

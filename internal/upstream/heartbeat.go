@@ -35,11 +35,6 @@ func echoes(r *xds.Response, sound bool) bool {
 		!slices.ContainsFunc(r.Resources, func(raw xds.Raw) bool { return raw.HasBody() })
 }
 
-// beats reports whether a response was heartbeats and nothing else.
-func beats(r *xds.Response, u *xds.Update, n tally) bool {
-	return len(r.Resources) > 0 && n.renewed+n.stale == len(r.Resources) && len(u.Removed)+len(u.Errors) == 0
-}
-
 // failures are the resource_errors of a response to a, and the names that they
 // say are absent, but for those that the same response brings (P39, P25).
 func failures(a asked, r *xds.Response, snap *xds.Snapshot) (errors []*xds.ResourceError, absent []string) {
@@ -82,14 +77,11 @@ func (s *line) noteUncacheable(u *xds.Update) {
 	s.uncacheable[partOf{u.Type, u.Wildcard}] = struct{}{}
 }
 
-// uncache has the group let go of what is not to be cached, once the stream that
-// brought it has ended (P63): before another one asks, so that it asks for that
-// as for what it does not have; but for the parts that another takes over.
-func (s *line) uncache(ctx context.Context, takenOver map[partOf]bool) error {
+// uncache makes the group drop what is not to be cached, once the stream that
+// brought it has ended (P63). The next stream then asks for it as for what is not
+// held.
+func (s *line) uncache(ctx context.Context) error {
 	for p := range s.uncacheable {
-		if takenOver[p] {
-			continue
-		}
 		n := s.held(p.typ).Part(p.wild).Uncacheable()
 		changed, err := s.apply(ctx, xds.Update{Type: p.typ, Wildcard: p.wild, Ended: true})
 		if err != nil {
@@ -101,22 +93,4 @@ func (s *line) uncache(ctx context.Context, takenOver map[partOf]bool) error {
 		}
 	}
 	return nil
-}
-
-// outlived is how much of a part that is not to be cached goes with an update
-// that takes over.
-func outlived(u *xds.Update, held xds.Part) (n int) {
-	if held.Uncacheable() == 0 {
-		return 0
-	}
-	brought := make(map[string]bool, len(u.Changed))
-	for _, r := range u.Changed {
-		brought[r.Name] = true
-	}
-	for r := range held.Resources {
-		if r.Uncacheable && !brought[r.Name] {
-			n++
-		}
-	}
-	return n
 }

@@ -13,9 +13,7 @@ func (l *line) muted() {
 	}
 	l.silent = l.openedAt
 	l.at.muted(l.silent)
-	if l.serves() {
-		l.sink.Status(Status{Connected: true, Origin: l.at.name, Attempts: l.failures, SilentSince: l.silent})
-	}
+	l.report(Status{Connected: true, SilentSince: l.silent})
 }
 
 // unmuted ends the attempt's silence: it had a response (spoke), or it is over.
@@ -24,9 +22,9 @@ func (l *line) unmuted(spoke bool) {
 		return
 	}
 	l.silent = time.Time{}
-	l.at.unmuted(spoke)
-	if spoke && l.serves() {
-		l.sink.Status(Status{Connected: true, Origin: l.at.name, Spoken: true})
+	l.at.unmuted()
+	if spoke {
+		l.report(Status{Connected: true, Spoken: true})
 	}
 }
 
@@ -45,28 +43,22 @@ func (s *site) muted(since time.Time) {
 	}
 }
 
-// unmuted counts a silent stream no more. The silence of the origin is over once no
-// stream is silent and one had a response. Streams that end, are opened again and
-// are silent again belong to the same silence.
-func (s *site) unmuted(spoke bool) {
+// unmuted counts a silent stream no more.
+func (s *site) unmuted() {
 	s.metrics.Silent.Add(-1)
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.silent--
-	s.spoke = s.spoke || spoke
-	over := s.spoke
-	s.mu.Unlock()
-	if over {
-		s.heard()
-	}
 }
 
-// heard ends the origin's silence if no stream is silent.
+// heard ends the origin's silence, if no stream is silent, because it answered one.
+// Streams that end and are silent again belong to the same silence.
 func (s *site) heard() {
 	s.mu.Lock()
 	since := s.silentSince
 	over := s.silent == 0 && !since.IsZero()
 	if over {
-		s.silentSince, s.spoke = time.Time{}, false
+		s.silentSince = time.Time{}
 	}
 	s.mu.Unlock()
 	if over {

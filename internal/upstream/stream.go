@@ -16,32 +16,28 @@ import (
 // Stream is one key's conversation with the origins, for as long as the key
 // lives.
 type Stream struct {
-	client *Client
-	id     string
-	node   []byte
-	sink   Sink
-	log    *slog.Logger
+	client  *Client
+	id      string
+	node    []byte
+	sink    Sink
+	log     *slog.Logger
+	origins []*site // in the key's order of preference
 
 	// metrics of the key; fixed once Run runs.
 	metrics *telemetry.Key
 
-	// interest and who is to hear of it.
+	// The interest, and the cells that receive it.
 	mu     sync.Mutex
 	newest *xds.Interest
 	cells  []*cell
 
-	wg sync.WaitGroup // of what Run has started
-
 	// Owned by Run's goroutine.
-	serving  *line
-	begun    func()         // serving's attempt, yet to be made by Run's goroutine itself; nil: none
-	inARow   int            // attempts of it that failed
-	attempts int            // of any, since the last response
+	memory   memory         // of the origin in use
+	failures int            // in a row, for the backoff
+	attempts int            // that failed since the last response
 	tried    map[*site]bool // where an attempt failed, since the last response
-	seekers  []*seeker      // of the origins preferred to serving's, by preference
-	returned time.Time      // when serving's took over from another; zero: it did not
+	returned time.Time      // when the key returned to the origin in use; zero: it did not
 	fleeting map[*site]int  // returns in a row that did not last
-	found    chan *line     // tried out, from their seekers
 }
 
 // NewStream makes the stream of a key; id is the key as people read it, node
@@ -49,14 +45,14 @@ type Stream struct {
 // (P58). It starts nothing.
 func (c *Client) NewStream(id string, node []byte, sink Sink) *Stream {
 	return &Stream{
-		client: c,
-		id:     id,
-		node:   node,
-		sink:   sink,
-		log:    c.opts.Log.With("key", id),
-		tried:  make(map[*site]bool),
-		found:  make(chan *line),
-
+		client:   c,
+		id:       id,
+		node:     node,
+		sink:     sink,
+		log:      c.opts.Log.With("key", id),
+		origins:  c.sites,
+		memory:   make(memory),
+		tried:    make(map[*site]bool),
 		fleeting: make(map[*site]int),
 	}
 }
@@ -77,7 +73,7 @@ func (s *Stream) SetInterest(i *xds.Interest) {
 	}
 }
 
-// join has a cell, which nobody else knows yet, hear of the interest.
+// join makes a new cell receive the interest.
 func (s *Stream) join(c *cell) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,37 +103,18 @@ func (s *Stream) counters(typ xds.TypeURL) *telemetry.Type {
 }
 
 // Run serves the interest until ctx ends, and then returns nil: it connects,
-// asks, reads and connects again (P54), at the first origin or the next (P56).
-// It returns an error only if the sink did. While nothing is wanted no stream is
-// opened.
+// asks, reads and connects again (P54), at the most preferred origin or another
+// (P56). It returns an error only if the sink did. While nothing is wanted no
+// stream is opened.
 func (s *Stream) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer func() {
-		cancel()
-		s.wg.Wait()
-		if s.serving != nil {
-			s.serving.close()
-		}
-	}()
 	if !s.awaitInterest(ctx) {
 		return nil
 	}
-	s.serving = s.line(s.client.first(), make(memory), nil)
-	s.sink.Status(Status{Origin: s.serving.at.name})
-	s.start(ctx, 0)
-	s.seek(ctx)
+	at, wait := s.first(), time.Duration(0)
+	s.sink.Status(Status{Origin: at.name})
 	for {
-		if attempt := s.begun; attempt != nil {
-			s.begun = nil
-			attempt()
-		}
 		var err error
-		select {
-		case err = <-s.serving.done:
-			err = s.again(ctx, err)
-		case l := <-s.found:
-			err = s.turnTo(ctx, l)
-		}
+		at, wait, err = s.use(ctx, at, wait)
 		var over *sinkError
 		switch {
 		case ctx.Err() != nil:
@@ -156,150 +133,145 @@ func (s *Stream) awaitInterest(ctx context.Context) bool {
 	return c.await(ctx)
 }
 
-// failuresToSwitch in a row make the next origin be tried (P56).
+// failuresToSwitch in a row make the key use the next origin (P56).
 const failuresToSwitch = 2
 
-// again has what serves begin another attempt, or the next origin. err is why
-// the last one ended; it is returned if that is the end of it all.
-func (s *Stream) again(ctx context.Context, err error) error {
-	l := s.serving
-	var over *sinkError
-	if ctx.Err() == nil && !errors.As(err, &over) { // if the attempt did not live to do so
-		if e := l.uncache(ctx, nil); e != nil {
-			err = e
+// use serves the interest from one origin, and meanwhile probes those that are
+// preferred to it. It returns when the key goes on with another origin, and how
+// long to wait before that. An error is the sink's; it and the end of ctx end the
+// Stream.
+func (s *Stream) use(ctx context.Context, at *site, wait time.Duration) (next *site, after time.Duration, err error) {
+	stay, end := context.WithCancelCause(ctx)
+	var probes sync.WaitGroup
+	defer probes.Wait()
+	defer end(nil)
+	for _, better := range s.origins[:slices.Index(s.origins, at)] {
+		calm := s.calm(better)
+		probes.Go(func() {
+			if s.probe(stay, better, calm) {
+				end(&preferred{better})
+			}
+		})
+	}
+	l := s.line(at, s.memory, nil)
+	defer l.close()
+	for inARow := 0; ; {
+		err := l.attempt(stay, wait)
+		if ctx.Err() == nil { // else the group ends, and takes no update
+			if over := l.uncache(ctx); over != nil {
+				err = over
+			}
+		}
+		if over := (*sinkError)(nil); ctx.Err() != nil || errors.As(err, &over) {
+			return nil, 0, err
+		}
+		if l.had {
+			inARow = 0
+		}
+		if found := (*preferred)(nil); errors.As(context.Cause(stay), &found) {
+			s.log.Debug("upstream stream returns to a preferred origin", "origin", found.at.name, "from", at.name)
+			at.metrics.Reconnect(telemetry.Returned)
+			s.succeeded()
+			s.returned = time.Now()
+			return found.at, 0, nil
+		}
+		if errors.Is(err, errReopen) {
+			if wait = 0; !l.interest.wanted() {
+				l.report(Status{})
+			}
+			continue
+		}
+		if !l.had {
+			inARow++
+		}
+		if next, wait = s.failed(ctx, l, err, inARow); next != at {
+			at.metrics.Reconnect(telemetry.Switched)
+			s.left(at)
+			return next, wait, nil
 		}
 	}
-	if l.had {
-		s.inARow, s.attempts = 0, 0
-		clear(s.tried)
-	}
-	switch {
-	case ctx.Err() != nil, errors.As(err, &over):
-		return err
-	case errors.Is(err, errReopen):
-		if !l.interest.wanted() {
-			l.sink.Status(Status{Origin: l.at.name})
-		}
-		s.start(ctx, 0)
-		return nil
-	}
-	reason := l.ended(err)
-	wait := upTo(reopenWithin)
-	if !l.had {
-		s.inARow++
-		s.attempts++
-		s.tried[l.at] = true
-		wait = s.client.opts.Backoff.delay(l.failures, upTo)
-	}
-	next := l.at
-	if s.inARow >= failuresToSwitch {
-		next = s.next()
-	}
-	if next != l.at && !s.tried[next] {
-		wait = upTo(min(s.client.opts.Backoff.Base, reopenWithin)) // nobody has to be spared yet
-	}
-	s.log.Log(ctx, l.told(), "upstream stream ended", "origin", l.at.name, "reason", reason, "error", err,
-		"failures", s.attempts, "next", next.name, "retry_in", wait)
-	s.sink.Status(Status{Origin: l.at.name, Err: err, Failed: !l.had && s.everywhere(), Told: !l.had && l.at.isAway(), Attempts: s.attempts})
-	if next != l.at {
-		l.at.metrics.Reconnect(telemetry.Switched)
-		l.close()
-		s.left(l.at)
-		s.serving, s.inARow = s.line(next, l.memory, nil), 0
-		if s.tried[next] {
-			s.serving.failures = l.failures
-		}
-	}
-	s.start(ctx, wait)
-	s.seek(ctx)
-	return nil
 }
 
-// start has what serves begin an attempt. Beside the most preferred origin no
-// other is tried out, so there is nothing else to wait for until its attempt
-// ends: Run's goroutine makes it, and a key has a goroutine less.
-func (s *Stream) start(ctx context.Context, wait time.Duration) {
-	if s.serving.at.rank == 0 {
-		s.begun = s.serving.begin(ctx, wait)
-		return
+// preferred ends the use of an origin because a preferred one answered a probe.
+type preferred struct{ at *site }
+
+func (p *preferred) Error() string { return "origin " + p.at.name + " is preferred and answers" }
+
+// succeeded forgets failures, because an origin answered.
+func (s *Stream) succeeded() {
+	s.failures, s.attempts = 0, 0
+	clear(s.tried)
+}
+
+// failed counts and logs the end of an attempt, of which inARow failed at this
+// origin. It returns the origin to use and how long to wait.
+func (s *Stream) failed(ctx context.Context, l *line, err error, inARow int) (next *site, wait time.Duration) {
+	reason := l.ended(err)
+	wait = upTo(reopenWithin)
+	if !l.had {
+		s.failures++
+		s.attempts++
+		s.tried[l.at] = true
+		wait = s.client.opts.Backoff.delay(s.failures, upTo)
 	}
-	s.serving.start(ctx, wait)
+	next = l.at
+	if inARow >= failuresToSwitch {
+		next = s.next(l.at)
+	}
+	if next != l.at && !s.tried[next] { // it has not failed this key, so it needs no backoff
+		s.failures = 0
+		wait = upTo(min(s.client.opts.Backoff.Base, reopenWithin))
+	}
+	// Origins often end streams, and a line for each key would be a flood: an origin
+	// that is away is logged once.
+	level := slog.LevelInfo
+	if l.had || s.attempts > 1 || l.at.isAway() {
+		level = slog.LevelDebug
+	}
+	s.log.Log(ctx, level, "upstream stream ended", "origin", l.at.name, "reason", reason, "error", err,
+		"failures", s.attempts, "next", next.name, "retry_in", wait)
+	l.report(Status{Err: err, Failed: !l.had && s.everywhere(), Told: !l.had && l.at.isAway()})
+	return next, wait
+}
+
+// first is the origin to begin with: the most preferred that is not known to be
+// away.
+func (s *Stream) first() *site {
+	now := time.Now()
+	for _, at := range s.origins {
+		if !s.client.knownAway(at, now) {
+			return at
+		}
+	}
+	return s.origins[0]
 }
 
 // everywhere reports whether no origin can be reached (P53): each failed here,
 // or is away for everybody.
 func (s *Stream) everywhere() bool {
 	now := time.Now()
-	return !slices.ContainsFunc(s.client.sites, func(at *site) bool { return !s.tried[at] && !s.client.knownAway(at, now) })
+	return !slices.ContainsFunc(s.origins, func(at *site) bool { return !s.tried[at] && !s.client.knownAway(at, now) })
 }
 
-// next is the origin to try after the one that serves failed: of those that were
-// not tried, one that is not known to be away, the most preferred first. Once
-// all were, it is the one that follows.
-func (s *Stream) next() *site {
-	sites, now := s.client.sites, time.Now()
+// next is the origin to use after this one failed: of those that were not tried,
+// the most preferred that is not known to be away, else the most preferred. Once
+// all were tried, it is the one that follows in the order.
+func (s *Stream) next(at *site) *site {
+	now := time.Now()
 	var best *site
-	for _, at := range sites {
-		if s.tried[at] {
+	for _, o := range s.origins {
+		if s.tried[o] {
 			continue
 		}
-		if !s.client.knownAway(at, now) {
-			return at
+		if !s.client.knownAway(o, now) {
+			return o
 		}
 		if best == nil {
-			best = at
+			best = o
 		}
 	}
 	if best != nil {
 		return best
 	}
-	return sites[(s.serving.at.rank+1)%len(sites)]
-}
-
-// turnTo makes an origin that was tried out the one that serves. What served
-// ends first, so that no two speak at a time.
-func (s *Stream) turnTo(ctx context.Context, l *line) error {
-	old := s.serving
-	if l.at.rank >= old.at.rank { // given up at the same time
-		_ = l.stop(errReturn) // nobody has heard of it
-		l.close()
-		return nil
-	}
-	s.serving, s.inARow, s.attempts = l, 0, 0
-	s.returned = time.Now()
-	clear(s.tried)
-	err := old.stop(errReturn)
-	if over := (*sinkError)(nil); errors.As(err, &over) || ctx.Err() != nil {
-		old.close()
-		return err
-	}
-	old.at.metrics.Reconnect(telemetry.Returned)
-	err = old.uncache(ctx, l.stage.answered())
-	old.close()
-	if err != nil {
-		return err
-	}
-	astray, err := l.stage.handOver(s.sink.Held, func(u xds.Update) error {
-		u.Origin = l.at.name
-		n := 0
-		if u.TakesOver {
-			n = outlived(&u, s.sink.Held(u.Type).Part(u.Wildcard))
-		}
-		changed, err := s.update(ctx, u)
-		if changed {
-			s.counters(u.Type).Updates[telemetry.Applied].Inc()
-			s.counters(u.Type).Dropped[telemetry.StreamEnded].Add(n)
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	s.sink.Status(Status{Connected: true, Origin: l.at.name, Spoken: true})
-	s.log.Debug("upstream stream returned to a preferred origin", "origin", l.at.name, "from", old.at.name)
-	s.seek(ctx)
-	if astray {
-		return s.again(ctx, l.stop(errReopen)) // and so is told of them
-	}
-	return nil
+	return s.origins[(slices.Index(s.origins, at)+1)%len(s.origins)]
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -157,7 +158,34 @@ func (t *talk) want(i *xds.Interest, lapsed lapses) bool {
 		ended = ended || tt.ended
 		wanted = wanted || !tt.want.empty()
 	}
-	return t.tidy() && fits && (wanted || !ended)
+	return t.compact() && fits && (wanted || !ended)
+}
+
+// maxSpent bounds the types of a stream that are remembered though nobody wants
+// them any more.
+const maxSpent = 64
+
+// compact forgets what earlier streams brought of types that nobody wants any more.
+// This stream remembers them: whether the wildcard ended, the newest nonce (P64), and
+// that a late response is to be acknowledged. It reports false if there are too many
+// of them, so that the stream is opened again.
+func (t *talk) compact() bool {
+	maps.DeleteFunc(t.memory, func(typ xds.TypeURL, _ *remembered) bool {
+		return t.byURL[typ] == nil || t.byURL[typ].spent()
+	})
+	spent := 0
+	for _, tt := range t.types {
+		if tt.spent() {
+			spent++
+		}
+	}
+	return spent <= maxSpent
+}
+
+// spent: nothing of the type is wanted or asked, and nothing remains to be said.
+func (t *typeTalk) spent() bool {
+	return t.want.empty() && t.asked.empty() && !t.ending && !t.judging &&
+		len(t.lapsed) == 0 && len(t.replies) == 0 && !t.sotw.ackDue
 }
 
 // carries takes over what tt is to want, and reports whether this stream can
@@ -210,7 +238,10 @@ func (t *talk) received(r *xds.Response, fault error, now time.Time) (verdict, e
 // took remembers what the origin has given, or taken away, and returns what else
 // it remembers of the type.
 func (t *talk) took(tt *typeTalk, r *xds.Response) *remembered {
-	m := t.recalled(r.TypeURL, tt.asked.wildcard, tt.asked.part(t.held(r.TypeURL)))
+	m := t.memory[r.TypeURL]
+	if m == nil || m.origin != t.origin || m.wildcard != tt.asked.wildcard {
+		m = t.recall(r.TypeURL, tt.asked.wildcard, tt.asked.part(t.held(r.TypeURL)))
+	}
 	if m.foreign.Len() > 0 {
 		names := make([]string, 0, len(r.Resources)+len(r.Removed))
 		for i := range r.Resources {
@@ -242,15 +273,6 @@ func (t *talk) recall(typ xds.TypeURL, wildcard bool, part xds.Part) *remembered
 		t.memory[typ] = r
 	}
 	return r
-}
-
-// recalled is recall for who has asked on this stream already: what is held may
-// be another origin's, while this one is tried out (P56).
-func (t *talk) recalled(typ xds.TypeURL, wildcard bool, part xds.Part) *remembered {
-	if r := t.memory[typ]; r != nil && r.origin == t.origin && r.wildcard == wildcard {
-		return r
-	}
-	return t.recall(typ, wildcard, part)
 }
 
 // memory is what survives a stream, of every type that is wanted.

@@ -7,23 +7,16 @@ import (
 	"time"
 )
 
-// maxTries is how many keys try an origin out at a time (P56), once it answers
-// anybody. Each of them has it say all that the key wants. One of which it has
-// said nothing for silence is not among them any more: of some keys it has
-// nothing to say, and they must not keep others from returning.
-const (
-	maxTries = 16
-	silence  = 3 * time.Second
-)
+// maxTries is how many keys probe an origin at a time (P56) that is not away: to
+// each of them it sends all that the key wants.
+const maxTries = 16
 
-// tries lets keys try an origin out: one at a time while it is away, and that
-// with a growing wait (P54), so that an origin which is down is not asked by
-// thousands; and then so many at a time, in the order in which they came, so that
-// one which is back is not overrun.
+// tries lets keys probe an origin, in the order in which they came. Only one key
+// at a time probes an origin that is away, with growing waits (P54). Once the
+// origin answers, maxTries keys at a time do.
 type tries struct {
 	backoff Backoff
 	random  func(time.Duration) time.Duration
-	silence time.Duration // the constant, but in tests
 	away    func() bool   // the origin; called under no lock
 	signal  chan struct{} // one slot: something is different
 
@@ -35,7 +28,7 @@ type tries struct {
 }
 
 func newTries(b Backoff, away func() bool) *tries {
-	return &tries{backoff: b, random: upTo, silence: silence, away: away, signal: make(chan struct{}, 1)}
+	return &tries{backoff: b, random: upTo, away: away, signal: make(chan struct{}, 1)}
 }
 
 // run lets in until ctx ends.
@@ -74,13 +67,9 @@ func (t *tries) admit(away bool, now time.Time) time.Duration {
 	return time.Hour
 }
 
-// turn is that of a key, whose goroutine it belongs to.
-type turn struct {
-	at *tries // nil: it is over
-}
-
-// enter waits for the turn.
-func (t *tries) enter(ctx context.Context) (*turn, error) {
+// enter waits for a place, which leave gives back. It returns an error if ctx
+// ended first.
+func (t *tries) enter(ctx context.Context) error {
 	in := make(chan struct{})
 	t.mu.Lock()
 	t.waiting = append(t.waiting, in)
@@ -88,7 +77,7 @@ func (t *tries) enter(ctx context.Context) (*turn, error) {
 	t.wake()
 	select {
 	case <-in:
-		return &turn{t}, nil
+		return nil
 	case <-ctx.Done():
 	}
 	t.mu.Lock()
@@ -98,18 +87,13 @@ func (t *tries) enter(ctx context.Context) (*turn, error) {
 	}
 	t.mu.Unlock()
 	if i < 0 {
-		(&turn{t}).leave() // it came at the same time
+		t.leave() // it came at the same time
 	}
-	return nil, context.Cause(ctx)
+	return context.Cause(ctx)
 }
 
-// leave gives the turn back. What is over is not given back again.
-func (n *turn) leave() {
-	t := n.at
-	if t == nil {
-		return
-	}
-	n.at = nil
+// leave gives a place back.
+func (t *tries) leave() {
 	t.mu.Lock()
 	t.busy--
 	t.mu.Unlock()

@@ -5,8 +5,8 @@ import "xdsrelay/internal/xds"
 // logVersion logs a version of a type that the group holds now, so that the log shows when it
 // came. A version that arrives in several responses is logged once. Stored content that the origin
 // confirms is no new version.
-func (s *Stream) logVersion(u *xds.Update, was *xds.Snapshot) {
-	snap := s.sink.Held(u.Type)
+func (l *line) logVersion(u *xds.Update, was *xds.Snapshot) {
+	snap := l.sink.Held(u.Type)
 	if snap == nil || !u.Versioned() {
 		return // the update is no response of the origin
 	}
@@ -23,5 +23,5 @@ func (s *Stream) logVersion(u *xds.Update, was *xds.Snapshot) {
 	if u.Version != "" {
 		args = append(args, "origin_version", u.Version)
 	}
-	s.log.Info("new version from the origin", args...)
+	l.log.Info("new version from the origin", args...)
 }

@@ -82,9 +82,6 @@ func (b *Builder) apply(u Update, stored bool) bool {
 	if u.Ended {
 		return b.uncache(u.Wildcard)
 	}
-	if u.TakesOver {
-		b.uncache(u.Wildcard)
-	}
 	if b.origin != u.Origin || b.version != u.Version && u.Versioned() {
 		b.origin, b.dirty = u.Origin, true
 		b.version = u.Version

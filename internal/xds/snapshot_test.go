@@ -39,13 +39,6 @@ func TestP61_VersionOfASnapshot(t *testing.T) {
 		if s.Version != c.want || s.Origin != c.u.Origin || s.Part(c.u.Wildcard).Origin() != c.u.Origin {
 			t.Errorf("%d: version %q of %q, want %q", i, s.Version, s.Origin, c.want)
 		}
-		// What begins with it goes on alike.
-		fork := s.Fork(b.typ)
-		fork.Apply(Update{Origin: s.Origin, Wildcard: true, Changed: []*Resource{newRes(t, ClusterType, "d", "")}})
-		next, _ := fork.Snapshot(nil, 0)
-		if made := next.Version == fork.sum.String(); made != (next.Given() == "") || next.Given() != s.Given() {
-			t.Errorf("%d: a fork's version %q, of the content: %v", i, next.Version, made)
-		}
 	}
 }
 

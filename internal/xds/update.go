@@ -33,9 +33,6 @@ type Update struct {
 	// of names, has ended, and what is not to be kept (P63) goes with it. Nothing
 	// else of the update counts.
 	Ended bool
-	// TakesOver: another stream brought what is held of the part until now, and
-	// has ended. What of it is not to be kept (P63) goes first.
-	TakesOver bool
 }
 
 // Versioned reports whether the update says which version the origin gives, or

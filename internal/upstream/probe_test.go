@@ -1,0 +1,516 @@
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/test/bufconn"
+
+	"xdsrelay/internal/xds"
+)
+
+// from waits until the newest of a type is an origin's.
+func (s *testSink) from(t *testing.T, typ xds.TypeURL, f string) {
+	t.Helper()
+	s.until(t, "a response of "+f, func() bool { return s.held[typ] != nil && s.held[typ].Origin == f })
+}
+
+// returns answers a probe that asks for so many types, and returns the stream that
+// the key opens then.
+func (f *fakeOrigin) returns(types int, answers ...resp) *fakeStream {
+	f.t.Helper()
+	probe := f.serve(types)
+	for _, p := range answers {
+		probe.send(p)
+	}
+	probe.ends()
+	return f.serve(types)
+}
+
+// ends waits until the relay closed the stream.
+func (s *fakeStream) ends() {
+	s.t.Helper()
+	select {
+	case <-s.Context().Done():
+	case <-time.After(patience):
+		s.t.Fatal("the stream stays open")
+	}
+}
+
+// A probe sends the key's requests, acknowledges the answers and discards them. Once
+// every type is answered, the key reconnects at the preferred origin; clients see
+// only differences.
+func TestP56_ReturnOnceEachTypeIsAnswered(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		first, second := startFake(t), startFake(t)
+		r := startRelay(t, Options{Variant: v}, first.address, second.address)
+		_, sink, b := r.failOver(first, second, all(cds), named(rds, "r"))
+		b.send(resp{typ: cds, version: "B1", res: []res{{name: "a", version: "b"}, {name: "gone", version: "b"}, {name: "same", version: "b"}}})
+		b.send(resp{typ: rds, version: "B1", res: clusters("r")})
+		sink.until(t, "what the second has", func() bool { return sink.held[rds].Len() == 1 && sink.held[cds].Len() == 3 })
+		first.refuse(1) // this probe fails
+
+		asks := func(a *fakeStream, names string) {
+			t.Helper()
+			if v == xds.Delta { // without versions, because the other origin gave all
+				a.got("CDS +[*] " + names)
+				a.got("RDS +[r] r=")
+			} else {
+				a.got("CDS []")
+				a.got("RDS [r]")
+			}
+		}
+		answer := resp{typ: cds, version: "A1", res: []res{{name: "a", content: "new", version: "a"}, {name: "same", version: "a"}}, removed: gone(v, "gone")}
+		probe := first.next()
+		asks(probe, "a= gone= same=")
+		probe.send(answer)
+		if v == xds.Delta {
+			probe.got("CDS nonce 1")
+		} else {
+			probe.got("CDS [] version A1 nonce 1")
+		}
+		b.send(resp{typ: cds, version: "B2", res: []res{{name: "a", version: "b"}, {name: "gone", version: "b"}, {name: "same", version: "b"}, {name: "late", version: "b"}}})
+		sink.untilNames(t, cds, "a", "gone", "late", "same") // the second is still in use
+		sink.mu.Lock()
+		before := sink.held[cds]
+		if before.Origin != second.address {
+			t.Errorf("origin %s", before.Origin)
+		}
+		sink.mu.Unlock()
+		probe.send(resp{typ: rds, version: "A1", res: clusters("r")})
+		probe.ends()
+		b.ends()
+
+		a := first.next()
+		asks(a, "a= gone= late= same=")
+		answer.removed = gone(v, "gone", "late")
+		sink.mu.Lock()
+		if got := sink.names(cds); !slices.Equal(got, []string{"a", "gone", "late", "same"}) {
+			t.Errorf("held are %v before the first origin answered", got)
+		}
+		sink.mu.Unlock()
+		a.send(answer)
+		sink.untilNames(t, cds, "a", "same")
+		sink.mu.Lock()
+		defer sink.mu.Unlock()
+		after := sink.held[cds]
+		want := []string{"a", "gone", "late"} // and not what is the same at both
+		if got := after.Changes(before, everything); !slices.Equal(got, want) {
+			t.Errorf("clients see a difference in %v, want %v", got, want)
+		}
+		if after.Version != "A1" || after.Origin != first.address {
+			t.Errorf("version %s of %s", after.Version, after.Origin)
+		}
+		if last := sink.lastStatus(); !last.Connected || last.Origin != first.address {
+			t.Errorf("status %+v", last)
+		}
+	})
+}
+
+var everything = &xds.Subscription{Wildcard: true}
+
+// A type that the preferred origin leaves unanswered keeps the other in use, if
+// anything of it is held. A type of which nothing is held is not waited for.
+func TestP56_WhatIsNotAnsweredIsWaitedFor(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		first, second := n.origin("one"), n.origin("two")
+		stream, sink, b := n.relay(v, "one", "two").failOver(first, second, all(cds), all(lds), named(eds, "never"))
+		b.send(resp{typ: cds, res: clusters("a")})
+		b.send(resp{typ: lds, res: clusters("l")})
+		sink.untilNames(t, lds, "l")
+		probe := first.serve(3)
+		probe.send(resp{typ: cds, res: clusters("a")})
+		time.Sleep(probeTimeout - time.Second)
+		if probe.Context().Err() != nil || b.Context().Err() != nil {
+			t.Error("the key returned, and the first origin did not answer for listeners")
+		}
+		stream.SetInterest(sink.want(all(cds), named(eds, "never")))
+		probe.ends()
+		first.serve(2).send(resp{typ: cds, res: clusters("a")})
+		sink.from(t, cds, addressOf("one"))
+	})
+}
+
+// An origin that accepts streams and answers nothing, or only what cannot be
+// taken, is not returned to.
+func TestP56_SilenceAndGarbageAreNoAnswers(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		first, second := startFake(t), startFake(t)
+		r := startRelay(t, Options{Variant: v}, first.address, second.address)
+		_, sink, _ := r.failOver(first, second, named(rds, "a"))
+		probe := first.serve(1)
+		probe.send(resp{typ: rds, res: clusters("a", "a")})
+		if got := probe.request(); !strings.Contains(got, "NACK") {
+			t.Errorf("request %s", got)
+		}
+		sink.mu.Lock()
+		if s := sink.lastStatus(); s.Origin != second.address {
+			t.Errorf("status %+v", s)
+		}
+		sink.mu.Unlock()
+		probe.send(resp{typ: rds, res: clusters("a")})
+		probe.ends()
+		first.serve(1).send(resp{typ: rds, res: clusters("a")})
+		sink.untilNames(t, rds, "a")
+	})
+}
+
+// A probe that nothing answers gives its place to other keys. That is logged once,
+// and is no failure of the origin.
+func TestP56_SilenceKeepsNobodyFromReturning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &inMemory{t: t, at: make(map[string]*bufconn.Listener)}
+		first, second := n.origin("one"), n.origin("two")
+		log := new(logged)
+		r := startRelay(t, Options{Variant: xds.Delta, Dialer: n.dial, Backoff: quick, Log: slog.New(slog.NewTextHandler(log, nil))},
+			addressOf("one"), addressOf("two"))
+		r.client.sites[0].failed(errTest)
+		for i := range maxTries {
+			r.keyed(second, fmt.Sprint("silent", i))
+		}
+		_, sink := r.keyed(second, "a")
+		first.serve(1).send(resp{typ: cds}) // from here on it is not away
+		for range maxTries - 1 {
+			first.serve(1)
+		}
+		answers := resp{typ: rds, res: []res{{name: "a", version: "A"}}}
+		for probes := 0; sink.heldAs(rds, "a").OriginVersion != "A"; synctest.Wait() {
+			s := first.opens()
+			if strings.Contains(s.request(), "[a]") {
+				s.send(answers)
+			} else if probes++; probes > maxTries {
+				t.Fatal("others are probed again first")
+			}
+		}
+		if got := log.count("leaves types unanswered"); got != maxTries {
+			t.Errorf("told %d times of %d keys", got, maxTries)
+		}
+		if n := r.client.sites[0].status().Reconnects; n != 0 {
+			t.Errorf("%d failures", n)
+		}
+	})
+}
+
+// keyed starts a key that the second origin serves.
+func (r *relay) keyed(second *fakeOrigin, name string) (*Stream, *testSink) {
+	r.t.Helper()
+	stream, sink := r.stream(named(rds, name))
+	second.serve(1).send(resp{typ: rds, res: clusters(name)})
+	sink.untilNames(r.t, rds, name)
+	return stream, sink
+}
+
+// heldAs returns what is held under a name.
+func (s *testSink) heldAs(typ xds.TypeURL, name string) *xds.Resource {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held[typ].Held(name)
+}
+
+// A key that wants nothing probes nothing. Its probe ends, which is no failure. A
+// probe asks for what is wanted by then.
+func TestP56_ProbesFollowTheInterest(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		first, second := startFake(t), startFake(t)
+		r := startRelay(t, Options{Variant: v}, first.address, second.address)
+		r.client.sites[0].failed(errTest)
+		stream, sink := r.stream(all(cds))
+		b := second.serve(1)
+		b.send(resp{typ: cds, res: clusters("a")})
+		sink.untilNames(t, cds, "a")
+		probe := first.serve(1)
+		stream.SetInterest(sink.want())
+		probe.ends()
+		b.ends()
+		r.until("the end of the probe", func() bool { return r.client.sites[0].tries.probing() == 0 })
+		if len(first.streams) > 0 {
+			t.Error("the first origin is probed though nothing is wanted")
+		}
+		if n := r.client.sites[0].status().Reconnects; n != 0 {
+			t.Errorf("%d attempts failed", n)
+		}
+		stream.SetInterest(sink.want(named(cds, "b")))
+		second.serve(1).send(resp{typ: cds, res: clusters("b")})
+		sink.untilNames(t, cds, "b")
+		probe = first.next()
+		if got := probe.request(); !strings.HasPrefix(got, ask(v, "CDS", "b")) {
+			t.Errorf("request %s", got)
+		}
+	})
+}
+
+// probing is how many keys have a place.
+func (t *tries) probing() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.busy
+}
+
+// A key whose interest ends while it waits for its place takes nobody's.
+func TestP56_AKeyThatWantsNothingTakesNoPlace(t *testing.T) {
+	first, second := startFake(t), startFake(t)
+	r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address)
+	r.client.sites[0].failed(errTest)
+	q := r.client.sites[0].tries
+	r.keyed(second, "k0")
+	probe := first.serve(1) // has the place
+	idle, sink := r.keyed(second, "k1")
+	r.until("its place in the queue", func() bool {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return len(q.waiting) == 1
+	})
+	idle.SetInterest(sink.want())
+	_, sink = r.keyed(second, "k2")
+	probe.done <- nil
+	for sink.heldAs(rds, "k2").OriginVersion != "A" {
+		first.serve(1).send(resp{typ: rds, res: []res{{name: "k0", version: "A"}, {name: "k2", version: "A"}}})
+		r.until("an answer that was taken", func() bool { return len(first.streams) > 0 || sink.heldAs(rds, "k2").OriginVersion == "A" })
+	}
+}
+
+// The order of origins is a property of a key's stream: keys of one client may
+// prefer different origins.
+func TestP56_TheOrderIsTheStreams(t *testing.T) {
+	first, second := startFake(t), startFake(t)
+	r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address)
+	_, one := r.stream(named(rds, "a"))
+	first.serve(1).send(resp{typ: rds, res: clusters("a")})
+	one.from(t, rds, first.address)
+
+	two := newTestSink()
+	s := r.client.NewStream("other", nil, two)
+	s.origins = []*site{r.client.sites[1], r.client.sites[0]}
+	r.start(s, two, named(rds, "a"))
+	second.refuse(2)
+	first.serve(1).send(resp{typ: rds, res: clusters("a")})
+	two.from(t, rds, first.address)
+	second.returns(1, resp{typ: rds, res: clusters("a")}).send(resp{typ: rds, res: clusters("a")})
+	two.from(t, rds, second.address)
+	if n := r.client.sites[0].streams.Load(); n != 1 {
+		t.Errorf("%d streams at the origin that the first key prefers", n)
+	}
+}
+
+// What is not to be cached goes with the stream that brought it, before the key
+// asks at the preferred origin.
+func TestP63_WhatIsNotToBeCachedGoesWithTheReturn(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		first, second := startFake(t), startFake(t)
+		r := startRelay(t, Options{Variant: v}, first.address, second.address)
+		_, sink, b := r.failOver(first, second, named(rds, "a", "b"))
+		b.send(resp{typ: rds, res: []res{{name: "a", version: "B", uncached: true}, {name: "b", version: "B"}}})
+		sink.untilNames(t, rds, "a", "b")
+		answer := resp{typ: rds, res: []res{{name: "a", version: "A", uncached: true}}}
+		a := first.returns(1, answer)
+		sink.untilNames(t, rds, "b")
+		a.send(answer)
+		sink.untilNames(t, rds, "a", "b")
+		if n := r.counted(`dropped_resources_total{reason="stream_ended",type="RDS"}`); n != 1 {
+			t.Errorf("%d were dropped", n)
+		}
+	})
+}
+
+// counted is a counter's value, 0 if there is none.
+func (r *relay) counted(series string) (n int) {
+	rec := httptest.NewRecorder()
+	r.client.opts.Metrics.Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for line := range strings.Lines(rec.Body.String()) {
+		if value, is := strings.CutPrefix(line, "xdsrelay_"+series+" "); is {
+			n, _ = strconv.Atoi(strings.TrimSpace(value))
+		}
+	}
+	return n
+}
+
+// resourceOf is a resource as a delta origin gives it.
+func resourceOf(t *testing.T, typ xds.TypeURL, x res) *xds.Resource {
+	t.Helper()
+	r, err := xds.ParseResponse(xds.Delta, resp{typ: typ, res: []res{x}}.encode(t, xds.Delta, "1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Resources[0].Take(xds.TypeOf(typ), nil)
+}
+
+// Keys are let in in the order in which they came: one at a time and with growing
+// waits while the origin is away, then maxTries at a time.
+func TestP56_ProbesAreLetInInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		away := true
+		q := newTries(Backoff{Base: time.Second, Max: 8 * time.Second}, func() bool { return away })
+		q.random = func(d time.Duration) time.Duration { return d }
+		ctx := t.Context()
+		go q.run(ctx)
+		in := make(chan int, 100)
+		for i := range 40 {
+			go func() {
+				if q.enter(ctx) == nil {
+					in <- i
+				}
+			}()
+			synctest.Wait() // in their order
+		}
+		next := 0
+		entered := func(n int) {
+			t.Helper()
+			synctest.Wait()
+			var got []int
+			for len(in) > 0 {
+				got = append(got, <-in)
+			}
+			slices.Sort(got)
+			for i, key := range got {
+				if key != next+i {
+					t.Fatalf("%v were let in, and it was the turn of %d", got, next)
+				}
+			}
+			if next += n; len(got) != n {
+				t.Fatalf("%v were let in, want %d", got, n)
+			}
+		}
+		entered(1)
+		for _, wait := range []time.Duration{1, 2, 4, 8, 8} {
+			q.failed(time.Now())
+			q.failed(time.Now()) // of another: the same outage
+			q.leave()
+			time.Sleep(wait*time.Second - 1)
+			entered(0)
+			time.Sleep(time.Nanosecond)
+			entered(1)
+		}
+		away = false
+		q.wake()
+		entered(maxTries - 1)
+		q.leave()
+		q.leave()
+		entered(2)
+		away = true // those that are in stay
+		for range maxTries - 1 {
+			q.leave()
+		}
+		entered(0)
+		q.leave()
+		entered(1)
+	})
+}
+
+// A key that stops waiting takes nobody's place.
+func TestP56_AKeyThatLeavesTheQueue(t *testing.T) {
+	q := newTries(Backoff{}, func() bool { return true })
+	if q.admit(true, time.Now()); q.busy != 0 {
+		t.Fatal("nobody was let in")
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 3 {
+		if q.enter(gone) == nil {
+			t.Fatal("let in without run")
+		}
+	}
+	if len(q.waiting) != 0 || q.busy != 0 {
+		t.Errorf("%d wait, %d are busy", len(q.waiting), q.busy)
+	}
+}
+
+// An origin that answers and fails soon after the return is probed later and
+// later. A return that lasts resets that.
+func TestP56_FleetingReturnsBackOff(t *testing.T) {
+	b := Backoff{Base: time.Second, Max: 30 * time.Second}
+	s := (&Client{opts: Options{Backoff: b, Log: slog.Default()}}).NewStream("key", nil, newTestSink())
+	at := new(site)
+	within := func(least, most time.Duration) {
+		t.Helper()
+		for range 100 {
+			if d := s.calm(at); d < least || d > most {
+				t.Fatalf("waits for %v, want %v to %v", d, least, most)
+			}
+		}
+	}
+	s.left(at) // the key began there, and did not return to it
+	within(0, 0)
+	for _, d := range []time.Duration{8, 16, 32, 64, 128, 256, 512, 600, 600} {
+		s.returned = time.Now().Add(-lasting / 2)
+		s.left(at)
+		within(d*time.Second/2, d*time.Second)
+	}
+	s.left(at) // another was used, and failed as well
+	within(300*time.Second, 600*time.Second)
+	s.returned = time.Now().Add(-2 * lasting)
+	s.left(at)
+	within(0, 0)
+}
+
+// An origin that fails again at once after the return is not probed for a while.
+func TestP56_AnOriginThatDiesAtOnce(t *testing.T) {
+	const base = 50 * time.Millisecond
+	first, second := startFake(t), startFake(t)
+	r := startRelay(t, Options{Variant: xds.Delta, Backoff: Backoff{Base: base, Max: base}}, first.address, second.address)
+	_, sink, b := r.failOver(first, second, named(rds, "a"))
+	b.send(resp{typ: rds, res: []res{{name: "a", version: "B"}}})
+	sink.from(t, rds, second.address)
+	a := first.returns(1, resp{typ: rds, res: []res{{name: "a", version: "A"}}})
+	a.done <- nil
+	a = first.next()
+	left := time.Now() // at the latest
+	a.done <- nil
+	second.serve(1)
+	first.serve(1)
+	if d := time.Since(left); d < 4*base {
+		t.Errorf("it is probed again after %v", d)
+	}
+}
+
+// Directories and servers take each other's place.
+func TestP56_ADirectoryAmongTheOrigins(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		dir := filepath.Join(t.TempDir(), "there-later")
+		server := startFake(t)
+		r := startRelay(t, Options{Variant: v}, "file:"+dir, server.address)
+		_, sink := r.stream(all(cds))
+		s := server.serve(1)
+		s.send(resp{typ: cds, res: clusters("a", "b")})
+		sink.untilNames(t, cds, "a", "b")
+		made := filepath.Join(filepath.Dir(dir), "made")
+		if err := os.Mkdir(made, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		text := `{"version_info": "7", "resources": [{"@type": "` + string(cds) + `", "name": "b", "alt_stat_name": "file"}, {"@type": "` + string(cds) + `", "name": "c"}]}`
+		if err := os.WriteFile(filepath.Join(made, "clusters.json"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(made, dir); err != nil {
+			t.Fatal(err)
+		}
+		sink.from(t, cds, "file:"+dir)
+		sink.untilNames(t, cds, "b", "c")
+		<-s.Context().Done()
+		if err := os.WriteFile(filepath.Join(dir, "clusters.json"), []byte(strings.Replace(text, `"c"`, `"d"`, 1)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		sink.untilNames(t, cds, "b", "d")
+	})
+}
+
+// Where there is another origin to turn to, one that swallows connections keeps
+// nobody waiting for as long as it may where it is the only one (P53).
+func TestP56_ConnectingTakesLessWhereThereIsAnother(t *testing.T) {
+	timeout := func(addresses ...string) time.Duration {
+		return startRelay(t, Options{}, addresses...).client.sites[0].origin.(*grpcOrigin).connectTimeout
+	}
+	if one, two := timeout("127.0.0.1:1"), timeout("127.0.0.1:1", "127.0.0.1:2"); two >= one || 2*two >= 15*time.Second {
+		t.Errorf("%v with one origin, %v with two", one, two)
+	}
+}
