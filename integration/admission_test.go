@@ -71,9 +71,9 @@ func TestAdmission(t *testing.T) {
 			_, streams := o.Streams()
 			for i, v := range variants {
 				before := r.Metric("refused_total", "reason", tc.limit)
-				s := raw(t, r.Address, v)
-				send(t, s, ask(v, node("one-more", key(2+i)), resource.ClusterType))
-				refused(t, s, answer(v), tc.code)
+				s := xdstest.OpenStream(t, r.Address, methods[v])
+				s.Ask(node("one-more", key(2+i)), resource.ClusterType)
+				s.WantEnd(tc.code)
 				if n := r.Metric("refused_total", "reason", tc.limit); n != before+1 {
 					t.Errorf("%s: %v were counted", v, n-before)
 				}
@@ -116,15 +116,15 @@ func TestAdmissionRate(t *testing.T) {
 			early := client(t, r.Address, fleet.ClientConfig{Node: node("early", "edge"), Variant: v, Behaviour: fleet.Envoy, NoReconnect: true})
 			waitFor(t, early, "what the origin has", hasAll(xdstest.Web(1)...))
 
-			conn := dial(t, r.Address, insecure.NewCredentials())
+			conn := xdstest.Dial(t, r.Address, nil)
 			var wait sync.WaitGroup
 			var mu sync.Mutex
 			admitted, turnedAway := 0, 0
 			for range burst {
-				s := open(t, conn, methods[v])
+				s := xdstest.OpenStreamOn(t, conn, methods[v])
 				wait.Go(func() {
-					_ = s.SendMsg(ask(v, node("burst", "edge"), resource.ClusterType)) // its end is looked at
-					err := s.RecvMsg(answer(v))
+					s.Ask(node("burst", "edge"), resource.ClusterType)
+					_, err := s.Receive()
 					mu.Lock()
 					defer mu.Unlock()
 					switch {
@@ -179,22 +179,22 @@ func TestAdmissionOfWhatIsSaid(t *testing.T) {
 	} {
 		for _, v := range variants {
 			t.Run(tc.reason+"/"+v.String(), func(t *testing.T) {
-				conn := dial(t, r.Address, insecure.NewCredentials())
-				neighbour := open(t, conn, methods[v])
-				send(t, neighbour, ask(v, node("n", "edge"), resource.ListenerType))
-				gets(t, neighbour, v, xdstest.Listener("in", "in", 1))
+				conn := xdstest.Dial(t, r.Address, nil)
+				neighbour := xdstest.OpenStreamOn(t, conn, methods[v])
+				neighbour.Ask(node("n", "edge"), resource.ListenerType)
+				gets(t, neighbour, xdstest.Listener("in", "in", 1))
 				before := r.Metric("refused_total", "reason", tc.reason)
-				s := open(t, conn, methods[v])
-				send(t, s, tc.tooMuch(v)...)
-				refused(t, s, answer(v), codes.ResourceExhausted)
+				s := xdstest.OpenStreamOn(t, conn, methods[v])
+				s.Send(tc.tooMuch(v)...)
+				s.WantEnd(codes.ResourceExhausted)
 				if n := r.Metric("refused_total", "reason", tc.reason); n != before+1 {
 					t.Errorf("%v were counted", n-before)
 				}
-				again := open(t, conn, methods[v])
-				send(t, again, ask(v, node("n", "edge"), resource.ClusterType))
-				gets(t, again, v, xdstest.Cluster("web", 1))
-				send(t, neighbour, ask(v, nil, resource.ClusterType))
-				gets(t, neighbour, v, xdstest.Cluster("web", 1))
+				again := xdstest.OpenStreamOn(t, conn, methods[v])
+				again.Ask(node("n", "edge"), resource.ClusterType)
+				gets(t, again, xdstest.Cluster("web", 1))
+				neighbour.Ask(nil, resource.ClusterType)
+				gets(t, neighbour, xdstest.Cluster("web", 1))
 			})
 		}
 	}

@@ -50,9 +50,9 @@ func TestP53_OriginDies(t *testing.T) {
 		}
 		// Of another key nothing is held, and there is nobody to ask.
 		for _, v := range variants {
-			s := raw(t, r.Address, v)
-			send(t, s, ask(v, node("n", "nothing-held"), resource.ClusterType))
-			refused(t, s, answer(v), codes.Unavailable)
+			s := xdstest.OpenStream(t, r.Address, methods[v])
+			s.Ask(node("n", "nothing-held"), resource.ClusterType)
+			s.WantEnd(codes.Unavailable)
 		}
 		r.WaitMetric(2, "refused_total", "reason", "origin_unreachable")
 
@@ -76,18 +76,18 @@ func TestP53_SilentOriginEndsNothing(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			t.Parallel()
-			f := newFake(t)
+			f := xdstest.StartScriptedOrigin(t)
 			r := serve(t, f.Address, xdstest.Config{"upstream.variant": v.String(), "upstream.first_answer_timeout": "100ms"})
 			c := client(t, r.Address, fleet.ClientConfig{Node: node("n", "edge"), Variant: v, Behaviour: fleet.Raw,
 				Subscribe: []fleet.Subscription{{Type: resource.ClusterType}, {Type: resource.EndpointType, Names: []string{"late"}}}})
-			f.waitRequest(t, "a xdstest.Request", func(q xdstest.Request) bool { return q.Type == resource.EndpointType })
+			f.WaitType(resource.EndpointType)
 			// Longer than first_answer_timeout: silence says nothing of any name (P57).
 			r.WaitMetric(1, "upstream_silent_streams", "origin", f.Address)
 			<-time.After(300 * time.Millisecond)
 			if c.Absent(resource.EndpointType) != nil {
 				t.Error("the client was told that the name does not exist")
 			}
-			f.send(t, response(v, resource.EndpointType, "1", entryOf(xdstest.Endpoints("late", 1))))
+			f.Respond(resource.EndpointType, "1", xdstest.Endpoints("late", 1))
 			waitFor(t, c, "what came late", has(xdstest.Endpoints("late", 1)))
 			if n := c.Counters().Streams; n != 1 {
 				t.Errorf("%s needed %d streams", c, n)
@@ -102,7 +102,7 @@ func TestP53_SilentOriginIsShown(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			t.Parallel()
-			f := newFake(t)
+			f := xdstest.StartScriptedOrigin(t)
 			r := serve(t, f.Address, xdstest.Config{"upstream.variant": v.String(), "upstream.first_answer_timeout": "100ms"})
 			for _, cluster := range []string{"edge", "mesh"} {
 				client(t, r.Address, fleet.ClientConfig{Node: node("n", cluster), Variant: v, Behaviour: fleet.Raw, Subscribe: []fleet.Subscription{{Type: resource.ClusterType}}})
@@ -120,7 +120,7 @@ func TestP53_SilentOriginIsShown(t *testing.T) {
 			if body, err := r.Get("/origins"); err != nil || !strings.Contains(string(body), `"silent_since"`) || !strings.Contains(string(body), `"silent_streams": 2`) {
 				t.Errorf("/origins: %s, %v", body, err)
 			}
-			f.send(t, response(v, resource.ClusterType, "1", entryOf(xdstest.Cluster("web", 1)))) // on the newest of them
+			f.Respond(resource.ClusterType, "1", xdstest.Cluster("web", 1)) // on the newest of them
 			xdstest.Eventually(t, "one that speaks", xdstest.Holds(func() bool { return silent() == 1 && r.Metric("upstream_silent_streams") == 1 }))
 			if n := strings.Count(r.Log(), "origin is silent:"); n != 1 {
 				t.Errorf("told %d times", n)

@@ -18,19 +18,12 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
+// methods are those of the aggregated service.
+var methods = map[fleet.Variant]string{fleet.SotW: xdstest.SotWMethod, fleet.Delta: xdstest.DeltaMethod}
+
 // ask is a first request, in either variant.
 func ask(v fleet.Variant, n *corev3.Node, typ string, names ...string) proto.Message {
-	if v == fleet.SotW {
-		return &discoveryv3.DiscoveryRequest{Node: n, TypeUrl: string(typ), ResourceNames: names}
-	}
-	return &discoveryv3.DeltaDiscoveryRequest{Node: n, TypeUrl: string(typ), ResourceNamesSubscribe: names}
-}
-
-func answer(v fleet.Variant) proto.Message {
-	if v == fleet.SotW {
-		return new(discoveryv3.DiscoveryResponse)
-	}
-	return new(discoveryv3.DeltaDiscoveryResponse)
+	return xdstest.NewRequest(v == fleet.Delta, n, typ, names...)
 }
 
 // names are n different ones.
@@ -57,24 +50,24 @@ func TestP16_BadClientsDisturbNobody(t *testing.T) {
 		code   codes.Code
 		reason string
 	}{
-		{"garbage", func(fleet.Variant) []any { return []any{wire("\xff\xff\xff not protobuf")} },
+		{"garbage", func(fleet.Variant) []any { return []any{xdstest.Raw("\xff\xff\xff not protobuf")} },
 			codes.InvalidArgument, "request_invalid"},
 		{"cut", func(v fleet.Variant) []any {
 			b, _ := proto.Marshal(ask(v, n, resource.ClusterType)) // of a message made here
-			return []any{wire(b[:len(b)-3])}
+			return []any{xdstest.Raw(b[:len(b)-3])}
 		}, codes.InvalidArgument, "request_invalid"},
-		{"garbage later", func(v fleet.Variant) []any { return []any{ask(v, n, resource.ClusterType), wire("\x0a\xff")} },
+		{"garbage later", func(v fleet.Variant) []any { return []any{ask(v, n, resource.ClusterType), xdstest.Raw("\x0a\xff")} },
 			codes.InvalidArgument, "request_invalid"},
 		{"node of garbage", func(v fleet.Variant) []any {
 			if v == fleet.SotW { // the node is field 2, field 1 the version
-				return []any{wire("\x12\x02\x0a\x7f\x22\x01t")}
+				return []any{xdstest.Raw("\x12\x02\x0a\x7f\x22\x01t")}
 			}
-			return []any{wire("\x0a\x02\x0a\x7f\x12\x01t")} // field 1, the type is field 2
+			return []any{xdstest.Raw("\x0a\x02\x0a\x7f\x12\x01t")} // field 1, the type is field 2
 		},
 			codes.InvalidArgument, "node_invalid"},
 		{"no node P1", func(v fleet.Variant) []any { return []any{ask(v, nil, resource.ClusterType)} },
 			codes.InvalidArgument, "node_missing"},
-		{"empty request P1", func(fleet.Variant) []any { return []any{wire("")} },
+		{"empty request P1", func(fleet.Variant) []any { return []any{xdstest.Raw("")} },
 			codes.InvalidArgument, "node_missing"},
 		{"no type P2", func(v fleet.Variant) []any { return []any{ask(v, n, "")} },
 			codes.InvalidArgument, "type_missing"},
@@ -127,9 +120,9 @@ func TestP16_BadClientsDisturbNobody(t *testing.T) {
 		for _, v := range variants {
 			t.Run(tc.name+"/"+v.String(), func(t *testing.T) {
 				before := r.Metric("refused_total", "reason", tc.reason)
-				s := raw(t, r.Address, v)
-				send(t, s, tc.send(v)...)
-				refused(t, s, answer(v), tc.code)
+				s := xdstest.OpenStream(t, r.Address, methods[v])
+				s.Send(tc.send(v)...)
+				s.WantEnd(tc.code)
 				r.WaitMetric(before+1, "refused_total", "reason", tc.reason)
 				revision++
 				o.Put("edge", xdstest.Web(revision)...)
@@ -157,9 +150,9 @@ func TestP5_UnmappedNodeIsToldTheRules(t *testing.T) {
 		map[string]any{"match": `node.metadata.tenant == "a"`, "key": "node.metadata.tenant"},
 	}})
 	for _, v := range variants {
-		s := raw(t, r.Address, v)
-		send(t, s, ask(v, node("n", "nowhere"), resource.ClusterType)) // and no metadata: no match, no error
-		msg := refused(t, s, answer(v), codes.PermissionDenied).Message()
+		s := xdstest.OpenStream(t, r.Address, methods[v])
+		s.Ask(node("n", "nowhere"), resource.ClusterType) // and no metadata: no match, no error
+		msg := s.WantEnd(codes.PermissionDenied).Message()
 		for _, rule := range []string{`node.cluster == "edge"`, `node.metadata.tenant == "a"`} {
 			if !strings.Contains(msg, rule) && !strings.Contains(msg, "rules[") {
 				t.Errorf("%s: the refusal does not name the rules: %q", v, msg)
@@ -176,18 +169,18 @@ func TestP2_ServiceOfOneType(t *testing.T) {
 	o := origin(t, xdstest.Snapshot)
 	o.Put("edge", xdstest.Web(1)...)
 	r := serve(t, o.Address, nil)
-	for v, method := range map[fleet.Variant]string{
-		fleet.SotW:  "/envoy.service.cluster.v3.ClusterDiscoveryService/StreamClusters",
-		fleet.Delta: "/envoy.service.cluster.v3.ClusterDiscoveryService/DeltaClusters",
+	for _, method := range []string{
+		"/envoy.service.cluster.v3.ClusterDiscoveryService/StreamClusters",
+		"/envoy.service.cluster.v3.ClusterDiscoveryService/DeltaClusters",
 	} {
-		good := rawOn(t, r.Address, method)
-		send(t, good, ask(v, node("n", "edge"), ""))
-		if err := good.RecvMsg(answer(v)); err != nil {
+		good := xdstest.OpenStream(t, r.Address, method)
+		good.Ask(node("n", "edge"), "")
+		if _, err := good.Receive(); err != nil {
 			t.Errorf("%s: without a type: %v", method, err)
 		}
-		bad := rawOn(t, r.Address, method)
-		send(t, bad, ask(v, node("n", "edge"), resource.ListenerType))
-		refused(t, bad, answer(v), codes.InvalidArgument)
+		bad := xdstest.OpenStream(t, r.Address, method)
+		bad.Ask(node("n", "edge"), resource.ListenerType)
+		bad.WantEnd(codes.InvalidArgument)
 	}
 	r.WaitMetric(2, "refused_total", "reason", "type_mismatch")
 }

@@ -19,15 +19,14 @@ import (
 // get it, and the next good response is taken.
 func TestP18_BadOriginResponses(t *testing.T) {
 	garbage := &anypb.Any{TypeUrl: string(resource.ClusterType), Value: []byte("\x0a\xffgarbage")}
-	nameless := xdstest.Pack(xdstest.Cluster("", 1))
 	both := func(fleet.Variant) any {
 		return &discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(resource.ClusterType), Nonce: "bad",
 			Resources:        []*discoveryv3.Resource{{Name: "web", Version: "2", Resource: xdstest.Pack(xdstest.Cluster("web", 9))}},
 			RemovedResources: []string{"web"}}
 	}
-	entries := func(e ...entry) func(v fleet.Variant) any {
+	entries := func(e ...proto.Message) func(v fleet.Variant) any {
 		return func(v fleet.Variant) any {
-			return response(v, resource.ClusterType, "bad", append([]entry{entryOf(xdstest.Cluster("other", 9))}, e...)...)
+			return xdstest.NewResponse(v == fleet.Delta, resource.ClusterType, "bad", append(e, xdstest.Cluster("other", 9))...)
 		}
 	}
 	cases := []struct {
@@ -36,38 +35,38 @@ func TestP18_BadOriginResponses(t *testing.T) {
 		response func(v fleet.Variant) any
 		reason   string
 	}{
-		{"the same name twice", variants, entries(entryOf(xdstest.Cluster("web", 9)), entryOf(xdstest.Cluster("web", 10))), "duplicate_name"},
-		{"no name", variants, entries(entry{body: nameless}), "nameless"},
-		{"another type", variants, entries(entryOf(xdstest.Endpoints("web", 1))), "wrong_type"},
-		{"a name over 2 KiB", variants, entries(entryOf(xdstest.Cluster(strings.Repeat("n", 2049), 1))), "invalid_name"},
+		{"the same name twice", variants, entries(xdstest.Cluster("web", 9), xdstest.Cluster("web", 10)), "duplicate_name"},
+		{"no name", variants, entries(xdstest.Cluster("", 1)), "nameless"},
+		{"another type", variants, entries(xdstest.Endpoints("web", 1)), "wrong_type"},
+		{"a name over 2 KiB", variants, entries(xdstest.Cluster(strings.Repeat("n", 2049), 1)), "invalid_name"},
 		{"changed and removed", []fleet.Variant{fleet.Delta}, both, "changed_and_removed"},
-		{"a body of garbage", []fleet.Variant{fleet.SotW}, entries(entry{name: "x", body: garbage}), "unreadable"},
+		{"a body of garbage", []fleet.Variant{fleet.SotW}, entries(garbage), "unreadable"},
 		{"a resource of garbage", variants, func(v fleet.Variant) any {
-			b, _ := proto.Marshal(response(v, resource.ClusterType, "bad")) // of a message made here
-			return wire(append(b, 0x12, 0x02, 0xff, 0xff))
+			b, _ := proto.Marshal(xdstest.NewResponse(v == fleet.Delta, resource.ClusterType, "bad")) // of a message made here
+			return xdstest.Raw(append(b, 0x12, 0x02, 0xff, 0xff))
 		}, "unreadable"},
 	}
 	for _, up := range variants {
 		t.Run(up.String(), func(t *testing.T) {
-			f := newFake(t)
+			f := xdstest.StartScriptedOrigin(t)
 			r := serve(t, f.Address, xdstest.Config{"upstream.variant": up.String()})
 			clients := envoys(t, r.Address, "edge")
 			for _, typ := range []string{resource.ClusterType, resource.ListenerType} {
-				f.waitRequest(t, "a xdstest.Request of "+string(typ), func(q xdstest.Request) bool { return q.Type == typ })
+				f.WaitType(typ)
 			}
 			good := func(n int) {
 				t.Helper()
 				nonce := fmt.Sprint("good-", n)
-				f.send(t, response(up, resource.ClusterType, nonce, entryOf(xdstest.Cluster("web", n))))
-				if a := f.waitAnswer(t, nonce); a.Error != nil {
+				f.Respond(resource.ClusterType, nonce, xdstest.Cluster("web", n))
+				if a := f.WaitAnswer(nonce); a.Error != nil {
 					t.Fatalf("a good response was refused: %v", a.Error)
 				}
 				waitAll(t, clients, "a good response", has(xdstest.Cluster("web", n)))
 			}
 			good(1)
-			f.send(t, response(up, resource.ListenerType, "listeners", entryOf(xdstest.Listener("in", "in", 1))))
-			f.waitRequest(t, "a xdstest.Request of load assignments", func(q xdstest.Request) bool { return q.Type == resource.EndpointType })
-			f.send(t, response(up, resource.EndpointType, "endpoints", entryOf(xdstest.Endpoints("web", 1))))
+			f.Respond(resource.ListenerType, "listeners", xdstest.Listener("in", "in", 1))
+			f.WaitType(resource.EndpointType)
+			f.Respond(resource.EndpointType, "endpoints", xdstest.Endpoints("web", 1))
 			waitAll(t, clients, "endpoints", has(xdstest.Endpoints("web", 1)))
 
 			n := 1
@@ -79,11 +78,8 @@ func TestP18_BadOriginResponses(t *testing.T) {
 					t.Run(tc.name, func(t *testing.T) {
 						before := r.Metric("upstream_rejected_total", "reason", tc.reason)
 						rejected := r.Metric("upstream_updates_total", "type", "CDS", "result", "rejected")
-						f.mu.Lock()
-						f.said = nil
-						f.mu.Unlock()
-						f.send(t, tc.response(up))
-						if a := f.waitAnswer(t, "bad"); a.Error == nil {
+						f.Send(tc.response(up))
+						if a := f.WaitAnswer("bad"); a.Error == nil {
 							t.Fatalf("%+v is no NACK", a)
 						} else if a.Error.GetMessage() == "" || a.Error.GetCode() == 0 {
 							t.Errorf("the NACK does not say why: %v", a.Error)
@@ -104,7 +100,7 @@ func TestP18_BadOriginResponses(t *testing.T) {
 					})
 				}
 			}
-			if s := f.streams(); s != 1 {
+			if s := f.Streams(); s != 1 {
 				t.Errorf("the origin had %d streams, want 1", s)
 			}
 		})
@@ -116,23 +112,19 @@ func TestP18_BadOriginResponses(t *testing.T) {
 func TestP53_GarbageFromTheOrigin(t *testing.T) {
 	for _, up := range variants {
 		t.Run(up.String(), func(t *testing.T) {
-			f := newFake(t)
+			f := xdstest.StartScriptedOrigin(t)
 			r := serve(t, f.Address, xdstest.Config{"upstream.variant": up.String()})
 			c := client(t, r.Address, fleet.ClientConfig{Node: node("n", "edge"), Variant: up, Behaviour: fleet.Raw,
 				Subscribe: []fleet.Subscription{{Type: resource.ClusterType}}})
-			cds := func(q xdstest.Request) bool { return q.Type == resource.ClusterType }
-			f.waitRequest(t, "a xdstest.Request", cds)
-			f.send(t, response(up, resource.ClusterType, "1", entryOf(xdstest.Cluster("web", 1))))
+			f.WaitType(resource.ClusterType)
+			f.Respond(resource.ClusterType, "1", xdstest.Cluster("web", 1))
 			waitFor(t, c, "a good response", has(xdstest.Cluster("web", 1)))
 
-			f.send(t, wire("\xff\xff\xff not protobuf"))
-			xdstest.Eventually(t, "another stream", xdstest.Holds(func() bool { return f.streams() == 2 }))
+			f.Send(xdstest.Raw("\xff\xff\xff not protobuf"))
+			xdstest.Eventually(t, "another stream", xdstest.Holds(func() bool { return f.Streams() == 2 }))
 			r.WaitMetric(1, "upstream_rejected_total", "reason", "unreadable")
-			f.mu.Lock()
-			f.said = nil
-			f.mu.Unlock()
-			f.send(t, response(up, resource.ClusterType, "2", entryOf(xdstest.Cluster("web", 2))))
-			f.waitAnswer(t, "2")
+			f.Respond(resource.ClusterType, "2", xdstest.Cluster("web", 2))
+			f.WaitAnswer("2")
 			waitFor(t, c, "a good response", has(xdstest.Cluster("web", 2)))
 			if n := c.Counters().Streams; n != 1 {
 				t.Errorf("%s needed %d streams", c, n)

@@ -113,24 +113,20 @@ func TestP53_TheFirstOriginIsNotThere(t *testing.T) {
 func TestP56_RemovalsWaitForTheAnswer(t *testing.T) {
 	eachCombination(t, func(t *testing.T, upstream string, v fleet.Variant) {
 		t.Parallel()
-		first, second := origin(t, xdstest.Linear), newFake(t)
+		first, second := origin(t, xdstest.Linear), xdstest.StartScriptedOrigin(t)
 		first.Put("edge", xdstest.Cluster("a", 1), xdstest.Cluster("b", 1), xdstest.Routes("r", "a", 1))
 		r := serve(t, "", xdstest.Config{"upstream.variant": upstream, "upstream.origins": xdstest.Origins(first.Address, second.Address)})
 		c := client(t, r.Address, fleet.ClientConfig{Node: node("n", "edge"), Variant: v, Behaviour: fleet.Raw,
 			Subscribe: []fleet.Subscription{{Type: resource.ClusterType}, {Type: resource.RouteType, Names: []string{"r"}}}})
 		waitFor(t, c, "what the first origin has", hasAll(xdstest.Cluster("a", 1), xdstest.Cluster("b", 1), xdstest.Routes("r", "a", 1)))
 		first.Stop()
-		up := fleet.SotW
-		if upstream == "delta" {
-			up = fleet.Delta
-		}
-		second.waitRequest(t, "the question for routes", func(q xdstest.Request) bool { return q.Type == resource.RouteType })
-		second.send(t, response(up, resource.RouteType, "1", entryOf(xdstest.Routes("r", "a", 2))))
+		second.WaitType(resource.RouteType)
+		second.Respond(resource.RouteType, "1", xdstest.Routes("r", "a", 2))
 		waitFor(t, c, "the second origin's routes", has(xdstest.Routes("r", "a", 2)))
 		if !hasAll(xdstest.Cluster("a", 1), xdstest.Cluster("b", 1))(c) {
 			t.Error("clusters went before the second origin spoke of any")
 		}
-		second.send(t, response(up, resource.ClusterType, "2", entryOf(xdstest.Cluster("a", 2))))
+		second.Respond(resource.ClusterType, "2", xdstest.Cluster("a", 2))
 		waitFor(t, c, "the second origin's cluster", has(xdstest.Cluster("a", 2)))
 		if upstream == "sotw" { // in incremental it has to be said
 			waitFor(t, c, "the removal", hasNot(resource.ClusterType, "b"))

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/grpc/codes"
 
@@ -18,16 +17,13 @@ import (
 // identifier is what the first response for clusters says of who gives it.
 func identifier(t *testing.T, r *relay, v fleet.Variant, cluster string) string {
 	t.Helper()
-	s := raw(t, r.Address, v)
-	send(t, s, ask(v, node("who-are-you", cluster), resource.ClusterType))
-	m := answer(v)
-	if err := s.RecvMsg(m); err != nil {
+	s := xdstest.OpenStream(t, r.Address, methods[v])
+	s.Ask(node("who-are-you", cluster), resource.ClusterType)
+	m, err := s.Receive()
+	if err != nil {
 		t.Fatal(err)
 	}
-	if m, ok := m.(*discoveryv3.DiscoveryResponse); ok {
-		return m.GetControlPlane().GetIdentifier()
-	}
-	return m.(*discoveryv3.DeltaDiscoveryResponse).GetControlPlane().GetIdentifier()
+	return m.Identifier
 }
 
 // written waits until all that the clients took is on disk: as many files.
@@ -68,9 +64,9 @@ func TestP53_LastKnownGood(t *testing.T) {
 				t.Errorf("identifier %q", id)
 			}
 			// Of another key there is nothing.
-			s := raw(t, r.Address, v)
-			send(t, s, ask(v, node("n", "nothing-good"), resource.ClusterType))
-			refused(t, s, answer(v), codes.Unavailable)
+			s := xdstest.OpenStream(t, r.Address, methods[v])
+			s.Ask(node("n", "nothing-good"), resource.ClusterType)
+			s.WantEnd(codes.Unavailable)
 		}
 
 		o.Remove("edge", resource.ClusterType, "gone")

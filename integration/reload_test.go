@@ -215,9 +215,9 @@ func TestReloadOfLimitsAndLevel(t *testing.T) {
 	} {
 		r.to(xdstest.Config{"downstream.limits." + limit: 1}, reloaded+"downstream.limits."+limit)
 		for _, v := range variants {
-			s := raw(t, r.Address, v)
-			send(t, s, ask(v, node("n", "edge"), resource.ClusterType))
-			refused(t, s, answer(v), code)
+			s := xdstest.OpenStream(t, r.Address, methods[v])
+			s.Ask(node("n", "edge"), resource.ClusterType)
+			s.WantEnd(code)
 		}
 		r.to(nil, reloaded+"downstream.limits."+limit)
 		waitFor(t, come("after-"+limit), "what the origin has", has(xdstest.Cluster("web", 1)))

@@ -12,7 +12,6 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 
-	"xdsrelay/internal/fleet"
 	"xdsrelay/internal/xdstest"
 )
 
@@ -94,8 +93,8 @@ func TestP70_InterestStays(t *testing.T) {
 			s["upstream.linger"] = "1ms"
 			r := serve(t, o.Address, s)
 			// One who keeps the key in use.
-			other := raw(t, r.Address, fleet.Delta)
-			send(t, other, ask(fleet.Delta, node("other", "edge"), resource.EndpointType, "b"))
+			other := xdstest.OpenStream(t, r.Address, xdstest.DeltaMethod)
+			other.Ask(node("other", "edge"), resource.EndpointType, "b")
 			polled := time.Now()
 			if got := r.ask(httpClient(t, "http1"), node("n", "edge"), resource.EndpointType, "", "a"); got.status != http.StatusOK {
 				t.Fatalf("%d %s", got.status, got.body)

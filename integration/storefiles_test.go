@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"xdsrelay/internal/fleet"
 	"xdsrelay/internal/xdstest"
@@ -42,9 +41,9 @@ func TestP6_SecretsAreInNoFile(t *testing.T) {
 			r := serve(t, o.Address, xdstest.Config{"downstream.secrets": "allow", "upstream.variant": up,
 				"store": map[string]any{"path": dir, "interval": "20ms"}})
 			for _, v := range variants {
-				s := open(t, dial(t, r.Address, insecure.NewCredentials()), methods[v])
-				send(t, s, ask(v, node("n", "mesh"), resource.SecretType, "s"))
-				gets(t, s, v, secret("s"))
+				s := xdstest.OpenStream(t, r.Address, methods[v])
+				s.Ask(node("n", "mesh"), resource.SecretType, "s")
+				gets(t, s, secret("s"))
 				waitFor(t, client(t, r.Address, fleet.ClientConfig{Node: node("n", "mesh"), Variant: v, Behaviour: fleet.Raw,
 					Subscribe: []fleet.Subscription{{Type: resource.ClusterType}, {Type: resource.SecretType, Names: []string{"s"}}}}), "both", hasAll(xdstest.Cluster("c", 1), secret("s")))
 			}

@@ -25,7 +25,7 @@ func TestP66_StoredIsServedBesideASilentOrigin(t *testing.T) {
 		first.written(t, dir, 4)
 		first.Kill()
 
-		silent := newFake(t)
+		silent := xdstest.StartScriptedOrigin(t)
 		r := serve(t, silent.Address, conf)
 		clients := envoys(t, r.Address, "edge")
 		waitAll(t, clients, "what is stored", hasAll(append(xdstest.Web(1), gone)...))
@@ -33,14 +33,9 @@ func TestP66_StoredIsServedBesideASilentOrigin(t *testing.T) {
 		if id := identifier(t, r, fleet.SotW, "edge"); !strings.HasSuffix(id, " (last known good)") {
 			t.Errorf("identifier %q", id)
 		}
-		v := fleet.SotW
-		if upstream == "delta" {
-			v = fleet.Delta
-		}
-		answer := response(v, resource.ClusterType, "2", entryOf(xdstest.Cluster("web", 2)))
-		silent.send(t, answer)
+		silent.Respond(resource.ClusterType, "2", xdstest.Cluster("web", 2))
 		waitAll(t, clients, "the origin's answer", hasAll(xdstest.Cluster("web", 2)))
-		if v == fleet.SotW {
+		if upstream == "sotw" {
 			waitAll(t, clients, "the deletion", hasNot(resource.ClusterType, "gone"))
 		}
 		for _, c := range clients {

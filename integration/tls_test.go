@@ -15,19 +15,15 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	runtimev3 "github.com/envoyproxy/go-control-plane/envoy/service/runtime/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
-	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"xdsrelay/internal/fleet"
@@ -66,17 +62,7 @@ func (i *issued) dial(target, uri string) *grpc.ClientConn {
 	if uri != "" {
 		conf.Certificates = []tls.Certificate{i.ca.Pair(i.t, tlstest.URI(uri)).TLS(i.t)}
 	}
-	return dial(i.t, target, credentials.NewTLS(conf))
-}
-
-func dial(t testing.TB, target string, creds credentials.TransportCredentials) *grpc.ClientConn {
-	t.Helper()
-	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() }) // nothing is left to be said on it
-	return conn
+	return xdstest.Dial(i.t, target, credentials.NewTLS(conf))
 }
 
 // serveOn starts a relay with these listeners, and returns their addresses.
@@ -98,47 +84,17 @@ var secretMethods = map[fleet.Variant]string{
 	fleet.Delta: "/envoy.service.secret.v3.SecretDiscoveryService/DeltaSecrets",
 }
 
-func open(t testing.TB, conn *grpc.ClientConn, method string) grpc.ClientStream {
+// gets fails unless the next answer has just this resource; it returns the nonce.
+func gets(t testing.TB, s *xdstest.Stream, want types.Resource) (nonce string) {
 	t.Helper()
-	s, err := conn.NewStream(xdstest.Context(t), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
+	r, err := s.Receive()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
-}
-
-// inside is what an answer holds: its type, and the bodies of its resources.
-func inside(t testing.TB, m proto.Message) (typ, nonce string, bodies []string) {
-	t.Helper()
-	switch m := m.(type) {
-	case *discoveryv3.DiscoveryResponse:
-		for _, a := range m.Resources {
-			bodies = append(bodies, string(a.Value))
-		}
-		return m.TypeUrl, m.Nonce, bodies
-	case *discoveryv3.DeltaDiscoveryResponse:
-		for _, r := range m.Resources {
-			bodies = append(bodies, string(r.Resource.GetValue()))
-		}
-		return m.TypeUrl, m.Nonce, bodies
+	if r.Type != xdstest.TypeOf(want) || len(r.Resources) != 1 || string(r.Resources[0].Value) != string(marshal(want)) {
+		t.Fatalf("%s has %q, want %v", r.Type, r.Resources, want)
 	}
-	t.Fatalf("%T", m)
-	return "", "", nil
-}
-
-// gets fails unless the next answer has just this resource; it returns the nonce.
-func gets(t testing.TB, s grpc.ClientStream, v fleet.Variant, want types.Resource) string {
-	t.Helper()
-	m := answer(v)
-	if err := s.RecvMsg(m); err != nil {
-		t.Fatal(err)
-	}
-	url, _ := xdstest.NameOf(want)
-	typ, nonce, bodies := inside(t, m)
-	if typ != string(url) || len(bodies) != 1 || bodies[0] != string(marshal(want)) {
-		t.Fatalf("%s has %q, want %v", typ, bodies, want)
-	}
-	return nonce
+	return r.Nonce
 }
 
 const hidden = "the-key-that-nobody-may-see"
@@ -173,37 +129,38 @@ func TestP6_SecretsGoToProvenIdentities(t *testing.T) {
 			map[string]any{"tls": certs.serverTLS("one-way", false)},
 			map[string]any{})
 		proven, oneWay := certs.dial(at[0], me), certs.dial(at[1], me)
-		plain := dial(t, at[2], insecure.NewCredentials())
+		plain := xdstest.Dial(t, at[2], nil)
 		for _, v := range variants {
 			t.Run(combination(up, v, true), func(t *testing.T) {
-				s := open(t, proven, methods[v])
-				send(t, s, ask(v, n, resource.SecretType, "s"))
-				gets(t, s, v, secret("s"))
+				s := xdstest.OpenStreamOn(t, proven, methods[v])
+				s.Ask(n, resource.SecretType, "s")
+				gets(t, s, secret("s"))
 				for _, conn := range []*grpc.ClientConn{oneWay, plain} {
 					before := r.Metric("refused_total", "reason", "secrets")
-					s := open(t, conn, methods[v])
-					send(t, s, ask(v, n, resource.SecretType, "s"), ask(v, nil, resource.RuntimeType, "r"))
-					gets(t, s, v, setting)
+					s := xdstest.OpenStreamOn(t, conn, methods[v])
+					s.Ask(n, resource.SecretType, "s")
+					s.Ask(nil, resource.RuntimeType, "r")
+					gets(t, s, setting)
 					if got := r.Metric("refused_total", "reason", "secrets"); got != before+1 {
 						t.Errorf("counted %v times, want 1", got-before)
 					}
 				}
-				s = open(t, proven, methods[v])
-				send(t, s, ask(v, node("spiffe://cluster.test/ns/shop/sa/till", "mesh"), resource.RuntimeType, "r"))
-				refused(t, s, answer(v), codes.PermissionDenied)
+				s = xdstest.OpenStreamOn(t, proven, methods[v])
+				s.Ask(node("spiffe://cluster.test/ns/shop/sa/till", "mesh"), resource.RuntimeType, "r")
+				s.WantEnd(codes.PermissionDenied)
 			})
 			t.Run(combination(up, v, false), func(t *testing.T) {
-				s := open(t, proven, secretMethods[v])
-				send(t, s, ask(v, n, "", "s"))
-				gets(t, s, v, secret("s"))
+				s := xdstest.OpenStreamOn(t, proven, secretMethods[v])
+				s.Ask(n, "", "s")
+				gets(t, s, secret("s"))
 				for _, conn := range []*grpc.ClientConn{oneWay, plain} {
-					s := open(t, conn, secretMethods[v])
-					send(t, s, ask(v, n, "", "s"))
-					refused(t, s, answer(v), codes.PermissionDenied)
+					s := xdstest.OpenStreamOn(t, conn, secretMethods[v])
+					s.Ask(n, "", "s")
+					s.WantEnd(codes.PermissionDenied)
 				}
-				s = open(t, proven, secretMethods[v])
-				send(t, s, ask(v, node("spiffe://cluster.test/ns/shop/sa/till", "mesh"), "", "s"))
-				refused(t, s, answer(v), codes.PermissionDenied)
+				s = xdstest.OpenStreamOn(t, proven, secretMethods[v])
+				s.Ask(node("spiffe://cluster.test/ns/shop/sa/till", "mesh"), "", "s")
+				s.WantEnd(codes.PermissionDenied)
 			})
 		}
 		if got := r.Metric("refused_total", "reason", "identity"); got != 4 {
@@ -219,15 +176,10 @@ func TestP6_SecretsAreShownNowhere(t *testing.T) {
 	o.Put("mesh", secret("s"))
 	r := serve(t, o.Address, xdstest.Config{"downstream.secrets": "allow", "log.level": "debug"})
 	for _, v := range variants {
-		s := open(t, dial(t, r.Address, insecure.NewCredentials()), methods[v])
-		send(t, s, ask(v, node("n", "mesh"), resource.SecretType, "s"))
-		nonce := gets(t, s, v, secret("s"))
-		why := &statuspb.Status{Code: 3, Message: "cannot take " + hidden}
-		if v == fleet.SotW {
-			send(t, s, &discoveryv3.DiscoveryRequest{TypeUrl: string(resource.SecretType), ResourceNames: []string{"s"}, ResponseNonce: nonce, ErrorDetail: why})
-		} else {
-			send(t, s, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(resource.SecretType), ResponseNonce: nonce, ErrorDetail: why})
-		}
+		s := xdstest.OpenStream(t, r.Address, methods[v])
+		s.Ask(node("n", "mesh"), resource.SecretType, "s")
+		nonce := gets(t, s, secret("s"))
+		s.Nack(resource.SecretType, nonce, "cannot take "+hidden, "s")
 	}
 	r.WaitMetric(2, "downstream_nacks_total", "type", "SDS")
 	shown := ""
@@ -274,15 +226,10 @@ func TestP6_InlineKeysAreShownNowhere(t *testing.T) {
 		n.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{"token": structpb.NewStringValue(hidden)}}
 		for i, quote := range quotes {
 			for _, v := range variants {
-				s := open(t, dial(t, r.Address, insecure.NewCredentials()), methods[v])
-				send(t, s, ask(v, n, resource.ClusterType))
-				nonce := gets(t, s, v, keyed("web"))
-				why := &statuspb.Status{Code: 3, Message: fmt.Sprintf("%d: cannot take %s", i, quote)}
-				if v == fleet.SotW {
-					send(t, s, &discoveryv3.DiscoveryRequest{TypeUrl: string(resource.ClusterType), ResponseNonce: nonce, ErrorDetail: why})
-				} else {
-					send(t, s, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(resource.ClusterType), ResponseNonce: nonce, ErrorDetail: why})
-				}
+				s := xdstest.OpenStream(t, r.Address, methods[v])
+				s.Ask(n, resource.ClusterType)
+				nonce := gets(t, s, keyed("web"))
+				s.Nack(resource.ClusterType, nonce, fmt.Sprintf("%d: cannot take %s", i, quote))
 				r.WaitMetric(float64(2*i+int(v)+1), "downstream_nacks_total", "type", "CDS")
 			}
 		}
@@ -298,13 +245,13 @@ func TestP6_InlineKeysAreShownNowhere(t *testing.T) {
 
 // What an origin says as it ends a stream goes to operators and to clients.
 func TestP6_OriginsWordsAreRedacted(t *testing.T) {
-	f := newFake(t)
-	f.refuse(status.Error(codes.PermissionDenied, `wrong credentials in postgres://relay:`+hidden+`@db/xds`))
+	f := xdstest.StartScriptedOrigin(t)
+	f.Refuse(status.Error(codes.PermissionDenied, `wrong credentials in postgres://relay:`+hidden+`@db/xds`))
 	r := serve(t, f.Address, xdstest.Config{"log.level": "debug"})
 	for _, v := range variants {
-		s := raw(t, r.Address, v)
-		send(t, s, ask(v, node("n", "mesh"), resource.ClusterType))
-		if told := refused(t, s, answer(v), codes.Unavailable).Message(); strings.Contains(told, hidden) || !strings.Contains(told, "wrong credentials") {
+		s := xdstest.OpenStream(t, r.Address, methods[v])
+		s.Ask(node("n", "mesh"), resource.ClusterType)
+		if told := s.WantEnd(codes.Unavailable).Message(); strings.Contains(told, hidden) || !strings.Contains(told, "wrong credentials") {
 			t.Errorf("%s is told %q", v, told)
 		}
 	}
@@ -361,11 +308,9 @@ func TestUpstreamMTLS(t *testing.T) {
 			tlstest.NewAuthority(t).Pair(t, tlstest.CN("stranger")).Write(t, certs.dir, "relay")
 			s["upstream.variant"] = up
 			r := start(t, "", nil, "serve", "--config", s.WriteFile(t))
-			refused(t, func() grpc.ClientStream {
-				st := raw(t, r.Address, fleet.Delta)
-				send(t, st, ask(fleet.Delta, node("n", "edge"), resource.ClusterType))
-				return st
-			}(), answer(fleet.Delta), codes.Unavailable)
+			st := xdstest.OpenStream(t, r.Address, xdstest.DeltaMethod)
+			st.Ask(node("n", "edge"), resource.ClusterType)
+			st.WantEnd(codes.Unavailable)
 			// Renewed while it runs.
 			certs.ca.Pair(t, tlstest.CN("relay")).Write(t, certs.dir, "relay")
 			waitAll(t, envoys(t, r.Address, "edge"), "resources", hasAll(xdstest.Web(1)...))
@@ -430,12 +375,12 @@ func TestListeners(t *testing.T) {
 		_, err := grpc_health_v1.NewHealthClient(conn).Check(xdstest.Context(t), &grpc_health_v1.HealthCheckRequest{})
 		return err
 	}
-	for i, conn := range []*grpc.ClientConn{dial(t, at[0], insecure.NewCredentials()), certs.dial(at[1], "spiffe://a")} {
+	for i, conn := range []*grpc.ClientConn{xdstest.Dial(t, at[0], nil), certs.dial(at[1], "spiffe://a")} {
 		if err := check(conn); err != nil {
 			t.Errorf("listener %d: %v", i, err)
 		}
 	}
-	for i, conn := range []*grpc.ClientConn{dial(t, at[1], insecure.NewCredentials()), certs.dial(at[1], ""), issue(t).dial(at[1], "spiffe://a")} {
+	for i, conn := range []*grpc.ClientConn{xdstest.Dial(t, at[1], nil), certs.dial(at[1], ""), issue(t).dial(at[1], "spiffe://a")} {
 		if err := check(conn); err == nil {
 			t.Errorf("stranger %d is let in", i)
 		}
@@ -458,9 +403,9 @@ func TestKeysByIdentity(t *testing.T) {
 		"aggregation.rules": []map[string]any{{"key": []string{"node.cluster", "peer.uri_sans[0]"}}},
 	})
 	for _, uri := range []string{"spiffe://test/a", "spiffe://test/b", "spiffe://test/a"} {
-		s := open(t, certs.dial(r.Address, uri), methods[fleet.Delta])
-		send(t, s, ask(fleet.Delta, node("same", "edge"), resource.ClusterType))
-		gets(t, s, fleet.Delta, xdstest.Web(1)[0])
+		s := xdstest.OpenStreamOn(t, certs.dial(r.Address, uri), xdstest.DeltaMethod)
+		s.Ask(node("same", "edge"), resource.ClusterType)
+		gets(t, s, xdstest.Web(1)[0])
 	}
 	var got []string
 	for _, k := range r.keys() {
@@ -470,9 +415,9 @@ func TestKeysByIdentity(t *testing.T) {
 	if want := []string{`edge/"spiffe://test/a"`, `edge/"spiffe://test/b"`}; !slices.Equal(got, want) {
 		t.Errorf("keys %q, want %q", got, want)
 	}
-	nameless := dial(t, r.Address, credentials.NewTLS(&tls.Config{RootCAs: certs.ca.Pool(),
+	nameless := xdstest.Dial(t, r.Address, credentials.NewTLS(&tls.Config{RootCAs: certs.ca.Pool(),
 		Certificates: []tls.Certificate{certs.ca.Pair(t, tlstest.CN("spiffe://test/a")).TLS(t)}}))
-	s := open(t, nameless, methods[fleet.Delta])
-	send(t, s, ask(fleet.Delta, node("same", "edge"), resource.ClusterType))
-	refused(t, s, answer(fleet.Delta), codes.PermissionDenied)
+	s := xdstest.OpenStreamOn(t, nameless, xdstest.DeltaMethod)
+	s.Ask(node("same", "edge"), resource.ClusterType)
+	s.WantEnd(codes.PermissionDenied)
 }

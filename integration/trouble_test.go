@@ -4,16 +4,15 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"xdsrelay/internal/fleet"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
@@ -122,55 +121,6 @@ func oneStream(t testing.TB, clients ...*fleet.Client) {
 	}
 }
 
-// flapper is an origin that answers each stream once, with another cluster each
-// time, and then ends it.
-type flapper struct{ streams atomic.Int64 }
-
-func (f *flapper) StreamAggregatedResources(s discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
-	for {
-		r, err := s.Recv()
-		if err != nil {
-			return err
-		}
-		if r.TypeUrl == string(resource.ClusterType) {
-			return f.once(s, fleet.SotW)
-		}
-	}
-}
-
-func (f *flapper) DeltaAggregatedResources(s discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
-	for {
-		r, err := s.Recv()
-		if err != nil {
-			return err
-		}
-		if r.TypeUrl == string(resource.ClusterType) {
-			return f.once(s, fleet.Delta)
-		}
-	}
-}
-
-func (f *flapper) once(s grpc.ServerStream, v fleet.Variant) error {
-	n := f.streams.Add(1)
-	return s.SendMsg(response(v, resource.ClusterType, fmt.Sprint("flap-", n), entryOf(xdstest.Cluster("web", 100+int(n)))))
-}
-
-// flapping starts one.
-func flapping(t testing.TB) (f *flapper, addr string) {
-	t.Helper()
-	f = new(flapper)
-	g := grpc.NewServer()
-	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, f)
-	l := xdstest.Listen(t)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = g.Serve(l) // ended by Stop
-	}()
-	t.Cleanup(func() { g.Stop(); <-done })
-	return f, l.Addr().String()
-}
-
 // troubles are those in which the origin gives nothing. What it had stays held.
 var troubles = []struct {
 	name    string
@@ -193,9 +143,9 @@ var troubles = []struct {
 // refuses each stream at once.
 func refuses(code codes.Code) func(t *testing.T, w *troubled) {
 	return func(t *testing.T, w *troubled) {
-		f := newFake(t)
-		f.refuse(ending(code))
-		w.attempts = f.streams
+		f := xdstest.StartScriptedOrigin(t)
+		f.Refuse(ending(code))
+		w.attempts = f.Streams
 		w.replaced(f.Address)
 	}
 }
@@ -267,14 +217,15 @@ func TestP54_FlappingOrigin(t *testing.T) {
 			t.Parallel()
 			second := origin(t, xdstest.Linear)
 			w := newTroubled(t, v, false, xdstest.Config{"second": second.Address})
-			f, addr := flapping(t)
-			w.replaced(addr)
-			xdstest.Eventually(t, "a stream", xdstest.Holds(func() bool { return f.streams.Load() > 0 }))
+			f := xdstest.StartScriptedOrigin(t)
+			f.AnswerOnce(func(stream int) proto.Message { return xdstest.Cluster("web", 100+stream) })
+			w.replaced(f.Address)
+			xdstest.Eventually(t, "a stream", xdstest.Holds(func() bool { return f.Streams() > 0 }))
 			began := time.Now()
 			// Three waits of up to a second each: that they take 20 ms together is one
 			// case in 750,000.
 			const flaps = 4
-			xdstest.Eventually(t, "streams", xdstest.Holds(func() bool { return f.streams.Load() >= flaps }))
+			xdstest.Eventually(t, "streams", xdstest.Holds(func() bool { return f.Streams() >= flaps }))
 			if took := time.Since(began); took < 20*time.Millisecond {
 				t.Errorf("%d streams within %v", flaps, took)
 			}
@@ -282,7 +233,7 @@ func TestP54_FlappingOrigin(t *testing.T) {
 			rest := hasAll(xdstest.Web(1)[1:]...)
 			everyone := append(late, w.clients...)
 			waitAll(t, everyone, "what it said, and what is held", func(c *fleet.Client) bool {
-				for n := flaps; n <= int(f.streams.Load()); n++ {
+				for n := flaps; n <= f.Streams(); n++ {
 					if has(xdstest.Cluster("web", 100+n))(c) {
 						return rest(c)
 					}
@@ -337,18 +288,18 @@ func TestP57_HalfAnsweringOrigin(t *testing.T) {
 		t.Run(v.String(), func(t *testing.T) {
 			t.Parallel()
 			w := newTroubled(t, v, false, nil)
-			f := newFake(t)
+			f := xdstest.StartScriptedOrigin(t)
 			w.replaced(f.Address)
-			f.waitRequest(t, "a xdstest.Request of clusters", func(q xdstest.Request) bool { return q.Type == resource.ClusterType })
-			f.send(t, response(v, resource.ClusterType, "half", entryOf(xdstest.Cluster("web", 2)), entryOf(xdstest.Cluster("more", 1))))
-			if a := f.waitAnswer(t, "half"); a.Error != nil {
+			f.WaitType(resource.ClusterType)
+			f.Respond(resource.ClusterType, "half", xdstest.Cluster("web", 2), xdstest.Cluster("more", 1))
+			if a := f.WaitAnswer("half"); a.Error != nil {
 				t.Fatalf("refused: %v", a.Error)
 			}
 			waitAll(t, w.clients, "its clusters", hasAll(xdstest.Cluster("web", 2), xdstest.Cluster("more", 1)))
 			late := w.come("late")
 			everyone := append(late, w.clients...)
 			waitAll(t, everyone, "all there is", hasAll(append(xdstest.Web(1)[1:], xdstest.Cluster("web", 2), xdstest.Cluster("more", 1))...))
-			if n := f.streams(); n != 1 {
+			if n := f.Streams(); n != 1 {
 				t.Errorf("the origin had %d streams", n)
 			}
 			w.good.Put("edge", xdstest.Web(3)...)
