@@ -99,7 +99,7 @@ var house = map[string]place{
 		"simulated clients that shared the relay's code would share its mistakes",
 	},
 	"integration": {
-		[]string{"internal/xds", "internal/anytypes", "internal/fleet", "internal/telemetry/tracing/otlptest"},
+		[]string{"internal/xds", "internal/anytypes", "internal/fleet", "internal/telemetry/tracing/otlptest", "internal/xdstest"},
 		"it tests the built binary from outside",
 	},
 	"integration/envoy": {
@@ -112,7 +112,7 @@ var house = map[string]place{
 	},
 	"internal/xdstest": {nil, "tests that shared the relay's code would share its mistakes"},
 	"integration/hostile": {
-		[]string{"internal/xds", "internal/fleet"},
+		[]string{"internal/xds", "internal/fleet", "internal/xdstest"},
 		"it attacks the built binary from outside",
 	},
 	"integration/conformance": {

@@ -12,6 +12,7 @@ import (
 
 	"xdsrelay/internal/fleet"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // crowd are the honest clients. Each has a connection and a stream, half of them
@@ -52,9 +53,7 @@ func newCrowd(t testing.TB, o *origin, at target, n int) *crowd {
 			t.Errorf("honest clients saw the relay break the protocol: %q", v)
 		}
 	})
-	wait, enough := context.WithTimeout(ctx, patience)
-	defer enough()
-	if err := c.WaitAll(wait, func(c *fleet.Client) bool { return c.Len(xds.ClusterType) > 0 }); err != nil {
+	if err := c.WaitAll(xdstest.Context(t), func(c *fleet.Client) bool { return c.Len(xds.ClusterType) > 0 }); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -86,14 +85,14 @@ func (c *crowd) round() (time.Duration, error) {
 	// Under the lock: nobody is to apply it before it is known when it was published.
 	c.at = c.origin.publish()
 	c.mu.Unlock()
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(xdstest.Patience)
 	defer timer.Stop()
 	select {
 	case <-all:
 	case <-timer.C:
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return 0, fmt.Errorf("%d of %d honest clients did not get a change within %s", len(c.left), len(c.Clients()), patience)
+		return 0, fmt.Errorf("%d of %d honest clients did not get a change within %s", len(c.left), len(c.Clients()), xdstest.Patience)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

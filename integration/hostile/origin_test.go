@@ -1,7 +1,6 @@
 package hostile
 
 import (
-	"net"
 	"strconv"
 	"sync"
 	"testing"
@@ -11,11 +10,11 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // honest is the cluster, and so the key, of the honest clients; that of others is
@@ -38,16 +37,8 @@ type origin struct {
 
 func newOrigin(t testing.TB) *origin {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := &origin{addr: l.Addr().String(), honest: make(map[chan int]bool), gen: 1}
-	g := grpc.NewServer(grpc.WriteBufferSize(4<<10), grpc.ReadBufferSize(0))
-	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, o)
-	done := make(chan struct{})
-	go func() { defer close(done); _ = g.Serve(l) }() // ended by Stop
-	t.Cleanup(func() { g.Stop(); <-done })
+	o := &origin{honest: make(map[chan int]bool), gen: 1}
+	o.addr = xdstest.ServeADS(t, o, grpc.WriteBufferSize(4<<10), grpc.ReadBufferSize(0))
 	return o
 }
 
@@ -78,11 +69,7 @@ var ballast = sync.OnceValue(func() *discoveryv3.Resource {
 })
 
 func pack(name, version string, c *clusterv3.Cluster) *discoveryv3.Resource {
-	a, err := anypb.New(c)
-	if err != nil {
-		panic(err) // of a message made here
-	}
-	return &discoveryv3.Resource{Name: name, Version: version, Resource: a}
+	return &discoveryv3.Resource{Name: name, Version: version, Resource: xdstest.Pack(c)}
 }
 
 func (o *origin) DeltaAggregatedResources(s discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"text/tabwriter"
 	"time"
+	"xdsrelay/internal/xdstest"
 )
 
 // threat is an attack with what it must not do.
@@ -99,7 +100,7 @@ func (r *relay) settled(t testing.TB) usage {
 	t.Helper()
 	var u usage
 	r.read("/debug/pprof/heap?gc=1")
-	until(t, "rest", func() error {
+	err := xdstest.Poll(xdstest.Patience, 20*time.Millisecond, func() error {
 		next, err := r.usage()
 		if err != nil {
 			return err
@@ -108,17 +109,20 @@ func (r *relay) settled(t testing.TB) usage {
 		still := max(next.Resident-u.Resident, u.Resident-next.Resident) < little && next.Goroutines == u.Goroutines
 		u = next
 		if !still {
-			return errNotYet
+			return xdstest.ErrNotYet
 		}
 		return nil
 	})
+	if err != nil {
+		t.Fatalf("rest: %v", err)
+	}
 	return u
 }
 
 // recovered waits until nothing is left of an attack.
 func (r *relay) recovered(t *testing.T, b bounds, first usage) (after usage) {
 	t.Helper()
-	err := eventually(b.recovery, 2*time.Second, func() error {
+	err := xdstest.Poll(b.recovery, 2*time.Second, func() error {
 		r.read("/debug/pprof/heap?gc=1")
 		u, err := r.usage()
 		if err != nil {
@@ -201,22 +205,22 @@ func meet(t *testing.T, r *relay, c *crowd, th threat, b bounds, first usage) *m
 	}
 	m.before = use()
 	broken := c.broken()
-	at, work := time.Now(), r.busy()
+	at, work := time.Now(), r.Usage().CPU
 	calm := c.rounds(t, b.rounds)
-	m.idle = float64(r.busy()-work) / float64(time.Since(at))
+	m.idle = float64(r.Usage().CPU-work) / float64(time.Since(at))
 	r.forget()
 	size := th.short
 	if full() {
 		size = th.full
 	}
 	a := launch(t, th.name, r.at, size)
-	began, work := time.Now(), r.busy()
+	began, work := time.Now(), r.Usage().CPU
 	under := c.rounds(t, b.rounds)
 	if rest := max(b.least, th.least) - time.Since(began); rest > 0 {
 		<-time.After(rest)
 	}
 	m.took = time.Since(began)
-	m.load = float64(r.busy()-work) / float64(m.took)
+	m.load = float64(r.Usage().CPU-work) / float64(m.took)
 	m.peak = r.peak()
 	if th.peak > 0 && m.peak > th.peak {
 		t.Errorf("%s MB were resident, bound %s", mb(m.peak), mb(th.peak))

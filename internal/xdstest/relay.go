@@ -196,7 +196,7 @@ func LaunchRelay(cmd *exec.Cmd) (*Relay, error) {
 	if r.Admin == "off" {
 		return r, nil // it logs that it serves once it does
 	}
-	if err := within(Patience, func() error { _, err := r.Get("/ready"); return err }); err != nil {
+	if err := Poll(Patience, 5*time.Millisecond, func() error { _, err := r.Get("/ready"); return err }); err != nil {
 		p.Kill()
 		return nil, fmt.Errorf("the relay's /ready: %w", err)
 	}

@@ -15,16 +15,17 @@ const Patience = 30 * time.Second
 // the test with the last error after Patience.
 func Eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
-	if err := within(Patience, check); err != nil {
+	if err := Poll(Patience, 5*time.Millisecond, check); err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
 }
 
-// within calls check every few milliseconds until it returns nil. After d it returns the last error.
-func within(d time.Duration, check func() error) error {
-	deadline := time.NewTimer(d)
+// Poll calls check at this interval until it returns nil. After the timeout it returns the last
+// error.
+func Poll(timeout, interval time.Duration, check func() error) error {
+	deadline := time.NewTimer(timeout)
 	defer deadline.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
 		err := check()
