@@ -1,18 +1,16 @@
 package browser
 
 import (
-	"net"
 	"testing"
+	"xdsrelay/internal/xdstest"
 
 	"github.com/chromedp/chromedp"
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/grpc"
 )
 
 // What a node has not taken comes page by page: of one with many streams all is there.
 func TestWhatDiffersOnManyStreams(t *testing.T) {
 	t.Parallel()
-	w := serve(t, "")
+	w := serve(t, nil)
 	for range 21 {
 		w.join(node("many", "edge", "eu-1"))
 	}
@@ -31,40 +29,12 @@ func TestWhatDiffersOnManyStreams(t *testing.T) {
 // with that.
 func TestWhatTheOriginSaysNothingOf(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	origin, done := grpc.NewServer(), make(chan error, 1)
-	discoveryv3.RegisterAggregatedDiscoveryServiceServer(origin, silent{})
-	go func() { done <- origin.Serve(l) }()
-	t.Cleanup(func() {
-		origin.Stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	w := &world{TB: t, remote: l.Addr().String(), config: t.TempDir() + "/relay.yaml"}
-	w.start("127.0.0.1:0", "")
+	w := &fixture{TB: t, origin: xdstest.StartScriptedOrigin(t).Address}
+	w.start(nil)
 	w.begin(func() { t.Error("it was given something") }, node("waits", "edge", "eu-1"))
 	p := w.open()
 	p.visit("/ui/nodes/waits")
 	p.shows("main", "NOT SENT")
 	p.do(chromedp.Click("summary"))
 	p.shows(".difference", "NOT SENT", "the origin has said nothing yet of what it asks for", "all there is (*)")
-}
-
-// silent is an origin that takes streams, and says nothing.
-type silent struct {
-	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
-}
-
-func (silent) StreamAggregatedResources(s discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
-	<-s.Context().Done()
-	return nil
-}
-
-func (silent) DeltaAggregatedResources(s discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
-	<-s.Context().Done()
-	return nil
 }

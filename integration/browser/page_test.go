@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"xdsrelay/internal/xdstest"
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/input"
@@ -18,7 +19,7 @@ import (
 
 func TestTheFleetIsLive(t *testing.T) {
 	t.Parallel()
-	w := serve(t, "")
+	w := serve(t, nil)
 	w.join(edge(12)...)
 	p := w.open()
 	p.visit("/")
@@ -39,7 +40,7 @@ func TestTheFleetIsLive(t *testing.T) {
 // Who is sent away is no client, and is told of all the same.
 func TestWhoIsSentAwayIsShown(t *testing.T) {
 	t.Parallel()
-	w := serve(t, "")
+	w := serve(t, nil)
 	p := w.open()
 	p.visit("/")
 	p.shows(".tiles", "0", "without clients")
@@ -54,12 +55,12 @@ func TestWhoIsSentAwayIsShown(t *testing.T) {
 // Files of an origin that are not taken keep what was there before, and are told of.
 func TestFilesThatAreNotTakenAreShown(t *testing.T) {
 	t.Parallel()
-	w := serve(t, "")
+	w := serve(t, nil)
 	w.join(edge(1)...)
 	p := w.open()
 	p.visit("/")
 	p.shows("#origins", "reached")
-	if err := os.WriteFile(filepath.Join(w.origin, "bad.yaml"), []byte("resources: [\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(w.dir, "bad.yaml"), []byte("resources: [\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p.shows(".alarms", "files that are not taken", "bad.yaml", "yaml: line 1")
@@ -72,7 +73,7 @@ func TestWhatIsNotInForceIsShown(t *testing.T) {
 	if err := os.WriteFile(token, []byte("open-sesame\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w := serve(t, fmt.Sprintf(", token_file: %q", token))
+	w := serve(t, xdstest.Config{"admin.token_file": token})
 	p := w.open()
 	p.expect("401")
 	p.visit("/")
@@ -103,7 +104,7 @@ func TestWhatIsNotInForceIsShown(t *testing.T) {
 
 func TestAChangeOfTheOriginShowsByItself(t *testing.T) {
 	t.Parallel()
-	w := serve(t, "")
+	w := serve(t, nil)
 	w.join(edge(6)...)
 	p := w.open()
 	p.visit("/ui/keys/edge%2Feu-1?type=CDS")
@@ -122,7 +123,7 @@ func TestAChangeOfTheOriginShowsByItself(t *testing.T) {
 
 func TestTheResourcesOfAKey(t *testing.T) {
 	t.Parallel()
-	w := serve(t, "")
+	w := serve(t, nil)
 	var names []string
 	for i := range 60 {
 		names = append(names, fmt.Sprintf("cluster-%02d", i))
@@ -151,7 +152,7 @@ func TestTheResourcesOfAKey(t *testing.T) {
 
 func TestANackAppears(t *testing.T) {
 	t.Parallel()
-	w := serve(t, "")
+	w := serve(t, nil)
 	w.join(edge(4)...)
 	p := w.open()
 	p.visit("/ui/refusals")
@@ -188,7 +189,7 @@ func TestANackAppears(t *testing.T) {
 
 func TestWhereANodeGoes(t *testing.T) {
 	t.Parallel()
-	w := serve(t, "")
+	w := serve(t, nil)
 	p := w.open()
 	p.visit("/ui/where")
 	p.do(chromedp.SendKeys("#node", `{"id": "a", "cluster": "edge", "locality": {"zone": "eu-9"}}`), chromedp.Click("button.first"))
@@ -219,7 +220,7 @@ func slash(ctx context.Context, t *chromedp.Target) (chromedp.Void, error) {
 
 func TestSearchByKeyboard(t *testing.T) {
 	t.Parallel()
-	w := serve(t, "")
+	w := serve(t, nil)
 	w.join(edge(8)...)
 	p := w.open()
 	p.visit("/")
@@ -248,7 +249,7 @@ func TestSearchByKeyboard(t *testing.T) {
 
 func TestEveryViewIsAnAddress(t *testing.T) {
 	t.Parallel()
-	w := serve(t, "")
+	w := serve(t, nil)
 	w.join(edge(4)...)
 	p := w.open()
 	for _, v := range []struct{ path, selector, text string }{
@@ -285,7 +286,7 @@ func TestEveryViewIsAnAddress(t *testing.T) {
 
 func TestDarkAndLight(t *testing.T) {
 	t.Parallel()
-	w := serve(t, "")
+	w := serve(t, nil)
 	p := w.open()
 	dark := "getComputedStyle(document.body).backgroundColor === 'rgb(15, 20, 27)'"
 	p.prefers("dark")
@@ -309,7 +310,7 @@ func TestWithATokenOneSignsIn(t *testing.T) {
 	if err := os.WriteFile(token, []byte("open-sesame\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w := serve(t, fmt.Sprintf(", token_file: %q", token))
+	w := serve(t, xdstest.Config{"admin.token_file": token})
 	w.join(edge(4)...)
 	p := w.open()
 	p.expect("401")
@@ -342,7 +343,7 @@ func TestWithATokenOneSignsIn(t *testing.T) {
 
 func TestThePageFindsTheRelayAgain(t *testing.T) {
 	t.Parallel()
-	w := serve(t, "")
+	w := serve(t, nil)
 	leave := w.join(edge(2)...)
 	p := w.open()
 	p.expect("ERR_") // of the network
@@ -352,7 +353,7 @@ func TestThePageFindsTheRelayAgain(t *testing.T) {
 	leave()
 	w.stop()
 	p.shows("#live", "not connected")
-	w.start(strings.TrimPrefix(w.admin, "http://"), "")
+	w.start(xdstest.Config{"admin.address": strings.TrimPrefix(w.admin, "http://")})
 	w.join(edge(3)...)
 	p.shows("#live", "live")
 	p.shows(".tiles", "3")

@@ -1,14 +1,12 @@
 package browser
 
 import (
-	"bufio"
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
-	"syscall"
 	"testing"
+	"xdsrelay/internal/xdstest"
 
 	"github.com/chromedp/chromedp"
 )
@@ -16,41 +14,25 @@ import (
 var demoAdmin = regexp.MustCompile(`http://\S+?:\d+`)
 
 // demo runs `relay demo` until the test ends, and has its admin address.
-func demo(t testing.TB) *world {
+func demo(t testing.TB) *fixture {
 	t.Helper()
-	cmd := exec.Command(binary, "demo", "--clients", "240")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	found, ended := make(chan string, 1), make(chan struct{})
-	go func() {
-		defer close(ended)
-		defer close(found)
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			if at := demoAdmin.FindString(lines.Text()); at != "" {
-				select {
-				case found <- at:
-				default: // it was found before
-				}
+	found := make(chan string, 1)
+	p := xdstest.StartProcess(t, "relay demo", xdstest.Command(t, "demo", "--clients", "240"), func(line string) {
+		if at := demoAdmin.FindString(line); at != "" {
+			select {
+			case found <- at:
+			default: // it was found before
 			}
 		}
-	}()
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM) // if it has ended, Wait says so
-		<-ended
-		if err := cmd.Wait(); err != nil {
-			t.Error(err)
-		}
 	})
-	at, ok := <-found
-	if !ok {
+	t.Cleanup(p.Stop)
+	select {
+	case at := <-found:
+		return &fixture{TB: t, admin: at}
+	case <-p.Exited():
 		t.Fatal("the demo did not start")
+		return nil
 	}
-	return &world{TB: t, admin: at}
 }
 
 // Pictures for people to look at, of the demo as everybody can run it.
@@ -89,7 +71,7 @@ func TestPictures(t *testing.T) {
 			p.visit(v.path)
 			p.shows("#live", "live")
 			v.ready()
-			ctx, cancel := context.WithTimeout(p.ctx, patience)
+			ctx, cancel := context.WithTimeout(p.ctx, xdstest.Patience)
 			png, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
 			cancel()
 			if err == nil {

@@ -10,7 +10,7 @@ var allViews = []string{"/ui/fleet", "/ui/keys", "/ui/keys/edge%2Feu-1?type=CDS"
 // No view is wider than a telephone; wide tables move in their own place.
 func TestItFitsATelephone(t *testing.T) {
 	t.Parallel()
-	w := serve(t, "")
+	w := serve(t, nil)
 	w.join(edge(6)...)
 	w.refusing(strings.Repeat("a-long-message-without-a-blank/", 20))
 	w.clusters("2", "web", strings.Repeat("long-name-", 20))
@@ -63,7 +63,7 @@ const audit = `(() => {
 
 func TestEverybodyCanUseIt(t *testing.T) {
 	t.Parallel()
-	w := serve(t, "")
+	w := serve(t, nil)
 	w.join(edge(6)...)
 	w.refusing("no")
 	w.clusters("2", "web")
@@ -109,7 +109,7 @@ const drawings = `import('/assets/flow.js').then(({ Flow }) => {
 
 func TestTheDrawingIsSmooth(t *testing.T) {
 	t.Parallel()
-	w := serve(t, "")
+	w := serve(t, nil)
 	w.join(edge(2)...)
 	p := w.open()
 	p.visit("/ui/fleet")

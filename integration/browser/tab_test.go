@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"xdsrelay/internal/xdstest"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/network"
@@ -27,16 +28,16 @@ type tab struct {
 
 // open opens a tab. At the end of the test nothing may have been asked of anybody
 // but the relay, and the console says nothing that the test does not expect.
-func (w *world) open() *tab {
-	w.Helper()
+func (f *fixture) open() *tab {
+	f.Helper()
 	ctx, done := chromedp.NewContext(browser, chromedp.WithNewBrowserContext())
-	t := &tab{TB: w.TB, ctx: ctx, base: w.admin}
+	t := &tab{TB: f.TB, ctx: ctx, base: f.admin}
 	if err := chromedp.Do(ctx); err != nil {
-		w.Fatal(err)
+		f.Fatal(err)
 	}
 	said, asked := chromedp.Console(ctx), chromedp.Events(ctx, network.RequestWillBeSent)
 	if _, err := chromedp.Call(ctx, network.Enable, network.EnableParams{}); err != nil {
-		w.Fatal(err)
+		f.Fatal(err)
 	}
 	var looking sync.WaitGroup
 	looking.Go(func() {
@@ -61,10 +62,10 @@ func (w *world) open() *tab {
 			t.mu.Unlock()
 		}
 	})
-	w.Cleanup(func() {
-		if w.Failed() {
+	f.Cleanup(func() {
+		if f.Failed() {
 			if page, err := chromedp.Run(ctx, chromedp.Evaluate[string]("location.href + '\\n' + document.body.innerText")); err == nil {
-				w.Logf("the page:\n%s", page)
+				f.Logf("the page:\n%s", page)
 			}
 		}
 		done()
@@ -99,7 +100,7 @@ next:
 // do runs steps.
 func (t *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.ctx, patience)
+	ctx, cancel := context.WithTimeout(t.ctx, xdstest.Patience)
 	defer cancel()
 	if err := chromedp.Do(ctx, steps...); err != nil {
 		t.Fatal(err)
@@ -109,7 +110,7 @@ func (t *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 // eval is what an expression gives in the page, or in the end, if it is a promise.
 func eval[T any](t *tab, expression string) T {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.ctx, patience)
+	ctx, cancel := context.WithTimeout(t.ctx, xdstest.Patience)
 	defer cancel()
 	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
 	if err != nil {
@@ -145,7 +146,7 @@ func (t *tab) visit(path string) {
 func (t *tab) shows(selector string, texts ...string) {
 	t.Helper()
 	sel, _ := json.Marshal(selector)
-	until(t, selector, func() error {
+	xdstest.Eventually(t, selector, func() error {
 		got := eval[string](t, fmt.Sprintf("[...document.querySelectorAll(%s)].map((e) => e.innerText ?? e.textContent).join('\\n')", sel))
 		for _, text := range texts {
 			if !strings.Contains(got, text) {
@@ -159,7 +160,7 @@ func (t *tab) shows(selector string, texts ...string) {
 // is waits until an expression is true.
 func (t *tab) is(expression string) {
 	t.Helper()
-	until(t, expression, func() error {
+	xdstest.Eventually(t, expression, func() error {
 		if !eval[bool](t, "!!("+expression+")") {
 			return fmt.Errorf("it is not so")
 		}

@@ -21,7 +21,7 @@ const (
 // All that others say is shown as the text that it is, in each view.
 func TestTextsOfOthersAreTexts(t *testing.T) {
 	t.Parallel()
-	w := serve(t, "")
+	w := serve(t, nil)
 	w.clusters("1", "web", strings.ReplaceAll(evilName, `"`, `\"`))
 	w.join(node(evilNode, evilCluster, "z"), node("plain", evilCluster, "z"))
 	w.refusing(evilMessage)
@@ -80,7 +80,7 @@ func (t *tab) unharmed() {
 // of, a request to elsewhere, a style or a script that is written in.
 func TestThePolicyHolds(t *testing.T) {
 	t.Parallel()
-	w := serve(t, "")
+	w := serve(t, nil)
 	p := w.open()
 	p.visit("/ui/where")
 	p.shows("h1", "Where")

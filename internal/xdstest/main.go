@@ -3,14 +3,14 @@ package xdstest
 import (
 	"fmt"
 	"os"
-	"testing"
 
 	"go.uber.org/goleak"
 )
 
 // Main is the body of TestMain of a package that runs the relay's binary. It
-// returns the exit code, and fails if a test leaves a goroutine behind.
-func Main(m *testing.M) int {
+// returns the exit code, and fails if a test leaves a goroutine behind. m is a
+// *testing.M, or runs one.
+func Main(m interface{ Run() int }) int {
 	dir, err := os.MkdirTemp("", "relay-test-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -110,12 +110,16 @@ var (
 		if buildDir == "" {
 			return "", errors.New("TestMain has to call xdstest.Main")
 		}
+		root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "xdsrelay").Output()
+		if err != nil {
+			return "", fmt.Errorf("find the relay's module: %w", err)
+		}
 		path := filepath.Join(buildDir, "relay")
-		args := []string{"build", "-o", path}
+		args := []string{"build", "-C", strings.TrimSpace(string(root)), "-o", path}
 		if os.Getenv("RELAY_RACE") != "" {
 			args = append(args, "-race")
 		}
-		out, err := exec.Command("go", append(args, "xdsrelay/cmd/relay")...).CombinedOutput()
+		out, err := exec.Command("go", append(args, "./cmd/relay")...).CombinedOutput()
 		if err != nil {
 			return "", fmt.Errorf("build the relay: %w\n%s", err, out)
 		}
