@@ -63,7 +63,7 @@ func requestTLS(ctx context.Context, address string, pool *x509.CertPool) (strin
 			}
 			return c, err
 		}}}
-	_, err := send(ctx, client, address, "localhost", "/")
+	_, err := answered(send(ctx, client, "http://"+address+"/", "localhost", nil))
 	return name, err
 }
 
@@ -78,7 +78,7 @@ func TestCertificateRotation(t *testing.T) {
 
 func rotateCertificates(t *testing.T, s *scene) *envoy {
 	ca := tlstest.NewAuthority(t)
-	in := withCertificate(listener("in", manager("in", s.way.source)), "server", s.way.source)
+	in := withCertificate(xdstest.HTTPListener("in", xdstest.Manager("in", s.way.source)), "server", s.way.source)
 	s.origin.Put("edge", serverCertificate(t, ca, "certificate-0"),
 		cluster("web", s.way.source), endpoints("web", xdstest.StartHTTPBackend(t, "blue")), in, routes("in", "web"))
 	e := s.envoy("envoy-1", nil)

@@ -1,18 +1,17 @@
 package envoy
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
-	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"xdsrelay/internal/xdstest"
 )
@@ -21,81 +20,29 @@ import (
 // are those of active clusters, as a list of ports.
 type config map[string]map[string]proto.Message
 
-// dumpPart decodes one part of /config_dump, a repeated field of one of the
-// messages in it.
-func dumpPart[T any, P interface {
-	*T
-	proto.Message
-}](e *envoy, resource string) ([]P, error) {
-	body, err := e.get("/config_dump?include_eds&resource=" + resource)
-	if err != nil {
-		return nil, err
-	}
-	var dump adminv3.ConfigDump
-	if err := protojson.Unmarshal(body, &dump); err != nil {
-		return nil, fmt.Errorf("%s: %w", resource, err)
-	}
-	var out []P
-	for _, c := range dump.Configs {
-		m := P(new(T))
-		if err := c.UnmarshalTo(m); err != nil {
-			return nil, fmt.Errorf("%s: %w", resource, err)
-		}
-		out = append(out, m)
-	}
-	return out, nil
-}
-
 // config returns what this Envoy has in use of listeners, routes, clusters and
 // endpoints.
 func (e *envoy) config() (config, error) {
 	c := config{lds: {}, rds: {}, cds: {}, eds: {}}
-	clusters, err := dumpPart[adminv3.ClustersConfigDump_DynamicCluster](e, "dynamic_active_clusters")
+	all, err := e.held()
 	if err != nil {
 		return nil, err
 	}
-	for _, d := range clusters {
-		var m clusterv3.Cluster
-		if err := d.GetCluster().UnmarshalTo(&m); err != nil {
+	for _, h := range all {
+		if c[h.url] == nil || h.body == nil {
+			continue
+		}
+		text, err := json.Marshal(h.body)
+		if err != nil {
 			return nil, err
 		}
-		c[cds][m.GetName()] = &m
-	}
-	listeners, err := dumpPart[adminv3.ListenersConfigDump_DynamicListener](e, "dynamic_listeners")
-	if err != nil {
-		return nil, err
-	}
-	for _, d := range listeners {
-		if d.GetActiveState() == nil {
-			continue // it drains
+		var body anypb.Any
+		if err := protojson.Unmarshal(text, &body); err != nil {
+			return nil, fmt.Errorf("%s %s: %w", h.url, h.name, err)
 		}
-		var m listenerv3.Listener
-		if err := d.GetActiveState().GetListener().UnmarshalTo(&m); err != nil {
+		if c[h.url][h.name], err = body.UnmarshalNew(); err != nil {
 			return nil, err
 		}
-		c[lds][m.GetName()] = &m
-	}
-	routes, err := dumpPart[adminv3.RoutesConfigDump_DynamicRouteConfig](e, "dynamic_route_configs")
-	if err != nil {
-		return nil, err
-	}
-	for _, d := range routes {
-		var m routev3.RouteConfiguration
-		if err := d.GetRouteConfig().UnmarshalTo(&m); err != nil {
-			return nil, err
-		}
-		c[rds][m.GetName()] = &m
-	}
-	assignments, err := dumpPart[adminv3.EndpointsConfigDump_DynamicEndpointConfig](e, "dynamic_endpoint_configs")
-	if err != nil {
-		return nil, err
-	}
-	for _, d := range assignments {
-		var m endpointv3.ClusterLoadAssignment
-		if err := d.GetEndpointConfig().UnmarshalTo(&m); err != nil {
-			return nil, err
-		}
-		c[eds][m.GetClusterName()] = &m
 	}
 	return c, nil
 }

@@ -260,7 +260,11 @@ func (e *envoy) resources() (map[string]any, error) {
 				if _, named := entry["name"]; named && len(entry) == 1 {
 					continue // a listener that only drains
 				}
-				out[field+" "+nameOfEntry(entry)] = entry
+				name := field + " " + nameOfEntry(entry)
+				if other, ok := out[name].(map[string]any); ok {
+					maps.Copy(entry, other) // the listener in use, and the one that Envoy refused
+				}
+				out[name] = entry
 			}
 		}
 	}

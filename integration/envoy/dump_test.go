@@ -28,6 +28,46 @@ var dumpFields = map[string]struct {
 	"ecds_filters":                 {[]string{"ecds_filter"}, ecds},
 }
 
+// held is a resource in /config_dump.
+type held struct {
+	field     string // of the dump
+	url, name string
+	body      map[string]any // JSON; nil if the resource only warms, or its type is not in dumpFields
+}
+
+// held returns what this Envoy got by xDS.
+func (e *envoy) held() ([]held, error) {
+	entries, err := e.resources()
+	if err != nil {
+		return nil, err
+	}
+	var out []held
+	for key, entry := range entries {
+		field, name, _ := strings.Cut(key, " ")
+		known := dumpFields[field]
+		var at any
+		if known.url != "" {
+			at = entry
+		}
+		for _, p := range known.path {
+			inner, _ := at.(map[string]any)
+			at = inner[p]
+		}
+		list, isList := at.([]any)
+		if !isList {
+			list = []any{at}
+		}
+		for _, body := range list {
+			h := held{field: field, url: known.url, name: name}
+			if h.body, _ = body.(map[string]any); h.body != nil {
+				h.name = nameOfEntry(h.body)
+			}
+			out = append(out, h)
+		}
+	}
+	return out, nil
+}
+
 // mustHoldWhatTheRelayHolds fails unless Envoy has the resources that
 // `relay dump` prints for the key, with the same content. Secrets are compared
 // by name: both sides redact them. Runtime layers are not in Envoy's dump, and
@@ -88,37 +128,20 @@ func relayDump(r *xdstest.Relay, key string) (map[string]string, error) {
 // dump returns what Envoy holds, in the form of relayDump. A runtime layer
 // counts as held if /runtime has its values.
 func (e *envoy) dump(relay map[string]string) (map[string]string, error) {
-	entries, err := e.resources()
+	all, err := e.held()
 	if err != nil {
 		return nil, err
 	}
 	out := make(map[string]string)
-	for field, entry := range entries {
-		field, _, _ = strings.Cut(field, " ")
-		known, ok := dumpFields[field]
-		if !ok {
-			return nil, fmt.Errorf("/config_dump has %s: %v", field, entry)
+	for _, h := range all {
+		if h.body == nil {
+			return nil, fmt.Errorf("in /config_dump, %s %s is not in use", h.field, h.name)
 		}
-		at := entry
-		for _, p := range known.path {
-			inner, _ := at.(map[string]any)
-			at = inner[p]
+		text, err := comparable(h.url, h.body)
+		if err != nil {
+			return nil, err
 		}
-		if at == nil {
-			return nil, fmt.Errorf("%s in /config_dump has no %s", field, strings.Join(known.path, "."))
-		}
-		list, isList := at.([]any)
-		if !isList {
-			list = []any{at}
-		}
-		for _, resource := range list {
-			resource, _ := resource.(map[string]any)
-			text, err := comparable(known.url, resource)
-			if err != nil {
-				return nil, err
-			}
-			out[known.url+" "+nameOfEntry(resource)] = text
-		}
+		out[h.url+" "+h.name] = text
 	}
 	for name, text := range relay {
 		if !strings.HasPrefix(name, rtds+" ") {

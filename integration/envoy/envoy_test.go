@@ -207,34 +207,17 @@ func (e *envoy) listenerAddress(name string) (string, error) {
 
 // warming returns the names of the clusters and listeners that warm.
 func (e *envoy) warming() ([]string, error) {
+	entries, err := e.resources()
 	var out []string
-	for _, dump := range []string{"dynamic_warming_clusters", "dynamic_listeners"} {
-		body, err := e.get("/config_dump?resource=" + dump)
-		if err != nil {
-			return nil, err
-		}
-		var page struct {
-			Configs []struct {
-				Name    string `json:"name"`
-				Warming any    `json:"warming_state"`
-				Cluster struct {
-					Name string `json:"name"`
-				} `json:"cluster"`
-			} `json:"configs"`
-		}
-		if err := json.Unmarshal(body, &page); err != nil {
-			return nil, err
-		}
-		for _, c := range page.Configs {
-			if c.Warming != nil {
-				out = append(out, "listener "+c.Name)
-			}
-			if c.Cluster.Name != "" {
-				out = append(out, "cluster "+c.Cluster.Name)
-			}
+	for key, entry := range entries {
+		field, name, _ := strings.Cut(key, " ")
+		if field == "dynamic_warming_clusters" {
+			out = append(out, "cluster "+name)
+		} else if body, _ := entry.(map[string]any); field == "dynamic_listeners" && body["warming_state"] != nil {
+			out = append(out, "listener "+name)
 		}
 	}
-	return out, nil
+	return out, err
 }
 
 // rejected returns the update_rejected counters that are not 0.

@@ -196,7 +196,7 @@ func warmClusters(t *testing.T, s *scene) *envoy {
 	e.waitWarming("cluster slow")
 	in := routes("in", "web")
 	host := in.GetVirtualHosts()[0]
-	host.Routes = []*routev3.Route{routeTo("/further", "further"), routeTo("/", "web")}
+	host.Routes = []*routev3.Route{xdstest.RouteTo("/further", "further"), xdstest.RouteTo("/", "web")}
 	s.origin.Put("edge", cluster("further", s.way.source), endpoints("further", green))
 	s.waitHeld(cds, "further")
 	s.origin.Put("edge", in)

@@ -46,7 +46,7 @@ func manyEndpoints(t *testing.T, s *scene) *envoy {
 	blue, green := xdstest.StartHTTPBackend(t, "blue"), xdstest.StartHTTPBackend(t, "green")
 	clusters := manyClusters()
 	name := func(i int) string { return fmt.Sprintf("many-%04d", i) }
-	all := []types.Resource{listener("in", manager("in", s.way.source)), byHeader("in")}
+	all := []types.Resource{xdstest.HTTPListener("in", xdstest.Manager("in", s.way.source)), byHeader("in")}
 	for i := range clusters {
 		all = append(all, cluster(name(i), s.way.source), endpoints(name(i), blue))
 	}

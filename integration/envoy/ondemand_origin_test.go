@@ -71,7 +71,7 @@ func (o *onDemandOrigin) set(name string, r types.Resource, onDemand bool, alias
 	url := xdstest.TypeOf(r)
 	o.drop(url, name)
 	o.resources[url] = append(o.resources[url], &onDemandResource{onDemand: onDemand, Resource: &discoveryv3.Resource{
-		Name: name, Version: fmt.Sprint("v", o.version), Resource: pack(r), Aliases: aliases}})
+		Name: name, Version: fmt.Sprint("v", o.version), Resource: xdstest.Pack(r), Aliases: aliases}})
 	o.tell()
 }
 

@@ -1,7 +1,6 @@
 package envoy
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -19,15 +18,15 @@ import (
 
 // onDemand is an HTTP connection manager with the on_demand filter.
 func onDemand(routes string, source *corev3.ConfigSource, filter *ondemandv3.OnDemand) *hcmv3.HttpConnectionManager {
-	m := manager(routes, source)
+	m := xdstest.Manager(routes, source)
 	m.HttpFilters = []*hcmv3.HttpFilter{{Name: "envoy.filters.http.on_demand",
-		ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: pack(filter)}}, routerFilter()}
+		ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: xdstest.Pack(filter)}}, xdstest.RouterFilter()}
 	return m
 }
 
 // virtualHost sends the requests for these domains to a cluster.
 func virtualHost(name, cluster string, domains ...string) *routev3.VirtualHost {
-	return &routev3.VirtualHost{Name: name, Domains: domains, Routes: []*routev3.Route{routeTo("/", cluster)}}
+	return &routev3.VirtualHost{Name: name, Domains: domains, Routes: []*routev3.Route{xdstest.RouteTo("/", cluster)}}
 }
 
 // Envoy asks for a virtual host when a request for its domain comes. It
@@ -40,7 +39,7 @@ func TestOnDemandVirtualHosts(t *testing.T) {
 func onDemandHosts(t *testing.T, s *scene) *envoy {
 	o := s.origin.Services.(*onDemandOrigin)
 	o.put(staticCluster("blue", xdstest.StartHTTPBackend(t, "blue")), staticCluster("green", xdstest.StartHTTPBackend(t, "green")),
-		listener("in", onDemand("in", s.way.source, &ondemandv3.OnDemand{})),
+		xdstest.HTTPListener("in", onDemand("in", s.way.source, &ondemandv3.OnDemand{})),
 		&routev3.RouteConfiguration{Name: "in", Vhds: &routev3.Vhds{ConfigSource: s.way.source}})
 	// Envoy starts the listener when it has a first virtual host, and deletes a
 	// virtual host whose own name is that of the deleted resource.
@@ -71,22 +70,9 @@ func (e *envoy) status(listener, host, path string, header http.Header) (code in
 	if err != nil {
 		return 0, "", err
 	}
-	ctx, cancel := context.WithTimeout(e.t.Context(), 20*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
-	if err != nil {
-		return 0, "", err
-	}
-	req.Host, req.Header = host, header
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Do(req)
-	if err != nil {
-		return 0, "", err
-	}
-	defer func() { _ = resp.Body.Close() }() // only read from
-	body := make([]byte, 100)
-	n, _ := resp.Body.Read(body) // the body is short
-	return resp.StatusCode, string(body[:n]), nil
+	client := newClient(nil)
+	client.Timeout = 20 * time.Second // Envoy waits for the origin
+	return send(e.t.Context(), client, "http://"+address+path, host, header)
 }
 
 // answersStatus waits until a request is answered with this status.
@@ -163,7 +149,7 @@ func onDemandClusters(t *testing.T, s *scene, stream string, wildcard bool) *env
 	blue, green := xdstest.StartHTTPBackend(t, "blue"), xdstest.StartHTTPBackend(t, "green")
 	o := s.origin.Services.(*onDemandOrigin)
 	filter := &ondemandv3.OnDemand{Odcds: &ondemandv3.OnDemandCds{Source: source, Timeout: durationpb.New(10 * time.Second)}}
-	o.put(listener("in", onDemand("in", s.way.source, filter)), byHeader("in"), staticCluster("always", blue))
+	o.put(xdstest.HTTPListener("in", onDemand("in", s.way.source, filter)), byHeader("in"), staticCluster("always", blue))
 	o.putOnDemand("static", staticCluster("static", blue))
 	o.putOnDemand("with-eds", cluster("with-eds", s.way.source))
 	o.put(endpoints("with-eds", green))

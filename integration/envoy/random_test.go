@@ -158,7 +158,7 @@ func (m *randomModel) change(e *envoy) {
 			m.apply("without listener "+name, nil, map[string][]string{lds: {name}, rds: {name}})
 			return
 		}
-		l := listener(name, manager(name, m.s.way.source))
+		l := xdstest.HTTPListener(name, xdstest.Manager(name, m.s.way.source))
 		l.StatPrefix = fmt.Sprint("change-", m.rng.IntN(1000))
 		m.put("listener "+name, l, routes(name, "web"))
 	}
@@ -172,7 +172,7 @@ func (m *randomModel) move() {
 	m.base = fmt.Sprint("base-", m.moves)
 	r := proto.Clone(m.now[rds]["in"]).(*routev3.RouteConfiguration)
 	all := r.GetVirtualHosts()[0].GetRoutes()
-	all[len(all)-1] = routeTo("/", m.base)
+	all[len(all)-1] = xdstest.RouteTo("/", m.base)
 	var remove map[string][]string
 	if old != "web" {
 		remove = map[string][]string{cds: {old}}
@@ -191,7 +191,7 @@ func (m *randomModel) routesTo(cluster string, with bool) *routev3.RouteConfigur
 	host := r.GetVirtualHosts()[0]
 	host.Routes = slices.DeleteFunc(host.GetRoutes(), func(r *routev3.Route) bool { return r.GetRoute().GetCluster() == cluster })
 	if with {
-		host.Routes = append([]*routev3.Route{routeTo("/"+cluster, cluster)}, host.GetRoutes()...)
+		host.Routes = append([]*routev3.Route{xdstest.RouteTo("/"+cluster, cluster)}, host.GetRoutes()...)
 	}
 	return r
 }

@@ -28,10 +28,10 @@ func badCluster(name string, source *corev3.ConfigSource) *clusterv3.Cluster {
 // badListener is a listener that Envoy refuses: it names an HTTP filter that
 // does not exist.
 func badListener(name string, source *corev3.ConfigSource) types.Resource {
-	m := manager(name, source)
+	m := xdstest.Manager(name, source)
 	m.HttpFilters = append([]*hcmv3.HttpFilter{{Name: "no-such-filter",
-		ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: pack(&corev3.Node{})}}}, m.HttpFilters...)
-	return listener(name, m)
+		ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: xdstest.Pack(&corev3.Node{})}}}, m.HttpFilters...)
+	return xdstest.HTTPListener(name, m)
 }
 
 // badRoutes are routes that Envoy refuses: two virtual hosts have one domain.
@@ -89,7 +89,7 @@ func TestRefusals(t *testing.T) {
 		tr := startTraffic(e, "in")
 		for _, r := range []refusal{
 			{"CDS web", badCluster("web", w.source), cluster("web", w.source), "cluster_manager.cds.update_rejected", "ring", "ring_hash_lb_config"},
-			{"LDS in", badListener("in", w.source), listener("in", manager("in", w.source)), "listener_manager.lds.update_rejected", "no-such-filter", "no-such-filter"},
+			{"LDS in", badListener("in", w.source), xdstest.HTTPListener("in", xdstest.Manager("in", w.source)), "listener_manager.lds.update_rejected", "no-such-filter", "no-such-filter"},
 			{"RDS in", badRoutes("in", "web"), routes("in", "web"), "http.test.rds.in.update_rejected", "domain", "again"},
 		} {
 			before := e.mustHold()

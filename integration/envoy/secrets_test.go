@@ -16,7 +16,7 @@ func TestSecretsNeedIdentity(t *testing.T) {
 	s := newScene(t, adsDelta, sceneOptions{})
 	source := s.way.source
 	s.origin.Put("edge", append(web(source, xdstest.StartHTTPBackend(t, "blue")),
-		withCertificate(listener("tls", manager("in", source)), "server", source),
+		withCertificate(xdstest.HTTPListener("tls", xdstest.Manager("in", source)), "server", source),
 		certificate("server", tlstest.NewAuthority(t).Pair(t, tlstest.DNS("in.example.com"))))...)
 	e := s.envoy("envoy-1", nil)
 	xdstest.Eventually(t, "the TLS listener warms without secrets", func() error {

@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -20,31 +21,40 @@ func (e *envoy) request(listener, host, path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	return send(context.Background(), client, address, host, path)
+	return answered(send(e.t.Context(), newClient(nil), "http://"+address+path, host, nil))
 }
 
-func send(ctx context.Context, client *http.Client, address, host, path string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
+// newClient is a client that opens a connection for each request.
+func newClient(trust *tls.Config) *http.Client {
+	return &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: trust}}
+}
+
+// send sends a GET request and returns the status and the body of the answer.
+// An empty host is that of the URL.
+func send(ctx context.Context, client *http.Client, url, host string, header http.Header) (code int, body string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return "", err
+		return 0, "", err
 	}
-	if host != "" {
-		req.Host = host
-	}
+	req.Host, req.Header = host, header
 	resp, err := client.Do(req)
 	if err != nil {
-		return "", err
+		return 0, "", err
 	}
 	defer func() { _ = resp.Body.Close() }() // only read from
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return "", err
-	}
+	text, err := io.ReadAll(resp.Body)
 	if resp.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("%s: %s (%s)", resp.Status, body, resp.Header.Get("X-Envoy-Response-Flags"))
+		text = fmt.Appendf(text, " (%s)", resp.Header.Get("X-Envoy-Response-Flags"))
 	}
-	return string(body), nil
+	return resp.StatusCode, string(text), err
+}
+
+// answered makes an error of each status but 200.
+func answered(code int, body string, err error) (string, error) {
+	if err == nil && code != http.StatusOK {
+		err = fmt.Errorf("status %d: %s", code, body)
+	}
+	return body, err
 }
 
 // reaches waits until a request to a listener is answered by this backend.
@@ -93,7 +103,7 @@ func startTraffic(e *envoy, listener string) *traffic {
 			tick := time.NewTicker(3 * time.Millisecond)
 			defer tick.Stop()
 			for ctx.Err() == nil {
-				backend, err := send(ctx, client, address, "", "/")
+				backend, err := answered(send(ctx, client, "http://"+address+"/", "", nil))
 				tr.count(ctx, time.Since(began), backend, err)
 				select {
 				case <-tick.C:

@@ -19,7 +19,7 @@ func runtimeScene(t *testing.T, w way, opts sceneOptions) (*scene, *envoy) {
 	s.origin.Put("edge",
 		cluster("blue", w.source), endpoints("blue", xdstest.StartHTTPBackend(t, "blue")),
 		cluster("green", w.source), endpoints("green", xdstest.StartHTTPBackend(t, "green")),
-		listener("in", manager("in", w.source)), routeConfig("in", runtimeRoutes("/")...))
+		xdstest.HTTPListener("in", xdstest.Manager("in", w.source)), routeConfig("in", runtimeRoutes("/")...))
 	s.origin.PutTTL("edge", runtimeResource(100), runtimeTTL)
 	e := s.envoy("envoy-1", func(b bootstrap) { withRuntime(t, b, w.source) })
 	e.reaches("in", "", "/", "green")

@@ -3,10 +3,8 @@ package envoy
 import (
 	"crypto/tls"
 	"fmt"
-	"io"
 	"net/http"
 	"testing"
-	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -58,16 +56,16 @@ func withRuntime(t testing.TB, b bootstrap, source *corev3.ConfigSource) {
 // runtimeRoutes send a path to green for the share that the runtime key says,
 // and otherwise to blue.
 func runtimeRoutes(prefix string) []*routev3.Route {
-	green := routeTo(prefix, "green")
+	green := xdstest.RouteTo(prefix, "green")
 	green.Match.RuntimeFraction = &corev3.RuntimeFractionalPercent{
 		DefaultValue: &typev3.FractionalPercent{Numerator: 0, Denominator: typev3.FractionalPercent_HUNDRED}, RuntimeKey: greenKey}
-	return []*routev3.Route{green, routeTo(prefix, "blue")}
+	return []*routev3.Route{green, xdstest.RouteTo(prefix, "blue")}
 }
 
 // addHeader is an extension config: a Lua filter "lua" that adds the header
 // x-filter with this value to each request.
 func addHeader(value string) *corev3.TypedExtensionConfig {
-	return &corev3.TypedExtensionConfig{Name: "lua", TypedConfig: pack(&luav3.Lua{
+	return &corev3.TypedExtensionConfig{Name: "lua", TypedConfig: xdstest.Pack(&luav3.Lua{
 		DefaultSourceCode: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: `
 function envoy_on_request(handle)
   handle:headers():add("x-filter", "` + value + `")
@@ -83,7 +81,7 @@ func discoveredFilter(source *corev3.ConfigSource) *hcmv3.HttpFilter {
 
 // routeByHeader sends requests with this header to a cluster.
 func routeByHeader(name, value, cluster string) *routev3.Route {
-	r := routeTo("/", cluster)
+	r := xdstest.RouteTo("/", cluster)
 	r.Match.Headers = []*routev3.HeaderMatcher{{Name: name, HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{
 		StringMatch: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: value}}}}}
 	return r
@@ -105,7 +103,7 @@ func scope(key, routes string) *routev3.ScopedRouteConfiguration {
 
 // scopedManager is an HTTP connection manager whose scopes come by SRDS.
 func scopedManager(source *corev3.ConfigSource) *hcmv3.HttpConnectionManager {
-	m := manager("", source)
+	m := xdstest.Manager("", source)
 	type (
 		builder   = hcmv3.ScopedRoutes_ScopeKeyBuilder
 		fragment  = hcmv3.ScopedRoutes_ScopeKeyBuilder_FragmentBuilder
@@ -141,7 +139,7 @@ func inline(text []byte) *corev3.DataSource {
 // withCertificate makes a listener terminate TLS with a certificate from SDS.
 func withCertificate(l *listenerv3.Listener, secret string, source *corev3.ConfigSource) *listenerv3.Listener {
 	l.FilterChains[0].TransportSocket = &corev3.TransportSocket{Name: "envoy.transport_sockets.tls",
-		ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: pack(&tlsv3.DownstreamTlsContext{
+		ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: xdstest.Pack(&tlsv3.DownstreamTlsContext{
 			CommonTlsContext: &tlsv3.CommonTlsContext{
 				TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{{Name: secret, SdsConfig: source}}}})}}
 	return l
@@ -151,7 +149,7 @@ func withCertificate(l *listenerv3.Listener, secret string, source *corev3.Confi
 // an authority from SDS.
 func withAuthority(c *clusterv3.Cluster, secret string, source *corev3.ConfigSource) *clusterv3.Cluster {
 	c.TransportSocket = &corev3.TransportSocket{Name: "envoy.transport_sockets.tls",
-		ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: pack(&tlsv3.UpstreamTlsContext{
+		ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: xdstest.Pack(&tlsv3.UpstreamTlsContext{
 			CommonTlsContext: &tlsv3.CommonTlsContext{ValidationContextType: &tlsv3.CommonTlsContext_ValidationContextSdsSecretConfig{
 				ValidationContextSdsSecretConfig: &tlsv3.SdsSecretConfig{Name: secret, SdsConfig: source}}}})}}
 	return c
@@ -177,17 +175,17 @@ func newEverything(t testing.TB, source *corev3.ConfigSource) *everything {
 	blue, green := xdstest.StartHTTPBackend(t, "blue"), xdstest.StartHTTPBackend(t, "green")
 	secure := xdstest.StartHTTPSBackend(t, "secure", serverTLS(t, ca))
 
-	in := manager("in", source)
-	in.HttpFilters = []*hcmv3.HttpFilter{discoveredFilter(source), routerFilter()}
+	in := xdstest.Manager("in", source)
+	in.HttpFilters = []*hcmv3.HttpFilter{discoveredFilter(source), xdstest.RouterFilter()}
 	return &everything{ca: ca, resources: []types.Resource{
 		cluster("blue", source), endpoints("blue", blue),
 		cluster("green", source), endpoints("green", green),
 		withAuthority(cluster("secure", source), "backend-ca", source), endpoints("secure", secure), authority("backend-ca", ca),
-		listener("in", in), addHeader("on"), runtimeResource(0),
-		routeConfig("in", append(runtimeRoutes("/runtime"), routeByHeader("x-filter", "on", "green"), routeTo("/", "blue"))...),
-		listener("scoped", scopedManager(source)), scope("blue", "all-blue"), scope("green", "all-green"),
+		xdstest.HTTPListener("in", in), addHeader("on"), runtimeResource(0),
+		routeConfig("in", append(runtimeRoutes("/runtime"), routeByHeader("x-filter", "on", "green"), xdstest.RouteTo("/", "blue"))...),
+		xdstest.HTTPListener("scoped", scopedManager(source)), scope("blue", "all-blue"), scope("green", "all-green"),
 		routes("all-blue", "blue"), routes("all-green", "green"),
-		withCertificate(listener("tls", manager("secure", source)), "server", source), routes("secure", "secure"),
+		withCertificate(xdstest.HTTPListener("tls", xdstest.Manager("secure", source)), "server", source), routes("secure", "secure"),
 		certificate("server", ca.Pair(t, tlstest.DNS("in.example.com"))),
 	}}
 }
@@ -221,29 +219,15 @@ func (e *envoy) answer(a ask) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	transport := &http.Transport{DisableKeepAlives: true}
-	client, scheme := &http.Client{Timeout: 5 * time.Second, Transport: transport}, "http"
+	client, scheme, header := newClient(nil), "http", http.Header{}
 	if a.trust != nil {
 		scheme = "https"
-		transport.TLSClientConfig = &tls.Config{RootCAs: a.trust.Pool(), ServerName: "in.example.com", MinVersion: tls.VersionTLS12}
-	}
-	req, err := http.NewRequest(http.MethodGet, scheme+"://"+address+a.path, nil)
-	if err != nil {
-		return "", err
+		client = newClient(&tls.Config{RootCAs: a.trust.Pool(), ServerName: "in.example.com", MinVersion: tls.VersionTLS12})
 	}
 	if a.header[0] != "" {
-		req.Header.Set(a.header[0], a.header[1])
+		header.Set(a.header[0], a.header[1])
 	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = resp.Body.Close() }() // only read from
-	body, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", resp.Status, body)
-	}
-	return string(body), err
+	return answered(send(e.t.Context(), client, scheme+"://"+address+a.path, "", header))
 }
 
 // answers waits until this backend answers a request.

@@ -18,45 +18,23 @@ import (
 
 // What an Envoy has, and what the relay says about it.
 
-// dumps are the parts of /config_dump that hold resources: for each, the path
-// from an item to the resource.
-var dumps = map[string]struct {
-	resource string
-	path     []string
-}{
-	cds: {"dynamic_active_clusters", []string{"cluster"}},
-	lds: {"dynamic_listeners", []string{"active_state", "listener"}},
-	rds: {"dynamic_route_configs", []string{"route_config"}},
-}
-
 // holds returns the active clusters, listeners and routes as JSON, by type and
 // name.
 func (e *envoy) holds() (map[string]string, error) {
+	all, err := e.held()
+	if err != nil {
+		return nil, err
+	}
 	out := make(map[string]string)
-	for url, dump := range dumps {
-		body, err := e.get("/config_dump?resource=" + dump.resource)
+	for _, h := range all {
+		if h.body == nil || h.url != cds && h.url != lds && h.url != rds {
+			continue
+		}
+		text, err := json.Marshal(h.body)
 		if err != nil {
 			return nil, err
 		}
-		var page struct {
-			Configs []map[string]any `json:"configs"`
-		}
-		if err := json.Unmarshal(body, &page); err != nil {
-			return nil, err
-		}
-		for _, item := range page.Configs {
-			for _, field := range dump.path {
-				item, _ = item[field].(map[string]any)
-			}
-			if item == nil {
-				continue // it only warms
-			}
-			text, err := json.Marshal(item)
-			if err != nil {
-				return nil, err
-			}
-			out[fmt.Sprintf("%s %s", short(url), item["name"])] = string(text)
-		}
+		out[short(h.url)+" "+h.name] = string(text)
 	}
 	return out, nil
 }

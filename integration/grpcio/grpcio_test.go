@@ -73,7 +73,7 @@ func follow(t *testing.T, variant, kind string) {
 
 	// A new cluster replaces the old one: all in one step of a snapshot cache, in
 	// the order of types of linear caches.
-	o.Change(key, []types.Resource{routes("greeter", "greeter-2"), cluster("greeter-2"), endpoints("greeter-2", blue)},
+	o.Change(key, []types.Resource{xdstest.Routes("greeter", "greeter-2", 0), cluster("greeter-2"), endpoints("greeter-2", blue)},
 		map[string][]string{resource.ClusterType: {"greeter"}, resource.EndpointType: {"greeter"}})
 	c.reaches("blue")
 	c.goesOn()

@@ -51,48 +51,66 @@ func Endpoints(name string, ports ...int) *endpointv3.ClusterLoadAssignment {
 	for _, p := range ports {
 		group.LbEndpoints = append(group.LbEndpoints, &endpointv3.LbEndpoint{
 			HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
-				Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
-					Address: "127.0.0.1", PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(p)}}}}}}})
+				Address: Loopback(p)}}})
 	}
 	la.Endpoints = append(la.Endpoints, group)
 	return la
 }
 
-func manager(routes string) *anypb.Any {
-	return Pack(&hcmv3.HttpConnectionManager{
-		StatPrefix: "test",
-		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{
-			Rds: &hcmv3.Rds{RouteConfigName: routes, ConfigSource: overADS}},
-		HttpFilters: []*hcmv3.HttpFilter{{Name: "router",
-			ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: Pack(&routerv3.Router{})}}},
-	})
+// Loopback is the address of a port.
+func Loopback(port int) *corev3.Address {
+	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+		Address: "127.0.0.1", PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(port)}}}}
+}
+
+// RouterFilter is the last HTTP filter of a Manager.
+func RouterFilter() *hcmv3.HttpFilter {
+	return &hcmv3.HttpFilter{Name: "router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: Pack(&routerv3.Router{})}}
+}
+
+// Manager is an HTTP connection manager whose routes come by RDS from a source, or over ADS if it
+// is nil.
+func Manager(routes string, source *corev3.ConfigSource) *hcmv3.HttpConnectionManager {
+	if source == nil {
+		source = overADS
+	}
+	return &hcmv3.HttpConnectionManager{
+		StatPrefix:     "test",
+		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: routes, ConfigSource: source}},
+		HttpFilters:    []*hcmv3.HttpFilter{RouterFilter()},
+	}
+}
+
+// HTTPListener is a listener on a port of the kernel's choice.
+func HTTPListener(name string, manager *hcmv3.HttpConnectionManager) *listenerv3.Listener {
+	return &listenerv3.Listener{Name: name, Address: Loopback(0), FilterChains: []*listenerv3.FilterChain{{
+		Filters: []*listenerv3.Filter{{Name: "hcm", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: Pack(manager)}}}}}}
 }
 
 // Listener is a listener whose routes come by RDS. Each n gives another content.
 func Listener(name, routes string, n int) *listenerv3.Listener {
-	return &listenerv3.Listener{
-		Name:       name,
-		StatPrefix: fmt.Sprint(n),
-		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{Name: "hcm",
-			ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: manager(routes)}}}}},
-	}
+	l := HTTPListener(name, Manager(routes, nil))
+	l.StatPrefix = fmt.Sprint(n)
+	return l
 }
 
 // APIListener is a listener that gRPC clients start from.
 func APIListener(name, routes string) *listenerv3.Listener {
-	return &listenerv3.Listener{Name: name, ApiListener: &listenerv3.ApiListener{ApiListener: manager(routes)}}
+	return &listenerv3.Listener{Name: name, ApiListener: &listenerv3.ApiListener{ApiListener: Pack(Manager(routes, nil))}}
+}
+
+// RouteTo leads a path prefix to a cluster.
+func RouteTo(prefix, cluster string) *routev3.Route {
+	return &routev3.Route{
+		Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: prefix}},
+		Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster}}},
+	}
 }
 
 // Routes lead everything to one cluster. Each n gives another content.
 func Routes(name, cluster string, n int) *routev3.RouteConfiguration {
 	return &routev3.RouteConfiguration{Name: name, VirtualHosts: []*routev3.VirtualHost{{
-		Name: fmt.Sprint("v", n), Domains: []string{"*"},
-		Routes: []*routev3.Route{{
-			Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{}},
-			Action: &routev3.Route_Route{Route: &routev3.RouteAction{
-				ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster}}},
-		}},
-	}}}
+		Name: fmt.Sprint("v", n), Domains: []string{"*"}, Routes: []*routev3.Route{RouteTo("/", cluster)}}}}
 }
 
 // Resource is a resource of a type. Each n gives another content.
