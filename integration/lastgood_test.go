@@ -19,11 +19,7 @@ func identifier(t *testing.T, r *relay, v fleet.Variant, cluster string) string 
 	t.Helper()
 	s := xdstest.OpenStream(t, r.Address, methods[v])
 	s.Ask(node("who-are-you", cluster), resource.ClusterType)
-	m, err := s.Receive()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m.Identifier
+	return s.Next().Identifier
 }
 
 // written waits until all that the clients took is on disk: as many files.

@@ -87,10 +87,7 @@ var secretMethods = map[fleet.Variant]string{
 // gets fails unless the next answer has just this resource; it returns the nonce.
 func gets(t testing.TB, s *xdstest.Stream, want types.Resource) (nonce string) {
 	t.Helper()
-	r, err := s.Receive()
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := s.Next()
 	if r.Type != xdstest.TypeOf(want) || len(r.Resources) != 1 || string(r.Resources[0].Value) != string(marshal(want)) {
 		t.Fatalf("%s has %q, want %v", r.Type, r.Resources, want)
 	}

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 func linear(typ xds.TypeURL, resources map[string]types.Resource) *cache.LinearCache {
@@ -438,7 +439,7 @@ func TestWrappedResources(t *testing.T) {
 	p := s.accept(t, SotW)
 	p.expect(t, xds.EndpointType)
 	p.send(t, xds.EndpointType, "7", "n1",
-		pack(&discoveryv3.Resource{Name: "a", Version: "own", Ttl: durationpb.New(1500 * time.Millisecond), Resource: anyOf(xds.EndpointType, load("a", 1))}),
+		xdstest.Pack(&discoveryv3.Resource{Name: "a", Version: "own", Ttl: durationpb.New(1500 * time.Millisecond), Resource: anyOf(xds.EndpointType, load("a", 1))}),
 		load("b", 1))
 	p.expect(t, xds.EndpointType)
 	a, _ := c.Get(xds.EndpointType, "a")
@@ -446,7 +447,7 @@ func TestWrappedResources(t *testing.T) {
 	if a.Version != "own" || b.Version != "7" || a.TTL != 1500*time.Millisecond || string(a.Body) != string(wire(load("a", 1))) {
 		t.Errorf("held: %+v %+v", a, b)
 	}
-	p.send(t, xds.EndpointType, "7", "n2", pack(&discoveryv3.Resource{Name: "a", Version: "own", Ttl: durationpb.New(2 * time.Second)}))
+	p.send(t, xds.EndpointType, "7", "n2", xdstest.Pack(&discoveryv3.Resource{Name: "a", Version: "own", Ttl: durationpb.New(2 * time.Second)}))
 	p.expect(t, xds.EndpointType)
 	a, _ = c.Get(xds.EndpointType, "a")
 	if a.TTL != 2*time.Second || len(a.Body) == 0 || c.Counters().Heartbeats != 1 {

@@ -11,6 +11,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // A fleet of both variants and both behaviours on shared and on own
@@ -19,7 +20,7 @@ func TestFleet(t *testing.T) {
 	for _, perConn := range []int{0, 10} {
 		t.Run(fmt.Sprint(perConn), func(t *testing.T) {
 			snaps := snapshots(t)
-			s := snapshot(t, "1", apiListener("svc", "r"), route("r", to("a")), eds("a", ""), load("a", 1))
+			s := snapshot(t, "1", xdstest.APIListener("svc", "r"), route("r", xdstest.RouteTo("/", "a")), eds("a", ""), load("a", 1))
 			set(t, snaps, s)
 			o := newOrigin(t, snaps)
 			var applied, responses atomic.Uint64

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // An Envoy follows all references, takes changes, and drops what is no longer
@@ -20,8 +21,8 @@ func TestEnvoyFollowsReferences(t *testing.T) {
 			odd := listener("l2")
 			odd.DefaultFilterChain = filter("r3")
 			set(t, snaps, snapshot(t, "1",
-				listener("l1", "r1", "r2"), odd, apiListener("l3", "r4"),
-				route("r1", to("a")), route("r2", to("b")), route("r3", to("c")), route("r4", to("c")), route("unused"),
+				listener("l1", "r1", "r2"), odd, xdstest.APIListener("l3", "r4"),
+				route("r1", xdstest.RouteTo("/", "a")), route("r2", xdstest.RouteTo("/", "b")), route("r3", xdstest.RouteTo("/", "c")), route("r4", xdstest.RouteTo("/", "c")), route("unused"),
 				eds("a", ""), eds("b", "b-service"), static("c"),
 				load("a", 1), load("b-service", 1), load("c", 1)))
 			o := newOrigin(t, snaps)
@@ -34,7 +35,7 @@ func TestEnvoyFollowsReferences(t *testing.T) {
 
 			set(t, snaps, snapshot(t, "2",
 				listener("l1", "r1"),
-				route("r1", to("d")), route("r2", to("b")), route("r3", to("c")), route("r4", to("c")),
+				route("r1", xdstest.RouteTo("/", "d")), route("r2", xdstest.RouteTo("/", "b")), route("r3", xdstest.RouteTo("/", "c")), route("r4", xdstest.RouteTo("/", "c")),
 				eds("a", ""), eds("d", ""),
 				load("a", 2), load("b-service", 1), load("d", 1)))
 			wait(t, c, "second", func(c *Client) bool {
@@ -59,8 +60,8 @@ func TestGRPCFollowsOneListener(t *testing.T) {
 		t.Run(v.String(), func(t *testing.T) {
 			snaps := snapshots(t)
 			set(t, snaps, snapshot(t, "1",
-				apiListener("svc", "r1"), apiListener("other", "r2"),
-				route("r1", to("a"), weighted("b", "agg")), route("r2", to("z")),
+				xdstest.APIListener("svc", "r1"), xdstest.APIListener("other", "r2"),
+				route("r1", xdstest.RouteTo("/", "a"), weighted("b", "agg")), route("r2", xdstest.RouteTo("/", "z")),
 				eds("a", ""), eds("b", "b-service"), aggregate("agg", "m1", "m2"), eds("m1", ""), static("m2"), eds("z", ""),
 				load("a", 1), load("b-service", 1), load("m1", 1), load("z", 1)))
 			o := newOrigin(t, snaps)
@@ -72,7 +73,7 @@ func TestGRPCFollowsOneListener(t *testing.T) {
 			holds(t, c, xds.EndpointType, "a", "b-service", "m1")
 
 			set(t, snaps, snapshot(t, "2",
-				apiListener("svc", "r1"), route("r1", to("a")),
+				xdstest.APIListener("svc", "r1"), route("r1", xdstest.RouteTo("/", "a")),
 				eds("a", "elsewhere"), load("elsewhere", 1)))
 			wait(t, c, "second", func(c *Client) bool {
 				_, ok := c.Get(xds.EndpointType, "elsewhere")
@@ -82,7 +83,7 @@ func TestGRPCFollowsOneListener(t *testing.T) {
 			holds(t, c, xds.EndpointType, "elsewhere")
 
 			// Without its listener nothing is left, and all names are given up.
-			set(t, snaps, snapshot(t, "3", apiListener("other", "r2"), route("r1", to("a")),
+			set(t, snaps, snapshot(t, "3", xdstest.APIListener("other", "r2"), route("r1", xdstest.RouteTo("/", "a")),
 				eds("a", "elsewhere"), load("elsewhere", 1)))
 			wait(t, c, "third", func(c *Client) bool { return c.Len(xds.ListenerType) == 0 })
 			for _, typ := range []xds.TypeURL{xds.RouteType, xds.ClusterType, xds.EndpointType} {
@@ -220,8 +221,8 @@ func TestAckCold(t *testing.T) {
 
 // Inline routes refer to clusters without a route configuration.
 func TestInlineRoutes(t *testing.T) {
-	l := &listenerv3.Listener{Name: "l", ApiListener: &listenerv3.ApiListener{ApiListener: pack(&hcmv3.HttpConnectionManager{
-		RouteSpecifier: &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: route("inline", to("a"), weighted("b"))}})}}
+	l := &listenerv3.Listener{Name: "l", ApiListener: &listenerv3.ApiListener{ApiListener: xdstest.Pack(&hcmv3.HttpConnectionManager{
+		RouteSpecifier: &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: route("inline", xdstest.RouteTo("/", "a"), weighted("b"))}})}}
 	r, err := listenerRefs(wire(l))
 	if err != nil {
 		t.Fatal(err)

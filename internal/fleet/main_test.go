@@ -3,7 +3,6 @@ package fleet
 import (
 	"context"
 	"fmt"
-	"net"
 	"slices"
 	"sync"
 	"testing"
@@ -15,44 +14,21 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	aggregatev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
-	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/server/v3"
 	"go.uber.org/goleak"
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var variants = []Variant{SotW, Delta}
-
-// listen serves ads on loopback until the test ends.
-func listen(t *testing.T, ads discoveryv3.AggregatedDiscoveryServiceServer) (target string) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv := grpc.NewServer()
-	discoveryv3.RegisterAggregatedDiscoveryServiceServer(srv, ads)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = srv.Serve(l)
-	}()
-	t.Cleanup(func() {
-		srv.Stop()
-		<-done
-	})
-	return l.Addr().String()
-}
 
 // origin is go-control-plane's server, and what it was asked.
 type origin struct {
@@ -80,7 +56,7 @@ func newOrigin(t *testing.T, c cache.Cache) *origin {
 			return nil
 		},
 	})
-	o.target = listen(t, srv)
+	o.target = xdstest.ServeADS(t, srv)
 	t.Cleanup(cancel)
 	return o
 }
@@ -139,20 +115,10 @@ func holds(t *testing.T, c *Client, typ xds.TypeURL, want ...string) {
 
 // Resources.
 
-func pack(m proto.Message) *anypb.Any {
-	a, err := anypb.New(m)
-	if err != nil {
-		panic(err)
-	}
-	return a
-}
-
-var adsSource = &corev3.ConfigSource{ResourceApiVersion: corev3.ApiVersion_V3,
-	ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}}}
-
 func eds(name, service string) *clusterv3.Cluster {
-	return &clusterv3.Cluster{Name: name, ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
-		EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{EdsConfig: adsSource, ServiceName: service}}
+	c := xdstest.Cluster(name, 0)
+	c.EdsClusterConfig.ServiceName = service
+	return c
 }
 
 func static(name string) *clusterv3.Cluster {
@@ -162,7 +128,7 @@ func static(name string) *clusterv3.Cluster {
 func aggregate(name string, members ...string) *clusterv3.Cluster {
 	return &clusterv3.Cluster{Name: name, ClusterDiscoveryType: &clusterv3.Cluster_ClusterType{
 		ClusterType: &clusterv3.Cluster_CustomClusterType{Name: "envoy.clusters.aggregate",
-			TypedConfig: pack(&aggregatev3.ClusterConfig{Clusters: members})}}}
+			TypedConfig: xdstest.Pack(&aggregatev3.ClusterConfig{Clusters: members})}}}
 }
 
 func load(name string, port uint32) *endpointv3.ClusterLoadAssignment {
@@ -170,15 +136,7 @@ func load(name string, port uint32) *endpointv3.ClusterLoadAssignment {
 		DropOverloads: []*endpointv3.ClusterLoadAssignment_Policy_DropOverload{{Category: fmt.Sprint(port)}}}}
 }
 
-func manager(rds string) *anypb.Any {
-	return pack(&hcmv3.HttpConnectionManager{RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{
-		Rds: &hcmv3.Rds{RouteConfigName: rds, ConfigSource: adsSource}}})
-}
-
-func filter(rds string) *listenerv3.FilterChain {
-	return &listenerv3.FilterChain{Filters: []*listenerv3.Filter{{Name: "hcm",
-		ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: manager(rds)}}}}
-}
+func filter(rds string) *listenerv3.FilterChain { return xdstest.Listener("", rds, 0).FilterChains[0] }
 
 func listener(name string, rds ...string) *listenerv3.Listener {
 	l := &listenerv3.Listener{Name: name}
@@ -186,15 +144,6 @@ func listener(name string, rds ...string) *listenerv3.Listener {
 		l.FilterChains = append(l.FilterChains, filter(r))
 	}
 	return l
-}
-
-func apiListener(name, rds string) *listenerv3.Listener {
-	return &listenerv3.Listener{Name: name, ApiListener: &listenerv3.ApiListener{ApiListener: manager(rds)}}
-}
-
-func to(cluster string) *routev3.Route {
-	return &routev3.Route{Action: &routev3.Route_Route{Route: &routev3.RouteAction{
-		ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster}}}}
 }
 
 func weighted(clusters ...string) *routev3.Route {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // script is a server that does what a test says, also what no server may.
@@ -24,7 +25,7 @@ type script struct {
 
 func newScript(t *testing.T) *script {
 	s := &script{peers: make(chan *peer, 16)}
-	s.target = listen(t, s)
+	s.target = xdstest.ServeADS(t, s)
 	return s
 }
 

@@ -8,19 +8,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/mem"
-	"google.golang.org/grpc/stats"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // bytesCodec lets an origin of the tests send anything at all.
@@ -43,9 +38,7 @@ type fakeOrigin struct {
 	address string
 	streams chan *fakeStream
 	server  *grpc.Server
-	peers   peers
-	checks  atomic.Int64             // of its health
-	health  atomic.Pointer[fakeLife] // nil: it has no such method
+	peers   xdstest.ConnCounter
 }
 
 // fakeStream is one stream at a fakeOrigin.
@@ -82,9 +75,6 @@ func serveFake(t *testing.T, lis net.Listener, opts ...grpc.ServerOption) *fakeO
 
 func (f *fakeOrigin) handle(_ any, ss grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(ss)
-	if method == healthpb.Health_Check_FullMethodName {
-		return f.check(ss)
-	}
 	s := &fakeStream{ServerStream: ss, t: f.t, in: make(chan string, 1000), done: make(chan error, 1)}
 	if method == methods[xds.Delta] {
 		s.v = xds.Delta
@@ -111,50 +101,6 @@ func (f *fakeOrigin) handle(_ any, ss grpc.ServerStream) error {
 	case <-ss.Context().Done():
 		return ss.Context().Err()
 	}
-}
-
-// fakeLife is what a fakeOrigin answers to who asks for its health: the status, or
-// nothing at all.
-type fakeLife struct {
-	code  codes.Code
-	hangs bool
-	until chan struct{} // not nil: it hangs until this is closed
-	half  bool          // of its servers are so, which are asked in turn
-	takes time.Duration
-}
-
-func (f *fakeOrigin) check(ss grpc.ServerStream) error {
-	n := f.checks.Add(1)
-	h := f.health.Load()
-	if h != nil && h.takes > 0 {
-		select {
-		case <-time.After(h.takes):
-		case <-ss.Context().Done():
-		}
-	}
-	switch {
-	case h == nil:
-		return status.Error(codes.Unimplemented, "unknown service grpc.health.v1.Health")
-	case h.half && n%2 == 0:
-		return status.Error(codes.Unimplemented, "unknown service grpc.health.v1.Health")
-	case h.until != nil:
-		select {
-		case <-h.until:
-			return status.Error(codes.Unimplemented, "unknown service grpc.health.v1.Health")
-		case <-ss.Context().Done():
-			return ss.Context().Err()
-		}
-	case h.hangs:
-		<-ss.Context().Done()
-		return ss.Context().Err()
-	case h.code != codes.OK:
-		return status.Error(h.code, "so it is")
-	}
-	b, err := proto.Marshal(&healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_NOT_SERVING})
-	if err != nil {
-		return err
-	}
-	return ss.SendMsg(b)
 }
 
 const patience = 20 * time.Second
@@ -202,33 +148,6 @@ func (s *fakeStream) raw(msg []byte) {
 	if err := s.SendMsg(msg); err != nil {
 		s.t.Fatal(err)
 	}
-}
-
-// peers counts connections.
-type peers struct {
-	mu         sync.Mutex
-	now, total int
-}
-
-func (*peers) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
-func (*peers) HandleRPC(context.Context, stats.RPCStats)                         {}
-func (*peers) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
-func (p *peers) HandleConn(_ context.Context, s stats.ConnStats) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch s.(type) {
-	case *stats.ConnBegin:
-		p.now++
-		p.total++
-	case *stats.ConnEnd:
-		p.now--
-	}
-}
-
-func (p *peers) counts() (now, total int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.now, p.total
 }
 
 // relay is a Client that runs, with its streams.

@@ -282,7 +282,7 @@ func TestConnectionsHoldSoManyStreamsEach(t *testing.T) {
 		f := startFake(t, grpc.MaxConcurrentStreams(10))
 		r := startRelay(t, Options{Variant: v, StreamsPerConnection: 10}, f.address)
 		fifty(t, r, f)
-		if now, total := f.peers.counts(); now != 5 || total != 5 {
+		if now, total := f.peers.Counts(); now != 5 || total != 5 {
 			t.Errorf("%d connections, %d ever, want 5", now, total)
 		}
 	})

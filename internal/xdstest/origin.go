@@ -27,7 +27,6 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/server/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/stats"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -84,8 +83,7 @@ type Origin struct {
 	opened   int
 	requests []Request
 
-	connections int // open ones
-	dialed      int // connections ever opened
+	connections ConnCounter
 }
 
 // originStream is an open stream.
@@ -180,7 +178,7 @@ func (o *Origin) serve(l net.Listener) {
 			return nil
 		},
 	}, ordered...)
-	g := grpc.NewServer(append(slices.Clone(o.opts.Server), grpc.StatsHandler((*originStats)(o)))...)
+	g := grpc.NewServer(append(slices.Clone(o.opts.Server), grpc.StatsHandler(&o.connections))...)
 	if o.Services != nil {
 		o.Services.Register(g)
 	} else {
@@ -453,11 +451,7 @@ func (o *Origin) Requests(pick func(Request) bool) []Request {
 }
 
 // Connections returns how many connections are open, and how many were ever opened.
-func (o *Origin) Connections() (open, ever int) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.connections, o.dialed
-}
+func (o *Origin) Connections() (open, ever int) { return o.connections.Counts() }
 
 // Asked returns how many requests changed a subscription.
 func (o *Origin) Asked() int { return len(o.Requests(func(r Request) bool { return r.Asks })) }
@@ -472,28 +466,3 @@ func (o *Origin) Resources(node, url string) map[string]types.Resource {
 	}
 	return out
 }
-
-// originStats counts the connections of an Origin.
-type originStats Origin
-
-// HandleConn implements stats.Handler.
-func (o *originStats) HandleConn(_ context.Context, s stats.ConnStats) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	switch s.(type) {
-	case *stats.ConnBegin:
-		o.connections++
-		o.dialed++
-	case *stats.ConnEnd:
-		o.connections--
-	}
-}
-
-// TagConn implements stats.Handler.
-func (*originStats) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
-
-// TagRPC implements stats.Handler.
-func (*originStats) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
-
-// HandleRPC implements stats.Handler.
-func (*originStats) HandleRPC(context.Context, stats.RPCStats) {}

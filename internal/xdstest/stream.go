@@ -123,8 +123,8 @@ func (s *Stream) Nack(url, nonce, why string, names ...string) {
 
 // Response is what a server sent, in either variant.
 type Response struct {
-	Type, Nonce, Identifier string
-	Resources               []*anypb.Any
+	Type, Version, Nonce, Identifier string
+	Resources                        []*anypb.Any
 }
 
 // Receive receives a response.
@@ -132,15 +132,37 @@ func (s *Stream) Receive() (Response, error) {
 	if !s.delta {
 		r := new(discoveryv3.DiscoveryResponse)
 		err := s.RecvMsg(r)
-		return Response{r.TypeUrl, r.Nonce, r.GetControlPlane().GetIdentifier(), r.Resources}, err
+		return Response{r.TypeUrl, r.VersionInfo, r.Nonce, r.GetControlPlane().GetIdentifier(), r.Resources}, err
 	}
 	r := new(discoveryv3.DeltaDiscoveryResponse)
 	err := s.RecvMsg(r)
-	out := Response{Type: r.TypeUrl, Nonce: r.Nonce, Identifier: r.GetControlPlane().GetIdentifier()}
+	out := Response{Type: r.TypeUrl, Version: r.SystemVersionInfo, Nonce: r.Nonce, Identifier: r.GetControlPlane().GetIdentifier()}
 	for _, one := range r.Resources {
 		out.Resources = append(out.Resources, one.Resource)
 	}
 	return out, err
+}
+
+// Next receives a response. The end of the stream fails the test.
+func (s *Stream) Next() Response {
+	s.t.Helper()
+	r, err := s.Receive()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return r
+}
+
+// Ack receives a response and acknowledges it. In SotW the request repeats the names.
+func (s *Stream) Ack(names ...string) Response {
+	s.t.Helper()
+	r := s.Next()
+	if s.delta {
+		s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: r.Type, ResponseNonce: r.Nonce})
+	} else {
+		s.Send(&discoveryv3.DiscoveryRequest{TypeUrl: r.Type, VersionInfo: r.Version, ResourceNames: names, ResponseNonce: r.Nonce})
+	}
+	return r
 }
 
 // WantEnd receives until the stream ends, which has to be with this code and a message.

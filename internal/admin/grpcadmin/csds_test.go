@@ -10,10 +10,8 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
-	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/prototext"
@@ -21,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 func cluster(name string) *clusterv3.Cluster {
@@ -53,7 +52,7 @@ func summary(m *statusv3.ClientStatusResponse) string {
 
 func (r *rig) want(req *statusv3.ClientStatusRequest, want string) (got *statusv3.ClientStatusResponse) {
 	r.t.Helper()
-	until(r.t, func() (err error) {
+	xdstest.Eventually(r.t, "status", func() (err error) {
 		if got, err = r.fetch(req); err != nil {
 			return err
 		}
@@ -72,10 +71,9 @@ func TestFetch(t *testing.T) {
 	cc := dial(t, r.down)
 	c := r.client(cc, nodeNamed("edge-1", map[string]any{"password": "hunter2"}))
 	c.ask(xds.RouteType, "a", "gone", "later")
-	c.ack()
+	c.Ack()
 	c.ask(xds.RouteType, "bad")
-	m := c.recv()
-	c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: m.TypeUrl, ResponseNonce: m.Nonce, ErrorDetail: &rpcstatus.Status{Code: 3, Message: "it is bad, Bearer hunter2hunter2"}})
+	c.Nack(string(xds.RouteType), c.Next().Nonce, "it is bad, Bearer hunter2hunter2")
 	got := r.want(&statusv3.ClientStatusRequest{}, "edge-1: a/ACKED bad/NACKED gone/DOES_NOT_EXIST later/REQUESTED")
 	if text := prototext.Format(got); strings.Contains(text, "hunter2") {
 		t.Errorf("a secret is shown: %s", text)
@@ -122,12 +120,12 @@ func TestStreamsOfOneClient(t *testing.T) {
 	for range 2 {
 		c := r.client(cc, nodeNamed("one", nil))
 		c.ask(xds.ClusterType)
-		c.ack()
+		c.Ack()
 	}
 	r.want(&statusv3.ClientStatusRequest{}, "one: a/ACKED a/ACKED")
 	c := r.client(dial(t, r.down), nodeNamed("one", nil))
 	c.ask(xds.ClusterType)
-	c.ack()
+	c.Ack()
 	r.client(cc, nodeNamed("two", nil)).ask(xds.ClusterType)
 	r.want(&statusv3.ClientStatusRequest{}, "one: a/ACKED; one: a/ACKED a/ACKED; two: a/REQUESTED")
 }
@@ -140,10 +138,10 @@ func TestStream(t *testing.T) {
 	for _, id := range []string{"one", "two"} {
 		c := r.client(cc, nodeNamed(id, nil))
 		c.ask(xds.ClusterType)
-		c.ack()
+		c.Ack()
 	}
 	r.want(&statusv3.ClientStatusRequest{}, "one: a/ACKED; two: a/ACKED")
-	st, err := r.csds().StreamClientStatus(within(t))
+	st, err := r.csds().StreamClientStatus(xdstest.Context(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +183,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	for i := range 3 {
 		c := r.client(cc, nodeNamed(fmt.Sprint("n", i), nil))
 		c.ask(xds.ClusterType)
-		c.ack()
+		c.Ack()
 	}
 	r.want(&statusv3.ClientStatusRequest{ExcludeResourceContents: true}, "n0: large/ACKED; n1: large/ACKED; n2: large/ACKED")
 	_, err := r.fetch(&statusv3.ClientStatusRequest{})
@@ -214,9 +212,9 @@ func TestAnswersAreTaken(t *testing.T) {
 	r.house.publish(t, xds.ClusterType, nil, large)
 	c := r.client(dial(t, r.down), nodeNamed("n", nil))
 	c.ask(xds.ClusterType)
-	c.ack()
+	c.Ack()
 	r.want(&statusv3.ClientStatusRequest{ExcludeResourceContents: true}, "n: large/ACKED")
-	st, err := r.csds().StreamClientStatus(within(t))
+	st, err := r.csds().StreamClientStatus(xdstest.Context(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +222,7 @@ func TestAnswersAreTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-r.closed // nothing was read: the transport's window is smaller than the answer
-	until(t, func() error {
+	xdstest.Eventually(t, "status", func() error {
 		if n := len(r.srv.held); n != 0 {
 			return fmt.Errorf("%d answers are held", n)
 		}

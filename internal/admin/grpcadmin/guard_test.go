@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
+	"xdsrelay/internal/xdstest"
 )
 
 // calls are one of each service that is guarded.
@@ -64,16 +65,16 @@ func bearer(ctx context.Context, token string) context.Context {
 func TestToken(t *testing.T) {
 	r := newRig(t, nil)
 	cc := dial(t, r.addr)
-	all(t, calls(within(t), cc), codes.OK)
+	all(t, calls(xdstest.Context(t), cc), codes.OK)
 	r.gate.set(func() { r.gate.token = "secret" })
-	all(t, calls(within(t), cc), codes.Unauthenticated)
-	all(t, calls(bearer(within(t), "other"), cc), codes.Unauthenticated)
-	all(t, calls(bearer(bearer(within(t), "other"), "secret"), cc), codes.Unauthenticated) // which of them?
-	all(t, calls(bearer(within(t), "secret"), cc), codes.OK)
-	if _, err := grpc_health_v1.NewHealthClient(cc).Check(within(t), &grpc_health_v1.HealthCheckRequest{}); err != nil {
+	all(t, calls(xdstest.Context(t), cc), codes.Unauthenticated)
+	all(t, calls(bearer(xdstest.Context(t), "other"), cc), codes.Unauthenticated)
+	all(t, calls(bearer(bearer(xdstest.Context(t), "other"), "secret"), cc), codes.Unauthenticated) // which of them?
+	all(t, calls(bearer(xdstest.Context(t), "secret"), cc), codes.OK)
+	if _, err := grpc_health_v1.NewHealthClient(cc).Check(xdstest.Context(t), &grpc_health_v1.HealthCheckRequest{}); err != nil {
 		t.Errorf("a probe has no token: %v", err)
 	}
-	w, err := grpc_health_v1.NewHealthClient(cc).Watch(within(t), &grpc_health_v1.HealthCheckRequest{})
+	w, err := grpc_health_v1.NewHealthClient(cc).Watch(xdstest.Context(t), &grpc_health_v1.HealthCheckRequest{})
 	if err == nil {
 		_, err = w.Recv()
 	}
@@ -87,11 +88,11 @@ func TestTokenOfAnOpenStream(t *testing.T) {
 	r := newRig(t, nil)
 	r.gate.set(func() { r.gate.token = "old" })
 	cc := dial(t, r.addr)
-	csds, err := statusv3.NewClientStatusDiscoveryServiceClient(cc).StreamClientStatus(bearer(within(t), "old"))
+	csds, err := statusv3.NewClientStatusDiscoveryServiceClient(cc).StreamClientStatus(bearer(xdstest.Context(t), "old"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	known, err := reflectionpb.NewServerReflectionClient(cc).ServerReflectionInfo(bearer(within(t), "old"))
+	known, err := reflectionpb.NewServerReflectionClient(cc).ServerReflectionInfo(bearer(xdstest.Context(t), "old"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,8 +126,8 @@ func TestTokenOfAnOpenStream(t *testing.T) {
 func TestNames(t *testing.T) {
 	r := newRig(t, nil)
 	r.gate.set(func() { r.gate.names = map[string]bool{r.addr: true} })
-	all(t, calls(within(t), dial(t, r.addr)), codes.OK)
-	all(t, calls(within(t), dial(t, r.addr, grpc.WithAuthority("evil.example"))), codes.PermissionDenied)
+	all(t, calls(xdstest.Context(t), dial(t, r.addr)), codes.OK)
+	all(t, calls(xdstest.Context(t), dial(t, r.addr, grpc.WithAuthority("evil.example"))), codes.PermissionDenied)
 }
 
 // All services are there, and each is known to the reflection.
@@ -139,7 +140,7 @@ func TestServices(t *testing.T) {
 	if got := strings.Join(names, " "); got != want {
 		t.Fatal(got)
 	}
-	st, err := reflectionpb.NewServerReflectionClient(dial(t, r.addr)).ServerReflectionInfo(within(t))
+	st, err := reflectionpb.NewServerReflectionClient(dial(t, r.addr)).ServerReflectionInfo(xdstest.Context(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,8 +161,8 @@ func TestTLS(t *testing.T) {
 	ca := tlstest.NewAuthority(t)
 	cert := ca.Pair(t, tlstest.CN("relay"), tlstest.Loopback()).TLS(t)
 	r := newRig(t, &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2"}})
-	all(t, calls(within(t), dial(t, r.addr, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: ca.Pool()})))), codes.OK)
-	all(t, calls(within(t), dial(t, r.addr)), codes.Unavailable)
+	all(t, calls(xdstest.Context(t), dial(t, r.addr, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: ca.Pool()})))), codes.OK)
+	all(t, calls(xdstest.Context(t), dial(t, r.addr)), codes.Unavailable)
 }
 
 // Connections that say nothing do not keep the server from ending.
@@ -172,7 +173,7 @@ func TestEndingWaitsForNoHandshake(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = c.Close() }()
-	all(t, calls(within(t), dial(t, r.addr)), codes.OK) // c was accepted before
+	all(t, calls(xdstest.Context(t), dial(t, r.addr)), codes.OK) // c was accepted before
 	began := time.Now()
 	r.stop()
 	if took := time.Since(began); took > 3*grace {
@@ -183,7 +184,7 @@ func TestEndingWaitsForNoHandshake(t *testing.T) {
 // A stream that does not end by itself does not keep the relay from ending.
 func TestEndingWaitsForNobody(t *testing.T) {
 	r := newRig(t, nil)
-	st, err := r.csds().StreamClientStatus(within(t))
+	st, err := r.csds().StreamClientStatus(xdstest.Context(t))
 	if err != nil {
 		t.Fatal(err)
 	}

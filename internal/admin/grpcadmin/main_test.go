@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
@@ -25,6 +23,7 @@ import (
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -235,78 +234,23 @@ func dial(t testing.TB, addr string, opts ...grpc.DialOption) *grpc.ClientConn {
 	return c
 }
 
-func within(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// client is a client of the relay.
+// client is a delta client of the relay.
 type client struct {
-	t testing.TB
-	discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
+	*xdstest.Stream
 	node *corev3.Node
 }
 
 func (r *rig) client(cc *grpc.ClientConn, n *corev3.Node) *client {
 	r.t.Helper()
-	st, err := discoveryv3.NewAggregatedDiscoveryServiceClient(cc).DeltaAggregatedResources(within(r.t))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return &client{r.t, st, n}
+	return &client{xdstest.OpenStreamOn(r.t, cc, xdstest.DeltaMethod), n}
 }
 
-func (c *client) ask(url xds.TypeURL, names ...string) {
-	c.t.Helper()
-	c.send(&discoveryv3.DeltaDiscoveryRequest{Node: c.node, TypeUrl: string(url), ResourceNamesSubscribe: names})
-}
-
-func (c *client) send(m *discoveryv3.DeltaDiscoveryRequest) {
-	c.t.Helper()
-	if err := c.Send(m); err != nil && !errors.Is(err, io.EOF) {
-		c.t.Fatal(err)
-	}
-}
-
-func (c *client) recv() *discoveryv3.DeltaDiscoveryResponse {
-	c.t.Helper()
-	m, err := c.Recv()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return m
-}
-
-func (c *client) ack() {
-	c.t.Helper()
-	m := c.recv()
-	c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: m.TypeUrl, ResponseNonce: m.Nonce})
-}
+func (c *client) ask(url xds.TypeURL, names ...string) { c.Ask(c.node, string(url), names...) }
 
 func (r *rig) csds() statusv3.ClientStatusDiscoveryServiceClient {
 	return statusv3.NewClientStatusDiscoveryServiceClient(dial(r.t, r.addr))
 }
 
 func (r *rig) fetch(req *statusv3.ClientStatusRequest) (*statusv3.ClientStatusResponse, error) {
-	return r.csds().FetchClientStatus(within(r.t), req)
-}
-
-// until tries until it is as it should be.
-func until(t testing.TB, try func() error) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(20 * time.Second)
-	for {
-		err := try()
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatal(err)
-		}
-	}
+	return r.csds().FetchClientStatus(xdstest.Context(r.t), req)
 }
