@@ -156,9 +156,6 @@ func (v *view) remove(now time.Time, delay time.Duration, stateGen uint64) bool 
 		slices.Sort(u.Removed)
 		v.take(u, 0)
 		changed = true
-		if m := v.move.Load(); m != nil && m.wild == wildcard {
-			m.applied(v, &u)
-		}
 	}
 	return changed && v.snapshot(stateGen)
 }

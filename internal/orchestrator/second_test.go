@@ -75,6 +75,71 @@ func TestP50_TheSecondStreamIsThereOnlyWhileItIsNeeded(t *testing.T) {
 	}
 }
 
+// Nothing moves: what is on the second stream stays there once the other part is
+// gone. If the first stream carries nothing else, it closes.
+func TestP50_NothingMoves(t *testing.T) {
+	for _, c := range []struct{ first, then string }{{"*", "n"}, {"n", "*"}} {
+		for _, busy := range []bool{true, false} {
+			bubble(t, nil, func(w *world) {
+				a, b := w.join("web", cds).want(c.first), w.join("web", cds)
+				synctest.Wait()
+				b.want(c.then)
+				f, second := w.feed("web"), w.second("web")
+				connect(f, second)
+				if busy {
+					w.join("web", eds).want("e")
+				}
+				second.update(t, cds, c.then == "*", "n=1")
+				said := second.said()
+				a.leave()
+				time.Sleep(time.Hour)
+				if busy {
+					w.asks(t, "", c.then)
+					equal(t, "asked of EDS", f.asks(eds), "e")
+				} else {
+					w.asks(t, c.then)
+					equal(t, "the stream that is left", w.feed("web"), second)
+					equal(t, "the other is over", f.over(), true)
+				}
+				equal(t, "told the second stream", second.said(), said)
+				equal(t, "n", b.sees(subscription(c.then), "n"), "1")
+				st, _ := w.reg.Key(xds.NewKey("web"))
+				equal(t, "a second stream is shown", st.Second != nil, busy)
+				second.update(t, cds, c.then == "*", "n")
+				equal(t, "n, removed", b.sees(subscription(c.then), "n"), "-")
+
+				// The part that comes second goes beside it.
+				w.join("web", cds).want(c.first)
+				if busy {
+					w.asks(t, c.first, c.then)
+				} else {
+					w.asks(t, c.then, c.first)
+				}
+				equal(t, "told the second stream", second.said(), said)
+			})
+		}
+	}
+}
+
+// Two streams are enough, whatever types have wildcard and names.
+func TestP50_TwoStreamsForAllTypes(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		w.join("web", eds).want("*", "e")
+		wild := w.join("web", cds).want("*")
+		w.join("web", cds).want("n")
+		synctest.Wait()
+		f, second := w.feed("web"), w.second("web")
+		connect(f, second)
+		wild.leave()
+		time.Sleep(time.Minute)
+		w.asks(t, "", "n")
+		equal(t, "EDS", f.asks(eds)+" "+second.asks(eds), "* e")
+		w.join("web", cds).want("*")
+		w.asks(t, "*", "n")
+		equal(t, "streams, ever", w.opened(), 2)
+	})
+}
+
 // One client that asks for both needs both.
 func TestP50_OneClientWithBoth(t *testing.T) {
 	bubble(t, nil, func(w *world) {
