@@ -165,14 +165,13 @@ func (l *lingerer) lingers(at *list.Element) {
 	}
 }
 
-// holds reports whether the origin's word is held of it, or what it is served from until
-// there is one.
+// holds reports whether an answer of the origin to it is held.
 func (l *lingerer) holds() bool {
 	part := l.view.part(l.wildcard)
 	if l.wildcard {
 		return part.Answered()
 	}
-	return part.Lent(l.name) || !part.Silent(l.name)
+	return !part.Silent(l.name)
 }
 
 // holds reports whether not all that is held of a view merely waits for a stream.

@@ -172,7 +172,7 @@ func (v *view) forget(names []string, wildcard bool, stateGen uint64) bool {
 	v.builder.ForgetBut(v.names, names...)
 	if wildcard {
 		v.wildcard = false
-		v.builder.EndWildcard(v.names)
+		v.builder.EndWildcard()
 	}
 	return v.held.Load() != nil && v.snapshot(stateGen)
 }

@@ -148,7 +148,7 @@ func TestP39_ErrorsAreKeptPerName(t *testing.T) {
 	}
 	// A wildcard's go with it.
 	step(Update{Wildcard: true, Errors: []*ResourceError{failure(t, "*", codes.Internal, ""), failure(t, "a", codes.Internal, ""), failure(t, "b", codes.Internal, "")}})
-	b.EndWildcard(NewNameSet("b"))
+	b.EndWildcard()
 	if s, _ = b.Snapshot(s, 1); s.Failed() != 0 || b.errorBytes != 0 || b.entries.Len() != 0 {
 		t.Errorf("%d kept, of %d bytes", s.Failed(), b.errorBytes)
 	}
@@ -192,7 +192,7 @@ func TestP51_ErrorsForNames(t *testing.T) {
 	if s, _ = b.Snapshot(s, 1); s.Failed() != 1 || s.Error(everything(), "w") == nil {
 		t.Errorf("%d kept", s.Failed())
 	}
-	b.EndWildcard(NewNameSet("w"))
+	b.EndWildcard()
 	if s, _ = b.Snapshot(s, 1); s.Failed() != 0 {
 		t.Errorf("%d kept after the wildcard's end", s.Failed())
 	}
@@ -239,7 +239,7 @@ func TestP51_ErrorsOfBothParts(t *testing.T) {
 			} else {
 				b.ForgetBut(NewNameSet(), "n")
 				is("the name is forgotten", true, false)
-				b.EndWildcard(NewNameSet("n"))
+				b.EndWildcard()
 				is("the wildcard ends", false, false)
 			}
 			b.Apply(Update{Changed: []*Resource{newRes(t, ClusterType, "n", "")}})

@@ -80,7 +80,7 @@ func TestP66_StoredIsStaleUntilItIsAnswered(t *testing.T) {
 func TestP66_StoredIsForgotten(t *testing.T) {
 	b, s := stored(t)
 	b.Forget("c", "d")
-	b.EndWildcard(nil)
+	b.EndWildcard()
 	if s, _ = b.Snapshot(s, 2); s.Stale || s.Len() != 0 {
 		t.Errorf("stale %v, %d resources", s.Stale, s.Len())
 	}
