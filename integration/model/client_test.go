@@ -363,7 +363,9 @@ func (c *client) answer(t *clientType, refuse bool) bool {
 				delete(t.versions, n)
 			case t.covers(n):
 				t.holds[n], t.versions[n] = content, r.versions[n]
-				if _, before := t.accepted[n]; !before && len(t.refusals) == 0 {
+				// In SotW the ACK of an earlier response is stale (P12).
+				newest := c.v == xds.Delta || len(t.open) == 0
+				if _, before := t.accepted[n]; !before && len(t.refusals) == 0 && newest {
 					t.accepted[n] = time.Now()
 				}
 			}

@@ -174,6 +174,19 @@ func (l *lingerer) holds() bool {
 	return !part.Silent(l.name)
 }
 
+// wildcardServes reports whether a member asks for a name that the origin has answered
+// only by the wildcard. The wildcard stays until the name is answered: otherwise the
+// member would lose the resource, or keep it after the origin deletes it (P50).
+func (v *view) wildcardServes() bool {
+	wild, named := v.part(true), v.part(false)
+	for name := range v.names.All() {
+		if v.index.wants(name) && !named.Known(name) && wild.Answers(name) {
+			return true
+		}
+	}
+	return false
+}
+
 // holds reports whether not all that is held of a view merely waits for a stream.
 func (i *interest) holds(v *view) bool {
 	s := v.held.Load()
@@ -231,8 +244,8 @@ type gone struct {
 }
 
 // expire takes out what has lingered long enough, but for what is held while no stream
-// is open, and, oldest first, what takes the room of names that are wanted under
-// names_per_key, which is limit; 0: none.
+// is open and a wildcard that serves names, and, oldest first, what takes the room of
+// names that are wanted under names_per_key, which is limit; 0: none.
 func (i *interest) expire(views []*view, now time.Time, limit int, open bool) map[*view]*gone {
 	over := 0
 	if limit > 0 {
@@ -254,7 +267,7 @@ func (i *interest) expire(views []*view, now time.Time, limit int, open bool) ma
 			if !due && l.wildcard {
 				continue
 			}
-			if due && !open && (over <= 0 || l.wildcard) && l.holds() {
+			if due && (!open && (over <= 0 || l.wildcard) && l.holds() || l.wildcard && l.view.wildcardServes()) {
 				i.stays(at)
 				continue
 			}

@@ -74,7 +74,27 @@ func (v *view) take(u xds.Update, delay time.Duration) {
 		v.note(u.Wildcard, u.Changed)
 		v.delay(&u, delay)
 	}
+	if names := v.servedByWildcard(&u); len(names) > 0 {
+		v.builder.Apply(xds.Update{Type: u.Type, Origin: u.Origin, Removed: names, Received: u.Received})
+	}
 	v.builder.Apply(u)
+}
+
+// servedByWildcard returns the names that u deletes from the wildcard, and that the
+// origin has not answered otherwise. They do not exist: clients that ask for them were
+// given the wildcard's copy. The stream of names may never say so, since a SotW
+// response deletes only what an earlier one held (P65).
+func (v *view) servedByWildcard(u *xds.Update) (names []string) {
+	if !u.Wildcard {
+		return nil
+	}
+	named := v.part(false)
+	for _, name := range u.Removed {
+		if v.names.Has(name) && v.builder.Has(name, true) && !named.Known(name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // note notes resources that an update brings: one that returns was never deleted.

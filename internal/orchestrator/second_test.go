@@ -185,9 +185,27 @@ func TestP50_BothHoldAName(t *testing.T) {
 	})
 }
 
+// A client that asks for a name is served the wildcard's copy until the name is
+// answered. If the wildcard deletes it before, it does not exist.
+func TestP25_TheWildcardDeletesWhatTheNameWasServedFrom(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		w.join("web", cds).want("*")
+		a := w.join("web", cds).want("n", "other")
+		synctest.Wait()
+		f, second, sub := w.feed("web"), w.second("web"), subscription("n", "other")
+		f.update(t, cds, true, "n=w")
+		equal(t, "the wildcard's copy", a.sees(sub, "n"), "w")
+		f.update(t, cds, true, "n", "other")
+		equal(t, "deleted", a.sees(sub, "n"), "-")
+		equal(t, "never served", a.sees(sub, "other"), "?")
+		second.update(t, cds, false, "n=n")
+		equal(t, "the answer to the name", a.sees(sub, "n"), "n")
+	})
+}
+
 // A client that asks for everything takes no name from its neighbours, whatever
 // its wildcard does not cover (P51). What it does cover is theirs until the name
-// is answered or the wildcard ends.
+// is answered, and the wildcard is asked for until then.
 func TestP16_AWildcardTakesNoNamesAway(t *testing.T) {
 	bubble(t, nil, func(w *world) {
 		a := w.join("web", cds).want("kept", "absent", "late", "pending")
@@ -211,14 +229,21 @@ func TestP16_AWildcardTakesNoNamesAway(t *testing.T) {
 		second.update(t, cds, true, "kept", "absent", "pending")
 		says("1", "-", "2", "?")
 
-		// The wildcard is given up: what the origin answered for names stays.
+		// The client of the wildcard leaves: all that was seen is still there.
 		second.update(t, cds, true, "absent=3", "pending=3")
 		wild.leave()
 		a.woken()
+		time.Sleep(time.Minute)
+		w.asks(t, "absent kept late pending", "*")
+		says("1", "3", "2", "3")
+		f.update(t, cds, false, "pending")
+		second.update(t, cds, true, "late")
+		says("1", "3", "-", "3")
+		equal(t, "woken", a.woken(), 1)
 		time.Sleep(10 * time.Second)
 		w.asks(t, "absent kept late pending")
-		says("1", "-", "?", "?")
-		f.update(t, cds, false, "late=4", "pending")
+		says("1", "-", "-", "-") // that it is absent, the name's own answer says
+		f.update(t, cds, false, "late=4")
 		says("1", "-", "4", "-")
 	})
 }
