@@ -145,7 +145,7 @@ func TestP26_TheAliasOfWhatIsRefusedIsGivenUp(t *testing.T) {
 			}
 			w.want("")
 			w.hasAll()
-			w.builder.Forget("x", "alias")
+			w.builder.ForgetBut(nil, "x", "alias")
 			w.named("c")
 			w.want("")
 			w.hasAll()

@@ -182,21 +182,6 @@ func (b *Builder) Retain(name string, wild bool) bool {
 	return true
 }
 
-// Forget drops what came for names that nobody asks for any more (P65).
-func (b *Builder) Forget(names ...string) {
-	for _, name := range names {
-		e, ok := b.entries.Get(name)
-		if !ok {
-			continue
-		}
-		was := e
-		e.named, e.errs.named = nil, nil
-		if e != was {
-			b.set(name, e)
-		}
-	}
-}
-
 // EndWildcard drops what the wildcard brought, once nobody asks for it any more.
 func (b *Builder) EndWildcard() {
 	if !b.answered {

@@ -142,7 +142,7 @@ func TestP39_ErrorsAreKeptPerName(t *testing.T) {
 	if s.Failed() != 1 || s.Error(byName("c"), "c") != nil {
 		t.Errorf("%d kept", s.Failed())
 	}
-	b.Forget("a", "b", "c")
+	b.ForgetBut(nil, "a", "b", "c")
 	if s, _ = b.Snapshot(s, 1); s.Failed() != 0 || b.errorBytes != 0 || b.entries.Len() != 0 {
 		t.Errorf("%d kept, of %d bytes", s.Failed(), b.errorBytes)
 	}
@@ -187,7 +187,7 @@ func TestP51_ErrorsForNames(t *testing.T) {
 	if got := step(Update{Errors: []*ResourceError{failure(t, "w", codes.Internal, "no")}}); len(got) > 0 {
 		t.Errorf("changed %v", got)
 	}
-	b.Forget("w")
+	b.ForgetBut(nil, "w")
 	b.ForgetBut(NewNameSet(), "n")
 	if s, _ = b.Snapshot(s, 1); s.Failed() != 1 || s.Error(everything(), "w") == nil {
 		t.Errorf("%d kept", s.Failed())

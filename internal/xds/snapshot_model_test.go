@@ -232,7 +232,7 @@ func TestP50_SnapshotsAgainstMaps(t *testing.T) {
 					switch rapid.IntRange(0, 9).Draw(t, "what") {
 					case 0:
 						n := some.Draw(t, "forget")
-						b.Forget(n...)
+						b.ForgetBut(nil, n...)
 						m.forget(n)
 					case 1:
 						b.EndWildcard()

@@ -382,7 +382,7 @@ func TestP62_TimersAgainstMap(t *testing.T) {
 			case "remove":
 				b.Apply(Update{Wildcard: wild, Removed: []string{name}})
 			case "forget":
-				b.Forget(name)
+				b.ForgetBut(nil, name)
 			case "end":
 				b.EndWildcard()
 			case "pass":
