@@ -174,13 +174,13 @@ func (l *lingerer) holds() bool {
 	return !part.Silent(l.name)
 }
 
-// wildcardServes reports whether a member asks for a name that the origin has answered
-// only by the wildcard. The wildcard stays until the name is answered: otherwise the
+// wildcardServes reports whether a member that asks for a name is given the wildcard's
+// copy, since there is no other. The wildcard stays until there is one: otherwise the
 // member would lose the resource, or keep it after the origin deletes it (P50).
 func (v *view) wildcardServes() bool {
 	wild, named := v.part(true), v.part(false)
 	for name := range v.names.All() {
-		if v.index.wants(name) && !named.Known(name) && wild.Answers(name) {
+		if v.index.wants(name) && !named.Answers(name) && wild.Answers(name) {
 			return true
 		}
 	}
