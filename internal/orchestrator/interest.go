@@ -10,13 +10,13 @@ import (
 // interest is what a group asks for, over all its types: what members want and
 // what lingers. It belongs to the group's goroutine.
 //
-// Names that nobody wants any more wait in a list, oldest first: all in it wait
-// equally long, so it is in order of when they go (after linger has become shorter,
-// what came later waits for what came before), and it never has more than is
-// asked for, however often a client changes its mind. What a key kept while it
-// had no members waits in a list of its own, since it waits longer; and so does what
-// is held and has lingered long enough while no stream is open: it could not be had
-// again (P53).
+// Names that nobody wants any more wait in a list, oldest first. All in it wait
+// equally long, so it is in order of when they go. After linger has become shorter,
+// what came later waits for what came before. The list never has more than is asked
+// for, however often a client changes its mind. What a key kept while it had no
+// members waits in a list of its own, since it waits longer. A third list has what
+// lingered long enough but stays: what is held while no stream is open, since it
+// could not be had again (P53), and a wildcard that serves names.
 type interest struct {
 	leaving, kept, away list.List // of *lingerer
 	// frozen: no member is left, or none of those that came since has said what
