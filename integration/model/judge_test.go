@@ -125,6 +125,10 @@ func (c *client) judgeItem(w *world, t *clientType, r response, n string, conten
 		t.cause[n]--
 		return nil
 	}
+	if t.narrowed[n] {
+		delete(t.narrowed, n)
+		return nil
+	}
 	for _, of := range t.refusals {
 		if _, in := of[n]; !in {
 			continue

@@ -53,17 +53,13 @@ func inBubble(t *testing.T, f func()) {
 
 // world is the relay of one case between its origin and its clients.
 type world struct {
-	tb   tester
-	rt   *rapid.T // draws the steps; nil where a test says them
-	ctx  context.Context
-	dice *rand.Rand
-	o    *origin
-	// both are the types that may have wildcard and names under a key. A full-state type is not
-	// among them while parts move between streams (orchestrator/move.go): the new stream says
-	// nothing of a name that the origin deleted during the move, and a client keeps it. Parts
-	// will not move any more (P50 changed), and then all types belong here again.
-	both    []xds.TypeURL
-	down    dialer // to the relay
+	tb      tester
+	rt      *rapid.T // draws the steps; nil where a test says them
+	ctx     context.Context
+	dice    *rand.Rand
+	o       *origin
+	both    []xds.TypeURL // of which there may be wildcard and names
+	down    dialer        // to the relay
 	clients []*client
 }
 
@@ -114,7 +110,7 @@ func (w *world) fatal(err error) {
 // ends them.
 func newWorld(t *testing.T, tb tester, upstream xds.Variant, seed uint64) (w *world, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	w = &world{tb: tb, ctx: ctx, o: startOrigin(), both: []xds.TypeURL{xds.EndpointType}, dice: rand.New(rand.NewPCG(seed, 1))}
+	w = &world{tb: tb, ctx: ctx, o: startOrigin(), both: types, dice: rand.New(rand.NewPCG(seed, 1))}
 	for _, typ := range types {
 		for _, n := range permanent {
 			w.o.put(typ, n, 1)
@@ -153,12 +149,11 @@ func run(t *testing.T, rt *rapid.T, upstream, downstream xds.Variant) {
 	w, stop := newWorld(t, rt, upstream, rapid.Uint64().Draw(rt, "dice"))
 	defer stop()
 	w.rt = rt
-	// Wildcard and names of one type take a second stream, and once only one of
-	// the two is left, that moves to the first, which other types have to need
-	// (P50). That is rare if all types have both.
-	moves := w.pick(3) > 0
-	if moves {
-		w.both = []xds.TypeURL{w.both[w.pick(len(w.both))]}
+	// If one type alone has wildcard and names, the second stream comes and goes
+	// more often (P50).
+	one := w.pick(3) > 0
+	if one {
+		w.both = []xds.TypeURL{types[w.pick(len(types))]}
 	}
 	for i := range 1 + w.pick(3) {
 		v := downstream
@@ -171,7 +166,7 @@ func run(t *testing.T, rt *rapid.T, upstream, downstream xds.Variant) {
 				switch {
 				case !slices.Contains(w.both, typ):
 					ways = []string{"names"}
-				case typ == eds && !moves:
+				case typ == eds && !one:
 					ways = append(ways, "names", "names", "names")
 				}
 				way := rapid.SampledFrom(ways).Draw(rt, "way")
@@ -263,8 +258,8 @@ func (w *world) step() {
 	}
 }
 
-// turn has nobody want the wildcard of a type any more, or its names, and goes on
-// just as that ends: what is left may be about to move.
+// turn has all clients give up the wildcard of a type, or its names. It goes on
+// just as the relay unsubscribes: one of the two streams may close.
 func (w *world) turn(wild bool) {
 	typ := w.both[w.pick(len(w.both))]
 	for _, c := range w.clients {

@@ -201,7 +201,7 @@ func (g *Group) step(now time.Time) (over bool) {
 	g.lapse(now)
 	g.remove(now)
 	g.dropStored(now)
-	g.place(now)
+	g.place()
 	g.reask()
 	g.recall(now) // before what is asked for with it
 	g.ask()
@@ -319,9 +319,6 @@ func (g *Group) wait(now time.Time) time.Duration {
 	}
 	for _, v := range g.views {
 		before(v.removals.due(delay))
-		if m := v.move.Load(); m != nil {
-			before(m.due(g.opts.FirstAnswerTimeout))
-		}
 	}
 	if !g.idleFrom.IsZero() {
 		before(g.idleFrom.Add(g.settings().IdleTTL))

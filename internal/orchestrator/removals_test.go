@@ -84,6 +84,23 @@ func TestP36_RollBackDoesNotWait(t *testing.T) {
 	})
 }
 
+// A client acknowledged the wildcard's copy, so the name's own copy, which came later and
+// changed nothing for it, is no new resource: its deletion waits.
+func TestP36_BothHoldAName(t *testing.T) {
+	removing(t, func(w *world, c *client, origin *feed) {
+		named := w.join("edge", cds).want("a")
+		pass(time.Second)
+		second := w.second("edge")
+		second.update(t, cds, false, "a=1")
+		c.want()
+		pass(time.Minute)
+		second.update(t, cds, false, "a")
+		equal(t, "a", named.sees(subscription("a"), "a"), "1")
+		pass(5 * time.Second)
+		equal(t, "a", named.sees(subscription("a"), "a"), "-")
+	})
+}
+
 // Deletions wait only while a stream of clusters has listeners or routes as well, and as
 // long as the configuration says now.
 func TestP36_DeletionDoesNotWait(t *testing.T) {

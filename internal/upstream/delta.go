@@ -128,11 +128,6 @@ func (d *delta) first(t *typeTalk) *request {
 			held = append(held, brought{name: t.written(part, name), by: part.AskedAs(name, t.want.names)})
 		}
 	}
-	for name := range t.want.names.All() { // served from what the wildcard had (P50)
-		if part.Lent(name) {
-			held = append(held, brought{name: t.written(part, name), by: name})
-		}
-	}
 
 	b := d.appendNode(nil, deltaNode)
 	b = appendText(b, deltaTypeURL, string(t.typ.URL))

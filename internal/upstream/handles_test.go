@@ -187,15 +187,6 @@ func TestP28_NamesOfWhatIsNotHeldGoUpAsWritten(t *testing.T) {
 	expired(named(eds, unsorted)).sent("EDS +[" + unsorted + "] " + unsorted + "= node")
 	expired(named(eds, glob+"?b=2&a=1")).sent("EDS +[" + glob + "?b=2&a=1] " + unsorted + "= node")
 	expired(all(eds)).sent("EDS +[*] " + unsorted + "= node")
-
-	r := newRig(t, xds.Delta)
-	r.want(all(eds))
-	r.flush()
-	r.respond(resp{typ: eds, res: []res{{name: sorted, version: "1"}}})
-	r.flush()
-	r.set(named(eds, unsorted))
-	r.connect()
-	r.sent("EDS +[" + unsorted + "] " + unsorted + "= node")
 }
 
 // A name in two spellings is one name.

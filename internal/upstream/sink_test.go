@@ -96,7 +96,7 @@ func (s *testSink) want(types ...xds.TypeInterest) *xds.Interest {
 			_, gone := diff(was.Names, is.Names)
 			b := s.builder(was.Type)
 			if was.Wildcard && !is.Wildcard {
-				b.EndWildcard(is.Names)
+				b.EndWildcard()
 			}
 			b.ForgetBut(is.Names, gone...)
 			s.publish(was.Type)

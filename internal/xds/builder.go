@@ -48,10 +48,9 @@ type Builder struct {
 
 	// Of resources that go by more than their names; nil before the first.
 	links     *btree.BTreeG[link]
-	resolved  map[string]bool                // whether handles led anywhere in the last snapshot, of those that changed since
-	unlinked  map[string]struct{}            // handles that lost what came for names, since the last Settle
-	unsettled map[string]struct{}            // names that were removed, or lost a handle, since then
-	loans     map[string]map[string]struct{} // handles that lead to what is lent, and its names
+	resolved  map[string]bool     // whether handles led anywhere in the last snapshot, of those that changed since
+	unlinked  map[string]struct{} // handles that lost what came for names, since the last Settle
+	unsettled map[string]struct{} // names that were removed, or lost a handle, since then
 }
 
 // The log of a lineage reaches back at least as many names as there are
@@ -131,9 +130,6 @@ func (b *Builder) apply(u Update, stored bool) bool {
 		}
 		*part = r
 		e.errs = errs{}
-		if !u.Wildcard {
-			b.repayFor(r)
-		}
 		if e != was {
 			b.set(r.Name, e)
 			changed = changed || was.differs(e)
@@ -178,25 +174,8 @@ func (b *Builder) Retain(name string, wild bool) bool {
 	return true
 }
 
-// Forget drops what came for names that nobody asks for any more (P65).
-func (b *Builder) Forget(names ...string) {
-	for _, name := range names {
-		e, ok := b.entries.Get(name)
-		if !ok {
-			continue
-		}
-		was := e
-		e.named, e.errs.named = nil, nil
-		if e != was {
-			b.set(name, e)
-		}
-	}
-}
-
-// EndWildcard drops what the wildcard brought, once nobody asks for it any
-// more. Who asks for a name, or by a handle, that the origin has not answered,
-// keeps its copy until it does.
-func (b *Builder) EndWildcard(wanted *NameSet) {
+// EndWildcard drops what the wildcard brought, once nobody asks for it any more.
+func (b *Builder) EndWildcard() {
 	if !b.answered {
 		return
 	}
@@ -212,7 +191,6 @@ func (b *Builder) EndWildcard(wanted *NameSet) {
 	})
 	for _, it := range items {
 		e := it.e
-		b.lend(it.name, &e, wanted)
 		e.wild, e.errs.wild = nil, nil
 		if e != it.e {
 			b.set(it.name, e)
@@ -366,7 +344,7 @@ func samePart(a, b *Resource) bool {
 	case a == b:
 		return true
 	case there(a) && there(b):
-		return a.lent == b.lent && a.stored == b.stored && a.Same(b) && (a.more == b.more || slices.Equal(a.Handles(), b.Handles()))
+		return a.stored == b.stored && a.Same(b) && (a.more == b.more || slices.Equal(a.Handles(), b.Handles()))
 	}
 	return a.Unresolved() && a.Word() == b.Word() || hasLapsed(a) && hasLapsed(b)
 }

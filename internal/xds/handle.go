@@ -77,17 +77,6 @@ func Glob(name string) string {
 	return name[:len(scheme)+last+1] + "*" + name[end:]
 }
 
-// isGlob reports whether a name is that of a collection.
-func isGlob(name string) bool {
-	if !strings.HasPrefix(name, scheme) {
-		return false
-	}
-	if i := strings.IndexAny(name, "?#"); i >= 0 {
-		name = name[:i]
-	}
-	return strings.HasSuffix(name, "/*")
-}
-
 // more is what few resources have.
 type more struct {
 	// written is the name as the origin wrote it; "" if it is canonical.

@@ -16,11 +16,8 @@ type Part struct {
 func (s *Snapshot) Part(wildcard bool) Part { return Part{s, wildcard} }
 
 func (p Part) of(e entry) *Resource {
-	switch {
-	case p.wild:
+	if p.wild {
 		return e.wild
-	case lent(e.named):
-		return nil
 	}
 	return e.named
 }
@@ -149,20 +146,6 @@ func (p Part) Covered(names *NameSet, yield func(*Resource) bool) {
 	}
 }
 
-// Lent reports whether clients that ask for name, of which the part says nothing,
-// are served from what the wildcard had until there is an answer.
-func (p Part) Lent(name string) (lends bool) {
-	if p.wild {
-		return false
-	}
-	lends = lent(p.snap.get(name).named)
-	eachLink(p.snap.index(), name, func(l link) bool {
-		lends = lends || !l.wild && lent(p.snap.get(l.name).named)
-		return !l.wild && !lends
-	})
-	return lends
-}
-
 // Resources calls yield for each resource of the part, in order of names.
 func (p Part) Resources(yield func(*Resource) bool) {
 	if p.snap == nil {
@@ -202,5 +185,5 @@ func (p Part) Share(name string) *Resource {
 	if r := p.Held(name); r != nil {
 		return r
 	}
-	return p.snap.Held(name).own()
+	return p.snap.Held(name)
 }

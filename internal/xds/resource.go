@@ -67,7 +67,6 @@ type Resource struct {
 	Given string
 
 	timing *timing // nil: no TTL
-	lent   bool    // it is the wildcard's, in the place of a name's
 	stored bool    // it comes from the store, and no origin has answered it yet (P66)
 	// more is nil for a resource that goes by its name alone, written as it is
 	// compared.
