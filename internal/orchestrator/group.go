@@ -108,7 +108,7 @@ func newGroup(r *Registry, key xds.Key, rep *xds.Node) *Group {
 	g.nacks.key, g.nacks.in = key, &r.past.nacks
 	g.types.Store(new([]*view))
 	g.figures.Store(new(figures))
-	g.links.Store(&[]*link{newLink(g)})
+	g.links.Store(&[]*link{newLink(g, nil)})
 	return g
 }
 

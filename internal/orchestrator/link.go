@@ -31,12 +31,16 @@ type link struct {
 
 var _ upstream.Sink = (*link)(nil)
 
-// newLink makes a link; it starts nothing.
-func newLink(g *Group) *link {
+// newLink makes a link beside the first one, nil if it is the first; it starts nothing.
+func newLink(g *Group, first *link) *link {
 	l := &link{group: g, sent: new(xds.Interest)}
 	l.status.Store(new(upstream.Status))
 	l.seen = l.status.Load()
-	l.stream = g.opts.Open(g.key.String(), g.rep.Bytes(), l)
+	var beside Stream
+	if first != nil {
+		beside = first.stream
+	}
+	l.stream = g.opts.Open(g.key.String(), g.rep.Bytes(), l, beside)
 	return l
 }
 
@@ -122,7 +126,7 @@ func (g *Group) home() *link { return g.lines()[0] }
 
 // open opens another stream.
 func (g *Group) open() *link {
-	l := newLink(g)
+	l := newLink(g, g.home())
 	lines := append(slices.Clone(g.lines()), l)
 	g.links.Store(&lines)
 	g.start(l)

@@ -140,7 +140,7 @@ func options(t testing.TB) Options {
 func newWorld(t testing.TB, o Options) *world {
 	t.Helper()
 	w := &world{t: t, stop: func() {}}
-	o.Open = func(id string, node []byte, sink upstream.Sink) Stream {
+	o.Open = func(id string, node []byte, sink upstream.Sink, _ Stream) Stream {
 		f := &feed{id: id, node: node, sink: sink, fail: make(chan error, 1)}
 		w.mu.Lock()
 		defer w.mu.Unlock()
