@@ -57,13 +57,11 @@ func (s *Session) recount() {
 	}
 	if left := len(s.initial); s.carried.of != left {
 		s.carried.weight, s.carried.of = 0, left
-		for _, b := range s.initial {
-			s.carried.weight += b.weight()
+		for name, version := range s.initial {
+			s.carried.weight += xds.VersionedWeight(len(name), len(version))
 		}
 	}
 }
-
-func (b brought) weight() int { return xds.VersionedWeight(len(b.written), len(b.version)) }
 
 // remembers is about how much the session has to remember that only an answer makes it
 // forget, in bytes, at most: what the client brought, and what it gave up. A type may have

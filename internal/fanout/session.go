@@ -42,7 +42,7 @@ type Session struct {
 	warned  map[string]*xds.ResourceError // what it was told of errors, where that is not what sent says; nil: nothing (P39)
 	fresh   map[string]cause              // to be answered from what is held though nothing changed
 	parted  tally                         // names in fresh and early that were given up
-	initial map[string]brought            // P27: what the client brought, until answered
+	initial map[string]string             // P27: the versions that the client brought, until answered
 	carried tally                         // names and versions in initial
 	awaits  map[string]uint64             // P18: aliases asked for again, and the origin's word before that
 	flights []flight                      // unanswered responses, oldest first
@@ -58,12 +58,6 @@ type Session struct {
 	owes    Debt   // what is asked for or to be said again, and not sent
 	denied  Debt   // what the refused response of full state held
 	looked  int    // of how many names in owes it was looked when they changed
-}
-
-// brought is what a client has from another stream.
-type brought struct {
-	version string
-	written string // the name
 }
 
 // NewSession makes the session of a type that has not spoken yet.
@@ -191,7 +185,7 @@ type Plan struct {
 	until    time.Time                // when to look again at the latest; zero: at the next change
 	answered map[string]*xds.Resource // early: what was answered
 	led      []string                 // early: handles that were, by resources of other names
-	initial  map[string]brought       // what is left of it
+	initial  map[string]string        // what is left of it
 	besides  []string                 // what follows what was asked for, besides the frame's (P37)
 
 	limit     int // of the response, in bytes (P38)

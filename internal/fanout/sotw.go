@@ -20,9 +20,8 @@ func (s *Session) subscribeSotW(r *xds.Request) (*xds.Subscription, bool) {
 		}
 		return &xds.Subscription{Wildcard: true, HasState: s.bringsState(r)}, !s.began
 	}
-	names, written := plainNames(r.Names)
-	next := &xds.Subscription{Wildcard: has(r.Names, wildcard), HasState: s.bringsState(r), Names: xds.NewNameSet(names...)}
-	if next.Written = next.Written.With(written...); next.Equal(s.want) {
+	next := &xds.Subscription{Wildcard: has(r.Names, wildcard), HasState: s.bringsState(r), Names: xds.NewNameSet(plainNames(r.Names)...)}
+	if next.Equal(s.want) {
 		return s.want, false // in another order
 	}
 	return next, true

@@ -287,7 +287,7 @@ func (w *world) next() string {
 // describe writes a resource as resource reads it.
 func (w *world) describe(r *xds.Resource) string {
 	if r.Unresolved() {
-		return "?" + r.Written()
+		return "?" + r.Name
 	}
 	var a anypb.Any
 	if err := proto.Unmarshal(r.Any(), &a); err != nil {
@@ -295,18 +295,18 @@ func (w *world) describe(r *xds.Resource) string {
 	}
 	content := ""
 	for _, c := range []string{"", "2", "33"} {
-		if slices.Equal(w.make(r.Written(), c).Any(), r.Any()) {
+		if slices.Equal(w.make(r.Name, c).Any(), r.Any()) {
 			content = c
 		}
 	}
 	sep := "="
 	switch {
 	case content == "":
-		return r.Written()
-	case xds.Structured(r.Name):
+		return r.Name
+	case strings.HasPrefix(r.Name, "xdstp://"):
 		sep = "@"
 	}
-	return r.Written() + sep + content
+	return r.Name + sep + content
 }
 
 // want fails unless the next response is this.

@@ -123,7 +123,7 @@ func asked(views []*view, l *link) *xds.Interest {
 		case v.wildAt == l || to(true):
 			out.Types = append(out.Types, xds.TypeInterest{Type: v.typ.URL, Wildcard: true})
 		case v.namesAt == l || to(false):
-			out.Types = append(out.Types, xds.TypeInterest{Type: v.typ.URL, Names: v.names, Written: v.written, Again: v.again})
+			out.Types = append(out.Types, xds.TypeInterest{Type: v.typ.URL, Names: v.names, Again: v.again})
 		}
 	}
 	return out

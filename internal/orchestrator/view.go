@@ -48,10 +48,8 @@ type view struct {
 	// move is that of a part from one stream to the other; nil: none. Only a type
 	// with one part moves. Read by anyone.
 	move atomic.Pointer[move]
-	// written is how names are to be written (P28), again what the origin is to be
-	// asked once more (P18).
-	written xds.Spelling
-	again   []string
+	// again is what the origin is to be asked once more (P18).
+	again []string
 
 	// touched are names whose first asker came or whose last one left, since
 	// names was last brought up to date; some may be there twice.
@@ -208,7 +206,7 @@ func (v *view) close() {
 // forget drops names from what is asked for, and the wildcard if so, together
 // with what they brought. It reports whether there is a new snapshot.
 func (v *view) forget(names []string, wildcard bool, stateGen uint64) bool {
-	v.names, v.written = v.names.Remove(names...), v.written.Without(names...)
+	v.names = v.names.Remove(names...)
 	if m := v.move.Load(); m != nil && len(names) > 0 {
 		m.forget(v, names)
 	}
