@@ -49,19 +49,6 @@ func plainNames(names [][]byte) []string {
 	return plain
 }
 
-// takeInitial keeps what the client brought from another stream (P27). An
-// empty version matches nothing, but what is gone under that name is told.
-func (s *Session) takeInitial(r *xds.Request) {
-	for _, e := range r.Initial {
-		if s.initial == nil {
-			s.initial = make(map[string]string, len(r.Initial))
-		}
-		s.carried.weight += xds.VersionedWeight(len(e.Name), len(e.Version))
-		s.initial[string(e.Name)] = string(e.Version)
-	}
-	s.carried.of = len(s.initial)
-}
-
 // edit follows a request's changes, whatever its nonce (P14): a name that is
 // subscribed, for the first time or again, is sent from what is held (P23);
 // one that is explicitly unsubscribed beside the wildcard is answered (P24).
@@ -78,8 +65,8 @@ func (s *Session) edit(r *xds.Request, want *xds.Subscription) {
 		if name := string(n); want.Names.Has(name) {
 			s.gain(name, was)
 			s.mark(name, asked)
-			if _, ok := s.initial[name]; ok {
-				s.initial[name] = "" // it is sent whatever it has, or told that it went
+			if _, ok := s.initial()[name]; ok {
+				s.initial()[name] = "" // it is sent whatever it has, or told that it went
 			}
 		}
 	}
@@ -99,9 +86,9 @@ func (s *Session) edit(r *xds.Request, want *xds.Subscription) {
 				delete(s.fresh, name)
 			}
 		}
-		for name := range s.initial {
+		for name := range s.initial() {
 			if !want.Names.Has(name) {
-				s.initial[name] = "" // it lets go of it, and is sent it if it asks again
+				s.initial()[name] = "" // it lets go of it, and is sent it if it asks again
 			}
 		}
 		s.narrow(was)
@@ -122,14 +109,14 @@ func (s *Session) drop(name string) {
 	}
 	s.unmark(name)
 	delete(s.early, name)
-	delete(s.initial, name)
+	delete(s.initial(), name)
 }
 
 // planDelta: what changed and what went (P32), with what is to be answered
 // anew and without what the client brought.
 func (s *Session) planDelta(cur *xds.Snapshot, p *Plan) {
 	force := s.owed && s.sub.Wildcard && cur.AnswersWildcard(s.sub) // P11: also where nothing is left to say
-	if s.fresh == nil && s.early == nil && s.warned == nil && s.initial == nil && s.awaits == nil && s.refused == nil {
+	if s.fresh == nil && s.early == nil && s.warned == nil && s.brought == nil && s.awaits == nil && s.refused == nil {
 		p.do, p.key = regular, s.key(cur, p.at)
 		p.key.anew, p.key.force = s.anew, force
 		return
@@ -155,7 +142,7 @@ func (s *Session) say(name string, cur *xds.Snapshot, p *Plan) {
 		if r.Expired(p.at) {
 			return // though the group has yet to let go of it (P62)
 		}
-		if version, brought := s.initial[name]; brought && version == s.form.Version(r) && !s.typ.AlwaysResend {
+		if version, brought := s.initial()[name]; brought && version == s.form.Version(r) && !s.typ.AlwaysResend {
 			if was == xds.Pending && !s.askedFor(r) {
 				// P27: the client has it, but may have missed a heartbeat.
 				if s.form.Beats && r.TTL() > 0 {
@@ -195,16 +182,21 @@ func (s *Session) askedFor(r *xds.Resource) bool {
 }
 
 // resume lists what the client brought and what is gone, and keeps what is not
-// known yet (P27).
+// known yet (P27). Nothing is gone until all that the client asks for is answered
+// (P67).
 func (s *Session) resume(cur *xds.Snapshot, p *Plan) {
-	keep := func(name string, b string) {
+	if s.brought == nil {
+		return
+	}
+	keep := func(name string, version string) {
 		if p.initial == nil {
 			p.initial = make(map[string]string)
 		}
-		p.initial[name] = b
+		p.initial[name] = version
 	}
+	incomplete := s.incomplete(cur)
 	pending := sync.OnceValue(func() bool { return s.anyPending(cur) })
-	for name, b := range s.initial {
+	for name, version := range s.initial() {
 		_, is := cur.Look(s.sub, name)
 		elsewhere := is == xds.Elsewhere
 		if elsewhere {
@@ -216,18 +208,22 @@ func (s *Session) resume(cur *xds.Snapshot, p *Plan) {
 			// to any more is gone. Nothing that is held need tell of handles by now.
 			switch {
 			case is == xds.Present:
-			case pending():
-				keep(name, b)
+			case incomplete, pending():
+				keep(name, version)
 			default:
 				p.removed = append(p.removed, name)
 			}
 		case is == xds.Absent:
 			// A name asked for is among the pending ones already, but as a handle.
-			if elsewhere || !s.sub.Names.Has(name) {
+			switch {
+			case !elsewhere && s.sub.Names.Has(name):
+			case incomplete:
+				keep(name, version)
+			default:
 				p.removed = append(p.removed, name)
 			}
 		case is == xds.Pending:
-			keep(name, b)
+			keep(name, version)
 		case is == xds.Lapsed:
 			// By the time it returns the client may have let go of it, too.
 			keep(name, "")

@@ -73,7 +73,7 @@ func (s *Session) still() *Session {
 	c := *s
 	c.early, c.warned, c.fresh, c.awaits = maps.Clone(s.early), maps.Clone(s.warned), maps.Clone(s.fresh), maps.Clone(s.awaits)
 	c.flights, c.refused = slices.Clone(s.flights), slices.Clone(s.refused)
-	c.initial = nil
+	c.brought = nil
 	return &c
 }
 

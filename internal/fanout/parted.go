@@ -55,11 +55,8 @@ func (s *Session) recount() {
 	if s.parted.weight > 0 && s.parted.of != len(s.fresh)+len(s.early) {
 		s.countParted()
 	}
-	if left := len(s.initial); s.carried.of != left {
-		s.carried.weight, s.carried.of = 0, left
-		for name, version := range s.initial {
-			s.carried.weight += xds.VersionedWeight(len(name), len(version))
-		}
+	if b := s.brought; b != nil && b.size.of != len(b.versions) {
+		b.weigh()
 	}
 }
 
@@ -68,8 +65,8 @@ func (s *Session) recount() {
 // no answer, and a client has many.
 func (s *Session) remembers() int64 {
 	n := 0
-	if s.initial != nil {
-		n += s.carried.weight
+	if s.brought != nil {
+		n += s.brought.size.weight
 	}
 	if s.fresh != nil || s.early != nil {
 		n += s.parted.weight

@@ -200,6 +200,7 @@ func (g *Group) step(now time.Time) (over bool) {
 	g.expire(now)
 	g.lapse(now)
 	g.remove(now)
+	g.complete(now)
 	g.dropStored(now)
 	g.place(now)
 	g.reask()
@@ -319,6 +320,7 @@ func (g *Group) wait(now time.Time) time.Duration {
 	}
 	for _, v := range g.views {
 		before(v.removals.due(delay))
+		before(v.completion.at)
 		if m := v.move.Load(); m != nil {
 			before(m.due(g.opts.FirstAnswerTimeout))
 		}

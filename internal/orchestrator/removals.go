@@ -74,6 +74,7 @@ func (v *view) take(u xds.Update, delay time.Duration) {
 		v.note(u.Wildcard, u.Changed)
 		v.delay(&u, delay)
 	}
+	v.completion.note(v.builder, &u)
 	v.builder.Apply(u)
 }
 

@@ -59,6 +59,7 @@ type view struct {
 	// one of the group's lists; wildLingers is that of the wildcard.
 	lingering   map[string]*list.Element
 	removals    removals
+	completion  completion
 	reask       bool // the wildcard is to be asked for anew once it is wanted (P63)
 	wildLingers *list.Element
 }
@@ -213,7 +214,7 @@ func (v *view) forget(names []string, wildcard bool, stateGen uint64) bool {
 	v.removals.forget(names, wildcard)
 	v.builder.ForgetBut(v.names, names...)
 	if wildcard {
-		v.wildcard = false
+		v.wildcard, v.completion = false, completion{}
 		v.builder.EndWildcard(v.names)
 	}
 	return v.held.Load() != nil && v.snapshot(stateGen)

@@ -12,7 +12,7 @@ func (s *Snapshot) Fork(t Type) *Builder {
 	}
 	b.origin, b.version, b.received = s.Origin, s.given, s.Received
 	b.wildOrigin, b.namedOrigin, b.byWild, b.answered = s.wildOrigin, s.namedOrigin, s.byWild, s.Answered
-	b.storedAnswer = s.StoredAnswer
+	b.complete, b.storedAnswer = s.Complete, s.Answered && !s.Complete && s.Stale
 	s.entries.Scan(func(name string, e entry) bool {
 		e.errs = errs{}
 		if e.named == gone || e.named.Unresolved() {
