@@ -76,6 +76,13 @@ func (c *client) judgeFull(w *world, t *clientType, r response) error {
 			return fmt.Errorf("P36: %s is left out, and the origin removed it just now", n)
 		}
 	}
+	if t.brings && !t.heard {
+		for n := range t.holds {
+			if t.covers(n) && w.permanent(t.typ, n) && r.items[n] == 0 {
+				return fmt.Errorf("P67: %s is left out of the first response, and the client has it", n)
+			}
+		}
+	}
 	if len(t.told) > 0 && len(t.refusals) == 0 && maps.Equal(r.items, present(t.told)) {
 		// Each time that a name is newly listed is answered, by the set without
 		// it once it is known to be absent (P22).

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,8 +65,11 @@ type world struct {
 	// nothing of a name that the origin deleted during the move, and a client keeps it. Parts
 	// will not move any more (P50 changed), and then all types belong here again.
 	both    []xds.TypeURL
-	down    dialer // to the relay
 	clients []*client
+	// start starts a relay in place of the one that stopRelay ended, reached by down.
+	start, stopRelay func()
+	restarted        bool
+	down             atomic.Pointer[dialer]
 }
 
 // tester is a test, or a case of rapid's.
@@ -120,22 +125,47 @@ func newWorld(t *testing.T, tb tester, upstream xds.Variant, seed uint64) (w *wo
 			w.o.put(typ, n, 1)
 		}
 	}
-	down, stopRelay := startRelay(t, upstream, dialerOf(w.o.listener))
-	w.down = dialerOf(down)
+	w.start = func() {
+		down, stop := startRelay(t, upstream, dialerOf(w.o.listener))
+		dial := dialerOf(down)
+		w.down.Store(&dial)
+		w.stopRelay = stop
+	}
+	w.start()
 	return w, func() {
 		for _, c := range w.clients {
 			c.end()
 			c.cc.Close()
 		}
-		stopRelay()
+		w.stopRelay()
 		cancel()
 		w.o.stop()
 	}
 }
 
+func (w *world) dial(ctx context.Context, target string) (net.Conn, error) {
+	return (*w.down.Load())(ctx, target)
+}
+
+// restart ends the relay and starts another one, which knows nothing yet. The clients come
+// back with what they have (P67).
+func (w *world) restart() {
+	w.restarted = true
+	for _, c := range w.clients {
+		c.setSlow(false)
+		c.end()
+	}
+	w.stopRelay()
+	synctest.Wait()
+	w.start()
+	for _, c := range w.clients {
+		w.fatal(c.reconnect(w.ctx, false, func() {}))
+	}
+}
+
 // join connects a client, which asks for what ask gives it.
 func (w *world) join(v xds.Variant, own xds.TypeURL, ask func(*client)) *client {
-	cc, err := grpc.NewClient("passthrough:///relay", grpc.WithContextDialer(w.down), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	cc, err := grpc.NewClient("passthrough:///relay", grpc.WithContextDialer(w.dial), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	w.fatal(err)
 	c := newClient(cc, fmt.Sprint("client-", len(w.clients)), v, w.tb.Logf)
 	c.own = own
@@ -153,6 +183,7 @@ func run(t *testing.T, rt *rapid.T, upstream, downstream xds.Variant) {
 	w, stop := newWorld(t, rt, upstream, rapid.Uint64().Draw(rt, "dice"))
 	defer stop()
 	w.rt = rt
+	w.o.splits = rapid.Bool().Draw(rt, "splits")
 	// Wildcard and names of one type take a second stream, and once only one of
 	// the two is left, that moves to the first, which other types have to need
 	// (P50). That is rare if all types have both.
@@ -217,7 +248,7 @@ func (w *world) step() {
 	some := rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, 3, rapid.ID[string])
 	switch what := rapid.SampledFrom([]string{
 		"put", "put", "put", "remove", "remove", "stamp", "repeat", "cut", "say", "say", "say", "say",
-		"ack", "ack", "ack", "ack", "nack", "names", "names", "names", "quit", "wildcard", "wildcard", "turn", "turn", "burst", "slow", "reconnect", "time",
+		"ack", "ack", "ack", "ack", "nack", "names", "names", "names", "quit", "wildcard", "wildcard", "turn", "turn", "burst", "slow", "reconnect", "restart", "time",
 	}).Draw(w.rt, "step"); what {
 	case "put":
 		w.o.put(typ, names[w.pick(len(names))], 1+w.pick(3))
@@ -240,7 +271,7 @@ func (w *world) step() {
 	case "wildcard":
 		t := c.types[w.both[w.pick(len(w.both))]]
 		w.calm(c, t)
-		c.widen(t, !t.wild)
+		w.widen(c, t, !t.wild)
 	case "turn":
 		w.turn(rapid.Bool().Draw(w.rt, "wildcard"))
 	case "burst":
@@ -258,6 +289,8 @@ func (w *world) step() {
 				w.flush()
 			}
 		}))
+	case "restart":
+		w.restart()
 	case "time":
 		w.pass(time.Duration(1+w.pick(20)) * time.Second)
 	}
@@ -271,7 +304,7 @@ func (w *world) turn(wild bool) {
 		t := c.types[typ]
 		w.calm(c, t)
 		if wild {
-			c.widen(t, false)
+			w.widen(c, t, false)
 		} else {
 			c.change(t, nil, names)
 		}
@@ -282,13 +315,22 @@ func (w *world) turn(wild bool) {
 		c := w.clients[w.pick(len(w.clients))]
 		if t := c.types[typ]; !wild && rapid.Bool().Draw(w.rt, "wildcard") {
 			w.calm(c, t)
-			c.widen(t, true)
+			w.widen(c, t, true)
 		} else {
 			c.change(t, []string{names[w.pick(len(names))]}, nil)
 		}
 		time.Sleep(10 * time.Millisecond)
 		w.say()
 		synctest.Wait()
+	}
+}
+
+// widen has a client ask for the wildcard, or give it up. A SotW client that asks for it anew
+// on its stream waits for no parts (P67), so it may lose what it had for a while.
+func (w *world) widen(c *client, t *clientType, wild bool) {
+	c.widen(t, wild)
+	if wild && w.o.splits && c.v == xds.SotW {
+		clear(t.told)
 	}
 }
 
