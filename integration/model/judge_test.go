@@ -69,7 +69,9 @@ func (c *client) judgeFull(w *world, t *clientType, r response) error {
 		if _, there := r.items[n]; there || content == 0 || !t.covers(n) {
 			continue
 		}
-		if w.permanent(t.typ, n) {
+		// A client that asks for the wildcard anew, or gives up a name beside it, waits for no
+		// parts of the answer (P67).
+		if w.permanent(t.typ, n) && !(t.wild && w.o.splits) {
 			return fmt.Errorf("P65: %s is left out, and the origin never removed it", n)
 		}
 		if c.early(w, t, n) {

@@ -271,7 +271,7 @@ func (w *world) step() {
 	case "wildcard":
 		t := c.types[w.both[w.pick(len(w.both))]]
 		w.calm(c, t)
-		w.widen(c, t, !t.wild)
+		c.widen(t, !t.wild)
 	case "turn":
 		w.turn(rapid.Bool().Draw(w.rt, "wildcard"))
 	case "burst":
@@ -304,7 +304,7 @@ func (w *world) turn(wild bool) {
 		t := c.types[typ]
 		w.calm(c, t)
 		if wild {
-			w.widen(c, t, false)
+			c.widen(t, false)
 		} else {
 			c.change(t, nil, names)
 		}
@@ -315,22 +315,13 @@ func (w *world) turn(wild bool) {
 		c := w.clients[w.pick(len(w.clients))]
 		if t := c.types[typ]; !wild && rapid.Bool().Draw(w.rt, "wildcard") {
 			w.calm(c, t)
-			w.widen(c, t, true)
+			c.widen(t, true)
 		} else {
 			c.change(t, []string{names[w.pick(len(names))]}, nil)
 		}
 		time.Sleep(10 * time.Millisecond)
 		w.say()
 		synctest.Wait()
-	}
-}
-
-// widen has a client ask for the wildcard, or give it up. A SotW client that asks for it anew
-// on its stream waits for no parts (P67), so it may lose what it had for a while.
-func (w *world) widen(c *client, t *clientType, wild bool) {
-	c.widen(t, wild)
-	if wild && w.o.splits && c.v == xds.SotW {
-		clear(t.told)
 	}
 }
 
