@@ -38,14 +38,18 @@ func (c *completion) note(b *xds.Builder, u *xds.Update) {
 }
 
 // complete publishes which answers to wildcards are complete by now. While the stream is
-// down the rest cannot come, so the wait goes on.
+// down the rest cannot come, so the wait goes on. A new stream has its time to answer.
 func (g *Group) complete(now time.Time) {
 	for _, v := range g.views {
 		c := &v.completion
 		if c.at.IsZero() || now.Before(c.at) {
 			continue
 		}
-		if l := v.at(true); l != nil && !l.connected() {
+		switch l := v.at(true); {
+		case l != nil && !l.connected():
+			*c = completion{at: now.Add(completeAfter), latest: now.Add(completeLatest)}
+			continue
+		case l != nil && !l.spoken.Load() && now.Before(c.latest):
 			c.at = now.Add(completeAfter)
 			continue
 		}

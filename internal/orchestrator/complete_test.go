@@ -86,6 +86,8 @@ func TestP67_TheStreamBreaksBetweenTwoParts(t *testing.T) {
 		pass(time.Minute)
 		equal(t, "complete while the origin is away", c.State().Snapshot(cds).Complete, false)
 		f.reached()
+		pass(5 * time.Second)
+		equal(t, "complete before the new stream has a response", c.State().Snapshot(cds).Complete, false)
 		f.part(t, cds, "a", "b")
 		pass(3 * time.Second)
 		equal(t, "complete", c.State().Snapshot(cds).Complete, true)
