@@ -52,12 +52,13 @@ type client struct {
 
 // clientType is one type of a client.
 type clientType struct {
-	typ   xds.TypeURL
-	began bool // on this stream
-	heard bool // it was sent anything on this stream
-	named bool
-	wild  bool
-	names map[string]bool
+	typ    xds.TypeURL
+	began  bool // on this stream
+	brings bool // SotW: its first request had a version (P67)
+	heard  bool // it was sent anything on this stream
+	named  bool
+	wild   bool
+	names  map[string]bool
 
 	holds    map[string]int
 	versions map[string]string
@@ -127,7 +128,7 @@ func (c *client) connect(ctx context.Context) error {
 		t.began, t.named, t.nonce, t.open, t.refusals, t.brought = false, false, "", nil, nil, nil
 		t.told, t.cause, t.ever = make(map[string]int), make(map[string]int), make(map[string]bool)
 		t.accepted, t.narrowed = make(map[string]time.Time), make(map[string]bool)
-		t.heard = false
+		t.heard, t.brings = false, false
 		t.parted, t.unsure, t.answers = make(map[string]bool), make(map[string]bool), 0
 	}
 	return nil
@@ -195,6 +196,7 @@ func (c *client) first(t *clientType) {
 		t.ever[n] = true
 	}
 	if c.v == xds.SotW {
+		t.brings = t.version != ""
 		c.request(t, "", t.version, "")
 		return
 	}

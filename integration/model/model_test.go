@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,8 +61,11 @@ type world struct {
 	dice    *rand.Rand
 	o       *origin
 	both    []xds.TypeURL // of which there may be wildcard and names
-	down    dialer        // to the relay
 	clients []*client
+	// start starts a relay in place of the one that stopRelay ended, reached by down.
+	start, stopRelay func()
+	restarted        bool
+	down             atomic.Pointer[dialer]
 }
 
 // tester is a test, or a case of rapid's.
@@ -116,22 +121,47 @@ func newWorld(t *testing.T, tb tester, upstream xds.Variant, seed uint64) (w *wo
 			w.o.put(typ, n, 1)
 		}
 	}
-	down, stopRelay := startRelay(t, upstream, dialerOf(w.o.listener))
-	w.down = dialerOf(down)
+	w.start = func() {
+		down, stop := startRelay(t, upstream, dialerOf(w.o.listener))
+		dial := dialerOf(down)
+		w.down.Store(&dial)
+		w.stopRelay = stop
+	}
+	w.start()
 	return w, func() {
 		for _, c := range w.clients {
 			c.end()
 			c.cc.Close()
 		}
-		stopRelay()
+		w.stopRelay()
 		cancel()
 		w.o.stop()
 	}
 }
 
+func (w *world) dial(ctx context.Context, target string) (net.Conn, error) {
+	return (*w.down.Load())(ctx, target)
+}
+
+// restart ends the relay and starts another one, which knows nothing yet. The clients come
+// back with what they have (P67).
+func (w *world) restart() {
+	w.restarted = true
+	for _, c := range w.clients {
+		c.setSlow(false)
+		c.end()
+	}
+	w.stopRelay()
+	synctest.Wait()
+	w.start()
+	for _, c := range w.clients {
+		w.fatal(c.reconnect(w.ctx, false, func() {}))
+	}
+}
+
 // join connects a client, which asks for what ask gives it.
 func (w *world) join(v xds.Variant, own xds.TypeURL, ask func(*client)) *client {
-	cc, err := grpc.NewClient("passthrough:///relay", grpc.WithContextDialer(w.down), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	cc, err := grpc.NewClient("passthrough:///relay", grpc.WithContextDialer(w.dial), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	w.fatal(err)
 	c := newClient(cc, fmt.Sprint("client-", len(w.clients)), v, w.tb.Logf)
 	c.own = own
@@ -149,6 +179,7 @@ func run(t *testing.T, rt *rapid.T, upstream, downstream xds.Variant) {
 	w, stop := newWorld(t, rt, upstream, rapid.Uint64().Draw(rt, "dice"))
 	defer stop()
 	w.rt = rt
+	w.o.splits = rapid.Bool().Draw(rt, "splits")
 	// If one type alone has wildcard and names, the second stream comes and goes
 	// more often (P50).
 	one := w.pick(3) > 0
@@ -212,7 +243,7 @@ func (w *world) step() {
 	some := rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, 3, rapid.ID[string])
 	switch what := rapid.SampledFrom([]string{
 		"put", "put", "put", "remove", "remove", "stamp", "repeat", "cut", "say", "say", "say", "say",
-		"ack", "ack", "ack", "ack", "nack", "names", "names", "names", "quit", "wildcard", "wildcard", "turn", "turn", "burst", "slow", "reconnect", "time",
+		"ack", "ack", "ack", "ack", "nack", "names", "names", "names", "quit", "wildcard", "wildcard", "turn", "turn", "burst", "slow", "reconnect", "restart", "time",
 	}).Draw(w.rt, "step"); what {
 	case "put":
 		w.o.put(typ, names[w.pick(len(names))], 1+w.pick(3))
@@ -253,6 +284,8 @@ func (w *world) step() {
 				w.flush()
 			}
 		}))
+	case "restart":
+		w.restart()
 	case "time":
 		w.pass(time.Duration(1+w.pick(20)) * time.Second)
 	}

@@ -200,6 +200,7 @@ func (g *Group) step(now time.Time) (over bool) {
 	g.expire(now)
 	g.lapse(now)
 	g.remove(now)
+	g.complete(now)
 	g.dropStored(now)
 	g.place()
 	g.reask()
@@ -319,6 +320,7 @@ func (g *Group) wait(now time.Time) time.Duration {
 	}
 	for _, v := range g.views {
 		before(v.removals.due(delay))
+		before(v.completion.at)
 	}
 	if !g.idleFrom.IsZero() {
 		before(g.idleFrom.Add(g.settings().IdleTTL))

@@ -61,7 +61,6 @@ func (i *interest) update(views []*view, now time.Time, linger time.Duration) {
 		}
 		v.touched = nil
 		v.names = v.names.Add(fresh...)
-		v.spell(fresh)
 
 		switch wanted := v.index.wildcard(); {
 		case wanted && v.wildLingers != nil:

@@ -77,6 +77,7 @@ func (v *view) take(u xds.Update, delay time.Duration) {
 	if names := v.servedByWildcard(&u); len(names) > 0 {
 		v.builder.Apply(xds.Update{Type: u.Type, Origin: u.Origin, Removed: names, Received: u.Received})
 	}
+	v.completion.note(v.builder, &u)
 	v.builder.Apply(u)
 }
 

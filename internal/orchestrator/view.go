@@ -43,10 +43,8 @@ type view struct {
 	wildcard        bool
 	names           *xds.NameSet
 	wildAt, namesAt *link
-	// written is how names are to be written (P28), again what the origin is to be
-	// asked once more (P18).
-	written xds.Spelling
-	again   []string
+	// again is what the origin is to be asked once more (P18).
+	again []string
 
 	// touched are names whose first asker came or whose last one left, since
 	// names was last brought up to date; some may be there twice.
@@ -56,6 +54,7 @@ type view struct {
 	// one of the group's lists; wildLingers is that of the wildcard.
 	lingering   map[string]*list.Element
 	removals    removals
+	completion  completion
 	reask       bool // the wildcard is to be asked for anew once it is wanted (P63)
 	wildLingers *list.Element
 }
@@ -167,11 +166,11 @@ func (v *view) close() {
 // forget drops names from what is asked for, and the wildcard if so, together
 // with what they brought. It reports whether there is a new snapshot.
 func (v *view) forget(names []string, wildcard bool, stateGen uint64) bool {
-	v.names, v.written = v.names.Remove(names...), v.written.Without(names...)
+	v.names = v.names.Remove(names...)
 	v.removals.forget(names, wildcard)
 	v.builder.ForgetBut(v.names, names...)
 	if wildcard {
-		v.wildcard = false
+		v.wildcard, v.completion = false, completion{}
 		v.builder.EndWildcard()
 	}
 	return v.held.Load() != nil && v.snapshot(stateGen)

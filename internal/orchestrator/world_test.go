@@ -396,6 +396,16 @@ func (f *feed) update(t testing.TB, typ xds.TypeURL, wildcard bool, what ...stri
 	f.hand(t, u)
 }
 
+// part hands over a part of the answer to a wildcard, of a delta origin.
+func (f *feed) part(t testing.TB, typ xds.TypeURL, names ...string) {
+	t.Helper()
+	u := xds.Update{Type: typ, Origin: "origin", Wildcard: true, Partial: true, Received: time.Now()}
+	for _, name := range names {
+		u.Changed = append(u.Changed, resource(t, typ, name, "1"))
+	}
+	f.hand(t, u)
+}
+
 func (f *feed) hand(t testing.TB, u xds.Update) {
 	t.Helper()
 	if _, err := f.sink.Update(context.Background(), u); err != nil {

@@ -37,6 +37,7 @@ type Builder struct {
 	origin, version         string
 	wildOrigin, namedOrigin string
 	answered                bool
+	complete                bool // no more of the answer to the wildcard is to come (P67)
 	received                time.Time
 
 	log      []change
@@ -97,9 +98,14 @@ func (b *Builder) apply(u Update, stored bool) bool {
 		b.answered, b.dirty = true, true
 		changed = true
 	}
-	if u.Wildcard && b.storedAnswer { // clients that brought state waited for this
-		b.storedAnswer, b.dirty = false, true
-		changed = true
+	if u.Wildcard && !stored {
+		if b.storedAnswer {
+			b.storedAnswer, b.dirty = false, true
+			changed = true
+		}
+		if !u.Partial {
+			b.Complete()
+		}
 	}
 	// What went before what came: a name that is gone may be an alias now.
 	for _, name := range u.Removed {
@@ -155,6 +161,22 @@ func (b *Builder) Has(name string, wild bool) bool {
 	return there(*e.part(wild))
 }
 
+// Adds reports whether an update has a resource that no origin gave yet.
+func (b *Builder) Adds(u *Update) bool {
+	return slices.ContainsFunc(u.Changed, func(r *Resource) bool {
+		e, _ := b.entries.Get(r.Name)
+		had := *e.part(u.Wildcard)
+		return !there(had) || had.stored
+	})
+}
+
+// Complete notes that no more of the answer to the wildcard is to come (P67).
+func (b *Builder) Complete() {
+	if b.answered && !b.complete {
+		b.complete, b.dirty = true, true
+	}
+}
+
 // Retain keeps a resource that the origin deleted, until its deletion is applied
 // (P36). It reports whether there is one. The origin's version is dropped: a new
 // stream to the origin must not claim that the relay has it, or the origin would
@@ -179,7 +201,7 @@ func (b *Builder) EndWildcard() {
 	if !b.answered {
 		return
 	}
-	b.answered, b.dirty, b.storedAnswer = false, true, false
+	b.answered, b.complete, b.dirty, b.storedAnswer = false, false, true, false
 	type item struct {
 		name string
 		e    entry
@@ -320,7 +342,7 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 	s := &Snapshot{
 		Type: b.typ, Lineage: b.lineage, Gen: b.gen, StateGen: stateGen,
 		Origin: b.origin, Version: b.version, given: b.version, sum: b.sum, Answered: b.answered, Received: b.received,
-		Stale: b.stale(), StoredAnswer: b.storedAnswer,
+		Complete: b.complete, Stale: b.stale(),
 		Bytes: b.bytes, Retired: b.retired, Lost: b.gone,
 		wildOrigin: b.wildOrigin, namedOrigin: b.namedOrigin,
 		entries: b.entries.Copy(), count: b.count, stated: b.stated, unresolved: b.unresolved,

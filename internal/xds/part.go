@@ -104,15 +104,6 @@ func (p Part) AskedAs(name string, names *NameSet) string {
 	return name
 }
 
-// Written is how the origin wrote the name of what the part has, or had, under
-// name.
-func (p Part) Written(name string) string {
-	if r := p.of(p.snap.get(name)); r != nil && r.more != nil && r.more.written != "" {
-		return r.more.written
-	}
-	return name
-}
-
 // Answers reports whether the part has a resource for a name that is asked for:
 // of this name, or one that goes by it.
 func (p Part) Answers(name string) bool { return p.Held(name) != nil || p.leads(name) }

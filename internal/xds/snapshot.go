@@ -97,9 +97,12 @@ type Snapshot struct {
 	Version string
 	// Answered: the origin has answered the wildcard, be it with nothing.
 	Answered bool
+	// Complete: an origin has answered the wildcard, and no more of that answer is
+	// to come (P67).
+	Complete bool
 	// Stale: some of it comes from the store, and no origin has answered it yet
-	// (Builder.Recall). StoredAnswer: the answer to the wildcard does.
-	Stale, StoredAnswer bool
+	// (Builder.Recall).
+	Stale bool
 	// Received is when the newest change in it came.
 	Received time.Time
 	// Bytes is the size of all resources in it, and Retired of all that were

@@ -268,10 +268,6 @@ func (b *Builder) lapse(p part, mark *Resource) {
 	case !p.wild:
 		e.named = nil
 		b.unsettled[p.name] = struct{}{}
-	case b.lapsedWild < maxLapsed && e.wild.more != nil && e.wild.more.written != "":
-		written := e.wild.more.written
-		e.wild = hollow(p.name)
-		e.wild.timing, e.wild.more = mark.timing, &more{written: written, lapsed: true}
 	case b.lapsedWild < maxLapsed:
 		e.wild = mark
 	default:

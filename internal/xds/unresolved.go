@@ -54,7 +54,7 @@ func (r *Raw) TakeUnresolved(names *NameSet) (Unresolved, bool) {
 	return Unresolved{Names: asked, Resource: &Resource{
 		content:       &content{Name: strings.Clone(r.Name), extra: bytes.Clone(r.extra)},
 		OriginVersion: strings.Clone(r.OriginVersion),
-		more:          &more{written: strings.Clone(r.written), unresolved: &unresolved{id: words.Add(1)}},
+		more:          &more{unresolved: &unresolved{id: words.Add(1)}},
 	}}, true
 }
 
