@@ -272,6 +272,12 @@ type client struct {
 	left  bool
 }
 
+// acks acknowledges the newest snapshot of a type.
+func (c *client) acks(typ xds.TypeURL) {
+	s := c.State().Snapshot(typ)
+	c.Acked(s.Gen, s)
+}
+
 func (c *client) Wake() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
