@@ -150,7 +150,10 @@ func (r *relay) newRegistry(node *expr.Node) (*orchestrator.Registry, error) {
 	u := &r.cfg.Upstream
 	o := orchestrator.Options{
 		Settings: r.registrySettings(r.now.Load()),
-		Open: func(id string, node []byte, sink upstream.Sink) orchestrator.Stream {
+		Open: func(id string, node []byte, sink upstream.Sink, first orchestrator.Stream) orchestrator.Stream {
+			if first != nil {
+				return first.(*upstream.Stream).Second(sink)
+			}
 			return r.origins.NewStream(id, node, sink)
 		},
 		FirstAnswerTimeout: u.FirstAnswerTimeout,

@@ -5,39 +5,25 @@ import (
 	"testing"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// Context parameters are compared whatever their order, and sent as written.
+// Context parameters belong to a name as they are: in another order it is another
+// name.
 func TestP28_ContextParameters(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
 		const base = "xdstp://auth/envoy.config.route.v3.RouteConfiguration/a/b"
 		c.site.manual(rds)
 		one, two := c.client("one"), c.client("two")
-		one.sub(rds, base+"?x=1&y=2")
-		c.site.request(c, rds, 1)
+		one.sub(rds, base+"?x&y")
+		two.sub(rds, base+"?y&x")
+		c.site.await(c, rds, "the request for both names", func(r request) bool {
+			return holds(r.names, base+"?y&x")
+		})
 		up := c.site.stream(c, 1)
-		m := up.response(rds, "1")
-		name := base + "?y=2&x=1"
-		b := &anypb.Any{TypeUrl: string(rds), Value: body(rds, name, "v").Value}
-		switch r := m.(type) {
-		case *discoveryv3.DeltaDiscoveryResponse:
-			r.Resources = []*discoveryv3.Resource{{Name: name, Version: "1", Resource: b}}
-		case *discoveryv3.DiscoveryResponse:
-			r.Resources = []*anypb.Any{b}
-		}
-		up.send(c, m)
-		if r := up.reaction(c, rds, "1"); r.err != "" {
-			c.Fatalf("refused: %s", r.err)
-		}
-		one.take(rds, name+"=v")
-		two.sub(rds, base+"?y=2&x=1")
-		two.take(rds, name+"=v")
-		for _, r := range c.site.requests(rds) {
-			if len(r.names) > 1 {
-				c.Errorf("both orders were asked for: %v", r)
-			}
-		}
+		up.reply(c, rds, "1", base+"?y&x=v")
+		two.take(rds, base+"?y&x=v")
+		up.reply(c, rds, "2", base+"?x&y=w")
+		one.take(rds, base+"?x&y=w")
 	})
 }
 

@@ -52,27 +52,32 @@ type client struct {
 
 // clientType is one type of a client.
 type clientType struct {
-	typ   xds.TypeURL
-	began bool // on this stream
-	heard bool // it was sent anything on this stream
-	named bool
-	wild  bool
-	names map[string]bool
+	typ    xds.TypeURL
+	began  bool // on this stream
+	brings bool // SotW: its first request had a version (P67)
+	heard  bool // it was sent anything on this stream
+	named  bool
+	wild   bool
+	names  map[string]bool
 
 	holds    map[string]int
 	versions map[string]string
 	version  string // that it took last
 
 	// Of this stream.
-	nonce    string // of the response that it answered last
-	open     []response
-	ever     map[string]bool // names that it asked for
-	told     map[string]int  // what was sent last: its content, 0 for a removal
-	cause    map[string]int  // how often names may be sent though they are as told
-	answers  int             // how often everything may be, where a response holds everything
-	parted   map[string]bool // SotW: given up, perhaps by stale requests alone (P12)
-	unsure   map[string]bool // SotW: asked for again since: perhaps nobody noticed
-	brought  map[string]string
+	nonce   string // of the response that it answered last
+	open    []response
+	ever    map[string]bool // names that it asked for
+	told    map[string]int  // what was sent last: its content, 0 for a removal
+	cause   map[string]int  // how often names may be sent though they are as told
+	answers int             // how often everything may be, where a response holds everything
+	parted  map[string]bool // SotW: given up, perhaps by stale requests alone (P12)
+	unsure  map[string]bool // SotW: asked for again since: perhaps nobody noticed
+	brought map[string]string
+	// narrowed are names that it went on to ask for when it gave up the wildcard. The
+	// name's copy was another one then, maybe, and is sent once, even if it has become
+	// equal to the wildcard's meanwhile.
+	narrowed map[string]bool
 	refusals []map[string]int     // what refused responses held (P15)
 	accepted map[string]time.Time // when it acknowledged resources while it refused nothing (P36)
 }
@@ -122,8 +127,8 @@ func (c *client) connect(ctx context.Context) error {
 	for _, t := range c.types {
 		t.began, t.named, t.nonce, t.open, t.refusals, t.brought = false, false, "", nil, nil, nil
 		t.told, t.cause, t.ever = make(map[string]int), make(map[string]int), make(map[string]bool)
-		t.accepted = make(map[string]time.Time)
-		t.heard = false
+		t.accepted, t.narrowed = make(map[string]time.Time), make(map[string]bool)
+		t.heard, t.brings = false, false
 		t.parted, t.unsure, t.answers = make(map[string]bool), make(map[string]bool), 0
 	}
 	return nil
@@ -191,6 +196,7 @@ func (c *client) first(t *clientType) {
 		t.ever[n] = true
 	}
 	if c.v == xds.SotW {
+		t.brings = t.version != ""
 		c.request(t, "", t.version, "")
 		return
 	}
@@ -309,6 +315,8 @@ func (c *client) widen(t *clientType, wild bool) {
 			delete(t.holds, n)
 			delete(t.versions, n)
 			delete(t.told, n)
+		case !wild:
+			t.narrowed[n] = true
 		}
 	}
 	switch {
@@ -363,7 +371,9 @@ func (c *client) answer(t *clientType, refuse bool) bool {
 				delete(t.versions, n)
 			case t.covers(n):
 				t.holds[n], t.versions[n] = content, r.versions[n]
-				if _, before := t.accepted[n]; !before && len(t.refusals) == 0 {
+				// In SotW the ACK of an earlier response is stale (P12).
+				newest := c.v == xds.Delta || len(t.open) == 0
+				if _, before := t.accepted[n]; !before && len(t.refusals) == 0 && newest {
 					t.accepted[n] = time.Now()
 				}
 			}

@@ -69,11 +69,20 @@ func (c *client) judgeFull(w *world, t *clientType, r response) error {
 		if _, there := r.items[n]; there || content == 0 || !t.covers(n) {
 			continue
 		}
-		if w.permanent(t.typ, n) {
+		// A client that asks for the wildcard anew, or gives up a name beside it, waits for no
+		// parts of the answer (P67).
+		if w.permanent(t.typ, n) && !(t.wild && w.o.splits) {
 			return fmt.Errorf("P65: %s is left out, and the origin never removed it", n)
 		}
 		if c.early(w, t, n) {
 			return fmt.Errorf("P36: %s is left out, and the origin removed it just now", n)
+		}
+	}
+	if t.brings && !t.heard {
+		for n := range t.holds {
+			if t.covers(n) && w.permanent(t.typ, n) && r.items[n] == 0 {
+				return fmt.Errorf("P67: %s is left out of the first response, and the client has it", n)
+			}
 		}
 	}
 	if len(t.told) > 0 && len(t.refusals) == 0 && maps.Equal(r.items, present(t.told)) {
@@ -123,6 +132,10 @@ func (c *client) judgeItem(w *world, t *clientType, r response, n string, conten
 	}
 	if caused {
 		t.cause[n]--
+		return nil
+	}
+	if t.narrowed[n] {
+		delete(t.narrowed, n)
 		return nil
 	}
 	for _, of := range t.refusals {

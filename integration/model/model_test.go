@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,18 +55,17 @@ func inBubble(t *testing.T, f func()) {
 
 // world is the relay of one case between its origin and its clients.
 type world struct {
-	tb   tester
-	rt   *rapid.T // draws the steps; nil where a test says them
-	ctx  context.Context
-	dice *rand.Rand
-	o    *origin
-	// both are the types that may have wildcard and names under a key. A full-state type is not
-	// among them while parts move between streams (orchestrator/move.go): the new stream says
-	// nothing of a name that the origin deleted during the move, and a client keeps it. Parts
-	// will not move any more (P50 changed), and then all types belong here again.
-	both    []xds.TypeURL
-	down    dialer // to the relay
+	tb      tester
+	rt      *rapid.T // draws the steps; nil where a test says them
+	ctx     context.Context
+	dice    *rand.Rand
+	o       *origin
+	both    []xds.TypeURL // of which there may be wildcard and names
 	clients []*client
+	// start starts a relay in place of the one that stopRelay ended, reached by down.
+	start, stopRelay func()
+	restarted        bool
+	down             atomic.Pointer[dialer]
 }
 
 // tester is a test, or a case of rapid's.
@@ -114,28 +115,53 @@ func (w *world) fatal(err error) {
 // ends them.
 func newWorld(t *testing.T, tb tester, upstream xds.Variant, seed uint64) (w *world, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	w = &world{tb: tb, ctx: ctx, o: startOrigin(), both: []xds.TypeURL{xds.EndpointType}, dice: rand.New(rand.NewPCG(seed, 1))}
+	w = &world{tb: tb, ctx: ctx, o: startOrigin(), both: types, dice: rand.New(rand.NewPCG(seed, 1))}
 	for _, typ := range types {
 		for _, n := range permanent {
 			w.o.put(typ, n, 1)
 		}
 	}
-	down, stopRelay := startRelay(t, upstream, dialerOf(w.o.listener))
-	w.down = dialerOf(down)
+	w.start = func() {
+		down, stop := startRelay(t, upstream, dialerOf(w.o.listener))
+		dial := dialerOf(down)
+		w.down.Store(&dial)
+		w.stopRelay = stop
+	}
+	w.start()
 	return w, func() {
 		for _, c := range w.clients {
 			c.end()
 			c.cc.Close()
 		}
-		stopRelay()
+		w.stopRelay()
 		cancel()
 		w.o.stop()
 	}
 }
 
+func (w *world) dial(ctx context.Context, target string) (net.Conn, error) {
+	return (*w.down.Load())(ctx, target)
+}
+
+// restart ends the relay and starts another one, which knows nothing yet. The clients come
+// back with what they have (P67).
+func (w *world) restart() {
+	w.restarted = true
+	for _, c := range w.clients {
+		c.setSlow(false)
+		c.end()
+	}
+	w.stopRelay()
+	synctest.Wait()
+	w.start()
+	for _, c := range w.clients {
+		w.fatal(c.reconnect(w.ctx, false, func() {}))
+	}
+}
+
 // join connects a client, which asks for what ask gives it.
 func (w *world) join(v xds.Variant, own xds.TypeURL, ask func(*client)) *client {
-	cc, err := grpc.NewClient("passthrough:///relay", grpc.WithContextDialer(w.down), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	cc, err := grpc.NewClient("passthrough:///relay", grpc.WithContextDialer(w.dial), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	w.fatal(err)
 	c := newClient(cc, fmt.Sprint("client-", len(w.clients)), v, w.tb.Logf)
 	c.own = own
@@ -153,12 +179,12 @@ func run(t *testing.T, rt *rapid.T, upstream, downstream xds.Variant) {
 	w, stop := newWorld(t, rt, upstream, rapid.Uint64().Draw(rt, "dice"))
 	defer stop()
 	w.rt = rt
-	// Wildcard and names of one type take a second stream, and once only one of
-	// the two is left, that moves to the first, which other types have to need
-	// (P50). That is rare if all types have both.
-	moves := w.pick(3) > 0
-	if moves {
-		w.both = []xds.TypeURL{w.both[w.pick(len(w.both))]}
+	w.o.splits = rapid.Bool().Draw(rt, "splits")
+	// If one type alone has wildcard and names, the second stream comes and goes
+	// more often (P50).
+	one := w.pick(3) > 0
+	if one {
+		w.both = []xds.TypeURL{types[w.pick(len(types))]}
 	}
 	for i := range 1 + w.pick(3) {
 		v := downstream
@@ -171,7 +197,7 @@ func run(t *testing.T, rt *rapid.T, upstream, downstream xds.Variant) {
 				switch {
 				case !slices.Contains(w.both, typ):
 					ways = []string{"names"}
-				case typ == eds && !moves:
+				case typ == eds && !one:
 					ways = append(ways, "names", "names", "names")
 				}
 				way := rapid.SampledFrom(ways).Draw(rt, "way")
@@ -217,7 +243,7 @@ func (w *world) step() {
 	some := rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, 3, rapid.ID[string])
 	switch what := rapid.SampledFrom([]string{
 		"put", "put", "put", "remove", "remove", "stamp", "repeat", "cut", "say", "say", "say", "say",
-		"ack", "ack", "ack", "ack", "nack", "names", "names", "names", "quit", "wildcard", "wildcard", "turn", "turn", "burst", "slow", "reconnect", "time",
+		"ack", "ack", "ack", "ack", "nack", "names", "names", "names", "quit", "wildcard", "wildcard", "turn", "turn", "burst", "slow", "reconnect", "restart", "time",
 	}).Draw(w.rt, "step"); what {
 	case "put":
 		w.o.put(typ, names[w.pick(len(names))], 1+w.pick(3))
@@ -258,13 +284,15 @@ func (w *world) step() {
 				w.flush()
 			}
 		}))
+	case "restart":
+		w.restart()
 	case "time":
 		w.pass(time.Duration(1+w.pick(20)) * time.Second)
 	}
 }
 
-// turn has nobody want the wildcard of a type any more, or its names, and goes on
-// just as that ends: what is left may be about to move.
+// turn has all clients give up the wildcard of a type, or its names. It goes on
+// just as the relay unsubscribes: one of the two streams may close.
 func (w *world) turn(wild bool) {
 	typ := w.both[w.pick(len(w.both))]
 	for _, c := range w.clients {

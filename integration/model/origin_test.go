@@ -35,6 +35,7 @@ type origin struct {
 	silent   map[string]bool                // type+name: nothing is said of it
 	away     bool                           // streams end at once
 	whole    bool                           // all that is pending goes at once
+	splits   bool                           // delta: the first answer to a wildcard may come in parts (P67)
 	streams  []*originStream
 	sotwSeen bool     // a stream was SotW
 	faults   []string // what the relay should not have said
@@ -406,8 +407,8 @@ func (o *origin) next(pick func(n int) int) (*originStream, proto.Message) {
 	at := turns[pick(len(turns))]
 	names := at.names
 	t := at.s.types[at.typ]
-	// A wildcard's first answer is whole: what it leaves out does not exist.
-	if len(names) > 1 && !o.whole && !t.answer && !(at.s.v == xds.SotW && fullState(at.typ)) {
+	// A wildcard's first answer is whole, unless the origin splits it.
+	if len(names) > 1 && !o.whole && (!t.answer || o.splits && at.s.v == xds.Delta) && !(at.s.v == xds.SotW && fullState(at.typ)) {
 		from := pick(len(names))
 		names = names[from : from+1+pick(len(names)-from)]
 	}

@@ -70,7 +70,10 @@ func startRelay(t testing.TB, variant xds.Variant, dial dialer) (down *bufconn.L
 	}
 	registry, err := orchestrator.New(orchestrator.Options{
 		Settings: orchestrator.Settings{Keys: keys, RemovalDelay: removalDelay, Linger: linger, IdleTTL: 10 * time.Minute, MaxIdle: 10},
-		Open: func(id string, node []byte, sink upstream.Sink) orchestrator.Stream {
+		Open: func(id string, node []byte, sink upstream.Sink, first orchestrator.Stream) orchestrator.Stream {
+			if first != nil {
+				return first.(*upstream.Stream).Second(sink)
+			}
 			return origins.NewStream(id, node, sink)
 		},
 		FirstAnswerTimeout: time.Minute,

@@ -123,6 +123,9 @@ func (w *world) differs(c *client, t *clientType) error {
 			// It let go what the relay could not know that it had (P12).
 		case there && holds != has:
 			return fmt.Errorf("holds %v, want %v: %s", t.holds, w.o.has[t.typ], n)
+		case !there && held && w.restarted && w.o.sotwSeen && t.names[n]:
+			// The relay started after it was removed, and a SotW origin does not say that a
+			// name does not exist (P65).
 		case !there && held && !w.silent(c, t):
 			return fmt.Errorf("holds %v, want %v: %s was removed", t.holds, w.o.has[t.typ], n)
 		}

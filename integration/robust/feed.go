@@ -54,7 +54,7 @@ func (o *origin) start(ctx context.Context) error {
 		return err
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), originRole+"=1")
+	cmd.Env = append(os.Environ(), originRole+"="+o.name)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return err

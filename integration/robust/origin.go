@@ -23,7 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// originRole in the environment makes this program an origin: go-control-plane's
+// originRole in the environment, an origin's name, makes this program one: go-control-plane's
 // server. It is told snapshots on its standard input, one a line, and answers each
 // with a line when it has it.
 const originRole = "ROBUST_ORIGIN"
@@ -44,14 +44,18 @@ type heard struct {
 	Error   string `json:"error,omitempty"`
 }
 
-// beOrigin is an origin until its input ends.
-func beOrigin(in io.Reader, out io.Writer) error {
+// beOrigin is an origin until its input ends. One that splits answers in parts (P67).
+func beOrigin(in io.Reader, out io.Writer, splits bool) error {
 	// Not "ADS" in go-control-plane's sense, which withholds answers until all
 	// that a node has is asked for.
 	snapshots := cache.NewSnapshotCache(false, byCluster{}, nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	g := grpc.NewServer(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))
+	opts := []grpc.ServerOption{grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true})}
+	if splits {
+		opts = append(opts, grpc.StreamInterceptor(split))
+	}
+	g := grpc.NewServer(opts...)
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, server.NewServer(ctx, snapshots, nil))
 	served := make(chan struct{})
 	listening := false
@@ -97,6 +101,41 @@ func beOrigin(in io.Reader, out io.Writer) error {
 	}
 }
 
+// inPart is how many resources a part of an answer has.
+const inPart = 2
+
+// split has a stream send the first delta response of each type in parts.
+func split(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	return handler(srv, &parts{ServerStream: stream, begun: make(map[string]bool)})
+}
+
+type parts struct {
+	grpc.ServerStream
+	begun map[string]bool // by type
+}
+
+func (p *parts) SendMsg(m any) error {
+	whole, delta := m.(*discoveryv3.DeltaDiscoveryResponse)
+	if !delta || p.begun[whole.TypeUrl] {
+		return p.ServerStream.SendMsg(m)
+	}
+	p.begun[whole.TypeUrl] = true
+	part := func(nonce string, resources []*discoveryv3.Resource) *discoveryv3.DeltaDiscoveryResponse {
+		return &discoveryv3.DeltaDiscoveryResponse{TypeUrl: whole.TypeUrl, SystemVersionInfo: whole.SystemVersionInfo,
+			Nonce: nonce, Resources: resources, ControlPlane: whole.ControlPlane}
+	}
+	rest := whole.Resources
+	for n := 1; len(rest) > inPart; n++ {
+		if err := p.ServerStream.SendMsg(part(fmt.Sprint(whole.Nonce, "-", n), rest[:inPart])); err != nil {
+			return err
+		}
+		rest = rest[inPart:]
+	}
+	last := part(whole.Nonce, rest)
+	last.RemovedResources = whole.RemovedResources
+	return p.ServerStream.SendMsg(last)
+}
+
 // serve gives the snapshot to a cache.
 func (s *snapshot) serve(ctx context.Context, into cache.SnapshotCache) error {
 	var snap cache.Snapshot
@@ -116,10 +155,11 @@ func (s *snapshot) serve(ctx context.Context, into cache.SnapshotCache) error {
 
 // originMain runs the role if it was given.
 func originMain() {
-	if os.Getenv(originRole) == "" {
+	name := os.Getenv(originRole)
+	if name == "" {
 		return
 	}
-	if err := beOrigin(os.Stdin, os.Stdout); err != nil {
+	if err := beOrigin(os.Stdin, os.Stdout, name == originNames[0]); err != nil {
 		fmt.Fprintln(os.Stderr, "origin:", err)
 		os.Exit(1)
 	}

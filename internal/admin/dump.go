@@ -66,7 +66,7 @@ func (s *Server) resources(r *http.Request, decode bool) (int, any) {
 			return fail(http.StatusNotFound, fmt.Sprintf("key %s: nothing is held of the type %s", key, typ))
 		}
 	}
-	name, text := xds.Canonical(q.Get("name")), q.Get("find")
+	name, text := q.Get("name"), q.Get("find")
 	if q.Has("name") {
 		if name == "" {
 			return fail(http.StatusBadRequest, "name: wants the name of a resource")

@@ -99,7 +99,7 @@ func TestP66_StoredIsNotForClientsWithState(t *testing.T) {
 	full.cur, _ = full.builder.Snapshot(full.cur, 1)
 	full.send(request{names: []string{"*"}, version: "7"})
 	full.want("")
-	full.wild("b")
+	full.part("b")
 	full.want("")
 	full.wild("-a")
 	full.want("b")

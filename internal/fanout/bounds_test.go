@@ -345,8 +345,8 @@ func TestP27_AllAsBrought(t *testing.T) {
 	v := func(n string) string { return w.resource(n).Version.String() }
 	w.send(request{names: []string{"a", "b"}, initial: map[string]string{"a": v("a"), "b": v("b")}})
 	w.want("")
-	if w.s.owed || w.s.initial != nil || w.s.sent != w.cur {
-		t.Fatalf("not in step: owed %v, %d brought", w.s.owed, len(w.s.initial))
+	if w.s.owed || w.s.brought != nil || w.s.sent != w.cur {
+		t.Fatalf("not in step: owed %v, %d brought", w.s.owed, len(w.s.initial()))
 	}
 	w.named("a=2")
 	w.want("a=2")

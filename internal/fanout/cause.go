@@ -19,7 +19,7 @@ func (s *Session) Refresh(names []string) bool {
 	}
 	any := false
 	for _, n := range names {
-		if n = xds.Canonical(n); s.sub.Reaches(n) {
+		if s.sub.Reaches(n) {
 			s.mark(n, refreshed)
 			any = true
 		}

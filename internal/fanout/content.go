@@ -64,7 +64,7 @@ func (p *Plan) compare() content {
 		case said && (is == xds.Present || is == xds.Unresolvable):
 			c.changed = append(c.changed, has)
 		case said:
-			c.removed = append(c.removed, spell(k.sub, name, had))
+			c.removed = append(c.removed, name)
 		case is == xds.Present && was == xds.Present:
 			said = c.renew(k.beat, k.form, had, has, now)
 		}
@@ -175,7 +175,7 @@ func (c *content) manifest(to *xds.Snapshot) *manifest {
 		}
 	}
 	for _, n := range c.removed {
-		m.names = append(m.names, xds.Canonical(n))
+		m.names = append(m.names, n)
 	}
 	for _, e := range c.errors {
 		m.names = append(m.names, e.Name)

@@ -15,17 +15,14 @@ func (s *Session) subscribeDelta(r *xds.Request) (*xds.Subscription, bool) {
 	if s.began && len(r.Names) == 0 && len(r.Unsubscribe) == 0 {
 		return s.want, false
 	}
-	next := xds.Subscription{Wildcard: s.want.Wildcard, HasState: s.bringsState(r), Names: s.want.Names, Written: s.want.Written}
+	next := xds.Subscription{Wildcard: s.want.Wildcard, HasState: s.bringsState(r), Names: s.want.Names}
 	if !s.began && len(r.Names) == 0 && len(r.Unsubscribe) == 0 {
 		next.Wildcard = !s.typ.NoLegacyWildcard
 	}
 	next.Wildcard = next.Wildcard || has(r.Names, wildcard)
-	add, written := plainNames(r.Names)
-	next.Names, next.Written = next.Names.Add(add...), next.Written.With(written...)
+	next.Names = next.Names.Add(plainNames(r.Names)...)
 	next.Wildcard = next.Wildcard && !has(r.Unsubscribe, wildcard)
-	drop, _ := plainNames(r.Unsubscribe)
-	drop = s.giveUp(next.Names, drop)
-	next.Names, next.Written = next.Names.Remove(drop...), next.Written.Without(drop...)
+	next.Names = next.Names.Remove(s.giveUp(next.Names, plainNames(r.Unsubscribe))...)
 	if next.Equal(s.want) {
 		return s.want, false
 	}
@@ -41,35 +38,15 @@ func has(names [][]byte, name string) bool {
 	return false
 }
 
-// plainNames are the names but for the wildcard, in their canonical form, and
-// how those are written that may have another.
-func plainNames(names [][]byte) (plain, written []string) {
-	plain = make([]string, 0, len(names))
+// plainNames are the names but for the wildcard.
+func plainNames(names [][]byte) []string {
+	plain := make([]string, 0, len(names))
 	for _, n := range names {
-		if string(n) == wildcard {
-			continue
-		}
-		name := string(n)
-		plain = append(plain, xds.Canonical(name))
-		if xds.Structured(name) {
-			written = append(written, name)
+		if string(n) != wildcard {
+			plain = append(plain, string(n))
 		}
 	}
-	return plain, written
-}
-
-// takeInitial keeps what the client brought from another stream (P27). An
-// empty version matches nothing, but what is gone under that name is told.
-func (s *Session) takeInitial(r *xds.Request) {
-	for _, e := range r.Initial {
-		if s.initial == nil {
-			s.initial = make(map[string]brought, len(r.Initial))
-		}
-		s.carried.weight += xds.VersionedWeight(len(e.Name), len(e.Version))
-		name := string(e.Name)
-		s.initial[xds.Canonical(name)] = brought{string(e.Version), name}
-	}
-	s.carried.of = len(s.initial)
+	return plain
 }
 
 // edit follows a request's changes, whatever its nonce (P14): a name that is
@@ -85,11 +62,11 @@ func (s *Session) edit(r *xds.Request, want *xds.Subscription) {
 		s.restart(was)
 	}
 	for _, n := range r.Names {
-		if name := canonical(n); want.Names.Has(name) {
+		if name := string(n); want.Names.Has(name) {
 			s.gain(name, was)
 			s.mark(name, asked)
-			if b, ok := s.initial[name]; ok {
-				s.initial[name] = brought{written: b.written} // it is sent whatever it has, or told that it went
+			if _, ok := s.initial()[name]; ok {
+				s.initial()[name] = "" // it is sent whatever it has, or told that it went
 			}
 		}
 	}
@@ -109,9 +86,9 @@ func (s *Session) edit(r *xds.Request, want *xds.Subscription) {
 				delete(s.fresh, name)
 			}
 		}
-		for name, b := range s.initial {
+		for name := range s.initial() {
 			if !want.Names.Has(name) {
-				s.initial[name] = brought{written: b.written} // it lets go of it, and is sent it if it asks again
+				s.initial()[name] = "" // it lets go of it, and is sent it if it asks again
 			}
 		}
 		s.narrow(was)
@@ -132,14 +109,14 @@ func (s *Session) drop(name string) {
 	}
 	s.unmark(name)
 	delete(s.early, name)
-	delete(s.initial, name)
+	delete(s.initial(), name)
 }
 
 // planDelta: what changed and what went (P32), with what is to be answered
 // anew and without what the client brought.
 func (s *Session) planDelta(cur *xds.Snapshot, p *Plan) {
 	force := s.owed && s.sub.Wildcard && cur.AnswersWildcard(s.sub) // P11: also where nothing is left to say
-	if s.fresh == nil && s.early == nil && s.warned == nil && s.initial == nil && s.awaits == nil && s.refused == nil {
+	if s.fresh == nil && s.early == nil && s.warned == nil && s.brought == nil && s.awaits == nil && s.refused == nil {
 		p.do, p.key = regular, s.key(cur, p.at)
 		p.key.anew, p.key.force = s.anew, force
 		return
@@ -165,7 +142,7 @@ func (s *Session) say(name string, cur *xds.Snapshot, p *Plan) {
 		if r.Expired(p.at) {
 			return // though the group has yet to let go of it (P62)
 		}
-		if b, brought := s.initial[name]; brought && b.version == s.form.Version(r) && !s.typ.AlwaysResend {
+		if version, brought := s.initial()[name]; brought && version == s.form.Version(r) && !s.typ.AlwaysResend {
 			if was == xds.Pending && !s.askedFor(r) {
 				// P27: the client has it, but may have missed a heartbeat.
 				if s.form.Beats && r.TTL() > 0 {
@@ -179,21 +156,21 @@ func (s *Session) say(name string, cur *xds.Snapshot, p *Plan) {
 	case xds.Unresolvable:
 		p.changed = append(p.changed, r)
 	case xds.Absent:
-		p.removed = append(p.removed, s.spell(name))
+		p.removed = append(p.removed, name)
 	case xds.Pending:
 		// What was neither asked for by name nor is there, the client had for a
 		// handle.
 		if !s.sub.Covers(name) {
-			p.removed = append(p.removed, s.spell(name))
+			p.removed = append(p.removed, name)
 		}
 	case xds.Elsewhere:
 		// What it leads to is among the names.
 		if s.leftBehind(name, cur, p) {
-			p.removed = append(p.removed, s.spell(name))
+			p.removed = append(p.removed, name)
 		}
 	case xds.Lapsed:
 		if !s.sub.Names.Has(name) || was == xds.Present && outlives(s.form, false, had, r) { // P24
-			p.removed = append(p.removed, s.spell(name))
+			p.removed = append(p.removed, name)
 		}
 	}
 }
@@ -204,23 +181,22 @@ func (s *Session) askedFor(r *xds.Resource) bool {
 	return slices.ContainsFunc(r.Handles(), func(h string) bool { return s.fresh[h] == asked })
 }
 
-// spell is how a name that went is written to the client.
-func (s *Session) spell(name string) string {
-	had, _ := s.had(name)
-	return spell(s.sub, name, had)
-}
-
 // resume lists what the client brought and what is gone, and keeps what is not
-// known yet (P27).
+// known yet (P27). Nothing is gone until all that the client asks for is answered
+// (P67).
 func (s *Session) resume(cur *xds.Snapshot, p *Plan) {
-	keep := func(name string, b brought) {
-		if p.initial == nil {
-			p.initial = make(map[string]brought)
-		}
-		p.initial[name] = b
+	if s.brought == nil {
+		return
 	}
+	keep := func(name string, version string) {
+		if p.initial == nil {
+			p.initial = make(map[string]string)
+		}
+		p.initial[name] = version
+	}
+	incomplete := s.incomplete(cur)
 	pending := sync.OnceValue(func() bool { return s.anyPending(cur) })
-	for name, b := range s.initial {
+	for name, version := range s.initial() {
 		_, is := cur.Look(s.sub, name)
 		elsewhere := is == xds.Elsewhere
 		if elsewhere {
@@ -232,21 +208,25 @@ func (s *Session) resume(cur *xds.Snapshot, p *Plan) {
 			// to any more is gone. Nothing that is held need tell of handles by now.
 			switch {
 			case is == xds.Present:
-			case pending():
-				keep(name, b)
+			case incomplete, pending():
+				keep(name, version)
 			default:
-				p.removed = append(p.removed, b.written)
+				p.removed = append(p.removed, name)
 			}
 		case is == xds.Absent:
 			// A name asked for is among the pending ones already, but as a handle.
-			if elsewhere || !s.sub.Names.Has(name) {
-				p.removed = append(p.removed, b.written)
+			switch {
+			case !elsewhere && s.sub.Names.Has(name):
+			case incomplete:
+				keep(name, version)
+			default:
+				p.removed = append(p.removed, name)
 			}
 		case is == xds.Pending:
-			keep(name, b)
+			keep(name, version)
 		case is == xds.Lapsed:
 			// By the time it returns the client may have let go of it, too.
-			keep(name, brought{written: b.written})
+			keep(name, "")
 		}
 	}
 	sortUnique(&p.removed)

@@ -34,7 +34,7 @@ type Frame struct {
 // manifest is what a response spoke of. Sessions that have not answered yet keep
 // it, and not the body.
 type manifest struct {
-	names []string // in resources, removed and errors, canonical, sorted
+	names []string // in resources, removed and errors, sorted
 	// versions of them, in the same order; that of what was removed is zero.
 	versions []xds.Version
 	follows  []string  // resources of the type's follower that follow (P37)

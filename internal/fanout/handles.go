@@ -78,18 +78,6 @@ func (s *Session) leftBehind(name string, cur *xds.Snapshot, p *Plan) bool {
 	})
 }
 
-// spell is how a name that went is written to a client with sub: as it wrote it
-// itself, else as the origin wrote the resource that it had.
-func spell(sub *xds.Subscription, name string, had *xds.Resource) string {
-	if had != nil && !sub.Names.Has(name) {
-		return had.Written()
-	}
-	return sub.Written.Of(name)
-}
-
-// canonical reads a name of a request.
-func canonical(name []byte) string { return xds.Canonical(string(name)) }
-
 // with adds to names what their resources are called, as far as they lead to
 // resources of other names.
 func with(cur *xds.Snapshot, names []string) []string {
@@ -170,7 +158,7 @@ func (s *Session) Again(r *xds.Request, cur *xds.Snapshot) (ask []string) {
 		return nil
 	}
 	for _, n := range r.Names {
-		name := canonical(n)
+		name := string(n)
 		if !s.sub.Names.Has(name) {
 			continue
 		}

@@ -269,7 +269,7 @@ func (c *handlesClient) settleWildcard() bool {
 	c.logf("the wildcard ends")
 	c.origin.answered = false
 	clear(c.origin.wild)
-	c.builder.EndWildcard(c.s.want.Names)
+	c.builder.EndWildcard()
 	c.world.origin(false)
 	return true
 }

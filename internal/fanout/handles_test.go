@@ -262,11 +262,7 @@ func TestP27_ReconnectByAlias(t *testing.T) {
 	w.want("r/v")
 }
 
-const (
-	collection = "xdstp://o/T/c/*"
-	sorted     = "xdstp://o/T/c/x?a=1&b=2"
-	unsorted   = "xdstp://o/T/c/x?b=2&a=1"
-)
+const collection = "xdstp://o/T/c/*"
 
 // A glob is the collection of what its last segment stands for, with the same
 // parameters, and no deeper; an empty one is answered by its own name.
@@ -307,69 +303,6 @@ func TestP28_Globs(t *testing.T) {
 	w.ack(collection)
 	w.named("xdstp://o/T/c/y@2")
 	w.want("xdstp://o/T/c/y@2")
-}
-
-// Context parameters are compared sorted. A client reads what is gone as it
-// wrote it, and what is there as the origin wrote it.
-func TestP28_ComparedSortedAndSentAsWritten(t *testing.T) {
-	w := newWorld(t, xds.EndpointType, xds.Delta)
-	w.sub(unsorted)
-	w.named("-" + sorted)
-	w.want("-" + unsorted)
-	w.ack()
-	w.named(sorted)
-	w.want(sorted)
-	w.ack()
-	w.named("-" + sorted)
-	w.want("-" + unsorted)
-	w.ack()
-	w.unsub(sorted)
-	if w.s.sub.Names.Len() != 0 || w.s.sub.Written.Len() != 0 {
-		t.Fatalf("asks for %d names, %d spellings", w.s.sub.Names.Len(), w.s.sub.Written.Len())
-	}
-	// The origin's writing, to who asked for the collection.
-	w = newWorld(t, xds.EndpointType, xds.Delta)
-	w.builder.Apply(xds.Update{Type: w.typ.URL, Origin: "o", Changed: []*xds.Resource{w.resource(unsorted)}})
-	w.sub("xdstp://o/T/c/*?b=2&a=1")
-	w.named()
-	w.want(unsorted)
-	w.ack()
-	w.named("-" + sorted)
-	w.want("-xdstp://o/T/c/*?b=2&a=1 -" + unsorted)
-
-	// Two who write a name in two ways share no response that says it.
-	w = newWorld(t, xds.EndpointType, xds.Delta)
-	w.sub(unsorted)
-	w.named("-" + sorted)
-	w.want("-" + unsorted)
-	other := &world{t: t, typ: w.typ, builder: w.builder, cur: w.cur, now: w.now, s: NewSession(w.typ, xds.Delta), subs: w.subs}
-	other.sub(sorted)
-	other.want("-" + sorted)
-}
-
-// A SotW list in another spelling is the same list, and answers nothing new.
-func TestP28_TheSameNameInAnotherSpelling(t *testing.T) {
-	w := newWorld(t, xds.EndpointType, xds.SotW)
-	w.named(sorted)
-	w.sub(unsorted)
-	w.want(sorted)
-	w.ack(sorted)
-	w.want("")
-	if w.s.sub.Names.Len() != 1 {
-		t.Fatal("one name counts as two")
-	}
-}
-
-// What a client brought under its own spelling is known (P27).
-func TestP28_ReconnectInAnotherSpelling(t *testing.T) {
-	w := newWorld(t, xds.ClusterType, xds.Delta)
-	w.named(sorted)
-	w.send(request{names: []string{unsorted}, initial: map[string]string{unsorted: w.resource(sorted).Version.String()}})
-	w.want("")
-	w = newWorld(t, xds.ClusterType, xds.Delta)
-	w.wild("x")
-	w.send(request{names: []string{"*"}, initial: map[string]string{unsorted: "1"}})
-	w.want("x -" + unsorted)
 }
 
 // What an origin cannot resolve is passed on to who asked, once, and is no

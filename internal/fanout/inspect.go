@@ -73,7 +73,7 @@ func (s *Session) still() *Session {
 	c := *s
 	c.early, c.warned, c.fresh, c.awaits = maps.Clone(s.early), maps.Clone(s.warned), maps.Clone(s.fresh), maps.Clone(s.awaits)
 	c.flights, c.refused = slices.Clone(s.flights), slices.Clone(s.refused)
-	c.initial = nil
+	c.brought = nil
 	return &c
 }
 
@@ -186,7 +186,7 @@ func (t *InspectedType) resource(name string) (ResourceStatus, bool) {
 	if s.variant == xds.SotW && !s.full() && was == xds.Pending && (is == xds.Absent || is == xds.Unresolvable) {
 		was = is // P31: it is told by silence, and there is no other answer to come
 	}
-	r := ResourceStatus{Name: spell(s.want, name, cmp.Or(had, has))}
+	r := ResourceStatus{Name: name}
 	flies, refused := s.flies(name), false
 	if at := s.sent; at != nil && was != xds.Pending {
 		r.Updated = at.Received
@@ -360,7 +360,7 @@ func (p *pollLook) resources(now *xds.Snapshot, yield func(ResourceStatus) bool)
 		if is == xds.Elsewhere {
 			continue
 		}
-		r := ResourceStatus{Name: spell(p.sub, name, has), State: p.state, Error: now.Error(p.sub, name)}
+		r := ResourceStatus{Name: name, State: p.state, Error: now.Error(p.sub, name)}
 		switch {
 		case is == xds.Present && !p.sent:
 			r.State = NotSent

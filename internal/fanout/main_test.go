@@ -191,10 +191,10 @@ func (m *member) Nacked(n Nack) {
 	m.h.nacks = append(m.h.nacks, n)
 }
 
-func (m *member) Acked(s *xds.Snapshot) {
+func (m *member) Acked(gen uint64, _ *xds.Snapshot) {
 	m.g.mu.Lock()
 	defer m.g.mu.Unlock()
-	m.acked = append(m.acked, s.Gen)
+	m.acked = append(m.acked, gen)
 }
 
 func (m *member) Leave() {

@@ -55,23 +55,18 @@ func (s *Session) recount() {
 	if s.parted.weight > 0 && s.parted.of != len(s.fresh)+len(s.early) {
 		s.countParted()
 	}
-	if left := len(s.initial); s.carried.of != left {
-		s.carried.weight, s.carried.of = 0, left
-		for _, b := range s.initial {
-			s.carried.weight += b.weight()
-		}
+	if b := s.brought; b != nil && b.size.of != len(b.versions) {
+		b.weigh()
 	}
 }
-
-func (b brought) weight() int { return xds.VersionedWeight(len(b.written), len(b.version)) }
 
 // remembers is about how much the session has to remember that only an answer makes it
 // forget, in bytes, at most: what the client brought, and what it gave up. A type may have
 // no answer, and a client has many.
 func (s *Session) remembers() int64 {
 	n := 0
-	if s.initial != nil {
-		n += s.carried.weight
+	if s.brought != nil {
+		n += s.brought.size.weight
 	}
 	if s.fresh != nil || s.early != nil {
 		n += s.parted.weight

@@ -64,7 +64,7 @@ func TestP27_WhatWasAnsweredCountsNoMore(t *testing.T) {
 	r.house.group("edge").publish(update(t, xds.RouteType, all[1:]...))
 	c.recv()
 	st.mu.Lock()
-	left := len(st.slots[0].initial)
+	left := len(st.slots[0].initial())
 	st.mu.Unlock()
 	if n := pinned(); left != 1 || n != 0 {
 		t.Errorf("%d bytes count for the %d names that are left", n, left)

@@ -228,7 +228,7 @@ func (s *Server) try(p *poll, q *question, of *poller) (done, current bool) {
 				p.brought = a.version // once, however often it looks again
 				s.pollers.brought(of, a.version, snap)
 			}
-			of.member.Acked(snap)
+			of.member.Acked(snap.Gen, snap)
 		}
 		return false, true
 	}

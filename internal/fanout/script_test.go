@@ -22,6 +22,8 @@ import (
 //	session CDS delta       one type on one stream
 //	origin                  what the origin says of it, in the group:
 //	  wildcard: a b=2 -c      its answer to the wildcard: a, b with content 2; c is gone
+//	  part: a b               a part of that answer; more may follow
+//	  complete:               no more of it is to come
 //	  names: a -c             its answers to names
 //	client                  a request:
 //	  names: * a              resource_names; alone: none (SotW)
@@ -66,7 +68,14 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		s.world, s.asks = newWorld(t, typ, v), ""
 	case "origin":
 		for _, l := range lines(d) {
-			s.origin(l.key == "wildcard", l.values...)
+			switch l.key {
+			case "part":
+				s.part(l.values...)
+			case "complete":
+				s.whole()
+			default:
+				s.origin(l.key == "wildcard", l.values...)
+			}
 		}
 	case "client":
 		said = s.client(d)

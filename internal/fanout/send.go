@@ -97,7 +97,7 @@ func (st *stream) commit(v *sight, i int, plan *Plan, frame *Frame, epoch uint64
 		}
 		st.mu.Unlock()
 		if accepted != nil {
-			sl.member.Acked(accepted)
+			sl.member.Acked(accepted.Gen, accepted)
 		}
 		return false, false
 	}

@@ -15,7 +15,7 @@ import (
 // In step with its group a session points to a snapshot and holds no names,
 // whatever the number of resources. Names it holds only while something is
 // out of step: fresh until the next response, early until the next regular
-// one or until it is known what became of them, initial until the first answers,
+// one or until it is known what became of them, brought until the first answers,
 // awaits until the origin answers again, and refused until P15 lets go.
 type Session struct {
 	typ     xds.Type
@@ -42,8 +42,7 @@ type Session struct {
 	warned  map[string]*xds.ResourceError // what it was told of errors, where that is not what sent says; nil: nothing (P39)
 	fresh   map[string]cause              // to be answered from what is held though nothing changed
 	parted  tally                         // names in fresh and early that were given up
-	initial map[string]brought            // P27: what the client brought, until answered
-	carried tally                         // names and versions in initial
+	brought *brought                      // what the client brought from another stream, until that is answered; nil: nothing
 	awaits  map[string]uint64             // P18: aliases asked for again, and the origin's word before that
 	flights []flight                      // unanswered responses, oldest first
 	refused []refusal                     // P15
@@ -56,12 +55,6 @@ type Session struct {
 	inStep  bool   // it took the newest response
 	refuses bool   // it refused the response that it answered last
 	has     mark   // newest generation that it acknowledged, or with which it was in step
-}
-
-// brought is what a client has from another stream.
-type brought struct {
-	version string
-	written string // the name
 }
 
 // NewSession makes the session of a type that has not spoken yet.
@@ -111,6 +104,7 @@ type Outcome struct {
 // seq the number in its nonce, 0 if it is none of this stream's.
 func (s *Session) Request(r *xds.Request, want *xds.Subscription, seq uint64) Outcome {
 	first := !s.began
+	s.brings = s.bringsState(r)
 	s.began = true
 	s.named = s.named || len(r.Names) > 0
 	s.want = want
@@ -118,9 +112,10 @@ func (s *Session) Request(r *xds.Request, want *xds.Subscription, seq uint64) Ou
 	var out Outcome
 	if first {
 		// P11: whatever nonce and version it carries.
-		s.brings = bringsState(r, s.variant)
 		s.owed, out.Wake = true, true
-		s.take(r)
+		if s.brings {
+			s.brought = newBrought(r)
+		}
 		s.sub = want
 		return out
 	}
@@ -137,23 +132,6 @@ func (s *Session) Request(r *xds.Request, want *xds.Subscription, seq uint64) Ou
 		out.Wake, s.waiting = true, false
 	}
 	return out
-}
-
-// bringsState reports whether a type's first request has versions of another stream:
-// initial_resource_versions, or version_info in SotW.
-func bringsState(r *xds.Request, v xds.Variant) bool {
-	if v == xds.SotW {
-		return len(r.Version) > 0
-	}
-	return len(r.Initial) > 0
-}
-
-// bringsState is that of the session, whose first request r may be.
-func (s *Session) bringsState(r *xds.Request) bool {
-	if s.began {
-		return s.brings
-	}
-	return bringsState(r, s.variant)
 }
 
 // Accepted is the generation that the client has all of, as it acknowledged it, if it
@@ -186,7 +164,7 @@ type Plan struct {
 	until    time.Time                // when to look again at the latest; zero: at the next change
 	answered map[string]*xds.Resource // early: what was answered
 	led      []string                 // early: handles that were, by resources of other names
-	initial  map[string]brought       // what is left of it
+	initial  map[string]string        // what is left of it
 	besides  []string                 // what follows what was asked for, besides the frame's (P37)
 
 	limit     int // of the response, in bytes (P38)
@@ -206,11 +184,15 @@ const (
 
 // Next says what to send of cur now.
 func (s *Session) Next(cur *xds.Snapshot, m Moment) Plan {
-	if !s.began || cur == nil || s.silent(cur) {
+	if !s.began || cur == nil {
 		return Plan{}
 	}
-	if cur == s.sent && !s.owed && s.fresh == nil && s.early == nil && s.warned == nil && s.initial == nil && s.awaits == nil {
+	if cur == s.sent && !s.owed && s.fresh == nil && s.early == nil && s.warned == nil && s.brought == nil && s.awaits == nil {
 		return Plan{}
+	}
+	patience := s.awaitNames(cur, m.Now)
+	if s.silent(cur) {
+		return Plan{until: patience}
 	}
 	if until, out := s.outstanding(m.Now, m.AckTimeout); out && !m.Release {
 		if s.variant == xds.Delta {
@@ -231,6 +213,7 @@ func (s *Session) Next(cur *xds.Snapshot, m Moment) Plan {
 	} else {
 		s.planDelta(cur, &p)
 	}
+	p.until = patience
 	if s.isStuck(&p) {
 		return Plan{}
 	}
@@ -238,12 +221,12 @@ func (s *Session) Next(cur *xds.Snapshot, m Moment) Plan {
 }
 
 // silent: of a wildcard nothing is said before the origin answered it, empty or
-// not (P11). And of a full-state response the rest would be taken for gone (P30).
+// not (P11). And of a full-state response the rest would be taken for gone (P30, P67).
 func (s *Session) silent(cur *xds.Snapshot) bool {
-	if s.brings && cur.Stale && s.full() {
-		return true // P66: what is stored is not for this client
+	if s.full() && s.incomplete(cur) {
+		return true
 	}
-	return s.sub.Wildcard && !cur.AnswersWildcard(s.sub) && (s.full() || s.owed && s.sub.Names.Len() == 0)
+	return s.sub.Wildcard && !cur.Answered && (s.full() || s.owed && s.sub.Names.Len() == 0)
 }
 
 // Pending reports whether the session would have anything to send of cur if no
@@ -273,6 +256,10 @@ func (s *Session) Pending(cur *xds.Snapshot) bool {
 		if differs(name) {
 			return true
 		}
+	}
+	var p Plan
+	if s.resume(cur, &p); len(p.removed) > 0 {
+		return true
 	}
 	return len(s.heard(cur, nil)) > 0
 }
@@ -405,7 +392,7 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 		maps.Copy(s.early, p.answered)
 		for n, r := range p.answered {
 			delete(s.fresh, n)
-			delete(s.initial, n)
+			delete(s.initial(), n)
 			if r != nil && s.told(n) != nil {
 				s.warn(n, nil) // the resource cleared it (P39)
 			}
@@ -422,7 +409,7 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 		s.normalize()
 		return
 	}
-	s.owed = s.owed && s.sub.Wildcard && !p.to.AnswersWildcard(s.sub)
+	s.owed = s.owed && s.sub.Wildcard && !p.to.Answered
 	s.step(p)
 	s.owe(frame)
 	s.overtake(p, frame)
@@ -451,7 +438,10 @@ func (s *Session) Settled(p *Plan) {
 // step moves the session to the plan's snapshot.
 func (s *Session) step(p *Plan) {
 	has := s.retained(p.to)
-	s.sent, s.stuck, s.initial, s.waiting = p.to, nil, p.initial, false
+	s.sent, s.stuck, s.waiting = p.to, nil, false
+	if s.brought != nil {
+		s.brought.versions = p.initial
+	}
 	s.anew, s.by, s.warned = false, nil, nil
 	s.early = has
 	for name := range s.fresh {
@@ -513,8 +503,8 @@ func (s *Session) normalize() {
 	if len(s.fresh) == 0 {
 		s.fresh = nil
 	}
-	if len(s.initial) == 0 {
-		s.initial = nil
+	if s.sent != nil && len(s.initial()) == 0 {
+		s.brought = nil
 	}
 	if len(s.awaits) == 0 {
 		s.awaits = nil

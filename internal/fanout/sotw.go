@@ -20,9 +20,8 @@ func (s *Session) subscribeSotW(r *xds.Request) (*xds.Subscription, bool) {
 		}
 		return &xds.Subscription{Wildcard: true, HasState: s.bringsState(r)}, !s.began
 	}
-	names, written := plainNames(r.Names)
-	next := &xds.Subscription{Wildcard: has(r.Names, wildcard), HasState: s.bringsState(r), Names: xds.NewNameSet(names...)}
-	if next.Written = next.Written.With(written...); next.Equal(s.want) {
+	next := &xds.Subscription{Wildcard: has(r.Names, wildcard), HasState: s.bringsState(r), Names: xds.NewNameSet(plainNames(r.Names)...)}
+	if next.Equal(s.want) {
 		return s.want, false // in another order
 	}
 	return next, true
@@ -31,14 +30,6 @@ func (s *Session) subscribeSotW(r *xds.Request) (*xds.Subscription, bool) {
 // wildcard is the name that subscribes to whatever the origin thinks the node
 // needs (P21).
 const wildcard = "*"
-
-// take: the first request of a SotW type suppresses nothing (P11), so its
-// version is not looked at.
-func (s *Session) take(r *xds.Request) {
-	if s.variant == xds.Delta {
-		s.takeInitial(r)
-	}
-}
 
 // relist follows a request that is not stale: what is newly listed is answered
 // even if it did not change, a shorter list gets no response (P22). But beside the
@@ -91,11 +82,7 @@ func (s *Session) mayOutlast(name string, was *xds.Subscription) bool {
 // among the subscribed, and what was newly listed (P31, P22).
 //
 // Everything is what is known. Of a full-state type by name, what is pending is
-// left out, and a client that has it from another stream takes it for gone until
-// it follows. That cannot be helped where nothing is held: what there is has to go
-// (P11, P34); a name may never come; and nothing tells such a client from one that
-// is new, since the version and the nonce of a first request say nothing here. A
-// wildcard is waited for, since that has an answer (silent).
+// left out, so a client that brought it from another stream waits first (P67).
 func (s *Session) planSotW(cur *xds.Snapshot, p *Plan) {
 	if s.full() || s.fresh == nil && s.refused == nil && s.warned == nil {
 		p.do, p.key = regular, s.key(cur, p.at)

@@ -60,10 +60,11 @@ type Member interface {
 	Again(names []string)
 	// Nacked reports a refusal of this type (P17).
 	Nacked(n Nack)
-	// Acked says that the client acknowledged s, a snapshot of this member's type, and
-	// refuses nothing: s may be stored (P66), and what came with it may be in use (P36).
-	// Mostly it costs no more than two loads.
-	Acked(s *xds.Snapshot)
+	// Acked says that the client acknowledged a generation of this member's type, and
+	// refuses nothing: what came with it may be in use (P36). all is the snapshot of that
+	// generation if the client has all of it, so that it may be stored (P66); otherwise
+	// nil. Mostly it costs no more than two loads.
+	Acked(gen uint64, all *xds.Snapshot)
 	// Leave ends the membership; the Waker is not called once the group has
 	// seen it.
 	Leave()

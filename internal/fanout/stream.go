@@ -340,8 +340,9 @@ func (st *stream) apply(sl *slot) *Refusal {
 	}
 	ask := sl.Again(r, sl.snapshot())
 	nack := st.note(sl, &out, now)
+	acked := out.Verdict == Acked && !sl.refuses && sl.refused == nil
 	var accepted *xds.Snapshot
-	if out.Verdict == Acked {
+	if acked {
 		accepted = sl.Accepted()
 	}
 	st.mu.Unlock()
@@ -360,8 +361,8 @@ func (st *stream) apply(sl *slot) *Refusal {
 	if out.Wake {
 		st.wake(sl.bit)
 	}
-	if accepted != nil {
-		sl.member.Acked(accepted)
+	if acked {
+		sl.member.Acked(out.gen, accepted)
 	}
 	if t := st.srv.opts.Tracer; t != nil && out.Verdict == Acked && out.Received.After(sl.began) {
 		t.Acked(&tracing.Ack{Node: st.node.ID, Key: sl.member.Key(), Type: sl.typ.URL, Version: out.Version, Nonce: r.Nonce, Received: out.Received, At: now})

@@ -75,12 +75,16 @@ func TestP19_ANameBesideTheWildcardDoesNotWait(t *testing.T) {
 	w.want("b")
 }
 
-// Incremental: what a client brings of a name beside the wildcard is told to be
-// gone once its own answer says so (P27).
+// Delta: what a client brings of a name beside the wildcard is told to be gone once
+// its own answer says so (P27). The rest waits for that answer, for 5 s at most (P67).
 func TestP27_ANameBesideTheWildcard(t *testing.T) {
 	w := newWorld(t, xds.ClusterType, xds.Delta)
 	w.wild("a")
 	w.send(request{names: []string{"*", "x"}, initial: map[string]string{"a": w.resource("a").Version.String(), "x": "1", "w": "1"}})
+	w.want("(empty)")
+	w.ack()
+	w.want("")
+	w.pass(namesWait)
 	w.want("-w")
 	w.ack()
 	w.named("-x")

@@ -42,6 +42,7 @@ type world struct {
 	size   int      // of it, with a nonce of the longest
 
 	refused string // version that was refused last
+	partial bool   // more of the answer to the wildcard may follow (P67)
 }
 
 func newWorld(t testing.TB, url xds.TypeURL, v xds.Variant) *world {
@@ -128,7 +129,7 @@ func (w *world) raw(name string, a *anypb.Any) *xds.Resource {
 // origin applies an update: "a", "b=2" are changed, "-c" is removed; wild says
 // that it answers the wildcard.
 func (w *world) origin(wild bool, specs ...string) {
-	u := xds.Update{Type: w.typ.URL, Origin: "o", Wildcard: wild, Received: w.now}
+	u := xds.Update{Type: w.typ.URL, Origin: "o", Wildcard: wild, Partial: w.partial, Received: w.now}
 	for _, s := range specs {
 		if name, gone := strings.CutPrefix(s, "-"); gone {
 			u.Removed = append(u.Removed, name)
@@ -148,6 +149,21 @@ func (w *world) origin(wild bool, specs ...string) {
 // named and wild are the origin's answers to names and to the wildcard.
 func (w *world) named(specs ...string) { w.t.Helper(); w.origin(false, specs...) }
 func (w *world) wild(specs ...string)  { w.t.Helper(); w.origin(true, specs...) }
+
+// part is a part of the origin's answer to the wildcard, and whole says that no more
+// is to come (P67).
+func (w *world) part(specs ...string) {
+	w.t.Helper()
+	w.partial = true
+	w.origin(true, specs...)
+	w.partial = false
+}
+
+func (w *world) whole() {
+	w.builder.Complete()
+	w.state++
+	w.cur, _ = w.builder.Snapshot(w.cur, w.state)
+}
 
 // request describes a request of the client.
 type request struct {
@@ -287,7 +303,7 @@ func (w *world) next() string {
 // describe writes a resource as resource reads it.
 func (w *world) describe(r *xds.Resource) string {
 	if r.Unresolved() {
-		return "?" + r.Written()
+		return "?" + r.Name
 	}
 	var a anypb.Any
 	if err := proto.Unmarshal(r.Any(), &a); err != nil {
@@ -295,18 +311,18 @@ func (w *world) describe(r *xds.Resource) string {
 	}
 	content := ""
 	for _, c := range []string{"", "2", "33"} {
-		if slices.Equal(w.make(r.Written(), c).Any(), r.Any()) {
+		if slices.Equal(w.make(r.Name, c).Any(), r.Any()) {
 			content = c
 		}
 	}
 	sep := "="
 	switch {
 	case content == "":
-		return r.Written()
-	case xds.Structured(r.Name):
+		return r.Name
+	case strings.HasPrefix(r.Name, "xdstp://"):
 		sep = "@"
 	}
-	return r.Written() + sep + content
+	return r.Name + sep + content
 }
 
 // want fails unless the next response is this.

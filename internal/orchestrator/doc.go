@@ -8,11 +8,8 @@
 // move a member to another track. Today there is one, "stable", which always
 // shows the newest State that was published.
 //
-// A group has one upstream stream, and a second one while some type is asked for
-// both by its wildcard and by names: place.go decides which carries what, move.go
-// how a part goes from one to the other, and ahead.go what of it counts before it
-// has arrived (P50). There are three for a while if both are asked for again just
-// as a part moves.
+// A group has one upstream stream. It opens a second one when some type is asked for
+// both by its wildcard and by names, and closes a stream that carries nothing (P50).
 //
 // A key lives from its first client on. What nobody wants any more stays for
 // Options.Linger, and is then dropped from the interest and forgotten in one

@@ -31,7 +31,7 @@ func (g *Group) nextExpiry() (first time.Time) {
 
 // let publishes, at once, that something of v is held no more.
 func (g *Group) let(v *view, now time.Time) {
-	if v.lost(g.gen + 1) {
+	if v.snapshot(g.gen + 1) {
 		g.stale(now)
 		g.urgent = true
 	}
@@ -47,13 +47,7 @@ func (g *Group) shed(now time.Time) {
 		snap := v.held.Load()
 		if n := snap.Part(true).Uncacheable(); n > 0 && v.wildcard && !v.index.wildcard() {
 			v.meters.Dropped[telemetry.Unwanted].Add(n)
-			end := xds.Update{Wildcard: true, Ended: true}
-			v.builder.Apply(end)
-			if m := v.move.Load(); m != nil {
-				m.next.Apply(end)
-				m.publish(v.names)
-				m.lapsed(v)
-			}
+			v.builder.Apply(xds.Update{Wildcard: true, Ended: true})
 			v.reask = true
 			g.let(v, now)
 		}

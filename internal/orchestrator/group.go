@@ -108,7 +108,7 @@ func newGroup(r *Registry, key xds.Key, rep *xds.Node) *Group {
 	g.nacks.key, g.nacks.in = key, &r.past.nacks
 	g.types.Store(new([]*view))
 	g.figures.Store(new(figures))
-	g.links.Store(&[]*link{newLink(g)})
+	g.links.Store(&[]*link{newLink(g, nil)})
 	return g
 }
 
@@ -200,8 +200,9 @@ func (g *Group) step(now time.Time) (over bool) {
 	g.expire(now)
 	g.lapse(now)
 	g.remove(now)
+	g.complete(now)
 	g.dropStored(now)
-	g.place(now)
+	g.place()
 	g.reask()
 	g.recall(now) // before what is asked for with it
 	g.ask()
@@ -319,9 +320,7 @@ func (g *Group) wait(now time.Time) time.Duration {
 	}
 	for _, v := range g.views {
 		before(v.removals.due(delay))
-		if m := v.move.Load(); m != nil {
-			before(m.due(g.opts.FirstAnswerTimeout))
-		}
+		before(v.completion.at)
 	}
 	if !g.idleFrom.IsZero() {
 		before(g.idleFrom.Add(g.settings().IdleTTL))

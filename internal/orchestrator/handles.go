@@ -52,30 +52,6 @@ func (v *view) newsOfHandles(u *xds.Update, was *xds.Snapshot) bool {
 		slices.ContainsFunc(u.Unresolved, func(w xds.Unresolved) bool { return slices.ContainsFunc(w.Names, news) })
 }
 
-// spell notes how names that are newly asked for are to be written: as one of
-// those who ask wrote them. It stays so for as long as they are asked for.
-func (v *view) spell(fresh []string) {
-	var written []string
-	for _, name := range fresh {
-		if xds.Structured(name) {
-			if w := v.index.written(name); w != name {
-				written = append(written, w)
-			}
-		}
-	}
-	v.written = v.written.With(written...)
-}
-
-// written is how one of those who want a name wrote it.
-func (x *index) written(name string) string {
-	for _, c := range x.names[name].list {
-		for _, w := range c.subs.list {
-			return w.sub.Written.Of(name)
-		}
-	}
-	return name
-}
-
 // askAgain has the origin asked once more for names that it could not resolve
 // (P18). It reports whether there is a new snapshot.
 func (v *view) askAgain(names []string, stateGen uint64) bool {

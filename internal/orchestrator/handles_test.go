@@ -153,43 +153,6 @@ func TestP26_AbsentAliasIsRemembered(t *testing.T) {
 	})
 }
 
-// Names go up as one of those who asked wrote them, for as long as they are
-// asked for.
-func TestP28_AskedAsWritten(t *testing.T) {
-	bubble(t, nil, func(w *world) {
-		const sorted, one, other = "xdstp://o/T/x?a=1&b=2&c=3", "xdstp://o/T/x?c=3&b=2&a=1", "xdstp://o/T/x?b=2&c=3&a=1"
-		written := func() string {
-			synctest.Wait()
-			f := w.feed("web")
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			return f.interests[len(f.interests)-1].Of(eds).Written.Of(sorted)
-		}
-		as := func(name string) *client {
-			c := w.join("web", eds)
-			c.Subscribe(c.Intern(&xds.Subscription{Names: xds.NewNameSet(sorted), Written: xds.Spelling{}.With(name)}))
-			return c
-		}
-		a := as(one)
-		equal(t, "the first", written(), one)
-		w.feed("web").brings(t, eds, resource(t, eds, other, "1"))
-		b := as(other)
-		equal(t, "beside another", written(), one)
-		equal(t, "names", w.feed("web").asks(eds), sorted)
-		a.leave()
-		time.Sleep(10 * time.Second)
-		equal(t, "after the first has left", written(), one)
-		b.leave()
-		c := w.join("web", eds).want("y")
-		w.feed("web").update(t, eds, false, "y=1")
-		time.Sleep(20 * time.Second)
-		equal(t, "names", w.feed("web").asks(eds), "y")
-		as(other)
-		equal(t, "anew", written(), other)
-		c.leave()
-	})
-}
-
 // Whoever asks again has the origin asked once more, once for all who do; the
 // others are left alone.
 func TestP18_UnresolvedIsAskedAgain(t *testing.T) {

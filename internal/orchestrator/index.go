@@ -202,11 +202,15 @@ func (x *index) affected(prev, next *xds.Snapshot, round uint64, wake func(*want
 	if prev == next {
 		return
 	}
-	if answered(prev) != answered(next) || prev.AnswersWildcard(everythingWithState) != next.AnswersWildcard(everythingWithState) {
-		// An empty answer is one (P11), and what it left out is absent for those
-		// who listed it as well (P25).
+	// An empty answer is one (P11), and what it left out is absent for those who
+	// listed it as well (P25). A client that brought state waits for all of the
+	// answer (P67).
+	first := answered(prev) != answered(next)
+	if first || prev.AnswersWildcard(everythingWithState) != next.AnswersWildcard(everythingWithState) {
 		for _, w := range x.wild.list {
-			once(w)
+			if first || w.sub.HasState {
+				once(w)
+			}
 		}
 	}
 	for _, name := range next.Changes(prev, everything) {

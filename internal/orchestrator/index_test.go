@@ -135,7 +135,11 @@ func TestGroupAgainstModel(t *testing.T) {
 			}
 			for _, n := range append(universe, "*") {
 				_, want := model.until[n]
-				if got := n == "*" && v.wildcard || v.names.Has(n); got != want {
+				got := n == "*" && v.wildcard || v.names.Has(n)
+				if n == "*" && got && !want && v.wildLingers != nil {
+					continue // it serves a name, or did until lately (P50)
+				}
+				if got != want {
 					rt.Fatalf("%s is asked for: %v, want %v", n, got, want)
 				}
 			}

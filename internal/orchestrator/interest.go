@@ -10,13 +10,13 @@ import (
 // interest is what a group asks for, over all its types: what members want and
 // what lingers. It belongs to the group's goroutine.
 //
-// Names that nobody wants any more wait in a list, oldest first: all in it wait
-// equally long, so it is in order of when they go (after linger has become shorter,
-// what came later waits for what came before), and it never has more than is
-// asked for, however often a client changes its mind. What a key kept while it
-// had no members waits in a list of its own, since it waits longer; and so does what
-// is held and has lingered long enough while no stream is open: it could not be had
-// again (P53).
+// Names that nobody wants any more wait in a list, oldest first. All in it wait
+// equally long, so it is in order of when they go. After linger has become shorter,
+// what came later waits for what came before. The list never has more than is asked
+// for, however often a client changes its mind. What a key kept while it had no
+// members waits in a list of its own, since it waits longer. A third list has what
+// lingered long enough but stays: what is held while no stream is open, since it
+// could not be had again (P53), and a wildcard that serves names.
 type interest struct {
 	leaving, kept, away list.List // of *lingerer
 	// frozen: no member is left, or none of those that came since has said what
@@ -61,7 +61,6 @@ func (i *interest) update(views []*view, now time.Time, linger time.Duration) {
 		}
 		v.touched = nil
 		v.names = v.names.Add(fresh...)
-		v.spell(fresh)
 
 		switch wanted := v.index.wildcard(); {
 		case wanted && v.wildLingers != nil:
@@ -165,14 +164,26 @@ func (l *lingerer) lingers(at *list.Element) {
 	}
 }
 
-// holds reports whether the origin's word is held of it, or what it is served from until
-// there is one.
+// holds reports whether an answer of the origin to it is held.
 func (l *lingerer) holds() bool {
 	part := l.view.part(l.wildcard)
 	if l.wildcard {
 		return part.Answered()
 	}
-	return part.Lent(l.name) || !part.Silent(l.name)
+	return !part.Silent(l.name)
+}
+
+// wildcardServes reports whether a member that asks for a name is given the wildcard's
+// copy, since there is no other. The wildcard stays until there is one: otherwise the
+// member would lose the resource, or keep it after the origin deletes it (P50).
+func (v *view) wildcardServes() bool {
+	wild, named := v.part(true), v.part(false)
+	for name := range v.names.All() {
+		if v.index.wants(name) && !named.Answers(name) && wild.Answers(name) {
+			return true
+		}
+	}
+	return false
 }
 
 // holds reports whether not all that is held of a view merely waits for a stream.
@@ -232,8 +243,8 @@ type gone struct {
 }
 
 // expire takes out what has lingered long enough, but for what is held while no stream
-// is open, and, oldest first, what takes the room of names that are wanted under
-// names_per_key, which is limit; 0: none.
+// is open and a wildcard that serves names, and, oldest first, what takes the room of
+// names that are wanted under names_per_key, which is limit; 0: none.
 func (i *interest) expire(views []*view, now time.Time, limit int, open bool) map[*view]*gone {
 	over := 0
 	if limit > 0 {
@@ -255,7 +266,7 @@ func (i *interest) expire(views []*view, now time.Time, limit int, open bool) ma
 			if !due && l.wildcard {
 				continue
 			}
-			if due && !open && (over <= 0 || l.wildcard) && l.holds() {
+			if due && (!open && (over <= 0 || l.wildcard) && l.holds() || l.wildcard && l.view.wildcardServes()) {
 				i.stays(at)
 				continue
 			}

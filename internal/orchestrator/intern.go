@@ -18,7 +18,7 @@ func (t *interned) get(sub *xds.Subscription) *xds.Subscription {
 	case sub.Equal(everythingWithState):
 		return everythingWithState
 	}
-	h := (sub.Names.Sum() + sub.Written.Sum()) << 1
+	h := sub.Names.Sum() << 1
 	if sub.Wildcard {
 		h |= 1
 	}
@@ -27,7 +27,7 @@ func (t *interned) get(sub *xds.Subscription) *xds.Subscription {
 		return have
 	}
 	// A copy, since the caller's may be in the table of another group.
-	own := &xds.Subscription{Wildcard: sub.Wildcard, HasState: sub.HasState, Names: sub.Names, Written: sub.Written}
+	own := &xds.Subscription{Wildcard: sub.Wildcard, HasState: sub.HasState, Names: sub.Names}
 	own.Sole.Store(true)
 	have := t.subs.Keep(h, own, sub.Equal)
 	if have != own {

@@ -11,9 +11,8 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// link is one of a group's upstream streams, of which there are one or two, and
-// for a while three (P50). It is that stream's Sink, so that the group knows which of the two
-// speaks.
+// link is one of a group's upstream streams, of which there are one or two (P50).
+// It is that stream's Sink, so the group knows which of the two speaks.
 type link struct {
 	// Fixed once made.
 	group  *Group
@@ -32,12 +31,16 @@ type link struct {
 
 var _ upstream.Sink = (*link)(nil)
 
-// newLink makes a link; it starts nothing.
-func newLink(g *Group) *link {
+// newLink makes a link beside the first one, nil if it is the first; it starts nothing.
+func newLink(g *Group, first *link) *link {
 	l := &link{group: g, sent: new(xds.Interest)}
 	l.status.Store(new(upstream.Status))
 	l.seen = l.status.Load()
-	l.stream = g.opts.Open(g.key.String(), g.rep.Bytes(), l)
+	var beside Stream
+	if first != nil {
+		beside = first.stream
+	}
+	l.stream = g.opts.Open(g.key.String(), g.rep.Bytes(), l, beside)
 	return l
 }
 
@@ -46,9 +49,6 @@ func (l *link) Held(typ xds.TypeURL) *xds.Snapshot {
 	v := find(*l.group.types.Load(), typ)
 	if v == nil {
 		return nil
-	}
-	if m := v.move.Load(); m != nil && m.to == l {
-		return m.held.Load()
 	}
 	if s := v.held.Load(); s != nil {
 		return s
@@ -117,37 +117,90 @@ func (g *Group) start(l *link) {
 	})
 }
 
-// lines are the group's links, in the order in which they were opened: home, the
-// second while there is one, and a third while what is on the second moves home
-// and has to be apart again. The slice is not to be changed.
+// lines are the group's links in the order in which they were opened. The slice is
+// not to be changed.
 func (g *Group) lines() []*link { return *g.links.Load() }
 
-// home is where everything is asked for, but for what has to be apart from it.
+// home is the first link.
 func (g *Group) home() *link { return g.lines()[0] }
 
 // open opens another stream.
 func (g *Group) open() *link {
-	l := newLink(g)
+	l := newLink(g, g.home())
 	lines := append(slices.Clone(g.lines()), l)
 	g.links.Store(&lines)
 	g.start(l)
-	g.log.Debug("another upstream stream: wildcard and names of one type", "streams", len(lines))
+	g.log.Debug("second upstream stream opened: a type has wildcard and names")
 	return l
 }
 
-// close ends a link's stream; the first that is left is home from then on. What is
-// still on its way from it is nobody's, and what was on its way to it stays where
-// it is.
+// close ends a link's stream. The other link is the first one then.
 func (g *Group) close(l *link) {
-	for _, v := range g.views {
-		if m := v.move.Load(); m != nil && m.to == l {
-			v.move.Store(nil)
-		}
-	}
 	left := slices.DeleteFunc(slices.Clone(g.lines()), func(o *link) bool { return o == l })
 	g.links.Store(&left)
 	if l.cancel != nil {
 		l.cancel()
 	}
-	g.log.Debug("an upstream stream is not needed any more", "streams", len(left))
+	g.log.Debug("upstream stream closed: it carries nothing any more")
+}
+
+// place decides which link carries the wildcard and which the names of each type.
+// A response does not tell which of the two it answers, so they are never on one
+// stream: the part that came second goes on a second stream. A part stays where it
+// is for as long as it is asked for. A stream that carries nothing closes (P50).
+func (g *Group) place() {
+	for _, v := range g.views {
+		v.place(g)
+	}
+	for _, l := range slices.Backward(g.lines()) {
+		if len(g.lines()) > 1 && !g.needs(l) {
+			g.close(l)
+		}
+	}
+}
+
+// needs reports whether l carries anything.
+func (g *Group) needs(l *link) bool {
+	return slices.ContainsFunc(g.views, func(v *view) bool { return v.wildAt == l || v.namesAt == l })
+}
+
+// place says where the parts of the type are asked for.
+func (v *view) place(g *Group) {
+	if !v.wildcard {
+		v.wildAt = nil
+	}
+	if v.names.Len() == 0 {
+		v.namesAt = nil
+	}
+	if v.wildcard && v.wildAt == nil {
+		v.wildAt = g.besides(v.namesAt)
+	}
+	if v.names.Len() > 0 && v.namesAt == nil {
+		v.namesAt = g.besides(v.wildAt)
+	}
+}
+
+// besides returns the link for a part of a type whose other part is on l, or
+// nowhere if l is nil.
+func (g *Group) besides(l *link) *link {
+	for _, o := range g.lines() {
+		if o != l {
+			return o
+		}
+	}
+	return g.open()
+}
+
+// asked is what is asked for on l. A type that nobody wants is not in it (P64).
+func asked(views []*view, l *link) *xds.Interest {
+	out := new(xds.Interest)
+	for _, v := range views {
+		switch l {
+		case v.wildAt:
+			out.Types = append(out.Types, xds.TypeInterest{Type: v.typ.URL, Wildcard: true})
+		case v.namesAt:
+			out.Types = append(out.Types, xds.TypeInterest{Type: v.typ.URL, Names: v.names, Again: v.again})
+		}
+	}
+	return out
 }

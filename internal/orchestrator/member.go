@@ -75,14 +75,11 @@ func (m *member) Again(names []string) {
 func (m *member) Nacked(n fanout.Nack) { m.group.nacks.note(m.typ, n, time.Now()) }
 
 // Acked implements fanout.Member.
-func (m *member) Acked(s *xds.Snapshot) {
-	if k := m.keeper.Load(); k != nil {
-		k.acked(s)
+func (m *member) Acked(gen uint64, all *xds.Snapshot) {
+	if k := m.keeper.Load(); k != nil && all != nil {
+		k.acked(all)
 	}
-	if !s.Type.LeavesLast {
-		return
-	}
-	if v := find(*m.group.types.Load(), m.typ); v != nil && v.removals.ack(s.Gen) {
+	if v := find(*m.group.types.Load(), m.typ); v != nil && v.typ.LeavesLast && v.removals.ack(gen) {
 		m.group.signal()
 	}
 }

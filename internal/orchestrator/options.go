@@ -31,8 +31,9 @@ type Stream interface {
 type Options struct {
 	// Settings are those that it begins with.
 	Settings
-	// Open makes the upstream stream of a key; it starts nothing.
-	Open func(id string, node []byte, sink upstream.Sink) Stream
+	// Open makes an upstream stream of a key; it starts nothing. first is nil for the key's first
+	// stream. The second stream uses the origin that the first one uses (P50).
+	Open func(id string, node []byte, sink upstream.Sink, first Stream) Stream
 	// Node gives the node that is sent upstream for a key whose first client has
 	// this node; nil: the client's own (P58).
 	Node func(node *xds.Node) ([]byte, error)

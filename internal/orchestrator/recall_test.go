@@ -69,7 +69,7 @@ func (f *feed) failed() {
 // takes is an ACK of all that the client sees.
 func (c *client) takes() {
 	synctest.Wait()
-	c.Acked(c.State().Snapshot(c.of().typ))
+	c.acks(c.of().typ)
 }
 
 func (w *world) stale(key string) (types []string) {

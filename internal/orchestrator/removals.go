@@ -23,7 +23,7 @@ type removals struct {
 	acked atomic.Uint64
 	// added has the generation in which each resource came that is newer than
 	// acked. Nobody uses these, so their deletion does not wait.
-	added map[partName]uint64
+	added map[string]uint64
 	fresh atomic.Bool // added is not empty
 	swept uint64      // acked, as added was last cleaned up
 }
@@ -62,7 +62,7 @@ func (r *removals) sweep() {
 		return
 	}
 	r.swept = acked
-	maps.DeleteFunc(r.added, func(_ partName, gen uint64) bool { return gen <= acked })
+	maps.DeleteFunc(r.added, func(_ string, gen uint64) bool { return gen <= acked })
 	r.fresh.Store(len(r.added) > 0)
 }
 
@@ -74,7 +74,28 @@ func (v *view) take(u xds.Update, delay time.Duration) {
 		v.note(u.Wildcard, u.Changed)
 		v.delay(&u, delay)
 	}
+	if names := v.servedByWildcard(&u); len(names) > 0 {
+		v.builder.Apply(xds.Update{Type: u.Type, Origin: u.Origin, Removed: names, Received: u.Received})
+	}
+	v.completion.note(v.builder, &u)
 	v.builder.Apply(u)
+}
+
+// servedByWildcard returns the names that u deletes from the wildcard, and that the
+// origin has not answered otherwise. They do not exist: clients that ask for them were
+// given the wildcard's copy. The stream of names may never say so, since a SotW
+// response deletes only what an earlier one held (P65).
+func (v *view) servedByWildcard(u *xds.Update) (names []string) {
+	if !u.Wildcard {
+		return nil
+	}
+	named := v.part(false)
+	for _, name := range u.Removed {
+		if v.names.Has(name) && v.builder.Has(name, true) && !named.Known(name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // note notes resources that an update brings: one that returns was never deleted.
@@ -84,15 +105,14 @@ func (v *view) note(wildcard bool, changed []*xds.Resource) {
 		gen = s.Gen + 1
 	}
 	for _, res := range changed {
-		at := partName{wildcard, res.Name}
-		delete(r.waiting, at)
-		if v.builder.Has(res.Name, wildcard) {
+		delete(r.waiting, partName{wildcard, res.Name})
+		if v.builder.Has(res.Name, wildcard) || v.builder.Has(res.Name, !wildcard) {
 			continue
 		}
 		if r.added == nil {
-			r.added = make(map[partName]uint64)
+			r.added = make(map[string]uint64)
 		}
-		r.added[at] = gen
+		r.added[res.Name] = gen
 		r.fresh.Store(true)
 	}
 }
@@ -105,9 +125,11 @@ func (v *view) delay(u *xds.Update, delay time.Duration) {
 	for _, name := range all {
 		at := partName{u.Wildcard, name}
 		_, waits := r.waiting[at]
-		_, fresh := r.added[at]
+		_, fresh := r.added[name]
 		if !waits && (delay <= 0 || fresh || !v.builder.Retain(name, u.Wildcard)) {
-			delete(r.added, at)
+			if !v.builder.Has(name, !u.Wildcard) {
+				delete(r.added, name)
+			}
 			u.Removed = append(u.Removed, name)
 			continue
 		}
@@ -156,9 +178,6 @@ func (v *view) remove(now time.Time, delay time.Duration, stateGen uint64) bool 
 		slices.Sort(u.Removed)
 		v.take(u, 0)
 		changed = true
-		if m := v.move.Load(); m != nil && m.wild == wildcard {
-			m.applied(v, &u)
-		}
 	}
 	return changed && v.snapshot(stateGen)
 }
@@ -178,11 +197,11 @@ func (r *removals) due(delay time.Duration) (first time.Time) {
 func (r *removals) forget(names []string, wildcard bool) {
 	for _, name := range names {
 		delete(r.waiting, partName{name: name})
-		delete(r.added, partName{name: name})
+		delete(r.added, name)
 	}
 	if wildcard {
 		maps.DeleteFunc(r.waiting, func(at partName, _ waiting) bool { return at.wildcard })
-		maps.DeleteFunc(r.added, func(at partName, _ uint64) bool { return at.wildcard })
+		clear(r.added)
 	}
 }
 

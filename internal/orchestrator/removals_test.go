@@ -24,7 +24,7 @@ func removing(t *testing.T, f func(w *world, c *client, origin *feed)) {
 			u.Changed = append(u.Changed, &r)
 		}
 		origin.hand(t, u)
-		c.Acked(c.State().Snapshot(cds))
+		c.acks(cds)
 		c.woken()
 		f(w, c, origin)
 	})
@@ -75,12 +75,29 @@ func TestP36_RollBackDoesNotWait(t *testing.T) {
 		equal(t, "bad", c.sees(subscription("*"), "bad"), "-")
 		equal(t, "b", c.sees(subscription("*"), "b"), "1")
 		origin.update(t, cds, true, "good=1")
-		c.Acked(c.State().Snapshot(cds))
+		c.acks(cds)
 		origin.update(t, cds, true, "good")
 		equal(t, "good", c.sees(subscription("*"), "good"), "1")
 		pass(5 * time.Second)
 		equal(t, "good", c.sees(subscription("*"), "good"), "-")
 		equal(t, "what is remembered of additions", len(c.of().view.removals.added), 0)
+	})
+}
+
+// A client acknowledged the wildcard's copy, so the name's own copy, which came later and
+// changed nothing for it, is no new resource: its deletion waits.
+func TestP36_BothHoldAName(t *testing.T) {
+	removing(t, func(w *world, c *client, origin *feed) {
+		named := w.join("edge", cds).want("a")
+		pass(time.Second)
+		second := w.second("edge")
+		second.update(t, cds, false, "a=1")
+		c.want()
+		pass(time.Minute)
+		second.update(t, cds, false, "a")
+		equal(t, "a", named.sees(subscription("a"), "a"), "1")
+		pass(5 * time.Second)
+		equal(t, "a", named.sees(subscription("a"), "a"), "-")
 	})
 }
 
@@ -116,7 +133,7 @@ func TestP36_NamesThatWait(t *testing.T) {
 		c.woken()
 		origin := w.feed("edge")
 		origin.update(t, eds, false, "x=1", "y=1")
-		c.Acked(c.State().Snapshot(eds))
+		c.acks(eds)
 		err := &xds.ResourceError{Name: "x"}
 		origin.hand(t, xds.Update{Type: eds, Origin: "origin", Received: time.Now(), Removed: []string{"x"}, Errors: []*xds.ResourceError{err}})
 		sub := subscription("x", "y")

@@ -75,6 +75,71 @@ func TestP50_TheSecondStreamIsThereOnlyWhileItIsNeeded(t *testing.T) {
 	}
 }
 
+// Nothing moves: what is on the second stream stays there once the other part is
+// gone. If the first stream carries nothing else, it closes.
+func TestP50_NothingMoves(t *testing.T) {
+	for _, c := range []struct{ first, then string }{{"*", "n"}, {"n", "*"}} {
+		for _, busy := range []bool{true, false} {
+			bubble(t, nil, func(w *world) {
+				a, b := w.join("web", cds).want(c.first), w.join("web", cds)
+				synctest.Wait()
+				b.want(c.then)
+				f, second := w.feed("web"), w.second("web")
+				connect(f, second)
+				if busy {
+					w.join("web", eds).want("e")
+				}
+				second.update(t, cds, c.then == "*", "n=1")
+				said := second.said()
+				a.leave()
+				time.Sleep(time.Hour)
+				if busy {
+					w.asks(t, "", c.then)
+					equal(t, "asked of EDS", f.asks(eds), "e")
+				} else {
+					w.asks(t, c.then)
+					equal(t, "the stream that is left", w.feed("web"), second)
+					equal(t, "the other is over", f.over(), true)
+				}
+				equal(t, "told the second stream", second.said(), said)
+				equal(t, "n", b.sees(subscription(c.then), "n"), "1")
+				st, _ := w.reg.Key(xds.NewKey("web"))
+				equal(t, "a second stream is shown", st.Second != nil, busy)
+				second.update(t, cds, c.then == "*", "n")
+				equal(t, "n, removed", b.sees(subscription(c.then), "n"), "-")
+
+				// The part that comes second goes beside it.
+				w.join("web", cds).want(c.first)
+				if busy {
+					w.asks(t, c.first, c.then)
+				} else {
+					w.asks(t, c.then, c.first)
+				}
+				equal(t, "told the second stream", second.said(), said)
+			})
+		}
+	}
+}
+
+// Two streams are enough, whatever types have wildcard and names.
+func TestP50_TwoStreamsForAllTypes(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		w.join("web", eds).want("*", "e")
+		wild := w.join("web", cds).want("*")
+		w.join("web", cds).want("n")
+		synctest.Wait()
+		f, second := w.feed("web"), w.second("web")
+		connect(f, second)
+		wild.leave()
+		time.Sleep(time.Minute)
+		w.asks(t, "", "n")
+		equal(t, "EDS", f.asks(eds)+" "+second.asks(eds), "* e")
+		w.join("web", cds).want("*")
+		w.asks(t, "*", "n")
+		equal(t, "streams, ever", w.opened(), 2)
+	})
+}
+
 // One client that asks for both needs both.
 func TestP50_OneClientWithBoth(t *testing.T) {
 	bubble(t, nil, func(w *world) {
@@ -120,9 +185,27 @@ func TestP50_BothHoldAName(t *testing.T) {
 	})
 }
 
+// A client that asks for a name is served the wildcard's copy until the name is
+// answered. If the wildcard deletes it before, it does not exist.
+func TestP25_TheWildcardDeletesWhatTheNameWasServedFrom(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		w.join("web", cds).want("*")
+		a := w.join("web", cds).want("n", "other")
+		synctest.Wait()
+		f, second, sub := w.feed("web"), w.second("web"), subscription("n", "other")
+		f.update(t, cds, true, "n=w")
+		equal(t, "the wildcard's copy", a.sees(sub, "n"), "w")
+		f.update(t, cds, true, "n", "other")
+		equal(t, "deleted", a.sees(sub, "n"), "-")
+		equal(t, "never served", a.sees(sub, "other"), "?")
+		second.update(t, cds, false, "n=n")
+		equal(t, "the answer to the name", a.sees(sub, "n"), "n")
+	})
+}
+
 // A client that asks for everything takes no name from its neighbours, whatever
-// its wildcard does not cover (P51); what it does cover is theirs until the name
-// is answered, and no longer than that.
+// its wildcard does not cover (P51). What it does cover is theirs until the name
+// has a resource of its own, and the wildcard is asked for until then.
 func TestP16_AWildcardTakesNoNamesAway(t *testing.T) {
 	bubble(t, nil, func(w *world) {
 		a := w.join("web", cds).want("kept", "absent", "late", "pending")
@@ -146,14 +229,24 @@ func TestP16_AWildcardTakesNoNamesAway(t *testing.T) {
 		second.update(t, cds, true, "kept", "absent", "pending")
 		says("1", "-", "2", "?")
 
-		// Once the wildcard is given up, all that was seen is still there.
+		// The client of the wildcard leaves: all that was seen is still there.
 		second.update(t, cds, true, "absent=3", "pending=3")
 		wild.leave()
 		a.woken()
+		time.Sleep(time.Minute)
+		w.asks(t, "absent kept late pending", "*")
+		says("1", "3", "2", "3")
+		f.update(t, cds, false, "pending")
+		second.update(t, cds, true, "late")
+		says("1", "3", "-", "3")
+		equal(t, "woken", a.woken(), 1)
+		time.Sleep(time.Minute)
+		w.asks(t, "absent kept late pending", "*")
+		second.update(t, cds, true, "absent", "pending")
+		says("1", "-", "-", "-")
 		time.Sleep(10 * time.Second)
 		w.asks(t, "absent kept late pending")
-		says("1", "-", "2", "3") // that it is absent, the name's own answer says
-		f.update(t, cds, false, "late=4", "pending")
+		f.update(t, cds, false, "late=4")
 		says("1", "-", "4", "-")
 	})
 }

@@ -28,8 +28,7 @@ type KeyStatus struct {
 	Generation      uint64         `json:"generation"`
 	Types           []TypeStatus   `json:"types"`
 	Upstream        UpstreamStatus `json:"upstream"`
-	// Second is the stream beside it, while there is one (P50). A third, for as long
-	// as something moves, is not shown.
+	// Second is the stream beside it, while there is one (P50).
 	Second *UpstreamStatus `json:"second_upstream,omitempty"`
 	// Refused is why clients are sent elsewhere (P53).
 	Refused string `json:"refused,omitempty"`

@@ -2,7 +2,6 @@ package orchestrator
 
 import (
 	"container/list"
-	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -39,19 +38,13 @@ type view struct {
 	members int // of this type, whatever they want
 	round   uint64
 
-	// What is asked for: what members want, and what lingers; and the streams
-	// that carry it, nil where nothing is. Where both are asked for, they are two
-	// (P50).
+	// What is asked for: what members want, and what lingers. wildAt and namesAt are
+	// the streams that carry it, which differ; nil: nothing is asked for (P50).
 	wildcard        bool
 	names           *xds.NameSet
 	wildAt, namesAt *link
-	// move is that of a part from one stream to the other; nil: none. Only a type
-	// with one part moves. Read by anyone.
-	move atomic.Pointer[move]
-	// written is how names are to be written (P28), again what the origin is to be
-	// asked once more (P18).
-	written xds.Spelling
-	again   []string
+	// again is what the origin is to be asked once more (P18).
+	again []string
 
 	// touched are names whose first asker came or whose last one left, since
 	// names was last brought up to date; some may be there twice.
@@ -61,6 +54,7 @@ type view struct {
 	// one of the group's lists; wildLingers is that of the wildcard.
 	lingering   map[string]*list.Element
 	removals    removals
+	completion  completion
 	reask       bool // the wildcard is to be asked for anew once it is wanted (P63)
 	wildLingers *list.Element
 }
@@ -87,65 +81,36 @@ func (v *view) subscribe(m *member, sub *xds.Subscription) {
 // asks reports whether anything is asked for.
 func (v *view) asks() bool { return v.wildcard || v.names.Len() > 0 }
 
-// apply takes an update of a stream over. It reports whether there is a new
+// part of what is held of the type.
+func (v *view) part(wild bool) xds.Part { return v.held.Load().Part(wild) }
+
+// at is the stream that carries a part.
+func (v *view) at(wild bool) *link {
+	if wild {
+		return v.wildAt
+	}
+	return v.namesAt
+}
+
+// apply takes over an update of a stream. It reports whether there is a new
 // snapshot, and whether that holds a first answer, which is not to wait. Deletions
 // wait for delay (P36).
 func (v *view) apply(from *link, u xds.Update, delay time.Duration, stateGen uint64) (changed, first bool) {
-	m := v.move.Load()
-	if m != nil && m.wild != u.Wildcard {
-		m = nil
-	}
-	arrives := m != nil && from == m.to
-	if !arrives && from != v.at(u.Wildcard) {
+	if from != v.at(u.Wildcard) {
 		v.meters.Unasked.Add(len(u.Changed)) // it does not carry this any more
 		return false, false
 	}
+	if u.Ended { // not to be served any more, nor to wait (P63)
+		return v.builder.Apply(u) && v.snapshot(stateGen), true
+	}
 	v.admit(&u)
-	if m != nil && !arrives && u.Ended {
-		m.ahead.ended(v, m.wild)
-	}
-	switch {
-	case u.Ended && arrives:
-		return v.endedOn(m, stateGen), true
-	case u.Ended: // not to be served any more, nor to wait (P63)
-		return v.builder.Apply(u) && v.lost(stateGen), true
-	case arrives:
-		var any bool
-		if u, any = m.arrive(v, u); !any {
-			return false, false
-		}
-	case m != nil:
-		u = m.ahead.aside(v, u)
-	}
 	was := v.held.Load()
 	first = was == nil || u.Wildcard && !was.Answered || !u.Wildcard && v.news(&u, was)
 	v.take(u, delay)
 	noRoom := v.builder.NoRoom()
 	v.meters.Failures[telemetry.Kept].Add(len(u.Errors) - noRoom)
 	v.meters.Failures[telemetry.NoRoom].Add(noRoom)
-	changed = v.snapshot(stateGen)
-	if m != nil {
-		m.applied(v, &u)
-	}
-	return changed, first
-}
-
-// endedOn lets go of what a stream brought to which a part moves, and which is not
-// to be kept, since that has ended, and reports whether there is another snapshot.
-func (v *view) endedOn(m *move, stateGen uint64) bool {
-	changed := m.ended(v, xds.Update{Type: v.typ.URL, Wildcard: m.wild, Ended: true}) && v.snapshot(stateGen)
-	m.compare(v.part(m.wild), slices.Collect(maps.Keys(m.apart)))
-	return changed
-}
-
-// lost makes the snapshot after something was let go of of which nobody said that
-// it is gone, and reports whether it is another one.
-func (v *view) lost(stateGen uint64) bool {
-	changed := v.snapshot(stateGen)
-	if m := v.move.Load(); m != nil && m.lost(v) {
-		changed = v.snapshot(stateGen) || changed
-	}
-	return changed
+	return v.snapshot(stateGen), first
 }
 
 // admit takes out of u what is not asked for any more.
@@ -201,15 +166,12 @@ func (v *view) close() {
 // forget drops names from what is asked for, and the wildcard if so, together
 // with what they brought. It reports whether there is a new snapshot.
 func (v *view) forget(names []string, wildcard bool, stateGen uint64) bool {
-	v.names, v.written = v.names.Remove(names...), v.written.Without(names...)
-	if m := v.move.Load(); m != nil && len(names) > 0 {
-		m.forget(v, names)
-	}
+	v.names = v.names.Remove(names...)
 	v.removals.forget(names, wildcard)
 	v.builder.ForgetBut(v.names, names...)
 	if wildcard {
-		v.wildcard = false
-		v.builder.EndWildcard(v.names)
+		v.wildcard, v.completion = false, completion{}
+		v.builder.EndWildcard()
 	}
 	return v.held.Load() != nil && v.snapshot(stateGen)
 }

@@ -140,7 +140,7 @@ func options(t testing.TB) Options {
 func newWorld(t testing.TB, o Options) *world {
 	t.Helper()
 	w := &world{t: t, stop: func() {}}
-	o.Open = func(id string, node []byte, sink upstream.Sink) Stream {
+	o.Open = func(id string, node []byte, sink upstream.Sink, _ Stream) Stream {
 		f := &feed{id: id, node: node, sink: sink, fail: make(chan error, 1)}
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -272,6 +272,12 @@ type client struct {
 	left  bool
 }
 
+// acks acknowledges the newest snapshot of a type.
+func (c *client) acks(typ xds.TypeURL) {
+	s := c.State().Snapshot(typ)
+	c.Acked(s.Gen, s)
+}
+
 func (c *client) Wake() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -392,6 +398,16 @@ func (f *feed) update(t testing.TB, typ xds.TypeURL, wildcard bool, what ...stri
 		} else {
 			u.Removed = append(u.Removed, s)
 		}
+	}
+	f.hand(t, u)
+}
+
+// part hands over a part of the answer to a wildcard, of a delta origin.
+func (f *feed) part(t testing.TB, typ xds.TypeURL, names ...string) {
+	t.Helper()
+	u := xds.Update{Type: typ, Origin: "origin", Wildcard: true, Partial: true, Received: time.Now()}
+	for _, name := range names {
+		u.Changed = append(u.Changed, resource(t, typ, name, "1"))
 	}
 	f.hand(t, u)
 }

@@ -77,18 +77,16 @@ func (d *delta) answer(t *typeTalk, r reply) *request {
 
 // change is a request that only changes names.
 func (d *delta) change(t *typeTalk, add, drop []string) *request {
-	was := t.asked.written
 	t.asked.names = t.asked.names.Remove(drop...).Add(add...)
-	t.asked.written = was.Without(drop...).From(t.want.written, add...)
 	if t.asked.names.Equal(t.want.names) {
 		t.asked.names = t.want.names // so that the next comparison is one of pointers
 	}
 	b := appendText(nil, deltaTypeURL, string(t.typ.URL))
 	for _, n := range add {
-		b = appendText(b, deltaSubscribe, t.want.written.Of(n))
+		b = appendText(b, deltaSubscribe, n)
 	}
 	for _, n := range drop {
-		b = appendText(b, deltaUnsubscribe, was.Of(n))
+		b = appendText(b, deltaUnsubscribe, n)
 	}
 	return &request{typ: t.typ.URL, head: b, oversized: len(b) > d.maxRequest}
 }
@@ -96,15 +94,6 @@ func (d *delta) change(t *typeTalk, add, drop []string) *request {
 // room is what a request that only changes names has for them.
 func (d *delta) room(t *typeTalk) int {
 	return d.maxRequest - nameSize(deltaTypeURL, string(t.typ.URL))
-}
-
-// written is how a name of which nothing is held is written: as clients do, or
-// else as the origin did.
-func (t *typeTalk) written(part xds.Part, name string) string {
-	if t.want.names.Has(name) {
-		return t.want.written.Of(name)
-	}
-	return part.Written(name)
 }
 
 // first is a stream's first request for a type. It names the versions that are
@@ -121,23 +110,18 @@ func (d *delta) first(t *typeTalk) *request {
 		if m.foreign.Has(res.Name) {
 			version = ""
 		}
-		held = append(held, brought{res.Written(), version, part.AskedAs(res.Name, t.want.names)})
+		held = append(held, brought{res.Name, version, part.AskedAs(res.Name, t.want.names)})
 	}
 	for name := range part.Lapsed { // others may still hold it
 		if t.want.wildcard || part.Asked(name, t.want.names) {
-			held = append(held, brought{name: t.written(part, name), by: part.AskedAs(name, t.want.names)})
-		}
-	}
-	for name := range t.want.names.All() { // served from what the wildcard had (P50)
-		if part.Lent(name) {
-			held = append(held, brought{name: t.written(part, name), by: name})
+			held = append(held, brought{name: name, by: part.AskedAs(name, t.want.names)})
 		}
 	}
 
 	b := d.appendNode(nil, deltaNode)
 	b = appendText(b, deltaTypeURL, string(t.typ.URL))
 	o := open(t.want, held, d.maxRequest-len(b))
-	t.requested, t.asked = true, asked{wildcard: t.want.wildcard, names: o.names, written: t.want.written}
+	t.requested, t.asked = true, asked{wildcard: t.want.wildcard, names: o.names}
 	if t.want.wildcard {
 		b = appendText(b, deltaSubscribe, "*")
 	} else {

@@ -15,10 +15,8 @@ import (
 )
 
 const (
-	vhds     = xds.VHostType
-	sorted   = "xdstp://o/T/c/x?a=1&b=2"
-	unsorted = "xdstp://o/T/c/x?b=2&a=1"
-	glob     = "xdstp://o/T/c/*"
+	vhds = xds.VHostType
+	glob = "xdstp://o/T/c/*"
 )
 
 // goes is a resource that goes by aliases; in SotW they stand in a wrapper.
@@ -96,12 +94,12 @@ func TestP65_LeftOutByHandle(t *testing.T) {
 // for by.
 func TestP55_ReconnectByHandle(t *testing.T) {
 	r := newRig(t, xds.Delta)
-	r.want(named(eds, "a", unsorted))
-	r.sent("EDS +[a " + unsorted + "] node")
-	r.respond(resp{typ: eds, res: []res{goes("n", "a"), {name: "xdstp://o/T/c/x?a=1&b=2", version: "1"}}})
+	r.want(named(eds, "a", "b"))
+	r.sent("EDS +[a b] node")
+	r.respond(resp{typ: eds, res: []res{goes("n", "a"), {name: "b", version: "1"}}})
 	r.flush()
 	r.connect()
-	r.sent("EDS +[a " + unsorted + "] n=vn " + sorted + "=1 node")
+	r.sent("EDS +[a b] b=1 n=vn node")
 
 	s := newRig(t, xds.SotW)
 	s.want(named(eds, "a", glob))
@@ -138,77 +136,6 @@ func TestP59_VersionsByHandle(t *testing.T) {
 	first := show(t, xds.Delta, req.bytes())
 	if len(req.bytes()) > r.max || req.leftOut > 2 || !strings.Contains(first, glob) || strings.Count(first, "=1") < 18 {
 		t.Errorf("%d bytes, %d left out: %s", len(req.bytes()), req.leftOut, first)
-	}
-}
-
-// Names go up as clients wrote them, and are given up as they were asked for;
-// resources are known however the origin writes them.
-func TestP28_NamesGoUpAsWritten(t *testing.T) {
-	r := newRig(t, xds.Delta)
-	r.want(named(eds, unsorted, "b"))
-	r.sent("EDS +[b " + unsorted + "] node")
-	r.respond(resp{typ: eds, res: []res{{name: sorted, version: "1"}}})
-	r.sent("EDS nonce 1")
-	r.is(eds, xds.Present, sorted)
-	r.respond(resp{typ: eds, removed: []string{unsorted}})
-	r.sent("EDS nonce 2")
-	r.is(eds, xds.Absent, sorted)
-	r.want(named(eds, "b"))
-	r.sent("EDS -[" + unsorted + "]")
-	r.want(named(eds, "b", unsorted))
-	r.sent("EDS +[" + unsorted + "]")
-	r.want(named(eds, "b"))
-	r.sent("EDS -[" + unsorted + "]")
-	r.want(named(eds, "b", sorted))
-	r.sent("EDS +[" + sorted + "]")
-
-	s := newRig(t, xds.SotW)
-	s.want(named(eds, unsorted))
-	s.sent("EDS [" + unsorted + "] node")
-	s.respond(resp{typ: eds, version: "1", res: []res{{name: sorted}}})
-	s.sent("EDS [" + unsorted + "] version 1 nonce 1")
-	s.is(eds, xds.Present, sorted)
-}
-
-// So do those of which nothing is held any more, or only what the wildcard had.
-func TestP28_NamesOfWhatIsNotHeldGoUpAsWritten(t *testing.T) {
-	expired := func(interest xds.TypeInterest) *rig {
-		r := newRig(t, xds.Delta)
-		r.want(interest)
-		r.flush()
-		r.respond(resp{typ: eds, res: []res{{name: unsorted, version: "1", ttl: time.Second}}})
-		if n := r.sink.builder(eds).Expire(r.now.Add(time.Minute)); n != 1 {
-			t.Fatalf("%d expired", n)
-		}
-		r.sink.publish(eds)
-		r.connect()
-		return r
-	}
-	expired(named(eds, unsorted)).sent("EDS +[" + unsorted + "] " + unsorted + "= node")
-	expired(named(eds, glob+"?b=2&a=1")).sent("EDS +[" + glob + "?b=2&a=1] " + unsorted + "= node")
-	expired(all(eds)).sent("EDS +[*] " + unsorted + "= node")
-
-	r := newRig(t, xds.Delta)
-	r.want(all(eds))
-	r.flush()
-	r.respond(resp{typ: eds, res: []res{{name: sorted, version: "1"}}})
-	r.flush()
-	r.set(named(eds, unsorted))
-	r.connect()
-	r.sent("EDS +[" + unsorted + "] " + unsorted + "= node")
-}
-
-// A name in two spellings is one name.
-func TestP18_TwiceInTwoSpellings(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v xds.Variant) {
-		_, err := xds.ParseResponse(v, resp{typ: eds, res: []res{{name: sorted}, {name: unsorted}}}.encode(t, v, "1"))
-		if !errors.Is(err, xds.ErrTwice) {
-			t.Errorf("fault %v", err)
-		}
-	})
-	_, err := xds.ParseResponse(xds.Delta, resp{typ: eds, res: []res{{name: sorted}}, removed: []string{unsorted}}.encode(t, xds.Delta, "1"))
-	if !errors.Is(err, xds.ErrBoth) {
-		t.Errorf("fault %v", err)
 	}
 }
 

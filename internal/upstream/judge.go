@@ -19,6 +19,7 @@ type tally struct {
 func judge(v xds.Variant, to verdict, r *xds.Response, snap *xds.Snapshot, now time.Time) (xds.Update, tally) {
 	t, a := xds.TypeOf(r.TypeURL), to.asked
 	u := xds.Update{Type: r.TypeURL, Version: r.Version, Wildcard: a.wildcard, Received: now}
+	u.Partial = u.Wildcard && v == xds.Delta
 	var n tally
 	wanted := func(asked bool) bool {
 		if !asked {

@@ -63,39 +63,6 @@ func TestP65_SotWAbsenceIsHeldAgainstThePartThatItAnswers(t *testing.T) {
 	s.part(false, "n")
 }
 
-// Names that are asked for anew once the wildcard has ended are served from what
-// it left, and it counts for nothing upstream but for being asked after.
-func TestP65_SotWWhatAWildcardLeftIsNotHeldForTheName(t *testing.T) {
-	r := newRig(t, xds.SotW)
-	r.want(all(cds))
-	r.sent("CDS [] node")
-	r.respond(resp{typ: cds, version: "1", res: clusters("a", "b")})
-	r.set(named(cds, "a", "b"))
-	r.reopen()
-	r.sent("CDS [a b] node")
-	r.respond(resp{typ: cds, version: "2", res: clusters("b")})
-	r.is(cds, xds.Present, "a")
-	r.part(false, "b")
-	r.respond(resp{typ: cds, version: "3", res: clusters("a", "b")})
-	r.respond(resp{typ: cds, version: "4", res: clusters("b")})
-	r.is(cds, xds.Absent, "a")
-}
-
-func TestP55_DeltaWhatAWildcardLeftIsAskedAfter(t *testing.T) {
-	r := newRig(t, xds.Delta)
-	r.want(all(cds))
-	r.sent("CDS +[*] node")
-	r.respond(resp{typ: cds, res: clusters("a", "b")})
-	r.set(named(cds, "a", "b", "n"))
-	r.reopen()
-	r.sent("CDS +[a b n] a= b= node")
-	r.respond(resp{typ: cds, res: clusters("a"), removed: []string{"b"}})
-	r.is(cds, xds.Present, "a")
-	r.is(cds, xds.Absent, "b")
-	r.connect()
-	r.sent("CDS +[a b n] a=va node")
-}
-
 // A stream that is new to a type says of all that another one brought that it
 // has no version, so that the origin says all of it again.
 func TestP50_WhatAnotherStreamBroughtIsSaidAgain(t *testing.T) {

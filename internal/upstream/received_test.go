@@ -115,7 +115,7 @@ func allOf(s *xds.Snapshot) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "version %s, %d absent\n", s.Version, s.Stated())
 	for r := range s.Resources {
-		fmt.Fprintf(&out, "%s %s %v %s %s %q %x\n", r.Name, r.Written(), r.Aliases, r.OriginVersion, r.TTL(), r.Follows, r.Any())
+		fmt.Fprintf(&out, "%s %v %s %s %q %x\n", r.Name, r.Aliases, r.OriginVersion, r.TTL(), r.Follows, r.Any())
 	}
 	s.Errors(&xds.Subscription{Wildcard: true}, func(e *xds.ResourceError) bool {
 		fmt.Fprintf(&out, "%s %x\n", e.Name, e.Wire())

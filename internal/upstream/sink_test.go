@@ -96,7 +96,7 @@ func (s *testSink) want(types ...xds.TypeInterest) *xds.Interest {
 			_, gone := diff(was.Names, is.Names)
 			b := s.builder(was.Type)
 			if was.Wildcard && !is.Wildcard {
-				b.EndWildcard(is.Names)
+				b.EndWildcard()
 			}
 			b.ForgetBut(is.Names, gone...)
 			s.publish(was.Type)
@@ -157,11 +157,7 @@ func (s *testSink) lastStatus() Status {
 
 // Interests.
 func named(typ xds.TypeURL, names ...string) xds.TypeInterest {
-	canonical := make([]string, len(names))
-	for i, n := range names {
-		canonical[i] = xds.Canonical(n)
-	}
-	return xds.TypeInterest{Type: typ, Names: xds.NewNameSet(canonical...), Written: xds.Spelling{}.With(names...)}
+	return xds.TypeInterest{Type: typ, Names: xds.NewNameSet(names...)}
 }
 
 func all(typ xds.TypeURL) xds.TypeInterest { return xds.TypeInterest{Type: typ, Wildcard: true} }

@@ -84,7 +84,7 @@ func (s *sotw) next(now time.Time) *request {
 		case len(t.lapsed) > 0:
 			// First without them, then with them again: nothing else makes an
 			// origin send what it has sent before.
-			t.asked = asked{wildcard: t.want.wildcard, names: t.asked.names.Remove(t.lapsed...), written: t.asked.written}
+			t.asked = asked{wildcard: t.want.wildcard, names: t.asked.names.Remove(t.lapsed...)}
 			t.lapsed = nil
 		case t.sotw.ackDue || !t.asked.equal(t.want):
 			t.asked = t.want
@@ -150,11 +150,11 @@ func (s *sotw) build(t *typeTalk, nonce, fault string) *request {
 func encodeList(num protowire.Number, a asked) []byte {
 	size := 0
 	for n := range a.names.All() {
-		size += protowire.SizeTag(num) + protowire.SizeBytes(len(n)) // however it is written
+		size += protowire.SizeTag(num) + protowire.SizeBytes(len(n))
 	}
 	b := make([]byte, 0, size)
 	for n := range a.names.All() {
-		b = appendText(b, num, a.written.Of(n))
+		b = appendText(b, num, n)
 	}
 	return b
 }

@@ -47,7 +47,7 @@ func appendVersion(b []byte, name, version string) []byte {
 
 // brought is a resource that is held, with the version that its origin gave.
 type brought struct {
-	name, version string // the name as it is written
+	name, version string
 	by            string // what it is asked for by
 }
 

@@ -203,31 +203,3 @@ func TestP59_Fit(t *testing.T) {
 		}
 	}
 }
-
-// What is served from what the wildcard had, until its name is answered, has a
-// place in the first request only beside its name, as any version has.
-func TestP59_VersionsOfWhatIsLent(t *testing.T) {
-	r := newRig(t, xds.Delta)
-	r.want(all(eds))
-	r.flush()
-	names := many(50)
-	r.respond(resp{typ: eds, res: clusters(names...)})
-	r.flush()
-	r.set(named(eds, names...))
-	r.max = 600
-	r.connect()
-	req := r.next()
-	m := new(discoveryv3.DeltaDiscoveryRequest)
-	mustUnmarshal(t, req.bytes(), m)
-	if len(m.InitialResourceVersions) == 0 || len(m.ResourceNamesSubscribe) == len(names) || len(req.bytes()) > r.max {
-		t.Fatalf("%d versions, %d names, %d bytes", len(m.InitialResourceVersions), len(m.ResourceNamesSubscribe), len(req.bytes()))
-	}
-	for name := range m.InitialResourceVersions {
-		if !slices.Contains(m.ResourceNamesSubscribe, name) {
-			t.Errorf("the version of %s stands in a request that does not ask for it", name)
-		}
-	}
-	if n := len(m.InitialResourceVersions) + req.leftOut; n != len(names) {
-		t.Errorf("%d of %d versions are accounted for", n, len(names))
-	}
-}

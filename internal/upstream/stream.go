@@ -22,6 +22,8 @@ type Stream struct {
 	sink    Sink
 	log     *slog.Logger
 	origins []*site // in the key's order of preference
+	choice  *choice // the origin in use
+	beside  *Stream // the key's first stream, whose choice counts; nil: there is none
 
 	// metrics of the key; fixed once Run runs.
 	metrics *telemetry.Key
@@ -51,6 +53,7 @@ func (c *Client) NewStream(id string, node []byte, sink Sink) *Stream {
 		sink:     sink,
 		log:      c.opts.Log.With("key", id),
 		origins:  c.sites,
+		choice:   newChoice(),
 		memory:   make(memory),
 		tried:    make(map[*site]bool),
 		fleeting: make(map[*site]int),
@@ -110,10 +113,12 @@ func (s *Stream) Run(ctx context.Context) error {
 	if !s.awaitInterest(ctx) {
 		return nil
 	}
-	at, wait := s.first(), time.Duration(0)
+	defer s.choice.set(nil, true)
+	at, wait := s.first(ctx), time.Duration(0)
 	s.sink.Status(Status{Origin: at.name})
 	for {
 		var err error
+		s.choice.set(at, false)
 		at, wait, err = s.use(ctx, at, wait)
 		var over *sinkError
 		switch {
@@ -145,14 +150,26 @@ func (s *Stream) use(ctx context.Context, at *site, wait time.Duration) (next *s
 	var probes sync.WaitGroup
 	defer probes.Wait()
 	defer end(nil)
-	for _, better := range s.origins[:slices.Index(s.origins, at)] {
-		calm := s.calm(better)
-		probes.Go(func() {
-			if s.probe(stay, better, calm) {
-				end(&preferred{better})
-			}
-		})
+	better := s.origins[:slices.Index(s.origins, at)]
+	calm := make([]time.Duration, len(better))
+	for i, o := range better {
+		calm[i] = s.calm(o)
 	}
+	probes.Go(func() {
+		if s.beside != nil {
+			if other := s.beside.choice.other(stay, at); other != nil {
+				end(&preferred{other})
+				return
+			}
+		}
+		for i, o := range better {
+			probes.Go(func() {
+				if s.probe(stay, o, calm[i]) {
+					end(&preferred{o})
+				}
+			})
+		}
+	})
 	l := s.line(at, s.memory, nil)
 	defer l.close()
 	for inARow := 0; ; {
@@ -169,10 +186,14 @@ func (s *Stream) use(ctx context.Context, at *site, wait time.Duration) (next *s
 			inARow = 0
 		}
 		if found := (*preferred)(nil); errors.As(context.Cause(stay), &found) {
-			s.log.Debug("upstream stream returns to a preferred origin", "origin", found.at.name, "from", at.name)
-			at.metrics.Reconnect(telemetry.Returned)
+			s.log.Debug("upstream stream goes to a preferred origin", "origin", found.at.name, "from", at.name)
 			s.succeeded()
-			s.returned = time.Now()
+			if s.follows() {
+				at.metrics.Reconnect(telemetry.Switched)
+			} else {
+				at.metrics.Reconnect(telemetry.Returned)
+				s.returned = time.Now()
+			}
 			return found.at, 0, nil
 		}
 		if errors.Is(err, errReopen) {
@@ -192,10 +213,11 @@ func (s *Stream) use(ctx context.Context, at *site, wait time.Duration) (next *s
 	}
 }
 
-// preferred ends the use of an origin because a preferred one answered a probe.
+// preferred ends the use of an origin because a preferred one answered a probe, or because the
+// key's first stream uses another one.
 type preferred struct{ at *site }
 
-func (p *preferred) Error() string { return "origin " + p.at.name + " is preferred and answers" }
+func (p *preferred) Error() string { return "origin " + p.at.name + " is preferred" }
 
 // succeeded forgets failures, because an origin answered.
 func (s *Stream) succeeded() {
@@ -215,7 +237,7 @@ func (s *Stream) failed(ctx context.Context, l *line, err error, inARow int) (ne
 		wait = s.client.opts.Backoff.delay(s.failures, upTo)
 	}
 	next = l.at
-	if inARow >= failuresToSwitch {
+	if inARow >= failuresToSwitch && !s.follows() {
 		next = s.next(l.at)
 	}
 	if next != l.at && !s.tried[next] { // it has not failed this key, so it needs no backoff
@@ -234,9 +256,14 @@ func (s *Stream) failed(ctx context.Context, l *line, err error, inARow int) (ne
 	return next, wait
 }
 
-// first is the origin to begin with: the most preferred that is not known to be
-// away.
-func (s *Stream) first() *site {
+// first is the origin to begin with: the one of the key's first stream, else the most preferred
+// that is not known to be away.
+func (s *Stream) first(ctx context.Context) *site {
+	if s.beside != nil {
+		if at := s.beside.choice.other(ctx, nil); at != nil {
+			return at
+		}
+	}
 	now := time.Now()
 	for _, at := range s.origins {
 		if !s.client.knownAway(at, now) {

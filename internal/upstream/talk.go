@@ -59,7 +59,6 @@ type verdict struct {
 type asked struct {
 	wildcard bool
 	names    *xds.NameSet
-	written  xds.Spelling // of the names, in requests (P28)
 }
 
 func (a asked) empty() bool { return !a.wildcard && a.names.Len() == 0 }
@@ -153,7 +152,7 @@ func (t *talk) want(i *xds.Interest, lapsed lapses) bool {
 	fits, ended, wanted := true, false, false
 	for _, tt := range t.types {
 		in := i.Of(tt.typ.URL)
-		tt.want = asked{wildcard: in.Wildcard, names: in.Names, written: in.Written}
+		tt.want = asked{wildcard: in.Wildcard, names: in.Names}
 		fits = t.carries(tt, lapsed[tt.typ.URL]) && fits
 		ended = ended || tt.ended
 		wanted = wanted || !tt.want.empty()

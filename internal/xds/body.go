@@ -100,7 +100,7 @@ func (b *Body) appendEntry(out []byte, r *Resource, whole bool) []byte {
 		out = protowire.AppendTag(out, anyValue, protowire.BytesType)
 		out = protowire.AppendVarint(out, uint64(b.resourceSize(r, whole)))
 	}
-	out = appendString(out, resourceName, r.Written())
+	out = appendString(out, resourceName, r.Name)
 	out = appendString(out, resourceVersion, b.versionOf(r))
 	if whole {
 		out = append(out, r.body...)

@@ -37,6 +37,7 @@ type Builder struct {
 	origin, version         string
 	wildOrigin, namedOrigin string
 	answered                bool
+	complete                bool // no more of the answer to the wildcard is to come (P67)
 	received                time.Time
 
 	log      []change
@@ -48,10 +49,9 @@ type Builder struct {
 
 	// Of resources that go by more than their names; nil before the first.
 	links     *btree.BTreeG[link]
-	resolved  map[string]bool                // whether handles led anywhere in the last snapshot, of those that changed since
-	unlinked  map[string]struct{}            // handles that lost what came for names, since the last Settle
-	unsettled map[string]struct{}            // names that were removed, or lost a handle, since then
-	loans     map[string]map[string]struct{} // handles that lead to what is lent, and its names
+	resolved  map[string]bool     // whether handles led anywhere in the last snapshot, of those that changed since
+	unlinked  map[string]struct{} // handles that lost what came for names, since the last Settle
+	unsettled map[string]struct{} // names that were removed, or lost a handle, since then
 }
 
 // The log of a lineage reaches back at least as many names as there are
@@ -98,9 +98,14 @@ func (b *Builder) apply(u Update, stored bool) bool {
 		b.answered, b.dirty = true, true
 		changed = true
 	}
-	if u.Wildcard && b.storedAnswer { // clients that brought state waited for this
-		b.storedAnswer, b.dirty = false, true
-		changed = true
+	if u.Wildcard && !stored {
+		if b.storedAnswer {
+			b.storedAnswer, b.dirty = false, true
+			changed = true
+		}
+		if !u.Partial {
+			b.Complete()
+		}
 	}
 	// What went before what came: a name that is gone may be an alias now.
 	for _, name := range u.Removed {
@@ -131,9 +136,6 @@ func (b *Builder) apply(u Update, stored bool) bool {
 		}
 		*part = r
 		e.errs = errs{}
-		if !u.Wildcard {
-			b.repayFor(r)
-		}
 		if e != was {
 			b.set(r.Name, e)
 			changed = changed || was.differs(e)
@@ -159,6 +161,22 @@ func (b *Builder) Has(name string, wild bool) bool {
 	return there(*e.part(wild))
 }
 
+// Adds reports whether an update has a resource that no origin gave yet.
+func (b *Builder) Adds(u *Update) bool {
+	return slices.ContainsFunc(u.Changed, func(r *Resource) bool {
+		e, _ := b.entries.Get(r.Name)
+		had := *e.part(u.Wildcard)
+		return !there(had) || had.stored
+	})
+}
+
+// Complete notes that no more of the answer to the wildcard is to come (P67).
+func (b *Builder) Complete() {
+	if b.answered && !b.complete {
+		b.complete, b.dirty = true, true
+	}
+}
+
 // Retain keeps a resource that the origin deleted, until its deletion is applied
 // (P36). It reports whether there is one. The origin's version is dropped: a new
 // stream to the origin must not claim that the relay has it, or the origin would
@@ -178,29 +196,12 @@ func (b *Builder) Retain(name string, wild bool) bool {
 	return true
 }
 
-// Forget drops what came for names that nobody asks for any more (P65).
-func (b *Builder) Forget(names ...string) {
-	for _, name := range names {
-		e, ok := b.entries.Get(name)
-		if !ok {
-			continue
-		}
-		was := e
-		e.named, e.errs.named = nil, nil
-		if e != was {
-			b.set(name, e)
-		}
-	}
-}
-
-// EndWildcard drops what the wildcard brought, once nobody asks for it any
-// more. Who asks for a name, or by a handle, that the origin has not answered,
-// keeps its copy until it does.
-func (b *Builder) EndWildcard(wanted *NameSet) {
+// EndWildcard drops what the wildcard brought, once nobody asks for it any more.
+func (b *Builder) EndWildcard() {
 	if !b.answered {
 		return
 	}
-	b.answered, b.dirty, b.storedAnswer = false, true, false
+	b.answered, b.complete, b.dirty, b.storedAnswer = false, false, true, false
 	type item struct {
 		name string
 		e    entry
@@ -212,7 +213,6 @@ func (b *Builder) EndWildcard(wanted *NameSet) {
 	})
 	for _, it := range items {
 		e := it.e
-		b.lend(it.name, &e, wanted)
 		e.wild, e.errs.wild = nil, nil
 		if e != it.e {
 			b.set(it.name, e)
@@ -342,7 +342,7 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 	s := &Snapshot{
 		Type: b.typ, Lineage: b.lineage, Gen: b.gen, StateGen: stateGen,
 		Origin: b.origin, Version: b.version, given: b.version, sum: b.sum, Answered: b.answered, Received: b.received,
-		Stale: b.stale(), StoredAnswer: b.storedAnswer,
+		Complete: b.complete, Stale: b.stale(),
 		Bytes: b.bytes, Retired: b.retired, Lost: b.gone,
 		wildOrigin: b.wildOrigin, namedOrigin: b.namedOrigin,
 		entries: b.entries.Copy(), count: b.count, stated: b.stated, unresolved: b.unresolved,
@@ -366,7 +366,7 @@ func samePart(a, b *Resource) bool {
 	case a == b:
 		return true
 	case there(a) && there(b):
-		return a.lent == b.lent && a.stored == b.stored && a.Same(b) && (a.more == b.more || slices.Equal(a.Handles(), b.Handles()))
+		return a.stored == b.stored && a.Same(b) && (a.more == b.more || slices.Equal(a.Handles(), b.Handles()))
 	}
 	return a.Unresolved() && a.Word() == b.Word() || hasLapsed(a) && hasLapsed(b)
 }

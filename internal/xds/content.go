@@ -12,7 +12,7 @@ import (
 // content is what of a resource is the same wherever it is held: a thousand keys
 // with equal resources hold it once, and hash it once. It is immutable.
 type content struct {
-	// Name by which clients subscribe, in its canonical form.
+	// Name by which clients subscribe.
 	Name string
 	// Aliases under which it can be subscribed as well, as written, sorted.
 	Aliases []string
@@ -71,14 +71,7 @@ func (r *Raw) content(t Type) *content {
 // equals compares bytes: resources of different tenants must never be taken for
 // each other. Aliases are in extra.
 func (r *Raw) equals(c *content) bool {
-	return c.Name == r.Name && c.written() == r.written && bytes.Equal(c.body, r.body) && bytes.Equal(c.extra, r.extra)
-}
-
-func (c *content) written() string {
-	if c.more == nil {
-		return ""
-	}
-	return c.more.written
+	return c.Name == r.Name && bytes.Equal(c.body, r.body) && bytes.Equal(c.extra, r.extra)
 }
 
 // hash is that of all that equals compares.
@@ -86,11 +79,9 @@ func (r *Raw) hash() uint64 {
 	var h maphash.Hash
 	h.SetSeed(contentSeed)
 	var n [8]byte
-	for _, part := range [...]string{r.Name, r.written} {
-		binary.LittleEndian.PutUint64(n[:], uint64(len(part)))
-		_, _ = h.Write(n[:]) // into memory
-		_, _ = h.WriteString(part)
-	}
+	binary.LittleEndian.PutUint64(n[:], uint64(len(r.Name)))
+	_, _ = h.Write(n[:]) // into memory
+	_, _ = h.WriteString(r.Name)
 	_, _ = h.Write(r.body)
 	_, _ = h.Write(r.extra)
 	return h.Sum64()
@@ -109,7 +100,7 @@ func (r *Raw) copyContent(t Type) *content {
 		c.Aliases = append(c.Aliases, strings.Clone(a))
 	}
 	slices.Sort(c.Aliases)
-	c.more = r.takeMore(c.Name, c.Aliases)
+	c.more = takeMore(c.Name, c.Aliases)
 	c.Version = contentVersion(url, value, c.Aliases)
 	c.member = memberVersion(c.Name, c.Version)
 	if t.Follower != "" {

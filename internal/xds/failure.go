@@ -14,7 +14,7 @@ import (
 // ResourceError is what an origin says of a name for which it has no resource
 // to give (P39). It is immutable.
 type ResourceError struct {
-	Name string // canonical
+	Name string
 	Code codes.Code
 
 	wire []byte // the message as it came
@@ -57,7 +57,7 @@ func cutError(wire []byte) (*ResourceError, error) {
 	if err := proto.Unmarshal(wire, m); err != nil {
 		return nil, fmt.Errorf("%w: resource_errors: %w", ErrUnreadable, Plain(err))
 	}
-	e := &ResourceError{Name: Canonical(m.GetResourceName().GetName()), Code: codes.Code(m.GetErrorDetail().GetCode()), wire: bytes.Clone(wire)}
+	e := &ResourceError{Name: m.GetResourceName().GetName(), Code: codes.Code(m.GetErrorDetail().GetCode()), wire: bytes.Clone(wire)}
 	if len(e.Name) > MaxNameBytes {
 		return nil, ErrLongName
 	}

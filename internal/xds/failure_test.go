@@ -142,13 +142,13 @@ func TestP39_ErrorsAreKeptPerName(t *testing.T) {
 	if s.Failed() != 1 || s.Error(byName("c"), "c") != nil {
 		t.Errorf("%d kept", s.Failed())
 	}
-	b.Forget("a", "b", "c")
+	b.ForgetBut(nil, "a", "b", "c")
 	if s, _ = b.Snapshot(s, 1); s.Failed() != 0 || b.errorBytes != 0 || b.entries.Len() != 0 {
 		t.Errorf("%d kept, of %d bytes", s.Failed(), b.errorBytes)
 	}
 	// A wildcard's go with it.
 	step(Update{Wildcard: true, Errors: []*ResourceError{failure(t, "*", codes.Internal, ""), failure(t, "a", codes.Internal, ""), failure(t, "b", codes.Internal, "")}})
-	b.EndWildcard(NewNameSet("b"))
+	b.EndWildcard()
 	if s, _ = b.Snapshot(s, 1); s.Failed() != 0 || b.errorBytes != 0 || b.entries.Len() != 0 {
 		t.Errorf("%d kept, of %d bytes", s.Failed(), b.errorBytes)
 	}
@@ -187,12 +187,12 @@ func TestP51_ErrorsForNames(t *testing.T) {
 	if got := step(Update{Errors: []*ResourceError{failure(t, "w", codes.Internal, "no")}}); len(got) > 0 {
 		t.Errorf("changed %v", got)
 	}
-	b.Forget("w")
+	b.ForgetBut(nil, "w")
 	b.ForgetBut(NewNameSet(), "n")
 	if s, _ = b.Snapshot(s, 1); s.Failed() != 1 || s.Error(everything(), "w") == nil {
 		t.Errorf("%d kept", s.Failed())
 	}
-	b.EndWildcard(NewNameSet("w"))
+	b.EndWildcard()
 	if s, _ = b.Snapshot(s, 1); s.Failed() != 0 {
 		t.Errorf("%d kept after the wildcard's end", s.Failed())
 	}
@@ -239,7 +239,7 @@ func TestP51_ErrorsOfBothParts(t *testing.T) {
 			} else {
 				b.ForgetBut(NewNameSet(), "n")
 				is("the name is forgotten", true, false)
-				b.EndWildcard(NewNameSet("n"))
+				b.EndWildcard()
 				is("the wildcard ends", false, false)
 			}
 			b.Apply(Update{Changed: []*Resource{newRes(t, ClusterType, "n", "")}})

@@ -153,7 +153,6 @@ func (s *Snapshot) Gone(sub *Subscription, had *Resource) bool {
 func (b *Builder) relink(name string, was, now entry) {
 	b.relinkPart(name, was.wild.Handles(), now.wild.Handles(), true)
 	b.relinkPart(name, was.named.Handles(), now.named.Handles(), false)
-	b.noteLoans(name, was.named, now.named)
 }
 
 func (b *Builder) relinkPart(name string, was, now []string, wild bool) {
@@ -206,7 +205,7 @@ func (b *Builder) noteHandle(h string) {
 // still.
 func (b *Builder) withdraw(handle string) {
 	b.unsettled[handle] = struct{}{}
-	if e, _ := b.entries.Get(handle); e.named == nil || e.named == gone || e.named.Unresolved() || lent(e.named) {
+	if e, _ := b.entries.Get(handle); e.named == nil || e.named == gone || e.named.Unresolved() {
 		b.strike(handle, b.named(handle))
 	}
 }
@@ -237,7 +236,7 @@ func (b *Builder) named(handle string) (names []string) {
 func (b *Builder) leads(handle string, is func(*Resource) bool) (leads bool) {
 	eachLink(b.links, handle, func(l link) bool {
 		e, _ := b.entries.Get(l.name)
-		leads = !l.wild && !lent(e.named) && is(e.named)
+		leads = !l.wild && is(e.named)
 		return !l.wild && !leads
 	})
 	return leads
@@ -262,13 +261,9 @@ func (b *Builder) Settle(asked *NameSet) {
 	}
 	for _, h := range slices.Sorted(maps.Keys(b.unlinked)) {
 		e, _ := b.entries.Get(h)
-		if !asked.Has(h) || there(e.named) && !lent(e.named) || b.leads(h, func(*Resource) bool { return true }) {
+		if !asked.Has(h) || there(e.named) || b.leads(h, func(*Resource) bool { return true }) {
 			continue
 		}
-		if isGlob(h) && len(b.loans[h]) > 0 {
-			continue // not the whole answer yet
-		}
-		b.repay(h)
 		e.named = gone
 		b.set(h, e)
 	}

@@ -16,11 +16,8 @@ type Part struct {
 func (s *Snapshot) Part(wildcard bool) Part { return Part{s, wildcard} }
 
 func (p Part) of(e entry) *Resource {
-	switch {
-	case p.wild:
+	if p.wild {
 		return e.wild
-	case lent(e.named):
-		return nil
 	}
 	return e.named
 }
@@ -107,15 +104,6 @@ func (p Part) AskedAs(name string, names *NameSet) string {
 	return name
 }
 
-// Written is how the origin wrote the name of what the part has, or had, under
-// name.
-func (p Part) Written(name string) string {
-	if r := p.of(p.snap.get(name)); r != nil && r.more != nil && r.more.written != "" {
-		return r.more.written
-	}
-	return name
-}
-
 // Answers reports whether the part has a resource for a name that is asked for:
 // of this name, or one that goes by it.
 func (p Part) Answers(name string) bool { return p.Held(name) != nil || p.leads(name) }
@@ -147,20 +135,6 @@ func (p Part) Covered(names *NameSet, yield func(*Resource) bool) {
 			return
 		}
 	}
-}
-
-// Lent reports whether clients that ask for name, of which the part says nothing,
-// are served from what the wildcard had until there is an answer.
-func (p Part) Lent(name string) (lends bool) {
-	if p.wild {
-		return false
-	}
-	lends = lent(p.snap.get(name).named)
-	eachLink(p.snap.index(), name, func(l link) bool {
-		lends = lends || !l.wild && lent(p.snap.get(l.name).named)
-		return !l.wild && !lends
-	})
-	return lends
 }
 
 // Resources calls yield for each resource of the part, in order of names.
@@ -202,5 +176,5 @@ func (p Part) Share(name string) *Resource {
 	if r := p.Held(name); r != nil {
 		return r
 	}
-	return p.snap.Held(name).own()
+	return p.snap.Held(name)
 }

@@ -27,7 +27,8 @@ func isStored(r *Resource) bool { return there(r) && r.stored }
 func (b *Builder) stale() bool { return b.storedAnswer || b.stored > 0 }
 
 // AnswersWildcard reports whether there is an answer to the wildcard for a client with
-// sub. A client that brought state gets none from the store (P66).
+// sub. A client that brought state gets none from the store (P66), and none of which
+// only a part has come (P67): it would delete what it has.
 func (s *Snapshot) AnswersWildcard(sub *Subscription) bool {
-	return s.answered() && !(s.StoredAnswer && sub.HasState)
+	return s.answered() && (s.Complete || !sub.HasState)
 }

@@ -79,8 +79,8 @@ func TestP66_StoredIsStaleUntilItIsAnswered(t *testing.T) {
 // What was stored and nobody asks for any more leaves no mark.
 func TestP66_StoredIsForgotten(t *testing.T) {
 	b, s := stored(t)
-	b.Forget("c", "d")
-	b.EndWildcard(nil)
+	b.ForgetBut(nil, "c", "d")
+	b.EndWildcard()
 	if s, _ = b.Snapshot(s, 2); s.Stale || s.Len() != 0 {
 		t.Errorf("stale %v, %d resources", s.Stale, s.Len())
 	}

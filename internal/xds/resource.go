@@ -67,10 +67,8 @@ type Resource struct {
 	Given string
 
 	timing *timing // nil: no TTL
-	lent   bool    // it is the wildcard's, in the place of a name's
 	stored bool    // it comes from the store, and no origin has answered it yet (P66)
-	// more is nil for a resource that goes by its name alone, written as it is
-	// compared.
+	// more is nil for a resource that goes by its name alone.
 	more *more
 }
 
@@ -93,7 +91,7 @@ func (r *Resource) Same(o *Resource) bool {
 // sameBut is Same but for the TTL, and sameBody but for all fields beside the
 // body.
 func (r *Resource) sameBut(o *Resource) bool {
-	return r.sameBody(o) && bytes.Equal(r.extra, o.extra) && r.asWritten(o)
+	return r.sameBody(o) && bytes.Equal(r.extra, o.extra)
 }
 
 func (r *Resource) sameBody(o *Resource) bool {
@@ -125,9 +123,8 @@ func (r *Resource) TypeURL() TypeURL {
 // Raw is a resource cut out of a response and not copied yet: its slices alias
 // the response.
 type Raw struct {
-	Name          string // canonical
+	Name          string
 	OriginVersion string
-	written       string // the name, if it was written otherwise
 	aliases       []string
 	body, extra   []byte
 	ttl           time.Duration
@@ -155,7 +152,7 @@ func (r *Raw) TTL() (time.Duration, bool) { return r.ttl, r.timed }
 func NewResource(t Type, name string, anyWire []byte) (*Resource, error) {
 	body := protowire.AppendTag(make([]byte, 0, len(anyWire)+8), resourceBody, protowire.BytesType)
 	r := &Raw{body: protowire.AppendBytes(body, anyWire)}
-	r.call(name)
+	r.Name = name
 	if err := r.check(t, anyWire); err != nil {
 		return nil, err
 	}
@@ -261,8 +258,7 @@ func cutSotW(t Type, whole, anyWire []byte) (Raw, error) {
 	if wrong != "" {
 		return Raw{}, fmt.Errorf("%w: field 1 of a %s, its name, %s", ErrNameless, url, wrong)
 	}
-	r := Raw{body: whole}
-	r.call(name)
+	r := Raw{Name: name, body: whole}
 	return r, r.check(t, anyWire)
 }
 
@@ -277,7 +273,7 @@ func cutDelta(t Type, wire []byte) (Raw, error) {
 				r.OriginVersion = string(val)
 				return nil
 			case resourceName:
-				r.written = string(val)
+				r.Name = string(val)
 				return nil
 			case resourceBody:
 				if r.body != nil {
@@ -298,11 +294,8 @@ func cutDelta(t Type, wire []byte) (Raw, error) {
 	if err != nil {
 		return r, fmt.Errorf("%w: %w", ErrUnreadable, err)
 	}
-	name := r.written
-	r.written = ""
-	r.call(name)
-	if !validName([]byte(name)) || !validName([]byte(r.OriginVersion)) {
-		return r, fmt.Errorf("%w: resource %q: %w", ErrUnreadable, name, errUTF8)
+	if !validName([]byte(r.Name)) || !validName([]byte(r.OriginVersion)) {
+		return r, fmt.Errorf("%w: resource %q: %w", ErrUnreadable, r.Name, errUTF8)
 	}
 	// What passes through must not cost a client the whole response.
 	if len(r.extra)+len(ttl) > 0 {

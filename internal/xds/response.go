@@ -14,7 +14,7 @@ type Response struct {
 	Nonce     string
 	Version   string // version_info or system_version_info
 	Resources []Raw
-	Removed   []string         // incremental only; canonical
+	Removed   []string         // delta only
 	Errors    []*ResourceError // copied; of several for a name the last
 }
 
@@ -66,7 +66,7 @@ func ParseResponse(v Variant, msg []byte) (*Response, error) {
 			r.Nonce = string(val)
 		case respRemoved:
 			if removed {
-				r.Removed = append(r.Removed, Canonical(string(val)))
+				r.Removed = append(r.Removed, string(val))
 			}
 		}
 		return nil

@@ -74,7 +74,7 @@ func TestP18_SeveredAliasesNothing(t *testing.T) {
 				fmt.Fprintf(&out, "%s %s %s -%q\n", r.TypeURL, r.Nonce, r.Version, r.Removed)
 				for _, raw := range r.Resources {
 					ttl, timed := raw.TTL()
-					fmt.Fprintf(&out, "%s %s %q %q %v %v %v %x\n", raw.Name, raw.OriginVersion, raw.written, raw.aliases, ttl, timed, raw.HasBody(), raw.extra)
+					fmt.Fprintf(&out, "%s %s %q %v %v %v %x\n", raw.Name, raw.OriginVersion, raw.aliases, ttl, timed, raw.HasBody(), raw.extra)
 				}
 				for _, r := range taken {
 					fmt.Fprintf(&out, "took %s %s %q %v %v %x %x\n", r.Name, r.OriginVersion, r.Aliases, r.TTL(), r.Version, r.body, r.extra)

@@ -35,7 +35,6 @@ const (
 // for what is held no more, and gone for "absent"; the wildcard part
 // is never that, since what a wildcard leaves out is simply not there. Beside it
 // stand errors (P39).
-// named may also be what the wildcard brought, lent until the name is answered.
 type entry struct {
 	wild, named *Resource
 	errs        errs
@@ -72,7 +71,7 @@ func (e entry) visible(sub *Subscription, listed bool) *Resource {
 	wild := there(e.wild) && (sub.Wildcard || listed || e.wild.handled(sub.Names)) && !(sub.HasState && e.wild.stored)
 	named := there(e.named) && (listed || e.named.handled(sub.Names)) && !(sub.HasState && e.named.stored)
 	switch {
-	case wild && (sub.Wildcard || !named || lent(e.named)):
+	case wild && (sub.Wildcard || !named):
 		return e.wild
 	case named:
 		return e.named
@@ -98,9 +97,12 @@ type Snapshot struct {
 	Version string
 	// Answered: the origin has answered the wildcard, be it with nothing.
 	Answered bool
+	// Complete: an origin has answered the wildcard, and no more of that answer is
+	// to come (P67).
+	Complete bool
 	// Stale: some of it comes from the store, and no origin has answered it yet
-	// (Builder.Recall). StoredAnswer: the answer to the wildcard does.
-	Stale, StoredAnswer bool
+	// (Builder.Recall).
+	Stale bool
 	// Received is when the newest change in it came.
 	Received time.Time
 	// Bytes is the size of all resources in it, and Retired of all that were

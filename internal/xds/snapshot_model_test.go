@@ -13,18 +13,17 @@ import (
 // model is what a Snapshot should be, as plain maps.
 type model struct {
 	wild, named map[string]*Resource
-	lent        map[string]bool // of named
 	absent      map[string]bool // said of names asked for
 	stated      map[string]bool // those said
 	answered    bool
 }
 
 func newModel() *model {
-	return &model{map[string]*Resource{}, map[string]*Resource{}, map[string]bool{}, map[string]bool{}, map[string]bool{}, false}
+	return &model{map[string]*Resource{}, map[string]*Resource{}, map[string]bool{}, map[string]bool{}, false}
 }
 
 func (m *model) clone() *model {
-	return &model{maps.Clone(m.wild), maps.Clone(m.named), maps.Clone(m.lent), maps.Clone(m.absent), maps.Clone(m.stated), m.answered}
+	return &model{maps.Clone(m.wild), maps.Clone(m.named), maps.Clone(m.absent), maps.Clone(m.stated), m.answered}
 }
 
 func (m *model) apply(u Update) {
@@ -51,29 +50,12 @@ func (m *model) apply(u Update) {
 func (m *model) forget(names []string) {
 	for _, n := range names {
 		delete(m.named, n)
-		delete(m.lent, n)
 		delete(m.absent, n)
 		delete(m.stated, n)
 	}
 }
 
-func (m *model) endWildcard(wanted *NameSet) {
-	for n, r := range m.wild {
-		if wanted.Has(n) && !m.stated[n] && (m.named[n] == nil || m.lent[n]) {
-			m.forget([]string{n})
-			m.named[n], m.lent[n] = r, true
-		}
-	}
-	m.wild, m.answered = map[string]*Resource{}, false
-}
-
-// answer is what came for the name itself.
-func (m *model) answer(name string) *Resource {
-	if m.lent[name] {
-		return nil
-	}
-	return m.named[name]
-}
+func (m *model) endWildcard() { m.wild, m.answered = map[string]*Resource{}, false }
 
 // held is the resource that whoever asks for everything is given.
 func (m *model) held(name string) *Resource {
@@ -93,7 +75,7 @@ func (m *model) look(sub *Subscription, name string) (*Resource, Presence) {
 		copies = append(copies, m.wild[name])
 	}
 	if byName {
-		copies = append(copies, m.answer(name), m.wild[name], m.named[name])
+		copies = append(copies, m.named[name], m.wild[name])
 	}
 	for _, r := range copies {
 		if r != nil {
@@ -106,11 +88,6 @@ func (m *model) look(sub *Subscription, name string) (*Resource, Presence) {
 	return nil, Pending
 }
 
-// same reports whether r is want, or a loan of it.
-func same(r, want *Resource) bool {
-	return r == want || lent(r) && r.Same(want) && r.OriginVersion == want.OriginVersion
-}
-
 // check holds everything that s says against the model.
 func (m *model) check(t interface{ Fatalf(string, ...any) }, s *Snapshot, names []string, sub *Subscription) {
 	var bytes int64
@@ -118,7 +95,7 @@ func (m *model) check(t interface{ Fatalf(string, ...any) }, s *Snapshot, names 
 	var held, covered []string
 	parts := map[bool][]string{}
 	for _, n := range names {
-		for wild, want := range map[bool]*Resource{true: m.wild[n], false: m.answer(n)} {
+		for wild, want := range map[bool]*Resource{true: m.wild[n], false: m.named[n]} {
 			part := s.Part(wild)
 			if got := part.Held(n); got != want {
 				t.Fatalf("gen %d: part %v has %v under %s, want %v", s.Gen, wild, got, n, want)
@@ -126,14 +103,11 @@ func (m *model) check(t interface{ Fatalf(string, ...any) }, s *Snapshot, names 
 			if got := part.Known(n); got != (want != nil || !wild && m.absent[n]) {
 				t.Fatalf("gen %d: part %v knows %s: %v", s.Gen, wild, n, got)
 			}
-			if lends := part.Lent(n); lends != (!wild && m.lent[n]) {
-				t.Fatalf("gen %d: of %s part %v lends %v", s.Gen, n, wild, lends)
-			}
 			share := want
 			if share == nil {
 				share = m.held(n)
 			}
-			if got := part.Share(n); !got.Same(share) || lent(got) {
+			if got := part.Share(n); got != share {
 				t.Fatalf("gen %d: part %v shares %v, want %v", s.Gen, wild, got, share)
 			}
 			if want != nil {
@@ -141,14 +115,14 @@ func (m *model) check(t interface{ Fatalf(string, ...any) }, s *Snapshot, names 
 			}
 		}
 		want, is := m.look(sub, n)
-		if r, got := s.Look(sub, n); !same(r, want) || got != is {
+		if r, got := s.Look(sub, n); r != want || got != is {
 			t.Fatalf("gen %d: Look(%s) is %v %d, want %v %d", s.Gen, n, r, got, want, is)
 		}
 		if is == Present {
 			covered = append(covered, n)
 		}
 		r := m.held(n)
-		if !same(s.Held(n), r) {
+		if s.Held(n) != r {
 			t.Fatalf("gen %d: Held(%s) is %v, want %v", s.Gen, n, s.Held(n), r)
 		}
 		if known := r != nil || m.absent[n]; s.Known(n) != known {
@@ -258,14 +232,11 @@ func TestP50_SnapshotsAgainstMaps(t *testing.T) {
 					switch rapid.IntRange(0, 9).Draw(t, "what") {
 					case 0:
 						n := some.Draw(t, "forget")
-						b.Forget(n...)
+						b.ForgetBut(nil, n...)
 						m.forget(n)
 					case 1:
-						wanted := NewNameSet(some.Draw(t, "still wanted")...)
-						b.EndWildcard(wanted)
-						if m.answered {
-							m.endWildcard(wanted)
-						}
+						b.EndWildcard()
+						m.endWildcard()
 					default:
 						u := Update{Wildcard: rapid.Bool().Draw(t, "of the wildcard"), Received: time.Unix(int64(step), 0)}
 						for _, n := range some.Draw(t, "names") {
@@ -280,7 +251,7 @@ func TestP50_SnapshotsAgainstMaps(t *testing.T) {
 						visible := before.answered != m.answered
 						for _, n := range names {
 							visible = visible || !before.wild[n].Same(m.wild[n]) || !before.named[n].Same(m.named[n]) ||
-								before.absent[n] != m.absent[n] || before.lent[n] != m.lent[n]
+								before.absent[n] != m.absent[n]
 						}
 						if got := b.Apply(u); got != visible {
 							t.Fatalf("Apply reports %v", got)
@@ -299,7 +270,7 @@ func TestP50_SnapshotsAgainstMaps(t *testing.T) {
 				// What is reported is what differs, exactly.
 				var want []string
 				for _, n := range names {
-					if !was.m.wild[n].Same(m.wild[n]) || !was.m.named[n].Same(m.named[n]) || was.m.absent[n] != m.absent[n] || was.m.lent[n] != m.lent[n] {
+					if !was.m.wild[n].Same(m.wild[n]) || !was.m.named[n].Same(m.named[n]) || was.m.absent[n] != m.absent[n] {
 						want = append(want, n)
 					}
 				}

@@ -141,7 +141,7 @@ func TestP65_Forget(t *testing.T) {
 	b := NewBuilder(TypeOf(EndpointType))
 	b.Apply(Update{Changed: []*Resource{newRes(t, EndpointType, "a", "")}, Removed: []string{"b"}})
 	s, _ := b.Snapshot(nil, 1)
-	b.Forget("a", "b", "unknown")
+	b.ForgetBut(nil, "a", "b", "unknown")
 	next, names := b.Snapshot(s, 2)
 	if !slices.Equal(names, []string{"a", "b"}) || next.Known("a") || next.Known("b") || next.entries.Len() != 0 {
 		t.Errorf("changed %v, left %d", names, next.entries.Len())

@@ -43,7 +43,7 @@ func (r *Resource) StoredSize() int {
 }
 
 func (r *Resource) storedInner() int {
-	n := fieldSize(len(r.Written())) + len(r.body) + len(r.extra)
+	n := fieldSize(len(r.Name)) + len(r.body) + len(r.extra)
 	if r.OriginVersion != "" {
 		n += fieldSize(len(r.OriginVersion))
 	}
@@ -55,7 +55,7 @@ func (r *Resource) storedInner() int {
 func (r *Resource) AppendStored(b []byte) []byte {
 	b = protowire.AppendTag(b, storedResource, protowire.BytesType)
 	b = protowire.AppendVarint(b, uint64(r.storedInner()))
-	b = appendString(b, resourceName, r.Written())
+	b = appendString(b, resourceName, r.Name)
 	if r.OriginVersion != "" {
 		b = appendString(b, resourceVersion, r.OriginVersion)
 	}
@@ -137,7 +137,7 @@ func (r *Resource) AppendIdentity(b []byte) []byte {
 		b = append(b, s...)
 	}
 	b = binary.AppendUvarint(b, uint64(len(r.body)))
-	part(r.Written())
+	part(r.Name)
 	part(r.OriginVersion)
 	part(r.Given)
 	b = binary.AppendUvarint(b, uint64(len(r.extra)))

@@ -8,14 +8,12 @@ import "sync/atomic"
 type Subscription struct {
 	// Wildcard: the client wants whatever the origin thinks it needs (P21).
 	Wildcard bool
-	// Names asked for one by one, beside the wildcard or without it, in their
-	// canonical form: names of resources, aliases and globs.
+	// Names asked for one by one, beside the wildcard or without it: names of
+	// resources, aliases and globs.
 	Names *NameSet
 	// HasState: the client came with versions of another stream, so it gets nothing
 	// from the store (P66).
 	HasState bool
-	// Written is how the client wrote them.
-	Written Spelling
 	// Sole is a hint, and no part of the content: one client alone was given it
 	// by a group so far, so what is made for it is nobody else's.
 	Sole atomic.Bool
@@ -29,7 +27,7 @@ func (s *Subscription) Empty() bool { return !s.Wildcard && s.Names.Len() == 0 }
 
 // Equal reports whether both want the same, by content.
 func (s *Subscription) Equal(o *Subscription) bool {
-	return s == o || s.Wildcard == o.Wildcard && s.HasState == o.HasState && s.Names.Equal(o.Names) && s.Written.Equal(o.Written)
+	return s == o || s.Wildcard == o.Wildcard && s.HasState == o.HasState && s.Names.Equal(o.Names)
 }
 
 // Covers reports whether name is wanted, by itself or by the wildcard. A

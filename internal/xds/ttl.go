@@ -60,11 +60,6 @@ func (r *Resource) Expired(now time.Time) bool {
 	return r.timing != nil && !r.timing.until.IsZero() && !now.Before(r.timing.until)
 }
 
-// Outlasts reports whether r and had are the same, and the TTL of r ends later.
-func (r *Resource) Outlasts(had *Resource) bool {
-	return r != nil && r.Same(had) && r.timing != nil && r.timing.until.After(had.timing.until)
-}
-
 // Left is what is left of the TTL at now, in the origin's steps: who comes
 // within a second gets all of it, and then it shrinks second by second. So it is
 // never less than what is left by the clock, and clients that come together
@@ -273,10 +268,6 @@ func (b *Builder) lapse(p part, mark *Resource) {
 	case !p.wild:
 		e.named = nil
 		b.unsettled[p.name] = struct{}{}
-	case b.lapsedWild < maxLapsed && e.wild.more != nil && e.wild.more.written != "":
-		written := e.wild.more.written
-		e.wild = hollow(p.name)
-		e.wild.timing, e.wild.more = mark.timing, &more{written: written, lapsed: true}
 	case b.lapsedWild < maxLapsed:
 		e.wild = mark
 	default:
@@ -310,24 +301,12 @@ func (b *Builder) Uncacheable(wild bool) []string {
 	return names
 }
 
-// IsUncacheable reports whether what is held for the name itself is not to be
-// cached.
-func (b *Builder) IsUncacheable(name string) bool {
-	_, is := b.uncached[part{name: name}]
-	return is
-}
-
 // uncache lets go of what is not to be cached, since the stream that brought
 // it, the wildcard's or that of names, has ended (P63). It reports whether there
 // was any.
 func (b *Builder) uncache(wild bool) (any bool) {
-	return b.Uncache(wild, func(string) bool { return true })
-}
-
-// Uncache is that for those names alone for which is holds.
-func (b *Builder) Uncache(wild bool, is func(name string) bool) (any bool) {
 	for p := range b.uncached {
-		if p.wild == wild && is(p.name) {
+		if p.wild == wild {
 			b.lapse(p, lapsed) // deleting from a map that is ranged over is fine
 			any = true
 		}

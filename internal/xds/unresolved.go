@@ -54,7 +54,7 @@ func (r *Raw) TakeUnresolved(names *NameSet) (Unresolved, bool) {
 	return Unresolved{Names: asked, Resource: &Resource{
 		content:       &content{Name: strings.Clone(r.Name), extra: bytes.Clone(r.extra)},
 		OriginVersion: strings.Clone(r.OriginVersion),
-		more:          &more{written: strings.Clone(r.written), unresolved: &unresolved{id: words.Add(1)}},
+		more:          &more{unresolved: &unresolved{id: words.Add(1)}},
 	}}, true
 }
 
@@ -64,11 +64,9 @@ func (b *Builder) unresolve(us []Unresolved) (changed bool) {
 	for _, u := range us {
 		for _, name := range u.Names {
 			e, _ := b.entries.Get(name)
-			if there(e.named) && !lent(e.named) || b.leads(name, there) {
+			if there(e.named) || b.leads(name, there) {
 				continue
 			}
-			b.repay(name)
-			e, _ = b.entries.Get(name)
 			e.named = u.Resource
 			b.set(name, e)
 			delete(b.unlinked, name) // that it leads nowhere is said already

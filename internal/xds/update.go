@@ -3,7 +3,7 @@ package xds
 import "time"
 
 // Update is what came from an origin: the
-// only currency between SotW and incremental. It holds no resource that was
+// only currency between SotW and delta. It holds no resource that was
 // not asked for (P65).
 type Update struct {
 	Type TypeURL
@@ -17,6 +17,9 @@ type Update struct {
 	Unversioned bool
 	// Wildcard: the update answers the wildcard; else names asked for.
 	Wildcard bool
+	// Partial: the rest of the answer to the wildcard may follow in another
+	// update, as delta allows (P67).
+	Partial bool
 	// Changed may hold resources equal to what is held; the View tells.
 	Changed []*Resource
 	// Removed names are gone, or, asked for by name, absent (P25). Of a resource
@@ -58,8 +61,6 @@ type TypeInterest struct {
 	Type     TypeURL
 	Wildcard bool
 	Names    *NameSet
-	// Written is how to write the names.
-	Written Spelling
 	// Again are those of Names to be asked for once more, though nothing else
 	// changed: clients ask again for what the origin could not resolve (P18).
 	Again []string

@@ -155,9 +155,15 @@ var bad = []struct {
 	}},
 	{"missing from the first on, where others had it", RuleRemoval, func(s *script) []string {
 		s.publish("x", Cluster, "c", "one", "d", "one-d")
-		before := s.open("C", 1, "a", SotW).ask(Cluster).get(Cluster, "c", "one", "d", "one-d")
-		n := s.open("D", 1, "a", SotW).ask(Cluster).get(Cluster, "d", "one-d")
+		before := s.open("C", 1, "b", SotW).ask(Cluster).get(Cluster, "c", "one", "d", "one-d")
+		n := s.open("D", 1, "b", SotW).ask(Cluster).get(Cluster, "d", "one-d")
 		return []string{"client D, stream 1", `Cluster "c" of "k"`, at(n), at(before)}
+	}},
+	{"missing where the client brought it", RuleRemoval, func(s *script) []string {
+		s.publish("x", Cluster, "c", "one", "d", "one-d")
+		before := s.open("C", 1, "a", SotW).ask(Cluster).get(Cluster, "c", "one", "d", "one-d")
+		n := s.open("C", 2, "a", SotW).ask(Cluster).get(Cluster, "d", "one-d")
+		return []string{"client C, stream 2", `Cluster "c" of "k"`, at(n), at(before)}
 	}},
 	{"not the newest at rest", RuleNewest, func(s *script) []string {
 		s.publish("x", Cluster, "c", "one")
@@ -466,6 +472,12 @@ var good = map[string]func(s *script){
 		d := s.open("D", 1, "a", Delta).ask(Endpoint, "c")
 		d.process = 2
 		d.get(Endpoint, "c", "one")
+	},
+	"a part of an answer, to a client that brings nothing": func(s *script) {
+		s.publish("x", Cluster, "c", "one", "d", "one-d")
+		h := s.open("C", 1, "a", SotW).ask(Cluster)
+		h.get(Cluster, "d", "one-d")
+		h.get(Cluster, "c", "one", "d", "one-d")
 	},
 	"a removal after the names were given up": func(s *script) {
 		s.publish("x", Endpoint, "c", "one")

@@ -70,6 +70,11 @@ func (c *checker) ask(e *Event) {
 	if s == nil {
 		return
 	}
+	if sub := s.sub(e.Type); !sub.spoken {
+		for of := range c.received[s.client] {
+			sub.brings = sub.brings || of[0] == e.Type
+		}
+	}
 	dropped := s.sub(e.Type).ask(s.variant, e)
 	if s.first.typ == "" {
 		sub := s.sub(e.Type)
@@ -123,9 +128,11 @@ func (c *checker) receipt(e *Event) {
 	}
 	removed := slices.Clone(e.Removed)
 	if s.variant == SotW && (full(e.Type) || sub.wild) {
+		// A delta origin may answer in parts, and a client without state waits for none (P67).
+		parts := c.upstream[s.relay] == Delta && !sub.brings
 		for _, name := range c.names[[2]string{s.key, e.Type}] {
 			p := s.got[resource{s.key, e.Type, name}]
-			if _, there := e.Resources[name]; !there && (sub.wild || p != nil && p.held) {
+			if _, there := e.Resources[name]; !there && (sub.wild && !parts || p != nil && p.held) {
 				removed = append(removed, name)
 			}
 		}

@@ -29,6 +29,7 @@ func legacy(typ string) bool { return full(typ) }
 // subscription is what a stream asks for of a type.
 type subscription struct {
 	spoken bool
+	brings bool // it had something of the type on an earlier stream
 	named  bool // names were given, ever
 	wild   bool
 	names  map[string]bool

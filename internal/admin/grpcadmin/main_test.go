@@ -67,7 +67,7 @@ func (m *member) Subscribe(*xds.Subscription)                  { m.join.Waker.Wa
 func (m *member) Again([]string)                               {}
 func (m *member) Nacked(fanout.Nack)                           {}
 func (m *member) Routed()                                      {}
-func (m *member) Acked(*xds.Snapshot)                          {}
+func (m *member) Acked(uint64, *xds.Snapshot)                  {}
 func (m *member) Leave() {
 	m.h.mu.Lock()
 	defer m.h.mu.Unlock()

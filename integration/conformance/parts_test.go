@@ -1,0 +1,191 @@
+package conformance
+
+import (
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A delta origin splits its answer to a wildcard: 200 clusters, 4 per response (diderot does).
+// The relay is started again. Of the clients that reconnect with what they had, delta clients
+// are told of no deletion but the real one, and SotW clients get no CDS response that lacks
+// clusters. A client without state is served at once.
+func TestP67_AWildcardAnsweredInParts(t *testing.T) {
+	eachOwn(t, anywhere, func(t *testing.T, at place) {
+		control := newTestControl(t)
+		first := own(t, at.up, nil, control.addr)
+		c := on(t, at, first, control)
+		c.site.manual(cds)
+		before := c.client("one")
+		before.sub(cds)
+		c.site.request(c, cds, 1)
+		clusters := names("c", 200)
+		slices.Sort(clusters)
+		var all []string
+		for _, n := range clusters {
+			all = append(all, n+"=1")
+		}
+		c.site.stream(c, 1).reply(c, cds, "all", append(all, "gone=1")...)
+		had := before.next(cds)
+		before.ack(had)
+		before.reconnect()
+		if err := first.stop(); err != nil {
+			t.Fatal(err)
+		}
+		c.relay = own(t, at.up, nil, control.addr)
+
+		returns, fresh := c.client("one"), c.client("fresh")
+		returns.talk(cds).wild, fresh.talk(cds).wild = true, true
+		state := say{version: had.version}
+		if returns.delta {
+			state = say{brought: make(map[string]string)}
+			for n, r := range had.wraps {
+				state.brought[n] = r.Version
+			}
+		}
+		returns.tell(cds, state)
+		fresh.tell(cds, say{})
+		asked := c.site.await(c, cds, "the wildcard after the restart", func(r request) bool { return r.stream > 1 })
+		up := c.site.stream(c, asked.stream)
+		all[len(all)-1] = "c99=2"
+		if !up.delta {
+			up.reply(c, cds, "new", all...)
+		} else {
+			pause := time.NewTicker(10 * time.Millisecond)
+			defer pause.Stop()
+			for part := range slices.Chunk(all, 4) {
+				up.reply(c, cds, part[0], part...)
+				if part[0] == all[0] {
+					if got := fresh.next(cds); len(got.bodies) == 0 || len(got.bodies) > 8 {
+						c.Errorf("a client without state got first %q", got)
+					}
+				}
+				<-pause.C
+			}
+		}
+		switch {
+		case !returns.delta:
+			returns.take(cds, strings.Join(all, " "))
+		case up.delta:
+			returns.take(cds, "c99=2")
+			returns.take(cds, "-gone")
+		default:
+			returns.take(cds, "c99=2 -gone")
+		}
+		if at.ads {
+			returns.quiet()
+		}
+		// A client that comes later finds the wildcard answered.
+		later := c.client("later")
+		later.talk(cds).wild = true
+		later.tell(cds, state)
+		if later.delta {
+			later.take(cds, "c99=2 -gone")
+		} else {
+			later.take(cds, strings.Join(all, " "))
+		}
+	})
+}
+
+// A SotW client that brings a version waits for all clusters that it names, and for 5 s at
+// most. One that brings none waits for nothing.
+func TestP67_NamesAreWaitedFor(t *testing.T) {
+	each(t, patient, downSotW, func(c *trial) {
+		c.site.manual(cds)
+		returns, fresh := c.client("returns"), c.client("fresh")
+		for _, cl := range []*client{returns, fresh} {
+			cl.talk(cds).names = []string{"a", "b"}
+		}
+		returns.tell(cds, say{names: []string{"a", "b"}, version: "7"})
+		fresh.tell(cds, say{names: []string{"a", "b"}})
+		c.site.asksFor(c, cds, "a", "b")
+		up := c.site.stream(c, 1)
+		up.reply(c, cds, "1", "a=1")
+		began := time.Now()
+		fresh.take(cds, "a=1")
+		if c.ads {
+			returns.quiet()
+		}
+		returns.nothing(cds, "b is answered")
+		up.reply(c, cds, "2", "a=1", "b=1")
+		fresh.take(cds, "a=1 b=1")
+		returns.take(cds, "a=1 b=1")
+		late := c.client("late")
+		late.talk(cds).names = []string{"a", "x"}
+		late.tell(cds, say{names: []string{"a", "x"}, version: "7"})
+		late.take(cds, "a=1")
+		if took := time.Since(began); took < 5*time.Second {
+			c.Errorf("it waited for %v", took)
+		}
+	})
+}
+
+// While the origin is away, what is stored is served to a new client. A client that brings
+// state for the type gets nothing of it: the store may be older, and would delete. When the
+// origin is back both have what it has.
+func TestP66_StoredAndClientsWithState(t *testing.T) {
+	eachOwn(t, anywhere, func(t *testing.T, at place) {
+		control, dir := newTestControl(t), t.TempDir()
+		more := settings{"store.path": dir, "store.interval": "20ms"}
+		first := own(t, at.up, more, control.addr)
+		c := on(t, at, first, control)
+		c.site.put(c, cds, "a=1", "b=1")
+		before := c.client("before")
+		before.sub(cds)
+		before.take(cds, "a=1 b=1")
+		eventually(t, "what was acknowledged on disk", func() error {
+			if files, err := filepath.Glob(filepath.Join(dir, "*.good")); len(files) == 0 {
+				return errorf("%d files, %v", len(files), err)
+			}
+			return nil
+		})
+		before.reconnect()
+		if err := first.stop(); err != nil {
+			t.Fatal(err)
+		}
+		c.site.leave()
+		c.relay = own(t, at.up, more, control.addr)
+
+		returns, fresh := c.client("returns"), c.client("fresh")
+		returns.talk(cds).wild = true
+		state := say{version: "a-newer-one"}
+		if returns.delta {
+			state = say{brought: map[string]string{"a": "newer", "c": "newer"}}
+		}
+		returns.tell(cds, state)
+		fresh.sub(cds)
+		fresh.take(cds, "a=1 b=1")
+		if at.ads {
+			ever, _ := c.site.opened()
+			c.site.stream(c, ever+2) // it was tried again since
+		}
+		returns.nothing(cds, "the origin's return")
+
+		c.site.put(c, cds, "a=2", "-b", "c=1")
+		c.site.back()
+		want := map[string]string{"a": "2", "c": "1"}
+		for _, cl := range []*client{returns, fresh} {
+			got := make(map[string]string)
+			for !maps.Equal(got, want) {
+				r := cl.next(cds)
+				cl.ack(r)
+				if cl == returns && slices.Contains(r.removed, "c") {
+					t.Errorf("it was told that c is gone: %q", r)
+				}
+				if !cl.delta {
+					clear(got)
+				}
+				for _, thing := range strings.Fields(r.String()) {
+					if name, value, gone := parse(thing); gone {
+						delete(got, name)
+					} else {
+						got[name] = value
+					}
+				}
+			}
+		}
+	})
+}

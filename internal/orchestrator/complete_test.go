@@ -1,0 +1,105 @@
+package orchestrator
+
+import (
+	"testing"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+// sinceFirst is how long after the first part a client that brought state finds the answer to
+// the wildcard complete; 0: it never did.
+func sinceFirst(c *client, began time.Time) time.Duration {
+	for range 600 {
+		if s := c.State().Snapshot(cds); s != nil && s.AnswersWildcard(everythingWithState) {
+			return time.Since(began).Round(100 * time.Millisecond)
+		}
+		pass(100 * time.Millisecond)
+	}
+	return 0
+}
+
+// A wildcard of a delta origin is answered once no response has added a name for 3 s, 15 s
+// after the first response at most. Clients that brought state, and no others, are woken.
+func TestP67_TheWildcardOfADeltaOrigin(t *testing.T) {
+	for what, c := range map[string]struct {
+		parts int // each a second after the one before
+		again int // then as many that add no name
+		want  time.Duration
+	}{
+		"one response":                 {1, 0, 3 * time.Second},
+		"several":                      {4, 0, 6 * time.Second},
+		"changes that add nothing":     {2, 3, 4 * time.Second},
+		"an origin that never ends it": {20, 0, 15 * time.Second},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, nil, func(w *world) {
+				other := w.join("web", cds).want("*")
+				state := w.join("web", cds)
+				sub := state.Intern(&xds.Subscription{Wildcard: true, HasState: true})
+				state.Subscribe(sub)
+				f := w.feed("web")
+				f.reached()
+				began := time.Now()
+				var took time.Duration
+				for n := range c.parts + c.again {
+					name := string(rune('a' + min(n, c.parts-1)))
+					f.part(t, cds, name)
+					if got := other.sees(everything, name); got != "1" {
+						t.Errorf("%s waits: %q", name, got)
+					}
+					if n+1 < c.parts+c.again {
+						pass(time.Second)
+					}
+					if s := state.State().Snapshot(cds); took == 0 && s.AnswersWildcard(sub) {
+						took = time.Since(began)
+					}
+				}
+				other.woken()
+				state.woken()
+				if took == 0 {
+					took = sinceFirst(state, began)
+					equal(t, "another client is woken", other.woken(), 0)
+					equal(t, "the client with state is woken", state.woken() > 0, true)
+				}
+				equal(t, "complete after", took, c.want)
+				// A client that comes later finds it complete.
+				f.part(t, cds, "later")
+				late := w.join("web", cds)
+				late.Subscribe(late.Intern(sub))
+				pass(10 * time.Millisecond)
+				equal(t, "complete to a later client", late.State().Snapshot(cds).AnswersWildcard(sub), true)
+			})
+		})
+	}
+}
+
+// While the stream is down the rest cannot come.
+func TestP67_TheStreamBreaksBetweenTwoParts(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		c := w.join("web", cds)
+		c.Subscribe(c.Intern(&xds.Subscription{Wildcard: true, HasState: true}))
+		f := w.feed("web")
+		f.reached()
+		f.part(t, cds, "a")
+		f.failed()
+		pass(time.Minute)
+		equal(t, "complete while the origin is away", c.State().Snapshot(cds).Complete, false)
+		f.reached()
+		pass(5 * time.Second)
+		equal(t, "complete before the new stream has a response", c.State().Snapshot(cds).Complete, false)
+		f.part(t, cds, "a", "b")
+		pass(3 * time.Second)
+		equal(t, "complete", c.State().Snapshot(cds).Complete, true)
+	})
+}
+
+// A SotW origin answers all of a wildcard at once.
+func TestP67_TheWildcardOfASotWOrigin(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		c := w.join("web", cds).want("*")
+		f := w.feed("web")
+		f.update(t, cds, true, "a=1")
+		equal(t, "complete", c.State().Snapshot(cds).Complete, true)
+	})
+}

@@ -1,0 +1,92 @@
+package upstream
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"xdsrelay/internal/xds"
+)
+
+// streamOf returns the next stream whose first request is for this type, and ends all others
+// before it.
+func (f *fakeOrigin) streamOf(label string) *fakeStream {
+	f.t.Helper()
+	for {
+		s := f.next()
+		if strings.HasPrefix(s.request(), label+" ") {
+			return s
+		}
+		s.done <- nil
+	}
+}
+
+// The second stream of a key uses the first one's origin, whatever it would choose itself. It goes
+// on alone when the first one has ended.
+func TestP50_TheSecondStreamFollowsTheFirst(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		preferred, standby := startFake(t), startFake(t)
+		r := startRelay(t, Options{Variant: v}, preferred.address, standby.address)
+		first, firstSink, b := r.failOver(preferred, standby, named(rds, "a"))
+		b.send(resp{typ: rds, res: clusters("a")})
+		firstSink.from(t, rds, standby.address)
+
+		sink := newTestSink()
+		second := first.Second(sink)
+		r.start(second, sink, named(cds, "c"))
+		s := standby.streamOf("CDS") // not at the preferred one
+		s.send(resp{typ: cds, res: clusters("c")})
+		sink.from(t, cds, standby.address)
+		for range failuresToSwitch { // its failures change nothing
+			s.done <- nil
+			s = standby.streamOf("CDS")
+		}
+
+		probe := preferred.streamOf("RDS")
+		probe.send(resp{typ: rds, res: clusters("a")})
+		probe.ends()
+		streams := map[string]*fakeStream{}
+		for range 2 {
+			s := preferred.next()
+			streams[strings.Fields(s.request())[0]] = s
+		}
+		streams["RDS"].send(resp{typ: rds, res: clusters("a")})
+		streams["CDS"].send(resp{typ: cds, res: clusters("c")})
+		firstSink.from(t, rds, preferred.address)
+		sink.from(t, cds, preferred.address)
+	})
+}
+
+// A second stream chooses the origin itself once the first one has ended.
+func TestP50_TheSecondStreamIsLeft(t *testing.T) {
+	preferred, standby := startFake(t), startFake(t)
+	r := startRelay(t, Options{Variant: xds.Delta}, preferred.address, standby.address)
+	ctx, end := context.WithCancel(r.ctx)
+	first := r.client.NewStream("key", nil, newTestSink())
+	first.SetInterest(newTestSink().want(named(rds, "a")))
+	ended := make(chan error, 1)
+	go func() { ended <- first.Run(ctx) }()
+	preferred.streamOf("RDS")
+
+	sink := newTestSink()
+	second := first.Second(sink)
+	r.start(second, sink, named(cds, "c"))
+	s := preferred.streamOf("CDS")
+	s.send(resp{typ: cds, res: clusters("c")})
+	sink.from(t, cds, preferred.address)
+	end()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-s.Context().Done():
+		t.Error("the second stream ended with the first")
+	default:
+	}
+	s.done <- nil
+	for range failuresToSwitch {
+		preferred.streamOf("CDS").done <- nil
+	}
+	standby.streamOf("CDS").send(resp{typ: cds, res: clusters("c")})
+	sink.from(t, cds, standby.address)
+}
