@@ -37,7 +37,7 @@ func TestP56_TheNextOriginAndBack(t *testing.T) {
 		// has; the next begins when that has failed.
 		ever, _ := c.site.opened()
 		c.site.waitFor(c, "attempts since", func() bool { return len(c.site.streams) >= ever+2 })
-		c.site.manual(eds)
+		c.site.manual(eds, lds)
 		c.site.back()
 		// Under the site's lock: a stream that leave closed is no probe.
 		asked := c.site.await(c, eds, "a probe", func(r request) bool { return !c.site.streams[r.stream-1].closed })
@@ -45,11 +45,14 @@ func TestP56_TheNextOriginAndBack(t *testing.T) {
 		cl.take(eds, "e=3") // the second is still in use
 		cl.nothing(lds, "the first origin has answered each type")
 		probe := c.site.stream(c, asked.stream)
+		probe.reply(c, lds, "probed", "a=1", "b=1", "-c")
 		probe.reply(c, eds, "probed", "e=4", "same=4")
 		again := c.site.await(c, eds, "the return", func(r request) bool { return r.stream > asked.stream })
 		c.site.waitFor(c, "the end of the probe", func() bool { return probe.closed })
 		cl.nothing(eds, "the key has returned")
-		c.site.stream(c, again.stream).reply(c, eds, "back", "e=1", "same=1")
+		returned := c.site.stream(c, again.stream)
+		returned.reply(c, lds, "back", "a=1", "b=1", "-c")
+		returned.reply(c, eds, "back", "e=1", "same=1")
 		cl.takeFull(lds, "a=1 b=1", "b=1 -c")
 		cl.take(eds, "e=1")
 		next.waitFor(c, "the end of its stream", func() bool { return next.streams[len(next.streams)-1].closed })
