@@ -116,7 +116,7 @@ var house = map[string]place{
 		"it attacks the built binary from outside",
 	},
 	"integration/conformance": {
-		nil,
+		[]string{"internal/xdstest"},
 		"it judges the built binary, and shares no notion of the protocol with it",
 	},
 	"integration/model": {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"xdsrelay/internal/xdstest"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -140,7 +141,7 @@ func (s *stream) receive(delta bool) (answer, error) {
 // waitFor waits until cond, called under the stream's lock, holds.
 func (s *stream) waitFor(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(patience)
+	deadline := time.NewTimer(xdstest.Patience)
 	defer deadline.Stop()
 	for {
 		s.mu.Lock()
@@ -430,7 +431,7 @@ func (c *client) nothing(k kind, when string) {
 func (c *client) ended(k kind, want codes.Code) *status.Status {
 	c.t.Helper()
 	s := c.on(k)
-	deadline := time.NewTimer(patience)
+	deadline := time.NewTimer(xdstest.Patience)
 	defer deadline.Stop()
 	select {
 	case <-s.done:

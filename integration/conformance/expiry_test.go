@@ -3,6 +3,7 @@ package conformance
 import (
 	"testing"
 	"time"
+	"xdsrelay/internal/xdstest"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
@@ -56,7 +57,7 @@ func TestP62_Expired(t *testing.T) {
 			&discoveryv3.Resource{Name: "b", Version: "1", Resource: body(rds, "b", "1")})
 		cl.take(rds, "a=1 b=1")
 		n := 0
-		eventually(c, "the resource's end", func() error {
+		xdstest.Eventually(c, "the resource's end", func() error {
 			n++
 			late := c.client(names("late-", n+1)[n])
 			late.sub(rds, "a", "b")

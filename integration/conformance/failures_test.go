@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"xdsrelay/internal/xdstest"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
@@ -161,7 +162,7 @@ func TestP39_AnErrorIsNoRemoval(t *testing.T) {
 func TestP61_VersionsOfTheOrigin(t *testing.T) {
 	eachOwn(t, downDelta, func(t *testing.T, at place) {
 		control := newTestControl(t)
-		c := on(t, at, own(t, at.up, settings{"downstream.versions": "origin"}, control.addr), control)
+		c := on(t, at, own(t, at.up, xdstest.Config{"downstream.versions": "origin"}, control.addr), control)
 		c.site.manual(rds)
 		cl := c.client("one")
 		cl.sub(rds, "a", "b")

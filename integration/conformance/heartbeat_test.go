@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"xdsrelay/internal/xdstest"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -127,10 +128,10 @@ func TestP62_LateJoiners(t *testing.T) {
 			late.reconnect()
 			return d
 		}
-		eventually(c, "the TTL to run", func() error {
+		xdstest.Eventually(c, "the TTL to run", func() error {
 			if d := left(); d > ttl-2*time.Second {
 				return errorf("%v are left", d)
-			} else if d < ttl-patience {
+			} else if d < ttl-xdstest.Patience {
 				c.Fatalf("%v are left", d)
 			}
 			return nil
@@ -160,7 +161,7 @@ func TestP62_ExpiryRemovesNothing(t *testing.T) {
 			b := &discoveryv3.Resource{Name: "b", Version: "1", Resource: body(k, "b", "1")}
 			up.wrapped(c, k, "1", living(k, "a", "1", 50*time.Millisecond), b)
 			cl.take(k, "a=1 b=1")
-			eventually(c, "the resource's end", func() error {
+			xdstest.Eventually(c, "the resource's end", func() error {
 				if page := c.relay.get(c, "/keys/"+c.key); !strings.Contains(page, `"resources": 1`) {
 					return errorf("%s", page)
 				}

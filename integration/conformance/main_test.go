@@ -15,82 +15,29 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"sync"
 	"testing"
-	"time"
 
-	"go.uber.org/goleak"
+	"xdsrelay/internal/xdstest"
 )
 
-// patience is how long a test waits for something that has to come. It is only
-// ever spent by tests that fail.
-const patience = 20 * time.Second
-
-// scratch is where the binary is built, and configurations lie.
-var scratch string
-
-func TestMain(m *testing.M) { os.Exit(testMain(m)) }
-
-func testMain(m *testing.M) int {
+func TestMain(m *testing.M) {
 	flag.Parse()
 	// Tests wait for messages, not for a processor.
 	if err := flag.Set("test.parallel", "24"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		return 1
+		os.Exit(1)
 	}
-	var err error
-	if scratch, err = os.MkdirTemp("", "relay-conformance-"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = os.RemoveAll(scratch) }() // nothing is lost with it
-	code := m.Run()
-	if err := stopAll(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, "goroutines left behind:", err)
-			return 1
-		}
-	}
-	return code
+	os.Exit(xdstest.Main(atOrigin{m}))
 }
 
-// binary builds the relay, once for all tests.
-var binary = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(scratch, "relay")
-	args := []string{"build", "-o", path}
-	if os.Getenv("RELAY_RACE") != "" {
-		args = append(args, "-race")
-	}
-	out, err := exec.Command("go", append(args, "xdsrelay/cmd/relay")...).CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("build the relay: %w\n%s", err, out)
-	}
-	return path, nil
-})
+// atOrigin runs the tests, and then stops the origin that they share.
+type atOrigin struct{ tests *testing.M }
 
-// eventually asks check every few milliseconds until it gives no error: for
-// states that no event tells.
-func eventually(t testing.TB, what string, check func() error) {
-	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			t.Fatalf("%s: %v", what, err)
-		}
+// Run implements the interface that xdstest.Main needs.
+func (a atOrigin) Run() int {
+	code := a.tests.Run()
+	if c, err := sharedControl(); err == nil {
+		c.stop()
 	}
+	return code
 }

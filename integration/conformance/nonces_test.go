@@ -3,6 +3,7 @@ package conformance
 import (
 	"strings"
 	"testing"
+	"xdsrelay/internal/xdstest"
 )
 
 // Every response has a nonce that no other of its stream has, whatever the type.
@@ -441,7 +442,7 @@ func TestP17_NacksAreKept(t *testing.T) {
 		cl.sub(cds)
 		a := cl.want(cds, "a=1")
 		cl.nack(a)
-		eventually(c, "the NACK at /nacks", func() error {
+		xdstest.Eventually(c, "the NACK at /nacks", func() error {
 			body := c.relay.get(c, "/keys/"+c.key)
 			for _, want := range []string{cl.node.Id, "not taken", string(cds), `"` + a.version + `"`} {
 				if !strings.Contains(body, want) {

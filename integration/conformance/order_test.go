@@ -6,18 +6,19 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"xdsrelay/internal/xdstest"
 )
 
 // removals are held by these relays for so long (P36).
 const removalDelay = 400 * time.Millisecond
 
 var (
-	removing = profile{"removing", settings{
+	removing = profile{"removing", xdstest.Config{
 		"downstream.removal_delay": removalDelay.String(),
 		"downstream.ack_timeout":   long, "upstream.linger": long,
 	}}
 	// keeping relays hold them for ever.
-	keeping = profile{"keeping", settings{
+	keeping = profile{"keeping", xdstest.Config{
 		"downstream.removal_delay": long,
 		"downstream.ack_timeout":   long, "upstream.linger": long,
 	}}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"xdsrelay/internal/xdstest"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -248,7 +249,7 @@ func (s *site) heard(u *upstream, r request) {
 // waitFor waits until cond, called under the site's lock, holds.
 func (s *site) waitFor(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(patience)
+	deadline := time.NewTimer(xdstest.Patience)
 	defer deadline.Stop()
 	for {
 		s.mu.Lock()

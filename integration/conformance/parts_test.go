@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"xdsrelay/internal/xdstest"
 )
 
 // A delta origin splits its answer to a wildcard: 200 clusters, 4 per response (diderot does).
@@ -32,7 +33,7 @@ func TestP67_AWildcardAnsweredInParts(t *testing.T) {
 		had := before.next(cds)
 		before.ack(had)
 		before.reconnect()
-		if err := first.stop(); err != nil {
+		if err := first.Terminate(); err != nil {
 			t.Fatal(err)
 		}
 		c.relay = own(t, at.up, nil, control.addr)
@@ -129,21 +130,21 @@ func TestP67_NamesAreWaitedFor(t *testing.T) {
 func TestP66_StoredAndClientsWithState(t *testing.T) {
 	eachOwn(t, anywhere, func(t *testing.T, at place) {
 		control, dir := newTestControl(t), t.TempDir()
-		more := settings{"store.path": dir, "store.interval": "20ms"}
+		more := xdstest.Config{"store.path": dir, "store.interval": "20ms"}
 		first := own(t, at.up, more, control.addr)
 		c := on(t, at, first, control)
 		c.site.put(c, cds, "a=1", "b=1")
 		before := c.client("before")
 		before.sub(cds)
 		before.take(cds, "a=1 b=1")
-		eventually(t, "what was acknowledged on disk", func() error {
+		xdstest.Eventually(t, "what was acknowledged on disk", func() error {
 			if files, err := filepath.Glob(filepath.Join(dir, "*.good")); len(files) == 0 {
 				return errorf("%d files, %v", len(files), err)
 			}
 			return nil
 		})
 		before.reconnect()
-		if err := first.stop(); err != nil {
+		if err := first.Terminate(); err != nil {
 			t.Fatal(err)
 		}
 		c.site.leave()

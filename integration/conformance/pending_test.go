@@ -3,6 +3,7 @@ package conformance
 import (
 	"strings"
 	"testing"
+	"xdsrelay/internal/xdstest"
 )
 
 // One response of a type is unanswered at a time; what changes meanwhile is
@@ -50,7 +51,7 @@ func TestP19_AckTimeout(t *testing.T) {
 			c.Errorf("both have the nonce %q", late.nonce)
 		}
 		cl.tell(rds, say{names: map[bool][]string{true: nil, false: {"a", "b", "c"}}[cl.delta], nonce: late.nonce, err: "late refusal"})
-		eventually(c, "the late NACK", func() error {
+		xdstest.Eventually(c, "the late NACK", func() error {
 			if body := c.relay.get(c, "/keys/"+c.key); !strings.Contains(body, "late refusal") {
 				return errorf("%s", body)
 			}

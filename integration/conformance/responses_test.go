@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"xdsrelay/internal/xdstest"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
@@ -166,7 +167,7 @@ func TestP34_NothingIsWithheld(t *testing.T) {
 }
 
 // settled relays wait for what else comes before they send a change.
-var settled = profile{"settled", settings{
+var settled = profile{"settled", xdstest.Config{
 	"downstream.settle": "250ms", "downstream.ack_timeout": long, "upstream.linger": long,
 }}
 
@@ -312,9 +313,11 @@ func TestP39_Identifier(t *testing.T) {
 
 // relayOrigin is the name of the origin that all trials share: its address.
 func (c *trial) relayOrigin() string {
-	relays.Lock()
-	defer relays.Unlock()
-	return relays.control.addr
+	control, err := sharedControl()
+	if err != nil {
+		c.Fatal(err)
+	}
+	return control.addr
 }
 
 // resource_locators are not understood, and not ignored: without them the list

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"xdsrelay/internal/xdstest"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -26,8 +27,8 @@ import (
 const longPoll = 400 * time.Millisecond
 
 // polled relays answer polls as well.
-func polled(more settings) settings {
-	s := settings{"downstream.rest_address": "127.0.0.1:0", "downstream.long_poll": longPoll.String()}
+func polled(more xdstest.Config) xdstest.Config {
+	s := xdstest.Config{"downstream.rest_address": "127.0.0.1:0", "downstream.long_poll": longPoll.String()}
 	for k, v := range more {
 		s[k] = v
 	}
@@ -36,7 +37,7 @@ func polled(more settings) settings {
 
 // eachPolled runs a test against a relay that answers polls, for both variants
 // upstream.
-func eachPolled(t *testing.T, more settings, test func(t *testing.T, p *poller)) {
+func eachPolled(t *testing.T, more xdstest.Config, test func(t *testing.T, p *poller)) {
 	t.Parallel()
 	for _, up := range []string{"sotw", "delta"} {
 		t.Run(up, func(t *testing.T) {
@@ -67,6 +68,8 @@ type reply struct {
 	typeURL   string
 	resources map[string]map[string]any
 }
+
+var http1 = &http.Client{Timeout: xdstest.Patience, Transport: &http.Transport{DisableKeepAlives: true}}
 
 // poll sends a request, as JSON is written by hand, to a path.
 func (p *poller) poll(t testing.TB, path, request string) reply {
@@ -206,7 +209,7 @@ func TestP71_LongPoll(t *testing.T) {
 		}
 		// The origin's version is not ours: the same content has the same.
 		p.answerAll(t, cds, "v3", cluster("a", "1"), cluster("b", "1"))
-		eventually(t, "the content of before", func() error {
+		xdstest.Eventually(t, "the content of before", func() error {
 			if now := p.poll(t, "clusters", p.request("", "a", "b")); now.version != first.version {
 				return errorf("version %s, want %s", now.version, first.version)
 			}
@@ -217,7 +220,7 @@ func TestP71_LongPoll(t *testing.T) {
 
 // What cannot be answered says why.
 func TestP72_Refusals(t *testing.T) {
-	eachPolled(t, settings{"downstream.secrets": "mtls"}, func(t *testing.T, p *poller) {
+	eachPolled(t, xdstest.Config{"downstream.secrets": "mtls"}, func(t *testing.T, p *poller) {
 		node := fmt.Sprintf(`"node": {"id": "n", "cluster": %q}`, p.key)
 		for _, of := range []struct {
 			what, path, request string

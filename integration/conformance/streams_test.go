@@ -3,6 +3,7 @@ package conformance
 import (
 	"strings"
 	"testing"
+	"xdsrelay/internal/xdstest"
 
 	xdscorev3 "github.com/cncf/xds/go/xds/core/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -235,7 +236,7 @@ func TestP5_LaterType(t *testing.T) {
 }
 
 // guarded relays give Secrets as they do by default.
-var guarded = profile{"guarded", settings{"downstream.secrets": "mtls"}}
+var guarded = profile{"guarded", xdstest.Config{"downstream.secrets": "mtls"}}
 
 // Who has not proven who it is gets no Secrets.
 func TestP6_Secrets(t *testing.T) {

@@ -133,7 +133,7 @@ func (c *trial) clientOf(variant string, ads bool, id string, marks ...string) *
 // alone gives a client a connection of its own.
 func (c *client) alone(opts ...grpc.DialOption) *client {
 	c.t.Helper()
-	conn, err := grpc.NewClient(c.c.relay.addr, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	conn, err := grpc.NewClient(c.c.relay.Address, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"xdsrelay/internal/xdstest"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -48,7 +49,7 @@ func (s *site) union(k kind) []string {
 func (s *site) asksFor(t testing.TB, k kind, names ...string) {
 	t.Helper()
 	slices.Sort(names)
-	eventually(t, "what is asked for", func() error {
+	xdstest.Eventually(t, "what is asked for", func() error {
 		if got := s.union(k); !slices.Equal(got, names) {
 			return errorf("%v is asked for, want %v", got, names)
 		}
@@ -252,7 +253,7 @@ func TestP53_SilenceEndsNothing(t *testing.T) {
 		cl := c.client("one")
 		cl.sub(cds)
 		c.site.request(c, cds, 1)
-		eventually(c, "first_answer_timeout has passed", func() error {
+		xdstest.Eventually(c, "first_answer_timeout has passed", func() error {
 			if body := c.relay.get(c, "/keys/"+c.key); !strings.Contains(body, `"silent_since"`) {
 				return errorf("%s", body)
 			}
@@ -415,7 +416,7 @@ func TestP58_TheFirstClientsNode(t *testing.T) {
 				c.Errorf("on stream %d the features are %v, want %v", n, got, implemented)
 			}
 		}
-		eventually(c, "the member that is another program", func() error {
+		xdstest.Eventually(c, "the member that is another program", func() error {
 			if body := c.relay.get(c, "/keys/"+c.key); !strings.Contains(body, `"other_user_agents": 1`) {
 				return errorf("%s", body)
 			}

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"xdsrelay/internal/xdstest"
 )
 
 // waiting is a running `relay wait`.
@@ -20,12 +21,8 @@ type waiting struct {
 // wait starts `relay wait` for a version of a type of the trial's key.
 func (c *trial) wait(r *relay, k kind, version string) *waiting {
 	c.Helper()
-	path, err := binary()
-	if err != nil {
-		c.Fatal(err)
-	}
-	w := &waiting{c: c, cmd: exec.Command(path, "wait", "--admin", r.admin, "--key", c.key, "--type", string(k), "--version", version,
-		"--timeout", patience.String(), "--every", "20ms")}
+	w := &waiting{c: c, cmd: xdstest.Command(c, "wait", "--admin", r.Admin, "--key", c.key, "--type", string(k), "--version", version,
+		"--timeout", xdstest.Patience.String(), "--every", "20ms")}
 	out, err := w.cmd.StdoutPipe()
 	if err != nil {
 		c.Fatal(err)
@@ -63,8 +60,8 @@ func (w *waiting) exits(want int) {
 func TestWaitBehindAnotherRelay(t *testing.T) {
 	eachOwn(t, onADS, func(t *testing.T, at place) {
 		control := newTestControl(t)
-		first := own(t, at.up, settings{"downstream.removal_delay": "0s"}, control.addr)
-		second := own(t, at.up, settings{"downstream.removal_delay": "0s"}, first.addr)
+		first := own(t, at.up, xdstest.Config{"downstream.removal_delay": "0s"}, control.addr)
+		second := own(t, at.up, xdstest.Config{"downstream.removal_delay": "0s"}, first.Address)
 		c := on(t, at, second, control)
 		c.site.manual(cds)
 		cl := c.client("one")
@@ -95,7 +92,7 @@ func TestWaitBehindAnotherRelay(t *testing.T) {
 		}
 		say("v3", "a=1", "-bad") // the roll-back
 		unanswered := cl.next(cds)
-		eventually(t, "v3 at the second relay", func() error {
+		xdstest.Eventually(t, "v3 at the second relay", func() error {
 			var p struct{ Clients, Refusing, Pending int }
 			if err := json.Unmarshal([]byte(second.get(t, "/progress/"+c.key+"?type=CDS&version=v3")), &p); err != nil {
 				return err

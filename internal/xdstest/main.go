@@ -19,6 +19,10 @@ func Main(m interface{ Run() int }) int {
 	buildDir = dir
 	defer func() { _ = os.RemoveAll(dir) }() // a temporary directory
 	code := m.Run()
+	if err := endShared(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	if code != 0 {
 		return code
 	}
