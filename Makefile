@@ -37,9 +37,10 @@ demo: build ## an origin, the relay and CLIENTS=50 clients in one process
 # alone.
 .PHONY: test
 test: clients ## all tests; unit tests with the race detector
+	@echo "make test: all tests; about 8 minutes on two cores, the first time more"
 	$(GO) test $(RACE) -timeout 10m $$($(GO) list ./... | grep -v /integration)
 	$(GO) test -count=1 -timeout 10m $$($(GO) list ./integration/... | grep -v /model)
-	$(GO) test -count=1 -timeout 10m ./integration/model -rapid.checks=$(CASES) -rapid.seed=$(SEED)
+	$(GO) test -count=1 -timeout 10m ./integration/model -rapid.checks=1000 -rapid.seed=$(SEED)
 	$(MAKE) monitoring
 	$(MAKE) browser
 
@@ -83,7 +84,7 @@ recording: ## what the README shows of commands, anew
 	README_RECORDING=1 $(GO) test -count=1 ./cmd/relay -run ReadmeShows
 
 # Random clients and a random origin against a plain map, in each of the four
-# combinations; CASES=100000 for a long run. `make test` plays the histories of
+# combinations; CASES=100000 for a long run. `make test` plays 1,000 histories of
 # one seed, so that it says the same of the same code; `make model` new ones.
 CASES    ?= 2500
 SEED     ?= 1

@@ -174,9 +174,7 @@ func (c *content) manifest(to *xds.Snapshot) *manifest {
 			of[r.Name] = r.Version
 		}
 	}
-	for _, n := range c.removed {
-		m.names = append(m.names, n)
-	}
+	m.names = append(m.names, c.removed...)
 	for _, e := range c.errors {
 		m.names = append(m.names, e.Name)
 	}
