@@ -8,6 +8,7 @@ import (
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // Clients are counted by where they stand with each type.
@@ -60,9 +61,9 @@ func TestWhoPollsIsCountedByWhereItStands(t *testing.T) {
 	g := r.house.group("edge")
 	g.publish(update(t, xds.EndpointType, "a", "b"))
 	c := r.web(protocols[0])
-	r.begin(testContext(t), c, xds.EndpointType, r.response(r.ask(c, xds.EndpointType, "", "a")).VersionInfo, "a")
+	r.begin(xdstest.Context(t), c, xds.EndpointType, r.response(r.ask(c, xds.EndpointType, "", "a")).VersionInfo, "a")
 	b := r.response(r.ask(c, xds.EndpointType, "", "b")).VersionInfo
-	r.begin(testContext(t), c, xds.EndpointType, "", "unknown")
+	r.begin(xdstest.Context(t), c, xds.EndpointType, "", "unknown")
 	r.waiting(2)
 	counts := func(want map[string]float64) {
 		t.Helper()

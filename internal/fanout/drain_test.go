@@ -12,6 +12,7 @@ import (
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // Draining ends what there is evenly over its time, be it much or little, and
@@ -89,7 +90,7 @@ func TestRefusedPollsAreLogged(t *testing.T) {
 		t.Error(log.text.String())
 	}
 	for body, reason := range map[string]string{"": "empty body", " \n": "empty body", "{": "no canonical JSON"} {
-		got, err := r.post(testContext(t), c, "/v3/discovery:clusters", []byte(body))
+		got, err := r.post(xdstest.Context(t), c, "/v3/discovery:clusters", []byte(body))
 		if err != nil {
 			t.Fatal(err)
 		}

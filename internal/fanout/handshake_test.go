@@ -21,6 +21,7 @@ import (
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // Limits per peer count by proven identity, whatever the address and the
@@ -78,7 +79,7 @@ func TestHandshakesThatFail(t *testing.T) {
 	none := c.client()
 	none.Certificates = nil
 	for i, conf := range []*tls.Config{nil, none, c.client(tlstest.Expired()), {RootCAs: c.ca.Pool(), Certificates: newCerts(t).client().Certificates}} {
-		p, err := r.dialTo(addr, conf).NewStream(testContext(t), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/"+aggregated+"/DeltaAggregatedResources")
+		p, err := r.dialTo(addr, conf).NewStream(xdstest.Context(t), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/"+aggregated+"/DeltaAggregatedResources")
 		if err == nil {
 			t.Errorf("%d: a stream: %v", i, p)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // A session that nothing concerns falls behind, since its group does not wake
@@ -265,7 +266,7 @@ func TestP16_HangUp(t *testing.T) {
 	alone := r.dial()
 	stalledOn(r, alone)
 	for state := alone.GetState(); state == connectivity.Ready; state = alone.GetState() {
-		if !alone.WaitForStateChange(testContext(t), state) {
+		if !alone.WaitForStateChange(xdstest.Context(t), state) {
 			t.Fatal("the connection of a client that takes nothing is still open")
 		}
 	}

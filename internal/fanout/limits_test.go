@@ -14,6 +14,7 @@ import (
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // Each limit ends the stream that exceeds it, with its code, reason and
@@ -281,17 +282,7 @@ func (s *Server) streamsOf(node string) (n int) {
 // eventually waits for a state that no event tells.
 func (r *rig) eventually(ok func() bool) {
 	r.t.Helper()
-	deadline := time.NewTimer(10 * time.Second)
-	defer deadline.Stop()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			r.t.Fatal("it never came to it")
-		}
-	}
+	xdstest.Eventually(r.t, "the state", xdstest.Holds(ok))
 }
 
 // inStep reports whether every client has answered all that it was sent.

@@ -19,7 +19,6 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
@@ -28,6 +27,7 @@ import (
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // The models play the histories of one seed, so that they say the same of the
@@ -307,15 +307,7 @@ func newMeters(t testing.TB) *telemetry.Metrics {
 	return m
 }
 
-func (r *rig) dial() *grpc.ClientConn {
-	r.t.Helper()
-	c, err := grpc.NewClient(r.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(func() { _ = c.Close() })
-	return c
-}
+func (r *rig) dial() *grpc.ClientConn { return xdstest.Dial(r.t, r.addr, nil) }
 
 // client is an incremental stream; sotw is the other.
 type client struct {
@@ -328,18 +320,12 @@ type sotw struct {
 	discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
 }
 
-func testContext(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 func (r *rig) delta(c *grpc.ClientConn) *client {
 	r.t.Helper()
 	if c == nil {
 		c = r.dial()
 	}
-	st, err := discoveryv3.NewAggregatedDiscoveryServiceClient(c).DeltaAggregatedResources(testContext(r.t))
+	st, err := discoveryv3.NewAggregatedDiscoveryServiceClient(c).DeltaAggregatedResources(xdstest.Context(r.t))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -351,7 +337,7 @@ func (r *rig) sotw(c *grpc.ClientConn) *sotw {
 	if c == nil {
 		c = r.dial()
 	}
-	st, err := discoveryv3.NewAggregatedDiscoveryServiceClient(c).StreamAggregatedResources(testContext(r.t))
+	st, err := discoveryv3.NewAggregatedDiscoveryServiceClient(c).StreamAggregatedResources(xdstest.Context(r.t))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -429,16 +415,12 @@ func (r *rig) wantEnd(c *client, code codes.Code, reason telemetry.Reason) {
 // client before its stream's handler has counted.
 func (r *rig) counted(reason telemetry.Reason, n int) {
 	r.t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	late := time.After(10 * time.Second)
-	for got := r.count(reason); got != n; got = r.count(reason) {
-		select {
-		case <-tick.C:
-		case <-late:
-			r.t.Fatalf("%s was counted %d times, want %d", reason, got, n)
+	xdstest.Eventually(r.t, reason.String(), func() error {
+		if got := r.count(reason); got != n {
+			return fmt.Errorf("counted %d times, want %d", got, n)
 		}
-	}
+		return nil
+	})
 }
 
 // count is how often something was refused for this reason, as metrics say.

@@ -19,6 +19,7 @@ import (
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 func mustIdentity(t *testing.T, text string) *expr.Predicate {
@@ -54,7 +55,7 @@ type plain struct {
 
 func (r *rig) stream(c *grpc.ClientConn, v xds.Variant, service string, methods [2]string) *plain {
 	r.t.Helper()
-	st, err := c.NewStream(testContext(r.t), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/"+service+"/"+methods[v])
+	st, err := c.NewStream(xdstest.Context(r.t), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/"+service+"/"+methods[v])
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"xdsrelay/config"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // rekeyed has these rules in force and the keys computed anew, all at once.
@@ -384,7 +385,7 @@ func TestP5_RekeyEndsPolls(t *testing.T) {
 	ask := func(cluster, version string) <-chan *reply {
 		out := make(chan *reply, 1)
 		go func() {
-			got, err := r.post(testContext(t), c, "/v3/discovery:clusters", asEnvoy(t, envoyPoll(in(cluster), xds.ClusterType, version)))
+			got, err := r.post(xdstest.Context(t), c, "/v3/discovery:clusters", asEnvoy(t, envoyPoll(in(cluster), xds.ClusterType, version)))
 			if err != nil {
 				t.Error(err)
 			}

@@ -9,6 +9,7 @@ import (
 	"xdsrelay/config"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // A poll that is held ends with 403 when another identity rule would not let it in, as
@@ -22,7 +23,7 @@ func TestP6_HeldPollsEndWithWhoMayPoll(t *testing.T) {
 		out := make(chan *reply, 1)
 		go func() {
 			n := &corev3.Node{Id: id, Cluster: "edge"}
-			got, err := r.post(testContext(t), c, "/v3/discovery:clusters", asEnvoy(t, envoyPoll(n, xds.ClusterType, version)))
+			got, err := r.post(xdstest.Context(t), c, "/v3/discovery:clusters", asEnvoy(t, envoyPoll(n, xds.ClusterType, version)))
 			if err != nil {
 				t.Error(err)
 			}

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // What an origin says of a name that a poll asks for is news, and stands in the
@@ -23,7 +24,7 @@ func TestP39_ErrorsInPolls(t *testing.T) {
 	if len(m.ResourceErrors) > 0 {
 		t.Fatalf("errors: %v", m.ResourceErrors)
 	}
-	held := r.begin(testContext(t), c, xds.EndpointType, m.VersionInfo, "a", "b")
+	held := r.begin(xdstest.Context(t), c, xds.EndpointType, m.VersionInfo, "a", "b")
 	r.waiting(1)
 
 	// Details of a type that this program does not know have no JSON.

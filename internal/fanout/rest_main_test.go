@@ -19,6 +19,7 @@ import (
 	"xdsrelay/config"
 	_ "xdsrelay/internal/anytypes"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // restRig is a rig that is polled.
@@ -120,7 +121,7 @@ func envoyPoll(n *corev3.Node, url xds.TypeURL, version string, names ...string)
 // ask polls for a type, with this version, and waits for the reply.
 func (r *restRig) ask(c *http.Client, url xds.TypeURL, version string, names ...string) *reply {
 	r.t.Helper()
-	return <-r.begin(testContext(r.t), c, url, version, names...)
+	return <-r.begin(xdstest.Context(r.t), c, url, version, names...)
 }
 
 // begin polls; the channel has the reply, nil if there was none.
@@ -153,7 +154,7 @@ func (r *restRig) refuse(c *http.Client, url xds.TypeURL, given string, names ..
 	r.t.Helper()
 	q := envoyPoll(node("n"), url, "", names...)
 	q.ResponseNonce, q.ErrorDetail = given, &rpcstatus.Status{Code: 3, Message: "no"}
-	return r.send(testContext(r.t), c, q)
+	return r.send(xdstest.Context(r.t), c, q)
 }
 
 // response reads a reply with resources, as Envoy does.

@@ -13,6 +13,7 @@ import (
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // snapshot makes one of a type; wild says that it answers the wildcard.
@@ -106,7 +107,7 @@ func TestP71_HeldUntilAChange(t *testing.T) {
 			g.publish(update(t, xds.EndpointType, "a", "b", "c"), update(t, xds.ClusterType, "x"))
 			c := r.web(protocol)
 			m := r.response(r.ask(c, xds.EndpointType, "", "a", "b"))
-			held := r.begin(testContext(t), c, xds.EndpointType, m.VersionInfo, "a", "b")
+			held := r.begin(xdstest.Context(t), c, xds.EndpointType, m.VersionInfo, "a", "b")
 			r.waiting(1)
 			g.publish(update(t, xds.EndpointType, "c=2"))
 			g.publish(update(t, xds.ClusterType, "y"))
@@ -156,8 +157,8 @@ func TestP71_FirstWaits(t *testing.T) {
 	r := newREST(t, nil)
 	g := r.house.group("edge")
 	c := r.web("h2c")
-	clusters := r.begin(testContext(t), c, xds.ClusterType, "")
-	routes := r.begin(testContext(t), c, xds.RouteType, "", "a", "b")
+	clusters := r.begin(xdstest.Context(t), c, xds.ClusterType, "")
+	routes := r.begin(xdstest.Context(t), c, xds.RouteType, "", "a", "b")
 	r.waiting(2)
 	named := update(t, xds.ClusterType, "a")
 	named.Wildcard = false
@@ -244,7 +245,7 @@ func TestP71_ClientGoes(t *testing.T) {
 	for _, protocol := range protocols {
 		t.Run(protocol, func(t *testing.T) {
 			r := newREST(t, func(o *Options) { o.Limits.Streams = 1 })
-			ctx, cancel := context.WithCancel(testContext(t))
+			ctx, cancel := context.WithCancel(xdstest.Context(t))
 			held := r.begin(ctx, r.web(protocol), xds.ClusterType, "")
 			r.waiting(1)
 			r.eventually(func() bool { return r.members("edge") == 1 })
@@ -278,7 +279,7 @@ func TestP71_Refusal(t *testing.T) {
 		q.ResponseNonce, q.ErrorDetail = nonce, &statuspb.Status{Code: 3, Message: "no"}
 		out := make(chan *reply, 1)
 		go func() {
-			got, err := r.post(testContext(t), c, "/v3/discovery:clusters", asEnvoy(t, q))
+			got, err := r.post(xdstest.Context(t), c, "/v3/discovery:clusters", asEnvoy(t, q))
 			if err != nil {
 				got = nil
 			}
@@ -312,10 +313,10 @@ func TestP71_Drain(t *testing.T) {
 			r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
 			c := r.web(protocol)
 			m := r.response(r.ask(c, xds.ClusterType, ""))
-			current := r.begin(testContext(t), c, xds.ClusterType, m.VersionInfo)
-			nothing := r.begin(testContext(t), r.web(protocol), xds.RouteType, "", "a")
+			current := r.begin(xdstest.Context(t), c, xds.ClusterType, m.VersionInfo)
+			nothing := r.begin(xdstest.Context(t), r.web(protocol), xds.RouteType, "", "a")
 			r.waiting(2)
-			r.srv.Drain(testContext(t), 10*time.Millisecond)
+			r.srv.Drain(xdstest.Context(t), 10*time.Millisecond)
 			if got := <-current; got == nil || got.status != http.StatusNotModified {
 				t.Errorf("%+v", got)
 			}
@@ -323,7 +324,7 @@ func TestP71_Drain(t *testing.T) {
 			if f := r.refused(got, http.StatusServiceUnavailable); f.Reason != telemetry.Draining.String() || got.header.Get("Retry-After") == "" {
 				t.Errorf("%+v %v", f, got.header)
 			}
-			late, err := r.post(testContext(t), r.web(protocol), "/v3/discovery:clusters", asEnvoy(t, &discoveryv3.DiscoveryRequest{}))
+			late, err := r.post(xdstest.Context(t), r.web(protocol), "/v3/discovery:clusters", asEnvoy(t, &discoveryv3.DiscoveryRequest{}))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -19,6 +19,7 @@ import (
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // Each refusal has its status, its reason, which is counted, and a message in
@@ -80,7 +81,7 @@ func TestP72_Refusals(t *testing.T) {
 			if path == "" {
 				path = "/v3/discovery:clusters"
 			}
-			got, err := r.post(testContext(t), r.web("http1"), path, []byte(tc.body))
+			got, err := r.post(xdstest.Context(t), r.web("http1"), path, []byte(tc.body))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -134,7 +135,7 @@ func TestP72_NoPoll(t *testing.T) {
 		"with a coding": {http.MethodPost, "application/json; charset=utf-8", "", http.StatusBadRequest}, // as for its body
 	} {
 		t.Run(name, func(t *testing.T) {
-			req, err := http.NewRequestWithContext(testContext(t), tc.method, r.base+"/v3/discovery:clusters", strings.NewReader("{}"))
+			req, err := http.NewRequestWithContext(xdstest.Context(t), tc.method, r.base+"/v3/discovery:clusters", strings.NewReader("{}"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -175,7 +176,7 @@ func TestP72_Limits(t *testing.T) {
 			stream.ask(xds.ClusterType)
 			stream.want("a ")
 			c := r.web("h2c")
-			held := r.begin(testContext(t), c, xds.RouteType, "", "r")
+			held := r.begin(xdstest.Context(t), c, xds.RouteType, "", "r")
 			r.eventually(func() bool { return r.members("edge") == 2 })
 			got := r.ask(c, xds.ClusterType, "")
 			if f := r.refused(got, tc.status); f.Reason != tc.reason.String() || got.header.Get("Retry-After") == "" {
@@ -203,7 +204,7 @@ func TestP72_EndedByTheGroup(t *testing.T) {
 	r := newREST(t, nil)
 	g := r.house.group("edge")
 	c := r.web("http1")
-	held := r.begin(testContext(t), c, xds.ClusterType, "")
+	held := r.begin(xdstest.Context(t), c, xds.ClusterType, "")
 	r.eventually(func() bool { return r.members("edge") == 1 })
 	end := func() {
 		g.mu.Lock()
@@ -325,7 +326,7 @@ func TestP72_SlowSenders(t *testing.T) {
 	// A poll that is held longer than all this is not slow.
 	c := web.web("http1")
 	m := web.response(web.ask(c, xds.ClusterType, ""))
-	held := web.begin(testContext(t), c, xds.ClusterType, m.VersionInfo)
+	held := web.begin(xdstest.Context(t), c, xds.ClusterType, m.VersionInfo)
 	web.waiting(1)
 	timer := time.NewTimer(300 * time.Millisecond)
 	defer timer.Stop()
@@ -424,7 +425,7 @@ func (r *restRig) stall(protocol string) *http.Response {
 		}
 		return conn, err
 	}
-	req, err := http.NewRequestWithContext(testContext(r.t), http.MethodPost, r.base+"/v3/discovery:clusters",
+	req, err := http.NewRequestWithContext(xdstest.Context(r.t), http.MethodPost, r.base+"/v3/discovery:clusters",
 		strings.NewReader(string(asEnvoy(r.t, envoyPoll(node("slow"), xds.ClusterType, "")))))
 	if err != nil {
 		r.t.Fatal(err)

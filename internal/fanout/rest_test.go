@@ -21,6 +21,7 @@ import (
 	"xdsrelay/config"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // annotated is the path that a service's own definition has for a REST poll:
@@ -94,7 +95,7 @@ func TestP70_Paths(t *testing.T) {
 		})
 	}
 	for _, path := range []string{"/v3/discovery:ads", "/v3/discovery:virtual-hosts", "/v3/discovery", "/", "/v3/discovery:clusters/"} {
-		got, err := r.post(testContext(t), r.web("http1"), path, asEnvoy(t, envoyPoll(node("n"), "", "")))
+		got, err := r.post(xdstest.Context(t), r.web("http1"), path, asEnvoy(t, envoyPoll(node("n"), "", "")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +128,7 @@ func TestP70_Requests(t *testing.T) {
 		"details": `{"resource_names": ["a"], "type_url": "%s", "error_detail": {"code": 3, "details": [{"@type": "acme/X", "x": [1]}]}, "node": {"id": "n", "cluster": "edge"}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := r.post(testContext(t), r.web("h2c"), "/v3/discovery:endpoints", fmt.Appendf(nil, body, xds.EndpointType))
+			got, err := r.post(xdstest.Context(t), r.web("h2c"), "/v3/discovery:endpoints", fmt.Appendf(nil, body, xds.EndpointType))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -351,7 +352,7 @@ func TestP70_AtOnce(t *testing.T) {
 	c := r.web("h2c")
 	var replies []<-chan *reply
 	for range n {
-		replies = append(replies, r.begin(testContext(t), c, xds.ClusterType, ""))
+		replies = append(replies, r.begin(xdstest.Context(t), c, xds.ClusterType, ""))
 	}
 	r.waiting(n)
 	r.eventually(func() bool { return r.members("edge") == 1 })
@@ -409,7 +410,7 @@ func TestP70_Status(t *testing.T) {
 	want(Unanswered, "")
 	r.response(r.ask(c, xds.ClusterType, ""))
 	want(Unanswered, "")
-	ctx, cancel := context.WithCancel(testContext(t))
+	ctx, cancel := context.WithCancel(xdstest.Context(t))
 	held := r.begin(ctx, c, xds.ClusterType, m.VersionInfo)
 	r.waiting(1)
 	r.eventually(func() bool { return r.srv.Clients()[0].Types[0].State == Synced })

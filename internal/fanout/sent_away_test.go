@@ -15,6 +15,7 @@ import (
 	"xdsrelay/config"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // Who is sent away is counted by reason for a minute, with the last one's words, and
@@ -106,7 +107,7 @@ func TestRefusalsOfFirstRequestsNameTheNode(t *testing.T) {
 			if !away() {
 				t.Errorf("%+v", r.srv.SentAway())
 			}
-			r.refused(<-r.beginAs(testContext(t), r.web("http1"), node(of.node), xds.EndpointType, "", of.names...), of.status)
+			r.refused(<-r.beginAs(xdstest.Context(t), r.web("http1"), node(of.node), xds.EndpointType, "", of.names...), of.status)
 			if log.count(`msg="refused a poll" node=`+is+" ") != 1 {
 				t.Error(&log.text)
 			}

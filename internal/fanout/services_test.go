@@ -17,6 +17,7 @@ import (
 	"xdsrelay/config"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // services are the per-type services as go-control-plane's own stubs name them.
@@ -35,7 +36,7 @@ var services = map[string]grpc.ServiceDesc{
 // open opens a stream of a per-type service.
 func (r *rig) open(service, method string) grpc.ClientStream {
 	r.t.Helper()
-	st, err := r.dial().NewStream(testContext(r.t), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/"+service+"/"+method)
+	st, err := r.dial().NewStream(xdstest.Context(r.t), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/"+service+"/"+method)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"xdsrelay/config"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // victims are rules by which everybody has the key of another. The first who asks them
@@ -70,7 +71,7 @@ func TestP5_RulesAndGatesTurnTogetherForPolls(t *testing.T) {
 	r.house.rule(v.key)
 	before := make(chan *reply, 1)
 	go func() {
-		got, err := r.post(testContext(t), r.web("http1"), "/v3/discovery:clusters", asEnvoy(t, envoyPoll(in("edge"), xds.ClusterType, "")))
+		got, err := r.post(xdstest.Context(t), r.web("http1"), "/v3/discovery:clusters", asEnvoy(t, envoyPoll(in("edge"), xds.ClusterType, "")))
 		if err != nil {
 			t.Error(err)
 		}

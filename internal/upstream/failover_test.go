@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // refuse ends so many streams at an origin before any response.
@@ -308,13 +309,7 @@ func TestP56_KeysReturnPaced(t *testing.T) {
 // until waits for what no event tells.
 func (r *relay) until(what string, ok func() bool) {
 	r.t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(patience); !ok(); <-tick.C {
-		if time.Now().After(end) {
-			r.t.Fatalf("waited for %s in vain", what)
-		}
-	}
+	xdstest.Eventually(r.t, what, xdstest.Holds(ok))
 }
 
 // logged is a log to be read while it is written.
@@ -340,13 +335,10 @@ func (l *logged) count(text string) int { return strings.Count(l.String(), text)
 // says waits until the log has a text.
 func (l *logged) says(t *testing.T, text string) {
 	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for end := time.After(patience); l.count(text) == 0; {
-		select {
-		case <-tick.C:
-		case <-end:
-			t.Fatalf("the log does not say %q: %s", text, l)
+	xdstest.Eventually(t, "the log", func() error {
+		if l.count(text) == 0 {
+			return fmt.Errorf("it does not say %q: %s", text, l)
 		}
-	}
+		return nil
+	})
 }

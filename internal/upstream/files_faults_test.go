@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
+	"xdsrelay/internal/xdstest"
 )
 
 // What is wrong with the files of a directory is shown until it is mended, and so is
@@ -20,23 +20,17 @@ func TestP80_FaultsAreShown(t *testing.T) {
 	holds(t, sink, "a=1")
 	shown := func(want ...string) {
 		t.Helper()
-		tick := time.NewTicker(time.Millisecond)
-		defer tick.Stop()
-		for end := time.After(patience); ; {
+		xdstest.Eventually(t, "what is shown", func() error {
 			got := r.client.Origins()[0].Faults
 			same := len(got) == len(want)
-			for i, w := range want {
-				same = same && strings.Contains(fmt.Sprintf("%s: %v", got[i].File, got[i].Err), w)
+			for i := range min(len(got), len(want)) {
+				same = same && strings.Contains(fmt.Sprintf("%s: %v", got[i].File, got[i].Err), want[i])
 			}
-			if same {
-				return
+			if !same {
+				return fmt.Errorf("%v, want %q", got, want)
 			}
-			select {
-			case <-tick.C:
-			case <-end:
-				t.Fatalf("shown is %v, want %q", got, want)
-			}
-		}
+			return nil
+		})
 	}
 	shown()
 	r.write("bad.yaml", "version_info: 1\nresources: [\n")
