@@ -1,5 +1,6 @@
-// Package xdstest is the kit of the integration tests: go-control-plane as an
-// origin, the built relay as a process, HTTP backends, and waiting for a state.
+// Package xdstest is the kit of the tests: go-control-plane as an origin, an
+// origin and client streams that do what the test says, the built relay as a
+// process, HTTP backends, resources, and waiting for a state.
 //
 // It imports go-control-plane's types and nothing of the relay, so that tests
 // do not share the relay's mistakes.
