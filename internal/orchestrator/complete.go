@@ -12,6 +12,7 @@ import (
 type completion struct {
 	at     time.Time // zero: it is not waited for
 	latest time.Time
+	stream *time.Time // openedAt of the stream that brought the last response
 }
 
 const (
@@ -22,14 +23,15 @@ const (
 	completeLatest = 15 * time.Second
 )
 
-// note takes account of an update before b applies it.
-func (c *completion) note(b *xds.Builder, u *xds.Update) {
+// note takes account of a response, which came on the stream that was opened then, before
+// b applies it. Each stream begins its answer anew.
+func (c *completion) note(b *xds.Builder, u *xds.Update, stream *time.Time) {
 	switch now := time.Now(); {
 	case !u.Wildcard:
 	case !u.Partial:
 		*c = completion{latest: now}
-	case c.latest.IsZero():
-		*c = completion{at: now.Add(completeAfter), latest: now.Add(completeLatest)}
+	case c.latest.IsZero() || !c.at.IsZero() && stream != c.stream:
+		*c = completion{at: now.Add(completeAfter), latest: now.Add(completeLatest), stream: stream}
 	case !c.at.IsZero() && b.Adds(u):
 		if c.at = now.Add(completeAfter); c.at.After(c.latest) {
 			c.at = c.latest
@@ -38,25 +40,28 @@ func (c *completion) note(b *xds.Builder, u *xds.Update) {
 }
 
 // complete publishes which answers to wildcards are complete by now. While the stream is
-// down the rest cannot come, so the wait goes on. A new stream has its time to answer.
+// down the rest cannot come, so the wait goes on. A new stream has completeLatest for its
+// first response.
 func (g *Group) complete(now time.Time) {
 	for _, v := range g.views {
 		c := &v.completion
 		if c.at.IsZero() || now.Before(c.at) {
 			continue
 		}
-		switch l := v.at(true); {
-		case l != nil && !l.connected():
-			*c = completion{at: now.Add(completeAfter), latest: now.Add(completeLatest)}
-			continue
-		case l != nil && !l.spoken.Load() && now.Before(c.latest):
-			c.at = now.Add(completeAfter)
-			continue
+		if l := v.at(true); l != nil {
+			opened := l.openedAt.Load()
+			if !l.connected() || opened != c.stream && now.Before(opened.Add(completeLatest)) {
+				c.at = now.Add(completeAfter)
+				continue
+			}
 		}
 		c.at = time.Time{}
 		v.builder.Complete()
 		if v.snapshot(g.gen + 1) {
 			g.stale(now)
+		}
+		if v.keeper != nil {
+			v.keeper.completed()
 		}
 	}
 }

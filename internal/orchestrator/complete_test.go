@@ -103,3 +103,101 @@ func TestP67_TheWildcardOfASotWOrigin(t *testing.T) {
 		equal(t, "complete", c.State().Snapshot(cds).Complete, true)
 	})
 }
+
+// A deletion that takes effect later (P36) is no response: it completes no answer.
+func TestP67_ADelayedDeletionCompletesNothing(t *testing.T) {
+	bubble(t, func(o *Options) { o.RemovalDelay = 5 * time.Second }, func(w *world) {
+		other := w.join("web", cds).want("*")
+		other.Routed()
+		c := w.join("web", cds)
+		c.Subscribe(c.Intern(&xds.Subscription{Wildcard: true, HasState: true}))
+		f := w.feed("web")
+		f.reached()
+		f.part(t, cds, "a", "b")
+		other.acks(cds)
+		pass(time.Second)
+		f.hand(t, xds.Update{Type: cds, Origin: "origin", Version: "v2", Wildcard: true, Partial: true, Received: time.Now(), Removed: []string{"b"}})
+		f.failed()
+		pass(20 * time.Second)
+		if s := c.State().Snapshot(cds); s.Complete || s.Len() != 1 {
+			t.Errorf("complete %v with %d resources, though the origin is away", s.Complete, s.Len())
+		}
+	})
+}
+
+// A new stream begins the answer anew. A response of another type says nothing about it.
+func TestP67_ANewStreamBeginsAnew(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		c := w.join("web", cds)
+		c.Subscribe(c.Intern(&xds.Subscription{Wildcard: true, HasState: true}))
+		w.join("web", eds).want("*")
+		f := w.feed("web")
+		f.reached()
+		f.part(t, cds, "a")
+		pass(time.Second)
+		f.failed()
+		pass(time.Second)
+		f.reached()
+		f.part(t, eds, "l")
+		complete := func(want bool) {
+			t.Helper()
+			if got := c.State().Snapshot(cds).Complete; got != want {
+				t.Errorf("complete is %v, want %v", got, want)
+			}
+		}
+		pass(5 * time.Second)
+		complete(false)
+		f.part(t, cds, "a", "b")
+		pass(completeAfter - time.Second)
+		complete(false)
+		pass(completeAfter)
+		complete(true)
+	})
+}
+
+// An origin may have nothing to say on a new stream, so the wait for it is bounded.
+func TestP67_ANewStreamThatSaysNothing(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		c := w.join("web", cds).want("*")
+		f := w.feed("web")
+		f.reached()
+		f.part(t, cds, "a")
+		f.failed()
+		f.reached()
+		pass(completeLatest + 2*completeAfter)
+		if !c.State().Snapshot(cds).Complete {
+			t.Error("never complete")
+		}
+	})
+}
+
+// A part of an answer replaces nothing in the store. It is stored once it is complete.
+func TestP66_APartIsNotStored(t *testing.T) {
+	dir := t.TempDir()
+	life(t, dir, func(w *world) {
+		c := w.join("web", cds).want("*")
+		f := w.feed("web")
+		f.reached()
+		f.part(t, cds, "a", "b", "c", "d")
+		c.takes() // before it is complete
+		pass(20 * time.Second)
+	})
+	life(t, dir, func(w *world) {
+		c := w.join("web", cds).want("*")
+		f := w.feed("web")
+		f.reached()
+		f.part(t, cds, "a")
+		c.takes()
+		f.failed()
+		pass(5 * time.Second)
+	})
+	life(t, dir, func(w *world) {
+		c := w.join("web", cds).want("*")
+		f := w.feed("web")
+		f.failed()
+		pass(20 * time.Second)
+		if n := c.State().Snapshot(cds).Len(); n != 4 {
+			t.Errorf("%d of 4 are served from the store", n)
+		}
+	})
+}

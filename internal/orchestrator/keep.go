@@ -25,6 +25,9 @@ type keeper struct {
 	group  *Group
 	view   *view
 	newest atomic.Pointer[xds.Snapshot] // that was put; nil: none
+	// partial is the newest that was acknowledged while the answer to the wildcard was not
+	// complete; nil: none.
+	partial atomic.Pointer[xds.Snapshot]
 }
 
 // newKeeper returns nil where nothing is stored: Secrets are on no disk (P6).
@@ -36,8 +39,13 @@ func newKeeper(g *Group, v *view) *keeper {
 }
 
 // acked stores a generation, unless a newer one was stored, or part of it comes from
-// the store itself.
+// the store itself. A part of an answer to a wildcard (P67) waits until it is complete.
 func (k *keeper) acked(s *xds.Snapshot) {
+	if s.Answered && !s.Complete {
+		k.partial.Store(s)
+		k.completed()
+		return
+	}
 	for {
 		was := k.newest.Load()
 		if s == was || s.Stale || was != nil && was.Gen >= s.Gen {
@@ -47,6 +55,16 @@ func (k *keeper) acked(s *xds.Snapshot) {
 			k.group.opts.Store.Put(k.group.key, k.view.typ.URL, s, k)
 			return
 		}
+	}
+}
+
+// completed stores what is held if the answer to the wildcard is complete by now, and its
+// content was acknowledged before it was.
+func (k *keeper) completed() {
+	held := k.view.held.Load()
+	if p := k.partial.Load(); p != nil && held.Complete && p.Alike(held) {
+		k.partial.Store(nil)
+		k.acked(held)
 	}
 }
 

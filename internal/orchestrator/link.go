@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/upstream"
@@ -23,6 +24,8 @@ type link struct {
 	// Safe for concurrent use.
 	status atomic.Pointer[upstream.Status]
 	spoken atomic.Bool // a response has come on the stream that is open
+	// openedAt is when the newest stream was opened. Each stream has its own pointer.
+	openedAt atomic.Pointer[time.Time]
 
 	// Owned by the group's goroutine.
 	sent *xds.Interest    // to the stream
@@ -35,6 +38,7 @@ var _ upstream.Sink = (*link)(nil)
 func newLink(g *Group, first *link) *link {
 	l := &link{group: g, sent: new(xds.Interest)}
 	l.status.Store(new(upstream.Status))
+	l.openedAt.Store(new(time.Time))
 	l.seen = l.status.Load()
 	var beside Stream
 	if first != nil {
@@ -74,6 +78,10 @@ func (l *link) Update(ctx context.Context, u xds.Update) (changed bool, err erro
 
 // Status implements upstream.Sink.
 func (l *link) Status(s upstream.Status) {
+	if s.Connected && !s.Spoken && s.SilentSince.IsZero() { // a stream was opened
+		now := time.Now()
+		l.openedAt.Store(&now)
+	}
 	l.spoken.Store(s.Connected && (s.Spoken || l.spoken.Load()))
 	if s.Connected {
 		l.group.reached.Store(true) // another status may come before the group looks

@@ -77,7 +77,6 @@ func (v *view) take(u xds.Update, delay time.Duration) {
 	if names := v.servedByWildcard(&u); len(names) > 0 {
 		v.builder.Apply(xds.Update{Type: u.Type, Origin: u.Origin, Removed: names, Received: u.Received})
 	}
-	v.completion.note(v.builder, &u)
 	v.builder.Apply(u)
 }
 
@@ -160,7 +159,8 @@ func (v *view) remove(now time.Time, delay time.Duration, stateGen uint64) bool 
 	v.removals.sweep()
 	changed := false
 	for _, wildcard := range []bool{true, false} {
-		u := xds.Update{Type: v.typ.URL, Origin: v.part(wildcard).Origin(), Wildcard: wildcard, Received: now}
+		// Partial: it is no response, so it says nothing about the rest (P67).
+		u := xds.Update{Type: v.typ.URL, Origin: v.part(wildcard).Origin(), Wildcard: wildcard, Partial: true, Received: now}
 		for at, w := range v.removals.waiting {
 			if at.wildcard != wildcard || now.Before(w.since.Add(delay)) {
 				continue

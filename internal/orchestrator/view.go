@@ -106,6 +106,7 @@ func (v *view) apply(from *link, u xds.Update, delay time.Duration, stateGen uin
 	v.admit(&u)
 	was := v.held.Load()
 	first = was == nil || u.Wildcard && !was.Answered || !u.Wildcard && v.news(&u, was)
+	v.completion.note(v.builder, &u, from.openedAt.Load())
 	v.take(u, delay)
 	noRoom := v.builder.NoRoom()
 	v.meters.Failures[telemetry.Kept].Add(len(u.Errors) - noRoom)
