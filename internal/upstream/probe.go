@@ -23,8 +23,8 @@ type probe struct {
 }
 
 const (
-	// probeTimeout ends a probe when nothing comes for so long: other keys wait for
-	// its place.
+	// probeTimeout ends a probe when no other type is answered for so long: other keys
+	// wait for its place.
 	probeTimeout = time.Minute
 	// lastACK is how long a probe stays open after the last answer, so that the
 	// origin receives the acknowledgement.
@@ -88,9 +88,11 @@ func (s *Stream) probeOnce(ctx context.Context, at *site) (unanswered []string, 
 
 // answer says that the origin answered a part of a type.
 func (p *probe) answer(of partOf) {
-	p.quiet.Reset(probeTimeout)
 	p.mu.Lock()
-	p.answered[of] = true
+	if !p.answered[of] { // what is answered again brings the probe no nearer to its end
+		p.answered[of] = true
+		p.quiet.Reset(probeTimeout)
+	}
 	p.mu.Unlock()
 	p.check()
 }

@@ -110,10 +110,10 @@ func (s *Stream) counters(typ xds.TypeURL) *telemetry.Type {
 // (P56). It returns an error only if the sink did. While nothing is wanted no
 // stream is opened.
 func (s *Stream) Run(ctx context.Context) error {
+	defer s.choice.set(nil, true)
 	if !s.awaitInterest(ctx) {
 		return nil
 	}
-	defer s.choice.set(nil, true)
 	at, wait := s.first(ctx), time.Duration(0)
 	s.sink.Status(Status{Origin: at.name})
 	for {
