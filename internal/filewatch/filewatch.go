@@ -24,7 +24,7 @@ const (
 )
 
 // Run calls changed at once, and then each time that a file of paths() is another one, or has
-// another size or modification time, than at the call before. A path may be a directory: its
+// another size, modification time or permissions, than at the call before. A path may be a directory: its
 // modification time changes with the names in it. Run and its calls use one goroutine. Run
 // returns nil when ctx ends.
 func Run(ctx context.Context, log *slog.Logger, paths func() []string, changed func()) error {
@@ -142,13 +142,14 @@ func Look(paths []string) State {
 	return out
 }
 
-// Equal reports whether two looks found the same files, with the same sizes and times.
+// Equal reports whether two looks found the same files, with the same sizes, times and
+// permissions.
 func (s State) Equal(o State) bool {
 	return maps.EqualFunc(s, o, func(x, y os.FileInfo) bool {
 		if x == nil || y == nil {
 			return x == y
 		}
-		return os.SameFile(x, y) && x.Size() == y.Size() && x.ModTime().Equal(y.ModTime())
+		return os.SameFile(x, y) && x.Size() == y.Size() && x.Mode() == y.Mode() && x.ModTime().Equal(y.ModTime())
 	})
 }
 
