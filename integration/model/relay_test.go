@@ -24,9 +24,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// What the command line says goes first.
-	if err := flag.Set("rapid.shrinktime", "10s"); err != nil {
-		panic(err)
+	// The defaults of `make test`: the same histories for the same code. The command line goes
+	// first.
+	for name, value := range map[string]string{"rapid.shrinktime": "10s", "rapid.checks": "1000", "rapid.seed": "1"} {
+		if err := flag.Set(name, value); err != nil {
+			panic(err)
+		}
 	}
 	goleak.VerifyTestMain(m)
 }
