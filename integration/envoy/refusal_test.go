@@ -207,7 +207,7 @@ func TestRefusalOfNewCluster(t *testing.T) {
 		s.origin.Put("edge", badCluster("spare", w.source), endpoints("web", xdstest.StartHTTPBackend(t, "green")))
 		tr.reaches("green")
 		refused(t, s.relay, e, csdsAddress, spare)
-		// P36 will have the roll-back at once. Today it comes after removal_delay.
+		// P36: the roll-back does not wait for removal_delay.
 		s.origin.Remove("edge", cds, "spare")
 		waitInStep(e, s.relay)
 		accepted(t, s.relay, e, csdsAddress, spare)

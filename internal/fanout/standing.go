@@ -185,9 +185,8 @@ func (s *Session) unheard(newest *xds.Snapshot) iter.Seq[string] {
 	}
 }
 
-// awaits yields the names, "*" for the wildcard, that sub asks for and of which the
-// origin has said nothing yet. A name that it does not have (P57) is none: in state of the
-// world nothing is sent of it (P31), and who asks for it has all that there is.
+// awaits yields the names, "*" for the wildcard, that sub asks for and that the origin has not
+// answered yet.
 func awaits(sub *xds.Subscription, newest *xds.Snapshot) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		if sub.Wildcard && !newest.AnswersWildcard(sub) && !yield(wildcard) {

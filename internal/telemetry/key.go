@@ -159,7 +159,7 @@ func (m *Metrics) makeType(index int, key string) *Type {
 		NotModified: m.counter("downstream_not_modified_total", "REST polls that were answered that nothing is new.", with()),
 		LeftOut:     m.counter("downstream_json_left_out_total", "Resources that lost fields on their way into JSON, since this program does not know them.", with()),
 		Stale:       m.counter("downstream_stale_requests_total", "Requests passed over for their nonce.", with()),
-		Oversized:   m.counter("downstream_oversized_total", "Responses and resources that a client was not sent for their size.", with()),
+		Oversized:   m.counter("downstream_oversized_total", "Responses that were not sent because they are over the size limit.", with()),
 		Coalesced:   m.counter("coalesced_total", "Changes that were merged into a newer one before they were sent to a client.", with()),
 		Propagation: Histogram{to: m.propagation.With(with())},
 		Unasked:     m.counter("upstream_unasked_total", "Resources of an origin dropped because nobody asked for them.", with()),

@@ -96,7 +96,6 @@ const (
 	WrongType                   // a resource of another type
 	Nameless                    // a resource without a name
 	InvalidName                 // longer than 2 KiB, or no UTF-8 (P28)
-	UnknownName                 // an unwrapped resource whose name cannot be read (P3)
 	ManyAliases                 // a resource with more aliases than an index is to have (P26)
 	TooLarge                    // over the limit of a response (P59)
 	faults
@@ -109,7 +108,6 @@ var faultNames = [faults]string{
 	WrongType:      "wrong_type",
 	Nameless:       "nameless",
 	InvalidName:    "invalid_name",
-	UnknownName:    "unknown_name",
 	ManyAliases:    "many_aliases",
 	TooLarge:       "too_large",
 }
@@ -127,8 +125,6 @@ const (
 	NoResponse
 	// Ended: the stream ended, by the origin or an error, after a response.
 	Ended
-	// TimedOut: no stream was open within first_answer_timeout.
-	TimedOut
 	// Switched: another origin serves from now on.
 	Switched
 	// Returned: an origin that is preferred to it serves again.
@@ -140,7 +136,6 @@ var reconnectNames = [reconnects]string{
 	Unreachable: "unreachable",
 	NoResponse:  "no_response",
 	Ended:       "ended",
-	TimedOut:    "timed_out",
 	Switched:    "switched",
 	Returned:    "returned",
 }

@@ -16,7 +16,7 @@ const (
 	Pending Presence = iota
 	// Present: there is a resource.
 	Present
-	// Absent: the origin said that there is none, or is taken to have (P57).
+	// Absent: the origin said that there is none.
 	Absent
 	// Lapsed: there was one, it is not held any more, and nobody said that it is
 	// gone: its TTL is over (P62), or it was not to be kept (P63). Nothing is sent
