@@ -77,7 +77,8 @@ func TestKilledWhileItWrites(t *testing.T) {
 	dir := t.TempDir()
 	o := origin(t, xdstest.Linear)
 	o.Put("edge", xdstest.Web(1)...)
-	conf := xdstest.Config{"store": map[string]any{"path": dir, "interval": "0s"}}
+	// A SotW origin's answer is complete at once, and stored; a delta origin's after 3 s (P67).
+	conf := xdstest.Config{"store": map[string]any{"path": dir, "interval": "0s"}, "upstream.variant": "sotw"}
 	n := 1
 	for round := range 5 {
 		r := serve(t, o.Address, conf)

@@ -201,7 +201,7 @@ func accepted(t *testing.T, relay *xdstest.Relay, e *envoy, csdsAddress string, 
 // Envoy is in step again.
 func TestRefusalOfNewCluster(t *testing.T) {
 	each(t, adsWays, func(t *testing.T, w way, variant string) {
-		s, e, csdsAddress := refusalScene(t, w, variant, xdstest.Config{"downstream.removal_delay": "1s"})
+		s, e, csdsAddress := refusalScene(t, w, variant, xdstest.Config{"downstream.removal_delay": "10m"})
 		tr := startTraffic(e, "in")
 		spare := refusal{resource: "CDS spare", reason: "ring", diff: "ring_hash_lb_config"}
 		s.origin.Put("edge", badCluster("spare", w.source), endpoints("web", xdstest.StartHTTPBackend(t, "green")))
