@@ -36,21 +36,27 @@ func Run(ctx context.Context, log *slog.Logger, paths func() []string, changed f
 	var seen State
 	var quiet <-chan time.Time // nil: no event since the last look
 	var first time.Time        // the first event since then
+	settled := false           // quiet is over
 	for {
 		if quiet == nil {
 			w.watch(paths()) // before the look: what comes later is an event
-			if now := Look(paths()); seen == nil || !now.Equal(seen) {
-				seen = now
+			now := Look(paths())
+			switch same := seen != nil && now.Equal(seen); {
+			case seen == nil || !same && settled:
+				seen, settled = now, false
 				changed()
 				continue // the call may have changed paths()
+			case !same: // found without an event: a file may be incomplete
+				quiet, first = time.After(Quiet), time.Now()
 			}
+			settled = false
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-poll.C: // while events come, the files may be incomplete
 		case <-quiet:
-			quiet = nil
+			quiet, settled = nil, true
 		case <-w.errors(): // an overflow of events, for example
 			quiet, first = time.After(Quiet), time.Now()
 		case <-w.events():
