@@ -16,9 +16,9 @@ func TestP28_ContextParameters(t *testing.T) {
 		one, two := c.client("one"), c.client("two")
 		one.sub(rds, base+"?x&y")
 		two.sub(rds, base+"?y&x")
-		c.site.await(c, rds, "the request for both names", func(r request) bool {
-			return holds(r.names, base+"?y&x")
-		})
+		for _, name := range []string{base + "?x&y", base + "?y&x"} {
+			c.site.await(c, rds, "the request for "+name, func(r request) bool { return holds(r.names, name) })
+		}
 		up := c.site.stream(c, 1)
 		up.reply(c, rds, "1", base+"?y&x=v")
 		two.take(rds, base+"?y&x=v")
