@@ -90,6 +90,7 @@ func TestChanges(t *testing.T) {
 			must(t, os.Rename(r.in("..data_tmp"), r.in("..data")))
 		}},
 		{"a write behind the symlink", func() { r.write("..v2/mounted", "22") }},
+		{"other permissions", func() { must(t, os.Chmod(r.in("plain"), 0o640)) }},
 		{"a removal", func() { must(t, os.Remove(r.in("plain"))) }},
 		{"a return", func() { r.write("plain", "3") }},
 		{"two writes", func() { r.write("plain", "4"); r.write("..v2/mounted", "4") }},

@@ -514,3 +514,25 @@ func TestP56_ConnectingTakesLessWhereThereIsAnother(t *testing.T) {
 		t.Errorf("%v with one origin, %v with two", one, two)
 	}
 }
+
+// An answer that comes again brings a probe no nearer to its end: it gives its place to other keys.
+func TestP56_AnswersAgainDoNotKeepAProbe(t *testing.T) {
+	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
+		first, second := n.origin("one"), n.origin("two")
+		_, sink, b := n.relay(v, "one", "two").failOver(first, second, all(cds), all(lds))
+		b.send(resp{typ: cds, res: clusters("a")})
+		b.send(resp{typ: lds, res: clusters("l")})
+		sink.untilNames(t, lds, "l")
+		probe := first.serve(2)
+		for i := range 3 {
+			if probe.Context().Err() != nil {
+				return
+			}
+			probe.send(resp{typ: cds, version: fmt.Sprint(i), res: clusters("a")})
+			time.Sleep(probeTimeout/2 + time.Second)
+		}
+		if probe.Context().Err() == nil {
+			t.Error("the probe stays open")
+		}
+	})
+}
