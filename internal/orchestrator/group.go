@@ -161,10 +161,11 @@ func (g *Group) loop(ctx context.Context) {
 			g.apply(u)
 			g.drain()
 		}
-		if g.step(time.Now()) {
+		now := time.Now()
+		if g.step(now) {
 			return
 		}
-		timer.Reset(g.wait(time.Now()))
+		timer.Reset(g.wait(now)) // the same time: what came due since is still to be done
 	}
 }
 
