@@ -22,7 +22,7 @@ func studyArrive(ctx context.Context, o *options) (*study, error) {
 	rounds := min(o.rounds, arrivals)
 	s := &study{
 		What:    fmt.Sprintf("%d clients arrive at once, and want %d bytes each; %d rounds, in turn", o.load.Clients, o.load.Bytes, rounds),
-		Columns: []string{"until all in step ms", "× bare", "CPU ms", "× less than gcp", "RSS MB"},
+		Columns: []string{"until all in step ms", "× bare", "CPU ms", "× less than snapshot", "× less than linear", "RSS MB"},
 	}
 	var all []*contender
 	defer stopAll(&all)
@@ -56,7 +56,7 @@ func studyArrive(ctx context.Context, o *options) (*study, error) {
 	for _, c := range all {
 		s.add(c.name,
 			many(column(c.name, elapsed)), quotients(column(c.name, elapsed), column(nameBare, elapsed)),
-			many(column(c.name, cpu)), quotients(column(nameGCP, cpu), column(c.name, cpu)),
+			many(column(c.name, cpu)), quotients(column(nameSnapshot, cpu), column(c.name, cpu)), quotients(column(nameLinear, cpu), column(c.name, cpu)),
 			many(column(c.name, func(a arrival) float64 { return a.resident })))
 	}
 	return s, nil

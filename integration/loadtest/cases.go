@@ -28,7 +28,7 @@ const goalTimes = 3
 var (
 	relayAlone = []string{nameRelay}
 	grpcs      = []string{nameBare, nameRelay}
-	answering  = []string{nameBare, nameRelay, nameGCP}
+	answering  = []string{nameBare, nameRelay, nameSnapshot, nameLinear}
 )
 
 var loadCases = []loadCase{

@@ -23,10 +23,11 @@ const roleArg = "child-of-loadtest"
 
 // Roles of children.
 const (
-	roleGCP   = "go-control-plane"
-	roleBare  = "bare"
-	roleRaw   = "raw"
-	roleCrowd = "clients"
+	roleSnapshot = "snapshot cache"
+	roleLinear   = "linear cache"
+	roleBare     = "bare"
+	roleRaw      = "raw"
+	roleCrowd    = "clients"
 )
 
 // command is a line from the parent to a child.
@@ -211,8 +212,10 @@ func asChild(args []string) int {
 	}
 	var err error
 	switch role, settings := args[0], []byte(args[1]); role {
-	case roleGCP:
-		err = serveGCP(settings)
+	case roleSnapshot:
+		err = serveGCP(settings, snapshotCache)
+	case roleLinear:
+		err = serveGCP(settings, linearCache)
 	case roleBare:
 		err = serveBare(settings)
 	case roleRaw:

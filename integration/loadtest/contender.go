@@ -55,11 +55,12 @@ type entry struct {
 
 // The baselines by which ratios are given.
 const (
-	nameRaw   = "raw TCP"
-	nameBare  = "bare gRPC"
-	nameRelay = "relay"
-	nameGCP   = "go-control-plane"
-	nameOther = "other relay"
+	nameRaw      = "raw TCP"
+	nameBare     = "bare gRPC"
+	nameRelay    = "relay"
+	nameSnapshot = "gcp snapshot"
+	nameLinear   = "gcp linear"
+	nameOther    = "other relay"
 )
 
 // other is the contender of -against.
@@ -86,7 +87,8 @@ var entries = []entry{
 	{nameRaw, "the same bytes written to each socket, a goroutine each", ofRole(nameRaw, roleRaw)},
 	{nameBare, "grpc-go with the shared bytes, no protocol state", ofRole(nameBare, roleBare)},
 	{nameRelay, "this relay, one delta stream to a go-control-plane origin", startRelay},
-	{nameGCP, "go-control-plane's server and snapshot cache", ofRole(nameGCP, roleGCP)},
+	{nameSnapshot, "go-control-plane's server and snapshot cache", ofRole(nameSnapshot, roleSnapshot)},
+	{nameLinear, "go-control-plane's server and linear cache, which shares encoded responses", ofRole(nameLinear, roleLinear)},
 }
 
 // ofRole starts a contender that is a child of this program.
@@ -170,7 +172,7 @@ func (c *contender) awaitOf(ctx context.Context, crowd *child, n int) (round, er
 	}
 	want := c.load.size(n)
 	most := want*12/10 + 500
-	if c.name == nameGCP {
+	if c.name == nameSnapshot {
 		// In SotW it repeats all that a client asked for.
 		most = max(most, c.load.size(0)*12/10+500)
 	}

@@ -78,8 +78,8 @@ func TestShortRun(t *testing.T) {
 		t.Fatalf("%d contenders, want %d", len(r.Contenders), len(entries)+1)
 	}
 	for _, c := range r.Contenders {
-		if len(c.Samples) != o.rounds || c.ElapsedToRaw == nil || c.LessCPUThanGCP == nil || c.CPUToOther == nil {
-			t.Errorf("%s: %d samples, ratios %v, %v and %v", c.Name, len(c.Samples), c.ElapsedToRaw, c.LessCPUThanGCP, c.CPUToOther)
+		if len(c.Samples) != o.rounds || c.ElapsedToRaw == nil || c.LessCPUThanSnapshot == nil || c.LessCPUThanLinear == nil || c.CPUToOther == nil {
+			t.Errorf("%s: %d samples, ratios %v, %v, %v and %v", c.Name, len(c.Samples), c.ElapsedToRaw, c.LessCPUThanSnapshot, c.LessCPUThanLinear, c.CPUToOther)
 		}
 		for _, s := range c.Samples {
 			if s.Elapsed <= 0 || s.Latency < s.Elapsed || s.CPU <= 0 || s.Resident <= 0 {

@@ -55,7 +55,7 @@ func startRelay(ctx context.Context, o *options) (*contender, error) {
 	}
 	plain := o.load
 	plain.TLS, plain.Ahead = nil, true
-	origin, hello, err := startRole(ctx, "origin", roleGCP, plain)
+	origin, hello, err := startRole(ctx, "origin", roleSnapshot, plain)
 	if err != nil {
 		return nil, err
 	}

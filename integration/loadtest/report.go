@@ -80,19 +80,20 @@ type result struct {
 	What    string   `json:"what"`
 	Samples []sample `json:"samples"`
 
-	ElapsedMS      spread  `json:"elapsed_ms"`
-	LatencyMS      spread  `json:"latency_ms"`
-	CPUMS          spread  `json:"cpu_ms"`
-	CPUPerSendUS   float64 `json:"cpu_per_send_us"`
-	AllocPerSend   spread  `json:"allocated_per_send"`
-	ResidentMB     spread  `json:"resident_mb"`
-	ElapsedToRaw   *spread `json:"elapsed_to_raw,omitempty"`
-	CPUToRaw       *spread `json:"cpu_to_raw,omitempty"`
-	LessCPUThanGCP *spread `json:"less_cpu_than_go_control_plane,omitempty"`
-	ElapsedToBare  *spread `json:"elapsed_to_bare,omitempty"`
-	CPUToBare      *spread `json:"cpu_to_bare,omitempty"`
-	ElapsedToOther *spread `json:"elapsed_to_other,omitempty"`
-	CPUToOther     *spread `json:"cpu_to_other,omitempty"`
+	ElapsedMS           spread  `json:"elapsed_ms"`
+	LatencyMS           spread  `json:"latency_ms"`
+	CPUMS               spread  `json:"cpu_ms"`
+	CPUPerSendUS        float64 `json:"cpu_per_send_us"`
+	AllocPerSend        spread  `json:"allocated_per_send"`
+	ResidentMB          spread  `json:"resident_mb"`
+	ElapsedToRaw        *spread `json:"elapsed_to_raw,omitempty"`
+	CPUToRaw            *spread `json:"cpu_to_raw,omitempty"`
+	LessCPUThanSnapshot *spread `json:"less_cpu_than_snapshot_cache,omitempty"`
+	LessCPUThanLinear   *spread `json:"less_cpu_than_linear_cache,omitempty"`
+	ElapsedToBare       *spread `json:"elapsed_to_bare,omitempty"`
+	CPUToBare           *spread `json:"cpu_to_bare,omitempty"`
+	ElapsedToOther      *spread `json:"elapsed_to_other,omitempty"`
+	CPUToOther          *spread `json:"cpu_to_other,omitempty"`
 }
 
 func newReport(o *options, samples map[string][]sample, args []string) report {
@@ -103,7 +104,7 @@ func newReport(o *options, samples map[string][]sample, args []string) report {
 	if r.Load.TLS != nil {
 		r.Load.TLS = new(secured) // its files are gone
 	}
-	raw, bare, gcp, other := samples[nameRaw], samples[nameBare], samples[nameGCP], samples[nameOther]
+	raw, bare, other := samples[nameRaw], samples[nameBare], samples[nameOther]
 	for _, e := range o.entries() {
 		s := samples[e.name]
 		if len(s) == 0 {
@@ -117,13 +118,14 @@ func newReport(o *options, samples map[string][]sample, args []string) report {
 			AllocPerSend: of(s, func(s sample) float64 { return s.Allocated }, 1),
 			ResidentMB:   of(s, func(s sample) float64 { return float64(s.Resident) }, 1e-6),
 
-			ElapsedToRaw:   ratio(s, raw, elapsed),
-			CPUToRaw:       ratio(s, raw, cpuTime),
-			ElapsedToBare:  ratio(s, bare, elapsed),
-			CPUToBare:      ratio(s, bare, cpuTime),
-			ElapsedToOther: ratio(s, other, elapsed),
-			CPUToOther:     ratio(s, other, cpuTime),
-			LessCPUThanGCP: ratio(gcp, s, cpuTime),
+			ElapsedToRaw:        ratio(s, raw, elapsed),
+			CPUToRaw:            ratio(s, raw, cpuTime),
+			ElapsedToBare:       ratio(s, bare, elapsed),
+			CPUToBare:           ratio(s, bare, cpuTime),
+			ElapsedToOther:      ratio(s, other, elapsed),
+			CPUToOther:          ratio(s, other, cpuTime),
+			LessCPUThanSnapshot: ratio(samples[nameSnapshot], s, cpuTime),
+			LessCPUThanLinear:   ratio(samples[nameLinear], s, cpuTime),
 		}
 		res.CPUPerSendUS = res.CPUMS.Median * 1e3 / float64(o.load.Clients)
 		r.Contenders = append(r.Contenders, res)
@@ -169,11 +171,11 @@ func (r *report) table(w io.Writer) error {
 		return r.Study.table(w)
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "server\telapsed ms\t× raw\t× bare\tfrom trigger ms\tCPU ms\t× raw\tµs/send\t× less than gcp\talloc B/send\tRSS MB\tCPU × bare\telapsed × other\tCPU × other")
+	fmt.Fprintln(t, "server\telapsed ms\t× raw\t× bare\tfrom trigger ms\tCPU ms\t× raw\tµs/send\t× less than snapshot\t× less than linear\talloc B/send\tRSS MB\tCPU × bare\telapsed × other\tCPU × other")
 	for _, c := range r.Contenders {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.1f\t%s\t%s\t%.0f\t%s\t%s\t%s\n", c.Name,
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.1f\t%s\t%s\t%s\t%.0f\t%s\t%s\t%s\n", c.Name,
 			c.ElapsedMS.text(0), c.ElapsedToRaw.text(2), c.ElapsedToBare.text(2), c.LatencyMS.text(0),
-			c.CPUMS.text(0), c.CPUToRaw.text(2), c.CPUPerSendUS, c.LessCPUThanGCP.text(1),
+			c.CPUMS.text(0), c.CPUToRaw.text(2), c.CPUPerSendUS, c.LessCPUThanSnapshot.text(1), c.LessCPUThanLinear.text(1),
 			c.AllocPerSend.text(0), c.ResidentMB.Median, c.CPUToBare.text(2), c.ElapsedToOther.text(2), c.CPUToOther.text(2))
 	}
 	return t.Flush()

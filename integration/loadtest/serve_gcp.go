@@ -20,17 +20,14 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// serveGCP is go-control-plane's server with its snapshot cache, with the gRPC
-// options of that project's own example. It is a contender, and the relay's
-// origin.
-func serveGCP(settings []byte) error {
+// serveGCP is go-control-plane's server with one of its caches, with the gRPC options of
+// that project's own example. With the snapshot cache it is the relay's origin too.
+func serveGCP(settings []byte, with func(load) (cache.Cache, prepare)) error {
 	var l load
 	if err := json.Unmarshal(settings, &l); err != nil {
 		return err
 	}
-	// In its mode for ADS it does not answer who asks for a part of the names.
-	snapshots := cache.NewSnapshotCache(l.Names == 0, byCluster{}, nil)
-	prepare := l.snapshots(snapshots)
+	resources, prepare := with(l)
 	if err := prepare.now(0); err != nil {
 		return err
 	}
@@ -47,9 +44,50 @@ func serveGCP(settings []byte) error {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 5 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 30 * time.Second, PermitWithoutStream: true}),
 	)...)
-	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, server.NewServer(context.Background(), snapshots, nil))
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, server.NewServer(context.Background(), resources, nil))
 	go func() { _ = g.Serve(lis) }() // until the process ends
 	return obeyAsServer(lis, prepare)
+}
+
+// snapshotCache has a snapshot for each key.
+func snapshotCache(l load) (cache.Cache, prepare) {
+	// In its mode for ADS it does not answer a request for a part of the names.
+	c := cache.NewSnapshotCache(l.Names == 0, byCluster{}, nil)
+	return c, l.snapshots(c)
+}
+
+// linearCache has a linear cache of one type for each key.
+func linearCache(l load) (cache.Cache, prepare) {
+	mux := &cache.MuxCache{
+		Classify:      func(r *cache.Request) string { return r.GetNode().GetCluster() },
+		ClassifyDelta: func(r *cache.DeltaRequest) string { return r.GetNode().GetCluster() },
+		Caches:        make(map[string]cache.Cache),
+	}
+	var caches []*cache.LinearCache
+	for i := range max(l.Keys, 1) {
+		first := make(map[string]types.Resource)
+		for _, r := range l.resources(0) {
+			first[r.name] = l.own(r.Message, i)
+		}
+		c := cache.NewLinearCache(l.typ(), cache.WithInitialResources(first))
+		mux.Caches[l.nodeCluster(i)] = c
+		caches = append(caches, c)
+	}
+	name := clusterName(0) // it changes
+	return mux, func(n int) (func() error, error) {
+		changed := make([]types.Resource, len(caches))
+		for i := range changed {
+			changed[i] = l.own(l.resource(0, n).Message, i)
+		}
+		return func() error {
+			for i, c := range caches {
+				if err := c.UpdateResource(name, changed[i]); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, nil
+	}
 }
 
 // snapshots prepares those of all keys.

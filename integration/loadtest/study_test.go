@@ -154,7 +154,7 @@ func TestUntilRest(t *testing.T) {
 // Clients that share a connection are told apart.
 func TestStreamsOfOneConnection(t *testing.T) {
 	o := small(t)
-	o.relay, o.only = relay(t), []string{nameRelay, nameGCP}
+	o.relay, o.only = relay(t), []string{nameRelay, nameSnapshot}
 	o.load = load{Clients: 25, Bytes: 3000, Streams: 10}
 	if n := o.load.connections(); n != 3 {
 		t.Errorf("%d connections", n)
@@ -223,7 +223,7 @@ func TestUnwanted(t *testing.T) {
 
 func TestArrive(t *testing.T) {
 	s := studied(t, loadCase{name: "small", load: load{Clients: 30, Bytes: 5000}, study: studyArrive})
-	for _, row := range []string{nameBare, nameRelay, nameGCP} {
+	for _, row := range []string{nameBare, nameRelay, nameSnapshot} {
 		s.positive(t, row, s.Columns...)
 	}
 }
