@@ -479,6 +479,19 @@ var good = map[string]func(s *script){
 		h.get(Cluster, "d", "one-d")
 		h.get(Cluster, "c", "one", "d", "one-d")
 	},
+	"a route without its cluster, while clusters wait for a complete answer": func(s *script) {
+		s.publish("x", Cluster, "c", "one")
+		s.open("C", 1, "b", SotW).ask(Cluster).get(Cluster, "c", "one")
+		s.restart("a", 2)
+		s.publish("x", Cluster, "c", "one", "d", "one-d")
+		d := s.open("D", 1, "a", Delta).ask(Cluster)
+		d.process = 2
+		d.get(Cluster, "c", "one", "d", "one-d")
+		h := s.open("C", 2, "a", SotW).ask(Cluster).ask(Route, "r")
+		h.process = 2
+		s.publish("x", Route, "r", "to-d")
+		h.route("to-d", "d")
+	},
 	"a removal after the names were given up": func(s *script) {
 		s.publish("x", Endpoint, "c", "one")
 		h := s.open("C", 1, "a", Delta).ask(Endpoint, "c", "d")

@@ -274,6 +274,9 @@ func (c *checker) references(s *stream, e *Event) {
 	if e.Type != Route || sub == nil || !sub.wild {
 		return
 	}
+	if s.variant == SotW && sub.brings && !s.clusters && c.upstream[s.relay] == Delta {
+		return // its first clusters wait until the origin's answer is complete (P67), and routes do not wait for them (P35)
+	}
 	for _, route := range slices.Sorted(maps.Keys(e.Refs)) {
 		for _, name := range e.Refs[route] {
 			if c.clusters[s.client][name] {
