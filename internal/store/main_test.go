@@ -3,7 +3,6 @@ package store
 import (
 	"bytes"
 	"context"
-	"log/slog"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,37 +28,20 @@ var web = xds.NewKey("web")
 type rig struct {
 	*Store
 	t       *testing.T
-	log     *logged
+	log     *xdstest.Log
 	metrics *telemetry.Metrics
 	stop    func() // ends Run, and waits for it
 	hurry   func()
 }
 
-type logged struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
-func options(t testing.TB, dir string) (Options, *logged, *telemetry.Metrics) {
+func options(t testing.TB, dir string) (Options, *xdstest.Log, *telemetry.Metrics) {
 	t.Helper()
 	m, err := telemetry.New(telemetry.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := new(logged)
-	return Options{Path: dir, Metrics: &m.Store, Log: slog.New(slog.NewTextHandler(log, nil))}, log, m
+	log := new(xdstest.Log)
+	return Options{Path: dir, Metrics: &m.Store, Log: log.Logger()}, log, m
 }
 
 // opened is a store that runs in a bubble; edit may be nil.

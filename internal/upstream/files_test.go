@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // dirRig is a directory, a client whose origin it is, and what it logged.
@@ -24,14 +24,11 @@ type dirRig struct {
 	client *Client
 	ctx    context.Context
 	wg     sync.WaitGroup
-
-	mu     sync.Mutex
-	log    []string
-	logged chan struct{} // closed and replaced at every line
+	log    xdstest.Log
 }
 
 func newDirRig(t *testing.T, dir string) *dirRig {
-	return &dirRig{t: t, dir: dir, logged: make(chan struct{})}
+	return &dirRig{t: t, dir: dir}
 }
 
 // run runs a client from now on; the directory need not be there.
@@ -41,7 +38,7 @@ func (r *dirRig) run() {
 	c, err := New(Options{
 		Origins: []OriginOptions{{Name: "files", Address: "file://" + dir}},
 		Backoff: Backoff{Base: time.Millisecond, Max: 20 * time.Millisecond},
-		Log:     slog.New(slog.NewTextHandler(r, nil)),
+		Log:     r.log.Logger(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -55,41 +52,6 @@ func (r *dirRig) run() {
 		}
 	})
 	t.Cleanup(func() { cancel(); r.wg.Wait() })
-}
-
-// Write takes a line of the log.
-func (r *dirRig) Write(line []byte) (int, error) {
-	r.mu.Lock()
-	r.log = append(r.log, string(line))
-	was := r.logged
-	r.logged = make(chan struct{})
-	r.mu.Unlock()
-	close(was)
-	return len(line), nil
-}
-
-var _ io.Writer = (*dirRig)(nil)
-
-// untilLogged waits for a line with all parts, from the line at on, and returns
-// the number of the next.
-func (r *dirRig) untilLogged(at int, parts ...string) int {
-	r.t.Helper()
-	timeout := time.After(20 * time.Second)
-	for {
-		r.mu.Lock()
-		lines, more := slices.Clone(r.log), r.logged
-		r.mu.Unlock()
-		for i, l := range lines[min(at, len(lines)):] {
-			if !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(l, p) }) {
-				return at + i + 1
-			}
-		}
-		select {
-		case <-more:
-		case <-timeout:
-			r.t.Fatalf("waited for %q in vain; logged\n%s", parts, strings.Join(lines, ""))
-		}
-	}
 }
 
 // key runs a stream with this interest.
@@ -325,19 +287,19 @@ func TestP80_TheDirectoryIsSwapped(t *testing.T) {
 
 	// Gone at once with all that is in it: what was read stays.
 	must(t, os.Remove(r.dir))
-	at := r.untilLogged(0, "not readable", "current")
+	at := r.log.Until(t, 0, "not readable", "current")
 	holds(t, wild, "a=3")
 	late, _ := r.key(named(cds, "a")) // and is served to others
 	holds(t, late, "a=3")
 	must(t, os.Mkdir(r.dir, 0o755)) // it is there, and empty, as what nothing is mounted on
-	r.untilLogged(at, "what was read stays", "no file in it is served")
+	r.log.Until(t, at, "what was read stays", "no file in it is served")
 	holds(t, wild, "a=3")
 	must(t, os.WriteFile(r.path("README.md"), nil, 0o644))
 	later, _ := r.key(named(cds, "a"))
 	holds(t, later, "a=3")
-	at = r.untilLogged(0, "what was read stays", "no file in it is served")
+	at = r.log.Until(t, 0, "what was read stays", "no file in it is served")
 	r.write("c.yaml", clustersFile("4", "a=4"))
-	r.untilLogged(at, "readable again", "current")
+	r.log.Until(t, at, "readable again", "current")
 	holds(t, wild, "a=4")
 	holds(t, late, "a=4")
 	// Who means that there is nothing says so in a file.
@@ -366,32 +328,29 @@ func TestP80_BrokenAndMended(t *testing.T) {
 		{strings.Replace(clustersFile("2", "a=2"), "type_url: "+clusterURL, "type_url: some/thing", 1), "a.yaml", "another type"},
 	} {
 		r.write("a.yaml", c.text)
-		at = r.untilLogged(at, "refused", c.place, c.says, "level=WARN", "origin=files")
+		at = r.log.Until(t, at, "refused", c.place, c.says, "level=WARN", "origin=files")
 		// The other file is followed meanwhile, and tells when it has been.
 		b := fmt.Sprintf("b=%d", at)
 		r.write("b.yaml", clustersFile("2", b))
 		holds(t, wild, "a=1", b)
 	}
-	r.mu.Lock()
-	refused := strings.Count(strings.Join(r.log, ""), "another type")
-	r.mu.Unlock()
-	if refused != 1 {
-		t.Errorf("one fault was reported %d times", refused)
+	if n := r.log.Count("another type"); n != 1 {
+		t.Errorf("one fault was reported %d times", n)
 	}
 	if len(removedEver(wild))+len(removedEver(byName)) > 0 {
 		t.Error("something was removed")
 	}
 	r.write("a.yaml", clustersFile("3", "a=3"))
-	r.untilLogged(at, "readable again", "a.yaml")
+	r.log.Until(t, at, "readable again", "a.yaml")
 	holds(t, byName, "a=3")
 
 	// A file that was never valid has nothing to keep, and hinders nobody.
 	r.write("c.json", "{")
-	r.untilLogged(at, "refused", "c.json")
+	r.log.Until(t, at, "refused", "c.json")
 	must(t, os.Symlink("nowhere", r.path("d.yaml")))
-	r.untilLogged(at, "refused", "d.yaml")
+	r.log.Until(t, at, "refused", "d.yaml")
 	must(t, syscall.Mkfifo(r.path("e.yaml"), 0o644))
-	r.untilLogged(at, "refused", "e.yaml", "no regular file")
+	r.log.Until(t, at, "refused", "e.yaml", "no regular file")
 	r.write("a.yaml", clustersFile("4", "a=4"))
 	holds(t, byName, "a=4")
 }
@@ -408,14 +367,14 @@ func TestP80_TheSameNameInTwoFiles(t *testing.T) {
 	holds(t, wild, "a=1", "b=1", "x=b")
 
 	r.write("a.yaml", clustersFile("2", "a=2", "x=a")) // at odds with b.yaml, though earlier by name
-	at := r.untilLogged(0, "refused", "a.yaml", "the same name twice", "b.yaml")
+	at := r.log.Until(t, 0, "refused", "a.yaml", "the same name twice", "b.yaml")
 	r.write("b.yaml", clustersFile("2", "x=b", "b=2"))
 	holds(t, wild, "a=1", "b=2", "x=b")
 	r.write("b.yaml", clustersFile("3", "b=3")) // lets x go: no fault any more
 	holds(t, wild, "a=2", "b=3", "x=a")
-	r.untilLogged(at, "readable again", "a.yaml")
+	r.log.Until(t, at, "readable again", "a.yaml")
 	r.write("b.yaml", clustersFile("3", "b=3", "x=b"))
-	r.untilLogged(at, "refused", "b.yaml", "the same name twice", "a.yaml")
+	r.log.Until(t, at, "refused", "b.yaml", "the same name twice", "a.yaml")
 	must(t, os.Remove(r.path("a.yaml")))
 	holds(t, wild, "b=3", "x=b")
 	if slices.Contains(removedEver(wild), "x") {
@@ -541,10 +500,8 @@ func TestP80_OneWatchForAllKeys(t *testing.T) {
 			t.Error("keys have copies of their own")
 		}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if log := strings.Join(r.log, ""); strings.Contains(log, "refused") {
-		t.Error(log)
+	if r.log.Count("refused") > 0 {
+		t.Error(&r.log)
 	}
 }
 

@@ -116,8 +116,8 @@ func TestP80_BrokenFromTheStart(t *testing.T) {
 			}
 			r.run()
 			wild, _ := r.key(all(cds))
-			at := r.untilLogged(0, "level=WARN", "refused", "nothing of it is served", "d.yaml")
-			r.untilLogged(0, "not served", "d.yaml")
+			at := r.log.Until(t, 0, "level=WARN", "refused", "nothing of it is served", "d.yaml")
+			r.log.Until(t, 0, "not served", "d.yaml")
 			wild.mu.Lock()
 			if n := len(wild.updates); n > 0 {
 				t.Errorf("answered by %d updates", n)
@@ -125,10 +125,10 @@ func TestP80_BrokenFromTheStart(t *testing.T) {
 			wild.mu.Unlock()
 			must(t, os.Remove(r.path("d.yaml")))
 			holds(t, wild, "a=1")
-			r.untilLogged(at, "level=INFO", r.dir)
+			r.log.Until(t, at, "level=INFO", r.dir)
 			// Later, one that is broken takes nothing away.
 			r.write("d.yaml", "x: [")
-			r.untilLogged(at, "refused", "nothing of it is served", "d.yaml")
+			r.log.Until(t, at, "refused", "nothing of it is served", "d.yaml")
 			r.write("c.yaml", clustersFile("1", "a=2"))
 			holds(t, wild, "a=2")
 			if got := removedEver(wild); len(got) > 0 {
@@ -151,10 +151,10 @@ func TestP80_DanglingLinks(t *testing.T) {
 	wild, _ := r.key(all(cds))
 	holds(t, wild, "a=1", "b=1")
 	must(t, os.Remove(filepath.Join(r.path("..1"), "b.yaml")))
-	at := r.untilLogged(0, "level=WARN", "refused, its last valid content stays", "b.yaml")
+	at := r.log.Until(t, 0, "level=WARN", "refused, its last valid content stays", "b.yaml")
 	holds(t, wild, "a=1", "b=1")
 	must(t, os.Remove(r.path("b.yaml")))
-	r.untilLogged(at, "level=INFO", "file of an origin is gone", "b.yaml")
+	r.log.Until(t, at, "level=INFO", "file of an origin is gone", "b.yaml")
 	holds(t, wild, "a=1")
 }
 
@@ -181,9 +181,9 @@ func TestP80_WhatIsNotValidYetTakesNothingAway(t *testing.T) {
 	wild, _ := r.key(all(cds))
 	holds(t, wild, "a=1")
 	must(t, os.Rename(r.path("a.yaml"), r.path("b.gone")))
-	at := r.untilLogged(0, "what was read stays", "no file in it is served")
+	at := r.log.Until(t, 0, "what was read stays", "no file in it is served")
 	r.write("b.yaml", "type_url: [\n")
-	r.untilLogged(at, "what was read stays", "b.yaml")
+	r.log.Until(t, at, "what was read stays", "b.yaml")
 	holds(t, wild, "a=1")
 	late, _ := r.key(all(cds))
 	holds(t, late, "a=1")

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tracing/otlptest"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -29,26 +29,9 @@ var (
 // rig is a tracer that runs.
 type rig struct {
 	*Tracer
-	log    *lines
+	log    *xdstest.Log
 	meters *telemetry.Metrics
 	stop   func()
-}
-
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 func newRig(t *testing.T, endpoint string, sample float64) *rig {
@@ -57,8 +40,8 @@ func newRig(t *testing.T, endpoint string, sample float64) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{log: new(lines), meters: m}
-	r.Tracer, err = New(Options{Endpoint: endpoint, Sample: sample, Replica: "relay-1", Version: "v1", Metrics: m, Log: slog.New(slog.NewTextHandler(r.log, nil))})
+	r := &rig{log: new(xdstest.Log), meters: m}
+	r.Tracer, err = New(Options{Endpoint: endpoint, Sample: sample, Replica: "relay-1", Version: "v1", Metrics: m, Log: r.log.Logger()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,7 +296,7 @@ func TestARefusalIsToldOnceInAWhile(t *testing.T) {
 		r.update(time.Now(), fmt.Sprint(i))
 	}
 	r.stop()
-	if n := strings.Count(r.log.String(), "traces cannot be sent"); n != 1 {
+	if n := r.log.Count("traces cannot be sent"); n != 1 {
 		t.Errorf("told %d times:\n%s", n, r.log)
 	}
 	if failed, no := r.spans(t, "failed"), r.spans(t, "no_room"); failed == 0 || failed+no != 8000 {
