@@ -33,7 +33,7 @@ func TestP6_WithdrawnAuthorityKeepsNoAccess(t *testing.T) {
 	was, is := tlstest.NewAuthority(t), tlstest.NewAuthority(t)
 	cert, key := was.Pair(t, tlstest.Loopback()).Write(t, dir, "relay")
 	ca := tlstest.File(t, dir, "ca.crt", was.PEM())
-	g := newReloadRigOf(t, fmt.Sprintf("name: r\nupstream: {origins: [{address: 'file:%s'}]}\nadmin: {address: '127.0.0.1:0', token_file: token}\n"+
+	g := newReloadFixtureOf(t, fmt.Sprintf("name: r\nupstream: {origins: [{address: 'file:%s'}]}\nadmin: {address: '127.0.0.1:0', token_file: token}\n"+
 		"downstream:\n  address: 127.0.0.1:0\n  drain: 0s\n  max_connection_age: 100ms\n  identity: node.id in peer.uri_sans\n  tls: {cert_file: %s, key_file: %s, client_ca_file: %s}\n", filepath.Join(dir, "origin"), cert, key, ca))
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -90,7 +90,7 @@ func TestReloadOfListenersOfOneText(t *testing.T) {
 		const l = "  - {address: '127.0.0.1:0', identity: 'node.id == %q'}\n"
 		return head + fmt.Sprintf(l, first) + fmt.Sprintf(l, second)
 	}
-	g := newReloadRigOf(t, two("a", "b"))
+	g := newReloadFixtureOf(t, two("a", "b"))
 	in := func() (out string) {
 		for _, e := range g.r.down {
 			for _, id := range []string{"a", "b", "c"} {

@@ -24,8 +24,8 @@ const cds, eds = xds.ClusterType, xds.EndpointType
 
 var web = xds.NewKey("web")
 
-// rig is a store with its log.
-type rig struct {
+// storeFixture is a store that runs, with its log.
+type storeFixture struct {
 	*Store
 	t       *testing.T
 	log     *xdstest.Log
@@ -45,7 +45,7 @@ func options(t testing.TB, dir string) (Options, *xdstest.Log, *telemetry.Metric
 }
 
 // opened is a store that runs in a bubble; edit may be nil.
-func opened(t *testing.T, dir string, edit func(*Options)) *rig {
+func opened(t *testing.T, dir string, edit func(*Options)) *storeFixture {
 	t.Helper()
 	o, log, m := options(t, dir)
 	if edit != nil {
@@ -59,7 +59,7 @@ func opened(t *testing.T, dir string, edit func(*Options)) *rig {
 	hurry, now := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx, hurry) }()
-	r := &rig{Store: s, t: t, log: log, metrics: m, hurry: now}
+	r := &storeFixture{Store: s, t: t, log: log, metrics: m, hurry: now}
 	r.stop = sync.OnceFunc(func() {
 		defer now()
 		cancel()
@@ -124,7 +124,7 @@ func resource(t testing.TB, typ xds.TypeURL, name, content string) *xds.Resource
 
 // holds is what a loaded type has: "*a" by the wildcard, "a" by name, "*" if the wildcard
 // is answered.
-func (r *rig) holds(key xds.Key, typ xds.TypeURL) string {
+func (r *storeFixture) holds(key xds.Key, typ xds.TypeURL) string {
 	r.t.Helper()
 	got := r.Load(context.Background(), key)[typ]
 	if got == nil {
@@ -156,7 +156,7 @@ func spell(s *xds.Snapshot) string {
 	return strings.Join(out, " ")
 }
 
-func (r *rig) path(typ xds.TypeURL) string {
+func (r *storeFixture) path(typ xds.TypeURL) string {
 	return filepath.Join(r.o.Path, slot{web, typ}.name())
 }
 

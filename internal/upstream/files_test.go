@@ -17,8 +17,8 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// dirRig is a directory, a client whose origin it is, and what it logged.
-type dirRig struct {
+// directoryOrigin is a directory, a client whose origin it is, and what it logged.
+type directoryOrigin struct {
 	t      *testing.T
 	dir    string
 	client *Client
@@ -27,12 +27,12 @@ type dirRig struct {
 	log    xdstest.Log
 }
 
-func newDirRig(t *testing.T, dir string) *dirRig {
-	return &dirRig{t: t, dir: dir}
+func newDirectoryOrigin(t *testing.T, dir string) *directoryOrigin {
+	return &directoryOrigin{t: t, dir: dir}
 }
 
 // run runs a client from now on; the directory need not be there.
-func (r *dirRig) run() {
+func (r *directoryOrigin) run() {
 	t, dir := r.t, r.dir
 	t.Helper()
 	c, err := New(Options{
@@ -55,7 +55,7 @@ func (r *dirRig) run() {
 }
 
 // key runs a stream with this interest.
-func (r *dirRig) key(types ...xds.TypeInterest) (*testSink, *Stream) {
+func (r *directoryOrigin) key(types ...xds.TypeInterest) (*testSink, *Stream) {
 	sink := newTestSink()
 	s := r.client.NewStream("key", nil, sink)
 	s.SetInterest(sink.want(types...))
@@ -74,10 +74,10 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func (r *dirRig) path(name string) string { return filepath.Join(r.dir, name) }
+func (r *directoryOrigin) path(name string) string { return filepath.Join(r.dir, name) }
 
 // write writes a file in place.
-func (r *dirRig) write(name, text string) {
+func (r *directoryOrigin) write(name, text string) {
 	r.t.Helper()
 	must(r.t, os.WriteFile(r.path(name), []byte(text), 0o644))
 }
@@ -132,37 +132,37 @@ func removedEver(s *testSink) (names []string) {
 // However files are replaced, a key with the wildcard and one with names both
 // get it, and by another way the next time.
 func TestP80_EveryWayOfReplacing(t *testing.T) {
-	inPlace := func(r *dirRig, name, text string) { r.write(name, text) }
-	over := func(r *dirRig, name, text string) {
+	inPlace := func(r *directoryOrigin, name, text string) { r.write(name, text) }
+	over := func(r *directoryOrigin, name, text string) {
 		tmp := filepath.Join(r.t.TempDir(), "tmp")
 		must(r.t, os.WriteFile(tmp, []byte(text), 0o644))
 		must(r.t, os.Rename(tmp, r.path(name)))
 	}
-	within := func(r *dirRig, name, text string) { // as renameio does
+	within := func(r *directoryOrigin, name, text string) { // as renameio does
 		must(r.t, os.WriteFile(r.path("."+name+"123"), []byte(text), 0o644))
 		must(r.t, os.Rename(r.path("."+name+"123"), r.path(name)))
 	}
-	editor := func(r *dirRig, name, text string) { // as vi does
+	editor := func(r *directoryOrigin, name, text string) { // as vi does
 		_ = os.Rename(r.path(name), r.path(name+"~"))
 		r.write(name, text)
 		_ = os.Remove(r.path(name + "~"))
 	}
-	again := func(r *dirRig, name, text string) {
+	again := func(r *directoryOrigin, name, text string) {
 		_ = os.Remove(r.path(name))
 		r.write(name, text)
 	}
-	link := func(r *dirRig, name, text string) {
+	link := func(r *directoryOrigin, name, text string) {
 		tmp := r.t.TempDir()
 		must(r.t, os.WriteFile(filepath.Join(tmp, "x"), []byte(text), 0o644))
 		must(r.t, os.Symlink(filepath.Join(tmp, "x"), filepath.Join(tmp, "l")))
 		must(r.t, os.Rename(filepath.Join(tmp, "l"), r.path(name)))
 	}
-	for what, put := range map[string]func(*dirRig, string, string){
+	for what, put := range map[string]func(*directoryOrigin, string, string){
 		"in place": inPlace, "renamed over": over, "renamed within": within, "by an editor": editor,
 		"deleted and written": again, "a symlink": link,
 	} {
 		t.Run(what, func(t *testing.T) {
-			r := newDirRig(t, t.TempDir())
+			r := newDirectoryOrigin(t, t.TempDir())
 			put(r, "c.yaml", clustersFile("1", "a=1", "b=1", "other=1"))
 			r.run()
 			wild, _ := r.key(all(cds))
@@ -221,7 +221,7 @@ func TestP80_EveryWayOfReplacing(t *testing.T) {
 // Kubernetes mounts a ConfigMap as links through ..data, which is swapped: all
 // files change at once, and what moves from one to another is never gone.
 func TestP80_DataSymlinkSwap(t *testing.T) {
-	r := newDirRig(t, t.TempDir())
+	r := newDirectoryOrigin(t, t.TempDir())
 	generation := 0
 	swap := func(files map[string]string) {
 		old := fmt.Sprintf("..gen%d", generation-1) // the one before goes with the next, so that it tells nothing
@@ -260,7 +260,7 @@ func TestP80_DataSymlinkSwap(t *testing.T) {
 // The directory itself may be a link that is swapped, may go, and may come late.
 func TestP80_TheDirectoryIsSwapped(t *testing.T) {
 	base := t.TempDir()
-	r := newDirRig(t, filepath.Join(base, "current"))
+	r := newDirectoryOrigin(t, filepath.Join(base, "current"))
 	version := func(v string, names ...string) {
 		must(t, os.Mkdir(filepath.Join(base, v), 0o755))
 		must(t, os.WriteFile(filepath.Join(base, v, "c.yaml"), []byte(clustersFile(v, names...)), 0o644))
@@ -310,7 +310,7 @@ func TestP80_TheDirectoryIsSwapped(t *testing.T) {
 // A file that cannot be read keeps its last valid content, is reported
 // once, and counts again when it is mended; the others go on.
 func TestP80_BrokenAndMended(t *testing.T) {
-	r := newDirRig(t, t.TempDir())
+	r := newDirectoryOrigin(t, t.TempDir())
 	r.write("a.yaml", clustersFile("1", "a=1"))
 	r.write("b.yaml", clustersFile("1", "b=1"))
 	r.run()
@@ -358,7 +358,7 @@ func TestP80_BrokenAndMended(t *testing.T) {
 // A name in two files: the file that said it first keeps it, the other its last
 // valid content, until they agree.
 func TestP80_TheSameNameInTwoFiles(t *testing.T) {
-	r := newDirRig(t, t.TempDir())
+	r := newDirectoryOrigin(t, t.TempDir())
 	r.write("b.yaml", clustersFile("1", "x=b", "b=1"))
 	r.run()
 	wild, _ := r.key(all(cds))
@@ -385,7 +385,7 @@ func TestP80_TheSameNameInTwoFiles(t *testing.T) {
 // What the files say of several types reaches a key in the order of the types;
 // types without a file are answered too: with nothing, names as absent.
 func TestP80_Types(t *testing.T) {
-	r := newDirRig(t, t.TempDir())
+	r := newDirectoryOrigin(t, t.TempDir())
 	r.write("eds.json", `{"resources":[{"@type":"type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment","cluster_name":"a"}]}`)
 	r.write("cds.yaml", clustersFile("7", "a"))
 	r.run()
@@ -413,7 +413,7 @@ func TestP80_Types(t *testing.T) {
 
 // The origin's version of a type is that of the file which alone gives it.
 func TestP61_VersionsOfFiles(t *testing.T) {
-	r := newDirRig(t, t.TempDir())
+	r := newDirectoryOrigin(t, t.TempDir())
 	r.write("a.yaml", clustersFile("7", "a"))
 	r.write("b.yaml", clustersFile("8", "b"))
 	r.run()
@@ -437,7 +437,7 @@ func TestP61_VersionsOfFiles(t *testing.T) {
 
 // Interest comes and goes; where there is none the stream is closed.
 func TestP80_InterestChanges(t *testing.T) {
-	r := newDirRig(t, t.TempDir())
+	r := newDirectoryOrigin(t, t.TempDir())
 	r.write("c.yaml", clustersFile("1", "a", "b"))
 	r.run()
 	sink, s := r.key(named(cds, "a"))
@@ -472,7 +472,7 @@ func TestP80_OneWatchForAllKeys(t *testing.T) {
 		return n
 	}
 	before := watches()
-	r := newDirRig(t, t.TempDir())
+	r := newDirectoryOrigin(t, t.TempDir())
 	must(t, os.Mkdir(r.path("dir.yaml"), 0o755))
 	r.write("README", "no response")
 	r.write(".hidden.yaml", clustersFile("1", "hidden"))
@@ -521,7 +521,7 @@ func TestP80_Addresses(t *testing.T) {
 
 // An error of the group ends its stream and nobody else's.
 func TestP80_TheGroupIsOver(t *testing.T) {
-	r := newDirRig(t, t.TempDir())
+	r := newDirectoryOrigin(t, t.TempDir())
 	r.write("c.yaml", clustersFile("1", "a=1"))
 	r.run()
 	other, _ := r.key(all(cds))

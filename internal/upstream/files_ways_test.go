@@ -14,7 +14,7 @@ import (
 // What is there of a file that is being written in place may be valid, and is
 // not taken for the whole: nothing of it is removed meanwhile.
 func TestP80_WrittenInSteps(t *testing.T) {
-	r := newDirRig(t, t.TempDir())
+	r := newDirectoryOrigin(t, t.TempDir())
 	before := []string{"a=1", "b=1", "c=1"}
 	r.write("c.yaml", clustersFile("1", before...))
 	r.run()
@@ -55,7 +55,7 @@ func TestP80_WhatALinkLeadsTo(t *testing.T) {
 	must(t, os.Symlink("elsewhere", in("by")))
 	must(t, os.Mkdir(in("xds"), 0o755))
 	must(t, os.Symlink("../by/x.yaml", in("xds/c.yaml")))
-	r := newDirRig(t, in("xds"))
+	r := newDirectoryOrigin(t, in("xds"))
 	r.run()
 	wild, _ := r.key(all(cds))
 	holds(t, wild, "a=1")
@@ -84,7 +84,7 @@ func TestP80_ALinkAboveTheDirectory(t *testing.T) {
 		must(t, os.Rename(filepath.Join(base, "new"), filepath.Join(base, "current")))
 	}
 	put("1")
-	r := newDirRig(t, filepath.Join(base, "current", "config", "xds"))
+	r := newDirectoryOrigin(t, filepath.Join(base, "current", "config", "xds"))
 	r.run()
 	wild, _ := r.key(all(cds))
 	for _, v := range []string{"1", "2", "3"} {
@@ -107,7 +107,7 @@ func TestP80_BrokenFromTheStart(t *testing.T) {
 		"wrong place": "name: a",
 	} {
 		t.Run(what, func(t *testing.T) {
-			r := newDirRig(t, t.TempDir())
+			r := newDirectoryOrigin(t, t.TempDir())
 			r.write("c.yaml", clustersFile("1", "a=1"))
 			if bad == "" {
 				must(t, os.Symlink("missing", r.path("d.yaml")))
@@ -141,7 +141,7 @@ func TestP80_BrokenFromTheStart(t *testing.T) {
 // A symlink that leads nowhere is a file that cannot be read: its content stays and it is
 // reported, until the link goes too.
 func TestP80_DanglingLinks(t *testing.T) {
-	r := newDirRig(t, t.TempDir())
+	r := newDirectoryOrigin(t, t.TempDir())
 	must(t, os.Mkdir(r.path("..1"), 0o755))
 	for _, name := range []string{"a", "b"} {
 		must(t, os.WriteFile(filepath.Join(r.path("..1"), name+".yaml"), []byte(clustersFile("1", name+"=1")), 0o644))
@@ -161,7 +161,7 @@ func TestP80_DanglingLinks(t *testing.T) {
 // A directory that has no file from the start is an origin that is away, so that the last
 // known good is served, and not one that has nothing.
 func TestP80_P53_ADirectoryWithoutFilesIsAway(t *testing.T) {
-	r := newDirRig(t, t.TempDir())
+	r := newDirectoryOrigin(t, t.TempDir())
 	r.run()
 	wild, _ := r.key(all(cds))
 	wild.until(t, "a failure", func() bool {
@@ -175,7 +175,7 @@ func TestP80_P53_ADirectoryWithoutFilesIsAway(t *testing.T) {
 // Nor does a directory that was emptied take anything away as it is filled: not before a file
 // in it is valid.
 func TestP80_WhatIsNotValidYetTakesNothingAway(t *testing.T) {
-	r := newDirRig(t, t.TempDir())
+	r := newDirectoryOrigin(t, t.TempDir())
 	r.write("a.yaml", clustersFile("1", "a=1"))
 	r.run()
 	wild, _ := r.key(all(cds))

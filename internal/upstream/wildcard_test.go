@@ -13,7 +13,7 @@ import (
 // A wildcard that nobody wants any more is of no concern to the other types:
 // the stream goes on, and what still comes is dropped.
 func TestP64_AWildcardThatEndsLeavesTheStreamOpen(t *testing.T) {
-	r := newRig(t, xds.SotW)
+	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(eds, "a"), all(cds), all(rds))
 	r.sent("EDS [a] node", "CDS []", "RDS [*]")
 	r.respond(resp{typ: cds, version: "1", res: clusters("x")})
@@ -31,7 +31,7 @@ func TestP64_AWildcardThatEndsLeavesTheStreamOpen(t *testing.T) {
 	r.respond(resp{typ: rds, version: "2", res: clusters("x", "x")})
 	r.sent("CDS [] version 2 nonce 3", "RDS [*] version 1 nonce 4 NACK")
 
-	d := newRig(t, xds.Delta)
+	d := newProtocolFixture(t, xds.Delta)
 	d.want(named(eds, "a"), all(cds))
 	d.sent("EDS +[a] node", "CDS +[*]")
 	d.respond(resp{typ: cds, res: clusters("x")})
@@ -48,7 +48,7 @@ func TestP64_AWildcardThatEndsLeavesTheStreamOpen(t *testing.T) {
 func TestP64_AWildcardThatEndedTakesANewStreamOnceTheTypeIsWantedAgain(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		for what, again := range map[string]xds.TypeInterest{"names": named(cds, "x"), "the wildcard": all(cds)} {
-			r := newRig(t, v)
+			r := newProtocolFixture(t, v)
 			r.want(named(eds, "a"), all(cds))
 			r.next()
 			r.next()
@@ -61,7 +61,7 @@ func TestP64_AWildcardThatEndedTakesANewStreamOnceTheTypeIsWantedAgain(t *testin
 				t.Errorf("%s on the same stream", what)
 			}
 		}
-		r := newRig(t, v) // nothing at all is wanted: nothing is left asked for long
+		r := newProtocolFixture(t, v) // nothing at all is wanted: nothing is left asked for long
 		r.want(named(eds, "a"), all(cds))
 		r.next()
 		r.next()

@@ -26,21 +26,21 @@ var (
 	cds  = xds.ClusterType
 )
 
-// rig is a tracer that runs.
-type rig struct {
+// tracerFixture is a tracer that runs.
+type tracerFixture struct {
 	*Tracer
 	log    *xdstest.Log
 	meters *telemetry.Metrics
 	stop   func()
 }
 
-func newRig(t *testing.T, endpoint string, sample float64) *rig {
+func newTracerFixture(t *testing.T, endpoint string, sample float64) *tracerFixture {
 	t.Helper()
 	m, err := telemetry.New(telemetry.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{log: new(xdstest.Log), meters: m}
+	r := &tracerFixture{log: new(xdstest.Log), meters: m}
 	r.Tracer, err = New(Options{Endpoint: endpoint, Sample: sample, Replica: "relay-1", Version: "v1", Metrics: m, Log: r.log.Logger()})
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +49,7 @@ func newRig(t *testing.T, endpoint string, sample float64) *rig {
 }
 
 // run runs the tracer; stop ends it and waits.
-func (r *rig) run(t *testing.T) {
+func (r *tracerFixture) run(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
@@ -63,7 +63,7 @@ func (r *rig) run(t *testing.T) {
 }
 
 // spans is the counter of what became of spans.
-func (r *rig) spans(t *testing.T, result string) float64 {
+func (r *tracerFixture) spans(t *testing.T, result string) float64 {
 	t.Helper()
 	families, err := r.meters.Gatherer().Gather()
 	if err != nil {
@@ -81,7 +81,7 @@ func (r *rig) spans(t *testing.T, result string) float64 {
 }
 
 // update plays a response that is applied and published.
-func (r *rig) update(at time.Time, version string) *Update {
+func (r *tracerFixture) update(at time.Time, version string) *Update {
 	if !r.Sampled() {
 		return nil
 	}
@@ -93,13 +93,13 @@ func (r *rig) update(at time.Time, version string) *Update {
 	return u
 }
 
-func (r *rig) ack(at time.Time, node string) {
+func (r *tracerFixture) ack(at time.Time, node string) {
 	r.Acked(&Ack{Node: node, Key: edge, Type: cds, Version: "v1", Nonce: []byte("n"), Received: at, At: time.Now()})
 }
 
 func TestOneSpanForAResponseWithItsSteps(t *testing.T) {
 	c := otlptest.New(t)
-	r := newRig(t, c.Address, 1)
+	r := newTracerFixture(t, c.Address, 1)
 	r.run(t)
 	at := time.Now()
 	r.update(at, "v1")
@@ -132,7 +132,7 @@ func TestOneSpanForAResponseWithItsSteps(t *testing.T) {
 func TestFewAcksAreLinked(t *testing.T) {
 	const clients = 20_000
 	c := otlptest.New(t)
-	r := newRig(t, c.Address, 1)
+	r := newTracerFixture(t, c.Address, 1)
 	r.run(t)
 	at := time.Now()
 	r.update(at, "v1")
@@ -162,7 +162,7 @@ func TestFewAcksAreLinked(t *testing.T) {
 
 func TestAcksHaveABound(t *testing.T) {
 	c := otlptest.New(t)
-	r := newRig(t, c.Address, 1)
+	r := newTracerFixture(t, c.Address, 1)
 	r.run(t)
 	at := time.Now()
 	r.update(at, "v1")
@@ -178,7 +178,7 @@ func TestAcksHaveABound(t *testing.T) {
 func TestSampleIsAShare(t *testing.T) {
 	const n = 100_000
 	for _, share := range []float64{0, .01, .5, 1} {
-		r := newRig(t, "127.0.0.1:1", share)
+		r := newTracerFixture(t, "127.0.0.1:1", share)
 		got := 0
 		for range n {
 			if r.Sampled() {
@@ -193,7 +193,7 @@ func TestSampleIsAShare(t *testing.T) {
 
 // Off, and of what is not traced, nothing is made.
 func TestNothingIsAllocatedForWhatIsNotTraced(t *testing.T) {
-	on := newRig(t, "127.0.0.1:1", 1)
+	on := newTracerFixture(t, "127.0.0.1:1", 1)
 	on.update(time.Now(), "v1")
 	ctx, ack := t.Context(), Ack{Node: "envoy", Key: edge, Type: cds, Received: time.Now().Add(time.Hour), At: time.Now()}
 	for name, tracer := range map[string]*Tracer{"off": nil, "on": on.Tracer} {
@@ -222,7 +222,7 @@ func TestNothingIsAllocatedForWhatIsNotTraced(t *testing.T) {
 
 func TestSecretsAreNotInSpans(t *testing.T) {
 	c := otlptest.New(t)
-	r := newRig(t, c.Address, 1)
+	r := newTracerFixture(t, c.Address, 1)
 	r.run(t)
 	const secret = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQ\n-----END PRIVATE KEY-----"
 	u := r.Begin(time.Now(), About{Key: "Bearer abc123secret", Node: "https://u:hunter2secret@x"})
@@ -248,7 +248,7 @@ func TestSecretsAreNotInSpans(t *testing.T) {
 // What waits at the end is sent, also what ended before anything was sent.
 func TestTheEndSendsWhatWaits(t *testing.T) {
 	c := otlptest.New(t)
-	r := newRig(t, c.Address, 1)
+	r := newTracerFixture(t, c.Address, 1)
 	r.update(time.Now(), "v1")
 	r.run(t)
 	c.Await(t, "xds.update", 1)
@@ -272,7 +272,7 @@ func TestACollectorThatIsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	r := newRig(t, l.Addr().String(), 1)
+	r := newTracerFixture(t, l.Addr().String(), 1)
 	r.run(t)
 	for i := range 3 * maxQueued {
 		r.update(time.Now(), fmt.Sprint(i))
@@ -290,7 +290,7 @@ func TestACollectorThatIsAway(t *testing.T) {
 func TestARefusalIsToldOnceInAWhile(t *testing.T) {
 	c := otlptest.New(t)
 	c.Refuse()
-	r := newRig(t, c.Address, 1)
+	r := newTracerFixture(t, c.Address, 1)
 	r.run(t)
 	for i := range 2000 {
 		r.update(time.Now(), fmt.Sprint(i))
@@ -317,7 +317,7 @@ func TestARefusalIsToldOnceInAWhile(t *testing.T) {
 
 // ACKs are told of the newest updates only.
 func TestOldUpdatesAreForgotten(t *testing.T) {
-	r := newRig(t, "127.0.0.1:1", 1)
+	r := newTracerFixture(t, "127.0.0.1:1", 1)
 	at := time.Now()
 	for i := range 10 * maxRecent {
 		r.update(at.Add(time.Duration(i)), "v")
