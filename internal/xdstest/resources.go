@@ -113,19 +113,12 @@ func Routes(name, cluster string, n int) *routev3.RouteConfiguration {
 		Name: fmt.Sprint("v", n), Domains: []string{"*"}, Routes: []*routev3.Route{RouteTo("/", cluster)}}}}
 }
 
-// Resource is a resource of a type. Each n gives another content.
-func Resource(url string, name string, n int) types.Resource {
-	switch url {
-	case resource.ClusterType:
-		return Cluster(name, n)
-	case resource.EndpointType:
-		return Endpoints(name, 1+n%65535, 1+n/65535)
-	case resource.ListenerType:
-		return Listener(name, name, n)
-	case resource.RouteType:
-		return Routes(name, name, n)
-	}
-	panic("no such type: " + url)
+// ByType makes a resource of a type. Each n gives another content.
+var ByType = map[string]func(name string, n int) types.Resource{
+	resource.ClusterType:  func(name string, n int) types.Resource { return Cluster(name, n) },
+	resource.EndpointType: func(name string, n int) types.Resource { return Endpoints(name, 1+n%65535, 1+n/65535) },
+	resource.ListenerType: func(name string, n int) types.Resource { return Listener(name, name, n) },
+	resource.RouteType:    func(name string, n int) types.Resource { return Routes(name, name, n) },
 }
 
 // Web is what an Envoy and a gRPC client need: listener "in" with routes "in" to cluster "web".
