@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"xdsrelay/internal/xdstest"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -115,10 +116,8 @@ func TestP5_ReloadOfTheNumberOfListenersEnds(t *testing.T) {
 	g := newReloadFixtureOf(t, of(oneListener))
 	hangups := make(chan os.Signal, 1)
 	g.r.reloads.hangups = hangups
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
 	address := g.r.down[0].Addr().String()
-	go func() { done <- g.r.run(ctx, context.Background()) }()
+	stop := xdstest.Run(t, func(ctx context.Context) error { return g.r.run(ctx, context.Background()) })
 	<-g.r.registry.Running()
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -126,7 +125,7 @@ func TestP5_ReloadOfTheNumberOfListenersEnds(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		stop()
-		if err := errors.Join(conn.Close(), <-done); err != nil {
+		if err := conn.Close(); err != nil {
 			t.Error(err)
 		}
 		if text := g.log.String(); !strings.Contains(text, `msg="identity or secrets changed: clients that may not have what they have are ended" moving=0 refused=1 clients=2`) || strings.Contains(text, "rules changed") {

@@ -11,6 +11,7 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
+	"xdsrelay/internal/xdstest"
 )
 
 // running is a relay with this configuration until the test ends; it returns its
@@ -29,15 +30,7 @@ func running(t *testing.T, file string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- r.run(ctx, context.Background()) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	xdstest.Run(t, func(ctx context.Context) error { return r.run(ctx, context.Background()) })
 	return r.adm.Addr().String()
 }
 

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"xdsrelay/internal/xdstest"
+
 	"go.uber.org/goleak"
 )
 
@@ -46,16 +48,8 @@ func newWatchedFiles(t *testing.T) *watchedFiles {
 	r.write("..v1/mounted", "1")
 	r.write("plain", "1")
 	r.paths.Store(&[]string{r.in("mounted"), r.in("plain")})
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error)
-	go func() {
-		done <- Run(ctx, slog.New(slog.DiscardHandler), func() []string { return *r.paths.Load() }, func() { r.calls <- struct{}{} })
-	}()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+	xdstest.Run(t, func(ctx context.Context) error {
+		return Run(ctx, slog.New(slog.DiscardHandler), func() []string { return *r.paths.Load() }, func() { r.calls <- struct{}{} })
 	})
 	r.changed("the start")
 	return r

@@ -5,7 +5,6 @@ import (
 	"context"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,18 +54,10 @@ func opened(t *testing.T, dir string, edit func(*Options)) *storeFixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
 	hurry, now := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx, hurry) }()
+	t.Cleanup(now)
 	r := &storeFixture{Store: s, t: t, log: log, metrics: m, hurry: now}
-	r.stop = sync.OnceFunc(func() {
-		defer now()
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
+	r.stop = xdstest.Run(t, func(ctx context.Context) error { return s.Run(ctx, hurry) })
 	synctest.Wait()
 	return r
 }

@@ -2,12 +2,10 @@ package tracing
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -50,16 +48,7 @@ func newTracerFixture(t *testing.T, endpoint string, sample float64) *tracerFixt
 
 // run runs the tracer; stop ends it and waits.
 func (r *tracerFixture) run(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx) }()
-	r.stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(r.stop)
+	r.stop = xdstest.Run(t, r.Run)
 }
 
 // spans is the counter of what became of spans.
