@@ -3,11 +3,8 @@ package upstream
 import (
 	"testing"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
-	cachev3 "github.com/envoyproxy/go-control-plane/pkg/cache/v3"
-
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // A wildcard that nobody wants any more is of no concern to the other types:
@@ -75,26 +72,16 @@ func TestP64_AWildcardThatEndedTakesANewStreamOnceTheTypeIsWantedAgain(t *testin
 // One type's wildcard comes and goes, the others are served on the same stream.
 func TestP64_AWildcardEndsAtAControlPlane(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
-		clusters := cachev3.NewLinearCache(string(cds), cachev3.WithInitialResources(map[string]types.Resource{"x": &clusterv3.Cluster{Name: "x"}}))
-		endpoints := cachev3.NewLinearCache(string(eds), cachev3.WithInitialResources(map[string]types.Resource{"a": assignment("a", 0)}))
-		both := &cachev3.MuxCache{
-			Classify:      func(r *cachev3.Request) string { return r.GetTypeUrl() },
-			ClassifyDelta: func(r *cachev3.DeltaRequest) string { return r.GetTypeUrl() },
-			Caches:        map[string]cachev3.Cache{string(cds): clusters, string(eds): endpoints},
-		}
-		p := startControlPlane(t, both)
-		r := startRelay(t, Options{Variant: v}, p.address)
+		o := xdstest.StartOrigin(t, xdstest.OriginOptions{Cache: xdstest.Linear})
+		o.Put(noCluster, xdstest.Cluster("x", 1), xdstest.Endpoints("a", 1))
+		r := startRelay(t, Options{Variant: v}, o.Address)
 		stream, sink := r.stream(named(eds, "a"), all(cds))
 		sink.untilNames(t, cds, "x")
 		sink.untilNames(t, eds, "a")
-		if err := endpoints.UpdateResource("b", assignment("b", 0)); err != nil {
-			t.Fatal(err)
-		}
+		o.Put(noCluster, xdstest.Endpoints("b", 1))
 		stream.SetInterest(sink.want(named(eds, "a", "b")))
 		sink.untilNames(t, eds, "a", "b")
-		if err := clusters.UpdateResource("y", &clusterv3.Cluster{Name: "y"}); err != nil {
-			t.Fatal(err)
-		}
+		o.Put(noCluster, xdstest.Cluster("y", 1))
 		opened := func() (n int) {
 			for _, st := range sink.statuses {
 				if st.Connected {
