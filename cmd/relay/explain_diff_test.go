@@ -14,9 +14,8 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// running is a relay with this configuration until the test ends; it returns its
-// admin address.
-func running(t *testing.T, file string) string {
+// load makes a relay of a file, which does not run.
+func load(t testing.TB, file string) *relay {
 	t.Helper()
 	cfg, err := config.Load(file, nil)
 	if err != nil {
@@ -30,6 +29,13 @@ func running(t *testing.T, file string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return r
+}
+
+// running runs a relay until the end of the test, and returns its admin address.
+func running(t *testing.T, file string) string {
+	t.Helper()
+	r := load(t, file)
 	xdstest.Run(t, func(ctx context.Context) error { return r.run(ctx, context.Background()) })
 	return r.adm.Addr().String()
 }

@@ -54,17 +54,7 @@ func operate(t testing.TB, address string) *operated {
 
 func (o *operated) start() {
 	o.Helper()
-	cfg, err := config.Load(filepath.Join(o.dir, "relay.yaml"), nil)
-	if err != nil {
-		o.Fatal(err)
-	}
-	log, level, err := newLog(o.Output(), cfg.Log)
-	if err != nil {
-		o.Fatal(err)
-	}
-	if o.relay, err = newRelay(cfg, log, level); err != nil {
-		o.Fatal(err)
-	}
+	o.relay = load(o, filepath.Join(o.dir, "relay.yaml"))
 	o.admin = o.relay.adm.Addr().String()
 	o.stop = xdstest.Run(o, func(ctx context.Context) error { return o.relay.run(ctx, context.Background()) })
 }

@@ -21,7 +21,6 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
-	"xdsrelay/config"
 	"xdsrelay/internal/xdstest"
 )
 
@@ -96,18 +95,7 @@ func TestRelayRunsAndEnds(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	dir := files(t, map[string]string{"relay.yaml": "upstream: {origins: [{address: 'file:.'}]}\n" +
 		"downstream: {address: '127.0.0.1:0', drain: 0s}\nadmin: {address: ''}\nlog: {level: error}\n"})
-	cfg, err := config.Load(filepath.Join(dir, "relay.yaml"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	log, level, err := newLog(t.Output(), cfg.Log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := newRelay(cfg, log, level)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := load(t, filepath.Join(dir, "relay.yaml"))
 	stop := xdstest.Run(t, func(ctx context.Context) error { return r.run(ctx, context.Background()) })
 	conn, err := grpc.NewClient(r.down[0].Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
