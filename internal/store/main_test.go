@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"path/filepath"
 	"strings"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
@@ -102,11 +100,7 @@ func (v *view) snapshot(wild bool, what ...string) *xds.Snapshot {
 
 func resource(t testing.TB, typ xds.TypeURL, name, content string) *xds.Resource {
 	t.Helper()
-	body := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), name)
-	body = protowire.AppendString(protowire.AppendTag(body, 100, protowire.BytesType), content)
-	wire := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), string(typ))
-	wire = protowire.AppendBytes(protowire.AppendTag(wire, 2, protowire.BytesType), body)
-	r, err := xds.NewResource(xds.TypeOf(typ), name, wire)
+	r, err := xds.NewResource(xds.TypeOf(typ), name, xdstest.NamedAny(string(typ), name, content))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,10 +129,7 @@ func spell(s *xds.Snapshot) string {
 			mark = "*"
 		}
 		for res := range s.Part(wild).Resources {
-			wire := res.Any()
-			at := bytes.LastIndex(wire, protowire.AppendTag(nil, 100, protowire.BytesType))
-			content, _ := protowire.ConsumeString(wire[at+2:])
-			out = append(out, mark+res.Name+"="+content)
+			out = append(out, mark+res.Name+"="+xdstest.ContentOf(res.Any()))
 		}
 	}
 	if s.Answered {
