@@ -125,7 +125,7 @@ var house = map[string]place{
 		"it puts the relay together between pipes, to have its clock",
 	},
 	"integration/robust": {
-		[]string{"internal/xds", "internal/fleet", "integration/robust/check"},
+		[]string{"internal/xds", "internal/fleet", "internal/xdstest", "integration/robust/check"},
 		"it runs the built binary and knows it by what it sends",
 	},
 	"integration/robust/check": {

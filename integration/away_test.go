@@ -70,32 +70,6 @@ func TestP53_OriginDies(t *testing.T) {
 	})
 }
 
-// P53: a key for which nothing came yet waits on an origin that is silent, and
-// is refused for one that is not there; then clients can come again.
-func TestP53_SilentOriginEndsNothing(t *testing.T) {
-	for _, v := range variants {
-		t.Run(v.String(), func(t *testing.T) {
-			t.Parallel()
-			f := xdstest.StartScriptedOrigin(t)
-			r := serve(t, f.Address, xdstest.Config{"upstream.variant": v.String(), "upstream.first_answer_timeout": "100ms"})
-			c := client(t, r.Address, fleet.ClientConfig{Node: node("n", "edge"), Variant: v, Behaviour: fleet.Raw,
-				Subscribe: []fleet.Subscription{{Type: resource.ClusterType}, {Type: resource.EndpointType, Names: []string{"late"}}}})
-			f.WaitType(resource.EndpointType)
-			// Longer than first_answer_timeout: silence says nothing of any name (P57).
-			r.WaitMetric(1, "upstream_silent_streams", "origin", f.Address)
-			<-time.After(300 * time.Millisecond)
-			if c.Absent(resource.EndpointType) != nil {
-				t.Error("the client was told that the name does not exist")
-			}
-			f.Respond(resource.EndpointType, "1", xdstest.Endpoints("late", 1))
-			waitFor(t, c, "what came late", has(xdstest.Endpoints("late", 1)))
-			if n := c.Counters().Streams; n != 1 {
-				t.Errorf("%s needed %d streams", c, n)
-			}
-		})
-	}
-}
-
 // An origin that takes streams and says nothing is counted, shown and told of, once,
 // and until it speaks.
 func TestP53_SilentOriginIsShown(t *testing.T) {

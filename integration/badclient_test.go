@@ -2,7 +2,6 @@ package integration
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -14,7 +13,6 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"xdsrelay/internal/fleet"
-	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
 )
 
@@ -140,109 +138,4 @@ func TestP16_BadClientsDisturbNobody(t *testing.T) {
 	}
 	// What nobody wants any more is not kept (8.): the names of those refused.
 	xdstest.Eventually(t, "the names of refused clients", xdstest.Holds(func() bool { return !r.wants("edge", "EDS", 2) }))
-}
-
-// P5: the answer to a node that maps to nothing says which rules were tried.
-func TestP5_UnmappedNodeIsToldTheRules(t *testing.T) {
-	o := origin(t, xdstest.Snapshot)
-	r := serve(t, o.Address, xdstest.Config{"aggregation.rules": []any{
-		map[string]any{"match": `node.cluster == "edge"`, "key": "node.cluster"},
-		map[string]any{"match": `node.metadata.tenant == "a"`, "key": "node.metadata.tenant"},
-	}})
-	for _, v := range variants {
-		s := xdstest.OpenStream(t, r.Address, methods[v])
-		s.Ask(node("n", "nowhere"), resource.ClusterType) // and no metadata: no match, no error
-		msg := s.WantEnd(codes.PermissionDenied).Message()
-		for _, rule := range []string{`node.cluster == "edge"`, `node.metadata.tenant == "a"`} {
-			if !strings.Contains(msg, rule) && !strings.Contains(msg, "rules[") {
-				t.Errorf("%s: the refusal does not name the rules: %q", v, msg)
-			}
-		}
-	}
-	if _, ever := o.Streams(); ever != 0 {
-		t.Errorf("a refused node cost the origin %d streams", ever)
-	}
-}
-
-// P2: a service for one type takes no other, and needs none to be named.
-func TestP2_ServiceOfOneType(t *testing.T) {
-	o := origin(t, xdstest.Snapshot)
-	o.Put("edge", xdstest.Web(1)...)
-	r := serve(t, o.Address, nil)
-	for _, method := range []string{
-		"/envoy.service.cluster.v3.ClusterDiscoveryService/StreamClusters",
-		"/envoy.service.cluster.v3.ClusterDiscoveryService/DeltaClusters",
-	} {
-		good := xdstest.OpenStream(t, r.Address, method)
-		good.Ask(node("n", "edge"), "")
-		if _, err := good.Receive(); err != nil {
-			t.Errorf("%s: without a type: %v", method, err)
-		}
-		bad := xdstest.OpenStream(t, r.Address, method)
-		bad.Ask(node("n", "edge"), resource.ListenerType)
-		bad.WantEnd(codes.InvalidArgument)
-	}
-	r.WaitMetric(2, "refused_total", "reason", "type_mismatch")
-}
-
-// A type URL that nobody knows is carried as any other (P3), and one that the
-// origin has nothing of disturbs neither its own stream nor others.
-func TestP3_UnknownTypes(t *testing.T) {
-	eachOrigin(t, func(t *testing.T, upstream, kind string) {
-		o := origin(t, kind)
-		o.Put("edge", xdstest.Web(1)...)
-		r := serve(t, o.Address, xdstest.Config{"upstream.variant": upstream})
-		neighbours := envoys(t, r.Address, "edge")
-		waitAll(t, neighbours, "what the origin has", hasAll(xdstest.Web(1)...))
-		for _, typ := range []string{"type.googleapis.com/acme.Unknown", "no type at all", "☃"} {
-			for _, v := range variants {
-				c := client(t, r.Address, fleet.ClientConfig{Node: node("odd-"+v.String(), "edge"), Variant: v, Behaviour: fleet.Raw,
-					Subscribe: []fleet.Subscription{{Type: xds.TypeURL(typ), Names: []string{"a"}}, {Type: resource.ClusterType}}})
-				waitFor(t, c, "a type that is known", has(xdstest.Cluster("web", 1)))
-			}
-		}
-		o.Put("edge", xdstest.Web(2)...)
-		waitAll(t, neighbours, "a change", hasAll(xdstest.Web(2)...))
-		if _, ever := o.Streams(); ever != 1 {
-			t.Errorf("the origin had %d streams, want 1", ever)
-		}
-	})
-}
-
-// A client that asks for more names than it may loses its stream, and those
-// names are not asked for; clients with as many as they may go on.
-func TestNamesPerStreamIsOneClientsLimit(t *testing.T) {
-	o := origin(t, xdstest.Linear)
-	want := names("la-", 20)
-	for i, n := range want {
-		o.Put("edge", xdstest.Endpoints(n, 100+i))
-	}
-	r := serve(t, o.Address, xdstest.Config{"downstream.limits.names_per_stream": 20})
-	for _, v := range variants {
-		good := client(t, r.Address, fleet.ClientConfig{Node: node("good-"+v.String(), "edge"), Variant: v, Behaviour: fleet.Raw,
-			Subscribe: []fleet.Subscription{{Type: resource.EndpointType, Names: want}}})
-		waitFor(t, good, "all that it may ask for", func(c *fleet.Client) bool { return c.Len(resource.EndpointType) == 20 })
-
-		greedy := client(t, r.Address, fleet.ClientConfig{Node: node("greedy-"+v.String(), "edge"), Variant: v, Behaviour: fleet.Raw,
-			Subscribe: []fleet.Subscription{{Type: resource.EndpointType, Names: want}}})
-		waitFor(t, greedy, "all that it may ask for", func(c *fleet.Client) bool { return c.Len(resource.EndpointType) == 20 })
-		before := r.Metric("refused_total", "reason", "names_per_stream")
-		greedy.Subscribe(resource.EndpointType, "one-more-"+v.String())
-		waitFor(t, greedy, "the end of its stream", func(c *fleet.Client) bool { return c.LastError() != nil })
-		r.WaitMetric(before+1, "refused_total", "reason", "names_per_stream")
-		greedy.Disconnect()
-
-		changed := xdstest.Endpoints("la-0", 5000+int(v))
-		o.Put("edge", changed)
-		waitFor(t, good, "a change", has(changed))
-		if n := good.Counters().Streams; n != 1 {
-			t.Errorf("%s needed %d streams", good, n)
-		}
-	}
-	asked := o.Requests(func(q xdstest.Request) bool {
-		return slices.ContainsFunc(q.Names, func(n string) bool { return strings.HasPrefix(n, "one-more") })
-	})
-	if len(asked) > 0 {
-		t.Errorf("the origin was asked for what the client was refused: %+v", asked)
-	}
 }

@@ -34,17 +34,16 @@ func client(t testing.TB, target string, cfg fleet.ClientConfig) *fleet.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- c.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil && !cfg.NoReconnect {
-			t.Errorf("client %s: %v", c.ID(), err)
-		}
+	t.Cleanup(func() { // after its end
 		if v := c.Violations(); len(v) > 0 {
 			t.Errorf("client %s saw the server break the protocol: %q", c.ID(), v)
 		}
+	})
+	xdstest.Run(t, func(ctx context.Context) error {
+		if err := c.Run(ctx); err != nil && !cfg.NoReconnect {
+			return fmt.Errorf("client %s: %w", c.ID(), err)
+		}
+		return nil
 	})
 	return c
 }

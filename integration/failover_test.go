@@ -108,32 +108,6 @@ func TestP53_TheFirstOriginIsNotThere(t *testing.T) {
 	})
 }
 
-// P56: a type's removals apply once the origin that takes over has answered that
-// type.
-func TestP56_RemovalsWaitForTheAnswer(t *testing.T) {
-	eachCombination(t, func(t *testing.T, upstream string, v fleet.Variant) {
-		t.Parallel()
-		first, second := origin(t, xdstest.Linear), xdstest.StartScriptedOrigin(t)
-		first.Put("edge", xdstest.Cluster("a", 1), xdstest.Cluster("b", 1), xdstest.Routes("r", "a", 1))
-		r := serve(t, "", xdstest.Config{"upstream.variant": upstream, "upstream.origins": xdstest.Origins(first.Address, second.Address)})
-		c := client(t, r.Address, fleet.ClientConfig{Node: node("n", "edge"), Variant: v, Behaviour: fleet.Raw,
-			Subscribe: []fleet.Subscription{{Type: resource.ClusterType}, {Type: resource.RouteType, Names: []string{"r"}}}})
-		waitFor(t, c, "what the first origin has", hasAll(xdstest.Cluster("a", 1), xdstest.Cluster("b", 1), xdstest.Routes("r", "a", 1)))
-		first.Stop()
-		second.WaitType(resource.RouteType)
-		second.Respond(resource.RouteType, "1", xdstest.Routes("r", "a", 2))
-		waitFor(t, c, "the second origin's routes", has(xdstest.Routes("r", "a", 2)))
-		if !hasAll(xdstest.Cluster("a", 1), xdstest.Cluster("b", 1))(c) {
-			t.Error("clusters went before the second origin spoke of any")
-		}
-		second.Respond(resource.ClusterType, "2", xdstest.Cluster("a", 2))
-		waitFor(t, c, "the second origin's cluster", has(xdstest.Cluster("a", 2)))
-		if upstream == "sotw" { // in incremental it has to be said
-			waitFor(t, c, "the removal", hasNot(resource.ClusterType, "b"))
-		}
-	})
-}
-
 // P56: a directory may be the origin to turn to.
 func TestP56_ADirectoryToTurnTo(t *testing.T) {
 	eachCombination(t, func(t *testing.T, upstream string, v fleet.Variant) {

@@ -72,62 +72,6 @@ func TestP60_FlowInAllCombinations(t *testing.T) {
 	})
 }
 
-// A removal of a type that is not full-state: incremental clients of an
-// incremental origin hear of it; the others keep what they have (P31, P60).
-func TestP32_RemovalOfANamedResource(t *testing.T) {
-	eachOrigin(t, func(t *testing.T, upstream, kind string) {
-		o := origin(t, kind)
-		o.Put("edge", xdstest.Web(1)...)
-		r := serve(t, o.Address, xdstest.Config{"upstream.variant": upstream})
-		clients := envoys(t, r.Address, "edge")
-		waitAll(t, clients, "what the origin has", hasAll(xdstest.Web(1)...))
-
-		o.Remove("edge", resource.EndpointType, "web")
-		marker := xdstest.Listener("in", "in", 7)
-		o.Put("edge", marker)
-		waitAll(t, clients, "what comes after", has(marker))
-		for _, c := range clients {
-			if upstream == "delta" && c.Variant() == fleet.Delta {
-				waitFor(t, c, "the removal", hasNot(resource.EndpointType, "web"))
-			} else if !has(xdstest.Endpoints("web", 8001))(c) {
-				t.Errorf("%s lost what nobody told it was removed", c)
-			}
-		}
-		again := xdstest.Endpoints("web", 8001) // P33: new when it returns
-		o.Put("edge", again)
-		waitAll(t, clients, "its return", has(again))
-	})
-}
-
-// Late joiners are answered from what is held: the origin hears nothing.
-func TestP53_LateJoinerIsServedFromWhatIsHeld(t *testing.T) {
-	eachOrigin(t, func(t *testing.T, upstream, kind string) {
-		o := origin(t, kind)
-		o.Put("edge", xdstest.Web(1)...)
-		r := serve(t, o.Address, xdstest.Config{"upstream.variant": upstream})
-		early := envoys(t, r.Address, "edge")
-		waitAll(t, early, "what the origin has", hasAll(xdstest.Web(1)...))
-		asked := o.Asked()
-
-		var late []*fleet.Client
-		for i := range 10 {
-			c := client(t, r.Address, fleet.ClientConfig{Node: node(fmt.Sprint("late-", i), "edge"),
-				Variant: variants[i%2], Behaviour: fleet.Envoy})
-			late = append(late, c)
-		}
-		waitAll(t, late, "what is held", hasAll(xdstest.Web(1)...))
-		// By the time of the next change whatever was asked has been asked.
-		o.Put("edge", xdstest.Web(2)...)
-		waitAll(t, late, "a change", hasAll(xdstest.Web(2)...))
-		if n := o.Asked(); n != asked {
-			t.Errorf("late joiners cost the origin %d requests", n-asked)
-		}
-		if _, ever := o.Streams(); ever != 1 {
-			t.Errorf("the origin had %d streams, want 1", ever)
-		}
-	})
-}
-
 // gRPC clients ask by name, and give names up as they follow new references.
 // P51: they get what they asked for and no more.
 func TestP51_NamesFollowReferences(t *testing.T) {
@@ -179,12 +123,12 @@ func TestOriginWithFewStreamsPerConnection(t *testing.T) {
 			var clients []*fleet.Client
 			name := func(i int) string { return fmt.Sprint("key-", i) }
 			for i := range keys {
-				o.Put(name(i), xdstest.Resource(resource.ClusterType, name(i), i))
+				o.Put(name(i), xdstest.Cluster(name(i), i))
 				clients = append(clients, client(t, r.Address, fleet.ClientConfig{Node: node(fmt.Sprint("n-", i), name(i)),
 					Variant: variants[i%2], Behaviour: fleet.Raw, Subscribe: []fleet.Subscription{{Type: resource.ClusterType}}}))
 			}
 			for i, c := range clients {
-				waitFor(t, c, "its key's cluster", has(xdstest.Resource(resource.ClusterType, name(i), i)))
+				waitFor(t, c, "its key's cluster", has(xdstest.Cluster(name(i), i)))
 				if n := c.Len(resource.ClusterType); n != 1 {
 					t.Errorf("%s holds %d clusters", c, n)
 				}
@@ -197,7 +141,7 @@ func TestOriginWithFewStreamsPerConnection(t *testing.T) {
 			}
 			// All of them live.
 			for i, c := range clients {
-				changed := xdstest.Resource(resource.ClusterType, name(i), 1000+i)
+				changed := xdstest.Cluster(name(i), 1000+i)
 				o.Put(name(i), changed)
 				waitFor(t, c, "a change", has(changed))
 			}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -17,38 +16,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/xds"
 )
-
-// backend is a service that says who it is. It returns its port.
-func backend(t testing.TB, name string) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-		if err := grpc.SetHeader(ctx, metadata.Pairs("backend", name)); err != nil {
-			return nil, err
-		}
-		return next(ctx, req)
-	}))
-	grpc_health_v1.RegisterHealthServer(g, health.NewServer())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = g.Serve(l) // ended by Stop
-	}()
-	t.Cleanup(func() {
-		g.Stop()
-		<-done
-	})
-	return l.Addr().(*net.TCPAddr).Port
-}
 
 // caller calls a service all the time, and keeps an account of who answered.
 type caller struct {
@@ -191,7 +163,7 @@ func (c *caller) goesOn() {
 // it is called all the time. No call fails, but for ownRace.
 func TestGRPCClient(t *testing.T) {
 	eachOrigin(t, func(t *testing.T, upstream, kind string) {
-		blue, green := backend(t, "blue"), backend(t, "green")
+		blue, green := xdstest.StartGRPCBackend(t, "blue").Port, xdstest.StartGRPCBackend(t, "green").Port
 		o := origin(t, kind)
 		o.Put("grpc", serviceAt("greeter", blue)...)
 		address := xdstest.Config{"upstream.variant": upstream, "downstream.address": xdstest.FreeAddress(t)}

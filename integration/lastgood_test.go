@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/grpc/codes"
 
@@ -34,26 +35,33 @@ func (r *relay) written(t *testing.T, dir string, files int) {
 	})
 }
 
+// storedBefore returns an origin, and the configuration of a relay that has stored all that the origin
+// has. That relay was killed.
+func storedBefore(t *testing.T, upstream, kind string) (*xdstest.Origin, xdstest.Config, []types.Resource) {
+	t.Helper()
+	dir := t.TempDir()
+	o := origin(t, kind)
+	had := append(xdstest.Web(1), xdstest.Cluster("gone", 1), xdstest.Endpoints("gone", 1))
+	o.Put("edge", had...)
+	conf := xdstest.Config{"upstream.variant": upstream, "store": map[string]any{"path": dir, "interval": "20ms"}}
+	r := serve(t, o.Address, conf)
+	waitAll(t, envoys(t, r.Address, "edge"), "what the origin has", hasAll(had...))
+	r.written(t, dir, 4)
+	r.Kill()
+	return o, conf, had
+}
+
 // P53: a relay that starts while its origin is away serves what clients took before,
 // marked as such, in all combinations; when the origin is back its word counts, and
 // nothing that is equal is sent again.
 func TestP53_LastKnownGood(t *testing.T) {
 	eachOrigin(t, func(t *testing.T, upstream, kind string) {
-		dir := t.TempDir()
-		o := origin(t, kind)
-		o.Put("edge", xdstest.Web(1)...)
-		gone := xdstest.Cluster("gone", 1)
-		o.Put("edge", gone, xdstest.Endpoints("gone", 1))
-		conf := xdstest.Config{"upstream.variant": upstream, "store": map[string]any{"path": dir, "interval": "20ms"}}
-		first := serve(t, o.Address, conf)
-		waitAll(t, envoys(t, first.Address, "edge"), "what the origin has", hasAll(append(xdstest.Web(1), gone)...))
-		first.written(t, dir, 4)
-		first.Kill()
+		o, conf, had := storedBefore(t, upstream, kind)
 		o.Stop()
 
 		r := serve(t, o.Address, conf)
 		clients := envoys(t, r.Address, "edge")
-		waitAll(t, clients, "what was taken before", hasAll(append(xdstest.Web(1), gone)...))
+		waitAll(t, clients, "what was taken before", hasAll(had...))
 		r.WaitMetric(4, "stale_types")
 		for _, v := range variants {
 			if id := identifier(t, r, v, "edge"); !strings.HasPrefix(id, "relay-under-test/") || !strings.HasSuffix(id, " (last known good)") {
@@ -88,6 +96,37 @@ func TestP53_LastKnownGood(t *testing.T) {
 			if n := c.Counters().Streams; n != 1 {
 				t.Errorf("%s needed %d streams", c, n)
 			}
+		}
+	})
+}
+
+// P66: a relay that restarts beside an origin that takes streams and answers nothing serves
+// what is stored after first_answer_timeout, marked as such. The origin's answer replaces it on
+// the same streams.
+func TestP66_StoredIsServedBesideASilentOrigin(t *testing.T) {
+	eachOrigin(t, func(t *testing.T, upstream, kind string) {
+		_, conf, had := storedBefore(t, upstream, kind)
+		conf["upstream.first_answer_timeout"] = "300ms"
+		silent := xdstest.StartScriptedOrigin(t)
+		r := serve(t, silent.Address, conf)
+		clients := envoys(t, r.Address, "edge")
+		waitAll(t, clients, "what is stored", hasAll(had...))
+		r.WaitMetric(4, "stale_types")
+		if id := identifier(t, r, fleet.SotW, "edge"); !strings.HasSuffix(id, " (last known good)") {
+			t.Errorf("identifier %q", id)
+		}
+		silent.Respond(resource.ClusterType, "2", xdstest.Cluster("web", 2))
+		waitAll(t, clients, "the origin's answer", hasAll(xdstest.Cluster("web", 2)))
+		if upstream == "sotw" {
+			waitAll(t, clients, "the deletion", hasNot(resource.ClusterType, "gone"))
+		}
+		for _, c := range clients {
+			if n := c.Counters().Streams; n != 1 {
+				t.Errorf("%s needed %d streams", c, n)
+			}
+		}
+		if log := r.Log(); !strings.Contains(log, "served from the last known good: the origin says nothing") || strings.Contains(log, "clients are refused") {
+			t.Error(log)
 		}
 	})
 }

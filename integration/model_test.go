@@ -144,7 +144,7 @@ func (m *fleetModel) some(n int) []types.Resource {
 		if !taken[string(typ)+name] {
 			taken[string(typ)+name] = true
 			m.n++
-			out = append(out, xdstest.Resource(typ, name, m.n))
+			out = append(out, xdstest.ByType[typ](name, m.n))
 		}
 	}
 	return out
@@ -326,7 +326,7 @@ func (m *fleetModel) finish() {
 		for _, typ := range modelTypes {
 			for name := range m.o.Resources(k.name, typ) {
 				m.n++
-				again = append(again, xdstest.Resource(typ, name, m.n))
+				again = append(again, xdstest.ByType[typ](name, m.n))
 			}
 		}
 		m.o.Put(k.name, again...)
@@ -345,7 +345,7 @@ func (m *fleetModel) finish() {
 			for _, name := range names("r", modelNames) {
 				if has[name] == nil {
 					m.n++
-					back = append(back, xdstest.Resource(typ, name, m.n))
+					back = append(back, xdstest.ByType[typ](name, m.n))
 					gone[k][typ] = append(gone[k][typ], name)
 				}
 			}

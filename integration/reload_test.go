@@ -40,7 +40,7 @@ func (f *followed) with(more xdstest.Config) []byte {
 	f.t.Helper()
 	s := maps.Clone(f.base)
 	maps.Copy(s, more)
-	return s.Text(f.t)
+	return s.Text()
 }
 
 // replace puts a file in the place of another, at once.
@@ -92,7 +92,7 @@ func TestReloadInEveryWay(t *testing.T) {
 	}
 	drain := func(d string) []byte {
 		s["downstream.drain"] = d
-		return s.Text(t)
+		return s.Text()
 	}
 	must(os.Mkdir(in("..v1"), 0o700))
 	must(os.WriteFile(in("..v1/relay.yaml"), drain("100ms"), 0o600))

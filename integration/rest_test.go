@@ -107,51 +107,6 @@ func TestP70_InterestStays(t *testing.T) {
 	}
 }
 
-// A poll with the current version is held until a change, or answered with 304
-// after long_poll. The version is the same in another replica, whatever variant
-// its origin speaks.
-func TestP71_LongPoll(t *testing.T) {
-	o := origin(t, xdstest.Linear)
-	o.Put("edge", xdstest.Web(1)...)
-	var relays []*relay
-	for _, upstream := range upstreams {
-		relays = append(relays, serve(t, o.Address, withREST(upstream, "300ms")))
-	}
-	for i, upstream := range upstreams {
-		t.Run(upstream, func(t *testing.T) {
-			r, other := relays[i], relays[1-i]
-			for n, protocol := range protocols {
-				c := httpClient(t, protocol)
-				me := node("n", "edge")
-				var version string
-				xdstest.Eventually(t, "both relays have the same", xdstest.Holds(func() bool {
-					version = other.ask(c, me, resource.ClusterType, "").answer.GetVersionInfo()
-					return r.ask(c, me, resource.ClusterType, "").answer.GetVersionInfo() == version
-				}))
-				began := time.Now()
-				got := r.ask(c, me, resource.ClusterType, version)
-				if after := time.Since(began); got.status != http.StatusNotModified || after < 300*time.Millisecond {
-					t.Fatalf("%d %s after %s", got.status, got.body, after)
-				}
-				// The answer to whoever asks anew is that change; no poll lasts long
-				// enough to be sure that it is held when the change comes.
-				changed := xdstest.Cluster("web", 10*i+n+2)
-				o.Put("edge", changed)
-				for got = r.ask(c, me, resource.ClusterType, version); got.status == http.StatusNotModified; {
-					got = r.ask(c, me, resource.ClusterType, version)
-				}
-				if len(got.answer.GetResources()) != 1 || got.answer.VersionInfo == version {
-					t.Fatalf("%d %s", got.status, got.body)
-				}
-				xdstest.Eventually(t, "the change at the other replica", xdstest.Holds(func() bool {
-					return other.ask(c, me, resource.ClusterType, "").answer.GetVersionInfo() == got.answer.VersionInfo
-				}))
-			}
-			r.WaitMetric(2, "downstream_not_modified_total", "type", "CDS")
-		})
-	}
-}
-
 // Polls that are held end within the time for draining, with 304 for those who
 // have what there is, and the relay with them.
 func TestP71_Drain(t *testing.T) {

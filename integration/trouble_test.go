@@ -82,7 +82,7 @@ func (w *troubled) replaced(by string) {
 
 // well ends the trouble.
 func (w *troubled) well() {
-	w.wire.Limit(0)
+	w.wire.SetFault(xdstest.Fault{})
 	w.replaced(w.good.Address)
 }
 
@@ -261,12 +261,12 @@ func TestP53_SlowOrigin(t *testing.T) {
 			second := origin(t, xdstest.Linear)
 			w := newTroubled(t, v, false, xdstest.Config{"second": second.Address})
 			_, before := w.good.Streams()
-			w.wire.Limit(100)
+			w.wire.SetFault(xdstest.Fault{Rate: 100})
 			w.good.Put("edge", xdstest.Web(2)...)
 			xdstest.Eventually(t, "some bytes", xdstest.Holds(func() bool { _, n := w.wire.Counts(); return n >= 40 }))
 			late := w.come("late")
 			waitAll(t, late, "what is held", hasAll(xdstest.Web(1)[1:]...))
-			w.wire.Limit(0)
+			w.wire.SetFault(xdstest.Fault{})
 			everyone := append(late, w.clients...)
 			waitAll(t, everyone, "what came slowly", hasAll(xdstest.Web(2)...))
 			oneStream(t, everyone...)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"xdsrelay/internal/xdstest"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -29,7 +30,7 @@ const (
 )
 
 // replaceBy has another text be the whole of the file, and has it read.
-func (g *reloadRig) replaceBy(text string) string {
+func (g *reloadFixture) replaceBy(text string) string {
 	g.Helper()
 	if err := os.WriteFile(filepath.Join(g.dir, "relay.yaml"), []byte(text), 0o600); err != nil {
 		g.Fatal(err)
@@ -40,7 +41,7 @@ func (g *reloadRig) replaceBy(text string) string {
 // What is said to be in force is what is: by its own key where a list is another,
 // and against what holds, not against what the file said before.
 func TestReloadOfTheNumberOfListeners(t *testing.T) {
-	g := newReloadRigOf(t, oneListener)
+	g := newReloadFixtureOf(t, oneListener)
 	gate := g.r.down[0].gate
 	in := func() string { return fmt.Sprintf("a %v b %v", admits(t, gate, "a"), admits(t, gate, "b")) }
 	g.says(g.replaceBy(twoListeners),
@@ -64,7 +65,7 @@ func TestReloadOfTheNumberOfListeners(t *testing.T) {
 // What needs a restart is what is not in force, wherever it is said: also where the rules
 // in force are not those of the start, whether the file has them still or not.
 func TestReloadOfTheAddressAfterItsIdentity(t *testing.T) {
-	g := newReloadRig(t, "")
+	g := newReloadFixture(t, "")
 	const key = "downstream.identity"
 	file := func(address, identity string) string {
 		return strings.Replace(base, "address: 127.0.0.1:0\n", fmt.Sprintf("address: %s:0\n  identity: node.id == %q\n", address, identity), 1)
@@ -94,11 +95,11 @@ func TestReloadOfTheAddressAfterItsIdentity(t *testing.T) {
 // place, where it stands in another.
 func TestReloadOfListenersInAnotherOrder(t *testing.T) {
 	const a, b = "  - {address: '127.0.0.1:0', identity: 'node.id != \"a\"'}\n", "  - {address: '127.0.0.2:0'}\n"
-	g := newReloadRigOf(t, head+a+b)
+	g := newReloadFixtureOf(t, head+a+b)
 	other := strings.Replace(b, "}", ", identity: 'node.id != \"b\"'}", 1)
 	g.says(g.replaceBy(head+other+strings.Replace(b, "0.2", "0.3", 1)), "changed=", "downstream.listeners[0].address downstream.listeners[1].address\"\n")
 	g.gauges(0, 2)
-	g = newReloadRigOf(t, head+a+b)
+	g = newReloadFixtureOf(t, head+a+b)
 	g.says(g.replaceBy(head+a+other), "changed=downstream.listeners[1].identity\n")
 	g.says(g.replaceBy(head+a+strings.Replace(other, "0.2", "0.3", 1)), "needs a restart\" keys=downstream.listeners[1].address\n")
 	g.gauges(0, 1)
@@ -112,13 +113,11 @@ func TestP5_ReloadOfTheNumberOfListenersEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	of := func(text string) string { return strings.Replace(text, "file:.", "file:"+origin, 1) }
-	g := newReloadRigOf(t, of(oneListener))
+	g := newReloadFixtureOf(t, of(oneListener))
 	hangups := make(chan os.Signal, 1)
 	g.r.reloads.hangups = hangups
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
 	address := g.r.down[0].Addr().String()
-	go func() { done <- g.r.run(ctx, context.Background()) }()
+	stop := xdstest.Run(t, func(ctx context.Context) error { return g.r.run(ctx, context.Background()) })
 	<-g.r.registry.Running()
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -126,7 +125,7 @@ func TestP5_ReloadOfTheNumberOfListenersEnds(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		stop()
-		if err := errors.Join(conn.Close(), <-done); err != nil {
+		if err := conn.Close(); err != nil {
 			t.Error(err)
 		}
 		if text := g.log.String(); !strings.Contains(text, `msg="identity or secrets changed: clients that may not have what they have are ended" moving=0 refused=1 clients=2`) || strings.Contains(text, "rules changed") {
@@ -178,7 +177,7 @@ func TestP5_ReloadOfTheNumberOfListenersEnds(t *testing.T) {
 func TestReloadOfTheTokenOfABrokenFile(t *testing.T) {
 	for what, text := range map[string]string{"syntax": "  drain: [\n", "rule": "aggregation: {rules: [{key: nope}]}\n"} {
 		t.Run(what, func(t *testing.T) {
-			g := newReloadRig(t, "")
+			g := newReloadFixture(t, "")
 			asked := func(token string) bool { return authorized(g.r.admin.Handler(), token) }
 			g.says(g.to("relay.yaml", text), "what was before stays in force")
 			g.says(g.to("token", "second"), `msg="another token is asked for at the admin address" file=DIR/token`)

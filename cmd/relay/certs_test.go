@@ -89,7 +89,7 @@ func TestCertificatesThatAreNotTakenAreShown(t *testing.T) {
 	one := ca.Pair(t)
 	cert, key := one.Write(t, dir, "one")
 	files := "{cert_file: " + cert + ", key_file: " + key + "}"
-	g := newReloadRigOf(t, "name: r\nupstream: {origins: [{address: 'file:.'}]}\nadmin: {address: '127.0.0.1:0', tls: "+files+"}\n"+
+	g := newReloadFixtureOf(t, "name: r\nupstream: {origins: [{address: 'file:.'}]}\nadmin: {address: '127.0.0.1:0', tls: "+files+"}\n"+
 		"downstream: {listeners: [{address: '127.0.0.1:0'}, {address: '127.0.0.1:0', tls: "+files+"}]}\n")
 	shows := func() (of []string) {
 		for _, c := range g.r.certs() {

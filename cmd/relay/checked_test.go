@@ -19,7 +19,7 @@ func TestFaultsAreTheSameEverywhere(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			elsewhere := strings.ReplaceAll(base, "file:.", "127.0.0.1:1") // no files to be read
-			g := newReloadRigOf(t, elsewhere)
+			g := newReloadFixtureOf(t, elsewhere)
 			file := filepath.Join(g.dir, "relay.yaml")
 			if err := os.WriteFile(file, []byte(elsewhere+text), 0o600); err != nil {
 				t.Fatal(err)
@@ -43,7 +43,7 @@ func TestFaultsAreTheSameEverywhere(t *testing.T) {
 // What the relay has open is not looked at again: a store or an origin that fails while
 // it runs keeps no rule from being changed.
 func TestReloadOpensNothingAgain(t *testing.T) {
-	g := newReloadRig(t, "store: {path: kept}\n")
+	g := newReloadFixture(t, "store: {path: kept}\n")
 	cfg := *g.r.now.Load().cfg
 	cfg.Store.Path = filepath.Join(g.dir, "token") // as if a file stood there now
 	if _, err := checked(&cfg, nil, &cfg); err != nil {

@@ -11,11 +11,11 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
+	"xdsrelay/internal/xdstest"
 )
 
-// running is a relay with this configuration until the test ends; it returns its
-// admin address.
-func running(t *testing.T, file string) string {
+// load makes a relay of a file, which does not run.
+func load(t testing.TB, file string) *relay {
 	t.Helper()
 	cfg, err := config.Load(file, nil)
 	if err != nil {
@@ -29,15 +29,14 @@ func running(t *testing.T, file string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- r.run(ctx, context.Background()) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	return r
+}
+
+// running runs a relay until the end of the test, and returns its admin address.
+func running(t *testing.T, file string) string {
+	t.Helper()
+	r := load(t, file)
+	xdstest.Run(t, func(ctx context.Context) error { return r.run(ctx, context.Background()) })
 	return r.adm.Addr().String()
 }
 

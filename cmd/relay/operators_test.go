@@ -22,6 +22,7 @@ import (
 	"xdsrelay/config"
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // operated is a relay with an origin of files, and clients that do as they are told.
@@ -53,32 +54,9 @@ func operate(t testing.TB, address string) *operated {
 
 func (o *operated) start() {
 	o.Helper()
-	cfg, err := config.Load(filepath.Join(o.dir, "relay.yaml"), nil)
-	if err != nil {
-		o.Fatal(err)
-	}
-	log, level, err := newLog(o.Output(), cfg.Log)
-	if err != nil {
-		o.Fatal(err)
-	}
-	if o.relay, err = newRelay(cfg, log, level); err != nil {
-		o.Fatal(err)
-	}
+	o.relay = load(o, filepath.Join(o.dir, "relay.yaml"))
 	o.admin = o.relay.adm.Addr().String()
-	ctx, cancel := context.WithCancel(context.Background())
-	done, ended := make(chan error, 1), false
-	go func() { done <- o.relay.run(ctx, context.Background()) }()
-	o.stop = func() {
-		if ended {
-			return
-		}
-		ended = true
-		cancel()
-		if err := <-done; err != nil {
-			o.Error(err)
-		}
-	}
-	o.Cleanup(o.stop)
+	o.stop = xdstest.Run(o, func(ctx context.Context) error { return o.relay.run(ctx, context.Background()) })
 }
 
 // gives has the origin give clusters, as names and statistics' names in turn.

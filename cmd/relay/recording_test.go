@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"xdsrelay/internal/xdstest"
 )
 
 // The README shows what commands print of `make demo CLIENTS=12`. README_RECORDING=1
@@ -20,20 +22,12 @@ const (
 )
 
 func TestReadmeShowsWhatCommandsPrint(t *testing.T) {
-	heard := &heard{first: make(chan struct{})}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- runDemo(ctx, ctx, heard, recordingClients) }()
-	defer func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	}()
-	<-heard.first
-	address := regexp.MustCompile(`look +http://([^/]+)/ `).FindStringSubmatch(heard.text())
-	if address == nil || !strings.Contains(heard.text(), " status") {
-		t.Fatalf("the demo does not say where to look:\n%s", heard.text())
+	var demo xdstest.Log
+	xdstest.Run(t, func(ctx context.Context) error { return runDemo(ctx, ctx, &demo, recordingClients) })
+	demo.Until(t, 0, "\n")
+	address := regexp.MustCompile(`look +http://([^/]+)/ `).FindStringSubmatch(demo.String())
+	if address == nil || !strings.Contains(demo.String(), " status") {
+		t.Fatalf("the demo does not say where to look:\n%s", demo.String())
 	}
 	relay := func(args ...string) string {
 		code, out, errs := runRelay(append(args, "--admin", address[1])...)

@@ -21,8 +21,8 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// reloadRig is a relay that does not run, whose file is changed.
-type reloadRig struct {
+// reloadFixture is a relay that does not run, whose file is changed.
+type reloadFixture struct {
 	*testing.T
 	dir string
 	r   *relay
@@ -32,15 +32,15 @@ type reloadRig struct {
 // base is what every configuration here has.
 const base = "name: r\nupstream: {origins: [{address: 'file:.'}]}\nadmin: {address: '127.0.0.1:0', token_file: token}\ndownstream:\n  address: 127.0.0.1:0\n"
 
-func newReloadRig(t *testing.T, text string) *reloadRig {
+func newReloadFixture(t *testing.T, text string) *reloadFixture {
 	t.Helper()
-	return newReloadRigOf(t, base+text)
+	return newReloadFixtureOf(t, base+text)
 }
 
-// newReloadRigOf makes one of the whole text.
-func newReloadRigOf(t *testing.T, text string) *reloadRig {
+// newReloadFixtureOf makes one of the whole text.
+func newReloadFixtureOf(t *testing.T, text string) *reloadFixture {
 	t.Helper()
-	g := &reloadRig{T: t, dir: files(t, map[string]string{"relay.yaml": text, "token": "first", "rules.yaml": "- key: node.id\n"})}
+	g := &reloadFixture{T: t, dir: files(t, map[string]string{"relay.yaml": text, "token": "first", "rules.yaml": "- key: node.id\n"})}
 	load := func() (*config.Config, error) { return config.Load(filepath.Join(g.dir, "relay.yaml"), nil) }
 	cfg, err := load()
 	if err != nil {
@@ -69,7 +69,7 @@ func newReloadRigOf(t *testing.T, text string) *reloadRig {
 }
 
 // to changes a file and has it read; it returns what the log says of that.
-func (g *reloadRig) to(name, text string) string {
+func (g *reloadFixture) to(name, text string) string {
 	g.Helper()
 	if name == "relay.yaml" {
 		text = base + text
@@ -80,14 +80,14 @@ func (g *reloadRig) to(name, text string) string {
 	return g.reload(false)
 }
 
-func (g *reloadRig) reload(asked bool) string {
+func (g *reloadFixture) reload(asked bool) string {
 	g.log.Reset()
 	g.r.reloads.reload(asked)
 	return strings.ReplaceAll(g.log.String(), g.dir, "DIR")
 }
 
 // says fails unless the text has all that is wanted, and nothing if nothing is.
-func (g *reloadRig) says(text string, want ...string) {
+func (g *reloadFixture) says(text string, want ...string) {
 	g.Helper()
 	for _, w := range want {
 		if !strings.Contains(text, w) {
@@ -101,7 +101,7 @@ func (g *reloadRig) says(text string, want ...string) {
 
 // gauges are rejected, needs_restart, and how many reloads there were of either
 // kind.
-func (g *reloadRig) gauges(rejected, restart int) {
+func (g *reloadFixture) gauges(rejected, restart int) {
 	g.Helper()
 	if m := g.r.meters; m.ConfigRejected.Value() != rejected || m.ConfigNeedsRestart.Value() != restart {
 		g.Errorf("rejected %d, needs restart %d; want %d, %d", m.ConfigRejected.Value(), m.ConfigNeedsRestart.Value(), rejected, restart)
@@ -136,7 +136,7 @@ func authorized(h http.Handler, token string) bool {
 // What can be is in force at once, all else is named by its key, and what goes back
 // to how it was is not.
 func TestReload(t *testing.T) {
-	g := newReloadRig(t, "  drain: 10s\n")
+	g := newReloadFixture(t, "  drain: 10s\n")
 	g.says(g.reload(false))
 	g.says(g.to("relay.yaml", "  drain: 10s # a comment\n"))
 	g.says(g.to("relay.yaml", "  drain: 5s\n  limits: {keys: 7, request_bytes: 5}\nlog: {level: debug}\n"),
@@ -184,7 +184,7 @@ func TestReloadOfABrokenFile(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			const good = "  drain: 10s\naggregation: {file: rules.yaml}\n"
-			g := newReloadRig(t, good)
+			g := newReloadFixture(t, good)
 			before := g.r.now.Load()
 			g.says(g.to(c.file, c.text), "level=ERROR", "what was before stays in force", c.want)
 			g.gauges(1, 0)
@@ -205,7 +205,7 @@ func TestReloadOfABrokenFile(t *testing.T) {
 			}
 		})
 	}
-	g := newReloadRig(t, "")
+	g := newReloadFixture(t, "")
 	g.to("relay.yaml", "  drian: 1s\n")
 	if text := g.to("relay.yaml", "  limits: {request_bytes: 6}\n"); !strings.Contains(text, "has no faults any more") || strings.Contains(text, "in force again") {
 		t.Errorf("mended by what needs a restart: the log says\n%s", text)
@@ -219,7 +219,7 @@ func TestReloadOfABrokenFile(t *testing.T) {
 // A certificate that is at fault is followed until it is mended; the rules' file
 // and the token always.
 func TestReloadFollows(t *testing.T) {
-	g := newReloadRig(t, "")
+	g := newReloadFixture(t, "")
 	follows := func(want ...string) {
 		t.Helper()
 		var got []string
@@ -240,7 +240,7 @@ func TestReloadFollows(t *testing.T) {
 // The environment wins over the file, as at the start.
 func TestReloadAndTheEnvironment(t *testing.T) {
 	t.Setenv("RELAY_LOG_LEVEL", "warn")
-	g := newReloadRig(t, "log: {level: info}\n")
+	g := newReloadFixture(t, "log: {level: info}\n")
 	g.to("relay.yaml", "log: {level: debug}\n")
 	if l := g.r.level.Level(); l != slog.LevelWarn || g.r.meters.ConfigNeedsRestart.Value() != 0 {
 		t.Errorf("%v", l)
@@ -249,7 +249,7 @@ func TestReloadAndTheEnvironment(t *testing.T) {
 
 // POST /logging keeps its word until the file has another level.
 func TestReloadAndTheLogLevel(t *testing.T) {
-	g := newReloadRig(t, "log: {level: warn}\n")
+	g := newReloadFixture(t, "log: {level: warn}\n")
 	g.r.level.Set(slog.LevelDebug)
 	g.to("relay.yaml", "  drain: 1s\nlog: {level: warn}\n")
 	if l := g.r.level.Level(); l != slog.LevelDebug {
@@ -264,7 +264,7 @@ func TestReloadAndTheLogLevel(t *testing.T) {
 // The rules' file counts by what is in it, and rules that did not change are the
 // same, with what they remember.
 func TestReloadOfRules(t *testing.T) {
-	g := newReloadRig(t, "aggregation: {file: rules.yaml}\n")
+	g := newReloadFixture(t, "aggregation: {file: rules.yaml}\n")
 	rules := g.r.now.Load().rules
 	g.to("relay.yaml", "  drain: 1s\naggregation: {file: rules.yaml}\n")
 	if g.r.now.Load().rules != rules {
@@ -279,7 +279,7 @@ func TestReloadOfRules(t *testing.T) {
 // Who is let in changes with the file only where the listener stays as it is: what
 // is right for its new address, or with its new TLS, is not for the old.
 func TestReloadOfListeners(t *testing.T) {
-	g := newReloadRig(t, "  identity: node.id == \"a\"\n")
+	g := newReloadFixture(t, "  identity: node.id == \"a\"\n")
 	gate := g.r.down[0].gate
 	g.says(g.to("relay.yaml", "  identity: node.id == \"b\"\n"), "changed=downstream.identity")
 	in := func(id string) bool { return admits(t, gate, id) }
@@ -299,7 +299,7 @@ func TestReloadOfListeners(t *testing.T) {
 
 // The token that is asked for is that of the file; another file needs a restart.
 func TestReloadOfTheToken(t *testing.T) {
-	g := newReloadRig(t, "")
+	g := newReloadFixture(t, "")
 	asked := func(token string) bool { return authorized(g.r.admin.Handler(), token) }
 	if !asked("first") {
 		t.Fatal("the token is not the file's")

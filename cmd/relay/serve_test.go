@@ -21,7 +21,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
-	"xdsrelay/config"
+	"xdsrelay/internal/xdstest"
 )
 
 // The demo shows clients that get their configuration, changes that reach them,
@@ -95,27 +95,13 @@ func TestRelayRunsAndEnds(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	dir := files(t, map[string]string{"relay.yaml": "upstream: {origins: [{address: 'file:.'}]}\n" +
 		"downstream: {address: '127.0.0.1:0', drain: 0s}\nadmin: {address: ''}\nlog: {level: error}\n"})
-	cfg, err := config.Load(filepath.Join(dir, "relay.yaml"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	log, level, err := newLog(t.Output(), cfg.Log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := newRelay(cfg, log, level)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
-	done := make(chan error, 1)
-	go func() { done <- r.run(ctx, context.Background()) }()
+	r := load(t, filepath.Join(dir, "relay.yaml"))
+	stop := xdstest.Run(t, func(ctx context.Context) error { return r.run(ctx, context.Background()) })
 	conn, err := grpc.NewClient(r.down[0].Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	call, cancel := context.WithTimeout(ctx, 10*time.Second)
+	call, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	got, err := grpc_health_v1.NewHealthClient(conn).Check(call, &grpc_health_v1.HealthCheckRequest{}, grpc.WaitForReady(true))
 	if err != nil || got.Status != grpc_health_v1.HealthCheckResponse_SERVING {
@@ -140,7 +126,4 @@ func TestRelayRunsAndEnds(t *testing.T) {
 		t.Error(err)
 	}
 	stop()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
 }

@@ -8,27 +8,27 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"xdsrelay/internal/orchestrator"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // waiting runs relay wait until it ends; it has said something by then, if it is to
 // say something.
 func (o *operated) waiting(args ...string) (ended chan string, code *atomic.Int32) {
 	ended, code = make(chan string, 1), new(atomic.Int32)
-	said := &heard{first: make(chan struct{})}
+	said := new(xdstest.Log)
 	all := append([]string{"wait", "--every", "5ms", "--key", "edge", "--type", "CDS", "--admin", o.admin}, args...)
 	go func() {
 		code.Store(int32(run(all, said, said)))
-		ended <- said.text()
+		ended <- said.String()
 	}()
 	if !slices.Contains(args, "-o") {
-		<-said.first
+		said.Until(o, 0, "\n")
 	}
 	o.Cleanup(func() {
 		select {
@@ -105,24 +105,17 @@ func TestWait(t *testing.T) {
 
 // A relay that is restarted is waited for, and its first client is not taken for all.
 func TestWaitOverARestart(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	address := xdstest.FreeAddress(t)
 	o := operate(t, address)
 	o.client("one", "edge", xds.Delta).take().answer("")
 	o.client("two", "edge", xds.Delta).take().answer("")
 	o.until([]string{"status"}, "2 SYNCED")
-	said := &heard{first: make(chan struct{})}
+	said := new(xdstest.Log)
 	ended := make(chan int, 1)
 	go func() {
 		ended <- run([]string{"wait", "--every", "5ms", "--key", "edge", "--type", "CDS", "--version", "v2", "--admin", address}, said, said)
 	}()
-	<-said.first // it has heard of both
+	said.Until(t, 0, "\n") // it has heard of both
 	o.stop()
 	o.gives("v2", "a", "two")
 	o.start()
@@ -132,34 +125,12 @@ func TestWaitOverARestart(t *testing.T) {
 	o.client("two", "edge", xds.Delta).take().answer("")
 	select {
 	case code := <-ended:
-		if out := said.text(); code != 0 || !strings.Contains(out, "reached: 2 of 2 clients") {
+		if out := said.String(); code != 0 || !strings.Contains(out, "reached: 2 of 2 clients") {
 			t.Errorf("%d %s", code, out)
 		}
 	case <-time.After(20 * time.Second):
-		t.Fatalf("it waits for ever:\n%s", said.text())
+		t.Fatalf("it waits for ever:\n%s", said.String())
 	}
-}
-
-// heard is what a command writes; first is closed when it wrote something.
-type heard struct {
-	mu    sync.Mutex
-	all   bytes.Buffer
-	first chan struct{}
-}
-
-func (h *heard) Write(p []byte) (int, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.all.Len() == 0 {
-		close(h.first)
-	}
-	return h.all.Write(p)
-}
-
-func (h *heard) text() string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.all.String()
 }
 
 // What a wait concludes from what it hears.
@@ -337,14 +308,7 @@ func TestWaitWhileTheRelayStops(t *testing.T) {
 
 // The same of a real one: it ends streams one by one, and whoever is left is not all.
 func TestWaitWhileARelayDrains(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	address := xdstest.FreeAddress(t)
 	o := operate(t, address)
 	o.stop()
 	file := filepath.Join(o.dir, "relay.yaml")

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
+	"xdsrelay/internal/xdstest"
 )
 
 // max_connection_age bounds how long a client has access after the authority of its
@@ -33,12 +33,10 @@ func TestP6_WithdrawnAuthorityKeepsNoAccess(t *testing.T) {
 	was, is := tlstest.NewAuthority(t), tlstest.NewAuthority(t)
 	cert, key := was.Pair(t, tlstest.Loopback()).Write(t, dir, "relay")
 	ca := tlstest.File(t, dir, "ca.crt", was.PEM())
-	g := newReloadRigOf(t, fmt.Sprintf("name: r\nupstream: {origins: [{address: 'file:%s'}]}\nadmin: {address: '127.0.0.1:0', token_file: token}\n"+
+	g := newReloadFixtureOf(t, fmt.Sprintf("name: r\nupstream: {origins: [{address: 'file:%s'}]}\nadmin: {address: '127.0.0.1:0', token_file: token}\n"+
 		"downstream:\n  address: 127.0.0.1:0\n  drain: 0s\n  max_connection_age: 100ms\n  identity: node.id in peer.uri_sans\n  tls: {cert_file: %s, key_file: %s, client_ca_file: %s}\n", filepath.Join(dir, "origin"), cert, key, ca))
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
 	address := g.r.down[0].Addr().String()
-	go func() { done <- g.r.run(ctx, context.Background()) }()
+	stop := xdstest.Run(t, func(ctx context.Context) error { return g.r.run(ctx, context.Background()) })
 	<-g.r.registry.Running()
 	const id = "spiffe://test/n"
 	conf := &tls.Config{RootCAs: was.Pool(), Certificates: []tls.Certificate{was.Pair(t, tlstest.URI(id)).TLS(t)}}
@@ -48,7 +46,7 @@ func TestP6_WithdrawnAuthorityKeepsNoAccess(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		stop()
-		if err := errors.Join(conn.Close(), <-done); err != nil {
+		if err := conn.Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -90,7 +88,7 @@ func TestReloadOfListenersOfOneText(t *testing.T) {
 		const l = "  - {address: '127.0.0.1:0', identity: 'node.id == %q'}\n"
 		return head + fmt.Sprintf(l, first) + fmt.Sprintf(l, second)
 	}
-	g := newReloadRigOf(t, two("a", "b"))
+	g := newReloadFixtureOf(t, two("a", "b"))
 	in := func() (out string) {
 		for _, e := range g.r.down {
 			for _, id := range []string{"a", "b", "c"} {

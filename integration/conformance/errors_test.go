@@ -12,11 +12,7 @@ import (
 // with the resource.
 func TestP39_ResourceErrors(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
-		c.site.manual(rds)
-		cl := c.client("one")
-		cl.sub(rds, "a", "b")
-		c.site.request(c, rds, 1)
-		up := c.site.stream(c, 1)
+		cl, up := c.byHand(rds, "a", "b")
 		var errs []*discoveryv3.ResourceError
 		for _, n := range []string{"b", "unasked"} {
 			errs = append(errs, &discoveryv3.ResourceError{ResourceName: &discoveryv3.ResourceName{Name: n},
@@ -74,11 +70,7 @@ func (a answer) errors() string {
 // NOT_FOUND is an absence that the origin stated.
 func TestP25_P39_NotFound(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
-		c.site.manual(rds)
-		cl := c.client("one")
-		cl.sub(rds, "a", "b")
-		c.site.request(c, rds, 1)
-		up := c.site.stream(c, 1)
+		cl, up := c.byHand(rds, "a", "b")
 		missing := []*discoveryv3.ResourceError{{ResourceName: &discoveryv3.ResourceName{Name: "b"},
 			ErrorDetail: &rpcstatus.Status{Code: int32(codes.NotFound), Message: "no such"}}}
 		m := up.response(rds, "1", "a=1")

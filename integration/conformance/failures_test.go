@@ -137,11 +137,7 @@ func TestP25_NotFoundInResourceErrors(t *testing.T) {
 // nothing by it.
 func TestP39_AnErrorIsNoRemoval(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
-		c.site.manual(cds)
-		cl := c.client("one")
-		cl.sub(cds)
-		c.site.request(c, cds, 1)
-		up := c.site.stream(c, 1)
+		cl, up := c.byHand(cds)
 		up.failing(c, cds, "1", []string{"a=1", "b=1"})
 		cl.take(cds, "a=1 b=1")
 		up.failing(c, cds, "2", []string{"b=1"}, "a INTERNAL")
@@ -163,11 +159,7 @@ func TestP61_VersionsOfTheOrigin(t *testing.T) {
 	eachOwn(t, downDelta, func(t *testing.T, at place) {
 		control := newTestControl(t)
 		c := on(t, at, own(t, at.up, xdstest.Config{"downstream.versions": "origin"}, control.addr), control)
-		c.site.manual(rds)
-		cl := c.client("one")
-		cl.sub(rds, "a", "b")
-		c.site.request(c, rds, 1)
-		up := c.site.stream(c, 1)
+		cl, up := c.byHand(rds, "a", "b")
 		res := func(name, version, value string) *discoveryv3.Resource {
 			return &discoveryv3.Resource{Name: name, Version: version, Resource: body(rds, name, value)}
 		}

@@ -41,11 +41,7 @@ func faults() []fault {
 // comes after is taken.
 func TestP18_FaultsAreNACKed(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
-		c.site.manual(rds)
-		cl := c.client("one")
-		cl.sub(rds, "a", "b")
-		up := c.site.stream(c, 1)
-		c.site.request(c, rds, 1)
+		cl, up := c.byHand(rds, "a", "b")
 		up.reply(c, rds, "first", "a=1", "b=1")
 		cl.take(rds, "a=1 b=1")
 		for _, f := range faults() {
@@ -79,11 +75,7 @@ func TestP18_FaultsAreNACKed(t *testing.T) {
 // Wrapped resources of a SotW origin are no fault.
 func TestP18_WrappedResources(t *testing.T) {
 	each(t, patient, upSotW, func(c *trial) {
-		c.site.manual(rds)
-		cl := c.client("one")
-		cl.sub(rds, "a", "b")
-		up := c.site.stream(c, 1)
-		c.site.request(c, rds, 1)
+		cl, up := c.byHand(rds, "a", "b")
 		wrapped, err := anypb.New(&discoveryv3.Resource{Name: "a", Version: "7", Resource: body(rds, "a", "1")})
 		if err != nil {
 			c.Fatal(err)
@@ -101,11 +93,7 @@ func TestP18_WrappedResources(t *testing.T) {
 // is not passed up.
 func TestP18_WaitsForNoClient(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
-		c.site.manual(rds)
-		cl := c.client("one")
-		cl.sub(rds, "a")
-		up := c.site.stream(c, 1)
-		c.site.request(c, rds, 1)
+		cl, up := c.byHand(rds, "a")
 		for _, v := range []string{"1", "2", "3"} { // nobody acknowledges these
 			if r := up.reply(c, rds, "n"+v, "a="+v); r.err != "" {
 				c.Errorf("refused: %s", r.err)

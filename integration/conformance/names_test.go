@@ -90,11 +90,7 @@ func TestP26_ByAlias(t *testing.T) {
 // it passes to who asked, and is not stored.
 func TestP18_AliasUnresolved(t *testing.T) {
 	each(t, patient, both(upDelta, downDelta), func(c *trial) {
-		c.site.manual(vhds)
-		cl := c.client("one")
-		cl.sub(vhds, "r/host")
-		up := c.site.stream(c, 1)
-		c.site.request(c, vhds, 1)
+		cl, up := c.byHand(vhds, "r/host")
 		up.send(c, &discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(vhds), Nonce: "n",
 			Resources: []*discoveryv3.Resource{{Name: "r/host", Version: "1", Aliases: []string{"r/host"}}}})
 		if r := up.reaction(c, vhds, "n"); r.err != "" {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+
 	"xdsrelay/internal/xdstest"
 )
 
@@ -141,6 +142,27 @@ func TestP35_P36_AddRepointRemove(t *testing.T) {
 			}
 		})
 	})
+}
+
+// A stream with listeners or with routes is enough. What is added is never held.
+func TestP36_Held(t *testing.T) {
+	for _, parent := range []kind{lds, rds} {
+		t.Run(parent.short(), func(t *testing.T) {
+			each(t, keeping, onADS, func(c *trial) {
+				c.site.put(c, parent, "r=1")
+				c.site.put(c, cds, "x=1", "y=1")
+				cl := c.client("one")
+				cl.sub(cds)
+				cl.take(cds, "x=1 y=1")
+				cl.sub(parent, "r")
+				cl.take(parent, "r=1")
+				c.site.put(c, cds, "-x")
+				cl.quiet()
+				c.site.put(c, cds, "z=1")
+				cl.takeFull(cds, "x=1 y=1 z=1", "z=1")
+			})
+		})
+	}
 }
 
 // What is added is never held: in SotW it comes with what is still to be

@@ -157,11 +157,7 @@ func TestP65_Absence(t *testing.T) {
 // origin may not have seen the request yet.
 func TestP65_AbsenceOfANewName(t *testing.T) {
 	each(t, patient, upSotW, func(c *trial) {
-		c.site.manual(cds)
-		cl := c.client("one")
-		cl.sub(cds, "a")
-		up := c.site.stream(c, 1)
-		c.site.request(c, cds, 1)
+		cl, up := c.byHand(cds, "a")
 		up.reply(c, cds, "1", "a=1")
 		cl.take(cds, "a=1")
 		cl.sub(cds, "b")
@@ -196,11 +192,7 @@ func TestP65_ForgottenWhenUnwanted(t *testing.T) {
 // What arrives unasked is dropped, and no fault.
 func TestP65_Unasked(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
-		c.site.manual(rds)
-		cl := c.client("one")
-		cl.sub(rds, "a")
-		up := c.site.stream(c, 1)
-		c.site.request(c, rds, 1)
+		cl, up := c.byHand(rds, "a")
 		if r := up.reply(c, rds, "1", "a=1", "unasked=1"); r.err != "" {
 			c.Errorf("refused: %s", r.err)
 		}
@@ -294,11 +286,7 @@ func TestP61_ContentVersions(t *testing.T) {
 // The version of a response is the origin's newest for the type, verbatim.
 func TestP61_TheOriginsVersion(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
-		c.site.manual(cds)
-		cl := c.client("one")
-		cl.sub(cds)
-		up := c.site.stream(c, 1)
-		c.site.request(c, cds, 1)
+		cl, up := c.byHand(cds)
 		for _, v := range []string{"2024-01-01T00:00:00Z/7", "no order"} {
 			up.reply(c, cds, v, "a="+v)
 			if a := cl.take(cds, "a="+v); a.version != v {
@@ -311,11 +299,7 @@ func TestP61_TheOriginsVersion(t *testing.T) {
 // Where the origin gives none, it is made from the content of the set.
 func TestP61_VersionOfTheSet(t *testing.T) {
 	each(t, patient, anywhere, func(c *trial) {
-		c.site.manual(cds)
-		cl := c.client("one")
-		cl.sub(cds)
-		up := c.site.stream(c, 1)
-		c.site.request(c, cds, 1)
+		cl, up := c.byHand(cds)
 		seen := map[string]string{}
 		for i, v := range []string{"1", "2", "1"} {
 			nonce := names("n", 3)[i]

@@ -263,11 +263,7 @@ func TestP39_UntouchedBodies(t *testing.T) {
 		wrapped := &discoveryv3.Resource{Name: "a", Version: "7", Aliases: []string{"x", "y"}, Resource: odd}
 		wrapped.ProtoReflect().SetUnknown(protowire.AppendString(protowire.AppendTag(nil, 77, protowire.BytesType), "unheard of"))
 
-		c.site.manual(rds)
-		cl := c.client("one")
-		cl.sub(rds, "a")
-		c.site.request(c, rds, 1)
-		up := c.site.stream(c, 1)
+		cl, up := c.byHand(rds, "a")
 		var m proto.Message = &discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(rds), Nonce: "n", Resources: []*discoveryv3.Resource{wrapped}}
 		if c.up == "sotw" {
 			outer, err := anypb.New(wrapped)

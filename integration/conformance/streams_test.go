@@ -128,11 +128,7 @@ func TestP3_AnyType(t *testing.T) {
 // is no string, the origin is told.
 func TestP3_NamedByFieldOne(t *testing.T) {
 	each(t, patient, both(upSotW, onADS), func(c *trial) {
-		c.site.manual(acme)
-		cl := c.client("one")
-		cl.sub(acme, "a")
-		up := c.site.stream(c, 1)
-		c.site.request(c, acme, 1)
+		cl, up := c.byHand(acme, "a")
 		up.send(c, &discoveryv3.DiscoveryResponse{TypeUrl: string(acme), VersionInfo: "1", Nonce: "n1",
 			Resources: []*anypb.Any{body(acme, "a", "1"), {TypeUrl: string(acme), Value: []byte("\x08\x07")}}})
 		if r := up.reaction(c, acme, "n1"); r.err == "" {

@@ -117,6 +117,17 @@ func (c *trial) client(id string, marks ...string) *client {
 	return c.clientOf(c.down, c.ads, id, marks...)
 }
 
+// byHand returns a client that has subscribed to a type, and the upstream stream on which the test
+// answers.
+func (c *trial) byHand(k kind, names ...string) (*client, *upstream) {
+	c.Helper()
+	c.site.manual(k)
+	cl := c.client("one")
+	cl.sub(k, names...)
+	c.site.request(c, k, 1)
+	return cl, c.site.stream(c, 1)
+}
+
 // clientOf is a client of another place.
 func (c *trial) clientOf(variant string, ads bool, id string, marks ...string) *client {
 	node := &corev3.Node{Id: id, Cluster: c.key, UserAgentName: "conformance"}

@@ -207,27 +207,37 @@ func TestOriginUnreachableUnnoticed(t *testing.T) {
 	})
 }
 
+// loss is a way in which an origin does not answer. A long one lasts longer than Envoy's timeouts.
+type loss struct {
+	name         string
+	lose, regain func(*xdstest.Origin, *xdstest.Proxy)
+	away         time.Duration // at least
+	long         bool
+}
+
+var losses = []loss{
+	{"stopped", func(o *xdstest.Origin, _ *xdstest.Proxy) { o.Stop() }, func(o *xdstest.Origin, _ *xdstest.Proxy) { o.Start() }, time.Second, false},
+	{"hanging", func(_ *xdstest.Origin, p *xdstest.Proxy) { p.Hang() }, func(_ *xdstest.Origin, p *xdstest.Proxy) { p.Resume() }, 25 * time.Second, true},
+}
+
+func eachLoss(t *testing.T, test func(t *testing.T, w way, variant string, l loss)) {
+	for _, l := range losses {
+		t.Run(l.name, func(t *testing.T) {
+			if l.long {
+				long(t)
+			}
+			each(t, adsWays, func(t *testing.T, w way, variant string) { test(t, w, variant, l) })
+		})
+	}
+}
+
 // The relay stores what its clients took. All is stopped, but one Envoy. The
 // relay starts again without any origin: the Envoy keeps what it has, and new
 // Envoys start and serve traffic. What changed at the origin comes when it is
 // back.
-func TestStartWithoutOrigin(t *testing.T) {
-	each(t, adsWays, func(t *testing.T, w way, variant string) {
-		startWithoutOrigin(t, w, variant, func(o *xdstest.Origin, _ *xdstest.Proxy) { o.Stop() },
-			func(o *xdstest.Origin, _ *xdstest.Proxy) { o.Start() })
-	})
-}
+func TestStartWithoutOrigin(t *testing.T) { eachLoss(t, startWithoutOrigin) }
 
-// As TestStartWithoutOrigin, but the origin is there and answers nothing.
-func TestStartWithHangingOrigin(t *testing.T) {
-	long(t)
-	each(t, adsWays, func(t *testing.T, w way, variant string) {
-		startWithoutOrigin(t, w, variant, func(_ *xdstest.Origin, p *xdstest.Proxy) { p.Hang() },
-			func(_ *xdstest.Origin, p *xdstest.Proxy) { p.Resume() })
-	})
-}
-
-func startWithoutOrigin(t *testing.T, w way, variant string, lose, regain func(*xdstest.Origin, *xdstest.Proxy)) {
+func startWithoutOrigin(t *testing.T, w way, variant string, l loss) {
 	store := t.TempDir()
 	s, proxy := proxied(t, w, variant, xdstest.Config{"downstream.address": xdstest.FreeAddress(t),
 		"store": map[string]any{"path": store, "interval": "20ms"}})
@@ -238,7 +248,7 @@ func startWithoutOrigin(t *testing.T, w way, variant string, lose, regain func(*
 	tr := startTraffic(e, "in")
 	waitStored(t, s.relay, store, 4)
 	s.relay.Kill()
-	lose(s.origin, proxy)
+	l.lose(s.origin, proxy)
 
 	s.restart()
 	e.waitStat("control_plane.connected_state", 1)
@@ -254,7 +264,7 @@ func startWithoutOrigin(t *testing.T, w way, variant string, lose, regain func(*
 	}
 
 	s.origin.Put("edge", endpoints("web", xdstest.StartHTTPBackend(t, "green")))
-	regain(s.origin, proxy)
+	l.regain(s.origin, proxy)
 	tr.reaches("green")
 	late.reaches("in", "", "/", "green")
 	tr.stop()
@@ -267,24 +277,9 @@ func startWithoutOrigin(t *testing.T, w way, variant string, lose, regain func(*
 
 // The relay has no store and starts again without any origin. It has nothing
 // for the Envoy, which keeps what it has until the origin is back.
-func TestStartWithoutOriginAndStore(t *testing.T) {
-	each(t, adsWays, func(t *testing.T, w way, variant string) {
-		startWithoutStore(t, w, variant, time.Second, func(o *xdstest.Origin, _ *xdstest.Proxy) { o.Stop() },
-			func(o *xdstest.Origin, _ *xdstest.Proxy) { o.Start() })
-	})
-}
+func TestStartWithoutOriginAndStore(t *testing.T) { eachLoss(t, startWithoutStore) }
 
-// As TestStartWithoutOriginAndStore, but the origin is there and answers
-// nothing for a while.
-func TestStartWithHangingOriginAndNoStore(t *testing.T) {
-	long(t)
-	each(t, adsWays, func(t *testing.T, w way, variant string) {
-		startWithoutStore(t, w, variant, 25*time.Second, func(_ *xdstest.Origin, p *xdstest.Proxy) { p.Hang() },
-			func(_ *xdstest.Origin, p *xdstest.Proxy) { p.Resume() })
-	})
-}
-
-func startWithoutStore(t *testing.T, w way, variant string, away time.Duration, lose, regain func(*xdstest.Origin, *xdstest.Proxy)) {
+func startWithoutStore(t *testing.T, w way, variant string, l loss) {
 	s, proxy := proxied(t, w, variant, xdstest.Config{"downstream.address": xdstest.FreeAddress(t)})
 	s.origin.Put("edge", web(w.source, xdstest.StartHTTPBackend(t, "blue"))...)
 	e := s.envoy("envoy-1", retrySoon)
@@ -292,13 +287,13 @@ func startWithoutStore(t *testing.T, w way, variant string, away time.Duration, 
 	waitInStep(e, s.relay)
 	tr := startTraffic(e, "in")
 	s.relay.Kill()
-	lose(s.origin, proxy)
+	l.lose(s.origin, proxy)
 	s.restart()
-	xdstest.Pause(t, away)
+	xdstest.Pause(t, l.away)
 	tr.goesOn()
 	e.lostNothing(webHeld...)
 	s.origin.Put("edge", endpoints("web", xdstest.StartHTTPBackend(t, "green")))
-	regain(s.origin, proxy)
+	l.regain(s.origin, proxy)
 	tr.reaches("green")
 	tr.stop()
 	waitInStep(e, s.relay)

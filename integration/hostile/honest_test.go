@@ -1,7 +1,6 @@
 package hostile
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -41,18 +40,12 @@ func newCrowd(t testing.TB, o *origin, at target, n int) *crowd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- c.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("honest clients: %v", err)
-		}
+	t.Cleanup(func() { // after their end
 		if v := c.Violations(); len(v) > 0 {
 			t.Errorf("honest clients saw the relay break the protocol: %q", v)
 		}
 	})
+	xdstest.Run(t, c.Run)
 	if err := c.WaitAll(xdstest.Context(t), func(c *fleet.Client) bool { return c.Len(xds.ClusterType) > 0 }); err != nil {
 		t.Fatal(err)
 	}

@@ -176,9 +176,8 @@ func namesByOne(a *assault) {
 	})
 }
 
-// ownKeys are a.size nodes, each with a key of its own, a hundred on a connection.
-func ownKeys(a *assault) {
-	const each = 100
+// requests sends one request on each of a.size streams, of which each connection has so many.
+func (a *assault) requests(each int, request func(i, n int) []byte) {
 	a.each(a.size/each, func(i int) error {
 		c, err := a.dial(a.XDS, discards)
 		if err != nil {
@@ -186,31 +185,7 @@ func ownKeys(a *assault) {
 		}
 		defer c.close()
 		for n := range each {
-			c.message(c.open(deltaPath, false), ask("n", fmt.Sprint("own-", i, "-", n)))
-		}
-		if c.flush() == nil {
-			a.hit(each)
-		}
-		<-c.gone
-		return nil
-	})
-}
-
-// largeNodes are nodes as large as they may be, each another, on a.size streams.
-func largeNodes(a *assault) {
-	const each = 50
-	a.each(a.size/each, func(i int) error {
-		c, err := a.dial(a.XDS, discards)
-		if err != nil {
-			return err
-		}
-		defer c.close()
-		for n := range each {
-			big := node("n", "hostile")
-			big.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{
-				"large": structpb.NewStringValue(strings.Repeat("x", 200_000) + fmt.Sprint(i, n))}}
-			id := c.open(deltaPath, false)
-			c.message(id, marshal(&discoveryv3.DeltaDiscoveryRequest{Node: big, TypeUrl: string(xds.ClusterType)}))
+			c.message(c.open(deltaPath, false), request(i, n))
 			if c.flush() != nil {
 				return nil
 			}
@@ -221,10 +196,24 @@ func largeNodes(a *assault) {
 	})
 }
 
+// ownKeys are nodes, each with a key of its own.
+func ownKeys(a *assault) {
+	a.requests(100, func(i, n int) []byte { return ask("n", fmt.Sprint("own-", i, "-", n)) })
+}
+
+// largeNodes are nodes as large as they may be, each another.
+func largeNodes(a *assault) {
+	a.requests(50, func(i, n int) []byte {
+		big := node("n", "hostile")
+		big.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{
+			"large": structpb.NewStringValue(strings.Repeat("x", 200_000) + fmt.Sprint(i, n))}}
+		return marshal(&discoveryv3.DeltaDiscoveryRequest{Node: big, TypeUrl: string(xds.ClusterType)})
+	})
+}
+
 // denseNodes are nodes as large as they may be, of nothing but small values: decoded,
 // each would be thirty times as large.
 func denseNodes(a *assault) {
-	const each = 50
 	l := &structpb.ListValue{Values: make([]*structpb.Value, 500_000)}
 	for i := range l.Values {
 		l.Values[i] = &structpb.Value{}
@@ -233,23 +222,10 @@ func denseNodes(a *assault) {
 	dense.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{"dense": structpb.NewListValue(l)}}
 	body := marshal(dense)
 	typ := marshal(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(xds.ClusterType)})
-	a.each(a.size/each, func(i int) error {
-		c, err := a.dial(a.XDS, discards)
-		if err != nil {
-			return err
-		}
-		defer c.close()
-		for n := range each {
-			another := append(bytes.Clone(body), marshal(node(fmt.Sprint("dense-", i, "-", n), ""))...) // of two ids the last counts
-			q := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), another)
-			c.message(c.open(deltaPath, false), append(q, typ...))
-			if c.flush() != nil {
-				return nil
-			}
-			a.hit(1)
-		}
-		<-c.gone
-		return nil
+	a.requests(50, func(i, n int) []byte {
+		another := append(bytes.Clone(body), marshal(node(fmt.Sprint("dense-", i, "-", n), ""))...) // of two ids the last counts
+		q := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), another)
+		return append(q, typ...)
 	})
 }
 

@@ -24,6 +24,7 @@ import (
 	"xdsrelay/integration/robust/check"
 	"xdsrelay/internal/fleet"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // client is a simulated client whose every request and receipt is recorded. It
@@ -35,7 +36,7 @@ type client struct {
 	key     string
 	variant string
 	relays  []*relay
-	links   []*link // to each relay
+	links   []*xdstest.Proxy // to each relay
 	conns   []*grpc.ClientConn
 	history *check.Writer
 
@@ -81,14 +82,14 @@ func newClient(r role, key string, life, first int, relays []*relay, history *ch
 	c := &client{name: fmt.Sprintf("%s/%s-%s.%d", key, r.name, r.variant, life), key: key, variant: r.variant.String(),
 		relays: relays, history: history, done: make(chan struct{}), at: first % len(relays)}
 	for _, to := range relays {
-		k, err := newLink(c.name+"-"+to.name, func(conn string) { history.Add(check.Event{What: check.Touched, Conn: conn}) })
+		k, err := xdstest.NewProxy("", func(conn string) { history.Add(check.Event{What: check.Touched, Conn: conn}) })
 		if err != nil {
 			c.close()
 			return nil, err
 		}
 		c.links = append(c.links, k)
 		to.join(k)
-		cc, err := grpc.NewClient("passthrough:///"+k.addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		cc, err := grpc.NewClient("passthrough:///"+k.Address, grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: 2 * time.Second,
 				Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond}}))
 		if err != nil {
@@ -133,7 +134,7 @@ func (c *client) close() {
 		_ = cc.Close() // nothing is left to be said on it
 	}
 	for i, k := range c.links {
-		k.close()
+		k.Close()
 		c.relays[i].part(k)
 	}
 }

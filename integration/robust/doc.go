@@ -1,5 +1,5 @@
 // Command robust runs two origins, two relays and a crowd of clients, with a TCP
-// proxy between each pair, does to them what happens to processes and networks,
+// proxy of internal/xdstest between each pair, does to them what happens to processes and networks,
 // and holds what everybody published and received against the rules of package
 // check. See docs/robustness/README.md.
 //
@@ -8,11 +8,10 @@
 // built binary for each relay. The clients are internal/fleet's, in this process,
 // so that the history has one order.
 //
-//	world.go   what all origins are to have, and how it changes
+//	catalog.go what all origins are to have, and how it changes
 //	feed.go    an origin's process, and how it is told; origin.go is the inside of it
 //	relay.go   a relay's process
 //	client.go  a client, whose requests and receipts are recorded
-//	link.go    the proxy, and what it does to connections
 //	plan.go    which faults a round has: a pure function of the seed
 //	stage.go   all of these put together; run.go: rounds, and rest after each
 //	soak.go    another run: churn, and what the relay is left with

@@ -16,16 +16,17 @@ import (
 	"syscall"
 
 	"xdsrelay/integration/robust/check"
+	"xdsrelay/internal/xdstest"
 )
 
-// origin is one of the run's: a process that is kept as the world is, and
+// origin is one of the run's: a process that has what the catalog has, and
 // started again after it was killed.
 type origin struct {
 	name    string
-	world   *world
+	catalog *catalog
 	history *check.Writer
 	log     io.Writer
-	links   []*link // of the relays to it
+	links   []*xdstest.Proxy // of the relays to it
 
 	// said is what the history has, by key, type and name; of who starts it and
 	// then of the feed, of which there is one at a time.
@@ -33,7 +34,7 @@ type origin struct {
 	upto map[string]int // by key: the event of what was published last
 
 	mu   sync.Mutex
-	proc *proc // nil: killed
+	proc *xdstest.Process // nil: killed
 	feed *feed
 	has  map[string]int // by key: the revision that it is known to have
 }
@@ -65,8 +66,8 @@ func (o *origin) start(ctx context.Context) error {
 		return err
 	}
 	cmd.Stdout = w
-	p, err := run(o.name, cmd, o.log, func(string) {})
-	_ = w.Close() // the child has its own
+	p, err := xdstest.LaunchProcess(o.name, child(cmd), func(line string) { _, _ = fmt.Fprintln(o.log, line) }) // for people
+	_ = w.Close()                                                                                               // the child has its own
 	if err != nil {
 		_ = r.Close()
 		return err
@@ -83,7 +84,7 @@ func (o *origin) start(ctx context.Context) error {
 		hello, err = f.ask(told{Listen: true})
 	}
 	if err != nil {
-		p.kill()
+		p.Kill()
 		_ = r.Close()
 		return fmt.Errorf("%s: %w", o.name, err)
 	}
@@ -91,7 +92,7 @@ func (o *origin) start(ctx context.Context) error {
 	o.proc, o.feed = p, f
 	o.mu.Unlock()
 	for _, k := range o.links {
-		k.lead(hello.Address)
+		k.SetTarget(hello.Address)
 	}
 	go func() {
 		defer close(f.done)
@@ -102,9 +103,9 @@ func (o *origin) start(ctx context.Context) error {
 }
 
 // keep tells the process each change, until it ends or ctx does.
-func (o *origin) keep(ctx context.Context, f *feed, p *proc) error {
+func (o *origin) keep(ctx context.Context, f *feed, p *xdstest.Process) error {
 	for {
-		changed := o.world.waiting()
+		changed := o.catalog.waiting()
 		if key, newer := o.lacks(); newer {
 			if err := o.tell(f, key); err != nil {
 				return err
@@ -113,7 +114,7 @@ func (o *origin) keep(ctx context.Context, f *feed, p *proc) error {
 		}
 		select {
 		case <-changed:
-		case <-p.done:
+		case <-p.Exited():
 			return nil
 		case <-ctx.Done():
 			return nil
@@ -123,7 +124,7 @@ func (o *origin) keep(ctx context.Context, f *feed, p *proc) error {
 
 // tell has the process publish what there is of a key.
 func (o *origin) tell(f *feed, key string) error {
-	s := o.world.of(key, o.name)
+	s := o.catalog.of(key, o.name)
 	for _, kind := range kinds {
 		if news := o.news(key, kind, s.contents(kind)); len(news) > 0 {
 			o.upto[key] = o.history.Add(check.Event{What: check.Publish, Origin: o.name, Key: key, Type: kind, Resources: news})
@@ -161,7 +162,7 @@ func (o *origin) lacks() (string, bool) {
 	o.mu.Lock()
 	has := maps.Clone(o.has)
 	o.mu.Unlock()
-	return o.world.newer(has)
+	return o.catalog.newer(has)
 }
 
 // ask waits for the process' answer; one that is stopped has time.
@@ -196,10 +197,10 @@ func (o *origin) kill() {
 	if p == nil {
 		return
 	}
-	p.kill()
+	p.Kill()
 	<-f.done
 	for _, k := range o.links {
-		k.lead("")
+		k.SetTarget("")
 	}
 }
 
@@ -208,7 +209,7 @@ func (o *origin) signal(s syscall.Signal) {
 	p := o.proc
 	o.mu.Unlock()
 	if p != nil {
-		p.signal(s)
+		p.Signal(s)
 	}
 }
 
@@ -222,8 +223,8 @@ func (o *origin) current() (bool, error) {
 		return false, nil
 	}
 	select {
-	case <-p.done:
-		return false, fmt.Errorf("%s ended: %w", o.name, p.err)
+	case <-p.Exited():
+		return false, fmt.Errorf("%s ended: %w", o.name, p.Err())
 	case <-f.done:
 		return false, fmt.Errorf("%s: %w", o.name, f.err)
 	default:

@@ -6,78 +6,35 @@ import (
 	"bufio"
 	"io"
 	"net"
-	"slices"
 	"sync"
 	"testing"
 	"time"
+
+	"xdsrelay/internal/xdstest"
 )
 
 // echo answers each line with the same line, until the test ends.
 func echo(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := xdstest.Listen(t)
 	var wait sync.WaitGroup
-	wait.Add(1)
-	go func() {
-		defer wait.Done()
+	wait.Go(func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
-				return
+				return // closed
 			}
-			wait.Add(1)
-			go func() {
-				defer wait.Done()
+			wait.Go(func() {
 				_, _ = io.Copy(c, c) // until either side ends
 				_ = c.Close()
-			}()
+			})
 		}
-	}()
+	})
 	t.Cleanup(func() {
-		_ = l.Close()
+		_ = l.Close() // nothing to flush
 		wait.Wait()
 	})
 	return l.Addr().String()
-}
-
-// rig is a link to an echo, and who it said to be touched.
-type rig struct {
-	*link
-	t  *testing.T
-	mu sync.Mutex
-	is []string
-}
-
-func newRig(t *testing.T) *rig {
-	r := &rig{t: t}
-	to := echo(t)
-	var err error
-	if r.link, err = newLink("test", func(conn string) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.is = append(r.is, conn)
-	}); err != nil {
-		t.Fatal(err)
-	}
-	r.lead(to)
-	t.Cleanup(r.link.close)
-	return r
-}
-
-func (r *rig) dial() net.Conn {
-	r.t.Helper()
-	c, err := net.Dial("tcp", r.addr)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(func() { _ = c.Close() })
-	return c
 }
 
 // say sends a line and reads it back.
@@ -89,99 +46,70 @@ func say(c net.Conn) error {
 	return err
 }
 
-func (r *rig) touches(c net.Conn) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Contains(r.is, c.LocalAddr().String())
-}
-
-func TestLinkWithoutFaults(t *testing.T) {
-	r := newRig(t)
-	c := r.dial()
-	if err := say(c); err != nil || r.touches(c) {
-		t.Errorf("said with %v, touched: %t", err, r.touches(c))
-	}
-}
-
-func TestCutEndsWhatIsOpen(t *testing.T) {
-	r := newRig(t)
-	c := r.dial()
-	if err := say(c); err != nil {
-		t.Fatal(err)
-	}
-	doLink(step{act: cut}, r.link)
-	if err := say(c); err == nil || !r.touches(c) {
-		t.Errorf("after a cut: %v, touched: %t", err, r.touches(c))
-	}
-	later := r.dial()
-	if err := say(later); err != nil || r.touches(later) {
-		t.Errorf("a later connection: %v, touched: %t", err, r.touches(later))
-	}
-}
-
-// Nothing comes through while a link is stalled, and all of it afterwards; or
-// nothing, if it was half-open.
-func TestStall(t *testing.T) {
-	for _, a := range []act{stall, halfOpen} {
-		t.Run(string(a), func(t *testing.T) {
-			r := newRig(t)
-			c := r.dial()
-			if err := say(c); err != nil {
+// Each fault of a link affects the connections that it should, and reports them. It ends.
+func TestFaultsOfLinks(t *testing.T) {
+	for _, f := range []struct {
+		step
+		open, during bool // connections that are open, or opened meanwhile, work while the fault lasts
+		after        bool // a line that was sent while it lasted arrives later
+		slow         time.Duration
+	}{
+		{step: step{act: cut}, during: true},
+		{step: step{act: stall}, after: true},
+		{step: step{act: halfOpen}},
+		{step: step{act: refuse}, open: true},
+		{step: step{act: delay, size: int64(30 * time.Millisecond)}, open: true, during: true, slow: 60 * time.Millisecond},
+		{step: step{act: throttle, size: 200}, open: true, during: true, slow: 60 * time.Millisecond},
+	} {
+		t.Run(string(f.act), func(t *testing.T) {
+			t.Parallel()
+			var touched sync.Map
+			k, err := xdstest.NewProxy(echo(t), func(conn string) { touched.Store(conn, true) })
+			if err != nil {
 				t.Fatal(err)
 			}
-			doLink(step{act: a}, r.link)
-			said := make(chan error, 1)
-			go func() { said <- say(c) }()
-			// That nothing happens has no event: a moment has to do.
-			select {
-			case err := <-said:
-				t.Errorf("it came through: %v", err)
-			case <-time.After(50 * time.Millisecond):
+			t.Cleanup(k.Close)
+			dial := func() net.Conn {
+				c, err := net.DialTimeout("tcp", k.Address, xdstest.Patience)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = c.Close() })
+				return c
 			}
-			doLink(step{act: a, end: true}, r.link)
-			if err := <-said; (err == nil) != (a == stall) || !r.touches(c) {
-				t.Errorf("afterwards: %v, touched: %t", err, r.touches(c))
+			works := func(what string, c net.Conn, want, wantTouched bool) {
+				t.Helper()
+				_ = c.SetDeadline(time.Now().Add(xdstest.Patience)) // a connection of TCP has one
+				err := say(c)
+				_, is := touched.Load(c.LocalAddr().String())
+				if (err == nil) != want || is != wantTouched {
+					t.Errorf("%s: %v, touched: %t", what, err, is)
+				}
 			}
-			if later := r.dial(); say(later) != nil || r.touches(later) {
-				t.Errorf("a later connection does not work, or is touched")
+			open := dial()
+			works("before", open, true, false)
+			doLink(f.step, k)
+			if hangs := f.act == stall || f.act == halfOpen; hangs {
+				_ = open.SetDeadline(time.Now().Add(50 * time.Millisecond)) // no event says that nothing arrives
+				if err := say(open); err == nil {
+					t.Error("a line arrived")
+				}
+			} else {
+				began := time.Now()
+				works("open", open, f.open, true)
+				if took := time.Since(began); took < f.slow {
+					t.Errorf("a line took %v", took)
+				}
+				works("opened meanwhile", dial(), f.during, f.act != cut)
 			}
+			f.end = true
+			if f.act != cut {
+				doLink(f.step, k)
+			}
+			if f.act == stall || f.act == halfOpen {
+				works("open, afterwards", open, f.after, true)
+			}
+			works("later", dial(), true, false)
 		})
-	}
-}
-
-func TestRefuse(t *testing.T) {
-	r := newRig(t)
-	open := r.dial()
-	if err := say(open); err != nil {
-		t.Fatal(err)
-	}
-	doLink(step{act: refuse}, r.link)
-	c := r.dial()
-	if err := say(c); err == nil || !r.touches(c) {
-		t.Errorf("refused: %v, touched: %t", err, r.touches(c))
-	}
-	if err := say(open); err != nil {
-		t.Errorf("who was there before: %v", err)
-	}
-	doLink(step{act: refuse, end: true}, r.link)
-	if later := r.dial(); say(later) != nil || r.touches(later) {
-		t.Error("afterwards it still refuses")
-	}
-}
-
-// Slow links are slow both ways, by what they say.
-func TestSlow(t *testing.T) {
-	for a, size := range map[act]int64{delay: int64(30 * time.Millisecond), throttle: 200} {
-		r := newRig(t)
-		c := r.dial()
-		doLink(step{act: a, size: size}, r.link)
-		began := time.Now()
-		if err := say(c); err != nil {
-			t.Fatal(err)
-		}
-		if took := time.Since(began); took < 60*time.Millisecond || !r.touches(c) {
-			t.Errorf("%s: it took %s, touched: %t", a, took, r.touches(c))
-		}
-		doLink(step{act: a, end: true}, r.link)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"syscall"
@@ -59,15 +58,6 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 	}
 	_, err = play(ctx, set)
 	return err
-}
-
-// buildRelay builds the relay.
-func buildRelay(ctx context.Context, dir string) (string, error) {
-	path := filepath.Join(dir, "relay")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", path, "xdsrelay/cmd/relay").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the relay: %w\n%s", err, out)
-	}
-	return path, nil
 }
 
 // play makes a run and judges it. Its files stay if anything was wrong: it

@@ -12,14 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"xdsrelay/integration/robust/check"
+	"xdsrelay/internal/xdstest"
 )
 
 func TestMain(m *testing.M) {
 	originMain()
-	goleak.VerifyTestMain(m)
+	os.Exit(xdstest.Main(m))
 }
 
 // lines are written to a test's log.
@@ -35,11 +34,7 @@ func (l lines) Write(b []byte) (int, error) {
 // wrong.
 func TestRobust(t *testing.T) {
 	dir := t.TempDir()
-	binary, err := buildRelay(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	set := settings{seed: 1, last: 12 * time.Second, binary: binary, dir: dir, out: lines{t}, keep: true,
+	set := settings{seed: 1, last: 12 * time.Second, binary: xdstest.Binary(t), dir: dir, out: lines{t}, keep: true,
 		keys: 2, scale: scale{relays: 2, origins: 2, clients: 16, faults: 14, longest: 3 * time.Second}}
 	kept, err := play(t.Context(), set)
 	if err != nil {

@@ -53,10 +53,10 @@ func (s *stage) rounds() error {
 	return nil
 }
 
-// change changes the world until ctx ends.
+// change changes the catalog until ctx ends.
 func (s *stage) change(ctx context.Context, rng *rand.Rand) {
 	for sleep(ctx, 5*time.Millisecond+time.Duration(rng.Int64N(int64(100*time.Millisecond)))) {
-		s.world.change(rng, pick(rng, s.keys))
+		s.catalog.change(rng, pick(rng, s.keys))
 	}
 }
 
@@ -134,11 +134,11 @@ func (s *stage) rest() error {
 // acknowledged.
 func (s *stage) stored(ctx context.Context) error {
 	for _, r := range s.relays {
-		if r.more["store"] == nil {
+		if !r.stores() {
 			continue
 		}
 		for {
-			all, err := r.stored(ctx)
+			all, err := r.stored()
 			if err != nil {
 				return err
 			}
@@ -185,7 +185,7 @@ func (s *stage) unrest() (string, error) {
 	newest := make(map[[3]string]map[string]string) // by origin, key and type
 	for _, o := range s.origins {
 		for _, key := range s.keys {
-			all := s.world.of(key, o.name)
+			all := s.catalog.of(key, o.name)
 			for _, kind := range kinds {
 				newest[[3]string{o.name, key, kind}] = all.contents(kind)
 			}

@@ -17,6 +17,7 @@ import (
 
 	"xdsrelay/internal/fleet"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // What a soak is made of.
@@ -53,13 +54,13 @@ var soaked = []string{"go_goroutines", "process_open_fds", "go_memstats_heap_all
 	"xdsrelay_downstream_streams", "xdsrelay_keys", "xdsrelay_upstream_streams", "go_memstats_heap_idle_bytes", "go_memstats_heap_released_bytes"}
 
 // weigh reads the relay's metrics.
-func (r *relay) weigh(ctx context.Context) (weight, error) {
-	text, err := r.get(ctx, "/metrics")
+func (r *relay) weigh() (weight, error) {
+	text, err := r.process().Get("/metrics")
 	if err != nil {
 		return weight{}, err
 	}
 	sums := make(map[string]float64)
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(string(text)) {
 		metric, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		name, _, _ := strings.Cut(metric, "{")
 		if v, err := strconv.ParseFloat(value[strings.LastIndexByte(value, ' ')+1:], 64); err == nil && name != "#" {
@@ -100,7 +101,7 @@ func (w weight) beyond(began weight) error {
 func soak(ctx context.Context, set settings) error {
 	set.quiet, set.keys = true, soakKeys
 	set.scale = scale{relays: 1, origins: 2}
-	set.more = map[string]any{"upstream": map[string]any{"idle_ttl": "2s"}}
+	set.more = xdstest.Config{"upstream.idle_ttl": "2s"}
 	set.dir = filepath.Join(set.dir, fmt.Sprintf("soak-%d", set.seed))
 	s, err := prepare(ctx, set)
 	if err == nil {
@@ -122,7 +123,7 @@ func (s *stage) soak() error {
 	began := time.Now()
 	c := &crowd{stage: s}
 	show := func(name string) error {
-		w, err := s.relays[0].weigh(s.ctx)
+		w, err := s.relays[0].weigh()
 		if err == nil {
 			w.row(s.out, time.Since(began), name, c.came.Load(), c.restarts.Load())
 		}
@@ -249,7 +250,7 @@ func (c *crowd) empty() (weight, error) {
 	defer cancel()
 	r := c.relays[0]
 	for {
-		w, err := r.weigh(ctx)
+		w, err := r.weigh()
 		if err == nil && w.streams+w.keys+w.upstream == 0 {
 			break
 		}
@@ -258,9 +259,9 @@ func (c *crowd) empty() (weight, error) {
 		}
 	}
 	for range 2 {
-		if _, err := r.get(c.ctx, "/debug/pprof/heap?gc=1"); err != nil {
+		if _, err := r.process().Get("/debug/pprof/heap?gc=1"); err != nil {
 			return weight{}, err
 		}
 	}
-	return r.weigh(c.ctx)
+	return r.weigh()
 }

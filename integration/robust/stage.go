@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 	"xdsrelay/integration/robust/check"
 	"xdsrelay/internal/fleet"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 var originNames = []string{"first", "second"}
@@ -25,7 +25,7 @@ var originNames = []string{"first", "second"}
 // settings are a run's.
 type settings struct {
 	seed   uint64
-	more   map[string]any // of the relays' configuration
+	more   xdstest.Config // of the relays' configuration
 	quiet  bool           // no history is written
 	last   time.Duration
 	binary string
@@ -42,11 +42,11 @@ type stage struct {
 	ctx     context.Context
 	history *check.Writer
 	file    *os.File
-	world   *world
+	catalog *catalog
 	keys    []string
 	origins []*origin
 	relays  []*relay
-	up      [][]*link // by relay and origin
+	up      [][]*xdstest.Proxy // by relay and origin
 	clients []*client
 	roles   []role // by client
 	lives   []int  // likewise
@@ -71,7 +71,7 @@ func build(ctx context.Context, set settings) (*stage, error) {
 	for i := range set.keys {
 		s.keys = append(s.keys, fmt.Sprint("edge-", i))
 	}
-	s.world = newWorld(s.keys)
+	s.catalog = newCatalog(s.keys)
 	variants := make(map[string]string)
 	for i := range set.scale.relays {
 		variants[relayName(i)] = upstreamOf[i%2]
@@ -83,11 +83,11 @@ func build(ctx context.Context, set settings) (*stage, error) {
 		if err != nil {
 			return s, err
 		}
-		o := &origin{name: originNames[i], world: s.world, history: s.history, log: log,
+		o := &origin{name: originNames[i], catalog: s.catalog, history: s.history, log: log,
 			said: make(map[[3]string]string), upto: make(map[string]int)}
 		s.origins = append(s.origins, o)
-		for r := range set.scale.relays {
-			k, err := newLink(relayName(r)+"-"+o.name, func(string) {}) // of no client's stream
+		for range set.scale.relays {
+			k, err := xdstest.NewProxy("", nil)
 			if err != nil {
 				return s, err
 			}
@@ -99,22 +99,23 @@ func build(ctx context.Context, set settings) (*stage, error) {
 		if err != nil {
 			return s, err
 		}
-		r := &relay{name: relayName(i), told: new(bool), binary: set.binary, dir: set.dir, variant: upstreamOf[i%2], more: maps.Clone(set.more), history: s.history, log: log}
+		r := &relay{name: relayName(i), told: new(bool), binary: set.binary, dir: set.dir, variant: upstreamOf[i%2], history: s.history, log: log}
+		more := set.more
 		if i == 0 && !set.quiet {
-			r.more = map[string]any{"store": map[string]any{"path": filepath.Join(set.dir, r.name+".store"), "interval": "200ms", "max_age": "5m"}}
+			more = xdstest.Config{"store.path": filepath.Join(set.dir, r.name+".store"), "store.interval": "200ms", "store.max_age": "5m"}
 		}
-		var links []*link
+		var links []*xdstest.Proxy
 		for _, o := range s.origins {
 			links = append(links, o.links[i])
-			r.origins = append(r.origins, o.links[i].addr)
 		}
+		r.config = configOf(r.variant, links, more)
 		s.up = append(s.up, links)
 		s.relays = append(s.relays, r)
 	}
 	if err := s.each(len(s.origins), func(i int) error { return s.origins[i].start(ctx) }); err != nil {
 		return s, err
 	}
-	if err := s.each(len(s.relays), func(i int) error { return s.relays[i].start(ctx) }); err != nil {
+	if err := s.each(len(s.relays), func(i int) error { return s.relays[i].start() }); err != nil {
 		return s, err
 	}
 	all := roles()
@@ -178,7 +179,7 @@ func (s *stage) close() error {
 	for _, o := range s.origins {
 		o.kill()
 		for _, k := range o.links {
-			k.close()
+			k.Close()
 		}
 	}
 	if s.file != nil {
@@ -215,7 +216,7 @@ func (s *stage) doRelay(st step, r *relay) error {
 	case st.act == relayStop && st.end:
 		r.signal(syscall.SIGCONT)
 	case st.act == dawn || st.act == relayKill && st.end:
-		if err := r.start(s.ctx); err != nil {
+		if err := r.start(); err != nil {
 			return err
 		}
 	case st.act == relayStop:
@@ -251,35 +252,26 @@ func (s *stage) doOrigin(st step, o *origin) error {
 	return nil
 }
 
-func doLink(st step, k *link) {
-	if st.act == cut {
-		k.cut()
-		return
-	}
-	if !st.end {
-		k.begin(func() {
-			switch st.act {
-			case delay:
-				k.delay = time.Duration(st.size)
-			case throttle:
-				k.rate = int(st.size)
-			case stall, halfOpen:
-				k.stall()
-			case refuse:
-				k.refuse = true
-			}
-		})
-		return
-	}
-	if st.act == halfOpen {
-		k.cut()
-	}
-	k.end(func() {
-		k.delay, k.rate, k.refuse = 0, 0, false
-		if k.stalled != nil {
-			k.flow()
+// doLink does a step to a proxy, which has one fault at a time.
+func doLink(st step, k *xdstest.Proxy) {
+	switch {
+	case st.act == cut:
+		k.Cut()
+	case st.end:
+		if st.act == halfOpen {
+			k.Cut()
 		}
-	})
+		k.SetFault(xdstest.Fault{})
+		k.Resume()
+	case st.act == stall, st.act == halfOpen:
+		k.Hang()
+	case st.act == delay:
+		k.SetFault(xdstest.Fault{Delay: time.Duration(st.size)})
+	case st.act == throttle:
+		k.SetFault(xdstest.Fault{Rate: int(st.size)})
+	case st.act == refuse:
+		k.SetFault(xdstest.Fault{Refuse: true})
+	}
 }
 
 func (s *stage) doClient(st step) error {

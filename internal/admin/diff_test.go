@@ -17,14 +17,14 @@ type diffPage struct {
 	list[move]
 }
 
-func (r *rig) diffBy(path, body string) (p diffPage) {
+func (r *serverFixture) diffBy(path, body string) (p diffPage) {
 	r.Helper()
 	r.check(r.do(http.MethodPost, path, body, "Content-Type", "application/json"), http.StatusOK, &p)
 	return p
 }
 
-// nodes puts n clients into the world, each with its number as cluster.
-func (r *rig) nodes(n int) {
+// nodes puts n clients into the relay, each with its number as cluster.
+func (r *serverFixture) nodes(n int) {
 	r.Helper()
 	for i := range n {
 		raw, err := proto.Marshal(&corev3.Node{Id: fmt.Sprint("n", i), Cluster: fmt.Sprint(i % 3)})
@@ -35,7 +35,7 @@ func (r *rig) nodes(n int) {
 		if err != nil {
 			r.Fatal(err)
 		}
-		r.world.nodes = append(r.world.nodes, node)
+		r.shown.nodes = append(r.shown.nodes, node)
 	}
 }
 

@@ -55,8 +55,8 @@ func TestConfigDump(t *testing.T) {
 	r := serve(t, nil)
 	const odd xds.TypeURL = "type.googleapis.com/acme.Odd"
 	secret := &tlsv3.Secret{Name: "s", Type: &tlsv3.Secret_GenericSecret{GenericSecret: &tlsv3.GenericSecret{}}}
-	r.world.keys = []orchestrator.KeyStatus{{Key: "web"}, {Key: "idle"}}
-	r.world.held = map[xds.Key][]*xds.Snapshot{
+	r.shown.keys = []orchestrator.KeyStatus{{Key: "web"}, {Key: "idle"}}
+	r.shown.held = map[xds.Key][]*xds.Snapshot{
 		xds.NewKey("web"): {
 			snapshotOf(xds.SecretType, resourceOf(t, xds.SecretType, "s", secret)),
 			snapshotOf(odd, resourceOf(t, odd, "x", nil)),
@@ -137,9 +137,9 @@ func TestDiffOfANode(t *testing.T) {
 		Stream: 3, Node: odd, Key: xds.NewKey("web"), Type: xds.TypeOf(xds.ClusterType), State: fanout.Refused, Since: time.Unix(1e9, 0),
 		Version: "2", AckedVersion: "1", Nack: &fanout.Nack{Version: "2", Message: "no", At: time.Unix(1e9, 0)},
 	}
-	r.world.untaken = []fanout.Untaken{u}
-	r.world.clients = []fanout.ClientStatus{{Stream: 3, Node: odd}, {Stream: 4, Node: "fine"}}
-	r.world.differences = []orchestrator.Difference{
+	r.shown.untaken = []fanout.Untaken{u}
+	r.shown.clients = []fanout.ClientStatus{{Stream: 3, Node: odd}, {Stream: 4, Node: "fine"}}
+	r.shown.differences = []orchestrator.Difference{
 		{Name: "a", Has: cluster(t, "a", "one"), Offered: cluster(t, "a", "two")},
 		{Name: "b", Has: cluster(t, "b", "")},
 		{Name: "c", OfferedGone: true, Has: cluster(t, "c", "")},
@@ -162,7 +162,7 @@ func TestDiffOfANode(t *testing.T) {
 
 	// Of what is very large the size is shown, and that it is another.
 	large := func(text string) *xds.Resource { return cluster(t, "a", strings.Repeat(text, maxCompared/5+1)) }
-	r.world.differences = []orchestrator.Difference{{Name: "a", Has: large("long "), Offered: large("LONG ")}, {Name: "b", Has: cluster(t, "b", "small"), Offered: large("LONG ")}}
+	r.shown.differences = []orchestrator.Difference{{Name: "a", Has: large("long "), Offered: large("LONG ")}, {Name: "b", Has: cluster(t, "b", "small"), Offered: large("LONG ")}}
 	body := r.get("/diff/"+escape(odd), &got).body
 	rs = got.Items[0].Resources
 	if len(body) > 10_000 || !strings.Contains(string(rs[0].Has), `"bytes": 10`) || rs[0].Diff == "" || !strings.Contains(rs[1].Diff, "-alt_stat_name: small") || !strings.Contains(rs[1].Diff, "+cannot_be_shown: ") {
@@ -170,15 +170,15 @@ func TestDiffOfANode(t *testing.T) {
 	}
 
 	// Bounded in number, and in bytes.
-	r.world.differences = nil
+	r.shown.differences = nil
 	for range maxDifferences + 3 {
-		r.world.differences = append(r.world.differences, orchestrator.Difference{Name: "a", Offered: cluster(t, "a", strings.Repeat("long ", maxDifferenceBytes/25))})
+		r.shown.differences = append(r.shown.differences, orchestrator.Difference{Name: "a", Offered: cluster(t, "a", strings.Repeat("long ", maxDifferenceBytes/25))})
 	}
 	body = r.get("/diff/"+escape(odd), &got).body
 	if n := len(got.Items[0].Resources); n >= maxDifferences || got.Items[0].More != maxDifferences+3-n || len(body) > 3*maxDifferenceBytes {
 		t.Errorf("%d resources and %d more, in %d bytes", n, got.Items[0].More, len(body))
 	}
-	r.world.differences = nil
+	r.shown.differences = nil
 	if r.get("/diff/"+escape(odd), &got); !got.Items[0].NotHeld || got.Items[0].Resources == nil {
 		t.Errorf("%+v", got)
 	}
@@ -193,14 +193,14 @@ func TestDiffOfANode(t *testing.T) {
 func TestDiffOfANodeOnManyStreams(t *testing.T) {
 	r := serve(t, nil)
 	for i := range 7 {
-		r.world.clients = append(r.world.clients, fanout.ClientStatus{Stream: uint64(i + 1), Node: "n"})
+		r.shown.clients = append(r.shown.clients, fanout.ClientStatus{Stream: uint64(i + 1), Node: "n"})
 		u := fanout.Untaken{Stream: uint64(i + 1), Node: "n", Key: xds.NewKey("web"), Type: xds.TypeOf(xds.EndpointType), State: fanout.NotSent, Awaits: []string{"x"}}
 		if i != 3 { // which has all
-			r.world.untaken = append(r.world.untaken, u)
+			r.shown.untaken = append(r.shown.untaken, u)
 		}
 	}
 	for range maxDifferences {
-		r.world.untaken[0].Awaits = append(r.world.untaken[0].Awaits, "y")
+		r.shown.untaken[0].Awaits = append(r.shown.untaken[0].Awaits, "y")
 	}
 	var streams []uint64
 	for token, pages := "", 0; pages == 0 || token != ""; pages++ {
@@ -221,12 +221,12 @@ func TestDiffOfANodeOnManyStreams(t *testing.T) {
 		t.Errorf("%v", streams)
 	}
 	// By size as well.
-	r.world.differences = nil
+	r.shown.differences = nil
 	for range 5 {
-		r.world.differences = append(r.world.differences, orchestrator.Difference{Name: "a", Offered: cluster(t, "a", strings.Repeat("long ", maxDifferenceBytes/25))})
+		r.shown.differences = append(r.shown.differences, orchestrator.Difference{Name: "a", Offered: cluster(t, "a", strings.Repeat("long ", maxDifferenceBytes/25))})
 	}
-	for i := range r.world.untaken {
-		r.world.untaken[i].Awaits = nil
+	for i := range r.shown.untaken {
+		r.shown.untaken[i].Awaits = nil
 	}
 	var got list[untaken]
 	r.get("/diff/n", &got)

@@ -19,13 +19,13 @@ import (
 
 // visitor reads the events of a page.
 type visitor struct {
-	*rig
+	*serverFixture
 	body   *http.Response
 	lines  *bufio.Scanner
 	cancel context.CancelFunc
 }
 
-func (r *rig) listen(headers ...string) *visitor {
+func (r *serverFixture) listen(headers ...string) *visitor {
 	r.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url+"/events", nil)
@@ -41,7 +41,7 @@ func (r *rig) listen(headers ...string) *visitor {
 		r.Fatal(err)
 	}
 	r.Cleanup(func() { cancel(); res.Body.Close() })
-	return &visitor{rig: r, body: res, lines: bufio.NewScanner(res.Body), cancel: cancel}
+	return &visitor{serverFixture: r, body: res, lines: bufio.NewScanner(res.Body), cancel: cancel}
 }
 
 // next is the next event; false: there are no more.
@@ -67,9 +67,9 @@ func synced(node, key string) fanout.ClientStatus {
 
 func TestPagesAreToldWhatChanges(t *testing.T) {
 	r := serve(t, nil)
-	r.world.set(func() {
-		r.world.clients = []fanout.ClientStatus{synced("a", "k")}
-		r.world.keys = []orchestrator.KeyStatus{{Key: "k"}}
+	r.shown.set(func() {
+		r.shown.clients = []fanout.ClientStatus{synced("a", "k")}
+		r.shown.keys = []orchestrator.KeyStatus{{Key: "k"}}
 	})
 	l := r.listen()
 	if typ := l.body.Header.Get("Content-Type"); l.body.StatusCode != 200 || typ != "text/event-stream" {
@@ -78,9 +78,9 @@ func TestPagesAreToldWhatChanges(t *testing.T) {
 	if o, ok := l.next(); !ok || o.Clients != 1 || o.States.Synced != 1 || o.Relay.Name != "replica" || o.Relay.State != "starting" {
 		t.Fatalf("%+v", o)
 	}
-	r.world.set(func() {
-		r.world.clients = append(r.world.clients, synced("b", "k"))
-		r.world.clients[0].Types[0].State = fanout.Refused
+	r.shown.set(func() {
+		r.shown.clients = append(r.shown.clients, synced("b", "k"))
+		r.shown.clients[0].Types[0].State = fanout.Refused
 	})
 	// The next event is of the change: without one there is none.
 	if o, ok := l.next(); !ok || o.Clients != 2 || o.States.Nacked != 1 {
@@ -148,7 +148,7 @@ func TestWithATokenEventsNeedItAndThePageDoesNot(t *testing.T) {
 	}
 	// Who has the old token is not told any more.
 	r.SetToken("second")
-	r.world.set(func() { r.world.clients = []fanout.ClientStatus{synced("a", "k")} })
+	r.shown.set(func() { r.shown.clients = []fanout.ClientStatus{synced("a", "k")} })
 	if o, ok := l.next(); ok {
 		t.Errorf("%+v", o)
 	}

@@ -8,7 +8,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-func (r *rig) explainTo(path, body string) explained {
+func (r *serverFixture) explainTo(path, body string) explained {
 	r.Helper()
 	var out explained
 	got := r.do("POST", path, body, "Content-Type", "application/json")

@@ -12,11 +12,11 @@ import (
 
 func TestFind(t *testing.T) {
 	r := serve(t, nil)
-	r.world.set(func() {
-		r.world.keys = []orchestrator.KeyStatus{{Key: "edge/eu-1"}, {Key: "mesh"}, {Key: strings.Repeat("edge", 1000)}}
+	r.shown.set(func() {
+		r.shown.keys = []orchestrator.KeyStatus{{Key: "edge/eu-1"}, {Key: "mesh"}, {Key: strings.Repeat("edge", 1000)}}
 		two := synced("Edge-1", "edge/eu-1")
 		two.Types[0].State = fanout.Refused
-		r.world.clients = []fanout.ClientStatus{synced("my-edge", "mesh"), synced("Edge-1", "edge/eu-1"), two, synced("other", "mesh")}
+		r.shown.clients = []fanout.ClientStatus{synced("my-edge", "mesh"), synced("Edge-1", "edge/eu-1"), two, synced("other", "mesh")}
 	})
 	var got found
 	r.get("/find?text=EDGE", &got)
@@ -31,9 +31,9 @@ func TestFind(t *testing.T) {
 	r.want(http.StatusBadRequest, http.MethodGet, "/find", nil)
 	r.want(http.StatusBadRequest, http.MethodGet, "/find?text="+strings.Repeat("a", 2000), nil)
 
-	r.world.set(func() {
+	r.shown.set(func() {
 		for i := range 100 {
-			r.world.clients = append(r.world.clients, synced(fmt.Sprintf("edge-%03d", i), "mesh"))
+			r.shown.clients = append(r.shown.clients, synced(fmt.Sprintf("edge-%03d", i), "mesh"))
 		}
 	})
 	r.get("/find?text=edge", &got)

@@ -310,7 +310,7 @@ func TestProfiles(t *testing.T) {
 // read by a few at a time.
 func TestReadsTakeTurns(t *testing.T) {
 	r := serve(t, nil)
-	r.world.block, r.world.asked = make(chan struct{}), make(chan struct{}, 20)
+	r.shown.block, r.shown.asked = make(chan struct{}), make(chan struct{}, 20)
 	r.SetReady(true)
 	const readers = 4
 	done := make(chan int, readers)
@@ -325,7 +325,7 @@ func TestReadsTakeTurns(t *testing.T) {
 			done <- res.StatusCode
 		}()
 	}
-	<-r.world.asked
+	<-r.shown.asked
 	// Wait until the others have come as well.
 	for len(r.held) < readers {
 		r.get("/live", nil)
@@ -333,10 +333,10 @@ func TestReadsTakeTurns(t *testing.T) {
 	for _, path := range []string{"/ready", "/live", "/metrics", "/logging"} {
 		r.get(path, nil)
 	}
-	if len(r.world.asked) > 0 {
+	if len(r.shown.asked) > 0 {
 		t.Error("more than one reads at a time")
 	}
-	close(r.world.block)
+	close(r.shown.block)
 	for range readers {
 		if status := <-done; status != 200 {
 			t.Errorf("status %d", status)

@@ -40,8 +40,8 @@ var (
 	_ Rules   = (*aggregator.Rules)(nil)
 )
 
-// world is what there is to show.
-type world struct {
+// fakeRelay is what a Server shows.
+type fakeRelay struct {
 	mu          sync.Mutex
 	clients     []fanout.ClientStatus
 	nodes       []*xds.Node // of streams that speak for clusters, under the key "old"
@@ -56,19 +56,19 @@ type world struct {
 	asked       chan struct{} // and says so
 }
 
-func (w *world) Clients() []fanout.ClientStatus {
-	if w.block != nil {
-		w.asked <- struct{}{}
-		<-w.block
+func (f *fakeRelay) Clients() []fanout.ClientStatus {
+	if f.block != nil {
+		f.asked <- struct{}{}
+		<-f.block
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return append([]fanout.ClientStatus(nil), w.clients...)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]fanout.ClientStatus(nil), f.clients...)
 }
 
-func (w *world) ClientsAfter(after uint64) iter.Seq[fanout.ClientStatus] {
+func (f *fakeRelay) ClientsAfter(after uint64) iter.Seq[fanout.ClientStatus] {
 	return func(yield func(fanout.ClientStatus) bool) {
-		all := w.Clients()
+		all := f.Clients()
 		slices.SortFunc(all, func(a, b fanout.ClientStatus) int { return cmp.Compare(a.Stream, b.Stream) })
 		for _, c := range all {
 			if c.Stream > after && !yield(c) {
@@ -78,10 +78,10 @@ func (w *world) ClientsAfter(after uint64) iter.Seq[fanout.ClientStatus] {
 	}
 }
 
-func (w *world) Untaken(node string, after uint64) iter.Seq2[uint64, []fanout.Untaken] {
+func (f *fakeRelay) Untaken(node string, after uint64) iter.Seq2[uint64, []fanout.Untaken] {
 	return func(yield func(uint64, []fanout.Untaken) bool) {
-		for c := range w.ClientsAfter(after) {
-			of := slices.DeleteFunc(slices.Clone(w.untaken), func(u fanout.Untaken) bool { return u.Node != node || u.Stream != c.Stream })
+		for c := range f.ClientsAfter(after) {
+			of := slices.DeleteFunc(slices.Clone(f.untaken), func(u fanout.Untaken) bool { return u.Node != node || u.Stream != c.Stream })
 			if c.Node == node && !yield(c.Stream, of) {
 				return
 			}
@@ -89,19 +89,19 @@ func (w *world) Untaken(node string, after uint64) iter.Seq2[uint64, []fanout.Un
 	}
 }
 
-func (w *world) Resources(key xds.Key) ([]*xds.Snapshot, bool) {
-	held, ok := w.held[key]
+func (f *fakeRelay) Resources(key xds.Key) ([]*xds.Snapshot, bool) {
+	held, ok := f.held[key]
 	return slices.Clone(held), ok
 }
 
-func (w *world) Differences(u *fanout.Untaken, most int) ([]orchestrator.Difference, int, bool) {
-	return w.differences[:min(len(w.differences), most)], max(0, len(w.differences)-most), w.differences != nil
+func (f *fakeRelay) Differences(u *fanout.Untaken, most int) ([]orchestrator.Difference, int, bool) {
+	return f.differences[:min(len(f.differences), most)], max(0, len(f.differences)-most), f.differences != nil
 }
 
-func (w *world) Standings(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing] {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	all := w.standings
+func (f *fakeRelay) Standings(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing] {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := f.standings
 	return func(yield func(fanout.Standing) bool) {
 		for _, s := range all {
 			if wanted(s.Key, s.Type) && !yield(s) {
@@ -111,7 +111,7 @@ func (w *world) Standings(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[fanou
 	}
 }
 
-func (w *world) Progress(of orchestrator.Awaited, standings func(func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing]) orchestrator.Progress {
+func (f *fakeRelay) Progress(of orchestrator.Awaited, standings func(func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing]) orchestrator.Progress {
 	p := orchestrator.Progress{Key: of.Key.String(), Type: string(of.Type), Version: of.Version, Mark: of.Mark, Known: of.OrNewer}
 	for range standings(func(k xds.Key, t xds.TypeURL) bool { return k == of.Key && t == of.Type }) {
 		p.Clients++
@@ -119,10 +119,10 @@ func (w *world) Progress(of orchestrator.Awaited, standings func(func(xds.Key, x
 	return p
 }
 
-func (w *world) Moves(after uint64, keyOf fanout.KeyOf) iter.Seq[fanout.Move] {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	nodes := w.nodes
+func (f *fakeRelay) Moves(after uint64, keyOf fanout.KeyOf) iter.Seq[fanout.Move] {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	nodes := f.nodes
 	return func(yield func(fanout.Move) bool) {
 		for i, n := range nodes {
 			m := fanout.Move{Stream: uint64(i + 1), Node: n.ID, Peer: "10.0.0.1:1"}
@@ -137,10 +137,10 @@ func (w *world) Moves(after uint64, keyOf fanout.KeyOf) iter.Seq[fanout.Move] {
 	}
 }
 
-func (w *world) Keys() []orchestrator.KeyStatus {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	all := slices.Clone(w.keys)
+func (f *fakeRelay) Keys() []orchestrator.KeyStatus {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := slices.Clone(f.keys)
 	slices.SortFunc(all, func(a, b orchestrator.KeyStatus) int { return cmp.Compare(a.Key, b.Key) })
 	for i := range all {
 		all[i].Nacks, all[i].Types = nil, slices.Clone(all[i].Types)
@@ -151,10 +151,10 @@ func (w *world) Keys() []orchestrator.KeyStatus {
 	return all
 }
 
-func (w *world) Key(key xds.Key) (orchestrator.KeyStatus, bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, k := range w.keys {
+func (f *fakeRelay) Key(key xds.Key) (orchestrator.KeyStatus, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, k := range f.keys {
 		if k.Key == key.String() {
 			k.Types = slices.Clone(k.Types) // they are counted in
 			for i := range k.Types {
@@ -166,18 +166,18 @@ func (w *world) Key(key xds.Key) (orchestrator.KeyStatus, bool) {
 	return orchestrator.KeyStatus{}, false
 }
 
-func (w *world) Used(key xds.Key) bool {
-	_, ok := w.Key(key)
+func (f *fakeRelay) Used(key xds.Key) bool {
+	_, ok := f.Key(key)
 	return ok
 }
 
 // Nacks are those of the keys, of the first the newest.
-func (w *world) Nacks(before uint64) iter.Seq[orchestrator.KeyNack] {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (f *fakeRelay) Nacks(before uint64) iter.Seq[orchestrator.KeyNack] {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	place := uint64(100)
 	var all []orchestrator.KeyNack
-	for _, k := range w.keys {
+	for _, k := range f.keys {
 		for _, n := range k.Nacks {
 			key, _ := xds.ParseKey(k.Key)
 			if place--; before == 0 || place < before {
@@ -194,21 +194,21 @@ func (w *world) Nacks(before uint64) iter.Seq[orchestrator.KeyNack] {
 	}
 }
 
-func (w *world) SentAway() []fanout.SentAway { return w.away }
+func (f *fakeRelay) SentAway() []fanout.SentAway { return f.away }
 
-func (w *world) Origins() []upstream.OriginStatus { return w.origins }
+func (f *fakeRelay) Origins() []upstream.OriginStatus { return f.origins }
 
-func (w *world) set(change func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (f *fakeRelay) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	change()
 }
 
-// rig is a Server that answers on loopback.
-type rig struct {
+// serverFixture is a Server that answers on loopback.
+type serverFixture struct {
 	*testing.T
 	*Server
-	world  *world
+	shown  *fakeRelay
 	level  slog.LevelVar
 	meters *telemetry.Metrics
 	drains chan struct{} // has one for each time
@@ -255,17 +255,17 @@ func write(t *testing.T, name, text string) string {
 	return file
 }
 
-func newServer(t *testing.T, change func(*Options)) *rig {
+func newServer(t *testing.T, change func(*Options)) *serverFixture {
 	t.Helper()
 	meters, err := telemetry.New(telemetry.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{T: t, world: &world{}, meters: meters, drains: make(chan struct{}, 10)}
+	r := &serverFixture{T: t, shown: &fakeRelay{}, meters: meters, drains: make(chan struct{}, 10)}
 	compiled := compile(t, rules)
 	o := Options{
 		Name: "replica", Version: "v1",
-		Clients: r.world, Keys: r.world, Origins: r.world, Rules: func() Rules { return compiled },
+		Clients: r.shown, Keys: r.shown, Origins: r.shown, Rules: func() Rules { return compiled },
 		Metrics: meters, Level: &r.level, Drain: func() { r.drains <- struct{}{} },
 		Log: slog.New(slog.DiscardHandler),
 	}
@@ -279,7 +279,7 @@ func newServer(t *testing.T, change func(*Options)) *rig {
 }
 
 // serve makes a Server and runs it.
-func serve(t *testing.T, change func(*Options)) *rig {
+func serve(t *testing.T, change func(*Options)) *serverFixture {
 	t.Helper()
 	r := newServer(t, change)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -315,7 +315,7 @@ type reply struct {
 }
 
 // do sends a request; headers are names and values in turn.
-func (r *rig) do(method, path, body string, headers ...string) reply {
+func (r *serverFixture) do(method, path, body string, headers ...string) reply {
 	r.Helper()
 	req, err := http.NewRequest(method, r.url+path, bytes.NewReader([]byte(body)))
 	if err != nil {
@@ -341,19 +341,19 @@ func (r *rig) do(method, path, body string, headers ...string) reply {
 
 // want fails unless path answers so, and decodes the answer into v if it is
 // given.
-func (r *rig) want(status int, method, path string, v any, headers ...string) reply {
+func (r *serverFixture) want(status int, method, path string, v any, headers ...string) reply {
 	r.Helper()
 	got := r.do(method, path, "", headers...)
 	r.check(got, status, v)
 	return got
 }
 
-func (r *rig) get(path string, v any) reply {
+func (r *serverFixture) get(path string, v any) reply {
 	r.Helper()
 	return r.want(http.StatusOK, http.MethodGet, path, v)
 }
 
-func (r *rig) check(got reply, status int, v any) {
+func (r *serverFixture) check(got reply, status int, v any) {
 	r.Helper()
 	what := got.Request.Method + " " + got.Request.URL.RequestURI()
 	if got.StatusCode != status {

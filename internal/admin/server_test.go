@@ -15,7 +15,7 @@ import (
 )
 
 func TestWithoutTokenOnlyLoopback(t *testing.T) {
-	run := func(r *rig, address string) error {
+	run := func(r *serverFixture, address string) error {
 		t.Helper()
 		l, err := net.Listen("tcp", address)
 		if err != nil {
@@ -111,7 +111,7 @@ func TestRunEnds(t *testing.T) {
 // Run does not return before what it serves has, though its connection is cut.
 func TestRunWaitsForWhatItServes(t *testing.T) {
 	r := serve(t, nil)
-	r.world.block, r.world.asked = make(chan struct{}), make(chan struct{}, 1)
+	r.shown.block, r.shown.asked = make(chan struct{}), make(chan struct{}, 1)
 	cut := make(chan struct{})
 	go func() {
 		defer close(cut)
@@ -119,11 +119,11 @@ func TestRunWaitsForWhatItServes(t *testing.T) {
 			_ = res.Body.Close()
 		}
 	}()
-	<-r.world.asked
+	<-r.shown.asked
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = r.stop() // reported by the rig
+		_ = r.stop() // reported by the cleanup
 	}()
 	<-cut
 	select {
@@ -131,7 +131,7 @@ func TestRunWaitsForWhatItServes(t *testing.T) {
 		t.Error("Run returned while a request was read for")
 	case <-time.After(100 * time.Millisecond):
 	}
-	close(r.world.block)
+	close(r.shown.block)
 	<-ended
 }
 

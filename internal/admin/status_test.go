@@ -51,10 +51,10 @@ func TestServerInfo(t *testing.T) {
 	r.SetReady(true)
 	r.meters.Streams[telemetry.Delta].Add(3)
 	r.meters.Keys.Set(2)
-	r.world.away = []fanout.SentAway{{Reason: "unmapped", Count: 2, Node: "n", Error: "no rule"}}
+	r.shown.away = []fanout.SentAway{{Reason: "unmapped", Count: 2, Node: "n", Error: "no rule"}}
 	var got serverInfo
 	r.get("/server_info", &got)
-	if !reflect.DeepEqual(got.SentAway, r.world.away) {
+	if !reflect.DeepEqual(got.SentAway, r.shown.away) {
 		t.Errorf("%+v", got.SentAway)
 	}
 	if got.Name != "replica" || got.Version != "v1" || got.State != "serving" || got.Streams.Delta != 3 || got.Keys != 2 ||
@@ -93,7 +93,7 @@ var oddKeys = []xds.Key{
 func TestKeys(t *testing.T) {
 	r := serve(t, nil)
 	for _, k := range oddKeys {
-		r.world.keys = append(r.world.keys, orchestrator.KeyStatus{
+		r.shown.keys = append(r.shown.keys, orchestrator.KeyStatus{
 			Key: k.String(), Elements: k.Elements(), Since: time.Unix(1, 0),
 			NacksTotal: 1, Nacks: []orchestrator.NackStatus{{Type: "t", Message: "no"}},
 		})
@@ -128,8 +128,8 @@ func TestKeys(t *testing.T) {
 				t.Errorf("/keys/%s is %s, want %s", path, one.Key, want)
 			}
 		}
-		r.world.set(func() {
-			r.world.clients = []fanout.ClientStatus{{Stream: 1, Types: []fanout.TypeStatus{{Key: want.String()}}}, {Stream: 2, Types: []fanout.TypeStatus{{Key: "other"}}}}
+		r.shown.set(func() {
+			r.shown.clients = []fanout.ClientStatus{{Stream: 1, Types: []fanout.TypeStatus{{Key: want.String()}}}, {Stream: 2, Types: []fanout.TypeStatus{{Key: "other"}}}}
 		})
 		var of list[fanout.ClientStatus]
 		if r.get("/clients?key="+url.QueryEscape(name), &of); len(of.Items) != 1 || of.Items[0].Stream != 1 {
@@ -137,9 +137,9 @@ func TestKeys(t *testing.T) {
 		}
 	}
 	// Which of two keys is meant must not be guessed.
-	r.world.set(func() {
+	r.shown.set(func() {
 		for _, k := range []xds.Key{xds.NewKey("x y/z"), xds.NewKey("x y", "z")} {
-			r.world.keys = append(r.world.keys, orchestrator.KeyStatus{Key: k.String(), Elements: k.Elements()})
+			r.shown.keys = append(r.shown.keys, orchestrator.KeyStatus{Key: k.String(), Elements: k.Elements()})
 		}
 	})
 	r.want(400, "GET", "/keys/x%20y/z", nil)
@@ -176,7 +176,7 @@ func TestClients(t *testing.T) {
 	r := serve(t, nil)
 	key := xds.NewKey("a b", "c").String()
 	odd := "sidecar~10.0.0.1~web/0?#%~ä"
-	r.world.clients = []fanout.ClientStatus{
+	r.shown.clients = []fanout.ClientStatus{
 		{Stream: 10, Node: odd, Types: []fanout.TypeStatus{{Type: "t", Key: key, State: fanout.Synced}}},
 		{Stream: 9, Node: "b", Types: []fanout.TypeStatus{{Type: "t", Key: "other"}}},
 		{Stream: 11, Node: odd},
@@ -203,7 +203,7 @@ func TestClients(t *testing.T) {
 	streams("/clients?key=nobody", []uint64(nil)...)
 	r.want(404, "GET", "/clients/nobody", nil)
 	for i, id := range []string{"spiffe://cluster.local/ns/a/sa/b", "a/../b", "./x//", "..", "//"} {
-		r.world.set(func() { r.world.clients = []fanout.ClientStatus{{Stream: uint64(i) + 1, Node: id}} })
+		r.shown.set(func() { r.shown.clients = []fanout.ClientStatus{{Stream: uint64(i) + 1, Node: id}} })
 		streams("/clients/"+url.PathEscape(id), uint64(i)+1)
 		streams("/clients/"+(&url.URL{Path: id}).EscapedPath(), uint64(i)+1)
 	}
@@ -217,15 +217,15 @@ func TestNacks(t *testing.T) {
 	row := func(message string) orchestrator.NackStatus {
 		return orchestrator.NackStatus{Type: "t", Clients: []orchestrator.NackClient{{Node: "n", Count: 2}}, ClientsTotal: 1, Version: "1", Message: message, Count: 7}
 	}
-	r.world.keys = []orchestrator.KeyStatus{
+	r.shown.keys = []orchestrator.KeyStatus{
 		{Key: "b", NacksTotal: 14, Nacks: []orchestrator.NackStatus{row("<no> & no"), row("another")}},
 		{Key: "a"},
 		{Key: "c", NacksTotal: 1, Nacks: []orchestrator.NackStatus{{Type: "u"}}},
 	}
 	for range 3 { // and one that has no room to be among the rows
-		r.world.standings = append(r.world.standings, fanout.Standing{Key: xds.NewKey("b"), Type: "t", State: fanout.Refused, Nack: &fanout.Nack{Version: "1", Message: "another"}})
+		r.shown.standings = append(r.shown.standings, fanout.Standing{Key: xds.NewKey("b"), Type: "t", State: fanout.Refused, Nack: &fanout.Nack{Version: "1", Message: "another"}})
 	}
-	r.world.standings[2].Nack = &fanout.Nack{Version: "2", Message: "another"}
+	r.shown.standings[2].Nack = &fanout.Nack{Version: "2", Message: "another"}
 	var all list[nack]
 	body := r.get("/nacks", &all).body
 	if len(all.Items) != 3 || all.Items[0].Key != "b" || all.Items[1].Key != "b" || all.Items[2].Key != "c" || all.Items[0].Clients[0].Node != "n" {
@@ -264,11 +264,11 @@ func TestNacks(t *testing.T) {
 func TestKeysCountTheirClients(t *testing.T) {
 	r := serve(t, nil)
 	web, db := xds.NewKey("web"), xds.NewKey("db")
-	r.world.keys = []orchestrator.KeyStatus{
+	r.shown.keys = []orchestrator.KeyStatus{
 		{Key: "db", Types: []orchestrator.TypeStatus{{Type: string(xds.ClusterType)}}},
 		{Key: "web", Types: []orchestrator.TypeStatus{{Type: string(xds.ClusterType), Versions: []orchestrator.VersionStatus{{Version: "v"}}}}},
 	}
-	r.world.standings = []fanout.Standing{
+	r.shown.standings = []fanout.Standing{
 		{Key: web, Type: xds.ClusterType, State: fanout.Synced, Stream: 1}, {Key: web, Type: xds.ClusterType, State: fanout.Synced, Stream: 2},
 		{Key: web, Type: xds.EndpointType, State: fanout.Synced, Stream: 2}, {Key: db, Type: xds.ClusterType, State: fanout.Refused, Stream: 3},
 	}
@@ -286,7 +286,7 @@ func TestKeysCountTheirClients(t *testing.T) {
 
 func TestProgress(t *testing.T) {
 	r := serve(t, nil)
-	r.world.standings = []fanout.Standing{{Key: xds.NewKey("web"), Type: xds.ClusterType}, {Key: xds.NewKey("web"), Type: xds.EndpointType}}
+	r.shown.standings = []fanout.Standing{{Key: xds.NewKey("web"), Type: xds.ClusterType}, {Key: xds.NewKey("web"), Type: xds.EndpointType}}
 	for _, typ := range []string{"CDS", "cds", string(xds.ClusterType)} {
 		var got orchestrator.Progress
 		r.get("/progress/web?version=v1&mark=m&type="+typ, &got)
@@ -313,7 +313,7 @@ func TestProgress(t *testing.T) {
 func TestOrigins(t *testing.T) {
 	r := serve(t, nil)
 	at := time.Unix(1700000000, 0).UTC()
-	r.world.origins = []upstream.OriginStatus{
+	r.shown.origins = []upstream.OriginStatus{
 		{Name: "z", Address: "127.0.0.1:1", Streams: 4, Connections: 2, Reconnects: 3, LastError: errors.New("refused"), LastErrorAt: at},
 		{Name: "a", Address: "file:///x", Away: true, AwaySince: at, Faults: []upstream.FileFault{
 			{File: "/x/a.yaml", Err: errors.New("bad")}, {File: "/x/b.yaml", Err: errors.New("gone")}}},
@@ -346,7 +346,7 @@ func TestNothingThereIsAnEmptyList(t *testing.T) {
 func TestPaging(t *testing.T) {
 	r := serve(t, nil)
 	for i := range 25 {
-		r.world.keys = append(r.world.keys, orchestrator.KeyStatus{Key: fmt.Sprintf("k%02d", i)})
+		r.shown.keys = append(r.shown.keys, orchestrator.KeyStatus{Key: fmt.Sprintf("k%02d", i)})
 	}
 	for _, limit := range []int{1, 4, 5, 24, 25, 26, 10000} {
 		var seen []string
@@ -369,16 +369,16 @@ func TestPaging(t *testing.T) {
 
 	var p list[orchestrator.KeyStatus]
 	r.get("/keys?limit=3", &p)
-	r.world.set(func() {
-		r.world.keys = append(r.world.keys[:1:1], r.world.keys[3:]...) // k01, k02 go
-		r.world.keys = append(r.world.keys, orchestrator.KeyStatus{Key: "a"})
+	r.shown.set(func() {
+		r.shown.keys = append(r.shown.keys[:1:1], r.shown.keys[3:]...) // k01, k02 go
+		r.shown.keys = append(r.shown.keys, orchestrator.KeyStatus{Key: "a"})
 	})
 	r.get("/keys?limit=3&page_token="+p.Next, &p)
 	if p.Items[0].Key != "k03" {
 		t.Errorf("the second page begins with %s, want k03", p.Items[0].Key)
 	}
 
-	r.world.clients = []fanout.ClientStatus{{Stream: 1}, {Stream: 2}}
+	r.shown.clients = []fanout.ClientStatus{{Stream: 1}, {Stream: 2}}
 	var c list[fanout.ClientStatus]
 	r.get("/clients?limit=1", &c)
 	clientsToken := c.Next // of another list
@@ -390,7 +390,7 @@ func TestPaging(t *testing.T) {
 func TestDefaultLimit(t *testing.T) {
 	r := serve(t, nil)
 	for i := range defaultLimit + 1 {
-		r.world.clients = append(r.world.clients, fanout.ClientStatus{Stream: uint64(i) + 1})
+		r.shown.clients = append(r.shown.clients, fanout.ClientStatus{Stream: uint64(i) + 1})
 	}
 	var p list[fanout.ClientStatus]
 	r.get("/clients", &p)
@@ -407,7 +407,7 @@ func TestDefaultLimit(t *testing.T) {
 func TestLongPagesAreLines(t *testing.T) {
 	r := serve(t, nil)
 	for i := range 2000 {
-		r.world.clients = append(r.world.clients, fanout.ClientStatus{Stream: uint64(i) + 1, Node: "<" + strings.Repeat("x", 200) + "\n\">", Types: []fanout.TypeStatus{}})
+		r.shown.clients = append(r.shown.clients, fanout.ClientStatus{Stream: uint64(i) + 1, Node: "<" + strings.Repeat("x", 200) + "\n\">", Types: []fanout.TypeStatus{}})
 	}
 	for _, path := range []string{"/clients?limit=1999", "/clients?limit=2000"} {
 		var p list[fanout.ClientStatus]
@@ -416,7 +416,7 @@ func TestLongPagesAreLines(t *testing.T) {
 			t.Errorf("%s: %d lines of %d items", path, n, len(p.Items))
 		}
 		for i := range p.Items {
-			if !reflect.DeepEqual(p.Items[i], r.world.clients[i]) {
+			if !reflect.DeepEqual(p.Items[i], r.shown.clients[i]) {
 				t.Fatalf("%s: %+v", path, p.Items[i])
 			}
 		}
@@ -430,9 +430,9 @@ func TestLongPagesAreLines(t *testing.T) {
 func TestPageBytes(t *testing.T) {
 	r := serve(t, nil)
 	for i := range 4 {
-		r.world.clients = append(r.world.clients, fanout.ClientStatus{Stream: uint64(i) + 1, Node: strings.Repeat("x", maxPage/2)})
+		r.shown.clients = append(r.shown.clients, fanout.ClientStatus{Stream: uint64(i) + 1, Node: strings.Repeat("x", maxPage/2)})
 	}
-	r.world.clients = append(r.world.clients, fanout.ClientStatus{Stream: 5, Node: strings.Repeat("x", maxPage+1)})
+	r.shown.clients = append(r.shown.clients, fanout.ClientStatus{Stream: 5, Node: strings.Repeat("x", maxPage+1)})
 	items, pages, token := 0, 0, ""
 	for {
 		var p list[fanout.ClientStatus]
@@ -457,7 +457,7 @@ func TestYAML(t *testing.T) {
 		"plain", "on", "1", "1e3", "0x10", "null", "~", "", " a ", "a: b", "- a", "#c", "a\nb\n", "\u2028\x00\x7f", "ä", "{}", "'", `"`,
 		"2024-01-01", "!!int", "&a", "*a", strings.Repeat("long ", 100), "\xff",
 	} {
-		r.world.clients = append(r.world.clients, fanout.ClientStatus{
+		r.shown.clients = append(r.shown.clients, fanout.ClientStatus{
 			Stream: uint64(i) + 1, Node: s, Since: time.Unix(1, 0), Types: []fanout.TypeStatus{{Acks: 1 << 63, Wildcard: true}},
 		})
 	}

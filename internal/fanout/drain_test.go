@@ -2,7 +2,6 @@ package fanout
 
 import (
 	"context"
-	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -68,26 +67,26 @@ func TestDrainInAHurry(t *testing.T) {
 
 // Endings that are planned are no line each; others are.
 func TestPlannedEndingsAreQuiet(t *testing.T) {
-	var log logged
-	s := NewServer(Options{Metrics: newMeters(t), Log: slog.New(slog.NewTextHandler(&log, nil))})
+	var log xdstest.Log
+	s := NewServer(Options{Metrics: newMeters(t), Log: log.Logger()})
 	for _, r := range []telemetry.Reason{telemetry.KeyChanged, telemetry.Draining, telemetry.Unmapped} {
 		s.logRefusal("ended a stream", Refuse(codes.Unavailable, r, "why"), "n", "10.0.0.1:5", "10.0.0.1")
 	}
-	if text := log.text.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "reason=unmapped") {
+	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "reason=unmapped") {
 		t.Error(text)
 	}
 }
 
 // A refused poll has the line of a refused stream: who, whence and why.
 func TestRefusedPollsAreLogged(t *testing.T) {
-	var log logged
-	r := newREST(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	var log xdstest.Log
+	r := newREST(t, func(o *Options) { o.Log = log.Logger() })
 	r.house.refuse = refuse(codes.PermissionDenied, telemetry.Unmapped)
 	c := r.web("http1")
 	r.refused(r.ask(c, xds.ClusterType, ""), 403)
-	if n := log.count(`level=INFO msg="refused a poll" node=n peer=127.0.0.1:`); n != 1 ||
-		log.count(" reason=unmapped code=PermissionDenied error=") != 1 || log.count("account=") != 0 {
-		t.Error(log.text.String())
+	if n := log.Count(`level=INFO msg="refused a poll" node=n peer=127.0.0.1:`); n != 1 ||
+		log.Count(" reason=unmapped code=PermissionDenied error=") != 1 || log.Count("account=") != 0 {
+		t.Error(log.String())
 	}
 	for body, reason := range map[string]string{"": "empty body", " \n": "empty body", "{": "no canonical JSON"} {
 		got, err := r.post(xdstest.Context(t), c, "/v3/discovery:clusters", []byte(body))
@@ -98,7 +97,7 @@ func TestRefusedPollsAreLogged(t *testing.T) {
 			t.Errorf("%q: %+v", body, f)
 		}
 	}
-	if log.count("node=\"\"") != 0 || log.count("reason=request_invalid") != 3 {
+	if log.Count("node=\"\"") != 0 || log.Count("reason=request_invalid") != 3 {
 		t.Error("a node that nobody knows is in the log, or what was refused is not")
 	}
 }
@@ -106,16 +105,16 @@ func TestRefusedPollsAreLogged(t *testing.T) {
 // A line has the account that limits count a client by, unless it is its address. It has the key
 // instead of the error if the whole key is refused.
 func TestRefusalsAreLogged(t *testing.T) {
-	var log logged
-	s := NewServer(Options{Metrics: newMeters(t), Log: slog.New(slog.NewTextHandler(&log, nil))})
+	var log xdstest.Log
+	s := NewServer(Options{Metrics: newMeters(t), Log: log.Logger()})
 	away := Refuse(codes.Unavailable, telemetry.OriginUnreachable, "a long story")
 	away.Key = "web"
 	s.logRefusal("ended a stream", away, "n", "[::1]:5", "::1")
-	if log.count("node=n peer=[::1]:5 reason=origin_unreachable code=Unavailable key=web\n") != 1 {
-		t.Error(log.text.String())
+	if log.Count("node=n peer=[::1]:5 reason=origin_unreachable code=Unavailable key=web\n") != 1 {
+		t.Error(log.String())
 	}
 	s.logRefusal("ended a stream", Refuse(codes.Unavailable, telemetry.Identity, "why"), "n", "10.0.0.1:5", "uri:spiffe://n")
-	if log.count("account=uri:spiffe://n reason=identity code=Unavailable error=why\n") != 1 {
+	if log.Count("account=uri:spiffe://n reason=identity code=Unavailable error=why\n") != 1 {
 		t.Error("no account in the line")
 	}
 }

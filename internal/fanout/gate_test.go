@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +17,7 @@ import (
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 const itself = "node.id in peer.uri_sans"
@@ -133,8 +133,8 @@ func TestP6_SecretsByOtherTypeURLs(t *testing.T) {
 // What a client says of a Secret that it refuses is neither kept nor logged:
 // it may quote it.
 func TestP6_RefusedSecretsAreNotQuoted(t *testing.T) {
-	var log journal
-	r := newRig(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	var log xdstest.Log
+	r := newRig(t, func(o *Options) { o.Log = log.Logger() })
 	r.house.group("edge").publish(update(t, xds.SecretType, "s"), update(t, xds.RuntimeType, "r"))
 	addr := r.listen(&Gate{Key: "downstream", Secrets: config.SecretsAllow})
 	for i, v := range variants {

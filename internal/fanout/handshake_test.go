@@ -3,7 +3,6 @@ package fanout
 import (
 	"context"
 	"crypto/tls"
-	"log/slog"
 	"net"
 	"slices"
 	"strings"
@@ -184,8 +183,8 @@ func TestAProbeOfThePortIsNoFailedHandshake(t *testing.T) {
 // A failed TLS handshake is logged.
 func TestFailedHandshakesAreLogged(t *testing.T) {
 	c := newCerts(t)
-	var log logged
-	r := newRig(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	var log xdstest.Log
+	r := newRig(t, func(o *Options) { o.Log = log.Logger() })
 	addr := r.listen(&Gate{Key: "downstream", TLS: c.server(true)})
 	for range 5 {
 		conn, err := net.Dial("tcp", addr)
@@ -198,6 +197,6 @@ func TestFailedHandshakesAreLogged(t *testing.T) {
 	}
 	r.counted(telemetry.Handshake, 5)
 	r.eventually(func() bool {
-		return log.count(`level=WARN msg="a client's TLS handshake failed" peer=127.0.0.1:`) == 5
+		return log.Count(`level=WARN msg="a client's TLS handshake failed" peer=127.0.0.1:`) == 5
 	})
 }

@@ -10,12 +10,13 @@ import (
 
 	"xdsrelay/internal/telemetry/redact"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // Each NACK is logged and given to the group, without secrets.
 func TestNacksAreLogged(t *testing.T) {
 	const fleet = 20
-	var log logged
+	var log xdstest.Log
 	r := newRig(t, func(o *Options) { o.Log = slog.New(redact.Handler(slog.NewTextHandler(&log, nil))) })
 	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
 	cc := r.dial()
@@ -40,10 +41,10 @@ func TestNacksAreLogged(t *testing.T) {
 	if len(r.house.nacks) != fleet {
 		t.Errorf("%d NACKs are known, of %d", len(r.house.nacks), fleet)
 	}
-	if n := log.count("client refused a response"); n != fleet {
+	if n := log.Count("client refused a response"); n != fleet {
 		t.Errorf("%d lines of %d NACKs", n, fleet)
 	}
-	if log.count("hunter2") > 0 {
+	if log.Count("hunter2") > 0 {
 		t.Error("a secret is in a line")
 	}
 }

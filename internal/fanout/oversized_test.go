@@ -1,49 +1,29 @@
 package fanout
 
 import (
-	"bytes"
 	"fmt"
-	"log/slog"
 	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
-// logged is a log to be read while it is written.
-type logged struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logged) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *logged) count(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), text)
-}
-
 // smallRig is a rig whose responses have room for so many endpoints.
-func smallRig(t *testing.T, room int, ackTimeout time.Duration) (*rig, *logged) {
-	log := new(logged)
+func smallRig(t *testing.T, room int, ackTimeout time.Duration) (*rig, *xdstest.Log) {
+	log := new(xdstest.Log)
 	w := newWorld(t, xds.EndpointType, xds.Delta)
 	b := xds.Body{Form: xds.Form{Variant: xds.Delta}, Type: xds.EndpointType, Version: strings.Repeat("0", 32), Identifier: "replica/origin",
 		Resources: slices.Repeat([]*xds.Resource{w.resource("a=2")}, room)}
 	return newRig(t, func(o *Options) {
 		o.AckTimeout = ackTimeout
 		o.MaxResponse = nonceSize + b.Size()
-		o.Log = slog.New(slog.NewTextHandler(log, nil))
+		o.Log = log.Logger()
 	}), log
 }
 
@@ -105,7 +85,7 @@ func TestP38_NotSentIsReported(t *testing.T) {
 		return s.State == Unanswered && s.Oversized != nil && s.Oversized.Bytes > r.srv.opts.MaxResponse && s.Oversized.Version != ""
 	})
 	r.wantMetric(`xdsrelay_downstream_oversized_total{type="LDS"} 3`)
-	if n := log.count("too large"); n != 1 {
+	if n := log.Count("too large"); n != 1 {
 		t.Errorf("told %d times", n)
 	}
 	r.srv.newWatcher().look(time.Now()) // which wakes who is behind

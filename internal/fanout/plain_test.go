@@ -2,8 +2,6 @@ package fanout
 
 import (
 	"crypto/tls"
-	"strings"
-	"sync"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -165,22 +163,4 @@ func (c *certs) server(mutual bool) *tls.Config {
 // client is the TLS of a client with a certificate that says this.
 func (c *certs) client(says ...tlstest.Option) *tls.Config {
 	return &tls.Config{RootCAs: c.ca.Pool(), Certificates: []tls.Certificate{c.ca.Pair(c.t, says...).TLS(c.t)}}
-}
-
-// journal is a log.
-type journal struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *journal) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *journal) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }

@@ -3,7 +3,6 @@ package fanout
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -80,8 +79,8 @@ func publishAll(r *rig, what string, clusters ...string) {
 func TestP5_RekeyEndsThoseWhoseKeyChanged(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
-			var log logged
-			r := newRig(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+			var log xdstest.Log
+			r := newRig(t, func(o *Options) { o.Log = log.Logger() })
 			publishAll(r, "a", "edge", "other", "moved")
 			ask := func(cluster string) (ends func() codes.Code, next func(version string)) {
 				if v == xds.Delta {
@@ -125,12 +124,12 @@ func TestP5_RekeyEndsThoseWhoseKeyChanged(t *testing.T) {
 			publishAll(r, "b", "moved", "other")
 			stays("b")
 			next("b")
-			if log.count("rules changed: clients whose keys are others now are ended") != 1 || log.count("moving=1 refused=0 clients=2 over=0s") != 1 {
-				t.Errorf("the log has no summary:\n%s", log.text.String())
+			if log.Count("rules changed: clients whose keys are others now are ended") != 1 || log.Count("moving=1 refused=0 clients=2 over=0s") != 1 {
+				t.Errorf("the log has no summary:\n%s", log.String())
 			}
 			// The same rules once more change nothing.
 			r.srv.Rekey(0, ByRules)
-			r.eventually(func() bool { return log.count("rules changed: every client keeps its keys\" clients=2") == 1 })
+			r.eventually(func() bool { return log.Count("rules changed: every client keeps its keys\" clients=2") == 1 })
 			r.counted(telemetry.KeyChanged, 1)
 		})
 	}
@@ -157,8 +156,8 @@ func TestP5_RekeyLooksAtEveryType(t *testing.T) {
 			by := func(r rules) func(*corev3.Node, xds.TypeURL) (string, error) {
 				return func(_ *corev3.Node, typ xds.TypeURL) (string, error) { return r[typ], nil }
 			}
-			var log logged
-			r := newRig(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+			var log xdstest.Log
+			r := newRig(t, func(o *Options) { o.Log = log.Logger() })
 			publishAll(r, "a", "k", "e")
 			r.house.rule(by(tc.was))
 			c := r.opened("edge")
@@ -173,7 +172,7 @@ func TestP5_RekeyLooksAtEveryType(t *testing.T) {
 				r.wantEnd(c, tc.code, tc.reason)
 				return
 			}
-			r.eventually(func() bool { return log.count("every client keeps its keys") == 1 })
+			r.eventually(func() bool { return log.Count("every client keeps its keys") == 1 })
 			publishAll(r, "b", "k")
 			c.want("b ")
 		})
@@ -183,8 +182,8 @@ func TestP5_RekeyLooksAtEveryType(t *testing.T) {
 // A type's key is that of the node as it was when the type first spoke, for other
 // rules too: dynamic parameters that came since move nothing.
 func TestP5_RekeyKnowsTheNodeOfEachType(t *testing.T) {
-	var log logged
-	r := newRig(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	var log xdstest.Log
+	r := newRig(t, func(o *Options) { o.Log = log.Logger() })
 	byParameter := func(n *corev3.Node, _ xds.TypeURL) (string, error) {
 		return "k" + n.DynamicParameters["x"].GetParams()["y"], nil
 	}
@@ -196,23 +195,23 @@ func TestP5_RekeyKnowsTheNodeOfEachType(t *testing.T) {
 	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: later, TypeUrl: string(xds.EndpointType), ResourceNamesSubscribe: []string{"a"}})
 	c.want("a ")
 	r.srv.Rekey(0, ByRules)
-	r.eventually(func() bool { return log.count("every client keeps its keys") == 1 })
+	r.eventually(func() bool { return log.Count("every client keeps its keys") == 1 })
 }
 
 // Whom the identity rule does not let in any more is refused; so is a stream of
 // Secrets that are not given to it any more, and an aggregated one comes again
 // without them.
 func TestP5_RekeyHoldsTheGate(t *testing.T) {
-	var log logged
-	r := newRig(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	var log xdstest.Log
+	r := newRig(t, func(o *Options) { o.Log = log.Logger() })
 	publishAll(r, "a", "edge")
 	gate := &Gate{Key: "downstream", Secrets: config.SecretsAllow}
 	r.addr = r.listen(gate)
 	c := r.opened("edge")
 	r.srv.Turn([]Turned{{Gate: gate, Identity: mustIdentity(t, `node.id != "n"`), Secrets: config.SecretsAllow}}, func() {}, 0, 0)
 	r.wantEnd(c, codes.PermissionDenied, telemetry.Identity)
-	if log.count(`msg="identity or secrets changed: clients that may not have what they have are ended" moving=0 refused=1 clients=1 over=0s`) != 1 {
-		t.Error(log.text.String())
+	if log.Count(`msg="identity or secrets changed: clients that may not have what they have are ended" moving=0 refused=1 clients=1 over=0s`) != 1 {
+		t.Error(log.String())
 	}
 
 	gate.Reconfigure(nil, config.SecretsAllow)
@@ -225,18 +224,18 @@ func TestP5_RekeyHoldsTheGate(t *testing.T) {
 	r.wantEnd(ads, codes.Unavailable, telemetry.KeyChanged)
 	r.srv.Rekey(0, ByAdmission|ByRules)
 	r.eventually(func() bool {
-		return log.count(`msg="rules and identity or secrets changed: every client keeps its keys" clients=0`) == 1
+		return log.Count(`msg="rules and identity or secrets changed: every client keeps its keys" clients=0`) == 1
 	})
 }
 
 // A stream that looks up its key just when the rules change is not forgotten.
 func TestP5_RekeyWhileAStreamJoins(t *testing.T) {
-	var log logged
-	r := newRig(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	var log xdstest.Log
+	r := newRig(t, func(o *Options) { o.Log = log.Logger() })
 	publishAll(r, "a", "edge", "moved")
 	joined := func() { // has its key, and is nowhere to be seen
 		r.rekeyed(0, moved)
-		r.eventually(func() bool { return log.count("rules changed") == 1 })
+		r.eventually(func() bool { return log.Count("rules changed") == 1 })
 	}
 	r.house.mu.Lock()
 	r.house.joined = joined
@@ -285,19 +284,19 @@ func TestP5_SecondRekeyComputesAnew(t *testing.T) {
 
 // Who is still to end for other rules does so for these, whatever else changes meanwhile.
 func TestWhoIsStillToEndDoesSoForWhatChangedFirst(t *testing.T) {
-	var log logged
-	r := newRig(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	var log xdstest.Log
+	r := newRig(t, func(o *Options) { o.Log = log.Logger() })
 	publishAll(r, "a", "edge", "moved")
 	_, _ = r.opened("edge"), r.opened("edge")
 	r.rekeyed(time.Hour, moved)
 	r.counted(telemetry.KeyChanged, 1)
 	r.srv.Rekey(time.Hour, ByAdmission)
 	r.eventually(func() bool {
-		return log.count(`msg="rules and identity or secrets changed: clients whose keys are others now are ended" moving=1 `) == 1
+		return log.Count(`msg="rules and identity or secrets changed: clients whose keys are others now are ended" moving=1 `) == 1
 	})
 	r.counted(telemetry.KeyChanged, 2) // the first of them goes at once
 	r.srv.Rekey(0, ByAdmission)
-	r.eventually(func() bool { return log.count(`msg="identity or secrets changed: every client keeps its keys"`) == 1 })
+	r.eventually(func() bool { return log.Count(`msg="identity or secrets changed: every client keeps its keys"`) == 1 })
 }
 
 // They end evenly over the time, who may not be here any more first.
@@ -414,13 +413,13 @@ func TestP5_RekeyEndsPolls(t *testing.T) {
 
 // So is a poll.
 func TestP5_RekeyWhileAPollJoins(t *testing.T) {
-	var log logged
-	r := newREST(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	var log xdstest.Log
+	r := newREST(t, func(o *Options) { o.Log = log.Logger() })
 	publishAll(r.rig, "a", "edge")
 	publishAll(r.rig, "b", "moved")
 	joined := func() {
 		r.rekeyed(0, moved)
-		r.eventually(func() bool { return log.count("rules changed") == 1 })
+		r.eventually(func() bool { return log.Count("rules changed") == 1 })
 	}
 	r.house.mu.Lock()
 	r.house.joined = joined

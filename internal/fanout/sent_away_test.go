@@ -1,7 +1,6 @@
 package fanout
 
 import (
-	"log/slog"
 	"net/http"
 	"reflect"
 	"slices"
@@ -57,8 +56,8 @@ func TestWhoIsSentAwayLately(t *testing.T) {
 
 // Only a part of a long node ID is logged and answered.
 func TestRefusalsOfLongNames(t *testing.T) {
-	var log logged
-	r := newRig(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	var log xdstest.Log
+	r := newRig(t, func(o *Options) { o.Log = log.Logger() })
 	r.addr = r.listen(&Gate{Key: "downstream", Identity: mustIdentity(t, "false"), Secrets: config.SecretsMTLS})
 	c := r.delta(nil)
 	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node(strings.Repeat("n", 100_000)), TypeUrl: string(xds.ClusterType)})
@@ -66,8 +65,8 @@ func TestRefusalsOfLongNames(t *testing.T) {
 	if s.Code() != codes.PermissionDenied || len(s.Message()) > 1000 {
 		t.Errorf("ended with %v and %d bytes: %.200s", s.Code(), len(s.Message()), s.Message())
 	}
-	r.eventually(func() bool { return log.count("ended a stream") > 0 })
-	if n := log.count("n"); n > 1000 {
+	r.eventually(func() bool { return log.Count("ended a stream") > 0 })
+	if n := log.Count("n"); n > 1000 {
 		t.Errorf("%d letters of the id are logged", n)
 	}
 }
@@ -86,9 +85,9 @@ func TestRefusalsOfFirstRequestsNameTheNode(t *testing.T) {
 		"large": {nil, long, telemetry.LimitNodeBytes, http.StatusRequestEntityTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var log logged
+			var log xdstest.Log
 			r := newREST(t, func(o *Options) {
-				o.Log = slog.New(slog.NewTextHandler(&log, nil))
+				o.Log = log.Logger()
 				o.Limits.NamesPerStream, o.Limits.NodeBytes = 2, 500
 			})
 			if of.reason == telemetry.NameBytes {
@@ -100,7 +99,7 @@ func TestRefusalsOfFirstRequestsNameTheNode(t *testing.T) {
 			c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node(of.node), TypeUrl: string(xds.EndpointType), ResourceNamesSubscribe: of.names})
 			_ = c.ends()
 			is := of.node[:min(len(of.node), maxNodeText)]
-			r.eventually(func() bool { return log.count(`msg="ended a stream" node=`+is+" ") == 1 })
+			r.eventually(func() bool { return log.Count(`msg="ended a stream" node=`+is+" ") == 1 })
 			away := func() bool {
 				return slices.ContainsFunc(r.srv.SentAway(), func(a SentAway) bool { return a.Reason == of.reason.String() && a.Node == is })
 			}
@@ -108,8 +107,8 @@ func TestRefusalsOfFirstRequestsNameTheNode(t *testing.T) {
 				t.Errorf("%+v", r.srv.SentAway())
 			}
 			r.refused(<-r.beginAs(xdstest.Context(t), r.web("http1"), node(of.node), xds.EndpointType, "", of.names...), of.status)
-			if log.count(`msg="refused a poll" node=`+is+" ") != 1 {
-				t.Error(&log.text)
+			if log.Count(`msg="refused a poll" node=`+is+" ") != 1 {
+				t.Error(&log)
 			}
 		})
 	}

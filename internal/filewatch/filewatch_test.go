@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"xdsrelay/internal/xdstest"
+
 	"go.uber.org/goleak"
 )
 
@@ -22,47 +24,39 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// rig follows a file that is reached through the symlinks of a Kubernetes mount, and a plain
+// watchedFiles are followed: a file that is reached through the symlinks of a Kubernetes mount, and a plain
 // file.
-type rig struct {
+type watchedFiles struct {
 	t     *testing.T
 	dir   string
 	paths atomic.Pointer[[]string]
 	calls chan struct{}
 }
 
-func (r *rig) in(name string) string { return filepath.Join(r.dir, name) }
+func (r *watchedFiles) in(name string) string { return filepath.Join(r.dir, name) }
 
-func (r *rig) write(name, text string) {
+func (r *watchedFiles) write(name, text string) {
 	r.t.Helper()
 	must(r.t, os.WriteFile(r.in(name), []byte(text), 0o600))
 }
 
-func newRig(t *testing.T) *rig {
-	r := &rig{t: t, dir: t.TempDir(), calls: make(chan struct{}, 100)}
+func newWatchedFiles(t *testing.T) *watchedFiles {
+	r := &watchedFiles{t: t, dir: t.TempDir(), calls: make(chan struct{}, 100)}
 	must(t, os.Mkdir(r.in("..v1"), 0o700))
 	must(t, os.Symlink("..v1", r.in("..data")))
 	must(t, os.Symlink("..data/mounted", r.in("mounted")))
 	r.write("..v1/mounted", "1")
 	r.write("plain", "1")
 	r.paths.Store(&[]string{r.in("mounted"), r.in("plain")})
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error)
-	go func() {
-		done <- Run(ctx, slog.New(slog.DiscardHandler), func() []string { return *r.paths.Load() }, func() { r.calls <- struct{}{} })
-	}()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+	xdstest.Run(t, func(ctx context.Context) error {
+		return Run(ctx, slog.New(slog.DiscardHandler), func() []string { return *r.paths.Load() }, func() { r.calls <- struct{}{} })
 	})
 	r.changed("the start")
 	return r
 }
 
 // changed waits for one call. It waits for less time than a poll takes.
-func (r *rig) changed(what string) {
+func (r *watchedFiles) changed(what string) {
 	r.t.Helper()
 	select {
 	case <-r.calls:
@@ -73,7 +67,7 @@ func (r *rig) changed(what string) {
 
 // There is one call for each change, however it is made.
 func TestChanges(t *testing.T) {
-	r := newRig(t)
+	r := newWatchedFiles(t)
 	for _, step := range []struct {
 		what string
 		do   func()

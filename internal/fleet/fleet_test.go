@@ -38,16 +38,8 @@ func TestFleet(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-			done := make(chan error, 1)
-			go func() { done <- f.Run(ctx) }()
-			defer func() {
-				cancel()
-				if err := <-done; err != nil {
-					t.Errorf("Run: %v", err)
-				}
-			}()
-			if err := f.WaitAll(ctx, func(c *Client) bool { return c.Complete() && c.Len(xds.EndpointType) == 1 && c.Counters().Acks >= 4 }); err != nil {
+			xdstest.Run(t, f.Run)
+			if err := f.WaitAll(xdstest.Context(t), func(c *Client) bool { return c.Complete() && c.Len(xds.EndpointType) == 1 && c.Counters().Acks >= 4 }); err != nil {
 				t.Fatal(err)
 			}
 			delta := 0

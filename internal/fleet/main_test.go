@@ -72,14 +72,11 @@ func run(t *testing.T, cfg ClientConfig) *Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- c.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil && !cfg.NoReconnect {
-			t.Errorf("Run: %v", err)
+	xdstest.Run(t, func(ctx context.Context) error {
+		if err := c.Run(ctx); err != nil && !cfg.NoReconnect {
+			return err
 		}
+		return nil
 	})
 	return c
 }

@@ -15,6 +15,7 @@ import (
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // life is one of a relay with a store in dir: f, and then all that is put is written.
@@ -39,18 +40,11 @@ func lifeOf(t *testing.T, dir string, m *telemetry.Metrics, f func(w *world), ed
 			t.Fatal(err)
 		}
 		o.Store = s
-		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan error)
-		go func() { done <- s.Run(ctx, context.Background()) }()
+		stop := xdstest.Run(t, func(ctx context.Context) error { return s.Run(ctx, context.Background()) })
 		w := newWorld(t, o)
 		w.run()
 		defer w.stop()
-		defer func() {
-			cancel()
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		}()
+		defer stop()
 		f(w)
 	})
 	return said.String()

@@ -13,7 +13,6 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"go.uber.org/goleak"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"xdsrelay/config"
@@ -22,6 +21,7 @@ import (
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -187,15 +187,7 @@ func pass(d time.Duration) {
 }
 
 func (w *world) run() {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error)
-	go func() { done <- w.reg.Run(ctx) }()
-	w.stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			w.t.Errorf("Run: %v", err)
-		}
-	})
+	w.stop = xdstest.Run(w.t, w.reg.Run)
 	synctest.Wait()
 }
 
@@ -427,14 +419,10 @@ func (f *feed) late(u xds.Update) error {
 	return err
 }
 
-// resource makes a body of fields 1, the name, and 100, the content.
+// resource makes a resource of any type.
 func resource(t testing.TB, typ xds.TypeURL, name, value string) *xds.Resource {
 	t.Helper()
-	body := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), name)
-	body = protowire.AppendString(protowire.AppendTag(body, 100, protowire.BytesType), value)
-	wire := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), string(typ))
-	wire = protowire.AppendBytes(protowire.AppendTag(wire, 2, protowire.BytesType), body)
-	r, err := xds.NewResource(xds.TypeOf(typ), name, wire)
+	r, err := xds.NewResource(xds.TypeOf(typ), name, xdstest.NamedAny(string(typ), name, value))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -442,12 +430,7 @@ func resource(t testing.TB, typ xds.TypeURL, name, value string) *xds.Resource {
 }
 
 // content is the value that resource put in.
-func content(r *xds.Resource) string {
-	wire := r.Any()
-	i := strings.LastIndex(string(wire), string(protowire.AppendTag(nil, 100, protowire.BytesType)))
-	s, _ := protowire.ConsumeString(wire[i+2:])
-	return s
-}
+func content(r *xds.Resource) string { return xdstest.ContentOf(r.Any()) }
 
 func equal[T comparable](t testing.TB, what string, got, want T) {
 	t.Helper()

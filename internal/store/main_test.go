@@ -1,21 +1,18 @@
 package store
 
 import (
-	"bytes"
 	"context"
-	"log/slog"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -24,45 +21,28 @@ const cds, eds = xds.ClusterType, xds.EndpointType
 
 var web = xds.NewKey("web")
 
-// rig is a store with its log.
-type rig struct {
+// storeFixture is a store that runs, with its log.
+type storeFixture struct {
 	*Store
 	t       *testing.T
-	log     *logged
+	log     *xdstest.Log
 	metrics *telemetry.Metrics
 	stop    func() // ends Run, and waits for it
 	hurry   func()
 }
 
-type logged struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
-func options(t testing.TB, dir string) (Options, *logged, *telemetry.Metrics) {
+func options(t testing.TB, dir string) (Options, *xdstest.Log, *telemetry.Metrics) {
 	t.Helper()
 	m, err := telemetry.New(telemetry.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := new(logged)
-	return Options{Path: dir, Metrics: &m.Store, Log: slog.New(slog.NewTextHandler(log, nil))}, log, m
+	log := new(xdstest.Log)
+	return Options{Path: dir, Metrics: &m.Store, Log: log.Logger()}, log, m
 }
 
 // opened is a store that runs in a bubble; edit may be nil.
-func opened(t *testing.T, dir string, edit func(*Options)) *rig {
+func opened(t *testing.T, dir string, edit func(*Options)) *storeFixture {
 	t.Helper()
 	o, log, m := options(t, dir)
 	if edit != nil {
@@ -72,18 +52,10 @@ func opened(t *testing.T, dir string, edit func(*Options)) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
 	hurry, now := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx, hurry) }()
-	r := &rig{Store: s, t: t, log: log, metrics: m, hurry: now}
-	r.stop = sync.OnceFunc(func() {
-		defer now()
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
+	t.Cleanup(now)
+	r := &storeFixture{Store: s, t: t, log: log, metrics: m, hurry: now}
+	r.stop = xdstest.Run(t, func(ctx context.Context) error { return s.Run(ctx, hurry) })
 	synctest.Wait()
 	return r
 }
@@ -128,11 +100,7 @@ func (v *view) snapshot(wild bool, what ...string) *xds.Snapshot {
 
 func resource(t testing.TB, typ xds.TypeURL, name, content string) *xds.Resource {
 	t.Helper()
-	body := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), name)
-	body = protowire.AppendString(protowire.AppendTag(body, 100, protowire.BytesType), content)
-	wire := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), string(typ))
-	wire = protowire.AppendBytes(protowire.AppendTag(wire, 2, protowire.BytesType), body)
-	r, err := xds.NewResource(xds.TypeOf(typ), name, wire)
+	r, err := xds.NewResource(xds.TypeOf(typ), name, xdstest.NamedAny(string(typ), name, content))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +109,7 @@ func resource(t testing.TB, typ xds.TypeURL, name, content string) *xds.Resource
 
 // holds is what a loaded type has: "*a" by the wildcard, "a" by name, "*" if the wildcard
 // is answered.
-func (r *rig) holds(key xds.Key, typ xds.TypeURL) string {
+func (r *storeFixture) holds(key xds.Key, typ xds.TypeURL) string {
 	r.t.Helper()
 	got := r.Load(context.Background(), key)[typ]
 	if got == nil {
@@ -161,10 +129,7 @@ func spell(s *xds.Snapshot) string {
 			mark = "*"
 		}
 		for res := range s.Part(wild).Resources {
-			wire := res.Any()
-			at := bytes.LastIndex(wire, protowire.AppendTag(nil, 100, protowire.BytesType))
-			content, _ := protowire.ConsumeString(wire[at+2:])
-			out = append(out, mark+res.Name+"="+content)
+			out = append(out, mark+res.Name+"="+xdstest.ContentOf(res.Any()))
 		}
 	}
 	if s.Answered {
@@ -173,7 +138,7 @@ func spell(s *xds.Snapshot) string {
 	return strings.Join(out, " ")
 }
 
-func (r *rig) path(typ xds.TypeURL) string {
+func (r *storeFixture) path(typ xds.TypeURL) string {
 	return filepath.Join(r.o.Path, slot{web, typ}.name())
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // statsdServer is a UDP socket and what came in by it.
@@ -68,16 +69,7 @@ func (s *statsdServer) read(name string, right func(string) bool, want string) {
 // runStatsd runs the sink; what it returns ends it and waits.
 func runStatsd(t *testing.T, m *Metrics, every time.Duration) (stop func()) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- m.statsd.run(ctx, every) }()
-	return func() {
-		t.Helper()
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	}
+	return xdstest.Run(t, func(ctx context.Context) error { return m.statsd.run(ctx, every) })
 }
 
 // Counters come as what was added since the last time, gauges as they are, and
@@ -86,8 +78,7 @@ func TestStatsd(t *testing.T) {
 	server := newStatsdServer(t)
 	m := newMetrics(t, Options{StatsdAddress: server.address(), KeyLabel: true})
 	acks := m.Key(xds.NewKey("a")).Type(xds.ClusterType).Acks
-	stop := runStatsd(t, m, time.Millisecond)
-	defer stop()
+	runStatsd(t, m, time.Millisecond)
 
 	acks.Inc()
 	server.until("xdsrelay_downstream_acks_total.type.CDS", "1|c")

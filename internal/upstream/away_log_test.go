@@ -2,28 +2,28 @@ package upstream
 
 import (
 	"errors"
-	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xdstest"
 )
 
 // An origin that is away for another reason than was told is told of again, though not
 // at once: reasons may take turns.
 func TestAwayForAnotherReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log logged
+		var log xdstest.Log
 		m, err := telemetry.New(telemetry.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &site{metrics: m.Origin("o"), log: slog.New(slog.NewTextHandler(&log, nil))}
+		s := &site{metrics: m.Origin("o"), log: log.Logger()}
 		s.tries = newTries(Backoff{Base: time.Second, Max: time.Minute}, s.isAway)
 		says := func(away, another int) {
 			t.Helper()
-			if a, b := log.count(`"origin is away"`), log.count(`"origin is away for another reason"`); a != away || b != another {
+			if a, b := log.Count(`"origin is away"`), log.Count(`"origin is away for another reason"`); a != away || b != another {
 				t.Errorf("told %d and %d times, want %d and %d:\n%s", a, b, away, another, &log)
 			}
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 // types are those that a talker remembers.
-func (r *rig) types() int {
+func (r *protocolFixture) types() int {
 	t := &talk{}
 	switch v := r.talk.(type) {
 	case *sotw:
@@ -23,7 +23,7 @@ func (r *rig) types() int {
 	return len(t.types)
 }
 
-func (r *rig) flush() (requests []string) {
+func (r *protocolFixture) flush() (requests []string) {
 	for q := r.next(); q != nil; q = r.next() {
 		requests = append(requests, show(r.t, r.v, q.bytes()))
 	}
@@ -39,7 +39,7 @@ func TestP16_TypesThatNobodyWantsAnyMoreAreForgotten(t *testing.T) {
 			"the wildcard": all,
 		} {
 			t.Run(what, func(t *testing.T) {
-				r := newRig(t, v)
+				r := newProtocolFixture(t, v)
 				r.want(named(eds, "a"))
 				r.flush()
 				opened, most := 0, 0
@@ -76,7 +76,7 @@ func TestP16_TypesThatNobodyWantsAnyMoreAreForgotten(t *testing.T) {
 }
 
 // respondTo sends something of typ, and reports whether it was taken.
-func (r *rig) respondTo(typ xds.TypeURL) bool {
+func (r *protocolFixture) respondTo(typ xds.TypeURL) bool {
 	v, _ := r.respond(resp{typ: typ, version: "1", res: []res{{name: "n", version: "1"}}})
 	return v.take
 }
@@ -85,7 +85,7 @@ func (r *rig) respondTo(typ xds.TypeURL) bool {
 // streams.
 func TestP16_NothingIsRememberedOfWhatIsNotWanted(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
-		r := newRig(t, v)
+		r := newProtocolFixture(t, v)
 		r.want(named(eds, "a"), named(rds, "n"))
 		r.flush()
 		r.respond(resp{typ: rds, version: "1", res: clusters("n")})
@@ -101,7 +101,7 @@ func TestP16_NothingIsRememberedOfWhatIsNotWanted(t *testing.T) {
 func TestP18_ATypeIsNotForgottenWhileAReplyIsDue(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		for what, n := range map[string]int{"good": 1, "bad": 2} {
-			r := newRig(t, v)
+			r := newProtocolFixture(t, v)
 			const types = 2 * maxSpent // far over the bound
 			var junk []xds.TypeInterest
 			for i := range types {
@@ -150,7 +150,7 @@ func TestP18_ATypeIsNotForgottenWhileAReplyIsDue(t *testing.T) {
 // In SotW a request without the newest nonce is stale, also for a type that was
 // not wanted for a while.
 func TestP64_SotWTheNonceOutlivesTheInterest(t *testing.T) {
-	r := newRig(t, xds.SotW)
+	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(eds, "a"), named(rds, "n"))
 	r.flush()
 	r.respond(resp{typ: rds, version: "1", res: clusters("n")})
@@ -166,7 +166,7 @@ func TestP64_SotWTheNonceOutlivesTheInterest(t *testing.T) {
 // A stream that remembers too many types that nobody wants is opened again.
 func TestP64_AStreamOfTooManyTypesEnds(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
-		r := newRig(t, v)
+		r := newProtocolFixture(t, v)
 		r.want(named(eds, "a"), all(cds))
 		r.flush()
 		r.want(named(eds, "a"))

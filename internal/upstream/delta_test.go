@@ -10,7 +10,7 @@ import (
 )
 
 func TestP64_DeltaNamesChangeInRequestsOfTheirOwn(t *testing.T) {
-	r := newRig(t, xds.Delta)
+	r := newProtocolFixture(t, xds.Delta)
 	r.want(named(eds, "a", "b"))
 	r.sent("EDS +[a b] node")
 	r.respond(resp{typ: eds, res: clusters("a", "b")})
@@ -25,7 +25,7 @@ func TestP64_DeltaNamesChangeInRequestsOfTheirOwn(t *testing.T) {
 }
 
 func TestP64_DeltaWildcard(t *testing.T) {
-	r := newRig(t, xds.Delta)
+	r := newProtocolFixture(t, xds.Delta)
 	r.want(all(cds), all(eds))
 	r.sent("CDS +[*] node", "EDS +[*]")
 	if r.want(named(cds, "a"), all(eds)) {
@@ -50,7 +50,7 @@ func TestP18_DeltaFaultsAreNACKedAndNothingIsLost(t *testing.T) {
 		"P28, a long name":    {typ: cds, removed: []string{strings.Repeat("x", xds.MaxNameBytes+1)}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, xds.Delta)
+			r := newProtocolFixture(t, xds.Delta)
 			r.want(all(cds))
 			r.sent("CDS +[*] node")
 			r.respond(resp{typ: cds, res: clusters("a")})
@@ -68,7 +68,7 @@ func TestP18_DeltaFaultsAreNACKedAndNothingIsLost(t *testing.T) {
 }
 
 func TestP55_DeltaReconnect(t *testing.T) {
-	r := newRig(t, xds.Delta)
+	r := newProtocolFixture(t, xds.Delta)
 	r.want(named(eds, "a", "b", "c", "n"), all(cds))
 	r.sent("EDS +[a b c n] node", "CDS +[*]")
 	r.respond(resp{typ: eds, res: []res{{name: "a", version: "1"}, {name: "b", version: "2"}, {name: "c"}}})
@@ -90,7 +90,7 @@ func TestP55_DeltaReconnect(t *testing.T) {
 }
 
 func TestP55_DeltaVersionsAreThoseOfThisOrigin(t *testing.T) {
-	r := newRig(t, xds.Delta)
+	r := newProtocolFixture(t, xds.Delta)
 	r.want(named(eds, "a", "b"))
 	r.sent("EDS +[a b] node")
 	r.respond(resp{typ: eds, res: clusters("a", "b")})
@@ -108,7 +108,7 @@ func TestP55_DeltaVersionsAreThoseOfThisOrigin(t *testing.T) {
 // A resource that the wildcard brought is not what a name was asked for, and
 // the other way round: only what answers the question is named.
 func TestP55_DeltaWildcardNamesOnlyWhatItBrought(t *testing.T) {
-	r := newRig(t, xds.Delta)
+	r := newProtocolFixture(t, xds.Delta)
 	r.want(named(cds, "a"))
 	r.sent("CDS +[a] node")
 	r.respond(resp{typ: cds, res: clusters("a")})
@@ -118,7 +118,7 @@ func TestP55_DeltaWildcardNamesOnlyWhatItBrought(t *testing.T) {
 }
 
 func TestP59_DeltaVersionsThatDoNotFitAreLeftOut(t *testing.T) {
-	r := newRig(t, xds.Delta)
+	r := newProtocolFixture(t, xds.Delta)
 	r.want(all(cds))
 	r.next()
 	r.respond(resp{typ: cds, res: clusters("a", "b", "c", "d")})
@@ -135,7 +135,7 @@ func TestP59_DeltaVersionsThatDoNotFitAreLeftOut(t *testing.T) {
 
 func TestP58_TheNodeIsInTheFirstRequestOfEachStreamOnly(t *testing.T) {
 	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
-		r := newRig(t, v)
+		r := newProtocolFixture(t, v)
 		r.want(named(rds, "a"), named(eds, "b"))
 		for range 2 {
 			for i := range 2 {
@@ -160,7 +160,7 @@ func TestP58_TheNodeIsInTheFirstRequestOfEachStreamOnly(t *testing.T) {
 // Who came back without a word, and left again, leaves what is held as it was:
 // a part is the other's, though the snapshot says that all of it is.
 func TestP56_DeltaOriginsTakeTurns(t *testing.T) {
-	r := newRig(t, xds.Delta)
+	r := newProtocolFixture(t, xds.Delta)
 	to := func(origin, want string) {
 		t.Helper()
 		r.origin = origin
@@ -183,7 +183,7 @@ func TestP56_DeltaOriginsTakeTurns(t *testing.T) {
 // A directory that served meanwhile is another origin, too.
 func TestP56_AnOriginThatLeavesNoMemory(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
-		r := newRig(t, v)
+		r := newProtocolFixture(t, v)
 		r.want(named(rds, "a", "b"))
 		r.next()
 		r.respond(resp{typ: rds, version: "1", res: clusters("a", "b")})
@@ -207,7 +207,7 @@ func TestP56_AnOriginThatLeavesNoMemory(t *testing.T) {
 // What another origin gave is not this one's, even if the group has taken none
 // of it.
 func TestP55_SotWVersionsAreThoseOfThisOrigin(t *testing.T) {
-	r := newRig(t, xds.SotW)
+	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(rds, "a"))
 	r.sent("RDS [a] node")
 	r.respond(resp{typ: rds, version: "1", res: clusters("a")})

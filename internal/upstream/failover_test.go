@@ -1,12 +1,9 @@
 package upstream
 
 import (
-	"bytes"
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -65,7 +62,7 @@ func (s *testSink) failures() (origins []string) {
 
 // In a row: a response in between makes the next failure the first.
 func TestP56_FailuresAreCountedInARow(t *testing.T) {
-	log := new(logged)
+	log := new(xdstest.Log)
 	first, second := startFake(t), startFake(t)
 	r := startRelay(t, Options{Variant: xds.Delta, Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))},
 		first.address, second.address)
@@ -76,7 +73,7 @@ func TestP56_FailuresAreCountedInARow(t *testing.T) {
 		s.done <- nil
 		failed++
 		sink.until(t, "the end of the stream", func() bool { return len(sink.failures()) >= failed })
-		if n := log.count("next=" + second.address); n > 0 {
+		if n := log.Count("next=" + second.address); n > 0 {
 			t.Fatal("the second origin is to be tried")
 		}
 	}
@@ -99,7 +96,7 @@ func TestP56_ResponsesBeforeTheRelayOpensAnotherStream(t *testing.T) {
 	for _, answered := range []bool{true, false} {
 		t.Run(fmt.Sprint(answered), func(t *testing.T) {
 			eachVariant(t, func(t *testing.T, v xds.Variant) {
-				log := new(logged)
+				log := new(xdstest.Log)
 				first, second := startFake(t), startFake(t)
 				r := startRelay(t, Options{Variant: v, Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))},
 					first.address, second.address)
@@ -113,7 +110,7 @@ func TestP56_ResponsesBeforeTheRelayOpensAnotherStream(t *testing.T) {
 				stream.SetInterest(sink.want(named(cds, "a"))) // takes another stream
 				first.serve(1).done <- nil
 				sink.until(t, "its end", func() bool { return len(sink.failures()) == 2 })
-				if n := log.count("next=" + second.address); (n == 0) != answered {
+				if n := log.Count("next=" + second.address); (n == 0) != answered {
 					t.Errorf("the second origin is to be tried %d times", n)
 				}
 				sink.mu.Lock()
@@ -258,10 +255,10 @@ func TestP53_FailedOnceEachOriginWasTried(t *testing.T) {
 // Only one key at a time probes an origin that is away, however many prefer it, and
 // maxTries at a time one that is back. Each is logged once.
 func TestP56_KeysReturnPaced(t *testing.T) {
-	log := new(logged)
+	log := new(xdstest.Log)
 	first, second := startFake(t), startFake(t)
 	const keys = 100
-	r := startRelay(t, Options{Variant: xds.Delta, Log: slog.New(slog.NewTextHandler(log, nil))}, first.address, second.address)
+	r := startRelay(t, Options{Variant: xds.Delta, Log: log.Logger()}, first.address, second.address)
 	at := r.client.sites[0]
 	at.failed(fmt.Errorf("for a test"))
 	answer := resp{typ: rds, res: clusters("a")}
@@ -300,7 +297,7 @@ func TestP56_KeysReturnPaced(t *testing.T) {
 		return r.client.sites[1].streams.Load() == 0 && at.streams.Load() == keys
 	})
 	for text, n := range map[string]int{"level=WARN": 1, "origin is away": 1, "origin is back": 1} {
-		if got := log.count(text); got != n {
+		if got := log.Count(text); got != n {
 			t.Errorf("%q is told %d times", text, got)
 		}
 	}
@@ -310,35 +307,4 @@ func TestP56_KeysReturnPaced(t *testing.T) {
 func (r *relay) until(what string, ok func() bool) {
 	r.t.Helper()
 	xdstest.Eventually(r.t, what, xdstest.Holds(ok))
-}
-
-// logged is a log to be read while it is written.
-type logged struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logged) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
-func (l *logged) count(text string) int { return strings.Count(l.String(), text) }
-
-// says waits until the log has a text.
-func (l *logged) says(t *testing.T, text string) {
-	t.Helper()
-	xdstest.Eventually(t, "the log", func() error {
-		if l.count(text) == 0 {
-			return fmt.Errorf("it does not say %q: %s", text, l)
-		}
-		return nil
-	})
 }

@@ -12,7 +12,7 @@ import (
 // What is wrong with the files of a directory is shown until it is mended, and so is
 // that the directory is gone: a key that was served sees nothing of either.
 func TestP80_FaultsAreShown(t *testing.T) {
-	r := newDirRig(t, filepath.Join(t.TempDir(), "origin"))
+	r := newDirectoryOrigin(t, filepath.Join(t.TempDir(), "origin"))
 	must(t, os.Mkdir(r.dir, 0o755))
 	r.write("good.yaml", clustersFile("1", "a=1"))
 	r.run()

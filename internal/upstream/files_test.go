@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,33 +14,31 @@ import (
 	"time"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
-// dirRig is a directory, a client whose origin it is, and what it logged.
-type dirRig struct {
+// directoryOrigin is a directory, a client whose origin it is, and what it logged.
+type directoryOrigin struct {
 	t      *testing.T
 	dir    string
 	client *Client
 	ctx    context.Context
 	wg     sync.WaitGroup
-
-	mu     sync.Mutex
-	log    []string
-	logged chan struct{} // closed and replaced at every line
+	log    xdstest.Log
 }
 
-func newDirRig(t *testing.T, dir string) *dirRig {
-	return &dirRig{t: t, dir: dir, logged: make(chan struct{})}
+func newDirectoryOrigin(t *testing.T, dir string) *directoryOrigin {
+	return &directoryOrigin{t: t, dir: dir}
 }
 
 // run runs a client from now on; the directory need not be there.
-func (r *dirRig) run() {
+func (r *directoryOrigin) run() {
 	t, dir := r.t, r.dir
 	t.Helper()
 	c, err := New(Options{
 		Origins: []OriginOptions{{Name: "files", Address: "file://" + dir}},
 		Backoff: Backoff{Base: time.Millisecond, Max: 20 * time.Millisecond},
-		Log:     slog.New(slog.NewTextHandler(r, nil)),
+		Log:     r.log.Logger(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -57,43 +54,8 @@ func (r *dirRig) run() {
 	t.Cleanup(func() { cancel(); r.wg.Wait() })
 }
 
-// Write takes a line of the log.
-func (r *dirRig) Write(line []byte) (int, error) {
-	r.mu.Lock()
-	r.log = append(r.log, string(line))
-	was := r.logged
-	r.logged = make(chan struct{})
-	r.mu.Unlock()
-	close(was)
-	return len(line), nil
-}
-
-var _ io.Writer = (*dirRig)(nil)
-
-// untilLogged waits for a line with all parts, from the line at on, and returns
-// the number of the next.
-func (r *dirRig) untilLogged(at int, parts ...string) int {
-	r.t.Helper()
-	timeout := time.After(20 * time.Second)
-	for {
-		r.mu.Lock()
-		lines, more := slices.Clone(r.log), r.logged
-		r.mu.Unlock()
-		for i, l := range lines[min(at, len(lines)):] {
-			if !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(l, p) }) {
-				return at + i + 1
-			}
-		}
-		select {
-		case <-more:
-		case <-timeout:
-			r.t.Fatalf("waited for %q in vain; logged\n%s", parts, strings.Join(lines, ""))
-		}
-	}
-}
-
 // key runs a stream with this interest.
-func (r *dirRig) key(types ...xds.TypeInterest) (*testSink, *Stream) {
+func (r *directoryOrigin) key(types ...xds.TypeInterest) (*testSink, *Stream) {
 	sink := newTestSink()
 	s := r.client.NewStream("key", nil, sink)
 	s.SetInterest(sink.want(types...))
@@ -112,10 +74,10 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func (r *dirRig) path(name string) string { return filepath.Join(r.dir, name) }
+func (r *directoryOrigin) path(name string) string { return filepath.Join(r.dir, name) }
 
 // write writes a file in place.
-func (r *dirRig) write(name, text string) {
+func (r *directoryOrigin) write(name, text string) {
 	r.t.Helper()
 	must(r.t, os.WriteFile(r.path(name), []byte(text), 0o644))
 }
@@ -170,37 +132,37 @@ func removedEver(s *testSink) (names []string) {
 // However files are replaced, a key with the wildcard and one with names both
 // get it, and by another way the next time.
 func TestP80_EveryWayOfReplacing(t *testing.T) {
-	inPlace := func(r *dirRig, name, text string) { r.write(name, text) }
-	over := func(r *dirRig, name, text string) {
+	inPlace := func(r *directoryOrigin, name, text string) { r.write(name, text) }
+	over := func(r *directoryOrigin, name, text string) {
 		tmp := filepath.Join(r.t.TempDir(), "tmp")
 		must(r.t, os.WriteFile(tmp, []byte(text), 0o644))
 		must(r.t, os.Rename(tmp, r.path(name)))
 	}
-	within := func(r *dirRig, name, text string) { // as renameio does
+	within := func(r *directoryOrigin, name, text string) { // as renameio does
 		must(r.t, os.WriteFile(r.path("."+name+"123"), []byte(text), 0o644))
 		must(r.t, os.Rename(r.path("."+name+"123"), r.path(name)))
 	}
-	editor := func(r *dirRig, name, text string) { // as vi does
+	editor := func(r *directoryOrigin, name, text string) { // as vi does
 		_ = os.Rename(r.path(name), r.path(name+"~"))
 		r.write(name, text)
 		_ = os.Remove(r.path(name + "~"))
 	}
-	again := func(r *dirRig, name, text string) {
+	again := func(r *directoryOrigin, name, text string) {
 		_ = os.Remove(r.path(name))
 		r.write(name, text)
 	}
-	link := func(r *dirRig, name, text string) {
+	link := func(r *directoryOrigin, name, text string) {
 		tmp := r.t.TempDir()
 		must(r.t, os.WriteFile(filepath.Join(tmp, "x"), []byte(text), 0o644))
 		must(r.t, os.Symlink(filepath.Join(tmp, "x"), filepath.Join(tmp, "l")))
 		must(r.t, os.Rename(filepath.Join(tmp, "l"), r.path(name)))
 	}
-	for what, put := range map[string]func(*dirRig, string, string){
+	for what, put := range map[string]func(*directoryOrigin, string, string){
 		"in place": inPlace, "renamed over": over, "renamed within": within, "by an editor": editor,
 		"deleted and written": again, "a symlink": link,
 	} {
 		t.Run(what, func(t *testing.T) {
-			r := newDirRig(t, t.TempDir())
+			r := newDirectoryOrigin(t, t.TempDir())
 			put(r, "c.yaml", clustersFile("1", "a=1", "b=1", "other=1"))
 			r.run()
 			wild, _ := r.key(all(cds))
@@ -259,7 +221,7 @@ func TestP80_EveryWayOfReplacing(t *testing.T) {
 // Kubernetes mounts a ConfigMap as links through ..data, which is swapped: all
 // files change at once, and what moves from one to another is never gone.
 func TestP80_DataSymlinkSwap(t *testing.T) {
-	r := newDirRig(t, t.TempDir())
+	r := newDirectoryOrigin(t, t.TempDir())
 	generation := 0
 	swap := func(files map[string]string) {
 		old := fmt.Sprintf("..gen%d", generation-1) // the one before goes with the next, so that it tells nothing
@@ -298,7 +260,7 @@ func TestP80_DataSymlinkSwap(t *testing.T) {
 // The directory itself may be a link that is swapped, may go, and may come late.
 func TestP80_TheDirectoryIsSwapped(t *testing.T) {
 	base := t.TempDir()
-	r := newDirRig(t, filepath.Join(base, "current"))
+	r := newDirectoryOrigin(t, filepath.Join(base, "current"))
 	version := func(v string, names ...string) {
 		must(t, os.Mkdir(filepath.Join(base, v), 0o755))
 		must(t, os.WriteFile(filepath.Join(base, v, "c.yaml"), []byte(clustersFile(v, names...)), 0o644))
@@ -325,19 +287,19 @@ func TestP80_TheDirectoryIsSwapped(t *testing.T) {
 
 	// Gone at once with all that is in it: what was read stays.
 	must(t, os.Remove(r.dir))
-	at := r.untilLogged(0, "not readable", "current")
+	at := r.log.Until(t, 0, "not readable", "current")
 	holds(t, wild, "a=3")
 	late, _ := r.key(named(cds, "a")) // and is served to others
 	holds(t, late, "a=3")
 	must(t, os.Mkdir(r.dir, 0o755)) // it is there, and empty, as what nothing is mounted on
-	r.untilLogged(at, "what was read stays", "no file in it is served")
+	r.log.Until(t, at, "what was read stays", "no file in it is served")
 	holds(t, wild, "a=3")
 	must(t, os.WriteFile(r.path("README.md"), nil, 0o644))
 	later, _ := r.key(named(cds, "a"))
 	holds(t, later, "a=3")
-	at = r.untilLogged(0, "what was read stays", "no file in it is served")
+	at = r.log.Until(t, 0, "what was read stays", "no file in it is served")
 	r.write("c.yaml", clustersFile("4", "a=4"))
-	r.untilLogged(at, "readable again", "current")
+	r.log.Until(t, at, "readable again", "current")
 	holds(t, wild, "a=4")
 	holds(t, late, "a=4")
 	// Who means that there is nothing says so in a file.
@@ -348,7 +310,7 @@ func TestP80_TheDirectoryIsSwapped(t *testing.T) {
 // A file that cannot be read keeps its last valid content, is reported
 // once, and counts again when it is mended; the others go on.
 func TestP80_BrokenAndMended(t *testing.T) {
-	r := newDirRig(t, t.TempDir())
+	r := newDirectoryOrigin(t, t.TempDir())
 	r.write("a.yaml", clustersFile("1", "a=1"))
 	r.write("b.yaml", clustersFile("1", "b=1"))
 	r.run()
@@ -366,32 +328,29 @@ func TestP80_BrokenAndMended(t *testing.T) {
 		{strings.Replace(clustersFile("2", "a=2"), "type_url: "+clusterURL, "type_url: some/thing", 1), "a.yaml", "another type"},
 	} {
 		r.write("a.yaml", c.text)
-		at = r.untilLogged(at, "refused", c.place, c.says, "level=WARN", "origin=files")
+		at = r.log.Until(t, at, "refused", c.place, c.says, "level=WARN", "origin=files")
 		// The other file is followed meanwhile, and tells when it has been.
 		b := fmt.Sprintf("b=%d", at)
 		r.write("b.yaml", clustersFile("2", b))
 		holds(t, wild, "a=1", b)
 	}
-	r.mu.Lock()
-	refused := strings.Count(strings.Join(r.log, ""), "another type")
-	r.mu.Unlock()
-	if refused != 1 {
-		t.Errorf("one fault was reported %d times", refused)
+	if n := r.log.Count("another type"); n != 1 {
+		t.Errorf("one fault was reported %d times", n)
 	}
 	if len(removedEver(wild))+len(removedEver(byName)) > 0 {
 		t.Error("something was removed")
 	}
 	r.write("a.yaml", clustersFile("3", "a=3"))
-	r.untilLogged(at, "readable again", "a.yaml")
+	r.log.Until(t, at, "readable again", "a.yaml")
 	holds(t, byName, "a=3")
 
 	// A file that was never valid has nothing to keep, and hinders nobody.
 	r.write("c.json", "{")
-	r.untilLogged(at, "refused", "c.json")
+	r.log.Until(t, at, "refused", "c.json")
 	must(t, os.Symlink("nowhere", r.path("d.yaml")))
-	r.untilLogged(at, "refused", "d.yaml")
+	r.log.Until(t, at, "refused", "d.yaml")
 	must(t, syscall.Mkfifo(r.path("e.yaml"), 0o644))
-	r.untilLogged(at, "refused", "e.yaml", "no regular file")
+	r.log.Until(t, at, "refused", "e.yaml", "no regular file")
 	r.write("a.yaml", clustersFile("4", "a=4"))
 	holds(t, byName, "a=4")
 }
@@ -399,7 +358,7 @@ func TestP80_BrokenAndMended(t *testing.T) {
 // A name in two files: the file that said it first keeps it, the other its last
 // valid content, until they agree.
 func TestP80_TheSameNameInTwoFiles(t *testing.T) {
-	r := newDirRig(t, t.TempDir())
+	r := newDirectoryOrigin(t, t.TempDir())
 	r.write("b.yaml", clustersFile("1", "x=b", "b=1"))
 	r.run()
 	wild, _ := r.key(all(cds))
@@ -408,14 +367,14 @@ func TestP80_TheSameNameInTwoFiles(t *testing.T) {
 	holds(t, wild, "a=1", "b=1", "x=b")
 
 	r.write("a.yaml", clustersFile("2", "a=2", "x=a")) // at odds with b.yaml, though earlier by name
-	at := r.untilLogged(0, "refused", "a.yaml", "the same name twice", "b.yaml")
+	at := r.log.Until(t, 0, "refused", "a.yaml", "the same name twice", "b.yaml")
 	r.write("b.yaml", clustersFile("2", "x=b", "b=2"))
 	holds(t, wild, "a=1", "b=2", "x=b")
 	r.write("b.yaml", clustersFile("3", "b=3")) // lets x go: no fault any more
 	holds(t, wild, "a=2", "b=3", "x=a")
-	r.untilLogged(at, "readable again", "a.yaml")
+	r.log.Until(t, at, "readable again", "a.yaml")
 	r.write("b.yaml", clustersFile("3", "b=3", "x=b"))
-	r.untilLogged(at, "refused", "b.yaml", "the same name twice", "a.yaml")
+	r.log.Until(t, at, "refused", "b.yaml", "the same name twice", "a.yaml")
 	must(t, os.Remove(r.path("a.yaml")))
 	holds(t, wild, "b=3", "x=b")
 	if slices.Contains(removedEver(wild), "x") {
@@ -426,7 +385,7 @@ func TestP80_TheSameNameInTwoFiles(t *testing.T) {
 // What the files say of several types reaches a key in the order of the types;
 // types without a file are answered too: with nothing, names as absent.
 func TestP80_Types(t *testing.T) {
-	r := newDirRig(t, t.TempDir())
+	r := newDirectoryOrigin(t, t.TempDir())
 	r.write("eds.json", `{"resources":[{"@type":"type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment","cluster_name":"a"}]}`)
 	r.write("cds.yaml", clustersFile("7", "a"))
 	r.run()
@@ -454,7 +413,7 @@ func TestP80_Types(t *testing.T) {
 
 // The origin's version of a type is that of the file which alone gives it.
 func TestP61_VersionsOfFiles(t *testing.T) {
-	r := newDirRig(t, t.TempDir())
+	r := newDirectoryOrigin(t, t.TempDir())
 	r.write("a.yaml", clustersFile("7", "a"))
 	r.write("b.yaml", clustersFile("8", "b"))
 	r.run()
@@ -478,7 +437,7 @@ func TestP61_VersionsOfFiles(t *testing.T) {
 
 // Interest comes and goes; where there is none the stream is closed.
 func TestP80_InterestChanges(t *testing.T) {
-	r := newDirRig(t, t.TempDir())
+	r := newDirectoryOrigin(t, t.TempDir())
 	r.write("c.yaml", clustersFile("1", "a", "b"))
 	r.run()
 	sink, s := r.key(named(cds, "a"))
@@ -513,7 +472,7 @@ func TestP80_OneWatchForAllKeys(t *testing.T) {
 		return n
 	}
 	before := watches()
-	r := newDirRig(t, t.TempDir())
+	r := newDirectoryOrigin(t, t.TempDir())
 	must(t, os.Mkdir(r.path("dir.yaml"), 0o755))
 	r.write("README", "no response")
 	r.write(".hidden.yaml", clustersFile("1", "hidden"))
@@ -541,10 +500,8 @@ func TestP80_OneWatchForAllKeys(t *testing.T) {
 			t.Error("keys have copies of their own")
 		}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if log := strings.Join(r.log, ""); strings.Contains(log, "refused") {
-		t.Error(log)
+	if r.log.Count("refused") > 0 {
+		t.Error(&r.log)
 	}
 }
 
@@ -564,7 +521,7 @@ func TestP80_Addresses(t *testing.T) {
 
 // An error of the group ends its stream and nobody else's.
 func TestP80_TheGroupIsOver(t *testing.T) {
-	r := newDirRig(t, t.TempDir())
+	r := newDirectoryOrigin(t, t.TempDir())
 	r.write("c.yaml", clustersFile("1", "a=1"))
 	r.run()
 	other, _ := r.key(all(cds))

@@ -14,7 +14,7 @@ import (
 // What is there of a file that is being written in place may be valid, and is
 // not taken for the whole: nothing of it is removed meanwhile.
 func TestP80_WrittenInSteps(t *testing.T) {
-	r := newDirRig(t, t.TempDir())
+	r := newDirectoryOrigin(t, t.TempDir())
 	before := []string{"a=1", "b=1", "c=1"}
 	r.write("c.yaml", clustersFile("1", before...))
 	r.run()
@@ -55,7 +55,7 @@ func TestP80_WhatALinkLeadsTo(t *testing.T) {
 	must(t, os.Symlink("elsewhere", in("by")))
 	must(t, os.Mkdir(in("xds"), 0o755))
 	must(t, os.Symlink("../by/x.yaml", in("xds/c.yaml")))
-	r := newDirRig(t, in("xds"))
+	r := newDirectoryOrigin(t, in("xds"))
 	r.run()
 	wild, _ := r.key(all(cds))
 	holds(t, wild, "a=1")
@@ -84,7 +84,7 @@ func TestP80_ALinkAboveTheDirectory(t *testing.T) {
 		must(t, os.Rename(filepath.Join(base, "new"), filepath.Join(base, "current")))
 	}
 	put("1")
-	r := newDirRig(t, filepath.Join(base, "current", "config", "xds"))
+	r := newDirectoryOrigin(t, filepath.Join(base, "current", "config", "xds"))
 	r.run()
 	wild, _ := r.key(all(cds))
 	for _, v := range []string{"1", "2", "3"} {
@@ -107,7 +107,7 @@ func TestP80_BrokenFromTheStart(t *testing.T) {
 		"wrong place": "name: a",
 	} {
 		t.Run(what, func(t *testing.T) {
-			r := newDirRig(t, t.TempDir())
+			r := newDirectoryOrigin(t, t.TempDir())
 			r.write("c.yaml", clustersFile("1", "a=1"))
 			if bad == "" {
 				must(t, os.Symlink("missing", r.path("d.yaml")))
@@ -116,8 +116,8 @@ func TestP80_BrokenFromTheStart(t *testing.T) {
 			}
 			r.run()
 			wild, _ := r.key(all(cds))
-			at := r.untilLogged(0, "level=WARN", "refused", "nothing of it is served", "d.yaml")
-			r.untilLogged(0, "not served", "d.yaml")
+			at := r.log.Until(t, 0, "level=WARN", "refused", "nothing of it is served", "d.yaml")
+			r.log.Until(t, 0, "not served", "d.yaml")
 			wild.mu.Lock()
 			if n := len(wild.updates); n > 0 {
 				t.Errorf("answered by %d updates", n)
@@ -125,10 +125,10 @@ func TestP80_BrokenFromTheStart(t *testing.T) {
 			wild.mu.Unlock()
 			must(t, os.Remove(r.path("d.yaml")))
 			holds(t, wild, "a=1")
-			r.untilLogged(at, "level=INFO", r.dir)
+			r.log.Until(t, at, "level=INFO", r.dir)
 			// Later, one that is broken takes nothing away.
 			r.write("d.yaml", "x: [")
-			r.untilLogged(at, "refused", "nothing of it is served", "d.yaml")
+			r.log.Until(t, at, "refused", "nothing of it is served", "d.yaml")
 			r.write("c.yaml", clustersFile("1", "a=2"))
 			holds(t, wild, "a=2")
 			if got := removedEver(wild); len(got) > 0 {
@@ -141,7 +141,7 @@ func TestP80_BrokenFromTheStart(t *testing.T) {
 // A symlink that leads nowhere is a file that cannot be read: its content stays and it is
 // reported, until the link goes too.
 func TestP80_DanglingLinks(t *testing.T) {
-	r := newDirRig(t, t.TempDir())
+	r := newDirectoryOrigin(t, t.TempDir())
 	must(t, os.Mkdir(r.path("..1"), 0o755))
 	for _, name := range []string{"a", "b"} {
 		must(t, os.WriteFile(filepath.Join(r.path("..1"), name+".yaml"), []byte(clustersFile("1", name+"=1")), 0o644))
@@ -151,17 +151,17 @@ func TestP80_DanglingLinks(t *testing.T) {
 	wild, _ := r.key(all(cds))
 	holds(t, wild, "a=1", "b=1")
 	must(t, os.Remove(filepath.Join(r.path("..1"), "b.yaml")))
-	at := r.untilLogged(0, "level=WARN", "refused, its last valid content stays", "b.yaml")
+	at := r.log.Until(t, 0, "level=WARN", "refused, its last valid content stays", "b.yaml")
 	holds(t, wild, "a=1", "b=1")
 	must(t, os.Remove(r.path("b.yaml")))
-	r.untilLogged(at, "level=INFO", "file of an origin is gone", "b.yaml")
+	r.log.Until(t, at, "level=INFO", "file of an origin is gone", "b.yaml")
 	holds(t, wild, "a=1")
 }
 
 // A directory that has no file from the start is an origin that is away, so that the last
 // known good is served, and not one that has nothing.
 func TestP80_P53_ADirectoryWithoutFilesIsAway(t *testing.T) {
-	r := newDirRig(t, t.TempDir())
+	r := newDirectoryOrigin(t, t.TempDir())
 	r.run()
 	wild, _ := r.key(all(cds))
 	wild.until(t, "a failure", func() bool {
@@ -175,15 +175,15 @@ func TestP80_P53_ADirectoryWithoutFilesIsAway(t *testing.T) {
 // Nor does a directory that was emptied take anything away as it is filled: not before a file
 // in it is valid.
 func TestP80_WhatIsNotValidYetTakesNothingAway(t *testing.T) {
-	r := newDirRig(t, t.TempDir())
+	r := newDirectoryOrigin(t, t.TempDir())
 	r.write("a.yaml", clustersFile("1", "a=1"))
 	r.run()
 	wild, _ := r.key(all(cds))
 	holds(t, wild, "a=1")
 	must(t, os.Rename(r.path("a.yaml"), r.path("b.gone")))
-	at := r.untilLogged(0, "what was read stays", "no file in it is served")
+	at := r.log.Until(t, 0, "what was read stays", "no file in it is served")
 	r.write("b.yaml", "type_url: [\n")
-	r.untilLogged(at, "what was read stays", "b.yaml")
+	r.log.Until(t, at, "what was read stays", "b.yaml")
 	holds(t, wild, "a=1")
 	late, _ := r.key(all(cds))
 	holds(t, late, "a=1")

@@ -28,7 +28,7 @@ func goes(name string, aliases ...string) res {
 // asked for by its name; what goes by none is dropped (P65).
 func TestP26_AnsweredByAlias(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
-		r := newRig(t, v)
+		r := newProtocolFixture(t, v)
 		r.want(named(eds, "a", "m"))
 		r.flush()
 		_, n := r.respond(resp{typ: eds, res: []res{goes("n", "a", "b"), goes("m"), goes("o", "b")}})
@@ -56,7 +56,7 @@ func TestP26_AnsweredByAlias(t *testing.T) {
 
 // An incremental origin removes it under its own name, or the alias under its.
 func TestP26_RemovedByName(t *testing.T) {
-	r := newRig(t, xds.Delta)
+	r := newProtocolFixture(t, xds.Delta)
 	r.want(named(vhds, "r/a", "r/b", "r/v"))
 	r.flush()
 	r.respond(resp{typ: vhds, res: []res{goes("r/n", "r/a"), goes("r/v", "r/b")}})
@@ -77,7 +77,7 @@ func TestP26_RemovedByName(t *testing.T) {
 // A full-state SotW response removes by leaving out, also what came for an alias
 // or a glob.
 func TestP65_LeftOutByHandle(t *testing.T) {
-	r := newRig(t, xds.SotW)
+	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(cds, "a", glob))
 	r.flush()
 	r.respond(resp{typ: cds, version: "1", res: []res{goes("n", "a"), {name: "xdstp://o/T/c/x"}, {name: "xdstp://o/T/c/y"}}})
@@ -93,7 +93,7 @@ func TestP65_LeftOutByHandle(t *testing.T) {
 // On reconnect it is named by its own name, beside the alias that it is asked
 // for by.
 func TestP55_ReconnectByHandle(t *testing.T) {
-	r := newRig(t, xds.Delta)
+	r := newProtocolFixture(t, xds.Delta)
 	r.want(named(eds, "a", "b"))
 	r.sent("EDS +[a b] node")
 	r.respond(resp{typ: eds, res: []res{goes("n", "a"), {name: "b", version: "1"}}})
@@ -101,7 +101,7 @@ func TestP55_ReconnectByHandle(t *testing.T) {
 	r.connect()
 	r.sent("EDS +[a b] b=1 n=vn node")
 
-	s := newRig(t, xds.SotW)
+	s := newProtocolFixture(t, xds.SotW)
 	s.want(named(eds, "a", glob))
 	s.sent("EDS [a " + glob + "] node")
 	s.respond(resp{typ: eds, version: "7", res: []res{goes("n", "a"), {name: "xdstp://o/T/c/x"}}})
@@ -117,7 +117,7 @@ func TestP55_ReconnectByHandle(t *testing.T) {
 // What is held for a handle has its place in the first request with the handle,
 // which is counted once for all that goes by it (P59).
 func TestP59_VersionsByHandle(t *testing.T) {
-	r := newRig(t, xds.Delta)
+	r := newProtocolFixture(t, xds.Delta)
 	names := []string{glob}
 	for i := range 20 {
 		names = append(names, fmt.Sprint("plain-", i))
@@ -163,7 +163,7 @@ func TestP26_AliasesAreBounded(t *testing.T) {
 // An alias that the origin cannot resolve is no fault and no resource. It is an
 // answer, until somebody asks again.
 func TestP18_UnresolvedAlias(t *testing.T) {
-	r := newRig(t, xds.Delta)
+	r := newProtocolFixture(t, xds.Delta)
 	r.want(named(vhds, "r/a", "r/b", "r/c"))
 	r.sent("VHDS +[r/a r/b r/c] node")
 	word := res{name: "r/cannot", aliases: []string{"r/a", "r/b", "r/z"}, version: "1", heartbeat: true}
@@ -208,7 +208,7 @@ func TestP18_UnresolvedAlias(t *testing.T) {
 // A Resource without a body is a heartbeat where it bears a TTL, or the version
 // of what is held.
 func TestP18_HeartbeatsHaveAliases(t *testing.T) {
-	r := newRig(t, xds.Delta)
+	r := newProtocolFixture(t, xds.Delta)
 	r.want(named(vhds, "r/a"))
 	r.flush()
 	r.respond(resp{typ: vhds, res: []res{{name: "r/v", aliases: []string{"r/a"}, version: "1", ttl: time.Minute}}})

@@ -10,8 +10,8 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// expires is when what is held under name does, as time since the rig began.
-func (r *rig) expires(typ xds.TypeURL, name string) time.Duration {
+// expires is when what is held under name does, as time since the fixture began.
+func (r *protocolFixture) expires(typ xds.TypeURL, name string) time.Duration {
 	r.t.Helper()
 	held := r.sink.Held(typ).Held(name)
 	if held == nil {
@@ -32,7 +32,7 @@ func (r *rig) expires(typ xds.TypeURL, name string) time.Duration {
 // A heartbeat renews what is held, and changes nothing else.
 func TestP62_HeartbeatRenews(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
-		r := newRig(t, v)
+		r := newProtocolFixture(t, v)
 		r.want(named(eds, "a", "b"))
 		r.flush()
 		r.respond(resp{typ: eds, version: "5", res: []res{{name: "a", version: "1", ttl: 30 * time.Second}, {name: "b", version: "1"}}})
@@ -96,7 +96,7 @@ func TestP62_StaleHeartbeats(t *testing.T) {
 		{"not asked for", xds.SotW, "5", res{name: "c"}, 0, 0, 1},
 	} {
 		t.Run(c.v.String()+"/"+c.what, func(t *testing.T) {
-			r := newRig(t, c.v)
+			r := newProtocolFixture(t, c.v)
 			r.want(named(eds, "a", "b"))
 			r.flush()
 			r.respond(resp{typ: eds, version: "5", res: []res{{name: "a", version: "1", ttl: ttl}}})
@@ -116,7 +116,7 @@ func TestP62_StaleHeartbeats(t *testing.T) {
 		})
 	}
 	// So is one beside other resources.
-	r := newRig(t, xds.SotW)
+	r := newProtocolFixture(t, xds.SotW)
 	r.want(all(cds))
 	r.flush()
 	r.respond(resp{typ: cds, version: "1", res: []res{{name: "a", ttl: ttl}, {name: "b"}}})
@@ -134,7 +134,7 @@ func TestP62_StaleHeartbeats(t *testing.T) {
 // renews nothing, and its ACK says that the version before is still held.
 func TestP62_HeartbeatAfterARefusal(t *testing.T) {
 	const ttl = 30 * time.Second
-	r := newRig(t, xds.SotW)
+	r := newProtocolFixture(t, xds.SotW)
 	r.want(all(cds))
 	r.sent("CDS [] node")
 	r.respond(resp{typ: cds, version: "1", res: []res{{name: "a", ttl: ttl}}})
@@ -166,7 +166,7 @@ func TestP62_HeartbeatAfterARefusal(t *testing.T) {
 // origin is asked after it, so that those who still hold it hear of its removal.
 func TestP62_ReconnectAfterExpiry(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
-		r := newRig(t, v)
+		r := newProtocolFixture(t, v)
 		r.want(all(cds), named(eds, "a", "b"))
 		r.flush()
 		r.respond(resp{typ: cds, version: "1", res: []res{{name: "w", version: "1", ttl: time.Second}, {name: "x", version: "1"}}})
@@ -201,7 +201,7 @@ func TestP62_ReconnectAfterExpiry(t *testing.T) {
 // other an answer, after which the clock says nothing.
 func TestP39_ResourceErrors(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
-		r := newRig(t, v)
+		r := newProtocolFixture(t, v)
 		r.want(named(eds, "a", "b", "c", "d"))
 		r.flush()
 		r.respond(resp{typ: eds, version: "1", res: []res{{name: "a", version: "1"}}})
@@ -237,7 +237,7 @@ func TestP39_ResourceErrors(t *testing.T) {
 
 // What a full-state SotW response leaves out is gone, but not if it says why.
 func TestP39_AnErrorInPlaceOfTheResource(t *testing.T) {
-	r := newRig(t, xds.SotW)
+	r := newProtocolFixture(t, xds.SotW)
 	r.want(all(cds))
 	r.flush()
 	r.respond(resp{typ: cds, version: "1", res: clusters("a", "b", "c")})

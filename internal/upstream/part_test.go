@@ -7,7 +7,7 @@ import (
 )
 
 // other has the group's other stream bring something of cds (P50).
-func (r *rig) other(wildcard bool, names ...string) {
+func (r *protocolFixture) other(wildcard bool, names ...string) {
 	r.t.Helper()
 	u := xds.Update{Type: cds, Origin: r.origin, Wildcard: wildcard}
 	for _, x := range clusters(names...) {
@@ -21,7 +21,7 @@ func (r *rig) other(wildcard bool, names ...string) {
 }
 
 // part is what is held of cds for the wildcard, or for names.
-func (r *rig) part(wildcard bool, names ...string) {
+func (r *protocolFixture) part(wildcard bool, names ...string) {
 	r.t.Helper()
 	got := ""
 	for res := range r.sink.Held(cds).Part(wildcard).Resources {
@@ -39,7 +39,7 @@ func (r *rig) part(wildcard bool, names ...string) {
 // What the wildcard's stream holds of a name is no answer to the name: its
 // absence from the next response removes nothing, and the other way round.
 func TestP65_SotWAbsenceIsHeldAgainstThePartThatItAnswers(t *testing.T) {
-	r := newRig(t, xds.SotW)
+	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(cds, "a", "b", "c"))
 	r.sent("CDS [a b c] node")
 	r.other(true, "a", "b", "w")
@@ -53,7 +53,7 @@ func TestP65_SotWAbsenceIsHeldAgainstThePartThatItAnswers(t *testing.T) {
 	r.is(cds, xds.Present, "a", "b") // a's removal here removes nothing that the wildcard holds
 	r.is(cds, xds.Pending, "c")
 
-	s := newRig(t, xds.SotW)
+	s := newProtocolFixture(t, xds.SotW)
 	s.want(all(cds))
 	s.sent("CDS [] node")
 	s.other(false, "n")
@@ -66,7 +66,7 @@ func TestP65_SotWAbsenceIsHeldAgainstThePartThatItAnswers(t *testing.T) {
 // A stream that is new to a type says of all that another one brought that it
 // has no version, so that the origin says all of it again.
 func TestP50_WhatAnotherStreamBroughtIsSaidAgain(t *testing.T) {
-	r := newRig(t, xds.Delta)
+	r := newProtocolFixture(t, xds.Delta)
 	r.other(false, "a", "b")
 	r.other(true, "w")
 	r.want(named(cds, "a", "b"))
@@ -75,13 +75,13 @@ func TestP50_WhatAnotherStreamBroughtIsSaidAgain(t *testing.T) {
 	r.connect()
 	r.sent("CDS +[a b] a=va b= node")
 
-	w := newRig(t, xds.Delta)
+	w := newProtocolFixture(t, xds.Delta)
 	w.other(false, "a", "b")
 	w.other(true, "w")
 	w.want(all(cds))
 	w.sent("CDS +[*] w= node")
 
-	s := newRig(t, xds.SotW)
+	s := newProtocolFixture(t, xds.SotW)
 	s.other(false, "a", "b")
 	s.want(named(cds, "a", "b"))
 	s.sent("CDS [a b] node")

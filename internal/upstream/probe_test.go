@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // from waits until the newest of a type is an origin's.
@@ -172,8 +173,8 @@ func TestP56_SilenceKeepsNobodyFromReturning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &inMemory{t: t, at: make(map[string]*bufconn.Listener)}
 		first, second := n.origin("one"), n.origin("two")
-		log := new(logged)
-		r := startRelay(t, Options{Variant: xds.Delta, Dialer: n.dial, Backoff: quick, Log: slog.New(slog.NewTextHandler(log, nil))},
+		log := new(xdstest.Log)
+		r := startRelay(t, Options{Variant: xds.Delta, Dialer: n.dial, Backoff: quick, Log: log.Logger()},
 			addressOf("one"), addressOf("two"))
 		r.client.sites[0].failed(errTest)
 		for i := range maxTries {
@@ -193,7 +194,7 @@ func TestP56_SilenceKeepsNobodyFromReturning(t *testing.T) {
 				t.Fatal("others are probed again first")
 			}
 		}
-		if got := log.count("leaves types unanswered"); got != maxTries {
+		if got := log.Count("leaves types unanswered"); got != maxTries {
 			t.Errorf("told %d times of %d keys", got, maxTries)
 		}
 		if n := r.client.sites[0].status().Reconnects; n != 0 {

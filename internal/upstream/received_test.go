@@ -181,7 +181,7 @@ func TestP18_TakenIsCopied(t *testing.T) {
 			t.Errorf("refused for %q, want %q", said, why)
 		}
 
-		pure := newRig(t, v) // the same, of which nothing is used again
+		pure := newProtocolFixture(t, v) // the same, of which nothing is used again
 		pure.want(want)
 		pure.next()
 		pure.respond(one)

@@ -15,7 +15,7 @@ import (
 // sides busy for ever.
 func TestP18_RepeatedNACKsAreDamped(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
-		r := newRig(t, v)
+		r := newProtocolFixture(t, v)
 		r.want(named(rds, "a"), named(eds, "x"))
 		r.sent(ask(v, "RDS", "a")+" node", ask(v, "EDS", "x"))
 		nack := map[xds.Variant]string{xds.SotW: "RDS [a] nonce ", xds.Delta: "RDS nonce "}[v]
@@ -68,7 +68,7 @@ func TestP18_RepeatedNACKsAreDamped(t *testing.T) {
 // that one after the least wait. In incremental it does not wait.
 func TestP18_AChangeOfTheInterestWhileANACKIsHeldBack(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
-		r := newRig(t, v)
+		r := newProtocolFixture(t, v)
 		r.want(named(rds, "a"))
 		r.next()
 		for range 4 {

@@ -40,9 +40,9 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// script is a rig that speaks text.
+// script is a protocolFixture that speaks text.
 type script struct {
-	*rig
+	*protocolFixture
 	held map[xds.TypeURL]string // as last told
 }
 
@@ -55,7 +55,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		if d.CmdArgs[0].Key == "delta" {
 			v = xds.Delta
 		}
-		s.rig, s.held = newRig(t, v), make(map[xds.TypeURL]string)
+		s.protocolFixture, s.held = newProtocolFixture(t, v), make(map[xds.TypeURL]string)
 	case "interest":
 		if !s.want(interestOf(t, d)...) {
 			said = append(said, "opens a new stream")

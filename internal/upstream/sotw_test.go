@@ -11,7 +11,7 @@ import (
 )
 
 func TestP64_SotWListsTheWholeUnionAndTheNewestNonce(t *testing.T) {
-	r := newRig(t, xds.SotW)
+	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(rds, "a"))
 	r.sent("RDS [a] node") // P58: the node in the first request only
 	r.respond(resp{typ: rds, version: "1", res: clusters("a")})
@@ -29,7 +29,7 @@ func TestP64_SotWListsTheWholeUnionAndTheNewestNonce(t *testing.T) {
 }
 
 func TestP64_SotWNACKRepeatsTheListBefore(t *testing.T) {
-	r := newRig(t, xds.SotW)
+	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(rds, "a"))
 	r.sent("RDS [a] node")
 	r.respond(resp{typ: rds, version: "1", res: clusters("a")})
@@ -40,7 +40,7 @@ func TestP64_SotWNACKRepeatsTheListBefore(t *testing.T) {
 }
 
 func TestP64_SotWNothingIsAskedBetweenAResponseAndItsACK(t *testing.T) {
-	r := newRig(t, xds.SotW)
+	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(rds, "a"))
 	r.sent("RDS [a] node")
 	p, fault := xds.ParseResponse(xds.SotW, resp{typ: rds, version: "1", res: clusters("a")}.encode(t, xds.SotW, "7"))
@@ -54,7 +54,7 @@ func TestP64_SotWNothingIsAskedBetweenAResponseAndItsACK(t *testing.T) {
 }
 
 func TestP64_SotWWildcard(t *testing.T) {
-	r := newRig(t, xds.SotW)
+	r := newProtocolFixture(t, xds.SotW)
 	r.want(all(cds), all(eds))
 	r.sent("CDS [] node", "EDS [*]") // P21's exceptions have no legacy wildcard
 	r.respond(resp{typ: cds, version: "1", res: clusters("a")})
@@ -65,7 +65,7 @@ func TestP64_SotWWildcard(t *testing.T) {
 	if r.want(named(cds, "a"), all(eds)) {
 		t.Error("the stream goes on with names after the wildcard")
 	}
-	r = newRig(t, xds.SotW)
+	r = newProtocolFixture(t, xds.SotW)
 	r.want(named(cds, "a"))
 	r.sent("CDS [a] node")
 	if r.want(all(cds)) {
@@ -77,7 +77,7 @@ func TestP64_SotWWildcard(t *testing.T) {
 
 func TestP64_ATypeThatNobodyWantsIsNotRequested(t *testing.T) {
 	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
-		r := newRig(t, v)
+		r := newProtocolFixture(t, v)
 		r.want(xds.TypeInterest{Type: cds}, named(eds))
 		r.sent()
 	}
@@ -95,7 +95,7 @@ func TestP18_SotWFaultsAreNACKedAndNothingIsLost(t *testing.T) {
 		"P28, a long name":    clusters(strings.Repeat("x", xds.MaxNameBytes+1)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, xds.SotW)
+			r := newProtocolFixture(t, xds.SotW)
 			r.want(all(cds))
 			r.sent("CDS [] node")
 			r.respond(resp{typ: cds, version: "1", res: clusters("a")})
@@ -113,7 +113,7 @@ func TestP18_SotWFaultsAreNACKedAndNothingIsLost(t *testing.T) {
 }
 
 func TestP18_NoFaults(t *testing.T) {
-	r := newRig(t, xds.SotW)
+	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(rds, "a", "b"))
 	r.sent("RDS [a b] node")
 	_, n := r.respond(resp{typ: rds, version: "1", res: []res{{name: "a", wrap: true}, {name: "b", heartbeat: true}}})
@@ -123,7 +123,7 @@ func TestP18_NoFaults(t *testing.T) {
 	r.sent("RDS [a b] version 1 nonce 1")
 	r.holds(rds, "a")
 
-	d := newRig(t, xds.Delta)
+	d := newProtocolFixture(t, xds.Delta)
 	d.want(named(eds, "a", "b"))
 	d.sent("EDS +[a b] node")
 	d.respond(resp{typ: eds, res: []res{{name: "a", version: "1"}, {name: "b", heartbeat: true}}})
@@ -136,7 +136,7 @@ func TestP18_NoFaults(t *testing.T) {
 // an empty list: the wildcard.
 func TestP18_ATypeNeverRequestedIsNeitherACKedNorNACKed(t *testing.T) {
 	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
-		r := newRig(t, v)
+		r := newProtocolFixture(t, v)
 		r.want(named(eds, "a"))
 		r.next()
 		for _, res := range [][]res{clusters("x"), clusters("x", "x")} {
@@ -151,7 +151,7 @@ func TestP18_ATypeNeverRequestedIsNeitherACKedNorNACKed(t *testing.T) {
 
 func TestP18_WhatCannotBeAttributedEndsTheStream(t *testing.T) {
 	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
-		r := newRig(t, v)
+		r := newProtocolFixture(t, v)
 		r.want(named(eds, "a"))
 		r.next()
 		if _, _, err := r.raw([]byte{0x0a, 0x50, 'x'}); err == nil {
@@ -161,7 +161,7 @@ func TestP18_WhatCannotBeAttributedEndsTheStream(t *testing.T) {
 }
 
 func TestP3_UnknownTypeUnwrapped(t *testing.T) {
-	r := newRig(t, xds.SotW)
+	r := newProtocolFixture(t, xds.SotW)
 	r.want(all(odd))
 	r.sent("other [] node")
 	r.respond(resp{typ: odd, version: "1", res: []res{{name: "a"}}})
@@ -178,7 +178,7 @@ func TestP3_UnknownTypeUnwrapped(t *testing.T) {
 func TestP28_NamesAreOpaque(t *testing.T) {
 	name := "ä/β☃ %00 {}\n*"
 	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
-		r := newRig(t, v)
+		r := newProtocolFixture(t, v)
 		r.want(named(rds, name))
 		if v == xds.SotW {
 			r.sent("RDS [" + name + "] node")
@@ -191,7 +191,7 @@ func TestP28_NamesAreOpaque(t *testing.T) {
 }
 
 func TestP65_SotWAbsenceIsARemoval(t *testing.T) {
-	r := newRig(t, xds.SotW)
+	r := newProtocolFixture(t, xds.SotW)
 	r.want(all(cds))
 	r.sent("CDS [] node")
 	r.respond(resp{typ: cds, version: "1", res: clusters("a", "b")})
@@ -208,7 +208,7 @@ func TestP65_SotWAbsenceIsARemoval(t *testing.T) {
 
 func TestP65_SotWAbsenceIsNoRemovalOfOtherTypes(t *testing.T) {
 	for _, i := range []xds.TypeInterest{all(rds), named(rds, "a", "b")} {
-		r := newRig(t, xds.SotW)
+		r := newProtocolFixture(t, xds.SotW)
 		r.want(i)
 		r.next()
 		r.respond(resp{typ: rds, version: "1", res: clusters("a", "b")})
@@ -219,7 +219,7 @@ func TestP65_SotWAbsenceIsNoRemovalOfOtherTypes(t *testing.T) {
 }
 
 func TestP65_SotWAbsenceOnlyOfWhatWasHeldSinceItWasAdded(t *testing.T) {
-	r := newRig(t, xds.SotW)
+	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(cds, "a", "b"))
 	r.sent("CDS [a b] node")
 	r.respond(resp{typ: cds, version: "1", res: clusters("a")})
@@ -242,7 +242,7 @@ func TestP65_SotWAbsenceOnlyOfWhatWasHeldSinceItWasAdded(t *testing.T) {
 
 func TestP65_WhatArrivesUnaskedIsDropped(t *testing.T) {
 	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
-		r := newRig(t, v)
+		r := newProtocolFixture(t, v)
 		r.want(named(eds, "a"))
 		r.next()
 		verdict, n := r.respond(resp{typ: eds, version: "1", res: clusters("a", "x", "y"), removed: []string{"z"}})
@@ -265,7 +265,7 @@ func TestP65_WhatArrivesUnaskedIsDropped(t *testing.T) {
 }
 
 func TestP65_LetGoAndWantedAgainIsAskedAgain(t *testing.T) {
-	r := newRig(t, xds.SotW)
+	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(rds, "a", "b"))
 	r.sent("RDS [a b] node")
 	r.respond(resp{typ: rds, version: "1", res: clusters("a", "b")})
@@ -274,7 +274,7 @@ func TestP65_LetGoAndWantedAgainIsAskedAgain(t *testing.T) {
 	r.want(named(rds, "a", "b"))
 	r.sent("RDS [a] version 1 nonce 1", "RDS [a b] version 1 nonce 1")
 
-	d := newRig(t, xds.Delta)
+	d := newProtocolFixture(t, xds.Delta)
 	d.want(named(rds, "a", "b"))
 	d.sent("RDS +[a b] node")
 	d.set(named(rds, "a"))
@@ -282,7 +282,7 @@ func TestP65_LetGoAndWantedAgainIsAskedAgain(t *testing.T) {
 	d.sent("RDS -[b]", "RDS +[b]")
 
 	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
-		r := newRig(t, v)
+		r := newProtocolFixture(t, v)
 		r.want(all(cds))
 		r.next()
 		r.set()
@@ -293,7 +293,7 @@ func TestP65_LetGoAndWantedAgainIsAskedAgain(t *testing.T) {
 }
 
 func TestP55_SotWReconnect(t *testing.T) {
-	r := newRig(t, xds.SotW)
+	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(rds, "a", "b"), all(cds))
 	r.sent("RDS [a b] node", "CDS []")
 	r.respond(resp{typ: rds, version: "1", res: clusters("a", "b")})
@@ -327,7 +327,7 @@ func TestP55_SotWReconnect(t *testing.T) {
 }
 
 func TestP59_SotWOversizedRequestIsSentAndReported(t *testing.T) {
-	r := newRig(t, xds.SotW)
+	r := newProtocolFixture(t, xds.SotW)
 	r.max = 20
 	r.connect()
 	r.want(named(rds, strings.Repeat("a", 30)))
@@ -339,7 +339,7 @@ func TestP59_SotWOversizedRequestIsSentAndReported(t *testing.T) {
 
 func TestP11_FirstAnswerToTheWildcardEvenIfEmpty(t *testing.T) {
 	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
-		r := newRig(t, v)
+		r := newProtocolFixture(t, v)
 		r.want(all(cds))
 		r.next()
 		r.respond(resp{typ: cds})
@@ -354,7 +354,7 @@ func TestP11_FirstAnswerToTheWildcardEvenIfEmpty(t *testing.T) {
 
 func TestRepliesToAnOriginThatDoesNotReadAreBounded(t *testing.T) {
 	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
-		r := newRig(t, v)
+		r := newProtocolFixture(t, v)
 		r.want(all(cds))
 		r.next()
 		for range 3 * maxReplies {

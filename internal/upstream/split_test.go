@@ -13,7 +13,7 @@ import (
 
 // requests writes all that is due, decoded; each has to be within the limit,
 // and say so.
-func (r *rig) requests() []*discoveryv3.DeltaDiscoveryRequest {
+func (r *protocolFixture) requests() []*discoveryv3.DeltaDiscoveryRequest {
 	r.t.Helper()
 	var out []*discoveryv3.DeltaDiscoveryRequest
 	for req := r.next(); req != nil; req = r.next() {
@@ -36,7 +36,7 @@ func many(n int) []string {
 }
 
 func TestP59_DeltaNamesAreSplitOverRequests(t *testing.T) {
-	r := newRig(t, xds.Delta)
+	r := newProtocolFixture(t, xds.Delta)
 	r.max = 200
 	r.connect()
 	names := many(100)
@@ -80,7 +80,7 @@ func TestP59_DeltaNamesAreSplitOverRequests(t *testing.T) {
 }
 
 func TestP59_DeltaNamesLetGoInBetweenAreSplitToo(t *testing.T) {
-	r := newRig(t, xds.Delta)
+	r := newProtocolFixture(t, xds.Delta)
 	names := many(100)
 	r.want(named(eds, names...))
 	r.requests()
@@ -106,7 +106,7 @@ func TestP59_DeltaNamesLetGoInBetweenAreSplitToo(t *testing.T) {
 // After a reconnect the first request has the names that are held, each with
 // its version, as many as fit; the others follow without.
 func TestP59_DeltaReconnectWithVersionsThatDoNotFit(t *testing.T) {
-	r := newRig(t, xds.Delta)
+	r := newProtocolFixture(t, xds.Delta)
 	names := many(100)
 	r.want(named(eds, names...))
 	r.requests()
@@ -139,7 +139,7 @@ func TestP59_DeltaReconnectWithVersionsThatDoNotFit(t *testing.T) {
 
 // Nothing is split that need not be.
 func TestP59_DeltaWhatFitsIsOneRequest(t *testing.T) {
-	r := newRig(t, xds.Delta)
+	r := newProtocolFixture(t, xds.Delta)
 	names := many(20)
 	r.want(named(eds, names...))
 	r.requests()
@@ -159,7 +159,7 @@ func TestP59_DeltaWhatFitsIsOneRequest(t *testing.T) {
 // A request holds a name at least, however long: none would be the wildcard.
 func TestP59_DeltaAlwaysAName(t *testing.T) {
 	for _, max := range []int{1, 60, 90} {
-		r := newRig(t, xds.Delta)
+		r := newProtocolFixture(t, xds.Delta)
 		long := strings.Repeat("x", 100)
 		r.max = max
 		r.connect()

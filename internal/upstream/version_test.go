@@ -9,7 +9,7 @@ import (
 // The version is that of the newest response, and none if that has none.
 func TestP61_VersionOfTheNewestResponse(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
-		r := newRig(t, v)
+		r := newProtocolFixture(t, v)
 		r.want(named(eds, "a", "b"))
 		r.flush()
 		given := func(want string) {

@@ -1,31 +1,31 @@
 package upstream
 
 import (
-	"log/slog"
 	"testing"
 
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // A version of a key's type is logged once, however many responses it comes in. Equal content under a
 // new version is logged too.
 func TestVersionsAreLogged(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
-		log := new(logged)
+		log := new(xdstest.Log)
 		f := startFake(t)
-		r := startRelay(t, Options{Variant: v, Log: slog.New(slog.NewTextHandler(log, nil))}, f.address)
+		r := startRelay(t, Options{Variant: v, Log: log.Logger()}, f.address)
 		_, sink := r.stream(named(rds, "a", "b"), named(cds, "e"))
 		s := f.serve(2)
 		s.send(resp{typ: rds, version: "v1", res: clusters("a")})
 		sink.untilNames(t, rds, "a")
 		s.send(resp{typ: rds, version: "v1", res: clusters("a", "b")})
 		sink.untilNames(t, rds, "a", "b")
-		log.says(t, `level=INFO msg="new version from the origin" key=key origin=`+f.address+" type="+string(rds)+" version=")
-		log.says(t, " origin_version=v1\n")
+		log.Until(t, 0, `level=INFO msg="new version from the origin" key=key origin=`+f.address+" type="+string(rds)+" version=")
+		log.Until(t, 0, " origin_version=v1\n")
 		s.send(resp{typ: rds, version: "v2", res: clusters("a", "b")}) // nothing is another
 		s.send(resp{typ: cds, version: "last", res: []res{{name: "e", content: "last", version: "last"}}})
-		log.says(t, "origin_version=last")
-		if n := log.count("new version from the origin"); n != 3 {
+		log.Until(t, 0, "origin_version=last")
+		if n := log.Count("new version from the origin"); n != 3 {
 			t.Errorf("%d lines:\n%s", n, log)
 		}
 	})
@@ -35,9 +35,9 @@ func TestVersionsAreLogged(t *testing.T) {
 // from what was stored is logged.
 func TestVersionsOfWhatWasRecalled(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
-		log := new(logged)
+		log := new(xdstest.Log)
 		f := startFake(t)
-		r := startRelay(t, Options{Variant: v, Log: slog.New(slog.NewTextHandler(log, nil))}, f.address)
+		r := startRelay(t, Options{Variant: v, Log: log.Logger()}, f.address)
 		sink := newTestSink()
 		for _, typ := range []xds.TypeURL{rds, eds} {
 			b := sink.builder(typ)
@@ -55,9 +55,9 @@ func TestVersionsOfWhatWasRecalled(t *testing.T) {
 		s.send(resp{typ: eds, version: "v1", res: []res{{name: "a", content: "other", version: "2"}}})
 		sink.until(t, "the origin's word", func() bool { return !sink.held[eds].Stale })
 		s.send(resp{typ: rds, version: "v2", res: []res{{name: "a", content: "new", version: "3"}}})
-		log.says(t, "type="+string(eds)+" ")
-		log.says(t, "origin_version=v2")
-		if n := log.count("new version from the origin"); n != 2 {
+		log.Until(t, 0, "type="+string(eds)+" ")
+		log.Until(t, 0, "origin_version=v2")
+		if n := log.Count("new version from the origin"); n != 2 {
 			t.Errorf("%d lines:\n%s", n, log)
 		}
 	})

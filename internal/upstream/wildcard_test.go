@@ -3,17 +3,14 @@ package upstream
 import (
 	"testing"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
-	cachev3 "github.com/envoyproxy/go-control-plane/pkg/cache/v3"
-
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // A wildcard that nobody wants any more is of no concern to the other types:
 // the stream goes on, and what still comes is dropped.
 func TestP64_AWildcardThatEndsLeavesTheStreamOpen(t *testing.T) {
-	r := newRig(t, xds.SotW)
+	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(eds, "a"), all(cds), all(rds))
 	r.sent("EDS [a] node", "CDS []", "RDS [*]")
 	r.respond(resp{typ: cds, version: "1", res: clusters("x")})
@@ -31,7 +28,7 @@ func TestP64_AWildcardThatEndsLeavesTheStreamOpen(t *testing.T) {
 	r.respond(resp{typ: rds, version: "2", res: clusters("x", "x")})
 	r.sent("CDS [] version 2 nonce 3", "RDS [*] version 1 nonce 4 NACK")
 
-	d := newRig(t, xds.Delta)
+	d := newProtocolFixture(t, xds.Delta)
 	d.want(named(eds, "a"), all(cds))
 	d.sent("EDS +[a] node", "CDS +[*]")
 	d.respond(resp{typ: cds, res: clusters("x")})
@@ -48,7 +45,7 @@ func TestP64_AWildcardThatEndsLeavesTheStreamOpen(t *testing.T) {
 func TestP64_AWildcardThatEndedTakesANewStreamOnceTheTypeIsWantedAgain(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		for what, again := range map[string]xds.TypeInterest{"names": named(cds, "x"), "the wildcard": all(cds)} {
-			r := newRig(t, v)
+			r := newProtocolFixture(t, v)
 			r.want(named(eds, "a"), all(cds))
 			r.next()
 			r.next()
@@ -61,7 +58,7 @@ func TestP64_AWildcardThatEndedTakesANewStreamOnceTheTypeIsWantedAgain(t *testin
 				t.Errorf("%s on the same stream", what)
 			}
 		}
-		r := newRig(t, v) // nothing at all is wanted: nothing is left asked for long
+		r := newProtocolFixture(t, v) // nothing at all is wanted: nothing is left asked for long
 		r.want(named(eds, "a"), all(cds))
 		r.next()
 		r.next()
@@ -75,26 +72,16 @@ func TestP64_AWildcardThatEndedTakesANewStreamOnceTheTypeIsWantedAgain(t *testin
 // One type's wildcard comes and goes, the others are served on the same stream.
 func TestP64_AWildcardEndsAtAControlPlane(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
-		clusters := cachev3.NewLinearCache(string(cds), cachev3.WithInitialResources(map[string]types.Resource{"x": &clusterv3.Cluster{Name: "x"}}))
-		endpoints := cachev3.NewLinearCache(string(eds), cachev3.WithInitialResources(map[string]types.Resource{"a": assignment("a", 0)}))
-		both := &cachev3.MuxCache{
-			Classify:      func(r *cachev3.Request) string { return r.GetTypeUrl() },
-			ClassifyDelta: func(r *cachev3.DeltaRequest) string { return r.GetTypeUrl() },
-			Caches:        map[string]cachev3.Cache{string(cds): clusters, string(eds): endpoints},
-		}
-		p := startControlPlane(t, both)
-		r := startRelay(t, Options{Variant: v}, p.address)
+		o := xdstest.StartOrigin(t, xdstest.OriginOptions{Cache: xdstest.Linear})
+		o.Put(noCluster, xdstest.Cluster("x", 1), xdstest.Endpoints("a", 1))
+		r := startRelay(t, Options{Variant: v}, o.Address)
 		stream, sink := r.stream(named(eds, "a"), all(cds))
 		sink.untilNames(t, cds, "x")
 		sink.untilNames(t, eds, "a")
-		if err := endpoints.UpdateResource("b", assignment("b", 0)); err != nil {
-			t.Fatal(err)
-		}
+		o.Put(noCluster, xdstest.Endpoints("b", 1))
 		stream.SetInterest(sink.want(named(eds, "a", "b")))
 		sink.untilNames(t, eds, "a", "b")
-		if err := clusters.UpdateResource("y", &clusterv3.Cluster{Name: "y"}); err != nil {
-			t.Fatal(err)
-		}
+		o.Put(noCluster, xdstest.Cluster("y", 1))
 		opened := func() (n int) {
 			for _, st := range sink.statuses {
 				if st.Connected {

@@ -45,14 +45,18 @@ func StartProcess(t testing.TB, name string, cmd *exec.Cmd, onLine func(string))
 	return p
 }
 
-// LaunchProcess starts a program that several tests share. The caller ends it with Terminate.
+// LaunchProcess starts a program that several tests share, or that no test starts. The caller ends
+// it with Terminate. If cmd has a Stdout, the output is only what it writes to its standard error.
 func LaunchProcess(name string, cmd *exec.Cmd, onLine func(string)) (*Process, error) {
 	p := &Process{Name: name, cmd: cmd, exited: make(chan struct{})}
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	cmd.Stdout, cmd.Stderr = w, w
+	cmd.Stderr = w
+	if cmd.Stdout == nil {
+		cmd.Stdout = w
+	}
 	err = cmd.Start()
 	_ = w.Close() // the child has its own copy
 	if err != nil {
@@ -102,6 +106,9 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // Exited is closed once the process has ended.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
+
+// Err returns how the process ended; nil: with 0. Exited has to be closed.
+func (p *Process) Err() error { return p.err }
 
 // Log returns the output so far. Each line ends with a newline.
 func (p *Process) Log() string {

@@ -59,8 +59,7 @@ func (c Config) With(more Config) Config {
 }
 
 // Text returns the configuration as YAML.
-func (c Config) Text(t testing.TB) []byte {
-	t.Helper()
+func (c Config) Text() []byte {
 	root := map[string]any{}
 	for key, value := range c {
 		node := root
@@ -77,7 +76,7 @@ func (c Config) Text(t testing.TB) []byte {
 	}
 	text, err := yaml.Marshal(root)
 	if err != nil {
-		t.Fatal(err)
+		panic(err) // of values made here
 	}
 	return text
 }
@@ -86,7 +85,7 @@ func (c Config) Text(t testing.TB) []byte {
 func (c Config) WriteFile(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "relay.yaml")
-	if err := os.WriteFile(path, c.Text(t), 0o600); err != nil {
+	if err := os.WriteFile(path, c.Text(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -161,7 +160,7 @@ func StartRelay(t testing.TB, config Config) *Relay {
 // StartRelayCommand is StartRelay for a command line.
 func StartRelayCommand(t testing.TB, cmd *exec.Cmd) *Relay {
 	t.Helper()
-	r, err := LaunchRelay(cmd)
+	r, err := LaunchRelay(cmd, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,11 +170,14 @@ func StartRelayCommand(t testing.TB, cmd *exec.Cmd) *Relay {
 	return r
 }
 
-// LaunchRelay starts a relay that several tests share and waits until it is ready. The caller ends
-// it with Terminate.
-func LaunchRelay(cmd *exec.Cmd) (*Relay, error) {
+// LaunchRelay starts a relay that several tests share, or that no test starts, and waits until it is
+// ready. The caller ends it with Terminate. onLine may be nil.
+func LaunchRelay(cmd *exec.Cmd, onLine func(string)) (*Relay, error) {
 	addresses := make(chan []string, 1)
 	p, err := LaunchProcess("relay", cmd, func(line string) {
+		if onLine != nil {
+			onLine(line)
+		}
 		if m := servingLine.FindStringSubmatch(line); m != nil {
 			select {
 			case addresses <- m[1:]:

@@ -1,6 +1,7 @@
 package xdstest
 
 import (
+	"bytes"
 	"fmt"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -113,22 +115,30 @@ func Routes(name, cluster string, n int) *routev3.RouteConfiguration {
 		Name: fmt.Sprint("v", n), Domains: []string{"*"}, Routes: []*routev3.Route{RouteTo("/", cluster)}}}}
 }
 
-// Resource is a resource of a type. Each n gives another content.
-func Resource(url string, name string, n int) types.Resource {
-	switch url {
-	case resource.ClusterType:
-		return Cluster(name, n)
-	case resource.EndpointType:
-		return Endpoints(name, 1+n%65535, 1+n/65535)
-	case resource.ListenerType:
-		return Listener(name, name, n)
-	case resource.RouteType:
-		return Routes(name, name, n)
-	}
-	panic("no such type: " + url)
+// ByType makes a resource of a type. Each n gives another content.
+var ByType = map[string]func(name string, n int) types.Resource{
+	resource.ClusterType:  func(name string, n int) types.Resource { return Cluster(name, n) },
+	resource.EndpointType: func(name string, n int) types.Resource { return Endpoints(name, 1+n%65535, 1+n/65535) },
+	resource.ListenerType: func(name string, n int) types.Resource { return Listener(name, name, n) },
+	resource.RouteType:    func(name string, n int) types.Resource { return Routes(name, name, n) },
 }
 
 // Web is what an Envoy and a gRPC client need: listener "in" with routes "in" to cluster "web".
 func Web(n int) []types.Resource {
 	return []types.Resource{Cluster("web", n), Endpoints("web", 8000+n), Listener("in", "in", n), Routes("in", "web", n)}
+}
+
+// NamedAny is an encoded Any of a type. Its body has its name in field 1, and its content in field 100.
+func NamedAny(url, name, content string) []byte {
+	body := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), name)
+	body = protowire.AppendString(protowire.AppendTag(body, 100, protowire.BytesType), content)
+	wire := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), url)
+	return protowire.AppendBytes(protowire.AppendTag(wire, 2, protowire.BytesType), body)
+}
+
+// ContentOf returns the content of a NamedAny.
+func ContentOf(wire []byte) string {
+	tag := protowire.AppendTag(nil, 100, protowire.BytesType)
+	content, _ := protowire.ConsumeString(wire[bytes.LastIndex(wire, tag)+len(tag):])
+	return content
 }

@@ -24,10 +24,10 @@ func SharedRelay(t testing.TB, name string, config Config) *Relay {
 		return r
 	}
 	file := filepath.Join(buildDir, name+".yaml")
-	if err := os.WriteFile(file, config.Text(t), 0o600); err != nil {
+	if err := os.WriteFile(file, config.Text(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r, err := LaunchRelay(Command(t, "serve", "--config", file))
+	r, err := LaunchRelay(Command(t, "serve", "--config", file), nil)
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}

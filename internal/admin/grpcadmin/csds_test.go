@@ -50,7 +50,7 @@ func summary(m *statusv3.ClientStatusResponse) string {
 	return strings.Join(out, "; ")
 }
 
-func (r *rig) want(req *statusv3.ClientStatusRequest, want string) (got *statusv3.ClientStatusResponse) {
+func (r *serverFixture) want(req *statusv3.ClientStatusRequest, want string) (got *statusv3.ClientStatusResponse) {
 	r.t.Helper()
 	xdstest.Eventually(r.t, "status", func() (err error) {
 		if got, err = r.fetch(req); err != nil {
@@ -66,7 +66,7 @@ func (r *rig) want(req *statusv3.ClientStatusRequest, want string) (got *statusv
 
 // All that a client asked for is there, as its own words have it, and no secret.
 func TestFetch(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	r.house.publish(t, xds.RouteType, []string{"gone"}, &routev3.RouteConfiguration{Name: "a"}, &routev3.RouteConfiguration{Name: "bad"})
 	cc := dial(t, r.down)
 	c := r.client(cc, nodeNamed("edge-1", map[string]any{"password": "hunter2"}))
@@ -114,7 +114,7 @@ func TestFetch(t *testing.T) {
 
 // Streams of one node on one connection are one client; on another they are another.
 func TestStreamsOfOneClient(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	r.house.publish(t, xds.ClusterType, nil, cluster("a"))
 	cc := dial(t, r.down)
 	for range 2 {
@@ -132,7 +132,7 @@ func TestStreamsOfOneClient(t *testing.T) {
 
 // A stream is answered once for each request, and ends with the client's side.
 func TestStream(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	r.house.publish(t, xds.ClusterType, nil, cluster("a"))
 	cc := dial(t, r.down)
 	for _, id := range []string{"one", "two"} {
@@ -175,7 +175,7 @@ func exactly(s string) *matcherv3.StringMatcher {
 
 // What is too large to be answered is refused, with what helps.
 func TestAnswersAreBounded(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	large := cluster("large")
 	large.AltStatName = strings.Repeat("x y ", maxAnswer/8)
 	r.house.publish(t, xds.ClusterType, nil, large)
@@ -205,7 +205,7 @@ func TestAnswersAreBounded(t *testing.T) {
 
 // Who does not take an answer holds it for a while, and is cut.
 func TestAnswersAreTaken(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	r.srv.patience = 100 * time.Millisecond
 	large := cluster("large")
 	large.AltStatName = strings.Repeat("x y ", 1<<20/4)

@@ -63,7 +63,7 @@ func bearer(ctx context.Context, token string) context.Context {
 
 // Whatever it is, it asks for the token; and for another, once that is asked for.
 func TestToken(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	cc := dial(t, r.addr)
 	all(t, calls(xdstest.Context(t), cc), codes.OK)
 	r.gate.set(func() { r.gate.token = "secret" })
@@ -85,7 +85,7 @@ func TestToken(t *testing.T) {
 
 // A stream does not outlive its token: it is asked for at each answer.
 func TestTokenOfAnOpenStream(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	r.gate.set(func() { r.gate.token = "old" })
 	cc := dial(t, r.addr)
 	csds, err := statusv3.NewClientStatusDiscoveryServiceClient(cc).StreamClientStatus(bearer(xdstest.Context(t), "old"))
@@ -124,7 +124,7 @@ func TestTokenOfAnOpenStream(t *testing.T) {
 
 // A name that somebody else pointed here is not enough.
 func TestNames(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	r.gate.set(func() { r.gate.names = map[string]bool{r.addr: true} })
 	all(t, calls(xdstest.Context(t), dial(t, r.addr)), codes.OK)
 	all(t, calls(xdstest.Context(t), dial(t, r.addr, grpc.WithAuthority("evil.example"))), codes.PermissionDenied)
@@ -132,7 +132,7 @@ func TestNames(t *testing.T) {
 
 // All services are there, and each is known to the reflection.
 func TestServices(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	names := r.srv.Services()
 	slices.Sort(names)
 	want := "envoy.service.status.v3.ClientStatusDiscoveryService grpc.channelz.v1.Channelz grpc.health.v1.Health " +
@@ -160,14 +160,14 @@ func TestServices(t *testing.T) {
 func TestTLS(t *testing.T) {
 	ca := tlstest.NewAuthority(t)
 	cert := ca.Pair(t, tlstest.CN("relay"), tlstest.Loopback()).TLS(t)
-	r := newRig(t, &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2"}})
+	r := newServerFixture(t, &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2"}})
 	all(t, calls(xdstest.Context(t), dial(t, r.addr, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: ca.Pool()})))), codes.OK)
 	all(t, calls(xdstest.Context(t), dial(t, r.addr)), codes.Unavailable)
 }
 
 // Connections that say nothing do not keep the server from ending.
 func TestEndingWaitsForNoHandshake(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	c, err := net.Dial("tcp", r.addr)
 	if err != nil {
 		t.Fatal(err)
@@ -183,7 +183,7 @@ func TestEndingWaitsForNoHandshake(t *testing.T) {
 
 // A stream that does not end by itself does not keep the relay from ending.
 func TestEndingWaitsForNobody(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	st, err := r.csds().StreamClientStatus(xdstest.Context(t))
 	if err != nil {
 		t.Fatal(err)
@@ -206,7 +206,7 @@ func TestEndingWaitsForNobody(t *testing.T) {
 
 // An address that others reach is not served without a token.
 func TestAddress(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	l, err := net.Listen("tcp", "0.0.0.0:0")
 	if err != nil {
 		t.Fatal(err)

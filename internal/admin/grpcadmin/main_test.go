@@ -162,8 +162,8 @@ func (g *gate) Turn(ctx context.Context) (func(), bool) {
 	}
 }
 
-// rig is a Server before a real fanout.Server, both on loopback.
-type rig struct {
+// serverFixture is a Server before a real fanout.Server, both on loopback.
+type serverFixture struct {
 	t      testing.TB
 	house  *house
 	gate   *gate
@@ -176,13 +176,13 @@ type rig struct {
 	stop   func() // waits until Run has returned
 }
 
-func newRig(t testing.TB, tls *tls.Config) *rig {
+func newServerFixture(t testing.TB, tls *tls.Config) *serverFixture {
 	t.Helper()
 	meters, err := telemetry.New(telemetry.Options{Prefix: "xdsrelay"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{
+	r := &serverFixture{
 		t: t, house: &house{members: map[*member]bool{}}, gate: &gate{turns: make(chan struct{}, 1)}, health: health.NewServer(),
 		closed: make(chan struct{}, 100),
 	}
@@ -240,17 +240,17 @@ type client struct {
 	node *corev3.Node
 }
 
-func (r *rig) client(cc *grpc.ClientConn, n *corev3.Node) *client {
+func (r *serverFixture) client(cc *grpc.ClientConn, n *corev3.Node) *client {
 	r.t.Helper()
 	return &client{xdstest.OpenStreamOn(r.t, cc, xdstest.DeltaMethod), n}
 }
 
 func (c *client) ask(url xds.TypeURL, names ...string) { c.Ask(c.node, string(url), names...) }
 
-func (r *rig) csds() statusv3.ClientStatusDiscoveryServiceClient {
+func (r *serverFixture) csds() statusv3.ClientStatusDiscoveryServiceClient {
 	return statusv3.NewClientStatusDiscoveryServiceClient(dial(r.t, r.addr))
 }
 
-func (r *rig) fetch(req *statusv3.ClientStatusRequest) (*statusv3.ClientStatusResponse, error) {
+func (r *serverFixture) fetch(req *statusv3.ClientStatusRequest) (*statusv3.ClientStatusResponse, error) {
 	return r.csds().FetchClientStatus(xdstest.Context(r.t), req)
 }

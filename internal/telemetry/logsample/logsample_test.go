@@ -1,7 +1,6 @@
 package logsample
 
 import (
-	"bytes"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -10,35 +9,17 @@ import (
 	"testing/synctest"
 	"time"
 
+	"xdsrelay/internal/xdstest"
+
 	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// buffer is a log that a timer may write too.
-type buffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-// take returns the lines since the last call.
-func (b *buffer) take() []string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	defer b.text.Reset()
-	return strings.Split(strings.TrimSuffix(b.text.String(), "\n"), "\n")[:strings.Count(b.text.String(), "\n")]
-}
-
-func sampled(t *testing.T, level slog.Level, do func(log *slog.Logger, out *buffer)) {
+func sampled(t *testing.T, level slog.Level, do func(log *slog.Logger, out *xdstest.Log)) {
 	t.Helper()
 	synctest.Test(t, func(*testing.T) {
-		out := new(buffer)
+		out := new(xdstest.Log)
 		h := New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level}))
 		do(slog.New(h), out)
 		h.Flush()
@@ -46,24 +27,24 @@ func sampled(t *testing.T, level slog.Level, do func(log *slog.Logger, out *buff
 }
 
 func TestRepeatedLinesAreCounted(t *testing.T) {
-	sampled(t, slog.LevelInfo, func(log *slog.Logger, out *buffer) {
+	sampled(t, slog.LevelInfo, func(log *slog.Logger, out *xdstest.Log) {
 		for round := range 2 {
 			for i := range 1000 {
 				log.Info("refused", "reason", "identity", "node", i)
 			}
-			if n := len(out.take()); n != PerKind {
+			if n := len(out.Take()); n != PerKind {
 				t.Errorf("round %d: %d lines", round, n)
 			}
 			time.Sleep(Window)
 			synctest.Wait()
-			got := out.take()
+			got := out.Take()
 			if len(got) != 1 || !strings.HasSuffix(got[0], fmt.Sprint(" reason=identity node=999 left_out=", 1000-PerKind-1)) {
 				t.Errorf("round %d: %q", round, got)
 			}
 		}
 		time.Sleep(10 * Window)
 		synctest.Wait()
-		if got := out.take(); len(got) > 0 {
+		if got := out.Take(); len(got) > 0 {
 			t.Errorf("without a line: %q", got)
 		}
 	})
@@ -71,7 +52,7 @@ func TestRepeatedLinesAreCounted(t *testing.T) {
 
 // A kind is a level, a message and some of the attributes, whoever adds them.
 func TestKinds(t *testing.T) {
-	sampled(t, slog.LevelInfo, func(log *slog.Logger, out *buffer) {
+	sampled(t, slog.LevelInfo, func(log *slog.Logger, out *xdstest.Log) {
 		lines := []func(){
 			func() { log.Info("a") },
 			func() { log.Warn("a") },
@@ -89,13 +70,13 @@ func TestKinds(t *testing.T) {
 				line()
 			}
 		}
-		if n := len(out.take()); n != len(lines)*PerKind {
+		if n := len(out.Take()); n != len(lines)*PerKind {
 			t.Errorf("%d lines of %d kinds", n, len(lines))
 		}
 		log.With("key", "x").Info("a")                 // as in the record itself
 		log.WithGroup("g").Info("a", "key", "another") // attributes of a group make no kind
 		log.WithGroup("g").With("key", "another").Info("a")
-		if got := out.take(); len(got) > 0 {
+		if got := out.Take(); len(got) > 0 {
 			t.Errorf("%q are other kinds", got)
 		}
 	})
@@ -103,20 +84,20 @@ func TestKinds(t *testing.T) {
 
 // Clients may cause any number of kinds: the lines of a message have a bound.
 func TestKindsAreBounded(t *testing.T) {
-	sampled(t, slog.LevelInfo, func(log *slog.Logger, out *buffer) {
+	sampled(t, slog.LevelInfo, func(log *slog.Logger, out *xdstest.Log) {
 		for i := range 10 * Kinds {
 			log.Info("key in use", "key", i)
 		}
-		if n := len(out.take()); n != Kinds {
+		if n := len(out.Take()); n != Kinds {
 			t.Errorf("%d lines", n)
 		}
 		log.Info("another message")
-		if n := len(out.take()); n != 1 {
+		if n := len(out.Take()); n != 1 {
 			t.Errorf("another message: %d lines", n)
 		}
 		time.Sleep(Window)
 		synctest.Wait()
-		if got := out.take(); len(got) != 1 || !strings.HasSuffix(got[0], fmt.Sprintf("key=%d left_out=%d", 10*Kinds-1, 9*Kinds-1)) {
+		if got := out.Take(); len(got) != 1 || !strings.HasSuffix(got[0], fmt.Sprintf("key=%d left_out=%d", 10*Kinds-1, 9*Kinds-1)) {
 			t.Errorf("%q", got)
 		}
 	})
@@ -124,28 +105,28 @@ func TestKindsAreBounded(t *testing.T) {
 
 // Nothing is left out while the level is debug. A line that was left out alone is written as it is.
 func TestDebugAndFlush(t *testing.T) {
-	sampled(t, slog.LevelDebug, func(log *slog.Logger, out *buffer) {
+	sampled(t, slog.LevelDebug, func(log *slog.Logger, out *xdstest.Log) {
 		for range 5 * PerKind {
 			log.Info("a")
 		}
-		if n := len(out.take()); n != 5*PerKind {
+		if n := len(out.Take()); n != 5*PerKind {
 			t.Errorf("%d lines", n)
 		}
 	})
-	sampled(t, slog.LevelInfo, func(log *slog.Logger, out *buffer) {
+	sampled(t, slog.LevelInfo, func(log *slog.Logger, out *xdstest.Log) {
 		for i := range PerKind + 1 {
 			log.Info("a", "i", i)
 		}
-		out.take()
+		out.Take()
 		log.Handler().(*Handler).Flush()
-		if got := out.take(); len(got) != 1 || !strings.HasSuffix(got[0], fmt.Sprint("msg=a i=", PerKind)) {
+		if got := out.Take(); len(got) != 1 || !strings.HasSuffix(got[0], fmt.Sprint("msg=a i=", PerKind)) {
 			t.Errorf("%q", got)
 		}
 	})
 }
 
 func TestConcurrentLines(t *testing.T) {
-	out := new(buffer)
+	out := new(xdstest.Log)
 	h := New(slog.NewTextHandler(out, nil))
 	log := slog.New(h)
 	var all sync.WaitGroup

@@ -26,8 +26,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rig is a Source over files in a directory, with what it says.
-type rig struct {
+// sourceFixture is a Source of files in a directory, with its log and metrics.
+type sourceFixture struct {
 	*testing.T
 	dir    string
 	files  Files
@@ -38,10 +38,10 @@ type rig struct {
 	server *tls.Config // of src
 }
 
-// newRig has a certificate of the common name first.
-func newRig(t *testing.T, withCA bool) *rig {
+// newSourceFixture opens a Source. The common name of its certificate is "first".
+func newSourceFixture(t *testing.T, withCA bool) *sourceFixture {
 	t.Helper()
-	r := &rig{T: t, dir: t.TempDir(), ca: tlstest.NewAuthority(t)}
+	r := &sourceFixture{T: t, dir: t.TempDir(), ca: tlstest.NewAuthority(t)}
 	r.files.CertFile, r.files.KeyFile = r.pair("first").Write(t, r.dir, "tls")
 	if withCA {
 		r.files.CAFile = tlstest.File(t, r.dir, "ca", r.ca.PEM())
@@ -50,7 +50,7 @@ func newRig(t *testing.T, withCA bool) *rig {
 	return r
 }
 
-func (r *rig) open() {
+func (r *sourceFixture) open() {
 	r.Helper()
 	var err error
 	if r.meters, err = telemetry.New(telemetry.Options{}); err != nil {
@@ -63,13 +63,13 @@ func (r *rig) open() {
 	r.server = r.src.Server("h2")
 }
 
-func (r *rig) pair(name string) tlstest.Pair {
+func (r *sourceFixture) pair(name string) tlstest.Pair {
 	return r.ca.Pair(r, tlstest.CN(name), tlstest.DNS("server.test"))
 }
 
 // shake has a client of this configuration shake hands with the source's
 // server. It returns the state at each end.
-func (r *rig) shake(conf *tls.Config) (client, server tls.ConnectionState, err error) {
+func (r *sourceFixture) shake(conf *tls.Config) (client, server tls.ConnectionState, err error) {
 	r.Helper()
 	l, dialErr := net.Listen("tcp", "127.0.0.1:0")
 	if dialErr != nil {
@@ -113,12 +113,12 @@ func (r *rig) shake(conf *tls.Config) (client, server tls.ConnectionState, err e
 	return client, server, ours
 }
 
-func (r *rig) trusting(certs ...tls.Certificate) *tls.Config {
+func (r *sourceFixture) trusting(certs ...tls.Certificate) *tls.Config {
 	return &tls.Config{RootCAs: r.ca.Pool(), ServerName: "server.test", Certificates: certs, NextProtos: []string{"h2"}}
 }
 
 // shows fails unless the server shows the certificate of that name.
-func (r *rig) shows(name string) {
+func (r *sourceFixture) shows(name string) {
 	r.Helper()
 	state, _, err := r.shake(r.trusting())
 	if err != nil {
@@ -129,7 +129,7 @@ func (r *rig) shows(name string) {
 	}
 }
 
-func (r *rig) counted(result string, n int) {
+func (r *sourceFixture) counted(result string, n int) {
 	r.Helper()
 	w := httptest.NewRecorder()
 	r.meters.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
@@ -140,7 +140,7 @@ func (r *rig) counted(result string, n int) {
 
 // A renewed certificate is used for new connections soon after it was written.
 func TestRenewed(t *testing.T) {
-	r := newRig(t, false)
+	r := newSourceFixture(t, false)
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { _ = r.src.Run(ctx) })
@@ -164,7 +164,7 @@ func TestRenewed(t *testing.T) {
 
 // Files with the same content are not reloaded.
 func TestUnchangedFilesAreNotReloaded(t *testing.T) {
-	r := newRig(t, false)
+	r := newSourceFixture(t, false)
 	r.src.Reload()
 	r.counted("reloaded", 0)
 	if r.log.Len() > 0 {
@@ -175,7 +175,7 @@ func TestUnchangedFilesAreNotReloaded(t *testing.T) {
 // Files that cannot be used leave the previous certificates in force. The fault is reported without
 // a word of the content.
 func TestBrokenFilesLeaveTheOldInForce(t *testing.T) {
-	r := newRig(t, false)
+	r := newSourceFixture(t, false)
 	other := r.pair("other")
 	second := r.pair("second")
 	var since *time.Time
@@ -222,11 +222,11 @@ func TestBrokenFilesLeaveTheOldInForce(t *testing.T) {
 // With authorities, a client has to prove itself, by a certificate that is
 // signed by one of them and not expired, at each connection.
 func TestClientsProveThemselves(t *testing.T) {
-	r := newRig(t, true)
+	r := newSourceFixture(t, true)
 	// Without authorities, sessions are resumed: the client below can.
 	cached := r.trusting()
 	cached.ClientSessionCache = tls.NewLRUClientSessionCache(1)
-	open := newRig(t, false)
+	open := newSourceFixture(t, false)
 	cached.RootCAs = open.ca.Pool()
 	for _, want := range []bool{false, true} {
 		if _, server, err := open.shake(cached); err != nil || server.DidResume != want {
@@ -263,7 +263,7 @@ func TestClientsProveThemselves(t *testing.T) {
 }
 
 func TestVersions(t *testing.T) {
-	r := newRig(t, false)
+	r := newSourceFixture(t, false)
 	for version, want := range map[uint16]bool{tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true} {
 		conf := r.trusting()
 		conf.MinVersion, conf.MaxVersion = tls.VersionTLS10, version
@@ -278,7 +278,7 @@ func TestVersions(t *testing.T) {
 }
 
 func TestClient(t *testing.T) {
-	r := newRig(t, true)
+	r := newSourceFixture(t, true)
 	c := r.src.Client("name.test")
 	if c.MinVersion != tls.VersionTLS12 || c.ServerName != "name.test" || !c.RootCAs.Equal(r.ca.Pool()) || len(c.Certificates) != 1 {
 		t.Errorf("%+v", c)
@@ -341,7 +341,7 @@ func TestFaultsShowAtTheStart(t *testing.T) {
 
 // An expired certificate is used, and warned of.
 func TestExpiredIsWarnedOf(t *testing.T) {
-	r := newRig(t, false)
+	r := newSourceFixture(t, false)
 	if r.log.Len() > 0 {
 		t.Errorf("of a good one the log says %s", &r.log)
 	}
@@ -359,7 +359,7 @@ func TestExpiredIsWarnedOf(t *testing.T) {
 // When the certificate expires is a metric, also of one that was renewed, and of the
 // first of its chain.
 func TestExpiryIsShown(t *testing.T) {
-	r := newRig(t, false)
+	r := newSourceFixture(t, false)
 	shown := func() (at float64) {
 		w := httptest.NewRecorder()
 		r.meters.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))

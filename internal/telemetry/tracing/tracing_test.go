@@ -2,13 +2,10 @@ package tracing
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,6 +14,7 @@ import (
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tracing/otlptest"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -26,39 +24,22 @@ var (
 	cds  = xds.ClusterType
 )
 
-// rig is a tracer that runs.
-type rig struct {
+// tracerFixture is a tracer that runs.
+type tracerFixture struct {
 	*Tracer
-	log    *lines
+	log    *xdstest.Log
 	meters *telemetry.Metrics
 	stop   func()
 }
 
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
-func newRig(t *testing.T, endpoint string, sample float64) *rig {
+func newTracerFixture(t *testing.T, endpoint string, sample float64) *tracerFixture {
 	t.Helper()
 	m, err := telemetry.New(telemetry.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{log: new(lines), meters: m}
-	r.Tracer, err = New(Options{Endpoint: endpoint, Sample: sample, Replica: "relay-1", Version: "v1", Metrics: m, Log: slog.New(slog.NewTextHandler(r.log, nil))})
+	r := &tracerFixture{log: new(xdstest.Log), meters: m}
+	r.Tracer, err = New(Options{Endpoint: endpoint, Sample: sample, Replica: "relay-1", Version: "v1", Metrics: m, Log: r.log.Logger()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,21 +47,12 @@ func newRig(t *testing.T, endpoint string, sample float64) *rig {
 }
 
 // run runs the tracer; stop ends it and waits.
-func (r *rig) run(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx) }()
-	r.stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(r.stop)
+func (r *tracerFixture) run(t *testing.T) {
+	r.stop = xdstest.Run(t, r.Run)
 }
 
 // spans is the counter of what became of spans.
-func (r *rig) spans(t *testing.T, result string) float64 {
+func (r *tracerFixture) spans(t *testing.T, result string) float64 {
 	t.Helper()
 	families, err := r.meters.Gatherer().Gather()
 	if err != nil {
@@ -98,7 +70,7 @@ func (r *rig) spans(t *testing.T, result string) float64 {
 }
 
 // update plays a response that is applied and published.
-func (r *rig) update(at time.Time, version string) *Update {
+func (r *tracerFixture) update(at time.Time, version string) *Update {
 	if !r.Sampled() {
 		return nil
 	}
@@ -110,13 +82,13 @@ func (r *rig) update(at time.Time, version string) *Update {
 	return u
 }
 
-func (r *rig) ack(at time.Time, node string) {
+func (r *tracerFixture) ack(at time.Time, node string) {
 	r.Acked(&Ack{Node: node, Key: edge, Type: cds, Version: "v1", Nonce: []byte("n"), Received: at, At: time.Now()})
 }
 
 func TestOneSpanForAResponseWithItsSteps(t *testing.T) {
 	c := otlptest.New(t)
-	r := newRig(t, c.Address, 1)
+	r := newTracerFixture(t, c.Address, 1)
 	r.run(t)
 	at := time.Now()
 	r.update(at, "v1")
@@ -149,7 +121,7 @@ func TestOneSpanForAResponseWithItsSteps(t *testing.T) {
 func TestFewAcksAreLinked(t *testing.T) {
 	const clients = 20_000
 	c := otlptest.New(t)
-	r := newRig(t, c.Address, 1)
+	r := newTracerFixture(t, c.Address, 1)
 	r.run(t)
 	at := time.Now()
 	r.update(at, "v1")
@@ -179,7 +151,7 @@ func TestFewAcksAreLinked(t *testing.T) {
 
 func TestAcksHaveABound(t *testing.T) {
 	c := otlptest.New(t)
-	r := newRig(t, c.Address, 1)
+	r := newTracerFixture(t, c.Address, 1)
 	r.run(t)
 	at := time.Now()
 	r.update(at, "v1")
@@ -195,7 +167,7 @@ func TestAcksHaveABound(t *testing.T) {
 func TestSampleIsAShare(t *testing.T) {
 	const n = 100_000
 	for _, share := range []float64{0, .01, .5, 1} {
-		r := newRig(t, "127.0.0.1:1", share)
+		r := newTracerFixture(t, "127.0.0.1:1", share)
 		got := 0
 		for range n {
 			if r.Sampled() {
@@ -210,7 +182,7 @@ func TestSampleIsAShare(t *testing.T) {
 
 // Off, and of what is not traced, nothing is made.
 func TestNothingIsAllocatedForWhatIsNotTraced(t *testing.T) {
-	on := newRig(t, "127.0.0.1:1", 1)
+	on := newTracerFixture(t, "127.0.0.1:1", 1)
 	on.update(time.Now(), "v1")
 	ctx, ack := t.Context(), Ack{Node: "envoy", Key: edge, Type: cds, Received: time.Now().Add(time.Hour), At: time.Now()}
 	for name, tracer := range map[string]*Tracer{"off": nil, "on": on.Tracer} {
@@ -239,7 +211,7 @@ func TestNothingIsAllocatedForWhatIsNotTraced(t *testing.T) {
 
 func TestSecretsAreNotInSpans(t *testing.T) {
 	c := otlptest.New(t)
-	r := newRig(t, c.Address, 1)
+	r := newTracerFixture(t, c.Address, 1)
 	r.run(t)
 	const secret = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQ\n-----END PRIVATE KEY-----"
 	u := r.Begin(time.Now(), About{Key: "Bearer abc123secret", Node: "https://u:hunter2secret@x"})
@@ -265,7 +237,7 @@ func TestSecretsAreNotInSpans(t *testing.T) {
 // What waits at the end is sent, also what ended before anything was sent.
 func TestTheEndSendsWhatWaits(t *testing.T) {
 	c := otlptest.New(t)
-	r := newRig(t, c.Address, 1)
+	r := newTracerFixture(t, c.Address, 1)
 	r.update(time.Now(), "v1")
 	r.run(t)
 	c.Await(t, "xds.update", 1)
@@ -289,7 +261,7 @@ func TestACollectorThatIsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	r := newRig(t, l.Addr().String(), 1)
+	r := newTracerFixture(t, l.Addr().String(), 1)
 	r.run(t)
 	for i := range 3 * maxQueued {
 		r.update(time.Now(), fmt.Sprint(i))
@@ -307,13 +279,13 @@ func TestACollectorThatIsAway(t *testing.T) {
 func TestARefusalIsToldOnceInAWhile(t *testing.T) {
 	c := otlptest.New(t)
 	c.Refuse()
-	r := newRig(t, c.Address, 1)
+	r := newTracerFixture(t, c.Address, 1)
 	r.run(t)
 	for i := range 2000 {
 		r.update(time.Now(), fmt.Sprint(i))
 	}
 	r.stop()
-	if n := strings.Count(r.log.String(), "traces cannot be sent"); n != 1 {
+	if n := r.log.Count("traces cannot be sent"); n != 1 {
 		t.Errorf("told %d times:\n%s", n, r.log)
 	}
 	if failed, no := r.spans(t, "failed"), r.spans(t, "no_room"); failed == 0 || failed+no != 8000 {
@@ -334,7 +306,7 @@ func TestARefusalIsToldOnceInAWhile(t *testing.T) {
 
 // ACKs are told of the newest updates only.
 func TestOldUpdatesAreForgotten(t *testing.T) {
-	r := newRig(t, "127.0.0.1:1", 1)
+	r := newTracerFixture(t, "127.0.0.1:1", 1)
 	at := time.Now()
 	for i := range 10 * maxRecent {
 		r.update(at.Add(time.Duration(i)), "v")

@@ -10,20 +10,12 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"time"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
-	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"xdsrelay/integration/robust/check"
+	"xdsrelay/internal/xdstest"
 )
 
 // kinds are the types of the run.
@@ -43,9 +35,9 @@ type spec struct {
 	refs []string // of a route
 }
 
-// world is what all origins are to have: by key, type and name. It is safe for
+// catalog is what all origins are to have: by key, type and name. It is safe for
 // concurrent use.
-type world struct {
+type catalog struct {
 	mu   sync.Mutex
 	n    int
 	keys map[string]*realm
@@ -61,8 +53,8 @@ type realm struct {
 	has  map[string]map[string]spec // by type and name
 }
 
-func newWorld(keys []string) *world {
-	w := &world{keys: make(map[string]*realm), old: make(map[string][]spec), changed: make(chan struct{})}
+func newCatalog(keys []string) *catalog {
+	w := &catalog{keys: make(map[string]*realm), old: make(map[string][]spec), changed: make(chan struct{})}
 	for _, key := range keys {
 		r := &realm{revs: make(map[string]int), has: make(map[string]map[string]spec)}
 		for _, kind := range kinds {
@@ -81,12 +73,12 @@ func newWorld(keys []string) *world {
 }
 
 // set gives a resource a content that there never was. Needs mu, or nobody else.
-func (w *world) set(key, kind, name string, refs []string) {
+func (w *catalog) set(key, kind, name string, refs []string) {
 	w.n++
 	w.put(key, kind, name, spec{w.n, refs})
 }
 
-func (w *world) put(key, kind, name string, s spec) {
+func (w *catalog) put(key, kind, name string, s spec) {
 	r := w.keys[key]
 	w.n++
 	r.rev, r.revs[kind] = w.n, w.n
@@ -97,7 +89,7 @@ func (w *world) put(key, kind, name string, s spec) {
 	}
 }
 
-func (w *world) remove(key, kind, name string) {
+func (w *catalog) remove(key, kind, name string) {
 	r := w.keys[key]
 	w.n++
 	r.rev, r.revs[kind] = w.n, w.n
@@ -106,7 +98,7 @@ func (w *world) remove(key, kind, name string) {
 
 // change makes one change. Routes always lead to clusters that are there, and
 // each cluster has its load assignment.
-func (w *world) change(rng *rand.Rand, key string) {
+func (w *catalog) change(rng *rand.Rand, key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := w.keys[key]
@@ -172,14 +164,14 @@ func some(rng *rand.Rand, of []string) []string {
 }
 
 // waiting is a channel that is closed at the next change.
-func (w *world) waiting() <-chan struct{} {
+func (w *catalog) waiting() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.changed
 }
 
 // newer reports a key of which there is more than an origin has.
-func (w *world) newer(has map[string]int) (string, bool) {
+func (w *catalog) newer(has map[string]int) (string, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, key := range slices.Sorted(maps.Keys(w.keys)) {
@@ -199,7 +191,7 @@ type snapshot struct {
 }
 
 // of is the snapshot of a key for an origin.
-func (w *world) of(key, origin string) snapshot {
+func (w *catalog) of(key, origin string) snapshot {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := w.keys[key]
@@ -228,9 +220,6 @@ func content(body []byte) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-var overADS = &corev3.ConfigSource{ResourceApiVersion: corev3.ApiVersion_V3,
-	ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}}}
-
 // body makes a resource, with the origin's name in it, so that what comes from
 // one origin can be told from what comes from another; but listeners are the same
 // at all.
@@ -239,47 +228,30 @@ func (s spec) body(origin, key, kind, name string) []byte {
 	var m proto.Message
 	switch kind {
 	case check.Cluster:
-		m = &clusterv3.Cluster{Name: name, AltStatName: mark, ConnectTimeout: durationpb.New(time.Second),
-			ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
-			EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: overADS}}
+		c := xdstest.Cluster(name, 0)
+		c.AltStatName = mark
+		m = c
 	case check.Endpoint:
-		m = &endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: []*endpointv3.LocalityLbEndpoints{
-			{Locality: &corev3.Locality{Zone: mark}}}}
+		la := xdstest.Endpoints(name)
+		la.Endpoints[0].Locality.Zone = mark
+		m = la
 	case check.Route:
 		host := &routev3.VirtualHost{Name: mark, Domains: []string{"*"}}
 		for i, to := range s.refs {
-			host.Routes = append(host.Routes, &routev3.Route{
-				Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: fmt.Sprint("/", i)}},
-				Action: &routev3.Route_Route{Route: &routev3.RouteAction{
-					ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: to}}}})
+			host.Routes = append(host.Routes, xdstest.RouteTo(fmt.Sprint("/", i), to))
 		}
 		m = &routev3.RouteConfiguration{Name: name, VirtualHosts: []*routev3.VirtualHost{host}}
 	case check.Listener:
-		manager := packed(&hcmv3.HttpConnectionManager{StatPrefix: fmt.Sprintf("%s/%d", key, s.n),
-			RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: s.refs[0], ConfigSource: overADS}},
-			HttpFilters: []*hcmv3.HttpFilter{{Name: "router",
-				ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: packed(&routerv3.Router{})}}}})
-		l := &listenerv3.Listener{Name: name}
+		l := xdstest.Listener(name, s.refs[0], 0)
 		if name == apiListener {
-			l.ApiListener = &listenerv3.ApiListener{ApiListener: manager}
-		} else {
-			l.FilterChains = []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{Name: "hcm",
-				ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: manager}}}}}
+			l = xdstest.APIListener(name, s.refs[0])
 		}
+		l.StatPrefix = fmt.Sprintf("%s/%d", key, s.n)
 		m = l
 	}
-	return marshal(m)
-}
-
-// marshal as go-control-plane does it.
-func marshal(m proto.Message) []byte {
-	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m) // as go-control-plane does
 	if err != nil {
-		panic(fmt.Sprint("of a message made here: ", err))
+		panic(err) // of a message made here
 	}
 	return b
-}
-
-func packed(m proto.Message) *anypb.Any {
-	return &anypb.Any{TypeUrl: "type.googleapis.com/" + string(m.ProtoReflect().Descriptor().FullName()), Value: marshal(m)}
 }

@@ -29,8 +29,8 @@ const (
 	odd = xds.TypeURL("type.googleapis.com/google.protobuf.StringValue")
 )
 
-// rig drives a talker without any I/O, as the exchange does.
-type rig struct {
+// protocolFixture drives a talker without any I/O.
+type protocolFixture struct {
 	t      *testing.T
 	v      xds.Variant
 	sink   *testSink
@@ -43,19 +43,19 @@ type rig struct {
 	cell   cell
 }
 
-func newRig(t *testing.T, v xds.Variant) *rig {
-	r := &rig{t: t, v: v, sink: newTestSink(), memory: make(memory), origin: "one", max: 4 << 20, now: time.Unix(1000, 0), cell: newCell()}
+func newProtocolFixture(t *testing.T, v xds.Variant) *protocolFixture {
+	r := &protocolFixture{t: t, v: v, sink: newTestSink(), memory: make(memory), origin: "one", max: 4 << 20, now: time.Unix(1000, 0), cell: newCell()}
 	r.connect()
 	return r
 }
 
 // connect begins a new stream after one that ended.
-func (r *rig) connect() { r.begin() }
+func (r *protocolFixture) connect() { r.begin() }
 
 // reopen begins a new stream instead of one that the relay ended itself.
-func (r *rig) reopen() { r.begin() }
+func (r *protocolFixture) reopen() { r.begin() }
 
-func (r *rig) begin() {
+func (r *protocolFixture) begin() {
 	r.cell.rest()
 	r.nonce = 0
 	node, _ := proto.Marshal(&corev3.Node{Id: "n"})
@@ -73,18 +73,18 @@ func (r *rig) begin() {
 }
 
 // set is an interest that nobody takes yet.
-func (r *rig) set(types ...xds.TypeInterest) { r.cell.set(r.sink.want(types...)) }
+func (r *protocolFixture) set(types ...xds.TypeInterest) { r.cell.set(r.sink.want(types...)) }
 
 // want reports whether the stream can go on with the interest.
-func (r *rig) want(types ...xds.TypeInterest) bool {
+func (r *protocolFixture) want(types ...xds.TypeInterest) bool {
 	r.set(types...)
 	return r.talk.want(r.cell.take())
 }
 
-func (r *rig) next() *request { return r.talk.next(r.now) }
+func (r *protocolFixture) next() *request { return r.talk.next(r.now) }
 
 // sent writes all that is due and checks it against what is expected.
-func (r *rig) sent(want ...string) {
+func (r *protocolFixture) sent(want ...string) {
 	r.t.Helper()
 	var got []string
 	for req := r.next(); req != nil; req = r.next() {
@@ -241,7 +241,7 @@ func (p resp) encode(t *testing.T, v xds.Variant, nonce string) []byte {
 }
 
 // respond has the talker take a response, with nonces 1, 2, 3.
-func (r *rig) respond(p resp) (verdict, tally) {
+func (r *protocolFixture) respond(p resp) (verdict, tally) {
 	r.t.Helper()
 	r.nonce++
 	v, n, err := r.raw(p.encode(r.t, r.v, fmt.Sprint(r.nonce)))
@@ -251,7 +251,7 @@ func (r *rig) respond(p resp) (verdict, tally) {
 	return v, n
 }
 
-func (r *rig) raw(msg []byte) (verdict, tally, error) {
+func (r *protocolFixture) raw(msg []byte) (verdict, tally, error) {
 	r.t.Helper()
 	response, fault := xds.ParseResponse(r.v, msg)
 	v, err := r.talk.received(response, fault, r.now)
@@ -267,17 +267,17 @@ func (r *rig) raw(msg []byte) (verdict, tally, error) {
 	return v, n, nil
 }
 
-func (r *rig) apply(u xds.Update) {
+func (r *protocolFixture) apply(u xds.Update) {
 	if _, err := r.sink.Update(r.t.Context(), u); err != nil {
 		r.t.Fatal(err)
 	}
 }
 
 // pass lets time go by.
-func (r *rig) pass(d time.Duration) { r.now = r.now.Add(d) }
+func (r *protocolFixture) pass(d time.Duration) { r.now = r.now.Add(d) }
 
 // holds checks the names that are held.
-func (r *rig) holds(typ xds.TypeURL, names ...string) {
+func (r *protocolFixture) holds(typ xds.TypeURL, names ...string) {
 	r.t.Helper()
 	if got := r.sink.names(typ); !slices.Equal(got, names) {
 		r.t.Fatalf("held of %s: %v, want %v", typ, got, names)
@@ -285,7 +285,7 @@ func (r *rig) holds(typ xds.TypeURL, names ...string) {
 }
 
 // is checks what is known of names.
-func (r *rig) is(typ xds.TypeURL, want xds.Presence, names ...string) {
+func (r *protocolFixture) is(typ xds.TypeURL, want xds.Presence, names ...string) {
 	r.t.Helper()
 	for _, n := range names {
 		if got := r.sink.presence(typ, n); got != want {
@@ -294,7 +294,7 @@ func (r *rig) is(typ xds.TypeURL, want xds.Presence, names ...string) {
 	}
 }
 
-func (r *rig) last() xds.Update {
+func (r *protocolFixture) last() xds.Update {
 	r.t.Helper()
 	if len(r.sink.updates) == 0 {
 		r.t.Fatal("no update")
