@@ -17,7 +17,6 @@ type flight struct {
 	early bool
 	news  bool // there is something in it that changed since all that was sent before
 	of    mark // the snapshot that it was made of
-	told  int  // weight of names that went, of who may be the only one to be told
 	// progress is that of the snapshot's version; nil: nobody counts it.
 	progress *xds.VersionProgress
 }

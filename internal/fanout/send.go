@@ -108,9 +108,6 @@ func (st *stream) commit(v *sight, i int, plan *Plan, frame *Frame, epoch uint64
 	}
 	nonce, seq := st.nonces.next(buf[:0])
 	sl.Sent(plan, frame.manifest, seq, v.now)
-	if sl.flights[len(sl.flights)-1].told > 0 {
-		st.remembers.Store(true)
-	}
 	sl.counts.sent++
 	sl.sending(plan)
 	sl.version = frame.version

@@ -41,10 +41,10 @@ type Session struct {
 	early   map[string]*xds.Resource      // incremental: answers sent ahead of sent (P19); nil: removed
 	warned  map[string]*xds.ResourceError // what it was told of errors, where that is not what sent says; nil: nothing (P39)
 	fresh   map[string]cause              // to be answered from what is held though nothing changed
-	parted  tally                         // names in fresh and early that were given up
 	brought *brought                      // what the client brought from another stream, until that is answered; nil: nothing
 	awaits  map[string]uint64             // P18: aliases asked for again, and the origin's word before that
 	flights []flight                      // unanswered responses, oldest first
+	weight  int                           // see Remembers
 	refused []refusal                     // P15
 	waiting bool                          // a change is held back by an unanswered response
 
@@ -114,7 +114,7 @@ func (s *Session) Request(r *xds.Request, want *xds.Subscription, seq uint64) Ou
 		// P11: whatever nonce and version it carries.
 		s.owed, out.Wake = true, true
 		if s.brings {
-			s.brought = newBrought(r)
+			s.bring(r)
 		}
 		s.sub = want
 		return out
@@ -378,7 +378,6 @@ func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
 	f := flight{seq: seq, at: now, frame: frame, sub: s.sub, early: p.early, progress: p.to.Progress, of: markOf(p.to)}
 	// Else it propagates nothing: what it repeats came long ago (P37).
 	f.news = s.tells(p, frame)
-	f.told = p.told()
 	s.flights = append(s.flights, f)
 	if len(s.flights) > maxFlights {
 		at := max(0, slices.IndexFunc(s.flights[:maxFlights], func(f flight) bool { return f.early })) // never this one
