@@ -47,14 +47,10 @@ func (st *stream) advance(v *sight, i int) bool {
 	st.mu.Lock()
 	epoch := sl.epoch
 	plan := sl.Next(v.cur[i], st.moment(v, i))
-	alarm := !plan.until.IsZero() && (sl.alarm.IsZero() || plan.until.Before(sl.alarm))
-	if alarm {
-		sl.alarm = plan.until
+	if !plan.until.IsZero() && (sl.alarm.IsZero() || plan.until.Before(sl.alarm)) {
+		sl.wakeAt(plan.until)
 	}
 	st.mu.Unlock()
-	if alarm {
-		st.srv.alarms.set(plan.until, &sl.bell, sl)
-	}
 	if plan.do == nothing || plan.do == hold {
 		return false
 	}

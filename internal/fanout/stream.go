@@ -489,6 +489,9 @@ func (st *stream) close() {
 		<-left
 	}
 	for _, sl := range st.slots {
+		if sl.timer != nil { // no worker sets it any more
+			sl.timer.Stop()
+		}
 		if sl.member != nil {
 			sl.member.Leave()
 			sl.perKey.Release()
