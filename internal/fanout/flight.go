@@ -63,14 +63,14 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 	case r.Refused:
 		// P19: a late one of an earlier response is recorded as well.
 		out.Verdict = Nacked
-		s.inStep, s.refuses = false, true
+		s.refuses = true
 		s.refuse(&s.flights[i], s.flights[i+1:])
 	case s.variant == xds.SotW && !newest:
 		out.Verdict = Stale
 		return
 	default:
 		out.Verdict = Acked
-		s.inStep, s.refuses = newest, false
+		s.refuses = false
 		if f := s.flights[i].frame; !s.flights[i].early {
 			s.acked, s.has = f.version, s.flights[i].of
 			if s.variant == xds.SotW {

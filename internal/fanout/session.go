@@ -52,7 +52,6 @@ type Session struct {
 	// not to be kept alive for it.
 	acked   string // version that it took last, or that it is in step with
 	took    string // SotW: version_info of the response that it took last
-	inStep  bool   // it took the newest response
 	refuses bool   // it refused the response that it answered last
 	has     mark   // newest generation that it acknowledged, or with which it was in step
 }
@@ -138,8 +137,7 @@ func (s *Session) Request(r *xds.Request, want *xds.Subscription, seq uint64) Ou
 // refuses nothing; nil otherwise. A client that brought all of it is not sent anything to
 // acknowledge (P27).
 func (s *Session) Accepted() *xds.Snapshot {
-	settled := s.inStep || s.brings && len(s.flights) == 0 && s.acked == ""
-	if !settled || s.refuses || s.refused != nil || s.stuck != nil || s.owed {
+	if len(s.flights) > 0 || s.refuses || s.refused != nil || s.stuck != nil || s.owed {
 		return nil
 	}
 	return s.sent
@@ -374,7 +372,6 @@ func outlives(form xds.Form, full bool, had, lapsed *xds.Resource) bool {
 
 // Sent records that the plan went out as frame with nonce number seq.
 func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
-	s.inStep = false
 	f := flight{seq: seq, at: now, frame: frame, sub: s.sub, early: p.early, progress: p.to.Progress, of: markOf(p.to)}
 	// Else it propagates nothing: what it repeats came long ago (P37).
 	f.news = s.tells(p, frame)
@@ -426,7 +423,7 @@ func (s *Session) Settled(p *Plan) {
 	s.owed = false
 	s.step(p)
 	s.forgive(p.to)
-	if s.inStep {
+	if len(s.flights) == 0 && !s.refuses && s.acked != "" {
 		s.acked = p.to.Version
 	}
 	if len(s.flights) == 0 && !s.refusing() {
