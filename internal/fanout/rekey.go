@@ -176,13 +176,6 @@ func (m *mover) look(over time.Duration, why Why) []leaver {
 			add(p.End, func() bool { return p.refusal.Load() != nil }, p.judge())
 		}
 	}
-	for _, p := range s.polls.all() { // each is a poller's, which is counted
-		if may := p.may.Load(); may != nil {
-			if r := (*may)(); r != nil {
-				refused = append(refused, leaver{func() bool { return p.barring.Load() != nil }, p.bar, r})
-			}
-		}
-	}
 	if len(moving)+len(refused) == 0 {
 		s.log.Info(why.String()+" changed: every client keeps its keys", "clients", all)
 		return nil
@@ -310,8 +303,8 @@ func (st *stream) placed(sl *slot, era uint64) (*slot, *Refusal) {
 	return sl, nil
 }
 
-// judge holds a poller against the rules as they are now; nil: it stays. Whether
-// it may poll, each poll is asked, and those that are held are asked again.
+// judge holds a poller against the rules as they are now; nil: it stays. Each poll asks
+// whether it may poll, and asks again before it is answered.
 func (p *poller) judge() *Refusal {
 	if c := p.change(p.srv.source.KeyOf); c.Refused != nil {
 		return asRefusal(c.Refused)
