@@ -34,9 +34,9 @@ func TestP6_HeldPollsEndWithWhoMayPoll(t *testing.T) {
 	has := r.response(<-ask("n", "")).VersionInfo
 	barred, stays := ask("n", has), ask("m", has)
 	r.waiting(2)
-	r.srv.Rekey(0, ByRules) // nothing changed
+	r.srv.Rekey(0) // nothing changed
 	gate.Reconfigure(mustIdentity(t, `node.id != "n"`), config.SecretsMTLS)
-	r.srv.Rekey(0, ByRules)
+	r.srv.Rekey(0)
 	publishAll(r.rig, "b", "edge")
 	if f := r.refused(<-barred, http.StatusForbidden); f.Reason != telemetry.Identity.String() {
 		t.Errorf("%+v", f)
