@@ -128,7 +128,7 @@ func TestP5_ReloadOfTheNumberOfListenersEnds(t *testing.T) {
 		if err := conn.Close(); err != nil {
 			t.Error(err)
 		}
-		if text := g.log.String(); !strings.Contains(text, `msg="identity or secrets changed: clients that may not have what they have are ended" moving=0 refused=1 clients=2`) || strings.Contains(text, "rules changed") {
+		if text := g.log.String(); !strings.Contains(text, `msg="rules, identity or secrets changed: clients that lose their keys are ended" moving=0 refused=1 clients=2`) {
 			t.Error(text)
 		}
 	})

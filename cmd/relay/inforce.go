@@ -119,12 +119,8 @@ func (r *relay) reconfigure(next *inForce, changed []string) []string {
 		_ = r.level.UnmarshalText([]byte(next.cfg.Log.Level)) // it was checked
 	}
 	rules := func() { r.registry.Reconfigure(r.registrySettings(next)) }
-	var why fanout.Why
-	if slices.ContainsFunc(changed, aggregation.MatchString) {
-		why = fanout.ByRules
-	}
-	if len(admits) > 0 || why != 0 {
-		r.fanout.Turn(gates, rules, next.cfg.Downstream.Drain, why)
+	if len(admits) > 0 || slices.ContainsFunc(changed, aggregation.MatchString) {
+		r.fanout.Turn(gates, rules, next.cfg.Downstream.Drain)
 	} else {
 		rules()
 	}

@@ -12,7 +12,6 @@ import (
 // are answered (P27).
 type brought struct {
 	versions map[string]string // of initial_resource_versions, by name; nil in SotW
-	size     tally             // of versions
 	until    time.Time         // how long names are waited for; zero: nothing is answered yet
 	late     bool              // that time is over
 }
@@ -21,26 +20,27 @@ type brought struct {
 // anything that it asks for is answered.
 const namesWait = 5 * time.Second
 
-// newBrought reads a type's first request. An empty version matches nothing, but what is
-// gone under that name is told.
-func newBrought(r *xds.Request) *brought {
-	b := new(brought)
+// bring reads the versions in a type's first request. An empty version matches nothing,
+// but what is gone under that name is told.
+func (s *Session) bring(r *xds.Request) {
+	s.brought = new(brought)
 	if len(r.Initial) > 0 {
-		b.versions = make(map[string]string, len(r.Initial))
+		s.brought.versions = make(map[string]string, len(r.Initial))
 	}
 	for _, e := range r.Initial {
-		b.versions[string(e.Name)] = string(e.Version)
+		s.brought.versions[string(e.Name)] = string(e.Version)
+		s.weight += xds.VersionedWeight(len(e.Name), len(e.Version))
 	}
-	b.weigh()
-	return b
 }
 
-// weigh counts the size anew.
-func (b *brought) weigh() {
-	b.size = tally{of: len(b.versions)}
-	for name, version := range b.versions {
-		b.size.weight += xds.VersionedWeight(len(name), len(version))
+// Remembers is the weight of the names that the client brought or gave up since nothing
+// was open. The session may hold them until they are answered and the client has
+// acknowledged the answer.
+func (s *Session) Remembers() int {
+	if s.fresh == nil && s.early == nil && s.brought == nil && s.refused == nil && len(s.flights) == 0 {
+		s.weight = 0
 	}
+	return s.weight
 }
 
 // bringsState reports whether the first request of the type, which r may be, has versions

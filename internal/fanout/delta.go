@@ -96,6 +96,13 @@ func (s *Session) edit(r *xds.Request, want *xds.Subscription) {
 	s.normalize()
 }
 
+// parting has the end of a name's subscription beside the wildcard answered (P24). The
+// session remembers the name until then.
+func (s *Session) parting(name string) {
+	s.weight += xds.NameWeight(len(name))
+	s.mark(name, asked)
+}
+
 // drop follows the end of a name's subscription. Beside the wildcard it is
 // answered, with what it led to (P24).
 func (s *Session) drop(name string) {

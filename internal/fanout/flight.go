@@ -17,7 +17,6 @@ type flight struct {
 	early bool
 	news  bool // there is something in it that changed since all that was sent before
 	of    mark // the snapshot that it was made of
-	told  int  // weight of names that went, of who may be the only one to be told
 	// progress is that of the snapshot's version; nil: nobody counts it.
 	progress *xds.VersionProgress
 }
@@ -64,14 +63,14 @@ func (s *Session) answer(r *xds.Request, seq uint64, out *Outcome) {
 	case r.Refused:
 		// P19: a late one of an earlier response is recorded as well.
 		out.Verdict = Nacked
-		s.inStep, s.refuses = false, true
+		s.refuses = true
 		s.refuse(&s.flights[i], s.flights[i+1:])
 	case s.variant == xds.SotW && !newest:
 		out.Verdict = Stale
 		return
 	default:
 		out.Verdict = Acked
-		s.inStep, s.refuses = newest, false
+		s.refuses = false
 		if f := s.flights[i].frame; !s.flights[i].early {
 			s.acked, s.has = f.version, s.flights[i].of
 			if s.variant == xds.SotW {

@@ -110,9 +110,9 @@ func TestLimits(t *testing.T) {
 		}},
 		{telemetry.SendTimeout, codes.Unavailable, func(o *Options) { o.SendTimeout = 40 * time.Millisecond }, stalled},
 		{telemetry.LimitPinnedBytes, codes.ResourceExhausted, func(o *Options) { o.Limits.PinnedBytes, o.SendTimeout = 1000, time.Hour }, pinning},
-		{telemetry.LimitPinnedBytes, codes.ResourceExhausted, func(o *Options) { o.Limits.PinnedBytes, o.SendTimeout = 4*fairMemory, 40*time.Millisecond }, bringing},
-		{telemetry.LimitPinnedBytes, codes.ResourceExhausted, func(o *Options) { o.Limits.PinnedBytes, o.SendTimeout = 4*fairMemory, 40*time.Millisecond }, givingUp},
-		{telemetry.LimitPinnedBytes, codes.ResourceExhausted, func(o *Options) { o.Limits.PinnedBytes, o.SendTimeout = 4*fairMemory, 100*time.Millisecond }, lettingGo},
+		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, bringing},
+		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 11 }, givingUp},
+		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, lettingGo},
 	} {
 		t.Run(tc.reason.String(), func(t *testing.T) {
 			r := newRig(t, tc.limit)
@@ -161,59 +161,51 @@ func TestSilentStreamsGiveWay(t *testing.T) {
 	honest.want("b ")
 }
 
-// bringing is a client that brought, of types that nobody answers, more than may be
-// remembered. What one of them has is too little to count.
+// bringing is a client that brings few names of each type, and of all types more than the
+// stream may have. The types have no answer.
 func bringing(r *rig, _ *grpc.ClientConn) *client {
-	modest, c := r.delta(nil), r.delta(nil)
-	ask := func(c *client, i, n int) {
-		brought := map[string]string{}
-		for _, name := range names(n) {
-			brought[name] = "v"
-		}
-		c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: fmt.Sprint("type.googleapis.com/acme.Silent", i), InitialResourceVersions: brought})
+	c := r.delta(nil)
+	for i := range 3 {
+		u := fmt.Sprint("type.googleapis.com/acme.Silent", i)
+		c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: u, InitialResourceVersions: versions(names(4))})
 	}
-	ask(modest, 0, 1000)
-	for i := range 5 {
-		ask(c, i, fairMemory/xds.NameUnit)
-	}
-	r.t.Cleanup(func() {
-		if r.srv.streamsOf("n") == 0 {
-			r.t.Error("a client that brought little was ended as well")
-		}
-	})
 	return c
 }
 
-// givingUp is a client that gives up more, of such a type each, than may be
-// remembered.
+// givingUp is a client that gives up few names of each type, and of all types more than
+// the stream may have. The types have no answer.
 func givingUp(r *rig, _ *grpc.ClientConn) *client {
 	c := r.delta(nil)
-	many := names(fairMemory / xds.NameUnit)
-	for i := range 5 {
+	for i := range 3 {
 		u := fmt.Sprint("type.googleapis.com/acme.Silent", i)
-		c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: u, ResourceNamesSubscribe: append([]string{"*"}, many...)})
-		c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: u, ResourceNamesUnsubscribe: many})
+		c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: u, ResourceNamesSubscribe: append([]string{"*"}, names(4)...)})
+		c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: u, ResourceNamesUnsubscribe: names(4)})
 	}
 	return c
 }
 
 // lettingGo is a client that is told to let go of all that it brought, of many types, and
-// says nothing to that.
+// does not acknowledge it.
 func lettingGo(r *rig, _ *grpc.ClientConn) *client {
 	c := r.delta(nil)
-	brought := map[string]string{}
-	for _, name := range names(fairMemory / xds.NameUnit) {
-		brought[name] = "v"
-	}
-	for i := range 5 {
+	for i := range 3 {
 		u := fmt.Sprint("type.googleapis.com/acme.Empty", i)
 		r.house.group("edge").publish(xds.Update{Type: xds.TypeURL(u), Wildcard: true})
-		c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: u, InitialResourceVersions: brought, ResourceNamesSubscribe: []string{"*"}})
+		c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: u, InitialResourceVersions: versions(names(4)), ResourceNamesSubscribe: []string{"*"}})
 		if _, err := c.Recv(); err != nil {
 			break // it has been ended by then
 		}
 	}
 	return c
+}
+
+// versions are the names with a version each.
+func versions(names []string) map[string]string {
+	out := make(map[string]string)
+	for _, n := range names {
+		out[n] = "v"
+	}
+	return out
 }
 
 // stalled is a client that asks for more than its window takes and does not

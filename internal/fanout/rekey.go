@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -19,38 +18,13 @@ import (
 // are not in force.
 type KeyOf func(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (xds.Key, error)
 
-// Why is what changed of what decides which key a client has, and whether it may have
-// any: some of what follows, together.
-type Why uint32
-
-// What may have changed.
-const (
-	ByRules     Why = 1 << iota // that give keys
-	ByAdmission                 // identity rules, and who is given Secrets
-)
-
-func (w Why) String() string {
-	var is []string
-	for _, one := range []struct {
-		why  Why
-		name string
-	}{{ByRules, "rules"}, {ByAdmission, "identity or secrets"}} {
-		if w&one.why != 0 {
-			is = append(is, one.name)
-		}
-	}
-	return strings.Join(is, " and ")
-}
-
 // Rekey has the key of every type of every client computed anew, by the Source
 // and the gates as they are now, and ends those of which one is another (P5),
 // evenly over the time. What is under way of an earlier call is taken up anew: who
 // is back at its old key stays. It returns at once; Run does it.
-// why is for the log.
-func (s *Server) Rekey(over time.Duration, why Why) {
+func (s *Server) Rekey(over time.Duration) {
 	m := s.mover
 	m.over.Store(int64(over))
-	m.why.Or(uint32(why))
 	m.era.Add(1)
 	select {
 	case m.told <- struct{}{}:
@@ -65,22 +39,20 @@ type Turned struct {
 	Secrets  string
 }
 
-// Turn has rules, which the Source has once the function has returned, and gates
-// change together, and then Rekey; why says whether the rules are others. A client has its key by rules whose gate it has
-// passed: until all are in force, both gates have to let it in, those that held and
-// those that are to; and who was let in before that, and finds its key after it, is
-// held against them at once, since the era is another by then. One at a time.
-func (s *Server) Turn(gates []Turned, rules func(), over time.Duration, why Why) {
+// Turn changes rules and gates together, and then calls Rekey. The function puts the rules
+// into the Source. A client that comes meanwhile has to pass both the old gates and the new
+// ones. A client that was let in before, and gets its key after the change began, is asked
+// by the gates again at once. One call at a time.
+func (s *Server) Turn(gates []Turned, rules func(), over time.Duration) {
 	for _, t := range gates {
 		t.Gate.narrow(t)
-		why |= ByAdmission
 	}
 	s.mover.era.Add(1)
 	rules()
 	for _, t := range gates {
 		t.Gate.Reconfigure(t.Identity, t.Secrets)
 	}
-	s.Rekey(over, why)
+	s.Rekey(over)
 }
 
 // mover ends the streams and pollers whose keys changed. A stream that looks up
@@ -91,7 +63,6 @@ type mover struct {
 	srv  *Server
 	era  atomic.Uint64 // counts Rekeys, and what Turn begins
 	over atomic.Int64  // of the last one
-	why  atomic.Uint32 // the Why of those that were not looked at yet
 	told chan struct{} // one slot
 }
 
@@ -101,7 +72,6 @@ func newMover(s *Server) *mover { return &mover{srv: s, told: make(chan struct{}
 func (m *mover) run(ctx context.Context) {
 	var left []leaver
 	var p spread
-	var why Why
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -110,12 +80,7 @@ func (m *mover) run(ctx context.Context) {
 			return
 		case <-m.told:
 			p = spread{began: time.Now(), over: time.Duration(m.over.Load())}
-			news := Why(m.why.Swap(0))
-			if news == 0 || len(left) > 0 { // it was a part of what was looked at before, or that is not over
-				news |= why
-			}
-			why = news
-			left = m.srv.staying(m.look(p.over, why))
+			left = m.srv.staying(m.look(p.over))
 		case <-timer.C:
 			left = m.srv.staying(left)
 		}
@@ -152,7 +117,7 @@ func (s *Server) staying(ls []leaver) []leaver {
 // look holds all clients against the rules, and returns those that are to end,
 // those first who may not be here any more. No lock is held while it does, and
 // equal nodes are evaluated once, as far as the rules remember them.
-func (m *mover) look(over time.Duration, why Why) []leaver {
+func (m *mover) look(over time.Duration) []leaver {
 	s, all := m.srv, 0
 	var refused, moving []leaver
 	add := func(end func(*Refusal), over func() bool, r *Refusal) {
@@ -176,22 +141,11 @@ func (m *mover) look(over time.Duration, why Why) []leaver {
 			add(p.End, func() bool { return p.refusal.Load() != nil }, p.judge())
 		}
 	}
-	for _, p := range s.polls.all() { // each is a poller's, which is counted
-		if may := p.may.Load(); may != nil {
-			if r := (*may)(); r != nil {
-				refused = append(refused, leaver{func() bool { return p.barring.Load() != nil }, p.bar, r})
-			}
-		}
-	}
 	if len(moving)+len(refused) == 0 {
-		s.log.Info(why.String()+" changed: every client keeps its keys", "clients", all)
+		s.log.Info("rules, identity or secrets changed: every client keeps its keys", "clients", all)
 		return nil
 	}
-	whose := "whose keys are others now"
-	if why&ByRules == 0 {
-		whose = "that may not have what they have"
-	}
-	s.log.Info(why.String()+" changed: clients "+whose+" are ended", "moving", len(moving), "refused", len(refused), "clients", all, "over", over.String())
+	s.log.Info("rules, identity or secrets changed: clients that lose their keys are ended", "moving", len(moving), "refused", len(refused), "clients", all, "over", over.String())
 	return slices.Concat(refused, moving)
 }
 
@@ -310,8 +264,8 @@ func (st *stream) placed(sl *slot, era uint64) (*slot, *Refusal) {
 	return sl, nil
 }
 
-// judge holds a poller against the rules as they are now; nil: it stays. Whether
-// it may poll, each poll is asked, and those that are held are asked again.
+// judge holds a poller against the rules as they are now; nil: it stays. Each poll asks
+// whether it may poll, and asks again before it is answered.
 func (p *poller) judge() *Refusal {
 	if c := p.change(p.srv.source.KeyOf); c.Refused != nil {
 		return asRefusal(c.Refused)

@@ -24,7 +24,7 @@ import (
 // rekeyed has these rules in force and the keys computed anew, all at once.
 func (r *rig) rekeyed(over time.Duration, rules func(n *corev3.Node, typ xds.TypeURL) (string, error)) {
 	r.house.rule(rules)
-	r.srv.Rekey(over, ByRules)
+	r.srv.Rekey(over)
 }
 
 // rule puts rules in force; nil: those by cluster. An empty key is none.
@@ -124,12 +124,14 @@ func TestP5_RekeyEndsThoseWhoseKeyChanged(t *testing.T) {
 			publishAll(r, "b", "moved", "other")
 			stays("b")
 			next("b")
-			if log.Count("rules changed: clients whose keys are others now are ended") != 1 || log.Count("moving=1 refused=0 clients=2 over=0s") != 1 {
+			if log.Count("rules, identity or secrets changed: clients that lose their keys are ended") != 1 || log.Count("moving=1 refused=0 clients=2 over=0s") != 1 {
 				t.Errorf("the log has no summary:\n%s", log.String())
 			}
 			// The same rules once more change nothing.
-			r.srv.Rekey(0, ByRules)
-			r.eventually(func() bool { return log.Count("rules changed: every client keeps its keys\" clients=2") == 1 })
+			r.srv.Rekey(0)
+			r.eventually(func() bool {
+				return log.Count("rules, identity or secrets changed: every client keeps its keys\" clients=2") == 1
+			})
 			r.counted(telemetry.KeyChanged, 1)
 		})
 	}
@@ -194,7 +196,7 @@ func TestP5_RekeyKnowsTheNodeOfEachType(t *testing.T) {
 	later.DynamicParameters = map[string]*xdscorev3.ContextParams{"x": {Params: map[string]string{"y": "2"}}}
 	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: later, TypeUrl: string(xds.EndpointType), ResourceNamesSubscribe: []string{"a"}})
 	c.want("a ")
-	r.srv.Rekey(0, ByRules)
+	r.srv.Rekey(0)
 	r.eventually(func() bool { return log.Count("every client keeps its keys") == 1 })
 }
 
@@ -208,9 +210,9 @@ func TestP5_RekeyHoldsTheGate(t *testing.T) {
 	gate := &Gate{Key: "downstream", Secrets: config.SecretsAllow}
 	r.addr = r.listen(gate)
 	c := r.opened("edge")
-	r.srv.Turn([]Turned{{Gate: gate, Identity: mustIdentity(t, `node.id != "n"`), Secrets: config.SecretsAllow}}, func() {}, 0, 0)
+	r.srv.Turn([]Turned{{Gate: gate, Identity: mustIdentity(t, `node.id != "n"`), Secrets: config.SecretsAllow}}, func() {}, 0)
 	r.wantEnd(c, codes.PermissionDenied, telemetry.Identity)
-	if log.Count(`msg="identity or secrets changed: clients that may not have what they have are ended" moving=0 refused=1 clients=1 over=0s`) != 1 {
+	if log.Count(`msg="rules, identity or secrets changed: clients that lose their keys are ended" moving=0 refused=1 clients=1 over=0s`) != 1 {
 		t.Error(log.String())
 	}
 
@@ -220,11 +222,11 @@ func TestP5_RekeyHoldsTheGate(t *testing.T) {
 	ads.ask(xds.ClusterType, "a") // is read after it
 	ads.want("a ")
 	gate.Reconfigure(nil, config.SecretsDeny)
-	r.srv.Rekey(0, ByAdmission)
+	r.srv.Rekey(0)
 	r.wantEnd(ads, codes.Unavailable, telemetry.KeyChanged)
-	r.srv.Rekey(0, ByAdmission|ByRules)
+	r.srv.Rekey(0)
 	r.eventually(func() bool {
-		return log.Count(`msg="rules and identity or secrets changed: every client keeps its keys" clients=0`) == 1
+		return log.Count(`msg="rules, identity or secrets changed: every client keeps its keys" clients=0`) == 1
 	})
 }
 
@@ -235,7 +237,7 @@ func TestP5_RekeyWhileAStreamJoins(t *testing.T) {
 	publishAll(r, "a", "edge", "moved")
 	joined := func() { // has its key, and is nowhere to be seen
 		r.rekeyed(0, moved)
-		r.eventually(func() bool { return log.Count("rules changed") == 1 })
+		r.eventually(func() bool { return log.Count("rules, identity or secrets changed") == 1 })
 	}
 	r.house.mu.Lock()
 	r.house.joined = joined
@@ -282,23 +284,6 @@ func TestP5_SecondRekeyComputesAnew(t *testing.T) {
 	}
 }
 
-// Who is still to end for other rules does so for these, whatever else changes meanwhile.
-func TestWhoIsStillToEndDoesSoForWhatChangedFirst(t *testing.T) {
-	var log xdstest.Log
-	r := newRig(t, func(o *Options) { o.Log = log.Logger() })
-	publishAll(r, "a", "edge", "moved")
-	_, _ = r.opened("edge"), r.opened("edge")
-	r.rekeyed(time.Hour, moved)
-	r.counted(telemetry.KeyChanged, 1)
-	r.srv.Rekey(time.Hour, ByAdmission)
-	r.eventually(func() bool {
-		return log.Count(`msg="rules and identity or secrets changed: clients whose keys are others now are ended" moving=1 `) == 1
-	})
-	r.counted(telemetry.KeyChanged, 2) // the first of them goes at once
-	r.srv.Rekey(0, ByAdmission)
-	r.eventually(func() bool { return log.Count(`msg="identity or secrets changed: every client keeps its keys"`) == 1 })
-}
-
 // They end evenly over the time, who may not be here any more first.
 func TestP5_RekeyIsSpread(t *testing.T) {
 	const n, over = 60, 6 * time.Second
@@ -317,7 +302,7 @@ func TestP5_RekeyIsSpread(t *testing.T) {
 			}
 			return "moved", nil
 		})
-		s.Rekey(over, ByRules)
+		s.Rekey(over)
 		told := func() (unavailable, denied int) {
 			for _, p := range all {
 				switch r := p.refusal.Load(); {
@@ -360,10 +345,10 @@ func TestP5_RekeyEndsWithDrain(t *testing.T) {
 		done := make(chan struct{})
 		go func() { s.mover.run(ctx); close(done) }()
 		h.rule(moved)
-		s.Rekey(time.Minute, ByRules)
+		s.Rekey(time.Minute)
 		synctest.Wait()
 		s.Drain(t.Context(), 0)
-		s.Rekey(0, ByRules)
+		s.Rekey(0)
 		time.Sleep(2 * time.Minute)
 		if (p[0].refusal.Load() == nil) == (p[1].refusal.Load() == nil) {
 			t.Error("not just the first was ended")
@@ -419,7 +404,7 @@ func TestP5_RekeyWhileAPollJoins(t *testing.T) {
 	publishAll(r.rig, "b", "moved")
 	joined := func() {
 		r.rekeyed(0, moved)
-		r.eventually(func() bool { return log.Count("rules changed") == 1 })
+		r.eventually(func() bool { return log.Count("rules, identity or secrets changed") == 1 })
 	}
 	r.house.mu.Lock()
 	r.house.joined = joined

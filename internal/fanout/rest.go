@@ -172,11 +172,9 @@ func (h *rest) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q, refusal := s.read(p, t, body)
 	if refusal == nil {
 		p.node = q.node.ID
-		may := func() *Refusal { return h.admit(r.RemoteAddr, q) }
+		p.admit = func() *Refusal { return h.admit(r.RemoteAddr, q) }
 		p.era = s.mover.era.Load() // before the gates are looked at: see mover
-		if refusal = may(); refusal == nil {
-			p.may.Store(&may)
-		}
+		refusal = p.admit()
 	}
 	if refusal != nil {
 		s.refuse(p, 0, refusal)

@@ -22,19 +22,17 @@ type poll struct {
 	w       http.ResponseWriter
 	ctx     context.Context
 	caller  *Caller
-	from    string        // remote address, for people
-	node    string        // its id, once that was read
-	brought string        // version that it came with, once that was seen to be current
-	era     uint64        // in which it was let in: see mover
-	leaving chan struct{} // closed when the relay drains
-	cut     chan struct{} // closed when it has to go
-	barred  chan struct{} // closed when it would not be let in any more
+	from    string          // remote address, for people
+	node    string          // its id, once that was read
+	brought string          // version that it came with, once that was seen to be current
+	era     uint64          // in which the gates last let it in: see mover
+	admit   func() *Refusal // asks the gates
+	leaving chan struct{}   // closed when the relay drains
+	cut     chan struct{}   // closed when it has to go
 
 	// Any goroutine's.
 	told    atomic.Bool
-	refusal atomic.Pointer[Refusal]         // why it is cut
-	barring atomic.Pointer[Refusal]         // why it is barred
-	may     atomic.Pointer[func() *Refusal] // asks the gates anew; nil: they were not asked yet
+	refusal atomic.Pointer[Refusal] // why it is cut
 	mu      sync.Mutex
 	stop    func()                   // ends the reading of its body; nil: it is not read
 	held    atomic.Int64             // bytes of its body, until that was read
@@ -72,49 +70,34 @@ func (p *poll) reads(stop func()) {
 	}
 }
 
-// bar ends it, if it is held.
-func (p *poll) bar(r *Refusal) {
-	if p.barring.CompareAndSwap(nil, r) {
-		close(p.barred)
-	}
-}
-
 // polls are all that are being answered.
 type polls struct {
 	mu       sync.Mutex
 	open     map[*poll]struct{}
 	draining bool
-	none     chan struct{} // closed when the last has ended; nil: nobody waits
+	handlers sync.WaitGroup // of those that are open
 }
 
 func newPolls() *polls { return &polls{open: make(map[*poll]struct{})} }
 
 // begin takes a request in, which end ends. One that is refused is not taken in.
 func (ps *polls) begin(w http.ResponseWriter, r *http.Request, c *Caller) (*poll, *Refusal) {
-	p := &poll{w: w, ctx: r.Context(), caller: c, from: r.RemoteAddr, leaving: make(chan struct{}), cut: make(chan struct{}), barred: make(chan struct{})}
+	p := &poll{w: w, ctx: r.Context(), caller: c, from: r.RemoteAddr, leaving: make(chan struct{}), cut: make(chan struct{})}
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	if ps.draining {
 		return p, Refuse(codes.Unavailable, telemetry.Draining, "poll: the relay is shutting down")
 	}
 	ps.open[p] = struct{}{}
+	ps.handlers.Add(1)
 	return p, nil
 }
 
 func (ps *polls) end(p *poll) {
 	ps.mu.Lock()
 	delete(ps.open, p)
-	last := ps.none
-	if len(ps.open) > 0 {
-		last = nil
-	}
-	if last != nil {
-		ps.none = nil
-	}
 	ps.mu.Unlock()
-	if last != nil {
-		close(last)
-	}
+	ps.handlers.Done()
 }
 
 // drain takes no more from now on.
@@ -144,17 +127,7 @@ func (ps *polls) tell() {
 }
 
 // wait waits until none is open. No more are taken by then.
-func (ps *polls) wait() {
-	ps.mu.Lock()
-	if len(ps.open) == 0 {
-		ps.mu.Unlock()
-		return
-	}
-	none := make(chan struct{})
-	ps.none = none
-	ps.mu.Unlock()
-	<-none
-}
+func (ps *polls) wait() { ps.handlers.Wait() }
 
 // answer answers a poll: at once, if the client does not have what there is;
 // else once that changes, or with 304 after long_poll (P71).
@@ -171,18 +144,15 @@ func (s *Server) answer(p *poll, q *question) {
 		return
 	}
 	defer func() { s.pollers.leave(of, time.Now()) }()
-	if s.mover.era.Load() != p.era {
-		// It may have its key by other rules than those by which it was let in.
-		if refusal := (*p.may.Load())(); refusal != nil {
-			s.refuse(p, 0, refusal)
-			return
-		}
-	}
 	s.pollers.hear(of, q)
 	patience := time.NewTimer(s.settings().LongPoll)
 	defer patience.Stop()
 	for {
 		news := *of.news.Load() // before the State is read
+		if refusal := s.admitAgain(p); refusal != nil {
+			s.refuse(p, 0, refusal)
+			return
+		}
 		done, current := s.try(p, q, of)
 		if done {
 			return
@@ -190,9 +160,6 @@ func (s *Server) answer(p *poll, q *question) {
 		select {
 		case <-news:
 			continue
-		case <-p.barred:
-			s.refuse(p, 0, p.barring.Load())
-			return
 		case <-patience.C:
 		case <-p.leaving:
 			p.w.Header().Set("Connection", "close")
@@ -208,6 +175,17 @@ func (s *Server) answer(p *poll, q *question) {
 		s.unchanged(p)
 		return
 	}
+}
+
+// admitAgain asks the gates again if they, or the rules, changed since the poll was let in.
+// Only a poll that is held until then gets its answer after the change.
+func (s *Server) admitAgain(p *poll) *Refusal {
+	era := s.mover.era.Load() // before the gates are looked at
+	if era == p.era {
+		return nil
+	}
+	p.era = era
+	return p.admit()
 }
 
 // try answers a poll, if there is anything to answer now. current: there is

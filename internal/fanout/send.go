@@ -47,14 +47,10 @@ func (st *stream) advance(v *sight, i int) bool {
 	st.mu.Lock()
 	epoch := sl.epoch
 	plan := sl.Next(v.cur[i], st.moment(v, i))
-	alarm := !plan.until.IsZero() && (sl.alarm.IsZero() || plan.until.Before(sl.alarm))
-	if alarm {
-		sl.alarm = plan.until
+	if !plan.until.IsZero() && (sl.alarm.IsZero() || plan.until.Before(sl.alarm)) {
+		sl.wakeAt(plan.until)
 	}
 	st.mu.Unlock()
-	if alarm {
-		st.srv.alarms.set(plan.until, &sl.bell, sl)
-	}
 	if plan.do == nothing || plan.do == hold {
 		return false
 	}
@@ -108,9 +104,6 @@ func (st *stream) commit(v *sight, i int, plan *Plan, frame *Frame, epoch uint64
 	}
 	nonce, seq := st.nonces.next(buf[:0])
 	sl.Sent(plan, frame.manifest, seq, v.now)
-	if sl.flights[len(sl.flights)-1].told > 0 {
-		st.remembers.Store(true)
-	}
 	sl.counts.sent++
 	sl.sending(plan)
 	sl.version = frame.version

@@ -55,7 +55,6 @@ type Server struct {
 	nodes  xds.NodeTable
 
 	sched    *scheduler
-	alarms   *alarms
 	door     *door
 	sentAway sentAways
 	polls    *polls
@@ -82,7 +81,7 @@ func NewServer(o Options) *Server {
 	}
 	s := &Server{
 		opts: o, source: o.Source, meters: o.Metrics, log: o.Log,
-		sched: newScheduler(), alarms: newAlarms(), door: newDoor(o.Limits),
+		sched: newScheduler(), door: newDoor(o.Limits),
 		polls: newPolls(), times: defaultRESTTimes,
 		requestTime: firstRequestTimeout, finisherOf: finisherOf, streams: make(map[uint64]*stream),
 	}
@@ -97,7 +96,6 @@ func NewServer(o Options) *Server {
 func (s *Server) Run(ctx context.Context) error {
 	var parts sync.WaitGroup
 	parts.Go(func() { s.sched.run(ctx) })
-	parts.Go(func() { s.alarms.run(ctx) })
 	parts.Go(func() { s.newWatcher().run(ctx) })
 	parts.Go(func() { s.mover.run(ctx) })
 	parts.Go(func() { s.census(ctx) })

@@ -41,10 +41,10 @@ type Session struct {
 	early   map[string]*xds.Resource      // incremental: answers sent ahead of sent (P19); nil: removed
 	warned  map[string]*xds.ResourceError // what it was told of errors, where that is not what sent says; nil: nothing (P39)
 	fresh   map[string]cause              // to be answered from what is held though nothing changed
-	parted  tally                         // names in fresh and early that were given up
 	brought *brought                      // what the client brought from another stream, until that is answered; nil: nothing
 	awaits  map[string]uint64             // P18: aliases asked for again, and the origin's word before that
 	flights []flight                      // unanswered responses, oldest first
+	weight  int                           // see Remembers
 	refused []refusal                     // P15
 	waiting bool                          // a change is held back by an unanswered response
 
@@ -52,7 +52,6 @@ type Session struct {
 	// not to be kept alive for it.
 	acked   string // version that it took last, or that it is in step with
 	took    string // SotW: version_info of the response that it took last
-	inStep  bool   // it took the newest response
 	refuses bool   // it refused the response that it answered last
 	has     mark   // newest generation that it acknowledged, or with which it was in step
 }
@@ -114,7 +113,7 @@ func (s *Session) Request(r *xds.Request, want *xds.Subscription, seq uint64) Ou
 		// P11: whatever nonce and version it carries.
 		s.owed, out.Wake = true, true
 		if s.brings {
-			s.brought = newBrought(r)
+			s.bring(r)
 		}
 		s.sub = want
 		return out
@@ -138,8 +137,7 @@ func (s *Session) Request(r *xds.Request, want *xds.Subscription, seq uint64) Ou
 // refuses nothing; nil otherwise. A client that brought all of it is not sent anything to
 // acknowledge (P27).
 func (s *Session) Accepted() *xds.Snapshot {
-	settled := s.inStep || s.brings && len(s.flights) == 0 && s.acked == ""
-	if !settled || s.refuses || s.refused != nil || s.stuck != nil || s.owed {
+	if len(s.flights) > 0 || s.refuses || s.refused != nil || s.stuck != nil || s.owed {
 		return nil
 	}
 	return s.sent
@@ -374,11 +372,9 @@ func outlives(form xds.Form, full bool, had, lapsed *xds.Resource) bool {
 
 // Sent records that the plan went out as frame with nonce number seq.
 func (s *Session) Sent(p *Plan, frame *manifest, seq uint64, now time.Time) {
-	s.inStep = false
 	f := flight{seq: seq, at: now, frame: frame, sub: s.sub, early: p.early, progress: p.to.Progress, of: markOf(p.to)}
 	// Else it propagates nothing: what it repeats came long ago (P37).
 	f.news = s.tells(p, frame)
-	f.told = p.told()
 	s.flights = append(s.flights, f)
 	if len(s.flights) > maxFlights {
 		at := max(0, slices.IndexFunc(s.flights[:maxFlights], func(f flight) bool { return f.early })) // never this one
@@ -427,7 +423,7 @@ func (s *Session) Settled(p *Plan) {
 	s.owed = false
 	s.step(p)
 	s.forgive(p.to)
-	if s.inStep {
+	if len(s.flights) == 0 && !s.refuses && s.acked != "" {
 		s.acked = p.to.Version
 	}
 	if len(s.flights) == 0 && !s.refusing() {

@@ -20,8 +20,9 @@ type slot struct {
 	began time.Time
 
 	// Under the stream's lock.
-	epoch  uint64    // counts requests, so that a plan is not applied to a session that moved on
-	alarm  time.Time // when the slot is looked at again; zero: not set
+	epoch  uint64      // counts requests, so that a plan is not applied to a session that moved on
+	alarm  time.Time   // when the slot is looked at again; zero: not set
+	timer  *time.Timer // of the alarm; nil: it was never set
 	counts slotCounts
 	lacks  bool // nothing of what it asks for can be had now (P53)
 	// version that was sent last.
@@ -34,8 +35,6 @@ type slot struct {
 	asked    time.Time // when it asked for what it asks for now
 	settled  uint64    // lineage in which all of that is known; 0: none, as far as it was looked
 	counted  counted
-
-	bell alarm // under the lock of the server's alarms
 }
 
 // meter is where what becomes of a member is counted: looked up once, when it
@@ -80,7 +79,17 @@ func (s *slot) Lack(r *Refusal) {
 // End implements Waker.
 func (s *slot) End(r *Refusal) { s.st.end(r) }
 
-// ring has the slot looked at again, at the time that it was to be.
+// wakeAt has the slot looked at again at the time (P19, P67). Under the stream's lock.
+func (s *slot) wakeAt(at time.Time) {
+	s.alarm = at
+	if s.timer == nil {
+		s.timer = time.AfterFunc(time.Until(at), s.ring)
+	} else {
+		s.timer.Reset(time.Until(at))
+	}
+}
+
+// ring is called when the alarm is due.
 func (s *slot) ring() {
 	s.st.mu.Lock()
 	s.alarm = time.Time{}

@@ -50,8 +50,6 @@ type stream struct {
 	refusal atomic.Pointer[Refusal]  // why the stream ends; the first counts
 	left    atomic.Pointer[chan any] // closed when the last worker has left
 	spoke   atomic.Bool              // its first request has come
-	// A session has to remember names. It is set under mu.
-	remembers atomic.Bool
 
 	mu     sync.Mutex
 	node   *xds.Node // set by the first request; dynamic parameters may follow (P1)
@@ -334,10 +332,7 @@ func (st *stream) apply(sl *slot) *Refusal {
 	if fresh || changed || out.Wake || out.Verdict == Acked || out.Verdict == Nacked {
 		sl.epoch++
 	}
-	parted := limit > 0 && sl.Parted(limit)
-	if sl.remembers() > 0 {
-		st.remembers.Store(true)
-	}
+	remembers := st.namesRemembered()
 	ask := sl.Again(r, sl.snapshot())
 	nack := st.note(sl, &out, now)
 	acked := out.Verdict == Acked && !sl.refuses && sl.refused == nil
@@ -347,8 +342,8 @@ func (st *stream) apply(sl *slot) *Refusal {
 	}
 	st.mu.Unlock()
 
-	if parted {
-		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: more names given up, and not answered yet, than names_per_stream (%d)", sl.typ.URL, limit)
+	if limit > 0 && remembers > limit {
+		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names brought or given up, and not answered yet, more than downstream.limits.names_per_stream allows (%d)", sl.typ.URL, remembers, limit)
 	}
 	if changed || fresh {
 		// Interest first: the group wakes the slot once it has indexed it, so
@@ -380,6 +375,15 @@ func (st *stream) apply(sl *slot) *Refusal {
 		st.throttle()
 	}
 	return nil
+}
+
+// namesRemembered is the weight of all names that the sessions remember besides those
+// that the client asks for. Under the lock.
+func (st *stream) namesRemembered() (weight int) {
+	for _, sl := range st.slots {
+		weight += sl.Remembers()
+	}
+	return weight
 }
 
 // subscribe is the session's Subscribe. What a name that is given up identifies is
@@ -485,6 +489,9 @@ func (st *stream) close() {
 		<-left
 	}
 	for _, sl := range st.slots {
+		if sl.timer != nil { // no worker sets it any more
+			sl.timer.Stop()
+		}
 		if sl.member != nil {
 			sl.member.Leave()
 			sl.perKey.Release()

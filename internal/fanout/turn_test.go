@@ -57,7 +57,7 @@ func TestP5_RulesAndGatesTurnTogether(t *testing.T) {
 		secret := r.delta(nil)
 		secret.must(&discoveryv3.DeltaDiscoveryRequest{Node: in("victim"), TypeUrl: string(xds.SecretType)})
 		r.counted(telemetry.Secrets, 1)
-	}, time.Hour, ByRules)
+	}, time.Hour)
 	r.counted(telemetry.Identity, 2)
 	r.opened("victim")
 }
@@ -84,5 +84,5 @@ func TestP5_RulesAndGatesTurnTogetherForPolls(t *testing.T) {
 		if f := r.refused(<-before, http.StatusForbidden); f.Reason != telemetry.Identity.String() {
 			t.Errorf("%+v", f)
 		}
-	}, time.Hour, ByRules)
+	}, time.Hour)
 }

@@ -85,9 +85,6 @@ func (w *watcher) look(now time.Time) {
 		if (all || waited[st]) && st.lag(now, pins) {
 			w.waiting[st] = true
 		}
-		if st.remembers.Load() {
-			st.remembered(pins)
-		}
 	}
 	clear(w.streams)
 	w.streams = w.streams[:0]

@@ -28,12 +28,3 @@ func (s *State) Snapshot(typ TypeURL) *Snapshot {
 	}
 	return nil
 }
-
-// Snapshots returns all of them, in the order of the types' first use; not to
-// be changed.
-func (s *State) Snapshots() []*Snapshot {
-	if s == nil {
-		return nil
-	}
-	return s.snapshots
-}
