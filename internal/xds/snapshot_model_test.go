@@ -345,7 +345,9 @@ func TestP26_P50_P61_SnapshotsAgainstMaps(t *testing.T) {
 						before := m.clone()
 						m.apply(u)
 						seen := before.answered != m.answered || slices.ContainsFunc(keys, func(n string) bool { return m.differs(before, n) })
-						if got := b.Apply(u); got != seen {
+						// If a name is removed again that is also an alias, the alias goes with the next change.
+						again := slices.ContainsFunc(u.Removed, func(n string) bool { return before.said[n] == "gone" })
+						if got := b.Apply(u); got != seen && (got || !again) {
 							rt.Fatalf("Apply reports %v", got)
 						}
 						b.Settle(asked)
