@@ -303,7 +303,7 @@ func (m *model) changes(t *rapid.T, from, to *Snapshot, is *model, names []strin
 // A snapshot behaves as plain maps do, whatever is applied in whatever order, and
 // for good: names, aliases and globs of the wildcard's part and of the names' part.
 // The version follows from the content alone (P61).
-func TestP26_P50_P61_SnapshotsAgainstMaps(t *testing.T) {
+func TestP26_P50_P61_Model(t *testing.T) {
 	resources := []string{"n0", "n1", "n2", "n3"}
 	for i := range 3 {
 		resources = append(resources, fmt.Sprint("xdstp://o/T/c/", i), fmt.Sprint("xdstp://o/T/d/", i, "?p=1"))
