@@ -172,6 +172,21 @@ func (o *origin) serve(s *originStream, gs grpc.ServerStream, receive func() err
 	}
 }
 
+// idle notes a fault for a stream beside another that asks for nothing (P50).
+func (o *origin) idle() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, s := range o.streams {
+		asks := false
+		for _, t := range s.types {
+			asks = asks || t.wild || len(t.names) > 0
+		}
+		if !asks && len(o.streams) > 1 || len(o.streams) > 2 {
+			o.fault("%d streams, and one asks for nothing: %v", len(o.streams), !asks)
+		}
+	}
+}
+
 // cut ends all streams.
 func (o *origin) cut() {
 	o.mu.Lock()

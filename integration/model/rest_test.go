@@ -57,6 +57,7 @@ func (w *world) finish() {
 	}
 	w.rest()
 	w.compare("once something has gone")
+	w.o.idle()
 	if len(w.o.faults) > 0 {
 		w.tb.Fatalf("the relay said to its origin: %q", w.o.faults)
 	}

@@ -148,11 +148,13 @@ func TestP5_UnmatchedSaysWhatWasTried(t *testing.T) {
 	}
 }
 
-// What goes into a gRPC status is bounded.
+// What goes into a gRPC status is bounded. A list is cut by two rules at least.
 func TestP5_LongListsAreCut(t *testing.T) {
-	rules := "  rules:\n" + strings.Repeat("    - {match: 'node.cluster == \"a\"', key: node.id}\n", 500)
-	if got := key(compile(t, rules), node(t, edge), xds.ClusterType); len(got) > 4096 || !strings.HasSuffix(got, "; and 480 more") {
-		t.Error(got)
+	for n, want := range map[int]string{500: "; and 480 more", 22: "; and 2 more", 21: "; aggregation.rules[20]: no match"} {
+		rules := "  rules:\n" + strings.Repeat("    - {match: 'node.cluster == \"a\"', key: node.id}\n", n)
+		if got := key(compile(t, rules), node(t, edge), xds.ClusterType); len(got) > 4096 || !strings.HasSuffix(got, want) {
+			t.Error(got)
+		}
 	}
 }
 
@@ -258,11 +260,17 @@ func TestUnmatchedNodeGetsAKeyOfItsOwn(t *testing.T) {
 }
 
 func TestKeysAreBounded(t *testing.T) {
-	big := node(t, fmt.Sprintf(`{"id": %q, "cluster": "c"}`, strings.Repeat("x", maxKey+1)))
 	for _, rules := range []string{"  rules: [{key: node.id}]\n", "  unmatched: node\n  rules: [{match: 'false', key: node.id}]\n"} {
-		_, err := compile(t, rules).Key(big, expr.Peer{}, "")
+		of := func(size int) error {
+			id := node(t, fmt.Sprintf(`{"id": %q, "cluster": "c"}`, strings.Repeat("x", size)))
+			_, err := compile(t, rules).Key(id, expr.Peer{}, "")
+			return err
+		}
+		if err := of(maxKey); err != nil {
+			t.Errorf("%.200s", err)
+		}
 		var e *Error
-		if !errors.As(err, &e) || e.Reason != Failed || !strings.Contains(err.Error(), "4097") || len(err.Error()) > 200 {
+		if err := of(maxKey + 1); !errors.As(err, &e) || e.Reason != Failed || !strings.Contains(err.Error(), "4097") || len(err.Error()) > 200 {
 			t.Errorf("%.200s", err)
 		}
 	}

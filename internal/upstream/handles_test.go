@@ -222,10 +222,11 @@ func TestP18_HeartbeatsHaveAliases(t *testing.T) {
 	}
 }
 
-// A directory answers aliases and globs as any origin does: after any changes of
-// the files and of what is asked, a group holds what goes by what it asks for,
-// and knows of the rest that there is none.
-func TestP80_FilesByHandle(t *testing.T) {
+// A directory answers names, aliases, globs and the wildcard as any origin does: after any
+// changes of the files and of what is asked, a group holds what goes by what it asks for,
+// and knows of the rest that there is none. Nothing is told twice, and another origin may
+// have been used before.
+func TestP80_FilesModel(t *testing.T) {
 	resources := []string{"n0", "n1", "n2", "xdstp://o/T/c/x", "xdstp://o/T/c/y", "xdstp://o/T/d/z"}
 	aliases := []string{"a0", "a1", "n0"}
 	keys := append(slices.Clone(resources), "a0", "a1", glob, "nowhere")
@@ -263,16 +264,24 @@ func TestP80_FilesByHandle(t *testing.T) {
 				}
 				now.index()
 			}
-			interest := named(odd, some.Draw(rt, "names")...)
-			c.set(sink.want(interest))
+			var interest xds.TypeInterest
+			for range rapid.IntRange(1, 3).Draw(rt, "interests") {
+				if interest = named(odd, some.Draw(rt, "names")...); rapid.Bool().Draw(rt, "wildcard") {
+					interest = all(odd)
+				}
+				c.set(sink.want(interest))
+			}
 			i, lapsed := c.take()
 			if i == nil || empty(interest) {
 				state = &told{at: nothing}
 				continue
 			}
 			if u, any := state.update(interest, lapsed[odd], now, sink.Held(odd), time.Unix(1, 0)); any {
+				if !slices.IsSortedFunc(u.Changed, func(a, b *xds.Resource) int { return strings.Compare(a.Name, b.Name) }) || !slices.IsSorted(u.Removed) {
+					rt.Fatalf("not in order: %+v", u)
+				}
 				for _, r := range u.Changed {
-					if !r.AskedBy(interest.Names) {
+					if !interest.Wildcard && !r.AskedBy(interest.Names) {
 						rt.Fatalf("%s was not asked for", r.Name)
 					}
 				}
@@ -283,11 +292,16 @@ func TestP80_FilesByHandle(t *testing.T) {
 			}
 			held := sink.Held(odd)
 			var got, want []string
-			for r := range held.Resources {
-				got = append(got, r.Name)
+			for r := range held.Part(interest.Wildcard).Resources {
+				if got = append(got, r.Name); !r.Same(now.resources[r.Name]) {
+					rt.Fatalf("another %s is held", r.Name)
+				}
+			}
+			if interest.Wildcard && !held.Answered {
+				rt.Fatal("the wildcard is not answered")
 			}
 			for n, r := range now.resources {
-				if r.AskedBy(interest.Names) {
+				if interest.Wildcard || r.AskedBy(interest.Names) {
 					want = append(want, n)
 				}
 			}

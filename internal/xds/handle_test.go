@@ -6,6 +6,7 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 )
 
 // Names are compared byte for byte, also in their context parameters.
@@ -85,4 +86,25 @@ func TestP18_UnresolvedIsPassedOnAsItCame(t *testing.T) {
 			t.Errorf("%v beside a resource of version 7", in)
 		}
 	}
+}
+
+// cutOf is a resource as it is cut from the response of a delta origin.
+func cutOf(t testing.TB, typ TypeURL, r *discoveryv3.Resource) *Raw {
+	t.Helper()
+	wire, err := proto.Marshal(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(typ), Nonce: "n", Resources: []*discoveryv3.Resource{r}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := ParseResponse(Delta, wire)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &got.Resources[0]
+}
+
+// goesBy makes a resource with aliases.
+func goesBy(t testing.TB, typ TypeURL, name, content string, aliases ...string) *Resource {
+	t.Helper()
+	body := &anypb.Any{TypeUrl: string(typ), Value: wire(1, name, 2, content)}
+	return cutOf(t, typ, &discoveryv3.Resource{Name: name, Aliases: aliases, Resource: body}).Take(TypeOf(typ), nil)
 }
