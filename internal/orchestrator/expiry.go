@@ -68,7 +68,9 @@ func (g *Group) shed(now time.Time) {
 		slices.Sort(names)
 		names = slices.Compact(names)
 		v.meters.Dropped[telemetry.Unwanted].Add(n)
-		g.interest.cut(v, names)
+		for _, name := range names {
+			g.interest.stay(v, partName{name: name})
+		}
 		if v.forget(names, false, g.gen+1) {
 			g.stale(now)
 			g.urgent = true
@@ -95,16 +97,6 @@ func (g *Group) reask() {
 				return t.Type == v.typ.URL
 			})}
 			l.stream.SetInterest(l.sent)
-		}
-	}
-}
-
-// cut ends the lingering of names.
-func (i *interest) cut(v *view, names []string) {
-	for _, name := range names {
-		if e, lingers := v.lingering[name]; lingers {
-			i.stay(e)
-			delete(v.lingering, name)
 		}
 	}
 }

@@ -307,7 +307,7 @@ func (g *Group) wait(now time.Time) time.Duration {
 			next = t
 		}
 	}
-	before(g.interest.next())
+	before(g.interest.next(g.settings().Linger))
 	before(g.nextExpiry())
 	if g.unpublished {
 		before(g.publishAt)
