@@ -68,7 +68,6 @@ type group struct {
 	state    *xds.State
 	members  map[*member]bool
 	subs     []*xds.Subscription
-	again    []string
 }
 
 type member struct {
@@ -177,12 +176,6 @@ func (m *member) Routed() {
 	m.g.mu.Lock()
 	defer m.g.mu.Unlock()
 	m.routed = true
-}
-
-func (m *member) Again(names []string) {
-	m.g.mu.Lock()
-	defer m.g.mu.Unlock()
-	m.g.again = append(m.g.again, names...)
 }
 
 func (m *member) Nacked(n Nack) {
