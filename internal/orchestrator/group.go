@@ -137,7 +137,6 @@ func (g *Group) run(ctx context.Context) {
 	g.traced.over()
 	g.opts.Metrics.Stale.Add(-g.staleTypes)
 	for _, v := range g.views {
-		v.keeper.release()
 		v.close()
 	}
 	g.nacks.close()

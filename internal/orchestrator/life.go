@@ -86,7 +86,7 @@ func (g *Group) makeRoom() bool {
 	}
 	g.interest.drop(g.views[i])
 	g.stale(time.Now())
-	g.letGo(g.views[i : i+1])
+	g.views[i].close()
 	g.setViews(slices.Delete(slices.Clone(g.views), i, i+1))
 	return true
 }
@@ -111,14 +111,6 @@ func (g *Group) out(m *member) {
 func (g *Group) end(m *member, r *fanout.Refusal) {
 	m.over = true
 	m.waker.End(r)
-}
-
-// letGo ends the keeping of types that the group has nothing to do with any more.
-func (g *Group) letGo(views []*view) {
-	for _, v := range views {
-		v.close()
-		v.keeper.release()
-	}
 }
 
 func (g *Group) setViews(views []*view) {
@@ -157,10 +149,14 @@ func (g *Group) expire(now time.Time) {
 	if g.interest.frozen || !slices.ContainsFunc(g.views, unused) {
 		return
 	}
-	if slices.ContainsFunc(g.views, func(v *view) bool { return unused(v) && v.held.Load() != nil }) {
-		g.stale(now)
+	for _, v := range g.views {
+		if unused(v) {
+			v.close()
+			if v.held.Load() != nil {
+				g.stale(now)
+			}
+		}
 	}
-	g.letGo(slices.DeleteFunc(slices.Clone(g.views), func(v *view) bool { return !unused(v) }))
 	g.setViews(slices.DeleteFunc(slices.Clone(g.views), unused))
 }
 

@@ -3,8 +3,11 @@ package store
 import (
 	"bytes"
 	"context"
+	"iter"
 	"log/slog"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -31,7 +34,29 @@ type rig struct {
 	log     *logged
 	metrics *telemetry.Metrics
 	stop    func() // ends Run, and waits for it
-	hurry   func()
+
+	mu        sync.Mutex
+	all       map[slot]Generation // the newest that was put
+	confirmed bool                // all of it is
+}
+
+func (r *rig) Put(key xds.Key, typ xds.TypeURL, s *xds.Snapshot) {
+	r.mu.Lock()
+	if was, ok := r.all[slot{key, typ}]; !ok || was.Snapshot.Gen < s.Gen {
+		r.all[slot{key, typ}] = Generation{key, typ, s, false}
+	}
+	r.mu.Unlock()
+	r.Store.Put(key, typ, s)
+}
+
+func (r *rig) generations() iter.Seq[Generation] {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := slices.Collect(maps.Values(r.all))
+	for i := range all {
+		all[i].Confirmed = r.confirmed
+	}
+	return slices.Values(all)
 }
 
 type logged struct {
@@ -73,12 +98,10 @@ func opened(t *testing.T, dir string, edit func(*Options)) *rig {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	hurry, now := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx, hurry) }()
-	r := &rig{Store: s, t: t, log: log, metrics: m, hurry: now}
+	r := &rig{Store: s, t: t, log: log, metrics: m, all: make(map[slot]Generation)}
+	go func() { done <- s.Run(ctx, context.Background(), r.generations) }()
 	r.stop = sync.OnceFunc(func() {
-		defer now()
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("Run: %v", err)
@@ -92,11 +115,6 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	synctest.Test(t, f)
 }
-
-// source is a Source that confirms if it says so.
-type source struct{ confirmed bool }
-
-func (s *source) Confirmed() bool { return s.confirmed }
 
 // view makes snapshots of one lineage.
 type view struct {
