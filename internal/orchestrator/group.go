@@ -201,7 +201,6 @@ func (g *Group) step(now time.Time) (over bool) {
 	g.complete(now)
 	g.dropStored(now)
 	g.place()
-	g.reask()
 	g.recall(now) // before what is asked for with it
 	g.ask()
 	g.observe(now)

@@ -52,7 +52,6 @@ type view struct {
 	lingering  map[partName]*list.Element
 	removals   removals
 	completion completion
-	reask      bool // the wildcard is to be asked for anew once it is wanted (P63)
 }
 
 func newView(t xds.Type, meters *telemetry.Type, past *past) *view {
