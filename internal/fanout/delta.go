@@ -99,6 +99,7 @@ func (s *Session) edit(r *xds.Request, want *xds.Subscription) {
 // drop follows the end of a name's subscription. Beside the wildcard it is
 // answered, with what it led to (P24).
 func (s *Session) drop(name string) {
+	delete(s.awaits, name)
 	if s.sub.Wildcard {
 		s.parting(name)
 		for _, n := range s.sent.Linked(name) {
@@ -115,7 +116,7 @@ func (s *Session) drop(name string) {
 // anew and without what the client brought.
 func (s *Session) planDelta(cur *xds.Snapshot, p *Plan) {
 	force := s.owed && s.sub.Wildcard && cur.AnswersWildcard(s.sub) // P11: also where nothing is left to say
-	if s.fresh == nil && s.early == nil && s.warned == nil && s.brought == nil && s.refused == nil {
+	if s.fresh == nil && s.early == nil && s.warned == nil && s.brought == nil && s.awaits == nil && s.refused == nil {
 		p.do, p.key = regular, s.key(cur, p.at)
 		p.key.anew, p.key.force = s.anew, force
 		return
@@ -259,7 +260,7 @@ func (s *Session) planEarly(cur *xds.Snapshot, now time.Time) Plan {
 			names = append(names, name)
 		}
 	}
-	names = with(cur, names)
+	names = s.heard(cur, with(cur, names))
 	for _, name := range cur.Changes(s.sent, s.sub) {
 		if _, was := s.had(name); was == xds.Pending && (s.sub.Names.Has(name) || !s.sub.Wildcard) && s.differs(name, cur) {
 			names = append(names, name)

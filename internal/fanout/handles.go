@@ -13,6 +13,15 @@ import (
 // both, or be the one and then the other: who had the resource of a name hears of
 // that resource, whatever the name leads to by now.
 
+// latest is what is known of name, but for the origin's word that it could not
+// resolve an alias, if that was said before the client asked (P18).
+func (s *Session) latest(name string, r *xds.Resource, is xds.Presence) (*xds.Resource, xds.Presence) {
+	if is == xds.Unresolvable && s.awaits[name] == r.Word() {
+		return nil, xds.Pending
+	}
+	return r, is
+}
+
 // see is Snapshot.Look for a client that had this of name. A resource of this name is gone
 // though the name is another one's handle now; and one that the client had for a
 // handle, once that is answered without it. Both also if it has lapsed since.
@@ -140,19 +149,59 @@ func (s *Session) earlyNames() map[string]string {
 	return of
 }
 
+// Again takes note of what of a request asks again for aliases that the origin
+// could not resolve: its word was for those who had asked then, and is not kept
+// for others (P18). It returns the names of which the origin is to be asked
+// once more.
+func (s *Session) Again(r *xds.Request, cur *xds.Snapshot) (ask []string) {
+	if s.variant != xds.Delta || !cur.AnyUnresolved() {
+		return nil
+	}
+	for _, n := range r.Names {
+		name := string(n)
+		if !s.sub.Names.Has(name) {
+			continue
+		}
+		word, again := cur.Unresolved(name)
+		if word == nil {
+			continue
+		}
+		if s.awaits == nil {
+			s.awaits = make(map[string]uint64)
+		}
+		s.awaits[name] = word.Word()
+		if !again {
+			ask = append(ask, name)
+		}
+	}
+	return ask
+}
+
+// heard appends those of the names that the client waits for of which something
+// is known by now.
+func (s *Session) heard(cur *xds.Snapshot, names []string) []string {
+	for name := range s.awaits {
+		if _, is := s.look(name, cur); is != xds.Pending {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // once takes out of changed what is in it more than once: the origin's word on
 // several aliases is one.
 func once(changed []*xds.Resource) []*xds.Resource {
-	var seen map[*xds.Resource]bool
+	var seen map[uint64]bool
 	return slices.DeleteFunc(changed, func(r *xds.Resource) bool {
-		if !r.Unresolved() {
+		word := r.Word()
+		if word == 0 {
 			return false
 		}
 		if seen == nil {
-			seen = make(map[*xds.Resource]bool)
+			seen = make(map[uint64]bool)
 		}
-		twice := seen[r]
-		seen[r] = true
+		twice := seen[word]
+		seen[word] = true
 		return twice
 	})
 }

@@ -71,7 +71,7 @@ func (st *stream) stills() []InspectedType {
 // all else shared: snapshots, sets and manifests do not change.
 func (s *Session) still() *Session {
 	c := *s
-	c.early, c.warned, c.fresh = maps.Clone(s.early), maps.Clone(s.warned), maps.Clone(s.fresh)
+	c.early, c.warned, c.fresh, c.awaits = maps.Clone(s.early), maps.Clone(s.warned), maps.Clone(s.fresh), maps.Clone(s.awaits)
 	c.flights, c.refused = slices.Clone(s.flights), slices.Clone(s.refused)
 	c.brought = nil
 	return &c

@@ -68,6 +68,7 @@ type group struct {
 	state    *xds.State
 	members  map[*member]bool
 	subs     []*xds.Subscription
+	again    []string
 }
 
 type member struct {
@@ -176,6 +177,12 @@ func (m *member) Routed() {
 	m.g.mu.Lock()
 	defer m.g.mu.Unlock()
 	m.routed = true
+}
+
+func (m *member) Again(names []string) {
+	m.g.mu.Lock()
+	defer m.g.mu.Unlock()
+	m.g.again = append(m.g.again, names...)
 }
 
 func (m *member) Nacked(n Nack) {

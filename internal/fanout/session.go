@@ -16,7 +16,7 @@ import (
 // whatever the number of resources. Names it holds only while something is
 // out of step: fresh until the next response, early until the next regular
 // one or until it is known what became of them, brought until the first answers,
-// and refused until P15 lets go.
+// awaits until the origin answers again, and refused until P15 lets go.
 type Session struct {
 	typ     xds.Type
 	variant xds.Variant
@@ -43,6 +43,7 @@ type Session struct {
 	fresh   map[string]cause              // to be answered from what is held though nothing changed
 	parted  tally                         // names in fresh and early that were given up
 	brought *brought                      // what the client brought from another stream, until that is answered; nil: nothing
+	awaits  map[string]uint64             // P18: aliases asked for again, and the origin's word before that
 	flights []flight                      // unanswered responses, oldest first
 	refused []refusal                     // P15
 	waiting bool                          // a change is held back by an unanswered response
@@ -186,7 +187,7 @@ func (s *Session) Next(cur *xds.Snapshot, m Moment) Plan {
 	if !s.began || cur == nil {
 		return Plan{}
 	}
-	if cur == s.sent && !s.owed && s.fresh == nil && s.early == nil && s.warned == nil && s.brought == nil {
+	if cur == s.sent && !s.owed && s.fresh == nil && s.early == nil && s.warned == nil && s.brought == nil && s.awaits == nil {
 		return Plan{}
 	}
 	patience := s.awaitNames(cur, m.Now)
@@ -257,8 +258,10 @@ func (s *Session) Pending(cur *xds.Snapshot) bool {
 		}
 	}
 	var p Plan
-	s.resume(cur, &p)
-	return len(p.removed) > 0
+	if s.resume(cur, &p); len(p.removed) > 0 {
+		return true
+	}
+	return len(s.heard(cur, nil)) > 0
 }
 
 // candidates are the names that may differ between what the client was sent,
@@ -304,12 +307,14 @@ func (s *Session) had(name string) (*xds.Resource, xds.Presence) {
 
 // look is what the client is to see under name.
 func (s *Session) look(name string, cur *xds.Snapshot) (*xds.Resource, xds.Presence) {
-	return cur.Look(s.sub, name)
+	r, is := cur.Look(s.sub, name)
+	return s.latest(name, r, is)
 }
 
 // see is look for who had this of name.
 func (s *Session) see(name string, cur *xds.Snapshot, had *xds.Resource, was xds.Presence) (*xds.Resource, xds.Presence) {
-	return see(cur, s.sub, name, had, was)
+	r, is := see(cur, s.sub, name, had, was)
+	return s.latest(name, r, is)
 }
 
 // differs reports whether the client should hear of name because of what
@@ -444,6 +449,11 @@ func (s *Session) step(p *Plan) {
 			delete(s.fresh, name)
 		}
 	}
+	for name := range s.awaits {
+		if _, is := s.look(name, p.to); is != xds.Pending {
+			delete(s.awaits, name)
+		}
+	}
 	s.normalize()
 }
 
@@ -495,6 +505,9 @@ func (s *Session) normalize() {
 	}
 	if s.sent != nil && len(s.initial()) == 0 {
 		s.brought = nil
+	}
+	if len(s.awaits) == 0 {
+		s.awaits = nil
 	}
 	if len(s.early) == 0 {
 		s.early = nil

@@ -169,6 +169,7 @@ func (s *Session) pendingNames(cur *xds.Snapshot, p *Plan) []string {
 		}
 	}
 	names = append(names, with(cur, fresh)...)
+	names = s.heard(cur, names)
 	slices.Sort(names)
 	return slices.Compact(names)
 }

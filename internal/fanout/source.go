@@ -55,6 +55,9 @@ type Member interface {
 	// Routed says that the stream also has listeners or routes, so that deletions of
 	// clusters and load assignments wait (P36). The stream's receiver calls it.
 	Routed()
+	// Again says that the client asked for these again, which the origin could not
+	// resolve: it is to be asked once more (P18).
+	Again(names []string)
 	// Nacked reports a refusal of this type (P17).
 	Nacked(n Nack)
 	// Acked says that the client acknowledged a generation of this member's type, and

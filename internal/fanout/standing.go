@@ -102,7 +102,7 @@ const maxAlike = 1 << 16
 
 // pending is the session's Pending of what is newest. Under the stream's lock.
 func (v *survey) pending(s *Session, newest *xds.Snapshot) bool {
-	plain := !s.owed && s.fresh == nil && s.early == nil && s.warned == nil && !s.anew
+	plain := !s.owed && s.fresh == nil && s.early == nil && s.warned == nil && s.awaits == nil && !s.anew
 	if !plain {
 		return s.Pending(newest)
 	}

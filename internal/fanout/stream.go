@@ -338,6 +338,7 @@ func (st *stream) apply(sl *slot) *Refusal {
 	if sl.remembers() > 0 {
 		st.remembers.Store(true)
 	}
+	ask := sl.Again(r, sl.snapshot())
 	nack := st.note(sl, &out, now)
 	acked := out.Verdict == Acked && !sl.refuses && sl.refused == nil
 	var accepted *xds.Snapshot
@@ -353,6 +354,9 @@ func (st *stream) apply(sl *slot) *Refusal {
 		// Interest first: the group wakes the slot once it has indexed it, so
 		// no update falls between.
 		sl.member.Subscribe(want)
+	}
+	if len(ask) > 0 {
+		sl.member.Again(ask)
 	}
 	if out.Wake {
 		st.wake(sl.bit)

@@ -36,6 +36,7 @@ type world struct {
 	frame  *Frame   // the last response
 	follow []string // of it (P37)
 	linger []string // names that nobody wants, and that the group did not forget yet (P52)
+	again  []string // what the last request asked again (P18)
 	later  bool     // a later type has a newer change to send (P19)
 	plan   Plan     // of the last response
 	size   int      // of it, with a nonce of the longest
@@ -198,7 +199,10 @@ func (w *world) send(r request) Outcome {
 		seq = w.nonces[n-1]
 	}
 	want, _ := w.s.Subscribe(&req)
-	return w.s.Request(&req, w.intern(want), seq)
+	out := w.s.Request(&req, w.intern(want), seq)
+	w.again = w.s.Again(&req, w.cur)
+	w.builder.Again(w.again...)
+	return out
 }
 
 func (w *world) sub(names ...string)   { w.t.Helper(); w.send(request{names: names}) }

@@ -231,6 +231,9 @@ func (g *Group) ask() {
 			l.stream.SetInterest(now)
 		}
 	}
+	for _, v := range g.views {
+		v.again = nil
+	}
 }
 
 // apply takes an update over; it is published later, or at once.

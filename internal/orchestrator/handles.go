@@ -47,9 +47,20 @@ func (v *view) admitHandles(u *xds.Update) {
 // newsOfHandles reports whether u speaks of a handle of which nothing was known.
 func (v *view) newsOfHandles(u *xds.Update, was *xds.Snapshot) bool {
 	part := was.Part(false)
-	news := func(n string) bool { return v.names.Has(n) && !part.Known(n) }
+	news := func(n string) bool { return v.names.Has(n) && part.Owed(n) }
 	return slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return slices.ContainsFunc(r.Handles(), news) }) ||
 		slices.ContainsFunc(u.Unresolved, func(w xds.Unresolved) bool { return slices.ContainsFunc(w.Names, news) })
+}
+
+// askAgain has the origin asked once more for names that it could not resolve
+// (P18). It reports whether there is a new snapshot.
+func (v *view) askAgain(names []string, stateGen uint64) bool {
+	again := v.builder.Again(names...)
+	if len(again) == 0 {
+		return false
+	}
+	v.again = append(v.again, again...)
+	return v.snapshot(stateGen)
 }
 
 // byHandle calls wake once for each subscription that has a handle of what is
@@ -89,5 +100,6 @@ func (d *difference) sees(sub *xds.Subscription) bool {
 		_, isThere = d.next.Own(sub, d.name)
 	}
 	return wasThere != isThere || isThere == xds.Present && !is.Same(was) ||
+		isThere == xds.Unresolvable && is.Word() != was.Word() ||
 		d.prev.Error(sub, d.name) != d.next.Error(sub, d.name)
 }

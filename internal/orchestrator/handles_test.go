@@ -52,6 +52,13 @@ func (f *feed) cannot(t testing.TB, typ xds.TypeURL, aliases ...string) {
 	f.hand(t, xds.Update{Type: typ, Origin: "origin", Unresolved: []xds.Unresolved{word}, Received: time.Now()})
 }
 
+// again is what the origin was last asked once more.
+func (f *feed) again(typ xds.TypeURL) []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.interests[len(f.interests)-1].Of(typ).Again
+}
+
 // Who asks by an alias or a glob is woken by what goes by it, and by its end;
 // nobody else is.
 func TestP26_WakesWhoAsksByAlias(t *testing.T) {
@@ -143,5 +150,43 @@ func TestP26_AbsentAliasIsRemembered(t *testing.T) {
 		if f.sink.Held(vhds).Known("r/v") {
 			t.Error("of r/v something is known")
 		}
+	})
+}
+
+// Whoever asks again has the origin asked once more, once for all who do; the
+// others are left alone.
+func TestP18_UnresolvedIsAskedAgain(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		a, b := w.join("web", vhds).want("r/a", "r/b"), w.join("web", vhds).want("r/a")
+		f := w.feed("web")
+		synctest.Wait()
+		f.cannot(t, vhds, "r/a", "r/b")
+		a.woken()
+		b.woken()
+		said := f.said()
+		a.Again([]string{"r/a"})
+		b.Again([]string{"r/a", "r/never"})
+		synctest.Wait()
+		equal(t, "requests", f.said(), said+1)
+		if got := f.again(vhds); !slices.Equal(got, []string{"r/a"}) {
+			t.Errorf("asked again for %v", got)
+		}
+		equal(t, "wake-ups", a.woken()+b.woken(), 0)
+		equal(t, "asked", f.asks(vhds), "r/a r/b")
+		f.cannot(t, vhds, "r/a")
+		if a.woken() == 0 || b.woken() == 0 {
+			t.Error("nobody is told")
+		}
+		b.Again([]string{"r/a"})
+		synctest.Wait()
+		equal(t, "requests", f.said(), said+2)
+		// A change of what is wanted carries nothing of it.
+		w.join("web", vhds).want("r/c")
+		synctest.Wait()
+		if got := f.again(vhds); len(got) > 0 {
+			t.Errorf("asked again for %v", got)
+		}
+		b.leave()
+		a.leave()
 	})
 }

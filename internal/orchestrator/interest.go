@@ -176,14 +176,14 @@ func wanted(views []*view) int {
 }
 
 // sameInterest compares what is asked for with what was; sets that share chunks
-// are compared by them.
+// are compared by them. What is to be asked for again is always something else.
 func sameInterest(a, b *xds.Interest) bool {
 	if len(a.Types) != len(b.Types) {
 		return false
 	}
 	for i, x := range a.Types {
 		y := b.Types[i]
-		if x.Type != y.Type || x.Wildcard != y.Wildcard || !x.Names.Equal(y.Names) {
+		if x.Type != y.Type || x.Wildcard != y.Wildcard || !x.Names.Equal(y.Names) || len(x.Again) > 0 {
 			return false
 		}
 	}

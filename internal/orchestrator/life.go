@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -44,6 +45,9 @@ func (g *Group) read(l mail) {
 			return
 		}
 		g.interest.frozen = false
+	}
+	if len(l.again) > 0 && m.view.askAgain(slices.Sorted(maps.Keys(l.again)), g.gen+1) {
+		g.stale(time.Now())
 	}
 	if l.sub != nil || l.track != nil {
 		m.waker.Wake()

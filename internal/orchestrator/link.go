@@ -207,7 +207,7 @@ func asked(views []*view, l *link) *xds.Interest {
 		case v.wildAt:
 			out.Types = append(out.Types, xds.TypeInterest{Type: v.typ.URL, Wildcard: true})
 		case v.namesAt:
-			out.Types = append(out.Types, xds.TypeInterest{Type: v.typ.URL, Names: v.names})
+			out.Types = append(out.Types, xds.TypeInterest{Type: v.typ.URL, Names: v.names, Again: v.again})
 		}
 	}
 	return out

@@ -61,6 +61,17 @@ func (m *member) Subscribe(sub *xds.Subscription) {
 	m.group.post(m, func(l *letter) { l.sub = sub })
 }
 
+func (m *member) Again(names []string) {
+	m.group.post(m, func(l *letter) {
+		if l.again == nil {
+			l.again = make(map[string]struct{}, len(names))
+		}
+		for _, n := range names {
+			l.again[n] = struct{}{}
+		}
+	})
+}
+
 func (m *member) Nacked(n fanout.Nack) { m.group.nacks.note(m.typ, n, time.Now()) }
 
 // Acked implements fanout.Member.
@@ -99,6 +110,9 @@ type letter struct {
 	left    bool
 	sub     *xds.Subscription // nil: no change
 	track   *track            // nil: no change
+	// again are aliases that the client asked for again, though the origin could
+	// not resolve them (P18): no more than it asks for.
+	again map[string]struct{}
 }
 
 // mailbox holds the members that a group has yet to look at, each once: it

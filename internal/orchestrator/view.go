@@ -43,6 +43,8 @@ type view struct {
 	wildcard        bool
 	names           *xds.NameSet
 	wildAt, namesAt *link
+	// again is what the origin is to be asked once more (P18).
+	again []string
 
 	// touched are names whose first asker came or whose last one left, since
 	// names was last brought up to date; some may be there twice.

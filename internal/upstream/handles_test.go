@@ -161,7 +161,7 @@ func TestP26_AliasesAreBounded(t *testing.T) {
 }
 
 // An alias that the origin cannot resolve is no fault and no resource. It is an
-// answer.
+// answer, until somebody asks again.
 func TestP18_UnresolvedAlias(t *testing.T) {
 	r := newRig(t, xds.Delta)
 	r.want(named(vhds, "r/a", "r/b", "r/c"))
@@ -185,6 +185,16 @@ func TestP18_UnresolvedAlias(t *testing.T) {
 		t.Errorf("%+v, %+v", r.last(), n)
 	}
 	r.flush()
+
+	// Once more, and this time the origin is silent.
+	again := named(vhds, "r/a", "r/b", "r/c")
+	again.Again = r.sink.builder(vhds).Again("r/a")
+	r.sink.publish(vhds)
+	r.want(again)
+	r.sent("VHDS -[r/a]", "VHDS +[r/a]")
+	r.want(named(vhds, "r/a", "r/b", "r/c"))
+	r.sent()
+	r.is(vhds, xds.Unresolvable, "r/a")
 
 	// It is there, and what it goes by is no longer unresolved.
 	r.respond(resp{typ: vhds, res: []res{goes("r/v", "r/a", "r/b")}})

@@ -36,6 +36,11 @@ func (c *cell) set(i *xds.Interest) {
 		for _, was := range c.newest.Types {
 			c.lapsed.note(was, i.Of(was.Type))
 		}
+		for _, t := range i.Types {
+			for _, name := range t.Again {
+				c.lapsed.of(t.Type).names[name] = struct{}{}
+			}
+		}
 	}
 	c.newest = i
 	c.mu.Unlock()

@@ -112,7 +112,8 @@ type typeTalk struct {
 	// while ending.
 	ended, ending bool
 	// lapsed are names of both that were let go in between: forgotten, so that
-	// they have to be dropped and asked for again.
+	// they have to be dropped and asked for again; or that clients asked for again
+	// (P18).
 	lapsed []string
 	// judging: a response was received and not taken yet.
 	judging bool

@@ -20,6 +20,7 @@ type Builder struct {
 	count, stated  int
 	errors, lapsed int
 	lapsedWild     int
+	unresolved     int
 	bytes, retired int64
 	errorBytes     int64
 	sum            Version
@@ -241,6 +242,9 @@ func (b *Builder) set(name string, e entry) {
 		b.stated++
 	}
 	b.errors += btoi(e.errs.any()) - btoi(was.errs.any())
+	if n := btoi(e.named.Unresolved()) - btoi(was.named.Unresolved()); n != 0 {
+		b.unresolved += n
+	}
 	b.errorBytes += e.errs.size() - was.errs.size()
 	b.part(part{name: name, wild: true}, was.wild, e.wild)
 	b.part(part{name: name}, was.named, e.named)
@@ -337,7 +341,7 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 		Complete: b.complete, Stale: b.stale(),
 		Bytes: b.bytes, Retired: b.retired,
 		wildOrigin: b.wildOrigin, namedOrigin: b.namedOrigin,
-		entries: b.entries.Copy(), count: b.count, stated: b.stated,
+		entries: b.entries.Copy(), count: b.count, stated: b.stated, unresolved: b.unresolved,
 		errors: b.errors, lapsed: b.lapsed, timed: len(b.timers.due), uncached: b.uncachedN,
 		links: b.copyLinks(), log: b.log,
 	}
@@ -360,7 +364,7 @@ func samePart(a, b *Resource) bool {
 	case there(a) && there(b):
 		return a.stored == b.stored && a.Same(b) && (a.more == b.more || slices.Equal(a.Handles(), b.Handles()))
 	}
-	return hasLapsed(a) && hasLapsed(b)
+	return a.Unresolved() && a.Word() == b.Word() || hasLapsed(a) && hasLapsed(b)
 }
 
 // append adds to the log and bounds it. Snapshots hold slices of the array, so

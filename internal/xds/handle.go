@@ -50,7 +50,14 @@ type more struct {
 	lapsed bool
 	// unresolved is set of what is no resource, but the origin's word that it
 	// has none for an alias (P18).
-	unresolved bool
+	unresolved *unresolved
+}
+
+// unresolved tells one such word from another.
+type unresolved struct {
+	id uint64
+	// again: the origin has been asked again since.
+	again bool
 }
 
 // handlesOf are those of a resource of this name.

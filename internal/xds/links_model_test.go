@@ -110,7 +110,7 @@ func (m *handleModel) apply(u Update) {
 	for _, w := range u.Unresolved {
 		for _, k := range w.Names {
 			if _, has := m.named[k]; !has && !m.leads(k) {
-				m.said[k] = "cannot"
+				m.said[k] = fmt.Sprint(w.Resource.Word())
 				delete(m.unlinked, k) // that it leads nowhere is said already
 			}
 		}
@@ -210,7 +210,7 @@ func (m *handleModel) check(t *rapid.T, s *Snapshot, names []string, sub *Subscr
 	for _, n := range names {
 		want, wantIs := m.look(sub, n)
 		got, is := s.Look(sub, n)
-		if is != wantIs || is == Present && !got.Same(want) || is == Unresolvable && m.said[n] != "cannot" {
+		if is != wantIs || is == Present && !got.Same(want) || is == Unresolvable && fmt.Sprint(got.Word()) != m.said[n] {
 			t.Fatalf("gen %d: Look(%q) is %v %d, want %v %d", s.Gen, n, got, is, want, wantIs)
 		}
 		if is == Present {
@@ -232,7 +232,7 @@ func (m *handleModel) check(t *rapid.T, s *Snapshot, names []string, sub *Subscr
 		if got := part.Answers(n); got != (has || m.leads(n)) {
 			t.Fatalf("gen %d: %q is answered: %v", s.Gen, n, got)
 		}
-		if got := !part.Known(n); got != (!has && !m.leads(n) && m.said[n] == "") {
+		if got := part.Owed(n); got != (!has && !m.leads(n) && m.said[n] == "") {
 			t.Fatalf("gen %d: an answer to %q is owed: %v", s.Gen, n, got)
 		}
 		if got := part.Asked(n, sub.Names); got != (sub.Names.Has(n) || m.named[n].handled(sub.Names)) {
@@ -259,7 +259,7 @@ func (m *handleModel) changes(t *rapid.T, from, to *Snapshot, is *handleModel, n
 		if was != Present && now != Present && !sub.Names.Has(n) {
 			continue
 		}
-		differ := was != now || now == Present && !a.Same(b)
+		differ := was != now || now == Present && !a.Same(b) || now == Unresolvable && m.said[n] != is.said[n]
 		if differ && !slices.Contains(got, n) {
 			t.Fatalf("Changes from %d to %d leaves out %q: %v %d, then %v %d", from.Gen, to.Gen, n, a, was, b, now)
 		}

@@ -44,11 +44,20 @@ func (p Part) Error(name string) *ResourceError {
 	return *e.errs.of(p.wild)
 }
 
+// Owed reports whether the origin has yet to answer for a name that is asked
+// for: the part says nothing of it, or what it says was to be asked again (P18).
+func (p Part) Owed(name string) bool {
+	if r := p.of(p.snap.get(name)); r.Unresolved() && r.more.unresolved.again {
+		return true
+	}
+	return !p.Known(name)
+}
+
 // Silent reports whether no word of the origin stands for name: it never spoke of
-// it, or what it said has lapsed (P62, P63).
+// it, or of what it was asked since, or what it said has lapsed (P62, P63).
 func (p Part) Silent(name string) bool {
 	r := p.of(p.snap.get(name))
-	return hasLapsed(r) || !p.Known(name)
+	return hasLapsed(r) || p.Owed(name)
 }
 
 // Errors calls yield for each error of the part, in order of names.

@@ -129,6 +129,8 @@ type Snapshot struct {
 	// uncached is how many parts are not to be kept (P63), of names and of the
 	// wildcard.
 	uncached [2]int
+	// unresolved is how many aliases the origin could not resolve (P18).
+	unresolved int
 	// log is the tail of the lineage's log; the array is shared with newer
 	// snapshots, which only append behind what this one sees.
 	log []change

@@ -61,6 +61,9 @@ type TypeInterest struct {
 	Type     TypeURL
 	Wildcard bool
 	Names    *NameSet
+	// Again are those of Names to be asked for once more, though nothing else
+	// changed: clients ask again for what the origin could not resolve (P18).
+	Again []string
 }
 
 // Of returns what is wanted of typ.
