@@ -218,7 +218,7 @@ func (r *relay) run(ctx, hurry context.Context) error {
 	kctx, keepNoMore := context.WithCancel(gctx)
 	defer keepNoMore()
 	if r.store != nil {
-		g.Go(func() error { return r.store.Run(kctx, hurry) })
+		g.Go(func() error { return r.store.Run(kctx, hurry, r.registry.Generations) })
 	}
 	g.Go(func() error { return r.registry.Run(gctx) })
 	g.Go(func() error { return r.fanout.Run(gctx) })

@@ -12,9 +12,9 @@
 // both by its wildcard and by names, and closes a stream that carries nothing (P50).
 //
 // A key lives from its first client on. What nobody wants any more stays for
-// Options.Linger, and is then dropped from the interest and forgotten in one
-// step (P52, P65). A key without members keeps its interest as it was, for
-// Options.IdleTTL, and for a while after the first has come back.
+// Options.Linger, and is then dropped from the interest and forgotten in one step (P52,
+// P65). Nothing goes while the key has no members or no stream is open. A key without
+// members is dropped after Options.IdleTTL.
 //
 // # Concurrency
 //

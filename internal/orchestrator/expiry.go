@@ -37,19 +37,21 @@ func (g *Group) let(v *view, now time.Time) {
 	}
 }
 
-// shed lets go of what is not to be cached and nobody asks for any more (P63):
-// it does not linger, be it that all members have left. Names go from the
-// interest with it, so that who asks for them again is answered by the origin.
-// A wildcard stays, since it brought other things as well, and is asked for anew
-// once somebody wants it.
+// shed lets go of what is not to be cached and nobody asks for any more (P63). It does
+// not linger, also if all members have left. Its names go from the interest with it, so
+// that the origin answers a client that asks for them again. So does the wildcard, with
+// all that it brought.
 func (g *Group) shed(now time.Time) {
 	for _, v := range g.views {
 		snap := v.held.Load()
 		if n := snap.Part(true).Uncacheable(); n > 0 && v.wildcard && !v.index.wildcard() {
 			v.meters.Dropped[telemetry.Unwanted].Add(n)
-			v.builder.Apply(xds.Update{Wildcard: true, Ended: true})
-			v.reask = true
-			g.let(v, now)
+			g.interest.stay(v, partName{wildcard: true})
+			if v.forget(nil, true, g.gen+1) {
+				g.stale(now)
+				g.urgent = true
+			}
+			g.changed = true
 		}
 		if snap.Part(false).Uncacheable() == 0 {
 			continue
@@ -68,44 +70,14 @@ func (g *Group) shed(now time.Time) {
 		slices.Sort(names)
 		names = slices.Compact(names)
 		v.meters.Dropped[telemetry.Unwanted].Add(n)
-		g.interest.cut(v, names)
+		for _, name := range names {
+			g.interest.stay(v, partName{name: name})
+		}
 		if v.forget(names, false, g.gen+1) {
 			g.stale(now)
 			g.urgent = true
 		}
 		g.changed = true
-	}
-}
-
-// reask has the origin asked anew for wildcards of which something was let go
-// because nobody wanted them, and that are wanted again: the stream is told to
-// end each, and then to ask for it.
-func (g *Group) reask() {
-	for _, v := range g.views {
-		if !v.reask || !v.index.wildcard() {
-			v.reask = v.reask && v.wildcard
-			continue
-		}
-		v.reask = false
-		for _, l := range g.lines() {
-			if !l.sent.Of(v.typ.URL).Wildcard {
-				continue
-			}
-			l.sent = &xds.Interest{Types: slices.DeleteFunc(slices.Clone(l.sent.Types), func(t xds.TypeInterest) bool {
-				return t.Type == v.typ.URL
-			})}
-			l.stream.SetInterest(l.sent)
-		}
-	}
-}
-
-// cut ends the lingering of names.
-func (i *interest) cut(v *view, names []string) {
-	for _, name := range names {
-		if e, lingers := v.lingering[name]; lingers {
-			i.stay(e)
-			delete(v.lingering, name)
-		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/store"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/upstream"
@@ -73,7 +74,7 @@ type Group struct {
 	refusing bool             // that clients are refused was logged, and is still so
 	unjudged []*member        // that asked for something since the last judge
 
-	stored     map[xds.TypeURL]*recollection // what may still be served of it
+	stored     map[xds.TypeURL]*store.Stored // what may still be served of it
 	serving    bool                          // what is stored is served
 	recallDue  bool                          // something may have been asked for since the last recall
 	recallTold bool                          // that it is served was logged
@@ -126,10 +127,7 @@ func (g *Group) run(ctx context.Context) {
 	defer g.meters.Release()
 	g.ctx = ctx
 	if g.opts.Store != nil {
-		g.stored = make(map[xds.TypeURL]*recollection)
-		for typ, s := range g.opts.Store.Load(ctx, g.key) { // before the first stream, which lists it (P66)
-			g.stored[typ] = &recollection{Snapshot: s.Snapshot, Until: s.Until}
-		}
+		g.stored = g.opts.Store.Load(ctx, g.key) // before the first stream, which lists it (P66)
 	}
 	g.start(g.home())
 	g.loop(ctx)
@@ -139,7 +137,6 @@ func (g *Group) run(ctx context.Context) {
 	g.traced.over()
 	g.opts.Metrics.Stale.Add(-g.staleTypes)
 	for _, v := range g.views {
-		v.keeper.release()
 		v.close()
 	}
 	g.nacks.close()
@@ -204,7 +201,6 @@ func (g *Group) step(now time.Time) (over bool) {
 	g.complete(now)
 	g.dropStored(now)
 	g.place()
-	g.reask()
 	g.recall(now) // before what is asked for with it
 	g.ask()
 	g.observe(now)
@@ -244,8 +240,7 @@ func (g *Group) ask() {
 func (g *Group) apply(u update) {
 	changed, first := false, false
 	defer func() { u.applied <- changed }()
-	spoken := !u.Ended
-	if spoken {
+	if !u.Ended {
 		u.from.spoken.Store(true)
 	}
 	began := u.trace.Now()
@@ -259,9 +254,6 @@ func (g *Group) apply(u update) {
 		g.traced.applied(u.trace, began)
 		// Somebody may be waiting for a first answer, and for nothing else.
 		g.urgent = g.urgent || first
-	}
-	if spoken {
-		g.answered(u.Type, time.Now())
 	}
 }
 
@@ -307,7 +299,7 @@ func (g *Group) wait(now time.Time) time.Duration {
 			next = t
 		}
 	}
-	before(g.interest.next())
+	before(g.interest.next(g.settings().Linger))
 	before(g.nextExpiry())
 	if g.unpublished {
 		before(g.publishAt)

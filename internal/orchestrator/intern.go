@@ -35,5 +35,3 @@ func (t *interned) get(sub *xds.Subscription) *xds.Subscription {
 	}
 	return have
 }
-
-func (t *interned) len() int { return t.subs.Len() }

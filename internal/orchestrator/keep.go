@@ -2,6 +2,9 @@ package orchestrator
 
 import (
 	"context"
+	"iter"
+	"maps"
+	"slices"
 	"sync/atomic"
 
 	"xdsrelay/internal/store"
@@ -14,9 +17,7 @@ type Store interface {
 	// a few seconds.
 	Load(ctx context.Context, key xds.Key) map[xds.TypeURL]*store.Stored
 	// Put says that a client acknowledged a generation; it never blocks.
-	Put(key xds.Key, typ xds.TypeURL, s *xds.Snapshot, src store.Source)
-	// Release: src is not called any more once it has returned.
-	Release(key xds.Key, typ xds.TypeURL, src store.Source)
+	Put(key xds.Key, typ xds.TypeURL, s *xds.Snapshot)
 }
 
 // keeper stores the newest generation of a view that any client acknowledged (P66). It
@@ -52,7 +53,7 @@ func (k *keeper) acked(s *xds.Snapshot) {
 			return
 		}
 		if k.newest.CompareAndSwap(was, s) {
-			k.group.opts.Store.Put(k.group.key, k.view.typ.URL, s, k)
+			k.group.opts.Store.Put(k.group.key, k.view.typ.URL, s)
 			return
 		}
 	}
@@ -68,12 +69,21 @@ func (k *keeper) completed() {
 	}
 }
 
-// Confirmed implements store.Source.
-func (k *keeper) Confirmed() bool { return k.group.spoken() }
-
-// release ends the keeping; what is on disk stays.
-func (k *keeper) release() {
-	if k != nil {
-		k.group.opts.Store.Release(k.group.key, k.view.typ.URL, k)
+// Generations yields what belongs into the store, as store.Run asks for it.
+func (r *Registry) Generations() iter.Seq[store.Generation] {
+	r.mu.Lock()
+	groups := slices.Collect(maps.Values(r.groups))
+	r.mu.Unlock()
+	return func(yield func(store.Generation) bool) {
+		for _, g := range groups {
+			for _, v := range *g.types.Load() {
+				if v.keeper == nil {
+					continue
+				}
+				if s := v.keeper.newest.Load(); s != nil && !yield(store.Generation{Key: g.key, Type: v.typ.URL, Snapshot: s, Confirmed: g.spoken()}) {
+					return
+				}
+			}
+		}
 	}
 }

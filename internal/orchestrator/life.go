@@ -44,7 +44,7 @@ func (g *Group) read(l mail) {
 				"key %s: %s: more than downstream.limits.names_per_key allows (%d)", g.key, m.typ, limit))
 			return
 		}
-		g.interest.thaw(g.views)
+		g.interest.frozen = false
 	}
 	if len(l.again) > 0 && m.view.askAgain(slices.Sorted(maps.Keys(l.again)), g.gen+1) {
 		g.stale(time.Now())
@@ -81,17 +81,17 @@ func (g *Group) in(m *member) {
 	v.members++
 }
 
-// makeRoom lets go of a type that merely waits for a stream, for one that is wanted. It
-// reports false if there is none. What is on disk of it stays: it is not forgotten.
+// makeRoom lets go of a type that nobody wants any more, for one that is wanted. It
+// reports false if there is none. What is on disk of it stays.
 func (g *Group) makeRoom() bool {
-	v := g.interest.waits()
-	if v == nil {
+	i := slices.IndexFunc(g.views, func(v *view) bool { return v.members == 0 })
+	if i < 0 {
 		return false
 	}
-	g.interest.drop(v)
+	g.interest.drop(g.views[i])
 	g.stale(time.Now())
-	g.letGo([]*view{v})
-	g.setViews(slices.DeleteFunc(slices.Clone(g.views), func(o *view) bool { return o == v }))
+	g.views[i].close()
+	g.setViews(slices.Delete(slices.Clone(g.views), i, i+1))
 	return true
 }
 
@@ -117,14 +117,6 @@ func (g *Group) end(m *member, r *fanout.Refusal) {
 	m.waker.End(r)
 }
 
-// letGo ends the keeping of types that the group has nothing to do with any more.
-func (g *Group) letGo(views []*view) {
-	for _, v := range views {
-		v.close()
-		v.keeper.release()
-	}
-}
-
 func (g *Group) setViews(views []*view) {
 	g.views = views
 	g.types.Store(&views)
@@ -135,7 +127,7 @@ func (g *Group) settle(now time.Time) {
 	if len(g.members) == 0 {
 		// The last one left just now, or left before it was seen.
 		g.idleSince, g.idleFrom = now, time.Time{}
-		g.interest.freeze(g.views)
+		g.interest.frozen = true
 		for _, v := range g.views {
 			if s := v.held.Load(); s != nil {
 				s.Release() // who comes next may be long in coming
@@ -144,21 +136,14 @@ func (g *Group) settle(now time.Time) {
 		return
 	}
 	g.idleSince = time.Time{}
-	g.interest.update(g.views, now, g.settings().Linger)
 }
 
 // expire forgets what has lingered long enough, and the types that nobody has
 // anything to do with any more.
 func (g *Group) expire(now time.Time) {
-	open := !g.reached.Load() || g.connected()
-	switch {
-	case open:
-		g.interest.back(now, g.settings().Linger)
-	case g.interest.open:
-		g.interest.lost(now)
-	}
-	g.interest.open = open
-	for v, gone := range g.interest.expire(g.views, now, g.settings().Limits.NamesPerKey, open) {
+	g.interest.update(g.views, now)
+	g.interest.run(!g.interest.frozen && (!g.reached.Load() || g.connected()), now)
+	for v, gone := range g.interest.expire(g.views, now, g.settings()) {
 		g.changed = true
 		if v.forget(gone.names, gone.wildcard, g.gen+1) {
 			g.stale(now)
@@ -168,24 +153,24 @@ func (g *Group) expire(now time.Time) {
 	if g.interest.frozen || !slices.ContainsFunc(g.views, unused) {
 		return
 	}
-	if slices.ContainsFunc(g.views, func(v *view) bool { return unused(v) && v.held.Load() != nil }) {
-		g.stale(now)
+	for _, v := range g.views {
+		if unused(v) {
+			v.close()
+			if v.held.Load() != nil {
+				g.stale(now)
+			}
+		}
 	}
-	g.letGo(slices.DeleteFunc(slices.Clone(g.views), func(v *view) bool { return !unused(v) }))
 	g.setViews(slices.DeleteFunc(slices.Clone(g.views), unused))
 }
 
-// holds reports whether there is anything to serve: a resource, or the origin's
-// word that there is none. What nobody has wanted for long, and is kept since no origin
-// can be reached, keeps nobody here who wants something else.
+// holds reports whether there is anything to serve: a resource, or the origin's word that
+// there is none.
 func (g *Group) holds() bool {
-	return slices.ContainsFunc(g.views, func(v *view) bool { return v.any() && g.interest.holds(v) })
-}
-
-// any reports whether anything of a view is held.
-func (v *view) any() bool {
-	s := v.held.Load()
-	return s.Len() > 0 || s.Stated() > 0 || s.Failed() > 0 || answered(s)
+	return slices.ContainsFunc(g.views, func(v *view) bool {
+		s := v.held.Load()
+		return s.Len() > 0 || s.Stated() > 0 || s.Failed() > 0 || answered(s)
+	})
 }
 
 // wants reports whether the group asks for anything.

@@ -94,40 +94,20 @@ func (v *view) lacking(stored *xds.Snapshot) (out []xds.Update) {
 	return out
 }
 
-// carry is for how long what is stored of a type stays available once an origin has
-// answered the type: clients come back one by one, and ask for one name after the other.
-const carry = 10 * time.Minute
-
-// answered notes that an origin has answered a type.
-func (g *Group) answered(typ xds.TypeURL, now time.Time) {
-	s := g.stored[typ]
-	if s == nil || s.answered {
-		return
-	}
-	s.answered = true
-	if end := now.Add(carry); s.Until.IsZero() || end.Before(s.Until) {
-		s.Until = end
-	}
-}
-
-// dropStored forgets what was stored and is not to be served any more.
+// dropStored forgets what was stored and is not to be served any more: it is older than
+// store.max_age, or a client acknowledged what took its place on disk.
 func (g *Group) dropStored(now time.Time) {
 	for typ, s := range g.stored {
-		if s.Until.IsZero() || now.Before(s.Until) {
+		v := find(g.views, typ)
+		old := !s.Until.IsZero() && !now.Before(s.Until)
+		if !old && (v == nil || v.keeper.newest.Load() == nil) {
 			continue
 		}
 		delete(g.stored, typ)
-		if v := find(g.views, typ); v != nil {
+		if v != nil {
 			v.stored.Store(nil)
 		}
 	}
-}
-
-// recollection is what was stored of a type when the key came into use.
-type recollection struct {
-	*xds.Snapshot
-	Until    time.Time // it is served; zero: for as long as the key lives
-	answered bool      // an origin has answered the type
 }
 
 // countStale follows how many types are served from the store, and tells when none is any

@@ -40,8 +40,8 @@ func lifeOf(t *testing.T, dir string, m *telemetry.Metrics, f func(w *world), ed
 			t.Fatal(err)
 		}
 		o.Store = s
-		stop := xdstest.Run(t, func(ctx context.Context) error { return s.Run(ctx, context.Background()) })
 		w := newWorld(t, o)
+		stop := xdstest.Run(t, func(ctx context.Context) error { return s.Run(ctx, context.Background(), w.reg.Generations) })
 		w.run()
 		defer w.stop()
 		defer stop()
@@ -339,8 +339,7 @@ func TestP66_DamagedIsNotServed(t *testing.T) {
 // hungStore is one whose disk hangs for 5 s.
 type hungStore struct{}
 
-func (hungStore) Put(xds.Key, xds.TypeURL, *xds.Snapshot, store.Source) {}
-func (hungStore) Release(xds.Key, xds.TypeURL, store.Source)            {}
+func (hungStore) Put(xds.Key, xds.TypeURL, *xds.Snapshot) {}
 func (hungStore) Load(context.Context, xds.Key) map[xds.TypeURL]*store.Stored {
 	time.Sleep(5 * time.Second) // of a bubble
 	return nil

@@ -181,70 +181,59 @@ func TestP52_IdleKeyStaysWhileItsOriginIsAway(t *testing.T) {
 	})
 }
 
-// What an idle key holds stays until a client that came has said what it wants,
-// and for a while after, however short linger is: it asks for one type after the
-// other. So also if it leaves soon and another comes.
+// What an idle key holds stays until a client that came has said what it wants, and
+// while the origin is away.
 func TestP53_JoiningAnIdleKeyForgetsNothing(t *testing.T) {
-	bubble(t, func(o *Options) { o.Linger = time.Millisecond }, func(w *world) {
+	bubble(t, nil, func(w *world) {
 		a, every := w.join("web", eds).want("x", "y", "z"), w.join("web", cds).want("*")
 		f := w.feed("web")
-		f.sink.Status(upstream.Status{Connected: true})
+		f.reached()
 		f.update(t, eds, false, "x=1", "y=1", "z=1")
 		f.update(t, cds, true, "c=1")
 		a.leave()
 		every.leave()
-		f.sink.Status(upstream.Status{Failed: true}) // away
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 
 		b := w.join("web", eds)
 		w.join("web", eds).leave() // one that never asks
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		equal(t, "asked before the client asks", f.asks(eds), "x y z")
 		b.want("x")
 		equal(t, "x", b.sees(subscription("x"), "x"), "1")
-		if r := b.refusal(); r != nil {
-			t.Errorf("refused: %v", r)
-		}
+		f.failed()
 		b.leave()
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		b = w.join("web", eds).want("x")
-		time.Sleep(revive - time.Second)
+		pass(time.Minute)
 		c := w.join("web", cds).want("*")
 		b.want("x", "y")
 		equal(t, "another type", c.sees(subscription("*"), "c"), "1")
 		equal(t, "another name", b.sees(subscription("x", "y"), "y"), "1")
 		f.reached()
 		b.want("x")
-		time.Sleep(time.Millisecond)
-		synctest.Wait()
-		equal(t, "given up since, so it goes after linger", f.asks(eds), "x z")
-		time.Sleep(time.Second)
-		synctest.Wait()
-		equal(t, "asked of EDS after a while", f.asks(eds), "x")
-		equal(t, "asked of CDS after a while", f.asks(cds), "*")
-		c.want()
-		time.Sleep(time.Millisecond)
-		synctest.Wait()
-		equal(t, "given up", f.asks(cds), "")
+		pass(9 * time.Second)
+		equal(t, "asked for within linger", f.asks(eds), "x y z")
+		pass(time.Second)
+		equal(t, "asked for after linger", f.asks(eds)+f.asks(cds), "x*")
 	})
 }
 
 // What a key kept while it was idle takes no room from what is wanted.
 func TestLimitNamesPerKeyOfARevivedKey(t *testing.T) {
-	bubble(t, func(o *Options) { o.Linger, o.Limits.NamesPerKey = 0, 3 }, func(w *world) {
+	bubble(t, func(o *Options) { o.Linger, o.Limits.NamesPerKey = time.Second, 3 }, func(w *world) {
 		a := w.join("web", eds).want("a", "b", "c")
-		w.feed("web").sink.Status(upstream.Status{Connected: true})
+		f := w.feed("web")
+		f.reached()
 		a.woken()
 		a.leave()
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		d := w.join("web", eds).want("c", "d")
 		if r := d.refusal(); r != nil {
 			t.Fatalf("refused: %v", r)
 		}
-		equal(t, "asked", len(strings.Fields(w.feed("web").asks(eds))), 3)
-		time.Sleep(revive)
-		synctest.Wait()
-		equal(t, "asked after a while", w.feed("web").asks(eds), "c d")
+		equal(t, "asked", len(strings.Fields(f.asks(eds))), 3)
+		pass(time.Second)
+		equal(t, "asked after a while", f.asks(eds), "c d")
 	})
 }
 

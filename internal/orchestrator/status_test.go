@@ -254,7 +254,7 @@ func TestInterning(t *testing.T) {
 	for i := range 1000 {
 		table.get(subscription(fmt.Sprint(i))) // and nobody keeps it
 	}
-	for table.len() > 2 { // a's, and the one that collided
+	for table.subs.Len() > 2 { // a's, and the one that collided
 		runtime.GC()
 		runtime.Gosched()
 	}

@@ -50,13 +50,10 @@ type view struct {
 	// names was last brought up to date; some may be there twice.
 	touched []string
 
-	// lingering are the names of names that nobody wants, with their place in
-	// one of the group's lists; wildLingers is that of the wildcard.
-	lingering   map[string]*list.Element
-	removals    removals
-	completion  completion
-	reask       bool // the wildcard is to be asked for anew once it is wanted (P63)
-	wildLingers *list.Element
+	// lingering is what of that nobody wants, with its place in the group's list.
+	lingering  map[partName]*list.Element
+	removals   removals
+	completion completion
 }
 
 func newView(t xds.Type, meters *telemetry.Type, past *past) *view {
@@ -64,7 +61,7 @@ func newView(t xds.Type, meters *telemetry.Type, past *past) *view {
 		typ: t, meters: meters,
 		recent: recentVersions{over: &past.versions}, history: past.histories.New(t),
 		builder: xds.NewBuilder(t), index: newIndex(),
-		lingering: make(map[string]*list.Element),
+		lingering: make(map[partName]*list.Element),
 	}
 }
 
@@ -192,15 +189,4 @@ func (v *view) wake(t *track, prev, next *xds.Snapshot) (woken int) {
 	v.index.affected(prev, next, v.round, wake)
 	v.index.renewed(prev, next, v.round, wake)
 	return woken
-}
-
-// lingerer is something that is still asked for though nobody wants it.
-type lingerer struct {
-	view     *view
-	name     string
-	wildcard bool
-	in       *list.List // where it waits
-	until    time.Time
-	back     bool          // it waited for a stream before
-	left     time.Duration // for how long, from when there is one again; if back
 }

@@ -1,15 +1,11 @@
 package store
 
 import (
-	"errors"
 	"path/filepath"
 	"time"
 
 	"xdsrelay/internal/telemetry"
 )
-
-// errHurry: Run must end, and does not wait for the disk any more.
-var errHurry = errors.New("the relay ends")
 
 // disk runs an operation, which calls step whenever it made progress. If there is no
 // progress for 5 s it returns ErrHangs; the operation goes on by itself.
@@ -33,13 +29,10 @@ func (s *Store) disk(op, path string, do func(step func()) error) error {
 		s.mu.Unlock()
 		done <- err
 	}()
-	why := ErrHangs
 	select {
 	case err := <-done:
 		return err
 	case <-timer.C:
-	case <-s.hurry:
-		why = errHurry
 	}
 	s.mu.Lock()
 	if left = !over; left {
@@ -49,17 +42,15 @@ func (s *Store) disk(op, path string, do func(step func()) error) error {
 	if !left {
 		return <-done
 	}
-	return why
+	return ErrHangs
 }
 
 // turnOff switches the store off.
 func (s *Store) turnOff(err error) {
-	if errors.Is(err, errHurry) {
-		return
-	}
 	s.mu.Lock()
 	first := s.off == nil
 	s.off = err
+	s.clearQueue() // Run puts all anew once the store is on
 	s.stats.Failed++
 	s.stats.LastError, s.stats.LastErrorAt = err.Error(), time.Now()
 	s.mu.Unlock()
@@ -102,14 +93,6 @@ func (s *Store) open() error {
 	was := s.off
 	s.dir, s.off = d, nil
 	s.wrong = d.foreign
-	for _, of := range s.items {
-		for _, it := range of {
-			if f := d.files[it.slot.name()]; f == nil && it.source != nil {
-				it.written = nil
-				s.enqueue(it) // the directory may be another one
-			}
-		}
-	}
 	s.showFiles()
 	s.mu.Unlock()
 	s.o.Metrics.Off.Set(0)
@@ -132,10 +115,7 @@ func (s *Store) Close() error {
 	if d == nil || hung > 0 { // what hangs may still write: the lock ends with the process
 		return nil
 	}
-	if err := s.disk("close", s.o.Path, func(func()) error { return d.lock.Close() }); !errors.Is(err, errHurry) {
-		return err
-	}
-	return nil
+	return s.disk("close", s.o.Path, func(func()) error { return d.lock.Close() })
 }
 
 // failed notes that something could not be written, and switches the store off.

@@ -20,5 +20,5 @@
 //
 // All methods are safe for concurrent use. Only Run's goroutine changes the directory
 // after Open. Load reads files in its caller's goroutine. The mutex is never held across
-// I/O, a call of a Source or a log line.
+// I/O or a log line.
 package store

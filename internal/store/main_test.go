@@ -2,8 +2,12 @@ package store
 
 import (
 	"context"
+	"iter"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,7 +32,29 @@ type storeFixture struct {
 	log     *xdstest.Log
 	metrics *telemetry.Metrics
 	stop    func() // ends Run, and waits for it
-	hurry   func()
+
+	mu        sync.Mutex
+	all       map[slot]Generation // the newest that was put
+	confirmed bool                // all of it is
+}
+
+func (r *storeFixture) Put(key xds.Key, typ xds.TypeURL, s *xds.Snapshot) {
+	r.mu.Lock()
+	if was, ok := r.all[slot{key, typ}]; !ok || was.Snapshot.Gen < s.Gen {
+		r.all[slot{key, typ}] = Generation{key, typ, s, false}
+	}
+	r.mu.Unlock()
+	r.Store.Put(key, typ, s)
+}
+
+func (r *storeFixture) generations() iter.Seq[Generation] {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := slices.Collect(maps.Values(r.all))
+	for i := range all {
+		all[i].Confirmed = r.confirmed
+	}
+	return slices.Values(all)
 }
 
 func options(t testing.TB, dir string) (Options, *xdstest.Log, *telemetry.Metrics) {
@@ -52,10 +78,8 @@ func opened(t *testing.T, dir string, edit func(*Options)) *storeFixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hurry, now := context.WithCancel(context.Background())
-	t.Cleanup(now)
-	r := &storeFixture{Store: s, t: t, log: log, metrics: m, hurry: now}
-	r.stop = xdstest.Run(t, func(ctx context.Context) error { return s.Run(ctx, hurry) })
+	r := &storeFixture{Store: s, t: t, log: log, metrics: m, all: make(map[slot]Generation)}
+	r.stop = xdstest.Run(t, func(ctx context.Context) error { return s.Run(ctx, context.Background(), r.generations) })
 	synctest.Wait()
 	return r
 }
@@ -64,11 +88,6 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	synctest.Test(t, f)
 }
-
-// source is a Source that confirms if it says so.
-type source struct{ confirmed bool }
-
-func (s *source) Confirmed() bool { return s.confirmed }
 
 // view makes snapshots of one lineage.
 type view struct {

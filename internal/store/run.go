@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"time"
@@ -18,17 +19,14 @@ import (
 const (
 	// touchEvery is how often the modification times of files follow their sources.
 	touchEvery = time.Hour
-	// maxRest bounds the pause after each write. A pause is as long as the write was, so
-	// that writing takes half of a disk and of a core at most.
-	maxRest = time.Second
 	// lastWords is how long Run may write at the end.
 	lastWords = 5 * time.Second
 )
 
 // Run writes what is put until ctx ends, and then what is left, if there is time; hurry
-// ends that as well. It unlocks the directory when it returns.
-func (s *Store) Run(ctx, hurry context.Context) error {
-	defer context.AfterFunc(hurry, func() { close(s.hurry) })()
+// ends that as well. It unlocks the directory when it returns. all yields what belongs into
+// the store: Run confirms its files, and writes all of it when the store was off.
+func (s *Store) Run(ctx, hurry context.Context, all func() iter.Seq[Generation]) error {
 	every := touchEvery
 	if s.o.MaxAge > 0 {
 		every = min(every, s.o.MaxAge/4)
@@ -37,15 +35,15 @@ func (s *Store) Run(ctx, hurry context.Context) error {
 	for ctx.Err() == nil {
 		if s.isOff() {
 			if rest(ctx, retryEvery) {
-				s.tryAgain()
+				s.tryAgain(all())
 			}
 			continue
 		}
 		began := time.Now()
 		s.setAside()
-		wrote := s.writeAll(ctx, func() bool { return ctx.Err() != nil })
+		wrote := s.writeAll(ctx)
 		if !time.Now().Before(touch) {
-			s.touchAll(ctx)
+			s.touchAll(ctx, all())
 			touch = time.Now().Add(every)
 		}
 		// Passes that write begin Interval apart, so no type of a key is written more often.
@@ -80,9 +78,13 @@ func (s *Store) await(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (s *Store) tryAgain() {
+func (s *Store) tryAgain(all iter.Seq[Generation]) {
 	if err := s.open(); err != nil {
 		s.failed(err)
+		return
+	}
+	for g := range all { // the directory may be another one
+		s.Put(g.Key, g.Type, g.Snapshot)
 	}
 }
 
@@ -91,14 +93,12 @@ func (s *Store) finish(hurry context.Context) {
 	s.mu.Lock()
 	s.over = true
 	s.mu.Unlock()
-	end := time.Now().Add(lastWords)
-	if !s.isOff() {
-		s.writeAll(hurry, func() bool { return hurry.Err() != nil || time.Now().After(end) })
-	}
+	ctx, cancel := context.WithTimeout(hurry, lastWords)
+	defer cancel()
+	s.writeAll(ctx)
 	s.mu.Lock()
 	left := len(s.queue)
-	s.queue = nil
-	s.showQueue()
+	s.clearQueue()
 	s.mu.Unlock()
 	if left > 0 {
 		for range left {
@@ -108,76 +108,47 @@ func (s *Store) finish(hurry context.Context) {
 	}
 }
 
-// writeAll writes what is in the queue, until enough returns true or the store is off. It
-// reports whether it used the disk.
-func (s *Store) writeAll(ctx context.Context, enough func() bool) (wrote bool) {
+// writeAll writes what is in the queue, until ctx ends or the store is off. It reports
+// whether there was anything.
+func (s *Store) writeAll(ctx context.Context) bool {
 	s.mu.Lock()
 	n := len(s.queue)
 	s.mu.Unlock()
 	for range n {
-		if enough() || s.isOff() {
+		if ctx.Err() != nil || s.isOff() {
 			break
 		}
-		began := time.Now()
-		if s.writeNext() {
-			wrote = true
-			s.mu.Lock()
-			over := s.over
-			s.mu.Unlock()
-			if !over {
-				rest(ctx, min(time.Since(began), maxRest))
-			}
-		}
+		s.writeNext()
 	}
-	return wrote
+	return n > 0
 }
 
-// writeNext writes the first item of the queue. It reports whether it used the disk.
-func (s *Store) writeNext() bool {
+// clearQueue forgets what is to be written. mu is held.
+func (s *Store) clearQueue() {
+	s.queue = nil
+	clear(s.waiting)
+	s.showQueue()
+}
+
+// writeNext writes the first of the queue.
+func (s *Store) writeNext() {
 	s.mu.Lock()
-	it := s.queue[0]
-	s.queue[0] = nil
+	if len(s.queue) == 0 { // the store was switched off meanwhile
+		s.mu.Unlock()
+		return
+	}
+	at := s.queue[0]
+	snapshot := s.waiting[at].snapshot
 	s.queue = s.queue[1:]
-	newest, since := it.newest, it.since
-	it.since = time.Time{}
-	if it.source == nil && newest != nil {
-		s.released--
-	}
-	unchanged := newest == nil || s.unchanged(it)
+	delete(s.waiting, at)
 	s.showQueue()
 	s.mu.Unlock()
-
-	result, err := telemetry.SameAsWrote, error(nil)
-	if !unchanged {
-		result, err = s.write(it.slot, newest)
-	}
-	s.mu.Lock()
-	switch {
-	case err != nil && it.source != nil && it.since.IsZero():
-		it.since = since
-		s.queue = append(s.queue, it)
-	case err == nil && it.newest != nil:
-		it.written = newest
-	}
-	if it.source == nil && it.newest != nil && it.since.IsZero() {
-		s.drop(it)
-	}
-	s.showQueue()
-	s.mu.Unlock()
-	switch {
-	case err != nil:
+	result, err := s.write(at, snapshot)
+	if err != nil {
 		s.failed(err)
-	case newest != nil:
-		s.o.Metrics.Wrote(result)
+		return
 	}
-	return !unchanged
-}
-
-// unchanged reports whether the file has the newest generation already. mu is held.
-func (s *Store) unchanged(it *item) bool {
-	is, was := it.newest, it.written
-	return was != nil && s.dir != nil && s.dir.files[it.slot.name()] != nil &&
-		is.Alike(was) && is.Answered == was.Answered && is.Given() == was.Given() && is.Origin == was.Origin
+	s.o.Metrics.Wrote(result)
 }
 
 // write replaces the file of a slot.
@@ -347,34 +318,24 @@ func (s *Store) setAside() {
 	}
 }
 
-// touchAll sets the modification times of the files whose sources confirm them.
-func (s *Store) touchAll(ctx context.Context) {
-	type touch struct {
-		file   *file
-		source Source
-	}
-	var all []touch
-	s.mu.Lock()
-	for _, of := range s.items {
-		for _, it := range of {
-			if s.dir == nil || it.source == nil || it.written == nil || !it.since.IsZero() {
-				continue
-			}
-			if f := s.dir.files[it.slot.name()]; f != nil {
-				all = append(all, touch{f, it.source})
-			}
-		}
-	}
-	s.mu.Unlock()
-	for _, t := range all {
+// touchAll sets the modification times of the files that are confirmed.
+func (s *Store) touchAll(ctx context.Context, all iter.Seq[Generation]) {
+	for g := range all {
 		if ctx.Err() != nil {
 			return
 		}
-		if !t.source.Confirmed() {
+		at := slot{g.Key, g.Type}
+		var f *file
+		s.mu.Lock()
+		if _, waits := s.waiting[at]; s.dir != nil && !waits && g.Confirmed {
+			f = s.dir.files[at.name()]
+		}
+		s.mu.Unlock()
+		if f == nil {
 			continue
 		}
 		now := time.Now()
-		path := filepath.Join(s.o.Path, t.file.name)
+		path := filepath.Join(s.o.Path, f.name)
 		err := s.disk("touch", path, func(func()) error { return os.Chtimes(path, time.Time{}, now) })
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // evicted
@@ -384,7 +345,7 @@ func (s *Store) touchAll(ctx context.Context) {
 			return
 		}
 		s.mu.Lock()
-		t.file.confirmed = now
+		f.confirmed = now
 		s.mu.Unlock()
 	}
 }

@@ -36,9 +36,8 @@ type Options struct {
 const (
 	// maxFiles bounds the list of files in memory.
 	maxFiles = 1 << 18
-	// maxReleased bounds the generations that wait to be written of keys that were
-	// dropped meanwhile.
-	maxReleased = 1000
+	// maxWaiting bounds the generations that wait to be written.
+	maxWaiting = 1 << 16
 	// maxLoads is how many keys are read at a time.
 	maxLoads = 4
 	// hangsAfter is how long an operation on the disk may make no progress.
@@ -47,11 +46,14 @@ const (
 	retryEvery = time.Minute
 )
 
-// Source owns what is stored of one key and type. It is comparable.
-type Source interface {
-	// Confirmed reports whether what was stored last is known to be what the origin has
-	// now. It must not block.
-	Confirmed() bool
+// Generation is what belongs into the store: the newest generation of a key's type that
+// any client acknowledged.
+type Generation struct {
+	Key      xds.Key
+	Type     xds.TypeURL
+	Snapshot *xds.Snapshot
+	// Confirmed: it is known to be what the origin has now.
+	Confirmed bool
 }
 
 // Stored is what the store has of one key and type.
@@ -68,28 +70,22 @@ type Store struct {
 	loads chan struct{} // one for each key that is being read
 	// opened holds a directory that was opened and is not in use yet.
 	opened chan *dir
-	hurry  chan struct{} // closed when Run must not wait for the disk any more
 
-	mu       sync.Mutex
-	dir      *dir  // nil: the store is off
-	off      error // why it is off; nil: it is on
-	hung     int   // operations that hang
-	items    map[xds.Key]map[xds.TypeURL]*item
-	queue    []*item // to be written, the oldest change first
-	released int     // items of the queue without a source
-	wrong    []*file // found damaged, to be set aside
-	over     bool    // nothing is taken any more
-	stats    Status
+	mu      sync.Mutex
+	dir     *dir             // nil: the store is off
+	off     error            // why it is off; nil: it is on
+	hung    int              // operations that hang
+	queue   []slot           // to be written, the oldest change first
+	waiting map[slot]waiting // what is in the queue
+	wrong   []*file          // found damaged, to be set aside
+	over    bool             // nothing is taken any more
+	stats   Status
 }
 
-// item is a slot that has a source, or whose newest generation is not written yet.
-type item struct {
-	slot
-	source Source // nil: released
-	newest *xds.Snapshot
-	// written is what is on the disk; nil: something older, or nothing.
-	written *xds.Snapshot
-	since   time.Time // of the oldest change that is not written; zero: all is
+// waiting is a generation that is not written yet.
+type waiting struct {
+	snapshot *xds.Snapshot
+	since    time.Time // of the oldest change
 }
 
 // Open locks the directory and lists its files. If the disk hangs the store is off, and
@@ -97,7 +93,7 @@ type item struct {
 func Open(o Options) (*Store, error) {
 	s := &Store{
 		o: o, wake: make(chan struct{}, 1), loads: make(chan struct{}, maxLoads), opened: make(chan *dir, 1),
-		hurry: make(chan struct{}), items: make(map[xds.Key]map[xds.TypeURL]*item),
+		waiting: make(map[slot]waiting),
 	}
 	s.stats.Path = o.Path
 	if err := s.open(); err != nil && !errors.Is(err, ErrHangs) {
@@ -108,73 +104,30 @@ func Open(o Options) (*Store, error) {
 	return s, nil
 }
 
-// Put says that a client acknowledged a generation, and refuses nothing of it. It
-// replaces what was put before, whatever its source. It never waits.
-func (s *Store) Put(key xds.Key, typ xds.TypeURL, snapshot *xds.Snapshot, source Source) {
+// Put says that a client acknowledged a generation, and refuses nothing of it. It never
+// waits. While the store is off it does nothing.
+func (s *Store) Put(key xds.Key, typ xds.TypeURL, snapshot *xds.Snapshot) {
 	if key.IsZero() || xds.TypeOf(typ).Secret {
 		return // P6
 	}
+	at := slot{key, typ}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	it := s.items[key][typ]
-	if s.over || it != nil && it.newest.Lineage == snapshot.Lineage && it.newest.Gen >= snapshot.Gen {
-		return // another goroutine was faster
-	}
-	if it == nil {
-		it = &item{slot: slot{key, typ}}
-		if s.items[key] == nil {
-			s.items[key] = make(map[xds.TypeURL]*item)
-		}
-		s.items[key][typ] = it
-	}
-	if it.source == nil && !it.since.IsZero() {
-		s.released--
-	}
-	it.newest, it.source = snapshot, source
-	s.enqueue(it)
-}
-
-// enqueue has an item written. mu is held.
-func (s *Store) enqueue(it *item) {
-	if !it.since.IsZero() {
-		return
-	}
-	it.since = time.Now()
-	s.queue = append(s.queue, it)
-	s.showQueue()
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-// Release says that the source is not to be called any more. What it put last is still
-// written, unless too much of the kind waits already.
-func (s *Store) Release(key xds.Key, typ xds.TypeURL, source Source) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	it := s.items[key][typ]
+	w, waits := s.waiting[at]
 	switch {
-	case it == nil || it.source != source:
-		return
-	case it.since.IsZero():
-		s.drop(it)
-	case s.off != nil || s.released >= maxReleased:
+	case s.over || s.off != nil || waits && w.snapshot.Lineage == snapshot.Lineage && w.snapshot.Gen >= snapshot.Gen:
+		return // the last: another goroutine was faster
+	case !waits && len(s.queue) >= maxWaiting:
 		s.o.Metrics.Wrote(telemetry.Unkept)
-		s.drop(it)
-	default:
-		it.source = nil
-		s.released++
+		return
+	case !waits:
+		w.since = time.Now()
+		s.queue = append(s.queue, at)
 	}
-}
-
-// drop forgets an item; the queue may still have it. mu is held.
-func (s *Store) drop(it *item) {
-	it.source, it.newest, it.written = nil, nil, nil
-	delete(s.items[it.key], it.typ)
-	if len(s.items[it.key]) == 0 {
-		delete(s.items, it.key)
-	}
+	w.snapshot = snapshot
+	s.waiting[at] = w
+	s.showQueue()
+	s.stir()
 }
 
 // Load returns what is stored of a key and may be served, by type. It reads the disk; a
@@ -194,9 +147,9 @@ func (s *Store) Load(ctx context.Context, key xds.Key) map[xds.TypeURL]*Stored {
 		}
 	}
 	out := make(map[xds.TypeURL]*Stored)
-	for typ, it := range s.items[key] { // newer than its file
-		if !it.since.IsZero() {
-			out[typ] = s.serve(it.newest, time.Now())
+	for at, w := range s.waiting { // newer than its file
+		if at.key == key {
+			out[at.typ] = s.serve(w.snapshot, time.Now())
 		}
 	}
 	s.mu.Unlock()
@@ -329,7 +282,7 @@ func (s *Store) isOff() bool {
 func (s *Store) showQueue() {
 	var since time.Time
 	if len(s.queue) > 0 {
-		since = s.queue[0].since
+		since = s.waiting[s.queue[0]].since
 	}
 	s.o.Metrics.Unwritten(since)
 }

@@ -21,22 +21,22 @@ func TestP66_TheNewestIsStored(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "new")
 		r := opened(t, dir, func(o *Options) { o.Interval = 5 * time.Second })
-		c, e, src := newView(t, cds), newView(t, eds), &source{}
-		r.Put(web, cds, c.snapshot(true, "a=1", "b=1"), src)
-		r.Put(web, eds, e.snapshot(false, "x=1"), src)
+		c, e := newView(t, cds), newView(t, eds)
+		r.Put(web, cds, c.snapshot(true, "a=1", "b=1"))
+		r.Put(web, eds, e.snapshot(false, "x=1"))
 		pass(time.Second)
 		for i := range 4 {
-			r.Put(web, cds, c.snapshot(true, fmt.Sprint("a=", i+2), "-b"), src)
+			r.Put(web, cds, c.snapshot(true, fmt.Sprint("a=", i+2), "-b"))
 			pass(time.Second / 2)
 		}
 		old := c.now
-		r.Put(web, cds, c.snapshot(false, "n=1"), src)
-		r.Put(web, cds, old, src) // by a goroutine that was slower
+		r.Put(web, cds, c.snapshot(false, "n=1"))
+		r.Put(web, cds, old) // by a goroutine that was slower
 		equal(t, "before it is written", r.holds(web, cds), "*a=5 n=1 *")
 		pass(5 * time.Second)
 		equal(t, "written", r.Status().Written, 3)
 		equal(t, "files", r.Status().Files, 2)
-		r.Put(web, cds, c.snapshot(true, "a=9"), src)
+		r.Put(web, cds, c.snapshot(true, "a=9"))
 		r.stop() // writes what is left
 		info, err := os.Stat(r.path(cds))
 		if err != nil || info.Mode().Perm() != 0o600 {
@@ -60,10 +60,10 @@ func TestP66_NothingLeft(t *testing.T) {
 		dir := t.TempDir()
 		r := opened(t, dir, nil)
 		c, e := newView(t, cds), newView(t, eds)
-		r.Put(web, cds, c.snapshot(true), &source{})
-		r.Put(web, eds, e.snapshot(false, "x=1"), &source{})
+		r.Put(web, cds, c.snapshot(true))
+		r.Put(web, eds, e.snapshot(false, "x=1"))
 		pass(time.Second)
-		r.Put(web, eds, e.snapshot(false, "-x"), &source{})
+		r.Put(web, eds, e.snapshot(false, "-x"))
 		pass(time.Second)
 		r.stop()
 		r = opened(t, dir, nil)
@@ -79,12 +79,12 @@ func TestP6_P62_P63_NotEverythingIsStored(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := opened(t, t.TempDir(), nil)
 		secrets := newView(t, xds.SecretType)
-		r.Put(web, xds.SecretType, secrets.snapshot(false, "s=hidden"), &source{})
+		r.Put(web, xds.SecretType, secrets.snapshot(false, "s=hidden"))
 		c := newView(t, cds)
 		c.snapshot(true, "a=1")
 		c.b.Apply(xds.Update{Type: cds, Origin: "origin", Version: "v7", Wildcard: true, Received: time.Unix(5, 6),
 			Changed: []*xds.Resource{resource(t, cds, "t", "1").Renew(time.Hour, time.Now())}})
-		r.Put(web, cds, c.snapshot(true), &source{})
+		r.Put(web, cds, c.snapshot(true))
 		r.stop()
 		r = opened(t, r.o.Path, nil)
 		defer r.stop()
@@ -93,15 +93,17 @@ func TestP6_P62_P63_NotEverythingIsStored(t *testing.T) {
 	})
 }
 
-// A file is older than max_age unless its source confirmed it since; then it is not read.
+// A file is older than max_age unless it was confirmed since; then it is not read.
 func TestP66_TheModificationTimeIsThatOfTheConfirmation(t *testing.T) {
 	for _, confirmed := range []bool{true, false} {
 		bubble(t, func(t *testing.T) {
 			dir := t.TempDir()
 			aged := func(o *Options) { o.MaxAge = 10 * time.Hour }
 			r := opened(t, dir, aged)
-			src := &source{confirmed}
-			r.Put(web, cds, newView(t, cds).snapshot(true, "a=1"), src)
+			r.mu.Lock()
+			r.confirmed = confirmed
+			r.mu.Unlock()
+			r.Put(web, cds, newView(t, cds).snapshot(true, "a=1"))
 			pass(time.Second)
 			wrote := time.Now()
 			pass(9*time.Hour + time.Minute)
@@ -113,7 +115,6 @@ func TestP66_TheModificationTimeIsThatOfTheConfirmation(t *testing.T) {
 			if confirmed && (age < 7*time.Hour || age > 9*time.Hour) || !confirmed && age > time.Second {
 				t.Errorf("confirmed %v: the file was touched after %v", confirmed, age)
 			}
-			r.Release(web, cds, src)
 			r.stop()
 			pass(2 * time.Hour)
 			r = opened(t, dir, aged)
@@ -191,7 +192,7 @@ func TestP66_DamagedFilesAreSetAside(t *testing.T) {
 		equal(t, "damaged", st.Damaged, 2)
 		equal(t, "set aside", st.SetAside, 2)
 		equal(t, "files", st.Files, 0)
-		r.Put(web, cds, newView(t, cds).snapshot(true, "a=2"), &source{})
+		r.Put(web, cds, newView(t, cds).snapshot(true, "a=2"))
 		pass(time.Second)
 		equal(t, "written anew", r.holds(web, cds), "*a=2 *")
 	})
@@ -204,10 +205,10 @@ func TestP66_MaxBytes(t *testing.T) {
 		r := opened(t, t.TempDir(), func(o *Options) { o.MaxBytes = 4000 })
 		defer r.stop()
 		for i := range 5 {
-			r.Put(xds.NewKey(fmt.Sprint(i)), cds, newView(t, cds).snapshot(true, "a"+body), &source{})
+			r.Put(xds.NewKey(fmt.Sprint(i)), cds, newView(t, cds).snapshot(true, "a"+body))
 			pass(time.Second)
 		}
-		r.Put(web, cds, newView(t, cds).snapshot(true, "a"+strings.Repeat(body, 4)), &source{})
+		r.Put(web, cds, newView(t, cds).snapshot(true, "a"+strings.Repeat(body, 4)))
 		pass(time.Second)
 		st := r.Status()
 		if st.Files != 3 || st.Evicted != 2 || st.Bytes > 4000 || st.Off {
@@ -237,18 +238,18 @@ func TestP66_ADirectoryThatCannotBeWritten(t *testing.T) {
 			}
 		})
 		defer r.stop()
-		c, e, src := newView(t, cds), newView(t, eds), &source{}
-		r.Put(web, eds, e.snapshot(false, "x=1"), src)
+		c, e := newView(t, cds), newView(t, eds)
+		r.Put(web, eds, e.snapshot(false, "x=1"))
 		pass(time.Second)
 		full.Store(true)
-		r.Put(web, cds, c.snapshot(true, "a=1"), src)
+		r.Put(web, cds, c.snapshot(true, "a=1"))
 		pass(time.Second)
 		st := r.Status()
-		if !st.Off || st.LastError != "no space left on device" || st.Waiting != 1 || r.metrics.Store.Off.Value() != 1 {
+		if !st.Off || st.LastError != "no space left on device" || st.Waiting != 0 || r.metrics.Store.Off.Value() != 1 {
 			t.Errorf("%+v", st)
 		}
 		equal(t, "endpoints while it is off", r.holds(web, eds), "")
-		r.Put(web, cds, c.snapshot(true, "a=2"), src)
+		r.Put(web, cds, c.snapshot(true, "a=2"))
 		pass(10 * time.Minute)
 		if n := r.Status().Failed; n < 9 || n > 12 {
 			t.Errorf("%d failures in ten minutes", n)
@@ -281,20 +282,20 @@ func (h *hanging) fault(op, _ string) error {
 	return nil
 }
 
-// A disk that hangs for 5 s switches the store off, and keeps neither a reader nor the end
-// waiting. While the operation hangs no other is begun.
+// A disk that hangs for 5 s switches the store off, and keeps a reader waiting for no longer.
+// While the operation hangs no other is begun.
 func TestP66_ADiskThatHangs(t *testing.T) {
 	for _, op := range []string{"read", "write", "open"} {
 		bubble(t, func(t *testing.T) {
 			dir := t.TempDir()
 			r := opened(t, dir, nil)
-			r.Put(web, eds, newView(t, eds).snapshot(false, "x=1"), &source{})
+			r.Put(web, eds, newView(t, eds).snapshot(false, "x=1"))
 			r.stop()
 			h := &hanging{open: make(chan struct{})}
 			h.op.Store(op)
 			began := time.Now()
 			r = opened(t, dir, func(o *Options) { o.fault = h.fault })
-			r.Put(web, cds, newView(t, cds).snapshot(true, "a=1"), &source{})
+			r.Put(web, cds, newView(t, cds).snapshot(true, "a=1"))
 			equal(t, "read while it hangs", r.holds(web, eds) != "", op == "write")
 			pass(5 * time.Second)
 			if d := time.Since(began); d > 11*time.Second {
@@ -317,21 +318,9 @@ func TestP66_ADiskThatHangs(t *testing.T) {
 			r.stop()
 		})
 	}
-	bubble(t, func(t *testing.T) {
-		h := &hanging{open: make(chan struct{})}
-		r := opened(t, t.TempDir(), func(o *Options) { o.fault = h.fault })
-		h.op.Store("write")
-		r.Put(web, cds, newView(t, cds).snapshot(true, "a=1"), &source{})
-		synctest.Wait()
-		began := time.Now()
-		r.hurry()
-		r.stop()
-		equal(t, "the end took", time.Since(began), 0)
-		close(h.open)
-	})
 }
 
-// Two processes cannot use one directory, and what was released is written and forgotten.
+// Two processes cannot use one directory.
 func TestStoreIsLocked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -340,12 +329,8 @@ func TestStoreIsLocked(t *testing.T) {
 		if _, err := Open(o); err == nil || !strings.Contains(err.Error(), "in use by another relay") {
 			t.Errorf("%v", err)
 		}
-		src := &source{}
-		r.Put(web, cds, newView(t, cds).snapshot(true, "a=1"), src)
-		r.Release(web, cds, &source{confirmed: true}) // of another source: nothing
-		r.Release(web, cds, src)
+		r.Put(web, cds, newView(t, cds).snapshot(true, "a=1"))
 		pass(time.Second)
-		equal(t, "items", len(r.items), 0)
 		equal(t, "clusters", r.holds(web, cds), "*a=1 *")
 		r.stop()
 		s, err := Open(o)

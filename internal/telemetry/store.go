@@ -86,8 +86,7 @@ type Stored uint8
 
 // The results.
 const (
-	Written     Stored = iota
-	SameAsWrote        // it is what the file has
+	Written Stored = iota
 	GoneFromDisk
 	WriteFailed // it is tried again
 	TooBig      // over store.max_bytes by itself
@@ -96,7 +95,7 @@ const (
 )
 
 var storedNames = [stored]string{
-	Written: "written", SameAsWrote: "unchanged", GoneFromDisk: "removed",
+	Written: "written", GoneFromDisk: "removed",
 	WriteFailed: "failed", TooBig: "too_large", Unkept: "given_up",
 }
 

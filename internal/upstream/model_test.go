@@ -17,7 +17,7 @@ import (
 // modelOrigin is a group's stream, and an origin that answers it as it likes. It fails
 // where a request breaks a rule.
 type modelOrigin struct {
-	*rig
+	*protocolFixture
 	rt       *rapid.T
 	typ      xds.TypeURL
 	interest xds.TypeInterest
@@ -297,7 +297,7 @@ func TestP55_P64_P65_Model(t *testing.T) {
 }
 
 func runModel(t *testing.T, rt *rapid.T, typ xds.TypeURL, v xds.Variant) {
-	m := &modelOrigin{rig: newRig(t, v), rt: rt, typ: typ, has: map[string]int{"p": 1, "q": 1}, changes: 1}
+	m := &modelOrigin{protocolFixture: newProtocolFixture(t, v), rt: rt, typ: typ, has: map[string]int{"p": 1, "q": 1}, changes: 1}
 	m.forget()
 	names := []string{"a", "b", "c", "p", "q"} // p and q are never removed
 	name := rapid.SampledFrom(names)

@@ -22,7 +22,6 @@ type Builder struct {
 	lapsedWild     int
 	unresolved     int
 	bytes, retired int64
-	gone           uint64
 	errorBytes     int64
 	sum            Version
 
@@ -267,9 +266,6 @@ func (b *Builder) part(p part, was, is *Resource) {
 		b.retired += was.Size()
 		spent.Add(was.Size())
 	}
-	if there(was) && !there(is) {
-		b.gone++
-	}
 	if n := btoi(hasLapsed(is)) - btoi(hasLapsed(was)); n != 0 {
 		b.lapsed += n
 		if p.wild {
@@ -343,7 +339,7 @@ func (b *Builder) Snapshot(prev *Snapshot, stateGen uint64) (*Snapshot, []string
 		Type: b.typ, Lineage: b.lineage, Gen: b.gen, StateGen: stateGen,
 		Origin: b.origin, Version: b.version, given: b.version, sum: b.sum, Answered: b.answered, Received: b.received,
 		Complete: b.complete, Stale: b.stale(),
-		Bytes: b.bytes, Retired: b.retired, Lost: b.gone,
+		Bytes: b.bytes, Retired: b.retired,
 		wildOrigin: b.wildOrigin, namedOrigin: b.namedOrigin,
 		entries: b.entries.Copy(), count: b.count, stated: b.stated, unresolved: b.unresolved,
 		errors: b.errors, lapsed: b.lapsed, timed: len(b.timers.due), uncached: b.uncachedN,

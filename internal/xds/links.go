@@ -165,7 +165,6 @@ func (b *Builder) relinkPart(name string, was, now []string, wild bool) {
 		}
 		b.noteHandle(h)
 		b.links.Delete(link{h, wild, name})
-		b.gone++ // to who asked by it
 		if !wild {
 			b.unlinked[h] = struct{}{}
 		}

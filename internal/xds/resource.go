@@ -147,8 +147,8 @@ func (r *Raw) Sever() {
 // TTL is that of a resource or a heartbeat; false if there is none.
 func (r *Raw) TTL() (time.Duration, bool) { return r.ttl, r.timed }
 
-// NewResource makes the resource of name with this Any on the wire, as an
-// origin that reads files does. It copies anyWire.
+// NewResource makes the resource of name with this Any on the wire. It copies
+// anyWire. The tests of all packages use it.
 func NewResource(t Type, name string, anyWire []byte) (*Resource, error) {
 	body := protowire.AppendTag(make([]byte, 0, len(anyWire)+8), resourceBody, protowire.BytesType)
 	r := &Raw{body: protowire.AppendBytes(body, anyWire)}

@@ -112,9 +112,6 @@ type Snapshot struct {
 	// Progress is how far its version has come; nil: nobody counts. It is set before
 	// anybody has the snapshot.
 	Progress *VersionProgress
-	// Lost counts what went since the lineage began: where two snapshots have
-	// the same, nothing of the older one is missing in the newer.
-	Lost uint64
 
 	// Of the two parts (P50).
 	wildOrigin, namedOrigin string
