@@ -13,7 +13,7 @@ import (
 // absence is a client of one type that asks for "a", which the origin does not
 // have, and for "p", which it has.
 type absence struct {
-	*world
+	*relayFixture
 	t                    *testing.T
 	upstream, downstream xds.Variant
 	service              string
@@ -29,10 +29,10 @@ func eachAbsence(t *testing.T, f func(a *absence)) {
 					t.Parallel()
 					for _, typ := range []xds.TypeURL{cds, eds} {
 						synctest.Test(t, func(t *testing.T) {
-							w, stop := newWorld(t, t, upstream, 1)
+							w, stop := newRelayFixture(t, t, upstream, 1)
 							defer stop()
 							w.o.whole = true
-							f(&absence{world: w, t: t, upstream: upstream, downstream: downstream, service: service, typ: typ})
+							f(&absence{relayFixture: w, t: t, upstream: upstream, downstream: downstream, service: service, typ: typ})
 						})
 					}
 				})
@@ -71,7 +71,7 @@ func (a *absence) until(at time.Time) {
 func (a *absence) gets(c *client, when string, want ...map[string]int) {
 	a.t.Helper()
 	typ := c.types[a.typ]
-	if _, err := c.take(a.world); err != nil {
+	if _, err := c.take(a.relayFixture); err != nil {
 		a.t.Fatalf("%s: %s: %v", a.typ, when, err)
 	}
 	var got []map[string]int

@@ -452,7 +452,7 @@ func (c *client) empty() bool {
 
 // take holds what has come since against what was sent before, and keeps it to
 // be answered. It reports whether there was anything.
-func (c *client) take(w *world) (bool, error) {
+func (c *client) take(w *relayFixture) (bool, error) {
 	c.mu.Lock()
 	inbox, err := c.inbox, c.err
 	c.inbox = nil

@@ -7,7 +7,7 @@ import (
 )
 
 // judge holds a response against the rules that say what may not be sent.
-func (c *client) judge(w *world, t *clientType, r response) error {
+func (c *client) judge(w *relayFixture, t *clientType, r response) error {
 	for n, content := range r.items {
 		if content != 0 && !t.covers(n) && !t.ever[n] {
 			return fmt.Errorf("P51, P50: %s was never asked for", n)
@@ -64,7 +64,7 @@ func (c *client) judge(w *world, t *clientType, r response) error {
 
 // judgeFull: of a set that holds everything, nothing that is permanent may be
 // left out, and it may not be what was sent before.
-func (c *client) judgeFull(w *world, t *clientType, r response) error {
+func (c *client) judgeFull(w *relayFixture, t *clientType, r response) error {
 	for n, content := range t.told {
 		if _, there := r.items[n]; there || content == 0 || !t.covers(n) {
 			continue
@@ -100,7 +100,7 @@ func (c *client) judgeFull(w *world, t *clientType, r response) error {
 // early reports whether a name that is said to be gone should exist yet. What no
 // client acknowledged goes at once.
 // Who spoke for listeners later may not have done so when it was sent.
-func (c *client) early(w *world, t *clientType, n string) bool {
+func (c *client) early(w *relayFixture, t *clientType, n string) bool {
 	at, accepted := t.accepted[n]
 	return c.points && t.typ != lds && t.cause[n] == 0 && accepted && !w.o.ripe(t.typ, n, at, removalDelay)
 }
@@ -111,7 +111,7 @@ func present(told map[string]int) map[string]int {
 	return out
 }
 
-func (c *client) judgeItem(w *world, t *clientType, r response, n string, content int) error {
+func (c *client) judgeItem(w *relayFixture, t *clientType, r response, n string, content int) error {
 	was, told := t.told[n]
 	caused := t.cause[n] > 0
 	// A client may have given it up while it was on its way.

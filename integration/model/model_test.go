@@ -53,8 +53,8 @@ func inBubble(t *testing.T, f func()) {
 	}
 }
 
-// world is the relay of one case between its origin and its clients.
-type world struct {
+// relayFixture is the relay of one case between its origin and its clients.
+type relayFixture struct {
 	tb      tester
 	rt      *rapid.T // draws the steps; nil where a test says them
 	ctx     context.Context
@@ -82,11 +82,13 @@ var (
 	names     = slices.Concat(fleeting, permanent)
 )
 
-func (w *world) permanent(_ xds.TypeURL, name string) bool { return slices.Contains(permanent, name) }
+func (w *relayFixture) permanent(_ xds.TypeURL, name string) bool {
+	return slices.Contains(permanent, name)
+}
 
 // still reports whether the origin still has what a response of this client
 // held.
-func (w *world) still(t *clientType, items map[string]int) bool {
+func (w *relayFixture) still(t *clientType, items map[string]int) bool {
 	w.o.mu.Lock()
 	defer w.o.mu.Unlock()
 	for n, content := range items {
@@ -98,24 +100,24 @@ func (w *world) still(t *clientType, items map[string]int) bool {
 }
 
 // pick draws a number below n for the driver.
-func (w *world) pick(n int) int { return rapid.IntRange(0, n-1).Draw(w.rt, "pick") }
+func (w *relayFixture) pick(n int) int { return rapid.IntRange(0, n-1).Draw(w.rt, "pick") }
 
 // say has the origin say something. How often it is asked to depends on the
 // relay's jitter, so it has dice of its own: a case that is tried again draws as
 // much as the first time.
-func (w *world) say() bool { return w.o.say(w.dice.IntN) }
+func (w *relayFixture) say() bool { return w.o.say(w.dice.IntN) }
 
-func (w *world) fatal(err error) {
+func (w *relayFixture) fatal(err error) {
 	if err != nil {
 		w.tb.Fatalf("%v", err)
 	}
 }
 
-// newWorld starts an origin, which has the permanent resources, and a relay. stop
+// newRelayFixture starts an origin, which has the permanent resources, and a relay. stop
 // ends them.
-func newWorld(t *testing.T, tb tester, upstream xds.Variant, seed uint64) (w *world, stop func()) {
+func newRelayFixture(t *testing.T, tb tester, upstream xds.Variant, seed uint64) (w *relayFixture, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	w = &world{tb: tb, ctx: ctx, o: startOrigin(), both: types, dice: rand.New(rand.NewPCG(seed, 1))}
+	w = &relayFixture{tb: tb, ctx: ctx, o: startOrigin(), both: types, dice: rand.New(rand.NewPCG(seed, 1))}
 	for _, typ := range types {
 		for _, n := range permanent {
 			w.o.put(typ, n, 1)
@@ -139,13 +141,13 @@ func newWorld(t *testing.T, tb tester, upstream xds.Variant, seed uint64) (w *wo
 	}
 }
 
-func (w *world) dial(ctx context.Context, target string) (net.Conn, error) {
+func (w *relayFixture) dial(ctx context.Context, target string) (net.Conn, error) {
 	return (*w.down.Load())(ctx, target)
 }
 
 // restart ends the relay and starts another one, which knows nothing yet. The clients come
 // back with what they have (P67).
-func (w *world) restart() {
+func (w *relayFixture) restart() {
 	w.restarted = true
 	for _, c := range w.clients {
 		c.setSlow(false)
@@ -160,7 +162,7 @@ func (w *world) restart() {
 }
 
 // join connects a client, which asks for what ask gives it.
-func (w *world) join(v xds.Variant, own xds.TypeURL, ask func(*client)) *client {
+func (w *relayFixture) join(v xds.Variant, own xds.TypeURL, ask func(*client)) *client {
 	cc, err := grpc.NewClient("passthrough:///relay", grpc.WithContextDialer(w.dial), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	w.fatal(err)
 	c := newClient(cc, fmt.Sprint("client-", len(w.clients)), v, w.tb.Logf)
@@ -176,7 +178,7 @@ func (w *world) join(v xds.Variant, own xds.TypeURL, ask func(*client)) *client 
 }
 
 func run(t *testing.T, rt *rapid.T, upstream, downstream xds.Variant) {
-	w, stop := newWorld(t, rt, upstream, rapid.Uint64().Draw(rt, "dice"))
+	w, stop := newRelayFixture(t, rt, upstream, rapid.Uint64().Draw(rt, "dice"))
 	defer stop()
 	w.rt = rt
 	w.o.splits = rapid.Bool().Draw(rt, "splits")
@@ -226,7 +228,7 @@ func run(t *testing.T, rt *rapid.T, upstream, downstream xds.Variant) {
 // take has a client look at what came. Who was sent elsewhere for want of an
 // origin (P53) comes again: also who was served before, if all gave everything
 // up since.
-func (w *world) take(c *client) bool {
+func (w *relayFixture) take(c *client) bool {
 	took, err := c.take(w)
 	if status.Code(err) == codes.Unavailable && (c.empty() || strings.Contains(err.Error(), "nothing is held")) {
 		w.fatal(c.reconnect(w.ctx, false, func() {}))
@@ -237,7 +239,7 @@ func (w *world) take(c *client) bool {
 }
 
 // step is something that the origin or a client does.
-func (w *world) step() {
+func (w *relayFixture) step() {
 	typ := slices.Concat(types, w.both, w.both)[w.pick(len(types)+2*len(w.both))]
 	c := w.clients[w.pick(len(w.clients))]
 	some := rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, 3, rapid.ID[string])
@@ -293,7 +295,7 @@ func (w *world) step() {
 
 // turn has all clients give up the wildcard of a type, or its names. It goes on
 // just as the relay unsubscribes: one of the two streams may close.
-func (w *world) turn(wild bool) {
+func (w *relayFixture) turn(wild bool) {
 	typ := w.both[w.pick(len(w.both))]
 	for _, c := range w.clients {
 		t := c.types[typ]
@@ -321,7 +323,7 @@ func (w *world) turn(wild bool) {
 }
 
 // calm has a client take all that is on its way of a type.
-func (w *world) calm(c *client, t *clientType) {
+func (w *relayFixture) calm(c *client, t *clientType) {
 	c.setSlow(false)
 	synctest.Wait()
 	for w.take(c); c.answer(t, false); w.take(c) {
@@ -331,7 +333,7 @@ func (w *world) calm(c *client, t *clientType) {
 
 // pass lets time go by. The origin answers within a second: what stays
 // unanswered for longer is taken for absent (P57).
-func (w *world) pass(d time.Duration) {
+func (w *relayFixture) pass(d time.Duration) {
 	for ; d > 0; d -= time.Second {
 		w.flush()
 		time.Sleep(time.Second)
@@ -339,7 +341,7 @@ func (w *world) pass(d time.Duration) {
 }
 
 // flush has the origin say all that it has to say.
-func (w *world) flush() (said bool) {
+func (w *relayFixture) flush() (said bool) {
 	synctest.Wait()
 	for w.say() {
 		said = true

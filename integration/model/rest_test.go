@@ -13,7 +13,7 @@ import (
 )
 
 // rest lets everyone say and take all that there is.
-func (w *world) rest() {
+func (w *relayFixture) rest() {
 	for quiet, rounds := 0, 0; quiet < 5; rounds++ {
 		if rounds > 200 {
 			w.tb.Fatalf("the relay does not come to rest")
@@ -40,7 +40,7 @@ func (w *world) rest() {
 // finish brings everything to rest and holds the clients against the origin:
 // first as it came, but for what was refused, then once everything has changed,
 // which lets go what was refused (P15), and once something has gone.
-func (w *world) finish() {
+func (w *relayFixture) finish() {
 	for _, c := range w.clients {
 		c.setSlow(false)
 	}
@@ -65,7 +65,7 @@ func (w *world) finish() {
 
 // change changes everything twice, the second time while the first is
 // unanswered: then the ACKs alone bring the rest, and no time has to pass (P19).
-func (w *world) change() {
+func (w *relayFixture) change() {
 	for content := range 2 {
 		for _, typ := range types {
 			for _, n := range names {
@@ -91,7 +91,7 @@ func (w *world) change() {
 
 // compare holds what the clients have against what the origin has of what they
 // asked for.
-func (w *world) compare(when string) {
+func (w *relayFixture) compare(when string) {
 	for _, c := range w.clients {
 		for _, typ := range types {
 			if err := w.differs(c, c.types[typ]); err != nil {
@@ -104,7 +104,7 @@ func (w *world) compare(when string) {
 
 // differs says in what a client differs from what it should hold, but for what
 // it refused and is as it was then (P15).
-func (w *world) differs(c *client, t *clientType) error {
+func (w *relayFixture) differs(c *client, t *clientType) error {
 	if t.wild && !t.heard {
 		return errors.New("P11: the wildcard was never answered")
 	}
@@ -141,7 +141,7 @@ func (w *world) differs(c *client, t *clientType) error {
 
 // moved reports whether anything of what a client refused is surely known to
 // have changed.
-func (w *world) moved(c *client, t *clientType, refused map[string]int) bool {
+func (w *relayFixture) moved(c *client, t *clientType, refused map[string]int) bool {
 	return slices.ContainsFunc(names, func(n string) bool {
 		was, in := refused[n]
 		has, there := w.o.has[t.typ][n]
@@ -151,6 +151,6 @@ func (w *world) moved(c *client, t *clientType, refused map[string]int) bool {
 
 // silent: what is gone may remain where a SotW of other than full-state types
 // has no way to say so (P60).
-func (w *world) silent(c *client, t *clientType) bool {
+func (w *relayFixture) silent(c *client, t *clientType) bool {
 	return !fullState(t.typ) && (w.o.sotwSeen || c.v == xds.SotW && !t.wild)
 }

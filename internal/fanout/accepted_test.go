@@ -8,7 +8,7 @@ import (
 
 // A generation may be stored once a client acknowledged it and refuses nothing of it.
 func TestP66_AcceptedIsWhatAClientAcknowledged(t *testing.T) {
-	each(t, xds.ClusterType, func(w *world) {
+	each(t, xds.ClusterType, func(w *sessionFixture) {
 		accepted := func(want *xds.Snapshot) {
 			t.Helper()
 			if got := w.s.Accepted(); got != want {
@@ -49,14 +49,14 @@ func TestP66_AcceptedIsWhatAClientAcknowledged(t *testing.T) {
 // A client that brings all that there is has nothing to acknowledge: it has the generation
 // (P27).
 func TestP27_P66_WhatAClientBringsIsAccepted(t *testing.T) {
-	w := newWorld(t, xds.RouteType, xds.Delta)
+	w := newSessionFixture(t, xds.RouteType, xds.Delta)
 	w.named("a", "b")
 	w.send(request{names: []string{"a"}, initial: map[string]string{"a": "other"}})
 	w.want("a")
 	if w.s.Accepted() != nil {
 		t.Error("it was sent something, and has not acknowledged it")
 	}
-	w = newWorld(t, xds.ClusterType, xds.Delta)
+	w = newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.wild("a")
 	w.send(request{names: []string{"*"}, initial: map[string]string{"a": w.resource("a").Version.String()}})
 	w.want("(empty)")
@@ -70,8 +70,8 @@ func TestP27_P66_WhatAClientBringsIsAccepted(t *testing.T) {
 // else the type has, and what the origin says of it.
 func TestP66_StoredIsNotForClientsWithState(t *testing.T) {
 	for _, v := range variants {
-		stored := func(state bool) *world {
-			w := newWorld(t, xds.EndpointType, v)
+		stored := func(state bool) *sessionFixture {
+			w := newSessionFixture(t, xds.EndpointType, v)
 			w.builder.Recall(xds.Update{Type: w.typ.URL, Origin: "o", Version: "1", Changed: []*xds.Resource{w.resource("a"), w.resource("b")}})
 			w.cur, _ = w.builder.Snapshot(w.cur, 1)
 			r := request{names: []string{"a", "b", "c"}}
@@ -94,7 +94,7 @@ func TestP66_StoredIsNotForClientsWithState(t *testing.T) {
 		w.want("")
 	}
 	// A full-state response would delete what it does not hold.
-	full := newWorld(t, xds.ClusterType, xds.SotW)
+	full := newSessionFixture(t, xds.ClusterType, xds.SotW)
 	full.builder.Recall(xds.Update{Type: full.typ.URL, Origin: "o", Version: "1", Wildcard: true, Changed: []*xds.Resource{full.resource("a")}})
 	full.cur, _ = full.builder.Snapshot(full.cur, 1)
 	full.send(request{names: []string{"*"}, version: "7"})

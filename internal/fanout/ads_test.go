@@ -28,7 +28,7 @@ import (
 // which stands unless the test passes time. The client answers each response at
 // once, unless it is told to withhold the answers of a type.
 //
-// Specs are as in world: "CDS a b=2 -c". A resource of RDS or LDS leads to the
+// Specs are as in sessionFixture: "CDS a b=2 -c". A resource of RDS or LDS leads to the
 // cluster that its content names: "RDS r=a".
 type ads struct {
 	t       testing.TB
@@ -338,7 +338,7 @@ func (a *ads) check(line string) {
 	}
 }
 
-// adsContent reads what world.resource made.
+// adsContent reads what sessionFixture.resource made.
 func adsContent(url xds.TypeURL, value []byte) (name, content string) {
 	field := map[xds.TypeURL]protowire.Number{xds.ClusterType: 28}[url]
 	if field == 0 {

@@ -10,7 +10,7 @@ import (
 // from there. It is told that the resource is gone, also if the name is another
 // one's alias then.
 func TestP26_AskedForWhenItIsGone(t *testing.T) {
-	w := newWorld(t, xds.VHostType, xds.Delta)
+	w := newSessionFixture(t, xds.VHostType, xds.Delta)
 	w.send(request{names: []string{"n0", "*"}})
 	w.wild("n0", "n2")
 	w.named("n0")
@@ -30,7 +30,7 @@ func TestP26_AskedForWhenItIsGone(t *testing.T) {
 // So is what it had by the wildcard, and asks for by an alias since, when it ends
 // the wildcard before it heard that it is gone from there.
 func TestP26_AskedForByAnAliasWhenItIsGone(t *testing.T) {
-	w := newWorld(t, xds.EndpointType, xds.Delta)
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.send(request{names: []string{"n0", "*"}})
 	w.wild("n0", "n1|a0")
 	w.named("n0")
@@ -47,7 +47,7 @@ func TestP26_AskedForByAnAliasWhenItIsGone(t *testing.T) {
 // A name that is given up and led to something that the client let go of is not
 // taken for what it has when it asks for it again.
 func TestP26_AliasThatMovedBeforeItIsAskedForAgain(t *testing.T) {
-	each(t, xds.EndpointType, func(w *world) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.named("n0", "x|n2")
 		w.sub("n0", "x")
 		w.want("n0 x")
@@ -73,7 +73,7 @@ func TestP26_AliasThatMovedBeforeItIsAskedForAgain(t *testing.T) {
 
 // Nor one by which it is given something again while a response is on its way.
 func TestP26_AliasThatComesBack(t *testing.T) {
-	w := newWorld(t, xds.EndpointType, xds.Delta)
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("n0|n2", "n1")
 	w.sub("n0")
 	w.want("n0")
@@ -93,7 +93,7 @@ func TestP26_AliasThatComesBack(t *testing.T) {
 // What a client brought and asks for once more, before it was answered, is gone
 // though its name is another one's alias.
 func TestP27_BroughtAndAskedForAgain(t *testing.T) {
-	w := newWorld(t, xds.EndpointType, xds.Delta)
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.send(request{names: []string{"n0", "n2"}, initial: map[string]string{"n2": "v"}})
 	w.sub("n2")
 	w.named("n0|n2", "-n2")
@@ -106,7 +106,7 @@ func TestP27_BroughtAndAskedForAgain(t *testing.T) {
 // have, is answered by the set without it. What it has, or what was not there,
 // needs no word.
 func TestP22_GivenUpBesideTheWildcard(t *testing.T) {
-	w := newWorld(t, xds.ClusterType, xds.SotW)
+	w := newSessionFixture(t, xds.ClusterType, xds.SotW)
 	w.send(request{names: []string{"*", "a", "b", "c"}})
 	w.wild("b")
 	w.named("a", "-c", "b")

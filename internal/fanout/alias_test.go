@@ -10,7 +10,7 @@ import (
 // name is another one's alias by now, or was one before.
 func TestP26_AnAliasTakesTheNameOfARemovedResource(t *testing.T) {
 	t.Run("by name", func(t *testing.T) {
-		w := newWorld(t, xds.VHostType, xds.Delta)
+		w := newSessionFixture(t, xds.VHostType, xds.Delta)
 		w.sub("r/a")
 		w.named("r/a")
 		w.want("r/a")
@@ -23,7 +23,7 @@ func TestP26_AnAliasTakesTheNameOfARemovedResource(t *testing.T) {
 		w.want("-r/a -r/v")
 	})
 	t.Run("which it was before", func(t *testing.T) {
-		w := newWorld(t, xds.VHostType, xds.Delta)
+		w := newSessionFixture(t, xds.VHostType, xds.Delta)
 		w.sub("r/a")
 		w.named("r/a", "r/v|r/a")
 		w.want("r/a r/v")
@@ -35,7 +35,7 @@ func TestP26_AnAliasTakesTheNameOfARemovedResource(t *testing.T) {
 		w.want("r/v=2")
 	})
 	t.Run("by the wildcard", func(t *testing.T) {
-		w := newWorld(t, xds.VHostType, xds.Delta)
+		w := newSessionFixture(t, xds.VHostType, xds.Delta)
 		w.sub("*")
 		w.wild("r/a")
 		w.want("r/a")
@@ -44,7 +44,7 @@ func TestP26_AnAliasTakesTheNameOfARemovedResource(t *testing.T) {
 		w.want("r/v -r/a")
 	})
 	t.Run("by the wildcard, later", func(t *testing.T) {
-		w := newWorld(t, xds.VHostType, xds.Delta)
+		w := newSessionFixture(t, xds.VHostType, xds.Delta)
 		w.sub("*")
 		w.wild("r/a", "r/v|r/a")
 		w.want("r/a r/v")
@@ -53,7 +53,7 @@ func TestP26_AnAliasTakesTheNameOfARemovedResource(t *testing.T) {
 		w.want("-r/a")
 	})
 	t.Run("ahead of an ACK", func(t *testing.T) {
-		w := newWorld(t, xds.VHostType, xds.Delta)
+		w := newSessionFixture(t, xds.VHostType, xds.Delta)
 		w.named("r/a")
 		w.sub("r/a")
 		w.want("r/a")
@@ -64,7 +64,7 @@ func TestP26_AnAliasTakesTheNameOfARemovedResource(t *testing.T) {
 		w.want("")
 	})
 	t.Run("refused", func(t *testing.T) { // P15
-		w := newWorld(t, xds.VHostType, xds.Delta)
+		w := newSessionFixture(t, xds.VHostType, xds.Delta)
 		w.sub("r/a")
 		w.named("r/a")
 		w.want("r/a")
@@ -76,7 +76,7 @@ func TestP26_AnAliasTakesTheNameOfARemovedResource(t *testing.T) {
 		w.want("r/v=2 -r/a")
 	})
 	t.Run("given up beside the wildcard", func(t *testing.T) { // P24
-		w := newWorld(t, xds.ClusterType, xds.Delta)
+		w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 		w.wild("v|a")
 		w.named("a")
 		w.sub("*", "a")
@@ -94,7 +94,7 @@ func TestP26_TheWildcardRemovesANameBeforeItIsAnswered(t *testing.T) {
 		{"a", "v|a", "v"},
 		{"v|a", "a", "a"},
 	} {
-		w := newWorld(t, xds.ClusterType, xds.Delta)
+		w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 		w.wild(c.wild)
 		w.sub("*", "a")
 		w.want(c.wild[:1])
@@ -110,7 +110,7 @@ func TestP26_TheWildcardRemovesANameBeforeItIsAnswered(t *testing.T) {
 // What lapsed is not gone because its name has led elsewhere since; then it is
 // said to be.
 func TestP62_LapsedUnderAnAlias(t *testing.T) {
-	w := newWorld(t, xds.VHostType, xds.Delta)
+	w := newSessionFixture(t, xds.VHostType, xds.Delta)
 	w.sub("r/a")
 	w.named("r/a")
 	w.want("r/a")
@@ -134,7 +134,7 @@ func TestP62_LapsedUnderAnAlias(t *testing.T) {
 // So a full set goes out without it.
 func TestP30_AnAliasTakesTheNameOfARemovedResource(t *testing.T) {
 	t.Run("by the wildcard", func(t *testing.T) {
-		w := newWorld(t, xds.ClusterType, xds.SotW)
+		w := newSessionFixture(t, xds.ClusterType, xds.SotW)
 		w.sub()
 		w.wild("r/a", "r/v|r/a")
 		w.want("r/a r/v")
@@ -143,7 +143,7 @@ func TestP30_AnAliasTakesTheNameOfARemovedResource(t *testing.T) {
 		w.want("r/v")
 	})
 	t.Run("by name", func(t *testing.T) {
-		w := newWorld(t, xds.ClusterType, xds.SotW)
+		w := newSessionFixture(t, xds.ClusterType, xds.SotW)
 		w.sub("r/a")
 		w.named("r/a", "r/v|r/a")
 		w.want("r/a r/v")
@@ -158,7 +158,7 @@ func TestP30_AnAliasTakesTheNameOfARemovedResource(t *testing.T) {
 func TestP27_BroughtUnderAnAlias(t *testing.T) {
 	t.Run("of another resource", func(t *testing.T) {
 		for _, names := range []string{"r/a", "*"} {
-			w := newWorld(t, xds.VHostType, xds.Delta)
+			w := newSessionFixture(t, xds.VHostType, xds.Delta)
 			w.origin(names == "*", "r/v|r/a")
 			w.send(request{names: []string{names}, initial: map[string]string{"r/a": "1"}})
 			w.want("r/v -r/a")
@@ -167,7 +167,7 @@ func TestP27_BroughtUnderAnAlias(t *testing.T) {
 		}
 	})
 	t.Run("that leads nowhere", func(t *testing.T) {
-		w := newWorld(t, xds.ClusterType, xds.Delta)
+		w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 		w.named("-a", "b")
 		w.send(request{names: []string{"a", "b"}, initial: map[string]string{"v": "1"}})
 		w.want("b -a -v")
@@ -175,7 +175,7 @@ func TestP27_BroughtUnderAnAlias(t *testing.T) {
 		w.want("")
 	})
 	t.Run("that is a name by now", func(t *testing.T) {
-		w := newWorld(t, xds.ClusterType, xds.Delta)
+		w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 		w.named("a")
 		w.send(request{names: []string{"a"}, initial: map[string]string{"v": "1"}})
 		w.want("a -v")
@@ -185,7 +185,7 @@ func TestP27_BroughtUnderAnAlias(t *testing.T) {
 // What a glob led to is given up with it: asked for again, it is sent when it
 // comes again, though nothing else was sent in between (P23).
 func TestP28_AGlobGivenUpAndAskedForAgain(t *testing.T) {
-	w := newWorld(t, xds.EndpointType, xds.Delta)
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("xdstp://o/T/c/x")
 	w.sub(collection)
 	w.want("xdstp://o/T/c/x")
@@ -203,7 +203,7 @@ func TestP28_AGlobGivenUpAndAskedForAgain(t *testing.T) {
 // Another alias that is asked for since, and not answered yet, keeps nobody from
 // hearing that what the first one led to is gone.
 func TestP26_AskedForByAnotherAliasMeanwhile(t *testing.T) {
-	w := newWorld(t, xds.ClusterType, xds.Delta)
+	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.sub("n0", "n2")
 	w.named("v|n2|a0", "-n0")
 	w.want("v -n0")

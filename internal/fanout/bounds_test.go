@@ -17,7 +17,7 @@ import (
 // What a client's asking, refusing and silence keeps alive is bounded.
 
 // send runs the session once and returns the frame; nil if nothing is sent.
-func (w *world) send1() *Frame {
+func (w *sessionFixture) send1() *Frame {
 	p := w.s.Next(w.cur, w.moment())
 	if p.do == nothing || p.do == hold {
 		return nil
@@ -36,7 +36,7 @@ func (w *world) send1() *Frame {
 // The frames of a snapshot take a bounded number of bytes, however many
 // different ones a client has made.
 func TestP16_FrameCacheIsBoundedInBytes(t *testing.T) {
-	w := newWorld(t, "type.googleapis.com/acme.Thing", xds.Delta)
+	w := newSessionFixture(t, "type.googleapis.com/acme.Thing", xds.Delta)
 	var specs, names []string
 	for i := range 300 {
 		names = append(names, fmt.Sprintf("r%04d", i))
@@ -116,7 +116,7 @@ func TestP16_FrameCacheOfOne(t *testing.T) {
 
 // Unanswered responses keep neither bodies nor snapshots alive.
 func TestP16_UnansweredKeepsNoBody(t *testing.T) {
-	w := newWorld(t, xds.ClusterType, xds.SotW)
+	w := newSessionFixture(t, xds.ClusterType, xds.SotW)
 	for i := range 100 {
 		w.wild(fmt.Sprintf("cluster-%04d", i))
 	}
@@ -156,7 +156,7 @@ func TestP16_UnansweredKeepsNoBody(t *testing.T) {
 
 // Refusals hold no names that the client gave up.
 func TestP15_RefusalsAreBounded(t *testing.T) {
-	w := newWorld(t, xds.EndpointType, xds.Delta)
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("keep")
 	w.sub("keep")
 	w.want("keep")
@@ -181,7 +181,7 @@ func TestP15_RefusalsAreBounded(t *testing.T) {
 // Merged refusals stay refusals: nothing of them is sent by itself, and all of
 // them when any of it changes.
 func TestP15_MergedRefusals(t *testing.T) {
-	w := newWorld(t, xds.EndpointType, xds.Delta)
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	var names []string
 	for i := range maxFlights + 1 {
 		names = append(names, fmt.Sprintf("n%02d", i))
@@ -203,7 +203,7 @@ func TestP15_MergedRefusals(t *testing.T) {
 // A client that refused once, and whom nothing concerns since, keeps nothing
 // old alive.
 func TestP16_RefusingOncePinsNothing(t *testing.T) {
-	w := newWorld(t, xds.EndpointType, xds.Delta)
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("a", "b")
 	w.sub("a")
 	w.want("a")
@@ -220,8 +220,8 @@ func TestP16_RefusingOncePinsNothing(t *testing.T) {
 // Two clients at different snapshots of one lineage, with the same names, do
 // not get each other's difference from the cache.
 func TestFramesAreNotMixed(t *testing.T) {
-	each(t, xds.RouteType, func(a *world) {
-		b := newWorld(t, xds.RouteType, a.s.variant)
+	each(t, xds.RouteType, func(a *sessionFixture) {
+		b := newSessionFixture(t, xds.RouteType, a.s.variant)
 		a.named("x", "y")
 		a.sub("x", "y")
 		a.want("x y")
@@ -240,7 +240,7 @@ func TestFramesAreNotMixed(t *testing.T) {
 
 // The same names in another order are the same subscription.
 func TestPermutedListIsTheSame(t *testing.T) {
-	w := newWorld(t, xds.EndpointType, xds.SotW)
+	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
 	w.named("a", "b")
 	w.sub("a", "b")
 	w.want("a b")
@@ -256,7 +256,7 @@ func TestPermutedListIsTheSame(t *testing.T) {
 // resources name, since the client may have taken nothing; so are clusters that
 // are newly listed.
 func TestP37_AfterRefusalAndNewlyListed(t *testing.T) {
-	w := newWorld(t, xds.ClusterType, xds.SotW)
+	w := newSessionFixture(t, xds.ClusterType, xds.SotW)
 	w.wild("a", "b")
 	w.sub()
 	w.want("a b")
@@ -269,7 +269,7 @@ func TestP37_AfterRefusalAndNewlyListed(t *testing.T) {
 	if !slices.Equal(w.follow, []string{"a", "b"}) {
 		t.Fatalf("followed by %v", w.follow)
 	}
-	w = newWorld(t, xds.ClusterType, xds.SotW)
+	w = newSessionFixture(t, xds.ClusterType, xds.SotW)
 	w.named("a", "b")
 	w.sub("a")
 	w.want("a")
@@ -282,7 +282,7 @@ func TestP37_AfterRefusalAndNewlyListed(t *testing.T) {
 
 // What SotW has no word for does not keep a refusal alive.
 func TestP15_SotWRefusalOfWhatWent(t *testing.T) {
-	w := newWorld(t, xds.EndpointType, xds.SotW)
+	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
 	names := []string{"a", "b", "c"}
 	w.named(names...)
 	w.sub(names...)
@@ -303,7 +303,7 @@ func TestP15_SotWRefusalOfWhatWent(t *testing.T) {
 // A name of a full-state type that was pending and turns out to be absent is
 // answered by the set without it, at first and later.
 func TestP22_PendingThenAbsent(t *testing.T) {
-	w := newWorld(t, xds.ListenerType, xds.SotW)
+	w := newSessionFixture(t, xds.ListenerType, xds.SotW)
 	w.named("a")
 	w.sub("a")
 	w.want("a")
@@ -313,7 +313,7 @@ func TestP22_PendingThenAbsent(t *testing.T) {
 	w.want("a")
 	w.ack("a", "b")
 	w.want("")
-	w = newWorld(t, xds.ListenerType, xds.SotW)
+	w = newSessionFixture(t, xds.ListenerType, xds.SotW)
 	w.named("other")
 	w.sub("b")
 	w.want("")
@@ -324,7 +324,7 @@ func TestP22_PendingThenAbsent(t *testing.T) {
 // A load assignment that only follows its cluster waits for the ACK of the one
 // before; a newly subscribed one does not.
 func TestP19_FollowingWaits(t *testing.T) {
-	w := newWorld(t, xds.EndpointType, xds.Delta)
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("a", "b")
 	w.sub("a")
 	w.want("a")
@@ -340,7 +340,7 @@ func TestP19_FollowingWaits(t *testing.T) {
 
 // An incremental client by name that brought everything is in step at once.
 func TestP27_AllAsBrought(t *testing.T) {
-	w := newWorld(t, xds.RouteType, xds.Delta)
+	w := newSessionFixture(t, xds.RouteType, xds.Delta)
 	w.named("a", "b")
 	v := func(n string) string { return w.resource(n).Version.String() }
 	w.send(request{names: []string{"a", "b"}, initial: map[string]string{"a": v("a"), "b": v("b")}})
@@ -376,7 +376,7 @@ func TestNoCompressor(t *testing.T) {
 // A late refusal of an earlier response is no answer to the newest: its names
 // are compared when that one is answered.
 func TestP12_LateRefusalRelistsNothing(t *testing.T) {
-	w := newWorld(t, xds.EndpointType, xds.SotW)
+	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
 	w.named("a", "b")
 	w.sub("a")
 	w.want("a")
@@ -392,7 +392,7 @@ func TestP12_LateRefusalRelistsNothing(t *testing.T) {
 
 // A name given up before the wildcard's first answer is answered with it.
 func TestP24_BeforeTheWildcardIsAnswered(t *testing.T) {
-	w := newWorld(t, xds.ClusterType, xds.Delta)
+	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.named("a")
 	w.sub("*", "a")
 	w.want("a")
@@ -406,7 +406,7 @@ func TestP24_BeforeTheWildcardIsAnswered(t *testing.T) {
 // A name that is subscribed again is sent, also where the client brought it and
 // it was not known yet.
 func TestP27_SubscribedAgainIsSent(t *testing.T) {
-	w := newWorld(t, xds.RouteType, xds.Delta)
+	w := newSessionFixture(t, xds.RouteType, xds.Delta)
 	w.send(request{names: []string{"late"}, initial: map[string]string{"late": w.resource("late").Version.String()}})
 	w.want("")
 	w.sub("late")
@@ -420,7 +420,7 @@ func TestFrameOfASoleSubscription(t *testing.T) {
 	var bodies [2][]byte
 	var cached, built [2]int
 	for i, sole := range []bool{false, true} {
-		w := newWorld(t, "type.googleapis.com/acme.Thing", xds.Delta)
+		w := newSessionFixture(t, "type.googleapis.com/acme.Thing", xds.Delta)
 		w.named("a", "b")
 		w.send(request{names: []string{"a"}})
 		w.s.sub.Sole.Store(sole)

@@ -13,7 +13,7 @@ import (
 
 // Clients are counted by where they stand with each type.
 func TestClientsAreCountedByWhereTheyStand(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	g := r.house.group("edge")
 	g.publish(update(t, xds.ClusterType, "a"))
 	cc := r.dial()

@@ -10,7 +10,7 @@ import (
 // An error is an answer: it reaches who asked for the name, once, and late
 // joiners, and nobody else.
 func TestP39_ErrorsReachWhoAsked(t *testing.T) {
-	each(t, xds.EndpointType, func(w *world) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.sub("a", "b")
 		w.want("")
 		w.fail(false, "a", "x")
@@ -45,7 +45,7 @@ func TestP39_ErrorsReachWhoAsked(t *testing.T) {
 
 // A name newly subscribed is answered with its error, at once.
 func TestP39_NewlySubscribed(t *testing.T) {
-	each(t, xds.EndpointType, func(w *world) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.fail(false, "a")
 		w.named("b")
 		w.sub("b")
@@ -68,7 +68,7 @@ func TestP39_NewlySubscribed(t *testing.T) {
 
 // In a full-state response as well, though nothing changed since.
 func TestP39_NewlyListedInAFullState(t *testing.T) {
-	w := newWorld(t, xds.ClusterType, xds.SotW)
+	w := newSessionFixture(t, xds.ClusterType, xds.SotW)
 	w.named("a")
 	w.fail(false, "b")
 	w.sub("a")
@@ -83,7 +83,7 @@ func TestP39_NewlyListedInAFullState(t *testing.T) {
 // A resource that is sent ahead, since the error before it is unanswered, clears
 // the error as well.
 func TestP39_ClearedAhead(t *testing.T) {
-	w := newWorld(t, xds.EndpointType, xds.Delta)
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.sub("a")
 	w.fail(false, "a")
 	w.want("!a")
@@ -101,7 +101,7 @@ func TestP39_ClearedAhead(t *testing.T) {
 // The resource that a client holds goes out again after its error: nothing else
 // says that the error is over.
 func TestP39_TheNextResourceClearsIt(t *testing.T) {
-	eachAnswer(t, xds.EndpointType, func(w *world, wild bool) {
+	eachAnswer(t, xds.EndpointType, func(w *sessionFixture, wild bool) {
 		w.origin(wild, "a", "b")
 		list := w.ask(wild, "a", "b")
 		w.want("a b")
@@ -133,7 +133,7 @@ func TestP39_TheNextResourceClearsIt(t *testing.T) {
 // error comes after it. But in a full-state response, which has to hold every
 // resource.
 func TestP39_ResourceThenError(t *testing.T) {
-	eachAnswer(t, xds.EndpointType, func(w *world, wild bool) {
+	eachAnswer(t, xds.EndpointType, func(w *sessionFixture, wild bool) {
 		w.origin(wild, "a", "b")
 		w.fail(wild, "a")
 		list := w.ask(wild, "a", "b")
@@ -166,7 +166,7 @@ func TestP39_ResourceThenError(t *testing.T) {
 // NOT_FOUND is absence: in incremental the name is in removed_resources as well,
 // and SotW, which has nothing else to say it by, has the error.
 func TestP25_NotFoundIsSaid(t *testing.T) {
-	each(t, xds.EndpointType, func(w *world) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.sub("a")
 		w.fail(false, "-a")
 		if w.s.variant == xds.Delta {
@@ -179,7 +179,7 @@ func TestP25_NotFoundIsSaid(t *testing.T) {
 		w.named("a")
 		w.want("a")
 	})
-	w := newWorld(t, xds.ClusterType, xds.SotW)
+	w := newSessionFixture(t, xds.ClusterType, xds.SotW)
 	w.named("b")
 	w.sub("a", "b")
 	w.want("b")
@@ -192,7 +192,7 @@ func TestP25_NotFoundIsSaid(t *testing.T) {
 func TestP39_ErrorOfTheWildcard(t *testing.T) {
 	for _, v := range variants {
 		for _, name := range []string{"*", ""} {
-			w := newWorld(t, xds.ClusterType, v)
+			w := newSessionFixture(t, xds.ClusterType, v)
 			w.wild("a")
 			w.fail(true, name)
 			w.sub("*")
@@ -209,7 +209,7 @@ func TestP39_ErrorOfTheWildcard(t *testing.T) {
 // The error of a refused response is a part of it: not said again by itself,
 // and again with the rest of it (P15).
 func TestP15_RefusedErrors(t *testing.T) {
-	each(t, xds.EndpointType, func(w *world) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.sub("a", "b", "c")
 		w.named("c")
 		w.fail(false, "a")
@@ -226,7 +226,7 @@ func TestP15_RefusedErrors(t *testing.T) {
 
 // A client that gave a name up hears nothing of its errors.
 func TestP51_ErrorsOfOthersNames(t *testing.T) {
-	each(t, xds.EndpointType, func(w *world) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.named("a", "b")
 		w.sub("a", "b")
 		w.want("a b")

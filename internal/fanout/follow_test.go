@@ -12,7 +12,7 @@ func TestP37_NothingIsThereToFollow(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			t.Run("wildcard", func(t *testing.T) {
-				w := newWorld(t, xds.EndpointType, v)
+				w := newSessionFixture(t, xds.EndpointType, v)
 				w.wild("c")
 				w.sub("*")
 				w.want("c")
@@ -30,7 +30,7 @@ func TestP37_NothingIsThereToFollow(t *testing.T) {
 				}
 			})
 			t.Run("by name", func(t *testing.T) {
-				w := newWorld(t, xds.EndpointType, v)
+				w := newSessionFixture(t, xds.EndpointType, v)
 				w.named("-b", "c")
 				w.sub("b", "c")
 				if v == xds.SotW {
@@ -55,7 +55,7 @@ func TestP37_NothingIsThereToFollow(t *testing.T) {
 		})
 	}
 	// Where it went meanwhile, its removal is a change, and said once.
-	w := newWorld(t, xds.EndpointType, xds.Delta)
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("b")
 	w.sub("b")
 	w.want("b")

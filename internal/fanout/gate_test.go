@@ -43,7 +43,7 @@ func TestP6_SecretsOnlyToProvenIdentities(t *testing.T) {
 		"mTLS":                    {c.server(true), "", proves, false, "there is no downstream.identity rule"},
 		"mTLS with identity":      {c.server(true), itself, proves, true, ""},
 	}
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	r.house.group("edge").publish(update(t, xds.SecretType, "s"), update(t, xds.RuntimeType, "r"))
 	var mu sync.Mutex
 	secrets := 0 // that were joined
@@ -72,7 +72,7 @@ func TestP6_SecretsOnlyToProvenIdentities(t *testing.T) {
 						if l.identity != "" {
 							gate.Identity = mustIdentity(t, l.identity)
 						}
-						r := &rig{t: t, house: r.house, srv: r.srv, meters: r.meters, grpc: r.grpc}
+						r := &serverFixture{t: t, house: r.house, srv: r.srv, meters: r.meters, grpc: r.grpc}
 						conn := r.dialTo(r.listen(gate), l.dial)
 						before := joined()
 
@@ -134,12 +134,12 @@ func TestP6_SecretsByOtherTypeURLs(t *testing.T) {
 // it may quote it.
 func TestP6_RefusedSecretsAreNotQuoted(t *testing.T) {
 	var log xdstest.Log
-	r := newRig(t, func(o *Options) { o.Log = log.Logger() })
+	r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
 	r.house.group("edge").publish(update(t, xds.SecretType, "s"), update(t, xds.RuntimeType, "r"))
 	addr := r.listen(&Gate{Key: "downstream", Secrets: config.SecretsAllow})
 	for i, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
-			r := &rig{t: t, house: r.house, srv: r.srv, meters: r.meters, grpc: r.grpc}
+			r := &serverFixture{t: t, house: r.house, srv: r.srv, meters: r.meters, grpc: r.grpc}
 			p := r.ads(r.dialTo(addr, nil), v)
 			p.ask(node("n"), xds.SecretType, "s")
 			nonce := p.gets(xds.SecretType)
@@ -165,7 +165,7 @@ func TestP6_RefusedSecretsAreNotQuoted(t *testing.T) {
 // before it is given anything.
 func TestP6_IdentityRefuses(t *testing.T) {
 	c := newCerts(t)
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
 	mutual := r.listen(&Gate{Key: "downstream", TLS: c.server(true), Identity: mustIdentity(t, itself), Secrets: config.SecretsMTLS})
 	tenant := r.listen(&Gate{Key: "downstream.listeners[1]", Identity: mustIdentity(t, `node.metadata.tenant == "a"`)})
@@ -180,7 +180,7 @@ func TestP6_IdentityRefuses(t *testing.T) {
 	refused := 0
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
-			r := &rig{t: t, house: r.house, srv: r.srv, meters: r.meters, grpc: r.grpc}
+			r := &serverFixture{t: t, house: r.house, srv: r.srv, meters: r.meters, grpc: r.grpc}
 			mu.Lock()
 			joins = 0
 			mu.Unlock()
@@ -218,12 +218,12 @@ func TestP6_IdentityRefuses(t *testing.T) {
 // A node that dynamic parameters make another is held against the rule again; a
 // node that changes nothing is not.
 func TestP6_IdentityOfChangedNodes(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	r.house.group("edge").publish(update(t, xds.ClusterType, "a"), update(t, xds.EndpointType, "a"), update(t, xds.RuntimeType, "a"))
 	addr := r.listen(&Gate{Key: "downstream", Identity: mustIdentity(t, `node.id == "n" && !("t" in node.dynamic_parameters)`)})
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
-			r := &rig{t: t, house: r.house, srv: r.srv, meters: r.meters, grpc: r.grpc}
+			r := &serverFixture{t: t, house: r.house, srv: r.srv, meters: r.meters, grpc: r.grpc}
 			p := r.ads(r.dialTo(addr, nil), v)
 			p.ask(node("n"), xds.ClusterType)
 			p.gets(xds.ClusterType)

@@ -10,7 +10,7 @@ import (
 // A resource is given to who asks for it by any of its aliases, under its own
 // name, and so are its changes and its end. The alias then is absent as well.
 func TestP26_ByAlias(t *testing.T) {
-	each(t, xds.ClusterType, func(w *world) {
+	each(t, xds.ClusterType, func(w *sessionFixture) {
 		w.sub("b")
 		w.want("")
 		w.named("n|a|b", "other|c")
@@ -35,7 +35,7 @@ func TestP26_ByAlias(t *testing.T) {
 
 // A new listing is answered from what is held, also by an alias (P22, P23).
 func TestP26_NewAliasOfAHeldResource(t *testing.T) {
-	each(t, xds.EndpointType, func(w *world) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.named("n|a|b", "m|c")
 		w.sub("a")
 		w.want("n")
@@ -56,7 +56,7 @@ func TestP26_NewAliasOfAHeldResource(t *testing.T) {
 // An alias that an origin gives to another resource, or takes away, moves or
 // removes for those who asked for it, and for nobody else.
 func TestP26_AnAliasMoves(t *testing.T) {
-	w := newWorld(t, xds.EndpointType, xds.Delta)
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.sub("a", "n")
 	w.named("n|a", "m")
 	w.want("n")
@@ -65,7 +65,7 @@ func TestP26_AnAliasMoves(t *testing.T) {
 	w.want("m n=2")
 	w.ack()
 
-	w = newWorld(t, xds.EndpointType, xds.Delta)
+	w = newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("n|a|b")
 	w.sub("a")
 	w.want("n")
@@ -76,7 +76,7 @@ func TestP26_AnAliasMoves(t *testing.T) {
 	w.named("n|a|b")
 	w.want("n")
 
-	w = newWorld(t, xds.EndpointType, xds.Delta)
+	w = newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("n|a|b")
 	w.sub("a", "b")
 	w.want("n")
@@ -90,7 +90,7 @@ func TestP26_AnAliasMoves(t *testing.T) {
 
 // Two resources may go by one alias.
 func TestP26_OneAliasOfTwo(t *testing.T) {
-	each(t, xds.ClusterType, func(w *world) {
+	each(t, xds.ClusterType, func(w *sessionFixture) {
 		w.named("m|a", "n|a")
 		w.sub("a")
 		w.want("m n")
@@ -114,7 +114,7 @@ func TestP26_UnsubscribeByAnyName(t *testing.T) {
 		{"by the alias", "a", "a"}, {"by the name", "a", "n"}, {"by another alias", "a", "b"}, {"of the name by an alias", "n", "b"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := newWorld(t, xds.EndpointType, xds.Delta)
+			w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 			w.named("n|a|b")
 			w.sub(c.sub)
 			w.want("n")
@@ -129,7 +129,7 @@ func TestP26_UnsubscribeByAnyName(t *testing.T) {
 		})
 	}
 	t.Run("sent ahead", func(t *testing.T) {
-		w := newWorld(t, xds.EndpointType, xds.Delta)
+		w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 		w.named("x")
 		w.sub("x")
 		w.want("x")
@@ -142,7 +142,7 @@ func TestP26_UnsubscribeByAnyName(t *testing.T) {
 		}
 	})
 	t.Run("an alias of two stays", func(t *testing.T) {
-		w := newWorld(t, xds.EndpointType, xds.Delta)
+		w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 		w.named("n|a", "m|a")
 		w.sub("a")
 		w.want("m n")
@@ -152,7 +152,7 @@ func TestP26_UnsubscribeByAnyName(t *testing.T) {
 		w.want("m=2")
 	})
 	t.Run("a glob stays", func(t *testing.T) {
-		w := newWorld(t, xds.EndpointType, xds.Delta)
+		w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 		w.named("xdstp://o/T/c/x")
 		w.sub("xdstp://o/T/c/*")
 		w.want("xdstp://o/T/c/x")
@@ -162,7 +162,7 @@ func TestP26_UnsubscribeByAnyName(t *testing.T) {
 		w.want("xdstp://o/T/c/x@2")
 	})
 	t.Run("what was never sent is ignored", func(t *testing.T) {
-		w := newWorld(t, xds.EndpointType, xds.Delta)
+		w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 		w.sub("a")
 		w.unsub("n")
 		w.named("n|a")
@@ -172,7 +172,7 @@ func TestP26_UnsubscribeByAnyName(t *testing.T) {
 
 // Absence is answered under the alias, and remembered (P25).
 func TestP26_AnAbsentAlias(t *testing.T) {
-	w := newWorld(t, xds.VHostType, xds.Delta)
+	w := newSessionFixture(t, xds.VHostType, xds.Delta)
 	w.sub("route/a", "route/b")
 	w.named("-route/a")
 	w.want("-route/a")
@@ -187,7 +187,7 @@ func TestP26_AnAbsentAlias(t *testing.T) {
 
 // Who asks anew is told what is held, once, by however many names it is asked.
 func TestP26_OnceByManyNames(t *testing.T) {
-	each(t, xds.EndpointType, func(w *world) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.named("n|a|b")
 		w.sub("a", "b", "n")
 		w.want("n")
@@ -199,7 +199,7 @@ func TestP26_OnceByManyNames(t *testing.T) {
 
 // The answer to an alias does not wait for an ACK (P19), and is not repeated.
 func TestP26_AheadOfAnUnansweredResponse(t *testing.T) {
-	w := newWorld(t, xds.EndpointType, xds.Delta)
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("x")
 	w.sub("x")
 	w.want("x")
@@ -218,7 +218,7 @@ func TestP26_AheadOfAnUnansweredResponse(t *testing.T) {
 // A refused response is repeated as a whole when anything of it changes (P15),
 // what came for an alias with the rest.
 func TestP15_RefusedByAlias(t *testing.T) {
-	w := newWorld(t, xds.EndpointType, xds.Delta)
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("n|a", "m|b", "x")
 	w.sub("a", "b", "x")
 	w.want("m n x")
@@ -240,8 +240,8 @@ func TestP15_RefusedByAlias(t *testing.T) {
 // Reconnecting by alias: what the client has is not sent again, what changed is,
 // and what is gone is said, whatever it is called (P27).
 func TestP27_ReconnectByAlias(t *testing.T) {
-	version := func(w *world, spec string) string { return w.resource(spec).Version.String() }
-	w := newWorld(t, xds.VHostType, xds.Delta)
+	version := func(w *sessionFixture, spec string) string { return w.resource(spec).Version.String() }
+	w := newSessionFixture(t, xds.VHostType, xds.Delta)
 	w.named("r/v|r/a", "r/w|r/b=2")
 	w.send(request{names: []string{"r/a", "r/b", "r/c"}, initial: map[string]string{
 		"r/v": version(w, "r/v|r/a"), "r/w": version(w, "r/w|r/b"), "r/x": "1",
@@ -255,7 +255,7 @@ func TestP27_ReconnectByAlias(t *testing.T) {
 	w.want("r/v")
 
 	// Asked again before it was answered, it is sent even so (P23).
-	w = newWorld(t, xds.VHostType, xds.Delta)
+	w = newSessionFixture(t, xds.VHostType, xds.Delta)
 	w.send(request{names: []string{"r/a"}, initial: map[string]string{"r/v": version(w, "r/v|r/a")}})
 	w.sub("r/a")
 	w.named("r/v|r/a")
@@ -267,7 +267,7 @@ const collection = "xdstp://o/T/c/*"
 // A glob is the collection of what its last segment stands for, with the same
 // parameters, and no deeper; an empty one is answered by its own name.
 func TestP28_Globs(t *testing.T) {
-	each(t, xds.ClusterType, func(w *world) {
+	each(t, xds.ClusterType, func(w *sessionFixture) {
 		w.sub(collection)
 		w.named("-" + collection)
 		if w.s.variant == xds.SotW {
@@ -296,7 +296,7 @@ func TestP28_Globs(t *testing.T) {
 		w.want("xdstp://o/T/c/p?a=1")
 	})
 	// Of other types a response holds the changed members alone.
-	w := newWorld(t, xds.EndpointType, xds.SotW)
+	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
 	w.named("xdstp://o/T/c/x", "xdstp://o/T/c/y")
 	w.sub(collection)
 	w.want("xdstp://o/T/c/x xdstp://o/T/c/y")
@@ -308,7 +308,7 @@ func TestP28_Globs(t *testing.T) {
 // What an origin cannot resolve is passed on to who asked, once, and is no
 // resource: who asks later, or again, has the origin asked again.
 func TestP18_UnresolvedAliasIsPassedOn(t *testing.T) {
-	w := newWorld(t, xds.VHostType, xds.Delta)
+	w := newSessionFixture(t, xds.VHostType, xds.Delta)
 	w.sub("r/a", "r/b", "r/c")
 	w.named("?r/a|r/b")
 	w.want("?r/a") // one for both
@@ -347,18 +347,18 @@ func TestP18_UnresolvedAliasIsPassedOn(t *testing.T) {
 // Who was told is not told again because another asked; who comes to a word that
 // is older than its request waits for the next.
 func TestP18_UnresolvedAliasOfAnother(t *testing.T) {
-	w := newWorld(t, xds.VHostType, xds.Delta)
+	w := newSessionFixture(t, xds.VHostType, xds.Delta)
 	w.sub("r/a")
 	w.named("?r/a")
 	w.want("?r/a")
 	w.ack()
-	other := &world{t: t, typ: w.typ, builder: w.builder, cur: w.cur, now: w.now, s: NewSession(w.typ, xds.Delta)}
+	other := &sessionFixture{t: t, typ: w.typ, builder: w.builder, cur: w.cur, now: w.now, s: NewSession(w.typ, xds.Delta)}
 	other.sub("r/a")
 	other.want("")
 	if !slices.Equal(other.again, []string{"r/a"}) {
 		t.Fatalf("asks again for %v", other.again)
 	}
-	third := &world{t: t, typ: w.typ, builder: w.builder, now: w.now, s: NewSession(w.typ, xds.Delta)}
+	third := &sessionFixture{t: t, typ: w.typ, builder: w.builder, now: w.now, s: NewSession(w.typ, xds.Delta)}
 	w.named()
 	other.cur, third.cur = w.cur, w.cur
 	other.want("")
@@ -376,7 +376,7 @@ func TestP18_UnresolvedAliasOfAnother(t *testing.T) {
 
 // Ahead of an unanswered response, too, and once (P19).
 func TestP18_UnresolvedAliasAhead(t *testing.T) {
-	w := newWorld(t, xds.VHostType, xds.Delta)
+	w := newSessionFixture(t, xds.VHostType, xds.Delta)
 	w.named("x")
 	w.sub("x")
 	w.want("x")
@@ -391,11 +391,11 @@ func TestP18_UnresolvedAliasAhead(t *testing.T) {
 
 // In state of the world there is no way to say it: it is as an absent name.
 func TestP18_UnresolvedInStateOfTheWorld(t *testing.T) {
-	w := newWorld(t, xds.EndpointType, xds.SotW)
+	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
 	w.sub("a")
 	w.named("?a")
 	w.want("")
-	w = newWorld(t, xds.ClusterType, xds.SotW)
+	w = newSessionFixture(t, xds.ClusterType, xds.SotW)
 	w.sub("a")
 	w.named("?a")
 	w.want("(empty)")
@@ -404,7 +404,7 @@ func TestP18_UnresolvedInStateOfTheWorld(t *testing.T) {
 // VHDS as Envoy speaks it: the name of the route and the host that a request
 // was for, which may be the resource's name or one of its aliases.
 func TestP26_VirtualHostByRouteAndHost(t *testing.T) {
-	w := newWorld(t, xds.VHostType, xds.Delta)
+	w := newSessionFixture(t, xds.VHostType, xds.Delta)
 	w.wild()
 	w.sub()
 	w.want("(empty)")
@@ -427,7 +427,7 @@ func TestP26_VirtualHostByRouteAndHost(t *testing.T) {
 // Beside the wildcard, what is given up by an alias is answered: by the
 // resource, which the wildcard covers, or by its removal (P24).
 func TestP26_GivenUpBesideTheWildcard(t *testing.T) {
-	w := newWorld(t, xds.ClusterType, xds.Delta)
+	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.wild("n|a")
 	w.sub("*", "a")
 	w.want("n")
@@ -436,7 +436,7 @@ func TestP26_GivenUpBesideTheWildcard(t *testing.T) {
 	w.want("n")
 	w.ack()
 
-	w = newWorld(t, xds.ClusterType, xds.Delta)
+	w = newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.wild("x")
 	w.sub("*", "a", "c")
 	w.named("n|a")

@@ -27,7 +27,7 @@ import (
 // connection; by address without.
 func TestLimitsCountIdentities(t *testing.T) {
 	c := newCerts(t)
-	r := newRig(t, func(o *Options) { o.Limits.StreamsPerPeer = 1 })
+	r := newServerFixture(t, func(o *Options) { o.Limits.StreamsPerPeer = 1 })
 	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
 	var mu sync.Mutex
 	var accounts []string
@@ -73,7 +73,7 @@ func TestLimitsCountIdentities(t *testing.T) {
 // Who cannot prove itself has no connection, and is counted.
 func TestHandshakesThatFail(t *testing.T) {
 	c := newCerts(t)
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	addr := r.listen(&Gate{Key: "downstream", TLS: c.server(true)})
 	none := c.client()
 	none.Certificates = nil
@@ -99,9 +99,9 @@ func TestHandshakesThatFail(t *testing.T) {
 // lies below it.
 func TestSendTimeoutUnderTLS(t *testing.T) {
 	c := newCerts(t)
-	r := newRig(t, func(o *Options) { o.SendTimeout = 40 * time.Millisecond })
+	r := newServerFixture(t, func(o *Options) { o.SendTimeout = 40 * time.Millisecond })
 	u := xds.Update{Type: "type.googleapis.com/acme.Blob", Wildcard: true}
-	w := newWorld(t, u.Type, xds.Delta)
+	w := newSessionFixture(t, u.Type, xds.Delta)
 	for _, n := range names(100) {
 		u.Changed = append(u.Changed, w.resource(n+"="+strings.Repeat("x", 10000)))
 	}
@@ -120,7 +120,7 @@ func TestSendTimeoutUnderTLS(t *testing.T) {
 
 // Connections to two listeners may come from one address and port; they are two.
 func TestOneAddressAtTwoListeners(t *testing.T) {
-	r := newRig(t, func(o *Options) { o.Limits.StreamsPerConnection = 1 })
+	r := newServerFixture(t, func(o *Options) { o.Limits.StreamsPerConnection = 1 })
 	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -156,7 +156,7 @@ func TestOneAddressAtTwoListeners(t *testing.T) {
 // connection is reset, as those of load balancers are.
 func TestAProbeOfThePortIsNoFailedHandshake(t *testing.T) {
 	c := newCerts(t)
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	addr := r.listen(&Gate{Key: "downstream", TLS: c.server(true)})
 	for _, says := range []string{"", "", "no TLS"} {
 		conn, err := net.Dial("tcp", addr)
@@ -184,7 +184,7 @@ func TestAProbeOfThePortIsNoFailedHandshake(t *testing.T) {
 func TestFailedHandshakesAreLogged(t *testing.T) {
 	c := newCerts(t)
 	var log xdstest.Log
-	r := newRig(t, func(o *Options) { o.Log = log.Logger() })
+	r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
 	addr := r.listen(&Gate{Key: "downstream", TLS: c.server(true)})
 	for range 5 {
 		conn, err := net.Dial("tcp", addr)

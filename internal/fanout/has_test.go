@@ -8,7 +8,7 @@ import (
 
 // has expects how many generations the client is behind the newest one, and whether it
 // refuses anything.
-func (w *world) has(when string, behind uint64, refusing bool) {
+func (w *sessionFixture) has(when string, behind uint64, refusing bool) {
 	w.t.Helper()
 	s := w.s
 	open := newSurvey().unsent(s, w.cur) || len(s.flights) > 0 || s.refusing()
@@ -18,10 +18,10 @@ func (w *world) has(when string, behind uint64, refusing bool) {
 }
 
 // eachHas runs f with a client that asks for a and b, and has both.
-func eachHas(t *testing.T, f func(w *world)) {
+func eachHas(t *testing.T, f func(w *sessionFixture)) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
-			w := newWorld(t, xds.EndpointType, v)
+			w := newSessionFixture(t, xds.EndpointType, v)
 			w.named("a", "b")
 			w.sub("a", "b")
 			w.want("a b")
@@ -35,7 +35,7 @@ func eachHas(t *testing.T, f func(w *world)) {
 
 // A client has what it acknowledged, and a generation in which nothing is for it.
 func TestAClientHasWhatItAcknowledged(t *testing.T) {
-	eachHas(t, func(w *world) {
+	eachHas(t, func(w *sessionFixture) {
 		w.named("c")
 		w.has("nothing in it is for the client", 0, false)
 		w.next()
@@ -55,7 +55,7 @@ func TestAClientHasWhatItAcknowledged(t *testing.T) {
 
 // An acknowledged generation stays acknowledged when the client asks for more.
 func TestP23_AskingForMoreTakesNothingBack(t *testing.T) {
-	eachHas(t, func(w *world) {
+	eachHas(t, func(w *sessionFixture) {
 		w.named("c")
 		w.next()
 		names := map[xds.Variant][]string{xds.SotW: {"a", "b", "c"}, xds.Delta: {"c"}}[w.s.variant]
@@ -71,7 +71,7 @@ func TestP23_AskingForMoreTakesNothingBack(t *testing.T) {
 // A client that refused something has only what came before, until it acknowledges a
 // response that speaks of it again.
 func TestP15_ARefusalStandsUntilALaterResponse(t *testing.T) {
-	eachHas(t, func(w *world) {
+	eachHas(t, func(w *sessionFixture) {
 		w.named("a=2")
 		w.want("a=2")
 		w.nack("a", "b")
@@ -86,7 +86,7 @@ func TestP15_ARefusalStandsUntilALaterResponse(t *testing.T) {
 		w.ack("a", "b")
 		w.has("the roll-back is acknowledged", 0, false)
 	})
-	full := newWorld(t, xds.ClusterType, xds.SotW)
+	full := newSessionFixture(t, xds.ClusterType, xds.SotW)
 	full.wild("a")
 	full.sub()
 	full.want("a")
@@ -104,7 +104,7 @@ func TestP15_ARefusalStandsUntilALaterResponse(t *testing.T) {
 
 // What a client refused and gave up, or what is removed since, keeps it from nothing.
 func TestP24_ARefusalEndsWithItsNames(t *testing.T) {
-	eachHas(t, func(w *world) {
+	eachHas(t, func(w *sessionFixture) {
 		w.named("b=2")
 		w.want("b=2")
 		r := request{nack: -1, unsub: []string{"b"}}
@@ -114,7 +114,7 @@ func TestP24_ARefusalEndsWithItsNames(t *testing.T) {
 		w.send(r)
 		w.has("refused and given up", 0, false)
 	})
-	eachHas(t, func(w *world) {
+	eachHas(t, func(w *sessionFixture) {
 		w.named("b=2")
 		w.want("b=2")
 		w.nack("a", "b")
@@ -130,7 +130,7 @@ func TestP24_ARefusalEndsWithItsNames(t *testing.T) {
 // A response that is not answered in time holds back no later one (P19): its generation is
 // acknowledged with that.
 func TestP19_ALaterACKCounts(t *testing.T) {
-	eachHas(t, func(w *world) {
+	eachHas(t, func(w *sessionFixture) {
 		w.named("a=2")
 		w.want("a=2")
 		w.pass(ackTimeout)

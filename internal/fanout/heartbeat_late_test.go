@@ -10,7 +10,7 @@ import (
 // What a client asked for by an alias expires and lives on as what it asked for
 // by name.
 func TestP62_ByAnAlias(t *testing.T) {
-	w := newWorld(t, xds.VHostType, xds.Delta)
+	w := newSessionFixture(t, xds.VHostType, xds.Delta)
 	w.timely()
 	w.apply(xds.Update{Origin: "o", Changed: []*xds.Resource{w.with("a", "", ttl, "x")}})
 	w.sub("x")
@@ -31,7 +31,7 @@ func TestP62_ByAnAlias(t *testing.T) {
 // it went: by its own TTL it would hold it for longer, or for ever.
 func TestP62_WhoWasNotToldInTime(t *testing.T) {
 	for _, longer := range []time.Duration{0, time.Hour} {
-		eachAnswer(t, xds.ClusterType, func(w *world, wild bool) {
+		eachAnswer(t, xds.ClusterType, func(w *sessionFixture, wild bool) {
 			w.timely()
 			w.apply(xds.Update{Origin: "o", Wildcard: wild, Changed: []*xds.Resource{w.with("a", "", longer), w.resource("b")}})
 			list := w.ask(wild, "a", "b")
@@ -66,7 +66,7 @@ func TestP62_WhoWasNotToldInTime(t *testing.T) {
 		})
 	}
 	// Of other types SotW has no way to say it (P31).
-	w := newWorld(t, xds.EndpointType, xds.SotW)
+	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
 	w.timely()
 	w.named("a")
 	w.sub("a")
@@ -81,7 +81,7 @@ func TestP62_WhoWasNotToldInTime(t *testing.T) {
 // What went and came back between two sends is no change (P33), but its TTL
 // begins anew.
 func TestP62_GoneAndBackIsAHeartbeat(t *testing.T) {
-	each(t, xds.EndpointType, func(w *world) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.timely()
 		w.living(false, ttl, "a")
 		w.sub("a")

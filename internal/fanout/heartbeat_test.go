@@ -12,7 +12,7 @@ const ttl = 30 * time.Second
 
 // A heartbeat goes to who holds the resource, once, and to nobody else.
 func TestP62_HeartbeatToWhoHoldsIt(t *testing.T) {
-	each(t, xds.EndpointType, func(w *world) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.timely()
 		w.living(false, ttl, "a")
 		w.named("b", "-c")
@@ -47,7 +47,7 @@ func TestP62_HeartbeatToWhoHoldsIt(t *testing.T) {
 // in SotW the version_info that it took last, whatever the origin has moved on
 // to since.
 func TestP62_HeartbeatAtTheVersionGiven(t *testing.T) {
-	each(t, xds.EndpointType, func(w *world) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.timely()
 		w.apply(xds.Update{Origin: "o", Version: "v1", Changed: []*xds.Resource{w.with("a", "", ttl), w.resource("b")}})
 		w.sub("a")
@@ -85,7 +85,7 @@ func TestP62_HeartbeatAtTheVersionGiven(t *testing.T) {
 // A full-state client is sent the whole set: it would take the rest for gone.
 func TestP62_FullStateGetsTheWholeSet(t *testing.T) {
 	for _, url := range []xds.TypeURL{xds.ClusterType, xds.RuntimeType} {
-		w := newWorld(t, url, xds.SotW)
+		w := newSessionFixture(t, url, xds.SotW)
 		w.timely()
 		w.living(true, ttl, "a")
 		w.wild("b")
@@ -109,7 +109,7 @@ func TestP62_FullStateGetsTheWholeSet(t *testing.T) {
 func TestP62_ClientsWithoutTheFeatures(t *testing.T) {
 	for _, features := range [][]string{nil, {xds.FeatureTTL}, {xds.FeatureSotWResource, xds.FeatureUnwraps}} {
 		for _, url := range []xds.TypeURL{xds.EndpointType, xds.ClusterType} {
-			each(t, url, func(w *world) {
+			each(t, url, func(w *sessionFixture) {
 				if w.takes(features...); w.s.form.Timed {
 					return // of the other variant
 				}
@@ -138,7 +138,7 @@ func TestP62_ClientsWithoutTheFeatures(t *testing.T) {
 // gRPC takes wrapped resources, and refuses one without body: it is sent the
 // resource anew.
 func TestP62_WrappedWithoutHeartbeats(t *testing.T) {
-	w := newWorld(t, xds.EndpointType, xds.SotW)
+	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
 	w.takes(xds.FeatureUnwraps)
 	w.living(false, ttl, "a")
 	w.named("b")
@@ -156,7 +156,7 @@ func TestP62_WrappedWithoutHeartbeats(t *testing.T) {
 
 // A TTL that appears or goes is a change; another value of it is a heartbeat.
 func TestP33_ChangesOfATTL(t *testing.T) {
-	each(t, xds.EndpointType, func(w *world) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.timely()
 		w.named("a")
 		w.sub("a")
@@ -178,7 +178,7 @@ func TestP33_ChangesOfATTL(t *testing.T) {
 }
 
 // got is the version of the only resource in the last response.
-func got(w *world) string {
+func got(w *sessionFixture) string {
 	_, s := w.wire()
 	return s[0].version
 }
@@ -186,7 +186,7 @@ func got(w *world) string {
 // A late joiner gets what is left of a TTL, in the origin's own steps, and never
 // less; and all of it right after a heartbeat.
 func TestP62_LateJoinersGetWhatIsLeft(t *testing.T) {
-	eachAnswer(t, xds.EndpointType, func(w *world, wild bool) {
+	eachAnswer(t, xds.EndpointType, func(w *sessionFixture, wild bool) {
 		w.living(wild, ttl, "a")
 		join := func(want time.Duration) {
 			t.Helper()
@@ -224,7 +224,7 @@ func TestP62_LateJoinersGetWhatIsLeft(t *testing.T) {
 // Those who come in the same second share a body, thousands as well; and who
 // takes no TTL shares it for as long as nothing changes.
 func TestP62_BodiesAreShared(t *testing.T) {
-	eachAnswer(t, xds.EndpointType, func(w *world, wild bool) {
+	eachAnswer(t, xds.EndpointType, func(w *sessionFixture, wild bool) {
 		var specs []string
 		for i := range 50 {
 			specs = append(specs, fmt.Sprintf("r-%02d", i))
@@ -262,7 +262,7 @@ func TestP62_BodiesAreShared(t *testing.T) {
 // What comes while a response is unanswered is merged: one heartbeat, with the
 // newest TTL.
 func TestP62_HeartbeatsAreMerged(t *testing.T) {
-	each(t, xds.EndpointType, func(w *world) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.timely()
 		w.living(false, ttl, "a", "b")
 		w.sub("a", "b")
@@ -295,7 +295,7 @@ func TestP62_HeartbeatsAreMerged(t *testing.T) {
 
 // An ACK that stays out holds them for ack_timeout, as it does changes (P19).
 func TestP62_HeartbeatsWaitForAckTimeout(t *testing.T) {
-	each(t, xds.EndpointType, func(w *world) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.timely()
 		w.living(false, time.Minute, "a")
 		w.sub("a")
@@ -313,7 +313,7 @@ func TestP62_HeartbeatsWaitForAckTimeout(t *testing.T) {
 // Beside a change: in incremental in the same response, in SotW, where that has
 // another version_info, as the whole resource.
 func TestP62_BesideAChange(t *testing.T) {
-	each(t, xds.EndpointType, func(w *world) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.timely()
 		w.living(false, ttl, "a", "c")
 		w.named("b")
@@ -338,7 +338,7 @@ func TestP62_BesideAChange(t *testing.T) {
 // Where a client's own TTL is over by the time of the heartbeat, it has to be
 // given the resource again.
 func TestP62_TooLateForAHeartbeat(t *testing.T) {
-	each(t, xds.EndpointType, func(w *world) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.timely()
 		w.living(false, ttl, "a")
 		w.named("b")
@@ -364,7 +364,7 @@ func TestP62_TooLateForAHeartbeat(t *testing.T) {
 // by the origin is told.
 func TestP62_ExpiryRemovesNothing(t *testing.T) {
 	for _, features := range [][]string{nil, {xds.FeatureTTL, xds.FeatureSotWResource}} {
-		eachAnswer(t, xds.ClusterType, func(w *world, wild bool) {
+		eachAnswer(t, xds.ClusterType, func(w *sessionFixture, wild bool) {
 			w.takes(features...)
 			w.living(wild, ttl, "a", "b")
 			w.origin(wild, "c")
@@ -390,7 +390,7 @@ func TestP62_ExpiryRemovesNothing(t *testing.T) {
 // A name that expired is answered to nobody who asks for it, but to who gives it
 // up beside the wildcard (P24).
 func TestP24_GivenUpAfterItExpired(t *testing.T) {
-	w := newWorld(t, xds.ClusterType, xds.Delta)
+	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.timely()
 	w.living(true, ttl, "a")
 	w.wild("b")
@@ -413,7 +413,7 @@ func TestP24_GivenUpAfterItExpired(t *testing.T) {
 // Who refused a resource does not hold it at this version, and is given no
 // heartbeat; nor is a refused full-state response sent again for one.
 func TestP15_HeartbeatOfWhatWasRefused(t *testing.T) {
-	each(t, xds.EndpointType, func(w *world) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.timely()
 		w.living(false, ttl, "a", "b")
 		w.sub("a", "b")
@@ -429,7 +429,7 @@ func TestP15_HeartbeatOfWhatWasRefused(t *testing.T) {
 		w.living(false, ttl, "a=33")
 		w.want("a=33")
 	})
-	w := newWorld(t, xds.ClusterType, xds.SotW)
+	w := newSessionFixture(t, xds.ClusterType, xds.SotW)
 	w.timely()
 	w.living(true, ttl, "a")
 	w.sub()
@@ -445,7 +445,7 @@ func TestP15_HeartbeatOfWhatWasRefused(t *testing.T) {
 // Who comes back with the version that is held may have missed heartbeats: it is
 // given one (P27).
 func TestP62_HeartbeatForWhoComesBack(t *testing.T) {
-	w := newWorld(t, xds.RouteType, xds.Delta)
+	w := newSessionFixture(t, xds.RouteType, xds.Delta)
 	w.timely()
 	w.living(false, ttl, "a", "b")
 	w.pass(10 * time.Second)
@@ -468,7 +468,7 @@ func TestP62_HeartbeatForWhoComesBack(t *testing.T) {
 // What expired before it came back, and returns later, is not taken for what it
 // brought.
 func TestP27_BroughtAndExpired(t *testing.T) {
-	w := newWorld(t, xds.RouteType, xds.Delta)
+	w := newSessionFixture(t, xds.RouteType, xds.Delta)
 	w.timely()
 	w.living(true, ttl, "a", "b")
 	version := w.cur.Held("a").Version.String()
@@ -485,7 +485,7 @@ func TestP27_BroughtAndExpired(t *testing.T) {
 // What only lives on has no load assignment follow it; what the client had lost
 // by then does (P37).
 func TestP37_AfterAHeartbeat(t *testing.T) {
-	w := newWorld(t, xds.ClusterType, xds.Delta)
+	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.timely()
 	w.living(true, ttl, "a")
 	w.wild("b")

@@ -15,7 +15,7 @@ import (
 var stances = map[Stance]string{Untold: "untold", Missing: "missing", Taken: "taken", Declined: "declined", Failed: "failed", Unsure: "unsure"}
 
 // stands writes how the client stands to each name, as "a=2:taken/SYNCED".
-func (w *world) stands(acks int) string {
+func (w *sessionFixture) stands(acks int) string {
 	t := InspectedType{session: w.s.still(), now: w.cur, took: acks > 0, nack: Nack{Version: w.refused}}
 	var out []string
 	for r := range t.Resources() {
@@ -31,7 +31,7 @@ func (w *world) stands(acks int) string {
 	return strings.Join(out, " ")
 }
 
-func (w *world) standing(acks int, want string) {
+func (w *sessionFixture) standing(acks int, want string) {
 	w.t.Helper()
 	if got := w.stands(acks); got != want {
 		w.t.Fatalf("stands\n%s, want\n%s", got, want)
@@ -39,14 +39,14 @@ func (w *world) standing(acks int, want string) {
 }
 
 // refuse refuses the newest response.
-func (w *world) refuse(names ...string) {
+func (w *sessionFixture) refuse(names ...string) {
 	w.refused = w.frame.version
 	w.nack(names...)
 }
 
 // What a client said of a name is what is shown of it, from its first request on.
 func TestStanceOfNames(t *testing.T) {
-	each(t, xds.EndpointType, func(w *world) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.sub("a", "b")
 		w.standing(0, "a:untold/NOT SENT b:untold/NOT SENT")
 		w.named("a")
@@ -92,7 +92,7 @@ func TestStanceOfNames(t *testing.T) {
 // Of a name that was asked for just now nothing was sent, whatever others under
 // the key were.
 func TestStanceOfWhatIsNewlyAsked(t *testing.T) {
-	each(t, xds.EndpointType, func(w *world) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.named("a", "b")
 		w.sub("a")
 		w.want("a")
@@ -109,7 +109,7 @@ func TestStanceOfWhatIsNewlyAsked(t *testing.T) {
 		w.standing(2, "a:taken/SYNCED b:taken/SYNCED")
 	})
 	// P12: a request that was stale asks all the same.
-	w := newWorld(t, xds.EndpointType, xds.SotW)
+	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
 	w.named("a", "b")
 	w.sub("a")
 	w.want("a")
@@ -119,7 +119,7 @@ func TestStanceOfWhatIsNewlyAsked(t *testing.T) {
 
 // A wildcard asks for all that there is; what was removed is gone.
 func TestStanceOfAWildcard(t *testing.T) {
-	each(t, xds.ClusterType, func(w *world) {
+	each(t, xds.ClusterType, func(w *sessionFixture) {
 		w.sub()
 		w.standing(0, "")
 		w.wild("a", "b")
@@ -140,7 +140,7 @@ func TestStanceOfAWildcard(t *testing.T) {
 
 // P27: what a client brought it has, though nothing was sent.
 func TestStanceOfWhatWasBrought(t *testing.T) {
-	w := newWorld(t, xds.ClusterType, xds.Delta)
+	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.wild("a")
 	w.send(request{initial: map[string]string{"a": w.resource("a").Version.String()}})
 	w.want("(empty)")
@@ -149,7 +149,7 @@ func TestStanceOfWhatWasBrought(t *testing.T) {
 
 // P39: an error stands in the place of the resource; NOT_FOUND is an absence.
 func TestStanceOfErrors(t *testing.T) {
-	each(t, xds.EndpointType, func(w *world) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.named("a")
 		w.sub("a", "b")
 		w.want("a")
@@ -163,7 +163,7 @@ func TestStanceOfErrors(t *testing.T) {
 
 // P26: an alias is there by what it leads to.
 func TestStanceOfAliases(t *testing.T) {
-	w := newWorld(t, xds.VHostType, xds.Delta)
+	w := newSessionFixture(t, xds.VHostType, xds.Delta)
 	w.sub("alias")
 	w.standing(0, "alias:untold/NOT SENT")
 	w.named("v|alias")
@@ -174,7 +174,7 @@ func TestStanceOfAliases(t *testing.T) {
 
 // All of it over real streams: who asked, of which type, and what was said.
 func TestInspect(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	g := r.house.group("edge")
 	g.publish(update(t, xds.ClusterType, "a"), update(t, xds.EndpointType, "e"))
 	cc := r.dial()

@@ -23,7 +23,7 @@ func TestCountsHaveTheirKey(t *testing.T) {
 		o.Metrics = m
 	}
 	t.Run("streams", func(t *testing.T) {
-		r := newRig(t, labelled)
+		r := newServerFixture(t, labelled)
 		r.meters = r.srv.meters
 		edge, core := r.house.group("edge"), r.house.group("core")
 		edge.publish(update(t, xds.ClusterType, "a"))

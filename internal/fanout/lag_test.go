@@ -16,7 +16,7 @@ import (
 // it, and keeps an old state alive. It is woken for that alone, but not while it
 // waits for an answer: it would learn nothing.
 func TestP16_WhoIsBehindIsWoken(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	g := r.house.group("edge")
 	g.publish(update(t, xds.ClusterType, "a"))
 	st, slots := still(t, r, xds.ClusterType)
@@ -50,7 +50,7 @@ func TestP16_WhoIsBehindIsWoken(t *testing.T) {
 // until much may be old, or for a minute. Who waited when it was behind is looked
 // at each time.
 func TestP16_WhoIsNotConcernedIsLeftAlone(t *testing.T) {
-	r := &rig{t: t, house: &house{}}
+	r := &serverFixture{t: t, house: &house{}}
 	r.srv = NewServer(Options{Source: r.house, Metrics: newMeters(t), Replica: "replica", Settings: Settings{AckTimeout: 5 * time.Second}, Log: slog.New(slog.DiscardHandler)})
 	g := r.house.group("edge")
 	g.publish(update(t, xds.ClusterType, "a"))
@@ -102,7 +102,7 @@ func TestP16_WhoIsNotConcernedIsLeftAlone(t *testing.T) {
 // What a client that takes nothing keeps of old states counts in each round, also
 // when it has nothing to answer any more: it is woken, and nothing comes of it.
 func TestP16_WhoTakesNothingCountsEachTime(t *testing.T) {
-	r := &rig{t: t, house: &house{}}
+	r := &serverFixture{t: t, house: &house{}}
 	r.srv = NewServer(Options{Source: r.house, Metrics: newMeters(t), Replica: "replica", Settings: Settings{AckTimeout: time.Second}, Log: slog.New(slog.DiscardHandler)})
 	g := r.house.group("edge")
 	g.publish(update(t, xds.ClusterType, "a"))
@@ -134,7 +134,7 @@ func TestP16_WhoTakesNothingCountsEachTime(t *testing.T) {
 // that takes nothing for send_timeout is, and pings are nothing. On a connection
 // that others share, what is taken may be theirs.
 func TestP16_WhoTakesSlowlyIsNotCut(t *testing.T) {
-	r := &rig{t: t, house: &house{}}
+	r := &serverFixture{t: t, house: &house{}}
 	r.srv = NewServer(Options{Source: r.house, Metrics: newMeters(t), SendTimeout: 10 * time.Second, Log: slog.New(slog.DiscardHandler)})
 	c := &conn{}
 	st := &stream{srv: r.srv, conn: c}
@@ -177,7 +177,7 @@ func TestP16_WhoTakesSlowlyIsNotCut(t *testing.T) {
 
 // What is encoded for a snapshot counts among what may be old.
 func TestP16_FramesMayBeOld(t *testing.T) {
-	w := newWorld(t, xds.ClusterType, xds.Delta)
+	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.wild("a=33")
 	w.send(request{names: []string{"*"}})
 	before := xds.Spent()
@@ -221,7 +221,7 @@ func TestP16_OnItsWayCounts(t *testing.T) {
 		cut   bool
 	}{"within": {size * 3 / 2, false}, "more": {size / 2, true}} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, func(o *Options) { o.SendTimeout, o.Limits.PinnedBytes = time.Hour, tc.limit })
+			r := newServerFixture(t, func(o *Options) { o.SendTimeout, o.Limits.PinnedBytes = time.Hour, tc.limit })
 			publishBlobs(r, "blobs", "others")
 			stallOn(r, nil, "blobs")
 			stallOn(r, nil, "blobs")
@@ -252,7 +252,7 @@ func TestP16_OnItsWayCounts(t *testing.T) {
 // that ends its stream would wait behind what it does not take; but not one that
 // carries another stream.
 func TestP16_HangUp(t *testing.T) {
-	r := newRig(t, func(o *Options) { o.SendTimeout = 40 * time.Millisecond })
+	r := newServerFixture(t, func(o *Options) { o.SendTimeout = 40 * time.Millisecond })
 	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
 	shared := r.dial()
 	other := r.delta(shared)

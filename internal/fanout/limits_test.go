@@ -22,7 +22,7 @@ import (
 func TestLimits(t *testing.T) {
 	big := node("n")
 	big.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{"x": structpb.NewStringValue(strings.Repeat("x", 3000))}}
-	second := func(r *rig, conn *grpc.ClientConn) *client {
+	second := func(r *serverFixture, conn *grpc.ClientConn) *client {
 		c := r.delta(conn)
 		c.ask(xds.ClusterType)
 		return c
@@ -31,50 +31,50 @@ func TestLimits(t *testing.T) {
 		reason  telemetry.Reason
 		code    codes.Code
 		limit   func(*Options)
-		exceeds func(*rig, *grpc.ClientConn) *client // conn: that of the neighbour
+		exceeds func(*serverFixture, *grpc.ClientConn) *client // conn: that of the neighbour
 	}{
 		{telemetry.LimitStreams, codes.Unavailable, func(o *Options) { o.Limits.Streams = 1 }, second},
 		{telemetry.LimitStreamsPerSecond, codes.Unavailable, func(o *Options) { o.Limits.StreamsPerSecond = 1 }, second},
 		{telemetry.LimitStreamsPerPeer, codes.ResourceExhausted, func(o *Options) { o.Limits.StreamsPerPeer = 1 }, second},
-		{telemetry.LimitStreamsPerConnection, codes.ResourceExhausted, func(o *Options) { o.Limits.StreamsPerConnection = 1 }, func(r *rig, c *grpc.ClientConn) *client {
+		{telemetry.LimitStreamsPerConnection, codes.ResourceExhausted, func(o *Options) { o.Limits.StreamsPerConnection = 1 }, func(r *serverFixture, c *grpc.ClientConn) *client {
 			other := r.delta(nil) // on a connection of its own there is room
 			other.ask(xds.ClusterType)
 			other.want("a ")
 			return second(r, c)
 		}},
-		{telemetry.LimitRequestBytes, codes.ResourceExhausted, func(o *Options) { o.Limits.RequestBytes = 2000 }, func(r *rig, _ *grpc.ClientConn) *client {
+		{telemetry.LimitRequestBytes, codes.ResourceExhausted, func(o *Options) { o.Limits.RequestBytes = 2000 }, func(r *serverFixture, _ *grpc.ClientConn) *client {
 			c := r.delta(nil)
 			c.must(&discoveryv3.DeltaDiscoveryRequest{Node: big, TypeUrl: string(xds.ClusterType)})
 			return c
 		}},
-		{telemetry.LimitNodeBytes, codes.ResourceExhausted, func(o *Options) { o.Limits.NodeBytes = 2000 }, func(r *rig, _ *grpc.ClientConn) *client {
+		{telemetry.LimitNodeBytes, codes.ResourceExhausted, func(o *Options) { o.Limits.NodeBytes = 2000 }, func(r *serverFixture, _ *grpc.ClientConn) *client {
 			c := r.delta(nil)
 			c.must(&discoveryv3.DeltaDiscoveryRequest{Node: big, TypeUrl: string(xds.ClusterType)})
 			return c
 		}},
-		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, func(r *rig, _ *grpc.ClientConn) *client {
+		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, func(r *serverFixture, _ *grpc.ClientConn) *client {
 			c := r.delta(nil)
 			c.ask(xds.EndpointType, names(6)...)
 			c.ask(xds.RouteType, names(5)...) // over all types
 			return c
 		}},
-		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, func(r *rig, _ *grpc.ClientConn) *client {
+		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, func(r *serverFixture, _ *grpc.ClientConn) *client {
 			c := r.delta(nil) // in bytes: a name of 2 KB counts for eight
 			c.ask(xds.EndpointType, strings.Repeat("x", 2000))
 			c.ask(xds.RouteType, "a", "b", "c")
 			return c
 		}},
-		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, func(r *rig, _ *grpc.ClientConn) *client {
+		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, func(r *serverFixture, _ *grpc.ClientConn) *client {
 			c := r.delta(nil) // at once
 			c.ask(xds.EndpointType, "a", "b", "c", strings.Repeat("x", 2000))
 			return c
 		}},
-		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, func(r *rig, _ *grpc.ClientConn) *client {
+		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, func(r *serverFixture, _ *grpc.ClientConn) *client {
 			c := r.delta(nil)
 			c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(xds.ClusterType), InitialResourceVersions: map[string]string{"a": strings.Repeat("v", 3000)}})
 			return c
 		}},
-		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, func(r *rig, _ *grpc.ClientConn) *client {
+		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, func(r *serverFixture, _ *grpc.ClientConn) *client {
 			c := r.delta(nil)
 			brought := map[string]string{}
 			for _, n := range names(11) {
@@ -83,12 +83,12 @@ func TestLimits(t *testing.T) {
 			c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(xds.ClusterType), InitialResourceVersions: brought})
 			return c
 		}},
-		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, func(r *rig, _ *grpc.ClientConn) *client {
+		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, func(r *serverFixture, _ *grpc.ClientConn) *client {
 			c := r.delta(nil) // the same name: what counts is what has to be scanned
 			c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(xds.ClusterType), ResourceNamesUnsubscribe: make([]string, 11)})
 			return c
 		}},
-		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, func(r *rig, _ *grpc.ClientConn) *client {
+		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, func(r *serverFixture, _ *grpc.ClientConn) *client {
 			c := r.delta(nil) // of a type that nobody answers, so that nothing is sent
 			u := "type.googleapis.com/acme.Silent"
 			c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: u, ResourceNamesSubscribe: []string{"*"}})
@@ -101,7 +101,7 @@ func TestLimits(t *testing.T) {
 			}
 			return c
 		}},
-		{telemetry.LimitTypesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.TypesPerStream = 2 }, func(r *rig, _ *grpc.ClientConn) *client {
+		{telemetry.LimitTypesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.TypesPerStream = 2 }, func(r *serverFixture, _ *grpc.ClientConn) *client {
 			c := r.delta(nil)
 			for _, u := range []xds.TypeURL{xds.ClusterType, xds.EndpointType, xds.RouteType} {
 				c.ask(u, "x")
@@ -115,7 +115,7 @@ func TestLimits(t *testing.T) {
 		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, lettingGo},
 	} {
 		t.Run(tc.reason.String(), func(t *testing.T) {
-			r := newRig(t, tc.limit)
+			r := newServerFixture(t, tc.limit)
 			r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
 			conn := r.dial()
 			neighbour := r.delta(conn)
@@ -137,7 +137,7 @@ func TestLimits(t *testing.T) {
 // A stream on which nothing was said gives way once there are as many as there may be,
 // and not before.
 func TestSilentStreamsGiveWay(t *testing.T) {
-	r := newRig(t, func(o *Options) { o.Limits.Streams, o.SendTimeout = 2, 40*time.Millisecond })
+	r := newServerFixture(t, func(o *Options) { o.Limits.Streams, o.SendTimeout = 2, 40*time.Millisecond })
 	r.srv.requestTime = 20 * time.Millisecond
 	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
 	silent := r.delta(nil)
@@ -163,7 +163,7 @@ func TestSilentStreamsGiveWay(t *testing.T) {
 
 // bringing is a client that brings few names of each type, and of all types more than the
 // stream may have. The types have no answer.
-func bringing(r *rig, _ *grpc.ClientConn) *client {
+func bringing(r *serverFixture, _ *grpc.ClientConn) *client {
 	c := r.delta(nil)
 	for i := range 3 {
 		u := fmt.Sprint("type.googleapis.com/acme.Silent", i)
@@ -174,7 +174,7 @@ func bringing(r *rig, _ *grpc.ClientConn) *client {
 
 // givingUp is a client that gives up few names of each type, and of all types more than
 // the stream may have. The types have no answer.
-func givingUp(r *rig, _ *grpc.ClientConn) *client {
+func givingUp(r *serverFixture, _ *grpc.ClientConn) *client {
 	c := r.delta(nil)
 	for i := range 3 {
 		u := fmt.Sprint("type.googleapis.com/acme.Silent", i)
@@ -186,7 +186,7 @@ func givingUp(r *rig, _ *grpc.ClientConn) *client {
 
 // lettingGo is a client that is told to let go of all that it brought, of many types, and
 // does not acknowledge it.
-func lettingGo(r *rig, _ *grpc.ClientConn) *client {
+func lettingGo(r *serverFixture, _ *grpc.ClientConn) *client {
 	c := r.delta(nil)
 	for i := range 3 {
 		u := fmt.Sprint("type.googleapis.com/acme.Empty", i)
@@ -210,10 +210,10 @@ func versions(names []string) map[string]string {
 
 // stalled is a client that asks for more than its window takes and does not
 // read; reading starts once the server has cut it.
-func stalled(r *rig, _ *grpc.ClientConn) *client { return stalledOn(r, nil) }
+func stalled(r *serverFixture, _ *grpc.ClientConn) *client { return stalledOn(r, nil) }
 
 // stalledOn is stalled on a connection, a new one if it is nil.
-func stalledOn(r *rig, on *grpc.ClientConn) *client {
+func stalledOn(r *serverFixture, on *grpc.ClientConn) *client {
 	publishBlobs(r, "blobs")
 	c := stallOn(r, on, "blobs")
 	r.eventually(func() bool { return r.srv.streamsOf("slow") == 1 })
@@ -224,9 +224,9 @@ func stalledOn(r *rig, on *grpc.ClientConn) *client {
 const blobType xds.TypeURL = "type.googleapis.com/acme.Blob"
 
 // publishBlobs has a megabyte for whoever asks.
-func publishBlobs(r *rig, groups ...string) {
+func publishBlobs(r *serverFixture, groups ...string) {
 	u := xds.Update{Type: blobType, Wildcard: true}
-	w := newWorld(r.t, u.Type, xds.Delta)
+	w := newSessionFixture(r.t, u.Type, xds.Delta)
 	for _, n := range names(100) {
 		u.Changed = append(u.Changed, w.resource(n+"="+strings.Repeat("x", 10000)))
 	}
@@ -236,18 +236,18 @@ func publishBlobs(r *rig, groups ...string) {
 }
 
 // stallOn is a client that asks for the blobs and does not read.
-func stallOn(r *rig, on *grpc.ClientConn, group string) *client {
+func stallOn(r *serverFixture, on *grpc.ClientConn, group string) *client {
 	c := r.delta(on)
 	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: "slow", Cluster: group}, TypeUrl: string(blobType)})
 	return c
 }
 
 // pinning is a client that does not acknowledge while what it has is replaced.
-func pinning(r *rig, _ *grpc.ClientConn) *client {
+func pinning(r *serverFixture, _ *grpc.ClientConn) *client {
 	g := r.house.group("blobs")
 	blob := func(fill string) xds.Update {
 		u := xds.Update{Type: blobType, Wildcard: true}
-		u.Changed = append(u.Changed, newWorld(r.t, u.Type, xds.Delta).resource("a="+strings.Repeat(fill, 600)))
+		u.Changed = append(u.Changed, newSessionFixture(r.t, u.Type, xds.Delta).resource("a="+strings.Repeat(fill, 600)))
 		return u
 	}
 	g.publish(blob("x"))
@@ -272,13 +272,13 @@ func (s *Server) streamsOf(node string) (n int) {
 }
 
 // eventually waits for a state that no event tells.
-func (r *rig) eventually(ok func() bool) {
+func (r *serverFixture) eventually(ok func() bool) {
 	r.t.Helper()
 	xdstest.Eventually(r.t, "the state", xdstest.Holds(ok))
 }
 
 // inStep reports whether every client has answered all that it was sent.
-func (r *rig) inStep() bool {
+func (r *serverFixture) inStep() bool {
 	for _, c := range r.srv.Clients() {
 		for _, t := range c.Types {
 			if t.State != Synced {

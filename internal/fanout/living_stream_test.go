@@ -13,7 +13,7 @@ import (
 // A client is told apart by the features of its node, on both kinds of streams;
 // what is renewed for it is counted, and so is what it never saw.
 func TestP62_FeaturesOfTheNode(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	g := r.house.group("edge")
 	begin := time.Now()
 	life := func(at time.Time) xds.Update {

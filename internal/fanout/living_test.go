@@ -16,7 +16,7 @@ import (
 )
 
 // takes makes the client one with these features.
-func (w *world) takes(features ...string) {
+func (w *sessionFixture) takes(features ...string) {
 	w.t.Helper()
 	raw := (&xds.Node{}).Bytes()
 	n, err := new(xds.NodeTable).Intern(xds.WithFeatures(raw, features...))
@@ -27,20 +27,20 @@ func (w *world) takes(features ...string) {
 }
 
 // timely makes it one that takes TTLs and heartbeats in its variant.
-func (w *world) timely() {
+func (w *sessionFixture) timely() {
 	w.t.Helper()
 	w.takes(xds.FeatureTTL, xds.FeatureSotWResource)
 }
 
 // joins is another client of the group, in place of the one before.
-func (w *world) joins(features ...string) {
+func (w *sessionFixture) joins(features ...string) {
 	w.s = NewSession(w.typ, w.s.variant)
 	w.takes(features...)
 }
 
 // with is a resource as an origin sends it: "a=2" with a TTL, and a version of
 // the origin's.
-func (w *world) with(spec, version string, ttl time.Duration, aliases ...string) *xds.Resource {
+func (w *sessionFixture) with(spec, version string, ttl time.Duration, aliases ...string) *xds.Resource {
 	w.t.Helper()
 	plain := w.resource(spec)
 	body := new(anypb.Any)
@@ -55,7 +55,7 @@ func (w *world) with(spec, version string, ttl time.Duration, aliases ...string)
 	return r.Resources[0].Take(w.typ, w.cur.Held(plain.Name)).Start(w.now)
 }
 
-func (w *world) parse(m proto.Message) *xds.Response {
+func (w *sessionFixture) parse(m proto.Message) *xds.Response {
 	w.t.Helper()
 	b, err := proto.Marshal(m)
 	if err != nil {
@@ -69,7 +69,7 @@ func (w *world) parse(m proto.Message) *xds.Response {
 }
 
 // living has the origin send resources with a TTL.
-func (w *world) living(wild bool, ttl time.Duration, specs ...string) {
+func (w *sessionFixture) living(wild bool, ttl time.Duration, specs ...string) {
 	w.t.Helper()
 	u := xds.Update{Origin: "o", Wildcard: wild, Received: w.now}
 	for _, s := range specs {
@@ -79,7 +79,7 @@ func (w *world) living(wild bool, ttl time.Duration, specs ...string) {
 }
 
 // beat has it send heartbeats.
-func (w *world) beat(wild bool, names ...string) {
+func (w *sessionFixture) beat(wild bool, names ...string) {
 	w.t.Helper()
 	u := xds.Update{Origin: "o", Wildcard: wild, Received: w.now, Version: w.cur.Version}
 	for _, n := range names {
@@ -89,7 +89,7 @@ func (w *world) beat(wild bool, names ...string) {
 }
 
 // fail has it say errors: "a" is INTERNAL, "-a" NOT_FOUND.
-func (w *world) fail(wild bool, specs ...string) {
+func (w *sessionFixture) fail(wild bool, specs ...string) {
 	w.t.Helper()
 	u := xds.Update{Origin: "o", Wildcard: wild, Received: w.now}
 	for _, s := range specs {
@@ -107,19 +107,19 @@ func (w *world) fail(wild bool, specs ...string) {
 	w.apply(u)
 }
 
-func (w *world) apply(u xds.Update) {
+func (w *sessionFixture) apply(u xds.Update) {
 	u.Type = w.typ.URL
 	w.builder.Apply(u)
 	w.publish()
 }
 
-func (w *world) publish() {
+func (w *sessionFixture) publish() {
 	w.state++
 	w.cur, _ = w.builder.Snapshot(w.cur, w.state)
 }
 
 // lapse lets go of what has expired, as a group does.
-func (w *world) lapse() {
+func (w *sessionFixture) lapse() {
 	w.builder.Expire(w.now)
 	w.builder.Settle(w.s.sub.Names)
 	w.publish()
@@ -133,7 +133,7 @@ type sent struct {
 }
 
 // wire decodes the last response.
-func (w *world) wire() (version string, out []sent) {
+func (w *sessionFixture) wire() (version string, out []sent) {
 	w.t.Helper()
 	of := func(r *discoveryv3.Resource) sent {
 		return sent{r.Name, r.Version, r.Ttl.AsDuration(), r.Resource != nil, true}
@@ -164,7 +164,7 @@ func (w *world) wire() (version string, out []sent) {
 }
 
 // wantWire fails unless the last response had these.
-func (w *world) wantWire(want ...sent) {
+func (w *sessionFixture) wantWire(want ...sent) {
 	w.t.Helper()
 	_, got := w.wire()
 	if len(got) != len(want) {
@@ -179,20 +179,20 @@ func (w *world) wantWire(want ...sent) {
 
 // eachCombination runs a test in both variants for an origin that answers names,
 // and for one that answers the wildcard.
-func eachAnswer(t *testing.T, url xds.TypeURL, f func(w *world, wild bool)) {
+func eachAnswer(t *testing.T, url xds.TypeURL, f func(w *sessionFixture, wild bool)) {
 	for _, v := range variants {
 		for _, wild := range []bool{false, true} {
 			what := v.String() + "/names"
 			if wild {
 				what = v.String() + "/wildcard"
 			}
-			t.Run(what, func(t *testing.T) { f(newWorld(t, url, v), wild) })
+			t.Run(what, func(t *testing.T) { f(newSessionFixture(t, url, v), wild) })
 		}
 	}
 }
 
 // ask subscribes to the wildcard, or else to names, and answers repeat it.
-func (w *world) ask(wild bool, names ...string) (list []string) {
+func (w *sessionFixture) ask(wild bool, names ...string) (list []string) {
 	w.t.Helper()
 	if wild {
 		names = []string{"*"}

@@ -252,8 +252,8 @@ func (g *group) apply(us []xds.Update) {
 	}
 }
 
-// rig is a Server behind a real grpc server on loopback, and its clients.
-type rig struct {
+// serverFixture is a Server behind a real grpc server on loopback, and its clients.
+type serverFixture struct {
 	t      testing.TB
 	house  *house
 	srv    *Server
@@ -262,10 +262,10 @@ type rig struct {
 	addr   string // of the first listener
 }
 
-func newRig(t testing.TB, change func(*Options)) *rig {
+func newServerFixture(t testing.TB, change func(*Options)) *serverFixture {
 	t.Helper()
 	meters := newMeters(t)
-	r := &rig{t: t, house: &house{}, meters: meters}
+	r := &serverFixture{t: t, house: &house{}, meters: meters}
 	o := Options{Source: r.house, Metrics: meters, Replica: "replica", Settings: Settings{AckTimeout: time.Minute}, Log: slog.New(slog.DiscardHandler)}
 	if change != nil {
 		change(&o)
@@ -283,7 +283,7 @@ func newRig(t testing.TB, change func(*Options)) *rig {
 }
 
 // listen opens one more listener, and returns its address.
-func (r *rig) listen(gate *Gate) string {
+func (r *serverFixture) listen(gate *Gate) string {
 	r.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -307,7 +307,7 @@ func newMeters(t testing.TB) *telemetry.Metrics {
 	return m
 }
 
-func (r *rig) dial() *grpc.ClientConn { return xdstest.Dial(r.t, r.addr, nil) }
+func (r *serverFixture) dial() *grpc.ClientConn { return xdstest.Dial(r.t, r.addr, nil) }
 
 // client is an incremental stream; sotw is the other.
 type client struct {
@@ -320,7 +320,7 @@ type sotw struct {
 	discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
 }
 
-func (r *rig) delta(c *grpc.ClientConn) *client {
+func (r *serverFixture) delta(c *grpc.ClientConn) *client {
 	r.t.Helper()
 	if c == nil {
 		c = r.dial()
@@ -332,7 +332,7 @@ func (r *rig) delta(c *grpc.ClientConn) *client {
 	return &client{r.t, st}
 }
 
-func (r *rig) sotw(c *grpc.ClientConn) *sotw {
+func (r *serverFixture) sotw(c *grpc.ClientConn) *sotw {
 	r.t.Helper()
 	if c == nil {
 		c = r.dial()
@@ -403,7 +403,7 @@ func (c *client) ends() *status.Status {
 
 // wantEnd fails unless the stream ends with this code, counted once by this
 // reason.
-func (r *rig) wantEnd(c *client, code codes.Code, reason telemetry.Reason) {
+func (r *serverFixture) wantEnd(c *client, code codes.Code, reason telemetry.Reason) {
 	r.t.Helper()
 	if s := c.ends(); s.Code() != code || s.Message() == "" {
 		r.t.Fatalf("ended with %v %q, want %v", s.Code(), s.Message(), code)
@@ -413,7 +413,7 @@ func (r *rig) wantEnd(c *client, code codes.Code, reason telemetry.Reason) {
 
 // counted waits until so many were refused for this reason: grpc may tell the
 // client before its stream's handler has counted.
-func (r *rig) counted(reason telemetry.Reason, n int) {
+func (r *serverFixture) counted(reason telemetry.Reason, n int) {
 	r.t.Helper()
 	xdstest.Eventually(r.t, reason.String(), func() error {
 		if got := r.count(reason); got != n {
@@ -424,7 +424,7 @@ func (r *rig) counted(reason telemetry.Reason, n int) {
 }
 
 // count is how often something was refused for this reason, as metrics say.
-func (r *rig) count(reason telemetry.Reason) (n int) {
+func (r *serverFixture) count(reason telemetry.Reason) (n int) {
 	r.t.Helper()
 	n = r.countOf("refused_total", reason)
 	if reason.Planned() {
@@ -433,7 +433,7 @@ func (r *rig) count(reason telemetry.Reason) (n int) {
 	return n
 }
 
-func (r *rig) countOf(metric string, reason telemetry.Reason) (n int) {
+func (r *serverFixture) countOf(metric string, reason telemetry.Reason) (n int) {
 	r.t.Helper()
 	_, after, ok := strings.Cut(r.scrape(), fmt.Sprintf("xdsrelay_%s{reason=%q} ", metric, reason.String()))
 	if _, err := fmt.Sscan(after, &n); !ok || err != nil {
@@ -442,7 +442,7 @@ func (r *rig) countOf(metric string, reason telemetry.Reason) (n int) {
 	return n
 }
 
-func (r *rig) scrape() string {
+func (r *serverFixture) scrape() string {
 	w := httptest.NewRecorder()
 	r.meters.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	return w.Body.String()
@@ -450,7 +450,7 @@ func (r *rig) scrape() string {
 
 // update makes one of plain resources of a type.
 func update(t testing.TB, url xds.TypeURL, specs ...string) xds.Update {
-	w := newWorld(t, url, xds.Delta)
+	w := newSessionFixture(t, url, xds.Delta)
 	u := xds.Update{Type: url, Wildcard: url == xds.ClusterType || url == xds.ListenerType}
 	for _, s := range specs {
 		if s[0] == '-' {

@@ -19,7 +19,7 @@ type handled struct {
 	by               []string
 }
 
-// spec is the resource as world reads it.
+// spec is the resource as sessionFixture reads it.
 func (r handled) spec(name string) string {
 	s := name
 	for _, a := range r.by {
@@ -106,7 +106,7 @@ func (o *modelOrigin) ofWildcard() (specs []string, any bool) {
 // modelClient asks by names, aliases and globs. It keeps what it accepted until that
 // is removed, or until it asks for it by nothing any more.
 type modelClient struct {
-	*world
+	*sessionFixture
 	rt     *rapid.T
 	origin *modelOrigin
 
@@ -192,7 +192,7 @@ func (c *modelClient) answer(refuse bool) bool {
 		clear(c.sent)
 		c.late = len(c.open) > 0
 	}
-	r := request{names: c.world.list(c.list())}
+	r := request{names: c.sessionFixture.list(c.list())}
 	if refuse {
 		r.nack, c.refused, c.sent = n, true, nil
 	} else {
@@ -265,7 +265,7 @@ func (c *modelClient) change(add, drop []string) {
 		maps.DeleteFunc(c.origin.told, func(n string, r handled) bool { return !r.covers(c.names, n) })
 	}
 	c.linger = slices.Sorted(maps.Keys(c.unwanted))
-	c.world.origin(false)
+	c.sessionFixture.origin(false)
 	c.drop()
 }
 
@@ -301,7 +301,7 @@ func (c *modelClient) settleWildcard() bool {
 	c.origin.answered = false
 	clear(c.origin.wild)
 	c.builder.EndWildcard()
-	c.world.origin(false)
+	c.sessionFixture.origin(false)
 	return true
 }
 
@@ -333,7 +333,7 @@ func (c *modelClient) sync() {
 		}
 		if specs, any := c.origin.ofWildcard(); any {
 			c.logf("wild %s", strings.Join(specs, " "))
-			c.world.origin(true, specs...)
+			c.sessionFixture.origin(true, specs...)
 		}
 	}
 	first := rapid.Bool().Draw(c.rt, "the wildcard first")
@@ -344,7 +344,7 @@ func (c *modelClient) sync() {
 	maps.Copy(asked, c.unwanted)
 	if specs := c.origin.ofNames(asked); len(specs) > 0 {
 		c.logf("named %s", strings.Join(specs, " "))
-		c.world.origin(false, specs...)
+		c.sessionFixture.origin(false, specs...)
 	}
 	if !first {
 		if rapid.Bool().Draw(c.rt, "work in between") {
@@ -376,7 +376,7 @@ func TestP26_Model(t *testing.T) {
 func runModel(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild bool) {
 	o := &modelOrigin{has: map[string]handled{}, told: map[string]handled{}, absent: map[string]bool{}, wild: map[string]bool{}}
 	c := &modelClient{
-		world: newWorld(t, url, v), rt: rt, origin: o, wild: wild,
+		sessionFixture: newSessionFixture(t, url, v), rt: rt, origin: o, wild: wild,
 		names: map[string]bool{}, dropped: map[string]bool{}, parted: map[string]bool{}, unwanted: map[string]bool{}, unsure: map[string]bool{},
 		holds: map[string]handled{}, sent: map[string]handled{},
 	}
@@ -461,7 +461,7 @@ func (c *modelClient) rest() {
 		}
 	}
 	c.builder.Apply(xds.Update{Type: c.typ.URL, Origin: "o", Removed: gone})
-	c.world.origin(false)
+	c.sessionFixture.origin(false)
 	for range 60 {
 		c.pass(time.Second)
 		if c.work(); !c.answer(false) {

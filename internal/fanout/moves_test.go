@@ -16,7 +16,7 @@ import (
 // What is said of rules before is what becomes of the clients by them, type by
 // type; and saying it does nothing to anyone.
 func TestP5_MovesAreWhatRekeyDoes(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	publishAll(r, "a", "edge", "other", "gone")
 	open := func(id, cluster string) *client {
 		c := r.delta(nil)
@@ -84,7 +84,7 @@ func TestP5_MovesAreWhatRekeyDoes(t *testing.T) {
 // Who polls is among them.
 func TestP5_MovesOfPolls(t *testing.T) {
 	r := newREST(t, nil)
-	publishAll(r.rig, "a", "edge")
+	publishAll(r.serverFixture, "a", "edge")
 	r.response(r.ask(r.web("http1"), xds.ClusterType, ""))
 	other := &house{}
 	other.rule(moved)

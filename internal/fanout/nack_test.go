@@ -17,7 +17,7 @@ import (
 func TestNacksAreLogged(t *testing.T) {
 	const fleet = 20
 	var log xdstest.Log
-	r := newRig(t, func(o *Options) { o.Log = slog.New(redact.Handler(slog.NewTextHandler(&log, nil))) })
+	r := newServerFixture(t, func(o *Options) { o.Log = slog.New(redact.Handler(slog.NewTextHandler(&log, nil))) })
 	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
 	cc := r.dial()
 	said := strings.Repeat("no, ", 500) + `inline_string: "hunter2"`

@@ -14,7 +14,7 @@ func TestP50_TheNamesCopyFollowsTheWildcards(t *testing.T) {
 		for _, v := range variants {
 			t.Run(xds.TypeOf(url).Short+"/"+v.String(), func(t *testing.T) {
 				for _, differs := range []bool{true, false} {
-					w := newWorld(t, url, v)
+					w := newSessionFixture(t, url, v)
 					w.sub("a", "*")
 					w.wild("a")
 					w.named("a")
@@ -47,7 +47,7 @@ func TestP50_TheCopyOfAnAliasFollowsTheWildcards(t *testing.T) {
 		for _, v := range variants {
 			t.Run(xds.TypeOf(url).Short+"/"+v.String(), func(t *testing.T) {
 				for _, differs := range []bool{true, false} {
-					w := newWorld(t, url, v)
+					w := newSessionFixture(t, url, v)
 					w.sub("alias", "*")
 					w.wild("x|alias", "y|alias")
 					w.named("x|alias", "y|alias")
@@ -80,7 +80,7 @@ func TestP50_TheCopyOfAnAliasFollowsTheWildcards(t *testing.T) {
 // What has to follow of what was refused does so though the wildcard is given up
 // before, also to who asks for it by an alias (P26).
 func TestP15_TheRestFollowsByAnAlias(t *testing.T) {
-	w := newWorld(t, xds.EndpointType, xds.Delta)
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.sub("*", "alias")
 	w.wild("x|alias", "y")
 	w.named("x|alias")
@@ -100,7 +100,7 @@ func TestP15_TheRestFollowsByAnAlias(t *testing.T) {
 func TestP23_WhatAnAliasLedToIsNew(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
-			w := newWorld(t, xds.EndpointType, v)
+			w := newSessionFixture(t, xds.EndpointType, v)
 			w.sub("a")
 			w.wild("x|alias", "y|alias")
 			w.named("a", "x|alias")
@@ -125,7 +125,7 @@ func TestP23_WhatAnAliasLedToIsNew(t *testing.T) {
 // asked for the wildcard since, which is not answered yet (P28).
 func TestP32_GoneBeforeTheWildcardIsAnswered(t *testing.T) {
 	for _, again := range []bool{false, true} {
-		w := newWorld(t, xds.VHostType, xds.Delta)
+		w := newSessionFixture(t, xds.VHostType, xds.Delta)
 		w.sub("n", "xdstp://o/T/c/*")
 		w.named("n", "xdstp://o/T/c/1")
 		w.want("n xdstp://o/T/c/1")
@@ -147,7 +147,7 @@ func TestP32_GoneBeforeTheWildcardIsAnswered(t *testing.T) {
 // What a client brought it has let go of once it gave up the wildcard: asked for
 // again, it is sent.
 func TestP27_GivenUpBeforeTheAnswer(t *testing.T) {
-	w := newWorld(t, xds.ClusterType, xds.Delta)
+	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.send(request{names: []string{"*", "a"}, initial: map[string]string{
 		"a": w.resource("a").Version.String(), "b": w.resource("b").Version.String(), "c": "1",
 	}})
@@ -161,7 +161,7 @@ func TestP27_GivenUpBeforeTheAnswer(t *testing.T) {
 // A set that was refused under the wildcard is repeated once anything of it
 // changes, also to who has given up the wildcard since.
 func TestP15_RefusedUnderTheWildcard(t *testing.T) {
-	w := newWorld(t, xds.EndpointType, xds.SotW)
+	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
 	w.named("a", "b")
 	w.sub("a", "b", "*")
 	w.wild("a", "b", "c")
@@ -180,7 +180,7 @@ func TestP15_RefusedUnderTheWildcard(t *testing.T) {
 // What was refused changes, and the change goes out ahead, since the name is
 // asked for (P19): the rest follows.
 func TestP15_TheRestFollowsWhatIsAnswered(t *testing.T) {
-	w := newWorld(t, xds.EndpointType, xds.Delta)
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.sub("*")
 	w.wild("a", "f")
 	w.want("a f")

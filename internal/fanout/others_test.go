@@ -12,7 +12,7 @@ import (
 func TestP51_ErrorsOfOthersAreNoWordToTheWildcard(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
-			w := newWorld(t, xds.ClusterType, v)
+			w := newSessionFixture(t, xds.ClusterType, v)
 			w.wild("a", "b")
 			w.sub()
 			w.want("a b")

@@ -14,20 +14,20 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// smallRig is a rig whose responses have room for so many endpoints.
-func smallRig(t *testing.T, room int, ackTimeout time.Duration) (*rig, *xdstest.Log) {
+// smallServer is a serverFixture whose responses have room for so many endpoints.
+func smallServer(t *testing.T, room int, ackTimeout time.Duration) (*serverFixture, *xdstest.Log) {
 	log := new(xdstest.Log)
-	w := newWorld(t, xds.EndpointType, xds.Delta)
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	b := xds.Body{Form: xds.Form{Variant: xds.Delta}, Type: xds.EndpointType, Version: strings.Repeat("0", 32), Identifier: "replica/origin",
 		Resources: slices.Repeat([]*xds.Resource{w.resource("a=2")}, room)}
-	return newRig(t, func(o *Options) {
+	return newServerFixture(t, func(o *Options) {
 		o.AckTimeout = ackTimeout
 		o.MaxResponse = nonceSize + b.Size()
 		o.Log = log.Logger()
 	}), log
 }
 
-func (r *rig) wantMetric(line string) {
+func (r *serverFixture) wantMetric(line string) {
 	r.t.Helper()
 	w := httptest.NewRecorder()
 	r.meters.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
@@ -37,7 +37,7 @@ func (r *rig) wantMetric(line string) {
 }
 
 func TestP38_NotSentIsReported(t *testing.T) {
-	r, log := smallRig(t, 3, time.Minute)
+	r, log := smallServer(t, 3, time.Minute)
 	g := r.house.group("edge")
 	g.publish(update(t, xds.ListenerType, "a", "b"))
 	var clients []*sotw
@@ -101,7 +101,7 @@ func TestP38_NotSentIsReported(t *testing.T) {
 // what it has, and other types and later responses go on.
 func TestP38_TooLarge(t *testing.T) {
 	for _, v := range variants {
-		w := newWorld(t, xds.EndpointType, v)
+		w := newSessionFixture(t, xds.EndpointType, v)
 		w.s.limit = w.room(1)
 		w.named("a", "b")
 		w.sub("a")
@@ -139,7 +139,7 @@ func TestP59_TheBound(t *testing.T) {
 		t.Fatalf("responses of up to %d bytes", MaxResponse)
 	}
 	for extra, responses := range map[int]int{0: 1, 1: 1, -1: 0} {
-		w := newWorld(t, xds.EndpointType, xds.Delta)
+		w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 		w.named("a", "b")
 		if w.s.limit != MaxResponse {
 			t.Fatalf("limit %d", w.s.limit)
@@ -157,7 +157,7 @@ func TestP59_TheBound(t *testing.T) {
 }
 
 // sizeOf is the size of everything in one response.
-func sizeOf(w *world) int {
+func sizeOf(w *sessionFixture) int {
 	b := xds.Body{Form: xds.Form{Variant: w.s.variant}, Type: w.typ.URL, Version: w.cur.Version, Identifier: identifier("id", w.cur)}
 	w.cur.Resources(func(r *xds.Resource) bool {
 		b.Resources = append(b.Resources, r)

@@ -30,7 +30,7 @@ func mustIdentity(t *testing.T, text string) *expr.Predicate {
 }
 
 // dialTo connects to a listener, with TLS if conf is not nil.
-func (r *rig) dialTo(addr string, conf *tls.Config) *grpc.ClientConn {
+func (r *serverFixture) dialTo(addr string, conf *tls.Config) *grpc.ClientConn {
 	r.t.Helper()
 	creds := insecure.NewCredentials()
 	if conf != nil {
@@ -51,7 +51,7 @@ type plain struct {
 	grpc.ClientStream
 }
 
-func (r *rig) stream(c *grpc.ClientConn, v xds.Variant, service string, methods [2]string) *plain {
+func (r *serverFixture) stream(c *grpc.ClientConn, v xds.Variant, service string, methods [2]string) *plain {
 	r.t.Helper()
 	st, err := c.NewStream(xdstest.Context(r.t), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/"+service+"/"+methods[v])
 	if err != nil {
@@ -60,12 +60,12 @@ func (r *rig) stream(c *grpc.ClientConn, v xds.Variant, service string, methods 
 	return &plain{r.t, v, st}
 }
 
-func (r *rig) ads(c *grpc.ClientConn, v xds.Variant) *plain {
+func (r *serverFixture) ads(c *grpc.ClientConn, v xds.Variant) *plain {
 	r.t.Helper()
 	return r.stream(c, v, aggregated, [2]string{xds.SotW: "StreamAggregatedResources", xds.Delta: "DeltaAggregatedResources"})
 }
 
-func (r *rig) sds(c *grpc.ClientConn, v xds.Variant) *plain {
+func (r *serverFixture) sds(c *grpc.ClientConn, v xds.Variant) *plain {
 	r.t.Helper()
 	typ := xds.TypeOf(xds.SecretType)
 	return r.stream(c, v, typ.Service, [2]string{xds.SotW: typ.SotW, xds.Delta: typ.Delta})

@@ -10,7 +10,7 @@ import (
 // What is sent again because a cluster changed (P37) came from the origin long
 // ago: its ACK says nothing of how fast a change reaches clients.
 func TestP37_WhatFollowsPropagatesNothing(t *testing.T) {
-	each(t, xds.EndpointType, func(w *world) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.named("a", "b")
 		w.sub("a")
 		w.want("a")

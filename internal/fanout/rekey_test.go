@@ -22,7 +22,7 @@ import (
 )
 
 // rekeyed has these rules in force and the keys computed anew, all at once.
-func (r *rig) rekeyed(over time.Duration, rules func(n *corev3.Node, typ xds.TypeURL) (string, error)) {
+func (r *serverFixture) rekeyed(over time.Duration, rules func(n *corev3.Node, typ xds.TypeURL) (string, error)) {
 	r.house.rule(rules)
 	r.srv.Rekey(over)
 }
@@ -59,7 +59,7 @@ func moved(n *corev3.Node, _ xds.TypeURL) (string, error) {
 func in(cluster string) *corev3.Node { return &corev3.Node{Id: "n", Cluster: cluster} }
 
 // opened is a client of a cluster that has what there is.
-func (r *rig) opened(cluster string) *client {
+func (r *serverFixture) opened(cluster string) *client {
 	r.t.Helper()
 	c := r.delta(nil)
 	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: in(cluster), TypeUrl: string(xds.ClusterType)})
@@ -67,7 +67,7 @@ func (r *rig) opened(cluster string) *client {
 	return c
 }
 
-func publishAll(r *rig, what string, clusters ...string) {
+func publishAll(r *serverFixture, what string, clusters ...string) {
 	for _, name := range clusters {
 		r.house.group(name).publish(update(r.t, xds.ClusterType, what), update(r.t, xds.EndpointType, what))
 	}
@@ -80,7 +80,7 @@ func TestP5_RekeyEndsThoseWhoseKeyChanged(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			var log xdstest.Log
-			r := newRig(t, func(o *Options) { o.Log = log.Logger() })
+			r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
 			publishAll(r, "a", "edge", "other", "moved")
 			ask := func(cluster string) (ends func() codes.Code, next func(version string)) {
 				if v == xds.Delta {
@@ -159,7 +159,7 @@ func TestP5_RekeyLooksAtEveryType(t *testing.T) {
 				return func(_ *corev3.Node, typ xds.TypeURL) (string, error) { return r[typ], nil }
 			}
 			var log xdstest.Log
-			r := newRig(t, func(o *Options) { o.Log = log.Logger() })
+			r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
 			publishAll(r, "a", "k", "e")
 			r.house.rule(by(tc.was))
 			c := r.opened("edge")
@@ -185,7 +185,7 @@ func TestP5_RekeyLooksAtEveryType(t *testing.T) {
 // rules too: dynamic parameters that came since move nothing.
 func TestP5_RekeyKnowsTheNodeOfEachType(t *testing.T) {
 	var log xdstest.Log
-	r := newRig(t, func(o *Options) { o.Log = log.Logger() })
+	r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
 	byParameter := func(n *corev3.Node, _ xds.TypeURL) (string, error) {
 		return "k" + n.DynamicParameters["x"].GetParams()["y"], nil
 	}
@@ -205,7 +205,7 @@ func TestP5_RekeyKnowsTheNodeOfEachType(t *testing.T) {
 // without them.
 func TestP5_RekeyHoldsTheGate(t *testing.T) {
 	var log xdstest.Log
-	r := newRig(t, func(o *Options) { o.Log = log.Logger() })
+	r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
 	publishAll(r, "a", "edge")
 	gate := &Gate{Key: "downstream", Secrets: config.SecretsAllow}
 	r.addr = r.listen(gate)
@@ -233,7 +233,7 @@ func TestP5_RekeyHoldsTheGate(t *testing.T) {
 // A stream that looks up its key just when the rules change is not forgotten.
 func TestP5_RekeyWhileAStreamJoins(t *testing.T) {
 	var log xdstest.Log
-	r := newRig(t, func(o *Options) { o.Log = log.Logger() })
+	r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
 	publishAll(r, "a", "edge", "moved")
 	joined := func() { // has its key, and is nowhere to be seen
 		r.rekeyed(0, moved)
@@ -250,7 +250,7 @@ func TestP5_RekeyWhileAStreamJoins(t *testing.T) {
 // While streams are being ended the rules change once more: who is back at its
 // key stays, and whoever is not is ended.
 func TestP5_SecondRekeyComputesAnew(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	publishAll(r, "a", "edge", "other", "moved")
 	one, two := r.opened("edge"), r.opened("edge")
 	other := r.opened("other")
@@ -363,8 +363,8 @@ func TestP5_RekeyEndsWithDrain(t *testing.T) {
 // new key has. One whose key stays waits on.
 func TestP5_RekeyEndsPolls(t *testing.T) {
 	r := newREST(t, nil)
-	publishAll(r.rig, "a", "edge", "other")
-	publishAll(r.rig, "b", "moved")
+	publishAll(r.serverFixture, "a", "edge", "other")
+	publishAll(r.serverFixture, "b", "moved")
 	c := r.web("http1")
 	ask := func(cluster, version string) <-chan *reply {
 		out := make(chan *reply, 1)
@@ -390,7 +390,7 @@ func TestP5_RekeyEndsPolls(t *testing.T) {
 	if got := r.holds(<-ask("edge", edge.VersionInfo)); got != "b " {
 		t.Errorf("under its new key it holds %q", got)
 	}
-	publishAll(r.rig, "c", "other")
+	publishAll(r.serverFixture, "c", "other")
 	if got := r.holds(<-stays); got != "a c " {
 		t.Errorf("who stays holds %q", got)
 	}
@@ -400,8 +400,8 @@ func TestP5_RekeyEndsPolls(t *testing.T) {
 func TestP5_RekeyWhileAPollJoins(t *testing.T) {
 	var log xdstest.Log
 	r := newREST(t, func(o *Options) { o.Log = log.Logger() })
-	publishAll(r.rig, "a", "edge")
-	publishAll(r.rig, "b", "moved")
+	publishAll(r.serverFixture, "a", "edge")
+	publishAll(r.serverFixture, "b", "moved")
 	joined := func() {
 		r.rekeyed(0, moved)
 		r.eventually(func() bool { return log.Count("rules, identity or secrets changed") == 1 })
@@ -421,7 +421,7 @@ func TestP5_RekeyWhileAPollJoins(t *testing.T) {
 // be another's.
 func TestP5_WhoIsToBeEndedJoinsNothing(t *testing.T) {
 	gate := &Gate{Key: "downstream", Secrets: config.SecretsAllow}
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	r.addr = r.listen(gate)
 	publishAll(r, "a", "edge", "victim")
 	var all []*client
@@ -444,7 +444,7 @@ func TestP5_WhoIsToBeEndedJoinsNothing(t *testing.T) {
 
 // Limits are those of now, for who comes and who asks for more, both ways.
 func TestReconfigureLimits(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	publishAll(r, "a", "edge")
 	set := func(l config.Limits) {
 		s := *r.srv.settings()

@@ -11,7 +11,7 @@ import (
 // their answer.
 func TestP24_GivenUpIsCounted(t *testing.T) {
 	const many = 10
-	w := newWorld(t, xds.ClusterType, xds.Delta)
+	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.sub("*")
 	for i := range many {
 		n := "n" + strconv.Itoa(i)
@@ -33,7 +33,7 @@ func TestP24_GivenUpIsCounted(t *testing.T) {
 // What a client brought counts until it is answered, and what it is to let go of until it
 // has acknowledged that.
 func TestP27_BroughtIsCounted(t *testing.T) {
-	w := newWorld(t, xds.ClusterType, xds.Delta)
+	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.send(request{names: []string{"*"}, initial: versions([]string{"a", "b"})})
 	if got := w.s.Remembers(); got != 2 {
 		t.Errorf("brought: %d", got)

@@ -8,7 +8,7 @@ import (
 
 func TestP30_FullState(t *testing.T) {
 	for _, url := range []xds.TypeURL{xds.ClusterType, xds.ListenerType, xds.ScopedType} {
-		w := newWorld(t, url, xds.SotW)
+		w := newSessionFixture(t, url, xds.SotW)
 		w.wild("a", "b")
 		w.sub()
 		w.want("a b")
@@ -23,7 +23,7 @@ func TestP30_FullState(t *testing.T) {
 		w.want("(empty)")
 	}
 	// Any type under a wildcard.
-	w := newWorld(t, "type.googleapis.com/acme.Thing", xds.SotW)
+	w := newSessionFixture(t, "type.googleapis.com/acme.Thing", xds.SotW)
 	w.wild("a", "b")
 	w.sub()
 	w.want("a b")
@@ -31,14 +31,14 @@ func TestP30_FullState(t *testing.T) {
 	w.wild("a=2")
 	w.want("a=2 b")
 	// Beside a name, too, the wildcard is waited for: what is missing is gone.
-	w = newWorld(t, xds.ClusterType, xds.SotW)
+	w = newSessionFixture(t, xds.ClusterType, xds.SotW)
 	w.named("a")
 	w.sub("*", "a")
 	w.want("")
 	w.wild("a", "b")
 	w.want("a b")
 	// Of names, all that the stream asked for.
-	w = newWorld(t, xds.ListenerType, xds.SotW)
+	w = newSessionFixture(t, xds.ListenerType, xds.SotW)
 	w.named("a", "b", "other")
 	w.sub("a", "b")
 	w.want("a b")
@@ -50,7 +50,7 @@ func TestP30_FullState(t *testing.T) {
 }
 
 func TestP31_OtherTypes(t *testing.T) {
-	w := newWorld(t, xds.RouteType, xds.SotW)
+	w := newSessionFixture(t, xds.RouteType, xds.SotW)
 	w.named("a", "b", "c")
 	w.sub("a", "b")
 	w.want("a b")
@@ -63,7 +63,7 @@ func TestP31_OtherTypes(t *testing.T) {
 }
 
 func TestP32_Delta(t *testing.T) {
-	w := newWorld(t, xds.ClusterType, xds.Delta)
+	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.wild("a", "b", "c")
 	w.sub()
 	w.want("a b c")
@@ -73,7 +73,7 @@ func TestP32_Delta(t *testing.T) {
 }
 
 func TestP33_NothingChanged(t *testing.T) {
-	each(t, xds.ClusterType, func(w *world) {
+	each(t, xds.ClusterType, func(w *sessionFixture) {
 		w.wild("a")
 		w.sub()
 		w.want("a")
@@ -96,7 +96,7 @@ func TestP33_NothingChanged(t *testing.T) {
 }
 
 func TestP34_NothingWithheld(t *testing.T) {
-	each(t, xds.ClusterType, func(w *world) {
+	each(t, xds.ClusterType, func(w *sessionFixture) {
 		w.named("a")
 		w.sub("a", "b", "c")
 		w.want("a")
@@ -109,8 +109,8 @@ func TestP34_NothingWithheld(t *testing.T) {
 }
 
 func TestP37_LoadAssignmentFollows(t *testing.T) {
-	each(t, xds.EndpointType, func(eds *world) {
-		cds := newWorld(t, xds.ClusterType, eds.s.variant)
+	each(t, xds.EndpointType, func(eds *sessionFixture) {
+		cds := newSessionFixture(t, xds.ClusterType, eds.s.variant)
 		cds.wild("a", "b")
 		cds.sub()
 		if got := cds.next(); got != "a b" || len(cds.follow) != 2 {

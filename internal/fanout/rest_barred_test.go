@@ -17,7 +17,7 @@ import (
 func TestP6_HeldPollsEndWithWhoMayPoll(t *testing.T) {
 	gate := &Gate{Key: "downstream", Secrets: config.SecretsMTLS}
 	r := newREST(t, nil, gate)
-	publishAll(r.rig, "a", "edge")
+	publishAll(r.serverFixture, "a", "edge")
 	c := r.web("http1")
 	ask := func(id, version string) <-chan *reply {
 		out := make(chan *reply, 1)
@@ -37,7 +37,7 @@ func TestP6_HeldPollsEndWithWhoMayPoll(t *testing.T) {
 	r.srv.Rekey(0) // nothing changed
 	gate.Reconfigure(mustIdentity(t, `node.id != "n"`), config.SecretsMTLS)
 	r.srv.Rekey(0)
-	publishAll(r.rig, "b", "edge")
+	publishAll(r.serverFixture, "b", "edge")
 	if f := r.refused(<-barred, http.StatusForbidden); f.Reason != telemetry.Identity.String() {
 		t.Errorf("%+v", f)
 	}

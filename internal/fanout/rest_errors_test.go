@@ -29,7 +29,7 @@ func TestP39_ErrorsInPolls(t *testing.T) {
 
 	// Details of a type that this program does not know have no JSON.
 	said := func(name string, details ...*anypb.Any) *xds.ResourceError {
-		return newWorld(t, xds.EndpointType, xds.Delta).parse(&discoveryv3.DeltaDiscoveryResponse{
+		return newSessionFixture(t, xds.EndpointType, xds.Delta).parse(&discoveryv3.DeltaDiscoveryResponse{
 			TypeUrl: string(xds.EndpointType), ResourceErrors: []*discoveryv3.ResourceError{{
 				ResourceName: &discoveryv3.ResourceName{Name: name},
 				ErrorDetail:  &statuspb.Status{Code: int32(codes.PermissionDenied), Message: "no " + name, Details: details},
@@ -53,7 +53,7 @@ func TestP39_ErrorsInPolls(t *testing.T) {
 	if m = r.response(r.ask(c, xds.EndpointType, m.VersionInfo, "a", "b")); len(m.ResourceErrors) > 0 || len(m.Resources) != 2 {
 		t.Errorf("%v", m)
 	}
-	w := newWorld(t, xds.SecretType, xds.SotW)
+	w := newSessionFixture(t, xds.SecretType, xds.SotW)
 	w.fail(false, "a")
 	if says, _ := judge(w.cur, wants(false, "a")); says {
 		t.Error("an error alone is an answer")

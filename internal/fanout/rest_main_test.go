@@ -22,17 +22,17 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// restRig is a rig that is polled.
-type restRig struct {
-	*rig
+// restFixture is a serverFixture that is polled.
+type restFixture struct {
+	*serverFixture
 	base string
 }
 
-// newREST is a rig with a REST listener, of these gates; without any, one that
+// newREST is a serverFixture with a REST listener, of these gates; without any, one that
 // lets everybody in.
-func newREST(t *testing.T, change func(*Options), gates ...*Gate) *restRig {
+func newREST(t *testing.T, change func(*Options), gates ...*Gate) *restFixture {
 	t.Helper()
-	return restOf(t, newRig(t, func(o *Options) {
+	return restOf(t, newServerFixture(t, func(o *Options) {
 		o.LongPoll = time.Hour
 		if change != nil {
 			change(o)
@@ -40,7 +40,7 @@ func newREST(t *testing.T, change func(*Options), gates ...*Gate) *restRig {
 	}), gates...)
 }
 
-func restOf(t *testing.T, r *rig, gates ...*Gate) *restRig {
+func restOf(t *testing.T, r *serverFixture, gates ...*Gate) *restFixture {
 	t.Helper()
 	if len(gates) == 0 {
 		gates = []*Gate{{Key: "downstream", Secrets: config.SecretsMTLS}}
@@ -58,14 +58,14 @@ func restOf(t *testing.T, r *rig, gates ...*Gate) *restRig {
 			t.Error(err)
 		}
 	})
-	return &restRig{rig: r, base: "http://" + l.Addr().String()}
+	return &restFixture{serverFixture: r, base: "http://" + l.Addr().String()}
 }
 
 // protocols are what REST is spoken in.
 var protocols = []string{"http1", "h2c"}
 
 // web is a client that speaks the protocol, with connections of its own.
-func (r *restRig) web(protocol string) *http.Client {
+func (r *restFixture) web(protocol string) *http.Client {
 	tr := &http.Transport{Protocols: new(http.Protocols)}
 	tr.Protocols.SetHTTP1(protocol == "http1")
 	tr.Protocols.SetUnencryptedHTTP2(protocol == "h2c")
@@ -83,7 +83,7 @@ type reply struct {
 }
 
 // post sends any body to a path.
-func (r *restRig) post(ctx context.Context, c *http.Client, path string, body []byte) (*reply, error) {
+func (r *restFixture) post(ctx context.Context, c *http.Client, path string, body []byte) (*reply, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.base+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (r *restRig) post(ctx context.Context, c *http.Client, path string, body []
 	return r.do(c, req)
 }
 
-func (r *restRig) do(c *http.Client, req *http.Request) (*reply, error) {
+func (r *restFixture) do(c *http.Client, req *http.Request) (*reply, error) {
 	resp, err := c.Do(req)
 	if err != nil {
 		return nil, err
@@ -119,22 +119,22 @@ func envoyPoll(n *corev3.Node, url xds.TypeURL, version string, names ...string)
 }
 
 // ask polls for a type, with this version, and waits for the reply.
-func (r *restRig) ask(c *http.Client, url xds.TypeURL, version string, names ...string) *reply {
+func (r *restFixture) ask(c *http.Client, url xds.TypeURL, version string, names ...string) *reply {
 	r.t.Helper()
 	return <-r.begin(xdstest.Context(r.t), c, url, version, names...)
 }
 
 // begin polls; the channel has the reply, nil if there was none.
-func (r *restRig) begin(ctx context.Context, c *http.Client, url xds.TypeURL, version string, names ...string) <-chan *reply {
+func (r *restFixture) begin(ctx context.Context, c *http.Client, url xds.TypeURL, version string, names ...string) <-chan *reply {
 	return r.beginAs(ctx, c, node("n"), url, version, names...)
 }
 
-func (r *restRig) beginAs(ctx context.Context, c *http.Client, n *corev3.Node, url xds.TypeURL, version string, names ...string) <-chan *reply {
+func (r *restFixture) beginAs(ctx context.Context, c *http.Client, n *corev3.Node, url xds.TypeURL, version string, names ...string) <-chan *reply {
 	r.t.Helper()
 	return r.send(ctx, c, envoyPoll(n, url, version, names...))
 }
 
-func (r *restRig) send(ctx context.Context, c *http.Client, q *discoveryv3.DiscoveryRequest) <-chan *reply {
+func (r *restFixture) send(ctx context.Context, c *http.Client, q *discoveryv3.DiscoveryRequest) <-chan *reply {
 	r.t.Helper()
 	out := make(chan *reply, 1)
 	path, body := xds.TypeOf(xds.TypeURL(q.TypeUrl)).REST, asEnvoy(r.t, q)
@@ -150,7 +150,7 @@ func (r *restRig) send(ctx context.Context, c *http.Client, q *discoveryv3.Disco
 
 // refuse polls with a refusal of what was given; the channel has the reply, nil if
 // there was none.
-func (r *restRig) refuse(c *http.Client, url xds.TypeURL, given string, names ...string) <-chan *reply {
+func (r *restFixture) refuse(c *http.Client, url xds.TypeURL, given string, names ...string) <-chan *reply {
 	r.t.Helper()
 	q := envoyPoll(node("n"), url, "", names...)
 	q.ResponseNonce, q.ErrorDetail = given, &rpcstatus.Status{Code: 3, Message: "no"}
@@ -158,7 +158,7 @@ func (r *restRig) refuse(c *http.Client, url xds.TypeURL, given string, names ..
 }
 
 // response reads a reply with resources, as Envoy does.
-func (r *restRig) response(got *reply) *discoveryv3.DiscoveryResponse {
+func (r *restFixture) response(got *reply) *discoveryv3.DiscoveryResponse {
 	r.t.Helper()
 	if got == nil {
 		r.t.Fatal("no reply")
@@ -174,7 +174,7 @@ func (r *restRig) response(got *reply) *discoveryv3.DiscoveryResponse {
 }
 
 // holds are the names of the resources in a reply, in its order.
-func (r *restRig) holds(got *reply) string {
+func (r *restFixture) holds(got *reply) string {
 	r.t.Helper()
 	s := ""
 	for _, a := range r.response(got).Resources {
@@ -189,7 +189,7 @@ func (r *restRig) holds(got *reply) string {
 }
 
 // refused fails unless a reply refuses, with this status, for a reason.
-func (r *restRig) refused(got *reply, status int) failure {
+func (r *restFixture) refused(got *reply, status int) failure {
 	r.t.Helper()
 	if got == nil {
 		r.t.Fatal("no reply")
@@ -202,7 +202,7 @@ func (r *restRig) refused(got *reply, status int) failure {
 }
 
 // waiting waits until so many polls are being answered.
-func (r *restRig) waiting(n int) {
+func (r *restFixture) waiting(n int) {
 	r.t.Helper()
 	r.eventually(func() bool {
 		asked := 0 // those that have their pollers
@@ -216,7 +216,7 @@ func (r *restRig) waiting(n int) {
 }
 
 // members are those of a group.
-func (r *restRig) members(cluster string) int {
+func (r *restFixture) members(cluster string) int {
 	g := r.house.group(cluster)
 	g.mu.Lock()
 	defer g.mu.Unlock()

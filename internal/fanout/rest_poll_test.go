@@ -18,7 +18,7 @@ import (
 
 // snapshot makes one of a type; wild says that it answers the wildcard.
 func snapshot(t *testing.T, url xds.TypeURL, wild bool, specs ...string) *xds.Snapshot {
-	w := newWorld(t, url, xds.SotW)
+	w := newSessionFixture(t, url, xds.SotW)
 	w.origin(wild, specs...)
 	return w.cur
 }
@@ -49,7 +49,7 @@ func TestP71_Versions(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, same, v)
 		}
 	}
-	later := newWorld(t, xds.EndpointType, xds.SotW)
+	later := newSessionFixture(t, xds.EndpointType, xds.SotW)
 	later.named("a", "b")
 	later.named("-b")
 	seen := map[string]string{v: "the first"}

@@ -249,7 +249,7 @@ func TestP72_NotJSON(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newREST(t, nil)
 			u := update(t, xds.ClusterType, "a")
-			u.Changed = append(u.Changed, newWorld(t, xds.ClusterType, xds.Delta).raw("b", bad))
+			u.Changed = append(u.Changed, newSessionFixture(t, xds.ClusterType, xds.Delta).raw("b", bad))
 			r.house.group("edge").publish(u)
 			c := r.web("http1")
 			for range 2 {
@@ -270,7 +270,7 @@ func TestP72_NotJSON(t *testing.T) {
 }
 
 // dial opens a plain connection to the listener.
-func (r *restRig) conn() net.Conn {
+func (r *restFixture) conn() net.Conn {
 	r.t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(r.base, "http://"))
 	if err != nil {
@@ -286,7 +286,7 @@ func (r *restRig) conn() net.Conn {
 // A client that sends its headers, its body, or nothing, slowly, is let go in
 // time, and disturbs nobody.
 func TestP72_SlowSenders(t *testing.T) {
-	r := newRig(t, func(o *Options) { o.LongPoll = time.Hour })
+	r := newServerFixture(t, func(o *Options) { o.LongPoll = time.Hour })
 	r.srv.times = restTimes{header: 100 * time.Millisecond, body: 100 * time.Millisecond, idle: 100 * time.Millisecond, grace: time.Second}
 	web := restOf(t, r)
 	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
@@ -388,7 +388,7 @@ func TestP72_SlowReaders(t *testing.T) {
 			t.Run(reason.String()+"/"+protocol, func(t *testing.T) {
 				r := newREST(t, change)
 				g := r.house.group("edge")
-				w := newWorld(t, xds.ClusterType, xds.Delta)
+				w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 				u := xds.Update{Type: xds.ClusterType, Wildcard: true}
 				for _, n := range names(100) {
 					u.Changed = append(u.Changed, w.resource(n+"="+strings.Repeat("x", 10000)))
@@ -414,7 +414,7 @@ func TestP72_SlowReaders(t *testing.T) {
 
 // stall polls for clusters, and reads nothing of the answer but its head. Its
 // connection takes little.
-func (r *restRig) stall(protocol string) *http.Response {
+func (r *restFixture) stall(protocol string) *http.Response {
 	r.t.Helper()
 	c := r.web(protocol)
 	c.Transport.(*http.Transport).HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: 16 << 10}

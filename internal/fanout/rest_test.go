@@ -378,7 +378,7 @@ func TestP70_LeftOutFieldsAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	u := update(t, xds.ClusterType, "a", "c")
-	u.Changed = append(u.Changed, newWorld(t, xds.ClusterType, xds.Delta).raw("b", a))
+	u.Changed = append(u.Changed, newSessionFixture(t, xds.ClusterType, xds.Delta).raw("b", a))
 	r.house.group("edge").publish(u)
 	if held := r.holds(r.ask(r.web("http1"), xds.ClusterType, "")); held != "a b c " {
 		t.Errorf("holds %q", held)
@@ -423,7 +423,7 @@ func TestP70_Status(t *testing.T) {
 }
 
 // metric waits until the metrics have this line.
-func (r *rig) metric(line string) {
+func (r *serverFixture) metric(line string) {
 	r.t.Helper()
 	r.eventually(func() bool { return strings.Contains(r.scrape(), line+"\n") })
 }

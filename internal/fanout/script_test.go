@@ -49,9 +49,9 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// script is a world that speaks text.
+// script is a sessionFixture that speaks text.
 type script struct {
-	*world
+	*sessionFixture
 	asks string // as last told
 }
 
@@ -65,7 +65,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		if d.CmdArgs[1].Key == "delta" {
 			v = xds.Delta
 		}
-		s.world, s.asks = newWorld(t, typ, v), ""
+		s.sessionFixture, s.asks = newSessionFixture(t, typ, v), ""
 	case "origin":
 		for _, l := range lines(d) {
 			switch l.key {

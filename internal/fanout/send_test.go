@@ -12,13 +12,13 @@ import (
 
 // still is a stream without a connection: what a worker does with it up to the
 // send can be looked at step by step.
-func still(t testing.TB, r *rig, types ...xds.TypeURL) (*stream, []*slot) {
+func still(t testing.TB, r *serverFixture, types ...xds.TypeURL) (*stream, []*slot) {
 	t.Helper()
 	return stillOf(t, r, xds.Delta, types...)
 }
 
 // stillOf is still of a variant.
-func stillOf(t testing.TB, r *rig, v xds.Variant, types ...xds.TypeURL) (*stream, []*slot) {
+func stillOf(t testing.TB, r *serverFixture, v xds.Variant, types ...xds.TypeURL) (*stream, []*slot) {
 	t.Helper()
 	st := &stream{id: 1, srv: r.srv, conn: new(conn), variant: v, nonces: newNonces(1), caller: new(Gate).Caller("10.0.0.1:1", nil)}
 	st.run.word.Store(running) // nobody queues it
@@ -45,7 +45,7 @@ func stillOf(t testing.TB, r *rig, v xds.Variant, types ...xds.TypeURL) (*stream
 
 // A plan that a request has overtaken is not applied.
 func TestOvertakenPlanIsStale(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
 	st, slots := still(t, r, xds.ClusterType)
 	sl := slots[0]
@@ -68,7 +68,7 @@ func TestOvertakenPlanIsStale(t *testing.T) {
 // A stream whose frame another worker builds is parked, with its bit set, and
 // is looked at again when the frame is there.
 func TestParkedStreamComesBack(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
 	st, slots := still(t, r, xds.ClusterType)
 	sl := slots[0]
@@ -96,7 +96,7 @@ func TestParkedStreamComesBack(t *testing.T) {
 // What a later type had to send already when the clusters went out does not let
 // the next clusters go (P19).
 func TestP19_OnlyLaterChanges(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	g := r.house.group("edge")
 	g.publish(update(t, xds.ClusterType, "a"), update(t, xds.ListenerType, "l"))
 	st, _ := still(t, r, xds.ClusterType, xds.ListenerType)
@@ -125,7 +125,7 @@ func TestP19_OnlyLaterChanges(t *testing.T) {
 // answered is a still stream of a variant that is in step, and what has its
 // newest response, a change, acknowledged once more: all that happens to an ACK
 // after it was received.
-func answered(t testing.TB, r *rig, v xds.Variant) func() {
+func answered(t testing.TB, r *serverFixture, v xds.Variant) func() {
 	t.Helper()
 	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
 	st, slots := stillOf(t, r, v, xds.ClusterType)
@@ -160,7 +160,7 @@ func answered(t testing.TB, r *rig, v xds.Variant) func() {
 func TestHandledACKAllocatesNothing(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
-			r := newRig(t, nil)
+			r := newServerFixture(t, nil)
 			ack := answered(t, r, v)
 			if n := testing.AllocsPerRun(100, ack); n >= 1 { // a pool may have been emptied
 				t.Errorf("%v allocations", n)
@@ -179,7 +179,7 @@ func TestHandledACKAllocatesNothing(t *testing.T) {
 func BenchmarkHandle(b *testing.B) {
 	for _, v := range variants {
 		b.Run(v.String(), func(b *testing.B) {
-			ack := answered(b, newRig(b, nil), v)
+			ack := answered(b, newServerFixture(b, nil), v)
 			b.ReportAllocs()
 			for b.Loop() {
 				ack()

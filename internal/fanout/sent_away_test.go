@@ -57,7 +57,7 @@ func TestWhoIsSentAwayLately(t *testing.T) {
 // Only a part of a long node ID is logged and answered.
 func TestRefusalsOfLongNames(t *testing.T) {
 	var log xdstest.Log
-	r := newRig(t, func(o *Options) { o.Log = log.Logger() })
+	r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
 	r.addr = r.listen(&Gate{Key: "downstream", Identity: mustIdentity(t, "false"), Secrets: config.SecretsMTLS})
 	c := r.delta(nil)
 	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node(strings.Repeat("n", 100_000)), TypeUrl: string(xds.ClusterType)})

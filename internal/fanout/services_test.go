@@ -34,7 +34,7 @@ var services = map[string]grpc.ServiceDesc{
 }
 
 // open opens a stream of a per-type service.
-func (r *rig) open(service, method string) grpc.ClientStream {
+func (r *serverFixture) open(service, method string) grpc.ClientStream {
 	r.t.Helper()
 	st, err := r.dial().NewStream(xdstest.Context(r.t), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/"+service+"/"+method)
 	if err != nil {
@@ -49,7 +49,7 @@ func (r *rig) open(service, method string) grpc.ClientStream {
 func TestP4_Services(t *testing.T) {
 	for _, typ := range xds.Types() {
 		t.Run(typ.Short, func(t *testing.T) {
-			r := newRig(t, nil)
+			r := newServerFixture(t, nil)
 			r.addr = r.listen(&Gate{Secrets: config.SecretsAllow})
 			u := update(t, typ.URL, "a")
 			u.Wildcard = false
@@ -90,7 +90,7 @@ func TestP4_Services(t *testing.T) {
 
 // Another type on a per-type service is refused.
 func TestP2_OtherType(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	cds := xds.TypeOf(xds.ClusterType)
 	c := &client{t, &grpc.GenericClientStream[discoveryv3.DeltaDiscoveryRequest, discoveryv3.DeltaDiscoveryResponse]{ClientStream: r.open(cds.Service, cds.Delta)}}
 	c.ask(xds.EndpointType, "a")

@@ -9,23 +9,23 @@ import (
 
 var variants = []xds.Variant{xds.SotW, xds.Delta}
 
-func each(t *testing.T, url xds.TypeURL, f func(*world)) {
+func each(t *testing.T, url xds.TypeURL, f func(*sessionFixture)) {
 	for _, v := range variants {
-		t.Run(v.String(), func(t *testing.T) { f(newWorld(t, url, v)) })
+		t.Run(v.String(), func(t *testing.T) { f(newSessionFixture(t, url, v)) })
 	}
 }
 
 // The first request is a fresh one, whatever version and nonce it carries, and
 // is answered as soon as there is an answer.
 func TestP11_FirstRequestIsAnswered(t *testing.T) {
-	each(t, xds.ClusterType, func(w *world) {
+	each(t, xds.ClusterType, func(w *sessionFixture) {
 		w.wild("a", "b")
 		w.send(request{version: w.cur.Version, nonce: 7})
 		w.want("a b")
 		w.ack()
 		w.want("")
 	})
-	each(t, xds.EndpointType, func(w *world) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.send(request{names: []string{"a"}, version: "v", nonce: 7})
 		w.want("") // nothing is known yet
 		w.named("a")
@@ -36,7 +36,7 @@ func TestP11_FirstRequestIsAnswered(t *testing.T) {
 // A first answer to a wildcard is sent even if empty, but not before the origin
 // has answered; also where P27 leaves nothing.
 func TestP11_EmptyWildcard(t *testing.T) {
-	each(t, xds.ClusterType, func(w *world) {
+	each(t, xds.ClusterType, func(w *sessionFixture) {
 		w.sub()
 		w.want("")
 		w.wild()
@@ -46,20 +46,20 @@ func TestP11_EmptyWildcard(t *testing.T) {
 	})
 	// What others asked for by name is no answer to the wildcard; beside it, in
 	// SotW, the rest would be taken for gone.
-	each(t, xds.ClusterType, func(w *world) {
+	each(t, xds.ClusterType, func(w *sessionFixture) {
 		w.named("x")
 		w.sub("*")
 		w.want("")
 		w.wild("y")
 		w.want("y")
 	})
-	full := newWorld(t, xds.ClusterType, xds.SotW)
+	full := newSessionFixture(t, xds.ClusterType, xds.SotW)
 	full.named("x")
 	full.sub("*", "x")
 	full.want("")
 	full.wild("y")
 	full.want("x y")
-	w := newWorld(t, xds.ClusterType, xds.Delta)
+	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.wild("a")
 	w.send(request{initial: map[string]string{"a": w.resource("a").Version.String()}})
 	w.want("(empty)")
@@ -68,7 +68,7 @@ func TestP11_EmptyWildcard(t *testing.T) {
 }
 
 func TestP12_StaleRequests(t *testing.T) {
-	w := newWorld(t, xds.EndpointType, xds.SotW)
+	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
 	w.named("a", "b")
 	w.sub("a")
 	w.want("a")
@@ -92,7 +92,7 @@ func TestP12_StaleRequests(t *testing.T) {
 
 // Versions never tell a NACK; a nonce of another stream is only logged.
 func TestP13_NackNeedsNonceOfThisStream(t *testing.T) {
-	each(t, xds.ClusterType, func(w *world) {
+	each(t, xds.ClusterType, func(w *sessionFixture) {
 		w.wild("a")
 		w.sub()
 		w.want("a")
@@ -115,7 +115,7 @@ func TestP13_NackNeedsNonceOfThisStream(t *testing.T) {
 }
 
 func TestP14_SubscriptionWhateverNonce(t *testing.T) {
-	w := newWorld(t, xds.EndpointType, xds.Delta)
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("a", "b", "c")
 	w.sub("a")
 	w.want("a")
@@ -133,7 +133,7 @@ func TestP14_SubscriptionWhateverNonce(t *testing.T) {
 
 func TestP15_RefusedIsNotSentAgain(t *testing.T) {
 	t.Run("delta", func(t *testing.T) {
-		w := newWorld(t, xds.EndpointType, xds.Delta)
+		w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 		w.named("a", "b", "c")
 		w.sub("a", "b", "c")
 		w.want("a b c")
@@ -157,7 +157,7 @@ func TestP15_RefusedIsNotSentAgain(t *testing.T) {
 		w.want("-b")
 	})
 	t.Run("two refusals stay two", func(t *testing.T) {
-		w := newWorld(t, xds.EndpointType, xds.Delta)
+		w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 		w.named("a", "b")
 		w.sub("a", "b")
 		w.want("a b")
@@ -172,7 +172,7 @@ func TestP15_RefusedIsNotSentAgain(t *testing.T) {
 		w.want("a=33")
 	})
 	t.Run("sotw", func(t *testing.T) {
-		w := newWorld(t, xds.EndpointType, xds.SotW)
+		w := newSessionFixture(t, xds.EndpointType, xds.SotW)
 		w.named("a", "b", "c")
 		w.sub("a", "b", "c")
 		w.want("a b c")
@@ -188,7 +188,7 @@ func TestP15_RefusedIsNotSentAgain(t *testing.T) {
 		w.want("a=2 b=33")
 	})
 	t.Run("sotw full state", func(t *testing.T) {
-		w := newWorld(t, xds.ClusterType, xds.SotW)
+		w := newSessionFixture(t, xds.ClusterType, xds.SotW)
 		w.wild("a", "b")
 		w.sub()
 		w.want("a b")
@@ -200,7 +200,7 @@ func TestP15_RefusedIsNotSentAgain(t *testing.T) {
 }
 
 func TestP19_OneUnanswered(t *testing.T) {
-	each(t, xds.ClusterType, func(w *world) {
+	each(t, xds.ClusterType, func(w *sessionFixture) {
 		sotw := w.s.variant == xds.SotW
 		full := func(full, delta string) string {
 			if sotw {
@@ -242,7 +242,7 @@ func TestP19_OneUnanswered(t *testing.T) {
 // only now: the rest is not left for a change that has already been.
 func TestP15_LateRefusalOfWhatChangedSince(t *testing.T) {
 	t.Run("delta", func(t *testing.T) {
-		w := newWorld(t, xds.ClusterType, xds.Delta)
+		w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 		w.wild("a", "b", "c")
 		w.sub()
 		w.want("a b c")
@@ -261,7 +261,7 @@ func TestP15_LateRefusalOfWhatChangedSince(t *testing.T) {
 		w.want("")
 	})
 	t.Run("sotw", func(t *testing.T) {
-		w := newWorld(t, xds.EndpointType, xds.SotW)
+		w := newSessionFixture(t, xds.EndpointType, xds.SotW)
 		w.named("a", "b")
 		w.sub("a", "b")
 		w.want("a b")
@@ -283,7 +283,7 @@ func TestP15_LateRefusalOfWhatChangedSince(t *testing.T) {
 
 // Answers to names that are asked for again are no change of what was refused.
 func TestP15_LateRefusalOfWhatWasOnlyAskedAgain(t *testing.T) {
-	w := newWorld(t, xds.EndpointType, xds.Delta)
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("a", "b")
 	w.sub("a", "b")
 	w.want("a b")
@@ -299,7 +299,7 @@ func TestP15_LateRefusalOfWhatWasOnlyAskedAgain(t *testing.T) {
 
 // In incremental, answers to newly subscribed names don't wait.
 func TestP19_NewNamesDoNotWait(t *testing.T) {
-	w := newWorld(t, xds.EndpointType, xds.Delta)
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("a", "b", "-gone")
 	w.sub("a")
 	w.want("a")
@@ -322,7 +322,7 @@ func TestP19_NewNamesDoNotWait(t *testing.T) {
 // An unanswered Cluster response does not hold back the next when a later type
 // has a newer change to send.
 func TestP19_WarmingDoesNotHoldBack(t *testing.T) {
-	each(t, xds.ClusterType, func(w *world) {
+	each(t, xds.ClusterType, func(w *sessionFixture) {
 		w.wild("a")
 		w.sub()
 		w.want("a")
@@ -338,7 +338,7 @@ func TestP19_WarmingDoesNotHoldBack(t *testing.T) {
 // A member is moved forward and back between States: it gets the difference,
 // in either direction.
 func TestTwoTracks(t *testing.T) {
-	each(t, xds.ClusterType, func(w *world) {
+	each(t, xds.ClusterType, func(w *sessionFixture) {
 		w.wild("a", "b")
 		stable := w.cur
 		w.sub()

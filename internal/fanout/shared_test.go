@@ -17,9 +17,9 @@ type opening struct {
 	specs                    []string
 }
 
-func (a opening) of(t *testing.T, v xds.Variant) (*world, *Frame) {
+func (a opening) of(t *testing.T, v xds.Variant) (*sessionFixture, *Frame) {
 	t.Helper()
-	w := newWorld(t, a.url, v)
+	w := newSessionFixture(t, a.url, v)
 	w.now = w.now.Add(a.later)
 	u := xds.Update{Origin: a.origin, Version: a.version, Wildcard: true, Received: w.now}
 	for _, s := range a.specs {
@@ -31,7 +31,7 @@ func (a opening) of(t *testing.T, v xds.Variant) (*world, *Frame) {
 }
 
 // answered is what the session is sent by this replica.
-func (w *world) answered(replica string) *Frame {
+func (w *sessionFixture) answered(replica string) *Frame {
 	p := w.s.Next(w.cur, w.moment())
 	return framesOf(w.cur).frame(nil, &p, replica)
 }
@@ -83,7 +83,7 @@ func TestEqualKeysShareBytes(t *testing.T) {
 // A resource with a TTL is sent with what is left of it: who comes later is not
 // given what was left for who came first.
 func TestP62_SharedBytesHaveWhatIsLeft(t *testing.T) {
-	each(t, xds.EndpointType, func(w *world) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
 		w.timely()
 		w.living(false, ttl, "a")
 		w.sub("a")
@@ -105,7 +105,7 @@ func TestP62_SharedBytesHaveWhatIsLeft(t *testing.T) {
 }
 
 // frameVersion is that of the resource in the last response.
-func (w *world) frameVersion() string {
+func (w *sessionFixture) frameVersion() string {
 	if w.s.variant == xds.SotW {
 		return w.cur.Version
 	}
@@ -121,7 +121,7 @@ type saying struct {
 }
 
 // everyPart is a response that has something of everything, of what w holds.
-func everyPart(w *world) *saying {
+func everyPart(w *sessionFixture) *saying {
 	a, b := w.cur.Held("a"), w.cur.Held("b")
 	s := &saying{lefts: []time.Duration{ttl, ttl}}
 	s.to.Version = "v2"
@@ -135,8 +135,8 @@ func everyPart(w *world) *saying {
 // apart fails unless a frame is none but its own response's, whatever the hash by
 // which it is found: what others have is not this one's, as soon as one thing is
 // not the same.
-func apart(t *testing.T, changes map[string]func(*saying, *world)) {
-	w := newWorld(t, xds.EndpointType, xds.Delta)
+func apart(t *testing.T, changes map[string]func(*saying, *sessionFixture)) {
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.timely()
 	w.living(false, ttl, "a", "b", "z")
 	w.fail(false, "d", "e")
@@ -160,44 +160,44 @@ func apart(t *testing.T, changes map[string]func(*saying, *world)) {
 // Keys that have the same resources of different origins, or by different
 // replicas, are told so.
 func TestP39_SharedBytesBearOneIdentifier(t *testing.T) {
-	apart(t, map[string]func(*saying, *world){
-		"origin":  func(s *saying, _ *world) { s.body.Identifier = "replica/other" },
-		"replica": func(s *saying, _ *world) { s.body.Identifier = "other/origin" },
-		"error":   func(s *saying, w *world) { s.c.errors = []*xds.ResourceError{w.cur.Error(w.s.sub, "e")} },
-		"owed":    func(s *saying, _ *world) { s.c.later = nil },
+	apart(t, map[string]func(*saying, *sessionFixture){
+		"origin":  func(s *saying, _ *sessionFixture) { s.body.Identifier = "replica/other" },
+		"replica": func(s *saying, _ *sessionFixture) { s.body.Identifier = "other/origin" },
+		"error":   func(s *saying, w *sessionFixture) { s.c.errors = []*xds.ResourceError{w.cur.Error(w.s.sub, "e")} },
+		"owed":    func(s *saying, _ *sessionFixture) { s.c.later = nil },
 	})
 }
 
 // Nor are versions shared: not that on the wire, nor that for which an ACK counts.
 func TestP61_SharedBytesBearOneVersion(t *testing.T) {
-	apart(t, map[string]func(*saying, *world){
-		"set":  func(s *saying, _ *world) { s.to.Version = "v3" },
-		"wire": func(s *saying, _ *world) { s.body.Version = "v2" },
-		"form": func(s *saying, _ *world) { s.body.OriginVersions = true },
+	apart(t, map[string]func(*saying, *sessionFixture){
+		"set":  func(s *saying, _ *sessionFixture) { s.to.Version = "v3" },
+		"wire": func(s *saying, _ *sessionFixture) { s.body.Version = "v2" },
+		"form": func(s *saying, _ *sessionFixture) { s.body.OriginVersions = true },
 	})
 }
 
 // Nor is what is left of a TTL, or counted of it.
 func TestP62_SharedBytesBearOneTTL(t *testing.T) {
-	apart(t, map[string]func(*saying, *world){
-		"left":    func(s *saying, _ *world) { s.lefts[1]-- },
-		"took":    func(s *saying, _ *world) { s.c.took = "v0" },
-		"renewed": func(s *saying, _ *world) { s.c.renewed++ },
-		"quiet":   func(s *saying, _ *world) { s.c.quiet = true },
-		"form":    func(s *saying, _ *world) { s.body.Timed = false },
-		"beats":   func(s *saying, w *world) { s.c.beats = []*xds.Resource{w.cur.Held("z")} },
+	apart(t, map[string]func(*saying, *sessionFixture){
+		"left":    func(s *saying, _ *sessionFixture) { s.lefts[1]-- },
+		"took":    func(s *saying, _ *sessionFixture) { s.c.took = "v0" },
+		"renewed": func(s *saying, _ *sessionFixture) { s.c.renewed++ },
+		"quiet":   func(s *saying, _ *sessionFixture) { s.c.quiet = true },
+		"form":    func(s *saying, _ *sessionFixture) { s.body.Timed = false },
+		"beats":   func(s *saying, w *sessionFixture) { s.c.beats = []*xds.Resource{w.cur.Held("z")} },
 	})
 }
 
 // Nor is anything that one key has and the other has not.
 func TestP51_SharedBytesAreOfOneContent(t *testing.T) {
-	apart(t, map[string]func(*saying, *world){
-		"type":    func(s *saying, _ *world) { s.body.Type = xds.ClusterType },
-		"variant": func(s *saying, _ *world) { s.body.Variant = xds.SotW },
-		"changed": func(s *saying, w *world) { s.c.changed = []*xds.Resource{w.cur.Held("z")} },
-		"more":    func(s *saying, w *world) { s.c.changed = append(s.c.changed, w.cur.Held("z")) },
-		"removed": func(s *saying, _ *world) { s.c.removed = []string{"z"} },
-		"follows": func(s *saying, _ *world) { s.c.follows = []string{"z"} },
+	apart(t, map[string]func(*saying, *sessionFixture){
+		"type":    func(s *saying, _ *sessionFixture) { s.body.Type = xds.ClusterType },
+		"variant": func(s *saying, _ *sessionFixture) { s.body.Variant = xds.SotW },
+		"changed": func(s *saying, w *sessionFixture) { s.c.changed = []*xds.Resource{w.cur.Held("z")} },
+		"more":    func(s *saying, w *sessionFixture) { s.c.changed = append(s.c.changed, w.cur.Held("z")) },
+		"removed": func(s *saying, _ *sessionFixture) { s.c.removed = []string{"z"} },
+		"follows": func(s *saying, _ *sessionFixture) { s.c.follows = []string{"z"} },
 	})
 }
 

@@ -21,7 +21,7 @@ func (c *teller) answer(refusal string, names ...string) {
 func TestWhatDoesNotConcernAClientItHas(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
-			r := newRig(t, nil)
+			r := newServerFixture(t, nil)
 			g := r.house.group("edge")
 			g.publish(update(t, xds.EndpointType, "a", "b"))
 			c := r.teller(t, v)
@@ -73,7 +73,7 @@ func TestWhatDoesNotConcernAClientItHas(t *testing.T) {
 }
 
 // timed is how many streams' ACKs of the newest version were timed.
-func (r *rig) timed() (n uint32) {
+func (r *serverFixture) timed() (n uint32) {
 	g := r.house.group("edge")
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -89,7 +89,7 @@ func (r *rig) timed() (n uint32) {
 func TestLateSubscriptionsAreNotTimed(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
-			r := newRig(t, nil)
+			r := newServerFixture(t, nil)
 			g := r.house.group("edge")
 			g.publish(update(t, xds.EndpointType, "a", "b", "c"))
 			c := r.teller(t, v)
@@ -125,7 +125,7 @@ func TestLateSubscriptionsAreNotTimed(t *testing.T) {
 func TestAVersionInSeveralResponsesCountsOnce(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
-			r := newRig(t, nil)
+			r := newServerFixture(t, nil)
 			g := r.house.group("edge")
 			give := func(version string, specs ...string) {
 				u := update(t, xds.EndpointType, specs...)

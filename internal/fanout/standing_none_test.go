@@ -13,7 +13,7 @@ import (
 
 // truths is what is said of the only client's only type by all that say anything:
 // its state, the generation that it has, its names, and what it has not taken.
-func (r *rig) truths() string {
+func (r *serverFixture) truths() string {
 	r.t.Helper()
 	all := r.srv.Clients()
 	if len(all) != 1 || len(all[0].Types) != 1 {
@@ -41,7 +41,7 @@ func (r *rig) truths() string {
 	return out
 }
 
-func (r *rig) true(want string) {
+func (r *serverFixture) true(want string) {
 	r.t.Helper()
 	var got string
 	for range 500 {
@@ -53,7 +53,7 @@ func (r *rig) true(want string) {
 	r.t.Fatalf("%s, want %s", got, want)
 }
 
-func (r *rig) untaken(node string) (out []Untaken) {
+func (r *serverFixture) untaken(node string) (out []Untaken) {
 	for _, of := range r.srv.Untaken(node, 0) {
 		out = append(out, of...)
 	}
@@ -66,7 +66,7 @@ func (r *rig) untaken(node string) (out []Untaken) {
 func TestP31_NamesThatNobodyHas(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
-			r := newRig(t, nil)
+			r := newServerFixture(t, nil)
 			g := r.house.group("edge")
 			c := r.teller(t, v)
 			c.url = xds.EndpointType
@@ -100,7 +100,7 @@ func TestP31_NamesThatNobodyHas(t *testing.T) {
 func TestP31_WhoAsksForMoreWaits(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
-			r := newRig(t, nil)
+			r := newServerFixture(t, nil)
 			g := r.house.group("edge")
 			g.publish(update(t, xds.EndpointType, "x"))
 			c := r.teller(t, v)
@@ -137,7 +137,7 @@ func TestP31_WhoAsksForMoreWaits(t *testing.T) {
 // it was last looked at.
 func TestP31_WhoHasWhatLapsedWaits(t *testing.T) {
 	for _, v := range variants {
-		w := newWorld(t, xds.EndpointType, v)
+		w := newSessionFixture(t, xds.EndpointType, v)
 		w.timely()
 		w.living(false, ttl, "x")
 		w.sub("x", "y")
@@ -287,7 +287,7 @@ func TestP71_WhoPollsForABusyKeyHasWhatItTook(t *testing.T) {
 // with nothing.
 func TestP27_WhoBroughtWhatNobodyKnowsIsNotSynced(t *testing.T) {
 	for _, brings := range []bool{false, true} {
-		r := newRig(t, nil)
+		r := newServerFixture(t, nil)
 		g := r.house.group("edge")
 		g.publish(update(t, xds.RouteType, "other"))
 		c := r.delta(nil)

@@ -23,7 +23,7 @@ type teller struct {
 	version string
 }
 
-func (r *rig) teller(t *testing.T, v xds.Variant) *teller {
+func (r *serverFixture) teller(t *testing.T, v xds.Variant) *teller {
 	c := &teller{t: t, url: xds.ClusterType}
 	if v == xds.Delta {
 		c.delta = r.delta(nil)
@@ -68,7 +68,7 @@ func (c *teller) recv() {
 }
 
 // is waits until the only client's only type is in the state.
-func (r *rig) is(state string) TypeStatus {
+func (r *serverFixture) is(state string) TypeStatus {
 	r.t.Helper()
 	var at TypeStatus
 	r.eventually(func() bool {
@@ -83,7 +83,7 @@ func (r *rig) is(state string) TypeStatus {
 }
 
 // counts are those of the newest version.
-func (r *rig) counts() string {
+func (r *serverFixture) counts() string {
 	g := r.house.group("edge")
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -96,14 +96,14 @@ func (r *rig) counts() string {
 }
 
 // stands is the only client's only type's standing.
-func (r *rig) stands() (out Standing) {
+func (r *serverFixture) stands() (out Standing) {
 	for s := range r.srv.Standings(func(xds.Key, xds.TypeURL) bool { return true }) {
 		out = s
 	}
 	return out
 }
 
-func (r *rig) gen() uint64 {
+func (r *serverFixture) gen() uint64 {
 	g := r.house.group("edge")
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -114,7 +114,7 @@ func (r *rig) gen() uint64 {
 func TestStatesOfAType(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
-			r := newRig(t, nil)
+			r := newServerFixture(t, nil)
 			g := r.house.group("edge")
 			c := r.teller(t, v)
 			began := time.Now().Add(-time.Second)
@@ -163,7 +163,7 @@ func TestStatesOfAType(t *testing.T) {
 // Who took something else since is still one who refused, for as long as it does
 // not have what it refused (P15).
 func TestARefusalStandsUntilItIsTaken(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	g := r.house.group("edge")
 	g.publish(update(t, xds.ClusterType, "a", "b"))
 	c := r.teller(t, xds.Delta)
@@ -199,7 +199,7 @@ func TestARefusalStandsUntilItIsTaken(t *testing.T) {
 func TestP19_WhatIsNotSentYetIsStale(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
-			r := newRig(t, nil)
+			r := newServerFixture(t, nil)
 			g := r.house.group("edge")
 			g.publish(update(t, xds.EndpointType, "a", "b"))
 			c := r.teller(t, v)
@@ -240,7 +240,7 @@ func TestP19_WhatIsNotSentYetIsStale(t *testing.T) {
 
 // While it settles, a change is in no State yet, and nobody has it.
 func TestWhatSettlesIsNotSentYet(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	g := r.house.group("edge")
 	g.publish(update(t, xds.ClusterType, "a"))
 	c := r.teller(t, xds.Delta)
@@ -259,7 +259,7 @@ func TestWhatSettlesIsNotSentYet(t *testing.T) {
 
 // Who brings all that there is (P27) is sent nothing, and is in step.
 func TestP27_WhoBroughtEverythingIsSynced(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	r.house.group("edge").publish(update(t, xds.RouteType, "r"))
 	first := r.delta(nil)
 	first.ask(xds.RouteType, "r")
@@ -283,7 +283,7 @@ func TestP27_WhoBroughtEverythingIsSynced(t *testing.T) {
 
 // Pages of clients are in order, and whole.
 func TestClientsAfter(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	for range 5 {
 		r.delta(nil).ask(xds.ClusterType)
 	}
@@ -306,7 +306,7 @@ func TestClientsAfter(t *testing.T) {
 
 // What cannot be sent for its size the client has not got, nor any version with it.
 func TestWhatIsTooLargeIsNotHad(t *testing.T) {
-	r, _ := smallRig(t, 1, time.Minute)
+	r, _ := smallServer(t, 1, time.Minute)
 	g := r.house.group("edge")
 	long := strings.Repeat("l", 100)
 	g.publish(update(t, xds.EndpointType, "a", long))

@@ -22,7 +22,7 @@ import (
 )
 
 func TestP1_Node(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	c := r.delta(nil)
 	c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(xds.ClusterType)})
 	r.wantEnd(c, codes.InvalidArgument, telemetry.NodeMissing)
@@ -54,14 +54,14 @@ func TestP1_Node(t *testing.T) {
 }
 
 func TestP2_AggregatedNeedsType(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	c := r.delta(nil)
 	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n")})
 	r.wantEnd(c, codes.InvalidArgument, telemetry.TypeMissing)
 }
 
 func TestP3_AnyType(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	const thing = "type.googleapis.com/acme.Thing"
 	u := update(t, thing, "a", "b")
 	u.Wildcard = true
@@ -81,7 +81,7 @@ func TestP3_AnyType(t *testing.T) {
 // A first type that maps to nothing is refused; a later one stays unanswered,
 // and the others go on.
 func TestP5_Unmapped(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	r.house.refuse = func(j Join) *Refusal {
 		if j.Type == xds.RouteType {
 			return Refuse(codes.PermissionDenied, telemetry.Unmapped, "no rule matches")
@@ -107,7 +107,7 @@ func TestP5_Unmapped(t *testing.T) {
 
 // One client's refusal, silence and slowness change nothing for another.
 func TestP16_OneClientDisturbsNoOther(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	g := r.house.group("edge")
 	g.publish(update(t, xds.ClusterType, "a"))
 	refuses, silent, good := r.delta(nil), r.delta(nil), r.delta(nil)
@@ -129,7 +129,7 @@ func TestP16_OneClientDisturbsNoOther(t *testing.T) {
 
 // NACKs reach the group with the client and its message, bounded.
 func TestP17_NacksAreKept(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
 	c := r.delta(nil)
 	c.ask(xds.ClusterType)
@@ -154,7 +154,7 @@ func TestP17_NacksAreKept(t *testing.T) {
 }
 
 func TestP28_Names(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	odd := "ünï/cödé?*%20\n☃"
 	u := update(t, xds.EndpointType, odd, "-"+string(make([]byte, xds.MaxNameBytes)))
 	r.house.group("edge").publish(u)
@@ -175,7 +175,7 @@ func TestP28_Names(t *testing.T) {
 
 // What is pending on a stream goes out in the order of types.
 func TestP35_Order(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	g := r.house.group("edge")
 	order := []xds.TypeURL{xds.ClusterType, xds.EndpointType, xds.ListenerType, xds.ScopedType, xds.RouteType, xds.VHostType, xds.RuntimeType}
 	c := r.delta(nil)
@@ -212,7 +212,7 @@ func TestP35_Order(t *testing.T) {
 
 // A changed cluster is followed by its load assignment, though unchanged.
 func TestP37_FollowsOnStream(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	g := r.house.group("edge")
 	g.publish(update(t, xds.ClusterType, "a", "b"), update(t, xds.EndpointType, "a", "b"))
 	c := r.delta(nil)
@@ -235,7 +235,7 @@ func TestP37_FollowsOnStream(t *testing.T) {
 // The identifier names replica and origin; a resource passes through untouched,
 // with fields that the program does not know.
 func TestP39_PassThrough(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	body, err := anypb.New(&listenerv3.Listener{Name: "l", StatPrefix: "s"})
 	if err != nil {
 		t.Fatal(err)
@@ -279,7 +279,7 @@ func TestP39_PassThrough(t *testing.T) {
 }
 
 func TestBadRequests(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	c := r.delta(nil)
 	n := node("n")
 	n.ProtoReflect().SetUnknown(protowire.AppendTag(nil, 3, protowire.BytesType)) // a field cut short
@@ -296,7 +296,7 @@ func TestBadRequests(t *testing.T) {
 // A client that stalls gets the newest when it reads again, and not all that
 // came meanwhile; without ACKs, ack_timeout lets the next go.
 func TestP19_AckTimeoutOnStream(t *testing.T) {
-	r := newRig(t, func(o *Options) { o.AckTimeout = 30 * time.Millisecond })
+	r := newServerFixture(t, func(o *Options) { o.AckTimeout = 30 * time.Millisecond })
 	g := r.house.group("edge")
 	g.publish(update(t, xds.ClusterType, "a"))
 	c := r.delta(nil)
@@ -320,7 +320,7 @@ func TestP19_AckTimeoutOnStream(t *testing.T) {
 // clusters' change alone nor for a later type's change that came before the
 // clusters went out.
 func TestP19_WarmingOnStream(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	g := r.house.group("edge")
 	g.publish(update(t, xds.ClusterType, "a"), update(t, xds.ListenerType, "l"))
 	c := r.delta(nil)
@@ -376,7 +376,7 @@ func TestP19_WarmingOnStream(t *testing.T) {
 // A request that comes between a plan and its sending is not passed over: the
 // names that it adds are answered, those that it drops are not sent for it.
 func TestRequestsBetweenPlanAndSend(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	all := names(400)
 	r.house.group("edge").publish(update(t, xds.EndpointType, all...))
 	c := r.delta(nil)
@@ -399,7 +399,7 @@ func TestRequestsBetweenPlanAndSend(t *testing.T) {
 // Streams that need a frame that another worker is building get it when it is
 // there.
 func TestManyStreamsOneFrame(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	g := r.house.group("edge")
 	conn := r.dial()
 	var cs []*client
@@ -425,7 +425,7 @@ func TestManyStreamsOneFrame(t *testing.T) {
 // A later type that is refused for another reason than its mapping ends the
 // stream: it is not left unanswered.
 func TestP5_LaterTypeUnavailable(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	r.house.refuse = func(j Join) *Refusal {
 		if j.Type == xds.RouteType {
 			return Refuse(codes.Unavailable, telemetry.LimitKeys, "no room")

@@ -8,13 +8,13 @@ import (
 )
 
 func TestP20_AddThenRemove(t *testing.T) {
-	w := newWorld(t, xds.EndpointType, xds.Delta)
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("a", "b")
 	w.send(request{names: []string{"a", "b", "a"}, unsub: []string{"b", "x"}})
 	w.want("a")
 	w.send(request{names: []string{"b"}, unsub: []string{"a"}, ack: -1})
 	w.want("b")
-	w = newWorld(t, xds.ClusterType, xds.Delta)
+	w = newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.wild("a")
 	w.send(request{names: []string{"*"}, unsub: []string{"*"}})
 	w.want("")
@@ -25,7 +25,7 @@ func TestP20_AddThenRemove(t *testing.T) {
 
 // The protocol text's example of four steps, SotW.
 func TestP21_FourStepsSotW(t *testing.T) {
-	w := newWorld(t, xds.ClusterType, xds.SotW)
+	w := newSessionFixture(t, xds.ClusterType, xds.SotW)
 	w.wild("A", "B")
 	w.sub()
 	w.want("A B")
@@ -49,7 +49,7 @@ func TestP21_FourStepsSotW(t *testing.T) {
 
 // The protocol text's example of four steps, incremental.
 func TestP21_FourStepsDelta(t *testing.T) {
-	w := newWorld(t, xds.ClusterType, xds.Delta)
+	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.wild("A", "B")
 	w.sub()
 	w.want("A B")
@@ -78,13 +78,13 @@ func TestP21_FourStepsDelta(t *testing.T) {
 func TestP21_LegacyWildcardByType(t *testing.T) {
 	for _, typ := range append(xds.Types(), xds.TypeOf("type.googleapis.com/acme.Thing")) {
 		for _, v := range variants {
-			w := newWorld(t, typ.URL, v)
+			w := newSessionFixture(t, typ.URL, v)
 			w.sub()
 			excepted := typ.Short == "EDS" || typ.Short == "RDS" || typ.Short == "SDS" || typ.Short == "RTDS" || typ.Short == "ECDS"
 			if w.s.want.Wildcard == excepted {
 				t.Errorf("%s %s: an empty first list is a wildcard: %v", typ.URL, v, w.s.want.Wildcard)
 			}
-			w = newWorld(t, typ.URL, v)
+			w = newSessionFixture(t, typ.URL, v)
 			w.sub("*")
 			if !w.s.want.Wildcard {
 				t.Errorf("%s %s: * is no wildcard", typ.URL, v)
@@ -93,7 +93,7 @@ func TestP21_LegacyWildcardByType(t *testing.T) {
 	}
 	// Incremental: an empty list means no change; the legacy wildcard stays
 	// until * is unsubscribed.
-	w := newWorld(t, xds.ClusterType, xds.Delta)
+	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.sub()
 	w.sub("A")
 	w.unsub("A")
@@ -109,7 +109,7 @@ func TestP21_LegacyWildcardByType(t *testing.T) {
 }
 
 func TestP22_NewlyListed(t *testing.T) {
-	w := newWorld(t, xds.EndpointType, xds.SotW)
+	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
 	w.named("a", "b", "c")
 	w.sub("a", "b")
 	w.want("a b")
@@ -119,7 +119,7 @@ func TestP22_NewlyListed(t *testing.T) {
 	w.want("")
 	w.sub("a", "b")
 	w.want("b") // newly listed again
-	w = newWorld(t, xds.ClusterType, xds.SotW)
+	w = newSessionFixture(t, xds.ClusterType, xds.SotW)
 	w.named("a", "b", "-x")
 	w.sub("a")
 	w.want("a")
@@ -132,7 +132,7 @@ func TestP22_NewlyListed(t *testing.T) {
 }
 
 func TestP23_SubscribedAgain(t *testing.T) {
-	w := newWorld(t, xds.EndpointType, xds.Delta)
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("a", "b")
 	w.sub("a", "b")
 	w.want("a b")
@@ -140,7 +140,7 @@ func TestP23_SubscribedAgain(t *testing.T) {
 	w.sub("a")
 	w.want("a")
 	w.ack()
-	w = newWorld(t, xds.ClusterType, xds.Delta)
+	w = newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.wild("a", "b")
 	w.sub("*")
 	w.want("a b")
@@ -150,7 +150,7 @@ func TestP23_SubscribedAgain(t *testing.T) {
 }
 
 func TestP24_Unsubscribe(t *testing.T) {
-	w := newWorld(t, xds.ClusterType, xds.Delta)
+	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.wild("a", "b")
 	w.sub("*", "a", "x")
 	w.want("a b")
@@ -165,7 +165,7 @@ func TestP24_Unsubscribe(t *testing.T) {
 	w.ack()
 	w.unsub("x") // the wildcard does not
 	w.want("-x")
-	w = newWorld(t, xds.EndpointType, xds.Delta)
+	w = newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("a", "b")
 	w.sub("a", "b")
 	w.want("a b")
@@ -177,7 +177,7 @@ func TestP24_Unsubscribe(t *testing.T) {
 }
 
 func TestP25_Absent(t *testing.T) {
-	w := newWorld(t, xds.EndpointType, xds.Delta)
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("-a")
 	w.sub("a", "b")
 	w.want("-a") // b is pending: nothing is sent for it
@@ -192,7 +192,7 @@ func TestP25_Absent(t *testing.T) {
 }
 
 func TestP27_Reconnect(t *testing.T) {
-	w := newWorld(t, xds.RouteType, xds.Delta)
+	w := newSessionFixture(t, xds.RouteType, xds.Delta)
 	v := func(spec string) string { return w.resource(spec).Version.String() }
 	w.named("same", "changed=2", "-gone", "new", "empty")
 	w.send(request{
@@ -213,7 +213,7 @@ func TestP27_Reconnect(t *testing.T) {
 	w.want("late")
 
 	// Under the wildcard, what is gone is told as well.
-	w = newWorld(t, xds.ClusterType, xds.Delta)
+	w = newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.wild("a", "b=2")
 	w.send(request{initial: map[string]string{"a": w.resource("a").Version.String(), "b": w.resource("b").Version.String(), "gone": "v"}})
 	w.want("b=2 -gone")
@@ -221,14 +221,14 @@ func TestP27_Reconnect(t *testing.T) {
 	w.want("")
 
 	// Before the origin answered, nothing is gone.
-	w = newWorld(t, xds.ClusterType, xds.Delta)
+	w = newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.send(request{initial: map[string]string{"a": w.resource("a").Version.String(), "gone": "v"}})
 	w.want("")
 	w.wild("a")
 	w.want("-gone")
 
 	// Load assignments are always sent.
-	w = newWorld(t, xds.EndpointType, xds.Delta)
+	w = newSessionFixture(t, xds.EndpointType, xds.Delta)
 	w.named("a")
 	w.send(request{names: []string{"a"}, initial: map[string]string{"a": w.resource("a").Version.String()}})
 	w.want("a")

@@ -20,7 +20,7 @@ import (
 
 // A connection older than max_connection_age is closed, and its client comes back.
 func TestOldConnectionsAreClosed(t *testing.T) {
-	r := newRig(t, func(o *Options) { o.MaxConnectionAge = 50 * time.Millisecond })
+	r := newServerFixture(t, func(o *Options) { o.MaxConnectionAge = 50 * time.Millisecond })
 	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
 	conn := r.dial()
 	c := r.delta(conn)
@@ -36,7 +36,7 @@ func TestOldConnectionsAreClosed(t *testing.T) {
 
 // Above the limit a connection waits unaccepted until another is closed.
 func TestConnectionsWaitUnaccepted(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
 	r.addr = r.listen(&Gate{Key: "downstream", Connections: 1})
 	first, err := net.Dial("tcp", r.addr)
@@ -68,7 +68,7 @@ func TestConnectionsWaitUnaccepted(t *testing.T) {
 func TestStreamsEndFromOutside(t *testing.T) {
 	for name, has := range map[string]bool{"with grpc's method": true, "by public means": false} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, nil)
+			r := newServerFixture(t, nil)
 			if !has {
 				r.srv.finisherOf = func(grpc.ServerStream) finisher { return nil }
 			}
@@ -154,7 +154,7 @@ func TestRequestsAreThrottled(t *testing.T) {
 
 // ACKs are never throttled. Requests that are no ACKs are, whatever their nonce.
 func TestACKsAreNotThrottled(t *testing.T) {
-	r := newRig(t, func(o *Options) { o.Limits.RequestsPerSecond = 1 })
+	r := newServerFixture(t, func(o *Options) { o.Limits.RequestsPerSecond = 1 })
 	publishAll(r, "a", "edge")
 	c := r.opened("edge")
 	const many = unlimitedRequests + 2*burstSeconds

@@ -35,7 +35,7 @@ func (v *victims) key(*corev3.Node, xds.TypeURL) (string, error) {
 // are not served until they are ended some time: they end at once.
 func TestP5_RulesAndGatesTurnTogether(t *testing.T) {
 	gate := &Gate{Key: "downstream", Secrets: config.SecretsAllow}
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	r.addr = r.listen(gate)
 	publishAll(r, "a", "edge", "victim")
 	v := newVictims()
@@ -66,7 +66,7 @@ func TestP5_RulesAndGatesTurnTogether(t *testing.T) {
 func TestP5_RulesAndGatesTurnTogetherForPolls(t *testing.T) {
 	gate := &Gate{Key: "downstream", Secrets: config.SecretsAllow}
 	r := newREST(t, nil, gate)
-	publishAll(r.rig, "a", "edge", "victim")
+	publishAll(r.serverFixture, "a", "edge", "victim")
 	v := newVictims()
 	r.house.rule(v.key)
 	before := make(chan *reply, 1)

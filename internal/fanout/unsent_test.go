@@ -17,7 +17,7 @@ import (
 // to it: not what its buffers could grow to. (P16 is about others; what many of
 // them hold, the machine has not got for the others.)
 func TestP16_LittleIsUnsent(t *testing.T) {
-	r := newRig(t, nil)
+	r := newServerFixture(t, nil)
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 )
 
 // theirs makes the client one that is given the origin's versions.
-func (w *world) theirs() {
+func (w *sessionFixture) theirs() {
 	w.timely()
 	w.s.form.OriginVersions = true
 }
@@ -15,7 +15,7 @@ func (w *world) theirs() {
 // With versions: origin an incremental resource bears the origin's own version,
 // and where the origin gave none that of its content.
 func TestP61_TheOriginsVersions(t *testing.T) {
-	w := newWorld(t, xds.RouteType, xds.Delta)
+	w := newSessionFixture(t, xds.RouteType, xds.Delta)
 	w.theirs()
 	w.apply(xds.Update{Origin: "o", Wildcard: true, Changed: []*xds.Resource{w.with("a", "7", ttl), w.with("b", "", 0)}})
 	w.sub("*")
@@ -56,7 +56,7 @@ func TestP61_TheOriginsVersions(t *testing.T) {
 // version says the content as well, so that who changes from one to the other over
 // a reconnect is sent what is other there (P27).
 func TestP61_VersionsOfSeveralOrigins(t *testing.T) {
-	w := newWorld(t, xds.RouteType, xds.Delta)
+	w := newSessionFixture(t, xds.RouteType, xds.Delta)
 	start := func(brought string) {
 		w.s = NewSession(w.typ, xds.Delta)
 		w.theirs()
@@ -80,7 +80,7 @@ func TestP61_VersionsOfSeveralOrigins(t *testing.T) {
 // A response bears the version of the snapshot that is sent: the origin's
 // newest, or where it gave none that of the set.
 func TestP61_TheSnapshotsVersion(t *testing.T) {
-	each(t, xds.ClusterType, func(w *world) {
+	each(t, xds.ClusterType, func(w *sessionFixture) {
 		w.apply(xds.Update{Origin: "o", Wildcard: true, Changed: []*xds.Resource{w.resource("a")}})
 		w.sub()
 		w.want("a")
@@ -98,7 +98,7 @@ func TestP61_TheSnapshotsVersion(t *testing.T) {
 
 // Otherwise it is made from the content, whatever the origin gives.
 func TestP61_ContentVersions(t *testing.T) {
-	w := newWorld(t, xds.RouteType, xds.Delta)
+	w := newSessionFixture(t, xds.RouteType, xds.Delta)
 	w.apply(xds.Update{Origin: "o", Wildcard: true, Changed: []*xds.Resource{w.with("a", "7", 0)}})
 	w.sub("*")
 	w.want("a")

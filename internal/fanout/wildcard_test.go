@@ -17,7 +17,7 @@ func TestP25_BesideTheWildcard(t *testing.T) {
 				}
 				return delta
 			}
-			w := newWorld(t, xds.ClusterType, v)
+			w := newSessionFixture(t, xds.ClusterType, v)
 			w.wild("a", "b")
 			w.sub("*", "x", "y")
 			w.want("a b")
@@ -43,14 +43,14 @@ func TestP25_BesideTheWildcard(t *testing.T) {
 // The name is answered before the wildcard: nobody waits (P34), but for SotW,
 // where the rest would be taken for gone (P30).
 func TestP34_TheNameBeforeTheWildcard(t *testing.T) {
-	w := newWorld(t, xds.ClusterType, xds.Delta)
+	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.sub("*", "x")
 	w.named("x")
 	w.want("x")
 	w.ack()
 	w.wild("a", "x")
 	w.want("a")
-	s := newWorld(t, xds.ClusterType, xds.SotW)
+	s := newSessionFixture(t, xds.ClusterType, xds.SotW)
 	s.sub("*", "x")
 	s.named("x")
 	s.want("")
@@ -61,7 +61,7 @@ func TestP34_TheNameBeforeTheWildcard(t *testing.T) {
 // Incremental: a name that is subscribed while a response is unanswered does not
 // wait for the ACK, nor is it answered before there is an answer.
 func TestP19_ANameBesideTheWildcardDoesNotWait(t *testing.T) {
-	w := newWorld(t, xds.ClusterType, xds.Delta)
+	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.wild("a")
 	w.sub("*")
 	w.want("a")
@@ -78,7 +78,7 @@ func TestP19_ANameBesideTheWildcardDoesNotWait(t *testing.T) {
 // Delta: what a client brings of a name beside the wildcard is told to be gone once
 // its own answer says so (P27). The rest waits for that answer, for 5 s at most (P67).
 func TestP27_ANameBesideTheWildcard(t *testing.T) {
-	w := newWorld(t, xds.ClusterType, xds.Delta)
+	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 	w.wild("a")
 	w.send(request{names: []string{"*", "x"}, initial: map[string]string{"a": w.resource("a").Version.String(), "x": "1", "w": "1"}})
 	w.want("(empty)")
@@ -95,7 +95,7 @@ func TestP27_ANameBesideTheWildcard(t *testing.T) {
 // the name's answer follows.
 func TestP32_TheWildcardRemovesANameBeforeItIsAnswered(t *testing.T) {
 	for _, answer := range []string{"x", "-x"} {
-		w := newWorld(t, xds.ClusterType, xds.Delta)
+		w := newSessionFixture(t, xds.ClusterType, xds.Delta)
 		w.wild("a", "x")
 		w.sub("*")
 		w.want("a x")

@@ -15,7 +15,7 @@ import (
 func BenchmarkChangeOneAmong(b *testing.B) {
 	for _, n := range []int{100, 10_000, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			w := newWorld(b, options(b))
+			w := newRegistryFixture(b, options(b))
 			g, all := w.filled(b, n)
 			c, m := w.member(g, cds)
 			m.Subscribe(m.Intern(subscription("*")))
@@ -45,7 +45,7 @@ func BenchmarkChangeUnwanted(b *testing.B) {
 	const wanted = 10
 	for _, others := range []int{0, 1000, 100_000} {
 		b.Run(fmt.Sprintf("others=%d", others), func(b *testing.B) {
-			w := newWorld(b, options(b))
+			w := newRegistryFixture(b, options(b))
 			g, _ := w.filled(b, 1000)
 			var want, rest []*client
 			join := func(to *[]*client, names ...string) {
@@ -87,7 +87,7 @@ func BenchmarkChangeUnwanted(b *testing.B) {
 func BenchmarkGrowSet(b *testing.B) {
 	for _, n := range []int{100, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			w := newWorld(b, options(b))
+			w := newRegistryFixture(b, options(b))
 			g, _ := w.manual(eds)
 			_, m := w.member(g, eds)
 			set := xds.NewNameSet(names("n", n)...)
@@ -108,7 +108,7 @@ func BenchmarkGrowSet(b *testing.B) {
 }
 
 // filled is a group that holds n clusters by the wildcard, and their names.
-func (w *world) filled(b *testing.B, n int) (*Group, []string) {
+func (w *registryFixture) filled(b *testing.B, n int) (*Group, []string) {
 	g, _ := w.manual(cds)
 	_, m := w.member(g, cds)
 	m.track.Store(new(track)) // it is not woken

@@ -33,7 +33,7 @@ func TestP67_TheWildcardOfADeltaOrigin(t *testing.T) {
 		"an origin that never ends it": {20, 0, 15 * time.Second},
 	} {
 		t.Run(what, func(t *testing.T) {
-			bubble(t, nil, func(w *world) {
+			bubble(t, nil, func(w *registryFixture) {
 				other := w.join("web", cds).want("*")
 				state := w.join("web", cds)
 				sub := state.Intern(&xds.Subscription{Wildcard: true, HasState: true})
@@ -76,7 +76,7 @@ func TestP67_TheWildcardOfADeltaOrigin(t *testing.T) {
 
 // While the stream is down the rest cannot come.
 func TestP67_TheStreamBreaksBetweenTwoParts(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		c := w.join("web", cds)
 		c.Subscribe(c.Intern(&xds.Subscription{Wildcard: true, HasState: true}))
 		f := w.feed("web")
@@ -96,7 +96,7 @@ func TestP67_TheStreamBreaksBetweenTwoParts(t *testing.T) {
 
 // A SotW origin answers all of a wildcard at once.
 func TestP67_TheWildcardOfASotWOrigin(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		c := w.join("web", cds).want("*")
 		f := w.feed("web")
 		f.update(t, cds, true, "a=1")
@@ -106,7 +106,7 @@ func TestP67_TheWildcardOfASotWOrigin(t *testing.T) {
 
 // A deletion that takes effect later (P36) is no response: it completes no answer.
 func TestP67_ADelayedDeletionCompletesNothing(t *testing.T) {
-	bubble(t, func(o *Options) { o.RemovalDelay = 5 * time.Second }, func(w *world) {
+	bubble(t, func(o *Options) { o.RemovalDelay = 5 * time.Second }, func(w *registryFixture) {
 		other := w.join("web", cds).want("*")
 		other.Routed()
 		c := w.join("web", cds)
@@ -127,7 +127,7 @@ func TestP67_ADelayedDeletionCompletesNothing(t *testing.T) {
 
 // A new stream begins the answer anew. A response of another type says nothing about it.
 func TestP67_ANewStreamBeginsAnew(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		c := w.join("web", cds)
 		c.Subscribe(c.Intern(&xds.Subscription{Wildcard: true, HasState: true}))
 		w.join("web", eds).want("*")
@@ -157,7 +157,7 @@ func TestP67_ANewStreamBeginsAnew(t *testing.T) {
 
 // An origin may have nothing to say on a new stream, so the wait for it is bounded.
 func TestP67_ANewStreamThatSaysNothing(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		c := w.join("web", cds).want("*")
 		f := w.feed("web")
 		f.reached()
@@ -174,7 +174,7 @@ func TestP67_ANewStreamThatSaysNothing(t *testing.T) {
 // A part of an answer replaces nothing in the store. It is stored once it is complete.
 func TestP66_APartIsNotStored(t *testing.T) {
 	dir := t.TempDir()
-	life(t, dir, func(w *world) {
+	life(t, dir, func(w *registryFixture) {
 		c := w.join("web", cds).want("*")
 		f := w.feed("web")
 		f.reached()
@@ -182,7 +182,7 @@ func TestP66_APartIsNotStored(t *testing.T) {
 		c.takes() // before it is complete
 		pass(20 * time.Second)
 	})
-	life(t, dir, func(w *world) {
+	life(t, dir, func(w *registryFixture) {
 		c := w.join("web", cds).want("*")
 		f := w.feed("web")
 		f.reached()
@@ -191,7 +191,7 @@ func TestP66_APartIsNotStored(t *testing.T) {
 		f.failed()
 		pass(5 * time.Second)
 	})
-	life(t, dir, func(w *world) {
+	life(t, dir, func(w *registryFixture) {
 		c := w.join("web", cds).want("*")
 		f := w.feed("web")
 		f.failed()

@@ -40,7 +40,7 @@ func (f *feed) give(t *testing.T, version string, specs ...string) {
 }
 
 func TestVersionsOfAKey(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		web := xds.NewKey("web")
 		c := w.join("web", cds).want("*")
 		f := w.feed(`web`)
@@ -111,7 +111,7 @@ func TestVersionsAreBounded(t *testing.T) {
 
 // A version that settles is known before it is published.
 func TestNewestBeforeItIsPublished(t *testing.T) {
-	bubble(t, func(o *Options) { o.Settle = time.Minute }, func(w *world) {
+	bubble(t, func(o *Options) { o.Settle = time.Minute }, func(w *registryFixture) {
 		c := w.join("web", cds).want("*")
 		f := w.feed(`web`)
 		f.give(t, "v1", "a=1")

@@ -12,7 +12,7 @@ import (
 // What a client refused is told from what it has by generation, also after both were
 // replaced; what is gone is said to be.
 func TestDifferences(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		web := xds.NewKey("web")
 		c := w.join("web", cds).want("*")
 		f := w.feed("web")

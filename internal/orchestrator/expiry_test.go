@@ -53,7 +53,7 @@ func anyOf(t testing.TB, r *xds.Resource) *anypb.Any {
 }
 
 // counted fails unless a line of the metrics says so.
-func (w *world) counted(line string) {
+func (w *registryFixture) counted(line string) {
 	w.t.Helper()
 	out := httptest.NewRecorder()
 	w.reg.opts.Metrics.Handler().ServeHTTP(out, httptest.NewRequest("GET", "/metrics", nil))
@@ -66,7 +66,7 @@ func (w *world) counted(line string) {
 // however long changes wait; a heartbeat puts it off.
 func TestP62_ExpiryOfWhatIsHeld(t *testing.T) {
 	for _, wild := range []bool{false, true} {
-		bubble(t, func(o *Options) { o.Settle = time.Hour }, func(w *world) {
+		bubble(t, func(o *Options) { o.Settle = time.Hour }, func(w *registryFixture) {
 			names := []string{"a", "b"}
 			if wild {
 				names = []string{"*"}
@@ -110,7 +110,7 @@ func TestP62_ExpiryOfWhatIsHeld(t *testing.T) {
 
 // A heartbeat wakes those who have the name, and changes nothing for anybody.
 func TestP62_HeartbeatWakesWhoHasTheName(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("edge", eds).want("a")
 		b := w.join("edge", eds).want("b")
 		both := w.join("edge", eds).want("a", "b")
@@ -138,7 +138,7 @@ func TestP62_HeartbeatWakesWhoHasTheName(t *testing.T) {
 }
 
 func TestP62_HeartbeatWakesTheWildcard(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		c := w.join("edge", cds).want("*")
 		synctest.Wait()
 		f := w.feed("edge")
@@ -156,7 +156,7 @@ func TestP62_HeartbeatWakesTheWildcard(t *testing.T) {
 // name with it; others linger, and what is asked for again is asked of the
 // origin.
 func TestP63_NothingLingers(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		stays := w.join("edge", eds).want("x")
 		c := w.join("edge", eds).want("a", "b")
 		synctest.Wait()
@@ -197,7 +197,7 @@ func TestP63_NothingLingers(t *testing.T) {
 
 // What comes when nobody wants it any more is not held either.
 func TestP63_ItComesTooLate(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		stays := w.join("edge", eds).want("x")
 		c := w.join("edge", eds).want("a", "b")
 		synctest.Wait()
@@ -219,7 +219,7 @@ func TestP63_ItComesTooLate(t *testing.T) {
 
 // A wildcard that brought it goes at once, and is asked for anew by the next client.
 func TestP63_UnderAWildcard(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		c := w.join("edge", cds).want("*")
 		synctest.Wait()
 		f := w.feed("edge")
@@ -237,7 +237,7 @@ func TestP63_UnderAWildcard(t *testing.T) {
 // The end of a stream takes it from those who come, and nothing from those who
 // have it; whatever changes wait for.
 func TestP63_TheStreamEnded(t *testing.T) {
-	bubble(t, func(o *Options) { o.Settle = time.Hour }, func(w *world) {
+	bubble(t, func(o *Options) { o.Settle = time.Hour }, func(w *registryFixture) {
 		c := w.join("edge", eds).want("a", "b")
 		synctest.Wait()
 		f := w.feed("edge")
@@ -275,7 +275,7 @@ func failed(t testing.TB, name string, code codes.Code) *xds.ResourceError {
 // An error of a name reaches those who asked for it, at once if they wait for a
 // first answer, and is something held.
 func TestP39_ErrorsReachWhoAskedForTheName(t *testing.T) {
-	bubble(t, func(o *Options) { o.Settle = time.Hour }, func(w *world) {
+	bubble(t, func(o *Options) { o.Settle = time.Hour }, func(w *registryFixture) {
 		a := w.join("edge", eds).want("a")
 		b := w.join("edge", eds).want("b")
 		synctest.Wait()

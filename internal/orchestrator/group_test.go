@@ -20,7 +20,7 @@ const (
 
 // One stream for a key, asking for the union.
 func TestP50_OneStreamAsksForTheUnion(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		a, b := w.join("web", eds), w.join("web", eds)
 		a.want("x", "y")
 		b.want("y", "z")
@@ -38,7 +38,7 @@ func TestP50_OneStreamAsksForTheUnion(t *testing.T) {
 // A client that gives up its names does not end the others' interest, and does
 // not become a wildcard (xds-relay#147).
 func TestP51_GivingUpNamesEndsOnesOwnInterest(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		a, b := w.join("web", eds).want("x", "y"), w.join("web", eds).want("y")
 		synctest.Wait()
 		f := w.feed("web")
@@ -59,7 +59,7 @@ func TestP51_GivingUpNamesEndsOnesOwnInterest(t *testing.T) {
 
 // One member's doings neither wake nor disturb another.
 func TestP16_MembersDoNotDisturbEachOther(t *testing.T) {
-	bubble(t, func(o *Options) { o.Limits.NamesPerKey = 10 }, func(w *world) {
+	bubble(t, func(o *Options) { o.Limits.NamesPerKey = 10 }, func(w *registryFixture) {
 		a := w.join("web", eds).want("a")
 		synctest.Wait()
 		f := w.feed("web")
@@ -90,7 +90,7 @@ func TestP16_MembersDoNotDisturbEachOther(t *testing.T) {
 
 // New names go upstream merged and at once; what nobody wants stays for linger.
 func TestP52_LingerThenForgotten(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("web", eds).want("x", "y")
 		stay := w.join("web", cds).want("*")
 		synctest.Wait()
@@ -134,7 +134,7 @@ func TestP52_LingerThenForgotten(t *testing.T) {
 }
 
 func TestP52_NewNamesAreMerged(t *testing.T) {
-	w := newWorld(t, options(t))
+	w := newRegistryFixture(t, options(t))
 	g, _ := w.manual(eds)
 	var clients []*client
 	for _, name := range names("n", 50) {
@@ -152,7 +152,7 @@ func TestP52_NewNamesAreMerged(t *testing.T) {
 
 // A type that nobody wants any more leaves no trace, and a new one begins anew.
 func TestP65_ForgottenAtOnce(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		w.join("web", cds).want("*")
 		a := w.join("web", eds).want("x", "*")
 		synctest.Wait()
@@ -185,7 +185,7 @@ func TestP65_ForgottenAtOnce(t *testing.T) {
 // A member is moved to another track and back; members of the first see what
 // they saw, and only they are woken by what is published there.
 func TestTracks(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		a, b := w.join("web", eds).want("x"), w.join("web", eds).want("x")
 		synctest.Wait()
 		f, g := w.feed("web"), a.of().group
@@ -233,7 +233,7 @@ func TestTracks(t *testing.T) {
 
 // A State holds all types, and its generation counts what was published.
 func TestStateGenerations(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		a, b := w.join("web", cds).want("*"), w.join("web", eds).want("x")
 		synctest.Wait()
 		if a.State() != nil {
@@ -265,7 +265,7 @@ func TestStateGenerations(t *testing.T) {
 // A first answer wakes those who have the wildcard, also when it is empty (P11),
 // and nobody else.
 func TestP11_FirstAnswerWakesEvenIfEmpty(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		a, b, c := w.join("web", cds).want("*"), w.join("web", cds).want("x"), w.join("web", cds).want()
 		for _, c := range []*client{a, b, c} {
 			c.woken()
@@ -283,7 +283,7 @@ func TestP11_FirstAnswerWakesEvenIfEmpty(t *testing.T) {
 // With settle, changes wait for more, but first answers do not; what is applied
 // is held at once.
 func TestSettle(t *testing.T) {
-	bubble(t, func(o *Options) { o.Settle = time.Second }, func(w *world) {
+	bubble(t, func(o *Options) { o.Settle = time.Second }, func(w *registryFixture) {
 		a := w.join("web", eds).want("x", "y", "z")
 		f, sub := w.feed("web"), subscription("x", "y", "z")
 		f.update(t, eds, false, "x=1")
@@ -317,7 +317,7 @@ func TestSettle(t *testing.T) {
 
 // An Update whose group is over does not wait for ever.
 func TestUpdateOfAGroupThatIsOver(t *testing.T) {
-	bubble(t, func(o *Options) { o.IdleTTL = 0 }, func(w *world) {
+	bubble(t, func(o *Options) { o.IdleTTL = 0 }, func(w *registryFixture) {
 		a := w.join("web", eds).want("x")
 		f := w.feed("web")
 		a.leave()
@@ -332,7 +332,7 @@ func TestUpdateOfAGroupThatIsOver(t *testing.T) {
 
 // The mailbox has a member once, whatever it does, and the last word counts.
 func TestMailboxIsBounded(t *testing.T) {
-	w := newWorld(t, options(t))
+	w := newRegistryFixture(t, options(t))
 	g, _ := w.manual(eds)
 	c, m := w.member(g, eds)
 	for i := range 1000 {

@@ -62,7 +62,7 @@ func (f *feed) again(typ xds.TypeURL) []string {
 // Who asks by an alias or a glob is woken by what goes by it, and by its end;
 // nobody else is.
 func TestP26_WakesWhoAsksByAlias(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		a, b, g := w.join("web", vhds).want("r/a"), w.join("web", vhds).want("r/b"), w.join("web", vhds).want("xdstp://o/T/c/*")
 		f := w.feed("web")
 		synctest.Wait()
@@ -103,7 +103,7 @@ func TestP26_WakesWhoAsksByAlias(t *testing.T) {
 // What is held for an alias or a glob is forgotten once nobody wants it by
 // anything that it goes by, and an answer that was on its way is nobody's.
 func TestP65_ForgottenByHandle(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		a, b := w.join("web", vhds).want("r/a", "xdstp://o/T/c/*"), w.join("web", vhds).want("r/b", "xdstp://o/T/c/x")
 		f := w.feed("web")
 		both := goes(t, vhds, "r/v", "1", "r/a", "r/b")
@@ -140,7 +140,7 @@ func TestP65_ForgottenByHandle(t *testing.T) {
 // What is removed under its name is absent to who asked by its alias, also to
 // those who come later; under its own name nothing is kept.
 func TestP26_AbsentAliasIsRemembered(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		w.join("web", vhds).want("r/a")
 		f := w.feed("web")
 		f.brings(t, vhds, goes(t, vhds, "r/v", "1", "r/a", "r/b"))
@@ -156,7 +156,7 @@ func TestP26_AbsentAliasIsRemembered(t *testing.T) {
 // Whoever asks again has the origin asked once more, once for all who do; the
 // others are left alone.
 func TestP18_UnresolvedIsAskedAgain(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		a, b := w.join("web", vhds).want("r/a", "r/b"), w.join("web", vhds).want("r/a")
 		f := w.feed("web")
 		synctest.Wait()

@@ -56,7 +56,7 @@ func TestGroupAgainstModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		o := options(t)
 		o.Linger = time.Duration(rapid.SampledFrom([]int{0, 5}).Draw(rt, "linger")) * time.Second
-		w := newWorld(t, o)
+		w := newRegistryFixture(t, o)
 		g, v := w.manual(eds)
 		g.home().Status(upstream.Status{Connected: true})
 		anchor, am := w.member(g, eds) // so that the group is never idle
@@ -214,7 +214,7 @@ func TestBagAgainstMap(t *testing.T) {
 
 // A set that grows by one name touches that name alone, whatever its size.
 func TestGrowingSetTouchesWhatChanged(t *testing.T) {
-	w := newWorld(t, options(t))
+	w := newRegistryFixture(t, options(t))
 	g, v := w.manual(eds)
 	_, m := w.member(g, eds)
 	set := xds.NewNameSet(names("n", 20000)...)
@@ -237,7 +237,7 @@ func TestGrowingSetTouchesWhatChanged(t *testing.T) {
 
 // Clients that want the same are one entry of the index.
 func TestIndexHasOneEntryForASet(t *testing.T) {
-	w := newWorld(t, options(t))
+	w := newRegistryFixture(t, options(t))
 	g, v := w.manual(eds)
 	for range 1000 {
 		_, m := w.member(g, eds)

@@ -15,7 +15,7 @@ import (
 // is one, and goes with the last: an idle key costs what it holds. Who comes then
 // is served all the same.
 func TestP52_IdleKeyKeepsNothingDerived(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		first, last := w.join("web", cds).want("*"), w.join("web", eds).want("x")
 		f := w.feed("web")
 		f.sink.Status(upstream.Status{Connected: true})

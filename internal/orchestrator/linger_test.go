@@ -12,7 +12,7 @@ import (
 // could not be had again, and a client that is restarted meanwhile asks for it again. From
 // when a stream is open again it goes after linger.
 func TestP52_P53_WhatIsHeldLingersWhileTheOriginIsAway(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		w.join("web", eds).want("x")
 		all, b := w.join("web", cds).want("*"), w.join("web", eds).want("y")
 		f := w.feed("web")
@@ -44,7 +44,7 @@ func TestP52_P53_WhatIsHeldLingersWhileTheOriginIsAway(t *testing.T) {
 // What is only kept for want of an origin keeps nobody here who wants something else, and
 // takes no room from what is wanted.
 func TestP53_WhatNobodyWantsKeepsNobody(t *testing.T) {
-	bubble(t, func(o *Options) { o.Limits.NamesPerKey = 3 }, func(w *world) {
+	bubble(t, func(o *Options) { o.Limits.NamesPerKey = 3 }, func(w *registryFixture) {
 		a := w.join("web", eds).want("x", "y")
 		f := w.feed("web")
 		f.reached()
@@ -69,7 +69,7 @@ func TestP53_WhatNobodyWantsKeepsNobody(t *testing.T) {
 // A relay that stops in an outage has on disk what clients may want again.
 func TestP53_WhatIsHeldInAnOutageStaysOnDisk(t *testing.T) {
 	dir := t.TempDir()
-	life(t, dir, func(w *world) {
+	life(t, dir, func(w *registryFixture) {
 		a, b := w.join("web", eds).want("x"), w.join("web", eds).want("y")
 		f := w.feed("web")
 		f.reached()
@@ -81,7 +81,7 @@ func TestP53_WhatIsHeldInAnOutageStaysOnDisk(t *testing.T) {
 		b.leave()
 		pass(3 * time.Hour) // it is looked at again what is confirmed
 	})
-	life(t, dir, func(w *world) {
+	life(t, dir, func(w *registryFixture) {
 		b := w.join("web", eds).want("y")
 		w.feed("web").failed()
 		equal(t, "y", b.sees(subscription("y"), "y"), "1")
@@ -91,7 +91,7 @@ func TestP53_WhatIsHeldInAnOutageStaysOnDisk(t *testing.T) {
 // While no stream is open, a client that asks by name is served what the wildcard brought,
 // though nobody has wanted the wildcard for long.
 func TestP53_WhatTheWildcardBroughtIsHeld(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("web", cds).want("*")
 		f := w.feed("web")
 		f.reached()
@@ -109,7 +109,7 @@ func TestP53_WhatTheWildcardBroughtIsHeld(t *testing.T) {
 
 // And who wants what is held is let in beside who is sent away (P16).
 func TestP53_WhoWantsWhatIsHeldIsLetInBesideWhoIsSentAway(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		a, b := w.join("web", eds).want("x"), w.join("web", eds).want("z")
 		f := w.feed("web")
 		f.reached()
@@ -139,7 +139,7 @@ func TestP53_WhoWantsWhatIsHeldIsLetInBesideWhoIsSentAway(t *testing.T) {
 
 // A stream that ended before anybody looked was open all the same.
 func TestP53_WhatAShortStreamBroughtLingersWhileTheOriginIsAway(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		w.join("web", eds).want("x")
 		b := w.join("web", eds).want("y")
 		f := w.feed("web")
@@ -155,7 +155,7 @@ func TestP53_WhatAShortStreamBroughtLingersWhileTheOriginIsAway(t *testing.T) {
 // A type that is only kept for want of an origin takes no room from one that is wanted
 // (types_per_key); what others of it want stays.
 func TestP53_ATypeThatNobodyWantsMakesRoom(t *testing.T) {
-	bubble(t, func(o *Options) { o.Limits.TypesPerKey = 3 }, func(w *world) {
+	bubble(t, func(o *Options) { o.Limits.TypesPerKey = 3 }, func(w *registryFixture) {
 		const lds = xds.ListenerType
 		a := w.join("web", cds).want("*")
 		f := w.feed("web")
@@ -193,7 +193,7 @@ func TestP53_ATypeThatNobodyWantsMakesRoom(t *testing.T) {
 // It stays on disk.
 func TestP53_ATypeThatMadeRoomStaysOnDisk(t *testing.T) {
 	dir := t.TempDir()
-	life(t, dir, func(w *world) {
+	life(t, dir, func(w *registryFixture) {
 		w.reconfigured(func(s *Settings) { s.Limits.TypesPerKey = 2 })
 		w.join("web", rds).want("r")
 		a := w.join("web", eds).want("x")
@@ -209,7 +209,7 @@ func TestP53_ATypeThatMadeRoomStaysOnDisk(t *testing.T) {
 		pass(time.Hour)
 		equal(t, "asked for", f.asks(rds)+f.asks(eds)+f.asks(cds), "r*")
 	})
-	life(t, dir, func(w *world) {
+	life(t, dir, func(w *registryFixture) {
 		b := w.join("web", eds).want("x")
 		w.feed("web").failed()
 		equal(t, "x", b.sees(subscription("x"), "x"), "1")

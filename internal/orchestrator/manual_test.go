@@ -11,7 +11,7 @@ import (
 
 // manual makes a group without a goroutine: the test calls step. It has the
 // view of typ.
-func (w *world) manual(typ xds.TypeURL) (*Group, *view) {
+func (w *registryFixture) manual(typ xds.TypeURL) (*Group, *view) {
 	w.t.Helper()
 	g := newGroup(w.reg, xds.NewKey("manual"), w.node(&corev3.Node{Id: "manual", Cluster: "manual"}))
 	g.meters = w.reg.opts.Metrics.Key(g.key)
@@ -22,7 +22,7 @@ func (w *world) manual(typ xds.TypeURL) (*Group, *view) {
 }
 
 // member makes a member of a group that the registry knows nothing of.
-func (w *world) member(g *Group, typ xds.TypeURL) (*client, *member) {
+func (w *registryFixture) member(g *Group, typ xds.TypeURL) (*client, *member) {
 	c := &client{w: w}
 	m := &member{group: g, typ: typ, node: g.rep, waker: c, sub: xds.Nothing}
 	m.track.Store(g.stable)

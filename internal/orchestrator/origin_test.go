@@ -21,7 +21,7 @@ import (
 // A late joiner is served from what is held, without a word to the origin, also
 // when the origin is away.
 func TestP53_LateJoinerIsServedFromWhatIsHeld(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("web", eds).want("x", "y")
 		synctest.Wait()
 		f := w.feed("web")
@@ -49,7 +49,7 @@ func TestP53_LateJoinerIsServedFromWhatIsHeld(t *testing.T) {
 // For want of an origin streams end only if nothing is held and it cannot be
 // reached; joins are refused while that lasts.
 func TestP53_NothingHeldAndUnreachable(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("web", eds).want("x")
 		other := w.join("db", eds).want("x")
 		synctest.Wait()
@@ -88,7 +88,7 @@ func TestWhyAnOriginIsAwayIsToldOnce(t *testing.T) {
 	for _, told := range []bool{false, true} {
 		var log strings.Builder
 		edit := func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) }
-		bubble(t, edit, func(w *world) {
+		bubble(t, edit, func(w *registryFixture) {
 			a := w.join("web", eds).want("x")
 			synctest.Wait()
 			w.feed("web").sink.Status(upstream.Status{Failed: true, Origin: "o", Err: errors.New("connection refused"), Told: told})
@@ -105,7 +105,7 @@ func TestWhyAnOriginIsAwayIsToldOnce(t *testing.T) {
 
 // A refusal tells of the newest attempt, and is made once for each.
 func TestP53_RefusalTellsOfTheNewestAttempt(t *testing.T) {
-	w := newWorld(t, options(t))
+	w := newRegistryFixture(t, options(t))
 	g, _ := w.manual(eds)
 	_, m := w.member(g, eds)
 	m.Subscribe(m.Intern(subscription("x")))
@@ -129,7 +129,7 @@ func TestP53_RefusalTellsOfTheNewestAttempt(t *testing.T) {
 
 // A member that joined just before is ended as well, once the group sees it.
 func TestP53_MemberOnItsWay(t *testing.T) {
-	w := newWorld(t, options(t))
+	w := newRegistryFixture(t, options(t))
 	g, _ := w.manual(eds)
 	a, m := w.member(g, eds)
 	m.Subscribe(m.Intern(subscription("x")))
@@ -145,7 +145,7 @@ func TestP53_MemberOnItsWay(t *testing.T) {
 }
 
 func TestP53_NoStreamWithinFirstAnswerTimeout(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		idle := w.join("quiet", eds)
 		a := w.join("web", eds).want("x")
 		time.Sleep(15*time.Second - 1)
@@ -164,7 +164,7 @@ func TestP53_NoStreamWithinFirstAnswerTimeout(t *testing.T) {
 
 // An origin that is silent on an open stream ends nothing.
 func TestP53_SilenceEndsNothing(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("web", eds).want("x")
 		w.feed("web").sink.Status(upstream.Status{Connected: true})
 		time.Sleep(time.Hour)
@@ -185,7 +185,7 @@ func TestP53_SilenceEndsNothing(t *testing.T) {
 
 // An empty answer is something that is held.
 func TestP53_AnEmptyAnswerIsHeld(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("web", cds).want("*")
 		f := w.feed("web")
 		f.sink.Status(upstream.Status{Connected: true})
@@ -200,7 +200,7 @@ func TestP53_AnEmptyAnswerIsHeld(t *testing.T) {
 
 // So is the origin's word that a name does not exist.
 func TestP53_AStatedAbsenceIsHeld(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		join := func(key string, us ...xds.Update) *client {
 			a := w.join(key, eds).want("x", "y")
 			w.feed(key).sink.Status(upstream.Status{Connected: true})
@@ -232,7 +232,7 @@ func TestP53_AStatedAbsenceIsHeld(t *testing.T) {
 
 // A stream that ends for good leaves what is held, and refuses where nothing is.
 func TestP53_StreamEndedForGood(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		a, b := w.join("held", eds).want("x"), w.join("bare", eds).want("x")
 		w.feed("held").update(t, eds, false, "x=1")
 		w.feed("held").fail <- errors.New("broken")
@@ -249,7 +249,7 @@ func TestP53_StreamEndedForGood(t *testing.T) {
 // The node sent upstream is the first client's, with the relay's own features,
 // for as long as the key lives.
 func TestP58_RepresentativeNode(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		first := &corev3.Node{
 			Id: "first", Cluster: "web", UserAgentName: "envoy",
 			ClientFeatures: []string{"envoy.lb.does_not_support_overprovisioning", "xds.config.resource-in-sotw"},
@@ -293,7 +293,7 @@ func TestP58_NodeByConfiguration(t *testing.T) {
 			}
 			return proto.Marshal(&corev3.Node{Id: "relay", Cluster: n.Cluster})
 		}
-	}, func(w *world) {
+	}, func(w *registryFixture) {
 		w.join("web", eds)
 		var got corev3.Node
 		if err := proto.Unmarshal(w.feed("web").node, &got); err != nil {

@@ -19,7 +19,7 @@ func (p *Progress) text() string {
 
 // awaiting has a key with an origin and a client, and asks as one who waits does.
 type awaiting struct {
-	*world
+	*registryFixture
 	t    *testing.T
 	feed *feed
 	key  xds.Key
@@ -27,9 +27,9 @@ type awaiting struct {
 }
 
 func await(t *testing.T, f func(a *awaiting)) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		c := w.join("web", cds).want("*")
-		a := &awaiting{world: w, t: t, feed: w.feed(`web`), key: xds.NewKey("web")}
+		a := &awaiting{registryFixture: w, t: t, feed: w.feed(`web`), key: xds.NewKey("web")}
 		a.now = nowOf(a.key, c)
 		f(a)
 	})
@@ -226,7 +226,7 @@ func TestProgressOfAKeyThatIsNotInUse(t *testing.T) {
 		p := a.want("of no key", ask(""), "not known: 0 reached, 0 refusing, 0 pending of 0")
 		equal(t, "in use", p.InUse, false)
 		a.join("other", cds).want("*")
-		f := a.world.feed(`other`)
+		f := a.registryFixture.feed(`other`)
 		if in := ask(""); !in.InUse {
 			t.Error("a key with a client is not in use")
 		}

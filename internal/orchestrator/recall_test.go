@@ -19,12 +19,12 @@ import (
 )
 
 // life is one of a relay with a store in dir: f, and then all that is put is written.
-func life(t *testing.T, dir string, f func(w *world), edit ...func(*store.Options)) (log string) {
+func life(t *testing.T, dir string, f func(w *registryFixture), edit ...func(*store.Options)) (log string) {
 	t.Helper()
 	return lifeOf(t, dir, options(t).Metrics, f, edit...)
 }
 
-func lifeOf(t *testing.T, dir string, m *telemetry.Metrics, f func(w *world), edit ...func(*store.Options)) (log string) {
+func lifeOf(t *testing.T, dir string, m *telemetry.Metrics, f func(w *registryFixture), edit ...func(*store.Options)) (log string) {
 	t.Helper()
 	var said strings.Builder
 	o := options(t)
@@ -40,7 +40,7 @@ func lifeOf(t *testing.T, dir string, m *telemetry.Metrics, f func(w *world), ed
 			t.Fatal(err)
 		}
 		o.Store = s
-		w := newWorld(t, o)
+		w := newRegistryFixture(t, o)
 		stop := xdstest.Run(t, func(ctx context.Context) error { return s.Run(ctx, context.Background(), w.reg.Generations) })
 		w.run()
 		defer w.stop()
@@ -66,7 +66,7 @@ func (c *client) takes() {
 	c.acks(c.of().typ)
 }
 
-func (w *world) stale(key string) (types []string) {
+func (w *registryFixture) stale(key string) (types []string) {
 	w.t.Helper()
 	synctest.Wait()
 	for _, k := range w.reg.Keys() {
@@ -87,7 +87,7 @@ func keep(t *testing.T, dir string, what ...string) {
 		name, _, _ := strings.Cut(s, "=")
 		names = append(names, name)
 	}
-	life(t, dir, func(w *world) {
+	life(t, dir, func(w *registryFixture) {
 		c := w.join("web", eds).want(names...)
 		f := w.feed("web")
 		f.reached()
@@ -106,7 +106,7 @@ func withState(names ...string) *xds.Subscription {
 // client acknowledged, marked as such. The origin's answers replace it name by name.
 func TestP66_StoredIsServedWhileTheOriginIsAway(t *testing.T) {
 	dir := t.TempDir()
-	life(t, dir, func(w *world) {
+	life(t, dir, func(w *registryFixture) {
 		a, b := w.join("web", cds).want("*"), w.join("web", eds).want("x", "y")
 		f := w.feed("web")
 		f.reached()
@@ -119,7 +119,7 @@ func TestP66_StoredIsServedWhileTheOriginIsAway(t *testing.T) {
 		f.update(t, eds, false, "y=2")
 	})
 	metrics := options(t).Metrics
-	log := lifeOf(t, dir, metrics, func(w *world) {
+	log := lifeOf(t, dir, metrics, func(w *registryFixture) {
 		a, b := w.join("web", cds).want("*"), w.join("web", eds).want("x")
 		f := w.feed("web")
 		synctest.Wait()
@@ -167,7 +167,7 @@ func TestP66_StoredIsServedWhileTheOriginIsAway(t *testing.T) {
 func TestP66_StoredIsServedWhileTheOriginIsSilent(t *testing.T) {
 	dir := t.TempDir()
 	keep(t, dir, "x=1")
-	log := life(t, dir, func(w *world) {
+	log := life(t, dir, func(w *registryFixture) {
 		b := w.join("web", eds).want("x")
 		f := w.feed("web")
 		f.reached()
@@ -184,7 +184,7 @@ func TestP66_StoredIsServedWhileTheOriginIsSilent(t *testing.T) {
 	if !strings.Contains(log, "served from the last known good: the origin says nothing") {
 		t.Errorf("log: %s", log)
 	}
-	life(t, dir, func(w *world) {
+	life(t, dir, func(w *registryFixture) {
 		a, b := w.join("web", cds).want("*"), w.join("web", eds).want("x")
 		f := w.feed("web")
 		f.reached()
@@ -202,7 +202,7 @@ func TestP66_StoredIsServedWhileTheOriginIsSilent(t *testing.T) {
 func TestP16_P53_RefusedForWhatItAsksFor(t *testing.T) {
 	dir := t.TempDir()
 	keep(t, dir, "x=1")
-	log := life(t, dir, func(w *world) {
+	log := life(t, dir, func(w *registryFixture) {
 		first := w.join("web", eds).want("unknown")
 		f := w.feed("web")
 		synctest.Wait()
@@ -234,7 +234,7 @@ func TestP16_P53_RefusedForWhatItAsksFor(t *testing.T) {
 // What no client acknowledged is not stored, nor what another key has.
 func TestP66_NothingStored(t *testing.T) {
 	dir := t.TempDir()
-	life(t, dir, func(w *world) {
+	life(t, dir, func(w *registryFixture) {
 		w.join("web", eds).want("x")
 		f := w.feed("web")
 		f.reached()
@@ -245,7 +245,7 @@ func TestP66_NothingStored(t *testing.T) {
 		f.update(t, eds, false, "x=db")
 		other.takes()
 	})
-	life(t, dir, func(w *world) {
+	life(t, dir, func(w *registryFixture) {
 		a := w.join("web", eds).want("x")
 		w.feed("web").failed()
 		equal(t, "refused", a.refusal() != nil, true)
@@ -260,7 +260,7 @@ func TestP66_TooOldIsNotServed(t *testing.T) {
 	dir := t.TempDir()
 	keep(t, dir, "x=1")
 	for _, age := range []time.Duration{0, 2 * time.Hour, time.Hour, time.Minute} {
-		life(t, dir, func(w *world) {
+		life(t, dir, func(w *registryFixture) {
 			pass(30 * time.Minute) // the clock of each life begins anew
 			a := w.join("web", eds).want("x")
 			f := w.feed("web")
@@ -280,14 +280,14 @@ func TestP66_TooOldIsNotServed(t *testing.T) {
 // A client that asks by name for what the wildcard brought gets that (P50).
 func TestP66_TheWildcardsCopyIsServedByName(t *testing.T) {
 	dir := t.TempDir()
-	life(t, dir, func(w *world) {
+	life(t, dir, func(w *registryFixture) {
 		a := w.join("web", cds).want("*")
 		f := w.feed("web")
 		f.reached()
 		f.update(t, cds, true, "c=2")
 		a.takes()
 	})
-	life(t, dir, func(w *world) {
+	life(t, dir, func(w *registryFixture) {
 		b := w.join("web", cds).want("c")
 		w.feed("web").failed()
 		equal(t, "c by name", b.sees(subscription("c"), "c"), "2")
@@ -299,7 +299,7 @@ func TestP66_TheWildcardsCopyIsServedByName(t *testing.T) {
 // Secrets are written nowhere (P6).
 func TestP6_SecretsAreNotStored(t *testing.T) {
 	dir := t.TempDir()
-	life(t, dir, func(w *world) {
+	life(t, dir, func(w *registryFixture) {
 		a := w.join("web", xds.SecretType).want("s")
 		w.feed("web").reached()
 		w.feed("web").update(t, xds.SecretType, false, "s=hush")
@@ -326,7 +326,7 @@ func TestP66_DamagedIsNotServed(t *testing.T) {
 	if err := os.WriteFile(files[0], b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	log := life(t, dir, func(w *world) {
+	log := life(t, dir, func(w *registryFixture) {
 		a := w.join("web", eds).want("x")
 		w.feed("web").failed()
 		equal(t, "refused", a.refusal() != nil, true)
@@ -347,7 +347,7 @@ func (hungStore) Load(context.Context, xds.Key) map[xds.TypeURL]*store.Stored {
 
 // A key's first stream opens once the store was read.
 func TestP66_TheStoreIsReadBeforeTheFirstStream(t *testing.T) {
-	bubble(t, func(o *Options) { o.Store = hungStore{} }, func(w *world) {
+	bubble(t, func(o *Options) { o.Store = hungStore{} }, func(w *registryFixture) {
 		a := w.join("web", cds).want("*")
 		pass(4 * time.Second)
 		equal(t, "a stream was opened", w.feed("web").alive(), false)

@@ -19,7 +19,7 @@ import (
 
 // A node without a key is refused, with the rules that were tried.
 func TestP5_UnmappedIsRefused(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		for _, c := range []struct {
 			node   *corev3.Node
 			reason telemetry.Reason
@@ -44,7 +44,7 @@ func TestP5_UnmappedIsRefused(t *testing.T) {
 func TestRunOwnsTheGroups(t *testing.T) {
 	o := options(t)
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, o)
+		w := newRegistryFixture(t, o)
 		refused := func(when string) {
 			t.Helper()
 			_, err := w.try("web", cds)
@@ -84,7 +84,7 @@ func TestRunOwnsTheGroups(t *testing.T) {
 
 // A key without clients keeps its interest, and is dropped after idle_ttl.
 func TestP52_IdleKeyIsFrozenThenDropped(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		a, b := w.join("web", eds).want("x", "y"), w.join("web", cds).want("*")
 		f := w.feed("web")
 		f.sink.Status(upstream.Status{Connected: true})
@@ -134,7 +134,7 @@ func TestP52_IdleKeyIsFrozenThenDropped(t *testing.T) {
 }
 
 func TestP52_IdleTTLOfZeroDropsAtOnce(t *testing.T) {
-	bubble(t, func(o *Options) { o.IdleTTL = 0 }, func(w *world) {
+	bubble(t, func(o *Options) { o.IdleTTL = 0 }, func(w *registryFixture) {
 		a, b := w.join("web", eds).want("x"), w.join("web", eds)
 		w.feed("web").sink.Status(upstream.Status{Connected: true})
 		w.feed("web").update(t, eds, false, "x=1")
@@ -147,7 +147,7 @@ func TestP52_IdleTTLOfZeroDropsAtOnce(t *testing.T) {
 
 // While its origin is away an idle key that holds something stays.
 func TestP52_IdleKeyStaysWhileItsOriginIsAway(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		held, bare := w.join("held", eds).want("x"), w.join("bare", eds).want("x")
 		for _, key := range []string{"held", "bare"} {
 			w.feed(key).sink.Status(upstream.Status{Connected: true})
@@ -184,7 +184,7 @@ func TestP52_IdleKeyStaysWhileItsOriginIsAway(t *testing.T) {
 // What an idle key holds stays until a client that came has said what it wants, and
 // while the origin is away.
 func TestP53_JoiningAnIdleKeyForgetsNothing(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		a, every := w.join("web", eds).want("x", "y", "z"), w.join("web", cds).want("*")
 		f := w.feed("web")
 		f.reached()
@@ -220,7 +220,7 @@ func TestP53_JoiningAnIdleKeyForgetsNothing(t *testing.T) {
 
 // What a key kept while it was idle takes no room from what is wanted.
 func TestLimitNamesPerKeyOfARevivedKey(t *testing.T) {
-	bubble(t, func(o *Options) { o.Linger, o.Limits.NamesPerKey = time.Second, 3 }, func(w *world) {
+	bubble(t, func(o *Options) { o.Linger, o.Limits.NamesPerKey = time.Second, 3 }, func(w *registryFixture) {
 		a := w.join("web", eds).want("a", "b", "c")
 		f := w.feed("web")
 		f.reached()
@@ -240,7 +240,7 @@ func TestLimitNamesPerKeyOfARevivedKey(t *testing.T) {
 // At most max_idle keys are without clients; the one longest so goes first, and
 // none with a client ever does.
 func TestP52_MaxIdle(t *testing.T) {
-	bubble(t, func(o *Options) { o.MaxIdle = 2 }, func(w *world) {
+	bubble(t, func(o *Options) { o.MaxIdle = 2 }, func(w *registryFixture) {
 		busy := w.join("busy", eds)
 		var clients []*client
 		for i := range 4 {
@@ -263,7 +263,7 @@ func TestP52_MaxIdle(t *testing.T) {
 	})
 }
 
-func keysOf(w *world) string {
+func keysOf(w *registryFixture) string {
 	synctest.Wait()
 	var out []string
 	for _, k := range w.reg.Keys() {
@@ -273,7 +273,7 @@ func keysOf(w *world) string {
 }
 
 func TestLimitKeys(t *testing.T) {
-	bubble(t, func(o *Options) { o.Limits.Keys = 2 }, func(w *world) {
+	bubble(t, func(o *Options) { o.Limits.Keys = 2 }, func(w *registryFixture) {
 		a, b := w.join("a", eds), w.join("b", eds)
 		_, err := w.try("c", eds)
 		r := refusalOf(t, err)
@@ -291,7 +291,7 @@ func TestLimitKeys(t *testing.T) {
 }
 
 func TestLimitKeysPerPeer(t *testing.T) {
-	bubble(t, func(o *Options) { o.Limits.KeysPerPeer = 2 }, func(w *world) {
+	bubble(t, func(o *Options) { o.Limits.KeysPerPeer = 2 }, func(w *registryFixture) {
 		join := func(cluster, peer string) (*client, error) {
 			return w.tryNode(&corev3.Node{Id: "n", Cluster: cluster}, peer, eds)
 		}
@@ -321,7 +321,7 @@ func TestLimitKeysPerPeer(t *testing.T) {
 }
 
 func TestLimitTypesPerKey(t *testing.T) {
-	bubble(t, func(o *Options) { o.Limits.TypesPerKey = 2 }, func(w *world) {
+	bubble(t, func(o *Options) { o.Limits.TypesPerKey = 2 }, func(w *registryFixture) {
 		a, b := w.join("web", cds).want("*"), w.join("web", eds).want("x")
 		c := w.join("web", rds).want("r")
 		r := c.refusal()
@@ -345,7 +345,7 @@ func TestLimitTypesPerKey(t *testing.T) {
 // A limit of names is one of bytes: a long name counts for several, until it goes.
 func TestLimitNamesPerKeyCountsLongNames(t *testing.T) {
 	long := strings.Repeat("x", 2*xds.NameUnit+1)
-	bubble(t, func(o *Options) { o.Linger, o.Limits.NamesPerKey = time.Second, 4 }, func(w *world) {
+	bubble(t, func(o *Options) { o.Linger, o.Limits.NamesPerKey = time.Second, 4 }, func(w *registryFixture) {
 		a := w.join("web", eds).want(long)
 		b := w.join("web", eds).want("y", "z")
 		if r := b.refusal(); r == nil || r.Reason != telemetry.LimitNamesPerKey {
@@ -364,7 +364,7 @@ func TestLimitNamesPerKeyCountsLongNames(t *testing.T) {
 }
 
 func TestLimitNamesPerKey(t *testing.T) {
-	bubble(t, func(o *Options) { o.Limits.NamesPerKey = 4 }, func(w *world) {
+	bubble(t, func(o *Options) { o.Limits.NamesPerKey = 4 }, func(w *registryFixture) {
 		a, b := w.join("web", eds).want("x", "y"), w.join("web", rds).want("r", "s")
 		c := w.join("web", eds).want("x") // nothing new
 		f := w.feed("web")
@@ -417,7 +417,7 @@ func TestLimitNamesPerKey(t *testing.T) {
 // A group that believes that its last member left is not dropped if another
 // has joined.
 func TestDropOfAKeyThatWasJoined(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("web", eds)
 		g := a.of().group
 		if w.reg.drop(g) {
@@ -438,7 +438,7 @@ func TestDropOfAKeyThatWasJoined(t *testing.T) {
 
 // Clients of a new key that come at once share one group.
 func TestConcurrentFirstJoins(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		const n = 20
 		joined := make(chan fanout.Member)
 		for range n {
@@ -474,7 +474,7 @@ func TestConcurrentFirstJoins(t *testing.T) {
 // arrive; at the end everything is as if nothing had been.
 func TestChurn(t *testing.T) {
 	edit := func(o *Options) { o.Linger, o.IdleTTL, o.MaxIdle = 0, time.Millisecond, 3 }
-	bubble(t, edit, func(w *world) {
+	bubble(t, edit, func(w *registryFixture) {
 		const workers, rounds = 8, 200
 		done := make(chan struct{})
 		for i := range workers {
@@ -496,7 +496,7 @@ func TestChurn(t *testing.T) {
 }
 
 // churn is a client that comes, changes its mind and goes, between updates.
-func (w *world) churn(cluster string, n int) {
+func (w *registryFixture) churn(cluster string, n int) {
 	c := &client{w: w}
 	node := w.node(&corev3.Node{Id: "n", Cluster: cluster})
 	m, err := w.reg.Join(fanout.Join{Node: node, Type: eds, Waker: c})

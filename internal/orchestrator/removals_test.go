@@ -9,10 +9,10 @@ import (
 
 // removing runs f with a key whose only client asks for clusters, holds a and b, and has
 // routes on its stream.
-func removing(t *testing.T, f func(w *world, c *client, origin *feed)) {
+func removing(t *testing.T, f func(w *registryFixture, c *client, origin *feed)) {
 	t.Helper()
 	goesOn(t)
-	bubble(t, func(o *Options) { o.RemovalDelay = 5 * time.Second }, func(w *world) {
+	bubble(t, func(o *Options) { o.RemovalDelay = 5 * time.Second }, func(w *registryFixture) {
 		c := w.join("edge", cds).want("*")
 		c.Routed()
 		c.woken()
@@ -33,7 +33,7 @@ func removing(t *testing.T, f func(w *world, c *client, origin *feed)) {
 // A deletion takes effect removal_delay after it was first seen. What comes meanwhile
 // does not wait, and a repetition restarts nothing. The version is the newest all along (P61).
 func TestP36_DeletionWaits(t *testing.T) {
-	removing(t, func(w *world, c *client, origin *feed) {
+	removing(t, func(w *registryFixture, c *client, origin *feed) {
 		has := func(name, content, version string) {
 			t.Helper()
 			equal(t, name, c.sees(subscription("*"), name), content)
@@ -68,7 +68,7 @@ func TestP36_DeletionWaits(t *testing.T) {
 // The deletion of what no client has acknowledged does not wait: also if it was changed
 // since, and while another deletion waits.
 func TestP36_RollBackDoesNotWait(t *testing.T) {
-	removing(t, func(w *world, c *client, origin *feed) {
+	removing(t, func(w *registryFixture, c *client, origin *feed) {
 		origin.update(t, cds, true, "bad=1", "b")
 		origin.update(t, cds, true, "bad=2")
 		origin.update(t, cds, true, "bad")
@@ -87,7 +87,7 @@ func TestP36_RollBackDoesNotWait(t *testing.T) {
 // A client acknowledged the wildcard's copy, so the name's own copy, which came later and
 // changed nothing for it, is no new resource: its deletion waits.
 func TestP36_BothHoldAName(t *testing.T) {
-	removing(t, func(w *world, c *client, origin *feed) {
+	removing(t, func(w *registryFixture, c *client, origin *feed) {
 		named := w.join("edge", cds).want("a")
 		pass(time.Second)
 		second := w.second("edge")
@@ -104,7 +104,7 @@ func TestP36_BothHoldAName(t *testing.T) {
 // Deletions wait only while a stream of clusters has listeners or routes as well, and as
 // long as the configuration says now.
 func TestP36_DeletionDoesNotWait(t *testing.T) {
-	removing(t, func(w *world, c *client, origin *feed) {
+	removing(t, func(w *registryFixture, c *client, origin *feed) {
 		other := w.join("edge", cds).want("*")
 		origin.update(t, cds, true, "a")
 		equal(t, "a", other.sees(subscription("*"), "a"), "1")
@@ -113,7 +113,7 @@ func TestP36_DeletionDoesNotWait(t *testing.T) {
 		origin.update(t, cds, true, "b")
 		equal(t, "b", other.sees(subscription("*"), "b"), "-")
 	})
-	removing(t, func(w *world, c *client, origin *feed) {
+	removing(t, func(w *registryFixture, c *client, origin *feed) {
 		origin.update(t, cds, true, "a")
 		equal(t, "a", c.sees(subscription("*"), "a"), "1")
 		now := *w.reg.settings()
@@ -127,7 +127,7 @@ func TestP36_DeletionDoesNotWait(t *testing.T) {
 // more is not said to be absent later (P65).
 func TestP36_NamesThatWait(t *testing.T) {
 	goesOn(t)
-	bubble(t, func(o *Options) { o.RemovalDelay, o.Linger = 5*time.Second, time.Second }, func(w *world) {
+	bubble(t, func(o *Options) { o.RemovalDelay, o.Linger = 5*time.Second, time.Second }, func(w *registryFixture) {
 		c := w.join("edge", eds).want("x", "y")
 		c.Routed()
 		c.woken()

@@ -16,7 +16,7 @@ import (
 
 // asks checks what the streams of a key are asked for of CDS, the streams in the
 // order in which they were opened.
-func (w *world) asks(t *testing.T, want ...string) {
+func (w *registryFixture) asks(t *testing.T, want ...string) {
 	t.Helper()
 	synctest.Wait()
 	var got []string
@@ -27,7 +27,7 @@ func (w *world) asks(t *testing.T, want ...string) {
 }
 
 // scrape is what Prometheus would read.
-func scrape(w *world) string {
+func scrape(w *registryFixture) string {
 	r := httptest.NewRecorder()
 	w.reg.opts.Metrics.Handler().ServeHTTP(r, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	return r.Body.String()
@@ -43,7 +43,7 @@ func connect(feeds ...*feed) {
 // whatever order they come and go. What was there first is not asked for again.
 func TestP50_TheSecondStreamIsThereOnlyWhileItIsNeeded(t *testing.T) {
 	for _, c := range []struct{ first, then string }{{"*", "n"}, {"n", "*"}} {
-		bubble(t, nil, func(w *world) {
+		bubble(t, nil, func(w *registryFixture) {
 			w.join("web", eds).want("e")
 			a := w.join("web", cds).want(c.first)
 			synctest.Wait()
@@ -80,7 +80,7 @@ func TestP50_TheSecondStreamIsThereOnlyWhileItIsNeeded(t *testing.T) {
 func TestP50_NothingMoves(t *testing.T) {
 	for _, c := range []struct{ first, then string }{{"*", "n"}, {"n", "*"}} {
 		for _, busy := range []bool{true, false} {
-			bubble(t, nil, func(w *world) {
+			bubble(t, nil, func(w *registryFixture) {
 				a, b := w.join("web", cds).want(c.first), w.join("web", cds)
 				synctest.Wait()
 				b.want(c.then)
@@ -123,7 +123,7 @@ func TestP50_NothingMoves(t *testing.T) {
 
 // Two streams are enough, whatever types have wildcard and names.
 func TestP50_TwoStreamsForAllTypes(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		w.join("web", eds).want("*", "e")
 		wild := w.join("web", cds).want("*")
 		w.join("web", cds).want("n")
@@ -142,7 +142,7 @@ func TestP50_TwoStreamsForAllTypes(t *testing.T) {
 
 // One client that asks for both needs both.
 func TestP50_OneClientWithBoth(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("web", cds).want("*", "n")
 		w.asks(t, "*", "n")
 		f, second, sub := w.feed("web"), w.second("web"), subscription("*", "n")
@@ -159,7 +159,7 @@ func TestP50_OneClientWithBoth(t *testing.T) {
 // Who has the wildcard is given its copy, who has the name alone the other; and
 // a removal on one stream removes nothing that the other still holds.
 func TestP50_BothHoldAName(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		wild, both, alone := w.join("web", cds).want("*"), w.join("web", cds).want("*", "n"), w.join("web", cds).want("n")
 		all, two, one := subscription("*"), subscription("*", "n"), subscription("n")
 		synctest.Wait()
@@ -188,7 +188,7 @@ func TestP50_BothHoldAName(t *testing.T) {
 // A client that asks for a name is served the wildcard's copy until the name is
 // answered. If the wildcard deletes it before, it does not exist.
 func TestP25_TheWildcardDeletesWhatTheNameWasServedFrom(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		w.join("web", cds).want("*")
 		a := w.join("web", cds).want("n", "other")
 		synctest.Wait()
@@ -207,7 +207,7 @@ func TestP25_TheWildcardDeletesWhatTheNameWasServedFrom(t *testing.T) {
 // its wildcard does not cover (P51). What it does cover is theirs until the name
 // has a resource of its own, and the wildcard is asked for until then.
 func TestP16_AWildcardTakesNoNamesAway(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("web", cds).want("kept", "absent", "late", "pending")
 		f, sub := w.feed("web"), subscription("kept", "absent", "late", "pending")
 		f.update(t, cds, false, "kept=1", "absent")
@@ -253,7 +253,7 @@ func TestP16_AWildcardTakesNoNamesAway(t *testing.T) {
 
 // What is on its way from a stream that does not carry it any more is nobody's.
 func TestP50_LateWordsOfAStream(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		a, b := w.join("web", cds).want("n"), w.join("web", cds).want("*")
 		synctest.Wait()
 		f, second := w.feed("web"), w.second("web")
@@ -282,7 +282,7 @@ func TestP50_LateWordsOfAStream(t *testing.T) {
 // The origin can be reached if it can be on either stream (P53), and a key whose
 // origin serves one of the two is not kept for its being away (P52).
 func TestP53_EitherStreamReachesTheOrigin(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		a, b := w.join("web", cds).want("*"), w.join("web", cds).want("n")
 		synctest.Wait()
 		f, second := w.feed("web"), w.second("web")
@@ -321,7 +321,7 @@ func TestP53_EitherStreamReachesTheOrigin(t *testing.T) {
 }
 
 func TestP53_NeitherStreamWithinFirstAnswerTimeout(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("web", cds).want("*", "n")
 		time.Sleep(15*time.Second - 1)
 		if a.refusal() != nil {
@@ -337,7 +337,7 @@ func TestP53_NeitherStreamWithinFirstAnswerTimeout(t *testing.T) {
 
 // A key without clients keeps both its streams, and ends both.
 func TestP52_AnIdleKeyWithTwoStreams(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("web", cds).want("*", "n")
 		synctest.Wait()
 		f, second := w.feed("web"), w.second("web")
@@ -365,7 +365,7 @@ func TestP52_AnIdleKeyWithTwoStreams(t *testing.T) {
 // It is not kept for its origin being away, as long as one stream is open.
 func TestP52_AnIdleKeyWithOneOfTwoStreamsOpen(t *testing.T) {
 	for _, open := range []int{0, 1} {
-		bubble(t, nil, func(w *world) {
+		bubble(t, nil, func(w *registryFixture) {
 			a := w.join("web", cds).want("*", "n")
 			synctest.Wait()
 			two := []*feed{w.feed("web"), w.second("web")}

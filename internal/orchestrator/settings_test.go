@@ -18,7 +18,7 @@ import (
 )
 
 // reconfigured puts other settings in force.
-func (w *world) reconfigured(change func(*Settings)) {
+func (w *registryFixture) reconfigured(change func(*Settings)) {
 	s := *w.reg.settings()
 	change(&s)
 	w.reg.Reconfigure(s)
@@ -32,7 +32,7 @@ func (k keysBy) Key(n *xds.Node, _ expr.Peer, typ xds.TypeURL) (xds.Key, error) 
 
 // Other rules hold for who comes, and who asks; members stay where they are.
 func TestP5_OtherRules(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("a", eds).want("x")
 		w.reconfigured(func(s *Settings) {
 			s.Keys = keysBy(func(n *xds.Node, _ xds.TypeURL) (xds.Key, error) {
@@ -64,7 +64,7 @@ func TestReconfigureKeys(t *testing.T) {
 		"keys":     func(s *Settings) { s.Limits.Keys = 2 },
 	} {
 		t.Run(what, func(t *testing.T) {
-			bubble(t, nil, func(w *world) {
+			bubble(t, nil, func(w *registryFixture) {
 				a := w.join("a", eds)
 				for i := range 3 {
 					w.join(fmt.Sprint("idle", i), eds).leave()
@@ -86,7 +86,7 @@ func TestReconfigureKeys(t *testing.T) {
 
 // A key that waits for idle_ttl waits for that of now.
 func TestReconfigureIdleTTL(t *testing.T) {
-	bubble(t, func(o *Options) { o.IdleTTL = time.Hour }, func(w *world) {
+	bubble(t, func(o *Options) { o.IdleTTL = time.Hour }, func(w *registryFixture) {
 		w.join("a", eds).leave()
 		time.Sleep(time.Minute)
 		equal(t, "keys", keysOf(w), "a")
@@ -101,7 +101,7 @@ func TestReconfigureIdleTTL(t *testing.T) {
 // Names linger for as long as linger is when they are given up, and the limits of a
 // key are those of when a client asks.
 func TestReconfigureNames(t *testing.T) {
-	bubble(t, func(o *Options) { o.Linger = time.Hour }, func(w *world) {
+	bubble(t, func(o *Options) { o.Linger = time.Hour }, func(w *registryFixture) {
 		a := w.join("a", eds).want("x", "y")
 		w.feed("a").update(t, eds, false, "x=1", "y=1")
 		w.reconfigured(func(s *Settings) { s.Linger = time.Second })
@@ -127,7 +127,7 @@ func TestReconfigureNames(t *testing.T) {
 // Where a key has more names than it may have now, who gives names up, or asks for
 // what others have, goes on; only who asks for another one is ended.
 func TestReconfigureNamesEndsOnlyWhoAsksForMore(t *testing.T) {
-	bubble(t, func(o *Options) { o.Linger = time.Hour }, func(w *world) {
+	bubble(t, func(o *Options) { o.Linger = time.Hour }, func(w *registryFixture) {
 		a, b := w.join("a", eds).want("v", "w", "x", "y"), w.join("a", eds).want("x", "z")
 		w.feed("a").update(t, eds, false, "v=1", "w=1", "x=1", "y=1", "z=1")
 		w.reconfigured(func(s *Settings) { s.Limits.NamesPerKey = 2 })

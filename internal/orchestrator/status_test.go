@@ -19,7 +19,7 @@ import (
 
 // NACKs are counted and kept per key, type and version, with client and message.
 func TestP17_NacksAreCountedAndKept(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		a, b := w.join("web", cds), w.join("web", eds)
 		a.Nacked(fanout.Nack{Version: "1", Code: 3, Message: "bad cluster", Node: "a"})
 		time.Sleep(time.Second)
@@ -120,7 +120,7 @@ func TestP17_NacksOfAllKeysAreBounded(t *testing.T) {
 
 // The rows of a key go with it.
 func TestP17_NacksGoWithTheirKey(t *testing.T) {
-	bubble(t, func(o *Options) { o.IdleTTL = 0 }, func(w *world) {
+	bubble(t, func(o *Options) { o.IdleTTL = 0 }, func(w *registryFixture) {
 		a, b := w.join("web", cds), w.join("db", cds)
 		a.Nacked(fanout.Nack{Version: "1", Message: "no", Node: "a"})
 		b.Nacked(fanout.Nack{Version: "1", Message: "no", Node: "b"})
@@ -181,7 +181,7 @@ func TestP17_ClientsOfANackAreBounded(t *testing.T) {
 }
 
 func TestStatus(t *testing.T) {
-	bubble(t, nil, func(w *world) {
+	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("web/1", cds).want("*")
 		w.join("web/1", eds).want("x", "y").want("x")
 		w.join("db", eds)

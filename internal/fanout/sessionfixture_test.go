@@ -19,9 +19,9 @@ import (
 // ackTimeout of the sessions under test.
 const ackTimeout = 15 * time.Second
 
-// world is one type of a group, a session on it, and a clock: what the script
+// sessionFixture is one type of a group, a session on it, and a clock: what the script
 // of a test speaks to.
-type world struct {
+type sessionFixture struct {
 	t       testing.TB
 	typ     xds.Type
 	builder *xds.Builder
@@ -45,15 +45,15 @@ type world struct {
 	partial bool   // more of the answer to the wildcard may follow (P67)
 }
 
-func newWorld(t testing.TB, url xds.TypeURL, v xds.Variant) *world {
+func newSessionFixture(t testing.TB, url xds.TypeURL, v xds.Variant) *sessionFixture {
 	typ := xds.TypeOf(url)
-	return &world{t: t, typ: typ, builder: xds.NewBuilder(typ), now: time.Unix(1e9, 0), s: NewSession(typ, v)}
+	return &sessionFixture{t: t, typ: typ, builder: xds.NewBuilder(typ), now: time.Unix(1e9, 0), s: NewSession(typ, v)}
 }
 
-// resource makes one of the world's type: "a" is named a, "a=2" has another
+// resource makes one of the fixture's type: "a" is named a, "a=2" has another
 // content, "a|b|c=2" goes by the aliases b and c as well. In a spec with an
 // xdstp:// name the content follows an @, since it may have parameters.
-func (w *world) resource(spec string) *xds.Resource {
+func (w *sessionFixture) resource(spec string) *xds.Resource {
 	names, content, _ := strings.Cut(spec, "=")
 	if strings.Contains(spec, "xdstp://") {
 		names, content, _ = strings.Cut(spec, "@")
@@ -66,7 +66,7 @@ func (w *world) resource(spec string) *xds.Resource {
 }
 
 // unresolved is an origin's word that it has no resource for the aliases.
-func (w *world) unresolved(name string, aliases []string) *xds.Resource {
+func (w *sessionFixture) unresolved(name string, aliases []string) *xds.Resource {
 	word, ok := w.cut(&discoveryv3.Resource{Name: name, Aliases: aliases, Version: "v"}).TakeUnresolved(xds.NewNameSet(append(aliases, name)...))
 	if !ok {
 		w.t.Fatalf("%s speaks of nothing", name)
@@ -75,7 +75,7 @@ func (w *world) unresolved(name string, aliases []string) *xds.Resource {
 }
 
 // cut reads a resource as an origin sends it.
-func (w *world) cut(r *discoveryv3.Resource) *xds.Raw {
+func (w *sessionFixture) cut(r *discoveryv3.Resource) *xds.Raw {
 	wire, err := proto.Marshal(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: string(w.typ.URL), Nonce: "n", Resources: []*discoveryv3.Resource{r}})
 	if err != nil {
 		w.t.Fatal(err)
@@ -87,7 +87,7 @@ func (w *world) cut(r *discoveryv3.Resource) *xds.Raw {
 	return &cut.Resources[0]
 }
 
-func (w *world) make(name, content string, aliases ...string) *xds.Resource {
+func (w *sessionFixture) make(name, content string, aliases ...string) *xds.Resource {
 	if len(aliases) > 0 {
 		a := new(anypb.Any)
 		if err := proto.Unmarshal(w.make(name, content).Any(), a); err != nil {
@@ -114,7 +114,7 @@ func (w *world) make(name, content string, aliases ...string) *xds.Resource {
 	return w.raw(name, a)
 }
 
-func (w *world) raw(name string, a *anypb.Any) *xds.Resource {
+func (w *sessionFixture) raw(name string, a *anypb.Any) *xds.Resource {
 	wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(a)
 	if err != nil {
 		w.t.Fatal(err)
@@ -128,7 +128,7 @@ func (w *world) raw(name string, a *anypb.Any) *xds.Resource {
 
 // origin applies an update: "a", "b=2" are changed, "-c" is removed; wild says
 // that it answers the wildcard.
-func (w *world) origin(wild bool, specs ...string) {
+func (w *sessionFixture) origin(wild bool, specs ...string) {
 	u := xds.Update{Type: w.typ.URL, Origin: "o", Wildcard: wild, Partial: w.partial, Received: w.now}
 	for _, s := range specs {
 		if name, gone := strings.CutPrefix(s, "-"); gone {
@@ -147,19 +147,19 @@ func (w *world) origin(wild bool, specs ...string) {
 }
 
 // named and wild are the origin's answers to names and to the wildcard.
-func (w *world) named(specs ...string) { w.t.Helper(); w.origin(false, specs...) }
-func (w *world) wild(specs ...string)  { w.t.Helper(); w.origin(true, specs...) }
+func (w *sessionFixture) named(specs ...string) { w.t.Helper(); w.origin(false, specs...) }
+func (w *sessionFixture) wild(specs ...string)  { w.t.Helper(); w.origin(true, specs...) }
 
 // part is a part of the origin's answer to the wildcard, and whole says that no more
 // is to come (P67).
-func (w *world) part(specs ...string) {
+func (w *sessionFixture) part(specs ...string) {
 	w.t.Helper()
 	w.partial = true
 	w.origin(true, specs...)
 	w.partial = false
 }
 
-func (w *world) whole() {
+func (w *sessionFixture) whole() {
 	w.builder.Complete()
 	w.state++
 	w.cur, _ = w.builder.Snapshot(w.cur, w.state)
@@ -175,7 +175,7 @@ type request struct {
 }
 
 // intern is what a group does: equal subscriptions are one.
-func (w *world) intern(s *xds.Subscription) *xds.Subscription {
+func (w *sessionFixture) intern(s *xds.Subscription) *xds.Subscription {
 	for _, have := range w.subs {
 		if have.Equal(s) {
 			return have
@@ -186,7 +186,7 @@ func (w *world) intern(s *xds.Subscription) *xds.Subscription {
 }
 
 // send applies a request of the client.
-func (w *world) send(r request) Outcome {
+func (w *sessionFixture) send(r request) Outcome {
 	w.t.Helper()
 	var req xds.Request
 	if err := req.Scan(w.s.variant, r.wire(w.s.variant), 0); err != nil {
@@ -205,26 +205,32 @@ func (w *world) send(r request) Outcome {
 	return out
 }
 
-func (w *world) sub(names ...string)   { w.t.Helper(); w.send(request{names: names}) }
-func (w *world) unsub(names ...string) { w.t.Helper(); w.send(request{unsub: names}) }
+func (w *sessionFixture) sub(names ...string)   { w.t.Helper(); w.send(request{names: names}) }
+func (w *sessionFixture) unsub(names ...string) { w.t.Helper(); w.send(request{unsub: names}) }
 
 // ack and nack answer the newest response; a SotW client repeats its names.
 // (to an incremental server that would be a subscription).
-func (w *world) ack(names ...string)  { w.t.Helper(); w.send(request{names: w.list(names), ack: -1}) }
-func (w *world) nack(names ...string) { w.t.Helper(); w.send(request{names: w.list(names), nack: -1}) }
+func (w *sessionFixture) ack(names ...string) {
+	w.t.Helper()
+	w.send(request{names: w.list(names), ack: -1})
+}
+func (w *sessionFixture) nack(names ...string) {
+	w.t.Helper()
+	w.send(request{names: w.list(names), nack: -1})
+}
 
-func (w *world) list(names []string) []string {
+func (w *sessionFixture) list(names []string) []string {
 	if w.s.variant == xds.Delta {
 		return nil
 	}
 	return names
 }
 
-func (w *world) moment() Moment {
+func (w *sessionFixture) moment() Moment {
 	return Moment{Now: w.now, AckTimeout: ackTimeout, Release: w.later}
 }
 
-func (w *world) pass(d time.Duration) { w.now = w.now.Add(d) }
+func (w *sessionFixture) pass(d time.Duration) { w.now = w.now.Add(d) }
 
 // wire encodes the request for the variant.
 func (r request) wire(v xds.Variant) []byte {
@@ -260,7 +266,7 @@ func (r request) wire(v xds.Variant) []byte {
 // next runs the session as a worker does and returns the response: "a b=2 -c",
 // with "~a" for a heartbeat (P62) and "!a" for an error (P39),
 // "(empty)" for one without anything, "" for none.
-func (w *world) next() string {
+func (w *sessionFixture) next() string {
 	w.t.Helper()
 	p := w.s.Next(w.cur, w.moment())
 	if p.do == nothing || p.do == hold {
@@ -301,7 +307,7 @@ func (w *world) next() string {
 }
 
 // describe writes a resource as resource reads it.
-func (w *world) describe(r *xds.Resource) string {
+func (w *sessionFixture) describe(r *xds.Resource) string {
 	if r.Unresolved() {
 		return "?" + r.Name
 	}
@@ -326,7 +332,7 @@ func (w *world) describe(r *xds.Resource) string {
 }
 
 // want fails unless the next response is this.
-func (w *world) want(response string) {
+func (w *sessionFixture) want(response string) {
 	w.t.Helper()
 	if got := w.next(); got != response {
 		w.t.Fatalf("sends %q, want %q", got, response)
@@ -334,10 +340,10 @@ func (w *world) want(response string) {
 }
 
 // room is the size of a response with so many of the largest resources.
-func (w *world) room(n int) int { return w.roomFor("a=33", n) }
+func (w *sessionFixture) room(n int) int { return w.roomFor("a=33", n) }
 
 // roomFor is the size of a response with so many resources of a spec.
-func (w *world) roomFor(spec string, n int) int {
+func (w *sessionFixture) roomFor(spec string, n int) int {
 	b := xds.Body{Form: xds.Form{Variant: w.s.variant}, Type: w.typ.URL, Version: strings.Repeat("0", 32), Identifier: identifier("id", &xds.Snapshot{Origin: "o"}),
 		Resources: slices.Repeat([]*xds.Resource{w.resource(spec)}, n)}
 	return nonceSize + b.Size()

@@ -98,8 +98,8 @@ func (f *feed) asks(typ xds.TypeURL) string {
 	return strings.Join(names, " ")
 }
 
-// world is a registry with the rule "key: node.cluster" and its origins.
-type world struct {
+// registryFixture is a registry with the rule "key: node.cluster" and its origins.
+type registryFixture struct {
 	t   testing.TB
 	reg *Registry
 
@@ -136,10 +136,10 @@ func options(t testing.TB) Options {
 	}
 }
 
-// newWorld makes a registry that is not running.
-func newWorld(t testing.TB, o Options) *world {
+// newRegistryFixture makes a registry that is not running.
+func newRegistryFixture(t testing.TB, o Options) *registryFixture {
 	t.Helper()
-	w := &world{t: t, stop: func() {}}
+	w := &registryFixture{t: t, stop: func() {}}
 	o.Open = func(id string, node []byte, sink upstream.Sink, _ Stream) Stream {
 		f := &feed{id: id, node: node, sink: sink, fail: make(chan error, 1)}
 		w.mu.Lock()
@@ -155,14 +155,14 @@ func newWorld(t testing.TB, o Options) *world {
 }
 
 // bubble runs f with a running registry, under fake time.
-func bubble(t *testing.T, edit func(*Options), f func(w *world)) {
+func bubble(t *testing.T, edit func(*Options), f func(w *registryFixture)) {
 	t.Helper()
 	o := options(t)
 	if edit != nil {
 		edit(&o)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, o)
+		w := newRegistryFixture(t, o)
 		w.run()
 		defer w.stop() // also where f ends the test: or the bubble's end hides why
 		f(w)
@@ -186,14 +186,14 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-func (w *world) run() {
+func (w *registryFixture) run() {
 	w.stop = xdstest.Run(w.t, w.reg.Run)
 	synctest.Wait()
 }
 
 // streams are those of the newest group of a key that have not ended, in the
 // order in which they were opened.
-func (w *world) streams(key string) []*feed {
+func (w *registryFixture) streams(key string) []*feed {
 	w.mu.Lock()
 	feeds := slices.Clone(w.feeds)
 	w.mu.Unlock()
@@ -207,7 +207,7 @@ func (w *world) streams(key string) []*feed {
 
 // feed is the stream of a key, the first if it has two; the newest if it has
 // none any more.
-func (w *world) feed(key string) *feed {
+func (w *registryFixture) feed(key string) *feed {
 	w.t.Helper()
 	if now := w.streams(key); len(now) > 0 {
 		return now[0]
@@ -224,7 +224,7 @@ func (w *world) feed(key string) *feed {
 }
 
 // second is the second stream of a key, which it must have.
-func (w *world) second(key string) *feed {
+func (w *registryFixture) second(key string) *feed {
 	w.t.Helper()
 	synctest.Wait()
 	now := w.streams(key)
@@ -234,13 +234,13 @@ func (w *world) second(key string) *feed {
 	return now[1]
 }
 
-func (w *world) opened() int {
+func (w *registryFixture) opened() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.feeds)
 }
 
-func (w *world) node(n *corev3.Node) *xds.Node {
+func (w *registryFixture) node(n *corev3.Node) *xds.Node {
 	raw, err := proto.Marshal(n)
 	if err != nil {
 		w.t.Fatal(err)
@@ -254,7 +254,7 @@ func (w *world) node(n *corev3.Node) *xds.Node {
 
 // client is a member with its Waker.
 type client struct {
-	w *world
+	w *registryFixture
 	fanout.Member
 
 	mu    sync.Mutex
@@ -354,11 +354,11 @@ func subscription(names ...string) *xds.Subscription {
 }
 
 // try joins as a node of a cluster.
-func (w *world) try(cluster string, typ xds.TypeURL) (*client, error) {
+func (w *registryFixture) try(cluster string, typ xds.TypeURL) (*client, error) {
 	return w.tryNode(&corev3.Node{Id: "node-of-" + cluster, Cluster: cluster}, "10.0.0.1", typ)
 }
 
-func (w *world) tryNode(n *corev3.Node, peer string, typ xds.TypeURL) (*client, error) {
+func (w *registryFixture) tryNode(n *corev3.Node, peer string, typ xds.TypeURL) (*client, error) {
 	c := &client{w: w}
 	m, err := w.reg.Join(fanout.Join{Node: w.node(n), Account: peer, Type: typ, Waker: c})
 	c.Member = m
@@ -370,7 +370,7 @@ func (w *world) tryNode(n *corev3.Node, peer string, typ xds.TypeURL) (*client, 
 }
 
 // join joins, which must succeed.
-func (w *world) join(cluster string, typ xds.TypeURL) *client {
+func (w *registryFixture) join(cluster string, typ xds.TypeURL) *client {
 	w.t.Helper()
 	c, err := w.try(cluster, typ)
 	if err != nil {
