@@ -140,11 +140,12 @@ hostile: ## each threat of SECURITY.md against the relay and 200 honest clients;
 	HOSTILE=full HOSTILE_TABLE=$(CURDIR)/docs/robustness/hostile.txt $(GO) test -count=1 -timeout 60m -v -run Hostile ./integration/hostile
 
 # Which loads: see docs/performance/README.md.
+# AGAINST is the binary of another relay that takes part.
 BENCH    ?= all
 
 .PHONY: bench
 bench: build ## the fan-out side by side with others, BENCH=all (half an hour), then Go's benchmarks
-	$(GO) run ./integration/loadtest -relay $(BIN) -case $(BENCH) -rounds 12 -json docs/performance/fanout.json -plots docs/performance > docs/performance/fanout.txt
+	$(GO) run ./integration/loadtest -relay $(BIN) -case $(BENCH) -rounds 12 $(if $(AGAINST),-against $(AGAINST)) -json docs/performance/fanout.json -plots docs/performance > docs/performance/fanout.txt
 	@cat docs/performance/fanout.txt
 	$(GO) test -run '^$$' -bench . -benchmem ./internal/...
 

@@ -213,9 +213,9 @@ func asChild(args []string) int {
 	var err error
 	switch role, settings := args[0], []byte(args[1]); role {
 	case roleSnapshot:
-		err = serveGCP(settings, snapshotCache)
+		err = serveGCP(settings, snapshotCache, exampleOptions)
 	case roleLinear:
-		err = serveGCP(settings, linearCache)
+		err = serveGCP(settings, linearCache, transportOptions)
 	case roleBare:
 		err = serveBare(settings)
 	case roleRaw:

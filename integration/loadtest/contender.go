@@ -88,7 +88,7 @@ var entries = []entry{
 	{nameBare, "grpc-go with the shared bytes, no protocol state", ofRole(nameBare, roleBare)},
 	{nameRelay, "this relay, one delta stream to a go-control-plane origin", startRelay},
 	{nameSnapshot, "go-control-plane's server and snapshot cache", ofRole(nameSnapshot, roleSnapshot)},
-	{nameLinear, "go-control-plane's server and linear cache, which shares encoded responses", ofRole(nameLinear, roleLinear)},
+	{nameLinear, "go-control-plane's server and linear cache, with the relay's transport options", ofRole(nameLinear, roleLinear)},
 }
 
 // ofRole starts a contender that is a child of this program.

@@ -39,18 +39,20 @@ func serveBare(settings []byte) error {
 	if err != nil {
 		return err
 	}
-	g := grpc.NewServer(append(opts,
-		grpc.ForceServerCodecV2(bareCodec{}),
-		grpc.WriteBufferSize(128<<10),
-		grpc.ReadBufferSize(0),
-		// Else each ACK is answered by a ping and a window update.
-		grpc.StaticStreamWindowSize(256<<10),
-		grpc.StaticConnWindowSize(256<<10),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: time.Minute}),
-		grpc.UnknownServiceHandler(b.serve),
-	)...)
+	opts = append(opts, transportOptions...)
+	g := grpc.NewServer(append(opts, grpc.ForceServerCodecV2(bareCodec{}), grpc.UnknownServiceHandler(b.serve))...)
 	go func() { _ = g.Serve(sparing{lis}) }() // until the process ends
 	return obeyAsServer(lis, b.prepare)
+}
+
+// transportOptions are those of the relay.
+var transportOptions = []grpc.ServerOption{
+	grpc.WriteBufferSize(128 << 10),
+	grpc.ReadBufferSize(0),
+	// Otherwise grpc answers each ACK with a ping and a window update.
+	grpc.StaticStreamWindowSize(256 << 10),
+	grpc.StaticConnWindowSize(256 << 10),
+	grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: time.Minute}),
 }
 
 // sparing has the kernel hold as little unsent as it does for the relay. It is

@@ -20,9 +20,16 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// serveGCP is go-control-plane's server with one of its caches, with the gRPC options of
-// that project's own example. With the snapshot cache it is the relay's origin too.
-func serveGCP(settings []byte, with func(load) (cache.Cache, prepare)) error {
+// exampleOptions are those of go-control-plane's own example.
+var exampleOptions = []grpc.ServerOption{
+	grpc.MaxConcurrentStreams(1_000_000),
+	grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 5 * time.Second}),
+	grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 30 * time.Second, PermitWithoutStream: true}),
+}
+
+// serveGCP is go-control-plane's server with one of its caches. With the snapshot cache it
+// is the relay's origin too.
+func serveGCP(settings []byte, with func(load) (cache.Cache, prepare), more []grpc.ServerOption) error {
 	var l load
 	if err := json.Unmarshal(settings, &l); err != nil {
 		return err
@@ -39,11 +46,7 @@ func serveGCP(settings []byte, with func(load) (cache.Cache, prepare)) error {
 	if err != nil {
 		return err
 	}
-	g := grpc.NewServer(append(opts,
-		grpc.MaxConcurrentStreams(1_000_000),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 5 * time.Second}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 30 * time.Second, PermitWithoutStream: true}),
-	)...)
+	g := grpc.NewServer(append(opts, more...)...)
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, server.NewServer(context.Background(), resources, nil))
 	go func() { _ = g.Serve(lis) }() // until the process ends
 	return obeyAsServer(lis, prepare)
