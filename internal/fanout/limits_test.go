@@ -110,9 +110,7 @@ func TestLimits(t *testing.T) {
 		}},
 		{telemetry.SendTimeout, codes.Unavailable, func(o *Options) { o.SendTimeout = 40 * time.Millisecond }, stalled},
 		{telemetry.LimitPinnedBytes, codes.ResourceExhausted, func(o *Options) { o.Limits.PinnedBytes, o.SendTimeout = 1000, time.Hour }, pinning},
-		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, bringing},
 		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 11 }, givingUp},
-		{telemetry.LimitNamesPerStream, codes.ResourceExhausted, func(o *Options) { o.Limits.NamesPerStream = 10 }, lettingGo},
 	} {
 		t.Run(tc.reason.String(), func(t *testing.T) {
 			r := newServerFixture(t, tc.limit)
@@ -161,42 +159,37 @@ func TestSilentStreamsGiveWay(t *testing.T) {
 	honest.want("b ")
 }
 
-// bringing is a client that brings few names of each type, and of all types more than the
-// stream may have. The types have no answer.
-func bringing(r *serverFixture, _ *grpc.ClientConn) *client {
-	c := r.delta(nil)
-	for i := range 3 {
-		u := fmt.Sprint("type.googleapis.com/acme.Silent", i)
-		c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: u, InitialResourceVersions: versions(names(4))})
-	}
-	return c
-}
-
-// givingUp is a client that gives up few names of each type, and of all types more than
-// the stream may have. The types have no answer.
+// givingUp is a client that gives up more names of a type than the stream may have. The type
+// has no answer.
 func givingUp(r *serverFixture, _ *grpc.ClientConn) *client {
 	c := r.delta(nil)
+	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: silentType, ResourceNamesSubscribe: []string{"*"}})
 	for i := range 3 {
-		u := fmt.Sprint("type.googleapis.com/acme.Silent", i)
-		c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: u, ResourceNamesSubscribe: append([]string{"*"}, names(4)...)})
-		c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: u, ResourceNamesUnsubscribe: names(4)})
+		var some []string
+		for _, n := range names(4) {
+			some = append(some, fmt.Sprint(n, i))
+		}
+		c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: silentType, ResourceNamesSubscribe: some})
+		c.must(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: silentType, ResourceNamesUnsubscribe: some})
 	}
 	return c
 }
 
-// lettingGo is a client that is told to let go of all that it brought, of many types, and
-// does not acknowledge it.
-func lettingGo(r *serverFixture, _ *grpc.ClientConn) *client {
+const silentType = "type.googleapis.com/acme.Silent"
+
+// A client that reconnects may bring as many versions of each type as it may have names.
+func TestP27_BroughtNamesOfEachTypeCountForThemselves(t *testing.T) {
+	r := newServerFixture(t, func(o *Options) { o.Limits.NamesPerStream = 10 })
 	c := r.delta(nil)
-	for i := range 3 {
-		u := fmt.Sprint("type.googleapis.com/acme.Empty", i)
-		r.house.group("edge").publish(xds.Update{Type: xds.TypeURL(u), Wildcard: true})
-		c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: u, InitialResourceVersions: versions(names(4)), ResourceNamesSubscribe: []string{"*"}})
+	for _, u := range []xds.TypeURL{xds.ClusterType, xds.EndpointType} {
+		c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(u), InitialResourceVersions: versions(names(8)), ResourceNamesSubscribe: []string{"*"}})
+	}
+	for _, u := range []xds.TypeURL{xds.ClusterType, xds.EndpointType} {
+		r.house.group("edge").publish(xds.Update{Type: u, Wildcard: true})
 		if _, err := c.Recv(); err != nil {
-			break // it has been ended by then
+			t.Fatal(err)
 		}
 	}
-	return c
 }
 
 // versions are the names with a version each.

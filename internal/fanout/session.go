@@ -203,7 +203,7 @@ func (s *Session) Next(cur *xds.Snapshot, m Moment) Plan {
 			s.waiting = true
 			return Plan{do: hold, until: until}
 		}
-		return Plan{}
+		return Plan{until: patience}
 	}
 	p := s.plan(cur, m.Now)
 	if s.variant == xds.SotW {

@@ -332,7 +332,7 @@ func (st *stream) apply(sl *slot) *Refusal {
 	if fresh || changed || out.Wake || out.Verdict == Acked || out.Verdict == Nacked {
 		sl.epoch++
 	}
-	remembers := st.namesRemembered()
+	remembers := sl.Remembers()
 	ask := sl.Again(r, sl.snapshot())
 	nack := st.note(sl, &out, now)
 	acked := out.Verdict == Acked && !sl.refuses && sl.refused == nil
@@ -343,7 +343,7 @@ func (st *stream) apply(sl *slot) *Refusal {
 	st.mu.Unlock()
 
 	if limit > 0 && remembers > limit {
-		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names brought or given up, and not answered yet, more than downstream.limits.names_per_stream allows (%d)", sl.typ.URL, remembers, limit)
+		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names of this type brought or given up, and not answered yet: more than downstream.limits.names_per_stream allows (%d)", sl.typ.URL, remembers, limit)
 	}
 	if changed || fresh {
 		// Interest first: the group wakes the slot once it has indexed it, so
@@ -375,15 +375,6 @@ func (st *stream) apply(sl *slot) *Refusal {
 		st.throttle()
 	}
 	return nil
-}
-
-// namesRemembered is the weight of all names that the sessions remember besides those
-// that the client asks for. Under the lock.
-func (st *stream) namesRemembered() (weight int) {
-	for _, sl := range st.slots {
-		weight += sl.Remembers()
-	}
-	return weight
 }
 
 // subscribe is the session's Subscribe. What a name that is given up identifies is

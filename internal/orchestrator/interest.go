@@ -11,24 +11,24 @@ import (
 // lingers because nobody wants it any more (P52). It belongs to the group's goroutine.
 //
 // What lingers is in one list, and goes after linger. While the key has no members, or no
-// stream is open, the clock stands still: what is held could not be had again (P53). From
-// when it runs again everything lingers for linger. So if an origin comes and goes faster
-// than that, nothing goes for lack of time. The list is bounded by names_per_key: names
-// that are wanted take the room of names that linger, the oldest first.
+// stream is open, the clock stands still: what is held could not be had again (P53). Under
+// names_per_key, names that are wanted take the room of names that linger, the oldest first.
 type interest struct {
 	lingering list.List // of *lingerer, in order of since
 	// frozen: no member is left, or none of those that came since has said what
 	// it wants.
 	frozen bool
-	runs   bool      // the clock
-	from   time.Time // when it began to run
+	// The clock: it ran for so long, and since from it has run again.
+	ran  time.Duration
+	runs bool
+	from time.Time
 }
 
 // lingerer is something that is still asked for though nobody wants it.
 type lingerer struct {
 	view *view
 	partName
-	since time.Time
+	since time.Duration // by the clock
 }
 
 // update brings what is asked for up to date with what members want.
@@ -60,7 +60,7 @@ func (i *interest) update(views []*view, now time.Time) {
 // linger: nobody wants it any more.
 func (i *interest) linger(v *view, at partName, now time.Time) {
 	if v.lingering[at] == nil {
-		v.lingering[at] = i.lingering.PushBack(&lingerer{v, at, now})
+		v.lingering[at] = i.lingering.PushBack(&lingerer{v, at, i.clock(now)})
 	}
 }
 
@@ -79,26 +79,25 @@ func (i *interest) drop(v *view) {
 	}
 }
 
-// run stops the clock, or lets it run.
-func (i *interest) run(on bool, now time.Time) {
-	if on && !i.runs {
-		i.from = now
+// clock is for how long the clock has run.
+func (i *interest) clock(now time.Time) time.Duration {
+	if i.runs {
+		return i.ran + now.Sub(i.from)
 	}
-	i.runs = on
+	return i.ran
 }
 
-// due is when something has lingered long enough.
-func (i *interest) due(l *lingerer, linger time.Duration) time.Time {
-	if l.since.Before(i.from) {
-		return i.from.Add(linger)
+// run stops the clock, or lets it run.
+func (i *interest) run(on bool, now time.Time) {
+	if on != i.runs {
+		i.ran, i.runs, i.from = i.clock(now), on, now
 	}
-	return l.since.Add(linger)
 }
 
 // next is when something goes; zero: nothing will by time alone.
 func (i *interest) next(linger time.Duration) time.Time {
 	if e := i.lingering.Front(); e != nil && i.runs {
-		return i.due(e.Value.(*lingerer), linger)
+		return i.from.Add(e.Value.(*lingerer).since + linger - i.ran)
 	}
 	return time.Time{}
 }
@@ -141,7 +140,7 @@ func (i *interest) expire(views []*view, now time.Time, s *Settings) map[*view]*
 	for e := i.lingering.Front(); e != nil; {
 		l := e.Value.(*lingerer)
 		e = e.Next()
-		due := i.runs && !i.due(l, s.Linger).After(now)
+		due := i.runs && i.clock(now) >= l.since+s.Linger
 		if !due && over <= 0 {
 			break
 		}

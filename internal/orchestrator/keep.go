@@ -40,7 +40,8 @@ func newKeeper(g *Group, v *view) *keeper {
 }
 
 // acked stores a generation, unless a newer one was stored, or part of it comes from
-// the store itself. A part of an answer to a wildcard (P67) waits until it is complete.
+// the store itself and the origin has said nothing. A generation with the same content,
+// such as a heartbeat, is not stored again. A part of an answer to a wildcard (P67) waits until it is complete.
 func (k *keeper) acked(s *xds.Snapshot) {
 	if s.Answered && !s.Complete {
 		k.partial.Store(s)
@@ -49,13 +50,16 @@ func (k *keeper) acked(s *xds.Snapshot) {
 	}
 	for {
 		was := k.newest.Load()
-		if s == was || s.Stale || was != nil && was.Gen >= s.Gen {
+		if s == was || s.Stale && !k.group.spoken() || was != nil && was.Gen >= s.Gen {
 			return
 		}
-		if k.newest.CompareAndSwap(was, s) {
-			k.group.opts.Store.Put(k.group.key, k.view.typ.URL, s)
-			return
+		if !k.newest.CompareAndSwap(was, s) {
+			continue
 		}
+		if was == nil || !s.Alike(was) || s.Answered != was.Answered || s.Given() != was.Given() || s.Origin != was.Origin {
+			k.group.opts.Store.Put(k.group.key, k.view.typ.URL, k.newest.Load()) // another may be newer by now
+		}
+		return
 	}
 }
 

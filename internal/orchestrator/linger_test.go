@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -213,5 +214,44 @@ func TestP53_ATypeThatMadeRoomStaysOnDisk(t *testing.T) {
 		b := w.join("web", eds).want("x")
 		w.feed("web").failed()
 		equal(t, "x", b.sees(subscription("x"), "x"), "1")
+	})
+}
+
+// linger counts the time in which a stream is open and the key has members, in all: also
+// with streams and members that are gone before it is over.
+func TestP52_LingerCountsInAll(t *testing.T) {
+	const linger = 30 * time.Second
+	t.Run("short streams", func(t *testing.T) {
+		bubble(t, func(o *Options) { o.Linger = linger }, func(w *registryFixture) {
+			w.join("web", eds).want("x")
+			b := w.join("web", eds).want("y")
+			f := w.feed("web")
+			f.reached()
+			f.update(t, eds, false, "x=1", "y=1")
+			b.leave()
+			for range 3 {
+				equal(t, "asked for", f.asks(eds), "x y")
+				pass(linger / 3)
+				f.failed()
+				pass(time.Hour)
+				f.reached()
+			}
+			pass(time.Second)
+			equal(t, "asked for", f.asks(eds), "x")
+		})
+	})
+	t.Run("short members", func(t *testing.T) {
+		bubble(t, func(o *Options) { o.Linger = linger }, func(w *registryFixture) {
+			f := (*feed)(nil)
+			for i := range 10 {
+				c := w.join("web", eds).want(fmt.Sprint("n", i))
+				f = w.feed("web")
+				f.reached()
+				pass(linger / 2)
+				c.leave()
+				pass(time.Second)
+			}
+			equal(t, "asked for", f.asks(eds), "n8 n9")
+		})
 	})
 }

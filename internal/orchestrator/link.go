@@ -81,6 +81,7 @@ func (l *link) Status(s upstream.Status) {
 	if s.Connected && !s.Spoken && s.SilentSince.IsZero() { // a stream was opened
 		now := time.Now()
 		l.openedAt.Store(&now)
+		l.spoken.Store(false)
 	}
 	l.spoken.Store(s.Connected && (s.Spoken || l.spoken.Load()))
 	if s.Connected {

@@ -359,3 +359,25 @@ func TestP66_TheStoreIsReadBeforeTheFirstStream(t *testing.T) {
 		equal(t, "c", a.sees(subscription("*"), "c"), "1")
 	})
 }
+
+// What a client acknowledges is stored also while the origin leaves another name, which is
+// served from the store, unanswered.
+func TestP66_StoredBesideAnUnansweredName(t *testing.T) {
+	dir := t.TempDir()
+	keep(t, dir, "q=1", "x=1")
+	life(t, dir, func(w *registryFixture) {
+		c := w.join("web", eds).want("q", "x")
+		f := w.feed("web")
+		f.failed()
+		equal(t, "q", c.sees(subscription("q"), "q"), "1")
+		f.reached()
+		f.update(t, eds, false, "x=2")
+		c.takes()
+	})
+	life(t, dir, func(w *registryFixture) {
+		c := w.join("web", eds).want("q", "x")
+		w.feed("web").failed()
+		equal(t, "x", c.sees(subscription("x"), "x"), "2")
+		equal(t, "q", c.sees(subscription("q"), "q"), "1")
+	})
+}

@@ -35,7 +35,7 @@ func (s *Store) Run(ctx, hurry context.Context, all func() iter.Seq[Generation])
 	for ctx.Err() == nil {
 		if s.isOff() {
 			if rest(ctx, retryEvery) {
-				s.tryAgain(all())
+				s.tryAgain(all)
 			}
 			continue
 		}
@@ -46,7 +46,7 @@ func (s *Store) Run(ctx, hurry context.Context, all func() iter.Seq[Generation])
 			s.touchAll(ctx, all())
 			touch = time.Now().Add(every)
 		}
-		// Passes that write begin Interval apart, so no type of a key is written more often.
+		// Passes that write begin Interval apart.
 		if wrote && !rest(ctx, time.Until(began.Add(s.o.Interval))) {
 			break
 		}
@@ -78,12 +78,12 @@ func (s *Store) await(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (s *Store) tryAgain(all iter.Seq[Generation]) {
+func (s *Store) tryAgain(all func() iter.Seq[Generation]) {
 	if err := s.open(); err != nil {
 		s.failed(err)
 		return
 	}
-	for g := range all { // the directory may be another one
+	for g := range all() { // the directory may be another one
 		s.Put(g.Key, g.Type, g.Snapshot)
 	}
 }

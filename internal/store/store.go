@@ -52,7 +52,7 @@ type Generation struct {
 	Key      xds.Key
 	Type     xds.TypeURL
 	Snapshot *xds.Snapshot
-	// Confirmed: it is known to be what the origin has now.
+	// Confirmed: the stream that brought it is open, and a response has come on it.
 	Confirmed bool
 }
 
