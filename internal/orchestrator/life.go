@@ -227,15 +227,21 @@ func (g *Group) judge() {
 		}
 		return
 	}
-	has := make(map[*xds.Subscription]bool) // shared by many members
+	// Members of a view share a subscription, and members of several views may.
+	type asked struct {
+		view *view
+		sub  *xds.Subscription
+	}
+	has := make(map[asked]bool)
 	check := func(m *member) {
 		if m.over || m.view == nil {
 			return
 		}
-		is, known := has[m.sub]
+		of := asked{m.view, m.sub}
+		is, known := has[of]
 		if !known {
 			is = m.sub.Empty() || m.view.has(m.sub)
-			has[m.sub] = is
+			has[of] = is
 		}
 		if is {
 			g.lack(m, nil)

@@ -360,6 +360,30 @@ func TestP66_TheStoreIsReadBeforeTheFirstStream(t *testing.T) {
 	})
 }
 
+// A client that asks for all of a type that is held stays, though nothing is held of another
+// type that others ask for in the same way.
+func TestP53_EachTypeIsJudgedByWhatIsHeldOfIt(t *testing.T) {
+	bubble(t, nil, func(w *registryFixture) {
+		var a, b []*client
+		for range 10 {
+			a = append(a, w.join("web", cds).want("*"))
+			b = append(b, w.join("web", xds.ListenerType).want("*"))
+		}
+		f := w.feed("web")
+		f.reached()
+		f.update(t, cds, true, "c=1")
+		for range 10 {
+			f.failed()
+			synctest.Wait()
+			for i := range a {
+				if a[i].refusal() != nil || b[i].refusal() == nil {
+					t.Fatalf("refused: %v of what is held, %v of what is not", a[i].refusal(), b[i].refusal())
+				}
+			}
+		}
+	})
+}
+
 // What a client acknowledges is stored also while the origin leaves another name, which is
 // served from the store, unanswered.
 func TestP66_StoredBesideAnUnansweredName(t *testing.T) {
