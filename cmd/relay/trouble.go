@@ -27,6 +27,11 @@ type state struct {
 			} `json:"rejected"`
 			NotTaken []admin.NotTaken `json:"not_taken"`
 		} `json:"configuration"`
+		Store *struct {
+			Path      string `json:"path"`
+			Off       bool   `json:"off"`
+			LastError string `json:"last_error"`
+		} `json:"store"`
 		SentAway []fanout.SentAway `json:"sent_away"`
 	}
 	Origins []struct {
@@ -79,6 +84,9 @@ func (s *state) troubles(now time.Time) (out []string) {
 			of = "it"
 		}
 		say("%s served from the last known good: no origin has spoken of %s since the start", counted(n, "type"), of)
+	}
+	if st := s.Info.Store; st != nil && st.Off {
+		say("the store %s is switched off, and is tried again each minute: %s", st.Path, st.LastError)
 	}
 	for i, a := range s.Info.SentAway {
 		if i == maxSentAwayShown {

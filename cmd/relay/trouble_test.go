@@ -30,7 +30,8 @@ func TestTroubles(t *testing.T) {
 		}},
 		{`{"state": "draining", "stale_types": 1}`, `[]`, []string{"the relay is draining", "1 type served from the last known good: no origin has spoken of it since the start"}},
 		{`{"state": "serving", "stale_types": 4, "configuration": {"needs_restart": ["name", "store.path"], "rejected": {"faults": ["relay.yaml:3: x", "relay.yaml:4: y"]},
-			"not_taken": [{"of": "admin.token_file", "error": "token: empty", "since": "2026-01-02T03:03:05Z"}]}}`,
+			"not_taken": [{"of": "admin.token_file", "error": "token: empty", "since": "2026-01-02T03:03:05Z"}]},
+			"store": {"path": "/store", "off": true, "last_error": "no space left on device"}}`,
 			`[{"name": "one", "away": true, "away_since": "2026-01-02T03:02:05Z", "last_error": "refused\u001b[31m"},
 			  {"name": "two", "silent_streams": 2, "silent_since": "2026-01-02T03:03:55Z", "faults": ["a.yaml: gone"]}]`,
 			[]string{
@@ -38,6 +39,7 @@ func TestTroubles(t *testing.T) {
 				"origin two says nothing on 2 streams for 10s",
 				"origin two has files that are not taken: a.yaml: gone",
 				"4 types served from the last known good: no origin has spoken of them since the start",
+				"the store /store is switched off, and is tried again each minute: no space left on device",
 				"the configuration's file has other values than are in force, which need a restart: name, store.path",
 				"the configuration's file has faults, and is not in force: relay.yaml:3: x; relay.yaml:4: y",
 				"admin.token_file: the file changed and cannot be used, what it had before stays in force for 1m00s: token: empty",

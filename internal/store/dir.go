@@ -121,6 +121,9 @@ func (d *dir) oldest(except string) (out *file) {
 	return out
 }
 
+// errInUse: another process has locked the directory.
+var errInUse = errors.New("in use by another relay")
+
 // lockDir locks the directory for this process. The lock ends with the process, the file
 // stays.
 func lockDir(dir string) (*os.File, error) {
@@ -135,9 +138,9 @@ func lockDir(dir string) (*os.File, error) {
 		}
 		b, _ := io.ReadAll(io.LimitReader(f, 32)) // the process id is only a help
 		if pid, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil {
-			return nil, fmt.Errorf("in use by another relay, process %d", pid)
+			return nil, fmt.Errorf("%w, process %d", errInUse, pid)
 		}
-		return nil, errors.New("in use by another relay")
+		return nil, errInUse
 	}
 	if err := f.Truncate(0); err == nil {
 		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0) // as above

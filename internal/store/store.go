@@ -88,15 +88,16 @@ type waiting struct {
 	since    time.Time // of the oldest change
 }
 
-// Open locks the directory and lists its files. If the disk hangs the store is off, and
-// Run tries again. It starts nothing. Close, or Run when it returns, unlocks the directory.
+// Open locks the directory and lists its files. It fails if another relay uses the
+// directory. If it cannot be written or hangs, the store is off, and Run tries again. Open
+// starts nothing. Close, or Run when it returns, unlocks the directory.
 func Open(o Options) (*Store, error) {
 	s := &Store{
 		o: o, wake: make(chan struct{}, 1), loads: make(chan struct{}, maxLoads), opened: make(chan *dir, 1),
 		waiting: make(map[slot]waiting),
 	}
 	s.stats.Path = o.Path
-	if err := s.open(); err != nil && !errors.Is(err, ErrHangs) {
+	if err := s.open(); errors.Is(err, errInUse) {
 		return nil, fmt.Errorf("store %s: %w", o.Path, err)
 	} else if err != nil {
 		s.turnOff(err)

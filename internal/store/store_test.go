@@ -379,3 +379,25 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte("xdsrelay\x00\x00\x00\x02"))
 	f.Fuzz(func(_ *testing.T, b []byte) { _, _ = decode(b) })
 }
+
+// So does one that cannot be used at the start: the relay serves without it.
+func TestP66_ADirectoryThatCannotBeUsedAtTheStart(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "store")
+		if err := os.WriteFile(dir, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r := opened(t, dir, nil)
+		defer r.stop()
+		if st := r.Status(); !st.Off || st.LastError == "" {
+			t.Errorf("%+v", st)
+		}
+		if err := os.Remove(dir); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		r.Put(web, cds, newView(t, cds).snapshot(true, "a=1"))
+		pass(time.Second)
+		equal(t, "clusters", r.holds(web, cds), "*a=1 *")
+	})
+}
