@@ -405,3 +405,34 @@ func TestP66_StoredBesideAnUnansweredName(t *testing.T) {
 		equal(t, "q", c.sees(subscription("q"), "q"), "1")
 	})
 }
+
+// puts counts what is put into a store that has nothing.
+type puts struct{ n int }
+
+func (*puts) Load(context.Context, xds.Key) map[xds.TypeURL]*store.Stored { return nil }
+
+func (p *puts) Put(xds.Key, xds.TypeURL, *xds.Snapshot) { p.n++ }
+
+// A heartbeat makes a generation with the same content, which is not stored again.
+func TestP66_HeartbeatsAreNotStored(t *testing.T) {
+	p := new(puts)
+	bubble(t, func(o *Options) { o.Store = p }, func(w *registryFixture) {
+		c := w.join("web", eds).want("a", "b")
+		f := w.feed("web")
+		f.reached()
+		f.bring(t, eds, false, living(t, eds, "a", "1", time.Minute), resource(t, eds, "b", "1"))
+		c.takes()
+		first := c.State().Snapshot(eds)
+		for range 3 {
+			pass(time.Second)
+			f.bring(t, eds, false, first.Held("a").Start(time.Now()))
+			c.takes()
+		}
+		if gen := c.State().Snapshot(eds).Gen; p.n != 1 || gen == first.Gen {
+			t.Errorf("put %d times, generation %d after %d", p.n, gen, first.Gen)
+		}
+		f.update(t, eds, false, "b=2")
+		c.takes()
+		equal(t, "puts", p.n, 2)
+	})
+}
