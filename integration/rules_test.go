@@ -32,7 +32,7 @@ func TestEachRuleHasATest(t *testing.T) {
 			if !exists[name[1]] {
 				t.Errorf("docs/conformance.md: %s names %s, which does not exist", rule, name[1])
 			}
-			if !strings.Contains(strings.ToUpper(name[1]), rule) {
+			if !regexp.MustCompile(rule + `(\D|$)`).MatchString(strings.ToUpper(name[1])) {
 				t.Errorf("docs/conformance.md: %s names %s, which does not bear its id", rule, name[1])
 			}
 		}

@@ -39,7 +39,7 @@ func demo(t testing.TB) *fixture {
 func TestPictures(t *testing.T) {
 	dir := os.Getenv("PAGE_SHOTS")
 	if dir == "" {
-		t.Skip("nobody wants to see them: PAGE_SHOTS names no directory")
+		t.Skip("PAGE_SHOTS names no directory for the pictures; make screenshots does")
 	}
 	w := demo(t)
 	p := w.open()

@@ -9,6 +9,6 @@ import (
 func long(t testing.TB) {
 	t.Helper()
 	if os.Getenv("ENVOY_LONG") == "" {
-		t.Skip("long; make envoy runs it")
+		t.Skip("takes minutes: make envoy runs it")
 	}
 }

@@ -77,7 +77,7 @@ func TestRobust(t *testing.T) {
 				}
 			}
 			if done == 0 {
-				t.Skip("this history, which is another each time, has no place for it")
+				t.Skip("this run's history has no event that the alteration applies to")
 			}
 			placed++
 		})
