@@ -127,13 +127,6 @@ func (d *door) alone(st *stream) bool {
 	return d.perConn[st.conn] <= 1
 }
 
-// full reports whether there are as many streams as there may be.
-func (d *door) full() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.limits.Streams > 0 && d.total >= d.limits.Streams
-}
-
 // notSent is how much the kernel holds unsent for a client that does not read,
 // in bytes, with as much again for the piece that goes over it; without it, it
 // is megabytes. What is on its way counts not, so clients that read lose nothing.

@@ -132,33 +132,6 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// A stream on which nothing was said gives way once there are as many as there may be,
-// and not before.
-func TestSilentStreamsGiveWay(t *testing.T) {
-	r := newServerFixture(t, func(o *Options) { o.Limits.Streams, o.SendTimeout = 2, 40*time.Millisecond })
-	r.srv.requestTime = 20 * time.Millisecond
-	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
-	silent := r.delta(nil)
-	r.eventually(func() bool { return len(r.srv.all()) == 1 })
-	select {
-	case <-time.After(100 * time.Millisecond):
-	case <-silent.Context().Done():
-		t.Fatal("it is ended though there is room")
-	}
-	honest := r.delta(nil)
-	honest.ask(xds.ClusterType)
-	honest.want("a ")
-	if s := silent.ends(); s.Code() != codes.Unavailable {
-		t.Errorf("ended with %v", s)
-	}
-	r.counted(telemetry.RequestTime, 1)
-	other := r.delta(nil)
-	other.ask(xds.ClusterType)
-	other.want("a ")
-	r.house.group("edge").publish(update(t, xds.ClusterType, "b"))
-	honest.want("b ")
-}
-
 // givingUp is a client that gives up more names of a type than the stream may have. The type
 // has no answer.
 func givingUp(r *serverFixture, _ *grpc.ClientConn) *client {

@@ -62,8 +62,7 @@ type Server struct {
 	times    restTimes
 	mover    *mover
 
-	requestTime time.Duration // firstRequestTimeout, but in tests
-	finisherOf  func(grpc.ServerStream) finisher
+	finisherOf func(grpc.ServerStream) finisher
 
 	mu       sync.Mutex
 	streams  map[uint64]*stream
@@ -83,7 +82,7 @@ func NewServer(o Options) *Server {
 		opts: o, source: o.Source, meters: o.Metrics, log: o.Log,
 		sched: newScheduler(), door: newDoor(o.Limits),
 		polls: newPolls(), times: defaultRESTTimes,
-		requestTime: firstRequestTimeout, finisherOf: finisherOf, streams: make(map[uint64]*stream),
+		finisherOf: finisherOf, streams: make(map[uint64]*stream),
 	}
 	s.now.Store(&o.Settings)
 	s.pollers = newPollers(s)

@@ -49,7 +49,6 @@ type stream struct {
 	since   atomic.Int64             // when it was handed over, UnixNano
 	refusal atomic.Pointer[Refusal]  // why the stream ends; the first counts
 	left    atomic.Pointer[chan any] // closed when the last worker has left
-	spoke   atomic.Bool              // its first request has come
 
 	mu     sync.Mutex
 	node   *xds.Node // set by the first request; dynamic parameters may follow (P1)
@@ -66,7 +65,6 @@ func (st *stream) receive() error {
 		if err != nil {
 			return st.why(err)
 		}
-		st.spoke.Store(true)
 		st.req = requests.Get().(*xds.Request)
 		refusal := st.handle(in.bytes(), first)
 		if st.req.Entries() <= maxPooled {

@@ -62,15 +62,7 @@ func (w *watcher) look(now time.Time) {
 	w.streams = s.appendAll(w.streams)
 	waited, paced := w.waiting, w.paces
 	w.waiting, w.paces = make(map[*stream]bool), make(map[*stream]pace)
-	full := s.door.full()
 	for _, st := range w.streams {
-		if full && st.silent(now) {
-			// While there is room such a stream may stay: an Envoy may have nothing to
-			// ask for.
-			st.end(Refuse(codes.Unavailable, telemetry.RequestTime,
-				"stream: no request came within %s, and there are as many streams as downstream.limits.streams allows", s.requestTime))
-			continue
-		}
 		if f := st.flying.Load(); f != nil {
 			p := st.pace(paced[st], now)
 			w.paces[st] = p
@@ -99,15 +91,6 @@ func (w *watcher) look(now time.Time) {
 	}
 	s.unpin(pins)
 	s.pollers.expire(now)
-}
-
-// firstRequestTimeout is how long a stream may be without a complete request while there are
-// as many streams as limits.streams allows.
-const firstRequestTimeout = 30 * time.Second
-
-// silent reports whether the stream is older than that without a complete request.
-func (st *stream) silent(now time.Time) bool {
-	return !st.spoke.Load() && now.Sub(st.opened) > st.srv.requestTime
 }
 
 // sweep says when all sessions are looked at for old states. It follows how much

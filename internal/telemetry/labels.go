@@ -198,7 +198,6 @@ const (
 	OriginUnreachable               // nothing held and no origin (P53)
 	SendTimeout                     // took nothing for send_timeout
 	Draining                        // the relay is shutting down
-	RequestTime                     // no complete request came in time, while there was no room for more streams
 
 	LimitStreams
 	LimitStreamsPerSecond
@@ -238,7 +237,6 @@ var reasonNames = [reasons]string{
 	OriginUnreachable: "origin_unreachable",
 	SendTimeout:       "send_timeout",
 	Draining:          "draining",
-	RequestTime:       "request_time",
 
 	LimitStreams:              "streams",
 	LimitStreamsPerSecond:     "streams_per_second",
