@@ -56,11 +56,10 @@ func TestP27_P66_WhatAClientBringsIsAccepted(t *testing.T) {
 	if w.s.Accepted() != nil {
 		t.Error("it was sent something, and has not acknowledged it")
 	}
-	w = newSessionFixture(t, xds.ClusterType, xds.Delta)
-	w.wild("a")
-	w.send(request{names: []string{"*"}, initial: map[string]string{"a": w.resource("a").Version.String()}})
-	w.want("(empty)")
-	w.ack("*")
+	w = newSessionFixture(t, xds.RouteType, xds.Delta)
+	w.named("a", "b")
+	w.send(request{names: []string{"a"}, initial: map[string]string{"a": w.resource("a").Version.String()}})
+	w.want("")
 	if w.s.Accepted() != w.cur {
 		t.Error("it has all that there is")
 	}

@@ -2,6 +2,7 @@ package fanout
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -257,8 +258,9 @@ func TestWhatSettlesIsNotSentYet(t *testing.T) {
 	}
 }
 
-// Who brings all that there is (P27) is sent nothing, and is in step.
-func TestP27_WhoBroughtEverythingIsSynced(t *testing.T) {
+// A client that brings everything (P27) is sent nothing. It is in step, and the group is told
+// what it has, as of an ACK (P66).
+func TestP27_P66_AClientThatBroughtEverythingIsSynced(t *testing.T) {
 	r := newServerFixture(t, nil)
 	r.house.group("edge").publish(update(t, xds.RouteType, "r"))
 	first := r.delta(nil)
@@ -279,6 +281,15 @@ func TestP27_WhoBroughtEverythingIsSynced(t *testing.T) {
 	if s := r.stands(); s.Has != r.gen() {
 		t.Errorf("has %d of %d", s.Has, r.gen())
 	}
+	want, g := []uint64{r.gen()}, r.house.group("edge")
+	r.eventually(func() bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		for m := range g.members {
+			return slices.Equal(m.acked, want)
+		}
+		return false
+	})
 }
 
 // Pages of clients are in order, and whole.

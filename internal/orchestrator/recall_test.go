@@ -143,7 +143,6 @@ func TestP66_StoredIsServedWhileTheOriginIsAway(t *testing.T) {
 		if s := a.State().Snapshot(cds); !s.Stale || s.Origin != "origin" || s.Received.IsZero() {
 			t.Errorf("stale %v, of %q, received %v", s.Stale, s.Origin, s.Received)
 		}
-		a.takes() // what is stored is not stored again
 
 		f.reached()
 		f.update(t, cds, true, "c=1")
@@ -406,17 +405,43 @@ func TestP66_StoredBesideAnUnansweredName(t *testing.T) {
 	})
 }
 
-// puts counts what is put into a store that has nothing.
-type puts struct{ n int }
+// puts is a store that counts what is put into it.
+type puts struct {
+	Store
+	n int
+}
 
-func (*puts) Load(context.Context, xds.Key) map[xds.TypeURL]*store.Stored { return nil }
+func (p *puts) Put(key xds.Key, typ xds.TypeURL, s *xds.Snapshot) {
+	p.n++
+	p.Store.Put(key, typ, s)
+}
 
-func (p *puts) Put(xds.Key, xds.TypeURL, *xds.Snapshot) { p.n++ }
+// What comes from the store is stored again only once the origin has answered, though a
+// client acknowledges it before.
+func TestP66_StoredIsNotStoredAgain(t *testing.T) {
+	dir := t.TempDir()
+	keep(t, dir, "x=1")
+	life(t, dir, func(w *registryFixture) {
+		p := &puts{Store: w.reg.opts.Store}
+		w.reg.opts.Store = p
+		c := w.join("web", eds).want("x")
+		f := w.feed("web")
+		f.failed()
+		equal(t, "x", c.sees(subscription("x"), "x"), "1")
+		c.takes()
+		equal(t, "puts before the origin answers", p.n, 0)
+		f.reached()
+		f.update(t, eds, false, "x=1")
+		c.takes()
+		equal(t, "puts after it", p.n, 1)
+	})
+}
 
 // A heartbeat makes a generation with the same content, which is not stored again.
 func TestP66_HeartbeatsAreNotStored(t *testing.T) {
-	p := new(puts)
-	bubble(t, func(o *Options) { o.Store = p }, func(w *registryFixture) {
+	life(t, t.TempDir(), func(w *registryFixture) {
+		p := &puts{Store: w.reg.opts.Store}
+		w.reg.opts.Store = p
 		c := w.join("web", eds).want("a", "b")
 		f := w.feed("web")
 		f.reached()
