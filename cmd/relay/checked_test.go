@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"xdsrelay/config"
 )
 
 // What validate finds wrong serve does not start with, and a reload does not take:
@@ -13,8 +15,8 @@ import (
 func TestFaultsAreTheSameEverywhere(t *testing.T) {
 	for what, text := range map[string]string{
 		"a value and a rule":     "  drain: -1s\naggregation:\n  rules:\n    - key: nope\n",
-		"an unknown key and all": "  drian: 1s\n  identity: nope\nlog: {level: loud}\naggregation: {file: none.yaml}\nstore: {path: token}\n",
-		"files":                  "  tls: {cert_file: none.crt, key_file: none.key}\nstore: {path: token/in}\n",
+		"an unknown key and all": "  drian: 1s\n  identity: nope\nlog: {level: loud}\naggregation: {file: none.yaml}\n",
+		"files":                  "  tls: {cert_file: none.crt, key_file: none.key}\n",
 		"syntax":                 "  drain: [\n",
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -40,16 +42,16 @@ func TestFaultsAreTheSameEverywhere(t *testing.T) {
 	}
 }
 
-// What the relay has open is not looked at again: a store or an origin that fails while
-// it runs keeps no rule from being changed.
+// An origin's directory that the relay follows is not checked at a reload: one that fails while
+// the relay runs keeps no rule from being changed.
 func TestReloadOpensNothingAgain(t *testing.T) {
-	g := newReloadFixture(t, "store: {path: kept}\n")
+	g := newReloadFixture(t, "")
 	cfg := *g.r.now.Load().cfg
-	cfg.Store.Path = filepath.Join(g.dir, "token") // as if a file stood there now
+	cfg.Upstream.Origins = []config.Origin{{Address: "file://" + filepath.Join(g.dir, "token")}} // as if a file stood there now
 	if _, err := checked(&cfg, nil, &cfg); err != nil {
 		t.Error(err)
 	}
-	if _, err := checked(&cfg, nil, g.r.cfg); err == nil || !strings.Contains(err.Error(), "store.path") {
+	if _, err := checked(&cfg, nil, g.r.cfg); err == nil || !strings.Contains(err.Error(), "upstream.origins[0].address") {
 		t.Errorf("%v", err)
 	}
 }

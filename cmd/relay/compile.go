@@ -82,10 +82,6 @@ func checked(cfg *config.Config, err error, running *config.Config) (*compiled, 
 		return c, err
 	}
 	all = all.With(tokenFaults(cfg))
-	if running == nil || running.Store.Path != cfg.Store.Path {
-		faults, _ := storeFaults(cfg)
-		all = all.With(faults)
-	}
 	for i, o := range cfg.Upstream.Origins {
 		known := running != nil && slices.ContainsFunc(running.Upstream.Origins, func(r config.Origin) bool { return r.Address == o.Address })
 		if dir, ok := o.Dir(); ok && !known {

@@ -14,11 +14,11 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// load makes a relay of a file, which does not run.
+// load makes a relay of a file as serve does; it does not run.
 func load(t testing.TB, file string) *relay {
 	t.Helper()
 	cfg, err := config.Load(file, nil)
-	if err != nil {
+	if _, err := checked(cfg, err, nil); err != nil {
 		t.Fatal(err)
 	}
 	log, level, err := newLog(t.Output(), cfg.Log)

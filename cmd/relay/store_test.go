@@ -16,21 +16,22 @@ import (
 	"xdsrelay/internal/telemetry"
 )
 
-// A directory that cannot be used is a fault with its place, for validate as for
-// serve; validate makes none, and takes none.
+// A directory that cannot be used is a warning of validate with its place, and serve starts
+// without the store. validate creates none and locks none.
 func TestStorePath(t *testing.T) {
 	const conf = "upstream: {origins: [{address: 'file:none'}]}\ndownstream: {address: '127.0.0.1:0'}\nadmin: {address: ''}\nstore:\n  path: "
-	dir := files(t, map[string]string{"good.yaml": conf + "new/one\n", "bad.yaml": conf + "bad.yaml\n"})
+	dir := files(t, map[string]string{"good.yaml": conf + "new/one\n", "bad.yaml": strings.Replace(conf, "admin: {address: ''}", "admin: {address: '127.0.0.1:0'}", 1) + "bad.yaml\n"})
 	code, out, _ := runRelay("validate", "--config", filepath.Join(dir, "good.yaml"))
 	if _, err := os.Stat(filepath.Join(dir, "new")); code != 0 || err == nil {
 		t.Errorf("%d %s; %v", code, out, err)
 	}
-	at := filepath.Join(dir, "bad.yaml") + ":5: store.path: "
-	if code, out, _ := runRelay("validate", "--config", filepath.Join(dir, "bad.yaml")); code != 1 || !strings.Contains(out, at) {
+	at := filepath.Join(dir, "bad.yaml") + ":5: store.path: warning: " + filepath.Join(dir, "bad.yaml") + " is no directory"
+	if code, out, _ := runRelay("validate", "--config", filepath.Join(dir, "bad.yaml")); code != 0 || !strings.Contains(out, at) {
 		t.Errorf("%d %s", code, out)
 	}
-	if code, _, errs := runRelay("serve", "--config", filepath.Join(dir, "bad.yaml")); code == 0 || !strings.Contains(errs, "store.path: ") {
-		t.Errorf("%d %s", code, errs)
+	without := running(t, filepath.Join(dir, "bad.yaml"))
+	if _, _, errs := runRelay("status", "--admin", without); !strings.Contains(errs, "is switched off, and is tried again each minute") {
+		t.Errorf("%s", errs)
 	}
 	// Whom it is open to is a warning.
 	open := files(t, map[string]string{"open.yaml": conf + "kept\n"})

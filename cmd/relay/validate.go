@@ -76,8 +76,7 @@ func validate(cmd *cobra.Command, file string) (*validation, error) {
 	}
 	faults, missing := directoryFaults(cfg)
 	v.Faults = v.Faults.With(faults)
-	_, open := storeFaults(cfg)
-	v.Warnings = slices.Concat(warnings(cfg, c), missing, open, certificateWarnings(cfg, time.Now()))
+	v.Warnings = slices.Concat(warnings(cfg, c), missing, storeWarnings(cfg), certificateWarnings(cfg, time.Now()))
 	if c != nil {
 		v.Warnings = append(v.Warnings, c.rules.Warnings()...)
 	}
@@ -118,24 +117,21 @@ func directoryFaults(cfg *config.Config) (faults, warnings config.Faults) {
 	return faults, warnings
 }
 
-// storeFaults is that of a directory that cannot be used for the last known good, and
-// a warning of one that others get at, or that may come to be of use later: serve starts
-// without. One that is not there is made by serve, and not here.
-func storeFaults(cfg *config.Config) (faults, warnings config.Faults) {
+// storeWarnings say that the directory of the last known good cannot be used, or that others
+// have access to it. serve starts all the same, and creates a directory that does not exist.
+func storeWarnings(cfg *config.Config) config.Faults {
 	p := cfg.Store.Path
 	if p == "" {
-		return nil, nil
+		return nil
 	}
 	may, err := store.Check(p)
 	switch {
-	case errors.Is(err, store.ErrHangs):
-		warnings = append(warnings, cfg.Places.Fault("store.path", "%v: until it does no more, nothing is kept, and nothing that was is served", err))
 	case err != nil:
-		faults = append(faults, cfg.Places.Fault("store.path", "%v", err))
+		return config.Faults{cfg.Places.Fault("store.path", "%v: until it can be used, nothing is stored and nothing stored is served", err)}
 	case may != "":
-		warnings = append(warnings, cfg.Places.Fault("store.path", "others may %s %s, which should be of mode 0700", may, p))
+		return config.Faults{cfg.Places.Fault("store.path", "others may %s %s, which should be of mode 0700", may, p)}
 	}
-	return faults, warnings
+	return nil
 }
 
 // tokenFaults is that of a token that cannot be used.

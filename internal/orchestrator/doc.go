@@ -26,9 +26,8 @@
 //
 // Everybody else reads what is published through atomics: a track's State, a
 // type's newest snapshot, the refusal of a key that cannot be served, the
-// figures for status. Five small tables have locks of their own: the registry's
-// keys, those of which the disk is read, a group's mailbox, its interned
-// subscriptions and its kept NACKs. No two
+// figures for status. Four small tables have locks of their own: the registry's
+// keys, a group's mailbox, its interned subscriptions and its kept NACKs. No two
 // of these locks are held at once, and none across a channel operation, a
 // callback or a log line.
 //
@@ -39,6 +38,6 @@
 // its way.
 //
 // Constructors start nothing. Registry.Run owns all goroutines: for each group
-// its own, and one for each of its upstream streams. Those that read from a disk
-// it waits for, but not for long: a disk may hang, and is not to keep the relay.
+// its own, and one for each of its upstream streams. A group reads the store before it opens
+// its first upstream stream.
 package orchestrator

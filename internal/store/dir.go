@@ -29,11 +29,10 @@ type file struct {
 
 // dir is a directory that this process has locked.
 type dir struct {
-	lock    *os.File
-	files   map[string]*file    // by name
-	foreign []*file             // of another format, to be set aside
-	ofKey   map[string][]string // names of good files, by the prefix that stands for the key
-	bytes   int64
+	lock  *os.File
+	files map[string]*file    // by name
+	ofKey map[string][]string // names of good files, by the prefix that stands for the key
+	bytes int64
 }
 
 // openDir makes the directory if it is missing, locks it and lists its files.
@@ -69,8 +68,6 @@ func openDir(path string, log *slog.Logger) (d *dir, err error) {
 		case damagedName.MatchString(name):
 			f.damaged = true
 			d.add(f)
-		case foreignName.MatchString(name):
-			d.foreign = append(d.foreign, f)
 		}
 	}
 	if may, mode := openToOthers(path); may != "" {
@@ -151,53 +148,26 @@ func lockDir(dir string) (*os.File, error) {
 // ErrHangs: the disk made no progress for 5 s.
 var ErrHangs = fmt.Errorf("the disk hangs: no progress for %v", hangsAfter)
 
-// Check reports what would keep Open from using a directory, without making or locking
-// anything, and what others may do with the directory that they should not. If the disk
-// hangs it returns ErrHangs.
+// Check reports what would keep Open from using a directory, and what others may do with the
+// directory that they should not. It creates and locks nothing.
 func Check(path string) (othersMay string, err error) {
-	return checkBy(path, check)
-}
-
-func checkBy(path string, check func(string) error) (othersMay string, err error) {
-	type result struct {
-		may string
-		err error
-	}
-	done := make(chan result, 1)
-	go func() {
-		var r result
-		if r.err = check(path); r.err == nil {
-			r.may, _ = openToOthers(path)
-		}
-		done <- r
-	}()
-	t := time.NewTimer(hangsAfter)
-	defer t.Stop()
-	select {
-	case r := <-done:
-		return r.may, r.err
-	case <-t.C:
-		return "", fmt.Errorf("%s: %w", path, ErrHangs)
-	}
-}
-
-func check(path string) error {
 	is, err := os.Stat(path)
-	for at := path; errors.Is(err, fs.ErrNotExist); is, err = os.Stat(at) {
-		up := filepath.Dir(at)
-		if _, there := os.Lstat(at); up == at || there == nil { // a link to nothing
-			return err
+	if errors.Is(err, fs.ErrNotExist) {
+		up := filepath.Dir(path)
+		if _, there := os.Lstat(path); up == path || there == nil { // a link to nothing
+			return "", err
 		}
-		at = up
-		path = at // the directory would be made in there
+		_, err = Check(up) // it would be created in there
+		return "", err
 	}
 	switch {
 	case err != nil:
-		return err
+		return "", err
 	case !is.IsDir():
-		return fmt.Errorf("%s is no directory", path)
+		return "", fmt.Errorf("%s is no directory", path)
 	}
-	return usable(path)
+	may, _ := openToOthers(path)
+	return may, usable(path)
 }
 
 // openToOthers says what others may do with a directory; empty: nothing, or it is not there.

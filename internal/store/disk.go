@@ -1,7 +1,6 @@
 package store
 
 import (
-	"path/filepath"
 	"time"
 
 	"xdsrelay/internal/telemetry"
@@ -92,13 +91,9 @@ func (s *Store) open() error {
 	s.mu.Lock()
 	was := s.off
 	s.dir, s.off = d, nil
-	s.wrong = d.foreign
 	s.showFiles()
 	s.mu.Unlock()
 	s.o.Metrics.Off.Set(0)
-	for _, f := range d.foreign {
-		s.o.Log.Warn("store: a file of another format is set aside", "path", filepath.Join(s.o.Path, f.name))
-	}
 	if was != nil {
 		s.o.Log.Info("store: switched on again", "path", s.o.Path)
 	}

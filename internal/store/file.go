@@ -40,7 +40,6 @@ const (
 
 var (
 	errDamaged = errors.New("damaged")
-	errFormat  = errors.New("written in another format")
 	// errTooLarge: the file would be larger than store.max_bytes.
 	errTooLarge = errors.New("larger than store.max_bytes")
 )
@@ -63,9 +62,7 @@ const (
 
 var (
 	goodName    = regexp.MustCompile(`^[0-9a-f]{32}-[0-9a-f]{16}\.good$`)
-	damagedName = regexp.MustCompile(`^[0-9a-f]{32}(-[0-9a-f]{16})?\.good\.damaged$`)
-	// foreignName matches files of the formats before this one.
-	foreignName = regexp.MustCompile(`^([0-9a-f]{32}\.good|confirmed)$`)
+	damagedName = regexp.MustCompile(`^[0-9a-f]{32}-[0-9a-f]{16}\.good\.damaged$`)
 	// tempName matches what renameio leaves of a write that a crash ended.
 	tempName = regexp.MustCompile(`^\.[0-9a-f]{32}-[0-9a-f]{16}\.good[0-9]+$`)
 )
@@ -160,13 +157,13 @@ type record struct {
 	snapshot *xds.Snapshot
 }
 
-// decode reads a file. The error is errFormat or errDamaged.
+// decode reads a file. The error is errDamaged.
 func decode(b []byte) (*record, error) {
 	switch {
 	case len(b) < preambleSize+sha256.Size || string(b[:len(magic)]) != magic:
 		return nil, damaged("it is no file of the store")
 	case binary.BigEndian.Uint32(b[len(magic):]) != formatVersion:
-		return nil, errFormat
+		return nil, damaged("it is written in format %d, not %d", binary.BigEndian.Uint32(b[len(magic):]), formatVersion)
 	}
 	body, sum := b[:len(b)-sha256.Size], b[len(b)-sha256.Size:]
 	if is := sha256.Sum256(body); !bytes.Equal(is[:], sum) {

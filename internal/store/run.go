@@ -293,7 +293,7 @@ func (s *Store) setAside() {
 	s.mu.Unlock()
 	for _, f := range wrong {
 		s.mu.Lock()
-		known := s.dir != nil && (s.dir.files[f.name] == f || !goodName.MatchString(f.name)) // else it was replaced
+		known := s.dir != nil && s.dir.files[f.name] == f // else it was replaced
 		s.mu.Unlock()
 		if !known {
 			continue
@@ -345,7 +345,9 @@ func (s *Store) touchAll(ctx context.Context, all iter.Seq[Generation]) {
 			return
 		}
 		s.mu.Lock()
-		f.confirmed = now
+		if s.dir != nil && s.dir.files[f.name] == f {
+			s.dir.add(&file{name: f.name, size: f.size, confirmed: now}) // Load may be reading f
+		}
 		s.mu.Unlock()
 	}
 }

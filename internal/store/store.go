@@ -204,15 +204,12 @@ func (s *Store) load(f *file, key xds.Key) (*record, telemetry.Load) {
 		return rec, telemetry.Served
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, telemetry.NoneStored
-	case errors.Is(err, errDamaged), errors.Is(err, errFormat):
+	case errors.Is(err, errDamaged):
 		s.o.Log.Error("store: a file is set aside", "path", path, "key", key, "error", err)
 		s.mu.Lock()
 		s.wrong = append(s.wrong, f)
 		s.mu.Unlock()
 		s.stir()
-		if errors.Is(err, errFormat) {
-			return nil, telemetry.OtherFormat
-		}
 		return nil, telemetry.LoadDamaged
 	case errors.Is(err, ErrHangs):
 		s.turnOff(err)
@@ -228,7 +225,7 @@ type Status struct {
 	// Files of the last known good, and the bytes of all files.
 	Files int
 	Bytes int64
-	// SetAside are damaged files, and files of another format.
+	// SetAside are damaged files.
 	SetAside int
 	// Oldest is when the file was confirmed of which that is longest ago.
 	Oldest time.Time

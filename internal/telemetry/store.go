@@ -110,14 +110,13 @@ const (
 	NoneStored       // there is none
 	TooOld           // older than store.max_age
 	LoadDamaged      // damaged, and set aside
-	OtherFormat      // of another version of the program
 	LoadFailed       // it could not be read
 	loads
 )
 
 var loadNames = [loads]string{
 	Served: "served", NoneStored: "none", TooOld: "too_old",
-	LoadDamaged: "damaged", OtherFormat: "other_format", LoadFailed: "error",
+	LoadDamaged: "damaged", LoadFailed: "error",
 }
 
 func (l Load) String() string { return loadNames[l] }
