@@ -62,7 +62,7 @@ var house = map[string]place{
 	},
 	"internal/fanout": {
 		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tracing", "internal/buffers", "config"},
-		"it looks at a member's track, and does not know where States come from",
+		"it reads a member's State, and does not know where States come from",
 	},
 	"internal/store": {
 		[]string{"internal/xds", "internal/telemetry", "config"},

@@ -5,7 +5,7 @@
 // A stream's handler goroutine only receives. It scans a request on the wire,
 // changes its session under the stream's lock, says to the group what the
 // client wants, and marks the stream dirty. As many workers as cores take dirty
-// streams, look up what is newest on the member's track, ask the session what
+// streams, look up the member's State, ask the session what
 // that means for this client (session.go, sotw.go, delta.go: pure functions of
 // a session, a snapshot and a time), get the shared frame for it (frame.go),
 // and send it with a nonce of its own (codec.go). A slow client is one dirty

@@ -97,7 +97,7 @@ func (s *slot) ring() {
 	s.Wake()
 }
 
-// snapshot is the newest on the member's track.
+// snapshot is the newest that the member sees.
 func (s *slot) snapshot() *xds.Snapshot {
 	if s.member == nil {
 		return nil

@@ -38,7 +38,7 @@ type Join struct {
 type Member interface {
 	// Key of the group.
 	Key() xds.Key
-	// State is the newest one on the member's track; nil before the group has
+	// State is the newest one that the member sees; nil before the group has
 	// any.
 	State() *xds.State
 	// Newest is the newest snapshot of the type, be it that the State does not have

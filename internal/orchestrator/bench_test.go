@@ -111,7 +111,6 @@ func BenchmarkGrowSet(b *testing.B) {
 func (w *registryFixture) filled(b *testing.B, n int) (*Group, []string) {
 	g, _ := w.manual(cds)
 	_, m := w.member(g, cds)
-	m.track.Store(new(track)) // it is not woken
 	m.Subscribe(m.Intern(subscription("*")))
 	g.step(time.Now())
 	all := names("n", n)

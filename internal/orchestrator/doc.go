@@ -3,10 +3,7 @@
 // origin said, wants of the origin what its members want, and tells them when
 // there is something new for them.
 //
-// A member is one type of one stream. What it sees is decided by its track, an
-// atomic pointer to a State: members of one track see the same, and a Group can
-// move a member to another track. Today there is one, "stable", which always
-// shows the newest State that was published.
+// A member is one type of one stream. It sees the State that its Group published last.
 //
 // A group has one upstream stream. It opens a second one when some type is asked for
 // both by its wildcard and by names, and closes a stream that carries nothing (P50).
@@ -24,7 +21,7 @@
 // back. Only Update waits, for the Group to have applied it; whoever calls it is
 // an upstream reader and nobody else waits for that.
 //
-// Everybody else reads what is published through atomics: a track's State, a
+// Everybody else reads what is published through atomics: a group's State, a
 // type's newest snapshot, the refusal of a key that cannot be served, the
 // figures for status. Four small tables have locks of their own: the registry's
 // keys, a group's mailbox, its interned subscriptions and its kept NACKs. No two

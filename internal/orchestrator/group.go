@@ -40,7 +40,7 @@ type Group struct {
 	updates  chan update   // unbuffered
 
 	// Published by the goroutine, read by anyone.
-	stable  *track                         // where members are
+	state   atomic.Pointer[xds.State]      // what members see; nil before the first is published
 	types   atomic.Pointer[[]*view]        // in the order of first use; the slice is never changed
 	links   atomic.Pointer[[]*link]        // home, and the second stream if there is one (P50); the slice is never changed
 	refusal atomic.Pointer[fanout.Refusal] // why members lack what they ask for (P53); nil: none does
@@ -71,7 +71,7 @@ type Group struct {
 	answerBy time.Time        // when the open stream, or the lack of one, counts as silent; zero: not waiting
 	away     bool             // no origin can be reached
 	told     *upstream.Status // of which members were told; nil: of none
-	refusing bool             // that clients are refused was logged, and is still so
+	refusing bool             // that clients lack something was logged, and is still so
 	unjudged []*member        // that asked for something since the last judge
 
 	stored     map[xds.TypeURL]*store.Stored // what may still be served of it
@@ -103,7 +103,6 @@ func newGroup(r *Registry, key xds.Key, rep *xds.Node) *Group {
 		over:    make(chan struct{}),
 		signals: make(chan struct{}, 1),
 		updates: make(chan update),
-		stable:  new(track),
 		members: make(map[*member]struct{}),
 	}
 	g.nacks.key, g.nacks.in = key, &r.past.nacks
@@ -266,7 +265,8 @@ func (g *Group) stale(now time.Time) {
 	}
 }
 
-// publish makes the newest snapshots the State of the stable track.
+// publish makes the newest snapshots the State of the group, and then wakes the members for which
+// something is different.
 func (g *Group) publish() {
 	g.unpublished, g.urgent, g.changed = false, false, true
 	g.gen++
@@ -277,18 +277,13 @@ func (g *Group) publish() {
 			snapshots = append(snapshots, s)
 		}
 	}
-	woken := g.show(g.stable, xds.NewState(g.id, g.gen, snapshots))
-	g.traced.published(began, g.gen, woken)
-}
-
-// show puts a State on a track, and then wakes those on it for whom something
-// is different. It returns how often it woke one.
-func (g *Group) show(t *track, next *xds.State) (woken int) {
-	prev := t.state.Swap(next)
+	next := xds.NewState(g.id, g.gen, snapshots)
+	prev := g.state.Swap(next)
+	woken := 0
 	for _, v := range g.views {
-		woken += v.wake(t, prev.Snapshot(v.typ.URL), next.Snapshot(v.typ.URL))
+		woken += v.wake(prev.Snapshot(v.typ.URL), next.Snapshot(v.typ.URL))
 	}
-	return woken
+	g.traced.published(began, g.gen, woken)
 }
 
 // wait is how long until the time alone changes something.

@@ -182,55 +182,6 @@ func TestP65_ForgottenAtOnce(t *testing.T) {
 	})
 }
 
-// A member is moved to another track and back; members of the first see what
-// they saw, and only they are woken by what is published there.
-func TestTracks(t *testing.T) {
-	bubble(t, nil, func(w *registryFixture) {
-		a, b := w.join("web", eds).want("x"), w.join("web", eds).want("x")
-		synctest.Wait()
-		f, g := w.feed("web"), a.of().group
-		f.update(t, eds, false, "x=1")
-		old := pin(a.State())
-		f.update(t, eds, false, "x=2")
-		a.woken()
-		b.woken()
-		sub := subscription("x")
-
-		g.move(b.of(), old)
-		equal(t, "b back", b.sees(sub, "x"), "1")
-		equal(t, "b is woken by the move", b.woken(), 1)
-		equal(t, "a", a.sees(sub, "x"), "2")
-		equal(t, "a is not", a.woken(), 0)
-		back := b.State().Snapshot(eds).Changes(a.State().Snapshot(eds), sub)
-		equal(t, "the way back", strings.Join(back, " "), "x")
-
-		f.update(t, eds, false, "x=3")
-		equal(t, "b stays", b.sees(sub, "x"), "1")
-		equal(t, "b is not woken", b.woken(), 0)
-		equal(t, "a goes on", a.sees(sub, "x"), "3")
-		equal(t, "a is woken", a.woken(), 1)
-		equal(t, "when the State is there", a.saw, a.State().Gen)
-
-		g.move(b.of(), g.stable)
-		equal(t, "b forward", b.sees(sub, "x"), "3")
-		equal(t, "b is woken by the move", b.woken(), 1)
-		f.update(t, eds, false, "x=4")
-		equal(t, "b is woken again", b.woken(), 1)
-
-		// A track that is shown another State wakes its own.
-		g.move(a.of(), old)
-		synctest.Wait()
-		a.woken()
-		c := w.join("web", eds).want("y")
-		g.move(c.of(), old)
-		c.woken()
-		g.show(old, g.stable.state.Load()) // its goroutine waits
-		equal(t, "a", a.woken(), 1)
-		equal(t, "b, on the other track", b.woken(), 0)
-		equal(t, "c, which wants something else", c.woken(), 0)
-	})
-}
-
 // A State holds all types, and its generation counts what was published.
 func TestStateGenerations(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {

@@ -68,7 +68,7 @@ func TestGroupAgainstModel(t *testing.T) {
 		value := 0
 
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
-			before := g.stable.state.Load().Snapshot(eds)
+			before := g.state.Load().Snapshot(eds)
 			subscribed := make(map[*member]bool)
 			some := rapid.SliceOfDistinct(rapid.SampledFrom(universe), rapid.ID[string])
 			anyone := func() *member {
@@ -122,7 +122,7 @@ func TestGroupAgainstModel(t *testing.T) {
 				l.Status(upstream.Status{Connected: true}) // else the members would be refused
 			}
 
-			after := g.stable.state.Load().Snapshot(eds)
+			after := g.state.Load().Snapshot(eds)
 			for m, c := range clients {
 				want := subscribed[m] || differs(universe, subs[m], before, after)
 				if (c.wakes > 0) != want {

@@ -29,9 +29,6 @@ func (g *Group) read(l mail) {
 	if m.over {
 		return
 	}
-	if l.track != nil {
-		m.track.Store(l.track)
-	}
 	if l.sub != nil {
 		g.unjudged, g.recallDue = append(g.unjudged, m), true
 		before := wanted(g.views)
@@ -49,7 +46,7 @@ func (g *Group) read(l mail) {
 	if len(l.again) > 0 && m.view.askAgain(slices.Sorted(maps.Keys(l.again)), g.gen+1) {
 		g.stale(time.Now())
 	}
-	if l.sub != nil || l.track != nil {
+	if l.sub != nil {
 		m.waker.Wake()
 	}
 }
@@ -247,7 +244,7 @@ func (g *Group) judge() {
 			g.lack(m, nil)
 			return
 		}
-		g.lack(m, g.refuse())
+		g.lack(m, g.refuse(m.typ))
 	}
 	if s := g.reach(); s != g.told {
 		g.told = s
@@ -272,8 +269,9 @@ func (g *Group) lack(m *member, r *fanout.Refusal) {
 	}
 }
 
-// refuse is the refusal of clients for lack of an origin.
-func (g *Group) refuse() *fanout.Refusal {
+// refuse is the refusal of clients for lack of an origin. A stream ends by it if it has nothing
+// of any type; typ is the first type of which there is nothing.
+func (g *Group) refuse(typ xds.TypeURL) *fanout.Refusal {
 	if r := g.refusal.Load(); r != nil {
 		return r
 	}
@@ -292,11 +290,11 @@ func (g *Group) refuse() *fanout.Refusal {
 	g.refusal.Store(r)
 	if !g.refusing {
 		g.refusing = true
-		args := []any{"origin", s.Origin}
+		args := []any{"type", typ, "origin", s.Origin}
 		if !s.Told {
 			args = append(args, "error", why)
 		}
-		g.log.Warn("clients are refused: nothing is held or stored of what they ask for, and no origin can be reached", args...)
+		g.log.Warn("no origin can be reached, and nothing is held or stored of what clients ask for", args...)
 	}
 	return r
 }

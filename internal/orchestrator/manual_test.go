@@ -25,7 +25,6 @@ func (w *registryFixture) manual(typ xds.TypeURL) (*Group, *view) {
 func (w *registryFixture) member(g *Group, typ xds.TypeURL) (*client, *member) {
 	c := &client{w: w}
 	m := &member{group: g, typ: typ, node: g.rep, waker: c, sub: xds.Nothing}
-	m.track.Store(g.stable)
 	c.Member = m
 	return c, m
 }

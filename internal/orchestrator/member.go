@@ -9,12 +9,6 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// track is what some members of a group see: a pointer to a State, which only
-// the group's goroutine moves.
-type track struct {
-	state atomic.Pointer[xds.State]
-}
-
 // member is one type of one stream in its group.
 type member struct {
 	// Fixed once Join has returned.
@@ -25,7 +19,6 @@ type member struct {
 	waker fanout.Waker
 
 	// Read by anyone, stored by the group's goroutine once the member is in it.
-	track atomic.Pointer[track]
 	// keeper is its view's; nil: nothing of it is kept.
 	keeper atomic.Pointer[keeper]
 
@@ -45,7 +38,7 @@ type member struct {
 var _ fanout.Member = (*member)(nil)
 
 func (m *member) Key() xds.Key      { return m.group.key }
-func (m *member) State() *xds.State { return m.track.Load().state.Load() }
+func (m *member) State() *xds.State { return m.group.state.Load() }
 
 // Newest implements fanout.Member.
 func (m *member) Newest() *xds.Snapshot {
@@ -109,7 +102,6 @@ type letter struct {
 	leaving bool // Leave was called
 	left    bool
 	sub     *xds.Subscription // nil: no change
-	track   *track            // nil: no change
 	// again are aliases that the client asked for again, though the origin could
 	// not resolve them (P18): no more than it asks for.
 	again map[string]struct{}
@@ -168,16 +160,4 @@ func (g *Group) leaving(m *member) bool {
 	first := !m.letter.leaving
 	m.letter.leaving = true
 	return first
-}
-
-// move puts a member on another track, forward or back, and wakes it.
-func (g *Group) move(m *member, t *track) {
-	g.post(m, func(l *letter) { l.track = t })
-}
-
-// pin makes a track that shows state for as long as members are on it.
-func pin(state *xds.State) *track {
-	t := new(track)
-	t.state.Store(state)
-	return t
 }

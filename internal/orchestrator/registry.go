@@ -106,7 +106,6 @@ func (r *Registry) Join(j fanout.Join) (fanout.Member, error) {
 		return nil, refusal
 	}
 	m.group = g
-	m.track.Store(g.stable)
 	g.post(m, func(*letter) {})
 	return m, nil
 }

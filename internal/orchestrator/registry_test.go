@@ -385,8 +385,6 @@ func TestLimitNamesPerKey(t *testing.T) {
 		f.update(t, eds, false, "x=2")
 		equal(t, "the others go on", a.woken()+c.woken(), 2)
 		equal(t, "the one that was ended", d.woken(), 0)
-		d.of().group.move(d.of(), pin(nil))
-		equal(t, "the one that was ended", d.woken(), 0)
 
 		// Nor does the wildcard, which takes no room, have to go.
 		wild := w.join("web", cds).want("*")
@@ -423,9 +421,6 @@ func TestDropOfAKeyThatWasJoined(t *testing.T) {
 		if w.reg.drop(g) {
 			t.Fatal("dropped with a member")
 		}
-		// What follows such a refusal is the member's mail.
-		g.move(a.of(), g.stable)
-		equal(t, "woken", a.woken(), 1)
 		a.leave()
 		if !w.reg.drop(g) {
 			t.Fatal("not dropped without members")

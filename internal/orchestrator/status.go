@@ -141,7 +141,7 @@ func (r *Registry) Used(key xds.Key) bool { return r.group(key) != nil }
 
 // describe reads what is published. Any goroutine.
 func (g *Group) describe(now time.Time) KeyStatus {
-	f, state, lines := g.figures.Load(), g.stable.state.Load(), g.lines()
+	f, state, lines := g.figures.Load(), g.state.Load(), g.lines()
 	s := KeyStatus{
 		Key: g.key.String(), Elements: g.key.Elements(),
 		Members: f.members, OtherUserAgents: f.unlike,

@@ -174,16 +174,14 @@ func (v *view) forget(names []string, wildcard bool, stateGen uint64) bool {
 	return v.held.Load() != nil && v.snapshot(stateGen)
 }
 
-// wake wakes the members on track t that see something else in next than in
-// prev, and returns how many times it did.
-func (v *view) wake(t *track, prev, next *xds.Snapshot) (woken int) {
+// wake wakes the members that see something else in next than in prev, and returns how many
+// times it did.
+func (v *view) wake(prev, next *xds.Snapshot) (woken int) {
 	v.round++
 	wake := func(w *wanter) {
 		for _, m := range w.members.list {
-			if m.track.Load() == t {
-				m.waker.Wake()
-				woken++
-			}
+			m.waker.Wake()
+			woken++
 		}
 	}
 	v.index.affected(prev, next, v.round, wake)

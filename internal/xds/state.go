@@ -3,7 +3,7 @@ package xds
 import "slices"
 
 // State is a group's snapshots of all types at one generation. It is
-// immutable; a member's track points to the State that the member is to see.
+// immutable; a group points to the State that its members see.
 type State struct {
 	// Group that made it, unique in the process, and its generation there.
 	Group, Gen uint64
