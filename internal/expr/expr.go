@@ -146,11 +146,15 @@ func compile(newEnv func() (*cel.Env, error), text string, want *cel.Type) (*pro
 	p := &program{text: text, env: env, ast: ast.NativeRep(), prg: prg, uses: map[string]bool{}}
 	celast.PostOrderVisit(p.ast.Expr(), celast.NewExprVisitor(func(e celast.Expr) {
 		if e.Kind() == celast.IdentKind {
-			p.uses[e.AsIdent()] = true
+			p.uses[ident(e)] = true
 		}
 	}))
 	return p, nil
 }
+
+// ident is the name of an identifier. An absolute one (`.peer`) names the variable although a
+// macro has a variable of that name.
+func ident(e celast.Expr) string { return strings.TrimPrefix(e.AsIdent(), ".") }
 
 // name is a type as users know it.
 func name(t *cel.Type) string {
@@ -205,7 +209,7 @@ func (p *Predicate) Proven() (out []string) {
 		}
 		field, of := e.AsSelect().FieldName(), e.AsSelect().Operand()
 		text := varPeer + "." + field
-		if of.Kind() == celast.IdentKind && of.AsIdent() == varPeer && field != "address" && !slices.Contains(out, text) {
+		if of.Kind() == celast.IdentKind && ident(of) == varPeer && field != "address" && !slices.Contains(out, text) {
 			out = append(out, text)
 		}
 	}))

@@ -203,6 +203,7 @@ func TestUses(t *testing.T) {
 		{`node.cluster == "type peer"`, false, false},
 		{`type == "x"`, true, false},
 		{`peer.uri_sans.exists(u, u == node.id)`, false, true},
+		{`["a"].exists(peer, .peer.address == "a")`, false, true},
 		{`has(node.metadata.type)`, false, false},
 	} {
 		p, err := NewMatch(c.text)
