@@ -10,7 +10,7 @@ import (
 // chooses for itself. It starts nothing.
 func (s *Stream) Second(sink Sink) *Stream {
 	second := s.client.NewStream(s.id, s.node, sink)
-	second.beside = s
+	second.beside = s.choice
 	return second
 }
 
@@ -60,7 +60,7 @@ func (s *Stream) follows() bool {
 	if s.beside == nil {
 		return false
 	}
-	s.beside.choice.mu.Lock()
-	defer s.beside.choice.mu.Unlock()
-	return !s.beside.choice.over
+	s.beside.mu.Lock()
+	defer s.beside.mu.Unlock()
+	return !s.beside.over
 }

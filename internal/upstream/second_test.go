@@ -2,8 +2,10 @@ package upstream
 
 import (
 	"context"
+	"runtime"
 	"strings"
 	"testing"
+	"weak"
 
 	"xdsrelay/internal/xds"
 )
@@ -89,4 +91,30 @@ func TestP50_TheSecondStreamIsLeft(t *testing.T) {
 	}
 	standby.streamOf("CDS").send(resp{typ: cds, res: clusters("c")})
 	sink.from(t, cds, standby.address)
+}
+
+// A stream that has ended is not kept alive by the one that followed it: a key may open and
+// close second streams as often as its clients change what they ask for.
+func TestP50_AnEndedStreamIsLetGo(t *testing.T) {
+	c, err := New(Options{Origins: []OriginOptions{{Address: "127.0.0.1:1"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ended []weak.Pointer[Stream]
+	s := c.NewStream("key", nil, newTestSink())
+	for range 10 {
+		ended = append(ended, weak.Make(s))
+		s = s.Second(newTestSink())
+	}
+	runtime.GC()
+	kept := 0
+	for _, p := range ended {
+		if p.Value() != nil {
+			kept++
+		}
+	}
+	if kept > 1 {
+		t.Errorf("%d of %d streams are still held", kept, len(ended))
+	}
+	runtime.KeepAlive(s)
 }

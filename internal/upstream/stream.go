@@ -23,7 +23,7 @@ type Stream struct {
 	log     *slog.Logger
 	origins []*site // in the key's order of preference
 	choice  *choice // the origin in use
-	beside  *Stream // the key's first stream, whose choice counts; nil: there is none
+	beside  *choice // of the key's first stream, which counts; nil: there is none
 
 	// metrics of the key; fixed once Run runs.
 	metrics *telemetry.Key
@@ -157,7 +157,7 @@ func (s *Stream) use(ctx context.Context, at *site, wait time.Duration) (next *s
 	}
 	probes.Go(func() {
 		if s.beside != nil {
-			if other := s.beside.choice.other(stay, at); other != nil {
+			if other := s.beside.other(stay, at); other != nil {
 				end(&preferred{other})
 				return
 			}
@@ -260,7 +260,7 @@ func (s *Stream) failed(ctx context.Context, l *line, err error, inARow int) (ne
 // that is not known to be away.
 func (s *Stream) first(ctx context.Context) *site {
 	if s.beside != nil {
-		if at := s.beside.choice.other(ctx, nil); at != nil {
+		if at := s.beside.other(ctx, nil); at != nil {
 			return at
 		}
 	}
