@@ -1,6 +1,8 @@
 package store
 
 import (
+	"errors"
+	"os"
 	"time"
 
 	"xdsrelay/internal/telemetry"
@@ -110,7 +112,12 @@ func (s *Store) Close() error {
 	if d == nil || hung > 0 { // what hangs may still write: the lock ends with the process
 		return nil
 	}
-	return s.disk("close", s.o.Path, func(func()) error { return d.lock.Close() })
+	return s.disk("close", s.o.Path, func(func()) error {
+		if err := d.lock.Close(); !errors.Is(err, os.ErrClosed) { // a retry that failed has closed it
+			return err
+		}
+		return nil
+	})
 }
 
 // failed notes that something could not be written, and switches the store off.

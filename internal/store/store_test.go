@@ -418,3 +418,20 @@ func TestP66_ADirectoryThatCannotBeUsedAtTheStart(t *testing.T) {
 		equal(t, "clusters", r.holds(web, cds), "*a=1 *")
 	})
 }
+
+// A store that is off at the end, because a retry failed, ends without an error.
+func TestCloseAfterAFailedRetry(t *testing.T) {
+	o, _, _ := options(t, t.TempDir())
+	s, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.failed(errors.New("read-only file system"))
+	s.o.Path = "/dev/null/none"
+	if err := s.open(); err == nil {
+		t.Fatal("it was opened")
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
