@@ -53,7 +53,10 @@ func (s *Store) Run(ctx, hurry context.Context, all func() iter.Seq[Generation])
 		s.await(ctx, time.Until(touch))
 	}
 	s.finish(hurry)
-	return s.Close()
+	if err := s.Close(); err != nil { // the drain of the streams goes on
+		s.o.Log.Warn("store: the directory cannot be closed", "path", s.o.Path, "error", err)
+	}
+	return nil
 }
 
 // rest waits; false: ctx ended.
