@@ -133,7 +133,7 @@ func judge(s *xds.Snapshot, sub *xds.Subscription) (says bool, version string) {
 	})
 	switch {
 	case sub.Wildcard:
-		says = s.Answered
+		says = s.AnswersWildcard(sub)
 	case s.Type.FullState:
 		says = n > 0 || anyKnown(s, sub)
 	default:

@@ -145,6 +145,11 @@ func (s *Server) answer(p *poll, q *question) {
 	}
 	defer func() { s.pollers.leave(of, time.Now()) }()
 	s.pollers.hear(of, q)
+	sub := s.pollers.asked(of, q)
+	var names <-chan time.Time // when names that are pending are not waited for any longer (P67)
+	if sub.HasState && q.typ.FullState {
+		names = time.After(namesWait)
+	}
 	patience := time.NewTimer(s.settings().LongPoll)
 	defer patience.Stop()
 	for {
@@ -153,12 +158,15 @@ func (s *Server) answer(p *poll, q *question) {
 			s.refuse(p, 0, refusal)
 			return
 		}
-		done, current := s.try(p, q, of)
+		done, current := s.try(p, q, of, sub, names != nil)
 		if done {
 			return
 		}
 		select {
 		case <-news:
+			continue
+		case <-names:
+			names = nil
 			continue
 		case <-patience.C:
 		case <-p.leaving:
@@ -190,15 +198,15 @@ func (s *Server) admitAgain(p *poll) *Refusal {
 
 // try answers a poll, if there is anything to answer now. current: there is
 // nothing, since the client has it already. Nothing of what it looked at is kept
-// alive by a poll that waits.
-func (s *Server) try(p *poll, q *question, of *poller) (done, current bool) {
+// alive by a poll that waits. all: an answer has to have all names that the client asks for.
+func (s *Server) try(p *poll, q *question, of *poller, sub *xds.Subscription, all bool) (done, current bool) {
 	if refusal := of.refusal.Load(); refusal != nil {
 		s.refuse(p, 0, refusal)
 		return true, false
 	}
-	snap, a := of.document()
+	snap, a := of.document(sub)
 	switch {
-	case a == nil:
+	case a == nil, all && a.awaits:
 		return false, false
 	case q.knows(a.version):
 		if q.version == a.version {
@@ -210,7 +218,7 @@ func (s *Server) try(p *poll, q *question, of *poller) (done, current bool) {
 		}
 		return false, true
 	}
-	body, err := s.encoded(p.ctx, snap, of.sub, a, of.meters)
+	body, err := s.encoded(p.ctx, snap, sub, a, of.meters)
 	switch {
 	case err == nil:
 		s.give(p, of, a, snap, body)

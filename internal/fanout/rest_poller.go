@@ -72,13 +72,14 @@ func (p *poller) Lack(r *Refusal) {
 	}
 }
 
-// answer is what the newest snapshot says; nil: nothing yet.
-func (p *poller) document() (*xds.Snapshot, *document) {
+// document is what the newest snapshot says; nil: nothing yet. sub is that of the poller, but
+// for whether the client brought state.
+func (p *poller) document(sub *xds.Subscription) (*xds.Snapshot, *document) {
 	snap := p.member.State().Snapshot(p.typ.URL)
 	if snap == nil {
 		return nil, nil
 	}
-	a := documentsOf(snap).document(snap, p.sub)
+	a := documentsOf(snap).document(snap, sub)
 	if !a.says {
 		return nil, nil
 	}
@@ -376,6 +377,19 @@ func (ps *pollers) brought(p *poller, version string, s *xds.Snapshot) {
 		return
 	}
 	p.sent, p.acked, p.behind, p.refuses, p.turned = version, version, false, false, time.Now()
+}
+
+// asked is the subscription that a poll is answered by. A client whose version is of another
+// relay, or of this one before its restart, brings state: it gets nothing from the store (P66),
+// and no part of an answer (P67).
+func (ps *pollers) asked(p *poller, q *question) *xds.Subscription {
+	ps.mu.Lock()
+	brings := q.version != "" && p.sent == ""
+	ps.mu.Unlock()
+	if !brings {
+		return p.sub
+	}
+	return p.member.Intern(&xds.Subscription{Wildcard: p.sub.Wildcard, HasState: true, Names: p.sub.Names})
 }
 
 // said notes that p is given the answer of this version, which s says.

@@ -59,6 +59,7 @@ func Check(events []Event) []Violation {
 		rested:    make(map[string][]int),
 		stored:    make(map[string]map[part][]mark),
 		kept:      make(map[string]*kept),
+		wild:      make(map[[2]string]bool),
 		conns:     make(map[streamID]string),
 		first:     make(map[string]int),
 	}
@@ -94,6 +95,7 @@ type checker struct {
 	clusters  map[string]map[string]bool      // that a client has, over its streams
 	received  map[string]map[[2]string]string // by client, type and name: what came last, over its streams
 	rested    map[string][]int                // by key: what each origin had at the last rest
+	wild      map[[2]string]bool              // keys and types that a client asked for by the wildcard (P50)
 	ends      []*Event                        // of streams, judged when all touches are known
 	found     []Violation
 
@@ -159,7 +161,7 @@ func (c *checker) event(e *Event) {
 
 func (c *checker) began(e *Event) {
 	p := &process{relay: e.Relay, id: e.Process, began: e.N, store: e.Store,
-		done: make(map[string][]int), marks: make(map[part][]mark), gave: make(map[string]bool), wild: make(map[resource]bool)}
+		done: make(map[string][]int), marks: make(map[part][]mark), gave: make(map[string]bool)}
 	for key, done := range c.done {
 		p.done[key] = slices.Clone(done)
 	}

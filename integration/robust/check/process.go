@@ -31,9 +31,8 @@ type process struct {
 	done  map[string][]int // by key: what each origin was known to have then
 	store bool
 
-	marks map[part][]mark   // in the order of events, each as far on as that before
-	gave  map[string]bool   // keys of which anybody was given anything
-	wild  map[resource]bool // that anybody was given by the wildcard
+	marks map[part][]mark // in the order of events, each as far on as that before
+	gave  map[string]bool // keys of which anybody was given anything
 }
 
 func (p *process) String() string { return fmt.Sprintf("%s#%d", p.relay, p.id) }

@@ -76,6 +76,9 @@ func (c *checker) ask(e *Event) {
 		}
 	}
 	dropped := s.sub(e.Type).ask(s.variant, e)
+	if s.sub(e.Type).wild {
+		c.wild[[2]string{s.key, e.Type}] = true
+	}
 	if s.first.typ == "" {
 		sub := s.sub(e.Type)
 		s.first = wish{e.Type, sub.wild, maps.Clone(sub.names)}
@@ -156,9 +159,6 @@ func (c *checker) receipt(e *Event) {
 func (c *checker) take(s *stream, e *Event, wild bool, name, content string) {
 	r := resource{s.key, e.Type, name}
 	s.spoke[r] = true
-	if wild && content != "" {
-		s.process.wild[r] = true
-	}
 	of := part{r, wild}
 	p := s.got[r]
 	if p == nil {
@@ -172,7 +172,7 @@ func (c *checker) take(s *stream, e *Event, wild bool, name, content string) {
 		before = c.live(s.process, r, before)
 	}
 	after := c.follow(before, r, content, e.N)
-	if len(after) == 0 && content != "" && !wild && full(e.Type) && s.process.wild[r] && !p.back && !strings.Contains(e.Text, stale) {
+	if len(after) == 0 && content != "" && !wild && full(e.Type) && c.wild[[2]string{s.key, e.Type}] && !p.back && !strings.Contains(e.Text, stale) {
 		ground, _ := c.ground(s.process, of, max(s.openedN, s.again[r]))
 		if after = c.follow([]reading{ground}, r, content, e.N); len(after) > 0 {
 			p.back = true

@@ -1,0 +1,63 @@
+package fanout
+
+import (
+	"testing"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+// otherVersion is one that no poller of the test gave.
+const otherVersion = "0123456789abcdef0123456789abcdef"
+
+// partOf publishes what has come of an answer so far: one of several resources.
+func (r *restFixture) partOf(typ xds.TypeURL, wildcard bool) {
+	u := update(r.t, typ, "a", "b")
+	u.Changed = u.Changed[:1]
+	u.Wildcard, u.Partial = wildcard, wildcard
+	r.house.group("edge").publish(u)
+}
+
+// A client that polls with a version of before the relay's start is not given a part of the
+// answer to the wildcard. One without a version is.
+func TestP67_PollsWithStateGetNoPart(t *testing.T) {
+	r := newREST(t, func(o *Options) { o.LongPoll = time.Second })
+	r.partOf(xds.ClusterType, true)
+	if got := r.ask(r.web("http1"), xds.ClusterType, otherVersion); got.status != 304 {
+		t.Errorf("with state: %d %s", got.status, got.body)
+	}
+	if got := r.ask(r.web("http1"), xds.ClusterType, ""); got.status != 200 {
+		t.Errorf("without state: %d %s", got.status, got.body)
+	}
+}
+
+// Of a full-state type such a client waits for all names, for namesWait at most.
+func TestP67_PollsWithStateWaitForNames(t *testing.T) {
+	r := newREST(t, func(o *Options) { o.LongPoll = 2 * namesWait })
+	r.partOf(xds.ListenerType, false)
+	began := time.Now()
+	if got := r.ask(r.web("http1"), xds.ListenerType, otherVersion, "a", "b"); got.status != 200 || time.Since(began) < namesWait {
+		t.Errorf("after %v: %d %s", time.Since(began), got.status, got.body)
+	}
+}
+
+// What comes from the store is given to clients without a version only.
+func TestP66_PollsWithStateGetNothingStored(t *testing.T) {
+	r := newREST(t, func(o *Options) { o.LongPoll = time.Second })
+	g := r.house.group("edge")
+	u := update(t, xds.ClusterType, "a")
+	u.Wildcard, u.Origin, u.Received = true, "origin", time.Now()
+	b := xds.NewBuilder(xds.TypeOf(xds.ClusterType))
+	b.Recall(u)
+	s, _ := b.Snapshot(nil, 1)
+	g.mu.Lock()
+	g.gen, g.builders[xds.ClusterType], g.snaps = 1, b, append(g.snaps, s)
+	g.state = xds.NewState(1, 1, g.snaps)
+	g.mu.Unlock()
+	if got := r.ask(r.web("http1"), xds.ClusterType, otherVersion); got.status != 304 {
+		t.Errorf("with state: %d %s", got.status, got.body)
+	}
+	if got := r.ask(r.web("http1"), xds.ClusterType, ""); got.status != 200 {
+		t.Errorf("without state: %d %s", got.status, got.body)
+	}
+}
