@@ -29,9 +29,10 @@ exits with 1 if there is any.
 
 A fault is what serve would not start with and a reload not take, with the same
 words, and what is wrong with the files of an origin: of those serve would serve
-nothing until they are mended, and says so in its log. Warnings, such
-as of a directory that is not there yet, do not change the exit code; serve logs
-the same.`,
+nothing until they are mended, and says so in its log. Warnings, such as of a
+directory that cannot be used yet, do not change the exit code: serve starts, and
+its log has them. Whether another relay uses the store's directory is seen only by
+serve, which does not start then.`,
 		Example: "  relay validate --config relay.yaml\n  RELAY_UPSTREAM_VARIANT=sotw relay validate --config relay.yaml -o json",
 		Args:    cobra.NoArgs,
 	}
