@@ -61,9 +61,14 @@ var house = map[string]place{
 		"it hands Updates to a Sink, and does not know what becomes of them",
 	},
 	"internal/fanout": {
-		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tracing", "internal/buffers", "config"},
+		[]string{"internal/fanout/session", "internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tracing", "internal/buffers", "config"},
 		"it reads a member's State, and does not know where States come from",
 	},
+	"internal/fanout/session": {
+		[]string{"internal/xds"},
+		"what a client is sent follows from requests, snapshots and times: it knows no stream and no metric",
+	},
+	"internal/fanout/session/sessiontest": {[]string{"internal/xds"}, "it makes what a session is given, and does not know what the session makes of it"},
 	"internal/store": {
 		[]string{"internal/xds", "internal/telemetry", "config"},
 		"it keeps what it is told is good, and does not know who says so",

@@ -37,7 +37,7 @@ func (s *Server) standings() (all telemetry.Standings) {
 		st.mu.Lock()
 		for _, sl := range st.order {
 			if sl.member != nil {
-				all.Count(sl.typ.URL, standingOf[sl.stands(look).state])
+				all.Count(sl.Type.URL, standingOf[sl.stands(look).state])
 			}
 		}
 		st.mu.Unlock()

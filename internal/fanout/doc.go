@@ -1,15 +1,14 @@
 // Package fanout is the downstream side of the relay: streams of clients, the
-// session of each type on each stream, the frames that all who need the same
-// share, and the scheduler that sends them.
+// frames that all who need the same share, and the scheduler that sends them. What
+// each type of a stream is sent, package session decides.
 //
 // A stream's handler goroutine only receives. It scans a request on the wire,
 // changes its session under the stream's lock, says to the group what the
 // client wants, and marks the stream dirty. As many workers as cores take dirty
-// streams, look up the member's State, ask the session what
-// that means for this client (session.go, sotw.go, delta.go: pure functions of
-// a session, a snapshot and a time), get the shared frame for it (frame.go),
-// and send it with a nonce of its own (codec.go). A slow client is one dirty
-// bit a type, never a queue: that is also the coalescing.
+// streams, look up the member's State, ask the session what that means for this
+// client, get the shared frame for it (frame.go), and send it with a nonce of its
+// own (codec.go). A slow client is one dirty bit a type, never a queue: that is
+// also the coalescing.
 //
 // REST polls (rest.go) are answered by their own goroutines, as net/http has
 // them: a poll waits for its poller's news, and takes the document that all who

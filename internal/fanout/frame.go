@@ -1,20 +1,20 @@
 package fanout
 
 import (
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
+	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/xds"
 )
 
 // Frame is an encoded response without nonce: one contiguous body, shared by
 // all streams that need the same and never pooled. It is immutable.
 type Frame struct {
-	*manifest
+	*session.Manifest
 	body []byte
 
 	// What it is made of, besides the manifest.
@@ -31,53 +31,6 @@ type Frame struct {
 	first *Frame // whose bytes it shares: others find them while that is kept; nil: it is that
 }
 
-// manifest is what a response spoke of. Sessions that have not answered yet keep
-// it, and not the body.
-type manifest struct {
-	names []string // in resources, removed and errors, sorted
-	// versions of them, in the same order; that of what was removed is zero.
-	versions []xds.Version
-	follows  []string  // resources of the type's follower that follow (P37)
-	received time.Time // when the origin sent what is newest in the snapshot
-	version  string    // of the snapshot: version_info or system_version_info
-	took     string    // version_info of heartbeats alone: that which the client took last (P62)
-	later    []string  // whose error follows, since their resource is in the response (P39)
-	quiet    bool      // nothing in it changed: it renews TTLs (P62)
-	renewed  int       // TTLs that it renews
-}
-
-// says returns the version in which the response spoke of name, zero for its
-// removal, and whether it did.
-func (m *manifest) says(name string) (xds.Version, bool) {
-	i, spoke := slices.BinarySearch(m.names, name)
-	if !spoke {
-		return xds.Version{}, false
-	}
-	return m.versions[i], true
-}
-
-// frameKey names a regular response to one snapshot: sessions in step alike
-// get the same. The snapshot that the client comes from is named by its
-// generation and not pointed to, so that a frame keeps no old snapshot alive.
-type frameKey struct {
-	form         xds.Form
-	full, force  bool
-	anew         bool // everything in it is new to the client
-	sub, by      *xds.Subscription
-	lineage, gen uint64
-	beat         beatKey
-}
-
-// key names the difference between what the client was sent and what it is to
-// see.
-func (s *Session) key(cur *xds.Snapshot, now time.Time) frameKey {
-	k := frameKey{form: s.form, full: s.full(), sub: s.sub, by: s.sentBy(), beat: s.beatKey(cur, now)}
-	if s.sent != nil {
-		k.lineage, k.gen = s.sent.Lineage, s.sent.Gen
-	}
-	return k
-}
-
 // frameCache has the frames of one snapshot, in two layers: by key, so that
 // clients in step alike cost no comparison of snapshots, and by content, so
 // that clients that need the same for different reasons share the bytes. Both
@@ -88,7 +41,7 @@ func (s *Session) key(cur *xds.Snapshot, now time.Time) frameKey {
 // as well go with the last of those (shared.go).
 type frameCache struct {
 	mu        sync.Mutex
-	byKey     layer[frameKey]
+	byKey     layer[session.FrameKey]
 	byContent layer[uint64] // one frame a hash; equality by identity of resources
 
 	documents documents // what polls are given (P70), with a lock and bounds of its own
@@ -179,66 +132,74 @@ func (l *layer[K]) finish(k K, c *cell, m made) {
 func framesOf(s *xds.Snapshot) *frameCache {
 	return s.Derived(func() any {
 		limit := 2*s.Bytes + frameBytes
-		return &frameCache{byKey: layer[frameKey]{max: limit}, byContent: layer[uint64]{max: limit}}
+		return &frameCache{byKey: layer[session.FrameKey]{max: limit}, byContent: layer[uint64]{max: limit}}
 	}).(*frameCache)
 }
 
 // frame returns the frame of a plan; an empty plan has a frame without body.
 // Building is single-flight: it returns nil if another worker is at it; st is
 // parked then, and that worker lets it go on.
-func (c *frameCache) frame(st *stream, p *Plan, replica string) *Frame {
-	if p.do == irregular {
-		return p.take(c.make(p, replica, p.content.finish(&p.key, p.to)))
-	}
-	if p.key.sub.Sole.Load() {
-		return p.take(c.make(p, replica, p.compare())) // nobody else has the key
+func (c *frameCache) frame(st *stream, p *session.Plan, replica string) *Frame {
+	if !p.Shared() {
+		m := c.make(p, replica)
+		return m.take(p)
 	}
 	c.mu.Lock()
-	at := c.byKey.get(p.key)
+	at := c.byKey.get(p.Key)
 	if at != nil {
 		defer c.mu.Unlock()
 		if !at.done {
 			at.waiters = append(at.waiters, parked{st, st.run.send()})
 			return nil
 		}
-		return p.take(at.made)
+		return at.take(p)
 	}
 	at = &cell{}
-	c.byKey.put(p.key, at)
+	c.byKey.put(p.Key, at)
 	c.mu.Unlock()
 
-	m := c.make(p, replica, p.compare())
+	m := c.make(p, replica)
 
 	c.mu.Lock()
-	c.byKey.finish(p.key, at, m)
+	c.byKey.finish(p.Key, at, m)
 	waiters := at.waiters
 	at.waiters = nil
 	c.mu.Unlock()
 	for _, w := range waiters {
 		w.st.completed(w.n)
 	}
-	return p.take(m)
+	return m.take(p)
+}
+
+// made is what came of a plan: the frame, without body if there is nothing to
+// send, or the size of a response that is too large.
+type made struct {
+	frame     *Frame
+	oversized *session.Oversized
+}
+
+// take notes in the plan what came of it.
+func (m *made) take(p *session.Plan) *Frame {
+	p.Oversized = m.oversized
+	return m.frame
+}
+
+// make makes the response of a plan, if it is not too large. Its size is known
+// before anything is encoded.
+func (fc *frameCache) make(p *session.Plan, replica string) made {
+	c := p.Content()
+	if c.Empty() {
+		return made{frame: emptyFrame}
+	}
+	body := p.Body(&c, identifier(replica, p.To))
+	if size := body.Size() + session.NonceSize; size > p.Limit {
+		return made{frame: emptyFrame, oversized: &session.Oversized{Version: p.To.Version, Bytes: size}}
+	}
+	return made{frame: fc.share(p.To, body, &c)}
 }
 
 // emptyFrame: there is nothing to send.
-var emptyFrame = &Frame{manifest: new(manifest)}
+var emptyFrame = &Frame{Manifest: new(session.Manifest)}
 
 // Empty reports whether there is nothing to send.
 func (f *Frame) Empty() bool { return f.body == nil }
-
-// followers are the resources that follow these (P37), sorted.
-func followers(rs []*xds.Resource) []string {
-	var out []string
-	for _, r := range rs {
-		if r.Follows != "" {
-			out = append(out, r.Follows)
-		}
-	}
-	sortUnique(&out)
-	return out
-}
-
-func sortUnique(names *[]string) {
-	slices.Sort(*names)
-	*names = slices.Compact(*names)
-}

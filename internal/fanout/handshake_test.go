@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
 	"xdsrelay/internal/xds"
@@ -101,9 +102,9 @@ func TestSendTimeoutUnderTLS(t *testing.T) {
 	c := newCerts(t)
 	r := newServerFixture(t, func(o *Options) { o.SendTimeout = 40 * time.Millisecond })
 	u := xds.Update{Type: "type.googleapis.com/acme.Blob", Wildcard: true}
-	w := newSessionFixture(t, u.Type, xds.Delta)
+	w := sessiontest.New(t, u.Type)
 	for _, n := range names(100) {
-		u.Changed = append(u.Changed, w.resource(n+"="+strings.Repeat("x", 10000)))
+		u.Changed = append(u.Changed, w.Resource(n+"="+strings.Repeat("x", 10000)))
 	}
 	r.house.group("edge").publish(u)
 	conn := r.dialTo(r.listen(&Gate{Key: "downstream", TLS: c.server(true)}), c.client())

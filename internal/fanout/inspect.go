@@ -3,10 +3,9 @@ package fanout
 import (
 	"cmp"
 	"iter"
-	"maps"
 	"slices"
-	"time"
 
+	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
@@ -55,10 +54,10 @@ func (st *stream) stills() []InspectedType {
 	defer st.mu.Unlock()
 	var out []InspectedType
 	for _, sl := range st.order {
-		if sl.member == nil || !sl.Session.began {
+		if sl.member == nil || !sl.Began() {
 			continue // P5, P6: nothing is known of what it asks for
 		}
-		t := InspectedType{URL: sl.typ.URL, session: sl.still(), now: sl.member.Newest(), took: sl.counts.acks > 0}
+		t := InspectedType{URL: sl.Type.URL, session: sl.Still(), now: sl.member.Newest(), took: sl.counts.acks > 0}
 		if sl.nack != nil {
 			t.nack = *sl.nack
 		}
@@ -67,56 +66,24 @@ func (st *stream) stills() []InspectedType {
 	return out
 }
 
-// still is a copy of a session that stays as it is. What is out of step is copied,
-// all else shared: snapshots, sets and manifests do not change.
-func (s *Session) still() *Session {
-	c := *s
-	c.early, c.warned, c.fresh, c.awaits = maps.Clone(s.early), maps.Clone(s.warned), maps.Clone(s.fresh), maps.Clone(s.awaits)
-	c.flights, c.refused = slices.Clone(s.flights), slices.Clone(s.refused)
-	c.brought = nil
-	return &c
-}
-
 // Stance is how a client stands to a name that it asked for, as far as it told.
-type Stance uint8
+type Stance = session.Stance
 
+// The stances.
 const (
-	// Untold: it was sent nothing of it, or has not answered its first response.
-	Untold Stance = iota
-	// Missing: there is no such resource, and the client knows, as far as its
-	// variant has a way to tell it.
-	Missing
-	// Taken: it acknowledged it, or brought it from another stream.
-	Taken
-	// Declined: it refused the response that it came with.
-	Declined
-	// Failed: it was told of an error in its place (P39).
-	Failed
-	// Unsure: it has not answered yet, and may have an older one; or the TTL of
-	// what it had is over.
-	Unsure
+	Untold   = session.Untold
+	Missing  = session.Missing
+	Taken    = session.Taken
+	Declined = session.Declined
+	Failed   = session.Failed
+	Unsure   = session.Unsure
 )
 
 // ResourceStatus is one name that a client asked for.
 type ResourceStatus struct {
-	Name string // as the client is told
-	Stance
-	// State is that of the name, by the words for types: Refused or NotSent, also if
-	// there is nothing to send; Unanswered also if there is something newer.
-	State string
-	// Has is what the client has, and Version the one that it knows it by: its own
-	// in incremental, that of the last response taken in state of the world. Of what
-	// it refused, what it has instead is not known.
-	Has     *xds.Resource
-	Version string
-	// Updated is when the newest came of what it was sent the resource with.
-	Updated time.Time
-	// Refused is what it refused, nil where that is not known, with the version and
-	// the client's words.
-	Refused *xds.Resource
-	Nack    *Nack
-	// Error is what the origin said instead (P39).
-	Error *xds.ResourceError
+	session.Resource
+	// Nack is the client's words, where it refused the resource.
+	Nack *Nack
 }
 
 // InspectedType is a type that a client asked for, at one moment. What it points to
@@ -124,10 +91,10 @@ type ResourceStatus struct {
 type InspectedType struct {
 	URL xds.TypeURL
 
-	session *Session      // nil: polled
-	now     *xds.Snapshot // the newest; nil: nothing is known
-	took    bool          // it acknowledged something
-	nack    Nack          // the last one
+	session *session.Session // nil: polled
+	now     *xds.Snapshot    // the newest; nil: nothing is known
+	took    bool             // it acknowledged something
+	nack    Nack             // the last one
 
 	poll *pollLook
 }
@@ -141,7 +108,7 @@ func (t *InspectedType) Resources() iter.Seq[ResourceStatus] {
 			t.poll.resources(t.now, yield)
 			return
 		}
-		for _, name := range t.session.known(t.now) {
+		for _, name := range t.session.Known(t.now) {
 			if r, is := t.resource(name); is && !yield(r) {
 				return
 			}
@@ -149,159 +116,26 @@ func (t *InspectedType) Resources() iter.Seq[ResourceStatus] {
 	}
 }
 
-// known are all names that the client asked for, and of all that it has or is to
-// have, sorted.
-func (s *Session) known(now *xds.Snapshot) []string {
-	names := slices.Collect(s.want.Names.All())
-	add := func(r *xds.Resource) bool {
-		names = append(names, r.Name)
-		return true
-	}
-	s.sent.Covered(s.sentBy(), add)
-	for name := range s.early {
-		names = append(names, name)
-	}
-	now.Covered(s.want, add)
-	sortUnique(&names)
-	return names
-}
-
 // resource is how the client stands to name; false: to nothing of that name.
 func (t *InspectedType) resource(name string) (ResourceStatus, bool) {
-	s := t.session
-	had, was := s.had(name)
-	if s.unspoken(name) || was == xds.Absent && !s.sub.Names.Has(name) {
-		had, was = nil, xds.Pending // what a wildcard's answer left out, nobody spoke of
+	r, is := t.session.Resource(name, t.now, t.took)
+	out := ResourceStatus{Resource: r}
+	if is && r.Stance == Declined {
+		out.Nack = t.refusal(&r)
 	}
-	has, is := s.see(name, t.now, had, was)
-	if is == xds.Pending && !s.sub.Covers(name) {
-		has, is = t.now.Look(s.want, name) // asked for by a request that was stale (P12)
-	}
-	switch {
-	case was != xds.Present && (is == xds.Elsewhere || was == xds.Elsewhere):
-		return ResourceStatus{}, false
-	case was == xds.Pending && is == xds.Pending && !s.want.Covers(name):
-		return ResourceStatus{}, false
-	}
-	if s.variant == xds.SotW && !s.full() && was == xds.Pending && (is == xds.Absent || is == xds.Unresolvable) {
-		was = is // P31: it is told by silence, and there is no other answer to come
-	}
-	r := ResourceStatus{Name: name}
-	flies, refused := s.flies(name), false
-	if at := s.sent; at != nil && was != xds.Pending {
-		r.Updated = at.Received
-	}
-	if was == xds.Present {
-		refused = t.refused(name, had, flies, &r)
-	}
-	told := s.told(name)
-	if s.unspoken(name) {
-		told = nil
-	}
-	r.Error = told
-	switch {
-	case refused:
-		r.Stance = Declined
-	case told != nil && !told.Absent():
-		r.Stance = Failed
-	case was == xds.Present && flies && t.took:
-		r.Stance = Unsure
-	case was == xds.Present && !flies:
-		r.Stance = Taken
-	case was == xds.Absent, was == xds.Unresolvable, told != nil:
-		r.Stance = Missing
-	case was == xds.Lapsed:
-		r.Stance = Unsure
-	}
-	if was == xds.Present && !flies && !refused {
-		r.Has = had
-	}
-	if r.Has != nil || refused && s.variant == xds.SotW {
-		r.Version = t.version(had)
-	}
-	switch {
-	case flies:
-		r.State = Unanswered
-	case refused:
-		r.State = Refused
-	case was == xds.Pending && told == nil, was == xds.Lapsed:
-		r.State = NotSent
-	case differs(s.form, s.full(), s.sub.Names.Has(name), had, was, has, is):
-		r.State = Unanswered
-	default:
-		r.State = Synced
-	}
-	return r, true
+	return out, is
 }
 
-// unspoken reports whether a name is to be answered that was not, though what the
-// client was sent has something by it.
-func (s *Session) unspoken(name string) bool {
-	why, waits := s.fresh[name]
-	return waits && why == asked && s.want.Names.Has(name)
-}
-
-// flies reports whether a response that is not answered yet speaks of name.
-func (s *Session) flies(name string) bool {
-	return slices.ContainsFunc(s.flights, func(f flight) bool {
-		_, says := f.frame.says(name)
-		return says
-	})
-}
-
-// refused reports whether the client refused what it was sent last of name, and
-// notes what that was. Of a full set nobody can tell which of it was at fault.
-func (t *InspectedType) refused(name string, had *xds.Resource, flies bool, r *ResourceStatus) bool {
-	s := t.session
-	if s.full() {
-		if !s.refuses {
-			return false
-		}
-		t.noteRefusal(t.nack.Version, r)
-		if !flies {
-			r.Refused = had
-		}
-		return true
-	}
-	for _, ref := range slices.Backward(s.refused) {
-		if _, is := slices.BinarySearch(ref.names, name); !is {
-			continue
-		}
-		version, same := "", ref.said == nil
-		if ref.said != nil {
-			var v xds.Version
-			v, same = ref.said.says(name)
-			same = same && v == had.Version
-			version = ref.said.version
-		}
-		t.noteRefusal(version, r)
-		if same && !flies {
-			r.Refused = had
-			if s.variant == xds.Delta {
-				r.Nack.Version = s.form.Version(had)
-			}
-		}
-		return true
-	}
-	return false
-}
-
-// noteRefusal notes the client's words, which are kept of its last refusal alone.
-func (t *InspectedType) noteRefusal(version string, r *ResourceStatus) {
+// refusal has the client's words, which are kept of its last refusal alone.
+func (t *InspectedType) refusal(r *session.Resource) *Nack {
 	n := t.nack
-	if version != "" && version != n.Version {
-		n = Nack{Version: version, Node: n.Node, Message: "(refused before the last refusal, of which alone the message is kept)"}
+	if r.RefusedIn != "" && r.RefusedIn != n.Version {
+		n = Nack{Version: r.RefusedIn, Node: n.Node, Message: "(refused before the last refusal, of which alone the message is kept)"}
 	}
-	r.Nack = &n
-}
-
-// version is the one by which the client knows the resource that it has.
-func (t *InspectedType) version(had *xds.Resource) string {
-	s := t.session
-	if s.variant == xds.Delta {
-		return s.form.Version(had)
+	if r.RefusedVersion != "" {
+		n.Version = r.RefusedVersion
 	}
-	return s.acked
+	return &n
 }
 
 // pollLook is what is known of a poller, at one moment: of all that it asks for
@@ -354,13 +188,14 @@ func (p *pollLook) resources(now *xds.Snapshot, yield func(ResourceStatus) bool)
 		names = append(names, r.Name)
 		return true
 	})
-	sortUnique(&names)
+	slices.Sort(names)
+	names = slices.Compact(names)
 	for _, name := range names {
 		has, is := now.Look(p.sub, name)
 		if is == xds.Elsewhere {
 			continue
 		}
-		r := ResourceStatus{Name: name, State: p.state, Error: now.Error(p.sub, name)}
+		r := ResourceStatus{Resource: session.Resource{Name: name, State: p.state, Error: now.Error(p.sub, name)}}
 		switch {
 		case is == xds.Present && !p.sent:
 			r.State = NotSent

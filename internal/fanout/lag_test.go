@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc/connectivity"
 
+	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
@@ -22,9 +23,9 @@ func TestP16_WhoIsBehindIsWoken(t *testing.T) {
 	st, slots := still(t, r, xds.ClusterType)
 	sl := slots[0]
 	start := time.Now()
-	plan := sl.Next(sl.snapshot(), Moment{Now: start, AckTimeout: time.Minute})
-	frame := framesOf(plan.to).frame(st, &plan, "id")
-	sl.Sent(&plan, frame.manifest, 1, start)
+	plan := sl.Next(sl.snapshot(), session.Moment{Now: start, AckTimeout: time.Minute})
+	frame := framesOf(plan.To).frame(st, &plan, "id")
+	sl.Sent(&plan, frame.Manifest, 1, start)
 	woken := func(after time.Duration) bool {
 		st.run.dirty.Store(0)
 		st.lag(start.Add(after), map[any]pin{})
@@ -40,7 +41,7 @@ func TestP16_WhoIsBehindIsWoken(t *testing.T) {
 	if !woken(time.Minute) {
 		t.Error("not woken after ack_timeout: a client that never answers would keep the state alive for ever")
 	}
-	sl.flights = nil
+	sl.Request(new(xds.Request), sl.Wants(), 1)
 	if !woken(0) {
 		t.Error("not woken once it was answered")
 	}
@@ -60,11 +61,10 @@ func TestP16_WhoIsNotConcernedIsLeftAlone(t *testing.T) {
 	}
 	sl := slots[0]
 	start := time.Now()
-	plan := sl.Next(sl.snapshot(), Moment{Now: start, AckTimeout: time.Minute})
-	frame := framesOf(plan.to).frame(st, &plan, "id")
-	sl.Sent(&plan, frame.manifest, 1, start)
-	flights := sl.flights
-	sl.flights = nil
+	plan := sl.Next(sl.snapshot(), session.Moment{Now: start, AckTimeout: time.Minute})
+	frame := framesOf(plan.To).frame(st, &plan, "id")
+	sl.Sent(&plan, frame.Manifest, 1, start)
+	sl.Request(new(xds.Request), sl.Wants(), 1)
 	w := r.srv.newWatcher()
 	woken := func(after time.Duration) bool {
 		st.run.dirty.Store(0)
@@ -86,8 +86,7 @@ func TestP16_WhoIsNotConcernedIsLeftAlone(t *testing.T) {
 		t.Error("not woken though much may be old")
 	}
 
-	flights[0].at = start.Add(2 * sweepEvery)
-	sl.flights = flights
+	sl.Sent(&plan, frame.Manifest, 2, start.Add(2*sweepEvery))
 	if woken(2*sweepEvery+time.Second) || woken(2*sweepEvery+2*time.Second) {
 		t.Error("woken while it waits for an answer")
 	}
@@ -111,9 +110,9 @@ func TestP16_WhoTakesNothingCountsEachTime(t *testing.T) {
 		t.Fatal("not added")
 	}
 	sl, start := slots[0], time.Now()
-	plan := sl.Next(sl.snapshot(), Moment{Now: start, AckTimeout: time.Second})
-	frame := framesOf(plan.to).frame(st, &plan, "id")
-	sl.Sent(&plan, frame.manifest, 1, start)
+	plan := sl.Next(sl.snapshot(), session.Moment{Now: start, AckTimeout: time.Second})
+	frame := framesOf(plan.To).frame(st, &plan, "id")
+	sl.Sent(&plan, frame.Manifest, 1, start)
 	st.flying.Store(frame)
 	st.since.Store(start.UnixNano())
 	g.publish(update(t, xds.ClusterType, "a=2"))
@@ -177,11 +176,11 @@ func TestP16_WhoTakesSlowlyIsNotCut(t *testing.T) {
 
 // What is encoded for a snapshot counts among what may be old.
 func TestP16_FramesMayBeOld(t *testing.T) {
-	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
+	w := newFrameFixture(t, xds.ClusterType, xds.Delta)
 	w.wild("a=33")
-	w.send(request{names: []string{"*"}})
+	w.sub("*")
 	before := xds.Spent()
-	f := w.send1()
+	f := w.next()
 	if f == nil || xds.Spent()-before < int64(len(f.body)) {
 		t.Errorf("%d bytes more, of a frame %v", xds.Spent()-before, f)
 	}

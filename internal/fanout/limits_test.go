@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
@@ -192,9 +193,9 @@ const blobType xds.TypeURL = "type.googleapis.com/acme.Blob"
 // publishBlobs has a megabyte for whoever asks.
 func publishBlobs(r *serverFixture, groups ...string) {
 	u := xds.Update{Type: blobType, Wildcard: true}
-	w := newSessionFixture(r.t, u.Type, xds.Delta)
+	w := sessiontest.New(r.t, u.Type)
 	for _, n := range names(100) {
-		u.Changed = append(u.Changed, w.resource(n+"="+strings.Repeat("x", 10000)))
+		u.Changed = append(u.Changed, w.Resource(n+"="+strings.Repeat("x", 10000)))
 	}
 	for _, g := range groups {
 		r.house.group(g).publish(u)
@@ -213,7 +214,7 @@ func pinning(r *serverFixture, _ *grpc.ClientConn) *client {
 	g := r.house.group("blobs")
 	blob := func(fill string) xds.Update {
 		u := xds.Update{Type: blobType, Wildcard: true}
-		u.Changed = append(u.Changed, newSessionFixture(r.t, u.Type, xds.Delta).resource("a="+strings.Repeat(fill, 600)))
+		u.Changed = append(u.Changed, sessiontest.New(r.t, u.Type).Resource("a="+strings.Repeat(fill, 600)))
 		return u
 	}
 	g.publish(blob("x"))

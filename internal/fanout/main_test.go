@@ -3,7 +3,6 @@ package fanout
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -25,24 +24,13 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/expr"
+	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
 )
 
-// The models play the histories of one seed, so that they say the same of the
-// same code; with -rapid.checks, as in make model, or -rapid.seed they play others.
-func TestMain(m *testing.M) {
-	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "rapid.checks" || f.Name == "rapid.seed" })
-	if !given {
-		if err := flag.Set("rapid.seed", "1"); err != nil {
-			panic(err)
-		}
-	}
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // house is a Source with one group for each node cluster ("" has none): it
 // wakes every member at every change, which is allowed, and counts who joined.
@@ -450,13 +438,13 @@ func (r *serverFixture) scrape() string {
 
 // update makes one of plain resources of a type.
 func update(t testing.TB, url xds.TypeURL, specs ...string) xds.Update {
-	w := newSessionFixture(t, url, xds.Delta)
+	w := sessiontest.New(t, url)
 	u := xds.Update{Type: url, Wildcard: url == xds.ClusterType || url == xds.ListenerType}
 	for _, s := range specs {
 		if s[0] == '-' {
 			u.Removed = append(u.Removed, s[1:])
 		} else {
-			u.Changed = append(u.Changed, w.resource(s))
+			u.Changed = append(u.Changed, w.Resource(s))
 		}
 	}
 	return u

@@ -4,18 +4,9 @@ import (
 	"slices"
 	"time"
 
+	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/xds"
 )
-
-// Moment is what a session has to be told of the time, and of its stream, to
-// say what to send.
-type Moment struct {
-	Now        time.Time
-	AckTimeout time.Duration
-	// Release: a later type has a change to send that came after the newest
-	// unanswered response, so that this type does not wait (P19).
-	Release bool
-}
 
 // sight is what a worker's turn at a stream sees of the types, in the order of
 // sending.
@@ -44,10 +35,10 @@ func (st *stream) look() (v sight) {
 }
 
 // moment is what the session of the i-th type is to be told. Under the lock.
-func (st *stream) moment(v *sight, i int) Moment {
+func (st *stream) moment(v *sight, i int) session.Moment {
 	sl := v.order[i]
-	m := Moment{Now: v.now, AckTimeout: st.srv.settings().AckTimeout}
-	m.Release = sl.typ.Warms && len(sl.flights) > 0 && st.laterPending(v, i)
+	m := session.Moment{Now: v.now, AckTimeout: st.srv.settings().AckTimeout}
+	m.Release = sl.Type.Warms && sl.AwaitsAnswer() && st.laterPending(v, i)
 	return m
 }
 
@@ -58,31 +49,21 @@ func (st *stream) follow(sl *slot, names []string) uint64 {
 		return 0
 	}
 	for _, o := range st.slots {
-		if o.typ.URL == sl.typ.Follower && o.Refresh(names) {
+		if o.Type.URL == sl.Type.Follower && o.Refresh(names) {
 			return o.bit
 		}
 	}
 	return 0
 }
 
-// mark is a snapshot by its name, which keeps nothing alive.
-type mark struct{ lineage, gen uint64 }
-
-func markOf(s *xds.Snapshot) mark {
-	if s == nil {
-		return mark{}
-	}
-	return mark{s.Lineage, s.Gen}
-}
-
 // setMarks notes where the types that are sent after the i-th stood as its
 // response was made. Their keys may be others: only identity can be compared.
 // Under the stream's lock.
 func (v *sight) setMarks(i int) {
-	at := v.order[i].typ.Order
+	at := v.order[i].Type.Order
 	for j, o := range v.order {
-		if o.typ.Order > at {
-			o.marks[at] = markOf(v.cur[j])
+		if o.Type.Order > at {
+			o.marks[at] = session.MarkOf(v.cur[j])
 		}
 	}
 }
@@ -90,9 +71,9 @@ func (v *sight) setMarks(i int) {
 // laterPending reports whether a type that is sent after the i-th has a change
 // to send that came after the newest response of that (P19). Under the lock.
 func (st *stream) laterPending(v *sight, i int) bool {
-	at := v.order[i].typ.Order
+	at := v.order[i].Type.Order
 	for j, o := range v.order {
-		if o.typ.Order <= at || markOf(v.cur[j]) == o.marks[at] {
+		if o.Type.Order <= at || session.MarkOf(v.cur[j]) == o.marks[at] {
 			continue
 		}
 		if o.Pending(v.cur[j]) {

@@ -245,7 +245,7 @@ func (st *stream) standings() (*xds.Node, []standing) {
 	defer st.mu.Unlock()
 	out := make([]standing, len(st.slots))
 	for i, sl := range st.slots {
-		out[i] = standing{typ: sl.typ, node: sl.node}
+		out[i] = standing{typ: sl.Type, node: sl.node}
 		if sl.member != nil {
 			out[i].key = sl.member.Key()
 		}

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/reflect/protorange"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
@@ -76,7 +77,7 @@ func (a *documents) document(s *xds.Snapshot, sub *xds.Subscription) *document {
 	a.mu.Unlock()
 	c.look.Do(func() {
 		c.says, c.version = judge(s, sub)
-		c.awaits = awaitsAny(sub, s)
+		c.awaits = session.AwaitsAny(sub, s)
 	})
 	return c
 }

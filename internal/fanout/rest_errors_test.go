@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
 )
@@ -29,7 +30,7 @@ func TestP39_ErrorsInPolls(t *testing.T) {
 
 	// Details of a type that this program does not know have no JSON.
 	said := func(name string, details ...*anypb.Any) *xds.ResourceError {
-		return newSessionFixture(t, xds.EndpointType, xds.Delta).parse(&discoveryv3.DeltaDiscoveryResponse{
+		return sessiontest.New(t, xds.EndpointType).Parse(&discoveryv3.DeltaDiscoveryResponse{
 			TypeUrl: string(xds.EndpointType), ResourceErrors: []*discoveryv3.ResourceError{{
 				ResourceName: &discoveryv3.ResourceName{Name: name},
 				ErrorDetail:  &statuspb.Status{Code: int32(codes.PermissionDenied), Message: "no " + name, Details: details},
@@ -53,9 +54,9 @@ func TestP39_ErrorsInPolls(t *testing.T) {
 	if m = r.response(r.ask(c, xds.EndpointType, m.VersionInfo, "a", "b")); len(m.ResourceErrors) > 0 || len(m.Resources) != 2 {
 		t.Errorf("%v", m)
 	}
-	w := newSessionFixture(t, xds.SecretType, xds.SotW)
-	w.fail(false, "a")
-	if says, _ := judge(w.cur, wants(false, "a")); says {
+	w := sessiontest.New(t, xds.SecretType)
+	w.Fail(false, "a")
+	if says, _ := judge(w.Cur, wants(false, "a")); says {
 		t.Error("an error alone is an answer")
 	}
 }

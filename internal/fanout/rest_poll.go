@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 
 	"xdsrelay/internal/xds"
@@ -148,7 +149,7 @@ func (s *Server) answer(p *poll, q *question) {
 	sub := s.pollers.asked(of, q)
 	var names <-chan time.Time // when names that are pending are not waited for any longer (P67)
 	if sub.HasState && q.typ.FullState {
-		names = time.After(namesWait)
+		names = time.After(session.NamesWait)
 	}
 	patience := time.NewTimer(s.settings().LongPoll)
 	defer patience.Stop()

@@ -11,6 +11,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 
+	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
@@ -18,9 +19,9 @@ import (
 
 // snapshot makes one of a type; wild says that it answers the wildcard.
 func snapshot(t *testing.T, url xds.TypeURL, wild bool, specs ...string) *xds.Snapshot {
-	w := newSessionFixture(t, url, xds.SotW)
-	w.origin(wild, specs...)
-	return w.cur
+	w := sessiontest.New(t, url)
+	w.Say(wild, nil, specs...)
+	return w.Cur
 }
 
 func wants(wild bool, names ...string) *xds.Subscription {
@@ -49,7 +50,7 @@ func TestP71_Versions(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, same, v)
 		}
 	}
-	later := newSessionFixture(t, xds.EndpointType, xds.SotW)
+	later := newFrameFixture(t, xds.EndpointType, xds.SotW)
 	later.named("a", "b")
 	later.named("-b")
 	seen := map[string]string{v: "the first"}
@@ -58,7 +59,7 @@ func TestP71_Versions(t *testing.T) {
 		"one name less":      of(base, wants(false, "a")),
 		"an absent name":     of(base, wants(false, "a", "b", "x")),
 		"other content":      of(snapshot(t, xds.EndpointType, false, "a=2", "b"), wants(false, "a", "b")),
-		"one gone":           of(later.cur, wants(false, "a", "b")),
+		"one gone":           of(later.Cur, wants(false, "a", "b")),
 		"nothing":            of(snapshot(t, xds.EndpointType, false), wants(false, "a", "b")),
 		"a wildcard":         of(snapshot(t, xds.ClusterType, true, "a", "b"), wants(true)),
 		"a wildcard and it":  of(snapshot(t, xds.ClusterType, true, "a", "b"), wants(true, "a", "b")),

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
@@ -43,8 +44,8 @@ type poller struct {
 	since   time.Time     // it is kept
 	sent    string        // version that was given last
 	acked   string        // version that the client had when it came last
-	gave    mark          // of a snapshot that says what was sent
-	has     mark          // of one that says what it had then
+	gave    session.Mark  // of a snapshot that says what was sent
+	has     session.Mark  // of one that says what it had then
 	refuses bool          // it refused what was sent
 	behind  bool          // it came without what was sent, and was given it again
 	turned  time.Time     // when it came to stand as it does
@@ -350,7 +351,7 @@ func (p *poller) hear(q *question) *Nack {
 	case q.refused:
 		p.counts.nacks++
 		p.meters.Nacks.Inc()
-		n := Nack{Version: p.sent, Code: q.code, Message: q.message, Node: p.node.ID, At: time.Now(), Gen: p.gave.gen}
+		n := Nack{Version: p.sent, Code: q.code, Message: q.message, Node: p.node.ID, At: time.Now(), Gen: p.gave.Gen}
 		p.refuses, p.nack, p.turned = true, n, n.At
 		return &n
 	case q.version != "" && q.version == p.sent:
@@ -372,7 +373,7 @@ func (p *poller) hear(q *question) *Nack {
 func (ps *pollers) brought(p *poller, version string, s *xds.Snapshot) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	p.gave, p.has = markOf(s), markOf(s)
+	p.gave, p.has = session.MarkOf(s), session.MarkOf(s)
 	if p.acked == version && p.sent == version && !p.behind {
 		return
 	}
@@ -397,7 +398,7 @@ func (ps *pollers) said(p *poller, version string, s *xds.Snapshot) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	p.counts.sent++
-	p.gave = markOf(s)
+	p.gave = session.MarkOf(s)
 	p.behind = p.sent == version
 	if !p.behind {
 		p.sent, p.refuses, p.turned = version, false, time.Now()
@@ -438,8 +439,8 @@ func (ps *pollers) standing(p *poller) Standing {
 		switch {
 		case p.sent == p.acked && !p.behind && (!at.says || p.acked == at.version):
 			out.Has = at.newest.Gen
-		case p.has.lineage == at.newest.Lineage:
-			out.Has = p.has.gen
+		case p.has.Lineage == at.newest.Lineage:
+			out.Has = p.has.Gen
 		}
 	}
 	if t.State == Refused {
@@ -464,7 +465,7 @@ func (p *poller) reads() reading {
 		a := documentsOf(at.newest).document(at.newest, p.sub)
 		at.says, at.version, at.awaits = a.says, a.version, a.awaits
 	} else {
-		at.awaits = awaitsAny(p.sub, nil)
+		at.awaits = session.AwaitsAny(p.sub, nil)
 	}
 	return at
 }

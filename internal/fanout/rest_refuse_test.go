@@ -17,6 +17,7 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/expr"
+	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
@@ -249,7 +250,7 @@ func TestP72_NotJSON(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newREST(t, nil)
 			u := update(t, xds.ClusterType, "a")
-			u.Changed = append(u.Changed, newSessionFixture(t, xds.ClusterType, xds.Delta).raw("b", bad))
+			u.Changed = append(u.Changed, sessiontest.New(t, xds.ClusterType).Raw("b", bad))
 			r.house.group("edge").publish(u)
 			c := r.web("http1")
 			for range 2 {
@@ -388,10 +389,10 @@ func TestP72_SlowReaders(t *testing.T) {
 			t.Run(reason.String()+"/"+protocol, func(t *testing.T) {
 				r := newREST(t, change)
 				g := r.house.group("edge")
-				w := newSessionFixture(t, xds.ClusterType, xds.Delta)
+				w := sessiontest.New(t, xds.ClusterType)
 				u := xds.Update{Type: xds.ClusterType, Wildcard: true}
 				for _, n := range names(100) {
-					u.Changed = append(u.Changed, w.resource(n+"="+strings.Repeat("x", 10000)))
+					u.Changed = append(u.Changed, w.Resource(n+"="+strings.Repeat("x", 10000)))
 				}
 				g.publish(u, update(t, xds.RouteType, "r"))
 				resp := r.stall(protocol)

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
@@ -145,7 +146,7 @@ func (s *Server) ask(t xds.Type, body []byte) (*question, *Refusal) {
 	}
 	plain := r
 	plain.Version = nil // polls of one question share the answer, whatever they have
-	sub, _ := NewSession(t, xds.SotW).Subscribe(&plain)
+	sub, _ := session.New(t, xds.Form{Variant: xds.SotW}, 0).Subscribe(&plain)
 	q := &question{
 		typ: t, node: node, sub: sub, version: string(r.Version),
 		refused: r.Refused, nonce: string(r.Nonce), code: r.ErrorCode,

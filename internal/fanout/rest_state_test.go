@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/xds"
 )
 
@@ -31,12 +32,12 @@ func TestP67_PollsWithStateGetNoPart(t *testing.T) {
 	}
 }
 
-// Of a full-state type such a client waits for all names, for namesWait at most.
+// Of a full-state type such a client waits for all names, for session.NamesWait at most.
 func TestP67_PollsWithStateWaitForNames(t *testing.T) {
-	r := newREST(t, func(o *Options) { o.LongPoll = 2 * namesWait })
+	r := newREST(t, func(o *Options) { o.LongPoll = 2 * session.NamesWait })
 	r.partOf(xds.ListenerType, false)
 	began := time.Now()
-	if got := r.ask(r.web("http1"), xds.ListenerType, otherVersion, "a", "b"); got.status != 200 || time.Since(began) < namesWait {
+	if got := r.ask(r.web("http1"), xds.ListenerType, otherVersion, "a", "b"); got.status != 200 || time.Since(began) < session.NamesWait {
 		t.Errorf("after %v: %d %s", time.Since(began), got.status, got.body)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
@@ -378,7 +379,7 @@ func TestP70_LeftOutFieldsAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	u := update(t, xds.ClusterType, "a", "c")
-	u.Changed = append(u.Changed, newSessionFixture(t, xds.ClusterType, xds.Delta).raw("b", a))
+	u.Changed = append(u.Changed, sessiontest.New(t, xds.ClusterType).Raw("b", a))
 	r.house.group("edge").publish(u)
 	if held := r.holds(r.ask(r.web("http1"), xds.ClusterType, "")); held != "a b c " {
 		t.Errorf("holds %q", held)

@@ -3,6 +3,7 @@ package fanout
 import (
 	"time"
 
+	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/xds"
 )
 
@@ -47,20 +48,20 @@ func (st *stream) advance(v *sight, i int) bool {
 	st.mu.Lock()
 	epoch := sl.epoch
 	plan := sl.Next(v.cur[i], st.moment(v, i))
-	if !plan.until.IsZero() && (sl.alarm.IsZero() || plan.until.Before(sl.alarm)) {
-		sl.wakeAt(plan.until)
+	if !plan.Until.IsZero() && (sl.alarm.IsZero() || plan.Until.Before(sl.alarm)) {
+		sl.wakeAt(plan.Until)
 	}
 	st.mu.Unlock()
-	if plan.do == nothing || plan.do == hold {
+	if !plan.Sends() {
 		return false
 	}
-	frame := framesOf(plan.to).frame(st, &plan, st.srv.opts.Replica)
+	frame := framesOf(plan.To).frame(st, &plan, st.srv.opts.Replica)
 	if frame == nil {
 		st.run.mark(sl.bit) // parked
 		return true
 	}
 	sent, stale := st.commit(v, i, &plan, frame, epoch)
-	if plan.oversized != nil && !stale {
+	if plan.Oversized != nil && !stale {
 		st.report(sl, &plan)
 	}
 	if stale {
@@ -73,7 +74,7 @@ func (st *stream) advance(v *sight, i int) bool {
 
 // commit moves the session and sends. stale: a request came in between, and
 // the plan is no longer the session's.
-func (st *stream) commit(v *sight, i int, plan *Plan, frame *Frame, epoch uint64) (sent, stale bool) {
+func (st *stream) commit(v *sight, i int, plan *session.Plan, frame *Frame, epoch uint64) (sent, stale bool) {
 	var buf [32]byte
 	sl := v.order[i]
 	st.mu.Lock()
@@ -82,13 +83,13 @@ func (st *stream) commit(v *sight, i int, plan *Plan, frame *Frame, epoch uint64
 		return false, true
 	}
 	if frame.Empty() {
-		if plan.oversized != nil {
+		if plan.Oversized != nil {
 			sl.Stuck(plan)
 		} else {
 			sl.Settled(plan)
 		}
 		var accepted *xds.Snapshot
-		if sl.brings && sl.counts.sent == 0 { // it has nothing to acknowledge (P27)
+		if sl.BringsState() && sl.counts.sent == 0 { // it has nothing to acknowledge (P27)
 			accepted = sl.Accepted()
 		}
 		st.mu.Unlock()
@@ -97,20 +98,20 @@ func (st *stream) commit(v *sight, i int, plan *Plan, frame *Frame, epoch uint64
 		}
 		return false, false
 	}
-	skipped := xds.Generations(sl.sent, plan.to, sl.sub) - 1
+	skipped := sl.Skipped(plan)
 	merged := 0
-	if frame.renewed > 0 {
-		merged = xds.Heartbeats(sl.sent, plan.to, sl.sub) - 1
+	if frame.Renewed > 0 {
+		merged = sl.SkippedHeartbeats(plan)
 	}
-	nonce, seq := st.nonces.next(buf[:0])
-	sl.Sent(plan, frame.manifest, seq, v.now)
+	nonce, seq := st.nonces.Next(buf[:0])
+	sl.Sent(plan, frame.Manifest, seq, v.now)
 	sl.counts.sent++
 	sl.sending(plan)
-	sl.version = frame.version
-	if sl.typ.Warms {
+	sl.version = frame.Version
+	if sl.Type.Warms {
 		v.setMarks(i)
 	}
-	follow := st.follow(sl, frame.follows) | st.follow(sl, plan.besides)
+	follow := st.follow(sl, frame.Follows) | st.follow(sl, plan.Besides)
 	st.mu.Unlock()
 
 	if follow != 0 {
@@ -131,7 +132,18 @@ func (st *stream) commit(v *sight, i int, plan *Plan, frame *Frame, epoch uint64
 	if skipped > 0 {
 		sl.meters.Coalesced.Add(skipped)
 	}
-	sl.meters.Heartbeats.Add(frame.renewed)
+	sl.meters.Heartbeats.Add(frame.Renewed)
 	sl.meters.HeartbeatsCoalesced.Add(merged)
 	return true, false
+}
+
+// report tells of a response that is too large. Each client counts. The log has one
+// line for a snapshot.
+func (st *stream) report(sl *slot, p *session.Plan) {
+	sl.meters.Oversized.Inc()
+	if framesOf(p.To).told.Swap(true) {
+		return
+	}
+	st.srv.log.Error("response not sent: it is too large", "key", sl.member.Key().String(), "type", sl.Type.URL,
+		"variant", st.variant.String(), "version", p.Oversized.Version, "bytes", p.Oversized.Bytes, "limit", p.Limit)
 }

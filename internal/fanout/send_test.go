@@ -7,6 +7,8 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"xdsrelay/internal/fanout/session"
+	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/xds"
 )
 
@@ -20,7 +22,7 @@ func still(t testing.TB, r *serverFixture, types ...xds.TypeURL) (*stream, []*sl
 // stillOf is still of a variant.
 func stillOf(t testing.TB, r *serverFixture, v xds.Variant, types ...xds.TypeURL) (*stream, []*slot) {
 	t.Helper()
-	st := &stream{id: 1, srv: r.srv, conn: new(conn), variant: v, nonces: newNonces(1), caller: new(Gate).Caller("10.0.0.1:1", nil)}
+	st := &stream{id: 1, srv: r.srv, conn: new(conn), variant: v, nonces: session.NewNonces(instance, 1), caller: new(Gate).Caller("10.0.0.1:1", nil)}
 	st.run.word.Store(running) // nobody queues it
 	node, err := r.srv.nodes.Intern([]byte("\x0a\x01n\x12\x04edge"))
 	if err != nil {
@@ -29,7 +31,7 @@ func stillOf(t testing.TB, r *serverFixture, v xds.Variant, types ...xds.TypeURL
 	st.node = node
 	for _, url := range types {
 		st.req = new(xds.Request)
-		if err := st.req.Scan(v, request{}.wire(v), 0); err != nil { // of the wildcard
+		if err := st.req.Scan(v, sessiontest.Request{}.Wire(v), 0); err != nil { // of the wildcard
 			t.Fatal(err)
 		}
 		sl, refusal := st.join(url)
@@ -50,17 +52,17 @@ func TestOvertakenPlanIsStale(t *testing.T) {
 	st, slots := still(t, r, xds.ClusterType)
 	sl := slots[0]
 	cur := sl.snapshot()
-	plan := sl.Next(cur, Moment{Now: time.Now(), AckTimeout: time.Minute})
+	plan := sl.Next(cur, session.Moment{Now: time.Now(), AckTimeout: time.Minute})
 	frame := framesOf(cur).frame(st, &plan, "id")
 	epoch := sl.epoch
-	if err := st.req.Scan(xds.Delta, request{unsub: []string{"*"}}.wire(xds.Delta), 0); err != nil {
+	if err := st.req.Scan(xds.Delta, sessiontest.Request{Unsubscribe: []string{"*"}}.Wire(xds.Delta), 0); err != nil {
 		t.Fatal(err)
 	}
 	if refusal := st.apply(sl); refusal != nil {
 		t.Fatal(refusal)
 	}
 	v := st.look()
-	if sent, stale := st.commit(&v, 0, &plan, frame, epoch); sent || !stale || sl.sent != nil || len(sl.flights) > 0 {
+	if sent, stale := st.commit(&v, 0, &plan, frame, epoch); sent || !stale || sl.SentSnapshot() != nil || sl.AwaitsAnswer() {
 		t.Fatalf("sent %v, stale %v: %+v", sent, stale, sl.Session)
 	}
 }
@@ -72,11 +74,11 @@ func TestParkedStreamComesBack(t *testing.T) {
 	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
 	st, slots := still(t, r, xds.ClusterType)
 	sl := slots[0]
-	plan := sl.Next(sl.snapshot(), Moment{Now: time.Now(), AckTimeout: time.Minute})
+	plan := sl.Next(sl.snapshot(), session.Moment{Now: time.Now(), AckTimeout: time.Minute})
 	cache := framesOf(sl.snapshot())
 	building := new(cell)
 	cache.mu.Lock()
-	cache.byKey.put(plan.key, building)
+	cache.byKey.put(plan.Key, building)
 	cache.mu.Unlock()
 	v := st.look()
 	if !st.advance(&v, 0) {
@@ -130,13 +132,12 @@ func answered(t testing.TB, r *serverFixture, v xds.Variant) func() {
 	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
 	st, slots := stillOf(t, r, v, xds.ClusterType)
 	sl, now := slots[0], time.Now()
-	plan := sl.Next(sl.snapshot(), Moment{Now: now, AckTimeout: time.Minute})
-	frame := *framesOf(sl.snapshot()).frame(st, &plan, "id").manifest
-	frame.received = sl.began.Add(time.Nanosecond) // since the client came: it counts as propagation
-	nonce, seq := st.nonces.next(nil)
+	plan := sl.Next(sl.snapshot(), session.Moment{Now: now, AckTimeout: time.Minute})
+	frame := *framesOf(sl.snapshot()).frame(st, &plan, "id").Manifest
+	frame.Received = sl.began.Add(time.Nanosecond) // since the client came: it counts as propagation
+	nonce, seq := st.nonces.Next(nil)
 	sl.Sent(&plan, &frame, seq, now)
-	sent, space := sl.flights[0], make([]flight, 1)
-	sent.news = true
+	sent := sl.Session
 	url, answers := protowire.Number(4), protowire.Number(5)
 	if v == xds.Delta {
 		url, answers = 2, 6
@@ -144,12 +145,12 @@ func answered(t testing.TB, r *serverFixture, v xds.Variant) func() {
 	ack := protowire.AppendString(protowire.AppendTag(nil, url, protowire.BytesType), string(xds.ClusterType))
 	ack = protowire.AppendBytes(protowire.AppendTag(ack, answers, protowire.BytesType), nonce)
 	return func() {
-		sl.flights = append(space[:0], sent)
+		sl.Session = sent
 		st.req = requests.Get().(*xds.Request)
 		refusal := st.handle(ack, false)
 		requests.Put(st.req)
 		st.req = nil
-		if refusal != nil || sl.flights != nil {
+		if refusal != nil || sl.AwaitsAnswer() {
 			t.Fatal(refusal, "no ACK")
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/xds"
@@ -76,7 +78,7 @@ func NewServer(o Options) *Server {
 		o.Log = slog.Default()
 	}
 	if o.MaxResponse == 0 {
-		o.MaxResponse = MaxResponse
+		o.MaxResponse = maxResponse
 	}
 	s := &Server{
 		opts: o, source: o.Source, meters: o.Metrics, log: o.Log,
@@ -101,6 +103,9 @@ func (s *Server) Run(ctx context.Context) error {
 	parts.Wait()
 	return nil
 }
+
+// instance tells the streams of this process from those of any other, by their nonces (P10).
+var instance = rand.Uint64()
 
 // identifier is what control_plane.identifier says (P39).
 func identifier(replica string, s *xds.Snapshot) string {
@@ -206,7 +211,7 @@ func (s *Server) add(st *stream) bool {
 	}
 	s.lastID++
 	st.id = s.lastID
-	st.nonces = newNonces(st.id)
+	st.nonces = session.NewNonces(instance, st.id)
 	s.streams[st.id] = st
 	return true
 }

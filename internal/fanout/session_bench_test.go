@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/xds"
 )
 
@@ -20,7 +21,7 @@ type crowd struct {
 	builder  *xds.Builder
 	all      *xds.Subscription // interned
 	cur      *xds.Snapshot
-	sessions []*Session
+	sessions []*session.Session
 	seq      uint64
 	ack      []byte // a request on the wire
 	now      time.Time
@@ -76,7 +77,7 @@ func (c *crowd) change(version int) {
 
 // join adds a session and brings it in step.
 func (c *crowd) join() {
-	s := NewSession(c.typ, c.variant)
+	s := session.New(c.typ, xds.Form{Variant: c.variant}, maxResponse)
 	s.Request(&xds.Request{}, c.all, 0)
 	c.sessions = append(c.sessions, s)
 	c.step(s)
@@ -84,24 +85,24 @@ func (c *crowd) join() {
 
 // step brings a session in step with what is newest: the response is sent, and
 // its ACK comes.
-func (c *crowd) step(s *Session) {
-	p := s.Next(c.cur, Moment{Now: c.now, AckTimeout: ackTimeout})
-	f := framesOf(p.to).frame(nil, &p, "id")
+func (c *crowd) step(s *session.Session) {
+	p := s.Next(c.cur, session.Moment{Now: c.now, AckTimeout: ackTimeout})
+	f := framesOf(p.To).frame(nil, &p, "id")
 	if f.Empty() {
 		c.t.Fatal("there is nothing to send")
 	}
 	c.seq++
-	s.Sent(&p, f.manifest, c.seq, c.now)
+	s.Sent(&p, f.Manifest, c.seq, c.now)
 	c.answer(s, &xds.Request{})
 }
 
 // answer has the ACK of the newest response handled as a receiver does.
-func (c *crowd) answer(s *Session, r *xds.Request) {
+func (c *crowd) answer(s *session.Session, r *xds.Request) {
 	if err := r.Scan(c.variant, c.ack, 0); err != nil {
 		c.t.Fatal(err)
 	}
 	want, _ := s.Subscribe(r)
-	if out := s.Request(r, want, c.seq); out.Verdict != Acked {
+	if out := s.Request(r, want, c.seq); out.Verdict != session.Acked {
 		c.t.Fatalf("verdict %v", out.Verdict)
 	}
 }
@@ -165,44 +166,6 @@ func BenchmarkSessionMemory(b *testing.B) {
 	}
 }
 
-// unanswered puts a response in flight again, without allocating.
-func (c *crowd) unanswered(s *Session, space []flight, frame *manifest) {
-	s.flights = append(space[:0], flight{seq: c.seq, at: c.now, frame: frame})
-}
-
-// An ACK costs no memory, whichever the variant.
-func TestACKAllocatesNothing(t *testing.T) {
-	for _, v := range variants {
-		c := newCrowd(t, v, 10)
-		c.join()
-		var req xds.Request
-		space, frame := make([]flight, 1), &manifest{}
-		if n := testing.AllocsPerRun(100, func() {
-			c.unanswered(c.sessions[0], space, frame)
-			c.answer(c.sessions[0], &req)
-		}); n != 0 {
-			t.Errorf("%v: %v allocations", v, n)
-		}
-	}
-}
-
-// From the wire to the session's verdict, without the stream around it.
-func BenchmarkACK(b *testing.B) {
-	for _, v := range variants {
-		b.Run(v.String(), func(b *testing.B) {
-			c := newCrowd(b, v, 10)
-			c.join()
-			var req xds.Request
-			space, frame := make([]flight, 1), &manifest{}
-			b.ReportAllocs()
-			for b.Loop() {
-				c.unanswered(c.sessions[0], space, frame)
-				c.answer(c.sessions[0], &req)
-			}
-		})
-	}
-}
-
 // What one more client costs of a change that others need alike: from a look at
 // the State to the ACK, without transport.
 func BenchmarkStep(b *testing.B) {
@@ -237,12 +200,12 @@ func BenchmarkSend(b *testing.B) {
 	for _, size := range []int{1_000, 100_000} {
 		b.Run(fmt.Sprintf("bytes=%d", size), func(b *testing.B) {
 			body := make([]byte, size)
-			st := &stream{nonces: newNonces(1)}
+			st := &stream{nonces: session.NewNonces(instance, 1)}
 			c := newCodec()
 			b.ReportAllocs()
 			for b.Loop() {
 				var buf [32]byte
-				nonce, _ := st.nonces.next(buf[:0])
+				nonce, _ := st.nonces.Next(buf[:0])
 				out := newOutgoing(st, body, nonce)
 				out.seq = st.run.send()
 				message, err := c.Marshal(out)

@@ -2,10 +2,12 @@ package fanout
 
 import (
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 	"weak"
 
+	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/xds"
 )
 
@@ -17,23 +19,17 @@ type opening struct {
 	specs                    []string
 }
 
-func (a opening) of(t *testing.T, v xds.Variant) (*sessionFixture, *Frame) {
+func (a opening) of(t *testing.T, v xds.Variant) (*frameFixture, *Frame) {
 	t.Helper()
-	w := newSessionFixture(t, a.url, v)
-	w.now = w.now.Add(a.later)
-	u := xds.Update{Origin: a.origin, Version: a.version, Wildcard: true, Received: w.now}
+	w := newFrameFixture(t, a.url, v)
+	w.Pass(a.later)
+	u := xds.Update{Origin: a.origin, Version: a.version, Wildcard: true, Received: w.Now}
 	for _, s := range a.specs {
-		u.Changed = append(u.Changed, w.resource(s))
+		u.Changed = append(u.Changed, w.Resource(s))
 	}
-	w.apply(u)
+	w.Apply(u)
 	w.sub()
 	return w, w.answered(a.replica)
-}
-
-// answered is what the session is sent by this replica.
-func (w *sessionFixture) answered(replica string) *Frame {
-	p := w.s.Next(w.cur, w.moment())
-	return framesOf(w.cur).frame(nil, &p, replica)
 }
 
 // Keys of equal resources send the same bytes, held once; a byte that differs, a
@@ -65,8 +61,8 @@ func TestEqualKeysShareBytes(t *testing.T) {
 				if same := &g.body[0] == &f.body[0]; same != a.same {
 					t.Errorf("%s: shared: %v", name, same)
 				}
-				if !g.received.Equal(w.cur.Received) {
-					t.Errorf("%s: received at %v, not %v", name, g.received, w.cur.Received)
+				if !g.Received.Equal(w.Cur.Received) {
+					t.Errorf("%s: received at %v, not %v", name, g.Received, w.Cur.Received)
 				}
 			}
 			// What holds no resource is known by its type.
@@ -83,9 +79,10 @@ func TestEqualKeysShareBytes(t *testing.T) {
 // A resource with a TTL is sent with what is left of it: who comes later is not
 // given what was left for who came first.
 func TestP62_SharedBytesHaveWhatIsLeft(t *testing.T) {
-	each(t, xds.EndpointType, func(w *sessionFixture) {
-		w.timely()
-		w.living(false, ttl, "a")
+	for _, v := range variants {
+		w := newFrameFixture(t, xds.EndpointType, v)
+		w.joins(xds.FeatureTTL, xds.FeatureSotWResource)
+		w.Living(false, ttl, "a")
 		w.sub("a")
 		first := w.answered("id")
 		w.joins(xds.FeatureTTL, xds.FeatureSotWResource)
@@ -93,53 +90,45 @@ func TestP62_SharedBytesHaveWhatIsLeft(t *testing.T) {
 		if again := w.answered("id"); &again.body[0] != &first.body[0] {
 			t.Error("at the same time: not shared")
 		}
-		w.pass(5 * time.Second)
+		w.Pass(5 * time.Second)
 		w.joins(xds.FeatureTTL, xds.FeatureSotWResource)
 		w.sub("a", "b") // another key, of the same content
-		w.want("a")
-		w.wantWire(sent{"a", w.frameVersion(), ttl - 5*time.Second, true, true})
-		if &w.frame.body[0] == &first.body[0] {
+		if later := w.next(); &later.body[0] == &first.body[0] {
 			t.Error("later: shared")
+		} else if left := later.lefts; !slices.Equal(left, []time.Duration{ttl - 5*time.Second}) {
+			t.Errorf("later: %v are left", left)
 		}
-	})
-}
-
-// frameVersion is that of the resource in the last response.
-func (w *sessionFixture) frameVersion() string {
-	if w.s.variant == xds.SotW {
-		return w.cur.Version
 	}
-	return w.cur.Held("a").Version.String()
 }
 
 // saying is all that a frame is made of.
 type saying struct {
 	body  xds.Body
-	c     content
+	c     session.Content
 	to    xds.Snapshot
 	lefts []time.Duration
 }
 
 // everyPart is a response that has something of everything, of what w holds.
-func everyPart(w *sessionFixture) *saying {
-	a, b := w.cur.Held("a"), w.cur.Held("b")
+func everyPart(w *frameFixture) *saying {
+	a, b := w.Cur.Held("a"), w.Cur.Held("b")
 	s := &saying{lefts: []time.Duration{ttl, ttl}}
 	s.to.Version = "v2"
-	s.c = content{changed: []*xds.Resource{a}, beats: []*xds.Resource{b}, removed: []string{"c"},
-		errors: []*xds.ResourceError{w.cur.Error(w.s.sub, "d")}, follows: []string{"a"}, took: "v1", later: []string{"b"}, renewed: 1}
+	s.c = session.Content{Changed: []*xds.Resource{a}, Beats: []*xds.Resource{b}, Removed: []string{"c"},
+		Errors: []*xds.ResourceError{w.Cur.Error(w.s.Follows(), "d")}, Follows: []string{"a"}, Took: "v1", Later: []string{"b"}, Renewed: 1}
 	s.body = xds.Body{Form: xds.Form{Variant: xds.Delta, Timed: true}, Type: xds.EndpointType, Version: "v1", Identifier: "replica/origin",
-		Resources: s.c.changed, Beats: s.c.beats, Removed: s.c.removed, Errors: s.c.errors, Now: w.now}
+		Resources: s.c.Changed, Beats: s.c.Beats, Removed: s.c.Removed, Errors: s.c.Errors, Now: w.Now}
 	return s
 }
 
 // apart fails unless a frame is none but its own response's, whatever the hash by
 // which it is found: what others have is not this one's, as soon as one thing is
 // not the same.
-func apart(t *testing.T, changes map[string]func(*saying, *sessionFixture)) {
-	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
-	w.timely()
-	w.living(false, ttl, "a", "b", "z")
-	w.fail(false, "d", "e")
+func apart(t *testing.T, changes map[string]func(*saying, *frameFixture)) {
+	w := newFrameFixture(t, xds.EndpointType, xds.Delta)
+	w.joins(xds.FeatureTTL, xds.FeatureSotWResource)
+	w.Living(false, ttl, "a", "b", "z")
+	w.Fail(false, "d", "e")
 	w.sub("a", "b", "d", "e", "z")
 	own := everyPart(w)
 	f := newFrame(&own.body, &own.c, &own.to, own.lefts)
@@ -160,44 +149,44 @@ func apart(t *testing.T, changes map[string]func(*saying, *sessionFixture)) {
 // Keys that have the same resources of different origins, or by different
 // replicas, are told so.
 func TestP39_SharedBytesBearOneIdentifier(t *testing.T) {
-	apart(t, map[string]func(*saying, *sessionFixture){
-		"origin":  func(s *saying, _ *sessionFixture) { s.body.Identifier = "replica/other" },
-		"replica": func(s *saying, _ *sessionFixture) { s.body.Identifier = "other/origin" },
-		"error":   func(s *saying, w *sessionFixture) { s.c.errors = []*xds.ResourceError{w.cur.Error(w.s.sub, "e")} },
-		"owed":    func(s *saying, _ *sessionFixture) { s.c.later = nil },
+	apart(t, map[string]func(*saying, *frameFixture){
+		"origin":  func(s *saying, _ *frameFixture) { s.body.Identifier = "replica/other" },
+		"replica": func(s *saying, _ *frameFixture) { s.body.Identifier = "other/origin" },
+		"error":   func(s *saying, w *frameFixture) { s.c.Errors = []*xds.ResourceError{w.Cur.Error(w.s.Follows(), "e")} },
+		"owed":    func(s *saying, _ *frameFixture) { s.c.Later = nil },
 	})
 }
 
 // Nor are versions shared: not that on the wire, nor that for which an ACK counts.
 func TestP61_SharedBytesBearOneVersion(t *testing.T) {
-	apart(t, map[string]func(*saying, *sessionFixture){
-		"set":  func(s *saying, _ *sessionFixture) { s.to.Version = "v3" },
-		"wire": func(s *saying, _ *sessionFixture) { s.body.Version = "v2" },
-		"form": func(s *saying, _ *sessionFixture) { s.body.OriginVersions = true },
+	apart(t, map[string]func(*saying, *frameFixture){
+		"set":  func(s *saying, _ *frameFixture) { s.to.Version = "v3" },
+		"wire": func(s *saying, _ *frameFixture) { s.body.Version = "v2" },
+		"form": func(s *saying, _ *frameFixture) { s.body.OriginVersions = true },
 	})
 }
 
 // Nor is what is left of a TTL, or counted of it.
 func TestP62_SharedBytesBearOneTTL(t *testing.T) {
-	apart(t, map[string]func(*saying, *sessionFixture){
-		"left":    func(s *saying, _ *sessionFixture) { s.lefts[1]-- },
-		"took":    func(s *saying, _ *sessionFixture) { s.c.took = "v0" },
-		"renewed": func(s *saying, _ *sessionFixture) { s.c.renewed++ },
-		"quiet":   func(s *saying, _ *sessionFixture) { s.c.quiet = true },
-		"form":    func(s *saying, _ *sessionFixture) { s.body.Timed = false },
-		"beats":   func(s *saying, w *sessionFixture) { s.c.beats = []*xds.Resource{w.cur.Held("z")} },
+	apart(t, map[string]func(*saying, *frameFixture){
+		"left":    func(s *saying, _ *frameFixture) { s.lefts[1]-- },
+		"took":    func(s *saying, _ *frameFixture) { s.c.Took = "v0" },
+		"renewed": func(s *saying, _ *frameFixture) { s.c.Renewed++ },
+		"quiet":   func(s *saying, _ *frameFixture) { s.c.Quiet = true },
+		"form":    func(s *saying, _ *frameFixture) { s.body.Timed = false },
+		"beats":   func(s *saying, w *frameFixture) { s.c.Beats = []*xds.Resource{w.Cur.Held("z")} },
 	})
 }
 
 // Nor is anything that one key has and the other has not.
 func TestP51_SharedBytesAreOfOneContent(t *testing.T) {
-	apart(t, map[string]func(*saying, *sessionFixture){
-		"type":    func(s *saying, _ *sessionFixture) { s.body.Type = xds.ClusterType },
-		"variant": func(s *saying, _ *sessionFixture) { s.body.Variant = xds.SotW },
-		"changed": func(s *saying, w *sessionFixture) { s.c.changed = []*xds.Resource{w.cur.Held("z")} },
-		"more":    func(s *saying, w *sessionFixture) { s.c.changed = append(s.c.changed, w.cur.Held("z")) },
-		"removed": func(s *saying, _ *sessionFixture) { s.c.removed = []string{"z"} },
-		"follows": func(s *saying, _ *sessionFixture) { s.c.follows = []string{"z"} },
+	apart(t, map[string]func(*saying, *frameFixture){
+		"type":    func(s *saying, _ *frameFixture) { s.body.Type = xds.ClusterType },
+		"variant": func(s *saying, _ *frameFixture) { s.body.Variant = xds.SotW },
+		"changed": func(s *saying, w *frameFixture) { s.c.Changed = []*xds.Resource{w.Cur.Held("z")} },
+		"more":    func(s *saying, w *frameFixture) { s.c.Changed = append(s.c.Changed, w.Cur.Held("z")) },
+		"removed": func(s *saying, _ *frameFixture) { s.c.Removed = []string{"z"} },
+		"follows": func(s *saying, _ *frameFixture) { s.c.Follows = []string{"z"} },
 	})
 }
 
@@ -210,7 +199,7 @@ func TestSharedBytesGoWithTheLast(t *testing.T) {
 	two, _ := mine(time.Hour).of(t, xds.SotW)
 	body := weak.Make(&f.body[0])
 	f = nil
-	one.cur.Release()
+	one.Cur.Release()
 	runtime.GC()
 	runtime.GC()
 	three, again := mine(2*time.Hour).of(t, xds.SotW)
@@ -218,8 +207,8 @@ func TestSharedBytesGoWithTheLast(t *testing.T) {
 		t.Error("a third key does not find what the second has of the first")
 	}
 	again = nil // nobody has it but the keys
-	two.cur.Release()
-	three.cur.Release()
+	two.Cur.Release()
+	three.Cur.Release()
 	for end := time.Now().Add(20 * time.Second); body.Value() != nil; runtime.Gosched() {
 		if time.Now().After(end) {
 			t.Fatal("no key has it, and it is there")

@@ -3,6 +3,7 @@ package fanout
 import (
 	"time"
 
+	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
@@ -10,7 +11,7 @@ import (
 // slot is one type of one stream: its session with what surrounds it. Its
 // number on the stream is its dirty bit.
 type slot struct {
-	Session // under the stream's lock, but for what Subscribe says
+	session.Session // under the stream's lock, but for what Subscribe says
 
 	st     *stream
 	node   *xds.Node // as it was when the type first spoke (P1)
@@ -29,11 +30,10 @@ type slot struct {
 	version string
 	// marks are where this type stood when a type that warms was last sent, by
 	// that type's order (P19).
-	marks    [warmers]mark
+	marks    [warmers]session.Mark
 	nack     *Nack     // the last refusal; nil: none
 	answered time.Time // when the last answer came; zero: none did
 	asked    time.Time // when it asked for what it asks for now
-	settled  uint64    // lineage in which all of that is known; 0: none, as far as it was looked
 	counted  counted
 }
 
@@ -68,7 +68,7 @@ func (s *slot) Lack(r *Refusal) {
 	s.lacks = r != nil
 	all := s.lacks
 	for _, o := range st.slots {
-		all = all && (o.lacks || o.member == nil || o.want.Empty())
+		all = all && (o.lacks || o.member == nil || o.Wants().Empty())
 	}
 	st.mu.Unlock()
 	if all {
@@ -102,5 +102,5 @@ func (s *slot) snapshot() *xds.Snapshot {
 	if s.member == nil {
 		return nil
 	}
-	return s.member.State().Snapshot(s.typ.URL)
+	return s.member.State().Snapshot(s.Type.URL)
 }

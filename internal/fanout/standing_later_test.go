@@ -44,7 +44,7 @@ func TestWhatDoesNotConcernAClientItHas(t *testing.T) {
 				for _, st := range r.srv.all() {
 					st.mu.Lock()
 					defer st.mu.Unlock()
-					return st.order[0].sent.Gen == want
+					return st.order[0].SentSnapshot().Gen == want
 				}
 				return false
 			})

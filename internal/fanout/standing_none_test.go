@@ -133,36 +133,6 @@ func TestP31_WhoAsksForMoreWaits(t *testing.T) {
 	}
 }
 
-// P62: what a client has no more, since its TTL is over, it waits for, though it had it when
-// it was last looked at.
-func TestP31_WhoHasWhatLapsedWaits(t *testing.T) {
-	for _, v := range variants {
-		w := newSessionFixture(t, xds.EndpointType, v)
-		w.timely()
-		w.living(false, ttl, "x")
-		w.sub("x", "y")
-		w.want("x")
-		w.ack("x", "y")
-		w.named("-y")
-		sl := &slot{}
-		waits := func(when string, want bool) {
-			t.Helper()
-			sl.Session = *w.s
-			if is := newSurvey().awaiting(sl, w.cur); is != want {
-				t.Errorf("%s, %s: waits %v, want %v", v, when, is, want)
-			}
-		}
-		w.next()
-		waits("it has x", false)
-		w.pass(ttl)
-		w.lapse()
-		w.next()
-		waits("x has lapsed", true)
-		w.living(false, ttl, "x")
-		waits("x is back", false)
-	}
-}
-
 // Of who polls it is the same.
 func TestP31_WhoPollsForMoreWaits(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
@@ -300,7 +270,7 @@ func TestP27_WhoBroughtWhatNobodyKnowsIsNotSynced(t *testing.T) {
 			for _, st := range r.srv.all() {
 				st.mu.Lock()
 				defer st.mu.Unlock()
-				return len(st.order) == 1 && st.order[0].sent != nil
+				return len(st.order) == 1 && st.order[0].SentSnapshot() != nil
 			}
 			return false
 		})

@@ -5,6 +5,8 @@ import (
 	"iter"
 	"slices"
 	"time"
+
+	"xdsrelay/internal/fanout/session"
 )
 
 // ClientStatus is one stream, for people to read.
@@ -25,10 +27,10 @@ type ClientStatus struct {
 
 // States of a type on a stream, as istioctl proxy-status has them.
 const (
-	Synced     = "SYNCED"   // took all that the newest has for it
-	NotSent    = "NOT SENT" // of some of what it asks for nothing is known, and it has all else; or nothing was sent yet, and it is on its way
-	Unanswered = "STALE"    // has not answered, or has not been sent all of the newest
-	Refused    = "NACKED"   // refused the last it answered, or what it is still to have
+	Synced     = session.Synced
+	NotSent    = session.NotSent
+	Unanswered = session.Unanswered
+	Refused    = session.Refused
 )
 
 // TypeStatus is one type on a stream.
@@ -57,7 +59,7 @@ type TypeStatus struct {
 	// whichever reason.
 	Unsent bool `json:"unsent,omitempty"`
 	// Oversized: the newest response is not sent because it is too large (P38).
-	Oversized *Oversized `json:"oversized,omitempty"`
+	Oversized *session.Oversized `json:"oversized,omitempty"`
 }
 
 // Clients returns all streams, and all that polls, by node and stream. It locks
@@ -124,10 +126,10 @@ func (st *stream) status(look *survey) ClientStatus {
 func (s *slot) status(look *survey) TypeStatus {
 	at := s.stands(look)
 	t := TypeStatus{
-		Type: string(s.typ.URL), Wildcard: s.sub.Wildcard, Names: s.sub.Names.Len(),
+		Type: string(s.Type.URL), Wildcard: s.Follows().Wildcard, Names: s.Follows().Names.Len(),
 		State: at.state, Since: at.since, Unsent: at.unsent,
 		Sends: s.counts.sent, Acks: s.counts.acks, Nacks: s.counts.nacks,
-		Acked: s.acked, Sent: s.version, Oversized: s.unsent(),
+		Acked: s.AckedVersion(), Sent: s.version, Oversized: s.Unsent(),
 	}
 	if s.member != nil {
 		t.Key = s.member.Key().String()
@@ -136,8 +138,7 @@ func (s *slot) status(look *survey) TypeStatus {
 		n := *s.nack
 		t.Nack = &n
 	}
-	if len(s.flights) > 0 {
-		sent := s.flights[0].at
+	if sent := s.UnansweredSince(); !sent.IsZero() {
 		t.Unanswered, t.UnansweredFor = &sent, look.now.Sub(sent).Seconds()
 	}
 	switch newest := s.coming(); {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/redact"
 	"xdsrelay/internal/telemetry/tracing"
@@ -54,7 +55,7 @@ type stream struct {
 	node   *xds.Node // set by the first request; dynamic parameters may follow (P1)
 	slots  []*slot   // appended by the receiver; a slot's bit is its place
 	order  []*slot   // the same, in the order of sending (P35)
-	nonces nonces
+	nonces session.Nonces
 }
 
 // receive handles requests until the stream ends, and returns its status.
@@ -223,7 +224,7 @@ func (st *stream) identify(first bool) *Refusal {
 // slot returns the type's slot; nil before it spoke. Receiver only.
 func (st *stream) slot(url []byte) *slot {
 	for _, s := range st.slots {
-		if string(s.typ.URL) == string(url) {
+		if string(s.Type.URL) == string(url) {
 			return s
 		}
 	}
@@ -244,10 +245,8 @@ func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
 		return nil, Refuse(codes.ResourceExhausted, telemetry.LimitTypesPerStream, "request: %s: more than downstream.limits.types_per_stream allows (%d)", url, limit)
 	}
 	t := xds.TypeOf(url)
-	session := NewSession(t, st.variant)
-	session.limit = st.srv.opts.MaxResponse
-	session.form = st.node.Form(st.variant)
-	session.form.OriginVersions, session.form.SeveralOrigins = st.srv.opts.OriginVersions, st.srv.opts.SeveralOrigins
+	form := st.node.Form(st.variant)
+	form.OriginVersions, form.SeveralOrigins = st.srv.opts.OriginVersions, st.srv.opts.SeveralOrigins
 	era := st.srv.mover.era.Load() // before rules and gate are looked at: see placed
 	if era != st.era {
 		// Who is let in no more may have to wait until it is ended. Nothing is to come
@@ -257,7 +256,7 @@ func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
 		}
 		st.era = era
 	}
-	sl := &slot{Session: *session, st: st, node: st.node, bit: 1 << len(st.slots), began: time.Now(), meter: meter{meters: &uncounted}}
+	sl := &slot{Session: *session.New(t, form, st.srv.opts.MaxResponse), st: st, node: st.node, bit: 1 << len(st.slots), began: time.Now(), meter: meter{meters: &uncounted}}
 	if refusal := st.caller.MayHave(t); refusal != nil {
 		if st.only != "" {
 			return nil, refusal
@@ -289,7 +288,7 @@ func (st *stream) place(sl *slot) *slot {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.slots = append(st.slots, sl)
-	at, _ := slices.BinarySearchFunc(st.order, sl.typ.Order+1, func(s *slot, o uint8) int { return int(s.typ.Order) - int(o) })
+	at, _ := slices.BinarySearchFunc(st.order, sl.Type.Order+1, func(s *slot, o uint8) int { return int(s.Type.Order) - int(o) })
 	st.order = slices.Insert(slices.Clone(st.order), at, sl)
 	return sl
 }
@@ -297,11 +296,11 @@ func (st *stream) place(sl *slot) *slot {
 // tellRouted tells the groups of the stream's clusters and load assignments once the
 // stream has listeners or routes as well (P36). Receiver only.
 func (st *stream) tellRouted() {
-	if !slices.ContainsFunc(st.slots, func(o *slot) bool { return o.typ.Points && o.member != nil }) {
+	if !slices.ContainsFunc(st.slots, func(o *slot) bool { return o.Type.Points && o.member != nil }) {
 		return
 	}
 	for _, o := range st.slots {
-		if o.typ.LeavesLast && o.member != nil {
+		if o.Type.LeavesLast && o.member != nil {
 			o.member.Routed()
 		}
 	}
@@ -310,30 +309,30 @@ func (st *stream) tellRouted() {
 // apply changes the type's session by the request.
 func (st *stream) apply(sl *slot) *Refusal {
 	r := st.req
-	fresh := !sl.Session.began
+	fresh := !sl.Began()
 	want, changed := st.subscribe(sl)
 	limit := st.srv.settings().Limits.NamesPerStream
-	more := want.Names.Weight() - sl.want.Names.Weight()
+	more := want.Names.Weight() - sl.Wants().Names.Weight()
 	st.names += more // counted also without a limit, since there may be one later
 	if limit > 0 && more > 0 && st.names > limit {
-		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names (a long one counts for several), more than downstream.limits.names_per_stream allows (%d)", sl.typ.URL, st.names, limit)
+		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names (a long one counts for several), more than downstream.limits.names_per_stream allows (%d)", sl.Type.URL, st.names, limit)
 	}
 	if changed || fresh {
 		want = sl.member.Intern(want)
 	}
 	now := time.Now()
 	st.mu.Lock()
-	out := sl.Request(r, want, st.nonces.number(r.Nonce))
+	out := sl.Request(r, want, st.nonces.Number(r.Nonce))
 	if fresh || changed {
-		sl.asked, sl.settled = now, 0
+		sl.asked = now
 	}
-	if fresh || changed || out.Wake || out.Verdict == Acked || out.Verdict == Nacked {
+	if fresh || changed || out.Wake || out.Verdict == session.Acked || out.Verdict == session.Nacked {
 		sl.epoch++
 	}
 	remembers := sl.Remembers()
 	ask := sl.Again(r, sl.snapshot())
 	nack := st.note(sl, &out, now)
-	acked := out.Verdict == Acked && !sl.refuses && sl.refused == nil
+	acked := out.Verdict == session.Acked && sl.RefusesNothing()
 	var accepted *xds.Snapshot
 	if acked {
 		accepted = sl.Accepted()
@@ -341,7 +340,7 @@ func (st *stream) apply(sl *slot) *Refusal {
 	st.mu.Unlock()
 
 	if limit > 0 && remembers > limit {
-		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names of this type brought or given up, and not answered yet: more than downstream.limits.names_per_stream allows (%d)", sl.typ.URL, remembers, limit)
+		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names of this type brought or given up, and not answered yet: more than downstream.limits.names_per_stream allows (%d)", sl.Type.URL, remembers, limit)
 	}
 	if changed || fresh {
 		// Interest first: the group wakes the slot once it has indexed it, so
@@ -355,21 +354,21 @@ func (st *stream) apply(sl *slot) *Refusal {
 		st.wake(sl.bit)
 	}
 	if acked {
-		sl.member.Acked(out.gen, accepted)
+		sl.member.Acked(out.Gen, accepted)
 	}
-	if t := st.srv.opts.Tracer; t != nil && out.Verdict == Acked && out.Received.After(sl.began) {
-		t.Acked(&tracing.Ack{Node: st.node.ID, Key: sl.member.Key(), Type: sl.typ.URL, Version: out.Version, Nonce: r.Nonce, Received: out.Received, At: now})
+	if t := st.srv.opts.Tracer; t != nil && out.Verdict == session.Acked && out.Received.After(sl.began) {
+		t.Acked(&tracing.Ack{Node: st.node.ID, Key: sl.member.Key(), Type: sl.Type.URL, Version: out.Version, Nonce: r.Nonce, Received: out.Received, At: now})
 	}
 	if nack != nil {
 		// Not under the lock: to look for secrets takes time.
-		message := nackMessage(sl.typ, r.ErrorMessage)
+		message := nackMessage(sl.Type, r.ErrorMessage)
 		st.mu.Lock()
 		nack.Message = message
 		st.mu.Unlock()
 		sl.member.Nacked(*nack)
-		st.srv.logNack(sl.member, sl.typ.URL, nack, string(r.Nonce))
+		st.srv.logNack(sl.member, sl.Type.URL, nack, string(r.Nonce))
 	}
-	if out.Verdict != Acked || changed || fresh {
+	if out.Verdict != session.Acked || changed || fresh {
 		st.throttle()
 	}
 	return nil
@@ -417,10 +416,10 @@ func ends(text string, n int) string {
 
 // note counts what a request said. It returns the refusal, if it is one, whose
 // message is yet to come. Under the lock.
-func (st *stream) note(sl *slot, out *Outcome, now time.Time) *Nack {
+func (st *stream) note(sl *slot, out *session.Outcome, now time.Time) *Nack {
 	sl.answering(out, now)
 	switch out.Verdict {
-	case Acked:
+	case session.Acked:
 		sl.counts.acks++
 		sl.answered = now
 		sl.meters.Acks.Inc()
@@ -428,13 +427,13 @@ func (st *stream) note(sl *slot, out *Outcome, now time.Time) *Nack {
 		if out.Received.After(sl.began) {
 			sl.meters.Propagation.Observe(now.Sub(out.Received))
 		}
-	case Nacked:
+	case session.Nacked:
 		sl.counts.nacks++
 		sl.meters.Nacks.Inc()
-		n := &Nack{Version: out.Version, Code: st.req.ErrorCode, Node: st.node.ID, At: now, Gen: out.gen}
+		n := &Nack{Version: out.Version, Code: st.req.ErrorCode, Node: st.node.ID, At: now, Gen: out.Gen}
 		sl.nack, sl.answered = n, now
 		return n
-	case Stale, Unknown:
+	case session.Stale, session.Unknown:
 		sl.meters.Stale.Inc()
 	}
 	return nil

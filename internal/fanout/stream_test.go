@@ -363,7 +363,9 @@ func TestP19_WarmingOnStream(t *testing.T) {
 	r.eventually(func() bool {
 		for _, st := range r.srv.all() {
 			st.mu.Lock()
-			waits := st.order[0].waiting
+			sl := st.order[0]
+			idle := st.run.dirty.Load() == 0 && st.run.word.Load()&(queued|running|inFlight) == 0
+			waits := idle && sl.AwaitsAnswer() && sl.Pending(sl.snapshot())
 			st.mu.Unlock()
 			if waits {
 				return true

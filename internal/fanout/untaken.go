@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/xds"
 )
 
@@ -67,36 +68,26 @@ func (st *stream) appendUntaken(look *survey, to []Untaken) []Untaken {
 	for _, sl := range st.order {
 		at := sl.stands(look)
 		newest := sl.coming()
-		if sl.member == nil || at.state == Synced || !sl.Session.began {
+		if sl.member == nil || at.state == Synced || !sl.Began() {
 			continue
 		}
 		u := Untaken{
-			Stream: st.id, Node: st.node.ID, Key: sl.member.Key(), Type: sl.typ, State: at.state, Since: at.since, Sub: sl.sub,
-			Lineage: at.lineage, Has: at.has, AckedVersion: sl.acked,
+			Stream: st.id, Node: st.node.ID, Key: sl.member.Key(), Type: sl.Type, State: at.state, Since: at.since, Sub: sl.Follows(),
+			Lineage: at.lineage, Has: at.has, AckedVersion: sl.AckedVersion(),
 		}
 		switch {
 		case at.state == Refused && sl.nack != nil:
 			n := *sl.nack
 			u.Nack, u.Of, u.Version = &n, n.Gen, n.Version
-			for _, r := range sl.refused {
-				u.Of = max(u.Of, r.gen)
-				for _, name := range r.names {
-					if sl.asks(&r, name, sl.sent) && len(u.Names) < maxUntaken {
-						u.Names = append(u.Names, name)
-					}
-				}
-			}
-			sortUnique(&u.Names)
-		case len(sl.flights) > 0:
-			f := &sl.flights[len(sl.flights)-1]
-			u.Of, u.Version = f.of.gen, f.frame.version
-			if !sl.full() {
-				u.Names = f.frame.names[:min(len(f.frame.names), maxUntaken)] // which nobody changes
-			}
+			of, names := sl.Declined(maxUntaken)
+			u.Of, u.Names = max(u.Of, of), names
+		case sl.AwaitsAnswer():
+			u.Of, u.Version, u.Names = sl.NewestUnanswered()
+			u.Names = u.Names[:min(len(u.Names), maxUntaken)]
 		case at.unsent:
 			u.Of, u.Version, u.Unsent = newest.Gen, newest.Version, true
 		default:
-			u.awaits = sl.still().unheard(newest)
+			u.awaits = sl.Still().Unheard(newest)
 		}
 		to = append(to, u)
 	}
@@ -142,7 +133,7 @@ func (ps *pollers) appendUntaken(p *poller, to []Untaken) []Untaken {
 	case t.Unsent:
 		u.Version, u.Unsent = at.version, true
 	case t.State == NotSent:
-		u.Awaits = someOf(awaits(p.sub, at.newest))
+		u.Awaits = someOf(session.Awaits(p.sub, at.newest))
 	}
 	return append(to, u)
 }

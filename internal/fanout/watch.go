@@ -207,7 +207,7 @@ func (st *stream) lag(now time.Time, pins map[any]pin) (waits bool) {
 	idle := uint64(0)
 	st.mu.Lock()
 	for _, sl := range st.slots {
-		cur, old := sl.snapshot(), sl.sent
+		cur, old := sl.snapshot(), sl.SentSnapshot()
 		if cur == nil || old == nil || cur == old {
 			continue
 		}
@@ -215,7 +215,7 @@ func (st *stream) lag(now time.Time, pins map[any]pin) (waits bool) {
 		if cur.Lineage != old.Lineage {
 			continue
 		}
-		if _, out := sl.outstanding(now, st.srv.settings().AckTimeout); out {
+		if _, out := sl.Outstanding(now, st.srv.settings().AckTimeout); out {
 			waits = true
 		} else {
 			idle |= sl.bit

@@ -1,0 +1,58 @@
+package session
+
+import (
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"xdsrelay/internal/xds"
+)
+
+// acknowledging is a client in step, and what has it acknowledge a response once more: from
+// the wire to what the session makes of it, without the stream around it.
+func acknowledging(t testing.TB, v xds.Variant) func() {
+	w := newSessionFixture(t, xds.ClusterType, v)
+	w.wild("a", "b")
+	w.sub()
+	w.want("a b")
+	w.ack()
+	url, nonce := protowire.Number(4), protowire.Number(5)
+	if v == xds.Delta {
+		url, nonce = 2, 6
+	}
+	wire := protowire.AppendString(protowire.AppendTag(nil, url, protowire.BytesType), string(xds.ClusterType))
+	wire = protowire.AppendString(protowire.AppendTag(wire, nonce, protowire.BytesType), "01234567-1")
+	var req xds.Request
+	space, frame := make([]flight, 1), new(Manifest)
+	return func() {
+		w.s.flights = append(space[:0], flight{seq: w.seq, at: w.Now, frame: frame})
+		if err := req.Scan(v, wire, 0); err != nil {
+			t.Fatal(err)
+		}
+		want, _ := w.s.Subscribe(&req)
+		if out := w.s.Request(&req, want, w.seq); out.Verdict != Acked {
+			t.Fatalf("verdict %v", out.Verdict)
+		}
+	}
+}
+
+// An ACK costs no memory, whichever the variant.
+func TestACKAllocatesNothing(t *testing.T) {
+	for _, v := range variants {
+		if n := testing.AllocsPerRun(100, acknowledging(t, v)); n != 0 {
+			t.Errorf("%v: %v allocations", v, n)
+		}
+	}
+}
+
+func BenchmarkACK(b *testing.B) {
+	for _, v := range variants {
+		b.Run(v.String(), func(b *testing.B) {
+			acknowledge := acknowledging(b, v)
+			b.ReportAllocs()
+			for b.Loop() {
+				acknowledge()
+			}
+		})
+	}
+}

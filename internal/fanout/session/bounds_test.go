@@ -1,0 +1,293 @@
+package session
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"testing"
+	"weak"
+
+	"xdsrelay/internal/xds"
+)
+
+// What a client's asking, refusing and silence keeps alive is bounded.
+
+// Unanswered responses keep neither bodies nor snapshots alive.
+func TestP16_UnansweredKeepsNoBody(t *testing.T) {
+	w := newSessionFixture(t, xds.ClusterType, xds.SotW)
+	for i := range 100 {
+		w.wild(fmt.Sprintf("cluster-%04d", i))
+	}
+	w.sub()
+	var bodies []weak.Pointer[byte]
+	var snapshots []weak.Pointer[xds.Snapshot]
+	for i := range 20 {
+		w.wild(fmt.Sprintf("cluster-0000=%d", i)) // equal ones would share a body
+		w.Pass(ackTimeout)
+		f := w.respond()
+		if f == nil {
+			t.Fatal("not sent")
+		}
+		bodies = append(bodies, weak.Make(&f.body[0]))
+		snapshots = append(snapshots, weak.Make(w.Cur))
+	}
+	if len(w.s.flights) != 20 {
+		t.Fatalf("%d unanswered", len(w.s.flights))
+	}
+	w.plan, w.frame, *w.frames = Plan{}, nil, frames{} // only the session counts
+	runtime.GC()
+	runtime.GC()
+	alive := func(n int, ok bool) int {
+		if ok {
+			n++
+		}
+		return n
+	}
+	b, s := 0, 0
+	for i := range bodies {
+		b, s = alive(b, bodies[i].Value() != nil), alive(s, snapshots[i].Value() != nil)
+	}
+	runtime.KeepAlive(w)
+	if b > 1 || s > 1 {
+		t.Fatalf("%d bodies and %d snapshots are alive", b, s)
+	}
+}
+
+// Refusals hold no names that the client gave up.
+func TestP15_RefusalsAreBounded(t *testing.T) {
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
+	w.named("keep")
+	w.sub("keep")
+	w.want("keep")
+	w.nack()
+	for i := range 500 {
+		n := fmt.Sprintf("n%d", i)
+		w.named("-" + n)
+		w.sub("keep", n)
+		w.respond()
+		w.nack()
+		w.unsub(n)
+	}
+	total := 0
+	for _, r := range w.s.refused {
+		total += len(r.names)
+	}
+	if total > 3*maxFlights {
+		t.Fatalf("%d refusals hold %d names", len(w.s.refused), total)
+	}
+}
+
+// Merged refusals stay refusals: nothing of them is sent by itself, and all of
+// them when any of it changes.
+func TestP15_MergedRefusals(t *testing.T) {
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
+	var names []string
+	for i := range maxFlights + 1 {
+		names = append(names, fmt.Sprintf("n%02d", i))
+	}
+	w.named(names...)
+	w.sub(names...)
+	w.next()
+	w.ack()
+	for _, n := range names {
+		w.named(n + "=2")
+		w.want(n + "=2")
+		w.nack()
+	}
+	w.want("")
+	w.named("n00=33")
+	w.want("n00=33 n01=2") // the two oldest are one
+}
+
+// A client that refused once, and whom nothing concerns since, keeps nothing
+// old alive.
+func TestP16_RefusingOncePinsNothing(t *testing.T) {
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
+	w.named("a", "b")
+	w.sub("a")
+	w.want("a")
+	w.nack()
+	for i := range 50 {
+		w.named([]string{"b=2", "b"}[i%2])
+		w.want("")
+	}
+	if w.s.sent != w.Cur {
+		t.Fatalf("it stands at generation %d of %d", w.s.sent.Gen, w.Cur.Gen)
+	}
+}
+
+// Two clients at different snapshots of one lineage, with the same names, do
+// not get each other's difference from the cache.
+func TestFramesAreNotMixed(t *testing.T) {
+	each(t, xds.RouteType, func(a *sessionFixture) {
+		b := newSessionFixture(t, xds.RouteType, a.s.variant)
+		a.named("x", "y")
+		a.sub("x", "y")
+		a.want("x y")
+		a.ack("x", "y")
+		a.named("x=2")
+		b.Cur, b.subs, b.frames = a.Cur, a.subs, a.frames
+		b.sub("x", "y")
+		b.want("x=2 y")
+		b.ack("x", "y")
+		a.named("y=2")
+		b.Cur = a.Cur
+		a.want("x=2 y=2")
+		b.want("y=2")
+	})
+}
+
+// The same names in another order are the same subscription.
+func TestPermutedListIsTheSame(t *testing.T) {
+	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
+	w.named("a", "b")
+	w.sub("a", "b")
+	w.want("a b")
+	was := w.s.want
+	w.ack("b", "a")
+	if w.s.want != was || w.s.sub != was {
+		t.Fatal("another subscription for the same names")
+	}
+	w.want("")
+}
+
+// A full-state response that follows a refused one is followed by all that its
+// resources name, since the client may have taken nothing; so are clusters that
+// are newly listed.
+func TestP37_AfterRefusalAndNewlyListed(t *testing.T) {
+	w := newSessionFixture(t, xds.ClusterType, xds.SotW)
+	w.wild("a", "b")
+	w.sub()
+	w.want("a b")
+	w.ack()
+	w.wild("a=2", "b=2")
+	w.want("a=2 b=2")
+	w.nack()
+	w.wild("b=33")
+	w.want("a=2 b=33")
+	if !slices.Equal(w.follow, []string{"a", "b"}) {
+		t.Fatalf("followed by %v", w.follow)
+	}
+	w = newSessionFixture(t, xds.ClusterType, xds.SotW)
+	w.named("a", "b")
+	w.sub("a")
+	w.want("a")
+	w.ack("a", "b")
+	w.want("a b")
+	if !slices.Equal(w.follow, []string{"b"}) {
+		t.Fatalf("followed by %v", w.follow)
+	}
+}
+
+// What SotW has no word for does not keep a refusal alive.
+func TestP15_SotWRefusalOfWhatWent(t *testing.T) {
+	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
+	names := []string{"a", "b", "c"}
+	w.named(names...)
+	w.sub(names...)
+	w.want("a b c")
+	w.ack(names...)
+	w.named("a=2", "b=2", "c=2")
+	w.want("a=2 b=2 c=2")
+	w.nack(names...)
+	w.named("-b")
+	w.want("")
+	w.named("a=33")
+	w.want("a=33 c=2")
+	w.ack(names...)
+	w.named("a=2")
+	w.want("a=2")
+}
+
+// A name of a full-state type that was pending and turns out to be absent is
+// answered by the set without it, at first and later.
+func TestP22_PendingThenAbsent(t *testing.T) {
+	w := newSessionFixture(t, xds.ListenerType, xds.SotW)
+	w.named("a")
+	w.sub("a")
+	w.want("a")
+	w.ack("a", "b")
+	w.want("")
+	w.named("-b")
+	w.want("a")
+	w.ack("a", "b")
+	w.want("")
+	w = newSessionFixture(t, xds.ListenerType, xds.SotW)
+	w.named("other")
+	w.sub("b")
+	w.want("")
+	w.named("-b")
+	w.want("(empty)")
+}
+
+// A load assignment that only follows its cluster waits for the ACK of the one
+// before; a newly subscribed one does not.
+func TestP19_FollowingWaits(t *testing.T) {
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
+	w.named("a", "b")
+	w.sub("a")
+	w.want("a")
+	w.s.Refresh([]string{"a"})
+	w.want("")
+	w.sub("b")
+	w.want("b")
+	w.send(request{ack: 1})
+	w.want("")
+	w.ack()
+	w.want("a")
+}
+
+// An incremental client by name that brought everything is in step at once.
+func TestP27_AllAsBrought(t *testing.T) {
+	w := newSessionFixture(t, xds.RouteType, xds.Delta)
+	w.named("a", "b")
+	v := func(n string) string { return w.Resource(n).Version.String() }
+	w.send(request{names: []string{"a", "b"}, initial: map[string]string{"a": v("a"), "b": v("b")}})
+	w.want("")
+	if w.s.owed || w.s.brought != nil || w.s.sent != w.Cur {
+		t.Fatalf("not in step: owed %v, %d brought", w.s.owed, len(w.s.initial()))
+	}
+	w.named("a=2")
+	w.want("a=2")
+}
+
+// A late refusal of an earlier response is no answer to the newest: its names
+// are compared when that one is answered.
+func TestP12_LateRefusalRelistsNothing(t *testing.T) {
+	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
+	w.named("a", "b")
+	w.sub("a")
+	w.want("a")
+	w.named("a=2")
+	w.Pass(ackTimeout)
+	w.want("a=2")
+	if out := w.send(request{names: []string{"a", "b"}, nack: 1}); out.Verdict != Nacked || w.s.sub.Names.Has("b") {
+		t.Fatalf("verdict %v, names %v", out.Verdict, slices.Collect(w.s.sub.Names.All()))
+	}
+	w.ack("a", "b")
+	w.want("b")
+}
+
+// A name given up before the wildcard's first answer is answered with it.
+func TestP24_BeforeTheWildcardIsAnswered(t *testing.T) {
+	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
+	w.named("a")
+	w.sub("*", "a")
+	w.want("a")
+	w.ack()
+	w.unsub("a")
+	w.want("")
+	w.wild("b")
+	w.want("b -a")
+}
+
+// A name that is subscribed again is sent, also where the client brought it and
+// it was not known yet.
+func TestP27_SubscribedAgainIsSent(t *testing.T) {
+	w := newSessionFixture(t, xds.RouteType, xds.Delta)
+	w.send(request{names: []string{"late"}, initial: map[string]string{"late": w.Resource("late").Version.String()}})
+	w.want("")
+	w.sub("late")
+	w.named("late")
+	w.want("late")
+}

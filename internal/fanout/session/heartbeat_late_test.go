@@ -1,0 +1,107 @@
+package session
+
+import (
+	"testing"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+// What a client asked for by an alias expires and lives on as what it asked for
+// by name.
+func TestP62_ByAnAlias(t *testing.T) {
+	w := newSessionFixture(t, xds.VHostType, xds.Delta)
+	w.timely()
+	w.Apply(xds.Update{Origin: "o", Changed: []*xds.Resource{w.With("a", "", ttl, "x")}})
+	w.sub("x")
+	w.want("a")
+	w.ack()
+	w.Pass(time.Second)
+	w.Beat(false, "a")
+	w.want("~a")
+	w.ack()
+	w.Pass(ttl)
+	w.lapse()
+	w.want("")
+	w.Apply(xds.Update{Origin: "o", Changed: []*xds.Resource{w.With("a", "", ttl, "x")}})
+	w.want("a")
+}
+
+// A client that was too slow to be told how short a resource lives is told that
+// it went: by its own TTL it would hold it for longer, or for ever.
+func TestP62_WhoWasNotToldInTime(t *testing.T) {
+	for _, longer := range []time.Duration{0, time.Hour} {
+		eachAnswer(t, xds.ClusterType, func(w *sessionFixture, wild bool) {
+			w.timely()
+			w.Apply(xds.Update{Origin: "o", Wildcard: wild, Changed: []*xds.Resource{w.With("a", "", longer), w.Resource("b")}})
+			list := w.ask(wild, "a", "b")
+			w.want("a b")
+			w.Living(wild, time.Second, "a")
+			w.Pass(time.Second)
+			w.lapse()
+			w.ack(list...)
+			if w.s.variant == xds.SotW {
+				w.want("b")
+			} else {
+				w.want("-a")
+			}
+			w.ack(list...)
+			w.want("")
+			w.Living(wild, time.Second, "a")
+			if w.s.variant == xds.SotW {
+				w.want("a b")
+			} else {
+				w.want("a")
+			}
+			// Who counts no TTL keeps it.
+			w.joins()
+			w.Apply(xds.Update{Origin: "o", Wildcard: wild, Changed: []*xds.Resource{w.With("a", "", longer)}})
+			w.ask(wild, "a", "b")
+			w.want("a b")
+			w.Living(wild, time.Second, "a")
+			w.Pass(time.Second)
+			w.lapse()
+			w.ack(list...)
+			w.want("")
+		})
+	}
+	// Of other types SotW has no way to say it (P31).
+	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
+	w.timely()
+	w.named("a")
+	w.sub("a")
+	w.want("a")
+	w.Living(false, time.Second, "a")
+	w.Pass(time.Second)
+	w.lapse()
+	w.ack("a")
+	w.want("")
+}
+
+// What went and came back between two sends is no change (P33), but its TTL
+// begins anew.
+func TestP62_GoneAndBackIsAHeartbeat(t *testing.T) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
+		w.timely()
+		w.Living(false, ttl, "a")
+		w.sub("a")
+		w.want("a")
+		w.ack("a")
+		w.Pass(10 * time.Second)
+		w.named("-a")
+		w.Living(false, ttl, "a")
+		w.want("~a")
+		w.ack("a")
+		w.want("")
+		// Also beside what was asked for.
+		w.named("-a", "b")
+		w.Living(false, ttl, "a")
+		if w.s.variant == xds.SotW {
+			w.sub("a", "b")
+			w.want("a b")
+		} else {
+			w.sub("b")
+			w.want("b ~a")
+		}
+	})
+}

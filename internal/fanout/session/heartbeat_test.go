@@ -1,0 +1,510 @@
+package session
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+const ttl = 30 * time.Second
+
+// A heartbeat goes to who holds the resource, once, and to nobody else.
+func TestP62_HeartbeatToWhoHoldsIt(t *testing.T) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
+		w.timely()
+		w.Living(false, ttl, "a")
+		w.named("b", "-c")
+		w.sub("a", "b", "c")
+		want := "a b"
+		if w.s.variant == xds.Delta {
+			want = "a b -c"
+		}
+		w.want(want)
+		w.ack("a", "b", "c")
+		w.Pass(10 * time.Second)
+		w.Beat(false, "a")
+		w.want("~a")
+		w.want("") // unanswered
+		w.ack("a", "b", "c")
+		w.want("")
+		w.Pass(time.Second)
+		w.Beat(false, "a")
+		w.want("~a")
+		w.ack("a", "b", "c")
+
+		w.joins(xds.FeatureTTL, xds.FeatureSotWResource)
+		w.sub("b")
+		w.want("b")
+		w.ack("b")
+		w.Beat(false, "a")
+		w.want("")
+	})
+}
+
+// It bears the version that the client was given: in incremental the resource's,
+// in SotW the version_info that it took last, whatever the origin has moved on
+// to since.
+func TestP62_HeartbeatAtTheVersionGiven(t *testing.T) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
+		w.timely()
+		w.Apply(xds.Update{Origin: "o", Version: "v1", Changed: []*xds.Resource{w.With("a", "", ttl), w.Resource("b")}})
+		w.sub("a")
+		w.want("a")
+		w.ack("a")
+		// Other names change, and the client is in step with that.
+		w.Apply(xds.Update{Origin: "o", Version: "v2", Changed: []*xds.Resource{w.Resource("b=2")}})
+		w.want("")
+		w.Pass(20 * time.Second)
+		w.Beat(false, "a")
+		w.want("~a")
+		version, _ := w.wire()
+		if w.s.variant == xds.SotW {
+			if version != "v1" {
+				t.Errorf("version_info %s", version)
+			}
+			w.wantWire(sent{"a", "v1", ttl, false, true})
+		} else {
+			w.wantWire(sent{"a", w.Cur.Held("a").Version.String(), ttl, false, true})
+		}
+		w.ack("a")
+		if w.s.acked != "v2" {
+			t.Errorf("it counts as in step with %s", w.s.acked)
+		}
+		// And again: the ACK of a heartbeat is one of that version.
+		w.Pass(time.Second)
+		w.Beat(false, "a")
+		w.want("~a")
+		if version, _ := w.wire(); w.s.variant == xds.SotW && version != "v1" {
+			t.Errorf("version_info %s", version)
+		}
+	})
+}
+
+// A full-state client is sent the whole set: it would take the rest for gone.
+func TestP62_FullStateGetsTheWholeSet(t *testing.T) {
+	for _, url := range []xds.TypeURL{xds.ClusterType, xds.RuntimeType} {
+		w := newSessionFixture(t, url, xds.SotW)
+		w.timely()
+		w.Living(true, ttl, "a")
+		w.wild("b")
+		w.sub("*")
+		w.want("a b")
+		w.ack("*")
+		w.Pass(10 * time.Second)
+		w.Beat(true, "a")
+		w.want("a b")
+		w.wantWire(sent{"a", w.Cur.Version, ttl, true, true}, sent{"b", w.Cur.Version, 0, true, true})
+		if len(w.follow) > 0 {
+			t.Errorf("load assignments follow what did not change: %v", w.follow)
+		}
+		w.ack("*")
+		w.want("")
+	}
+}
+
+// Without the features there is neither TTL nor heartbeat, nor a Resource in
+// SotW; and a TTL that comes or goes is no change.
+func TestP62_ClientsWithoutTheFeatures(t *testing.T) {
+	for _, features := range [][]string{nil, {xds.FeatureTTL}, {xds.FeatureSotWResource, xds.FeatureUnwraps}} {
+		for _, url := range []xds.TypeURL{xds.EndpointType, xds.ClusterType} {
+			each(t, url, func(w *sessionFixture) {
+				if w.takes(features...); w.s.form.Timed {
+					return // of the other variant
+				}
+				wild := url == xds.ClusterType
+				w.Living(wild, ttl, "a")
+				list := w.ask(wild, "a")
+				w.want("a")
+				want := sent{"a", w.Cur.Held("a").Version.String(), 0, true, true}
+				if w.s.variant == xds.SotW {
+					want = sent{body: true}
+				}
+				w.wantWire(want)
+				w.ack(list...)
+				w.Pass(10 * time.Second)
+				w.Beat(wild, "a")
+				w.want("")
+				w.Apply(xds.Update{Origin: "o", Wildcard: wild, Changed: []*xds.Resource{w.With("a", "", 0)}})
+				w.want("")
+				w.Living(wild, ttl, "a")
+				w.want("")
+			})
+		}
+	}
+}
+
+// gRPC takes wrapped resources, and refuses one without body: it is sent the
+// resource anew.
+func TestP62_WrappedWithoutHeartbeats(t *testing.T) {
+	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
+	w.takes(xds.FeatureUnwraps)
+	w.Living(false, ttl, "a")
+	w.named("b")
+	w.sub("a", "b")
+	w.want("a b")
+	w.wantWire(sent{"a", w.Cur.Version, ttl, true, true}, sent{"b", w.Cur.Version, 0, true, true})
+	w.ack("a", "b")
+	w.Pass(10 * time.Second)
+	w.Beat(false, "a")
+	w.want("a")
+	w.wantWire(sent{"a", w.Cur.Version, ttl, true, true})
+	w.ack("a", "b")
+	w.want("")
+}
+
+// A TTL that appears or goes is a change; another value of it is a heartbeat.
+func TestP33_ChangesOfATTL(t *testing.T) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
+		w.timely()
+		w.named("a")
+		w.sub("a")
+		w.want("a")
+		w.ack("a")
+		w.Living(false, ttl, "a")
+		w.want("a")
+		w.ack("a")
+		w.Living(false, 2*ttl, "a")
+		w.want("~a")
+		if _, got := w.wire(); got[0].ttl != 2*ttl {
+			t.Errorf("%+v", got)
+		}
+		w.ack("a")
+		w.named("a")
+		w.want("a")
+		w.wantWire(sent{"a", got(w), 0, true, true})
+	})
+}
+
+// got is the version of the only resource in the last response.
+func got(w *sessionFixture) string {
+	_, s := w.wire()
+	return s[0].version
+}
+
+// A late joiner gets what is left of a TTL, in the origin's own steps, and never
+// less; and all of it right after a heartbeat.
+func TestP62_LateJoinersGetWhatIsLeft(t *testing.T) {
+	eachAnswer(t, xds.EndpointType, func(w *sessionFixture, wild bool) {
+		w.Living(wild, ttl, "a")
+		join := func(want time.Duration) {
+			t.Helper()
+			w.joins(xds.FeatureTTL, xds.FeatureSotWResource)
+			w.ask(wild, "a")
+			w.want("a")
+			if _, got := w.wire(); got[0].ttl != want || !got[0].body {
+				t.Errorf("%+v, want %v", got[0], want)
+			}
+		}
+		join(ttl)
+		w.Pass(999 * time.Millisecond)
+		join(ttl)
+		w.Pass(9*time.Second + 500*time.Millisecond)
+		join(20 * time.Second)
+		w.Beat(wild, "a")
+		join(ttl)
+		w.Pass(ttl - time.Millisecond)
+		join(time.Second)
+		w.Pass(time.Second) // the group is late
+		w.joins(xds.FeatureTTL, xds.FeatureSotWResource)
+		w.ask(wild, "a")
+		if got := w.next(); got != "" && got != "(empty)" {
+			t.Errorf("it has expired, and is sent as %q", got)
+		}
+		w.lapse()
+		w.joins()
+		w.ask(wild, "a")
+		if got := w.next(); got != "" && got != "(empty)" {
+			t.Errorf("it is not held, and is sent as %q", got)
+		}
+	})
+}
+
+// Those who come in the same second share a body, thousands as well; and who
+// takes no TTL shares it for as long as nothing changes.
+func TestP62_BodiesAreShared(t *testing.T) {
+	eachAnswer(t, xds.EndpointType, func(w *sessionFixture, wild bool) {
+		var specs []string
+		for i := range 50 {
+			specs = append(specs, fmt.Sprintf("r-%02d", i))
+		}
+		for i, s := range specs { // each came at another time
+			w.Pass(10 * time.Millisecond)
+			w.Living(wild, ttl+time.Duration(i)*time.Millisecond, s)
+		}
+		join := func(features ...string) *frame {
+			w.joins(features...)
+			w.ask(wild, specs...)
+			if w.next() == "" {
+				t.Fatal("nothing is sent")
+			}
+			return w.frame
+		}
+		w.Now = w.Now.Truncate(time.Second).Add(time.Second)
+		first, plain := join(xds.FeatureTTL, xds.FeatureSotWResource), join()
+		w.Pass(999 * time.Millisecond)
+		for range 100 {
+			if join(xds.FeatureTTL, xds.FeatureSotWResource) != first {
+				t.Fatal("not shared within a second")
+			}
+		}
+		w.Pass(10 * time.Second)
+		if join(xds.FeatureTTL, xds.FeatureSotWResource) == first {
+			t.Error("the TTL stands still")
+		}
+		if join() != plain {
+			t.Error("who takes no TTL gets another body")
+		}
+	})
+}
+
+// What comes while a response is unanswered is merged: one heartbeat, with the
+// newest TTL.
+func TestP62_HeartbeatsAreMerged(t *testing.T) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
+		w.timely()
+		w.Living(false, ttl, "a", "b")
+		w.sub("a", "b")
+		w.want("a b")
+		for range 3 {
+			w.Pass(time.Second)
+			w.Beat(false, "a")
+			w.want("")
+		}
+		if !w.s.waiting {
+			t.Error("nobody would look again once it is answered")
+		}
+		w.Pass(time.Second)
+		w.Beat(false, "b")
+		from := w.s.sent
+		if out := w.send(request{names: w.list([]string{"a", "b"}), ack: -1}); !out.Wake {
+			t.Error("the answer wakes nobody")
+		}
+		w.want("~a ~b")
+		if _, got := w.wire(); got[0].ttl != 29*time.Second || got[1].ttl != ttl {
+			t.Errorf("%+v", got)
+		}
+		if n := xds.Heartbeats(from, w.Cur, w.s.sub); n != 4 {
+			t.Errorf("%d heartbeats", n)
+		}
+		w.ack("a", "b")
+		w.want("")
+	})
+}
+
+// An ACK that stays out holds them for ack_timeout, as it does changes (P19).
+func TestP62_HeartbeatsWaitForAckTimeout(t *testing.T) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
+		w.timely()
+		w.Living(false, time.Minute, "a")
+		w.sub("a")
+		w.want("a")
+		w.Beat(false, "a")
+		w.want("")
+		w.Pass(ackTimeout)
+		// In SotW nothing was taken yet: there is no version for a heartbeat.
+		if want := map[xds.Variant]string{xds.SotW: "a", xds.Delta: "~a"}[w.s.variant]; true {
+			w.want(want)
+		}
+	})
+}
+
+// Beside a change: in incremental in the same response, in SotW, where that has
+// another version_info, as the whole resource.
+func TestP62_BesideAChange(t *testing.T) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
+		w.timely()
+		w.Living(false, ttl, "a", "c")
+		w.named("b")
+		w.sub("a", "b", "c")
+		w.want("a b c")
+		w.ack("a", "b", "c")
+		w.Pass(time.Second)
+		w.Beat(false, "a", "c")
+		w.Living(false, ttl, "c=2")
+		w.named("b=2")
+		if w.s.variant == xds.SotW {
+			w.want("a b=2 c=2")
+			w.wantWire(sent{"a", w.Cur.Version, ttl, true, true}, sent{"b", w.Cur.Version, 0, true, true}, sent{"c", w.Cur.Version, ttl, true, true})
+		} else {
+			w.want("b=2 c=2 ~a")
+		}
+		w.ack("a", "b", "c")
+		w.want("")
+	})
+}
+
+// Where a client's own TTL is over by the time of the heartbeat, it has to be
+// given the resource again.
+func TestP62_TooLateForAHeartbeat(t *testing.T) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
+		w.timely()
+		w.Living(false, ttl, "a")
+		w.named("b")
+		w.sub("a", "b")
+		w.want("a b")
+		w.ack("a", "b")
+		w.Pass(ttl - time.Second)
+		w.named("b=2")
+		w.want("b=2")
+		w.Beat(false, "a") // unanswered, so it waits
+		w.want("")
+		w.Pass(time.Second)
+		w.ack("a", "b")
+		w.want("a")
+		if _, got := w.wire(); !got[0].body || got[0].ttl != 29*time.Second {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// What expires is removed nowhere by a word of the relay: who counts the TTL
+// drops it, and who does not keeps it. When it returns it is new, and a removal
+// by the origin is told.
+func TestP62_ExpiryRemovesNothing(t *testing.T) {
+	for _, features := range [][]string{nil, {xds.FeatureTTL, xds.FeatureSotWResource}} {
+		eachAnswer(t, xds.ClusterType, func(w *sessionFixture, wild bool) {
+			w.takes(features...)
+			w.Living(wild, ttl, "a", "b")
+			w.origin(wild, "c")
+			list := w.ask(wild, "a", "b", "c")
+			w.want("a b c")
+			w.ack(list...)
+			w.Pass(ttl)
+			w.want("")
+			w.lapse()
+			w.want("")
+			w.origin(wild, "a", "-b")
+			if w.s.variant == xds.SotW {
+				w.want("a c")
+			} else {
+				w.want("a -b")
+			}
+			w.ack(list...)
+			w.want("")
+		})
+	}
+}
+
+// A name that expired is answered to nobody who asks for it, but to who gives it
+// up beside the wildcard (P24).
+func TestP24_GivenUpAfterItExpired(t *testing.T) {
+	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
+	w.timely()
+	w.Living(true, ttl, "a")
+	w.wild("b")
+	w.sub("*")
+	w.want("a b")
+	w.ack()
+	w.Pass(ttl)
+	w.lapse()
+	w.sub("a")
+	w.want("")
+	if len(w.s.fresh) > 0 {
+		t.Error("it stays to be answered")
+	}
+	w.unsub("a")
+	w.want("-a")
+	w.ack()
+	w.want("")
+}
+
+// Who refused a resource does not hold it at this version, and is given no
+// heartbeat; nor is a refused full-state response sent again for one.
+func TestP15_HeartbeatOfWhatWasRefused(t *testing.T) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
+		w.timely()
+		w.Living(false, ttl, "a", "b")
+		w.sub("a", "b")
+		w.want("a b")
+		w.ack("a", "b")
+		w.Living(false, ttl, "a=2")
+		w.want("a=2")
+		w.nack("a", "b")
+		w.Pass(time.Second)
+		w.Beat(false, "a", "b")
+		w.want("~b")
+		w.ack("a", "b")
+		w.Living(false, ttl, "a=33")
+		w.want("a=33")
+	})
+	w := newSessionFixture(t, xds.ClusterType, xds.SotW)
+	w.timely()
+	w.Living(true, ttl, "a")
+	w.sub()
+	w.want("a")
+	w.nack()
+	w.Pass(time.Second)
+	w.Beat(true, "a")
+	w.want("")
+	w.wild("b")
+	w.want("a b")
+}
+
+// Who comes back with the version that is held may have missed heartbeats: it is
+// given one (P27).
+func TestP62_HeartbeatForWhoComesBack(t *testing.T) {
+	w := newSessionFixture(t, xds.RouteType, xds.Delta)
+	w.timely()
+	w.Living(false, ttl, "a", "b")
+	w.Pass(10 * time.Second)
+	w.send(request{names: []string{"*"}, initial: map[string]string{}})
+	w.s = newSession(w.Type, xds.Delta)
+	w.timely()
+	w.Living(true, ttl, "a", "b")
+	w.wild("c")
+	w.Pass(5 * time.Second)
+	version := func(n string) string { return w.Cur.Held(n).Version.String() }
+	w.send(request{names: []string{"*"}, initial: map[string]string{"a": version("a"), "b": "other", "c": version("c")}})
+	w.want("b ~a")
+	if _, got := w.wire(); got[1].ttl != 25*time.Second || got[1].body {
+		t.Errorf("%+v", got)
+	}
+	w.ack()
+	w.want("")
+}
+
+// What expired before it came back, and returns later, is not taken for what it
+// brought.
+func TestP27_BroughtAndExpired(t *testing.T) {
+	w := newSessionFixture(t, xds.RouteType, xds.Delta)
+	w.timely()
+	w.Living(true, ttl, "a", "b")
+	version := w.Cur.Held("a").Version.String()
+	w.Pass(ttl)
+	w.lapse()
+	w.send(request{names: []string{"*"}, initial: map[string]string{"a": version, "b": version}})
+	w.want("(empty)")
+	w.ack()
+	w.Living(true, ttl, "a")
+	w.wild("-b")
+	w.want("a -b")
+}
+
+// What only lives on has no load assignment follow it; what the client had lost
+// by then does (P37).
+func TestP37_AfterAHeartbeat(t *testing.T) {
+	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
+	w.timely()
+	w.Living(true, ttl, "a")
+	w.wild("b")
+	w.sub("*")
+	w.want("a b")
+	w.ack()
+	w.Pass(time.Second)
+	w.Beat(true, "a")
+	w.want("~a")
+	if len(w.follow) > 0 {
+		t.Errorf("%v follow a heartbeat", w.follow)
+	}
+	w.wild("b=2") // unanswered, so it waits
+	w.Pass(ttl - time.Second)
+	w.Beat(true, "a")
+	w.Pass(time.Second)
+	w.ack()
+	w.want("a b=2")
+	if fmt.Sprint(w.follow) != "[a b]" {
+		t.Errorf("%v follow what the client had lost, and what changed", w.follow)
+	}
+}

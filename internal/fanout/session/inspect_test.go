@@ -1,0 +1,173 @@
+package session
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"xdsrelay/internal/xds"
+)
+
+var stances = map[Stance]string{Untold: "untold", Missing: "missing", Taken: "taken", Declined: "declined", Failed: "failed", Unsure: "unsure"}
+
+// stands writes how the client stands to each name, as "a=2:taken/SYNCED".
+func (w *sessionFixture) stands(acks int) string {
+	s := w.s.Still()
+	var out []string
+	for _, known := range s.Known(w.Cur) {
+		r, is := s.Resource(known, w.Cur, acks > 0)
+		if !is {
+			continue
+		}
+		name := r.Name
+		if r.Has != nil {
+			name = w.Describe(r.Has)
+		}
+		if r.Refused != nil {
+			name += "!" + w.Describe(r.Refused)
+		}
+		out = append(out, fmt.Sprintf("%s:%s/%s", name, stances[r.Stance], r.State))
+	}
+	return strings.Join(out, " ")
+}
+
+func (w *sessionFixture) standing(acks int, want string) {
+	w.T.Helper()
+	if got := w.stands(acks); got != want {
+		w.T.Fatalf("stands\n%s, want\n%s", got, want)
+	}
+}
+
+// refuse refuses the newest response.
+func (w *sessionFixture) refuse(names ...string) {
+	w.refused = w.frame.Version
+	w.nack(names...)
+}
+
+// What a client said of a name is what is shown of it, from its first request on.
+func TestStanceOfNames(t *testing.T) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
+		w.sub("a", "b")
+		w.standing(0, "a:untold/NOT SENT b:untold/NOT SENT")
+		w.named("a")
+		w.standing(0, "a:untold/NOT SENT b:untold/NOT SENT")
+		w.want("a")
+		w.standing(0, "a:untold/STALE b:untold/NOT SENT")
+		w.ack("a", "b")
+		w.standing(1, "a:taken/SYNCED b:untold/NOT SENT")
+
+		w.named("a=2", "-b")
+		if w.s.variant == xds.Delta {
+			w.standing(1, "a:taken/STALE b:untold/NOT SENT")
+			w.want("a=2 -b")
+			w.standing(1, "a:unsure/STALE b:missing/STALE")
+			w.refuse()
+			w.standing(1, "a!a=2:declined/NACKED b:missing/SYNCED")
+		} else {
+			w.standing(1, "a:taken/STALE b:missing/SYNCED") // P31: silence is how it is told
+			w.want("a=2")
+			w.standing(1, "a:unsure/STALE b:missing/SYNCED")
+			w.refuse("a", "b")
+			w.standing(1, "a!a=2:declined/NACKED b:missing/SYNCED")
+		}
+		// P15: it goes again once it changes, and is refused until that is taken.
+		w.named("a=33")
+		w.standing(1, "a!a=2:declined/NACKED b:missing/SYNCED")
+		if w.s.variant == xds.Delta {
+			w.want("a=33 -b")
+			w.standing(1, "a:unsure/STALE b:missing/STALE")
+		} else {
+			w.want("a=33")
+			w.standing(1, "a:unsure/STALE b:missing/SYNCED")
+		}
+		w.ack("a", "b")
+		w.standing(2, "a=33:taken/SYNCED b:missing/SYNCED")
+		if w.s.variant == xds.Delta {
+			w.unsub("b")
+			w.standing(2, "a=33:taken/SYNCED")
+		}
+	})
+}
+
+// Of a name that was asked for just now nothing was sent, whatever others under
+// the key were.
+func TestStanceOfWhatIsNewlyAsked(t *testing.T) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
+		w.named("a", "b")
+		w.sub("a")
+		w.want("a")
+		w.ack("a")
+		if w.s.variant == xds.Delta {
+			w.sub("b")
+		} else {
+			w.sub("a", "b")
+		}
+		w.standing(1, "a:taken/SYNCED b:untold/NOT SENT")
+		w.want("b")
+		w.standing(1, "a:taken/SYNCED b:unsure/STALE")
+		w.ack("a", "b")
+		w.standing(2, "a:taken/SYNCED b:taken/SYNCED")
+	})
+	// P12: a request that was stale asks all the same.
+	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
+	w.named("a", "b")
+	w.sub("a")
+	w.want("a")
+	w.sub("a", "b")
+	w.standing(0, "a:untold/STALE b:untold/NOT SENT")
+}
+
+// A wildcard asks for all that there is; what was removed is gone.
+func TestStanceOfAWildcard(t *testing.T) {
+	each(t, xds.ClusterType, func(w *sessionFixture) {
+		w.sub()
+		w.standing(0, "")
+		w.wild("a", "b")
+		w.standing(0, "a:untold/NOT SENT b:untold/NOT SENT")
+		w.want("a b")
+		w.ack()
+		w.wild("c", "-b")
+		w.standing(1, "a:taken/SYNCED b:taken/STALE c:untold/NOT SENT")
+		w.next()
+		w.refuse()
+		if w.s.variant == xds.Delta {
+			w.standing(1, "a:taken/SYNCED c!c:declined/NACKED")
+		} else {
+			w.standing(1, "a!a:declined/NACKED c!c:declined/NACKED") // of a set nobody can tell which
+		}
+	})
+}
+
+// P27: what a client brought it has, though nothing was sent.
+func TestStanceOfWhatWasBrought(t *testing.T) {
+	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
+	w.wild("a")
+	w.send(request{initial: map[string]string{"a": w.Resource("a").Version.String()}})
+	w.want("(empty)")
+	w.standing(0, "a:taken/SYNCED")
+}
+
+// P39: an error stands in the place of the resource; NOT_FOUND is an absence.
+func TestStanceOfErrors(t *testing.T) {
+	each(t, xds.EndpointType, func(w *sessionFixture) {
+		w.named("a")
+		w.sub("a", "b")
+		w.want("a")
+		w.ack("a", "b")
+		w.Fail(false, "a", "b")
+		w.next()
+		w.ack("a", "b")
+		w.standing(2, "a:failed/SYNCED b:failed/SYNCED")
+	})
+}
+
+// P26: an alias is there by what it leads to.
+func TestStanceOfAliases(t *testing.T) {
+	w := newSessionFixture(t, xds.VHostType, xds.Delta)
+	w.sub("alias")
+	w.standing(0, "alias:untold/NOT SENT")
+	w.named("v|alias")
+	w.next()
+	w.ack()
+	w.standing(1, "v:taken/SYNCED")
+}

@@ -1,0 +1,503 @@
+package session
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"xdsrelay/internal/xds"
+)
+
+// handled is a resource of the model: its content, and the handles by which it goes.
+type handled struct {
+	content, version string
+	by               []string
+}
+
+// spec is the resource as sessionFixture reads it.
+func (r handled) spec(name string) string {
+	s := name
+	for _, a := range r.by {
+		if !strings.HasSuffix(a, "/*") {
+			s += "|" + a
+		}
+	}
+	switch {
+	case r.content == "":
+		return s
+	case strings.Contains(s, "xdstp://"):
+		return s + "@" + r.content
+	}
+	return s + "=" + r.content
+}
+
+// covers reports whether names ask for the resource.
+func (r handled) covers(names map[string]bool, name string) bool {
+	return names[name] || slices.ContainsFunc(r.by, func(h string) bool { return names[h] })
+}
+
+// modelOrigin has resources that go by more than their names. It answers the names
+// and the wildcard of one client on two streams, as a delta origin does. Each answer
+// has all that is asked for, so that it is clear what a removal means where a name is
+// an alias as well.
+type modelOrigin struct {
+	has      map[string]handled
+	told     map[string]handled // on the stream of names
+	absent   map[string]bool    // names that were answered so
+	wild     map[string]bool    // told on the wildcard's
+	answered bool
+}
+
+// ofNames is the next answer to names.
+func (o *modelOrigin) ofNames(names map[string]bool) (specs []string) {
+	for _, n := range slices.Sorted(maps.Keys(o.has)) {
+		if r := o.has[n]; r.covers(names, n) {
+			specs = append(specs, r.spec(n))
+			o.told[n] = r
+		}
+	}
+	for _, n := range slices.Sorted(maps.Keys(o.told)) {
+		if r, ok := o.has[n]; !ok || !r.covers(names, n) {
+			delete(o.told, n)
+			specs = append(specs, "-"+n)
+		}
+	}
+	maps.DeleteFunc(o.absent, func(n string, _ bool) bool { return !names[n] })
+	for _, k := range slices.Sorted(maps.Keys(names)) {
+		leads := false
+		for n, r := range o.has {
+			leads = leads || n == k || slices.Contains(r.by, k)
+		}
+		switch {
+		case leads:
+			delete(o.absent, k)
+		case !o.absent[k]:
+			o.absent[k] = true
+			if !slices.Contains(specs, "-"+k) {
+				specs = append(specs, "-"+k)
+			}
+		}
+	}
+	return specs
+}
+
+// ofWildcard is the next answer to the wildcard; false if there is none.
+func (o *modelOrigin) ofWildcard() (specs []string, any bool) {
+	for _, n := range slices.Sorted(maps.Keys(o.has)) {
+		o.wild[n] = true
+		specs = append(specs, o.has[n].spec(n))
+	}
+	for _, n := range slices.Sorted(maps.Keys(o.wild)) {
+		if _, ok := o.has[n]; !ok {
+			delete(o.wild, n)
+			specs = append(specs, "-"+n)
+		}
+	}
+	any = len(specs) > 0 || !o.answered
+	o.answered = true
+	return specs, any
+}
+
+// modelClient asks by names, aliases and globs. It keeps what it accepted until that
+// is removed, or until it asks for it by nothing any more.
+type modelClient struct {
+	*sessionFixture
+	rt     *rapid.T
+	origin *modelOrigin
+
+	wild     bool
+	names    map[string]bool
+	dropped  map[string]bool // names that it once gave up
+	parted   map[string]bool // and did not ask for again
+	unwanted map[string]bool // names that it gave up, and the group not yet
+	unsure   map[string]bool // names of which the session cannot know that it gave them up
+	holds    map[string]handled
+	sent     map[string]handled    // since its names changed; nil if anything may be sent again
+	open     []map[string]*handled // responses without an answer, oldest first; nil: removed
+	refused  bool                  // any response
+	late     bool                  // its newest names count once it has answered everything (P12, P22)
+	log      []string
+}
+
+func (c *modelClient) logf(format string, args ...any) {
+	c.log = append(c.log, fmt.Sprintf(format, args...))
+}
+
+func (c *modelClient) fail(format string, args ...any) {
+	c.rt.Helper()
+	c.rt.Fatalf("%s\n%s", fmt.Sprintf(format, args...), strings.Join(c.log, "\n"))
+}
+
+// list are the names as a SotW client repeats them.
+func (c *modelClient) list() []string {
+	out := slices.Sorted(maps.Keys(c.names))
+	if c.wild {
+		out = append(out, "*")
+	}
+	return out
+}
+
+// work receives all that there is to send. Nothing is sent that was not asked for
+// (P51), or again without cause (P33).
+func (c *modelClient) work() {
+	for range 50 {
+		if c.s.variant == xds.SotW && !c.s.full() {
+			// A deletion sends nothing (P31): the resource is new when it returns.
+			maps.DeleteFunc(c.sent, func(n string, _ handled) bool { return c.Cur.Held(n) == nil })
+		}
+		text := c.next()
+		if text == "" {
+			return
+		}
+		c.logf("<- %s", text)
+		items := make(map[string]*handled)
+		for _, r := range c.frame.resources {
+			_, content, _ := strings.Cut(strings.ReplaceAll(c.Describe(r), "@", "="), "=")
+			item := handled{content, r.Version.String(), r.Handles()}
+			items[r.Name] = &item
+			// By P12 and P24 also what the session did not see given up yet.
+			if !c.wild && !item.covers(c.names, r.Name) && !c.s.sub.Covers(r.Name) && !r.AskedBy(c.s.sub.Names) {
+				c.fail("%s was not asked for", r.Name)
+			}
+			if was, before := c.sent[r.Name]; before && !c.s.full() && was.version == item.version {
+				c.fail("%s is sent again", r.Name)
+			}
+			if c.sent != nil {
+				c.sent[r.Name] = item
+			}
+		}
+		for _, n := range c.frame.removed {
+			items[n] = nil
+			delete(c.sent, n)
+		}
+		c.open = append(c.open, items)
+	}
+	c.fail("it never ends")
+}
+
+// answer accepts or refuses the oldest response; false if there is none.
+func (c *modelClient) answer(refuse bool) bool {
+	if len(c.open) == 0 {
+		return false
+	}
+	items := c.open[0]
+	c.open = c.open[1:]
+	n := len(c.nonces) - len(c.open)
+	if c.late {
+		clear(c.sent)
+		c.late = len(c.open) > 0
+	}
+	r := request{names: c.sessionFixture.list(c.list())}
+	if refuse {
+		r.nack, c.refused, c.sent = n, true, nil
+	} else {
+		r.ack = n
+		if c.s.full() {
+			clear(c.holds)
+		}
+		for name, item := range items {
+			if item == nil {
+				delete(c.holds, name)
+			} else {
+				c.holds[name] = *item
+			}
+		}
+		c.drop()
+	}
+	c.logf("-> answer %d, refuse %v", n, refuse)
+	c.send(r)
+	return true
+}
+
+// drop lets go of what it asks for by nothing any more.
+func (c *modelClient) drop() {
+	maps.DeleteFunc(c.holds, func(n string, r handled) bool { return !c.wild && !r.covers(c.names, n) })
+}
+
+// change asks for more names, and gives up others.
+func (c *modelClient) change(add, drop []string) {
+	var dropped []string
+	for _, n := range add {
+		if !c.names[n] && c.s.variant == xds.SotW && c.s.sub.Names.Has(n) {
+			c.unsure[n] = true // it was given up by stale requests alone (P12)
+		}
+		c.names[n] = true
+		delete(c.parted, n)
+	}
+	for _, n := range drop {
+		if c.names[n] {
+			delete(c.names, n)
+			dropped = append(dropped, n)
+			c.dropped[n], c.parted[n] = true, true
+		}
+	}
+	c.logf("-> +%v -%v", add, dropped)
+	if clear(c.sent); c.wild {
+		c.sent = nil // each name has an answer of its own, maybe the same resource (P23)
+	}
+	c.late = c.s.variant == xds.SotW && len(c.open) > 0
+	switch {
+	case c.s.variant == xds.SotW:
+		c.send(request{names: c.list()})
+	case len(add)+len(dropped) > 0:
+		c.send(request{names: add, unsub: dropped})
+	}
+	for n := range c.names {
+		if !c.s.want.Names.Has(n) {
+			c.fail("%s was given up with %v", n, dropped)
+		}
+	}
+	// The group forgets what nobody wants, and gives it up at the origin, but after
+	// a while (P52): not while the session has yet to follow.
+	for _, n := range dropped {
+		c.unwanted[n] = true
+	}
+	if c.s.sub == c.s.want {
+		maps.DeleteFunc(c.unwanted, func(n string, _ bool) bool { return c.names[n] })
+		c.Builder.ForgetBut(c.s.want.Names, slices.Sorted(maps.Keys(c.unwanted))...)
+		maps.DeleteFunc(c.origin.absent, func(n string, _ bool) bool { return c.unwanted[n] || slices.Contains(dropped, n) })
+		clear(c.unwanted)
+		maps.DeleteFunc(c.origin.told, func(n string, r handled) bool { return !r.covers(c.names, n) })
+	}
+	c.linger = slices.Sorted(maps.Keys(c.unwanted))
+	c.sessionFixture.origin(false)
+	c.drop()
+}
+
+// toggle asks for the wildcard, or gives it up.
+func (c *modelClient) toggle() {
+	switch {
+	case c.wild && len(c.names) == 0:
+		return // a list without names is not the point here
+	case len(c.open) > 0, c.s.brought != nil:
+		return // the session cannot tell whether it keeps what is on its way, or what it brought
+	}
+	c.sent = nil
+	if c.wild = !c.wild; c.s.variant == xds.SotW {
+		c.logf("-> wildcard %v", c.wild)
+		c.send(request{names: c.list()})
+	} else if c.wild {
+		c.logf("-> +*")
+		c.send(request{names: []string{"*"}})
+	} else {
+		c.logf("-> -*")
+		c.send(request{unsub: []string{"*"}})
+	}
+	c.drop()
+}
+
+// settleWildcard has the group give up the wildcard, which nobody wants any more,
+// if it is time (P52): not while the session has yet to follow.
+func (c *modelClient) settleWildcard() bool {
+	if c.s.sub != c.s.want || !rapid.Bool().Draw(c.rt, "the wildcard ends") {
+		return false
+	}
+	c.logf("the wildcard ends")
+	c.origin.answered = false
+	clear(c.origin.wild)
+	c.Builder.EndWildcard()
+	c.sessionFixture.origin(false)
+	return true
+}
+
+// again reconnects, with what it has.
+func (c *modelClient) again() {
+	if c.s.variant == xds.SotW {
+		return
+	}
+	c.s = newSession(c.Type, c.s.variant)
+	c.open, c.nonces = nil, nil
+	clear(c.sent)
+	if !c.wild && len(c.names) == 0 {
+		c.names["n0"] = true // none at all would be the legacy wildcard
+		delete(c.origin.absent, "n0")
+	}
+	has := make(map[string]string)
+	for n, r := range c.holds {
+		has[n] = r.version
+	}
+	c.logf("-> again %v with %v", c.list(), has)
+	c.send(request{names: c.list(), initial: has})
+}
+
+// sync has the origin answer, on both streams in any order.
+func (c *modelClient) sync() {
+	wildcard := func() {
+		if !c.wild && (!c.origin.answered || c.settleWildcard()) {
+			return
+		}
+		if specs, any := c.origin.ofWildcard(); any {
+			c.logf("wild %s", strings.Join(specs, " "))
+			c.sessionFixture.origin(true, specs...)
+		}
+	}
+	first := rapid.Bool().Draw(c.rt, "the wildcard first")
+	if first {
+		wildcard()
+	}
+	asked := maps.Clone(c.names)
+	maps.Copy(asked, c.unwanted)
+	if specs := c.origin.ofNames(asked); len(specs) > 0 {
+		c.logf("named %s", strings.Join(specs, " "))
+		c.sessionFixture.origin(false, specs...)
+	}
+	if !first {
+		if rapid.Bool().Draw(c.rt, "work in between") {
+			c.work()
+		}
+		wildcard()
+	}
+}
+
+// A client has at last what the origin has of what it asked for, by names, aliases,
+// globs and the wildcard, in either variant: whatever changed, was refused or left
+// unanswered on the way, also over a reconnect, and although a name may be one
+// resource's own and then, or at the same time, another one's alias.
+func TestP26_Model(t *testing.T) {
+	for _, url := range []xds.TypeURL{xds.VHostType, xds.ClusterType, xds.EndpointType} {
+		for _, v := range variants {
+			if url == xds.VHostType && v == xds.SotW {
+				continue // there is none (P4)
+			}
+			for _, wild := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%v/wildcard=%v", xds.TypeOf(url).Short, v, wild), func(t *testing.T) {
+					rapid.Check(t, func(rt *rapid.T) { runModel(t, rt, url, v, wild) })
+				})
+			}
+		}
+	}
+}
+
+func runModel(t *testing.T, rt *rapid.T, url xds.TypeURL, v xds.Variant, wild bool) {
+	o := &modelOrigin{has: map[string]handled{}, told: map[string]handled{}, absent: map[string]bool{}, wild: map[string]bool{}}
+	c := &modelClient{
+		sessionFixture: newSessionFixture(t, url, v), rt: rt, origin: o, wild: wild,
+		names: map[string]bool{}, dropped: map[string]bool{}, parted: map[string]bool{}, unwanted: map[string]bool{}, unsure: map[string]bool{},
+		holds: map[string]handled{}, sent: map[string]handled{},
+	}
+	resources := []string{"n0", "n1", "n2", "xdstp://o/T/c/0", "xdstp://o/T/c/1"}
+	resource := rapid.SampledFrom(resources)
+	aliases := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a0", "a1", "n2"}), 0, 2, rapid.ID[string])
+	content := rapid.SampledFrom([]string{"", "2", "33"})
+	some := rapid.SliceOfNDistinct(rapid.SampledFrom(append(resources, "a0", "a1", "xdstp://o/T/c/*")), 0, 3, rapid.ID[string])
+	put := func(n, content string, aliases []string) {
+		g := xds.Glob(n)
+		r := handled{content: content, by: slices.DeleteFunc(slices.Sorted(slices.Values(aliases)), func(a string) bool { return a == n || a == g })}
+		if g != "" {
+			r.by = append(r.by, g)
+		}
+		o.has[n] = r
+	}
+
+	for _, n := range some.Draw(rt, "first") {
+		c.names[n] = true
+	}
+	if !wild && len(c.names) == 0 {
+		c.names["n0"] = true // none at all would be the legacy wildcard
+	}
+	if wild && len(c.names) > 0 {
+		c.sent = nil
+	}
+	c.logf("-> first %v", c.list())
+	c.send(request{names: c.list()})
+	steps := []string{"put", "put", "remove", "names", "names", "ack", "ack", "ack", "sync", "sync", "time", "reconnect"}
+	if rapid.Bool().Draw(rt, "refuses") {
+		steps = append(steps, "nack", "wildcard")
+	}
+	for range rapid.IntRange(1, 30).Draw(rt, "steps") {
+		switch what := rapid.SampledFrom(steps).Draw(rt, "step"); what {
+		case "put":
+			put(resource.Draw(rt, "name"), content.Draw(rt, "content"), aliases.Draw(rt, "aliases"))
+		case "remove":
+			delete(o.has, resource.Draw(rt, "name"))
+		case "names":
+			c.change(some.Draw(rt, "add"), some.Draw(rt, "drop"))
+		case "ack", "nack":
+			c.answer(what == "nack")
+		case "sync":
+			c.sync()
+		case "time":
+			c.Pass(ackTimeout)
+		case "reconnect":
+			c.again()
+		case "wildcard":
+			c.toggle()
+		}
+		if rapid.Bool().Draw(rt, "work") {
+			c.work()
+		}
+	}
+	if c.rest(); !c.refused {
+		c.compare("at rest")
+	}
+	// Whatever a refused response held changes (P15), and something goes.
+	for _, content := range []string{"2", "33"} {
+		for _, n := range resources {
+			put(n, content, o.has[n].by)
+		}
+		c.rest()
+	}
+	c.compare("once everything has changed")
+	delete(o.has, "n0")
+	delete(o.has, "n1")
+	c.rest()
+	c.compare("once something has gone")
+}
+
+// rest brings everything to the client, which accepts it.
+func (c *modelClient) rest() {
+	c.sync()
+	// One member is not the whole answer to a glob. What a glob was served from when
+	// the wildcard ended stays until the origin says that it is gone.
+	var gone []string
+	for r := range c.Cur.Resources {
+		if _, has := c.origin.has[r.Name]; !has {
+			gone = append(gone, r.Name)
+		}
+	}
+	c.Builder.Apply(xds.Update{Type: c.Type.URL, Origin: "o", Removed: gone})
+	c.sessionFixture.origin(false)
+	for range 60 {
+		c.Pass(time.Second)
+		if c.work(); !c.answer(false) {
+			return
+		}
+	}
+	c.fail("it does not come to rest")
+}
+
+// compare holds what the client has at last against the origin.
+func (c *modelClient) compare(when string) {
+	want := make(map[string]string)
+	for n, r := range c.origin.has {
+		if c.wild || r.covers(c.names, n) {
+			want[n] = r.content
+		}
+		// State of the world without wrappers has no aliases: a client that gives up
+		// one of the names does not know that what it has goes by another as well.
+		if _, has := c.holds[n]; !has && !c.wild && (c.s.variant == xds.SotW && r.covers(c.parted, n) || r.covers(c.unsure, n)) {
+			delete(want, n)
+		}
+	}
+	holds := make(map[string]string)
+	for n, r := range c.holds {
+		has, there := c.origin.has[n]
+		switch {
+		case there && !c.wild && !has.covers(c.names, n):
+			continue // under names that it did not ask for
+		case !there && c.s.variant == xds.SotW && !c.s.full():
+			continue // it went without a word (P31)
+		case !there && !c.wild && r.covers(c.dropped, n):
+			continue // given up while it was on its way
+		}
+		holds[n] = r.content
+	}
+	if !maps.Equal(holds, want) {
+		c.fail("%s it holds %v, want %v", when, holds, want)
+	}
+}

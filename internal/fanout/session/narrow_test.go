@@ -1,0 +1,199 @@
+package session
+
+import (
+	"testing"
+
+	"xdsrelay/internal/xds"
+)
+
+// Who gives up the wildcard and goes on to ask for a name was sent the
+// wildcard's copy of it. If the other stream's is another one by then, it
+// follows; if it is the same, nothing does.
+func TestP50_TheNamesCopyFollowsTheWildcards(t *testing.T) {
+	for _, url := range []xds.TypeURL{xds.ClusterType, xds.EndpointType} {
+		for _, v := range variants {
+			t.Run(xds.TypeOf(url).Short+"/"+v.String(), func(t *testing.T) {
+				for _, differs := range []bool{true, false} {
+					w := newSessionFixture(t, url, v)
+					w.sub("a", "*")
+					w.wild("a")
+					w.named("a")
+					w.want("a")
+					w.ack("a", "*")
+					if differs {
+						w.named("a=2")
+					}
+					w.want("")
+					if v == xds.Delta {
+						w.unsub("*")
+					} else {
+						w.sub("a")
+					}
+					if differs {
+						w.want("a=2")
+						w.ack("a")
+					}
+					w.want("")
+				}
+			})
+		}
+	}
+}
+
+// So it does for who goes on to ask by an alias (P26): the resource has a name of
+// its own then.
+func TestP50_TheCopyOfAnAliasFollowsTheWildcards(t *testing.T) {
+	for _, url := range []xds.TypeURL{xds.ClusterType, xds.EndpointType} {
+		for _, v := range variants {
+			t.Run(xds.TypeOf(url).Short+"/"+v.String(), func(t *testing.T) {
+				for _, differs := range []bool{true, false} {
+					w := newSessionFixture(t, url, v)
+					w.sub("alias", "*")
+					w.wild("x|alias", "y|alias")
+					w.named("x|alias", "y|alias")
+					w.want("x y")
+					w.ack("alias", "*")
+					if differs {
+						w.named("x|alias=2")
+					}
+					w.want("")
+					if v == xds.Delta {
+						w.unsub("*")
+					} else {
+						w.sub("alias")
+					}
+					switch {
+					case differs && w.Type.FullState && v == xds.SotW:
+						w.want("x=2 y")
+						w.ack("alias")
+					case differs:
+						w.want("x=2")
+						w.ack("alias")
+					}
+					w.want("")
+				}
+			})
+		}
+	}
+}
+
+// What has to follow of what was refused does so though the wildcard is given up
+// before, also to who asks for it by an alias (P26).
+func TestP15_TheRestFollowsByAnAlias(t *testing.T) {
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
+	w.sub("*", "alias")
+	w.wild("x|alias", "y")
+	w.named("x|alias")
+	w.want("x y")
+	w.sub("y")
+	w.named("y=2")
+	w.wild("y=2")
+	w.want("y=2")
+	w.send(request{nack: 1}) // y has been told since, and nothing may change of x
+	w.unsub("*")
+	w.send(request{ack: 2})
+	w.want("x")
+}
+
+// What a wildcard brought to others is not what a client has that asks for it by an
+// alias later: once it is gone from there, and comes for the alias, it is new (P26).
+func TestP23_WhatAnAliasLedToIsNew(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			w := newSessionFixture(t, xds.EndpointType, v)
+			w.sub("a")
+			w.wild("x|alias", "y|alias")
+			w.named("a", "x|alias")
+			w.want("a")
+			w.ack("a")
+			w.Builder.EndWildcard()
+			w.named("x|alias")
+			w.sub("a", "alias")
+			if v == xds.Delta {
+				w.want("a x") // P23
+			} else {
+				w.want("x")
+			}
+			w.ack("a", "alias")
+			w.named("x|alias", "y|alias")
+			w.want("y")
+		})
+	}
+}
+
+// What a client has by a glob and the origin removes is told, though the client has
+// asked for the wildcard since, which is not answered yet (P28).
+func TestP32_GoneBeforeTheWildcardIsAnswered(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		w := newSessionFixture(t, xds.VHostType, xds.Delta)
+		w.sub("n", "xdstp://o/T/c/*")
+		w.named("n", "xdstp://o/T/c/1")
+		w.want("n xdstp://o/T/c/1")
+		w.ack()
+		w.sub("*")
+		w.named("n", "-xdstp://o/T/c/1", "-xdstp://o/T/c/*")
+		w.want("n -xdstp://o/T/c/*")
+		w.ack()
+		if again {
+			w.wild("n", "xdstp://o/T/c/1@2")
+			w.want("xdstp://o/T/c/1@2")
+		} else {
+			w.wild("n")
+			w.want("-xdstp://o/T/c/1")
+		}
+	}
+}
+
+// What a client brought it has let go of once it gave up the wildcard: asked for
+// again, it is sent.
+func TestP27_GivenUpBeforeTheAnswer(t *testing.T) {
+	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
+	w.send(request{names: []string{"*", "a"}, initial: map[string]string{
+		"a": w.Resource("a").Version.String(), "b": w.Resource("b").Version.String(), "c": "1",
+	}})
+	w.want("")
+	w.unsub("*")
+	w.sub("*")
+	w.wild("a", "b")
+	w.want("b -c")
+}
+
+// A set that was refused under the wildcard is repeated once anything of it
+// changes, also to who has given up the wildcard since.
+func TestP15_RefusedUnderTheWildcard(t *testing.T) {
+	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
+	w.named("a", "b")
+	w.sub("a", "b", "*")
+	w.wild("a", "b", "c")
+	w.want("a b c")
+	w.nack("a", "b", "*")
+	w.want("")
+	w.sub("a", "b")
+	w.want("") // not by itself
+	w.named("a=2")
+	w.want("a=2 b")
+	w.ack("a", "b")
+	w.named("a")
+	w.want("a")
+}
+
+// What was refused changes, and the change goes out ahead, since the name is
+// asked for (P19): the rest follows.
+func TestP15_TheRestFollowsWhatIsAnswered(t *testing.T) {
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
+	w.sub("*")
+	w.wild("a", "f")
+	w.want("a f")
+	w.wild("c")
+	w.Pass(ackTimeout)
+	w.want("c")
+	w.send(request{nack: 1})
+	w.wild("f=2")
+	w.want("") // c is not answered
+	w.sub("f")
+	w.want("f=2")
+	w.ack()
+	w.want("a")
+	w.ack()
+	w.want("")
+}

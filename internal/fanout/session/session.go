@@ -1,0 +1,558 @@
+package session
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+// Session is one type on one stream: what the client asked for, what it was
+// sent, and what it said to that. Its methods are the protocol's decisions: no
+// I/O and no clock but the times passed in. It has one user at a time.
+//
+// In step with its group a session points to a snapshot and holds no names,
+// whatever the number of resources. Names it holds only while something is
+// out of step: fresh until the next response, early until the next regular
+// one or until it is known what became of them, brought until the first answers,
+// awaits until the origin answers again, and refused until P15 lets go.
+type Session struct {
+	Type    xds.Type // fixed
+	variant xds.Variant
+	form    xds.Form // what resources look like to the client (P62)
+	limit   int      // of a response, in bytes (P38)
+
+	// Of the requests.
+	began  bool              // a request has come (P11)
+	named  bool              // a name was ever given (P21)
+	brings bool              // its first request had versions of another stream (P27, P66)
+	want   *xds.Subscription // newest; what the group is told, stale or not (P12)
+	sub    *xds.Subscription // of the last request that was not stale; responses follow it
+	sum    uint64            // SotW: hash of the newest list of names, to know a repeated one
+	count  int               // and its length
+
+	// Of the responses.
+	owed    bool                          // the first answer is not given yet (P11)
+	anew    bool                          // the wildcard was subscribed: all of it is to be answered, again or not
+	sent    *xds.Snapshot                 // what the client has been sent, but for early
+	stuck   *stuck                        // what is not sent because it is too large (P38); nil: nothing
+	by      *xds.Subscription             // what it was sent by, if that is not sub: while anew
+	early   map[string]*xds.Resource      // incremental: answers sent ahead of sent (P19); nil: removed
+	warned  map[string]*xds.ResourceError // what it was told of errors, where that is not what sent says; nil: nothing (P39)
+	fresh   map[string]cause              // to be answered from what is held though nothing changed
+	brought *brought                      // what the client brought from another stream, until that is answered; nil: nothing
+	awaits  map[string]uint64             // P18: aliases asked for again, and the origin's word before that
+	flights []flight                      // unanswered responses, oldest first
+	weight  int                           // see Remembers
+	refused []refusal                     // P15
+	waiting bool                          // a change is held back by an unanswered response
+
+	// Of the answers. A version and no snapshot: what a client took long ago is
+	// not to be kept alive for it.
+	acked   string // version that it took last, or that it is in step with
+	took    string // SotW: version_info of the response that it took last
+	refuses bool   // it refused the response that it answered last
+	has     Mark   // newest generation that it acknowledged, or with which it was in step
+	settled uint64 // lineage in which all that it asks for is known; 0: none, as far as it was looked
+}
+
+// New makes the session of a type that has not spoken yet. limit is that of a response,
+// in bytes.
+func New(t xds.Type, form xds.Form, limit int) *Session {
+	return &Session{Type: t, variant: form.Variant, form: form, limit: limit, want: xds.Nothing, sub: xds.Nothing}
+}
+
+// Subscribe returns what the client wants after the request, and whether it is
+// something else than before. It changes nothing; the caller interns the result and
+// passes it to Request. P20, P21. Where names are unsubscribed, it looks at what was
+// sent (P26).
+func (s *Session) Subscribe(r *xds.Request) (*xds.Subscription, bool) {
+	if s.variant == xds.SotW {
+		return s.subscribeSotW(r)
+	}
+	return s.subscribeDelta(r)
+}
+
+// Verdict is what a request said of an earlier response.
+type Verdict uint8
+
+const (
+	Plain Verdict = iota // no answer to a response
+	Acked
+	Nacked
+	Stale   // SotW: the newest response is unanswered, and this is no answer to it (P12)
+	Unknown // a NACK of a response that this stream does not know (P13)
+)
+
+// Outcome is what a request did.
+type Outcome struct {
+	Verdict Verdict
+	// Version of the response that was acknowledged or refused, and when the
+	// origin sent what is newest in it.
+	Version  string
+	Received time.Time
+	// The response that was acknowledged or refused: its version, which is nil if nobody
+	// counts it, its generation, and whether it had something that changed.
+	Progress *xds.VersionProgress
+	Gen      uint64
+	News     bool
+	// Wake: there may be something to send.
+	Wake bool
+}
+
+// Request applies a request; want is what Subscribe made of it, interned, and
+// seq the number in its nonce, 0 if it is none of this stream's.
+func (s *Session) Request(r *xds.Request, want *xds.Subscription, seq uint64) Outcome {
+	first := !s.began
+	s.brings = s.bringsState(r)
+	s.began = true
+	s.named = s.named || len(r.Names) > 0
+	if want != s.want {
+		s.settled = 0
+	}
+	s.want = want
+	s.sum, s.count = r.NamesSum, len(r.Names)
+	var out Outcome
+	if first {
+		// P11: whatever nonce and version it carries.
+		s.owed, out.Wake = true, true
+		if s.brings {
+			s.bring(r)
+		}
+		s.sub = want
+		return out
+	}
+	s.answer(r, seq, &out)
+	if s.variant == xds.SotW {
+		if out.Verdict == Stale || len(s.flights) > 0 {
+			return out // P12; P22 will compare with s.sub
+		}
+		s.relist(want)
+	} else {
+		s.edit(r, want)
+	}
+	if s.waiting || s.fresh != nil || s.warned != nil || s.owed {
+		out.Wake, s.waiting = true, false
+	}
+	return out
+}
+
+// Accepted is the generation that the client has all of, as it acknowledged it, if it
+// refuses nothing; nil otherwise. A client that brought all of it is not sent anything to
+// acknowledge (P27).
+func (s *Session) Accepted() *xds.Snapshot {
+	if len(s.flights) > 0 || s.refuses || s.refused != nil || s.stuck != nil || s.owed {
+		return nil
+	}
+	return s.sent
+}
+
+// full reports whether a response holds everything that is subscribed to (P30).
+func (s *Session) full() bool {
+	return s.variant == xds.SotW && (s.Type.FullState || s.sub.Wildcard)
+}
+
+// Plan is what a session would send now.
+type Plan struct {
+	do  action
+	To  *xds.Snapshot
+	Key FrameKey // of a regular response: sessions that are in step alike get the same
+
+	At    time.Time
+	Until time.Time // when to look again at the latest; zero: at the next change
+
+	content Content // of an irregular response, computed for this client alone
+
+	Early    bool                     // it does not move the session to To
+	answered map[string]*xds.Resource // early: what was answered
+	led      []string                 // early: handles that were, by resources of other names
+	initial  map[string]string        // what is left of it
+	Besides  []string                 // what follows what was asked for, besides the frame's (P37)
+
+	Limit     int // of the response, in bytes (P38)
+	base      base
+	again     []refusal  // what the response speaks of because it was refused (P15)
+	Oversized *Oversized // the response is too large; nil: it is not
+}
+
+// Sends reports whether there may be something to send. Whether there is, its Content
+// says.
+func (p *Plan) Sends() bool { return p.do == regular || p.do == irregular }
+
+// Shared reports whether sessions with an equal Key are sent the same. Otherwise nobody
+// else has the Key.
+func (p *Plan) Shared() bool { return p.do == regular && !p.Key.sub.Sole.Load() }
+
+type action uint8
+
+const (
+	nothing   action = iota // in step, or nothing is known yet
+	hold                    // something is pending, and an unanswered response holds it back
+	regular                 // send the frame of key, if it is not empty
+	irregular               // send changed and removed, if there are any
+)
+
+// Next says what to send of cur now.
+func (s *Session) Next(cur *xds.Snapshot, m Moment) Plan {
+	if !s.began || cur == nil {
+		return Plan{}
+	}
+	if cur == s.sent && !s.owed && s.fresh == nil && s.early == nil && s.warned == nil && s.brought == nil && s.awaits == nil {
+		return Plan{}
+	}
+	patience := s.awaitNames(cur, m.Now)
+	if s.silent(cur) {
+		return Plan{Until: patience}
+	}
+	if until, out := s.Outstanding(m.Now, m.AckTimeout); out && !m.Release {
+		if s.variant == xds.Delta {
+			if p := s.planEarly(cur, m.Now); p.do != nothing && !s.isStuck(&p) {
+				p.Until, s.waiting = until, true // for the rest
+				return p
+			}
+		}
+		if s.Pending(cur) || s.beating(cur) {
+			s.waiting = true
+			return Plan{do: hold, Until: until}
+		}
+		return Plan{Until: patience}
+	}
+	p := s.plan(cur, m.Now)
+	if s.variant == xds.SotW {
+		s.planSotW(cur, &p)
+	} else {
+		s.planDelta(cur, &p)
+	}
+	p.Until = patience
+	if s.isStuck(&p) {
+		return Plan{}
+	}
+	return p
+}
+
+// silent: of a wildcard nothing is said before the origin answered it, empty or
+// not (P11). And of a full-state response the rest would be taken for gone (P30, P67).
+func (s *Session) silent(cur *xds.Snapshot) bool {
+	if s.full() && s.incomplete(cur) {
+		return true
+	}
+	return s.sub.Wildcard && !cur.Answered && (s.full() || s.owed && s.sub.Names.Len() == 0)
+}
+
+// Pending reports whether the session would have anything to send of cur if no
+// response were unanswered.
+func (s *Session) Pending(cur *xds.Snapshot) bool {
+	if !s.began || cur == nil || s.silent(cur) {
+		return false
+	}
+	if s.owed && s.sub.Wildcard && cur.AnswersWildcard(s.sub) {
+		return true
+	}
+	for name := range s.fresh {
+		if s.answers(name, cur) {
+			return true
+		}
+	}
+	differs := func(name string) bool { return s.differs(name, cur) }
+	if slices.ContainsFunc(s.candidates(cur), differs) {
+		return true
+	}
+	for name := range s.early {
+		if differs(name) {
+			return true
+		}
+	}
+	for name := range s.warned {
+		if differs(name) {
+			return true
+		}
+	}
+	var p Plan
+	if s.resume(cur, &p); len(p.content.Removed) > 0 {
+		return true
+	}
+	return len(s.heard(cur, nil)) > 0
+}
+
+// candidates are the names that may differ between what the client was sent,
+// but for early, and what it is to see.
+func (s *Session) candidates(cur *xds.Snapshot) []string {
+	return s.base().candidates(cur, s.sub)
+}
+
+// answers reports whether there is an answer for a name that is to be answered.
+// What follows a cluster is only what is there: its absence is said once (P25).
+func (s *Session) answers(name string, cur *xds.Snapshot) bool {
+	_, is := s.look(name, cur)
+	switch {
+	case is == xds.Present, is == xds.Elsewhere:
+		return true
+	case s.fresh[name] == refreshed:
+		return false
+	case cur.Error(s.sub, name) != nil:
+		return true
+	}
+	switch is {
+	case xds.Absent, xds.Unresolvable:
+		return s.variant == xds.Delta || s.full() // P31
+	case xds.Lapsed:
+		return s.variant == xds.Delta && !s.sub.Names.Has(name) // P24
+	}
+	return false
+}
+
+// had is what the client has been sent under name.
+func (s *Session) had(name string) (*xds.Resource, xds.Presence) {
+	if r, ok := s.early[name]; ok {
+		switch {
+		case r == nil:
+			return nil, xds.Absent
+		case r.Unresolved():
+			return r, xds.Unresolvable
+		}
+		return r, xds.Present
+	}
+	return s.base().look(s.sub, name)
+}
+
+// look is what the client is to see under name.
+func (s *Session) look(name string, cur *xds.Snapshot) (*xds.Resource, xds.Presence) {
+	r, is := cur.Look(s.sub, name)
+	return s.latest(name, r, is)
+}
+
+// see is look for who had this of name.
+func (s *Session) see(name string, cur *xds.Snapshot, had *xds.Resource, was xds.Presence) (*xds.Resource, xds.Presence) {
+	r, is := see(cur, s.sub, name, had, was)
+	return s.latest(name, r, is)
+}
+
+// differs reports whether the client should hear of name because of what
+// changed between what it had and cur.
+func (s *Session) differs(name string, cur *xds.Snapshot) bool {
+	resource, err := s.difference(name, cur)
+	return resource || err
+}
+
+// difference is differs for what is there or not, and for an error (P39).
+func (s *Session) difference(name string, cur *xds.Snapshot) (resource, err bool) {
+	had, was := s.had(name)
+	has, is := s.see(name, cur, had, was)
+	told, now := s.told(name), cur.Error(s.sub, name)
+	if s.base().again(was, is) {
+		had, was, told = nil, xds.Pending, nil
+	}
+	resource = clears(told, now, is) || differs(s.form, s.full(), s.sub.Names.Has(name), had, was, has, is)
+	return resource, now != nil && now != told
+}
+
+// differs reports whether what was known of a name and what is known now are
+// two things to a client of this form; named: it asked for the name.
+func differs(form xds.Form, full, named bool, had *xds.Resource, was xds.Presence, has *xds.Resource, is xds.Presence) bool {
+	switch is {
+	case xds.Present:
+		// Whether a SotW client still holds what went without a word (P31) is
+		// not known: it is sent when it returns.
+		return was != xds.Present || !form.Same(has, had)
+	case xds.Unresolvable:
+		if form.Variant == xds.Delta {
+			return was != xds.Unresolvable // P18: once
+		}
+		fallthrough
+	case xds.Absent:
+		// What lapsed the client may still hold (P62).
+		had := was == xds.Present || was == xds.Lapsed
+		if form.Variant == xds.SotW {
+			// P30, P31; P22: the full set, without it, answers a listed name.
+			return full && (had || was == xds.Pending && named)
+		}
+		// P25: an absent name that was asked for is answered, and a handle that
+		// leads nowhere any more; what a wildcard never had is nothing.
+		return had || (was == xds.Pending || was == xds.Elsewhere) && named
+	case xds.Lapsed:
+		return was == xds.Present && outlives(form, full, had, has)
+	}
+	return false // nobody said that it went, or there is nothing of this name
+}
+
+// outlives reports whether a client that counts TTLs and was sent had would hold
+// it for longer than it lived: it was slow, and had expired before it could be
+// sent its last TTL. It is told by a removal, as far as its variant has one.
+func outlives(form xds.Form, full bool, had, lapsed *xds.Resource) bool {
+	return form.Timed && (form.Variant == xds.Delta || full) && lapsed.Outlived(had)
+}
+
+// Sent records that the plan went out as frame with nonce number seq.
+func (s *Session) Sent(p *Plan, frame *Manifest, seq uint64, now time.Time) {
+	f := flight{seq: seq, at: now, frame: frame, sub: s.sub, early: p.Early, progress: p.To.Progress, of: MarkOf(p.To)}
+	// Else it propagates nothing: what it repeats came long ago (P37).
+	f.news = s.tells(p, frame)
+	s.flights = append(s.flights, f)
+	if len(s.flights) > maxFlights {
+		at := max(0, slices.IndexFunc(s.flights[:maxFlights], func(f flight) bool { return f.early })) // never this one
+		s.flights = slices.Delete(s.flights, at, at+1)
+	}
+	s.cover(p, frame)
+	if p.Early {
+		if s.early == nil {
+			s.early = make(map[string]*xds.Resource, len(p.answered))
+		}
+		maps.Copy(s.early, p.answered)
+		for n, r := range p.answered {
+			delete(s.fresh, n)
+			delete(s.initial(), n)
+			if r != nil && s.told(n) != nil {
+				s.warn(n, nil) // the resource cleared it (P39)
+			}
+		}
+		for _, n := range p.led {
+			delete(s.fresh, n)
+		}
+		for _, e := range p.content.Errors {
+			s.warn(e.Name, e)
+			delete(s.fresh, e.Name)
+		}
+		s.owe(frame)
+		s.overtake(p, frame)
+		s.normalize()
+		return
+	}
+	s.owed = s.owed && s.sub.Wildcard && !p.To.Answered
+	s.step(p)
+	s.owe(frame)
+	s.overtake(p, frame)
+}
+
+// Settled records that the plan of now held nothing to send: the client is in
+// step.
+func (s *Session) Settled(p *Plan) {
+	if p.Early {
+		return
+	}
+	if s.owed && s.sub.Wildcard {
+		return // nothing was said yet: the first answer starts from nothing
+	}
+	s.owed = false
+	s.step(p)
+	s.forgive(p.To)
+	if len(s.flights) == 0 && !s.refuses && s.acked != "" {
+		s.acked = p.To.Version
+	}
+	if len(s.flights) == 0 && !s.Refusing() {
+		s.has = MarkOf(p.To)
+	}
+}
+
+// step moves the session to the plan's snapshot.
+func (s *Session) step(p *Plan) {
+	has := s.retained(p.To)
+	s.sent, s.stuck, s.waiting = p.To, nil, false
+	if s.brought != nil {
+		s.brought.versions = p.initial
+	}
+	s.anew, s.by, s.warned = false, nil, nil
+	s.early = has
+	for name := range s.fresh {
+		if has[name] == nil && s.answeredBy(p.To, name) {
+			delete(s.fresh, name)
+		}
+	}
+	for name := range s.awaits {
+		if _, is := s.look(name, p.To); is != xds.Pending {
+			delete(s.awaits, name)
+		}
+	}
+	s.normalize()
+}
+
+// retained are the resources that the client has, and of which nothing is known
+// any more, so that it was not told either: what it had by the wildcard (P21), and
+// asked for by name since, is gone from there; or what it had by a handle is gone,
+// and a wildcard that it asked for since has yet to answer.
+func (s *Session) retained(to *xds.Snapshot) (has map[string]*xds.Resource) {
+	if s.variant == xds.SotW {
+		return nil // it is told by the full set, or not at all (P31)
+	}
+	retain := func(name string) {
+		had, was := s.had(name)
+		if was != xds.Present || !s.sub.Covers(name) && !had.AskedBy(s.sub.Names) {
+			return
+		}
+		if _, is := s.see(name, to, had, was); is != xds.Pending {
+			return
+		}
+		if has == nil {
+			has = make(map[string]*xds.Resource)
+		}
+		has[name] = had
+	}
+	for name, why := range s.fresh {
+		if why != asked {
+			continue
+		}
+		retain(name)
+		for _, n := range s.sent.Linked(name) {
+			retain(n)
+		}
+	}
+	if s.sub.Wildcard && !to.AnswersWildcard(s.sub) {
+		by := s.sentBy()
+		for _, name := range s.candidates(to) {
+			if had, _ := s.had(name); had != nil && (by.Covers(name) || had.AskedBy(by.Names)) {
+				retain(name)
+			}
+		}
+	}
+	return has
+}
+
+// normalize keeps empty maps nil, so that a session in step is known by it.
+func (s *Session) normalize() {
+	if len(s.fresh) == 0 {
+		s.fresh = nil
+	}
+	if s.sent != nil && len(s.initial()) == 0 {
+		s.brought = nil
+	}
+	if len(s.awaits) == 0 {
+		s.awaits = nil
+	}
+	if len(s.early) == 0 {
+		s.early = nil
+	}
+	if len(s.warned) == 0 {
+		s.warned = nil
+	}
+}
+
+// Began reports whether a request has come.
+func (s *Session) Began() bool { return s.began }
+
+// Wants is what the client asks for, as its newest request has it, stale or not (P12).
+func (s *Session) Wants() *xds.Subscription { return s.want }
+
+// Follows is what responses follow: the subscription of the last request that was not
+// stale.
+func (s *Session) Follows() *xds.Subscription { return s.sub }
+
+// BringsState reports whether the first request had versions of another stream (P27, P66).
+func (s *Session) BringsState() bool { return s.brings }
+
+// AckedVersion is the version that the client took last, or that it is in step with.
+func (s *Session) AckedVersion() string { return s.acked }
+
+// RefusesNothing reports whether the client took the response that it answered last, and no
+// refusal stands.
+func (s *Session) RefusesNothing() bool { return !s.refuses && s.refused == nil }
+
+// Skipped is the number of generations between what the client was sent and the plan's that
+// had something for it.
+func (s *Session) Skipped(p *Plan) int { return xds.Generations(s.sent, p.To, s.sub) - 1 }
+
+// SkippedHeartbeats is the number of heartbeats among them.
+func (s *Session) SkippedHeartbeats(p *Plan) int { return xds.Heartbeats(s.sent, p.To, s.sub) - 1 }
+
+// SentSnapshot is what the client has been sent, but for what was sent ahead of it; the
+// session keeps it alive. nil: nothing was sent.
+func (s *Session) SentSnapshot() *xds.Snapshot { return s.sent }

@@ -1,0 +1,385 @@
+package session
+
+import (
+	"testing"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+var variants = []xds.Variant{xds.SotW, xds.Delta}
+
+func each(t *testing.T, url xds.TypeURL, f func(*sessionFixture)) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) { f(newSessionFixture(t, url, v)) })
+	}
+}
+
+// The first request is a fresh one, whatever version and nonce it carries, and
+// is answered as soon as there is an answer.
+func TestP11_FirstRequestIsAnswered(t *testing.T) {
+	each(t, xds.ClusterType, func(w *sessionFixture) {
+		w.wild("a", "b")
+		w.send(request{version: w.Cur.Version, nonce: 7})
+		w.want("a b")
+		w.ack()
+		w.want("")
+	})
+	each(t, xds.EndpointType, func(w *sessionFixture) {
+		w.send(request{names: []string{"a"}, version: "v", nonce: 7})
+		w.want("") // nothing is known yet
+		w.named("a")
+		w.want("a")
+	})
+}
+
+// A first answer to a wildcard is sent even if empty, but not before the origin
+// has answered; also where P27 leaves nothing.
+func TestP11_EmptyWildcard(t *testing.T) {
+	each(t, xds.ClusterType, func(w *sessionFixture) {
+		w.sub()
+		w.want("")
+		w.wild()
+		w.want("(empty)")
+		w.ack()
+		w.want("")
+	})
+	// What others asked for by name is no answer to the wildcard; beside it, in
+	// SotW, the rest would be taken for gone.
+	each(t, xds.ClusterType, func(w *sessionFixture) {
+		w.named("x")
+		w.sub("*")
+		w.want("")
+		w.wild("y")
+		w.want("y")
+	})
+	full := newSessionFixture(t, xds.ClusterType, xds.SotW)
+	full.named("x")
+	full.sub("*", "x")
+	full.want("")
+	full.wild("y")
+	full.want("x y")
+	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
+	w.wild("a")
+	w.send(request{initial: map[string]string{"a": w.Resource("a").Version.String()}})
+	w.want("(empty)")
+	w.ack()
+	w.want("")
+}
+
+func TestP12_StaleRequests(t *testing.T) {
+	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
+	w.named("a", "b")
+	w.sub("a")
+	w.want("a")
+	// Unanswered: this is no ACK, gets no response, but counts upstream.
+	out := w.send(request{names: []string{"a", "b"}})
+	if out.Verdict != Stale || len(w.s.flights) != 1 || !w.s.want.Names.Has("b") {
+		t.Fatalf("%+v, want %v", out, w.s.want)
+	}
+	w.want("")
+	// P22 compares with the request before the stale one: b is new to it.
+	w.ack("a", "b")
+	w.want("b")
+	w.ack("a", "b")
+	// Once the newest was answered, an old nonce is not stale.
+	if out := w.send(request{names: []string{"a", "b", "c"}, ack: 1}); out.Verdict == Stale {
+		t.Fatal("stale though nothing is unanswered")
+	}
+	w.named("c")
+	w.want("c")
+}
+
+// Versions never tell a NACK; a nonce of another stream is only logged.
+func TestP13_NackNeedsNonceOfThisStream(t *testing.T) {
+	each(t, xds.ClusterType, func(w *sessionFixture) {
+		w.wild("a")
+		w.sub()
+		w.want("a")
+		if out := w.send(request{nack: 1, version: "other"}); out.Verdict != Nacked {
+			t.Fatalf("a NACK with the nonce: %v", out.Verdict)
+		}
+		w.wild("a=2")
+		w.want("a=2")
+		var req xds.Request
+		if err := req.Scan(w.s.variant, request{nack: 1}.wire(w.s.variant), 0); err != nil {
+			t.Fatal(err)
+		}
+		if out := w.s.Request(&req, w.s.want, 0); out.Verdict != Unknown || len(w.s.flights) != 1 {
+			t.Fatalf("a NACK with a foreign nonce: %v, %d unanswered", out.Verdict, len(w.s.flights))
+		}
+		if out := w.send(request{ack: 2, version: "nonsense"}); out.Verdict != Acked {
+			t.Fatalf("an old version without error_detail: %v", out.Verdict)
+		}
+	})
+}
+
+func TestP14_SubscriptionWhateverNonce(t *testing.T) {
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
+	w.named("a", "b", "c")
+	w.sub("a")
+	w.want("a")
+	w.send(request{names: []string{"b"}, nonce: 99})
+	w.want("b")
+	if len(w.s.flights) != 2 {
+		t.Fatalf("%d unanswered: the unknown nonce acknowledged one", len(w.s.flights))
+	}
+	w.send(request{names: []string{"c"}, ack: 1})
+	w.want("c")
+	if len(w.s.flights) != 2 || w.s.flights[0].seq != 2 {
+		t.Fatalf("unanswered: %+v", w.s.flights)
+	}
+}
+
+func TestP15_RefusedIsNotSentAgain(t *testing.T) {
+	t.Run("delta", func(t *testing.T) {
+		w := newSessionFixture(t, xds.EndpointType, xds.Delta)
+		w.named("a", "b", "c")
+		w.sub("a", "b", "c")
+		w.want("a b c")
+		w.ack()
+		w.named("a=2", "b=2")
+		w.want("a=2 b=2")
+		w.nack()
+		w.want("")
+		w.Pass(time.Hour)
+		w.want("")
+		w.named("c=2") // another change goes without it
+		w.want("c=2")
+		w.ack()
+		w.named("a=33") // all of the refused response again
+		w.want("a=33 b=2")
+		w.ack()
+		w.named("b=33")
+		w.want("b=33")
+		w.nack()
+		w.named("-b") // it goes: told
+		w.want("-b")
+	})
+	t.Run("two refusals stay two", func(t *testing.T) {
+		w := newSessionFixture(t, xds.EndpointType, xds.Delta)
+		w.named("a", "b")
+		w.sub("a", "b")
+		w.want("a b")
+		w.ack()
+		w.named("a=2")
+		w.want("a=2")
+		w.nack()
+		w.named("b=2")
+		w.want("b=2")
+		w.nack()
+		w.named("a=33")
+		w.want("a=33")
+	})
+	t.Run("sotw", func(t *testing.T) {
+		w := newSessionFixture(t, xds.EndpointType, xds.SotW)
+		w.named("a", "b", "c")
+		w.sub("a", "b", "c")
+		w.want("a b c")
+		w.ack("a", "b", "c")
+		w.named("a=2", "b=2")
+		w.want("a=2 b=2")
+		w.nack("a", "b", "c")
+		w.want("")
+		w.named("c=2")
+		w.want("c=2")
+		w.ack("a", "b", "c")
+		w.named("b=33")
+		w.want("a=2 b=33")
+	})
+	t.Run("sotw full state", func(t *testing.T) {
+		w := newSessionFixture(t, xds.ClusterType, xds.SotW)
+		w.wild("a", "b")
+		w.sub()
+		w.want("a b")
+		w.nack()
+		w.want("")
+		w.wild("b=2")
+		w.want("a b=2")
+	})
+}
+
+func TestP19_OneUnanswered(t *testing.T) {
+	each(t, xds.ClusterType, func(w *sessionFixture) {
+		sotw := w.s.variant == xds.SotW
+		full := func(full, delta string) string {
+			if sotw {
+				return full
+			}
+			return delta
+		}
+		w.wild("a", "b")
+		w.sub()
+		w.want("a b")
+		w.wild("a=2")
+		w.want("")
+		w.wild("b=2", "-a")
+		w.want("")
+		w.ack()
+		w.want(full("b=2", "b=2 -a")) // merged
+		first := w.s.acked
+		w.wild("b=33")
+		w.Pass(ackTimeout - 1)
+		w.want("")
+		w.Pass(1)
+		w.want("b=33") // after ack_timeout without an answer
+		if w.s.acked != first {
+			t.Fatal("what is acknowledged is not the old base")
+		}
+		w.wild("b")
+		w.Pass(ackTimeout - 1)
+		w.want("") // each ack_timeout
+		if out := w.send(request{nack: 2}); out.Verdict != Nacked {
+			t.Fatalf("a late NACK of an earlier response: %v", out.Verdict)
+		}
+		w.want("") // the newest is still unanswered
+		w.ack()
+		w.want(full("b", "b -a")) // with all that the refused one held (P15)
+	})
+}
+
+// A response that did not wait said what became of a part of one that is refused
+// only now: the rest is not left for a change that has already been.
+func TestP15_LateRefusalOfWhatChangedSince(t *testing.T) {
+	t.Run("delta", func(t *testing.T) {
+		w := newSessionFixture(t, xds.ClusterType, xds.Delta)
+		w.wild("a", "b", "c")
+		w.sub()
+		w.want("a b c")
+		w.ack()
+		w.wild("a=2", "-b")
+		w.want("a=2 -b")
+		w.later = true
+		w.wild("-a")
+		w.want("-a")
+		w.later = false
+		w.send(request{nack: 2})
+		w.want("") // the newest is unanswered
+		w.ack()
+		w.want("-b")
+		w.ack()
+		w.want("")
+	})
+	t.Run("sotw", func(t *testing.T) {
+		w := newSessionFixture(t, xds.EndpointType, xds.SotW)
+		w.named("a", "b")
+		w.sub("a", "b")
+		w.want("a b")
+		w.ack("a", "b")
+		w.named("a=2", "b=2")
+		w.want("a=2 b=2")
+		w.later = true
+		w.named("a=33")
+		w.want("a=33")
+		w.later = false
+		w.send(request{names: []string{"a", "b"}, nack: 2})
+		w.want("")
+		w.ack("a", "b")
+		w.want("b=2")
+		w.ack("a", "b")
+		w.want("")
+	})
+}
+
+// Answers to names that are asked for again are no change of what was refused.
+func TestP15_LateRefusalOfWhatWasOnlyAskedAgain(t *testing.T) {
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
+	w.named("a", "b")
+	w.sub("a", "b")
+	w.want("a b")
+	w.sub("a")
+	w.want("a")
+	w.send(request{nack: 1})
+	w.want("")
+	w.ack()
+	w.want("")
+	w.named("a=2") // now it is
+	w.want("a=2 b")
+}
+
+// In incremental, answers to newly subscribed names don't wait.
+func TestP19_NewNamesDoNotWait(t *testing.T) {
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
+	w.named("a", "b", "-gone")
+	w.sub("a")
+	w.want("a")
+	w.named("a=2")
+	w.want("") // a change waits
+	w.sub("b", "gone", "c")
+	w.want("b -gone")
+	w.want("")
+	w.named("c") // the answer to c came later
+	w.want("c")
+	w.named("b=2")
+	w.want("")
+	w.ack()
+	// Merged, and what was sent ahead is not sent again unless it changed.
+	w.want("a=2 b=2")
+	w.ack()
+	w.want("")
+}
+
+// An unanswered Cluster response does not hold back the next when a later type
+// has a newer change to send.
+func TestP19_WarmingDoesNotHoldBack(t *testing.T) {
+	each(t, xds.ClusterType, func(w *sessionFixture) {
+		w.wild("a")
+		w.sub()
+		w.want("a")
+		w.wild("a", "b")
+		w.want("")
+		w.later = true
+		if got := w.next(); got != "b" && got != "a b" {
+			t.Fatalf("sends %q", got)
+		}
+	})
+}
+
+// A member is moved forward and back between States: it gets the difference,
+// in either direction.
+func TestTwoTracks(t *testing.T) {
+	each(t, xds.ClusterType, func(w *sessionFixture) {
+		w.wild("a", "b")
+		stable := w.Cur
+		w.sub()
+		w.want("a b")
+		w.ack()
+		w.wild("a=2", "c", "-b")
+		candidate := w.Cur
+		if got := w.next(); got != "a=2 c -b" && got != "a=2 c" {
+			t.Fatalf("forward sends %q", got)
+		}
+		w.ack()
+		w.Cur = stable
+		if got := w.next(); got != "a b -c" && got != "a b" {
+			t.Fatalf("back sends %q", got)
+		}
+		w.ack()
+		w.want("")
+		w.Cur = candidate
+		if got := w.next(); got != "a=2 c -b" && got != "a=2 c" {
+			t.Fatalf("forward again sends %q", got)
+		}
+	})
+}
+
+func TestP10_Nonces(t *testing.T) {
+	a, b := NewNonces(7, 1), NewNonces(7, 2)
+	seen := map[string]bool{}
+	for i := range uint64(2000) {
+		n, seq := a.Next(nil)
+		if seen[string(n)] || seq != i+1 || a.Number(n) != seq {
+			t.Fatalf("nonce %q is number %d, repeated %v", n, a.Number(n), seen[string(n)])
+		}
+		seen[string(n)] = true
+		m, _ := b.Next(nil)
+		if a.Number(m) != 0 || b.Number(n) != 0 {
+			t.Fatalf("%q and %q: a nonce of the other stream is known", n, m)
+		}
+	}
+	for _, bad := range []string{"", "1", string(a.prefix[:]), string(a.prefix[:]) + "zzzz", string(a.prefix[:]) + "!"} {
+		if a.Number([]byte(bad)) != 0 {
+			t.Fatalf("%q is known", bad)
+		}
+	}
+}

@@ -1,0 +1,249 @@
+package session
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"xdsrelay/internal/fanout/session/sessiontest"
+	"xdsrelay/internal/xds"
+)
+
+// maxResponse is the limit of a response in bytes.
+const maxResponse = 256 << 20
+
+// ackTimeout of the sessions under test.
+const ackTimeout = 15 * time.Second
+
+// sessionFixture is one type of a group, a session on it, and a clock: what the script
+// of a test speaks to.
+type sessionFixture struct {
+	*sessiontest.Origin
+
+	s      *Session
+	seq    uint64
+	nonces []uint64 // of the responses so far, oldest first
+	subs   []*xds.Subscription
+	frame  *frame // the last response
+	frames *frames
+	follow []string // of it (P37)
+	linger []string // names that nobody wants, and that the group did not forget yet (P52)
+	again  []string // what the last request asked again (P18)
+	later  bool     // a later type has a newer change to send (P19)
+	plan   Plan     // of the last response
+	size   int      // of it, with a nonce of the longest
+
+	refused string // version that was refused last
+}
+
+func newSessionFixture(t testing.TB, url xds.TypeURL, v xds.Variant) *sessionFixture {
+	o := sessiontest.New(t, url)
+	return &sessionFixture{Origin: o, s: newSession(o.Type, v), frames: new(frames)}
+}
+
+func newSession(t xds.Type, v xds.Variant) *Session { return New(t, xds.Form{Variant: v}, maxResponse) }
+
+// another is a second client of the group, with the fixture's snapshot and clock as they are
+// now.
+func (w *sessionFixture) another() *sessionFixture {
+	o := *w.Origin
+	return &sessionFixture{Origin: &o, s: newSession(w.Type, w.s.variant), frames: w.frames}
+}
+
+// origin applies an update, as Say does.
+func (w *sessionFixture) origin(wild bool, specs ...string) {
+	w.Say(wild, w.s.want.Names.Add(w.linger...), specs...)
+}
+
+// named and wild are the origin's answers to names and to the wildcard.
+func (w *sessionFixture) named(specs ...string) { w.T.Helper(); w.origin(false, specs...) }
+func (w *sessionFixture) wild(specs ...string)  { w.T.Helper(); w.origin(true, specs...) }
+
+// part is a part of the origin's answer to the wildcard, and whole says that no more
+// is to come (P67).
+func (w *sessionFixture) part(specs ...string) {
+	w.T.Helper()
+	w.Partial = true
+	w.origin(true, specs...)
+	w.Partial = false
+}
+
+// request describes a request of the client.
+type request struct {
+	names, unsub []string
+	initial      map[string]string
+	ack, nack    int    // of the n-th response, from 1; -1: the newest
+	nonce        uint64 // any other
+	version      string
+}
+
+// intern is what a group does: equal subscriptions are one.
+func (w *sessionFixture) intern(s *xds.Subscription) *xds.Subscription {
+	for _, have := range w.subs {
+		if have.Equal(s) {
+			return have
+		}
+	}
+	w.subs = append(w.subs, s)
+	return s
+}
+
+// send applies a request of the client.
+func (w *sessionFixture) send(r request) Outcome {
+	w.T.Helper()
+	var req xds.Request
+	if err := req.Scan(w.s.variant, r.wire(w.s.variant), 0); err != nil {
+		w.T.Fatal(err)
+	}
+	seq := r.nonce
+	if n := r.ack + r.nack; n < 0 {
+		seq = w.nonces[len(w.nonces)-1]
+	} else if n > 0 {
+		seq = w.nonces[n-1]
+	}
+	want, _ := w.s.Subscribe(&req)
+	out := w.s.Request(&req, w.intern(want), seq)
+	w.again = w.s.Again(&req, w.Cur)
+	w.Builder.Again(w.again...)
+	return out
+}
+
+func (w *sessionFixture) sub(names ...string)   { w.T.Helper(); w.send(request{names: names}) }
+func (w *sessionFixture) unsub(names ...string) { w.T.Helper(); w.send(request{unsub: names}) }
+
+// ack and nack answer the newest response; a SotW client repeats its names.
+// (to an incremental server that would be a subscription).
+func (w *sessionFixture) ack(names ...string) {
+	w.T.Helper()
+	w.send(request{names: w.list(names), ack: -1})
+}
+func (w *sessionFixture) nack(names ...string) {
+	w.T.Helper()
+	w.send(request{names: w.list(names), nack: -1})
+}
+
+func (w *sessionFixture) list(names []string) []string {
+	if w.s.variant == xds.Delta {
+		return nil
+	}
+	return names
+}
+
+func (w *sessionFixture) moment() Moment {
+	return Moment{Now: w.Now, AckTimeout: ackTimeout, Release: w.later}
+}
+
+// wire encodes the request for the variant.
+func (r request) wire(v xds.Variant) []byte {
+	return sessiontest.Request{Names: r.names, Unsubscribe: r.unsub, Initial: r.initial, Version: r.version, Refused: r.nack != 0}.Wire(v)
+}
+
+// frame is a response: what it says, and what sessions keep of it.
+type frame struct {
+	*Manifest
+	resources, beats []*xds.Resource
+	removed          []string
+	errors           []*xds.ResourceError
+	body             []byte
+}
+
+// frames are the responses of one snapshot that sessions with equal keys share.
+type frames struct {
+	of    *xds.Snapshot
+	byKey map[FrameKey]*frame
+}
+
+// made makes the response of a plan, as the relay does: once for equal keys. nil: there is
+// nothing to send.
+func (w *sessionFixture) made(p *Plan) *frame {
+	if w.frames.of != p.To {
+		*w.frames = frames{p.To, make(map[FrameKey]*frame)}
+	}
+	if f, ok := w.frames.byKey[p.Key]; ok && p.Shared() {
+		return f
+	}
+	c := p.Content()
+	if c.Empty() {
+		return nil
+	}
+	body := p.Body(&c, "id")
+	if size := body.Size() + NonceSize; size > p.Limit {
+		p.Oversized = &Oversized{Version: p.To.Version, Bytes: size}
+		return nil
+	}
+	f := &frame{c.Manifest(p.To), c.Changed, c.Beats, c.Removed, c.Errors, body.Encode()}
+	if p.Shared() {
+		w.frames.byKey[p.Key] = f
+	}
+	return f
+}
+
+// respond runs the session as a worker does; nil: it sends nothing.
+func (w *sessionFixture) respond() *frame {
+	p := w.s.Next(w.Cur, w.moment())
+	if !p.Sends() {
+		return nil
+	}
+	f := w.made(&p)
+	switch {
+	case p.Oversized != nil:
+		w.s.Stuck(&p)
+		return nil
+	case f == nil:
+		w.s.Settled(&p)
+		return nil
+	}
+	w.plan, w.size, w.frame = p, len(f.body)+NonceSize, f
+	w.seq++
+	w.nonces = append(w.nonces, w.seq)
+	w.s.Sent(&p, f.Manifest, w.seq, w.Now)
+	w.follow = slices.Sorted(slices.Values(slices.Concat(f.Follows, p.Besides)))
+	return f
+}
+
+// next runs the session as a worker does and returns the response: "a b=2 -c",
+// with "~a" for a heartbeat (P62) and "!a" for an error (P39),
+// "(empty)" for one without anything, "" for none.
+func (w *sessionFixture) next() string {
+	w.T.Helper()
+	f := w.respond()
+	if f == nil {
+		return ""
+	}
+	var out []string
+	for _, r := range f.resources {
+		out = append(out, w.Describe(r))
+	}
+	for _, n := range f.removed {
+		out = append(out, "-"+n)
+	}
+	for _, r := range f.beats {
+		out = append(out, "~"+r.Name)
+	}
+	for _, e := range f.errors {
+		out = append(out, "!"+e.Name)
+	}
+	if len(out) == 0 {
+		return "(empty)"
+	}
+	return strings.Join(out, " ")
+}
+
+// want fails unless the next response is this.
+func (w *sessionFixture) want(response string) {
+	w.T.Helper()
+	if got := w.next(); got != response {
+		w.T.Fatalf("sends %q, want %q", got, response)
+	}
+}
+
+// room is the size of a response with so many of the largest resources.
+func (w *sessionFixture) room(n int) int { return w.roomFor("a=33", n) }
+
+// roomFor is the size of a response with so many resources of a spec.
+func (w *sessionFixture) roomFor(spec string, n int) int {
+	b := xds.Body{Form: xds.Form{Variant: w.s.variant}, Type: w.Type.URL, Version: strings.Repeat("0", 32), Identifier: "id",
+		Resources: slices.Repeat([]*xds.Resource{w.Resource(spec)}, n)}
+	return NonceSize + b.Size()
+}

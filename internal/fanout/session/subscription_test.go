@@ -1,0 +1,235 @@
+package session
+
+import (
+	"testing"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+func TestP20_AddThenRemove(t *testing.T) {
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
+	w.named("a", "b")
+	w.send(request{names: []string{"a", "b", "a"}, unsub: []string{"b", "x"}})
+	w.want("a")
+	w.send(request{names: []string{"b"}, unsub: []string{"a"}, ack: -1})
+	w.want("b")
+	w = newSessionFixture(t, xds.ClusterType, xds.Delta)
+	w.wild("a")
+	w.send(request{names: []string{"*"}, unsub: []string{"*"}})
+	w.want("")
+	if !w.s.want.Empty() {
+		t.Fatalf("wants %+v", w.s.want)
+	}
+}
+
+// The protocol text's example of four steps, SotW.
+func TestP21_FourStepsSotW(t *testing.T) {
+	w := newSessionFixture(t, xds.ClusterType, xds.SotW)
+	w.wild("A", "B")
+	w.sub()
+	w.want("A B")
+	w.ack("*", "A")
+	if !w.s.want.Wildcard || !w.s.want.Names.Has("A") {
+		t.Fatalf("step 2: %+v", w.s.want)
+	}
+	w.want("A B") // A is newly listed
+	w.ack("A")
+	if w.s.want.Wildcard || w.s.want.Names.Len() != 1 {
+		t.Fatalf("step 3: %+v", w.s.want)
+	}
+	w.want("")
+	w.sub()
+	if !w.s.want.Empty() {
+		t.Fatalf("step 4: %+v", w.s.want)
+	}
+	w.wild("A=2")
+	w.want("")
+}
+
+// The protocol text's example of four steps, incremental.
+func TestP21_FourStepsDelta(t *testing.T) {
+	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
+	w.wild("A", "B")
+	w.sub()
+	w.want("A B")
+	w.ack()
+	w.sub("A")
+	if !w.s.want.Wildcard || !w.s.want.Names.Has("A") {
+		t.Fatalf("step 2: %+v", w.s.want)
+	}
+	w.want("A")
+	w.ack()
+	w.unsub("*")
+	if w.s.want.Wildcard || w.s.want.Names.Len() != 1 {
+		t.Fatalf("step 3: %+v", w.s.want)
+	}
+	w.wild("A=2", "B=2")
+	w.want("A=2")
+	w.ack()
+	w.unsub("A")
+	if !w.s.want.Empty() {
+		t.Fatalf("step 4: %+v", w.s.want)
+	}
+	w.wild("A", "B")
+	w.want("")
+}
+
+func TestP21_LegacyWildcardByType(t *testing.T) {
+	for _, typ := range append(xds.Types(), xds.TypeOf("type.googleapis.com/acme.Thing")) {
+		for _, v := range variants {
+			w := newSessionFixture(t, typ.URL, v)
+			w.sub()
+			excepted := typ.Short == "EDS" || typ.Short == "RDS" || typ.Short == "SDS" || typ.Short == "RTDS" || typ.Short == "ECDS"
+			if w.s.want.Wildcard == excepted {
+				t.Errorf("%s %s: an empty first list is a wildcard: %v", typ.URL, v, w.s.want.Wildcard)
+			}
+			w = newSessionFixture(t, typ.URL, v)
+			w.sub("*")
+			if !w.s.want.Wildcard {
+				t.Errorf("%s %s: * is no wildcard", typ.URL, v)
+			}
+		}
+	}
+	// Incremental: an empty list means no change; the legacy wildcard stays
+	// until * is unsubscribed.
+	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
+	w.sub()
+	w.sub("A")
+	w.unsub("A")
+	w.sub()
+	if !w.s.want.Wildcard {
+		t.Fatal("the legacy wildcard ended")
+	}
+	w.unsub("*")
+	w.sub()
+	if !w.s.want.Empty() {
+		t.Fatal("an empty list subscribed again")
+	}
+}
+
+func TestP22_NewlyListed(t *testing.T) {
+	w := newSessionFixture(t, xds.EndpointType, xds.SotW)
+	w.named("a", "b", "c")
+	w.sub("a", "b")
+	w.want("a b")
+	w.ack("a", "b", "c")
+	w.want("c")
+	w.ack("a") // a shorter list gets no response
+	w.want("")
+	w.sub("a", "b")
+	w.want("b") // newly listed again
+	w = newSessionFixture(t, xds.ClusterType, xds.SotW)
+	w.named("a", "b", "-x")
+	w.sub("a")
+	w.want("a")
+	w.ack("a", "b")
+	w.want("a b")
+	w.ack("a")
+	w.want("")
+	w.sub("a", "x") // the full set answers it, without it
+	w.want("a")
+}
+
+func TestP23_SubscribedAgain(t *testing.T) {
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
+	w.named("a", "b")
+	w.sub("a", "b")
+	w.want("a b")
+	w.ack()
+	w.sub("a")
+	w.want("a")
+	w.ack()
+	w = newSessionFixture(t, xds.ClusterType, xds.Delta)
+	w.wild("a", "b")
+	w.sub("*")
+	w.want("a b")
+	w.ack()
+	w.sub("*")
+	w.want("a b")
+}
+
+func TestP24_Unsubscribe(t *testing.T) {
+	w := newSessionFixture(t, xds.ClusterType, xds.Delta)
+	w.wild("a", "b")
+	w.sub("*", "a", "x")
+	w.want("a b")
+	w.ack()
+	w.named("-x") // the name has an answer of its own
+	w.want("-x")
+	w.ack()
+	w.unsub("b") // was not subscribed by name
+	w.want("")
+	w.unsub("a") // the wildcard covers it
+	w.want("a")
+	w.ack()
+	w.unsub("x") // the wildcard does not
+	w.want("-x")
+	w = newSessionFixture(t, xds.EndpointType, xds.Delta)
+	w.named("a", "b")
+	w.sub("a", "b")
+	w.want("a b")
+	w.ack()
+	w.unsub("b")
+	w.want("")
+	w.named("b=2")
+	w.want("")
+}
+
+func TestP25_Absent(t *testing.T) {
+	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
+	w.named("-a")
+	w.sub("a", "b")
+	w.want("-a") // b is pending: nothing is sent for it
+	w.ack()
+	w.Pass(time.Hour)
+	w.want("")
+	w.named("-b")
+	w.want("-b")
+	w.ack()
+	w.named("a") // delivered the moment it appears
+	w.want("a")
+}
+
+func TestP27_Reconnect(t *testing.T) {
+	w := newSessionFixture(t, xds.RouteType, xds.Delta)
+	v := func(spec string) string { return w.Resource(spec).Version.String() }
+	w.named("same", "changed=2", "-gone", "new", "empty")
+	w.send(request{
+		names:   []string{"same", "changed", "gone", "new", "empty", "late", "late2"},
+		initial: map[string]string{"same": v("same"), "changed": v("changed"), "gone": v("gone"), "empty": "", "late": v("late"), "late2": v("late2"), "unwanted": "x"},
+	})
+	w.want("changed=2 empty new -gone")
+	w.ack()
+	w.named("late") // known later, and just what the client has
+	w.want("")
+	w.named("late2=2")
+	w.want("late2=2 -unwanted") // nothing is to come any more that might be it
+	w.ack()
+	w.named("same=2")
+	w.want("same=2")
+	w.ack()
+	w.sub("late") // P23
+	w.want("late")
+
+	// Under the wildcard, what is gone is told as well.
+	w = newSessionFixture(t, xds.ClusterType, xds.Delta)
+	w.wild("a", "b=2")
+	w.send(request{initial: map[string]string{"a": w.Resource("a").Version.String(), "b": w.Resource("b").Version.String(), "gone": "v"}})
+	w.want("b=2 -gone")
+	w.ack()
+	w.want("")
+
+	// Before the origin answered, nothing is gone.
+	w = newSessionFixture(t, xds.ClusterType, xds.Delta)
+	w.send(request{initial: map[string]string{"a": w.Resource("a").Version.String(), "gone": "v"}})
+	w.want("")
+	w.wild("a")
+	w.want("-gone")
+
+	// Load assignments are always sent.
+	w = newSessionFixture(t, xds.EndpointType, xds.Delta)
+	w.named("a")
+	w.send(request{names: []string{"a"}, initial: map[string]string{"a": w.Resource("a").Version.String()}})
+	w.want("a")
+}
