@@ -70,8 +70,12 @@ var house = map[string]place{
 	},
 
 	// Floor 2.
+	"internal/orchestrator/history": {
+		[]string{"internal/xds", "internal/fanout"},
+		"it remembers what it is told, and serves nothing",
+	},
 	"internal/orchestrator": {
-		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tracing", "config",
+		[]string{"internal/orchestrator/history", "internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tracing", "config",
 			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/store"},
 		"it joins the floor below, and is read by those above",
 	},
@@ -84,7 +88,7 @@ var house = map[string]place{
 	},
 	"internal/admin": {
 		[]string{"internal/admin/web", "internal/admin/overview", "internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/anytypes", "config",
-			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/store", "internal/orchestrator"},
+			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/store", "internal/orchestrator", "internal/orchestrator/history"},
 		"it reads status as values, through interfaces of its own; below it nobody needs to be shown",
 	},
 

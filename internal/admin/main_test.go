@@ -25,6 +25,7 @@ import (
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
@@ -172,20 +173,20 @@ func (f *fakeRelay) Used(key xds.Key) bool {
 }
 
 // Nacks are those of the keys, of the first the newest.
-func (f *fakeRelay) Nacks(before uint64) iter.Seq[orchestrator.KeyNack] {
+func (f *fakeRelay) Nacks(before uint64) iter.Seq[history.KeyNack] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	place := uint64(100)
-	var all []orchestrator.KeyNack
+	var all []history.KeyNack
 	for _, k := range f.keys {
 		for _, n := range k.Nacks {
 			key, _ := xds.ParseKey(k.Key)
 			if place--; before == 0 || place < before {
-				all = append(all, orchestrator.KeyNack{Key: key, Place: place, NackStatus: n})
+				all = append(all, history.KeyNack{Key: key, Place: place, Nack: n})
 			}
 		}
 	}
-	return func(yield func(orchestrator.KeyNack) bool) {
+	return func(yield func(history.KeyNack) bool) {
 		for _, n := range all {
 			if !yield(n) {
 				return

@@ -24,6 +24,7 @@ import (
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/store"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tlsfiles"
@@ -62,7 +63,7 @@ type Keys interface {
 	Keys() []orchestrator.KeyStatus
 	Key(xds.Key) (orchestrator.KeyStatus, bool)
 	Used(xds.Key) bool
-	Nacks(before uint64) iter.Seq[orchestrator.KeyNack]
+	Nacks(before uint64) iter.Seq[history.KeyNack]
 	Resources(xds.Key) ([]*xds.Snapshot, bool)
 	Differences(u *fanout.Untaken, most int) (out []orchestrator.Difference, more int, known bool)
 	Progress(of orchestrator.Awaited, standings func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing]) orchestrator.Progress

@@ -12,6 +12,7 @@ import (
 
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/redact"
 	"xdsrelay/internal/upstream"
@@ -126,7 +127,7 @@ func (s *Server) oneKey(r *http.Request) (int, any) {
 	ofKey := s.opts.Clients.Standings(func(k xds.Key, _ xds.TypeURL) bool { return k == key })
 	orchestrator.Count(one, ofKey)
 	if len(k.Nacks) > 0 {
-		orchestrator.CountRefusals(ofKey).Note(key, k.Nacks)
+		history.CountRefusals(ofKey).Note(key, k.Nacks)
 	}
 	return http.StatusOK, one[0]
 }
@@ -181,7 +182,7 @@ func notKey(name string) string {
 // nack is something that clients of a key refused.
 type nack struct {
 	Key string `json:"key"`
-	orchestrator.NackStatus
+	history.Nack
 }
 
 // listNacks has one item for each key, type, version and message, the newest first, with
@@ -191,29 +192,29 @@ func (s *Server) listNacks(r *http.Request) (int, any) {
 	if refusal != nil {
 		return http.StatusBadRequest, *refusal
 	}
-	now := orchestrator.CountRefusals(s.opts.Clients.Standings(func(k xds.Key, _ xds.TypeURL) bool { return !isOnly || k == only }))
-	return pagedFrom(r, func(after string) iter.Seq[*orchestrator.KeyNack] {
+	now := history.CountRefusals(s.opts.Clients.Standings(func(k xds.Key, _ xds.TypeURL) bool { return !isOnly || k == only }))
+	return pagedFrom(r, func(after string) iter.Seq[*history.KeyNack] {
 		before, err := strconv.ParseUint(after, 10, 64)
 		if err != nil {
 			before = 0 // the first page
 		}
-		return func(yield func(*orchestrator.KeyNack) bool) {
+		return func(yield func(*history.KeyNack) bool) {
 			for n := range s.opts.Keys.Nacks(before) {
 				if isOnly && n.Key != only {
 					continue
 				}
-				rows := []orchestrator.NackStatus{n.NackStatus}
+				rows := []history.Nack{n.Nack}
 				now.Note(n.Key, rows)
-				n.NackStatus = rows[0]
+				n.Nack = rows[0]
 				if !yield(&n) {
 					return
 				}
 			}
 		}
-	}, func(n *orchestrator.KeyNack) string {
+	}, func(n *history.KeyNack) string {
 		return strconv.FormatUint(n.Place, 10)
-	}, func(n *orchestrator.KeyNack) (any, bool) {
-		return nack{n.Key.String(), n.NackStatus}, true
+	}, func(n *history.KeyNack) (any, bool) {
+		return nack{n.Key.String(), n.Nack}, true
 	})
 }
 

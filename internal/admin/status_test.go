@@ -18,6 +18,7 @@ import (
 
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/store"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
@@ -95,7 +96,7 @@ func TestKeys(t *testing.T) {
 	for _, k := range oddKeys {
 		r.shown.keys = append(r.shown.keys, orchestrator.KeyStatus{
 			Key: k.String(), Elements: k.Elements(), Since: time.Unix(1, 0),
-			NacksTotal: 1, Nacks: []orchestrator.NackStatus{{Type: "t", Message: "no"}},
+			NacksTotal: 1, Nacks: []history.Nack{{Type: "t", Message: "no"}},
 		})
 	}
 	var all list[orchestrator.KeyStatus]
@@ -214,13 +215,13 @@ func TestClients(t *testing.T) {
 
 func TestNacks(t *testing.T) {
 	r := serve(t, nil)
-	row := func(message string) orchestrator.NackStatus {
-		return orchestrator.NackStatus{Type: "t", Clients: []orchestrator.NackClient{{Node: "n", Count: 2}}, ClientsTotal: 1, Version: "1", Message: message, Count: 7}
+	row := func(message string) history.Nack {
+		return history.Nack{Type: "t", Clients: []history.NackClient{{Node: "n", Count: 2}}, ClientsTotal: 1, Version: "1", Message: message, Count: 7}
 	}
 	r.shown.keys = []orchestrator.KeyStatus{
-		{Key: "b", NacksTotal: 14, Nacks: []orchestrator.NackStatus{row("<no> & no"), row("another")}},
+		{Key: "b", NacksTotal: 14, Nacks: []history.Nack{row("<no> & no"), row("another")}},
 		{Key: "a"},
-		{Key: "c", NacksTotal: 1, Nacks: []orchestrator.NackStatus{{Type: "u"}}},
+		{Key: "c", NacksTotal: 1, Nacks: []history.Nack{{Type: "u"}}},
 	}
 	for range 3 { // and one that has no room to be among the rows
 		r.shown.standings = append(r.shown.standings, fanout.Standing{Key: xds.NewKey("b"), Type: "t", State: fanout.Refused, Nack: &fanout.Nack{Version: "1", Message: "another"}})

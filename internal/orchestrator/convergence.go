@@ -62,7 +62,7 @@ type Laggard struct {
 // versions are the newest of a type, the newest first, without what is known of
 // clients only.
 func (v *view) versions() []VersionStatus {
-	all := v.recent.all()
+	all := v.history.Versions()
 	out := make([]VersionStatus, 0, len(all))
 	for i, r := range all {
 		c := r.Counts()

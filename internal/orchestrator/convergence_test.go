@@ -72,7 +72,7 @@ func TestVersionsOfAKey(t *testing.T) {
 				t.Errorf("%s: %s, want %s", v.Version, got, want)
 			}
 		}
-		older := generationsOf(find(*w.reg.group(web).types.Load(), cds).recent.all(), 1)
+		older := generationsOf(find(*w.reg.group(web).types.Load(), cds).history.Versions(), 1)
 		equal(t, "generations of v1", older, generations{held.Lineage, held.Gen - 1, held.Gen - 1, held.Gen - 1})
 		no1 := at("no1", 1, held.Gen-2, true)
 		equal(t, "a refusal of v1, for v1", evaluate(&no1, older), refusing)
@@ -87,26 +87,6 @@ func TestVersionsOfAKey(t *testing.T) {
 		Count(one, standings(no, also)(every))
 		equal(t, "clients, of two types", one[0].Clients, 1)
 	})
-}
-
-// What is kept of versions is bounded over all keys, and given back.
-func TestVersionsAreBounded(t *testing.T) {
-	var p past
-	v := newView(xds.TypeOf(cds), nil, &p)
-	step := func(n int) {
-		for i := range n {
-			v.builder.Apply(xds.Update{Type: cds, Version: fmt.Sprint(v.builder, i, n), Wildcard: true})
-			v.snapshot(1)
-		}
-	}
-	step(maxVersions + 5)
-	equal(t, "of one", fmt.Sprint(len(v.recent.all()), p.versions.Load()), fmt.Sprint(maxVersions, maxVersions))
-	p.versions.Add(allVersions)
-	step(1)
-	equal(t, "where there are many", len(v.recent.all()), fewVersions)
-	p.versions.Add(-allVersions)
-	v.close()
-	equal(t, "left", p.versions.Load(), 0)
 }
 
 // A version that settles is known before it is published.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/store"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tracing"
@@ -34,7 +35,7 @@ type Group struct {
 
 	// Safe for concurrent use.
 	interned interned
-	nacks    nacks
+	nacks    *history.Nacks
 	mail     mailbox
 	signals  chan struct{} // one slot: there is mail, or a newer status
 	updates  chan update   // unbuffered
@@ -104,8 +105,8 @@ func newGroup(r *Registry, key xds.Key, rep *xds.Node) *Group {
 		signals: make(chan struct{}, 1),
 		updates: make(chan update),
 		members: make(map[*member]struct{}),
+		nacks:   r.history.NewNacks(key),
 	}
-	g.nacks.key, g.nacks.in = key, &r.past.nacks
 	g.types.Store(new([]*view))
 	g.figures.Store(new(figures))
 	g.links.Store(&[]*link{newLink(g, nil)})
@@ -138,7 +139,7 @@ func (g *Group) run(ctx context.Context) {
 	for _, v := range g.views {
 		v.close()
 	}
-	g.nacks.close()
+	g.nacks.Close()
 }
 
 // maxDrain bounds how many updates are applied before they are published.

@@ -66,7 +66,7 @@ func (g *Group) in(m *member) {
 				"key %s: %s: more than downstream.limits.types_per_key allows (%d)", g.key, m.typ, limit))
 			return
 		}
-		v = newView(xds.TypeOf(m.typ), g.meters.Type(m.typ), &g.registry.past)
+		v = newView(xds.TypeOf(m.typ), g.meters.Type(m.typ), g.registry.history)
 		v.keeper = newKeeper(g, v)
 		if s := g.stored[m.typ]; s != nil {
 			v.stored.Store(s.Snapshot)

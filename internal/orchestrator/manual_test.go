@@ -15,7 +15,7 @@ func (w *registryFixture) manual(typ xds.TypeURL) (*Group, *view) {
 	w.t.Helper()
 	g := newGroup(w.reg, xds.NewKey("manual"), w.node(&corev3.Node{Id: "manual", Cluster: "manual"}))
 	g.meters = w.reg.opts.Metrics.Key(g.key)
-	v := newView(xds.TypeOf(typ), g.meters.Type(typ), new(past))
+	v := newView(xds.TypeOf(typ), g.meters.Type(typ), w.reg.history)
 	v.members++ // it does not go
 	g.setViews([]*view{v})
 	return g, v

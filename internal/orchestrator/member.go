@@ -65,7 +65,7 @@ func (m *member) Again(names []string) {
 	})
 }
 
-func (m *member) Nacked(n fanout.Nack) { m.group.nacks.note(m.typ, n, time.Now()) }
+func (m *member) Nacked(n fanout.Nack) { m.group.nacks.Note(m.typ, n, time.Now()) }
 
 // Acked implements fanout.Member.
 func (m *member) Acked(gen uint64, all *xds.Snapshot) {

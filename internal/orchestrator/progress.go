@@ -128,7 +128,7 @@ func (r *Registry) find(p *Progress, of *Awaited) (in generations) {
 	if v == nil {
 		return in
 	}
-	all := v.recent.all() // first, so that held is not older than it
+	all := v.history.Versions() // first, so that held is not older than it
 	newest := v.held.Load()
 	if newest == nil || len(all) == 0 {
 		return in

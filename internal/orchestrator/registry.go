@@ -15,6 +15,7 @@ import (
 
 	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
@@ -27,7 +28,7 @@ type Registry struct {
 	now   atomic.Pointer[Settings]
 
 	running chan struct{} // closed by Run
-	past    past
+	history *history.History
 	started time.Time
 
 	mu     sync.Mutex
@@ -53,13 +54,12 @@ func New(opts Options) (*Registry, error) {
 		opts:    opts,
 		started: time.Now(),
 		log:     opts.Log,
+		history: history.New(opts.Metrics.HistoryDropped.Add, opts.Metrics.NacksDropped.Add),
 		running: make(chan struct{}),
 		groups:  make(map[xds.Key]*Group),
 		idle:    idle,
 		peers:   make(map[string]map[xds.Key]int),
 	}
-	r.past.histories = xds.NewHistories(xds.HistoryBytes, xds.HistoryBytesEach, opts.Metrics.HistoryDropped.Add)
-	r.past.nacks.max, r.past.nacks.dropped = allNackBytes, opts.Metrics.NacksDropped.Add
 	r.now.Store(&opts.Settings)
 	return r, nil
 }
@@ -150,7 +150,7 @@ func (r *Registry) enter(key xds.Key, m *member, fresh *Group) (*Group, *fanout.
 	}
 	if g != nil && g == fresh {
 		r.opts.Metrics.Keys.Add(1)
-		g.log.Info("key in use", "node", clip(m.node.ID, maxNackName))
+		g.log.Info("key in use", "node", history.ClipName(m.node.ID))
 	}
 	return g, refusal
 }

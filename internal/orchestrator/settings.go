@@ -1,12 +1,14 @@
 package orchestrator
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"time"
 
 	"xdsrelay/config"
 	"xdsrelay/internal/expr"
+	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/xds"
 )
 
@@ -65,3 +67,6 @@ func (r *Registry) KeyOf(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (xds.K
 	}
 	return key, nil
 }
+
+// Nacks yields the NACKs that are kept of all keys: see history.History.Nacks.
+func (r *Registry) Nacks(before uint64) iter.Seq[history.KeyNack] { return r.history.Nacks(before) }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/telemetry/redact"
 	"xdsrelay/internal/xds"
 )
@@ -34,8 +35,8 @@ type KeyStatus struct {
 	Refused string `json:"refused,omitempty"`
 	// NacksTotal counts all NACKs; Nacks are those kept, the newest first (P17),
 	// and not in a list of keys.
-	NacksTotal uint64       `json:"nacks_total"`
-	Nacks      []NackStatus `json:"nacks,omitempty"`
+	NacksTotal uint64         `json:"nacks_total"`
+	Nacks      []history.Nack `json:"nacks,omitempty"`
 }
 
 // TypeStatus is one type of a key: what members want of it, and what they are
@@ -132,7 +133,7 @@ func (r *Registry) Key(key xds.Key) (KeyStatus, bool) {
 			s.Types[i].Versions = v.versions()
 		}
 	}
-	s.NacksTotal, s.Nacks = g.nacks.all()
+	s.NacksTotal, s.Nacks = g.nacks.All()
 	return s, true
 }
 
@@ -154,7 +155,7 @@ func (g *Group) describe(now time.Time) KeyStatus {
 		second := lines[1].describe()
 		s.Second = &second
 	}
-	s.NacksTotal = g.nacks.count()
+	s.NacksTotal = g.nacks.Total()
 	if !f.idleSince.IsZero() {
 		s.IdleSince = &f.idleSince
 	}

@@ -1,16 +1,13 @@
 package orchestrator
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-	"unicode/utf8"
 
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/upstream"
@@ -42,82 +39,6 @@ func TestP17_NacksAreCountedAndKept(t *testing.T) {
 	})
 }
 
-// rowsOf is the place of all rows, with so much room, and counts what had no room.
-func rowsOf(max int64) *roomy {
-	r := &roomy{nackRows: nackRows{max: max}}
-	r.nackRows.dropped = func(n int) { r.gone += n }
-	return r
-}
-
-type roomy struct {
-	nackRows
-	gone int
-}
-
-func (r *roomy) key(name string) *nacks { return &nacks{key: xds.NewKey(name), in: &r.nackRows} }
-
-// What all keys keep of refusals is bounded in bytes: the row of all that was seen
-// longest ago goes first, and what goes is counted.
-func TestP17_NacksOfAllKeysAreBounded(t *testing.T) {
-	const room = 100 << 10
-	all := rowsOf(room)
-	now := time.Now()
-	var keys []*nacks
-	for i := range 50 {
-		keys = append(keys, all.key(fmt.Sprint("key", i)))
-	}
-	again := all.key("again")
-	n := 0
-	for round := range 10 {
-		for _, k := range keys {
-			for i := range 3 {
-				k.note(cds, fanout.Nack{Version: fmt.Sprint(round, i), Node: "n", Message: strings.Repeat("m", 1000)}, now)
-				n++
-			}
-			again.note(cds, fanout.Nack{Version: "1", Node: fmt.Sprint("n", round), Message: "no"}, now)
-		}
-	}
-	kept, bytes := 0, int64(0)
-	for i, k := range keys {
-		total, rows := k.all()
-		equal(t, "total", total, 30)
-		if kept += len(rows); len(rows) > 0 && i < 15 {
-			t.Errorf("of key %d %d rows are kept, and newer ones went", i, len(rows))
-		}
-		for _, s := range k.kept {
-			bytes += s.size()
-		}
-	}
-	_, rows := again.all()
-	equal(t, "what comes again stays", rows[0].Count, 500)
-	bytes += again.kept[0].size()
-	equal(t, "counted", all.bytes, bytes)
-	equal(t, "gone", all.gone, n-kept)
-	if bytes > room || kept < 50 {
-		t.Errorf("%d bytes in %d rows", bytes, kept)
-	}
-	// In order over all keys, the newest first, and from a place on.
-	reg := &Registry{}
-	reg.past.nacks.order.PushBackList(&all.order)
-	var places []uint64
-	for n := range reg.Nacks(0) {
-		places = append(places, n.Place)
-	}
-	var rest []uint64
-	for n := range reg.Nacks(places[9]) {
-		rest = append(rest, n.Place)
-	}
-	if len(places) != kept+1 || !slices.IsSortedFunc(places, func(a, b uint64) int { return cmp.Compare(b, a) }) || !slices.Equal(rest, places[10:]) {
-		t.Errorf("%d rows of %d, %v", len(places), kept+1, places)
-	}
-	for _, k := range append(keys, again) {
-		k.close()
-		k.note(cds, fanout.Nack{Version: "late", Node: "n"}, now)
-	}
-	equal(t, "over", all.bytes, 0)
-	equal(t, "rows", all.order.Len(), 0)
-}
-
 // The rows of a key go with it.
 func TestP17_NacksGoWithTheirKey(t *testing.T) {
 	bubble(t, func(o *Options) { o.IdleTTL = 0 }, func(w *registryFixture) {
@@ -135,49 +56,6 @@ func TestP17_NacksGoWithTheirKey(t *testing.T) {
 		pass(time.Second)
 		equal(t, "rows of keys in use", fmt.Sprint(rows()), "[db]")
 	})
-}
-
-func TestP17_NacksAreBounded(t *testing.T) {
-	k := rowsOf(allNackBytes).key("web")
-	now := time.Now()
-	k.note(cds, fanout.Nack{Version: "again", Node: "n"}, now)
-	for i := range 2 * maxNacks {
-		k.note(cds, fanout.Nack{Version: fmt.Sprint(i), Node: strings.Repeat("n", 10000), Message: strings.Repeat("ä", 10000)}, now)
-		k.note(cds, fanout.Nack{Version: "again", Node: "n"}, now) // stays, since it comes again
-	}
-	total, kept := k.all()
-	equal(t, "total", total, 4*maxNacks+1)
-	equal(t, "kept", len(kept), maxNacks)
-	equal(t, "the one that comes again", kept[0].Count, 2*maxNacks+1)
-	for _, n := range kept {
-		if len(n.Message) > maxNackMessage+2 || len(n.Clients[0].Node) > maxNackName || !utf8.ValidString(n.Message) {
-			t.Fatalf("kept %d bytes of message, %d of node", len(n.Message), len(n.Clients[0].Node))
-		}
-	}
-}
-
-// Who refused is bounded by name and by number, and says so.
-func TestP17_ClientsOfANackAreBounded(t *testing.T) {
-	k := rowsOf(allNackBytes).key("web")
-	now := time.Now()
-	say := func(i int) {
-		k.note(cds, fanout.Nack{Version: "1", Node: fmt.Sprint("n", i), Message: "no"}, now)
-	}
-	row := func() NackStatus {
-		_, all := k.all()
-		return all[0]
-	}
-	for i := range maxNackCounted {
-		say(i)
-		say(i)
-	}
-	equal(t, "told apart", fmt.Sprint(row().ClientsTotal, row().ClientsAtLeast), fmt.Sprint(maxNackCounted, false))
-	for i := range 3 * maxNackCounted {
-		say(i)
-	}
-	at := row()
-	equal(t, "bounded", fmt.Sprint(at.ClientsTotal, at.ClientsAtLeast, len(at.Clients)), fmt.Sprint(maxNackCounted, true, maxNackClients))
-	equal(t, "the newest first", at.Clients[0].Node, fmt.Sprint("n", 3*maxNackCounted-1))
 }
 
 func TestStatus(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
@@ -18,12 +19,10 @@ import (
 // is not let in any more (P65). Otherwise something could stay that no removal
 // would ever reach.
 type view struct {
-	typ    xds.Type
-	meters *telemetry.Type
-	keeper *keeper // nil: nothing of it is kept
-	// For people to read: its newest versions, and what they replaced.
-	recent  recentVersions
-	history *xds.History
+	typ     xds.Type
+	meters  *telemetry.Type
+	keeper  *keeper // nil: nothing of it is kept
+	history *history.Type
 
 	// held is the newest snapshot, published or not; nil before the first
 	// update. Read by anyone.
@@ -56,10 +55,10 @@ type view struct {
 	completion completion
 }
 
-func newView(t xds.Type, meters *telemetry.Type, past *past) *view {
+func newView(t xds.Type, meters *telemetry.Type, past *history.History) *view {
 	return &view{
 		typ: t, meters: meters,
-		recent: recentVersions{over: &past.versions}, history: past.histories.New(t),
+		history: past.NewType(t),
 		builder: xds.NewBuilder(t), index: newIndex(),
 		lingering: make(map[partName]*list.Element),
 	}
@@ -149,17 +148,13 @@ func (v *view) snapshot(stateGen uint64) bool {
 	if now == was {
 		return false
 	}
-	v.recent.note(was, now, names)
 	v.history.Note(was, now, names)
 	v.held.Store(now)
 	return true
 }
 
-// close lets go of what is kept for people to read.
-func (v *view) close() {
-	v.recent.close()
-	v.history.Close()
-}
+// close forgets the history of the type.
+func (v *view) close() { v.history.Close() }
 
 // forget drops names from what is asked for, and the wildcard if so, together
 // with what they brought. It reports whether there is a new snapshot.
