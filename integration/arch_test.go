@@ -82,13 +82,17 @@ var house = map[string]place{
 
 	// Floor 3.
 	"internal/admin/web": {nil, "it is files for browsers, which know the relay by its other paths"},
+	"internal/admin/keystatus": {
+		[]string{"internal/xds", "internal/telemetry/redact", "internal/upstream", "internal/fanout", "internal/orchestrator", "internal/orchestrator/history"},
+		"it reads what groups publish; the HTTP API is above it",
+	},
 	"internal/admin/overview": {
-		[]string{"internal/xds", "internal/fanout", "internal/orchestrator"},
+		[]string{"internal/xds", "internal/fanout", "internal/admin/keystatus"},
 		"it counts what it is given, and does not know who asks",
 	},
 	"internal/admin": {
-		[]string{"internal/admin/web", "internal/admin/overview", "internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/anytypes", "config",
-			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/store", "internal/orchestrator", "internal/orchestrator/history"},
+		[]string{"internal/admin/web", "internal/admin/overview", "internal/admin/keystatus", "internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/anytypes", "config",
+			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/store", "internal/orchestrator/history"},
 		"it reads status as values, through interfaces of its own; below it nobody needs to be shown",
 	},
 
@@ -144,7 +148,7 @@ var house = map[string]place{
 	"cmd/relay": {
 		[]string{"internal/xds", "internal/anytypes", "internal/expr", "internal/telemetry", "internal/telemetry/logsample", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/filewatch", "config",
 			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/store", "internal/orchestrator",
-			"internal/admin", "internal/admin/grpcadmin", "internal/fleet"},
+			"internal/admin", "internal/admin/keystatus", "internal/admin/grpcadmin", "internal/fleet"},
 		"a command imports no other and no test",
 	},
 }

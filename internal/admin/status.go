@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/fanout"
-	"xdsrelay/internal/orchestrator"
 	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/redact"
@@ -100,17 +100,17 @@ func (s *Server) serverInfo(*http.Request) (int, any) {
 	return http.StatusOK, info
 }
 
-func keyPlace(k *orchestrator.KeyStatus) string { return k.Key }
+func keyPlace(k *keystatus.Key) string { return k.Key }
 
 // keys returns all, in order.
-func (s *Server) keys() []orchestrator.KeyStatus {
+func (s *Server) keys() []keystatus.Key {
 	return s.opts.Keys.Keys()
 }
 
 func (s *Server) listKeys(r *http.Request) (int, any) {
 	all := s.keys()
-	orchestrator.Count(all, s.opts.Clients.Standings(func(xds.Key, xds.TypeURL) bool { return true }))
-	return paged(r, all, keyPlace, whole[orchestrator.KeyStatus])
+	keystatus.Count(all, s.opts.Clients.Standings(func(xds.Key, xds.TypeURL) bool { return true }))
+	return paged(r, all, keyPlace, whole[keystatus.Key])
 }
 
 func (s *Server) oneKey(r *http.Request) (int, any) {
@@ -123,9 +123,9 @@ func (s *Server) oneKey(r *http.Request) (int, any) {
 	if !ok {
 		return fail(http.StatusNotFound, s.notUsed(key))
 	}
-	one := []orchestrator.KeyStatus{k}
+	one := []keystatus.Key{k}
 	ofKey := s.opts.Clients.Standings(func(k xds.Key, _ xds.TypeURL) bool { return k == key })
-	orchestrator.Count(one, ofKey)
+	keystatus.Count(one, ofKey)
 	if len(k.Nacks) > 0 {
 		history.CountRefusals(ofKey).Note(key, k.Nacks)
 	}

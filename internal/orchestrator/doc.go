@@ -23,7 +23,7 @@
 //
 // Everybody else reads what is published through atomics: a group's State, a
 // type's newest snapshot, the refusal of a key that cannot be served, the
-// figures for status. Four small tables have locks of their own: the registry's
+// counts for status. Four small tables have locks of their own: the registry's
 // keys, a group's mailbox, its interned subscriptions and its kept NACKs. No two
 // of these locks are held at once, and none across a channel operation, a
 // callback or a log line.

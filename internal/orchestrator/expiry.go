@@ -30,7 +30,7 @@ func (g *Group) nextExpiry() (first time.Time) {
 }
 
 // let publishes, at once, that something of v is held no more.
-func (g *Group) let(v *view, now time.Time) {
+func (g *Group) let(v *View, now time.Time) {
 	if v.snapshot(g.gen + 1) {
 		g.stale(now)
 		g.urgent = true

@@ -234,6 +234,16 @@ func (w *registryFixture) second(key string) *feed {
 	return now[1]
 }
 
+// status is what the group of a key, which must be in use, publishes.
+func (w *registryFixture) status(key string) Status {
+	w.t.Helper()
+	g := w.reg.Group(xds.NewKey(key))
+	if g == nil {
+		w.t.Fatalf("key %s is not in use", key)
+	}
+	return g.Status()
+}
+
 func (w *registryFixture) opened() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -392,6 +402,13 @@ func (f *feed) update(t testing.TB, typ xds.TypeURL, wildcard bool, what ...stri
 		}
 	}
 	f.hand(t, u)
+}
+
+// version hands over an update of clusters, with the origin's version.
+func (f *feed) version(t testing.TB, version, name, value string) {
+	t.Helper()
+	f.hand(t, xds.Update{Type: cds, Origin: "origin", Version: version, Wildcard: true, Received: time.Now(),
+		Changed: []*xds.Resource{resource(t, cds, name, value)}})
 }
 
 // part hands over a part of the answer to a wildcard, of a delta origin.

@@ -42,10 +42,10 @@ type Group struct {
 
 	// Published by the goroutine, read by anyone.
 	state   atomic.Pointer[xds.State]      // what members see; nil before the first is published
-	types   atomic.Pointer[[]*view]        // in the order of first use; the slice is never changed
+	types   atomic.Pointer[[]*View]        // in the order of first use; the slice is never changed
 	links   atomic.Pointer[[]*link]        // home, and the second stream if there is one (P50); the slice is never changed
 	refusal atomic.Pointer[fanout.Refusal] // why members lack what they ask for (P53); nil: none does
-	figures atomic.Pointer[figures]
+	counts  atomic.Pointer[counts]
 	reached atomic.Bool // a stream was open, at any time
 	// routed counts the members of Cluster and ClusterLoadAssignment whose stream has
 	// listeners or routes as well (P36).
@@ -54,7 +54,7 @@ type Group struct {
 	// Owned by the goroutine.
 	ctx      context.Context // of run; nil before it
 	wg       sync.WaitGroup  // of the links' goroutines
-	views    []*view         // what types points to
+	views    []*View         // what types points to
 	meters   *telemetry.Key
 	members  map[*member]struct{}
 	unlike   int // members with another user agent than the representative's
@@ -82,7 +82,7 @@ type Group struct {
 	staleTypes int                           // views that are stale
 
 	traced      traced
-	changed     bool // figures are old
+	changed     bool // counts are old
 	uncacheable bool // something came that is not to be cached
 }
 
@@ -107,8 +107,8 @@ func newGroup(r *Registry, key xds.Key, rep *xds.Node) *Group {
 		members: make(map[*member]struct{}),
 		nacks:   r.history.NewNacks(key),
 	}
-	g.types.Store(new([]*view))
-	g.figures.Store(new(figures))
+	g.types.Store(new([]*View))
+	g.counts.Store(new(counts))
 	g.links.Store(&[]*link{newLink(g, nil)})
 	return g
 }
@@ -217,7 +217,7 @@ func (g *Group) step(now time.Time) (over bool) {
 	}
 	if g.changed {
 		g.changed = false
-		g.figures.Store(g.count())
+		g.counts.Store(g.count())
 		g.countStale()
 	}
 	return false
@@ -318,8 +318,8 @@ func (g *Group) wait(now time.Time) time.Duration {
 }
 
 // find returns the view of typ; nil if there is none.
-func find(views []*view, typ xds.TypeURL) *view {
-	i := slices.IndexFunc(views, func(v *view) bool { return v.typ.URL == typ })
+func find(views []*View, typ xds.TypeURL) *View {
+	i := slices.IndexFunc(views, func(v *View) bool { return v.typ.URL == typ })
 	if i < 0 {
 		return nil
 	}

@@ -13,15 +13,15 @@ import (
 
 // askedFor reports whether the type is asked for a resource, by whatever it
 // goes.
-func (v *view) askedFor(r *xds.Resource) bool { return r.AskedBy(v.names) }
+func (v *View) askedFor(r *xds.Resource) bool { return r.AskedBy(v.names) }
 
 // answers reports whether name is asked for, or the resource that is held under
 // it.
-func (v *view) answers(name string) bool { return v.held.Load().Part(false).Asked(name, v.names) }
+func (v *View) answers(name string) bool { return v.held.Load().Part(false).Asked(name, v.names) }
 
 // askedBy are the names by which the origin is asked for what is held under name,
 // and whether a member wants any of them.
-func (v *view) askedBy(name string) (by []string, wanted bool) {
+func (v *View) askedBy(name string) (by []string, wanted bool) {
 	for _, n := range append(slices.Clone(v.held.Load().Part(false).Held(name).Handles()), name) {
 		if v.names.Has(n) {
 			by = append(by, n)
@@ -33,7 +33,7 @@ func (v *view) askedBy(name string) (by []string, wanted bool) {
 
 // admitHandles takes out of u what could not be resolved and is not asked for any
 // more (P18).
-func (v *view) admitHandles(u *xds.Update) {
+func (v *View) admitHandles(u *xds.Update) {
 	var left []xds.Unresolved
 	for _, w := range u.Unresolved {
 		names := slices.DeleteFunc(slices.Clone(w.Names), func(n string) bool { return !v.names.Has(n) })
@@ -45,7 +45,7 @@ func (v *view) admitHandles(u *xds.Update) {
 }
 
 // newsOfHandles reports whether u speaks of a handle of which nothing was known.
-func (v *view) newsOfHandles(u *xds.Update, was *xds.Snapshot) bool {
+func (v *View) newsOfHandles(u *xds.Update, was *xds.Snapshot) bool {
 	part := was.Part(false)
 	news := func(n string) bool { return v.names.Has(n) && part.Owed(n) }
 	return slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return slices.ContainsFunc(r.Handles(), news) }) ||
@@ -54,7 +54,7 @@ func (v *view) newsOfHandles(u *xds.Update, was *xds.Snapshot) bool {
 
 // askAgain has the origin asked once more for names that it could not resolve
 // (P18). It reports whether there is a new snapshot.
-func (v *view) askAgain(names []string, stateGen uint64) bool {
+func (v *View) askAgain(names []string, stateGen uint64) bool {
 	again := v.builder.Again(names...)
 	if len(again) == 0 {
 		return false

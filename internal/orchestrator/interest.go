@@ -26,13 +26,13 @@ type interest struct {
 
 // lingerer is something that is still asked for though nobody wants it.
 type lingerer struct {
-	view *view
+	view *View
 	partName
 	since time.Duration // by the clock
 }
 
 // update brings what is asked for up to date with what members want.
-func (i *interest) update(views []*view, now time.Time) {
+func (i *interest) update(views []*View, now time.Time) {
 	for _, v := range views {
 		var wanted []string
 		for _, name := range v.touched {
@@ -58,14 +58,14 @@ func (i *interest) update(views []*view, now time.Time) {
 }
 
 // linger: nobody wants it any more.
-func (i *interest) linger(v *view, at partName, now time.Time) {
+func (i *interest) linger(v *View, at partName, now time.Time) {
 	if v.lingering[at] == nil {
 		v.lingering[at] = i.lingering.PushBack(&lingerer{v, at, i.clock(now)})
 	}
 }
 
 // stay ends the lingering of something.
-func (i *interest) stay(v *view, at partName) {
+func (i *interest) stay(v *View, at partName) {
 	if e := v.lingering[at]; e != nil {
 		i.lingering.Remove(e)
 		delete(v.lingering, at)
@@ -73,7 +73,7 @@ func (i *interest) stay(v *view, at partName) {
 }
 
 // drop takes out all of a view.
-func (i *interest) drop(v *view) {
+func (i *interest) drop(v *View) {
 	for at := range v.lingering {
 		i.stay(v, at)
 	}
@@ -105,7 +105,7 @@ func (i *interest) next(linger time.Duration) time.Time {
 // wildcardServes reports whether a member that asks for a name is given the wildcard's
 // copy, since there is no other. The wildcard stays until there is one: otherwise the
 // member would lose the resource, or keep it after the origin deletes it (P50).
-func (v *view) wildcardServes() bool {
+func (v *View) wildcardServes() bool {
 	wild, named := v.part(true), v.part(false)
 	for name := range v.names.All() {
 		if v.index.wants(name) && !named.Answers(name) && wild.Answers(name) {
@@ -128,7 +128,7 @@ type gone struct {
 
 // expire takes out what has lingered long enough, and what takes the room of names that
 // are wanted under names_per_key.
-func (i *interest) expire(views []*view, now time.Time, s *Settings) map[*view]*gone {
+func (i *interest) expire(views []*View, now time.Time, s *Settings) map[*View]*gone {
 	over := 0
 	if limit := s.Limits.NamesPerKey; limit > 0 {
 		over = -limit
@@ -136,7 +136,7 @@ func (i *interest) expire(views []*view, now time.Time, s *Settings) map[*view]*
 			over += v.names.Weight()
 		}
 	}
-	out := make(map[*view]*gone)
+	out := make(map[*View]*gone)
 	for e := i.lingering.Front(); e != nil; {
 		l := e.Value.(*lingerer)
 		e = e.Next()
@@ -166,7 +166,7 @@ func (i *interest) expire(views []*view, now time.Time, s *Settings) map[*view]*
 }
 
 // wanted is how many names members want, over all types, by their weight.
-func wanted(views []*view) int {
+func wanted(views []*View) int {
 	n := 0
 	for _, v := range views {
 		n += v.index.weight

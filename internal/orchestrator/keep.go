@@ -24,7 +24,7 @@ type Store interface {
 // is safe for concurrent use.
 type keeper struct {
 	group  *Group
-	view   *view
+	view   *View
 	newest atomic.Pointer[xds.Snapshot] // that was put; nil: none
 	// partial is the newest that was acknowledged while the answer to the wildcard was not
 	// complete; nil: none.
@@ -32,7 +32,7 @@ type keeper struct {
 }
 
 // newKeeper returns nil where nothing is stored: Secrets are on no disk (P6).
-func newKeeper(g *Group, v *view) *keeper {
+func newKeeper(g *Group, v *View) *keeper {
 	if g.opts.Store == nil || v.typ.Secret {
 		return nil
 	}

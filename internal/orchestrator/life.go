@@ -81,7 +81,7 @@ func (g *Group) in(m *member) {
 // makeRoom lets go of a type that nobody wants any more, for one that is wanted. It
 // reports false if there is none. What is on disk of it stays.
 func (g *Group) makeRoom() bool {
-	i := slices.IndexFunc(g.views, func(v *view) bool { return v.members == 0 })
+	i := slices.IndexFunc(g.views, func(v *View) bool { return v.members == 0 })
 	if i < 0 {
 		return false
 	}
@@ -114,7 +114,7 @@ func (g *Group) end(m *member, r *fanout.Refusal) {
 	m.waker.End(r)
 }
 
-func (g *Group) setViews(views []*view) {
+func (g *Group) setViews(views []*View) {
 	g.views = views
 	g.types.Store(&views)
 }
@@ -146,7 +146,7 @@ func (g *Group) expire(now time.Time) {
 			g.stale(now)
 		}
 	}
-	unused := func(v *view) bool { return v.members == 0 && !v.asks() }
+	unused := func(v *View) bool { return v.members == 0 && !v.asks() }
 	if g.interest.frozen || !slices.ContainsFunc(g.views, unused) {
 		return
 	}
@@ -164,7 +164,7 @@ func (g *Group) expire(now time.Time) {
 // holds reports whether there is anything to serve: a resource, or the origin's word that
 // there is none.
 func (g *Group) holds() bool {
-	return slices.ContainsFunc(g.views, func(v *view) bool {
+	return slices.ContainsFunc(g.views, func(v *View) bool {
 		s := v.held.Load()
 		return s.Len() > 0 || s.Stated() > 0 || s.Failed() > 0 || answered(s)
 	})
@@ -226,7 +226,7 @@ func (g *Group) judge() {
 	}
 	// Members of a view share a subscription, and members of several views may.
 	type asked struct {
-		view *view
+		view *View
 		sub  *xds.Subscription
 	}
 	has := make(map[asked]bool)
@@ -300,7 +300,7 @@ func (g *Group) refuse(typ xds.TypeURL) *fanout.Refusal {
 }
 
 // has reports whether anything that a client with sub asks for is held, answered or stored.
-func (v *view) has(sub *xds.Subscription) bool {
+func (v *View) has(sub *xds.Subscription) bool {
 	held, stored := v.held.Load(), v.stored.Load()
 	if sub.Wildcard && (answered(held) || answered(stored)) {
 		return true

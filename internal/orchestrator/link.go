@@ -170,11 +170,11 @@ func (g *Group) place() {
 
 // needs reports whether l carries anything.
 func (g *Group) needs(l *link) bool {
-	return slices.ContainsFunc(g.views, func(v *view) bool { return v.wildAt == l || v.namesAt == l })
+	return slices.ContainsFunc(g.views, func(v *View) bool { return v.wildAt == l || v.namesAt == l })
 }
 
 // place says where the parts of the type are asked for.
-func (v *view) place(g *Group) {
+func (v *View) place(g *Group) {
 	if !v.wildcard {
 		v.wildAt = nil
 	}
@@ -201,7 +201,7 @@ func (g *Group) besides(l *link) *link {
 }
 
 // asked is what is asked for on l. A type that nobody wants is not in it (P64).
-func asked(views []*view, l *link) *xds.Interest {
+func asked(views []*View, l *link) *xds.Interest {
 	out := new(xds.Interest)
 	for _, v := range views {
 		switch l {

@@ -11,13 +11,13 @@ import (
 
 // manual makes a group without a goroutine: the test calls step. It has the
 // view of typ.
-func (w *registryFixture) manual(typ xds.TypeURL) (*Group, *view) {
+func (w *registryFixture) manual(typ xds.TypeURL) (*Group, *View) {
 	w.t.Helper()
 	g := newGroup(w.reg, xds.NewKey("manual"), w.node(&corev3.Node{Id: "manual", Cluster: "manual"}))
 	g.meters = w.reg.opts.Metrics.Key(g.key)
 	v := newView(xds.TypeOf(typ), g.meters.Type(typ), w.reg.history)
 	v.members++ // it does not go
-	g.setViews([]*view{v})
+	g.setViews([]*View{v})
 	return g, v
 }
 

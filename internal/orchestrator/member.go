@@ -28,7 +28,7 @@ type member struct {
 	routed bool
 
 	// Owned by the group's goroutine.
-	view  *view             // nil: not known yet, or refused for types_per_key
+	view  *View             // nil: not known yet, or refused for types_per_key
 	sub   *xds.Subscription // as indexed
 	known bool              // the group has seen it
 	over  bool              // the group ended its stream, which has not left yet

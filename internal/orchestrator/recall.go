@@ -56,7 +56,7 @@ func (g *Group) recall(now time.Time) {
 // lacking is what of the stored snapshot is asked for and not known, as updates of the
 // origin that said it. A client that asks for a name which only the wildcard brought gets
 // that.
-func (v *view) lacking(stored *xds.Snapshot) (out []xds.Update) {
+func (v *View) lacking(stored *xds.Snapshot) (out []xds.Update) {
 	held := v.held.Load()
 	update := func(wild bool) xds.Update {
 		return xds.Update{Type: v.typ.URL, Origin: stored.Origin, Version: stored.Given(), Wildcard: wild, Received: stored.Received}

@@ -69,11 +69,10 @@ func (c *client) takes() {
 func (w *registryFixture) stale(key string) (types []string) {
 	w.t.Helper()
 	synctest.Wait()
-	for _, k := range w.reg.Keys() {
-		for _, ty := range k.Types {
-			if k.Key == key && ty.Stale {
-				types = append(types, ty.Short)
-			}
+	s := w.status(key)
+	for _, of := range s.Types {
+		if snap := s.State.Snapshot(of.Type.URL); snap != nil && snap.Stale {
+			types = append(types, of.Type.Short)
 		}
 	}
 	return types

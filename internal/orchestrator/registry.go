@@ -8,7 +8,6 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"google.golang.org/grpc/codes"
@@ -29,7 +28,6 @@ type Registry struct {
 
 	running chan struct{} // closed by Run
 	history *history.History
-	started time.Time
 
 	mu     sync.Mutex
 	ctx    context.Context // of Run; nil before it and after its end
@@ -52,7 +50,6 @@ func New(opts Options) (*Registry, error) {
 	}
 	r := &Registry{
 		opts:    opts,
-		started: time.Now(),
 		log:     opts.Log,
 		history: history.New(opts.Metrics.HistoryDropped.Add, opts.Metrics.NacksDropped.Add),
 		running: make(chan struct{}),

@@ -68,7 +68,7 @@ func (r *removals) sweep() {
 
 // take applies an update. Deletions of clusters and load assignments wait if
 // delay is positive; additions and changes never do.
-func (v *view) take(u xds.Update, delay time.Duration) {
+func (v *View) take(u xds.Update, delay time.Duration) {
 	if v.typ.LeavesLast {
 		v.removals.sweep()
 		v.note(u.Wildcard, u.Changed)
@@ -84,7 +84,7 @@ func (v *view) take(u xds.Update, delay time.Duration) {
 // origin has not answered otherwise. They do not exist: clients that ask for them were
 // given the wildcard's copy. The stream of names may never say so, since a SotW
 // response deletes only what an earlier one held (P65).
-func (v *view) servedByWildcard(u *xds.Update) (names []string) {
+func (v *View) servedByWildcard(u *xds.Update) (names []string) {
 	if !u.Wildcard {
 		return nil
 	}
@@ -98,7 +98,7 @@ func (v *view) servedByWildcard(u *xds.Update) (names []string) {
 }
 
 // note notes resources that an update brings: one that returns was never deleted.
-func (v *view) note(wildcard bool, changed []*xds.Resource) {
+func (v *View) note(wildcard bool, changed []*xds.Resource) {
 	r, gen := &v.removals, uint64(1)
 	if s := v.held.Load(); s != nil {
 		gen = s.Gen + 1
@@ -117,7 +117,7 @@ func (v *view) note(wildcard bool, changed []*xds.Resource) {
 }
 
 // delay takes the deletions that are to wait out of an update.
-func (v *view) delay(u *xds.Update, delay time.Duration) {
+func (v *View) delay(u *xds.Update, delay time.Duration) {
 	r := &v.removals
 	all := u.Removed // the caller's
 	u.Removed = nil
@@ -155,7 +155,7 @@ func (v *view) delay(u *xds.Update, delay time.Duration) {
 
 // remove has the deletions take effect that have waited for delay, and reports
 // whether there is a new snapshot. It repeats the version of the one before (P61).
-func (v *view) remove(now time.Time, delay time.Duration, stateGen uint64) bool {
+func (v *View) remove(now time.Time, delay time.Duration, stateGen uint64) bool {
 	v.removals.sweep()
 	changed := false
 	for _, wildcard := range []bool{true, false} {

@@ -11,14 +11,14 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// view is one type of a group: what is held, who wants it, and what of it is
+// View is one type of a group: what is held, who wants it, and what of it is
 // asked for.
 //
 // What is held came for what is asked for, and nothing else: names that leave
 // the interest are forgotten in the same step, and an update that was on its way
 // is not let in any more (P65). Otherwise something could stay that no removal
 // would ever reach.
-type view struct {
+type View struct {
 	typ     xds.Type
 	meters  *telemetry.Type
 	keeper  *keeper // nil: nothing of it is kept
@@ -55,8 +55,8 @@ type view struct {
 	completion completion
 }
 
-func newView(t xds.Type, meters *telemetry.Type, past *history.History) *view {
-	return &view{
+func newView(t xds.Type, meters *telemetry.Type, past *history.History) *View {
+	return &View{
 		typ: t, meters: meters,
 		history: past.NewType(t),
 		builder: xds.NewBuilder(t), index: newIndex(),
@@ -65,7 +65,7 @@ func newView(t xds.Type, meters *telemetry.Type, past *history.History) *view {
 }
 
 // subscribe indexes a member's new subscription in place of its old one.
-func (v *view) subscribe(m *member, sub *xds.Subscription) {
+func (v *View) subscribe(m *member, sub *xds.Subscription) {
 	was := m.sub
 	if was == sub {
 		return
@@ -75,13 +75,13 @@ func (v *view) subscribe(m *member, sub *xds.Subscription) {
 }
 
 // asks reports whether anything is asked for.
-func (v *view) asks() bool { return v.wildcard || v.names.Len() > 0 }
+func (v *View) asks() bool { return v.wildcard || v.names.Len() > 0 }
 
 // part of what is held of the type.
-func (v *view) part(wild bool) xds.Part { return v.held.Load().Part(wild) }
+func (v *View) part(wild bool) xds.Part { return v.held.Load().Part(wild) }
 
 // at is the stream that carries a part.
-func (v *view) at(wild bool) *link {
+func (v *View) at(wild bool) *link {
 	if wild {
 		return v.wildAt
 	}
@@ -91,7 +91,7 @@ func (v *view) at(wild bool) *link {
 // apply takes over an update of a stream. It reports whether there is a new
 // snapshot, and whether that holds a first answer, which is not to wait. Deletions
 // wait for delay (P36).
-func (v *view) apply(from *link, u xds.Update, delay time.Duration, stateGen uint64) (changed, first bool) {
+func (v *View) apply(from *link, u xds.Update, delay time.Duration, stateGen uint64) (changed, first bool) {
 	if from != v.at(u.Wildcard) {
 		v.meters.Unasked.Add(len(u.Changed)) // it does not carry this any more
 		return false, false
@@ -111,7 +111,7 @@ func (v *view) apply(from *link, u xds.Update, delay time.Duration, stateGen uin
 }
 
 // admit takes out of u what is not asked for any more.
-func (v *view) admit(u *xds.Update) {
+func (v *View) admit(u *xds.Update) {
 	if u.Wildcard {
 		return
 	}
@@ -133,7 +133,7 @@ func (v *view) admit(u *xds.Update) {
 }
 
 // news reports whether u speaks of a name of which nothing was known.
-func (v *view) news(u *xds.Update, was *xds.Snapshot) bool {
+func (v *View) news(u *xds.Update, was *xds.Snapshot) bool {
 	return slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return !was.Known(r.Name) }) ||
 		slices.ContainsFunc(u.Removed, func(n string) bool { return !was.Known(n) }) ||
 		slices.ContainsFunc(u.Errors, func(e *xds.ResourceError) bool { return !was.Known(e.Name) }) ||
@@ -141,7 +141,7 @@ func (v *view) news(u *xds.Update, was *xds.Snapshot) bool {
 }
 
 // snapshot makes the newest snapshot, and reports whether it is another one.
-func (v *view) snapshot(stateGen uint64) bool {
+func (v *View) snapshot(stateGen uint64) bool {
 	was := v.held.Load()
 	v.builder.Settle(v.names)
 	now, names := v.builder.Snapshot(was, stateGen)
@@ -154,11 +154,11 @@ func (v *view) snapshot(stateGen uint64) bool {
 }
 
 // close forgets the history of the type.
-func (v *view) close() { v.history.Close() }
+func (v *View) close() { v.history.Close() }
 
 // forget drops names from what is asked for, and the wildcard if so, together
 // with what they brought. It reports whether there is a new snapshot.
-func (v *view) forget(names []string, wildcard bool, stateGen uint64) bool {
+func (v *View) forget(names []string, wildcard bool, stateGen uint64) bool {
 	v.names = v.names.Remove(names...)
 	v.removals.forget(names, wildcard)
 	v.builder.ForgetBut(v.names, names...)
@@ -171,7 +171,7 @@ func (v *view) forget(names []string, wildcard bool, stateGen uint64) bool {
 
 // wake wakes the members that see something else in next than in prev, and returns how many
 // times it did.
-func (v *view) wake(prev, next *xds.Snapshot) (woken int) {
+func (v *View) wake(prev, next *xds.Snapshot) (woken int) {
 	v.round++
 	wake := func(w *wanter) {
 		for _, m := range w.members.list {

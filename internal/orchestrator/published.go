@@ -1,0 +1,106 @@
+package orchestrator
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/orchestrator/history"
+	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/xds"
+)
+
+// Group returns the group of a key; nil if the key is not in use.
+func (r *Registry) Group(key xds.Key) *Group {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.groups[key]
+}
+
+// Groups returns the groups of all keys in use, in no order.
+func (r *Registry) Groups() []*Group {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Values(r.groups))
+}
+
+// Status is what a group has published about itself.
+type Status struct {
+	Key   xds.Key
+	Node  *xds.Node // the representative (P58)
+	Since time.Time
+	// Members counts members, OtherUserAgents those with another user agent than the
+	// representative's.
+	Members, OtherUserAgents int
+	IdleSince                time.Time // zero: the group has members
+	Types                    []TypeStatus
+	State                    *xds.State // nil: nothing is published yet
+	// Upstreams has the first upstream stream, and the second if there is one (P50).
+	Upstreams []upstream.Status
+	// Refusal is why clients are refused; nil: none is.
+	Refusal *fanout.Refusal
+}
+
+// TypeStatus is what members of a group want of one type.
+type TypeStatus struct {
+	Type    xds.Type
+	Members int
+	// What the group subscribes to, what lingers included.
+	Wildcard bool
+	Names    int
+}
+
+// counts are those of a Status. The group publishes them when its own state changed.
+type counts struct {
+	members, otherUserAgents int
+	idleSince                time.Time
+	types                    []TypeStatus // one for each view
+}
+
+func (g *Group) count() *counts {
+	c := &counts{members: len(g.members), otherUserAgents: g.unlike, idleSince: g.idleSince}
+	for _, v := range g.views {
+		c.types = append(c.types, TypeStatus{v.typ, v.members, v.wildcard, v.names.Len()})
+	}
+	return c
+}
+
+// Status reads what the group has published. It does not wait for the group. The caller
+// must not change Types.
+func (g *Group) Status() Status {
+	c, state, lines := g.counts.Load(), g.state.Load(), g.lines()
+	s := Status{
+		Key: g.key, Node: g.rep, Since: g.since,
+		Members: c.members, OtherUserAgents: c.otherUserAgents, IdleSince: c.idleSince, Types: c.types,
+		State: state, Refusal: g.refusal.Load(),
+	}
+	for _, l := range lines {
+		s.Upstreams = append(s.Upstreams, *l.status.Load())
+	}
+	return s
+}
+
+// Nacks returns the NACKs of the group's members.
+func (g *Group) Nacks() *history.Nacks { return g.nacks }
+
+// View returns the view of a type; nil if there is none.
+func (g *Group) View(typ xds.TypeURL) *View { return find(*g.types.Load(), typ) }
+
+// Held returns what is held of each type, in the order in which the types were first used.
+// It copies nothing.
+func (g *Group) Held() (out []*xds.Snapshot) {
+	for _, v := range *g.types.Load() {
+		if s := v.Held(); s != nil {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// Held returns the newest snapshot, published or not; nil: there is none. Any goroutine may
+// call it.
+func (v *View) Held() *xds.Snapshot { return v.held.Load() }
+
+// History returns what is remembered of the type. Any goroutine may call it.
+func (v *View) History() *history.Type { return v.history }
