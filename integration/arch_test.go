@@ -74,8 +74,12 @@ var house = map[string]place{
 		[]string{"internal/xds", "internal/fanout"},
 		"it remembers what it is told, and serves nothing",
 	},
+	"internal/orchestrator/subscriptions": {
+		[]string{"internal/xds"},
+		"it says which members a change affects, and not what they are",
+	},
 	"internal/orchestrator": {
-		[]string{"internal/orchestrator/history", "internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tracing", "config",
+		[]string{"internal/orchestrator/subscriptions", "internal/orchestrator/history", "internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tracing", "config",
 			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/store"},
 		"it joins the floor below, and is read by those above",
 	},

@@ -44,7 +44,7 @@ func (g *Group) let(v *View, now time.Time) {
 func (g *Group) shed(now time.Time) {
 	for _, v := range g.views {
 		snap := v.held.Load()
-		if n := snap.Part(true).Uncacheable(); n > 0 && v.wildcard && !v.index.wildcard() && !v.wildcardServes() {
+		if n := snap.Part(true).Uncacheable(); n > 0 && v.wildcard && !v.index.HasWildcard() && !v.wildcardServes() {
 			v.meters.Dropped[telemetry.Unwanted].Add(n)
 			g.interest.stay(v, partName{wildcard: true})
 			if v.forget(nil, true, g.gen+1) {

@@ -10,6 +10,7 @@ import (
 
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/orchestrator/history"
+	"xdsrelay/internal/orchestrator/subscriptions"
 	"xdsrelay/internal/store"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tracing"
@@ -34,7 +35,7 @@ type Group struct {
 	joined int // members that did not leave
 
 	// Safe for concurrent use.
-	interned interned
+	interned subscriptions.Table
 	nacks    *history.Nacks
 	mail     mailbox
 	signals  chan struct{} // one slot: there is mail, or a newer status

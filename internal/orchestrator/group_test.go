@@ -142,7 +142,7 @@ func TestP52_NewNamesAreMerged(t *testing.T) {
 	for _, name := range names("n", 50) {
 		c, m := w.member(g, eds)
 		clients = append(clients, c)
-		g.post(m, func(l *letter) { l.sub = g.interned.get(subscription(name)) })
+		g.post(m, func(l *letter) { l.sub = g.interned.Intern(subscription(name)) })
 	}
 	g.step(time.Now())
 	equal(t, "told the origin", w.feeds[0].said(), 1)

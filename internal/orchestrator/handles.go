@@ -26,7 +26,7 @@ func (v *View) askedBy(name string) (by []string, wanted bool) {
 		if v.names.Has(n) {
 			by = append(by, n)
 		}
-		wanted = wanted || v.index.wants(n)
+		wanted = wanted || v.index.HasName(n)
 	}
 	return by, wanted
 }
@@ -61,45 +61,4 @@ func (v *View) askAgain(names []string, stateGen uint64) bool {
 	}
 	v.again = append(v.again, again...)
 	return v.snapshot(stateGen)
-}
-
-// byHandle calls wake once for each subscription that has a handle of what is
-// held under the name of d in either snapshot, and sees it otherwise now.
-func (x *index) byHandle(d *difference, round uint64, wake func(*wanter)) {
-	look := func(handle string) bool {
-		for _, c := range x.names[handle].list {
-			for _, w := range c.subs.list {
-				if w.woken != round && d.sees(w.sub) {
-					wake(w)
-				}
-			}
-		}
-		return true
-	}
-	d.prev.HandlesAt(d.name, look)
-	d.next.HandlesAt(d.name, look)
-}
-
-// handled notes whether what is held under the name goes by more than that, so
-// that what a client sees of it depends on all that it asks for.
-func (d *difference) handled() {
-	if !d.prev.AnyHandles() && !d.next.AnyHandles() {
-		return
-	}
-	any := func(string) bool { d.byHandles = true; return false }
-	d.prev.HandlesAt(d.name, any)
-	d.next.HandlesAt(d.name, any)
-}
-
-// sees reports whether a client with sub sees something else of the name.
-func (d *difference) sees(sub *xds.Subscription) bool {
-	was, wasThere := d.prev.Look(sub, d.name)
-	is, isThere := d.next.Look(sub, d.name)
-	if wasThere == xds.Elsewhere && isThere == xds.Elsewhere { // so is the handle; but what is called so may have gone
-		_, wasThere = d.prev.Own(sub, d.name)
-		_, isThere = d.next.Own(sub, d.name)
-	}
-	return wasThere != isThere || isThere == xds.Present && !is.Same(was) ||
-		isThere == xds.Unresolvable && is.Word() != was.Word() ||
-		d.prev.Error(sub, d.name) != d.next.Error(sub, d.name)
 }

@@ -166,8 +166,8 @@ func TestGroupAgainstModel(t *testing.T) {
 			}
 		}
 		g.step(now)
-		if x := &v.index; len(x.names)+len(x.chunks)+len(x.subs)+x.wild.len() != 0 {
-			rt.Fatalf("left in the index: %d names, %d chunks, %d subscriptions, %d with the wildcard", len(x.names), len(x.chunks), len(x.subs), x.wild.len())
+		if !v.index.Empty() {
+			rt.Fatal("the index is not empty")
 		}
 		g.step(now.Add(o.Linger))
 		if v.asks() || g.interest.lingering.Len() != 0 || len(v.lingering) != 0 {
@@ -187,66 +187,4 @@ func differs(universe []string, sub *xds.Subscription, a, b *xds.Snapshot) bool 
 		is, isThere := b.Look(sub, n)
 		return wasThere != isThere || isThere == xds.Present && !was.Same(is)
 	})
-}
-
-// A bag is a set, short or long, also to who adds twice or removes what is not
-// there.
-func TestBagAgainstMap(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var b bag[int]
-		plain := make(map[int]bool)
-		for range rapid.IntRange(0, 200).Draw(t, "steps") {
-			x := rapid.IntRange(0, 60).Draw(t, "x")
-			if rapid.Bool().Draw(t, "remove") {
-				b.remove(x)
-				delete(plain, x)
-			} else {
-				b.add(x)
-				plain[x] = true
-			}
-			got, want := slices.Sorted(slices.Values(b.list)), slices.Sorted(maps.Keys(plain))
-			if !slices.Equal(got, want) || b.len() != len(want) {
-				t.Fatalf("%v, want %v", got, want)
-			}
-		}
-	})
-}
-
-// A set that grows by one name touches that name alone, whatever its size.
-func TestGrowingSetTouchesWhatChanged(t *testing.T) {
-	w := newRegistryFixture(t, options(t))
-	g, v := w.manual(eds)
-	_, m := w.member(g, eds)
-	set := xds.NewNameSet(names("n", 20000)...)
-	v.subscribe(m, m.Intern(&xds.Subscription{Names: set}))
-	v.touched = nil
-	for i := range 100 {
-		set = set.Add(fmt.Sprintf("new-%d", i))
-		v.subscribe(m, m.Intern(&xds.Subscription{Names: set}))
-		// The names of the chunks that changed: not one of them was without an
-		// asker in between, so the new one alone is touched.
-		if len(v.touched) != 1 {
-			t.Fatalf("%d names touched", len(v.touched))
-		}
-		v.touched = nil
-	}
-	equal(t, "names", len(v.index.names), set.Len())
-	equal(t, "chunks", len(v.index.chunks), len(set.Chunks()))
-	equal(t, "subscriptions", len(v.index.subs), 1)
-}
-
-// Clients that want the same are one entry of the index.
-func TestIndexHasOneEntryForASet(t *testing.T) {
-	w := newRegistryFixture(t, options(t))
-	g, v := w.manual(eds)
-	for range 1000 {
-		_, m := w.member(g, eds)
-		v.subscribe(m, m.Intern(subscription(names("n", 100)...)))
-	}
-	equal(t, "subscriptions", len(v.index.subs), 1)
-	for _, b := range v.index.names {
-		if b.len() != 1 {
-			t.Fatalf("%d chunks hold one name", b.len())
-		}
-	}
 }

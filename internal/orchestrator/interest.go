@@ -37,7 +37,7 @@ func (i *interest) update(views []*View, now time.Time) {
 		var wanted []string
 		for _, name := range v.touched {
 			switch at := (partName{name: name}); {
-			case v.index.wants(name):
+			case v.index.HasName(name):
 				i.stay(v, at)
 				wanted = append(wanted, name)
 			case v.names.Has(name):
@@ -48,7 +48,7 @@ func (i *interest) update(views []*View, now time.Time) {
 		v.names = v.names.Add(wanted...)
 
 		switch at := (partName{wildcard: true}); {
-		case v.index.wildcard():
+		case v.index.HasWildcard():
 			i.stay(v, at)
 			v.wildcard = true
 		case v.wildcard:
@@ -108,7 +108,7 @@ func (i *interest) next(linger time.Duration) time.Time {
 func (v *View) wildcardServes() bool {
 	wild, named := v.part(true), v.part(false)
 	for name := range v.names.All() {
-		if v.index.wants(name) && !named.Answers(name) && wild.Answers(name) {
+		if v.index.HasName(name) && !named.Answers(name) && wild.Answers(name) {
 			return true
 		}
 	}
@@ -169,7 +169,7 @@ func (i *interest) expire(views []*View, now time.Time, s *Settings) map[*View]*
 func wanted(views []*View) int {
 	n := 0
 	for _, v := range views {
-		n += v.index.weight
+		n += v.index.Weight()
 	}
 	return n
 }

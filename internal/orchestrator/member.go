@@ -48,7 +48,7 @@ func (m *member) Newest() *xds.Snapshot {
 	return nil
 }
 
-func (m *member) Intern(sub *xds.Subscription) *xds.Subscription { return m.group.interned.get(sub) }
+func (m *member) Intern(sub *xds.Subscription) *xds.Subscription { return m.group.interned.Intern(sub) }
 
 func (m *member) Subscribe(sub *xds.Subscription) {
 	m.group.post(m, func(l *letter) { l.sub = sub })

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/orchestrator/history"
+	"xdsrelay/internal/orchestrator/subscriptions"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
@@ -33,9 +34,8 @@ type View struct {
 
 	// The rest is owned by the group's goroutine.
 	builder *xds.Builder
-	index   index
+	index   subscriptions.Index[*member]
 	members int // of this type, whatever they want
-	round   uint64
 
 	// What is asked for: what members want, and what lingers. wildAt and namesAt are
 	// the streams that carry it, which differ; nil: nothing is asked for (P50).
@@ -59,7 +59,7 @@ func newView(t xds.Type, meters *telemetry.Type, past *history.History) *View {
 	return &View{
 		typ: t, meters: meters,
 		history: past.NewType(t),
-		builder: xds.NewBuilder(t), index: newIndex(),
+		builder: xds.NewBuilder(t), index: subscriptions.New[*member](),
 		lingering: make(map[partName]*list.Element),
 	}
 }
@@ -70,7 +70,7 @@ func (v *View) subscribe(m *member, sub *xds.Subscription) {
 	if was == sub {
 		return
 	}
-	v.touched = v.index.replace(m, was, sub, v.touched)
+	v.touched = v.index.Replace(m, was, sub, v.touched)
 	m.sub = sub
 }
 
@@ -169,17 +169,15 @@ func (v *View) forget(names []string, wildcard bool, stateGen uint64) bool {
 	return v.held.Load() != nil && v.snapshot(stateGen)
 }
 
-// wake wakes the members that see something else in next than in prev, and returns how many
-// times it did.
+// wake wakes the members that see something else in next than in prev. It returns how many
+// it woke.
 func (v *View) wake(prev, next *xds.Snapshot) (woken int) {
-	v.round++
-	wake := func(w *wanter) {
-		for _, m := range w.members.list {
-			m.waker.Wake()
-			woken++
-		}
-	}
-	v.index.affected(prev, next, v.round, wake)
-	v.index.renewed(prev, next, v.round, wake)
+	v.index.Affected(prev, next, func(m *member) {
+		m.waker.Wake()
+		woken++
+	})
 	return woken
 }
+
+// answered reports whether the origin has answered the wildcard.
+func answered(s *xds.Snapshot) bool { return s != nil && s.Answered }

@@ -1,4 +1,4 @@
-package orchestrator
+package subscriptions
 
 import (
 	"fmt"
@@ -10,47 +10,47 @@ import (
 
 // That a subscription is one client's alone is known until another has it.
 func TestSoleUntilShared(t *testing.T) {
-	var in interned
-	one := in.get(subscription("a"))
+	var in Table
+	one := in.Intern(subscription("a"))
 	equal(t, "the first one's is its own", one.Sole.Load(), true)
-	if again := in.get(subscription("a")); again != one || one.Sole.Load() {
+	if again := in.Intern(subscription("a")); again != one || one.Sole.Load() {
 		t.Errorf("a second one has %v, alone: %v", again, one.Sole.Load())
 	}
-	equal(t, "another's is its own", in.get(subscription("b")).Sole.Load(), true)
-	equal(t, "nothing", in.get(xds.Nothing).Sole.Load(), false)
+	equal(t, "another's is its own", in.Intern(subscription("b")).Sole.Load(), true)
+	equal(t, "nothing", in.Intern(xds.Nothing).Sole.Load(), false)
 }
 
 // Clients that want the same share one subscription, for as long as one has it.
 func TestInterning(t *testing.T) {
-	var table interned
-	a := table.get(subscription("x", "y"))
-	if table.get(subscription("y", "x")) != a {
+	var table Table
+	a := table.Intern(subscription("x", "y"))
+	if table.Intern(subscription("y", "x")) != a {
 		t.Error("equal subscriptions are two")
 	}
 	for _, other := range []*xds.Subscription{subscription("x"), subscription("x", "y", "*"), subscription("*")} {
-		if got := table.get(other); got == a || !got.Equal(other) {
+		if got := table.Intern(other); got == a || !got.Equal(other) {
 			t.Errorf("interned as %v", got)
 		}
 	}
-	equal(t, "nothing", table.get(subscription()), xds.Nothing)
+	equal(t, "nothing", table.Intern(subscription()), xds.Nothing)
 	// A hash finds candidates; what is the same is decided by content.
 	x := subscription("collides")
 	table.subs.Keep(x.Names.Sum()<<1, subscription("x", "y"), func(*xds.Subscription) bool { return false })
-	if got := table.get(x); !got.Equal(x) {
+	if got := table.Intern(x); !got.Equal(x) {
 		t.Error("interned by its hash")
 	}
 	// A subscription of another table is not shared with this one.
-	var second interned
-	if second.get(a) == a {
+	var second Table
+	if second.Intern(a) == a {
 		t.Error("two tables share a subscription")
 	}
 	for i := range 1000 {
-		table.get(subscription(fmt.Sprint(i))) // and nobody keeps it
+		table.Intern(subscription(fmt.Sprint(i))) // and nobody keeps it
 	}
 	for table.subs.Len() > 2 { // a's, and the one that collided
 		runtime.GC()
 		runtime.Gosched()
 	}
-	equal(t, "the one in use", table.get(subscription("x", "y")), a)
+	equal(t, "the one in use", table.Intern(subscription("x", "y")), a)
 	runtime.KeepAlive(a)
 }
