@@ -16,9 +16,18 @@ import (
 )
 
 const (
-	module   = "xdsrelay"
-	maxLines = 600
+	module          = "xdsrelay"
+	maxLines        = 600  // of a file
+	maxPackageLines = 3000 // of a package in cmd, config or internal, without tests
 )
+
+// large names each package that has more than maxPackageLines, with the reason.
+var large = map[string]string{
+	"cmd/relay":         "being split",
+	"internal/fanout":   "being split",
+	"internal/upstream": "being split",
+	"internal/xds":      "being split",
+}
 
 // place is a package's place in the house: which packages of this module it may
 // import, and why no others.
@@ -328,6 +337,27 @@ func TestFilesAreShort(t *testing.T) {
 	for _, s := range sources(t) {
 		if n := s.set.File(s.file.Pos()).LineCount(); n > maxLines {
 			t.Errorf("%s has %d lines, over %d", s.path, n, maxLines)
+		}
+	}
+}
+
+// A package that a newcomer can survey has a bounded size.
+func TestPackagesAreSmall(t *testing.T) {
+	lines := make(map[string]int)
+	for _, s := range sources(t) {
+		top, _, _ := strings.Cut(s.pkg, "/")
+		if !s.test() && slices.Contains([]string{"cmd", "config", "internal"}, top) {
+			lines[s.pkg] += s.set.File(s.file.Pos()).LineCount()
+		}
+	}
+	for pkg, n := range lines {
+		if n > maxPackageLines && large[pkg] == "" {
+			t.Errorf("%s has %d lines outside tests, over %d: split it, or give the reason in large", pkg, n, maxPackageLines)
+		}
+	}
+	for pkg := range large {
+		if lines[pkg] <= maxPackageLines {
+			t.Errorf("%s has %d lines outside tests: it is not large any more", pkg, lines[pkg])
 		}
 	}
 }
