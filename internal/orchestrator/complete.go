@@ -42,7 +42,7 @@ func (c *completion) note(b *xds.Builder, u *xds.Update, stream *time.Time) {
 // complete publishes which answers to wildcards are complete by now. While the stream is
 // down the rest cannot come, so the wait goes on. A new stream has completeLatest for its
 // first response.
-func (g *Group) complete(now time.Time) {
+func (g *Group) completeWildcards(now time.Time) {
 	for _, v := range g.views {
 		c := &v.completion
 		if c.at.IsZero() || now.Before(c.at) {
@@ -58,10 +58,10 @@ func (g *Group) complete(now time.Time) {
 		c.at = time.Time{}
 		v.builder.Complete()
 		if v.snapshot(g.gen + 1) {
-			g.stale(now)
+			g.publishSoon(now)
 		}
-		if v.keeper != nil {
-			v.keeper.completed()
+		if v.storeWriter != nil {
+			v.storeWriter.completed()
 		}
 	}
 }

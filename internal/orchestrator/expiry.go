@@ -10,11 +10,11 @@ import (
 
 // lapse lets go of what has expired by now (P62), and publishes that at once:
 // it is served to nobody new. Who holds it counts its TTL alone.
-func (g *Group) lapse(now time.Time) {
+func (g *Group) expireTTLs(now time.Time) {
 	for _, v := range g.views {
 		if n := v.builder.Expire(now); n > 0 {
 			v.meters.Dropped[telemetry.Expired].Add(n)
-			g.let(v, now)
+			g.publishNow(v, now)
 		}
 	}
 }
@@ -30,9 +30,9 @@ func (g *Group) nextExpiry() (first time.Time) {
 }
 
 // let publishes, at once, that something of v is held no more.
-func (g *Group) let(v *View, now time.Time) {
+func (g *Group) publishNow(v *View, now time.Time) {
 	if v.snapshot(g.gen + 1) {
-		g.stale(now)
+		g.publishSoon(now)
 		g.urgent = true
 	}
 }
@@ -41,14 +41,14 @@ func (g *Group) let(v *View, now time.Time) {
 // not linger, also if all members have left. Its names go from the interest with it, so
 // that the origin answers a client that asks for them again. So does the wildcard, with
 // all that it brought.
-func (g *Group) shed(now time.Time) {
+func (g *Group) dropUnwanted(now time.Time) {
 	for _, v := range g.views {
 		snap := v.held.Load()
 		if n := snap.Part(true).Uncacheable(); n > 0 && v.wildcard && !v.index.HasWildcard() && !v.wildcardServes() {
 			v.meters.Dropped[telemetry.Unwanted].Add(n)
-			g.interest.stay(v, partName{wildcard: true})
+			g.interest.endLinger(v, partName{wildcard: true})
 			if v.forget(nil, true, g.gen+1) {
-				g.stale(now)
+				g.publishSoon(now)
 				g.urgent = true
 			}
 			g.changed = true
@@ -71,10 +71,10 @@ func (g *Group) shed(now time.Time) {
 		names = slices.Compact(names)
 		v.meters.Dropped[telemetry.Unwanted].Add(n)
 		for _, name := range names {
-			g.interest.stay(v, partName{name: name})
+			g.interest.endLinger(v, partName{name: name})
 		}
 		if v.forget(names, false, g.gen+1) {
-			g.stale(now)
+			g.publishSoon(now)
 			g.urgent = true
 		}
 		g.changed = true
@@ -82,6 +82,6 @@ func (g *Group) shed(now time.Time) {
 }
 
 // brings reports whether an update has something that is not to be cached.
-func brings(u *xds.Update) bool {
+func hasUncacheable(u *xds.Update) bool {
 	return slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return r.Uncacheable })
 }

@@ -201,8 +201,8 @@ func (w *registryFixture) streams(key string) []*feed {
 	if len(feeds) == 0 {
 		return nil
 	}
-	newest := feeds[len(feeds)-1].sink.(*link).group
-	return slices.DeleteFunc(feeds, func(f *feed) bool { return f.sink.(*link).group != newest || f.over() })
+	newest := feeds[len(feeds)-1].sink.(*upstreamHandle).group
+	return slices.DeleteFunc(feeds, func(f *feed) bool { return f.sink.(*upstreamHandle).group != newest || f.over() })
 }
 
 // feed is the stream of a key, the first if it has two; the newest if it has

@@ -21,15 +21,15 @@ import (
 // Group is everything of one key.
 type Group struct {
 	// Fixed once made.
-	registry *Registry
-	key      xds.Key
-	id       uint64 // in States
-	rep      *xds.Node
-	opts     *Options
-	log      *slog.Logger
-	since    time.Time
-	over     chan struct{}      // closed when the goroutine has ended
-	cancel   context.CancelFunc // of run's context; set by the registry before the goroutine starts
+	registry       *Registry
+	key            xds.Key
+	id             uint64 // in States
+	representative *xds.Node
+	opts           *Options
+	log            *slog.Logger
+	since          time.Time
+	done           chan struct{}      // closed when the goroutine has ended
+	cancel         context.CancelFunc // of run's context; set by the registry before the goroutine starts
 
 	// Owned by the registry, under its lock.
 	joined int // members that did not leave
@@ -37,15 +37,15 @@ type Group struct {
 	// Safe for concurrent use.
 	interned subscriptions.Table
 	nacks    *history.Nacks
-	mail     mailbox
+	mailbox  mailbox
 	signals  chan struct{} // one slot: there is mail, or a newer status
 	updates  chan update   // unbuffered
 
 	// Published by the goroutine, read by anyone.
-	state   atomic.Pointer[xds.State]      // what members see; nil before the first is published
-	types   atomic.Pointer[[]*View]        // in the order of first use; the slice is never changed
-	links   atomic.Pointer[[]*link]        // home, and the second stream if there is one (P50); the slice is never changed
-	refusal atomic.Pointer[fanout.Refusal] // why members lack what they ask for (P53); nil: none does
+	state   atomic.Pointer[xds.State]         // what members see; nil before the first is published
+	types   atomic.Pointer[[]*View]           // in the order of first use; the slice is never changed
+	handles atomic.Pointer[[]*upstreamHandle] // home, and the second stream if there is one (P50); the slice is never changed
+	refusal atomic.Pointer[fanout.Refusal]    // why members lack what they ask for (P53); nil: none does
 	counts  atomic.Pointer[counts]
 	reached atomic.Bool // a stream was open, at any time
 	// routed counts the members of Cluster and ClusterLoadAssignment whose stream has
@@ -53,14 +53,14 @@ type Group struct {
 	routed atomic.Int64
 
 	// Owned by the goroutine.
-	ctx      context.Context // of run; nil before it
-	wg       sync.WaitGroup  // of the links' goroutines
-	views    []*View         // what types points to
-	meters   *telemetry.Key
-	members  map[*member]struct{}
-	unlike   int // members with another user agent than the representative's
-	interest interest
-	gen      uint64 // of the newest State
+	ctx             context.Context // of run; nil before it
+	wg              sync.WaitGroup  // of the links' goroutines
+	views           []*View         // what types points to
+	meters          *telemetry.Key
+	members         map[*member]struct{}
+	otherUserAgents int // members with another user agent than the representative's
+	interest        interest
+	gen             uint64 // of the newest State
 
 	unpublished bool      // some view's snapshot is newer than the State's
 	urgent      bool      // and is not to wait
@@ -69,18 +69,18 @@ type Group struct {
 	idleFrom    time.Time // from when idle_ttl counts; zero: it does not count
 
 	// Of origins that cannot be reached or say nothing (P53, P66).
-	wasOpen  bool             // a stream was open at the last look
-	answerBy time.Time        // when the open stream, or the lack of one, counts as silent; zero: not waiting
-	away     bool             // no origin can be reached
-	told     *upstream.Status // of which members were told; nil: of none
-	refusing bool             // that clients lack something was logged, and is still so
-	unjudged []*member        // that asked for something since the last judge
+	wasOpen     bool             // a stream was open at the last look
+	answerBy    time.Time        // when the open stream, or the lack of one, counts as silent; zero: not waiting
+	unreachable bool             // no origin can be reached
+	reported    *upstream.Status // of which members were told; nil: of none
+	refusing    bool             // that clients lack something was logged, and is still so
+	unevaluated []*member        // that asked for something since the last judge
 
-	stored     map[xds.TypeURL]*store.Stored // what may still be served of it
-	serving    bool                          // what is stored is served
-	recallDue  bool                          // something may have been asked for since the last recall
-	recallTold bool                          // that it is served was logged
-	staleTypes int                           // views that are stale
+	stored       map[xds.TypeURL]*store.Stored // what may still be served of it
+	serveStored  bool                          // what is stored is served
+	recallDue    bool                          // something may have been asked for since the last recall
+	recallLogged bool                          // that it is served was logged
+	staleTypes   int                           // views that are stale
 
 	traced      traced
 	changed     bool // counts are old
@@ -90,19 +90,19 @@ type Group struct {
 // update is an Update on its way to the goroutine.
 type update struct {
 	xds.Update
-	from    *link
+	from    *upstreamHandle
 	applied chan<- bool     // whether there is another snapshot; room for one
 	trace   *tracing.Update // the group's, once there is another snapshot of it; nil: none
 }
 
 var groups atomic.Uint64
 
-func newGroup(r *Registry, key xds.Key, rep *xds.Node) *Group {
+func newGroup(r *Registry, key xds.Key, representative *xds.Node) *Group {
 	g := &Group{
-		registry: r, key: key, id: groups.Add(1), rep: rep, opts: &r.opts,
+		registry: r, key: key, id: groups.Add(1), representative: representative, opts: &r.opts,
 		log:     r.log.With("key", key.String()),
 		since:   time.Now(),
-		over:    make(chan struct{}),
+		done:    make(chan struct{}),
 		signals: make(chan struct{}, 1),
 		updates: make(chan update),
 		members: make(map[*member]struct{}),
@@ -110,7 +110,7 @@ func newGroup(r *Registry, key xds.Key, rep *xds.Node) *Group {
 	}
 	g.types.Store(new([]*View))
 	g.counts.Store(new(counts))
-	g.links.Store(&[]*link{newLink(g, nil)})
+	g.handles.Store(&[]*upstreamHandle{newUpstreamHandle(g, nil)})
 	return g
 }
 
@@ -130,10 +130,10 @@ func (g *Group) run(ctx context.Context) {
 	if g.opts.Store != nil {
 		g.stored = g.opts.Store.Load(ctx, g.key) // before the first stream, which lists it (P66)
 	}
-	g.start(g.home())
+	g.startUpstream(g.firstUpstream())
 	g.loop(ctx)
 	g.cancel()
-	close(g.over)
+	close(g.done)
 	g.wg.Wait()
 	g.traced.over()
 	g.opts.Metrics.Stale.Add(-g.staleTypes)
@@ -183,33 +183,33 @@ func (g *Group) drain() {
 // step brings everything up to date with what was heard, and with the time. It
 // reports whether the group is over.
 func (g *Group) step(now time.Time) (over bool) {
-	mail := g.mail.take()
+	mail := g.mailbox.take()
 	for _, l := range mail {
-		g.read(l)
+		g.applyMember(l)
 	}
 	if len(mail) > 0 {
-		g.settle(now)
+		g.countMembers(now)
 		g.changed = true
 	}
 	clear(mail) // it is used again, and is to keep no member alive
 	if len(mail) > 0 || g.uncacheable {
 		g.uncacheable = false
-		g.shed(now)
+		g.dropUnwanted(now)
 	}
 	g.expire(now)
-	g.lapse(now)
+	g.expireTTLs(now)
 	g.remove(now)
-	g.complete(now)
+	g.completeWildcards(now)
 	g.dropStored(now)
-	g.place()
+	g.assign()
 	g.recall(now) // before what is asked for with it
-	g.ask()
+	g.sendInterest()
 	g.observe(now)
 	g.recall(now)
 	if g.unpublished && (g.urgent || !now.Before(g.publishAt)) {
 		g.publish()
 	}
-	g.judge()
+	g.evaluate()
 	if g.idle(now) {
 		if g.registry.drop(g) {
 			return true
@@ -225,9 +225,9 @@ func (g *Group) step(now time.Time) (over bool) {
 }
 
 // ask tells the streams what is wanted of them, if that changed.
-func (g *Group) ask() {
-	for _, l := range g.lines() {
-		if now := asked(g.views, l); !sameInterest(now, l.sent) {
+func (g *Group) sendInterest() {
+	for _, l := range g.upstreams() {
+		if now := interestOn(g.views, l); !equalInterest(now, l.sent) {
 			l.sent, g.changed = now, true
 			l.stream.SetInterest(now)
 		}
@@ -242,16 +242,16 @@ func (g *Group) apply(u update) {
 	changed, first := false, false
 	defer func() { u.applied <- changed }()
 	if !u.Ended {
-		u.from.spoken.Store(true)
+		u.from.responded.Store(true)
 	}
 	began := u.trace.Now()
 	v := find(g.views, u.Type)
 	if v == nil {
 		return // nobody asks for the type any more
 	}
-	g.uncacheable = g.uncacheable || brings(&u.Update)
+	g.uncacheable = g.uncacheable || hasUncacheable(&u.Update)
 	if changed, first = v.apply(u.from, u.Update, g.removalDelay(), g.gen+1); changed {
-		g.stale(time.Now())
+		g.publishSoon(time.Now())
 		g.traced.applied(u.trace, began)
 		// Somebody may be waiting for a first answer, and for nothing else.
 		g.urgent = g.urgent || first
@@ -260,7 +260,7 @@ func (g *Group) apply(u update) {
 
 // stale notes that some view has a snapshot to be published. The first such
 // waits for more, and what comes meanwhile goes with it.
-func (g *Group) stale(now time.Time) {
+func (g *Group) publishSoon(now time.Time) {
 	if !g.unpublished {
 		g.unpublished = true
 		g.publishAt = now.Add(g.settings().Settle)

@@ -142,7 +142,7 @@ func TestP52_NewNamesAreMerged(t *testing.T) {
 	for _, name := range names("n", 50) {
 		c, m := w.member(g, eds)
 		clients = append(clients, c)
-		g.post(m, func(l *letter) { l.sub = g.interned.Intern(subscription(name)) })
+		g.post(m, func(l *changes) { l.sub = g.interned.Intern(subscription(name)) })
 	}
 	g.step(time.Now())
 	equal(t, "told the origin", w.feeds[0].said(), 1)
@@ -277,7 +277,7 @@ func TestUpdateOfAGroupThatIsOver(t *testing.T) {
 		if f.alive() {
 			t.Error("the stream still runs")
 		}
-		if _, err := f.sink.Update(context.Background(), xds.Update{Type: eds}); !errors.Is(err, errOver) {
+		if _, err := f.sink.Update(context.Background(), xds.Update{Type: eds}); !errors.Is(err, errDropped) {
 			t.Errorf("Update: %v", err)
 		}
 	})
@@ -291,7 +291,7 @@ func TestMailboxIsBounded(t *testing.T) {
 	for i := range 1000 {
 		m.Subscribe(m.Intern(subscription(names("n", 1000)[i])))
 	}
-	equal(t, "mail", len(g.mail.queue), 1)
+	equal(t, "mail", len(g.mailbox.queue), 1)
 	g.step(time.Now())
 	equal(t, "woken", c.wakes, 1)
 	equal(t, "asked", w.feeds[0].asks(eds), "n-000999")

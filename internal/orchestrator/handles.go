@@ -31,9 +31,9 @@ func (v *View) askedBy(name string) (by []string, wanted bool) {
 	return by, wanted
 }
 
-// admitHandles takes out of u what could not be resolved and is not asked for any
+// dropUnaskedHandles takes out of u what could not be resolved and is not asked for any
 // more (P18).
-func (v *View) admitHandles(u *xds.Update) {
+func (v *View) dropUnaskedHandles(u *xds.Update) {
 	var left []xds.Unresolved
 	for _, w := range u.Unresolved {
 		names := slices.DeleteFunc(slices.Clone(w.Names), func(n string) bool { return !v.names.Has(n) })
@@ -44,8 +44,8 @@ func (v *View) admitHandles(u *xds.Update) {
 	u.Unresolved = left
 }
 
-// newsOfHandles reports whether u speaks of a handle of which nothing was known.
-func (v *View) newsOfHandles(u *xds.Update, was *xds.Snapshot) bool {
+// answersUnknownHandle reports whether u speaks of a handle of which nothing was known.
+func (v *View) answersUnknownHandle(u *xds.Update, was *xds.Snapshot) bool {
 	part := was.Part(false)
 	news := func(n string) bool { return v.names.Has(n) && part.Owed(n) }
 	return slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return slices.ContainsFunc(r.Handles(), news) }) ||

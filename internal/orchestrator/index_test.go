@@ -58,9 +58,9 @@ func TestGroupAgainstModel(t *testing.T) {
 		o.Linger = time.Duration(rapid.SampledFrom([]int{0, 5}).Draw(rt, "linger")) * time.Second
 		w := newRegistryFixture(t, o)
 		g, v := w.manual(eds)
-		g.home().Status(upstream.Status{Connected: true})
+		g.firstUpstream().Status(upstream.Status{Connected: true})
 		anchor, am := w.member(g, eds) // so that the group is never idle
-		g.post(am, func(*letter) {})
+		g.post(am, func(*changes) {})
 		clients := map[*member]*client{am: anchor}
 		subs := map[*member]*xds.Subscription{am: xds.Nothing}
 		model := &plain{linger: o.Linger, until: make(map[string]time.Time)}
@@ -85,7 +85,7 @@ func TestGroupAgainstModel(t *testing.T) {
 				m.peer = fmt.Sprintf("%04d", value) // to sort by
 				value++
 				clients[m], subs[m] = c, xds.Nothing
-				g.post(m, func(*letter) {})
+				g.post(m, func(*changes) {})
 			case "subscribe":
 				if m := anyone(); m != nil {
 					s := subscription(some.Draw(rt, "names")...)
@@ -98,7 +98,7 @@ func TestGroupAgainstModel(t *testing.T) {
 				if m := anyone(); m != nil {
 					delete(clients, m)
 					delete(subs, m)
-					g.post(m, func(l *letter) { l.left = true })
+					g.post(m, func(l *changes) { l.left = true })
 				}
 			case "update":
 				u := xds.Update{Type: eds, Wildcard: rapid.Bool().Draw(rt, "of the wildcard")}
@@ -110,7 +110,7 @@ func TestGroupAgainstModel(t *testing.T) {
 				})
 				from := v.at(u.Wildcard)
 				if from == nil {
-					from = g.home()
+					from = g.firstUpstream()
 				}
 				g.apply(update{u, from, make(chan bool, 1), nil})
 			case "wait":
@@ -118,7 +118,7 @@ func TestGroupAgainstModel(t *testing.T) {
 			}
 			g.step(now)
 			model.step(subs, now)
-			for _, l := range g.lines() {
+			for _, l := range g.upstreams() {
 				l.Status(upstream.Status{Connected: true}) // else the members would be refused
 			}
 
@@ -145,7 +145,7 @@ func TestGroupAgainstModel(t *testing.T) {
 			}
 			// Two streams while there are both, and only then (P50).
 			both := v.wildcard && v.names.Len() > 0
-			if got := len(g.lines()); (got == 2) != both || got > 2 || both && v.wildAt == v.namesAt {
+			if got := len(g.upstreams()); (got == 2) != both || got > 2 || both && v.wildcardOn == v.namesOn {
 				rt.Fatalf("%d streams, both asked for: %v", got, both)
 			}
 			held := v.held.Load()
@@ -162,7 +162,7 @@ func TestGroupAgainstModel(t *testing.T) {
 		// Once all are gone nothing is left in the index.
 		for m := range clients {
 			if m != am {
-				g.post(m, func(l *letter) { l.left = true })
+				g.post(m, func(l *changes) { l.left = true })
 			}
 		}
 		g.step(now)
@@ -170,7 +170,7 @@ func TestGroupAgainstModel(t *testing.T) {
 			rt.Fatal("the index is not empty")
 		}
 		g.step(now.Add(o.Linger))
-		if v.asks() || g.interest.lingering.Len() != 0 || len(v.lingering) != 0 {
+		if v.subscribes() || g.interest.lingering.Len() != 0 || len(v.lingering) != 0 {
 			rt.Fatal("something is still asked for")
 		}
 	})

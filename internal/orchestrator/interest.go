@@ -38,10 +38,10 @@ func (i *interest) update(views []*View, now time.Time) {
 		for _, name := range v.touched {
 			switch at := (partName{name: name}); {
 			case v.index.HasName(name):
-				i.stay(v, at)
+				i.endLinger(v, at)
 				wanted = append(wanted, name)
 			case v.names.Has(name):
-				i.linger(v, at, now)
+				i.beginLinger(v, at, now)
 			}
 		}
 		v.touched = nil
@@ -49,23 +49,23 @@ func (i *interest) update(views []*View, now time.Time) {
 
 		switch at := (partName{wildcard: true}); {
 		case v.index.HasWildcard():
-			i.stay(v, at)
+			i.endLinger(v, at)
 			v.wildcard = true
 		case v.wildcard:
-			i.linger(v, at, now)
+			i.beginLinger(v, at, now)
 		}
 	}
 }
 
 // linger: nobody wants it any more.
-func (i *interest) linger(v *View, at partName, now time.Time) {
+func (i *interest) beginLinger(v *View, at partName, now time.Time) {
 	if v.lingering[at] == nil {
 		v.lingering[at] = i.lingering.PushBack(&lingerer{v, at, i.clock(now)})
 	}
 }
 
 // stay ends the lingering of something.
-func (i *interest) stay(v *View, at partName) {
+func (i *interest) endLinger(v *View, at partName) {
 	if e := v.lingering[at]; e != nil {
 		i.lingering.Remove(e)
 		delete(v.lingering, at)
@@ -75,7 +75,7 @@ func (i *interest) stay(v *View, at partName) {
 // drop takes out all of a view.
 func (i *interest) drop(v *View) {
 	for at := range v.lingering {
-		i.stay(v, at)
+		i.endLinger(v, at)
 	}
 }
 
@@ -121,14 +121,14 @@ func serves(s *xds.Snapshot, name string) bool {
 }
 
 // gone is what leaves of one type.
-type gone struct {
+type expired struct {
 	names    []string
 	wildcard bool
 }
 
 // expire takes out what has lingered long enough, and what takes the room of names that
 // are wanted under names_per_key.
-func (i *interest) expire(views []*View, now time.Time, s *Settings) map[*View]*gone {
+func (i *interest) expire(views []*View, now time.Time, s *Settings) map[*View]*expired {
 	over := 0
 	if limit := s.Limits.NamesPerKey; limit > 0 {
 		over = -limit
@@ -136,7 +136,7 @@ func (i *interest) expire(views []*View, now time.Time, s *Settings) map[*View]*
 			over += v.names.Weight()
 		}
 	}
-	out := make(map[*View]*gone)
+	out := make(map[*View]*expired)
 	for e := i.lingering.Front(); e != nil; {
 		l := e.Value.(*lingerer)
 		e = e.Next()
@@ -148,12 +148,12 @@ func (i *interest) expire(views []*View, now time.Time, s *Settings) map[*View]*
 			continue
 		}
 		if l.wildcard && l.view.wildcardServes() {
-			i.stay(l.view, l.partName) // from the next update on it lingers anew
+			i.endLinger(l.view, l.partName) // from the next update on it lingers anew
 			continue
 		}
-		i.stay(l.view, l.partName)
+		i.endLinger(l.view, l.partName)
 		if out[l.view] == nil {
-			out[l.view] = new(gone)
+			out[l.view] = new(expired)
 		}
 		if l.wildcard {
 			out[l.view].wildcard = true
@@ -174,9 +174,9 @@ func wanted(views []*View) int {
 	return n
 }
 
-// sameInterest compares what is asked for with what was; sets that share chunks
+// equalInterest compares what is asked for with what was; sets that share chunks
 // are compared by them. What is to be asked for again is always something else.
-func sameInterest(a, b *xds.Interest) bool {
+func equalInterest(a, b *xds.Interest) bool {
 	if len(a.Types) != len(b.Types) {
 		return false
 	}

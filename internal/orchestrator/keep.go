@@ -20,9 +20,9 @@ type Store interface {
 	Put(key xds.Key, typ xds.TypeURL, s *xds.Snapshot)
 }
 
-// keeper stores the newest generation of a view that any client acknowledged (P66). It
+// storeWriter stores the newest generation of a view that any client acknowledged (P66). It
 // is safe for concurrent use.
-type keeper struct {
+type storeWriter struct {
 	group  *Group
 	view   *View
 	newest atomic.Pointer[xds.Snapshot] // that was put; nil: none
@@ -31,18 +31,18 @@ type keeper struct {
 	partial atomic.Pointer[xds.Snapshot]
 }
 
-// newKeeper returns nil where nothing is stored: Secrets are on no disk (P6).
-func newKeeper(g *Group, v *View) *keeper {
+// newStoreWriter returns nil where nothing is stored: Secrets are on no disk (P6).
+func newStoreWriter(g *Group, v *View) *storeWriter {
 	if g.opts.Store == nil || v.typ.Secret {
 		return nil
 	}
-	return &keeper{group: g, view: v}
+	return &storeWriter{group: g, view: v}
 }
 
 // acked stores a generation, unless a newer one was stored, or part of it comes from
 // the store itself and the origin has said nothing. A generation with the same content,
 // such as a heartbeat, is not stored again. A part of an answer to a wildcard (P67) waits until it is complete.
-func (k *keeper) acked(s *xds.Snapshot) {
+func (k *storeWriter) acked(s *xds.Snapshot) {
 	if s.Answered && !s.Complete {
 		k.partial.Store(s)
 		k.completed()
@@ -50,7 +50,7 @@ func (k *keeper) acked(s *xds.Snapshot) {
 	}
 	for {
 		was := k.newest.Load()
-		if s == was || s.Stale && !k.group.spoken() || was != nil && was.Gen >= s.Gen {
+		if s == was || s.Stale && !k.group.responded() || was != nil && was.Gen >= s.Gen {
 			return
 		}
 		if !k.newest.CompareAndSwap(was, s) {
@@ -65,7 +65,7 @@ func (k *keeper) acked(s *xds.Snapshot) {
 
 // completed stores what is held if the answer to the wildcard is complete by now, and its
 // content was acknowledged before it was.
-func (k *keeper) completed() {
+func (k *storeWriter) completed() {
 	held := k.view.held.Load()
 	if p := k.partial.Load(); p != nil && held.Complete && p.Alike(held) {
 		k.partial.Store(nil)
@@ -81,10 +81,10 @@ func (r *Registry) Generations() iter.Seq[store.Generation] {
 	return func(yield func(store.Generation) bool) {
 		for _, g := range groups {
 			for _, v := range *g.types.Load() {
-				if v.keeper == nil {
+				if v.storeWriter == nil {
 					continue
 				}
-				if s := v.keeper.newest.Load(); s != nil && !yield(store.Generation{Key: g.key, Type: v.typ.URL, Snapshot: s, Confirmed: g.spoken()}) {
+				if s := v.storeWriter.newest.Load(); s != nil && !yield(store.Generation{Key: g.key, Type: v.typ.URL, Snapshot: s, Confirmed: g.responded()}) {
 					return
 				}
 			}

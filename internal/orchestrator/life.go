@@ -17,34 +17,34 @@ import (
 // read is what a member's letter does. Once it is done, no update can pass the
 // member by, and it is woken whatever the State holds: what came before it was
 // indexed woke it for nothing, or not at all.
-func (g *Group) read(l mail) {
+func (g *Group) applyMember(l memberChanges) {
 	m := l.m
 	if l.left {
-		g.out(m)
+		g.removeMember(m)
 		return
 	}
 	if !m.known {
-		g.in(m)
+		g.addMember(m)
 	}
-	if m.over {
+	if m.ended {
 		return
 	}
 	if l.sub != nil {
-		g.unjudged, g.recallDue = append(g.unjudged, m), true
+		g.unevaluated, g.recallDue = append(g.unevaluated, m), true
 		before := wanted(g.views)
 		m.view.subscribe(m, l.sub)
 		now := wanted(g.views)
 		// A limit that was lowered ends nobody whose change makes the key no larger.
 		if limit := g.settings().Limits.NamesPerKey; limit > 0 && now > limit && now > before {
 			m.view.subscribe(m, xds.Nothing)
-			g.end(m, fanout.Refuse(codes.Unavailable, telemetry.LimitNamesPerKey,
+			g.endMember(m, fanout.Refuse(codes.Unavailable, telemetry.LimitNamesPerKey,
 				"key %s: %s: more than downstream.limits.names_per_key allows (%d)", g.key, m.typ, limit))
 			return
 		}
 		g.interest.frozen = false
 	}
 	if len(l.again) > 0 && m.view.askAgain(slices.Sorted(maps.Keys(l.again)), g.gen+1) {
-		g.stale(time.Now())
+		g.publishSoon(time.Now())
 	}
 	if l.sub != nil {
 		m.waker.Wake()
@@ -52,29 +52,29 @@ func (g *Group) read(l mail) {
 }
 
 // in takes a member in.
-func (g *Group) in(m *member) {
+func (g *Group) addMember(m *member) {
 	m.known = true
 	g.members[m] = struct{}{}
-	if m.node.UserAgent != g.rep.UserAgent { // P58
-		g.unlike++
+	if m.node.UserAgent != g.representative.UserAgent { // P58
+		g.otherUserAgents++
 		g.opts.Metrics.MixedUserAgents.Inc()
 	}
 	v := find(g.views, m.typ)
 	if v == nil {
 		if limit := g.settings().Limits.TypesPerKey; limit > 0 && len(g.views) >= limit && !g.makeRoom() {
-			g.end(m, fanout.Refuse(codes.Unavailable, telemetry.LimitTypesPerKey,
+			g.endMember(m, fanout.Refuse(codes.Unavailable, telemetry.LimitTypesPerKey,
 				"key %s: %s: more than downstream.limits.types_per_key allows (%d)", g.key, m.typ, limit))
 			return
 		}
 		v = newView(xds.TypeOf(m.typ), g.meters.Type(m.typ), g.registry.history)
-		v.keeper = newKeeper(g, v)
+		v.storeWriter = newStoreWriter(g, v)
 		if s := g.stored[m.typ]; s != nil {
 			v.stored.Store(s.Snapshot)
 		}
 		g.setViews(append(slices.Clone(g.views), v))
 	}
 	m.view = v
-	m.keeper.Store(v.keeper)
+	m.storeWriter.Store(v.storeWriter)
 	v.members++
 }
 
@@ -86,21 +86,21 @@ func (g *Group) makeRoom() bool {
 		return false
 	}
 	g.interest.drop(g.views[i])
-	g.stale(time.Now())
+	g.publishSoon(time.Now())
 	g.views[i].close()
 	g.setViews(slices.Delete(slices.Clone(g.views), i, i+1))
 	return true
 }
 
 // out lets a member go. From here on its Waker is not called.
-func (g *Group) out(m *member) {
+func (g *Group) removeMember(m *member) {
 	if !m.known {
 		return // it left before the group saw it
 	}
 	m.known = false
 	delete(g.members, m)
-	if m.node.UserAgent != g.rep.UserAgent {
-		g.unlike--
+	if m.node.UserAgent != g.representative.UserAgent {
+		g.otherUserAgents--
 	}
 	if m.view != nil {
 		m.view.subscribe(m, xds.Nothing)
@@ -109,8 +109,8 @@ func (g *Group) out(m *member) {
 }
 
 // end ends a member's stream, which will leave by itself.
-func (g *Group) end(m *member, r *fanout.Refusal) {
-	m.over = true
+func (g *Group) endMember(m *member, r *fanout.Refusal) {
+	m.ended = true
 	m.waker.End(r)
 }
 
@@ -120,7 +120,7 @@ func (g *Group) setViews(views []*View) {
 }
 
 // settle draws the conclusions from all the mail that was read.
-func (g *Group) settle(now time.Time) {
+func (g *Group) countMembers(now time.Time) {
 	if len(g.members) == 0 {
 		// The last one left just now, or left before it was seen.
 		g.idleSince, g.idleFrom = now, time.Time{}
@@ -143,10 +143,10 @@ func (g *Group) expire(now time.Time) {
 	for v, gone := range g.interest.expire(g.views, now, g.settings()) {
 		g.changed = true
 		if v.forget(gone.names, gone.wildcard, g.gen+1) {
-			g.stale(now)
+			g.publishSoon(now)
 		}
 	}
-	unused := func(v *View) bool { return v.members == 0 && !v.asks() }
+	unused := func(v *View) bool { return v.members == 0 && !v.subscribes() }
 	if g.interest.frozen || !slices.ContainsFunc(g.views, unused) {
 		return
 	}
@@ -154,7 +154,7 @@ func (g *Group) expire(now time.Time) {
 		if unused(v) {
 			v.close()
 			if v.held.Load() != nil {
-				g.stale(now)
+				g.publishSoon(now)
 			}
 		}
 	}
@@ -171,8 +171,8 @@ func (g *Group) holds() bool {
 }
 
 // wants reports whether the group asks for anything.
-func (g *Group) wants() bool {
-	return slices.ContainsFunc(g.lines(), func(l *link) bool { return len(l.sent.Types) > 0 })
+func (g *Group) subscribes() bool {
+	return slices.ContainsFunc(g.upstreams(), func(l *upstreamHandle) bool { return len(l.sent.Types) > 0 })
 }
 
 // reach is the status that says whether the origin can be reached: it can if a stream is
@@ -182,22 +182,22 @@ func (g *Group) reach() *upstream.Status {
 		func(s *upstream.Status) bool { return s.Connected },
 		func(s *upstream.Status) bool { return s.Failed },
 	} {
-		for _, l := range g.lines() {
+		for _, l := range g.upstreams() {
 			if is(l.seen) {
 				return l.seen
 			}
 		}
 	}
-	return g.home().seen
+	return g.firstUpstream().seen
 }
 
 // observe finds out whether an origin can be reached, and whether what is stored is to be
 // served.
 func (g *Group) observe(now time.Time) {
-	for _, l := range g.lines() {
+	for _, l := range g.upstreams() {
 		l.seen = l.status.Load()
 	}
-	s, waits := g.reach(), g.wants() && !g.spoken()
+	s, waits := g.reach(), g.subscribes() && !g.responded()
 	if !waits || s.Connected != g.wasOpen {
 		g.answerBy = time.Time{}
 	}
@@ -206,20 +206,20 @@ func (g *Group) observe(now time.Time) {
 		g.answerBy = now.Add(g.opts.FirstAnswerTimeout)
 	}
 	late := !g.answerBy.IsZero() && !now.Before(g.answerBy)
-	g.away = g.wants() && !s.Connected && (s.Failed || late)
-	g.serving = g.away || late
-	g.refusing = g.refusing && !g.spoken()
+	g.unreachable = g.subscribes() && !s.Connected && (s.Failed || late)
+	g.serveStored = g.unreachable || late
+	g.refusing = g.refusing && !g.responded()
 }
 
 // judge tells members whether anything that they ask for can be had (P53).
-func (g *Group) judge() {
-	fresh := g.unjudged
-	g.unjudged = nil
-	if !g.away {
-		g.told = nil
+func (g *Group) evaluate() {
+	fresh := g.unevaluated
+	g.unevaluated = nil
+	if !g.unreachable {
+		g.reported = nil
 		if g.refusal.Swap(nil) != nil {
 			for m := range g.members {
-				g.lack(m, nil)
+				g.setRefused(m, nil)
 			}
 		}
 		return
@@ -231,7 +231,7 @@ func (g *Group) judge() {
 	}
 	has := make(map[asked]bool)
 	check := func(m *member) {
-		if m.over || m.view == nil {
+		if m.ended || m.view == nil {
 			return
 		}
 		of := asked{m.view, m.sub}
@@ -241,13 +241,13 @@ func (g *Group) judge() {
 			has[of] = is
 		}
 		if is {
-			g.lack(m, nil)
+			g.setRefused(m, nil)
 			return
 		}
-		g.lack(m, g.refuse(m.typ))
+		g.setRefused(m, g.refuse(m.typ))
 	}
-	if s := g.reach(); s != g.told {
-		g.told = s
+	if s := g.reach(); s != g.reported {
+		g.reported = s
 		g.refusal.Store(nil) // the reason may be another one now
 		for m := range g.members {
 			check(m)
@@ -262,9 +262,9 @@ func (g *Group) judge() {
 }
 
 // lack tells a member, if that is news to it.
-func (g *Group) lack(m *member, r *fanout.Refusal) {
-	if r != nil || m.lacks {
-		m.lacks = r != nil
+func (g *Group) setRefused(m *member, r *fanout.Refusal) {
+	if r != nil || m.refused {
+		m.refused = r != nil
 		m.waker.Lack(r)
 	}
 }
@@ -275,7 +275,7 @@ func (g *Group) refuse(typ xds.TypeURL) *fanout.Refusal {
 	if r := g.refusal.Load(); r != nil {
 		return r
 	}
-	s := g.told
+	s := g.reported
 	why := "no upstream stream could be opened within first_answer_timeout"
 	if s.Err != nil {
 		why = redact.Text(s.Err.Error()) // clients are told, and operators
@@ -317,7 +317,7 @@ func (v *View) has(sub *xds.Subscription) bool {
 // time counts anew once its origin is back: it was not to be had meanwhile.
 func (g *Group) idle(now time.Time) bool {
 	switch {
-	case g.idleSince.IsZero() || g.kept():
+	case g.idleSince.IsZero() || g.idleSuspended():
 		g.idleFrom = time.Time{}
 		return false
 	case g.idleFrom.IsZero():
@@ -328,6 +328,6 @@ func (g *Group) idle(now time.Time) bool {
 
 // kept reports whether the time does not count against the key: what is held
 // could not be had again (P52).
-func (g *Group) kept() bool {
+func (g *Group) idleSuspended() bool {
 	return !g.connected() && g.holds()
 }

@@ -24,7 +24,7 @@ func (w *registryFixture) manual(typ xds.TypeURL) (*Group, *View) {
 // member makes a member of a group that the registry knows nothing of.
 func (w *registryFixture) member(g *Group, typ xds.TypeURL) (*client, *member) {
 	c := &client{w: w}
-	m := &member{group: g, typ: typ, node: g.rep, waker: c, sub: xds.Nothing}
+	m := &member{group: g, typ: typ, node: g.representative, waker: c, sub: xds.Nothing}
 	c.Member = m
 	return c, m
 }

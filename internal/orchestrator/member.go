@@ -19,20 +19,20 @@ type member struct {
 	waker fanout.Waker
 
 	// Read by anyone, stored by the group's goroutine once the member is in it.
-	// keeper is its view's; nil: nothing of it is kept.
-	keeper atomic.Pointer[keeper]
+	// storeWriter is its view's; nil: nothing of it is kept.
+	storeWriter atomic.Pointer[storeWriter]
 
-	letter letter // under the mailbox's lock
+	changes changes // under the mailbox's lock
 
 	// Owned by the stream's receiver.
 	routed bool
 
 	// Owned by the group's goroutine.
-	view  *View             // nil: not known yet, or refused for types_per_key
-	sub   *xds.Subscription // as indexed
-	known bool              // the group has seen it
-	over  bool              // the group ended its stream, which has not left yet
-	lacks bool              // it was told that nothing of what it asks for can be had (P53)
+	view    *View             // nil: not known yet, or refused for types_per_key
+	sub     *xds.Subscription // as indexed
+	known   bool              // the group has seen it
+	ended   bool              // the group ended its stream, which has not left yet
+	refused bool              // it was told that nothing of what it asks for can be had (P53)
 }
 
 var _ fanout.Member = (*member)(nil)
@@ -51,11 +51,11 @@ func (m *member) Newest() *xds.Snapshot {
 func (m *member) Intern(sub *xds.Subscription) *xds.Subscription { return m.group.interned.Intern(sub) }
 
 func (m *member) Subscribe(sub *xds.Subscription) {
-	m.group.post(m, func(l *letter) { l.sub = sub })
+	m.group.post(m, func(l *changes) { l.sub = sub })
 }
 
 func (m *member) Again(names []string) {
-	m.group.post(m, func(l *letter) {
+	m.group.post(m, func(l *changes) {
 		if l.again == nil {
 			l.again = make(map[string]struct{}, len(names))
 		}
@@ -69,7 +69,7 @@ func (m *member) Nacked(n fanout.Nack) { m.group.nacks.Note(m.typ, n, time.Now()
 
 // Acked implements fanout.Member.
 func (m *member) Acked(gen uint64, all *xds.Snapshot) {
-	if k := m.keeper.Load(); k != nil && all != nil {
+	if k := m.storeWriter.Load(); k != nil && all != nil {
 		k.acked(all)
 	}
 	if v := find(*m.group.types.Load(), m.typ); v != nil && v.typ.LeavesLast && v.removals.ack(gen) {
@@ -92,12 +92,12 @@ func (m *member) Leave() {
 			m.group.routed.Add(-1)
 		}
 		m.group.registry.leave(m)
-		m.group.post(m, func(l *letter) { l.left = true })
+		m.group.post(m, func(l *changes) { l.left = true })
 	}
 }
 
 // letter is what a group has yet to hear of a member. The newest word counts.
-type letter struct {
+type changes struct {
 	queued  bool
 	leaving bool // Leave was called
 	left    bool
@@ -112,33 +112,33 @@ type letter struct {
 type mailbox struct {
 	mu    sync.Mutex
 	queue []*member
-	spare []mail // of the reader
+	spare []memberChanges // of the reader
 }
 
 // mail is a letter that was taken out.
-type mail struct {
+type memberChanges struct {
 	m *member
-	letter
+	changes
 }
 
-func (b *mailbox) put(m *member, write func(*letter)) {
+func (b *mailbox) put(m *member, write func(*changes)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	write(&m.letter)
-	if !m.letter.queued {
-		m.letter.queued = true
+	write(&m.changes)
+	if !m.changes.queued {
+		m.changes.queued = true
 		b.queue = append(b.queue, m)
 	}
 }
 
 // take empties the mailbox. The slice is good until the next call, by the same
 // goroutine.
-func (b *mailbox) take() []mail {
+func (b *mailbox) take() []memberChanges {
 	out := b.spare[:0]
 	b.mu.Lock()
 	for _, m := range b.queue {
-		out = append(out, mail{m, m.letter})
-		m.letter = letter{leaving: m.letter.leaving}
+		out = append(out, memberChanges{m, m.changes})
+		m.changes = changes{leaving: m.changes.leaving}
 	}
 	clear(b.queue)
 	b.queue = b.queue[:0]
@@ -148,16 +148,16 @@ func (b *mailbox) take() []mail {
 }
 
 // post leaves word of m for the group.
-func (g *Group) post(m *member, write func(*letter)) {
-	g.mail.put(m, write)
+func (g *Group) post(m *member, write func(*changes)) {
+	g.mailbox.put(m, write)
 	g.signal()
 }
 
 // leaving reports whether this is the first call for m.
 func (g *Group) leaving(m *member) bool {
-	g.mail.mu.Lock()
-	defer g.mail.mu.Unlock()
-	first := !m.letter.leaving
-	m.letter.leaving = true
+	g.mailbox.mu.Lock()
+	defer g.mailbox.mu.Unlock()
+	first := !m.changes.leaving
+	m.changes.leaving = true
 	return first
 }

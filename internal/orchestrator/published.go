@@ -59,7 +59,7 @@ type counts struct {
 }
 
 func (g *Group) count() *counts {
-	c := &counts{members: len(g.members), otherUserAgents: g.unlike, idleSince: g.idleSince}
+	c := &counts{members: len(g.members), otherUserAgents: g.otherUserAgents, idleSince: g.idleSince}
 	for _, v := range g.views {
 		c.types = append(c.types, TypeStatus{v.typ, v.members, v.wildcard, v.names.Len()})
 	}
@@ -69,13 +69,13 @@ func (g *Group) count() *counts {
 // Status reads what the group has published. It does not wait for the group. The caller
 // must not change Types.
 func (g *Group) Status() Status {
-	c, state, lines := g.counts.Load(), g.state.Load(), g.lines()
+	c, state, handles := g.counts.Load(), g.state.Load(), g.upstreams()
 	s := Status{
-		Key: g.key, Node: g.rep, Since: g.since,
+		Key: g.key, Node: g.representative, Since: g.since,
 		Members: c.members, OtherUserAgents: c.otherUserAgents, IdleSince: c.idleSince, Types: c.types,
 		State: state, Refusal: g.refusal.Load(),
 	}
-	for _, l := range lines {
+	for _, l := range handles {
 		s.Upstreams = append(s.Upstreams, *l.status.Load())
 	}
 	return s

@@ -12,8 +12,8 @@ import (
 // no origin can be reached, or the open stream has brought no response for
 // first_answer_timeout. The origin's answers replace it name by name.
 func (g *Group) recall(now time.Time) {
-	if !g.serving {
-		g.recallDue, g.recallTold = true, false
+	if !g.serveStored {
+		g.recallDue, g.recallLogged = true, false
 		return
 	}
 	if !g.recallDue {
@@ -27,7 +27,7 @@ func (g *Group) recall(now time.Time) {
 		if stored == nil {
 			continue
 		}
-		updates := v.lacking(stored)
+		updates := v.missing(stored)
 		if len(updates) == 0 {
 			continue
 		}
@@ -36,7 +36,7 @@ func (g *Group) recall(now time.Time) {
 			resources += len(u.Changed)
 		}
 		v.snapshot(g.gen + 1)
-		g.stale(now)
+		g.publishSoon(now)
 		g.urgent = true
 		types = append(types, v.typ.Label())
 	}
@@ -44,11 +44,11 @@ func (g *Group) recall(now time.Time) {
 		return
 	}
 	level, why := slog.LevelDebug, "the origin says nothing"
-	if g.away {
+	if g.unreachable {
 		why = "no origin can be reached"
 	}
-	if !g.recallTold {
-		g.recallTold, level = true, slog.LevelWarn
+	if !g.recallLogged {
+		g.recallLogged, level = true, slog.LevelWarn
 	}
 	g.log.Log(g.ctx, level, "served from the last known good: "+why, "types", strings.Join(types, " "), "resources", resources)
 }
@@ -56,7 +56,7 @@ func (g *Group) recall(now time.Time) {
 // lacking is what of the stored snapshot is asked for and not known, as updates of the
 // origin that said it. A client that asks for a name which only the wildcard brought gets
 // that.
-func (v *View) lacking(stored *xds.Snapshot) (out []xds.Update) {
+func (v *View) missing(stored *xds.Snapshot) (out []xds.Update) {
 	held := v.held.Load()
 	update := func(wild bool) xds.Update {
 		return xds.Update{Type: v.typ.URL, Origin: stored.Origin, Version: stored.Given(), Wildcard: wild, Received: stored.Received}
@@ -100,7 +100,7 @@ func (g *Group) dropStored(now time.Time) {
 	for typ, s := range g.stored {
 		v := find(g.views, typ)
 		old := !s.Until.IsZero() && !now.Before(s.Until)
-		if !old && (v == nil || v.keeper.newest.Load() == nil) {
+		if !old && (v == nil || v.storeWriter.newest.Load() == nil) {
 			continue
 		}
 		delete(g.stored, typ)

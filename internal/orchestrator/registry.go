@@ -93,17 +93,17 @@ func (r *Registry) Join(j fanout.Join) (fanout.Member, error) {
 		// The first client of its key. What the group is made of may take a
 		// while, so it is made outside the lock, and thrown away if another
 		// client was faster.
-		rep, err := r.representative(j.Node)
+		node, err := r.representative(j.Node)
 		if err != nil {
 			return nil, fanout.Refuse(codes.PermissionDenied, telemetry.KeyError, "key %s: upstream.node: %w", key, err)
 		}
-		g, refusal = r.enter(key, m, newGroup(r, key, rep))
+		g, refusal = r.enter(key, m, newGroup(r, key, node))
 	}
 	if refusal != nil {
 		return nil, refusal
 	}
 	m.group = g
-	g.post(m, func(*letter) {})
+	g.post(m, func(*changes) {})
 	return m, nil
 }
 

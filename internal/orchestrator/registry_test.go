@@ -501,11 +501,11 @@ func (w *registryFixture) churn(cluster string, n int) {
 		return
 	}
 	c.Member = m
-	c.of().group.home().Status(upstream.Status{Connected: true}) // else it would be kept (P52)
+	c.of().group.firstUpstream().Status(upstream.Status{Connected: true}) // else it would be kept (P52)
 	c.want(names("n", n%7)...)
 	if n%3 == 0 {
 		u := xds.Update{Type: eds, Changed: []*xds.Resource{resource(w.t, eds, "n-000001", fmt.Sprint(n))}}
-		if _, err := c.of().group.home().Update(context.Background(), u); err != nil {
+		if _, err := c.of().group.firstUpstream().Update(context.Background(), u); err != nil {
 			w.t.Error(err)
 		}
 	}

@@ -23,9 +23,9 @@ type removals struct {
 	acked atomic.Uint64
 	// added has the generation in which each resource came that is newer than
 	// acked. Nobody uses these, so their deletion does not wait.
-	added map[string]uint64
-	fresh atomic.Bool // added is not empty
-	swept uint64      // acked, as added was last cleaned up
+	added    map[string]uint64
+	anyAdded atomic.Bool // added is not empty
+	swept    uint64      // acked, as added was last cleaned up
 }
 
 // partName is a name in one of the two parts of a type (P50).
@@ -49,7 +49,7 @@ func (r *removals) ack(gen uint64) bool {
 			return false
 		}
 		if r.acked.CompareAndSwap(was, gen) {
-			return r.fresh.Load()
+			return r.anyAdded.Load()
 		}
 	}
 }
@@ -63,15 +63,15 @@ func (r *removals) sweep() {
 	}
 	r.swept = acked
 	maps.DeleteFunc(r.added, func(_ string, gen uint64) bool { return gen <= acked })
-	r.fresh.Store(len(r.added) > 0)
+	r.anyAdded.Store(len(r.added) > 0)
 }
 
 // take applies an update. Deletions of clusters and load assignments wait if
 // delay is positive; additions and changes never do.
-func (v *View) take(u xds.Update, delay time.Duration) {
+func (v *View) applyDelayed(u xds.Update, delay time.Duration) {
 	if v.typ.LeavesLast {
 		v.removals.sweep()
-		v.note(u.Wildcard, u.Changed)
+		v.noteAdded(u.Wildcard, u.Changed)
 		v.delay(&u, delay)
 	}
 	if names := v.servedByWildcard(&u); len(names) > 0 {
@@ -98,7 +98,7 @@ func (v *View) servedByWildcard(u *xds.Update) (names []string) {
 }
 
 // note notes resources that an update brings: one that returns was never deleted.
-func (v *View) note(wildcard bool, changed []*xds.Resource) {
+func (v *View) noteAdded(wildcard bool, changed []*xds.Resource) {
 	r, gen := &v.removals, uint64(1)
 	if s := v.held.Load(); s != nil {
 		gen = s.Gen + 1
@@ -112,7 +112,7 @@ func (v *View) note(wildcard bool, changed []*xds.Resource) {
 			r.added = make(map[string]uint64)
 		}
 		r.added[res.Name] = gen
-		r.fresh.Store(true)
+		r.anyAdded.Store(true)
 	}
 }
 
@@ -171,12 +171,12 @@ func (v *View) remove(now time.Time, delay time.Duration, stateGen uint64) bool 
 				u.Errors = append(u.Errors, w.err)
 			}
 		}
-		v.admit(&u)
+		v.dropUnasked(&u)
 		if len(u.Removed) == 0 {
 			continue
 		}
 		slices.Sort(u.Removed)
-		v.take(u, 0)
+		v.applyDelayed(u, 0)
 		changed = true
 	}
 	return changed && v.snapshot(stateGen)
@@ -219,7 +219,7 @@ func (g *Group) remove(now time.Time) {
 	delay := g.removalDelay()
 	for _, v := range g.views {
 		if v.typ.LeavesLast && v.remove(now, delay, g.gen+1) {
-			g.stale(now)
+			g.publishSoon(now)
 		}
 	}
 }

@@ -20,10 +20,10 @@ import (
 // is not let in any more (P65). Otherwise something could stay that no removal
 // would ever reach.
 type View struct {
-	typ     xds.Type
-	meters  *telemetry.Type
-	keeper  *keeper // nil: nothing of it is kept
-	history *history.Type
+	typ         xds.Type
+	meters      *telemetry.Type
+	storeWriter *storeWriter // nil: nothing of it is kept
+	history     *history.Type
 
 	// held is the newest snapshot, published or not; nil before the first
 	// update. Read by anyone.
@@ -37,11 +37,11 @@ type View struct {
 	index   subscriptions.Index[*member]
 	members int // of this type, whatever they want
 
-	// What is asked for: what members want, and what lingers. wildAt and namesAt are
+	// What is asked for: what members want, and what lingers. wildcardOn and namesOn are
 	// the streams that carry it, which differ; nil: nothing is asked for (P50).
-	wildcard        bool
-	names           *xds.NameSet
-	wildAt, namesAt *link
+	wildcard            bool
+	names               *xds.NameSet
+	wildcardOn, namesOn *upstreamHandle
 	// again is what the origin is to be asked once more (P18).
 	again []string
 
@@ -75,23 +75,23 @@ func (v *View) subscribe(m *member, sub *xds.Subscription) {
 }
 
 // asks reports whether anything is asked for.
-func (v *View) asks() bool { return v.wildcard || v.names.Len() > 0 }
+func (v *View) subscribes() bool { return v.wildcard || v.names.Len() > 0 }
 
 // part of what is held of the type.
 func (v *View) part(wild bool) xds.Part { return v.held.Load().Part(wild) }
 
 // at is the stream that carries a part.
-func (v *View) at(wild bool) *link {
+func (v *View) at(wild bool) *upstreamHandle {
 	if wild {
-		return v.wildAt
+		return v.wildcardOn
 	}
-	return v.namesAt
+	return v.namesOn
 }
 
 // apply takes over an update of a stream. It reports whether there is a new
 // snapshot, and whether that holds a first answer, which is not to wait. Deletions
 // wait for delay (P36).
-func (v *View) apply(from *link, u xds.Update, delay time.Duration, stateGen uint64) (changed, first bool) {
+func (v *View) apply(from *upstreamHandle, u xds.Update, delay time.Duration, stateGen uint64) (changed, first bool) {
 	if from != v.at(u.Wildcard) {
 		v.meters.Unasked.Add(len(u.Changed)) // it does not carry this any more
 		return false, false
@@ -99,11 +99,11 @@ func (v *View) apply(from *link, u xds.Update, delay time.Duration, stateGen uin
 	if u.Ended { // not to be served any more, nor to wait (P63)
 		return v.builder.Apply(u) && v.snapshot(stateGen), true
 	}
-	v.admit(&u)
+	v.dropUnasked(&u)
 	was := v.held.Load()
-	first = was == nil || u.Wildcard && !was.Answered || !u.Wildcard && v.news(&u, was)
+	first = was == nil || u.Wildcard && !was.Answered || !u.Wildcard && v.answersUnknown(&u, was)
 	v.completion.note(v.builder, &u, from.openedAt.Load())
-	v.take(u, delay)
+	v.applyDelayed(u, delay)
 	noRoom := v.builder.NoRoom()
 	v.meters.Failures[telemetry.Kept].Add(len(u.Errors) - noRoom)
 	v.meters.Failures[telemetry.NoRoom].Add(noRoom)
@@ -111,7 +111,7 @@ func (v *View) apply(from *link, u xds.Update, delay time.Duration, stateGen uin
 }
 
 // admit takes out of u what is not asked for any more.
-func (v *View) admit(u *xds.Update) {
+func (v *View) dropUnasked(u *xds.Update) {
 	if u.Wildcard {
 		return
 	}
@@ -129,15 +129,15 @@ func (v *View) admit(u *xds.Update) {
 		u.Removed = slices.DeleteFunc(slices.Clone(u.Removed), func(n string) bool { return !v.answers(n) })
 	}
 	u.Errors = slices.DeleteFunc(slices.Clone(u.Errors), func(e *xds.ResourceError) bool { return !v.answers(e.Name) })
-	v.admitHandles(u)
+	v.dropUnaskedHandles(u)
 }
 
 // news reports whether u speaks of a name of which nothing was known.
-func (v *View) news(u *xds.Update, was *xds.Snapshot) bool {
+func (v *View) answersUnknown(u *xds.Update, was *xds.Snapshot) bool {
 	return slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return !was.Known(r.Name) }) ||
 		slices.ContainsFunc(u.Removed, func(n string) bool { return !was.Known(n) }) ||
 		slices.ContainsFunc(u.Errors, func(e *xds.ResourceError) bool { return !was.Known(e.Name) }) ||
-		v.newsOfHandles(u, was)
+		v.answersUnknownHandle(u, was)
 }
 
 // snapshot makes the newest snapshot, and reports whether it is another one.
