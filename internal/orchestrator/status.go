@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -24,6 +25,9 @@ func (r *Registry) Groups() []*Group {
 	defer r.mu.Unlock()
 	return slices.Collect(maps.Values(r.groups))
 }
+
+// Nacks yields the NACKs that are kept of all keys: see history.History.Nacks.
+func (r *Registry) Nacks(before uint64) iter.Seq[history.KeyNack] { return r.history.Nacks(before) }
 
 // Status is what a group has published about itself.
 type Status struct {

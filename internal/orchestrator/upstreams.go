@@ -12,29 +12,31 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// link is one of a group's upstream streams, of which there are one or two (P50).
-// It is that stream's Sink, so the group knows which of the two speaks.
+// upstreamHandle is one of a group's upstream streams. There are one or two (P50: a response
+// does not say whether it answers the wildcard or names, so a type with both needs two). It
+// is the Sink of that stream, so the group knows from which one an Update came.
 type upstreamHandle struct {
-	// Fixed once made.
+	// Constant.
 	group  *Group
 	stream Stream
-	ctx    context.Context // of the stream; nil: it was never started
+	ctx    context.Context // of the stream; nil: it is not started
 	cancel context.CancelFunc
 
 	// Safe for concurrent use.
 	status    atomic.Pointer[upstream.Status]
-	responded atomic.Bool // a response has come on the stream that is open
+	responded atomic.Bool // the open stream has brought a response
 	// openedAt is when the newest stream was opened. Each stream has its own pointer.
 	openedAt atomic.Pointer[time.Time]
 
 	// Owned by the group's goroutine.
-	sent *xds.Interest    // to the stream
-	seen *upstream.Status // the newest that was looked at
+	sent *xds.Interest    // what the stream was told last
+	seen *upstream.Status // the newest status as of the last step
 }
 
 var _ upstream.Sink = (*upstreamHandle)(nil)
 
-// newUpstreamHandle makes a link beside the first one, nil if it is the first; it starts nothing.
+// newUpstreamHandle makes the handle of a stream; it starts nothing. first is the group's
+// other stream, nil if there is none.
 func newUpstreamHandle(g *Group, first *upstreamHandle) *upstreamHandle {
 	l := &upstreamHandle{group: g, sent: new(xds.Interest)}
 	l.status.Store(new(upstream.Status))
@@ -57,7 +59,7 @@ func (l *upstreamHandle) Held(typ xds.TypeURL) *xds.Snapshot {
 	if s := v.held.Load(); s != nil {
 		return s
 	}
-	return v.stored.Load() // it is listed as if another origin had said it (P66)
+	return v.stored.Load() // the first request lists it, as if another origin had sent it (P66)
 }
 
 // errDropped ends a stream whose group has ended.
@@ -73,7 +75,7 @@ func (l *upstreamHandle) Update(ctx context.Context, u xds.Update) (changed bool
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}
-	return <-applied, nil // the goroutine does nothing in between
+	return <-applied, nil // the group answers at once
 }
 
 // Status implements upstream.Sink.
@@ -85,26 +87,16 @@ func (l *upstreamHandle) Status(s upstream.Status) {
 	}
 	l.responded.Store(s.Connected && (s.Spoken || l.responded.Load()))
 	if s.Connected {
-		l.group.reached.Store(true) // another status may come before the group looks
+		l.group.reached.Store(true) // the next status may come before the next step
 	}
 	l.status.Store(&s)
 	l.group.signal()
 }
 
+// connected reports whether the stream is open. Any goroutine may call it.
 func (l *upstreamHandle) connected() bool { return l.status.Load().Connected }
 
-// connected reports whether a stream is open. Safe for concurrent use.
-func (g *Group) connected() bool {
-	return slices.ContainsFunc(g.upstreams(), (*upstreamHandle).connected)
-}
-
-// spoken reports whether a response has come on an open stream. Safe for concurrent use.
-func (g *Group) responded() bool {
-	return slices.ContainsFunc(g.upstreams(), func(l *upstreamHandle) bool { return l.connected() && l.responded.Load() })
-}
-
-// run runs the upstream stream. One that ends early leaves the group with what
-// is held.
+// run runs the upstream stream. If the stream fails for good, the group keeps what it holds.
 func (l *upstreamHandle) run(ctx context.Context) {
 	err := l.stream.Run(ctx)
 	if ctx.Err() != nil || errors.Is(err, errDropped) {
@@ -114,7 +106,40 @@ func (l *upstreamHandle) run(ctx context.Context) {
 	l.Status(upstream.Status{Failed: true, Err: err})
 }
 
-// start starts a link's stream, once the group itself runs.
+// upstreams returns the streams in the order in which they were opened. The caller must not
+// change the slice.
+func (g *Group) upstreams() []*upstreamHandle { return *g.handles.Load() }
+
+// firstUpstream returns the stream that was opened first.
+func (g *Group) firstUpstream() *upstreamHandle { return g.upstreams()[0] }
+
+// connected reports whether any stream is open. Any goroutine may call it.
+func (g *Group) connected() bool {
+	return slices.ContainsFunc(g.upstreams(), (*upstreamHandle).connected)
+}
+
+// responded reports whether an open stream has brought a response. Any goroutine may call it.
+func (g *Group) responded() bool {
+	return slices.ContainsFunc(g.upstreams(), func(l *upstreamHandle) bool { return l.connected() && l.responded.Load() })
+}
+
+// reach returns the status that decides whether the origin can be reached: that of an open
+// stream, else that of a stream whose last attempt failed, else that of the first stream.
+func (g *Group) reach() *upstream.Status {
+	for _, is := range []func(*upstream.Status) bool{
+		func(s *upstream.Status) bool { return s.Connected },
+		func(s *upstream.Status) bool { return s.Failed },
+	} {
+		for _, l := range g.upstreams() {
+			if is(l.seen) {
+				return l.seen
+			}
+		}
+	}
+	return g.firstUpstream().seen
+}
+
+// startUpstream starts a stream, if the group runs already.
 func (g *Group) startUpstream(l *upstreamHandle) {
 	if g.ctx == nil {
 		return
@@ -128,14 +153,7 @@ func (g *Group) startUpstream(l *upstreamHandle) {
 	})
 }
 
-// handles are the group's links in the order in which they were opened. The slice is
-// not to be changed.
-func (g *Group) upstreams() []*upstreamHandle { return *g.handles.Load() }
-
-// home is the first link.
-func (g *Group) firstUpstream() *upstreamHandle { return g.upstreams()[0] }
-
-// open opens another stream.
+// openSecond opens a second stream.
 func (g *Group) openSecond() *upstreamHandle {
 	l := newUpstreamHandle(g, g.firstUpstream())
 	handles := append(slices.Clone(g.upstreams()), l)
@@ -145,7 +163,7 @@ func (g *Group) openSecond() *upstreamHandle {
 	return l
 }
 
-// close ends a link's stream. The other link is the first one then.
+// closeUpstream ends a stream. The other one is then the first.
 func (g *Group) closeUpstream(l *upstreamHandle) {
 	left := slices.DeleteFunc(slices.Clone(g.upstreams()), func(o *upstreamHandle) bool { return o == l })
 	g.handles.Store(&left)
@@ -155,10 +173,9 @@ func (g *Group) closeUpstream(l *upstreamHandle) {
 	g.log.Debug("upstream stream closed: it carries nothing any more")
 }
 
-// place decides which link carries the wildcard and which the names of each type.
-// A response does not tell which of the two it answers, so they are never on one
-// stream: the part that came second goes on a second stream. A part stays where it
-// is for as long as it is asked for. A stream that carries nothing closes (P50).
+// assign decides which stream carries the wildcard and which the names of each type. They are
+// never on the same stream: the part that came second goes on a second stream. A part stays on
+// its stream for as long as it is subscribed. A stream that carries nothing is closed (P50).
 func (g *Group) assign() {
 	for _, v := range g.views {
 		v.assign(g)
@@ -170,12 +187,12 @@ func (g *Group) assign() {
 	}
 }
 
-// needs reports whether l carries anything.
+// carries reports whether the stream carries anything.
 func (g *Group) carries(l *upstreamHandle) bool {
 	return slices.ContainsFunc(g.views, func(v *View) bool { return v.wildcardOn == l || v.namesOn == l })
 }
 
-// place says where the parts of the type are asked for.
+// assign assigns the two parts of a type to streams.
 func (v *View) assign(g *Group) {
 	if !v.wildcard {
 		v.wildcardOn = nil
@@ -191,8 +208,8 @@ func (v *View) assign(g *Group) {
 	}
 }
 
-// besides returns the link for a part of a type whose other part is on l, or
-// nowhere if l is nil.
+// otherThan returns the stream for a part of a type whose other part is on l; l is nil if
+// that is on none.
 func (g *Group) otherThan(l *upstreamHandle) *upstreamHandle {
 	for _, o := range g.upstreams() {
 		if o != l {
@@ -202,7 +219,7 @@ func (g *Group) otherThan(l *upstreamHandle) *upstreamHandle {
 	return g.openSecond()
 }
 
-// asked is what is asked for on l. A type that nobody wants is not in it (P64).
+// interestOn returns what is subscribed on a stream. It omits types that no client wants (P64).
 func interestOn(views []*View, l *upstreamHandle) *xds.Interest {
 	out := new(xds.Interest)
 	for _, v := range views {
@@ -214,4 +231,24 @@ func interestOn(views []*View, l *upstreamHandle) *xds.Interest {
 		}
 	}
 	return out
+}
+
+// equalInterest reports whether a stream has to be told nothing new. Name sets compare the
+// chunks that they do not share. Names to resubscribe always make a difference.
+func equalInterest(a, b *xds.Interest) bool {
+	if len(a.Types) != len(b.Types) {
+		return false
+	}
+	for i, x := range a.Types {
+		y := b.Types[i]
+		if x.Type != y.Type || x.Wildcard != y.Wildcard || !x.Names.Equal(y.Names) || len(x.Again) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// subscribes reports whether the group subscribes to anything.
+func (g *Group) subscribes() bool {
+	return slices.ContainsFunc(g.upstreams(), func(l *upstreamHandle) bool { return len(l.sent.Types) > 0 })
 }
