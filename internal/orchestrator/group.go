@@ -78,7 +78,7 @@ type Group struct {
 	wasOpen     bool             // a stream was open in the last step
 	answerBy    time.Time        // when FirstAnswerTimeout ends; zero: the group waits for no first answer
 	unreachable bool             // no origin can be reached, and something is subscribed
-	reported    *upstream.Status // the status that the members were told; nil: none
+	reported    *upstream.Status // the status that the present refusal is about; nil: none
 	refusing    bool             // the log says that clients are refused, and they still are
 	unevaluated []*member        // members with a new subscription since the last evaluate
 

@@ -131,7 +131,7 @@ func (g *Group) recall(now time.Time) {
 	if len(types) == 0 {
 		return
 	}
-	level, why := slog.LevelDebug, "the origin says nothing"
+	level, why := slog.LevelDebug, "the origin does not respond"
 	if g.unreachable {
 		why = "no origin can be reached"
 	}
@@ -208,7 +208,7 @@ func (g *Group) countStale() {
 		}
 	}
 	if n == 0 && g.staleTypes > 0 {
-		g.log.Info("nothing is served from the last known good any more: the origin has spoken")
+		g.log.Info("nothing is served from the last known good any more: the origin has responded")
 	}
 	g.opts.Metrics.Stale.Add(n - g.staleTypes)
 	g.staleTypes = n

@@ -65,7 +65,7 @@ type Settings struct {
 	IdleTTL time.Duration
 	// MaxIdle is how many keys without clients are kept.
 	MaxIdle int
-	// Limits of which Keys, KeysPerPeer, NamesPerKey and TypesPerKey are
-	// enforced here; 0: none.
+	// Limits has limits of all packages. This one enforces Keys, KeysPerPeer, NamesPerKey and
+	// TypesPerKey; 0: no limit.
 	Limits config.Limits
 }

@@ -154,7 +154,7 @@ func TestP66_StoredIsServedWhileTheOriginIsAway(t *testing.T) {
 		equal(t, "stale types", strings.Join(w.stale("web"), " "), "")
 	})
 	if !strings.Contains(log, "served from the last known good: no origin can be reached") || strings.Contains(log, "nothing is held or stored of what clients ask for") ||
-		strings.Count(log, "any more: the origin has spoken") != 1 {
+		strings.Count(log, "any more: the origin has responded") != 1 {
 		t.Errorf("log: %s", log)
 	}
 	equal(t, "stale types at the end", metrics.Stale.Value(), 0)
@@ -179,7 +179,7 @@ func TestP66_StoredIsServedWhileTheOriginIsSilent(t *testing.T) {
 		equal(t, "x", b.sees(subscription("x"), "x"), "2")
 		b.takes()
 	})
-	if !strings.Contains(log, "served from the last known good: the origin says nothing") {
+	if !strings.Contains(log, "served from the last known good: the origin does not respond") {
 		t.Errorf("log: %s", log)
 	}
 	life(t, dir, func(w *registryFixture) {

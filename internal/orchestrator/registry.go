@@ -103,7 +103,7 @@ func (r *Registry) Reconfigure(to Settings) {
 	for _, g := range evicted {
 		g.cancel()
 		r.opts.Metrics.Keys.Add(-1)
-		g.log.Info("key dropped: fewer may be kept now", "max_idle", to.MaxIdle, "limit", to.Limits.Keys)
+		g.log.Info("key dropped: the new settings allow fewer keys", "max_idle", to.MaxIdle, "limit", to.Limits.Keys)
 	}
 }
 
@@ -177,7 +177,7 @@ func (r *Registry) enter(key xds.Key, m *member, candidate *Group) (*Group, *fan
 	if evicted != nil {
 		evicted.cancel()
 		r.opts.Metrics.Keys.Add(-1)
-		evicted.log.Info("key dropped: another needs its room", "limit", r.settings().Limits.Keys)
+		evicted.log.Info("key dropped: another key needs the room", "limit", r.settings().Limits.Keys)
 	}
 	if g != nil && g == candidate {
 		r.opts.Metrics.Keys.Add(1)
@@ -269,7 +269,7 @@ func (r *Registry) drop(g *Group) bool {
 		r.mu.Unlock()
 		return false
 	}
-	evicted := r.groups[g.key] != g // by another key, meanwhile
+	evicted := r.groups[g.key] != g // another key took its room
 	if !evicted {
 		delete(r.groups, g.key)
 		r.idle.Remove(g.key)

@@ -92,7 +92,7 @@ func (g *Group) setRefused(m *member, r *fanout.Refusal) {
 }
 
 // refuse returns the refusal of clients for lack of an origin. A stream ends by it if the relay
-// has nothing of any of its types. typ is the first type of which there is nothing.
+// has nothing of any of its types. typ is the first type that the relay has nothing of.
 func (g *Group) refuse(typ xds.TypeURL) *fanout.Refusal {
 	if r := g.refusal.Load(); r != nil {
 		return r

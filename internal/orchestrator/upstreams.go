@@ -29,7 +29,7 @@ type upstreamHandle struct {
 	openedAt atomic.Pointer[time.Time]
 
 	// Owned by the group's goroutine.
-	sent *xds.Interest    // what the stream was told last
+	sent *xds.Interest    // the interest that the stream has
 	seen *upstream.Status // the newest status as of the last step
 }
 
@@ -233,7 +233,7 @@ func interestOn(views []*View, l *upstreamHandle) *xds.Interest {
 	return out
 }
 
-// equalInterest reports whether a stream has to be told nothing new. Name sets compare the
+// equalInterest reports whether a stream needs no new interest. Name sets compare the
 // chunks that they do not share. Names to resubscribe always make a difference.
 func equalInterest(a, b *xds.Interest) bool {
 	if len(a.Types) != len(b.Types) {

@@ -146,7 +146,7 @@ func (v *View) dropUnaskedHandles(u *xds.Update) {
 	u.Unresolved = left
 }
 
-// answersUnknown reports whether u has a name of which nothing was known.
+// answersUnknown reports whether u has a name that was unknown before.
 func (v *View) answersUnknown(u *xds.Update, was *xds.Snapshot) bool {
 	return slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return !was.Known(r.Name) }) ||
 		slices.ContainsFunc(u.Removed, func(n string) bool { return !was.Known(n) }) ||
@@ -154,7 +154,7 @@ func (v *View) answersUnknown(u *xds.Update, was *xds.Snapshot) bool {
 		v.answersUnknownHandle(u, was)
 }
 
-// answersUnknownHandle reports whether u has an alias or a glob of which nothing was known.
+// answersUnknownHandle reports whether u has an alias or a glob that was unknown before.
 func (v *View) answersUnknownHandle(u *xds.Update, was *xds.Snapshot) bool {
 	part := was.Part(false)
 	news := func(n string) bool { return v.names.Has(n) && part.Owed(n) }
@@ -250,7 +250,7 @@ const (
 )
 
 // note notes a response before b applies it. stream is when the stream that brought it was
-// opened: each stream begins its answer anew.
+// opened: each stream starts its answer again.
 func (c *completion) note(b *xds.Builder, u *xds.Update, stream *time.Time) {
 	switch now := time.Now(); {
 	case !u.Wildcard:

@@ -23,8 +23,8 @@ type History struct {
 	nacks     allNacks
 }
 
-// New makes a History. droppedGenerations and droppedNacks are told what a bound over all
-// keys removed; they must not block.
+// New makes a History. droppedGenerations and droppedNacks are called with the number that
+// a bound over all keys removed; they must not block.
 func New(droppedGenerations, droppedNacks func(n int)) *History {
 	return &History{
 		resources: xds.NewHistories(xds.HistoryBytes, xds.HistoryBytesEach, droppedGenerations),
