@@ -16,9 +16,18 @@ import (
 )
 
 const (
-	module   = "xdsrelay"
-	maxLines = 600
+	module          = "xdsrelay"
+	maxLines        = 600  // of a file
+	maxPackageLines = 3000 // of a package in cmd, config or internal, without tests
 )
+
+// large names each package that has more than maxPackageLines, with the reason.
+var large = map[string]string{
+	"cmd/relay":         "being split",
+	"internal/fanout":   "being split",
+	"internal/upstream": "being split",
+	"internal/xds":      "being split",
+}
 
 // place is a package's place in the house: which packages of this module it may
 // import, and why no others.
@@ -75,21 +84,33 @@ var house = map[string]place{
 	},
 
 	// Floor 2.
+	"internal/orchestrator/history": {
+		[]string{"internal/xds", "internal/fanout"},
+		"it remembers what it is told, and serves nothing",
+	},
+	"internal/orchestrator/subscriptions": {
+		[]string{"internal/xds"},
+		"it says which members a change affects, and not what they are",
+	},
 	"internal/orchestrator": {
-		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tracing", "config",
+		[]string{"internal/orchestrator/subscriptions", "internal/orchestrator/history", "internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tracing", "config",
 			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/store"},
 		"it joins the floor below, and is read by those above",
 	},
 
 	// Floor 3.
 	"internal/admin/web": {nil, "it is files for browsers, which know the relay by its other paths"},
+	"internal/admin/keystatus": {
+		[]string{"internal/xds", "internal/telemetry/redact", "internal/upstream", "internal/fanout", "internal/orchestrator", "internal/orchestrator/history"},
+		"it reads what groups publish; the HTTP API is above it",
+	},
 	"internal/admin/overview": {
-		[]string{"internal/xds", "internal/fanout", "internal/orchestrator"},
+		[]string{"internal/xds", "internal/fanout", "internal/admin/keystatus"},
 		"it counts what it is given, and does not know who asks",
 	},
 	"internal/admin": {
-		[]string{"internal/admin/web", "internal/admin/overview", "internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/anytypes", "config",
-			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/store", "internal/orchestrator"},
+		[]string{"internal/admin/web", "internal/admin/overview", "internal/admin/keystatus", "internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/anytypes", "config",
+			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/store", "internal/orchestrator/history"},
 		"it reads status as values, through interfaces of its own; below it nobody needs to be shown",
 	},
 
@@ -145,7 +166,7 @@ var house = map[string]place{
 	"cmd/relay": {
 		[]string{"internal/xds", "internal/anytypes", "internal/expr", "internal/telemetry", "internal/telemetry/logsample", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/filewatch", "config",
 			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/store", "internal/orchestrator",
-			"internal/admin", "internal/admin/grpcadmin", "internal/fleet"},
+			"internal/admin", "internal/admin/keystatus", "internal/admin/grpcadmin", "internal/fleet"},
 		"a command imports no other and no test",
 	},
 }
@@ -321,6 +342,27 @@ func TestFilesAreShort(t *testing.T) {
 	for _, s := range sources(t) {
 		if n := s.set.File(s.file.Pos()).LineCount(); n > maxLines {
 			t.Errorf("%s has %d lines, over %d", s.path, n, maxLines)
+		}
+	}
+}
+
+// A package that a newcomer can survey has a bounded size.
+func TestPackagesAreSmall(t *testing.T) {
+	lines := make(map[string]int)
+	for _, s := range sources(t) {
+		top, _, _ := strings.Cut(s.pkg, "/")
+		if !s.test() && slices.Contains([]string{"cmd", "config", "internal"}, top) {
+			lines[s.pkg] += s.set.File(s.file.Pos()).LineCount()
+		}
+	}
+	for pkg, n := range lines {
+		if n > maxPackageLines && large[pkg] == "" {
+			t.Errorf("%s has %d lines outside tests, over %d: split it, or give the reason in large", pkg, n, maxPackageLines)
+		}
+	}
+	for pkg := range large {
+		if lines[pkg] <= maxPackageLines {
+			t.Errorf("%s has %d lines outside tests: it is not large any more", pkg, lines[pkg])
 		}
 	}
 }

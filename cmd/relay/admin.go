@@ -8,6 +8,7 @@ import (
 
 	"xdsrelay/internal/admin"
 	"xdsrelay/internal/admin/grpcadmin"
+	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/fanout"
 )
 
@@ -16,7 +17,7 @@ import (
 func (r *relay) newAdmin(drain func()) (*admin.Server, error) {
 	o := admin.Options{
 		Config: r.cfg.Admin, Name: r.cfg.Name, Version: version,
-		Clients: r.fanout, Keys: r.registry, Origins: r.origins,
+		Clients: r.fanout, Keys: keystatus.New(r.registry), Origins: r.origins,
 		Rules:   func() admin.Rules { return r.now.Load().rules },
 		Metrics: r.meters, Level: r.level, Drain: drain, Log: r.log,
 		Admitted: r.admitted, Configuration: r.configuration,

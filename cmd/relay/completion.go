@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/xds"
 )
 
@@ -100,7 +100,7 @@ func completeVersions(cmd *cobra.Command, flags *runningFlags, key *string, typ 
 		if *key == "" {
 			return nil
 		}
-		k, _ := ask[orchestrator.KeyStatus](flags, "/keys/"+url.PathEscape(*key), nil)
+		k, _ := ask[keystatus.Key](flags, "/keys/"+url.PathEscape(*key), nil)
 		for _, t := range k.Types {
 			for _, v := range t.Versions {
 				if *typ == "" || string(*typ) == t.Type {

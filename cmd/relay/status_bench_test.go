@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/xds"
 )
 
@@ -149,7 +149,7 @@ func BenchmarkStatusOf20000Clients(b *testing.B) {
 	})
 	b.Run("progress", func(b *testing.B) {
 		read(b, func(b *testing.B) int {
-			var p orchestrator.Progress
+			var p keystatus.Progress
 			if err := c.get(ctx, "/progress/edge-1?type=CDS&version=v1", nil, &p); err != nil || p.Reached != clients/keys {
 				b.Fatalf("%v %+v", err, p)
 			}

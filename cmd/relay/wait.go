@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/admin/keystatus"
 )
 
 // newWaitCmd is `relay wait`.
@@ -122,7 +122,7 @@ type waiter struct {
 	bar       bool       // progress is one line that is written again and again
 	width     func() int // of that line
 
-	last     orchestrator.Progress
+	last     keystatus.Progress
 	answered bool      // last is what a relay said, which did not stop just then
 	stopping bool      // it does now
 	away     error     // why the last question has no answer; nil: it has one
@@ -204,7 +204,7 @@ func (w *waiter) wait(ctx context.Context) error {
 
 // progress is what /progress answers.
 type progress struct {
-	orchestrator.Progress
+	keystatus.Progress
 	Note string `json:"note"`
 }
 
@@ -235,7 +235,7 @@ func (w *waiter) late() error {
 
 // hear takes an answer. Of a relay that stops, the clients that it still has say
 // nothing of the others.
-func (w *waiter) hear(p orchestrator.Progress, now time.Time) {
+func (w *waiter) hear(p keystatus.Progress, now time.Time) {
 	again := w.away != nil || w.stopping // it could not tell meanwhile who left
 	w.away, w.barred, w.stopping = nil, time.Time{}, p.Draining
 	if p.Draining {

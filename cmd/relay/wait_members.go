@@ -3,7 +3,7 @@ package main
 import (
 	"time"
 
-	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/admin/keystatus"
 )
 
 // members is how many clients were there while somebody waits for a version. It has one
@@ -23,7 +23,7 @@ type headcount struct {
 
 // hear takes an answer. Those who were there before a time without answers are expected
 // anew; after a restart they may have gone to another relay, which is nobody's fault.
-func (c *members) hear(p *orchestrator.Progress, anew, restarted bool, settle time.Duration, now time.Time) {
+func (c *members) hear(p *keystatus.Progress, anew, restarted bool, settle time.Duration, now time.Time) {
 	if restarted {
 		c.known, c.until = false, now.Add(settle)
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/xds"
 )
 
@@ -49,7 +49,7 @@ func TestWaitWhenClientsVanish(t *testing.T) {
 				if now = now.Add(a.after); a.restarted {
 					started = now
 				}
-				w.hear(orchestrator.Progress{Started: started, InUse: !a.unused, Known: !a.unknown, Clients: a.clients, Reached: a.reached, Pending: a.clients - a.reached}, now)
+				w.hear(keystatus.Progress{Started: started, InUse: !a.unused, Known: !a.unknown, Clients: a.clients, Reached: a.reached, Pending: a.clients - a.reached}, now)
 			}
 			if w.reached() != c.reached || w.gone() != c.gone {
 				t.Errorf("reached: %v, want %v; gone: %d, want %d: %+v", w.reached(), c.reached, w.gone(), c.gone, w.members)
@@ -62,10 +62,10 @@ func TestWaitWhenClientsVanish(t *testing.T) {
 func TestWaitWhenClientsVanishUnseen(t *testing.T) {
 	w := &waiter{percent: 99, clients: 1, settle: settle, lost: 10}
 	now := time.Unix(1e9, 0)
-	w.hear(orchestrator.Progress{InUse: true, Known: true, Clients: 100, Reached: 20}, now)
+	w.hear(keystatus.Progress{InUse: true, Known: true, Clients: 100, Reached: 20}, now)
 	w.away = context.DeadlineExceeded
 	now = now.Add(2 * settle)
-	w.hear(orchestrator.Progress{InUse: true, Known: true, Clients: 40, Reached: 40}, now)
+	w.hear(keystatus.Progress{InUse: true, Known: true, Clients: 40, Reached: 40}, now)
 	if w.reached() || w.gone() > 0 {
 		t.Errorf("reached: %v, gone: %d", w.reached(), w.gone())
 	}

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
-	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/admin/keystatus"
 )
 
 // outcome is what came of a wait, as JSON has it: the relay's last answer, if there
@@ -13,7 +13,7 @@ type outcome struct {
 	Result string `json:"result"`
 	// Reason is why it was not reached, for people.
 	Reason string `json:"reason,omitempty"`
-	orchestrator.Progress
+	keystatus.Progress
 	Expected int `json:"clients_expected"`
 	Gone     int `json:"clients_gone"`
 }

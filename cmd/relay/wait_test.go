@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
 )
@@ -139,7 +139,7 @@ func TestWaiterCountsOnThoseThatWereThere(t *testing.T) {
 	first, second := now.Add(-time.Hour), now.Add(-time.Second)
 	w := &waiter{percent: 99, clients: 1, settle: settle}
 	hear := func(started time.Time, clients, reached, refusing int) bool {
-		w.hear(orchestrator.Progress{Started: started, InUse: true, Known: true, Clients: clients, Reached: reached, Refusing: refusing, Pending: clients - reached - refusing}, now)
+		w.hear(keystatus.Progress{Started: started, InUse: true, Known: true, Clients: clients, Reached: reached, Refusing: refusing, Pending: clients - reached - refusing}, now)
 		return w.reached()
 	}
 	for _, c := range []struct {
@@ -275,7 +275,7 @@ func TestWaitForAKeyThatIsNotInUse(t *testing.T) {
 // no failure.
 func TestWaitWhileTheRelayStops(t *testing.T) {
 	now := time.Unix(1e9, 0)
-	for name, last := range map[string]orchestrator.Progress{
+	for name, last := range map[string]keystatus.Progress{
 		"the last one has it":     {Known: true, InUse: true, Clients: 1, Reached: 1, Percent: 100, Draining: true},
 		"the last one refuses it": {Known: true, InUse: true, Clients: 1, Refusing: 1, Draining: true},
 		"nobody is left":          {Known: true, InUse: true, Draining: true},
@@ -283,7 +283,7 @@ func TestWaitWhileTheRelayStops(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var out, errs bytes.Buffer
 			w := &waiter{percent: 99, clients: 1, settle: settle, timeout: time.Minute, out: &out, errs: &errs, format: formatText}
-			w.hear(orchestrator.Progress{Known: true, InUse: true, Clients: 100, Reached: 50, Pending: 50}, now)
+			w.hear(keystatus.Progress{Known: true, InUse: true, Clients: 100, Reached: 50, Pending: 50}, now)
 			for range 3 {
 				w.hear(last, now)
 				w.show(now)
@@ -298,7 +298,7 @@ func TestWaitWhileTheRelayStops(t *testing.T) {
 				t.Errorf("%v %q", err, out.String())
 			}
 			// It is back, and so is one of those who were there.
-			w.hear(orchestrator.Progress{Started: now, Known: true, InUse: true, Clients: 1, Reached: 1}, now)
+			w.hear(keystatus.Progress{Started: now, Known: true, InUse: true, Clients: 1, Reached: 1}, now)
 			if w.reached() {
 				t.Error("one of a hundred is taken for all")
 			}
@@ -352,7 +352,7 @@ func TestBar(t *testing.T) {
 	var out, errs bytes.Buffer
 	width := 200
 	w := &waiter{out: &out, errs: &errs, bar: true, format: formatText, answered: true, key: "k", width: func() int { return width }}
-	w.last = orchestrator.Progress{InUse: true, Known: true, Clients: 4, Reached: 1, Pending: 3, Percent: 25}
+	w.last = keystatus.Progress{InUse: true, Known: true, Clients: 4, Reached: 1, Pending: 3, Percent: 25}
 	show := func() string {
 		out.Reset()
 		w.show(time.Now())
@@ -368,7 +368,7 @@ func TestBar(t *testing.T) {
 	}
 	// What stands there is taken away before something is said beside it.
 	width = 80
-	w.last = orchestrator.Progress{}
+	w.last = keystatus.Progress{}
 	if got := show(); got != "\r\x1b[K\r\x1b[Kkey k is not in use: no client has it; waiting for one" || errs.String() != "relay: key k is not in use: no client has it; waiting for one\n" {
 		t.Errorf("%q %q", got, errs.String())
 	}
@@ -418,7 +418,7 @@ func TestWaitSaysWhyAsData(t *testing.T) {
 
 	var out, errs bytes.Buffer
 	w := &waiter{key: "edge", version: "v1", typ: typeFlag(xds.ClusterType), format: formatJSON, out: &out, errs: &errs}
-	w.hear(orchestrator.Progress{Key: "edge", InUse: true, Draining: true}, time.Now())
+	w.hear(keystatus.Progress{Key: "edge", InUse: true, Draining: true}, time.Now())
 	if err := w.late(); err != exitError(exitLate) {
 		t.Error(err)
 	}

@@ -22,7 +22,7 @@
 // A type of a client is SYNCED, NOT SENT, STALE or NACKED, since some time
 // (fanout.TypeStatus). A type of a key has its newest versions, each with how many
 // took, refused and lack it, how long ACKs took, and who lags behind
-// (orchestrator.VersionStatus); that is in /keys/{key}, and not in /keys.
+// (keystatus.Version); that is in /keys/{key}, and not in /keys.
 // /progress/{key} says the same of one version for who waits for it: a version is
 // what the relay, the origin, or its content calls it. It counts if it is the newest, or
 // was since the waiting began: the answer has a mark that says since when that is, to be

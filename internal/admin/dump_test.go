@@ -13,8 +13,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/fanout"
-	"xdsrelay/internal/orchestrator"
 	"xdsrelay/internal/xds"
 )
 
@@ -55,7 +55,7 @@ func TestConfigDump(t *testing.T) {
 	r := serve(t, nil)
 	const odd xds.TypeURL = "type.googleapis.com/acme.Odd"
 	secret := &tlsv3.Secret{Name: "s", Type: &tlsv3.Secret_GenericSecret{GenericSecret: &tlsv3.GenericSecret{}}}
-	r.shown.keys = []orchestrator.KeyStatus{{Key: "web"}, {Key: "idle"}}
+	r.shown.keys = []keystatus.Key{{Key: "web"}, {Key: "idle"}}
 	r.shown.held = map[xds.Key][]*xds.Snapshot{
 		xds.NewKey("web"): {
 			snapshotOf(xds.SecretType, resourceOf(t, xds.SecretType, "s", secret)),
@@ -139,7 +139,7 @@ func TestDiffOfANode(t *testing.T) {
 	}
 	r.shown.untaken = []fanout.Untaken{u}
 	r.shown.clients = []fanout.ClientStatus{{Stream: 3, Node: odd}, {Stream: 4, Node: "fine"}}
-	r.shown.differences = []orchestrator.Difference{
+	r.shown.differences = []keystatus.Difference{
 		{Name: "a", Has: cluster(t, "a", "one"), Offered: cluster(t, "a", "two")},
 		{Name: "b", Has: cluster(t, "b", "")},
 		{Name: "c", OfferedGone: true, Has: cluster(t, "c", "")},
@@ -162,7 +162,7 @@ func TestDiffOfANode(t *testing.T) {
 
 	// Of what is very large the size is shown, and that it is another.
 	large := func(text string) *xds.Resource { return cluster(t, "a", strings.Repeat(text, maxCompared/5+1)) }
-	r.shown.differences = []orchestrator.Difference{{Name: "a", Has: large("long "), Offered: large("LONG ")}, {Name: "b", Has: cluster(t, "b", "small"), Offered: large("LONG ")}}
+	r.shown.differences = []keystatus.Difference{{Name: "a", Has: large("long "), Offered: large("LONG ")}, {Name: "b", Has: cluster(t, "b", "small"), Offered: large("LONG ")}}
 	body := r.get("/diff/"+escape(odd), &got).body
 	rs = got.Items[0].Resources
 	if len(body) > 10_000 || !strings.Contains(string(rs[0].Has), `"bytes": 10`) || rs[0].Diff == "" || !strings.Contains(rs[1].Diff, "-alt_stat_name: small") || !strings.Contains(rs[1].Diff, "+cannot_be_shown: ") {
@@ -172,7 +172,7 @@ func TestDiffOfANode(t *testing.T) {
 	// Bounded in number, and in bytes.
 	r.shown.differences = nil
 	for range maxDifferences + 3 {
-		r.shown.differences = append(r.shown.differences, orchestrator.Difference{Name: "a", Offered: cluster(t, "a", strings.Repeat("long ", maxDifferenceBytes/25))})
+		r.shown.differences = append(r.shown.differences, keystatus.Difference{Name: "a", Offered: cluster(t, "a", strings.Repeat("long ", maxDifferenceBytes/25))})
 	}
 	body = r.get("/diff/"+escape(odd), &got).body
 	if n := len(got.Items[0].Resources); n >= maxDifferences || got.Items[0].More != maxDifferences+3-n || len(body) > 3*maxDifferenceBytes {
@@ -223,7 +223,7 @@ func TestDiffOfANodeOnManyStreams(t *testing.T) {
 	// By size as well.
 	r.shown.differences = nil
 	for range 5 {
-		r.shown.differences = append(r.shown.differences, orchestrator.Difference{Name: "a", Offered: cluster(t, "a", strings.Repeat("long ", maxDifferenceBytes/25))})
+		r.shown.differences = append(r.shown.differences, keystatus.Difference{Name: "a", Offered: cluster(t, "a", strings.Repeat("long ", maxDifferenceBytes/25))})
 	}
 	for i := range r.shown.untaken {
 		r.shown.untaken[i].Awaits = nil

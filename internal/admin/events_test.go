@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/admin/overview"
 	"xdsrelay/internal/fanout"
-	"xdsrelay/internal/orchestrator"
 	"xdsrelay/internal/xds"
 )
 
@@ -69,7 +69,7 @@ func TestPagesAreToldWhatChanges(t *testing.T) {
 	r := serve(t, nil)
 	r.shown.set(func() {
 		r.shown.clients = []fanout.ClientStatus{synced("a", "k")}
-		r.shown.keys = []orchestrator.KeyStatus{{Key: "k"}}
+		r.shown.keys = []keystatus.Key{{Key: "k"}}
 	})
 	l := r.listen()
 	if typ := l.body.Header.Get("Content-Type"); l.body.StatusCode != 200 || typ != "text/event-stream" {

@@ -6,14 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/fanout"
-	"xdsrelay/internal/orchestrator"
 )
 
 func TestFind(t *testing.T) {
 	r := serve(t, nil)
 	r.shown.set(func() {
-		r.shown.keys = []orchestrator.KeyStatus{{Key: "edge/eu-1"}, {Key: "mesh"}, {Key: strings.Repeat("edge", 1000)}}
+		r.shown.keys = []keystatus.Key{{Key: "edge/eu-1"}, {Key: "mesh"}, {Key: strings.Repeat("edge", 1000)}}
 		two := synced("Edge-1", "edge/eu-1")
 		two.Types[0].State = fanout.Refused
 		r.shown.clients = []fanout.ClientStatus{synced("my-edge", "mesh"), synced("Edge-1", "edge/eu-1"), two, synced("other", "mesh")}

@@ -21,10 +21,11 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout"
-	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
@@ -35,7 +36,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // The relay's parts are what a Server shows.
 var (
 	_ Clients = (*fanout.Server)(nil)
-	_ Keys    = (*orchestrator.Registry)(nil)
+	_ Keys    = (*keystatus.Reader)(nil)
 	_ Origins = (*upstream.Client)(nil)
 	_ Rules   = (*aggregator.Rules)(nil)
 )
@@ -48,8 +49,8 @@ type fakeRelay struct {
 	standings   []fanout.Standing
 	held        map[xds.Key][]*xds.Snapshot
 	untaken     []fanout.Untaken
-	differences []orchestrator.Difference // of all
-	keys        []orchestrator.KeyStatus
+	differences []keystatus.Difference // of all
+	keys        []keystatus.Key
 	origins     []upstream.OriginStatus
 	away        []fanout.SentAway
 	block       chan struct{} // if set, Clients waits for it
@@ -94,7 +95,7 @@ func (f *fakeRelay) Resources(key xds.Key) ([]*xds.Snapshot, bool) {
 	return slices.Clone(held), ok
 }
 
-func (f *fakeRelay) Differences(u *fanout.Untaken, most int) ([]orchestrator.Difference, int, bool) {
+func (f *fakeRelay) Differences(u *fanout.Untaken, most int) ([]keystatus.Difference, int, bool) {
 	return f.differences[:min(len(f.differences), most)], max(0, len(f.differences)-most), f.differences != nil
 }
 
@@ -111,8 +112,8 @@ func (f *fakeRelay) Standings(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[f
 	}
 }
 
-func (f *fakeRelay) Progress(of orchestrator.Awaited, standings func(func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing]) orchestrator.Progress {
-	p := orchestrator.Progress{Key: of.Key.String(), Type: string(of.Type), Version: of.Version, Mark: of.Mark, Known: of.OrNewer}
+func (f *fakeRelay) Progress(of keystatus.Awaited, standings func(func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing]) keystatus.Progress {
+	p := keystatus.Progress{Key: of.Key.String(), Type: string(of.Type), Version: of.Version, Mark: of.Mark, Known: of.OrNewer}
 	for range standings(func(k xds.Key, t xds.TypeURL) bool { return k == of.Key && t == of.Type }) {
 		p.Clients++
 	}
@@ -137,11 +138,11 @@ func (f *fakeRelay) Moves(after uint64, keyOf fanout.KeyOf) iter.Seq[fanout.Move
 	}
 }
 
-func (f *fakeRelay) Keys() []orchestrator.KeyStatus {
+func (f *fakeRelay) Keys() []keystatus.Key {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	all := slices.Clone(f.keys)
-	slices.SortFunc(all, func(a, b orchestrator.KeyStatus) int { return cmp.Compare(a.Key, b.Key) })
+	slices.SortFunc(all, func(a, b keystatus.Key) int { return cmp.Compare(a.Key, b.Key) })
 	for i := range all {
 		all[i].Nacks, all[i].Types = nil, slices.Clone(all[i].Types)
 		for j := range all[i].Types {
@@ -151,7 +152,7 @@ func (f *fakeRelay) Keys() []orchestrator.KeyStatus {
 	return all
 }
 
-func (f *fakeRelay) Key(key xds.Key) (orchestrator.KeyStatus, bool) {
+func (f *fakeRelay) Key(key xds.Key) (keystatus.Key, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, k := range f.keys {
@@ -163,7 +164,7 @@ func (f *fakeRelay) Key(key xds.Key) (orchestrator.KeyStatus, bool) {
 			return k, true
 		}
 	}
-	return orchestrator.KeyStatus{}, false
+	return keystatus.Key{}, false
 }
 
 func (f *fakeRelay) Used(key xds.Key) bool {
@@ -172,20 +173,20 @@ func (f *fakeRelay) Used(key xds.Key) bool {
 }
 
 // Nacks are those of the keys, of the first the newest.
-func (f *fakeRelay) Nacks(before uint64) iter.Seq[orchestrator.KeyNack] {
+func (f *fakeRelay) Nacks(before uint64) iter.Seq[history.KeyNack] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	place := uint64(100)
-	var all []orchestrator.KeyNack
+	var all []history.KeyNack
 	for _, k := range f.keys {
 		for _, n := range k.Nacks {
 			key, _ := xds.ParseKey(k.Key)
 			if place--; before == 0 || place < before {
-				all = append(all, orchestrator.KeyNack{Key: key, Place: place, NackStatus: n})
+				all = append(all, history.KeyNack{Key: key, Place: place, Nack: n})
 			}
 		}
 	}
-	return func(yield func(orchestrator.KeyNack) bool) {
+	return func(yield func(history.KeyNack) bool) {
 		for _, n := range all {
 			if !yield(n) {
 				return

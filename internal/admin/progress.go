@@ -6,13 +6,13 @@ import (
 	"strconv"
 	"strings"
 
-	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/xds"
 )
 
 // progress is the answer to /progress.
 type progress struct {
-	orchestrator.Progress
+	keystatus.Progress
 	// Note says of a key that is not in use which one is that reads alike, and of a
 	// version that has not come what keeps new ones from coming, as far as that is known.
 	Note string `json:"note,omitempty"`
@@ -40,7 +40,7 @@ func (s *Server) progress(r *http.Request) (int, any) {
 			return fail(http.StatusBadRequest, "or_newer: wants true or false")
 		}
 	}
-	of := orchestrator.Awaited{Key: key, Type: typ, Version: q.Get("version"), Mark: q.Get("mark"), OrNewer: newer}
+	of := keystatus.Awaited{Key: key, Type: typ, Version: q.Get("version"), Mark: q.Get("mark"), OrNewer: newer}
 	p := s.opts.Keys.Progress(of, s.opts.Clients.Standings)
 	// Looked at afterwards: none of those that are missing was sent away before.
 	p.Draining = s.phase.Load() == draining

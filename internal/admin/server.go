@@ -19,11 +19,12 @@ import (
 	"golang.org/x/net/netutil"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/admin/overview"
 	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout"
-	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/store"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tlsfiles"
@@ -57,15 +58,15 @@ type Clients interface {
 	SentAway() []fanout.SentAway
 }
 
-// Keys are the keys in use, as orchestrator.Registry has them.
+// Keys are the keys in use, as keystatus.Reader has them.
 type Keys interface {
-	Keys() []orchestrator.KeyStatus
-	Key(xds.Key) (orchestrator.KeyStatus, bool)
+	Keys() []keystatus.Key
+	Key(xds.Key) (keystatus.Key, bool)
 	Used(xds.Key) bool
-	Nacks(before uint64) iter.Seq[orchestrator.KeyNack]
+	Nacks(before uint64) iter.Seq[history.KeyNack]
 	Resources(xds.Key) ([]*xds.Snapshot, bool)
-	Differences(u *fanout.Untaken, most int) (out []orchestrator.Difference, more int, known bool)
-	Progress(of orchestrator.Awaited, standings func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing]) orchestrator.Progress
+	Differences(u *fanout.Untaken, most int) (out []keystatus.Difference, more int, known bool)
+	Progress(of keystatus.Awaited, standings func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing]) keystatus.Progress
 }
 
 // Origins are those of the configuration, as upstream.Client has them.

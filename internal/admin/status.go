@@ -10,8 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/fanout"
-	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/redact"
 	"xdsrelay/internal/upstream"
@@ -99,17 +100,17 @@ func (s *Server) serverInfo(*http.Request) (int, any) {
 	return http.StatusOK, info
 }
 
-func keyPlace(k *orchestrator.KeyStatus) string { return k.Key }
+func keyPlace(k *keystatus.Key) string { return k.Key }
 
 // keys returns all, in order.
-func (s *Server) keys() []orchestrator.KeyStatus {
+func (s *Server) keys() []keystatus.Key {
 	return s.opts.Keys.Keys()
 }
 
 func (s *Server) listKeys(r *http.Request) (int, any) {
 	all := s.keys()
-	orchestrator.Count(all, s.opts.Clients.Standings(func(xds.Key, xds.TypeURL) bool { return true }))
-	return paged(r, all, keyPlace, whole[orchestrator.KeyStatus])
+	keystatus.Count(all, s.opts.Clients.Standings(func(xds.Key, xds.TypeURL) bool { return true }))
+	return paged(r, all, keyPlace, whole[keystatus.Key])
 }
 
 func (s *Server) oneKey(r *http.Request) (int, any) {
@@ -122,11 +123,11 @@ func (s *Server) oneKey(r *http.Request) (int, any) {
 	if !ok {
 		return fail(http.StatusNotFound, s.notUsed(key))
 	}
-	one := []orchestrator.KeyStatus{k}
+	one := []keystatus.Key{k}
 	ofKey := s.opts.Clients.Standings(func(k xds.Key, _ xds.TypeURL) bool { return k == key })
-	orchestrator.Count(one, ofKey)
+	keystatus.Count(one, ofKey)
 	if len(k.Nacks) > 0 {
-		orchestrator.CountRefusals(ofKey).Note(key, k.Nacks)
+		history.CountRefusals(ofKey).Note(key, k.Nacks)
 	}
 	return http.StatusOK, one[0]
 }
@@ -181,7 +182,7 @@ func notKey(name string) string {
 // nack is something that clients of a key refused.
 type nack struct {
 	Key string `json:"key"`
-	orchestrator.NackStatus
+	history.Nack
 }
 
 // listNacks has one item for each key, type, version and message, the newest first, with
@@ -191,29 +192,29 @@ func (s *Server) listNacks(r *http.Request) (int, any) {
 	if refusal != nil {
 		return http.StatusBadRequest, *refusal
 	}
-	now := orchestrator.CountRefusals(s.opts.Clients.Standings(func(k xds.Key, _ xds.TypeURL) bool { return !isOnly || k == only }))
-	return pagedFrom(r, func(after string) iter.Seq[*orchestrator.KeyNack] {
+	now := history.CountRefusals(s.opts.Clients.Standings(func(k xds.Key, _ xds.TypeURL) bool { return !isOnly || k == only }))
+	return pagedFrom(r, func(after string) iter.Seq[*history.KeyNack] {
 		before, err := strconv.ParseUint(after, 10, 64)
 		if err != nil {
 			before = 0 // the first page
 		}
-		return func(yield func(*orchestrator.KeyNack) bool) {
+		return func(yield func(*history.KeyNack) bool) {
 			for n := range s.opts.Keys.Nacks(before) {
 				if isOnly && n.Key != only {
 					continue
 				}
-				rows := []orchestrator.NackStatus{n.NackStatus}
+				rows := []history.Nack{n.Nack}
 				now.Note(n.Key, rows)
-				n.NackStatus = rows[0]
+				n.Nack = rows[0]
 				if !yield(&n) {
 					return
 				}
 			}
 		}
-	}, func(n *orchestrator.KeyNack) string {
+	}, func(n *history.KeyNack) string {
 		return strconv.FormatUint(n.Place, 10)
-	}, func(n *orchestrator.KeyNack) (any, bool) {
-		return nack{n.Key.String(), n.NackStatus}, true
+	}, func(n *history.KeyNack) (any, bool) {
+		return nack{n.Key.String(), n.Nack}, true
 	})
 }
 

@@ -16,8 +16,9 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/fanout"
-	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/store"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
@@ -93,12 +94,12 @@ var oddKeys = []xds.Key{
 func TestKeys(t *testing.T) {
 	r := serve(t, nil)
 	for _, k := range oddKeys {
-		r.shown.keys = append(r.shown.keys, orchestrator.KeyStatus{
+		r.shown.keys = append(r.shown.keys, keystatus.Key{
 			Key: k.String(), Elements: k.Elements(), Since: time.Unix(1, 0),
-			NacksTotal: 1, Nacks: []orchestrator.NackStatus{{Type: "t", Message: "no"}},
+			NacksTotal: 1, Nacks: []history.Nack{{Type: "t", Message: "no"}},
 		})
 	}
-	var all list[orchestrator.KeyStatus]
+	var all list[keystatus.Key]
 	r.get("/keys", &all)
 	if len(all.Items) != len(oddKeys) || all.Next != "" {
 		t.Fatalf("%d keys, next %q", len(all.Items), all.Next)
@@ -110,7 +111,7 @@ func TestKeys(t *testing.T) {
 		if k.Nacks != nil || k.NacksTotal != 1 {
 			t.Errorf("%s: the list has NACKs", k.Key)
 		}
-		var one orchestrator.KeyStatus
+		var one keystatus.Key
 		r.get("/keys/"+escape(k.Key), &one)
 		if one.Key != k.Key || !reflect.DeepEqual(one.Elements, k.Elements) || len(one.Nacks) != 1 {
 			t.Errorf("/keys/%s is %+v", escape(k.Key), one)
@@ -122,7 +123,7 @@ func TestKeys(t *testing.T) {
 		"edge/eu-1": oddKeys[0], "../live": oddKeys[5], "..": oddKeys[6], "a//b/%2F": oddKeys[8], `""`: oddKeys[4],
 	} {
 		for _, path := range []string{url.PathEscape(name), (&url.URL{Path: name}).EscapedPath()} {
-			var one orchestrator.KeyStatus
+			var one keystatus.Key
 			r.get("/keys/"+path, &one)
 			if one.Key != want.String() {
 				t.Errorf("/keys/%s is %s, want %s", path, one.Key, want)
@@ -139,7 +140,7 @@ func TestKeys(t *testing.T) {
 	// Which of two keys is meant must not be guessed.
 	r.shown.set(func() {
 		for _, k := range []xds.Key{xds.NewKey("x y/z"), xds.NewKey("x y", "z")} {
-			r.shown.keys = append(r.shown.keys, orchestrator.KeyStatus{Key: k.String(), Elements: k.Elements()})
+			r.shown.keys = append(r.shown.keys, keystatus.Key{Key: k.String(), Elements: k.Elements()})
 		}
 	})
 	r.want(400, "GET", "/keys/x%20y/z", nil)
@@ -214,13 +215,13 @@ func TestClients(t *testing.T) {
 
 func TestNacks(t *testing.T) {
 	r := serve(t, nil)
-	row := func(message string) orchestrator.NackStatus {
-		return orchestrator.NackStatus{Type: "t", Clients: []orchestrator.NackClient{{Node: "n", Count: 2}}, ClientsTotal: 1, Version: "1", Message: message, Count: 7}
+	row := func(message string) history.Nack {
+		return history.Nack{Type: "t", Clients: []history.NackClient{{Node: "n", Count: 2}}, ClientsTotal: 1, Version: "1", Message: message, Count: 7}
 	}
-	r.shown.keys = []orchestrator.KeyStatus{
-		{Key: "b", NacksTotal: 14, Nacks: []orchestrator.NackStatus{row("<no> & no"), row("another")}},
+	r.shown.keys = []keystatus.Key{
+		{Key: "b", NacksTotal: 14, Nacks: []history.Nack{row("<no> & no"), row("another")}},
 		{Key: "a"},
-		{Key: "c", NacksTotal: 1, Nacks: []orchestrator.NackStatus{{Type: "u"}}},
+		{Key: "c", NacksTotal: 1, Nacks: []history.Nack{{Type: "u"}}},
 	}
 	for range 3 { // and one that has no room to be among the rows
 		r.shown.standings = append(r.shown.standings, fanout.Standing{Key: xds.NewKey("b"), Type: "t", State: fanout.Refused, Nack: &fanout.Nack{Version: "1", Message: "another"}})
@@ -237,7 +238,7 @@ func TestNacks(t *testing.T) {
 	if all.Items[0].Message == "another" || all.Items[0].StillRefusing != 0 || all.Items[1].StillRefusing != 2 {
 		t.Errorf("%+v", all.Items)
 	}
-	if k := new(orchestrator.KeyStatus); r.get("/keys/b", k).StatusCode != 200 || k.Nacks[1].StillRefusing != 2 {
+	if k := new(keystatus.Key); r.get("/keys/b", k).StatusCode != 200 || k.Nacks[1].StillRefusing != 2 {
 		t.Errorf("%+v", k.Nacks)
 	}
 	var paged []nack
@@ -264,20 +265,20 @@ func TestNacks(t *testing.T) {
 func TestKeysCountTheirClients(t *testing.T) {
 	r := serve(t, nil)
 	web, db := xds.NewKey("web"), xds.NewKey("db")
-	r.shown.keys = []orchestrator.KeyStatus{
-		{Key: "db", Types: []orchestrator.TypeStatus{{Type: string(xds.ClusterType)}}},
-		{Key: "web", Types: []orchestrator.TypeStatus{{Type: string(xds.ClusterType), Versions: []orchestrator.VersionStatus{{Version: "v"}}}}},
+	r.shown.keys = []keystatus.Key{
+		{Key: "db", Types: []keystatus.Type{{Type: string(xds.ClusterType)}}},
+		{Key: "web", Types: []keystatus.Type{{Type: string(xds.ClusterType), Versions: []keystatus.Version{{Version: "v"}}}}},
 	}
 	r.shown.standings = []fanout.Standing{
 		{Key: web, Type: xds.ClusterType, State: fanout.Synced, Stream: 1}, {Key: web, Type: xds.ClusterType, State: fanout.Synced, Stream: 2},
 		{Key: web, Type: xds.EndpointType, State: fanout.Synced, Stream: 2}, {Key: db, Type: xds.ClusterType, State: fanout.Refused, Stream: 3},
 	}
-	var all list[orchestrator.KeyStatus]
+	var all list[keystatus.Key]
 	r.get("/keys", &all)
 	if !reflect.DeepEqual(all.Items[0].Types[0].States, map[string]int{fanout.Refused: 1}) || !reflect.DeepEqual(all.Items[1].Types[0].States, map[string]int{fanout.Synced: 2}) {
 		t.Errorf("%+v", all.Items)
 	}
-	var one orchestrator.KeyStatus
+	var one keystatus.Key
 	r.get("/keys/web", &one)
 	if v := one.Types[0].Versions[0]; v.Clients != 2 || v.InStep != 2 {
 		t.Errorf("%+v", v)
@@ -288,13 +289,13 @@ func TestProgress(t *testing.T) {
 	r := serve(t, nil)
 	r.shown.standings = []fanout.Standing{{Key: xds.NewKey("web"), Type: xds.ClusterType}, {Key: xds.NewKey("web"), Type: xds.EndpointType}}
 	for _, typ := range []string{"CDS", "cds", string(xds.ClusterType)} {
-		var got orchestrator.Progress
+		var got keystatus.Progress
 		r.get("/progress/web?version=v1&mark=m&type="+typ, &got)
 		if got.Key != "web" || got.Type != string(xds.ClusterType) || got.Version != "v1" || got.Mark != "m" || got.Clients != 1 {
 			t.Errorf("%+v", got)
 		}
 	}
-	var got orchestrator.Progress
+	var got keystatus.Progress
 	r.get("/progress/web?version=v1&type=CDS&or_newer=true", &got)
 	if !got.Known || got.Draining {
 		t.Errorf("%+v", got)
@@ -346,13 +347,13 @@ func TestNothingThereIsAnEmptyList(t *testing.T) {
 func TestPaging(t *testing.T) {
 	r := serve(t, nil)
 	for i := range 25 {
-		r.shown.keys = append(r.shown.keys, orchestrator.KeyStatus{Key: fmt.Sprintf("k%02d", i)})
+		r.shown.keys = append(r.shown.keys, keystatus.Key{Key: fmt.Sprintf("k%02d", i)})
 	}
 	for _, limit := range []int{1, 4, 5, 24, 25, 26, 10000} {
 		var seen []string
 		pages, token := 0, ""
 		for {
-			var p list[orchestrator.KeyStatus]
+			var p list[keystatus.Key]
 			r.get(fmt.Sprintf("/keys?limit=%d&page_token=%s", limit, token), &p)
 			for _, k := range p.Items {
 				seen = append(seen, k.Key)
@@ -367,11 +368,11 @@ func TestPaging(t *testing.T) {
 		}
 	}
 
-	var p list[orchestrator.KeyStatus]
+	var p list[keystatus.Key]
 	r.get("/keys?limit=3", &p)
 	r.shown.set(func() {
 		r.shown.keys = append(r.shown.keys[:1:1], r.shown.keys[3:]...) // k01, k02 go
-		r.shown.keys = append(r.shown.keys, orchestrator.KeyStatus{Key: "a"})
+		r.shown.keys = append(r.shown.keys, keystatus.Key{Key: "a"})
 	})
 	r.get("/keys?limit=3&page_token="+p.Next, &p)
 	if p.Items[0].Key != "k03" {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/aymanbagabas/go-udiff"
 
+	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/fanout"
-	"xdsrelay/internal/orchestrator"
 	"xdsrelay/internal/xds"
 )
 
@@ -134,7 +134,7 @@ func (s *Server) compare(u *fanout.Untaken, b *budget) untaken {
 	return out
 }
 
-func differ(d *orchestrator.Difference) differing {
+func differ(d *keystatus.Difference) differing {
 	out := differing{Name: d.Name, Offered: comparable(d.Offered), Has: comparable(d.Has), OfferedNotHeld: d.OfferedGone, HasNotHeld: d.HasGone}
 	if d.OfferedGone || d.HasGone {
 		return out

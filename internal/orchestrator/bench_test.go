@@ -31,7 +31,7 @@ func BenchmarkChangeOneAmong(b *testing.B) {
 			b.ResetTimer()
 			for i := range b.N {
 				one := changes[i/100%2][i%100:][:1]
-				g.apply(update{xds.Update{Type: cds, Wildcard: true, Changed: one}, g.home(), make(chan bool, 1), nil})
+				g.apply(update{xds.Update{Type: cds, Wildcard: true, Changed: one}, g.firstUpstream(), make(chan bool, 1), nil})
 				g.step(time.Now())
 			}
 			equal(b, "woken", c.wakes, b.N)
@@ -68,7 +68,7 @@ func BenchmarkChangeUnwanted(b *testing.B) {
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {
-				g.apply(update{xds.Update{Type: cds, Wildcard: true, Changed: one[i%2 : i%2+1]}, g.home(), make(chan bool, 1), nil})
+				g.apply(update{xds.Update{Type: cds, Wildcard: true, Changed: one[i%2 : i%2+1]}, g.firstUpstream(), make(chan bool, 1), nil})
 				g.step(time.Now())
 				i++
 			}
@@ -118,7 +118,7 @@ func (w *registryFixture) filled(b *testing.B, n int) (*Group, []string) {
 	for _, name := range all {
 		u.Changed = append(u.Changed, resource(b, cds, name, "zero"))
 	}
-	g.apply(update{u, g.home(), make(chan bool, 1), nil})
+	g.apply(update{u, g.firstUpstream(), make(chan bool, 1), nil})
 	g.step(time.Now())
 	return g, all
 }

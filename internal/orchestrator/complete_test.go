@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"xdsrelay/internal/orchestrator/subscriptions"
 	"xdsrelay/internal/xds"
 )
 
@@ -11,7 +12,7 @@ import (
 // the wildcard complete; 0: it never did.
 func sinceFirst(c *client, began time.Time) time.Duration {
 	for range 600 {
-		if s := c.State().Snapshot(cds); s != nil && s.AnswersWildcard(everythingWithState) {
+		if s := c.State().Snapshot(cds); s != nil && s.AnswersWildcard(subscriptions.EverythingWithState) {
 			return time.Since(began).Round(100 * time.Millisecond)
 		}
 		pass(100 * time.Millisecond)
@@ -45,7 +46,7 @@ func TestP67_TheWildcardOfADeltaOrigin(t *testing.T) {
 				for n := range c.parts + c.again {
 					name := string(rune('a' + min(n, c.parts-1)))
 					f.part(t, cds, name)
-					if got := other.sees(everything, name); got != "1" {
+					if got := other.sees(subscriptions.Everything, name); got != "1" {
 						t.Errorf("%s waits: %q", name, got)
 					}
 					if n+1 < c.parts+c.again {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"xdsrelay/internal/orchestrator/subscriptions"
 	"xdsrelay/internal/xds"
 )
 
@@ -131,7 +132,7 @@ func TestP62_HeartbeatWakesWhoHasTheName(t *testing.T) {
 				t.Errorf("who asks for %s was woken %d times, want %d", what, n, c.want)
 			}
 		}
-		if got := a.State().Snapshot(eds).Changes(before, everything); len(got) > 0 {
+		if got := a.State().Snapshot(eds).Changes(before, subscriptions.Everything); len(got) > 0 {
 			t.Errorf("it changed %v", got)
 		}
 	})
@@ -227,10 +228,10 @@ func TestP63_UnderAWildcard(t *testing.T) {
 		c.leave()
 		equal(t, "asked for", f.asks(cds), "")
 		d := w.join("edge", cds).want("*")
-		equal(t, "a", d.sees(everything, "a"), "?")
+		equal(t, "a", d.sees(subscriptions.Everything, "a"), "?")
 		equal(t, "asked for", f.asks(cds), "*")
 		f.bring(t, cds, true, uncached(t, cds, "a", "2"))
-		equal(t, "a", d.sees(everything, "a"), "2")
+		equal(t, "a", d.sees(subscriptions.Everything, "a"), "2")
 	})
 }
 

@@ -201,8 +201,8 @@ func (w *registryFixture) streams(key string) []*feed {
 	if len(feeds) == 0 {
 		return nil
 	}
-	newest := feeds[len(feeds)-1].sink.(*link).group
-	return slices.DeleteFunc(feeds, func(f *feed) bool { return f.sink.(*link).group != newest || f.over() })
+	newest := feeds[len(feeds)-1].sink.(*upstreamHandle).group
+	return slices.DeleteFunc(feeds, func(f *feed) bool { return f.sink.(*upstreamHandle).group != newest || f.over() })
 }
 
 // feed is the stream of a key, the first if it has two; the newest if it has
@@ -232,6 +232,16 @@ func (w *registryFixture) second(key string) *feed {
 		w.t.Fatalf("key %s has %d streams, want 2", key, len(now))
 	}
 	return now[1]
+}
+
+// status is what the group of a key, which must be in use, publishes.
+func (w *registryFixture) status(key string) Status {
+	w.t.Helper()
+	g := w.reg.Group(xds.NewKey(key))
+	if g == nil {
+		w.t.Fatalf("key %s is not in use", key)
+	}
+	return g.Status()
 }
 
 func (w *registryFixture) opened() int {
@@ -392,6 +402,13 @@ func (f *feed) update(t testing.TB, typ xds.TypeURL, wildcard bool, what ...stri
 		}
 	}
 	f.hand(t, u)
+}
+
+// version hands over an update of clusters, with the origin's version.
+func (f *feed) version(t testing.TB, version, name, value string) {
+	t.Helper()
+	f.hand(t, xds.Update{Type: cds, Origin: "origin", Version: version, Wildcard: true, Received: time.Now(),
+		Changed: []*xds.Resource{resource(t, cds, name, value)}})
 }
 
 // part hands over a part of the answer to a wildcard, of a delta origin.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/orchestrator/history"
+	"xdsrelay/internal/orchestrator/subscriptions"
 	"xdsrelay/internal/store"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tracing"
@@ -16,134 +18,130 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Group is everything of one key.
+// Group is one key: its members, its views of the resource types, and its upstream streams.
+//
+// One goroutine owns a Group. Its loop waits for one of four events: a member changed, an
+// upstream status changed, an Update arrived, or time passed. An Update is applied to the
+// View of its type at once. Then step brings everything else up to date, in a fixed order:
+// what members want, what expired, what is asked of the origin, what is published, and which
+// members are refused. So no event handler has to know what follows from it.
 type Group struct {
-	// Fixed once made.
-	registry *Registry
-	key      xds.Key
-	id       uint64 // in States
-	rep      *xds.Node
-	opts     *Options
-	log      *slog.Logger
-	since    time.Time
-	over     chan struct{}      // closed when the goroutine has ended
-	cancel   context.CancelFunc // of run's context; set by the registry before the goroutine starts
+	// Constant.
+	registry       *Registry
+	key            xds.Key
+	id             uint64 // in States
+	representative *xds.Node
+	opts           *Options
+	log            *slog.Logger
+	since          time.Time
+	done           chan struct{}      // closed when the goroutine has ended
+	cancel         context.CancelFunc // of run's context; set by the registry before the goroutine starts
 
 	// Owned by the registry, under its lock.
-	joined int // members that did not leave
+	joined int // members that have not left
 
 	// Safe for concurrent use.
-	interned interned
-	nacks    nacks
-	mail     mailbox
-	signals  chan struct{} // one slot: there is mail, or a newer status
+	interned subscriptions.Table
+	nacks    *history.Nacks
+	mailbox  mailbox
+	signals  chan struct{} // one slot: the mailbox or an upstream status changed
 	updates  chan update   // unbuffered
 
-	// Published by the goroutine, read by anyone.
-	state   atomic.Pointer[xds.State]      // what members see; nil before the first is published
-	types   atomic.Pointer[[]*view]        // in the order of first use; the slice is never changed
-	links   atomic.Pointer[[]*link]        // home, and the second stream if there is one (P50); the slice is never changed
-	refusal atomic.Pointer[fanout.Refusal] // why members lack what they ask for (P53); nil: none does
-	figures atomic.Pointer[figures]
-	reached atomic.Bool // a stream was open, at any time
+	// Published by the group's goroutine, read by any goroutine.
+	state   atomic.Pointer[xds.State]         // what members see; nil before the first is published
+	types   atomic.Pointer[[]*View]           // in the order of first use; the slice is never changed
+	handles atomic.Pointer[[]*upstreamHandle] // the first stream, and the second if there is one (P50); the slice is never changed
+	refusal atomic.Pointer[fanout.Refusal]    // why members are refused (P53); nil: none is
+	counts  atomic.Pointer[counts]
+	reached atomic.Bool // a stream has been open at some time
 	// routed counts the members of Cluster and ClusterLoadAssignment whose stream has
 	// listeners or routes as well (P36).
 	routed atomic.Int64
 
 	// Owned by the goroutine.
-	ctx      context.Context // of run; nil before it
-	wg       sync.WaitGroup  // of the links' goroutines
-	views    []*view         // what types points to
-	meters   *telemetry.Key
-	members  map[*member]struct{}
-	unlike   int // members with another user agent than the representative's
-	interest interest
-	gen      uint64 // of the newest State
+	ctx             context.Context // of run; nil before it
+	wg              sync.WaitGroup  // of the goroutines of upstream streams
+	views           []*View         // what types points to
+	meters          *telemetry.Key
+	members         map[*member]struct{}
+	otherUserAgents int // members with another user agent than the representative's
+	interest        interest
+	gen             uint64 // of the newest State
 
-	unpublished bool      // some view's snapshot is newer than the State's
-	urgent      bool      // and is not to wait
-	publishAt   time.Time // when it has waited long enough; zero: not waiting
-	idleSince   time.Time // zero: has members, or was told that one is coming
-	idleFrom    time.Time // from when idle_ttl counts; zero: it does not count
+	unpublished bool      // a view has a snapshot that is newer than the State's
+	urgent      bool      // and it must not wait
+	publishAt   time.Time // when to publish it at the latest
+	idleSince   time.Time // zero: there are members, or one is about to join
+	idleFrom    time.Time // when IdleTTL began to count; zero: it does not count
 
-	// Of origins that cannot be reached or say nothing (P53, P66).
-	wasOpen  bool             // a stream was open at the last look
-	answerBy time.Time        // when the open stream, or the lack of one, counts as silent; zero: not waiting
-	away     bool             // no origin can be reached
-	told     *upstream.Status // of which members were told; nil: of none
-	refusing bool             // that clients lack something was logged, and is still so
-	unjudged []*member        // that asked for something since the last judge
+	// For origins that are unreachable or do not respond (P53, P66).
+	wasOpen     bool             // a stream was open in the last step
+	answerBy    time.Time        // when FirstAnswerTimeout ends; zero: the group waits for no first answer
+	unreachable bool             // no origin can be reached, and something is subscribed
+	reported    *upstream.Status // the status that the present refusal is about; nil: none
+	refusing    bool             // the log says that clients are refused, and they still are
+	unevaluated []*member        // members with a new subscription since the last evaluate
 
-	stored     map[xds.TypeURL]*store.Stored // what may still be served of it
-	serving    bool                          // what is stored is served
-	recallDue  bool                          // something may have been asked for since the last recall
-	recallTold bool                          // that it is served was logged
-	staleTypes int                           // views that are stale
+	stored       map[xds.TypeURL]*store.Stored // what the store had of the key and may still be served
+	serveStored  bool                          // serve what is stored
+	recallDue    bool                          // something may have been subscribed since the last recall
+	recallLogged bool                          // the log says that stored resources are served
+	staleTypes   int                           // views with stored resources
 
-	traced      traced
-	changed     bool // figures are old
-	uncacheable bool // something came that is not to be cached
+	traces      tracing.Batch
+	changed     bool // counts have to be published
+	uncacheable bool // an update had a resource that must not be cached
 }
 
-// update is an Update on its way to the goroutine.
+// update is an Update on its way to the group's goroutine.
 type update struct {
 	xds.Update
-	from    *link
-	applied chan<- bool     // whether there is another snapshot; room for one
-	trace   *tracing.Update // the group's, once there is another snapshot of it; nil: none
+	from    *upstreamHandle
+	applied chan<- bool     // whether there is a new snapshot; has room for one
+	trace   *tracing.Update // the group ends it if there is a new snapshot; nil: not traced
 }
 
 var groups atomic.Uint64
 
-func newGroup(r *Registry, key xds.Key, rep *xds.Node) *Group {
+func newGroup(r *Registry, key xds.Key, representative *xds.Node) *Group {
 	g := &Group{
-		registry: r, key: key, id: groups.Add(1), rep: rep, opts: &r.opts,
+		registry: r, key: key, id: groups.Add(1), representative: representative, opts: &r.opts,
 		log:     r.log.With("key", key.String()),
 		since:   time.Now(),
-		over:    make(chan struct{}),
+		done:    make(chan struct{}),
 		signals: make(chan struct{}, 1),
 		updates: make(chan update),
 		members: make(map[*member]struct{}),
+		nacks:   r.history.NewNacks(key),
 	}
-	g.nacks.key, g.nacks.in = key, &r.past.nacks
-	g.types.Store(new([]*view))
-	g.figures.Store(new(figures))
-	g.links.Store(&[]*link{newLink(g, nil)})
+	g.types.Store(new([]*View))
+	g.counts.Store(new(counts))
+	g.handles.Store(&[]*upstreamHandle{newUpstreamHandle(g, nil)})
 	return g
 }
 
-// signal says that there is something to look at.
-func (g *Group) signal() {
-	select {
-	case g.signals <- struct{}{}:
-	default:
-	}
-}
-
-// run is the group's life, until ctx ends or the registry lets it drop its key.
+// run runs the group until ctx ends or the registry lets it drop its key.
 func (g *Group) run(ctx context.Context) {
 	g.meters = g.opts.Metrics.Key(g.key)
 	defer g.meters.Release()
 	g.ctx = ctx
 	if g.opts.Store != nil {
-		g.stored = g.opts.Store.Load(ctx, g.key) // before the first stream, which lists it (P66)
+		g.stored = g.opts.Store.Load(ctx, g.key) // before the first stream, whose first request lists it (P66)
 	}
-	g.start(g.home())
+	g.startUpstream(g.firstUpstream())
 	g.loop(ctx)
 	g.cancel()
-	close(g.over)
+	close(g.done)
 	g.wg.Wait()
-	g.traced.over()
+	g.traces.Drop()
 	g.opts.Metrics.Stale.Add(-g.staleTypes)
 	for _, v := range g.views {
 		v.close()
 	}
-	g.nacks.close()
+	g.nacks.Close()
 }
 
-// maxDrain bounds how many updates are applied before they are published.
-const maxDrain = 64
-
+// loop waits for events and runs a step after each.
 func (g *Group) loop(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -161,12 +159,12 @@ func (g *Group) loop(ctx context.Context) {
 		if g.step(now) {
 			return
 		}
-		timer.Reset(g.wait(now)) // the same time: what came due since is still to be done
+		timer.Reset(g.wait(now)) // the same now: what became due since then is still to do
 	}
 }
 
-// drain applies what else has come. It is apart from loop, where a group waits all
-// its life on a stack that holds what loop needs.
+// drain applies the updates that wait already. It is not inlined into loop, so that the stack
+// on which a group waits stays small.
 func (g *Group) drain() {
 	for n := 1; n < maxDrain; n++ {
 		select {
@@ -178,115 +176,54 @@ func (g *Group) drain() {
 	}
 }
 
-// step brings everything up to date with what was heard, and with the time. It
-// reports whether the group is over.
+// maxDrain bounds the number of updates that are applied before a step.
+const maxDrain = 64
+
+// step brings everything up to date with the changes of members, the updates and the time. It
+// reports whether the group has ended.
 func (g *Group) step(now time.Time) (over bool) {
-	mail := g.mail.take()
-	for _, l := range mail {
-		g.read(l)
+	posted := g.mailbox.take()
+	for _, c := range posted {
+		g.applyMember(c)
 	}
-	if len(mail) > 0 {
-		g.settle(now)
+	if len(posted) > 0 {
+		g.countMembers(now)
 		g.changed = true
 	}
-	clear(mail) // it is used again, and is to keep no member alive
-	if len(mail) > 0 || g.uncacheable {
+	clear(posted) // the slice is used again, and must keep no member alive
+	if len(posted) > 0 || g.uncacheable {
 		g.uncacheable = false
-		g.shed(now)
+		g.dropUnwanted(now)
 	}
 	g.expire(now)
-	g.lapse(now)
+	g.expireTTLs(now)
 	g.remove(now)
-	g.complete(now)
+	g.completeWildcards(now)
 	g.dropStored(now)
-	g.place()
-	g.recall(now) // before what is asked for with it
-	g.ask()
+	g.assign()
+	g.recall(now) // before sendInterest, whose request lists it
+	g.sendInterest()
 	g.observe(now)
 	g.recall(now)
 	if g.unpublished && (g.urgent || !now.Before(g.publishAt)) {
 		g.publish()
 	}
-	g.judge()
+	g.evaluate()
 	if g.idle(now) {
 		if g.registry.drop(g) {
 			return true
 		}
-		g.idleSince, g.idleFrom = time.Time{}, time.Time{} // a member is on its way
+		g.idleSince, g.idleFrom = time.Time{}, time.Time{} // a member is about to join
 	}
 	if g.changed {
 		g.changed = false
-		g.figures.Store(g.count())
+		g.counts.Store(g.count())
 		g.countStale()
 	}
 	return false
 }
 
-// ask tells the streams what is wanted of them, if that changed.
-func (g *Group) ask() {
-	for _, l := range g.lines() {
-		if now := asked(g.views, l); !sameInterest(now, l.sent) {
-			l.sent, g.changed = now, true
-			l.stream.SetInterest(now)
-		}
-	}
-	for _, v := range g.views {
-		v.again = nil
-	}
-}
-
-// apply takes an update over; it is published later, or at once.
-func (g *Group) apply(u update) {
-	changed, first := false, false
-	defer func() { u.applied <- changed }()
-	if !u.Ended {
-		u.from.spoken.Store(true)
-	}
-	began := u.trace.Now()
-	v := find(g.views, u.Type)
-	if v == nil {
-		return // nobody asks for the type any more
-	}
-	g.uncacheable = g.uncacheable || brings(&u.Update)
-	if changed, first = v.apply(u.from, u.Update, g.removalDelay(), g.gen+1); changed {
-		g.stale(time.Now())
-		g.traced.applied(u.trace, began)
-		// Somebody may be waiting for a first answer, and for nothing else.
-		g.urgent = g.urgent || first
-	}
-}
-
-// stale notes that some view has a snapshot to be published. The first such
-// waits for more, and what comes meanwhile goes with it.
-func (g *Group) stale(now time.Time) {
-	if !g.unpublished {
-		g.unpublished = true
-		g.publishAt = now.Add(g.settings().Settle)
-	}
-}
-
-// publish makes the newest snapshots the State of the group, and then wakes the members for which
-// something is different.
-func (g *Group) publish() {
-	g.unpublished, g.urgent, g.changed = false, false, true
-	g.gen++
-	began := g.traced.now()
-	var snapshots []*xds.Snapshot
-	for _, v := range g.views {
-		if s := v.held.Load(); s != nil {
-			snapshots = append(snapshots, s)
-		}
-	}
-	next := xds.NewState(g.id, g.gen, snapshots)
-	prev := g.state.Swap(next)
-	woken := 0
-	for _, v := range g.views {
-		woken += v.wake(prev.Snapshot(v.typ.URL), next.Snapshot(v.typ.URL))
-	}
-	g.traced.published(began, g.gen, woken)
-}
-
-// wait is how long until the time alone changes something.
+// wait returns how long until time alone changes something.
 func (g *Group) wait(now time.Time) time.Duration {
 	next := now.Add(time.Hour)
 	before := func(t time.Time) {
@@ -316,9 +253,97 @@ func (g *Group) wait(now time.Time) time.Duration {
 	return next.Sub(now)
 }
 
-// find returns the view of typ; nil if there is none.
-func find(views []*view, typ xds.TypeURL) *view {
-	i := slices.IndexFunc(views, func(v *view) bool { return v.typ.URL == typ })
+// apply applies an update to its view. The step that follows publishes it, now or later.
+func (g *Group) apply(u update) {
+	changed, first := false, false
+	defer func() { u.applied <- changed }()
+	if !u.Ended {
+		u.from.responded.Store(true)
+	}
+	began := u.trace.Now()
+	v := find(g.views, u.Type)
+	if v == nil {
+		return // the type is not wanted any more
+	}
+	g.uncacheable = g.uncacheable || hasUncacheable(&u.Update)
+	if changed, first = v.apply(u.from, u.Update, g.removalDelay(), g.gen+1); changed {
+		g.publishSoon(time.Now())
+		g.traces.Applied(u.trace, began)
+		// A client may be waiting for a first answer.
+		g.urgent = g.urgent || first
+	}
+}
+
+// publishSoon notes that a view has a snapshot that is not published. The first one waits for
+// Settle, and later ones are published with it.
+func (g *Group) publishSoon(now time.Time) {
+	if !g.unpublished {
+		g.unpublished = true
+		g.publishAt = now.Add(g.settings().Settle)
+	}
+}
+
+// publishNow makes a new snapshot of v, if it differs, to be published in this step.
+func (g *Group) publishNow(v *View, now time.Time) {
+	if v.snapshot(g.gen + 1) {
+		g.publishSoon(now)
+		g.urgent = true
+	}
+}
+
+// publish makes the newest snapshots the State of the group. Then it wakes the members for
+// which something is different.
+func (g *Group) publish() {
+	g.unpublished, g.urgent, g.changed = false, false, true
+	g.gen++
+	began := g.traces.Now()
+	var snapshots []*xds.Snapshot
+	for _, v := range g.views {
+		if s := v.held.Load(); s != nil {
+			snapshots = append(snapshots, s)
+		}
+	}
+	next := xds.NewState(g.id, g.gen, snapshots)
+	prev := g.state.Swap(next)
+	woken := 0
+	for _, v := range g.views {
+		woken += v.wake(prev.Snapshot(v.typ.URL), next.Snapshot(v.typ.URL))
+	}
+	g.traces.Published(began, g.gen, woken)
+}
+
+// sendInterest tells each upstream stream what to subscribe to, if that changed.
+func (g *Group) sendInterest() {
+	for _, l := range g.upstreams() {
+		if now := interestOn(g.views, l); !equalInterest(now, l.sent) {
+			l.sent, g.changed = now, true
+			l.stream.SetInterest(now)
+		}
+	}
+	for _, v := range g.views {
+		v.again = nil
+	}
+}
+
+func (g *Group) setViews(views []*View) {
+	g.views = views
+	g.types.Store(&views)
+}
+
+// settings returns the settings in force.
+func (g *Group) settings() *Settings { return g.registry.settings() }
+
+// signal makes the loop run a step. It never blocks.
+func (g *Group) signal() {
+	select {
+	case g.signals <- struct{}{}:
+	default:
+	}
+}
+
+// find returns the view of a type; nil if there is none.
+func find(views []*View, typ xds.TypeURL) *View {
+	i := slices.IndexFunc(views, func(v *View) bool { return v.typ.URL == typ })
 	if i < 0 {
 		return nil
 	}

@@ -3,12 +3,14 @@ package orchestrator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/xds"
 )
 
@@ -140,7 +142,7 @@ func TestP52_NewNamesAreMerged(t *testing.T) {
 	for _, name := range names("n", 50) {
 		c, m := w.member(g, eds)
 		clients = append(clients, c)
-		g.post(m, func(l *letter) { l.sub = g.interned.get(subscription(name)) })
+		g.post(m, func(l *changes) { l.sub = g.interned.Intern(subscription(name)) })
 	}
 	g.step(time.Now())
 	equal(t, "told the origin", w.feeds[0].said(), 1)
@@ -166,7 +168,7 @@ func TestP65_ForgottenAtOnce(t *testing.T) {
 		if s := f.sink.Held(eds); s != nil {
 			t.Errorf("%d resources are held", s.Len())
 		}
-		st, _ := w.reg.Key(xds.NewKey("web"))
+		st := w.status("web")
 		equal(t, "types", len(st.Types), 1)
 		// A response that was on its way.
 		f.update(t, eds, true, "x=1")
@@ -275,7 +277,7 @@ func TestUpdateOfAGroupThatIsOver(t *testing.T) {
 		if f.alive() {
 			t.Error("the stream still runs")
 		}
-		if _, err := f.sink.Update(context.Background(), xds.Update{Type: eds}); !errors.Is(err, errOver) {
+		if _, err := f.sink.Update(context.Background(), xds.Update{Type: eds}); !errors.Is(err, errDropped) {
 			t.Errorf("Update: %v", err)
 		}
 	})
@@ -289,9 +291,42 @@ func TestMailboxIsBounded(t *testing.T) {
 	for i := range 1000 {
 		m.Subscribe(m.Intern(subscription(names("n", 1000)[i])))
 	}
-	equal(t, "mail", len(g.mail.queue), 1)
+	equal(t, "mail", len(g.mailbox.queue), 1)
 	g.step(time.Now())
 	equal(t, "woken", c.wakes, 1)
 	equal(t, "asked", w.feeds[0].asks(eds), "n-000999")
 	equal(t, "indexed", strings.Join(slices.Collect(g.views[0].names.All()), " "), "n-000999")
+}
+
+// A version that settles is known before it is published.
+func TestNewestBeforeItIsPublished(t *testing.T) {
+	bubble(t, func(o *Options) { o.Settle = time.Minute }, func(w *registryFixture) {
+		c := w.join("web", cds).want("*")
+		f := w.feed(`web`)
+		f.version(t, "v1", "a", "1")
+		f.version(t, "v2", "a", "2")
+		equal(t, "published and newest", c.State().Snapshot(cds).Version+" "+c.Newest().Version, "v1 v2")
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		equal(t, "published", c.State().Snapshot(cds).Version, "v2")
+	})
+}
+
+// The rows of a key go with it.
+func TestP17_NacksGoWithTheirKey(t *testing.T) {
+	bubble(t, func(o *Options) { o.IdleTTL = 0 }, func(w *registryFixture) {
+		a, b := w.join("web", cds), w.join("db", cds)
+		a.Nacked(fanout.Nack{Version: "1", Message: "no", Node: "a"})
+		b.Nacked(fanout.Nack{Version: "1", Message: "no", Node: "b"})
+		rows := func() (out []string) {
+			for n := range w.reg.Nacks(0) {
+				out = append(out, n.Key.String())
+			}
+			return out
+		}
+		equal(t, "rows", fmt.Sprint(rows()), "[db web]")
+		a.leave()
+		pass(time.Second)
+		equal(t, "rows of keys in use", fmt.Sprint(rows()), "[db]")
+	})
 }

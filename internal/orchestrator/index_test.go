@@ -58,9 +58,9 @@ func TestGroupAgainstModel(t *testing.T) {
 		o.Linger = time.Duration(rapid.SampledFrom([]int{0, 5}).Draw(rt, "linger")) * time.Second
 		w := newRegistryFixture(t, o)
 		g, v := w.manual(eds)
-		g.home().Status(upstream.Status{Connected: true})
+		g.firstUpstream().Status(upstream.Status{Connected: true})
 		anchor, am := w.member(g, eds) // so that the group is never idle
-		g.post(am, func(*letter) {})
+		g.post(am, func(*changes) {})
 		clients := map[*member]*client{am: anchor}
 		subs := map[*member]*xds.Subscription{am: xds.Nothing}
 		model := &plain{linger: o.Linger, until: make(map[string]time.Time)}
@@ -85,7 +85,7 @@ func TestGroupAgainstModel(t *testing.T) {
 				m.peer = fmt.Sprintf("%04d", value) // to sort by
 				value++
 				clients[m], subs[m] = c, xds.Nothing
-				g.post(m, func(*letter) {})
+				g.post(m, func(*changes) {})
 			case "subscribe":
 				if m := anyone(); m != nil {
 					s := subscription(some.Draw(rt, "names")...)
@@ -98,7 +98,7 @@ func TestGroupAgainstModel(t *testing.T) {
 				if m := anyone(); m != nil {
 					delete(clients, m)
 					delete(subs, m)
-					g.post(m, func(l *letter) { l.left = true })
+					g.post(m, func(l *changes) { l.left = true })
 				}
 			case "update":
 				u := xds.Update{Type: eds, Wildcard: rapid.Bool().Draw(rt, "of the wildcard")}
@@ -110,7 +110,7 @@ func TestGroupAgainstModel(t *testing.T) {
 				})
 				from := v.at(u.Wildcard)
 				if from == nil {
-					from = g.home()
+					from = g.firstUpstream()
 				}
 				g.apply(update{u, from, make(chan bool, 1), nil})
 			case "wait":
@@ -118,7 +118,7 @@ func TestGroupAgainstModel(t *testing.T) {
 			}
 			g.step(now)
 			model.step(subs, now)
-			for _, l := range g.lines() {
+			for _, l := range g.upstreams() {
 				l.Status(upstream.Status{Connected: true}) // else the members would be refused
 			}
 
@@ -145,7 +145,7 @@ func TestGroupAgainstModel(t *testing.T) {
 			}
 			// Two streams while there are both, and only then (P50).
 			both := v.wildcard && v.names.Len() > 0
-			if got := len(g.lines()); (got == 2) != both || got > 2 || both && v.wildAt == v.namesAt {
+			if got := len(g.upstreams()); (got == 2) != both || got > 2 || both && v.wildcardOn == v.namesOn {
 				rt.Fatalf("%d streams, both asked for: %v", got, both)
 			}
 			held := v.held.Load()
@@ -162,15 +162,15 @@ func TestGroupAgainstModel(t *testing.T) {
 		// Once all are gone nothing is left in the index.
 		for m := range clients {
 			if m != am {
-				g.post(m, func(l *letter) { l.left = true })
+				g.post(m, func(l *changes) { l.left = true })
 			}
 		}
 		g.step(now)
-		if x := &v.index; len(x.names)+len(x.chunks)+len(x.subs)+x.wild.len() != 0 {
-			rt.Fatalf("left in the index: %d names, %d chunks, %d subscriptions, %d with the wildcard", len(x.names), len(x.chunks), len(x.subs), x.wild.len())
+		if !v.index.Empty() {
+			rt.Fatal("the index is not empty")
 		}
 		g.step(now.Add(o.Linger))
-		if v.asks() || g.interest.lingering.Len() != 0 || len(v.lingering) != 0 {
+		if v.subscribes() || g.interest.lingering.Len() != 0 || len(v.lingering) != 0 {
 			rt.Fatal("something is still asked for")
 		}
 	})
@@ -187,66 +187,4 @@ func differs(universe []string, sub *xds.Subscription, a, b *xds.Snapshot) bool 
 		is, isThere := b.Look(sub, n)
 		return wasThere != isThere || isThere == xds.Present && !was.Same(is)
 	})
-}
-
-// A bag is a set, short or long, also to who adds twice or removes what is not
-// there.
-func TestBagAgainstMap(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var b bag[int]
-		plain := make(map[int]bool)
-		for range rapid.IntRange(0, 200).Draw(t, "steps") {
-			x := rapid.IntRange(0, 60).Draw(t, "x")
-			if rapid.Bool().Draw(t, "remove") {
-				b.remove(x)
-				delete(plain, x)
-			} else {
-				b.add(x)
-				plain[x] = true
-			}
-			got, want := slices.Sorted(slices.Values(b.list)), slices.Sorted(maps.Keys(plain))
-			if !slices.Equal(got, want) || b.len() != len(want) {
-				t.Fatalf("%v, want %v", got, want)
-			}
-		}
-	})
-}
-
-// A set that grows by one name touches that name alone, whatever its size.
-func TestGrowingSetTouchesWhatChanged(t *testing.T) {
-	w := newRegistryFixture(t, options(t))
-	g, v := w.manual(eds)
-	_, m := w.member(g, eds)
-	set := xds.NewNameSet(names("n", 20000)...)
-	v.subscribe(m, m.Intern(&xds.Subscription{Names: set}))
-	v.touched = nil
-	for i := range 100 {
-		set = set.Add(fmt.Sprintf("new-%d", i))
-		v.subscribe(m, m.Intern(&xds.Subscription{Names: set}))
-		// The names of the chunks that changed: not one of them was without an
-		// asker in between, so the new one alone is touched.
-		if len(v.touched) != 1 {
-			t.Fatalf("%d names touched", len(v.touched))
-		}
-		v.touched = nil
-	}
-	equal(t, "names", len(v.index.names), set.Len())
-	equal(t, "chunks", len(v.index.chunks), len(set.Chunks()))
-	equal(t, "subscriptions", len(v.index.subs), 1)
-}
-
-// Clients that want the same are one entry of the index.
-func TestIndexHasOneEntryForASet(t *testing.T) {
-	w := newRegistryFixture(t, options(t))
-	g, v := w.manual(eds)
-	for range 1000 {
-		_, m := w.member(g, eds)
-		v.subscribe(m, m.Intern(subscription(names("n", 100)...)))
-	}
-	equal(t, "subscriptions", len(v.index.subs), 1)
-	for _, b := range v.index.names {
-		if b.len() != 1 {
-			t.Fatalf("%d chunks hold one name", b.len())
-		}
-	}
 }

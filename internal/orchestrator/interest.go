@@ -2,84 +2,85 @@ package orchestrator
 
 import (
 	"container/list"
+	"slices"
 	"time"
 
+	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
 
-// interest is what a group asks for, over all its types: what members want, and what
-// lingers because nobody wants it any more (P52). It belongs to the group's goroutine.
+// interest is what a group subscribes to, over all its types: what members want, and what
+// lingers because no member wants it any more (P52). It belongs to the group's goroutine.
 //
-// What lingers is in one list, and goes after linger. While the key has no members, or no
-// stream is open, the clock stands still: what is held could not be had again (P53). Under
-// names_per_key, names that are wanted take the room of names that linger, the oldest first.
+// What lingers is in one list and expires after Settings.Linger. The clock stops while the key
+// has no members or no stream is open, because what is held could not be had again (P53).
+// Under names_per_key, wanted names take the room of lingering names, the oldest first.
 type interest struct {
 	lingering list.List // of *lingerer, in order of since
-	// frozen: no member is left, or none of those that came since has said what
-	// it wants.
+	// frozen: no member is left, or no member that joined since has subscribed yet.
 	frozen bool
-	// The clock: it ran for so long, and since from it has run again.
+	// The clock ran for ran; if runs is set, it runs again since from.
 	ran  time.Duration
 	runs bool
 	from time.Time
 }
 
-// lingerer is something that is still asked for though nobody wants it.
+// lingerer is a name, or the wildcard, that is subscribed although no member wants it.
 type lingerer struct {
-	view *view
+	view *View
 	partName
-	since time.Duration // by the clock
+	since time.Duration // on the clock
 }
 
-// update brings what is asked for up to date with what members want.
-func (i *interest) update(views []*view, now time.Time) {
+// update brings what is subscribed up to date with what members want.
+func (i *interest) update(views []*View, now time.Time) {
 	for _, v := range views {
 		var wanted []string
 		for _, name := range v.touched {
 			switch at := (partName{name: name}); {
-			case v.index.wants(name):
-				i.stay(v, at)
+			case v.index.HasName(name):
+				i.endLinger(v, at)
 				wanted = append(wanted, name)
 			case v.names.Has(name):
-				i.linger(v, at, now)
+				i.beginLinger(v, at, now)
 			}
 		}
 		v.touched = nil
 		v.names = v.names.Add(wanted...)
 
 		switch at := (partName{wildcard: true}); {
-		case v.index.wildcard():
-			i.stay(v, at)
+		case v.index.HasWildcard():
+			i.endLinger(v, at)
 			v.wildcard = true
 		case v.wildcard:
-			i.linger(v, at, now)
+			i.beginLinger(v, at, now)
 		}
 	}
 }
 
-// linger: nobody wants it any more.
-func (i *interest) linger(v *view, at partName, now time.Time) {
+// beginLinger notes that no member wants something any more.
+func (i *interest) beginLinger(v *View, at partName, now time.Time) {
 	if v.lingering[at] == nil {
 		v.lingering[at] = i.lingering.PushBack(&lingerer{v, at, i.clock(now)})
 	}
 }
 
-// stay ends the lingering of something.
-func (i *interest) stay(v *view, at partName) {
+// endLinger ends the lingering of something.
+func (i *interest) endLinger(v *View, at partName) {
 	if e := v.lingering[at]; e != nil {
 		i.lingering.Remove(e)
 		delete(v.lingering, at)
 	}
 }
 
-// drop takes out all of a view.
-func (i *interest) drop(v *view) {
+// drop removes everything of a view.
+func (i *interest) drop(v *View) {
 	for at := range v.lingering {
-		i.stay(v, at)
+		i.endLinger(v, at)
 	}
 }
 
-// clock is for how long the clock has run.
+// clock returns for how long the clock has run.
 func (i *interest) clock(now time.Time) time.Duration {
 	if i.runs {
 		return i.ran + now.Sub(i.from)
@@ -87,14 +88,14 @@ func (i *interest) clock(now time.Time) time.Duration {
 	return i.ran
 }
 
-// run stops the clock, or lets it run.
+// run starts or stops the clock.
 func (i *interest) run(on bool, now time.Time) {
 	if on != i.runs {
 		i.ran, i.runs, i.from = i.clock(now), on, now
 	}
 }
 
-// next is when something goes; zero: nothing will by time alone.
+// next returns when something expires; zero: nothing does by time alone.
 func (i *interest) next(linger time.Duration) time.Time {
 	if e := i.lingering.Front(); e != nil && i.runs {
 		return i.from.Add(e.Value.(*lingerer).since + linger - i.ran)
@@ -102,33 +103,28 @@ func (i *interest) next(linger time.Duration) time.Time {
 	return time.Time{}
 }
 
-// wildcardServes reports whether a member that asks for a name is given the wildcard's
-// copy, since there is no other. The wildcard stays until there is one: otherwise the
-// member would lose the resource, or keep it after the origin deletes it (P50).
-func (v *view) wildcardServes() bool {
+// wildcardServes reports whether a member that asks for a name gets the wildcard's copy because
+// there is no other. The wildcard stays until there is one. Otherwise the member would lose
+// the resource, or keep it after the origin deletes it (P50).
+func (v *View) wildcardServes() bool {
 	wild, named := v.part(true), v.part(false)
 	for name := range v.names.All() {
-		if v.index.wants(name) && !named.Answers(name) && wild.Answers(name) {
+		if v.index.HasName(name) && !named.Answers(name) && wild.Answers(name) {
 			return true
 		}
 	}
 	return false
 }
 
-// serves reports whether who asks for name is given a resource, be it the wildcard's (P50).
-func serves(s *xds.Snapshot, name string) bool {
-	return s.Held(name) != nil || len(s.Linked(name)) > 0
-}
-
-// gone is what leaves of one type.
-type gone struct {
+// expired is what expires of one type.
+type expired struct {
 	names    []string
 	wildcard bool
 }
 
-// expire takes out what has lingered long enough, and what takes the room of names that
-// are wanted under names_per_key.
-func (i *interest) expire(views []*view, now time.Time, s *Settings) map[*view]*gone {
+// expire removes what has lingered long enough, and what has to make room for wanted names
+// under names_per_key.
+func (i *interest) expire(views []*View, now time.Time, s *Settings) map[*View]*expired {
 	over := 0
 	if limit := s.Limits.NamesPerKey; limit > 0 {
 		over = -limit
@@ -136,7 +132,7 @@ func (i *interest) expire(views []*view, now time.Time, s *Settings) map[*view]*
 			over += v.names.Weight()
 		}
 	}
-	out := make(map[*view]*gone)
+	out := make(map[*View]*expired)
 	for e := i.lingering.Front(); e != nil; {
 		l := e.Value.(*lingerer)
 		e = e.Next()
@@ -148,12 +144,12 @@ func (i *interest) expire(views []*view, now time.Time, s *Settings) map[*view]*
 			continue
 		}
 		if l.wildcard && l.view.wildcardServes() {
-			i.stay(l.view, l.partName) // from the next update on it lingers anew
+			i.endLinger(l.view, l.partName) // the next update of the interest makes it linger again
 			continue
 		}
-		i.stay(l.view, l.partName)
+		i.endLinger(l.view, l.partName)
 		if out[l.view] == nil {
-			out[l.view] = new(gone)
+			out[l.view] = new(expired)
 		}
 		if l.wildcard {
 			out[l.view].wildcard = true
@@ -165,26 +161,104 @@ func (i *interest) expire(views []*view, now time.Time, s *Settings) map[*view]*
 	return out
 }
 
-// wanted is how many names members want, over all types, by their weight.
-func wanted(views []*view) int {
+// wanted returns the number of names that members want, over all types, by their weight.
+func wanted(views []*View) int {
 	n := 0
 	for _, v := range views {
-		n += v.index.weight
+		n += v.index.Weight()
 	}
 	return n
 }
 
-// sameInterest compares what is asked for with what was; sets that share chunks
-// are compared by them. What is to be asked for again is always something else.
-func sameInterest(a, b *xds.Interest) bool {
-	if len(a.Types) != len(b.Types) {
-		return false
-	}
-	for i, x := range a.Types {
-		y := b.Types[i]
-		if x.Type != y.Type || x.Wildcard != y.Wildcard || !x.Names.Equal(y.Names) || len(x.Again) > 0 {
-			return false
+// expire forgets what has lingered long enough, and types that are neither wanted nor subscribed.
+func (g *Group) expire(now time.Time) {
+	g.interest.update(g.views, now)
+	g.interest.run(!g.interest.frozen && (!g.reached.Load() || g.connected()), now)
+	for v, gone := range g.interest.expire(g.views, now, g.settings()) {
+		g.changed = true
+		if v.forget(gone.names, gone.wildcard, g.gen+1) {
+			g.publishSoon(now)
 		}
 	}
-	return true
+	unused := func(v *View) bool { return v.members == 0 && !v.subscribes() }
+	if g.interest.frozen || !slices.ContainsFunc(g.views, unused) {
+		return
+	}
+	for _, v := range g.views {
+		if unused(v) {
+			v.close()
+			if v.held.Load() != nil {
+				g.publishSoon(now)
+			}
+		}
+	}
+	g.setViews(slices.DeleteFunc(slices.Clone(g.views), unused))
+}
+
+// dropUnwanted forgets resources that must not be cached and that no member wants any more
+// (P63). They do not linger, not even if all members have left. Their names leave the interest
+// too, so that the origin answers the next client that asks for them. The same holds for the
+// wildcard, with everything that it brought.
+func (g *Group) dropUnwanted(now time.Time) {
+	for _, v := range g.views {
+		snap := v.held.Load()
+		if n := snap.Part(true).Uncacheable(); n > 0 && v.wildcard && !v.index.HasWildcard() && !v.wildcardServes() {
+			v.meters.Dropped[telemetry.Unwanted].Add(n)
+			g.interest.endLinger(v, partName{wildcard: true})
+			if v.forget(nil, true, g.gen+1) {
+				g.publishSoon(now)
+				g.urgent = true
+			}
+			g.changed = true
+		}
+		if snap.Part(false).Uncacheable() == 0 {
+			continue
+		}
+		var names []string
+		n := 0
+		for _, name := range v.builder.Uncacheable(false) {
+			if by, wanted := v.askedBy(name); !wanted {
+				names = append(names, by...)
+				n++
+			}
+		}
+		if n == 0 {
+			continue
+		}
+		slices.Sort(names)
+		names = slices.Compact(names)
+		v.meters.Dropped[telemetry.Unwanted].Add(n)
+		for _, name := range names {
+			g.interest.endLinger(v, partName{name: name})
+		}
+		if v.forget(names, false, g.gen+1) {
+			g.publishSoon(now)
+			g.urgent = true
+		}
+		g.changed = true
+	}
+}
+
+// hasUncacheable reports whether an update has a resource that must not be cached.
+func hasUncacheable(u *xds.Update) bool {
+	return slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return r.Uncacheable })
+}
+
+// idle reports whether the key has been without members for IdleTTL. The time starts again
+// when a stream opens.
+func (g *Group) idle(now time.Time) bool {
+	switch {
+	case g.idleSince.IsZero() || g.idleSuspended():
+		g.idleFrom = time.Time{}
+		return false
+	case g.idleFrom.IsZero():
+		g.idleFrom = now
+	}
+	return !now.Before(g.idleFrom.Add(g.settings().IdleTTL))
+}
+
+// idleSuspended reports whether the idle time does not count, because what is held could not be
+// had again (P52).
+func (g *Group) idleSuspended() bool {
+	return !g.connected() && g.holds()
 }

@@ -11,20 +11,20 @@ import (
 
 // manual makes a group without a goroutine: the test calls step. It has the
 // view of typ.
-func (w *registryFixture) manual(typ xds.TypeURL) (*Group, *view) {
+func (w *registryFixture) manual(typ xds.TypeURL) (*Group, *View) {
 	w.t.Helper()
 	g := newGroup(w.reg, xds.NewKey("manual"), w.node(&corev3.Node{Id: "manual", Cluster: "manual"}))
 	g.meters = w.reg.opts.Metrics.Key(g.key)
-	v := newView(xds.TypeOf(typ), g.meters.Type(typ), new(past))
+	v := newView(xds.TypeOf(typ), g.meters.Type(typ), w.reg.history)
 	v.members++ // it does not go
-	g.setViews([]*view{v})
+	g.setViews([]*View{v})
 	return g, v
 }
 
 // member makes a member of a group that the registry knows nothing of.
 func (w *registryFixture) member(g *Group, typ xds.TypeURL) (*client, *member) {
 	c := &client{w: w}
-	m := &member{group: g, typ: typ, node: g.rep, waker: c, sub: xds.Nothing}
+	m := &member{group: g, typ: typ, node: g.representative, waker: c, sub: xds.Nothing}
 	c.Member = m
 	return c, m
 }

@@ -5,21 +5,44 @@ import (
 	"log/slog"
 	"time"
 
+	"xdsrelay/config"
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
 	"xdsrelay/internal/xds"
 )
 
-// Keys maps nodes to keys. An error that is an *aggregator.Error says which
-// rules were tried (P5).
+// Options of a Registry.
+type Options struct {
+	// Settings are the first ones in force.
+	Settings
+	// Open makes an upstream stream of a key; it starts nothing. first is nil for the key's
+	// first stream. The second stream uses the origin of the first one (P50).
+	Open func(id string, node []byte, sink upstream.Sink, first Stream) Stream
+	// Node returns the node that is sent upstream for a key whose first client has this node;
+	// nil: the client's own (P58).
+	Node func(node *xds.Node) ([]byte, error)
+
+	// FirstAnswerTimeout is how long a key waits for an open upstream stream before its
+	// clients are refused if nothing is held (P53); 0: until an attempt has failed.
+	FirstAnswerTimeout time.Duration
+	// Store keeps what clients acknowledged, to be served while no origin can be reached; nil:
+	// nothing is stored.
+	Store Store
+
+	Metrics *telemetry.Metrics
+	Log     *slog.Logger // nil: slog.Default
+}
+
+// Keys maps nodes to keys. An error that is an *aggregator.Error says which rules were tried
+// (P5).
 type Keys interface {
 	Key(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (xds.Key, error)
 }
 
-// Stream is a key's conversation with its origins, as upstream.Stream is.
+// Stream is a key's stream to its origins, as upstream.Stream is.
 type Stream interface {
-	// SetInterest says what is wanted from now on; it never blocks.
+	// SetInterest sets what to subscribe to. It never blocks.
 	SetInterest(i *xds.Interest)
 	// CountIn is called before Run, and k is released after it.
 	CountIn(k *telemetry.Key)
@@ -27,25 +50,22 @@ type Stream interface {
 	Run(ctx context.Context) error
 }
 
-// Options of a Registry.
-type Options struct {
-	// Settings are those that it begins with.
-	Settings
-	// Open makes an upstream stream of a key; it starts nothing. first is nil for the key's first
-	// stream. The second stream uses the origin that the first one uses (P50).
-	Open func(id string, node []byte, sink upstream.Sink, first Stream) Stream
-	// Node gives the node that is sent upstream for a key whose first client has
-	// this node; nil: the client's own (P58).
-	Node func(node *xds.Node) ([]byte, error)
-
-	// FirstAnswerTimeout is how long a key of which nothing is held may be
-	// without an open upstream stream before its clients are sent elsewhere
-	// (P53); 0: until an attempt has failed.
-	FirstAnswerTimeout time.Duration
-	// Store keeps what clients acknowledged, and serves it while no origin can be
-	// reached; nil: nothing is kept.
-	Store Store
-
-	Metrics *telemetry.Metrics
-	Log     *slog.Logger // nil: slog.Default
+// Settings are what can change while the registry runs. They are immutable once in force. Code
+// that needs two consistent values loads them once.
+type Settings struct {
+	Keys Keys
+	// Settle is how long a change waits for more changes; 0: not at all.
+	Settle time.Duration
+	// RemovalDelay is how long the deletion of a cluster or load assignment waits (P36); 0:
+	// not at all.
+	RemovalDelay time.Duration
+	// Linger is how long something stays subscribed that no client wants any more (P52).
+	Linger time.Duration
+	// IdleTTL is how long a key without clients is kept; 0: not at all.
+	IdleTTL time.Duration
+	// MaxIdle is how many keys without clients are kept.
+	MaxIdle int
+	// Limits has limits of all packages. This one enforces Keys, KeysPerPeer, NamesPerKey and
+	// TypesPerKey; 0: no limit.
+	Limits config.Limits
 }

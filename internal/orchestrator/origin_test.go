@@ -119,11 +119,11 @@ func TestP53_RefusalTellsOfTheNewestAttempt(t *testing.T) {
 		}
 		return r
 	}
-	g.home().Status(upstream.Status{Failed: true, Err: errors.New("first")})
+	g.firstUpstream().Status(upstream.Status{Failed: true, Err: errors.New("first")})
 	r := says("first")
 	now = now.Add(time.Minute)
 	equal(t, "refusal, nothing new being known", says("first"), r)
-	g.home().Status(upstream.Status{Failed: true, Err: errors.New("second")})
+	g.firstUpstream().Status(upstream.Status{Failed: true, Err: errors.New("second")})
 	says("second")
 }
 
@@ -135,7 +135,7 @@ func TestP53_MemberOnItsWay(t *testing.T) {
 	m.Subscribe(m.Intern(subscription("x")))
 	g.step(time.Now())
 	b, late := w.member(g, cds)
-	g.home().Status(upstream.Status{Failed: true})
+	g.firstUpstream().Status(upstream.Status{Failed: true})
 	g.step(time.Now())
 	late.Subscribe(late.Intern(subscription("*")))
 	g.step(time.Now())
@@ -271,15 +271,15 @@ func TestP58_RepresentativeNode(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		st, _ := w.reg.Key(xds.NewKey("web"))
+		st := w.status("web")
 		equal(t, "unlike", st.OtherUserAgents, 1)
-		equal(t, "representative", st.Node, "first")
+		equal(t, "representative", st.Node.ID, "first")
 		a.leave()
 		equal(t, "streams", w.opened(), 1)
-		st, _ = w.reg.Key(xds.NewKey("web"))
-		equal(t, "representative once it left", st.Node, "first")
+		st = w.status("web")
+		equal(t, "representative once it left", st.Node.ID, "first")
 		b.leave()
-		st, _ = w.reg.Key(xds.NewKey("web"))
+		st = w.status("web")
 		equal(t, "unlike once it left", st.OtherUserAgents, 0)
 	})
 }

@@ -5,21 +5,24 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/internal/aggregator"
+	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
 
-// Registry knows the group of every key in use. It is a fanout.Source.
+// Registry has the group of each key in use. It is a fanout.Source.
 type Registry struct {
 	opts  Options
 	log   *slog.Logger
@@ -27,20 +30,19 @@ type Registry struct {
 	now   atomic.Pointer[Settings]
 
 	running chan struct{} // closed by Run
-	past    past
-	started time.Time
+	history *history.History
 
 	mu     sync.Mutex
 	ctx    context.Context // of Run; nil before it and after its end
 	wg     sync.WaitGroup  // of groups; added to only while ctx is there
 	groups map[xds.Key]*Group
-	idle   *simplelru.LRU[xds.Key, *Group] // those without members; the registry bounds it
-	peers  map[string]map[xds.Key]int      // members of each peer, by key
+	idle   *simplelru.LRU[xds.Key, *Group] // groups without members; the registry bounds it
+	peers  map[string]map[xds.Key]int      // number of members of each peer, by key
 }
 
 var _ fanout.Source = (*Registry)(nil)
 
-// New makes a registry; it starts nothing.
+// New makes a Registry; it starts nothing.
 func New(opts Options) (*Registry, error) {
 	if opts.Log == nil {
 		opts.Log = slog.Default()
@@ -51,22 +53,19 @@ func New(opts Options) (*Registry, error) {
 	}
 	r := &Registry{
 		opts:    opts,
-		started: time.Now(),
 		log:     opts.Log,
+		history: history.New(opts.Metrics.HistoryDropped.Add, opts.Metrics.NacksDropped.Add),
 		running: make(chan struct{}),
 		groups:  make(map[xds.Key]*Group),
 		idle:    idle,
 		peers:   make(map[string]map[xds.Key]int),
 	}
-	r.past.histories = xds.NewHistories(xds.HistoryBytes, xds.HistoryBytesEach, opts.Metrics.HistoryDropped.Add)
-	r.past.nacks.max, r.past.nacks.dropped = allNackBytes, opts.Metrics.NacksDropped.Add
 	r.now.Store(&opts.Settings)
 	return r, nil
 }
 
-// Run owns the groups until ctx ends, and returns nil once their goroutines
-// have. Before and after, Join refuses. It
-// is called once.
+// Run owns the groups. When ctx ends, it waits for their goroutines and returns nil. Join
+// refuses before Run and after it. Run is called once.
 func (r *Registry) Run(ctx context.Context) error {
 	r.mu.Lock()
 	r.ctx = ctx
@@ -80,9 +79,42 @@ func (r *Registry) Run(ctx context.Context) error {
 	return nil
 }
 
-// Running is closed once Run was called: who lets clients in waits for it, or
-// the first of them would be refused.
+// Running returns a channel that is closed once Run was called. Wait for it before you accept
+// clients: Join refuses the first ones otherwise.
 func (r *Registry) Running() <-chan struct{} { return r.running }
+
+// settings returns the settings in force.
+func (r *Registry) settings() *Settings { return r.now.Load() }
+
+// Reconfigure puts other settings in force. They give new members their keys; present members
+// stay where they are. Lower limits end no member, but keys without members are dropped.
+func (r *Registry) Reconfigure(to Settings) {
+	r.now.Store(&to)
+	r.mu.Lock()
+	var evicted []*Group
+	for r.idle.Len() > 0 && (r.idle.Len() > to.MaxIdle || to.Limits.Keys > 0 && len(r.groups) > to.Limits.Keys) {
+		evicted = append(evicted, r.evict())
+	}
+	left := slices.Collect(maps.Values(r.groups))
+	r.mu.Unlock()
+	for _, g := range left {
+		g.signal() // its timer follows the old settings
+	}
+	for _, g := range evicted {
+		g.cancel()
+		r.opts.Metrics.Keys.Add(-1)
+		g.log.Info("key dropped: the new settings allow fewer keys", "max_idle", to.MaxIdle, "limit", to.Limits.Keys)
+	}
+}
+
+// KeyOf implements fanout.Source.
+func (r *Registry) KeyOf(node *xds.Node, peer expr.Peer, typ xds.TypeURL) (xds.Key, error) {
+	key, err := r.settings().Keys.Key(node, peer, typ)
+	if err != nil {
+		return xds.Key{}, unmapped(err)
+	}
+	return key, nil
+}
 
 // Join implements fanout.Source.
 func (r *Registry) Join(j fanout.Join) (fanout.Member, error) {
@@ -93,24 +125,23 @@ func (r *Registry) Join(j fanout.Join) (fanout.Member, error) {
 	m := &member{typ: j.Type, node: j.Node, peer: j.Account, waker: j.Waker, sub: xds.Nothing}
 	g, refusal := r.enter(key, m, nil)
 	if g == nil && refusal == nil {
-		// The first client of its key. What the group is made of may take a
-		// while, so it is made outside the lock, and thrown away if another
-		// client was faster.
-		rep, err := r.representative(j.Node)
+		// The first client of its key. Making the group may take a while, so it happens
+		// outside the lock. The group is discarded if another client was faster.
+		node, err := r.representative(j.Node)
 		if err != nil {
 			return nil, fanout.Refuse(codes.PermissionDenied, telemetry.KeyError, "key %s: upstream.node: %w", key, err)
 		}
-		g, refusal = r.enter(key, m, newGroup(r, key, rep))
+		g, refusal = r.enter(key, m, newGroup(r, key, node))
 	}
 	if refusal != nil {
 		return nil, refusal
 	}
 	m.group = g
-	g.post(m, func(*letter) {})
+	g.post(m, func(*changes) {})
 	return m, nil
 }
 
-// unmapped is the refusal of a node that has no key (P5).
+// unmapped returns the refusal of a node that has no key (P5).
 func unmapped(err error) *fanout.Refusal {
 	reason := telemetry.Unmapped
 	if why := (*aggregator.Error)(nil); errors.As(err, &why) && why.Reason == aggregator.Failed {
@@ -119,9 +150,9 @@ func unmapped(err error) *fanout.Refusal {
 	return &fanout.Refusal{Code: codes.PermissionDenied, Reason: reason, Err: err}
 }
 
-// representative is the node that a key's stream sends upstream (P58), with the
-// client features that the relay implements itself and no others: it unwraps
-// resources in SotW, and takes TTLs and heartbeats.
+// representative returns the node that a key's streams send upstream (P58), with the client
+// features that the relay implements itself and no others: it unwraps resources in SotW, and
+// handles TTLs and heartbeats.
 func (r *Registry) representative(n *xds.Node) (*xds.Node, error) {
 	raw := n.Bytes()
 	if r.opts.Node != nil {
@@ -129,7 +160,7 @@ func (r *Registry) representative(n *xds.Node) (*xds.Node, error) {
 		if raw, err = r.opts.Node(n); err != nil {
 			return nil, err
 		}
-		if n, err = r.nodes.Intern(raw); err != nil { // it has to be well-formed
+		if n, err = r.nodes.Intern(raw); err != nil { // check that it is well-formed
 			return nil, err
 		}
 		raw = n.Bytes()
@@ -137,26 +168,26 @@ func (r *Registry) representative(n *xds.Node) (*xds.Node, error) {
 	return r.nodes.Intern(xds.WithFeatures(raw, xds.FeatureSotWResource, xds.FeatureTTL))
 }
 
-// enter counts m in and returns its key's group. If there is none, that is
-// fresh from now on; without fresh it returns neither group nor refusal.
-func (r *Registry) enter(key xds.Key, m *member, fresh *Group) (*Group, *fanout.Refusal) {
+// enter counts m in and returns the group of its key. If there is none, that is candidate from
+// now on. Without a candidate it returns neither group nor refusal.
+func (r *Registry) enter(key xds.Key, m *member, candidate *Group) (*Group, *fanout.Refusal) {
 	r.mu.Lock()
-	g, evicted, refusal := r.admit(key, m, fresh)
+	g, evicted, refusal := r.admit(key, m, candidate)
 	r.mu.Unlock()
 	if evicted != nil {
 		evicted.cancel()
 		r.opts.Metrics.Keys.Add(-1)
-		evicted.log.Info("key dropped: another needs its room", "limit", r.settings().Limits.Keys)
+		evicted.log.Info("key dropped: another key needs the room", "limit", r.settings().Limits.Keys)
 	}
-	if g != nil && g == fresh {
+	if g != nil && g == candidate {
 		r.opts.Metrics.Keys.Add(1)
-		g.log.Info("key in use", "node", clip(m.node.ID, maxNackName))
+		g.log.Info("key in use", "node", history.ClipName(m.node.ID))
 	}
 	return g, refusal
 }
 
-// admit is enter under the lock. The evicted group is to be cancelled.
-func (r *Registry) admit(key xds.Key, m *member, fresh *Group) (g, evicted *Group, refusal *fanout.Refusal) {
+// admit is enter under the lock. The caller has to cancel the evicted group.
+func (r *Registry) admit(key xds.Key, m *member, candidate *Group) (g, evicted *Group, refusal *fanout.Refusal) {
 	if r.ctx == nil || r.ctx.Err() != nil {
 		return nil, nil, fanout.Refuse(codes.Unavailable, telemetry.Draining, "the relay is not serving")
 	}
@@ -171,13 +202,13 @@ func (r *Registry) admit(key xds.Key, m *member, fresh *Group) (g, evicted *Grou
 		if full && r.idle.Len() == 0 {
 			return nil, nil, fanout.Refuse(codes.Unavailable, telemetry.LimitKeys, "key %s: more than downstream.limits.keys allows (%d)", key, limits.Keys)
 		}
-		if fresh == nil {
+		if candidate == nil {
 			return nil, nil, nil
 		}
 		if full {
 			evicted = r.evict()
 		}
-		g = fresh
+		g = candidate
 		ctx, cancel := context.WithCancel(r.ctx)
 		g.cancel = cancel
 		r.groups[key] = g
@@ -195,14 +226,15 @@ func (r *Registry) admit(key xds.Key, m *member, fresh *Group) (g, evicted *Grou
 	return g, evicted, nil
 }
 
-// evict takes out the idle group that was used longest ago. Under the lock.
+// evict removes the idle group that was used longest ago. The caller has the lock.
 func (r *Registry) evict() *Group {
 	key, g, _ := r.idle.RemoveOldest()
 	delete(r.groups, key)
 	return g
 }
 
-// leave counts m out. A key without members is idle, and may be one too many.
+// leave counts m out. A key without members is idle; the one that was used longest ago is
+// dropped if there are more than MaxIdle.
 func (r *Registry) leave(m *member) {
 	g := m.group
 	r.mu.Lock()
@@ -229,15 +261,15 @@ func (r *Registry) leave(m *member) {
 	}
 }
 
-// drop takes out a group that has been idle for long enough. It reports false
-// if a member has joined.
+// drop removes a group that has been idle for long enough. It reports false if a member has
+// joined.
 func (r *Registry) drop(g *Group) bool {
 	r.mu.Lock()
 	if g.joined > 0 {
 		r.mu.Unlock()
 		return false
 	}
-	evicted := r.groups[g.key] != g // meanwhile, by others
+	evicted := r.groups[g.key] != g // another key took its room
 	if !evicted {
 		delete(r.groups, g.key)
 		r.idle.Remove(g.key)

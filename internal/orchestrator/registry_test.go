@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -37,7 +38,7 @@ func TestP5_UnmappedIsRefused(t *testing.T) {
 			}
 		}
 		equal(t, "streams", w.opened(), 0)
-		equal(t, "keys", len(w.reg.Keys()), 0)
+		equal(t, "keys", len(w.reg.Groups()), 0)
 	})
 }
 
@@ -99,9 +100,8 @@ func TestP52_IdleKeyIsFrozenThenDropped(t *testing.T) {
 		synctest.Wait()
 		equal(t, "told the origin", f.said(), said)
 		equal(t, "asked", f.asks(eds), "x y")
-		st, ok := w.reg.Key(xds.NewKey("web"))
-		if !ok || st.IdleSince == nil {
-			t.Fatalf("idle key: %v, idle since %v", ok, st.IdleSince)
+		if st := w.status("web"); st.IdleSince.IsZero() {
+			t.Error("the key is not idle")
 		}
 
 		// Revived; what is not wanted any more lingers from now on.
@@ -119,10 +119,10 @@ func TestP52_IdleKeyIsFrozenThenDropped(t *testing.T) {
 
 		c.leave()
 		time.Sleep(10*time.Minute - 1)
-		equal(t, "keys just before", len(w.reg.Keys()), 1)
+		equal(t, "keys just before", len(w.reg.Groups()), 1)
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
-		equal(t, "keys", len(w.reg.Keys()), 0)
+		equal(t, "keys", len(w.reg.Groups()), 0)
 		if f.alive() {
 			t.Error("the stream still runs")
 		}
@@ -139,9 +139,9 @@ func TestP52_IdleTTLOfZeroDropsAtOnce(t *testing.T) {
 		w.feed("web").sink.Status(upstream.Status{Connected: true})
 		w.feed("web").update(t, eds, false, "x=1")
 		a.leave()
-		equal(t, "keys", len(w.reg.Keys()), 1)
+		equal(t, "keys", len(w.reg.Groups()), 1)
 		b.leave()
-		equal(t, "keys", len(w.reg.Keys()), 0)
+		equal(t, "keys", len(w.reg.Groups()), 0)
 	})
 }
 
@@ -160,10 +160,10 @@ func TestP52_IdleKeyStaysWhileItsOriginIsAway(t *testing.T) {
 		}
 		time.Sleep(24 * time.Hour)
 		synctest.Wait()
-		if _, ok := w.reg.Key(xds.NewKey("bare")); ok {
+		if w.reg.Group(xds.NewKey("bare")) != nil {
 			t.Error("a key of which nothing is held stayed")
 		}
-		if _, ok := w.reg.Key(xds.NewKey("held")); !ok {
+		if w.reg.Group(xds.NewKey("held")) == nil {
 			t.Fatal("the key went, though its origin is away")
 		}
 		// Once the origin is back the time counts, from then on; and anew each
@@ -266,9 +266,10 @@ func TestP52_MaxIdle(t *testing.T) {
 func keysOf(w *registryFixture) string {
 	synctest.Wait()
 	var out []string
-	for _, k := range w.reg.Keys() {
-		out = append(out, k.Key)
+	for _, g := range w.reg.Groups() {
+		out = append(out, g.key.String())
 	}
+	slices.Sort(out)
 	return strings.Join(out, " ")
 }
 
@@ -452,7 +453,7 @@ func TestConcurrentFirstJoins(t *testing.T) {
 		}
 		equal(t, "groups", len(groups), 1)
 		synctest.Wait()
-		st, _ := w.reg.Key(xds.NewKey("web"))
+		st := w.status("web")
 		equal(t, "members", st.Members, n)
 		alive := 0
 		for _, f := range w.feeds {
@@ -500,11 +501,11 @@ func (w *registryFixture) churn(cluster string, n int) {
 		return
 	}
 	c.Member = m
-	c.of().group.home().Status(upstream.Status{Connected: true}) // else it would be kept (P52)
+	c.of().group.firstUpstream().Status(upstream.Status{Connected: true}) // else it would be kept (P52)
 	c.want(names("n", n%7)...)
 	if n%3 == 0 {
 		u := xds.Update{Type: eds, Changed: []*xds.Resource{resource(w.t, eds, "n-000001", fmt.Sprint(n))}}
-		if _, err := c.of().group.home().Update(context.Background(), u); err != nil {
+		if _, err := c.of().group.firstUpstream().Update(context.Background(), u); err != nil {
 			w.t.Error(err)
 		}
 	}

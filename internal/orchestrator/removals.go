@@ -6,29 +6,29 @@ import (
 	"sync/atomic"
 	"time"
 
+	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
 
-// removals are the deletions of a view that wait (make before break, P36). The
-// builder keeps a waiting resource, so it exists for everybody until the deletion
-// takes effect. The upstream stream sees it as well: a state-of-the-world
-// response that leaves it out again reports the deletion again, and restarts
-// nothing.
+// removals are the deletions of a view that wait (P36: make before break). The builder keeps a
+// waiting resource, so it exists for all readers until the deletion takes effect. The upstream
+// stream sees it as well: a SotW response that omits it again reports the same deletion again,
+// which does not restart the wait.
 //
-// The group's goroutine owns all fields but acked and fresh.
+// The group's goroutine owns all fields but acked and anyAdded.
 type removals struct {
 	waiting map[partName]waiting
 	// acked is the newest generation that any client acknowledged while it
 	// refused nothing. Any goroutine may raise it.
 	acked atomic.Uint64
-	// added has the generation in which each resource came that is newer than
-	// acked. Nobody uses these, so their deletion does not wait.
-	added map[string]uint64
-	fresh atomic.Bool // added is not empty
-	swept uint64      // acked, as added was last cleaned up
+	// added has the resources that came in a generation newer than acked, with that
+	// generation. No client uses them yet, so their deletion does not wait.
+	added    map[string]uint64
+	anyAdded atomic.Bool // added is not empty
+	swept    uint64      // acked, as added was last cleaned up
 }
 
-// partName is a name in one of the two parts of a type (P50).
+// partName is a name in one of the two parts of a type, or the wildcard itself.
 type partName struct {
 	wildcard bool
 	name     string
@@ -37,11 +37,11 @@ type partName struct {
 // waiting is a deletion that waits.
 type waiting struct {
 	since time.Time          // when it was first seen
-	err   *xds.ResourceError // what the origin said instead of giving the resource; nil: nothing
+	err   *xds.ResourceError // the error that the origin gave in place of the resource; nil: none
 }
 
-// ack notes that a client acknowledged a generation while it refused nothing. It
-// reports whether the group has something to clean up.
+// ack notes that a client acknowledged a generation while it refused nothing. It reports
+// whether the group has something to clean up.
 func (r *removals) ack(gen uint64) bool {
 	for {
 		was := r.acked.Load()
@@ -49,13 +49,12 @@ func (r *removals) ack(gen uint64) bool {
 			return false
 		}
 		if r.acked.CompareAndSwap(was, gen) {
-			return r.fresh.Load()
+			return r.anyAdded.Load()
 		}
 	}
 }
 
-// sweep forgets which resources were added up to the newest acknowledged
-// generation.
+// sweep forgets which resources were added up to the newest acknowledged generation.
 func (r *removals) sweep() {
 	acked := r.acked.Load()
 	if acked == r.swept {
@@ -63,15 +62,15 @@ func (r *removals) sweep() {
 	}
 	r.swept = acked
 	maps.DeleteFunc(r.added, func(_ string, gen uint64) bool { return gen <= acked })
-	r.fresh.Store(len(r.added) > 0)
+	r.anyAdded.Store(len(r.added) > 0)
 }
 
-// take applies an update. Deletions of clusters and load assignments wait if
-// delay is positive; additions and changes never do.
-func (v *view) take(u xds.Update, delay time.Duration) {
+// applyDelayed applies an update. Deletions of clusters and load assignments wait if delay is
+// positive; additions and changes never wait.
+func (v *View) applyDelayed(u xds.Update, delay time.Duration) {
 	if v.typ.LeavesLast {
 		v.removals.sweep()
-		v.note(u.Wildcard, u.Changed)
+		v.noteAdded(u.Wildcard, u.Changed)
 		v.delay(&u, delay)
 	}
 	if names := v.servedByWildcard(&u); len(names) > 0 {
@@ -80,11 +79,11 @@ func (v *view) take(u xds.Update, delay time.Duration) {
 	v.builder.Apply(u)
 }
 
-// servedByWildcard returns the names that u deletes from the wildcard, and that the
-// origin has not answered otherwise. They do not exist: clients that ask for them were
-// given the wildcard's copy. The stream of names may never say so, since a SotW
-// response deletes only what an earlier one held (P65).
-func (v *view) servedByWildcard(u *xds.Update) (names []string) {
+// servedByWildcard returns the names that u deletes from the wildcard and that the origin has
+// not answered otherwise. Clients that ask for them got the wildcard's copy, so the deletion
+// concerns them. The stream of names may never report it, because a SotW response deletes only
+// what an earlier one on the same stream had (P65).
+func (v *View) servedByWildcard(u *xds.Update) (names []string) {
 	if !u.Wildcard {
 		return nil
 	}
@@ -97,8 +96,8 @@ func (v *view) servedByWildcard(u *xds.Update) (names []string) {
 	return names
 }
 
-// note notes resources that an update brings: one that returns was never deleted.
-func (v *view) note(wildcard bool, changed []*xds.Resource) {
+// noteAdded notes the resources that an update brings. One that returns was never deleted.
+func (v *View) noteAdded(wildcard bool, changed []*xds.Resource) {
 	r, gen := &v.removals, uint64(1)
 	if s := v.held.Load(); s != nil {
 		gen = s.Gen + 1
@@ -112,12 +111,12 @@ func (v *view) note(wildcard bool, changed []*xds.Resource) {
 			r.added = make(map[string]uint64)
 		}
 		r.added[res.Name] = gen
-		r.fresh.Store(true)
+		r.anyAdded.Store(true)
 	}
 }
 
-// delay takes the deletions that are to wait out of an update.
-func (v *view) delay(u *xds.Update, delay time.Duration) {
+// delay removes from an update the deletions that have to wait.
+func (v *View) delay(u *xds.Update, delay time.Duration) {
 	r := &v.removals
 	all := u.Removed // the caller's
 	u.Removed = nil
@@ -153,9 +152,9 @@ func (v *view) delay(u *xds.Update, delay time.Duration) {
 	})
 }
 
-// remove has the deletions take effect that have waited for delay, and reports
-// whether there is a new snapshot. It repeats the version of the one before (P61).
-func (v *view) remove(now time.Time, delay time.Duration, stateGen uint64) bool {
+// remove lets the deletions take effect that have waited for delay. It reports whether there is
+// a new snapshot, which repeats the version of the one before (P61).
+func (v *View) remove(now time.Time, delay time.Duration, stateGen uint64) bool {
 	v.removals.sweep()
 	changed := false
 	for _, wildcard := range []bool{true, false} {
@@ -171,18 +170,18 @@ func (v *view) remove(now time.Time, delay time.Duration, stateGen uint64) bool 
 				u.Errors = append(u.Errors, w.err)
 			}
 		}
-		v.admit(&u)
+		v.dropUnasked(&u)
 		if len(u.Removed) == 0 {
 			continue
 		}
 		slices.Sort(u.Removed)
-		v.take(u, 0)
+		v.applyDelayed(u, 0)
 		changed = true
 	}
 	return changed && v.snapshot(stateGen)
 }
 
-// due is when the next deletion takes effect; zero: none waits.
+// due returns when the next deletion takes effect; zero: none waits.
 func (r *removals) due(delay time.Duration) (first time.Time) {
 	for _, w := range r.waiting {
 		if at := w.since.Add(delay); first.IsZero() || at.Before(first) {
@@ -192,8 +191,7 @@ func (r *removals) due(delay time.Duration) (first time.Time) {
 	return first
 }
 
-// forget drops the deletions of names that nobody wants any more, and of the
-// wildcard if so.
+// forget drops the deletions of names that are not subscribed any more, or of the wildcard.
 func (r *removals) forget(names []string, wildcard bool) {
 	for _, name := range names {
 		delete(r.waiting, partName{name: name})
@@ -205,8 +203,8 @@ func (r *removals) forget(names []string, wildcard bool) {
 	}
 }
 
-// removalDelay is how long deletions wait: not at all while no stream that
-// subscribes to clusters or load assignments under the key has listeners or routes.
+// removalDelay returns how long deletions wait. They do not wait while no stream with clusters
+// or load assignments of the key also has listeners or routes.
 func (g *Group) removalDelay() time.Duration {
 	if g.routed.Load() == 0 {
 		return 0
@@ -214,12 +212,33 @@ func (g *Group) removalDelay() time.Duration {
 	return g.settings().RemovalDelay
 }
 
-// remove has the deletions take effect that have waited long enough.
+// remove lets the deletions take effect that have waited long enough.
 func (g *Group) remove(now time.Time) {
 	delay := g.removalDelay()
 	for _, v := range g.views {
 		if v.typ.LeavesLast && v.remove(now, delay, g.gen+1) {
-			g.stale(now)
+			g.publishSoon(now)
 		}
 	}
+}
+
+// expireTTLs drops the resources whose TTL has ended (P62) and publishes that at once: new
+// clients do not get them. A client that has one ends the TTL itself.
+func (g *Group) expireTTLs(now time.Time) {
+	for _, v := range g.views {
+		if n := v.builder.Expire(now); n > 0 {
+			v.meters.Dropped[telemetry.Expired].Add(n)
+			g.publishNow(v, now)
+		}
+	}
+}
+
+// nextExpiry returns when the next TTL ends; zero: none will.
+func (g *Group) nextExpiry() (first time.Time) {
+	for _, v := range g.views {
+		if at := v.builder.NextExpiry(); !at.IsZero() && (first.IsZero() || at.Before(first)) {
+			first = at
+		}
+	}
+	return first
 }

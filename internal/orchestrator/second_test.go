@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -103,8 +104,8 @@ func TestP50_NothingMoves(t *testing.T) {
 				}
 				equal(t, "told the second stream", second.said(), said)
 				equal(t, "n", b.sees(subscription(c.then), "n"), "1")
-				st, _ := w.reg.Key(xds.NewKey("web"))
-				equal(t, "a second stream is shown", st.Second != nil, busy)
+				st := w.status("web")
+				equal(t, "a second stream is shown", len(st.Upstreams) == 2, busy)
 				second.update(t, cds, c.then == "*", "n")
 				equal(t, "n, removed", b.sees(subscription(c.then), "n"), "-")
 
@@ -314,9 +315,9 @@ func TestP53_EitherStreamReachesTheOrigin(t *testing.T) {
 		equal(t, "refused while neither is open", refused(), true)
 		connect(second)
 		equal(t, "refused once the second is open", refused(), false)
-		st, _ := w.reg.Key(xds.NewKey("web"))
-		equal(t, "first", st.Upstream, UpstreamStatus{Failed: true, Error: "no more streams"})
-		equal(t, "second", *st.Second, UpstreamStatus{Connected: true, Origin: "origin"})
+		st := w.status("web")
+		equal(t, "first", fmt.Sprint(st.Upstreams[0].Failed, st.Upstreams[0].Err), "true no more streams")
+		equal(t, "second", fmt.Sprint(st.Upstreams[1].Connected, " ", st.Upstreams[1].Origin), "true origin")
 	})
 }
 
@@ -355,7 +356,7 @@ func TestP52_AnIdleKeyWithTwoStreams(t *testing.T) {
 		b.leave()
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		equal(t, "keys", len(w.reg.Keys()), 0)
+		equal(t, "keys", len(w.reg.Groups()), 0)
 		if f.alive() || second.alive() {
 			t.Error("a stream still runs")
 		}
@@ -376,7 +377,7 @@ func TestP52_AnIdleKeyWithOneOfTwoStreamsOpen(t *testing.T) {
 			two[1-open].sink.Status(upstream.Status{Failed: true})
 			time.Sleep(10 * time.Minute)
 			synctest.Wait()
-			equal(t, "keys", len(w.reg.Keys()), 0)
+			equal(t, "keys", len(w.reg.Groups()), 0)
 		})
 	}
 }

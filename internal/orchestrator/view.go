@@ -6,113 +6,113 @@ import (
 	"sync/atomic"
 	"time"
 
+	"xdsrelay/internal/orchestrator/history"
+	"xdsrelay/internal/orchestrator/subscriptions"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
 
-// view is one type of a group: what is held, who wants it, and what of it is
-// asked for.
+// View is one type of a group: what is held, which members want what, and what is subscribed.
 //
-// What is held came for what is asked for, and nothing else: names that leave
-// the interest are forgotten in the same step, and an update that was on its way
-// is not let in any more (P65). Otherwise something could stay that no removal
-// would ever reach.
-type view struct {
-	typ    xds.Type
-	meters *telemetry.Type
-	keeper *keeper // nil: nothing of it is kept
-	// For people to read: its newest versions, and what they replaced.
-	recent  recentVersions
-	history *xds.History
+// Everything that is held was sent for something that is subscribed. Names that leave the
+// interest are forgotten in the same step, and an update for them that arrives later is
+// dropped (P65). Otherwise a resource could stay that no removal would ever reach.
+//
+// Clients ask for resources by name, by alias (P26) and by glob (P28), and the origin is asked
+// for the same. A resource is held under its own name, for as long as any name, alias or glob
+// that stands for it is subscribed.
+type View struct {
+	typ         xds.Type
+	meters      *telemetry.Type
+	storeWriter *storeWriter // nil: nothing is stored
+	history     *history.Type
 
 	// held is the newest snapshot, published or not; nil before the first
-	// update. Read by anyone.
+	// update. Any goroutine reads it.
 	held atomic.Pointer[xds.Snapshot]
 	// stored is what the store has and may still be served; nil: nothing.
-	// Read by anyone.
+	// Any goroutine reads it.
 	stored atomic.Pointer[xds.Snapshot]
 
 	// The rest is owned by the group's goroutine.
 	builder *xds.Builder
-	index   index
-	members int // of this type, whatever they want
-	round   uint64
+	index   subscriptions.Index[*member]
+	members int // of this type, whatever they subscribe to
 
-	// What is asked for: what members want, and what lingers. wildAt and namesAt are
-	// the streams that carry it, which differ; nil: nothing is asked for (P50).
-	wildcard        bool
-	names           *xds.NameSet
-	wildAt, namesAt *link
-	// again is what the origin is to be asked once more (P18).
+	// What is subscribed: what members want, and what lingers. wildcardOn and namesOn are the
+	// streams that carry it, which differ; nil: nothing is subscribed (P50).
+	wildcard            bool
+	names               *xds.NameSet
+	wildcardOn, namesOn *upstreamHandle
+	// again has the names that the origin has to be asked for again (P18).
 	again []string
 
-	// touched are names whose first asker came or whose last one left, since
-	// names was last brought up to date; some may be there twice.
+	// touched has the names whose first subscriber came or whose last one left since names was
+	// updated. Some may be in it twice.
 	touched []string
 
-	// lingering is what of that nobody wants, with its place in the group's list.
+	// lingering has what is subscribed and not wanted, with its element of the group's list.
 	lingering  map[partName]*list.Element
 	removals   removals
 	completion completion
 }
 
-func newView(t xds.Type, meters *telemetry.Type, past *past) *view {
-	return &view{
+func newView(t xds.Type, meters *telemetry.Type, past *history.History) *View {
+	return &View{
 		typ: t, meters: meters,
-		recent: recentVersions{over: &past.versions}, history: past.histories.New(t),
-		builder: xds.NewBuilder(t), index: newIndex(),
+		history: past.NewType(t),
+		builder: xds.NewBuilder(t), index: subscriptions.New[*member](),
 		lingering: make(map[partName]*list.Element),
 	}
 }
 
 // subscribe indexes a member's new subscription in place of its old one.
-func (v *view) subscribe(m *member, sub *xds.Subscription) {
+func (v *View) subscribe(m *member, sub *xds.Subscription) {
 	was := m.sub
 	if was == sub {
 		return
 	}
-	v.touched = v.index.replace(m, was, sub, v.touched)
+	v.touched = v.index.Replace(m, was, sub, v.touched)
 	m.sub = sub
 }
 
-// asks reports whether anything is asked for.
-func (v *view) asks() bool { return v.wildcard || v.names.Len() > 0 }
+// subscribes reports whether anything of the type is subscribed.
+func (v *View) subscribes() bool { return v.wildcard || v.names.Len() > 0 }
 
-// part of what is held of the type.
-func (v *view) part(wild bool) xds.Part { return v.held.Load().Part(wild) }
+// part returns the part of what is held that the wildcard, or names, brought.
+func (v *View) part(wild bool) xds.Part { return v.held.Load().Part(wild) }
 
-// at is the stream that carries a part.
-func (v *view) at(wild bool) *link {
+// at returns the stream that carries a part.
+func (v *View) at(wild bool) *upstreamHandle {
 	if wild {
-		return v.wildAt
+		return v.wildcardOn
 	}
-	return v.namesAt
+	return v.namesOn
 }
 
-// apply takes over an update of a stream. It reports whether there is a new
-// snapshot, and whether that holds a first answer, which is not to wait. Deletions
-// wait for delay (P36).
-func (v *view) apply(from *link, u xds.Update, delay time.Duration, stateGen uint64) (changed, first bool) {
+// apply applies an update of a stream. It reports whether there is a new snapshot, and whether
+// the snapshot has a first answer, which is published at once. Deletions wait for delay (P36).
+func (v *View) apply(from *upstreamHandle, u xds.Update, delay time.Duration, stateGen uint64) (changed, first bool) {
 	if from != v.at(u.Wildcard) {
-		v.meters.Unasked.Add(len(u.Changed)) // it does not carry this any more
+		v.meters.Unasked.Add(len(u.Changed)) // another stream carries the part now
 		return false, false
 	}
-	if u.Ended { // not to be served any more, nor to wait (P63)
+	if u.Ended { // its resources must not be served any more (P63)
 		return v.builder.Apply(u) && v.snapshot(stateGen), true
 	}
-	v.admit(&u)
+	v.dropUnasked(&u)
 	was := v.held.Load()
-	first = was == nil || u.Wildcard && !was.Answered || !u.Wildcard && v.news(&u, was)
+	first = was == nil || u.Wildcard && !was.Answered || !u.Wildcard && v.answersUnknown(&u, was)
 	v.completion.note(v.builder, &u, from.openedAt.Load())
-	v.take(u, delay)
+	v.applyDelayed(u, delay)
 	noRoom := v.builder.NoRoom()
 	v.meters.Failures[telemetry.Kept].Add(len(u.Errors) - noRoom)
 	v.meters.Failures[telemetry.NoRoom].Add(noRoom)
 	return v.snapshot(stateGen), first
 }
 
-// admit takes out of u what is not asked for any more.
-func (v *view) admit(u *xds.Update) {
+// dropUnasked removes from u what is not subscribed any more.
+func (v *View) dropUnasked(u *xds.Update) {
 	if u.Wildcard {
 		return
 	}
@@ -130,40 +130,83 @@ func (v *view) admit(u *xds.Update) {
 		u.Removed = slices.DeleteFunc(slices.Clone(u.Removed), func(n string) bool { return !v.answers(n) })
 	}
 	u.Errors = slices.DeleteFunc(slices.Clone(u.Errors), func(e *xds.ResourceError) bool { return !v.answers(e.Name) })
-	v.admitHandles(u)
+	v.dropUnaskedHandles(u)
 }
 
-// news reports whether u speaks of a name of which nothing was known.
-func (v *view) news(u *xds.Update, was *xds.Snapshot) bool {
+// dropUnaskedHandles removes from u the unresolved aliases that are not subscribed any more
+// (P18).
+func (v *View) dropUnaskedHandles(u *xds.Update) {
+	var left []xds.Unresolved
+	for _, w := range u.Unresolved {
+		names := slices.DeleteFunc(slices.Clone(w.Names), func(n string) bool { return !v.names.Has(n) })
+		if len(names) > 0 {
+			left = append(left, xds.Unresolved{Resource: w.Resource, Names: names})
+		}
+	}
+	u.Unresolved = left
+}
+
+// answersUnknown reports whether u has a name that was unknown before.
+func (v *View) answersUnknown(u *xds.Update, was *xds.Snapshot) bool {
 	return slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return !was.Known(r.Name) }) ||
 		slices.ContainsFunc(u.Removed, func(n string) bool { return !was.Known(n) }) ||
 		slices.ContainsFunc(u.Errors, func(e *xds.ResourceError) bool { return !was.Known(e.Name) }) ||
-		v.newsOfHandles(u, was)
+		v.answersUnknownHandle(u, was)
 }
 
-// snapshot makes the newest snapshot, and reports whether it is another one.
-func (v *view) snapshot(stateGen uint64) bool {
+// answersUnknownHandle reports whether u has an alias or a glob that was unknown before.
+func (v *View) answersUnknownHandle(u *xds.Update, was *xds.Snapshot) bool {
+	part := was.Part(false)
+	news := func(n string) bool { return v.names.Has(n) && part.Owed(n) }
+	return slices.ContainsFunc(u.Changed, func(r *xds.Resource) bool { return slices.ContainsFunc(r.Handles(), news) }) ||
+		slices.ContainsFunc(u.Unresolved, func(w xds.Unresolved) bool { return slices.ContainsFunc(w.Names, news) })
+}
+
+// askedFor reports whether a resource is subscribed, by its name, an alias or a glob.
+func (v *View) askedFor(r *xds.Resource) bool { return r.AskedBy(v.names) }
+
+// answers reports whether name, or the resource that is held under it, is subscribed.
+func (v *View) answers(name string) bool { return v.held.Load().Part(false).Asked(name, v.names) }
+
+// askedBy returns the names by which what is held under name is subscribed, and whether a
+// member wants any of them.
+func (v *View) askedBy(name string) (by []string, wanted bool) {
+	for _, n := range append(slices.Clone(v.held.Load().Part(false).Held(name).Handles()), name) {
+		if v.names.Has(n) {
+			by = append(by, n)
+		}
+		wanted = wanted || v.index.HasName(n)
+	}
+	return by, wanted
+}
+
+// askAgain has the origin asked again for names that it could not resolve (P18). It reports
+// whether there is a new snapshot.
+func (v *View) askAgain(names []string, stateGen uint64) bool {
+	again := v.builder.Again(names...)
+	if len(again) == 0 {
+		return false
+	}
+	v.again = append(v.again, again...)
+	return v.snapshot(stateGen)
+}
+
+// snapshot makes the newest snapshot. It reports whether it differs from the one before.
+func (v *View) snapshot(stateGen uint64) bool {
 	was := v.held.Load()
 	v.builder.Settle(v.names)
 	now, names := v.builder.Snapshot(was, stateGen)
 	if now == was {
 		return false
 	}
-	v.recent.note(was, now, names)
 	v.history.Note(was, now, names)
 	v.held.Store(now)
 	return true
 }
 
-// close lets go of what is kept for people to read.
-func (v *view) close() {
-	v.recent.close()
-	v.history.Close()
-}
-
-// forget drops names from what is asked for, and the wildcard if so, together
-// with what they brought. It reports whether there is a new snapshot.
-func (v *view) forget(names []string, wildcard bool, stateGen uint64) bool {
+// forget removes names from what is subscribed, and the wildcard if wildcard is set, with what
+// they brought. It reports whether there is a new snapshot.
+func (v *View) forget(names []string, wildcard bool, stateGen uint64) bool {
 	v.names = v.names.Remove(names...)
 	v.removals.forget(names, wildcard)
 	v.builder.ForgetBut(v.names, names...)
@@ -174,17 +217,77 @@ func (v *view) forget(names []string, wildcard bool, stateGen uint64) bool {
 	return v.held.Load() != nil && v.snapshot(stateGen)
 }
 
-// wake wakes the members that see something else in next than in prev, and returns how many
-// times it did.
-func (v *view) wake(prev, next *xds.Snapshot) (woken int) {
-	v.round++
-	wake := func(w *wanter) {
-		for _, m := range w.members.list {
-			m.waker.Wake()
-			woken++
+// wake wakes the members that see something else in next than in prev. It returns how many
+// it woke.
+func (v *View) wake(prev, next *xds.Snapshot) (woken int) {
+	v.index.Affected(prev, next, func(m *member) {
+		m.waker.Wake()
+		woken++
+	})
+	return woken
+}
+
+// close forgets the history of the type.
+func (v *View) close() { v.history.Close() }
+
+// answered reports whether the origin has answered the wildcard.
+func answered(s *xds.Snapshot) bool { return s != nil && s.Answered }
+
+// completion says when the answer of a delta origin to a wildcard counts as complete (P67). The
+// origin may split it over several responses, and does not say which is the last one.
+type completion struct {
+	at     time.Time // when it is complete; zero: it is complete, or there is none
+	latest time.Time
+	stream *time.Time // openedAt of the stream that brought the newest response
+}
+
+const (
+	// completeAfter is how long no response has added a name when the answer is complete.
+	completeAfter = 3 * time.Second
+	// completeLatest is how long after the first response the answer is complete in any
+	// case.
+	completeLatest = 15 * time.Second
+)
+
+// note notes a response before b applies it. stream is when the stream that brought it was
+// opened: each stream starts its answer again.
+func (c *completion) note(b *xds.Builder, u *xds.Update, stream *time.Time) {
+	switch now := time.Now(); {
+	case !u.Wildcard:
+	case !u.Partial:
+		*c = completion{latest: now}
+	case c.latest.IsZero() || !c.at.IsZero() && stream != c.stream:
+		*c = completion{at: now.Add(completeAfter), latest: now.Add(completeLatest), stream: stream}
+	case !c.at.IsZero() && b.Adds(u):
+		if c.at = now.Add(completeAfter); c.at.After(c.latest) {
+			c.at = c.latest
 		}
 	}
-	v.index.affected(prev, next, v.round, wake)
-	v.index.renewed(prev, next, v.round, wake)
-	return woken
+}
+
+// completeWildcards publishes which answers to wildcards are complete by now. While the stream
+// is closed the rest cannot come, so the wait goes on. A new stream has completeLatest for its
+// first response.
+func (g *Group) completeWildcards(now time.Time) {
+	for _, v := range g.views {
+		c := &v.completion
+		if c.at.IsZero() || now.Before(c.at) {
+			continue
+		}
+		if l := v.at(true); l != nil {
+			opened := l.openedAt.Load()
+			if !l.connected() || opened != c.stream && now.Before(opened.Add(completeLatest)) {
+				c.at = now.Add(completeAfter)
+				continue
+			}
+		}
+		c.at = time.Time{}
+		v.builder.Complete()
+		if v.snapshot(g.gen + 1) {
+			g.publishSoon(now)
+		}
+		if v.storeWriter != nil {
+			v.storeWriter.completed()
+		}
+	}
 }

@@ -86,7 +86,7 @@ func (d *dir) add(f *file) {
 	}
 }
 
-// forget takes a file out of the list, if it is in it.
+// forget removes a file from the list, if it is there.
 func (d *dir) forget(f *file) {
 	if f == nil || d.files[f.name] != f {
 		return
@@ -108,7 +108,7 @@ func (d *dir) forget(f *file) {
 	}
 }
 
-// oldest is the file that was confirmed longest ago, except for one; nil: there is none.
+// oldest returns the file that was confirmed longest ago, except for one; nil: there is none.
 func (d *dir) oldest(except string) (out *file) {
 	for _, f := range d.files {
 		if f.name != except && (out == nil || f.confirmed.Before(out.confirmed)) {
@@ -121,7 +121,7 @@ func (d *dir) oldest(except string) (out *file) {
 // errInUse: another process has locked the directory.
 var errInUse = errors.New("in use by another relay")
 
-// lockDir locks the directory for this process. The lock ends with the process, the file
+// lockDir locks the directory for this process. The lock ends with the process; the file
 // stays.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
@@ -133,14 +133,14 @@ func lockDir(dir string) (*os.File, error) {
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
 		}
-		b, _ := io.ReadAll(io.LimitReader(f, 32)) // the process id is only a help
+		b, _ := io.ReadAll(io.LimitReader(f, 32)) // best effort: it is only shown in the error
 		if pid, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil {
 			return nil, fmt.Errorf("%w, process %d", errInUse, pid)
 		}
 		return nil, errInUse
 	}
 	if err := f.Truncate(0); err == nil {
-		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0) // as above
+		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0) // best effort, as above
 	}
 	return f, nil
 }
@@ -148,8 +148,8 @@ func lockDir(dir string) (*os.File, error) {
 // ErrHangs: the disk made no progress for 5 s.
 var ErrHangs = fmt.Errorf("the disk hangs: no progress for %v", hangsAfter)
 
-// Check reports what would keep Open from using a directory, and what others may do with the
-// directory that they should not. It creates and locks nothing.
+// Check reports what keeps Open from using a directory, and what other users may do with the
+// directory although they should not. It creates and locks nothing.
 func Check(path string) (othersMay string, err error) {
 	is, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -170,7 +170,8 @@ func Check(path string) (othersMay string, err error) {
 	return may, usable(path)
 }
 
-// openToOthers says what others may do with a directory; empty: nothing, or it is not there.
+// openToOthers returns what other users may do with a directory; empty: nothing, or it does
+// not exist.
 func openToOthers(dir string) (may string, mode fs.FileMode) {
 	is, err := os.Stat(dir)
 	switch {

@@ -8,8 +8,8 @@ import (
 	"xdsrelay/internal/telemetry"
 )
 
-// disk runs an operation, which calls step whenever it made progress. If there is no
-// progress for 5 s it returns ErrHangs; the operation goes on by itself.
+// disk runs an operation, which calls step after each progress. If there is none for 5 s,
+// disk returns ErrHangs and the operation goes on in the background.
 func (s *Store) disk(op, path string, do func(step func()) error) error {
 	timer := time.NewTimer(hangsAfter)
 	defer timer.Stop()
@@ -51,7 +51,7 @@ func (s *Store) turnOff(err error) {
 	s.mu.Lock()
 	first := s.off == nil
 	s.off = err
-	s.clearQueue() // Run puts all anew once the store is on
+	s.clearQueue() // Run puts everything again once the store is on
 	s.stats.Failed++
 	s.stats.LastError, s.stats.LastErrorAt = err.Error(), time.Now()
 	s.mu.Unlock()
@@ -69,15 +69,15 @@ func (s *Store) open() error {
 	hung := s.hung
 	s.mu.Unlock()
 	if hung > 0 {
-		return ErrHangs // of an operation before
+		return ErrHangs // an earlier operation hangs
 	}
 	err := s.disk("open", s.o.Path, func(func()) error {
 		if old != nil {
-			_ = old.lock.Close() // otherwise this process would wait for itself
+			_ = old.lock.Close() // otherwise its lock would keep this process out
 		}
 		select {
 		case late := <-s.opened:
-			_ = late.lock.Close() // of an attempt that hung
+			_ = late.lock.Close() // an earlier attempt that hung has ended
 		default:
 		}
 		d, err := openDir(s.o.Path, s.o.Log)
@@ -109,7 +109,7 @@ func (s *Store) Close() error {
 	hung := s.hung
 	s.dir, s.over = nil, true
 	s.mu.Unlock()
-	if d == nil || hung > 0 { // what hangs may still write: the lock ends with the process
+	if d == nil || hung > 0 { // a hanging operation may still write: keep the lock until the process ends
 		return nil
 	}
 	return s.disk("close", s.o.Path, func(func()) error {

@@ -48,7 +48,7 @@ func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{errDamaged}, args...)...)
 }
 
-// slot is what a file is of.
+// slot identifies a file: a type of a key.
 type slot struct {
 	key xds.Key
 	typ xds.TypeURL
@@ -57,18 +57,18 @@ type slot struct {
 const (
 	goodSuffix    = ".good"
 	damagedSuffix = ".damaged"
-	prefixSize    = 32 // of a file's name: the part that stands for the key
+	prefixSize    = 32 // of the part of a file's name that stands for the key
 )
 
 var (
 	goodName    = regexp.MustCompile(`^[0-9a-f]{32}-[0-9a-f]{16}\.good$`)
 	damagedName = regexp.MustCompile(`^[0-9a-f]{32}-[0-9a-f]{16}\.good\.damaged$`)
-	// tempName matches what renameio leaves of a write that a crash ended.
+	// tempName matches the temporary files that renameio leaves after a crash.
 	tempName = regexp.MustCompile(`^\.[0-9a-f]{32}-[0-9a-f]{16}\.good[0-9]+$`)
 )
 
-// prefix is the part of a file's name that stands for the key: a hash, since a key may
-// hold anything and be of any length.
+// prefix returns the part of a file's name that stands for the key. It is a hash, because a
+// key may have any characters and any length.
 func prefix(key xds.Key) string {
 	var b []byte
 	for _, e := range key.Elements() {
@@ -79,7 +79,7 @@ func prefix(key xds.Key) string {
 	return hex.EncodeToString(sum[:prefixSize/2])
 }
 
-// name is that of the slot's file.
+// name returns the name of the slot's file.
 func (s slot) name() string {
 	sum := sha256.Sum256([]byte(s.typ))
 	return prefix(s.key) + "-" + hex.EncodeToString(sum[:8]) + goodSuffix
@@ -138,7 +138,7 @@ func encode(to io.Writer, at slot, s *xds.Snapshot, limit int64, skip func(*xds.
 	return w.n, err
 }
 
-// counter counts bytes, and returns errTooLarge above its limit; 0: none.
+// counter counts bytes, and returns errTooLarge above its limit; 0: no limit.
 type counter struct {
 	w        io.Writer
 	n, limit int64
@@ -151,7 +151,7 @@ func (c *counter) Write(p []byte) (int, error) {
 	return c.w.Write(p)
 }
 
-// record is what a file says.
+// record is the content of a file.
 type record struct {
 	slot
 	snapshot *xds.Snapshot

@@ -17,15 +17,16 @@ import (
 )
 
 const (
-	// touchEvery is how often the modification times of files follow their sources.
+	// touchEvery is how often Run sets the modification times of confirmed files.
 	touchEvery = time.Hour
-	// lastWords is how long Run may write at the end.
-	lastWords = 5 * time.Second
+	// writeAtEnd is how long Run may write after ctx ended.
+	writeAtEnd = 5 * time.Second
 )
 
-// Run writes what is put until ctx ends, and then what is left, if there is time; hurry
-// ends that as well. It unlocks the directory when it returns. all yields what belongs into
-// the store: Run confirms its files, and writes all of it when the store was off.
+// Run writes what is put until ctx ends. Then it writes what is left, until that takes too
+// long or hurry ends. It unlocks the directory when it returns. all yields what belongs into
+// the store: Run confirms the files of these generations, and writes all of them after the
+// store was off.
 func (s *Store) Run(ctx, hurry context.Context, all func() iter.Seq[Generation]) error {
 	every := touchEvery
 	if s.o.MaxAge > 0 {
@@ -46,7 +47,7 @@ func (s *Store) Run(ctx, hurry context.Context, all func() iter.Seq[Generation])
 			s.touchAll(ctx, all())
 			touch = time.Now().Add(every)
 		}
-		// Passes that write begin Interval apart.
+		// Two passes that write begin at least Interval apart.
 		if wrote && !rest(ctx, time.Until(began.Add(s.o.Interval))) {
 			break
 		}
@@ -59,7 +60,7 @@ func (s *Store) Run(ctx, hurry context.Context, all func() iter.Seq[Generation])
 	return nil
 }
 
-// rest waits; false: ctx ended.
+// rest waits for d; false: ctx ended.
 func rest(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(max(d, 0))
 	defer t.Stop()
@@ -70,7 +71,7 @@ func rest(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// await waits until there is something to do, for d at most.
+// await waits until there is something to do, at most for d.
 func (s *Store) await(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(max(d, 0))
 	defer t.Stop()
@@ -86,7 +87,7 @@ func (s *Store) tryAgain(all func() iter.Seq[Generation]) {
 		s.failed(err)
 		return
 	}
-	for g := range all() { // the directory may be another one
+	for g := range all() { // the directory may have been replaced
 		s.Put(g.Key, g.Type, g.Snapshot)
 	}
 }
@@ -96,7 +97,7 @@ func (s *Store) finish(hurry context.Context) {
 	s.mu.Lock()
 	s.over = true
 	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(hurry, lastWords)
+	ctx, cancel := context.WithTimeout(hurry, writeAtEnd)
 	defer cancel()
 	s.writeAll(ctx)
 	s.mu.Lock()
@@ -107,12 +108,12 @@ func (s *Store) finish(hurry context.Context) {
 		for range left {
 			s.o.Metrics.Wrote(telemetry.Unkept)
 		}
-		s.o.Log.Warn("store: the relay ends before all was written", "types_of_keys", left)
+		s.o.Log.Warn("store: the relay ends before everything was written", "types_of_keys", left)
 	}
 }
 
 // writeAll writes what is in the queue, until ctx ends or the store is off. It reports
-// whether there was anything.
+// whether the queue had anything.
 func (s *Store) writeAll(ctx context.Context) bool {
 	s.mu.Lock()
 	n := len(s.queue)
@@ -126,17 +127,17 @@ func (s *Store) writeAll(ctx context.Context) bool {
 	return n > 0
 }
 
-// clearQueue forgets what is to be written. mu is held.
+// clearQueue empties the queue. The caller holds mu.
 func (s *Store) clearQueue() {
 	s.queue = nil
 	clear(s.waiting)
 	s.showQueue()
 }
 
-// writeNext writes the first of the queue.
+// writeNext writes the first element of the queue.
 func (s *Store) writeNext() {
 	s.mu.Lock()
-	if len(s.queue) == 0 { // the store was switched off meanwhile
+	if len(s.queue) == 0 { // the store was switched off
 		s.mu.Unlock()
 		return
 	}
@@ -225,7 +226,7 @@ func (s *Store) write(at slot, snapshot *xds.Snapshot) (telemetry.Stored, error)
 	return telemetry.Written, nil
 }
 
-// stepper tells of progress.
+// stepper is a writer that reports progress.
 type stepper struct {
 	w    io.Writer
 	step func()
@@ -263,7 +264,7 @@ func (s *Store) makeRoom(name string, size int64) error {
 	}
 }
 
-// size is that of the file of this name; 0: there is none.
+// size returns the size of the file of this name; 0: there is none.
 func (d *dir) size(name string) int64 {
 	if f := d.files[name]; f != nil {
 		return f.size
@@ -287,8 +288,8 @@ func syncDir(path string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// setAside renames damaged files, so that an operator can look at them. They count as
-// other files do, and are removed for room.
+// setAside renames damaged files, so that an operator can look at them. They count like
+// other files, and are removed to make room.
 func (s *Store) setAside() {
 	s.mu.Lock()
 	wrong := s.wrong
@@ -296,7 +297,7 @@ func (s *Store) setAside() {
 	s.mu.Unlock()
 	for _, f := range wrong {
 		s.mu.Lock()
-		known := s.dir != nil && s.dir.files[f.name] == f // else it was replaced
+		known := s.dir != nil && s.dir.files[f.name] == f // otherwise it was replaced
 		s.mu.Unlock()
 		if !known {
 			continue

@@ -17,19 +17,19 @@ import (
 
 // Options of a Store. Path, Metrics and Log are needed.
 type Options struct {
-	Path string // a directory; it is made if it is missing
+	Path string // a directory; Open makes it if it is missing
 	// Interval is the least time between two writes of a key's type.
 	Interval time.Duration
 	// MaxBytes bounds all files together; 0: no bound.
 	MaxBytes int64
-	// MaxAge: what was not confirmed for longer is not served; 0: no bound.
+	// MaxAge is how long after its last confirmation a generation may be served; 0: no bound.
 	MaxAge time.Duration
 
 	Metrics *telemetry.Store
 	Log     *slog.Logger
 
-	// fault, if not nil, is called before each operation on the disk. An error is that
-	// of the disk; if it blocks, the disk hangs. For tests.
+	// fault, if not nil, is called before each operation on the disk. Tests return an error of
+	// the disk, or block as a disk that hangs.
 	fault func(op, path string) error
 }
 
@@ -40,7 +40,7 @@ const (
 	maxWaiting = 1 << 16
 	// maxLoads is how many keys are read at a time.
 	maxLoads = 4
-	// hangsAfter is how long an operation on the disk may make no progress.
+	// hangsAfter is how long an operation on the disk may be without progress.
 	hangsAfter = 5 * time.Second
 	// retryEvery is how often the store tries to switch itself on again.
 	retryEvery = time.Minute
@@ -52,14 +52,14 @@ type Generation struct {
 	Key      xds.Key
 	Type     xds.TypeURL
 	Snapshot *xds.Snapshot
-	// Confirmed: the stream that brought it is open, and a response has come on it.
+	// Confirmed: the stream that brought it is open, and has brought a response.
 	Confirmed bool
 }
 
 // Stored is what the store has of one key and type.
 type Stored struct {
 	Snapshot *xds.Snapshot
-	// Until is when it gets older than MaxAge; zero: never.
+	// Until is when it becomes older than MaxAge; zero: never.
 	Until time.Time
 }
 
@@ -67,7 +67,7 @@ type Stored struct {
 type Store struct {
 	o     Options
 	wake  chan struct{} // Run has something to do; holds one
-	loads chan struct{} // one for each key that is being read
+	loads chan struct{} // has one element for each key that is being read
 	// opened holds a directory that was opened and is not in use yet.
 	opened chan *dir
 
@@ -78,7 +78,7 @@ type Store struct {
 	queue   []slot           // to be written, the oldest change first
 	waiting map[slot]waiting // what is in the queue
 	wrong   []*file          // found damaged, to be set aside
-	over    bool             // nothing is taken any more
+	over    bool             // nothing is accepted any more
 	stats   Status
 }
 
@@ -105,8 +105,8 @@ func Open(o Options) (*Store, error) {
 	return s, nil
 }
 
-// Put says that a client acknowledged a generation, and refuses nothing of it. It never
-// waits. While the store is off it does nothing.
+// Put queues a generation that a client acknowledged in whole. It never blocks. While the
+// store is off it does nothing.
 func (s *Store) Put(key xds.Key, typ xds.TypeURL, snapshot *xds.Snapshot) {
 	if key.IsZero() || xds.TypeOf(typ).Secret {
 		return // P6
@@ -117,7 +117,7 @@ func (s *Store) Put(key xds.Key, typ xds.TypeURL, snapshot *xds.Snapshot) {
 	w, waits := s.waiting[at]
 	switch {
 	case s.over || s.off != nil || waits && w.snapshot.Lineage == snapshot.Lineage && w.snapshot.Gen >= snapshot.Gen:
-		return // the last: another goroutine was faster
+		return // in the last case another goroutine was faster
 	case !waits && len(s.queue) >= maxWaiting:
 		s.o.Metrics.Wrote(telemetry.Unkept)
 		return
@@ -131,8 +131,8 @@ func (s *Store) Put(key xds.Key, typ xds.TypeURL, snapshot *xds.Snapshot) {
 	s.stir()
 }
 
-// Load returns what is stored of a key and may be served, by type. It reads the disk; a
-// disk that hangs ends it after 5 s.
+// Load returns what is stored of a key and may be served, by type. It reads the disk, and
+// gives up after 5 s if the disk hangs.
 func (s *Store) Load(ctx context.Context, key xds.Key) map[xds.TypeURL]*Stored {
 	select {
 	case s.loads <- struct{}{}:
@@ -181,7 +181,7 @@ func (s *Store) serve(snapshot *xds.Snapshot, confirmed time.Time) *Stored {
 	return out
 }
 
-// load reads a file; nil: nothing of it is to be served.
+// load reads a file; nil: nothing of it may be served.
 func (s *Store) load(f *file, key xds.Key) (*record, telemetry.Load) {
 	if s.o.MaxAge > 0 && time.Since(f.confirmed) > s.o.MaxAge {
 		return nil, telemetry.TooOld
@@ -219,7 +219,7 @@ func (s *Store) load(f *file, key xds.Key) (*record, telemetry.Load) {
 	return nil, telemetry.LoadFailed
 }
 
-// Status is what operators are shown.
+// Status is what operators read about the store.
 type Status struct {
 	Path string
 	// Files of the last known good, and the bytes of all files.
@@ -227,13 +227,13 @@ type Status struct {
 	Bytes int64
 	// SetAside are damaged files.
 	SetAside int
-	// Oldest is when the file was confirmed of which that is longest ago.
+	// Oldest is the earliest time of the last confirmation of a file.
 	Oldest time.Time
 	// Waiting is how many types of keys have a generation that is not written.
 	Waiting int
 	// Written and the others count since the start.
 	Written, Failed, Evicted, Damaged uint64
-	// LastError of the disk, and when.
+	// LastError of the disk, and its time.
 	LastError   string
 	LastErrorAt time.Time
 	// Off: nothing is read or written, because of LastError.
@@ -276,7 +276,7 @@ func (s *Store) isOff() bool {
 	return s.off != nil
 }
 
-// showQueue has the metrics show since when something is not written. mu is held.
+// showQueue sets the metric of the oldest unwritten change. The caller holds mu.
 func (s *Store) showQueue() {
 	var since time.Time
 	if len(s.queue) > 0 {
@@ -285,7 +285,7 @@ func (s *Store) showQueue() {
 	s.o.Metrics.Unwritten(since)
 }
 
-// showFiles has the metrics show the directory. mu is held.
+// showFiles sets the metrics of the directory. The caller holds mu.
 func (s *Store) showFiles() {
 	files, bytes := 0, int64(0)
 	if s.dir != nil {

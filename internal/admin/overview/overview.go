@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/fanout"
-	"xdsrelay/internal/orchestrator"
 	"xdsrelay/internal/xds"
 )
 
@@ -118,7 +118,7 @@ type Origin struct {
 type In struct {
 	Relay   Relay
 	Clients iter.Seq[fanout.ClientStatus]
-	Keys    []orchestrator.KeyStatus
+	Keys    []keystatus.Key
 	Origins []Origin
 
 	SentAway []fanout.SentAway
@@ -194,7 +194,7 @@ func Of(in *In) *Overview {
 	return &c.Overview
 }
 
-func rowOf(k *orchestrator.KeyStatus) *KeyRow {
+func rowOf(k *keystatus.Key) *KeyRow {
 	row := &KeyRow{Key: k.Key, Origin: k.Upstream.Origin, Connected: k.Upstream.Connected, Nacks: k.NacksTotal}
 	row.Error, _ = clip(cmp.Or(k.Refused, k.Upstream.Error))
 	for i := range k.Types {

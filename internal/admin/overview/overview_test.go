@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/fanout"
-	"xdsrelay/internal/orchestrator"
 	"xdsrelay/internal/xds"
 )
 
@@ -23,8 +23,8 @@ func client(key, variant string, states ...string) fanout.ClientStatus {
 	return c
 }
 
-func key(name, origin string, connected bool) orchestrator.KeyStatus {
-	return orchestrator.KeyStatus{Key: name, Members: 1, Upstream: orchestrator.UpstreamStatus{Origin: origin, Connected: connected}}
+func key(name, origin string, connected bool) keystatus.Key {
+	return keystatus.Key{Key: name, Members: 1, Upstream: keystatus.Upstream{Origin: origin, Connected: connected}}
 }
 
 func TestAClientCountsOnceByTheWorstOfItsTypes(t *testing.T) {
@@ -36,7 +36,7 @@ func TestAClientCountsOnceByTheWorstOfItsTypes(t *testing.T) {
 			client("b", "delta", fanout.NotSent, fanout.Synced),
 			client("b", "rest"),
 		}),
-		Keys: []orchestrator.KeyStatus{key("a", "one", true), key("b", "one", false)},
+		Keys: []keystatus.Key{key("a", "one", true), key("b", "one", false)},
 	})
 	if want := (States{Synced: 1, Nacked: 1, Stale: 1, NotSent: 2}); o.States != want || o.Clients != 5 {
 		t.Errorf("states are %+v, want %+v", o.States, want)
@@ -133,7 +133,7 @@ func TestTheRestHasAnOriginIfAllHaveTheSame(t *testing.T) {
 	if o := Of(&in); o.Rest.Origin != "one" || !o.Rest.Connected {
 		t.Errorf("%+v", o.Rest)
 	}
-	in.Keys[maxKeys+1].Upstream = orchestrator.UpstreamStatus{Origin: "two"}
+	in.Keys[maxKeys+1].Upstream = keystatus.Upstream{Origin: "two"}
 	if o := Of(&in); o.Rest.Origin != "" || o.Rest.Connected {
 		t.Errorf("%+v", o.Rest)
 	}
@@ -145,7 +145,7 @@ func crowd(clients, keys int) *In {
 	now := time.Now()
 	for i := range keys {
 		k := key(fmt.Sprintf("edge/zone-%03d", i), "one", true)
-		k.Types = []orchestrator.TypeStatus{{Type: string(xds.ClusterType), Received: &now}}
+		k.Types = []keystatus.Type{{Type: string(xds.ClusterType), Received: &now}}
 		in.Keys = append(in.Keys, k)
 	}
 	var all []fanout.ClientStatus

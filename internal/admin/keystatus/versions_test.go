@@ -1,11 +1,9 @@
-package orchestrator
+package keystatus
 
 import (
 	"fmt"
 	"iter"
-	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"xdsrelay/internal/fanout"
@@ -27,26 +25,14 @@ func standings(all ...fanout.Standing) func(func(xds.Key, xds.TypeURL) bool) ite
 
 func every(xds.Key, xds.TypeURL) bool { return true }
 
-// give has the origin give clusters at a version.
-func (f *feed) give(t *testing.T, version string, specs ...string) {
-	t.Helper()
-	u := xds.Update{Type: cds, Origin: "origin", Version: version, Wildcard: true, Received: time.Now()}
-	for _, s := range specs {
-		name, content, _ := strings.Cut(s, "=")
-		u.Changed = append(u.Changed, resource(t, cds, name, content))
-	}
-	f.hand(t, u)
-	synctest.Wait()
-}
-
 func TestVersionsOfAKey(t *testing.T) {
-	bubble(t, nil, func(w *registryFixture) {
+	bubble(t, func(w *fixture) {
 		web := xds.NewKey("web")
-		c := w.join("web", cds).want("*")
+		c := w.join("web", cds, "*")
 		f := w.feed(`web`)
-		f.give(t, "v1", "a=1", "b=1")
+		f.give("v1", "a=1", "b=1")
 		time.Sleep(time.Second)
-		f.give(t, "v2", "a=2")
+		f.give("v2", "a=2")
 		held := c.Newest()
 		at := func(node string, stream, has uint64, refused bool) fanout.Standing {
 			s := fanout.Standing{Key: web, Type: cds, Stream: stream, Node: node, State: fanout.Unanswered,
@@ -59,8 +45,8 @@ func TestVersionsOfAKey(t *testing.T) {
 		has1, has2, none, no := at("has1", 4, held.Gen-1, false), at("has2", 3, held.Gen, false), at("none", 2, 0, false), at("no", 1, held.Gen-1, true)
 		all := standings(has1, has2, none, no)
 
-		st, _ := w.reg.Key(web)
-		one := []KeyStatus{st}
+		st, _ := w.Key(web)
+		one := []Key{st}
 		Count(one, all(every))
 		vs := one[0].Types[0].Versions
 		if len(vs) != 2 || vs[0].Version != "v2" || vs[1].Version != "v1" || vs[0].Changed != 1 || vs[1].Changed != 2 || !vs[0].Received.After(vs[1].Received) {
@@ -72,7 +58,7 @@ func TestVersionsOfAKey(t *testing.T) {
 				t.Errorf("%s: %s, want %s", v.Version, got, want)
 			}
 		}
-		older := generationsOf(find(*w.reg.group(web).types.Load(), cds).recent.all(), 1)
+		older := generationsOf(w.registry.Group(web).View(cds).History().Versions(), 1)
 		equal(t, "generations of v1", older, generations{held.Lineage, held.Gen - 1, held.Gen - 1, held.Gen - 1})
 		no1 := at("no1", 1, held.Gen-2, true)
 		equal(t, "a refusal of v1, for v1", evaluate(&no1, older), refusing)
@@ -86,39 +72,5 @@ func TestVersionsOfAKey(t *testing.T) {
 		one[0].Clients = 0
 		Count(one, standings(no, also)(every))
 		equal(t, "clients, of two types", one[0].Clients, 1)
-	})
-}
-
-// What is kept of versions is bounded over all keys, and given back.
-func TestVersionsAreBounded(t *testing.T) {
-	var p past
-	v := newView(xds.TypeOf(cds), nil, &p)
-	step := func(n int) {
-		for i := range n {
-			v.builder.Apply(xds.Update{Type: cds, Version: fmt.Sprint(v.builder, i, n), Wildcard: true})
-			v.snapshot(1)
-		}
-	}
-	step(maxVersions + 5)
-	equal(t, "of one", fmt.Sprint(len(v.recent.all()), p.versions.Load()), fmt.Sprint(maxVersions, maxVersions))
-	p.versions.Add(allVersions)
-	step(1)
-	equal(t, "where there are many", len(v.recent.all()), fewVersions)
-	p.versions.Add(-allVersions)
-	v.close()
-	equal(t, "left", p.versions.Load(), 0)
-}
-
-// A version that settles is known before it is published.
-func TestNewestBeforeItIsPublished(t *testing.T) {
-	bubble(t, func(o *Options) { o.Settle = time.Minute }, func(w *registryFixture) {
-		c := w.join("web", cds).want("*")
-		f := w.feed(`web`)
-		f.give(t, "v1", "a=1")
-		f.give(t, "v2", "a=2")
-		equal(t, "published and newest", c.State().Snapshot(cds).Version+" "+c.Newest().Version, "v1 v2")
-		time.Sleep(2 * time.Minute)
-		synctest.Wait()
-		equal(t, "published", c.State().Snapshot(cds).Version, "v2")
 	})
 }

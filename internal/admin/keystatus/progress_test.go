@@ -1,4 +1,4 @@
-package orchestrator
+package keystatus
 
 import (
 	"fmt"
@@ -17,26 +17,25 @@ func (p *Progress) text() string {
 	return fmt.Sprintf("%s: %d reached, %d refusing, %d pending of %d", what, p.Reached, p.Refusing, p.Pending, p.Clients)
 }
 
-// awaiting has a key with an origin and a client, and asks as one who waits does.
+// awaiting has a key with an origin and a client, and asks for progress.
 type awaiting struct {
-	*registryFixture
-	t    *testing.T
+	*fixture
 	feed *feed
 	key  xds.Key
 	now  func() fanout.Standing // a client that has the newest
 }
 
 func await(t *testing.T, f func(a *awaiting)) {
-	bubble(t, nil, func(w *registryFixture) {
-		c := w.join("web", cds).want("*")
-		a := &awaiting{registryFixture: w, t: t, feed: w.feed(`web`), key: xds.NewKey("web")}
+	bubble(t, func(x *fixture) {
+		c := x.join("web", cds, "*")
+		a := &awaiting{fixture: x, feed: x.feed(`web`), key: xds.NewKey("web")}
 		a.now = nowOf(a.key, c)
 		f(a)
 	})
 }
 
-// nowOf is where a client stands that has the newest.
-func nowOf(key xds.Key, c *client) func() fanout.Standing {
+// nowOf returns the standing of a client that has the newest version.
+func nowOf(key xds.Key, c fanout.Member) func() fanout.Standing {
 	return func() fanout.Standing {
 		held := c.Newest()
 		return fanout.Standing{Key: key, Type: cds, Stream: 1, Node: "now", State: fanout.Synced, Lineage: held.Lineage, Has: held.Gen}
@@ -47,7 +46,7 @@ func (a *awaiting) ask(version, mark string, of ...fanout.Standing) Progress {
 	for i := range of {
 		of[i].Host = fmt.Sprint(i) // each is another
 	}
-	return a.reg.Progress(Awaited{Key: a.key, Type: cds, Version: version, Mark: mark}, standings(of...))
+	return a.Progress(Awaited{Key: a.key, Type: cds, Version: version, Mark: mark}, standings(of...))
 }
 
 func (a *awaiting) want(what string, p Progress, want string) Progress {
@@ -58,11 +57,11 @@ func (a *awaiting) want(what string, p Progress, want string) Progress {
 
 func TestProgressCountsClients(t *testing.T) {
 	await(t, func(a *awaiting) {
-		a.feed.give(t, "v1", "a=1", "b=1")
+		a.feed.give("v1", "a=1", "b=1")
 		v1 := a.ask("v1", "").Mark
-		pass(time.Second)
+		time.Sleep(time.Second)
 		has1 := a.now()
-		a.feed.give(t, "v2", "a=2")
+		a.feed.give("v2", "a=2")
 		has2 := a.now()
 		at := func(as fanout.Standing, node string, stream uint64, refused bool) fanout.Standing {
 			as.Node, as.Stream, as.Since = node, stream, time.Unix(int64(stream), 0)
@@ -75,15 +74,15 @@ func TestProgressCountsClients(t *testing.T) {
 		none.Has = 0
 		all := []fanout.Standing{at(has1, "has1", 4, false), at(has2, "has2", 3, false), none, at(has1, "no", 1, true)}
 		p := a.want("v2", a.ask("v2", "", all...), "known: 1 reached, 1 refusing, 2 pending of 4")
-		equal(t, "who refuses and who lags", p.Refuser.Node+" "+p.Laggard.Node, "no none")
+		equal(t, "the one that refuses and the one that lags", p.Refuser.Node+" "+p.Laggard.Node, "no none")
 		p = a.want("v1", a.ask("v1", v1, all...), "known, superseded by v2: 3 reached, 0 refusing, 1 pending of 4")
 		equal(t, "percent", p.Percent, 75)
-		st, _ := a.reg.Key(a.key)
+		st, _ := a.Key(a.key)
 		a.want("by its content", a.ask(st.Types[0].Versions[0].ContentVersion, "", has2), "known: 1 reached, 0 refusing, 0 pending of 1")
-		// Not there yet: nobody has it, whoever is in step.
+		// It is not there yet, so no client has it.
 		p = a.want("v3", a.ask("v3", "", has2, all[3]), "not known: 0 reached, 0 refusing, 2 pending of 2")
 		equal(t, "newest", p.Newest+" "+p.NewestOrigin, "v2 v2")
-		// Nobody there is no success.
+		// No client is no success.
 		p = a.want("nobody", a.ask("v2", ""), "known: 0 reached, 0 refusing, 0 pending of 0")
 		equal(t, "of nobody", p.Percent, 0)
 	})
@@ -93,21 +92,21 @@ func TestProgressCountsClients(t *testing.T) {
 // came after it: it counts when it comes again.
 func TestProgressOfAnOlderVersionWaitsForItToComeAgain(t *testing.T) {
 	await(t, func(a *awaiting) {
-		a.feed.give(t, "v1", "a=1", "b=1")
-		a.feed.give(t, "v2", "a=2")
+		a.feed.give("v1", "a=1", "b=1")
+		a.feed.give("v2", "a=2")
 		const not = "not known, superseded by v2: 0 reached, 0 refusing, 1 pending of 1"
 		p := a.want("v1", a.ask("v1", "", a.now()), not)
 		equal(t, "percent", p.Percent, 0)
 		a.want("v1 again", a.ask("v1", p.Mark, a.now()), not)
-		newer := a.reg.Progress(Awaited{Key: a.key, Type: cds, Version: "v1", OrNewer: true}, standings(a.now()))
+		newer := a.Progress(Awaited{Key: a.key, Type: cds, Version: "v1", OrNewer: true}, standings(a.now()))
 		a.want("or newer", newer, "known, superseded by v2: 1 reached, 0 refusing, 0 pending of 1")
 
 		had := a.now()
-		a.feed.give(t, "v1", "a=1")
+		a.feed.give("v1", "a=1")
 		p = a.want("v1 is there again", a.ask("v1", p.Mark, had), "known: 0 reached, 0 refusing, 1 pending of 1")
 		a.want("v1 is taken", a.ask("v1", p.Mark, a.now()), "known: 1 reached, 0 refusing, 0 pending of 1")
 		// And superseded by something that was never there.
-		a.feed.give(t, "v3", "a=3")
+		a.feed.give("v3", "a=3")
 		a.want("v1 is superseded", a.ask("v1", p.Mark, a.now()), "known, superseded by v3: 1 reached, 0 refusing, 0 pending of 1")
 	})
 }
@@ -115,14 +114,14 @@ func TestProgressOfAnOlderVersionWaitsForItToComeAgain(t *testing.T) {
 // A version that was the newest since the wait began counts with what came after it.
 func TestProgressOfASupersededVersion(t *testing.T) {
 	await(t, func(a *awaiting) {
-		a.feed.give(t, "v1", "a=1", "b=1")
+		a.feed.give("v1", "a=1", "b=1")
 		begun := a.want("v2", a.ask("v2", "", a.now()), "not known: 0 reached, 0 refusing, 1 pending of 1").Mark
-		a.feed.give(t, "v2", "a=2")
+		a.feed.give("v2", "a=2")
 		has2 := a.now()
-		a.feed.give(t, "v3", "b=3")
+		a.feed.give("v3", "b=3")
 		a.want("never asked for between", a.ask("v2", begun, has2), "known, superseded by v3: 1 reached, 0 refusing, 0 pending of 1")
-		a.want("who asks now", a.ask("v2", "", a.now()), "not known, superseded by v3: 0 reached, 0 refusing, 1 pending of 1")
-		a.feed.give(t, "v1", "a=1", "b=1")
+		a.want("asked for only now", a.ask("v2", "", a.now()), "not known, superseded by v3: 0 reached, 0 refusing, 1 pending of 1")
+		a.feed.give("v1", "a=1", "b=1")
 		a.want("gone back", a.ask("v2", begun, a.now()), "known, superseded by v1: 1 reached, 0 refusing, 0 pending of 1")
 	})
 }
@@ -130,12 +129,12 @@ func TestProgressOfASupersededVersion(t *testing.T) {
 // A version that was seen and is forgotten since counts on, by its mark.
 func TestProgressByItsMark(t *testing.T) {
 	await(t, func(a *awaiting) {
-		a.feed.give(t, "v1", "a=1", "b=1")
+		a.feed.give("v1", "a=1", "b=1")
 		has1 := a.now()
-		a.feed.give(t, "v2", "a=2")
+		a.feed.give("v2", "a=2")
 		mark := a.ask("v2", "").Mark
-		for i := range maxVersions + 1 {
-			a.feed.give(t, fmt.Sprint("w", i), fmt.Sprint("b=", i+2))
+		for i := range 17 { // more than are remembered
+			a.feed.give(fmt.Sprint("w", i), fmt.Sprint("b=", i+2))
 		}
 		a.want("without its mark", a.ask("v2", "", a.now()), "not known: 0 reached, 0 refusing, 1 pending of 1")
 		p := a.want("with its mark", a.ask("v2", mark, a.now(), has1), "known, superseded by w16: 1 reached, 0 refusing, 1 pending of 2")
@@ -149,10 +148,10 @@ func TestProgressByItsMark(t *testing.T) {
 // that may end it.
 func TestProgressOfWhatIsRefused(t *testing.T) {
 	await(t, func(a *awaiting) {
-		a.feed.give(t, "v1", "a=1")
+		a.feed.give("v1", "a=1")
 		begun := a.ask("v3", "").Mark
-		a.feed.give(t, "v2", "a=2")
-		a.feed.give(t, "v2", "b=2")
+		a.feed.give("v2", "a=2")
+		a.feed.give("v2", "b=2")
 		v2 := a.ask("v2", "").Mark
 		no := a.now()
 		no.State, no.Nack, no.Final = fanout.Refused, &fanout.Nack{Gen: no.Has}, true
@@ -162,7 +161,7 @@ func TestProgressOfWhatIsRefused(t *testing.T) {
 		sent := no
 		sent.Final = false
 		a.want("while the next response is on its way", a.ask("v2", "", sent), "known: "+waits)
-		a.feed.give(t, "v3", "a=3")
+		a.feed.give("v3", "a=3")
 		a.want("v3", a.ask("v3", begun, no), "known: "+waits)
 		a.want("v2, with v3 in its place", a.ask("v2", v2, no), "known, superseded by v3: "+refused)
 	})
@@ -172,14 +171,14 @@ func TestProgressOfWhatIsRefused(t *testing.T) {
 func TestProgressByAContentThatGrows(t *testing.T) {
 	await(t, func(a *awaiting) {
 		content := func() string {
-			st, _ := a.reg.Key(a.key)
+			st, _ := a.Key(a.key)
 			return st.Types[0].Versions[0].ContentVersion
 		}
-		a.feed.give(t, "v1", "a=1")
+		a.feed.give("v1", "a=1")
 		first := content()
 		begun := a.want("its first", a.ask(first, "", a.now()), "known: 1 reached, 0 refusing, 0 pending of 1").Mark
 		had := a.now()
-		a.feed.give(t, "v1", "b=1")
+		a.feed.give("v1", "b=1")
 		whole := content()
 		if first == whole {
 			t.Error("more of it came, and its content is the same")
@@ -187,9 +186,9 @@ func TestProgressByAContentThatGrows(t *testing.T) {
 		a.want("its first, with the mark", a.ask(first, begun, had), "known: 1 reached, 0 refusing, 0 pending of 1")
 		a.want("its first, without one", a.ask(first, "", a.now()), "not known: 0 reached, 0 refusing, 1 pending of 1")
 		a.want("the whole", a.ask(whole, "", a.now(), had), "known: 1 reached, 0 refusing, 1 pending of 2")
-		a.feed.give(t, "v2", "a=2")
+		a.feed.give("v2", "a=2")
 		a.want("superseded", a.ask(first, begun, had), "known, superseded by v2: 1 reached, 0 refusing, 0 pending of 1")
-		a.feed.give(t, "v3", "a=1")
+		a.feed.give("v3", "a=1")
 		a.want("the same content again", a.ask(whole, "", a.now()), "known: 1 reached, 0 refusing, 0 pending of 1")
 	})
 }
@@ -198,9 +197,9 @@ func TestProgressByAContentThatGrows(t *testing.T) {
 // as one that polls for other names than before.
 func TestProgressCountsNodes(t *testing.T) {
 	await(t, func(a *awaiting) {
-		a.feed.give(t, "v1", "a=1")
+		a.feed.give("v1", "a=1")
 		had := a.now()
-		a.feed.give(t, "v2", "a=2")
+		a.feed.give("v2", "a=2")
 		at := func(of fanout.Standing, node, host string, stream uint64) fanout.Standing {
 			of.Node, of.Host, of.Stream = node, host, stream
 			return of
@@ -211,7 +210,7 @@ func TestProgressCountsNodes(t *testing.T) {
 			at(has, "n", "h2", 4),                      // another of the name
 			at(has, "", "h3", 5), at(has, "", "h3", 6), // without names they cannot be told
 		}
-		p := a.reg.Progress(Awaited{Key: a.key, Type: cds, Version: "v2"}, standings(of...))
+		p := a.Progress(Awaited{Key: a.key, Type: cds, Version: "v2"}, standings(of...))
 		a.want("nodes", p, "known: 3 reached, 0 refusing, 1 pending of 4")
 	})
 }
@@ -221,18 +220,18 @@ func TestProgressOfAKeyThatIsNotInUse(t *testing.T) {
 	await(t, func(a *awaiting) {
 		other := xds.NewKey("other")
 		ask := func(mark string) Progress {
-			return a.reg.Progress(Awaited{Key: other, Type: cds, Version: "v1", Mark: mark}, standings())
+			return a.Progress(Awaited{Key: other, Type: cds, Version: "v1", Mark: mark}, standings())
 		}
 		p := a.want("of no key", ask(""), "not known: 0 reached, 0 refusing, 0 pending of 0")
 		equal(t, "in use", p.InUse, false)
-		a.join("other", cds).want("*")
-		f := a.registryFixture.feed(`other`)
+		a.join("other", cds, "*")
+		f := a.fixture.feed(`other`)
 		if in := ask(""); !in.InUse {
 			t.Error("a key with a client is not in use")
 		}
-		f.give(t, "v1", "a=1")
-		f.give(t, "v2", "a=2")
-		a.want("by who waited", ask(p.Mark), "known, superseded by v2: 0 reached, 0 refusing, 0 pending of 0")
-		a.want("by who did not", ask(""), "not known, superseded by v2: 0 reached, 0 refusing, 0 pending of 0")
+		f.give("v1", "a=1")
+		f.give("v2", "a=2")
+		a.want("with the mark", ask(p.Mark), "known, superseded by v2: 0 reached, 0 refusing, 0 pending of 0")
+		a.want("without a mark", ask(""), "not known, superseded by v2: 0 reached, 0 refusing, 0 pending of 0")
 	})
 }

@@ -1,4 +1,4 @@
-package orchestrator
+package history
 
 import (
 	"iter"
@@ -8,17 +8,17 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Refusals count who refuses now, by what.
+// Refusals count the clients that refuse something now, by what they refuse.
 type Refusals map[refused]int
 
-// refused is what a row of NACKs is about.
+// refused identifies a Nack of a key.
 type refused struct {
 	key                   xds.Key
 	typ, version, message string
 }
 
-// CountRefusals reads all of the standings once. It is as large as there are different
-// refusals among them.
+// CountRefusals reads all standings once. The result has an entry for each different
+// refusal among them.
 func CountRefusals(standings iter.Seq[fanout.Standing]) Refusals {
 	out := make(Refusals)
 	for at := range standings {
@@ -29,15 +29,15 @@ func CountRefusals(standings iter.Seq[fanout.Standing]) Refusals {
 	return out
 }
 
-// Note notes in a key's rows how many refuse them still.
-func (r Refusals) Note(key xds.Key, rows []NackStatus) {
-	for i := range rows {
-		n := &rows[i]
+// Note sets StillRefusing in NACKs of a key.
+func (r Refusals) Note(key xds.Key, nacks []Nack) {
+	for i := range nacks {
+		n := &nacks[i]
 		n.StillRefusing = r[refused{key, n.Type, n.Version, n.Message}]
 	}
 }
 
-// clipped is clip, without a copy of what is as it is to be.
+// clipped is clip; it copies only a text that has to change.
 func clipped(s string, n int) string {
 	if len(s) <= n && utf8.ValidString(s) {
 		return s

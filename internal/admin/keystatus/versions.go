@@ -1,4 +1,4 @@
-package orchestrator
+package keystatus
 
 import (
 	"cmp"
@@ -8,50 +8,51 @@ import (
 	"time"
 
 	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/orchestrator"
 	"xdsrelay/internal/xds"
 )
 
-// VersionStatus is how a version of a key's type came to the clients.
-type VersionStatus struct {
+// Version is how far a version of a key's type has come to the clients.
+type Version struct {
 	Version string `json:"version"`
-	// OriginVersion is what the origin called it; empty: it did not say. ContentVersion
-	// is what it is called by its content alone, of all that came of it.
+	// OriginVersion is the origin's name for it; empty: the origin gave none.
+	// ContentVersion depends only on the content of all responses of the version.
 	OriginVersion  string    `json:"origin_version,omitempty"`
 	ContentVersion string    `json:"content_version"`
 	Generation     uint64    `json:"generation"` // of the key, in which it came
 	Received       time.Time `json:"received"`
 	Changed        int64     `json:"changed"` // resources
 	Removed        int64     `json:"removed"`
-	// Sent, Acked and RefusedBy count streams since it came, those that have gone
-	// included, each once. A client that it does not concern is sent nothing.
+	// Sent, Acked and RefusedBy count streams since the version came, each once, ended
+	// streams included. A client that it does not concern is sent nothing.
 	Sent      uint32 `json:"sent"`
 	Acked     uint32 `json:"acknowledged"`
 	RefusedBy uint32 `json:"refused"`
-	// Clients are those of now: InStep acknowledged it or something newer, or nothing in it
-	// is for them; Refusing refused it; the rest is Pending.
+	// Clients counts the present clients. InStep acknowledged it or something newer, or
+	// nothing in it is for them. Refusing refused it. The others are Pending.
 	Clients  int `json:"clients"`
 	InStep   int `json:"in_step"`
 	Refusing int `json:"refusing"`
 	Pending  int `json:"pending"`
-	// P50 and P99 are the seconds from its coming to a stream's first ACK of it, of the
-	// streams that were there when it came; Took the numbers from which they are computed.
+	// P50 and P99 are the seconds from the arrival of the version to a stream's first ACK
+	// of it, over the streams that were open then. They are computed from Took.
 	P50  float64  `json:"ack_seconds_p50,omitempty"`
 	P99  float64  `json:"ack_seconds_p99,omitempty"`
 	Took []Bucket `json:"ack_seconds,omitempty"`
-	// Laggard is the pending client that has stood where it stands for longest.
+	// Laggard is the pending client that has been in its state for longest.
 	Laggard *Laggard `json:"laggard,omitempty"`
 
 	in generations
 }
 
-// Bucket counts ACKs that came within so many seconds, and not within those of the
-// one before; AtMost 0: later than all.
+// Bucket counts ACKs that came within AtMost seconds and later than the AtMost of the
+// bucket before; 0: later than all of them.
 type Bucket struct {
 	AtMost float64 `json:"at_most"`
 	Count  uint32  `json:"count"`
 }
 
-// Laggard is a client that is behind.
+// Laggard is a client that does not have a version.
 type Laggard struct {
 	Node   string    `json:"node"`
 	Stream uint64    `json:"stream"`
@@ -59,14 +60,14 @@ type Laggard struct {
 	Since  time.Time `json:"since"`
 }
 
-// versions are the newest of a type, the newest first, without what is known of
-// clients only.
-func (v *view) versions() []VersionStatus {
-	all := v.recent.all()
-	out := make([]VersionStatus, 0, len(all))
+// versionsOf returns the newest versions of a type, the newest first. Count adds the numbers
+// of present clients.
+func versionsOf(v *orchestrator.View) []Version {
+	all := v.History().Versions()
+	out := make([]Version, 0, len(all))
 	for i, r := range all {
 		c := r.Counts()
-		s := VersionStatus{
+		s := Version{
 			Version: r.Version, OriginVersion: r.Given, ContentVersion: r.Content().String(),
 			Generation: r.StateGen, Received: r.At, Changed: c.Changed, Removed: c.Removed,
 			Sent: c.Sent, Acked: c.Acked, RefusedBy: c.Refused,
@@ -83,15 +84,16 @@ func (v *view) versions() []VersionStatus {
 	return out
 }
 
-// generations are those of a version of a type.
+// generations are the generations of a view that a version has.
 type generations struct {
 	lineage uint64
 	has     uint64 // a client that has this one has the version
-	// A client that refuses one of these refuses the version.
+	// A client that refuses a generation from first to last refuses the version.
 	first, last uint64
 }
 
-// generationsOf are those of the version all[at]; all are those of a type, the newest first.
+// generationsOf returns the generations of the version all[at]. all has the versions of a
+// type, the newest first.
 func generationsOf(all []*xds.VersionProgress, at int) generations {
 	g := generations{lineage: all[at].Lineage, has: all[at].Newest(), first: all[at].First, last: math.MaxUint64}
 	if at > 0 && all[at-1].Lineage == g.lineage {
@@ -100,7 +102,7 @@ func generationsOf(all []*xds.VersionProgress, at int) generations {
 	return g
 }
 
-// decision is what a standing means for a version.
+// decision says what a client's standing means for a version.
 type decision uint8
 
 const (
@@ -109,8 +111,8 @@ const (
 	refusing
 )
 
-// evaluate says what a standing means for a version. A refusal counts only if it names the
-// version and is final. Any other refusal that stands keeps Has below what was refused.
+// evaluate returns what a standing means for a version. A refusal counts only if it names
+// the version and is final. Any other refusal keeps Has below the refused generation.
 func evaluate(at *fanout.Standing, of generations) decision {
 	switch n := at.Nack; {
 	case at.Lineage != of.lineage:
@@ -129,6 +131,7 @@ func (d decision) worse(than decision) bool {
 	return rank[d] > rank[than]
 }
 
+// older returns the client that has been in its state for longer.
 func older(was *Laggard, at *fanout.Standing) *Laggard {
 	if was != nil && !at.Since.Before(was.Since) {
 		return was
@@ -136,14 +139,13 @@ func older(was *Laggard, at *fanout.Standing) *Laggard {
 	return &Laggard{Node: at.Node, Stream: at.Stream, State: at.State, Since: at.Since}
 }
 
-// Count adds what standings say to the keys, which are in order: how many clients
-// are in which state, and how far each version has come. It reads all of the
-// standings once.
-func Count(keys []KeyStatus, standings iter.Seq[fanout.Standing]) {
-	last := make([]uint64, len(keys)) // stream that was counted; those of one come together
+// Count adds the numbers of clients to the keys, which have to be in order: how many clients
+// are in each state, and how many have each version. It reads all standings once.
+func Count(keys []Key, standings iter.Seq[fanout.Standing]) {
+	last := make([]uint64, len(keys)) // the stream that was counted last; the standings of a stream are adjacent
 	for at := range standings {
 		name := at.Key.String()
-		i, ok := slices.BinarySearchFunc(keys, name, func(k KeyStatus, n string) int { return cmp.Compare(k.Key, n) })
+		i, ok := slices.BinarySearchFunc(keys, name, func(k Key, n string) int { return cmp.Compare(k.Key, n) })
 		if !ok {
 			continue
 		}
@@ -151,7 +153,7 @@ func Count(keys []KeyStatus, standings iter.Seq[fanout.Standing]) {
 			last[i] = at.Stream
 			keys[i].Clients++
 		}
-		t := slices.IndexFunc(keys[i].Types, func(t TypeStatus) bool { return t.Type == string(at.Type) })
+		t := slices.IndexFunc(keys[i].Types, func(t Type) bool { return t.Type == string(at.Type) })
 		if t < 0 {
 			continue
 		}
@@ -159,7 +161,7 @@ func Count(keys []KeyStatus, standings iter.Seq[fanout.Standing]) {
 	}
 }
 
-func (t *TypeStatus) count(at *fanout.Standing) {
+func (t *Type) count(at *fanout.Standing) {
 	if t.States == nil {
 		t.States = make(map[string]int)
 	}

@@ -1,4 +1,4 @@
-package orchestrator
+package keystatus
 
 import (
 	"fmt"
@@ -7,23 +7,24 @@ import (
 
 	"xdsrelay/internal/fanout"
 	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
 )
 
 // What a client refused is told from what it has by generation, also after both were
 // replaced; what is gone is said to be.
 func TestDifferences(t *testing.T) {
-	bubble(t, nil, func(w *registryFixture) {
+	bubble(t, func(w *fixture) {
 		web := xds.NewKey("web")
-		c := w.join("web", cds).want("*")
+		c := w.join("web", cds, "*")
 		f := w.feed("web")
-		f.give(t, "v1", "a=1", "b=1")
+		f.give("v1", "a=1", "b=1")
 		one := c.Newest()
-		f.give(t, "v2", "a=2", "c=1")
+		f.give("v2", "a=2", "c=1")
 		two := c.Newest()
-		f.give(t, "v3", "a=3", "b=3")
+		f.give("v3", "a=3", "b=3")
 		u := fanout.Untaken{Key: web, Type: xds.TypeOf(cds), Sub: subscription("*"), Lineage: one.Lineage, Has: one.Gen, Of: two.Gen}
 		text := func(u fanout.Untaken, most int) string {
-			all, more, known := w.reg.Differences(&u, most)
+			all, more, known := w.Differences(&u, most)
 			var out []string
 			for _, d := range all {
 				side := func(r *xds.Resource, gone bool) string {
@@ -33,7 +34,7 @@ func TestDifferences(t *testing.T) {
 					case r == nil:
 						return "-"
 					}
-					return content(r)
+					return xdstest.ContentOf(r.Any())
 				}
 				out = append(out, d.Name+":"+side(d.Has, d.HasGone)+">"+side(d.Offered, d.OfferedGone))
 			}
@@ -48,10 +49,10 @@ func TestDifferences(t *testing.T) {
 		equal(t, "of one name", text(named, 10), "c:->1 +0 true")
 		none := u
 		none.Has = 0
-		equal(t, "who has nothing", text(none, 10), "a:->2 b:->1 c:->1 +0 true")
+		equal(t, "of a client that has nothing", text(none, 10), "a:->2 b:->1 c:->1 +0 true")
 
 		for i := range 300 {
-			f.give(t, fmt.Sprint("w", i), fmt.Sprint("z=", i))
+			f.give(fmt.Sprint("w", i), fmt.Sprint("z=", i))
 		}
 		equal(t, "long ago", text(u, 10), " +0 false")
 		named.Names = []string{"a"}
@@ -61,9 +62,9 @@ func TestDifferences(t *testing.T) {
 		equal(t, "of another view", text(other, 10), " +0 false")
 		other.Key = xds.NewKey("nobody")
 		equal(t, "of no key", text(other, 10), " +0 false")
-		held, ok := w.reg.Resources(web)
+		held, ok := w.Resources(web)
 		equal(t, "resources", fmt.Sprint(len(held), held[0].Len(), ok), "1 4 true")
-		if _, ok := w.reg.Resources(xds.NewKey("nobody")); ok {
+		if _, ok := w.Resources(xds.NewKey("nobody")); ok {
 			t.Error("nobody has resources")
 		}
 	})

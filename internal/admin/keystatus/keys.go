@@ -1,0 +1,193 @@
+package keystatus
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+	"time"
+
+	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/orchestrator/history"
+	"xdsrelay/internal/telemetry/redact"
+	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/xds"
+)
+
+// Key is one key in use.
+type Key struct {
+	Key      string   `json:"key"`
+	Elements []string `json:"elements"`
+	// Members counts the types of all streams: a client with clusters and endpoints under
+	// the key counts twice. Clients counts streams, and clients that poll: see Count.
+	Members int `json:"members"`
+	Clients int `json:"clients"`
+	// Node and UserAgent are the representative's; OtherUserAgents is how many
+	// members have another one (P58).
+	Node            string     `json:"node"`
+	UserAgent       string     `json:"user_agent,omitempty"`
+	OtherUserAgents int        `json:"other_user_agents"`
+	Since           time.Time  `json:"since"`
+	IdleSince       *time.Time `json:"idle_since,omitempty"`
+	Generation      uint64     `json:"generation"`
+	Types           []Type     `json:"types"`
+	Upstream        Upstream   `json:"upstream"`
+	// Second is the second upstream stream, while there is one (P50: a type that is
+	// subscribed by wildcard and by names needs two).
+	Second *Upstream `json:"second_upstream,omitempty"`
+	// Refused is why clients are refused (P53: nothing that they ask for is held, and no
+	// origin can be reached).
+	Refused string `json:"refused,omitempty"`
+	// NacksTotal counts all NACKs. Nacks are those that are kept, the newest first; a list
+	// of keys does not have them.
+	NacksTotal uint64         `json:"nacks_total"`
+	Nacks      []history.Nack `json:"nacks,omitempty"`
+}
+
+// Type is one type of a key: what its clients want, and what is held for them.
+type Type struct {
+	Type      string `json:"type"`
+	Short     string `json:"short,omitempty"`
+	Members   int    `json:"members"`
+	Wildcard  bool   `json:"wildcard"` // asked for, or lingering
+	Names     int    `json:"names"`    // asked for, or lingering
+	Resources int    `json:"resources"`
+	Bytes     int64  `json:"bytes"`
+	Version   string `json:"version"`
+	// OriginVersion is what the origin calls it; empty: it does not say.
+	OriginVersion string `json:"origin_version,omitempty"`
+	Origin        string `json:"origin,omitempty"`
+	// Generation of the key in which it last changed.
+	Generation uint64 `json:"generation"`
+	// Received is when the newest change came; Age is how long ago, in seconds.
+	Received *time.Time `json:"received,omitempty"`
+	Age      float64    `json:"age_seconds,omitempty"`
+	// Stale: some of it is the last known good, which the origin has not confirmed since
+	// the relay started.
+	Stale bool `json:"stale,omitempty"`
+	// States counts the clients in each state: see Count.
+	States map[string]int `json:"states,omitempty"`
+	// Versions are the newest versions, the newest first; a list of keys does not have
+	// them.
+	Versions []Version `json:"versions,omitempty"`
+}
+
+// Upstream is one of a key's upstream streams.
+type Upstream struct {
+	Connected bool   `json:"connected"`
+	Origin    string `json:"origin,omitempty"`
+	Error     string `json:"error,omitempty"`
+	Failed    bool   `json:"failed"`
+	Attempts  int    `json:"attempts"`
+	// SilentSince is set if the stream is open and has brought no response.
+	SilentSince *time.Time `json:"silent_since,omitempty"`
+}
+
+// Reader reads the status of the keys of a Registry. Use New.
+type Reader struct {
+	registry *orchestrator.Registry
+	started  time.Time
+}
+
+// New makes a Reader.
+func New(r *orchestrator.Registry) *Reader { return &Reader{registry: r, started: time.Now()} }
+
+// Keys returns all keys in use, in order, without versions and NACKs: Key has those.
+func (r *Reader) Keys() []Key {
+	groups := r.registry.Groups()
+	now := time.Now()
+	out := make([]Key, 0, len(groups))
+	for _, g := range groups {
+		k := keyOf(g, now)
+		k.NacksTotal = g.Nacks().Total()
+		out = append(out, k)
+	}
+	slices.SortFunc(out, func(a, b Key) int { return cmp.Compare(a.Key, b.Key) })
+	return out
+}
+
+// Key returns one key; false if it is not in use.
+func (r *Reader) Key(key xds.Key) (Key, bool) {
+	g := r.registry.Group(key)
+	if g == nil {
+		return Key{}, false
+	}
+	k := keyOf(g, time.Now())
+	for i := range k.Types {
+		if v := g.View(xds.TypeURL(k.Types[i].Type)); v != nil {
+			k.Types[i].Versions = versionsOf(v)
+		}
+	}
+	k.NacksTotal, k.Nacks = g.Nacks().All()
+	return k, true
+}
+
+// Used reports whether a key is in use.
+func (r *Reader) Used(key xds.Key) bool { return r.registry.Group(key) != nil }
+
+// Nacks yields the NACKs that are kept of all keys: see history.History.Nacks.
+func (r *Reader) Nacks(before uint64) iter.Seq[history.KeyNack] { return r.registry.Nacks(before) }
+
+// Resources returns what is held of a key, type by type in the order of their first use;
+// false: the key is not in use.
+func (r *Reader) Resources(key xds.Key) ([]*xds.Snapshot, bool) {
+	g := r.registry.Group(key)
+	if g == nil {
+		return nil, false
+	}
+	return g.Held(), true
+}
+
+func keyOf(g *orchestrator.Group, now time.Time) Key {
+	of := g.Status()
+	k := Key{
+		Key: of.Key.String(), Elements: of.Key.Elements(),
+		Members: of.Members, OtherUserAgents: of.OtherUserAgents,
+		Node: of.Node.ID, UserAgent: of.Node.UserAgent,
+		Since:    of.Since,
+		Types:    make([]Type, 0, len(of.Types)),
+		Upstream: upstreamOf(&of.Upstreams[0]),
+	}
+	if len(of.Upstreams) > 1 {
+		second := upstreamOf(&of.Upstreams[1])
+		k.Second = &second
+	}
+	if !of.IdleSince.IsZero() {
+		k.IdleSince = &of.IdleSince
+	}
+	if of.State != nil {
+		k.Generation = of.State.Gen
+	}
+	if of.Refusal != nil {
+		k.Refused = redact.Text(of.Refusal.Error())
+	}
+	for i := range of.Types {
+		k.Types = append(k.Types, typeOf(&of.Types[i], of.State, now))
+	}
+	return k
+}
+
+func typeOf(of *orchestrator.TypeStatus, state *xds.State, now time.Time) Type {
+	t := Type{Type: string(of.Type.URL), Short: of.Type.Short, Members: of.Members, Wildcard: of.Wildcard, Names: of.Names}
+	s := state.Snapshot(of.Type.URL)
+	if s == nil {
+		return t
+	}
+	t.Resources, t.Bytes, t.Version, t.Origin, t.Generation = s.Len(), s.Bytes, s.Version, s.Origin, s.StateGen
+	t.OriginVersion = s.Given()
+	t.Stale = s.Stale
+	if !s.Received.IsZero() {
+		t.Received, t.Age = &s.Received, now.Sub(s.Received).Seconds()
+	}
+	return t
+}
+
+func upstreamOf(of *upstream.Status) Upstream {
+	u := Upstream{Connected: of.Connected, Origin: of.Origin, Failed: of.Failed, Attempts: of.Attempts}
+	if !of.SilentSince.IsZero() {
+		u.SilentSince = &of.SilentSince
+	}
+	if of.Err != nil {
+		u.Error = redact.Text(of.Err.Error())
+	}
+	return u
+}

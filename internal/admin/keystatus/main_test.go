@@ -1,0 +1,171 @@
+package keystatus
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/aggregator"
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/orchestrator"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/xds"
+	"xdsrelay/internal/xdstest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	cds = xds.ClusterType
+	eds = xds.EndpointType
+)
+
+// feed is the upstream stream of a key; the test is its origin.
+type feed struct {
+	t    *testing.T
+	id   string
+	sink upstream.Sink
+}
+
+func (f *feed) CountIn(*telemetry.Key)    {}
+func (f *feed) SetInterest(*xds.Interest) {}
+
+func (f *feed) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+// give hands over a response with clusters, of which each spec is "name=content".
+func (f *feed) give(version string, specs ...string) {
+	f.t.Helper()
+	u := xds.Update{Type: cds, Origin: "origin", Version: version, Wildcard: true, Received: time.Now()}
+	for _, s := range specs {
+		name, content, _ := strings.Cut(s, "=")
+		r, err := xds.NewResource(xds.TypeOf(cds), name, xdstest.NamedAny(string(cds), name, content))
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		u.Changed = append(u.Changed, r)
+	}
+	if _, err := f.sink.Update(f.t.Context(), u); err != nil {
+		f.t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+// fixture is a Reader of a running registry with the rule "key: node.cluster".
+type fixture struct {
+	*Reader
+	t        *testing.T
+	registry *orchestrator.Registry
+	nodes    xds.NodeTable
+
+	mu    sync.Mutex
+	feeds map[string]*feed // the first of each key
+}
+
+var rules = sync.OnceValues(func() (*aggregator.Rules, error) {
+	cfg := config.Default()
+	cfg.Aggregation.Rules = []config.Rule{{Match: `node.cluster != ""`, Key: config.Strings{"node.cluster"}}}
+	return aggregator.Compile(&cfg)
+})
+
+// bubble runs f with a running registry, under fake time.
+func bubble(t *testing.T, f func(x *fixture)) {
+	t.Helper()
+	keys, err := rules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics, err := telemetry.New(telemetry.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		x := &fixture{t: t, feeds: make(map[string]*feed)}
+		x.registry, err = orchestrator.New(orchestrator.Options{
+			Settings: orchestrator.Settings{Keys: keys, Linger: 10 * time.Second, IdleTTL: 10 * time.Minute, MaxIdle: 1000},
+			Open: func(id string, _ []byte, sink upstream.Sink, _ orchestrator.Stream) orchestrator.Stream {
+				f := &feed{t: t, id: id, sink: sink}
+				x.mu.Lock()
+				defer x.mu.Unlock()
+				if x.feeds[id] == nil {
+					x.feeds[id] = f
+				}
+				return f
+			},
+			Metrics: metrics, Log: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.Reader = New(x.registry)
+		defer xdstest.Run(t, x.registry.Run)()
+		synctest.Wait()
+		f(x)
+	})
+}
+
+func (x *fixture) feed(key string) *feed {
+	x.t.Helper()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	f := x.feeds[key]
+	if f == nil {
+		x.t.Fatalf("no stream of key %s was opened", key)
+	}
+	return f
+}
+
+// waker is told nothing that the tests look at.
+type waker struct{}
+
+func (waker) Wake()                {}
+func (waker) Lack(*fanout.Refusal) {}
+func (waker) End(*fanout.Refusal)  {}
+
+// join joins as a node of a cluster and subscribes to names, of which "*" is the wildcard.
+func (x *fixture) join(cluster string, typ xds.TypeURL, names ...string) fanout.Member {
+	x.t.Helper()
+	raw, err := proto.Marshal(&corev3.Node{Id: "node-of-" + cluster, Cluster: cluster})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	node, err := x.nodes.Intern(raw)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	m, err := x.registry.Join(fanout.Join{Node: node, Account: "10.0.0.1", Type: typ, Waker: waker{}})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	if len(names) > 0 {
+		m.Subscribe(m.Intern(subscription(names...)))
+	}
+	synctest.Wait()
+	return m
+}
+
+func subscription(names ...string) *xds.Subscription {
+	s := &xds.Subscription{Wildcard: slices.Contains(names, "*")}
+	s.Names = xds.NewNameSet(slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == "*" })...)
+	return s
+}
+
+func equal[T comparable](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}

@@ -1,0 +1,179 @@
+package keystatus
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/xds"
+)
+
+// Awaited is a version that an operator waits for.
+type Awaited struct {
+	Key     xds.Key
+	Type    xds.TypeURL
+	Version string // the relay's name of it, the origin's, or that of the content
+	// Mark is the Mark of the previous Progress; empty: the wait begins.
+	Mark string
+	// OrNewer also accepts any version that came after it, at any time.
+	OrNewer bool
+}
+
+// Progress is how far a version of a type has come.
+type Progress struct {
+	Key     string `json:"key"`
+	Type    string `json:"type"`
+	Version string `json:"version"` // as it was asked for
+	// InUse: the relay has the key, because a client has or had it recently.
+	InUse bool `json:"key_in_use"`
+	// Known: the version is the newest, or was at some time since the wait began. One that
+	// was replaced before the wait began is not known until it comes again.
+	Known bool `json:"known"`
+	// SupersededBy is the newest version; empty if that is the version itself, or if the
+	// version never came. A client that acknowledged it counts as having the version.
+	SupersededBy string `json:"superseded_by,omitempty"`
+	// Mark encodes when the wait began and what came since. The next request has to repeat
+	// it. It is valid for as long as the relay runs.
+	Mark string `json:"mark"`
+	// Newest is the newest version, NewestOrigin the origin's name of it.
+	Newest       string `json:"newest_version,omitempty"`
+	NewestOrigin string `json:"newest_origin_version,omitempty"`
+	// Clients counts the clients of the key and type. Reached acknowledged the version or
+	// something newer, or nothing in it is for them. Refusing refused it, and no response
+	// that could change that is on its way. The others are Pending; all clients are if the
+	// version is not known. A node that has several streams of the type, or that polls for
+	// several lists of names, counts once, in the worst of its states.
+	Clients  int     `json:"clients"`
+	Reached  int     `json:"reached"`
+	Refusing int     `json:"refusing"`
+	Pending  int     `json:"pending"`
+	Percent  float64 `json:"percent"` // 0 without clients
+	// Laggard is the pending client that has been in its state for longest, Refuser the
+	// same of the clients that refuse.
+	Laggard *Laggard `json:"laggard,omitempty"`
+	Refuser *Laggard `json:"refuser,omitempty"`
+	// Started is when the relay started. Draining: it is ending and sends its clients
+	// away, so the clients that are left say nothing about the version.
+	Started  time.Time `json:"started,omitzero"`
+	Draining bool      `json:"draining,omitempty"`
+}
+
+// Progress says how far a version has come to the clients. standings returns the standings
+// of the wanted keys and types, as fanout.Server.Standings does.
+func (r *Reader) Progress(of Awaited, standings func(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing]) Progress {
+	p := Progress{Key: of.Key.String(), Type: string(of.Type), Version: of.Version, Started: r.started}
+	in := r.find(&p, &of)
+	nodes := make(map[node]decision)
+	for at := range standings(func(k xds.Key, t xds.TypeURL) bool { return k == of.Key && t == of.Type }) {
+		is := pending
+		if p.Known {
+			is = evaluate(&at, in)
+		}
+		switch {
+		case is == refusing:
+			p.Refuser = older(p.Refuser, &at)
+		case is == pending && p.Known:
+			p.Laggard = older(p.Laggard, &at)
+		}
+		n := nodeOf(&at)
+		if was, more := nodes[n]; !more || is.worse(was) {
+			nodes[n] = is
+		}
+	}
+	for _, is := range nodes {
+		switch is {
+		case inStep:
+			p.Reached++
+		case refusing:
+			p.Refusing++
+		default:
+			p.Pending++
+		}
+	}
+	p.Clients = len(nodes)
+	if p.Clients > 0 {
+		p.Percent = 100 * float64(p.Reached) / float64(p.Clients)
+	}
+	return p
+}
+
+// node identifies a node. Two hosts may use the same id.
+type node struct {
+	id, host string
+	stream   uint64 // of a node without an id
+}
+
+func nodeOf(at *fanout.Standing) node {
+	if at.Node == "" {
+		return node{stream: at.Stream}
+	}
+	return node{id: at.Node, host: at.Host}
+}
+
+// find looks the version up, fills in what p says about it, and returns its generations.
+func (r *Reader) find(p *Progress, of *Awaited) (in generations) {
+	m, begun := r.unmark(of.Mark)
+	defer func() { p.Mark = r.mark(m) }()
+	g := r.registry.Group(of.Key)
+	if g == nil {
+		return in
+	}
+	p.InUse = true
+	v := g.View(of.Type)
+	if v == nil {
+		return in
+	}
+	all := v.History().Versions() // before Held, so that no version is newer than what is held
+	newest := v.Held()
+	if newest == nil || len(all) == 0 {
+		return in
+	}
+	p.Newest, p.NewestOrigin = newest.Version, newest.Given()
+	if m.lineage != newest.Lineage { // if the wait has begun, all versions came since
+		m = mark{lineage: newest.Lineage}
+		if !begun {
+			m.since = all[0].Newest()
+		}
+	}
+	at := slices.IndexFunc(all, func(o *xds.VersionProgress) bool { return o.Is(of.Version) })
+	if at >= 0 && (at == 0 || of.OrNewer || all[at].Newest() > m.since) {
+		m.found = all[at].Newest()
+	}
+	if p.Known = m.found > 0; p.Known { // even if the version is not remembered any more
+		in = generations{m.lineage, m.found, m.found, m.found}
+		at = slices.IndexFunc(all, func(o *xds.VersionProgress) bool { return o.First <= m.found && m.found <= o.Newest() })
+		if at >= 0 {
+			in = generationsOf(all, at)
+			in.has = m.found
+		}
+	}
+	if at > 0 || at < 0 && p.Known {
+		p.SupersededBy = cmp.Or(all[0].Given, all[0].Version)
+	}
+	return in
+}
+
+// mark is what a client of /progress repeats in its next request.
+type mark struct {
+	lineage uint64
+	since   uint64 // the newest generation when the wait began
+	found   uint64 // the generation of the version; 0: it has not been the newest since
+}
+
+func (r *Reader) mark(m mark) string {
+	return fmt.Sprintf("%x-%x-%x-%x", r.started.UnixNano(), m.lineage, m.since, m.found)
+}
+
+// unmark reads a mark. With the mark of another process the wait begins anew, because that
+// mark says nothing about this process' generations.
+func (r *Reader) unmark(text string) (m mark, begun bool) {
+	var started int64
+	n, err := fmt.Sscanf(text, "%x-%x-%x-%x", &started, &m.lineage, &m.since, &m.found)
+	if err != nil || n != 4 || started != r.started.UnixNano() {
+		return mark{}, false
+	}
+	return m, true
+}

@@ -1,0 +1,93 @@
+package history
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"xdsrelay/internal/xds"
+)
+
+// How many versions of a type are remembered: maxVersions, or fewVersions while all keys
+// together have more than allVersions (some 300 bytes each).
+const (
+	maxVersions = 16
+	fewVersions = 4
+	allVersions = 1 << 16
+)
+
+// History is what a relay remembers of all its keys. Use New.
+type History struct {
+	versions  atomic.Int64 // remembered over all keys
+	resources *xds.Histories
+	nacks     allNacks
+}
+
+// New makes a History. droppedGenerations and droppedNacks are called with the number that
+// a bound over all keys removed; they must not block.
+func New(droppedGenerations, droppedNacks func(n int)) *History {
+	return &History{
+		resources: xds.NewHistories(xds.HistoryBytes, xds.HistoryBytesEach, droppedGenerations),
+		nacks:     allNacks{max: allNackBytes, dropped: droppedNacks},
+	}
+}
+
+// Type is the history of one type of a key.
+type Type struct {
+	all       *atomic.Int64 // versions remembered over all keys
+	resources *xds.History  // nil: resources of the type are not remembered
+
+	mu       sync.Mutex
+	versions []*xds.VersionProgress // the oldest first
+}
+
+// NewType makes the history of a type of a key.
+func (h *History) NewType(t xds.Type) *Type {
+	return &Type{all: &h.versions, resources: h.resources.New(t)}
+}
+
+// Note adds the snapshot s, which was just made in the place of prev and differs from it
+// in names.
+func (t *Type) Note(prev, s *xds.Snapshot, names []string) {
+	t.noteVersion(prev, s, names)
+	t.resources.Note(prev, s, names)
+}
+
+func (t *Type) noteVersion(prev, s *xds.Snapshot, names []string) {
+	v := xds.NoteVersion(prev, s, names)
+	if prev != nil && prev.Progress == v {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	most := maxVersions
+	if t.all.Add(1) > allVersions {
+		most = fewVersions
+	}
+	t.versions = append(t.versions, v)
+	if n := len(t.versions) - most; n > 0 {
+		t.versions = slices.Delete(t.versions, 0, n)
+		t.all.Add(-int64(n))
+	}
+}
+
+// Versions returns the newest versions, the newest first.
+func (t *Type) Versions() []*xds.VersionProgress {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := slices.Clone(t.versions)
+	slices.Reverse(out)
+	return out
+}
+
+// Past returns what is remembered of the snapshots that now replaced.
+func (t *Type) Past(now *xds.Snapshot) xds.Past { return t.resources.Past(now) }
+
+// Close forgets everything.
+func (t *Type) Close() {
+	t.mu.Lock()
+	t.all.Add(-int64(len(t.versions)))
+	t.versions = nil
+	t.mu.Unlock()
+	t.resources.Close()
+}

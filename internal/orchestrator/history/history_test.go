@@ -1,0 +1,34 @@
+package history
+
+import (
+	"fmt"
+	"testing"
+
+	"xdsrelay/internal/xds"
+)
+
+// The number of versions is bounded over all keys; Close gives the room back.
+func TestVersionsAreBounded(t *testing.T) {
+	h := New(func(int) {}, func(int) {})
+	of := h.NewType(xds.TypeOf(cds))
+	b := xds.NewBuilder(xds.TypeOf(cds))
+	var held *xds.Snapshot
+	step := func(n int) {
+		for i := range n {
+			b.Apply(xds.Update{Type: cds, Version: fmt.Sprint(b, i, n), Wildcard: true})
+			now, names := b.Snapshot(held, 1)
+			if now != held {
+				of.Note(held, now, names)
+				held = now
+			}
+		}
+	}
+	step(maxVersions + 5)
+	equal(t, "of one type", fmt.Sprint(len(of.Versions()), h.versions.Load()), fmt.Sprint(maxVersions, maxVersions))
+	h.versions.Add(allVersions)
+	step(1)
+	equal(t, "of one type, while there are many", len(of.Versions()), fewVersions)
+	h.versions.Add(-allVersions)
+	of.Close()
+	equal(t, "after Close", h.versions.Load(), 0)
+}

@@ -1,0 +1,313 @@
+package history
+
+import (
+	"container/list"
+	"hash/maphash"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/xds"
+)
+
+// The bounds on kept NACKs. A key keeps at most maxNacks rows, which differ by type, version
+// and message; the row seen longest ago goes first. All keys together keep at most
+// allNackBytes; again the row seen longest ago goes first. The numbers of NACKs are counted
+// on.
+const (
+	allNackBytes   = 16 << 20
+	maxNacks       = 128
+	maxNackMessage = 1024
+	maxNackName    = 256 // of a node's id, of a version, and of a type
+	maxNackClients = 10  // by name, those that refused last
+	maxNackCounted = 128 // distinct clients that are counted
+)
+
+// Nack is what clients refused, why, and which clients did (P17: NACKs are counted and kept
+// within a bound).
+type Nack struct {
+	Type    string    `json:"type"`
+	Version string    `json:"version"`
+	Code    int32     `json:"code"`
+	Message string    `json:"message"`
+	Count   uint64    `json:"count"`
+	First   time.Time `json:"first"`
+	Last    time.Time `json:"last"`
+	// Clients are those that refused it last, the newest first. ClientsTotal is how many
+	// refused it. If ClientsAtLeast is set, there were more.
+	Clients        []NackClient `json:"clients"`
+	ClientsTotal   int          `json:"clients_total"`
+	ClientsAtLeast bool         `json:"clients_at_least,omitempty"`
+	// StillRefusing is how many clients refuse it now: they have accepted nothing in its
+	// place. Each stream counts, and each client that polls.
+	StillRefusing int `json:"still_refusing"`
+}
+
+// NackClient is a node that refused something.
+type NackClient struct {
+	Node  string    `json:"node"`
+	Count uint64    `json:"count"`
+	Last  time.Time `json:"last"`
+}
+
+// Nacks are those of one key. They are safe for concurrent use.
+type Nacks struct {
+	key xds.Key
+	all *allNacks
+
+	mu     sync.Mutex // taken before that of all
+	total  uint64
+	rows   []*nackRow // the one seen longest ago first
+	closed bool
+}
+
+// NewNacks makes the place for a key's NACKs.
+func (h *History) NewNacks(key xds.Key) *Nacks { return &Nacks{key: key, all: &h.nacks} }
+
+// nackRow is a Nack that is kept.
+type nackRow struct {
+	of *Nacks
+	Nack
+	seen map[uint64]struct{} // hashes of the ids of nodes
+
+	// Under the lock of allNacks.
+	at   *list.Element // nil: it is not in the list
+	seq  uint64
+	cost int64
+}
+
+// allNacks are the rows of all keys.
+type allNacks struct {
+	max     int64     // bytes
+	dropped func(int) // counts the rows that a bound removed
+
+	mu    sync.Mutex
+	order list.List // of *nackRow, the one seen longest ago first
+	seq   uint64    // of the newest
+	bytes int64
+}
+
+// The approximate sizes of a row without its texts, of each client in it, and of each
+// client that is counted, in bytes.
+const (
+	nackCost        = 512
+	nackClientCost  = 64
+	nackCountedCost = 40
+)
+
+// size is the size of the row in bytes. The caller has its key's lock.
+func (r *nackRow) size() int64 {
+	n := nackCost + len(r.Type) + len(r.Version) + len(r.Message) + nackCountedCost*len(r.seen)
+	for i := range r.Clients {
+		n += nackClientCost + len(r.Clients[i].Node)
+	}
+	return int64(n)
+}
+
+// use notes that the row r was seen now. It returns the rows that have to go for it: they
+// are no longer in the list, and their keys have to drop them. The caller has the lock of
+// r's key.
+func (a *allNacks) use(r *nackRow) (out []*nackRow) {
+	cost := r.size()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r.at == nil {
+		r.at = a.order.PushBack(r)
+	} else {
+		a.order.MoveToBack(r.at)
+	}
+	a.seq++
+	a.bytes += cost - r.cost
+	r.seq, r.cost = a.seq, cost
+	for a.bytes > a.max && a.order.Len() > 1 {
+		oldest := a.order.Front().Value.(*nackRow)
+		a.removeLocked(oldest)
+		out = append(out, oldest)
+	}
+	return out
+}
+
+// remove takes a row out of the list.
+func (a *allNacks) remove(r *nackRow) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r.at != nil {
+		a.removeLocked(r)
+	}
+}
+
+func (a *allNacks) removeLocked(r *nackRow) {
+	a.order.Remove(r.at)
+	a.bytes -= r.cost
+	r.at, r.cost = nil, 0
+}
+
+// has reports whether the row is in the list.
+func (a *allNacks) has(r *nackRow) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return r.at != nil
+}
+
+var nackSeed = maphash.MakeSeed()
+
+// Note counts a NACK of a client and keeps it.
+func (k *Nacks) Note(typ xds.TypeURL, n fanout.Nack, now time.Time) {
+	url, version, node := ClipName(string(typ)), ClipName(n.Version), ClipName(n.Node)
+	message, hash := clip(n.Message, maxNackMessage), maphash.String(nackSeed, n.Node)
+	k.mu.Lock()
+	k.total++
+	if k.closed {
+		k.mu.Unlock()
+		return
+	}
+	dropped := 0
+	at := slices.IndexFunc(k.rows, func(r *nackRow) bool {
+		return r.Type == url && r.Version == version && r.Message == message
+	})
+	var r *nackRow
+	switch {
+	case at >= 0:
+		r = k.rows[at]
+		k.rows = slices.Delete(k.rows, at, at+1)
+	case len(k.rows) == maxNacks:
+		k.all.remove(k.rows[0])
+		k.rows = slices.Delete(k.rows, 0, 1)
+		dropped++
+		fallthrough
+	default:
+		r = &nackRow{of: k, Nack: Nack{Type: url, Version: version, Message: message, First: now}, seen: make(map[uint64]struct{})}
+	}
+	r.Code, r.Last = n.Code, now
+	r.Count++
+	r.noteClient(node, hash, now)
+	k.rows = append(k.rows, r)
+	out := k.all.use(r)
+	k.mu.Unlock()
+	for _, o := range out {
+		o.of.drop(o)
+	}
+	if dropped += len(out); dropped > 0 {
+		k.all.dropped(dropped)
+	}
+}
+
+// drop removes a row that a bound over all keys removed, unless it was seen since.
+func (k *Nacks) drop(r *nackRow) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.all.has(r) {
+		k.rows = slices.DeleteFunc(k.rows, func(o *nackRow) bool { return o == r })
+	}
+}
+
+// Close forgets everything, and keeps nothing from now on.
+func (k *Nacks) Close() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, r := range k.rows {
+		k.all.remove(r)
+	}
+	k.rows, k.closed = nil, true
+}
+
+// noteClient notes which client refused it.
+func (r *nackRow) noteClient(node string, hash uint64, now time.Time) {
+	if _, known := r.seen[hash]; !known {
+		if len(r.seen) < maxNackCounted {
+			r.seen[hash] = struct{}{}
+		} else {
+			r.ClientsAtLeast = true
+		}
+	}
+	r.ClientsTotal = len(r.seen)
+	c := NackClient{Node: node}
+	if i := slices.IndexFunc(r.Clients, func(c NackClient) bool { return c.Node == node }); i >= 0 {
+		c = r.Clients[i]
+		r.Clients = slices.Delete(r.Clients, i, i+1)
+	} else if len(r.Clients) == maxNackClients {
+		r.Clients = r.Clients[:maxNackClients-1]
+	}
+	c.Count++
+	c.Last = now
+	r.Clients = slices.Insert(r.Clients, 0, c)
+}
+
+// Total returns how many NACKs were noted.
+func (k *Nacks) Total() uint64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.total
+}
+
+// All returns how many NACKs were noted, and those that are kept, the newest first.
+func (k *Nacks) All() (total uint64, kept []Nack) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	kept = make([]Nack, 0, len(k.rows))
+	for _, r := range slices.Backward(k.rows) {
+		kept = append(kept, r.copyLocked())
+	}
+	return k.total, kept
+}
+
+// copyLocked returns the row as it is now. The caller has its key's lock.
+func (r *nackRow) copyLocked() Nack {
+	n := r.Nack
+	n.Clients = slices.Clone(n.Clients)
+	return n
+}
+
+// KeyNack is a Nack of any key.
+type KeyNack struct {
+	Key xds.Key
+	// Place orders the NACKs of all keys: it grows with each NACK that is noted.
+	Place uint64
+	Nack
+}
+
+// Nacks yields the NACKs that are kept of all keys, the newest first, beginning with the
+// first one below the place before; 0: with the newest. Each one is read when it is
+// yielded. One that was noted again meanwhile is yielded at its old place.
+func (h *History) Nacks(before uint64) iter.Seq[KeyNack] {
+	return func(yield func(KeyNack) bool) {
+		for _, at := range h.nacks.below(before) {
+			k := at.row.of
+			k.mu.Lock()
+			n := KeyNack{Key: k.key, Place: at.seq, Nack: at.row.copyLocked()}
+			k.mu.Unlock()
+			if !yield(n) {
+				return
+			}
+		}
+	}
+}
+
+// placed is a row and its place.
+type placed struct {
+	row *nackRow
+	seq uint64
+}
+
+// below returns the rows below a place, the newest first.
+func (a *allNacks) below(before uint64) (out []placed) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for e := a.order.Back(); e != nil; e = e.Prev() {
+		if r := e.Value.(*nackRow); before == 0 || r.seq < before {
+			out = append(out, placed{r, r.seq})
+		}
+	}
+	return out
+}
+
+// ClipName bounds the id of a node, a version or a type as a Nack has it.
+func ClipName(s string) string { return clip(s, maxNackName) }
+
+// clip bounds a text in bytes and makes it valid UTF-8. The result is a copy.
+func clip(s string, n int) string {
+	return strings.ToValidUTF8(strings.Clone(s[:min(len(s), n)]), "\uFFFD")
+}

@@ -1,0 +1,215 @@
+package orchestrator
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"xdsrelay/internal/store"
+	"xdsrelay/internal/xds"
+)
+
+// Store keeps the last known good on disk, as store.Store does.
+type Store interface {
+	// Load returns what is stored of a key and may be served, by type. It may block for
+	// a few seconds.
+	Load(ctx context.Context, key xds.Key) map[xds.TypeURL]*store.Stored
+	// Put stores a generation that a client acknowledged. It never blocks.
+	Put(key xds.Key, typ xds.TypeURL, s *xds.Snapshot)
+}
+
+// storeWriter stores the newest generation of a view that any client acknowledged (P66). It is
+// safe for concurrent use.
+type storeWriter struct {
+	group  *Group
+	view   *View
+	newest atomic.Pointer[xds.Snapshot] // the newest that was stored; nil: none
+	// partial is the newest that was acknowledged while the answer to the wildcard was not
+	// complete; nil: none.
+	partial atomic.Pointer[xds.Snapshot]
+}
+
+// newStoreWriter returns nil if nothing is stored: Secrets are never written to disk (P6).
+func newStoreWriter(g *Group, v *View) *storeWriter {
+	if g.opts.Store == nil || v.typ.Secret {
+		return nil
+	}
+	return &storeWriter{group: g, view: v}
+}
+
+// acked stores a generation that a client acknowledged. It does not store an older one, one
+// with the same content (such as a heartbeat), or one that comes in part from the store while
+// the origin has not responded. A part of an answer to a wildcard waits until the answer is
+// complete (P67).
+func (k *storeWriter) acked(s *xds.Snapshot) {
+	if s.Answered && !s.Complete {
+		k.partial.Store(s)
+		k.completed()
+		return
+	}
+	for {
+		was := k.newest.Load()
+		if s == was || s.Stale && !k.group.responded() || was != nil && was.Gen >= s.Gen {
+			return
+		}
+		if !k.newest.CompareAndSwap(was, s) {
+			continue
+		}
+		if was == nil || !s.Alike(was) || s.Answered != was.Answered || s.Given() != was.Given() || s.Origin != was.Origin {
+			k.group.opts.Store.Put(k.group.key, k.view.typ.URL, k.newest.Load()) // a newer one may have been noted since
+		}
+		return
+	}
+}
+
+// completed stores what is held, if the answer to the wildcard is complete by now and a client
+// acknowledged the same content before it was.
+func (k *storeWriter) completed() {
+	held := k.view.held.Load()
+	if p := k.partial.Load(); p != nil && held.Complete && p.Alike(held) {
+		k.partial.Store(nil)
+		k.acked(held)
+	}
+}
+
+// Generations yields what belongs into the store, as store.Run asks for it.
+func (r *Registry) Generations() iter.Seq[store.Generation] {
+	r.mu.Lock()
+	groups := slices.Collect(maps.Values(r.groups))
+	r.mu.Unlock()
+	return func(yield func(store.Generation) bool) {
+		for _, g := range groups {
+			for _, v := range *g.types.Load() {
+				if v.storeWriter == nil {
+					continue
+				}
+				if s := v.storeWriter.newest.Load(); s != nil && !yield(store.Generation{Key: g.key, Type: v.typ.URL, Snapshot: s, Confirmed: g.responded()}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// recall serves what the store has of names that clients ask for and that are unknown (P66).
+// It does so while the origin is unreachable, or while the open stream has brought no response
+// for FirstAnswerTimeout. The origin's answers replace it name by name.
+func (g *Group) recall(now time.Time) {
+	if !g.serveStored {
+		g.recallDue, g.recallLogged = true, false
+		return
+	}
+	if !g.recallDue {
+		return
+	}
+	g.recallDue = false
+	var types []string
+	resources := 0
+	for _, v := range g.views {
+		stored := v.stored.Load()
+		if stored == nil {
+			continue
+		}
+		updates := v.missing(stored)
+		if len(updates) == 0 {
+			continue
+		}
+		for _, u := range updates {
+			v.builder.Recall(u)
+			resources += len(u.Changed)
+		}
+		v.snapshot(g.gen + 1)
+		g.publishSoon(now)
+		g.urgent = true
+		types = append(types, v.typ.Label())
+	}
+	if len(types) == 0 {
+		return
+	}
+	level, why := slog.LevelDebug, "the origin does not respond"
+	if g.unreachable {
+		why = "no origin can be reached"
+	}
+	if !g.recallLogged {
+		g.recallLogged, level = true, slog.LevelWarn
+	}
+	g.log.Log(g.ctx, level, "served from the last known good: "+why, "types", strings.Join(types, " "), "resources", resources)
+}
+
+// missing returns what the stored snapshot has of unknown names that are subscribed, as
+// updates of the origin that sent it. A client that asks for a name which only the wildcard
+// brought gets that resource.
+func (v *View) missing(stored *xds.Snapshot) (out []xds.Update) {
+	held := v.held.Load()
+	update := func(wild bool) xds.Update {
+		return xds.Update{Type: v.typ.URL, Origin: stored.Origin, Version: stored.Given(), Wildcard: wild, Received: stored.Received}
+	}
+	wild := v.wildcard && stored.Answered && !answered(held)
+	if wild {
+		u := update(true)
+		for r := range stored.Part(true).Resources {
+			if r.Storable() {
+				u.Changed = append(u.Changed, r)
+			}
+		}
+		out = append(out, u)
+	}
+	u := update(false)
+	taken := make(map[string]bool)
+	for name := range v.names.All() {
+		if held.Part(false).Known(name) || held.Part(true).Held(name) != nil {
+			continue
+		}
+		for _, n := range append(stored.Linked(name), name) {
+			r := stored.Part(false).Held(n)
+			if r == nil && !wild {
+				r = stored.Part(true).Held(n)
+			}
+			if r.Storable() && !taken[n] {
+				taken[n] = true
+				u.Changed = append(u.Changed, r)
+			}
+		}
+	}
+	if len(u.Changed) > 0 {
+		out = append(out, u)
+	}
+	return out
+}
+
+// dropStored forgets what was stored and must not be served any more: it is older than
+// store.max_age, or a client acknowledged what has replaced it in the store.
+func (g *Group) dropStored(now time.Time) {
+	for typ, s := range g.stored {
+		v := find(g.views, typ)
+		old := !s.Until.IsZero() && !now.Before(s.Until)
+		if !old && (v == nil || v.storeWriter.newest.Load() == nil) {
+			continue
+		}
+		delete(g.stored, typ)
+		if v != nil {
+			v.stored.Store(nil)
+		}
+	}
+}
+
+// countStale counts the types that are served from the store, and logs when there are none
+// any more.
+func (g *Group) countStale() {
+	n := 0
+	for _, v := range g.views {
+		if s := v.held.Load(); s != nil && s.Stale {
+			n++
+		}
+	}
+	if n == 0 && g.staleTypes > 0 {
+		g.log.Info("nothing is served from the last known good any more: the origin has responded")
+	}
+	g.opts.Metrics.Stale.Add(n - g.staleTypes)
+	g.staleTypes = n
+}

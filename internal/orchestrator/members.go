@@ -1,0 +1,287 @@
+package orchestrator
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// member is one type of one client stream in its group. The stream's receiver calls its
+// methods; the group's goroutine hears of them through the mailbox.
+type member struct {
+	// Constant once Join has returned.
+	group *Group
+	typ   xds.TypeURL
+	node  *xds.Node
+	peer  string
+	waker fanout.Waker
+
+	// That of the view, set by the group's goroutine when it adds the member; nil: nothing is
+	// stored. Any goroutine reads it.
+	storeWriter atomic.Pointer[storeWriter]
+
+	changes changes // under the mailbox's lock
+
+	// Owned by the stream's receiver.
+	routed bool
+
+	// Owned by the group's goroutine.
+	view    *View             // nil: not added yet, or refused for types_per_key
+	sub     *xds.Subscription // that is in the index
+	known   bool              // the group has added it
+	ended   bool              // the group ended its stream; it has not left yet
+	refused bool              // it was told that the relay has nothing of what it asks for (P53)
+}
+
+var _ fanout.Member = (*member)(nil)
+
+func (m *member) Key() xds.Key { return m.group.key }
+
+func (m *member) State() *xds.State { return m.group.state.Load() }
+
+// Newest implements fanout.Member.
+func (m *member) Newest() *xds.Snapshot {
+	if v := find(*m.group.types.Load(), m.typ); v != nil {
+		return v.held.Load()
+	}
+	return nil
+}
+
+func (m *member) Intern(sub *xds.Subscription) *xds.Subscription { return m.group.interned.Intern(sub) }
+
+func (m *member) Subscribe(sub *xds.Subscription) {
+	m.group.post(m, func(l *changes) { l.sub = sub })
+}
+
+func (m *member) Again(names []string) {
+	m.group.post(m, func(l *changes) {
+		if l.again == nil {
+			l.again = make(map[string]struct{}, len(names))
+		}
+		for _, n := range names {
+			l.again[n] = struct{}{}
+		}
+	})
+}
+
+func (m *member) Nacked(n fanout.Nack) { m.group.nacks.Note(m.typ, n, time.Now()) }
+
+// Acked implements fanout.Member.
+func (m *member) Acked(gen uint64, all *xds.Snapshot) {
+	if k := m.storeWriter.Load(); k != nil && all != nil {
+		k.acked(all)
+	}
+	if v := find(*m.group.types.Load(), m.typ); v != nil && v.typ.LeavesLast && v.removals.ack(gen) {
+		m.group.signal()
+	}
+}
+
+// Routed implements fanout.Member.
+func (m *member) Routed() {
+	if !m.routed {
+		m.routed = true
+		m.group.routed.Add(1)
+	}
+}
+
+// Leave implements fanout.Member. It counts the member out of the registry before it posts to
+// the group: see doc.go.
+func (m *member) Leave() {
+	if m.group.leaving(m) {
+		if m.routed {
+			m.group.routed.Add(-1)
+		}
+		m.group.registry.leave(m)
+		m.group.post(m, func(l *changes) { l.left = true })
+	}
+}
+
+// changes are the changes of a member that its group has not applied yet. A newer one replaces
+// an older one.
+type changes struct {
+	queued  bool
+	leaving bool // Leave was called
+	left    bool
+	sub     *xds.Subscription // nil: no change
+	// again has the aliases that the client asked for again although the origin could not
+	// resolve them (P18). It has no more elements than the subscription.
+	again map[string]struct{}
+}
+
+// mailbox holds each member with changes once. So it never has more elements than there are
+// members, and posting never blocks.
+type mailbox struct {
+	mu    sync.Mutex
+	queue []*member
+	spare []memberChanges // reused by take
+}
+
+// memberChanges are the changes of a member, taken out of the mailbox.
+type memberChanges struct {
+	m *member
+	changes
+}
+
+func (b *mailbox) put(m *member, write func(*changes)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	write(&m.changes)
+	if !m.changes.queued {
+		m.changes.queued = true
+		b.queue = append(b.queue, m)
+	}
+}
+
+// take empties the mailbox. The slice is valid until the next call, by the same goroutine.
+func (b *mailbox) take() []memberChanges {
+	out := b.spare[:0]
+	b.mu.Lock()
+	for _, m := range b.queue {
+		out = append(out, memberChanges{m, m.changes})
+		m.changes = changes{leaving: m.changes.leaving}
+	}
+	clear(b.queue)
+	b.queue = b.queue[:0]
+	b.mu.Unlock()
+	b.spare = out
+	return out
+}
+
+// post changes what the group has to apply of m.
+func (g *Group) post(m *member, write func(*changes)) {
+	g.mailbox.put(m, write)
+	g.signal()
+}
+
+// leaving reports whether this is the first call for m.
+func (g *Group) leaving(m *member) bool {
+	g.mailbox.mu.Lock()
+	defer g.mailbox.mu.Unlock()
+	first := !m.changes.leaving
+	m.changes.leaving = true
+	return first
+}
+
+// applyMember applies the changes of a member. A member with a new subscription is woken,
+// whatever the State has: an update that came before the subscription was indexed has not
+// woken it.
+func (g *Group) applyMember(l memberChanges) {
+	m := l.m
+	if l.left {
+		g.removeMember(m)
+		return
+	}
+	if !m.known {
+		g.addMember(m)
+	}
+	if m.ended {
+		return
+	}
+	if l.sub != nil {
+		g.unevaluated, g.recallDue = append(g.unevaluated, m), true
+		before := wanted(g.views)
+		m.view.subscribe(m, l.sub)
+		now := wanted(g.views)
+		// If the limit was lowered, it ends no member whose change makes the key no larger.
+		if limit := g.settings().Limits.NamesPerKey; limit > 0 && now > limit && now > before {
+			m.view.subscribe(m, xds.Nothing)
+			g.endMember(m, fanout.Refuse(codes.Unavailable, telemetry.LimitNamesPerKey,
+				"key %s: %s: more than downstream.limits.names_per_key allows (%d)", g.key, m.typ, limit))
+			return
+		}
+		g.interest.frozen = false
+	}
+	if len(l.again) > 0 && m.view.askAgain(slices.Sorted(maps.Keys(l.again)), g.gen+1) {
+		g.publishSoon(time.Now())
+	}
+	if l.sub != nil {
+		m.waker.Wake()
+	}
+}
+
+// addMember adds a member to the view of its type, which it makes if there is none.
+func (g *Group) addMember(m *member) {
+	m.known = true
+	g.members[m] = struct{}{}
+	if m.node.UserAgent != g.representative.UserAgent { // P58
+		g.otherUserAgents++
+		g.opts.Metrics.MixedUserAgents.Inc()
+	}
+	v := find(g.views, m.typ)
+	if v == nil {
+		if limit := g.settings().Limits.TypesPerKey; limit > 0 && len(g.views) >= limit && !g.makeRoom() {
+			g.endMember(m, fanout.Refuse(codes.Unavailable, telemetry.LimitTypesPerKey,
+				"key %s: %s: more than downstream.limits.types_per_key allows (%d)", g.key, m.typ, limit))
+			return
+		}
+		v = newView(xds.TypeOf(m.typ), g.meters.Type(m.typ), g.registry.history)
+		v.storeWriter = newStoreWriter(g, v)
+		if s := g.stored[m.typ]; s != nil {
+			v.stored.Store(s.Snapshot)
+		}
+		g.setViews(append(slices.Clone(g.views), v))
+	}
+	m.view = v
+	m.storeWriter.Store(v.storeWriter)
+	v.members++
+}
+
+// makeRoom drops a type without members, for one that a member wants. It reports false if
+// there is none. What the store has of the type stays there.
+func (g *Group) makeRoom() bool {
+	i := slices.IndexFunc(g.views, func(v *View) bool { return v.members == 0 })
+	if i < 0 {
+		return false
+	}
+	g.interest.drop(g.views[i])
+	g.publishSoon(time.Now())
+	g.views[i].close()
+	g.setViews(slices.Delete(slices.Clone(g.views), i, i+1))
+	return true
+}
+
+// removeMember removes a member. Its Waker is not called from here on.
+func (g *Group) removeMember(m *member) {
+	if !m.known {
+		return // it left before the group added it
+	}
+	m.known = false
+	delete(g.members, m)
+	if m.node.UserAgent != g.representative.UserAgent {
+		g.otherUserAgents--
+	}
+	if m.view != nil {
+		m.view.subscribe(m, xds.Nothing)
+		m.view.members--
+	}
+}
+
+// endMember ends the stream of a member. The stream leaves by itself.
+func (g *Group) endMember(m *member, r *fanout.Refusal) {
+	m.ended = true
+	m.waker.End(r)
+}
+
+// countMembers notes since when the group has no members, after changes were applied.
+func (g *Group) countMembers(now time.Time) {
+	if len(g.members) == 0 {
+		// The last one left in this step, or left before it was added.
+		g.idleSince, g.idleFrom = now, time.Time{}
+		g.interest.frozen = true
+		for _, v := range g.views {
+			if s := v.held.Load(); s != nil {
+				s.Release() // the next member may come much later
+			}
+		}
+		return
+	}
+	g.idleSince = time.Time{}
+}

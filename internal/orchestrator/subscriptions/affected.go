@@ -1,0 +1,161 @@
+package subscriptions
+
+import "xdsrelay/internal/xds"
+
+// Affected calls wake for each member that sees something else in next than in prev, and for
+// each member that subscribes to a resource whose TTL was renewed in between (P62). It calls
+// wake once for a member of each subscription. The cost follows the number of changed names
+// and of affected members: subscriptions to other names cost nothing.
+func (x *Index[M]) Affected(prev, next *xds.Snapshot, wake func(M)) {
+	x.round++
+	once := func(s *subscriber[M]) {
+		if s.round == x.round {
+			return
+		}
+		s.round = x.round
+		for _, m := range s.members.list {
+			wake(m)
+		}
+	}
+	x.changed(prev, next, once)
+	x.renewed(prev, next, once)
+}
+
+// changed calls once for the subscriptions whose members see something else in next.
+func (x *Index[M]) changed(prev, next *xds.Snapshot, once func(*subscriber[M])) {
+	if prev == next {
+		return
+	}
+	// An empty answer to the wildcard is an answer (P11). The names that it left out are
+	// absent for clients that list them as well (P25). A client that brought state waits
+	// for the complete answer (P67).
+	first := answered(prev) != answered(next)
+	if first || prev.AnswersWildcard(EverythingWithState) != next.AnswersWildcard(EverythingWithState) {
+		for _, s := range x.wild.list {
+			if first || s.sub.HasState {
+				once(s)
+			}
+		}
+	}
+	for _, name := range next.Changes(prev, Everything) {
+		d := difference{prev: prev, next: next, name: name}
+		d.byHandle = d.hasHandles()
+		for _, c := range x.names[name].list {
+			for _, s := range c.subs.list {
+				if s.round != x.round && d.seenBy(s.sub, true) {
+					once(s)
+				}
+			}
+		}
+		for _, s := range x.wild.list {
+			if s.round != x.round && d.seenBy(s.sub, s.sub.Names.Has(name)) {
+				once(s)
+			}
+		}
+		if d.byHandle {
+			x.changedHandles(&d, once)
+		}
+	}
+}
+
+// changedHandles calls once for the subscriptions that have a handle (an alias or a glob) of
+// what is held under the name of d in either snapshot, and see it otherwise in next.
+func (x *Index[M]) changedHandles(d *difference, once func(*subscriber[M])) {
+	look := func(handle string) bool {
+		for _, c := range x.names[handle].list {
+			for _, s := range c.subs.list {
+				if s.round != x.round && d.sees(s.sub) {
+					once(s)
+				}
+			}
+		}
+		return true
+	}
+	d.prev.HandlesAt(d.name, look)
+	d.next.HandlesAt(d.name, look)
+}
+
+// renewed calls once for the subscriptions that have names whose TTL was renewed between the
+// two snapshots.
+func (x *Index[M]) renewed(prev, next *xds.Snapshot, once func(*subscriber[M])) {
+	for i, name := range next.Renewed(prev, Everything) {
+		for _, c := range x.names[name].list {
+			for _, s := range c.subs.list {
+				once(s)
+			}
+		}
+		next.HandlesAt(name, func(handle string) bool {
+			for _, c := range x.names[handle].list {
+				for _, s := range c.subs.list {
+					once(s)
+				}
+			}
+			return true
+		})
+		if i == 0 { // each further name concerns the same wildcard subscriptions
+			for _, s := range x.wild.list {
+				once(s)
+			}
+		}
+	}
+}
+
+// answered reports whether the origin has answered the wildcard.
+func answered(s *xds.Snapshot) bool { return s != nil && s.Answered }
+
+// difference compares one name in two snapshots. Unless the resource has handles, what a
+// client sees of the name depends only on whether the client lists the name, has the
+// wildcard, and brought state. So there are eight cases, and each is computed once.
+type difference struct {
+	prev, next *xds.Snapshot
+	name       string
+	byHandle   bool // the resource has handles
+	computed   [8]bool
+	seen       [8]bool
+}
+
+func (d *difference) seenBy(sub *xds.Subscription, listed bool) bool {
+	if d.byHandle {
+		return d.sees(sub)
+	}
+	at := 0
+	if listed {
+		at |= 1
+	}
+	if sub.Wildcard {
+		at |= 2
+	}
+	if sub.HasState {
+		at |= 4
+	}
+	if !d.computed[at] {
+		d.computed[at], d.seen[at] = true, d.sees(sub)
+	}
+	return d.seen[at]
+}
+
+// hasHandles reports whether what is held under the name has handles in either snapshot.
+func (d *difference) hasHandles() (has bool) {
+	if !d.prev.AnyHandles() && !d.next.AnyHandles() {
+		return false
+	}
+	any := func(string) bool { has = true; return false }
+	d.prev.HandlesAt(d.name, any)
+	d.next.HandlesAt(d.name, any)
+	return has
+}
+
+// sees reports whether a client with sub sees something else of the name.
+func (d *difference) sees(sub *xds.Subscription) bool {
+	was, wasThere := d.prev.Look(sub, d.name)
+	is, isThere := d.next.Look(sub, d.name)
+	if wasThere == xds.Elsewhere && isThere == xds.Elsewhere {
+		// The handle is held under another name in both. The resource of that very name may
+		// have gone.
+		_, wasThere = d.prev.Own(sub, d.name)
+		_, isThere = d.next.Own(sub, d.name)
+	}
+	return wasThere != isThere || isThere == xds.Present && !is.Same(was) ||
+		isThere == xds.Unresolvable && is.Word() != was.Word() ||
+		d.prev.Error(sub, d.name) != d.next.Error(sub, d.name)
+}

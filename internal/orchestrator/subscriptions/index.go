@@ -1,0 +1,190 @@
+package subscriptions
+
+import (
+	"strings"
+
+	"xdsrelay/internal/xds"
+)
+
+// Index finds the members that subscribe to a name. Its path is: name -> chunks that have
+// the name -> subscriptions that have the chunk -> members. Subscriptions are interned and
+// share chunks. So a set that grows by one name costs the names of one chunk, and one
+// comparison for each other chunk. Use New.
+type Index[M comparable] struct {
+	names  map[string]set[*chunk[M]]
+	chunks map[*xds.Chunk]*chunk[M]
+	subs   map[*xds.Subscription]*subscriber[M]
+	wild   set[*subscriber[M]] // those with the wildcard
+	weight int                 // of names
+	round  uint64              // the number of the last Affected
+}
+
+// chunk is a run of names of at least one subscription.
+type chunk[M comparable] struct{ subs set[*subscriber[M]] }
+
+// subscriber is a subscription with its members, at least one.
+type subscriber[M comparable] struct {
+	sub     *xds.Subscription
+	members set[M]
+	round   uint64 // the last Affected that yielded its members
+}
+
+// New makes an empty Index.
+func New[M comparable]() Index[M] {
+	return Index[M]{
+		names:  make(map[string]set[*chunk[M]]),
+		chunks: make(map[*xds.Chunk]*chunk[M]),
+		subs:   make(map[*xds.Subscription]*subscriber[M]),
+	}
+}
+
+// HasName reports whether any subscription lists name.
+func (x *Index[M]) HasName(name string) bool { _, ok := x.names[name]; return ok }
+
+// HasWildcard reports whether any subscription has the wildcard.
+func (x *Index[M]) HasWildcard() bool { return x.wild.len() > 0 }
+
+// Weight is the number of different names, by their weight: see xds.NameWeight.
+func (x *Index[M]) Weight() int { return x.weight }
+
+// Empty reports whether no member subscribes to anything.
+func (x *Index[M]) Empty() bool {
+	return len(x.names)+len(x.chunks)+len(x.subs)+x.wild.len() == 0
+}
+
+// Replace gives a member the subscription sub in the place of was. It appends to touched
+// the names whose first subscriber came or whose last one left. Some of them may have both
+// lost and gained one.
+func (x *Index[M]) Replace(m M, was, sub *xds.Subscription, touched []string) []string {
+	s := x.subs[was]
+	if s == nil || s.members.len() > 1 || x.subs[sub] != nil || sub.Empty() {
+		// In this order, so that chunks that both have are not removed.
+		touched = x.put(m, sub, touched)
+		return x.remove(m, was, touched)
+	}
+	// The only member of a subscription changes it, for example by one name. Its entry stays,
+	// and the chunks that both sets share are not touched.
+	delete(x.subs, was)
+	x.subs[sub] = s
+	s.sub = sub
+	if was.Wildcard != sub.Wildcard {
+		if sub.Wildcard {
+			x.wild.add(s)
+		} else {
+			x.wild.remove(s)
+		}
+	}
+	gone, fresh := differing(was.Names.Chunks(), sub.Names.Chunks())
+	for _, of := range fresh {
+		touched = x.link(s, of, touched)
+	}
+	for _, of := range gone {
+		touched = x.unlink(s, of, touched)
+	}
+	return touched
+}
+
+// differing returns the chunks that only a has, and those that only b has. Both are in the
+// order of their names.
+func differing(a, b []*xds.Chunk) (onlyA, onlyB []*xds.Chunk) {
+	for len(a) > 0 && len(b) > 0 {
+		if a[0] == b[0] {
+			a, b = a[1:], b[1:]
+			continue
+		}
+		order := strings.Compare(a[0].Names()[0], b[0].Names()[0])
+		if order <= 0 {
+			onlyA, a = append(onlyA, a[0]), a[1:]
+		}
+		if order >= 0 {
+			onlyB, b = append(onlyB, b[0]), b[1:]
+		}
+	}
+	return append(onlyA, a...), append(onlyB, b...)
+}
+
+// put adds a member with a subscription.
+func (x *Index[M]) put(m M, sub *xds.Subscription, touched []string) []string {
+	if sub.Empty() {
+		return touched
+	}
+	s := x.subs[sub]
+	if s == nil {
+		s = &subscriber[M]{sub: sub}
+		x.subs[sub] = s
+		if sub.Wildcard {
+			x.wild.add(s)
+		}
+		for _, of := range sub.Names.Chunks() {
+			touched = x.link(s, of, touched)
+		}
+	}
+	s.members.add(m)
+	return touched
+}
+
+// remove removes a member with its subscription.
+func (x *Index[M]) remove(m M, sub *xds.Subscription, touched []string) []string {
+	if sub.Empty() {
+		return touched
+	}
+	s := x.subs[sub]
+	if s == nil {
+		return touched
+	}
+	s.members.remove(m)
+	if s.members.len() > 0 {
+		return touched
+	}
+	delete(x.subs, sub)
+	if sub.Wildcard {
+		x.wild.remove(s)
+	}
+	for _, of := range sub.Names.Chunks() {
+		touched = x.unlink(s, of, touched)
+	}
+	return touched
+}
+
+// link adds a subscription to a chunk.
+func (x *Index[M]) link(s *subscriber[M], of *xds.Chunk, touched []string) []string {
+	c := x.chunks[of]
+	if c == nil {
+		c = new(chunk[M])
+		x.chunks[of] = c
+		for _, name := range of.Names() {
+			b := x.names[name]
+			if b.len() == 0 {
+				touched = append(touched, name)
+				x.weight += xds.NameWeight(len(name))
+			}
+			b.add(c)
+			x.names[name] = b
+		}
+	}
+	c.subs.add(s)
+	return touched
+}
+
+// unlink undoes link.
+func (x *Index[M]) unlink(s *subscriber[M], of *xds.Chunk, touched []string) []string {
+	c := x.chunks[of]
+	if c == nil {
+		return touched
+	}
+	if c.subs.remove(s); c.subs.len() > 0 {
+		return touched
+	}
+	delete(x.chunks, of)
+	for _, name := range of.Names() {
+		b := x.names[name]
+		if b.remove(c); b.len() > 0 {
+			x.names[name] = b
+			continue
+		}
+		delete(x.names, name)
+		x.weight -= xds.NameWeight(len(name))
+		touched = append(touched, name)
+	}
+	return touched
+}

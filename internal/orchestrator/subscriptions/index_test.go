@@ -1,0 +1,95 @@
+package subscriptions
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"xdsrelay/internal/xds"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func equal[T comparable](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+func subscription(names ...string) *xds.Subscription {
+	s := &xds.Subscription{Wildcard: slices.Contains(names, "*")}
+	s.Names = xds.NewNameSet(slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == "*" })...)
+	return s
+}
+
+func names(prefix string, n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = fmt.Sprintf("%s-%06d", prefix, i)
+	}
+	return out
+}
+
+// A set is as a map, short or long, also if an element is added twice or removed without
+// being there.
+func TestSetAgainstMap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var b set[int]
+		plain := make(map[int]bool)
+		for range rapid.IntRange(0, 200).Draw(t, "steps") {
+			x := rapid.IntRange(0, 60).Draw(t, "x")
+			if rapid.Bool().Draw(t, "remove") {
+				b.remove(x)
+				delete(plain, x)
+			} else {
+				b.add(x)
+				plain[x] = true
+			}
+			got, want := slices.Sorted(slices.Values(b.list)), slices.Sorted(maps.Keys(plain))
+			if !slices.Equal(got, want) || b.len() != len(want) {
+				t.Fatalf("%v, want %v", got, want)
+			}
+		}
+	})
+}
+
+// A set that grows by one name touches that name alone, whatever its size.
+func TestGrowingSetTouchesWhatChanged(t *testing.T) {
+	var table Table
+	x := New[int]()
+	set := xds.NewNameSet(names("n", 20000)...)
+	was := table.Intern(&xds.Subscription{Names: set})
+	x.Replace(1, xds.Nothing, was, nil)
+	for i := range 100 {
+		set = set.Add(fmt.Sprintf("new-%d", i))
+		now := table.Intern(&xds.Subscription{Names: set})
+		// Each other name of the changed chunk always has a subscriber.
+		if touched := x.Replace(1, was, now, nil); len(touched) != 1 {
+			t.Fatalf("%d names touched", len(touched))
+		}
+		was = now
+	}
+	equal(t, "names", len(x.names), set.Len())
+	equal(t, "chunks", len(x.chunks), len(set.Chunks()))
+	equal(t, "subscriptions", len(x.subs), 1)
+}
+
+// Members with the same subscription are one entry of the index.
+func TestIndexHasOneEntryForASubscription(t *testing.T) {
+	var table Table
+	x := New[int]()
+	for i := range 1000 {
+		x.Replace(i, xds.Nothing, table.Intern(subscription(names("n", 100)...)), nil)
+	}
+	equal(t, "subscriptions", len(x.subs), 1)
+	for _, s := range x.names {
+		if s.len() != 1 {
+			t.Fatalf("%d chunks have one name", s.len())
+		}
+	}
+}

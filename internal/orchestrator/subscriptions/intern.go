@@ -1,0 +1,42 @@
+package subscriptions
+
+import "xdsrelay/internal/xds"
+
+// Everything is the subscription of a wildcard client that lists no name.
+var Everything = &xds.Subscription{Wildcard: true}
+
+// EverythingWithState is the subscription of such a client that brought state.
+var EverythingWithState = &xds.Subscription{Wildcard: true, HasState: true}
+
+// Table has one Subscription for each content that a client of a group holds. It refers to
+// them weakly: a subscription that was interned and never used cannot leak. It is safe for
+// concurrent use; the receivers of streams call it. The zero Table is empty.
+type Table struct{ subs xds.WeakSet[xds.Subscription] }
+
+// Intern returns the one subscription that is equal to sub.
+func (t *Table) Intern(sub *xds.Subscription) *xds.Subscription {
+	switch {
+	case sub.Empty():
+		return xds.Nothing
+	case sub.Equal(Everything): // the most frequent ones are shared by all groups
+		return Everything
+	case sub.Equal(EverythingWithState):
+		return EverythingWithState
+	}
+	h := sub.Names.Sum() << 1
+	if sub.Wildcard {
+		h |= 1
+	}
+	if have := t.subs.Find(h, sub.Equal); have != nil {
+		have.Sole.Store(false)
+		return have
+	}
+	// A copy, because the caller's may be in the table of another group.
+	own := &xds.Subscription{Wildcard: sub.Wildcard, HasState: sub.HasState, Names: sub.Names}
+	own.Sole.Store(true)
+	have := t.subs.Keep(h, own, sub.Equal)
+	if have != own {
+		have.Sole.Store(false)
+	}
+	return have
+}

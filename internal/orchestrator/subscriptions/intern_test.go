@@ -1,0 +1,56 @@
+package subscriptions
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	"xdsrelay/internal/xds"
+)
+
+// That a subscription is one client's alone is known until another has it.
+func TestSoleUntilShared(t *testing.T) {
+	var in Table
+	one := in.Intern(subscription("a"))
+	equal(t, "the first one's is its own", one.Sole.Load(), true)
+	if again := in.Intern(subscription("a")); again != one || one.Sole.Load() {
+		t.Errorf("a second one has %v, alone: %v", again, one.Sole.Load())
+	}
+	equal(t, "another's is its own", in.Intern(subscription("b")).Sole.Load(), true)
+	equal(t, "nothing", in.Intern(xds.Nothing).Sole.Load(), false)
+}
+
+// Clients that want the same share one subscription, for as long as one has it.
+func TestInterning(t *testing.T) {
+	var table Table
+	a := table.Intern(subscription("x", "y"))
+	if table.Intern(subscription("y", "x")) != a {
+		t.Error("equal subscriptions are two")
+	}
+	for _, other := range []*xds.Subscription{subscription("x"), subscription("x", "y", "*"), subscription("*")} {
+		if got := table.Intern(other); got == a || !got.Equal(other) {
+			t.Errorf("interned as %v", got)
+		}
+	}
+	equal(t, "nothing", table.Intern(subscription()), xds.Nothing)
+	// A hash finds candidates; what is the same is decided by content.
+	x := subscription("collides")
+	table.subs.Keep(x.Names.Sum()<<1, subscription("x", "y"), func(*xds.Subscription) bool { return false })
+	if got := table.Intern(x); !got.Equal(x) {
+		t.Error("interned by its hash")
+	}
+	// A subscription of another table is not shared with this one.
+	var second Table
+	if second.Intern(a) == a {
+		t.Error("two tables share a subscription")
+	}
+	for i := range 1000 {
+		table.Intern(subscription(fmt.Sprint(i))) // and nobody keeps it
+	}
+	for table.subs.Len() > 2 { // a's, and the one that collided
+		runtime.GC()
+		runtime.Gosched()
+	}
+	equal(t, "the one in use", table.Intern(subscription("x", "y")), a)
+	runtime.KeepAlive(a)
+}

@@ -1,0 +1,151 @@
+package orchestrator
+
+import (
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/redact"
+	"xdsrelay/internal/xds"
+)
+
+// observe reads the status of the streams. It decides whether the origin counts as unreachable
+// (P53), and whether the last known good is served (P66).
+func (g *Group) observe(now time.Time) {
+	for _, l := range g.upstreams() {
+		l.seen = l.status.Load()
+	}
+	s, waits := g.reach(), g.subscribes() && !g.responded()
+	if !waits || s.Connected != g.wasOpen {
+		g.answerBy = time.Time{}
+	}
+	g.wasOpen = s.Connected
+	if waits && g.answerBy.IsZero() && g.opts.FirstAnswerTimeout > 0 {
+		g.answerBy = now.Add(g.opts.FirstAnswerTimeout)
+	}
+	late := !g.answerBy.IsZero() && !now.Before(g.answerBy)
+	g.unreachable = g.subscribes() && !s.Connected && (s.Failed || late)
+	g.serveStored = g.unreachable || late
+	g.refusing = g.refusing && !g.responded()
+}
+
+// evaluate tells members whether the relay has anything that they ask for while the origin is
+// unreachable (P53).
+func (g *Group) evaluate() {
+	changed := g.unevaluated
+	g.unevaluated = nil
+	if !g.unreachable {
+		g.reported = nil
+		if g.refusal.Swap(nil) != nil {
+			for m := range g.members {
+				g.setRefused(m, nil)
+			}
+		}
+		return
+	}
+	// Members of a view share a subscription, and members of several views may.
+	type asked struct {
+		view *View
+		sub  *xds.Subscription
+	}
+	has := make(map[asked]bool)
+	check := func(m *member) {
+		if m.ended || m.view == nil {
+			return
+		}
+		of := asked{m.view, m.sub}
+		is, known := has[of]
+		if !known {
+			is = m.sub.Empty() || m.view.has(m.sub)
+			has[of] = is
+		}
+		if is {
+			g.setRefused(m, nil)
+			return
+		}
+		g.setRefused(m, g.refuse(m.typ))
+	}
+	if s := g.reach(); s != g.reported {
+		g.reported = s
+		g.refusal.Store(nil) // the reason may have changed
+		for m := range g.members {
+			check(m)
+		}
+		return
+	}
+	for _, m := range changed {
+		if m.known {
+			check(m)
+		}
+	}
+}
+
+// setRefused tells a member why it is refused, nil if it is not, unless it knows.
+func (g *Group) setRefused(m *member, r *fanout.Refusal) {
+	if r != nil || m.refused {
+		m.refused = r != nil
+		m.waker.Lack(r)
+	}
+}
+
+// refuse returns the refusal of clients for lack of an origin. A stream ends by it if the relay
+// has nothing of any of its types. typ is the first type that the relay has nothing of.
+func (g *Group) refuse(typ xds.TypeURL) *fanout.Refusal {
+	if r := g.refusal.Load(); r != nil {
+		return r
+	}
+	s := g.reported
+	why := "no upstream stream could be opened within first_answer_timeout"
+	if s.Err != nil {
+		why = redact.Text(s.Err.Error()) // clients and operators read it
+	}
+	of := ""
+	if s.Origin != "" {
+		of = "origin " + s.Origin + ": "
+	}
+	r := fanout.Refuse(codes.Unavailable, telemetry.OriginUnreachable,
+		"key %s: nothing is held or stored of what is asked for, and no origin can be reached: %s%s", g.key, of, why)
+	r.Key = g.key.String()
+	g.refusal.Store(r)
+	if !g.refusing {
+		g.refusing = true
+		args := []any{"type", typ, "origin", s.Origin}
+		if !s.Told {
+			args = append(args, "error", why)
+		}
+		g.log.Warn("no origin can be reached, and nothing is held or stored of what clients ask for", args...)
+	}
+	return r
+}
+
+// has reports whether anything that a client with sub asks for is held, answered or stored.
+func (v *View) has(sub *xds.Subscription) bool {
+	held, stored := v.held.Load(), v.stored.Load()
+	if sub.Wildcard && (answered(held) || answered(stored)) {
+		return true
+	}
+	for name := range sub.Names.All() {
+		if !held.Part(false).Silent(name) || serves(held, name) || serves(stored, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// serves reports whether a client that asks for name gets a resource, even if it is the
+// wildcard's (P50).
+func serves(s *xds.Snapshot, name string) bool {
+	return s.Held(name) != nil || len(s.Linked(name)) > 0
+}
+
+// holds reports whether there is anything to serve: a resource, or the origin's statement
+// that there is none.
+func (g *Group) holds() bool {
+	return slices.ContainsFunc(g.views, func(v *View) bool {
+		s := v.held.Load()
+		return s.Len() > 0 || s.Stated() > 0 || s.Failed() > 0 || answered(s)
+	})
+}
