@@ -60,6 +60,10 @@ var house = map[string]place{
 		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/anytypes", "internal/buffers", "internal/filewatch", "config"},
 		"it hands Updates to a Sink, and does not know what becomes of them",
 	},
+	"internal/upstream/upstreamtest": {
+		[]string{"internal/xds"},
+		"it is a kit for the tests of upstream and its sub-packages, which it must not import",
+	},
 	"internal/fanout": {
 		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tracing", "internal/buffers", "config"},
 		"it reads a member's State, and does not know where States come from",

@@ -31,14 +31,14 @@ func TestP53_AnOriginThatFailedLongAgo(t *testing.T) {
 		r.client.sites[1].failedAgo(c.ago)
 		_, sink := r.stream(named(rds, "a"))
 		first.serve(1).done <- nil
-		sink.until(t, "the failure", func() bool { return len(sink.failures()) > 0 })
-		sink.mu.Lock()
+		sink.Until(t, "the failure", func() bool { return len(sink.failures()) > 0 })
+		sink.Mu.Lock()
 		for _, s := range sink.statuses {
 			if s.Err != nil && s.Failed != c.failed {
 				t.Errorf("%v after the second failed: %+v", c.ago, s)
 			}
 		}
-		sink.mu.Unlock()
+		sink.Mu.Unlock()
 	}
 }
 
@@ -49,7 +49,7 @@ func TestP56_AnOriginThatFailedLongAgo(t *testing.T) {
 	r.client.sites[1].failedAgo(time.Hour)
 	_, sink := r.stream(named(rds, "a"))
 	first.refuse(2)
-	second.serve(1).send(resp{typ: rds, res: clusters("a")})
+	second.serve(1).send(resp{Type: rds, Resources: clusters("a")})
 	sink.from(t, rds, second.address)
 	if len(third.streams) > 0 {
 		t.Error("the third origin was tried")
@@ -59,7 +59,7 @@ func TestP56_AnOriginThatFailedLongAgo(t *testing.T) {
 	r = startRelay(t, Options{Variant: xds.Delta}, first.address, second.address)
 	r.client.sites[0].failedAgo(time.Hour)
 	_, sink = r.stream(named(rds, "a"))
-	first.serve(1).send(resp{typ: rds, res: clusters("a")})
+	first.serve(1).send(resp{Type: rds, Resources: clusters("a")})
 	sink.from(t, rds, first.address)
 	if len(second.streams) > 0 {
 		t.Error("the second origin was tried")

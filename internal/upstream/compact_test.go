@@ -77,7 +77,7 @@ func TestP16_TypesThatNobodyWantsAnyMoreAreForgotten(t *testing.T) {
 
 // respondTo sends something of typ, and reports whether it was taken.
 func (r *protocolFixture) respondTo(typ xds.TypeURL) bool {
-	v, _ := r.respond(resp{typ: typ, version: "1", res: []res{{name: "n", version: "1"}}})
+	v, _ := r.respond(resp{Type: typ, Version: "1", Resources: []res{{Name: "n", Version: "1"}}})
 	return v.take
 }
 
@@ -88,7 +88,7 @@ func TestP16_NothingIsRememberedOfWhatIsNotWanted(t *testing.T) {
 		r := newProtocolFixture(t, v)
 		r.want(named(eds, "a"), named(rds, "n"))
 		r.flush()
-		r.respond(resp{typ: rds, version: "1", res: clusters("n")})
+		r.respond(resp{Type: rds, Version: "1", Resources: clusters("n")})
 		r.set(named(eds, "a"))
 		r.connect()
 		if len(r.memory) != 1 || r.memory[eds] == nil {
@@ -114,12 +114,12 @@ func TestP18_ATypeIsNotForgottenWhileAReplyIsDue(t *testing.T) {
 			var first *xds.Response
 			judged := false
 			for i, of := range junk { // they crossed the last requests
-				p := resp{typ: of.Type, version: "1", res: clusters("n", "n")[:n]}
+				p := resp{Type: of.Type, Version: "1", Resources: clusters("n", "n")[:n]}
 				if i > 0 {
 					r.respond(p)
 					continue
 				}
-				parsed, fault := xds.ParseResponse(v, p.encode(t, v, "0")) // is being applied
+				parsed, fault := xds.ParseResponse(v, p.Encode(t, v, "0")) // is being applied
 				verdict, err := r.talk.received(parsed, fault, r.now)
 				if err != nil || verdict.take != (n == 1) {
 					t.Fatal(verdict, err)
@@ -153,7 +153,7 @@ func TestP64_SotWTheNonceOutlivesTheInterest(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(eds, "a"), named(rds, "n"))
 	r.flush()
-	r.respond(resp{typ: rds, version: "1", res: clusters("n")})
+	r.respond(resp{Type: rds, Version: "1", Resources: clusters("n")})
 	r.flush()
 	for _, names := range [][]string{{"a", "b"}, {"a"}, {"a", "b"}} {
 		r.want(named(eds, names...))

@@ -66,7 +66,7 @@ func TestTLSToOrigins(t *testing.T) {
 					f.next().got(ask(v, "RDS", "a"))
 					return
 				}
-				sink.until(t, "failure", func() bool {
+				sink.Until(t, "failure", func() bool {
 					s := sink.lastStatus()
 					return s.Failed && s.Err != nil && strings.Contains(s.Err.Error(), c.fails)
 				})
@@ -102,7 +102,7 @@ func TestTLSWithFilesThatAreRenewed(t *testing.T) {
 		Origins:              []OriginOptions{{Address: f.address, TLS: TLSFiles{CAFile: trust, CertFile: cert, KeyFile: key, ServerName: "origin.test"}}},
 	})
 	_, sink := r.stream(named(rds, "a"))
-	sink.until(t, "failure", func() bool { return sink.lastStatus().Failed })
+	sink.Until(t, "failure", func() bool { return sink.lastStatus().Failed })
 	certs := r.client.sites[0].origin.(*grpcOrigin).certs
 	connects := func(as string) {
 		t.Helper()
@@ -115,7 +115,7 @@ func TestTLSWithFilesThatAreRenewed(t *testing.T) {
 	pair(ca, "first")
 	certs.Reload()
 	connects("first")
-	sink.until(t, "connection", func() bool { return sink.lastStatus().Connected })
+	sink.Until(t, "connection", func() bool { return sink.lastStatus().Connected })
 
 	tlstest.File(t, dir, "relay.key", []byte("broken"))
 	certs.Reload()
@@ -130,7 +130,7 @@ func TestTLSWithFilesThatAreRenewed(t *testing.T) {
 	tlstest.File(t, dir, "ca", tlstest.NewAuthority(t).PEM())
 	certs.Reload()
 	_, sink = r.stream(named(rds, "d"))
-	sink.until(t, "distrust", func() bool {
+	sink.Until(t, "distrust", func() bool {
 		s := sink.lastStatus()
 		return s.Failed && strings.Contains(s.Err.Error(), "unknown authority")
 	})

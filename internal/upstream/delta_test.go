@@ -13,7 +13,7 @@ func TestP64_DeltaNamesChangeInRequestsOfTheirOwn(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	r.want(named(eds, "a", "b"))
 	r.sent("EDS +[a b] node")
-	r.respond(resp{typ: eds, res: clusters("a", "b")})
+	r.respond(resp{Type: eds, Resources: clusters("a", "b")})
 	r.want(named(eds, "b", "c"))
 	r.sent("EDS nonce 1", "EDS +[c] -[a]")
 	r.want(named(eds, "b", "c", "d")) // what is held is not asked for again
@@ -42,25 +42,25 @@ func TestP64_DeltaWildcard(t *testing.T) {
 func TestP18_DeltaFaultsAreNACKedAndNothingIsLost(t *testing.T) {
 	other, _ := anypb.New(&anypb.Any{})
 	for name, bad := range map[string]resp{
-		"the same name twice": {typ: cds, res: clusters("b", "b")},
-		"changed and removed": {typ: cds, res: clusters("b"), removed: []string{"b"}},
-		"another type":        {typ: cds, res: []res{{name: "b", any: other}}},
-		"nameless":            {typ: cds, res: []res{{any: clusters("b")[0].body(t, cds)}}},
-		"a type like it":      {typ: cds, res: []res{{name: "b", any: &anypb.Any{TypeUrl: string(cds) + "2"}}}},
-		"P28, a long name":    {typ: cds, removed: []string{strings.Repeat("x", xds.MaxNameBytes+1)}},
+		"the same name twice": {Type: cds, Resources: clusters("b", "b")},
+		"changed and removed": {Type: cds, Resources: clusters("b"), Removed: []string{"b"}},
+		"another type":        {Type: cds, Resources: []res{{Name: "b", Any: other}}},
+		"nameless":            {Type: cds, Resources: []res{{Any: clusters("b")[0].Body(t, cds)}}},
+		"a type like it":      {Type: cds, Resources: []res{{Name: "b", Any: &anypb.Any{TypeUrl: string(cds) + "2"}}}},
+		"P28, a long name":    {Type: cds, Removed: []string{strings.Repeat("x", xds.MaxNameBytes+1)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newProtocolFixture(t, xds.Delta)
 			r.want(all(cds))
 			r.sent("CDS +[*] node")
-			r.respond(resp{typ: cds, res: clusters("a")})
+			r.respond(resp{Type: cds, Resources: clusters("a")})
 			r.sent("CDS nonce 1")
 			if v, _ := r.respond(bad); v.take {
 				t.Fatal("taken")
 			}
 			r.sent("CDS nonce 2 NACK")
 			r.holds(cds, "a")
-			r.respond(resp{typ: cds, res: clusters("d"), removed: []string{"a"}})
+			r.respond(resp{Type: cds, Resources: clusters("d"), Removed: []string{"a"}})
 			r.sent("CDS nonce 3")
 			r.holds(cds, "d")
 		})
@@ -71,19 +71,19 @@ func TestP55_DeltaReconnect(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	r.want(named(eds, "a", "b", "c", "n"), all(cds))
 	r.sent("EDS +[a b c n] node", "CDS +[*]")
-	r.respond(resp{typ: eds, res: []res{{name: "a", version: "1"}, {name: "b", version: "2"}, {name: "c"}}})
-	r.respond(resp{typ: cds, res: clusters("x")})
+	r.respond(resp{Type: eds, Resources: []res{{Name: "a", Version: "1"}, {Name: "b", Version: "2"}, {Name: "c"}}})
+	r.respond(resp{Type: cds, Resources: clusters("x")})
 	r.sent("EDS nonce 1", "CDS nonce 2")
 
 	r.set(named(eds, "a", "c", "n"), all(cds)) // b is not wanted any more
 	r.connect()
 	// c has no version, but its removal is to be reported; n was never there.
 	r.sent("EDS +[a c n] a=1 c= node", "CDS +[*] x=vx")
-	r.respond(resp{typ: eds, removed: []string{"c"}})
+	r.respond(resp{Type: eds, Removed: []string{"c"}})
 	r.is(eds, xds.Absent, "c")
 	r.is(eds, xds.Present, "a")
 	was := r.sink.Held(cds)
-	r.respond(resp{typ: cds, res: clusters("x")}) // the answer is held against what is held
+	r.respond(resp{Type: cds, Resources: clusters("x")}) // the answer is held against what is held
 	if got := r.sink.Held(cds); got != was {
 		t.Error("an equal answer made another snapshot")
 	}
@@ -93,11 +93,11 @@ func TestP55_DeltaVersionsAreThoseOfThisOrigin(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	r.want(named(eds, "a", "b"))
 	r.sent("EDS +[a b] node")
-	r.respond(resp{typ: eds, res: clusters("a", "b")})
+	r.respond(resp{Type: eds, Resources: clusters("a", "b")})
 	r.origin = "two"
 	r.connect()
 	r.sent("EDS +[a b] a= b= node")
-	r.respond(resp{typ: eds, res: []res{{name: "a", version: "9"}}})
+	r.respond(resp{Type: eds, Resources: []res{{Name: "a", Version: "9"}}})
 	r.connect() // two gave a's, but b's is still one's, though the snapshot says two
 	r.sent("EDS +[a b] a=9 b= node")
 	r.origin = "one"
@@ -111,7 +111,7 @@ func TestP55_DeltaWildcardNamesOnlyWhatItBrought(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	r.want(named(cds, "a"))
 	r.sent("CDS +[a] node")
-	r.respond(resp{typ: cds, res: clusters("a")})
+	r.respond(resp{Type: cds, Resources: clusters("a")})
 	r.set(all(cds))
 	r.connect()
 	r.sent("CDS +[*] node")
@@ -121,7 +121,7 @@ func TestP59_DeltaVersionsThatDoNotFitAreLeftOut(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	r.want(all(cds))
 	r.next()
-	r.respond(resp{typ: cds, res: clusters("a", "b", "c", "d")})
+	r.respond(resp{Type: cds, Resources: clusters("a", "b", "c", "d")})
 	r.max = 80
 	r.connect()
 	req := r.next()
@@ -169,14 +169,14 @@ func TestP56_DeltaOriginsTakeTurns(t *testing.T) {
 	}
 	r.want(named(eds, "a", "b"))
 	r.sent("EDS +[a b] node")
-	r.respond(resp{typ: eds, res: clusters("a", "b")})
+	r.respond(resp{Type: eds, Resources: clusters("a", "b")})
 	to("two", "EDS +[a b] a= b= node")
-	r.respond(resp{typ: eds, res: []res{{name: "a", version: "9"}}})
+	r.respond(resp{Type: eds, Resources: []res{{Name: "a", Version: "9"}}})
 	to("one", "EDS +[a b] a= b= node")
 	to("two", "EDS +[a b] a= b= node")
-	r.respond(resp{typ: eds, res: []res{{name: "b", version: "8"}}})
+	r.respond(resp{Type: eds, Resources: []res{{Name: "b", Version: "8"}}})
 	to("two", "EDS +[a b] a= b=8 node")
-	r.respond(resp{typ: eds, res: []res{{name: "a", version: "9"}}})
+	r.respond(resp{Type: eds, Resources: []res{{Name: "a", Version: "9"}}})
 	to("two", "EDS +[a b] a=9 b=8 node")
 }
 
@@ -186,7 +186,7 @@ func TestP56_AnOriginThatLeavesNoMemory(t *testing.T) {
 		r := newProtocolFixture(t, v)
 		r.want(named(rds, "a", "b"))
 		r.next()
-		r.respond(resp{typ: rds, version: "1", res: clusters("a", "b")})
+		r.respond(resp{Type: rds, Version: "1", Resources: clusters("a", "b")})
 		u := xds.Update{Type: rds, Origin: "files", Version: "1"}
 		for _, name := range []string{"a", "b"} {
 			u.Changed = append(u.Changed, r.sink.Held(rds).Held(name))
@@ -210,7 +210,7 @@ func TestP55_SotWVersionsAreThoseOfThisOrigin(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(rds, "a"))
 	r.sent("RDS [a] node")
-	r.respond(resp{typ: rds, version: "1", res: clusters("a")})
+	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a")})
 	r.memory[rds].origin = "two"
 	r.connect()
 	r.sent("RDS [a] node")

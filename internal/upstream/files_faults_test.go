@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
 	"xdsrelay/internal/xdstest"
 )
 

@@ -69,7 +69,7 @@ func TestP80_SwappedWhileTheyAreRead(t *testing.T) {
 func TestP80_WhatLapsedBeforeTheDirectoryServes(t *testing.T) {
 	b, began := xds.NewBuilder(xds.TypeOf(odd)), time.Now()
 	b.Apply(xds.Update{Type: odd, Origin: "other", Wildcard: true, Received: began, Changed: []*xds.Resource{
-		widget(t, "stays", "1"), widget(t, "expired", "1").Renew(time.Second, began), resourceOf(t, odd, res{name: "uncached", uncached: true}),
+		widget(t, "stays", "1"), widget(t, "expired", "1").Renew(time.Second, began), resourceOf(t, odd, res{Name: "uncached", Uncached: true}),
 	}})
 	b.Apply(xds.Update{Type: odd, Wildcard: true, Ended: true})
 	b.Expire(began.Add(time.Minute))

@@ -58,7 +58,7 @@ func (r *directoryOrigin) run() {
 func (r *directoryOrigin) key(types ...xds.TypeInterest) (*testSink, *Stream) {
 	sink := newTestSink()
 	s := r.client.NewStream("key", nil, sink)
-	s.SetInterest(sink.want(types...))
+	s.SetInterest(sink.Want(types...))
 	r.wg.Go(func() {
 		if err := s.Run(r.ctx); err != nil {
 			r.t.Errorf("stream: %v", err)
@@ -102,8 +102,8 @@ func holds(t *testing.T, s *testSink, names ...string) {
 	sections, err := parseFile(".yaml", []byte(clustersFile("", names...)), noneHeld)
 	must(t, err)
 	want := sections[0].resources
-	s.until(t, fmt.Sprint(names), func() bool {
-		snap := s.held[cds]
+	s.Until(t, fmt.Sprint(names), func() bool {
+		snap := s.Snapshots[cds]
 		if snap.Len() != len(want) || snap == nil {
 			return false
 		}
@@ -115,15 +115,15 @@ func holds(t *testing.T, s *testSink, names ...string) {
 func absent(t *testing.T, s *testSink, names ...string) {
 	t.Helper()
 	for _, n := range names {
-		s.until(t, n+" to be absent", func() bool { return s.presence(cds, n) == xds.Absent })
+		s.Until(t, n+" to be absent", func() bool { return s.Presence(cds, n) == xds.Absent })
 	}
 }
 
 // removedEver are the names that any update removed.
 func removedEver(s *testSink) (names []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, u := range s.updates {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	for _, u := range s.Updates {
 		names = append(names, u.Removed...)
 	}
 	return names
@@ -171,11 +171,11 @@ func TestP80_EveryWayOfReplacing(t *testing.T) {
 			holds(t, byName, "a=1", "b=1")
 			absent(t, byName, "c")
 			for _, s := range []*testSink{wild, byName} {
-				s.mu.Lock()
-				if len(s.updates) != 1 {
-					t.Errorf("answered by %d updates", len(s.updates))
+				s.Mu.Lock()
+				if len(s.Updates) != 1 {
+					t.Errorf("answered by %d updates", len(s.Updates))
 				}
-				s.mu.Unlock()
+				s.Mu.Unlock()
 			}
 
 			put(r, "c.yaml", clustersFile("2", "a=2", "c=1", "other=1"))
@@ -206,13 +206,13 @@ func TestP80_EveryWayOfReplacing(t *testing.T) {
 				t.Errorf("b was removed %d times: not even once by giving its file another name", gone)
 			}
 			for _, s := range []*testSink{wild, byName} {
-				s.mu.Lock()
-				for _, u := range s.updates[1:] {
+				s.Mu.Lock()
+				for _, u := range s.Updates[1:] {
 					if what != "deleted and written" && what != "by an editor" && len(u.Changed) > 2 {
 						t.Errorf("%s: more than the differences: %+v", what, u)
 					}
 				}
-				s.mu.Unlock()
+				s.Mu.Unlock()
 			}
 		})
 	}
@@ -269,7 +269,7 @@ func TestP80_TheDirectoryIsSwapped(t *testing.T) {
 	}
 	r.run()
 	wild, _ := r.key(all(cds))
-	wild.until(t, "a failure", func() bool { st := wild.lastStatus(); return st.Failed && st.Err != nil && !st.Connected })
+	wild.Until(t, "a failure", func() bool { st := wild.lastStatus(); return st.Failed && st.Err != nil && !st.Connected })
 	if n := r.client.Origins()[0].Connections; n != 0 {
 		t.Errorf("%d connections to a directory that is missing", n)
 	}
@@ -280,7 +280,7 @@ func TestP80_TheDirectoryIsSwapped(t *testing.T) {
 	holds(t, wild, "a=2")
 	must(t, os.WriteFile(filepath.Join(base, "v2", "c.yaml"), []byte(clustersFile("3", "a=3")), 0o644))
 	holds(t, wild, "a=3")
-	wild.until(t, "to be connected", func() bool { return wild.lastStatus().Connected })
+	wild.Until(t, "to be connected", func() bool { return wild.lastStatus().Connected })
 	if n := r.client.Origins()[0].Connections; n != 1 {
 		t.Errorf("%d connections", n)
 	}
@@ -390,14 +390,14 @@ func TestP80_Types(t *testing.T) {
 	r.write("cds.yaml", clustersFile("7", "a"))
 	r.run()
 	sink, _ := r.key(named(rds, "r"), named(eds, "a", "b"), all(xds.ListenerType), all(cds))
-	sink.until(t, "all types", func() bool {
-		return sink.presence(rds, "r") == xds.Absent && sink.presence(eds, "a") == xds.Present && sink.presence(eds, "b") == xds.Absent &&
-			sink.held[xds.ListenerType] != nil && sink.held[xds.ListenerType].Answered && sink.held[cds].Len() == 1
+	sink.Until(t, "all types", func() bool {
+		return sink.Presence(rds, "r") == xds.Absent && sink.Presence(eds, "a") == xds.Present && sink.Presence(eds, "b") == xds.Absent &&
+			sink.Snapshots[xds.ListenerType] != nil && sink.Snapshots[xds.ListenerType].Answered && sink.Snapshots[cds].Len() == 1
 	})
-	sink.mu.Lock()
-	defer sink.mu.Unlock()
+	sink.Mu.Lock()
+	defer sink.Mu.Unlock()
 	var order []xds.TypeURL
-	for _, u := range sink.updates {
+	for _, u := range sink.Updates {
 		order = append(order, u.Type)
 		if u.Origin != "files" || u.Received.IsZero() {
 			t.Errorf("%+v", u)
@@ -406,7 +406,7 @@ func TestP80_Types(t *testing.T) {
 	if !slices.Equal(order, []xds.TypeURL{cds, eds, xds.ListenerType, rds}) {
 		t.Errorf("in the order %v", order)
 	}
-	if v := sink.held[cds].Version; v != "7" {
+	if v := sink.Snapshots[cds].Version; v != "7" {
 		t.Errorf("version %s", v)
 	}
 }
@@ -422,15 +422,15 @@ func TestP61_VersionsOfFiles(t *testing.T) {
 	must(t, os.Remove(r.path("b.yaml")))
 	holds(t, both, "a")
 	r.write("a.yaml", clustersFile("9", "a")) // a new version of the same
-	both.until(t, "version 9", func() bool { return both.held[cds].Version == "9" })
+	both.Until(t, "version 9", func() bool { return both.Snapshots[cds].Version == "9" })
 	r.write("a.yaml", clustersFile("", "a")) // and none
-	both.until(t, "the content's version", func() bool { return both.held[cds].Version != "9" && both.held[cds].Given() == "" })
-	both.mu.Lock()
-	defer both.mu.Unlock()
-	if v := both.updates[0].Version; v != "" {
+	both.Until(t, "the content's version", func() bool { return both.Snapshots[cds].Version != "9" && both.Snapshots[cds].Given() == "" })
+	both.Mu.Lock()
+	defer both.Mu.Unlock()
+	if v := both.Updates[0].Version; v != "" {
 		t.Errorf("two files together have the version %s", v)
 	}
-	if last := both.updates[len(both.updates)-1]; len(last.Changed)+len(last.Removed) > 0 {
+	if last := both.Updates[len(both.Updates)-1]; len(last.Changed)+len(last.Removed) > 0 {
 		t.Errorf("only the version changed, yet %+v", last)
 	}
 }
@@ -442,19 +442,19 @@ func TestP80_InterestChanges(t *testing.T) {
 	r.run()
 	sink, s := r.key(named(cds, "a"))
 	holds(t, sink, "a")
-	s.SetInterest(sink.want(named(cds, "a", "b", "x")))
+	s.SetInterest(sink.Want(named(cds, "a", "b", "x")))
 	holds(t, sink, "a", "b")
 	absent(t, sink, "x")
-	s.SetInterest(sink.want(named(cds, "b")))
-	s.SetInterest(sink.want(named(cds, "b", "a"))) // forgotten in between
+	s.SetInterest(sink.Want(named(cds, "b")))
+	s.SetInterest(sink.Want(named(cds, "b", "a"))) // forgotten in between
 	holds(t, sink, "a", "b")
-	s.SetInterest(sink.want(all(cds)))
-	sink.until(t, "the wildcard's answer", func() bool { return sink.held[cds].Answered })
+	s.SetInterest(sink.Want(all(cds)))
+	sink.Until(t, "the wildcard's answer", func() bool { return sink.Snapshots[cds].Answered })
 	holds(t, sink, "a", "b")
-	s.SetInterest(sink.want())
-	sink.until(t, "the end", func() bool { return !sink.lastStatus().Connected && sink.lastStatus().Err == nil })
+	s.SetInterest(sink.Want())
+	sink.Until(t, "the end", func() bool { return !sink.lastStatus().Connected && sink.lastStatus().Err == nil })
 	r.write("c.yaml", clustersFile("2", "c"))
-	s.SetInterest(sink.want(all(cds)))
+	s.SetInterest(sink.Want(all(cds)))
 	holds(t, sink, "c")
 }
 
@@ -526,9 +526,9 @@ func TestP80_TheGroupIsOver(t *testing.T) {
 	r.run()
 	other, _ := r.key(all(cds))
 	sink := newTestSink()
-	sink.fail = io.ErrClosedPipe
+	sink.Fail = io.ErrClosedPipe
 	s := r.client.NewStream("over", nil, sink)
-	s.SetInterest(sink.want(all(cds)))
+	s.SetInterest(sink.Want(all(cds)))
 	if err := s.Run(r.ctx); err == nil || !strings.Contains(err.Error(), io.ErrClosedPipe.Error()) {
 		t.Errorf("Run: %v", err)
 	}

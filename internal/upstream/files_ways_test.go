@@ -118,11 +118,11 @@ func TestP80_BrokenFromTheStart(t *testing.T) {
 			wild, _ := r.key(all(cds))
 			at := r.log.Until(t, 0, "level=WARN", "refused", "nothing of it is served", "d.yaml")
 			r.log.Until(t, 0, "not served", "d.yaml")
-			wild.mu.Lock()
-			if n := len(wild.updates); n > 0 {
+			wild.Mu.Lock()
+			if n := len(wild.Updates); n > 0 {
 				t.Errorf("answered by %d updates", n)
 			}
-			wild.mu.Unlock()
+			wild.Mu.Unlock()
 			must(t, os.Remove(r.path("d.yaml")))
 			holds(t, wild, "a=1")
 			r.log.Until(t, at, "level=INFO", r.dir)
@@ -164,7 +164,7 @@ func TestP80_P53_ADirectoryWithoutFilesIsAway(t *testing.T) {
 	r := newDirectoryOrigin(t, t.TempDir())
 	r.run()
 	wild, _ := r.key(all(cds))
-	wild.until(t, "a failure", func() bool {
+	wild.Until(t, "a failure", func() bool {
 		st := wild.lastStatus()
 		return st.Failed && errors.Is(st.Err, ErrNoFiles) && !st.Connected
 	})

@@ -64,12 +64,12 @@ func TestP53_AnOriginThatSpeaksNoHTTP2(t *testing.T) {
 			at.origin.(*grpcOrigin).connectTimeout = c.relays
 			at.origin.(*grpcOrigin).pool.dial = o.dialer(insecure.NewCredentials(), &r.client.opts, c.timeout)
 			_, sink := r.stream(named(rds, "a"))
-			sink.until(t, "failure", func() bool { return sink.lastStatus().Failed })
+			sink.Until(t, "failure", func() bool { return sink.lastStatus().Failed })
 			if st := sink.lastStatus(); !strings.Contains(st.Err.Error(), c.want) || st.Origin != address {
 				t.Errorf("%+v, want %q", st, c.want)
 			}
-			sink.mu.Lock()
-			defer sink.mu.Unlock()
+			sink.Mu.Lock()
+			defer sink.Mu.Unlock()
 			if first := sink.statuses[0]; first.Origin != address || first.Err != nil || first.Connected {
 				t.Errorf("before it failed: %+v", first)
 			}

@@ -26,24 +26,24 @@ func TestP18_MisbehavedResponsesOnTheWire(t *testing.T) {
 		_, sink := r.stream(named(rds, "a"))
 		s := f.next()
 		s.got(ask(v, "RDS", "a"))
-		for _, bad := range [][]res{clusters("a", "a"), {{name: "a", any: clusters("a")[0].body(t, cds)}}} {
-			s.send(resp{typ: rds, res: bad})
+		for _, bad := range [][]res{clusters("a", "a"), {{Name: "a", Any: clusters("a")[0].Body(t, cds)}}} {
+			s.send(resp{Type: rds, Resources: bad})
 			if got := s.request(); !strings.Contains(got, "NACK") {
 				t.Fatalf("request %q", got)
 			}
 		}
-		s.send(resp{typ: cds, res: clusters("x")}) // never requested: neither ACK nor NACK
-		s.send(resp{typ: rds, version: "1", res: clusters("a")})
+		s.send(resp{Type: cds, Resources: clusters("x")}) // never requested: neither ACK nor NACK
+		s.send(resp{Type: rds, Version: "1", Resources: clusters("a")})
 		if got := s.request(); strings.Contains(got, "NACK") || !strings.Contains(got, "nonce 4") {
 			t.Fatalf("request %q", got)
 		}
-		sink.untilNames(t, rds, "a")
+		sink.UntilNames(t, rds, "a")
 
 		s.raw([]byte("garbage")) // cannot be attributed: the stream ends, nothing is lost
 		s2 := f.next()
 		s2.request()
-		sink.until(t, "connection", func() bool { return sink.lastStatus().Connected })
-		sink.untilNames(t, rds, "a")
+		sink.Until(t, "connection", func() bool { return sink.lastStatus().Connected })
+		sink.UntilNames(t, rds, "a")
 	})
 }
 
@@ -57,13 +57,13 @@ func TestP54_AStreamThatEndsBeforeAnyResponseFailed(t *testing.T) {
 			s.request()
 			s.done <- err
 		}
-		sink.until(t, "three failures", func() bool { return sink.lastStatus().Attempts == 3 })
+		sink.Until(t, "three failures", func() bool { return sink.lastStatus().Attempts == 3 })
 		s := f.next()
 		s.request()
-		s.send(resp{typ: rds, version: "1", res: clusters("a")})
+		s.send(resp{Type: rds, Version: "1", Resources: clusters("a")})
 		s.request()
 		s.done <- nil
-		sink.until(t, "an end without failure", func() bool {
+		sink.Until(t, "an end without failure", func() bool {
 			st := sink.lastStatus()
 			for _, st := range sink.statuses {
 				if st.Err != nil && !st.Failed && st.Attempts == 0 && !st.Connected {
@@ -95,7 +95,7 @@ func TestP53_UnreachableIsFailedAtOnce(t *testing.T) {
 	}
 	r := startRelay(t, Options{}, address)
 	_, sink := r.stream(named(rds, "a"))
-	sink.until(t, "failure", func() bool { st := sink.lastStatus(); return st.Failed && st.Err != nil && !st.Connected })
+	sink.Until(t, "failure", func() bool { st := sink.lastStatus(); return st.Failed && st.Err != nil && !st.Connected })
 
 	// Once it is there, nobody waits for a backoff that has grown.
 	if lis, err = net.Listen("tcp", address); err != nil {
@@ -103,7 +103,7 @@ func TestP53_UnreachableIsFailedAtOnce(t *testing.T) {
 	}
 	f := serveFake(t, lis)
 	f.next().request()
-	sink.until(t, "connection", func() bool { return sink.lastStatus().Connected })
+	sink.Until(t, "connection", func() bool { return sink.lastStatus().Connected })
 }
 
 func TestP52_NewNamesGoWithin20msMerged(t *testing.T) {
@@ -120,7 +120,7 @@ func TestP52_NewNamesGoWithin20msMerged(t *testing.T) {
 		for i := range 20 {
 			for j := range 50 {
 				names = append(names, fmt.Sprintf("%02d-%02d", i, j))
-				stream.SetInterest(sink.want(named(rds, names...)))
+				stream.SetInterest(sink.Want(named(rds, names...)))
 			}
 			last := names[len(names)-1]
 			requests := 1
@@ -140,22 +140,22 @@ func TestP64_NamesToWildcardTakesANewStream(t *testing.T) {
 		r := startRelay(t, Options{Variant: v, Backoff: Backoff{Base: time.Hour, Max: time.Hour}}, f.address)
 		stream, sink := r.stream(named(cds, "a"))
 		f.next().got(ask(v, "CDS", "a"))
-		stream.SetInterest(sink.want(all(cds)))
+		stream.SetInterest(sink.Want(all(cds)))
 		s := f.next() // at once, not after a backoff, and it is no failure
 		s.got(ask(v, "CDS", "*"))
-		s.send(resp{typ: cds})
-		sink.until(t, "answer", func() bool { return sink.held[cds] != nil && sink.held[cds].Answered })
-		sink.mu.Lock()
+		s.send(resp{Type: cds})
+		sink.Until(t, "answer", func() bool { return sink.Snapshots[cds] != nil && sink.Snapshots[cds].Answered })
+		sink.Mu.Lock()
 		for _, st := range sink.statuses {
 			if st.Failed {
 				t.Errorf("status %+v", st)
 			}
 		}
-		sink.mu.Unlock()
+		sink.Mu.Unlock()
 
-		stream.SetInterest(sink.want()) // nothing is wanted: the stream goes, and none is opened
-		sink.until(t, "rest", func() bool { return !sink.lastStatus().Connected })
-		stream.SetInterest(sink.want(all(cds)))
+		stream.SetInterest(sink.Want()) // nothing is wanted: the stream goes, and none is opened
+		sink.Until(t, "rest", func() bool { return !sink.lastStatus().Connected })
+		stream.SetInterest(sink.Want(all(cds)))
 		f.next().got(ask(v, "CDS", "*"))
 	})
 }
@@ -170,9 +170,9 @@ func TestP54_LapsesDoNotPileUpWhileTheOriginIsAway(t *testing.T) {
 		s := f.next()
 		s.request()
 		s.done <- nil
-		sink.until(t, "failure", func() bool { return sink.lastStatus().Failed })
+		sink.Until(t, "failure", func() bool { return sink.lastStatus().Failed })
 		for i := range 100 {
-			stream.SetInterest(sink.want(named(rds, "a", fmt.Sprint(i))))
+			stream.SetInterest(sink.Want(named(rds, "a", fmt.Sprint(i))))
 		}
 		stream.mu.Lock()
 		defer stream.mu.Unlock()
@@ -192,8 +192,8 @@ func TestP59_ResponsesOverTheDefaultLimitAreReceived(t *testing.T) {
 	_, sink := r.stream(all(cds))
 	s := f.next()
 	s.request()
-	s.send(resp{typ: cds, res: []res{{name: "a", content: strings.Repeat("x", 10<<20)}}})
-	sink.untilNames(t, cds, "a")
+	s.send(resp{Type: cds, Resources: []res{{Name: "a", Content: strings.Repeat("x", 10<<20)}}})
+	sink.UntilNames(t, cds, "a")
 }
 
 func TestP59_TooLarge(t *testing.T) {
@@ -223,16 +223,16 @@ func TestP52_ASlowGroupHoldsUpNoRequest(t *testing.T) {
 	f := startFake(t)
 	r := startRelay(t, Options{Variant: xds.Delta}, f.address)
 	sink := newTestSink()
-	sink.gate = make(chan struct{})
+	sink.Gate = make(chan struct{})
 	stream := r.run(sink, named(rds, "a"))
 	s := f.next()
 	s.request()
-	s.send(resp{typ: rds, res: clusters("a")})
+	s.send(resp{Type: rds, Resources: clusters("a")})
 	for i, name := range []string{"b", "c", "d"} { // the update waits since one of them
-		stream.SetInterest(sink.want(named(rds, []string{"a", "b", "c", "d"}[:i+2]...)))
+		stream.SetInterest(sink.Want(named(rds, []string{"a", "b", "c", "d"}[:i+2]...)))
 		s.got("RDS +[" + name + "]")
 	}
-	close(sink.gate)
+	close(sink.Gate)
 	s.got("RDS nonce 1")
 }
 
@@ -241,14 +241,14 @@ func TestAnErrorOfTheGroupEndsRun(t *testing.T) {
 	r := startRelay(t, Options{}, f.address)
 	sink := newTestSink()
 	over := errors.New("group is over")
-	sink.fail = over
+	sink.Fail = over
 	stream := r.client.NewStream("key", nil, sink)
-	stream.SetInterest(sink.want(named(rds, "a")))
+	stream.SetInterest(sink.Want(named(rds, "a")))
 	ended := make(chan error, 1)
 	r.wg.Go(func() { ended <- stream.Run(r.ctx) })
 	s := f.next()
 	s.request()
-	s.send(resp{typ: rds, res: clusters("a")})
+	s.send(resp{Type: rds, Resources: clusters("a")})
 	if err := <-ended; !errors.Is(err, over) {
 		t.Errorf("Run returned %v", err)
 	}
@@ -261,7 +261,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(r.ctx)
 		sink := newTestSink()
 		stream := r.client.NewStream("key", nil, sink)
-		stream.SetInterest(sink.want(types...))
+		stream.SetInterest(sink.Want(types...))
 		ended := make(chan error, 1)
 		r.wg.Go(func() { ended <- stream.Run(ctx) })
 		if types != nil {
@@ -306,10 +306,10 @@ func fifty(t *testing.T, r *relay, f *fakeOrigin) {
 	for range sinks {
 		s := f.next()
 		s.request()
-		s.send(resp{typ: rds, version: "1", res: clusters("a")})
+		s.send(resp{Type: rds, Version: "1", Resources: clusters("a")})
 	}
 	for _, s := range sinks {
-		s.untilNames(t, rds, "a")
+		s.UntilNames(t, rds, "a")
 	}
 	if o := r.client.Origins()[0]; o.Streams != 50 {
 		t.Errorf("status %+v", o)

@@ -21,7 +21,7 @@ const (
 
 // goes is a resource that goes by aliases; in SotW they stand in a wrapper.
 func goes(name string, aliases ...string) res {
-	return res{name: name, version: "v" + name, aliases: aliases, wrap: true}
+	return res{Name: name, Version: "v" + name, Aliases: aliases, Wrap: true}
 }
 
 // What goes by an alias that was asked for is no less asked for than what was
@@ -31,7 +31,7 @@ func TestP26_AnsweredByAlias(t *testing.T) {
 		r := newProtocolFixture(t, v)
 		r.want(named(eds, "a", "m"))
 		r.flush()
-		_, n := r.respond(resp{typ: eds, res: []res{goes("n", "a", "b"), goes("m"), goes("o", "b")}})
+		_, n := r.respond(resp{Type: eds, Resources: []res{goes("n", "a", "b"), goes("m"), goes("o", "b")}})
 		if n.unasked != 1 {
 			t.Errorf("%d resources were not asked for", n.unasked)
 		}
@@ -39,15 +39,15 @@ func TestP26_AnsweredByAlias(t *testing.T) {
 		r.is(eds, xds.Elsewhere, "a")
 		r.flush()
 		// What is held for the alias changes.
-		r.respond(resp{typ: eds, res: []res{{name: "n", content: "new", aliases: []string{"a"}, wrap: true}}})
+		r.respond(resp{Type: eds, Resources: []res{{Name: "n", Content: "new", Aliases: []string{"a"}, Wrap: true}}})
 		r.is(eds, xds.Elsewhere, "a")
 		r.is(eds, xds.Pending, "b")
 		// It goes by another alias from now on: to who asked for this one it is gone.
-		r.respond(resp{typ: eds, res: []res{goes("n", "b")}})
+		r.respond(resp{Type: eds, Resources: []res{goes("n", "b")}})
 		r.holds(eds, "m")
 		r.is(eds, xds.Absent, "a")
 		// With the last one that wants the alias it is forgotten.
-		r.respond(resp{typ: eds, res: []res{goes("n", "a")}})
+		r.respond(resp{Type: eds, Resources: []res{goes("n", "a")}})
 		r.holds(eds, "m", "n")
 		r.want(named(eds, "m"))
 		r.holds(eds, "m")
@@ -59,8 +59,8 @@ func TestP26_RemovedByName(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	r.want(named(vhds, "r/a", "r/b", "r/v"))
 	r.flush()
-	r.respond(resp{typ: vhds, res: []res{goes("r/n", "r/a"), goes("r/v", "r/b")}})
-	_, n := r.respond(resp{typ: vhds, removed: []string{"r/n", "r/unasked"}})
+	r.respond(resp{Type: vhds, Resources: []res{goes("r/n", "r/a"), goes("r/v", "r/b")}})
+	_, n := r.respond(resp{Type: vhds, Removed: []string{"r/n", "r/unasked"}})
 	if n.unasked != 1 {
 		t.Errorf("%d names were not asked for", n.unasked)
 	}
@@ -69,7 +69,7 @@ func TestP26_RemovedByName(t *testing.T) {
 	if r.sink.Held(vhds).Known("r/n") {
 		t.Error("something is kept under a name that nobody asked for")
 	}
-	r.respond(resp{typ: vhds, removed: []string{"r/b"}})
+	r.respond(resp{Type: vhds, Removed: []string{"r/b"}})
 	r.holds(vhds, "r/v")
 	r.is(vhds, xds.Absent, "r/b")
 }
@@ -80,12 +80,12 @@ func TestP65_LeftOutByHandle(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(cds, "a", glob))
 	r.flush()
-	r.respond(resp{typ: cds, version: "1", res: []res{goes("n", "a"), {name: "xdstp://o/T/c/x"}, {name: "xdstp://o/T/c/y"}}})
+	r.respond(resp{Type: cds, Version: "1", Resources: []res{goes("n", "a"), {Name: "xdstp://o/T/c/x"}, {Name: "xdstp://o/T/c/y"}}})
 	r.holds(cds, "n", "xdstp://o/T/c/x", "xdstp://o/T/c/y")
-	r.respond(resp{typ: cds, version: "2", res: []res{{name: "xdstp://o/T/c/y"}}})
+	r.respond(resp{Type: cds, Version: "2", Resources: []res{{Name: "xdstp://o/T/c/y"}}})
 	r.holds(cds, "xdstp://o/T/c/y")
 	r.is(cds, xds.Absent, "a")
-	r.respond(resp{typ: cds, version: "3"})
+	r.respond(resp{Type: cds, Version: "3"})
 	r.holds(cds)
 	r.is(cds, xds.Absent, glob)
 }
@@ -96,7 +96,7 @@ func TestP55_ReconnectByHandle(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	r.want(named(eds, "a", "b"))
 	r.sent("EDS +[a b] node")
-	r.respond(resp{typ: eds, res: []res{goes("n", "a"), {name: "b", version: "1"}}})
+	r.respond(resp{Type: eds, Resources: []res{goes("n", "a"), {Name: "b", Version: "1"}}})
 	r.flush()
 	r.connect()
 	r.sent("EDS +[a b] b=1 n=vn node")
@@ -104,11 +104,11 @@ func TestP55_ReconnectByHandle(t *testing.T) {
 	s := newProtocolFixture(t, xds.SotW)
 	s.want(named(eds, "a", glob))
 	s.sent("EDS [a " + glob + "] node")
-	s.respond(resp{typ: eds, version: "7", res: []res{goes("n", "a"), {name: "xdstp://o/T/c/x"}}})
+	s.respond(resp{Type: eds, Version: "7", Resources: []res{goes("n", "a"), {Name: "xdstp://o/T/c/x"}}})
 	s.flush()
 	s.connect()
 	s.sent("EDS [a " + glob + "] version 7 node")
-	s.respond(resp{typ: eds, version: "8", res: []res{goes("n", "b")}}) // a leads nowhere
+	s.respond(resp{Type: eds, Version: "8", Resources: []res{goes("n", "b")}}) // a leads nowhere
 	s.flush()
 	s.connect()
 	s.sent("EDS [a " + glob + "] node")
@@ -126,9 +126,9 @@ func TestP59_VersionsByHandle(t *testing.T) {
 	r.flush()
 	var rs []res
 	for i := range 20 {
-		rs = append(rs, res{name: fmt.Sprint("xdstp://o/T/c/", i), version: "1"})
+		rs = append(rs, res{Name: fmt.Sprint("xdstp://o/T/c/", i), Version: "1"})
 	}
-	r.respond(resp{typ: eds, res: rs})
+	r.respond(resp{Type: eds, Resources: rs})
 	r.flush()
 	r.max = 700
 	r.connect()
@@ -153,7 +153,7 @@ func TestP26_AliasesAreBounded(t *testing.T) {
 		{[]string{strings.Repeat("x", xds.MaxNameBytes+1)}, xds.ErrLongName}, {[]string{strings.Repeat("x", xds.MaxNameBytes)}, nil},
 	} {
 		eachVariant(t, func(t *testing.T, v xds.Variant) {
-			if _, err := xds.ParseResponse(v, resp{typ: vhds, res: []res{goes("r/v", c.aliases...)}}.encode(t, v, "1")); !errors.Is(err, c.want) {
+			if _, err := xds.ParseResponse(v, resp{Type: vhds, Resources: []res{goes("r/v", c.aliases...)}}.Encode(t, v, "1")); !errors.Is(err, c.want) {
 				t.Errorf("fault %v, want %v", err, c.want)
 			}
 		})
@@ -166,8 +166,8 @@ func TestP18_UnresolvedAlias(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	r.want(named(vhds, "r/a", "r/b", "r/c"))
 	r.sent("VHDS +[r/a r/b r/c] node")
-	word := res{name: "r/cannot", aliases: []string{"r/a", "r/b", "r/z"}, version: "1", heartbeat: true}
-	v, n := r.respond(resp{typ: vhds, res: []res{word}})
+	word := res{Name: "r/cannot", Aliases: []string{"r/a", "r/b", "r/z"}, Version: "1", Heartbeat: true}
+	v, n := r.respond(resp{Type: vhds, Resources: []res{word}})
 	r.sent("VHDS nonce 1")
 	if !v.take || n.bodyless != 1 || n.unasked != 0 {
 		t.Errorf("%+v, %+v", v, n)
@@ -180,7 +180,7 @@ func TestP18_UnresolvedAlias(t *testing.T) {
 	r.is(vhds, xds.Pending, "r/c")
 
 	// Of none that was asked for.
-	_, n = r.respond(resp{typ: vhds, res: []res{{name: "r/x", aliases: []string{"r/x"}, heartbeat: true}}})
+	_, n = r.respond(resp{Type: vhds, Resources: []res{{Name: "r/x", Aliases: []string{"r/x"}, Heartbeat: true}}})
 	if len(r.last().Unresolved) != 0 || n.unasked != 1 {
 		t.Errorf("%+v, %+v", r.last(), n)
 	}
@@ -188,8 +188,8 @@ func TestP18_UnresolvedAlias(t *testing.T) {
 
 	// Once more, and this time the origin is silent.
 	again := named(vhds, "r/a", "r/b", "r/c")
-	again.Again = r.sink.builder(vhds).Again("r/a")
-	r.sink.publish(vhds)
+	again.Again = r.sink.Builder(vhds).Again("r/a")
+	r.sink.Publish(vhds)
 	r.want(again)
 	r.sent("VHDS -[r/a]", "VHDS +[r/a]")
 	r.want(named(vhds, "r/a", "r/b", "r/c"))
@@ -197,10 +197,10 @@ func TestP18_UnresolvedAlias(t *testing.T) {
 	r.is(vhds, xds.Unresolvable, "r/a")
 
 	// It is there, and what it goes by is no longer unresolved.
-	r.respond(resp{typ: vhds, res: []res{goes("r/v", "r/a", "r/b")}})
+	r.respond(resp{Type: vhds, Resources: []res{goes("r/v", "r/a", "r/b")}})
 	r.is(vhds, xds.Elsewhere, "r/a", "r/b")
 	// A resource that is held stays, whatever is said of its alias.
-	r.respond(resp{typ: vhds, res: []res{word}})
+	r.respond(resp{Type: vhds, Resources: []res{word}})
 	r.is(vhds, xds.Elsewhere, "r/a", "r/b")
 	r.holds(vhds, "r/v")
 }
@@ -211,12 +211,12 @@ func TestP18_HeartbeatsHaveAliases(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	r.want(named(vhds, "r/a"))
 	r.flush()
-	r.respond(resp{typ: vhds, res: []res{{name: "r/v", aliases: []string{"r/a"}, version: "1", ttl: time.Minute}}})
-	_, n := r.respond(resp{typ: vhds, res: []res{{name: "r/v", aliases: []string{"r/a"}, version: "1", ttl: time.Minute, heartbeat: true}}})
+	r.respond(resp{Type: vhds, Resources: []res{{Name: "r/v", Aliases: []string{"r/a"}, Version: "1", TTL: time.Minute}}})
+	_, n := r.respond(resp{Type: vhds, Resources: []res{{Name: "r/v", Aliases: []string{"r/a"}, Version: "1", TTL: time.Minute, Heartbeat: true}}})
 	if n.renewed != 1 || len(r.last().Unresolved) != 0 {
 		t.Errorf("%+v, %+v", n, r.last())
 	}
-	r.respond(resp{typ: vhds, res: []res{{name: "r/v", aliases: []string{"r/a"}, version: "1", heartbeat: true}}})
+	r.respond(resp{Type: vhds, Resources: []res{{Name: "r/v", Aliases: []string{"r/a"}, Version: "1", Heartbeat: true}}})
 	if len(r.last().Unresolved) != 0 {
 		t.Errorf("%+v", r.last())
 	}
@@ -233,7 +233,7 @@ func TestP80_FilesModel(t *testing.T) {
 	make := func(name, content string, aliases ...string) *xds.Resource {
 		body := new(anypb.Any)
 		mustUnmarshal(t, widget(t, name, content).Any(), body)
-		msg := resp{typ: odd, res: []res{{name: name, aliases: aliases, any: body}}}.encode(t, xds.Delta, "1")
+		msg := resp{Type: odd, Resources: []res{{Name: name, Aliases: aliases, Any: body}}}.Encode(t, xds.Delta, "1")
 		r, err := xds.ParseResponse(xds.Delta, msg)
 		if err != nil {
 			t.Fatal(err)
@@ -246,7 +246,7 @@ func TestP80_FilesModel(t *testing.T) {
 		goes := rapid.SliceOfNDistinct(rapid.SampledFrom(aliases), 0, 2, rapid.ID[string])
 		sink, c := newTestSink(), newCell()
 		if before := some.Draw(rt, "held of another origin"); len(before) > 0 {
-			c.set(sink.want(named(odd, before...)))
+			c.set(sink.Want(named(odd, before...)))
 			u := xds.Update{Type: odd, Origin: "other"}
 			for _, n := range which.Draw(rt, "its names") {
 				if r := make(n, "0", goes.Draw(rt, "its aliases")...); r.AskedBy(xds.NewNameSet(before...)) {
@@ -269,7 +269,7 @@ func TestP80_FilesModel(t *testing.T) {
 				if interest = named(odd, some.Draw(rt, "names")...); rapid.Bool().Draw(rt, "wildcard") {
 					interest = all(odd)
 				}
-				c.set(sink.want(interest))
+				c.set(sink.Want(interest))
 			}
 			i, lapsed := c.take()
 			if i == nil || empty(interest) {

@@ -35,13 +35,13 @@ func TestP62_HeartbeatRenews(t *testing.T) {
 		r := newProtocolFixture(t, v)
 		r.want(named(eds, "a", "b"))
 		r.flush()
-		r.respond(resp{typ: eds, version: "5", res: []res{{name: "a", version: "1", ttl: 30 * time.Second}, {name: "b", version: "1"}}})
+		r.respond(resp{Type: eds, Version: "5", Resources: []res{{Name: "a", Version: "1", TTL: 30 * time.Second}, {Name: "b", Version: "1"}}})
 		if got := r.expires(eds, "a"); got != 30*time.Second {
 			t.Fatalf("expires after %v", got)
 		}
 		before := r.sink.Held(eds)
 		r.now = r.now.Add(20 * time.Second)
-		_, n := r.respond(resp{typ: eds, version: "5", res: []res{{name: "a", version: "1", ttl: 40 * time.Second, heartbeat: true}}})
+		_, n := r.respond(resp{Type: eds, Version: "5", Resources: []res{{Name: "a", Version: "1", TTL: 40 * time.Second, Heartbeat: true}}})
 		if n.renewed != 1 || n.stale != 0 {
 			t.Errorf("%+v", n)
 		}
@@ -58,11 +58,11 @@ func TestP62_HeartbeatRenews(t *testing.T) {
 		}
 		// The same with its body renews as well, and one without TTL ends it.
 		r.now = r.now.Add(20 * time.Second)
-		r.respond(resp{typ: eds, version: "6", res: []res{{name: "a", version: "1", ttl: 30 * time.Second}}})
+		r.respond(resp{Type: eds, Version: "6", Resources: []res{{Name: "a", Version: "1", TTL: 30 * time.Second}}})
 		if got := r.expires(eds, "a"); got != 70*time.Second {
 			t.Errorf("sent again, it expires after %v", got)
 		}
-		r.respond(resp{typ: eds, version: "7", res: []res{{name: "a", version: "1", wrap: true}}})
+		r.respond(resp{Type: eds, Version: "7", Resources: []res{{Name: "a", Version: "1", Wrap: true}}})
 		if got := r.expires(eds, "a"); got != 0 {
 			t.Errorf("without a TTL it expires after %v", got)
 		}
@@ -82,27 +82,27 @@ func TestP62_StaleHeartbeats(t *testing.T) {
 		stale   int
 		unasked int
 	}{
-		{"its version", xds.Delta, "9", res{name: "a", version: "1"}, 1, 0, 0},
-		{"another version", xds.Delta, "5", res{name: "a", version: "2"}, 0, 1, 0},
-		{"no version", xds.Delta, "5", res{name: "a"}, 0, 1, 0},
-		{"absent", xds.Delta, "5", res{name: "b", version: "1"}, 0, 1, 0},
-		{"unasked", xds.Delta, "5", res{name: "c", version: "1"}, 0, 0, 1},
-		{"the version_info", xds.SotW, "5", res{name: "a"}, 1, 0, 0},
-		{"its own version", xds.SotW, "5", res{name: "a", version: "1"}, 1, 0, 0},
-		{"its own version under another version_info", xds.SotW, "9", res{name: "a", version: "1"}, 1, 0, 0},
-		{"a newer version_info", xds.SotW, "9", res{name: "a"}, 1, 0, 0},
-		{"another version of its own", xds.SotW, "5", res{name: "a", version: "2"}, 0, 1, 0},
-		{"not held", xds.SotW, "5", res{name: "b"}, 0, 1, 0},
-		{"not asked for", xds.SotW, "5", res{name: "c"}, 0, 0, 1},
+		{"its version", xds.Delta, "9", res{Name: "a", Version: "1"}, 1, 0, 0},
+		{"another version", xds.Delta, "5", res{Name: "a", Version: "2"}, 0, 1, 0},
+		{"no version", xds.Delta, "5", res{Name: "a"}, 0, 1, 0},
+		{"absent", xds.Delta, "5", res{Name: "b", Version: "1"}, 0, 1, 0},
+		{"unasked", xds.Delta, "5", res{Name: "c", Version: "1"}, 0, 0, 1},
+		{"the version_info", xds.SotW, "5", res{Name: "a"}, 1, 0, 0},
+		{"its own version", xds.SotW, "5", res{Name: "a", Version: "1"}, 1, 0, 0},
+		{"its own version under another version_info", xds.SotW, "9", res{Name: "a", Version: "1"}, 1, 0, 0},
+		{"a newer version_info", xds.SotW, "9", res{Name: "a"}, 1, 0, 0},
+		{"another version of its own", xds.SotW, "5", res{Name: "a", Version: "2"}, 0, 1, 0},
+		{"not held", xds.SotW, "5", res{Name: "b"}, 0, 1, 0},
+		{"not asked for", xds.SotW, "5", res{Name: "c"}, 0, 0, 1},
 	} {
 		t.Run(c.v.String()+"/"+c.what, func(t *testing.T) {
 			r := newProtocolFixture(t, c.v)
 			r.want(named(eds, "a", "b"))
 			r.flush()
-			r.respond(resp{typ: eds, version: "5", res: []res{{name: "a", version: "1", ttl: ttl}}})
+			r.respond(resp{Type: eds, Version: "5", Resources: []res{{Name: "a", Version: "1", TTL: ttl}}})
 			r.now = r.now.Add(10 * time.Second)
-			c.beat.heartbeat, c.beat.ttl = true, ttl
-			_, n := r.respond(resp{typ: eds, version: c.version, res: []res{c.beat}})
+			c.beat.Heartbeat, c.beat.TTL = true, ttl
+			_, n := r.respond(resp{Type: eds, Version: c.version, Resources: []res{c.beat}})
 			if n.renewed != c.renewed || n.stale != c.stale || n.unasked != c.unasked {
 				t.Errorf("%+v", n)
 			}
@@ -119,13 +119,13 @@ func TestP62_StaleHeartbeats(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(all(cds))
 	r.flush()
-	r.respond(resp{typ: cds, version: "1", res: []res{{name: "a", ttl: ttl}, {name: "b"}}})
+	r.respond(resp{Type: cds, Version: "1", Resources: []res{{Name: "a", TTL: ttl}, {Name: "b"}}})
 	r.now = r.now.Add(10 * time.Second)
-	if _, n := r.respond(resp{typ: cds, version: "2", res: []res{{name: "a", ttl: ttl, heartbeat: true}, {name: "b", content: "2"}}}); n.renewed != 1 {
+	if _, n := r.respond(resp{Type: cds, Version: "2", Resources: []res{{Name: "a", TTL: ttl, Heartbeat: true}, {Name: "b", Content: "2"}}}); n.renewed != 1 {
 		t.Errorf("%+v", n)
 	}
 	// One without TTL is none.
-	if _, n := r.respond(resp{typ: cds, version: "2", res: []res{{name: "a", heartbeat: true}}}); n.renewed+n.stale != 0 || n.bodyless != 1 {
+	if _, n := r.respond(resp{Type: cds, Version: "2", Resources: []res{{Name: "a", Heartbeat: true}}}); n.renewed+n.stale != 0 || n.bodyless != 1 {
 		t.Errorf("%+v", n)
 	}
 }
@@ -137,27 +137,27 @@ func TestP62_HeartbeatAfterARefusal(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(all(cds))
 	r.sent("CDS [] node")
-	r.respond(resp{typ: cds, version: "1", res: []res{{name: "a", ttl: ttl}}})
+	r.respond(resp{Type: cds, Version: "1", Resources: []res{{Name: "a", TTL: ttl}}})
 	r.sent("CDS [] version 1 nonce 1")
-	r.respond(resp{typ: cds, version: "2", res: []res{{name: "a"}, {name: "a"}}})
+	r.respond(resp{Type: cds, Version: "2", Resources: []res{{Name: "a"}, {Name: "a"}}})
 	r.sent("CDS [] version 1 nonce 2 NACK")
-	beat := []res{{name: "a", ttl: ttl, heartbeat: true}}
+	beat := []res{{Name: "a", TTL: ttl, Heartbeat: true}}
 	r.now = r.now.Add(time.Second)
-	if _, n := r.respond(resp{typ: cds, version: "2", res: beat}); n.renewed != 0 || n.stale != 1 {
+	if _, n := r.respond(resp{Type: cds, Version: "2", Resources: beat}); n.renewed != 0 || n.stale != 1 {
 		t.Errorf("of the refused version: %+v", n)
 	}
 	r.sent("CDS [] version 1 nonce 3")
 	if v := r.sink.Held(cds).Version; v != "1" {
 		t.Errorf("version %s is shown", v)
 	}
-	if _, n := r.respond(resp{typ: cds, version: "1", res: beat}); n.renewed != 1 {
+	if _, n := r.respond(resp{Type: cds, Version: "1", Resources: beat}); n.renewed != 1 {
 		t.Errorf("of the version held: %+v", n)
 	}
-	if _, n := r.respond(resp{typ: cds, version: "2", res: beat}); n.renewed != 0 {
+	if _, n := r.respond(resp{Type: cds, Version: "2", Resources: beat}); n.renewed != 0 {
 		t.Errorf("of the refused version, again: %+v", n)
 	}
-	r.respond(resp{typ: cds, version: "3", res: []res{{name: "a", content: "3", ttl: ttl}}})
-	if _, n := r.respond(resp{typ: cds, version: "4", res: beat}); n.renewed != 1 {
+	r.respond(resp{Type: cds, Version: "3", Resources: []res{{Name: "a", Content: "3", TTL: ttl}}})
+	if _, n := r.respond(resp{Type: cds, Version: "4", Resources: beat}); n.renewed != 1 {
 		t.Errorf("once another is taken: %+v", n)
 	}
 }
@@ -169,14 +169,14 @@ func TestP62_ReconnectAfterExpiry(t *testing.T) {
 		r := newProtocolFixture(t, v)
 		r.want(all(cds), named(eds, "a", "b"))
 		r.flush()
-		r.respond(resp{typ: cds, version: "1", res: []res{{name: "w", version: "1", ttl: time.Second}, {name: "x", version: "1"}}})
-		r.respond(resp{typ: eds, version: "1", res: []res{{name: "a", version: "1", ttl: time.Second}, {name: "b", version: "1"}}})
+		r.respond(resp{Type: cds, Version: "1", Resources: []res{{Name: "w", Version: "1", TTL: time.Second}, {Name: "x", Version: "1"}}})
+		r.respond(resp{Type: eds, Version: "1", Resources: []res{{Name: "a", Version: "1", TTL: time.Second}, {Name: "b", Version: "1"}}})
 		r.flush()
 		for _, typ := range []xds.TypeURL{cds, eds} {
-			if n := r.sink.builder(typ).Expire(r.now.Add(time.Minute)); n != 1 {
+			if n := r.sink.Builder(typ).Expire(r.now.Add(time.Minute)); n != 1 {
 				t.Fatalf("%d expired", n)
 			}
-			r.sink.publish(typ)
+			r.sink.Publish(typ)
 		}
 		r.is(eds, xds.Lapsed, "a")
 		r.connect()
@@ -189,7 +189,7 @@ func TestP62_ReconnectAfterExpiry(t *testing.T) {
 		r.pass(time.Hour)
 		r.is(eds, xds.Lapsed, "a")
 		if v == xds.SotW {
-			r.respond(resp{typ: cds, version: "2", res: []res{{name: "x"}}})
+			r.respond(resp{Type: cds, Version: "2", Resources: []res{{Name: "x"}}})
 			if got := r.last().Removed; !slices.Equal(got, []string{"w"}) {
 				t.Errorf("removed %v", got)
 			}
@@ -204,8 +204,8 @@ func TestP39_ResourceErrors(t *testing.T) {
 		r := newProtocolFixture(t, v)
 		r.want(named(eds, "a", "b", "c", "d"))
 		r.flush()
-		r.respond(resp{typ: eds, version: "1", res: []res{{name: "a", version: "1"}}})
-		r.respond(resp{typ: eds, version: "2", errors: map[string]codes.Code{
+		r.respond(resp{Type: eds, Version: "1", Resources: []res{{Name: "a", Version: "1"}}})
+		r.respond(resp{Type: eds, Version: "2", Errors: map[string]codes.Code{
 			"a": codes.Unavailable, "b": codes.NotFound, "c": codes.PermissionDenied, "unasked": codes.Internal}})
 		r.is(eds, xds.Present, "a")
 		r.is(eds, xds.Absent, "b")
@@ -227,7 +227,7 @@ func TestP39_ResourceErrors(t *testing.T) {
 			t.Errorf("%d absences stated, want 1", snap.Stated())
 		}
 		// One that comes with its resource takes nothing away.
-		r.respond(resp{typ: eds, version: "3", res: []res{{name: "d", version: "1"}}, errors: map[string]codes.Code{"d": codes.NotFound}})
+		r.respond(resp{Type: eds, Version: "3", Resources: []res{{Name: "d", Version: "1"}}, Errors: map[string]codes.Code{"d": codes.NotFound}})
 		r.is(eds, xds.Present, "d")
 		if got := r.last().Removed; len(got) > 0 {
 			t.Errorf("removed %v", got)
@@ -240,14 +240,14 @@ func TestP39_AnErrorInPlaceOfTheResource(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(all(cds))
 	r.flush()
-	r.respond(resp{typ: cds, version: "1", res: clusters("a", "b", "c")})
-	r.respond(resp{typ: cds, version: "2", errors: map[string]codes.Code{"a": codes.Internal, "b": codes.NotFound}})
+	r.respond(resp{Type: cds, Version: "1", Resources: clusters("a", "b", "c")})
+	r.respond(resp{Type: cds, Version: "2", Errors: map[string]codes.Code{"a": codes.Internal, "b": codes.NotFound}})
 	r.holds(cds, "a")
 	if got := r.last().Removed; !slices.Equal(got, []string{"b", "c"}) {
 		t.Errorf("removed %v", got)
 	}
 	// On the wildcard itself it takes nothing away, and adds nothing.
-	r.respond(resp{typ: cds, version: "3", res: clusters("a"), errors: map[string]codes.Code{"*": codes.NotFound}})
+	r.respond(resp{Type: cds, Version: "3", Resources: clusters("a"), Errors: map[string]codes.Code{"*": codes.NotFound}})
 	r.holds(cds, "a")
 	if e := r.sink.Held(cds).Error(&xds.Subscription{Wildcard: true}, "*"); e == nil {
 		t.Error("it is not kept")
@@ -264,17 +264,17 @@ func TestP63_TheStreamEnds(t *testing.T) {
 		s := f.next()
 		s.got(ask(v, "CDS", "*"))
 		s.got(ask(v, "EDS", "a", "b"))
-		s.send(resp{typ: cds, version: "1", res: []res{{name: "w", version: "1", uncached: true}, {name: "x", version: "1"}}})
-		s.send(resp{typ: eds, version: "1", res: []res{{name: "a", version: "1", uncached: true}, {name: "b", version: "1"}}})
-		sink.untilNames(t, cds, "w", "x")
-		sink.untilNames(t, eds, "a", "b")
+		s.send(resp{Type: cds, Version: "1", Resources: []res{{Name: "w", Version: "1", Uncached: true}, {Name: "x", Version: "1"}}})
+		s.send(resp{Type: eds, Version: "1", Resources: []res{{Name: "a", Version: "1", Uncached: true}, {Name: "b", Version: "1"}}})
+		sink.UntilNames(t, cds, "w", "x")
+		sink.UntilNames(t, eds, "a", "b")
 		for range 2 {
 			s.request() // ACKs
 		}
 		s.done <- nil
 		next := f.next()
-		sink.untilNames(t, cds, "x")
-		sink.untilNames(t, eds, "b")
+		sink.UntilNames(t, cds, "x")
+		sink.UntilNames(t, eds, "b")
 		if v == xds.Delta {
 			next.got("CDS +[*] w= x=1")
 			next.got("EDS +[a b] a= b=1")

@@ -55,12 +55,12 @@ func (m *modelOrigin) read(version string) (change int) {
 }
 
 func (m *modelOrigin) resource(name string, change int) res {
-	return res{name: name, content: strings.Repeat("x", change), version: m.version(change)}
+	return res{Name: name, Content: strings.Repeat("x", change), Version: m.version(change)}
 }
 
 // take is a resource as the group holds it.
 func (m *modelOrigin) take(name string, change int) *xds.Resource {
-	r, err := xds.ParseResponse(xds.Delta, resp{typ: m.typ, res: []res{m.resource(name, change)}}.encode(m.t, xds.Delta, "1"))
+	r, err := xds.ParseResponse(xds.Delta, resp{Type: m.typ, Resources: []res{m.resource(name, change)}}.Encode(m.t, xds.Delta, "1"))
 	if err != nil {
 		m.rt.Fatal(err)
 	}
@@ -194,29 +194,29 @@ func (m *modelOrigin) say(part bool) bool {
 		names = names[:1+rapid.IntRange(0, len(names)-1).Draw(m.rt, "part")]
 	}
 	m.answer = false
-	p := resp{typ: m.typ, version: m.version(m.changes)}
+	p := resp{Type: m.typ, Version: m.version(m.changes)}
 	if len(names) < all {
-		p.version = m.version(0)
+		p.Version = m.version(0)
 	}
 	for _, n := range names {
 		delete(m.due, n)
 		if change := m.has[n]; change > 0 {
 			m.told[n] = change
-			p.res = append(p.res, m.resource(n, change))
+			p.Resources = append(p.Resources, m.resource(n, change))
 		} else {
 			delete(m.told, n)
-			p.removed = append(p.removed, n)
+			p.Removed = append(p.Removed, n)
 		}
 	}
 	switch {
 	case m.full():
-		p.res = nil
+		p.Resources = nil
 		for _, n := range slices.Sorted(maps.Keys(m.has)) {
 			if m.covers(n) {
-				p.res = append(p.res, m.resource(n, m.has[n]))
+				p.Resources = append(p.Resources, m.resource(n, m.has[n]))
 			}
 		}
-	case m.v == xds.SotW && len(p.res) == 0 && len(names) > 0:
+	case m.v == xds.SotW && len(p.Resources) == 0 && len(names) > 0:
 		return true // a deletion sends nothing
 	}
 	m.send(p, false)
@@ -331,7 +331,7 @@ func runModel(t *testing.T, rt *rapid.T, typ xds.TypeURL, v xds.Variant) {
 			m.say(true)
 		case "bad":
 			if m.began && (len(m.open) == 0 || v == xds.Delta) {
-				m.send(resp{typ: typ, version: "bad", res: []res{m.resource("a", 1), m.resource("a", 1)}}, true)
+				m.send(resp{Type: typ, Version: "bad", Resources: []res{m.resource("a", 1), m.resource("a", 1)}}, true)
 			}
 		case "connect":
 			m.origin = rapid.SampledFrom([]string{"one", "two"}).Draw(rt, "origin")

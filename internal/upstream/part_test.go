@@ -11,7 +11,7 @@ func (r *protocolFixture) other(wildcard bool, names ...string) {
 	r.t.Helper()
 	u := xds.Update{Type: cds, Origin: r.origin, Wildcard: wildcard}
 	for _, x := range clusters(names...) {
-		raw, fault := xds.ParseResponse(xds.Delta, resp{typ: cds, res: []res{x}}.encode(r.t, xds.Delta, "1"))
+		raw, fault := xds.ParseResponse(xds.Delta, resp{Type: cds, Resources: []res{x}}.Encode(r.t, xds.Delta, "1"))
 		if fault != nil {
 			r.t.Fatal(fault)
 		}
@@ -43,11 +43,11 @@ func TestP65_SotWAbsenceIsHeldAgainstThePartThatItAnswers(t *testing.T) {
 	r.want(named(cds, "a", "b", "c"))
 	r.sent("CDS [a b c] node")
 	r.other(true, "a", "b", "w")
-	r.respond(resp{typ: cds, version: "1", res: clusters("a")})
+	r.respond(resp{Type: cds, Version: "1", Resources: clusters("a")})
 	if u := r.last(); len(u.Removed) > 0 {
 		t.Errorf("removed %v, which no response to the names held", u.Removed)
 	}
-	r.respond(resp{typ: cds, version: "2", res: clusters("b")})
+	r.respond(resp{Type: cds, Version: "2", Resources: clusters("b")})
 	r.part(false, "b")
 	r.part(true, "a", "b", "w")
 	r.is(cds, xds.Present, "a", "b") // a's removal here removes nothing that the wildcard holds
@@ -57,8 +57,8 @@ func TestP65_SotWAbsenceIsHeldAgainstThePartThatItAnswers(t *testing.T) {
 	s.want(all(cds))
 	s.sent("CDS [] node")
 	s.other(false, "n")
-	s.respond(resp{typ: cds, version: "1", res: clusters("a", "b")})
-	s.respond(resp{typ: cds, version: "2", res: clusters("b")})
+	s.respond(resp{Type: cds, Version: "1", Resources: clusters("a", "b")})
+	s.respond(resp{Type: cds, Version: "2", Resources: clusters("b")})
 	s.part(true, "b")
 	s.part(false, "n")
 }
@@ -71,7 +71,7 @@ func TestP50_WhatAnotherStreamBroughtIsSaidAgain(t *testing.T) {
 	r.other(true, "w")
 	r.want(named(cds, "a", "b"))
 	r.sent("CDS +[a b] a= b= node")
-	r.respond(resp{typ: cds, res: clusters("a")})
+	r.respond(resp{Type: cds, Resources: clusters("a")})
 	r.connect()
 	r.sent("CDS +[a b] a=va b= node")
 

@@ -138,30 +138,30 @@ func TestP18_TakenIsCopied(t *testing.T) {
 		s.request()
 
 		wide := func(i int) string { return fmt.Sprintf("cluster-%02d-%s", i, strings.Repeat("x", 60)) }
-		one, two := resp{typ: cds, version: "set-one", errors: map[string]codes.Code{"failed": codes.Internal}}, resp{typ: cds, version: "set-two"}
+		one, two := resp{Type: cds, Version: "set-one", Errors: map[string]codes.Code{"failed": codes.Internal}}, resp{Type: cds, Version: "set-two"}
 		if v == xds.SotW {
-			two.errors = one.errors
+			two.Errors = one.Errors
 		}
 		for i := range 40 {
-			x := res{name: wide(i), content: "first", version: fmt.Sprint("one-", i), wrap: i%2 == 0, ttl: time.Duration(i/30) * time.Hour}
-			if x.wrap || v == xds.Delta {
-				x.aliases = []string{fmt.Sprint("alias-", i)}
+			x := res{Name: wide(i), Content: "first", Version: fmt.Sprint("one-", i), Wrap: i%2 == 0, TTL: time.Duration(i/30) * time.Hour}
+			if x.Wrap || v == xds.Delta {
+				x.Aliases = []string{fmt.Sprint("alias-", i)}
 			}
-			one.res = append(one.res, x)
+			one.Resources = append(one.Resources, x)
 			if i < 20 {
-				x.content, x.version = "second", fmt.Sprint("two-", i)
+				x.Content, x.Version = "second", fmt.Sprint("two-", i)
 			} else if v == xds.Delta {
 				continue
 			}
 			if i < 35 {
-				two.res = append(two.res, x)
+				two.Resources = append(two.Resources, x)
 			}
 		}
 		if v == xds.Delta {
-			two.removed = []string{wide(35), wide(36), wide(37), wide(38), wide(39)}
+			two.Removed = []string{wide(35), wide(36), wide(37), wide(38), wide(39)}
 		}
-		refused := resp{typ: cds, version: "set-three", res: []res{one.res[7], one.res[7]}}
-		refused.res = append(refused.res, one.res[8:]...)
+		refused := resp{Type: cds, Version: "set-three", Resources: []res{one.Resources[7], one.Resources[7]}}
+		refused.Resources = append(refused.Resources, one.Resources[8:]...)
 		// At once, so that there is one to read while the other is taken.
 		s.send(one)
 		s.send(two)

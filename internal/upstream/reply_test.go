@@ -19,7 +19,7 @@ func TestP18_RepeatedNACKsAreDamped(t *testing.T) {
 		r.want(named(rds, "a"), named(eds, "x"))
 		r.sent(ask(v, "RDS", "a")+" node", ask(v, "EDS", "x"))
 		nack := map[xds.Variant]string{xds.SotW: "RDS [a] nonce ", xds.Delta: "RDS nonce "}[v]
-		bad := func() { r.respond(resp{typ: rds, res: clusters("a", "a")}) }
+		bad := func() { r.respond(resp{Type: rds, Resources: clusters("a", "a")}) }
 		bad()
 		r.sent(nack + "1 NACK") // the first at once
 		bad()
@@ -48,7 +48,7 @@ func TestP18_RepeatedNACKsAreDamped(t *testing.T) {
 			}
 		}
 		bad()
-		r.respond(resp{typ: rds, version: "1", res: clusters("a")}) // nothing waits any more
+		r.respond(resp{Type: rds, Version: "1", Resources: clusters("a")}) // nothing waits any more
 		if v == xds.Delta {
 			r.sent("RDS nonce 14 NACK", "RDS nonce 15")
 		} else {
@@ -74,7 +74,7 @@ func TestP18_AChangeOfTheInterestWhileANACKIsHeldBack(t *testing.T) {
 		for range 4 {
 			r.now = r.now.Add(time.Minute)
 			r.next()
-			r.respond(resp{typ: rds, res: clusters("a", "a")})
+			r.respond(resp{Type: rds, Resources: clusters("a", "a")})
 		}
 		r.now = r.now.Add(time.Second - 1)
 		r.sent()
@@ -107,7 +107,7 @@ func TestP18_RepeatedNACKsOnTheWire(t *testing.T) {
 		const rounds = 20
 		start := time.Now()
 		for range rounds {
-			s.send(resp{typ: rds, res: clusters("a", "a")})
+			s.send(resp{Type: rds, Resources: clusters("a", "a")})
 			if got := s.request(); !strings.Contains(got, "NACK") {
 				t.Fatalf("request %q", got)
 			}

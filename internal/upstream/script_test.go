@@ -110,19 +110,19 @@ func interestOf(t *testing.T, d *datadriven.TestData) (out []xds.TypeInterest) {
 // response has the relay take a response.
 func (s *script) response(d *datadriven.TestData) (said []string) {
 	typ, _ := xds.ParseType(d.CmdArgs[0].Key)
-	p := resp{typ: typ}
+	p := resp{Type: typ}
 	for _, a := range d.CmdArgs[1:] {
 		if a.Key == "version" {
-			p.version = a.Vals[0]
+			p.Version = a.Vals[0]
 		}
 	}
 	for _, spec := range strings.Fields(d.Input) {
 		name, content, _ := strings.Cut(spec, "=")
 		if gone, ok := strings.CutPrefix(name, "-"); ok {
-			p.removed = append(p.removed, gone)
+			p.Removed = append(p.Removed, gone)
 			continue
 		}
-		p.res = append(p.res, res{name: name, content: content, version: "v" + content})
+		p.Resources = append(p.Resources, res{Name: name, Content: content, Version: "v" + content})
 	}
 	v, n := s.respond(p)
 	switch {
@@ -138,10 +138,10 @@ func (s *script) response(d *datadriven.TestData) (said []string) {
 
 // news is what is known by now of the types of which that changed.
 func (s *script) news() (said []string) {
-	if s.sink.interest == nil {
+	if s.sink.Interest == nil {
 		return nil
 	}
-	for _, in := range s.sink.interest.Types {
+	for _, in := range s.sink.Interest.Types {
 		if now := s.known(in); now != s.held[in.Type] {
 			s.held[in.Type] = now
 			said = append(said, fmt.Sprintf("holds %s: %s", xds.TypeOf(in.Type).Label(), strings.TrimSpace(now)))
@@ -157,7 +157,7 @@ func (s *script) known(in xds.TypeInterest) string {
 		out = append(out, s.spec(r))
 	}
 	for name := range in.Names.All() {
-		if s.sink.presence(in.Type, name) == xds.Absent {
+		if s.sink.Presence(in.Type, name) == xds.Absent {
 			out = append(out, "-"+name)
 		}
 	}
@@ -171,7 +171,7 @@ func (s *script) known(in xds.TypeInterest) string {
 // spec writes a resource as response reads it.
 func (s *script) spec(r *xds.Resource) string {
 	for _, content := range []string{"", "2", "33"} {
-		body, err := proto.Marshal(res{name: r.Name, content: content}.body(s.t, r.TypeURL()))
+		body, err := proto.Marshal(res{Name: r.Name, Content: content}.Body(s.t, r.TypeURL()))
 		if err != nil {
 			s.t.Fatal(err)
 		}

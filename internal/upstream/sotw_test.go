@@ -14,11 +14,11 @@ func TestP64_SotWListsTheWholeUnionAndTheNewestNonce(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(rds, "a"))
 	r.sent("RDS [a] node") // P58: the node in the first request only
-	r.respond(resp{typ: rds, version: "1", res: clusters("a")})
+	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a")})
 	r.sent("RDS [a] version 1 nonce 1")
 	r.want(named(rds, "a", "b"), named(eds, "x"))
 	r.sent("RDS [a b] version 1 nonce 1", "EDS [x]")
-	r.respond(resp{typ: rds, version: "2", res: clusters("b")})
+	r.respond(resp{Type: rds, Version: "2", Resources: clusters("b")})
 	r.want(named(rds, "b", "c"), named(eds, "x"))
 	r.sent("RDS [b c] version 2 nonce 2") // the ACK lists the union of now
 	r.want(named(eds, "x"))
@@ -32,9 +32,9 @@ func TestP64_SotWNACKRepeatsTheListBefore(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(rds, "a"))
 	r.sent("RDS [a] node")
-	r.respond(resp{typ: rds, version: "1", res: clusters("a")})
+	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a")})
 	r.sent("RDS [a] version 1 nonce 1")
-	r.respond(resp{typ: rds, version: "2", res: clusters("a", "a")})
+	r.respond(resp{Type: rds, Version: "2", Resources: clusters("a", "a")})
 	r.want(named(rds, "a", "b"))
 	r.sent("RDS [a] version 1 nonce 2 NACK", "RDS [a b] version 1 nonce 2")
 }
@@ -43,7 +43,7 @@ func TestP64_SotWNothingIsAskedBetweenAResponseAndItsACK(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(rds, "a"))
 	r.sent("RDS [a] node")
-	p, fault := xds.ParseResponse(xds.SotW, resp{typ: rds, version: "1", res: clusters("a")}.encode(t, xds.SotW, "7"))
+	p, fault := xds.ParseResponse(xds.SotW, resp{Type: rds, Version: "1", Resources: clusters("a")}.Encode(t, xds.SotW, "7"))
 	if v, err := r.talk.received(p, fault, r.now); err != nil || !v.take {
 		t.Fatal(v, err)
 	}
@@ -57,7 +57,7 @@ func TestP64_SotWWildcard(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(all(cds), all(eds))
 	r.sent("CDS [] node", "EDS [*]") // P21's exceptions have no legacy wildcard
-	r.respond(resp{typ: cds, version: "1", res: clusters("a")})
+	r.respond(resp{Type: cds, Version: "1", Resources: clusters("a")})
 	r.sent("CDS [] version 1 nonce 1")
 	r.holds(cds, "a")
 
@@ -89,23 +89,23 @@ func TestP18_SotWFaultsAreNACKedAndNothingIsLost(t *testing.T) {
 	torn := &anypb.Any{TypeUrl: string(cds), Value: []byte{0x0a, 0xff}}
 	for name, bad := range map[string][]res{
 		"the same name twice": clusters("b", "b"),
-		"another type":        {{any: other}},
-		"nameless":            {{any: nameless}},
-		"unreadable":          {{any: torn}},
+		"another type":        {{Any: other}},
+		"nameless":            {{Any: nameless}},
+		"unreadable":          {{Any: torn}},
 		"P28, a long name":    clusters(strings.Repeat("x", xds.MaxNameBytes+1)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newProtocolFixture(t, xds.SotW)
 			r.want(all(cds))
 			r.sent("CDS [] node")
-			r.respond(resp{typ: cds, version: "1", res: clusters("a")})
+			r.respond(resp{Type: cds, Version: "1", Resources: clusters("a")})
 			r.sent("CDS [] version 1 nonce 1")
-			if v, _ := r.respond(resp{typ: cds, version: "2", res: append(clusters("c"), bad...)}); v.take {
+			if v, _ := r.respond(resp{Type: cds, Version: "2", Resources: append(clusters("c"), bad...)}); v.take {
 				t.Fatal("taken")
 			}
 			r.sent("CDS [] version 1 nonce 2 NACK")
 			r.holds(cds, "a")
-			r.respond(resp{typ: cds, version: "3", res: clusters("a", "d")})
+			r.respond(resp{Type: cds, Version: "3", Resources: clusters("a", "d")})
 			r.sent("CDS [] version 3 nonce 3")
 			r.holds(cds, "a", "d")
 		})
@@ -116,7 +116,7 @@ func TestP18_NoFaults(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(rds, "a", "b"))
 	r.sent("RDS [a b] node")
-	_, n := r.respond(resp{typ: rds, version: "1", res: []res{{name: "a", wrap: true}, {name: "b", heartbeat: true}}})
+	_, n := r.respond(resp{Type: rds, Version: "1", Resources: []res{{Name: "a", Wrap: true}, {Name: "b", Heartbeat: true}}})
 	if n.bodyless != 1 {
 		t.Errorf("%d without body, want 1", n.bodyless)
 	}
@@ -126,7 +126,7 @@ func TestP18_NoFaults(t *testing.T) {
 	d := newProtocolFixture(t, xds.Delta)
 	d.want(named(eds, "a", "b"))
 	d.sent("EDS +[a b] node")
-	d.respond(resp{typ: eds, res: []res{{name: "a", version: "1"}, {name: "b", heartbeat: true}}})
+	d.respond(resp{Type: eds, Resources: []res{{Name: "a", Version: "1"}, {Name: "b", Heartbeat: true}}})
 	d.sent("EDS nonce 1")
 	d.holds(eds, "a")
 	d.is(eds, xds.Pending, "b")
@@ -140,7 +140,7 @@ func TestP18_ATypeNeverRequestedIsNeitherACKedNorNACKed(t *testing.T) {
 		r.want(named(eds, "a"))
 		r.next()
 		for _, res := range [][]res{clusters("x"), clusters("x", "x")} {
-			if v, _ := r.respond(resp{typ: cds, res: res}); v.take || !v.unrequested {
+			if v, _ := r.respond(resp{Type: cds, Resources: res}); v.take || !v.unrequested {
 				t.Errorf("verdict %+v", v)
 			}
 		}
@@ -164,11 +164,11 @@ func TestP3_UnknownTypeUnwrapped(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(all(odd))
 	r.sent("other [] node")
-	r.respond(resp{typ: odd, version: "1", res: []res{{name: "a"}}})
+	r.respond(resp{Type: odd, Version: "1", Resources: []res{{Name: "a"}}})
 	r.sent("other [] version 1 nonce 1")
 	r.holds(odd, "a")
 	noName := &anypb.Any{TypeUrl: string(odd), Value: protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 7)}
-	r.respond(resp{typ: odd, version: "2", res: []res{{any: noName}}})
+	r.respond(resp{Type: odd, Version: "2", Resources: []res{{Any: noName}}})
 	if req := r.next(); req == nil || !strings.Contains(req.refusal, "field 1") {
 		t.Errorf("NACK %+v does not give the reason", req)
 	}
@@ -185,7 +185,7 @@ func TestP28_NamesAreOpaque(t *testing.T) {
 		} else {
 			r.sent("RDS +[" + name + "] node")
 		}
-		r.respond(resp{typ: rds, res: []res{{name: name}}})
+		r.respond(resp{Type: rds, Resources: []res{{Name: name}}})
 		r.is(rds, xds.Present, name)
 	}
 }
@@ -194,15 +194,15 @@ func TestP65_SotWAbsenceIsARemoval(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(all(cds))
 	r.sent("CDS [] node")
-	r.respond(resp{typ: cds, version: "1", res: clusters("a", "b")})
-	r.respond(resp{typ: cds, version: "2", res: clusters("b")})
+	r.respond(resp{Type: cds, Version: "1", Resources: clusters("a", "b")})
+	r.respond(resp{Type: cds, Version: "2", Resources: clusters("b")})
 	r.holds(cds, "b")
-	r.respond(resp{typ: cds, version: "3", res: clusters("b", "d", "e")})
-	r.respond(resp{typ: cds, version: "4", res: []res{{name: "b", heartbeat: true}}})
+	r.respond(resp{Type: cds, Version: "3", Resources: clusters("b", "d", "e")})
+	r.respond(resp{Type: cds, Version: "4", Resources: []res{{Name: "b", Heartbeat: true}}})
 	r.holds(cds, "b", "d", "e") // never by heartbeats alone
-	r.respond(resp{typ: cds, version: "5", res: []res{{name: "b", heartbeat: true}, {name: "c"}}})
+	r.respond(resp{Type: cds, Version: "5", Resources: []res{{Name: "b", Heartbeat: true}, {Name: "c"}}})
 	r.holds(cds, "b", "c") // a heartbeat says that it is there
-	r.respond(resp{typ: cds, version: "6"})
+	r.respond(resp{Type: cds, Version: "6"})
 	r.holds(cds)
 }
 
@@ -211,9 +211,9 @@ func TestP65_SotWAbsenceIsNoRemovalOfOtherTypes(t *testing.T) {
 		r := newProtocolFixture(t, xds.SotW)
 		r.want(i)
 		r.next()
-		r.respond(resp{typ: rds, version: "1", res: clusters("a", "b")})
-		r.respond(resp{typ: rds, version: "2", res: clusters("b")})
-		r.respond(resp{typ: rds, version: "3"})
+		r.respond(resp{Type: rds, Version: "1", Resources: clusters("a", "b")})
+		r.respond(resp{Type: rds, Version: "2", Resources: clusters("b")})
+		r.respond(resp{Type: rds, Version: "3"})
 		r.holds(rds, "a", "b")
 	}
 }
@@ -222,21 +222,21 @@ func TestP65_SotWAbsenceOnlyOfWhatWasHeldSinceItWasAdded(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(cds, "a", "b"))
 	r.sent("CDS [a b] node")
-	r.respond(resp{typ: cds, version: "1", res: clusters("a")})
+	r.respond(resp{Type: cds, Version: "1", Resources: clusters("a")})
 	r.is(cds, xds.Pending, "b") // never received: not absent, until P57
-	r.respond(resp{typ: cds, version: "2", res: clusters("a", "b")})
+	r.respond(resp{Type: cds, Version: "2", Resources: clusters("a", "b")})
 	r.want(named(cds, "a"))
 	r.sent("CDS [a] version 2 nonce 2")
 	r.want(named(cds, "a", "b"))
 	r.sent("CDS [a b] version 2 nonce 2")
-	r.respond(resp{typ: cds, version: "3", res: clusters("a")}) // crossed the request
+	r.respond(resp{Type: cds, Version: "3", Resources: clusters("a")}) // crossed the request
 	r.is(cds, xds.Pending, "b")
-	r.respond(resp{typ: cds, version: "4", res: clusters("a", "b")})
+	r.respond(resp{Type: cds, Version: "4", Resources: clusters("a", "b")})
 	r.connect() // a reconnect adds nothing
-	r.respond(resp{typ: cds, version: "5", res: clusters("a")})
+	r.respond(resp{Type: cds, Version: "5", Resources: clusters("a")})
 	r.is(cds, xds.Present, "b") // not requested yet on this stream
 	r.sent("CDS [a b] version 4 node")
-	r.respond(resp{typ: cds, version: "5", res: clusters("a")})
+	r.respond(resp{Type: cds, Version: "5", Resources: clusters("a")})
 	r.is(cds, xds.Absent, "b")
 }
 
@@ -245,7 +245,7 @@ func TestP65_WhatArrivesUnaskedIsDropped(t *testing.T) {
 		r := newProtocolFixture(t, v)
 		r.want(named(eds, "a"))
 		r.next()
-		verdict, n := r.respond(resp{typ: eds, version: "1", res: clusters("a", "x", "y"), removed: []string{"z"}})
+		verdict, n := r.respond(resp{Type: eds, Version: "1", Resources: clusters("a", "x", "y"), Removed: []string{"z"}})
 		want := 2
 		if v == xds.Delta {
 			want = 3
@@ -259,7 +259,7 @@ func TestP65_WhatArrivesUnaskedIsDropped(t *testing.T) {
 		}
 		r.want()
 		r.next()
-		r.respond(resp{typ: eds, version: "2", res: clusters("a")}) // let go: on its way
+		r.respond(resp{Type: eds, Version: "2", Resources: clusters("a")}) // let go: on its way
 		r.holds(eds)
 	}
 }
@@ -268,7 +268,7 @@ func TestP65_LetGoAndWantedAgainIsAskedAgain(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(rds, "a", "b"))
 	r.sent("RDS [a b] node")
-	r.respond(resp{typ: rds, version: "1", res: clusters("a", "b")})
+	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a", "b")})
 	r.sent("RDS [a b] version 1 nonce 1")
 	r.set(named(rds, "a")) // the group forgets b
 	r.want(named(rds, "a", "b"))
@@ -296,14 +296,14 @@ func TestP55_SotWReconnect(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(rds, "a", "b"), all(cds))
 	r.sent("RDS [a b] node", "CDS []")
-	r.respond(resp{typ: rds, version: "1", res: clusters("a", "b")})
-	r.respond(resp{typ: cds, version: "7", res: clusters("c")})
+	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a", "b")})
+	r.respond(resp{Type: cds, Version: "7", Resources: clusters("c")})
 	r.sent("RDS [a b] version 1 nonce 1", "CDS [] version 7 nonce 2")
 	r.connect() // no nonce, all names, the versions
 	r.sent("RDS [a b] version 1 node", "CDS [] version 7")
 
 	was := r.sink.Held(rds)
-	r.respond(resp{typ: rds, version: "1", res: clusters("a", "b")})
+	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a", "b")})
 	if got := r.sink.Held(rds); got != was { // the answer is held against what is held
 		t.Error("an equal answer made another snapshot")
 	}
@@ -342,7 +342,7 @@ func TestP11_FirstAnswerToTheWildcardEvenIfEmpty(t *testing.T) {
 		r := newProtocolFixture(t, v)
 		r.want(all(cds))
 		r.next()
-		r.respond(resp{typ: cds})
+		r.respond(resp{Type: cds})
 		if u := r.last(); !u.Wildcard || len(u.Changed)+len(u.Removed) > 0 {
 			t.Errorf("%v: update %+v", v, u)
 		}
@@ -358,8 +358,8 @@ func TestRepliesToAnOriginThatDoesNotReadAreBounded(t *testing.T) {
 		r.want(all(cds))
 		r.next()
 		for range 3 * maxReplies {
-			r.respond(resp{typ: cds, res: clusters("a", "a")})
-			r.respond(resp{typ: cds, res: clusters("a")})
+			r.respond(resp{Type: cds, Resources: clusters("a", "a")})
+			r.respond(resp{Type: cds, Resources: clusters("a")})
 		}
 		n := 0
 		for req := r.next(); req != nil; req = r.next() {

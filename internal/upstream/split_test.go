@@ -57,7 +57,7 @@ func TestP59_DeltaNamesAreSplitOverRequests(t *testing.T) {
 	}
 
 	// Whatever is asked for can be answered: also between the parts.
-	r.respond(resp{typ: eds, res: clusters(names...)})
+	r.respond(resp{Type: eds, Resources: clusters(names...)})
 	r.sent("EDS nonce 1")
 	r.holds(eds, names...)
 
@@ -110,7 +110,7 @@ func TestP59_DeltaReconnectWithVersionsThatDoNotFit(t *testing.T) {
 	names := many(100)
 	r.want(named(eds, names...))
 	r.requests()
-	r.respond(resp{typ: eds, res: clusters(names[50:]...)}) // the first half is not held
+	r.respond(resp{Type: eds, Resources: clusters(names[50:]...)}) // the first half is not held
 	r.max = 500
 	r.connect()
 	first := r.next()
@@ -143,7 +143,7 @@ func TestP59_DeltaWhatFitsIsOneRequest(t *testing.T) {
 	names := many(20)
 	r.want(named(eds, names...))
 	r.requests()
-	r.respond(resp{typ: eds, res: clusters(names...)})
+	r.respond(resp{Type: eds, Resources: clusters(names...)})
 	r.connect()
 	r.max = len(r.next().bytes())
 	for _, versions := range []int{20, 19} {

@@ -18,11 +18,11 @@ func TestP61_VersionOfTheNewestResponse(t *testing.T) {
 				t.Fatalf("version %q, want %q", got, want)
 			}
 		}
-		r.respond(resp{typ: eds, version: "7", res: []res{{name: "a"}}})
+		r.respond(resp{Type: eds, Version: "7", Resources: []res{{Name: "a"}}})
 		given("7")
-		r.respond(resp{typ: eds, res: []res{{name: "a", content: "2"}}})
+		r.respond(resp{Type: eds, Resources: []res{{Name: "a", Content: "2"}}})
 		given("")
-		r.respond(resp{typ: eds, version: "8", res: []res{{name: "a", content: "2"}}})
+		r.respond(resp{Type: eds, Version: "8", Resources: []res{{Name: "a", Content: "2"}}})
 		given("8")
 	})
 }

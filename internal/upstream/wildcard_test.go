@@ -13,29 +13,29 @@ func TestP64_AWildcardThatEndsLeavesTheStreamOpen(t *testing.T) {
 	r := newProtocolFixture(t, xds.SotW)
 	r.want(named(eds, "a"), all(cds), all(rds))
 	r.sent("EDS [a] node", "CDS []", "RDS [*]")
-	r.respond(resp{typ: cds, version: "1", res: clusters("x")})
-	r.respond(resp{typ: rds, version: "1", res: clusters("x")})
+	r.respond(resp{Type: cds, Version: "1", Resources: clusters("x")})
+	r.respond(resp{Type: rds, Version: "1", Resources: clusters("x")})
 	r.sent("CDS [] version 1 nonce 1", "RDS [*] version 1 nonce 2")
 	if !r.want(named(eds, "a")) {
 		t.Fatal("the stream ends with two of its wildcards")
 	}
 	r.sent() // they stay asked, as they were asked
-	_, n := r.respond(resp{typ: cds, version: "2", res: clusters("x", "y")})
+	_, n := r.respond(resp{Type: cds, Version: "2", Resources: clusters("x", "y")})
 	if n.unasked != 2 {
 		t.Errorf("%d unasked, want 2", n.unasked)
 	}
 	r.holds(cds)
-	r.respond(resp{typ: rds, version: "2", res: clusters("x", "x")})
+	r.respond(resp{Type: rds, Version: "2", Resources: clusters("x", "x")})
 	r.sent("CDS [] version 2 nonce 3", "RDS [*] version 1 nonce 4 NACK")
 
 	d := newProtocolFixture(t, xds.Delta)
 	d.want(named(eds, "a"), all(cds))
 	d.sent("EDS +[a] node", "CDS +[*]")
-	d.respond(resp{typ: cds, res: clusters("x")})
+	d.respond(resp{Type: cds, Resources: clusters("x")})
 	if !d.want(named(eds, "a")) {
 		t.Fatal("the stream ends with one of its wildcards")
 	}
-	d.respond(resp{typ: cds, res: clusters("y")}) // crossed the request
+	d.respond(resp{Type: cds, Resources: clusters("y")}) // crossed the request
 	d.sent("CDS nonce 1", "CDS nonce 2", "CDS -[*]")
 	d.holds(cds)
 	d.sent()
@@ -76,11 +76,11 @@ func TestP64_AWildcardEndsAtAControlPlane(t *testing.T) {
 		o.Put(noCluster, xdstest.Cluster("x", 1), xdstest.Endpoints("a", 1))
 		r := startRelay(t, Options{Variant: v}, o.Address)
 		stream, sink := r.stream(named(eds, "a"), all(cds))
-		sink.untilNames(t, cds, "x")
-		sink.untilNames(t, eds, "a")
+		sink.UntilNames(t, cds, "x")
+		sink.UntilNames(t, eds, "a")
 		o.Put(noCluster, xdstest.Endpoints("b", 1))
-		stream.SetInterest(sink.want(named(eds, "a", "b")))
-		sink.untilNames(t, eds, "a", "b")
+		stream.SetInterest(sink.Want(named(eds, "a", "b")))
+		sink.UntilNames(t, eds, "a", "b")
 		o.Put(noCluster, xdstest.Cluster("y", 1))
 		opened := func() (n int) {
 			for _, st := range sink.statuses {
@@ -90,11 +90,11 @@ func TestP64_AWildcardEndsAtAControlPlane(t *testing.T) {
 			}
 			return n
 		}
-		sink.until(t, "one stream", func() bool { return opened() == 1 })
-		stream.SetInterest(sink.want(named(eds, "a", "b"), all(cds)))
-		sink.until(t, "a second stream", func() bool { return opened() == 2 })
-		sink.untilNames(t, cds, "x", "y")
-		sink.untilNames(t, eds, "a", "b")
-		sink.until(t, "no third one", func() bool { return opened() == 2 })
+		sink.Until(t, "one stream", func() bool { return opened() == 1 })
+		stream.SetInterest(sink.Want(named(eds, "a", "b"), all(cds)))
+		sink.Until(t, "a second stream", func() bool { return opened() == 2 })
+		sink.UntilNames(t, cds, "x", "y")
+		sink.UntilNames(t, eds, "a", "b")
+		sink.Until(t, "no third one", func() bool { return opened() == 2 })
 	})
 }
