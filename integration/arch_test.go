@@ -57,8 +57,17 @@ var house = map[string]place{
 		"from a node to its key is a pure function, which explain and validate call without a relay",
 	},
 	"internal/upstream": {
-		[]string{"internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/anytypes", "internal/buffers", "internal/filewatch", "config"},
+		[]string{"internal/upstream/adsclient", "internal/upstream/filesource",
+			"internal/xds", "internal/telemetry", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/buffers"},
 		"it hands Updates to a Sink, and does not know what becomes of them",
+	},
+	"internal/upstream/adsclient": {
+		[]string{"internal/xds"},
+		"a conversation is a function of state, message and time: it needs no transport, metric or log",
+	},
+	"internal/upstream/filesource": {
+		[]string{"internal/xds", "internal/telemetry", "internal/telemetry/tracing", "internal/anytypes", "internal/filewatch"},
+		"it knows a key as the Stream that it defines, and nothing of other origins",
 	},
 	"internal/upstream/upstreamtest": {
 		[]string{"internal/xds"},
@@ -143,7 +152,7 @@ var house = map[string]place{
 
 	"cmd/relay": {
 		[]string{"internal/xds", "internal/anytypes", "internal/expr", "internal/telemetry", "internal/telemetry/logsample", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/filewatch", "config",
-			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/store", "internal/orchestrator",
+			"internal/aggregator", "internal/upstream", "internal/upstream/filesource", "internal/fanout", "internal/store", "internal/orchestrator",
 			"internal/admin", "internal/admin/grpcadmin", "internal/fleet"},
 		"a command imports no other and no test",
 	},

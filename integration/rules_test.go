@@ -70,12 +70,14 @@ func ruleTests(t *testing.T) map[string]bool {
 			found[s.pkg+"."+m[1]] = true
 		}
 	}
-	scripts, err := filepath.Glob("../internal/*/testdata/scripts/*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range scripts {
-		found[filepath.ToSlash(strings.TrimPrefix(path, "../"))] = true
+	for _, pattern := range []string{"../internal/*/testdata/scripts/*", "../internal/*/*/testdata/scripts/*"} {
+		scripts, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range scripts {
+			found[filepath.ToSlash(strings.TrimPrefix(path, "../"))] = true
+		}
 	}
 	return found
 }

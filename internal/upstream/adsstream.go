@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"sync"
@@ -11,37 +12,39 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
 
+	"xdsrelay/internal/buffers"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tracing"
+	"xdsrelay/internal/upstream/adsclient"
 	"xdsrelay/internal/xds"
 )
 
-// mergeFor is how long changes of the interest are gathered before they are
-// asked for (P52 allows 20 ms).
+// mergeFor is how long changes of the interest are gathered before a request is
+// sent (P52 allows 20 ms).
 const mergeFor = 5 * time.Millisecond
 
-// exchange runs one gRPC stream. The loop owns the talker. A sender writes one
-// request and ends, so that an idle stream has no sender. There is one sender at
-// a time: what changes while it waits for the transport is merged. The receiver
-// reads and cuts each response and hands it to the loop, which decides what to
-// do with it. The receiver then makes the update and waits until it is applied,
-// so that a large update delays only the next response.
-type exchange struct {
-	stream  *line
-	cs      grpc.ClientStream
-	variant xds.Variant
-	talk    talker
+// adsStream runs one gRPC stream. Its loop owns the conversation. A sender writes
+// one request and ends, so that an idle stream has no sender. There is one sender
+// at a time: what changes while it waits for the transport is merged. The receiver
+// parses each response and hands it to the loop, which decides whether to accept
+// it. The receiver then makes the update and waits until it is applied, so that a
+// large update delays only the next response.
+type adsStream struct {
+	stream       *originStream
+	cs           grpc.ClientStream
+	variant      xds.Variant
+	conversation adsclient.Conversation
 
-	wg      sync.WaitGroup // of senders and the receiver
-	written chan struct{}  // sender to loop; room for one
-	inbox   chan incoming  // receiver to loop
-	orders  chan verdict   // loop to receiver; room for the one it waits for
+	wg        sync.WaitGroup          // of senders and the receiver
+	written   chan struct{}           // sender to loop; room for one
+	received  chan incoming           // receiver to loop
+	decisions chan adsclient.Decision // loop to receiver; room for the one it waits for
 
 	oversized map[xds.TypeURL]bool // types whose last request was; the loop's
 }
 
-// incoming is what the receiver has to tell: a response with its fault; an
-// update that was applied; or the end.
+// incoming is what the receiver tells the loop: a response with its fault, an
+// update that was applied, or the end.
 type incoming struct {
 	response *xds.Response
 	fault    error
@@ -49,220 +52,187 @@ type incoming struct {
 	err      error
 }
 
-func newExchange(s *line, cs grpc.ClientStream) *exchange {
-	o := talkOptions{
-		origin:     s.at.name,
-		node:       s.node,
-		held:       s.held,
-		memory:     s.memory,
-		maxRequest: s.client.opts.MaxRequestBytes,
-		damping:    s.client.opts.Backoff,
-		random:     upTo,
-	}
-	e := &exchange{
-		stream: s, cs: cs, variant: s.client.opts.Variant,
-		written: make(chan struct{}, 1), inbox: make(chan incoming), orders: make(chan verdict, 1),
+func newADSStream(s *originStream, cs grpc.ClientStream) *adsStream {
+	opts := &s.client.opts
+	return &adsStream{
+		stream: s, cs: cs, variant: opts.Variant,
+		conversation: adsclient.New(opts.Variant, adsclient.Options{
+			Origin:          s.at.name,
+			Node:            s.node,
+			Held:            s.Held,
+			Resumption:      s.resumption,
+			MaxRequestBytes: opts.MaxRequestBytes,
+			NACKDelay:       func(repeats int) time.Duration { return opts.Backoff.delay(repeats, upTo) },
+			MinNACKDelay:    opts.Backoff.Base,
+		}),
+		written: make(chan struct{}, 1), received: make(chan incoming), decisions: make(chan adsclient.Decision, 1),
 		oversized: make(map[xds.TypeURL]bool),
 	}
-	if e.variant == xds.Delta {
-		e.talk = newDelta(o)
-	} else {
-		e.talk = newSotW(o)
-	}
-	return e
 }
 
-// run returns why the stream ended, once all of them have.
-func (e *exchange) run(ctx context.Context, cancel context.CancelCauseFunc) error {
-	e.wg.Go(func() { e.receive(ctx) })
-	err := e.loop(ctx, cancel)
+// run returns why the stream ended, once all its goroutines have ended.
+func (a *adsStream) run(ctx context.Context, cancel context.CancelCauseFunc) error {
+	a.wg.Go(func() { a.receive(ctx) })
+	err := a.loop(ctx, cancel)
 	cancel(err)
-	e.wg.Wait()
+	a.wg.Wait()
 	return err
 }
 
-func (e *exchange) loop(ctx context.Context, cancel context.CancelCauseFunc) error {
-	e.talk.want(e.stream.take())
+func (a *adsStream) loop(ctx context.Context, cancel context.CancelCauseFunc) error {
+	a.conversation.SetInterest(a.stream.takeInterest())
 	var merge <-chan time.Time
-	var held clock
-	defer held.stop()
-	silent := time.NewTimer(e.stream.client.opts.FirstAnswerTimeout)
+	var delayed lazyTimer
+	defer delayed.stop()
+	silent := time.NewTimer(a.stream.client.opts.FirstAnswerTimeout)
 	defer silent.Stop()
 	for writing := false; ; {
 		var resume <-chan time.Time
 		if !writing {
-			if r := e.talk.next(time.Now()); r != nil {
-				e.note(r)
+			if r := a.conversation.NextRequest(time.Now()); r != nil {
+				a.reportSize(r)
 				writing = true
-				e.wg.Go(func() { e.send(r, cancel) })
-			} else if at := e.talk.heldUntil(); !at.IsZero() {
-				resume = held.at(at)
+				a.wg.Go(func() { a.send(r, cancel) })
+			} else if at := a.conversation.DelayedUntil(); !at.IsZero() {
+				resume = delayed.at(at)
 			}
 		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-e.stream.changed():
+		case <-a.stream.InterestChanged():
 			if merge == nil {
 				merge = time.After(mergeFor)
 			}
 		case <-merge:
 			merge = nil
-			if !e.talk.want(e.stream.take()) {
+			if !a.conversation.SetInterest(a.stream.takeInterest()) {
 				return errReopen
 			}
-		case <-e.written:
+		case <-a.written:
 			writing = false
 		case <-resume:
 		case <-silent.C:
-			e.stream.muted()
-		case in := <-e.inbox:
+			a.stream.becameSilent()
+		case in := <-a.received:
 			switch {
 			case in.err != nil:
 				return in.err
 			case in.applied:
-				e.talk.taken(in.response)
+				a.conversation.Applied(in.response)
 			default:
-				v, err := e.judge(in)
+				d, err := a.decide(in)
 				if err != nil {
 					return err
 				}
-				e.orders <- v
+				a.decisions <- d
 			}
 		}
 	}
 }
 
-// send writes a request. The receiver learns why the transport ended.
-func (e *exchange) send(r *request, cancel context.CancelCauseFunc) {
-	switch err := e.cs.SendMsg(r); {
+// send writes a request. Why the transport ended is the receiver's to tell.
+func (a *adsStream) send(r *adsclient.Request, cancel context.CancelCauseFunc) {
+	switch err := a.cs.SendMsg(r); {
 	case err == nil:
-		e.written <- struct{}{}
+		a.written <- struct{}{}
 	case !errors.Is(err, io.EOF):
 		cancel(ended(err))
 	}
 }
 
-// buffers are the request's parts, for gRPC.
-func (r *request) buffers() mem.BufferSlice {
-	out := mem.BufferSlice{mem.SliceBuffer(r.head)}
-	if len(r.tail) > 0 {
-		out = append(out, mem.SliceBuffer(r.tail))
+// reportSize counts and logs a request that exceeds the limit, or that leaves
+// versions out (P59). Every SotW request of a type repeats its names, so only the
+// first oversized one is logged.
+func (a *adsStream) reportSize(r *adsclient.Request) {
+	m := a.stream.client.opts.Metrics
+	if r.VersionsLeftOut > 0 {
+		m.VersionsLeftOut.Add(r.VersionsLeftOut)
+		a.stream.log.Warn("versions left out of a request, which would be over upstream.max_request_bytes: removals meanwhile go unnoticed",
+			"type", r.Type, "left_out", r.VersionsLeftOut)
 	}
-	return out
-}
-
-// judge has the talker judge a response, and counts.
-func (e *exchange) judge(in incoming) (verdict, error) {
-	s, r := e.stream, in.response
-	v, err := e.talk.received(r, in.fault, time.Now())
-	if err != nil {
-		s.client.opts.Metrics.Reject(telemetry.Unreadable)
-		return v, err
-	}
-	first := !s.had
-	s.answered()
-	if first && (!v.take || v.asked.empty()) {
-		s.report(Status{Connected: true, Spoken: true})
-	}
-	c := s.counters(r.TypeURL)
-	switch {
-	case v.unrequested:
-		c.Updates[telemetry.Unchanged].Inc()
-		c.Unasked.Add(len(r.Resources) + len(r.Removed))
-		s.log.Debug("response for a type that was not requested", "origin", s.at.name, "type", r.TypeURL, "nonce", r.Nonce)
-	case !v.take:
-		c.Updates[telemetry.Rejected].Inc()
-		s.client.opts.Metrics.Reject(faultOf(in.fault))
-		level := slog.LevelDebug
-		if v.news {
-			level = slog.LevelWarn
-		}
-		s.log.Log(context.Background(), level, "response refused", "origin", s.at.name, "type", r.TypeURL, "version", r.Version, "nonce", r.Nonce, "in_a_row", v.refusals, "error", in.fault)
-	}
-	return v, nil
-}
-
-// note reports a request that could not be made as it should (P59). Every
-// request of a SotW type repeats its list: of one too long the first is told.
-func (e *exchange) note(r *request) {
-	m, bytes := e.stream.client.opts.Metrics, len(r.head)+len(r.tail)
-	if r.leftOut > 0 {
-		m.VersionsLeftOut.Add(r.leftOut)
-		e.stream.log.Warn("versions left out of a request, which would be over upstream.max_request_bytes: removals meanwhile go unnoticed",
-			"type", r.typ, "left_out", r.leftOut)
-	}
-	if !r.oversized {
-		delete(e.oversized, r.typ)
+	if !r.Oversized {
+		delete(a.oversized, r.Type)
 		return
 	}
 	m.OversizedRequests.Inc()
-	if !e.oversized[r.typ] {
-		e.oversized[r.typ] = true
-		e.stream.log.Warn("request over upstream.max_request_bytes is sent all the same", "type", r.typ, "bytes", bytes)
+	if !a.oversized[r.Type] {
+		a.oversized[r.Type] = true
+		a.stream.log.Warn("request over upstream.max_request_bytes is sent all the same", "type", r.Type, "bytes", len(r.Head)+len(r.Tail))
 	}
 }
 
-// clock is a timer that is made when it is first needed, which for most streams
-// is never.
-type clock struct{ timer *time.Timer }
-
-// at returns what receives at this time, and not for the one said before.
-func (c *clock) at(t time.Time) <-chan time.Time {
-	if c.timer == nil {
-		c.timer = time.NewTimer(time.Until(t))
-	} else {
-		c.timer.Reset(time.Until(t))
+// decide has the conversation decide about a response, and counts it.
+func (a *adsStream) decide(in incoming) (adsclient.Decision, error) {
+	s, r := a.stream, in.response
+	d, err := a.conversation.Receive(r, in.fault, time.Now())
+	if err != nil {
+		s.client.opts.Metrics.Reject(telemetry.Unreadable)
+		return d, err
 	}
-	return c.timer.C
-}
-
-func (c *clock) stop() {
-	if c.timer != nil {
-		c.timer.Stop()
+	first := !s.responded
+	s.Answered()
+	if first && (!d.Accept || !d.Wanted()) {
+		s.report(Status{Connected: true, Spoken: true})
 	}
+	c := s.Counters(r.TypeURL)
+	switch {
+	case d.Unrequested:
+		c.Updates[telemetry.Unchanged].Inc()
+		c.Unasked.Add(len(r.Resources) + len(r.Removed))
+		s.log.Debug("response for a type that was not requested", "origin", s.at.name, "type", r.TypeURL, "nonce", r.Nonce)
+	case !d.Accept:
+		c.Updates[telemetry.Rejected].Inc()
+		s.client.opts.Metrics.Reject(telemetry.FaultOf(in.fault))
+		level := slog.LevelDebug
+		if d.NewFault {
+			level = slog.LevelWarn
+		}
+		s.log.Log(context.Background(), level, "response refused", "origin", s.at.name, "type", r.TypeURL, "version", r.Version, "nonce", r.Nonce, "in_a_row", d.Refusals, "error", in.fault)
+	}
+	return d, nil
 }
 
 // receive reads responses until the stream ends.
-func (e *exchange) receive(ctx context.Context) {
+func (a *adsStream) receive(ctx context.Context) {
 	for {
 		var msg mem.Buffer
-		err := e.cs.RecvMsg(&msg)
+		err := a.cs.RecvMsg(&msg)
 		if err != nil {
 			if tooLarge(err) {
-				e.stream.client.opts.Metrics.Reject(telemetry.TooLarge)
+				a.stream.client.opts.Metrics.Reject(telemetry.TooLarge)
 			}
-			e.tell(ctx, incoming{err: ended(err)})
+			a.tell(ctx, incoming{err: ended(err)})
 			return
 		}
 		now := time.Now()
-		trace := e.stream.trace(now)
-		r, fault := xds.ParseResponse(e.variant, msg.ReadOnlyData())
-		if !e.tell(ctx, incoming{response: r, fault: fault}) {
+		trace := a.stream.Trace(now)
+		r, fault := xds.ParseResponse(a.variant, msg.ReadOnlyData())
+		if !a.tell(ctx, incoming{response: r, fault: fault}) {
 			trace.Fail("over", fault)
 			return
 		}
 		select {
-		case v := <-e.orders:
+		case d := <-a.decisions:
 			trace.Read(tracing.Response{
 				Type: r.TypeURL, Version: r.Version, Nonce: r.Nonce, Resources: len(r.Resources), Removed: len(r.Removed),
 			}, fault)
 			switch {
-			case v.unrequested:
+			case d.Unrequested:
 				trace.End("unasked")
-			case !v.take:
+			case !d.Accept:
 				trace.Fail("rejected", fault)
 			}
-			if !v.take {
+			if !d.Accept {
 				break
 			}
-			done := e.take(ctx, r, v, now, trace)
-			// What was taken is copied.
+			done := a.apply(ctx, r, d, now, trace)
+			// What was accepted is copied.
 			for i := range r.Resources {
 				r.Resources[i].Sever()
 			}
 			msg.Free()
-			if !e.tell(ctx, done) {
+			if !a.tell(ctx, done) {
 				return
 			}
 		case <-ctx.Done():
@@ -272,39 +242,39 @@ func (e *exchange) receive(ctx context.Context) {
 	}
 }
 
-// tell hands the loop something; false if it is over.
-func (e *exchange) tell(ctx context.Context, in incoming) bool {
+// tell hands the loop something. It returns false if the loop is over.
+func (a *adsStream) tell(ctx context.Context, in incoming) bool {
 	select {
-	case e.inbox <- in:
+	case a.received <- in:
 		return true
 	case <-ctx.Done():
 		return false
 	}
 }
 
-// take makes an update of a response and has it applied.
-func (e *exchange) take(ctx context.Context, r *xds.Response, v verdict, now time.Time, trace *tracing.Update) incoming {
-	s := e.stream
-	if s.discards(r.TypeURL, v.asked.wildcard) {
+// apply makes an update of an accepted response and has it applied.
+func (a *adsStream) apply(ctx context.Context, r *xds.Response, d adsclient.Decision, now time.Time, trace *tracing.Update) incoming {
+	s := a.stream
+	if s.discards(r.TypeURL, d.Wildcard()) {
 		return incoming{response: r, applied: true}
 	}
-	u, n := judge(e.variant, v, r, s.held(r.TypeURL), now)
+	u, n := adsclient.Evaluate(a.variant, d, r, s.Held(r.TypeURL), now)
 	trace.Handed(len(u.Changed), len(u.Removed))
 	changed := false
-	if !v.asked.empty() { // nobody wants the type any more
+	if d.Wanted() {
 		var err error
-		if changed, err = s.apply(tracing.With(ctx, trace), u); err != nil {
+		if changed, err = s.Apply(tracing.With(ctx, trace), u); err != nil {
 			trace.Fail("over", err)
 			return incoming{err: err}
 		}
 	}
-	if !changed { // else the group ends it
+	if !changed { // else the group ends the trace
 		trace.End("unchanged")
 	}
-	c := s.counters(r.TypeURL)
-	c.Unasked.Add(n.unasked)
-	c.Beats[telemetry.Renewed].Add(n.renewed)
-	c.Beats[telemetry.StaleBeat].Add(n.stale)
+	c := s.Counters(r.TypeURL)
+	c.Unasked.Add(n.Unasked)
+	c.Beats[telemetry.Renewed].Add(n.Renewed)
+	c.Beats[telemetry.StaleBeat].Add(n.Stale)
 	if changed {
 		c.Updates[telemetry.Applied].Inc()
 	} else {
@@ -318,22 +288,49 @@ func (e *exchange) take(ctx context.Context, r *xds.Response, v verdict, now tim
 	return incoming{response: r, applied: true}
 }
 
-// faultOf names a fault for its counter (P18).
-func faultOf(err error) telemetry.Fault {
-	for _, f := range []struct {
-		is    error
-		fault telemetry.Fault
-	}{
-		{xds.ErrTwice, telemetry.DuplicateName},
-		{xds.ErrBoth, telemetry.ChangedAndGone},
-		{xds.ErrOtherType, telemetry.WrongType},
-		{xds.ErrNameless, telemetry.Nameless},
-		{xds.ErrLongName, telemetry.InvalidName},
-		{xds.ErrAliases, telemetry.ManyAliases},
-	} {
-		if errors.Is(err, f.is) {
-			return f.fault
-		}
+// lazyTimer is a timer that is made when it is first needed. Most streams never
+// need it.
+type lazyTimer struct{ timer *time.Timer }
+
+// at returns a channel that receives at t, and no longer at the time before.
+func (l *lazyTimer) at(t time.Time) <-chan time.Time {
+	if l.timer == nil {
+		l.timer = time.NewTimer(time.Until(t))
+	} else {
+		l.timer.Reset(time.Until(t))
 	}
-	return telemetry.Unreadable
+	return l.timer.C
+}
+
+func (l *lazyTimer) stop() {
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+}
+
+// rawCodec sends requests as they are encoded, and returns responses as they are on
+// the wire.
+type rawCodec struct{}
+
+func (rawCodec) Name() string { return "proto" }
+
+func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
+	r, ok := v.(*adsclient.Request)
+	if !ok {
+		return nil, fmt.Errorf("upstream codec: cannot send a %T", v)
+	}
+	out := mem.BufferSlice{mem.SliceBuffer(r.Head)}
+	if len(r.Tail) > 0 {
+		out = append(out, mem.SliceBuffer(r.Tail))
+	}
+	return out, nil
+}
+
+func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	b, ok := v.(*mem.Buffer)
+	if !ok {
+		return fmt.Errorf("upstream codec: cannot receive into a %T", v)
+	}
+	*b = buffers.One(data) // the receiver frees it
+	return nil
 }

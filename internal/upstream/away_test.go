@@ -12,7 +12,7 @@ var errTest = errors.New("for a test")
 
 // failedAgo makes the last failure of an origin one of long ago, since when nobody
 // needed it.
-func (s *site) failedAgo(d time.Duration) {
+func (s *originState) failedAgo(d time.Duration) {
 	s.failed(errTest)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -28,7 +28,7 @@ func TestP53_AnOriginThatFailedLongAgo(t *testing.T) {
 	}{{0, true}, {time.Hour, false}} {
 		first, second := startFake(t), startFake(t)
 		r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address)
-		r.client.sites[1].failedAgo(c.ago)
+		r.client.origins[1].failedAgo(c.ago)
 		_, sink := r.stream(named(rds, "a"))
 		first.serve(1).done <- nil
 		sink.Until(t, "the failure", func() bool { return len(sink.failures()) > 0 })
@@ -46,7 +46,7 @@ func TestP53_AnOriginThatFailedLongAgo(t *testing.T) {
 func TestP56_AnOriginThatFailedLongAgo(t *testing.T) {
 	first, second, third := startFake(t), startFake(t), startFake(t)
 	r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address, third.address)
-	r.client.sites[1].failedAgo(time.Hour)
+	r.client.origins[1].failedAgo(time.Hour)
 	_, sink := r.stream(named(rds, "a"))
 	first.refuse(2)
 	second.serve(1).send(resp{Type: rds, Resources: clusters("a")})
@@ -57,7 +57,7 @@ func TestP56_AnOriginThatFailedLongAgo(t *testing.T) {
 
 	first, second = startFake(t), startFake(t)
 	r = startRelay(t, Options{Variant: xds.Delta}, first.address, second.address)
-	r.client.sites[0].failedAgo(time.Hour)
+	r.client.origins[0].failedAgo(time.Hour)
 	_, sink = r.stream(named(rds, "a"))
 	first.serve(1).send(resp{Type: rds, Resources: clusters("a")})
 	sink.from(t, rds, first.address)

@@ -7,14 +7,13 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tracing"
+	"xdsrelay/internal/upstream/filesource"
 	"xdsrelay/internal/xds"
 )
 
@@ -57,112 +56,8 @@ type Keepalive struct{ Time, Timeout time.Duration }
 
 // Client knows the origins.
 type Client struct {
-	opts  Options
-	sites []*site
-}
-
-// site is one origin with its accounts.
-type site struct {
-	name, address string
-	origin        origin
-	metrics       *telemetry.Origin
-	log           *slog.Logger
-	tries         *tries
-
-	streams atomic.Int64 // open
-
-	mu         sync.Mutex
-	answering  int  // attempts that had a response
-	away       bool // an attempt failed, and none has had a response since
-	awaySince  time.Time
-	told       error // why it is, as the log has it
-	toldAt     time.Time
-	failedAt   time.Time // the last attempt that did
-	reconnects uint64
-	lastErr    error
-	lastErrAt  time.Time
-
-	silent      int       // streams
-	silentSince time.Time // the first of this outage; zero: none is silent
-}
-
-func (s *site) ended(err error, reason telemetry.Reconnect) {
-	s.metrics.Reconnect(reason)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.reconnects++
-	s.lastErr, s.lastErrAt = err, time.Now()
-}
-
-// answered says that an attempt has had a response; unserved, that such an attempt is
-// over; failed, that one ended without. An origin is away once it failed somebody
-// and nobody is served: that is told once, and when it is back.
-func (s *site) answered() {
-	s.mu.Lock()
-	s.answering++
-	was, since := s.away, s.awaySince
-	s.away, s.awaySince = false, time.Time{}
-	s.mu.Unlock()
-	s.heard()
-	if was {
-		s.metrics.Away.Add(-1)
-		s.log.Info("origin is back", "after", time.Since(since).Round(time.Millisecond))
-		s.tries.wake()
-	}
-}
-
-func (s *site) unserved() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.answering--
-}
-
-func (s *site) failed(err error) {
-	now := time.Now()
-	s.mu.Lock()
-	was := s.away
-	s.failedAt = now
-	if !was && s.answering == 0 {
-		s.away, s.awaySince = true, now
-	}
-	is := s.away
-	another := is && (!was || err.Error() != s.told.Error() && now.Sub(s.toldAt) >= toldEvery)
-	if another {
-		s.told, s.toldAt = err, now
-	}
-	s.mu.Unlock()
-	if is {
-		s.tries.failed(now)
-	}
-	switch {
-	case is && !was:
-		s.metrics.Away.Add(1)
-		s.log.Warn("origin is away", "error", err)
-	case another:
-		s.log.Warn("origin is away for another reason", "error", err)
-	}
-}
-
-// toldEvery is how long nothing is said of why an origin is away once that was: what is
-// mended first is often one reason of several.
-const toldEvery = time.Minute
-
-// isAway reports whether it failed somebody, and has answered nobody since.
-func (s *site) isAway() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.away
-}
-
-// knownFor is how long it is known that an origin is away, once nobody tries it
-// any more: of one that nobody needs nobody would ever hear that it is back.
-const knownFor = time.Minute
-
-// knownAway reports whether it is known to be away now.
-func (c *Client) knownAway(s *site, now time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.away && now.Sub(s.failedAt) < max(knownFor, 2*c.opts.Backoff.Max)
+	opts    Options
+	origins []*originState
 }
 
 // New makes a client. It starts nothing, but reads certificates once, so that
@@ -184,14 +79,14 @@ func New(opts Options) (*Client, error) {
 			return nil, fmt.Errorf("upstream: two origins of the name %q", o.Name)
 		}
 		seen[o.Name] = true
-		s := &site{name: o.Name, address: o.Address, metrics: opts.Metrics.Origin(o.Name),
+		s := &originState{name: o.Name, address: o.Address, metrics: opts.Metrics.Origin(o.Name),
 			log: opts.Log.With("origin", o.Name)}
-		s.tries = newTries(opts.Backoff, s.isAway)
+		s.probes = newProbeLimiter(opts.Backoff, s.isAway)
 		var err error
 		if s.origin, err = newOrigin(o, &c.opts, s.metrics); err != nil {
 			return nil, fmt.Errorf("upstream: origin %s: %w", o.Name, err)
 		}
-		c.sites = append(c.sites, s)
+		c.origins = append(c.origins, s)
 	}
 	return c, nil
 }
@@ -202,7 +97,11 @@ func newOrigin(o OriginOptions, opts *Options, m *telemetry.Origin) (origin, err
 		return nil, errors.New("no address")
 	}
 	if dir, ok := strings.CutPrefix(o.Address, "file:"); ok {
-		return newFileOrigin(o.Name, dir, opts, m)
+		d, err := filesource.New(filesource.Options{Name: o.Name, Path: dir, Log: opts.Log, Metrics: opts.Metrics, Connected: m.Connected})
+		if err != nil {
+			return nil, err
+		}
+		return directory{d}, nil
 	}
 	return newGRPCOrigin(o, opts, m)
 }
@@ -242,7 +141,7 @@ func (o *Options) complete() error {
 // does; it returns when all that it started has ended, nil if ctx ended it.
 func (c *Client) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, s := range c.sites {
+	for _, s := range c.origins {
 		g.Go(func() error {
 			if err := s.origin.upkeep(ctx); err != nil {
 				return fmt.Errorf("origin %s: %w", s.name, err)
@@ -250,7 +149,7 @@ func (c *Client) Run(ctx context.Context) error {
 			return nil
 		})
 		g.Go(func() error {
-			s.tries.run(ctx)
+			s.probes.run(ctx)
 			return nil
 		})
 	}
@@ -272,26 +171,14 @@ type OriginStatus struct {
 	// Faults of the files of one that is a directory, or of that itself: what is
 	// served of them is of before, or nothing (P80). At most maxFaults. Of another one
 	// those of its certificates, in whose place those before are in force.
-	Faults []FileFault
+	Faults []filesource.Fault
 }
 
 // Origins returns the origins in the order of preference. Any goroutine.
 func (c *Client) Origins() []OriginStatus {
-	out := make([]OriginStatus, len(c.sites))
-	for i, s := range c.sites {
+	out := make([]OriginStatus, len(c.origins))
+	for i, s := range c.origins {
 		out[i] = s.status()
 	}
 	return out
-}
-
-func (s *site) status() OriginStatus {
-	n, faults := s.origin.connections(), s.origin.faults()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return OriginStatus{
-		Name: s.name, Address: s.address, Away: s.away, AwaySince: s.awaySince,
-		Streams: int(s.streams.Load()), Connections: n,
-		Reconnects: s.reconnects, LastError: s.lastErr, LastErrorAt: s.lastErrAt,
-		Silent: s.silent, SilentSince: s.silentSince, Faults: faults,
-	}
 }

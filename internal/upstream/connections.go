@@ -1,10 +1,21 @@
 package upstream
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"xdsrelay/internal/telemetry/tlsfiles"
 )
 
 // pool keeps the connections to one origin. A connection is leased by at most
@@ -137,4 +148,100 @@ func (p *pool) len() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.conns)
+}
+
+// dialed is a connection to an origin. Safe for concurrent use.
+type dialed struct {
+	cc      *grpc.ClientConn
+	timeout time.Duration // of an attempt to connect
+}
+
+// unopened is the error of a stream that could not be opened in time.
+func (d *dialed) unopened(in time.Duration) error {
+	if d.cc.GetState() == connectivity.Ready {
+		return fmt.Errorf("connected, but no stream could be opened within %s", in)
+	}
+	return fmt.Errorf("not connected within %s", in)
+}
+
+// explain rewrites an error of connecting where gRPC's text does not say what
+// happened: the origin does not speak HTTP/2, or did not within the timeout.
+func (d *dialed) explain(err error) error {
+	_, what, ok := strings.Cut(err.Error(), "error reading server preface: ")
+	switch {
+	case !ok:
+		return err
+	case strings.Contains(what, "use of closed network connection"):
+		return fmt.Errorf("connected, but no HTTP/2 within %s", d.timeout)
+	case strings.Contains(what, "http2: "):
+		return errors.New("connected, but what answers does not speak HTTP/2; if it wants TLS, give upstream.origins[].tls")
+	}
+	return err
+}
+
+// TLSFiles are what a connection to an origin is secured with; without any of
+// them it is plaintext. Renewed files are used from the next connection on.
+type TLSFiles struct {
+	CAFile     string // empty: the system's
+	CertFile   string // with KeyFile: the relay's own
+	KeyFile    string
+	ServerName string // empty: the target's host
+}
+
+// credentials of connections, and the source of what is in force for them; nil
+// for plaintext. What is wrong with the files shows here.
+func (f TLSFiles) credentials(origin string, opts *Options) (credentials.TransportCredentials, *tlsfiles.Source, error) {
+	if f == (TLSFiles{}) {
+		return insecure.NewCredentials(), nil, nil
+	}
+	src, err := tlsfiles.Open(tlsfiles.Files{CertFile: f.CertFile, KeyFile: f.KeyFile, CAFile: f.CAFile},
+		tlsfiles.Options{Name: "origin " + origin, Metrics: opts.Metrics, Log: opts.Log})
+	if err != nil {
+		return nil, nil, err
+	}
+	return &fileCredentials{TransportCredentials: credentials.NewTLS(src.Client(f.ServerName)), src: src, serverName: f.ServerName}, src, nil
+}
+
+// fileCredentials shake hands with what the files hold at the time. What is
+// embedded answers for all that does not depend on them.
+type fileCredentials struct {
+	credentials.TransportCredentials
+	src        *tlsfiles.Source
+	serverName string
+}
+
+func (c *fileCredentials) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return credentials.NewTLS(c.src.Client(c.serverName)).ClientHandshake(ctx, authority, conn)
+}
+
+func (c *fileCredentials) Clone() credentials.TransportCredentials {
+	return &fileCredentials{TransportCredentials: c.TransportCredentials.Clone(), src: c.src, serverName: c.serverName}
+}
+
+// tcpKeepalive finds dead paths to origins, which may not permit HTTP/2 pings so
+// often. gRPC sets TCP_USER_TIMEOUT to upstream.keepalive.timeout, 10 s. The kernel
+// then closes a connection whose data is not acknowledged for so long. With that
+// option Linux does not use Count: it closes an idle connection at the second probe,
+// 40 s after the last packet, or after the timeout if that is longer. Other systems
+// may wait for all probes, 60 s.
+var tcpKeepalive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3}
+
+// keepaliveCredentials turn TCP keepalive on before each handshake. A dialer of
+// the relay's own would do the same, but gRPC ignores the environment's proxies
+// where there is one.
+type keepaliveCredentials struct {
+	credentials.TransportCredentials
+}
+
+func (c keepaliveCredentials) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	if tcp, ok := raw.(*net.TCPConn); ok {
+		if err := tcp.SetKeepAliveConfig(tcpKeepalive); err != nil {
+			return nil, nil, err
+		}
+	}
+	return c.TransportCredentials.ClientHandshake(ctx, authority, raw)
+}
+
+func (c keepaliveCredentials) Clone() credentials.TransportCredentials {
+	return keepaliveCredentials{c.TransportCredentials.Clone()}
 }

@@ -12,6 +12,7 @@ import (
 
 	"xdsrelay/internal/telemetry/tlsfiles"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
+	"xdsrelay/internal/upstream/filesource"
 	"xdsrelay/internal/xds"
 )
 
@@ -103,7 +104,7 @@ func TestTLSWithFilesThatAreRenewed(t *testing.T) {
 	})
 	_, sink := r.stream(named(rds, "a"))
 	sink.Until(t, "failure", func() bool { return sink.lastStatus().Failed })
-	certs := r.client.sites[0].origin.(*grpcOrigin).certs
+	certs := r.client.origins[0].origin.(*grpcOrigin).certs
 	connects := func(as string) {
 		t.Helper()
 		s := f.next()
@@ -148,8 +149,8 @@ func TestTLSFaultsShowAtTheStart(t *testing.T) {
 func TestCertificatesOfAnOriginThatAreNotTakenAreShown(t *testing.T) {
 	ca, dir := tlstest.NewAuthority(t), t.TempDir()
 	r := startRelay(t, Options{Origins: []OriginOptions{{Name: "one", Address: "127.0.0.1:1", TLS: TLSFiles{CAFile: tlstest.File(t, dir, "ca", ca.PEM())}}}})
-	look := func() []FileFault {
-		r.client.sites[0].origin.(*grpcOrigin).certs.Reload()
+	look := func() []filesource.Fault {
+		r.client.origins[0].origin.(*grpcOrigin).certs.Reload()
 		return r.client.Origins()[0].Faults
 	}
 	if f := look(); f != nil {

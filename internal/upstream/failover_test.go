@@ -189,7 +189,7 @@ func TestP56_ThreeOrigins(t *testing.T) {
 	a.send(answer)
 	sink.from(t, rds, first.address)
 	r.until("one stream", func() bool {
-		at := r.client.sites
+		at := r.client.origins
 		return at[0].streams.Load() == 1 && at[1].streams.Load() == 0 && at[2].streams.Load() == 0
 	})
 	// From there it begins anew, and the second, which is not away, is next.
@@ -203,8 +203,8 @@ func TestP56_ThreeOrigins(t *testing.T) {
 func TestP56_NewKeysBeginAtAnOriginThatIsNotAway(t *testing.T) {
 	first, second := startFake(t), startFake(t)
 	r := startRelay(t, Options{Variant: xds.Delta, Backoff: Backoff{Base: time.Hour, Max: time.Hour}}, first.address, second.address)
-	fail := func(at *site) { at.failed(fmt.Errorf("for a test")) }
-	fail(r.client.sites[0])
+	fail := func(at *originState) { at.failed(fmt.Errorf("for a test")) }
+	fail(r.client.origins[0])
 	_, sink := r.stream(named(rds, "a"))
 	second.serve(1).send(resp{Type: rds, Resources: clusters("a")})
 	sink.UntilNames(t, rds, "a")
@@ -259,7 +259,7 @@ func TestP56_KeysReturnPaced(t *testing.T) {
 	first, second := startFake(t), startFake(t)
 	const keys = 100
 	r := startRelay(t, Options{Variant: xds.Delta, Log: log.Logger()}, first.address, second.address)
-	at := r.client.sites[0]
+	at := r.client.origins[0]
 	at.failed(fmt.Errorf("for a test"))
 	answer := resp{Type: rds, Resources: clusters("a")}
 	for range keys {
@@ -279,14 +279,14 @@ func TestP56_KeysReturnPaced(t *testing.T) {
 	}
 	// One probe is answered. Its key returns, and maxTries others are let in.
 	open := []*fakeStream{first.returns(1, answer)}
-	for range maxTries {
+	for range maxProbes {
 		open = append(open, first.serve(1))
 	}
-	at.tries.mu.Lock()
-	if at.tries.busy != maxTries || len(at.tries.waiting) != keys-1-maxTries {
-		t.Errorf("%d keys probe, %d wait", at.tries.busy, len(at.tries.waiting))
+	at.probes.mu.Lock()
+	if at.probes.busy != maxProbes || len(at.probes.waiting) != keys-1-maxProbes {
+		t.Errorf("%d keys probe, %d wait", at.probes.busy, len(at.probes.waiting))
 	}
-	at.tries.mu.Unlock()
+	at.probes.mu.Unlock()
 	for _, s := range open {
 		s.send(answer)
 	}
@@ -294,7 +294,7 @@ func TestP56_KeysReturnPaced(t *testing.T) {
 		first.serve(1).send(answer)
 	}
 	r.until("every stream at the first origin", func() bool {
-		return r.client.sites[1].streams.Load() == 0 && at.streams.Load() == keys
+		return r.client.origins[1].streams.Load() == 0 && at.streams.Load() == keys
 	})
 	for text, n := range map[string]int{"level=WARN": 1, "origin is away": 1, "origin is back": 1} {
 		if got := log.Count(text); got != n {

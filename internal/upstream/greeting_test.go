@@ -59,7 +59,7 @@ func TestP53_AnOriginThatSpeaksNoHTTP2(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			address := listenWith(t, c.answer)
 			r := startRelay(t, Options{}, address)
-			at := r.client.sites[0]
+			at := r.client.origins[0]
 			o := OriginOptions{Address: address, Balance: "round_robin"}
 			at.origin.(*grpcOrigin).connectTimeout = c.relays
 			at.origin.(*grpcOrigin).pool.dial = o.dialer(insecure.NewCredentials(), &r.client.opts, c.timeout)

@@ -21,6 +21,7 @@ import (
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tlsfiles"
+	"xdsrelay/internal/upstream/filesource"
 	"xdsrelay/internal/xds"
 )
 
@@ -130,13 +131,13 @@ func (o *grpcOrigin) upkeep(ctx context.Context) error {
 	}
 }
 
-func (o *grpcOrigin) attach(s *line) session { return &grpcSession{origin: o, stream: s} }
+func (o *grpcOrigin) attach(s *originStream) session { return &grpcSession{origin: o, stream: s} }
 
 func (o *grpcOrigin) connections() int { return o.pool.len() }
 
 // faults: what a server says and cannot be taken is NACKed and counted.
 // faults are those of the certificates that it is spoken to with.
-func (o *grpcOrigin) faults() []FileFault {
+func (o *grpcOrigin) faults() []filesource.Fault {
 	if o.certs == nil {
 		return nil
 	}
@@ -144,18 +145,18 @@ func (o *grpcOrigin) faults() []FileFault {
 	if f == nil {
 		return nil
 	}
-	out := FileFault{File: "tls", Err: f.Err}
+	out := filesource.Fault{File: "tls", Err: f.Err}
 	if at := (*tlsfiles.Error)(nil); errors.As(f.Err, &at) {
-		out = FileFault{File: "tls." + at.File, Err: at.Err}
+		out = filesource.Fault{File: "tls." + at.File, Err: at.Err}
 	}
-	return []FileFault{out}
+	return []filesource.Fault{out}
 }
 
 // grpcSession is a line to a grpcOrigin. It keeps its place on a connection
 // from one attempt to the next.
 type grpcSession struct {
 	origin *grpcOrigin
-	stream *line
+	stream *originStream
 	conn   *conn // nil before the first attempt, and after it was found full
 
 	reached bool // the last attempt got as far as an open stream
@@ -210,8 +211,8 @@ func (g *grpcSession) serve(ctx context.Context) error {
 	if g.origin.pool.opened(g.conn) {
 		g.origin.metrics.Connected.Add(1)
 	}
-	g.stream.opened()
-	err = newExchange(g.stream, cs).run(ctx, cancel)
+	g.stream.Opened()
+	err = newADSStream(g.stream, cs).run(ctx, cancel)
 	if g.origin.pool.ended(g.conn) {
 		g.origin.metrics.Connected.Add(-1)
 	}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"google.golang.org/grpc/resolver/manual"
 	"google.golang.org/grpc/status"
 
+	"xdsrelay/internal/upstream/adsclient"
 	"xdsrelay/internal/xds"
 )
 
@@ -160,9 +163,9 @@ func TestP64_NamesToWildcardTakesANewStream(t *testing.T) {
 	})
 }
 
-// Between two streams nobody asks for what lapses, so nothing is remembered of
-// it, however long the origin is away.
-func TestP54_LapsesDoNotPileUpWhileTheOriginIsAway(t *testing.T) {
+// Between two streams nothing is recorded of what is unsubscribed and wanted again,
+// however long the origin is away: the next stream asks for everything.
+func TestP54_ResubscriptionsDoNotPileUpWhileTheOriginIsAway(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		f := startFake(t)
 		r := startRelay(t, Options{Variant: v, Backoff: Backoff{Base: time.Hour, Max: time.Hour}}, f.address)
@@ -177,11 +180,9 @@ func TestP54_LapsesDoNotPileUpWhileTheOriginIsAway(t *testing.T) {
 		stream.mu.Lock()
 		defer stream.mu.Unlock()
 		for _, c := range stream.cells {
-			c.mu.Lock()
-			if n := len(c.lapsed); n > 0 {
-				t.Errorf("lapses of %d types are remembered", n)
+			if _, again := c.Take(); len(again) > 0 {
+				t.Errorf("resubscriptions of %d types are remembered", len(again))
 			}
-			c.mu.Unlock()
 		}
 	})
 }
@@ -208,7 +209,7 @@ func TestP59_TooLarge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cs.SendMsg(&request{}); err != nil {
+	if err := cs.SendMsg(&adsclient.Request{}); err != nil {
 		t.Fatal(err)
 	}
 	f.next().raw(make([]byte, 11))
@@ -292,7 +293,7 @@ func TestConnectionsHoldSoManyStreamsEach(t *testing.T) {
 func TestConnectionsAreFoundFull(t *testing.T) {
 	f := startFake(t, grpc.MaxConcurrentStreams(10))
 	r := startRelay(t, Options{StreamsPerConnection: 100}, f.address)
-	r.client.sites[0].origin.(*grpcOrigin).placeTimeout = 200 * time.Millisecond
+	r.client.origins[0].origin.(*grpcOrigin).placeTimeout = 200 * time.Millisecond
 	fifty(t, r, f)
 }
 
@@ -399,4 +400,92 @@ func TestNewRefuses(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
+}
+
+func TestP18_RepeatedNACKsOnTheWire(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		f := startFake(t)
+		var log levels
+		r := startRelay(t, Options{Variant: v, Backoff: Backoff{Base: 100 * time.Millisecond, Max: 100 * time.Millisecond}, Log: slog.New(&log)}, f.address)
+		r.stream(named(rds, "a"))
+		s := f.next()
+		s.request()
+		const rounds = 20
+		start := time.Now()
+		for range rounds {
+			s.send(resp{Type: rds, Resources: clusters("a", "a")})
+			if got := s.request(); !strings.Contains(got, "NACK") {
+				t.Fatalf("request %q", got)
+			}
+		}
+		// On average 50 ms each; less than 5 ms is as good as impossible.
+		if d := time.Since(start); d < rounds*5*time.Millisecond {
+			t.Errorf("%d NACKs in %v", rounds, d)
+		}
+		if warn, debug := log.of("response refused"); warn != 1 || debug != rounds-1 {
+			t.Errorf("%d warnings and %d debug records of %d refusals", warn, debug, rounds)
+		}
+	})
+}
+
+// levels counts warnings and debug records by message.
+type levels struct {
+	mu          sync.Mutex
+	warn, debug map[string]int
+}
+
+func (l *levels) Enabled(context.Context, slog.Level) bool { return true }
+func (l *levels) WithAttrs([]slog.Attr) slog.Handler       { return l }
+func (l *levels) WithGroup(string) slog.Handler            { return l }
+
+func (l *levels) Handle(_ context.Context, r slog.Record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.warn == nil {
+		l.warn, l.debug = make(map[string]int), make(map[string]int)
+	}
+	switch r.Level {
+	case slog.LevelWarn:
+		l.warn[r.Message]++
+	case slog.LevelDebug:
+		l.debug[r.Message]++
+	}
+	return nil
+}
+
+func (l *levels) of(message string) (warn, debug int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.warn[message], l.debug[message]
+}
+
+// A stream that ends takes what is not to be cached with it, before the next one
+// asks for what is held.
+func TestP63_TheStreamEnds(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		f := startFake(t)
+		r := startRelay(t, Options{Variant: v}, f.address)
+		_, sink := r.stream(all(cds), named(eds, "a", "b"))
+		s := f.next()
+		s.got(ask(v, "CDS", "*"))
+		s.got(ask(v, "EDS", "a", "b"))
+		s.send(resp{Type: cds, Version: "1", Resources: []res{{Name: "w", Version: "1", Uncached: true}, {Name: "x", Version: "1"}}})
+		s.send(resp{Type: eds, Version: "1", Resources: []res{{Name: "a", Version: "1", Uncached: true}, {Name: "b", Version: "1"}}})
+		sink.UntilNames(t, cds, "w", "x")
+		sink.UntilNames(t, eds, "a", "b")
+		for range 2 {
+			s.request() // ACKs
+		}
+		s.done <- nil
+		next := f.next()
+		sink.UntilNames(t, cds, "x")
+		sink.UntilNames(t, eds, "b")
+		if v == xds.Delta {
+			next.got("CDS +[*] w= x=1")
+			next.got("EDS +[a b] a= b=1")
+		} else { // no version: not all of it is held
+			next.got("CDS []")
+			next.got("EDS [a b]")
+		}
+	})
 }

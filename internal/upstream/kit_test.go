@@ -2,6 +2,13 @@ package upstream
 
 import (
 	"xdsrelay/internal/upstream/upstreamtest"
+	"xdsrelay/internal/xds"
+)
+
+const (
+	cds = xds.ClusterType
+	eds = xds.EndpointType
+	rds = xds.RouteType
 )
 
 type (
@@ -10,13 +17,13 @@ type (
 )
 
 var (
-	named         = upstreamtest.Named
-	all           = upstreamtest.All
-	ask           = upstreamtest.Ask
-	show          = upstreamtest.Show
-	clusters      = upstreamtest.Clusters
-	eachVariant   = upstreamtest.EachVariant
-	mustUnmarshal = upstreamtest.MustUnmarshal
+	named       = upstreamtest.Named
+	all         = upstreamtest.All
+	ask         = upstreamtest.Ask
+	show        = upstreamtest.Show
+	clusters    = upstreamtest.Clusters
+	eachVariant = upstreamtest.EachVariant
+	resourceOf  = upstreamtest.ResourceOf
 )
 
 // testSink is a group without members that records the status of its stream.

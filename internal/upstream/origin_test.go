@@ -73,3 +73,33 @@ func TestP50_WildcardFromASnapshotCache(t *testing.T) {
 		}
 	})
 }
+
+// One type's wildcard comes and goes, the others are served on the same stream.
+func TestP64_AWildcardEndsAtAControlPlane(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		o := xdstest.StartOrigin(t, xdstest.OriginOptions{Cache: xdstest.Linear})
+		o.Put(noCluster, xdstest.Cluster("x", 1), xdstest.Endpoints("a", 1))
+		r := startRelay(t, Options{Variant: v}, o.Address)
+		stream, sink := r.stream(named(eds, "a"), all(cds))
+		sink.UntilNames(t, cds, "x")
+		sink.UntilNames(t, eds, "a")
+		o.Put(noCluster, xdstest.Endpoints("b", 1))
+		stream.SetInterest(sink.Want(named(eds, "a", "b")))
+		sink.UntilNames(t, eds, "a", "b")
+		o.Put(noCluster, xdstest.Cluster("y", 1))
+		opened := func() (n int) {
+			for _, st := range sink.statuses {
+				if st.Connected {
+					n++
+				}
+			}
+			return n
+		}
+		sink.Until(t, "one stream", func() bool { return opened() == 1 })
+		stream.SetInterest(sink.Want(named(eds, "a", "b"), all(cds)))
+		sink.Until(t, "a second stream", func() bool { return opened() == 2 })
+		sink.UntilNames(t, cds, "x", "y")
+		sink.UntilNames(t, eds, "a", "b")
+		sink.Until(t, "no third one", func() bool { return opened() == 2 })
+	})
+}

@@ -3,9 +3,11 @@ package upstream
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
+	"xdsrelay/internal/upstream/adsclient"
 	"xdsrelay/internal/xds"
 )
 
@@ -19,7 +21,7 @@ type probe struct {
 	quiet  *time.Timer             // ends it when nothing comes
 
 	mu       sync.Mutex
-	answered map[partOf]bool
+	answered map[typePart]bool
 }
 
 const (
@@ -38,15 +40,15 @@ var (
 
 // probe probes an origin again and again, first after calm. It reports true once
 // the origin answered, false if ctx ended.
-func (s *Stream) probe(ctx context.Context, at *site, calm time.Duration) bool {
+func (s *Stream) probe(ctx context.Context, at *originState, calm time.Duration) bool {
 	warned := false
 	for failures, wait := 0, calm; ; {
 		sleep(ctx, wait)
-		if !s.awaitInterest(ctx) || at.tries.enter(ctx) != nil {
+		if !s.awaitInterest(ctx) || at.probes.enter(ctx) != nil {
 			return false
 		}
 		unanswered, err := s.probeOnce(ctx, at)
-		at.tries.leave()
+		at.probes.leave()
 		switch {
 		case errors.Is(err, errAnswered):
 			return true
@@ -64,15 +66,15 @@ func (s *Stream) probe(ctx context.Context, at *site, calm time.Duration) bool {
 
 // probeOnce probes an origin once, and returns why it ended and the types that
 // were not answered.
-func (s *Stream) probeOnce(ctx context.Context, at *site) (unanswered []string, err error) {
+func (s *Stream) probeOnce(ctx context.Context, at *originState) (unanswered []string, err error) {
 	attempt, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	p := &probe{stream: s, end: end, answered: make(map[partOf]bool)}
+	p := &probe{stream: s, end: end, answered: make(map[typePart]bool)}
 	p.quiet = time.AfterFunc(probeTimeout, func() { end(errQuiet) })
 	defer p.quiet.Stop()
-	l := s.line(at, make(memory), p)
+	l := s.newOriginStream(at, make(adsclient.Resumption), p)
 	defer l.close()
-	if !l.interest.wanted() {
+	if !l.interest.Wanted() {
 		return nil, errReopen
 	}
 	err = l.attempt(attempt, 0)
@@ -87,7 +89,7 @@ func (s *Stream) probeOnce(ctx context.Context, at *site) (unanswered []string, 
 }
 
 // answer says that the origin answered a part of a type.
-func (p *probe) answer(of partOf) {
+func (p *probe) answer(of typePart) {
 	p.mu.Lock()
 	if !p.answered[of] { // what is answered again brings the probe no nearer to its end
 		p.answered[of] = true
@@ -102,7 +104,7 @@ func (p *probe) answer(of partOf) {
 // have. But an origin that answered nothing at all serves nobody.
 func (p *probe) check() {
 	for _, t := range p.open() {
-		if held := p.stream.sink.Held(t.typ).Part(t.wild); held.Answered() || anyIn(held) {
+		if held := p.stream.sink.Held(t.typ).Part(t.wildcard); held.Answered() || anyIn(held) {
 			return
 		}
 	}
@@ -115,12 +117,12 @@ func (p *probe) check() {
 }
 
 // open are the types that the key wants and that the origin has not answered.
-func (p *probe) open() (open []partOf) {
+func (p *probe) open() (open []typePart) {
 	interest := p.stream.interestNow()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, t := range interest.Types {
-		if of := (partOf{t.Type, t.Wildcard}); !empty(t) && !p.answered[of] {
+		if of := (typePart{t.Type, t.Wildcard}); !t.Empty() && !p.answered[of] {
 			open = append(open, of)
 		}
 	}
@@ -141,7 +143,7 @@ const lasting = time.Minute
 
 // left counts a return that did not last: the origin does not serve any more,
 // since it failed.
-func (s *Stream) left(at *site) {
+func (s *Stream) left(at *originState) {
 	switch {
 	case s.returned.IsZero():
 	case time.Since(s.returned) < lasting:
@@ -154,7 +156,7 @@ func (s *Stream) left(at *site) {
 
 // calm is how long an origin is not probed at first: the longer, the more often
 // the key left it soon after a return. Otherwise a key would go to and fro.
-func (s *Stream) calm(at *site) time.Duration {
+func (s *Stream) calm(at *originState) time.Duration {
 	n := s.fleeting[at]
 	if n == 0 {
 		return 0
@@ -162,4 +164,117 @@ func (s *Stream) calm(at *site) time.Duration {
 	b := s.client.opts.Backoff
 	bound := Backoff{Base: 8 * b.Base, Max: 20 * b.Max}.delay(n, func(d time.Duration) time.Duration { return d })
 	return bound/2 + upTo(bound/2)
+}
+
+// maxTries is how many keys probe an origin at a time (P56) that is not away: to
+// each of them it sends all that the key wants.
+const maxProbes = 16
+
+// tries lets keys probe an origin, in the order in which they came. Only one key
+// at a time probes an origin that is away, with growing waits (P54). Once the
+// origin answers, maxTries keys at a time do.
+type probeLimiter struct {
+	backoff Backoff
+	random  func(time.Duration) time.Duration
+	away    func() bool   // the origin; called under no lock
+	signal  chan struct{} // one slot: something is different
+
+	mu       sync.Mutex
+	waiting  []chan struct{} // each closed when it is let in
+	busy     int
+	failures int
+	until    time.Time // while it is away, when it may be tried again
+}
+
+func newProbeLimiter(b Backoff, away func() bool) *probeLimiter {
+	return &probeLimiter{backoff: b, random: upTo, away: away, signal: make(chan struct{}, 1)}
+}
+
+// run lets in until ctx ends.
+func (t *probeLimiter) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		timer.Reset(t.admit(t.away(), time.Now()))
+		select {
+		case <-t.signal:
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// admit lets in who may, and returns how long until the time alone lets in more.
+func (t *probeLimiter) admit(away bool, now time.Time) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	width := maxProbes
+	if away {
+		width = 1
+	} else {
+		t.failures, t.until = 0, time.Time{}
+	}
+	for len(t.waiting) > 0 && t.busy < width {
+		if wait := t.until.Sub(now); wait > 0 {
+			return wait
+		}
+		close(t.waiting[0])
+		t.waiting = t.waiting[1:]
+		t.busy++
+	}
+	return time.Hour
+}
+
+// enter waits for a place, which leave gives back. It returns an error if ctx
+// ended first.
+func (t *probeLimiter) enter(ctx context.Context) error {
+	in := make(chan struct{})
+	t.mu.Lock()
+	t.waiting = append(t.waiting, in)
+	t.mu.Unlock()
+	t.wake()
+	select {
+	case <-in:
+		return nil
+	case <-ctx.Done():
+	}
+	t.mu.Lock()
+	i := slices.Index(t.waiting, in)
+	if i >= 0 {
+		t.waiting = slices.Delete(t.waiting, i, i+1)
+	}
+	t.mu.Unlock()
+	if i < 0 {
+		t.leave() // it came at the same time
+	}
+	return context.Cause(ctx)
+}
+
+// leave gives a place back.
+func (t *probeLimiter) leave() {
+	t.mu.Lock()
+	t.busy--
+	t.mu.Unlock()
+	t.wake()
+}
+
+// failed says that the origin, which is away, failed somebody. Of those that
+// failed within the wait the first counts.
+func (t *probeLimiter) failed(now time.Time) {
+	t.mu.Lock()
+	if !now.Before(t.until) {
+		t.failures++
+		t.until = now.Add(t.backoff.delay(t.failures, t.random))
+	}
+	t.mu.Unlock()
+	t.wake()
+}
+
+// wake has run look again.
+func (t *probeLimiter) wake() {
+	select {
+	case t.signal <- struct{}{}:
+	default:
+	}
 }

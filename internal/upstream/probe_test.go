@@ -176,13 +176,13 @@ func TestP56_SilenceKeepsNobodyFromReturning(t *testing.T) {
 		log := new(xdstest.Log)
 		r := startRelay(t, Options{Variant: xds.Delta, Dialer: n.dial, Backoff: quick, Log: log.Logger()},
 			addressOf("one"), addressOf("two"))
-		r.client.sites[0].failed(errTest)
-		for i := range maxTries {
+		r.client.origins[0].failed(errTest)
+		for i := range maxProbes {
 			r.keyed(second, fmt.Sprint("silent", i))
 		}
 		_, sink := r.keyed(second, "a")
 		first.serve(1).send(resp{Type: cds}) // from here on it is not away
-		for range maxTries - 1 {
+		for range maxProbes - 1 {
 			first.serve(1)
 		}
 		answers := resp{Type: rds, Resources: []res{{Name: "a", Version: "A"}}}
@@ -190,14 +190,14 @@ func TestP56_SilenceKeepsNobodyFromReturning(t *testing.T) {
 			s := first.opens()
 			if strings.Contains(s.request(), "[a]") {
 				s.send(answers)
-			} else if probes++; probes > maxTries {
+			} else if probes++; probes > maxProbes {
 				t.Fatal("others are probed again first")
 			}
 		}
-		if got := log.Count("leaves types unanswered"); got != maxTries {
-			t.Errorf("told %d times of %d keys", got, maxTries)
+		if got := log.Count("leaves types unanswered"); got != maxProbes {
+			t.Errorf("told %d times of %d keys", got, maxProbes)
 		}
-		if n := r.client.sites[0].status().Reconnects; n != 0 {
+		if n := r.client.origins[0].status().Reconnects; n != 0 {
 			t.Errorf("%d failures", n)
 		}
 	})
@@ -225,7 +225,7 @@ func TestP56_ProbesFollowTheInterest(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		first, second := startFake(t), startFake(t)
 		r := startRelay(t, Options{Variant: v}, first.address, second.address)
-		r.client.sites[0].failed(errTest)
+		r.client.origins[0].failed(errTest)
 		stream, sink := r.stream(all(cds))
 		b := second.serve(1)
 		b.send(resp{Type: cds, Resources: clusters("a")})
@@ -234,11 +234,11 @@ func TestP56_ProbesFollowTheInterest(t *testing.T) {
 		stream.SetInterest(sink.Want())
 		probe.ends()
 		b.ends()
-		r.until("the end of the probe", func() bool { return r.client.sites[0].tries.probing() == 0 })
+		r.until("the end of the probe", func() bool { return r.client.origins[0].probes.probing() == 0 })
 		if len(first.streams) > 0 {
 			t.Error("the first origin is probed though nothing is wanted")
 		}
-		if n := r.client.sites[0].status().Reconnects; n != 0 {
+		if n := r.client.origins[0].status().Reconnects; n != 0 {
 			t.Errorf("%d attempts failed", n)
 		}
 		stream.SetInterest(sink.Want(named(cds, "b")))
@@ -252,7 +252,7 @@ func TestP56_ProbesFollowTheInterest(t *testing.T) {
 }
 
 // probing is how many keys have a place.
-func (t *tries) probing() int {
+func (t *probeLimiter) probing() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.busy
@@ -262,8 +262,8 @@ func (t *tries) probing() int {
 func TestP56_AKeyThatWantsNothingTakesNoPlace(t *testing.T) {
 	first, second := startFake(t), startFake(t)
 	r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address)
-	r.client.sites[0].failed(errTest)
-	q := r.client.sites[0].tries
+	r.client.origins[0].failed(errTest)
+	q := r.client.origins[0].probes
 	r.keyed(second, "k0")
 	probe := first.serve(1) // has the place
 	idle, sink := r.keyed(second, "k1")
@@ -292,14 +292,14 @@ func TestP56_TheOrderIsTheStreams(t *testing.T) {
 
 	two := newTestSink()
 	s := r.client.NewStream("other", nil, two)
-	s.origins = []*site{r.client.sites[1], r.client.sites[0]}
+	s.origins = []*originState{r.client.origins[1], r.client.origins[0]}
 	r.start(s, two, named(rds, "a"))
 	second.refuse(2)
 	first.serve(1).send(resp{Type: rds, Resources: clusters("a")})
 	two.from(t, rds, first.address)
 	second.returns(1, resp{Type: rds, Resources: clusters("a")}).send(resp{Type: rds, Resources: clusters("a")})
 	two.from(t, rds, second.address)
-	if n := r.client.sites[0].streams.Load(); n != 1 {
+	if n := r.client.origins[0].streams.Load(); n != 1 {
 		t.Errorf("%d streams at the origin that the first key prefers", n)
 	}
 }
@@ -336,22 +336,12 @@ func (r *relay) counted(series string) (n int) {
 	return n
 }
 
-// resourceOf is a resource as a delta origin gives it.
-func resourceOf(t *testing.T, typ xds.TypeURL, x res) *xds.Resource {
-	t.Helper()
-	r, err := xds.ParseResponse(xds.Delta, resp{Type: typ, Resources: []res{x}}.Encode(t, xds.Delta, "1"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r.Resources[0].Take(xds.TypeOf(typ), nil)
-}
-
 // Keys are let in in the order in which they came: one at a time and with growing
 // waits while the origin is away, then maxTries at a time.
 func TestP56_ProbesAreLetInInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away := true
-		q := newTries(Backoff{Base: time.Second, Max: 8 * time.Second}, func() bool { return away })
+		q := newProbeLimiter(Backoff{Base: time.Second, Max: 8 * time.Second}, func() bool { return away })
 		q.random = func(d time.Duration) time.Duration { return d }
 		ctx := t.Context()
 		go q.run(ctx)
@@ -394,12 +384,12 @@ func TestP56_ProbesAreLetInInTurn(t *testing.T) {
 		}
 		away = false
 		q.wake()
-		entered(maxTries - 1)
+		entered(maxProbes - 1)
 		q.leave()
 		q.leave()
 		entered(2)
 		away = true // those that are in stay
-		for range maxTries - 1 {
+		for range maxProbes - 1 {
 			q.leave()
 		}
 		entered(0)
@@ -410,7 +400,7 @@ func TestP56_ProbesAreLetInInTurn(t *testing.T) {
 
 // A key that stops waiting takes nobody's place.
 func TestP56_AKeyThatLeavesTheQueue(t *testing.T) {
-	q := newTries(Backoff{}, func() bool { return true })
+	q := newProbeLimiter(Backoff{}, func() bool { return true })
 	if q.admit(true, time.Now()); q.busy != 0 {
 		t.Fatal("nobody was let in")
 	}
@@ -431,7 +421,7 @@ func TestP56_AKeyThatLeavesTheQueue(t *testing.T) {
 func TestP56_FleetingReturnsBackOff(t *testing.T) {
 	b := Backoff{Base: time.Second, Max: 30 * time.Second}
 	s := (&Client{opts: Options{Backoff: b, Log: slog.Default()}}).NewStream("key", nil, newTestSink())
-	at := new(site)
+	at := new(originState)
 	within := func(least, most time.Duration) {
 		t.Helper()
 		for range 100 {
@@ -509,7 +499,7 @@ func TestP56_ADirectoryAmongTheOrigins(t *testing.T) {
 // nobody waiting for as long as it may where it is the only one (P53).
 func TestP56_ConnectingTakesLessWhereThereIsAnother(t *testing.T) {
 	timeout := func(addresses ...string) time.Duration {
-		return startRelay(t, Options{}, addresses...).client.sites[0].origin.(*grpcOrigin).connectTimeout
+		return startRelay(t, Options{}, addresses...).client.origins[0].origin.(*grpcOrigin).connectTimeout
 	}
 	if one, two := timeout("127.0.0.1:1"), timeout("127.0.0.1:1", "127.0.0.1:2"); two >= one || 2*two >= 15*time.Second {
 		t.Errorf("%v with one origin, %v with two", one, two)

@@ -1,4 +1,4 @@
-package upstream
+package adsclient
 
 import (
 	"fmt"
@@ -10,12 +10,12 @@ import (
 
 // types are those that a talker remembers.
 func (r *protocolFixture) types() int {
-	t := &talk{}
-	switch v := r.talk.(type) {
+	t := &protocolState{}
+	switch v := r.conversation.(type) {
 	case *sotw:
-		t = &v.talk
+		t = &v.protocolState
 	case *delta:
-		t = &v.talk
+		t = &v.protocolState
 	}
 	if len(t.types) != len(t.byURL) {
 		r.t.Fatalf("%d types in order, %d by URL", len(t.types), len(t.byURL))
@@ -49,7 +49,7 @@ func TestP16_TypesThatNobodyWantsAnyMoreAreForgotten(t *testing.T) {
 						opened++
 					}
 					r.flush()
-					most = max(most, r.types(), len(r.memory))
+					most = max(most, r.types(), len(r.resumption))
 				}
 				for i := range junk {
 					typ := xds.TypeURL(fmt.Sprintf("junk/%d", i))
@@ -61,13 +61,13 @@ func TestP16_TypesThatNobodyWantsAnyMoreAreForgotten(t *testing.T) {
 					want()
 				}
 				want()
-				if most > maxSpent+3 {
+				if most > maxUnused+3 {
 					t.Errorf("%d types remembered", most)
 				}
-				if len(r.memory) > 1 {
-					t.Errorf("%d types remembered for the next stream", len(r.memory))
+				if len(r.resumption) > 1 {
+					t.Errorf("%d types remembered for the next stream", len(r.resumption))
 				}
-				if limit := junk/maxSpent + 1; opened > limit {
+				if limit := junk/maxUnused + 1; opened > limit {
 					t.Errorf("opened anew %d times, want at most %d", opened, limit)
 				}
 			})
@@ -78,7 +78,7 @@ func TestP16_TypesThatNobodyWantsAnyMoreAreForgotten(t *testing.T) {
 // respondTo sends something of typ, and reports whether it was taken.
 func (r *protocolFixture) respondTo(typ xds.TypeURL) bool {
 	v, _ := r.respond(resp{Type: typ, Version: "1", Resources: []res{{Name: "n", Version: "1"}}})
-	return v.take
+	return v.Accept
 }
 
 // What is remembered of earlier streams goes even if the type was let go between two
@@ -91,8 +91,8 @@ func TestP16_NothingIsRememberedOfWhatIsNotWanted(t *testing.T) {
 		r.respond(resp{Type: rds, Version: "1", Resources: clusters("n")})
 		r.set(named(eds, "a"))
 		r.connect()
-		if len(r.memory) != 1 || r.memory[eds] == nil {
-			t.Errorf("remembered %v, want EDS", r.memory)
+		if len(r.resumption) != 1 || r.resumption[eds] == nil {
+			t.Errorf("remembered %v, want EDS", r.resumption)
 		}
 	})
 }
@@ -102,7 +102,7 @@ func TestP18_ATypeIsNotForgottenWhileAReplyIsDue(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		for what, n := range map[string]int{"good": 1, "bad": 2} {
 			r := newProtocolFixture(t, v)
-			const types = 2 * maxSpent // far over the bound
+			const types = 2 * maxUnused // far over the bound
 			var junk []xds.TypeInterest
 			for i := range types {
 				junk = append(junk, named(xds.TypeURL(fmt.Sprintf("junk/%d", i)), "n"))
@@ -120,11 +120,11 @@ func TestP18_ATypeIsNotForgottenWhileAReplyIsDue(t *testing.T) {
 					continue
 				}
 				parsed, fault := xds.ParseResponse(v, p.Encode(t, v, "0")) // is being applied
-				verdict, err := r.talk.received(parsed, fault, r.now)
-				if err != nil || verdict.take != (n == 1) {
+				verdict, err := r.conversation.Receive(parsed, fault, r.now)
+				if err != nil || verdict.Accept != (n == 1) {
 					t.Fatal(verdict, err)
 				}
-				judged = verdict.take
+				judged = verdict.Accept
 				first = parsed
 			}
 			if !r.want(named(eds, "a", "b")) {
@@ -137,7 +137,7 @@ func TestP18_ATypeIsNotForgottenWhileAReplyIsDue(t *testing.T) {
 				}
 			}
 			if judged {
-				r.talk.taken(first)
+				r.conversation.Applied(first)
 				replies += len(r.flush())
 			}
 			if replies != types {
@@ -172,7 +172,7 @@ func TestP64_AStreamOfTooManyTypesEnds(t *testing.T) {
 		r.want(named(eds, "a"))
 		r.flush()
 		var junk []xds.TypeInterest
-		for i := range 2 * maxSpent {
+		for i := range 2 * maxUnused {
 			junk = append(junk, named(xds.TypeURL(fmt.Sprintf("junk/%d", i)), "n"))
 		}
 		r.want(append(junk, named(eds, "a"))...)

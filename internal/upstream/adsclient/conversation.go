@@ -1,341 +1,334 @@
-package upstream
+package adsclient
 
 import (
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
+	"slices"
+	"strings"
 	"time"
-
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"xdsrelay/internal/xds"
 )
 
-// talker is what is said on one gRPC stream, in one of the variants. It does no
-// I/O and knows no time but the one given to it; it has one owner.
+// Conversation is the protocol state of one ADS stream.
 //
-// Whoever drives it has at most one request on its way to the transport: what
-// changes meanwhile is merged into the next.
-type talker interface {
-	// want takes over the newest interest, and what was let go and wanted again
-	// since the last one. It reports false if this stream cannot carry it.
-	want(i *xds.Interest, lapsed lapses) bool
-	// next returns the next request to write, nil if there is nothing to say by
-	// now.
-	next(now time.Time) *request
-	// heldUntil is when there may be something to say that is held back for now
-	// (P18); zero if nothing is.
-	heldUntil() time.Time
-	// received judges a response. What is to be taken is then confirmed by
-	// taken, before the next response is received.
-	received(r *xds.Response, fault error, now time.Time) (verdict, error)
-	// taken says that the update was applied: the response is acknowledged,
-	// whatever clients say (P18).
-	taken(r *xds.Response)
+// The caller has at most one request in the transport at a time. What changes
+// meanwhile is merged into the next request.
+type Conversation interface {
+	// SetInterest replaces the interest. The second argument has what was
+	// unsubscribed and wanted again since the last call. It returns false if this
+	// stream cannot carry the interest, so that a new one is needed.
+	SetInterest(*xds.Interest, Resubscriptions) bool
+	// NextRequest returns the next request to send, nil if there is none by now.
+	NextRequest(now time.Time) *Request
+	// DelayedUntil is when NextRequest may return a NACK that is delayed for now
+	// (P18: repeated NACKs are slowed down). It is zero if none is delayed.
+	DelayedUntil() time.Time
+	// Receive decides about a response; fault is what ParseResponse found wrong
+	// with it. The caller applies an accepted response and calls Applied before it
+	// calls Receive again. An error ends the stream.
+	Receive(r *xds.Response, fault error, now time.Time) (Decision, error)
+	// Applied says that an accepted response was applied. The response is ACKed,
+	// whatever the relay's clients say (P18).
+	Applied(r *xds.Response)
 }
 
-// verdict on a response.
-type verdict struct {
-	take bool
-	// asked is what the origin had been asked for, if take.
-	asked asked
-	// took is the version_info last taken (SotW); sound says that no response of
-	// the type was refused since.
-	took  string
-	sound bool
-	// foreign are the names held of which this origin has not given what is held.
-	foreign *xds.NameSet
-	// unrequested: the type was never requested on this stream. To acknowledge
-	// it would be to request it.
-	unrequested bool
-	// refusals of the type in a row, this one included, if it was refused; news
-	// says that this one is to be told of, and not a repetition.
-	refusals int
-	news     bool
+// Options of a Conversation.
+type Options struct {
+	Origin string // the origin's name
+	Node   []byte // for the first request (P58)
+	// Held returns the newest snapshot of a type, nil if none.
+	Held func(xds.TypeURL) *xds.Snapshot
+	// Resumption is what the key's earlier streams left. The Conversation changes it.
+	Resumption Resumption
+	// MaxRequestBytes is what a request should not exceed (P59).
+	MaxRequestBytes int
+	// NACKDelay is how long to delay a NACK that follows on so many others in a
+	// row, one or more. A changed interest shortens the delay to MinNACKDelay.
+	NACKDelay    func(repeats int) time.Duration
+	MinNACKDelay time.Duration
 }
 
-// asked is what was asked of one type.
-type asked struct {
-	wildcard bool
-	names    *xds.NameSet
-}
-
-func (a asked) empty() bool { return !a.wildcard && a.names.Len() == 0 }
-
-func (a asked) equal(b asked) bool {
-	return a.wildcard == b.wildcard && a.names.Equal(b.names)
-}
-
-// part is what of a snapshot answers a: what came for the names says nothing of
-// the wildcard, nor the other way round (P50).
-func (a asked) part(s *xds.Snapshot) xds.Part { return s.Part(a.wildcard) }
-
-// covers are the resources held that answer a, in order of names.
-func (a asked) covers(s *xds.Snapshot) iter.Seq[*xds.Resource] {
-	part := a.part(s)
-	if a.wildcard {
-		return part.Resources
+// New makes the Conversation of a new stream.
+func New(v xds.Variant, o Options) Conversation {
+	if v == xds.Delta {
+		return newDelta(o)
 	}
-	return func(yield func(*xds.Resource) bool) { part.Covered(a.names, yield) }
+	return newSotW(o)
 }
 
-// talkOptions are what a talk has to know of its surroundings.
-type talkOptions struct {
-	origin     string
-	node       []byte // for the first request (P58)
-	held       func(xds.TypeURL) *xds.Snapshot
-	memory     memory
-	maxRequest int
-	// damping of refusals, and its jitter: a number up to the one given.
-	damping Backoff
-	random  func(time.Duration) time.Duration
+// Decision says what to do with a response.
+type Decision struct {
+	Accept bool
+	// Unrequested: the type was never requested on this stream. The response is
+	// dropped and not ACKed, because an ACK would request the type.
+	Unrequested bool
+	// Refusals of the type in a row, with this one, if the response is refused.
+	Refusals int
+	// NewFault: the refusal is worth a warning; it does not repeat the last one.
+	NewFault bool
+
+	// What Evaluate needs of the stream, if the response is accepted.
+	subscribed      subscription // when the response came
+	acceptedVersion string       // SotW: the version_info accepted last
+	noneRefused     bool         // since the last accepted response of the type
+	otherOrigins    *xds.NameSet // names held of which this origin has sent no version
 }
 
-// talk is what both variants share.
-type talk struct {
-	talkOptions
-	nonces   bool        // requests repeat the newest nonce
-	types    []*typeTalk // in the order of their first use
-	byURL    map[xds.TypeURL]*typeTalk
-	nodeSent bool
+// Wanted reports whether anything of the type is still subscribed to. Otherwise an
+// accepted response is ACKed and changes nothing.
+func (d Decision) Wanted() bool { return !d.subscribed.empty() }
+
+// Wildcard reports whether the response answers the wildcard.
+func (d Decision) Wildcard() bool { return d.subscribed.wildcard }
+
+// protocolState is what both variants share.
+type protocolState struct {
+	Options
+	echoesNonce bool         // SotW: requests repeat the newest nonce
+	types       []*typeState // in the order of their first use
+	byURL       map[xds.TypeURL]*typeState
+	nodeSent    bool
 }
 
-// typeTalk is one type of a talk.
-type typeTalk struct {
+func newProtocolState(o Options) protocolState {
+	return protocolState{Options: o, byURL: make(map[xds.TypeURL]*typeState)}
+}
+
+// typeState is the state of one type on the stream.
+type typeState struct {
 	typ       xds.Type
 	requested bool
-	// asked is what the last request made of it, want what it should be.
-	asked, want asked
-	// ended: the wildcard was asked for, and nobody wants it any more: asked is
-	// empty since. In SotW the origin stays asked for it, in incremental only
-	// while ending.
-	ended, ending bool
-	// lapsed are names of both that were let go in between: forgotten, so that
-	// they have to be dropped and asked for again; or that clients asked for again
-	// (P18).
-	lapsed []string
-	// judging: a response was received and not taken yet.
-	judging bool
-	// replies that are due: refusals and, in incremental, acknowledgements.
+	// subscribed is what the last request asked for, wanted is what the interest
+	// asks for.
+	subscribed, wanted subscription
+	// wildcardEnded: the wildcard was subscribed to, and nothing of the type is
+	// wanted any more. subscribed is empty since. A SotW origin stays subscribed.
+	wildcardEnded bool
+	// unsubscribeWildcard: delta has yet to unsubscribe from the wildcard.
+	unsubscribeWildcard bool
+	// resubscribe are names, both subscribed and wanted, to unsubscribe from and
+	// to subscribe to again: the group forgot them in between, or clients asked
+	// again for them (P18).
+	resubscribe []string
+	// applying: a response was accepted and is not applied yet.
+	applying bool
+	// replies that are due: NACKs and, in delta, ACKs.
 	replies []reply
-	// refusals in a row since the last response that was taken, and the fault
-	// of the last.
-	refusals int
-	fault    string
-	sotw     sotwState
+	// refusals in a row since the last accepted response, and the last fault.
+	refusals  int
+	lastFault string
+	sotw      sotwState
 }
 
-func newTalk(o talkOptions) talk {
-	return talk{talkOptions: o, byURL: make(map[xds.TypeURL]*typeTalk)}
+// reply answers a response.
+type reply struct {
+	nonce string
+	fault string // "": an ACK
+	// due is when a delayed NACK may go, and soon when it may go if the interest
+	// changed meanwhile. Zero: at once.
+	due, soon time.Time
 }
 
-// want: a change between names and wildcard takes a new stream. In SotW a
-// wildcard cannot be ended otherwise (P64), and in both variants nobody could
-// tell whether the response that comes next still answers the names or already
-// the wildcard, which decides what is absent; besides, origins keep an account
-// of what they sent on a stream, and leave that out of the answer to the new
-// question (go-control-plane does, when a wildcard is unsubscribed).
+// SetInterest implements Conversation.
 //
-// Where nothing of the type is wanted after the wildcard, no question is open:
-// the stream goes on, since others use it (P16), and what still comes is
-// dropped. It is opened anew once the type is wanted again; or when nothing is
-// wanted at all.
-func (t *talk) want(i *xds.Interest, lapsed lapses) bool {
+// A change between names and wildcard takes a new stream:
+//   - SotW cannot end a wildcard otherwise (P64).
+//   - Nobody could tell whether the next response still answers the names or
+//     already the wildcard, which decides what is absent.
+//   - Origins record what they sent on a stream, and leave that out of later
+//     responses. go-control-plane does so when a wildcard is unsubscribed.
+//
+// If nothing of the type is wanted after the wildcard, the stream goes on,
+// because other types use it (P16). What still comes of the type is dropped. The
+// stream is replaced when the type is wanted again, or when nothing is wanted.
+func (p *protocolState) SetInterest(i *xds.Interest, again Resubscriptions) bool {
 	for _, in := range i.Types {
-		if t.byURL[in.Type] == nil && !empty(in) {
-			tt := &typeTalk{typ: xds.TypeOf(in.Type)}
-			t.byURL[in.Type] = tt
-			t.types = append(t.types, tt)
+		if p.byURL[in.Type] == nil && !in.Empty() {
+			t := &typeState{typ: xds.TypeOf(in.Type)}
+			p.byURL[in.Type] = t
+			p.types = append(p.types, t)
 		}
 	}
 	fits, ended, wanted := true, false, false
-	for _, tt := range t.types {
-		in := i.Of(tt.typ.URL)
-		tt.want = asked{wildcard: in.Wildcard, names: in.Names}
-		fits = t.carries(tt, lapsed[tt.typ.URL]) && fits
-		ended = ended || tt.ended
-		wanted = wanted || !tt.want.empty()
+	for _, t := range p.types {
+		in := i.Of(t.typ.URL)
+		t.wanted = subscription{wildcard: in.Wildcard, names: in.Names}
+		fits = p.canCarry(t, again[t.typ.URL]) && fits
+		ended = ended || t.wildcardEnded
+		wanted = wanted || !t.wanted.empty()
 	}
-	return t.compact() && fits && (wanted || !ended)
+	return p.compact() && fits && (wanted || !ended)
 }
 
-// maxSpent bounds the types of a stream that are remembered though nobody wants
-// them any more.
-const maxSpent = 64
-
-// compact forgets what earlier streams brought of types that nobody wants any more.
-// This stream remembers them: whether the wildcard ended, the newest nonce (P64), and
-// that a late response is to be acknowledged. It reports false if there are too many
-// of them, so that the stream is opened again.
-func (t *talk) compact() bool {
-	maps.DeleteFunc(t.memory, func(typ xds.TypeURL, _ *remembered) bool {
-		return t.byURL[typ] == nil || t.byURL[typ].spent()
-	})
-	spent := 0
-	for _, tt := range t.types {
-		if tt.spent() {
-			spent++
-		}
-	}
-	return spent <= maxSpent
-}
-
-// spent: nothing of the type is wanted or asked, and nothing remains to be said.
-func (t *typeTalk) spent() bool {
-	return t.want.empty() && t.asked.empty() && !t.ending && !t.judging &&
-		len(t.lapsed) == 0 && len(t.replies) == 0 && !t.sotw.ackDue
-}
-
-// carries takes over what tt is to want, and reports whether this stream can
+// canCarry takes over what is wanted of a type, and reports whether this stream can
 // carry it.
-func (t *talk) carries(tt *typeTalk, l *lapse) bool {
-	if !tt.requested {
+func (p *protocolState) canCarry(t *typeState, again *resubscription) bool {
+	if !t.requested {
 		return true
 	}
-	if l != nil {
-		for name := range l.names {
-			if tt.want.names.Has(name) && tt.asked.names.Has(name) {
-				tt.lapsed = append(tt.lapsed, name)
+	if again != nil {
+		for name := range again.names {
+			if t.wanted.names.Has(name) && t.subscribed.names.Has(name) {
+				t.resubscribe = append(t.resubscribe, name)
 			}
 		}
 	}
 	switch {
-	case tt.want.empty():
-		if tt.asked.wildcard {
-			tt.asked, tt.ended, tt.ending = asked{}, true, !t.nonces
+	case t.wanted.empty():
+		if t.subscribed.wildcard {
+			t.subscribed, t.wildcardEnded, t.unsubscribeWildcard = subscription{}, true, !p.echoesNonce
 		}
 		return true
-	case tt.ended, tt.asked.wildcard != tt.want.wildcard:
+	case t.wildcardEnded, t.subscribed.wildcard != t.wanted.wildcard:
 		return false
 	}
-	return !tt.asked.wildcard || l == nil || !l.wildcard
+	return !t.subscribed.wildcard || again == nil || !again.wildcard
 }
 
-// errGarbage ends the stream: what cannot be attributed cannot be refused.
-var errGarbage = errors.New("a response without readable type and nonce")
+// maxUnused bounds the types of a stream that are no longer wanted and still
+// remembered.
+const maxUnused = 64
 
-func (t *talk) received(r *xds.Response, fault error, now time.Time) (verdict, error) {
-	if errors.Is(fault, xds.ErrUnreadable) && (r.TypeURL == "" || r.Nonce == "") {
-		return verdict{}, fmt.Errorf("%w: %w", errGarbage, fault)
+// compact forgets what earlier streams brought of types that are no longer
+// wanted. This stream still remembers three things of such a type: whether the
+// wildcard ended, the newest nonce (P64), and that a late response is to be ACKed.
+// compact returns false if there are too many such types, so that a new stream is
+// opened.
+func (p *protocolState) compact() bool {
+	maps.DeleteFunc(p.Resumption, func(typ xds.TypeURL, _ *lastAccepted) bool {
+		return p.byURL[typ] == nil || p.byURL[typ].unused()
+	})
+	unused := 0
+	for _, t := range p.types {
+		if t.unused() {
+			unused++
+		}
 	}
-	tt := t.byURL[r.TypeURL]
-	if tt == nil || !tt.requested {
-		return verdict{unrequested: true}, nil
+	return unused <= maxUnused
+}
+
+// unused: nothing of the type is wanted or subscribed, and nothing remains to be
+// sent.
+func (t *typeState) unused() bool {
+	return t.wanted.empty() && t.subscribed.empty() && !t.unsubscribeWildcard && !t.applying &&
+		len(t.resubscribe) == 0 && len(t.replies) == 0 && !t.sotw.ackDue
+}
+
+// changed reports whether the next request changes the subscription.
+func (t *typeState) changed() bool {
+	return len(t.resubscribe) > 0 || !t.subscribed.equal(t.wanted)
+}
+
+// errUnattributable ends the stream: a response without type or nonce cannot be
+// NACKed.
+var errUnattributable = errors.New("a response without readable type and nonce")
+
+// Receive implements Conversation.
+func (p *protocolState) Receive(r *xds.Response, fault error, now time.Time) (Decision, error) {
+	if errors.Is(fault, xds.ErrUnreadable) && (r.TypeURL == "" || r.Nonce == "") {
+		return Decision{}, fmt.Errorf("%w: %w", errUnattributable, fault)
+	}
+	t := p.byURL[r.TypeURL]
+	if t == nil || !t.requested {
+		return Decision{Unrequested: true}, nil
 	}
 	if fault != nil {
-		return t.refuse(tt, r.Nonce, fault, now), nil
+		return p.refuse(t, r.Nonce, fault, now), nil
 	}
-	tt.judging = true
-	v := verdict{take: true, asked: tt.asked, took: tt.sotw.version, sound: tt.refusals == 0}
-	if m := t.memory[r.TypeURL]; m != nil && m.origin == t.origin {
-		v.foreign = m.foreign
+	t.applying = true
+	d := Decision{Accept: true, subscribed: t.subscribed, acceptedVersion: t.sotw.version, noneRefused: t.refusals == 0}
+	if last := p.Resumption[r.TypeURL]; last != nil && last.origin == p.Origin {
+		d.otherOrigins = last.otherOrigins
 	}
-	return v, nil
+	return d, nil
 }
 
-// took remembers what the origin has given, or taken away, and returns what else
-// it remembers of the type.
-func (t *talk) took(tt *typeTalk, r *xds.Response) *remembered {
-	m := t.memory[r.TypeURL]
-	if m == nil || m.origin != t.origin || m.wildcard != tt.asked.wildcard {
-		m = t.recall(r.TypeURL, tt.asked.wildcard, tt.asked.part(t.held(r.TypeURL)))
+// maxFault bounds the message of a NACK, in bytes.
+const maxFault = 4096
+
+// refuse has a NACK sent.
+//
+// Many origins answer a NACK with the same response at once, as go-control-plane's
+// SotW server does. So only the first NACK in a row goes at once. The delay of the
+// others grows, even if their faults differ, because an origin may alternate. The
+// delay is the type's; other types go on.
+//
+// A changed interest shortens the delay to the least one, because its answer may
+// be a good response. In SotW it cannot go before the NACK: the origin would take
+// it for the ACK. In delta it has no nonce and does not wait.
+func (p *protocolState) refuse(t *typeState, nonce string, fault error, now time.Time) Decision {
+	msg := fault.Error()
+	msg = strings.ToValidUTF8(msg[:min(len(msg), maxFault)], "�")
+	_, delayed := t.delayedUntil()
+	d := Decision{Refusals: t.refusals + 1, NewFault: t.refusals == 0 || msg != t.lastFault && !delayed}
+	t.refusals, t.lastFault = d.Refusals, msg
+	t.sotw.refused(nonce)
+	r := reply{nonce: nonce, fault: msg}
+	if repeats := d.Refusals - 1; repeats > 0 {
+		delay := p.NACKDelay(repeats)
+		r.due = now.Add(delay)
+		r.soon = now.Add(min(delay, p.MinNACKDelay))
 	}
-	if m.foreign.Len() > 0 {
-		names := make([]string, 0, len(r.Resources)+len(r.Removed))
-		for i := range r.Resources {
-			if r.Resources[i].HasBody() {
-				names = append(names, r.Resources[i].Name)
-			}
+	t.addReply(r)
+	return d
+}
+
+// maxReplies bounds the replies that wait for an origin that does not read. Over
+// it the oldest is dropped.
+const maxReplies = 64
+
+func (t *typeState) addReply(r reply) {
+	if len(t.replies) == maxReplies {
+		t.replies = slices.Delete(t.replies, 0, 1)
+	}
+	t.replies = append(t.replies, r)
+}
+
+// nextReply returns the reply that is due by now. A delayed NACK also delays the
+// replies after it.
+func (t *typeState) nextReply(now time.Time) (reply, bool) {
+	if len(t.replies) == 0 || t.notBefore().After(now) {
+		return reply{}, false
+	}
+	r := t.replies[0]
+	t.replies = t.replies[1:]
+	return r, true
+}
+
+// notBefore is when the first reply may go.
+func (t *typeState) notBefore() time.Time {
+	if t.changed() {
+		return t.replies[0].soon
+	}
+	return t.replies[0].due
+}
+
+// accepted ends a row of refusals. The NACKs that are delayed may go at once.
+func (t *typeState) accepted() {
+	t.refusals, t.lastFault = 0, ""
+	for i := range t.replies {
+		t.replies[i].due, t.replies[i].soon = time.Time{}, time.Time{}
+	}
+}
+
+// delayedUntil reports whether and until when a NACK is delayed.
+func (t *typeState) delayedUntil() (time.Time, bool) {
+	if len(t.replies) == 0 {
+		return time.Time{}, false
+	}
+	at := t.notBefore()
+	return at, !at.IsZero()
+}
+
+// DelayedUntil implements Conversation.
+func (p *protocolState) DelayedUntil() time.Time {
+	var first time.Time
+	for _, t := range p.types {
+		if at, ok := t.delayedUntil(); ok && (first.IsZero() || at.Before(first)) {
+			first = at
 		}
-		m.foreign = m.foreign.Remove(append(names, r.Removed...)...)
 	}
-	return m
-}
-
-// recall returns what is remembered of a type from earlier streams, as far as
-// it is this origin's and of the same question (P55). An origin that leaves no
-// memory, as a directory, shows in the part that is held. Who came back may find
-// what is of neither: the other brought a part. And what is held though this
-// stream remembers nothing came over another one (P50): the origin is to say all
-// of it again, or nobody could tell when it has.
-func (t *talk) recall(typ xds.TypeURL, wildcard bool, part xds.Part) *remembered {
-	r := t.memory[typ]
-	other := part.Origin() != "" && part.Origin() != t.origin
-	if r == nil || r.origin != t.origin || r.wildcard != wildcard || other {
-		r = &remembered{origin: t.origin, wildcard: wildcard}
-		var names []string
-		for res := range part.Resources {
-			names = append(names, res.Name)
-		}
-		r.foreign = xds.NewNameSet(names...)
-		t.memory[typ] = r
-	}
-	return r
-}
-
-// memory is what survives a stream, of every type that is wanted.
-type memory map[xds.TypeURL]*remembered
-
-type remembered struct {
-	// origin is whose the rest is, and wildcard what had been asked.
-	origin   string
-	wildcard bool
-	// foreign are the names held whose version is not, or not surely, this
-	// origin's: it has not sent them since it took over from another.
-	foreign *xds.NameSet
-	// acked is what had been asked for when the response came that was last
-	// taken, and version its version_info (SotW).
-	acked   asked
-	version string
-}
-
-// diff returns the names to add and to take away to get from a to b.
-func diff(a, b *xds.NameSet) (add, drop []string) {
-	for name, added := range a.Diff(b) {
-		if added {
-			add = append(add, name)
-		} else {
-			drop = append(drop, name)
-		}
-	}
-	return add, drop
-}
-
-// request is a message to write, in two parts; tail may be shared.
-type request struct {
-	typ        xds.TypeURL
-	head, tail []byte
-	refusal    string // why it is a NACK
-	oversized  bool   // over max_request_bytes (P59)
-	leftOut    int    // versions that did not fit
-}
-
-// appendText appends a string field.
-func appendText(b []byte, num protowire.Number, s string) []byte {
-	return protowire.AppendString(protowire.AppendTag(b, num, protowire.BytesType), s)
-}
-
-func appendBytes(b []byte, num protowire.Number, v []byte) []byte {
-	return protowire.AppendBytes(protowire.AppendTag(b, num, protowire.BytesType), v)
-}
-
-// invalidArgument is the code in the error_detail of a NACK.
-const invalidArgument = 3
-
-// appendStatus appends a google.rpc.Status.
-func appendStatus(b []byte, num protowire.Number, message string) []byte {
-	var s []byte
-	s = protowire.AppendVarint(protowire.AppendTag(s, 1, protowire.VarintType), invalidArgument)
-	s = appendText(s, 2, message)
-	return appendBytes(b, num, s)
-}
-
-// appendNode appends the node to a stream's first request (P58).
-func (t *talk) appendNode(b []byte, num protowire.Number) []byte {
-	if t.nodeSent {
-		return b
-	}
-	t.nodeSent = true
-	return appendBytes(b, num, t.node)
+	return first
 }

@@ -1,85 +1,74 @@
-package upstream
+package adsclient
 
 import (
 	"slices"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"xdsrelay/internal/xds"
 )
 
-// Fields of DeltaDiscoveryRequest.
-const (
-	deltaNode        protowire.Number = 1
-	deltaTypeURL     protowire.Number = 2
-	deltaSubscribe   protowire.Number = 3
-	deltaUnsubscribe protowire.Number = 4
-	deltaInitial     protowire.Number = 5
-	deltaNonce       protowire.Number = 6
-	deltaDetail      protowire.Number = 7
-)
+// delta is a Conversation in delta. Names change in requests of their own, without
+// a nonce, and no name is in both lists. ACKs and NACKs hold nothing else (P64).
+type delta struct{ protocolState }
 
-// delta is an incremental talk: names change in requests of their own, without
-// a nonce, and no name is in both lists; acknowledgements hold nothing else
-// (P64).
-type delta struct{ talk }
+func newDelta(o Options) *delta { return &delta{newProtocolState(o)} }
 
-func newDelta(o talkOptions) *delta { return &delta{newTalk(o)} }
-
-func (d *delta) taken(r *xds.Response) {
+// Applied implements Conversation.
+func (d *delta) Applied(r *xds.Response) {
 	t := d.byURL[r.TypeURL]
-	t.judging = false
-	t.good()
-	t.reply(reply{nonce: r.Nonce})
-	if t.asked.empty() {
-		return // nobody wants it any more
+	t.applying = false
+	t.accepted()
+	t.addReply(reply{nonce: r.Nonce})
+	if t.subscribed.empty() {
+		return // the type is no longer wanted
 	}
-	d.took(t, r)
+	d.record(t, r)
 }
 
-func (d *delta) next(now time.Time) *request {
+// NextRequest implements Conversation.
+func (d *delta) NextRequest(now time.Time) *Request {
 	for _, t := range d.types {
-		if r, ok := t.due(now); ok {
-			return d.answer(t, r)
+		if r, ok := t.nextReply(now); ok {
+			return d.reply(t, r)
 		}
 		switch {
 		case !t.requested:
-			if !t.want.empty() {
+			if !t.wanted.empty() {
 				return d.first(t)
 			}
-		case t.ending:
-			t.ending = false
+		case t.unsubscribeWildcard:
+			t.unsubscribeWildcard = false
 			return d.change(t, nil, []string{"*"})
-		case len(t.lapsed) > 0:
-			// Out, and in again with the next request: no name in both lists.
-			_, drop := fit(nil, t.lapsed, d.room(t))
-			t.lapsed = t.lapsed[len(drop):]
+		case len(t.resubscribe) > 0:
+			// Unsubscribed now, and subscribed again by the next request, so that no
+			// name is in both lists.
+			_, drop := splitChange(nil, t.resubscribe, d.room(t))
+			t.resubscribe = t.resubscribe[len(drop):]
 			return d.change(t, nil, drop)
-		case !t.asked.equal(t.want):
-			add, drop := diff(t.asked.names, t.want.names)
-			add, drop = fit(add, drop, d.room(t))
+		case !t.subscribed.equal(t.wanted):
+			add, drop := diff(t.subscribed.names, t.wanted.names)
+			add, drop = splitChange(add, drop, d.room(t))
 			return d.change(t, add, drop)
 		}
 	}
 	return nil
 }
 
-// answer acknowledges or refuses a response.
-func (d *delta) answer(t *typeTalk, r reply) *request {
+// reply encodes an ACK or a NACK.
+func (d *delta) reply(t *typeState, r reply) *Request {
 	b := appendText(nil, deltaTypeURL, string(t.typ.URL))
 	b = appendText(b, deltaNonce, r.nonce)
 	if r.fault != "" {
 		b = appendStatus(b, deltaDetail, r.fault)
 	}
-	return &request{typ: t.typ.URL, head: b, refusal: r.fault}
+	return &Request{Type: t.typ.URL, Head: b, NACK: r.fault}
 }
 
-// change is a request that only changes names.
-func (d *delta) change(t *typeTalk, add, drop []string) *request {
-	t.asked.names = t.asked.names.Remove(drop...).Add(add...)
-	if t.asked.names.Equal(t.want.names) {
-		t.asked.names = t.want.names // so that the next comparison is one of pointers
+// change encodes a request that only changes names.
+func (d *delta) change(t *typeState, add, drop []string) *Request {
+	t.subscribed.names = t.subscribed.names.Remove(drop...).Add(add...)
+	if t.subscribed.names.Equal(t.wanted.names) {
+		t.subscribed.names = t.wanted.names // so that the next comparison is one of pointers
 	}
 	b := appendText(nil, deltaTypeURL, string(t.typ.URL))
 	for _, n := range add {
@@ -88,47 +77,59 @@ func (d *delta) change(t *typeTalk, add, drop []string) *request {
 	for _, n := range drop {
 		b = appendText(b, deltaUnsubscribe, n)
 	}
-	return &request{typ: t.typ.URL, head: b, oversized: len(b) > d.maxRequest}
+	return &Request{Type: t.typ.URL, Head: b, Oversized: len(b) > d.MaxRequestBytes}
 }
 
-// room is what a request that only changes names has for them.
-func (d *delta) room(t *typeTalk) int {
-	return d.maxRequest - nameSize(deltaTypeURL, string(t.typ.URL))
+// room is what a request that only changes names has for them, in bytes.
+func (d *delta) room(t *typeState) int {
+	return d.MaxRequestBytes - nameSize(deltaTypeURL, string(t.typ.URL))
 }
 
-// first is a stream's first request for a type. It names the versions that are
-// held (P55); what has none of this origin's is named with an empty one, so
-// that its removal is still reported. What has no room follows, or is left out
-// (P59).
-func (d *delta) first(t *typeTalk) *request {
-	snap := d.held(t.typ.URL)
-	part := t.want.part(snap)
-	m := d.recall(t.typ.URL, t.want.wildcard, part)
-	var held []brought
-	for res := range t.want.covers(snap) {
+// first encodes a stream's first request for a type. It names the versions that are
+// held (P55). A resource that has no version of this origin is named with an empty
+// one, so that the origin still reports its removal. Names that do not fit follow in
+// later requests; versions that do not fit are left out (P59).
+func (d *delta) first(t *typeState) *Request {
+	snap := d.Held(t.typ.URL)
+	part := t.wanted.part(snap)
+	last := d.lastAccepted(t.typ.URL, t.wanted.wildcard, part)
+	var held []heldVersion
+	for res := range t.wanted.covers(snap) {
 		version := res.OriginVersion
-		if m.foreign.Has(res.Name) {
+		if last.otherOrigins.Has(res.Name) {
 			version = ""
 		}
-		held = append(held, brought{res.Name, version, part.AskedAs(res.Name, t.want.names)})
+		held = append(held, heldVersion{res.Name, version, part.AskedAs(res.Name, t.wanted.names)})
 	}
-	for name := range part.Lapsed { // others may still hold it
-		if t.want.wildcard || part.Asked(name, t.want.names) {
-			held = append(held, brought{name: name, by: part.AskedAs(name, t.want.names)})
+	for name := range part.Lapsed { // clients may still hold it
+		if t.wanted.wildcard || part.Asked(name, t.wanted.names) {
+			held = append(held, heldVersion{name: name, subscribedAs: part.AskedAs(name, t.wanted.names)})
 		}
 	}
 
 	b := d.appendNode(nil, deltaNode)
 	b = appendText(b, deltaTypeURL, string(t.typ.URL))
-	o := open(t.want, held, d.maxRequest-len(b))
-	t.requested, t.asked = true, asked{wildcard: t.want.wildcard, names: o.names}
-	if t.want.wildcard {
+	o := splitFirst(t.wanted, held, d.MaxRequestBytes-len(b))
+	t.requested, t.subscribed = true, subscription{wildcard: t.wanted.wildcard, names: o.names}
+	if t.wanted.wildcard {
 		b = appendText(b, deltaSubscribe, "*")
 	} else {
-		b = slices.Concat(b, encodeList(deltaSubscribe, t.asked))
+		b = slices.Concat(b, encodeNames(deltaSubscribe, t.subscribed.names))
 	}
 	for _, h := range o.versions {
 		b = appendVersion(b, h.name, h.version)
 	}
-	return &request{typ: t.typ.URL, head: b, oversized: len(b) > d.maxRequest, leftOut: o.leftOut}
+	return &Request{Type: t.typ.URL, Head: b, Oversized: len(b) > d.MaxRequestBytes, VersionsLeftOut: o.leftOut}
+}
+
+// diff returns the names to add and to drop to get from a to b.
+func diff(a, b *xds.NameSet) (add, drop []string) {
+	for name, added := range a.Diff(b) {
+		if added {
+			add = append(add, name)
+		} else {
+			drop = append(drop, name)
+		}
+	}
+	return add, drop
 }

@@ -1,4 +1,4 @@
-package upstream
+package adsclient
 
 import (
 	"strings"
@@ -55,7 +55,7 @@ func TestP18_DeltaFaultsAreNACKedAndNothingIsLost(t *testing.T) {
 			r.sent("CDS +[*] node")
 			r.respond(resp{Type: cds, Resources: clusters("a")})
 			r.sent("CDS nonce 1")
-			if v, _ := r.respond(bad); v.take {
+			if v, _ := r.respond(bad); v.Accept {
 				t.Fatal("taken")
 			}
 			r.sent("CDS nonce 2 NACK")
@@ -125,11 +125,11 @@ func TestP59_DeltaVersionsThatDoNotFitAreLeftOut(t *testing.T) {
 	r.max = 80
 	r.connect()
 	req := r.next()
-	if req == nil || len(req.head) > r.max || req.leftOut == 0 || req.leftOut == 4 || req.oversized {
-		t.Fatalf("request of %d bytes, %d left out", len(req.head), req.leftOut)
+	if req == nil || len(req.Head) > r.max || req.VersionsLeftOut == 0 || req.VersionsLeftOut == 4 || req.Oversized {
+		t.Fatalf("request of %d bytes, %d left out", len(req.Head), req.VersionsLeftOut)
 	}
-	if got := show(t, r.v, req.bytes()); strings.Count(got, "=v")+req.leftOut != 4 {
-		t.Errorf("%s and %d left out", got, req.leftOut)
+	if got := show(t, r.v, req.bytes()); strings.Count(got, "=v")+req.VersionsLeftOut != 4 {
+		t.Errorf("%s and %d left out", got, req.VersionsLeftOut)
 	}
 }
 
@@ -199,7 +199,7 @@ func TestP56_AnOriginThatLeavesNoMemory(t *testing.T) {
 			} else {
 				r.sent("RDS [a b] node")
 			}
-			clear(r.memory) // as if the directory had served first
+			clear(r.resumption) // as if the directory had served first
 		}
 	})
 }
@@ -211,7 +211,7 @@ func TestP55_SotWVersionsAreThoseOfThisOrigin(t *testing.T) {
 	r.want(named(rds, "a"))
 	r.sent("RDS [a] node")
 	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a")})
-	r.memory[rds].origin = "two"
+	r.resumption[rds].origin = "two"
 	r.connect()
 	r.sent("RDS [a] node")
 }

@@ -1,29 +1,31 @@
-package upstream
+package adsclient
 
 import (
+	"slices"
 	"time"
 
 	"xdsrelay/internal/xds"
 )
 
-// tally is what of a response went no further.
-type tally struct {
-	unasked  int // resources that nobody had asked for: dropped, no fault (P65)
+// Counts is what of a response is counted.
+type Counts struct {
+	Unasked int // resources without a subscription: dropped, no fault (P65)
+	Renewed int // heartbeats that renewed a resource, and
+	Stale   int // those that mean nothing held (P62)
+
 	bodyless int // heartbeats and unresolved aliases: no fault (P18)
-	renewed  int // heartbeats, and
-	stale    int // those that mean nothing held (P62)
 }
 
-// judge makes an update of a response that is to be taken, given what is held.
-// The snapshot must be the newest. Unchanged resources share what is held.
-func judge(v xds.Variant, to verdict, r *xds.Response, snap *xds.Snapshot, now time.Time) (xds.Update, tally) {
-	t, a := xds.TypeOf(r.TypeURL), to.asked
-	u := xds.Update{Type: r.TypeURL, Version: r.Version, Wildcard: a.wildcard, Received: now}
+// Evaluate makes an update of an accepted response, given the newest snapshot that
+// is held. Resources that did not change share memory with the snapshot.
+func Evaluate(v xds.Variant, d Decision, r *xds.Response, snap *xds.Snapshot, now time.Time) (xds.Update, Counts) {
+	t, sub := xds.TypeOf(r.TypeURL), d.subscribed
+	u := xds.Update{Type: r.TypeURL, Version: r.Version, Wildcard: sub.wildcard, Received: now}
 	u.Partial = u.Wildcard && v == xds.Delta
-	var n tally
+	var n Counts
 	wanted := func(asked bool) bool {
 		if !asked {
-			n.unasked++
+			n.Unasked++
 		}
 		return asked
 	}
@@ -34,60 +36,62 @@ func judge(v xds.Variant, to verdict, r *xds.Response, snap *xds.Snapshot, now t
 		switch {
 		case !raw.HasBody():
 			n.bodyless++
-			held := a.part(snap).Held(raw.Name)
+			held := sub.part(snap).Held(raw.Name)
 			if raw.Unresolved(held) {
-				if word, asked := raw.TakeUnresolved(a.names); wanted(asked) {
+				if word, asked := raw.TakeUnresolved(sub.names); wanted(asked) {
 					u.Unresolved = append(u.Unresolved, word)
 				}
 				continue
 			}
 			ttl, timed := raw.TTL()
-			if !timed || !wanted(a.wildcard || raw.AskedBy(a.names)) {
+			if !timed || !wanted(sub.wildcard || raw.AskedBy(sub.names)) {
 				continue
 			}
-			if renews(v, raw, r, held, to) {
+			if renews(v, raw, r, held, d) {
 				u.Changed = append(u.Changed, held.Renew(ttl, now))
-				n.renewed++
+				n.Renewed++
 			} else {
-				n.stale++
+				n.Stale++
 			}
-		case wanted(a.wildcard || raw.AskedBy(a.names)):
-			u.Changed = append(u.Changed, raw.Take(t, a.part(snap).Share(raw.Name)).Start(now))
-		case a.part(snap).Asked(raw.Name, a.names):
-			u.Removed = append(u.Removed, raw.Name) // it goes by nothing any more that was asked for
+		case wanted(sub.wildcard || raw.AskedBy(sub.names)):
+			u.Changed = append(u.Changed, raw.Take(t, sub.part(snap).Share(raw.Name)).Start(now))
+		case sub.part(snap).Asked(raw.Name, sub.names):
+			u.Removed = append(u.Removed, raw.Name) // it lost the alias that is subscribed to
 		}
 	}
-	errors, absent := failures(a, r, snap)
+	errors, absent := resourceErrors(sub, r, snap)
 	u.Errors, u.Removed = errors, append(u.Removed, absent...)
 	if v == xds.SotW {
-		if echoes(r, to.sound) {
-			u.Version, u.Unversioned = to.took, false
+		if ambiguousHeartbeats(r, d.noneRefused) {
+			u.Version, u.Unversioned = d.acceptedVersion, false
 		}
-		u.Removed = append(u.Removed, missing(t, a, r, snap, n.bodyless)...)
+		u.Removed = append(u.Removed, missing(t, sub, r, snap, n.bodyless)...)
 		return u, n
 	}
 	for _, name := range r.Removed {
-		if wanted(a.wildcard || a.part(snap).Asked(name, a.names)) {
+		if wanted(sub.wildcard || sub.part(snap).Asked(name, sub.names)) {
 			u.Removed = append(u.Removed, name)
 		}
 	}
 	return u, n
 }
 
-// complete: what a SotW response of the type leaves out is gone.
+// complete reports whether a SotW response has all resources of the type, so that
+// what it leaves out is gone.
 func complete(t xds.Type, r *xds.Response, bodyless int) bool {
 	return t.FullState && (bodyless == 0 || bodyless < len(r.Resources))
 }
 
-// missing is what a SotW response removes by leaving it out: of the full-state
-// types only, and never if it holds heartbeats alone; only names that are held
-// of the part that it answers. A name asked for and never received stays
-// pending, also where the wildcard has it. What is held has been in a response
-// since the name was last added to the union, since a name that leaves it is
-// forgotten, and asked for again as if it were new (P65). What the response gives
-// an error for is not left out: the error says what is to be said (P39).
-func missing(t xds.Type, a asked, r *xds.Response, snap *xds.Snapshot, bodyless int) []string {
-	if a.empty() || !complete(t, r, bodyless) {
+// missing is what a SotW response removes by leaving it out (P65).
+//   - Only responses of full-state types remove, and never one of heartbeats alone.
+//   - Only names held of the part that it answers are removed. A name that was
+//     subscribed to and never received stays pending, also under a wildcard. What
+//     is held was in a response since its name was last added: names that leave the
+//     subscription are forgotten.
+//   - A resource for which the response has an error is not left out; the error
+//     says what holds (P39).
+func missing(t xds.Type, sub subscription, r *xds.Response, snap *xds.Snapshot, bodyless int) []string {
+	if sub.empty() || !complete(t, r, bodyless) {
 		return nil
 	}
 	there := make(map[string]struct{}, len(r.Resources))
@@ -98,16 +102,67 @@ func missing(t xds.Type, a asked, r *xds.Response, snap *xds.Snapshot, bodyless 
 		there[e.Name] = struct{}{}
 	}
 	var gone []string
-	for res := range a.covers(snap) {
+	for res := range sub.covers(snap) {
 		if _, ok := there[res.Name]; !ok {
 			gone = append(gone, res.Name)
 		}
 	}
-	// Who still holds what is held here no more is to hear that it went.
-	for name := range a.part(snap).Lapsed {
-		if _, ok := there[name]; !ok && (a.wildcard || a.part(snap).Asked(name, a.names)) {
+	// Clients may still hold what lapsed here: they are told that it is gone.
+	for name := range sub.part(snap).Lapsed {
+		if _, ok := there[name]; !ok && (sub.wildcard || sub.part(snap).Asked(name, sub.names)) {
 			gone = append(gone, name)
 		}
 	}
 	return gone
+}
+
+// A resource without a body and with a TTL is a heartbeat (P62). It renews the
+// resource of the version that it means. In delta that is its own version; in SotW
+// too, if the wrapper has one. Otherwise it is the version_info accepted last, or
+// any newer one: the resource has not changed since. After a refused response this
+// is not known, because the refused one may have held another version. A heartbeat
+// of any other version is stale and renews nothing.
+
+// renews reports whether a resource without a body is a heartbeat of the resource
+// held under its name. Heartbeats of another origin's resources do not count.
+func renews(v xds.Variant, raw *xds.Raw, r *xds.Response, held *xds.Resource, d Decision) bool {
+	if held == nil || d.otherOrigins.Has(held.Name) {
+		return false
+	}
+	if v == xds.Delta || raw.OriginVersion != "" {
+		return raw.OriginVersion == held.OriginVersion
+	}
+	return d.noneRefused || r.Version == d.acceptedVersion
+}
+
+// ambiguousHeartbeats reports whether a SotW response has heartbeats alone, after a
+// response was refused: they may mean the refused version. Such a response is ACKed
+// under the version that is held.
+func ambiguousHeartbeats(r *xds.Response, noneRefused bool) bool {
+	return !noneRefused && len(r.Resources) > 0 &&
+		!slices.ContainsFunc(r.Resources, func(raw xds.Raw) bool { return raw.HasBody() })
+}
+
+// resourceErrors are the resource_errors of a response, and the names that they say
+// do not exist, except those that the same response brings (P39, P25).
+func resourceErrors(sub subscription, r *xds.Response, snap *xds.Snapshot) (errors []*xds.ResourceError, absent []string) {
+	if len(r.Errors) == 0 {
+		return nil, nil
+	}
+	brought := make(map[string]struct{}, len(r.Resources))
+	for i := range r.Resources {
+		if r.Resources[i].HasBody() {
+			brought[r.Resources[i].Name] = struct{}{}
+		}
+	}
+	for _, e := range r.Errors {
+		if !sub.wildcard && !sub.part(snap).Asked(e.Name, sub.names) {
+			continue
+		}
+		errors = append(errors, e)
+		if _, there := brought[e.Name]; e.Absent() && !there {
+			absent = append(absent, e.Name)
+		}
+	}
+	return errors, absent
 }

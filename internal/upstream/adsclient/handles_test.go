@@ -1,4 +1,4 @@
-package upstream
+package adsclient
 
 import (
 	"errors"
@@ -7,9 +7,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"google.golang.org/protobuf/types/known/anypb"
-	"pgregory.net/rapid"
 
 	"xdsrelay/internal/xds"
 )
@@ -32,8 +29,8 @@ func TestP26_AnsweredByAlias(t *testing.T) {
 		r.want(named(eds, "a", "m"))
 		r.flush()
 		_, n := r.respond(resp{Type: eds, Resources: []res{goes("n", "a", "b"), goes("m"), goes("o", "b")}})
-		if n.unasked != 1 {
-			t.Errorf("%d resources were not asked for", n.unasked)
+		if n.Unasked != 1 {
+			t.Errorf("%d resources were not asked for", n.Unasked)
 		}
 		r.holds(eds, "m", "n")
 		r.is(eds, xds.Elsewhere, "a")
@@ -61,8 +58,8 @@ func TestP26_RemovedByName(t *testing.T) {
 	r.flush()
 	r.respond(resp{Type: vhds, Resources: []res{goes("r/n", "r/a"), goes("r/v", "r/b")}})
 	_, n := r.respond(resp{Type: vhds, Removed: []string{"r/n", "r/unasked"}})
-	if n.unasked != 1 {
-		t.Errorf("%d names were not asked for", n.unasked)
+	if n.Unasked != 1 {
+		t.Errorf("%d names were not asked for", n.Unasked)
 	}
 	r.holds(vhds, "r/v")
 	r.is(vhds, xds.Absent, "r/a")
@@ -134,8 +131,8 @@ func TestP59_VersionsByHandle(t *testing.T) {
 	r.connect()
 	req := r.next()
 	first := show(t, xds.Delta, req.bytes())
-	if len(req.bytes()) > r.max || req.leftOut > 2 || !strings.Contains(first, glob) || strings.Count(first, "=1") < 18 {
-		t.Errorf("%d bytes, %d left out: %s", len(req.bytes()), req.leftOut, first)
+	if len(req.bytes()) > r.max || req.VersionsLeftOut > 2 || !strings.Contains(first, glob) || strings.Count(first, "=1") < 18 {
+		t.Errorf("%d bytes, %d left out: %s", len(req.bytes()), req.VersionsLeftOut, first)
 	}
 }
 
@@ -169,7 +166,7 @@ func TestP18_UnresolvedAlias(t *testing.T) {
 	word := res{Name: "r/cannot", Aliases: []string{"r/a", "r/b", "r/z"}, Version: "1", Heartbeat: true}
 	v, n := r.respond(resp{Type: vhds, Resources: []res{word}})
 	r.sent("VHDS nonce 1")
-	if !v.take || n.bodyless != 1 || n.unasked != 0 {
+	if !v.Accept || n.bodyless != 1 || n.Unasked != 0 {
 		t.Errorf("%+v, %+v", v, n)
 	}
 	if u := r.last().Unresolved; len(u) != 1 || !slices.Equal(u[0].Names, []string{"r/a", "r/b"}) {
@@ -181,7 +178,7 @@ func TestP18_UnresolvedAlias(t *testing.T) {
 
 	// Of none that was asked for.
 	_, n = r.respond(resp{Type: vhds, Resources: []res{{Name: "r/x", Aliases: []string{"r/x"}, Heartbeat: true}}})
-	if len(r.last().Unresolved) != 0 || n.unasked != 1 {
+	if len(r.last().Unresolved) != 0 || n.Unasked != 1 {
 		t.Errorf("%+v, %+v", r.last(), n)
 	}
 	r.flush()
@@ -213,110 +210,11 @@ func TestP18_HeartbeatsHaveAliases(t *testing.T) {
 	r.flush()
 	r.respond(resp{Type: vhds, Resources: []res{{Name: "r/v", Aliases: []string{"r/a"}, Version: "1", TTL: time.Minute}}})
 	_, n := r.respond(resp{Type: vhds, Resources: []res{{Name: "r/v", Aliases: []string{"r/a"}, Version: "1", TTL: time.Minute, Heartbeat: true}}})
-	if n.renewed != 1 || len(r.last().Unresolved) != 0 {
+	if n.Renewed != 1 || len(r.last().Unresolved) != 0 {
 		t.Errorf("%+v, %+v", n, r.last())
 	}
 	r.respond(resp{Type: vhds, Resources: []res{{Name: "r/v", Aliases: []string{"r/a"}, Version: "1", Heartbeat: true}}})
 	if len(r.last().Unresolved) != 0 {
 		t.Errorf("%+v", r.last())
 	}
-}
-
-// A directory answers names, aliases, globs and the wildcard as any origin does: after any
-// changes of the files and of what is asked, a group holds what goes by what it asks for,
-// and knows of the rest that there is none. Nothing is told twice, and another origin may
-// have been used before.
-func TestP80_FilesModel(t *testing.T) {
-	resources := []string{"n0", "n1", "n2", "xdstp://o/T/c/x", "xdstp://o/T/c/y", "xdstp://o/T/d/z"}
-	aliases := []string{"a0", "a1", "n0"}
-	keys := append(slices.Clone(resources), "a0", "a1", glob, "nowhere")
-	make := func(name, content string, aliases ...string) *xds.Resource {
-		body := new(anypb.Any)
-		mustUnmarshal(t, widget(t, name, content).Any(), body)
-		msg := resp{Type: odd, Resources: []res{{Name: name, Aliases: aliases, Any: body}}}.Encode(t, xds.Delta, "1")
-		r, err := xds.ParseResponse(xds.Delta, msg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r.Resources[0].Take(xds.TypeOf(odd), nil)
-	}
-	rapid.Check(t, func(rt *rapid.T) {
-		some := rapid.SliceOfNDistinct(rapid.SampledFrom(keys), 0, 6, rapid.ID[string])
-		which := rapid.SliceOfNDistinct(rapid.SampledFrom(resources), 0, 5, rapid.ID[string])
-		goes := rapid.SliceOfNDistinct(rapid.SampledFrom(aliases), 0, 2, rapid.ID[string])
-		sink, c := newTestSink(), newCell()
-		if before := some.Draw(rt, "held of another origin"); len(before) > 0 {
-			c.set(sink.Want(named(odd, before...)))
-			u := xds.Update{Type: odd, Origin: "other"}
-			for _, n := range which.Draw(rt, "its names") {
-				if r := make(n, "0", goes.Draw(rt, "its aliases")...); r.AskedBy(xds.NewNameSet(before...)) {
-					u.Changed = append(u.Changed, r)
-				}
-			}
-			_, _ = sink.Update(t.Context(), u)
-		}
-		now, state := nothing, &told{at: nothing}
-		for range rapid.IntRange(1, 10).Draw(rt, "steps") {
-			if rapid.Bool().Draw(rt, "files change") {
-				now = &fileType{resources: map[string]*xds.Resource{}}
-				for _, n := range which.Draw(rt, "files' names") {
-					now.resources[n] = make(n, rapid.SampledFrom([]string{"1", "2"}).Draw(rt, "content"), goes.Draw(rt, "aliases")...)
-				}
-				now.index()
-			}
-			var interest xds.TypeInterest
-			for range rapid.IntRange(1, 3).Draw(rt, "interests") {
-				if interest = named(odd, some.Draw(rt, "names")...); rapid.Bool().Draw(rt, "wildcard") {
-					interest = all(odd)
-				}
-				c.set(sink.Want(interest))
-			}
-			i, lapsed := c.take()
-			if i == nil || empty(interest) {
-				state = &told{at: nothing}
-				continue
-			}
-			if u, any := state.update(interest, lapsed[odd], now, sink.Held(odd), time.Unix(1, 0)); any {
-				if !slices.IsSortedFunc(u.Changed, func(a, b *xds.Resource) int { return strings.Compare(a.Name, b.Name) }) || !slices.IsSorted(u.Removed) {
-					rt.Fatalf("not in order: %+v", u)
-				}
-				for _, r := range u.Changed {
-					if !interest.Wildcard && !r.AskedBy(interest.Names) {
-						rt.Fatalf("%s was not asked for", r.Name)
-					}
-				}
-				_, _ = sink.Update(t.Context(), u)
-			}
-			if again, any := state.update(interest, nil, now, sink.Held(odd), time.Unix(1, 0)); any {
-				rt.Fatalf("told twice: %+v", again)
-			}
-			held := sink.Held(odd)
-			var got, want []string
-			for r := range held.Part(interest.Wildcard).Resources {
-				if got = append(got, r.Name); !r.Same(now.resources[r.Name]) {
-					rt.Fatalf("another %s is held", r.Name)
-				}
-			}
-			if interest.Wildcard && !held.Answered {
-				rt.Fatal("the wildcard is not answered")
-			}
-			for n, r := range now.resources {
-				if interest.Wildcard || r.AskedBy(interest.Names) {
-					want = append(want, n)
-				}
-			}
-			slices.Sort(want)
-			if !slices.Equal(got, want) {
-				rt.Fatalf("held are %v, want %v", got, want)
-			}
-			for n := range interest.Names.All() {
-				r, is := held.Look(&xds.Subscription{Names: interest.Names}, n)
-				switch of := now.resources[n]; {
-				case of != nil && (is != xds.Present || !r.Same(of)), of == nil && len(now.goes[n]) > 0 && is != xds.Elsewhere,
-					of == nil && len(now.goes[n]) == 0 && is != xds.Absent:
-					rt.Fatalf("%s: %v %d, want %v, or %v", n, r, is, of, now.goes[n])
-				}
-			}
-		}
-	})
 }

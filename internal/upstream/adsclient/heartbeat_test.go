@@ -1,4 +1,4 @@
-package upstream
+package adsclient
 
 import (
 	"slices"
@@ -42,7 +42,7 @@ func TestP62_HeartbeatRenews(t *testing.T) {
 		before := r.sink.Held(eds)
 		r.now = r.now.Add(20 * time.Second)
 		_, n := r.respond(resp{Type: eds, Version: "5", Resources: []res{{Name: "a", Version: "1", TTL: 40 * time.Second, Heartbeat: true}}})
-		if n.renewed != 1 || n.stale != 0 {
+		if n.Renewed != 1 || n.Stale != 0 {
 			t.Errorf("%+v", n)
 		}
 		if got := r.expires(eds, "a"); got != time.Minute {
@@ -103,7 +103,7 @@ func TestP62_StaleHeartbeats(t *testing.T) {
 			r.now = r.now.Add(10 * time.Second)
 			c.beat.Heartbeat, c.beat.TTL = true, ttl
 			_, n := r.respond(resp{Type: eds, Version: c.version, Resources: []res{c.beat}})
-			if n.renewed != c.renewed || n.stale != c.stale || n.unasked != c.unasked {
+			if n.Renewed != c.renewed || n.Stale != c.stale || n.Unasked != c.unasked {
 				t.Errorf("%+v", n)
 			}
 			want := ttl
@@ -121,11 +121,11 @@ func TestP62_StaleHeartbeats(t *testing.T) {
 	r.flush()
 	r.respond(resp{Type: cds, Version: "1", Resources: []res{{Name: "a", TTL: ttl}, {Name: "b"}}})
 	r.now = r.now.Add(10 * time.Second)
-	if _, n := r.respond(resp{Type: cds, Version: "2", Resources: []res{{Name: "a", TTL: ttl, Heartbeat: true}, {Name: "b", Content: "2"}}}); n.renewed != 1 {
+	if _, n := r.respond(resp{Type: cds, Version: "2", Resources: []res{{Name: "a", TTL: ttl, Heartbeat: true}, {Name: "b", Content: "2"}}}); n.Renewed != 1 {
 		t.Errorf("%+v", n)
 	}
 	// One without TTL is none.
-	if _, n := r.respond(resp{Type: cds, Version: "2", Resources: []res{{Name: "a", Heartbeat: true}}}); n.renewed+n.stale != 0 || n.bodyless != 1 {
+	if _, n := r.respond(resp{Type: cds, Version: "2", Resources: []res{{Name: "a", Heartbeat: true}}}); n.Renewed+n.Stale != 0 || n.bodyless != 1 {
 		t.Errorf("%+v", n)
 	}
 }
@@ -143,21 +143,21 @@ func TestP62_HeartbeatAfterARefusal(t *testing.T) {
 	r.sent("CDS [] version 1 nonce 2 NACK")
 	beat := []res{{Name: "a", TTL: ttl, Heartbeat: true}}
 	r.now = r.now.Add(time.Second)
-	if _, n := r.respond(resp{Type: cds, Version: "2", Resources: beat}); n.renewed != 0 || n.stale != 1 {
+	if _, n := r.respond(resp{Type: cds, Version: "2", Resources: beat}); n.Renewed != 0 || n.Stale != 1 {
 		t.Errorf("of the refused version: %+v", n)
 	}
 	r.sent("CDS [] version 1 nonce 3")
 	if v := r.sink.Held(cds).Version; v != "1" {
 		t.Errorf("version %s is shown", v)
 	}
-	if _, n := r.respond(resp{Type: cds, Version: "1", Resources: beat}); n.renewed != 1 {
+	if _, n := r.respond(resp{Type: cds, Version: "1", Resources: beat}); n.Renewed != 1 {
 		t.Errorf("of the version held: %+v", n)
 	}
-	if _, n := r.respond(resp{Type: cds, Version: "2", Resources: beat}); n.renewed != 0 {
+	if _, n := r.respond(resp{Type: cds, Version: "2", Resources: beat}); n.Renewed != 0 {
 		t.Errorf("of the refused version, again: %+v", n)
 	}
 	r.respond(resp{Type: cds, Version: "3", Resources: []res{{Name: "a", Content: "3", TTL: ttl}}})
-	if _, n := r.respond(resp{Type: cds, Version: "4", Resources: beat}); n.renewed != 1 {
+	if _, n := r.respond(resp{Type: cds, Version: "4", Resources: beat}); n.Renewed != 1 {
 		t.Errorf("once another is taken: %+v", n)
 	}
 }
@@ -252,35 +252,4 @@ func TestP39_AnErrorInPlaceOfTheResource(t *testing.T) {
 	if e := r.sink.Held(cds).Error(&xds.Subscription{Wildcard: true}, "*"); e == nil {
 		t.Error("it is not kept")
 	}
-}
-
-// A stream that ends takes what is not to be cached with it, before the next one
-// asks for what is held.
-func TestP63_TheStreamEnds(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v xds.Variant) {
-		f := startFake(t)
-		r := startRelay(t, Options{Variant: v}, f.address)
-		_, sink := r.stream(all(cds), named(eds, "a", "b"))
-		s := f.next()
-		s.got(ask(v, "CDS", "*"))
-		s.got(ask(v, "EDS", "a", "b"))
-		s.send(resp{Type: cds, Version: "1", Resources: []res{{Name: "w", Version: "1", Uncached: true}, {Name: "x", Version: "1"}}})
-		s.send(resp{Type: eds, Version: "1", Resources: []res{{Name: "a", Version: "1", Uncached: true}, {Name: "b", Version: "1"}}})
-		sink.UntilNames(t, cds, "w", "x")
-		sink.UntilNames(t, eds, "a", "b")
-		for range 2 {
-			s.request() // ACKs
-		}
-		s.done <- nil
-		next := f.next()
-		sink.UntilNames(t, cds, "x")
-		sink.UntilNames(t, eds, "b")
-		if v == xds.Delta {
-			next.got("CDS +[*] w= x=1")
-			next.got("EDS +[a b] a= b=1")
-		} else { // no version: not all of it is held
-			next.got("CDS []")
-			next.got("EDS [a b]")
-		}
-	})
 }

@@ -1,97 +1,77 @@
-package upstream
+package adsclient
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"xdsrelay/internal/xds"
 )
 
-// cell holds the newest interest and a one-slot signal that there is a newer
-// one than was taken. It also remembers what was let go and asked for again
-// between two takings: the group has forgotten it in between, so the origin has
-// to be asked again although the list looks the same.
-type cell struct {
-	signal chan struct{}
+// InterestCell holds the newest interest for a stream. It also records what was
+// unsubscribed and wanted again between two calls of Take. The group has forgotten
+// that in between, so the stream must ask the origin again although the interest
+// looks the same. Safe for concurrent use, with one goroutine that takes.
+type InterestCell struct {
+	changed chan struct{} // room for one
 
 	mu     sync.Mutex
 	newest *xds.Interest
-	lapsed lapses // since the last take; nil while nobody asks the origin
+	again  Resubscriptions // since the last Take; nil while no stream is open
 }
 
-// lapses are by type what was wanted, then not, at some time.
-type lapses map[xds.TypeURL]*lapse
-
-type lapse struct {
-	wildcard bool
-	names    map[string]struct{}
+// NewInterestCell makes a cell with this interest, which may be nil.
+func NewInterestCell(i *xds.Interest) *InterestCell {
+	return &InterestCell{changed: make(chan struct{}, 1), newest: i}
 }
 
-func newCell() cell { return cell{signal: make(chan struct{}, 1)} }
+// Changed receives when there is a newer interest than Take returned.
+func (c *InterestCell) Changed() <-chan struct{} { return c.changed }
 
-// set stores the newest interest.
-func (c *cell) set(i *xds.Interest) {
+// Set stores the newest interest. It never blocks.
+func (c *InterestCell) Set(i *xds.Interest) {
 	c.mu.Lock()
-	if c.lapsed != nil && c.newest != nil {
+	if c.again != nil && c.newest != nil {
 		for _, was := range c.newest.Types {
-			c.lapsed.note(was, i.Of(was.Type))
+			c.again.note(was, i.Of(was.Type))
 		}
 		for _, t := range i.Types {
 			for _, name := range t.Again {
-				c.lapsed.of(t.Type).names[name] = struct{}{}
+				c.again.of(t.Type).names[name] = struct{}{}
 			}
 		}
 	}
 	c.newest = i
 	c.mu.Unlock()
 	select {
-	case c.signal <- struct{}{}:
+	case c.changed <- struct{}{}:
 	default:
 	}
 }
 
-// note records what was holds and is does not.
-func (l lapses) note(was, is xds.TypeInterest) {
-	if was.Wildcard && !is.Wildcard {
-		l.of(was.Type).wildcard = true
-	}
-	for name, added := range was.Names.Diff(is.Names) {
-		if !added {
-			l.of(was.Type).names[name] = struct{}{}
-		}
-	}
-}
-
-func (l lapses) of(typ xds.TypeURL) *lapse {
-	if l[typ] == nil {
-		l[typ] = &lapse{names: make(map[string]struct{})}
-	}
-	return l[typ]
-}
-
-// take returns the newest interest and what lapsed since the last take. From
-// here on lapses are recorded, until rest.
-func (c *cell) take() (*xds.Interest, lapses) {
+// Take returns the newest interest, and what was unsubscribed since the last Take.
+// From here on that is recorded, until Reset.
+func (c *InterestCell) Take() (*xds.Interest, Resubscriptions) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	lapsed := c.lapsed
-	c.lapsed = make(lapses)
-	return c.newest, lapsed
+	again := c.again
+	c.again = make(Resubscriptions)
+	return c.newest, again
 }
 
-// rest says that nobody asks the origin for now: the next stream asks for
-// everything anyway, and lapses would only pile up.
-func (c *cell) rest() {
+// Reset says that no stream is open. The next one asks for everything anyway, so
+// that recording would only use memory.
+func (c *InterestCell) Reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.lapsed = nil
+	c.again = nil
 }
 
-// await returns once something is wanted, false if ctx ended first.
-func (c *cell) await(ctx context.Context) bool {
-	for !c.wanted() {
+// Await returns once something is wanted, false if ctx ended first.
+func (c *InterestCell) Await(ctx context.Context) bool {
+	for !c.Wanted() {
 		select {
-		case <-c.signal:
+		case <-c.changed:
 		case <-ctx.Done():
 			return false
 		}
@@ -99,20 +79,46 @@ func (c *cell) await(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// wanted reports whether the newest interest wants anything.
-func (c *cell) wanted() bool {
+// Wanted reports whether the newest interest wants anything.
+func (c *InterestCell) Wanted() bool {
 	c.mu.Lock()
 	i := c.newest
 	c.mu.Unlock()
-	if i == nil {
-		return false
-	}
-	for _, t := range i.Types {
-		if !empty(t) {
-			return true
-		}
-	}
-	return false
+	return i != nil && slices.ContainsFunc(i.Types, func(t xds.TypeInterest) bool { return !t.Empty() })
 }
 
-func empty(t xds.TypeInterest) bool { return !t.Wildcard && t.Names.Len() == 0 }
+// Resubscriptions are by type what was wanted and then, at some time, was not.
+// What of it is wanted now has to be asked for again.
+type Resubscriptions map[xds.TypeURL]*resubscription
+
+type resubscription struct {
+	wildcard bool
+	names    map[string]struct{}
+}
+
+// Of returns whether the wildcard of typ was unsubscribed, and the names that were.
+func (r Resubscriptions) Of(typ xds.TypeURL) (wildcard bool, names map[string]struct{}) {
+	if r[typ] == nil {
+		return false, nil
+	}
+	return r[typ].wildcard, r[typ].names
+}
+
+// note records what was has and is lacks.
+func (r Resubscriptions) note(was, is xds.TypeInterest) {
+	if was.Wildcard && !is.Wildcard {
+		r.of(was.Type).wildcard = true
+	}
+	for name, added := range was.Names.Diff(is.Names) {
+		if !added {
+			r.of(was.Type).names[name] = struct{}{}
+		}
+	}
+}
+
+func (r Resubscriptions) of(typ xds.TypeURL) *resubscription {
+	if r[typ] == nil {
+		r[typ] = &resubscription{names: make(map[string]struct{})}
+	}
+	return r[typ]
+}

@@ -1,4 +1,4 @@
-package upstream
+package adsclient
 
 import (
 	"fmt"
@@ -233,8 +233,8 @@ func (m *modelOrigin) toldNames() map[string]bool {
 
 func (m *modelOrigin) send(p resp, bad bool) {
 	v, _ := m.respond(p)
-	if v.take == bad {
-		m.rt.Fatalf("P18: taken %v, bad %v: %+v", v.take, bad, p)
+	if v.Accept == bad {
+		m.rt.Fatalf("P18: taken %v, bad %v: %+v", v.Accept, bad, p)
 	}
 	m.last = fmt.Sprint(m.nonce)
 	m.open[m.last] = bad
@@ -249,7 +249,7 @@ func (m *modelOrigin) ask(wishes ...xds.TypeInterest) {
 	for _, m.interest = range wishes {
 		m.set(m.interest)
 	}
-	if !m.talk.want(m.cell.take()) {
+	if !m.conversation.SetInterest(m.cell.Take()) {
 		m.forget()
 		m.reopen()
 	}

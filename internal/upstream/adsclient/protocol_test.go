@@ -1,4 +1,4 @@
-package upstream
+package adsclient
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/proto"
 
+	"xdsrelay/internal/upstream/upstreamtest"
 	"xdsrelay/internal/xds"
 )
 
@@ -22,20 +23,20 @@ const (
 
 // protocolFixture drives a talker without any I/O.
 type protocolFixture struct {
-	t      *testing.T
-	v      xds.Variant
-	sink   *testSink
-	talk   talker
-	memory memory
-	origin string
-	max    int
-	now    time.Time
-	nonce  int
-	cell   cell
+	t            *testing.T
+	v            xds.Variant
+	sink         *upstreamtest.Sink
+	conversation Conversation
+	resumption   Resumption
+	origin       string
+	max          int
+	now          time.Time
+	nonce        int
+	cell         *InterestCell
 }
 
 func newProtocolFixture(t *testing.T, v xds.Variant) *protocolFixture {
-	r := &protocolFixture{t: t, v: v, sink: newTestSink(), memory: make(memory), origin: "one", max: 4 << 20, now: time.Unix(1000, 0), cell: newCell()}
+	r := &protocolFixture{t: t, v: v, sink: upstreamtest.NewSink(), resumption: make(Resumption), origin: "one", max: 4 << 20, now: time.Unix(1000, 0), cell: NewInterestCell(nil)}
 	r.connect()
 	return r
 }
@@ -47,32 +48,27 @@ func (r *protocolFixture) connect() { r.begin() }
 func (r *protocolFixture) reopen() { r.begin() }
 
 func (r *protocolFixture) begin() {
-	r.cell.rest()
+	r.cell.Reset()
 	r.nonce = 0
 	node, _ := proto.Marshal(&corev3.Node{Id: "n"})
-	o := talkOptions{origin: r.origin, node: node, held: r.sink.Held, memory: r.memory, maxRequest: r.max,
-		damping: Backoff{Base: time.Second, Max: 30 * time.Second}, random: func(d time.Duration) time.Duration { return d }}
-	if r.v == xds.Delta {
-		r.talk = newDelta(o)
-	} else {
-		r.talk = newSotW(o)
-	}
-	i, lapsed := r.cell.take()
-	if i != nil && !r.talk.want(i, lapsed) {
+	r.conversation = New(r.v, Options{Origin: r.origin, Node: node, Held: r.sink.Held, Resumption: r.resumption, MaxRequestBytes: r.max,
+		NACKDelay: func(repeats int) time.Duration { return min(time.Second<<min(repeats-1, 10), 30*time.Second) }, MinNACKDelay: time.Second})
+	i, lapsed := r.cell.Take()
+	if i != nil && !r.conversation.SetInterest(i, lapsed) {
 		r.t.Fatal("a new stream cannot carry the interest")
 	}
 }
 
 // set is an interest that nobody takes yet.
-func (r *protocolFixture) set(types ...xds.TypeInterest) { r.cell.set(r.sink.Want(types...)) }
+func (r *protocolFixture) set(types ...xds.TypeInterest) { r.cell.Set(r.sink.Want(types...)) }
 
 // want reports whether the stream can go on with the interest.
 func (r *protocolFixture) want(types ...xds.TypeInterest) bool {
 	r.set(types...)
-	return r.talk.want(r.cell.take())
+	return r.conversation.SetInterest(r.cell.Take())
 }
 
-func (r *protocolFixture) next() *request { return r.talk.next(r.now) }
+func (r *protocolFixture) next() *Request { return r.conversation.NextRequest(r.now) }
 
 // sent writes all that is due and checks it against what is expected.
 func (r *protocolFixture) sent(want ...string) {
@@ -86,10 +82,10 @@ func (r *protocolFixture) sent(want ...string) {
 	}
 }
 
-func (r *request) bytes() []byte { return slices.Concat(r.head, r.tail) }
+func (r *Request) bytes() []byte { return slices.Concat(r.Head, r.Tail) }
 
 // respond has the talker take a response, with nonces 1, 2, 3.
-func (r *protocolFixture) respond(p resp) (verdict, tally) {
+func (r *protocolFixture) respond(p resp) (Decision, Counts) {
 	r.t.Helper()
 	r.nonce++
 	v, n, err := r.raw(p.Encode(r.t, r.v, fmt.Sprint(r.nonce)))
@@ -99,19 +95,19 @@ func (r *protocolFixture) respond(p resp) (verdict, tally) {
 	return v, n
 }
 
-func (r *protocolFixture) raw(msg []byte) (verdict, tally, error) {
+func (r *protocolFixture) raw(msg []byte) (Decision, Counts, error) {
 	r.t.Helper()
 	response, fault := xds.ParseResponse(r.v, msg)
-	v, err := r.talk.received(response, fault, r.now)
-	if err != nil || !v.take {
-		return v, tally{}, err
+	v, err := r.conversation.Receive(response, fault, r.now)
+	if err != nil || !v.Accept {
+		return v, Counts{}, err
 	}
-	u, n := judge(r.v, v, response, r.sink.Held(response.TypeURL), r.now)
-	if !v.asked.empty() {
+	u, n := Evaluate(r.v, v, response, r.sink.Held(response.TypeURL), r.now)
+	if !v.subscribed.empty() {
 		u.Origin = r.origin
 		r.apply(u)
 	}
-	r.talk.taken(response)
+	r.conversation.Applied(response)
 	return v, n, nil
 }
 

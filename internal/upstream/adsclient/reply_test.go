@@ -1,10 +1,6 @@
-package upstream
+package adsclient
 
 import (
-	"context"
-	"log/slog"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -29,11 +25,11 @@ func TestP18_RepeatedNACKsAreDamped(t *testing.T) {
 		r.now = r.now.Add(1)
 		r.sent(nack + "2 NACK")
 		bad()
-		if at := r.talk.heldUntil(); !at.Equal(r.now.Add(2 * time.Second)) {
+		if at := r.conversation.DelayedUntil(); !at.Equal(r.now.Add(2 * time.Second)) {
 			t.Errorf("the third is held for %v, want 2s", at.Sub(r.now))
 		}
 		r.want(named(rds, "a"), named(eds, "x", "y")) // other types go on
-		if req := r.next(); req == nil || req.typ != eds {
+		if req := r.next(); req == nil || req.Type != eds {
 			t.Errorf("request %+v", req)
 		}
 		r.now = r.now.Add(2*time.Second - 1)
@@ -43,7 +39,7 @@ func TestP18_RepeatedNACKsAreDamped(t *testing.T) {
 		for range 10 { // the waits have a bound
 			bad()
 			r.now = r.now.Add(30 * time.Second)
-			if req := r.next(); req == nil || req.refusal == "" {
+			if req := r.next(); req == nil || req.NACK == "" {
 				t.Fatalf("after the longest wait: %+v", req)
 			}
 		}
@@ -54,11 +50,11 @@ func TestP18_RepeatedNACKsAreDamped(t *testing.T) {
 		} else {
 			r.sent("RDS [a] version 1 nonce 14 NACK", "RDS [a] version 1 nonce 15")
 		}
-		if at := r.talk.heldUntil(); !at.IsZero() {
+		if at := r.conversation.DelayedUntil(); !at.IsZero() {
 			t.Error("something is held back")
 		}
 		bad()
-		if req := r.next(); req == nil || req.refusal == "" {
+		if req := r.next(); req == nil || req.NACK == "" {
 			t.Errorf("the first after a good response: %+v", req)
 		}
 	})
@@ -88,67 +84,10 @@ func TestP18_AChangeOfTheInterestWhileANACKIsHeldBack(t *testing.T) {
 			return
 		}
 		r.sent()
-		if at := r.talk.heldUntil(); !at.Equal(r.now.Add(1)) {
+		if at := r.conversation.DelayedUntil(); !at.Equal(r.now.Add(1)) {
 			t.Errorf("held for %v more", at.Sub(r.now))
 		}
 		r.now = r.now.Add(1)
 		r.sent("RDS [a] nonce 4 NACK", "RDS [a b] nonce 4")
 	})
-}
-
-func TestP18_RepeatedNACKsOnTheWire(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v xds.Variant) {
-		f := startFake(t)
-		var log levels
-		r := startRelay(t, Options{Variant: v, Backoff: Backoff{Base: 100 * time.Millisecond, Max: 100 * time.Millisecond}, Log: slog.New(&log)}, f.address)
-		r.stream(named(rds, "a"))
-		s := f.next()
-		s.request()
-		const rounds = 20
-		start := time.Now()
-		for range rounds {
-			s.send(resp{Type: rds, Resources: clusters("a", "a")})
-			if got := s.request(); !strings.Contains(got, "NACK") {
-				t.Fatalf("request %q", got)
-			}
-		}
-		// On average 50 ms each; less than 5 ms is as good as impossible.
-		if d := time.Since(start); d < rounds*5*time.Millisecond {
-			t.Errorf("%d NACKs in %v", rounds, d)
-		}
-		if warn, debug := log.of("response refused"); warn != 1 || debug != rounds-1 {
-			t.Errorf("%d warnings and %d debug records of %d refusals", warn, debug, rounds)
-		}
-	})
-}
-
-// levels counts warnings and debug records by message.
-type levels struct {
-	mu          sync.Mutex
-	warn, debug map[string]int
-}
-
-func (l *levels) Enabled(context.Context, slog.Level) bool { return true }
-func (l *levels) WithAttrs([]slog.Attr) slog.Handler       { return l }
-func (l *levels) WithGroup(string) slog.Handler            { return l }
-
-func (l *levels) Handle(_ context.Context, r slog.Record) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.warn == nil {
-		l.warn, l.debug = make(map[string]int), make(map[string]int)
-	}
-	switch r.Level {
-	case slog.LevelWarn:
-		l.warn[r.Message]++
-	case slog.LevelDebug:
-		l.debug[r.Message]++
-	}
-	return nil
-}
-
-func (l *levels) of(message string) (warn, debug int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.warn[message], l.debug[message]
 }

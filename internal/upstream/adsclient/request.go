@@ -1,4 +1,4 @@
-package upstream
+package adsclient
 
 import (
 	"slices"
@@ -8,30 +8,77 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// An incremental request over max_request_bytes is split (P59): the names over
-// several requests, each of which only changes names, as any later one does.
-// Versions can stand in the first request of a type alone: of a name that held
-// its place there, if it has one, and of no other, since some origins take what
-// is listed for subscribed and some for nothing that was asked. Names that are
-// held therefore go first.
-
-// entry sizes, as fields on the wire.
-func nameSize(num protowire.Number, name string) int {
-	return protowire.SizeTag(num) + protowire.SizeBytes(len(name))
+// Request is an encoded request. Its message is Head followed by Tail; Tail may be
+// shared and must not be changed.
+type Request struct {
+	Type            xds.TypeURL
+	Head, Tail      []byte
+	NACK            string // the fault, if it is a NACK
+	Oversized       bool   // it exceeds MaxRequestBytes (P59)
+	VersionsLeftOut int    // that did not fit
 }
 
-// versionSize is that of the value of an entry of initial_resource_versions.
-func versionSize(name, version string) int {
-	n := nameSize(1, name)
-	if version != "" {
-		n += nameSize(2, version)
+// Fields of DiscoveryRequest.
+const (
+	sotwVersion protowire.Number = 1
+	sotwNode    protowire.Number = 2
+	sotwNames   protowire.Number = 3
+	sotwTypeURL protowire.Number = 4
+	sotwNonce   protowire.Number = 5
+	sotwDetail  protowire.Number = 6
+)
+
+// Fields of DeltaDiscoveryRequest.
+const (
+	deltaNode        protowire.Number = 1
+	deltaTypeURL     protowire.Number = 2
+	deltaSubscribe   protowire.Number = 3
+	deltaUnsubscribe protowire.Number = 4
+	deltaInitial     protowire.Number = 5
+	deltaNonce       protowire.Number = 6
+	deltaDetail      protowire.Number = 7
+)
+
+// appendText appends a string field.
+func appendText(b []byte, num protowire.Number, s string) []byte {
+	return protowire.AppendString(protowire.AppendTag(b, num, protowire.BytesType), s)
+}
+
+func appendBytes(b []byte, num protowire.Number, v []byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(b, num, protowire.BytesType), v)
+}
+
+// invalidArgument is the code in the error_detail of a NACK.
+const invalidArgument = 3
+
+// appendStatus appends a google.rpc.Status.
+func appendStatus(b []byte, num protowire.Number, message string) []byte {
+	var s []byte
+	s = protowire.AppendVarint(protowire.AppendTag(s, 1, protowire.VarintType), invalidArgument)
+	s = appendText(s, 2, message)
+	return appendBytes(b, num, s)
+}
+
+// appendNode appends the node to a stream's first request (P58).
+func (p *protocolState) appendNode(b []byte, num protowire.Number) []byte {
+	if p.nodeSent {
+		return b
 	}
-	return n
+	p.nodeSent = true
+	return appendBytes(b, num, p.Node)
 }
 
-// initialSize is that of the entry itself.
-func initialSize(name, version string) int {
-	return protowire.SizeTag(deltaInitial) + protowire.SizeBytes(versionSize(name, version))
+// encodeNames encodes names as a repeated field.
+func encodeNames(num protowire.Number, names *xds.NameSet) []byte {
+	size := 0
+	for n := range names.All() {
+		size += nameSize(num, n)
+	}
+	b := make([]byte, 0, size)
+	for n := range names.All() {
+		b = appendText(b, num, n)
+	}
+	return b
 }
 
 // appendVersion appends an entry of initial_resource_versions.
@@ -45,26 +92,51 @@ func appendVersion(b []byte, name, version string) []byte {
 	return b
 }
 
-// brought is a resource that is held, with the version that its origin gave.
-type brought struct {
-	name, version string
-	by            string // what it is asked for by
+// nameSize is the encoded size of a name.
+func nameSize(num protowire.Number, name string) int {
+	return protowire.SizeTag(num) + protowire.SizeBytes(len(name))
 }
 
-// opening is what a type's first request holds.
-type opening struct {
+// versionSize is the size of the value of an entry of initial_resource_versions.
+func versionSize(name, version string) int {
+	n := nameSize(1, name)
+	if version != "" {
+		n += nameSize(2, version)
+	}
+	return n
+}
+
+// initialSize is the size of the entry itself.
+func initialSize(name, version string) int {
+	return protowire.SizeTag(deltaInitial) + protowire.SizeBytes(versionSize(name, version))
+}
+
+// A delta request over MaxRequestBytes is split (P59). The names go in several
+// requests, each of which only changes names, as any later request does. Versions
+// can only stand in the first request of a type, beside their name: some origins
+// subscribe to each name that has a version, others ignore a version whose name is
+// not subscribed to. So names that are held go first.
+
+// heldVersion is a resource that is held, with the version that this origin gave.
+type heldVersion struct {
+	name, version string
+	subscribedAs  string // the name, alias or glob that is subscribed to
+}
+
+// firstRequest is what the first request of a type holds.
+type firstRequest struct {
 	names    *xds.NameSet // nil: the wildcard
-	versions []brought
+	versions []heldVersion
 	leftOut  int // versions
 }
 
-// open decides what of names and versions has room in a type's first request:
-// all of it, if it can be. There is always a name: without any it would ask for
-// the wildcard (P21).
-func open(want asked, held []brought, room int) opening {
+// splitFirst decides which names and versions go in the first request of a type:
+// all of them, if they fit. There is always a name: a request without any would
+// subscribe to the wildcard (P21).
+func splitFirst(want subscription, held []heldVersion, room int) firstRequest {
 	if want.wildcard {
-		o := opening{}
-		o.bring(held, room-nameSize(deltaSubscribe, "*"), func(brought) int { return 0 }, func(brought) {})
+		o := firstRequest{}
+		o.addVersions(held, room-nameSize(deltaSubscribe, "*"), func(heldVersion) int { return 0 }, func(heldVersion) {})
 		return o
 	}
 	total := 0
@@ -75,16 +147,16 @@ func open(want asked, held []brought, room int) opening {
 		total += initialSize(h.name, h.version)
 	}
 	if total <= room {
-		return opening{names: want.names, versions: held}
+		return firstRequest{names: want.names, versions: held}
 	}
-	o := opening{}
-	in := make(map[string]bool, len(held)) // the names that have their place
-	room = o.bring(held, room, func(h brought) int {
-		if in[h.by] {
+	o := firstRequest{}
+	in := make(map[string]bool, len(held)) // the names that go in this request
+	room = o.addVersions(held, room, func(h heldVersion) int {
+		if in[h.subscribedAs] {
 			return 0
 		}
-		return nameSize(deltaSubscribe, h.by)
-	}, func(h brought) { in[h.by] = true })
+		return nameSize(deltaSubscribe, h.subscribedAs)
+	}, func(h heldVersion) { in[h.subscribedAs] = true })
 	var later []string
 	for n := range want.names.All() {
 		if in[n] {
@@ -101,26 +173,26 @@ func open(want asked, held []brought, room int) opening {
 	return o
 }
 
-// bring takes what has room, each with what besides it takes, tells of each that
-// is taken, and returns the room that is left.
-func (o *opening) bring(held []brought, room int, besides func(brought) int, taken func(brought)) int {
+// addVersions adds the versions that fit and returns the room that is left. extra is
+// what a version takes besides its own size. added is called for each one added.
+func (o *firstRequest) addVersions(held []heldVersion, room int, extra func(heldVersion) int, added func(heldVersion)) int {
 	for _, h := range held {
-		size := initialSize(h.name, h.version) + besides(h)
+		size := initialSize(h.name, h.version) + extra(h)
 		if size > room {
 			o.leftOut++
 			continue
 		}
 		room -= size
-		taken(h)
+		added(h)
 		o.versions = append(o.versions, h)
 	}
 	return room
 }
 
-// fit returns how much of the names to add and to take away has room in one
-// request: what is new first, and always a name.
-func fit(add, drop []string, room int) (now, gone []string) {
-	upTo := func(names []string, num protowire.Number, must bool) []string {
+// splitChange returns how many of the names to add and to drop fit in one request.
+// Names to add go first, and there is always a name.
+func splitChange(add, drop []string, room int) (now, gone []string) {
+	fitting := func(names []string, num protowire.Number, atLeastOne bool) []string {
 		n := slices.IndexFunc(names, func(name string) bool {
 			room -= nameSize(num, name)
 			return room < 0
@@ -128,14 +200,14 @@ func fit(add, drop []string, room int) (now, gone []string) {
 		switch {
 		case n < 0:
 			return names
-		case n == 0 && must:
+		case n == 0 && atLeastOne:
 			return names[:1]
 		}
 		return names[:n]
 	}
-	now = upTo(add, deltaSubscribe, true)
+	now = fitting(add, deltaSubscribe, true)
 	if len(now) < len(add) {
 		return now, nil
 	}
-	return now, upTo(drop, deltaUnsubscribe, len(now) == 0)
+	return now, fitting(drop, deltaUnsubscribe, len(now) == 0)
 }

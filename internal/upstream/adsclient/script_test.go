@@ -1,4 +1,4 @@
-package upstream
+package adsclient
 
 import (
 	"fmt"
@@ -126,12 +126,12 @@ func (s *script) response(d *datadriven.TestData) (said []string) {
 	}
 	v, n := s.respond(p)
 	switch {
-	case v.unrequested:
+	case v.Unrequested:
 		said = append(said, "was not asked for")
-	case !v.take:
+	case !v.Accept:
 		said = append(said, "refused")
-	case n.unasked > 0:
-		said = append(said, fmt.Sprintf("drops %d that nobody asked for", n.unasked))
+	case n.Unasked > 0:
+		said = append(said, fmt.Sprintf("drops %d that nobody asked for", n.Unasked))
 	}
 	return said
 }

@@ -1,120 +1,109 @@
-package upstream
+package adsclient
 
 import (
 	"time"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"xdsrelay/internal/xds"
 )
 
-// Fields of DiscoveryRequest.
-const (
-	sotwVersion protowire.Number = 1
-	sotwNode    protowire.Number = 2
-	sotwNames   protowire.Number = 3
-	sotwTypeURL protowire.Number = 4
-	sotwNonce   protowire.Number = 5
-	sotwDetail  protowire.Number = 6
-)
+// sotw is a Conversation in SotW: every request lists all names and the newest
+// nonce (P64).
+type sotw struct{ protocolState }
 
 // sotwState is what only SotW keeps of a type.
 type sotwState struct {
-	// nonce is that of the newest response that was taken or refused, version
-	// that of the last taken.
+	// nonce is that of the newest response that was accepted or refused, version
+	// that of the last accepted.
 	nonce, version string
 	ackDue         bool
 
-	// list is asked, encoded: an ACK repeats all names.
+	// list is the encoded names of listFor. Every ACK repeats them.
 	list    []byte
 	listFor *xds.NameSet
 }
 
-// refused: the refusal carries the version last taken, so it acknowledges that
-// one as well. A plain request after it, with its nonce, must not be taken for
-// its ACK more than need be.
-func (s *sotwState) refused(nonce string) { s.nonce, s.ackDue = nonce, false }
-
-// sotw is a talk in state of the world: every request lists the whole union and
-// the newest nonce (P64).
-type sotw struct{ talk }
-
-func newSotW(o talkOptions) *sotw {
-	s := &sotw{newTalk(o)}
-	s.nonces = true
+func newSotW(o Options) *sotw {
+	s := &sotw{newProtocolState(o)}
+	s.echoesNonce = true
 	return s
 }
 
-func (s *sotw) taken(r *xds.Response) {
+// refused notes the nonce of a NACK. The NACK carries the version last accepted, so
+// it is the ACK of that one too. A separate ACK after it could be taken for the ACK
+// of the refused response.
+func (s *sotwState) refused(nonce string) { s.nonce, s.ackDue = nonce, false }
+
+// Applied implements Conversation.
+func (s *sotw) Applied(r *xds.Response) {
 	t := s.byURL[r.TypeURL]
-	t.judging = false
-	if echoes(r, t.refusals == 0) {
+	t.applying = false
+	if ambiguousHeartbeats(r, t.refusals == 0) {
 		t.sotw.nonce, t.sotw.ackDue = r.Nonce, true
 		return
 	}
-	t.good()
+	t.accepted()
 	t.sotw.nonce, t.sotw.version, t.sotw.ackDue = r.Nonce, r.Version, true
-	if t.asked.empty() {
-		return // nobody wants it any more
+	if t.subscribed.empty() {
+		return // the type is no longer wanted
 	}
-	m := s.took(t, r)
-	m.acked, m.version = t.asked, r.Version // nothing was asked since it came
+	last := s.record(t, r)
+	last.subscribed, last.version = t.subscribed, r.Version // no request went out since the response came
 }
 
-func (s *sotw) next(now time.Time) *request {
+// NextRequest implements Conversation.
+func (s *sotw) NextRequest(now time.Time) *Request {
 	for _, t := range s.types {
-		if r, ok := t.due(now); ok { // a NACK repeats the list of the request before it
-			return s.build(t, r.nonce, r.fault)
+		if r, ok := t.nextReply(now); ok { // a NACK repeats the list of the request before it
+			return s.request(t, r.nonce, r.fault)
 		}
 		switch {
 		case len(t.replies) > 0:
-			continue // a request now, with the nonce refused, would be the ACK
+			continue // a request now would carry the refused nonce, and be its ACK
 		case !t.requested:
-			if t.want.empty() {
+			if t.wanted.empty() {
 				continue
 			}
 			t.requested = true
 			t.sotw.version = s.firstVersion(t)
-			t.asked = t.want
-		case t.judging:
-			// A request now would carry the nonce before, and be stale, or that of
-			// the response, and be taken for its ACK. Its ACK follows at once, and
-			// lists what is wanted by then.
+			t.subscribed = t.wanted
+		case t.applying:
+			// A request now would be stale with the nonce before, and the ACK with the
+			// response's. The ACK follows at once, and lists what is wanted by then.
 			continue
-		case len(t.lapsed) > 0:
-			// First without them, then with them again: nothing else makes an
+		case len(t.resubscribe) > 0:
+			// First without these names, then with them again. Nothing else makes an
 			// origin send what it has sent before.
-			t.asked = asked{wildcard: t.want.wildcard, names: t.asked.names.Remove(t.lapsed...)}
-			t.lapsed = nil
-		case t.sotw.ackDue || !t.asked.equal(t.want):
-			t.asked = t.want
+			t.subscribed = subscription{wildcard: t.wanted.wildcard, names: t.subscribed.names.Remove(t.resubscribe...)}
+			t.resubscribe = nil
+		case t.sotw.ackDue || !t.subscribed.equal(t.wanted):
+			t.subscribed = t.wanted
 		default:
 			continue
 		}
 		t.sotw.ackDue = false
-		return s.build(t, t.sotw.nonce, "")
+		return s.request(t, t.sotw.nonce, "")
 	}
 	return nil
 }
 
 // firstVersion is the version_info of a stream's first request for a type: what
-// this origin gave for these very names, if all that it gave is still held
-// (P55).
-func (s *sotw) firstVersion(t *typeTalk) string {
-	part := t.want.part(s.held(t.typ.URL))
-	m := s.recall(t.typ.URL, t.want.wildcard, part)
-	if m.version == "" || !m.acked.equal(t.want) || t.want.wildcard && (!part.Answered() || part.AnyLapsed()) {
+// this origin gave for these very names, if all that it gave is still held (P55).
+func (s *sotw) firstVersion(t *typeState) string {
+	part := t.wanted.part(s.Held(t.typ.URL))
+	last := s.lastAccepted(t.typ.URL, t.wanted.wildcard, part)
+	if last.version == "" || !last.subscribed.equal(t.wanted) || t.wanted.wildcard && (!part.Answered() || part.AnyLapsed()) {
 		return ""
 	}
-	for name := range t.want.names.All() {
+	for name := range t.wanted.names.All() {
 		if !part.Answers(name) {
 			return ""
 		}
 	}
-	return m.version
+	return last.version
 }
 
-func (s *sotw) build(t *typeTalk, nonce, fault string) *request {
+// request encodes a request for a type; with a fault it is a NACK.
+func (s *sotw) request(t *typeState, nonce, fault string) *Request {
 	st := &t.sotw
 	var b []byte
 	if st.version != "" {
@@ -128,33 +117,20 @@ func (s *sotw) build(t *typeTalk, nonce, fault string) *request {
 	if fault != "" {
 		b = appendStatus(b, sotwDetail, fault)
 	}
-	wildcard := t.asked.wildcard || t.ended
+	wildcard := t.subscribed.wildcard || t.wildcardEnded
 	if wildcard {
-		// An empty first list, which the oldest origins understand as well. A type
-		// never goes from names to the wildcard on one stream.
+		// The wildcard is an empty first list, which the oldest origins understand as
+		// well. A type never goes from names to the wildcard on one stream.
 		if t.typ.NoLegacyWildcard {
 			b = appendText(b, sotwNames, "*")
 		}
-	} else if st.listFor != t.asked.names {
-		st.list, st.listFor = encodeList(sotwNames, t.asked), t.asked.names
+	} else if st.listFor != t.subscribed.names {
+		st.list, st.listFor = encodeNames(sotwNames, t.subscribed.names), t.subscribed.names
 	}
-	r := &request{typ: t.typ.URL, head: b, refusal: fault}
+	r := &Request{Type: t.typ.URL, Head: b, NACK: fault}
 	if !wildcard {
-		r.tail = st.list
+		r.Tail = st.list
 	}
-	r.oversized = len(r.head)+len(r.tail) > s.maxRequest // sent anyway (P59)
+	r.Oversized = len(r.Head)+len(r.Tail) > s.MaxRequestBytes // sent anyway (P59)
 	return r
-}
-
-// encodeList encodes names as a repeated field.
-func encodeList(num protowire.Number, a asked) []byte {
-	size := 0
-	for n := range a.names.All() {
-		size += protowire.SizeTag(num) + protowire.SizeBytes(len(n))
-	}
-	b := make([]byte, 0, size)
-	for n := range a.names.All() {
-		b = appendText(b, num, n)
-	}
-	return b
 }

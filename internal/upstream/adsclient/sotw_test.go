@@ -1,4 +1,4 @@
-package upstream
+package adsclient
 
 import (
 	"strings"
@@ -44,12 +44,12 @@ func TestP64_SotWNothingIsAskedBetweenAResponseAndItsACK(t *testing.T) {
 	r.want(named(rds, "a"))
 	r.sent("RDS [a] node")
 	p, fault := xds.ParseResponse(xds.SotW, resp{Type: rds, Version: "1", Resources: clusters("a")}.Encode(t, xds.SotW, "7"))
-	if v, err := r.talk.received(p, fault, r.now); err != nil || !v.take {
+	if v, err := r.conversation.Receive(p, fault, r.now); err != nil || !v.Accept {
 		t.Fatal(v, err)
 	}
 	r.want(named(rds, "a", "b"))
 	r.sent()
-	r.talk.taken(p)
+	r.conversation.Applied(p)
 	r.sent("RDS [a b] version 1 nonce 7")
 }
 
@@ -100,7 +100,7 @@ func TestP18_SotWFaultsAreNACKedAndNothingIsLost(t *testing.T) {
 			r.sent("CDS [] node")
 			r.respond(resp{Type: cds, Version: "1", Resources: clusters("a")})
 			r.sent("CDS [] version 1 nonce 1")
-			if v, _ := r.respond(resp{Type: cds, Version: "2", Resources: append(clusters("c"), bad...)}); v.take {
+			if v, _ := r.respond(resp{Type: cds, Version: "2", Resources: append(clusters("c"), bad...)}); v.Accept {
 				t.Fatal("taken")
 			}
 			r.sent("CDS [] version 1 nonce 2 NACK")
@@ -140,7 +140,7 @@ func TestP18_ATypeNeverRequestedIsNeitherACKedNorNACKed(t *testing.T) {
 		r.want(named(eds, "a"))
 		r.next()
 		for _, res := range [][]res{clusters("x"), clusters("x", "x")} {
-			if v, _ := r.respond(resp{Type: cds, Resources: res}); v.take || !v.unrequested {
+			if v, _ := r.respond(resp{Type: cds, Resources: res}); v.Accept || !v.Unrequested {
 				t.Errorf("verdict %+v", v)
 			}
 		}
@@ -169,7 +169,7 @@ func TestP3_UnknownTypeUnwrapped(t *testing.T) {
 	r.holds(odd, "a")
 	noName := &anypb.Any{TypeUrl: string(odd), Value: protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 7)}
 	r.respond(resp{Type: odd, Version: "2", Resources: []res{{Any: noName}}})
-	if req := r.next(); req == nil || !strings.Contains(req.refusal, "field 1") {
+	if req := r.next(); req == nil || !strings.Contains(req.NACK, "field 1") {
 		t.Errorf("NACK %+v does not give the reason", req)
 	}
 	r.holds(odd, "a")
@@ -250,11 +250,11 @@ func TestP65_WhatArrivesUnaskedIsDropped(t *testing.T) {
 		if v == xds.Delta {
 			want = 3
 		}
-		if !verdict.take || n.unasked != want {
-			t.Errorf("%v: verdict %+v, unasked %d, want %d and no NACK", v, verdict, n.unasked, want)
+		if !verdict.Accept || n.Unasked != want {
+			t.Errorf("%v: verdict %+v, unasked %d, want %d and no NACK", v, verdict, n.Unasked, want)
 		}
 		r.holds(eds, "a")
-		if req := r.next(); req == nil || req.refusal != "" {
+		if req := r.next(); req == nil || req.NACK != "" {
 			t.Errorf("%v: not acknowledged: %+v", v, req)
 		}
 		r.want()
@@ -332,7 +332,7 @@ func TestP59_SotWOversizedRequestIsSentAndReported(t *testing.T) {
 	r.connect()
 	r.want(named(rds, strings.Repeat("a", 30)))
 	req := r.next()
-	if req == nil || !req.oversized {
+	if req == nil || !req.Oversized {
 		t.Errorf("request %+v", req)
 	}
 }

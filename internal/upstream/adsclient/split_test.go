@@ -1,4 +1,4 @@
-package upstream
+package adsclient
 
 import (
 	"fmt"
@@ -17,8 +17,8 @@ func (r *protocolFixture) requests() []*discoveryv3.DeltaDiscoveryRequest {
 	r.t.Helper()
 	var out []*discoveryv3.DeltaDiscoveryRequest
 	for req := r.next(); req != nil; req = r.next() {
-		if n := len(req.bytes()); n > r.max || req.oversized {
-			r.t.Errorf("request of %d bytes, more than %d; oversized: %v", n, r.max, req.oversized)
+		if n := len(req.bytes()); n > r.max || req.Oversized {
+			r.t.Errorf("request of %d bytes, more than %d; oversized: %v", n, r.max, req.Oversized)
 		}
 		m := new(discoveryv3.DeltaDiscoveryRequest)
 		mustUnmarshal(r.t, req.bytes(), m)
@@ -85,7 +85,7 @@ func TestP59_DeltaNamesLetGoInBetweenAreSplitToo(t *testing.T) {
 	r.want(named(eds, names...))
 	r.requests()
 	r.max = 200
-	r.talk.(*delta).maxRequest = r.max
+	r.conversation.(*delta).MaxRequestBytes = r.max
 	r.set()
 	r.want(named(eds, names...)) // dropped and wanted again, unseen
 	var out, in []string
@@ -117,8 +117,8 @@ func TestP59_DeltaReconnectWithVersionsThatDoNotFit(t *testing.T) {
 	m := new(discoveryv3.DeltaDiscoveryRequest)
 	mustUnmarshal(t, first.bytes(), m)
 	with := m.InitialResourceVersions
-	if len(with) == 0 || len(with)+first.leftOut != 50 {
-		t.Fatalf("%d versions and %d left out", len(with), first.leftOut)
+	if len(with) == 0 || len(with)+first.VersionsLeftOut != 50 {
+		t.Fatalf("%d versions and %d left out", len(with), first.VersionsLeftOut)
 	}
 	for name, v := range with {
 		if v != "v"+name || !slices.Contains(m.ResourceNamesSubscribe, name) {
@@ -168,8 +168,8 @@ func TestP59_DeltaAlwaysAName(t *testing.T) {
 		for req := r.next(); req != nil; req = r.next() {
 			m := new(discoveryv3.DeltaDiscoveryRequest)
 			mustUnmarshal(t, req.bytes(), m)
-			if len(m.ResourceNamesSubscribe) != 1 || !req.oversized {
-				t.Errorf("%v, oversized: %v", m, req.oversized)
+			if len(m.ResourceNamesSubscribe) != 1 || !req.Oversized {
+				t.Errorf("%v, oversized: %v", m, req.Oversized)
 			}
 			asked = append(asked, m.ResourceNamesSubscribe...)
 		}
@@ -197,7 +197,7 @@ func TestP59_Fit(t *testing.T) {
 		{"", "", 1, "", ""},
 	} {
 		list := func(s string) []string { return strings.Split(s, "")[:len(s)] }
-		adding, giving := fit(list(c.add), list(c.drop), c.room)
+		adding, giving := splitChange(list(c.add), list(c.drop), c.room)
 		if strings.Join(adding, "") != c.adding || strings.Join(giving, "") != c.giving {
 			t.Errorf("%+v: %v, %v", c, adding, giving)
 		}

@@ -1,10 +1,9 @@
-package upstream
+package adsclient
 
 import (
 	"testing"
 
 	"xdsrelay/internal/xds"
-	"xdsrelay/internal/xdstest"
 )
 
 // A wildcard that nobody wants any more is of no concern to the other types:
@@ -21,8 +20,8 @@ func TestP64_AWildcardThatEndsLeavesTheStreamOpen(t *testing.T) {
 	}
 	r.sent() // they stay asked, as they were asked
 	_, n := r.respond(resp{Type: cds, Version: "2", Resources: clusters("x", "y")})
-	if n.unasked != 2 {
-		t.Errorf("%d unasked, want 2", n.unasked)
+	if n.Unasked != 2 {
+		t.Errorf("%d unasked, want 2", n.Unasked)
 	}
 	r.holds(cds)
 	r.respond(resp{Type: rds, Version: "2", Resources: clusters("x", "x")})
@@ -66,35 +65,5 @@ func TestP64_AWildcardThatEndedTakesANewStreamOnceTheTypeIsWantedAgain(t *testin
 		if r.want() {
 			t.Error("the stream stays for a wildcard that nobody wants")
 		}
-	})
-}
-
-// One type's wildcard comes and goes, the others are served on the same stream.
-func TestP64_AWildcardEndsAtAControlPlane(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v xds.Variant) {
-		o := xdstest.StartOrigin(t, xdstest.OriginOptions{Cache: xdstest.Linear})
-		o.Put(noCluster, xdstest.Cluster("x", 1), xdstest.Endpoints("a", 1))
-		r := startRelay(t, Options{Variant: v}, o.Address)
-		stream, sink := r.stream(named(eds, "a"), all(cds))
-		sink.UntilNames(t, cds, "x")
-		sink.UntilNames(t, eds, "a")
-		o.Put(noCluster, xdstest.Endpoints("b", 1))
-		stream.SetInterest(sink.Want(named(eds, "a", "b")))
-		sink.UntilNames(t, eds, "a", "b")
-		o.Put(noCluster, xdstest.Cluster("y", 1))
-		opened := func() (n int) {
-			for _, st := range sink.statuses {
-				if st.Connected {
-					n++
-				}
-			}
-			return n
-		}
-		sink.Until(t, "one stream", func() bool { return opened() == 1 })
-		stream.SetInterest(sink.Want(named(eds, "a", "b"), all(cds)))
-		sink.Until(t, "a second stream", func() bool { return opened() == 2 })
-		sink.UntilNames(t, cds, "x", "y")
-		sink.UntilNames(t, eds, "a", "b")
-		sink.Until(t, "no third one", func() bool { return opened() == 2 })
 	})
 }

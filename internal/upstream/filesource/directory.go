@@ -1,4 +1,4 @@
-package upstream
+package filesource
 
 import (
 	"context"
@@ -19,9 +19,9 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// fileOrigin is an origin that is a directory (P80). Its files are read once
-// for all keys, and all keys share the resources.
-type fileOrigin struct {
+// Directory is a directory that serves as an origin (P80). Its files are read once
+// for all keys, and all keys share the resources. Make one by New.
+type Directory struct {
 	name, dir string
 	log       *slog.Logger
 	metrics   *telemetry.Metrics
@@ -30,65 +30,72 @@ type fileOrigin struct {
 	mu      sync.Mutex
 	now     *contents
 	changed chan struct{} // closed when now is replaced
-	wrong   []FileFault   // replaced as a whole
+	wrong   []Fault       // replaced as a whole
 
-	// Owned by upkeep.
-	files    map[string]*file
+	// Owned by Run.
+	files    map[string]*fileState
 	reported map[string]string // the faults that were logged, by path
 }
 
-// contents are what all files say together. They are immutable.
+// contents is what all files say together. It is immutable.
 type contents struct {
-	types map[xds.TypeURL]*fileType
+	types map[xds.TypeURL]*typeContents
 	// failed: the directory could not be read, and never was.
 	failed error
 }
 
-// fileType is what all files say of one type; the same pointer means the same.
-type fileType struct {
+// typeContents is what all files say of one type; the same pointer means the same.
+type typeContents struct {
 	version   string
 	resources map[string]*xds.Resource
-	// goes has the names of what goes by a handle; nil if nothing does.
-	goes map[string][]string
+	// byHandle has the names of the resources that have an alias or match a glob,
+	// by that alias or glob; nil if none has any.
+	byHandle map[string][]string
 }
 
-var nothing = new(fileType)
+var noContents = new(typeContents)
 
-// index makes goes.
-func (t *fileType) index() {
+// index makes byHandle.
+func (t *typeContents) index() {
 	for name, r := range t.resources {
 		for _, h := range r.Handles() {
-			if t.goes == nil {
-				t.goes = make(map[string][]string)
+			if t.byHandle == nil {
+				t.byHandle = make(map[string][]string)
 			}
-			t.goes[h] = append(t.goes[h], name)
+			t.byHandle[h] = append(t.byHandle[h], name)
 		}
 	}
 }
 
 // of returns what is said of typ.
-func (c *contents) of(typ xds.TypeURL) *fileType {
+func (c *contents) of(typ xds.TypeURL) *typeContents {
 	if t := c.types[typ]; t != nil {
 		return t
 	}
-	return nothing
+	return noContents
 }
 
-// file is the state of one file.
-type file struct {
+// fileState is the state of one file.
+type fileState struct {
 	sum   [sha256.Size]byte // of the content that was read last
 	fault error             // of that content
 	good  []*section        // the last valid content that names nothing that another file's good names
 	next  []*section        // valid content that is not good yet; nil: none
 }
 
-// newFileOrigin makes the origin of a directory: the path of a file: URL, with
-// or without its empty host. A directory that does not exist is an origin that
-// cannot be reached.
-func newFileOrigin(name, path string, opts *Options, m *telemetry.Origin) (*fileOrigin, error) {
-	if rest, ok := strings.CutPrefix(path, "//"); ok {
-		path = rest
-	}
+// Options of a Directory; all are required.
+type Options struct {
+	Name      string // the origin's
+	Path      string // of a file: URL, with or without its empty host
+	Log       *slog.Logger
+	Metrics   *telemetry.Metrics
+	Connected *telemetry.Gauge // set to 1 while the directory is readable
+}
+
+// New makes the origin of a directory. A directory that does not exist yet is no
+// error: it is an origin that cannot be reached.
+func New(o Options) (*Directory, error) {
+	path, _ := strings.CutPrefix(o.Path, "//")
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("%q: not an absolute directory", path)
 	}
@@ -96,133 +103,134 @@ func newFileOrigin(name, path string, opts *Options, m *telemetry.Origin) (*file
 	if is, err := os.Stat(path); err == nil && !is.IsDir() {
 		return nil, fmt.Errorf("%s is no directory", path)
 	}
-	return &fileOrigin{
-		name: name, dir: path,
-		log: opts.Log.With("origin", name), metrics: opts.Metrics, connected: m.Connected,
-		changed: make(chan struct{}), files: make(map[string]*file), reported: make(map[string]string),
+	return &Directory{
+		name: o.Name, dir: path,
+		log: o.Log.With("origin", o.Name), metrics: o.Metrics, connected: o.Connected,
+		changed: make(chan struct{}), files: make(map[string]*fileState), reported: make(map[string]string),
 	}, nil
 }
 
-// upkeep follows the directory, for all keys, until ctx ends.
-func (o *fileOrigin) upkeep(ctx context.Context) error {
-	defer o.connected.Set(0)
-	return filewatch.Run(ctx, o.log, o.paths, o.scan)
+// Run follows the directory until ctx ends. It returns nil then.
+func (d *Directory) Run(ctx context.Context) error {
+	defer d.connected.Set(0)
+	return filewatch.Run(ctx, d.log, d.paths, d.scan)
 }
 
 // paths returns the directory and the files in it.
-func (o *fileOrigin) paths() []string {
-	names, _ := o.list() // reading tells the error
-	out := []string{o.dir}
+func (d *Directory) paths() []string {
+	names, _ := d.list() // read reports the error
+	out := []string{d.dir}
 	for _, name := range names {
-		out = append(out, filepath.Join(o.dir, name))
+		out = append(out, filepath.Join(d.dir, name))
 	}
 	return out
 }
 
 // scan reads the directory and publishes what its files say together. A directory without a
-// valid file is an origin that cannot be reached: what was published stays. So is one that has a
-// file with a fault before anything was published: the file's resources would count as deleted.
-func (o *fileOrigin) scan() {
-	faults, err := o.read()
-	all := o.merge()
-	if names := slices.Sorted(maps.Keys(faults)); len(names) > 0 && (o.never() || len(all.types) == 0) {
+// valid file is an origin that cannot be reached: what was published stays. The same holds if a
+// file has a fault before anything was published: its resources would count as deleted.
+func (d *Directory) scan() {
+	faults, err := d.read()
+	all := d.merge()
+	if names := slices.Sorted(maps.Keys(faults)); len(names) > 0 && (d.never() || len(all.types) == 0) {
 		err = fmt.Errorf("%s: %w", names[0], faults[names[0]])
 	}
-	o.report(faults, err)
+	d.report(faults, err)
 	if err == nil {
-		o.publish(all)
-		o.connected.Set(1)
+		d.publish(all)
+		d.connected.Set(1)
 		return
 	}
-	o.connected.Set(0)
-	if o.never() {
-		o.publish(&contents{failed: err})
+	d.connected.Set(0)
+	if d.never() {
+		d.publish(&contents{failed: err})
 	}
 }
 
 // never reports whether nothing was published yet.
-func (o *fileOrigin) never() bool {
-	now, _ := o.load()
+func (d *Directory) never() bool {
+	now, _ := d.load()
 	return now == nil || now.failed != nil
 }
 
 // maxFaults is how many faults of a directory are shown.
 const maxFaults = 20
 
-// report keeps the faults of the files, by name, and of the directory for faults(). It logs
+// report keeps the faults of the files, by name, and of the directory for Faults. It logs
 // each fault once when it comes and once when it goes.
-func (o *fileOrigin) report(faults map[string]error, dir error) {
-	list := faultList(o.dir, faults, dir)
-	o.mu.Lock()
-	o.wrong = list[:min(len(list), maxFaults)]
-	o.mu.Unlock()
+func (d *Directory) report(faults map[string]error, dir error) {
+	list := faultList(d.dir, faults, dir)
+	d.mu.Lock()
+	d.wrong = list[:min(len(list), maxFaults)]
+	d.mu.Unlock()
 	now := make(map[string]string, len(list))
 	for _, f := range list {
 		now[f.File] = f.Err.Error()
-		if o.reported[f.File] == now[f.File] {
+		if d.reported[f.File] == now[f.File] {
 			continue
 		}
-		o.metrics.Reject(faultOf(f.Err))
-		o.log.Warn(o.meaning(f.File), "file", f.File, "error", f.Err)
+		d.metrics.Reject(telemetry.FaultOf(f.Err))
+		d.log.Warn(d.meaning(f.File), "file", f.File, "error", f.Err)
 	}
-	for path := range o.reported {
+	for path := range d.reported {
 		if now[path] != "" {
 			continue
 		}
 		text := "readable again"
-		if path != o.dir && o.files[filepath.Base(path)] == nil {
+		if path != d.dir && d.files[filepath.Base(path)] == nil {
 			text = "file of an origin is gone, and what was wrong with it"
 		}
-		o.log.Info(text, "file", path)
+		d.log.Info(text, "file", path)
 	}
-	o.reported = now
+	d.reported = now
 }
 
-// meaning says what follows from a fault of a file or of the directory, and counts it.
-func (o *fileOrigin) meaning(path string) string {
-	if path == o.dir {
-		if o.never() {
+// meaning returns what follows from a fault of a file or of the directory, and counts it.
+func (d *Directory) meaning(path string) string {
+	if path == d.dir {
+		if d.never() {
 			return "directory of an origin not served, until all of it can be read"
 		}
 		return "directory of an origin not readable, what was read stays"
 	}
-	f := o.files[filepath.Base(path)]
+	f := d.files[filepath.Base(path)]
 	if f.good == nil {
 		return "file of an origin refused, nothing of it is served"
 	}
 	for _, s := range f.good {
-		o.metrics.Type(s.url).Updates[telemetry.Rejected].Inc()
+		d.metrics.Type(s.url).Updates[telemetry.Rejected].Inc()
 	}
 	return "file of an origin refused, its last valid content stays"
 }
 
-func (o *fileOrigin) faults() []FileFault {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.wrong
+// Faults returns what is wrong now, with at most maxFaults entries.
+func (d *Directory) Faults() []Fault {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.wrong
 }
 
-// FileFault is what is wrong with a file of an origin, or with its directory.
-type FileFault struct {
+// Fault is what is wrong with a file of an origin, or with its directory.
+type Fault struct {
 	File string
 	Err  error
 }
 
 // faultList lists the fault of a directory, if any, and those of its files, by name.
-func faultList(dir string, faults map[string]error, err error) (out []FileFault) {
+func faultList(dir string, faults map[string]error, err error) (out []Fault) {
 	if err != nil {
-		out = append(out, FileFault{File: dir, Err: err})
+		out = append(out, Fault{File: dir, Err: err})
 	}
 	for _, name := range slices.Sorted(maps.Keys(faults)) {
-		out = append(out, FileFault{File: filepath.Join(dir, name), Err: faults[name]})
+		out = append(out, Fault{File: filepath.Join(dir, name), Err: faults[name]})
 	}
 	return out
 }
 
 // CheckDirectory reads a directory as an origin of it would, and returns what is wrong.
-func CheckDirectory(dir string) []FileFault {
-	o := &fileOrigin{dir: dir, files: make(map[string]*file)}
-	faults, err := o.read()
+func CheckDirectory(dir string) []Fault {
+	d := &Directory{dir: dir, files: make(map[string]*fileState)}
+	faults, err := d.read()
 	return faultList(dir, faults, err)
 }
 
@@ -232,19 +240,19 @@ const maxReads = 3
 // read reads all files, and makes valid content good. It returns what is wrong with files, by
 // name. If files change meanwhile it reads them again: it may have read one file before and one
 // after a swap, and a resource that moves between them would be missing.
-func (o *fileOrigin) read() (faults map[string]error, err error) {
+func (d *Directory) read() (faults map[string]error, err error) {
 	for range maxReads {
-		before := filewatch.Look(o.paths())
-		names, err := o.list()
+		before := filewatch.Look(d.paths())
+		names, err := d.list()
 		if err != nil {
 			return nil, err
 		}
-		faults = o.readAll(names)
-		if before.Equal(filewatch.Look(o.paths())) {
+		faults = d.readAll(names)
+		if before.Equal(filewatch.Look(d.paths())) {
 			break
 		}
 	}
-	o.settleNames(faults)
+	d.settleNames(faults)
 	return faults, nil
 }
 
@@ -253,8 +261,8 @@ func (o *fileOrigin) read() (faults map[string]error, err error) {
 var ErrNoFiles = errors.New("no file in it is served (.json, .yaml, .yml, .pb, .pb_text, .textproto); one with a type_url and no resources would say that there are none")
 
 // list returns the names of the files that are served. There is at least one, or an error.
-func (o *fileOrigin) list() (names []string, err error) {
-	entries, err := os.ReadDir(o.dir)
+func (d *Directory) list() (names []string, err error) {
+	entries, err := os.ReadDir(d.dir)
 	if err != nil {
 		return nil, err
 	}
@@ -275,27 +283,27 @@ func served(name string) bool {
 }
 
 // readAll reads these files, and forgets others.
-func (o *fileOrigin) readAll(names []string) (faults map[string]error) {
+func (d *Directory) readAll(names []string) (faults map[string]error) {
 	faults = make(map[string]error)
 	for _, name := range names {
-		if o.files[name] == nil {
-			o.files[name] = new(file)
+		if d.files[name] == nil {
+			d.files[name] = new(fileState)
 		}
-		if err := o.readFile(name, o.files[name]); err != nil {
+		if err := d.readFile(name, d.files[name]); err != nil {
 			faults[name] = err
 		}
 	}
-	maps.DeleteFunc(o.files, func(name string, _ *file) bool { return !slices.Contains(names, name) })
+	maps.DeleteFunc(d.files, func(name string, _ *fileState) bool { return !slices.Contains(names, name) })
 	return faults
 }
 
-// maxFile is the largest file that is read; no response is larger (P59).
-const maxFile = maxResponse
+// maxFile is the largest file that is read, in bytes; no response is larger (P59).
+const maxFile = 256 << 20
 
 // readFile reads a file. Valid content that is new becomes f.next. It returns the fault of the
 // content also if the content is the same as before.
-func (o *fileOrigin) readFile(name string, f *file) error {
-	path := filepath.Join(o.dir, name)
+func (d *Directory) readFile(name string, f *fileState) error {
+	path := filepath.Join(d.dir, name)
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
@@ -311,14 +319,14 @@ func (o *fileOrigin) readFile(name string, f *file) error {
 	}
 	if sum := sha256.Sum256(raw); sum != f.sum {
 		f.sum = sum
-		f.next, f.fault = parseFile(filepath.Ext(path), raw, o.held)
+		f.next, f.fault = parseFile(filepath.Ext(path), raw, d.held)
 	}
 	return f.fault
 }
 
 // held is the resource that is served under a name, for sharing its memory.
-func (o *fileOrigin) held(typ xds.TypeURL, name string) *xds.Resource {
-	c, _ := o.load()
+func (d *Directory) held(typ xds.TypeURL, name string) *xds.Resource {
+	c, _ := d.load()
 	if c == nil {
 		return nil
 	}
@@ -329,18 +337,18 @@ func (o *fileOrigin) held(typ xds.TypeURL, name string) *xds.Resource {
 // move from one file to another. A name in two files is a fault. Then one of the two keeps its
 // good content: the one whose good content lacks the name, otherwise the later one by name. So
 // no two good contents ever have a name in common.
-func (o *fileOrigin) settleNames(faults map[string]error) {
+func (d *Directory) settleNames(faults map[string]error) {
 	type id struct {
 		url  xds.TypeURL
 		name string
 	}
-	names := slices.Sorted(maps.Keys(o.files))
+	names := slices.Sorted(maps.Keys(d.files))
 	back := make(map[string]bool) // the files that keep their good content
 	content := func(name string) []*section {
-		if f := o.files[name]; f.next == nil || back[name] {
+		if f := d.files[name]; f.next == nil || back[name] {
 			return f.good
 		}
-		return o.files[name].next
+		return d.files[name].next
 	}
 	clash := func() bool {
 		said := make(map[id]string)
@@ -353,7 +361,7 @@ func (o *fileOrigin) settleNames(faults map[string]error) {
 						continue
 					}
 					loser, winner := name, other
-					if says(o.files[name].good, s.url, r.Name) {
+					if says(d.files[name].good, s.url, r.Name) {
 						loser, winner = other, name
 					}
 					back[loser] = true
@@ -367,7 +375,7 @@ func (o *fileOrigin) settleNames(faults map[string]error) {
 	for clash() { // each turn drops the new content of one file, and good contents do not clash
 	}
 	for _, name := range names {
-		if f := o.files[name]; f.next != nil && !back[name] {
+		if f := d.files[name]; f.next != nil && !back[name] {
 			f.good, f.next = f.next, nil
 		}
 	}
@@ -381,14 +389,14 @@ func says(sections []*section, url xds.TypeURL, name string) bool {
 
 // merge returns what all good contents say together. The origin's version of a
 // type is that of the one file that gives the type.
-func (o *fileOrigin) merge() *contents {
-	c := &contents{types: make(map[xds.TypeURL]*fileType)}
+func (d *Directory) merge() *contents {
+	c := &contents{types: make(map[xds.TypeURL]*typeContents)}
 	sections := make(map[xds.TypeURL]int)
-	for _, f := range o.files {
+	for _, f := range d.files {
 		for _, s := range f.good {
 			t := c.types[s.url]
 			if t == nil {
-				t = &fileType{version: s.version, resources: make(map[string]*xds.Resource)}
+				t = &typeContents{version: s.version, resources: make(map[string]*xds.Resource)}
 				c.types[s.url] = t
 			}
 			if sections[s.url]++; sections[s.url] > 1 {
@@ -407,8 +415,8 @@ func (o *fileOrigin) merge() *contents {
 
 // publish makes c what is served, unless it says what is served already. What
 // it says of a type that did not change keeps its pointer.
-func (o *fileOrigin) publish(c *contents) {
-	was, _ := o.load()
+func (d *Directory) publish(c *contents) {
+	was, _ := d.load()
 	if was != nil {
 		same := (was.failed == nil) == (c.failed == nil) && len(was.types) == len(c.types)
 		for url, t := range c.types {
@@ -424,24 +432,23 @@ func (o *fileOrigin) publish(c *contents) {
 		}
 	}
 	if c.failed == nil {
-		o.metrics.ConfigReceived(time.Now())
+		d.metrics.ConfigReceived(time.Now())
 	}
-	o.mu.Lock()
-	o.now = c
-	wake := o.changed
-	o.changed = make(chan struct{})
-	o.mu.Unlock()
+	d.mu.Lock()
+	d.now = c
+	wake := d.changed
+	d.changed = make(chan struct{})
+	d.mu.Unlock()
 	close(wake)
 }
 
-// load returns what is served, nil before the directory was looked at, and what
-// is closed when that changes.
-func (o *fileOrigin) load() (*contents, <-chan struct{}) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.now, o.changed
+// load returns what is served, nil before the first scan, and a channel that is
+// closed when that changes.
+func (d *Directory) load() (*contents, <-chan struct{}) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.now, d.changed
 }
 
-func (o *fileOrigin) connections() int { return o.connected.Value() }
-
-func (o *fileOrigin) attach(s *line) session { return &fileSession{origin: o, stream: s} }
+// Connections is 1 while the directory is readable, else 0.
+func (d *Directory) Connections() int { return d.connected.Value() }

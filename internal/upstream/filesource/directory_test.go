@@ -1,133 +1,19 @@
-package upstream
+package filesource
 
 import (
-	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
-	"time"
 
+	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
-	"xdsrelay/internal/xdstest"
 )
-
-// directoryOrigin is a directory, a client whose origin it is, and what it logged.
-type directoryOrigin struct {
-	t      *testing.T
-	dir    string
-	client *Client
-	ctx    context.Context
-	wg     sync.WaitGroup
-	log    xdstest.Log
-}
-
-func newDirectoryOrigin(t *testing.T, dir string) *directoryOrigin {
-	return &directoryOrigin{t: t, dir: dir}
-}
-
-// run runs a client from now on; the directory need not be there.
-func (r *directoryOrigin) run() {
-	t, dir := r.t, r.dir
-	t.Helper()
-	c, err := New(Options{
-		Origins: []OriginOptions{{Name: "files", Address: "file://" + dir}},
-		Backoff: Backoff{Base: time.Millisecond, Max: 20 * time.Millisecond},
-		Log:     r.log.Logger(),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.client = c
-	ctx, cancel := context.WithCancel(context.Background())
-	r.ctx = ctx
-	r.wg.Go(func() {
-		if err := c.Run(ctx); err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
-	t.Cleanup(func() { cancel(); r.wg.Wait() })
-}
-
-// key runs a stream with this interest.
-func (r *directoryOrigin) key(types ...xds.TypeInterest) (*testSink, *Stream) {
-	sink := newTestSink()
-	s := r.client.NewStream("key", nil, sink)
-	s.SetInterest(sink.Want(types...))
-	r.wg.Go(func() {
-		if err := s.Run(r.ctx); err != nil {
-			r.t.Errorf("stream: %v", err)
-		}
-	})
-	return sink, s
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (r *directoryOrigin) path(name string) string { return filepath.Join(r.dir, name) }
-
-// write writes a file in place.
-func (r *directoryOrigin) write(name, text string) {
-	r.t.Helper()
-	must(r.t, os.WriteFile(r.path(name), []byte(text), 0o644))
-}
-
-// clustersFile is a file with clusters, each "name" or "name=content".
-func clustersFile(version string, names ...string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "version_info: %q\ntype_url: %s\nresources:\n", version, clusterURL)
-	for _, n := range names {
-		name, content, _ := strings.Cut(n, "=")
-		fmt.Fprintf(&b, "- {\"@type\": %s, name: %q, alt_stat_name: %q}\n", clusterURL, name, content)
-	}
-	if len(names) == 0 {
-		b.WriteString("  []\n")
-	}
-	return b.String()
-}
-
-// holds waits until exactly these clusters are held, by content.
-func holds(t *testing.T, s *testSink, names ...string) {
-	t.Helper()
-	sections, err := parseFile(".yaml", []byte(clustersFile("", names...)), noneHeld)
-	must(t, err)
-	want := sections[0].resources
-	s.Until(t, fmt.Sprint(names), func() bool {
-		snap := s.Snapshots[cds]
-		if snap.Len() != len(want) || snap == nil {
-			return false
-		}
-		return !slices.ContainsFunc(want, func(r *xds.Resource) bool { return !r.Same(snap.Held(r.Name)) })
-	})
-}
-
-// absent waits until a name is known to be absent.
-func absent(t *testing.T, s *testSink, names ...string) {
-	t.Helper()
-	for _, n := range names {
-		s.Until(t, n+" to be absent", func() bool { return s.Presence(cds, n) == xds.Absent })
-	}
-}
-
-// removedEver are the names that any update removed.
-func removedEver(s *testSink) (names []string) {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	for _, u := range s.Updates {
-		names = append(names, u.Removed...)
-	}
-	return names
-}
 
 // However files are replaced, a key with the wildcard and one with names both
 // get it, and by another way the next time.
@@ -270,7 +156,7 @@ func TestP80_TheDirectoryIsSwapped(t *testing.T) {
 	r.run()
 	wild, _ := r.key(all(cds))
 	wild.Until(t, "a failure", func() bool { st := wild.lastStatus(); return st.Failed && st.Err != nil && !st.Connected })
-	if n := r.client.Origins()[0].Connections; n != 0 {
+	if n := r.directory.Connections(); n != 0 {
 		t.Errorf("%d connections to a directory that is missing", n)
 	}
 
@@ -281,7 +167,7 @@ func TestP80_TheDirectoryIsSwapped(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(base, "v2", "c.yaml"), []byte(clustersFile("3", "a=3")), 0o644))
 	holds(t, wild, "a=3")
 	wild.Until(t, "to be connected", func() bool { return wild.lastStatus().Connected })
-	if n := r.client.Origins()[0].Connections; n != 1 {
+	if n := r.directory.Connections(); n != 1 {
 		t.Errorf("%d connections", n)
 	}
 
@@ -509,12 +395,15 @@ func TestP80_OneWatchForAllKeys(t *testing.T) {
 func TestP80_Addresses(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o644))
-	for address, ok := range map[string]bool{
-		"file://" + dir: true, "file:" + dir: true, "file://" + dir + "/missing": true, "file://" + dir + "/": true,
-		"file:relative": false, "file://host/dir": false, "file:": false, "file://" + dir + "/file": false,
+	m, err := telemetry.New(telemetry.Options{})
+	must(t, err)
+	for path, ok := range map[string]bool{
+		"//" + dir: true, dir: true, "//" + dir + "/missing": true, "//" + dir + "/": true,
+		"relative": false, "//host/dir": false, "": false, "//" + dir + "/file": false,
 	} {
-		if _, err := New(Options{Origins: []OriginOptions{{Address: address}}}); (err == nil) != ok {
-			t.Errorf("%s: %v", address, err)
+		_, err := New(Options{Name: "files", Path: path, Log: slog.New(slog.DiscardHandler), Metrics: m, Connected: m.Origin("files").Connected})
+		if (err == nil) != ok {
+			t.Errorf("%s: %v", path, err)
 		}
 	}
 }
@@ -525,12 +414,11 @@ func TestP80_TheGroupIsOver(t *testing.T) {
 	r.write("c.yaml", clustersFile("1", "a=1"))
 	r.run()
 	other, _ := r.key(all(cds))
-	sink := newTestSink()
-	sink.Fail = io.ErrClosedPipe
-	s := r.client.NewStream("over", nil, sink)
-	s.SetInterest(sink.Want(all(cds)))
-	if err := s.Run(r.ctx); err == nil || !strings.Contains(err.Error(), io.ErrClosedPipe.Error()) {
-		t.Errorf("Run: %v", err)
+	s := r.newStream()
+	s.sink.Fail = io.ErrClosedPipe
+	s.SetInterest(s.sink.Want(all(cds)))
+	if err := s.run(r.ctx); err == nil || !strings.Contains(err.Error(), io.ErrClosedPipe.Error()) {
+		t.Errorf("run: %v", err)
 	}
 	r.write("c.yaml", clustersFile("1", "a=2"))
 	holds(t, other, "a=2")

@@ -1,4 +1,4 @@
-package upstream
+package filesource
 
 import (
 	"fmt"
@@ -22,7 +22,7 @@ func TestP80_FaultsAreShown(t *testing.T) {
 	shown := func(want ...string) {
 		t.Helper()
 		xdstest.Eventually(t, "what is shown", func() error {
-			got := r.client.Origins()[0].Faults
+			got := r.directory.Faults()
 			same := len(got) == len(want)
 			for i := range min(len(got), len(want)) {
 				same = same && strings.Contains(fmt.Sprintf("%s: %v", got[i].File, got[i].Err), want[i])

@@ -1,4 +1,4 @@
-package upstream
+package filesource
 
 import (
 	"errors"
@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"xdsrelay/internal/upstream/upstreamtest"
 	"xdsrelay/internal/xds"
 )
 
@@ -97,7 +98,7 @@ resources:
 		t.Fatalf("%s %+v", s.url, r)
 	}
 	body := new(anypb.Any)
-	mustUnmarshal(t, r.Any(), body)
+	upstreamtest.MustUnmarshal(t, r.Any(), body)
 	host := new(routev3.VirtualHost)
 	if err := body.UnmarshalTo(host); err != nil || host.Name != "a" {
 		t.Errorf("%v, %v", host, err)
@@ -197,7 +198,7 @@ resources: [{"@type": ` + clusterURL + `, name: four}]
 	for _, sec := range s {
 		for _, r := range sec.resources {
 			body, c := new(anypb.Any), new(clusterv3.Cluster)
-			mustUnmarshal(t, r.Any(), body)
+			upstreamtest.MustUnmarshal(t, r.Any(), body)
 			if err := body.UnmarshalTo(c); err != nil {
 				t.Fatal(err)
 			}
@@ -239,7 +240,7 @@ func TestP80_AliasesAreBounded(t *testing.T) {
 }
 
 func TestP80_TheDemoCanBeRead(t *testing.T) {
-	const dir = "../../config/demo"
+	const dir = "../../../config/demo"
 	files, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package upstream
+package filesource
 
 import (
 	"log/slog"
@@ -12,6 +12,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/upstream/upstreamtest"
 	"xdsrelay/internal/xds"
 )
 
@@ -42,7 +43,7 @@ func TestP80_SwappedWhileTheyAreRead(t *testing.T) {
 			must(t, os.Symlink(what+" old", in(what)))
 			m, err := telemetry.New(telemetry.Options{})
 			must(t, err)
-			o, err := newFileOrigin("files", in(what), &Options{Log: slog.New(slog.DiscardHandler), Metrics: m}, m.Origin("files"))
+			o, err := New(Options{Name: "files", Path: in(what), Log: slog.New(slog.DiscardHandler), Metrics: m, Connected: m.Origin("files").Connected})
 			must(t, err)
 			decode, swapped := decoders[".yaml"], false
 			defer func() { decoders[".yaml"] = decode }()
@@ -67,15 +68,15 @@ func TestP80_SwappedWhileTheyAreRead(t *testing.T) {
 // said that it is gone, is removed if the directory does not have it: who still
 // holds it would hear of that from nobody.
 func TestP80_WhatLapsedBeforeTheDirectoryServes(t *testing.T) {
-	b, began := xds.NewBuilder(xds.TypeOf(odd)), time.Now()
-	b.Apply(xds.Update{Type: odd, Origin: "other", Wildcard: true, Received: began, Changed: []*xds.Resource{
-		widget(t, "stays", "1"), widget(t, "expired", "1").Renew(time.Second, began), resourceOf(t, odd, res{Name: "uncached", Uncached: true}),
+	b, began := xds.NewBuilder(xds.TypeOf(upstreamtest.Unknown)), time.Now()
+	b.Apply(xds.Update{Type: upstreamtest.Unknown, Origin: "other", Wildcard: true, Received: began, Changed: []*xds.Resource{
+		upstreamtest.Widget(t, "stays", "1"), upstreamtest.Widget(t, "expired", "1").Renew(time.Second, began), upstreamtest.ResourceOf(t, upstreamtest.Unknown, upstreamtest.Resource{Name: "uncached", Uncached: true}),
 	}})
-	b.Apply(xds.Update{Type: odd, Wildcard: true, Ended: true})
+	b.Apply(xds.Update{Type: upstreamtest.Unknown, Wildcard: true, Ended: true})
 	b.Expire(began.Add(time.Minute))
 	held, _ := b.Snapshot(nil, 1)
-	now := &fileType{version: "1", resources: map[string]*xds.Resource{"stays": widget(t, "stays", "1")}}
-	u, any := (&told{at: nothing}).update(all(odd), nil, now, held, began)
+	now := &typeContents{version: "1", resources: map[string]*xds.Resource{"stays": upstreamtest.Widget(t, "stays", "1")}}
+	u, any := (&sentState{contents: noContents}).update(all(upstreamtest.Unknown), forgotten{}, now, held, began)
 	if !any || !slices.Equal(u.Removed, []string{"expired", "uncached"}) {
 		t.Errorf("removed are %v", u.Removed)
 	}

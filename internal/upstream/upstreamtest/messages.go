@@ -14,6 +14,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -200,4 +201,30 @@ func Clusters(names ...string) []Resource {
 		out = append(out, Resource{Name: n, Version: "v" + n})
 	}
 	return out
+}
+
+// ResourceOf is a resource as a delta origin gives it.
+func ResourceOf(t *testing.T, typ xds.TypeURL, x Resource) *xds.Resource {
+	t.Helper()
+	r, err := xds.ParseResponse(xds.Delta, Response{Type: typ, Resources: []Resource{x}}.Encode(t, xds.Delta, "1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Resources[0].Take(xds.TypeOf(typ), nil)
+}
+
+// Unknown is a type that the relay does not know.
+const Unknown = xds.TypeURL("type.googleapis.com/google.protobuf.StringValue")
+
+// Widget is a resource of an unknown type.
+func Widget(t interface{ Fatal(...any) }, name, content string) *xds.Resource {
+	field := func(b []byte, num protowire.Number, s string) []byte {
+		return protowire.AppendString(protowire.AppendTag(b, num, protowire.BytesType), s)
+	}
+	value := field(field(nil, 1, name), 2, content)
+	r, err := xds.NewResource(xds.TypeOf(Unknown), name, field(field(nil, 1, string(Unknown)), 2, string(value)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
