@@ -34,7 +34,7 @@ type Options struct {
 	// Dialer connects to gRPC origins; nil: over the network.
 	Dialer func(ctx context.Context, address string) (net.Conn, error)
 
-	Metrics *telemetry.Metrics // nil: none that anybody sees
+	Metrics *telemetry.Metrics // nil: not exported
 	Tracer  *tracing.Tracer    // nil: nothing is traced
 	Log     *slog.Logger       // nil: slog.Default
 }
@@ -60,8 +60,8 @@ type Client struct {
 	origins []*originState
 }
 
-// New makes a client. It starts nothing, but reads certificates once, so that
-// what is wrong with them is known at once.
+// New makes a client. It starts nothing. It reads certificates once, and fails if
+// they are invalid.
 func New(opts Options) (*Client, error) {
 	if len(opts.Origins) == 0 {
 		return nil, errors.New("upstream: no origin")
@@ -91,7 +91,7 @@ func New(opts Options) (*Client, error) {
 	return c, nil
 }
 
-// newOrigin makes the origin that the address's scheme asks for.
+// newOrigin makes a directory or a gRPC origin, depending on the address.
 func newOrigin(o OriginOptions, opts *Options, m *telemetry.Origin) (origin, error) {
 	if o.Address == "" {
 		return nil, errors.New("no address")
@@ -106,7 +106,7 @@ func newOrigin(o OriginOptions, opts *Options, m *telemetry.Origin) (origin, err
 	return newGRPCOrigin(o, opts, m)
 }
 
-// complete fills the defaults in.
+// complete sets the defaults.
 func (o *Options) complete() error {
 	def := func(d *time.Duration, v time.Duration) {
 		if *d == 0 {
@@ -137,8 +137,8 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// Run keeps connections and watches files. It is to run as long as any stream
-// does; it returns when all that it started has ended, nil if ctx ended it.
+// Run keeps connections and watches files. It must run as long as any stream does.
+// It returns when all that it started has ended, nil if ctx ended it.
 func (c *Client) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, s := range c.origins {
@@ -159,18 +159,18 @@ func (c *Client) Run(ctx context.Context) error {
 // OriginStatus is what admin shows of an origin.
 type OriginStatus struct {
 	Name, Address string
-	Away          bool      // it failed whoever tried it last
+	Away          bool      // the last attempt failed
 	AwaySince     time.Time // zero: it is not away
 	Streams       int       // open
 	Connections   int
 	Reconnects    uint64 // attempts and streams that ended
-	LastError     error  // of the last that ended; nil if none has
+	LastError     error  // of the last that ended; nil: none has
 	LastErrorAt   time.Time
 	Silent        int       // streams that are open, and on which nothing came for first_answer_timeout
 	SilentSince   time.Time // zero: there is none, and was none since the last that spoke
-	// Faults of the files of one that is a directory, or of that itself: what is
-	// served of them is of before, or nothing (P80). At most maxFaults. Of another one
-	// those of its certificates, in whose place those before are in force.
+	// Faults of a directory and its files: of these the last valid content is served,
+	// or nothing (P80). Of a gRPC origin, the fault of its certificates; the ones
+	// before stay in force.
 	Faults []filesource.Fault
 }
 

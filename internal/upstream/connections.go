@@ -18,9 +18,10 @@ import (
 	"xdsrelay/internal/telemetry/tlsfiles"
 )
 
-// pool keeps the connections to one origin. A connection is leased by at most
-// limit streams; when all are full another is opened. New leases go to the
-// fullest with room, so that surplus connections run empty and can be closed.
+// pool keeps the connections to one origin. A connection is leased to at most
+// limit streams; when all are full another is opened. A new lease goes to the
+// fullest connection with room, so that surplus connections become idle and can be
+// closed.
 type pool struct {
 	dial  func() (*dialed, error) // does no I/O
 	limit int
@@ -30,7 +31,7 @@ type pool struct {
 	closed bool
 }
 
-// conn is one connection; protected by its pool's lock, but for what was dialed.
+// conn is one connection. The pool's lock protects it, except dialed.
 type conn struct {
 	*dialed
 	leases int
@@ -188,8 +189,8 @@ type TLSFiles struct {
 	ServerName string // empty: the target's host
 }
 
-// credentials of connections, and the source of what is in force for them; nil
-// for plaintext. What is wrong with the files shows here.
+// credentials returns the credentials of connections and the source of their files,
+// nil for plaintext. It fails if the files are invalid now.
 func (f TLSFiles) credentials(origin string, opts *Options) (credentials.TransportCredentials, *tlsfiles.Source, error) {
 	if f == (TLSFiles{}) {
 		return insecure.NewCredentials(), nil, nil
@@ -202,8 +203,8 @@ func (f TLSFiles) credentials(origin string, opts *Options) (credentials.Transpo
 	return &fileCredentials{TransportCredentials: credentials.NewTLS(src.Client(f.ServerName)), src: src, serverName: f.ServerName}, src, nil
 }
 
-// fileCredentials shake hands with what the files hold at the time. What is
-// embedded answers for all that does not depend on them.
+// fileCredentials use the content of the files at the time of each handshake. The
+// embedded credentials serve the methods that do not depend on the files.
 type fileCredentials struct {
 	credentials.TransportCredentials
 	src        *tlsfiles.Source

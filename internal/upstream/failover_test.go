@@ -149,7 +149,7 @@ func TestP56_RemovalsWaitForTheNewOriginsAnswer(t *testing.T) {
 	})
 }
 
-// gone are names that incremental has to list, and SotW leaves out.
+// gone are names that delta has to list, and SotW leaves out.
 func gone(v xds.Variant, names ...string) []string {
 	if v == xds.Delta {
 		return names
@@ -253,7 +253,7 @@ func TestP53_FailedOnceEachOriginWasTried(t *testing.T) {
 }
 
 // Only one key at a time probes an origin that is away, however many prefer it, and
-// maxTries at a time one that is back. Each is logged once.
+// maxProbes at a time one that is back. Each is logged once.
 func TestP56_KeysReturnPaced(t *testing.T) {
 	log := new(xdstest.Log)
 	first, second := startFake(t), startFake(t)
@@ -277,7 +277,7 @@ func TestP56_KeysReturnPaced(t *testing.T) {
 		}
 		s.done <- nil
 	}
-	// One probe is answered. Its key returns, and maxTries others are let in.
+	// One probe is answered. Its key returns, and maxProbes others are let in.
 	open := []*fakeStream{first.returns(1, answer)}
 	for range maxProbes {
 		open = append(open, first.serve(1))

@@ -11,22 +11,22 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// A probe finds out whether an origin answers that the key prefers to the one it
-// uses (P56). It sends the key's requests on a stream of its own, and acknowledges
-// and discards the answers. Once every type of which something is held was
-// answered, the probe ends and the key reconnects there.
+// probe finds out whether an origin answers that the key prefers to the one in use
+// (P56). It sends the key's requests on a stream of its own, and ACKs and discards
+// the responses. Once every type of which something is held was answered, the probe
+// ends and the key reconnects there.
 type probe struct {
-	stream *Stream
-	end    context.CancelCauseFunc // of its attempt
-	quiet  *time.Timer             // ends it when nothing comes
+	stream  *Stream
+	end     context.CancelCauseFunc // of its attempt
+	timeout *time.Timer             // ends it after probeTimeout
 
 	mu       sync.Mutex
 	answered map[typePart]bool
 }
 
 const (
-	// probeTimeout ends a probe when no other type is answered for so long: other keys
-	// wait for its place.
+	// probeTimeout ends a probe when no further type is answered for so long, because
+	// other keys wait for its place.
 	probeTimeout = time.Minute
 	// lastACK is how long a probe stays open after the last answer, so that the
 	// origin receives the acknowledgement.
@@ -34,15 +34,15 @@ const (
 )
 
 var (
-	errAnswered = errors.New("probe was answered")
-	errQuiet    = errors.New("origin does not answer every type of a probe")
+	errAnswered   = errors.New("probe was answered")
+	errUnanswered = errors.New("origin does not answer every type of a probe")
 )
 
-// probe probes an origin again and again, first after calm. It reports true once
-// the origin answered, false if ctx ended.
-func (s *Stream) probe(ctx context.Context, at *originState, calm time.Duration) bool {
+// probe probes an origin again and again, first after delay. It returns true once the
+// origin answered, false if ctx ended.
+func (s *Stream) probe(ctx context.Context, at *originState, delay time.Duration) bool {
 	warned := false
-	for failures, wait := 0, calm; ; {
+	for failures, wait := 0, delay; ; {
 		sleep(ctx, wait)
 		if !s.awaitInterest(ctx) || at.probes.enter(ctx) != nil {
 			return false
@@ -55,7 +55,7 @@ func (s *Stream) probe(ctx context.Context, at *originState, calm time.Duration)
 		case errors.Is(err, errReopen): // the key wants something else, or nothing
 			failures, wait = 0, 0
 			continue
-		case errors.Is(err, errQuiet) && !warned:
+		case errors.Is(err, errUnanswered) && !warned:
 			warned = true
 			s.log.Warn("a preferred origin leaves types unanswered, and is not returned to", "origin", at.name, "types", unanswered)
 		}
@@ -70,8 +70,8 @@ func (s *Stream) probeOnce(ctx context.Context, at *originState) (unanswered []s
 	attempt, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	p := &probe{stream: s, end: end, answered: make(map[typePart]bool)}
-	p.quiet = time.AfterFunc(probeTimeout, func() { end(errQuiet) })
-	defer p.quiet.Stop()
+	p.timeout = time.AfterFunc(probeTimeout, func() { end(errUnanswered) })
+	defer p.timeout.Stop()
 	l := s.newOriginStream(at, make(adsclient.Resumption), p)
 	defer l.close()
 	if !l.interest.Wanted() {
@@ -82,7 +82,7 @@ func (s *Stream) probeOnce(ctx context.Context, at *originState) (unanswered []s
 		reason := l.ended(err)
 		s.log.Debug("probe failed", "origin", at.name, "reason", reason, "error", err)
 	}
-	for _, t := range p.open() {
+	for _, t := range p.unanswered() {
 		unanswered = append(unanswered, xds.TypeOf(t.typ).Label())
 	}
 	return unanswered, err
@@ -91,19 +91,19 @@ func (s *Stream) probeOnce(ctx context.Context, at *originState) (unanswered []s
 // answer says that the origin answered a part of a type.
 func (p *probe) answer(of typePart) {
 	p.mu.Lock()
-	if !p.answered[of] { // what is answered again brings the probe no nearer to its end
+	if !p.answered[of] { // a further response of the same type does not prolong the probe
 		p.answered[of] = true
-		p.quiet.Reset(probeTimeout)
+		p.timeout.Reset(probeTimeout)
 	}
 	p.mu.Unlock()
 	p.check()
 }
 
 // check ends the probe if the origin answered all that it has to. It does not wait
-// for types of which nothing is held: origins leave unanswered what they do not
-// have. But an origin that answered nothing at all serves nobody.
+// for types of which nothing is held, because origins do not answer for what they
+// do not have. But at least one type must be answered.
 func (p *probe) check() {
-	for _, t := range p.open() {
+	for _, t := range p.unanswered() {
 		if held := p.stream.sink.Held(t.typ).Part(t.wildcard); held.Answered() || anyIn(held) {
 			return
 		}
@@ -116,8 +116,8 @@ func (p *probe) check() {
 	}
 }
 
-// open are the types that the key wants and that the origin has not answered.
-func (p *probe) open() (open []typePart) {
+// unanswered are the types that the key wants and that the origin has not answered.
+func (p *probe) unanswered() (open []typePart) {
 	interest := p.stream.interestNow()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,27 +137,28 @@ func anyIn(p xds.Part) bool {
 	return false
 }
 
-// lasting is how long a return has to last. An origin that is left sooner is
+// minReturn is how long a return has to last. An origin that is left sooner is
 // probed later and later.
-const lasting = time.Minute
+const minReturn = time.Minute
 
-// left counts a return that did not last: the origin does not serve any more,
-// since it failed.
-func (s *Stream) left(at *originState) {
+// leftOrigin counts a return that did not last, when the key leaves an origin that
+// failed.
+func (s *Stream) leftOrigin(at *originState) {
 	switch {
 	case s.returned.IsZero():
-	case time.Since(s.returned) < lasting:
-		s.fleeting[at]++
+	case time.Since(s.returned) < minReturn:
+		s.shortReturns[at]++
 	default:
-		delete(s.fleeting, at)
+		delete(s.shortReturns, at)
 	}
 	s.returned = time.Time{}
 }
 
-// calm is how long an origin is not probed at first: the longer, the more often
-// the key left it soon after a return. Otherwise a key would go to and fro.
-func (s *Stream) calm(at *originState) time.Duration {
-	n := s.fleeting[at]
+// probeDelay is how long an origin is not probed at first. It grows with each time
+// that the key left the origin soon after a return, so that keys do not alternate
+// between origins.
+func (s *Stream) probeDelay(at *originState) time.Duration {
+	n := s.shortReturns[at]
 	if n == 0 {
 		return 0
 	}
@@ -166,21 +167,21 @@ func (s *Stream) calm(at *originState) time.Duration {
 	return bound/2 + upTo(bound/2)
 }
 
-// maxTries is how many keys probe an origin at a time (P56) that is not away: to
-// each of them it sends all that the key wants.
+// maxProbes is how many keys probe an origin at a time that is not away (P56). The
+// origin sends each of them all that the key wants.
 const maxProbes = 16
 
-// tries lets keys probe an origin, in the order in which they came. Only one key
-// at a time probes an origin that is away, with growing waits (P54). Once the
-// origin answers, maxTries keys at a time do.
+// probeLimiter admits keys to probe an origin, in the order in which they came. Only
+// one key at a time probes an origin that is away, with growing waits (P54). Once
+// the origin answers, maxProbes keys at a time do. Safe for concurrent use.
 type probeLimiter struct {
 	backoff Backoff
 	random  func(time.Duration) time.Duration
-	away    func() bool   // the origin; called under no lock
+	away    func() bool   // of the origin; called under no lock
 	signal  chan struct{} // one slot: something is different
 
 	mu       sync.Mutex
-	waiting  []chan struct{} // each closed when it is let in
+	waiting  []chan struct{} // each closed when its key is admitted
 	busy     int
 	failures int
 	until    time.Time // while it is away, when it may be tried again
@@ -190,7 +191,7 @@ func newProbeLimiter(b Backoff, away func() bool) *probeLimiter {
 	return &probeLimiter{backoff: b, random: upTo, away: away, signal: make(chan struct{}, 1)}
 }
 
-// run lets in until ctx ends.
+// run admits keys until ctx ends.
 func (t *probeLimiter) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -205,7 +206,8 @@ func (t *probeLimiter) run(ctx context.Context) {
 	}
 }
 
-// admit lets in who may, and returns how long until the time alone lets in more.
+// admit admits the keys that may probe now. It returns how long until time alone
+// lets it admit more.
 func (t *probeLimiter) admit(away bool, now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -246,7 +248,7 @@ func (t *probeLimiter) enter(ctx context.Context) error {
 	}
 	t.mu.Unlock()
 	if i < 0 {
-		t.leave() // it came at the same time
+		t.leave() // it was admitted at the same time
 	}
 	return context.Cause(ctx)
 }
@@ -259,8 +261,8 @@ func (t *probeLimiter) leave() {
 	t.wake()
 }
 
-// failed says that the origin, which is away, failed somebody. Of those that
-// failed within the wait the first counts.
+// failed says that an attempt failed at the origin, which is away. Of the attempts
+// that fail within the wait only the first counts.
 func (t *probeLimiter) failed(now time.Time) {
 	t.mu.Lock()
 	if !now.Before(t.until) {
@@ -271,7 +273,7 @@ func (t *probeLimiter) failed(now time.Time) {
 	t.wake()
 }
 
-// wake has run look again.
+// wake makes run look again.
 func (t *probeLimiter) wake() {
 	select {
 	case t.signal <- struct{}{}:

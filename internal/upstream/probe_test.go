@@ -337,7 +337,7 @@ func (r *relay) counted(series string) (n int) {
 }
 
 // Keys are let in in the order in which they came: one at a time and with growing
-// waits while the origin is away, then maxTries at a time.
+// waits while the origin is away, then maxProbes at a time.
 func TestP56_ProbesAreLetInInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away := true
@@ -425,22 +425,22 @@ func TestP56_FleetingReturnsBackOff(t *testing.T) {
 	within := func(least, most time.Duration) {
 		t.Helper()
 		for range 100 {
-			if d := s.calm(at); d < least || d > most {
+			if d := s.probeDelay(at); d < least || d > most {
 				t.Fatalf("waits for %v, want %v to %v", d, least, most)
 			}
 		}
 	}
-	s.left(at) // the key began there, and did not return to it
+	s.leftOrigin(at) // the key began there, and did not return to it
 	within(0, 0)
 	for _, d := range []time.Duration{8, 16, 32, 64, 128, 256, 512, 600, 600} {
-		s.returned = time.Now().Add(-lasting / 2)
-		s.left(at)
+		s.returned = time.Now().Add(-minReturn / 2)
+		s.leftOrigin(at)
 		within(d*time.Second/2, d*time.Second)
 	}
-	s.left(at) // another was used, and failed as well
+	s.leftOrigin(at) // another was used, and failed as well
 	within(300*time.Second, 600*time.Second)
-	s.returned = time.Now().Add(-2 * lasting)
-	s.left(at)
+	s.returned = time.Now().Add(-2 * minReturn)
+	s.leftOrigin(at)
 	within(0, 0)
 }
 

@@ -14,7 +14,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Sink takes what a stream brings; the consumer's group implements it.
+// Sink receives what a stream brings. The consumer's group implements it.
 type Sink interface {
 	// Held is the newest snapshot of typ, with every Update of this stream that
 	// has returned applied; nil if none. Of its two parts (P50) the stream reads
@@ -43,8 +43,9 @@ type Status struct {
 	Failed bool
 	// Told: Err is in the log already, as why the origin is away.
 	Told bool
-	// Spoken: something came on the open stream, be it of no use. Told with the first of
-	// each stream that was silent, or if it brings no Update.
+	// Spoken: a response came on the open stream, even if it is of no use. It is
+	// reported with the first response of a stream, if the stream was silent or the
+	// response brings no Update.
 	Spoken bool
 	// SilentSince is when the stream was opened, once it has been open for
 	// first_answer_timeout without any response; else zero.
@@ -53,8 +54,7 @@ type Status struct {
 	Attempts int
 }
 
-// Stream is one key's conversation with the origins, for as long as the key
-// lives.
+// Stream is one key's subscription at the origins, for as long as the key lives.
 type Stream struct {
 	client  *Client
 	id      string
@@ -62,8 +62,8 @@ type Stream struct {
 	sink    Sink
 	log     *slog.Logger
 	origins []*originState // in the key's order of preference
-	choice  *choice        // the origin in use
-	beside  *Stream        // the key's first stream, whose choice counts; nil: there is none
+	current *currentOrigin // the origin in use
+	first   *Stream        // the key's first stream, which this one follows; nil: none
 
 	// metrics of the key; fixed once Run runs.
 	metrics *telemetry.Key
@@ -74,12 +74,12 @@ type Stream struct {
 	cells  []*adsclient.InterestCell
 
 	// Owned by Run's goroutine.
-	resumption adsclient.Resumption  // of the origin in use
-	failures   int                   // in a row, for the backoff
-	attempts   int                   // that failed since the last response
-	tried      map[*originState]bool // where an attempt failed, since the last response
-	returned   time.Time             // when the key returned to the origin in use; zero: it did not
-	fleeting   map[*originState]int  // returns in a row that did not last
+	resumption   adsclient.Resumption  // of the origin in use
+	failures     int                   // in a row, for the backoff
+	attempts     int                   // that failed since the last response
+	tried        map[*originState]bool // where an attempt failed, since the last response
+	returned     time.Time             // when the key returned to the origin in use; zero: it did not
+	shortReturns map[*originState]int  // returns in a row that did not last
 }
 
 // NewStream makes the stream of a key; id is the key as people read it, node
@@ -87,16 +87,16 @@ type Stream struct {
 // (P58). It starts nothing.
 func (c *Client) NewStream(id string, node []byte, sink Sink) *Stream {
 	return &Stream{
-		client:     c,
-		id:         id,
-		node:       node,
-		sink:       sink,
-		log:        c.opts.Log.With("key", id),
-		origins:    c.origins,
-		choice:     newChoice(),
-		resumption: make(adsclient.Resumption),
-		tried:      make(map[*originState]bool),
-		fleeting:   make(map[*originState]int),
+		client:       c,
+		id:           id,
+		node:         node,
+		sink:         sink,
+		log:          c.opts.Log.With("key", id),
+		origins:      c.origins,
+		current:      newCurrentOrigin(),
+		resumption:   make(adsclient.Resumption),
+		tried:        make(map[*originState]bool),
+		shortReturns: make(map[*originState]int),
 	}
 }
 
@@ -138,20 +138,20 @@ func (s *Stream) interestNow() *xds.Interest {
 	return s.newest
 }
 
-// Run serves the interest until ctx ends, and then returns nil: it connects,
-// asks, reads and connects again (P54), at the most preferred origin or another
-// (P56). It returns an error only if the sink did. While nothing is wanted no
-// stream is opened.
+// Run serves the interest until ctx ends, and then returns nil. It connects,
+// subscribes, reads and connects again (P54), at the most preferred origin or at
+// another (P56). It returns an error only if the sink did. While nothing is wanted
+// it opens no stream.
 func (s *Stream) Run(ctx context.Context) error {
-	defer s.choice.set(nil, true)
+	defer s.current.set(nil, true)
 	if !s.awaitInterest(ctx) {
 		return nil
 	}
-	at, wait := s.first(ctx), time.Duration(0)
+	at, wait := s.firstOrigin(ctx), time.Duration(0)
 	s.sink.Status(Status{Origin: at.name})
 	for {
 		var err error
-		s.choice.set(at, false)
+		s.current.set(at, false)
 		at, wait, err = s.use(ctx, at, wait)
 		var over *sinkError
 		switch {
@@ -183,20 +183,20 @@ func (s *Stream) use(ctx context.Context, at *originState, wait time.Duration) (
 	defer probes.Wait()
 	defer end(nil)
 	better := s.origins[:slices.Index(s.origins, at)]
-	calm := make([]time.Duration, len(better))
+	delays := make([]time.Duration, len(better))
 	for i, o := range better {
-		calm[i] = s.calm(o)
+		delays[i] = s.probeDelay(o)
 	}
 	probes.Go(func() {
-		if s.beside != nil {
-			if other := s.beside.choice.other(stay, at); other != nil {
+		if s.first != nil {
+			if other := s.first.current.other(stay, at); other != nil {
 				end(&preferred{other})
 				return
 			}
 		}
 		for i, o := range better {
 			probes.Go(func() {
-				if s.probe(stay, o, calm[i]) {
+				if s.probe(stay, o, delays[i]) {
 					end(&preferred{o})
 				}
 			})
@@ -239,7 +239,7 @@ func (s *Stream) use(ctx context.Context, at *originState, wait time.Duration) (
 		}
 		if next, wait = s.failed(ctx, l, err, inARow); next != at {
 			at.metrics.Reconnect(telemetry.Switched)
-			s.left(at)
+			s.leftOrigin(at)
 			return next, wait, nil
 		}
 	}
@@ -251,7 +251,7 @@ type preferred struct{ at *originState }
 
 func (p *preferred) Error() string { return "origin " + p.at.name + " is preferred" }
 
-// succeeded forgets failures, because an origin answered.
+// succeeded resets the failures, because an origin answered.
 func (s *Stream) succeeded() {
 	s.failures, s.attempts = 0, 0
 	clear(s.tried)
@@ -270,13 +270,13 @@ func (s *Stream) failed(ctx context.Context, l *originStream, err error, inARow 
 	}
 	next = l.at
 	if inARow >= failuresToSwitch && !s.follows() {
-		next = s.next(l.at)
+		next = s.nextOrigin(l.at)
 	}
 	if next != l.at && !s.tried[next] { // it has not failed this key, so it needs no backoff
 		s.failures = 0
 		wait = upTo(min(s.client.opts.Backoff.Base, reopenWithin))
 	}
-	// Origins often end streams, and a line for each key would be a flood: an origin
+	// Origins often end streams, and a line for each key would be too much. An origin
 	// that is away is logged once.
 	level := slog.LevelInfo
 	if l.responded || s.attempts > 1 || l.at.isAway() {
@@ -284,15 +284,15 @@ func (s *Stream) failed(ctx context.Context, l *originStream, err error, inARow 
 	}
 	s.log.Log(ctx, level, "upstream stream ended", "origin", l.at.name, "reason", reason, "error", err,
 		"failures", s.attempts, "next", next.name, "retry_in", wait)
-	l.report(Status{Err: err, Failed: !l.responded && s.everywhere(), Told: !l.responded && l.at.isAway()})
+	l.report(Status{Err: err, Failed: !l.responded && s.failedEverywhere(), Told: !l.responded && l.at.isAway()})
 	return next, wait
 }
 
-// first is the origin to begin with: the one of the key's first stream, else the most preferred
+// firstOrigin is the origin to begin with: the one of the key's first stream, else the most preferred
 // that is not known to be away.
-func (s *Stream) first(ctx context.Context) *originState {
-	if s.beside != nil {
-		if at := s.beside.choice.other(ctx, nil); at != nil {
+func (s *Stream) firstOrigin(ctx context.Context) *originState {
+	if s.first != nil {
+		if at := s.first.current.other(ctx, nil); at != nil {
 			return at
 		}
 	}
@@ -305,17 +305,17 @@ func (s *Stream) first(ctx context.Context) *originState {
 	return s.origins[0]
 }
 
-// everywhere reports whether no origin can be reached (P53): each failed here,
-// or is away for everybody.
-func (s *Stream) everywhere() bool {
+// failedEverywhere reports whether no origin can be reached (P53): each failed for
+// this key, or is away for all keys.
+func (s *Stream) failedEverywhere() bool {
 	now := time.Now()
 	return !slices.ContainsFunc(s.origins, func(at *originState) bool { return !s.tried[at] && !s.client.knownAway(at, now) })
 }
 
-// next is the origin to use after this one failed: of those that were not tried,
+// nextOrigin is the origin to use after this one failed: of those that were not tried,
 // the most preferred that is not known to be away, else the most preferred. Once
 // all were tried, it is the one that follows in the order.
-func (s *Stream) next(at *originState) *originState {
+func (s *Stream) nextOrigin(at *originState) *originState {
 	now := time.Now()
 	var best *originState
 	for _, o := range s.origins {
@@ -340,21 +340,21 @@ func (s *Stream) next(at *originState) *originState {
 // chooses for itself. It starts nothing.
 func (s *Stream) Second(sink Sink) *Stream {
 	second := s.client.NewStream(s.id, s.node, sink)
-	second.beside = s
+	second.first = s
 	return second
 }
 
-// choice is the origin that a stream uses, for the stream that follows it. Safe for concurrent use.
-type choice struct {
+// currentOrigin is the origin that a stream uses, for the stream that follows it. Safe for concurrent use.
+type currentOrigin struct {
 	mu      sync.Mutex
 	at      *originState  // nil: not chosen yet
 	over    bool          // the stream has ended
 	changed chan struct{} // closed when either changes
 }
 
-func newChoice() *choice { return &choice{changed: make(chan struct{})} }
+func newCurrentOrigin() *currentOrigin { return &currentOrigin{changed: make(chan struct{})} }
 
-func (c *choice) set(at *originState, over bool) {
+func (c *currentOrigin) set(at *originState, over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if at != c.at || over != c.over {
@@ -366,7 +366,7 @@ func (c *choice) set(at *originState, over bool) {
 
 // other waits until the origin is another one than at, and returns it; nil if the stream or ctx
 // ended before.
-func (c *choice) other(ctx context.Context, at *originState) *originState {
+func (c *currentOrigin) other(ctx context.Context, at *originState) *originState {
 	for {
 		c.mu.Lock()
 		now, over, changed := c.at, c.over, c.changed
@@ -385,12 +385,12 @@ func (c *choice) other(ctx context.Context, at *originState) *originState {
 	}
 }
 
-// follows reports whether another stream of the key chooses the origin.
+// follows reports whether the key's first stream chooses the origin.
 func (s *Stream) follows() bool {
-	if s.beside == nil {
+	if s.first == nil {
 		return false
 	}
-	s.beside.choice.mu.Lock()
-	defer s.beside.choice.mu.Unlock()
-	return !s.beside.choice.over
+	s.first.current.mu.Lock()
+	defer s.first.current.mu.Unlock()
+	return !s.first.current.over
 }

@@ -8,7 +8,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// types are those that a talker remembers.
+// types are those that a Conversation remembers.
 func (r *protocolFixture) types() int {
 	t := &protocolState{}
 	switch v := r.conversation.(type) {
@@ -112,7 +112,7 @@ func TestP18_ATypeIsNotForgottenWhileAReplyIsDue(t *testing.T) {
 			r.want(named(eds, "a"))
 			r.flush()
 			var first *xds.Response
-			judged := false
+			accepted := false
 			for i, of := range junk { // they crossed the last requests
 				p := resp{Type: of.Type, Version: "1", Resources: clusters("n", "n")[:n]}
 				if i > 0 {
@@ -120,11 +120,11 @@ func TestP18_ATypeIsNotForgottenWhileAReplyIsDue(t *testing.T) {
 					continue
 				}
 				parsed, fault := xds.ParseResponse(v, p.Encode(t, v, "0")) // is being applied
-				verdict, err := r.conversation.Receive(parsed, fault, r.now)
-				if err != nil || verdict.Accept != (n == 1) {
-					t.Fatal(verdict, err)
+				decision, err := r.conversation.Receive(parsed, fault, r.now)
+				if err != nil || decision.Accept != (n == 1) {
+					t.Fatal(decision, err)
 				}
-				judged = verdict.Accept
+				accepted = decision.Accept
 				first = parsed
 			}
 			if !r.want(named(eds, "a", "b")) {
@@ -136,7 +136,7 @@ func TestP18_ATypeIsNotForgottenWhileAReplyIsDue(t *testing.T) {
 					replies++
 				}
 			}
-			if judged {
+			if accepted {
 				r.conversation.Applied(first)
 				replies += len(r.flush())
 			}

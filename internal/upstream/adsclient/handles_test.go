@@ -51,7 +51,7 @@ func TestP26_AnsweredByAlias(t *testing.T) {
 	})
 }
 
-// An incremental origin removes it under its own name, or the alias under its.
+// A delta origin removes it under its own name, or the alias under its.
 func TestP26_RemovedByName(t *testing.T) {
 	r := newProtocolFixture(t, xds.Delta)
 	r.want(named(vhds, "r/a", "r/b", "r/v"))

@@ -15,21 +15,21 @@ func TestCellKeepsTheNewestInterestAndOneSignal(t *testing.T) {
 		t.Error("something is wanted before anything was set")
 	}
 	c.Set(i("a", "b"))
-	c.Set(i("a")) // nobody asks the origin yet: no lapse
-	if got, lapsed := c.Take(); got.Of(eds).Names.Len() != 1 || len(lapsed) > 0 {
-		t.Errorf("took %v, lapsed %v", got, lapsed)
+	c.Set(i("a")) // no stream is open yet: nothing is recorded
+	if got, again := c.Take(); got.Of(eds).Names.Len() != 1 || len(again) > 0 {
+		t.Errorf("took %v, again %v", got, again)
 	}
 	c.Set(i("b"))
 	c.Set(i("a", "b"))
 	if len(c.changed) != 1 {
 		t.Errorf("%d signals", len(c.changed))
 	}
-	_, lapsed := c.Take()
-	if l := lapsed[eds]; l == nil || len(l.names) != 1 {
-		t.Errorf("lapsed %v, want a", lapsed)
+	_, again := c.Take()
+	if l := again[eds]; l == nil || len(l.names) != 1 {
+		t.Errorf("again %v, want a", again)
 	}
-	if _, lapsed = c.Take(); len(lapsed) > 0 {
-		t.Errorf("lapsed twice: %v", lapsed)
+	if _, again = c.Take(); len(again) > 0 {
+		t.Errorf("again twice: %v", again)
 	}
 	c.Set(&xds.Interest{Types: []xds.TypeInterest{{Type: eds}}})
 	if c.Wanted() {

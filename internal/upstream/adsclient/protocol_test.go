@@ -21,7 +21,7 @@ const (
 	odd = xds.TypeURL("type.googleapis.com/google.protobuf.StringValue")
 )
 
-// protocolFixture drives a talker without any I/O.
+// protocolFixture drives a Conversation without any I/O.
 type protocolFixture struct {
 	t            *testing.T
 	v            xds.Variant
@@ -53,8 +53,8 @@ func (r *protocolFixture) begin() {
 	node, _ := proto.Marshal(&corev3.Node{Id: "n"})
 	r.conversation = New(r.v, Options{Origin: r.origin, Node: node, Held: r.sink.Held, Resumption: r.resumption, MaxRequestBytes: r.max,
 		NACKDelay: func(repeats int) time.Duration { return min(time.Second<<min(repeats-1, 10), 30*time.Second) }, MinNACKDelay: time.Second})
-	i, lapsed := r.cell.Take()
-	if i != nil && !r.conversation.SetInterest(i, lapsed) {
+	i, again := r.cell.Take()
+	if i != nil && !r.conversation.SetInterest(i, again) {
 		r.t.Fatal("a new stream cannot carry the interest")
 	}
 }
@@ -84,7 +84,7 @@ func (r *protocolFixture) sent(want ...string) {
 
 func (r *Request) bytes() []byte { return slices.Concat(r.Head, r.Tail) }
 
-// respond has the talker take a response, with nonces 1, 2, 3.
+// respond makes the conversation receive a response, with nonces 1, 2, 3.
 func (r *protocolFixture) respond(p resp) (Decision, Counts) {
 	r.t.Helper()
 	r.nonce++

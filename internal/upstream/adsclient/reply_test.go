@@ -61,7 +61,7 @@ func TestP18_RepeatedNACKsAreDamped(t *testing.T) {
 }
 
 // In SotW a change would be taken for the ACK, so it goes after the NACK, and
-// that one after the least wait. In incremental it does not wait.
+// that one after the least wait. In delta it does not wait.
 func TestP18_AChangeOfTheInterestWhileANACKIsHeldBack(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		r := newProtocolFixture(t, v)

@@ -23,7 +23,7 @@ import (
 //	interest                all that is wanted from now on:
 //	  CDS: *
 //	  EDS: a b
-//	origin CDS version=7    a response: a, b with content 2; in incremental, c is gone
+//	origin CDS version=7    a response: a, b with content 2; in delta, c is gone
 //	  a b=2 -c
 //	reconnect [ORIGIN]      the stream broke; the next one, at another origin
 //	wait 15s                time goes by

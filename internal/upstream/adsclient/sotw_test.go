@@ -141,7 +141,7 @@ func TestP18_ATypeNeverRequestedIsNeitherACKedNorNACKed(t *testing.T) {
 		r.next()
 		for _, res := range [][]res{clusters("x"), clusters("x", "x")} {
 			if v, _ := r.respond(resp{Type: cds, Resources: res}); v.Accept || !v.Unrequested {
-				t.Errorf("verdict %+v", v)
+				t.Errorf("decision %+v", v)
 			}
 		}
 		r.sent()
@@ -245,13 +245,13 @@ func TestP65_WhatArrivesUnaskedIsDropped(t *testing.T) {
 		r := newProtocolFixture(t, v)
 		r.want(named(eds, "a"))
 		r.next()
-		verdict, n := r.respond(resp{Type: eds, Version: "1", Resources: clusters("a", "x", "y"), Removed: []string{"z"}})
+		decision, n := r.respond(resp{Type: eds, Version: "1", Resources: clusters("a", "x", "y"), Removed: []string{"z"}})
 		want := 2
 		if v == xds.Delta {
 			want = 3
 		}
-		if !verdict.Accept || n.Unasked != want {
-			t.Errorf("%v: verdict %+v, unasked %d, want %d and no NACK", v, verdict, n.Unasked, want)
+		if !decision.Accept || n.Unasked != want {
+			t.Errorf("%v: decision %+v, unasked %d, want %d and no NACK", v, decision, n.Unasked, want)
 		}
 		r.holds(eds, "a")
 		if req := r.next(); req == nil || req.NACK != "" {
