@@ -92,7 +92,7 @@ SEED     ?= 0
 .PHONY: model
 model: ## random histories against a plain map, CASES=2500 a combination
 	$(GO) test -count=1 -timeout 24h -v ./integration/model -rapid.checks=$(CASES) -rapid.seed=$(SEED)
-	$(GO) test -count=1 -timeout 24h ./internal/fanout/session ./internal/upstream ./internal/xds -run 'Model$$' -rapid.checks=$(CASES)
+	$(GO) test -count=1 -timeout 24h ./internal/fanout/session ./internal/upstream/adsclient ./internal/upstream/filesource ./internal/xds -run 'Model$$' -rapid.checks=$(CASES)
 
 # Their seeds run as tests; this looks for more.
 FUZZTIME ?= 1m

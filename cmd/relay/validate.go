@@ -13,7 +13,7 @@ import (
 	"xdsrelay/config"
 	"xdsrelay/internal/admin"
 	"xdsrelay/internal/store"
-	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/upstream/filesource"
 )
 
 func newValidateCmd() *cobra.Command {
@@ -106,8 +106,8 @@ func directoryFaults(cfg *config.Config) (faults, warnings config.Faults) {
 			warnings = append(warnings, cfg.Places.Fault(key, "%v: until it can be read, the origin is away", err))
 		case is.IsDir():
 			// At the place in the origin's file, not at that where it is named.
-			for _, f := range upstream.CheckDirectory(dir) {
-				if errors.Is(f.Err, upstream.ErrNoFiles) {
+			for _, f := range filesource.CheckDirectory(dir) {
+				if errors.Is(f.Err, filesource.ErrNoFiles) {
 					warnings = append(warnings, cfg.Places.Fault(key, "%s: %v: until there is one, the origin is away", dir, f.Err))
 					continue
 				}

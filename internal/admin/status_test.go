@@ -22,6 +22,7 @@ import (
 	"xdsrelay/internal/store"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
+	"xdsrelay/internal/upstream/filesource"
 	"xdsrelay/internal/xds"
 )
 
@@ -316,7 +317,7 @@ func TestOrigins(t *testing.T) {
 	at := time.Unix(1700000000, 0).UTC()
 	r.shown.origins = []upstream.OriginStatus{
 		{Name: "z", Address: "127.0.0.1:1", Streams: 4, Connections: 2, Reconnects: 3, LastError: errors.New("refused"), LastErrorAt: at},
-		{Name: "a", Address: "file:///x", Away: true, AwaySince: at, Faults: []upstream.FileFault{
+		{Name: "a", Address: "file:///x", Away: true, AwaySince: at, Faults: []filesource.Fault{
 			{File: "/x/a.yaml", Err: errors.New("bad")}, {File: "/x/b.yaml", Err: errors.New("gone")}}},
 	}
 	var got list[origin]

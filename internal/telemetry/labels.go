@@ -1,5 +1,11 @@
 package telemetry
 
+import (
+	"errors"
+
+	"xdsrelay/internal/xds"
+)
+
 // Variant of xDS, as a label.
 type Variant uint8
 
@@ -110,6 +116,26 @@ var faultNames = [faults]string{
 	InvalidName:    "invalid_name",
 	ManyAliases:    "many_aliases",
 	TooLarge:       "too_large",
+}
+
+// FaultOf returns the fault that an error of the package xds stands for (P18).
+func FaultOf(err error) Fault {
+	for _, f := range []struct {
+		is    error
+		fault Fault
+	}{
+		{xds.ErrTwice, DuplicateName},
+		{xds.ErrBoth, ChangedAndGone},
+		{xds.ErrOtherType, WrongType},
+		{xds.ErrNameless, Nameless},
+		{xds.ErrLongName, InvalidName},
+		{xds.ErrAliases, ManyAliases},
+	} {
+		if errors.Is(err, f.is) {
+			return f.fault
+		}
+	}
+	return Unreadable
 }
 
 func (f Fault) String() string { return faultNames[f] }

@@ -19,8 +19,8 @@ func TestAwayForAnotherReason(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &site{metrics: m.Origin("o"), log: log.Logger()}
-		s.tries = newTries(Backoff{Base: time.Second, Max: time.Minute}, s.isAway)
+		s := &originState{metrics: m.Origin("o"), log: log.Logger()}
+		s.probes = newProbeLimiter(Backoff{Base: time.Second, Max: time.Minute}, s.isAway)
 		says := func(away, another int) {
 			t.Helper()
 			if a, b := log.Count(`"origin is away"`), log.Count(`"origin is away for another reason"`); a != away || b != another {
@@ -30,17 +30,17 @@ func TestAwayForAnotherReason(t *testing.T) {
 		s.failed(errors.New("refused"))
 		s.failed(errors.New("no such host"))
 		says(1, 0)
-		time.Sleep(toldEvery)
+		time.Sleep(logAwayEvery)
 		s.failed(errors.New("refused"))
 		says(1, 0)
 		s.failed(errors.New("no such host"))
 		s.failed(errors.New("certificate"))
 		says(1, 1)
-		time.Sleep(toldEvery)
+		time.Sleep(logAwayEvery)
 		s.failed(errors.New("no such host"))
 		says(1, 1)
-		s.answered()
-		s.unserved()
+		s.responded()
+		s.respondedEnded()
 		s.failed(errors.New("no such host"))
 		says(2, 1)
 	})

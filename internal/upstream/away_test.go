@@ -12,7 +12,7 @@ var errTest = errors.New("for a test")
 
 // failedAgo makes the last failure of an origin one of long ago, since when nobody
 // needed it.
-func (s *site) failedAgo(d time.Duration) {
+func (s *originState) failedAgo(d time.Duration) {
 	s.failed(errTest)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -28,17 +28,17 @@ func TestP53_AnOriginThatFailedLongAgo(t *testing.T) {
 	}{{0, true}, {time.Hour, false}} {
 		first, second := startFake(t), startFake(t)
 		r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address)
-		r.client.sites[1].failedAgo(c.ago)
+		r.client.origins[1].failedAgo(c.ago)
 		_, sink := r.stream(named(rds, "a"))
 		first.serve(1).done <- nil
-		sink.until(t, "the failure", func() bool { return len(sink.failures()) > 0 })
-		sink.mu.Lock()
+		sink.Until(t, "the failure", func() bool { return len(sink.failures()) > 0 })
+		sink.Mu.Lock()
 		for _, s := range sink.statuses {
 			if s.Err != nil && s.Failed != c.failed {
 				t.Errorf("%v after the second failed: %+v", c.ago, s)
 			}
 		}
-		sink.mu.Unlock()
+		sink.Mu.Unlock()
 	}
 }
 
@@ -46,10 +46,10 @@ func TestP53_AnOriginThatFailedLongAgo(t *testing.T) {
 func TestP56_AnOriginThatFailedLongAgo(t *testing.T) {
 	first, second, third := startFake(t), startFake(t), startFake(t)
 	r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address, third.address)
-	r.client.sites[1].failedAgo(time.Hour)
+	r.client.origins[1].failedAgo(time.Hour)
 	_, sink := r.stream(named(rds, "a"))
 	first.refuse(2)
-	second.serve(1).send(resp{typ: rds, res: clusters("a")})
+	second.serve(1).send(resp{Type: rds, Resources: clusters("a")})
 	sink.from(t, rds, second.address)
 	if len(third.streams) > 0 {
 		t.Error("the third origin was tried")
@@ -57,9 +57,9 @@ func TestP56_AnOriginThatFailedLongAgo(t *testing.T) {
 
 	first, second = startFake(t), startFake(t)
 	r = startRelay(t, Options{Variant: xds.Delta}, first.address, second.address)
-	r.client.sites[0].failedAgo(time.Hour)
+	r.client.origins[0].failedAgo(time.Hour)
 	_, sink = r.stream(named(rds, "a"))
-	first.serve(1).send(resp{typ: rds, res: clusters("a")})
+	first.serve(1).send(resp{Type: rds, Resources: clusters("a")})
 	sink.from(t, rds, first.address)
 	if len(second.streams) > 0 {
 		t.Error("the second origin was tried")

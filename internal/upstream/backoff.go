@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"context"
 	"math/rand/v2"
 	"time"
 )
@@ -27,4 +28,14 @@ func upTo(d time.Duration) time.Duration {
 		return 0
 	}
 	return rand.N(d + 1)
+}
+
+// sleep waits for d or the end of ctx.
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
 }

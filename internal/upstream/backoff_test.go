@@ -132,7 +132,7 @@ func TestP54_AResponseResetsTheBackoff(t *testing.T) {
 		for range 60 {
 			var d time.Duration
 			s.request()
-			s.send(resp{typ: rds, version: "1", res: clusters("a")})
+			s.send(resp{Type: rds, Version: "1", Resources: clusters("a")})
 			s.request()
 			s, d = f.reopens(s)
 			again = append(again, d)
@@ -144,8 +144,8 @@ func TestP54_AResponseResetsTheBackoff(t *testing.T) {
 		if len(other.streams) > 0 {
 			t.Error("the other origin was asked")
 		}
-		sink.mu.Lock()
-		defer sink.mu.Unlock()
+		sink.Mu.Lock()
+		defer sink.Mu.Unlock()
 		for _, st := range sink.statuses {
 			if st.Attempts > 1 {
 				t.Errorf("status %+v, and no two failures were in a row", st)
@@ -167,7 +167,7 @@ func TestP54_KeysComeBackOneByOne(t *testing.T) {
 		for range keys {
 			s := f.opens()
 			s.request()
-			s.send(resp{typ: rds, version: "1", res: clusters("a")})
+			s.send(resp{Type: rds, Version: "1", Resources: clusters("a")})
 			s.request()
 			open = append(open, s)
 		}
@@ -229,11 +229,11 @@ func TestP54_TriesOfAKeyBackOff(t *testing.T) {
 		r.stream(named(rds, "a"))
 		s := first.opens()
 		s.request()
-		s.send(resp{typ: rds, version: "1", res: clusters("a")})
+		s.send(resp{Type: rds, Version: "1", Resources: clusters("a")})
 		s.request() // from here on it is not away
 		r.stream(named(rds, "a"))
 		first.refuse(2)
-		second.serve(1).send(resp{typ: rds, version: "1", res: clusters("a")})
+		second.serve(1).send(resp{Type: rds, Version: "1", Resources: clusters("a")})
 		s = first.opens()
 		var waits []time.Duration
 		for i := range 63 {
@@ -247,4 +247,22 @@ func TestP54_TriesOfAKeyBackOff(t *testing.T) {
 		}
 		jittered(t, "probing", steep.Max, waits)
 	})
+}
+
+func TestP54_FullJitterThatGrowsToItsBound(t *testing.T) {
+	b := Backoff{Base: time.Second, Max: 30 * time.Second}
+	most := func(d time.Duration) time.Duration { return d }
+	for failures, want := range map[int]time.Duration{1: 1, 2: 2, 3: 4, 5: 16, 6: 30, 1000: 30} {
+		if got := b.delay(failures, most); got != want*time.Second {
+			t.Errorf("after %d failures at most %v, want %v", failures, got, want*time.Second)
+		}
+	}
+	low, high := time.Hour, time.Duration(0)
+	for range 1000 {
+		d := b.delay(4, upTo)
+		low, high = min(low, d), max(high, d)
+	}
+	if low > time.Second || high < 7*time.Second || high > 8*time.Second {
+		t.Errorf("of 1000 delays up to 8s the least is %v, the largest %v", low, high)
+	}
 }

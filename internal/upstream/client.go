@@ -7,14 +7,13 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tracing"
+	"xdsrelay/internal/upstream/filesource"
 	"xdsrelay/internal/xds"
 )
 
@@ -35,7 +34,7 @@ type Options struct {
 	// Dialer connects to gRPC origins; nil: over the network.
 	Dialer func(ctx context.Context, address string) (net.Conn, error)
 
-	Metrics *telemetry.Metrics // nil: none that anybody sees
+	Metrics *telemetry.Metrics // nil: not exported
 	Tracer  *tracing.Tracer    // nil: nothing is traced
 	Log     *slog.Logger       // nil: slog.Default
 }
@@ -57,116 +56,12 @@ type Keepalive struct{ Time, Timeout time.Duration }
 
 // Client knows the origins.
 type Client struct {
-	opts  Options
-	sites []*site
+	opts    Options
+	origins []*originState
 }
 
-// site is one origin with its accounts.
-type site struct {
-	name, address string
-	origin        origin
-	metrics       *telemetry.Origin
-	log           *slog.Logger
-	tries         *tries
-
-	streams atomic.Int64 // open
-
-	mu         sync.Mutex
-	answering  int  // attempts that had a response
-	away       bool // an attempt failed, and none has had a response since
-	awaySince  time.Time
-	told       error // why it is, as the log has it
-	toldAt     time.Time
-	failedAt   time.Time // the last attempt that did
-	reconnects uint64
-	lastErr    error
-	lastErrAt  time.Time
-
-	silent      int       // streams
-	silentSince time.Time // the first of this outage; zero: none is silent
-}
-
-func (s *site) ended(err error, reason telemetry.Reconnect) {
-	s.metrics.Reconnect(reason)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.reconnects++
-	s.lastErr, s.lastErrAt = err, time.Now()
-}
-
-// answered says that an attempt has had a response; unserved, that such an attempt is
-// over; failed, that one ended without. An origin is away once it failed somebody
-// and nobody is served: that is told once, and when it is back.
-func (s *site) answered() {
-	s.mu.Lock()
-	s.answering++
-	was, since := s.away, s.awaySince
-	s.away, s.awaySince = false, time.Time{}
-	s.mu.Unlock()
-	s.heard()
-	if was {
-		s.metrics.Away.Add(-1)
-		s.log.Info("origin is back", "after", time.Since(since).Round(time.Millisecond))
-		s.tries.wake()
-	}
-}
-
-func (s *site) unserved() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.answering--
-}
-
-func (s *site) failed(err error) {
-	now := time.Now()
-	s.mu.Lock()
-	was := s.away
-	s.failedAt = now
-	if !was && s.answering == 0 {
-		s.away, s.awaySince = true, now
-	}
-	is := s.away
-	another := is && (!was || err.Error() != s.told.Error() && now.Sub(s.toldAt) >= toldEvery)
-	if another {
-		s.told, s.toldAt = err, now
-	}
-	s.mu.Unlock()
-	if is {
-		s.tries.failed(now)
-	}
-	switch {
-	case is && !was:
-		s.metrics.Away.Add(1)
-		s.log.Warn("origin is away", "error", err)
-	case another:
-		s.log.Warn("origin is away for another reason", "error", err)
-	}
-}
-
-// toldEvery is how long nothing is said of why an origin is away once that was: what is
-// mended first is often one reason of several.
-const toldEvery = time.Minute
-
-// isAway reports whether it failed somebody, and has answered nobody since.
-func (s *site) isAway() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.away
-}
-
-// knownFor is how long it is known that an origin is away, once nobody tries it
-// any more: of one that nobody needs nobody would ever hear that it is back.
-const knownFor = time.Minute
-
-// knownAway reports whether it is known to be away now.
-func (c *Client) knownAway(s *site, now time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.away && now.Sub(s.failedAt) < max(knownFor, 2*c.opts.Backoff.Max)
-}
-
-// New makes a client. It starts nothing, but reads certificates once, so that
-// what is wrong with them is known at once.
+// New makes a client. It starts nothing. It reads certificates once, and fails if
+// they are invalid.
 func New(opts Options) (*Client, error) {
 	if len(opts.Origins) == 0 {
 		return nil, errors.New("upstream: no origin")
@@ -184,30 +79,34 @@ func New(opts Options) (*Client, error) {
 			return nil, fmt.Errorf("upstream: two origins of the name %q", o.Name)
 		}
 		seen[o.Name] = true
-		s := &site{name: o.Name, address: o.Address, metrics: opts.Metrics.Origin(o.Name),
+		s := &originState{name: o.Name, address: o.Address, metrics: opts.Metrics.Origin(o.Name),
 			log: opts.Log.With("origin", o.Name)}
-		s.tries = newTries(opts.Backoff, s.isAway)
+		s.probes = newProbeLimiter(opts.Backoff, s.isAway)
 		var err error
 		if s.origin, err = newOrigin(o, &c.opts, s.metrics); err != nil {
 			return nil, fmt.Errorf("upstream: origin %s: %w", o.Name, err)
 		}
-		c.sites = append(c.sites, s)
+		c.origins = append(c.origins, s)
 	}
 	return c, nil
 }
 
-// newOrigin makes the origin that the address's scheme asks for.
+// newOrigin makes a directory or a gRPC origin, depending on the address.
 func newOrigin(o OriginOptions, opts *Options, m *telemetry.Origin) (origin, error) {
 	if o.Address == "" {
 		return nil, errors.New("no address")
 	}
 	if dir, ok := strings.CutPrefix(o.Address, "file:"); ok {
-		return newFileOrigin(o.Name, dir, opts, m)
+		d, err := filesource.New(filesource.Options{Name: o.Name, Path: dir, Log: opts.Log, Metrics: opts.Metrics, Connected: m.Connected})
+		if err != nil {
+			return nil, err
+		}
+		return directory{d}, nil
 	}
 	return newGRPCOrigin(o, opts, m)
 }
 
-// complete fills the defaults in.
+// complete sets the defaults.
 func (o *Options) complete() error {
 	def := func(d *time.Duration, v time.Duration) {
 		if *d == 0 {
@@ -238,11 +137,11 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// Run keeps connections and watches files. It is to run as long as any stream
-// does; it returns when all that it started has ended, nil if ctx ended it.
+// Run keeps connections and watches files. It must run as long as any stream does.
+// It returns when all that it started has ended, nil if ctx ended it.
 func (c *Client) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, s := range c.sites {
+	for _, s := range c.origins {
 		g.Go(func() error {
 			if err := s.origin.upkeep(ctx); err != nil {
 				return fmt.Errorf("origin %s: %w", s.name, err)
@@ -250,7 +149,7 @@ func (c *Client) Run(ctx context.Context) error {
 			return nil
 		})
 		g.Go(func() error {
-			s.tries.run(ctx)
+			s.probes.run(ctx)
 			return nil
 		})
 	}
@@ -260,38 +159,26 @@ func (c *Client) Run(ctx context.Context) error {
 // OriginStatus is what admin shows of an origin.
 type OriginStatus struct {
 	Name, Address string
-	Away          bool      // it failed whoever tried it last
+	Away          bool      // the last attempt failed
 	AwaySince     time.Time // zero: it is not away
 	Streams       int       // open
 	Connections   int
 	Reconnects    uint64 // attempts and streams that ended
-	LastError     error  // of the last that ended; nil if none has
+	LastError     error  // of the last that ended; nil: none has
 	LastErrorAt   time.Time
 	Silent        int       // streams that are open, and on which nothing came for first_answer_timeout
 	SilentSince   time.Time // zero: there is none, and was none since the last that spoke
-	// Faults of the files of one that is a directory, or of that itself: what is
-	// served of them is of before, or nothing (P80). At most maxFaults. Of another one
-	// those of its certificates, in whose place those before are in force.
-	Faults []FileFault
+	// Faults of a directory and its files: of these the last valid content is served,
+	// or nothing (P80). Of a gRPC origin, the fault of its certificates; the ones
+	// before stay in force.
+	Faults []filesource.Fault
 }
 
 // Origins returns the origins in the order of preference. Any goroutine.
 func (c *Client) Origins() []OriginStatus {
-	out := make([]OriginStatus, len(c.sites))
-	for i, s := range c.sites {
+	out := make([]OriginStatus, len(c.origins))
+	for i, s := range c.origins {
 		out[i] = s.status()
 	}
 	return out
-}
-
-func (s *site) status() OriginStatus {
-	n, faults := s.origin.connections(), s.origin.faults()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return OriginStatus{
-		Name: s.name, Address: s.address, Away: s.away, AwaySince: s.awaySince,
-		Streams: int(s.streams.Load()), Connections: n,
-		Reconnects: s.reconnects, LastError: s.lastErr, LastErrorAt: s.lastErrAt,
-		Silent: s.silent, SilentSince: s.silentSince, Faults: faults,
-	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"xdsrelay/internal/telemetry/tlsfiles"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
+	"xdsrelay/internal/upstream/filesource"
 	"xdsrelay/internal/xds"
 )
 
@@ -66,7 +67,7 @@ func TestTLSToOrigins(t *testing.T) {
 					f.next().got(ask(v, "RDS", "a"))
 					return
 				}
-				sink.until(t, "failure", func() bool {
+				sink.Until(t, "failure", func() bool {
 					s := sink.lastStatus()
 					return s.Failed && s.Err != nil && strings.Contains(s.Err.Error(), c.fails)
 				})
@@ -102,8 +103,8 @@ func TestTLSWithFilesThatAreRenewed(t *testing.T) {
 		Origins:              []OriginOptions{{Address: f.address, TLS: TLSFiles{CAFile: trust, CertFile: cert, KeyFile: key, ServerName: "origin.test"}}},
 	})
 	_, sink := r.stream(named(rds, "a"))
-	sink.until(t, "failure", func() bool { return sink.lastStatus().Failed })
-	certs := r.client.sites[0].origin.(*grpcOrigin).certs
+	sink.Until(t, "failure", func() bool { return sink.lastStatus().Failed })
+	certs := r.client.origins[0].origin.(*grpcOrigin).certs
 	connects := func(as string) {
 		t.Helper()
 		s := f.next()
@@ -115,7 +116,7 @@ func TestTLSWithFilesThatAreRenewed(t *testing.T) {
 	pair(ca, "first")
 	certs.Reload()
 	connects("first")
-	sink.until(t, "connection", func() bool { return sink.lastStatus().Connected })
+	sink.Until(t, "connection", func() bool { return sink.lastStatus().Connected })
 
 	tlstest.File(t, dir, "relay.key", []byte("broken"))
 	certs.Reload()
@@ -130,7 +131,7 @@ func TestTLSWithFilesThatAreRenewed(t *testing.T) {
 	tlstest.File(t, dir, "ca", tlstest.NewAuthority(t).PEM())
 	certs.Reload()
 	_, sink = r.stream(named(rds, "d"))
-	sink.until(t, "distrust", func() bool {
+	sink.Until(t, "distrust", func() bool {
 		s := sink.lastStatus()
 		return s.Failed && strings.Contains(s.Err.Error(), "unknown authority")
 	})
@@ -148,8 +149,8 @@ func TestTLSFaultsShowAtTheStart(t *testing.T) {
 func TestCertificatesOfAnOriginThatAreNotTakenAreShown(t *testing.T) {
 	ca, dir := tlstest.NewAuthority(t), t.TempDir()
 	r := startRelay(t, Options{Origins: []OriginOptions{{Name: "one", Address: "127.0.0.1:1", TLS: TLSFiles{CAFile: tlstest.File(t, dir, "ca", ca.PEM())}}}})
-	look := func() []FileFault {
-		r.client.sites[0].origin.(*grpcOrigin).certs.Reload()
+	look := func() []filesource.Fault {
+		r.client.origins[0].origin.(*grpcOrigin).certs.Reload()
 		return r.client.Origins()[0].Faults
 	}
 	if f := look(); f != nil {

@@ -37,14 +37,14 @@ func TestP56_TheNextOriginAfterTwoFailures(t *testing.T) {
 		bad.refuse(2) // the second may be one that tries it out, if the other serves too soon
 		s := good.next()
 		s.got(ask(v, "RDS", "a"))
-		sink.mu.Lock()
+		sink.Mu.Lock()
 		if got := sink.failures(); !slices.Equal(got, []string{bad.address, bad.address}) {
 			t.Errorf("it came after failures of %v", got)
 		}
-		sink.mu.Unlock()
-		s.send(resp{typ: rds, res: clusters("a")})
-		sink.until(t, "the second origin's word", func() bool {
-			return sink.held[rds] != nil && sink.held[rds].Origin == good.address && sink.lastStatus().Origin == good.address
+		sink.Mu.Unlock()
+		s.send(resp{Type: rds, Resources: clusters("a")})
+		sink.Until(t, "the second origin's word", func() bool {
+			return sink.Snapshots[rds] != nil && sink.Snapshots[rds].Origin == good.address && sink.lastStatus().Origin == good.address
 		})
 	})
 }
@@ -72,7 +72,7 @@ func TestP56_FailuresAreCountedInARow(t *testing.T) {
 		t.Helper()
 		s.done <- nil
 		failed++
-		sink.until(t, "the end of the stream", func() bool { return len(sink.failures()) >= failed })
+		sink.Until(t, "the end of the stream", func() bool { return len(sink.failures()) >= failed })
 		if n := log.Count("next=" + second.address); n > 0 {
 			t.Fatal("the second origin is to be tried")
 		}
@@ -80,14 +80,14 @@ func TestP56_FailuresAreCountedInARow(t *testing.T) {
 	for range 3 {
 		fails(first.serve(1)) // one failure
 		s := first.serve(1)
-		s.send(resp{typ: rds, res: clusters("a")})
+		s.send(resp{Type: rds, Resources: clusters("a")})
 		s.request()
 		fails(s) // none
 	}
 	fails(first.serve(1))
 	first.serve(1).done <- nil // the second in a row
 	second.serve(1)
-	sink.until(t, "the second origin", func() bool { return sink.lastStatus().Origin == second.address })
+	sink.Until(t, "the second origin", func() bool { return sink.lastStatus().Origin == second.address })
 }
 
 // That the relay itself opens another stream ends no row, but a response on the
@@ -104,17 +104,17 @@ func TestP56_ResponsesBeforeTheRelayOpensAnotherStream(t *testing.T) {
 				first.serve(1).done <- nil // one failure
 				s := first.serve(1)
 				if answered {
-					s.send(resp{typ: cds, res: clusters("a")})
-					sink.untilNames(t, cds, "a")
+					s.send(resp{Type: cds, Resources: clusters("a")})
+					sink.UntilNames(t, cds, "a")
 				}
-				stream.SetInterest(sink.want(named(cds, "a"))) // takes another stream
+				stream.SetInterest(sink.Want(named(cds, "a"))) // takes another stream
 				first.serve(1).done <- nil
-				sink.until(t, "its end", func() bool { return len(sink.failures()) == 2 })
+				sink.Until(t, "its end", func() bool { return len(sink.failures()) == 2 })
 				if n := log.Count("next=" + second.address); (n == 0) != answered {
 					t.Errorf("the second origin is to be tried %d times", n)
 				}
-				sink.mu.Lock()
-				defer sink.mu.Unlock()
+				sink.Mu.Lock()
+				defer sink.Mu.Unlock()
 				if last := sink.statuses[len(sink.statuses)-1]; last.Err != nil && (last.Attempts == 1) != answered {
 					t.Errorf("%+v", last)
 				}
@@ -131,25 +131,25 @@ func TestP56_RemovalsWaitForTheNewOriginsAnswer(t *testing.T) {
 		r := startRelay(t, Options{Variant: v}, first.address, second.address)
 		_, sink := r.stream(all(cds), all(lds))
 		s := first.serve(2)
-		s.send(resp{typ: cds, res: clusters("a", "b")})
-		s.send(resp{typ: lds, res: clusters("x", "y")})
-		sink.untilNames(t, lds, "x", "y")
+		s.send(resp{Type: cds, Resources: clusters("a", "b")})
+		s.send(resp{Type: lds, Resources: clusters("x", "y")})
+		sink.UntilNames(t, lds, "x", "y")
 		s.done <- nil
 		first.refuse(2)
 		s = second.serve(2)
-		s.send(resp{typ: lds, res: clusters("y"), removed: gone(v, "x")})
-		sink.untilNames(t, lds, "y")
-		sink.mu.Lock()
-		if got := sink.names(cds); !slices.Equal(got, []string{"a", "b"}) {
+		s.send(resp{Type: lds, Resources: clusters("y"), Removed: gone(v, "x")})
+		sink.UntilNames(t, lds, "y")
+		sink.Mu.Lock()
+		if got := sink.Names(cds); !slices.Equal(got, []string{"a", "b"}) {
 			t.Errorf("clusters %v before the second origin spoke of any", got)
 		}
-		sink.mu.Unlock()
-		s.send(resp{typ: cds, res: clusters("b"), removed: gone(v, "a")})
-		sink.untilNames(t, cds, "b")
+		sink.Mu.Unlock()
+		s.send(resp{Type: cds, Resources: clusters("b"), Removed: gone(v, "a")})
+		sink.UntilNames(t, cds, "b")
 	})
 }
 
-// gone are names that incremental has to list, and SotW leaves out.
+// gone are names that delta has to list, and SotW leaves out.
 func gone(v xds.Variant, names ...string) []string {
 	if v == xds.Delta {
 		return names
@@ -173,7 +173,7 @@ func TestP56_ThreeOrigins(t *testing.T) {
 	first, second, third := startFake(t), startFake(t), startFake(t)
 	r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address, third.address)
 	_, sink := r.stream(named(rds, "a"))
-	answer := resp{typ: rds, res: clusters("a")}
+	answer := resp{Type: rds, Resources: clusters("a")}
 	first.refuse(2)
 	probe := first.serve(1) // while the second is used
 	second.refuse(2)
@@ -189,7 +189,7 @@ func TestP56_ThreeOrigins(t *testing.T) {
 	a.send(answer)
 	sink.from(t, rds, first.address)
 	r.until("one stream", func() bool {
-		at := r.client.sites
+		at := r.client.origins
 		return at[0].streams.Load() == 1 && at[1].streams.Load() == 0 && at[2].streams.Load() == 0
 	})
 	// From there it begins anew, and the second, which is not away, is next.
@@ -203,15 +203,15 @@ func TestP56_ThreeOrigins(t *testing.T) {
 func TestP56_NewKeysBeginAtAnOriginThatIsNotAway(t *testing.T) {
 	first, second := startFake(t), startFake(t)
 	r := startRelay(t, Options{Variant: xds.Delta, Backoff: Backoff{Base: time.Hour, Max: time.Hour}}, first.address, second.address)
-	fail := func(at *site) { at.failed(fmt.Errorf("for a test")) }
-	fail(r.client.sites[0])
+	fail := func(at *originState) { at.failed(fmt.Errorf("for a test")) }
+	fail(r.client.origins[0])
 	_, sink := r.stream(named(rds, "a"))
-	second.serve(1).send(resp{typ: rds, res: clusters("a")})
-	sink.untilNames(t, rds, "a")
+	second.serve(1).send(resp{Type: rds, Resources: clusters("a")})
+	sink.UntilNames(t, rds, "a")
 	if len(first.streams) > 0 {
 		t.Error("the first origin was tried")
 	}
-	sink.until(t, "no failure", func() bool {
+	sink.Until(t, "no failure", func() bool {
 		return !slices.ContainsFunc(sink.statuses, func(s Status) bool { return s.Err != nil })
 	})
 }
@@ -232,36 +232,36 @@ func TestP53_FailedOnceEachOriginWasTried(t *testing.T) {
 	}
 	first.refuse(2)
 	second.refuse(1)
-	sink.until(t, "three failures", func() bool { return len(failures()) >= 3 })
-	sink.mu.Lock()
+	sink.Until(t, "three failures", func() bool { return len(failures()) >= 3 })
+	sink.Mu.Lock()
 	if got := failures(); !slices.Equal(got[:3], []bool{false, false, true}) {
 		t.Errorf("failed: %v", got)
 	}
 	if last := sink.lastStatus(); last.Attempts < 3 {
 		t.Errorf("status %+v", last)
 	}
-	sink.mu.Unlock()
+	sink.Mu.Unlock()
 	// A response anywhere makes it begin anew.
 	s := second.serve(1)
-	s.send(resp{typ: rds, res: clusters("a")})
-	sink.untilNames(t, rds, "a")
+	s.send(resp{Type: rds, Resources: clusters("a")})
+	sink.UntilNames(t, rds, "a")
 	s.done <- nil
-	sink.mu.Lock()
+	sink.Mu.Lock()
 	n := len(failures())
-	sink.mu.Unlock()
-	sink.until(t, "the stream's end", func() bool { return len(failures()) > n && !failures()[n] })
+	sink.Mu.Unlock()
+	sink.Until(t, "the stream's end", func() bool { return len(failures()) > n && !failures()[n] })
 }
 
 // Only one key at a time probes an origin that is away, however many prefer it, and
-// maxTries at a time one that is back. Each is logged once.
+// maxProbes at a time one that is back. Each is logged once.
 func TestP56_KeysReturnPaced(t *testing.T) {
 	log := new(xdstest.Log)
 	first, second := startFake(t), startFake(t)
 	const keys = 100
 	r := startRelay(t, Options{Variant: xds.Delta, Log: log.Logger()}, first.address, second.address)
-	at := r.client.sites[0]
+	at := r.client.origins[0]
 	at.failed(fmt.Errorf("for a test"))
-	answer := resp{typ: rds, res: clusters("a")}
+	answer := resp{Type: rds, Resources: clusters("a")}
 	for range keys {
 		r.stream(named(rds, "a"))
 	}
@@ -277,16 +277,16 @@ func TestP56_KeysReturnPaced(t *testing.T) {
 		}
 		s.done <- nil
 	}
-	// One probe is answered. Its key returns, and maxTries others are let in.
+	// One probe is answered. Its key returns, and maxProbes others are let in.
 	open := []*fakeStream{first.returns(1, answer)}
-	for range maxTries {
+	for range maxProbes {
 		open = append(open, first.serve(1))
 	}
-	at.tries.mu.Lock()
-	if at.tries.busy != maxTries || len(at.tries.waiting) != keys-1-maxTries {
-		t.Errorf("%d keys probe, %d wait", at.tries.busy, len(at.tries.waiting))
+	at.probes.mu.Lock()
+	if at.probes.busy != maxProbes || len(at.probes.waiting) != keys-1-maxProbes {
+		t.Errorf("%d keys probe, %d wait", at.probes.busy, len(at.probes.waiting))
 	}
-	at.tries.mu.Unlock()
+	at.probes.mu.Unlock()
 	for _, s := range open {
 		s.send(answer)
 	}
@@ -294,7 +294,7 @@ func TestP56_KeysReturnPaced(t *testing.T) {
 		first.serve(1).send(answer)
 	}
 	r.until("every stream at the first origin", func() bool {
-		return r.client.sites[1].streams.Load() == 0 && at.streams.Load() == keys
+		return r.client.origins[1].streams.Load() == 0 && at.streams.Load() == keys
 	})
 	for text, n := range map[string]int{"level=WARN": 1, "origin is away": 1, "origin is back": 1} {
 		if got := log.Count(text); got != n {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -140,7 +139,7 @@ func (s *fakeStream) got(want string) {
 func (s *fakeStream) send(p resp) {
 	s.t.Helper()
 	s.n++
-	s.raw(p.encode(s.t, s.v, fmt.Sprint(s.n)))
+	s.raw(p.Encode(s.t, s.v, fmt.Sprint(s.n)))
 }
 
 func (s *fakeStream) raw(msg []byte) {
@@ -205,28 +204,10 @@ func (r *relay) run(sink *testSink, types ...xds.TypeInterest) *Stream {
 
 // start runs this stream with this sink.
 func (r *relay) start(s *Stream, sink *testSink, types ...xds.TypeInterest) {
-	s.SetInterest(sink.want(types...))
+	s.SetInterest(sink.Want(types...))
 	r.wg.Go(func() {
 		if err := s.Run(r.ctx); err != nil {
 			r.t.Error(err)
 		}
 	})
-}
-
-// eachVariant runs a test in both.
-func eachVariant(t *testing.T, test func(t *testing.T, v xds.Variant)) {
-	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
-		t.Run(v.String(), func(t *testing.T) { test(t, v) })
-	}
-}
-
-// ask is a request of either variant that only asks for names.
-func ask(v xds.Variant, label string, names ...string) string {
-	if v == xds.Delta {
-		return fmt.Sprint(label, " +", names)
-	}
-	if slices.Equal(names, []string{"*"}) {
-		names = nil
-	}
-	return fmt.Sprint(label, " ", names)
 }

@@ -21,6 +21,7 @@ import (
 
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tlsfiles"
+	"xdsrelay/internal/upstream/filesource"
 	"xdsrelay/internal/xds"
 )
 
@@ -34,12 +35,12 @@ var methods = [...]string{
 }
 
 // How long opening a stream may take: connecting, or waiting for a place on a
-// connection whose limit is known to nobody but the origin.
+// connection whose limit only the origin knows.
 const (
 	connectTimeout = 20 * time.Second
 	placeTimeout   = 3 * time.Second
-	// Where there is another origin to turn to, connecting takes less: clients of
-	// which nothing is held wait for it (P53).
+	// With another origin to use, connecting takes less: clients for which nothing is
+	// held wait for it (P53).
 	failOverTimeout = 5 * time.Second
 )
 
@@ -91,7 +92,7 @@ func (o *OriginOptions) dialer(creds credentials.TransportCredentials, opts *Opt
 		options := []grpc.DialOption{
 			grpc.WithTransportCredentials(keepaliveCredentials{creds}),
 			grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"loadBalancingConfig":[{%q:{}}]}`, o.Balance)),
-			grpc.WithDisableServiceConfig(), // of the resolver: balance is the user's word
+			grpc.WithDisableServiceConfig(), // of the resolver: the user configures the balance
 			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: opts.Keepalive.Time, Timeout: opts.Keepalive.Timeout}),
 			grpc.WithIdleTimeout(0),
 			grpc.WithConnectParams(grpc.ConnectParams{
@@ -130,13 +131,13 @@ func (o *grpcOrigin) upkeep(ctx context.Context) error {
 	}
 }
 
-func (o *grpcOrigin) attach(s *line) session { return &grpcSession{origin: o, stream: s} }
+func (o *grpcOrigin) attach(s *originStream) session { return &grpcSession{origin: o, stream: s} }
 
 func (o *grpcOrigin) connections() int { return o.pool.len() }
 
-// faults: what a server says and cannot be taken is NACKed and counted.
-// faults are those of the certificates that it is spoken to with.
-func (o *grpcOrigin) faults() []FileFault {
+// faults are those of the certificates that the connections use. A bad response is
+// no such fault: it is NACKed and counted.
+func (o *grpcOrigin) faults() []filesource.Fault {
 	if o.certs == nil {
 		return nil
 	}
@@ -144,18 +145,18 @@ func (o *grpcOrigin) faults() []FileFault {
 	if f == nil {
 		return nil
 	}
-	out := FileFault{File: "tls", Err: f.Err}
+	out := filesource.Fault{File: "tls", Err: f.Err}
 	if at := (*tlsfiles.Error)(nil); errors.As(f.Err, &at) {
-		out = FileFault{File: "tls." + at.File, Err: at.Err}
+		out = filesource.Fault{File: "tls." + at.File, Err: at.Err}
 	}
-	return []FileFault{out}
+	return []filesource.Fault{out}
 }
 
-// grpcSession is a line to a grpcOrigin. It keeps its place on a connection
+// grpcSession serves a key from a grpcOrigin. It keeps its place on a connection
 // from one attempt to the next.
 type grpcSession struct {
 	origin *grpcOrigin
-	stream *line
+	stream *originStream
 	conn   *conn // nil before the first attempt, and after it was found full
 
 	reached bool // the last attempt got as far as an open stream
@@ -168,9 +169,9 @@ func (g *grpcSession) close() {
 	}
 }
 
-// rest waits for d, or until a connection that could not be made is there: no
-// use in waiting any longer then, but for a jitter, since many wait for it. An
-// attempt that reached the origin waits in full, however its connection fares.
+// rest waits for d, or until a connection that could not be made is ready. Then it
+// only waits for a jitter, because many keys wait for the same connection. An
+// attempt that reached the origin waits in full, whatever its connection does.
 func (g *grpcSession) rest(ctx context.Context, d time.Duration) {
 	if g.reached || g.conn == nil {
 		sleep(ctx, d)
@@ -210,8 +211,8 @@ func (g *grpcSession) serve(ctx context.Context) error {
 	if g.origin.pool.opened(g.conn) {
 		g.origin.metrics.Connected.Add(1)
 	}
-	g.stream.opened()
-	err = newExchange(g.stream, cs).run(ctx, cancel)
+	g.stream.Opened()
+	err = newADSStream(g.stream, cs).run(ctx, cancel)
 	if g.origin.pool.ended(g.conn) {
 		g.origin.metrics.Connected.Add(-1)
 	}
@@ -266,8 +267,8 @@ func (o *grpcOrigin) full(c *conn, log *slog.Logger) int {
 	return n
 }
 
-// tooLarge reports whether the transport gave up a response for its size (P59):
-// it says so only in words.
+// tooLarge reports whether the transport dropped a response for its size (P59). Only
+// the error's text says so.
 func tooLarge(err error) bool {
 	return status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "larger than max")
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"google.golang.org/grpc/resolver/manual"
 	"google.golang.org/grpc/status"
 
+	"xdsrelay/internal/upstream/adsclient"
 	"xdsrelay/internal/xds"
 )
 
@@ -26,24 +29,24 @@ func TestP18_MisbehavedResponsesOnTheWire(t *testing.T) {
 		_, sink := r.stream(named(rds, "a"))
 		s := f.next()
 		s.got(ask(v, "RDS", "a"))
-		for _, bad := range [][]res{clusters("a", "a"), {{name: "a", any: clusters("a")[0].body(t, cds)}}} {
-			s.send(resp{typ: rds, res: bad})
+		for _, bad := range [][]res{clusters("a", "a"), {{Name: "a", Any: clusters("a")[0].Body(t, cds)}}} {
+			s.send(resp{Type: rds, Resources: bad})
 			if got := s.request(); !strings.Contains(got, "NACK") {
 				t.Fatalf("request %q", got)
 			}
 		}
-		s.send(resp{typ: cds, res: clusters("x")}) // never requested: neither ACK nor NACK
-		s.send(resp{typ: rds, version: "1", res: clusters("a")})
+		s.send(resp{Type: cds, Resources: clusters("x")}) // never requested: neither ACK nor NACK
+		s.send(resp{Type: rds, Version: "1", Resources: clusters("a")})
 		if got := s.request(); strings.Contains(got, "NACK") || !strings.Contains(got, "nonce 4") {
 			t.Fatalf("request %q", got)
 		}
-		sink.untilNames(t, rds, "a")
+		sink.UntilNames(t, rds, "a")
 
 		s.raw([]byte("garbage")) // cannot be attributed: the stream ends, nothing is lost
 		s2 := f.next()
 		s2.request()
-		sink.until(t, "connection", func() bool { return sink.lastStatus().Connected })
-		sink.untilNames(t, rds, "a")
+		sink.Until(t, "connection", func() bool { return sink.lastStatus().Connected })
+		sink.UntilNames(t, rds, "a")
 	})
 }
 
@@ -57,13 +60,13 @@ func TestP54_AStreamThatEndsBeforeAnyResponseFailed(t *testing.T) {
 			s.request()
 			s.done <- err
 		}
-		sink.until(t, "three failures", func() bool { return sink.lastStatus().Attempts == 3 })
+		sink.Until(t, "three failures", func() bool { return sink.lastStatus().Attempts == 3 })
 		s := f.next()
 		s.request()
-		s.send(resp{typ: rds, version: "1", res: clusters("a")})
+		s.send(resp{Type: rds, Version: "1", Resources: clusters("a")})
 		s.request()
 		s.done <- nil
-		sink.until(t, "an end without failure", func() bool {
+		sink.Until(t, "an end without failure", func() bool {
 			st := sink.lastStatus()
 			for _, st := range sink.statuses {
 				if st.Err != nil && !st.Failed && st.Attempts == 0 && !st.Connected {
@@ -95,7 +98,7 @@ func TestP53_UnreachableIsFailedAtOnce(t *testing.T) {
 	}
 	r := startRelay(t, Options{}, address)
 	_, sink := r.stream(named(rds, "a"))
-	sink.until(t, "failure", func() bool { st := sink.lastStatus(); return st.Failed && st.Err != nil && !st.Connected })
+	sink.Until(t, "failure", func() bool { st := sink.lastStatus(); return st.Failed && st.Err != nil && !st.Connected })
 
 	// Once it is there, nobody waits for a backoff that has grown.
 	if lis, err = net.Listen("tcp", address); err != nil {
@@ -103,7 +106,7 @@ func TestP53_UnreachableIsFailedAtOnce(t *testing.T) {
 	}
 	f := serveFake(t, lis)
 	f.next().request()
-	sink.until(t, "connection", func() bool { return sink.lastStatus().Connected })
+	sink.Until(t, "connection", func() bool { return sink.lastStatus().Connected })
 }
 
 func TestP52_NewNamesGoWithin20msMerged(t *testing.T) {
@@ -120,7 +123,7 @@ func TestP52_NewNamesGoWithin20msMerged(t *testing.T) {
 		for i := range 20 {
 			for j := range 50 {
 				names = append(names, fmt.Sprintf("%02d-%02d", i, j))
-				stream.SetInterest(sink.want(named(rds, names...)))
+				stream.SetInterest(sink.Want(named(rds, names...)))
 			}
 			last := names[len(names)-1]
 			requests := 1
@@ -140,29 +143,29 @@ func TestP64_NamesToWildcardTakesANewStream(t *testing.T) {
 		r := startRelay(t, Options{Variant: v, Backoff: Backoff{Base: time.Hour, Max: time.Hour}}, f.address)
 		stream, sink := r.stream(named(cds, "a"))
 		f.next().got(ask(v, "CDS", "a"))
-		stream.SetInterest(sink.want(all(cds)))
+		stream.SetInterest(sink.Want(all(cds)))
 		s := f.next() // at once, not after a backoff, and it is no failure
 		s.got(ask(v, "CDS", "*"))
-		s.send(resp{typ: cds})
-		sink.until(t, "answer", func() bool { return sink.held[cds] != nil && sink.held[cds].Answered })
-		sink.mu.Lock()
+		s.send(resp{Type: cds})
+		sink.Until(t, "answer", func() bool { return sink.Snapshots[cds] != nil && sink.Snapshots[cds].Answered })
+		sink.Mu.Lock()
 		for _, st := range sink.statuses {
 			if st.Failed {
 				t.Errorf("status %+v", st)
 			}
 		}
-		sink.mu.Unlock()
+		sink.Mu.Unlock()
 
-		stream.SetInterest(sink.want()) // nothing is wanted: the stream goes, and none is opened
-		sink.until(t, "rest", func() bool { return !sink.lastStatus().Connected })
-		stream.SetInterest(sink.want(all(cds)))
+		stream.SetInterest(sink.Want()) // nothing is wanted: the stream goes, and none is opened
+		sink.Until(t, "rest", func() bool { return !sink.lastStatus().Connected })
+		stream.SetInterest(sink.Want(all(cds)))
 		f.next().got(ask(v, "CDS", "*"))
 	})
 }
 
-// Between two streams nobody asks for what lapses, so nothing is remembered of
-// it, however long the origin is away.
-func TestP54_LapsesDoNotPileUpWhileTheOriginIsAway(t *testing.T) {
+// Between two streams nothing is recorded of what is unsubscribed and wanted again,
+// however long the origin is away: the next stream asks for everything.
+func TestP54_ResubscriptionsDoNotPileUpWhileTheOriginIsAway(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		f := startFake(t)
 		r := startRelay(t, Options{Variant: v, Backoff: Backoff{Base: time.Hour, Max: time.Hour}}, f.address)
@@ -170,18 +173,16 @@ func TestP54_LapsesDoNotPileUpWhileTheOriginIsAway(t *testing.T) {
 		s := f.next()
 		s.request()
 		s.done <- nil
-		sink.until(t, "failure", func() bool { return sink.lastStatus().Failed })
+		sink.Until(t, "failure", func() bool { return sink.lastStatus().Failed })
 		for i := range 100 {
-			stream.SetInterest(sink.want(named(rds, "a", fmt.Sprint(i))))
+			stream.SetInterest(sink.Want(named(rds, "a", fmt.Sprint(i))))
 		}
 		stream.mu.Lock()
 		defer stream.mu.Unlock()
 		for _, c := range stream.cells {
-			c.mu.Lock()
-			if n := len(c.lapsed); n > 0 {
-				t.Errorf("lapses of %d types are remembered", n)
+			if _, again := c.Take(); len(again) > 0 {
+				t.Errorf("resubscriptions of %d types are remembered", len(again))
 			}
-			c.mu.Unlock()
 		}
 	})
 }
@@ -192,8 +193,8 @@ func TestP59_ResponsesOverTheDefaultLimitAreReceived(t *testing.T) {
 	_, sink := r.stream(all(cds))
 	s := f.next()
 	s.request()
-	s.send(resp{typ: cds, res: []res{{name: "a", content: strings.Repeat("x", 10<<20)}}})
-	sink.untilNames(t, cds, "a")
+	s.send(resp{Type: cds, Resources: []res{{Name: "a", Content: strings.Repeat("x", 10<<20)}}})
+	sink.UntilNames(t, cds, "a")
 }
 
 func TestP59_TooLarge(t *testing.T) {
@@ -208,7 +209,7 @@ func TestP59_TooLarge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cs.SendMsg(&request{}); err != nil {
+	if err := cs.SendMsg(&adsclient.Request{}); err != nil {
 		t.Fatal(err)
 	}
 	f.next().raw(make([]byte, 11))
@@ -223,16 +224,16 @@ func TestP52_ASlowGroupHoldsUpNoRequest(t *testing.T) {
 	f := startFake(t)
 	r := startRelay(t, Options{Variant: xds.Delta}, f.address)
 	sink := newTestSink()
-	sink.gate = make(chan struct{})
+	sink.Gate = make(chan struct{})
 	stream := r.run(sink, named(rds, "a"))
 	s := f.next()
 	s.request()
-	s.send(resp{typ: rds, res: clusters("a")})
+	s.send(resp{Type: rds, Resources: clusters("a")})
 	for i, name := range []string{"b", "c", "d"} { // the update waits since one of them
-		stream.SetInterest(sink.want(named(rds, []string{"a", "b", "c", "d"}[:i+2]...)))
+		stream.SetInterest(sink.Want(named(rds, []string{"a", "b", "c", "d"}[:i+2]...)))
 		s.got("RDS +[" + name + "]")
 	}
-	close(sink.gate)
+	close(sink.Gate)
 	s.got("RDS nonce 1")
 }
 
@@ -241,14 +242,14 @@ func TestAnErrorOfTheGroupEndsRun(t *testing.T) {
 	r := startRelay(t, Options{}, f.address)
 	sink := newTestSink()
 	over := errors.New("group is over")
-	sink.fail = over
+	sink.Fail = over
 	stream := r.client.NewStream("key", nil, sink)
-	stream.SetInterest(sink.want(named(rds, "a")))
+	stream.SetInterest(sink.Want(named(rds, "a")))
 	ended := make(chan error, 1)
 	r.wg.Go(func() { ended <- stream.Run(r.ctx) })
 	s := f.next()
 	s.request()
-	s.send(resp{typ: rds, res: clusters("a")})
+	s.send(resp{Type: rds, Resources: clusters("a")})
 	if err := <-ended; !errors.Is(err, over) {
 		t.Errorf("Run returned %v", err)
 	}
@@ -261,7 +262,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(r.ctx)
 		sink := newTestSink()
 		stream := r.client.NewStream("key", nil, sink)
-		stream.SetInterest(sink.want(types...))
+		stream.SetInterest(sink.Want(types...))
 		ended := make(chan error, 1)
 		r.wg.Go(func() { ended <- stream.Run(ctx) })
 		if types != nil {
@@ -292,7 +293,7 @@ func TestConnectionsHoldSoManyStreamsEach(t *testing.T) {
 func TestConnectionsAreFoundFull(t *testing.T) {
 	f := startFake(t, grpc.MaxConcurrentStreams(10))
 	r := startRelay(t, Options{StreamsPerConnection: 100}, f.address)
-	r.client.sites[0].origin.(*grpcOrigin).placeTimeout = 200 * time.Millisecond
+	r.client.origins[0].origin.(*grpcOrigin).placeTimeout = 200 * time.Millisecond
 	fifty(t, r, f)
 }
 
@@ -306,10 +307,10 @@ func fifty(t *testing.T, r *relay, f *fakeOrigin) {
 	for range sinks {
 		s := f.next()
 		s.request()
-		s.send(resp{typ: rds, version: "1", res: clusters("a")})
+		s.send(resp{Type: rds, Version: "1", Resources: clusters("a")})
 	}
 	for _, s := range sinks {
-		s.untilNames(t, rds, "a")
+		s.UntilNames(t, rds, "a")
 	}
 	if o := r.client.Origins()[0]; o.Streams != 50 {
 		t.Errorf("status %+v", o)
@@ -399,4 +400,92 @@ func TestNewRefuses(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
+}
+
+func TestP18_RepeatedNACKsOnTheWire(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		f := startFake(t)
+		var log levels
+		r := startRelay(t, Options{Variant: v, Backoff: Backoff{Base: 100 * time.Millisecond, Max: 100 * time.Millisecond}, Log: slog.New(&log)}, f.address)
+		r.stream(named(rds, "a"))
+		s := f.next()
+		s.request()
+		const rounds = 20
+		start := time.Now()
+		for range rounds {
+			s.send(resp{Type: rds, Resources: clusters("a", "a")})
+			if got := s.request(); !strings.Contains(got, "NACK") {
+				t.Fatalf("request %q", got)
+			}
+		}
+		// On average 50 ms each; less than 5 ms is as good as impossible.
+		if d := time.Since(start); d < rounds*5*time.Millisecond {
+			t.Errorf("%d NACKs in %v", rounds, d)
+		}
+		if warn, debug := log.of("response refused"); warn != 1 || debug != rounds-1 {
+			t.Errorf("%d warnings and %d debug records of %d refusals", warn, debug, rounds)
+		}
+	})
+}
+
+// levels counts warnings and debug records by message.
+type levels struct {
+	mu          sync.Mutex
+	warn, debug map[string]int
+}
+
+func (l *levels) Enabled(context.Context, slog.Level) bool { return true }
+func (l *levels) WithAttrs([]slog.Attr) slog.Handler       { return l }
+func (l *levels) WithGroup(string) slog.Handler            { return l }
+
+func (l *levels) Handle(_ context.Context, r slog.Record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.warn == nil {
+		l.warn, l.debug = make(map[string]int), make(map[string]int)
+	}
+	switch r.Level {
+	case slog.LevelWarn:
+		l.warn[r.Message]++
+	case slog.LevelDebug:
+		l.debug[r.Message]++
+	}
+	return nil
+}
+
+func (l *levels) of(message string) (warn, debug int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.warn[message], l.debug[message]
+}
+
+// A stream that ends takes what is not to be cached with it, before the next one
+// asks for what is held.
+func TestP63_TheStreamEnds(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		f := startFake(t)
+		r := startRelay(t, Options{Variant: v}, f.address)
+		_, sink := r.stream(all(cds), named(eds, "a", "b"))
+		s := f.next()
+		s.got(ask(v, "CDS", "*"))
+		s.got(ask(v, "EDS", "a", "b"))
+		s.send(resp{Type: cds, Version: "1", Resources: []res{{Name: "w", Version: "1", Uncached: true}, {Name: "x", Version: "1"}}})
+		s.send(resp{Type: eds, Version: "1", Resources: []res{{Name: "a", Version: "1", Uncached: true}, {Name: "b", Version: "1"}}})
+		sink.UntilNames(t, cds, "w", "x")
+		sink.UntilNames(t, eds, "a", "b")
+		for range 2 {
+			s.request() // ACKs
+		}
+		s.done <- nil
+		next := f.next()
+		sink.UntilNames(t, cds, "x")
+		sink.UntilNames(t, eds, "b")
+		if v == xds.Delta {
+			next.got("CDS +[*] w= x=1")
+			next.got("EDS +[a b] a= b=1")
+		} else { // no version: not all of it is held
+			next.got("CDS []")
+			next.got("EDS [a b]")
+		}
+	})
 }

@@ -23,8 +23,8 @@ func TestP54_TheKernelFindsDeadPaths(t *testing.T) {
 		return c, err
 	}}, f.address)
 	_, sink := r.stream(named(rds, "a"))
-	f.next().send(resp{typ: rds, res: clusters("a")})
-	sink.untilNames(t, rds, "a")
+	f.next().send(resp{Type: rds, Resources: clusters("a")})
+	sink.UntilNames(t, rds, "a")
 
 	raw, err := (<-conns).(*net.TCPConn).SyscallConn()
 	if err != nil {

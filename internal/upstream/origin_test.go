@@ -16,23 +16,23 @@ func TestP50_NamesFromALinearCache(t *testing.T) {
 		o.Put(noCluster, xdstest.Endpoints("a", 1), xdstest.Endpoints("b", 1), xdstest.Endpoints("c", 1))
 		r := startRelay(t, Options{Variant: v}, o.Address)
 		stream, sink := r.stream(named(eds, "a", "b", "new"))
-		sink.untilNames(t, eds, "a", "b")
-		stream.SetInterest(sink.want(named(eds, "b", "c", "new")))
-		sink.untilNames(t, eds, "b", "c")
+		sink.UntilNames(t, eds, "a", "b")
+		stream.SetInterest(sink.Want(named(eds, "b", "c", "new")))
+		sink.UntilNames(t, eds, "b", "c")
 		o.Put(noCluster, xdstest.Endpoints("new", 1))
-		sink.untilNames(t, eds, "b", "c", "new")
+		sink.UntilNames(t, eds, "b", "c", "new")
 		was := sink.Held(eds).Held("b")
 		o.Put(noCluster, xdstest.Endpoints("b", 7))
-		sink.until(t, "change", func() bool { return !sink.held[eds].Held("b").Same(was) })
-		stream.SetInterest(sink.want(named(eds, "a", "b", "c", "new"))) // let go, and wanted again
-		sink.untilNames(t, eds, "a", "b", "c", "new")
+		sink.Until(t, "change", func() bool { return !sink.Snapshots[eds].Held("b").Same(was) })
+		stream.SetInterest(sink.Want(named(eds, "a", "b", "c", "new"))) // let go, and wanted again
+		sink.UntilNames(t, eds, "a", "b", "c", "new")
 		o.Remove(noCluster, string(eds), "c")
 		if v == xds.Delta { // a SotW origin does not report it (P65)
-			sink.until(t, "removal", func() bool { return sink.presence(eds, "c") == xds.Absent })
+			sink.Until(t, "removal", func() bool { return sink.Presence(eds, "c") == xds.Absent })
 		} else {
 			o.Put(noCluster, xdstest.Endpoints("a", 7))
-			sink.until(t, "change", func() bool { return len(sink.updates) > 4 })
-			sink.untilNames(t, eds, "a", "b", "c", "new")
+			sink.Until(t, "change", func() bool { return len(sink.Updates) > 4 })
+			sink.UntilNames(t, eds, "a", "b", "c", "new")
 		}
 		if _, ever := o.Streams(); ever != 1 {
 			t.Errorf("%d streams", ever)
@@ -46,30 +46,60 @@ func TestP50_WildcardFromASnapshotCache(t *testing.T) {
 		o.Put(noCluster, xdstest.Cluster("a", 1), xdstest.Cluster("b", 1), xdstest.Cluster("c", 1))
 		r := startRelay(t, Options{Variant: v}, o.Address)
 		_, sink := r.stream(all(cds))
-		sink.untilNames(t, cds, "a", "b", "c")
+		sink.UntilNames(t, cds, "a", "b", "c")
 		o.Put(noCluster, xdstest.Cluster("d", 1))
 		o.Remove(noCluster, string(cds), "a")
-		sink.untilNames(t, cds, "b", "c", "d")
+		sink.UntilNames(t, cds, "b", "c", "d")
 		o.Remove(noCluster, string(cds), "b", "c", "d")
-		sink.untilNames(t, cds)
+		sink.UntilNames(t, cds)
 		o.Put(noCluster, xdstest.Cluster("b", 1), xdstest.Cluster("c", 1))
-		sink.untilNames(t, cds, "b", "c")
-		sink.until(t, "an answered wildcard", func() bool { return sink.held[cds].Answered })
+		sink.UntilNames(t, cds, "b", "c")
+		sink.Until(t, "an answered wildcard", func() bool { return sink.Snapshots[cds].Answered })
 
 		// The origin starts again. The relay lists the versions that it has (P55), and
 		// learns what went meanwhile.
 		o.Stop()
-		sink.until(t, "loss", func() bool { return !sink.lastStatus().Connected })
+		sink.Until(t, "loss", func() bool { return !sink.lastStatus().Connected })
 		held := sink.Held(cds)
 		o.Put(noCluster, xdstest.Cluster("e", 1))
 		o.Remove(noCluster, string(cds), "c")
 		o.Start()
-		sink.untilNames(t, cds, "b", "e")
+		sink.UntilNames(t, cds, "b", "e")
 		if v == xds.Delta && len(o.Requests(func(r xdstest.Request) bool { return r.Versions == 2 })) != 1 {
 			t.Error("the relay did not list two versions")
 		}
 		if sink.Held(cds).Held("b") != held.Held("b") {
 			t.Error("an unchanged resource was made again")
 		}
+	})
+}
+
+// One type's wildcard comes and goes, the others are served on the same stream.
+func TestP64_AWildcardEndsAtAControlPlane(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		o := xdstest.StartOrigin(t, xdstest.OriginOptions{Cache: xdstest.Linear})
+		o.Put(noCluster, xdstest.Cluster("x", 1), xdstest.Endpoints("a", 1))
+		r := startRelay(t, Options{Variant: v}, o.Address)
+		stream, sink := r.stream(named(eds, "a"), all(cds))
+		sink.UntilNames(t, cds, "x")
+		sink.UntilNames(t, eds, "a")
+		o.Put(noCluster, xdstest.Endpoints("b", 1))
+		stream.SetInterest(sink.Want(named(eds, "a", "b")))
+		sink.UntilNames(t, eds, "a", "b")
+		o.Put(noCluster, xdstest.Cluster("y", 1))
+		opened := func() (n int) {
+			for _, st := range sink.statuses {
+				if st.Connected {
+					n++
+				}
+			}
+			return n
+		}
+		sink.Until(t, "one stream", func() bool { return opened() == 1 })
+		stream.SetInterest(sink.Want(named(eds, "a", "b"), all(cds)))
+		sink.Until(t, "a second stream", func() bool { return opened() == 2 })
+		sink.UntilNames(t, cds, "x", "y")
+		sink.UntilNames(t, eds, "a", "b")
+		sink.Until(t, "no third one", func() bool { return opened() == 2 })
 	})
 }

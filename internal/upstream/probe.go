@@ -3,28 +3,30 @@ package upstream
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
+	"xdsrelay/internal/upstream/adsclient"
 	"xdsrelay/internal/xds"
 )
 
-// A probe finds out whether an origin answers that the key prefers to the one it
-// uses (P56). It sends the key's requests on a stream of its own, and acknowledges
-// and discards the answers. Once every type of which something is held was
-// answered, the probe ends and the key reconnects there.
+// probe finds out whether an origin answers that the key prefers to the one in use
+// (P56). It sends the key's requests on a stream of its own, and ACKs and discards
+// the responses. Once every type of which something is held was answered, the probe
+// ends and the key reconnects there.
 type probe struct {
-	stream *Stream
-	end    context.CancelCauseFunc // of its attempt
-	quiet  *time.Timer             // ends it when nothing comes
+	stream  *Stream
+	end     context.CancelCauseFunc // of its attempt
+	timeout *time.Timer             // ends it after probeTimeout
 
 	mu       sync.Mutex
-	answered map[partOf]bool
+	answered map[typePart]bool
 }
 
 const (
-	// probeTimeout ends a probe when no other type is answered for so long: other keys
-	// wait for its place.
+	// probeTimeout ends a probe when no further type is answered for so long, because
+	// other keys wait for its place.
 	probeTimeout = time.Minute
 	// lastACK is how long a probe stays open after the last answer, so that the
 	// origin receives the acknowledgement.
@@ -32,28 +34,28 @@ const (
 )
 
 var (
-	errAnswered = errors.New("probe was answered")
-	errQuiet    = errors.New("origin does not answer every type of a probe")
+	errAnswered   = errors.New("probe was answered")
+	errUnanswered = errors.New("origin does not answer every type of a probe")
 )
 
-// probe probes an origin again and again, first after calm. It reports true once
-// the origin answered, false if ctx ended.
-func (s *Stream) probe(ctx context.Context, at *site, calm time.Duration) bool {
+// probe probes an origin again and again, first after delay. It returns true once the
+// origin answered, false if ctx ended.
+func (s *Stream) probe(ctx context.Context, at *originState, delay time.Duration) bool {
 	warned := false
-	for failures, wait := 0, calm; ; {
+	for failures, wait := 0, delay; ; {
 		sleep(ctx, wait)
-		if !s.awaitInterest(ctx) || at.tries.enter(ctx) != nil {
+		if !s.awaitInterest(ctx) || at.probes.enter(ctx) != nil {
 			return false
 		}
 		unanswered, err := s.probeOnce(ctx, at)
-		at.tries.leave()
+		at.probes.leave()
 		switch {
 		case errors.Is(err, errAnswered):
 			return true
 		case errors.Is(err, errReopen): // the key wants something else, or nothing
 			failures, wait = 0, 0
 			continue
-		case errors.Is(err, errQuiet) && !warned:
+		case errors.Is(err, errUnanswered) && !warned:
 			warned = true
 			s.log.Warn("a preferred origin leaves types unanswered, and is not returned to", "origin", at.name, "types", unanswered)
 		}
@@ -64,15 +66,15 @@ func (s *Stream) probe(ctx context.Context, at *site, calm time.Duration) bool {
 
 // probeOnce probes an origin once, and returns why it ended and the types that
 // were not answered.
-func (s *Stream) probeOnce(ctx context.Context, at *site) (unanswered []string, err error) {
+func (s *Stream) probeOnce(ctx context.Context, at *originState) (unanswered []string, err error) {
 	attempt, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	p := &probe{stream: s, end: end, answered: make(map[partOf]bool)}
-	p.quiet = time.AfterFunc(probeTimeout, func() { end(errQuiet) })
-	defer p.quiet.Stop()
-	l := s.line(at, make(memory), p)
+	p := &probe{stream: s, end: end, answered: make(map[typePart]bool)}
+	p.timeout = time.AfterFunc(probeTimeout, func() { end(errUnanswered) })
+	defer p.timeout.Stop()
+	l := s.newOriginStream(at, make(adsclient.Resumption), p)
 	defer l.close()
-	if !l.interest.wanted() {
+	if !l.interest.Wanted() {
 		return nil, errReopen
 	}
 	err = l.attempt(attempt, 0)
@@ -80,29 +82,29 @@ func (s *Stream) probeOnce(ctx context.Context, at *site) (unanswered []string, 
 		reason := l.ended(err)
 		s.log.Debug("probe failed", "origin", at.name, "reason", reason, "error", err)
 	}
-	for _, t := range p.open() {
+	for _, t := range p.unanswered() {
 		unanswered = append(unanswered, xds.TypeOf(t.typ).Label())
 	}
 	return unanswered, err
 }
 
 // answer says that the origin answered a part of a type.
-func (p *probe) answer(of partOf) {
+func (p *probe) answer(of typePart) {
 	p.mu.Lock()
-	if !p.answered[of] { // what is answered again brings the probe no nearer to its end
+	if !p.answered[of] { // a further response of the same type does not prolong the probe
 		p.answered[of] = true
-		p.quiet.Reset(probeTimeout)
+		p.timeout.Reset(probeTimeout)
 	}
 	p.mu.Unlock()
 	p.check()
 }
 
 // check ends the probe if the origin answered all that it has to. It does not wait
-// for types of which nothing is held: origins leave unanswered what they do not
-// have. But an origin that answered nothing at all serves nobody.
+// for types of which nothing is held, because origins do not answer for what they
+// do not have. But at least one type must be answered.
 func (p *probe) check() {
-	for _, t := range p.open() {
-		if held := p.stream.sink.Held(t.typ).Part(t.wild); held.Answered() || anyIn(held) {
+	for _, t := range p.unanswered() {
+		if held := p.stream.sink.Held(t.typ).Part(t.wildcard); held.Answered() || anyIn(held) {
 			return
 		}
 	}
@@ -114,13 +116,13 @@ func (p *probe) check() {
 	}
 }
 
-// open are the types that the key wants and that the origin has not answered.
-func (p *probe) open() (open []partOf) {
+// unanswered are the types that the key wants and that the origin has not answered.
+func (p *probe) unanswered() (open []typePart) {
 	interest := p.stream.interestNow()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, t := range interest.Types {
-		if of := (partOf{t.Type, t.Wildcard}); !empty(t) && !p.answered[of] {
+		if of := (typePart{t.Type, t.Wildcard}); !t.Empty() && !p.answered[of] {
 			open = append(open, of)
 		}
 	}
@@ -135,31 +137,146 @@ func anyIn(p xds.Part) bool {
 	return false
 }
 
-// lasting is how long a return has to last. An origin that is left sooner is
+// minReturn is how long a return has to last. An origin that is left sooner is
 // probed later and later.
-const lasting = time.Minute
+const minReturn = time.Minute
 
-// left counts a return that did not last: the origin does not serve any more,
-// since it failed.
-func (s *Stream) left(at *site) {
+// leftOrigin counts a return that did not last, when the key leaves an origin that
+// failed.
+func (s *Stream) leftOrigin(at *originState) {
 	switch {
 	case s.returned.IsZero():
-	case time.Since(s.returned) < lasting:
-		s.fleeting[at]++
+	case time.Since(s.returned) < minReturn:
+		s.shortReturns[at]++
 	default:
-		delete(s.fleeting, at)
+		delete(s.shortReturns, at)
 	}
 	s.returned = time.Time{}
 }
 
-// calm is how long an origin is not probed at first: the longer, the more often
-// the key left it soon after a return. Otherwise a key would go to and fro.
-func (s *Stream) calm(at *site) time.Duration {
-	n := s.fleeting[at]
+// probeDelay is how long an origin is not probed at first. It grows with each time
+// that the key left the origin soon after a return, so that keys do not alternate
+// between origins.
+func (s *Stream) probeDelay(at *originState) time.Duration {
+	n := s.shortReturns[at]
 	if n == 0 {
 		return 0
 	}
 	b := s.client.opts.Backoff
 	bound := Backoff{Base: 8 * b.Base, Max: 20 * b.Max}.delay(n, func(d time.Duration) time.Duration { return d })
 	return bound/2 + upTo(bound/2)
+}
+
+// maxProbes is how many keys probe an origin at a time that is not away (P56). The
+// origin sends each of them all that the key wants.
+const maxProbes = 16
+
+// probeLimiter admits keys to probe an origin, in the order in which they came. Only
+// one key at a time probes an origin that is away, with growing waits (P54). Once
+// the origin answers, maxProbes keys at a time do. Safe for concurrent use.
+type probeLimiter struct {
+	backoff Backoff
+	random  func(time.Duration) time.Duration
+	away    func() bool   // of the origin; called under no lock
+	signal  chan struct{} // one slot: something is different
+
+	mu       sync.Mutex
+	waiting  []chan struct{} // each closed when its key is admitted
+	busy     int
+	failures int
+	until    time.Time // while it is away, when it may be tried again
+}
+
+func newProbeLimiter(b Backoff, away func() bool) *probeLimiter {
+	return &probeLimiter{backoff: b, random: upTo, away: away, signal: make(chan struct{}, 1)}
+}
+
+// run admits keys until ctx ends.
+func (t *probeLimiter) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		timer.Reset(t.admit(t.away(), time.Now()))
+		select {
+		case <-t.signal:
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// admit admits the keys that may probe now. It returns how long until time alone
+// lets it admit more.
+func (t *probeLimiter) admit(away bool, now time.Time) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	width := maxProbes
+	if away {
+		width = 1
+	} else {
+		t.failures, t.until = 0, time.Time{}
+	}
+	for len(t.waiting) > 0 && t.busy < width {
+		if wait := t.until.Sub(now); wait > 0 {
+			return wait
+		}
+		close(t.waiting[0])
+		t.waiting = t.waiting[1:]
+		t.busy++
+	}
+	return time.Hour
+}
+
+// enter waits for a place, which leave gives back. It returns an error if ctx
+// ended first.
+func (t *probeLimiter) enter(ctx context.Context) error {
+	in := make(chan struct{})
+	t.mu.Lock()
+	t.waiting = append(t.waiting, in)
+	t.mu.Unlock()
+	t.wake()
+	select {
+	case <-in:
+		return nil
+	case <-ctx.Done():
+	}
+	t.mu.Lock()
+	i := slices.Index(t.waiting, in)
+	if i >= 0 {
+		t.waiting = slices.Delete(t.waiting, i, i+1)
+	}
+	t.mu.Unlock()
+	if i < 0 {
+		t.leave() // it was admitted at the same time
+	}
+	return context.Cause(ctx)
+}
+
+// leave gives a place back.
+func (t *probeLimiter) leave() {
+	t.mu.Lock()
+	t.busy--
+	t.mu.Unlock()
+	t.wake()
+}
+
+// failed says that an attempt failed at the origin, which is away. Of the attempts
+// that fail within the wait only the first counts.
+func (t *probeLimiter) failed(now time.Time) {
+	t.mu.Lock()
+	if !now.Before(t.until) {
+		t.failures++
+		t.until = now.Add(t.backoff.delay(t.failures, t.random))
+	}
+	t.mu.Unlock()
+	t.wake()
+}
+
+// wake makes run look again.
+func (t *probeLimiter) wake() {
+	select {
+	case t.signal <- struct{}{}:
+	default:
+	}
 }

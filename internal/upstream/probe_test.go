@@ -24,7 +24,7 @@ import (
 // from waits until the newest of a type is an origin's.
 func (s *testSink) from(t *testing.T, typ xds.TypeURL, f string) {
 	t.Helper()
-	s.until(t, "a response of "+f, func() bool { return s.held[typ] != nil && s.held[typ].Origin == f })
+	s.Until(t, "a response of "+f, func() bool { return s.Snapshots[typ] != nil && s.Snapshots[typ].Origin == f })
 }
 
 // returns answers a probe that asks for so many types, and returns the stream that
@@ -57,9 +57,9 @@ func TestP56_ReturnOnceEachTypeIsAnswered(t *testing.T) {
 		first, second := startFake(t), startFake(t)
 		r := startRelay(t, Options{Variant: v}, first.address, second.address)
 		_, sink, b := r.failOver(first, second, all(cds), named(rds, "r"))
-		b.send(resp{typ: cds, version: "B1", res: []res{{name: "a", version: "b"}, {name: "gone", version: "b"}, {name: "same", version: "b"}}})
-		b.send(resp{typ: rds, version: "B1", res: clusters("r")})
-		sink.until(t, "what the second has", func() bool { return sink.held[rds].Len() == 1 && sink.held[cds].Len() == 3 })
+		b.send(resp{Type: cds, Version: "B1", Resources: []res{{Name: "a", Version: "b"}, {Name: "gone", Version: "b"}, {Name: "same", Version: "b"}}})
+		b.send(resp{Type: rds, Version: "B1", Resources: clusters("r")})
+		sink.Until(t, "what the second has", func() bool { return sink.Snapshots[rds].Len() == 1 && sink.Snapshots[cds].Len() == 3 })
 		first.refuse(1) // this probe fails
 
 		asks := func(a *fakeStream, names string) {
@@ -72,7 +72,7 @@ func TestP56_ReturnOnceEachTypeIsAnswered(t *testing.T) {
 				a.got("RDS [r]")
 			}
 		}
-		answer := resp{typ: cds, version: "A1", res: []res{{name: "a", content: "new", version: "a"}, {name: "same", version: "a"}}, removed: gone(v, "gone")}
+		answer := resp{Type: cds, Version: "A1", Resources: []res{{Name: "a", Content: "new", Version: "a"}, {Name: "same", Version: "a"}}, Removed: gone(v, "gone")}
 		probe := first.next()
 		asks(probe, "a= gone= same=")
 		probe.send(answer)
@@ -81,31 +81,31 @@ func TestP56_ReturnOnceEachTypeIsAnswered(t *testing.T) {
 		} else {
 			probe.got("CDS [] version A1 nonce 1")
 		}
-		b.send(resp{typ: cds, version: "B2", res: []res{{name: "a", version: "b"}, {name: "gone", version: "b"}, {name: "same", version: "b"}, {name: "late", version: "b"}}})
-		sink.untilNames(t, cds, "a", "gone", "late", "same") // the second is still in use
-		sink.mu.Lock()
-		before := sink.held[cds]
+		b.send(resp{Type: cds, Version: "B2", Resources: []res{{Name: "a", Version: "b"}, {Name: "gone", Version: "b"}, {Name: "same", Version: "b"}, {Name: "late", Version: "b"}}})
+		sink.UntilNames(t, cds, "a", "gone", "late", "same") // the second is still in use
+		sink.Mu.Lock()
+		before := sink.Snapshots[cds]
 		if before.Origin != second.address {
 			t.Errorf("origin %s", before.Origin)
 		}
-		sink.mu.Unlock()
-		probe.send(resp{typ: rds, version: "A1", res: clusters("r")})
+		sink.Mu.Unlock()
+		probe.send(resp{Type: rds, Version: "A1", Resources: clusters("r")})
 		probe.ends()
 		b.ends()
 
 		a := first.next()
 		asks(a, "a= gone= late= same=")
-		answer.removed = gone(v, "gone", "late")
-		sink.mu.Lock()
-		if got := sink.names(cds); !slices.Equal(got, []string{"a", "gone", "late", "same"}) {
+		answer.Removed = gone(v, "gone", "late")
+		sink.Mu.Lock()
+		if got := sink.Names(cds); !slices.Equal(got, []string{"a", "gone", "late", "same"}) {
 			t.Errorf("held are %v before the first origin answered", got)
 		}
-		sink.mu.Unlock()
+		sink.Mu.Unlock()
 		a.send(answer)
-		sink.untilNames(t, cds, "a", "same")
-		sink.mu.Lock()
-		defer sink.mu.Unlock()
-		after := sink.held[cds]
+		sink.UntilNames(t, cds, "a", "same")
+		sink.Mu.Lock()
+		defer sink.Mu.Unlock()
+		after := sink.Snapshots[cds]
 		want := []string{"a", "gone", "late"} // and not what is the same at both
 		if got := after.Changes(before, everything); !slices.Equal(got, want) {
 			t.Errorf("clients see a difference in %v, want %v", got, want)
@@ -127,18 +127,18 @@ func TestP56_WhatIsNotAnsweredIsWaitedFor(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		first, second := n.origin("one"), n.origin("two")
 		stream, sink, b := n.relay(v, "one", "two").failOver(first, second, all(cds), all(lds), named(eds, "never"))
-		b.send(resp{typ: cds, res: clusters("a")})
-		b.send(resp{typ: lds, res: clusters("l")})
-		sink.untilNames(t, lds, "l")
+		b.send(resp{Type: cds, Resources: clusters("a")})
+		b.send(resp{Type: lds, Resources: clusters("l")})
+		sink.UntilNames(t, lds, "l")
 		probe := first.serve(3)
-		probe.send(resp{typ: cds, res: clusters("a")})
+		probe.send(resp{Type: cds, Resources: clusters("a")})
 		time.Sleep(probeTimeout - time.Second)
 		if probe.Context().Err() != nil || b.Context().Err() != nil {
 			t.Error("the key returned, and the first origin did not answer for listeners")
 		}
-		stream.SetInterest(sink.want(all(cds), named(eds, "never")))
+		stream.SetInterest(sink.Want(all(cds), named(eds, "never")))
 		probe.ends()
-		first.serve(2).send(resp{typ: cds, res: clusters("a")})
+		first.serve(2).send(resp{Type: cds, Resources: clusters("a")})
 		sink.from(t, cds, addressOf("one"))
 	})
 }
@@ -151,19 +151,19 @@ func TestP56_SilenceAndGarbageAreNoAnswers(t *testing.T) {
 		r := startRelay(t, Options{Variant: v}, first.address, second.address)
 		_, sink, _ := r.failOver(first, second, named(rds, "a"))
 		probe := first.serve(1)
-		probe.send(resp{typ: rds, res: clusters("a", "a")})
+		probe.send(resp{Type: rds, Resources: clusters("a", "a")})
 		if got := probe.request(); !strings.Contains(got, "NACK") {
 			t.Errorf("request %s", got)
 		}
-		sink.mu.Lock()
+		sink.Mu.Lock()
 		if s := sink.lastStatus(); s.Origin != second.address {
 			t.Errorf("status %+v", s)
 		}
-		sink.mu.Unlock()
-		probe.send(resp{typ: rds, res: clusters("a")})
+		sink.Mu.Unlock()
+		probe.send(resp{Type: rds, Resources: clusters("a")})
 		probe.ends()
-		first.serve(1).send(resp{typ: rds, res: clusters("a")})
-		sink.untilNames(t, rds, "a")
+		first.serve(1).send(resp{Type: rds, Resources: clusters("a")})
+		sink.UntilNames(t, rds, "a")
 	})
 }
 
@@ -176,28 +176,28 @@ func TestP56_SilenceKeepsNobodyFromReturning(t *testing.T) {
 		log := new(xdstest.Log)
 		r := startRelay(t, Options{Variant: xds.Delta, Dialer: n.dial, Backoff: quick, Log: log.Logger()},
 			addressOf("one"), addressOf("two"))
-		r.client.sites[0].failed(errTest)
-		for i := range maxTries {
+		r.client.origins[0].failed(errTest)
+		for i := range maxProbes {
 			r.keyed(second, fmt.Sprint("silent", i))
 		}
 		_, sink := r.keyed(second, "a")
-		first.serve(1).send(resp{typ: cds}) // from here on it is not away
-		for range maxTries - 1 {
+		first.serve(1).send(resp{Type: cds}) // from here on it is not away
+		for range maxProbes - 1 {
 			first.serve(1)
 		}
-		answers := resp{typ: rds, res: []res{{name: "a", version: "A"}}}
+		answers := resp{Type: rds, Resources: []res{{Name: "a", Version: "A"}}}
 		for probes := 0; sink.heldAs(rds, "a").OriginVersion != "A"; synctest.Wait() {
 			s := first.opens()
 			if strings.Contains(s.request(), "[a]") {
 				s.send(answers)
-			} else if probes++; probes > maxTries {
+			} else if probes++; probes > maxProbes {
 				t.Fatal("others are probed again first")
 			}
 		}
-		if got := log.Count("leaves types unanswered"); got != maxTries {
-			t.Errorf("told %d times of %d keys", got, maxTries)
+		if got := log.Count("leaves types unanswered"); got != maxProbes {
+			t.Errorf("told %d times of %d keys", got, maxProbes)
 		}
-		if n := r.client.sites[0].status().Reconnects; n != 0 {
+		if n := r.client.origins[0].status().Reconnects; n != 0 {
 			t.Errorf("%d failures", n)
 		}
 	})
@@ -207,16 +207,16 @@ func TestP56_SilenceKeepsNobodyFromReturning(t *testing.T) {
 func (r *relay) keyed(second *fakeOrigin, name string) (*Stream, *testSink) {
 	r.t.Helper()
 	stream, sink := r.stream(named(rds, name))
-	second.serve(1).send(resp{typ: rds, res: clusters(name)})
-	sink.untilNames(r.t, rds, name)
+	second.serve(1).send(resp{Type: rds, Resources: clusters(name)})
+	sink.UntilNames(r.t, rds, name)
 	return stream, sink
 }
 
 // heldAs returns what is held under a name.
 func (s *testSink) heldAs(typ xds.TypeURL, name string) *xds.Resource {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.held[typ].Held(name)
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	return s.Snapshots[typ].Held(name)
 }
 
 // A key that wants nothing probes nothing. Its probe ends, which is no failure. A
@@ -225,25 +225,25 @@ func TestP56_ProbesFollowTheInterest(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		first, second := startFake(t), startFake(t)
 		r := startRelay(t, Options{Variant: v}, first.address, second.address)
-		r.client.sites[0].failed(errTest)
+		r.client.origins[0].failed(errTest)
 		stream, sink := r.stream(all(cds))
 		b := second.serve(1)
-		b.send(resp{typ: cds, res: clusters("a")})
-		sink.untilNames(t, cds, "a")
+		b.send(resp{Type: cds, Resources: clusters("a")})
+		sink.UntilNames(t, cds, "a")
 		probe := first.serve(1)
-		stream.SetInterest(sink.want())
+		stream.SetInterest(sink.Want())
 		probe.ends()
 		b.ends()
-		r.until("the end of the probe", func() bool { return r.client.sites[0].tries.probing() == 0 })
+		r.until("the end of the probe", func() bool { return r.client.origins[0].probes.probing() == 0 })
 		if len(first.streams) > 0 {
 			t.Error("the first origin is probed though nothing is wanted")
 		}
-		if n := r.client.sites[0].status().Reconnects; n != 0 {
+		if n := r.client.origins[0].status().Reconnects; n != 0 {
 			t.Errorf("%d attempts failed", n)
 		}
-		stream.SetInterest(sink.want(named(cds, "b")))
-		second.serve(1).send(resp{typ: cds, res: clusters("b")})
-		sink.untilNames(t, cds, "b")
+		stream.SetInterest(sink.Want(named(cds, "b")))
+		second.serve(1).send(resp{Type: cds, Resources: clusters("b")})
+		sink.UntilNames(t, cds, "b")
 		probe = first.next()
 		if got := probe.request(); !strings.HasPrefix(got, ask(v, "CDS", "b")) {
 			t.Errorf("request %s", got)
@@ -252,7 +252,7 @@ func TestP56_ProbesFollowTheInterest(t *testing.T) {
 }
 
 // probing is how many keys have a place.
-func (t *tries) probing() int {
+func (t *probeLimiter) probing() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.busy
@@ -262,8 +262,8 @@ func (t *tries) probing() int {
 func TestP56_AKeyThatWantsNothingTakesNoPlace(t *testing.T) {
 	first, second := startFake(t), startFake(t)
 	r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address)
-	r.client.sites[0].failed(errTest)
-	q := r.client.sites[0].tries
+	r.client.origins[0].failed(errTest)
+	q := r.client.origins[0].probes
 	r.keyed(second, "k0")
 	probe := first.serve(1) // has the place
 	idle, sink := r.keyed(second, "k1")
@@ -272,11 +272,11 @@ func TestP56_AKeyThatWantsNothingTakesNoPlace(t *testing.T) {
 		defer q.mu.Unlock()
 		return len(q.waiting) == 1
 	})
-	idle.SetInterest(sink.want())
+	idle.SetInterest(sink.Want())
 	_, sink = r.keyed(second, "k2")
 	probe.done <- nil
 	for sink.heldAs(rds, "k2").OriginVersion != "A" {
-		first.serve(1).send(resp{typ: rds, res: []res{{name: "k0", version: "A"}, {name: "k2", version: "A"}}})
+		first.serve(1).send(resp{Type: rds, Resources: []res{{Name: "k0", Version: "A"}, {Name: "k2", Version: "A"}}})
 		r.until("an answer that was taken", func() bool { return len(first.streams) > 0 || sink.heldAs(rds, "k2").OriginVersion == "A" })
 	}
 }
@@ -287,19 +287,19 @@ func TestP56_TheOrderIsTheStreams(t *testing.T) {
 	first, second := startFake(t), startFake(t)
 	r := startRelay(t, Options{Variant: xds.Delta}, first.address, second.address)
 	_, one := r.stream(named(rds, "a"))
-	first.serve(1).send(resp{typ: rds, res: clusters("a")})
+	first.serve(1).send(resp{Type: rds, Resources: clusters("a")})
 	one.from(t, rds, first.address)
 
 	two := newTestSink()
 	s := r.client.NewStream("other", nil, two)
-	s.origins = []*site{r.client.sites[1], r.client.sites[0]}
+	s.origins = []*originState{r.client.origins[1], r.client.origins[0]}
 	r.start(s, two, named(rds, "a"))
 	second.refuse(2)
-	first.serve(1).send(resp{typ: rds, res: clusters("a")})
+	first.serve(1).send(resp{Type: rds, Resources: clusters("a")})
 	two.from(t, rds, first.address)
-	second.returns(1, resp{typ: rds, res: clusters("a")}).send(resp{typ: rds, res: clusters("a")})
+	second.returns(1, resp{Type: rds, Resources: clusters("a")}).send(resp{Type: rds, Resources: clusters("a")})
 	two.from(t, rds, second.address)
-	if n := r.client.sites[0].streams.Load(); n != 1 {
+	if n := r.client.origins[0].streams.Load(); n != 1 {
 		t.Errorf("%d streams at the origin that the first key prefers", n)
 	}
 }
@@ -311,13 +311,13 @@ func TestP63_WhatIsNotToBeCachedGoesWithTheReturn(t *testing.T) {
 		first, second := startFake(t), startFake(t)
 		r := startRelay(t, Options{Variant: v}, first.address, second.address)
 		_, sink, b := r.failOver(first, second, named(rds, "a", "b"))
-		b.send(resp{typ: rds, res: []res{{name: "a", version: "B", uncached: true}, {name: "b", version: "B"}}})
-		sink.untilNames(t, rds, "a", "b")
-		answer := resp{typ: rds, res: []res{{name: "a", version: "A", uncached: true}}}
+		b.send(resp{Type: rds, Resources: []res{{Name: "a", Version: "B", Uncached: true}, {Name: "b", Version: "B"}}})
+		sink.UntilNames(t, rds, "a", "b")
+		answer := resp{Type: rds, Resources: []res{{Name: "a", Version: "A", Uncached: true}}}
 		a := first.returns(1, answer)
-		sink.untilNames(t, rds, "b")
+		sink.UntilNames(t, rds, "b")
 		a.send(answer)
-		sink.untilNames(t, rds, "a", "b")
+		sink.UntilNames(t, rds, "a", "b")
 		if n := r.counted(`dropped_resources_total{reason="stream_ended",type="RDS"}`); n != 1 {
 			t.Errorf("%d were dropped", n)
 		}
@@ -336,22 +336,12 @@ func (r *relay) counted(series string) (n int) {
 	return n
 }
 
-// resourceOf is a resource as a delta origin gives it.
-func resourceOf(t *testing.T, typ xds.TypeURL, x res) *xds.Resource {
-	t.Helper()
-	r, err := xds.ParseResponse(xds.Delta, resp{typ: typ, res: []res{x}}.encode(t, xds.Delta, "1"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r.Resources[0].Take(xds.TypeOf(typ), nil)
-}
-
 // Keys are let in in the order in which they came: one at a time and with growing
-// waits while the origin is away, then maxTries at a time.
+// waits while the origin is away, then maxProbes at a time.
 func TestP56_ProbesAreLetInInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away := true
-		q := newTries(Backoff{Base: time.Second, Max: 8 * time.Second}, func() bool { return away })
+		q := newProbeLimiter(Backoff{Base: time.Second, Max: 8 * time.Second}, func() bool { return away })
 		q.random = func(d time.Duration) time.Duration { return d }
 		ctx := t.Context()
 		go q.run(ctx)
@@ -394,12 +384,12 @@ func TestP56_ProbesAreLetInInTurn(t *testing.T) {
 		}
 		away = false
 		q.wake()
-		entered(maxTries - 1)
+		entered(maxProbes - 1)
 		q.leave()
 		q.leave()
 		entered(2)
 		away = true // those that are in stay
-		for range maxTries - 1 {
+		for range maxProbes - 1 {
 			q.leave()
 		}
 		entered(0)
@@ -410,7 +400,7 @@ func TestP56_ProbesAreLetInInTurn(t *testing.T) {
 
 // A key that stops waiting takes nobody's place.
 func TestP56_AKeyThatLeavesTheQueue(t *testing.T) {
-	q := newTries(Backoff{}, func() bool { return true })
+	q := newProbeLimiter(Backoff{}, func() bool { return true })
 	if q.admit(true, time.Now()); q.busy != 0 {
 		t.Fatal("nobody was let in")
 	}
@@ -431,26 +421,26 @@ func TestP56_AKeyThatLeavesTheQueue(t *testing.T) {
 func TestP56_FleetingReturnsBackOff(t *testing.T) {
 	b := Backoff{Base: time.Second, Max: 30 * time.Second}
 	s := (&Client{opts: Options{Backoff: b, Log: slog.Default()}}).NewStream("key", nil, newTestSink())
-	at := new(site)
+	at := new(originState)
 	within := func(least, most time.Duration) {
 		t.Helper()
 		for range 100 {
-			if d := s.calm(at); d < least || d > most {
+			if d := s.probeDelay(at); d < least || d > most {
 				t.Fatalf("waits for %v, want %v to %v", d, least, most)
 			}
 		}
 	}
-	s.left(at) // the key began there, and did not return to it
+	s.leftOrigin(at) // the key began there, and did not return to it
 	within(0, 0)
 	for _, d := range []time.Duration{8, 16, 32, 64, 128, 256, 512, 600, 600} {
-		s.returned = time.Now().Add(-lasting / 2)
-		s.left(at)
+		s.returned = time.Now().Add(-minReturn / 2)
+		s.leftOrigin(at)
 		within(d*time.Second/2, d*time.Second)
 	}
-	s.left(at) // another was used, and failed as well
+	s.leftOrigin(at) // another was used, and failed as well
 	within(300*time.Second, 600*time.Second)
-	s.returned = time.Now().Add(-2 * lasting)
-	s.left(at)
+	s.returned = time.Now().Add(-2 * minReturn)
+	s.leftOrigin(at)
 	within(0, 0)
 }
 
@@ -460,9 +450,9 @@ func TestP56_AnOriginThatDiesAtOnce(t *testing.T) {
 	first, second := startFake(t), startFake(t)
 	r := startRelay(t, Options{Variant: xds.Delta, Backoff: Backoff{Base: base, Max: base}}, first.address, second.address)
 	_, sink, b := r.failOver(first, second, named(rds, "a"))
-	b.send(resp{typ: rds, res: []res{{name: "a", version: "B"}}})
+	b.send(resp{Type: rds, Resources: []res{{Name: "a", Version: "B"}}})
 	sink.from(t, rds, second.address)
-	a := first.returns(1, resp{typ: rds, res: []res{{name: "a", version: "A"}}})
+	a := first.returns(1, resp{Type: rds, Resources: []res{{Name: "a", Version: "A"}}})
 	a.done <- nil
 	a = first.next()
 	left := time.Now() // at the latest
@@ -482,8 +472,8 @@ func TestP56_ADirectoryAmongTheOrigins(t *testing.T) {
 		r := startRelay(t, Options{Variant: v}, "file:"+dir, server.address)
 		_, sink := r.stream(all(cds))
 		s := server.serve(1)
-		s.send(resp{typ: cds, res: clusters("a", "b")})
-		sink.untilNames(t, cds, "a", "b")
+		s.send(resp{Type: cds, Resources: clusters("a", "b")})
+		sink.UntilNames(t, cds, "a", "b")
 		made := filepath.Join(filepath.Dir(dir), "made")
 		if err := os.Mkdir(made, 0o700); err != nil {
 			t.Fatal(err)
@@ -496,12 +486,12 @@ func TestP56_ADirectoryAmongTheOrigins(t *testing.T) {
 			t.Fatal(err)
 		}
 		sink.from(t, cds, "file:"+dir)
-		sink.untilNames(t, cds, "b", "c")
+		sink.UntilNames(t, cds, "b", "c")
 		<-s.Context().Done()
 		if err := os.WriteFile(filepath.Join(dir, "clusters.json"), []byte(strings.Replace(text, `"c"`, `"d"`, 1)), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		sink.untilNames(t, cds, "b", "d")
+		sink.UntilNames(t, cds, "b", "d")
 	})
 }
 
@@ -509,7 +499,7 @@ func TestP56_ADirectoryAmongTheOrigins(t *testing.T) {
 // nobody waiting for as long as it may where it is the only one (P53).
 func TestP56_ConnectingTakesLessWhereThereIsAnother(t *testing.T) {
 	timeout := func(addresses ...string) time.Duration {
-		return startRelay(t, Options{}, addresses...).client.sites[0].origin.(*grpcOrigin).connectTimeout
+		return startRelay(t, Options{}, addresses...).client.origins[0].origin.(*grpcOrigin).connectTimeout
 	}
 	if one, two := timeout("127.0.0.1:1"), timeout("127.0.0.1:1", "127.0.0.1:2"); two >= one || 2*two >= 15*time.Second {
 		t.Errorf("%v with one origin, %v with two", one, two)
@@ -521,15 +511,15 @@ func TestP56_AnswersAgainDoNotKeepAProbe(t *testing.T) {
 	bubbles(t, func(t *testing.T, v xds.Variant, n *inMemory) {
 		first, second := n.origin("one"), n.origin("two")
 		_, sink, b := n.relay(v, "one", "two").failOver(first, second, all(cds), all(lds))
-		b.send(resp{typ: cds, res: clusters("a")})
-		b.send(resp{typ: lds, res: clusters("l")})
-		sink.untilNames(t, lds, "l")
+		b.send(resp{Type: cds, Resources: clusters("a")})
+		b.send(resp{Type: lds, Resources: clusters("l")})
+		sink.UntilNames(t, lds, "l")
 		probe := first.serve(2)
 		for i := range 3 {
 			if probe.Context().Err() != nil {
 				return
 			}
-			probe.send(resp{typ: cds, version: fmt.Sprint(i), res: clusters("a")})
+			probe.send(resp{Type: cds, Version: fmt.Sprint(i), Resources: clusters("a")})
 			time.Sleep(probeTimeout/2 + time.Second)
 		}
 		if probe.Context().Err() == nil {

@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/mem"
 
+	"xdsrelay/internal/upstream/adsclient"
+	"xdsrelay/internal/upstream/upstreamtest"
 	"xdsrelay/internal/xds"
 )
 
@@ -70,13 +72,13 @@ func (s *spoiled) RecvMsg(m any) error {
 
 func (s *spoiled) SendMsg(m any) error {
 	var detail *statuspb.Status
-	if msg := m.(*request).bytes(); s.by.v == xds.Delta {
+	if msg := slices.Concat(m.(*adsclient.Request).Head, m.(*adsclient.Request).Tail); s.by.v == xds.Delta {
 		d := new(discoveryv3.DeltaDiscoveryRequest)
-		mustUnmarshal(s.by.t, msg, d)
+		upstreamtest.MustUnmarshal(s.by.t, msg, d)
 		detail = d.ErrorDetail
 	} else {
 		d := new(discoveryv3.DiscoveryRequest)
-		mustUnmarshal(s.by.t, msg, d)
+		upstreamtest.MustUnmarshal(s.by.t, msg, d)
 		detail = d.ErrorDetail
 	}
 	if detail != nil {
@@ -91,7 +93,7 @@ func (s *spoiled) SendMsg(m any) error {
 // once. It must not have opened any.
 func (r *relay) spoil(v xds.Variant, address string) *spoiler {
 	s := &spoiler{t: r.t, v: v}
-	p := &r.client.sites[0].origin.(*grpcOrigin).pool
+	p := &r.client.origins[0].origin.(*grpcOrigin).pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.dial = func() (*dialed, error) {
@@ -138,30 +140,30 @@ func TestP18_TakenIsCopied(t *testing.T) {
 		s.request()
 
 		wide := func(i int) string { return fmt.Sprintf("cluster-%02d-%s", i, strings.Repeat("x", 60)) }
-		one, two := resp{typ: cds, version: "set-one", errors: map[string]codes.Code{"failed": codes.Internal}}, resp{typ: cds, version: "set-two"}
+		one, two := resp{Type: cds, Version: "set-one", Errors: map[string]codes.Code{"failed": codes.Internal}}, resp{Type: cds, Version: "set-two"}
 		if v == xds.SotW {
-			two.errors = one.errors
+			two.Errors = one.Errors
 		}
 		for i := range 40 {
-			x := res{name: wide(i), content: "first", version: fmt.Sprint("one-", i), wrap: i%2 == 0, ttl: time.Duration(i/30) * time.Hour}
-			if x.wrap || v == xds.Delta {
-				x.aliases = []string{fmt.Sprint("alias-", i)}
+			x := res{Name: wide(i), Content: "first", Version: fmt.Sprint("one-", i), Wrap: i%2 == 0, TTL: time.Duration(i/30) * time.Hour}
+			if x.Wrap || v == xds.Delta {
+				x.Aliases = []string{fmt.Sprint("alias-", i)}
 			}
-			one.res = append(one.res, x)
+			one.Resources = append(one.Resources, x)
 			if i < 20 {
-				x.content, x.version = "second", fmt.Sprint("two-", i)
+				x.Content, x.Version = "second", fmt.Sprint("two-", i)
 			} else if v == xds.Delta {
 				continue
 			}
 			if i < 35 {
-				two.res = append(two.res, x)
+				two.Resources = append(two.Resources, x)
 			}
 		}
 		if v == xds.Delta {
-			two.removed = []string{wide(35), wide(36), wide(37), wide(38), wide(39)}
+			two.Removed = []string{wide(35), wide(36), wide(37), wide(38), wide(39)}
 		}
-		refused := resp{typ: cds, version: "set-three", res: []res{one.res[7], one.res[7]}}
-		refused.res = append(refused.res, one.res[8:]...)
+		refused := resp{Type: cds, Version: "set-three", Resources: []res{one.Resources[7], one.Resources[7]}}
+		refused.Resources = append(refused.Resources, one.Resources[8:]...)
 		// At once, so that there is one to read while the other is taken.
 		s.send(one)
 		s.send(two)
@@ -181,12 +183,24 @@ func TestP18_TakenIsCopied(t *testing.T) {
 			t.Errorf("refused for %q, want %q", said, why)
 		}
 
-		pure := newProtocolFixture(t, v) // the same, of which nothing is used again
-		pure.want(want)
-		pure.next()
-		pure.respond(one)
-		pure.respond(two)
-		got, is := allOf(sink.Held(cds)), allOf(pure.sink.Held(cds))
+		pure := upstreamtest.NewSink() // the same, of which nothing is used again
+		c := adsclient.New(v, adsclient.Options{Held: pure.Held, Resumption: make(adsclient.Resumption), MaxRequestBytes: 4 << 20})
+		c.SetInterest(pure.Want(want), nil)
+		c.NextRequest(time.Now())
+		for i, p := range []resp{one, two} {
+			now := time.Now()
+			r, fault := xds.ParseResponse(v, p.Encode(t, v, fmt.Sprint(i)))
+			d, err := c.Receive(r, fault, now)
+			if err != nil || !d.Accept {
+				t.Fatalf("response %d: %+v, %v", i, d, err)
+			}
+			u, _ := adsclient.Evaluate(v, d, r, pure.Held(cds), now)
+			if _, err := pure.Update(t.Context(), u); err != nil {
+				t.Fatal(err)
+			}
+			c.Applied(r)
+		}
+		got, is := allOf(sink.Held(cds)), allOf(pure.Held(cds))
 		if got != is {
 			t.Errorf("held\n%s\nwant\n%s", got, is)
 		}

@@ -30,14 +30,14 @@ func TestP50_TheSecondStreamFollowsTheFirst(t *testing.T) {
 		preferred, standby := startFake(t), startFake(t)
 		r := startRelay(t, Options{Variant: v}, preferred.address, standby.address)
 		first, firstSink, b := r.failOver(preferred, standby, named(rds, "a"))
-		b.send(resp{typ: rds, res: clusters("a")})
+		b.send(resp{Type: rds, Resources: clusters("a")})
 		firstSink.from(t, rds, standby.address)
 
 		sink := newTestSink()
 		second := first.Second(sink)
 		r.start(second, sink, named(cds, "c"))
 		s := standby.streamOf("CDS") // not at the preferred one
-		s.send(resp{typ: cds, res: clusters("c")})
+		s.send(resp{Type: cds, Resources: clusters("c")})
 		sink.from(t, cds, standby.address)
 		for range failuresToSwitch { // its failures change nothing
 			s.done <- nil
@@ -45,15 +45,15 @@ func TestP50_TheSecondStreamFollowsTheFirst(t *testing.T) {
 		}
 
 		probe := preferred.streamOf("RDS")
-		probe.send(resp{typ: rds, res: clusters("a")})
+		probe.send(resp{Type: rds, Resources: clusters("a")})
 		probe.ends()
 		streams := map[string]*fakeStream{}
 		for range 2 {
 			s := preferred.next()
 			streams[strings.Fields(s.request())[0]] = s
 		}
-		streams["RDS"].send(resp{typ: rds, res: clusters("a")})
-		streams["CDS"].send(resp{typ: cds, res: clusters("c")})
+		streams["RDS"].send(resp{Type: rds, Resources: clusters("a")})
+		streams["CDS"].send(resp{Type: cds, Resources: clusters("c")})
 		firstSink.from(t, rds, preferred.address)
 		sink.from(t, cds, preferred.address)
 	})
@@ -65,7 +65,7 @@ func TestP50_TheSecondStreamIsLeft(t *testing.T) {
 	r := startRelay(t, Options{Variant: xds.Delta}, preferred.address, standby.address)
 	ctx, end := context.WithCancel(r.ctx)
 	first := r.client.NewStream("key", nil, newTestSink())
-	first.SetInterest(newTestSink().want(named(rds, "a")))
+	first.SetInterest(newTestSink().Want(named(rds, "a")))
 	ended := make(chan error, 1)
 	go func() { ended <- first.Run(ctx) }()
 	preferred.streamOf("RDS")
@@ -74,7 +74,7 @@ func TestP50_TheSecondStreamIsLeft(t *testing.T) {
 	second := first.Second(sink)
 	r.start(second, sink, named(cds, "c"))
 	s := preferred.streamOf("CDS")
-	s.send(resp{typ: cds, res: clusters("c")})
+	s.send(resp{Type: cds, Resources: clusters("c")})
 	sink.from(t, cds, preferred.address)
 	end()
 	if err := <-ended; err != nil {
@@ -89,7 +89,7 @@ func TestP50_TheSecondStreamIsLeft(t *testing.T) {
 	for range failuresToSwitch {
 		preferred.streamOf("CDS").done <- nil
 	}
-	standby.streamOf("CDS").send(resp{typ: cds, res: clusters("c")})
+	standby.streamOf("CDS").send(resp{Type: cds, Resources: clusters("c")})
 	sink.from(t, cds, standby.address)
 }
 

@@ -11,7 +11,7 @@ import (
 // muted waits until a stream is told to be silent.
 func (s *testSink) muted(t *testing.T) {
 	t.Helper()
-	s.until(t, "silence", func() bool { return len(s.statuses) > 0 && !s.lastStatus().SilentSince.IsZero() })
+	s.Until(t, "silence", func() bool { return len(s.statuses) > 0 && !s.lastStatus().SilentSince.IsZero() })
 }
 
 // A name that the origin leaves unanswered stays pending, and an origin that
@@ -24,10 +24,10 @@ func TestP57_SilenceMeansNothing(t *testing.T) {
 		f.next()
 		stream, sink := r.stream(named(rds, "a", "never"))
 		s := f.next()
-		s.send(resp{typ: rds, res: clusters("a")})
-		sink.untilNames(t, rds, "a")
+		s.send(resp{Type: rds, Resources: clusters("a")})
+		sink.UntilNames(t, rds, "a")
 		time.Sleep(24 * time.Hour)
-		stream.SetInterest(sink.want(named(rds, "a", "b", "never")))
+		stream.SetInterest(sink.Want(named(rds, "a", "b", "never")))
 		time.Sleep(24 * time.Hour)
 		synctest.Wait()
 		for name, want := range map[string]xds.Presence{"a": xds.Present, "b": xds.Pending, "never": xds.Pending} {
@@ -65,8 +65,8 @@ func TestP57_SilentStreamsAreShown(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		silent(1)
 		sink.muted(t)
-		s.send(resp{typ: rds, res: clusters("a")})
-		sink.untilNames(t, rds, "a")
+		s.send(resp{Type: rds, Resources: clusters("a")})
+		sink.UntilNames(t, rds, "a")
 		silent(0)
 		time.Sleep(time.Hour)
 		silent(0)
@@ -89,8 +89,8 @@ func TestASilenceEndsWithTheFirstResponse(t *testing.T) {
 		if at := r.client.Origins()[0]; at.Silent != 0 || !at.SilentSince.Equal(since) {
 			t.Errorf("%+v, want silent since %v", at, since)
 		}
-		s.send(resp{typ: rds, res: clusters("a")})
-		sink.untilNames(t, rds, "a")
+		s.send(resp{Type: rds, Resources: clusters("a")})
+		sink.UntilNames(t, rds, "a")
 		if at := r.client.Origins()[0]; !at.SilentSince.IsZero() {
 			t.Errorf("%+v", at)
 		}
@@ -102,19 +102,19 @@ func TestASilenceEndsWithTheFirstResponse(t *testing.T) {
 func TestP53_ABadFirstResponseIsAWord(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v xds.Variant) {
 		for _, bad := range []resp{
-			{typ: cds, res: clusters("c")},
-			{typ: rds, res: clusters("a", "a")},
+			{Type: cds, Resources: clusters("c")},
+			{Type: rds, Resources: clusters("a", "a")},
 		} {
 			f := startFake(t)
 			r := startRelay(t, Options{Variant: v}, f.address)
 			_, sink := r.stream(named(rds, "a"))
 			s := f.next()
-			sink.until(t, "a stream", func() bool { return sink.lastStatus().Connected })
+			sink.Until(t, "a stream", func() bool { return sink.lastStatus().Connected })
 			if sink.lastStatus().Spoken {
 				t.Error("it has not spoken")
 			}
 			s.send(bad)
-			sink.until(t, "a word", func() bool { return sink.lastStatus().Connected && sink.lastStatus().Spoken })
+			sink.Until(t, "a word", func() bool { return sink.lastStatus().Connected && sink.lastStatus().Spoken })
 		}
 	})
 }
@@ -127,12 +127,12 @@ func TestP53_AFirstResponseThatNobodyWantsIsAWord(t *testing.T) {
 		stream, sink := n.relay(v, "one").stream(named(rds, "a"), named(eds, "b"))
 		s := f.next()
 		time.Sleep(time.Second)
-		stream.SetInterest(sink.want(named(rds, "a")))
+		stream.SetInterest(sink.Want(named(rds, "a")))
 		time.Sleep(time.Second)
-		s.send(resp{typ: eds, res: clusters("b")})
+		s.send(resp{Type: eds, Resources: clusters("b")})
 		synctest.Wait()
-		sink.mu.Lock()
-		defer sink.mu.Unlock()
+		sink.Mu.Lock()
+		defer sink.Mu.Unlock()
 		if !sink.lastStatus().Spoken {
 			t.Errorf("%+v", sink.statuses)
 		}
@@ -141,7 +141,7 @@ func TestP53_AFirstResponseThatNobodyWantsIsAWord(t *testing.T) {
 
 // is locks the sink and returns the presence of a name.
 func (s *testSink) is(typ xds.TypeURL, name string) xds.Presence {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.presence(typ, name)
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	return s.Presence(typ, name)
 }

@@ -10,20 +10,60 @@ import (
 	"time"
 
 	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/upstream/adsclient"
 	"xdsrelay/internal/xds"
 )
 
-// Stream is one key's conversation with the origins, for as long as the key
-// lives.
+// Sink receives what a stream brings. The consumer's group implements it.
+type Sink interface {
+	// Held is the newest snapshot of typ, with every Update of this stream that
+	// has returned applied; nil if none. Of its two parts (P50) the stream reads
+	// the one that it asks for. Any goroutine.
+	Held(typ xds.TypeURL) *xds.Snapshot
+	// Update hands an update over and waits until it is applied; it reports
+	// whether that made another snapshot. Calls never overlap. An error while ctx
+	// is alive (the group is over) ends the stream's Run.
+	Update(ctx context.Context, u xds.Update) (changed bool, err error)
+	// Status tells of the connection; it never blocks.
+	Status(Status)
+}
+
+// Status of a key's upstream stream.
+type Status struct {
+	// Connected: a stream is open; the transport accepted it.
+	Connected bool
+	// Origin is the name of the origin that serves, or was tried.
+	Origin string
+	// Err is why the last attempt or stream ended; nil while connected, and when
+	// the stream was closed because nothing is wanted any more.
+	Err error
+	// Failed: the last attempt failed (P53: the origin is unreachable). False
+	// when a stream ended that had a response: it is opened again within a
+	// second.
+	Failed bool
+	// Told: Err is in the log already, as why the origin is away.
+	Told bool
+	// Spoken: a response came on the open stream, even if it is of no use. It is
+	// reported with the first response of a stream, if the stream was silent or the
+	// response brings no Update.
+	Spoken bool
+	// SilentSince is when the stream was opened, once it has been open for
+	// first_answer_timeout without any response; else zero.
+	SilentSince time.Time
+	// Attempts that failed since the last response.
+	Attempts int
+}
+
+// Stream is one key's subscription at the origins, for as long as the key lives.
 type Stream struct {
 	client  *Client
 	id      string
 	node    []byte
 	sink    Sink
 	log     *slog.Logger
-	origins []*site // in the key's order of preference
-	choice  *choice // the origin in use
-	beside  *choice // of the key's first stream, which counts; nil: there is none
+	origins []*originState // in the key's order of preference
+	current *currentOrigin // the origin in use
+	first   *currentOrigin // of the key's first stream, which this one follows; nil: none
 
 	// metrics of the key; fixed once Run runs.
 	metrics *telemetry.Key
@@ -31,15 +71,15 @@ type Stream struct {
 	// The interest, and the cells that receive it.
 	mu     sync.Mutex
 	newest *xds.Interest
-	cells  []*cell
+	cells  []*adsclient.InterestCell
 
 	// Owned by Run's goroutine.
-	memory   memory         // of the origin in use
-	failures int            // in a row, for the backoff
-	attempts int            // that failed since the last response
-	tried    map[*site]bool // where an attempt failed, since the last response
-	returned time.Time      // when the key returned to the origin in use; zero: it did not
-	fleeting map[*site]int  // returns in a row that did not last
+	resumption   adsclient.Resumption  // of the origin in use
+	failures     int                   // in a row, for the backoff
+	attempts     int                   // that failed since the last response
+	tried        map[*originState]bool // where an attempt failed, since the last response
+	returned     time.Time             // when the key returned to the origin in use; zero: it did not
+	shortReturns map[*originState]int  // returns in a row that did not last
 }
 
 // NewStream makes the stream of a key; id is the key as people read it, node
@@ -47,16 +87,16 @@ type Stream struct {
 // (P58). It starts nothing.
 func (c *Client) NewStream(id string, node []byte, sink Sink) *Stream {
 	return &Stream{
-		client:   c,
-		id:       id,
-		node:     node,
-		sink:     sink,
-		log:      c.opts.Log.With("key", id),
-		origins:  c.sites,
-		choice:   newChoice(),
-		memory:   make(memory),
-		tried:    make(map[*site]bool),
-		fleeting: make(map[*site]int),
+		client:       c,
+		id:           id,
+		node:         node,
+		sink:         sink,
+		log:          c.opts.Log.With("key", id),
+		origins:      c.origins,
+		current:      newCurrentOrigin(),
+		resumption:   make(adsclient.Resumption),
+		tried:        make(map[*originState]bool),
+		shortReturns: make(map[*originState]int),
 	}
 }
 
@@ -72,22 +112,23 @@ func (s *Stream) SetInterest(i *xds.Interest) {
 	cells := slices.Clone(s.cells)
 	s.mu.Unlock()
 	for _, c := range cells {
-		c.set(i)
+		c.Set(i)
 	}
 }
 
-// join makes a new cell receive the interest.
-func (s *Stream) join(c *cell) {
+// join makes a cell that receives the interest until leave.
+func (s *Stream) join() *adsclient.InterestCell {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.newest = s.newest
+	c := adsclient.NewInterestCell(s.newest)
 	s.cells = append(s.cells, c)
+	return c
 }
 
-func (s *Stream) leave(c *cell) {
+func (s *Stream) leave(c *adsclient.InterestCell) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.cells = slices.DeleteFunc(s.cells, func(o *cell) bool { return o == c })
+	s.cells = slices.DeleteFunc(s.cells, func(o *adsclient.InterestCell) bool { return o == c })
 }
 
 // interestNow is what is wanted now.
@@ -97,28 +138,20 @@ func (s *Stream) interestNow() *xds.Interest {
 	return s.newest
 }
 
-// counters of a type under this stream's key.
-func (s *Stream) counters(typ xds.TypeURL) *telemetry.Type {
-	if s.metrics != nil {
-		return s.metrics.Type(typ)
-	}
-	return s.client.opts.Metrics.Type(typ)
-}
-
-// Run serves the interest until ctx ends, and then returns nil: it connects,
-// asks, reads and connects again (P54), at the most preferred origin or another
-// (P56). It returns an error only if the sink did. While nothing is wanted no
-// stream is opened.
+// Run serves the interest until ctx ends, and then returns nil. It connects,
+// subscribes, reads and connects again (P54), at the most preferred origin or at
+// another (P56). It returns an error only if the sink did. While nothing is wanted
+// it opens no stream.
 func (s *Stream) Run(ctx context.Context) error {
-	defer s.choice.set(nil, true)
+	defer s.current.set(nil, true)
 	if !s.awaitInterest(ctx) {
 		return nil
 	}
-	at, wait := s.first(ctx), time.Duration(0)
+	at, wait := s.firstOrigin(ctx), time.Duration(0)
 	s.sink.Status(Status{Origin: at.name})
 	for {
 		var err error
-		s.choice.set(at, false)
+		s.current.set(at, false)
 		at, wait, err = s.use(ctx, at, wait)
 		var over *sinkError
 		switch {
@@ -132,10 +165,9 @@ func (s *Stream) Run(ctx context.Context) error {
 
 // awaitInterest returns once something is wanted, false if ctx ended first.
 func (s *Stream) awaitInterest(ctx context.Context) bool {
-	c := newCell()
-	s.join(&c)
-	defer s.leave(&c)
-	return c.await(ctx)
+	c := s.join()
+	defer s.leave(c)
+	return c.Await(ctx)
 }
 
 // failuresToSwitch in a row make the key use the next origin (P56).
@@ -145,44 +177,44 @@ const failuresToSwitch = 2
 // preferred to it. It returns when the key goes on with another origin, and how
 // long to wait before that. An error is the sink's; it and the end of ctx end the
 // Stream.
-func (s *Stream) use(ctx context.Context, at *site, wait time.Duration) (next *site, after time.Duration, err error) {
+func (s *Stream) use(ctx context.Context, at *originState, wait time.Duration) (next *originState, after time.Duration, err error) {
 	stay, end := context.WithCancelCause(ctx)
 	var probes sync.WaitGroup
 	defer probes.Wait()
 	defer end(nil)
 	better := s.origins[:slices.Index(s.origins, at)]
-	calm := make([]time.Duration, len(better))
+	delays := make([]time.Duration, len(better))
 	for i, o := range better {
-		calm[i] = s.calm(o)
+		delays[i] = s.probeDelay(o)
 	}
 	probes.Go(func() {
-		if s.beside != nil {
-			if other := s.beside.other(stay, at); other != nil {
+		if s.first != nil {
+			if other := s.first.other(stay, at); other != nil {
 				end(&preferred{other})
 				return
 			}
 		}
 		for i, o := range better {
 			probes.Go(func() {
-				if s.probe(stay, o, calm[i]) {
+				if s.probe(stay, o, delays[i]) {
 					end(&preferred{o})
 				}
 			})
 		}
 	})
-	l := s.line(at, s.memory, nil)
+	l := s.newOriginStream(at, s.resumption, nil)
 	defer l.close()
 	for inARow := 0; ; {
 		err := l.attempt(stay, wait)
 		if ctx.Err() == nil { // else the group ends, and takes no update
-			if over := l.uncache(ctx); over != nil {
+			if over := l.dropUncacheable(ctx); over != nil {
 				err = over
 			}
 		}
 		if over := (*sinkError)(nil); ctx.Err() != nil || errors.As(err, &over) {
 			return nil, 0, err
 		}
-		if l.had {
+		if l.responded {
 			inARow = 0
 		}
 		if found := (*preferred)(nil); errors.As(context.Cause(stay), &found) {
@@ -197,17 +229,17 @@ func (s *Stream) use(ctx context.Context, at *site, wait time.Duration) (next *s
 			return found.at, 0, nil
 		}
 		if errors.Is(err, errReopen) {
-			if wait = 0; !l.interest.wanted() {
+			if wait = 0; !l.interest.Wanted() {
 				l.report(Status{})
 			}
 			continue
 		}
-		if !l.had {
+		if !l.responded {
 			inARow++
 		}
 		if next, wait = s.failed(ctx, l, err, inARow); next != at {
 			at.metrics.Reconnect(telemetry.Switched)
-			s.left(at)
+			s.leftOrigin(at)
 			return next, wait, nil
 		}
 	}
@@ -215,11 +247,11 @@ func (s *Stream) use(ctx context.Context, at *site, wait time.Duration) (next *s
 
 // preferred ends the use of an origin because a preferred one answered a probe, or because the
 // key's first stream uses another one.
-type preferred struct{ at *site }
+type preferred struct{ at *originState }
 
 func (p *preferred) Error() string { return "origin " + p.at.name + " is preferred" }
 
-// succeeded forgets failures, because an origin answered.
+// succeeded resets the failures, because an origin answered.
 func (s *Stream) succeeded() {
 	s.failures, s.attempts = 0, 0
 	clear(s.tried)
@@ -227,10 +259,10 @@ func (s *Stream) succeeded() {
 
 // failed counts and logs the end of an attempt, of which inARow failed at this
 // origin. It returns the origin to use and how long to wait.
-func (s *Stream) failed(ctx context.Context, l *line, err error, inARow int) (next *site, wait time.Duration) {
+func (s *Stream) failed(ctx context.Context, l *originStream, err error, inARow int) (next *originState, wait time.Duration) {
 	reason := l.ended(err)
 	wait = upTo(reopenWithin)
-	if !l.had {
+	if !l.responded {
 		s.failures++
 		s.attempts++
 		s.tried[l.at] = true
@@ -238,29 +270,29 @@ func (s *Stream) failed(ctx context.Context, l *line, err error, inARow int) (ne
 	}
 	next = l.at
 	if inARow >= failuresToSwitch && !s.follows() {
-		next = s.next(l.at)
+		next = s.nextOrigin(l.at)
 	}
 	if next != l.at && !s.tried[next] { // it has not failed this key, so it needs no backoff
 		s.failures = 0
 		wait = upTo(min(s.client.opts.Backoff.Base, reopenWithin))
 	}
-	// Origins often end streams, and a line for each key would be a flood: an origin
+	// Origins often end streams, and a line for each key would be too much. An origin
 	// that is away is logged once.
 	level := slog.LevelInfo
-	if l.had || s.attempts > 1 || l.at.isAway() {
+	if l.responded || s.attempts > 1 || l.at.isAway() {
 		level = slog.LevelDebug
 	}
 	s.log.Log(ctx, level, "upstream stream ended", "origin", l.at.name, "reason", reason, "error", err,
 		"failures", s.attempts, "next", next.name, "retry_in", wait)
-	l.report(Status{Err: err, Failed: !l.had && s.everywhere(), Told: !l.had && l.at.isAway()})
+	l.report(Status{Err: err, Failed: !l.responded && s.failedEverywhere(), Told: !l.responded && l.at.isAway()})
 	return next, wait
 }
 
-// first is the origin to begin with: the one of the key's first stream, else the most preferred
+// firstOrigin is the origin to begin with: the one of the key's first stream, else the most preferred
 // that is not known to be away.
-func (s *Stream) first(ctx context.Context) *site {
-	if s.beside != nil {
-		if at := s.beside.other(ctx, nil); at != nil {
+func (s *Stream) firstOrigin(ctx context.Context) *originState {
+	if s.first != nil {
+		if at := s.first.other(ctx, nil); at != nil {
 			return at
 		}
 	}
@@ -273,19 +305,19 @@ func (s *Stream) first(ctx context.Context) *site {
 	return s.origins[0]
 }
 
-// everywhere reports whether no origin can be reached (P53): each failed here,
-// or is away for everybody.
-func (s *Stream) everywhere() bool {
+// failedEverywhere reports whether no origin can be reached (P53): each failed for
+// this key, or is away for all keys.
+func (s *Stream) failedEverywhere() bool {
 	now := time.Now()
-	return !slices.ContainsFunc(s.origins, func(at *site) bool { return !s.tried[at] && !s.client.knownAway(at, now) })
+	return !slices.ContainsFunc(s.origins, func(at *originState) bool { return !s.tried[at] && !s.client.knownAway(at, now) })
 }
 
-// next is the origin to use after this one failed: of those that were not tried,
+// nextOrigin is the origin to use after this one failed: of those that were not tried,
 // the most preferred that is not known to be away, else the most preferred. Once
 // all were tried, it is the one that follows in the order.
-func (s *Stream) next(at *site) *site {
+func (s *Stream) nextOrigin(at *originState) *originState {
 	now := time.Now()
-	var best *site
+	var best *originState
 	for _, o := range s.origins {
 		if s.tried[o] {
 			continue
@@ -301,4 +333,64 @@ func (s *Stream) next(at *site) *site {
 		return best
 	}
 	return s.origins[(slices.Index(s.origins, at)+1)%len(s.origins)]
+}
+
+// Second makes a second stream of the same key, with a sink of its own (P50). It uses the origin
+// that s uses, so that a wildcard and names never come from different origins. Once s has ended it
+// chooses for itself. It starts nothing.
+func (s *Stream) Second(sink Sink) *Stream {
+	second := s.client.NewStream(s.id, s.node, sink)
+	second.first = s.current
+	return second
+}
+
+// currentOrigin is the origin that a stream uses, for the stream that follows it. Safe for concurrent use.
+type currentOrigin struct {
+	mu      sync.Mutex
+	at      *originState  // nil: not chosen yet
+	over    bool          // the stream has ended
+	changed chan struct{} // closed when either changes
+}
+
+func newCurrentOrigin() *currentOrigin { return &currentOrigin{changed: make(chan struct{})} }
+
+func (c *currentOrigin) set(at *originState, over bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if at != c.at || over != c.over {
+		c.at, c.over = at, over
+		close(c.changed)
+		c.changed = make(chan struct{})
+	}
+}
+
+// other waits until the origin is another one than at, and returns it; nil if the stream or ctx
+// ended before.
+func (c *currentOrigin) other(ctx context.Context, at *originState) *originState {
+	for {
+		c.mu.Lock()
+		now, over, changed := c.at, c.over, c.changed
+		c.mu.Unlock()
+		switch {
+		case over:
+			return nil
+		case now != nil && now != at:
+			return now
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// follows reports whether the key's first stream chooses the origin.
+func (s *Stream) follows() bool {
+	if s.first == nil {
+		return false
+	}
+	s.first.mu.Lock()
+	defer s.first.mu.Unlock()
+	return !s.first.over
 }

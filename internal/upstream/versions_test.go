@@ -16,14 +16,14 @@ func TestVersionsAreLogged(t *testing.T) {
 		r := startRelay(t, Options{Variant: v, Log: log.Logger()}, f.address)
 		_, sink := r.stream(named(rds, "a", "b"), named(cds, "e"))
 		s := f.serve(2)
-		s.send(resp{typ: rds, version: "v1", res: clusters("a")})
-		sink.untilNames(t, rds, "a")
-		s.send(resp{typ: rds, version: "v1", res: clusters("a", "b")})
-		sink.untilNames(t, rds, "a", "b")
+		s.send(resp{Type: rds, Version: "v1", Resources: clusters("a")})
+		sink.UntilNames(t, rds, "a")
+		s.send(resp{Type: rds, Version: "v1", Resources: clusters("a", "b")})
+		sink.UntilNames(t, rds, "a", "b")
 		log.Until(t, 0, `level=INFO msg="new version from the origin" key=key origin=`+f.address+" type="+string(rds)+" version=")
 		log.Until(t, 0, " origin_version=v1\n")
-		s.send(resp{typ: rds, version: "v2", res: clusters("a", "b")}) // nothing is another
-		s.send(resp{typ: cds, version: "last", res: []res{{name: "e", content: "last", version: "last"}}})
+		s.send(resp{Type: rds, Version: "v2", Resources: clusters("a", "b")}) // nothing is another
+		s.send(resp{Type: cds, Version: "last", Resources: []res{{Name: "e", Content: "last", Version: "last"}}})
 		log.Until(t, 0, "origin_version=last")
 		if n := log.Count("new version from the origin"); n != 3 {
 			t.Errorf("%d lines:\n%s", n, log)
@@ -40,21 +40,21 @@ func TestVersionsOfWhatWasRecalled(t *testing.T) {
 		r := startRelay(t, Options{Variant: v, Log: log.Logger()}, f.address)
 		sink := newTestSink()
 		for _, typ := range []xds.TypeURL{rds, eds} {
-			b := sink.builder(typ)
-			b.Recall(xds.Update{Type: typ, Origin: f.address, Version: "v1", Changed: []*xds.Resource{resourceOf(t, typ, res{name: "a", content: "same", version: "1"})}})
+			b := sink.Builder(typ)
+			b.Recall(xds.Update{Type: typ, Origin: f.address, Version: "v1", Changed: []*xds.Resource{resourceOf(t, typ, res{Name: "a", Content: "same", Version: "1"})}})
 			b.Settle(xds.NewNameSet("a"))
-			sink.publish(typ)
-			if !sink.held[typ].Stale {
+			sink.Publish(typ)
+			if !sink.Snapshots[typ].Stale {
 				t.Fatal("what was recalled is no last known good")
 			}
 		}
 		r.run(sink, named(rds, "a"), named(eds, "a"))
 		s := f.serve(2)
-		s.send(resp{typ: rds, version: "v1", res: []res{{name: "a", content: "same", version: "1"}}})
-		sink.until(t, "the origin's word", func() bool { return !sink.held[rds].Stale })
-		s.send(resp{typ: eds, version: "v1", res: []res{{name: "a", content: "other", version: "2"}}})
-		sink.until(t, "the origin's word", func() bool { return !sink.held[eds].Stale })
-		s.send(resp{typ: rds, version: "v2", res: []res{{name: "a", content: "new", version: "3"}}})
+		s.send(resp{Type: rds, Version: "v1", Resources: []res{{Name: "a", Content: "same", Version: "1"}}})
+		sink.Until(t, "the origin's word", func() bool { return !sink.Snapshots[rds].Stale })
+		s.send(resp{Type: eds, Version: "v1", Resources: []res{{Name: "a", Content: "other", Version: "2"}}})
+		sink.Until(t, "the origin's word", func() bool { return !sink.Snapshots[eds].Stale })
+		s.send(resp{Type: rds, Version: "v2", Resources: []res{{Name: "a", Content: "new", Version: "3"}}})
 		log.Until(t, 0, "type="+string(eds)+" ")
 		log.Until(t, 0, "origin_version=v2")
 		if n := log.Count("new version from the origin"); n != 2 {

@@ -66,6 +66,9 @@ type TypeInterest struct {
 	Again []string
 }
 
+// Empty reports whether nothing of the type is wanted.
+func (t TypeInterest) Empty() bool { return !t.Wildcard && t.Names.Len() == 0 }
+
 // Of returns what is wanted of typ.
 func (i *Interest) Of(typ TypeURL) TypeInterest {
 	if i != nil {

@@ -117,6 +117,12 @@ func bubble(t *testing.T, f func(x *fixture)) {
 	})
 }
 
+// later returns when d has passed on the bubble's clock.
+func (x *fixture) later(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 func (x *fixture) feed(key string) *feed {
 	x.t.Helper()
 	x.mu.Lock()

@@ -59,7 +59,7 @@ func TestProgressCountsClients(t *testing.T) {
 	await(t, func(a *awaiting) {
 		a.feed.give("v1", "a=1", "b=1")
 		v1 := a.ask("v1", "").Mark
-		time.Sleep(time.Second)
+		a.later(time.Second)
 		has1 := a.now()
 		a.feed.give("v2", "a=2")
 		has2 := a.now()

@@ -31,7 +31,7 @@ func TestVersionsOfAKey(t *testing.T) {
 		c := w.join("web", cds, "*")
 		f := w.feed(`web`)
 		f.give("v1", "a=1", "b=1")
-		time.Sleep(time.Second)
+		w.later(time.Second)
 		f.give("v2", "a=2")
 		held := c.Newest()
 		at := func(node string, stream, has uint64, refused bool) fanout.Standing {

@@ -1,0 +1,186 @@
+package adsclient
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"xdsrelay/internal/xds"
+)
+
+// types are those that a Conversation remembers.
+func (r *protocolFixture) types() int {
+	t := &protocolState{}
+	switch v := r.conversation.(type) {
+	case *sotw:
+		t = &v.protocolState
+	case *delta:
+		t = &v.protocolState
+	}
+	if len(t.types) != len(t.byURL) {
+		r.t.Fatalf("%d types in order, %d by URL", len(t.types), len(t.byURL))
+	}
+	return len(t.types)
+}
+
+func (r *protocolFixture) flush() (requests []string) {
+	for q := r.next(); q != nil; q = r.next() {
+		requests = append(requests, show(r.t, r.v, q.bytes()))
+	}
+	return requests
+}
+
+// Types that clients make up cost the other clients of the key nothing for long.
+func TestP16_TypesThatNobodyWantsAnyMoreAreForgotten(t *testing.T) {
+	const junk = 1000
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		for what, of := range map[string]func(xds.TypeURL) xds.TypeInterest{
+			"names":        func(typ xds.TypeURL) xds.TypeInterest { return named(typ, "n") },
+			"the wildcard": all,
+		} {
+			t.Run(what, func(t *testing.T) {
+				r := newProtocolFixture(t, v)
+				r.want(named(eds, "a"))
+				r.flush()
+				opened, most := 0, 0
+				want := func(types ...xds.TypeInterest) {
+					if !r.want(append(types, named(eds, "a"))...) {
+						r.reopen()
+						opened++
+					}
+					r.flush()
+					most = max(most, r.types(), len(r.resumption))
+				}
+				for i := range junk {
+					typ := xds.TypeURL(fmt.Sprintf("junk/%d", i))
+					want(of(typ))
+					if !r.respondTo(typ) {
+						t.Fatalf("the response for %s is not taken", typ)
+					}
+					r.flush()
+					want()
+				}
+				want()
+				if most > maxUnused+3 {
+					t.Errorf("%d types remembered", most)
+				}
+				if len(r.resumption) > 1 {
+					t.Errorf("%d types remembered for the next stream", len(r.resumption))
+				}
+				if limit := junk/maxUnused + 1; opened > limit {
+					t.Errorf("opened anew %d times, want at most %d", opened, limit)
+				}
+			})
+		}
+	})
+}
+
+// respondTo sends something of typ, and reports whether it was taken.
+func (r *protocolFixture) respondTo(typ xds.TypeURL) bool {
+	v, _ := r.respond(resp{Type: typ, Version: "1", Resources: []res{{Name: "n", Version: "1"}}})
+	return v.Accept
+}
+
+// What is remembered of earlier streams goes even if the type was let go between two
+// streams.
+func TestP16_NothingIsRememberedOfWhatIsNotWanted(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		r := newProtocolFixture(t, v)
+		r.want(named(eds, "a"), named(rds, "n"))
+		r.flush()
+		r.respond(resp{Type: rds, Version: "1", Resources: clusters("n")})
+		r.set(named(eds, "a"))
+		r.connect()
+		if len(r.resumption) != 1 || r.resumption[eds] == nil {
+			t.Errorf("remembered %v, want EDS", r.resumption)
+		}
+	})
+}
+
+// As long as something is due for a type, it is known.
+func TestP18_ATypeIsNotForgottenWhileAReplyIsDue(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		for what, n := range map[string]int{"good": 1, "bad": 2} {
+			r := newProtocolFixture(t, v)
+			const types = 2 * maxUnused // far over the bound
+			var junk []xds.TypeInterest
+			for i := range types {
+				junk = append(junk, named(xds.TypeURL(fmt.Sprintf("junk/%d", i)), "n"))
+			}
+			r.want(append(junk, named(eds, "a"))...)
+			r.flush()
+			r.want(named(eds, "a"))
+			r.flush()
+			var first *xds.Response
+			accepted := false
+			for i, of := range junk { // they crossed the last requests
+				p := resp{Type: of.Type, Version: "1", Resources: clusters("n", "n")[:n]}
+				if i > 0 {
+					r.respond(p)
+					continue
+				}
+				parsed, fault := xds.ParseResponse(v, p.Encode(t, v, "0")) // is being applied
+				decision, err := r.conversation.Receive(parsed, fault, r.now)
+				if err != nil || decision.Accept != (n == 1) {
+					t.Fatal(decision, err)
+				}
+				accepted = decision.Accept
+				first = parsed
+			}
+			if !r.want(named(eds, "a", "b")) {
+				t.Error("a new stream while replies are due")
+			}
+			replies := 0
+			for _, q := range r.flush() {
+				if strings.Contains(q, "nonce") {
+					replies++
+				}
+			}
+			if accepted {
+				r.conversation.Applied(first)
+				replies += len(r.flush())
+			}
+			if replies != types {
+				t.Errorf("%s: %d replies to %d responses", what, replies, types)
+			}
+		}
+	})
+}
+
+// In SotW a request without the newest nonce is stale, also for a type that was
+// not wanted for a while.
+func TestP64_SotWTheNonceOutlivesTheInterest(t *testing.T) {
+	r := newProtocolFixture(t, xds.SotW)
+	r.want(named(eds, "a"), named(rds, "n"))
+	r.flush()
+	r.respond(resp{Type: rds, Version: "1", Resources: clusters("n")})
+	r.flush()
+	for _, names := range [][]string{{"a", "b"}, {"a"}, {"a", "b"}} {
+		r.want(named(eds, names...))
+		r.flush()
+	}
+	r.want(named(eds, "a", "b"), named(rds, "m"))
+	r.sent("RDS [m] version 1 nonce 1")
+}
+
+// A stream that remembers too many types that nobody wants is opened again.
+func TestP64_AStreamOfTooManyTypesEnds(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		r := newProtocolFixture(t, v)
+		r.want(named(eds, "a"), all(cds))
+		r.flush()
+		r.want(named(eds, "a"))
+		r.flush()
+		var junk []xds.TypeInterest
+		for i := range 2 * maxUnused {
+			junk = append(junk, named(xds.TypeURL(fmt.Sprintf("junk/%d", i)), "n"))
+		}
+		r.want(append(junk, named(eds, "a"))...)
+		r.flush()
+		r.want(named(eds, "a"))
+		r.flush()
+		if r.want(named(eds, "a", "b")) {
+			t.Error("the stream goes on")
+		}
+	})
+}

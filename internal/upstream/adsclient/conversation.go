@@ -1,0 +1,334 @@
+package adsclient
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+// Conversation is the protocol state of one ADS stream.
+//
+// The caller has at most one request in the transport at a time. What changes
+// meanwhile is merged into the next request.
+type Conversation interface {
+	// SetInterest replaces the interest. The second argument has what was
+	// unsubscribed and wanted again since the last call. It returns false if this
+	// stream cannot carry the interest, so that a new one is needed.
+	SetInterest(*xds.Interest, Resubscriptions) bool
+	// NextRequest returns the next request to send, nil if there is none by now.
+	NextRequest(now time.Time) *Request
+	// DelayedUntil is when NextRequest may return a NACK that is delayed for now
+	// (P18: repeated NACKs are slowed down). It is zero if none is delayed.
+	DelayedUntil() time.Time
+	// Receive decides about a response; fault is what ParseResponse found wrong
+	// with it. The caller applies an accepted response and calls Applied before it
+	// calls Receive again. An error ends the stream.
+	Receive(r *xds.Response, fault error, now time.Time) (Decision, error)
+	// Applied says that an accepted response was applied. The response is ACKed,
+	// whatever the relay's clients say (P18).
+	Applied(r *xds.Response)
+}
+
+// Options of a Conversation.
+type Options struct {
+	Origin string // the origin's name
+	Node   []byte // for the first request (P58)
+	// Held returns the newest snapshot of a type, nil if none.
+	Held func(xds.TypeURL) *xds.Snapshot
+	// Resumption is what the key's earlier streams left. The Conversation changes it.
+	Resumption Resumption
+	// MaxRequestBytes is what a request should not exceed (P59).
+	MaxRequestBytes int
+	// NACKDelay is how long to delay a NACK that follows on so many others in a
+	// row, one or more. A changed interest shortens the delay to MinNACKDelay.
+	NACKDelay    func(repeats int) time.Duration
+	MinNACKDelay time.Duration
+}
+
+// New makes the Conversation of a new stream.
+func New(v xds.Variant, o Options) Conversation {
+	if v == xds.Delta {
+		return newDelta(o)
+	}
+	return newSotW(o)
+}
+
+// Decision says what to do with a response.
+type Decision struct {
+	Accept bool
+	// Unrequested: the type was never requested on this stream. The response is
+	// dropped and not ACKed, because an ACK would request the type.
+	Unrequested bool
+	// Refusals of the type in a row, with this one, if the response is refused.
+	Refusals int
+	// NewFault: the refusal is worth a warning; it does not repeat the last one.
+	NewFault bool
+
+	// What Evaluate needs of the stream, if the response is accepted.
+	subscribed      subscription // when the response came
+	acceptedVersion string       // SotW: the version_info accepted last
+	noneRefused     bool         // since the last accepted response of the type
+	otherOrigins    *xds.NameSet // names held of which this origin has sent no version
+}
+
+// Wanted reports whether anything of the type is still subscribed to. Otherwise an
+// accepted response is ACKed and changes nothing.
+func (d Decision) Wanted() bool { return !d.subscribed.empty() }
+
+// Wildcard reports whether the response answers the wildcard.
+func (d Decision) Wildcard() bool { return d.subscribed.wildcard }
+
+// protocolState is what both variants share.
+type protocolState struct {
+	Options
+	echoesNonce bool         // SotW: requests repeat the newest nonce
+	types       []*typeState // in the order of their first use
+	byURL       map[xds.TypeURL]*typeState
+	nodeSent    bool
+}
+
+func newProtocolState(o Options) protocolState {
+	return protocolState{Options: o, byURL: make(map[xds.TypeURL]*typeState)}
+}
+
+// typeState is the state of one type on the stream.
+type typeState struct {
+	typ       xds.Type
+	requested bool
+	// subscribed is what the last request asked for, wanted is what the interest
+	// asks for.
+	subscribed, wanted subscription
+	// wildcardEnded: the wildcard was subscribed to, and nothing of the type is
+	// wanted any more. subscribed is empty since. A SotW origin stays subscribed.
+	wildcardEnded bool
+	// unsubscribeWildcard: delta has yet to unsubscribe from the wildcard.
+	unsubscribeWildcard bool
+	// resubscribe are names, both subscribed and wanted, to unsubscribe from and
+	// to subscribe to again: the group forgot them in between, or clients asked
+	// again for them (P18).
+	resubscribe []string
+	// applying: a response was accepted and is not applied yet.
+	applying bool
+	// replies that are due: NACKs and, in delta, ACKs.
+	replies []reply
+	// refusals in a row since the last accepted response, and the last fault.
+	refusals  int
+	lastFault string
+	sotw      sotwState
+}
+
+// reply answers a response.
+type reply struct {
+	nonce string
+	fault string // "": an ACK
+	// due is when a delayed NACK may go, and soon when it may go if the interest
+	// changed meanwhile. Zero: at once.
+	due, soon time.Time
+}
+
+// SetInterest implements Conversation.
+//
+// A change between names and wildcard takes a new stream:
+//   - SotW cannot end a wildcard otherwise (P64).
+//   - Nobody could tell whether the next response still answers the names or
+//     already the wildcard, which decides what is absent.
+//   - Origins record what they sent on a stream, and leave that out of later
+//     responses. go-control-plane does so when a wildcard is unsubscribed.
+//
+// If nothing of the type is wanted after the wildcard, the stream goes on,
+// because other types use it (P16). What still comes of the type is dropped. The
+// stream is replaced when the type is wanted again, or when nothing is wanted.
+func (p *protocolState) SetInterest(i *xds.Interest, again Resubscriptions) bool {
+	for _, in := range i.Types {
+		if p.byURL[in.Type] == nil && !in.Empty() {
+			t := &typeState{typ: xds.TypeOf(in.Type)}
+			p.byURL[in.Type] = t
+			p.types = append(p.types, t)
+		}
+	}
+	fits, ended, wanted := true, false, false
+	for _, t := range p.types {
+		in := i.Of(t.typ.URL)
+		t.wanted = subscription{wildcard: in.Wildcard, names: in.Names}
+		fits = p.canCarry(t, again[t.typ.URL]) && fits
+		ended = ended || t.wildcardEnded
+		wanted = wanted || !t.wanted.empty()
+	}
+	return p.compact() && fits && (wanted || !ended)
+}
+
+// canCarry takes over what is wanted of a type, and reports whether this stream can
+// carry it.
+func (p *protocolState) canCarry(t *typeState, again *resubscription) bool {
+	if !t.requested {
+		return true
+	}
+	if again != nil {
+		for name := range again.names {
+			if t.wanted.names.Has(name) && t.subscribed.names.Has(name) {
+				t.resubscribe = append(t.resubscribe, name)
+			}
+		}
+	}
+	switch {
+	case t.wanted.empty():
+		if t.subscribed.wildcard {
+			t.subscribed, t.wildcardEnded, t.unsubscribeWildcard = subscription{}, true, !p.echoesNonce
+		}
+		return true
+	case t.wildcardEnded, t.subscribed.wildcard != t.wanted.wildcard:
+		return false
+	}
+	return !t.subscribed.wildcard || again == nil || !again.wildcard
+}
+
+// maxUnused bounds the types of a stream that are no longer wanted and still
+// remembered.
+const maxUnused = 64
+
+// compact forgets what earlier streams brought of types that are no longer
+// wanted. This stream still remembers three things of such a type: whether the
+// wildcard ended, the newest nonce (P64), and that a late response is to be ACKed.
+// compact returns false if there are too many such types, so that a new stream is
+// opened.
+func (p *protocolState) compact() bool {
+	maps.DeleteFunc(p.Resumption, func(typ xds.TypeURL, _ *lastAccepted) bool {
+		return p.byURL[typ] == nil || p.byURL[typ].unused()
+	})
+	unused := 0
+	for _, t := range p.types {
+		if t.unused() {
+			unused++
+		}
+	}
+	return unused <= maxUnused
+}
+
+// unused: nothing of the type is wanted or subscribed, and nothing remains to be
+// sent.
+func (t *typeState) unused() bool {
+	return t.wanted.empty() && t.subscribed.empty() && !t.unsubscribeWildcard && !t.applying &&
+		len(t.resubscribe) == 0 && len(t.replies) == 0 && !t.sotw.ackDue
+}
+
+// changed reports whether the next request changes the subscription.
+func (t *typeState) changed() bool {
+	return len(t.resubscribe) > 0 || !t.subscribed.equal(t.wanted)
+}
+
+// errUnattributable ends the stream: a response without type or nonce cannot be
+// NACKed.
+var errUnattributable = errors.New("a response without readable type and nonce")
+
+// Receive implements Conversation.
+func (p *protocolState) Receive(r *xds.Response, fault error, now time.Time) (Decision, error) {
+	if errors.Is(fault, xds.ErrUnreadable) && (r.TypeURL == "" || r.Nonce == "") {
+		return Decision{}, fmt.Errorf("%w: %w", errUnattributable, fault)
+	}
+	t := p.byURL[r.TypeURL]
+	if t == nil || !t.requested {
+		return Decision{Unrequested: true}, nil
+	}
+	if fault != nil {
+		return p.refuse(t, r.Nonce, fault, now), nil
+	}
+	t.applying = true
+	d := Decision{Accept: true, subscribed: t.subscribed, acceptedVersion: t.sotw.version, noneRefused: t.refusals == 0}
+	if last := p.Resumption[r.TypeURL]; last != nil && last.origin == p.Origin {
+		d.otherOrigins = last.otherOrigins
+	}
+	return d, nil
+}
+
+// maxFault bounds the message of a NACK, in bytes.
+const maxFault = 4096
+
+// refuse has a NACK sent.
+//
+// Many origins answer a NACK with the same response at once, as go-control-plane's
+// SotW server does. So only the first NACK in a row goes at once. The delay of the
+// others grows, even if their faults differ, because an origin may alternate. The
+// delay is the type's; other types go on.
+//
+// A changed interest shortens the delay to the least one, because its answer may
+// be a good response. In SotW it cannot go before the NACK: the origin would take
+// it for the ACK. In delta it has no nonce and does not wait.
+func (p *protocolState) refuse(t *typeState, nonce string, fault error, now time.Time) Decision {
+	msg := fault.Error()
+	msg = strings.ToValidUTF8(msg[:min(len(msg), maxFault)], "�")
+	_, delayed := t.delayedUntil()
+	d := Decision{Refusals: t.refusals + 1, NewFault: t.refusals == 0 || msg != t.lastFault && !delayed}
+	t.refusals, t.lastFault = d.Refusals, msg
+	t.sotw.refused(nonce)
+	r := reply{nonce: nonce, fault: msg}
+	if repeats := d.Refusals - 1; repeats > 0 {
+		delay := p.NACKDelay(repeats)
+		r.due = now.Add(delay)
+		r.soon = now.Add(min(delay, p.MinNACKDelay))
+	}
+	t.addReply(r)
+	return d
+}
+
+// maxReplies bounds the replies that wait for an origin that does not read. Over
+// it the oldest is dropped.
+const maxReplies = 64
+
+func (t *typeState) addReply(r reply) {
+	if len(t.replies) == maxReplies {
+		t.replies = slices.Delete(t.replies, 0, 1)
+	}
+	t.replies = append(t.replies, r)
+}
+
+// nextReply returns the reply that is due by now. A delayed NACK also delays the
+// replies after it.
+func (t *typeState) nextReply(now time.Time) (reply, bool) {
+	if len(t.replies) == 0 || t.notBefore().After(now) {
+		return reply{}, false
+	}
+	r := t.replies[0]
+	t.replies = t.replies[1:]
+	return r, true
+}
+
+// notBefore is when the first reply may go.
+func (t *typeState) notBefore() time.Time {
+	if t.changed() {
+		return t.replies[0].soon
+	}
+	return t.replies[0].due
+}
+
+// accepted ends a row of refusals. The NACKs that are delayed may go at once.
+func (t *typeState) accepted() {
+	t.refusals, t.lastFault = 0, ""
+	for i := range t.replies {
+		t.replies[i].due, t.replies[i].soon = time.Time{}, time.Time{}
+	}
+}
+
+// delayedUntil reports whether and until when a NACK is delayed.
+func (t *typeState) delayedUntil() (time.Time, bool) {
+	if len(t.replies) == 0 {
+		return time.Time{}, false
+	}
+	at := t.notBefore()
+	return at, !at.IsZero()
+}
+
+// DelayedUntil implements Conversation.
+func (p *protocolState) DelayedUntil() time.Time {
+	var first time.Time
+	for _, t := range p.types {
+		if at, ok := t.delayedUntil(); ok && (first.IsZero() || at.Before(first)) {
+			first = at
+		}
+	}
+	return first
+}

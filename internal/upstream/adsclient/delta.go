@@ -1,0 +1,135 @@
+package adsclient
+
+import (
+	"slices"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+// delta is a Conversation in delta. Names change in requests of their own, without
+// a nonce, and no name is in both lists. ACKs and NACKs hold nothing else (P64).
+type delta struct{ protocolState }
+
+func newDelta(o Options) *delta { return &delta{newProtocolState(o)} }
+
+// Applied implements Conversation.
+func (d *delta) Applied(r *xds.Response) {
+	t := d.byURL[r.TypeURL]
+	t.applying = false
+	t.accepted()
+	t.addReply(reply{nonce: r.Nonce})
+	if t.subscribed.empty() {
+		return // the type is no longer wanted
+	}
+	d.record(t, r)
+}
+
+// NextRequest implements Conversation.
+func (d *delta) NextRequest(now time.Time) *Request {
+	for _, t := range d.types {
+		if r, ok := t.nextReply(now); ok {
+			return d.reply(t, r)
+		}
+		switch {
+		case !t.requested:
+			if !t.wanted.empty() {
+				return d.first(t)
+			}
+		case t.unsubscribeWildcard:
+			t.unsubscribeWildcard = false
+			return d.change(t, nil, []string{"*"})
+		case len(t.resubscribe) > 0:
+			// Unsubscribed now, and subscribed again by the next request, so that no
+			// name is in both lists.
+			_, drop := splitChange(nil, t.resubscribe, d.room(t))
+			t.resubscribe = t.resubscribe[len(drop):]
+			return d.change(t, nil, drop)
+		case !t.subscribed.equal(t.wanted):
+			add, drop := diff(t.subscribed.names, t.wanted.names)
+			add, drop = splitChange(add, drop, d.room(t))
+			return d.change(t, add, drop)
+		}
+	}
+	return nil
+}
+
+// reply encodes an ACK or a NACK.
+func (d *delta) reply(t *typeState, r reply) *Request {
+	b := appendText(nil, deltaTypeURL, string(t.typ.URL))
+	b = appendText(b, deltaNonce, r.nonce)
+	if r.fault != "" {
+		b = appendStatus(b, deltaDetail, r.fault)
+	}
+	return &Request{Type: t.typ.URL, Head: b, NACK: r.fault}
+}
+
+// change encodes a request that only changes names.
+func (d *delta) change(t *typeState, add, drop []string) *Request {
+	t.subscribed.names = t.subscribed.names.Remove(drop...).Add(add...)
+	if t.subscribed.names.Equal(t.wanted.names) {
+		t.subscribed.names = t.wanted.names // so that the next comparison is one of pointers
+	}
+	b := appendText(nil, deltaTypeURL, string(t.typ.URL))
+	for _, n := range add {
+		b = appendText(b, deltaSubscribe, n)
+	}
+	for _, n := range drop {
+		b = appendText(b, deltaUnsubscribe, n)
+	}
+	return &Request{Type: t.typ.URL, Head: b, Oversized: len(b) > d.MaxRequestBytes}
+}
+
+// room is what a request that only changes names has for them, in bytes.
+func (d *delta) room(t *typeState) int {
+	return d.MaxRequestBytes - nameSize(deltaTypeURL, string(t.typ.URL))
+}
+
+// first encodes a stream's first request for a type. It names the versions that are
+// held (P55). A resource that has no version of this origin is named with an empty
+// one, so that the origin still reports its removal. Names that do not fit follow in
+// later requests; versions that do not fit are left out (P59).
+func (d *delta) first(t *typeState) *Request {
+	snap := d.Held(t.typ.URL)
+	part := t.wanted.part(snap)
+	last := d.lastAccepted(t.typ.URL, t.wanted.wildcard, part)
+	var held []heldVersion
+	for res := range t.wanted.covers(snap) {
+		version := res.OriginVersion
+		if last.otherOrigins.Has(res.Name) {
+			version = ""
+		}
+		held = append(held, heldVersion{res.Name, version, part.AskedAs(res.Name, t.wanted.names)})
+	}
+	for name := range part.Lapsed { // clients may still hold it
+		if t.wanted.wildcard || part.Asked(name, t.wanted.names) {
+			held = append(held, heldVersion{name: name, subscribedAs: part.AskedAs(name, t.wanted.names)})
+		}
+	}
+
+	b := d.appendNode(nil, deltaNode)
+	b = appendText(b, deltaTypeURL, string(t.typ.URL))
+	o := splitFirst(t.wanted, held, d.MaxRequestBytes-len(b))
+	t.requested, t.subscribed = true, subscription{wildcard: t.wanted.wildcard, names: o.names}
+	if t.wanted.wildcard {
+		b = appendText(b, deltaSubscribe, "*")
+	} else {
+		b = slices.Concat(b, encodeNames(deltaSubscribe, t.subscribed.names))
+	}
+	for _, h := range o.versions {
+		b = appendVersion(b, h.name, h.version)
+	}
+	return &Request{Type: t.typ.URL, Head: b, Oversized: len(b) > d.MaxRequestBytes, VersionsLeftOut: o.leftOut}
+}
+
+// diff returns the names to add and to drop to get from a to b.
+func diff(a, b *xds.NameSet) (add, drop []string) {
+	for name, added := range a.Diff(b) {
+		if added {
+			add = append(add, name)
+		} else {
+			drop = append(drop, name)
+		}
+	}
+	return add, drop
+}

@@ -1,0 +1,168 @@
+package adsclient
+
+import (
+	"slices"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+// Counts is what of a response is counted.
+type Counts struct {
+	Unasked int // resources without a subscription: dropped, no fault (P65)
+	Renewed int // heartbeats that renewed a resource, and
+	Stale   int // those that mean nothing held (P62)
+
+	bodyless int // heartbeats and unresolved aliases: no fault (P18)
+}
+
+// Evaluate makes an update of an accepted response, given the newest snapshot that
+// is held. Resources that did not change share memory with the snapshot.
+func Evaluate(v xds.Variant, d Decision, r *xds.Response, snap *xds.Snapshot, now time.Time) (xds.Update, Counts) {
+	t, sub := xds.TypeOf(r.TypeURL), d.subscribed
+	u := xds.Update{Type: r.TypeURL, Version: r.Version, Wildcard: sub.wildcard, Received: now}
+	u.Partial = u.Wildcard && v == xds.Delta
+	var n Counts
+	wanted := func(asked bool) bool {
+		if !asked {
+			n.Unasked++
+		}
+		return asked
+	}
+	u.Unversioned = r.Version == ""
+	u.Changed = make([]*xds.Resource, 0, len(r.Resources))
+	for i := range r.Resources {
+		raw := &r.Resources[i]
+		switch {
+		case !raw.HasBody():
+			n.bodyless++
+			held := sub.part(snap).Held(raw.Name)
+			if raw.Unresolved(held) {
+				if word, asked := raw.TakeUnresolved(sub.names); wanted(asked) {
+					u.Unresolved = append(u.Unresolved, word)
+				}
+				continue
+			}
+			ttl, timed := raw.TTL()
+			if !timed || !wanted(sub.wildcard || raw.AskedBy(sub.names)) {
+				continue
+			}
+			if renews(v, raw, r, held, d) {
+				u.Changed = append(u.Changed, held.Renew(ttl, now))
+				n.Renewed++
+			} else {
+				n.Stale++
+			}
+		case wanted(sub.wildcard || raw.AskedBy(sub.names)):
+			u.Changed = append(u.Changed, raw.Take(t, sub.part(snap).Share(raw.Name)).Start(now))
+		case sub.part(snap).Asked(raw.Name, sub.names):
+			u.Removed = append(u.Removed, raw.Name) // it lost the alias that is subscribed to
+		}
+	}
+	errors, absent := resourceErrors(sub, r, snap)
+	u.Errors, u.Removed = errors, append(u.Removed, absent...)
+	if v == xds.SotW {
+		if ambiguousHeartbeats(r, d.noneRefused) {
+			u.Version, u.Unversioned = d.acceptedVersion, false
+		}
+		u.Removed = append(u.Removed, missing(t, sub, r, snap, n.bodyless)...)
+		return u, n
+	}
+	for _, name := range r.Removed {
+		if wanted(sub.wildcard || sub.part(snap).Asked(name, sub.names)) {
+			u.Removed = append(u.Removed, name)
+		}
+	}
+	return u, n
+}
+
+// complete reports whether a SotW response has all resources of the type, so that
+// what it leaves out is gone.
+func complete(t xds.Type, r *xds.Response, bodyless int) bool {
+	return t.FullState && (bodyless == 0 || bodyless < len(r.Resources))
+}
+
+// missing is what a SotW response removes by leaving it out (P65).
+//   - Only responses of full-state types remove, and never one of heartbeats alone.
+//   - Only names held of the part that it answers are removed. A name that was
+//     subscribed to and never received stays pending, also under a wildcard. What
+//     is held was in a response since its name was last added: names that leave the
+//     subscription are forgotten.
+//   - A resource for which the response has an error is not left out; the error
+//     says what holds (P39).
+func missing(t xds.Type, sub subscription, r *xds.Response, snap *xds.Snapshot, bodyless int) []string {
+	if sub.empty() || !complete(t, r, bodyless) {
+		return nil
+	}
+	there := make(map[string]struct{}, len(r.Resources))
+	for i := range r.Resources {
+		there[r.Resources[i].Name] = struct{}{}
+	}
+	for _, e := range r.Errors {
+		there[e.Name] = struct{}{}
+	}
+	var gone []string
+	for res := range sub.covers(snap) {
+		if _, ok := there[res.Name]; !ok {
+			gone = append(gone, res.Name)
+		}
+	}
+	// Clients may still hold what lapsed here: they are told that it is gone.
+	for name := range sub.part(snap).Lapsed {
+		if _, ok := there[name]; !ok && (sub.wildcard || sub.part(snap).Asked(name, sub.names)) {
+			gone = append(gone, name)
+		}
+	}
+	return gone
+}
+
+// A resource without a body and with a TTL is a heartbeat (P62). It renews the
+// resource of the version that it means. In delta that is its own version; in SotW
+// too, if the wrapper has one. Otherwise it is the version_info accepted last, or
+// any newer one: the resource has not changed since. After a refused response this
+// is not known, because the refused one may have held another version. A heartbeat
+// of any other version is stale and renews nothing.
+
+// renews reports whether a resource without a body is a heartbeat of the resource
+// held under its name. Heartbeats of another origin's resources do not count.
+func renews(v xds.Variant, raw *xds.Raw, r *xds.Response, held *xds.Resource, d Decision) bool {
+	if held == nil || d.otherOrigins.Has(held.Name) {
+		return false
+	}
+	if v == xds.Delta || raw.OriginVersion != "" {
+		return raw.OriginVersion == held.OriginVersion
+	}
+	return d.noneRefused || r.Version == d.acceptedVersion
+}
+
+// ambiguousHeartbeats reports whether a SotW response has heartbeats alone, after a
+// response was refused: they may mean the refused version. Such a response is ACKed
+// under the version that is held.
+func ambiguousHeartbeats(r *xds.Response, noneRefused bool) bool {
+	return !noneRefused && len(r.Resources) > 0 &&
+		!slices.ContainsFunc(r.Resources, func(raw xds.Raw) bool { return raw.HasBody() })
+}
+
+// resourceErrors are the resource_errors of a response, and the names that they say
+// do not exist, except those that the same response brings (P39, P25).
+func resourceErrors(sub subscription, r *xds.Response, snap *xds.Snapshot) (errors []*xds.ResourceError, absent []string) {
+	if len(r.Errors) == 0 {
+		return nil, nil
+	}
+	brought := make(map[string]struct{}, len(r.Resources))
+	for i := range r.Resources {
+		if r.Resources[i].HasBody() {
+			brought[r.Resources[i].Name] = struct{}{}
+		}
+	}
+	for _, e := range r.Errors {
+		if !sub.wildcard && !sub.part(snap).Asked(e.Name, sub.names) {
+			continue
+		}
+		errors = append(errors, e)
+		if _, there := brought[e.Name]; e.Absent() && !there {
+			absent = append(absent, e.Name)
+		}
+	}
+	return errors, absent
+}

@@ -1,0 +1,220 @@
+package adsclient
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+const (
+	vhds = xds.VHostType
+	glob = "xdstp://o/T/c/*"
+)
+
+// goes is a resource that goes by aliases; in SotW they stand in a wrapper.
+func goes(name string, aliases ...string) res {
+	return res{Name: name, Version: "v" + name, Aliases: aliases, Wrap: true}
+}
+
+// What goes by an alias that was asked for is no less asked for than what was
+// asked for by its name; what goes by none is dropped (P65).
+func TestP26_AnsweredByAlias(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		r := newProtocolFixture(t, v)
+		r.want(named(eds, "a", "m"))
+		r.flush()
+		_, n := r.respond(resp{Type: eds, Resources: []res{goes("n", "a", "b"), goes("m"), goes("o", "b")}})
+		if n.Unasked != 1 {
+			t.Errorf("%d resources were not asked for", n.Unasked)
+		}
+		r.holds(eds, "m", "n")
+		r.is(eds, xds.Elsewhere, "a")
+		r.flush()
+		// What is held for the alias changes.
+		r.respond(resp{Type: eds, Resources: []res{{Name: "n", Content: "new", Aliases: []string{"a"}, Wrap: true}}})
+		r.is(eds, xds.Elsewhere, "a")
+		r.is(eds, xds.Pending, "b")
+		// It goes by another alias from now on: to who asked for this one it is gone.
+		r.respond(resp{Type: eds, Resources: []res{goes("n", "b")}})
+		r.holds(eds, "m")
+		r.is(eds, xds.Absent, "a")
+		// With the last one that wants the alias it is forgotten.
+		r.respond(resp{Type: eds, Resources: []res{goes("n", "a")}})
+		r.holds(eds, "m", "n")
+		r.want(named(eds, "m"))
+		r.holds(eds, "m")
+	})
+}
+
+// A delta origin removes it under its own name, or the alias under its.
+func TestP26_RemovedByName(t *testing.T) {
+	r := newProtocolFixture(t, xds.Delta)
+	r.want(named(vhds, "r/a", "r/b", "r/v"))
+	r.flush()
+	r.respond(resp{Type: vhds, Resources: []res{goes("r/n", "r/a"), goes("r/v", "r/b")}})
+	_, n := r.respond(resp{Type: vhds, Removed: []string{"r/n", "r/unasked"}})
+	if n.Unasked != 1 {
+		t.Errorf("%d names were not asked for", n.Unasked)
+	}
+	r.holds(vhds, "r/v")
+	r.is(vhds, xds.Absent, "r/a")
+	if r.sink.Held(vhds).Known("r/n") {
+		t.Error("something is kept under a name that nobody asked for")
+	}
+	r.respond(resp{Type: vhds, Removed: []string{"r/b"}})
+	r.holds(vhds, "r/v")
+	r.is(vhds, xds.Absent, "r/b")
+}
+
+// A full-state SotW response removes by leaving out, also what came for an alias
+// or a glob.
+func TestP65_LeftOutByHandle(t *testing.T) {
+	r := newProtocolFixture(t, xds.SotW)
+	r.want(named(cds, "a", glob))
+	r.flush()
+	r.respond(resp{Type: cds, Version: "1", Resources: []res{goes("n", "a"), {Name: "xdstp://o/T/c/x"}, {Name: "xdstp://o/T/c/y"}}})
+	r.holds(cds, "n", "xdstp://o/T/c/x", "xdstp://o/T/c/y")
+	r.respond(resp{Type: cds, Version: "2", Resources: []res{{Name: "xdstp://o/T/c/y"}}})
+	r.holds(cds, "xdstp://o/T/c/y")
+	r.is(cds, xds.Absent, "a")
+	r.respond(resp{Type: cds, Version: "3"})
+	r.holds(cds)
+	r.is(cds, xds.Absent, glob)
+}
+
+// On reconnect it is named by its own name, beside the alias that it is asked
+// for by.
+func TestP55_ReconnectByHandle(t *testing.T) {
+	r := newProtocolFixture(t, xds.Delta)
+	r.want(named(eds, "a", "b"))
+	r.sent("EDS +[a b] node")
+	r.respond(resp{Type: eds, Resources: []res{goes("n", "a"), {Name: "b", Version: "1"}}})
+	r.flush()
+	r.connect()
+	r.sent("EDS +[a b] b=1 n=vn node")
+
+	s := newProtocolFixture(t, xds.SotW)
+	s.want(named(eds, "a", glob))
+	s.sent("EDS [a " + glob + "] node")
+	s.respond(resp{Type: eds, Version: "7", Resources: []res{goes("n", "a"), {Name: "xdstp://o/T/c/x"}}})
+	s.flush()
+	s.connect()
+	s.sent("EDS [a " + glob + "] version 7 node")
+	s.respond(resp{Type: eds, Version: "8", Resources: []res{goes("n", "b")}}) // a leads nowhere
+	s.flush()
+	s.connect()
+	s.sent("EDS [a " + glob + "] node")
+}
+
+// What is held for a handle has its place in the first request with the handle,
+// which is counted once for all that goes by it (P59).
+func TestP59_VersionsByHandle(t *testing.T) {
+	r := newProtocolFixture(t, xds.Delta)
+	names := []string{glob}
+	for i := range 20 {
+		names = append(names, fmt.Sprint("plain-", i))
+	}
+	r.want(named(eds, names...))
+	r.flush()
+	var rs []res
+	for i := range 20 {
+		rs = append(rs, res{Name: fmt.Sprint("xdstp://o/T/c/", i), Version: "1"})
+	}
+	r.respond(resp{Type: eds, Resources: rs})
+	r.flush()
+	r.max = 700
+	r.connect()
+	req := r.next()
+	first := show(t, xds.Delta, req.bytes())
+	if len(req.bytes()) > r.max || req.VersionsLeftOut > 2 || !strings.Contains(first, glob) || strings.Count(first, "=1") < 18 {
+		t.Errorf("%d bytes, %d left out: %s", len(req.bytes()), req.VersionsLeftOut, first)
+	}
+}
+
+// Aliases are bounded, in number and in length.
+func TestP26_AliasesAreBounded(t *testing.T) {
+	aliases := make([]string, xds.MaxAliases+1)
+	for i := range aliases {
+		aliases[i] = fmt.Sprint("r/", i)
+	}
+	for _, c := range []struct {
+		aliases []string
+		want    error
+	}{
+		{aliases, xds.ErrAliases}, {aliases[1:], nil},
+		{[]string{strings.Repeat("x", xds.MaxNameBytes+1)}, xds.ErrLongName}, {[]string{strings.Repeat("x", xds.MaxNameBytes)}, nil},
+	} {
+		eachVariant(t, func(t *testing.T, v xds.Variant) {
+			if _, err := xds.ParseResponse(v, resp{Type: vhds, Resources: []res{goes("r/v", c.aliases...)}}.Encode(t, v, "1")); !errors.Is(err, c.want) {
+				t.Errorf("fault %v, want %v", err, c.want)
+			}
+		})
+	}
+}
+
+// An alias that the origin cannot resolve is no fault and no resource. It is an
+// answer, until somebody asks again.
+func TestP18_UnresolvedAlias(t *testing.T) {
+	r := newProtocolFixture(t, xds.Delta)
+	r.want(named(vhds, "r/a", "r/b", "r/c"))
+	r.sent("VHDS +[r/a r/b r/c] node")
+	word := res{Name: "r/cannot", Aliases: []string{"r/a", "r/b", "r/z"}, Version: "1", Heartbeat: true}
+	v, n := r.respond(resp{Type: vhds, Resources: []res{word}})
+	r.sent("VHDS nonce 1")
+	if !v.Accept || n.bodyless != 1 || n.Unasked != 0 {
+		t.Errorf("%+v, %+v", v, n)
+	}
+	if u := r.last().Unresolved; len(u) != 1 || !slices.Equal(u[0].Names, []string{"r/a", "r/b"}) {
+		t.Fatalf("%+v", u)
+	}
+	r.holds(vhds)
+	r.is(vhds, xds.Unresolvable, "r/a", "r/b")
+	r.is(vhds, xds.Pending, "r/c")
+
+	// Of none that was asked for.
+	_, n = r.respond(resp{Type: vhds, Resources: []res{{Name: "r/x", Aliases: []string{"r/x"}, Heartbeat: true}}})
+	if len(r.last().Unresolved) != 0 || n.Unasked != 1 {
+		t.Errorf("%+v, %+v", r.last(), n)
+	}
+	r.flush()
+
+	// Once more, and this time the origin is silent.
+	again := named(vhds, "r/a", "r/b", "r/c")
+	again.Again = r.sink.Builder(vhds).Again("r/a")
+	r.sink.Publish(vhds)
+	r.want(again)
+	r.sent("VHDS -[r/a]", "VHDS +[r/a]")
+	r.want(named(vhds, "r/a", "r/b", "r/c"))
+	r.sent()
+	r.is(vhds, xds.Unresolvable, "r/a")
+
+	// It is there, and what it goes by is no longer unresolved.
+	r.respond(resp{Type: vhds, Resources: []res{goes("r/v", "r/a", "r/b")}})
+	r.is(vhds, xds.Elsewhere, "r/a", "r/b")
+	// A resource that is held stays, whatever is said of its alias.
+	r.respond(resp{Type: vhds, Resources: []res{word}})
+	r.is(vhds, xds.Elsewhere, "r/a", "r/b")
+	r.holds(vhds, "r/v")
+}
+
+// A Resource without a body is a heartbeat where it bears a TTL, or the version
+// of what is held.
+func TestP18_HeartbeatsHaveAliases(t *testing.T) {
+	r := newProtocolFixture(t, xds.Delta)
+	r.want(named(vhds, "r/a"))
+	r.flush()
+	r.respond(resp{Type: vhds, Resources: []res{{Name: "r/v", Aliases: []string{"r/a"}, Version: "1", TTL: time.Minute}}})
+	_, n := r.respond(resp{Type: vhds, Resources: []res{{Name: "r/v", Aliases: []string{"r/a"}, Version: "1", TTL: time.Minute, Heartbeat: true}}})
+	if n.Renewed != 1 || len(r.last().Unresolved) != 0 {
+		t.Errorf("%+v, %+v", n, r.last())
+	}
+	r.respond(resp{Type: vhds, Resources: []res{{Name: "r/v", Aliases: []string{"r/a"}, Version: "1", Heartbeat: true}}})
+	if len(r.last().Unresolved) != 0 {
+		t.Errorf("%+v", r.last())
+	}
+}

@@ -1,0 +1,255 @@
+package adsclient
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/internal/xds"
+)
+
+// expires is when what is held under name does, as time since the fixture began.
+func (r *protocolFixture) expires(typ xds.TypeURL, name string) time.Duration {
+	r.t.Helper()
+	held := r.sink.Held(typ).Held(name)
+	if held == nil {
+		r.t.Fatalf("%s is not held", name)
+	}
+	if held.TTL() == 0 {
+		return 0
+	}
+	for d := time.Duration(0); d <= time.Hour; d += time.Second {
+		if held.Expired(time.Unix(1000, 0).Add(d)) {
+			return d
+		}
+	}
+	r.t.Fatalf("%s does not expire", name)
+	return 0
+}
+
+// A heartbeat renews what is held, and changes nothing else.
+func TestP62_HeartbeatRenews(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		r := newProtocolFixture(t, v)
+		r.want(named(eds, "a", "b"))
+		r.flush()
+		r.respond(resp{Type: eds, Version: "5", Resources: []res{{Name: "a", Version: "1", TTL: 30 * time.Second}, {Name: "b", Version: "1"}}})
+		if got := r.expires(eds, "a"); got != 30*time.Second {
+			t.Fatalf("expires after %v", got)
+		}
+		before := r.sink.Held(eds)
+		r.now = r.now.Add(20 * time.Second)
+		_, n := r.respond(resp{Type: eds, Version: "5", Resources: []res{{Name: "a", Version: "1", TTL: 40 * time.Second, Heartbeat: true}}})
+		if n.Renewed != 1 || n.Stale != 0 {
+			t.Errorf("%+v", n)
+		}
+		if got := r.expires(eds, "a"); got != time.Minute {
+			t.Errorf("after the heartbeat it expires after %v", got)
+		}
+		after := r.sink.Held(eds)
+		everyone := &xds.Subscription{Names: xds.NewNameSet("a", "b")}
+		if got := after.Changes(before, everyone); len(got) > 0 {
+			t.Errorf("it changed %v", got)
+		}
+		if got := after.Renewed(before, everyone); !slices.Equal(got, []string{"a"}) {
+			t.Errorf("it renewed %v", got)
+		}
+		// The same with its body renews as well, and one without TTL ends it.
+		r.now = r.now.Add(20 * time.Second)
+		r.respond(resp{Type: eds, Version: "6", Resources: []res{{Name: "a", Version: "1", TTL: 30 * time.Second}}})
+		if got := r.expires(eds, "a"); got != 70*time.Second {
+			t.Errorf("sent again, it expires after %v", got)
+		}
+		r.respond(resp{Type: eds, Version: "7", Resources: []res{{Name: "a", Version: "1", Wrap: true}}})
+		if got := r.expires(eds, "a"); got != 0 {
+			t.Errorf("without a TTL it expires after %v", got)
+		}
+	})
+}
+
+// A heartbeat of another version than that which is held renews nothing, nor
+// does one of what is not held or was not asked for.
+func TestP62_StaleHeartbeats(t *testing.T) {
+	const ttl = 30 * time.Second
+	for _, c := range []struct {
+		what    string
+		v       xds.Variant
+		version string // of the response
+		beat    res
+		renewed int
+		stale   int
+		unasked int
+	}{
+		{"its version", xds.Delta, "9", res{Name: "a", Version: "1"}, 1, 0, 0},
+		{"another version", xds.Delta, "5", res{Name: "a", Version: "2"}, 0, 1, 0},
+		{"no version", xds.Delta, "5", res{Name: "a"}, 0, 1, 0},
+		{"absent", xds.Delta, "5", res{Name: "b", Version: "1"}, 0, 1, 0},
+		{"unasked", xds.Delta, "5", res{Name: "c", Version: "1"}, 0, 0, 1},
+		{"the version_info", xds.SotW, "5", res{Name: "a"}, 1, 0, 0},
+		{"its own version", xds.SotW, "5", res{Name: "a", Version: "1"}, 1, 0, 0},
+		{"its own version under another version_info", xds.SotW, "9", res{Name: "a", Version: "1"}, 1, 0, 0},
+		{"a newer version_info", xds.SotW, "9", res{Name: "a"}, 1, 0, 0},
+		{"another version of its own", xds.SotW, "5", res{Name: "a", Version: "2"}, 0, 1, 0},
+		{"not held", xds.SotW, "5", res{Name: "b"}, 0, 1, 0},
+		{"not asked for", xds.SotW, "5", res{Name: "c"}, 0, 0, 1},
+	} {
+		t.Run(c.v.String()+"/"+c.what, func(t *testing.T) {
+			r := newProtocolFixture(t, c.v)
+			r.want(named(eds, "a", "b"))
+			r.flush()
+			r.respond(resp{Type: eds, Version: "5", Resources: []res{{Name: "a", Version: "1", TTL: ttl}}})
+			r.now = r.now.Add(10 * time.Second)
+			c.beat.Heartbeat, c.beat.TTL = true, ttl
+			_, n := r.respond(resp{Type: eds, Version: c.version, Resources: []res{c.beat}})
+			if n.Renewed != c.renewed || n.Stale != c.stale || n.Unasked != c.unasked {
+				t.Errorf("%+v", n)
+			}
+			want := ttl
+			if c.renewed > 0 {
+				want += 10 * time.Second
+			}
+			if got := r.expires(eds, "a"); got != want {
+				t.Errorf("it expires after %v, want %v", got, want)
+			}
+		})
+	}
+	// So is one beside other resources.
+	r := newProtocolFixture(t, xds.SotW)
+	r.want(all(cds))
+	r.flush()
+	r.respond(resp{Type: cds, Version: "1", Resources: []res{{Name: "a", TTL: ttl}, {Name: "b"}}})
+	r.now = r.now.Add(10 * time.Second)
+	if _, n := r.respond(resp{Type: cds, Version: "2", Resources: []res{{Name: "a", TTL: ttl, Heartbeat: true}, {Name: "b", Content: "2"}}}); n.Renewed != 1 {
+		t.Errorf("%+v", n)
+	}
+	// One without TTL is none.
+	if _, n := r.respond(resp{Type: cds, Version: "2", Resources: []res{{Name: "a", Heartbeat: true}}}); n.Renewed+n.Stale != 0 || n.bodyless != 1 {
+		t.Errorf("%+v", n)
+	}
+}
+
+// After a refusal a newer version may be that which was refused: its heartbeat
+// renews nothing, and its ACK says that the version before is still held.
+func TestP62_HeartbeatAfterARefusal(t *testing.T) {
+	const ttl = 30 * time.Second
+	r := newProtocolFixture(t, xds.SotW)
+	r.want(all(cds))
+	r.sent("CDS [] node")
+	r.respond(resp{Type: cds, Version: "1", Resources: []res{{Name: "a", TTL: ttl}}})
+	r.sent("CDS [] version 1 nonce 1")
+	r.respond(resp{Type: cds, Version: "2", Resources: []res{{Name: "a"}, {Name: "a"}}})
+	r.sent("CDS [] version 1 nonce 2 NACK")
+	beat := []res{{Name: "a", TTL: ttl, Heartbeat: true}}
+	r.now = r.now.Add(time.Second)
+	if _, n := r.respond(resp{Type: cds, Version: "2", Resources: beat}); n.Renewed != 0 || n.Stale != 1 {
+		t.Errorf("of the refused version: %+v", n)
+	}
+	r.sent("CDS [] version 1 nonce 3")
+	if v := r.sink.Held(cds).Version; v != "1" {
+		t.Errorf("version %s is shown", v)
+	}
+	if _, n := r.respond(resp{Type: cds, Version: "1", Resources: beat}); n.Renewed != 1 {
+		t.Errorf("of the version held: %+v", n)
+	}
+	if _, n := r.respond(resp{Type: cds, Version: "2", Resources: beat}); n.Renewed != 0 {
+		t.Errorf("of the refused version, again: %+v", n)
+	}
+	r.respond(resp{Type: cds, Version: "3", Resources: []res{{Name: "a", Content: "3", TTL: ttl}}})
+	if _, n := r.respond(resp{Type: cds, Version: "4", Resources: beat}); n.Renewed != 1 {
+		t.Errorf("once another is taken: %+v", n)
+	}
+}
+
+// What expired is asked for anew on the next stream as what is not held, and the
+// origin is asked after it, so that those who still hold it hear of its removal.
+func TestP62_ReconnectAfterExpiry(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		r := newProtocolFixture(t, v)
+		r.want(all(cds), named(eds, "a", "b"))
+		r.flush()
+		r.respond(resp{Type: cds, Version: "1", Resources: []res{{Name: "w", Version: "1", TTL: time.Second}, {Name: "x", Version: "1"}}})
+		r.respond(resp{Type: eds, Version: "1", Resources: []res{{Name: "a", Version: "1", TTL: time.Second}, {Name: "b", Version: "1"}}})
+		r.flush()
+		for _, typ := range []xds.TypeURL{cds, eds} {
+			if n := r.sink.Builder(typ).Expire(r.now.Add(time.Minute)); n != 1 {
+				t.Fatalf("%d expired", n)
+			}
+			r.sink.Publish(typ)
+		}
+		r.is(eds, xds.Lapsed, "a")
+		r.connect()
+		if v == xds.Delta {
+			r.sent("CDS +[*] w= x=1 node", "EDS +[a b] a= b=1")
+		} else {
+			r.sent("CDS [] node", "EDS [a b]")
+		}
+		// Silence does not make it absent: it was received once.
+		r.pass(time.Hour)
+		r.is(eds, xds.Lapsed, "a")
+		if v == xds.SotW {
+			r.respond(resp{Type: cds, Version: "2", Resources: []res{{Name: "x"}}})
+			if got := r.last().Removed; !slices.Equal(got, []string{"w"}) {
+				t.Errorf("removed %v", got)
+			}
+		}
+	})
+}
+
+// resource_errors are taken for what was asked; NOT_FOUND is absence, and any
+// other an answer, after which the clock says nothing.
+func TestP39_ResourceErrors(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		r := newProtocolFixture(t, v)
+		r.want(named(eds, "a", "b", "c", "d"))
+		r.flush()
+		r.respond(resp{Type: eds, Version: "1", Resources: []res{{Name: "a", Version: "1"}}})
+		r.respond(resp{Type: eds, Version: "2", Errors: map[string]codes.Code{
+			"a": codes.Unavailable, "b": codes.NotFound, "c": codes.PermissionDenied, "unasked": codes.Internal}})
+		r.is(eds, xds.Present, "a")
+		r.is(eds, xds.Absent, "b")
+		r.is(eds, xds.Pending, "c")
+		snap := r.sink.Held(eds)
+		asker := &xds.Subscription{Names: xds.NewNameSet("a", "b", "c")}
+		for name, want := range map[string]codes.Code{"a": codes.Unavailable, "b": codes.NotFound, "c": codes.PermissionDenied} {
+			if e := snap.Error(asker, name); e == nil || e.Code != want {
+				t.Errorf("%s: %+v, want %v", name, e, want)
+			}
+		}
+		if snap.Failed() != 3 {
+			t.Errorf("%d errors", snap.Failed())
+		}
+		r.pass(15 * time.Second)
+		r.is(eds, xds.Pending, "c")
+		r.is(eds, xds.Pending, "d") // P57
+		if snap := r.sink.Held(eds); snap.Stated() != 1 {
+			t.Errorf("%d absences stated, want 1", snap.Stated())
+		}
+		// One that comes with its resource takes nothing away.
+		r.respond(resp{Type: eds, Version: "3", Resources: []res{{Name: "d", Version: "1"}}, Errors: map[string]codes.Code{"d": codes.NotFound}})
+		r.is(eds, xds.Present, "d")
+		if got := r.last().Removed; len(got) > 0 {
+			t.Errorf("removed %v", got)
+		}
+	})
+}
+
+// What a full-state SotW response leaves out is gone, but not if it says why.
+func TestP39_AnErrorInPlaceOfTheResource(t *testing.T) {
+	r := newProtocolFixture(t, xds.SotW)
+	r.want(all(cds))
+	r.flush()
+	r.respond(resp{Type: cds, Version: "1", Resources: clusters("a", "b", "c")})
+	r.respond(resp{Type: cds, Version: "2", Errors: map[string]codes.Code{"a": codes.Internal, "b": codes.NotFound}})
+	r.holds(cds, "a")
+	if got := r.last().Removed; !slices.Equal(got, []string{"b", "c"}) {
+		t.Errorf("removed %v", got)
+	}
+	// On the wildcard itself it takes nothing away, and adds nothing.
+	r.respond(resp{Type: cds, Version: "3", Resources: clusters("a"), Errors: map[string]codes.Code{"*": codes.NotFound}})
+	r.holds(cds, "a")
+	if e := r.sink.Held(cds).Error(&xds.Subscription{Wildcard: true}, "*"); e == nil {
+		t.Error("it is not kept")
+	}
+}

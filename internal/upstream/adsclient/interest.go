@@ -1,0 +1,124 @@
+package adsclient
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"xdsrelay/internal/xds"
+)
+
+// InterestCell holds the newest interest for a stream. It also records what was
+// unsubscribed and wanted again between two calls of Take. The group has forgotten
+// that in between, so the stream must ask the origin again although the interest
+// looks the same. Safe for concurrent use, with one goroutine that takes.
+type InterestCell struct {
+	changed chan struct{} // room for one
+
+	mu     sync.Mutex
+	newest *xds.Interest
+	again  Resubscriptions // since the last Take; nil while no stream is open
+}
+
+// NewInterestCell makes a cell with this interest, which may be nil.
+func NewInterestCell(i *xds.Interest) *InterestCell {
+	return &InterestCell{changed: make(chan struct{}, 1), newest: i}
+}
+
+// Changed receives when there is a newer interest than Take returned.
+func (c *InterestCell) Changed() <-chan struct{} { return c.changed }
+
+// Set stores the newest interest. It never blocks.
+func (c *InterestCell) Set(i *xds.Interest) {
+	c.mu.Lock()
+	if c.again != nil && c.newest != nil {
+		for _, was := range c.newest.Types {
+			c.again.note(was, i.Of(was.Type))
+		}
+		for _, t := range i.Types {
+			for _, name := range t.Again {
+				c.again.of(t.Type).names[name] = struct{}{}
+			}
+		}
+	}
+	c.newest = i
+	c.mu.Unlock()
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Take returns the newest interest, and what was unsubscribed since the last Take.
+// From here on that is recorded, until Reset.
+func (c *InterestCell) Take() (*xds.Interest, Resubscriptions) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	again := c.again
+	c.again = make(Resubscriptions)
+	return c.newest, again
+}
+
+// Reset says that no stream is open. The next one asks for everything anyway, so
+// that recording would only use memory.
+func (c *InterestCell) Reset() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.again = nil
+}
+
+// Await returns once something is wanted, false if ctx ended first.
+func (c *InterestCell) Await(ctx context.Context) bool {
+	for !c.Wanted() {
+		select {
+		case <-c.changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return ctx.Err() == nil
+}
+
+// Wanted reports whether the newest interest wants anything.
+func (c *InterestCell) Wanted() bool {
+	c.mu.Lock()
+	i := c.newest
+	c.mu.Unlock()
+	return i != nil && slices.ContainsFunc(i.Types, func(t xds.TypeInterest) bool { return !t.Empty() })
+}
+
+// Resubscriptions are by type what was wanted and then, at some time, was not.
+// What of it is wanted now has to be asked for again.
+type Resubscriptions map[xds.TypeURL]*resubscription
+
+type resubscription struct {
+	wildcard bool
+	names    map[string]struct{}
+}
+
+// Of returns whether the wildcard of typ was unsubscribed, and the names that were.
+func (r Resubscriptions) Of(typ xds.TypeURL) (wildcard bool, names map[string]struct{}) {
+	if r[typ] == nil {
+		return false, nil
+	}
+	return r[typ].wildcard, r[typ].names
+}
+
+// note records what was has and is lacks.
+func (r Resubscriptions) note(was, is xds.TypeInterest) {
+	if was.Wildcard && !is.Wildcard {
+		r.of(was.Type).wildcard = true
+	}
+	for name, added := range was.Names.Diff(is.Names) {
+		if !added {
+			r.of(was.Type).names[name] = struct{}{}
+		}
+	}
+}
+
+func (r Resubscriptions) of(typ xds.TypeURL) *resubscription {
+	if r[typ] == nil {
+		r[typ] = &resubscription{names: make(map[string]struct{})}
+	}
+	return r[typ]
+}

@@ -1,0 +1,38 @@
+package adsclient
+
+import (
+	"testing"
+
+	"xdsrelay/internal/xds"
+)
+
+func TestCellKeepsTheNewestInterestAndOneSignal(t *testing.T) {
+	c := NewInterestCell(nil)
+	i := func(names ...string) *xds.Interest {
+		return &xds.Interest{Types: []xds.TypeInterest{named(eds, names...)}}
+	}
+	if c.Wanted() {
+		t.Error("something is wanted before anything was set")
+	}
+	c.Set(i("a", "b"))
+	c.Set(i("a")) // no stream is open yet: nothing is recorded
+	if got, again := c.Take(); got.Of(eds).Names.Len() != 1 || len(again) > 0 {
+		t.Errorf("took %v, again %v", got, again)
+	}
+	c.Set(i("b"))
+	c.Set(i("a", "b"))
+	if len(c.changed) != 1 {
+		t.Errorf("%d signals", len(c.changed))
+	}
+	_, again := c.Take()
+	if l := again[eds]; l == nil || len(l.names) != 1 {
+		t.Errorf("again %v, want a", again)
+	}
+	if _, again = c.Take(); len(again) > 0 {
+		t.Errorf("again twice: %v", again)
+	}
+	c.Set(&xds.Interest{Types: []xds.TypeInterest{{Type: eds}}})
+	if c.Wanted() {
+		t.Error("an empty interest is wanted")
+	}
+}

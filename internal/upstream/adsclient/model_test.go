@@ -1,0 +1,363 @@
+package adsclient
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"pgregory.net/rapid"
+
+	"xdsrelay/internal/xds"
+)
+
+// modelOrigin is a group's stream, and an origin that answers it as it likes. It fails
+// where a request breaks a rule.
+type modelOrigin struct {
+	*protocolFixture
+	rt       *rapid.T
+	typ      xds.TypeURL
+	interest xds.TypeInterest
+	has      map[string]int // name -> the change that made it
+	changes  int
+
+	// What was said on this stream.
+	began, named, wild bool
+	names              map[string]bool
+	told               map[string]int
+	due                map[string]bool // names to answer, changed or not
+	answer             bool            // a response is due, even if it is empty
+	last               string          // the newest nonce
+	open               map[string]bool // nonces of responses without a reply; true: it is to be refused
+}
+
+func (m *modelOrigin) forget() {
+	m.began, m.named, m.wild, m.answer, m.last = false, false, false, false, ""
+	m.names, m.told, m.due, m.open = map[string]bool{}, map[string]int{}, map[string]bool{}, map[string]bool{}
+}
+
+func (m *modelOrigin) full() bool              { return m.v == xds.SotW && m.typ == cds }
+func (m *modelOrigin) covers(name string) bool { return m.wild || m.names[name] }
+func (m *modelOrigin) version(of int) string   { return fmt.Sprint(m.origin, "-", of) }
+
+// read is the change that a version of this origin is of; 0 for an empty one.
+func (m *modelOrigin) read(version string) (change int) {
+	if version == "" {
+		return 0
+	}
+	if _, err := fmt.Sscanf(version, m.origin+"-%d", &change); err != nil {
+		m.rt.Fatalf("P55: %q is not a version of origin %s", version, m.origin)
+	}
+	return change
+}
+
+func (m *modelOrigin) resource(name string, change int) res {
+	return res{Name: name, Content: strings.Repeat("x", change), Version: m.version(change)}
+}
+
+// take is a resource as the group holds it.
+func (m *modelOrigin) take(name string, change int) *xds.Resource {
+	r, err := xds.ParseResponse(xds.Delta, resp{Type: m.typ, Resources: []res{m.resource(name, change)}}.Encode(m.t, xds.Delta, "1"))
+	if err != nil {
+		m.rt.Fatal(err)
+	}
+	return r.Resources[0].Take(xds.TypeOf(m.typ), nil)
+}
+
+// replied takes a request as the reply to a response.
+func (m *modelOrigin) replied(nonce string, refuses bool) {
+	if refuses != m.open[nonce] {
+		m.rt.Fatalf("P18: refuses %s: %v, and the response was bad: %v", nonce, refuses, m.open[nonce])
+	}
+	delete(m.open, nonce)
+}
+
+func (m *modelOrigin) sotw(d *discoveryv3.DiscoveryRequest) {
+	first := !m.began
+	m.began = true
+	if d.ResponseNonce != m.last || (d.Node != nil) != first {
+		m.rt.Fatalf("P64: the newest nonce is %q, first %v: %v", m.last, first, d)
+	}
+	refuses := d.ErrorDetail != nil
+	m.replied(d.ResponseNonce, refuses)
+	names := map[string]bool{}
+	wild := m.wild && len(d.ResourceNames) == 0 || len(d.ResourceNames) == 0 && !m.named && m.typ == cds
+	for _, n := range d.ResourceNames {
+		m.named = true
+		if n == "*" {
+			wild = true
+			continue
+		}
+		if names[n] = true; !m.names[n] {
+			m.due[n] = true
+		}
+	}
+	if refuses && (wild != m.wild || !maps.Equal(names, m.names)) {
+		m.rt.Fatalf("P64: a NACK changes the list: %v", d)
+	}
+	m.answer = m.answer || wild && !m.wild || m.full() && len(m.due) > 0
+	m.wild, m.names = wild, names
+	maps.DeleteFunc(m.told, func(n string, _ int) bool { return !m.covers(n) })
+	maps.DeleteFunc(m.due, func(n string, _ bool) bool { return !m.covers(n) })
+	if first && m.read(d.VersionInfo) == m.changes && m.changes > 0 {
+		m.answer = false // the relay has this very version
+		clear(m.due)
+		for n, change := range m.has {
+			if m.covers(n) {
+				m.told[n] = change
+			}
+		}
+	}
+}
+
+func (m *modelOrigin) delta(d *discoveryv3.DeltaDiscoveryRequest) {
+	first := !m.began
+	m.began = true
+	if (d.Node != nil) != first || len(d.InitialResourceVersions) > 0 && !first {
+		m.rt.Fatalf("P64: first %v: %v", first, d)
+	}
+	if d.ResponseNonce != "" {
+		if _, open := m.open[d.ResponseNonce]; !open || len(d.ResourceNamesSubscribe)+len(d.ResourceNamesUnsubscribe) > 0 {
+			m.rt.Fatalf("P64: a reply to nothing, or with names: %v", d)
+		}
+		m.replied(d.ResponseNonce, d.ErrorDetail != nil)
+	}
+	for n, version := range d.InitialResourceVersions {
+		m.told[n] = m.read(version)
+	}
+	for _, n := range d.ResourceNamesSubscribe {
+		switch _, brought := d.InitialResourceVersions[n]; {
+		case n == "*":
+			m.wild, m.answer = true, true
+			continue
+		case m.names[n] || slices.Contains(d.ResourceNamesUnsubscribe, n):
+			m.rt.Fatalf("P64: %s is asked for twice, or in both lists: %v", n, d)
+		case !brought:
+			m.due[n] = true
+		}
+		m.names[n] = true
+	}
+	for _, n := range d.ResourceNamesUnsubscribe {
+		if m.wild = m.wild && n != "*"; n == "*" {
+			clear(m.told)
+		}
+		delete(m.names, n)
+		delete(m.told, n)
+		delete(m.due, n)
+	}
+}
+
+// hear takes what the stream has to say, one request at most if one is true.
+func (m *modelOrigin) hear(one bool) (heard bool) {
+	for r := m.next(); r != nil; r = m.next() {
+		heard = true
+		if m.v == xds.SotW {
+			d := new(discoveryv3.DiscoveryRequest)
+			mustUnmarshal(m.t, r.bytes(), d)
+			m.sotw(d)
+		} else {
+			d := new(discoveryv3.DeltaDiscoveryRequest)
+			mustUnmarshal(m.t, r.bytes(), d)
+			m.delta(d)
+		}
+		if one {
+			break
+		}
+	}
+	return heard
+}
+
+// say sends what is pending, or a part of it; false if there is nothing to say.
+func (m *modelOrigin) say(part bool) bool {
+	var names []string
+	for n, change := range m.has {
+		if m.covers(n) && (m.told[n] != change || m.due[n]) {
+			names = append(names, n)
+		}
+	}
+	for _, of := range []map[string]bool{m.due, m.toldNames()} {
+		for n := range of {
+			if m.has[n] == 0 {
+				names = append(names, n)
+			}
+		}
+	}
+	slices.Sort(names)
+	if names = slices.Compact(names); !m.answer && len(names) == 0 || len(m.open) > 0 && m.v == xds.SotW {
+		return false
+	}
+	all := len(names)
+	if part && !m.answer && !m.full() {
+		names = names[:1+rapid.IntRange(0, len(names)-1).Draw(m.rt, "part")]
+	}
+	m.answer = false
+	p := resp{Type: m.typ, Version: m.version(m.changes)}
+	if len(names) < all {
+		p.Version = m.version(0)
+	}
+	for _, n := range names {
+		delete(m.due, n)
+		if change := m.has[n]; change > 0 {
+			m.told[n] = change
+			p.Resources = append(p.Resources, m.resource(n, change))
+		} else {
+			delete(m.told, n)
+			p.Removed = append(p.Removed, n)
+		}
+	}
+	switch {
+	case m.full():
+		p.Resources = nil
+		for _, n := range slices.Sorted(maps.Keys(m.has)) {
+			if m.covers(n) {
+				p.Resources = append(p.Resources, m.resource(n, m.has[n]))
+			}
+		}
+	case m.v == xds.SotW && len(p.Resources) == 0 && len(names) > 0:
+		return true // a deletion sends nothing
+	}
+	m.send(p, false)
+	return true
+}
+
+func (m *modelOrigin) toldNames() map[string]bool {
+	names := map[string]bool{}
+	for n := range m.told {
+		names[n] = true
+	}
+	return names
+}
+
+func (m *modelOrigin) send(p resp, bad bool) {
+	v, _ := m.respond(p)
+	if v.Accept == bad {
+		m.rt.Fatalf("P18: taken %v, bad %v: %+v", v.Accept, bad, p)
+	}
+	m.last = fmt.Sprint(m.nonce)
+	m.open[m.last] = bad
+}
+
+// ask changes what the group wants, by way of other wishes. The stream has written what
+// was wanted before: a name that is let go and wanted again while its request waits for
+// the transport is not asked for again.
+func (m *modelOrigin) ask(wishes ...xds.TypeInterest) {
+	m.pass(time.Minute)
+	m.hear(false)
+	for _, m.interest = range wishes {
+		m.set(m.interest)
+	}
+	if !m.conversation.SetInterest(m.cell.Take()) {
+		m.forget()
+		m.reopen()
+	}
+}
+
+func (m *modelOrigin) wants(name string) bool {
+	return m.interest.Wildcard || m.interest.Names.Has(name)
+}
+
+// part is what the group holds of what this stream answers.
+func (m *modelOrigin) part() xds.Part { return m.sink.Held(m.typ).Part(m.interest.Wildcard) }
+
+// compare holds the group against the origin, once all has been said.
+func (m *modelOrigin) compare(names []string) {
+	for _, n := range names {
+		change, got := m.has[n], m.part().Held(n)
+		switch {
+		case !m.wants(n):
+		case change > 0:
+			if !m.take(n, change).Same(got) {
+				m.rt.Fatalf("P60: %s is %v, want that of change %d", n, got, change)
+			}
+		case m.v == xds.SotW && !m.full(): // P60: it may remain
+		case got != nil, m.v == xds.Delta && !m.interest.Wildcard && !m.part().Known(n):
+			m.rt.Fatalf("P65: %s is %v, and the origin said that there is none", n, got)
+		}
+	}
+	if len(m.open) > 0 || m.interest.Wildcard && !m.part().Answered() {
+		m.rt.Fatalf("without a reply: %v; the wildcard is answered: %v", m.open, m.part().Answered())
+	}
+}
+
+// Whatever an origin says, in whichever portions, and whatever a group wants meanwhile: the
+// requests keep the rules, nothing is deleted that the origin did not delete, and at rest the
+// group holds what the origin has. This holds over new streams to this origin or to another
+// one, after refusals, and beside what the group's other stream brings (P50).
+func TestP55_P64_P65_Model(t *testing.T) {
+	for _, typ := range []xds.TypeURL{cds, eds} {
+		for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
+			t.Run(fmt.Sprintf("%s/%v", xds.TypeOf(typ).Short, v), func(t *testing.T) {
+				rapid.Check(t, func(rt *rapid.T) { runModel(t, rt, typ, v) })
+			})
+		}
+	}
+}
+
+func runModel(t *testing.T, rt *rapid.T, typ xds.TypeURL, v xds.Variant) {
+	m := &modelOrigin{protocolFixture: newProtocolFixture(t, v), rt: rt, typ: typ, has: map[string]int{"p": 1, "q": 1}, changes: 1}
+	m.forget()
+	names := []string{"a", "b", "c", "p", "q"} // p and q are never removed
+	name := rapid.SampledFrom(names)
+	wish := rapid.Custom(func(rt *rapid.T) xds.TypeInterest {
+		if rapid.Bool().Draw(rt, "wildcard") {
+			return all(typ)
+		}
+		return named(typ, rapid.SliceOfNDistinct(name, 0, 4, rapid.ID[string]).Draw(rt, "names")...)
+	})
+	m.ask(wish.Draw(rt, "first"))
+	for range rapid.IntRange(1, 40).Draw(rt, "steps") {
+		var kept []string
+		for _, n := range names[3:] {
+			if m.part().Held(n) != nil {
+				kept = append(kept, n)
+			}
+		}
+		switch rapid.SampledFrom([]string{"put", "put", "remove", "want", "hear", "hear", "say", "say", "say", "bad", "connect", "other", "time"}).Draw(rt, "step") {
+		case "put":
+			m.changes++
+			m.has[name.Draw(rt, "name")] = m.changes
+		case "remove":
+			m.changes++
+			delete(m.has, rapid.SampledFrom(names[:3]).Draw(rt, "name"))
+		case "want":
+			m.ask(rapid.SliceOfN(wish, 1, 2).Draw(rt, "wishes")...)
+			kept = nil
+		case "hear":
+			m.hear(rapid.Bool().Draw(rt, "one"))
+		case "say":
+			m.say(true)
+		case "bad":
+			if m.began && (len(m.open) == 0 || v == xds.Delta) {
+				m.send(resp{Type: typ, Version: "bad", Resources: []res{m.resource("a", 1), m.resource("a", 1)}}, true)
+			}
+		case "connect":
+			m.origin = rapid.SampledFrom([]string{"one", "two"}).Draw(rt, "origin")
+			m.forget()
+			m.connect()
+		case "other":
+			u := xds.Update{Type: typ, Origin: m.origin, Wildcard: !m.interest.Wildcard}
+			if n := name.Draw(rt, "name"); rapid.Bool().Draw(rt, "removed") {
+				u.Removed = []string{n}
+			} else {
+				u.Changed = []*xds.Resource{m.take(n, 0)}
+			}
+			m.apply(u)
+		case "time":
+			m.pass(time.Second)
+		}
+		for _, n := range kept {
+			if m.part().Held(n) == nil {
+				rt.Fatalf("P65: %s is deleted, and the origin did not delete it", n)
+			}
+		}
+	}
+	for range 20 {
+		m.pass(time.Minute)
+		for m.hear(false) || m.say(false) {
+		}
+	}
+	m.compare(names)
+}

@@ -1,0 +1,88 @@
+package adsclient
+
+import (
+	"testing"
+
+	"xdsrelay/internal/xds"
+)
+
+// other has the group's other stream bring something of cds (P50).
+func (r *protocolFixture) other(wildcard bool, names ...string) {
+	r.t.Helper()
+	u := xds.Update{Type: cds, Origin: r.origin, Wildcard: wildcard}
+	for _, x := range clusters(names...) {
+		raw, fault := xds.ParseResponse(xds.Delta, resp{Type: cds, Resources: []res{x}}.Encode(r.t, xds.Delta, "1"))
+		if fault != nil {
+			r.t.Fatal(fault)
+		}
+		u.Changed = append(u.Changed, raw.Resources[0].Take(xds.TypeOf(cds), nil))
+	}
+	r.apply(u)
+}
+
+// part is what is held of cds for the wildcard, or for names.
+func (r *protocolFixture) part(wildcard bool, names ...string) {
+	r.t.Helper()
+	got := ""
+	for res := range r.sink.Held(cds).Part(wildcard).Resources {
+		got += res.Name + " "
+	}
+	want := ""
+	for _, n := range names {
+		want += n + " "
+	}
+	if got != want {
+		r.t.Fatalf("part %v is %q, want %q", wildcard, got, want)
+	}
+}
+
+// What the wildcard's stream holds of a name is no answer to the name: its
+// absence from the next response removes nothing, and the other way round.
+func TestP65_SotWAbsenceIsHeldAgainstThePartThatItAnswers(t *testing.T) {
+	r := newProtocolFixture(t, xds.SotW)
+	r.want(named(cds, "a", "b", "c"))
+	r.sent("CDS [a b c] node")
+	r.other(true, "a", "b", "w")
+	r.respond(resp{Type: cds, Version: "1", Resources: clusters("a")})
+	if u := r.last(); len(u.Removed) > 0 {
+		t.Errorf("removed %v, which no response to the names held", u.Removed)
+	}
+	r.respond(resp{Type: cds, Version: "2", Resources: clusters("b")})
+	r.part(false, "b")
+	r.part(true, "a", "b", "w")
+	r.is(cds, xds.Present, "a", "b") // a's removal here removes nothing that the wildcard holds
+	r.is(cds, xds.Pending, "c")
+
+	s := newProtocolFixture(t, xds.SotW)
+	s.want(all(cds))
+	s.sent("CDS [] node")
+	s.other(false, "n")
+	s.respond(resp{Type: cds, Version: "1", Resources: clusters("a", "b")})
+	s.respond(resp{Type: cds, Version: "2", Resources: clusters("b")})
+	s.part(true, "b")
+	s.part(false, "n")
+}
+
+// A stream that is new to a type says of all that another one brought that it
+// has no version, so that the origin says all of it again.
+func TestP50_WhatAnotherStreamBroughtIsSaidAgain(t *testing.T) {
+	r := newProtocolFixture(t, xds.Delta)
+	r.other(false, "a", "b")
+	r.other(true, "w")
+	r.want(named(cds, "a", "b"))
+	r.sent("CDS +[a b] a= b= node")
+	r.respond(resp{Type: cds, Resources: clusters("a")})
+	r.connect()
+	r.sent("CDS +[a b] a=va b= node")
+
+	w := newProtocolFixture(t, xds.Delta)
+	w.other(false, "a", "b")
+	w.other(true, "w")
+	w.want(all(cds))
+	w.sent("CDS +[*] w= node")
+
+	s := newProtocolFixture(t, xds.SotW)
+	s.other(false, "a", "b")
+	s.want(named(cds, "a", "b"))
+	s.sent("CDS [a b] node")
+}

@@ -1,0 +1,147 @@
+package adsclient
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/proto"
+
+	"xdsrelay/internal/upstream/upstreamtest"
+	"xdsrelay/internal/xds"
+)
+
+const (
+	cds = xds.ClusterType
+	eds = xds.EndpointType
+	rds = xds.RouteType
+	odd = xds.TypeURL("type.googleapis.com/google.protobuf.StringValue")
+)
+
+// protocolFixture drives a Conversation without any I/O.
+type protocolFixture struct {
+	t            *testing.T
+	v            xds.Variant
+	sink         *upstreamtest.Sink
+	conversation Conversation
+	resumption   Resumption
+	origin       string
+	max          int
+	now          time.Time
+	nonce        int
+	cell         *InterestCell
+}
+
+func newProtocolFixture(t *testing.T, v xds.Variant) *protocolFixture {
+	r := &protocolFixture{t: t, v: v, sink: upstreamtest.NewSink(), resumption: make(Resumption), origin: "one", max: 4 << 20, now: time.Unix(1000, 0), cell: NewInterestCell(nil)}
+	r.connect()
+	return r
+}
+
+// connect begins a new stream after one that ended.
+func (r *protocolFixture) connect() { r.begin() }
+
+// reopen begins a new stream instead of one that the relay ended itself.
+func (r *protocolFixture) reopen() { r.begin() }
+
+func (r *protocolFixture) begin() {
+	r.cell.Reset()
+	r.nonce = 0
+	node, _ := proto.Marshal(&corev3.Node{Id: "n"})
+	r.conversation = New(r.v, Options{Origin: r.origin, Node: node, Held: r.sink.Held, Resumption: r.resumption, MaxRequestBytes: r.max,
+		NACKDelay: func(repeats int) time.Duration { return min(time.Second<<min(repeats-1, 10), 30*time.Second) }, MinNACKDelay: time.Second})
+	i, again := r.cell.Take()
+	if i != nil && !r.conversation.SetInterest(i, again) {
+		r.t.Fatal("a new stream cannot carry the interest")
+	}
+}
+
+// set is an interest that nobody takes yet.
+func (r *protocolFixture) set(types ...xds.TypeInterest) { r.cell.Set(r.sink.Want(types...)) }
+
+// want reports whether the stream can go on with the interest.
+func (r *protocolFixture) want(types ...xds.TypeInterest) bool {
+	r.set(types...)
+	return r.conversation.SetInterest(r.cell.Take())
+}
+
+func (r *protocolFixture) next() *Request { return r.conversation.NextRequest(r.now) }
+
+// sent writes all that is due and checks it against what is expected.
+func (r *protocolFixture) sent(want ...string) {
+	r.t.Helper()
+	var got []string
+	for req := r.next(); req != nil; req = r.next() {
+		got = append(got, show(r.t, r.v, req.bytes()))
+	}
+	if !slices.Equal(got, want) {
+		r.t.Fatalf("sent\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+}
+
+func (r *Request) bytes() []byte { return slices.Concat(r.Head, r.Tail) }
+
+// respond makes the conversation receive a response, with nonces 1, 2, 3.
+func (r *protocolFixture) respond(p resp) (Decision, Counts) {
+	r.t.Helper()
+	r.nonce++
+	v, n, err := r.raw(p.Encode(r.t, r.v, fmt.Sprint(r.nonce)))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return v, n
+}
+
+func (r *protocolFixture) raw(msg []byte) (Decision, Counts, error) {
+	r.t.Helper()
+	response, fault := xds.ParseResponse(r.v, msg)
+	v, err := r.conversation.Receive(response, fault, r.now)
+	if err != nil || !v.Accept {
+		return v, Counts{}, err
+	}
+	u, n := Evaluate(r.v, v, response, r.sink.Held(response.TypeURL), r.now)
+	if !v.subscribed.empty() {
+		u.Origin = r.origin
+		r.apply(u)
+	}
+	r.conversation.Applied(response)
+	return v, n, nil
+}
+
+func (r *protocolFixture) apply(u xds.Update) {
+	if _, err := r.sink.Update(r.t.Context(), u); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// pass lets time go by.
+func (r *protocolFixture) pass(d time.Duration) { r.now = r.now.Add(d) }
+
+// holds checks the names that are held.
+func (r *protocolFixture) holds(typ xds.TypeURL, names ...string) {
+	r.t.Helper()
+	if got := r.sink.Names(typ); !slices.Equal(got, names) {
+		r.t.Fatalf("held of %s: %v, want %v", typ, got, names)
+	}
+}
+
+// is checks what is known of names.
+func (r *protocolFixture) is(typ xds.TypeURL, want xds.Presence, names ...string) {
+	r.t.Helper()
+	for _, n := range names {
+		if got := r.sink.Presence(typ, n); got != want {
+			r.t.Fatalf("%s is %d, want %d", n, got, want)
+		}
+	}
+}
+
+func (r *protocolFixture) last() xds.Update {
+	r.t.Helper()
+	if len(r.sink.Updates) == 0 {
+		r.t.Fatal("no update")
+	}
+	return r.sink.Updates[len(r.sink.Updates)-1]
+}

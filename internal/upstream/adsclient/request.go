@@ -1,0 +1,213 @@
+package adsclient
+
+import (
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"xdsrelay/internal/xds"
+)
+
+// Request is an encoded request. Its message is Head followed by Tail; Tail may be
+// shared and must not be changed.
+type Request struct {
+	Type            xds.TypeURL
+	Head, Tail      []byte
+	NACK            string // the fault, if it is a NACK
+	Oversized       bool   // it exceeds MaxRequestBytes (P59)
+	VersionsLeftOut int    // that did not fit
+}
+
+// Fields of DiscoveryRequest.
+const (
+	sotwVersion protowire.Number = 1
+	sotwNode    protowire.Number = 2
+	sotwNames   protowire.Number = 3
+	sotwTypeURL protowire.Number = 4
+	sotwNonce   protowire.Number = 5
+	sotwDetail  protowire.Number = 6
+)
+
+// Fields of DeltaDiscoveryRequest.
+const (
+	deltaNode        protowire.Number = 1
+	deltaTypeURL     protowire.Number = 2
+	deltaSubscribe   protowire.Number = 3
+	deltaUnsubscribe protowire.Number = 4
+	deltaInitial     protowire.Number = 5
+	deltaNonce       protowire.Number = 6
+	deltaDetail      protowire.Number = 7
+)
+
+// appendText appends a string field.
+func appendText(b []byte, num protowire.Number, s string) []byte {
+	return protowire.AppendString(protowire.AppendTag(b, num, protowire.BytesType), s)
+}
+
+func appendBytes(b []byte, num protowire.Number, v []byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(b, num, protowire.BytesType), v)
+}
+
+// invalidArgument is the code in the error_detail of a NACK.
+const invalidArgument = 3
+
+// appendStatus appends a google.rpc.Status.
+func appendStatus(b []byte, num protowire.Number, message string) []byte {
+	var s []byte
+	s = protowire.AppendVarint(protowire.AppendTag(s, 1, protowire.VarintType), invalidArgument)
+	s = appendText(s, 2, message)
+	return appendBytes(b, num, s)
+}
+
+// appendNode appends the node to a stream's first request (P58).
+func (p *protocolState) appendNode(b []byte, num protowire.Number) []byte {
+	if p.nodeSent {
+		return b
+	}
+	p.nodeSent = true
+	return appendBytes(b, num, p.Node)
+}
+
+// encodeNames encodes names as a repeated field.
+func encodeNames(num protowire.Number, names *xds.NameSet) []byte {
+	size := 0
+	for n := range names.All() {
+		size += nameSize(num, n)
+	}
+	b := make([]byte, 0, size)
+	for n := range names.All() {
+		b = appendText(b, num, n)
+	}
+	return b
+}
+
+// appendVersion appends an entry of initial_resource_versions.
+func appendVersion(b []byte, name, version string) []byte {
+	b = protowire.AppendTag(b, deltaInitial, protowire.BytesType)
+	b = protowire.AppendVarint(b, uint64(versionSize(name, version)))
+	b = appendText(b, 1, name)
+	if version != "" {
+		b = appendText(b, 2, version)
+	}
+	return b
+}
+
+// nameSize is the encoded size of a name.
+func nameSize(num protowire.Number, name string) int {
+	return protowire.SizeTag(num) + protowire.SizeBytes(len(name))
+}
+
+// versionSize is the size of the value of an entry of initial_resource_versions.
+func versionSize(name, version string) int {
+	n := nameSize(1, name)
+	if version != "" {
+		n += nameSize(2, version)
+	}
+	return n
+}
+
+// initialSize is the size of the entry itself.
+func initialSize(name, version string) int {
+	return protowire.SizeTag(deltaInitial) + protowire.SizeBytes(versionSize(name, version))
+}
+
+// A delta request over MaxRequestBytes is split (P59). The names go in several
+// requests, each of which only changes names, as any later request does. Versions
+// can only stand in the first request of a type, beside their name: some origins
+// subscribe to each name that has a version, others ignore a version whose name is
+// not subscribed to. So names that are held go first.
+
+// heldVersion is a resource that is held, with the version that this origin gave.
+type heldVersion struct {
+	name, version string
+	subscribedAs  string // the name, alias or glob that is subscribed to
+}
+
+// firstRequest is what the first request of a type holds.
+type firstRequest struct {
+	names    *xds.NameSet // nil: the wildcard
+	versions []heldVersion
+	leftOut  int // versions
+}
+
+// splitFirst decides which names and versions go in the first request of a type:
+// all of them, if they fit. There is always a name: a request without any would
+// subscribe to the wildcard (P21).
+func splitFirst(want subscription, held []heldVersion, room int) firstRequest {
+	if want.wildcard {
+		o := firstRequest{}
+		o.addVersions(held, room-nameSize(deltaSubscribe, "*"), func(heldVersion) int { return 0 }, func(heldVersion) {})
+		return o
+	}
+	total := 0
+	for n := range want.names.All() {
+		total += nameSize(deltaSubscribe, n)
+	}
+	for _, h := range held {
+		total += initialSize(h.name, h.version)
+	}
+	if total <= room {
+		return firstRequest{names: want.names, versions: held}
+	}
+	o := firstRequest{}
+	in := make(map[string]bool, len(held)) // the names that go in this request
+	room = o.addVersions(held, room, func(h heldVersion) int {
+		if in[h.subscribedAs] {
+			return 0
+		}
+		return nameSize(deltaSubscribe, h.subscribedAs)
+	}, func(h heldVersion) { in[h.subscribedAs] = true })
+	var later []string
+	for n := range want.names.All() {
+		if in[n] {
+			continue
+		}
+		if room -= nameSize(deltaSubscribe, n); room < 0 {
+			later = append(later, n)
+		}
+	}
+	if len(later) == want.names.Len() {
+		later = later[1:]
+	}
+	o.names = want.names.Remove(later...)
+	return o
+}
+
+// addVersions adds the versions that fit and returns the room that is left. extra is
+// what a version takes besides its own size. added is called for each one added.
+func (o *firstRequest) addVersions(held []heldVersion, room int, extra func(heldVersion) int, added func(heldVersion)) int {
+	for _, h := range held {
+		size := initialSize(h.name, h.version) + extra(h)
+		if size > room {
+			o.leftOut++
+			continue
+		}
+		room -= size
+		added(h)
+		o.versions = append(o.versions, h)
+	}
+	return room
+}
+
+// splitChange returns how many of the names to add and to drop fit in one request.
+// Names to add go first, and there is always a name.
+func splitChange(add, drop []string, room int) (now, gone []string) {
+	fitting := func(names []string, num protowire.Number, atLeastOne bool) []string {
+		n := slices.IndexFunc(names, func(name string) bool {
+			room -= nameSize(num, name)
+			return room < 0
+		})
+		switch {
+		case n < 0:
+			return names
+		case n == 0 && atLeastOne:
+			return names[:1]
+		}
+		return names[:n]
+	}
+	now = fitting(add, deltaSubscribe, true)
+	if len(now) < len(add) {
+		return now, nil
+	}
+	return now, fitting(drop, deltaUnsubscribe, len(now) == 0)
+}

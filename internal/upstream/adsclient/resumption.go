@@ -1,0 +1,91 @@
+package adsclient
+
+import (
+	"iter"
+
+	"xdsrelay/internal/xds"
+)
+
+// Resumption is what a key's streams leave to the next one, for each type that is
+// wanted. With it a stream names the versions that are held (P55). Make one by
+// make(Resumption); a Conversation fills it.
+type Resumption map[xds.TypeURL]*lastAccepted
+
+// lastAccepted is what the responses of one origin to one subscription left.
+type lastAccepted struct {
+	origin   string
+	wildcard bool
+	// otherOrigins are the names held whose version may not be this origin's: it
+	// has not sent them since the key changed to it.
+	otherOrigins *xds.NameSet
+	// subscribed and version are those of the last accepted response (SotW).
+	subscribed subscription
+	version    string
+}
+
+// record notes what an accepted response brought or removed, and returns what is
+// remembered of the type.
+func (p *protocolState) record(t *typeState, r *xds.Response) *lastAccepted {
+	last := p.Resumption[r.TypeURL]
+	if last == nil || last.origin != p.Origin || last.wildcard != t.subscribed.wildcard {
+		last = p.lastAccepted(r.TypeURL, t.subscribed.wildcard, t.subscribed.part(p.Held(r.TypeURL)))
+	}
+	if last.otherOrigins.Len() > 0 {
+		names := make([]string, 0, len(r.Resources)+len(r.Removed))
+		for i := range r.Resources {
+			if r.Resources[i].HasBody() {
+				names = append(names, r.Resources[i].Name)
+			}
+		}
+		last.otherOrigins = last.otherOrigins.Remove(append(names, r.Removed...)...)
+	}
+	return last
+}
+
+// lastAccepted returns what is remembered of a type from earlier streams (P55), if
+// that is of this origin and of the same kind of subscription. Otherwise all that
+// the part holds counts as other origins', in three cases:
+//   - The key used another origin. If that was a directory, which leaves no
+//     Resumption, only the part's origin shows it.
+//   - The key came back from another origin, which brought the part.
+//   - Another stream of the key brought the part (P50). The origin has to send all
+//     of it again; otherwise nobody could tell when it has.
+func (p *protocolState) lastAccepted(typ xds.TypeURL, wildcard bool, part xds.Part) *lastAccepted {
+	last := p.Resumption[typ]
+	other := part.Origin() != "" && part.Origin() != p.Origin
+	if last == nil || last.origin != p.Origin || last.wildcard != wildcard || other {
+		last = &lastAccepted{origin: p.Origin, wildcard: wildcard}
+		var names []string
+		for res := range part.Resources {
+			names = append(names, res.Name)
+		}
+		last.otherOrigins = xds.NewNameSet(names...)
+		p.Resumption[typ] = last
+	}
+	return last
+}
+
+// subscription is what is asked of one type: the wildcard or names.
+type subscription struct {
+	wildcard bool
+	names    *xds.NameSet
+}
+
+func (s subscription) empty() bool { return !s.wildcard && s.names.Len() == 0 }
+
+func (s subscription) equal(o subscription) bool {
+	return s.wildcard == o.wildcard && s.names.Equal(o.names)
+}
+
+// part is the part of a snapshot that answers the subscription. What came for names
+// says nothing of the wildcard, nor the other way round (P50).
+func (s subscription) part(snap *xds.Snapshot) xds.Part { return snap.Part(s.wildcard) }
+
+// covers yields the resources held that answer the subscription, in order of names.
+func (s subscription) covers(snap *xds.Snapshot) iter.Seq[*xds.Resource] {
+	part := s.part(snap)
+	if s.wildcard {
+		return part.Resources
+	}
+	return func(yield func(*xds.Resource) bool) { part.Covered(s.names, yield) }
+}

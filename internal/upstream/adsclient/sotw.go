@@ -1,0 +1,136 @@
+package adsclient
+
+import (
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+// sotw is a Conversation in SotW: every request lists all names and the newest
+// nonce (P64).
+type sotw struct{ protocolState }
+
+// sotwState is what only SotW keeps of a type.
+type sotwState struct {
+	// nonce is that of the newest response that was accepted or refused, version
+	// that of the last accepted.
+	nonce, version string
+	ackDue         bool
+
+	// list is the encoded names of listFor. Every ACK repeats them.
+	list    []byte
+	listFor *xds.NameSet
+}
+
+func newSotW(o Options) *sotw {
+	s := &sotw{newProtocolState(o)}
+	s.echoesNonce = true
+	return s
+}
+
+// refused notes the nonce of a NACK. The NACK carries the version last accepted, so
+// it is the ACK of that one too. A separate ACK after it could be taken for the ACK
+// of the refused response.
+func (s *sotwState) refused(nonce string) { s.nonce, s.ackDue = nonce, false }
+
+// Applied implements Conversation.
+func (s *sotw) Applied(r *xds.Response) {
+	t := s.byURL[r.TypeURL]
+	t.applying = false
+	if ambiguousHeartbeats(r, t.refusals == 0) {
+		t.sotw.nonce, t.sotw.ackDue = r.Nonce, true
+		return
+	}
+	t.accepted()
+	t.sotw.nonce, t.sotw.version, t.sotw.ackDue = r.Nonce, r.Version, true
+	if t.subscribed.empty() {
+		return // the type is no longer wanted
+	}
+	last := s.record(t, r)
+	last.subscribed, last.version = t.subscribed, r.Version // no request went out since the response came
+}
+
+// NextRequest implements Conversation.
+func (s *sotw) NextRequest(now time.Time) *Request {
+	for _, t := range s.types {
+		if r, ok := t.nextReply(now); ok { // a NACK repeats the list of the request before it
+			return s.request(t, r.nonce, r.fault)
+		}
+		switch {
+		case len(t.replies) > 0:
+			continue // a request now would carry the refused nonce, and be its ACK
+		case !t.requested:
+			if t.wanted.empty() {
+				continue
+			}
+			t.requested = true
+			t.sotw.version = s.firstVersion(t)
+			t.subscribed = t.wanted
+		case t.applying:
+			// A request now would be stale with the nonce before, and the ACK with the
+			// response's. The ACK follows at once, and lists what is wanted by then.
+			continue
+		case len(t.resubscribe) > 0:
+			// First without these names, then with them again. Nothing else makes an
+			// origin send what it has sent before.
+			t.subscribed = subscription{wildcard: t.wanted.wildcard, names: t.subscribed.names.Remove(t.resubscribe...)}
+			t.resubscribe = nil
+		case t.sotw.ackDue || !t.subscribed.equal(t.wanted):
+			t.subscribed = t.wanted
+		default:
+			continue
+		}
+		t.sotw.ackDue = false
+		return s.request(t, t.sotw.nonce, "")
+	}
+	return nil
+}
+
+// firstVersion is the version_info of a stream's first request for a type: what
+// this origin gave for these very names, if all that it gave is still held (P55).
+func (s *sotw) firstVersion(t *typeState) string {
+	part := t.wanted.part(s.Held(t.typ.URL))
+	last := s.lastAccepted(t.typ.URL, t.wanted.wildcard, part)
+	if last.version == "" || !last.subscribed.equal(t.wanted) || t.wanted.wildcard && (!part.Answered() || part.AnyLapsed()) {
+		return ""
+	}
+	for name := range t.wanted.names.All() {
+		if !part.Answers(name) {
+			return ""
+		}
+	}
+	return last.version
+}
+
+// request encodes a request for a type; with a fault it is a NACK.
+func (s *sotw) request(t *typeState, nonce, fault string) *Request {
+	st := &t.sotw
+	var b []byte
+	if st.version != "" {
+		b = appendText(b, sotwVersion, st.version)
+	}
+	b = s.appendNode(b, sotwNode)
+	b = appendText(b, sotwTypeURL, string(t.typ.URL))
+	if nonce != "" {
+		b = appendText(b, sotwNonce, nonce)
+	}
+	if fault != "" {
+		b = appendStatus(b, sotwDetail, fault)
+	}
+	wildcard := t.subscribed.wildcard || t.wildcardEnded
+	if wildcard {
+		// The wildcard is an empty first list, which the oldest origins understand as
+		// well. A type never goes from names to the wildcard on one stream.
+		if t.typ.NoLegacyWildcard {
+			b = appendText(b, sotwNames, "*")
+		}
+	} else if st.listFor != t.subscribed.names {
+		st.list, st.listFor = encodeNames(sotwNames, t.subscribed.names), t.subscribed.names
+	}
+	r := &Request{Type: t.typ.URL, Head: b, NACK: fault}
+	if !wildcard {
+		r.Tail = st.list
+	}
+	r.Oversized = len(r.Head)+len(r.Tail) > s.MaxRequestBytes // sent anyway (P59)
+	return r
+}

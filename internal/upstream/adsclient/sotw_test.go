@@ -1,0 +1,372 @@
+package adsclient
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"xdsrelay/internal/xds"
+)
+
+func TestP64_SotWListsTheWholeUnionAndTheNewestNonce(t *testing.T) {
+	r := newProtocolFixture(t, xds.SotW)
+	r.want(named(rds, "a"))
+	r.sent("RDS [a] node") // P58: the node in the first request only
+	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a")})
+	r.sent("RDS [a] version 1 nonce 1")
+	r.want(named(rds, "a", "b"), named(eds, "x"))
+	r.sent("RDS [a b] version 1 nonce 1", "EDS [x]")
+	r.respond(resp{Type: rds, Version: "2", Resources: clusters("b")})
+	r.want(named(rds, "b", "c"), named(eds, "x"))
+	r.sent("RDS [b c] version 2 nonce 2") // the ACK lists the union of now
+	r.want(named(eds, "x"))
+	r.sent("RDS [] version 2 nonce 2") // names were given: an empty list is no interest
+	r.want(named(rds, "d"), named(eds, "x"))
+	r.sent("RDS [d] version 2 nonce 2")
+	r.sent()
+}
+
+func TestP64_SotWNACKRepeatsTheListBefore(t *testing.T) {
+	r := newProtocolFixture(t, xds.SotW)
+	r.want(named(rds, "a"))
+	r.sent("RDS [a] node")
+	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a")})
+	r.sent("RDS [a] version 1 nonce 1")
+	r.respond(resp{Type: rds, Version: "2", Resources: clusters("a", "a")})
+	r.want(named(rds, "a", "b"))
+	r.sent("RDS [a] version 1 nonce 2 NACK", "RDS [a b] version 1 nonce 2")
+}
+
+func TestP64_SotWNothingIsAskedBetweenAResponseAndItsACK(t *testing.T) {
+	r := newProtocolFixture(t, xds.SotW)
+	r.want(named(rds, "a"))
+	r.sent("RDS [a] node")
+	p, fault := xds.ParseResponse(xds.SotW, resp{Type: rds, Version: "1", Resources: clusters("a")}.Encode(t, xds.SotW, "7"))
+	if v, err := r.conversation.Receive(p, fault, r.now); err != nil || !v.Accept {
+		t.Fatal(v, err)
+	}
+	r.want(named(rds, "a", "b"))
+	r.sent()
+	r.conversation.Applied(p)
+	r.sent("RDS [a b] version 1 nonce 7")
+}
+
+func TestP64_SotWWildcard(t *testing.T) {
+	r := newProtocolFixture(t, xds.SotW)
+	r.want(all(cds), all(eds))
+	r.sent("CDS [] node", "EDS [*]") // P21's exceptions have no legacy wildcard
+	r.respond(resp{Type: cds, Version: "1", Resources: clusters("a")})
+	r.sent("CDS [] version 1 nonce 1")
+	r.holds(cds, "a")
+
+	// It ends only with the stream, and begins only with one.
+	if r.want(named(cds, "a"), all(eds)) {
+		t.Error("the stream goes on with names after the wildcard")
+	}
+	r = newProtocolFixture(t, xds.SotW)
+	r.want(named(cds, "a"))
+	r.sent("CDS [a] node")
+	if r.want(all(cds)) {
+		t.Error("a wildcard after names on one stream")
+	}
+	r.connect()
+	r.sent("CDS [] node")
+}
+
+func TestP64_ATypeThatNobodyWantsIsNotRequested(t *testing.T) {
+	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
+		r := newProtocolFixture(t, v)
+		r.want(xds.TypeInterest{Type: cds}, named(eds))
+		r.sent()
+	}
+}
+
+func TestP18_SotWFaultsAreNACKedAndNothingIsLost(t *testing.T) {
+	other, _ := anypb.New(&anypb.Any{})
+	nameless := &anypb.Any{TypeUrl: string(cds)}
+	torn := &anypb.Any{TypeUrl: string(cds), Value: []byte{0x0a, 0xff}}
+	for name, bad := range map[string][]res{
+		"the same name twice": clusters("b", "b"),
+		"another type":        {{Any: other}},
+		"nameless":            {{Any: nameless}},
+		"unreadable":          {{Any: torn}},
+		"P28, a long name":    clusters(strings.Repeat("x", xds.MaxNameBytes+1)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newProtocolFixture(t, xds.SotW)
+			r.want(all(cds))
+			r.sent("CDS [] node")
+			r.respond(resp{Type: cds, Version: "1", Resources: clusters("a")})
+			r.sent("CDS [] version 1 nonce 1")
+			if v, _ := r.respond(resp{Type: cds, Version: "2", Resources: append(clusters("c"), bad...)}); v.Accept {
+				t.Fatal("taken")
+			}
+			r.sent("CDS [] version 1 nonce 2 NACK")
+			r.holds(cds, "a")
+			r.respond(resp{Type: cds, Version: "3", Resources: clusters("a", "d")})
+			r.sent("CDS [] version 3 nonce 3")
+			r.holds(cds, "a", "d")
+		})
+	}
+}
+
+func TestP18_NoFaults(t *testing.T) {
+	r := newProtocolFixture(t, xds.SotW)
+	r.want(named(rds, "a", "b"))
+	r.sent("RDS [a b] node")
+	_, n := r.respond(resp{Type: rds, Version: "1", Resources: []res{{Name: "a", Wrap: true}, {Name: "b", Heartbeat: true}}})
+	if n.bodyless != 1 {
+		t.Errorf("%d without body, want 1", n.bodyless)
+	}
+	r.sent("RDS [a b] version 1 nonce 1")
+	r.holds(rds, "a")
+
+	d := newProtocolFixture(t, xds.Delta)
+	d.want(named(eds, "a", "b"))
+	d.sent("EDS +[a b] node")
+	d.respond(resp{Type: eds, Resources: []res{{Name: "a", Version: "1"}, {Name: "b", Heartbeat: true}}})
+	d.sent("EDS nonce 1")
+	d.holds(eds, "a")
+	d.is(eds, xds.Pending, "b")
+}
+
+// To acknowledge a type that was never requested would be to request it, with
+// an empty list: the wildcard.
+func TestP18_ATypeNeverRequestedIsNeitherACKedNorNACKed(t *testing.T) {
+	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
+		r := newProtocolFixture(t, v)
+		r.want(named(eds, "a"))
+		r.next()
+		for _, res := range [][]res{clusters("x"), clusters("x", "x")} {
+			if v, _ := r.respond(resp{Type: cds, Resources: res}); v.Accept || !v.Unrequested {
+				t.Errorf("decision %+v", v)
+			}
+		}
+		r.sent()
+		r.holds(cds)
+	}
+}
+
+func TestP18_WhatCannotBeAttributedEndsTheStream(t *testing.T) {
+	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
+		r := newProtocolFixture(t, v)
+		r.want(named(eds, "a"))
+		r.next()
+		if _, _, err := r.raw([]byte{0x0a, 0x50, 'x'}); err == nil {
+			t.Error("garbage was taken")
+		}
+	}
+}
+
+func TestP3_UnknownTypeUnwrapped(t *testing.T) {
+	r := newProtocolFixture(t, xds.SotW)
+	r.want(all(odd))
+	r.sent("other [] node")
+	r.respond(resp{Type: odd, Version: "1", Resources: []res{{Name: "a"}}})
+	r.sent("other [] version 1 nonce 1")
+	r.holds(odd, "a")
+	noName := &anypb.Any{TypeUrl: string(odd), Value: protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 7)}
+	r.respond(resp{Type: odd, Version: "2", Resources: []res{{Any: noName}}})
+	if req := r.next(); req == nil || !strings.Contains(req.NACK, "field 1") {
+		t.Errorf("NACK %+v does not give the reason", req)
+	}
+	r.holds(odd, "a")
+}
+
+func TestP28_NamesAreOpaque(t *testing.T) {
+	name := "ä/β☃ %00 {}\n*"
+	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
+		r := newProtocolFixture(t, v)
+		r.want(named(rds, name))
+		if v == xds.SotW {
+			r.sent("RDS [" + name + "] node")
+		} else {
+			r.sent("RDS +[" + name + "] node")
+		}
+		r.respond(resp{Type: rds, Resources: []res{{Name: name}}})
+		r.is(rds, xds.Present, name)
+	}
+}
+
+func TestP65_SotWAbsenceIsARemoval(t *testing.T) {
+	r := newProtocolFixture(t, xds.SotW)
+	r.want(all(cds))
+	r.sent("CDS [] node")
+	r.respond(resp{Type: cds, Version: "1", Resources: clusters("a", "b")})
+	r.respond(resp{Type: cds, Version: "2", Resources: clusters("b")})
+	r.holds(cds, "b")
+	r.respond(resp{Type: cds, Version: "3", Resources: clusters("b", "d", "e")})
+	r.respond(resp{Type: cds, Version: "4", Resources: []res{{Name: "b", Heartbeat: true}}})
+	r.holds(cds, "b", "d", "e") // never by heartbeats alone
+	r.respond(resp{Type: cds, Version: "5", Resources: []res{{Name: "b", Heartbeat: true}, {Name: "c"}}})
+	r.holds(cds, "b", "c") // a heartbeat says that it is there
+	r.respond(resp{Type: cds, Version: "6"})
+	r.holds(cds)
+}
+
+func TestP65_SotWAbsenceIsNoRemovalOfOtherTypes(t *testing.T) {
+	for _, i := range []xds.TypeInterest{all(rds), named(rds, "a", "b")} {
+		r := newProtocolFixture(t, xds.SotW)
+		r.want(i)
+		r.next()
+		r.respond(resp{Type: rds, Version: "1", Resources: clusters("a", "b")})
+		r.respond(resp{Type: rds, Version: "2", Resources: clusters("b")})
+		r.respond(resp{Type: rds, Version: "3"})
+		r.holds(rds, "a", "b")
+	}
+}
+
+func TestP65_SotWAbsenceOnlyOfWhatWasHeldSinceItWasAdded(t *testing.T) {
+	r := newProtocolFixture(t, xds.SotW)
+	r.want(named(cds, "a", "b"))
+	r.sent("CDS [a b] node")
+	r.respond(resp{Type: cds, Version: "1", Resources: clusters("a")})
+	r.is(cds, xds.Pending, "b") // never received: not absent, until P57
+	r.respond(resp{Type: cds, Version: "2", Resources: clusters("a", "b")})
+	r.want(named(cds, "a"))
+	r.sent("CDS [a] version 2 nonce 2")
+	r.want(named(cds, "a", "b"))
+	r.sent("CDS [a b] version 2 nonce 2")
+	r.respond(resp{Type: cds, Version: "3", Resources: clusters("a")}) // crossed the request
+	r.is(cds, xds.Pending, "b")
+	r.respond(resp{Type: cds, Version: "4", Resources: clusters("a", "b")})
+	r.connect() // a reconnect adds nothing
+	r.respond(resp{Type: cds, Version: "5", Resources: clusters("a")})
+	r.is(cds, xds.Present, "b") // not requested yet on this stream
+	r.sent("CDS [a b] version 4 node")
+	r.respond(resp{Type: cds, Version: "5", Resources: clusters("a")})
+	r.is(cds, xds.Absent, "b")
+}
+
+func TestP65_WhatArrivesUnaskedIsDropped(t *testing.T) {
+	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
+		r := newProtocolFixture(t, v)
+		r.want(named(eds, "a"))
+		r.next()
+		decision, n := r.respond(resp{Type: eds, Version: "1", Resources: clusters("a", "x", "y"), Removed: []string{"z"}})
+		want := 2
+		if v == xds.Delta {
+			want = 3
+		}
+		if !decision.Accept || n.Unasked != want {
+			t.Errorf("%v: decision %+v, unasked %d, want %d and no NACK", v, decision, n.Unasked, want)
+		}
+		r.holds(eds, "a")
+		if req := r.next(); req == nil || req.NACK != "" {
+			t.Errorf("%v: not acknowledged: %+v", v, req)
+		}
+		r.want()
+		r.next()
+		r.respond(resp{Type: eds, Version: "2", Resources: clusters("a")}) // let go: on its way
+		r.holds(eds)
+	}
+}
+
+func TestP65_LetGoAndWantedAgainIsAskedAgain(t *testing.T) {
+	r := newProtocolFixture(t, xds.SotW)
+	r.want(named(rds, "a", "b"))
+	r.sent("RDS [a b] node")
+	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a", "b")})
+	r.sent("RDS [a b] version 1 nonce 1")
+	r.set(named(rds, "a")) // the group forgets b
+	r.want(named(rds, "a", "b"))
+	r.sent("RDS [a] version 1 nonce 1", "RDS [a b] version 1 nonce 1")
+
+	d := newProtocolFixture(t, xds.Delta)
+	d.want(named(rds, "a", "b"))
+	d.sent("RDS +[a b] node")
+	d.set(named(rds, "a"))
+	d.want(named(rds, "a", "b"))
+	d.sent("RDS -[b]", "RDS +[b]")
+
+	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
+		r := newProtocolFixture(t, v)
+		r.want(all(cds))
+		r.next()
+		r.set()
+		if r.want(all(cds)) {
+			t.Errorf("%v: a wildcard that was let go is asked for again on the same stream", v)
+		}
+	}
+}
+
+func TestP55_SotWReconnect(t *testing.T) {
+	r := newProtocolFixture(t, xds.SotW)
+	r.want(named(rds, "a", "b"), all(cds))
+	r.sent("RDS [a b] node", "CDS []")
+	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a", "b")})
+	r.respond(resp{Type: cds, Version: "7", Resources: clusters("c")})
+	r.sent("RDS [a b] version 1 nonce 1", "CDS [] version 7 nonce 2")
+	r.connect() // no nonce, all names, the versions
+	r.sent("RDS [a b] version 1 node", "CDS [] version 7")
+
+	was := r.sink.Held(rds)
+	r.respond(resp{Type: rds, Version: "1", Resources: clusters("a", "b")})
+	if got := r.sink.Held(rds); got != was { // the answer is held against what is held
+		t.Error("an equal answer made another snapshot")
+	}
+
+	r.set(named(rds, "a", "b", "n"), all(cds))
+	r.connect() // other names than those acknowledged
+	r.sent("RDS [a b n] node", "CDS [] version 7")
+	r.set(named(rds, "a"), all(cds))
+	r.connect()
+	r.sent("RDS [a] node", "CDS [] version 7")
+	r.set(named(rds, "a", "b"), all(cds)) // the names acknowledged, but b was forgotten
+	r.connect()
+	r.sent("RDS [a b] node", "CDS [] version 7")
+
+	r.origin = "two" // another origin: all empty
+	r.connect()
+	r.sent("RDS [a b] node", "CDS []")
+	r.origin = "one"
+	r.connect()
+	r.sent("RDS [a b] node", "CDS []")
+}
+
+func TestP59_SotWOversizedRequestIsSentAndReported(t *testing.T) {
+	r := newProtocolFixture(t, xds.SotW)
+	r.max = 20
+	r.connect()
+	r.want(named(rds, strings.Repeat("a", 30)))
+	req := r.next()
+	if req == nil || !req.Oversized {
+		t.Errorf("request %+v", req)
+	}
+}
+
+func TestP11_FirstAnswerToTheWildcardEvenIfEmpty(t *testing.T) {
+	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
+		r := newProtocolFixture(t, v)
+		r.want(all(cds))
+		r.next()
+		r.respond(resp{Type: cds})
+		if u := r.last(); !u.Wildcard || len(u.Changed)+len(u.Removed) > 0 {
+			t.Errorf("%v: update %+v", v, u)
+		}
+		if !r.sink.Held(cds).Answered {
+			t.Errorf("%v: the wildcard is not answered", v)
+		}
+	}
+}
+
+func TestRepliesToAnOriginThatDoesNotReadAreBounded(t *testing.T) {
+	for _, v := range []xds.Variant{xds.SotW, xds.Delta} {
+		r := newProtocolFixture(t, v)
+		r.want(all(cds))
+		r.next()
+		for range 3 * maxReplies {
+			r.respond(resp{Type: cds, Resources: clusters("a", "a")})
+			r.respond(resp{Type: cds, Resources: clusters("a")})
+		}
+		n := 0
+		for req := r.next(); req != nil; req = r.next() {
+			n++
+		}
+		if n > maxReplies+1 {
+			t.Errorf("%v: %d replies", v, n)
+		}
+	}
+}

@@ -1,0 +1,205 @@
+package adsclient
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
+	"xdsrelay/internal/xds"
+)
+
+// requests writes all that is due, decoded; each has to be within the limit,
+// and say so.
+func (r *protocolFixture) requests() []*discoveryv3.DeltaDiscoveryRequest {
+	r.t.Helper()
+	var out []*discoveryv3.DeltaDiscoveryRequest
+	for req := r.next(); req != nil; req = r.next() {
+		if n := len(req.bytes()); n > r.max || req.Oversized {
+			r.t.Errorf("request of %d bytes, more than %d; oversized: %v", n, r.max, req.Oversized)
+		}
+		m := new(discoveryv3.DeltaDiscoveryRequest)
+		mustUnmarshal(r.t, req.bytes(), m)
+		out = append(out, m)
+	}
+	return out
+}
+
+func many(n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = fmt.Sprintf("name-%03d", i)
+	}
+	return out
+}
+
+func TestP59_DeltaNamesAreSplitOverRequests(t *testing.T) {
+	r := newProtocolFixture(t, xds.Delta)
+	r.max = 200
+	r.connect()
+	names := many(100)
+	r.want(named(eds, names...))
+	reqs := r.requests()
+	if len(reqs) < 5 {
+		t.Fatalf("%d requests", len(reqs))
+	}
+	var asked []string
+	for i, q := range reqs {
+		if (q.Node != nil) != (i == 0) || q.TypeUrl != string(eds) || q.ResponseNonce != "" || len(q.ResourceNamesSubscribe) == 0 {
+			t.Errorf("request %d: %v", i, q)
+		}
+		asked = append(asked, q.ResourceNamesSubscribe...)
+	}
+	if slices.Sort(asked); !slices.Equal(asked, names) {
+		t.Errorf("asked for %v", asked)
+	}
+
+	// Whatever is asked for can be answered: also between the parts.
+	r.respond(resp{Type: eds, Resources: clusters(names...)})
+	r.sent("EDS nonce 1")
+	r.holds(eds, names...)
+
+	// And taken back: what is new goes first.
+	r.want(named(eds, "new"))
+	reqs = r.requests()
+	if len(reqs) < 5 || !slices.Equal(reqs[0].ResourceNamesSubscribe, []string{"new"}) {
+		t.Fatalf("%d requests, the first %v", len(reqs), reqs[0])
+	}
+	asked = nil
+	for i, q := range reqs {
+		if i > 0 && len(q.ResourceNamesSubscribe) > 0 {
+			t.Errorf("request %d: %v", i, q)
+		}
+		asked = append(asked, q.ResourceNamesUnsubscribe...)
+	}
+	if slices.Sort(asked); !slices.Equal(asked, names) {
+		t.Errorf("unsubscribed from %v", asked)
+	}
+}
+
+func TestP59_DeltaNamesLetGoInBetweenAreSplitToo(t *testing.T) {
+	r := newProtocolFixture(t, xds.Delta)
+	names := many(100)
+	r.want(named(eds, names...))
+	r.requests()
+	r.max = 200
+	r.conversation.(*delta).MaxRequestBytes = r.max
+	r.set()
+	r.want(named(eds, names...)) // dropped and wanted again, unseen
+	var out, in []string
+	for _, q := range r.requests() {
+		if len(q.ResourceNamesSubscribe) > 0 && len(out) < len(names) {
+			t.Errorf("asked again before all was dropped: %v", q)
+		}
+		out = append(out, q.ResourceNamesUnsubscribe...)
+		in = append(in, q.ResourceNamesSubscribe...)
+	}
+	slices.Sort(out)
+	slices.Sort(in)
+	if !slices.Equal(out, names) || !slices.Equal(in, names) {
+		t.Errorf("dropped %v, asked for %v", out, in)
+	}
+}
+
+// After a reconnect the first request has the names that are held, each with
+// its version, as many as fit; the others follow without.
+func TestP59_DeltaReconnectWithVersionsThatDoNotFit(t *testing.T) {
+	r := newProtocolFixture(t, xds.Delta)
+	names := many(100)
+	r.want(named(eds, names...))
+	r.requests()
+	r.respond(resp{Type: eds, Resources: clusters(names[50:]...)}) // the first half is not held
+	r.max = 500
+	r.connect()
+	first := r.next()
+	m := new(discoveryv3.DeltaDiscoveryRequest)
+	mustUnmarshal(t, first.bytes(), m)
+	with := m.InitialResourceVersions
+	if len(with) == 0 || len(with)+first.VersionsLeftOut != 50 {
+		t.Fatalf("%d versions and %d left out", len(with), first.VersionsLeftOut)
+	}
+	for name, v := range with {
+		if v != "v"+name || !slices.Contains(m.ResourceNamesSubscribe, name) {
+			t.Errorf("version %s=%s in a request for %v", name, v, m.ResourceNamesSubscribe)
+		}
+	}
+	asked := m.ResourceNamesSubscribe
+	for _, q := range r.requests() {
+		if len(q.InitialResourceVersions) > 0 {
+			t.Errorf("versions in a later request: %v", q)
+		}
+		asked = append(asked, q.ResourceNamesSubscribe...)
+	}
+	if slices.Sort(asked); !slices.Equal(asked, names) {
+		t.Errorf("asked for %v", asked)
+	}
+}
+
+// Nothing is split that need not be.
+func TestP59_DeltaWhatFitsIsOneRequest(t *testing.T) {
+	r := newProtocolFixture(t, xds.Delta)
+	names := many(20)
+	r.want(named(eds, names...))
+	r.requests()
+	r.respond(resp{Type: eds, Resources: clusters(names...)})
+	r.connect()
+	r.max = len(r.next().bytes())
+	for _, versions := range []int{20, 19} {
+		r.connect()
+		reqs := r.requests()
+		if len(reqs) != 1 || len(reqs[0].InitialResourceVersions) != versions {
+			t.Errorf("%d requests of at most %d bytes", len(reqs), r.max)
+		}
+		r.max--
+	}
+}
+
+// A request holds a name at least, however long: none would be the wildcard.
+func TestP59_DeltaAlwaysAName(t *testing.T) {
+	for _, max := range []int{1, 60, 90} {
+		r := newProtocolFixture(t, xds.Delta)
+		long := strings.Repeat("x", 100)
+		r.max = max
+		r.connect()
+		r.want(named(eds, long+"a", long+"b"))
+		var asked []string
+		for req := r.next(); req != nil; req = r.next() {
+			m := new(discoveryv3.DeltaDiscoveryRequest)
+			mustUnmarshal(t, req.bytes(), m)
+			if len(m.ResourceNamesSubscribe) != 1 || !req.Oversized {
+				t.Errorf("%v, oversized: %v", m, req.Oversized)
+			}
+			asked = append(asked, m.ResourceNamesSubscribe...)
+		}
+		if !slices.Equal(asked, []string{long + "a", long + "b"}) {
+			t.Errorf("asked for %v", asked)
+		}
+	}
+}
+
+func TestP59_Fit(t *testing.T) {
+	const size = 3 // of a name of one byte
+	for _, c := range []struct {
+		add, drop      string
+		room           int
+		adding, giving string
+	}{
+		{"abc", "xyz", 6 * size, "abc", "xyz"},
+		{"abc", "xyz", 5 * size, "abc", "xy"},
+		{"abc", "xyz", 3 * size, "abc", ""},
+		{"abc", "xyz", 3*size - 1, "ab", ""},
+		{"abc", "", size, "a", ""},
+		{"abc", "xyz", 1, "a", ""},
+		{"", "xyz", 2 * size, "", "xy"},
+		{"", "xyz", 1, "", "x"},
+		{"", "", 1, "", ""},
+	} {
+		list := func(s string) []string { return strings.Split(s, "")[:len(s)] }
+		adding, giving := splitChange(list(c.add), list(c.drop), c.room)
+		if strings.Join(adding, "") != c.adding || strings.Join(giving, "") != c.giving {
+			t.Errorf("%+v: %v, %v", c, adding, giving)
+		}
+	}
+}

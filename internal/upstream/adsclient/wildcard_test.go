@@ -1,0 +1,69 @@
+package adsclient
+
+import (
+	"testing"
+
+	"xdsrelay/internal/xds"
+)
+
+// A wildcard that nobody wants any more is of no concern to the other types:
+// the stream goes on, and what still comes is dropped.
+func TestP64_AWildcardThatEndsLeavesTheStreamOpen(t *testing.T) {
+	r := newProtocolFixture(t, xds.SotW)
+	r.want(named(eds, "a"), all(cds), all(rds))
+	r.sent("EDS [a] node", "CDS []", "RDS [*]")
+	r.respond(resp{Type: cds, Version: "1", Resources: clusters("x")})
+	r.respond(resp{Type: rds, Version: "1", Resources: clusters("x")})
+	r.sent("CDS [] version 1 nonce 1", "RDS [*] version 1 nonce 2")
+	if !r.want(named(eds, "a")) {
+		t.Fatal("the stream ends with two of its wildcards")
+	}
+	r.sent() // they stay asked, as they were asked
+	_, n := r.respond(resp{Type: cds, Version: "2", Resources: clusters("x", "y")})
+	if n.Unasked != 2 {
+		t.Errorf("%d unasked, want 2", n.Unasked)
+	}
+	r.holds(cds)
+	r.respond(resp{Type: rds, Version: "2", Resources: clusters("x", "x")})
+	r.sent("CDS [] version 2 nonce 3", "RDS [*] version 1 nonce 4 NACK")
+
+	d := newProtocolFixture(t, xds.Delta)
+	d.want(named(eds, "a"), all(cds))
+	d.sent("EDS +[a] node", "CDS +[*]")
+	d.respond(resp{Type: cds, Resources: clusters("x")})
+	if !d.want(named(eds, "a")) {
+		t.Fatal("the stream ends with one of its wildcards")
+	}
+	d.respond(resp{Type: cds, Resources: clusters("y")}) // crossed the request
+	d.sent("CDS nonce 1", "CDS nonce 2", "CDS -[*]")
+	d.holds(cds)
+	d.sent()
+}
+
+// What the origin remembers of the stream would be left out of the answer.
+func TestP64_AWildcardThatEndedTakesANewStreamOnceTheTypeIsWantedAgain(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v xds.Variant) {
+		for what, again := range map[string]xds.TypeInterest{"names": named(cds, "x"), "the wildcard": all(cds)} {
+			r := newProtocolFixture(t, v)
+			r.want(named(eds, "a"), all(cds))
+			r.next()
+			r.next()
+			r.want(named(eds, "a"))
+			r.next()
+			if !r.want(named(eds, "a", "b")) {
+				t.Error("another type takes a new stream")
+			}
+			if r.want(named(eds, "a"), again) {
+				t.Errorf("%s on the same stream", what)
+			}
+		}
+		r := newProtocolFixture(t, v) // nothing at all is wanted: nothing is left asked for long
+		r.want(named(eds, "a"), all(cds))
+		r.next()
+		r.next()
+		r.want(named(eds, "a"))
+		if r.want() {
+			t.Error("the stream stays for a wildcard that nobody wants")
+		}
+	})
+}

@@ -1,0 +1,336 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
+
+	"xdsrelay/internal/buffers"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/tracing"
+	"xdsrelay/internal/upstream/adsclient"
+	"xdsrelay/internal/xds"
+)
+
+// mergeFor is how long changes of the interest are gathered before a request is
+// sent (P52 allows 20 ms).
+const mergeFor = 5 * time.Millisecond
+
+// adsStream runs one gRPC stream. Its loop owns the conversation. A sender writes
+// one request and ends, so that an idle stream has no sender. There is one sender
+// at a time: what changes while it waits for the transport is merged. The receiver
+// parses each response and hands it to the loop, which decides whether to accept
+// it. The receiver then makes the update and waits until it is applied, so that a
+// large update delays only the next response.
+type adsStream struct {
+	stream       *originStream
+	cs           grpc.ClientStream
+	variant      xds.Variant
+	conversation adsclient.Conversation
+
+	wg        sync.WaitGroup          // of senders and the receiver
+	written   chan struct{}           // sender to loop; room for one
+	received  chan incoming           // receiver to loop
+	decisions chan adsclient.Decision // loop to receiver; room for the one it waits for
+
+	oversized map[xds.TypeURL]bool // types whose last request was; the loop's
+}
+
+// incoming is what the receiver tells the loop: a response with its fault, an
+// update that was applied, or the end.
+type incoming struct {
+	response *xds.Response
+	fault    error
+	applied  bool
+	err      error
+}
+
+func newADSStream(s *originStream, cs grpc.ClientStream) *adsStream {
+	opts := &s.client.opts
+	return &adsStream{
+		stream: s, cs: cs, variant: opts.Variant,
+		conversation: adsclient.New(opts.Variant, adsclient.Options{
+			Origin:          s.at.name,
+			Node:            s.node,
+			Held:            s.Held,
+			Resumption:      s.resumption,
+			MaxRequestBytes: opts.MaxRequestBytes,
+			NACKDelay:       func(repeats int) time.Duration { return opts.Backoff.delay(repeats, upTo) },
+			MinNACKDelay:    opts.Backoff.Base,
+		}),
+		written: make(chan struct{}, 1), received: make(chan incoming), decisions: make(chan adsclient.Decision, 1),
+		oversized: make(map[xds.TypeURL]bool),
+	}
+}
+
+// run returns why the stream ended, once all its goroutines have ended.
+func (a *adsStream) run(ctx context.Context, cancel context.CancelCauseFunc) error {
+	a.wg.Go(func() { a.receive(ctx) })
+	err := a.loop(ctx, cancel)
+	cancel(err)
+	a.wg.Wait()
+	return err
+}
+
+func (a *adsStream) loop(ctx context.Context, cancel context.CancelCauseFunc) error {
+	a.conversation.SetInterest(a.stream.takeInterest())
+	var merge <-chan time.Time
+	var delayed lazyTimer
+	defer delayed.stop()
+	silent := time.NewTimer(a.stream.client.opts.FirstAnswerTimeout)
+	defer silent.Stop()
+	for writing := false; ; {
+		var resume <-chan time.Time
+		if !writing {
+			if r := a.conversation.NextRequest(time.Now()); r != nil {
+				a.reportSize(r)
+				writing = true
+				a.wg.Go(func() { a.send(r, cancel) })
+			} else if at := a.conversation.DelayedUntil(); !at.IsZero() {
+				resume = delayed.at(at)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-a.stream.InterestChanged():
+			if merge == nil {
+				merge = time.After(mergeFor)
+			}
+		case <-merge:
+			merge = nil
+			if !a.conversation.SetInterest(a.stream.takeInterest()) {
+				return errReopen
+			}
+		case <-a.written:
+			writing = false
+		case <-resume:
+		case <-silent.C:
+			a.stream.becameSilent()
+		case in := <-a.received:
+			switch {
+			case in.err != nil:
+				return in.err
+			case in.applied:
+				a.conversation.Applied(in.response)
+			default:
+				d, err := a.decide(in)
+				if err != nil {
+					return err
+				}
+				a.decisions <- d
+			}
+		}
+	}
+}
+
+// send writes a request. Why the transport ended is the receiver's to tell.
+func (a *adsStream) send(r *adsclient.Request, cancel context.CancelCauseFunc) {
+	switch err := a.cs.SendMsg(r); {
+	case err == nil:
+		a.written <- struct{}{}
+	case !errors.Is(err, io.EOF):
+		cancel(ended(err))
+	}
+}
+
+// reportSize counts and logs a request that exceeds the limit, or that leaves
+// versions out (P59). Every SotW request of a type repeats its names, so only the
+// first oversized one is logged.
+func (a *adsStream) reportSize(r *adsclient.Request) {
+	m := a.stream.client.opts.Metrics
+	if r.VersionsLeftOut > 0 {
+		m.VersionsLeftOut.Add(r.VersionsLeftOut)
+		a.stream.log.Warn("versions left out of a request, which would be over upstream.max_request_bytes: removals meanwhile go unnoticed",
+			"type", r.Type, "left_out", r.VersionsLeftOut)
+	}
+	if !r.Oversized {
+		delete(a.oversized, r.Type)
+		return
+	}
+	m.OversizedRequests.Inc()
+	if !a.oversized[r.Type] {
+		a.oversized[r.Type] = true
+		a.stream.log.Warn("request over upstream.max_request_bytes is sent all the same", "type", r.Type, "bytes", len(r.Head)+len(r.Tail))
+	}
+}
+
+// decide has the conversation decide about a response, and counts it.
+func (a *adsStream) decide(in incoming) (adsclient.Decision, error) {
+	s, r := a.stream, in.response
+	d, err := a.conversation.Receive(r, in.fault, time.Now())
+	if err != nil {
+		s.client.opts.Metrics.Reject(telemetry.Unreadable)
+		return d, err
+	}
+	first := !s.responded
+	s.Answered()
+	if first && (!d.Accept || !d.Wanted()) {
+		s.report(Status{Connected: true, Spoken: true})
+	}
+	c := s.Counters(r.TypeURL)
+	switch {
+	case d.Unrequested:
+		c.Updates[telemetry.Unchanged].Inc()
+		c.Unasked.Add(len(r.Resources) + len(r.Removed))
+		s.log.Debug("response for a type that was not requested", "origin", s.at.name, "type", r.TypeURL, "nonce", r.Nonce)
+	case !d.Accept:
+		c.Updates[telemetry.Rejected].Inc()
+		s.client.opts.Metrics.Reject(telemetry.FaultOf(in.fault))
+		level := slog.LevelDebug
+		if d.NewFault {
+			level = slog.LevelWarn
+		}
+		s.log.Log(context.Background(), level, "response refused", "origin", s.at.name, "type", r.TypeURL, "version", r.Version, "nonce", r.Nonce, "in_a_row", d.Refusals, "error", in.fault)
+	}
+	return d, nil
+}
+
+// receive reads responses until the stream ends.
+func (a *adsStream) receive(ctx context.Context) {
+	for {
+		var msg mem.Buffer
+		err := a.cs.RecvMsg(&msg)
+		if err != nil {
+			if tooLarge(err) {
+				a.stream.client.opts.Metrics.Reject(telemetry.TooLarge)
+			}
+			a.tell(ctx, incoming{err: ended(err)})
+			return
+		}
+		now := time.Now()
+		trace := a.stream.Trace(now)
+		r, fault := xds.ParseResponse(a.variant, msg.ReadOnlyData())
+		if !a.tell(ctx, incoming{response: r, fault: fault}) {
+			trace.Fail("over", fault)
+			return
+		}
+		select {
+		case d := <-a.decisions:
+			trace.Read(tracing.Response{
+				Type: r.TypeURL, Version: r.Version, Nonce: r.Nonce, Resources: len(r.Resources), Removed: len(r.Removed),
+			}, fault)
+			switch {
+			case d.Unrequested:
+				trace.End("unasked")
+			case !d.Accept:
+				trace.Fail("rejected", fault)
+			}
+			if !d.Accept {
+				break
+			}
+			done := a.apply(ctx, r, d, now, trace)
+			// What was accepted is copied.
+			for i := range r.Resources {
+				r.Resources[i].Sever()
+			}
+			msg.Free()
+			if !a.tell(ctx, done) {
+				return
+			}
+		case <-ctx.Done():
+			trace.Fail("over", fault)
+			return
+		}
+	}
+}
+
+// tell hands the loop something. It returns false if the loop is over.
+func (a *adsStream) tell(ctx context.Context, in incoming) bool {
+	select {
+	case a.received <- in:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// apply makes an update of an accepted response and has it applied.
+func (a *adsStream) apply(ctx context.Context, r *xds.Response, d adsclient.Decision, now time.Time, trace *tracing.Update) incoming {
+	s := a.stream
+	if s.discards(r.TypeURL, d.Wildcard()) {
+		return incoming{response: r, applied: true}
+	}
+	u, n := adsclient.Evaluate(a.variant, d, r, s.Held(r.TypeURL), now)
+	trace.Handed(len(u.Changed), len(u.Removed))
+	changed := false
+	if d.Wanted() {
+		var err error
+		if changed, err = s.Apply(tracing.With(ctx, trace), u); err != nil {
+			trace.Fail("over", err)
+			return incoming{err: err}
+		}
+	}
+	if !changed { // else the group ends the trace
+		trace.End("unchanged")
+	}
+	c := s.Counters(r.TypeURL)
+	c.Unasked.Add(n.Unasked)
+	c.Beats[telemetry.Renewed].Add(n.Renewed)
+	c.Beats[telemetry.StaleBeat].Add(n.Stale)
+	if changed {
+		c.Updates[telemetry.Applied].Inc()
+	} else {
+		c.Updates[telemetry.Unchanged].Inc()
+	}
+	s.client.opts.Metrics.ConfigReceived(now)
+	if s.log.Enabled(ctx, slog.LevelDebug) {
+		s.log.Debug("response taken", "origin", s.at.name, "type", r.TypeURL, "version", r.Version, "nonce", r.Nonce,
+			"resources", len(r.Resources), "removed", len(r.Removed), "another_snapshot", changed)
+	}
+	return incoming{response: r, applied: true}
+}
+
+// lazyTimer is a timer that is made when it is first needed. Most streams never
+// need it.
+type lazyTimer struct{ timer *time.Timer }
+
+// at returns a channel that receives at t, and no longer at the time before.
+func (l *lazyTimer) at(t time.Time) <-chan time.Time {
+	if l.timer == nil {
+		l.timer = time.NewTimer(time.Until(t))
+	} else {
+		l.timer.Reset(time.Until(t))
+	}
+	return l.timer.C
+}
+
+func (l *lazyTimer) stop() {
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+}
+
+// rawCodec sends requests as they are encoded, and returns responses as they are on
+// the wire.
+type rawCodec struct{}
+
+func (rawCodec) Name() string { return "proto" }
+
+func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
+	r, ok := v.(*adsclient.Request)
+	if !ok {
+		return nil, fmt.Errorf("upstream codec: cannot send a %T", v)
+	}
+	out := mem.BufferSlice{mem.SliceBuffer(r.Head)}
+	if len(r.Tail) > 0 {
+		out = append(out, mem.SliceBuffer(r.Tail))
+	}
+	return out, nil
+}
+
+func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	b, ok := v.(*mem.Buffer)
+	if !ok {
+		return fmt.Errorf("upstream codec: cannot receive into a %T", v)
+	}
+	*b = buffers.One(data) // the receiver frees it
+	return nil
+}

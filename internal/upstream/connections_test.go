@@ -1,0 +1,91 @@
+package upstream
+
+import (
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// listenWith accepts connections on loopback and has each answered.
+func listenWith(t *testing.T, answer func(net.Conn)) (address string) {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	var conns []net.Conn
+	go func() {
+		defer close(done)
+		for {
+			c, err := lis.Accept()
+			if err != nil {
+				return
+			}
+			conns = append(conns, c)
+			answer(c)
+		}
+	}()
+	t.Cleanup(func() {
+		_ = lis.Close()
+		<-done
+		for _, c := range conns {
+			_ = c.Close()
+		}
+	})
+	return lis.Addr().String()
+}
+
+// What listens and speaks no HTTP/2 is told from what is not there, by whoever ends
+// the attempt: the relay, which has another origin to turn to, or gRPC.
+func TestP53_AnOriginThatSpeaksNoHTTP2(t *testing.T) {
+	silent := func(net.Conn) {}
+	http1 := func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n") }
+	const long, short = time.Hour, 100 * time.Millisecond
+	for _, c := range []struct {
+		name            string
+		answer          func(net.Conn)
+		relays, timeout time.Duration
+		want            string
+	}{
+		{"the relay gives up", silent, short, long, "not connected within 100ms"},
+		{"gRPC gives up", silent, long, short, "connected, but no HTTP/2 within 100ms"},
+		{"HTTP/1.1", http1, long, long, "connected, but what answers does not speak HTTP/2; if it wants TLS"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			address := listenWith(t, c.answer)
+			r := startRelay(t, Options{}, address)
+			at := r.client.origins[0]
+			o := OriginOptions{Address: address, Balance: "round_robin"}
+			at.origin.(*grpcOrigin).connectTimeout = c.relays
+			at.origin.(*grpcOrigin).pool.dial = o.dialer(insecure.NewCredentials(), &r.client.opts, c.timeout)
+			_, sink := r.stream(named(rds, "a"))
+			sink.Until(t, "failure", func() bool { return sink.lastStatus().Failed })
+			if st := sink.lastStatus(); !strings.Contains(st.Err.Error(), c.want) || st.Origin != address {
+				t.Errorf("%+v, want %q", st, c.want)
+			}
+			sink.Mu.Lock()
+			defer sink.Mu.Unlock()
+			if first := sink.statuses[0]; first.Origin != address || first.Err != nil || first.Connected {
+				t.Errorf("before it failed: %+v", first)
+			}
+		})
+	}
+}
+
+// Nobody accepts: there is no connection to be told of.
+func TestP53_AnOriginThatCannotBeReachedInTime(t *testing.T) {
+	o := OriginOptions{Address: "127.0.0.1:1", Balance: "pick_first"}
+	d, err := o.dialer(insecure.NewCredentials(), new(Options), time.Second)()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.cc.Close() }()
+	if err := d.unopened(5 * time.Second); err.Error() != "not connected within 5s" {
+		t.Error(err)
+	}
+}

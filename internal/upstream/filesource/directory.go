@@ -1,0 +1,454 @@
+package filesource
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"xdsrelay/internal/filewatch"
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// Directory is a directory that serves as an origin (P80). Its files are read once
+// for all keys, and all keys share the resources. Make one by New.
+type Directory struct {
+	name, dir string
+	log       *slog.Logger
+	metrics   *telemetry.Metrics
+	connected *telemetry.Gauge
+
+	mu      sync.Mutex
+	now     *contents
+	changed chan struct{} // closed when now is replaced
+	wrong   []Fault       // replaced as a whole
+
+	// Owned by Run.
+	files    map[string]*fileState
+	reported map[string]string // the faults that were logged, by path
+}
+
+// contents is what all files say together. It is immutable.
+type contents struct {
+	types map[xds.TypeURL]*typeContents
+	// failed: the directory could not be read, and never was.
+	failed error
+}
+
+// typeContents is what all files say of one type; the same pointer means the same.
+type typeContents struct {
+	version   string
+	resources map[string]*xds.Resource
+	// byHandle has the names of the resources that have an alias or match a glob,
+	// by that alias or glob; nil if none has any.
+	byHandle map[string][]string
+}
+
+var noContents = new(typeContents)
+
+// index makes byHandle.
+func (t *typeContents) index() {
+	for name, r := range t.resources {
+		for _, h := range r.Handles() {
+			if t.byHandle == nil {
+				t.byHandle = make(map[string][]string)
+			}
+			t.byHandle[h] = append(t.byHandle[h], name)
+		}
+	}
+}
+
+// of returns what is said of typ.
+func (c *contents) of(typ xds.TypeURL) *typeContents {
+	if t := c.types[typ]; t != nil {
+		return t
+	}
+	return noContents
+}
+
+// fileState is the state of one file.
+type fileState struct {
+	sum   [sha256.Size]byte // of the content that was read last
+	fault error             // of that content
+	good  []*section        // the last valid content that names nothing that another file's good names
+	next  []*section        // valid content that is not good yet; nil: none
+}
+
+// Options of a Directory; all are required.
+type Options struct {
+	Name      string // the origin's
+	Path      string // of a file: URL, with or without its empty host
+	Log       *slog.Logger
+	Metrics   *telemetry.Metrics
+	Connected *telemetry.Gauge // set to 1 while the directory is readable
+}
+
+// New makes the origin of a directory. A directory that does not exist yet is no
+// error: it is an origin that cannot be reached.
+func New(o Options) (*Directory, error) {
+	path, _ := strings.CutPrefix(o.Path, "//")
+	if !filepath.IsAbs(path) {
+		return nil, fmt.Errorf("%q: not an absolute directory", path)
+	}
+	path = filepath.Clean(path)
+	if is, err := os.Stat(path); err == nil && !is.IsDir() {
+		return nil, fmt.Errorf("%s is no directory", path)
+	}
+	return &Directory{
+		name: o.Name, dir: path,
+		log: o.Log.With("origin", o.Name), metrics: o.Metrics, connected: o.Connected,
+		changed: make(chan struct{}), files: make(map[string]*fileState), reported: make(map[string]string),
+	}, nil
+}
+
+// Run follows the directory until ctx ends. It returns nil then.
+func (d *Directory) Run(ctx context.Context) error {
+	defer d.connected.Set(0)
+	return filewatch.Run(ctx, d.log, d.paths, d.scan)
+}
+
+// paths returns the directory and the files in it.
+func (d *Directory) paths() []string {
+	names, _ := d.list() // read reports the error
+	out := []string{d.dir}
+	for _, name := range names {
+		out = append(out, filepath.Join(d.dir, name))
+	}
+	return out
+}
+
+// scan reads the directory and publishes what its files say together. A directory without a
+// valid file is an origin that cannot be reached: what was published stays. The same holds if a
+// file has a fault before anything was published: its resources would count as deleted.
+func (d *Directory) scan() {
+	faults, err := d.read()
+	all := d.merge()
+	if names := slices.Sorted(maps.Keys(faults)); len(names) > 0 && (d.never() || len(all.types) == 0) {
+		err = fmt.Errorf("%s: %w", names[0], faults[names[0]])
+	}
+	d.report(faults, err)
+	if err == nil {
+		d.publish(all)
+		d.connected.Set(1)
+		return
+	}
+	d.connected.Set(0)
+	if d.never() {
+		d.publish(&contents{failed: err})
+	}
+}
+
+// never reports whether nothing was published yet.
+func (d *Directory) never() bool {
+	now, _ := d.load()
+	return now == nil || now.failed != nil
+}
+
+// maxFaults is how many faults of a directory are shown.
+const maxFaults = 20
+
+// report keeps the faults of the files, by name, and of the directory for Faults. It logs
+// each fault once when it comes and once when it goes.
+func (d *Directory) report(faults map[string]error, dir error) {
+	list := faultList(d.dir, faults, dir)
+	d.mu.Lock()
+	d.wrong = list[:min(len(list), maxFaults)]
+	d.mu.Unlock()
+	now := make(map[string]string, len(list))
+	for _, f := range list {
+		now[f.File] = f.Err.Error()
+		if d.reported[f.File] == now[f.File] {
+			continue
+		}
+		d.metrics.Reject(telemetry.FaultOf(f.Err))
+		d.log.Warn(d.meaning(f.File), "file", f.File, "error", f.Err)
+	}
+	for path := range d.reported {
+		if now[path] != "" {
+			continue
+		}
+		text := "readable again"
+		if path != d.dir && d.files[filepath.Base(path)] == nil {
+			text = "file of an origin is gone, and what was wrong with it"
+		}
+		d.log.Info(text, "file", path)
+	}
+	d.reported = now
+}
+
+// meaning returns what follows from a fault of a file or of the directory, and counts it.
+func (d *Directory) meaning(path string) string {
+	if path == d.dir {
+		if d.never() {
+			return "directory of an origin not served, until all of it can be read"
+		}
+		return "directory of an origin not readable, what was read stays"
+	}
+	f := d.files[filepath.Base(path)]
+	if f.good == nil {
+		return "file of an origin refused, nothing of it is served"
+	}
+	for _, s := range f.good {
+		d.metrics.Type(s.url).Updates[telemetry.Rejected].Inc()
+	}
+	return "file of an origin refused, its last valid content stays"
+}
+
+// Faults returns what is wrong now, with at most maxFaults entries.
+func (d *Directory) Faults() []Fault {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.wrong
+}
+
+// Fault is what is wrong with a file of an origin, or with its directory.
+type Fault struct {
+	File string
+	Err  error
+}
+
+// faultList lists the fault of a directory, if any, and those of its files, by name.
+func faultList(dir string, faults map[string]error, err error) (out []Fault) {
+	if err != nil {
+		out = append(out, Fault{File: dir, Err: err})
+	}
+	for _, name := range slices.Sorted(maps.Keys(faults)) {
+		out = append(out, Fault{File: filepath.Join(dir, name), Err: faults[name]})
+	}
+	return out
+}
+
+// CheckDirectory reads a directory as an origin of it would, and returns what is wrong.
+func CheckDirectory(dir string) []Fault {
+	d := &Directory{dir: dir, files: make(map[string]*fileState)}
+	faults, err := d.read()
+	return faultList(dir, faults, err)
+}
+
+// maxReads bounds how often a directory is read again because it changed meanwhile.
+const maxReads = 3
+
+// read reads all files, and makes valid content good. It returns what is wrong with files, by
+// name. If files change meanwhile it reads them again: it may have read one file before and one
+// after a swap, and a resource that moves between them would be missing.
+func (d *Directory) read() (faults map[string]error, err error) {
+	for range maxReads {
+		before := filewatch.Look(d.paths())
+		names, err := d.list()
+		if err != nil {
+			return nil, err
+		}
+		faults = d.readAll(names)
+		if before.Equal(filewatch.Look(d.paths())) {
+			break
+		}
+	}
+	d.settleNames(faults)
+	return faults, nil
+}
+
+// ErrNoFiles is the fault of a directory without files. It is more likely that nothing is mounted
+// there than that the origin has no resources.
+var ErrNoFiles = errors.New("no file in it is served (.json, .yaml, .yml, .pb, .pb_text, .textproto); one with a type_url and no resources would say that there are none")
+
+// list returns the names of the files that are served. There is at least one, or an error.
+func (d *Directory) list() (names []string, err error) {
+	entries, err := os.ReadDir(d.dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if served(e.Name()) && !e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	if len(names) == 0 {
+		return nil, ErrNoFiles
+	}
+	return names, nil
+}
+
+// served reports whether a file of this name is the origin's.
+func served(name string) bool {
+	return !strings.HasPrefix(name, ".") && decoders[filepath.Ext(name)] != nil
+}
+
+// readAll reads these files, and forgets others.
+func (d *Directory) readAll(names []string) (faults map[string]error) {
+	faults = make(map[string]error)
+	for _, name := range names {
+		if d.files[name] == nil {
+			d.files[name] = new(fileState)
+		}
+		if err := d.readFile(name, d.files[name]); err != nil {
+			faults[name] = err
+		}
+	}
+	maps.DeleteFunc(d.files, func(name string, _ *fileState) bool { return !slices.Contains(names, name) })
+	return faults
+}
+
+// maxFile is the largest file that is read, in bytes; no response is larger (P59).
+const maxFile = 256 << 20
+
+// readFile reads a file. Valid content that is new becomes f.next. It returns the fault of the
+// content also if the content is the same as before.
+func (d *Directory) readFile(name string, f *fileState) error {
+	path := filepath.Join(d.dir, name)
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return errors.New("no regular file")
+	case info.Size() > maxFile:
+		return fmt.Errorf("larger than %d bytes", maxFile)
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if sum := sha256.Sum256(raw); sum != f.sum {
+		f.sum = sum
+		f.next, f.fault = parseFile(filepath.Ext(path), raw, d.held)
+	}
+	return f.fault
+}
+
+// held is the resource that is served under a name, for sharing its memory.
+func (d *Directory) held(typ xds.TypeURL, name string) *xds.Resource {
+	c, _ := d.load()
+	if c == nil {
+		return nil
+	}
+	return c.of(typ).resources[name]
+}
+
+// settleNames makes the new content of files good, all of it together, because a resource may
+// move from one file to another. A name in two files is a fault. Then one of the two keeps its
+// good content: the one whose good content lacks the name, otherwise the later one by name. So
+// no two good contents ever have a name in common.
+func (d *Directory) settleNames(faults map[string]error) {
+	type id struct {
+		url  xds.TypeURL
+		name string
+	}
+	names := slices.Sorted(maps.Keys(d.files))
+	back := make(map[string]bool) // the files that keep their good content
+	content := func(name string) []*section {
+		if f := d.files[name]; f.next == nil || back[name] {
+			return f.good
+		}
+		return d.files[name].next
+	}
+	clash := func() bool {
+		said := make(map[id]string)
+		for _, name := range names {
+			for _, s := range content(name) {
+				for _, r := range s.resources {
+					other, twice := said[id{s.url, r.Name}]
+					if !twice {
+						said[id{s.url, r.Name}] = name
+						continue
+					}
+					loser, winner := name, other
+					if says(d.files[name].good, s.url, r.Name) {
+						loser, winner = other, name
+					}
+					back[loser] = true
+					faults[loser] = fmt.Errorf("%w: %q, also in %s", xds.ErrTwice, r.Name, winner)
+					return true
+				}
+			}
+		}
+		return false
+	}
+	for clash() { // each turn drops the new content of one file, and good contents do not clash
+	}
+	for _, name := range names {
+		if f := d.files[name]; f.next != nil && !back[name] {
+			f.good, f.next = f.next, nil
+		}
+	}
+}
+
+func says(sections []*section, url xds.TypeURL, name string) bool {
+	return slices.ContainsFunc(sections, func(s *section) bool {
+		return s.url == url && slices.ContainsFunc(s.resources, func(r *xds.Resource) bool { return r.Name == name })
+	})
+}
+
+// merge returns what all good contents say together. The origin's version of a
+// type is that of the one file that gives the type.
+func (d *Directory) merge() *contents {
+	c := &contents{types: make(map[xds.TypeURL]*typeContents)}
+	sections := make(map[xds.TypeURL]int)
+	for _, f := range d.files {
+		for _, s := range f.good {
+			t := c.types[s.url]
+			if t == nil {
+				t = &typeContents{version: s.version, resources: make(map[string]*xds.Resource)}
+				c.types[s.url] = t
+			}
+			if sections[s.url]++; sections[s.url] > 1 {
+				t.version = ""
+			}
+			for _, r := range s.resources {
+				t.resources[r.Name] = r
+			}
+		}
+	}
+	for _, t := range c.types {
+		t.index()
+	}
+	return c
+}
+
+// publish makes c what is served, unless it says what is served already. What
+// it says of a type that did not change keeps its pointer.
+func (d *Directory) publish(c *contents) {
+	was, _ := d.load()
+	if was != nil {
+		same := (was.failed == nil) == (c.failed == nil) && len(was.types) == len(c.types)
+		for url, t := range c.types {
+			old := was.types[url]
+			if old != nil && old.version == t.version && maps.Equal(old.resources, t.resources) {
+				c.types[url] = old
+			} else {
+				same = false
+			}
+		}
+		if same {
+			return
+		}
+	}
+	if c.failed == nil {
+		d.metrics.ConfigReceived(time.Now())
+	}
+	d.mu.Lock()
+	d.now = c
+	wake := d.changed
+	d.changed = make(chan struct{})
+	d.mu.Unlock()
+	close(wake)
+}
+
+// load returns what is served, nil before the first scan, and a channel that is
+// closed when that changes.
+func (d *Directory) load() (*contents, <-chan struct{}) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.now, d.changed
+}
+
+// Connections is 1 while the directory is readable, else 0.
+func (d *Directory) Connections() int { return d.connected.Value() }

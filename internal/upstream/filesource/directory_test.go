@@ -1,0 +1,425 @@
+package filesource
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/xds"
+)
+
+// However files are replaced, a key with the wildcard and one with names both
+// get it, and by another way the next time.
+func TestP80_EveryWayOfReplacing(t *testing.T) {
+	inPlace := func(r *directoryOrigin, name, text string) { r.write(name, text) }
+	over := func(r *directoryOrigin, name, text string) {
+		tmp := filepath.Join(r.t.TempDir(), "tmp")
+		must(r.t, os.WriteFile(tmp, []byte(text), 0o644))
+		must(r.t, os.Rename(tmp, r.path(name)))
+	}
+	within := func(r *directoryOrigin, name, text string) { // as renameio does
+		must(r.t, os.WriteFile(r.path("."+name+"123"), []byte(text), 0o644))
+		must(r.t, os.Rename(r.path("."+name+"123"), r.path(name)))
+	}
+	editor := func(r *directoryOrigin, name, text string) { // as vi does
+		_ = os.Rename(r.path(name), r.path(name+"~"))
+		r.write(name, text)
+		_ = os.Remove(r.path(name + "~"))
+	}
+	again := func(r *directoryOrigin, name, text string) {
+		_ = os.Remove(r.path(name))
+		r.write(name, text)
+	}
+	link := func(r *directoryOrigin, name, text string) {
+		tmp := r.t.TempDir()
+		must(r.t, os.WriteFile(filepath.Join(tmp, "x"), []byte(text), 0o644))
+		must(r.t, os.Symlink(filepath.Join(tmp, "x"), filepath.Join(tmp, "l")))
+		must(r.t, os.Rename(filepath.Join(tmp, "l"), r.path(name)))
+	}
+	for what, put := range map[string]func(*directoryOrigin, string, string){
+		"in place": inPlace, "renamed over": over, "renamed within": within, "by an editor": editor,
+		"deleted and written": again, "a symlink": link,
+	} {
+		t.Run(what, func(t *testing.T) {
+			r := newDirectoryOrigin(t, t.TempDir())
+			put(r, "c.yaml", clustersFile("1", "a=1", "b=1", "other=1"))
+			r.run()
+			wild, _ := r.key(all(cds))
+			byName, _ := r.key(named(cds, "a", "b", "c"))
+			holds(t, wild, "a=1", "b=1", "other=1")
+			holds(t, byName, "a=1", "b=1")
+			absent(t, byName, "c")
+			for _, s := range []*testSink{wild, byName} {
+				s.Mu.Lock()
+				if len(s.Updates) != 1 {
+					t.Errorf("answered by %d updates", len(s.Updates))
+				}
+				s.Mu.Unlock()
+			}
+
+			put(r, "c.yaml", clustersFile("2", "a=2", "c=1", "other=1"))
+			holds(t, wild, "a=2", "c=1", "other=1")
+			holds(t, byName, "a=2", "c=1")
+			absent(t, byName, "b")
+
+			put(r, "d.json", `{"resources":[{"@type":"`+clusterURL+`","name":"b"}]}`) // added
+			holds(t, wild, "a=2", "b", "c=1", "other=1")
+			holds(t, byName, "a=2", "b", "c=1")
+
+			must(t, os.Remove(r.path("c.yaml")))
+			holds(t, wild, "b")
+			holds(t, byName, "b")
+			absent(t, byName, "a", "c")
+
+			must(t, os.Rename(r.path("d.json"), r.path("e.json"))) // nothing new
+			put(r, "c.yaml", clustersFile("3", "a=3"))
+			holds(t, wild, "a=3", "b")
+			holds(t, byName, "a=3", "b")
+			gone := 0
+			for _, n := range removedEver(wild) {
+				if n == "b" {
+					gone++
+				}
+			}
+			if gone != 1 {
+				t.Errorf("b was removed %d times: not even once by giving its file another name", gone)
+			}
+			for _, s := range []*testSink{wild, byName} {
+				s.Mu.Lock()
+				for _, u := range s.Updates[1:] {
+					if what != "deleted and written" && what != "by an editor" && len(u.Changed) > 2 {
+						t.Errorf("%s: more than the differences: %+v", what, u)
+					}
+				}
+				s.Mu.Unlock()
+			}
+		})
+	}
+}
+
+// Kubernetes mounts a ConfigMap as links through ..data, which is swapped: all
+// files change at once, and what moves from one to another is never gone.
+func TestP80_DataSymlinkSwap(t *testing.T) {
+	r := newDirectoryOrigin(t, t.TempDir())
+	generation := 0
+	swap := func(files map[string]string) {
+		old := fmt.Sprintf("..gen%d", generation-1) // the one before goes with the next, so that it tells nothing
+		generation++
+		gen := fmt.Sprintf("..gen%d", generation)
+		must(t, os.Mkdir(r.path(gen), 0o755))
+		for name, text := range files {
+			must(t, os.WriteFile(filepath.Join(r.path(gen), name), []byte(text), 0o644))
+		}
+		must(t, os.Symlink(gen, r.path("..data_tmp")))
+		must(t, os.Rename(r.path("..data_tmp"), r.path("..data")))
+		for name := range files {
+			_ = os.Symlink(filepath.Join("..data", name), r.path(name))
+		}
+		must(t, os.RemoveAll(r.path(old)))
+	}
+	swap(map[string]string{"a.yaml": clustersFile("1", "x", "one=1"), "b.yaml": clustersFile("1", "y", "two=1")})
+	r.run()
+	wild, _ := r.key(all(cds))
+	byName, _ := r.key(named(cds, "x", "y"))
+	holds(t, wild, "one=1", "two=1", "x", "y")
+	holds(t, byName, "x", "y")
+	swap(map[string]string{"a.yaml": clustersFile("1", "y", "one=2"), "b.yaml": clustersFile("1", "x", "two=2")})
+	holds(t, wild, "one=2", "two=2", "x", "y")
+	swap(map[string]string{"a.yaml": clustersFile("1", "x", "y=2"), "b.yaml": clustersFile("1", "two=2")})
+	holds(t, wild, "two=2", "x", "y=2")
+	holds(t, byName, "x", "y=2")
+	if got := removedEver(wild); !slices.Equal(got, []string{"one"}) {
+		t.Errorf("the wildcard was told that %v are gone", got)
+	}
+	if got := removedEver(byName); len(got) > 0 {
+		t.Errorf("told that %v are gone", got)
+	}
+}
+
+// The directory itself may be a link that is swapped, may go, and may come late.
+func TestP80_TheDirectoryIsSwapped(t *testing.T) {
+	base := t.TempDir()
+	r := newDirectoryOrigin(t, filepath.Join(base, "current"))
+	version := func(v string, names ...string) {
+		must(t, os.Mkdir(filepath.Join(base, v), 0o755))
+		must(t, os.WriteFile(filepath.Join(base, v, "c.yaml"), []byte(clustersFile(v, names...)), 0o644))
+		must(t, os.Symlink(v, filepath.Join(base, "tmp")))
+		must(t, os.Rename(filepath.Join(base, "tmp"), r.dir))
+	}
+	r.run()
+	wild, _ := r.key(all(cds))
+	wild.Until(t, "a failure", func() bool { st := wild.lastStatus(); return st.Failed && st.Err != nil && !st.Connected })
+	if n := r.directory.Connections(); n != 0 {
+		t.Errorf("%d connections to a directory that is missing", n)
+	}
+
+	version("v1", "a=1")
+	holds(t, wild, "a=1")
+	version("v2", "a=2")
+	holds(t, wild, "a=2")
+	must(t, os.WriteFile(filepath.Join(base, "v2", "c.yaml"), []byte(clustersFile("3", "a=3")), 0o644))
+	holds(t, wild, "a=3")
+	wild.Until(t, "to be connected", func() bool { return wild.lastStatus().Connected })
+	if n := r.directory.Connections(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+
+	// Gone at once with all that is in it: what was read stays.
+	must(t, os.Remove(r.dir))
+	at := r.log.Until(t, 0, "not readable", "current")
+	holds(t, wild, "a=3")
+	late, _ := r.key(named(cds, "a")) // and is served to others
+	holds(t, late, "a=3")
+	must(t, os.Mkdir(r.dir, 0o755)) // it is there, and empty, as what nothing is mounted on
+	r.log.Until(t, at, "what was read stays", "no file in it is served")
+	holds(t, wild, "a=3")
+	must(t, os.WriteFile(r.path("README.md"), nil, 0o644))
+	later, _ := r.key(named(cds, "a"))
+	holds(t, later, "a=3")
+	at = r.log.Until(t, 0, "what was read stays", "no file in it is served")
+	r.write("c.yaml", clustersFile("4", "a=4"))
+	r.log.Until(t, at, "readable again", "current")
+	holds(t, wild, "a=4")
+	holds(t, late, "a=4")
+	// Who means that there is nothing says so in a file.
+	r.write("c.yaml", "type_url: "+string(cds)+"\n")
+	holds(t, wild)
+}
+
+// A file that cannot be read keeps its last valid content, is reported
+// once, and counts again when it is mended; the others go on.
+func TestP80_BrokenAndMended(t *testing.T) {
+	r := newDirectoryOrigin(t, t.TempDir())
+	r.write("a.yaml", clustersFile("1", "a=1"))
+	r.write("b.yaml", clustersFile("1", "b=1"))
+	r.run()
+	wild, _ := r.key(all(cds))
+	byName, _ := r.key(named(cds, "a"))
+	holds(t, wild, "a=1", "b=1")
+	holds(t, byName, "a=1")
+
+	at := 0
+	for _, c := range []struct{ text, place, says string }{
+		{clustersFile("2", "a=2") + "  nonsense: 1\n", "a.yaml", "line 4"},
+		{strings.Replace(clustersFile("2", "a=2"), "alt_stat_name", "alt_stat_nam", 1), "a.yaml", `resources[0]: unknown field`},
+		{"", "a.yaml", "neither type_url nor resources"},
+		{clustersFile("2", "a=2", "a=3"), "a.yaml", "the same name twice"},
+		{strings.Replace(clustersFile("2", "a=2"), "type_url: "+clusterURL, "type_url: some/thing", 1), "a.yaml", "another type"},
+	} {
+		r.write("a.yaml", c.text)
+		at = r.log.Until(t, at, "refused", c.place, c.says, "level=WARN", "origin=files")
+		// The other file is followed meanwhile, and tells when it has been.
+		b := fmt.Sprintf("b=%d", at)
+		r.write("b.yaml", clustersFile("2", b))
+		holds(t, wild, "a=1", b)
+	}
+	if n := r.log.Count("another type"); n != 1 {
+		t.Errorf("one fault was reported %d times", n)
+	}
+	if len(removedEver(wild))+len(removedEver(byName)) > 0 {
+		t.Error("something was removed")
+	}
+	r.write("a.yaml", clustersFile("3", "a=3"))
+	r.log.Until(t, at, "readable again", "a.yaml")
+	holds(t, byName, "a=3")
+
+	// A file that was never valid has nothing to keep, and hinders nobody.
+	r.write("c.json", "{")
+	r.log.Until(t, at, "refused", "c.json")
+	must(t, os.Symlink("nowhere", r.path("d.yaml")))
+	r.log.Until(t, at, "refused", "d.yaml")
+	must(t, syscall.Mkfifo(r.path("e.yaml"), 0o644))
+	r.log.Until(t, at, "refused", "e.yaml", "no regular file")
+	r.write("a.yaml", clustersFile("4", "a=4"))
+	holds(t, byName, "a=4")
+}
+
+// A name in two files: the file that said it first keeps it, the other its last
+// valid content, until they agree.
+func TestP80_TheSameNameInTwoFiles(t *testing.T) {
+	r := newDirectoryOrigin(t, t.TempDir())
+	r.write("b.yaml", clustersFile("1", "x=b", "b=1"))
+	r.run()
+	wild, _ := r.key(all(cds))
+	holds(t, wild, "b=1", "x=b")
+	r.write("a.yaml", clustersFile("1", "a=1"))
+	holds(t, wild, "a=1", "b=1", "x=b")
+
+	r.write("a.yaml", clustersFile("2", "a=2", "x=a")) // at odds with b.yaml, though earlier by name
+	at := r.log.Until(t, 0, "refused", "a.yaml", "the same name twice", "b.yaml")
+	r.write("b.yaml", clustersFile("2", "x=b", "b=2"))
+	holds(t, wild, "a=1", "b=2", "x=b")
+	r.write("b.yaml", clustersFile("3", "b=3")) // lets x go: no fault any more
+	holds(t, wild, "a=2", "b=3", "x=a")
+	r.log.Until(t, at, "readable again", "a.yaml")
+	r.write("b.yaml", clustersFile("3", "b=3", "x=b"))
+	r.log.Until(t, at, "refused", "b.yaml", "the same name twice", "a.yaml")
+	must(t, os.Remove(r.path("a.yaml")))
+	holds(t, wild, "b=3", "x=b")
+	if slices.Contains(removedEver(wild), "x") {
+		t.Error("x was gone in between")
+	}
+}
+
+// What the files say of several types reaches a key in the order of the types;
+// types without a file are answered too: with nothing, names as absent.
+func TestP80_Types(t *testing.T) {
+	r := newDirectoryOrigin(t, t.TempDir())
+	r.write("eds.json", `{"resources":[{"@type":"type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment","cluster_name":"a"}]}`)
+	r.write("cds.yaml", clustersFile("7", "a"))
+	r.run()
+	sink, _ := r.key(named(rds, "r"), named(eds, "a", "b"), all(xds.ListenerType), all(cds))
+	sink.Until(t, "all types", func() bool {
+		return sink.Presence(rds, "r") == xds.Absent && sink.Presence(eds, "a") == xds.Present && sink.Presence(eds, "b") == xds.Absent &&
+			sink.Snapshots[xds.ListenerType] != nil && sink.Snapshots[xds.ListenerType].Answered && sink.Snapshots[cds].Len() == 1
+	})
+	sink.Mu.Lock()
+	defer sink.Mu.Unlock()
+	var order []xds.TypeURL
+	for _, u := range sink.Updates {
+		order = append(order, u.Type)
+		if u.Origin != "files" || u.Received.IsZero() {
+			t.Errorf("%+v", u)
+		}
+	}
+	if !slices.Equal(order, []xds.TypeURL{cds, eds, xds.ListenerType, rds}) {
+		t.Errorf("in the order %v", order)
+	}
+	if v := sink.Snapshots[cds].Version; v != "7" {
+		t.Errorf("version %s", v)
+	}
+}
+
+// The origin's version of a type is that of the file which alone gives it.
+func TestP61_VersionsOfFiles(t *testing.T) {
+	r := newDirectoryOrigin(t, t.TempDir())
+	r.write("a.yaml", clustersFile("7", "a"))
+	r.write("b.yaml", clustersFile("8", "b"))
+	r.run()
+	both, _ := r.key(all(cds))
+	holds(t, both, "a", "b")
+	must(t, os.Remove(r.path("b.yaml")))
+	holds(t, both, "a")
+	r.write("a.yaml", clustersFile("9", "a")) // a new version of the same
+	both.Until(t, "version 9", func() bool { return both.Snapshots[cds].Version == "9" })
+	r.write("a.yaml", clustersFile("", "a")) // and none
+	both.Until(t, "the content's version", func() bool { return both.Snapshots[cds].Version != "9" && both.Snapshots[cds].Given() == "" })
+	both.Mu.Lock()
+	defer both.Mu.Unlock()
+	if v := both.Updates[0].Version; v != "" {
+		t.Errorf("two files together have the version %s", v)
+	}
+	if last := both.Updates[len(both.Updates)-1]; len(last.Changed)+len(last.Removed) > 0 {
+		t.Errorf("only the version changed, yet %+v", last)
+	}
+}
+
+// Interest comes and goes; where there is none the stream is closed.
+func TestP80_InterestChanges(t *testing.T) {
+	r := newDirectoryOrigin(t, t.TempDir())
+	r.write("c.yaml", clustersFile("1", "a", "b"))
+	r.run()
+	sink, s := r.key(named(cds, "a"))
+	holds(t, sink, "a")
+	s.SetInterest(sink.Want(named(cds, "a", "b", "x")))
+	holds(t, sink, "a", "b")
+	absent(t, sink, "x")
+	s.SetInterest(sink.Want(named(cds, "b")))
+	s.SetInterest(sink.Want(named(cds, "b", "a"))) // forgotten in between
+	holds(t, sink, "a", "b")
+	s.SetInterest(sink.Want(all(cds)))
+	sink.Until(t, "the wildcard's answer", func() bool { return sink.Snapshots[cds].Answered })
+	holds(t, sink, "a", "b")
+	s.SetInterest(sink.Want())
+	sink.Until(t, "the end", func() bool { return !sink.lastStatus().Connected && sink.lastStatus().Err == nil })
+	r.write("c.yaml", clustersFile("2", "c"))
+	s.SetInterest(sink.Want(all(cds)))
+	holds(t, sink, "c")
+}
+
+// There is one watch whatever the number of keys, and what is no file of the
+// origin does not matter.
+func TestP80_OneWatchForAllKeys(t *testing.T) {
+	watches := func() (n int) {
+		fds, err := os.ReadDir("/proc/self/fd")
+		must(t, err)
+		for _, fd := range fds {
+			if to, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && strings.Contains(to, "inotify") {
+				n++
+			}
+		}
+		return n
+	}
+	before := watches()
+	r := newDirectoryOrigin(t, t.TempDir())
+	must(t, os.Mkdir(r.path("dir.yaml"), 0o755))
+	r.write("README", "no response")
+	r.write(".hidden.yaml", clustersFile("1", "hidden"))
+	r.write("c.yaml~", clustersFile("1", "backup"))
+	r.write("c.yaml", clustersFile("1", "a=1"))
+	r.run()
+	var sinks []*testSink
+	for range 5 {
+		s, _ := r.key(all(cds))
+		sinks = append(sinks, s)
+	}
+	for _, s := range sinks {
+		holds(t, s, "a=1")
+	}
+	if n := watches() - before; n != 1 {
+		t.Errorf("%d watches", n)
+	}
+	r.write("c.yaml", clustersFile("1", "a=2"))
+	for _, s := range sinks {
+		holds(t, s, "a=2")
+	}
+	// One copy of the resource for all.
+	for _, s := range sinks[1:] {
+		if s.Held(cds).Held("a") != sinks[0].Held(cds).Held("a") {
+			t.Error("keys have copies of their own")
+		}
+	}
+	if r.log.Count("refused") > 0 {
+		t.Error(&r.log)
+	}
+}
+
+// What is wrong with an address is known when the client is made.
+func TestP80_Addresses(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o644))
+	m, err := telemetry.New(telemetry.Options{})
+	must(t, err)
+	for path, ok := range map[string]bool{
+		"//" + dir: true, dir: true, "//" + dir + "/missing": true, "//" + dir + "/": true,
+		"relative": false, "//host/dir": false, "": false, "//" + dir + "/file": false,
+	} {
+		_, err := New(Options{Name: "files", Path: path, Log: slog.New(slog.DiscardHandler), Metrics: m, Connected: m.Origin("files").Connected})
+		if (err == nil) != ok {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+// An error of the group ends its stream and nobody else's.
+func TestP80_TheGroupIsOver(t *testing.T) {
+	r := newDirectoryOrigin(t, t.TempDir())
+	r.write("c.yaml", clustersFile("1", "a=1"))
+	r.run()
+	other, _ := r.key(all(cds))
+	s := r.newStream()
+	s.sink.Fail = io.ErrClosedPipe
+	s.SetInterest(s.sink.Want(all(cds)))
+	if err := s.run(r.ctx); err == nil || !strings.Contains(err.Error(), io.ErrClosedPipe.Error()) {
+		t.Errorf("run: %v", err)
+	}
+	r.write("c.yaml", clustersFile("1", "a=2"))
+	holds(t, other, "a=2")
+}

@@ -1,0 +1,259 @@
+package filesource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"xdsrelay/internal/telemetry"
+	"xdsrelay/internal/telemetry/tracing"
+	"xdsrelay/internal/xds"
+)
+
+// Stream is what a Session serves: the stream of one key at this origin.
+type Stream interface {
+	// InterestChanged receives when there is a newer interest than Interest returned.
+	InterestChanged() <-chan struct{}
+	// Interest returns the newest interest, nil if there is none. The function
+	// returns what of a type was not wanted at some time since the last call.
+	Interest() (*xds.Interest, func(xds.TypeURL) (wildcard bool, names map[string]struct{}))
+	// Held is the newest snapshot of a type, nil if none.
+	Held(xds.TypeURL) *xds.Snapshot
+	// Opened says that the directory is readable. Once for each call of Serve.
+	Opened()
+	// Answered says that the interest is answered.
+	Answered()
+	// Apply hands an update over and waits until it is applied. It reports whether
+	// that made another snapshot. Serve returns its error as it is.
+	Apply(context.Context, xds.Update) (changed bool, err error)
+	// Trace begins the trace of an update; nil: it is not traced.
+	Trace(received time.Time) *tracing.Update
+	// Counters are the metrics of a type.
+	Counters(xds.TypeURL) *telemetry.Type
+}
+
+// ErrNothingWanted is what Serve returns once the stream wants nothing any more.
+var ErrNothingWanted = errors.New("nothing is wanted any more")
+
+// mergeFor is how long changes of the interest are gathered (P52 allows 20 ms).
+const mergeFor = 5 * time.Millisecond
+
+// Session serves one key from a Directory. It needs no goroutine: what the files
+// say is there at once, and complete.
+type Session struct {
+	directory *Directory
+	stream    Stream
+}
+
+// Session makes the session of a key. It starts nothing.
+func (d *Directory) Session(s Stream) *Session { return &Session{directory: d, stream: s} }
+
+// Rest waits for d, or until the directory is readable, or until ctx ends.
+func (s *Session) Rest(ctx context.Context, d time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	for {
+		now, changed := s.directory.load()
+		if now != nil && now.failed == nil {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Serve serves the stream's interest until ctx ends, and returns why it ended:
+// never nil. It fails at once if the directory is not readable.
+func (s *Session) Serve(ctx context.Context) error {
+	now, changed := s.directory.load()
+	for now == nil {
+		select {
+		case <-changed:
+			now, changed = s.directory.load()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	if now.failed != nil {
+		return fmt.Errorf("read directory: %w", now.failed)
+	}
+	s.stream.Opened()
+	sent := make(map[xds.TypeURL]*sentState)
+	interest, again := s.stream.Interest()
+	for {
+		if err := s.send(ctx, sent, now, interest, again); err != nil {
+			return err
+		}
+		again = nil
+		s.stream.Answered()
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-changed:
+		case <-s.stream.InterestChanged():
+			sleep(ctx, mergeFor)
+			if interest, again = s.stream.Interest(); !wantsAny(interest) {
+				return ErrNothingWanted
+			}
+		}
+		now, changed = s.directory.load()
+	}
+}
+
+func wantsAny(i *xds.Interest) bool {
+	return i != nil && slices.ContainsFunc(i.Types, func(t xds.TypeInterest) bool { return !t.Empty() })
+}
+
+// sleep waits for d or the end of ctx.
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// send hands over what the group does not know yet, in the order in which one type
+// refers to the other (P35).
+func (s *Session) send(ctx context.Context, sent map[xds.TypeURL]*sentState, now *contents, interest *xds.Interest,
+	again func(xds.TypeURL) (bool, map[string]struct{})) error {
+	var types []xds.TypeInterest
+	if interest != nil {
+		types = slices.Clone(interest.Types)
+	}
+	slices.SortStableFunc(types, func(a, b xds.TypeInterest) int {
+		return int(xds.TypeOf(a.Type).Order) - int(xds.TypeOf(b.Type).Order)
+	})
+	maps.DeleteFunc(sent, func(typ xds.TypeURL, _ *sentState) bool { return interest.Of(typ).Empty() })
+	for _, t := range types {
+		if t.Empty() {
+			continue
+		}
+		if sent[t.Type] == nil {
+			sent[t.Type] = &sentState{contents: noContents}
+		}
+		var forgotten forgotten
+		if again != nil {
+			forgotten.wildcard, forgotten.names = again(t.Type)
+		}
+		at := time.Now()
+		u, any := sent[t.Type].update(t, forgotten, now.of(t.Type), s.stream.Held(t.Type), at)
+		if !any {
+			continue
+		}
+		trace := s.stream.Trace(at)
+		trace.Read(tracing.Response{Type: u.Type, Version: u.Version, Resources: len(u.Changed), Removed: len(u.Removed)}, nil)
+		trace.Handed(len(u.Changed), len(u.Removed))
+		changed, err := s.stream.Apply(tracing.With(ctx, trace), u)
+		if err != nil {
+			trace.Fail("over", err)
+			return err
+		}
+		result := telemetry.Unchanged
+		if changed {
+			result = telemetry.Applied
+		} else {
+			trace.End("unchanged")
+		}
+		s.stream.Counters(u.Type).Updates[result].Inc()
+	}
+	return nil
+}
+
+// sentState is what a group was sent of a type on this attempt.
+type sentState struct {
+	wildcard bool
+	names    *xds.NameSet
+	contents *typeContents
+}
+
+// forgotten is what the group no longer held at some time, because nothing wanted
+// it, since it was sent.
+type forgotten struct {
+	wildcard bool
+	names    map[string]struct{}
+}
+
+// update returns what brings a group from what it was sent to what the files say
+// now, if there is anything, and records it as sent. held is what the group holds,
+// maybe from another origin. A name that no resource has is reported as absent,
+// because the files are complete (P25).
+func (s *sentState) update(want xds.TypeInterest, forgotten forgotten, now *typeContents, held *xds.Snapshot, at time.Time) (u xds.Update, any bool) {
+	changed := differences(s.contents, now)
+	first := want.Wildcard && (!s.wildcard || forgotten.wildcard)
+	if first {
+		for name := range now.resources {
+			changed[name] = struct{}{}
+		}
+		for r := range held.Part(true).Resources {
+			changed[r.Name] = struct{}{}
+		}
+		for name := range held.Part(true).Lapsed { // clients may still hold it
+			changed[name] = struct{}{}
+		}
+	}
+	asked := func(r *xds.Resource) bool { return r != nil && (want.Wildcard || r.AskedBy(want.Names)) }
+	if !want.Wildcard {
+		maps.DeleteFunc(changed, func(name string, _ struct{}) bool {
+			return !want.Names.Has(name) && !asked(s.contents.resources[name]) && !asked(now.resources[name])
+		})
+		add := func(name string) { // with the resources that have it as an alias
+			for _, names := range [][]string{{name}, now.byHandle[name], held.Linked(name)} {
+				for _, n := range names {
+					changed[n] = struct{}{}
+				}
+			}
+		}
+		for name, added := range s.names.Diff(want.Names) {
+			if added {
+				add(name)
+			}
+		}
+		for name := range forgotten.names {
+			if want.Names.Has(name) {
+				add(name)
+			}
+		}
+	}
+	renamed := s.contents.version != now.version
+	s.wildcard, s.names, s.contents = want.Wildcard, want.Names, now
+	if !first && !renamed && len(changed) == 0 {
+		return u, false
+	}
+	u = xds.Update{Type: want.Type, Version: now.version, Unversioned: now.version == "", Wildcard: want.Wildcard, Received: at}
+	for _, name := range slices.Sorted(maps.Keys(changed)) {
+		switch r := now.resources[name]; {
+		case asked(r):
+			u.Changed = append(u.Changed, r.Start(at))
+		case want.Wildcard, want.Names.Has(name) && len(now.byHandle[name]) == 0, held.Part(false).Held(name) != nil:
+			u.Removed = append(u.Removed, name)
+		}
+	}
+	return u, first || renamed || len(u.Changed)+len(u.Removed) > 0
+}
+
+// differences are the names of which a and b say something else.
+func differences(a, b *typeContents) map[string]struct{} {
+	out := make(map[string]struct{})
+	if a == b {
+		return out
+	}
+	for name, r := range a.resources {
+		if b.resources[name] != r {
+			out[name] = struct{}{}
+		}
+	}
+	for name := range b.resources {
+		if a.resources[name] == nil {
+			out[name] = struct{}{}
+		}
+	}
+	return out
+}

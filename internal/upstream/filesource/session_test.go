@@ -1,0 +1,48 @@
+package filesource
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"xdsrelay/internal/upstream/upstreamtest"
+	"xdsrelay/internal/xds"
+)
+
+// The first answer has everything, later ones only what changed; a new version
+// alone is told as well.
+func TestP80_OnlyDifferences(t *testing.T) {
+	a, b, a2 := upstreamtest.Widget(t, "a", "1"), upstreamtest.Widget(t, "b", "1"), upstreamtest.Widget(t, "a", "2")
+	one := &typeContents{version: "1", resources: map[string]*xds.Resource{"a": a, "b": b}}
+	two := &typeContents{version: "2", resources: map[string]*xds.Resource{"a": a2, "b": b}}
+	three := &typeContents{version: "3", resources: map[string]*xds.Resource{"a": a2, "b": b}}
+	four := &typeContents{version: "3", resources: map[string]*xds.Resource{"b": b}}
+	show := func(u xds.Update, any bool) string {
+		var names []string
+		for _, r := range u.Changed {
+			names = append(names, r.Name)
+		}
+		if !any {
+			return ""
+		}
+		return fmt.Sprintf("%s%t%v%v", u.Version, u.Wildcard, names, u.Removed)
+	}
+	for what, c := range map[string]struct {
+		want  xds.TypeInterest
+		steps []string
+	}{
+		"wildcard": {all(upstreamtest.Unknown), []string{"1true[a b][]", "2true[a][]", "3true[][]", "3true[][a]", "true[][b]"}},
+		"names":    {named(upstreamtest.Unknown, "a", "x"), []string{"1false[a][x]", "2false[a][]", "3false[][]", "3false[][a]", "false[][]"}},
+	} {
+		state := &sentState{contents: noContents}
+		for i, now := range []*typeContents{one, two, three, four, noContents} {
+			if got := show(state.update(c.want, forgotten{}, now, nil, time.Unix(1, 0))); got != c.steps[i] {
+				t.Errorf("%s, step %d: %q, want %q", what, i, got, c.steps[i])
+			}
+		}
+	}
+	// A wildcard on a type without a file is answered with nothing.
+	if got := show((&sentState{contents: noContents}).update(all(upstreamtest.Unknown), forgotten{}, noContents, nil, time.Unix(1, 0))); got != "true[][]" {
+		t.Errorf("no file: %q", got)
+	}
+}

@@ -1,0 +1,168 @@
+package upstream
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"xdsrelay/internal/telemetry"
+)
+
+// originState is one origin, with what all keys together know of it.
+type originState struct {
+	name, address string
+	origin        origin
+	metrics       *telemetry.Origin
+	log           *slog.Logger
+	probes        *probeLimiter
+
+	streams atomic.Int64 // open
+
+	mu         sync.Mutex
+	responding int  // attempts that had a response
+	away       bool // an attempt failed, and none has had a response since
+	awaySince  time.Time
+	logged     error // why it is away, as the log has it
+	loggedAt   time.Time
+	failedAt   time.Time // the last attempt that did
+	reconnects uint64
+	lastErr    error
+	lastErrAt  time.Time
+
+	silent      int       // streams
+	silentSince time.Time // the first of this outage; zero: none is silent
+}
+
+// ended counts the end of a stream or attempt.
+func (s *originState) ended(err error, reason telemetry.Reconnect) {
+	s.metrics.Reconnect(reason)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reconnects++
+	s.lastErr, s.lastErrAt = err, time.Now()
+}
+
+// An origin is away once an attempt failed while no other attempt has responses.
+// That is logged once, and once more when the origin is back.
+
+// responded says that an attempt has had its first response.
+func (s *originState) responded() {
+	s.mu.Lock()
+	s.responding++
+	was, since := s.away, s.awaySince
+	s.away, s.awaySince = false, time.Time{}
+	s.mu.Unlock()
+	s.checkSilenceOver()
+	if was {
+		s.metrics.Away.Add(-1)
+		s.log.Info("origin is back", "after", time.Since(since).Round(time.Millisecond))
+		s.probes.wake()
+	}
+}
+
+// respondedEnded says that an attempt that had a response is over.
+func (s *originState) respondedEnded() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.responding--
+}
+
+// logAwayEvery bounds how often a further reason is logged why an origin is away.
+// Often there are several: the next one shows once the first is repaired.
+const logAwayEvery = time.Minute
+
+// failed says that an attempt ended without a response.
+func (s *originState) failed(err error) {
+	now := time.Now()
+	s.mu.Lock()
+	was := s.away
+	s.failedAt = now
+	if !was && s.responding == 0 {
+		s.away, s.awaySince = true, now
+	}
+	is := s.away
+	another := is && (!was || err.Error() != s.logged.Error() && now.Sub(s.loggedAt) >= logAwayEvery)
+	if another {
+		s.logged, s.loggedAt = err, now
+	}
+	s.mu.Unlock()
+	if is {
+		s.probes.failed(now)
+	}
+	switch {
+	case is && !was:
+		s.metrics.Away.Add(1)
+		s.log.Warn("origin is away", "error", err)
+	case another:
+		s.log.Warn("origin is away for another reason", "error", err)
+	}
+}
+
+// isAway reports whether an attempt failed and none has had a response since.
+func (s *originState) isAway() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.away
+}
+
+// awayKnownFor is how long an origin counts as away after the last attempt. If no
+// key uses an origin, nothing would show that it is back.
+const awayKnownFor = time.Minute
+
+// knownAway reports whether the origin is known to be away now.
+func (c *Client) knownAway(s *originState, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.away && now.Sub(s.failedAt) < max(awayKnownFor, 2*c.opts.Backoff.Max)
+}
+
+// becameSilent counts a silent stream, and logs the first.
+func (s *originState) becameSilent(since time.Time) {
+	s.metrics.Silent.Add(1)
+	s.mu.Lock()
+	s.silent++
+	first := s.silentSince.IsZero()
+	if first {
+		s.silentSince = since
+	}
+	s.mu.Unlock()
+	if first {
+		s.log.Warn("origin is silent: it accepted a stream and has not answered the first requests", "for", time.Since(since).Round(time.Millisecond))
+	}
+}
+
+// endSilence says that a stream is no longer silent.
+func (s *originState) endSilence() {
+	s.metrics.Silent.Add(-1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.silent--
+}
+
+// checkSilenceOver ends the origin's silence after a response, if no stream is
+// silent. Streams that end and are silent again belong to the same silence.
+func (s *originState) checkSilenceOver() {
+	s.mu.Lock()
+	since := s.silentSince
+	over := s.silent == 0 && !since.IsZero()
+	if over {
+		s.silentSince = time.Time{}
+	}
+	s.mu.Unlock()
+	if over {
+		s.log.Info("origin is silent no more", "after", time.Since(since).Round(time.Millisecond))
+	}
+}
+
+func (s *originState) status() OriginStatus {
+	n, faults := s.origin.connections(), s.origin.faults()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return OriginStatus{
+		Name: s.name, Address: s.address, Away: s.away, AwaySince: s.awaySince,
+		Streams: int(s.streams.Load()), Connections: n,
+		Reconnects: s.reconnects, LastError: s.lastErr, LastErrorAt: s.lastErrAt,
+		Silent: s.silent, SilentSince: s.silentSince, Faults: faults,
+	}
+}

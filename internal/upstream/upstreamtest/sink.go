@@ -1,0 +1,153 @@
+package upstreamtest
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"xdsrelay/internal/xds"
+)
+
+// Sink is a group without members. It applies updates to real builders.
+type Sink struct {
+	Gate chan struct{} // if set, Update waits until it is closed
+
+	Mu        sync.Mutex // protects the fields below
+	Snapshots map[xds.TypeURL]*xds.Snapshot
+	Interest  *xds.Interest
+	Updates   []xds.Update // all that were applied
+	Fail      error        // what Update returns, if set
+	builders  map[xds.TypeURL]*xds.Builder
+	changed   chan struct{} // closed and replaced at every change
+}
+
+// NewSink returns a Sink that holds nothing.
+func NewSink() *Sink {
+	return &Sink{
+		builders:  make(map[xds.TypeURL]*xds.Builder),
+		Snapshots: make(map[xds.TypeURL]*xds.Snapshot),
+		changed:   make(chan struct{}),
+	}
+}
+
+// Notify wakes Until. The caller holds Mu.
+func (s *Sink) Notify() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// Held is the newest snapshot of typ.
+func (s *Sink) Held(typ xds.TypeURL) *xds.Snapshot {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	return s.Snapshots[typ]
+}
+
+// Update applies u.
+func (s *Sink) Update(ctx context.Context, u xds.Update) (changed bool, err error) {
+	if s.Gate != nil {
+		select {
+		case <-s.Gate:
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
+	if ctx.Err() != nil { // a group may still take it, and may not
+		return false, ctx.Err()
+	}
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	if s.Fail != nil {
+		return false, s.Fail
+	}
+	was := s.Snapshots[u.Type]
+	s.Builder(u.Type).Apply(u)
+	s.Builder(u.Type).Settle(s.Interest.Of(u.Type).Names)
+	s.Publish(u.Type)
+	s.Updates = append(s.Updates, u)
+	s.Notify()
+	return s.Snapshots[u.Type] != was, nil
+}
+
+// Builder is the builder of typ. The caller holds Mu or is alone.
+func (s *Sink) Builder(typ xds.TypeURL) *xds.Builder {
+	if s.builders[typ] == nil {
+		s.builders[typ] = xds.NewBuilder(xds.TypeOf(typ))
+	}
+	return s.builders[typ]
+}
+
+// Publish makes a snapshot of what the builder of typ has. As Builder.
+func (s *Sink) Publish(typ xds.TypeURL) {
+	s.Snapshots[typ], _ = s.Builder(typ).Snapshot(s.Snapshots[typ], 1)
+}
+
+// Want sets the interest, and forgets what is no longer wanted, as a group does.
+func (s *Sink) Want(types ...xds.TypeInterest) *xds.Interest {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	i := &xds.Interest{Types: types}
+	if s.Interest != nil {
+		for _, was := range s.Interest.Types {
+			is := i.Of(was.Type)
+			var gone []string
+			for name, added := range was.Names.Diff(is.Names) {
+				if !added {
+					gone = append(gone, name)
+				}
+			}
+			b := s.Builder(was.Type)
+			if was.Wildcard && !is.Wildcard {
+				b.EndWildcard()
+			}
+			b.ForgetBut(is.Names, gone...)
+			s.Publish(was.Type)
+		}
+	}
+	s.Interest = i
+	return i
+}
+
+// Until waits until ok, which is called with Mu held, returns true.
+func (s *Sink) Until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	timeout := time.After(20 * time.Second)
+	for {
+		s.Mu.Lock()
+		is, changed := ok(), s.changed
+		s.Mu.Unlock()
+		if is {
+			return
+		}
+		select {
+		case <-changed:
+		case <-timeout:
+			s.Mu.Lock()
+			defer s.Mu.Unlock()
+			t.Fatalf("waited for %s in vain; updates %+v", what, s.Updates)
+		}
+	}
+}
+
+// Names returns the names held of typ. The caller holds Mu or is alone.
+func (s *Sink) Names(typ xds.TypeURL) []string {
+	var out []string
+	for r := range s.Snapshots[typ].Resources {
+		out = append(out, r.Name)
+	}
+	return out
+}
+
+// Presence of a name that is asked for by name. As Names.
+func (s *Sink) Presence(typ xds.TypeURL, name string) xds.Presence {
+	_, is := s.Snapshots[typ].Look(&xds.Subscription{Names: xds.NewNameSet(name)}, name)
+	return is
+}
+
+// UntilNames waits until exactly these names of typ are held.
+func (s *Sink) UntilNames(t *testing.T, typ xds.TypeURL, names ...string) {
+	t.Helper()
+	s.Until(t, "names", func() bool { return slices.Equal(s.Names(typ), names) })
+}
