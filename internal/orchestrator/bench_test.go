@@ -40,7 +40,7 @@ func BenchmarkChangeOneAmong(b *testing.B) {
 }
 
 // A change of one name that 10 members want, among so many that want others,
-// each a set of its own: those who don't, cost nothing and aren't woken.
+// each a set of its own: the others cost nothing and are not woken.
 func BenchmarkChangeUnwanted(b *testing.B) {
 	const wanted = 10
 	for _, others := range []int{0, 1000, 100_000} {

@@ -63,7 +63,7 @@ func (w *registryFixture) counted(line string) {
 	}
 }
 
-// What expires is served to nobody new from that moment on, and no sooner,
+// What expires is served to no new client from that moment on, and no sooner,
 // however long changes wait; a heartbeat puts it off.
 func TestP62_ExpiryOfWhatIsHeld(t *testing.T) {
 	for _, wild := range []bool{false, true} {
@@ -109,7 +109,7 @@ func TestP62_ExpiryOfWhatIsHeld(t *testing.T) {
 	}
 }
 
-// A heartbeat wakes those who have the name, and changes nothing for anybody.
+// A heartbeat wakes the clients that have the name, and changes nothing for any client.
 func TestP62_HeartbeatWakesWhoHasTheName(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("edge", eds).want("a")
@@ -129,7 +129,7 @@ func TestP62_HeartbeatWakesWhoHasTheName(t *testing.T) {
 			want int
 		}{"a": {a, 1}, "b": {b, 0}, "both": {both, 1}} {
 			if n := c.c.woken(); n != c.want {
-				t.Errorf("who asks for %s was woken %d times, want %d", what, n, c.want)
+				t.Errorf("a client that asks for %s was woken %d times, want %d", what, n, c.want)
 			}
 		}
 		if got := a.State().Snapshot(eds).Changes(before, subscriptions.Everything); len(got) > 0 {
@@ -153,7 +153,7 @@ func TestP62_HeartbeatWakesTheWildcard(t *testing.T) {
 	})
 }
 
-// What is not to be cached is let go of with the last who asks for it, and the
+// What must not be cached is forgotten with the last client that asks for it, and the
 // name with it; others linger, and what is asked for again is asked of the
 // origin.
 func TestP63_NothingLingers(t *testing.T) {
@@ -191,12 +191,12 @@ func TestP63_NothingLingers(t *testing.T) {
 			t.Errorf("a key without clients asks for %q", got)
 		}
 		if f.sink.Held(eds).Held("a") != nil {
-			t.Error("it is held for nobody")
+			t.Error("it is held without a client")
 		}
 	})
 }
 
-// What comes when nobody wants it any more is not held either.
+// What comes when no client wants it any more is not held either.
 func TestP63_ItComesTooLate(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		stays := w.join("edge", eds).want("x")
@@ -213,7 +213,7 @@ func TestP63_ItComesTooLate(t *testing.T) {
 			t.Errorf("the origin is asked for %q", got)
 		}
 		if got := stays.sees(subscription("x"), "x"); got != "1" {
-			t.Errorf("who asks for it sees %s", got)
+			t.Errorf("a client that asks for it sees %s", got)
 		}
 	})
 }
@@ -235,8 +235,8 @@ func TestP63_UnderAWildcard(t *testing.T) {
 	})
 }
 
-// The end of a stream takes it from those who come, and nothing from those who
-// have it; whatever changes wait for.
+// When its stream ends, new clients do not get such a resource, and clients that have it keep
+// it. The change does not wait for Settle.
 func TestP63_TheStreamEnded(t *testing.T) {
 	bubble(t, func(o *Options) { o.Settle = time.Hour }, func(w *registryFixture) {
 		c := w.join("edge", eds).want("a", "b")
@@ -273,7 +273,7 @@ func failed(t testing.TB, name string, code codes.Code) *xds.ResourceError {
 	return r.Errors[0]
 }
 
-// An error of a name reaches those who asked for it, at once if they wait for a
+// An error of a name reaches the clients that asked for it, at once if they wait for a
 // first answer, and is something held.
 func TestP39_ErrorsReachWhoAskedForTheName(t *testing.T) {
 	bubble(t, func(o *Options) { o.Settle = time.Hour }, func(w *registryFixture) {

@@ -55,7 +55,7 @@ func TestP51_GivingUpNamesEndsOnesOwnInterest(t *testing.T) {
 		f.update(t, eds, false, "y=2")
 		equal(t, "a, which wants nothing", a.woken(), 0)
 		equal(t, "b", b.woken(), 1)
-		equal(t, "what nobody asked a for", a.sees(subscription(), "y"), "?")
+		equal(t, "what was not subscribed", a.sees(subscription(), "y"), "?")
 	})
 }
 
@@ -90,7 +90,7 @@ func TestP16_MembersDoNotDisturbEachOther(t *testing.T) {
 	})
 }
 
-// New names go upstream merged and at once; what nobody wants stays for linger.
+// New names go upstream merged and at once; what no client wants stays for linger.
 func TestP52_LingerThenForgotten(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("web", eds).want("x", "y")
@@ -152,7 +152,7 @@ func TestP52_NewNamesAreMerged(t *testing.T) {
 	}
 }
 
-// A type that nobody wants any more leaves no trace, and a new one begins anew.
+// A type that no client wants any more leaves no trace, and a new one starts empty.
 func TestP65_ForgottenAtOnce(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		w.join("web", cds).want("*")
@@ -179,7 +179,7 @@ func TestP65_ForgottenAtOnce(t *testing.T) {
 		equal(t, "x", b.sees(subscription("x"), "x"), "2")
 		equal(t, "unasked", f.sink.Held(eds).Len(), 1)
 		if f.sink.Held(eds).Known("z") {
-			t.Error("an absence is known that nobody asked about")
+			t.Error("an absence is known that was not asked for")
 		}
 	})
 }
@@ -203,7 +203,7 @@ func TestStateGenerations(t *testing.T) {
 		a.woken()
 		b.woken()
 
-		// A version alone is news for nobody, but it is shown.
+		// A version alone is news for no client, but it is shown.
 		f.hand(t, xds.Update{Type: eds, Origin: "origin", Version: "v7"})
 		equal(t, "version", b.State().Snapshot(eds).Version, "v7")
 		equal(t, "a", a.woken(), 0)
@@ -215,8 +215,8 @@ func TestStateGenerations(t *testing.T) {
 	})
 }
 
-// A first answer wakes those who have the wildcard, also when it is empty (P11),
-// and nobody else.
+// A first answer wakes the clients that have the wildcard, also when it is empty (P11),
+// and no others.
 func TestP11_FirstAnswerWakesEvenIfEmpty(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a, b, c := w.join("web", cds).want("*"), w.join("web", cds).want("x"), w.join("web", cds).want()

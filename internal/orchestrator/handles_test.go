@@ -60,7 +60,7 @@ func (f *feed) again(typ xds.TypeURL) []string {
 }
 
 // Who asks by an alias or a glob is woken by what goes by it, and by its end;
-// nobody else is.
+// no other is.
 func TestP26_WakesWhoAsksByAlias(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a, b, g := w.join("web", vhds).want("r/a"), w.join("web", vhds).want("r/b"), w.join("web", vhds).want("xdstp://o/T/c/*")
@@ -69,12 +69,12 @@ func TestP26_WakesWhoAsksByAlias(t *testing.T) {
 		equal(t, "asked", f.asks(vhds), "r/a r/b xdstp://o/T/c/*")
 		woken := func(what string, ofA, ofB, ofG bool) {
 			t.Helper()
-			for who, c := range map[string]struct {
+			for which, c := range map[string]struct {
 				c    *client
 				want bool
 			}{"a": {a, ofA}, "b": {b, ofB}, "the glob": {g, ofG}} {
 				if n := c.c.woken(); n > 1 || (n == 1) != c.want {
-					t.Errorf("%s: %s is woken %d times", what, who, n)
+					t.Errorf("%s: %s is woken %d times", what, which, n)
 				}
 			}
 		}
@@ -100,8 +100,8 @@ func TestP26_WakesWhoAsksByAlias(t *testing.T) {
 	})
 }
 
-// What is held for an alias or a glob is forgotten once nobody wants it by
-// anything that it goes by, and an answer that was on its way is nobody's.
+// What is held for an alias or a glob is forgotten once no client wants it by any of its
+// names, and an answer that was on its way is dropped.
 func TestP65_ForgottenByHandle(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a, b := w.join("web", vhds).want("r/a", "xdstp://o/T/c/*"), w.join("web", vhds).want("r/b", "xdstp://o/T/c/x")
@@ -118,7 +118,7 @@ func TestP65_ForgottenByHandle(t *testing.T) {
 				t.Errorf("held are %v, want %v", got, want)
 			}
 		}
-		held("r/v", "xdstp://o/T/c/x", "xdstp://o/T/c/y") // nobody asked for r/w
+		held("r/v", "xdstp://o/T/c/x", "xdstp://o/T/c/y") // r/w was not asked for
 		a.leave()
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
@@ -137,8 +137,8 @@ func TestP65_ForgottenByHandle(t *testing.T) {
 	})
 }
 
-// What is removed under its name is absent to who asked by its alias, also to
-// those who come later; under its own name nothing is kept.
+// What is removed under its name is absent for clients that asked by its alias, also for
+// later ones; under its own name nothing is kept.
 func TestP26_AbsentAliasIsRemembered(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		w.join("web", vhds).want("r/a")
@@ -153,7 +153,7 @@ func TestP26_AbsentAliasIsRemembered(t *testing.T) {
 	})
 }
 
-// Whoever asks again has the origin asked once more, once for all who do; the
+// A client that asks again has the origin asked again, once for all such clients; the
 // others are left alone.
 func TestP18_UnresolvedIsAskedAgain(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
@@ -175,7 +175,7 @@ func TestP18_UnresolvedIsAskedAgain(t *testing.T) {
 		equal(t, "asked", f.asks(vhds), "r/a r/b")
 		f.cannot(t, vhds, "r/a")
 		if a.woken() == 0 || b.woken() == 0 {
-			t.Error("nobody is told")
+			t.Error("no client is told")
 		}
 		b.Again([]string{"r/a"})
 		synctest.Wait()

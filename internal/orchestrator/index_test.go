@@ -48,7 +48,7 @@ func (p *plain) step(subs map[*member]*xds.Subscription, now time.Time) {
 	}
 }
 
-// Whatever members want and origins say: those woken are exactly those who see
+// Whatever members want and origins send: the woken members are exactly those that see
 // something else, and what is asked for and held is what a plain model says
 // (P16, P33, P51, P52, P65).
 func TestGroupAgainstModel(t *testing.T) {
@@ -150,11 +150,11 @@ func TestGroupAgainstModel(t *testing.T) {
 			}
 			held := v.held.Load()
 			if answered(held) && !v.wildcard {
-				rt.Fatal("answered, though nobody asks for the wildcard")
+				rt.Fatal("answered, though no member asks for the wildcard")
 			}
 			for _, n := range universe {
 				if held.Known(n) && !v.wildcard && !v.names.Has(n) {
-					rt.Fatalf("%s is known, though nobody asks for it", n)
+					rt.Fatalf("%s is known, though no member asks for it", n)
 				}
 			}
 		}
@@ -177,7 +177,7 @@ func TestGroupAgainstModel(t *testing.T) {
 }
 
 // differs reports, name by name, whether a client sees a difference. Where the
-// wildcard's answer comes or goes, there is one for everyone who has it.
+// wildcard's answer comes or goes, there is one for each client that has it.
 func differs(universe []string, sub *xds.Subscription, a, b *xds.Snapshot) bool {
 	if answered(a) != answered(b) && sub.Wildcard {
 		return true

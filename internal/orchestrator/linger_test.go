@@ -9,7 +9,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// While no stream to an origin is open nothing goes, though nobody wants it for a while: it
+// While no stream to an origin is open nothing expires, though no client wants it for a while: it
 // could not be had again, and a client that is restarted meanwhile asks for it again. From
 // when a stream is open again it goes after linger.
 func TestP52_P53_WhatIsHeldLingersWhileTheOriginIsAway(t *testing.T) {
@@ -42,8 +42,8 @@ func TestP52_P53_WhatIsHeldLingersWhileTheOriginIsAway(t *testing.T) {
 	})
 }
 
-// What is only kept for want of an origin keeps nobody here who wants something else, and
-// takes no room from what is wanted.
+// What is kept only because no origin is reachable does not keep a client that wants something
+// else, and takes no room from what is wanted.
 func TestP53_WhatNobodyWantsKeepsNobody(t *testing.T) {
 	bubble(t, func(o *Options) { o.Limits.NamesPerKey = 3 }, func(w *registryFixture) {
 		a := w.join("web", eds).want("x", "y")
@@ -62,7 +62,7 @@ func TestP53_WhatNobodyWantsKeepsNobody(t *testing.T) {
 		}
 		a.want("z", "u")
 		if a.refusal() == nil {
-			t.Error("not refused, though nothing of what anybody wants is held")
+			t.Error("not refused, though nothing of what clients want is held")
 		}
 	})
 }
@@ -90,7 +90,7 @@ func TestP53_WhatIsHeldInAnOutageStaysOnDisk(t *testing.T) {
 }
 
 // While no stream is open, a client that asks by name is served what the wildcard brought,
-// though nobody has wanted the wildcard for long.
+// though no client has wanted the wildcard for long.
 func TestP53_WhatTheWildcardBroughtIsHeld(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("web", cds).want("*")
@@ -108,7 +108,7 @@ func TestP53_WhatTheWildcardBroughtIsHeld(t *testing.T) {
 	})
 }
 
-// And who wants what is held is let in beside who is sent away (P16).
+// A client that wants what is held is accepted beside one that is refused (P16).
 func TestP53_WhoWantsWhatIsHeldIsLetInBesideWhoIsSentAway(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a, b := w.join("web", eds).want("x"), w.join("web", eds).want("z")
@@ -127,7 +127,7 @@ func TestP53_WhoWantsWhatIsHeldIsLetInBesideWhoIsSentAway(t *testing.T) {
 		c := w.join("web", eds).want("z")
 		pass(time.Second)
 		if c.refusal() == nil {
-			t.Error("another one stays who wants what is not there")
+			t.Error("another one stays that wants what is not there")
 		}
 		a = w.join("web", eds).want("x")
 		pass(time.Second)
@@ -138,7 +138,7 @@ func TestP53_WhoWantsWhatIsHeldIsLetInBesideWhoIsSentAway(t *testing.T) {
 	})
 }
 
-// A stream that ended before anybody looked was open all the same.
+// A stream that ended before the next step was open all the same.
 func TestP53_WhatAShortStreamBroughtLingersWhileTheOriginIsAway(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		w.join("web", eds).want("x")

@@ -76,7 +76,7 @@ func TestRunOwnsTheGroups(t *testing.T) {
 			t.Error("the stream outlives Run")
 		}
 		refused("after Run")
-		// A stream that ends later harms nobody.
+		// A stream that ends later does no harm.
 		a.want("x")
 		a.Leave()
 		a.Leave()

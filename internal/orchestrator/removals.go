@@ -25,7 +25,7 @@ type removals struct {
 	// generation. No client uses them yet, so their deletion does not wait.
 	added    map[string]uint64
 	anyAdded atomic.Bool // added is not empty
-	swept    uint64      // acked, as added was last cleaned up
+	swept    uint64      // the value of acked in the last sweep
 }
 
 // partName is a name in one of the two parts of a type, or the wildcard itself.
@@ -123,8 +123,8 @@ func (v *View) delay(u *xds.Update, delay time.Duration) {
 	for _, name := range all {
 		at := partName{u.Wildcard, name}
 		_, waits := r.waiting[at]
-		_, fresh := r.added[name]
-		if !waits && (delay <= 0 || fresh || !v.builder.Retain(name, u.Wildcard)) {
+		_, added := r.added[name]
+		if !waits && (delay <= 0 || added || !v.builder.Retain(name, u.Wildcard)) {
 			if !v.builder.Has(name, !u.Wildcard) {
 				delete(r.added, name)
 			}

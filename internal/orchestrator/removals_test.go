@@ -123,8 +123,8 @@ func TestP36_DeletionDoesNotWait(t *testing.T) {
 	})
 }
 
-// A NOT_FOUND is told once the deletion takes effect, and a name that nobody wants any
-// more is not said to be absent later (P65).
+// A NOT_FOUND is published once the deletion takes effect. A name that no client wants any
+// more does not become absent later (P65).
 func TestP36_NamesThatWait(t *testing.T) {
 	goesOn(t)
 	bubble(t, func(o *Options) { o.RemovalDelay, o.Linger = 5*time.Second, time.Second }, func(w *registryFixture) {

@@ -157,7 +157,7 @@ func TestP50_OneClientWithBoth(t *testing.T) {
 	})
 }
 
-// Who has the wildcard is given its copy, who has the name alone the other; and
+// A client with the wildcard gets its copy, a client with the name alone the other; and
 // a removal on one stream removes nothing that the other still holds.
 func TestP50_BothHoldAName(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
@@ -252,7 +252,7 @@ func TestP16_AWildcardTakesNoNamesAway(t *testing.T) {
 	})
 }
 
-// What is on its way from a stream that does not carry it any more is nobody's.
+// What is on its way from a stream that does not carry it any more is dropped.
 func TestP50_LateWordsOfAStream(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a, b := w.join("web", cds).want("n"), w.join("web", cds).want("*")

@@ -30,7 +30,7 @@ type keysBy func(n *xds.Node, typ xds.TypeURL) (xds.Key, error)
 
 func (k keysBy) Key(n *xds.Node, _ expr.Peer, typ xds.TypeURL) (xds.Key, error) { return k(n, typ) }
 
-// Other rules hold for who comes, and who asks; members stay where they are.
+// Other rules hold for new clients and for KeyOf; members stay where they are.
 func TestP5_OtherRules(t *testing.T) {
 	bubble(t, nil, func(w *registryFixture) {
 		a := w.join("a", eds).want("x")
@@ -57,7 +57,7 @@ func TestP5_OtherRules(t *testing.T) {
 }
 
 // Fewer keys may be kept: those without clients go, the longest without first, and
-// nobody else does. More may be again.
+// no other does. More may be again.
 func TestReconfigureKeys(t *testing.T) {
 	for what, fewer := range map[string]func(*Settings){
 		"max_idle": func(s *Settings) { s.MaxIdle = 1 },
@@ -124,8 +124,8 @@ func TestReconfigureNames(t *testing.T) {
 	})
 }
 
-// Where a key has more names than it may have now, who gives names up, or asks for
-// what others have, goes on; only who asks for another one is ended.
+// Where a key has more names than it may have now, a client that gives names up, or asks for
+// what others have, goes on; only one that asks for another name is ended.
 func TestReconfigureNamesEndsOnlyWhoAsksForMore(t *testing.T) {
 	bubble(t, func(o *Options) { o.Linger = time.Hour }, func(w *registryFixture) {
 		a, b := w.join("a", eds).want("v", "w", "x", "y"), w.join("a", eds).want("x", "z")
@@ -149,6 +149,6 @@ func TestReconfigureNamesEndsOnlyWhoAsksForMore(t *testing.T) {
 		if r := b.refusal(); r == nil || r.Reason != telemetry.LimitNamesPerKey {
 			t.Errorf("one more: %v", r)
 		}
-		goesOn("who is left", a, "u w x")
+		goesOn("the one that is left", a, "u w x")
 	})
 }

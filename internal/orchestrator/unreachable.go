@@ -83,7 +83,8 @@ func (g *Group) evaluate() {
 	}
 }
 
-// setRefused tells a member why it is refused, nil if it is not, unless it knows.
+// setRefused tells a member why it is refused. With nil it tells a refused member that it is
+// not refused any more.
 func (g *Group) setRefused(m *member, r *fanout.Refusal) {
 	if r != nil || m.refused {
 		m.refused = r != nil

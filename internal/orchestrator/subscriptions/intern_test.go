@@ -45,7 +45,7 @@ func TestInterning(t *testing.T) {
 		t.Error("two tables share a subscription")
 	}
 	for i := range 1000 {
-		table.Intern(subscription(fmt.Sprint(i))) // and nobody keeps it
+		table.Intern(subscription(fmt.Sprint(i))) // and nothing keeps it
 	}
 	for table.subs.Len() > 2 { // a's, and the one that collided
 		runtime.GC()
