@@ -9,6 +9,7 @@ import (
 	"xdsrelay/internal/admin"
 	"xdsrelay/internal/admin/grpcadmin"
 	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/listener"
 )
 
 // newAdmin makes the admin server over the parts that are there already. drain
@@ -45,7 +46,7 @@ func (r *relay) openOperators() (err error) {
 	if err != nil {
 		return fmt.Errorf("admin.grpc_address: %w", err)
 	}
-	r.opr = r.fanout.Listener(l, &fanout.Gate{Key: "admin.grpc_address", Connections: grpcadmin.MaxConnections, TLS: r.admin.TLS("h2")})
+	r.opr = listener.New(l, &listener.Gate{Key: "admin.grpc_address", Connections: grpcadmin.MaxConnections, TLS: r.admin.TLS("h2")})
 	return nil
 }
 
