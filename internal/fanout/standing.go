@@ -148,7 +148,7 @@ type counted struct{ sent, acked, refused uint32 }
 // sending counts a response that is sent. Under the stream's lock, when the session
 // has moved.
 func (s *slot) sending(p *session.Plan) {
-	if v := p.To.Progress; v != nil && !p.Early && s.counted.sent != v.ID() {
+	if v := p.To.Progress; v != nil && !p.BeforeACK && s.counted.sent != v.ID() {
 		s.counted.sent = v.ID()
 		v.Send()
 	}
