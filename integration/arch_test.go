@@ -82,13 +82,18 @@ var house = map[string]place{
 		"it is a kit for the tests of upstream and its sub-packages, which it must not import",
 	},
 	"internal/fanout": {
-		[]string{"internal/fanout/session", "internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tracing", "internal/buffers", "config"},
+		[]string{"internal/fanout/session", "internal/fanout/listener", "internal/fanout/refusal", "internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tracing", "internal/buffers", "config"},
 		"it reads a member's State, and does not know where States come from",
 	},
 	"internal/fanout/session": {
 		[]string{"internal/xds"},
 		"what a client is sent follows from requests, snapshots and times: it knows no stream and no metric",
 	},
+	"internal/fanout/listener": {
+		[]string{"internal/fanout/refusal", "internal/xds", "internal/expr", "internal/telemetry", "config"},
+		"who comes in follows from a connection and a node: it knows no stream, and nothing that is sent",
+	},
+	"internal/fanout/refusal":             {[]string{"internal/telemetry"}, "why a client is refused does not depend on what refuses it"},
 	"internal/fanout/session/sessiontest": {[]string{"internal/xds"}, "it makes what a session is given, and does not know what the session makes of it"},
 	"internal/store": {
 		[]string{"internal/xds", "internal/telemetry", "config"},
@@ -159,7 +164,7 @@ var house = map[string]place{
 	},
 	"integration/model": {
 		[]string{"internal/xds", "internal/telemetry", "config",
-			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/orchestrator"},
+			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/fanout/listener", "internal/orchestrator"},
 		"it puts the relay together between pipes, to have its clock",
 	},
 	"integration/robust": {
@@ -177,7 +182,7 @@ var house = map[string]place{
 
 	"cmd/relay": {
 		[]string{"internal/xds", "internal/anytypes", "internal/expr", "internal/telemetry", "internal/telemetry/logsample", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/filewatch", "config",
-			"internal/aggregator", "internal/upstream", "internal/upstream/filesource", "internal/fanout", "internal/store", "internal/orchestrator",
+			"internal/aggregator", "internal/upstream", "internal/upstream/filesource", "internal/fanout", "internal/fanout/listener", "internal/store", "internal/orchestrator",
 			"internal/admin", "internal/admin/keystatus", "internal/admin/grpcadmin", "internal/fleet"},
 		"a command imports no other and no test",
 	},

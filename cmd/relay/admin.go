@@ -10,6 +10,7 @@ import (
 	"xdsrelay/internal/admin/grpcadmin"
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/listener"
 )
 
 // newAdmin makes the admin server over the parts that are there already. drain
@@ -46,7 +47,7 @@ func (r *relay) openOperators() (err error) {
 	if err != nil {
 		return fmt.Errorf("admin.grpc_address: %w", err)
 	}
-	r.opr = r.fanout.Listener(l, &fanout.Gate{Key: "admin.grpc_address", Connections: grpcadmin.MaxConnections, TLS: r.admin.TLS("h2")})
+	r.opr = listener.New(l, &listener.Gate{Key: "admin.grpc_address", Connections: grpcadmin.MaxConnections, TLS: r.admin.TLS("h2")})
 	return nil
 }
 

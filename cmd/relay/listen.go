@@ -12,6 +12,7 @@ import (
 	"xdsrelay/config"
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tlsfiles"
 )
@@ -19,7 +20,7 @@ import (
 // entrance is where clients come in: a listener of the configuration.
 type entrance struct {
 	conf  config.Listener
-	gate  *fanout.Gate
+	gate  *listener.Gate
 	certs *tlsfiles.Source // nil: plaintext
 	// admits is what holds at the gate, as the configuration says it.
 	admits atomic.Pointer[admission]
@@ -62,7 +63,7 @@ func (r *relay) admitted(address string) (identity, secrets string, ok bool) {
 func newEntrances(d *config.Downstream, identities []*expr.Predicate, m *telemetry.Metrics, log *slog.Logger) ([]*entrance, error) {
 	var out []*entrance
 	for i, l := range d.Listen() {
-		e := &entrance{conf: l, gate: &fanout.Gate{Key: l.Key, Connections: d.Limits.Connections, Identity: identities[i], Secrets: l.Secrets}}
+		e := &entrance{conf: l, gate: &listener.Gate{Key: l.Key, Connections: d.Limits.Connections, Identity: identities[i], Secrets: l.Secrets}}
 		e.admits.Store(admissionOf(l))
 		if l.TLS.CertFile != "" {
 			var err error
@@ -76,15 +77,15 @@ func newEntrances(d *config.Downstream, identities []*expr.Predicate, m *telemet
 	return out, nil
 }
 
-// open opens the listener for the server.
-func (e *entrance) open(s *fanout.Server) error {
+// open opens the listener.
+func (e *entrance) open() error {
 	// gRPC's keepalive does the kernel's work (KeepAlive).
-	lc := net.ListenConfig{KeepAlive: fanout.KeepAlive}
+	lc := net.ListenConfig{KeepAlive: listener.KeepAlive}
 	l, err := lc.Listen(context.Background(), "tcp", e.conf.Address)
 	if err != nil {
 		return fmt.Errorf("%s.address: %w", e.conf.Key, err)
 	}
-	e.Listener = s.Listener(l, e.gate)
+	e.Listener = listener.New(l, e.gate)
 	return nil
 }
 
@@ -147,7 +148,7 @@ func where(configured string, l net.Listener) string {
 // serveREST serves REST, whose clients have to come in through the gates of all
 // listeners as they would in plaintext.
 func (r *relay) serveREST(ctx context.Context) error {
-	var gates []*fanout.Gate
+	var gates []*listener.Gate
 	for _, e := range r.down {
 		gates = append(gates, e.gate)
 	}

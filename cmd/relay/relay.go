@@ -184,7 +184,7 @@ func (r *relay) listen() (err error) {
 		}
 	}()
 	for _, e := range r.down {
-		if err := e.open(r.fanout); err != nil {
+		if err := e.open(); err != nil {
 			return err
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"xdsrelay/config"
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/xds"
 )
 
@@ -109,7 +109,7 @@ func (g *reloadFixture) gauges(rejected, restart int) {
 }
 
 // admits reports whether a gate lets a node in.
-func admits(t *testing.T, gate *fanout.Gate, id string) bool {
+func admits(t *testing.T, gate *listener.Gate, id string) bool {
 	t.Helper()
 	raw, err := proto.Marshal(&corev3.Node{Id: id})
 	if err != nil {

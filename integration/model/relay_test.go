@@ -17,6 +17,7 @@ import (
 	"xdsrelay/config"
 	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/orchestrator"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
@@ -101,7 +102,7 @@ func startRelay(t testing.TB, variant xds.Variant, dial dialer) (down *bufconn.L
 		})
 	}
 	parts.Go(func() {
-		if err := g.Serve(server.Listener(down, &fanout.Gate{Key: "model"})); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		if err := g.Serve(listener.New(down, &listener.Gate{Key: "model"})); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			t.Error(err)
 		}
 	})

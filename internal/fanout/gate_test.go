@@ -2,9 +2,7 @@ package fanout
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tlsfiles/tlstest"
 	"xdsrelay/internal/xds"
@@ -65,10 +64,10 @@ func TestP6_SecretsOnlyToProvenIdentities(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			for _, mode := range []string{config.SecretsMTLS, config.SecretsAllow, config.SecretsDeny} {
-				for listener, l := range listeners {
+				for where, l := range listeners {
 					given := mode == config.SecretsAllow || mode == config.SecretsMTLS && l.proven
-					t.Run(mode+"/"+listener, func(t *testing.T) {
-						gate := &Gate{Key: "downstream", TLS: l.tls, Secrets: mode}
+					t.Run(mode+"/"+where, func(t *testing.T) {
+						gate := &listener.Gate{Key: "downstream", TLS: l.tls, Secrets: mode}
 						if l.identity != "" {
 							gate.Identity = mustIdentity(t, l.identity)
 						}
@@ -113,30 +112,13 @@ func TestP6_SecretsOnlyToProvenIdentities(t *testing.T) {
 	}
 }
 
-// Other type URLs of the same message are Secrets as well.
-func TestP6_SecretsByOtherTypeURLs(t *testing.T) {
-	c := new(Gate).Caller("10.0.0.1:1", nil)
-	for url, secret := range map[xds.TypeURL]bool{
-		xds.SecretType: true,
-		"other.test/envoy.extensions.transport_sockets.tls.v3.Secret":                        true,
-		"envoy.extensions.transport_sockets.tls.v3.Secret":                                   true,
-		"type.googleapis.com/envoy.api.v2.auth.Secret":                                       true,
-		"type.googleapis.com/acme.envoy.extensions.transport_sockets.tls.v3.Secret":          false,
-		"type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext": false,
-	} {
-		if got := c.MayHave(xds.TypeOf(url)) != nil; got != secret {
-			t.Errorf("%s: refused %v", url, got)
-		}
-	}
-}
-
 // What a client says of a Secret that it refuses is neither kept nor logged:
 // it may quote it.
 func TestP6_RefusedSecretsAreNotQuoted(t *testing.T) {
 	var log xdstest.Log
 	r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
 	r.house.group("edge").publish(update(t, xds.SecretType, "s"), update(t, xds.RuntimeType, "r"))
-	addr := r.listen(&Gate{Key: "downstream", Secrets: config.SecretsAllow})
+	addr := r.listen(&listener.Gate{Key: "downstream", Secrets: config.SecretsAllow})
 	for i, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			r := &serverFixture{t: t, house: r.house, srv: r.srv, meters: r.meters, grpc: r.grpc}
@@ -167,8 +149,8 @@ func TestP6_IdentityRefuses(t *testing.T) {
 	c := newCerts(t)
 	r := newServerFixture(t, nil)
 	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
-	mutual := r.listen(&Gate{Key: "downstream", TLS: c.server(true), Identity: mustIdentity(t, itself), Secrets: config.SecretsMTLS})
-	tenant := r.listen(&Gate{Key: "downstream.listeners[1]", Identity: mustIdentity(t, `node.metadata.tenant == "a"`)})
+	mutual := r.listen(&listener.Gate{Key: "downstream", TLS: c.server(true), Identity: mustIdentity(t, itself), Secrets: config.SecretsMTLS})
+	tenant := r.listen(&listener.Gate{Key: "downstream.listeners[1]", Identity: mustIdentity(t, `node.metadata.tenant == "a"`)})
 	var mu sync.Mutex
 	joins := 0
 	r.house.refuse = func(Join) *Refusal {
@@ -220,7 +202,7 @@ func TestP6_IdentityRefuses(t *testing.T) {
 func TestP6_IdentityOfChangedNodes(t *testing.T) {
 	r := newServerFixture(t, nil)
 	r.house.group("edge").publish(update(t, xds.ClusterType, "a"), update(t, xds.EndpointType, "a"), update(t, xds.RuntimeType, "a"))
-	addr := r.listen(&Gate{Key: "downstream", Identity: mustIdentity(t, `node.id == "n" && !("t" in node.dynamic_parameters)`)})
+	addr := r.listen(&listener.Gate{Key: "downstream", Identity: mustIdentity(t, `node.id == "n" && !("t" in node.dynamic_parameters)`)})
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			r := &serverFixture{t: t, house: r.house, srv: r.srv, meters: r.meters, grpc: r.grpc}
@@ -234,70 +216,5 @@ func TestP6_IdentityOfChangedNodes(t *testing.T) {
 			p.ask(later, xds.RuntimeType, "a")
 			p.ended(codes.PermissionDenied)
 		})
-	}
-}
-
-// What rules see of a peer, and whom limits count it as, comes of verified
-// certificates alone.
-func TestP6_Caller(t *testing.T) {
-	c := newCerts(t)
-	leaf := func(says ...tlstest.Option) *x509.Certificate {
-		return c.ca.Pair(t, says...).TLS(t).Leaf
-	}
-	all := []tlstest.Option{tlstest.CN("cn"), tlstest.DNS("d1"), tlstest.DNS("d2"), tlstest.URI("spiffe://a/b"), tlstest.URI("spiffe://c")}
-	for _, tc := range []struct {
-		says     []tlstest.Option
-		claimed  bool // and not verified
-		uri, dns []string
-		subject  string
-		account  string
-	}{
-		{all, false, []string{"spiffe://a/b", "spiffe://c"}, []string{"d1", "d2"}, "CN=cn", "uri:spiffe://a/b"},
-		{all[:3], false, nil, []string{"d1", "d2"}, "CN=cn", "dns:d1"},
-		{all[:1], false, nil, nil, "CN=cn", "subject:CN=cn"},
-		{nil, false, nil, nil, "", "10.1.2.3"},
-		{all, true, nil, nil, "", "10.1.2.3"},
-		{[]tlstest.Option{tlstest.URI("10.1.2.4")}, false, []string{"10.1.2.4"}, nil, "", "uri:10.1.2.4"},
-	} {
-		state := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf(tc.says...)}}
-		if !tc.claimed {
-			state.VerifiedChains = [][]*x509.Certificate{state.PeerCertificates}
-		}
-		got := new(Gate).Caller("10.1.2.3:5000", state)
-		p := got.Peer
-		if p.Address != "10.1.2.3" || !slices.Equal(p.URISANs, tc.uri) || !slices.Equal(p.DNSSANs, tc.dns) || p.Subject != tc.subject || got.Account != tc.account {
-			t.Errorf("%+v, %q; want %+v", p, got.Account, tc)
-		}
-	}
-	if got := new(Gate).Caller("[::1]:5000", nil); got.Account != "::/64" || got.Peer.Address != "::1" {
-		t.Errorf("%+v", got)
-	}
-	if got := new(Gate).Caller("@", nil); got.Account != "@" { // a unix socket
-		t.Errorf("%+v", got)
-	}
-}
-
-// May is what all of a client's requests together would be told.
-func TestP6_May(t *testing.T) {
-	n, err := new(xds.NodeTable).Intern([]byte("\x0a\x01n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	gate := &Gate{Key: "downstream", Identity: mustIdentity(t, `node.id == "n" && peer.address == "10.0.0.1"`), Secrets: config.SecretsMTLS}
-	for _, tc := range []struct {
-		from string
-		url  xds.TypeURL
-		want telemetry.Reason
-	}{
-		{"10.0.0.2:1", xds.ClusterType, telemetry.Identity},
-		{"10.0.0.2:1", xds.SecretType, telemetry.Identity},
-		{"10.0.0.1:1", xds.SecretType, telemetry.Secrets},
-	} {
-		if got := gate.Caller(tc.from, nil).May(n, tc.url); got == nil || got.Reason != tc.want || got.Code != codes.PermissionDenied {
-			t.Errorf("%s, %s: %v", tc.from, tc.url, got)
-		}
-	}
-	if got := gate.Caller("10.0.0.1:1", nil).May(n, xds.ClusterType); got != nil {
-		t.Error(got)
 	}
 }

@@ -2,11 +2,13 @@ package fanout
 
 import (
 	"log/slog"
+	"net"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/connectivity"
 
+	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
@@ -129,20 +131,27 @@ func TestP16_WhoTakesNothingCountsEachTime(t *testing.T) {
 	}
 }
 
+// taking is a connection that takes all that is written.
+type taking struct{ net.Conn }
+
+func (taking) Write(b []byte) (int, error) { return len(b), nil }
+
 // A client that takes a large message slowly is not cut, however long it takes; one
 // that takes nothing for send_timeout is, and pings are nothing. On a connection
 // that others share, what is taken may be theirs.
 func TestP16_WhoTakesSlowlyIsNotCut(t *testing.T) {
 	r := &serverFixture{t: t, house: &house{}}
 	r.srv = NewServer(Options{Source: r.house, Metrics: newMeters(t), SendTimeout: 10 * time.Second, Log: slog.New(slog.DiscardHandler)})
-	c := &conn{}
+	c := &listener.Conn{Conn: taking{}}
 	st := &stream{srv: r.srv, conn: c}
 	start := time.Now()
 	st.since.Store(start.UnixNano())
 	f := &Frame{body: make([]byte, 5<<20)}
 	var p pace
 	cut := func(after time.Duration, took int64) bool {
-		c.written.Add(took)
+		if _, err := c.Write(make([]byte, took)); err != nil {
+			t.Fatal(err)
+		}
 		p = st.pace(p, start.Add(after))
 		return r.srv.stalled(st, f, p, start.Add(after)) != nil
 	}
@@ -158,7 +167,11 @@ func TestP16_WhoTakesSlowlyIsNotCut(t *testing.T) {
 	if cut(64*time.Second, 17) || !cut(65*time.Second, 17) {
 		t.Error("it took nothing but pings since the 54th second, and is not cut after ten")
 	}
-	r.srv.door.perConn[c] = 2
+	for range 2 { // streams
+		if refusal := r.srv.admission.Enter(caller("10.0.0.1:1"), c); refusal != nil {
+			t.Fatal(refusal)
+		}
+	}
 	p = pace{}
 	for s := range 16 {
 		if cut(time.Duration(s)*time.Second, takes) {

@@ -24,6 +24,7 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/expr"
+	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
@@ -266,12 +267,12 @@ func newServerFixture(t testing.TB, change func(*Options)) *serverFixture {
 	var parts sync.WaitGroup
 	parts.Go(func() { _ = r.srv.Run(ctx) })
 	t.Cleanup(func() { r.grpc.Stop(); cancel(); parts.Wait() })
-	r.addr = r.listen(&Gate{Key: "downstream", Secrets: config.SecretsMTLS})
+	r.addr = r.listen(&listener.Gate{Key: "downstream", Secrets: config.SecretsMTLS})
 	return r
 }
 
 // listen opens one more listener, and returns its address.
-func (r *serverFixture) listen(gate *Gate) string {
+func (r *serverFixture) listen(gate *listener.Gate) string {
 	r.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -280,7 +281,7 @@ func (r *serverFixture) listen(gate *Gate) string {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = r.grpc.Serve(r.srv.Listener(l, gate)) // ended below, or by Stop
+		_ = r.grpc.Serve(listener.New(l, gate)) // ended below, or by Stop
 	}()
 	r.t.Cleanup(func() { _ = l.Close(); <-done })
 	return l.Addr().String()

@@ -3,8 +3,9 @@ package fanout
 import (
 	"context"
 
+	"xdsrelay/internal/fanout/listener"
+
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/peer"
 )
 
 // OperatorOptions are the options of a grpc server that serves what Listener returns, and
@@ -12,11 +13,11 @@ import (
 // same bounds as those of clients.
 func (s *Server) OperatorOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.Creds(handshakes{s}),
-		grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.Creds(listener.Credentials(s.handshakeFailed)),
+		grpc.ConnectionTimeout(listener.HandshakeTimeout),
 		grpc.ReadBufferSize(0),
-		grpc.StaticStreamWindowSize(requestWindow),
-		grpc.StaticConnWindowSize(requestWindow),
+		grpc.StaticStreamWindowSize(listener.RequestWindow),
+		grpc.StaticConnWindowSize(listener.RequestWindow),
 		grpc.MaxHeaderListSize(maxHeaders),
 	}
 }
@@ -24,11 +25,7 @@ func (s *Server) OperatorOptions() []grpc.ServerOption {
 // CloseConnection closes the connection that a call came by, for a client that does
 // not take what it is answered: no status would reach it either.
 func CloseConnection(ctx context.Context) {
-	p, _ := peer.FromContext(ctx)
-	if p == nil {
-		return
-	}
-	if auth, ok := p.AuthInfo.(authInfo); ok {
-		_ = auth.conn.Close() // its streams see it; there is nobody else to tell
+	if conn, _, ok := listener.Of(ctx); ok {
+		_ = conn.Close() // its streams see it; there is nobody else to tell
 	}
 }

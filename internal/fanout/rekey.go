@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/internal/expr"
+	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
@@ -32,9 +33,9 @@ func (s *Server) Rekey(over time.Duration) {
 	}
 }
 
-// Turned is a gate of which others hold, as in Gate.Reconfigure.
+// Turned is a gate of which others hold, as in listener.Gate.Reconfigure.
 type Turned struct {
-	Gate     *Gate
+	Gate     *listener.Gate
 	Identity *expr.Predicate
 	Secrets  string
 }
@@ -45,7 +46,7 @@ type Turned struct {
 // by the gates again at once. One call at a time.
 func (s *Server) Turn(gates []Turned, rules func(), over time.Duration) {
 	for _, t := range gates {
-		t.Gate.narrow(t)
+		t.Gate.Narrow(t.Identity, t.Secrets)
 	}
 	s.mover.era.Add(1)
 	rules()
@@ -174,9 +175,9 @@ func (c *Change) ask(keyOf KeyOf, node *xds.Node, peer expr.Peer) {
 	}
 }
 
-// changes are the types of a client whose keys are others by these rules, and the
+// changesOf are the types of a client whose keys are others by these rules, and the
 // refusal with which it would be ended if it came now, as join has it.
-func (c *Caller) changes(keyOf KeyOf, only bool, node *xds.Node, types []standing) (out []Change, refusal *Refusal) {
+func changesOf(c *listener.Caller, keyOf KeyOf, only bool, node *xds.Node, types []standing) (out []Change, refusal *Refusal) {
 	if refusal := c.Admit(node); refusal != nil {
 		return nil, refusal
 	}
@@ -236,7 +237,7 @@ func (st *stream) changes(keyOf KeyOf) ([]Change, *Refusal) {
 	if node == nil {
 		return nil, nil // its first request will be held against what is in force then
 	}
-	return st.caller.changes(keyOf, st.only != "", node, types)
+	return changesOf(st.caller, keyOf, st.only != "", node, types)
 }
 
 // standings are the stream's types in the order in which they spoke first.

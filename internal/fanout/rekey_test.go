@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
@@ -207,7 +208,7 @@ func TestP5_RekeyHoldsTheGate(t *testing.T) {
 	var log xdstest.Log
 	r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
 	publishAll(r, "a", "edge")
-	gate := &Gate{Key: "downstream", Secrets: config.SecretsAllow}
+	gate := &listener.Gate{Key: "downstream", Secrets: config.SecretsAllow}
 	r.addr = r.listen(gate)
 	c := r.opened("edge")
 	r.srv.Turn([]Turned{{Gate: gate, Identity: mustIdentity(t, `node.id != "n"`), Secrets: config.SecretsAllow}}, func() {}, 0)
@@ -420,7 +421,7 @@ func TestP5_RekeyWhileAPollJoins(t *testing.T) {
 // node is what the rules before asked for, and what it says by the rules of today may
 // be another's.
 func TestP5_WhoIsToBeEndedJoinsNothing(t *testing.T) {
-	gate := &Gate{Key: "downstream", Secrets: config.SecretsAllow}
+	gate := &listener.Gate{Key: "downstream", Secrets: config.SecretsAllow}
 	r := newServerFixture(t, nil)
 	r.addr = r.listen(gate)
 	publishAll(r, "a", "edge", "victim")
@@ -486,8 +487,9 @@ func TestReconfigureLimits(t *testing.T) {
 	} {
 		set(tc.limits)
 		if tc.reason == telemetry.LimitStreamsPerSecond {
-			if r.srv.door.rate.Limit() != 1 {
-				t.Error("the rate is another")
+			one, two := r.srv.admission.EnterPoller(), r.srv.admission.EnterPoller()
+			if one != nil || two == nil || two.Reason != tc.reason {
+				t.Errorf("the first is told %v, the second %v", one, two)
 			}
 		} else {
 			refused(tc.reason, tc.code, tc.more)

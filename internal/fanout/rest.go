@@ -22,6 +22,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
@@ -43,7 +44,7 @@ var defaultRESTTimes = restTimes{header: 10 * time.Second, body: 30 * time.Secon
 // until ctx ends; then it returns nil. It closes l. Its clients have to come in
 // through all of the gates, as those who have proven nothing: one address more
 // is no way around what the others ask for.
-func (s *Server) ServeREST(ctx context.Context, l net.Listener, k Keepalive, gates ...*Gate) error {
+func (s *Server) ServeREST(ctx context.Context, l net.Listener, k Keepalive, gates ...*listener.Gate) error {
 	var conns sync.WaitGroup
 	srv := &http.Server{
 		Handler:           &rest{srv: s, gates: gates},
@@ -55,8 +56,8 @@ func (s *Server) ServeREST(ctx context.Context, l net.Listener, k Keepalive, gat
 		HTTP2: &http.HTTP2Config{
 			// As many as the limit says: who has more waits, as in HTTP/1.1.
 			MaxConcurrentStreams:          s.settings().Limits.StreamsPerConnection,
-			MaxReceiveBufferPerConnection: requestWindow,
-			MaxReceiveBufferPerStream:     requestWindow,
+			MaxReceiveBufferPerConnection: listener.RequestWindow,
+			MaxReceiveBufferPerStream:     listener.RequestWindow,
 			SendPingTimeout:               k.Time,
 			PingTimeout:                   k.Timeout,
 			WriteByteTimeout:              s.opts.SendTimeout,
@@ -80,7 +81,7 @@ func (s *Server) ServeREST(ctx context.Context, l net.Listener, k Keepalive, gat
 	srv.Protocols.SetHTTP1(true)
 	srv.Protocols.SetUnencryptedHTTP2(true)
 	ended := make(chan error, 1)
-	go func() { ended <- srv.Serve(bounded(l, s.settings().Limits.Connections)) }()
+	go func() { ended <- srv.Serve(listener.Bounded(l, s.settings().Limits.Connections)) }()
 	var err error
 	select {
 	case err = <-ended: // the listener failed
@@ -110,7 +111,7 @@ type agesAt struct{}
 // rest is the handler.
 type rest struct {
 	srv   *Server
-	gates []*Gate
+	gates []*listener.Gate
 }
 
 // byPath has the types that are polled (P70).
@@ -184,7 +185,9 @@ func (h *rest) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // caller is the client as all gates see it: nothing of it is proven.
-func (h *rest) caller(address string) *Caller { return new(Gate).Caller(address, nil) }
+func (h *rest) caller(address string) *listener.Caller {
+	return new(listener.Gate).Caller(address, nil)
+}
 
 // admit holds the client against all gates (P6).
 func (h *rest) admit(address string, q *question) *Refusal {

@@ -7,6 +7,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
@@ -15,7 +16,7 @@ import (
 // A poll that is held when the identity rule changes gets no answer that the new rule
 // does not allow. Others get theirs.
 func TestP6_HeldPollsEndWithWhoMayPoll(t *testing.T) {
-	gate := &Gate{Key: "downstream", Secrets: config.SecretsMTLS}
+	gate := &listener.Gate{Key: "downstream", Secrets: config.SecretsMTLS}
 	r := newREST(t, nil, gate)
 	publishAll(r.serverFixture, "a", "edge")
 	c := r.web("http1")

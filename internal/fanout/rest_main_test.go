@@ -18,6 +18,7 @@ import (
 
 	"xdsrelay/config"
 	_ "xdsrelay/internal/anytypes"
+	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
 )
@@ -30,7 +31,7 @@ type restFixture struct {
 
 // newREST is a serverFixture with a REST listener, of these gates; without any, one that
 // lets everybody in.
-func newREST(t *testing.T, change func(*Options), gates ...*Gate) *restFixture {
+func newREST(t *testing.T, change func(*Options), gates ...*listener.Gate) *restFixture {
 	t.Helper()
 	return restOf(t, newServerFixture(t, func(o *Options) {
 		o.LongPoll = time.Hour
@@ -40,10 +41,10 @@ func newREST(t *testing.T, change func(*Options), gates ...*Gate) *restFixture {
 	}), gates...)
 }
 
-func restOf(t *testing.T, r *serverFixture, gates ...*Gate) *restFixture {
+func restOf(t *testing.T, r *serverFixture, gates ...*listener.Gate) *restFixture {
 	t.Helper()
 	if len(gates) == 0 {
-		gates = []*Gate{{Key: "downstream", Secrets: config.SecretsMTLS}}
+		gates = []*listener.Gate{{Key: "downstream", Secrets: config.SecretsMTLS}}
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 
@@ -22,7 +23,7 @@ import (
 type poll struct {
 	w       http.ResponseWriter
 	ctx     context.Context
-	caller  *Caller
+	caller  *listener.Caller
 	from    string          // remote address, for people
 	node    string          // its id, once that was read
 	brought string          // version that it came with, once that was seen to be current
@@ -82,7 +83,7 @@ type polls struct {
 func newPolls() *polls { return &polls{open: make(map[*poll]struct{})} }
 
 // begin takes a request in, which end ends. One that is refused is not taken in.
-func (ps *polls) begin(w http.ResponseWriter, r *http.Request, c *Caller) (*poll, *Refusal) {
+func (ps *polls) begin(w http.ResponseWriter, r *http.Request, c *listener.Caller) (*poll, *Refusal) {
 	p := &poll{w: w, ctx: r.Context(), caller: c, from: r.RemoteAddr, leaving: make(chan struct{}), cut: make(chan struct{})}
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -134,11 +135,11 @@ func (ps *polls) wait() { ps.handlers.Wait() }
 // else once that changes, or with 304 after long_poll (P71).
 func (s *Server) answer(p *poll, q *question) {
 	c := p.caller
-	if refusal := s.door.seat(c.Account); refusal != nil {
+	if refusal := s.admission.EnterPoll(c.Account); refusal != nil {
 		s.refuse(p, 0, refusal)
 		return
 	}
-	defer s.door.unseat(c.Account)
+	defer s.admission.LeavePoll(c.Account)
 	of, refusal := s.pollers.enter(q, c)
 	if refusal != nil {
 		s.refuse(p, 0, refusal)

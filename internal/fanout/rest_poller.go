@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
@@ -140,7 +141,7 @@ func newPollers(s *Server) *pollers {
 }
 
 // enter returns the poller of a question with one more poll, which leave ends.
-func (ps *pollers) enter(q *question, c *Caller) (*poller, *Refusal) {
+func (ps *pollers) enter(q *question, c *listener.Caller) (*poller, *Refusal) {
 	p := &poller{
 		srv: ps.srv, node: q.node, account: c.Account, address: c.Peer.Address, typ: q.typ, sub: q.sub,
 		opened: time.Now(),
@@ -150,7 +151,7 @@ func (ps *pollers) enter(q *question, c *Caller) (*poller, *Refusal) {
 	if have := ps.poll(p, false); have != nil {
 		return have, nil
 	}
-	if refusal := ps.srv.door.hurry(); refusal != nil {
+	if refusal := ps.srv.admission.EnterPoller(); refusal != nil {
 		return nil, refusal
 	}
 	era := ps.srv.mover.era.Load() // before the rules are looked at: see mover
@@ -178,7 +179,7 @@ func (ps *pollers) enter(q *question, c *Caller) (*poller, *Refusal) {
 	return have, nil
 }
 
-func (ps *pollers) join(p *poller, c *Caller) (Member, *Refusal) {
+func (ps *pollers) join(p *poller, c *listener.Caller) (Member, *Refusal) {
 	m, err := ps.srv.source.Join(Join{Node: p.node, Peer: c.Peer, Account: p.account, Type: p.typ.URL, Waker: p})
 	if err == nil {
 		return m, nil
@@ -429,7 +430,7 @@ func (ps *pollers) client(p *poller) ClientStatus {
 // standing is where a poller stands. What it polled for it has once it comes again.
 func (ps *pollers) standing(p *poller) Standing {
 	at := p.reads()
-	out := Standing{Key: p.member.Key(), Type: p.typ.URL, Stream: p.id, Node: p.node.ID, Host: host(p.address)}
+	out := Standing{Key: p.member.Key(), Type: p.typ.URL, Stream: p.id, Node: p.node.ID, Host: listener.Host(p.address)}
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	t := p.status(&at)

@@ -17,6 +17,7 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/expr"
+	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
@@ -36,7 +37,7 @@ func TestP72_Refusals(t *testing.T) {
 		path   string // else that of clusters
 		body   string
 		change func(*Options)
-		gate   *Gate
+		gate   *listener.Gate
 		refuse func(Join) *Refusal
 		status int
 		reason telemetry.Reason
@@ -59,11 +60,11 @@ func TestP72_Refusals(t *testing.T) {
 		"keys":             {body: `{` + who + `}`, refuse: refuse(codes.Unavailable, telemetry.LimitKeys), status: 503, reason: telemetry.LimitKeys, again: true},
 		"keys_per_peer":    {body: `{` + who + `}`, refuse: refuse(codes.ResourceExhausted, telemetry.LimitKeysPerPeer), status: 429, reason: telemetry.LimitKeysPerPeer, again: true},
 		"Secrets, mtls":    {path: "/v3/discovery:secrets", body: `{` + who + `}`, status: 403, reason: telemetry.Secrets},
-		"Secrets, deny":    {path: "/v3/discovery:secrets", body: `{` + who + `}`, gate: &Gate{Secrets: config.SecretsDeny}, status: 403, reason: telemetry.Secrets},
+		"Secrets, deny":    {path: "/v3/discovery:secrets", body: `{` + who + `}`, gate: &listener.Gate{Secrets: config.SecretsDeny}, status: 403, reason: telemetry.Secrets},
 		"Secrets, with a rule": {path: "/v3/discovery:secrets", body: `{"node": {"id": "known"}}`,
-			gate: &Gate{Identity: identity, Secrets: config.SecretsMTLS}, status: 403, reason: telemetry.Secrets},
-		"identity, false":    {body: `{"node": {"id": "n", "metadata": {"x": 2}}}`, gate: &Gate{Identity: identity}, status: 403, reason: telemetry.Identity},
-		"identity, error":    {body: `{` + who + `}`, gate: &Gate{Identity: identity}, status: 403, reason: telemetry.Identity},
+			gate: &listener.Gate{Identity: identity, Secrets: config.SecretsMTLS}, status: 403, reason: telemetry.Secrets},
+		"identity, false":    {body: `{"node": {"id": "n", "metadata": {"x": 2}}}`, gate: &listener.Gate{Identity: identity}, status: 403, reason: telemetry.Identity},
+		"identity, error":    {body: `{` + who + `}`, gate: &listener.Gate{Identity: identity}, status: 403, reason: telemetry.Identity},
 		"request_bytes":      {body: `{"x": "` + big + `"}`, change: func(o *Options) { o.Limits.RequestBytes = 2000 }, status: 413, reason: telemetry.LimitRequestBytes},
 		"node_bytes":         {body: `{"node": {"id": "` + big + `"}}`, change: func(o *Options) { o.Limits.NodeBytes = 2000 }, status: 413, reason: telemetry.LimitNodeBytes},
 		"names_per_stream":   {body: `{"resource_names": ["a", "b", "c"], ` + who + `}`, change: func(o *Options) { o.Limits.NamesPerStream = 2 }, status: 413, reason: telemetry.LimitNamesPerStream},
@@ -71,10 +72,10 @@ func TestP72_Refusals(t *testing.T) {
 		"values, in strings": {body: `{"node": {"id": "` + strings.Repeat(`,[{\"`, 100) + `"}}`, change: func(o *Options) { o.Limits.NamesPerStream, o.Limits.NodeBytes = 10, 300 }, status: 413, reason: telemetry.LimitNodeBytes},
 	} {
 		t.Run(name, func(t *testing.T) {
-			gates := []*Gate{}
+			gates := []*listener.Gate{}
 			if tc.gate != nil {
 				// Of several listeners, the strictest counts.
-				gates = append(gates, &Gate{Secrets: config.SecretsAllow}, tc.gate)
+				gates = append(gates, &listener.Gate{Secrets: config.SecretsAllow}, tc.gate)
 			}
 			r := newREST(t, tc.change, gates...)
 			r.house.refuse = tc.refuse
@@ -112,7 +113,7 @@ func TestP72_NotRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newREST(t, nil, &Gate{Secrets: config.SecretsAllow}, &Gate{Secrets: config.SecretsAllow, Identity: identity})
+	r := newREST(t, nil, &listener.Gate{Secrets: config.SecretsAllow}, &listener.Gate{Secrets: config.SecretsAllow, Identity: identity})
 	r.house.group("edge").publish(update(t, xds.SecretType, "s"))
 	if held := r.holds(r.ask(r.web("http1"), xds.SecretType, "", "s")); held != "s " {
 		t.Errorf("holds %q", held)

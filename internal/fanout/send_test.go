@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/xds"
@@ -22,7 +23,7 @@ func still(t testing.TB, r *serverFixture, types ...xds.TypeURL) (*stream, []*sl
 // stillOf is still of a variant.
 func stillOf(t testing.TB, r *serverFixture, v xds.Variant, types ...xds.TypeURL) (*stream, []*slot) {
 	t.Helper()
-	st := &stream{id: 1, srv: r.srv, conn: new(conn), variant: v, nonces: session.NewNonces(instance, 1), caller: new(Gate).Caller("10.0.0.1:1", nil)}
+	st := &stream{id: 1, srv: r.srv, conn: new(listener.Conn), variant: v, nonces: session.NewNonces(instance, 1), caller: new(listener.Gate).Caller("10.0.0.1:1", nil)}
 	st.run.word.Store(running) // nobody queues it
 	node, err := r.srv.nodes.Intern([]byte("\x0a\x01n\x12\x04edge"))
 	if err != nil {

@@ -35,9 +35,9 @@ type SentAway struct {
 // in bytes: an ID may be as long as its node.
 const maxNodeText = 256
 
-// of notes the node of a first request that is refused, before anything is made of it.
-func (r *Refusal) of(node []byte) {
-	r.node = strings.Clone(short(xds.NodeIDOf(node), maxNodeText))
+// noteNode notes the node of a first request that is refused, before anything is made of it.
+func noteNode(r *Refusal, node []byte) {
+	r.Node = strings.Clone(short(xds.NodeIDOf(node), maxNodeText))
 }
 
 // sentAways counts who is sent away, by reason, in two halves of a minute. It is as

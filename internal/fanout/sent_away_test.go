@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
@@ -58,7 +59,7 @@ func TestWhoIsSentAwayLately(t *testing.T) {
 func TestRefusalsOfLongNames(t *testing.T) {
 	var log xdstest.Log
 	r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
-	r.addr = r.listen(&Gate{Key: "downstream", Identity: mustIdentity(t, "false"), Secrets: config.SecretsMTLS})
+	r.addr = r.listen(&listener.Gate{Key: "downstream", Identity: mustIdentity(t, "false"), Secrets: config.SecretsMTLS})
 	c := r.delta(nil)
 	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node(strings.Repeat("n", 100_000)), TypeUrl: string(xds.ClusterType)})
 	s := c.ends()

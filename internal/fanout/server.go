@@ -3,6 +3,7 @@ package fanout
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tracing"
@@ -56,13 +58,13 @@ type Server struct {
 	log    *slog.Logger
 	nodes  xds.NodeTable
 
-	sched    *scheduler
-	door     *door
-	sentAway sentAways
-	polls    *polls
-	pollers  *pollers
-	times    restTimes
-	mover    *mover
+	sched     *scheduler
+	admission *listener.Admission
+	sentAway  sentAways
+	polls     *polls
+	pollers   *pollers
+	times     restTimes
+	mover     *mover
 
 	finisherOf func(grpc.ServerStream) finisher
 
@@ -82,7 +84,7 @@ func NewServer(o Options) *Server {
 	}
 	s := &Server{
 		opts: o, source: o.Source, meters: o.Metrics, log: o.Log,
-		sched: newScheduler(), door: newDoor(o.Limits),
+		sched: newScheduler(), admission: listener.NewAdmission(o.Limits),
 		polls: newPolls(), times: defaultRESTTimes,
 		finisherOf: finisherOf, streams: make(map[uint64]*stream),
 	}
@@ -126,20 +128,20 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 	if p == nil {
 		return status.Error(codes.Internal, "stream: this grpc does not know its peer")
 	}
-	auth, ok := p.AuthInfo.(authInfo)
+	conn, caller, ok := listener.Of(gs.Context())
 	if !ok {
 		return status.Error(codes.Internal, "stream: the server was not made with ServerOptions")
 	}
 	st := &stream{
 		srv: s, grpc: gs, variant: v, only: only, fin: s.finisherOf(gs), opened: time.Now(),
-		from: p.Addr.String(), conn: auth.conn, caller: auth.caller,
+		from: p.Addr.String(), conn: conn, caller: caller,
 	}
-	if refusal := s.door.enter(st); refusal != nil {
+	if refusal := s.admission.Enter(caller, conn); refusal != nil {
 		s.meters.Refuse(refusal.Reason)
 		s.logRefusal("refused a stream", refusal, "", st.from, st.caller.Account)
 		return refusal
 	}
-	defer s.door.leave(st)
+	defer s.admission.Leave(caller, conn)
 	if !s.add(st) {
 		s.meters.Refuse(telemetry.Draining)
 		return Refuse(codes.Unavailable, telemetry.Draining, "stream: the relay is shutting down")
@@ -159,7 +161,7 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 // logRefusal logs and counts a stream or poll that was refused or ended. A planned end, of which
 // there may be thousands in a minute, is logged at level debug.
 func (s *Server) logRefusal(what string, r *Refusal, node, peer, account string) {
-	node = strings.Clone(short(cmp.Or(node, r.node), maxNodeText))
+	node = strings.Clone(short(cmp.Or(node, r.Node), maxNodeText))
 	level := slog.LevelInfo
 	if r.Reason.Planned() {
 		level = slog.LevelDebug
@@ -175,6 +177,14 @@ func (s *Server) logRefusal(what string, r *Refusal, node, peer, account string)
 	s.log.Log(context.Background(), level, what, args...)
 }
 
+// handshakeFailed logs and counts a TLS handshake that failed.
+func (s *Server) handshakeFailed(on, from string, err error) {
+	s.meters.Refuse(telemetry.Handshake)
+	refused := Refusal{Reason: telemetry.Handshake, Err: fmt.Errorf("%s: peer %s: %w", on, from, err)}
+	s.sentAway.note(&refused, "", time.Now())
+	s.log.Warn("a client's TLS handshake failed", "peer", from, "listener", on, "reason", telemetry.Handshake.String(), "error", strings.Clone(short(err.Error(), maxSentAwayText)))
+}
+
 // logNack logs a response that a client refused. The reason must be redacted.
 func (s *Server) logNack(of Member, typ xds.TypeURL, n *Nack, nonce string) {
 	s.log.Warn("client refused a response", "node", n.Node, "key", of.Key().String(), "type", typ,
@@ -188,7 +198,7 @@ func clientAttrs(node, peer, account string) (args []any) {
 		args = append(args, "node", short(node, maxNodeText))
 	}
 	args = append(args, "peer", peer)
-	if account != host(peer) {
+	if account != listener.Host(peer) {
 		args = append(args, "account", account)
 	}
 	return args
@@ -198,7 +208,7 @@ func clientAttrs(node, peer, account string) (args []any) {
 // ends the stream would wait behind what the client does not take, for ever. A
 // connection that carries other streams stays: they may be others' (P16).
 func (s *Server) hangUp(st *stream, r *Refusal) {
-	if (r.Reason == telemetry.SendTimeout || r.Reason == telemetry.LimitPinnedBytes) && st.run.sending() && s.door.alone(st) {
+	if (r.Reason == telemetry.SendTimeout || r.Reason == telemetry.LimitPinnedBytes) && st.run.sending() && s.admission.Alone(st.conn) {
 		_ = st.conn.Close() // its stream sees it; there is nobody else to tell
 	}
 }

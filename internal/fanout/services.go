@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
+	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/xds"
 )
 
@@ -44,11 +45,6 @@ const maxResponse = 256 << 20
 // costs a system call more for each part of a large response.
 const writeBuffer = 128 << 10
 
-// requestWindow is how much of its requests a client may send before the relay
-// has read it, in bytes, per stream and per connection. ACKs are small; a large
-// request takes a round trip for each part of this size.
-const requestWindow = 256 << 10
-
 // maxHeaders is how large a call's headers may be, in bytes; grpc's own bound is
 // 16 MB.
 const maxHeaders = 64 << 10
@@ -68,15 +64,15 @@ type Keepalive struct{ Time, Timeout, MinTime time.Duration }
 func (s *Server) ServerOptions(k Keepalive) []grpc.ServerOption {
 	opts := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
-		grpc.Creds(handshakes{s}),
-		grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.Creds(listener.Credentials(s.handshakeFailed)),
+		grpc.ConnectionTimeout(listener.HandshakeTimeout),
 		grpc.WriteBufferSize(writeBuffer),
 		// Read straight from the socket: an idle stream keeps no buffer.
 		grpc.ReadBufferSize(0),
 		// Of a fixed size, windows need no estimate of the bandwidth: for that, grpc
 		// answers each request, and so each ACK, by a ping and a window update.
-		grpc.StaticStreamWindowSize(requestWindow),
-		grpc.StaticConnWindowSize(requestWindow),
+		grpc.StaticStreamWindowSize(listener.RequestWindow),
+		grpc.StaticConnWindowSize(listener.RequestWindow),
 		grpc.MaxSendMsgSize(maxResponse),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.KeepaliveParams(keepalive.ServerParameters{

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
@@ -50,7 +51,7 @@ func TestP4_Services(t *testing.T) {
 	for _, typ := range xds.Types() {
 		t.Run(typ.Short, func(t *testing.T) {
 			r := newServerFixture(t, nil)
-			r.addr = r.listen(&Gate{Secrets: config.SecretsAllow})
+			r.addr = r.listen(&listener.Gate{Secrets: config.SecretsAllow})
 			u := update(t, typ.URL, "a")
 			u.Wildcard = false
 			r.house.group("edge").publish(u)

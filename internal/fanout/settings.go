@@ -26,5 +26,5 @@ func (s *Server) settings() *Settings { return s.now.Load() }
 // state of the world each request asks for all.
 func (s *Server) Reconfigure(to Settings) {
 	s.now.Store(&to)
-	s.door.reconfigure(to.Limits)
+	s.admission.Reconfigure(to.Limits)
 }

@@ -1,13 +1,12 @@
 package fanout
 
 import (
-	"fmt"
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"xdsrelay/internal/expr"
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
@@ -94,28 +93,10 @@ type Waker interface {
 	End(r *Refusal)
 }
 
-// Refusal ends a stream, or refuses one: it is counted by its reason, and its
-// message goes to the client.
-type Refusal struct {
-	Code   codes.Code
-	Reason telemetry.Reason
-	Err    error
-	// Key that is why, whichever of its clients comes: the log says once what is wrong
-	// with it. Empty: it is the client.
-	Key string
-
-	// node is the id in the node that came with what is refused, as far as it is known
-	// and not too long; empty: the stream knows whose it is.
-	node string
-}
-
-func (r *Refusal) Error() string { return r.Err.Error() }
-func (r *Refusal) Unwrap() error { return r.Err }
-
-// GRPCStatus makes the refusal the stream's status.
-func (r *Refusal) GRPCStatus() *status.Status { return status.New(r.Code, r.Error()) }
+// Refusal ends a stream, or refuses one.
+type Refusal = refusal.Refusal
 
 // Refuse makes a Refusal.
 func Refuse(code codes.Code, reason telemetry.Reason, format string, args ...any) *Refusal {
-	return &Refusal{Code: code, Reason: reason, Err: fmt.Errorf(format, args...)}
+	return refusal.New(code, reason, format, args...)
 }

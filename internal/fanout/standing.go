@@ -4,6 +4,7 @@ import (
 	"iter"
 	"time"
 
+	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/xds"
 )
@@ -58,7 +59,7 @@ func (st *stream) appendStandings(look *survey, wanted func(xds.Key, xds.TypeURL
 		}
 		at := sl.stands(look)
 		out := Standing{
-			Key: sl.member.Key(), Type: sl.Type.URL, Stream: st.id, Node: st.node.ID, Host: host(st.from),
+			Key: sl.member.Key(), Type: sl.Type.URL, Stream: st.id, Node: st.node.ID, Host: listener.Host(st.from),
 			State: at.state, Since: at.since, Lineage: at.lineage, Has: at.has,
 		}
 		if at.state == Refused && sl.nack != nil {
@@ -147,7 +148,7 @@ type counted struct{ sent, acked, refused uint32 }
 // sending counts a response that is sent. Under the stream's lock, when the session
 // has moved.
 func (s *slot) sending(p *session.Plan) {
-	if v := p.To.Progress; v != nil && !p.Early && s.counted.sent != v.ID() {
+	if v := p.To.Progress; v != nil && !p.BeforeACK && s.counted.sent != v.ID() {
 		s.counted.sent = v.ID()
 		v.Send()
 	}

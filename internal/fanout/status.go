@@ -107,7 +107,7 @@ func (st *stream) status(look *survey) ClientStatus {
 		since := time.Unix(0, st.since.Load())
 		c.Sending = &since
 	}
-	if st.caller.verified {
+	if st.caller.Verified() {
 		c.Identity = st.caller.Account
 	}
 	st.mu.Lock()

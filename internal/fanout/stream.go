@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/redact"
@@ -29,8 +30,8 @@ type stream struct {
 	grpc    grpc.ServerStream
 	variant xds.Variant
 	only    xds.TypeURL // of a per-type service; empty: aggregated
-	conn    *conn
-	caller  *Caller
+	conn    *listener.Conn
+	caller  *listener.Caller
 	from    string // remote address, for people
 	opened  time.Time
 	fin     finisher // nil: this grpc has none
@@ -134,7 +135,7 @@ func (st *stream) slotOf(first bool) (*slot, *Refusal) {
 func (s *Server) scan(r *xds.Request, v xds.Variant, msg []byte) *Refusal {
 	refusal := s.scanned(r, v, msg)
 	if refusal != nil {
-		refusal.of(r.Node)
+		noteNode(refusal, r.Node)
 	}
 	return refusal
 }
@@ -160,7 +161,7 @@ func (s *Server) scanned(r *xds.Request, v xds.Variant, msg []byte) *Refusal {
 func (s *Server) nodeBytes(raw []byte) *Refusal {
 	if limit := s.settings().Limits.NodeBytes; limit > 0 && len(raw) > limit {
 		r := Refuse(codes.ResourceExhausted, telemetry.LimitNodeBytes, "node: %d bytes, more than downstream.limits.node_bytes allows (%d)", len(raw), limit)
-		r.of(raw)
+		noteNode(r, raw)
 		return r
 	}
 	return nil

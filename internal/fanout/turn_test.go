@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
@@ -34,7 +35,7 @@ func (v *victims) key(*corev3.Node, xds.TypeURL) (string, error) {
 // gate does not let in: neither who was let in before, nor who comes just then. They
 // are not served until they are ended some time: they end at once.
 func TestP5_RulesAndGatesTurnTogether(t *testing.T) {
-	gate := &Gate{Key: "downstream", Secrets: config.SecretsAllow}
+	gate := &listener.Gate{Key: "downstream", Secrets: config.SecretsAllow}
 	r := newServerFixture(t, nil)
 	r.addr = r.listen(gate)
 	publishAll(r, "a", "edge", "victim")
@@ -64,7 +65,7 @@ func TestP5_RulesAndGatesTurnTogether(t *testing.T) {
 
 // So it is with polls.
 func TestP5_RulesAndGatesTurnTogetherForPolls(t *testing.T) {
-	gate := &Gate{Key: "downstream", Secrets: config.SecretsAllow}
+	gate := &listener.Gate{Key: "downstream", Secrets: config.SecretsAllow}
 	r := newREST(t, nil, gate)
 	publishAll(r.serverFixture, "a", "edge", "victim")
 	v := newVictims()

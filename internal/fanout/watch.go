@@ -138,7 +138,7 @@ const takes = 64 << 10
 
 // pace is how the message in flight gets on, which was at p in the last round.
 func (st *stream) pace(p pace, now time.Time) pace {
-	since, written := st.since.Load(), st.conn.written.Load()
+	since, written := st.since.Load(), st.conn.Written()
 	switch {
 	case p.since != since:
 		return pace{since, written, time.Unix(0, since)}
@@ -156,7 +156,7 @@ func (s *Server) stalled(st *stream, f *Frame, p pace, now time.Time) *Refusal {
 	if limit == 0 || now.Sub(began) <= limit {
 		return nil
 	}
-	if s.door.alone(st) {
+	if s.admission.Alone(st.conn) {
 		if now.Sub(p.at) <= limit {
 			return nil
 		}

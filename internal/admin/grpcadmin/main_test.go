@@ -21,6 +21,7 @@ import (
 
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
@@ -210,9 +211,9 @@ func newServerFixture(t testing.TB, tls *tls.Config) *serverFixture {
 	operators, end := context.WithCancel(ctx)
 	var parts, run sync.WaitGroup
 	parts.Go(func() { _ = r.fanout.Run(ctx) })
-	parts.Go(func() { _ = clients.Serve(r.fanout.Listener(down, &fanout.Gate{Key: "downstream"})) })
+	parts.Go(func() { _ = clients.Serve(listener.New(down, &listener.Gate{Key: "downstream"})) })
 	run.Go(func() {
-		if err := r.srv.Run(operators, r.fanout.Listener(up, &fanout.Gate{Key: "admin.grpc_address", Connections: MaxConnections, TLS: tls})); err != nil {
+		if err := r.srv.Run(operators, listener.New(up, &listener.Gate{Key: "admin.grpc_address", Connections: MaxConnections, TLS: tls})); err != nil {
 			t.Error(err)
 		}
 	})

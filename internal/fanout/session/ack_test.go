@@ -23,9 +23,9 @@ func acknowledging(t testing.TB, v xds.Variant) func() {
 	wire := protowire.AppendString(protowire.AppendTag(nil, url, protowire.BytesType), string(xds.ClusterType))
 	wire = protowire.AppendString(protowire.AppendTag(wire, nonce, protowire.BytesType), "01234567-1")
 	var req xds.Request
-	space, frame := make([]flight, 1), new(Manifest)
+	space, frame := make([]pendingACK, 1), new(Manifest)
 	return func() {
-		w.s.flights = append(space[:0], flight{seq: w.seq, at: w.Now, frame: frame})
+		w.s.pendingACKs = append(space[:0], pendingACK{seq: w.seq, at: w.Now, frame: frame})
 		if err := req.Scan(v, wire, 0); err != nil {
 			t.Fatal(err)
 		}

@@ -31,8 +31,8 @@ func TestP16_UnansweredKeepsNoBody(t *testing.T) {
 		bodies = append(bodies, weak.Make(&f.body[0]))
 		snapshots = append(snapshots, weak.Make(w.Cur))
 	}
-	if len(w.s.flights) != 20 {
-		t.Fatalf("%d unanswered", len(w.s.flights))
+	if len(w.s.pendingACKs) != 20 {
+		t.Fatalf("%d unanswered", len(w.s.pendingACKs))
 	}
 	w.plan, w.frame, *w.frames = Plan{}, nil, frames{} // only the session counts
 	runtime.GC()
@@ -72,7 +72,7 @@ func TestP15_RefusalsAreBounded(t *testing.T) {
 	for _, r := range w.s.refused {
 		total += len(r.names)
 	}
-	if total > 3*maxFlights {
+	if total > 3*maxPendingACKs {
 		t.Fatalf("%d refusals hold %d names", len(w.s.refused), total)
 	}
 }
@@ -82,7 +82,7 @@ func TestP15_RefusalsAreBounded(t *testing.T) {
 func TestP15_MergedRefusals(t *testing.T) {
 	w := newSessionFixture(t, xds.EndpointType, xds.Delta)
 	var names []string
-	for i := range maxFlights + 1 {
+	for i := range maxPendingACKs + 1 {
 		names = append(names, fmt.Sprintf("n%02d", i))
 	}
 	w.named(names...)
@@ -244,8 +244,8 @@ func TestP27_AllAsBrought(t *testing.T) {
 	v := func(n string) string { return w.Resource(n).Version.String() }
 	w.send(request{names: []string{"a", "b"}, initial: map[string]string{"a": v("a"), "b": v("b")}})
 	w.want("")
-	if w.s.owed || w.s.brought != nil || w.s.sent != w.Cur {
-		t.Fatalf("not in step: owed %v, %d brought", w.s.owed, len(w.s.initial()))
+	if w.s.initialResponsePending || w.s.brought != nil || w.s.sent != w.Cur {
+		t.Fatalf("not in step: owed %v, %d brought", w.s.initialResponsePending, len(w.s.initial()))
 	}
 	w.named("a=2")
 	w.want("a=2")

@@ -37,7 +37,7 @@ func (s *Session) bring(r *xds.Request) {
 // was open. The session may hold them until they are answered and the client has
 // acknowledged the answer.
 func (s *Session) Remembers() int {
-	if s.fresh == nil && s.early == nil && s.brought == nil && s.refused == nil && len(s.flights) == 0 {
+	if s.forcedNames == nil && s.sentBeforeACK == nil && s.brought == nil && s.refused == nil && len(s.pendingACKs) == 0 {
 		s.weight = 0
 	}
 	return s.weight

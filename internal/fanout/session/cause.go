@@ -14,7 +14,7 @@ const (
 // Refresh has names that the client subscribed to answered again (P37). It
 // reports whether there are any.
 func (s *Session) Refresh(names []string) bool {
-	if !s.began || s.owed {
+	if !s.began || s.initialResponsePending {
 		return false // its first answer will have them
 	}
 	any := false
@@ -29,17 +29,17 @@ func (s *Session) Refresh(names []string) bool {
 
 // mark has a name answered that was not to be before.
 func (s *Session) mark(name string, why cause) {
-	if s.fresh == nil {
-		s.fresh = make(map[string]cause)
+	if s.forcedNames == nil {
+		s.forcedNames = make(map[string]cause)
 	}
-	s.fresh[name] = max(why, s.fresh[name])
+	s.forcedNames[name] = max(why, s.forcedNames[name])
 }
 
 // unmark has a name not be answered that is given up. What was refused of it, or waits for
 // its part, is to follow none the less where it is asked for by an alias as well (P26).
 func (s *Session) unmark(name string) {
-	if r := s.sent.Held(name); s.fresh[name] == asked || r == nil || !r.AskedBy(s.sub.Names) {
-		delete(s.fresh, name)
+	if r := s.sent.Held(name); s.forcedNames[name] == asked || r == nil || !r.AskedBy(s.sub.Names) {
+		delete(s.forcedNames, name)
 	}
 }
 

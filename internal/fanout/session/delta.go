@@ -81,9 +81,9 @@ func (s *Session) edit(r *xds.Request, want *xds.Subscription) {
 		if s.anew {
 			was = s.relent()
 		}
-		for name := range s.fresh {
+		for name := range s.forcedNames {
 			if r := s.sent.Held(name); !want.Names.Has(name) && (r == nil || !r.AskedBy(want.Names)) {
-				delete(s.fresh, name)
+				delete(s.forcedNames, name)
 			}
 		}
 		for name := range s.initial() {
@@ -115,15 +115,15 @@ func (s *Session) drop(name string) {
 		return
 	}
 	s.unmark(name)
-	delete(s.early, name)
+	delete(s.sentBeforeACK, name)
 	delete(s.initial(), name)
 }
 
 // planDelta: what changed and what went (P32), with what is to be answered
 // anew and without what the client brought.
 func (s *Session) planDelta(cur *xds.Snapshot, p *Plan) {
-	force := s.owed && s.sub.Wildcard && cur.AnswersWildcard(s.sub) // P11: also where nothing is left to say
-	if s.fresh == nil && s.early == nil && s.warned == nil && s.brought == nil && s.awaits == nil && s.refused == nil {
+	force := s.initialResponsePending && s.sub.Wildcard && cur.AnswersWildcard(s.sub) // P11: also where nothing is left to say
+	if s.forcedNames == nil && s.sentBeforeACK == nil && s.warned == nil && s.brought == nil && s.awaits == nil && s.refused == nil {
 		p.do, p.Key = regular, s.key(cur, p.At)
 		p.Key.anew, p.Key.force = s.anew, force
 		return
@@ -185,7 +185,7 @@ func (s *Session) say(name string, cur *xds.Snapshot, p *Plan) {
 // askedFor reports whether the resource was subscribed by a handle since what
 // the client brought (P23).
 func (s *Session) askedFor(r *xds.Resource) bool {
-	return slices.ContainsFunc(r.Handles(), func(h string) bool { return s.fresh[h] == asked })
+	return slices.ContainsFunc(r.Handles(), func(h string) bool { return s.forcedNames[h] == asked })
 }
 
 // resume lists what the client brought and what is gone, and keeps what is not
@@ -248,7 +248,7 @@ func (s *Session) planEarly(cur *xds.Snapshot, now time.Time) Plan {
 		return p
 	}
 	p.do, p.Key = irregular, FrameKey{form: s.form, sub: s.sub}
-	p.Early, p.answered = true, make(map[string]*xds.Resource)
+	p.BeforeACK, p.answered = true, make(map[string]*xds.Resource)
 	speak := func(name string) {
 		before := len(p.content.Changed) + len(p.content.Removed)
 		s.say(name, cur, &p)
@@ -262,7 +262,7 @@ func (s *Session) planEarly(cur *xds.Snapshot, now time.Time) Plan {
 		}
 	}
 	var names []string
-	for name, why := range s.fresh {
+	for name, why := range s.forcedNames {
 		if why == asked {
 			names = append(names, name)
 		}

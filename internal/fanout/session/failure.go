@@ -67,7 +67,7 @@ func (s *Session) warning(name string, cur *xds.Snapshot, p *Plan) (all bool) {
 		return false
 	}
 	p.content.Errors = append(p.content.Errors, e)
-	if _, fresh := s.fresh[name]; fresh || s.isRefused(name) {
+	if _, fresh := s.forcedNames[name]; fresh || s.isRefused(name) {
 		return false
 	}
 	resource, _ := s.difference(name, cur)

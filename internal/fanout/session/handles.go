@@ -48,16 +48,16 @@ func (s *Session) gain(name string, was *xds.Subscription) {
 	}
 	at := s.sent
 	for _, n := range at.Linked(name) {
-		if _, ahead := s.early[n]; ahead {
+		if _, ahead := s.sentBeforeACK[n]; ahead {
 			continue
 		}
 		if _, is := at.Look(was, n); is == xds.Present {
 			continue
 		}
-		if s.early == nil {
-			s.early = make(map[string]*xds.Resource)
+		if s.sentBeforeACK == nil {
+			s.sentBeforeACK = make(map[string]*xds.Resource)
 		}
-		s.early[n] = nil
+		s.sentBeforeACK[n] = nil
 	}
 }
 
@@ -69,7 +69,7 @@ func (s *Session) leftBehind(name string, cur *xds.Snapshot, p *Plan) bool {
 	if _, own := cur.Own(s.sub, name); own != xds.Absent {
 		return false
 	}
-	if s.fresh[name] == asked && !s.sub.Names.Has(name) && s.sent.Held(name) != nil {
+	if s.forcedNames[name] == asked && !s.sub.Names.Has(name) && s.sent.Held(name) != nil {
 		return true
 	}
 	return slices.ContainsFunc(p.again, func(r refusal) bool {
@@ -133,7 +133,7 @@ func (s *Session) giveUp(names *xds.NameSet, unsubscribed []string) []string {
 // names; to "" where there are several.
 func (s *Session) earlyNames() map[string]string {
 	of := make(map[string]string)
-	for name, r := range s.early {
+	for name, r := range s.sentBeforeACK {
 		if r == nil || r.Unresolved() {
 			continue
 		}

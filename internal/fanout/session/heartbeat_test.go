@@ -401,7 +401,7 @@ func TestP24_GivenUpAfterItExpired(t *testing.T) {
 	w.lapse()
 	w.sub("a")
 	w.want("")
-	if len(w.s.fresh) > 0 {
+	if len(w.s.forcedNames) > 0 {
 		t.Error("it stays to be answered")
 	}
 	w.unsub("a")

@@ -12,8 +12,8 @@ import (
 // all else shared: snapshots, sets and manifests do not change.
 func (s *Session) Still() *Session {
 	c := *s
-	c.early, c.warned, c.fresh, c.awaits = maps.Clone(s.early), maps.Clone(s.warned), maps.Clone(s.fresh), maps.Clone(s.awaits)
-	c.flights, c.refused = slices.Clone(s.flights), slices.Clone(s.refused)
+	c.sentBeforeACK, c.warned, c.forcedNames, c.awaits = maps.Clone(s.sentBeforeACK), maps.Clone(s.warned), maps.Clone(s.forcedNames), maps.Clone(s.awaits)
+	c.pendingACKs, c.refused = slices.Clone(s.pendingACKs), slices.Clone(s.refused)
 	c.brought = nil
 	return &c
 }
@@ -78,7 +78,7 @@ func (s *Session) Known(now *xds.Snapshot) []string {
 		return true
 	}
 	s.sent.Covered(s.sentBy(), add)
-	for name := range s.early {
+	for name := range s.sentBeforeACK {
 		names = append(names, name)
 	}
 	now.Covered(s.want, add)
@@ -157,13 +157,13 @@ func (s *Session) Resource(name string, newest *xds.Snapshot, took bool) (Resour
 // unspoken reports whether a name is to be answered that was not, though what the
 // client was sent has something by it.
 func (s *Session) unspoken(name string) bool {
-	why, waits := s.fresh[name]
+	why, waits := s.forcedNames[name]
 	return waits && why == asked && s.want.Names.Has(name)
 }
 
 // flies reports whether a response that is not answered yet speaks of name.
 func (s *Session) flies(name string) bool {
-	return slices.ContainsFunc(s.flights, func(f flight) bool {
+	return slices.ContainsFunc(s.pendingACKs, func(f pendingACK) bool {
 		_, says := f.frame.says(name)
 		return says
 	})

@@ -40,7 +40,7 @@ func (s *Session) asks(r *refusal, name string, at *xds.Snapshot) bool {
 	if s.sub.Covers(name) {
 		return true
 	}
-	has := s.early[name]
+	has := s.sentBeforeACK[name]
 	if has == nil {
 		has = at.Held(name)
 	}
@@ -72,7 +72,7 @@ func (s *Session) turned(name string, cur *xds.Snapshot) bool {
 // no names are needed. Where a response that went out since, without waiting
 // (P19), told of a change of any of it, that change is behind us: the next one
 // has to speak of the rest, or nothing ever would.
-func (s *Session) refuse(f *flight, since []flight) {
+func (s *Session) refuse(f *pendingACK, since []pendingACK) {
 	if s.full() || len(f.frame.names) == 0 {
 		return
 	}
@@ -109,7 +109,7 @@ func (s *Session) refuse(f *flight, since []flight) {
 	}
 	ref.names = names
 	s.refused = append(s.refused, ref)
-	if len(s.refused) > maxFlights {
+	if len(s.refused) > maxPendingACKs {
 		// The two oldest become one: a change of either then sends both.
 		a, b := &s.refused[0], &s.refused[1]
 		both := refusal{names: slices.Concat(a.names, b.names), handled: slices.Concat(a.handled, b.handled), gen: min(a.gen, b.gen)}

@@ -13,14 +13,14 @@ func (s *Session) restart(was *xds.Subscription) {
 	if !s.anew {
 		s.by = was
 	}
-	s.owed, s.anew = true, true
+	s.initialResponsePending, s.anew = true, true
 }
 
 // relent takes a restart back: the wildcard was given up before it was answered.
 // It returns what the client asked for when it was last sent something.
 func (s *Session) relent() *xds.Subscription {
 	was := s.sentBy()
-	s.owed, s.anew, s.by = s.sent == nil, false, nil
+	s.initialResponsePending, s.anew, s.by = s.sent == nil, false, nil
 	return was
 }
 

@@ -9,52 +9,56 @@ import (
 )
 
 // Session is one type on one stream: what the client asked for, what it was
-// sent, and what it said to that. Its methods are the protocol's decisions: no
-// I/O and no clock but the times passed in. It has one user at a time.
+// sent, and how it answered. Its methods are the protocol's decisions. They do no
+// I/O and know no time but the times passed in. A Session has one user at a time.
 //
-// In step with its group a session points to a snapshot and holds no names,
-// whatever the number of resources. Names it holds only while something is
-// out of step: fresh until the next response, early until the next regular
-// one or until it is known what became of them, brought until the first answers,
-// awaits until the origin answers again, and refused until P15 lets go.
+// A session that is in step with its group points to a snapshot and holds no names,
+// whatever the number of resources. It holds names only while something is out of
+// step:
+//
+//   - forcedNames until the next response,
+//   - sentBeforeACK until the next regular response, or until the group knows more of them,
+//   - brought until the first answers,
+//   - awaits until the origin answers again,
+//   - refused until a later response speaks of the names (P15).
 type Session struct {
 	Type    xds.Type // fixed
 	variant xds.Variant
 	form    xds.Form // what resources look like to the client (P62)
 	limit   int      // of a response, in bytes (P38)
 
-	// Of the requests.
+	// The subscription, by the requests.
 	began  bool              // a request has come (P11)
 	named  bool              // a name was ever given (P21)
-	brings bool              // its first request had versions of another stream (P27, P66)
-	want   *xds.Subscription // newest; what the group is told, stale or not (P12)
+	brings bool              // the first request had versions of another stream (P27, P66)
+	want   *xds.Subscription // of the newest request, stale or not; the group is told it (P12)
 	sub    *xds.Subscription // of the last request that was not stale; responses follow it
-	sum    uint64            // SotW: hash of the newest list of names, to know a repeated one
-	count  int               // and its length
+	sum    uint64            // SotW: hash of the newest list of names, to recognise a repeated one
+	count  int               // SotW: length of that list
 
-	// Of the responses.
-	owed    bool                          // the first answer is not given yet (P11)
-	anew    bool                          // the wildcard was subscribed: all of it is to be answered, again or not
-	sent    *xds.Snapshot                 // what the client has been sent, but for early
-	stuck   *stuck                        // what is not sent because it is too large (P38); nil: nothing
-	by      *xds.Subscription             // what it was sent by, if that is not sub: while anew
-	early   map[string]*xds.Resource      // incremental: answers sent ahead of sent (P19); nil: removed
-	warned  map[string]*xds.ResourceError // what it was told of errors, where that is not what sent says; nil: nothing (P39)
-	fresh   map[string]cause              // to be answered from what is held though nothing changed
-	brought *brought                      // what the client brought from another stream, until that is answered; nil: nothing
-	awaits  map[string]uint64             // P18: aliases asked for again, and the origin's word before that
-	flights []flight                      // unanswered responses, oldest first
-	weight  int                           // see Remembers
-	refused []refusal                     // P15
-	waiting bool                          // a change is held back by an unanswered response
+	// What the client was sent.
+	initialResponsePending bool                          // the first answer is not given yet (P11)
+	anew                   bool                          // the wildcard was subscribed: all of it is answered, sent before or not
+	sent                   *xds.Snapshot                 // what the client was sent, but for sentBeforeACK
+	stuck                  *stuck                        // what is not sent because it is too large (P38); nil: nothing
+	by                     *xds.Subscription             // the subscription of sent where that is not sub: while anew
+	sentBeforeACK          map[string]*xds.Resource      // delta: answers sent while a response was unanswered (P19); nil: removed
+	warned                 map[string]*xds.ResourceError // errors that the client was told, where sent says another; nil: none (P39)
+	forcedNames            map[string]cause              // names to answer though nothing changed
+	brought                *brought                      // what the client brought from another stream, until it is answered; nil: nothing
+	awaits                 map[string]uint64             // aliases asked for again, and the origin's word before that (P18)
+	weight                 int                           // see Remembers
+	waiting                bool                          // an unanswered response holds back a change
 
-	// Of the answers. A version and no snapshot: what a client took long ago is
-	// not to be kept alive for it.
-	acked   string // version that it took last, or that it is in step with
-	took    string // SotW: version_info of the response that it took last
-	refuses bool   // it refused the response that it answered last
-	has     Mark   // newest generation that it acknowledged, or with which it was in step
-	settled uint64 // lineage in which all that it asks for is known; 0: none, as far as it was looked
+	// How the client answered. These are versions and marks: a snapshot would keep
+	// alive what the client took long ago.
+	pendingACKs []pendingACK // unanswered responses, oldest first
+	refused     []refusal    // P15
+	acked       string       // version that the client took last, or that it is in step with
+	took        string       // SotW: version_info of the response that it took last
+	refuses     bool         // it refused the response that it answered last
+	has         Mark         // newest generation that it acknowledged, or with which it was in step
+	settled     uint64       // lineage in which all that it asks for is known; 0: none, as far as Survey looked
 }
 
 // New makes the session of a type that has not spoken yet. limit is that of a response,
@@ -116,7 +120,7 @@ func (s *Session) Request(r *xds.Request, want *xds.Subscription, seq uint64) Ou
 	var out Outcome
 	if first {
 		// P11: whatever nonce and version it carries.
-		s.owed, out.Wake = true, true
+		s.initialResponsePending, out.Wake = true, true
 		if s.brings {
 			s.bring(r)
 		}
@@ -125,14 +129,14 @@ func (s *Session) Request(r *xds.Request, want *xds.Subscription, seq uint64) Ou
 	}
 	s.answer(r, seq, &out)
 	if s.variant == xds.SotW {
-		if out.Verdict == Stale || len(s.flights) > 0 {
+		if out.Verdict == Stale || len(s.pendingACKs) > 0 {
 			return out // P12; P22 will compare with s.sub
 		}
 		s.relist(want)
 	} else {
 		s.edit(r, want)
 	}
-	if s.waiting || s.fresh != nil || s.warned != nil || s.owed {
+	if s.waiting || s.forcedNames != nil || s.warned != nil || s.initialResponsePending {
 		out.Wake, s.waiting = true, false
 	}
 	return out
@@ -142,7 +146,7 @@ func (s *Session) Request(r *xds.Request, want *xds.Subscription, seq uint64) Ou
 // refuses nothing; nil otherwise. A client that brought all of it is not sent anything to
 // acknowledge (P27).
 func (s *Session) Accepted() *xds.Snapshot {
-	if len(s.flights) > 0 || s.refuses || s.refused != nil || s.stuck != nil || s.owed {
+	if len(s.pendingACKs) > 0 || s.refuses || s.refused != nil || s.stuck != nil || s.initialResponsePending {
 		return nil
 	}
 	return s.sent
@@ -153,272 +157,42 @@ func (s *Session) full() bool {
 	return s.variant == xds.SotW && (s.Type.FullState || s.sub.Wildcard)
 }
 
-// Plan is what a session would send now.
-type Plan struct {
-	do  action
-	To  *xds.Snapshot
-	Key FrameKey // of a regular response: sessions that are in step alike get the same
-
-	At    time.Time
-	Until time.Time // when to look again at the latest; zero: at the next change
-
-	content Content // of an irregular response, computed for this client alone
-
-	Early    bool                     // it does not move the session to To
-	answered map[string]*xds.Resource // early: what was answered
-	led      []string                 // early: handles that were, by resources of other names
-	initial  map[string]string        // what is left of it
-	Besides  []string                 // what follows what was asked for, besides the frame's (P37)
-
-	Limit     int // of the response, in bytes (P38)
-	base      base
-	again     []refusal  // what the response speaks of because it was refused (P15)
-	Oversized *Oversized // the response is too large; nil: it is not
-}
-
-// Sends reports whether there may be something to send. Whether there is, its Content
-// says.
-func (p *Plan) Sends() bool { return p.do == regular || p.do == irregular }
-
-// Shared reports whether sessions with an equal Key are sent the same. Otherwise nobody
-// else has the Key.
-func (p *Plan) Shared() bool { return p.do == regular && !p.Key.sub.Sole.Load() }
-
-type action uint8
-
-const (
-	nothing   action = iota // in step, or nothing is known yet
-	hold                    // something is pending, and an unanswered response holds it back
-	regular                 // send the frame of key, if it is not empty
-	irregular               // send changed and removed, if there are any
-)
-
-// Next says what to send of cur now.
-func (s *Session) Next(cur *xds.Snapshot, m Moment) Plan {
-	if !s.began || cur == nil {
-		return Plan{}
-	}
-	if cur == s.sent && !s.owed && s.fresh == nil && s.early == nil && s.warned == nil && s.brought == nil && s.awaits == nil {
-		return Plan{}
-	}
-	patience := s.awaitNames(cur, m.Now)
-	if s.silent(cur) {
-		return Plan{Until: patience}
-	}
-	if until, out := s.Outstanding(m.Now, m.AckTimeout); out && !m.Release {
-		if s.variant == xds.Delta {
-			if p := s.planEarly(cur, m.Now); p.do != nothing && !s.isStuck(&p) {
-				p.Until, s.waiting = until, true // for the rest
-				return p
-			}
-		}
-		if s.Pending(cur) || s.beating(cur) {
-			s.waiting = true
-			return Plan{do: hold, Until: until}
-		}
-		return Plan{Until: patience}
-	}
-	p := s.plan(cur, m.Now)
-	if s.variant == xds.SotW {
-		s.planSotW(cur, &p)
-	} else {
-		s.planDelta(cur, &p)
-	}
-	p.Until = patience
-	if s.isStuck(&p) {
-		return Plan{}
-	}
-	return p
-}
-
-// silent: of a wildcard nothing is said before the origin answered it, empty or
-// not (P11). And of a full-state response the rest would be taken for gone (P30, P67).
-func (s *Session) silent(cur *xds.Snapshot) bool {
-	if s.full() && s.incomplete(cur) {
-		return true
-	}
-	return s.sub.Wildcard && !cur.Answered && (s.full() || s.owed && s.sub.Names.Len() == 0)
-}
-
-// Pending reports whether the session would have anything to send of cur if no
-// response were unanswered.
-func (s *Session) Pending(cur *xds.Snapshot) bool {
-	if !s.began || cur == nil || s.silent(cur) {
-		return false
-	}
-	if s.owed && s.sub.Wildcard && cur.AnswersWildcard(s.sub) {
-		return true
-	}
-	for name := range s.fresh {
-		if s.answers(name, cur) {
-			return true
-		}
-	}
-	differs := func(name string) bool { return s.differs(name, cur) }
-	if slices.ContainsFunc(s.candidates(cur), differs) {
-		return true
-	}
-	for name := range s.early {
-		if differs(name) {
-			return true
-		}
-	}
-	for name := range s.warned {
-		if differs(name) {
-			return true
-		}
-	}
-	var p Plan
-	if s.resume(cur, &p); len(p.content.Removed) > 0 {
-		return true
-	}
-	return len(s.heard(cur, nil)) > 0
-}
-
-// candidates are the names that may differ between what the client was sent,
-// but for early, and what it is to see.
-func (s *Session) candidates(cur *xds.Snapshot) []string {
-	return s.base().candidates(cur, s.sub)
-}
-
-// answers reports whether there is an answer for a name that is to be answered.
-// What follows a cluster is only what is there: its absence is said once (P25).
-func (s *Session) answers(name string, cur *xds.Snapshot) bool {
-	_, is := s.look(name, cur)
-	switch {
-	case is == xds.Present, is == xds.Elsewhere:
-		return true
-	case s.fresh[name] == refreshed:
-		return false
-	case cur.Error(s.sub, name) != nil:
-		return true
-	}
-	switch is {
-	case xds.Absent, xds.Unresolvable:
-		return s.variant == xds.Delta || s.full() // P31
-	case xds.Lapsed:
-		return s.variant == xds.Delta && !s.sub.Names.Has(name) // P24
-	}
-	return false
-}
-
-// had is what the client has been sent under name.
-func (s *Session) had(name string) (*xds.Resource, xds.Presence) {
-	if r, ok := s.early[name]; ok {
-		switch {
-		case r == nil:
-			return nil, xds.Absent
-		case r.Unresolved():
-			return r, xds.Unresolvable
-		}
-		return r, xds.Present
-	}
-	return s.base().look(s.sub, name)
-}
-
-// look is what the client is to see under name.
-func (s *Session) look(name string, cur *xds.Snapshot) (*xds.Resource, xds.Presence) {
-	r, is := cur.Look(s.sub, name)
-	return s.latest(name, r, is)
-}
-
-// see is look for who had this of name.
-func (s *Session) see(name string, cur *xds.Snapshot, had *xds.Resource, was xds.Presence) (*xds.Resource, xds.Presence) {
-	r, is := see(cur, s.sub, name, had, was)
-	return s.latest(name, r, is)
-}
-
-// differs reports whether the client should hear of name because of what
-// changed between what it had and cur.
-func (s *Session) differs(name string, cur *xds.Snapshot) bool {
-	resource, err := s.difference(name, cur)
-	return resource || err
-}
-
-// difference is differs for what is there or not, and for an error (P39).
-func (s *Session) difference(name string, cur *xds.Snapshot) (resource, err bool) {
-	had, was := s.had(name)
-	has, is := s.see(name, cur, had, was)
-	told, now := s.told(name), cur.Error(s.sub, name)
-	if s.base().again(was, is) {
-		had, was, told = nil, xds.Pending, nil
-	}
-	resource = clears(told, now, is) || differs(s.form, s.full(), s.sub.Names.Has(name), had, was, has, is)
-	return resource, now != nil && now != told
-}
-
-// differs reports whether what was known of a name and what is known now are
-// two things to a client of this form; named: it asked for the name.
-func differs(form xds.Form, full, named bool, had *xds.Resource, was xds.Presence, has *xds.Resource, is xds.Presence) bool {
-	switch is {
-	case xds.Present:
-		// Whether a SotW client still holds what went without a word (P31) is
-		// not known: it is sent when it returns.
-		return was != xds.Present || !form.Same(has, had)
-	case xds.Unresolvable:
-		if form.Variant == xds.Delta {
-			return was != xds.Unresolvable // P18: once
-		}
-		fallthrough
-	case xds.Absent:
-		// What lapsed the client may still hold (P62).
-		had := was == xds.Present || was == xds.Lapsed
-		if form.Variant == xds.SotW {
-			// P30, P31; P22: the full set, without it, answers a listed name.
-			return full && (had || was == xds.Pending && named)
-		}
-		// P25: an absent name that was asked for is answered, and a handle that
-		// leads nowhere any more; what a wildcard never had is nothing.
-		return had || (was == xds.Pending || was == xds.Elsewhere) && named
-	case xds.Lapsed:
-		return was == xds.Present && outlives(form, full, had, has)
-	}
-	return false // nobody said that it went, or there is nothing of this name
-}
-
-// outlives reports whether a client that counts TTLs and was sent had would hold
-// it for longer than it lived: it was slow, and had expired before it could be
-// sent its last TTL. It is told by a removal, as far as its variant has one.
-func outlives(form xds.Form, full bool, had, lapsed *xds.Resource) bool {
-	return form.Timed && (form.Variant == xds.Delta || full) && lapsed.Outlived(had)
-}
-
 // Sent records that the plan went out as frame with nonce number seq.
 func (s *Session) Sent(p *Plan, frame *Manifest, seq uint64, now time.Time) {
-	f := flight{seq: seq, at: now, frame: frame, sub: s.sub, early: p.Early, progress: p.To.Progress, of: MarkOf(p.To)}
+	f := pendingACK{seq: seq, at: now, frame: frame, sub: s.sub, beforeACK: p.BeforeACK, progress: p.To.Progress, of: MarkOf(p.To)}
 	// Else it propagates nothing: what it repeats came long ago (P37).
 	f.news = s.tells(p, frame)
-	s.flights = append(s.flights, f)
-	if len(s.flights) > maxFlights {
-		at := max(0, slices.IndexFunc(s.flights[:maxFlights], func(f flight) bool { return f.early })) // never this one
-		s.flights = slices.Delete(s.flights, at, at+1)
+	s.pendingACKs = append(s.pendingACKs, f)
+	if len(s.pendingACKs) > maxPendingACKs {
+		at := max(0, slices.IndexFunc(s.pendingACKs[:maxPendingACKs], func(f pendingACK) bool { return f.beforeACK })) // never this one
+		s.pendingACKs = slices.Delete(s.pendingACKs, at, at+1)
 	}
 	s.cover(p, frame)
-	if p.Early {
-		if s.early == nil {
-			s.early = make(map[string]*xds.Resource, len(p.answered))
+	if p.BeforeACK {
+		if s.sentBeforeACK == nil {
+			s.sentBeforeACK = make(map[string]*xds.Resource, len(p.answered))
 		}
-		maps.Copy(s.early, p.answered)
+		maps.Copy(s.sentBeforeACK, p.answered)
 		for n, r := range p.answered {
-			delete(s.fresh, n)
+			delete(s.forcedNames, n)
 			delete(s.initial(), n)
 			if r != nil && s.told(n) != nil {
 				s.warn(n, nil) // the resource cleared it (P39)
 			}
 		}
 		for _, n := range p.led {
-			delete(s.fresh, n)
+			delete(s.forcedNames, n)
 		}
 		for _, e := range p.content.Errors {
 			s.warn(e.Name, e)
-			delete(s.fresh, e.Name)
+			delete(s.forcedNames, e.Name)
 		}
 		s.owe(frame)
 		s.overtake(p, frame)
 		s.normalize()
 		return
 	}
-	s.owed = s.owed && s.sub.Wildcard && !p.To.Answered
+	s.initialResponsePending = s.initialResponsePending && s.sub.Wildcard && !p.To.Answered
 	s.step(p)
 	s.owe(frame)
 	s.overtake(p, frame)
@@ -427,19 +201,19 @@ func (s *Session) Sent(p *Plan, frame *Manifest, seq uint64, now time.Time) {
 // Settled records that the plan of now held nothing to send: the client is in
 // step.
 func (s *Session) Settled(p *Plan) {
-	if p.Early {
+	if p.BeforeACK {
 		return
 	}
-	if s.owed && s.sub.Wildcard {
+	if s.initialResponsePending && s.sub.Wildcard {
 		return // nothing was said yet: the first answer starts from nothing
 	}
-	s.owed = false
+	s.initialResponsePending = false
 	s.step(p)
 	s.forgive(p.To)
-	if len(s.flights) == 0 && !s.refuses && s.acked != "" {
+	if len(s.pendingACKs) == 0 && !s.refuses && s.acked != "" {
 		s.acked = p.To.Version
 	}
-	if len(s.flights) == 0 && !s.Refusing() {
+	if len(s.pendingACKs) == 0 && !s.Refusing() {
 		s.has = MarkOf(p.To)
 	}
 }
@@ -452,10 +226,10 @@ func (s *Session) step(p *Plan) {
 		s.brought.versions = p.initial
 	}
 	s.anew, s.by, s.warned = false, nil, nil
-	s.early = has
-	for name := range s.fresh {
+	s.sentBeforeACK = has
+	for name := range s.forcedNames {
 		if has[name] == nil && s.answeredBy(p.To, name) {
-			delete(s.fresh, name)
+			delete(s.forcedNames, name)
 		}
 	}
 	for name := range s.awaits {
@@ -487,7 +261,7 @@ func (s *Session) retained(to *xds.Snapshot) (has map[string]*xds.Resource) {
 		}
 		has[name] = had
 	}
-	for name, why := range s.fresh {
+	for name, why := range s.forcedNames {
 		if why != asked {
 			continue
 		}
@@ -509,8 +283,8 @@ func (s *Session) retained(to *xds.Snapshot) (has map[string]*xds.Resource) {
 
 // normalize keeps empty maps nil, so that a session in step is known by it.
 func (s *Session) normalize() {
-	if len(s.fresh) == 0 {
-		s.fresh = nil
+	if len(s.forcedNames) == 0 {
+		s.forcedNames = nil
 	}
 	if s.sent != nil && len(s.initial()) == 0 {
 		s.brought = nil
@@ -518,8 +292,8 @@ func (s *Session) normalize() {
 	if len(s.awaits) == 0 {
 		s.awaits = nil
 	}
-	if len(s.early) == 0 {
-		s.early = nil
+	if len(s.sentBeforeACK) == 0 {
+		s.sentBeforeACK = nil
 	}
 	if len(s.warned) == 0 {
 		s.warned = nil

@@ -74,7 +74,7 @@ func TestP12_StaleRequests(t *testing.T) {
 	w.want("a")
 	// Unanswered: this is no ACK, gets no response, but counts upstream.
 	out := w.send(request{names: []string{"a", "b"}})
-	if out.Verdict != Stale || len(w.s.flights) != 1 || !w.s.want.Names.Has("b") {
+	if out.Verdict != Stale || len(w.s.pendingACKs) != 1 || !w.s.want.Names.Has("b") {
 		t.Fatalf("%+v, want %v", out, w.s.want)
 	}
 	w.want("")
@@ -105,8 +105,8 @@ func TestP13_NackNeedsNonceOfThisStream(t *testing.T) {
 		if err := req.Scan(w.s.variant, request{nack: 1}.wire(w.s.variant), 0); err != nil {
 			t.Fatal(err)
 		}
-		if out := w.s.Request(&req, w.s.want, 0); out.Verdict != Unknown || len(w.s.flights) != 1 {
-			t.Fatalf("a NACK with a foreign nonce: %v, %d unanswered", out.Verdict, len(w.s.flights))
+		if out := w.s.Request(&req, w.s.want, 0); out.Verdict != Unknown || len(w.s.pendingACKs) != 1 {
+			t.Fatalf("a NACK with a foreign nonce: %v, %d unanswered", out.Verdict, len(w.s.pendingACKs))
 		}
 		if out := w.send(request{ack: 2, version: "nonsense"}); out.Verdict != Acked {
 			t.Fatalf("an old version without error_detail: %v", out.Verdict)
@@ -121,13 +121,13 @@ func TestP14_SubscriptionWhateverNonce(t *testing.T) {
 	w.want("a")
 	w.send(request{names: []string{"b"}, nonce: 99})
 	w.want("b")
-	if len(w.s.flights) != 2 {
-		t.Fatalf("%d unanswered: the unknown nonce acknowledged one", len(w.s.flights))
+	if len(w.s.pendingACKs) != 2 {
+		t.Fatalf("%d unanswered: the unknown nonce acknowledged one", len(w.s.pendingACKs))
 	}
 	w.send(request{names: []string{"c"}, ack: 1})
 	w.want("c")
-	if len(w.s.flights) != 2 || w.s.flights[0].seq != 2 {
-		t.Fatalf("unanswered: %+v", w.s.flights)
+	if len(w.s.pendingACKs) != 2 || w.s.pendingACKs[0].seq != 2 {
+		t.Fatalf("unanswered: %+v", w.s.pendingACKs)
 	}
 }
 

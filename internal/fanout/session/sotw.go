@@ -84,10 +84,10 @@ func (s *Session) mayOutlast(name string, was *xds.Subscription) bool {
 // Everything is what is known. Of a full-state type by name, what is pending is
 // left out, so a client that brought it from another stream waits first (P67).
 func (s *Session) planSotW(cur *xds.Snapshot, p *Plan) {
-	if s.full() || s.fresh == nil && s.refused == nil && s.warned == nil {
+	if s.full() || s.forcedNames == nil && s.refused == nil && s.warned == nil {
 		p.do, p.Key = regular, s.key(cur, p.At)
 		if s.full() {
-			p.Key.force = s.owed && s.sub.Wildcard && cur.AnswersWildcard(s.sub) || s.freshKnown(cur)
+			p.Key.force = s.initialResponsePending && s.sub.Wildcard && cur.AnswersWildcard(s.sub) || s.freshKnown(cur)
 			// A client that refused may have taken nothing: all that is sent is
 			// new to it (P37).
 			p.Key.anew = s.anew || s.refuses
@@ -108,7 +108,7 @@ func (s *Session) planSotW(cur *xds.Snapshot, p *Plan) {
 // freshKnown reports whether anything is known of a newly listed name: then
 // the full set answers it, with the name or without (P22).
 func (s *Session) freshKnown(cur *xds.Snapshot) bool {
-	for name := range s.fresh {
+	for name := range s.forcedNames {
 		if s.answers(name, cur) {
 			return true
 		}
@@ -119,7 +119,7 @@ func (s *Session) freshKnown(cur *xds.Snapshot) bool {
 // followFresh is what follows the newly listed (P37).
 func (s *Session) followFresh(cur *xds.Snapshot) []string {
 	var rs []*xds.Resource
-	for _, name := range with(cur, slices.Collect(maps.Keys(s.fresh))) {
+	for _, name := range with(cur, slices.Collect(maps.Keys(s.forcedNames))) {
 		if r, is := s.look(name, cur); is == xds.Present {
 			rs = append(rs, r)
 		}
@@ -133,11 +133,11 @@ func (s *Session) followFresh(cur *xds.Snapshot) []string {
 func (s *Session) pendingNames(cur *xds.Snapshot, p *Plan) []string {
 	var changed []string
 	for _, name := range s.candidates(cur) {
-		if _, ahead := s.early[name]; !ahead && (s.differs(name, cur) || s.turned(name, cur)) {
+		if _, ahead := s.sentBeforeACK[name]; !ahead && (s.differs(name, cur) || s.turned(name, cur)) {
 			changed = append(changed, name)
 		}
 	}
-	for name := range s.early {
+	for name := range s.sentBeforeACK {
 		if s.differs(name, cur) || s.turned(name, cur) {
 			changed = append(changed, name)
 		}
@@ -163,7 +163,7 @@ func (s *Session) pendingNames(cur *xds.Snapshot, p *Plan) []string {
 		}
 	}
 	var fresh []string
-	for name, why := range s.fresh {
+	for name, why := range s.forcedNames {
 		if why != refreshed || s.answers(name, cur) {
 			fresh = append(fresh, name)
 		}

@@ -39,7 +39,7 @@ const maxAlike = 1 << 16
 
 // pending is the session's Pending of what is newest.
 func (v *Survey) pending(s *Session, newest *xds.Snapshot) bool {
-	plain := !s.owed && s.fresh == nil && s.early == nil && s.warned == nil && s.awaits == nil && !s.anew
+	plain := !s.initialResponsePending && s.forcedNames == nil && s.sentBeforeACK == nil && s.warned == nil && s.awaits == nil && !s.anew
 	if !plain {
 		return s.Pending(newest)
 	}

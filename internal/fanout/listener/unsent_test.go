@@ -1,6 +1,6 @@
 //go:build linux
 
-package fanout
+package listener
 
 import (
 	"errors"
@@ -17,12 +17,11 @@ import (
 // to it: not what its buffers could grow to. (P16 is about others; what many of
 // them hold, the machine has not got for the others.)
 func TestP16_LittleIsUnsent(t *testing.T) {
-	r := newServerFixture(t, nil)
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := r.srv.Listener(plain, &Gate{Key: "downstream"})
+	l := New(plain, &Gate{Key: "downstream"})
 	defer l.Close()
 	client, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
@@ -39,7 +38,7 @@ func TestP16_LittleIsUnsent(t *testing.T) {
 	}
 	// In pieces, as the transport writes.
 	wrote := 0
-	for piece := make([]byte, writeBuffer); err == nil; {
+	for piece := make([]byte, 128<<10); err == nil; {
 		var n int
 		n, err = server.Write(piece)
 		wrote += n
@@ -47,10 +46,10 @@ func TestP16_LittleIsUnsent(t *testing.T) {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatal(err)
 	}
-	if n := server.(*conn).written.Load(); n != int64(wrote) {
+	if n := server.(*Conn).Written(); n != int64(wrote) {
 		t.Errorf("the kernel took %d bytes, and %d are counted: who takes something would look as if it did not", wrote, n)
 	}
-	raw, err := server.(*conn).Conn.(syscall.Conn).SyscallConn()
+	raw, err := server.(*Conn).Conn.(syscall.Conn).SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,43 +1,60 @@
-package fanout
+package listener
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
-	"strings"
 	"syscall"
 	"time"
 
 	"google.golang.org/grpc/credentials"
-
-	"xdsrelay/internal/telemetry"
+	"google.golang.org/grpc/peer"
 )
 
-// handshakeTimeout is how long a connection may take until it speaks HTTP/2.
-const handshakeTimeout = 20 * time.Second
+// HandshakeTimeout is how long a connection may take until it speaks HTTP/2.
+const HandshakeTimeout = 20 * time.Second
 
 // handshakes are the transport credentials of the one grpc server that serves
 // all listeners: how a connection is secured, and what is known of its client,
 // depends on the listener that accepted it. A server for each listener would
 // have one health service, one drain and one Stop each, all to be joined again.
-type handshakes struct{ srv *Server }
+type handshakes struct {
+	failed func(listener, peer string, err error)
+}
+
+// Credentials are the transport credentials of a grpc server that serves what New returns.
+// failed is called for each TLS handshake that fails, from several goroutines at a time:
+// with the listener's key and the peer's address. It is not called for a probe of the port.
+func Credentials(failed func(listener, peer string, err error)) credentials.TransportCredentials {
+	return handshakes{failed}
+}
 
 // authInfo is how a stream finds its connection, and what that showed.
 type authInfo struct {
-	conn   *conn
+	conn   *Conn
 	caller *Caller
+}
+
+// Of returns the connection of a call, and its caller; false if the call's server was not
+// made with Credentials.
+func Of(ctx context.Context) (*Conn, *Caller, bool) {
+	p, _ := peer.FromContext(ctx)
+	if p == nil {
+		return nil, nil, false
+	}
+	auth, ok := p.AuthInfo.(authInfo)
+	return auth.conn, auth.caller, ok
 }
 
 // AuthType implements credentials.AuthInfo.
 func (a authInfo) AuthType() string { return "listener" }
 
-var errForeign = errors.New("connection: accepted by a listener that is not of Server.Listener")
+var errForeign = errors.New("connection: accepted by a listener that is not of the relay")
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (h handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	c, ok := raw.(*conn)
+	c, ok := raw.(*Conn)
 	if !ok {
 		return nil, nil, errForeign
 	}
@@ -49,10 +66,7 @@ func (h handshakes) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	if err != nil {
 		probe := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) && !c.heard.Load()
 		if !probe { // of the port, which was refused nothing
-			h.srv.meters.Refuse(telemetry.Handshake)
-			refused := Refusal{Reason: telemetry.Handshake, Err: fmt.Errorf("%s: peer %s: %w", c.in.gate.Key, from, err)}
-			h.srv.sentAway.note(&refused, "", time.Now())
-			h.srv.log.Warn("a client's TLS handshake failed", "peer", from, "listener", c.in.gate.Key, "reason", telemetry.Handshake.String(), "error", strings.Clone(short(err.Error(), maxSentAwayText)))
+			h.failed(c.in.gate.Key, from, err)
 		}
 		return nil, nil, err
 	}

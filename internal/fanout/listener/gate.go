@@ -1,4 +1,4 @@
-package fanout
+package listener
 
 import (
 	"crypto/tls"
@@ -11,6 +11,7 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/expr"
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
@@ -51,16 +52,16 @@ func (g *Gate) policy() policy {
 }
 
 // Reconfigure has another identity rule and another rule for Secrets hold from
-// now on. Whom they do not let in any more Server.Rekey ends. Where rules change with
-// them, Server.Turn does it.
+// now on. It ends no stream.
 func (g *Gate) Reconfigure(identity *expr.Predicate, secrets string) {
 	g.now.Store(&policy{identity: identity, secrets: secrets})
 }
 
-// narrow has what is to come hold beside what does.
-func (g *Gate) narrow(to Turned) {
+// Narrow has another identity rule and another rule for Secrets hold beside what does,
+// until Reconfigure.
+func (g *Gate) Narrow(identity *expr.Predicate, secrets string) {
 	p := g.policy()
-	p.besides = &policy{identity: to.Identity, secrets: to.Secrets}
+	p.besides = &policy{identity: identity, secrets: secrets}
 	g.now.Store(&p)
 }
 
@@ -80,7 +81,7 @@ type Caller struct {
 // Caller makes a caller of a connection: its remote address, and what its TLS
 // has come to; nil without TLS.
 func (g *Gate) Caller(address string, state *tls.ConnectionState) *Caller {
-	from := host(address)
+	from := Host(address)
 	c := &Caller{gate: g, Peer: expr.Peer{Address: from}, Account: neighbours(address), secured: state != nil}
 	if state == nil || len(state.VerifiedChains) == 0 {
 		return c
@@ -105,8 +106,8 @@ func (g *Gate) Caller(address string, state *tls.ConnectionState) *Caller {
 	return c
 }
 
-// host is a remote address without its port.
-func host(address string) string {
+// Host is a remote address without its port.
+func Host(address string) string {
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		return host
 	}
@@ -116,7 +117,7 @@ func host(address string) string {
 // neighbours is the address by which limits per peer count a client: of IPv6 the /64, since a
 // host has as many addresses of it as it likes.
 func neighbours(address string) string {
-	h := host(address)
+	h := Host(address)
 	ip, err := netip.ParseAddr(h)
 	if err != nil || ip.Is4() || ip.Is4In6() {
 		return h
@@ -124,27 +125,30 @@ func neighbours(address string) string {
 	return netip.PrefixFrom(ip.WithZone(""), 64).Masked().String()
 }
 
+// Verified reports whether a certificate proves the caller's identity.
+func (c *Caller) Verified() bool { return c.verified }
+
 // May returns why the caller, with this node, may not have resources of a type;
 // nil: it may. It is Admit and MayHave.
-func (c *Caller) May(node *xds.Node, url xds.TypeURL) *Refusal {
-	if refusal := c.Admit(node); refusal != nil {
-		return refusal
+func (c *Caller) May(node *xds.Node, url xds.TypeURL) *refusal.Refusal {
+	if refused := c.Admit(node); refused != nil {
+		return refused
 	}
 	return c.MayHave(xds.TypeOf(url))
 }
 
 // Admit holds the caller against the gate's identity rule. The rule's false and
 // its errors refuse alike.
-func (c *Caller) Admit(node *xds.Node) *Refusal {
+func (c *Caller) Admit(node *xds.Node) *refusal.Refusal {
 	p := c.gate.policy()
-	if refusal := c.holds(p.identity, node); refusal != nil || p.besides == nil {
-		return refusal
+	if refused := c.holds(p.identity, node); refused != nil || p.besides == nil {
+		return refused
 	}
 	return c.holds(p.besides.identity, node)
 }
 
 // holds holds the caller against a rule; nil: it holds for all.
-func (c *Caller) holds(rule *expr.Predicate, node *xds.Node) *Refusal {
+func (c *Caller) holds(rule *expr.Predicate, node *xds.Node) *refusal.Refusal {
 	if rule == nil {
 		return nil
 	}
@@ -156,11 +160,11 @@ func (c *Caller) holds(rule *expr.Predicate, node *xds.Node) *Refusal {
 	})
 	switch {
 	case err != nil:
-		return Refuse(codes.InvalidArgument, telemetry.NodeInvalid, "request: %w", err)
+		return refusal.New(codes.InvalidArgument, telemetry.NodeInvalid, "request: %w", err)
 	case fails != nil:
-		return Refuse(codes.PermissionDenied, telemetry.Identity, "%s.identity: node %.256q: %w", c.gate.Key, node.ID, fails)
+		return refusal.New(codes.PermissionDenied, telemetry.Identity, "%s.identity: node %.256q: %w", c.gate.Key, node.ID, fails)
 	case !holds:
-		return Refuse(codes.PermissionDenied, telemetry.Identity, "%s.identity: it does not hold for node %.256q of this peer", c.gate.Key, node.ID)
+		return refusal.New(codes.PermissionDenied, telemetry.Identity, "%s.identity: it does not hold for node %.256q of this peer", c.gate.Key, node.ID)
 	}
 	return nil
 }
@@ -182,15 +186,15 @@ func (c *Caller) unproven(p policy) string {
 // MayHave says of a caller that was admitted whether it is given a type:
 // Secrets only if its identity is proven (P6). Without an identity rule it is
 // not: then a node may call itself as it likes, whatever its certificate.
-func (c *Caller) MayHave(t xds.Type) *Refusal {
+func (c *Caller) MayHave(t xds.Type) *refusal.Refusal {
 	p := c.gate.policy()
-	if refusal := c.given(t, p); refusal != nil || p.besides == nil {
-		return refusal
+	if refused := c.given(t, p); refused != nil || p.besides == nil {
+		return refused
 	}
 	return c.given(t, *p.besides)
 }
 
-func (c *Caller) given(t xds.Type, p policy) *Refusal {
+func (c *Caller) given(t xds.Type, p policy) *refusal.Refusal {
 	g := c.gate
 	switch {
 	case !t.Secret, p.secrets == config.SecretsAllow:
@@ -198,5 +202,5 @@ func (c *Caller) given(t xds.Type, p policy) *Refusal {
 	case p.secrets == config.SecretsMTLS && c.verified && p.identity != nil:
 		return nil
 	}
-	return Refuse(codes.PermissionDenied, telemetry.Secrets, "request: Secrets are not given to this client: %s (%s.secrets is %s)", c.unproven(p), g.Key, p.secrets)
+	return refusal.New(codes.PermissionDenied, telemetry.Secrets, "request: Secrets are not given to this client: %s (%s.secrets is %s)", c.unproven(p), g.Key, p.secrets)
 }

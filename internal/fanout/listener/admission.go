@@ -1,0 +1,126 @@
+package listener
+
+import (
+	"sync"
+
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc/codes"
+
+	"xdsrelay/config"
+	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/telemetry"
+)
+
+// Admission admits streams and polls within the limits. It counts peers by
+// Caller.Account. A connection is counted as itself: two clients on two
+// listeners may have one remote address.
+type Admission struct {
+	mu      sync.Mutex
+	limits  config.Limits
+	rate    *rate.Limiter // nil: no limit
+	total   int
+	perPeer map[string]int
+	perConn map[*Conn]int
+}
+
+// NewAdmission has these limits hold.
+func NewAdmission(l config.Limits) *Admission {
+	a := &Admission{perPeer: make(map[string]int), perConn: make(map[*Conn]int)}
+	a.Reconfigure(l)
+	return a
+}
+
+// Reconfigure has other limits hold from now on. A rate that stays
+// goes on from where it is: a new one begins with a second's worth of streams.
+func (a *Admission) Reconfigure(l config.Limits) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	was := a.limits
+	a.limits = l
+	switch {
+	case l.StreamsPerSecond <= 0:
+		a.rate = nil
+	case a.rate == nil || l.StreamsPerSecond != was.StreamsPerSecond:
+		a.rate = rate.NewLimiter(rate.Limit(l.StreamsPerSecond), l.StreamsPerSecond)
+	}
+}
+
+// Enter admits a stream or says why not. What a client or peer exceeds is
+// RESOURCE_EXHAUSTED; what the relay has not got is UNAVAILABLE, so that the
+// client goes elsewhere.
+func (a *Admission) Enter(who *Caller, on *Conn) *refusal.Refusal {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l, peer := &a.limits, who.Account
+	switch {
+	case l.StreamsPerConnection > 0 && a.perConn[on] >= l.StreamsPerConnection:
+		return refusal.New(codes.ResourceExhausted, telemetry.LimitStreamsPerConnection, "stream: more than downstream.limits.streams_per_connection allows (%d)", l.StreamsPerConnection)
+	case l.StreamsPerPeer > 0 && a.perPeer[peer] >= l.StreamsPerPeer:
+		return refusal.New(codes.ResourceExhausted, telemetry.LimitStreamsPerPeer, "stream: peer %s: more than downstream.limits.streams_per_peer allows (%d)", peer, l.StreamsPerPeer)
+	case l.Streams > 0 && a.total >= l.Streams:
+		return refusal.New(codes.Unavailable, telemetry.LimitStreams, "stream: more than downstream.limits.streams allows (%d)", l.Streams)
+	case a.rate != nil && !a.rate.Allow():
+		return refusal.New(codes.Unavailable, telemetry.LimitStreamsPerSecond, "stream: more than downstream.limits.streams_per_second allows (%d)", l.StreamsPerSecond)
+	}
+	a.total++
+	a.perPeer[peer]++
+	a.perConn[on]++
+	return nil
+}
+
+// Leave is called when a stream that was admitted has ended.
+func (a *Admission) Leave(who *Caller, on *Conn) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.total--
+	down(a.perPeer, who.Account)
+	down(a.perConn, on)
+}
+
+// EnterPoll admits a poll, which counts as a stream while it is answered. HTTP bounds how many
+// are on a connection.
+func (a *Admission) EnterPoll(account string) *refusal.Refusal {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l := &a.limits
+	switch {
+	case l.StreamsPerPeer > 0 && a.perPeer[account] >= l.StreamsPerPeer:
+		return refusal.New(codes.ResourceExhausted, telemetry.LimitStreamsPerPeer, "poll: peer %s: more than downstream.limits.streams_per_peer allows (%d)", account, l.StreamsPerPeer)
+	case l.Streams > 0 && a.total >= l.Streams:
+		return refusal.New(codes.Unavailable, telemetry.LimitStreams, "poll: more than downstream.limits.streams allows (%d)", l.Streams)
+	}
+	a.total++
+	a.perPeer[account]++
+	return nil
+}
+
+// LeavePoll is called when a poll that was admitted is answered.
+func (a *Admission) LeavePoll(account string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.total--
+	down(a.perPeer, account)
+}
+
+// EnterPoller admits a client's first poll, as it does a stream, at the rate there is.
+func (a *Admission) EnterPoller() *refusal.Refusal {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.rate == nil || a.rate.Allow() {
+		return nil
+	}
+	return refusal.New(codes.Unavailable, telemetry.LimitStreamsPerSecond, "poll: more new ones than streams_per_second (%d)", a.limits.StreamsPerSecond)
+}
+
+func down[K comparable](counts map[K]int, k K) {
+	if counts[k]--; counts[k] == 0 {
+		delete(counts, k)
+	}
+}
+
+// Alone reports whether at most one stream is on the connection.
+func (a *Admission) Alone(on *Conn) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.perConn[on] <= 1
+}

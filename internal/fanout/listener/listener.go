@@ -1,0 +1,126 @@
+package listener
+
+import (
+	"net"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/net/netutil"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/credentials"
+)
+
+// notSent is how much the kernel holds unsent for a client that does not read,
+// in bytes, with as much again for the piece that goes over it; without it, it
+// is megabytes. In-flight bytes are excluded, so clients that read lose nothing.
+// With a writeBuffer, which is held as well, it is the most that such a client
+// pins; a smaller writeBuffer would pin less, and costs those who read.
+const notSent = 64 << 10
+
+// RequestWindow is how much of its requests a client may send before the relay
+// has read it, in bytes, per stream and per connection. ACKs are small; a large
+// request takes a round trip for each part of this size.
+const RequestWindow = 256 << 10
+
+// New wraps a listener. Its connections are secured as the gate says, by Credentials, and
+// pin little of the kernel's memory. At most g.Connections are open at a time; others wait
+// unaccepted.
+func New(l net.Listener, g *Gate) net.Listener {
+	out := &listener{Listener: Bounded(l, g.Connections), gate: g}
+	if g.TLS != nil {
+		out.creds = credentials.NewTLS(g.TLS)
+	}
+	return out
+}
+
+// Bounded returns a listener whose connections pin little of the kernel's memory, and of
+// which at most so many are open at a time; 0: no limit.
+func Bounded(l net.Listener, connections int) net.Listener {
+	l = tuned{l}
+	if connections > 0 {
+		l = netutil.LimitListener(l, connections)
+	}
+	return l
+}
+
+// tuned sets the socket options of the connections that it accepts.
+type tuned struct{ net.Listener }
+
+func (t tuned) Accept() (net.Conn, error) {
+	c, err := t.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	limitUnsent(c)
+	limitUnread(c)
+	return c, nil
+}
+
+// KeepAlive is for net.ListenConfig: gRPC's own keepalive does it; the
+// kernel's user timeout cuts idle connections in a large crowd.
+const KeepAlive = -1
+
+// listener is where clients come in.
+type listener struct {
+	net.Listener
+	gate  *Gate
+	creds credentials.TransportCredentials // nil: plaintext
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{Conn: c, in: l}, nil
+}
+
+// limitUnread has the kernel take little of what the relay has not read: no more
+// than HTTP/2's windows let an honest client send. Without it megabytes of small
+// frames would wait for a connection that grpc reads slowly.
+func limitUnread(c net.Conn) {
+	if tcp, ok := c.(*net.TCPConn); ok {
+		_ = tcp.SetReadBuffer(RequestWindow) // best effort
+	}
+}
+
+// limitUnsent has the kernel hold little that is not sent yet.
+func limitUnsent(c net.Conn) {
+	raw, ok := c.(syscall.Conn)
+	if !ok {
+		return
+	}
+	if rc, err := raw.SyscallConn(); err == nil {
+		// Best effort: without it, a client that does not read costs more.
+		_ = rc.Control(func(fd uintptr) {
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, notSent)
+		})
+	}
+}
+
+// Conn is an accepted connection, below TLS.
+type Conn struct {
+	net.Conn
+	in      *listener
+	written atomic.Int64 // bytes that the kernel has taken
+	heard   atomic.Bool  // the client has sent something
+}
+
+// Written is how many bytes the kernel has taken.
+func (c *Conn) Written() int64 { return c.written.Load() }
+
+// Read implements net.Conn.
+func (c *Conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 && !c.heard.Load() {
+		c.heard.Store(true)
+	}
+	return n, err
+}
+
+// Write implements net.Conn.
+func (c *Conn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.written.Add(int64(n))
+	return n, err
+}
