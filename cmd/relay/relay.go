@@ -70,7 +70,8 @@ func newRelay(cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (_ *re
 	r.now.Store(first)
 	first.warn(log, nil)
 	r.meters, err = telemetry.New(telemetry.Options{
-		Prefix: cfg.Metrics.Prefix, StatsdAddress: cfg.Metrics.StatsdAddress, KeyLabel: cfg.Metrics.KeyLabel, Version: build().Version,
+		Prefix: cfg.Metrics.Prefix, StatsdAddress: cfg.Metrics.StatsdAddress, KeyLabel: cfg.Metrics.KeyLabel,
+		Log: log, Version: build().Version,
 	})
 	if err != nil {
 		return nil, err

@@ -1,7 +1,9 @@
 package telemetry
 
 import (
+	"cmp"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"regexp"
@@ -28,6 +30,8 @@ type Options struct {
 	Prefix string
 	// StatsdAddress is host:port (UDP); empty: no statsd.
 	StatsdAddress string
+	// Log of the statsd sender; nil: no log.
+	Log *slog.Logger
 	// Version of the program.
 	Version string
 	// KeyLabel adds the label key to the metrics that are of one key: those in
@@ -137,7 +141,7 @@ func New(o Options) (*Metrics, error) {
 	})
 	m.reporter = m.prom
 	if o.StatsdAddress != "" {
-		m.statsd = newStatsdSink(o.StatsdAddress)
+		m.statsd = newStatsdSink(o.StatsdAddress, cmp.Or(o.Log, slog.New(slog.DiscardHandler)))
 		m.reporter = multi.NewMultiCachedReporter(m.prom, m.statsd)
 	}
 	m.register(collectors.NewGoCollector())

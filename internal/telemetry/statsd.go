@@ -45,15 +45,17 @@ func (m *Metrics) Run(ctx context.Context) error {
 // or series for each name for ever.
 type statsdSink struct {
 	address string
+	log     *slog.Logger
 
 	mu       sync.Mutex // protects the maps, not the cells
 	counters map[string]*statsdCounter
 	gauges   map[string]func() float64
 }
 
-func newStatsdSink(address string) *statsdSink {
+func newStatsdSink(address string, log *slog.Logger) *statsdSink {
 	return &statsdSink{
 		address:  address,
+		log:      log,
 		counters: make(map[string]*statsdCounter),
 		gauges:   make(map[string]func() float64),
 	}
@@ -140,7 +142,7 @@ func (s *statsdSink) run(ctx context.Context, every time.Duration) error {
 		// Where nobody listens, every other packet fails: so not at each change.
 		if err := out.flush(); err != nil && time.Since(warned) >= statsdWarn {
 			warned = time.Now()
-			slog.Warn("statsd cannot be sent to, what was counted is lost to it", "address", s.address, "error", err)
+			s.log.Warn("statsd does not take the metrics; what was counted is lost to it", "address", s.address, "error", err)
 		}
 	}
 	return nil
