@@ -82,7 +82,7 @@ var house = map[string]place{
 		"it is a kit for the tests of upstream and its sub-packages, which it must not import",
 	},
 	"internal/fanout": {
-		[]string{"internal/fanout/session", "internal/fanout/listener", "internal/fanout/refusal", "internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tracing", "internal/buffers", "config"},
+		[]string{"internal/fanout/session", "internal/fanout/listener", "internal/fanout/member", "internal/fanout/refusal", "internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tracing", "internal/buffers", "config"},
 		"it reads a member's State, and does not know where States come from",
 	},
 	"internal/fanout/session": {
@@ -93,7 +93,15 @@ var house = map[string]place{
 		[]string{"internal/fanout/refusal", "internal/xds", "internal/expr", "internal/telemetry", "config"},
 		"who comes in follows from a connection and a node: it knows no stream, and nothing that is sent",
 	},
-	"internal/fanout/refusal":             {[]string{"internal/telemetry"}, "why a client is refused does not depend on what refuses it"},
+	"internal/fanout/refusal": {[]string{"internal/telemetry"}, "why a client is refused does not depend on what refuses it"},
+	"internal/fanout/member": {
+		[]string{"internal/fanout/refusal", "internal/xds", "internal/expr"},
+		"it is the interface between clients and groups, and knows the implementation of neither",
+	},
+	"internal/fanout/member/membertest": {
+		[]string{"internal/fanout/member", "internal/fanout/refusal", "internal/fanout/session/sessiontest", "internal/xds", "internal/expr", "internal/telemetry"},
+		"it has groups for the tests of fanout and rest",
+	},
 	"internal/fanout/session/sessiontest": {[]string{"internal/xds"}, "it makes what a session is given, and does not know what the session makes of it"},
 	"internal/store": {
 		[]string{"internal/xds", "internal/telemetry", "config"},

@@ -22,6 +22,7 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/member/membertest"
 	"xdsrelay/internal/xds"
 )
 
@@ -35,8 +36,8 @@ type ads struct {
 	t       testing.TB
 	variant xds.Variant
 	srv     *Server
-	house   *house
-	g       *group
+	house   *membertest.Source
+	g       *membertest.Group
 	conn    *grpc.ClientConn
 	stream  grpc.ClientStream
 
@@ -78,7 +79,7 @@ func inADS(t *testing.T, what string, o adsOptions, f func(*ads), vs ...xds.Vari
 
 func oneADS(t *testing.T, v xds.Variant, o adsOptions, f func(*ads)) {
 	synctest.Test(t, func(t *testing.T) {
-		house := &house{}
+		house := &membertest.Source{}
 		srv := NewServer(Options{
 			Source: house, Metrics: newMeters(t), Replica: "replica",
 			Settings: Settings{AckTimeout: ackTimeout},
@@ -96,7 +97,7 @@ func oneADS(t *testing.T, v xds.Variant, o adsOptions, f func(*ads)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := &ads{t: t, variant: v, srv: srv, house: house, g: house.group("edge"), conn: conn, types: map[xds.TypeURL]*adsType{}}
+		a := &ads{t: t, variant: v, srv: srv, house: house, g: house.Group("edge"), conn: conn, types: map[xds.TypeURL]*adsType{}}
 		method := "/" + aggregated + "/" + map[xds.Variant]string{xds.SotW: "StreamAggregatedResources", xds.Delta: "DeltaAggregatedResources"}[v]
 		if o.only != "" {
 			typ := xds.TypeOf(o.only)
@@ -144,7 +145,7 @@ func (a *ads) together(specs ...string) {
 		u.Wildcard = u.Wildcard && !a.byName(u.Type)
 		us = append(us, u)
 	}
-	a.g.publish(us...)
+	a.g.Publish(us...)
 }
 
 func (a *ads) byName(url xds.TypeURL) bool {

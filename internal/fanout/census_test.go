@@ -14,8 +14,8 @@ import (
 // Clients are counted by where they stand with each type.
 func TestClientsAreCountedByWhereTheyStand(t *testing.T) {
 	r := newServerFixture(t, nil)
-	g := r.house.group("edge")
-	g.publish(update(t, xds.ClusterType, "a"))
+	g := r.house.Group("edge")
+	g.Publish(update(t, xds.ClusterType, "a"))
 	cc := r.dial()
 	var nonces []string
 	for range 4 {
@@ -58,8 +58,8 @@ func TestClientsAreCountedByWhereTheyStand(t *testing.T) {
 // Who polls is counted as well.
 func TestWhoPollsIsCountedByWhereItStands(t *testing.T) {
 	r := newREST(t, nil)
-	g := r.house.group("edge")
-	g.publish(update(t, xds.EndpointType, "a", "b"))
+	g := r.house.Group("edge")
+	g.Publish(update(t, xds.EndpointType, "a", "b"))
 	c := r.web(protocols[0])
 	r.begin(xdstest.Context(t), c, xds.EndpointType, r.response(r.ask(c, xds.EndpointType, "", "a")).VersionInfo, "a")
 	b := r.response(r.ask(c, xds.EndpointType, "", "b")).VersionInfo

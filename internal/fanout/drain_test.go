@@ -81,7 +81,7 @@ func TestPlannedEndingsAreQuiet(t *testing.T) {
 func TestRefusedPollsAreLogged(t *testing.T) {
 	var log xdstest.Log
 	r := newREST(t, func(o *Options) { o.Log = log.Logger() })
-	r.house.refuse = refuse(codes.PermissionDenied, telemetry.Unmapped)
+	r.house.Refuse = refuse(codes.PermissionDenied, telemetry.Unmapped)
 	c := r.web("http1")
 	r.refused(r.ask(c, xds.ClusterType, ""), 403)
 	if n := log.Count(`level=INFO msg="refused a poll" node=n peer=127.0.0.1:`); n != 1 ||

@@ -17,8 +17,8 @@ var stances = map[Stance]string{Untold: "untold", Missing: "missing", Taken: "ta
 // All of it over real streams: who asked, of which type, and what was said.
 func TestInspect(t *testing.T) {
 	r := newServerFixture(t, nil)
-	g := r.house.group("edge")
-	g.publish(update(t, xds.ClusterType, "a"), update(t, xds.EndpointType, "e"))
+	g := r.house.Group("edge")
+	g.Publish(update(t, xds.ClusterType, "a"), update(t, xds.EndpointType, "e"))
 	cc := r.dial()
 	c := r.delta(cc)
 	c.ask(xds.ClusterType)
@@ -59,7 +59,7 @@ func TestInspect(t *testing.T) {
 // Who polls is there by what it asks for, and what it came with last.
 func TestInspectPolls(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
-	r.house.group("edge").publish(update(t, xds.EndpointType, "a", "-b"))
+	r.house.Group("edge").Publish(update(t, xds.EndpointType, "a", "-b"))
 	c := r.web(protocols[0])
 	stands := func() (out string) {
 		for _, i := range r.srv.Inspect() {

@@ -25,9 +25,9 @@ func TestCountsHaveTheirKey(t *testing.T) {
 	t.Run("streams", func(t *testing.T) {
 		r := newServerFixture(t, labelled)
 		r.meters = r.srv.meters
-		edge, core := r.house.group("edge"), r.house.group("core")
-		edge.publish(update(t, xds.ClusterType, "a"))
-		core.publish(update(t, xds.ClusterType, "b"))
+		edge, core := r.house.Group("edge"), r.house.Group("core")
+		edge.Publish(update(t, xds.ClusterType, "a"))
+		core.Publish(update(t, xds.ClusterType, "b"))
 		c := r.delta(nil)
 		c.ask(xds.ClusterType, "*")
 		c.want("a ")
@@ -36,7 +36,7 @@ func TestCountsHaveTheirKey(t *testing.T) {
 		of.Cluster = "core"
 		o.must(&discoveryv3.DeltaDiscoveryRequest{Node: of, TypeUrl: string(xds.ClusterType), ResourceNamesSubscribe: []string{"*"}})
 		o.want("b ")
-		edge.publish(update(t, xds.ClusterType, "a=2"))
+		edge.Publish(update(t, xds.ClusterType, "a=2"))
 		c.want("a ")
 		for _, line := range []string{
 			`downstream_acks_total{key="edge",type="CDS"} 2`,
@@ -57,7 +57,7 @@ func TestCountsHaveTheirKey(t *testing.T) {
 	t.Run("polls", func(t *testing.T) {
 		r := newREST(t, labelled)
 		r.meters = r.srv.meters
-		r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+		r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 		got := r.ask(r.web("http1"), xds.ClusterType, "")
 		if held := r.holds(got); held != "a " {
 			t.Fatal(held)

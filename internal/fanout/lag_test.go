@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/member/membertest"
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
@@ -20,8 +21,8 @@ import (
 // waits for an answer: it would learn nothing.
 func TestP16_WhoIsBehindIsWoken(t *testing.T) {
 	r := newServerFixture(t, nil)
-	g := r.house.group("edge")
-	g.publish(update(t, xds.ClusterType, "a"))
+	g := r.house.Group("edge")
+	g.Publish(update(t, xds.ClusterType, "a"))
 	st, slots := still(t, r, xds.ClusterType)
 	sl := slots[0]
 	start := time.Now()
@@ -36,7 +37,7 @@ func TestP16_WhoIsBehindIsWoken(t *testing.T) {
 	if woken(0) {
 		t.Error("woken though it is not behind")
 	}
-	g.publish(update(t, xds.ClusterType, "b"), update(t, xds.ClusterType, "-b"))
+	g.Publish(update(t, xds.ClusterType, "b"), update(t, xds.ClusterType, "-b"))
 	if woken(time.Minute - 1) {
 		t.Error("woken while it waits for an answer")
 	}
@@ -53,10 +54,10 @@ func TestP16_WhoIsBehindIsWoken(t *testing.T) {
 // until much may be old, or for a minute. Who waited when it was behind is looked
 // at each time.
 func TestP16_WhoIsNotConcernedIsLeftAlone(t *testing.T) {
-	r := &serverFixture{t: t, house: &house{}}
+	r := &serverFixture{t: t, house: &membertest.Source{}}
 	r.srv = NewServer(Options{Source: r.house, Metrics: newMeters(t), Replica: "replica", Settings: Settings{AckTimeout: 5 * time.Second}, Log: slog.New(slog.DiscardHandler)})
-	g := r.house.group("edge")
-	g.publish(update(t, xds.ClusterType, "a"))
+	g := r.house.Group("edge")
+	g.Publish(update(t, xds.ClusterType, "a"))
 	st, slots := still(t, r, xds.ClusterType)
 	if !r.srv.add(st) {
 		t.Fatal("not added")
@@ -76,7 +77,7 @@ func TestP16_WhoIsNotConcernedIsLeftAlone(t *testing.T) {
 	if woken(0) {
 		t.Error("woken though it is not behind")
 	}
-	g.publish(update(t, xds.ClusterType, "b"), update(t, xds.ClusterType, "-b"))
+	g.Publish(update(t, xds.ClusterType, "b"), update(t, xds.ClusterType, "-b"))
 	if woken(time.Second) || woken(sweepEvery-1) {
 		t.Error("woken for what does not concern it")
 	}
@@ -103,10 +104,10 @@ func TestP16_WhoIsNotConcernedIsLeftAlone(t *testing.T) {
 // What a client that takes nothing keeps of old states counts in each round, also
 // when it has nothing to answer any more: it is woken, and nothing comes of it.
 func TestP16_WhoTakesNothingCountsEachTime(t *testing.T) {
-	r := &serverFixture{t: t, house: &house{}}
+	r := &serverFixture{t: t, house: &membertest.Source{}}
 	r.srv = NewServer(Options{Source: r.house, Metrics: newMeters(t), Replica: "replica", Settings: Settings{AckTimeout: time.Second}, Log: slog.New(slog.DiscardHandler)})
-	g := r.house.group("edge")
-	g.publish(update(t, xds.ClusterType, "a"))
+	g := r.house.Group("edge")
+	g.Publish(update(t, xds.ClusterType, "a"))
 	st, slots := still(t, r, xds.ClusterType)
 	if !r.srv.add(st) {
 		t.Fatal("not added")
@@ -117,7 +118,7 @@ func TestP16_WhoTakesNothingCountsEachTime(t *testing.T) {
 	sl.Sent(&plan, frame.Manifest, 1, start)
 	st.flying.Store(frame)
 	st.since.Store(start.UnixNano())
-	g.publish(update(t, xds.ClusterType, "a=2"))
+	g.Publish(update(t, xds.ClusterType, "a=2"))
 	w := r.srv.newWatcher()
 	for round := range 3 {
 		w.look(start.Add(time.Minute + time.Duration(round)*time.Second))
@@ -140,7 +141,7 @@ func (taking) Write(b []byte) (int, error) { return len(b), nil }
 // that takes nothing for send_timeout is, and pings are nothing. On a connection
 // that others share, what is taken may be theirs.
 func TestP16_WhoTakesSlowlyIsNotCut(t *testing.T) {
-	r := &serverFixture{t: t, house: &house{}}
+	r := &serverFixture{t: t, house: &membertest.Source{}}
 	r.srv = NewServer(Options{Source: r.house, Metrics: newMeters(t), SendTimeout: 10 * time.Second, Log: slog.New(slog.DiscardHandler)})
 	c := &listener.Conn{Conn: taking{}}
 	st := &stream{srv: r.srv, conn: c}
@@ -265,14 +266,14 @@ func TestP16_OnItsWayCounts(t *testing.T) {
 // carries another stream.
 func TestP16_HangUp(t *testing.T) {
 	r := newServerFixture(t, func(o *Options) { o.SendTimeout = 40 * time.Millisecond })
-	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+	r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	shared := r.dial()
 	other := r.delta(shared)
 	other.ask(xds.ClusterType)
 	other.want("a ")
 	stalledOn(r, shared)
 	// The other stream goes on.
-	r.house.group("edge").publish(update(t, xds.ClusterType, "b"))
+	r.house.Group("edge").Publish(update(t, xds.ClusterType, "b"))
 	other.want("b ")
 
 	alone := r.dial()

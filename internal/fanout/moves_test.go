@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/internal/expr"
+	"xdsrelay/internal/fanout/member/membertest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
@@ -36,8 +37,8 @@ func TestP5_MovesAreWhatRekeyDoes(t *testing.T) {
 		}
 		return n.Cluster, nil
 	}
-	other := &house{}
-	other.rule(rules)
+	other := &membertest.Source{}
+	other.SetRules(rules)
 	keyOf := func(n *xds.Node, p expr.Peer, typ xds.TypeURL) (xds.Key, error) {
 		key, err := other.KeyOf(n, p, typ)
 		if err != nil {
@@ -86,8 +87,8 @@ func TestP5_MovesOfPolls(t *testing.T) {
 	r := newREST(t, nil)
 	publishAll(r.serverFixture, "a", "edge")
 	r.response(r.ask(r.web("http1"), xds.ClusterType, ""))
-	other := &house{}
-	other.rule(moved)
+	other := &membertest.Source{}
+	other.SetRules(moved)
 	n := 0
 	for m := range r.srv.Moves(0, other.KeyOf) {
 		n++

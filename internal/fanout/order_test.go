@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"xdsrelay/internal/fanout/member/membertest"
 	"xdsrelay/internal/xds"
 )
 
@@ -26,11 +27,11 @@ func envoy(a *ads) {
 func TestP36_GroupIsTold(t *testing.T) {
 	for _, order := range [][]string{{"CDS", "RDS"}, {"LDS", "CDS"}} {
 		eachADS(t, order[0]+" first", adsOptions{}, func(a *ads) {
-			clusters := func() (m *member) {
-				a.g.mu.Lock()
-				defer a.g.mu.Unlock()
-				for o := range a.g.members {
-					if o.join.Type == xds.ClusterType {
+			clusters := func() (m *membertest.Member) {
+				a.g.Mu.Lock()
+				defer a.g.Mu.Unlock()
+				for o := range a.g.Members {
+					if o.Join.Type == xds.ClusterType {
 						m = o
 					}
 				}
@@ -38,9 +39,9 @@ func TestP36_GroupIsTold(t *testing.T) {
 			}
 			routed := func() bool {
 				m := clusters()
-				a.g.mu.Lock()
-				defer a.g.mu.Unlock()
-				return m.routed
+				a.g.Mu.Lock()
+				defer a.g.Mu.Unlock()
+				return m.WasRouted
 			}
 			a.origin("CDS x", "LDS l")
 			for _, short := range order {
@@ -53,10 +54,10 @@ func TestP36_GroupIsTold(t *testing.T) {
 				t.Error("the group was not told")
 			}
 			m := clusters()
-			a.g.mu.Lock()
-			defer a.g.mu.Unlock()
-			if want := []uint64{1}; !slices.Equal(m.acked, want) {
-				t.Errorf("acknowledged generations %v, want %v", m.acked, want)
+			a.g.Mu.Lock()
+			defer a.g.Mu.Unlock()
+			if want := []uint64{1}; !slices.Equal(m.AckedGens, want) {
+				t.Errorf("acknowledged generations %v, want %v", m.AckedGens, want)
 			}
 		})
 	}
@@ -110,20 +111,20 @@ func TestP35_AddRepointRemove(t *testing.T) {
 func TestP35_WokenOneByOne(t *testing.T) {
 	eachADS(t, "", adsOptions{}, func(a *ads) {
 		envoy(a)
-		a.g.mu.Lock()
-		all := a.g.members
-		a.g.members = nil
-		a.g.mu.Unlock()
+		a.g.Mu.Lock()
+		all := a.g.Members
+		a.g.Members = nil
+		a.g.Mu.Unlock()
 		a.together("CDS y", "RDS r=y")
 		for m := range all {
-			if m.join.Type == xds.RouteType {
-				m.join.Waker.Wake()
+			if m.Join.Type == xds.RouteType {
+				m.Join.Waker.Wake()
 			}
 		}
 		a.want("CDS +y", "RDS r=y")
-		a.g.mu.Lock()
-		a.g.members = all
-		a.g.mu.Unlock()
+		a.g.Mu.Lock()
+		a.g.Members = all
+		a.g.Mu.Unlock()
 	})
 }
 
@@ -133,9 +134,9 @@ func TestP35_PublishedMeanwhile(t *testing.T) {
 	for _, at := range []xds.TypeURL{xds.ClusterType, xds.ListenerType, xds.RouteType} {
 		eachADS(t, xds.TypeOf(at).Short, adsOptions{}, func(a *ads) {
 			envoy(a)
-			a.house.mu.Lock()
+			a.house.Mu.Lock()
 			var once sync.Once
-			a.house.looked = func(url xds.TypeURL) {
+			a.house.Looked = func(url xds.TypeURL) {
 				if url == at {
 					once.Do(func() {
 						a.together("CDS y")
@@ -143,7 +144,7 @@ func TestP35_PublishedMeanwhile(t *testing.T) {
 					})
 				}
 			}
-			a.house.mu.Unlock()
+			a.house.Mu.Unlock()
 			a.origin("RTDS -t") // somebody looks
 			a.want("CDS +y", "RDS r=y")
 			if len(a.broken) > 0 {

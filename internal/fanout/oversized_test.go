@@ -47,8 +47,8 @@ func TestP59_ResponsesOf256MiB(t *testing.T) {
 
 func TestP38_NotSentIsReported(t *testing.T) {
 	r, log := smallServer(t, 3, time.Minute)
-	g := r.house.group("edge")
-	g.publish(update(t, xds.ListenerType, "a", "b"))
+	g := r.house.Group("edge")
+	g.Publish(update(t, xds.ListenerType, "a", "b"))
 	var clients []*sotw
 	for i := range 3 {
 		c := r.sotw(nil)
@@ -89,7 +89,7 @@ func TestP38_NotSentIsReported(t *testing.T) {
 	recv(2)
 	each(func(s TypeStatus) bool { return s.State == Synced && s.Oversized == nil })
 
-	g.publish(update(t, xds.ListenerType, "c", "d", "e", "f", "g", "h"))
+	g.Publish(update(t, xds.ListenerType, "c", "d", "e", "f", "g", "h"))
 	each(func(s TypeStatus) bool {
 		return s.State == Unanswered && s.Oversized != nil && s.Oversized.Bytes > r.srv.opts.MaxResponse && s.Oversized.Version != ""
 	})
@@ -98,9 +98,9 @@ func TestP38_NotSentIsReported(t *testing.T) {
 		t.Errorf("told %d times", n)
 	}
 	r.srv.newWatcher().look(time.Now()) // which wakes who is behind
-	g.publish(update(t, xds.ListenerType, "-c", "-d", "-e", "-f", "-g", "-h"))
+	g.Publish(update(t, xds.ListenerType, "-c", "-d", "-e", "-f", "-g", "-h"))
 	each(func(s TypeStatus) bool { return s.State == Synced && s.Oversized == nil && s.Sends == 1 }) // they have what there is
-	g.publish(update(t, xds.ListenerType, "a=2"))
+	g.Publish(update(t, xds.ListenerType, "a=2"))
 	recv(2)
 	each(func(s TypeStatus) bool { return s.State == Synced && s.Oversized == nil })
 	r.wantMetric(`xdsrelay_downstream_oversized_total{type="LDS"} 3`)

@@ -4,11 +4,12 @@ import (
 	"testing"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/fanout/member/membertest"
 )
 
 // Who is ended lets go of all that it keeps alive, and whoever need not be is not.
 func TestP16_NoMoreAreEndedThanNeedBe(t *testing.T) {
-	s := NewServer(Options{Source: &house{}, Metrics: newMeters(t), Settings: Settings{Limits: config.Limits{PinnedBytes: 150 << 20}}})
+	s := NewServer(Options{Source: &membertest.Source{}, Metrics: newMeters(t), Settings: Settings{Limits: config.Limits{PinnedBytes: 150 << 20}}})
 	pins, all := make(map[any]pin), []*poll{}
 	for who := range 3 {
 		p := &poll{cut: make(chan struct{})}

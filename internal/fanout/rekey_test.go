@@ -24,29 +24,8 @@ import (
 
 // rekeyed has these rules in force and the keys computed anew, all at once.
 func (r *serverFixture) rekeyed(over time.Duration, rules func(n *corev3.Node, typ xds.TypeURL) (string, error)) {
-	r.house.rule(rules)
+	r.house.SetRules(rules)
 	r.srv.Rekey(over)
-}
-
-// rule puts rules in force; nil: those by cluster. An empty key is none.
-func (h *house) rule(rules func(n *corev3.Node, typ xds.TypeURL) (string, error)) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.other = nil
-	if rules == nil {
-		return
-	}
-	h.other = func(n *xds.Node, typ xds.TypeURL) (xds.Key, error) {
-		m, err := n.Decode()
-		if err != nil {
-			return xds.Key{}, err
-		}
-		key, err := rules(m, typ)
-		if err == nil && key == "" {
-			err = Refuse(codes.PermissionDenied, telemetry.Unmapped, "no rule matches")
-		}
-		return xds.NewKey(key), err
-	}
 }
 
 // moved are rules by which the cluster edge has another key.
@@ -70,7 +49,7 @@ func (r *serverFixture) opened(cluster string) *client {
 
 func publishAll(r *serverFixture, what string, clusters ...string) {
 	for _, name := range clusters {
-		r.house.group(name).publish(update(r.t, xds.ClusterType, what), update(r.t, xds.EndpointType, what))
+		r.house.Group(name).Publish(update(r.t, xds.ClusterType, what), update(r.t, xds.EndpointType, what))
 	}
 }
 
@@ -162,7 +141,7 @@ func TestP5_RekeyLooksAtEveryType(t *testing.T) {
 			var log xdstest.Log
 			r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
 			publishAll(r, "a", "k", "e")
-			r.house.rule(by(tc.was))
+			r.house.SetRules(by(tc.was))
 			c := r.opened("edge")
 			c.ask(xds.EndpointType, "a")
 			if tc.was[xds.EndpointType] != "" {
@@ -190,7 +169,7 @@ func TestP5_RekeyKnowsTheNodeOfEachType(t *testing.T) {
 	byParameter := func(n *corev3.Node, _ xds.TypeURL) (string, error) {
 		return "k" + n.DynamicParameters["x"].GetParams()["y"], nil
 	}
-	r.house.rule(byParameter)
+	r.house.SetRules(byParameter)
 	publishAll(r, "a", "k", "k2")
 	c := r.opened("edge")
 	later := in("edge")
@@ -240,9 +219,9 @@ func TestP5_RekeyWhileAStreamJoins(t *testing.T) {
 		r.rekeyed(0, moved)
 		r.eventually(func() bool { return log.Count("rules, identity or secrets changed") == 1 })
 	}
-	r.house.mu.Lock()
-	r.house.joined = joined
-	r.house.mu.Unlock()
+	r.house.Mu.Lock()
+	r.house.Joined = joined
+	r.house.Mu.Unlock()
 	c := r.delta(nil)
 	c.ask(xds.ClusterType)
 	r.wantEnd(c, codes.Unavailable, telemetry.KeyChanged)
@@ -297,7 +276,7 @@ func TestP5_RekeyIsSpread(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { s.mover.run(ctx); close(done) }()
-		h.rule(func(n *corev3.Node, _ xds.TypeURL) (string, error) {
+		h.SetRules(func(n *corev3.Node, _ xds.TypeURL) (string, error) {
 			if len(n.Id) == 1 { // ten of them
 				return "", nil
 			}
@@ -345,7 +324,7 @@ func TestP5_RekeyEndsWithDrain(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { s.mover.run(ctx); close(done) }()
-		h.rule(moved)
+		h.SetRules(moved)
 		s.Rekey(time.Minute)
 		synctest.Wait()
 		s.Drain(t.Context(), 0)
@@ -407,9 +386,9 @@ func TestP5_RekeyWhileAPollJoins(t *testing.T) {
 		r.rekeyed(0, moved)
 		r.eventually(func() bool { return log.Count("rules, identity or secrets changed") == 1 })
 	}
-	r.house.mu.Lock()
-	r.house.joined = joined
-	r.house.mu.Unlock()
+	r.house.Mu.Lock()
+	r.house.Joined = joined
+	r.house.Mu.Unlock()
 	c := r.web("http1")
 	r.refused(r.ask(c, xds.ClusterType, ""), http.StatusServiceUnavailable)
 	if got := r.holds(r.ask(c, xds.ClusterType, "")); got != "b " {
@@ -438,7 +417,7 @@ func TestP5_WhoIsToBeEndedJoinsNothing(t *testing.T) {
 			t.Errorf("ended with %v %q", s.Code(), s.Message())
 		}
 	}
-	if n := r.house.group("victim").count(); n != 0 {
+	if n := r.house.Group("victim").Count(); n != 0 {
 		t.Errorf("%d are members of what is another's", n)
 	}
 }

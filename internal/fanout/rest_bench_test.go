@@ -3,6 +3,7 @@ package fanout
 import (
 	"testing"
 
+	"xdsrelay/internal/fanout/member/membertest"
 	"xdsrelay/internal/xds"
 )
 
@@ -10,7 +11,7 @@ import (
 // does, for 10,000 clusters.
 func BenchmarkREST(b *testing.B) {
 	t := new(testing.T)
-	s := NewServer(Options{Source: new(house), Metrics: newMeters(t), Replica: "replica"})
+	s := NewServer(Options{Source: new(membertest.Source), Metrics: newMeters(t), Replica: "replica"})
 	snap := snapshot(t, xds.ClusterType, true, names(10_000)...)
 	sub := wants(true)
 	b.Run("version", func(b *testing.B) {

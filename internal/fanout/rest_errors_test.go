@@ -18,9 +18,9 @@ import (
 // a fault to clients it is none by itself.
 func TestP39_ErrorsInPolls(t *testing.T) {
 	r := newREST(t, nil)
-	g := r.house.group("edge")
+	g := r.house.Group("edge")
 	c := r.web("http1")
-	g.publish(update(t, xds.EndpointType, "a"))
+	g.Publish(update(t, xds.EndpointType, "a"))
 	m := r.response(r.ask(c, xds.EndpointType, "", "a", "b"))
 	if len(m.ResourceErrors) > 0 {
 		t.Fatalf("errors: %v", m.ResourceErrors)
@@ -37,8 +37,8 @@ func TestP39_ErrorsInPolls(t *testing.T) {
 			}},
 		}).Errors[0]
 	}
-	g.publish(xds.Update{Type: xds.EndpointType, Errors: []*xds.ResourceError{said("c")}})
-	g.publish(xds.Update{Type: xds.EndpointType, Errors: []*xds.ResourceError{said("b", &anypb.Any{TypeUrl: "acme/X", Value: []byte{8, 1}})}})
+	g.Publish(xds.Update{Type: xds.EndpointType, Errors: []*xds.ResourceError{said("c")}})
+	g.Publish(xds.Update{Type: xds.EndpointType, Errors: []*xds.ResourceError{said("b", &anypb.Any{TypeUrl: "acme/X", Value: []byte{8, 1}})}})
 	got := <-held
 	if text := r.holds(got); text != "a " {
 		t.Errorf("holds %q", text)
@@ -50,7 +50,7 @@ func TestP39_ErrorsInPolls(t *testing.T) {
 	}
 
 	// The next resource ends it.
-	g.publish(update(t, xds.EndpointType, "b"))
+	g.Publish(update(t, xds.EndpointType, "b"))
 	if m = r.response(r.ask(c, xds.EndpointType, m.VersionInfo, "a", "b")); len(m.ResourceErrors) > 0 || len(m.Resources) != 2 {
 		t.Errorf("%v", m)
 	}

@@ -218,8 +218,8 @@ func (r *restFixture) waiting(n int) {
 
 // members are those of a group.
 func (r *restFixture) members(cluster string) int {
-	g := r.house.group(cluster)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return len(g.members)
+	g := r.house.Group(cluster)
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	return len(g.Members)
 }

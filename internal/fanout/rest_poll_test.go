@@ -104,15 +104,15 @@ func TestP71_HeldUntilAChange(t *testing.T) {
 	for _, protocol := range protocols {
 		t.Run(protocol, func(t *testing.T) {
 			r := newREST(t, nil)
-			g := r.house.group("edge")
-			g.publish(update(t, xds.EndpointType, "a", "b", "c"), update(t, xds.ClusterType, "x"))
+			g := r.house.Group("edge")
+			g.Publish(update(t, xds.EndpointType, "a", "b", "c"), update(t, xds.ClusterType, "x"))
 			c := r.web(protocol)
 			m := r.response(r.ask(c, xds.EndpointType, "", "a", "b"))
 			held := r.begin(xdstest.Context(t), c, xds.EndpointType, m.VersionInfo, "a", "b")
 			r.waiting(1)
-			g.publish(update(t, xds.EndpointType, "c=2"))
-			g.publish(update(t, xds.ClusterType, "y"))
-			g.publish(update(t, xds.EndpointType, "a")) // what it is already
+			g.Publish(update(t, xds.EndpointType, "c=2"))
+			g.Publish(update(t, xds.ClusterType, "y"))
+			g.Publish(update(t, xds.EndpointType, "a")) // what it is already
 			// Of another version, the answer shows that all this has been seen.
 			if got := r.holds(r.ask(c, xds.EndpointType, "old", "a", "b")); got != "a b " {
 				t.Fatalf("holds %q", got)
@@ -122,7 +122,7 @@ func TestP71_HeldUntilAChange(t *testing.T) {
 				t.Fatalf("answered without a change: %d %s", got.status, got.body)
 			default:
 			}
-			g.publish(update(t, xds.EndpointType, "a=2"))
+			g.Publish(update(t, xds.EndpointType, "a=2"))
 			got := <-held
 			if text := r.holds(got); text != "a b " {
 				t.Errorf("holds %q", text)
@@ -140,7 +140,7 @@ func TestP71_NotModified(t *testing.T) {
 		t.Run(protocol, func(t *testing.T) {
 			const longPoll = 100 * time.Millisecond
 			r := newREST(t, func(o *Options) { o.LongPoll = longPoll })
-			r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+			r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 			c := r.web(protocol)
 			m := r.response(r.ask(c, xds.ClusterType, ""))
 			began := time.Now()
@@ -156,15 +156,15 @@ func TestP71_NotModified(t *testing.T) {
 // The first poll for what is not held waits until the origin answers.
 func TestP71_FirstWaits(t *testing.T) {
 	r := newREST(t, nil)
-	g := r.house.group("edge")
+	g := r.house.Group("edge")
 	c := r.web("h2c")
 	clusters := r.begin(xdstest.Context(t), c, xds.ClusterType, "")
 	routes := r.begin(xdstest.Context(t), c, xds.RouteType, "", "a", "b")
 	r.waiting(2)
 	named := update(t, xds.ClusterType, "a")
 	named.Wildcard = false
-	g.publish(named)                         // somebody else's
-	g.publish(update(t, xds.RouteType, "c")) // likewise
+	g.Publish(named)                         // somebody else's
+	g.Publish(update(t, xds.RouteType, "c")) // likewise
 	select {
 	case got := <-clusters:
 		t.Fatalf("%d %s", got.status, got.body)
@@ -172,11 +172,11 @@ func TestP71_FirstWaits(t *testing.T) {
 		t.Fatalf("%d %s", got.status, got.body)
 	default:
 	}
-	g.publish(update(t, xds.RouteType, "b"))
+	g.Publish(update(t, xds.RouteType, "b"))
 	if held := r.holds(<-routes); held != "b " { // P34
 		t.Errorf("routes: holds %q", held)
 	}
-	g.publish(xds.Update{Type: xds.ClusterType, Wildcard: true})
+	g.Publish(xds.Update{Type: xds.ClusterType, Wildcard: true})
 	if m := r.response(<-clusters); len(m.Resources) != 0 || m.VersionInfo == "" {
 		t.Errorf("clusters: %v", m)
 	}
@@ -186,10 +186,10 @@ func TestP71_FirstWaits(t *testing.T) {
 // its snapshot's memory only. Polls that have the version cost none.
 func TestP71_OneEncoding(t *testing.T) {
 	r := newREST(t, nil)
-	g := r.house.group("edge")
-	g.publish(update(t, xds.ClusterType, names(100)...))
-	snap := g.state.Snapshot(xds.ClusterType)
-	sub := (&member{g: g}).Intern(wants(true))
+	g := r.house.Group("edge")
+	g.Publish(update(t, xds.ClusterType, names(100)...))
+	snap := g.State.Snapshot(xds.ClusterType)
+	sub := g.Intern(wants(true))
 	a := documentsOf(snap).document(snap, sub)
 	if a.done != nil {
 		t.Fatal("looking at it encodes it")
@@ -256,7 +256,7 @@ func TestP71_ClientGoes(t *testing.T) {
 			if n := r.members("edge"); n != 1 {
 				t.Errorf("%d members", n)
 			}
-			r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+			r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 			if got := r.holds(r.ask(r.web(protocol), xds.ClusterType, "")); got != "a " {
 				t.Errorf("holds %q", got)
 			}
@@ -269,11 +269,11 @@ func TestP71_ClientGoes(t *testing.T) {
 // not.
 func TestP71_Refusal(t *testing.T) {
 	r := newREST(t, nil)
-	g := r.house.group("edge")
-	g.publish(update(t, xds.ClusterType, "a"))
+	g := r.house.Group("edge")
+	g.Publish(update(t, xds.ClusterType, "a"))
 	c := r.web("http1")
 	first := r.response(r.ask(c, xds.ClusterType, ""))
-	g.publish(update(t, xds.ClusterType, "a=2"))
+	g.Publish(update(t, xds.ClusterType, "a=2"))
 	second := r.response(r.ask(c, xds.ClusterType, first.VersionInfo))
 	nack := func(nonce string) <-chan *reply {
 		q := envoyPoll(node("n"), xds.ClusterType, first.VersionInfo)
@@ -291,17 +291,17 @@ func TestP71_Refusal(t *testing.T) {
 	held := nack(second.Nonce)
 	r.waiting(1)
 	r.eventually(func() bool { return r.srv.Clients()[0].Types[0].State == Refused })
-	g.publish(update(t, xds.ClusterType, "a=33"))
+	g.Publish(update(t, xds.ClusterType, "a=33"))
 	if got := r.response(<-held); got.VersionInfo == second.VersionInfo {
 		t.Error("it was given what it refused")
 	}
 	if got := r.response(<-nack(second.Nonce)); got.VersionInfo == second.VersionInfo { // of an earlier one
 		t.Error("it was given what it refused")
 	}
-	r.house.mu.Lock()
-	defer r.house.mu.Unlock()
-	if len(r.house.nacks) != 1 || r.house.nacks[0] != (Nack{Version: second.VersionInfo, Code: 3, Message: "no", Node: "n", At: r.house.nacks[0].At, Gen: 2}) {
-		t.Errorf("%v", r.house.nacks)
+	r.house.Mu.Lock()
+	defer r.house.Mu.Unlock()
+	if len(r.house.Nacks) != 1 || r.house.Nacks[0] != (Nack{Version: second.VersionInfo, Code: 3, Message: "no", Node: "n", At: r.house.Nacks[0].At, Gen: 2}) {
+		t.Errorf("%v", r.house.Nacks)
 	}
 }
 
@@ -311,7 +311,7 @@ func TestP71_Drain(t *testing.T) {
 	for _, protocol := range protocols {
 		t.Run(protocol, func(t *testing.T) {
 			r := newREST(t, nil)
-			r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+			r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 			c := r.web(protocol)
 			m := r.response(r.ask(c, xds.ClusterType, ""))
 			current := r.begin(xdstest.Context(t), c, xds.ClusterType, m.VersionInfo)

@@ -78,7 +78,7 @@ func TestP72_Refusals(t *testing.T) {
 				gates = append(gates, &listener.Gate{Secrets: config.SecretsAllow}, tc.gate)
 			}
 			r := newREST(t, tc.change, gates...)
-			r.house.refuse = tc.refuse
+			r.house.Refuse = tc.refuse
 			path := tc.path
 			if path == "" {
 				path = "/v3/discovery:clusters"
@@ -114,7 +114,7 @@ func TestP72_NotRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newREST(t, nil, &listener.Gate{Secrets: config.SecretsAllow}, &listener.Gate{Secrets: config.SecretsAllow, Identity: identity})
-	r.house.group("edge").publish(update(t, xds.SecretType, "s"))
+	r.house.Group("edge").Publish(update(t, xds.SecretType, "s"))
 	if held := r.holds(r.ask(r.web("http1"), xds.SecretType, "", "s")); held != "s " {
 		t.Errorf("holds %q", held)
 	}
@@ -172,8 +172,8 @@ func TestP72_Limits(t *testing.T) {
 	} {
 		t.Run(tc.reason.String(), func(t *testing.T) {
 			r := newREST(t, tc.limit)
-			g := r.house.group("edge")
-			g.publish(update(t, xds.ClusterType, "a"))
+			g := r.house.Group("edge")
+			g.Publish(update(t, xds.ClusterType, "a"))
 			stream := r.delta(nil)
 			stream.ask(xds.ClusterType)
 			stream.want("a ")
@@ -185,7 +185,7 @@ func TestP72_Limits(t *testing.T) {
 				t.Errorf("%+v %v", f, got.header)
 			}
 			r.counted(tc.reason, 1)
-			g.publish(update(t, xds.RouteType, "r"))
+			g.Publish(update(t, xds.RouteType, "r"))
 			if text := r.holds(<-held); text != "r " {
 				t.Errorf("holds %q", text)
 			}
@@ -194,7 +194,7 @@ func TestP72_Limits(t *testing.T) {
 					t.Errorf("holds %q", text)
 				}
 			}
-			g.publish(update(t, xds.ClusterType, "b"))
+			g.Publish(update(t, xds.ClusterType, "b"))
 			stream.want("b ")
 		})
 	}
@@ -204,17 +204,17 @@ func TestP72_Limits(t *testing.T) {
 // and the next poll asks anew.
 func TestP72_EndedByTheGroup(t *testing.T) {
 	r := newREST(t, nil)
-	g := r.house.group("edge")
+	g := r.house.Group("edge")
 	c := r.web("http1")
 	held := r.begin(xdstest.Context(t), c, xds.ClusterType, "")
 	r.eventually(func() bool { return r.members("edge") == 1 })
 	end := func() {
-		g.mu.Lock()
+		g.Mu.Lock()
 		var wakers []Waker
-		for m := range g.members {
-			wakers = append(wakers, m.join.Waker)
+		for m := range g.Members {
+			wakers = append(wakers, m.Join.Waker)
 		}
-		g.mu.Unlock()
+		g.Mu.Unlock()
 		for _, w := range wakers {
 			w.End(Refuse(codes.Unavailable, telemetry.OriginUnreachable, "nothing is held"))
 		}
@@ -224,7 +224,7 @@ func TestP72_EndedByTheGroup(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 	r.eventually(func() bool { return r.members("edge") == 0 })
-	g.publish(update(t, xds.ClusterType, "a"))
+	g.Publish(update(t, xds.ClusterType, "a"))
 	if text := r.holds(r.ask(c, xds.ClusterType, "")); text != "a " {
 		t.Errorf("holds %q", text)
 	}
@@ -252,7 +252,7 @@ func TestP72_NotJSON(t *testing.T) {
 			r := newREST(t, nil)
 			u := update(t, xds.ClusterType, "a")
 			u.Changed = append(u.Changed, sessiontest.New(t, xds.ClusterType).Raw("b", bad))
-			r.house.group("edge").publish(u)
+			r.house.Group("edge").Publish(u)
 			c := r.web("http1")
 			for range 2 {
 				f := r.refused(r.ask(c, xds.ClusterType, ""), http.StatusNotImplemented)
@@ -291,7 +291,7 @@ func TestP72_SlowSenders(t *testing.T) {
 	r := newServerFixture(t, func(o *Options) { o.LongPoll = time.Hour })
 	r.srv.times = restTimes{header: 100 * time.Millisecond, body: 100 * time.Millisecond, idle: 100 * time.Millisecond, grace: time.Second}
 	web := restOf(t, r)
-	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+	r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	for name, sends := range map[string]string{
 		"nothing":      "",
 		"headers":      "POST /v3/discovery:clusters HTTP/1.1\r\nHost: x\r\nContent-Type: appli",
@@ -337,7 +337,7 @@ func TestP72_SlowSenders(t *testing.T) {
 		t.Fatalf("%+v", got)
 	case <-timer.C:
 	}
-	r.house.group("edge").publish(update(t, xds.ClusterType, "b"))
+	r.house.Group("edge").Publish(update(t, xds.ClusterType, "b"))
 	if text := web.holds(<-held); text != "a b " {
 		t.Errorf("holds %q", text)
 	}
@@ -347,7 +347,7 @@ func TestP72_SlowSenders(t *testing.T) {
 // larger has to go, and the other is read to its end.
 func TestP72_HalfBodies(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.Limits.PinnedBytes = 60_000 })
-	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+	r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	ask := string(asEnvoy(t, envoyPoll(node("slow"), xds.ClusterType, "")))
 	begin := func(spaces int) (c net.Conn, rest string) {
 		c = r.conn()
@@ -389,13 +389,13 @@ func TestP72_SlowReaders(t *testing.T) {
 		for _, protocol := range protocols {
 			t.Run(reason.String()+"/"+protocol, func(t *testing.T) {
 				r := newREST(t, change)
-				g := r.house.group("edge")
+				g := r.house.Group("edge")
 				w := sessiontest.New(t, xds.ClusterType)
 				u := xds.Update{Type: xds.ClusterType, Wildcard: true}
 				for _, n := range names(100) {
 					u.Changed = append(u.Changed, w.Resource(n+"="+strings.Repeat("x", 10000)))
 				}
-				g.publish(u, update(t, xds.RouteType, "r"))
+				g.Publish(u, update(t, xds.RouteType, "r"))
 				resp := r.stall(protocol)
 				c := r.web(protocol)
 				if text := r.holds(r.ask(c, xds.RouteType, "", "r")); text != "r " {

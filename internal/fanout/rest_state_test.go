@@ -16,7 +16,7 @@ func (r *restFixture) partOf(typ xds.TypeURL, wildcard bool) {
 	u := update(r.t, typ, "a", "b")
 	u.Changed = u.Changed[:1]
 	u.Wildcard, u.Partial = wildcard, wildcard
-	r.house.group("edge").publish(u)
+	r.house.Group("edge").Publish(u)
 }
 
 // A client that polls with a version of before the relay's start is not given a part of the
@@ -45,16 +45,16 @@ func TestP67_PollsWithStateWaitForNames(t *testing.T) {
 // What comes from the store is given to clients without a version only.
 func TestP66_PollsWithStateGetNothingStored(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.LongPoll = time.Second })
-	g := r.house.group("edge")
+	g := r.house.Group("edge")
 	u := update(t, xds.ClusterType, "a")
 	u.Wildcard, u.Origin, u.Received = true, "origin", time.Now()
 	b := xds.NewBuilder(xds.TypeOf(xds.ClusterType))
 	b.Recall(u)
 	s, _ := b.Snapshot(nil, 1)
-	g.mu.Lock()
-	g.gen, g.builders[xds.ClusterType], g.snaps = 1, b, append(g.snaps, s)
-	g.state = xds.NewState(1, 1, g.snaps)
-	g.mu.Unlock()
+	g.Mu.Lock()
+	g.Gen, g.Builders[xds.ClusterType], g.Snaps = 1, b, append(g.Snaps, s)
+	g.State = xds.NewState(1, 1, g.Snaps)
+	g.Mu.Unlock()
 	if got := r.ask(r.web("http1"), xds.ClusterType, otherVersion); got.status != 304 {
 		t.Errorf("with state: %d %s", got.status, got.body)
 	}

@@ -20,6 +20,7 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/member/membertest"
 	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
@@ -62,7 +63,7 @@ func TestP70_Paths(t *testing.T) {
 			}
 			u := update(t, typ.URL, "a", "b", "c")
 			u.Wildcard = false
-			r.house.group("edge").publish(u)
+			r.house.Group("edge").Publish(u)
 			for i, protocol := range protocols {
 				got := r.ask(r.web(protocol), typ.URL, "", "a", "b")
 				if got.proto != i+1 {
@@ -119,7 +120,7 @@ func stripUnknown(m proto.Message) { m.ProtoReflect().SetUnknown(nil) }
 func TestP70_Requests(t *testing.T) {
 	r := newREST(t, nil)
 	u := update(t, xds.EndpointType, "a", "b")
-	r.house.group("edge").publish(u)
+	r.house.Group("edge").Publish(u)
 	for name, body := range map[string]string{
 		"camel":   `{"resourceNames": ["a"], "typeUrl": "%s", "versionInfo": "", "node": {"id": "n", "cluster": "edge", "userAgentName": "x"}}`,
 		"snake":   `{"resource_names": ["a"], "type_url": "%s", "version_info": "", "node": {"id": "n", "cluster": "edge", "user_agent_name": "x"}}`,
@@ -147,7 +148,7 @@ func TestP70_ConnectionsAge(t *testing.T) {
 	for _, age := range []time.Duration{time.Nanosecond, time.Hour} {
 		for _, protocol := range protocols {
 			r := newREST(t, func(o *Options) { o.MaxConnectionAge = age })
-			r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+			r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 			c := r.web(protocol)
 			var dialled atomic.Int32
 			c.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -175,7 +176,7 @@ func TestP70_ConnectionsAge(t *testing.T) {
 func TestP70_EmptyList(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.LongPoll = 20 * time.Millisecond })
 	eds := update(t, xds.EndpointType, "a")
-	r.house.group("edge").publish(update(t, xds.ClusterType, "a", "b"), eds)
+	r.house.Group("edge").Publish(update(t, xds.ClusterType, "a", "b"), eds)
 	c := r.web("http1")
 	if held := r.holds(r.ask(c, xds.ClusterType, "")); held != "a b " {
 		t.Errorf("clusters: holds %q", held)
@@ -190,8 +191,8 @@ func TestP70_EmptyList(t *testing.T) {
 
 // bubble is a server in a synctest bubble, whose clock it has; nothing is
 // started.
-func bubble(t *testing.T, change func(*Options)) (*Server, *house) {
-	h := new(house)
+func bubble(t *testing.T, change func(*Options)) (*Server, *membertest.Source) {
+	h := new(membertest.Source)
 	o := Options{Source: h, Metrics: newMeters(t), Replica: "replica", Settings: Settings{LongPoll: 30 * time.Second}}
 	if change != nil {
 		change(&o)
@@ -222,44 +223,38 @@ func (s *Server) pollOnce(t *testing.T, address, id string, url xds.TypeURL, nam
 	return p
 }
 
-func (g *group) count() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return len(g.members)
-}
-
 // A poll's interest stays for twice long_poll after it, whatever connection the
 // next comes by, and is one for all polls of the same question at a time. While a
 // poll is held it stays anyway.
 func TestP70_InterestStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, h := bubble(t, nil)
-		g := h.group("edge")
+		g := h.Group("edge")
 		keep := 2 * s.opts.LongPoll
 		first := s.pollOnce(t, "10.0.0.1:1", "n", xds.EndpointType, "a", "b")
 		time.Sleep(keep - 1)
 		s.pollers.expire(time.Now())
-		if g.count() != 1 {
-			t.Fatalf("%d members just before the time", g.count())
+		if g.Count() != 1 {
+			t.Fatalf("%d members just before the time", g.Count())
 		}
 		// By another connection, and twice at once.
 		q := s.question(t, "n", xds.EndpointType, "b", "a")
 		one, _ := s.pollers.enter(q, caller("10.0.0.1:2"))
 		two, _ := s.pollers.enter(q, caller("10.0.0.1:3"))
-		if one != first || two != first || g.count() != 1 {
-			t.Fatalf("another poller for the same question; %d members", g.count())
+		if one != first || two != first || g.Count() != 1 {
+			t.Fatalf("another poller for the same question; %d members", g.Count())
 		}
 		s.pollers.leave(one, time.Now())
 		time.Sleep(2 * keep)
 		s.pollers.expire(time.Now())
-		if g.count() != 1 {
+		if g.Count() != 1 {
 			t.Fatal("gone while a poll was held")
 		}
 		s.pollers.leave(two, time.Now())
 		time.Sleep(keep)
 		s.pollers.expire(time.Now())
-		if g.count() != 0 || len(s.pollers.table) != 0 || len(s.pollers.accounts) != 0 {
-			t.Fatalf("%d members, %v, %v when the time is over", g.count(), s.pollers.table, s.pollers.accounts)
+		if g.Count() != 0 || len(s.pollers.table) != 0 || len(s.pollers.accounts) != 0 {
+			t.Fatalf("%d members, %v, %v when the time is over", g.Count(), s.pollers.table, s.pollers.accounts)
 		}
 		if n := s.meters.Streams[telemetry.REST].Value(); n != 0 {
 			t.Errorf("%d pollers are counted", n)
@@ -282,7 +277,7 @@ func TestP70_OneNodeManyQuestions(t *testing.T) {
 			s.pollOnce(t, "10.0.0.1:1", "n", xds.ClusterType):            true,
 			s.pollOnce(t, "10.0.0.1:1", "n", xds.ClusterType, "*", "a"):  true,
 		}
-		if n := h.group("edge").count(); len(all) != 8 || n != 8 {
+		if n := h.Group("edge").Count(); len(all) != 8 || n != 8 {
 			t.Errorf("%d pollers, %d members", len(all), n)
 		}
 		if n := len(s.Clients()); n != 8 {
@@ -301,22 +296,22 @@ func TestP70_KeptIsBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, h := bubble(t, func(o *Options) { o.Limits = limits })
-				g := h.group("edge")
+				g := h.Group("edge")
 				s.pollOnce(t, "10.0.0.2:1", "other", xds.EndpointType, "a", "b")
 				for i := range 5 {
 					s.pollOnce(t, "10.0.0.1:1", "n", xds.EndpointType, "a", fmt.Sprint(i))
 					time.Sleep(time.Second)
 				}
-				if g.count() != 4 {
-					t.Fatalf("%d members, want three of one account and one of the other", g.count())
+				if g.Count() != 4 {
+					t.Fatalf("%d members, want three of one account and one of the other", g.Count())
 				}
 				p := s.pollOnce(t, "10.0.0.1:1", "n", xds.EndpointType, "a", "2")
 				if now := time.Now(); p.opened == now {
 					t.Error("the newest three are not those that are kept")
 				}
 				s.pollers.close()
-				if g.count() != 0 || s.pollers.kept != 0 {
-					t.Errorf("%d members, %d kept", g.count(), s.pollers.kept)
+				if g.Count() != 0 || s.pollers.kept != 0 {
+					t.Errorf("%d members, %d kept", g.Count(), s.pollers.kept)
 				}
 			})
 		})
@@ -328,17 +323,17 @@ func TestP70_KeptKeysMakeRoom(t *testing.T) {
 	for _, reason := range []telemetry.Reason{telemetry.LimitKeys, telemetry.LimitKeysPerPeer} {
 		synctest.Test(t, func(t *testing.T) {
 			s, h := bubble(t, nil)
-			edge := h.group("edge")
-			h.refuse = func(Join) *Refusal {
-				if edge.count() > 0 {
+			edge := h.Group("edge")
+			h.Refuse = func(Join) *Refusal {
+				if edge.Count() > 0 {
 					return Refuse(14, reason, "one key at a time")
 				}
 				return nil
 			}
 			s.pollOnce(t, "10.0.0.1:1", "n", xds.EndpointType, "a")
 			s.pollOnce(t, "10.0.0.1:1", "n", xds.RouteType, "a")
-			if edge.count() != 1 {
-				t.Errorf("%d members", edge.count())
+			if edge.Count() != 1 {
+				t.Errorf("%d members", edge.Count())
 			}
 			if _, refusal := s.pollers.enter(s.question(t, "n", xds.ClusterType), caller("10.0.0.2:1")); refusal == nil || refusal.Reason != reason {
 				t.Errorf("another client's room was taken: %v", refusal)
@@ -358,7 +353,7 @@ func TestP70_AtOnce(t *testing.T) {
 	}
 	r.waiting(n)
 	r.eventually(func() bool { return r.members("edge") == 1 })
-	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+	r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	for _, got := range replies {
 		if held := r.holds(<-got); held != "a " {
 			t.Fatalf("holds %q", held)
@@ -381,7 +376,7 @@ func TestP70_LeftOutFieldsAreCounted(t *testing.T) {
 	}
 	u := update(t, xds.ClusterType, "a", "c")
 	u.Changed = append(u.Changed, sessiontest.New(t, xds.ClusterType).Raw("b", a))
-	r.house.group("edge").publish(u)
+	r.house.Group("edge").Publish(u)
 	if held := r.holds(r.ask(r.web("http1"), xds.ClusterType, "")); held != "a b c " {
 		t.Errorf("holds %q", held)
 	}
@@ -391,7 +386,7 @@ func TestP70_LeftOutFieldsAreCounted(t *testing.T) {
 // Pollers are shown among the clients, with what they have and what they said.
 func TestP70_Status(t *testing.T) {
 	r := newREST(t, nil)
-	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+	r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	c := r.web("http1")
 	m := r.response(r.ask(c, xds.ClusterType, ""))
 	want := func(state, acked string) {

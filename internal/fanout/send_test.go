@@ -49,7 +49,7 @@ func stillOf(t testing.TB, r *serverFixture, v xds.Variant, types ...xds.TypeURL
 // A plan that a request has overtaken is not applied.
 func TestOvertakenPlanIsStale(t *testing.T) {
 	r := newServerFixture(t, nil)
-	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+	r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	st, slots := still(t, r, xds.ClusterType)
 	sl := slots[0]
 	cur := sl.snapshot()
@@ -72,7 +72,7 @@ func TestOvertakenPlanIsStale(t *testing.T) {
 // is looked at again when the frame is there.
 func TestParkedStreamComesBack(t *testing.T) {
 	r := newServerFixture(t, nil)
-	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+	r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	st, slots := still(t, r, xds.ClusterType)
 	sl := slots[0]
 	plan := sl.Next(sl.snapshot(), session.Moment{Now: time.Now(), AckTimeout: time.Minute})
@@ -100,8 +100,8 @@ func TestParkedStreamComesBack(t *testing.T) {
 // the next clusters go (P19).
 func TestP19_OnlyLaterChanges(t *testing.T) {
 	r := newServerFixture(t, nil)
-	g := r.house.group("edge")
-	g.publish(update(t, xds.ClusterType, "a"), update(t, xds.ListenerType, "l"))
+	g := r.house.Group("edge")
+	g.Publish(update(t, xds.ClusterType, "a"), update(t, xds.ListenerType, "l"))
 	st, _ := still(t, r, xds.ClusterType, xds.ListenerType)
 	pending := func() bool {
 		v := st.look()
@@ -111,7 +111,7 @@ func TestP19_OnlyLaterChanges(t *testing.T) {
 	}
 	v := st.look()
 	// What comes while the response is made is later as well.
-	g.publish(update(t, xds.ListenerType, "m"))
+	g.Publish(update(t, xds.ListenerType, "m"))
 	v.setMarks(0)
 	if !pending() {
 		t.Fatal("what came while the clusters were encoded is no later change")
@@ -119,7 +119,7 @@ func TestP19_OnlyLaterChanges(t *testing.T) {
 	v = st.look()
 	v.setMarks(0)
 	before := pending()
-	g.publish(update(t, xds.ListenerType, "n"))
+	g.Publish(update(t, xds.ListenerType, "n"))
 	if after := pending(); before || !after {
 		t.Fatalf("before the change %v, after it %v", before, after)
 	}
@@ -130,7 +130,7 @@ func TestP19_OnlyLaterChanges(t *testing.T) {
 // after it was received.
 func answered(t testing.TB, r *serverFixture, v xds.Variant) func() {
 	t.Helper()
-	r.house.group("edge").publish(update(t, xds.ClusterType, "a"))
+	r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	st, slots := stillOf(t, r, v, xds.ClusterType)
 	sl, now := slots[0], time.Now()
 	plan := sl.Next(sl.snapshot(), session.Moment{Now: now, AckTimeout: time.Minute})

@@ -22,16 +22,16 @@ func TestWhatDoesNotConcernAClientItHas(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			r := newServerFixture(t, nil)
-			g := r.house.group("edge")
-			g.publish(update(t, xds.EndpointType, "a", "b"))
+			g := r.house.Group("edge")
+			g.Publish(update(t, xds.EndpointType, "a", "b"))
 			c := r.teller(t, v)
 			c.url = xds.EndpointType
 			c.say("", "a")
 			c.recv()
 			c.answer("", "a")
 			r.is(Synced)
-			g.publish(update(t, xds.EndpointType, "b=2"))
-			g.publish(update(t, xds.EndpointType, "b=33"))
+			g.Publish(update(t, xds.EndpointType, "b=2"))
+			g.Publish(update(t, xds.EndpointType, "b=33"))
 			want := r.gen()
 			has := func(when string) {
 				t.Helper()
@@ -48,20 +48,20 @@ func TestWhatDoesNotConcernAClientItHas(t *testing.T) {
 				}
 				return false
 			})
-			if at := r.srv.Clients()[0].Types[0]; at.Acked != g.snaps[0].Version || at.Sent != at.Acked || at.Sends != 1 {
+			if at := r.srv.Clients()[0].Types[0]; at.Acked != g.Snaps[0].Version || at.Sent != at.Acked || at.Sends != 1 {
 				t.Errorf("in step with the newest, and shown otherwise: %+v", at)
 			}
-			g.settling(update(t, xds.EndpointType, "a=2"))
+			g.Settle(update(t, xds.EndpointType, "a=2"))
 			has("something newer settles")
-			g.publish(update(t, xds.EndpointType, "a=33"))
+			g.Publish(update(t, xds.EndpointType, "a=33"))
 			c.recv()
 			has("something newer is on its way")
 			c.answer("no", "a")
 			r.is(Refused)
 			has("something newer is refused")
-			g.publish(update(t, xds.EndpointType, "b=444"))
+			g.Publish(update(t, xds.EndpointType, "b=444"))
 			has("of what came after that")
-			g.publish(update(t, xds.EndpointType, "a=444"))
+			g.Publish(update(t, xds.EndpointType, "a=444"))
 			c.recv()
 			has("something newer still is on its way")
 			c.answer("", "a")
@@ -74,10 +74,10 @@ func TestWhatDoesNotConcernAClientItHas(t *testing.T) {
 
 // timed is how many streams' ACKs of the newest version were timed.
 func (r *serverFixture) timed() (n uint32) {
-	g := r.house.group("edge")
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, in := range g.snaps[0].Progress.Counts().Took {
+	g := r.house.Group("edge")
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	for _, in := range g.Snaps[0].Progress.Counts().Took {
 		n += in
 	}
 	return n
@@ -90,15 +90,15 @@ func TestLateSubscriptionsAreNotTimed(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			r := newServerFixture(t, nil)
-			g := r.house.group("edge")
-			g.publish(update(t, xds.EndpointType, "a", "b", "c"))
+			g := r.house.Group("edge")
+			g.Publish(update(t, xds.EndpointType, "a", "b", "c"))
 			c := r.teller(t, v)
 			c.url = xds.EndpointType
 			c.say("", "a")
 			c.recv()
 			c.answer("", "a")
 			r.is(Synced)
-			g.publish(update(t, xds.EndpointType, "b=2")) // nothing to it
+			g.Publish(update(t, xds.EndpointType, "b=2")) // nothing to it
 			acks := func(n uint64) {
 				t.Helper()
 				r.eventually(func() bool { return r.srv.Clients()[0].Types[0].Acks == n })
@@ -110,7 +110,7 @@ func TestLateSubscriptionsAreNotTimed(t *testing.T) {
 			if n := r.timed(); n != 0 {
 				t.Errorf("%d were timed of what was asked for later", n)
 			}
-			g.publish(update(t, xds.EndpointType, "b=22"))
+			g.Publish(update(t, xds.EndpointType, "b=22"))
 			c.recv()
 			c.answer("", "a", "b")
 			acks(3)
@@ -126,11 +126,11 @@ func TestAVersionInSeveralResponsesCountsOnce(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			r := newServerFixture(t, nil)
-			g := r.house.group("edge")
+			g := r.house.Group("edge")
 			give := func(version string, specs ...string) {
 				u := update(t, xds.EndpointType, specs...)
 				u.Version = version
-				g.publish(u)
+				g.Publish(u)
 			}
 			give("v1", "a", "b")
 			c := r.teller(t, v)

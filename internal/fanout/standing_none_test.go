@@ -67,12 +67,12 @@ func TestP31_NamesThatNobodyHas(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			r := newServerFixture(t, nil)
-			g := r.house.group("edge")
+			g := r.house.Group("edge")
 			c := r.teller(t, v)
 			c.url = xds.EndpointType
 			c.say("", "x", "y")
 			r.true("NOT SENT, nothing; x:untold/NOT SENT y:untold/NOT SENT; NOT SENT unsent false awaits [x y]")
-			g.publish(update(t, xds.EndpointType, "other"))
+			g.Publish(update(t, xds.EndpointType, "other"))
 			r.true("NOT SENT, 0 behind; x:untold/NOT SENT y:untold/NOT SENT; NOT SENT unsent false awaits [x y]")
 			take := func() {
 				if v == xds.Delta { // which has a way to say it
@@ -80,13 +80,13 @@ func TestP31_NamesThatNobodyHas(t *testing.T) {
 					c.answer("")
 				}
 			}
-			g.publish(update(t, xds.EndpointType, "-x"))
+			g.Publish(update(t, xds.EndpointType, "-x"))
 			take()
 			r.true("NOT SENT, 0 behind; x:missing/SYNCED y:untold/NOT SENT; NOT SENT unsent false awaits [y]")
-			g.publish(update(t, xds.EndpointType, "-y"))
+			g.Publish(update(t, xds.EndpointType, "-y"))
 			take()
 			r.true("SYNCED, 0 behind; x:missing/SYNCED y:missing/SYNCED")
-			g.publish(update(t, xds.EndpointType, "x"))
+			g.Publish(update(t, xds.EndpointType, "x"))
 			c.recv()
 			c.answer("", "x", "y")
 			r.true("SYNCED, 0 behind; x:taken/SYNCED y:missing/SYNCED")
@@ -101,8 +101,8 @@ func TestP31_WhoAsksForMoreWaits(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			r := newServerFixture(t, nil)
-			g := r.house.group("edge")
-			g.publish(update(t, xds.EndpointType, "x"))
+			g := r.house.Group("edge")
+			g.Publish(update(t, xds.EndpointType, "x"))
 			c := r.teller(t, v)
 			c.url = xds.EndpointType
 			c.say("", "x")
@@ -120,12 +120,12 @@ func TestP31_WhoAsksForMoreWaits(t *testing.T) {
 			if at := r.srv.Clients()[0].Types[0]; at.Acked != took || took == "" || at.Since.Before(before) {
 				t.Errorf("%+v, took %q before", at, took)
 			}
-			g.publish(update(t, xds.EndpointType, "x=22"))
+			g.Publish(update(t, xds.EndpointType, "x=22"))
 			r.true("STALE, 1 behind; x:unsure/STALE y:untold/NOT SENT; STALE unsent false awaits []")
 			c.recv()
 			c.answer("", "x", "y")
 			r.true("NOT SENT, 0 behind; x:taken/SYNCED y:untold/NOT SENT; NOT SENT unsent false awaits [y]")
-			g.publish(update(t, xds.EndpointType, "y"))
+			g.Publish(update(t, xds.EndpointType, "y"))
 			c.recv()
 			c.answer("", "x", "y")
 			r.true("SYNCED, 0 behind; x:taken/SYNCED y:taken/SYNCED")
@@ -136,13 +136,13 @@ func TestP31_WhoAsksForMoreWaits(t *testing.T) {
 // Of who polls it is the same.
 func TestP31_WhoPollsForMoreWaits(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
-	g := r.house.group("edge")
-	g.publish(update(t, xds.EndpointType, "x"))
+	g := r.house.Group("edge")
+	g.Publish(update(t, xds.EndpointType, "x"))
 	c := r.web(protocols[0])
 	version := r.response(r.ask(c, xds.EndpointType, "", "x", "y")).VersionInfo
 	r.ask(c, xds.EndpointType, version, "x", "y")
 	r.true("NOT SENT, 0 behind; x:taken/SYNCED y:untold/NOT SENT; NOT SENT unsent false awaits [y]")
-	g.publish(update(t, xds.EndpointType, "-y"))
+	g.Publish(update(t, xds.EndpointType, "-y"))
 	r.true("SYNCED, 0 behind; x:taken/SYNCED y:missing/SYNCED")
 }
 
@@ -152,7 +152,7 @@ func TestP31_WhoPollsForMoreWasToldOfTheRest(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
 	u := update(t, xds.ClusterType, "a", "-b")
 	u.Wildcard = false
-	r.house.group("edge").publish(u)
+	r.house.Group("edge").Publish(u)
 	c := r.web(protocols[0])
 	version := r.response(r.ask(c, xds.ClusterType, "", "a", "b", "c")).VersionInfo
 	r.ask(c, xds.ClusterType, version, "a", "b", "c")
@@ -162,19 +162,19 @@ func TestP31_WhoPollsForMoreWasToldOfTheRest(t *testing.T) {
 // Nor does it keep who polls.
 func TestP31_PolledNamesThatNobodyHas(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
-	g := r.house.group("edge")
-	g.publish(update(t, xds.EndpointType, "other"))
+	g := r.house.Group("edge")
+	g.Publish(update(t, xds.EndpointType, "other"))
 	c := r.web(protocols[0])
 	r.ask(c, xds.EndpointType, "", "x", "y")
 	r.true("NOT SENT, 0 behind; x:untold/NOT SENT y:untold/NOT SENT; NOT SENT unsent false awaits [x y]")
-	g.publish(update(t, xds.EndpointType, "-x", "-y"))
+	g.Publish(update(t, xds.EndpointType, "-x", "-y"))
 	r.true("SYNCED, 0 behind; x:missing/SYNCED y:missing/SYNCED")
-	g.publish(update(t, xds.EndpointType, "x"))
+	g.Publish(update(t, xds.EndpointType, "x"))
 	version := r.response(r.ask(c, xds.EndpointType, "", "x", "y")).VersionInfo
 	r.true("STALE, nothing; x:untold/STALE y:missing/SYNCED; STALE unsent false awaits []")
 	r.ask(c, xds.EndpointType, version, "x", "y")
 	r.true("SYNCED, 0 behind; x:taken/SYNCED y:missing/SYNCED")
-	g.publish(update(t, xds.EndpointType, "x=22"))
+	g.Publish(update(t, xds.EndpointType, "x=22"))
 	r.true("STALE, 1 behind; x:unsure/STALE y:missing/SYNCED; STALE unsent true awaits []")
 }
 
@@ -182,8 +182,8 @@ func TestP31_PolledNamesThatNobodyHas(t *testing.T) {
 // relay, or this one before it was started anew.
 func TestP71_WhoComesWithTheVersionHasIt(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
-	g := r.house.group("edge")
-	g.publish(update(t, xds.EndpointType, "a"))
+	g := r.house.Group("edge")
+	g.Publish(update(t, xds.EndpointType, "a"))
 	c := r.web(protocols[0])
 	version := r.response(r.ask(c, xds.EndpointType, "", "a")).VersionInfo
 	r.true("STALE, nothing; a:untold/STALE; STALE unsent false awaits []")
@@ -204,13 +204,13 @@ func TestP71_WhoComesWithTheVersionHasIt(t *testing.T) {
 // one: it has no version that goes back to the older one.
 func TestP71_WhoWasGivenSomethingElseHasNotGoneBack(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
-	g := r.house.group("edge")
-	g.publish(update(t, xds.EndpointType, "a"))
+	g := r.house.Group("edge")
+	g.Publish(update(t, xds.EndpointType, "a"))
 	c := r.web(protocols[0])
 	a := r.response(r.ask(c, xds.EndpointType, "", "a")).VersionInfo
 	r.ask(c, xds.EndpointType, a, "a")
 	r.true("SYNCED, 0 behind; a:taken/SYNCED")
-	g.publish(update(t, xds.EndpointType, "a=22"))
+	g.Publish(update(t, xds.EndpointType, "a=22"))
 	first := r.gen() - 1
 	b := r.response(r.ask(c, xds.EndpointType, a, "a")).VersionInfo
 	has := func(when string, want uint64) {
@@ -220,13 +220,13 @@ func TestP71_WhoWasGivenSomethingElseHasNotGoneBack(t *testing.T) {
 		}
 	}
 	has("the newer one was given", first)
-	g.publish(update(t, xds.EndpointType, "a"))
+	g.Publish(update(t, xds.EndpointType, "a"))
 	has("it was taken back", first)
 	if again := r.response(r.ask(c, xds.EndpointType, b, "a")).VersionInfo; again != a {
 		t.Fatalf("%s is given, not %s", again, a)
 	}
 	has("the newer one was taken, and what takes it back given", first+1)
-	g.publish(update(t, xds.EndpointType, "-a"))
+	g.Publish(update(t, xds.EndpointType, "-a"))
 	has("there is nothing for it, and it was given something", first+1)
 	r.ask(c, xds.EndpointType, a, "a")
 	has("it took that", r.gen())
@@ -236,12 +236,12 @@ func TestP71_WhoWasGivenSomethingElseHasNotGoneBack(t *testing.T) {
 // there always a newer one.
 func TestP71_WhoPollsForABusyKeyHasWhatItTook(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
-	g := r.house.group("edge")
-	g.publish(update(t, xds.EndpointType, "a"))
+	g := r.house.Group("edge")
+	g.Publish(update(t, xds.EndpointType, "a"))
 	c := r.web(protocols[0])
 	version := r.response(r.ask(c, xds.EndpointType, "", "a")).VersionInfo
 	for n := range 3 {
-		g.publish(update(t, xds.EndpointType, "a="+strings.Repeat("7", n+2)))
+		g.Publish(update(t, xds.EndpointType, "a="+strings.Repeat("7", n+2)))
 		version = r.response(r.ask(c, xds.EndpointType, version, "a")).VersionInfo
 		if s := r.stands(); s.Has != r.gen()-1 || s.State != Unanswered {
 			t.Errorf("%s, has %d of %d", s.State, s.Has, r.gen())
@@ -258,8 +258,8 @@ func TestP71_WhoPollsForABusyKeyHasWhatItTook(t *testing.T) {
 func TestP27_WhoBroughtWhatNobodyKnowsIsNotSynced(t *testing.T) {
 	for _, brings := range []bool{false, true} {
 		r := newServerFixture(t, nil)
-		g := r.house.group("edge")
-		g.publish(update(t, xds.RouteType, "other"))
+		g := r.house.Group("edge")
+		g.Publish(update(t, xds.RouteType, "other"))
 		c := r.delta(nil)
 		req := &discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(xds.RouteType), ResourceNamesSubscribe: []string{"x", "y"}}
 		if brings {

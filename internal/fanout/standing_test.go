@@ -85,10 +85,10 @@ func (r *serverFixture) is(state string) TypeStatus {
 
 // counts are those of the newest version.
 func (r *serverFixture) counts() string {
-	g := r.house.group("edge")
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	c := g.snaps[0].Progress.Counts()
+	g := r.house.Group("edge")
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	c := g.Snaps[0].Progress.Counts()
 	took := uint32(0)
 	for _, n := range c.Took {
 		took += n
@@ -105,10 +105,10 @@ func (r *serverFixture) stands() (out Standing) {
 }
 
 func (r *serverFixture) gen() uint64 {
-	g := r.house.group("edge")
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.snaps[0].Gen
+	g := r.house.Group("edge")
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	return g.Snaps[0].Gen
 }
 
 // A type goes through all states, and says since when it is in one.
@@ -116,14 +116,14 @@ func TestStatesOfAType(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			r := newServerFixture(t, nil)
-			g := r.house.group("edge")
+			g := r.house.Group("edge")
 			c := r.teller(t, v)
 			began := time.Now().Add(-time.Second)
 			c.say("")
 			if at := r.is(NotSent); at.Since.Before(began) || at.Unsent {
 				t.Errorf("%+v", at)
 			}
-			g.publish(update(t, xds.ClusterType, "a"))
+			g.Publish(update(t, xds.ClusterType, "a"))
 			c.recv()
 			at := r.is(Unanswered)
 			if at.Unanswered == nil || !at.Since.Equal(*at.Unanswered) || at.UnansweredFor < 0 || at.Unsent {
@@ -144,7 +144,7 @@ func TestStatesOfAType(t *testing.T) {
 				t.Errorf("has %d of %d", s.Has, r.gen())
 			}
 
-			g.publish(update(t, xds.ClusterType, "a=2"))
+			g.Publish(update(t, xds.ClusterType, "a=2"))
 			c.recv()
 			c.say("no")
 			at = r.is(Refused)
@@ -165,18 +165,18 @@ func TestStatesOfAType(t *testing.T) {
 // not have what it refused (P15).
 func TestARefusalStandsUntilItIsTaken(t *testing.T) {
 	r := newServerFixture(t, nil)
-	g := r.house.group("edge")
-	g.publish(update(t, xds.ClusterType, "a", "b"))
+	g := r.house.Group("edge")
+	g.Publish(update(t, xds.ClusterType, "a", "b"))
 	c := r.teller(t, xds.Delta)
 	c.say("")
 	c.recv()
 	c.say("")
 	r.is(Synced)
-	g.publish(update(t, xds.ClusterType, "a=2"))
+	g.Publish(update(t, xds.ClusterType, "a=2"))
 	c.recv()
 	c.say("no")
 	r.is(Refused)
-	g.publish(update(t, xds.ClusterType, "b=2"))
+	g.Publish(update(t, xds.ClusterType, "b=2"))
 	c.recv()
 	c.say("") // of b alone
 	r.eventually(func() bool { return r.srv.Clients()[0].Types[0].Acks == 2 })
@@ -186,7 +186,7 @@ func TestARefusalStandsUntilItIsTaken(t *testing.T) {
 	if s := r.stands(); s.Has != r.gen()-2 || !s.Final {
 		t.Errorf("%+v of %d", s, r.gen())
 	}
-	g.publish(update(t, xds.ClusterType, "a=3"))
+	g.Publish(update(t, xds.ClusterType, "a=3"))
 	c.recv()
 	c.say("")
 	r.is(Synced)
@@ -201,13 +201,13 @@ func TestP19_WhatIsNotSentYetIsStale(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			r := newServerFixture(t, nil)
-			g := r.house.group("edge")
-			g.publish(update(t, xds.EndpointType, "a", "b"))
+			g := r.house.Group("edge")
+			g.Publish(update(t, xds.EndpointType, "a", "b"))
 			c := r.teller(t, v)
 			c.url = xds.EndpointType
 			c.say("", "a")
 			c.recv()
-			g.publish(update(t, xds.EndpointType, "a=2")) // waits for the answer
+			g.Publish(update(t, xds.EndpointType, "a=2")) // waits for the answer
 			if at := r.is(Unanswered); !at.Unsent || at.Unanswered == nil {
 				t.Errorf("%+v", at)
 			}
@@ -224,7 +224,7 @@ func TestP19_WhatIsNotSentYetIsStale(t *testing.T) {
 			if at := r.is(Synced); at.Unsent {
 				t.Errorf("%+v", at)
 			}
-			g.publish(update(t, xds.EndpointType, "b=2"))
+			g.Publish(update(t, xds.EndpointType, "b=2"))
 			if at := r.is(Synced); at.Unsent {
 				t.Errorf("%+v", at)
 			}
@@ -242,14 +242,14 @@ func TestP19_WhatIsNotSentYetIsStale(t *testing.T) {
 // While it settles, a change is in no State yet, and nobody has it.
 func TestWhatSettlesIsNotSentYet(t *testing.T) {
 	r := newServerFixture(t, nil)
-	g := r.house.group("edge")
-	g.publish(update(t, xds.ClusterType, "a"))
+	g := r.house.Group("edge")
+	g.Publish(update(t, xds.ClusterType, "a"))
 	c := r.teller(t, xds.Delta)
 	c.say("")
 	c.recv()
 	c.say("")
 	r.is(Synced)
-	g.settling(update(t, xds.ClusterType, "a=2"))
+	g.Settle(update(t, xds.ClusterType, "a=2"))
 	if at := r.is(Unanswered); !at.Unsent || at.Unanswered != nil {
 		t.Errorf("%+v", at)
 	}
@@ -262,7 +262,7 @@ func TestWhatSettlesIsNotSentYet(t *testing.T) {
 // what it has, as of an ACK (P66).
 func TestP27_P66_AClientThatBroughtEverythingIsSynced(t *testing.T) {
 	r := newServerFixture(t, nil)
-	r.house.group("edge").publish(update(t, xds.RouteType, "r"))
+	r.house.Group("edge").Publish(update(t, xds.RouteType, "r"))
 	first := r.delta(nil)
 	first.ask(xds.RouteType, "r")
 	m := first.recv()
@@ -281,12 +281,12 @@ func TestP27_P66_AClientThatBroughtEverythingIsSynced(t *testing.T) {
 	if s := r.stands(); s.Has != r.gen() {
 		t.Errorf("has %d of %d", s.Has, r.gen())
 	}
-	want, g := []uint64{r.gen()}, r.house.group("edge")
+	want, g := []uint64{r.gen()}, r.house.Group("edge")
 	r.eventually(func() bool {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		for m := range g.members {
-			return slices.Equal(m.acked, want)
+		g.Mu.Lock()
+		defer g.Mu.Unlock()
+		for m := range g.Members {
+			return slices.Equal(m.AckedGens, want)
 		}
 		return false
 	})
@@ -318,9 +318,9 @@ func TestClientsAfter(t *testing.T) {
 // What cannot be sent for its size the client has not got, nor any version with it.
 func TestWhatIsTooLargeIsNotHad(t *testing.T) {
 	r, _ := smallServer(t, 1, time.Minute)
-	g := r.house.group("edge")
+	g := r.house.Group("edge")
 	long := strings.Repeat("l", 100)
-	g.publish(update(t, xds.EndpointType, "a", long))
+	g.Publish(update(t, xds.EndpointType, "a", long))
 	c := r.delta(nil)
 	c.ask(xds.EndpointType, "a", long)
 	r.eventually(func() bool {

@@ -40,7 +40,7 @@ func TestP5_RulesAndGatesTurnTogether(t *testing.T) {
 	r.addr = r.listen(gate)
 	publishAll(r, "a", "edge", "victim")
 	v := newVictims()
-	r.house.rule(v.key)
+	r.house.SetRules(v.key)
 	before := r.delta(nil)
 	before.must(&discoveryv3.DeltaDiscoveryRequest{Node: in("edge"), TypeUrl: string(xds.ClusterType)})
 	<-v.asked
@@ -69,7 +69,7 @@ func TestP5_RulesAndGatesTurnTogetherForPolls(t *testing.T) {
 	r := newREST(t, nil, gate)
 	publishAll(r.serverFixture, "a", "edge", "victim")
 	v := newVictims()
-	r.house.rule(v.key)
+	r.house.SetRules(v.key)
 	before := make(chan *reply, 1)
 	go func() {
 		got, err := r.post(xdstest.Context(t), r.web("http1"), "/v3/discovery:clusters", asEnvoy(t, envoyPoll(in("edge"), xds.ClusterType, "")))
