@@ -93,9 +93,9 @@ var house = map[string]place{
 		[]string{"internal/fanout/refusal", "internal/xds", "internal/expr", "internal/telemetry", "config"},
 		"who comes in follows from a connection and a node: it knows no stream, and nothing that is sent",
 	},
-	"internal/fanout/refusal": {[]string{"internal/telemetry"}, "why a client is refused does not depend on what refuses it"},
+	"internal/fanout/refusal": {[]string{"internal/telemetry", "internal/telemetry/redact"}, "why a client is refused does not depend on what refuses it"},
 	"internal/fanout/member": {
-		[]string{"internal/fanout/refusal", "internal/xds", "internal/expr"},
+		[]string{"internal/fanout/refusal", "internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact"},
 		"it is the interface between clients and groups, and knows the implementation of neither",
 	},
 	"internal/fanout/member/membertest": {
@@ -130,12 +130,12 @@ var house = map[string]place{
 		"it reads what groups publish; the HTTP API is above it",
 	},
 	"internal/admin/overview": {
-		[]string{"internal/xds", "internal/fanout", "internal/admin/keystatus"},
+		[]string{"internal/xds", "internal/fanout", "internal/fanout/refusal", "internal/admin/keystatus"},
 		"it counts what it is given, and does not know who asks",
 	},
 	"internal/admin": {
 		[]string{"internal/admin/web", "internal/admin/overview", "internal/admin/keystatus", "internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/anytypes", "config",
-			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/store", "internal/orchestrator/history"},
+			"internal/aggregator", "internal/upstream", "internal/fanout", "internal/fanout/refusal", "internal/store", "internal/orchestrator/history"},
 		"it reads status as values, through interfaces of its own; below it nobody needs to be shown",
 	},
 
@@ -190,7 +190,7 @@ var house = map[string]place{
 
 	"cmd/relay": {
 		[]string{"internal/xds", "internal/anytypes", "internal/expr", "internal/telemetry", "internal/telemetry/logsample", "internal/telemetry/redact", "internal/telemetry/tlsfiles", "internal/telemetry/tracing", "internal/filewatch", "config",
-			"internal/aggregator", "internal/upstream", "internal/upstream/filesource", "internal/fanout", "internal/fanout/listener", "internal/store", "internal/orchestrator",
+			"internal/aggregator", "internal/upstream", "internal/upstream/filesource", "internal/fanout", "internal/fanout/listener", "internal/fanout/refusal", "internal/store", "internal/orchestrator",
 			"internal/admin", "internal/admin/keystatus", "internal/admin/grpcadmin", "internal/fleet"},
 		"a command imports no other and no test",
 	},

@@ -25,6 +25,7 @@ import (
 	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/upstream"
@@ -52,7 +53,7 @@ type fakeRelay struct {
 	differences []keystatus.Difference // of all
 	keys        []keystatus.Key
 	origins     []upstream.OriginStatus
-	away        []fanout.SentAway
+	away        []refusal.Recent
 	block       chan struct{} // if set, Clients waits for it
 	asked       chan struct{} // and says so
 }
@@ -195,7 +196,7 @@ func (f *fakeRelay) Nacks(before uint64) iter.Seq[history.KeyNack] {
 	}
 }
 
-func (f *fakeRelay) SentAway() []fanout.SentAway { return f.away }
+func (f *fakeRelay) RecentRefusals() []refusal.Recent { return f.away }
 
 func (f *fakeRelay) Origins() []upstream.OriginStatus { return f.origins }
 

@@ -24,6 +24,7 @@ import (
 	"xdsrelay/internal/aggregator"
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/store"
 	"xdsrelay/internal/telemetry"
@@ -55,7 +56,7 @@ type Clients interface {
 	Untaken(node string, after uint64) iter.Seq2[uint64, []fanout.Untaken]
 	Standings(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[fanout.Standing]
 	Moves(after uint64, keyOf fanout.KeyOf) iter.Seq[fanout.Move]
-	SentAway() []fanout.SentAway
+	RecentRefusals() []refusal.Recent
 }
 
 // Keys are the keys in use, as keystatus.Reader has them.

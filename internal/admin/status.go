@@ -12,6 +12,7 @@ import (
 
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/redact"
@@ -35,7 +36,7 @@ type serverInfo struct {
 	Level           string      `json:"log_level"`
 
 	// SentAway is who was refused, or ended by a fault, in the last minute.
-	SentAway []fanout.SentAway `json:"sent_away,omitempty"`
+	SentAway []refusal.Recent `json:"sent_away,omitempty"`
 
 	Configuration *Configuration `json:"configuration,omitempty"`
 	Store         *storeInfo     `json:"store,omitempty"`
@@ -91,7 +92,7 @@ func (s *Server) serverInfo(*http.Request) (int, any) {
 			REST: m.Streams[telemetry.REST].Value()},
 		Keys: m.Keys.Value(), UpstreamStreams: m.UpstreamStreams.Value(), StaleTypes: m.Stale.Value(),
 		ConfigAge: m.ConfigAge().Seconds(), Level: levelName(s.opts.Level.Level()),
-		Store: s.storeInfo(), SentAway: s.opts.Clients.SentAway(),
+		Store: s.storeInfo(), SentAway: s.opts.Clients.RecentRefusals(),
 	}
 	if s.opts.Configuration != nil {
 		c := s.opts.Configuration()

@@ -18,6 +18,7 @@ import (
 
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/orchestrator/history"
 	"xdsrelay/internal/store"
 	"xdsrelay/internal/telemetry"
@@ -53,7 +54,7 @@ func TestServerInfo(t *testing.T) {
 	r.SetReady(true)
 	r.meters.Streams[telemetry.Delta].Add(3)
 	r.meters.Keys.Set(2)
-	r.shown.away = []fanout.SentAway{{Reason: "unmapped", Count: 2, Node: "n", Error: "no rule"}}
+	r.shown.away = []refusal.Recent{{Reason: "unmapped", Count: 2, Node: "n", Error: "no rule"}}
 	var got serverInfo
 	r.get("/server_info", &got)
 	if !reflect.DeepEqual(got.SentAway, r.shown.away) {

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
@@ -70,7 +71,7 @@ func TestPlannedEndingsAreQuiet(t *testing.T) {
 	var log xdstest.Log
 	s := NewServer(Options{Metrics: newMeters(t), Log: log.Logger()})
 	for _, r := range []telemetry.Reason{telemetry.KeyChanged, telemetry.Draining, telemetry.Unmapped} {
-		s.logRefusal("ended a stream", Refuse(codes.Unavailable, r, "why"), "n", "10.0.0.1:5", "10.0.0.1")
+		s.refusals.Note("ended a stream", Refuse(codes.Unavailable, r, "why"), refusal.Client{Node: "n", Peer: "10.0.0.1:5", Account: "10.0.0.1"})
 	}
 	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "reason=unmapped") {
 		t.Error(text)
@@ -109,11 +110,11 @@ func TestRefusalsAreLogged(t *testing.T) {
 	s := NewServer(Options{Metrics: newMeters(t), Log: log.Logger()})
 	away := Refuse(codes.Unavailable, telemetry.OriginUnreachable, "a long story")
 	away.Key = "web"
-	s.logRefusal("ended a stream", away, "n", "[::1]:5", "::1")
+	s.refusals.Note("ended a stream", away, refusal.Client{Node: "n", Peer: "[::1]:5", Account: "::1"})
 	if log.Count("node=n peer=[::1]:5 reason=origin_unreachable code=Unavailable key=web\n") != 1 {
 		t.Error(log.String())
 	}
-	s.logRefusal("ended a stream", Refuse(codes.Unavailable, telemetry.Identity, "why"), "n", "10.0.0.1:5", "uri:spiffe://n")
+	s.refusals.Note("ended a stream", Refuse(codes.Unavailable, telemetry.Identity, "why"), refusal.Client{Node: "n", Peer: "10.0.0.1:5", Account: "uri:spiffe://n"})
 	if log.Count("account=uri:spiffe://n reason=identity code=Unavailable error=why\n") != 1 {
 		t.Error("no account in the line")
 	}

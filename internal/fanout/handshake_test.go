@@ -177,7 +177,7 @@ func TestAProbeOfThePortIsNoFailedHandshake(t *testing.T) {
 		}
 	}
 	r.counted(telemetry.Handshake, 1)
-	if got := r.srv.SentAway(); len(got) != 1 || got[0].Count != 1 {
+	if got := r.srv.RecentRefusals(); len(got) != 1 || got[0].Count != 1 {
 		t.Errorf("%+v", got)
 	}
 }

@@ -13,7 +13,7 @@ import (
 // same bounds as those of clients.
 func (s *Server) OperatorOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.Creds(listener.Credentials(s.handshakeFailed)),
+		grpc.Creds(listener.Credentials(s.refusals.HandshakeFailed)),
 		grpc.ConnectionTimeout(listener.HandshakeTimeout),
 		grpc.ReadBufferSize(0),
 		grpc.StaticStreamWindowSize(listener.RequestWindow),

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
@@ -281,7 +282,7 @@ type failure struct {
 // refusal's code.
 func (s *Server) refuse(p *poll, status int, r *Refusal) {
 	s.meters.Refuse(r.Reason)
-	s.logRefusal("refused a poll", r, p.node, p.from, p.caller.Account)
+	s.refusals.Note("refused a poll", r, refusal.Client{Node: p.node, Peer: p.from, Account: p.caller.Account})
 	w := p.w
 	switch {
 	case status != 0:

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 
@@ -270,7 +271,7 @@ func (s *Server) give(p *poll, of *poller, a *document, at *xds.Snapshot, body [
 	}
 	if r != nil {
 		s.meters.Refuse(r.Reason)
-		s.logRefusal("cut a poll", r, of.node.ID, p.from, of.account)
+		s.refusals.Note("cut a poll", r, refusal.Client{Node: of.node.ID, Peer: p.from, Account: of.account})
 	}
 	panic(http.ErrAbortHandler) // what it was told of it is no answer
 }

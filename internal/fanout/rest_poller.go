@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/member"
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
@@ -340,7 +341,7 @@ func (ps *pollers) hear(p *poller, q *question) {
 		return
 	}
 	p.member.Nacked(*nack)
-	ps.srv.logNack(p.member, p.typ.URL, nack, q.nonce)
+	member.LogNack(ps.srv.log, p.member, p.typ.URL, nack, q.nonce)
 }
 
 // hear returns the refusal, if it is one. Envoy's polls tell of none: it asks again with the version

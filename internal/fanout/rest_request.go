@@ -13,6 +13,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/member"
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
@@ -128,7 +130,7 @@ func (s *Server) ask(t xds.Type, body []byte) (*question, *Refusal) {
 		return nil, Refuse(codes.InvalidArgument, telemetry.RequestInvalid, "request: it is no canonical JSON of a DiscoveryRequest: %w", err)
 	}
 	var r xds.Request
-	if refusal := s.scan(&r, xds.SotW, wire); refusal != nil {
+	if refusal := listener.Scan(&r, xds.SotW, wire, l); refusal != nil {
 		return nil, refusal
 	}
 	if len(r.TypeURL) > 0 && string(r.TypeURL) != string(t.URL) {
@@ -137,7 +139,7 @@ func (s *Server) ask(t xds.Type, body []byte) (*question, *Refusal) {
 	if r.Node == nil {
 		return nil, Refuse(codes.InvalidArgument, telemetry.NodeMissing, "request: it has no node")
 	}
-	if refusal := s.nodeBytes(r.Node); refusal != nil {
+	if refusal := listener.CheckNode(r.Node, l); refusal != nil {
 		return nil, refusal
 	}
 	node, err := s.nodes.Intern(r.Node)
@@ -152,7 +154,7 @@ func (s *Server) ask(t xds.Type, body []byte) (*question, *Refusal) {
 		refused: r.Refused, nonce: string(r.Nonce), code: r.ErrorCode,
 	}
 	if r.Refused {
-		q.message = nackMessage(t, r.ErrorMessage)
+		q.message = member.NackMessage(t, r.ErrorMessage)
 	}
 	return q, nil
 }

@@ -1,13 +1,10 @@
 package fanout
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tracing"
@@ -60,7 +58,7 @@ type Server struct {
 
 	sched     *scheduler
 	admission *listener.Admission
-	sentAway  sentAways
+	refusals  *refusal.Log
 	polls     *polls
 	pollers   *pollers
 	times     restTimes
@@ -83,7 +81,7 @@ func NewServer(o Options) *Server {
 		o.MaxResponse = maxResponse
 	}
 	s := &Server{
-		opts: o, source: o.Source, meters: o.Metrics, log: o.Log,
+		opts: o, source: o.Source, meters: o.Metrics, log: o.Log, refusals: refusal.NewLog(o.Log, o.Metrics),
 		sched: newScheduler(), admission: listener.NewAdmission(o.Limits),
 		polls: newPolls(), times: defaultRESTTimes,
 		finisherOf: finisherOf, streams: make(map[uint64]*stream),
@@ -136,10 +134,10 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 		srv: s, grpc: gs, variant: v, only: only, fin: s.finisherOf(gs), opened: time.Now(),
 		from: p.Addr.String(), conn: conn, caller: caller,
 	}
-	if refusal := s.admission.Enter(caller, conn); refusal != nil {
-		s.meters.Refuse(refusal.Reason)
-		s.logRefusal("refused a stream", refusal, "", st.from, st.caller.Account)
-		return refusal
+	if refused := s.admission.Enter(caller, conn); refused != nil {
+		s.meters.Refuse(refused.Reason)
+		s.refusals.Note("refused a stream", refused, st.client(""))
+		return refused
 	}
 	defer s.admission.Leave(caller, conn)
 	if !s.add(st) {
@@ -152,56 +150,19 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 	s.remove(st)
 	s.meters.Streams[v].Add(-1)
 	if r := st.refusal.Load(); r != nil {
-		s.logRefusal("ended a stream", r, st.nodeID(), st.from, st.caller.Account)
+		s.refusals.Note("ended a stream", r, st.client(st.nodeID()))
 		s.hangUp(st, r)
 	}
 	return err
 }
 
-// logRefusal logs and counts a stream or poll that was refused or ended. A planned end, of which
-// there may be thousands in a minute, is logged at level debug.
-func (s *Server) logRefusal(what string, r *Refusal, node, peer, account string) {
-	node = strings.Clone(short(cmp.Or(node, r.Node), maxNodeText))
-	level := slog.LevelInfo
-	if r.Reason.Planned() {
-		level = slog.LevelDebug
-	} else {
-		s.sentAway.note(r, node, time.Now())
-	}
-	args := append(clientAttrs(node, peer, account), "reason", r.Reason.String(), "code", r.Code.String())
-	if r.Key != "" { // the error is logged once for the key
-		args = append(args, "key", r.Key)
-	} else {
-		args = append(args, "error", r.Err)
-	}
-	s.log.Log(context.Background(), level, what, args...)
-}
+// RecentRefusals returns what was refused or ended in the last minute, by reason. It may be
+// called at any time.
+func (s *Server) RecentRefusals() []refusal.Recent { return s.refusals.Recent() }
 
-// handshakeFailed logs and counts a TLS handshake that failed.
-func (s *Server) handshakeFailed(on, from string, err error) {
-	s.meters.Refuse(telemetry.Handshake)
-	refused := Refusal{Reason: telemetry.Handshake, Err: fmt.Errorf("%s: peer %s: %w", on, from, err)}
-	s.sentAway.note(&refused, "", time.Now())
-	s.log.Warn("a client's TLS handshake failed", "peer", from, "listener", on, "reason", telemetry.Handshake.String(), "error", strings.Clone(short(err.Error(), maxSentAwayText)))
-}
-
-// logNack logs a response that a client refused. The reason must be redacted.
-func (s *Server) logNack(of Member, typ xds.TypeURL, n *Nack, nonce string) {
-	s.log.Warn("client refused a response", "node", n.Node, "key", of.Key().String(), "type", typ,
-		"version", n.Version, "nonce", nonce, "code", codes.Code(n.Code).String(), "reason", n.Message)
-}
-
-// clientAttrs returns the attributes of a log line that say which client it is about. The account
-// is left out if it is the peer's address.
-func clientAttrs(node, peer, account string) (args []any) {
-	if node != "" {
-		args = append(args, "node", short(node, maxNodeText))
-	}
-	args = append(args, "peer", peer)
-	if account != listener.Host(peer) {
-		args = append(args, "account", account)
-	}
-	return args
+// client says in a log line which client the stream is of.
+func (st *stream) client(node string) refusal.Client {
+	return refusal.Client{Node: node, Peer: st.from, Account: st.caller.Account}
 }
 
 // hangUp closes the connection of a client that takes nothing: the status that

@@ -64,7 +64,7 @@ type Keepalive struct{ Time, Timeout, MinTime time.Duration }
 func (s *Server) ServerOptions(k Keepalive) []grpc.ServerOption {
 	opts := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
-		grpc.Creds(listener.Credentials(s.handshakeFailed)),
+		grpc.Creds(listener.Credentials(s.refusals.HandshakeFailed)),
 		grpc.ConnectionTimeout(listener.HandshakeTimeout),
 		grpc.WriteBufferSize(writeBuffer),
 		// Read straight from the socket: an idle stream keeps no buffer.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,9 +14,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/member"
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
-	"xdsrelay/internal/telemetry/redact"
 	"xdsrelay/internal/telemetry/tracing"
 	"xdsrelay/internal/xds"
 )
@@ -104,7 +103,7 @@ func (st *stream) why(err error) error {
 // handle applies a request. A refusal ends the stream.
 func (st *stream) handle(msg []byte, first bool) *Refusal {
 	r := st.req
-	if refusal := st.srv.scan(r, st.variant, msg); refusal != nil {
+	if refusal := listener.Scan(r, st.variant, msg, &st.srv.settings().Limits); refusal != nil {
 		return refusal
 	}
 	sl, refusal := st.slotOf(first)
@@ -129,42 +128,6 @@ func (st *stream) slotOf(first bool) (*slot, *Refusal) {
 		}
 	}
 	return st.speaking()
-}
-
-// scan reads a request, within the limits.
-func (s *Server) scan(r *xds.Request, v xds.Variant, msg []byte) *Refusal {
-	refusal := s.scanned(r, v, msg)
-	if refusal != nil {
-		noteNode(refusal, r.Node)
-	}
-	return refusal
-}
-
-func (s *Server) scanned(r *xds.Request, v xds.Variant, msg []byte) *Refusal {
-	limit := s.settings().Limits.NamesPerStream
-	if err := r.Scan(v, msg, limit); err != nil {
-		if errors.Is(err, xds.ErrTooManyNames) {
-			return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %w (a long one counts for several) than downstream.limits.names_per_stream allows (%d)", err, limit)
-		}
-		if errors.Is(err, xds.ErrLongRequestName) || errors.Is(err, xds.ErrLongType) {
-			return Refuse(codes.InvalidArgument, telemetry.NameBytes, "request: %w", err)
-		}
-		return Refuse(codes.InvalidArgument, telemetry.RequestInvalid, "request: %w", err)
-	}
-	if r.Locators {
-		return Refuse(codes.Unimplemented, telemetry.ResourceLocators, "request: resource_locators are not supported")
-	}
-	return nil
-}
-
-// nodeBytes refuses a node that is larger than it may be.
-func (s *Server) nodeBytes(raw []byte) *Refusal {
-	if limit := s.settings().Limits.NodeBytes; limit > 0 && len(raw) > limit {
-		r := Refuse(codes.ResourceExhausted, telemetry.LimitNodeBytes, "node: %d bytes, more than downstream.limits.node_bytes allows (%d)", len(raw), limit)
-		noteNode(r, raw)
-		return r
-	}
-	return nil
 }
 
 // speaking returns the slot of the request's type, which is not known by that (P2).
@@ -193,7 +156,7 @@ func (st *stream) identify(first bool) *Refusal {
 		}
 		return nil
 	}
-	if refusal := st.srv.nodeBytes(raw); refusal != nil {
+	if refusal := listener.CheckNode(raw, &st.srv.settings().Limits); refusal != nil {
 		return refusal
 	}
 	if !first {
@@ -264,7 +227,7 @@ func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
 		}
 		st.srv.meters.Refuse(refusal.Reason)
 		st.srv.log.Warn("a type is not given to this client, and stays unanswered",
-			append(clientAttrs(st.node.ID, st.from, st.caller.Account), "type", url, "reason", refusal.Reason.String(), "error", refusal.Err)...)
+			append(st.client(st.node.ID).Attrs(), "type", url, "reason", refusal.Reason.String(), "error", refusal.Err)...)
 		return st.placed(sl, era) // P6: unanswered
 	}
 	member, err := st.srv.source.Join(Join{Node: st.node, Peer: st.caller.Peer, Account: st.caller.Account, Type: url, Waker: sl})
@@ -362,12 +325,12 @@ func (st *stream) apply(sl *slot) *Refusal {
 	}
 	if nack != nil {
 		// Not under the lock: to look for secrets takes time.
-		message := nackMessage(sl.Type, r.ErrorMessage)
+		message := member.NackMessage(sl.Type, r.ErrorMessage)
 		st.mu.Lock()
 		nack.Message = message
 		st.mu.Unlock()
 		sl.member.Nacked(*nack)
-		st.srv.logNack(sl.member, sl.Type.URL, nack, string(r.Nonce))
+		member.LogNack(st.srv.log, sl.member, sl.Type.URL, nack, string(r.Nonce))
 	}
 	if out.Verdict != session.Acked || changed || fresh {
 		st.throttle()
@@ -383,36 +346,6 @@ func (st *stream) subscribe(sl *slot) (*xds.Subscription, bool) {
 		defer st.mu.Unlock()
 	}
 	return sl.Subscribe(st.req)
-}
-
-// maxNackMessage bounds what is kept of a client's message, and maxNackRead what of it is
-// read at all, in bytes (P17). Envoy's messages are 4 KiB at most.
-const (
-	maxNackMessage = 1 << 10
-	maxNackRead    = 8 << 10
-)
-
-// nackMessage is what is kept and shown of a client's message. Envoy quotes the whole
-// resource where it breaks a constraint. So nothing is kept of a message about a Secret,
-// and of others nothing that looks like one: a cluster may have a key inline.
-func nackMessage(t xds.Type, said []byte) string {
-	if t.Secret {
-		return "(not shown, since it may quote the Secret)"
-	}
-	// Secrets are looked for before it is cut: half of one has no form.
-	return ends(redact.Text(string(said[:min(len(said), maxNackRead)])), maxNackMessage)
-}
-
-// ends shortens a text to n bytes. It keeps both ends, since Envoy writes the resource first
-// and the reason last.
-func ends(text string, n int) string {
-	const gap = "…"
-	if len(text) <= n {
-		return text
-	}
-	head := (n - len(gap)) / 2
-	tail := len(text) - (n - len(gap) - head)
-	return strings.ToValidUTF8(text[:head], "") + gap + strings.ToValidUTF8(text[tail:], "")
 }
 
 // note counts what a request said. It returns the refusal, if it is one, whose

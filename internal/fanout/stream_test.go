@@ -127,8 +127,9 @@ func TestP16_OneClientDisturbsNoOther(t *testing.T) {
 	}
 }
 
-// NACKs reach the group with the client and its message, bounded.
+// NACKs reach the group with the client and its message, of which at most 1 KiB is kept.
 func TestP17_NacksAreKept(t *testing.T) {
+	const maxMessage = 1 << 10
 	r := newServerFixture(t, nil)
 	r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	c := r.delta(nil)
@@ -147,7 +148,7 @@ func TestP17_NacksAreKept(t *testing.T) {
 	if len(r.house.Nacks) != 1 {
 		t.Fatalf("%d NACKs", len(r.house.Nacks))
 	}
-	if n := r.house.Nacks[0]; n.Node != "n" || n.Code != 3 || n.Version != first.SystemVersionInfo || len(n.Message) > maxNackMessage || len(n.Message) < maxNackMessage-3 ||
+	if n := r.house.Nacks[0]; n.Node != "n" || n.Code != 3 || n.Version != first.SystemVersionInfo || len(n.Message) > maxMessage || len(n.Message) < maxMessage-3 ||
 		!strings.HasPrefix(n.Message, "the resource: x") || !strings.Contains(n.Message, "…") || !strings.HasSuffix(n.Message, "; the reason") || !utf8.ValidString(n.Message) {
 		t.Fatalf("NACK %+v", n)
 	}

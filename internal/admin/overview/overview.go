@@ -9,6 +9,7 @@ import (
 
 	"xdsrelay/internal/admin/keystatus"
 	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/xds"
 )
 
@@ -42,7 +43,7 @@ type Overview struct {
 	Origins []Origin `json:"origins"`
 	// SentAway is who was refused in the last minute, by reason: of them nothing else
 	// tells here.
-	SentAway []fanout.SentAway `json:"sent_away,omitempty"`
+	SentAway []refusal.Recent `json:"sent_away,omitempty"`
 }
 
 // Relay is who says so.
@@ -121,7 +122,7 @@ type In struct {
 	Keys    []keystatus.Key
 	Origins []Origin
 
-	SentAway []fanout.SentAway
+	SentAway []refusal.Recent
 }
 
 // states in the order of how bad they are.

@@ -1,8 +1,6 @@
 package member
 
 import (
-	"time"
-
 	"xdsrelay/internal/expr"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/xds"
@@ -60,17 +58,6 @@ type Member interface {
 	Acked(gen uint64, all *xds.Snapshot)
 	// Leave ends the membership. The Waker is not called once the group has seen it.
 	Leave()
-}
-
-// Nack is a client's refusal (P17).
-type Nack struct {
-	Version string `json:"version"` // of the refused response
-	Code    int32  `json:"code"`
-	Message string `json:"message"` // bounded
-	Node    string `json:"node"`    // id
-	// At is when it came; Gen the generation that the response was of.
-	At  time.Time `json:"at"`
-	Gen uint64    `json:"-"`
 }
 
 // Waker is how a group reaches one type of a client. Its methods neither block nor call

@@ -2,58 +2,20 @@ package fanout
 
 import (
 	"net/http"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
 
 	"xdsrelay/config"
 	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
 )
-
-// Who is sent away is counted by reason for a minute, with the last one's words, and
-// then forgotten.
-func TestWhoIsSentAwayLately(t *testing.T) {
-	var s sentAways
-	now := time.Unix(1e9, 0)
-	if got := s.status(now); len(got) != 0 {
-		t.Errorf("%+v", got)
-	}
-	unmapped := Refuse(codes.PermissionDenied, telemetry.Unmapped, "no rule")
-	unreached := Refuse(codes.Unavailable, telemetry.OriginUnreachable, "%s", strings.Repeat("ä", maxSentAwayText))
-	unreached.Key = "edge"
-	s.note(unmapped, "a", now)
-	now = now.Add(sentAwayHalf)
-	s.note(unmapped, "b", now)
-	s.note(unreached, "c", now)
-	want := []SentAway{
-		{Reason: "unmapped", Count: 2, Node: "b", Error: "no rule", At: now},
-		{Reason: "origin_unreachable", Count: 1, Node: "c", Key: "edge", Error: strings.Repeat("ä", maxSentAwayText/2), At: now},
-	}
-	if got := s.status(now); !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v", got)
-	}
-	now = now.Add(sentAwayHalf)
-	want[0].Count = 1
-	want[0], want[1] = want[1], want[0] // as many of each: by name
-	if got := s.status(now); !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v", got)
-	}
-	if got := s.status(now.Add(sentAwayHalf)); len(got) != 0 {
-		t.Errorf("%+v are known of a minute ago", got)
-	}
-	s.note(unmapped, "d", now.Add(24*time.Hour))
-	if got := s.status(now.Add(24 * time.Hour)); len(got) != 1 || got[0].Count != 1 {
-		t.Errorf("%+v", got)
-	}
-}
 
 // Only a part of a long node ID is logged and answered.
 func TestRefusalsOfLongNames(t *testing.T) {
@@ -72,7 +34,7 @@ func TestRefusalsOfLongNames(t *testing.T) {
 	}
 }
 
-// The log names the node of a client whose first request is refused, in at most maxNodeText bytes.
+// The log names the node of a client whose first request is refused, in at most refusal.MaxNode bytes.
 func TestRefusalsOfFirstRequestsNameTheNode(t *testing.T) {
 	long := strings.Repeat("n", 1000)
 	for name, of := range map[string]struct {
@@ -99,13 +61,13 @@ func TestRefusalsOfFirstRequestsNameTheNode(t *testing.T) {
 			c := r.delta(nil)
 			c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node(of.node), TypeUrl: string(xds.EndpointType), ResourceNamesSubscribe: of.names})
 			_ = c.ends()
-			is := of.node[:min(len(of.node), maxNodeText)]
+			is := of.node[:min(len(of.node), refusal.MaxNode)]
 			r.eventually(func() bool { return log.Count(`msg="ended a stream" node=`+is+" ") == 1 })
 			away := func() bool {
-				return slices.ContainsFunc(r.srv.SentAway(), func(a SentAway) bool { return a.Reason == of.reason.String() && a.Node == is })
+				return slices.ContainsFunc(r.srv.RecentRefusals(), func(a refusal.Recent) bool { return a.Reason == of.reason.String() && a.Node == is })
 			}
 			if !away() {
-				t.Errorf("%+v", r.srv.SentAway())
+				t.Errorf("%+v", r.srv.RecentRefusals())
 			}
 			r.refused(<-r.beginAs(xdstest.Context(t), r.web("http1"), node(of.node), xds.EndpointType, "", of.names...), of.status)
 			if log.Count(`msg="refused a poll" node=`+is+" ") != 1 {
