@@ -36,7 +36,7 @@ func TestClientsAreCountedByWhereTheyStand(t *testing.T) {
 	r.delta(cc).ask(xds.EndpointType, "e") // of which nothing is known
 	want := map[string]float64{"synced": 2, "nacked": 1, "stale": 1, "not_sent": 0}
 	r.eventually(func() bool {
-		all := r.srv.standings()
+		all := r.srv.Count()
 		r.meters.Stand(all)
 		for state, n := range want {
 			if gauge(t, r.meters, "xdsrelay_downstream_types", "CDS", state) != n {
@@ -47,7 +47,7 @@ func TestClientsAreCountedByWhereTheyStand(t *testing.T) {
 	})
 	r.grpc.Stop()
 	r.eventually(func() bool { return len(r.srv.all()) == 0 })
-	r.meters.Stand(r.srv.standings())
+	r.meters.Stand(r.srv.Count())
 	for state := range want {
 		if n := gauge(t, r.meters, "xdsrelay_downstream_types", "CDS", state); n != 0 {
 			t.Errorf("%v clients are %s that are gone", n, state)
@@ -68,7 +68,7 @@ func TestWhoPollsIsCountedByWhereItStands(t *testing.T) {
 	counts := func(want map[string]float64) {
 		t.Helper()
 		r.eventually(func() bool {
-			r.meters.Stand(r.srv.standings())
+			r.meters.Stand(r.srv.Count())
 			for state, n := range want {
 				if gauge(t, r.meters, "xdsrelay_downstream_types", "EDS", state) != n {
 					return false

@@ -9,10 +9,11 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/xds"
 )
 
-var stances = map[Stance]string{Untold: "untold", Missing: "missing", Taken: "taken", Declined: "declined", Failed: "failed", Unsure: "unsure"}
+var stances = map[inspect.Stance]string{inspect.Untold: "untold", inspect.Missing: "missing", inspect.Taken: "taken", inspect.Declined: "declined", inspect.Failed: "failed", inspect.Unsure: "unsure"}
 
 // All of it over real streams: who asked, of which type, and what was said.
 func TestInspect(t *testing.T) {
@@ -33,12 +34,12 @@ func TestInspect(t *testing.T) {
 	var got string
 	for range 500 {
 		got = ""
-		for _, i := range r.srv.Inspect() {
+		for _, i := range r.srv.ClientConfigs() {
 			if i.Node.ID == "" || i.Conn == nil || i.Variant != "delta" || i.Peer == "" {
 				t.Fatalf("%+v", i)
 			}
 			for _, typ := range i.Types() {
-				for n := range typ.Resources() {
+				for n := range typ.Resources {
 					said := ""
 					if n.Nack != nil {
 						said = n.Nack.Message
@@ -62,9 +63,9 @@ func TestInspectPolls(t *testing.T) {
 	r.house.Group("edge").Publish(update(t, xds.EndpointType, "a", "-b"))
 	c := r.web(protocols[0])
 	stands := func() (out string) {
-		for _, i := range r.srv.Inspect() {
+		for _, i := range r.srv.ClientConfigs() {
 			for _, typ := range i.Types() {
-				for n := range typ.Resources() {
+				for n := range typ.Resources {
 					out += fmt.Sprintf("%s %s:%s/%s ", i.Variant, n.Name, stances[n.Stance], n.State)
 				}
 			}

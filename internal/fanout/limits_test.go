@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
@@ -248,7 +249,7 @@ func (r *serverFixture) eventually(ok func() bool) {
 func (r *serverFixture) inStep() bool {
 	for _, c := range r.srv.Clients() {
 		for _, t := range c.Types {
-			if t.State != Synced {
+			if t.State != inspect.Synced {
 				return false
 			}
 		}

@@ -46,7 +46,7 @@ func (s *Server) Moves(after uint64, keyOf KeyOf) iter.Seq[Move] {
 }
 
 func (st *stream) move(keyOf KeyOf) Move {
-	m := Move{Stream: st.id, Node: st.nodeID(), Peer: st.from}
+	m := Move{Stream: st.id, Node: st.NodeID(), Peer: st.from}
 	if st.caller.Verified() {
 		m.Identity = st.caller.Account
 	}

@@ -11,6 +11,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
@@ -290,7 +291,7 @@ func TestP71_Refusal(t *testing.T) {
 	}
 	held := nack(second.Nonce)
 	r.waiting(1)
-	r.eventually(func() bool { return r.srv.Clients()[0].Types[0].State == Refused })
+	r.eventually(func() bool { return r.srv.Clients()[0].Types[0].State == inspect.Refused })
 	g.Publish(update(t, xds.ClusterType, "a=33"))
 	if got := r.response(<-held); got.VersionInfo == second.VersionInfo {
 		t.Error("it was given what it refused")

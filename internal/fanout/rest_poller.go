@@ -41,18 +41,18 @@ type poller struct {
 	news    atomic.Pointer[chan struct{}] // closed, and replaced, when there may be news
 
 	// Under the table's lock.
-	polls   int           // that are being answered
-	kept    *list.Element // in its account's list while there are none
-	since   time.Time     // it is kept
-	sent    string        // version that was given last
-	acked   string        // version that the client had when it came last
-	gave    session.Mark  // of a snapshot that says what was sent
-	has     session.Mark  // of one that says what it had then
-	refuses bool          // it refused what was sent
-	behind  bool          // it came without what was sent, and was given it again
-	turned  time.Time     // when it came to stand as it does
-	counts  slotCounts
-	nack    Nack
+	polls              int           // that are being answered
+	kept               *list.Element // in its account's list while there are none
+	since              time.Time     // it is kept
+	sent               string        // version that was given last
+	acked              string        // version that the client had when it came last
+	gave               session.Mark  // of a snapshot that says what was sent
+	has                session.Mark  // of one that says what it had then
+	refuses            bool          // it refused what was sent
+	behind             bool          // it came without what was sent, and was given it again
+	turned             time.Time     // when it came to stand as it does
+	given, acks, nacks uint64
+	nack               Nack
 }
 
 // Wake implements Waker: all polls that wait look again.
@@ -351,7 +351,7 @@ func (p *poller) hear(q *question) *Nack {
 	case q.refused && (q.nonce == "" || q.nonce != p.sent):
 		p.meters.Stale.Inc() // P13
 	case q.refused:
-		p.counts.nacks++
+		p.nacks++
 		p.meters.Nacks.Inc()
 		n := Nack{Version: p.sent, Code: q.code, Message: q.message, Node: p.node.ID, At: time.Now(), Gen: p.gave.Gen}
 		p.refuses, p.nack, p.turned = true, n, n.At
@@ -362,7 +362,7 @@ func (p *poller) hear(q *question) *Nack {
 		if p.acked == p.sent {
 			break
 		}
-		p.counts.acks++
+		p.acks++
 		p.meters.Acks.Inc()
 		p.acked, p.refuses, p.turned = p.sent, false, time.Now()
 	}
@@ -399,7 +399,7 @@ func (ps *pollers) asked(p *poller, q *question) *xds.Subscription {
 func (ps *pollers) said(p *poller, version string, s *xds.Snapshot) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	p.counts.sent++
+	p.given++
 	p.gave = session.MarkOf(s)
 	p.behind = p.sent == version
 	if !p.behind {
@@ -415,90 +415,4 @@ func (ps *pollers) all() (out []*poller) {
 		out = append(out, same...)
 	}
 	return out
-}
-
-// client is a poller as people read it: a stream of one type.
-func (ps *pollers) client(p *poller) ClientStatus {
-	at := p.reads()
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	return ClientStatus{
-		Stream: p.id, Node: p.node.ID, Cluster: p.node.Cluster, UserAgent: p.node.UserAgent,
-		Peer: p.address, Variant: telemetry.REST.String(), Since: p.opened, Types: []TypeStatus{p.status(&at)},
-	}
-}
-
-// standing is where a poller stands. What it polled for it has once it comes again.
-func (ps *pollers) standing(p *poller) Standing {
-	at := p.reads()
-	out := Standing{Key: p.member.Key(), Type: p.typ.URL, Stream: p.id, Node: p.node.ID, Host: listener.Host(p.address)}
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	t := p.status(&at)
-	out.State, out.Since = t.State, t.Since
-	if at.newest != nil {
-		out.Lineage = at.newest.Lineage
-		switch {
-		case p.sent == p.acked && !p.behind && (!at.says || p.acked == at.version):
-			out.Has = at.newest.Gen
-		case p.has.Lineage == at.newest.Lineage:
-			out.Has = p.has.Gen
-		}
-	}
-	if t.State == Refused {
-		out.Nack, out.Final = t.Nack, !t.Unsent
-	}
-	return out
-}
-
-// reading is what there is for a poller; says: there is an answer, of this version.
-// awaits: of some of what it asks for nobody has spoken.
-type reading struct {
-	newest  *xds.Snapshot
-	says    bool
-	awaits  bool
-	version string
-	now     time.Time
-}
-
-func (p *poller) reads() reading {
-	at := reading{newest: p.member.Newest(), now: time.Now()}
-	if at.newest != nil {
-		a := documentsOf(at.newest).document(at.newest, p.sub)
-		at.says, at.version, at.awaits = a.says, a.version, a.awaits
-	} else {
-		at.awaits = session.AwaitsAny(p.sub, nil)
-	}
-	return at
-}
-
-// status under the table's lock.
-func (p *poller) status(at *reading) TypeStatus {
-	t := TypeStatus{
-		Type: string(p.typ.URL), Key: p.member.Key().String(), Wildcard: p.sub.Wildcard, Names: p.sub.Names.Len(),
-		Sends: p.counts.sent, Acks: p.counts.acks, Nacks: p.counts.nacks, Sent: p.sent, Acked: p.acked,
-		Since: p.turned, Unsent: at.says && at.version != p.sent,
-	}
-	if p.counts.nacks > 0 {
-		n := p.nack
-		t.Nack = &n
-	}
-	switch {
-	case p.sent == "" && !t.Unsent && !at.awaits:
-		t.State, t.Since = Synced, p.opened // there is nothing for it
-	case p.sent == "":
-		t.State, t.Since = NotSent, p.opened
-	case p.refuses:
-		t.State = Refused
-	case p.behind, p.acked != p.sent: // there is no answer but the next poll, which may be long in coming
-		since := p.turned
-		t.State, t.Unanswered, t.UnansweredFor = Unanswered, &since, at.now.Sub(since).Seconds()
-	case t.Unsent:
-		t.State = Unanswered
-	case at.awaits:
-		t.State, t.Since = NotSent, p.opened
-	default:
-		t.State = Synced
-	}
-	return t
 }

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"xdsrelay/config"
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/member/membertest"
 	"xdsrelay/internal/fanout/session/sessiontest"
@@ -404,14 +405,14 @@ func TestP70_Status(t *testing.T) {
 		}
 	}
 	// Its answer is its next poll, with the version.
-	want(Unanswered, "")
+	want(inspect.Unanswered, "")
 	r.response(r.ask(c, xds.ClusterType, ""))
-	want(Unanswered, "")
+	want(inspect.Unanswered, "")
 	ctx, cancel := context.WithCancel(xdstest.Context(t))
 	held := r.begin(ctx, c, xds.ClusterType, m.VersionInfo)
 	r.waiting(1)
-	r.eventually(func() bool { return r.srv.Clients()[0].Types[0].State == Synced })
-	want(Synced, m.VersionInfo)
+	r.eventually(func() bool { return r.srv.Clients()[0].Types[0].State == inspect.Synced })
+	want(inspect.Synced, m.VersionInfo)
 	cancel()
 	<-held
 	r.metric(`xdsrelay_downstream_acks_total{type="CDS"} 1`)

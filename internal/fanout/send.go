@@ -89,7 +89,7 @@ func (st *stream) commit(v *sight, i int, plan *session.Plan, frame *Frame, epoc
 			sl.Settled(plan)
 		}
 		var accepted *xds.Snapshot
-		if sl.BringsState() && sl.counts.sent == 0 { // it has nothing to acknowledge (P27)
+		if sl.BringsState() && !sl.track.EverSent() { // it has nothing to acknowledge (P27)
 			accepted = sl.Accepted()
 		}
 		st.mu.Unlock()
@@ -105,9 +105,7 @@ func (st *stream) commit(v *sight, i int, plan *session.Plan, frame *Frame, epoc
 	}
 	nonce, seq := st.nonces.Next(buf[:0])
 	sl.Sent(plan, frame.Manifest, seq, v.now)
-	sl.counts.sent++
-	sl.sending(plan)
-	sl.version = frame.Version
+	sl.track.Sent(plan, frame.Version)
 	if sl.Type.Warms {
 		v.setMarks(i)
 	}

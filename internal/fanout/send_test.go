@@ -135,7 +135,7 @@ func answered(t testing.TB, r *serverFixture, v xds.Variant) func() {
 	sl, now := slots[0], time.Now()
 	plan := sl.Next(sl.snapshot(), session.Moment{Now: now, AckTimeout: time.Minute})
 	frame := *framesOf(sl.snapshot()).frame(st, &plan, "id").Manifest
-	frame.Received = sl.began.Add(time.Nanosecond) // since the client came: it counts as propagation
+	frame.Received = sl.track.Began().Add(time.Nanosecond) // since the client came: it counts as propagation
 	nonce, seq := st.nonces.Next(nil)
 	sl.Sent(&plan, &frame, seq, now)
 	sent := sl.Session

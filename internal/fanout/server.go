@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/session"
@@ -49,6 +50,8 @@ type Options struct {
 
 // Server serves the downstream side. See the package's Concurrency.
 type Server struct {
+	*inspect.Inspector // of its clients
+
 	opts   Options
 	now    atomic.Pointer[Settings] // see settings
 	source Source
@@ -87,6 +90,7 @@ func NewServer(o Options) *Server {
 		finisherOf: finisherOf, streams: make(map[uint64]*stream),
 	}
 	s.now.Store(&o.Settings)
+	s.Inspector = inspect.New(s.inspected)
 	s.pollers = newPollers(s)
 	s.mover = newMover(s)
 	return s
@@ -99,7 +103,7 @@ func (s *Server) Run(ctx context.Context) error {
 	parts.Go(func() { s.sched.run(ctx) })
 	parts.Go(func() { s.newWatcher().run(ctx) })
 	parts.Go(func() { s.mover.run(ctx) })
-	parts.Go(func() { s.census(ctx) })
+	parts.Go(func() { s.Inspector.Run(ctx, s.meters) })
 	parts.Wait()
 	return nil
 }
@@ -150,7 +154,7 @@ func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) er
 	s.remove(st)
 	s.meters.Streams[v].Add(-1)
 	if r := st.refusal.Load(); r != nil {
-		s.refusals.Note("ended a stream", r, st.client(st.nodeID()))
+		s.refusals.Note("ended a stream", r, st.client(st.NodeID()))
 		s.hangUp(st, r)
 	}
 	return err
@@ -258,13 +262,4 @@ func (s *Server) untold() (out []func()) {
 		}
 	}
 	return out
-}
-
-func (st *stream) nodeID() string {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if st.node == nil {
-		return ""
-	}
-	return st.node.ID
 }

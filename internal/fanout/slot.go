@@ -3,6 +3,7 @@ package fanout
 import (
 	"time"
 
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
@@ -18,23 +19,16 @@ type slot struct {
 	bit    uint64
 	member Member // nil: the type stays unanswered (P5, P6)
 	meter
-	began time.Time
 
 	// Under the stream's lock.
-	epoch  uint64      // counts requests, so that a plan is not applied to a session that moved on
-	alarm  time.Time   // when the slot is looked at again; zero: not set
-	timer  *time.Timer // of the alarm; nil: it was never set
-	counts slotCounts
-	lacks  bool // nothing of what it asks for can be had now (P53)
-	// version that was sent last.
-	version string
+	epoch uint64      // counts requests, so that a plan is not applied to a session that moved on
+	alarm time.Time   // when the slot is looked at again; zero: not set
+	timer *time.Timer // of the alarm; nil: it was never set
+	lacks bool        // nothing of what it asks for can be had now (P53)
 	// marks are where this type stood when a type that warms was last sent, by
 	// that type's order (P19).
-	marks    [warmers]session.Mark
-	nack     *Nack     // the last refusal; nil: none
-	answered time.Time // when the last answer came; zero: none did
-	asked    time.Time // when it asked for what it asks for now
-	counted  counted
+	marks [warmers]session.Mark
+	track inspect.Tracker
 }
 
 // meter is where what becomes of a member is counted: looked up once, when it
@@ -54,9 +48,6 @@ var uncounted telemetry.Type
 
 // warmers is one more than the order of the last type that warms.
 const warmers = 2
-
-// slotCounts are of the responses on this stream.
-type slotCounts struct{ sent, acks, nacks uint64 }
 
 // Wake implements Waker.
 func (s *slot) Wake() { s.st.wake(s.bit) }

@@ -3,6 +3,7 @@ package fanout
 import (
 	"testing"
 
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/xds"
 )
 
@@ -29,7 +30,7 @@ func TestWhatDoesNotConcernAClientItHas(t *testing.T) {
 			c.say("", "a")
 			c.recv()
 			c.answer("", "a")
-			r.is(Synced)
+			r.is(inspect.Synced)
 			g.Publish(update(t, xds.EndpointType, "b=2"))
 			g.Publish(update(t, xds.EndpointType, "b=33"))
 			want := r.gen()
@@ -57,7 +58,7 @@ func TestWhatDoesNotConcernAClientItHas(t *testing.T) {
 			c.recv()
 			has("something newer is on its way")
 			c.answer("no", "a")
-			r.is(Refused)
+			r.is(inspect.Refused)
 			has("something newer is refused")
 			g.Publish(update(t, xds.EndpointType, "b=444"))
 			has("of what came after that")
@@ -65,7 +66,7 @@ func TestWhatDoesNotConcernAClientItHas(t *testing.T) {
 			c.recv()
 			has("something newer still is on its way")
 			c.answer("", "a")
-			r.is(Synced)
+			r.is(inspect.Synced)
 			want = r.gen()
 			has("all is taken")
 		})
@@ -97,7 +98,7 @@ func TestLateSubscriptionsAreNotTimed(t *testing.T) {
 			c.say("", "a")
 			c.recv()
 			c.answer("", "a")
-			r.is(Synced)
+			r.is(inspect.Synced)
 			g.Publish(update(t, xds.EndpointType, "b=2")) // nothing to it
 			acks := func(n uint64) {
 				t.Helper()
@@ -138,7 +139,7 @@ func TestAVersionInSeveralResponsesCountsOnce(t *testing.T) {
 			c.say("", "a", "b")
 			c.recv()
 			c.answer("", "a", "b")
-			r.is(Synced)
+			r.is(inspect.Synced)
 			counts := func(want string) {
 				t.Helper()
 				if got := r.counts(); got != want {
@@ -148,12 +149,12 @@ func TestAVersionInSeveralResponsesCountsOnce(t *testing.T) {
 			give("v2", "a=22")
 			c.recv()
 			c.answer("", "a", "b")
-			r.is(Synced)
+			r.is(inspect.Synced)
 			counts("1 changed, 0 removed, 1 sent, 1 acknowledged, 0 refused, 1 timed")
 			give("v2", "b=22")
 			c.recv()
 			c.answer("", "a", "b")
-			r.is(Synced)
+			r.is(inspect.Synced)
 			counts("2 changed, 0 removed, 1 sent, 1 acknowledged, 0 refused, 1 timed")
 		})
 	}

@@ -8,6 +8,7 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/xds"
 )
 
@@ -28,9 +29,9 @@ func (r *serverFixture) truths() string {
 		has = fmt.Sprintf("%d behind", r.gen()-s.Has)
 	}
 	out += ", " + has + ";"
-	for _, i := range r.srv.Inspect() {
+	for _, i := range r.srv.ClientConfigs() {
 		for _, typ := range i.Types() {
-			for n := range typ.Resources() {
+			for n := range typ.Resources {
 				out += fmt.Sprintf(" %s:%s/%s", n.Name, stances[n.Stance], n.State)
 			}
 		}
@@ -53,8 +54,8 @@ func (r *serverFixture) true(want string) {
 	r.t.Fatalf("%s, want %s", got, want)
 }
 
-func (r *serverFixture) untaken(node string) (out []Untaken) {
-	for _, of := range r.srv.Untaken(node, 0) {
+func (r *serverFixture) untaken(node string) (out []inspect.Unacknowledged) {
+	for _, of := range r.srv.Unacknowledged(node, 0) {
 		out = append(out, of...)
 	}
 	return out
@@ -195,7 +196,7 @@ func TestP71_WhoComesWithTheVersionHasIt(t *testing.T) {
 	}
 	// One that comes without it has lost it.
 	r.response(r.ask(c, xds.EndpointType, "", "a"))
-	if s := r.stands(); s.State != Unanswered || r.srv.Clients()[0].Types[0].Unanswered == nil {
+	if s := r.stands(); s.State != inspect.Unanswered || r.srv.Clients()[0].Types[0].Unanswered == nil {
 		t.Errorf("%+v", s)
 	}
 }
@@ -243,7 +244,7 @@ func TestP71_WhoPollsForABusyKeyHasWhatItTook(t *testing.T) {
 	for n := range 3 {
 		g.Publish(update(t, xds.EndpointType, "a="+strings.Repeat("7", n+2)))
 		version = r.response(r.ask(c, xds.EndpointType, version, "a")).VersionInfo
-		if s := r.stands(); s.Has != r.gen()-1 || s.State != Unanswered {
+		if s := r.stands(); s.Has != r.gen()-1 || s.State != inspect.Unanswered {
 			t.Errorf("%s, has %d of %d", s.State, s.Has, r.gen())
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/xds"
 )
 
@@ -69,9 +70,9 @@ func (c *teller) recv() {
 }
 
 // is waits until the only client's only type is in the state.
-func (r *serverFixture) is(state string) TypeStatus {
+func (r *serverFixture) is(state string) inspect.TypeStatus {
 	r.t.Helper()
-	var at TypeStatus
+	var at inspect.TypeStatus
 	r.eventually(func() bool {
 		all := r.srv.Clients()
 		if len(all) != 1 || len(all[0].Types) != 1 {
@@ -97,7 +98,7 @@ func (r *serverFixture) counts() string {
 }
 
 // stands is the only client's only type's standing.
-func (r *serverFixture) stands() (out Standing) {
+func (r *serverFixture) stands() (out inspect.Standing) {
 	for s := range r.srv.Standings(func(xds.Key, xds.TypeURL) bool { return true }) {
 		out = s
 	}
@@ -120,12 +121,12 @@ func TestStatesOfAType(t *testing.T) {
 			c := r.teller(t, v)
 			began := time.Now().Add(-time.Second)
 			c.say("")
-			if at := r.is(NotSent); at.Since.Before(began) || at.Unsent {
+			if at := r.is(inspect.NotSent); at.Since.Before(began) || at.Unsent {
 				t.Errorf("%+v", at)
 			}
 			g.Publish(update(t, xds.ClusterType, "a"))
 			c.recv()
-			at := r.is(Unanswered)
+			at := r.is(inspect.Unanswered)
 			if at.Unanswered == nil || !at.Since.Equal(*at.Unanswered) || at.UnansweredFor < 0 || at.Unsent {
 				t.Errorf("%+v", at)
 			}
@@ -133,7 +134,7 @@ func TestStatesOfAType(t *testing.T) {
 				t.Errorf("%+v", s)
 			}
 			c.say("")
-			at = r.is(Synced)
+			at = r.is(inspect.Synced)
 			if at.Unanswered != nil || at.UnansweredFor != 0 || at.Acked != at.Sent || at.Since.Before(began) {
 				t.Errorf("%+v", at)
 			}
@@ -147,7 +148,7 @@ func TestStatesOfAType(t *testing.T) {
 			g.Publish(update(t, xds.ClusterType, "a=2"))
 			c.recv()
 			c.say("no")
-			at = r.is(Refused)
+			at = r.is(inspect.Refused)
 			if at.Nack == nil || at.Nack.Message != "no" || !at.Since.Equal(at.Nack.At) || at.Unanswered != nil {
 				t.Errorf("%+v", at)
 			}
@@ -171,16 +172,16 @@ func TestARefusalStandsUntilItIsTaken(t *testing.T) {
 	c.say("")
 	c.recv()
 	c.say("")
-	r.is(Synced)
+	r.is(inspect.Synced)
 	g.Publish(update(t, xds.ClusterType, "a=2"))
 	c.recv()
 	c.say("no")
-	r.is(Refused)
+	r.is(inspect.Refused)
 	g.Publish(update(t, xds.ClusterType, "b=2"))
 	c.recv()
 	c.say("") // of b alone
 	r.eventually(func() bool { return r.srv.Clients()[0].Types[0].Acks == 2 })
-	if at := r.is(Refused); at.Nack.Message != "no" {
+	if at := r.is(inspect.Refused); at.Nack.Message != "no" {
 		t.Errorf("%+v", at)
 	}
 	if s := r.stands(); s.Has != r.gen()-2 || !s.Final {
@@ -189,7 +190,7 @@ func TestARefusalStandsUntilItIsTaken(t *testing.T) {
 	g.Publish(update(t, xds.ClusterType, "a=3"))
 	c.recv()
 	c.say("")
-	r.is(Synced)
+	r.is(inspect.Synced)
 	if s := r.stands(); s.Has != r.gen() || s.Final || s.Nack != nil {
 		t.Errorf("%+v of %d", s, r.gen())
 	}
@@ -208,7 +209,7 @@ func TestP19_WhatIsNotSentYetIsStale(t *testing.T) {
 			c.say("", "a")
 			c.recv()
 			g.Publish(update(t, xds.EndpointType, "a=2")) // waits for the answer
-			if at := r.is(Unanswered); !at.Unsent || at.Unanswered == nil {
+			if at := r.is(inspect.Unanswered); !at.Unsent || at.Unanswered == nil {
 				t.Errorf("%+v", at)
 			}
 			ack := func() {
@@ -221,11 +222,11 @@ func TestP19_WhatIsNotSentYetIsStale(t *testing.T) {
 			ack()
 			c.recv()
 			ack()
-			if at := r.is(Synced); at.Unsent {
+			if at := r.is(inspect.Synced); at.Unsent {
 				t.Errorf("%+v", at)
 			}
 			g.Publish(update(t, xds.EndpointType, "b=2"))
-			if at := r.is(Synced); at.Unsent {
+			if at := r.is(inspect.Synced); at.Unsent {
 				t.Errorf("%+v", at)
 			}
 			// Nothing was sent for it, and it is in step with it.
@@ -248,9 +249,9 @@ func TestWhatSettlesIsNotSentYet(t *testing.T) {
 	c.say("")
 	c.recv()
 	c.say("")
-	r.is(Synced)
+	r.is(inspect.Synced)
 	g.Settle(update(t, xds.ClusterType, "a=2"))
-	if at := r.is(Unanswered); !at.Unsent || at.Unanswered != nil {
+	if at := r.is(inspect.Unanswered); !at.Unsent || at.Unanswered != nil {
 		t.Errorf("%+v", at)
 	}
 	if s := r.stands(); s.Has != r.gen()-1 {
@@ -275,7 +276,7 @@ func TestP27_P66_AClientThatBroughtEverythingIsSynced(t *testing.T) {
 		Node: node("n"), TypeUrl: string(xds.RouteType), ResourceNamesSubscribe: []string{"r"},
 		InitialResourceVersions: map[string]string{"r": m.Resources[0].Version},
 	})
-	if at := r.is(Synced); at.Sends != 0 {
+	if at := r.is(inspect.Synced); at.Sends != 0 {
 		t.Errorf("%+v", at)
 	}
 	if s := r.stands(); s.Has != r.gen() {
@@ -325,7 +326,7 @@ func TestWhatIsTooLargeIsNotHad(t *testing.T) {
 	c.ask(xds.EndpointType, "a", long)
 	r.eventually(func() bool {
 		all := r.srv.Clients()
-		return len(all) == 1 && len(all[0].Types) == 1 && all[0].Types[0].State == NotSent && all[0].Types[0].Unsent && all[0].Types[0].Oversized != nil
+		return len(all) == 1 && len(all[0].Types) == 1 && all[0].Types[0].State == inspect.NotSent && all[0].Types[0].Unsent && all[0].Types[0].Oversized != nil
 	})
 	if s := r.stands(); s.Has != 0 {
 		t.Errorf("it has generation %d of %d, without what is too large", s.Has, r.gen())

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/member"
 	"xdsrelay/internal/fanout/session"
@@ -220,7 +221,7 @@ func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
 		}
 		st.era = era
 	}
-	sl := &slot{Session: *session.New(t, form, st.srv.opts.MaxResponse), st: st, node: st.node, bit: 1 << len(st.slots), began: time.Now(), meter: meter{meters: &uncounted}}
+	sl := &slot{Session: *session.New(t, form, st.srv.opts.MaxResponse), st: st, node: st.node, bit: 1 << len(st.slots), track: inspect.NewTracker(time.Now()), meter: meter{meters: &uncounted}}
 	if refusal := st.caller.MayHave(t); refusal != nil {
 		if st.only != "" {
 			return nil, refusal
@@ -288,7 +289,7 @@ func (st *stream) apply(sl *slot) *Refusal {
 	st.mu.Lock()
 	out := sl.Request(r, want, st.nonces.Number(r.Nonce))
 	if fresh || changed {
-		sl.asked = now
+		sl.track.Asked(now)
 	}
 	if fresh || changed || out.Wake || out.Verdict == session.Acked || out.Verdict == session.Nacked {
 		sl.epoch++
@@ -320,7 +321,7 @@ func (st *stream) apply(sl *slot) *Refusal {
 	if acked {
 		sl.member.Acked(out.Gen, accepted)
 	}
-	if t := st.srv.opts.Tracer; t != nil && out.Verdict == session.Acked && out.Received.After(sl.began) {
+	if t := st.srv.opts.Tracer; t != nil && out.Verdict == session.Acked && out.Received.After(sl.track.Began()) {
 		t.Acked(&tracing.Ack{Node: st.node.ID, Key: sl.member.Key(), Type: sl.Type.URL, Version: out.Version, Nonce: r.Nonce, Received: out.Received, At: now})
 	}
 	if nack != nil {
@@ -351,21 +352,18 @@ func (st *stream) subscribe(sl *slot) (*xds.Subscription, bool) {
 // note counts what a request said. It returns the refusal, if it is one, whose
 // message is yet to come. Under the lock.
 func (st *stream) note(sl *slot, out *session.Outcome, now time.Time) *Nack {
-	sl.answering(out, now)
 	switch out.Verdict {
 	case session.Acked:
-		sl.counts.acks++
-		sl.answered = now
+		sl.track.Acked(out, now)
 		sl.meters.Acks.Inc()
 		// Not of what was there when the client came: that is no propagation.
-		if out.Received.After(sl.began) {
+		if out.Received.After(sl.track.Began()) {
 			sl.meters.Propagation.Observe(now.Sub(out.Received))
 		}
 	case session.Nacked:
-		sl.counts.nacks++
 		sl.meters.Nacks.Inc()
 		n := &Nack{Version: out.Version, Code: st.req.ErrorCode, Node: st.node.ID, At: now, Gen: out.Gen}
-		sl.nack, sl.answered = n, now
+		sl.track.Nacked(out, n, now)
 		return n
 	case session.Stale, session.Unknown:
 		sl.meters.Stale.Inc()

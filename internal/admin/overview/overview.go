@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"xdsrelay/internal/admin/keystatus"
-	"xdsrelay/internal/fanout"
+	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/xds"
 )
@@ -118,7 +118,7 @@ type Origin struct {
 // In is what an Overview is made of.
 type In struct {
 	Relay   Relay
-	Clients iter.Seq[fanout.ClientStatus]
+	Clients iter.Seq[inspect.ClientStatus]
 	Keys    []keystatus.Key
 	Origins []Origin
 
@@ -137,11 +137,11 @@ const (
 
 func stateOf(text string) state {
 	switch text {
-	case fanout.Refused:
+	case inspect.Refused:
 		return nacked
-	case fanout.Unanswered:
+	case inspect.Unanswered:
 		return stale
-	case fanout.NotSent:
+	case inspect.NotSent:
 		return notSent
 	}
 	return synced
@@ -219,7 +219,7 @@ type counting struct {
 }
 
 // client counts one. Most have one key for all types.
-func (c *counting) client(s *fanout.ClientStatus) {
+func (c *counting) client(s *inspect.ClientStatus) {
 	c.Clients++
 	switch s.Variant {
 	case "sotw":
@@ -240,7 +240,7 @@ func (c *counting) client(s *fanout.ClientStatus) {
 		worst = max(worst, now)
 		c.typeRow(t.Type).States.add(now)
 		c.Responses, c.Acks, c.Nacks = c.Responses+t.Sends, c.Acks+t.Acks, c.Nacks+t.Nacks
-		if slices.ContainsFunc(s.Types[:i], func(o fanout.TypeStatus) bool { return o.Key == t.Key }) {
+		if slices.ContainsFunc(s.Types[:i], func(o inspect.TypeStatus) bool { return o.Key == t.Key }) {
 			continue // counted with the first type of this key
 		}
 		for j := i + 1; j < len(s.Types); j++ {
