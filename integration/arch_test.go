@@ -23,9 +23,8 @@ const (
 
 // large names each package that has more than maxPackageLines, with the reason.
 var large = map[string]string{
-	"cmd/relay":       "it has one file for each command, which share flags and output, and the wiring of serve",
-	"internal/fanout": "being split",
-	"internal/xds":    "being split",
+	"cmd/relay":    "it has one file for each command, which share flags and output, and the wiring of serve",
+	"internal/xds": "being split",
 }
 
 // place is a package's place in the house: which packages of this module it may
@@ -82,7 +81,7 @@ var house = map[string]place{
 		"it is a kit for the tests of upstream and its sub-packages, which it must not import",
 	},
 	"internal/fanout": {
-		[]string{"internal/fanout/session", "internal/fanout/inspect", "internal/fanout/listener", "internal/fanout/member", "internal/fanout/refusal", "internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/redact", "internal/telemetry/tracing", "internal/buffers", "config"},
+		[]string{"internal/fanout/session", "internal/fanout/inspect", "internal/fanout/listener", "internal/fanout/member", "internal/fanout/refusal", "internal/fanout/rest", "internal/xds", "internal/expr", "internal/telemetry", "internal/telemetry/tracing", "internal/buffers", "config"},
 		"it reads a member's State, and does not know where States come from",
 	},
 	"internal/fanout/session": {
@@ -105,6 +104,14 @@ var house = map[string]place{
 	"internal/fanout/inspect": {
 		[]string{"internal/fanout/session", "internal/fanout/member", "internal/xds", "internal/telemetry"},
 		"it reads clients through an interface, and knows no stream and no poll",
+	},
+	"internal/fanout/rest": {
+		[]string{"internal/fanout/session", "internal/fanout/inspect", "internal/fanout/listener", "internal/fanout/member", "internal/fanout/refusal", "internal/xds", "internal/expr", "internal/telemetry", "config"},
+		"it is a transport beside the streams, and knows none of them",
+	},
+	"internal/fanout/rest/resttest": {
+		[]string{"internal/xds", "internal/anytypes", "internal/xdstest"},
+		"it polls a listener as a client would",
 	},
 	"internal/fanout/session/sessiontest": {[]string{"internal/xds"}, "it makes what a session is given, and does not know what the session makes of it"},
 	"internal/store": {

@@ -122,13 +122,13 @@ func (f *fakeRelay) Progress(of keystatus.Awaited, standings func(func(xds.Key, 
 	return p
 }
 
-func (f *fakeRelay) Moves(after uint64, keyOf fanout.KeyOf) iter.Seq[fanout.Move] {
+func (f *fakeRelay) PreviewRekey(after uint64, keyOf fanout.KeyOf) iter.Seq[fanout.RekeyPreview] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	nodes := f.nodes
-	return func(yield func(fanout.Move) bool) {
+	return func(yield func(fanout.RekeyPreview) bool) {
 		for i, n := range nodes {
-			m := fanout.Move{Stream: uint64(i + 1), Node: n.ID, Peer: "10.0.0.1:1"}
+			m := fanout.RekeyPreview{Stream: uint64(i + 1), Node: n.ID, Peer: "10.0.0.1:1"}
 			c := fanout.Change{Type: xds.ClusterType, From: xds.NewKey("old")}
 			if c.To, c.Refused = keyOf(n, expr.Peer{}, c.Type); c.From != c.To {
 				m.Changes = []fanout.Change{c}

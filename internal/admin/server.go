@@ -56,7 +56,7 @@ type Clients interface {
 	ClientsAfter(after uint64) iter.Seq[inspect.ClientStatus]
 	Unacknowledged(node string, after uint64) iter.Seq2[uint64, []inspect.Unacknowledged]
 	Standings(wanted func(xds.Key, xds.TypeURL) bool) iter.Seq[inspect.Standing]
-	Moves(after uint64, keyOf fanout.KeyOf) iter.Seq[fanout.Move]
+	PreviewRekey(after uint64, keyOf fanout.KeyOf) iter.Seq[fanout.RekeyPreview]
 	RecentRefusals() []refusal.Recent
 }
 

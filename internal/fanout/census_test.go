@@ -6,6 +6,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 
+	"xdsrelay/internal/fanout/rest/resttest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
@@ -60,10 +61,10 @@ func TestWhoPollsIsCountedByWhereItStands(t *testing.T) {
 	r := newREST(t, nil)
 	g := r.house.Group("edge")
 	g.Publish(update(t, xds.EndpointType, "a", "b"))
-	c := r.web(protocols[0])
-	r.begin(xdstest.Context(t), c, xds.EndpointType, r.response(r.ask(c, xds.EndpointType, "", "a")).VersionInfo, "a")
-	b := r.response(r.ask(c, xds.EndpointType, "", "b")).VersionInfo
-	r.begin(xdstest.Context(t), c, xds.EndpointType, "", "unknown")
+	c := r.HTTP(resttest.Protocols[0])
+	r.Begin(xdstest.Context(t), c, xds.EndpointType, r.Response(r.Ask(c, xds.EndpointType, "", "a")).VersionInfo, "a")
+	b := r.Response(r.Ask(c, xds.EndpointType, "", "b")).VersionInfo
+	r.Begin(xdstest.Context(t), c, xds.EndpointType, "", "unknown")
 	r.waiting(2)
 	counts := func(want map[string]float64) {
 		t.Helper()
@@ -78,7 +79,7 @@ func TestWhoPollsIsCountedByWhereItStands(t *testing.T) {
 		})
 	}
 	counts(map[string]float64{"synced": 1, "stale": 1, "not_sent": 1, "nacked": 0})
-	r.refuse(c, xds.EndpointType, b, "b")
+	r.Refuse(c, xds.EndpointType, b, "b")
 	r.waiting(3)
 	counts(map[string]float64{"synced": 1, "stale": 0, "not_sent": 1, "nacked": 1})
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
+	"xdsrelay/internal/fanout/rest"
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/xds"
 )
@@ -44,7 +45,7 @@ type frameCache struct {
 	byKey     layer[session.FrameKey]
 	byContent layer[uint64] // one frame a hash; equality by identity of resources
 
-	documents documents // what polls are given (P70), with a lock and bounds of its own
+	documents rest.Documents // what polls are given (P70), with a lock and bounds of their own
 
 	told atomic.Bool // that a response of the snapshot is too large (P38)
 }

@@ -15,6 +15,8 @@ type (
 	Member  = member.Member
 	Waker   = member.Waker
 	Nack    = member.Nack
+	KeyOf   = member.KeyOf
+	Change  = member.Change
 	Refusal = refusal.Refusal
 )
 

@@ -10,7 +10,7 @@ import (
 
 // inspected returns all clients: streams, and what is polled by REST.
 func (s *Server) inspected() []inspect.Client {
-	streams, pollers := s.all(), s.pollers.all()
+	streams, pollers := s.all(), s.rest.Pollers()
 	out := make([]inspect.Client, 0, len(streams)+len(pollers))
 	for _, st := range streams {
 		out = append(out, st)

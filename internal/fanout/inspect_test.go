@@ -10,6 +10,7 @@ import (
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 
 	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/fanout/rest/resttest"
 	"xdsrelay/internal/xds"
 )
 
@@ -61,7 +62,7 @@ func TestInspect(t *testing.T) {
 func TestInspectPolls(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
 	r.house.Group("edge").Publish(update(t, xds.EndpointType, "a", "-b"))
-	c := r.web(protocols[0])
+	c := r.HTTP(resttest.Protocols[0])
 	stands := func() (out string) {
 		for _, i := range r.srv.ClientConfigs() {
 			for _, typ := range i.Types() {
@@ -72,11 +73,11 @@ func TestInspectPolls(t *testing.T) {
 		}
 		return out
 	}
-	version := r.response(r.ask(c, xds.EndpointType, "", "a", "b")).VersionInfo
+	version := r.Response(r.Ask(c, xds.EndpointType, "", "a", "b")).VersionInfo
 	if got, want := stands(), "rest a:untold/STALE rest b:missing/SYNCED "; got != want {
 		t.Errorf("given: %s, want %s", got, want)
 	}
-	r.ask(c, xds.EndpointType, version, "a", "b") // held until there is nothing new
+	r.Ask(c, xds.EndpointType, version, "a", "b") // held until there is nothing new
 	if got, want := stands(), "rest a:taken/SYNCED rest b:missing/SYNCED "; got != want {
 		t.Errorf("taken: %s, want %s", got, want)
 	}

@@ -58,8 +58,8 @@ func TestCountsHaveTheirKey(t *testing.T) {
 		r := newREST(t, labelled)
 		r.meters = r.srv.meters
 		r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
-		got := r.ask(r.web("http1"), xds.ClusterType, "")
-		if held := r.holds(got); held != "a " {
+		got := r.Ask(r.HTTP("http1"), xds.ClusterType, "")
+		if held := r.Holds(got); held != "a " {
 			t.Fatal(held)
 		}
 		all := r.scrape()
@@ -69,7 +69,7 @@ func TestCountsHaveTheirKey(t *testing.T) {
 		if strings.Contains(all, `key=""`) {
 			t.Error("there are series of no key")
 		}
-		r.srv.pollers.weed(func(*poller) bool { return true })
+		r.srv.forgetPollers()
 		if strings.Contains(r.scrape(), `key="edge"`) {
 			t.Error("the series are there without anybody in the group")
 		}

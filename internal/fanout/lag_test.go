@@ -200,16 +200,6 @@ func TestP16_FramesMayBeOld(t *testing.T) {
 	}
 }
 
-// So does what polls are given.
-func TestP16_DocumentsMayBeOld(t *testing.T) {
-	a, c := &documents{costs: make(map[*document]int64)}, new(document)
-	before := xds.Spent()
-	a.max = 1 << 20
-	if a.charge(c, 1000); xds.Spent()-before < 1000 {
-		t.Errorf("%d bytes more", xds.Spent()-before)
-	}
-}
-
 // How much may be old follows pinned_bytes, so that they are kept to.
 func TestP16_SweepFollowsPinnedBytes(t *testing.T) {
 	for _, c := range []struct{ pinned, bytes int64 }{{0, sweepBytes}, {1 << 40, sweepBytes}, {1600, 100}, {1, 0}} {

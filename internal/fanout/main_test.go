@@ -62,6 +62,16 @@ func newServerFixture(t testing.TB, change func(*Options)) *serverFixture {
 	return r
 }
 
+// bubble is a server in a synctest bubble. Nothing of it is started.
+func bubble(t *testing.T, change func(*Options)) (*Server, *membertest.Source) {
+	h := new(membertest.Source)
+	o := Options{Source: h, Metrics: newMeters(t), Replica: "replica", Settings: Settings{LongPoll: 30 * time.Second}}
+	if change != nil {
+		change(&o)
+	}
+	return NewServer(o), h
+}
+
 // listen opens one more listener, and returns its address.
 func (r *serverFixture) listen(gate *listener.Gate) string {
 	r.t.Helper()
@@ -238,3 +248,16 @@ func names(n int) []string {
 	}
 	return out
 }
+
+// metric waits until the metrics have this line.
+func (r *serverFixture) metric(line string) {
+	r.t.Helper()
+	r.eventually(func() bool { return strings.Contains(r.scrape(), line+"\n") })
+}
+
+// refuse refuses all clients.
+func refuse(code codes.Code, reason telemetry.Reason) func(Join) *Refusal {
+	return func(Join) *Refusal { return Refuse(code, reason, "because") }
+}
+
+func caller(address string) *listener.Caller { return new(listener.Gate).Caller(address, nil) }

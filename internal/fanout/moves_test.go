@@ -46,9 +46,9 @@ func TestP5_MovesAreWhatRekeyDoes(t *testing.T) {
 		}
 		return key, err
 	}
-	got := map[string]Move{}
+	got := map[string]RekeyPreview{}
 	last := uint64(0)
-	for m := range r.srv.Moves(0, keyOf) {
+	for m := range r.srv.PreviewRekey(0, keyOf) {
 		if m.Stream <= last || m.Peer == "" || m.Identity != "" {
 			t.Errorf("%+v after %d", m, last)
 		}
@@ -64,7 +64,7 @@ func TestP5_MovesAreWhatRekeyDoes(t *testing.T) {
 	if m := got["goes"]; len(m.Changes) != 2 || !m.Changes[0].To.IsZero() || m.Changes[1].Refused == nil {
 		t.Errorf("%+v", m)
 	}
-	for m := range r.srv.Moves(last-1, keyOf) {
+	for m := range r.srv.PreviewRekey(last-1, keyOf) {
 		if m.Stream != last {
 			t.Errorf("stream %d comes after %d", m.Stream, last-1)
 		}
@@ -86,11 +86,11 @@ func TestP5_MovesAreWhatRekeyDoes(t *testing.T) {
 func TestP5_MovesOfPolls(t *testing.T) {
 	r := newREST(t, nil)
 	publishAll(r.serverFixture, "a", "edge")
-	r.response(r.ask(r.web("http1"), xds.ClusterType, ""))
+	r.Response(r.Ask(r.HTTP("http1"), xds.ClusterType, ""))
 	other := &membertest.Source{}
 	other.SetRules(moved)
 	n := 0
-	for m := range r.srv.Moves(0, other.KeyOf) {
+	for m := range r.srv.PreviewRekey(0, other.KeyOf) {
 		n++
 		if m.Node != "n" || len(m.Changes) != 1 || m.Changes[0].To != xds.NewKey("moved") {
 			t.Errorf("%+v", m)

@@ -17,6 +17,7 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/rest/resttest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
@@ -190,7 +191,7 @@ func TestP5_RekeyHoldsTheGate(t *testing.T) {
 	gate := &listener.Gate{Key: "downstream", Secrets: config.SecretsAllow}
 	r.addr = r.listen(gate)
 	c := r.opened("edge")
-	r.srv.Turn([]Turned{{Gate: gate, Identity: mustIdentity(t, `node.id != "n"`), Secrets: config.SecretsAllow}}, func() {}, 0)
+	r.srv.ChangeRules([]GateChange{{Gate: gate, Identity: mustIdentity(t, `node.id != "n"`), Secrets: config.SecretsAllow}}, func() {}, 0)
 	r.wantEnd(c, codes.PermissionDenied, telemetry.Identity)
 	if log.Count(`msg="rules, identity or secrets changed: clients that lose their keys are ended" moving=0 refused=1 clients=1 over=0s`) != 1 {
 		t.Error(log.String())
@@ -269,13 +270,13 @@ func TestP5_RekeyIsSpread(t *testing.T) {
 	const n, over = 60, 6 * time.Second
 	synctest.Test(t, func(t *testing.T) {
 		s, h := bubble(t, nil)
-		var all []*poller
 		for i := range n {
-			all = append(all, s.pollOnce(t, "10.0.0.1:1", fmt.Sprint(i), xds.ClusterType))
+			s.poll(t, fmt.Sprint(i), xds.ClusterType)
 		}
+		all := s.rest.Pollers()
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan struct{})
-		go func() { s.mover.run(ctx); close(done) }()
+		go func() { s.rekeyer.run(ctx); close(done) }()
 		h.SetRules(func(n *corev3.Node, _ xds.TypeURL) (string, error) {
 			if len(n.Id) == 1 { // ten of them
 				return "", nil
@@ -285,7 +286,7 @@ func TestP5_RekeyIsSpread(t *testing.T) {
 		s.Rekey(over)
 		told := func() (unavailable, denied int) {
 			for _, p := range all {
-				switch r := p.refusal.Load(); {
+				switch r := p.Refusal(); {
 				case r == nil:
 				case r.Code == codes.PermissionDenied:
 					denied++
@@ -312,7 +313,7 @@ func TestP5_RekeyIsSpread(t *testing.T) {
 		}
 		stop()
 		<-done
-		s.pollers.close()
+		s.forgetPollers()
 	})
 }
 
@@ -320,22 +321,24 @@ func TestP5_RekeyIsSpread(t *testing.T) {
 func TestP5_RekeyEndsWithDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, h := bubble(t, nil)
-		p := []*poller{s.pollOnce(t, "10.0.0.1:1", "a", xds.ClusterType), s.pollOnce(t, "10.0.0.1:1", "b", xds.ClusterType)}
+		s.poll(t, "a", xds.ClusterType)
+		s.poll(t, "b", xds.ClusterType)
+		p := s.rest.Pollers()
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan struct{})
-		go func() { s.mover.run(ctx); close(done) }()
+		go func() { s.rekeyer.run(ctx); close(done) }()
 		h.SetRules(moved)
 		s.Rekey(time.Minute)
 		synctest.Wait()
 		s.Drain(t.Context(), 0)
 		s.Rekey(0)
 		time.Sleep(2 * time.Minute)
-		if (p[0].refusal.Load() == nil) == (p[1].refusal.Load() == nil) {
+		if (p[0].Refusal() == nil) == (p[1].Refusal() == nil) {
 			t.Error("not just the first was ended")
 		}
 		stop()
 		<-done
-		s.pollers.close()
+		s.forgetPollers()
 	})
 }
 
@@ -345,11 +348,11 @@ func TestP5_RekeyEndsPolls(t *testing.T) {
 	r := newREST(t, nil)
 	publishAll(r.serverFixture, "a", "edge", "other")
 	publishAll(r.serverFixture, "b", "moved")
-	c := r.web("http1")
-	ask := func(cluster, version string) <-chan *reply {
-		out := make(chan *reply, 1)
+	c := r.HTTP("http1")
+	ask := func(cluster, version string) <-chan *resttest.Reply {
+		out := make(chan *resttest.Reply, 1)
 		go func() {
-			got, err := r.post(xdstest.Context(t), c, "/v3/discovery:clusters", asEnvoy(t, envoyPoll(in(cluster), xds.ClusterType, version)))
+			got, err := r.Post(xdstest.Context(t), c, "/v3/discovery:clusters", resttest.Body(t, resttest.Request(in(cluster), xds.ClusterType, version)))
 			if err != nil {
 				t.Error(err)
 			}
@@ -357,21 +360,21 @@ func TestP5_RekeyEndsPolls(t *testing.T) {
 		}()
 		return out
 	}
-	edge, other := r.response(<-ask("edge", "")), r.response(<-ask("other", ""))
+	edge, other := r.Response(<-ask("edge", "")), r.Response(<-ask("other", ""))
 	held, stays := ask("edge", edge.VersionInfo), ask("other", other.VersionInfo)
 	r.waiting(2)
 	r.rekeyed(0, moved)
-	if got := <-held; got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" {
-		t.Errorf("%d %s", got.status, got.body)
-	} else if f := r.refused(got, http.StatusServiceUnavailable); f.Reason != telemetry.KeyChanged.String() {
+	if got := <-held; got.Status != http.StatusServiceUnavailable || got.Header.Get("Retry-After") == "" {
+		t.Errorf("%d %s", got.Status, got.Body)
+	} else if f := r.Refused(got, http.StatusServiceUnavailable); f.Reason != telemetry.KeyChanged.String() {
 		t.Errorf("%+v", f)
 	}
 	r.counted(telemetry.KeyChanged, 1)
-	if got := r.holds(<-ask("edge", edge.VersionInfo)); got != "b " {
+	if got := r.Holds(<-ask("edge", edge.VersionInfo)); got != "b " {
 		t.Errorf("under its new key it holds %q", got)
 	}
 	publishAll(r.serverFixture, "c", "other")
-	if got := r.holds(<-stays); got != "a c " {
+	if got := r.Holds(<-stays); got != "a c " {
 		t.Errorf("who stays holds %q", got)
 	}
 }
@@ -389,9 +392,9 @@ func TestP5_RekeyWhileAPollJoins(t *testing.T) {
 	r.house.Mu.Lock()
 	r.house.Joined = joined
 	r.house.Mu.Unlock()
-	c := r.web("http1")
-	r.refused(r.ask(c, xds.ClusterType, ""), http.StatusServiceUnavailable)
-	if got := r.holds(r.ask(c, xds.ClusterType, "")); got != "b " {
+	c := r.HTTP("http1")
+	r.Refused(r.Ask(c, xds.ClusterType, ""), http.StatusServiceUnavailable)
+	if got := r.Holds(r.Ask(c, xds.ClusterType, "")); got != "b " {
 		t.Errorf("the next holds %q", got)
 	}
 }

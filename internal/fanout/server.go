@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,9 +15,11 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"xdsrelay/config"
 	"xdsrelay/internal/fanout/inspect"
 	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/refusal"
+	"xdsrelay/internal/fanout/rest"
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/telemetry/tracing"
@@ -62,10 +65,8 @@ type Server struct {
 	sched     *scheduler
 	admission *listener.Admission
 	refusals  *refusal.Log
-	polls     *polls
-	pollers   *pollers
-	times     restTimes
-	mover     *mover
+	rest      *rest.Server
+	rekeyer   *rekeyer
 
 	finisherOf func(grpc.ServerStream) finisher
 
@@ -86,13 +87,21 @@ func NewServer(o Options) *Server {
 	s := &Server{
 		opts: o, source: o.Source, meters: o.Metrics, log: o.Log, refusals: refusal.NewLog(o.Log, o.Metrics),
 		sched: newScheduler(), admission: listener.NewAdmission(o.Limits),
-		polls: newPolls(), times: defaultRESTTimes,
 		finisherOf: finisherOf, streams: make(map[uint64]*stream),
 	}
 	s.now.Store(&o.Settings)
+	s.rekeyer = newRekeyer(s)
+	s.rest = rest.New(rest.Options{
+		Source: o.Source, Metrics: o.Metrics, Log: o.Log, Refusals: s.refusals, Admission: s.admission, Nodes: &s.nodes,
+		SendTimeout: o.SendTimeout, MaxConnectionAge: o.MaxConnectionAge,
+		LongPoll:        func() time.Duration { return s.settings().LongPoll },
+		Limits:          func() *config.Limits { return &s.settings().Limits },
+		RulesGeneration: s.rekeyer.generation.Load,
+		NextID:          s.nextID,
+		Identifier:      func(snap *xds.Snapshot) string { return identifier(o.Replica, snap) },
+		DocumentsOf:     func(snap *xds.Snapshot) *rest.Documents { return &framesOf(snap).documents },
+	})
 	s.Inspector = inspect.New(s.inspected)
-	s.pollers = newPollers(s)
-	s.mover = newMover(s)
 	return s
 }
 
@@ -102,7 +111,7 @@ func (s *Server) Run(ctx context.Context) error {
 	var parts sync.WaitGroup
 	parts.Go(func() { s.sched.run(ctx) })
 	parts.Go(func() { s.newWatcher().run(ctx) })
-	parts.Go(func() { s.mover.run(ctx) })
+	parts.Go(func() { s.rekeyer.run(ctx) })
 	parts.Go(func() { s.Inspector.Run(ctx, s.meters) })
 	parts.Wait()
 	return nil
@@ -191,8 +200,8 @@ func (s *Server) add(st *stream) bool {
 	return true
 }
 
-// number is that of something that is listed among streams.
-func (s *Server) number() uint64 {
+// nextID numbers REST pollers among streams.
+func (s *Server) nextID() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lastID++
@@ -218,48 +227,8 @@ func (s *Server) appendAll(to []*stream) []*stream {
 	return to
 }
 
-// Drain takes no more streams and polls and ends those there are, streams with
-// UNAVAILABLE, evenly over the time, so that clients do not all turn to the next
-// replica at once. It returns how many it told to end, when none is left that
-// was not told, or when ctx ends, and how many are left then.
-func (s *Server) Drain(ctx context.Context, over time.Duration) (told, left int) {
-	s.mu.Lock()
-	s.draining = true
-	s.mu.Unlock()
-	s.polls.drain()
-	p := spread{began: time.Now(), over: over}
-	tick := time.NewTicker(spreadEvery)
-	defer tick.Stop()
-	for {
-		untold := s.untold()
-		if len(untold) == 0 {
-			return p.told, 0 // or gone by themselves
-		}
-		for _, tell := range untold[:p.due(time.Now(), len(untold))] {
-			tell()
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return p.told, len(s.untold())
-		}
-	}
-}
-
-// untold has, for each stream and each poll that was not told to end, what tells
-// it.
-func (s *Server) untold() (out []func()) {
-	for _, st := range s.all() {
-		if st.refusal.Load() == nil {
-			out = append(out, func() {
-				st.end(Refuse(codes.Unavailable, telemetry.Draining, "stream: the relay is shutting down"))
-			})
-		}
-	}
-	for _, p := range s.polls.all() {
-		if !p.told.Load() {
-			out = append(out, p.tell)
-		}
-	}
-	return out
+// ServeREST serves REST-JSON on l until ctx ends; then it returns nil. Clients have to pass all of
+// the gates.
+func (s *Server) ServeREST(ctx context.Context, l net.Listener, k Keepalive, gates ...*listener.Gate) error {
+	return s.rest.Serve(ctx, l, rest.Ping{Every: k.Time, Timeout: k.Timeout}, gates...)
 }

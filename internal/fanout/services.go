@@ -38,8 +38,8 @@ func (s *Server) register(g *grpc.Server, service string, only xds.TypeURL, sotw
 	g.RegisterService(desc, s)
 }
 
-// maxResponse is how large a response may be (P59), in bytes.
-const maxResponse = 256 << 20
+// maxResponse is how large a response may be, in bytes.
+const maxResponse = listener.MaxMessage
 
 // writeBuffer is grpc's per connection, in bytes: larger does not pay, less
 // costs a system call more for each part of a large response.

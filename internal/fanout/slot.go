@@ -63,12 +63,12 @@ func (s *slot) Lack(r *Refusal) {
 	}
 	st.mu.Unlock()
 	if all {
-		st.end(r)
+		st.End(r)
 	}
 }
 
 // End implements Waker.
-func (s *slot) End(r *Refusal) { s.st.end(r) }
+func (s *slot) End(r *Refusal) { s.st.End(r) }
 
 // wakeAt has the slot looked at again at the time (P19, P67). Under the stream's lock.
 func (s *slot) wakeAt(at time.Time) {

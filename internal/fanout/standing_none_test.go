@@ -9,6 +9,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/fanout/rest/resttest"
 	"xdsrelay/internal/xds"
 )
 
@@ -139,9 +140,9 @@ func TestP31_WhoPollsForMoreWaits(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
 	g := r.house.Group("edge")
 	g.Publish(update(t, xds.EndpointType, "x"))
-	c := r.web(protocols[0])
-	version := r.response(r.ask(c, xds.EndpointType, "", "x", "y")).VersionInfo
-	r.ask(c, xds.EndpointType, version, "x", "y")
+	c := r.HTTP(resttest.Protocols[0])
+	version := r.Response(r.Ask(c, xds.EndpointType, "", "x", "y")).VersionInfo
+	r.Ask(c, xds.EndpointType, version, "x", "y")
 	r.true("NOT SENT, 0 behind; x:taken/SYNCED y:untold/NOT SENT; NOT SENT unsent false awaits [y]")
 	g.Publish(update(t, xds.EndpointType, "-y"))
 	r.true("SYNCED, 0 behind; x:taken/SYNCED y:missing/SYNCED")
@@ -154,9 +155,9 @@ func TestP31_WhoPollsForMoreWasToldOfTheRest(t *testing.T) {
 	u := update(t, xds.ClusterType, "a", "-b")
 	u.Wildcard = false
 	r.house.Group("edge").Publish(u)
-	c := r.web(protocols[0])
-	version := r.response(r.ask(c, xds.ClusterType, "", "a", "b", "c")).VersionInfo
-	r.ask(c, xds.ClusterType, version, "a", "b", "c")
+	c := r.HTTP(resttest.Protocols[0])
+	version := r.Response(r.Ask(c, xds.ClusterType, "", "a", "b", "c")).VersionInfo
+	r.Ask(c, xds.ClusterType, version, "a", "b", "c")
 	r.true("NOT SENT, 0 behind; a:taken/SYNCED b:missing/SYNCED c:untold/NOT SENT; NOT SENT unsent false awaits [c]")
 }
 
@@ -165,15 +166,15 @@ func TestP31_PolledNamesThatNobodyHas(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
 	g := r.house.Group("edge")
 	g.Publish(update(t, xds.EndpointType, "other"))
-	c := r.web(protocols[0])
-	r.ask(c, xds.EndpointType, "", "x", "y")
+	c := r.HTTP(resttest.Protocols[0])
+	r.Ask(c, xds.EndpointType, "", "x", "y")
 	r.true("NOT SENT, 0 behind; x:untold/NOT SENT y:untold/NOT SENT; NOT SENT unsent false awaits [x y]")
 	g.Publish(update(t, xds.EndpointType, "-x", "-y"))
 	r.true("SYNCED, 0 behind; x:missing/SYNCED y:missing/SYNCED")
 	g.Publish(update(t, xds.EndpointType, "x"))
-	version := r.response(r.ask(c, xds.EndpointType, "", "x", "y")).VersionInfo
+	version := r.Response(r.Ask(c, xds.EndpointType, "", "x", "y")).VersionInfo
 	r.true("STALE, nothing; x:untold/STALE y:missing/SYNCED; STALE unsent false awaits []")
-	r.ask(c, xds.EndpointType, version, "x", "y")
+	r.Ask(c, xds.EndpointType, version, "x", "y")
 	r.true("SYNCED, 0 behind; x:taken/SYNCED y:missing/SYNCED")
 	g.Publish(update(t, xds.EndpointType, "x=22"))
 	r.true("STALE, 1 behind; x:unsure/STALE y:missing/SYNCED; STALE unsent true awaits []")
@@ -185,17 +186,17 @@ func TestP71_WhoComesWithTheVersionHasIt(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
 	g := r.house.Group("edge")
 	g.Publish(update(t, xds.EndpointType, "a"))
-	c := r.web(protocols[0])
-	version := r.response(r.ask(c, xds.EndpointType, "", "a")).VersionInfo
+	c := r.HTTP(resttest.Protocols[0])
+	version := r.Response(r.Ask(c, xds.EndpointType, "", "a")).VersionInfo
 	r.true("STALE, nothing; a:untold/STALE; STALE unsent false awaits []")
-	r.srv.pollers.weed(func(*poller) bool { return true }) // as a restart does
-	r.ask(c, xds.EndpointType, version, "a")
+	r.srv.forgetPollers() // as a restart does
+	r.Ask(c, xds.EndpointType, version, "a")
 	r.true("SYNCED, 0 behind; a:taken/SYNCED")
 	if at := r.srv.Clients()[0].Types[0]; at.Sent != version || at.Acked != version || at.Sends != 0 {
 		t.Errorf("%+v", at)
 	}
 	// One that comes without it has lost it.
-	r.response(r.ask(c, xds.EndpointType, "", "a"))
+	r.Response(r.Ask(c, xds.EndpointType, "", "a"))
 	if s := r.stands(); s.State != inspect.Unanswered || r.srv.Clients()[0].Types[0].Unanswered == nil {
 		t.Errorf("%+v", s)
 	}
@@ -207,13 +208,13 @@ func TestP71_WhoWasGivenSomethingElseHasNotGoneBack(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
 	g := r.house.Group("edge")
 	g.Publish(update(t, xds.EndpointType, "a"))
-	c := r.web(protocols[0])
-	a := r.response(r.ask(c, xds.EndpointType, "", "a")).VersionInfo
-	r.ask(c, xds.EndpointType, a, "a")
+	c := r.HTTP(resttest.Protocols[0])
+	a := r.Response(r.Ask(c, xds.EndpointType, "", "a")).VersionInfo
+	r.Ask(c, xds.EndpointType, a, "a")
 	r.true("SYNCED, 0 behind; a:taken/SYNCED")
 	g.Publish(update(t, xds.EndpointType, "a=22"))
 	first := r.gen() - 1
-	b := r.response(r.ask(c, xds.EndpointType, a, "a")).VersionInfo
+	b := r.Response(r.Ask(c, xds.EndpointType, a, "a")).VersionInfo
 	has := func(when string, want uint64) {
 		t.Helper()
 		if s := r.stands(); s.Has != want {
@@ -223,13 +224,13 @@ func TestP71_WhoWasGivenSomethingElseHasNotGoneBack(t *testing.T) {
 	has("the newer one was given", first)
 	g.Publish(update(t, xds.EndpointType, "a"))
 	has("it was taken back", first)
-	if again := r.response(r.ask(c, xds.EndpointType, b, "a")).VersionInfo; again != a {
+	if again := r.Response(r.Ask(c, xds.EndpointType, b, "a")).VersionInfo; again != a {
 		t.Fatalf("%s is given, not %s", again, a)
 	}
 	has("the newer one was taken, and what takes it back given", first+1)
 	g.Publish(update(t, xds.EndpointType, "-a"))
 	has("there is nothing for it, and it was given something", first+1)
-	r.ask(c, xds.EndpointType, a, "a")
+	r.Ask(c, xds.EndpointType, a, "a")
 	has("it took that", r.gen())
 }
 
@@ -239,16 +240,16 @@ func TestP71_WhoPollsForABusyKeyHasWhatItTook(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
 	g := r.house.Group("edge")
 	g.Publish(update(t, xds.EndpointType, "a"))
-	c := r.web(protocols[0])
-	version := r.response(r.ask(c, xds.EndpointType, "", "a")).VersionInfo
+	c := r.HTTP(resttest.Protocols[0])
+	version := r.Response(r.Ask(c, xds.EndpointType, "", "a")).VersionInfo
 	for n := range 3 {
 		g.Publish(update(t, xds.EndpointType, "a="+strings.Repeat("7", n+2)))
-		version = r.response(r.ask(c, xds.EndpointType, version, "a")).VersionInfo
+		version = r.Response(r.Ask(c, xds.EndpointType, version, "a")).VersionInfo
 		if s := r.stands(); s.Has != r.gen()-1 || s.State != inspect.Unanswered {
 			t.Errorf("%s, has %d of %d", s.State, s.Has, r.gen())
 		}
 	}
-	<-r.refuse(c, xds.EndpointType, version, "a")
+	<-r.Refuse(c, xds.EndpointType, version, "a")
 	if s := r.stands(); s.Has != r.gen()-1 || s.Nack == nil || s.Nack.Gen != r.gen() || !s.Final {
 		t.Errorf("%+v of %d", s, r.gen())
 	}

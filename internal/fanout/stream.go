@@ -37,10 +37,10 @@ type stream struct {
 	fin     finisher // nil: this grpc has none
 
 	// The receiver's.
-	req   *xds.Request // while it handles one
-	era   uint64       // in which its client was let in last: see mover
-	names int          // that the stream asks for, over all types, by their weight
-	asked int          // requests that were not just ACKs
+	req        *xds.Request // while it handles one
+	generation uint64       // in which its client was let in last: see rekeyer
+	names      int          // that the stream asks for, over all types, by their weight
+	asked      int          // requests that were not just ACKs
 	// limiter is that of requests_per_second; nil: it was not needed yet.
 	limiter   *rate.Limiter
 	throttled bool // the limiter has delayed a request
@@ -75,7 +75,7 @@ func (st *stream) receive() error {
 		st.req = nil
 		in.release()
 		if refusal != nil {
-			st.end(refusal)
+			st.End(refusal)
 			return refusal
 		}
 	}
@@ -181,7 +181,7 @@ func (st *stream) identify(first bool) *Refusal {
 	st.mu.Lock()
 	st.node = node
 	st.mu.Unlock()
-	st.era = st.srv.mover.era.Load() // before the gate is looked at
+	st.generation = st.srv.rekeyer.generation.Load() // before the gate is looked at
 	// Of each node that the stream has: dynamic parameters are a part of it.
 	return st.caller.Admit(node)
 }
@@ -212,14 +212,14 @@ func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
 	t := xds.TypeOf(url)
 	form := st.node.Form(st.variant)
 	form.OriginVersions, form.SeveralOrigins = st.srv.opts.OriginVersions, st.srv.opts.SeveralOrigins
-	era := st.srv.mover.era.Load() // before rules and gate are looked at: see placed
-	if era != st.era {
+	generation := st.srv.rekeyer.generation.Load() // before rules and gate are looked at: see placed
+	if generation != st.generation {
 		// Who is let in no more may have to wait until it is ended. Nothing is to come
 		// of its node meanwhile, which the rules of today may take for another's.
 		if refusal := st.caller.Admit(st.node); refusal != nil {
 			return nil, refusal
 		}
-		st.era = era
+		st.generation = generation
 	}
 	sl := &slot{Session: *session.New(t, form, st.srv.opts.MaxResponse), st: st, node: st.node, bit: 1 << len(st.slots), track: inspect.NewTracker(time.Now()), meter: meter{meters: &uncounted}}
 	if refusal := st.caller.MayHave(t); refusal != nil {
@@ -229,7 +229,7 @@ func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
 		st.srv.meters.Refuse(refusal.Reason)
 		st.srv.log.Warn("a type is not given to this client, and stays unanswered",
 			append(st.client(st.node.ID).Attrs(), "type", url, "reason", refusal.Reason.String(), "error", refusal.Err)...)
-		return st.placed(sl, era) // P6: unanswered
+		return st.placed(sl, generation) // P6: unanswered
 	}
 	member, err := st.srv.source.Join(Join{Node: st.node, Peer: st.caller.Peer, Account: st.caller.Account, Type: url, Waker: sl})
 	if err != nil {
@@ -242,10 +242,10 @@ func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
 			return nil, refusal
 		}
 		st.srv.meters.Refuse(telemetry.UnmappedLater)
-		return st.placed(sl, era)
+		return st.placed(sl, generation)
 	}
 	sl.member, sl.meter = member, st.srv.meter(member.Key(), url)
-	return st.placed(sl, era)
+	return st.placed(sl, generation)
 }
 
 // place adds the slot to the stream, after those that are sent before it.
@@ -387,8 +387,8 @@ func (st *stream) completed(n uint64) {
 	}
 }
 
-// end ends the stream with r, from any goroutine. The first one counts.
-func (st *stream) end(r *Refusal) {
+// End ends the stream with r, from any goroutine. The first one counts.
+func (st *stream) End(r *Refusal) {
 	if !st.refusal.CompareAndSwap(nil, r) {
 		return
 	}

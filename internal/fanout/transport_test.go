@@ -83,7 +83,7 @@ func TestStreamsEndFromOutside(t *testing.T) {
 			other.ask(xds.ClusterType)
 			other.want("a ")
 			apart := r.opened("edge")
-			st.end(Refuse(codes.PermissionDenied, telemetry.Identity, "why"))
+			st.End(Refuse(codes.PermissionDenied, telemetry.Identity, "why"))
 			want := codes.PermissionDenied
 			if !has {
 				want = codes.Unavailable

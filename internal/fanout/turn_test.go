@@ -12,6 +12,7 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/rest/resttest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
@@ -44,8 +45,8 @@ func TestP5_RulesAndGatesTurnTogether(t *testing.T) {
 	before := r.delta(nil)
 	before.must(&discoveryv3.DeltaDiscoveryRequest{Node: in("edge"), TypeUrl: string(xds.ClusterType)})
 	<-v.asked
-	gates := []Turned{{Gate: gate, Identity: mustIdentity(t, `node.cluster == "victim"`), Secrets: config.SecretsDeny}}
-	r.srv.Turn(gates, func() {
+	gates := []GateChange{{Gate: gate, Identity: mustIdentity(t, `node.cluster == "victim"`), Secrets: config.SecretsDeny}}
+	r.srv.ChangeRules(gates, func() {
 		close(v.goOn)
 		if s := before.ends(); s.Code() != codes.PermissionDenied {
 			t.Errorf("who was let in before ended with %v %q", s.Code(), s.Message())
@@ -70,19 +71,19 @@ func TestP5_RulesAndGatesTurnTogetherForPolls(t *testing.T) {
 	publishAll(r.serverFixture, "a", "edge", "victim")
 	v := newVictims()
 	r.house.SetRules(v.key)
-	before := make(chan *reply, 1)
+	before := make(chan *resttest.Reply, 1)
 	go func() {
-		got, err := r.post(xdstest.Context(t), r.web("http1"), "/v3/discovery:clusters", asEnvoy(t, envoyPoll(in("edge"), xds.ClusterType, "")))
+		got, err := r.Post(xdstest.Context(t), r.HTTP("http1"), "/v3/discovery:clusters", resttest.Body(t, resttest.Request(in("edge"), xds.ClusterType, "")))
 		if err != nil {
 			t.Error(err)
 		}
 		before <- got
 	}()
 	<-v.asked
-	gates := []Turned{{Gate: gate, Identity: mustIdentity(t, `node.cluster == "victim"`), Secrets: config.SecretsAllow}}
-	r.srv.Turn(gates, func() {
+	gates := []GateChange{{Gate: gate, Identity: mustIdentity(t, `node.cluster == "victim"`), Secrets: config.SecretsAllow}}
+	r.srv.ChangeRules(gates, func() {
 		close(v.goOn)
-		if f := r.refused(<-before, http.StatusForbidden); f.Reason != telemetry.Identity.String() {
+		if f := r.Refused(<-before, http.StatusForbidden); f.Reason != telemetry.Identity.String() {
 			t.Errorf("%+v", f)
 		}
 	}, time.Hour)

@@ -4,12 +4,13 @@ import (
 	"cmp"
 	"context"
 	"maps"
-	"math/bits"
 	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
 
+	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/rest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
@@ -67,7 +68,7 @@ func (w *watcher) look(now time.Time) {
 			p := st.pace(paced[st], now)
 			w.paces[st] = p
 			if r := s.stalled(st, f, p, now); r != nil {
-				st.end(r)
+				st.End(r)
 				continue
 			}
 			if now.Sub(time.Unix(0, st.since.Load())) > slow {
@@ -80,17 +81,9 @@ func (w *watcher) look(now time.Time) {
 	}
 	clear(w.streams)
 	w.streams = w.streams[:0]
-	for _, p := range s.polls.all() {
-		// Its deadline ends it by itself.
-		if a := p.flying.Load(); a != nil && now.Sub(time.Unix(0, p.since.Load())) > slow {
-			pins[a] = pin{p, int64(len(a.body))}
-		}
-		if n := p.held.Load(); n > 0 {
-			pins[p] = pin{p, n}
-		}
-	}
+	s.rest.Pinned(now, slow, func(what any, by *rest.Poll, bytes int64) { pins[what] = pin{by, bytes} })
 	s.unpin(pins)
-	s.pollers.expire(now)
+	s.rest.Expire(now)
 }
 
 // sweep says when all sessions are looked at for old states. It follows how much
@@ -162,30 +155,10 @@ func (s *Server) stalled(st *stream, f *Frame, p pace, now time.Time) *Refusal {
 		}
 		return Refuse(codes.Unavailable, telemetry.SendTimeout, "stream: took nothing for send_timeout (%s)", limit)
 	}
-	if limit = s.patience(len(f.body)); now.Sub(began) <= limit {
+	if limit = listener.SendTime(s.opts.SendTimeout, len(f.body)); now.Sub(began) <= limit {
 		return nil
 	}
 	return Refuse(codes.Unavailable, telemetry.SendTimeout, "stream: did not take %d bytes in %s: send_timeout, and a second for each MiB", len(f.body), limit)
-}
-
-// leastRate is what a client that does take something takes at least, in bytes
-// a second, where no more is known of it than that it has not taken all: a large
-// response has so much longer than send_timeout.
-const leastRate = 1 << 20
-
-// patience is how long so many bytes may be in flight then; 0: for ever.
-func (s *Server) patience(bytes int) time.Duration {
-	if s.opts.SendTimeout == 0 {
-		return 0
-	}
-	return s.opts.SendTimeout + time.Duration(bytes)*time.Second/leastRate
-}
-
-// jitter is d, give or take a tenth, by the stream's number: to the nanosecond,
-// so that streams that were opened together end one by one.
-func jitter(d time.Duration, id uint64) time.Duration {
-	part, _ := bits.Mul64(uint64(d/5), id*0x9e3779b97f4a7c15) // of d/5
-	return d - d/10 + time.Duration(part)
 }
 
 // pin is something old that is kept alive: who does so, and what it costs in bytes.
@@ -196,7 +169,7 @@ type pin struct {
 
 // ender is a stream, or what else keeps something alive and can be ended. It is
 // comparable.
-type ender interface{ end(r *Refusal) }
+type ender interface{ End(r *Refusal) }
 
 // lag notes what the stream's sessions keep alive: for each lineage the most
 // that any keeps of what was replaced since. A session that is behind for lack
@@ -253,6 +226,6 @@ func (s *Server) unpin(pins map[any]pin) {
 			return
 		}
 		total -= keeps[by]
-		by.end(Refuse(codes.ResourceExhausted, telemetry.LimitPinnedBytes, "stream: keeps %d bytes alive that nobody else needs, more than downstream.limits.pinned_bytes allows (%d)", keeps[by], limit))
+		by.End(Refuse(codes.ResourceExhausted, telemetry.LimitPinnedBytes, "stream: keeps %d bytes alive that nobody else needs, more than downstream.limits.pinned_bytes allows (%d)", keeps[by], limit))
 	}
 }

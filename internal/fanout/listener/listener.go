@@ -4,6 +4,7 @@ import (
 	"net"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/net/netutil"
 	"golang.org/x/sys/unix"
@@ -21,6 +22,23 @@ const notSent = 64 << 10
 // has read it, in bytes, per stream and per connection. ACKs are small; a large
 // request takes a round trip for each part of this size.
 const RequestWindow = 256 << 10
+
+// MaxMessage is how large a response may be, and a request if limits.request_bytes has no bound
+// (P59), in bytes.
+const MaxMessage = 256 << 20
+
+// leastRate is how many bytes per second a client that reads takes at least. It has so much
+// longer than send_timeout for a large response.
+const leastRate = 1 << 20
+
+// SendTime is how long a message of so many bytes may be in flight to a client of which no more is
+// known than that it has not taken all; 0: for ever. timeout is send_timeout.
+func SendTime(timeout time.Duration, bytes int) time.Duration {
+	if timeout == 0 {
+		return 0
+	}
+	return timeout + time.Duration(bytes)*time.Second/leastRate
+}
 
 // New wraps a listener. Its connections are secured as the gate says, by Credentials, and
 // pin little of the kernel's memory. At most g.Connections are open at a time; others wait

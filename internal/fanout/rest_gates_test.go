@@ -8,6 +8,7 @@ import (
 
 	"xdsrelay/config"
 	"xdsrelay/internal/fanout/listener"
+	"xdsrelay/internal/fanout/rest/resttest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 	"xdsrelay/internal/xdstest"
@@ -19,12 +20,12 @@ func TestP6_HeldPollsEndWithWhoMayPoll(t *testing.T) {
 	gate := &listener.Gate{Key: "downstream", Secrets: config.SecretsMTLS}
 	r := newREST(t, nil, gate)
 	publishAll(r.serverFixture, "a", "edge")
-	c := r.web("http1")
-	ask := func(id, version string) <-chan *reply {
-		out := make(chan *reply, 1)
+	c := r.HTTP("http1")
+	ask := func(id, version string) <-chan *resttest.Reply {
+		out := make(chan *resttest.Reply, 1)
 		go func() {
 			n := &corev3.Node{Id: id, Cluster: "edge"}
-			got, err := r.post(xdstest.Context(t), c, "/v3/discovery:clusters", asEnvoy(t, envoyPoll(n, xds.ClusterType, version)))
+			got, err := r.Post(xdstest.Context(t), c, "/v3/discovery:clusters", resttest.Body(t, resttest.Request(n, xds.ClusterType, version)))
 			if err != nil {
 				t.Error(err)
 			}
@@ -32,18 +33,18 @@ func TestP6_HeldPollsEndWithWhoMayPoll(t *testing.T) {
 		}()
 		return out
 	}
-	has := r.response(<-ask("n", "")).VersionInfo
+	has := r.Response(<-ask("n", "")).VersionInfo
 	barred, stays := ask("n", has), ask("m", has)
 	r.waiting(2)
 	r.srv.Rekey(0) // nothing changed
 	gate.Reconfigure(mustIdentity(t, `node.id != "n"`), config.SecretsMTLS)
 	r.srv.Rekey(0)
 	publishAll(r.serverFixture, "b", "edge")
-	if f := r.refused(<-barred, http.StatusForbidden); f.Reason != telemetry.Identity.String() {
+	if f := r.Refused(<-barred, http.StatusForbidden); f.Reason != telemetry.Identity.String() {
 		t.Errorf("%+v", f)
 	}
 	r.counted(telemetry.Identity, 1)
-	if got := r.holds(<-stays); got != "a b " {
+	if got := r.Holds(<-stays); got != "a b " {
 		t.Errorf("who stays holds %q", got)
 	}
 }

@@ -1,4 +1,4 @@
-package fanout
+package rest
 
 import (
 	"encoding/json"

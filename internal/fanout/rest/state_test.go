@@ -1,4 +1,4 @@
-package fanout
+package rest
 
 import (
 	"testing"
@@ -22,29 +22,29 @@ func (r *restFixture) partOf(typ xds.TypeURL, wildcard bool) {
 // A client that polls with a version of before the relay's start is not given a part of the
 // answer to the wildcard. One without a version is.
 func TestP67_PollsWithStateGetNoPart(t *testing.T) {
-	r := newREST(t, func(o *Options) { o.LongPoll = time.Second })
+	r := newREST(t, func(o *options) { o.LongPoll = time.Second })
 	r.partOf(xds.ClusterType, true)
-	if got := r.ask(r.web("http1"), xds.ClusterType, otherVersion); got.status != 304 {
-		t.Errorf("with state: %d %s", got.status, got.body)
+	if got := r.Ask(r.HTTP("http1"), xds.ClusterType, otherVersion); got.Status != 304 {
+		t.Errorf("with state: %d %s", got.Status, got.Body)
 	}
-	if got := r.ask(r.web("http1"), xds.ClusterType, ""); got.status != 200 {
-		t.Errorf("without state: %d %s", got.status, got.body)
+	if got := r.Ask(r.HTTP("http1"), xds.ClusterType, ""); got.Status != 200 {
+		t.Errorf("without state: %d %s", got.Status, got.Body)
 	}
 }
 
 // Of a full-state type such a client waits for all names, for session.NamesWait at most.
 func TestP67_PollsWithStateWaitForNames(t *testing.T) {
-	r := newREST(t, func(o *Options) { o.LongPoll = 2 * session.NamesWait })
+	r := newREST(t, func(o *options) { o.LongPoll = 2 * session.NamesWait })
 	r.partOf(xds.ListenerType, false)
 	began := time.Now()
-	if got := r.ask(r.web("http1"), xds.ListenerType, otherVersion, "a", "b"); got.status != 200 || time.Since(began) < session.NamesWait {
-		t.Errorf("after %v: %d %s", time.Since(began), got.status, got.body)
+	if got := r.Ask(r.HTTP("http1"), xds.ListenerType, otherVersion, "a", "b"); got.Status != 200 || time.Since(began) < session.NamesWait {
+		t.Errorf("after %v: %d %s", time.Since(began), got.Status, got.Body)
 	}
 }
 
 // What comes from the store is given to clients without a version only.
 func TestP66_PollsWithStateGetNothingStored(t *testing.T) {
-	r := newREST(t, func(o *Options) { o.LongPoll = time.Second })
+	r := newREST(t, func(o *options) { o.LongPoll = time.Second })
 	g := r.house.Group("edge")
 	u := update(t, xds.ClusterType, "a")
 	u.Wildcard, u.Origin, u.Received = true, "origin", time.Now()
@@ -55,10 +55,10 @@ func TestP66_PollsWithStateGetNothingStored(t *testing.T) {
 	g.Gen, g.Builders[xds.ClusterType], g.Snaps = 1, b, append(g.Snaps, s)
 	g.State = xds.NewState(1, 1, g.Snaps)
 	g.Mu.Unlock()
-	if got := r.ask(r.web("http1"), xds.ClusterType, otherVersion); got.status != 304 {
-		t.Errorf("with state: %d %s", got.status, got.body)
+	if got := r.Ask(r.HTTP("http1"), xds.ClusterType, otherVersion); got.Status != 304 {
+		t.Errorf("with state: %d %s", got.Status, got.Body)
 	}
-	if got := r.ask(r.web("http1"), xds.ClusterType, ""); got.status != 200 {
-		t.Errorf("without state: %d %s", got.status, got.body)
+	if got := r.Ask(r.HTTP("http1"), xds.ClusterType, ""); got.Status != 200 {
+		t.Errorf("without state: %d %s", got.Status, got.Body)
 	}
 }

@@ -1,4 +1,4 @@
-package fanout
+package rest
 
 import (
 	"slices"
@@ -13,13 +13,13 @@ import (
 )
 
 // ID implements inspect.Client.
-func (p *poller) ID() uint64 { return p.id }
+func (p *Poller) ID() uint64 { return p.id }
 
 // NodeID implements inspect.Client.
-func (p *poller) NodeID() string { return p.node.ID }
+func (p *Poller) NodeID() string { return p.node.ID }
 
 // Status implements inspect.Client: a poller is shown as a stream of one type.
-func (p *poller) Status(look *inspect.Survey) inspect.ClientStatus {
+func (p *Poller) Status(look *inspect.Survey) inspect.ClientStatus {
 	at, ps := p.newest(look.Now), p.srv.pollers
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -30,7 +30,7 @@ func (p *poller) Status(look *inspect.Survey) inspect.ClientStatus {
 }
 
 // AppendStandings implements inspect.Client.
-func (p *poller) AppendStandings(look *inspect.Survey, wanted func(xds.Key, xds.TypeURL) bool, to []inspect.Standing) []inspect.Standing {
+func (p *Poller) AppendStandings(look *inspect.Survey, wanted func(xds.Key, xds.TypeURL) bool, to []inspect.Standing) []inspect.Standing {
 	if !wanted(p.member.Key(), p.typ.URL) {
 		return to
 	}
@@ -38,7 +38,7 @@ func (p *poller) AppendStandings(look *inspect.Survey, wanted func(xds.Key, xds.
 }
 
 // standing: a client has what it was given once it polls again with its version.
-func (p *poller) standing(now time.Time) inspect.Standing {
+func (p *Poller) standing(now time.Time) inspect.Standing {
 	at, ps := p.newest(now), p.srv.pollers
 	out := inspect.Standing{Key: p.member.Key(), Type: p.typ.URL, Stream: p.id, Node: p.node.ID, Host: listener.Host(p.address)}
 	ps.mu.Lock()
@@ -70,10 +70,10 @@ type pollAnswer struct {
 	now     time.Time
 }
 
-func (p *poller) newest(now time.Time) pollAnswer {
+func (p *Poller) newest(now time.Time) pollAnswer {
 	at := pollAnswer{newest: p.member.Newest(), now: now}
 	if at.newest != nil {
-		a := documentsOf(at.newest).document(at.newest, p.sub)
+		a := p.srv.opts.DocumentsOf(at.newest).document(at.newest, p.sub)
 		at.says, at.version, at.awaits = a.says, a.version, a.awaits
 	} else {
 		at.awaits = session.AwaitsAny(p.sub, nil)
@@ -81,8 +81,8 @@ func (p *poller) newest(now time.Time) pollAnswer {
 	return at
 }
 
-// status is under the table's lock.
-func (p *poller) status(at *pollAnswer) inspect.TypeStatus {
+// status is called under the table's lock.
+func (p *Poller) status(at *pollAnswer) inspect.TypeStatus {
 	t := inspect.TypeStatus{
 		Type: string(p.typ.URL), Key: p.member.Key().String(), Wildcard: p.sub.Wildcard, Names: p.sub.Names.Len(),
 		Sends: p.given, Acks: p.acks, Nacks: p.nacks, Sent: p.sent, Acked: p.acked,
@@ -99,7 +99,7 @@ func (p *poller) status(at *pollAnswer) inspect.TypeStatus {
 		t.State, t.Since = inspect.NotSent, p.opened
 	case p.refuses:
 		t.State = inspect.Refused
-	case p.behind, p.acked != p.sent: // there is no answer but the next poll, which may be long in coming
+	case p.behind, p.acked != p.sent: // its ACK is the next poll, which may take long
 		since := p.turned
 		t.State, t.Unanswered, t.UnansweredFor = inspect.Unanswered, &since, at.now.Sub(since).Seconds()
 	case t.Unsent:
@@ -114,7 +114,7 @@ func (p *poller) status(at *pollAnswer) inspect.TypeStatus {
 
 // AppendUnacknowledged implements inspect.Client. The relay knows what a client was given or
 // refused, and not what else it has.
-func (p *poller) AppendUnacknowledged(look *inspect.Survey, to []inspect.Unacknowledged) []inspect.Unacknowledged {
+func (p *Poller) AppendUnacknowledged(look *inspect.Survey, to []inspect.Unacknowledged) []inspect.Unacknowledged {
 	at, ps := p.newest(look.Now), p.srv.pollers
 	ps.mu.Lock()
 	t := p.status(&at)
@@ -156,13 +156,13 @@ type pollConfig struct {
 }
 
 // Config implements inspect.Client.
-func (p *poller) Config() (inspect.ClientConfig, bool) {
+func (p *Poller) Config() (inspect.ClientConfig, bool) {
 	return inspect.ClientConfig{
 		Stream: p.id, Node: p.node, Peer: p.address, Variant: telemetry.REST.String(), Conn: [2]string{p.account, p.address}, Types: p.typeConfigs,
 	}, true
 }
 
-func (p *poller) typeConfigs() []inspect.TypeConfig {
+func (p *Poller) typeConfigs() []inspect.TypeConfig {
 	at, ps := p.newest(time.Now()), p.srv.pollers
 	ps.mu.Lock()
 	defer ps.mu.Unlock()

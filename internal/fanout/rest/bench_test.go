@@ -1,9 +1,9 @@
-package fanout
+package rest
 
 import (
 	"testing"
 
-	"xdsrelay/internal/fanout/member/membertest"
+	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
 
@@ -11,19 +11,19 @@ import (
 // does, for 10,000 clusters.
 func BenchmarkREST(b *testing.B) {
 	t := new(testing.T)
-	s := NewServer(Options{Source: new(membertest.Source), Metrics: newMeters(t), Replica: "replica"})
+	s, _ := newServer(t, nil)
 	snap := snapshot(t, xds.ClusterType, true, names(10_000)...)
 	sub := wants(true)
 	b.Run("version", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			judge(snap, sub)
+			evaluate(snap, sub)
 		}
 	})
 	b.Run("encode", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			body, err := s.encode(snap, sub, "v", &uncounted)
+			body, err := s.encode(snap, sub, "v", &telemetry.Type{})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -35,7 +35,7 @@ func BenchmarkREST(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			documentsOf(snap).document(snap, sub)
-			if _, err := s.encoded(b.Context(), snap, sub, a, &uncounted); err != nil {
+			if _, err := s.encoded(b.Context(), snap, sub, a, &telemetry.Type{}); err != nil {
 				b.Fatal(err)
 			}
 		}

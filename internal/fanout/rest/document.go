@@ -1,4 +1,4 @@
-package fanout
+package rest
 
 import (
 	"context"
@@ -18,29 +18,29 @@ import (
 	"google.golang.org/protobuf/reflect/protorange"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
 
-// document is what one snapshot says to all polls that ask the same. Its version
-// is made when it is first looked at, its body when it is first sent: of a
-// hundred polls that have the version already none costs an encoding.
+// document is what one snapshot answers to all polls of one question. Its version is made when
+// it is first looked at, and its body when it is first sent. So polls that have the version
+// already cost no encoding.
 type document struct {
 	look    sync.Once
-	says    bool   // else there is nothing to answer yet
+	says    bool   // there is an answer
 	version string // P71
-	awaits  bool   // of some of what is asked for nobody has spoken
+	awaits  bool   // the origin has not answered some of what is asked for
 
 	mu   sync.Mutex
-	done chan struct{} // closed when body or err is there; nil: nobody has begun
+	done chan struct{} // closed when body or err is there; nil: it was not begun
 	body []byte
 	err  error
 }
 
-// documents are those of one snapshot, least recently used out first. They live
-// as long as its frames.
-type documents struct {
+// Documents are those of one snapshot, in an LRU cache. The zero value is empty.
+type Documents struct {
 	mu    sync.Mutex
 	cells *simplelru.LRU[*xds.Subscription, *document]
 	costs map[*document]int64
@@ -48,17 +48,17 @@ type documents struct {
 	max   int64
 }
 
-// What documents may take: JSON is larger than what it is made of, and small ones
-// may be many, since Envoy polls for each cluster's endpoints by itself.
+// Bounds of the documents of a snapshot. JSON is larger than what it is made of. There may be
+// many small documents, since Envoy polls for the endpoints of each cluster by themselves.
 const (
 	maxDocuments  = 4096
 	documentBytes = 1 << 20
 	jsonFactor    = 8
-	nameCost      = 64 // of a name asked for, in bytes: a document keeps its subscription
+	nameCost      = 64 // of a name that is asked for, in bytes: a document keeps its subscription
 )
 
-// document returns that for sub, which is interned.
-func (a *documents) document(s *xds.Snapshot, sub *xds.Subscription) *document {
+// document returns the document for sub, which is interned.
+func (a *Documents) document(s *xds.Snapshot, sub *xds.Subscription) *document {
 	a.mu.Lock()
 	if a.cells == nil {
 		a.max, a.costs = jsonFactor*s.Bytes+documentBytes, make(map[*document]int64)
@@ -76,27 +76,27 @@ func (a *documents) document(s *xds.Snapshot, sub *xds.Subscription) *document {
 	}
 	a.mu.Unlock()
 	c.look.Do(func() {
-		c.says, c.version = judge(s, sub)
+		c.says, c.version = evaluate(s, sub)
 		c.awaits = session.AwaitsAny(sub, s)
 	})
 	return c
 }
 
 // grew notes that the body of sub's document is there.
-func (a *documents) grew(sub *xds.Subscription, c *document) {
+func (a *Documents) grew(sub *xds.Subscription, c *document) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.cells == nil {
-		return // let go of since
+		return // released since
 	}
 	if have, ok := a.cells.Peek(sub); ok && have == c {
 		a.charge(c, int64(len(c.body)))
 	}
 }
 
-// charge adds to what a document costs. One stays, whatever it costs: it is the one
-// that everybody needs. Under the lock.
-func (a *documents) charge(c *document, cost int64) {
+// charge adds to the cost of a document. The last one stays, whatever it costs, since it is
+// needed. The lock is held.
+func (a *Documents) charge(c *document, cost int64) {
 	a.costs[c] += cost
 	a.cost += cost
 	xds.Derived(cost)
@@ -105,15 +105,14 @@ func (a *documents) charge(c *document, cost int64) {
 	}
 }
 
-// judge says whether there is an answer for sub, and its version. Under a
-// wildcard there is one once the origin has answered that, be it empty (P11). Of
-// a full-state type there is one as soon as anything is known of any name (P30,
-// P34). Of others only what is there is an answer: state of the world has no way
-// to say that a name is absent (P31), and Envoy takes an empty update of Secrets,
-// Runtime or extensions for a fault, which it would be given again at each poll.
-// So an error of a name (P39) is told beside what there is, and makes a new
-// version, but is no answer by itself.
-func judge(s *xds.Snapshot, sub *xds.Subscription) (says bool, version string) {
+// evaluate says whether there is an answer for sub, and its version.
+//
+// With the wildcard there is one once the origin has answered it, even if it is empty (P11). For
+// a full-state type there is one as soon as anything is known of any name (P30, P34). For other
+// types only resources are an answer. SotW cannot say that a name is absent (P31), and Envoy
+// takes an empty update of Secrets, Runtime or extensions for a fault. So an error of a name
+// (P39) makes a new version and is told beside the resources, but is no answer by itself.
+func evaluate(s *xds.Snapshot, sub *xds.Subscription) (says bool, version string) {
 	h := newVersion()
 	h.flag(sub.Wildcard)
 	h.number(uint64(sub.Names.Len()))
@@ -153,10 +152,10 @@ func anyKnown(s *xds.Snapshot, sub *xds.Subscription) bool {
 	return false
 }
 
-// version makes a REST version: the first 128 bits of a SHA-256 over the names
-// asked for and the content versions of what they are answered with, each text
-// after its length. It is the same in every replica and for ever: a client that
-// comes from another one is not sent what it has.
+// version makes a REST version: the first 128 bits of a SHA-256 over the names that are asked for
+// and the content versions of the answer, each text after its length. It is the same in every
+// replica and after a restart. So a client that comes from another replica is not sent again
+// what it has.
 type version struct {
 	hash.Hash
 	buf []byte // of a part
@@ -184,9 +183,9 @@ func (v *version) text(s string) {
 
 func (v *version) String() string { return hex.EncodeToString(v.Sum(nil)[:16]) }
 
-// encoded returns the document's body, made once for all who ask: by the first of
-// them, when a room is free, with what it loses counted as of that one. It fails
-// with ctx's error if ctx ends before, and then goes on for the others.
+// encoded returns the document's body. The first poll that asks makes it for all, when one of the
+// encoders is free, and counts the fields that are left out. If ctx ends before, a poll that
+// waits fails with ctx's error.
 func (s *Server) encoded(ctx context.Context, snap *xds.Snapshot, sub *xds.Subscription, a *document, of *telemetry.Type) ([]byte, error) {
 	a.mu.Lock()
 	done := a.done
@@ -203,23 +202,22 @@ func (s *Server) encoded(ctx context.Context, snap *xds.Snapshot, sub *xds.Subsc
 	a.done = done
 	a.mu.Unlock()
 
-	// Set before anything can panic: whoever waits has to be let go.
+	// Set before anything can panic, so that other polls do not wait for ever.
 	a.err = fmt.Errorf("answer: it could not be made")
 	defer close(done)
-	s.pollers.rooms <- struct{}{}
-	defer func() { <-s.pollers.rooms }()
+	s.pollers.encoders <- struct{}{}
+	defer func() { <-s.pollers.encoders }()
 	body, err := s.encode(snap, sub, a.version, of)
 	if a.body, a.err = body, err; err != nil {
-		s.log.Error("an answer cannot be given as JSON", "type", snap.Type.URL, "version", a.version, "origin", snap.Origin, "error", err)
+		s.opts.Log.Error("an answer cannot be given as JSON", "type", snap.Type.URL, "version", a.version, "origin", snap.Origin, "error", err)
 	}
-	documentsOf(snap).grew(sub, a)
+	s.opts.DocumentsOf(snap).grew(sub, a)
 	return a.body, a.err
 }
 
-// encode makes the DiscoveryResponse as canonical JSON. Nothing but one resource
-// is decoded at a time. Resources are not wrapped, whatever the client takes:
-// polls renew no TTL (P62). The nonce is the version: a client may name by it the
-// answer that it refuses, and it is the same for all.
+// encode makes the DiscoveryResponse as canonical JSON. Only one resource is decoded at a time.
+// Resources are never wrapped, since polls renew no TTL (P62). The nonce is the version: it is
+// the same for all, and a client may name the answer that it refuses by it.
 func (s *Server) encode(snap *xds.Snapshot, sub *xds.Subscription, version string, of *telemetry.Type) ([]byte, error) {
 	head, err := json.Marshal(version)
 	if err != nil {
@@ -234,14 +232,14 @@ func (s *Server) encode(snap *xds.Snapshot, sub *xds.Subscription, version strin
 		Nonce   string            `json:"nonce"`
 		Control any               `json:"controlPlane"`
 		Errors  []json.RawMessage `json:"resourceErrors,omitempty"`
-	}{string(snap.Type.URL), version, map[string]string{"identifier": identifier(s.opts.Replica, snap)}, failures})
+	}{string(snap.Type.URL), version, map[string]string{"identifier": s.opts.Identifier(snap)}, failures})
 	if err != nil {
 		return nil, err
 	}
 	b := append([]byte(`{"versionInfo":`), head...)
 	b = append(b, `,"resources":[`...)
 	n, lost := 0, 0
-	var first string // that lost something
+	var first string // name of the first that lost a field
 	snap.Covered(sub, func(r *xds.Resource) bool {
 		if n++; n > 1 {
 			b = append(b, ',')
@@ -255,8 +253,8 @@ func (s *Server) encode(snap *xds.Snapshot, sub *xds.Subscription, version strin
 				first = r.Name
 			}
 		}
-		if len(b) > maxResponse {
-			err = fmt.Errorf("answer: over %d bytes of JSON", maxResponse)
+		if len(b) > listener.MaxMessage {
+			err = fmt.Errorf("answer: over %d bytes of JSON", listener.MaxMessage)
 		}
 		return err == nil
 	})
@@ -265,15 +263,15 @@ func (s *Server) encode(snap *xds.Snapshot, sub *xds.Subscription, version strin
 	}
 	if lost > 0 {
 		of.LeftOut.Add(lost)
-		s.log.Warn("resources lose fields on their way into JSON that this program does not know; over gRPC they keep them",
+		s.opts.Log.Warn("resources lose fields on their way into JSON that this program does not know; over gRPC they keep them",
 			"type", snap.Type.URL, "resources", lost, "first", first, "origin", snap.Origin)
 	}
 	b = append(b, "],"...)
 	return append(b, tail[1:]...), nil
 }
 
-// jsonErrors are the errors of names that sub covers (P39), in canonical JSON. Of
-// details whose types are linked nowhere only code and message are left.
+// jsonErrors are the errors of names that sub covers (P39), in canonical JSON. An error with
+// details of unknown types keeps only its code and message.
 func jsonErrors(snap *xds.Snapshot, sub *xds.Subscription) (out []json.RawMessage, err error) {
 	snap.Errors(sub, func(e *xds.ResourceError) bool {
 		m := new(discoveryv3.ResourceError)
@@ -296,8 +294,8 @@ func jsonErrors(snap *xds.Snapshot, sub *xds.Subscription) (out []json.RawMessag
 	return out, err
 }
 
-// appendJSON appends a resource as canonical JSON. whole: it had no field, at
-// whatever depth, that this program does not know.
+// appendJSON appends a resource as canonical JSON. whole: this program knows all of its fields, at
+// every depth.
 func appendJSON(b []byte, r *xds.Resource) (out []byte, whole bool, err error) {
 	a := new(anypb.Any)
 	if err := proto.Unmarshal(r.Any(), a); err != nil {
@@ -309,8 +307,7 @@ func appendJSON(b []byte, r *xds.Resource) (out []byte, whole bool, err error) {
 	return b, !leavesOut(a), nil
 }
 
-// leavesOut reports whether the message, or one that is in it, has fields that
-// are not known.
+// leavesOut reports whether the message, or one inside it, has unknown fields.
 func leavesOut(m proto.Message) bool {
 	found := false
 	_ = protorange.Range(m.ProtoReflect(), func(p protopath.Values) error {
@@ -322,6 +319,3 @@ func leavesOut(m proto.Message) bool {
 	})
 	return found
 }
-
-// documentsOf has what a snapshot answers polls.
-func documentsOf(s *xds.Snapshot) *documents { return &framesOf(s).documents }

@@ -1,4 +1,4 @@
-package fanout
+package rest
 
 import (
 	"testing"
@@ -19,13 +19,13 @@ import (
 func TestP39_ErrorsInPolls(t *testing.T) {
 	r := newREST(t, nil)
 	g := r.house.Group("edge")
-	c := r.web("http1")
+	c := r.HTTP("http1")
 	g.Publish(update(t, xds.EndpointType, "a"))
-	m := r.response(r.ask(c, xds.EndpointType, "", "a", "b"))
+	m := r.Response(r.Ask(c, xds.EndpointType, "", "a", "b"))
 	if len(m.ResourceErrors) > 0 {
 		t.Fatalf("errors: %v", m.ResourceErrors)
 	}
-	held := r.begin(xdstest.Context(t), c, xds.EndpointType, m.VersionInfo, "a", "b")
+	held := r.Begin(xdstest.Context(t), c, xds.EndpointType, m.VersionInfo, "a", "b")
 	r.waiting(1)
 
 	// Details of a type that this program does not know have no JSON.
@@ -40,10 +40,10 @@ func TestP39_ErrorsInPolls(t *testing.T) {
 	g.Publish(xds.Update{Type: xds.EndpointType, Errors: []*xds.ResourceError{said("c")}})
 	g.Publish(xds.Update{Type: xds.EndpointType, Errors: []*xds.ResourceError{said("b", &anypb.Any{TypeUrl: "acme/X", Value: []byte{8, 1}})}})
 	got := <-held
-	if text := r.holds(got); text != "a " {
+	if text := r.Holds(got); text != "a " {
 		t.Errorf("holds %q", text)
 	}
-	m = r.response(got)
+	m = r.Response(got)
 	if len(m.ResourceErrors) != 1 || m.ResourceErrors[0].ResourceName.GetName() != "b" ||
 		m.ResourceErrors[0].ErrorDetail.GetCode() != int32(codes.PermissionDenied) || m.ResourceErrors[0].ErrorDetail.GetMessage() != "no b" {
 		t.Errorf("errors: %v", m.ResourceErrors)
@@ -51,12 +51,12 @@ func TestP39_ErrorsInPolls(t *testing.T) {
 
 	// The next resource ends it.
 	g.Publish(update(t, xds.EndpointType, "b"))
-	if m = r.response(r.ask(c, xds.EndpointType, m.VersionInfo, "a", "b")); len(m.ResourceErrors) > 0 || len(m.Resources) != 2 {
+	if m = r.Response(r.Ask(c, xds.EndpointType, m.VersionInfo, "a", "b")); len(m.ResourceErrors) > 0 || len(m.Resources) != 2 {
 		t.Errorf("%v", m)
 	}
 	w := sessiontest.New(t, xds.SecretType)
 	w.Fail(false, "a")
-	if says, _ := judge(w.Cur, wants(false, "a")); says {
+	if says, _ := evaluate(w.Cur, wants(false, "a")); says {
 		t.Error("an error alone is an answer")
 	}
 }

@@ -1,4 +1,4 @@
-package fanout
+package rest
 
 import (
 	"bytes"
@@ -15,18 +15,19 @@ import (
 	"xdsrelay/config"
 	"xdsrelay/internal/fanout/listener"
 	"xdsrelay/internal/fanout/member"
+	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
 )
 
-// question is what a poll asks.
+// question is what a poll asks for.
 type question struct {
 	typ  xds.Type
 	node *xds.Node
 	// sub is not interned: the group is not known yet.
 	sub *xds.Subscription
-	// version is the client's newest; "" if it has none.
+	// version that the client has; empty: none.
 	version string
 	// refused: the poll is a NACK of the answer of version nonce (P13).
 	refused bool
@@ -35,8 +36,8 @@ type question struct {
 	message string
 }
 
-// knows reports whether the client has nothing to learn from an answer of this
-// version: it has it, or has just refused it (P15).
+// knows reports whether an answer of this version is no news for the client: it has it, or has
+// just refused it (P15).
 func (q *question) knows(version string) bool {
 	return q.version == version || q.refused && q.nonce == version
 }
@@ -47,10 +48,9 @@ const jsonDepth = 100
 
 var errManyValues = errors.New("more values")
 
-// decodePoll returns on the wire the DiscoveryRequest whose canonical JSON body
-// is. Fields that are not known are passed over, as they are on the wire: newer
-// clients have some. Of a few bytes of JSON a value becomes a hundred in memory,
-// so it may have maxValues at most.
+// decodePoll returns the encoding of the DiscoveryRequest that is body in canonical JSON. Unknown
+// fields are skipped, as on the wire: newer clients have some. A value of a few bytes of JSON
+// becomes a hundred in memory, so a body may have at most maxValues.
 func decodePoll(body []byte, maxValues int) ([]byte, error) {
 	if countValues(body) > maxValues {
 		return nil, errManyValues
@@ -64,8 +64,8 @@ func decodePoll(body []byte, maxValues int) ([]byte, error) {
 	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
 }
 
-// anything takes every Any for an empty message: those in a request are details
-// of an error, which nobody reads and which need not be linked.
+// anything resolves every Any to an empty message. An Any in a request is a detail of an error.
+// The relay does not read it, and its type may not be linked.
 type anything struct{}
 
 func (anything) FindMessageByURL(string) (protoreflect.MessageType, error) {
@@ -84,8 +84,8 @@ func (anything) FindExtensionByNumber(protoreflect.FullName, protoreflect.FieldN
 	return nil, protoregistry.NotFound
 }
 
-// countValues bounds from above how many values are in a JSON text: each but
-// the first comes after a comma or an opening bracket.
+// countValues returns an upper bound of the number of values in a JSON text: each but the first
+// comes after a comma or an opening bracket.
 func countValues(body []byte) int {
 	n := 1
 	for i := 0; i < len(body); i++ {
@@ -103,51 +103,51 @@ func countValues(body []byte) int {
 	return n
 }
 
-// maxValues is how many values a poll may have: more than that no list of names
-// and no node within their limits can bring about.
+// maxValues is how many values a poll may have. Names and nodes within their limits cannot need
+// more.
 func maxValues(l *config.Limits) int {
 	names, node := l.NamesPerStream, l.NodeBytes
 	if names <= 0 || node <= 0 {
 		return math.MaxInt // request_bytes alone bounds it
 	}
-	// On the wire, two bytes are the least.
+	// A value takes at least two bytes on the wire.
 	return names + node/2
 }
 
-// ask reads a poll of type t. What holds for the first request of a stream for
-// its type holds for each poll (P1, P2, P21).
-func (s *Server) ask(t xds.Type, body []byte) (*question, *Refusal) {
+// question reads a poll of type t. The rules for the first request of a type on a stream hold for
+// each poll (P1, P2, P21).
+func (s *Server) question(t xds.Type, body []byte) (*question, *refusal.Refusal) {
 	if len(bytes.TrimSpace(body)) == 0 {
-		return nil, Refuse(codes.InvalidArgument, telemetry.RequestInvalid, "request: empty body")
+		return nil, refusal.New(codes.InvalidArgument, telemetry.RequestInvalid, "request: empty body")
 	}
-	l := &s.settings().Limits
+	l := s.opts.Limits()
 	wire, err := decodePoll(body, maxValues(l))
 	if errors.Is(err, errManyValues) {
-		return nil, Refuse(codes.ResourceExhausted, telemetry.LimitRequestBytes, "request: more JSON values than names_per_stream (%d) and node_bytes (%d) can need",
+		return nil, refusal.New(codes.ResourceExhausted, telemetry.LimitRequestBytes, "request: more JSON values than names_per_stream (%d) and node_bytes (%d) can need",
 			l.NamesPerStream, l.NodeBytes)
 	}
 	if err != nil {
-		return nil, Refuse(codes.InvalidArgument, telemetry.RequestInvalid, "request: it is no canonical JSON of a DiscoveryRequest: %w", err)
+		return nil, refusal.New(codes.InvalidArgument, telemetry.RequestInvalid, "request: it is no canonical JSON of a DiscoveryRequest: %w", err)
 	}
 	var r xds.Request
-	if refusal := listener.Scan(&r, xds.SotW, wire, l); refusal != nil {
-		return nil, refusal
+	if refused := listener.Scan(&r, xds.SotW, wire, l); refused != nil {
+		return nil, refused
 	}
 	if len(r.TypeURL) > 0 && string(r.TypeURL) != string(t.URL) {
-		return nil, Refuse(codes.InvalidArgument, telemetry.TypeMismatch, "request: type_url %s at %s, which is for %s", r.TypeURL, t.REST, t.URL)
+		return nil, refusal.New(codes.InvalidArgument, telemetry.TypeMismatch, "request: type_url %s at %s, which is for %s", r.TypeURL, t.REST, t.URL)
 	}
 	if r.Node == nil {
-		return nil, Refuse(codes.InvalidArgument, telemetry.NodeMissing, "request: it has no node")
+		return nil, refusal.New(codes.InvalidArgument, telemetry.NodeMissing, "request: it has no node")
 	}
-	if refusal := listener.CheckNode(r.Node, l); refusal != nil {
-		return nil, refusal
+	if refused := listener.CheckNode(r.Node, l); refused != nil {
+		return nil, refused
 	}
-	node, err := s.nodes.Intern(r.Node)
+	node, err := s.opts.Nodes.Intern(r.Node)
 	if err != nil {
-		return nil, Refuse(codes.InvalidArgument, telemetry.NodeInvalid, "request: %w", err)
+		return nil, refusal.New(codes.InvalidArgument, telemetry.NodeInvalid, "request: %w", err)
 	}
 	plain := r
-	plain.Version = nil // polls of one question share the answer, whatever they have
+	plain.Version = nil // polls of one question share the answer, whatever their versions
 	sub, _ := session.New(t, xds.Form{Variant: xds.SotW}, 0).Subscribe(&plain)
 	q := &question{
 		typ: t, node: node, sub: sub, version: string(r.Version),

@@ -69,7 +69,7 @@ func TestRefusalsOfFirstRequestsNameTheNode(t *testing.T) {
 			if !away() {
 				t.Errorf("%+v", r.srv.RecentRefusals())
 			}
-			r.refused(<-r.beginAs(xdstest.Context(t), r.web("http1"), node(of.node), xds.EndpointType, "", of.names...), of.status)
+			r.Refused(<-r.BeginAs(xdstest.Context(t), r.HTTP("http1"), node(of.node), xds.EndpointType, "", of.names...), of.status)
 			if log.Count(`msg="refused a poll" node=`+is+" ") != 1 {
 				t.Error(&log)
 			}

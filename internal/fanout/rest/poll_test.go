@@ -1,4 +1,4 @@
-package fanout
+package rest
 
 import (
 	"context"
@@ -8,10 +8,11 @@ import (
 	"testing"
 	"time"
 
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 
 	"xdsrelay/internal/fanout/inspect"
+	"xdsrelay/internal/fanout/member"
+	"xdsrelay/internal/fanout/rest/resttest"
 	"xdsrelay/internal/fanout/session/sessiontest"
 	"xdsrelay/internal/telemetry"
 	"xdsrelay/internal/xds"
@@ -33,7 +34,7 @@ func wants(wild bool, names ...string) *xds.Subscription {
 // and of nothing else; it is the same for ever.
 func TestP71_Versions(t *testing.T) {
 	of := func(s *xds.Snapshot, sub *xds.Subscription) string {
-		_, v := judge(s, sub)
+		_, v := evaluate(s, sub)
 		return v
 	}
 	base := snapshot(t, xds.EndpointType, false, "a", "b", "c=2")
@@ -51,9 +52,9 @@ func TestP71_Versions(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, same, v)
 		}
 	}
-	later := newFrameFixture(t, xds.EndpointType, xds.SotW)
-	later.named("a", "b")
-	later.named("-b")
+	later := sessiontest.New(t, xds.EndpointType)
+	later.Say(false, nil, "a", "b")
+	later.Say(false, nil, "-b")
 	seen := map[string]string{v: "the first"}
 	for name, other := range map[string]string{
 		"another name":       of(base, wants(false, "a", "c")),
@@ -93,7 +94,7 @@ func TestP71_WhenThereIsAnAnswer(t *testing.T) {
 		"other, one there":                {snapshot(t, xds.RouteType, false, "a", "-b"), wants(false, "a", "b"), true},
 		"other, nothing asked for":        {snapshot(t, xds.RouteType, false, "a"), wants(false), false},
 	} {
-		if says, _ := judge(tc.s, tc.sub); says != tc.says {
+		if says, _ := evaluate(tc.s, tc.sub); says != tc.says {
 			t.Errorf("%s: %v", name, says)
 		}
 	}
@@ -102,33 +103,33 @@ func TestP71_WhenThereIsAnAnswer(t *testing.T) {
 // A poll with the current version is held until what it asks for changes, and
 // answered with all of it then; what else changes is nothing to it.
 func TestP71_HeldUntilAChange(t *testing.T) {
-	for _, protocol := range protocols {
+	for _, protocol := range resttest.Protocols {
 		t.Run(protocol, func(t *testing.T) {
 			r := newREST(t, nil)
 			g := r.house.Group("edge")
 			g.Publish(update(t, xds.EndpointType, "a", "b", "c"), update(t, xds.ClusterType, "x"))
-			c := r.web(protocol)
-			m := r.response(r.ask(c, xds.EndpointType, "", "a", "b"))
-			held := r.begin(xdstest.Context(t), c, xds.EndpointType, m.VersionInfo, "a", "b")
+			c := r.HTTP(protocol)
+			m := r.Response(r.Ask(c, xds.EndpointType, "", "a", "b"))
+			held := r.Begin(xdstest.Context(t), c, xds.EndpointType, m.VersionInfo, "a", "b")
 			r.waiting(1)
 			g.Publish(update(t, xds.EndpointType, "c=2"))
 			g.Publish(update(t, xds.ClusterType, "y"))
 			g.Publish(update(t, xds.EndpointType, "a")) // what it is already
 			// Of another version, the answer shows that all this has been seen.
-			if got := r.holds(r.ask(c, xds.EndpointType, "old", "a", "b")); got != "a b " {
+			if got := r.Holds(r.Ask(c, xds.EndpointType, "old", "a", "b")); got != "a b " {
 				t.Fatalf("holds %q", got)
 			}
 			select {
 			case got := <-held:
-				t.Fatalf("answered without a change: %d %s", got.status, got.body)
+				t.Fatalf("answered without a change: %d %s", got.Status, got.Body)
 			default:
 			}
 			g.Publish(update(t, xds.EndpointType, "a=2"))
 			got := <-held
-			if text := r.holds(got); text != "a b " {
+			if text := r.Holds(got); text != "a b " {
 				t.Errorf("holds %q", text)
 			}
-			if next := r.response(got); next.VersionInfo == m.VersionInfo {
+			if next := r.Response(got); next.VersionInfo == m.VersionInfo {
 				t.Error("the version is the old one")
 			}
 		})
@@ -137,17 +138,17 @@ func TestP71_HeldUntilAChange(t *testing.T) {
 
 // Without a change it ends with 304 after long_poll, and no sooner.
 func TestP71_NotModified(t *testing.T) {
-	for _, protocol := range protocols {
+	for _, protocol := range resttest.Protocols {
 		t.Run(protocol, func(t *testing.T) {
 			const longPoll = 100 * time.Millisecond
-			r := newREST(t, func(o *Options) { o.LongPoll = longPoll })
+			r := newREST(t, func(o *options) { o.LongPoll = longPoll })
 			r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
-			c := r.web(protocol)
-			m := r.response(r.ask(c, xds.ClusterType, ""))
+			c := r.HTTP(protocol)
+			m := r.Response(r.Ask(c, xds.ClusterType, ""))
 			began := time.Now()
-			got := r.ask(c, xds.ClusterType, m.VersionInfo)
-			if took := time.Since(began); got.status != http.StatusNotModified || len(got.body) != 0 || took < longPoll {
-				t.Errorf("%d %s after %s", got.status, got.body, took)
+			got := r.Ask(c, xds.ClusterType, m.VersionInfo)
+			if took := time.Since(began); got.Status != http.StatusNotModified || len(got.Body) != 0 || took < longPoll {
+				t.Errorf("%d %s after %s", got.Status, got.Body, took)
 			}
 			r.metric(`xdsrelay_downstream_not_modified_total{type="CDS"} 1`)
 		})
@@ -158,9 +159,9 @@ func TestP71_NotModified(t *testing.T) {
 func TestP71_FirstWaits(t *testing.T) {
 	r := newREST(t, nil)
 	g := r.house.Group("edge")
-	c := r.web("h2c")
-	clusters := r.begin(xdstest.Context(t), c, xds.ClusterType, "")
-	routes := r.begin(xdstest.Context(t), c, xds.RouteType, "", "a", "b")
+	c := r.HTTP("h2c")
+	clusters := r.Begin(xdstest.Context(t), c, xds.ClusterType, "")
+	routes := r.Begin(xdstest.Context(t), c, xds.RouteType, "", "a", "b")
 	r.waiting(2)
 	named := update(t, xds.ClusterType, "a")
 	named.Wildcard = false
@@ -168,17 +169,17 @@ func TestP71_FirstWaits(t *testing.T) {
 	g.Publish(update(t, xds.RouteType, "c")) // likewise
 	select {
 	case got := <-clusters:
-		t.Fatalf("%d %s", got.status, got.body)
+		t.Fatalf("%d %s", got.Status, got.Body)
 	case got := <-routes:
-		t.Fatalf("%d %s", got.status, got.body)
+		t.Fatalf("%d %s", got.Status, got.Body)
 	default:
 	}
 	g.Publish(update(t, xds.RouteType, "b"))
-	if held := r.holds(<-routes); held != "b " { // P34
+	if held := r.Holds(<-routes); held != "b " { // P34
 		t.Errorf("routes: holds %q", held)
 	}
 	g.Publish(xds.Update{Type: xds.ClusterType, Wildcard: true})
-	if m := r.response(<-clusters); len(m.Resources) != 0 || m.VersionInfo == "" {
+	if m := r.Response(<-clusters); len(m.Resources) != 0 || m.VersionInfo == "" {
 		t.Errorf("clusters: %v", m)
 	}
 }
@@ -201,7 +202,7 @@ func TestP71_OneEncoding(t *testing.T) {
 		all.Go(func() {
 			var err error
 			again := documentsOf(snap).document(snap, sub)
-			if bodies[i], err = r.srv.encoded(context.Background(), snap, sub, again, &uncounted); err != nil {
+			if bodies[i], err = r.srv.encoded(context.Background(), snap, sub, again, &telemetry.Type{}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -217,14 +218,14 @@ func TestP71_OneEncoding(t *testing.T) {
 // The bodies of a snapshot are bounded, in bytes and in number; the newest is
 // kept, whatever its size.
 func TestP71_AnswersAreBounded(t *testing.T) {
-	s, _ := bubble(t, nil)
+	s, _ := newServer(t, nil)
 	snap := snapshot(t, xds.EndpointType, false, names(100)...)
 	have := documentsOf(snap)
 	for _, n := range names(100) {
 		for i := range 100 {
 			sub := wants(false, n, fmt.Sprint(i))
 			a := have.document(snap, sub)
-			if _, err := s.encoded(context.Background(), snap, sub, a, &uncounted); err != nil {
+			if _, err := s.encoded(context.Background(), snap, sub, a, &telemetry.Type{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -235,7 +236,7 @@ func TestP71_AnswersAreBounded(t *testing.T) {
 	have.max = 1
 	sub := wants(false, names(100)...)
 	a := have.document(snap, sub)
-	body, err := s.encoded(context.Background(), snap, sub, a, &uncounted)
+	body, err := s.encoded(context.Background(), snap, sub, a, &telemetry.Type{})
 	if err != nil || have.cells.Len() != 1 || have.document(snap, sub) != a || int64(len(body)) > have.cost {
 		t.Errorf("%v: %d answers of %d bytes", err, have.cells.Len(), have.cost)
 	}
@@ -244,11 +245,11 @@ func TestP71_AnswersAreBounded(t *testing.T) {
 // A client that goes ends its poll at once, and frees its place, but not the
 // interest: the group has it until twice long_poll after.
 func TestP71_ClientGoes(t *testing.T) {
-	for _, protocol := range protocols {
+	for _, protocol := range resttest.Protocols {
 		t.Run(protocol, func(t *testing.T) {
-			r := newREST(t, func(o *Options) { o.Limits.Streams = 1 })
+			r := newREST(t, func(o *options) { o.Limits.Streams = 1 })
 			ctx, cancel := context.WithCancel(xdstest.Context(t))
-			held := r.begin(ctx, r.web(protocol), xds.ClusterType, "")
+			held := r.Begin(ctx, r.HTTP(protocol), xds.ClusterType, "")
 			r.waiting(1)
 			r.eventually(func() bool { return r.members("edge") == 1 })
 			cancel()
@@ -258,7 +259,7 @@ func TestP71_ClientGoes(t *testing.T) {
 				t.Errorf("%d members", n)
 			}
 			r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
-			if got := r.holds(r.ask(r.web(protocol), xds.ClusterType, "")); got != "a " {
+			if got := r.Holds(r.Ask(r.HTTP(protocol), xds.ClusterType, "")); got != "a " {
 				t.Errorf("holds %q", got)
 			}
 		})
@@ -272,16 +273,16 @@ func TestP71_Refusal(t *testing.T) {
 	r := newREST(t, nil)
 	g := r.house.Group("edge")
 	g.Publish(update(t, xds.ClusterType, "a"))
-	c := r.web("http1")
-	first := r.response(r.ask(c, xds.ClusterType, ""))
+	c := r.HTTP("http1")
+	first := r.Response(r.Ask(c, xds.ClusterType, ""))
 	g.Publish(update(t, xds.ClusterType, "a=2"))
-	second := r.response(r.ask(c, xds.ClusterType, first.VersionInfo))
-	nack := func(nonce string) <-chan *reply {
-		q := envoyPoll(node("n"), xds.ClusterType, first.VersionInfo)
+	second := r.Response(r.Ask(c, xds.ClusterType, first.VersionInfo))
+	nack := func(nonce string) <-chan *resttest.Reply {
+		q := resttest.Request(resttest.Node("n"), xds.ClusterType, first.VersionInfo)
 		q.ResponseNonce, q.ErrorDetail = nonce, &statuspb.Status{Code: 3, Message: "no"}
-		out := make(chan *reply, 1)
+		out := make(chan *resttest.Reply, 1)
 		go func() {
-			got, err := r.post(xdstest.Context(t), c, "/v3/discovery:clusters", asEnvoy(t, q))
+			got, err := r.Post(xdstest.Context(t), c, "/v3/discovery:clusters", resttest.Body(t, q))
 			if err != nil {
 				got = nil
 			}
@@ -291,49 +292,27 @@ func TestP71_Refusal(t *testing.T) {
 	}
 	held := nack(second.Nonce)
 	r.waiting(1)
-	r.eventually(func() bool { return r.srv.Clients()[0].Types[0].State == inspect.Refused })
+	r.eventually(func() bool { return r.srv.clients()[0].Types[0].State == inspect.Refused })
 	g.Publish(update(t, xds.ClusterType, "a=33"))
-	if got := r.response(<-held); got.VersionInfo == second.VersionInfo {
+	if got := r.Response(<-held); got.VersionInfo == second.VersionInfo {
 		t.Error("it was given what it refused")
 	}
-	if got := r.response(<-nack(second.Nonce)); got.VersionInfo == second.VersionInfo { // of an earlier one
+	if got := r.Response(<-nack(second.Nonce)); got.VersionInfo == second.VersionInfo { // of an earlier one
 		t.Error("it was given what it refused")
 	}
 	r.house.Mu.Lock()
 	defer r.house.Mu.Unlock()
-	if len(r.house.Nacks) != 1 || r.house.Nacks[0] != (Nack{Version: second.VersionInfo, Code: 3, Message: "no", Node: "n", At: r.house.Nacks[0].At, Gen: 2}) {
+	if len(r.house.Nacks) != 1 || r.house.Nacks[0] != (member.Nack{Version: second.VersionInfo, Code: 3, Message: "no", Node: "n", At: r.house.Nacks[0].At, Gen: 2}) {
 		t.Errorf("%v", r.house.Nacks)
 	}
 }
 
-// Draining ends the polls that are held: with 304 those that have what there is,
-// with 503 those that have nothing; then it takes no more. Connections are closed.
-func TestP71_Drain(t *testing.T) {
-	for _, protocol := range protocols {
-		t.Run(protocol, func(t *testing.T) {
-			r := newREST(t, nil)
-			r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
-			c := r.web(protocol)
-			m := r.response(r.ask(c, xds.ClusterType, ""))
-			current := r.begin(xdstest.Context(t), c, xds.ClusterType, m.VersionInfo)
-			nothing := r.begin(xdstest.Context(t), r.web(protocol), xds.RouteType, "", "a")
-			r.waiting(2)
-			r.srv.Drain(xdstest.Context(t), 10*time.Millisecond)
-			if got := <-current; got == nil || got.status != http.StatusNotModified {
-				t.Errorf("%+v", got)
-			}
-			got := <-nothing
-			if f := r.refused(got, http.StatusServiceUnavailable); f.Reason != telemetry.Draining.String() || got.header.Get("Retry-After") == "" {
-				t.Errorf("%+v %v", f, got.header)
-			}
-			late, err := r.post(xdstest.Context(t), r.web(protocol), "/v3/discovery:clusters", asEnvoy(t, &discoveryv3.DiscoveryRequest{}))
-			if err != nil {
-				t.Fatal(err)
-			}
-			r.refused(late, http.StatusServiceUnavailable)
-			if protocol == "http1" && !(late.closes && got.closes) {
-				t.Errorf("the connection stays: %v, %v", got.header, late.header)
-			}
-		})
+// Documents count as memory that may be old.
+func TestP16_DocumentsMayBeOld(t *testing.T) {
+	a, c := &Documents{costs: make(map[*document]int64)}, new(document)
+	before := xds.Spent()
+	a.max = 1 << 20
+	if a.charge(c, 1000); xds.Spent()-before < 1000 {
+		t.Errorf("%d bytes more", xds.Spent()-before)
 	}
 }
