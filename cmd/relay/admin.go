@@ -38,7 +38,7 @@ func (r *relay) openOperators() (err error) {
 	}
 	r.operators, err = grpcadmin.New(grpcadmin.Options{
 		Guard: r.admin, Clients: r.fanout, Health: r.health,
-		Transport: r.fanout.OperatorOptions(), Close: fanout.CloseConnection, Log: r.log,
+		Transport: r.fanout.AdminServerOptions(), Close: fanout.CloseConnection, Log: r.log,
 	})
 	if err != nil {
 		return err

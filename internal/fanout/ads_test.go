@@ -36,7 +36,7 @@ type ads struct {
 	t       testing.TB
 	variant xds.Variant
 	srv     *Server
-	house   *membertest.Source
+	groups  *membertest.Source
 	g       *membertest.Group
 	conn    *grpc.ClientConn
 	stream  grpc.ClientStream
@@ -79,9 +79,9 @@ func inADS(t *testing.T, what string, o adsOptions, f func(*ads), vs ...xds.Vari
 
 func oneADS(t *testing.T, v xds.Variant, o adsOptions, f func(*ads)) {
 	synctest.Test(t, func(t *testing.T) {
-		house := &membertest.Source{}
+		groups := &membertest.Source{}
 		srv := NewServer(Options{
-			Source: house, Metrics: newMeters(t), Replica: "replica",
+			Source: groups, Metrics: newMeters(t), Replica: "replica",
 			Settings: Settings{AckTimeout: ackTimeout},
 			Log:      slog.New(slog.DiscardHandler),
 		})
@@ -97,7 +97,7 @@ func oneADS(t *testing.T, v xds.Variant, o adsOptions, f func(*ads)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := &ads{t: t, variant: v, srv: srv, house: house, g: house.Group("edge"), conn: conn, types: map[xds.TypeURL]*adsType{}}
+		a := &ads{t: t, variant: v, srv: srv, groups: groups, g: groups.Group("edge"), conn: conn, types: map[xds.TypeURL]*adsType{}}
 		method := "/" + aggregated + "/" + map[xds.Variant]string{xds.SotW: "StreamAggregatedResources", xds.Delta: "DeltaAggregatedResources"}[v]
 		if o.only != "" {
 			typ := xds.TypeOf(o.only)

@@ -67,7 +67,7 @@ func TestP16_FrameCacheOfOne(t *testing.T) {
 	made := func(k, bytes int) *cell {
 		c := new(cell)
 		l.put(k, c)
-		l.finish(k, c, made{frame: &Frame{body: make([]byte, bytes)}})
+		l.finish(k, c, built{frame: &Frame{body: make([]byte, bytes)}})
 		return c
 	}
 	if l.get(1) != nil {

@@ -91,7 +91,7 @@ func TestPlannedEndingsAreQuiet(t *testing.T) {
 func TestRefusedPollsAreLogged(t *testing.T) {
 	var log xdstest.Log
 	r := newREST(t, func(o *Options) { o.Log = log.Logger() })
-	r.house.Refuse = refuse(codes.PermissionDenied, telemetry.Unmapped)
+	r.groups.Refuse = refuse(codes.PermissionDenied, telemetry.Unmapped)
 	c := r.HTTP("http1")
 	r.Refused(r.Ask(c, xds.ClusterType, ""), 403)
 	if n := log.Count(`level=INFO msg="refused a poll" node=n peer=127.0.0.1:`); n != 1 ||

@@ -8,7 +8,7 @@ import (
 	"xdsrelay/internal/telemetry"
 )
 
-// The types of the interface to the groups, for those that implement it.
+// The types of the interface to the groups, for packages that use both.
 type (
 	Source  = member.Source
 	Join    = member.Join

@@ -30,10 +30,10 @@ import (
 func TestLimitsCountIdentities(t *testing.T) {
 	c := newCerts(t)
 	r := newServerFixture(t, func(o *Options) { o.Limits.StreamsPerPeer = 1 })
-	r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	var mu sync.Mutex
 	var accounts []string
-	r.house.Refuse = func(j Join) *Refusal {
+	r.groups.Refuse = func(j Join) *Refusal {
 		mu.Lock()
 		defer mu.Unlock()
 		accounts = append(accounts, j.Account)
@@ -107,7 +107,7 @@ func TestSendTimeoutUnderTLS(t *testing.T) {
 	for _, n := range names(100) {
 		u.Changed = append(u.Changed, w.Resource(n+"="+strings.Repeat("x", 10000)))
 	}
-	r.house.Group("edge").Publish(u)
+	r.groups.Group("edge").Publish(u)
 	conn := r.dialTo(r.listen(&listener.Gate{Key: "downstream", TLS: c.server(true)}), c.client())
 	p := r.ads(conn, xds.Delta)
 	p.ask(node("slow"), u.Type)
@@ -123,7 +123,7 @@ func TestSendTimeoutUnderTLS(t *testing.T) {
 // Connections to two listeners may come from one address and port; they are two.
 func TestOneAddressAtTwoListeners(t *testing.T) {
 	r := newServerFixture(t, func(o *Options) { o.Limits.StreamsPerConnection = 1 })
-	r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

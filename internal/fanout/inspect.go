@@ -37,7 +37,7 @@ func (st *stream) NodeID() string {
 // Status implements inspect.Client.
 func (st *stream) Status(look *inspect.Survey) inspect.ClientStatus {
 	c := inspect.ClientStatus{Stream: st.id, Peer: st.from, Variant: st.variant.String(), Since: st.opened}
-	if st.flying.Load() != nil {
+	if st.inFlight.Load() != nil {
 		since := time.Unix(0, st.since.Load())
 		c.Sending = &since
 	}
@@ -50,8 +50,8 @@ func (st *stream) Status(look *inspect.Survey) inspect.ClientStatus {
 		c.Node, c.Cluster, c.UserAgent = st.node.ID, st.node.Cluster, st.node.UserAgent
 	}
 	c.Types = make([]inspect.TypeStatus, 0, len(st.order))
-	for _, sl := range st.order {
-		c.Types = append(c.Types, sl.inspected().Status(look))
+	for _, ty := range st.order {
+		c.Types = append(c.Types, ty.inspected().Status(look))
 	}
 	return c
 }
@@ -60,11 +60,11 @@ func (st *stream) Status(look *inspect.Survey) inspect.ClientStatus {
 func (st *stream) AppendStandings(look *inspect.Survey, wanted func(xds.Key, xds.TypeURL) bool, to []inspect.Standing) []inspect.Standing {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	for _, sl := range st.order {
-		if sl.member == nil || !wanted(sl.member.Key(), sl.Type.URL) {
+	for _, ty := range st.order {
+		if ty.member == nil || !wanted(ty.member.Key(), ty.Type.URL) {
 			continue
 		}
-		s := sl.inspected().Standing(look)
+		s := ty.inspected().Standing(look)
 		s.Stream, s.Node, s.Host = st.id, st.node.ID, listener.Host(st.from)
 		to = append(to, s)
 	}
@@ -75,8 +75,8 @@ func (st *stream) AppendStandings(look *inspect.Survey, wanted func(xds.Key, xds
 func (st *stream) AppendUnacknowledged(look *inspect.Survey, to []inspect.Unacknowledged) []inspect.Unacknowledged {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	for _, sl := range st.order {
-		if u, ok := sl.inspected().Unacknowledged(look); ok {
+	for _, ty := range st.order {
+		if u, ok := ty.inspected().Unacknowledged(look); ok {
 			u.Stream, u.Node = st.id, st.node.ID
 			to = append(to, u)
 		}
@@ -94,8 +94,8 @@ func (st *stream) Config() (inspect.ClientConfig, bool) {
 func (st *stream) typeConfigs() (out []inspect.TypeConfig) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	for _, sl := range st.order {
-		if c, ok := sl.inspected().Config(); ok {
+	for _, ty := range st.order {
+		if c, ok := ty.inspected().Config(); ok {
 			out = append(out, c)
 		}
 	}
@@ -103,6 +103,6 @@ func (st *stream) typeConfigs() (out []inspect.TypeConfig) {
 }
 
 // inspected is the type as it is looked at. The stream's lock is held.
-func (s *slot) inspected() inspect.Type {
-	return inspect.Type{Session: &s.Session, Member: s.member, Tracker: &s.track}
+func (t *streamType) inspected() inspect.Type {
+	return inspect.Type{Session: &t.Session, Member: t.member, Tracker: &t.track}
 }

@@ -19,7 +19,7 @@ var stances = map[inspect.Stance]string{inspect.Untold: "untold", inspect.Missin
 // All of it over real streams: who asked, of which type, and what was said.
 func TestInspect(t *testing.T) {
 	r := newServerFixture(t, nil)
-	g := r.house.Group("edge")
+	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.ClusterType, "a"), update(t, xds.EndpointType, "e"))
 	cc := r.dial()
 	c := r.delta(cc)
@@ -61,7 +61,7 @@ func TestInspect(t *testing.T) {
 // Who polls is there by what it asks for, and what it came with last.
 func TestInspectPolls(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
-	r.house.Group("edge").Publish(update(t, xds.EndpointType, "a", "-b"))
+	r.groups.Group("edge").Publish(update(t, xds.EndpointType, "a", "-b"))
 	c := r.HTTP(resttest.Protocols[0])
 	stands := func() (out string) {
 		for _, i := range r.srv.ClientConfigs() {

@@ -25,7 +25,7 @@ func TestCountsHaveTheirKey(t *testing.T) {
 	t.Run("streams", func(t *testing.T) {
 		r := newServerFixture(t, labelled)
 		r.meters = r.srv.meters
-		edge, core := r.house.Group("edge"), r.house.Group("core")
+		edge, core := r.groups.Group("edge"), r.groups.Group("core")
 		edge.Publish(update(t, xds.ClusterType, "a"))
 		core.Publish(update(t, xds.ClusterType, "b"))
 		c := r.delta(nil)
@@ -57,7 +57,7 @@ func TestCountsHaveTheirKey(t *testing.T) {
 	t.Run("polls", func(t *testing.T) {
 		r := newREST(t, labelled)
 		r.meters = r.srv.meters
-		r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+		r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 		got := r.Ask(r.HTTP("http1"), xds.ClusterType, "")
 		if held := r.Holds(got); held != "a " {
 			t.Fatal(held)

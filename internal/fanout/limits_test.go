@@ -116,19 +116,19 @@ func TestLimits(t *testing.T) {
 	} {
 		t.Run(tc.reason.String(), func(t *testing.T) {
 			r := newServerFixture(t, tc.limit)
-			r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+			r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 			conn := r.dial()
 			neighbour := r.delta(conn)
 			neighbour.ask(xds.ClusterType)
 			neighbour.want("a ")
 			c := tc.exceeds(r, conn)
 			if s := c.ends(); s.Code() != tc.code {
-				// (SendTimeout: the connection is closed on a client that takes
+				// (SendTimeout: the connection is closed on a client that minProgress
 				// nothing, which to it is UNAVAILABLE as well.)
 				t.Fatalf("ended with %v %q, want %v", s.Code(), s.Message(), tc.code)
 			}
 			r.counted(tc.reason, 1)
-			r.house.Group("edge").Publish(update(t, xds.ClusterType, "b"))
+			r.groups.Group("edge").Publish(update(t, xds.ClusterType, "b"))
 			neighbour.want("b ")
 		})
 	}
@@ -160,7 +160,7 @@ func TestP27_BroughtNamesOfEachTypeCountForThemselves(t *testing.T) {
 		c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(u), InitialResourceVersions: versions(names(8)), ResourceNamesSubscribe: []string{"*"}})
 	}
 	for _, u := range []xds.TypeURL{xds.ClusterType, xds.EndpointType} {
-		r.house.Group("edge").Publish(xds.Update{Type: u, Wildcard: true})
+		r.groups.Group("edge").Publish(xds.Update{Type: u, Wildcard: true})
 		if _, err := c.Recv(); err != nil {
 			t.Fatal(err)
 		}
@@ -199,7 +199,7 @@ func publishBlobs(r *serverFixture, groups ...string) {
 		u.Changed = append(u.Changed, w.Resource(n+"="+strings.Repeat("x", 10000)))
 	}
 	for _, g := range groups {
-		r.house.Group(g).Publish(u)
+		r.groups.Group(g).Publish(u)
 	}
 }
 
@@ -212,7 +212,7 @@ func stallOn(r *serverFixture, on *grpc.ClientConn, group string) *client {
 
 // pinning is a client that does not acknowledge while what it has is replaced.
 func pinning(r *serverFixture, _ *grpc.ClientConn) *client {
-	g := r.house.Group("blobs")
+	g := r.groups.Group("blobs")
 	blob := func(fill string) xds.Update {
 		u := xds.Update{Type: blobType, Wildcard: true}
 		u.Changed = append(u.Changed, sessiontest.New(r.t, u.Type).Resource("a="+strings.Repeat(fill, 600)))

@@ -14,7 +14,7 @@ import (
 // what is renewed for it is counted, and so is what it never saw.
 func TestP62_FeaturesOfTheNode(t *testing.T) {
 	r := newServerFixture(t, nil)
-	g := r.house.Group("edge")
+	g := r.groups.Group("edge")
 	begin := time.Now()
 	life := func(at time.Time) xds.Update {
 		u := update(t, xds.ClusterType, "a")

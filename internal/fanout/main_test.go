@@ -35,7 +35,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // serverFixture is a Server behind a real grpc server on loopback, and its clients.
 type serverFixture struct {
 	t      testing.TB
-	house  *membertest.Source
+	groups *membertest.Source
 	srv    *Server
 	meters *telemetry.Metrics
 	grpc   *grpc.Server
@@ -45,8 +45,8 @@ type serverFixture struct {
 func newServerFixture(t testing.TB, change func(*Options)) *serverFixture {
 	t.Helper()
 	meters := newMeters(t)
-	r := &serverFixture{t: t, house: &membertest.Source{}, meters: meters}
-	o := Options{Source: r.house, Metrics: meters, Replica: "replica", Settings: Settings{AckTimeout: time.Minute}, Log: slog.New(slog.DiscardHandler)}
+	r := &serverFixture{t: t, groups: &membertest.Source{}, meters: meters}
+	o := Options{Source: r.groups, Metrics: meters, Replica: "replica", Settings: Settings{AckTimeout: time.Minute}, Log: slog.New(slog.DiscardHandler)}
 	if change != nil {
 		change(&o)
 	}

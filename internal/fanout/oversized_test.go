@@ -48,7 +48,7 @@ func TestP59_ResponsesOf256MiB(t *testing.T) {
 
 func TestP38_NotSentIsReported(t *testing.T) {
 	r, log := smallServer(t, 3, time.Minute)
-	g := r.house.Group("edge")
+	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.ListenerType, "a", "b"))
 	var clients []*sotw
 	for i := range 3 {

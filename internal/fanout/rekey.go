@@ -206,11 +206,11 @@ func (st *stream) changes(keyOf KeyOf) ([]Change, *Refusal) {
 func (st *stream) keyedTypes() (*xds.Node, []keyedType) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	out := make([]keyedType, len(st.slots))
-	for i, sl := range st.slots {
-		out[i] = keyedType{typ: sl.Type, node: sl.node}
-		if sl.member != nil {
-			out[i].key = sl.member.Key()
+	out := make([]keyedType, len(st.types))
+	for i, ty := range st.types {
+		out[i] = keyedType{typ: ty.Type, node: ty.node}
+		if ty.member != nil {
+			out[i].key = ty.member.Key()
 		}
 	}
 	return st.node, out
@@ -218,13 +218,13 @@ func (st *stream) keyedTypes() (*xds.Node, []keyedType) {
 
 // placed adds a type to the stream. If the rules changed since its key was looked up, the rekeyer
 // may have missed the type. Then the stream evaluates itself.
-func (st *stream) placed(sl *slot, generation uint64) (*slot, *Refusal) {
-	st.place(sl)
+func (st *stream) addEvaluated(ty *streamType, generation uint64) (*streamType, *Refusal) {
+	st.addType(ty)
 	st.tellRouted()
 	if st.srv.rekeyer.generation.Load() != generation {
-		return sl, st.evaluate()
+		return ty, st.evaluate()
 	}
-	return sl, nil
+	return ty, nil
 }
 
 // RekeyPreview is what other rules would change for a client.

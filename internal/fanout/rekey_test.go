@@ -25,7 +25,7 @@ import (
 
 // rekeyed has these rules in force and the keys computed anew, all at once.
 func (r *serverFixture) rekeyed(over time.Duration, rules func(n *corev3.Node, typ xds.TypeURL) (string, error)) {
-	r.house.SetRules(rules)
+	r.groups.SetRules(rules)
 	r.srv.Rekey(over)
 }
 
@@ -50,7 +50,7 @@ func (r *serverFixture) opened(cluster string) *client {
 
 func publishAll(r *serverFixture, what string, clusters ...string) {
 	for _, name := range clusters {
-		r.house.Group(name).Publish(update(r.t, xds.ClusterType, what), update(r.t, xds.EndpointType, what))
+		r.groups.Group(name).Publish(update(r.t, xds.ClusterType, what), update(r.t, xds.EndpointType, what))
 	}
 }
 
@@ -142,7 +142,7 @@ func TestP5_RekeyLooksAtEveryType(t *testing.T) {
 			var log xdstest.Log
 			r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
 			publishAll(r, "a", "k", "e")
-			r.house.SetRules(by(tc.was))
+			r.groups.SetRules(by(tc.was))
 			c := r.opened("edge")
 			c.ask(xds.EndpointType, "a")
 			if tc.was[xds.EndpointType] != "" {
@@ -170,7 +170,7 @@ func TestP5_RekeyKnowsTheNodeOfEachType(t *testing.T) {
 	byParameter := func(n *corev3.Node, _ xds.TypeURL) (string, error) {
 		return "k" + n.DynamicParameters["x"].GetParams()["y"], nil
 	}
-	r.house.SetRules(byParameter)
+	r.groups.SetRules(byParameter)
 	publishAll(r, "a", "k", "k2")
 	c := r.opened("edge")
 	later := in("edge")
@@ -220,9 +220,9 @@ func TestP5_RekeyWhileAStreamJoins(t *testing.T) {
 		r.rekeyed(0, moved)
 		r.eventually(func() bool { return log.Count("rules, identity or secrets changed") == 1 })
 	}
-	r.house.Mu.Lock()
-	r.house.Joined = joined
-	r.house.Mu.Unlock()
+	r.groups.Mu.Lock()
+	r.groups.Joined = joined
+	r.groups.Mu.Unlock()
 	c := r.delta(nil)
 	c.ask(xds.ClusterType)
 	r.wantEnd(c, codes.Unavailable, telemetry.KeyChanged)
@@ -389,9 +389,9 @@ func TestP5_RekeyWhileAPollJoins(t *testing.T) {
 		r.rekeyed(0, moved)
 		r.eventually(func() bool { return log.Count("rules, identity or secrets changed") == 1 })
 	}
-	r.house.Mu.Lock()
-	r.house.Joined = joined
-	r.house.Mu.Unlock()
+	r.groups.Mu.Lock()
+	r.groups.Joined = joined
+	r.groups.Mu.Unlock()
 	c := r.HTTP("http1")
 	r.Refused(r.Ask(c, xds.ClusterType, ""), http.StatusServiceUnavailable)
 	if got := r.Holds(r.Ask(c, xds.ClusterType, "")); got != "b " {
@@ -420,7 +420,7 @@ func TestP5_WhoIsToBeEndedJoinsNothing(t *testing.T) {
 			t.Errorf("ended with %v %q", s.Code(), s.Message())
 		}
 	}
-	if n := r.house.Group("victim").Count(); n != 0 {
+	if n := r.groups.Group("victim").Count(); n != 0 {
 		t.Errorf("%d are members of what is another's", n)
 	}
 }

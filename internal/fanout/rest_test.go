@@ -84,7 +84,7 @@ func (s *Server) poll(t *testing.T, id string, url xds.TypeURL) {
 func (s *Server) forgetPollers() { s.rest.Expire(time.Now().Add(3 * s.settings().LongPoll)) }
 
 // members counts those of a group.
-func (r *restFixture) members(cluster string) int { return r.house.Group(cluster).Count() }
+func (r *restFixture) members(cluster string) int { return r.groups.Group(cluster).Count() }
 
 // dial opens a plain connection to the listener.
 func (r *restFixture) conn() net.Conn {
@@ -114,7 +114,7 @@ func TestP72_Limits(t *testing.T) {
 	} {
 		t.Run(tc.reason.String(), func(t *testing.T) {
 			r := newREST(t, tc.limit)
-			g := r.house.Group("edge")
+			g := r.groups.Group("edge")
 			g.Publish(update(t, xds.ClusterType, "a"))
 			stream := r.delta(nil)
 			stream.ask(xds.ClusterType)
@@ -159,7 +159,7 @@ func TestP72_NotJSON(t *testing.T) {
 			r := newREST(t, nil)
 			u := update(t, xds.ClusterType, "a")
 			u.Changed = append(u.Changed, sessiontest.New(t, xds.ClusterType).Raw("b", bad))
-			r.house.Group("edge").Publish(u)
+			r.groups.Group("edge").Publish(u)
 			c := r.HTTP("http1")
 			for range 2 {
 				f := r.Refused(r.Ask(c, xds.ClusterType, ""), http.StatusNotImplemented)
@@ -182,7 +182,7 @@ func TestP72_NotJSON(t *testing.T) {
 // larger has to go, and the other is read to its end.
 func TestP72_HalfBodies(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.Limits.PinnedBytes = 60_000 })
-	r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	ask := string(resttest.Body(t, resttest.Request(node("slow"), xds.ClusterType, "")))
 	begin := func(spaces int) (c net.Conn, rest string) {
 		c = r.conn()
@@ -224,7 +224,7 @@ func TestP72_SlowReaders(t *testing.T) {
 		for _, protocol := range resttest.Protocols {
 			t.Run(reason.String()+"/"+protocol, func(t *testing.T) {
 				r := newREST(t, change)
-				g := r.house.Group("edge")
+				g := r.groups.Group("edge")
 				w := sessiontest.New(t, xds.ClusterType)
 				u := xds.Update{Type: xds.ClusterType, Wildcard: true}
 				for _, n := range names(100) {
@@ -282,7 +282,7 @@ func TestP71_Drain(t *testing.T) {
 	for _, protocol := range resttest.Protocols {
 		t.Run(protocol, func(t *testing.T) {
 			r := newREST(t, nil)
-			r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+			r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 			c := r.HTTP(protocol)
 			m := r.Response(r.Ask(c, xds.ClusterType, ""))
 			current := r.Begin(xdstest.Context(t), c, xds.ClusterType, m.VersionInfo)

@@ -34,20 +34,20 @@ type Options struct {
 	Tracer  *tracing.Tracer // nil: nothing is traced
 	// Replica is this relay's name in control_plane.identifier (P39).
 	Replica string
-	// SendTimeout ends a stream that takes nothing for so long (watch.go); 0: never.
+	// SendTimeout ends a stream that takes nothing for so long (slow_clients.go); 0: never.
 	SendTimeout time.Duration
-	// MaxConnectionAge is grpc's: older connections are closed, and their clients come
-	// back on others. 0: never.
+	// MaxConnectionAge is grpc's: older connections are closed, and their clients open new
+	// ones. 0: never.
 	MaxConnectionAge time.Duration
-	// OriginVersions: incremental resources bear the origin's own versions, where
-	// it gave them, instead of those made of their content (P61).
+	// OriginVersions: delta resources have the origin's versions, where it gave them, instead
+	// of versions made from their content (P61).
 	OriginVersions bool
-	// SeveralOrigins: they come from more than one.
+	// SeveralOrigins: resources come from more than one origin.
 	SeveralOrigins bool
-	// Settings are those that it begins with.
+	// Settings are the first ones.
 	Settings
-	// MaxResponse is the largest response that is sent, in bytes; 0: the
-	// constant. For tests: no client could do with less.
+	// MaxResponse is the largest response that is sent, in bytes; 0: listener.MaxMessage. It
+	// is for tests.
 	MaxResponse int
 }
 
@@ -105,8 +105,8 @@ func NewServer(o Options) *Server {
 	return s
 }
 
-// Run sends until ctx ends; it returns when its workers have. Streams that are
-// still open then are the grpc server's to end.
+// Run sends until ctx ends, and returns when its workers have. The grpc server ends the streams that
+// are still open then.
 func (s *Server) Run(ctx context.Context) error {
 	var parts sync.WaitGroup
 	parts.Go(func() { s.sched.run(ctx) })
@@ -117,10 +117,10 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// instance tells the streams of this process from those of any other, by their nonces (P10).
+// instance distinguishes the nonces of this process from those of any other (P10).
 var instance = rand.Uint64()
 
-// identifier is what control_plane.identifier says (P39).
+// identifier is the control_plane.identifier of a response (P39).
 func identifier(replica string, s *xds.Snapshot) string {
 	id := replica + "/" + s.Origin
 	if s.Stale {
@@ -129,11 +129,11 @@ func identifier(replica string, s *xds.Snapshot) string {
 	return id
 }
 
-// staleMark stands behind the origin while some of what is served is the last known
-// good of which the origin has not spoken yet.
+// staleMark follows the origin's name while a part of what is served is the last known good, which
+// the origin has not confirmed yet.
 const staleMark = " (last known good)"
 
-// serve is the life of one stream, of all types if only is empty.
+// serve serves one stream, of all types if only is empty.
 func (s *Server) serve(gs grpc.ServerStream, v xds.Variant, only xds.TypeURL) error {
 	p, _ := peer.FromContext(gs.Context())
 	if p == nil {
@@ -178,12 +178,12 @@ func (st *stream) client(node string) refusal.Client {
 	return refusal.Client{Node: node, Peer: st.from, Account: st.caller.Account}
 }
 
-// hangUp closes the connection of a client that takes nothing: the status that
-// ends the stream would wait behind what the client does not take, for ever. A
-// connection that carries other streams stays: they may be others' (P16).
+// hangUp closes the connection of a client that takes nothing. The status that ends the stream
+// would wait for ever behind what the client does not take. A connection with other streams stays,
+// since they may be of other clients (P16).
 func (s *Server) hangUp(st *stream, r *Refusal) {
 	if (r.Reason == telemetry.SendTimeout || r.Reason == telemetry.LimitPinnedBytes) && st.run.sending() && s.admission.Alone(st.conn) {
-		_ = st.conn.Close() // its stream sees it; there is nobody else to tell
+		_ = st.conn.Close() // its stream sees it
 	}
 }
 

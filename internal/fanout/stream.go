@@ -46,16 +46,16 @@ type stream struct {
 	throttled bool // the limiter has delayed a request
 
 	// Any goroutine's.
-	run     runState
-	flying  atomic.Pointer[Frame]    // the message in flight; nil: none
-	since   atomic.Int64             // when it was handed over, UnixNano
-	refusal atomic.Pointer[Refusal]  // why the stream ends; the first counts
-	left    atomic.Pointer[chan any] // closed when the last worker has left
+	run      runState
+	inFlight atomic.Pointer[Frame]    // the message in flight; nil: none
+	since    atomic.Int64             // when it was handed over, UnixNano
+	refusal  atomic.Pointer[Refusal]  // why the stream ends; the first counts
+	left     atomic.Pointer[chan any] // closed when the last worker has left
 
 	mu     sync.Mutex
-	node   *xds.Node // set by the first request; dynamic parameters may follow (P1)
-	slots  []*slot   // appended by the receiver; a slot's bit is its place
-	order  []*slot   // the same, in the order of sending (P35)
+	node   *xds.Node     // set by the first request; dynamic parameters may follow (P1)
+	types  []*streamType // appended by the receiver; a slot's bit is its place
+	order  []*streamType // the same, in the order of sending (P35)
 	nonces session.Nonces
 }
 
@@ -65,7 +65,7 @@ func (st *stream) receive() error {
 	for first := true; ; first = false {
 		err := st.grpc.RecvMsg(&in)
 		if err != nil {
-			return st.why(err)
+			return st.status(err)
 		}
 		st.req = requests.Get().(*xds.Request)
 		refusal := st.handle(in.bytes(), first)
@@ -88,7 +88,7 @@ var requests = sync.Pool{New: func() any { return new(xds.Request) }}
 const maxPooled = 1 << 14
 
 // why is the status of a stream whose receiver could not go on.
-func (st *stream) why(err error) error {
+func (st *stream) status(err error) error {
 	if r := st.refusal.Load(); r != nil {
 		return r
 	}
@@ -107,36 +107,36 @@ func (st *stream) handle(msg []byte, first bool) *Refusal {
 	if refusal := listener.Scan(r, st.variant, msg, &st.srv.settings().Limits); refusal != nil {
 		return refusal
 	}
-	sl, refusal := st.slotOf(first)
+	ty, refusal := st.typeOfRequest(first)
 	if refusal != nil {
 		return refusal
 	}
-	if sl.member == nil {
+	if ty.member == nil {
 		st.throttle()
 		return nil // P5, P6: unanswered
 	}
-	return st.apply(sl)
+	return st.apply(ty)
 }
 
 // slotOf takes the request's node, if it has one, and returns the slot of its type.
-func (st *stream) slotOf(first bool) (*slot, *Refusal) {
+func (st *stream) typeOfRequest(first bool) (*streamType, *Refusal) {
 	if refusal := st.identify(first); refusal != nil {
 		return nil, refusal
 	}
 	if !first {
-		if sl := st.slot(st.req.TypeURL); sl != nil {
-			return sl, nil
+		if ty := st.typeOf(st.req.TypeURL); ty != nil {
+			return ty, nil
 		}
 	}
-	return st.speaking()
+	return st.newType()
 }
 
 // speaking returns the slot of the request's type, which is not known by that (P2).
-func (st *stream) speaking() (*slot, *Refusal) {
+func (st *stream) newType() (*streamType, *Refusal) {
 	url := st.req.TypeURL
 	switch {
-	case st.only != "" && len(url) == 0 && len(st.slots) > 0:
-		return st.slots[0], nil
+	case st.only != "" && len(url) == 0 && len(st.types) > 0:
+		return st.types[0], nil
 	case st.only != "" && len(url) == 0:
 		return st.join(st.only)
 	case st.only != "" && string(url) != string(st.only):
@@ -187,8 +187,8 @@ func (st *stream) identify(first bool) *Refusal {
 }
 
 // slot returns the type's slot; nil before it spoke. Receiver only.
-func (st *stream) slot(url []byte) *slot {
-	for _, s := range st.slots {
+func (st *stream) typeOf(url []byte) *streamType {
+	for _, s := range st.types {
 		if string(s.Type.URL) == string(url) {
 			return s
 		}
@@ -201,12 +201,12 @@ const maxTypes = 64
 
 // join makes the slot of a type that speaks for the first time, with the key
 // of the node as it is now (P5).
-func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
+func (st *stream) join(url xds.TypeURL) (*streamType, *Refusal) {
 	limit := st.srv.settings().Limits.TypesPerStream
 	if limit <= 0 || limit > maxTypes {
 		limit = maxTypes
 	}
-	if len(st.slots) >= limit {
+	if len(st.types) >= limit {
 		return nil, Refuse(codes.ResourceExhausted, telemetry.LimitTypesPerStream, "request: %s: more than downstream.limits.types_per_stream allows (%d)", url, limit)
 	}
 	t := xds.TypeOf(url)
@@ -221,7 +221,7 @@ func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
 		}
 		st.generation = generation
 	}
-	sl := &slot{Session: *session.New(t, form, st.srv.opts.MaxResponse), st: st, node: st.node, bit: 1 << len(st.slots), track: inspect.NewTracker(time.Now()), meter: meter{meters: &uncounted}}
+	ty := &streamType{Session: *session.New(t, form, st.srv.opts.MaxResponse), st: st, node: st.node, bit: 1 << len(st.types), track: inspect.NewTracker(time.Now()), meter: meter{meters: &uncounted}}
 	if refusal := st.caller.MayHave(t); refusal != nil {
 		if st.only != "" {
 			return nil, refusal
@@ -229,42 +229,42 @@ func (st *stream) join(url xds.TypeURL) (*slot, *Refusal) {
 		st.srv.meters.Refuse(refusal.Reason)
 		st.srv.log.Warn("a type is not given to this client, and stays unanswered",
 			append(st.client(st.node.ID).Attrs(), "type", url, "reason", refusal.Reason.String(), "error", refusal.Err)...)
-		return st.placed(sl, generation) // P6: unanswered
+		return st.addEvaluated(ty, generation) // P6: unanswered
 	}
-	member, err := st.srv.source.Join(Join{Node: st.node, Peer: st.caller.Peer, Account: st.caller.Account, Type: url, Waker: sl})
+	member, err := st.srv.source.Join(Join{Node: st.node, Peer: st.caller.Peer, Account: st.caller.Account, Type: url, Waker: ty})
 	if err != nil {
 		var refusal *Refusal
 		if !errors.As(err, &refusal) {
 			return nil, Refuse(codes.Internal, telemetry.KeyError, "join %s: %w", url, err)
 		}
-		first := !slices.ContainsFunc(st.slots, func(s *slot) bool { return s.member != nil })
+		first := !slices.ContainsFunc(st.types, func(s *streamType) bool { return s.member != nil })
 		if first || refusal.Code != codes.PermissionDenied {
 			return nil, refusal
 		}
 		st.srv.meters.Refuse(telemetry.UnmappedLater)
-		return st.placed(sl, generation)
+		return st.addEvaluated(ty, generation)
 	}
-	sl.member, sl.meter = member, st.srv.meter(member.Key(), url)
-	return st.placed(sl, generation)
+	ty.member, ty.meter = member, st.srv.meter(member.Key(), url)
+	return st.addEvaluated(ty, generation)
 }
 
 // place adds the slot to the stream, after those that are sent before it.
-func (st *stream) place(sl *slot) *slot {
+func (st *stream) addType(ty *streamType) *streamType {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	st.slots = append(st.slots, sl)
-	at, _ := slices.BinarySearchFunc(st.order, sl.Type.Order+1, func(s *slot, o uint8) int { return int(s.Type.Order) - int(o) })
-	st.order = slices.Insert(slices.Clone(st.order), at, sl)
-	return sl
+	st.types = append(st.types, ty)
+	at, _ := slices.BinarySearchFunc(st.order, ty.Type.Order+1, func(s *streamType, o uint8) int { return int(s.Type.Order) - int(o) })
+	st.order = slices.Insert(slices.Clone(st.order), at, ty)
+	return ty
 }
 
 // tellRouted tells the groups of the stream's clusters and load assignments once the
 // stream has listeners or routes as well (P36). Receiver only.
 func (st *stream) tellRouted() {
-	if !slices.ContainsFunc(st.slots, func(o *slot) bool { return o.Type.Points && o.member != nil }) {
+	if !slices.ContainsFunc(st.types, func(o *streamType) bool { return o.Type.Points && o.member != nil }) {
 		return
 	}
-	for _, o := range st.slots {
+	for _, o := range st.types {
 		if o.Type.LeavesLast && o.member != nil {
 			o.member.Routed()
 		}
@@ -272,66 +272,66 @@ func (st *stream) tellRouted() {
 }
 
 // apply changes the type's session by the request.
-func (st *stream) apply(sl *slot) *Refusal {
+func (st *stream) apply(ty *streamType) *Refusal {
 	r := st.req
-	fresh := !sl.Began()
-	want, changed := st.subscribe(sl)
+	fresh := !ty.Began()
+	want, changed := st.subscribe(ty)
 	limit := st.srv.settings().Limits.NamesPerStream
-	more := want.Names.Weight() - sl.Wants().Names.Weight()
+	more := want.Names.Weight() - ty.Wants().Names.Weight()
 	st.names += more // counted also without a limit, since there may be one later
 	if limit > 0 && more > 0 && st.names > limit {
-		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names (a long one counts for several), more than downstream.limits.names_per_stream allows (%d)", sl.Type.URL, st.names, limit)
+		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names (a long one counts for several), more than downstream.limits.names_per_stream allows (%d)", ty.Type.URL, st.names, limit)
 	}
 	if changed || fresh {
-		want = sl.member.Intern(want)
+		want = ty.member.Intern(want)
 	}
 	now := time.Now()
 	st.mu.Lock()
-	out := sl.Request(r, want, st.nonces.Number(r.Nonce))
+	out := ty.Request(r, want, st.nonces.Number(r.Nonce))
 	if fresh || changed {
-		sl.track.Asked(now)
+		ty.track.Asked(now)
 	}
 	if fresh || changed || out.Wake || out.Verdict == session.Acked || out.Verdict == session.Nacked {
-		sl.epoch++
+		ty.epoch++
 	}
-	remembers := sl.Remembers()
-	ask := sl.Again(r, sl.snapshot())
-	nack := st.note(sl, &out, now)
-	acked := out.Verdict == session.Acked && sl.RefusesNothing()
+	remembers := ty.Remembers()
+	ask := ty.Again(r, ty.snapshot())
+	nack := st.note(ty, &out, now)
+	acked := out.Verdict == session.Acked && ty.RefusesNothing()
 	var accepted *xds.Snapshot
 	if acked {
-		accepted = sl.Accepted()
+		accepted = ty.Accepted()
 	}
 	st.mu.Unlock()
 
 	if limit > 0 && remembers > limit {
-		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names of this type brought or given up, and not answered yet: more than downstream.limits.names_per_stream allows (%d)", sl.Type.URL, remembers, limit)
+		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names of this type brought or given up, and not answered yet: more than downstream.limits.names_per_stream allows (%d)", ty.Type.URL, remembers, limit)
 	}
 	if changed || fresh {
 		// Interest first: the group wakes the slot once it has indexed it, so
 		// no update falls between.
-		sl.member.Subscribe(want)
+		ty.member.Subscribe(want)
 	}
 	if len(ask) > 0 {
-		sl.member.Again(ask)
+		ty.member.Again(ask)
 	}
 	if out.Wake {
-		st.wake(sl.bit)
+		st.wake(ty.bit)
 	}
 	if acked {
-		sl.member.Acked(out.Gen, accepted)
+		ty.member.Acked(out.Gen, accepted)
 	}
-	if t := st.srv.opts.Tracer; t != nil && out.Verdict == session.Acked && out.Received.After(sl.track.Began()) {
-		t.Acked(&tracing.Ack{Node: st.node.ID, Key: sl.member.Key(), Type: sl.Type.URL, Version: out.Version, Nonce: r.Nonce, Received: out.Received, At: now})
+	if t := st.srv.opts.Tracer; t != nil && out.Verdict == session.Acked && out.Received.After(ty.track.Began()) {
+		t.Acked(&tracing.Ack{Node: st.node.ID, Key: ty.member.Key(), Type: ty.Type.URL, Version: out.Version, Nonce: r.Nonce, Received: out.Received, At: now})
 	}
 	if nack != nil {
 		// Not under the lock: to look for secrets takes time.
-		message := member.NackMessage(sl.Type, r.ErrorMessage)
+		message := member.NackMessage(ty.Type, r.ErrorMessage)
 		st.mu.Lock()
 		nack.Message = message
 		st.mu.Unlock()
-		sl.member.Nacked(*nack)
-		member.LogNack(st.srv.log, sl.member, sl.Type.URL, nack, string(r.Nonce))
+		ty.member.Nacked(*nack)
+		member.LogNack(st.srv.log, ty.member, ty.Type.URL, nack, string(r.Nonce))
 	}
 	if out.Verdict != session.Acked || changed || fresh {
 		st.throttle()
@@ -341,32 +341,32 @@ func (st *stream) apply(sl *slot) *Refusal {
 
 // subscribe is the session's Subscribe. What a name that is given up identifies is
 // seen from what was sent, which the workers change.
-func (st *stream) subscribe(sl *slot) (*xds.Subscription, bool) {
+func (st *stream) subscribe(ty *streamType) (*xds.Subscription, bool) {
 	if len(st.req.Unsubscribe) > 0 {
 		st.mu.Lock()
 		defer st.mu.Unlock()
 	}
-	return sl.Subscribe(st.req)
+	return ty.Subscribe(st.req)
 }
 
 // note counts what a request said. It returns the refusal, if it is one, whose
 // message is yet to come. Under the lock.
-func (st *stream) note(sl *slot, out *session.Outcome, now time.Time) *Nack {
+func (st *stream) note(ty *streamType, out *session.Outcome, now time.Time) *Nack {
 	switch out.Verdict {
 	case session.Acked:
-		sl.track.Acked(out, now)
-		sl.meters.Acks.Inc()
+		ty.track.Acked(out, now)
+		ty.meters.Acks.Inc()
 		// Not of what was there when the client came: that is no propagation.
-		if out.Received.After(sl.track.Began()) {
-			sl.meters.Propagation.Observe(now.Sub(out.Received))
+		if out.Received.After(ty.track.Began()) {
+			ty.meters.Propagation.Observe(now.Sub(out.Received))
 		}
 	case session.Nacked:
-		sl.meters.Nacks.Inc()
+		ty.meters.Nacks.Inc()
 		n := &Nack{Version: out.Version, Code: st.req.ErrorCode, Node: st.node.ID, At: now, Gen: out.Gen}
-		sl.track.Nacked(out, n, now)
+		ty.track.Nacked(out, n, now)
 		return n
 	case session.Stale, session.Unknown:
-		sl.meters.Stale.Inc()
+		ty.meters.Stale.Inc()
 	}
 	return nil
 }
@@ -381,7 +381,7 @@ func (st *stream) wake(bits uint64) {
 
 // completed is called when message n has left.
 func (st *stream) completed(n uint64) {
-	st.flying.Store(nil)
+	st.inFlight.Store(nil)
 	if st.run.completed(n) {
 		st.srv.sched.push(st)
 	}
@@ -408,13 +408,13 @@ func (st *stream) close() {
 	if st.run.close() {
 		<-left
 	}
-	for _, sl := range st.slots {
-		if sl.timer != nil { // no worker sets it any more
-			sl.timer.Stop()
+	for _, ty := range st.types {
+		if ty.timer != nil { // no worker sets it any more
+			ty.timer.Stop()
 		}
-		if sl.member != nil {
-			sl.member.Leave()
-			sl.perKey.Release()
+		if ty.member != nil {
+			ty.member.Leave()
+			ty.perKey.Release()
 		}
 	}
 }

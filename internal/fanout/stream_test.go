@@ -30,8 +30,8 @@ func TestP1_Node(t *testing.T) {
 	// A later node counts and changes nothing, but for dynamic parameters, for
 	// types that speak later.
 	var joined []*xds.Node
-	r.house.Refuse = func(j Join) *Refusal { joined = append(joined, j.Node); return nil }
-	r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"), update(t, xds.EndpointType, "a"))
+	r.groups.Refuse = func(j Join) *Refusal { joined = append(joined, j.Node); return nil }
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"), update(t, xds.EndpointType, "a"))
 	c = r.delta(nil)
 	c.ask(xds.ClusterType)
 	c.want("a ")
@@ -65,7 +65,7 @@ func TestP3_AnyType(t *testing.T) {
 	const thing = "type.googleapis.com/acme.Thing"
 	u := update(t, thing, "a", "b")
 	u.Wildcard = true
-	r.house.Group("edge").Publish(u)
+	r.groups.Group("edge").Publish(u)
 	c := r.delta(nil)
 	c.ask(thing)
 	c.want("a b ")
@@ -82,7 +82,7 @@ func TestP3_AnyType(t *testing.T) {
 // and the others go on.
 func TestP5_Unmapped(t *testing.T) {
 	r := newServerFixture(t, nil)
-	r.house.Refuse = func(j Join) *Refusal {
+	r.groups.Refuse = func(j Join) *Refusal {
 		if j.Type == xds.RouteType {
 			return Refuse(codes.PermissionDenied, telemetry.Unmapped, "no rule matches")
 		}
@@ -92,7 +92,7 @@ func TestP5_Unmapped(t *testing.T) {
 	c.ask(xds.RouteType, "r")
 	r.wantEnd(c, codes.PermissionDenied, telemetry.Unmapped)
 
-	r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"), update(t, xds.RouteType, "r"))
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"), update(t, xds.RouteType, "r"))
 	c = r.delta(nil)
 	c.ask(xds.ClusterType)
 	c.want("a ")
@@ -100,7 +100,7 @@ func TestP5_Unmapped(t *testing.T) {
 	c.ask(xds.RouteType, "q")
 	c.ask(xds.ClusterType, "a") // is read after these
 	c.want("a ")
-	r.house.Group("edge").Publish(update(t, xds.ClusterType, "b"))
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "b"))
 	c.want("b ")
 	r.counted(telemetry.UnmappedLater, 1)
 }
@@ -108,7 +108,7 @@ func TestP5_Unmapped(t *testing.T) {
 // One client's refusal, silence and slowness change nothing for another.
 func TestP16_OneClientDisturbsNoOther(t *testing.T) {
 	r := newServerFixture(t, nil)
-	g := r.house.Group("edge")
+	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.ClusterType, "a"))
 	refuses, silent, good := r.delta(nil), r.delta(nil), r.delta(nil)
 	for _, c := range []*client{refuses, silent, good} {
@@ -131,7 +131,7 @@ func TestP16_OneClientDisturbsNoOther(t *testing.T) {
 func TestP17_NacksAreKept(t *testing.T) {
 	const maxMessage = 1 << 10
 	r := newServerFixture(t, nil)
-	r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	c := r.delta(nil)
 	c.ask(xds.ClusterType)
 	first, err := c.Recv()
@@ -143,12 +143,12 @@ func TestP17_NacksAreKept(t *testing.T) {
 	c.ask(xds.EndpointType, "x") // is handled after
 	c.ask("")
 	c.ends()
-	r.house.Mu.Lock()
-	defer r.house.Mu.Unlock()
-	if len(r.house.Nacks) != 1 {
-		t.Fatalf("%d NACKs", len(r.house.Nacks))
+	r.groups.Mu.Lock()
+	defer r.groups.Mu.Unlock()
+	if len(r.groups.Nacks) != 1 {
+		t.Fatalf("%d NACKs", len(r.groups.Nacks))
 	}
-	if n := r.house.Nacks[0]; n.Node != "n" || n.Code != 3 || n.Version != first.SystemVersionInfo || len(n.Message) > maxMessage || len(n.Message) < maxMessage-3 ||
+	if n := r.groups.Nacks[0]; n.Node != "n" || n.Code != 3 || n.Version != first.SystemVersionInfo || len(n.Message) > maxMessage || len(n.Message) < maxMessage-3 ||
 		!strings.HasPrefix(n.Message, "the resource: x") || !strings.Contains(n.Message, "…") || !strings.HasSuffix(n.Message, "; the reason") || !utf8.ValidString(n.Message) {
 		t.Fatalf("NACK %+v", n)
 	}
@@ -158,7 +158,7 @@ func TestP28_Names(t *testing.T) {
 	r := newServerFixture(t, nil)
 	odd := "ünï/cödé?*%20\n☃"
 	u := update(t, xds.EndpointType, odd, "-"+string(make([]byte, xds.MaxNameBytes)))
-	r.house.Group("edge").Publish(u)
+	r.groups.Group("edge").Publish(u)
 	c := r.delta(nil)
 	c.ask(xds.EndpointType, odd)
 	c.want(odd + " ")
@@ -177,7 +177,7 @@ func TestP28_Names(t *testing.T) {
 // What is pending on a stream goes out in the order of types.
 func TestP35_Order(t *testing.T) {
 	r := newServerFixture(t, nil)
-	g := r.house.Group("edge")
+	g := r.groups.Group("edge")
 	order := []xds.TypeURL{xds.ClusterType, xds.EndpointType, xds.ListenerType, xds.ScopedType, xds.RouteType, xds.VHostType, xds.RuntimeType}
 	c := r.delta(nil)
 	named := func(url xds.TypeURL, spec string) xds.Update { // what came for the name, not the wildcard
@@ -214,7 +214,7 @@ func TestP35_Order(t *testing.T) {
 // A changed cluster is followed by its load assignment, though unchanged.
 func TestP37_FollowsOnStream(t *testing.T) {
 	r := newServerFixture(t, nil)
-	g := r.house.Group("edge")
+	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.ClusterType, "a", "b"), update(t, xds.EndpointType, "a", "b"))
 	c := r.delta(nil)
 	c.ask(xds.ClusterType)
@@ -254,7 +254,7 @@ func TestP39_PassThrough(t *testing.T) {
 		t.Fatal(err)
 	}
 	typ := xds.TypeOf(xds.ListenerType)
-	r.house.Group("edge").Publish(xds.Update{Type: typ.URL, Wildcard: true, Version: "v7", Changed: []*xds.Resource{resp.Resources[0].Take(typ, nil)}})
+	r.groups.Group("edge").Publish(xds.Update{Type: typ.URL, Wildcard: true, Version: "v7", Changed: []*xds.Resource{resp.Resources[0].Take(typ, nil)}})
 	c := r.delta(nil)
 	c.ask(typ.URL)
 	got := c.recv()
@@ -298,7 +298,7 @@ func TestBadRequests(t *testing.T) {
 // came meanwhile; without ACKs, ack_timeout lets the next go.
 func TestP19_AckTimeoutOnStream(t *testing.T) {
 	r := newServerFixture(t, func(o *Options) { o.AckTimeout = 30 * time.Millisecond })
-	g := r.house.Group("edge")
+	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.ClusterType, "a"))
 	c := r.delta(nil)
 	c.ask(xds.ClusterType)
@@ -322,7 +322,7 @@ func TestP19_AckTimeoutOnStream(t *testing.T) {
 // clusters went out.
 func TestP19_WarmingOnStream(t *testing.T) {
 	r := newServerFixture(t, nil)
-	g := r.house.Group("edge")
+	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.ClusterType, "a"), update(t, xds.ListenerType, "l"))
 	c := r.delta(nil)
 	c.ask(xds.ListenerType)
@@ -364,9 +364,9 @@ func TestP19_WarmingOnStream(t *testing.T) {
 	r.eventually(func() bool {
 		for _, st := range r.srv.all() {
 			st.mu.Lock()
-			sl := st.order[0]
+			ty := st.order[0]
 			idle := st.run.dirty.Load() == 0 && st.run.word.Load()&(queued|running|inFlight) == 0
-			waits := idle && sl.AwaitsAnswer() && sl.Pending(sl.snapshot())
+			waits := idle && ty.AwaitsAnswer() && ty.Pending(ty.snapshot())
 			st.mu.Unlock()
 			if waits {
 				return true
@@ -381,7 +381,7 @@ func TestP19_WarmingOnStream(t *testing.T) {
 func TestRequestsBetweenPlanAndSend(t *testing.T) {
 	r := newServerFixture(t, nil)
 	all := names(400)
-	r.house.Group("edge").Publish(update(t, xds.EndpointType, all...))
+	r.groups.Group("edge").Publish(update(t, xds.EndpointType, all...))
 	c := r.delta(nil)
 	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(xds.EndpointType), ResourceNamesSubscribe: all[:1]})
 	for _, n := range all[1:] {
@@ -403,7 +403,7 @@ func TestRequestsBetweenPlanAndSend(t *testing.T) {
 // there.
 func TestManyStreamsOneFrame(t *testing.T) {
 	r := newServerFixture(t, nil)
-	g := r.house.Group("edge")
+	g := r.groups.Group("edge")
 	conn := r.dial()
 	var cs []*client
 	for range 40 {
@@ -429,13 +429,13 @@ func TestManyStreamsOneFrame(t *testing.T) {
 // stream: it is not left unanswered.
 func TestP5_LaterTypeUnavailable(t *testing.T) {
 	r := newServerFixture(t, nil)
-	r.house.Refuse = func(j Join) *Refusal {
+	r.groups.Refuse = func(j Join) *Refusal {
 		if j.Type == xds.RouteType {
 			return Refuse(codes.Unavailable, telemetry.LimitKeys, "no room")
 		}
 		return nil
 	}
-	r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	c := r.delta(nil)
 	c.ask(xds.ClusterType)
 	c.want("a ")

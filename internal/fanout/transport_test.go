@@ -22,7 +22,7 @@ import (
 // A connection older than max_connection_age is closed, and its client comes back.
 func TestOldConnectionsAreClosed(t *testing.T) {
 	r := newServerFixture(t, func(o *Options) { o.MaxConnectionAge = 50 * time.Millisecond })
-	r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	conn := r.dial()
 	c := r.delta(conn)
 	c.ask(xds.ClusterType, "*")
@@ -38,7 +38,7 @@ func TestOldConnectionsAreClosed(t *testing.T) {
 // Above the limit a connection waits unaccepted until another is closed.
 func TestConnectionsWaitUnaccepted(t *testing.T) {
 	r := newServerFixture(t, nil)
-	r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	r.addr = r.listen(&listener.Gate{Key: "downstream", Connections: 1})
 	first, err := net.Dial("tcp", r.addr)
 	if err != nil {

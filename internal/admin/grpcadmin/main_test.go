@@ -192,7 +192,7 @@ func newServerFixture(t testing.TB, tls *tls.Config) *serverFixture {
 	clients := grpc.NewServer(r.fanout.ServerOptions(fanout.Keepalive{Time: time.Minute, Timeout: time.Minute, MinTime: time.Second})...)
 	r.fanout.Register(clients)
 	r.srv, err = New(Options{
-		Guard: r.gate, Clients: r.fanout, Health: r.health, Transport: r.fanout.OperatorOptions(), Log: log,
+		Guard: r.gate, Clients: r.fanout, Health: r.health, Transport: r.fanout.AdminServerOptions(), Log: log,
 		Close: func(ctx context.Context) { fanout.CloseConnection(ctx); r.closed <- struct{}{} },
 	})
 	if err != nil {

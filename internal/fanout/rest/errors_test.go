@@ -18,7 +18,7 @@ import (
 // a fault to clients it is none by itself.
 func TestP39_ErrorsInPolls(t *testing.T) {
 	r := newREST(t, nil)
-	g := r.house.Group("edge")
+	g := r.groups.Group("edge")
 	c := r.HTTP("http1")
 	g.Publish(update(t, xds.EndpointType, "a"))
 	m := r.Response(r.Ask(c, xds.EndpointType, "", "a", "b"))

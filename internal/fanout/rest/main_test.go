@@ -69,7 +69,7 @@ func documentsOf(s *xds.Snapshot) *Documents {
 type restFixture struct {
 	resttest.Client
 	t       testing.TB
-	house   *membertest.Source
+	groups  *membertest.Source
 	srv     *Server
 	metrics *telemetry.Metrics
 }
@@ -134,7 +134,7 @@ func (r *restFixture) eventually(ok func() bool) {
 }
 
 // members counts those of a group.
-func (r *restFixture) members(cluster string) int { return r.house.Group(cluster).Count() }
+func (r *restFixture) members(cluster string) int { return r.groups.Group(cluster).Count() }
 
 // metric waits until the metrics have this line.
 func (r *restFixture) metric(line string) {

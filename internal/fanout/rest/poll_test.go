@@ -106,7 +106,7 @@ func TestP71_HeldUntilAChange(t *testing.T) {
 	for _, protocol := range resttest.Protocols {
 		t.Run(protocol, func(t *testing.T) {
 			r := newREST(t, nil)
-			g := r.house.Group("edge")
+			g := r.groups.Group("edge")
 			g.Publish(update(t, xds.EndpointType, "a", "b", "c"), update(t, xds.ClusterType, "x"))
 			c := r.HTTP(protocol)
 			m := r.Response(r.Ask(c, xds.EndpointType, "", "a", "b"))
@@ -142,7 +142,7 @@ func TestP71_NotModified(t *testing.T) {
 		t.Run(protocol, func(t *testing.T) {
 			const longPoll = 100 * time.Millisecond
 			r := newREST(t, func(o *options) { o.LongPoll = longPoll })
-			r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+			r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 			c := r.HTTP(protocol)
 			m := r.Response(r.Ask(c, xds.ClusterType, ""))
 			began := time.Now()
@@ -158,7 +158,7 @@ func TestP71_NotModified(t *testing.T) {
 // The first poll for what is not held waits until the origin answers.
 func TestP71_FirstWaits(t *testing.T) {
 	r := newREST(t, nil)
-	g := r.house.Group("edge")
+	g := r.groups.Group("edge")
 	c := r.HTTP("h2c")
 	clusters := r.Begin(xdstest.Context(t), c, xds.ClusterType, "")
 	routes := r.Begin(xdstest.Context(t), c, xds.RouteType, "", "a", "b")
@@ -188,7 +188,7 @@ func TestP71_FirstWaits(t *testing.T) {
 // its snapshot's memory only. Polls that have the version cost none.
 func TestP71_OneEncoding(t *testing.T) {
 	r := newREST(t, nil)
-	g := r.house.Group("edge")
+	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.ClusterType, names(100)...))
 	snap := g.State.Snapshot(xds.ClusterType)
 	sub := g.Intern(wants(true))
@@ -258,7 +258,7 @@ func TestP71_ClientGoes(t *testing.T) {
 			if n := r.members("edge"); n != 1 {
 				t.Errorf("%d members", n)
 			}
-			r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+			r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 			if got := r.Holds(r.Ask(r.HTTP(protocol), xds.ClusterType, "")); got != "a " {
 				t.Errorf("holds %q", got)
 			}
@@ -271,7 +271,7 @@ func TestP71_ClientGoes(t *testing.T) {
 // not.
 func TestP71_Refusal(t *testing.T) {
 	r := newREST(t, nil)
-	g := r.house.Group("edge")
+	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.ClusterType, "a"))
 	c := r.HTTP("http1")
 	first := r.Response(r.Ask(c, xds.ClusterType, ""))
@@ -300,10 +300,10 @@ func TestP71_Refusal(t *testing.T) {
 	if got := r.Response(<-nack(second.Nonce)); got.VersionInfo == second.VersionInfo { // of an earlier one
 		t.Error("it was given what it refused")
 	}
-	r.house.Mu.Lock()
-	defer r.house.Mu.Unlock()
-	if len(r.house.Nacks) != 1 || r.house.Nacks[0] != (member.Nack{Version: second.VersionInfo, Code: 3, Message: "no", Node: "n", At: r.house.Nacks[0].At, Gen: 2}) {
-		t.Errorf("%v", r.house.Nacks)
+	r.groups.Mu.Lock()
+	defer r.groups.Mu.Unlock()
+	if len(r.groups.Nacks) != 1 || r.groups.Nacks[0] != (member.Nack{Version: second.VersionInfo, Code: 3, Message: "no", Node: "n", At: r.groups.Nacks[0].At, Gen: 2}) {
+		t.Errorf("%v", r.groups.Nacks)
 	}
 }
 

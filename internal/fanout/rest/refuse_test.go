@@ -76,7 +76,7 @@ func TestP72_Refusals(t *testing.T) {
 				gates = append(gates, &listener.Gate{Secrets: config.SecretsAllow}, tc.gate)
 			}
 			r := newREST(t, tc.change, gates...)
-			r.house.Refuse = tc.refuse
+			r.groups.Refuse = tc.refuse
 			path := tc.path
 			if path == "" {
 				path = "/v3/discovery:clusters"
@@ -112,7 +112,7 @@ func TestP72_NotRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newREST(t, nil, &listener.Gate{Secrets: config.SecretsAllow}, &listener.Gate{Secrets: config.SecretsAllow, Identity: identity})
-	r.house.Group("edge").Publish(update(t, xds.SecretType, "s"))
+	r.groups.Group("edge").Publish(update(t, xds.SecretType, "s"))
 	if held := r.Holds(r.Ask(r.HTTP("http1"), xds.SecretType, "", "s")); held != "s " {
 		t.Errorf("holds %q", held)
 	}
@@ -160,7 +160,7 @@ func TestP72_NoPoll(t *testing.T) {
 // and the next poll asks anew.
 func TestP72_EndedByTheGroup(t *testing.T) {
 	r := newREST(t, nil)
-	g := r.house.Group("edge")
+	g := r.groups.Group("edge")
 	c := r.HTTP("http1")
 	held := r.Begin(xdstest.Context(t), c, xds.ClusterType, "")
 	r.eventually(func() bool { return r.members("edge") == 1 })

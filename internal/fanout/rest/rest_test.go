@@ -66,7 +66,7 @@ func TestP70_Paths(t *testing.T) {
 			}
 			u := update(t, typ.URL, "a", "b", "c")
 			u.Wildcard = false
-			r.house.Group("edge").Publish(u)
+			r.groups.Group("edge").Publish(u)
 			for i, protocol := range resttest.Protocols {
 				got := r.Ask(r.HTTP(protocol), typ.URL, "", "a", "b")
 				if got.Proto != i+1 {
@@ -123,7 +123,7 @@ func stripUnknown(m proto.Message) { m.ProtoReflect().SetUnknown(nil) }
 func TestP70_Requests(t *testing.T) {
 	r := newREST(t, nil)
 	u := update(t, xds.EndpointType, "a", "b")
-	r.house.Group("edge").Publish(u)
+	r.groups.Group("edge").Publish(u)
 	for name, body := range map[string]string{
 		"camel":   `{"resourceNames": ["a"], "typeUrl": "%s", "versionInfo": "", "node": {"id": "n", "cluster": "edge", "userAgentName": "x"}}`,
 		"snake":   `{"resource_names": ["a"], "type_url": "%s", "version_info": "", "node": {"id": "n", "cluster": "edge", "user_agent_name": "x"}}`,
@@ -151,7 +151,7 @@ func TestP70_ConnectionsAge(t *testing.T) {
 	for _, age := range []time.Duration{time.Nanosecond, time.Hour} {
 		for _, protocol := range resttest.Protocols {
 			r := newREST(t, func(o *options) { o.MaxConnectionAge = age })
-			r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+			r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 			c := r.HTTP(protocol)
 			var dialled atomic.Int32
 			c.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -179,7 +179,7 @@ func TestP70_ConnectionsAge(t *testing.T) {
 func TestP70_EmptyList(t *testing.T) {
 	r := newREST(t, func(o *options) { o.LongPoll = 20 * time.Millisecond })
 	eds := update(t, xds.EndpointType, "a")
-	r.house.Group("edge").Publish(update(t, xds.ClusterType, "a", "b"), eds)
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a", "b"), eds)
 	c := r.HTTP("http1")
 	if held := r.Holds(r.Ask(c, xds.ClusterType, "")); held != "a b " {
 		t.Errorf("clusters: holds %q", held)
@@ -345,7 +345,7 @@ func TestP70_AtOnce(t *testing.T) {
 	}
 	r.waiting(n)
 	r.eventually(func() bool { return r.members("edge") == 1 })
-	r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	for _, got := range replies {
 		if held := r.Holds(<-got); held != "a " {
 			t.Fatalf("holds %q", held)
@@ -368,7 +368,7 @@ func TestP70_LeftOutFieldsAreCounted(t *testing.T) {
 	}
 	u := update(t, xds.ClusterType, "a", "c")
 	u.Changed = append(u.Changed, sessiontest.New(t, xds.ClusterType).Raw("b", a))
-	r.house.Group("edge").Publish(u)
+	r.groups.Group("edge").Publish(u)
 	if held := r.Holds(r.Ask(r.HTTP("http1"), xds.ClusterType, "")); held != "a b c " {
 		t.Errorf("holds %q", held)
 	}
@@ -378,7 +378,7 @@ func TestP70_LeftOutFieldsAreCounted(t *testing.T) {
 // Pollers are shown among the clients, with what they have and what they said.
 func TestP70_Status(t *testing.T) {
 	r := newREST(t, nil)
-	r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	c := r.HTTP("http1")
 	m := r.Response(r.Ask(c, xds.ClusterType, ""))
 	want := func(state, acked string) {

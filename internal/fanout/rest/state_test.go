@@ -16,7 +16,7 @@ func (r *restFixture) partOf(typ xds.TypeURL, wildcard bool) {
 	u := update(r.t, typ, "a", "b")
 	u.Changed = u.Changed[:1]
 	u.Wildcard, u.Partial = wildcard, wildcard
-	r.house.Group("edge").Publish(u)
+	r.groups.Group("edge").Publish(u)
 }
 
 // A client that polls with a version of before the relay's start is not given a part of the
@@ -45,7 +45,7 @@ func TestP67_PollsWithStateWaitForNames(t *testing.T) {
 // What comes from the store is given to clients without a version only.
 func TestP66_PollsWithStateGetNothingStored(t *testing.T) {
 	r := newREST(t, func(o *options) { o.LongPoll = time.Second })
-	g := r.house.Group("edge")
+	g := r.groups.Group("edge")
 	u := update(t, xds.ClusterType, "a")
 	u.Wildcard, u.Origin, u.Received = true, "origin", time.Now()
 	b := xds.NewBuilder(xds.TypeOf(xds.ClusterType))

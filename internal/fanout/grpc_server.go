@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"context"
 	"time"
 
 	"google.golang.org/grpc"
@@ -14,8 +15,8 @@ import (
 // aggregated is the service that carries every type (P4).
 const aggregated = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 
-// Register registers all services with g, which was made with ServerOptions:
-// the aggregated one, and one for each type of the table (P4).
+// Register registers all xDS services with g, which was made with ServerOptions: the aggregated
+// one, and one for each type of the table (P4).
 func (s *Server) Register(g *grpc.Server) {
 	s.register(g, aggregated, "", "StreamAggregatedResources", "DeltaAggregatedResources")
 	for _, t := range xds.Types() {
@@ -41,36 +42,35 @@ func (s *Server) register(g *grpc.Server, service string, only xds.TypeURL, sotw
 // maxResponse is how large a response may be, in bytes.
 const maxResponse = listener.MaxMessage
 
-// writeBuffer is grpc's per connection, in bytes: larger does not pay, less
-// costs a system call more for each part of a large response.
+// writeBuffer is grpc's write buffer of a connection, in bytes. A larger one is not faster. A smaller
+// one costs one more system call for each part of a large response.
 const writeBuffer = 128 << 10
 
-// maxHeaders is how large a call's headers may be, in bytes; grpc's own bound is
-// 16 MB.
+// maxHeaders bounds the headers of a call, in bytes. grpc's own bound is 16 MB.
 const maxHeaders = 64 << 10
 
-// idleConnection is how long a connection may be without a stream.
+// idleConnection is how long a connection may have no stream.
 const idleConnection = 5 * time.Minute
 
-// ageGrace is how long a connection stays open after grpc told its client that it is older
-// than max_connection_age.
+// ageGrace is how long a connection stays open after grpc told its client that the connection is
+// older than max_connection_age.
 const ageGrace = 5 * time.Second
 
-// Keepalive is what the server asks of its clients and grants them.
+// Keepalive is when connections are pinged, and how often clients may ping.
 type Keepalive struct{ Time, Timeout, MinTime time.Duration }
 
-// ServerOptions are the options of the grpc server that s is registered with,
-// and that serves what Listener returns.
+// ServerOptions are the options of the grpc server that s is registered with. It serves what
+// listener.New returns.
 func (s *Server) ServerOptions(k Keepalive) []grpc.ServerOption {
 	opts := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.Creds(listener.Credentials(s.refusals.HandshakeFailed)),
 		grpc.ConnectionTimeout(listener.HandshakeTimeout),
 		grpc.WriteBufferSize(writeBuffer),
-		// Read straight from the socket: an idle stream keeps no buffer.
+		// Without a read buffer, an idle connection keeps none.
 		grpc.ReadBufferSize(0),
-		// Of a fixed size, windows need no estimate of the bandwidth: for that, grpc
-		// answers each request, and so each ACK, by a ping and a window update.
+		// With windows of a fixed size grpc does not estimate the bandwidth. It would answer
+		// each request, and so each ACK, with a ping and a window update.
 		grpc.StaticStreamWindowSize(listener.RequestWindow),
 		grpc.StaticConnWindowSize(listener.RequestWindow),
 		grpc.MaxSendMsgSize(maxResponse),
@@ -87,11 +87,33 @@ func (s *Server) ServerOptions(k Keepalive) []grpc.ServerOption {
 		opts = append(opts, grpc.MaxRecvMsgSize(maxResponse))
 	}
 	if n := s.settings().Limits.StreamsPerConnection; n > 0 {
-		// Room for one more, which is refused with a reason instead of being
-		// kept waiting by the client's transport.
+		// One more, so that it is refused with a reason. Otherwise the client's transport
+		// would let it wait.
 		opts = append(opts, grpc.MaxConcurrentStreams(uint32(n)+1))
 	}
 	return opts
+}
+
+// AdminServerOptions are the options of the grpc server of the admin API, which has none of the xDS
+// services. It serves what listener.New returns. Its connections have the same bounds as those of
+// clients.
+func (s *Server) AdminServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.Creds(listener.Credentials(s.refusals.HandshakeFailed)),
+		grpc.ConnectionTimeout(listener.HandshakeTimeout),
+		grpc.ReadBufferSize(0),
+		grpc.StaticStreamWindowSize(listener.RequestWindow),
+		grpc.StaticConnWindowSize(listener.RequestWindow),
+		grpc.MaxHeaderListSize(maxHeaders),
+	}
+}
+
+// CloseConnection closes the connection of a call, for a client that does not take its answer: a
+// status would not reach it either.
+func CloseConnection(ctx context.Context) {
+	if conn, _, ok := listener.Of(ctx); ok {
+		_ = conn.Close() // its streams see it
+	}
 }
 
 // finisher ends a stream with a status, from any goroutine and without blocking, and makes

@@ -23,7 +23,7 @@ func TestWhatDoesNotConcernAClientItHas(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			r := newServerFixture(t, nil)
-			g := r.house.Group("edge")
+			g := r.groups.Group("edge")
 			g.Publish(update(t, xds.EndpointType, "a", "b"))
 			c := r.teller(t, v)
 			c.url = xds.EndpointType
@@ -75,7 +75,7 @@ func TestWhatDoesNotConcernAClientItHas(t *testing.T) {
 
 // timed is how many streams' ACKs of the newest version were timed.
 func (r *serverFixture) timed() (n uint32) {
-	g := r.house.Group("edge")
+	g := r.groups.Group("edge")
 	g.Mu.Lock()
 	defer g.Mu.Unlock()
 	for _, in := range g.Snaps[0].Progress.Counts().Took {
@@ -91,7 +91,7 @@ func TestLateSubscriptionsAreNotTimed(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			r := newServerFixture(t, nil)
-			g := r.house.Group("edge")
+			g := r.groups.Group("edge")
 			g.Publish(update(t, xds.EndpointType, "a", "b", "c"))
 			c := r.teller(t, v)
 			c.url = xds.EndpointType
@@ -127,7 +127,7 @@ func TestAVersionInSeveralResponsesCountsOnce(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			r := newServerFixture(t, nil)
-			g := r.house.Group("edge")
+			g := r.groups.Group("edge")
 			give := func(version string, specs ...string) {
 				u := update(t, xds.EndpointType, specs...)
 				u.Version = version

@@ -69,7 +69,7 @@ func TestP31_NamesThatNobodyHas(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			r := newServerFixture(t, nil)
-			g := r.house.Group("edge")
+			g := r.groups.Group("edge")
 			c := r.teller(t, v)
 			c.url = xds.EndpointType
 			c.say("", "x", "y")
@@ -103,7 +103,7 @@ func TestP31_WhoAsksForMoreWaits(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			r := newServerFixture(t, nil)
-			g := r.house.Group("edge")
+			g := r.groups.Group("edge")
 			g.Publish(update(t, xds.EndpointType, "x"))
 			c := r.teller(t, v)
 			c.url = xds.EndpointType
@@ -138,7 +138,7 @@ func TestP31_WhoAsksForMoreWaits(t *testing.T) {
 // Of who polls it is the same.
 func TestP31_WhoPollsForMoreWaits(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
-	g := r.house.Group("edge")
+	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.EndpointType, "x"))
 	c := r.HTTP(resttest.Protocols[0])
 	version := r.Response(r.Ask(c, xds.EndpointType, "", "x", "y")).VersionInfo
@@ -154,7 +154,7 @@ func TestP31_WhoPollsForMoreWasToldOfTheRest(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
 	u := update(t, xds.ClusterType, "a", "-b")
 	u.Wildcard = false
-	r.house.Group("edge").Publish(u)
+	r.groups.Group("edge").Publish(u)
 	c := r.HTTP(resttest.Protocols[0])
 	version := r.Response(r.Ask(c, xds.ClusterType, "", "a", "b", "c")).VersionInfo
 	r.Ask(c, xds.ClusterType, version, "a", "b", "c")
@@ -164,7 +164,7 @@ func TestP31_WhoPollsForMoreWasToldOfTheRest(t *testing.T) {
 // Nor does it keep who polls.
 func TestP31_PolledNamesThatNobodyHas(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
-	g := r.house.Group("edge")
+	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.EndpointType, "other"))
 	c := r.HTTP(resttest.Protocols[0])
 	r.Ask(c, xds.EndpointType, "", "x", "y")
@@ -184,7 +184,7 @@ func TestP31_PolledNamesThatNobodyHas(t *testing.T) {
 // relay, or this one before it was started anew.
 func TestP71_WhoComesWithTheVersionHasIt(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
-	g := r.house.Group("edge")
+	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.EndpointType, "a"))
 	c := r.HTTP(resttest.Protocols[0])
 	version := r.Response(r.Ask(c, xds.EndpointType, "", "a")).VersionInfo
@@ -206,7 +206,7 @@ func TestP71_WhoComesWithTheVersionHasIt(t *testing.T) {
 // one: it has no version that goes back to the older one.
 func TestP71_WhoWasGivenSomethingElseHasNotGoneBack(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
-	g := r.house.Group("edge")
+	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.EndpointType, "a"))
 	c := r.HTTP(resttest.Protocols[0])
 	a := r.Response(r.Ask(c, xds.EndpointType, "", "a")).VersionInfo
@@ -238,7 +238,7 @@ func TestP71_WhoWasGivenSomethingElseHasNotGoneBack(t *testing.T) {
 // there always a newer one.
 func TestP71_WhoPollsForABusyKeyHasWhatItTook(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
-	g := r.house.Group("edge")
+	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.EndpointType, "a"))
 	c := r.HTTP(resttest.Protocols[0])
 	version := r.Response(r.Ask(c, xds.EndpointType, "", "a")).VersionInfo
@@ -260,7 +260,7 @@ func TestP71_WhoPollsForABusyKeyHasWhatItTook(t *testing.T) {
 func TestP27_WhoBroughtWhatNobodyKnowsIsNotSynced(t *testing.T) {
 	for _, brings := range []bool{false, true} {
 		r := newServerFixture(t, nil)
-		g := r.house.Group("edge")
+		g := r.groups.Group("edge")
 		g.Publish(update(t, xds.RouteType, "other"))
 		c := r.delta(nil)
 		req := &discoveryv3.DeltaDiscoveryRequest{Node: node("n"), TypeUrl: string(xds.RouteType), ResourceNamesSubscribe: []string{"x", "y"}}

@@ -134,9 +134,9 @@ func TestP35_PublishedMeanwhile(t *testing.T) {
 	for _, at := range []xds.TypeURL{xds.ClusterType, xds.ListenerType, xds.RouteType} {
 		eachADS(t, xds.TypeOf(at).Short, adsOptions{}, func(a *ads) {
 			envoy(a)
-			a.house.Mu.Lock()
+			a.groups.Mu.Lock()
 			var once sync.Once
-			a.house.Looked = func(url xds.TypeURL) {
+			a.groups.Looked = func(url xds.TypeURL) {
 				if url == at {
 					once.Do(func() {
 						a.together("CDS y")
@@ -144,7 +144,7 @@ func TestP35_PublishedMeanwhile(t *testing.T) {
 					})
 				}
 			}
-			a.house.Mu.Unlock()
+			a.groups.Mu.Unlock()
 			a.origin("RTDS -t") // somebody looks
 			a.want("CDS +y", "RDS r=y")
 			if len(a.broken) > 0 {

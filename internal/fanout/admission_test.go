@@ -43,10 +43,10 @@ func TestP6_SecretsOnlyToProvenIdentities(t *testing.T) {
 		"mTLS with identity":      {c.server(true), itself, proves, true, ""},
 	}
 	r := newServerFixture(t, nil)
-	r.house.Group("edge").Publish(update(t, xds.SecretType, "s"), update(t, xds.RuntimeType, "r"))
+	r.groups.Group("edge").Publish(update(t, xds.SecretType, "s"), update(t, xds.RuntimeType, "r"))
 	var mu sync.Mutex
 	secrets := 0 // that were joined
-	r.house.Refuse = func(j Join) *Refusal {
+	r.groups.Refuse = func(j Join) *Refusal {
 		mu.Lock()
 		defer mu.Unlock()
 		if j.Type == xds.SecretType {
@@ -71,7 +71,7 @@ func TestP6_SecretsOnlyToProvenIdentities(t *testing.T) {
 						if l.identity != "" {
 							gate.Identity = mustIdentity(t, l.identity)
 						}
-						r := &serverFixture{t: t, house: r.house, srv: r.srv, meters: r.meters, grpc: r.grpc}
+						r := &serverFixture{t: t, groups: r.groups, srv: r.srv, meters: r.meters, grpc: r.grpc}
 						conn := r.dialTo(r.listen(gate), l.dial)
 						before := joined()
 
@@ -117,11 +117,11 @@ func TestP6_SecretsOnlyToProvenIdentities(t *testing.T) {
 func TestP6_RefusedSecretsAreNotQuoted(t *testing.T) {
 	var log xdstest.Log
 	r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
-	r.house.Group("edge").Publish(update(t, xds.SecretType, "s"), update(t, xds.RuntimeType, "r"))
+	r.groups.Group("edge").Publish(update(t, xds.SecretType, "s"), update(t, xds.RuntimeType, "r"))
 	addr := r.listen(&listener.Gate{Key: "downstream", Secrets: config.SecretsAllow})
 	for i, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
-			r := &serverFixture{t: t, house: r.house, srv: r.srv, meters: r.meters, grpc: r.grpc}
+			r := &serverFixture{t: t, groups: r.groups, srv: r.srv, meters: r.meters, grpc: r.grpc}
 			p := r.ads(r.dialTo(addr, nil), v)
 			p.ask(node("n"), xds.SecretType, "s")
 			nonce := p.gets(xds.SecretType)
@@ -130,14 +130,14 @@ func TestP6_RefusedSecretsAreNotQuoted(t *testing.T) {
 			nonce = p.gets(xds.RuntimeType)
 			p.refuse(xds.RuntimeType, nonce, "plainly wrong", "r")
 			r.eventually(func() bool {
-				r.house.Mu.Lock()
-				defer r.house.Mu.Unlock()
-				return len(r.house.Nacks) == 2*(i+1)
+				r.groups.Mu.Lock()
+				defer r.groups.Mu.Unlock()
+				return len(r.groups.Nacks) == 2*(i+1)
 			})
 		})
 	}
 	r.eventually(func() bool { return strings.Count(log.String(), "client refused a response") >= 2 }) // of each type; both variants have the same version
-	shown := log.String() + fmt.Sprint(r.srv.Clients(), r.house.Nacks)
+	shown := log.String() + fmt.Sprint(r.srv.Clients(), r.groups.Nacks)
 	if strings.Contains(shown, "top-secret") || strings.Count(shown, "may quote the Secret") < 3 || !strings.Contains(shown, "plainly wrong") {
 		t.Error(shown)
 	}
@@ -148,12 +148,12 @@ func TestP6_RefusedSecretsAreNotQuoted(t *testing.T) {
 func TestP6_IdentityRefuses(t *testing.T) {
 	c := newCerts(t)
 	r := newServerFixture(t, nil)
-	r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	mutual := r.listen(&listener.Gate{Key: "downstream", TLS: c.server(true), Identity: mustIdentity(t, itself), Secrets: config.SecretsMTLS})
 	tenant := r.listen(&listener.Gate{Key: "downstream.listeners[1]", Identity: mustIdentity(t, `node.metadata.tenant == "a"`)})
 	var mu sync.Mutex
 	joins := 0
-	r.house.Refuse = func(Join) *Refusal {
+	r.groups.Refuse = func(Join) *Refusal {
 		mu.Lock()
 		defer mu.Unlock()
 		joins++
@@ -162,7 +162,7 @@ func TestP6_IdentityRefuses(t *testing.T) {
 	refused := 0
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
-			r := &serverFixture{t: t, house: r.house, srv: r.srv, meters: r.meters, grpc: r.grpc}
+			r := &serverFixture{t: t, groups: r.groups, srv: r.srv, meters: r.meters, grpc: r.grpc}
 			mu.Lock()
 			joins = 0
 			mu.Unlock()
@@ -201,11 +201,11 @@ func TestP6_IdentityRefuses(t *testing.T) {
 // node that changes nothing is not.
 func TestP6_IdentityOfChangedNodes(t *testing.T) {
 	r := newServerFixture(t, nil)
-	r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"), update(t, xds.EndpointType, "a"), update(t, xds.RuntimeType, "a"))
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"), update(t, xds.EndpointType, "a"), update(t, xds.RuntimeType, "a"))
 	addr := r.listen(&listener.Gate{Key: "downstream", Identity: mustIdentity(t, `node.id == "n" && !("t" in node.dynamic_parameters)`)})
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
-			r := &serverFixture{t: t, house: r.house, srv: r.srv, meters: r.meters, grpc: r.grpc}
+			r := &serverFixture{t: t, groups: r.groups, srv: r.srv, meters: r.meters, grpc: r.grpc}
 			p := r.ads(r.dialTo(addr, nil), v)
 			p.ask(node("n"), xds.ClusterType)
 			p.gets(xds.ClusterType)

@@ -54,7 +54,7 @@ func TestP4_Services(t *testing.T) {
 			r.addr = r.listen(&listener.Gate{Secrets: config.SecretsAllow})
 			u := update(t, typ.URL, "a")
 			u.Wildcard = false
-			r.house.Group("edge").Publish(u)
+			r.groups.Group("edge").Publish(u)
 			desc := services[typ.Short]
 			if desc.ServiceName != typ.Service {
 				t.Fatalf("service %s, want %s", typ.Service, desc.ServiceName)

@@ -21,18 +21,18 @@ import (
 // waits for an answer: it would learn nothing.
 func TestP16_WhoIsBehindIsWoken(t *testing.T) {
 	r := newServerFixture(t, nil)
-	g := r.house.Group("edge")
+	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.ClusterType, "a"))
 	st, slots := still(t, r, xds.ClusterType)
-	sl := slots[0]
+	ty := slots[0]
 	start := time.Now()
-	plan := sl.Next(sl.snapshot(), session.Moment{Now: start, AckTimeout: time.Minute})
+	plan := ty.Next(ty.snapshot(), session.Moment{Now: start, AckTimeout: time.Minute})
 	frame := framesOf(plan.To).frame(st, &plan, "id")
-	sl.Sent(&plan, frame.Manifest, 1, start)
+	ty.Sent(&plan, frame.Manifest, 1, start)
 	woken := func(after time.Duration) bool {
 		st.run.dirty.Store(0)
-		st.lag(start.Add(after), map[any]pin{})
-		return st.run.dirty.Load()&sl.bit != 0
+		st.pinned(start.Add(after), map[any]pin{})
+		return st.run.dirty.Load()&ty.bit != 0
 	}
 	if woken(0) {
 		t.Error("woken though it is not behind")
@@ -44,7 +44,7 @@ func TestP16_WhoIsBehindIsWoken(t *testing.T) {
 	if !woken(time.Minute) {
 		t.Error("not woken after ack_timeout: a client that never answers would keep the state alive for ever")
 	}
-	sl.Request(new(xds.Request), sl.Wants(), 1)
+	ty.Request(new(xds.Request), ty.Wants(), 1)
 	if !woken(0) {
 		t.Error("not woken once it was answered")
 	}
@@ -54,25 +54,25 @@ func TestP16_WhoIsBehindIsWoken(t *testing.T) {
 // until much may be old, or for a minute. Who waited when it was behind is looked
 // at each time.
 func TestP16_WhoIsNotConcernedIsLeftAlone(t *testing.T) {
-	r := &serverFixture{t: t, house: &membertest.Source{}}
-	r.srv = NewServer(Options{Source: r.house, Metrics: newMeters(t), Replica: "replica", Settings: Settings{AckTimeout: 5 * time.Second}, Log: slog.New(slog.DiscardHandler)})
-	g := r.house.Group("edge")
+	r := &serverFixture{t: t, groups: &membertest.Source{}}
+	r.srv = NewServer(Options{Source: r.groups, Metrics: newMeters(t), Replica: "replica", Settings: Settings{AckTimeout: 5 * time.Second}, Log: slog.New(slog.DiscardHandler)})
+	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.ClusterType, "a"))
 	st, slots := still(t, r, xds.ClusterType)
 	if !r.srv.add(st) {
 		t.Fatal("not added")
 	}
-	sl := slots[0]
+	ty := slots[0]
 	start := time.Now()
-	plan := sl.Next(sl.snapshot(), session.Moment{Now: start, AckTimeout: time.Minute})
+	plan := ty.Next(ty.snapshot(), session.Moment{Now: start, AckTimeout: time.Minute})
 	frame := framesOf(plan.To).frame(st, &plan, "id")
-	sl.Sent(&plan, frame.Manifest, 1, start)
-	sl.Request(new(xds.Request), sl.Wants(), 1)
+	ty.Sent(&plan, frame.Manifest, 1, start)
+	ty.Request(new(xds.Request), ty.Wants(), 1)
 	w := r.srv.newWatcher()
 	woken := func(after time.Duration) bool {
 		st.run.dirty.Store(0)
 		w.look(start.Add(after))
-		return st.run.dirty.Load()&sl.bit != 0
+		return st.run.dirty.Load()&ty.bit != 0
 	}
 	if woken(0) {
 		t.Error("woken though it is not behind")
@@ -89,7 +89,7 @@ func TestP16_WhoIsNotConcernedIsLeftAlone(t *testing.T) {
 		t.Error("not woken though much may be old")
 	}
 
-	sl.Sent(&plan, frame.Manifest, 2, start.Add(2*sweepEvery))
+	ty.Sent(&plan, frame.Manifest, 2, start.Add(2*sweepEvery))
 	if woken(2*sweepEvery+time.Second) || woken(2*sweepEvery+2*time.Second) {
 		t.Error("woken while it waits for an answer")
 	}
@@ -104,19 +104,19 @@ func TestP16_WhoIsNotConcernedIsLeftAlone(t *testing.T) {
 // What a client that takes nothing keeps of old states counts in each round, also
 // when it has nothing to answer any more: it is woken, and nothing comes of it.
 func TestP16_WhoTakesNothingCountsEachTime(t *testing.T) {
-	r := &serverFixture{t: t, house: &membertest.Source{}}
-	r.srv = NewServer(Options{Source: r.house, Metrics: newMeters(t), Replica: "replica", Settings: Settings{AckTimeout: time.Second}, Log: slog.New(slog.DiscardHandler)})
-	g := r.house.Group("edge")
+	r := &serverFixture{t: t, groups: &membertest.Source{}}
+	r.srv = NewServer(Options{Source: r.groups, Metrics: newMeters(t), Replica: "replica", Settings: Settings{AckTimeout: time.Second}, Log: slog.New(slog.DiscardHandler)})
+	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.ClusterType, "a"))
 	st, slots := still(t, r, xds.ClusterType)
 	if !r.srv.add(st) {
 		t.Fatal("not added")
 	}
-	sl, start := slots[0], time.Now()
-	plan := sl.Next(sl.snapshot(), session.Moment{Now: start, AckTimeout: time.Second})
+	ty, start := slots[0], time.Now()
+	plan := ty.Next(ty.snapshot(), session.Moment{Now: start, AckTimeout: time.Second})
 	frame := framesOf(plan.To).frame(st, &plan, "id")
-	sl.Sent(&plan, frame.Manifest, 1, start)
-	st.flying.Store(frame)
+	ty.Sent(&plan, frame.Manifest, 1, start)
+	st.inFlight.Store(frame)
 	st.since.Store(start.UnixNano())
 	g.Publish(update(t, xds.ClusterType, "a=2"))
 	w := r.srv.newWatcher()
@@ -126,7 +126,7 @@ func TestP16_WhoTakesNothingCountsEachTime(t *testing.T) {
 			t.Fatalf("forgotten in round %d", round)
 		}
 	}
-	st.flying.Store(nil)
+	st.inFlight.Store(nil)
 	if w.look(start.Add(time.Minute + 4*time.Second)); w.waiting[st] {
 		t.Error("it waits, though it took all and has nothing to answer")
 	}
@@ -137,29 +137,29 @@ type taking struct{ net.Conn }
 
 func (taking) Write(b []byte) (int, error) { return len(b), nil }
 
-// A client that takes a large message slowly is not cut, however long it takes; one
+// A client that takes a large message slowly is not cut, however long it minProgress; one
 // that takes nothing for send_timeout is, and pings are nothing. On a connection
 // that others share, what is taken may be theirs.
 func TestP16_WhoTakesSlowlyIsNotCut(t *testing.T) {
-	r := &serverFixture{t: t, house: &membertest.Source{}}
-	r.srv = NewServer(Options{Source: r.house, Metrics: newMeters(t), SendTimeout: 10 * time.Second, Log: slog.New(slog.DiscardHandler)})
+	r := &serverFixture{t: t, groups: &membertest.Source{}}
+	r.srv = NewServer(Options{Source: r.groups, Metrics: newMeters(t), SendTimeout: 10 * time.Second, Log: slog.New(slog.DiscardHandler)})
 	c := &listener.Conn{Conn: taking{}}
 	st := &stream{srv: r.srv, conn: c}
 	start := time.Now()
 	st.since.Store(start.UnixNano())
 	f := &Frame{body: make([]byte, 5<<20)}
-	var p pace
+	var p progress
 	cut := func(after time.Duration, took int64) bool {
 		if _, err := c.Write(make([]byte, took)); err != nil {
 			t.Fatal(err)
 		}
-		p = st.pace(p, start.Add(after))
-		return r.srv.stalled(st, f, p, start.Add(after)) != nil
+		p = st.progress(p, start.Add(after))
+		return r.srv.tooSlow(st, f, p, start.Add(after)) != nil
 	}
 	for s := range 60 {
 		took := int64(17)
 		if s%9 == 0 {
-			took = takes
+			took = minProgress
 		}
 		if cut(time.Duration(s)*time.Second, took) {
 			t.Fatalf("cut after %d s, though it takes something", s)
@@ -173,13 +173,13 @@ func TestP16_WhoTakesSlowlyIsNotCut(t *testing.T) {
 			t.Fatal(refusal)
 		}
 	}
-	p = pace{}
+	p = progress{}
 	for s := range 16 {
-		if cut(time.Duration(s)*time.Second, takes) {
+		if cut(time.Duration(s)*time.Second, minProgress) {
 			t.Fatalf("cut after %d s: 5 MB have fifteen seconds", s)
 		}
 	}
-	if !cut(16*time.Second, takes) {
+	if !cut(16*time.Second, minProgress) {
 		t.Error("what another stream takes keeps this one")
 	}
 	st.since.Store(start.Add(16 * time.Second).UnixNano())
@@ -231,7 +231,7 @@ func TestP16_OnItsWayCounts(t *testing.T) {
 			stallOn(r, nil, "others")
 			flying := func() (n int) {
 				for _, st := range r.srv.all() {
-					if st.flying.Load() != nil {
+					if st.inFlight.Load() != nil {
 						n++
 					}
 				}
@@ -256,14 +256,14 @@ func TestP16_OnItsWayCounts(t *testing.T) {
 // carries another stream.
 func TestP16_HangUp(t *testing.T) {
 	r := newServerFixture(t, func(o *Options) { o.SendTimeout = 40 * time.Millisecond })
-	r.house.Group("edge").Publish(update(t, xds.ClusterType, "a"))
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
 	shared := r.dial()
 	other := r.delta(shared)
 	other.ask(xds.ClusterType)
 	other.want("a ")
 	stalledOn(r, shared)
 	// The other stream goes on.
-	r.house.Group("edge").Publish(update(t, xds.ClusterType, "b"))
+	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "b"))
 	other.want("b ")
 
 	alone := r.dial()

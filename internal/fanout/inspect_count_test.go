@@ -15,7 +15,7 @@ import (
 // Clients are counted by where they stand with each type.
 func TestClientsAreCountedByWhereTheyStand(t *testing.T) {
 	r := newServerFixture(t, nil)
-	g := r.house.Group("edge")
+	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.ClusterType, "a"))
 	cc := r.dial()
 	var nonces []string
@@ -59,7 +59,7 @@ func TestClientsAreCountedByWhereTheyStand(t *testing.T) {
 // Who polls is counted as well.
 func TestWhoPollsIsCountedByWhereItStands(t *testing.T) {
 	r := newREST(t, nil)
-	g := r.house.Group("edge")
+	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.EndpointType, "a", "b"))
 	c := r.HTTP(resttest.Protocols[0])
 	r.Begin(xdstest.Context(t), c, xds.EndpointType, r.Response(r.Ask(c, xds.EndpointType, "", "a")).VersionInfo, "a")

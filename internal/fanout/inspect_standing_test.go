@@ -86,7 +86,7 @@ func (r *serverFixture) is(state string) inspect.TypeStatus {
 
 // counts are those of the newest version.
 func (r *serverFixture) counts() string {
-	g := r.house.Group("edge")
+	g := r.groups.Group("edge")
 	g.Mu.Lock()
 	defer g.Mu.Unlock()
 	c := g.Snaps[0].Progress.Counts()
@@ -106,7 +106,7 @@ func (r *serverFixture) stands() (out inspect.Standing) {
 }
 
 func (r *serverFixture) gen() uint64 {
-	g := r.house.Group("edge")
+	g := r.groups.Group("edge")
 	g.Mu.Lock()
 	defer g.Mu.Unlock()
 	return g.Snaps[0].Gen
@@ -117,7 +117,7 @@ func TestStatesOfAType(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			r := newServerFixture(t, nil)
-			g := r.house.Group("edge")
+			g := r.groups.Group("edge")
 			c := r.teller(t, v)
 			began := time.Now().Add(-time.Second)
 			c.say("")
@@ -166,7 +166,7 @@ func TestStatesOfAType(t *testing.T) {
 // not have what it refused (P15).
 func TestARefusalStandsUntilItIsTaken(t *testing.T) {
 	r := newServerFixture(t, nil)
-	g := r.house.Group("edge")
+	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.ClusterType, "a", "b"))
 	c := r.teller(t, xds.Delta)
 	c.say("")
@@ -202,7 +202,7 @@ func TestP19_WhatIsNotSentYetIsStale(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			r := newServerFixture(t, nil)
-			g := r.house.Group("edge")
+			g := r.groups.Group("edge")
 			g.Publish(update(t, xds.EndpointType, "a", "b"))
 			c := r.teller(t, v)
 			c.url = xds.EndpointType
@@ -243,7 +243,7 @@ func TestP19_WhatIsNotSentYetIsStale(t *testing.T) {
 // While it settles, a change is in no State yet, and nobody has it.
 func TestWhatSettlesIsNotSentYet(t *testing.T) {
 	r := newServerFixture(t, nil)
-	g := r.house.Group("edge")
+	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.ClusterType, "a"))
 	c := r.teller(t, xds.Delta)
 	c.say("")
@@ -263,7 +263,7 @@ func TestWhatSettlesIsNotSentYet(t *testing.T) {
 // what it has, as of an ACK (P66).
 func TestP27_P66_AClientThatBroughtEverythingIsSynced(t *testing.T) {
 	r := newServerFixture(t, nil)
-	r.house.Group("edge").Publish(update(t, xds.RouteType, "r"))
+	r.groups.Group("edge").Publish(update(t, xds.RouteType, "r"))
 	first := r.delta(nil)
 	first.ask(xds.RouteType, "r")
 	m := first.recv()
@@ -282,7 +282,7 @@ func TestP27_P66_AClientThatBroughtEverythingIsSynced(t *testing.T) {
 	if s := r.stands(); s.Has != r.gen() {
 		t.Errorf("has %d of %d", s.Has, r.gen())
 	}
-	want, g := []uint64{r.gen()}, r.house.Group("edge")
+	want, g := []uint64{r.gen()}, r.groups.Group("edge")
 	r.eventually(func() bool {
 		g.Mu.Lock()
 		defer g.Mu.Unlock()
@@ -319,7 +319,7 @@ func TestClientsAfter(t *testing.T) {
 // What cannot be sent for its size the client has not got, nor any version with it.
 func TestWhatIsTooLargeIsNotHad(t *testing.T) {
 	r, _ := smallServer(t, 1, time.Minute)
-	g := r.house.Group("edge")
+	g := r.groups.Group("edge")
 	long := strings.Repeat("l", 100)
 	g.Publish(update(t, xds.EndpointType, "a", long))
 	c := r.delta(nil)

@@ -41,7 +41,7 @@ func TestP5_RulesAndGatesTurnTogether(t *testing.T) {
 	r.addr = r.listen(gate)
 	publishAll(r, "a", "edge", "victim")
 	v := newVictims()
-	r.house.SetRules(v.key)
+	r.groups.SetRules(v.key)
 	before := r.delta(nil)
 	before.must(&discoveryv3.DeltaDiscoveryRequest{Node: in("edge"), TypeUrl: string(xds.ClusterType)})
 	<-v.asked
@@ -70,7 +70,7 @@ func TestP5_RulesAndGatesTurnTogetherForPolls(t *testing.T) {
 	r := newREST(t, nil, gate)
 	publishAll(r.serverFixture, "a", "edge", "victim")
 	v := newVictims()
-	r.house.SetRules(v.key)
+	r.groups.SetRules(v.key)
 	before := make(chan *resttest.Reply, 1)
 	go func() {
 		got, err := r.Post(xdstest.Context(t), r.HTTP("http1"), "/v3/discovery:clusters", resttest.Body(t, resttest.Request(in("edge"), xds.ClusterType, "")))
