@@ -32,16 +32,16 @@ type stream struct {
 	only    xds.TypeURL // of a per-type service; empty: aggregated
 	conn    *listener.Conn
 	caller  *listener.Caller
-	from    string // remote address, for people
+	from    string // remote address, for messages
 	opened  time.Time
 	fin     finisher // nil: this grpc has none
 
 	// The receiver's.
 	req        *xds.Request // while it handles one
-	generation uint64       // in which its client was let in last: see rekeyer
-	names      int          // that the stream asks for, over all types, by their weight
+	generation uint64       // of the rules under which the client was admitted last: see rekeyer
+	names      int          // weight of all names that the stream asks for
 	asked      int          // requests that were not just ACKs
-	// limiter is that of requests_per_second; nil: it was not needed yet.
+	// limiter enforces requests_per_second; nil: it was not needed yet.
 	limiter   *rate.Limiter
 	throttled bool // the limiter has delayed a request
 
@@ -54,7 +54,7 @@ type stream struct {
 
 	mu     sync.Mutex
 	node   *xds.Node     // set by the first request; dynamic parameters may follow (P1)
-	types  []*streamType // appended by the receiver; a slot's bit is its place
+	types  []*streamType // appended by the receiver; a type's bit is its index
 	order  []*streamType // the same, in the order of sending (P35)
 	nonces session.Nonces
 }
@@ -81,13 +81,13 @@ func (st *stream) receive() error {
 	}
 }
 
-// requests are scanned into; a stream has one only while it handles a request.
-// Those that had to hold many names are not kept.
+// requests are those that streams scan into. A stream has one only while it handles a request. A
+// request that had many names is not kept.
 var requests = sync.Pool{New: func() any { return new(xds.Request) }}
 
 const maxPooled = 1 << 14
 
-// why is the status of a stream whose receiver could not go on.
+// status is the status of a stream whose RecvMsg failed.
 func (st *stream) status(err error) error {
 	if r := st.refusal.Load(); r != nil {
 		return r
@@ -118,7 +118,7 @@ func (st *stream) handle(msg []byte, first bool) *Refusal {
 	return st.apply(ty)
 }
 
-// slotOf takes the request's node, if it has one, and returns the slot of its type.
+// typeOfRequest takes the request's node, if it has one, and returns the type of the request.
 func (st *stream) typeOfRequest(first bool) (*streamType, *Refusal) {
 	if refusal := st.identify(first); refusal != nil {
 		return nil, refusal
@@ -131,7 +131,7 @@ func (st *stream) typeOfRequest(first bool) (*streamType, *Refusal) {
 	return st.newType()
 }
 
-// speaking returns the slot of the request's type, which is not known by that (P2).
+// newType returns the type of a request whose type_url the stream does not know yet (P2).
 func (st *stream) newType() (*streamType, *Refusal) {
 	url := st.req.TypeURL
 	switch {
@@ -147,8 +147,8 @@ func (st *stream) newType() (*streamType, *Refusal) {
 	return st.join(xds.TypeURL(url))
 }
 
-// identify takes the node of the first request; of a later one only the
-// dynamic parameters count (P1).
+// identify takes the node of the first request. Of a later node only the dynamic parameters count
+// (P1).
 func (st *stream) identify(first bool) *Refusal {
 	raw := st.req.Node
 	if raw == nil {
@@ -181,12 +181,12 @@ func (st *stream) identify(first bool) *Refusal {
 	st.mu.Lock()
 	st.node = node
 	st.mu.Unlock()
-	st.generation = st.srv.rekeyer.generation.Load() // before the gate is looked at
-	// Of each node that the stream has: dynamic parameters are a part of it.
+	st.generation = st.srv.rekeyer.generation.Load() // before the policy is asked
+	// Each node is checked, since dynamic parameters are a part of it.
 	return st.caller.Admit(node)
 }
 
-// slot returns the type's slot; nil before it spoke. Receiver only.
+// typeOf returns the type; nil before its first request. Receiver only.
 func (st *stream) typeOf(url []byte) *streamType {
 	for _, s := range st.types {
 		if string(s.Type.URL) == string(url) {
@@ -196,11 +196,10 @@ func (st *stream) typeOf(url []byte) *streamType {
 	return nil
 }
 
-// maxTypes is how many dirty bits there are.
+// maxTypes is the number of dirty bits.
 const maxTypes = 64
 
-// join makes the slot of a type that speaks for the first time, with the key
-// of the node as it is now (P5).
+// join adds a type at its first request, with the key of the node as it is now (P5).
 func (st *stream) join(url xds.TypeURL) (*streamType, *Refusal) {
 	limit := st.srv.settings().Limits.TypesPerStream
 	if limit <= 0 || limit > maxTypes {
@@ -212,10 +211,11 @@ func (st *stream) join(url xds.TypeURL) (*streamType, *Refusal) {
 	t := xds.TypeOf(url)
 	form := st.node.Form(st.variant)
 	form.OriginVersions, form.SeveralOrigins = st.srv.opts.OriginVersions, st.srv.opts.SeveralOrigins
-	generation := st.srv.rekeyer.generation.Load() // before rules and gate are looked at: see placed
+	generation := st.srv.rekeyer.generation.Load() // before rules and policy are asked: see addEvaluated
 	if generation != st.generation {
-		// Who is let in no more may have to wait until it is ended. Nothing is to come
-		// of its node meanwhile, which the rules of today may take for another's.
+		// A client that is not admitted any more may wait until the rekeyer ends it. It gets
+		// no further types meanwhile: the rules of today may map its node to the key of
+		// another client.
 		if refusal := st.caller.Admit(st.node); refusal != nil {
 			return nil, refusal
 		}
@@ -248,7 +248,7 @@ func (st *stream) join(url xds.TypeURL) (*streamType, *Refusal) {
 	return st.addEvaluated(ty, generation)
 }
 
-// place adds the slot to the stream, after those that are sent before it.
+// addType adds a type to the stream, after those that are sent before it.
 func (st *stream) addType(ty *streamType) *streamType {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -258,8 +258,8 @@ func (st *stream) addType(ty *streamType) *streamType {
 	return ty
 }
 
-// tellRouted tells the groups of the stream's clusters and load assignments once the
-// stream has listeners or routes as well (P36). Receiver only.
+// tellRouted tells the groups of the stream's clusters and load assignments that the stream has
+// listeners or routes as well, if so (P36). Receiver only.
 func (st *stream) tellRouted() {
 	if !slices.ContainsFunc(st.types, func(o *streamType) bool { return o.Type.Points && o.member != nil }) {
 		return
@@ -274,24 +274,24 @@ func (st *stream) tellRouted() {
 // apply changes the type's session by the request.
 func (st *stream) apply(ty *streamType) *Refusal {
 	r := st.req
-	fresh := !ty.Began()
+	first := !ty.Began()
 	want, changed := st.subscribe(ty)
 	limit := st.srv.settings().Limits.NamesPerStream
 	more := want.Names.Weight() - ty.Wants().Names.Weight()
-	st.names += more // counted also without a limit, since there may be one later
+	st.names += more // counted also without a limit, since one may be set later
 	if limit > 0 && more > 0 && st.names > limit {
 		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names (a long one counts for several), more than downstream.limits.names_per_stream allows (%d)", ty.Type.URL, st.names, limit)
 	}
-	if changed || fresh {
+	if changed || first {
 		want = ty.member.Intern(want)
 	}
 	now := time.Now()
 	st.mu.Lock()
 	out := ty.Request(r, want, st.nonces.Number(r.Nonce))
-	if fresh || changed {
+	if first || changed {
 		ty.track.Asked(now)
 	}
-	if fresh || changed || out.Wake || out.Verdict == session.Acked || out.Verdict == session.Nacked {
+	if first || changed || out.Wake || out.Verdict == session.Acked || out.Verdict == session.Nacked {
 		ty.epoch++
 	}
 	remembers := ty.Remembers()
@@ -307,9 +307,9 @@ func (st *stream) apply(ty *streamType) *Refusal {
 	if limit > 0 && remembers > limit {
 		return Refuse(codes.ResourceExhausted, telemetry.LimitNamesPerStream, "request: %s: %d names of this type brought or given up, and not answered yet: more than downstream.limits.names_per_stream allows (%d)", ty.Type.URL, remembers, limit)
 	}
-	if changed || fresh {
-		// Interest first: the group wakes the slot once it has indexed it, so
-		// no update falls between.
+	if changed || first {
+		// The group wakes the type once it has indexed the subscription, so that no update
+		// is missed.
 		ty.member.Subscribe(want)
 	}
 	if len(ask) > 0 {
@@ -325,7 +325,7 @@ func (st *stream) apply(ty *streamType) *Refusal {
 		t.Acked(&tracing.Ack{Node: st.node.ID, Key: ty.member.Key(), Type: ty.Type.URL, Version: out.Version, Nonce: r.Nonce, Received: out.Received, At: now})
 	}
 	if nack != nil {
-		// Not under the lock: to look for secrets takes time.
+		// Not under the lock, since redaction takes time.
 		message := member.NackMessage(ty.Type, r.ErrorMessage)
 		st.mu.Lock()
 		nack.Message = message
@@ -333,14 +333,14 @@ func (st *stream) apply(ty *streamType) *Refusal {
 		ty.member.Nacked(*nack)
 		member.LogNack(st.srv.log, ty.member, ty.Type.URL, nack, string(r.Nonce))
 	}
-	if out.Verdict != session.Acked || changed || fresh {
+	if out.Verdict != session.Acked || changed || first {
 		st.throttle()
 	}
 	return nil
 }
 
-// subscribe is the session's Subscribe. What a name that is given up identifies is
-// seen from what was sent, which the workers change.
+// subscribe is the session's Subscribe. Where the client unsubscribes from names, the session reads
+// what was sent, which the workers change under the lock.
 func (st *stream) subscribe(ty *streamType) (*xds.Subscription, bool) {
 	if len(st.req.Unsubscribe) > 0 {
 		st.mu.Lock()
@@ -349,14 +349,14 @@ func (st *stream) subscribe(ty *streamType) (*xds.Subscription, bool) {
 	return ty.Subscribe(st.req)
 }
 
-// note counts what a request said. It returns the refusal, if it is one, whose
-// message is yet to come. Under the lock.
+// note counts what a request said. It returns the NACK, if it is one, without its message. The lock
+// is held.
 func (st *stream) note(ty *streamType, out *session.Outcome, now time.Time) *Nack {
 	switch out.Verdict {
 	case session.Acked:
 		ty.track.Acked(out, now)
 		ty.meters.Acks.Inc()
-		// Not of what was there when the client came: that is no propagation.
+		// What was received before the client came says nothing about propagation.
 		if out.Received.After(ty.track.Began()) {
 			ty.meters.Propagation.Observe(now.Sub(out.Received))
 		}
@@ -371,7 +371,7 @@ func (st *stream) note(ty *streamType, out *session.Outcome, now time.Time) *Nac
 	return nil
 }
 
-// wake marks slots dirty and queues the stream if nobody has it.
+// wake marks types dirty, and queues the stream if no worker has it.
 func (st *stream) wake(bits uint64) {
 	st.run.mark(bits)
 	if st.run.tryQueue() {
@@ -397,7 +397,7 @@ func (st *stream) End(r *Refusal) {
 		_ = st.conn.Close() // the receiver sees it
 		return
 	}
-	// An error means that the stream is over already.
+	// An error means that the stream has ended already.
 	_ = st.fin.WriteStatus(r.GRPCStatus())
 }
 
