@@ -67,12 +67,12 @@ func TestP6_SecretsOnlyToProvenIdentities(t *testing.T) {
 				for where, l := range listeners {
 					given := mode == config.SecretsAllow || mode == config.SecretsMTLS && l.proven
 					t.Run(mode+"/"+where, func(t *testing.T) {
-						gate := &listener.Gate{Key: "downstream", TLS: l.tls, Secrets: mode}
+						policy := &listener.Policy{Key: "downstream", TLS: l.tls, Secrets: mode}
 						if l.identity != "" {
-							gate.Identity = mustIdentity(t, l.identity)
+							policy.Identity = mustIdentity(t, l.identity)
 						}
 						r := &serverFixture{t: t, groups: r.groups, srv: r.srv, meters: r.meters, grpc: r.grpc}
-						conn := r.dialTo(r.listen(gate), l.dial)
+						conn := r.dialTo(r.listen(policy), l.dial)
 						before := joined()
 
 						ads := r.ads(conn, v)
@@ -118,7 +118,7 @@ func TestP6_RefusedSecretsAreNotQuoted(t *testing.T) {
 	var log xdstest.Log
 	r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
 	r.groups.Group("edge").Publish(update(t, xds.SecretType, "s"), update(t, xds.RuntimeType, "r"))
-	addr := r.listen(&listener.Gate{Key: "downstream", Secrets: config.SecretsAllow})
+	addr := r.listen(&listener.Policy{Key: "downstream", Secrets: config.SecretsAllow})
 	for i, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			r := &serverFixture{t: t, groups: r.groups, srv: r.srv, meters: r.meters, grpc: r.grpc}
@@ -149,8 +149,8 @@ func TestP6_IdentityRefuses(t *testing.T) {
 	c := newCerts(t)
 	r := newServerFixture(t, nil)
 	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
-	mutual := r.listen(&listener.Gate{Key: "downstream", TLS: c.server(true), Identity: mustIdentity(t, itself), Secrets: config.SecretsMTLS})
-	tenant := r.listen(&listener.Gate{Key: "downstream.listeners[1]", Identity: mustIdentity(t, `node.metadata.tenant == "a"`)})
+	mutual := r.listen(&listener.Policy{Key: "downstream", TLS: c.server(true), Identity: mustIdentity(t, itself), Secrets: config.SecretsMTLS})
+	tenant := r.listen(&listener.Policy{Key: "downstream.listeners[1]", Identity: mustIdentity(t, `node.metadata.tenant == "a"`)})
 	var mu sync.Mutex
 	joins := 0
 	r.groups.Refuse = func(Join) *Refusal {
@@ -202,7 +202,7 @@ func TestP6_IdentityRefuses(t *testing.T) {
 func TestP6_IdentityOfChangedNodes(t *testing.T) {
 	r := newServerFixture(t, nil)
 	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"), update(t, xds.EndpointType, "a"), update(t, xds.RuntimeType, "a"))
-	addr := r.listen(&listener.Gate{Key: "downstream", Identity: mustIdentity(t, `node.id == "n" && !("t" in node.dynamic_parameters)`)})
+	addr := r.listen(&listener.Policy{Key: "downstream", Identity: mustIdentity(t, `node.id == "n" && !("t" in node.dynamic_parameters)`)})
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			r := &serverFixture{t: t, groups: r.groups, srv: r.srv, meters: r.meters, grpc: r.grpc}

@@ -32,21 +32,21 @@ func (v *victims) key(*corev3.Node, xds.TypeURL) (string, error) {
 	return "victim", nil
 }
 
-// While rules and gates change together, nobody has a key by the new rules whom the new
-// gate does not let in: neither who was let in before, nor who comes just then. They
+// While rules and policies change together, nobody has a key by the new rules whom the new
+// policy does not let in: neither who was let in before, nor who comes just then. They
 // are not served until they are ended some time: they end at once.
 func TestP5_RulesAndGatesTurnTogether(t *testing.T) {
-	gate := &listener.Gate{Key: "downstream", Secrets: config.SecretsAllow}
+	policy := &listener.Policy{Key: "downstream", Secrets: config.SecretsAllow}
 	r := newServerFixture(t, nil)
-	r.addr = r.listen(gate)
+	r.addr = r.listen(policy)
 	publishAll(r, "a", "edge", "victim")
 	v := newVictims()
 	r.groups.SetRules(v.key)
 	before := r.delta(nil)
 	before.must(&discoveryv3.DeltaDiscoveryRequest{Node: in("edge"), TypeUrl: string(xds.ClusterType)})
 	<-v.asked
-	gates := []GateChange{{Gate: gate, Identity: mustIdentity(t, `node.cluster == "victim"`), Secrets: config.SecretsDeny}}
-	r.srv.ChangeRules(gates, func() {
+	policies := []PolicyChange{{Policy: policy, Identity: mustIdentity(t, `node.cluster == "victim"`), Secrets: config.SecretsDeny}}
+	r.srv.ChangeRules(policies, func() {
 		close(v.goOn)
 		if s := before.ends(); s.Code() != codes.PermissionDenied {
 			t.Errorf("who was let in before ended with %v %q", s.Code(), s.Message())
@@ -66,8 +66,8 @@ func TestP5_RulesAndGatesTurnTogether(t *testing.T) {
 
 // So it is with polls.
 func TestP5_RulesAndGatesTurnTogetherForPolls(t *testing.T) {
-	gate := &listener.Gate{Key: "downstream", Secrets: config.SecretsAllow}
-	r := newREST(t, nil, gate)
+	policy := &listener.Policy{Key: "downstream", Secrets: config.SecretsAllow}
+	r := newREST(t, nil, policy)
 	publishAll(r.serverFixture, "a", "edge", "victim")
 	v := newVictims()
 	r.groups.SetRules(v.key)
@@ -80,8 +80,8 @@ func TestP5_RulesAndGatesTurnTogetherForPolls(t *testing.T) {
 		before <- got
 	}()
 	<-v.asked
-	gates := []GateChange{{Gate: gate, Identity: mustIdentity(t, `node.cluster == "victim"`), Secrets: config.SecretsAllow}}
-	r.srv.ChangeRules(gates, func() {
+	policies := []PolicyChange{{Policy: policy, Identity: mustIdentity(t, `node.cluster == "victim"`), Secrets: config.SecretsAllow}}
+	r.srv.ChangeRules(policies, func() {
 		close(v.goOn)
 		if f := r.Refused(<-before, http.StatusForbidden); f.Reason != telemetry.Identity.String() {
 			t.Errorf("%+v", f)

@@ -51,7 +51,7 @@ func TestP4_Services(t *testing.T) {
 	for _, typ := range xds.Types() {
 		t.Run(typ.Short, func(t *testing.T) {
 			r := newServerFixture(t, nil)
-			r.addr = r.listen(&listener.Gate{Secrets: config.SecretsAllow})
+			r.addr = r.listen(&listener.Policy{Secrets: config.SecretsAllow})
 			u := update(t, typ.URL, "a")
 			u.Wildcard = false
 			r.groups.Group("edge").Publish(u)

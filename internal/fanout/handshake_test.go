@@ -39,7 +39,7 @@ func TestLimitsCountIdentities(t *testing.T) {
 		accounts = append(accounts, j.Account)
 		return nil
 	}
-	addr := r.listen(&listener.Gate{Key: "downstream", TLS: c.server(true)})
+	addr := r.listen(&listener.Policy{Key: "downstream", TLS: c.server(true)})
 	plain := r.dial()
 	a, again, b := c.client(tlstest.URI("spiffe://test/a")), c.client(tlstest.URI("spiffe://test/a")), c.client(tlstest.URI("spiffe://test/b"))
 	for i, s := range []struct {
@@ -76,7 +76,7 @@ func TestLimitsCountIdentities(t *testing.T) {
 func TestHandshakesThatFail(t *testing.T) {
 	c := newCerts(t)
 	r := newServerFixture(t, nil)
-	addr := r.listen(&listener.Gate{Key: "downstream", TLS: c.server(true)})
+	addr := r.listen(&listener.Policy{Key: "downstream", TLS: c.server(true)})
 	none := c.client()
 	none.Certificates = nil
 	for i, conf := range []*tls.Config{nil, none, c.client(tlstest.Expired()), {RootCAs: c.ca.Pool(), Certificates: newCerts(t).client().Certificates}} {
@@ -108,7 +108,7 @@ func TestSendTimeoutUnderTLS(t *testing.T) {
 		u.Changed = append(u.Changed, w.Resource(n+"="+strings.Repeat("x", 10000)))
 	}
 	r.groups.Group("edge").Publish(u)
-	conn := r.dialTo(r.listen(&listener.Gate{Key: "downstream", TLS: c.server(true)}), c.client())
+	conn := r.dialTo(r.listen(&listener.Policy{Key: "downstream", TLS: c.server(true)}), c.client())
 	p := r.ads(conn, xds.Delta)
 	p.ask(node("slow"), u.Type)
 	r.eventually(func() bool { return r.srv.streamsOf("slow") == 1 })
@@ -134,7 +134,7 @@ func TestOneAddressAtTwoListeners(t *testing.T) {
 	from := &net.Dialer{LocalAddr: free.Addr(), Control: func(_, _ string, rc syscall.RawConn) error {
 		return rc.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })
 	}}
-	for _, addr := range []string{r.addr, r.listen(&listener.Gate{Key: "downstream.listeners[1]"})} {
+	for _, addr := range []string{r.addr, r.listen(&listener.Policy{Key: "downstream.listeners[1]"})} {
 		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) { return from.DialContext(ctx, "tcp", to) }))
 		if err != nil {
@@ -159,7 +159,7 @@ func TestOneAddressAtTwoListeners(t *testing.T) {
 func TestAProbeOfThePortIsNoFailedHandshake(t *testing.T) {
 	c := newCerts(t)
 	r := newServerFixture(t, nil)
-	addr := r.listen(&listener.Gate{Key: "downstream", TLS: c.server(true)})
+	addr := r.listen(&listener.Policy{Key: "downstream", TLS: c.server(true)})
 	for _, says := range []string{"", "", "no TLS"} {
 		conn, err := net.Dial("tcp", addr)
 		if err != nil {
@@ -187,7 +187,7 @@ func TestFailedHandshakesAreLogged(t *testing.T) {
 	c := newCerts(t)
 	var log xdstest.Log
 	r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
-	addr := r.listen(&listener.Gate{Key: "downstream", TLS: c.server(true)})
+	addr := r.listen(&listener.Policy{Key: "downstream", TLS: c.server(true)})
 	for range 5 {
 		conn, err := net.Dial("tcp", addr)
 		if err != nil {

@@ -58,7 +58,7 @@ func newServerFixture(t testing.TB, change func(*Options)) *serverFixture {
 	var parts sync.WaitGroup
 	parts.Go(func() { _ = r.srv.Run(ctx) })
 	t.Cleanup(func() { r.grpc.Stop(); cancel(); parts.Wait() })
-	r.addr = r.listen(&listener.Gate{Key: "downstream", Secrets: config.SecretsMTLS})
+	r.addr = r.listen(&listener.Policy{Key: "downstream", Secrets: config.SecretsMTLS})
 	return r
 }
 
@@ -73,7 +73,7 @@ func bubble(t *testing.T, change func(*Options)) (*Server, *membertest.Source) {
 }
 
 // listen opens one more listener, and returns its address.
-func (r *serverFixture) listen(gate *listener.Gate) string {
+func (r *serverFixture) listen(policy *listener.Policy) string {
 	r.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -82,7 +82,7 @@ func (r *serverFixture) listen(gate *listener.Gate) string {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = r.grpc.Serve(listener.New(l, gate)) // ended below, or by Stop
+		_ = r.grpc.Serve(listener.New(l, policy)) // ended below, or by Stop
 	}()
 	r.t.Cleanup(func() { _ = l.Close(); <-done })
 	return l.Addr().String()
@@ -260,4 +260,4 @@ func refuse(code codes.Code, reason telemetry.Reason) func(Join) *Refusal {
 	return func(Join) *Refusal { return Refuse(code, reason, "because") }
 }
 
-func caller(address string) *listener.Caller { return new(listener.Gate).Caller(address, nil) }
+func caller(address string) *listener.Caller { return new(listener.Policy).Caller(address, nil) }

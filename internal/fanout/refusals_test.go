@@ -21,7 +21,7 @@ import (
 func TestRefusalsOfLongNames(t *testing.T) {
 	var log xdstest.Log
 	r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
-	r.addr = r.listen(&listener.Gate{Key: "downstream", Identity: mustIdentity(t, "false"), Secrets: config.SecretsMTLS})
+	r.addr = r.listen(&listener.Policy{Key: "downstream", Identity: mustIdentity(t, "false"), Secrets: config.SecretsMTLS})
 	c := r.delta(nil)
 	c.must(&discoveryv3.DeltaDiscoveryRequest{Node: node(strings.Repeat("n", 100_000)), TypeUrl: string(xds.ClusterType)})
 	s := c.ends()

@@ -17,7 +17,7 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// Rekey computes the keys of all clients again, by the Source and the gates as they are now. It
+// Rekey computes the keys of all clients again, by the Source and the policies as they are now. It
 // ends the clients that have another key now (P5), evenly over the time. A call replaces what is
 // under way of an earlier call: a client that has its old key again stays. Rekey returns at once;
 // Run does the work.
@@ -31,25 +31,25 @@ func (s *Server) Rekey(over time.Duration) {
 	}
 }
 
-// GateChange changes what a gate asks for, as listener.Gate.Reconfigure does.
-type GateChange struct {
-	Gate     *listener.Gate
+// PolicyChange changes what a policy asks for, as listener.Policy.Reconfigure does.
+type PolicyChange struct {
+	Policy   *listener.Policy
 	Identity *expr.Predicate
 	Secrets  string
 }
 
-// ChangeRules changes rules and gates together, and then calls Rekey. The function puts the rules
-// into the Source. A client that comes meanwhile has to pass both the old gates and the new
+// ChangeRules changes rules and policies together, and then calls Rekey. The function puts the rules
+// into the Source. A client that comes meanwhile has to pass both the old policies and the new
 // ones. A client that was admitted before, and gets its key after the change began, is asked
-// by the gates again at once. One call at a time.
-func (s *Server) ChangeRules(gates []GateChange, rules func(), over time.Duration) {
-	for _, c := range gates {
-		c.Gate.Narrow(c.Identity, c.Secrets)
+// by the policies again at once. One call at a time.
+func (s *Server) ChangeRules(policies []PolicyChange, rules func(), over time.Duration) {
+	for _, c := range policies {
+		c.Policy.Restrict(c.Identity, c.Secrets)
 	}
 	s.rekeyer.generation.Add(1)
 	rules()
-	for _, c := range gates {
-		c.Gate.Reconfigure(c.Identity, c.Secrets)
+	for _, c := range policies {
+		c.Policy.Reconfigure(c.Identity, c.Secrets)
 	}
 	s.Rekey(over)
 }

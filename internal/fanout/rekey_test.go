@@ -188,21 +188,21 @@ func TestP5_RekeyHoldsTheGate(t *testing.T) {
 	var log xdstest.Log
 	r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })
 	publishAll(r, "a", "edge")
-	gate := &listener.Gate{Key: "downstream", Secrets: config.SecretsAllow}
-	r.addr = r.listen(gate)
+	policy := &listener.Policy{Key: "downstream", Secrets: config.SecretsAllow}
+	r.addr = r.listen(policy)
 	c := r.opened("edge")
-	r.srv.ChangeRules([]GateChange{{Gate: gate, Identity: mustIdentity(t, `node.id != "n"`), Secrets: config.SecretsAllow}}, func() {}, 0)
+	r.srv.ChangeRules([]PolicyChange{{Policy: policy, Identity: mustIdentity(t, `node.id != "n"`), Secrets: config.SecretsAllow}}, func() {}, 0)
 	r.wantEnd(c, codes.PermissionDenied, telemetry.Identity)
 	if log.Count(`msg="rules, identity or secrets changed: clients that lose their keys are ended" moving=0 refused=1 clients=1 over=0s`) != 1 {
 		t.Error(log.String())
 	}
 
-	gate.Reconfigure(nil, config.SecretsAllow)
+	policy.Reconfigure(nil, config.SecretsAllow)
 	ads := r.opened("edge")
 	ads.ask(xds.SecretType, "s")
 	ads.ask(xds.ClusterType, "a") // is read after it
 	ads.want("a ")
-	gate.Reconfigure(nil, config.SecretsDeny)
+	policy.Reconfigure(nil, config.SecretsDeny)
 	r.srv.Rekey(0)
 	r.wantEnd(ads, codes.Unavailable, telemetry.KeyChanged)
 	r.srv.Rekey(0)
@@ -403,15 +403,15 @@ func TestP5_RekeyWhileAPollJoins(t *testing.T) {
 // node is what the rules before asked for, and what it says by the rules of today may
 // be another's.
 func TestP5_WhoIsToBeEndedJoinsNothing(t *testing.T) {
-	gate := &listener.Gate{Key: "downstream", Secrets: config.SecretsAllow}
+	policy := &listener.Policy{Key: "downstream", Secrets: config.SecretsAllow}
 	r := newServerFixture(t, nil)
-	r.addr = r.listen(gate)
+	r.addr = r.listen(policy)
 	publishAll(r, "a", "edge", "victim")
 	var all []*client
 	for range 3 {
 		all = append(all, r.opened("edge"))
 	}
-	gate.Reconfigure(mustIdentity(t, `node.cluster == "victim"`), config.SecretsAllow)
+	policy.Reconfigure(mustIdentity(t, `node.cluster == "victim"`), config.SecretsAllow)
 	r.rekeyed(time.Hour, func(*corev3.Node, xds.TypeURL) (string, error) { return "victim", nil })
 	r.eventually(func() bool { return len(r.srv.all()) == 2 }) // the first goes at once
 	for _, c := range all {

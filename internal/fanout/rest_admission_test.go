@@ -17,8 +17,8 @@ import (
 // A poll that is held when the identity rule changes gets no answer that the new rule
 // does not allow. Others get theirs.
 func TestP6_HeldPollsEndWithWhoMayPoll(t *testing.T) {
-	gate := &listener.Gate{Key: "downstream", Secrets: config.SecretsMTLS}
-	r := newREST(t, nil, gate)
+	policy := &listener.Policy{Key: "downstream", Secrets: config.SecretsMTLS}
+	r := newREST(t, nil, policy)
 	publishAll(r.serverFixture, "a", "edge")
 	c := r.HTTP("http1")
 	ask := func(id, version string) <-chan *resttest.Reply {
@@ -37,7 +37,7 @@ func TestP6_HeldPollsEndWithWhoMayPoll(t *testing.T) {
 	barred, stays := ask("n", has), ask("m", has)
 	r.waiting(2)
 	r.srv.Rekey(0) // nothing changed
-	gate.Reconfigure(mustIdentity(t, `node.id != "n"`), config.SecretsMTLS)
+	policy.Reconfigure(mustIdentity(t, `node.id != "n"`), config.SecretsMTLS)
 	r.srv.Rekey(0)
 	publishAll(r.serverFixture, "b", "edge")
 	if f := r.Refused(<-barred, http.StatusForbidden); f.Reason != telemetry.Identity.String() {

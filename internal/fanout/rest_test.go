@@ -33,9 +33,9 @@ type restFixture struct {
 	resttest.Client
 }
 
-// newREST is a serverFixture with a REST listener, of these gates; without any, one that
+// newREST is a serverFixture with a REST listener, of these policies; without any, one that
 // admits every client.
-func newREST(t *testing.T, change func(*Options), gates ...*listener.Gate) *restFixture {
+func newREST(t *testing.T, change func(*Options), policies ...*listener.Policy) *restFixture {
 	t.Helper()
 	r := newServerFixture(t, func(o *Options) {
 		o.LongPoll = time.Hour
@@ -43,8 +43,8 @@ func newREST(t *testing.T, change func(*Options), gates ...*listener.Gate) *rest
 			change(o)
 		}
 	})
-	if len(gates) == 0 {
-		gates = []*listener.Gate{{Key: "downstream", Secrets: config.SecretsMTLS}}
+	if len(policies) == 0 {
+		policies = []*listener.Policy{{Key: "downstream", Secrets: config.SecretsMTLS}}
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -52,7 +52,9 @@ func newREST(t *testing.T, change func(*Options), gates ...*listener.Gate) *rest
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- r.srv.ServeREST(ctx, l, Keepalive{Time: time.Minute, Timeout: time.Minute}, gates...) }()
+	go func() {
+		done <- r.srv.ServeREST(ctx, l, Keepalive{Time: time.Minute, Timeout: time.Minute}, policies...)
+	}()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -74,7 +76,7 @@ func (s *Server) poll(t *testing.T, id string, url xds.TypeURL) {
 	req := httptest.NewRequest(http.MethodPost, xds.TypeOf(url).REST, bytes.NewReader(resttest.Body(t, resttest.Request(node(id), url, ""))))
 	req.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
-	s.rest.Handler(&listener.Gate{}).ServeHTTP(w, req)
+	s.rest.Handler(&listener.Policy{}).ServeHTTP(w, req)
 	if w.Code != http.StatusNotModified {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}

@@ -228,7 +228,7 @@ func (s *Server) appendAll(to []*stream) []*stream {
 }
 
 // ServeREST serves REST-JSON on l until ctx ends; then it returns nil. Clients have to pass all of
-// the gates.
-func (s *Server) ServeREST(ctx context.Context, l net.Listener, k Keepalive, gates ...*listener.Gate) error {
-	return s.rest.Serve(ctx, l, rest.Ping{Every: k.Time, Timeout: k.Timeout}, gates...)
+// the policies.
+func (s *Server) ServeREST(ctx context.Context, l net.Listener, k Keepalive, policies ...*listener.Policy) error {
+	return s.rest.Serve(ctx, l, rest.Ping{Every: k.Time, Timeout: k.Timeout}, policies...)
 }

@@ -39,7 +39,7 @@ func TestOldConnectionsAreClosed(t *testing.T) {
 func TestConnectionsWaitUnaccepted(t *testing.T) {
 	r := newServerFixture(t, nil)
 	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
-	r.addr = r.listen(&listener.Gate{Key: "downstream", Connections: 1})
+	r.addr = r.listen(&listener.Policy{Key: "downstream", Connections: 1})
 	first, err := net.Dial("tcp", r.addr)
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +117,7 @@ func TestRequestsAreThrottled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		st := &stream{srv: s, grpc: waiting{ctx: ctx}, node: node, caller: new(listener.Gate).Caller("10.0.0.1:1", nil), from: "10.0.0.1:1"}
+		st := &stream{srv: s, grpc: waiting{ctx: ctx}, node: node, caller: new(listener.Policy).Caller("10.0.0.1:1", nil), from: "10.0.0.1:1"}
 		took := func(n int) time.Duration {
 			began := time.Now()
 			for range n {

@@ -17,7 +17,7 @@ import (
 
 // Other type URLs of the same message are Secrets as well.
 func TestP6_SecretsByOtherTypeURLs(t *testing.T) {
-	c := new(Gate).Caller("10.0.0.1:1", nil)
+	c := new(Policy).Caller("10.0.0.1:1", nil)
 	for url, secret := range map[xds.TypeURL]bool{
 		xds.SecretType: true,
 		"other.test/envoy.extensions.transport_sockets.tls.v3.Secret":                        true,
@@ -58,16 +58,16 @@ func TestP6_Caller(t *testing.T) {
 		if !tc.claimed {
 			state.VerifiedChains = [][]*x509.Certificate{state.PeerCertificates}
 		}
-		got := new(Gate).Caller("10.1.2.3:5000", state)
+		got := new(Policy).Caller("10.1.2.3:5000", state)
 		p := got.Peer
 		if p.Address != "10.1.2.3" || !slices.Equal(p.URISANs, tc.uri) || !slices.Equal(p.DNSSANs, tc.dns) || p.Subject != tc.subject || got.Account != tc.account {
 			t.Errorf("%+v, %q; want %+v", p, got.Account, tc)
 		}
 	}
-	if got := new(Gate).Caller("[::1]:5000", nil); got.Account != "::/64" || got.Peer.Address != "::1" {
+	if got := new(Policy).Caller("[::1]:5000", nil); got.Account != "::/64" || got.Peer.Address != "::1" {
 		t.Errorf("%+v", got)
 	}
-	if got := new(Gate).Caller("@", nil); got.Account != "@" { // a unix socket
+	if got := new(Policy).Caller("@", nil); got.Account != "@" { // a unix socket
 		t.Errorf("%+v", got)
 	}
 }
@@ -82,7 +82,7 @@ func TestP6_May(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gate := &Gate{Key: "downstream", Identity: identity, Secrets: config.SecretsMTLS}
+	policy := &Policy{Key: "downstream", Identity: identity, Secrets: config.SecretsMTLS}
 	for _, tc := range []struct {
 		from string
 		url  xds.TypeURL
@@ -92,11 +92,11 @@ func TestP6_May(t *testing.T) {
 		{"10.0.0.2:1", xds.SecretType, telemetry.Identity},
 		{"10.0.0.1:1", xds.SecretType, telemetry.Secrets},
 	} {
-		if got := gate.Caller(tc.from, nil).May(n, tc.url); got == nil || got.Reason != tc.want || got.Code != codes.PermissionDenied {
+		if got := policy.Caller(tc.from, nil).May(n, tc.url); got == nil || got.Reason != tc.want || got.Code != codes.PermissionDenied {
 			t.Errorf("%s, %s: %v", tc.from, tc.url, got)
 		}
 	}
-	if got := gate.Caller("10.0.0.1:1", nil).May(n, xds.ClusterType); got != nil {
+	if got := policy.Caller("10.0.0.1:1", nil).May(n, xds.ClusterType); got != nil {
 		t.Error(got)
 	}
 }

@@ -23,14 +23,14 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// handler serves the polls that pass these gates.
+// handler serves the polls that pass these policies.
 type handler struct {
 	*Server
-	gates []*listener.Gate
+	policies []*listener.Policy
 }
 
 // Handler returns the handler of polls. Serve serves it.
-func (s *Server) Handler(gates ...*listener.Gate) http.Handler { return &handler{s, gates} }
+func (s *Server) Handler(policies ...*listener.Policy) http.Handler { return &handler{s, policies} }
 
 // What a client is told that is refused.
 const (
@@ -98,7 +98,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if refused == nil {
 		p.node = q.node.ID
 		p.admit = func() *refusal.Refusal { return h.admit(r.RemoteAddr, q) }
-		p.generation = s.opts.RulesGeneration() // before the gates are asked
+		p.generation = s.opts.RulesGeneration() // before the policies are asked
 		refused = p.admit()
 	}
 	if refused != nil {
@@ -108,14 +108,14 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.answer(p, q)
 }
 
-// caller is the client as all gates see it. Nothing about it is proven.
+// caller is the client as all policies see it. Nothing about it is proven.
 func (h *handler) caller(address string) *listener.Caller {
-	return new(listener.Gate).Caller(address, nil)
+	return new(listener.Policy).Caller(address, nil)
 }
 
-// admit asks all gates (P6).
+// admit asks all policies (P6).
 func (h *handler) admit(address string, q *question) *refusal.Refusal {
-	for _, g := range h.gates {
+	for _, g := range h.policies {
 		if refused := g.Caller(address, nil).May(q.node, q.typ.URL); refused != nil {
 			return refused
 		}

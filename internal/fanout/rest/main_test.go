@@ -74,8 +74,8 @@ type restFixture struct {
 	metrics *telemetry.Metrics
 }
 
-// newREST serves behind these gates; without any, behind one that admits every client.
-func newREST(t *testing.T, change func(*options), gates ...*listener.Gate) *restFixture {
+// newREST serves behind these policies; without any, behind one that admits every client.
+func newREST(t *testing.T, change func(*options), policies ...*listener.Policy) *restFixture {
 	t.Helper()
 	srv, groups := newServer(t, func(o *options) {
 		o.LongPoll = time.Hour
@@ -83,13 +83,13 @@ func newREST(t *testing.T, change func(*options), gates ...*listener.Gate) *rest
 			change(o)
 		}
 	})
-	return serve(t, srv, groups, gates...)
+	return serve(t, srv, groups, policies...)
 }
 
-func serve(t *testing.T, srv *Server, groups *membertest.Source, gates ...*listener.Gate) *restFixture {
+func serve(t *testing.T, srv *Server, groups *membertest.Source, policies ...*listener.Policy) *restFixture {
 	t.Helper()
-	if len(gates) == 0 {
-		gates = []*listener.Gate{{Key: "downstream", Secrets: config.SecretsMTLS}}
+	if len(policies) == 0 {
+		policies = []*listener.Policy{{Key: "downstream", Secrets: config.SecretsMTLS}}
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -97,7 +97,7 @@ func serve(t *testing.T, srv *Server, groups *membertest.Source, gates ...*liste
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- srv.Serve(ctx, l, Ping{Every: time.Minute, Timeout: time.Minute}, gates...) }()
+	go func() { done <- srv.Serve(ctx, l, Ping{Every: time.Minute, Timeout: time.Minute}, policies...) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {

@@ -28,8 +28,8 @@ type Poll struct {
 	from       string                  // remote address, for people
 	node       string                  // its id, once that was read
 	brought    string                  // version that it came with, if that is current and was noted
-	generation uint64                  // of the rules under which the gates admitted it last
-	admit      func() *refusal.Refusal // asks the gates
+	generation uint64                  // of the rules under which the policies admitted it last
+	admit      func() *refusal.Refusal // asks the policies
 	leaving    chan struct{}           // closed when the relay drains
 	cut        chan struct{}           // closed when it has to go
 
@@ -187,10 +187,10 @@ func (s *Server) answer(p *Poll, q *question) {
 	}
 }
 
-// admitAgain asks the gates again if they, or the rules, changed since the poll was admitted. Only
+// admitAgain asks the policies again if they, or the rules, changed since the poll was admitted. Only
 // a poll that waits gets its answer after the change.
 func (s *Server) admitAgain(p *Poll) *refusal.Refusal {
-	generation := s.opts.RulesGeneration() // before the gates are asked
+	generation := s.opts.RulesGeneration() // before the policies are asked
 	if generation == p.generation {
 		return nil
 	}

@@ -434,7 +434,7 @@ func (p *Poller) Refusal() *refusal.Refusal { return p.refusal.Load() }
 // Peer is the client's address.
 func (p *Poller) Peer() string { return p.address }
 
-// Evaluate applies the rules that are in force now; nil: the poller keeps its key. The gates are
+// Evaluate applies the rules that are in force now; nil: the poller keeps its key. The policies are
 // asked by each poll itself, when it comes and before it is answered.
 func (p *Poller) Evaluate() *refusal.Refusal {
 	switch c := p.Change(p.srv.opts.Source.KeyOf); {

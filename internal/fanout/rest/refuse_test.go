@@ -35,7 +35,7 @@ func TestP72_Refusals(t *testing.T) {
 		path   string // else that of clusters
 		body   string
 		change func(*options)
-		gate   *listener.Gate
+		policy *listener.Policy
 		refuse func(member.Join) *refusal.Refusal
 		status int
 		reason telemetry.Reason
@@ -58,11 +58,11 @@ func TestP72_Refusals(t *testing.T) {
 		"keys":             {body: `{` + who + `}`, refuse: refuse(codes.Unavailable, telemetry.LimitKeys), status: 503, reason: telemetry.LimitKeys, again: true},
 		"keys_per_peer":    {body: `{` + who + `}`, refuse: refuse(codes.ResourceExhausted, telemetry.LimitKeysPerPeer), status: 429, reason: telemetry.LimitKeysPerPeer, again: true},
 		"Secrets, mtls":    {path: "/v3/discovery:secrets", body: `{` + who + `}`, status: 403, reason: telemetry.Secrets},
-		"Secrets, deny":    {path: "/v3/discovery:secrets", body: `{` + who + `}`, gate: &listener.Gate{Secrets: config.SecretsDeny}, status: 403, reason: telemetry.Secrets},
+		"Secrets, deny":    {path: "/v3/discovery:secrets", body: `{` + who + `}`, policy: &listener.Policy{Secrets: config.SecretsDeny}, status: 403, reason: telemetry.Secrets},
 		"Secrets, with a rule": {path: "/v3/discovery:secrets", body: `{"node": {"id": "known"}}`,
-			gate: &listener.Gate{Identity: identity, Secrets: config.SecretsMTLS}, status: 403, reason: telemetry.Secrets},
-		"identity, false":    {body: `{"node": {"id": "n", "metadata": {"x": 2}}}`, gate: &listener.Gate{Identity: identity}, status: 403, reason: telemetry.Identity},
-		"identity, error":    {body: `{` + who + `}`, gate: &listener.Gate{Identity: identity}, status: 403, reason: telemetry.Identity},
+			policy: &listener.Policy{Identity: identity, Secrets: config.SecretsMTLS}, status: 403, reason: telemetry.Secrets},
+		"identity, false":    {body: `{"node": {"id": "n", "metadata": {"x": 2}}}`, policy: &listener.Policy{Identity: identity}, status: 403, reason: telemetry.Identity},
+		"identity, error":    {body: `{` + who + `}`, policy: &listener.Policy{Identity: identity}, status: 403, reason: telemetry.Identity},
 		"request_bytes":      {body: `{"x": "` + big + `"}`, change: func(o *options) { o.Limits.RequestBytes = 2000 }, status: 413, reason: telemetry.LimitRequestBytes},
 		"node_bytes":         {body: `{"node": {"id": "` + big + `"}}`, change: func(o *options) { o.Limits.NodeBytes = 2000 }, status: 413, reason: telemetry.LimitNodeBytes},
 		"names_per_stream":   {body: `{"resource_names": ["a", "b", "c"], ` + who + `}`, change: func(o *options) { o.Limits.NamesPerStream = 2 }, status: 413, reason: telemetry.LimitNamesPerStream},
@@ -70,12 +70,12 @@ func TestP72_Refusals(t *testing.T) {
 		"values, in strings": {body: `{"node": {"id": "` + strings.Repeat(`,[{\"`, 100) + `"}}`, change: func(o *options) { o.Limits.NamesPerStream, o.Limits.NodeBytes = 10, 300 }, status: 413, reason: telemetry.LimitNodeBytes},
 	} {
 		t.Run(name, func(t *testing.T) {
-			gates := []*listener.Gate{}
-			if tc.gate != nil {
+			policies := []*listener.Policy{}
+			if tc.policy != nil {
 				// Of several listeners, the strictest counts.
-				gates = append(gates, &listener.Gate{Secrets: config.SecretsAllow}, tc.gate)
+				policies = append(policies, &listener.Policy{Secrets: config.SecretsAllow}, tc.policy)
 			}
-			r := newREST(t, tc.change, gates...)
+			r := newREST(t, tc.change, policies...)
 			r.groups.Refuse = tc.refuse
 			path := tc.path
 			if path == "" {
@@ -111,7 +111,7 @@ func TestP72_NotRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newREST(t, nil, &listener.Gate{Secrets: config.SecretsAllow}, &listener.Gate{Secrets: config.SecretsAllow, Identity: identity})
+	r := newREST(t, nil, &listener.Policy{Secrets: config.SecretsAllow}, &listener.Policy{Secrets: config.SecretsAllow, Identity: identity})
 	r.groups.Group("edge").Publish(update(t, xds.SecretType, "s"))
 	if held := r.Holds(r.Ask(r.HTTP("http1"), xds.SecretType, "", "s")); held != "s " {
 		t.Errorf("holds %q", held)

@@ -55,7 +55,7 @@ func annotated(t *testing.T, service string) (path string) {
 // request and with a response in canonical JSON, over HTTP/1.1 and h2c. Types
 // without such a path, and the aggregated service, have none.
 func TestP70_Paths(t *testing.T) {
-	r := newREST(t, nil, &listener.Gate{Secrets: config.SecretsAllow})
+	r := newREST(t, nil, &listener.Policy{Secrets: config.SecretsAllow})
 	for _, typ := range xds.Types() {
 		t.Run(typ.Short, func(t *testing.T) {
 			if path := annotated(t, typ.Service); path != typ.REST {
@@ -202,7 +202,7 @@ func (s *Server) asked(t *testing.T, id string, url xds.TypeURL, names ...string
 	return q
 }
 
-func caller(address string) *listener.Caller { return new(listener.Gate).Caller(address, nil) }
+func caller(address string) *listener.Caller { return new(listener.Policy).Caller(address, nil) }
 
 // pollOnce is a poll that is answered at once.
 func (s *Server) pollOnce(t *testing.T, address, id string, url xds.TypeURL, names ...string) *Poller {

@@ -76,13 +76,13 @@ var defaultTimes = times{header: 10 * time.Second, body: 30 * time.Second, idle:
 type Ping struct{ Every, Timeout time.Duration }
 
 // Serve serves REST-JSON on l, in HTTP/1.1 and in HTTP/2 without TLS, until ctx ends; then it
-// returns nil. It closes l. Clients have to pass all of the gates as clients that have proven
+// returns nil. It closes l. Clients have to pass all of the policies as clients that have proven
 // nothing. So the REST address gives nobody what the other listeners refuse.
-func (s *Server) Serve(ctx context.Context, l net.Listener, ping Ping, gates ...*listener.Gate) error {
+func (s *Server) Serve(ctx context.Context, l net.Listener, ping Ping, policies ...*listener.Policy) error {
 	var conns sync.WaitGroup
 	limits := s.opts.Limits()
 	srv := &http.Server{
-		Handler:           s.Handler(gates...),
+		Handler:           s.Handler(policies...),
 		ReadHeaderTimeout: s.times.header,
 		IdleTimeout:       s.times.idle,
 		MaxHeaderBytes:    maxHeader,
