@@ -313,7 +313,7 @@ func (st *stream) apply(ty *streamType) *Refusal {
 		ty.member.Subscribe(want)
 	}
 	if len(ask) > 0 {
-		ty.member.Again(ask)
+		ty.member.Resubscribe(ask)
 	}
 	if out.Wake {
 		st.wake(ty.bit)

@@ -53,8 +53,8 @@ var uncounted telemetry.Type
 // Wake implements member.Waker.
 func (t *streamType) Wake() { t.st.wake(t.bit) }
 
-// Lack implements member.Waker.
-func (t *streamType) Lack(r *Refusal) {
+// Unavailable implements member.Waker.
+func (t *streamType) Unavailable(r *Refusal) {
 	st := t.st
 	st.mu.Lock()
 	t.unavailable = r != nil

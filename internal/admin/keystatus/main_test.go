@@ -138,7 +138,7 @@ func (x *fixture) feed(key string) *feed {
 type waker struct{}
 
 func (waker) Wake()                {}
-func (waker) Lack(*fanout.Refusal) {}
+func (waker) Unavailable(*fanout.Refusal) {}
 func (waker) End(*fanout.Refusal)  {}
 
 // join joins as a node of a cluster and subscribes to names, of which "*" is the wildcard.

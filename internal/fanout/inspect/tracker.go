@@ -7,9 +7,9 @@ import (
 	"xdsrelay/internal/fanout/session"
 )
 
-// Tracker notes what happens to one type of a stream, for those who look at it: times, counts,
-// and the last refusal. It counts the stream for the progress of each version. It is used under
-// the stream's lock.
+// Tracker notes what happens to one type of a stream, for its status: times, counts, and the last
+// refusal. It also counts the stream for the progress of each version. It is used under the
+// stream's lock.
 type Tracker struct {
 	began    time.Time // when the type first spoke
 	asked    time.Time // when it began to ask for what it asks for now

@@ -46,9 +46,9 @@ type Member interface {
 	// Routed says that the stream also has listeners or routes, so that deletions of
 	// clusters and load assignments wait (P36).
 	Routed()
-	// Again says that the client asked again for names that the origin could not resolve.
+	// Resubscribe says that the client asked again for names that the origin could not resolve.
 	// The origin is asked once more (P18).
-	Again(names []string)
+	Resubscribe(names []string)
 	// Nacked reports a refusal of this type (P17).
 	Nacked(n Nack)
 	// Acked says that the client acknowledged a generation of this member's type and
@@ -65,10 +65,10 @@ type Member interface {
 type Waker interface {
 	// Wake says that there may be something to send.
 	Wake()
-	// Lack says that the relay holds and stores nothing of what the type asks for, and that
+	// Unavailable says that the relay holds and stores nothing of what the type asks for, and that
 	// no origin can be reached; nil: that is over. The stream ends with the refusal once this
 	// holds for all of its types (P53).
-	Lack(r *refusal.Refusal)
+	Unavailable(r *refusal.Refusal)
 	// End ends the whole stream with the refusal.
 	End(r *refusal.Refusal)
 }

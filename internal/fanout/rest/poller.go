@@ -71,8 +71,8 @@ func (p *Poller) End(r *refusal.Refusal) {
 	}
 }
 
-// Lack implements member.Waker: a poller asks for one type.
-func (p *Poller) Lack(r *refusal.Refusal) {
+// Unavailable implements member.Waker: a poller asks for one type.
+func (p *Poller) Unavailable(r *refusal.Refusal) {
 	if r != nil {
 		p.End(r)
 	}

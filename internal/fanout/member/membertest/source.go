@@ -45,7 +45,7 @@ type Group struct {
 	State    *xds.State
 	Members  map[*Member]bool
 	Subs     []*xds.Subscription
-	Asked    []string // names, by Member.Again
+	Asked    []string // names, by Member.Resubscribe
 }
 
 // Member is a member of a Group. Its fields are under the group's lock, but for Join.
@@ -191,8 +191,8 @@ func (m *Member) Routed() {
 	m.WasRouted = true
 }
 
-// Again implements member.Member.
-func (m *Member) Again(names []string) {
+// Resubscribe implements member.Member.
+func (m *Member) Resubscribe(names []string) {
 	m.group.Mu.Lock()
 	defer m.group.Mu.Unlock()
 	m.group.Asked = append(m.group.Asked, names...)
