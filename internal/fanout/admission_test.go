@@ -21,9 +21,8 @@ import (
 
 const itself = "node.id in peer.uri_sans"
 
-// Secrets are given by default to clients over mTLS for which an identity rule
-// holds, and to nobody else: not on their own service, which refuses, and not
-// on the aggregated one, where the other types go on.
+// By default Secrets are given only to clients over mTLS for which an identity rule holds. Other
+// clients are refused on the service of Secrets. On the aggregated service their other types go on.
 func TestP6_SecretsOnlyToProvenIdentities(t *testing.T) {
 	c := newCerts(t)
 	const id = "spiffe://test/n"
@@ -112,8 +111,8 @@ func TestP6_SecretsOnlyToProvenIdentities(t *testing.T) {
 	}
 }
 
-// What a client says of a Secret that it refuses is neither kept nor logged:
-// it may quote it.
+// The message of a client that refuses a Secret is neither kept nor logged, since it may quote the
+// Secret.
 func TestP6_RefusedSecretsAreNotQuoted(t *testing.T) {
 	var log xdstest.Log
 	r := newServerFixture(t, func(o *Options) { o.Log = log.Logger() })

@@ -18,8 +18,8 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// victims are rules by which everybody has the key of another. The first who asks them
-// waits until they are in force: it was let in before that.
+// victims are rules that give every client the key of another one. The first client that asks them
+// waits until they are in force. It was admitted before.
 type victims struct {
 	once        sync.Once
 	asked, goOn chan struct{}
@@ -32,10 +32,10 @@ func (v *victims) key(*corev3.Node, xds.TypeURL) (string, error) {
 	return "victim", nil
 }
 
-// While rules and policies change together, nobody has a key by the new rules whom the new
-// policy does not let in: neither who was let in before, nor who comes just then. They
-// are not served until they are ended some time: they end at once.
-func TestP5_RulesAndGatesTurnTogether(t *testing.T) {
+// While rules and policies change together, a client that the new policy does not admit gets no key
+// by the new rules. This holds for a client that was admitted before and for one that comes
+// meanwhile. Both end at once.
+func TestP5_RulesAndPoliciesChangeTogether(t *testing.T) {
 	policy := &listener.Policy{Key: "downstream", Secrets: config.SecretsAllow}
 	r := newServerFixture(t, nil)
 	r.addr = r.listen(policy)
@@ -64,8 +64,8 @@ func TestP5_RulesAndGatesTurnTogether(t *testing.T) {
 	r.opened("victim")
 }
 
-// So it is with polls.
-func TestP5_RulesAndGatesTurnTogetherForPolls(t *testing.T) {
+// The same holds for polls.
+func TestP5_RulesAndPoliciesChangeTogetherForPolls(t *testing.T) {
 	policy := &listener.Policy{Key: "downstream", Secrets: config.SecretsAllow}
 	r := newREST(t, nil, policy)
 	publishAll(r.serverFixture, "a", "edge", "victim")

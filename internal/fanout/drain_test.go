@@ -62,7 +62,7 @@ func TestDrainIsEven(t *testing.T) {
 	}
 }
 
-// Who is told to hurry says of how many nobody was told.
+// A drain that is cut short says how many clients were not told.
 func TestDrainInAHurry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewServer(Options{Metrics: newMeters(t)})
@@ -87,7 +87,7 @@ func TestPlannedEndingsAreQuiet(t *testing.T) {
 	}
 }
 
-// A refused poll has the line of a refused stream: who, whence and why.
+// The log line of a refused poll is like that of a refused stream: client, peer and reason.
 func TestRefusedPollsAreLogged(t *testing.T) {
 	var log xdstest.Log
 	r := newREST(t, func(o *Options) { o.Log = log.Logger() })

@@ -72,7 +72,7 @@ func TestLimitsCountIdentities(t *testing.T) {
 	}
 }
 
-// Who cannot prove itself has no connection, and is counted.
+// A client that cannot prove its identity gets no connection, and is counted.
 func TestHandshakesThatFail(t *testing.T) {
 	c := newCerts(t)
 	r := newServerFixture(t, nil)
@@ -154,8 +154,8 @@ func TestOneAddressAtTwoListeners(t *testing.T) {
 	}
 }
 
-// Who looks whether the port is open, and says nothing, is refused nothing, be it that its
-// connection is reset, as those of load balancers are.
+// A connection that sends nothing is a probe of the port. It is not counted as a refusal, even if
+// it is reset, as load balancers do.
 func TestAProbeOfThePortIsNoFailedHandshake(t *testing.T) {
 	c := newCerts(t)
 	r := newServerFixture(t, nil)

@@ -12,8 +12,8 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// Clients are counted by where they stand with each type.
-func TestClientsAreCountedByWhereTheyStand(t *testing.T) {
+// Clients are counted by the state of each type.
+func TestClientsAreCountedByState(t *testing.T) {
 	r := newServerFixture(t, nil)
 	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.ClusterType, "a"))
@@ -56,8 +56,8 @@ func TestClientsAreCountedByWhereTheyStand(t *testing.T) {
 	}
 }
 
-// Who polls is counted as well.
-func TestWhoPollsIsCountedByWhereItStands(t *testing.T) {
+// Pollers are counted as well.
+func TestPollersAreCountedByState(t *testing.T) {
 	r := newREST(t, nil)
 	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.EndpointType, "a", "b"))

@@ -84,9 +84,8 @@ func (r *serverFixture) timed() (n uint32) {
 	return n
 }
 
-// Who asks for something later, whether it is there for long or came just before
-// this client's next change, says nothing of how fast versions come to clients; a
-// change that comes with it does.
+// A later subscription is not timed as propagation, whether its resource is old or came just before
+// the next change of this client. A change that comes with it is.
 func TestLateSubscriptionsAreNotTimed(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {

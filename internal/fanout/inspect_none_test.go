@@ -13,9 +13,9 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// truths is what is said of the only client's only type by all that say anything:
-// its state, the generation that it has, its names, and what it has not taken.
-func (r *serverFixture) truths() string {
+// shown is what the inspector says of the only client's only type: its state, the generation that
+// it has, its names, and what it has not acknowledged.
+func (r *serverFixture) shown() string {
 	r.t.Helper()
 	all := r.srv.Clients()
 	if len(all) != 1 || len(all[0].Types) != 1 {
@@ -37,17 +37,17 @@ func (r *serverFixture) truths() string {
 			}
 		}
 	}
-	for _, u := range r.untaken("n") {
+	for _, u := range r.unacknowledged("n") {
 		out += fmt.Sprintf("; %s unsent %v awaits %v", u.State, u.Unsent, u.Awaits)
 	}
 	return out
 }
 
-func (r *serverFixture) true(want string) {
+func (r *serverFixture) wantShown(want string) {
 	r.t.Helper()
 	var got string
 	for range 500 {
-		if got = r.truths(); got == want {
+		if got = r.shown(); got == want {
 			return
 		}
 		<-time.After(10 * time.Millisecond)
@@ -55,7 +55,7 @@ func (r *serverFixture) true(want string) {
 	r.t.Fatalf("%s, want %s", got, want)
 }
 
-func (r *serverFixture) untaken(node string) (out []inspect.Unacknowledged) {
+func (r *serverFixture) unacknowledged(node string) (out []inspect.Unacknowledged) {
 	for _, of := range r.srv.Unacknowledged(node, 0) {
 		out = append(out, of...)
 	}
@@ -73,9 +73,9 @@ func TestP31_NamesThatNobodyHas(t *testing.T) {
 			c := r.teller(t, v)
 			c.url = xds.EndpointType
 			c.say("", "x", "y")
-			r.true("NOT SENT, nothing; x:untold/NOT SENT y:untold/NOT SENT; NOT SENT unsent false awaits [x y]")
+			r.wantShown("NOT SENT, nothing; x:untold/NOT SENT y:untold/NOT SENT; NOT SENT unsent false awaits [x y]")
 			g.Publish(update(t, xds.EndpointType, "other"))
-			r.true("NOT SENT, 0 behind; x:untold/NOT SENT y:untold/NOT SENT; NOT SENT unsent false awaits [x y]")
+			r.wantShown("NOT SENT, 0 behind; x:untold/NOT SENT y:untold/NOT SENT; NOT SENT unsent false awaits [x y]")
 			take := func() {
 				if v == xds.Delta { // which has a way to say it
 					c.recv()
@@ -84,22 +84,22 @@ func TestP31_NamesThatNobodyHas(t *testing.T) {
 			}
 			g.Publish(update(t, xds.EndpointType, "-x"))
 			take()
-			r.true("NOT SENT, 0 behind; x:missing/SYNCED y:untold/NOT SENT; NOT SENT unsent false awaits [y]")
+			r.wantShown("NOT SENT, 0 behind; x:missing/SYNCED y:untold/NOT SENT; NOT SENT unsent false awaits [y]")
 			g.Publish(update(t, xds.EndpointType, "-y"))
 			take()
-			r.true("SYNCED, 0 behind; x:missing/SYNCED y:missing/SYNCED")
+			r.wantShown("SYNCED, 0 behind; x:missing/SYNCED y:missing/SYNCED")
 			g.Publish(update(t, xds.EndpointType, "x"))
 			c.recv()
 			c.answer("", "x", "y")
-			r.true("SYNCED, 0 behind; x:taken/SYNCED y:missing/SYNCED")
+			r.wantShown("SYNCED, 0 behind; x:taken/SYNCED y:missing/SYNCED")
 		})
 	}
 }
 
-// Who has what it asked for first, and then asks for a name of which the origin says
-// nothing, waits for that: it is in step with nothing less than all that it asks for. It
-// goes on to have its versions, and what it took is still shown.
-func TestP31_WhoAsksForMoreWaits(t *testing.T) {
+// A client that has what it asked for first, and then asks for a name that the origin has not
+// answered, is NOT SENT: it waits for that name. It still has its versions, and what it
+// acknowledged is still shown.
+func TestP31_ClientAsksForMore(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
 			r := newServerFixture(t, nil)
@@ -110,7 +110,7 @@ func TestP31_WhoAsksForMoreWaits(t *testing.T) {
 			c.say("", "x")
 			c.recv()
 			c.answer("", "x")
-			r.true("SYNCED, 0 behind; x:taken/SYNCED")
+			r.wantShown("SYNCED, 0 behind; x:taken/SYNCED")
 			took, before := r.srv.Clients()[0].Types[0].Acked, time.Now()
 			switch v {
 			case xds.Delta:
@@ -118,39 +118,39 @@ func TestP31_WhoAsksForMoreWaits(t *testing.T) {
 			default:
 				c.answer("", "x", "y")
 			}
-			r.true("NOT SENT, 0 behind; x:taken/SYNCED y:untold/NOT SENT; NOT SENT unsent false awaits [y]")
+			r.wantShown("NOT SENT, 0 behind; x:taken/SYNCED y:untold/NOT SENT; NOT SENT unsent false awaits [y]")
 			if at := r.srv.Clients()[0].Types[0]; at.Acked != took || took == "" || at.Since.Before(before) {
 				t.Errorf("%+v, took %q before", at, took)
 			}
 			g.Publish(update(t, xds.EndpointType, "x=22"))
-			r.true("STALE, 1 behind; x:unsure/STALE y:untold/NOT SENT; STALE unsent false awaits []")
+			r.wantShown("STALE, 1 behind; x:unsure/STALE y:untold/NOT SENT; STALE unsent false awaits []")
 			c.recv()
 			c.answer("", "x", "y")
-			r.true("NOT SENT, 0 behind; x:taken/SYNCED y:untold/NOT SENT; NOT SENT unsent false awaits [y]")
+			r.wantShown("NOT SENT, 0 behind; x:taken/SYNCED y:untold/NOT SENT; NOT SENT unsent false awaits [y]")
 			g.Publish(update(t, xds.EndpointType, "y"))
 			c.recv()
 			c.answer("", "x", "y")
-			r.true("SYNCED, 0 behind; x:taken/SYNCED y:taken/SYNCED")
+			r.wantShown("SYNCED, 0 behind; x:taken/SYNCED y:taken/SYNCED")
 		})
 	}
 }
 
-// Of who polls it is the same.
-func TestP31_WhoPollsForMoreWaits(t *testing.T) {
+// The same holds for a poller.
+func TestP31_PollerAsksForMore(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
 	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.EndpointType, "x"))
 	c := r.HTTP(resttest.Protocols[0])
 	version := r.Response(r.Ask(c, xds.EndpointType, "", "x", "y")).VersionInfo
 	r.Ask(c, xds.EndpointType, version, "x", "y")
-	r.true("NOT SENT, 0 behind; x:taken/SYNCED y:untold/NOT SENT; NOT SENT unsent false awaits [y]")
+	r.wantShown("NOT SENT, 0 behind; x:taken/SYNCED y:untold/NOT SENT; NOT SENT unsent false awaits [y]")
 	g.Publish(update(t, xds.EndpointType, "-y"))
-	r.true("SYNCED, 0 behind; x:taken/SYNCED y:missing/SYNCED")
+	r.wantShown("SYNCED, 0 behind; x:taken/SYNCED y:missing/SYNCED")
 }
 
-// Of a full-state type an answer tells what there is not: that a poll awaits another name
-// does not take it back.
-func TestP31_WhoPollsForMoreWasToldOfTheRest(t *testing.T) {
+// An answer of a full-state type also says which names do not exist. A poll that awaits another
+// name does not change that.
+func TestP31_PollerAsksForMoreOfAFullState(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
 	u := update(t, xds.ClusterType, "a", "-b")
 	u.Wildcard = false
@@ -158,40 +158,40 @@ func TestP31_WhoPollsForMoreWasToldOfTheRest(t *testing.T) {
 	c := r.HTTP(resttest.Protocols[0])
 	version := r.Response(r.Ask(c, xds.ClusterType, "", "a", "b", "c")).VersionInfo
 	r.Ask(c, xds.ClusterType, version, "a", "b", "c")
-	r.true("NOT SENT, 0 behind; a:taken/SYNCED b:missing/SYNCED c:untold/NOT SENT; NOT SENT unsent false awaits [c]")
+	r.wantShown("NOT SENT, 0 behind; a:taken/SYNCED b:missing/SYNCED c:untold/NOT SENT; NOT SENT unsent false awaits [c]")
 }
 
-// Nor does it keep who polls.
-func TestP31_PolledNamesThatNobodyHas(t *testing.T) {
+// A poller is in step when the names that it asks for do not exist.
+func TestP31_PolledNamesThatDoNotExist(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
 	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.EndpointType, "other"))
 	c := r.HTTP(resttest.Protocols[0])
 	r.Ask(c, xds.EndpointType, "", "x", "y")
-	r.true("NOT SENT, 0 behind; x:untold/NOT SENT y:untold/NOT SENT; NOT SENT unsent false awaits [x y]")
+	r.wantShown("NOT SENT, 0 behind; x:untold/NOT SENT y:untold/NOT SENT; NOT SENT unsent false awaits [x y]")
 	g.Publish(update(t, xds.EndpointType, "-x", "-y"))
-	r.true("SYNCED, 0 behind; x:missing/SYNCED y:missing/SYNCED")
+	r.wantShown("SYNCED, 0 behind; x:missing/SYNCED y:missing/SYNCED")
 	g.Publish(update(t, xds.EndpointType, "x"))
 	version := r.Response(r.Ask(c, xds.EndpointType, "", "x", "y")).VersionInfo
-	r.true("STALE, nothing; x:untold/STALE y:missing/SYNCED; STALE unsent false awaits []")
+	r.wantShown("STALE, nothing; x:untold/STALE y:missing/SYNCED; STALE unsent false awaits []")
 	r.Ask(c, xds.EndpointType, version, "x", "y")
-	r.true("SYNCED, 0 behind; x:taken/SYNCED y:missing/SYNCED")
+	r.wantShown("SYNCED, 0 behind; x:taken/SYNCED y:missing/SYNCED")
 	g.Publish(update(t, xds.EndpointType, "x=22"))
-	r.true("STALE, 1 behind; x:unsure/STALE y:missing/SYNCED; STALE unsent true awaits []")
+	r.wantShown("STALE, 1 behind; x:unsure/STALE y:missing/SYNCED; STALE unsent true awaits []")
 }
 
-// P71: who polls with the version that is current has it, whoever gave it: another
-// relay, or this one before it was started anew.
-func TestP71_WhoComesWithTheVersionHasIt(t *testing.T) {
+// P71: a client that polls with the current version has it. Another replica may have given it, or
+// this one before a restart.
+func TestP71_CurrentVersionIsHad(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
 	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.EndpointType, "a"))
 	c := r.HTTP(resttest.Protocols[0])
 	version := r.Response(r.Ask(c, xds.EndpointType, "", "a")).VersionInfo
-	r.true("STALE, nothing; a:untold/STALE; STALE unsent false awaits []")
+	r.wantShown("STALE, nothing; a:untold/STALE; STALE unsent false awaits []")
 	r.srv.forgetPollers() // as a restart does
 	r.Ask(c, xds.EndpointType, version, "a")
-	r.true("SYNCED, 0 behind; a:taken/SYNCED")
+	r.wantShown("SYNCED, 0 behind; a:taken/SYNCED")
 	if at := r.srv.Clients()[0].Types[0]; at.Sent != version || at.Acked != version || at.Sends != 0 {
 		t.Errorf("%+v", at)
 	}
@@ -202,16 +202,16 @@ func TestP71_WhoComesWithTheVersionHasIt(t *testing.T) {
 	}
 }
 
-// P71: who was given something newer and has not come since runs that, or the older
-// one: it has no version that goes back to the older one.
-func TestP71_WhoWasGivenSomethingElseHasNotGoneBack(t *testing.T) {
+// P71: a client that was given something newer, and has not polled since, runs that or the older
+// version. It has no version that counts as older.
+func TestP71_NewerAnswerIsNotAStepBack(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
 	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.EndpointType, "a"))
 	c := r.HTTP(resttest.Protocols[0])
 	a := r.Response(r.Ask(c, xds.EndpointType, "", "a")).VersionInfo
 	r.Ask(c, xds.EndpointType, a, "a")
-	r.true("SYNCED, 0 behind; a:taken/SYNCED")
+	r.wantShown("SYNCED, 0 behind; a:taken/SYNCED")
 	g.Publish(update(t, xds.EndpointType, "a=22"))
 	first := r.gen() - 1
 	b := r.Response(r.Ask(c, xds.EndpointType, a, "a")).VersionInfo
@@ -234,9 +234,9 @@ func TestP71_WhoWasGivenSomethingElseHasNotGoneBack(t *testing.T) {
 	has("it took that", r.gen())
 }
 
-// P71: who takes each version as it comes has those that came before the newest, be
-// there always a newer one.
-func TestP71_WhoPollsForABusyKeyHasWhatItTook(t *testing.T) {
+// P71: a client that takes each version as it comes has the versions before the newest, even if
+// there is always a newer one.
+func TestP71_PollerOfABusyKey(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
 	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.EndpointType, "a"))
@@ -255,9 +255,9 @@ func TestP71_WhoPollsForABusyKeyHasWhatItTook(t *testing.T) {
 	}
 }
 
-// P27: who brings names of which nothing is known here was sent nothing, and is in step
-// with nothing.
-func TestP27_WhoBroughtWhatNobodyKnowsIsNotSynced(t *testing.T) {
+// P27: a client that brings names of which the relay knows nothing was sent nothing, and is not in
+// step.
+func TestP27_UnknownNamesAreNotSynced(t *testing.T) {
 	for _, brings := range []bool{false, true} {
 		r := newServerFixture(t, nil)
 		g := r.groups.Group("edge")
@@ -276,6 +276,6 @@ func TestP27_WhoBroughtWhatNobodyKnowsIsNotSynced(t *testing.T) {
 			}
 			return false
 		})
-		r.true("NOT SENT, 0 behind; x:untold/NOT SENT y:untold/NOT SENT; NOT SENT unsent false awaits [x y]")
+		r.wantShown("NOT SENT, 0 behind; x:untold/NOT SENT y:untold/NOT SENT; NOT SENT unsent false awaits [x y]")
 	}
 }

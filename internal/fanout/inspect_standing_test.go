@@ -162,8 +162,8 @@ func TestStatesOfAType(t *testing.T) {
 	}
 }
 
-// Who took something else since is still one who refused, for as long as it does
-// not have what it refused (P15).
+// A client that acknowledged something else since still refuses, until it has what it refused
+// (P15).
 func TestARefusalStandsUntilItIsTaken(t *testing.T) {
 	r := newServerFixture(t, nil)
 	g := r.groups.Group("edge")
@@ -196,8 +196,8 @@ func TestARefusalStandsUntilItIsTaken(t *testing.T) {
 	}
 }
 
-// What the newest has for a client and was not sent makes it STALE, also where
-// another response is in the way; what it has for others does not.
+// A type is STALE while the newest snapshot has something for it that was not sent, also if another
+// response delays it. What the snapshot has for others does not count.
 func TestP19_WhatIsNotSentYetIsStale(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
@@ -240,7 +240,7 @@ func TestP19_WhatIsNotSentYetIsStale(t *testing.T) {
 	}
 }
 
-// While it settles, a change is in no State yet, and nobody has it.
+// A change that settles is in no State yet, so no client has it.
 func TestWhatSettlesIsNotSentYet(t *testing.T) {
 	r := newServerFixture(t, nil)
 	g := r.groups.Group("edge")
@@ -316,7 +316,7 @@ func TestClientsAfter(t *testing.T) {
 	}
 }
 
-// What cannot be sent for its size the client has not got, nor any version with it.
+// A client does not have what is too large to be sent, nor a version that includes it.
 func TestWhatIsTooLargeIsNotHad(t *testing.T) {
 	r, _ := smallServer(t, 1, time.Minute)
 	g := r.groups.Group("edge")

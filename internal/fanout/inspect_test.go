@@ -16,7 +16,7 @@ import (
 
 var stances = map[inspect.Stance]string{inspect.Untold: "untold", inspect.Missing: "missing", inspect.Taken: "taken", inspect.Declined: "declined", inspect.Failed: "failed", inspect.Unsure: "unsure"}
 
-// All of it over real streams: who asked, of which type, and what was said.
+// Client configs over real streams: the client, its types, and what it said.
 func TestInspect(t *testing.T) {
 	r := newServerFixture(t, nil)
 	g := r.groups.Group("edge")
@@ -58,7 +58,7 @@ func TestInspect(t *testing.T) {
 	t.Errorf("%s, want\n%s", got, want)
 }
 
-// Who polls is there by what it asks for, and what it came with last.
+// A poller is listed by what it asks for, and by the version with which it polled last.
 func TestInspectPolls(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.LongPoll = 50 * time.Millisecond })
 	r.groups.Group("edge").Publish(update(t, xds.EndpointType, "a", "-b"))

@@ -11,9 +11,8 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// With the key label, what is counted of clients is counted under their key,
-// on streams as for polls, and nothing under an empty one; a key's series are
-// there for as long as somebody is in its group.
+// With the key label, what is counted for clients is counted under their key, for streams and for
+// polls, and nothing under an empty key. The series of a key exist while its group has a member.
 func TestCountsHaveTheirKey(t *testing.T) {
 	labelled := func(o *Options) {
 		m, err := telemetry.New(telemetry.Options{KeyLabel: true})

@@ -191,7 +191,7 @@ func stalledOn(r *serverFixture, on *grpc.ClientConn) *client {
 
 const blobType xds.TypeURL = "type.googleapis.com/acme.Blob"
 
-// publishBlobs has a megabyte for whoever asks.
+// publishBlobs publishes a megabyte for every client.
 func publishBlobs(r *serverFixture, groups ...string) {
 	u := xds.Update{Type: blobType, Wildcard: true}
 	w := sessiontest.New(r.t, u.Type)

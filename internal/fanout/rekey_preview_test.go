@@ -14,9 +14,9 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// What is said of rules before is what becomes of the clients by them, type by
-// type; and saying it does nothing to anyone.
-func TestP5_MovesAreWhatRekeyDoes(t *testing.T) {
+// A preview of rules says, type by type, what Rekey then does by them. The preview itself disturbs
+// no client.
+func TestP5_PreviewIsWhatRekeyDoes(t *testing.T) {
 	r := newServerFixture(t, nil)
 	publishAll(r, "a", "edge", "other", "gone")
 	open := func(id, cluster string) *client {
@@ -82,8 +82,8 @@ func TestP5_MovesAreWhatRekeyDoes(t *testing.T) {
 	clients["stays"].want("c ")
 }
 
-// Who polls is among them.
-func TestP5_MovesOfPolls(t *testing.T) {
+// Pollers are in the preview as well.
+func TestP5_PreviewOfPolls(t *testing.T) {
 	r := newREST(t, nil)
 	publishAll(r.serverFixture, "a", "edge")
 	r.Response(r.Ask(r.HTTP("http1"), xds.ClusterType, ""))

@@ -54,9 +54,8 @@ func publishAll(r *serverFixture, what string, clusters ...string) {
 	}
 }
 
-// Streams whose key is another by the rules as they are now are ended with
-// UNAVAILABLE, and come back under that key. Those whose key stays are sent
-// nothing by it, and go on.
+// Streams that have another key by the rules as they are now end with UNAVAILABLE, and come back
+// under the new key. Streams that keep their key are sent nothing, and go on.
 func TestP5_RekeyEndsThoseWhoseKeyChanged(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
@@ -118,9 +117,8 @@ func TestP5_RekeyEndsThoseWhoseKeyChanged(t *testing.T) {
 	}
 }
 
-// What counts is every type that the stream speaks: one that has another key, one
-// that has none any more, and one that has one now. Only where there would be no
-// key for the first type is the stream refused.
+// Each type of the stream counts: one with another key, one that has no key any more, and one that
+// has a key now. The stream is refused only if its first type would have no key.
 func TestP5_RekeyLooksAtEveryType(t *testing.T) {
 	type rules = map[xds.TypeURL]string
 	for name, tc := range map[string]struct {
@@ -228,8 +226,8 @@ func TestP5_RekeyWhileAStreamJoins(t *testing.T) {
 	r.wantEnd(c, codes.Unavailable, telemetry.KeyChanged)
 }
 
-// While streams are being ended the rules change once more: who is back at its
-// key stays, and whoever is not is ended.
+// The rules change again while streams are being ended. A stream that has its old key again stays.
+// The others end.
 func TestP5_SecondRekeyComputesAnew(t *testing.T) {
 	r := newServerFixture(t, nil)
 	publishAll(r, "a", "edge", "other", "moved")
@@ -265,7 +263,7 @@ func TestP5_SecondRekeyComputesAnew(t *testing.T) {
 	}
 }
 
-// They end evenly over the time, who may not be here any more first.
+// Clients end evenly over the time, first those that are not admitted any more.
 func TestP5_RekeyIsSpread(t *testing.T) {
 	const n, over = 60, 6 * time.Second
 	synctest.Test(t, func(t *testing.T) {
@@ -342,8 +340,8 @@ func TestP5_RekeyEndsWithDrain(t *testing.T) {
 	})
 }
 
-// A poll that is held is told to come again, and its next is answered by what its
-// new key has. One whose key stays waits on.
+// A poll that waits is told to come again, and the next one is answered under the new key. A poll
+// that keeps its key waits on.
 func TestP5_RekeyEndsPolls(t *testing.T) {
 	r := newREST(t, nil)
 	publishAll(r.serverFixture, "a", "edge", "other")
@@ -379,7 +377,7 @@ func TestP5_RekeyEndsPolls(t *testing.T) {
 	}
 }
 
-// So is a poll.
+// The same holds for a poll that joins while the rules change.
 func TestP5_RekeyWhileAPollJoins(t *testing.T) {
 	var log xdstest.Log
 	r := newREST(t, func(o *Options) { o.Log = log.Logger() })
@@ -399,10 +397,9 @@ func TestP5_RekeyWhileAPollJoins(t *testing.T) {
 	}
 }
 
-// Who is let in no more, and waits to be ended, is given nothing new meanwhile: its
-// node is what the rules before asked for, and what it says by the rules of today may
-// be another's.
-func TestP5_WhoIsToBeEndedJoinsNothing(t *testing.T) {
+// A client that is not admitted any more, and waits to be ended, gets no further types. Its node
+// was admitted by the old rules, and the new rules may give it the key of another client.
+func TestP5_StaleClientJoinsNothing(t *testing.T) {
 	policy := &listener.Policy{Key: "downstream", Secrets: config.SecretsAllow}
 	r := newServerFixture(t, nil)
 	r.addr = r.listen(policy)
@@ -425,7 +422,8 @@ func TestP5_WhoIsToBeEndedJoinsNothing(t *testing.T) {
 	}
 }
 
-// Limits are those of now, for who comes and who asks for more, both ways.
+// New limits hold for new clients and for clients that ask for more, whether they are higher or
+// lower.
 func TestReconfigureLimits(t *testing.T) {
 	r := newServerFixture(t, nil)
 	publishAll(r, "a", "edge")

@@ -16,7 +16,7 @@ import (
 
 // A poll that is held when the identity rule changes gets no answer that the new rule
 // does not allow. Others get theirs.
-func TestP6_HeldPollsEndWithWhoMayPoll(t *testing.T) {
+func TestP6_HeldPollsAreAdmittedAgain(t *testing.T) {
 	policy := &listener.Policy{Key: "downstream", Secrets: config.SecretsMTLS}
 	r := newREST(t, nil, policy)
 	publishAll(r.serverFixture, "a", "edge")

@@ -144,9 +144,9 @@ func TestP72_Limits(t *testing.T) {
 	}
 }
 
-// What cannot be given as JSON is refused with a reason that names it: a type
-// that is not linked, at whatever depth, and a body that is none. Others of the
-// same key are answered, and gRPC knows nothing of it.
+// A resource that cannot be JSON is refused with a reason that names it: it has a type that is not
+// linked, at any depth, or an invalid body. Other resources of the key are answered, and gRPC is
+// not affected.
 func TestP72_NotJSON(t *testing.T) {
 	inner := &clusterv3.Cluster{Name: "b", TypedExtensionProtocolOptions: map[string]*anypb.Any{"x": {TypeUrl: "type.googleapis.com/acme.Secret", Value: []byte("hidden")}}}
 	a, err := anypb.New(inner)
@@ -180,8 +180,8 @@ func TestP72_NotJSON(t *testing.T) {
 	}
 }
 
-// What is held of bodies that do not come to their end counts: of two, the one that is
-// larger has to go, and the other is read to its end.
+// What was read of incomplete bodies counts against pinned_bytes. Of two, the larger one ends, and
+// the other is read to its end.
 func TestP72_HalfBodies(t *testing.T) {
 	r := newREST(t, func(o *Options) { o.Limits.PinnedBytes = 60_000 })
 	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))

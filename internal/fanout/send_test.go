@@ -96,8 +96,8 @@ func TestParkedStreamComesBack(t *testing.T) {
 	}
 }
 
-// What a later type had to send already when the clusters went out does not let
-// the next clusters go (P19).
+// A change of a later type that was there before the clusters were sent does not release the next
+// clusters (P19).
 func TestP19_OnlyLaterChanges(t *testing.T) {
 	r := newServerFixture(t, nil)
 	g := r.groups.Group("edge")
@@ -176,8 +176,8 @@ func TestHandledACKAllocatesNothing(t *testing.T) {
 	}
 }
 
-// What an ACK of a change costs after it was received, all in: from its bytes, by
-// the clock, locks and verdict, to the counters and the histogram.
+// The cost of an ACK of a change after it was received: scanning, clock, locks, session, counters
+// and histogram.
 func BenchmarkHandle(b *testing.B) {
 	for _, v := range variants {
 		b.Run(v.String(), func(b *testing.B) {

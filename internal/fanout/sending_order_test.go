@@ -128,8 +128,8 @@ func TestP35_WokenOneByOne(t *testing.T) {
 	})
 }
 
-// What is published while a worker looks at the types one by one is not sent out
-// of order: a route that leads to a cluster which was looked at too early for it.
+// What is published while a worker looks at the types one by one is sent in order. A route does not
+// precede the cluster that it leads to.
 func TestP35_PublishedMeanwhile(t *testing.T) {
 	for _, at := range []xds.TypeURL{xds.ClusterType, xds.ListenerType, xds.RouteType} {
 		eachADS(t, xds.TypeOf(at).Short, adsOptions{}, func(a *ads) {
@@ -187,8 +187,7 @@ func TestP19_WarmingHoldsNothingBack(t *testing.T) {
 	})
 }
 
-// Who goes on to subscribe and answers nothing is told of changes after
-// ack_timeout all the same.
+// A client that keeps subscribing and never answers is sent changes after ack_timeout all the same.
 func TestP19_SubscribingDoesNotPutOff(t *testing.T) {
 	inADS(t, "", adsOptions{}, func(a *ads) {
 		a.ask("EDS", "a")

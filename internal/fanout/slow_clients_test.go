@@ -101,9 +101,9 @@ func TestP16_WhoIsNotConcernedIsLeftAlone(t *testing.T) {
 	}
 }
 
-// What a client that takes nothing keeps of old states counts in each round, also
-// when it has nothing to answer any more: it is woken, and nothing comes of it.
-func TestP16_WhoTakesNothingCountsEachTime(t *testing.T) {
+// What a client that takes nothing keeps of old snapshots counts in each round. That also holds if
+// it has nothing to answer: waking it has no effect.
+func TestP16_SlowClientsCountEachTime(t *testing.T) {
 	r := &serverFixture{t: t, groups: &membertest.Source{}}
 	r.srv = NewServer(Options{Source: r.groups, Metrics: newMeters(t), Replica: "replica", Settings: Settings{AckTimeout: time.Second}, Log: slog.New(slog.DiscardHandler)})
 	g := r.groups.Group("edge")
@@ -188,7 +188,7 @@ func TestP16_WhoTakesSlowlyIsNotCut(t *testing.T) {
 	}
 }
 
-// What is encoded for a snapshot counts among what may be old.
+// Encoded frames count as memory that may be old.
 func TestP16_FramesMayBeOld(t *testing.T) {
 	w := newFrameFixture(t, xds.ClusterType, xds.Delta)
 	w.wild("a=33")
@@ -215,8 +215,8 @@ func TestP16_SweepFollowsPinnedBytes(t *testing.T) {
 	}
 }
 
-// What is on its way to clients that take nothing counts as kept alive: once,
-// however many wait for the same, and of keys that share it.
+// Messages in flight to clients that take nothing count as kept alive. A message counts once,
+// however many streams wait for it, also if keys share it.
 func TestP16_OnItsWayCounts(t *testing.T) {
 	const size = 100 * 10_000 // of the blobs, a little less than the message has
 	for name, tc := range map[string]struct {

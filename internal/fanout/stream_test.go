@@ -174,7 +174,7 @@ func TestP28_Names(t *testing.T) {
 	r.counted(telemetry.NameBytes, 2)
 }
 
-// What is pending on a stream goes out in the order of types.
+// Pending types of a stream are sent in the order of types.
 func TestP35_Order(t *testing.T) {
 	r := newServerFixture(t, nil)
 	g := r.groups.Group("edge")

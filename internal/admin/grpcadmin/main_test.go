@@ -65,7 +65,7 @@ func (m *member) State() *xds.State {
 func (m *member) Newest() *xds.Snapshot                        { return m.State().Snapshot(m.join.Type) }
 func (m *member) Intern(s *xds.Subscription) *xds.Subscription { return s }
 func (m *member) Subscribe(*xds.Subscription)                  { m.join.Waker.Wake() }
-func (m *member) Resubscribe([]string)                               {}
+func (m *member) Resubscribe([]string)                         {}
 func (m *member) Nacked(fanout.Nack)                           {}
 func (m *member) Routed()                                      {}
 func (m *member) Acked(uint64, *xds.Snapshot)                  {}

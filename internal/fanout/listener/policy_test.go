@@ -32,8 +32,7 @@ func TestP6_SecretsByOtherTypeURLs(t *testing.T) {
 	}
 }
 
-// What rules see of a peer, and whom limits count it as, comes of verified
-// certificates alone.
+// Only verified certificates decide what rules see of a peer, and its account for limits.
 func TestP6_Caller(t *testing.T) {
 	c := tlstest.NewAuthority(t)
 	leaf := func(says ...tlstest.Option) *x509.Certificate {

@@ -7,8 +7,8 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// What the first of those who ask the same costs, and what each of the others
-// does, for 10,000 clusters.
+// The cost of a document for the first poll that needs it and for each further one, for 10,000
+// clusters.
 func BenchmarkREST(b *testing.B) {
 	t := new(testing.T)
 	s, _ := newServer(t, nil)

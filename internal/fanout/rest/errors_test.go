@@ -13,9 +13,8 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// What an origin says of a name that a poll asks for is news, and stands in the
-// answer; what it says of others does not. Of a type of which an empty answer is
-// a fault to clients it is none by itself.
+// An error of a name that a poll asks for is news, and is part of the answer. Errors of other names
+// are not. An error alone is no answer of a type for which clients reject empty answers.
 func TestP39_ErrorsInPolls(t *testing.T) {
 	r := newREST(t, nil)
 	g := r.groups.Group("edge")

@@ -22,8 +22,8 @@ import (
 	"xdsrelay/internal/xdstest"
 )
 
-// Each refusal has its status, its reason, which is counted, and a message in
-// JSON; whoever may try again is told when.
+// Each refusal has its status, a reason, which is counted, and a message in JSON. A client that may
+// try again is told when.
 func TestP72_Refusals(t *testing.T) {
 	identity, err := expr.NewIdentity(`node.id == "known" || node.metadata.x == 1`)
 	if err != nil {
@@ -104,8 +104,8 @@ func refuse(code codes.Code, reason telemetry.Reason) func(member.Join) *refusal
 	return func(member.Join) *refusal.Refusal { return refusal.New(code, reason, "because") }
 }
 
-// Who may have Secrets, and whom the identity rules of all listeners let in, is
-// not refused.
+// A client that may have Secrets, and that the identity rules of all listeners admit, is not
+// refused.
 func TestP72_NotRefused(t *testing.T) {
 	identity, err := expr.NewIdentity(`node.id == "n" && peer.address == "127.0.0.1" && peer.uri_sans.size() == 0`)
 	if err != nil {
@@ -205,8 +205,8 @@ func (r *restFixture) conn() net.Conn {
 	return c
 }
 
-// A client that sends its headers, its body, or nothing, slowly, is let go in
-// time, and disturbs nobody.
+// A client that sends its headers or its body slowly, or sends nothing, is disconnected in time.
+// Others are not disturbed.
 func TestP72_SlowSenders(t *testing.T) {
 	srv, groups := newServer(t, func(o *options) { o.LongPoll = time.Hour })
 	srv.times = times{header: 100 * time.Millisecond, body: 100 * time.Millisecond, idle: 100 * time.Millisecond, grace: time.Second}

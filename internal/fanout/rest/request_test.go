@@ -71,8 +71,7 @@ var restSeeds = []string{
 	`{"node": {"dynamic_parameters": {"x": {"params": {"a": "b"}}}}, "node": {}}`,
 }
 
-// What is counted bounds what is there from above, also where brackets and
-// commas stand in strings.
+// The count is an upper bound of the values, also with brackets and commas in strings.
 func TestP72_ValuesAreCounted(t *testing.T) {
 	for text, want := range map[string]int{
 		``:                         1,

@@ -175,7 +175,7 @@ func TestP70_ConnectionsAge(t *testing.T) {
 	}
 }
 
-// What an empty list asks for is what it asks for on a stream (P21).
+// An empty list asks for the same as on a stream (P21).
 func TestP70_EmptyList(t *testing.T) {
 	r := newREST(t, func(o *options) { o.LongPoll = 20 * time.Millisecond })
 	eds := update(t, xds.EndpointType, "a")
@@ -254,8 +254,8 @@ func TestP70_InterestStays(t *testing.T) {
 	})
 }
 
-// What is another question is another poller: of another node, peer, type, or
-// list. One node may have many, as Envoy has one for each cluster's endpoints.
+// Polls with another node, peer, type or list are of another poller. One node may have several, as
+// Envoy has one for the endpoints of each cluster.
 func TestP70_OneNodeManyQuestions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, h := newServer(t, nil)
@@ -278,8 +278,8 @@ func TestP70_OneNodeManyQuestions(t *testing.T) {
 	})
 }
 
-// What is kept for polls to come is bounded for each account; the client that
-// would have more loses what it has not asked for longest, and no other does.
+// The pollers that are kept are bounded for each account. A client over the bound loses those
+// without a poll for longest. Other clients lose none.
 func TestP70_KeptIsBounded(t *testing.T) {
 	for name, limits := range map[string]config.Limits{
 		"names_per_stream": {NamesPerStream: 3 * (pollerCost + 2)},

@@ -32,7 +32,8 @@ func TestP67_PollsWithStateGetNoPart(t *testing.T) {
 	}
 }
 
-// Of a full-state type such a client waits for all names, for session.NamesWait at most.
+// For a full-state type a client that brings state waits for all names, at most for
+// session.NamesWait.
 func TestP67_PollsWithStateWaitForNames(t *testing.T) {
 	r := newREST(t, func(o *options) { o.LongPoll = 2 * session.NamesWait })
 	r.partOf(xds.ListenerType, false)
@@ -42,7 +43,7 @@ func TestP67_PollsWithStateWaitForNames(t *testing.T) {
 	}
 }
 
-// What comes from the store is given to clients without a version only.
+// Only clients without a version are given what comes from the store.
 func TestP66_PollsWithStateGetNothingStored(t *testing.T) {
 	r := newREST(t, func(o *options) { o.LongPoll = time.Second })
 	g := r.groups.Group("edge")
