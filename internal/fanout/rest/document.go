@@ -24,12 +24,12 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// document is what one snapshot answers to all polls of one question. Its version is made when
+// document is what one snapshot answers to all polls of the same request. Its version is made when
 // it is first looked at, and its body when it is first sent. So polls that have the version
 // already cost no encoding.
 type document struct {
 	look    sync.Once
-	says    bool   // there is an answer
+	ready   bool   // there is an answer
 	version string // P71
 	awaits  bool   // the origin has not answered some of what is asked for
 
@@ -76,7 +76,7 @@ func (a *Documents) document(s *xds.Snapshot, sub *xds.Subscription) *document {
 	}
 	a.mu.Unlock()
 	c.look.Do(func() {
-		c.says, c.version = evaluate(s, sub)
+		c.ready, c.version = evaluate(s, sub)
 		c.awaits = session.AwaitsAny(sub, s)
 	})
 	return c
@@ -112,7 +112,7 @@ func (a *Documents) charge(c *document, cost int64) {
 // types only resources are an answer. SotW cannot say that a name is absent (P31), and Envoy
 // takes an empty update of Secrets, Runtime or extensions for a fault. So an error of a name
 // (P39) makes a new version and is told beside the resources, but is no answer by itself.
-func evaluate(s *xds.Snapshot, sub *xds.Subscription) (says bool, version string) {
+func evaluate(s *xds.Snapshot, sub *xds.Subscription) (ready bool, version string) {
 	h := newVersion()
 	h.flag(sub.Wildcard)
 	h.number(uint64(sub.Names.Len()))
@@ -133,13 +133,13 @@ func evaluate(s *xds.Snapshot, sub *xds.Subscription) (says bool, version string
 	})
 	switch {
 	case sub.Wildcard:
-		says = s.AnswersWildcard(sub)
+		ready = s.AnswersWildcard(sub)
 	case s.Type.FullState:
-		says = n > 0 || anyKnown(s, sub)
+		ready = n > 0 || anyKnown(s, sub)
 	default:
-		says = n > 0
+		ready = n > 0
 	}
-	return says, h.String()
+	return ready, h.String()
 }
 
 // anyKnown reports whether anything is known of any of the names.

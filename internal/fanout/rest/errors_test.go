@@ -55,7 +55,7 @@ func TestP39_ErrorsInPolls(t *testing.T) {
 	}
 	w := sessiontest.New(t, xds.SecretType)
 	w.Fail(false, "a")
-	if says, _ := evaluate(w.Cur, wants(false, "a")); says {
+	if ready, _ := evaluate(w.Cur, wants(false, "a")); ready {
 		t.Error("an error alone is an answer")
 	}
 }

@@ -114,7 +114,7 @@ func (h *handler) caller(address string) *listener.Caller {
 }
 
 // admit asks all policies (P6).
-func (h *handler) admit(address string, q *question) *refusal.Refusal {
+func (h *handler) admit(address string, q *request) *refusal.Refusal {
 	for _, g := range h.policies {
 		if refused := g.Caller(address, nil).May(q.node, q.typ.URL); refused != nil {
 			return refused
@@ -170,13 +170,13 @@ const largePoll = 64 << 10
 var largePolls = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
 
 // read decodes a poll.
-func (s *Server) read(p *Poll, t xds.Type, body []byte) (*question, *refusal.Refusal) {
+func (s *Server) read(p *Poll, t xds.Type, body []byte) (*request, *refusal.Refusal) {
 	defer p.held.Store(0)
 	if len(body) > largePoll {
 		largePolls <- struct{}{}
 		defer func() { <-largePolls }()
 	}
-	return s.question(t, body)
+	return s.parse(t, body)
 }
 
 // httpStatus of a refusal, by its code (P72).

@@ -48,10 +48,10 @@ func (p *Poller) standing(now time.Time) inspect.Standing {
 	if at.newest != nil {
 		out.Lineage = at.newest.Lineage
 		switch {
-		case p.sent == p.acked && !p.behind && (!at.says || p.acked == at.version):
+		case p.sent == p.acked && !p.behind && (!at.ready || p.acked == at.version):
 			out.Has = at.newest.Gen
-		case p.has.Lineage == at.newest.Lineage:
-			out.Has = p.has.Gen
+		case p.ackedMark.Lineage == at.newest.Lineage:
+			out.Has = p.ackedMark.Gen
 		}
 	}
 	if t.State == inspect.Refused {
@@ -60,11 +60,11 @@ func (p *Poller) standing(now time.Time) inspect.Standing {
 	return out
 }
 
-// pollAnswer is what the newest snapshot has for a poller. says: there is an answer, of this
+// pollAnswer is what the newest snapshot has for a poller. ready: there is an answer, of this
 // version. awaits: the origin has not answered some of what it asks for.
 type pollAnswer struct {
 	newest  *xds.Snapshot
-	says    bool
+	ready   bool
 	awaits  bool
 	version string
 	now     time.Time
@@ -74,7 +74,7 @@ func (p *Poller) newest(now time.Time) pollAnswer {
 	at := pollAnswer{newest: p.member.Newest(), now: now}
 	if at.newest != nil {
 		a := p.srv.opts.DocumentsOf(at.newest).document(at.newest, p.sub)
-		at.says, at.version, at.awaits = a.says, a.version, a.awaits
+		at.ready, at.version, at.awaits = a.ready, a.version, a.awaits
 	} else {
 		at.awaits = session.AwaitsAny(p.sub, nil)
 	}
@@ -86,7 +86,7 @@ func (p *Poller) status(at *pollAnswer) inspect.TypeStatus {
 	t := inspect.TypeStatus{
 		Type: string(p.typ.URL), Key: p.member.Key().String(), Wildcard: p.sub.Wildcard, Names: p.sub.Names.Len(),
 		Sends: p.given, Acks: p.acks, Nacks: p.nacks, Sent: p.sent, Acked: p.acked,
-		Since: p.turned, Unsent: at.says && at.version != p.sent,
+		Since: p.stateSince, Unsent: at.ready && at.version != p.sent,
 	}
 	if p.nacks > 0 {
 		n := p.nack
@@ -100,7 +100,7 @@ func (p *Poller) status(at *pollAnswer) inspect.TypeStatus {
 	case p.refuses:
 		t.State = inspect.Refused
 	case p.behind, p.acked != p.sent: // its ACK is the next poll, which may take long
-		since := p.turned
+		since := p.stateSince
 		t.State, t.Unanswered, t.UnansweredFor = inspect.Unanswered, &since, at.now.Sub(since).Seconds()
 	case t.Unsent:
 		t.State = inspect.Unanswered

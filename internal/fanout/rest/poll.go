@@ -16,7 +16,6 @@ import (
 	"xdsrelay/internal/fanout/refusal"
 	"xdsrelay/internal/fanout/session"
 	"xdsrelay/internal/telemetry"
-
 	"xdsrelay/internal/xds"
 )
 
@@ -25,28 +24,28 @@ type Poll struct {
 	w          http.ResponseWriter
 	ctx        context.Context
 	caller     *listener.Caller
-	from       string                  // remote address, for people
+	from       string                  // remote address, for messages
 	node       string                  // its id, once that was read
 	brought    string                  // version that it came with, if that is current and was noted
 	generation uint64                  // of the rules under which the policies admitted it last
 	admit      func() *refusal.Refusal // asks the policies
-	leaving    chan struct{}           // closed when the relay drains
+	drain      chan struct{}           // closed when the relay drains
 	cut        chan struct{}           // closed when it has to go
 
 	// Any goroutine's.
-	told    atomic.Bool                     // to end
-	refusal atomic.Pointer[refusal.Refusal] // why it is cut
-	mu      sync.Mutex
-	stop    func()                   // ends the reading of its body; nil: it is not read
-	held    atomic.Int64             // bytes of its body, until that was read
-	flying  atomic.Pointer[document] // what is being written
-	since   atomic.Int64             // when that began, UnixNano
+	told     atomic.Bool                     // to end
+	refusal  atomic.Pointer[refusal.Refusal] // why it is cut
+	mu       sync.Mutex
+	stop     func()                   // ends the reading of its body; nil: it is not read
+	held     atomic.Int64             // bytes of its body, until that was read
+	inFlight atomic.Pointer[document] // what is being written
+	since    atomic.Int64             // when that began, UnixNano
 }
 
 // tell has the poll end, if it waits.
 func (p *Poll) tell() {
 	if p.told.CompareAndSwap(false, true) {
-		close(p.leaving)
+		close(p.drain)
 	}
 }
 
@@ -84,7 +83,7 @@ func newPolls() *polls { return &polls{open: make(map[*Poll]struct{})} }
 
 // begin takes a request in, and end ends it. A request that is refused is not taken in.
 func (ps *polls) begin(w http.ResponseWriter, r *http.Request, c *listener.Caller) (*Poll, *refusal.Refusal) {
-	p := &Poll{w: w, ctx: r.Context(), caller: c, from: r.RemoteAddr, leaving: make(chan struct{}), cut: make(chan struct{})}
+	p := &Poll{w: w, ctx: r.Context(), caller: c, from: r.RemoteAddr, drain: make(chan struct{}), cut: make(chan struct{})}
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	if ps.draining {
@@ -133,7 +132,7 @@ func (ps *polls) wait() { ps.handlers.Wait() }
 
 // answer answers a poll: at once, if there is something that the client does not have. Otherwise
 // it waits for a change, and answers with 304 after long_poll (P71).
-func (s *Server) answer(p *Poll, q *question) {
+func (s *Server) answer(p *Poll, q *request) {
 	c := p.caller
 	if refused := s.opts.Admission.EnterPoll(c.Account); refused != nil {
 		s.refuse(p, 0, refused)
@@ -171,7 +170,7 @@ func (s *Server) answer(p *Poll, q *question) {
 			names = nil
 			continue
 		case <-patience.C:
-		case <-p.leaving:
+		case <-p.drain:
 			p.w.Header().Set("Connection", "close")
 			if !current { // it has nothing yet, and should ask another replica
 				s.refuse(p, 0, refusal.New(codes.Unavailable, telemetry.Draining, "poll: the relay is shutting down"))
@@ -201,7 +200,7 @@ func (s *Server) admitAgain(p *Poll) *refusal.Refusal {
 // try answers a poll if there is an answer now. current: there is none, since the client has it
 // already. all: an answer must have all names that the client asks for. A poll that waits keeps
 // nothing alive that try has looked at.
-func (s *Server) try(p *Poll, q *question, of *Poller, sub *xds.Subscription, all bool) (done, current bool) {
+func (s *Server) try(p *Poll, q *request, of *Poller, sub *xds.Subscription, all bool) (done, current bool) {
 	if refused := of.refusal.Load(); refused != nil {
 		s.refuse(p, 0, refused)
 		return true, false
@@ -255,9 +254,9 @@ func (s *Server) give(p *Poll, of *Poller, a *document, at *xds.Snapshot, body [
 	s.pollers.noteGiven(of, a.version, at)
 	s.setDeadline(p.w, len(body))
 	p.since.Store(time.Now().UnixNano())
-	p.flying.Store(a)
+	p.inFlight.Store(a)
 	err := p.write(body)
-	p.flying.Store(nil)
+	p.inFlight.Store(nil)
 	if err == nil {
 		of.metrics.Responses[telemetry.REST].Inc()
 		of.metrics.Bytes[telemetry.REST].Add(len(body))

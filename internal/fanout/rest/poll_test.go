@@ -79,9 +79,9 @@ func TestP71_Versions(t *testing.T) {
 // there.
 func TestP71_WhenThereIsAnAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
-		s    *xds.Snapshot
-		sub  *xds.Subscription
-		says bool
+		s     *xds.Snapshot
+		sub   *xds.Subscription
+		ready bool
 	}{
 		"wildcard, unanswered":            {snapshot(t, xds.ClusterType, false, "a"), wants(true), false},
 		"wildcard and a name, unanswered": {snapshot(t, xds.ClusterType, false, "a"), wants(true, "a"), false},
@@ -94,8 +94,8 @@ func TestP71_WhenThereIsAnAnswer(t *testing.T) {
 		"other, one there":                {snapshot(t, xds.RouteType, false, "a", "-b"), wants(false, "a", "b"), true},
 		"other, nothing asked for":        {snapshot(t, xds.RouteType, false, "a"), wants(false), false},
 	} {
-		if says, _ := evaluate(tc.s, tc.sub); says != tc.says {
-			t.Errorf("%s: %v", name, says)
+		if ready, _ := evaluate(tc.s, tc.sub); ready != tc.ready {
+			t.Errorf("%s: %v", name, ready)
 		}
 	}
 }

@@ -43,17 +43,17 @@ type Poller struct {
 	news    atomic.Pointer[chan struct{}]   // closed, and replaced, when there may be news
 
 	// Under the table's lock.
-	polls   int           // that are being answered now
-	kept    *list.Element // in its account's list while there are none
-	since   time.Time     // it has been in that list
-	sent    string        // version that it was given last
-	acked   string        // version that the client had when it polled last
-	gave    session.Mark  // of a snapshot from which sent was made
-	has     session.Mark  // of a snapshot from which acked was made
-	refuses bool          // it refused what was sent
-	behind  bool          // it polled without what was sent, and was given it again
-	turned  time.Time     // when its state began
-	nack    member.Nack   // the last one
+	polls      int           // that are being answered now
+	kept       *list.Element // in its account's list while there are none
+	since      time.Time     // it has been in that list
+	sent       string        // version that it was given last
+	acked      string        // version that the client had when it polled last
+	sentMark   session.Mark  // of a snapshot from which sent was made
+	ackedMark  session.Mark  // of a snapshot from which acked was made
+	refuses    bool          // it refused what was sent
+	behind     bool          // it polled without what was sent, and was given it again
+	stateSince time.Time     // when its state began
+	nack       member.Nack   // the last one
 	// How many responses it was given, and how many ACKs and NACKs it sent.
 	given, acks, nacks uint64
 }
@@ -86,7 +86,7 @@ func (p *Poller) document(sub *xds.Subscription) (*xds.Snapshot, *document) {
 		return nil, nil
 	}
 	a := p.srv.opts.DocumentsOf(snap).document(snap, sub)
-	if !a.says {
+	if !a.ready {
 		return nil, nil
 	}
 	return snap, a
@@ -144,8 +144,8 @@ func newPollers(s *Server) *pollers {
 	}
 }
 
-// enter returns the poller of a question, with one more poll. leave ends that poll.
-func (ps *pollers) enter(q *question, c *listener.Caller) (*Poller, *refusal.Refusal) {
+// enter returns the poller of a request, with one more poll. leave ends that poll.
+func (ps *pollers) enter(q *request, c *listener.Caller) (*Poller, *refusal.Refusal) {
 	p := &Poller{
 		srv: ps.srv, node: q.node, account: c.Account, address: c.Peer.Address, typ: q.typ, sub: q.sub,
 		opened: time.Now(),
@@ -173,7 +173,7 @@ func (ps *pollers) enter(q *question, c *listener.Caller) (*Poller, *refusal.Ref
 	p.id = ps.srv.opts.NextID()
 	have := ps.poll(p, true)
 	if have != p {
-		leaveGroups([]*Poller{p}) // another poll of the same question was faster
+		leaveGroups([]*Poller{p}) // another poll of the same request was faster
 	}
 	// The rules may have changed while the poller could not be found yet.
 	if ps.srv.opts.RulesGeneration() != generation {
@@ -335,7 +335,7 @@ func (ps *pollers) removeKept(goes func(*Poller) bool) int {
 func (ps *pollers) keepFor() time.Duration { return 2 * ps.srv.opts.LongPoll() }
 
 // noteAnswer notes what a poll says about the answer before: an ACK or a NACK.
-func (ps *pollers) noteAnswer(p *Poller, q *question) {
+func (ps *pollers) noteAnswer(p *Poller, q *request) {
 	ps.mu.Lock()
 	nack := p.answered(q)
 	ps.mu.Unlock()
@@ -348,25 +348,25 @@ func (ps *pollers) noteAnswer(p *Poller, q *question) {
 
 // answered returns the NACK, if it is one. Envoy's polls have no NACKs: it polls again with the
 // version that it had, and is given the same again. The table's lock is held.
-func (p *Poller) answered(q *question) *member.Nack {
+func (p *Poller) answered(q *request) *member.Nack {
 	switch {
 	case q.refused && (q.nonce == "" || q.nonce != p.sent):
 		p.metrics.Stale.Inc() // P13
 	case q.refused:
 		p.nacks++
 		p.metrics.Nacks.Inc()
-		n := member.Nack{Version: p.sent, Code: q.code, Message: q.message, Node: p.node.ID, At: time.Now(), Gen: p.gave.Gen}
-		p.refuses, p.nack, p.turned = true, n, n.At
+		n := member.Nack{Version: p.sent, Code: q.code, Message: q.message, Node: p.node.ID, At: time.Now(), Gen: p.sentMark.Gen}
+		p.refuses, p.nack, p.stateSince = true, n, n.At
 		return &n
 	case q.version != "" && q.version == p.sent:
 		p.behind = false
-		p.has = p.gave
+		p.ackedMark = p.sentMark
 		if p.acked == p.sent {
 			break
 		}
 		p.acks++
 		p.metrics.Acks.Inc()
-		p.acked, p.refuses, p.turned = p.sent, false, time.Now()
+		p.acked, p.refuses, p.stateSince = p.sent, false, time.Now()
 	}
 	return nil
 }
@@ -376,17 +376,17 @@ func (p *Poller) answered(q *question) *member.Nack {
 func (ps *pollers) noteBrought(p *Poller, version string, s *xds.Snapshot) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	p.gave, p.has = session.MarkOf(s), session.MarkOf(s)
+	p.sentMark, p.ackedMark = session.MarkOf(s), session.MarkOf(s)
 	if p.acked == version && p.sent == version && !p.behind {
 		return
 	}
-	p.sent, p.acked, p.behind, p.refuses, p.turned = version, version, false, false, time.Now()
+	p.sent, p.acked, p.behind, p.refuses, p.stateSince = version, version, false, false, time.Now()
 }
 
 // subscription is the one by which a poll is answered. A client whose version is of another
 // replica, or of this one before a restart, brings state. It gets nothing from the store (P66)
 // and no partial answer (P67).
-func (ps *pollers) subscription(p *Poller, q *question) *xds.Subscription {
+func (ps *pollers) subscription(p *Poller, q *request) *xds.Subscription {
 	ps.mu.Lock()
 	brings := q.version != "" && p.sent == ""
 	ps.mu.Unlock()
@@ -401,10 +401,10 @@ func (ps *pollers) noteGiven(p *Poller, version string, s *xds.Snapshot) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	p.given++
-	p.gave = session.MarkOf(s)
+	p.sentMark = session.MarkOf(s)
 	p.behind = p.sent == version
 	if !p.behind {
-		p.sent, p.refuses, p.turned = version, false, time.Now()
+		p.sent, p.refuses, p.stateSince = version, false, time.Now()
 	}
 }
 

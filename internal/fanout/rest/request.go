@@ -21,8 +21,8 @@ import (
 	"xdsrelay/internal/xds"
 )
 
-// question is what a poll asks for.
-type question struct {
+// request is what a poll asks for.
+type request struct {
 	typ  xds.Type
 	node *xds.Node
 	// sub is not interned: the group is not known yet.
@@ -38,7 +38,7 @@ type question struct {
 
 // knows reports whether an answer of this version is no news for the client: it has it, or has
 // just refused it (P15).
-func (q *question) knows(version string) bool {
+func (q *request) knows(version string) bool {
 	return q.version == version || q.refused && q.nonce == version
 }
 
@@ -114,9 +114,9 @@ func maxValues(l *config.Limits) int {
 	return names + node/2
 }
 
-// question reads a poll of type t. The rules for the first request of a type on a stream hold for
+// parse reads a poll of type t. The rules for the first request of a type on a stream hold for
 // each poll (P1, P2, P21).
-func (s *Server) question(t xds.Type, body []byte) (*question, *refusal.Refusal) {
+func (s *Server) parse(t xds.Type, body []byte) (*request, *refusal.Refusal) {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return nil, refusal.New(codes.InvalidArgument, telemetry.RequestInvalid, "request: empty body")
 	}
@@ -147,9 +147,9 @@ func (s *Server) question(t xds.Type, body []byte) (*question, *refusal.Refusal)
 		return nil, refusal.New(codes.InvalidArgument, telemetry.NodeInvalid, "request: %w", err)
 	}
 	plain := r
-	plain.Version = nil // polls of one question share the answer, whatever their versions
+	plain.Version = nil // polls of the same request share the answer, whatever their versions
 	sub, _ := session.New(t, xds.Form{Variant: xds.SotW}, 0).Subscribe(&plain)
-	q := &question{
+	q := &request{
 		typ: t, node: node, sub: sub, version: string(r.Version),
 		refused: r.Refused, nonce: string(r.Nonce), code: r.ErrorCode,
 	}

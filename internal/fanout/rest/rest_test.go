@@ -193,9 +193,9 @@ func TestP70_EmptyList(t *testing.T) {
 }
 
 // asked is what a poll with these names asks for.
-func (s *Server) asked(t *testing.T, id string, url xds.TypeURL, names ...string) *question {
+func (s *Server) asked(t *testing.T, id string, url xds.TypeURL, names ...string) *request {
 	t.Helper()
-	q, refusal := s.question(xds.TypeOf(url), resttest.Body(t, resttest.Request(resttest.Node(id), url, "", names...)))
+	q, refusal := s.parse(xds.TypeOf(url), resttest.Body(t, resttest.Request(resttest.Node(id), url, "", names...)))
 	if refusal != nil {
 		t.Fatal(refusal)
 	}
@@ -216,7 +216,7 @@ func (s *Server) pollOnce(t *testing.T, address, id string, url xds.TypeURL, nam
 }
 
 // A poll's interest stays for twice long_poll after it, whatever connection the
-// next comes by, and is one for all polls of the same question at a time. While a
+// next comes by, and is one for all polls of the same request at a time. While a
 // poll is held it stays anyway.
 func TestP70_InterestStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -334,7 +334,7 @@ func TestP70_KeptKeysMakeRoom(t *testing.T) {
 	}
 }
 
-// Polls of the same question that come at once make one member of the group.
+// Polls of the same request that come at once make one member of the group.
 func TestP70_AtOnce(t *testing.T) {
 	r := newREST(t, nil)
 	const n = 50
