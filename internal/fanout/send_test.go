@@ -50,8 +50,8 @@ func stillOf(t testing.TB, r *serverFixture, v xds.Variant, types ...xds.TypeURL
 func TestOvertakenPlanIsStale(t *testing.T) {
 	r := newServerFixture(t, nil)
 	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
-	st, slots := still(t, r, xds.ClusterType)
-	ty := slots[0]
+	st, types := still(t, r, xds.ClusterType)
+	ty := types[0]
 	cur := ty.snapshot()
 	plan := ty.Next(cur, session.Moment{Now: time.Now(), AckTimeout: time.Minute})
 	frame := framesOf(cur).frame(st, &plan, "id")
@@ -73,8 +73,8 @@ func TestOvertakenPlanIsStale(t *testing.T) {
 func TestParkedStreamComesBack(t *testing.T) {
 	r := newServerFixture(t, nil)
 	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
-	st, slots := still(t, r, xds.ClusterType)
-	ty := slots[0]
+	st, types := still(t, r, xds.ClusterType)
+	ty := types[0]
 	plan := ty.Next(ty.snapshot(), session.Moment{Now: time.Now(), AckTimeout: time.Minute})
 	cache := framesOf(ty.snapshot())
 	building := new(cell)
@@ -131,8 +131,8 @@ func TestP19_OnlyLaterChanges(t *testing.T) {
 func answered(t testing.TB, r *serverFixture, v xds.Variant) func() {
 	t.Helper()
 	r.groups.Group("edge").Publish(update(t, xds.ClusterType, "a"))
-	st, slots := stillOf(t, r, v, xds.ClusterType)
-	ty, now := slots[0], time.Now()
+	st, types := stillOf(t, r, v, xds.ClusterType)
+	ty, now := types[0], time.Now()
 	plan := ty.Next(ty.snapshot(), session.Moment{Now: now, AckTimeout: time.Minute})
 	frame := *framesOf(ty.snapshot()).frame(st, &plan, "id").Manifest
 	frame.Received = ty.track.Began().Add(time.Nanosecond) // since the client came: it counts as propagation

@@ -23,8 +23,8 @@ func TestP16_WhoIsBehindIsWoken(t *testing.T) {
 	r := newServerFixture(t, nil)
 	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.ClusterType, "a"))
-	st, slots := still(t, r, xds.ClusterType)
-	ty := slots[0]
+	st, types := still(t, r, xds.ClusterType)
+	ty := types[0]
 	start := time.Now()
 	plan := ty.Next(ty.snapshot(), session.Moment{Now: start, AckTimeout: time.Minute})
 	frame := framesOf(plan.To).frame(st, &plan, "id")
@@ -58,11 +58,11 @@ func TestP16_WhoIsNotConcernedIsLeftAlone(t *testing.T) {
 	r.srv = NewServer(Options{Source: r.groups, Metrics: newMeters(t), Replica: "replica", Settings: Settings{AckTimeout: 5 * time.Second}, Log: slog.New(slog.DiscardHandler)})
 	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.ClusterType, "a"))
-	st, slots := still(t, r, xds.ClusterType)
+	st, types := still(t, r, xds.ClusterType)
 	if !r.srv.add(st) {
 		t.Fatal("not added")
 	}
-	ty := slots[0]
+	ty := types[0]
 	start := time.Now()
 	plan := ty.Next(ty.snapshot(), session.Moment{Now: start, AckTimeout: time.Minute})
 	frame := framesOf(plan.To).frame(st, &plan, "id")
@@ -108,11 +108,11 @@ func TestP16_SlowClientsCountEachTime(t *testing.T) {
 	r.srv = NewServer(Options{Source: r.groups, Metrics: newMeters(t), Replica: "replica", Settings: Settings{AckTimeout: time.Second}, Log: slog.New(slog.DiscardHandler)})
 	g := r.groups.Group("edge")
 	g.Publish(update(t, xds.ClusterType, "a"))
-	st, slots := still(t, r, xds.ClusterType)
+	st, types := still(t, r, xds.ClusterType)
 	if !r.srv.add(st) {
 		t.Fatal("not added")
 	}
-	ty, start := slots[0], time.Now()
+	ty, start := types[0], time.Now()
 	plan := ty.Next(ty.snapshot(), session.Moment{Now: start, AckTimeout: time.Second})
 	frame := framesOf(plan.To).frame(st, &plan, "id")
 	ty.Sent(&plan, frame.Manifest, 1, start)

@@ -234,7 +234,7 @@ func TestP70_InterestStays(t *testing.T) {
 		one, _ := s.pollers.enter(q, caller("10.0.0.1:2"))
 		two, _ := s.pollers.enter(q, caller("10.0.0.1:3"))
 		if one != first || two != first || g.Count() != 1 {
-			t.Fatalf("another poller for the same question; %d members", g.Count())
+			t.Fatalf("another poller for the same request; %d members", g.Count())
 		}
 		s.pollers.leave(one, time.Now())
 		time.Sleep(2 * keep)
